@@ -1,0 +1,30 @@
+package formats
+
+// Cluster says which devices there are.
+type Cluster struct {
+	Format string `json:"format"` // inferplan.cluster/v1
+	Pools  []Pool `json:"pools"`
+}
+
+// Sharing says how a pool's devices are divided between stages.
+const (
+	// SharingExclusive gives a device, or a share 1/v of it, to one stage.
+	SharingExclusive = "exclusive"
+	// SharingTime lets every stage placed on the pool run on every device of it,
+	// one batch at a time; the default for CPU thread sets, which have no shares.
+	SharingTime = "time"
+)
+
+// Pool is a set of like devices.
+type Pool struct {
+	Device        string  `json:"device"` // kind, as in the profile
+	Count         int     `json:"count"`
+	MaxShares     int     `json:"max_shares,omitempty"`     // shares 1/1..1/max_shares; default 1
+	PerNode       int     `json:"per_node,omitempty"`       // devices that share one NIC; default 1
+	NICGbps       float64 `json:"nic_gbps,omitempty"`       // usable rate; absent: all on one host, no network between stages
+	NICEfficiency float64 `json:"nic_efficiency,omitempty"` // multiplies nic_gbps; default 1
+	Memory        Bytes   `json:"memory,omitempty"`         // per device; absent: not limited
+	USDPerHour    float64 `json:"usd_per_hour,omitempty"`
+	Watts         float64 `json:"watts,omitempty"`
+	Sharing       string  `json:"sharing,omitempty"` // exclusive (default) or time
+}

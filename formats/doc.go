@@ -1,0 +1,16 @@
+// Package formats holds the documents that the parts of inferplan exchange:
+// profile, cluster, workload, plan and report, their strict decoding and their
+// validation.
+//
+// Every document is JSON (YAML too where a person writes it) and starts with
+// `format: inferplan.<kind>/v1`. Numbers written by machines name their unit in
+// the key: _us (microseconds, at most three decimals, held exactly as integer
+// nanoseconds), _bytes, _rps, _gbps, _usd_per_hour, _watts. People may write
+// "200ms", "24GiB" or "5x".
+//
+// The typical steps: Decode a file into its type (unknown fields are errors
+// with file, line and path), Validate what no type can say, use it, and Write
+// it whole or not at all. Sub-packages hold what is built from documents:
+// arrivals (request streams), report (accumulators) and diff (what moved
+// between two plans). Nothing here imports another package of the project.
+package formats

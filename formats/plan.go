@@ -1,0 +1,154 @@
+package formats
+
+// Plan kinds.
+const (
+	PlanPool  = "pool"
+	PlanGear  = "gear"
+	PlanQueue = "queue"
+	PlanFlow  = "flow"
+)
+
+// Plan says what runs where and which policy decides at run time. It is
+// self-contained for simulation; inputs are needed only to check and to serve.
+type Plan struct {
+	Format      string       `json:"format"` // inferplan.plan/v1
+	Kind        string       `json:"kind"`
+	Tool        Tool         `json:"tool"`
+	Seed        uint64       `json:"seed"`
+	Algorithm   string       `json:"algorithm"`
+	Objective   Objective    `json:"objective"`
+	StoppedBy   string       `json:"stopped_by"` // proved, gap, work, time, interrupt
+	Inputs      []Input      `json:"inputs"`
+	Options     PlanOptions  `json:"options"`
+	Pools       []Pool       `json:"pools"` // the cluster that was planned for
+	Models      []PlanModel  `json:"models"`
+	Policy      PolicySpec   `json:"policy"`
+	Arrivals    *Arrivals    `json:"arrivals,omitempty"`
+	Certified   *Certificate `json:"certified,omitempty"`
+	Limits      []Limit      `json:"limits,omitempty"`
+	Assumptions []string     `json:"assumptions,omitempty"`
+	Warnings    []string     `json:"warnings,omitempty"`
+}
+
+// Tool names what made the plan.
+type Tool struct {
+	Version string `json:"version"`
+	Solver  string `json:"solver,omitempty"` // name and version
+}
+
+// Objective is the value reached, with its proven bound where there is one.
+type Objective struct {
+	Name  string   `json:"name"` // throughput, cost, power, gpus
+	Value float64  `json:"value"`
+	Bound *float64 `json:"bound"`
+	Gap   *float64 `json:"gap"`
+}
+
+// Input is a file that the plan was made from.
+type Input struct {
+	Role   string `json:"role"` // profile, cluster, workload
+	Path   string `json:"path"` // relative to the plan
+	SHA256 string `json:"sha256"`
+}
+
+// PlanOptions are the choices under which the plan was made: with the inputs
+// they make it again.
+type PlanOptions struct {
+	Margin        float64 `json:"margin"`       // share of the SLO kept back
+	GPURounding   string  `json:"gpu_rounding"` // slot or fractional
+	MaxPartitions int     `json:"max_partitions"`
+	MaxBatch      int     `json:"max_batch,omitempty"`
+	BatchBuild    float64 `json:"batch_build,omitempty"`
+	MinLoadRPS    float64 `json:"min_load_rps,omitempty"`
+	GapTarget     float64 `json:"gap_target"`
+	Effort        int     `json:"effort"`
+}
+
+// PlanModel is one model's deployment.
+type PlanModel struct {
+	Model      string       `json:"model"`
+	SHA256     string       `json:"sha256,omitempty"` // of the model file
+	SLOUS      Micros       `json:"slo_us"`
+	MarginUS   Micros       `json:"margin_us"`
+	Percentile string       `json:"percentile"`
+	Weight     float64      `json:"weight"`
+	RPS        float64      `json:"rps"` // planned
+	Inputs     []TensorInfo `json:"inputs,omitempty"`
+	Outputs    []TensorInfo `json:"outputs,omitempty"`
+	NumBlocks  int          `json:"num_blocks"`
+	Pipelines  []Pipeline   `json:"pipelines"`
+}
+
+// Pipeline is a pooled pipeline: a batch may take any replica at every stage.
+// All stages use one batch size.
+type Pipeline struct {
+	Batch        int     `json:"batch"`
+	RPS          float64 `json:"rps"`
+	LatencyUS    Micros  `json:"latency_us"` // inference and transfer at Batch, no queueing
+	BatchBuildUS Micros  `json:"batch_build_us,omitempty"`
+	Stages       []Stage `json:"stages"`
+}
+
+// Stage is a half-open range of blocks on replicas of one device kind and share.
+type Stage struct {
+	Blocks    [2]int      `json:"blocks"` // [first, last)
+	Device    string      `json:"device"`
+	Share     int         `json:"share"`    // v of 1/v
+	Replicas  int         `json:"replicas"` // virtual devices
+	GPUs      float64     `json:"gpus"`     // physical devices they take; a time share on a time-shared pool
+	RPS       float64     `json:"rps"`      // capacity
+	InferUS   []Micros    `json:"infer_us"` // at batch 1..Batch
+	Placement []Placement `json:"placement"`
+	Cut       *Cut        `json:"cut,omitempty"` // what leaves the stage; absent after the last
+}
+
+// Placement puts replicas on physical devices of the stage's pool: PerDevice
+// on each of consecutive devices from First, Replicas in all. Device i of a
+// pool sits on node i / per_node of that pool.
+type Placement struct {
+	First     int `json:"first"`
+	PerDevice int `json:"per_device"`
+	Replicas  int `json:"replicas"`
+}
+
+// Cut is the crossing between two stages.
+type Cut struct {
+	Tensors    []string `json:"tensors,omitempty"`
+	DType      string   `json:"dtype"`       // FP32 or FP16: how float tensors cross
+	Bytes      int64    `json:"bytes"`       // per sample, as it crosses
+	TransferUS []Micros `json:"transfer_us"` // at batch 1..Batch over the slower NIC; zeros on one host
+}
+
+// PolicySpec names the run-time policy and its parameters.
+type PolicySpec struct {
+	Name   string             `json:"name"` // reserve, reactive, ...
+	Params map[string]float64 `json:"params,omitempty"`
+}
+
+// Certificate is what simulation shows the plan to sustain.
+type Certificate struct {
+	LoadFactor float64          `json:"load_factor"` // highest point of the grid that passed
+	Attainment float64          `json:"attainment"`  // asked
+	Runs       int              `json:"runs"`
+	DurationUS Micros           `json:"duration_us"`
+	Seed       uint64           `json:"seed"`
+	Models     []CertifiedModel `json:"models"`
+}
+
+// CertifiedModel is one model's certified rate, with the attainment that the
+// runs showed at it and the 95 % interval of that attainment.
+type CertifiedModel struct {
+	Model        string     `json:"model"`
+	RPS          float64    `json:"rps"`
+	Attainment   float64    `json:"attainment"`
+	AttainmentCI [2]float64 `json:"attainment_interval"`
+	P99US        Micros     `json:"p99_us"`
+}
+
+// Limit tells what holds the objective back and what a little more would buy.
+type Limit struct {
+	What   string  `json:"what"`   // "device L4", "slo resnet50"
+	Change string  `json:"change"` // "+1 device", "+10ms"
+	Value  float64 `json:"value"`  // objective after the change, by the bound
+	Gain   float64 `json:"gain"`   // relative
+}

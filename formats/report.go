@@ -1,0 +1,94 @@
+package formats
+
+// Report is what a simulated or measured run showed.
+type Report struct {
+	Format     string  `json:"format"` // inferplan.report/v1
+	Source     string  `json:"source"` // simulate, serve, load
+	Plan       *Input  `json:"plan,omitempty"`
+	Policy     string  `json:"policy,omitempty"`
+	Seed       uint64  `json:"seed"`
+	Runs       int     `json:"runs"`
+	Load       float64 `json:"load,omitempty"` // factor of the planned rate
+	DurationUS Micros  `json:"duration_us"`
+	WarmupUS   Micros  `json:"warmup_us"`
+
+	Counts
+	Latency  LatencySummary `json:"latency"`
+	Models   []ModelReport  `json:"models"`
+	Devices  []DeviceReport `json:"devices,omitempty"`
+	Windows  []WindowReport `json:"windows,omitempty"`
+	Transfer *TierReport    `json:"transfer,omitempty"`
+
+	Events          int64    `json:"events,omitempty"`
+	EventsPerSecond float64  `json:"events_per_second,omitempty"` // only in --json output, never in files
+	MaxLoadFactor   *float64 `json:"max_load_factor,omitempty"`
+	BoundShare      *float64 `json:"bound_share,omitempty"` // goodput over the plan's bound
+	Warnings        []string `json:"warnings,omitempty"`
+}
+
+// Counts are the outcomes of requests: requests = completed + dropped; late
+// ones are inside completed. Attainment = (completed - late) / requests.
+type Counts struct {
+	Requests        int64            `json:"requests"`
+	Completed       int64            `json:"completed"`
+	Dropped         int64            `json:"dropped"`
+	Late            int64            `json:"late"`
+	DroppedByReason map[string]int64 `json:"dropped_by_reason"`
+	Attainment      float64          `json:"attainment"`
+	// AttainmentCI is the 95 % interval over replications, with at least two.
+	AttainmentCI *[2]float64 `json:"attainment_interval,omitempty"`
+	GoodputRPS   float64     `json:"goodput_rps"`
+}
+
+// LatencySummary is of completed requests, from arrival to answer.
+type LatencySummary struct {
+	MeanUS Micros `json:"mean_us"`
+	P50US  Micros `json:"p50_us"`
+	P90US  Micros `json:"p90_us"`
+	P95US  Micros `json:"p95_us"`
+	P99US  Micros `json:"p99_us"`
+	MaxUS  Micros `json:"max_us"`
+}
+
+// ModelReport is one model's share of a report.
+type ModelReport struct {
+	Model      string  `json:"model"`
+	SLOUS      Micros  `json:"slo_us"`
+	OfferedRPS float64 `json:"offered_rps"`
+	Counts
+	Latency       LatencySummary   `json:"latency"`
+	BatchSizes    map[string]int64 `json:"batch_sizes,omitempty"` // batches by size
+	MaxLoadFactor *float64         `json:"max_load_factor,omitempty"`
+}
+
+// DeviceReport is the use of one device kind.
+type DeviceReport struct {
+	Device      string  `json:"device"`
+	Count       int     `json:"count"`
+	Utilisation float64 `json:"utilisation"` // busy share of device time, shares weighted 1/v
+	RunningUS   Micros  `json:"running_us"`
+	LoadingUS   Micros  `json:"loading_us"`
+	BothUS      Micros  `json:"both_us"`
+	IdleUS      Micros  `json:"idle_us"`
+}
+
+// WindowReport is one window of time.
+type WindowReport struct {
+	StartUS Micros `json:"start_us"`
+	Model   string `json:"model,omitempty"`
+	Counts
+	P95US Micros `json:"p95_us"`
+}
+
+// TierReport tells by which tier tensors crossed between stages.
+type TierReport struct {
+	Tiers []Tier `json:"tiers"`
+}
+
+// Tier is one transport tier.
+type Tier struct {
+	Name           string  `json:"name"` // reference, shm, stream
+	Transfers      int64   `json:"transfers"`
+	Bytes          int64   `json:"bytes"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+}

@@ -1,0 +1,82 @@
+package policy
+
+import "time"
+
+// Tables is a plan as flat arrays: what policies, simulator and executor index
+// into. Compile makes it; nobody changes it afterwards.
+type Tables struct {
+	Models    []Model
+	Pipelines []Pipeline
+	Stages    []Stage
+	Devices   []Device
+	Links     []Link
+	// StageDevices holds the devices of all stages, stage after stage; on
+	// time-shared pools a device is in the lists of several stages.
+	StageDevices []int32
+	// Kinds names the device kinds, in the order of the plan's pools.
+	Kinds []string
+}
+
+// Model is a served model.
+type Model struct {
+	Name          string
+	SLO           time.Duration
+	Percentile    float64 // 0.99
+	RPS           float64 // planned
+	FirstPipeline int32
+	NumPipelines  int32
+}
+
+// Pipeline is a pooled pipeline of a model.
+type Pipeline struct {
+	Model      int32
+	Batch      int32 // planned
+	FirstStage int32
+	NumStages  int32
+	RPS        float64
+}
+
+// Stage is one stage of a pipeline.
+type Stage struct {
+	Pipeline    int32
+	Hop         int16 // position in the pipeline
+	FirstDevice int32 // into StageDevices
+	NumDevices  int32
+	FirstBlock  int32
+	LastBlock   int32           // exclusive
+	Infer       []time.Duration // [b-1]: at batch b
+	Xfer        []time.Duration // [b-1]: transfer into this stage; nil for the first and on one host
+	CutBytes    int64           // per sample into this stage
+	FP16In      bool            // the incoming cut crosses as float16
+}
+
+// Device is something that runs one batch at a time: a whole device or a
+// share of one.
+type Device struct {
+	Kind     int32 // into Kinds
+	Share    int32 // v of 1/v
+	GPU      int32 // physical device within the pool
+	Slot     int32 // which share of that device
+	Uplink   int32 // into Links; -1 on one host
+	Downlink int32
+}
+
+// Link is one direction of a node's NIC.
+type Link struct {
+	Kind int32
+	Node int32
+	Up   bool
+	Gbps float64
+}
+
+// DevicesOf returns the devices of a stage.
+func (t *Tables) DevicesOf(stage int32) []int32 {
+	s := &t.Stages[stage]
+	return t.StageDevices[s.FirstDevice : s.FirstDevice+s.NumDevices]
+}
+
+// PipelinesOf returns the indexes [first, last) of a model's pipelines.
+func (t *Tables) PipelinesOf(model int32) (first, last int32) {
+	m := &t.Models[model]
+	return m.FirstPipeline, m.FirstPipeline + m.NumPipelines
+}
