@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// Device is one place that executes: a set of CPUs or a GPU (or a share of it).
+type Device struct {
+	ID    string // "cpu:0", "cuda:0"; "cpu:0,1" for a set of two
+	Kind  string // the name plans use: "cpu-1", "L4", "H100"
+	Name  string // as the hardware names itself
+	UUID  string // GPUs only
+	Share int    // v of a 1/v share; 1 is the whole device
+
+	MemoryBytes int64
+	CPUs        []int // the CPUs of a CPU device
+	Driver      string
+}
+
+// IsCPU tells a CPU device from a GPU.
+func (d Device) IsCPU() bool { return strings.HasPrefix(d.ID, "cpu:") }
+
+// Index is the GPU's ordinal (or the first CPU).
+func (d Device) Index() (int, error) {
+	_, s, ok := strings.Cut(d.ID, ":")
+	if ok {
+		s, _, _ = strings.Cut(s, ",")
+		if n, err := strconv.Atoi(s); err == nil && n >= 0 {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("device %q: expected a form such as cpu:0 or cuda:0", d.ID)
+}
+
+// CPUDevice is the device made of a set of CPUs; its kind is cpu-<threads>.
+func CPUDevice(cpus ...int) Device {
+	s := make([]string, len(cpus))
+	for i, c := range cpus {
+		s[i] = strconv.Itoa(c)
+	}
+	return Device{
+		ID: "cpu:" + strings.Join(s, ","), Kind: fmt.Sprintf("cpu-%d", len(cpus)), Name: runtime.GOARCH + " CPU",
+		Share: 1, CPUs: cpus,
+	}
+}
+
+// FindDevice picks a device of a list by its ID. The error lists what there is.
+func FindDevice(devices []Device, id string) (Device, error) {
+	var have []string
+	for _, d := range devices {
+		if d.ID == id {
+			return d, nil
+		}
+		have = append(have, d.ID)
+	}
+	return Device{}, fmt.Errorf("device %q: %w; this machine has %s", id, ErrNoDevice, strings.Join(have, ", "))
+}

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"sort"
+
+	"golang.org/x/sys/unix"
+)
+
+// PinThread ties the calling goroutine to its operating-system thread and that
+// thread to the given CPUs. The returned function undoes both and must be
+// called by the same goroutine. Threads that an engine starts while loading
+// inherit the set, so pin before Load.
+func PinThread(cpus ...int) (unpin func(), err error) {
+	var set, old unix.CPUSet
+	for _, c := range cpus {
+		set.Set(c)
+	}
+	runtime.LockOSThread()
+	if err := unix.SchedGetaffinity(0, &old); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("read the thread's CPU set: %w", err)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("pin the thread to CPUs %v: %w", cpus, err)
+	}
+	return func() {
+		// A thread that keeps a narrowed set must not return to Go's pool: it is
+		// unlocked only where the old set is back.
+		if unix.SchedSetaffinity(0, &old) == nil {
+			runtime.UnlockOSThread()
+		}
+	}, nil
+}
+
+// CPUs lists the CPUs that this process may run on, ascending.
+func CPUs() ([]int, error) {
+	var set unix.CPUSet
+	// The process's own set, not that of the thread the caller happens to be
+	// on, which may be pinned.
+	if err := unix.SchedGetaffinity(unix.Getpid(), &set); err != nil {
+		return nil, fmt.Errorf("read the process's CPU set: %w", err)
+	}
+	var out []int
+	for c := 0; len(out) < set.Count(); c++ {
+		if set.IsSet(c) {
+			out = append(out, c)
+		}
+	}
+	sort.Ints(out)
+	return out, nil
+}
+
+// MemoryBytes is the machine's memory.
+func MemoryBytes() int64 {
+	var si unix.Sysinfo_t
+	if unix.Sysinfo(&si) != nil {
+		return 0
+	}
+	return int64(si.Totalram) * int64(si.Unit)
+}

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// DType is an element type. The values are those of ONNX's TensorProto.DataType.
+type DType int32
+
+// The element types that may cross a block boundary.
+const (
+	F32  DType = 1
+	U8   DType = 2
+	I8   DType = 3
+	I32  DType = 6
+	I64  DType = 7
+	Bool DType = 9
+	F16  DType = 10
+	F64  DType = 11
+)
+
+var dtypes = map[DType]struct {
+	name string
+	size int
+}{
+	F32: {"float32", 4}, U8: {"uint8", 1}, I8: {"int8", 1}, I32: {"int32", 4}, I64: {"int64", 8},
+	Bool: {"bool", 1}, F16: {"float16", 2}, F64: {"float64", 8},
+}
+
+// Size returns the bytes of one element, 0 for a type that cannot cross.
+func (d DType) Size() int { return dtypes[d].size }
+
+func (d DType) String() string {
+	if t, ok := dtypes[d]; ok {
+		return t.name
+	}
+	return "type " + strconv.Itoa(int(d))
+}
+
+// ParseDType reads a type's name as String writes it.
+func ParseDType(s string) (DType, error) {
+	for d, t := range dtypes {
+		if t.name == s {
+			return d, nil
+		}
+	}
+	return 0, fmt.Errorf("element type %q: expected float32, float16, float64, int64, int32, int8, uint8 or bool", s)
+}
+
+// BatchDim stands in Spec.Shape for the batch size.
+const BatchDim int64 = -1
+
+// Spec describes a tensor at a boundary. Its first dimension is BatchDim
+// where the tensor grows with the batch, which every tensor at a cut does.
+type Spec struct {
+	Name  string
+	Type  DType
+	Shape []int64
+}
+
+// ShapeAt returns the shape at a batch size.
+func (s Spec) ShapeAt(batch int) []int64 {
+	out := make([]int64, len(s.Shape))
+	for i, d := range s.Shape {
+		if d == BatchDim {
+			d = int64(batch)
+		}
+		out[i] = d
+	}
+	return out
+}
+
+// BytesAt returns the tensor's size at a batch size.
+func (s Spec) BytesAt(batch int) int64 {
+	n := int64(s.Type.Size())
+	for _, d := range s.Shape {
+		if d == BatchDim {
+			d = int64(batch)
+		}
+		n *= d
+	}
+	return n
+}
+
+func (s Spec) String() string {
+	d := make([]string, len(s.Shape))
+	for i, v := range s.Shape {
+		d[i] = strconv.FormatInt(v, 10)
+		if v == BatchDim {
+			d[i] = "N"
+		}
+	}
+	return fmt.Sprintf("%s %s[%s]", s.Name, s.Type, strings.Join(d, ","))
+}
+
+// Tensor is memory of one batch size with its type and shape. Whoever
+// allocated it owns it (see the package comment).
+type Tensor interface {
+	Spec() Spec
+	Batch() int
+	// Bytes is the tensor's memory where it is host memory, nil on a GPU. It
+	// stays valid, at the same address, until the owner frees it.
+	Bytes() []byte
+	// Write copies from host memory, Read to host memory, whole tensors only.
+	Write(src []byte) error
+	Read(dst []byte) error
+}
+
+// HostTensor is a tensor over host memory that the caller owns: a Go slice, or
+// memory mapped from a file that two processes share.
+type HostTensor struct {
+	spec  Spec
+	batch int
+	data  []byte
+}
+
+// NewHostTensor wraps data as a tensor; a nil data allocates. The length must
+// be the size of the tensor at that batch. Memory handed to engine/ort must
+// be aligned to 4 bytes (8 for 8-byte types); 64 is best.
+func NewHostTensor(spec Spec, batch int, data []byte) (*HostTensor, error) {
+	if batch < 1 {
+		return nil, fmt.Errorf("tensor %s: batch %d: expected at least 1", spec.Name, batch)
+	}
+	want := spec.BytesAt(batch)
+	if spec.Type.Size() == 0 || want < 0 {
+		return nil, fmt.Errorf("tensor %s: %s cannot be held", spec.Name, spec)
+	}
+	if data == nil {
+		data = make([]byte, want)
+	}
+	if int64(len(data)) != want {
+		return nil, fmt.Errorf("tensor %s: %w: %d bytes, expected %d for %s at batch %d", spec.Name, ErrShape, len(data), want, spec, batch)
+	}
+	return &HostTensor{spec, batch, data}, nil
+}
+
+// Spec returns the tensor's description.
+func (t *HostTensor) Spec() Spec { return t.spec }
+
+// Batch returns the batch size the memory is for.
+func (t *HostTensor) Batch() int { return t.batch }
+
+// Bytes returns the memory itself.
+func (t *HostTensor) Bytes() []byte { return t.data }
+
+// Write copies src into the tensor.
+func (t *HostTensor) Write(src []byte) error {
+	if err := CheckLen(t.spec, len(t.data), len(src)); err != nil {
+		return err
+	}
+	copy(t.data, src)
+	return nil
+}
+
+// Read copies the tensor into dst.
+func (t *HostTensor) Read(dst []byte) error {
+	if err := CheckLen(t.spec, len(t.data), len(dst)); err != nil {
+		return err
+	}
+	copy(dst, t.data)
+	return nil
+}
+
+// CheckLen is the error for a copy of the wrong length.
+func CheckLen(s Spec, want, got int) error {
+	if want != got {
+		return fmt.Errorf("tensor %s: %w: %d bytes, expected %d", s.Name, ErrShape, got, want)
+	}
+	return nil
+}
