@@ -1,0 +1,45 @@
+//go:build cgo
+
+package highs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"runtime/cgo"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"inferplan/solver/milp"
+)
+
+// inferplan_highs_event is called by shim.cc while a mixed-integer solve runs, on the goroutine that solves. A panic of
+// the user's callback must not unwind through C++: it stops the solve, which then returns it as an error.
+//
+//export inferplan_highs_event
+func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, value, bound C.double, nodes, iterations C.int64_t, cpuSeconds C.double) {
+	s := cgo.Handle(handle).Value().(*session)
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked = p
+			atomic.StoreInt32(s.stop, 1)
+		}
+	}()
+	if s.panicked != nil {
+		return
+	}
+	cpu := time.Duration(float64(cpuSeconds) * float64(time.Second))
+	if x == nil {
+		if s.progress != nil {
+			v, b := float64(value), float64(bound)
+			s.progress(milp.Progress{Value: v, Bound: b, Gap: milp.RelativeGap(s.m.Sense(), v, b), Nodes: int64(nodes), Iterations: int64(iterations), CPU: cpu})
+		}
+		return
+	}
+	s.incumbents++
+	if s.incumbent != nil {
+		raw := unsafe.Slice((*float64)(unsafe.Pointer(x)), int(numCol))
+		s.incumbent(milp.Incumbent{Value: float64(value), Bound: float64(bound), X: s.m.Round(raw), CPU: cpu, Nodes: int64(nodes)})
+	}
+}

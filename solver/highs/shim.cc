@@ -1,0 +1,183 @@
+//go:build cgo
+
+// One solve from beginning to end. Being C++, this file may include highs_c_api.h, whose constants are
+// non-static definitions in C, and can catch what HiGHS throws.
+#include "shim.h"
+
+#include <time.h>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "interfaces/highs_c_api.h"
+
+static_assert(sizeof(HighsInt) == sizeof(int32_t), "HiGHS must be built with 32-bit indexes");
+
+namespace {
+
+double cpu_now() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+struct Run {
+  const inferplan_highs_problem *p;
+  inferplan_highs_answer *a;
+  double cpu_start;
+};
+
+bool stop_set(const Run *r) { return r->p->stop && __atomic_load_n(r->p->stop, __ATOMIC_RELAXED) != 0; }
+
+void on_callback(int type, const char *, const HighsCallbackDataOut *out, HighsCallbackDataIn *in, void *user) {
+  Run *r = static_cast<Run *>(user);
+  const bool events = r->p->handle != 0 && out != nullptr;
+  if (type == kHighsCallbackMipImprovingSolution) {
+    if (events)
+      inferplan_highs_event(r->p->handle, r->p->num_col, out->mip_solution, out->objective_function_value,
+                            out->mip_dual_bound, out->mip_node_count, out->mip_total_lp_iterations,
+                            cpu_now() - r->cpu_start);
+    return;
+  }
+  if (type == kHighsCallbackMipLogging) {
+    if (events)
+      inferplan_highs_event(r->p->handle, r->p->num_col, nullptr, out->mip_primal_bound, out->mip_dual_bound,
+                            out->mip_node_count, out->mip_total_lp_iterations, cpu_now() - r->cpu_start);
+    return;
+  }
+  if (in == nullptr) return;
+  if (stop_set(r)) {
+    r->a->stopped = INFERPLAN_STOP_INTERRUPT;
+    in->user_interrupt = 1;
+  } else if (type == kHighsCallbackMipInterrupt && out && r->p->max_iterations > 0 &&
+             out->mip_total_lp_iterations >= r->p->max_iterations) {
+    r->a->stopped = INFERPLAN_STOP_WORK;
+    in->user_interrupt = 1;
+  }
+}
+
+struct Destroy {
+  void operator()(void *h) const { Highs_destroy(h); }
+};
+
+int fail(inferplan_highs_answer *a, const char *doing, const char *what) {
+  std::snprintf(a->error, sizeof a->error, "%s: %s", doing, what);
+  return -1;
+}
+
+// Clamps a 64-bit limit into HiGHS's 32-bit options.
+HighsInt clamp(int64_t v) {
+  const int64_t top = std::numeric_limits<HighsInt>::max();
+  return HighsInt(v > top ? top : v);
+}
+
+int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
+  Run run{p, a, cpu_now()};
+  std::unique_ptr<void, Destroy> owner(Highs_create());
+  void *h = owner.get();
+  if (!h) return fail(a, "creating a solver", "out of memory");
+  const bool mip = p->integrality != nullptr;
+
+  bool ok = true;
+  auto set = [&](HighsInt status) { ok = ok && status == kHighsStatusOk; };
+  set(Highs_setBoolOptionValue(h, "output_flag", 0));
+  set(Highs_setBoolOptionValue(h, "log_to_console", 0));
+  set(Highs_setIntOptionValue(h, "threads", 1));
+  set(Highs_setStringOptionValue(h, "parallel", "off"));
+  set(Highs_setStringOptionValue(h, "solver", mip ? "choose" : "simplex"));
+  set(Highs_setIntOptionValue(h, "random_seed", p->seed));
+  set(Highs_setStringOptionValue(h, "presolve", p->presolve ? "choose" : "off"));
+  if (p->time_limit > 0) set(Highs_setDoubleOptionValue(h, "time_limit", p->time_limit));
+  if (mip) {
+    set(Highs_setDoubleOptionValue(h, "mip_rel_gap", p->rel_gap));
+    set(Highs_setDoubleOptionValue(h, "mip_abs_gap", p->abs_gap));
+    if (p->max_nodes > 0) set(Highs_setIntOptionValue(h, "mip_max_nodes", clamp(p->max_nodes)));
+    if (p->heuristic_effort >= 0) set(Highs_setDoubleOptionValue(h, "mip_heuristic_effort", p->heuristic_effort));
+  } else if (p->max_iterations > 0) {
+    set(Highs_setIntOptionValue(h, "simplex_iteration_limit", clamp(p->max_iterations)));
+  }
+  if (!ok) return fail(a, "setting options", "HiGHS refused a value");
+
+  const HighsInt sense = p->maximize ? kHighsObjSenseMaximize : kHighsObjSenseMinimize;
+  HighsInt status;
+  if (mip)
+    status = Highs_passMip(h, p->num_col, p->num_row, p->num_nz, kHighsMatrixFormatColwise, sense, p->offset, p->cost,
+                           p->lo, p->hi, p->row_lo, p->row_hi, p->a_start, p->a_index, p->a_value, p->integrality);
+  else
+    status = Highs_passLp(h, p->num_col, p->num_row, p->num_nz, kHighsMatrixFormatColwise, sense, p->offset, p->cost,
+                          p->lo, p->hi, p->row_lo, p->row_hi, p->a_start, p->a_index, p->a_value);
+  if (status == kHighsStatusError) return fail(a, "passing the model", "HiGHS refused it");
+
+  if (mip && p->start && Highs_setSolution(h, p->start, nullptr, nullptr, nullptr) == kHighsStatusError)
+    return fail(a, "passing the start", "HiGHS refused it");
+  if (mip && p->num_start > 0 &&
+      Highs_setSparseSolution(h, p->num_start, p->start_index, p->start_value) == kHighsStatusError)
+    return fail(a, "passing the partial start", "HiGHS refused it");
+  if (!mip && p->basis_col && Highs_setBasis(h, p->basis_col, p->basis_row) == kHighsStatusError)
+    return fail(a, "passing the basis", "HiGHS refused it (its basic variables must be as many as the rows)");
+
+  if (Highs_setCallback(h, on_callback, &run) == kHighsStatusError) return fail(a, "setting the callback", "refused");
+  if (mip) {
+    Highs_startCallback(h, kHighsCallbackMipInterrupt);
+    if (p->handle) {
+      Highs_startCallback(h, kHighsCallbackMipImprovingSolution);
+      Highs_startCallback(h, kHighsCallbackMipLogging);
+    }
+  } else {
+    Highs_startCallback(h, kHighsCallbackSimplexInterrupt);
+  }
+
+  if (stop_set(&run)) {
+    a->model_status = kHighsModelStatusInterrupt;
+    a->stopped = INFERPLAN_STOP_INTERRUPT;
+    return 0;
+  }
+  status = Highs_run(h);
+  a->cpu_seconds = cpu_now() - run.cpu_start;
+  a->model_status = Highs_getModelStatus(h);
+  if (status == kHighsStatusError && a->model_status != kHighsModelStatusInterrupt) {
+    std::snprintf(a->error, sizeof a->error, "solving: HiGHS ended with model status %d", int(a->model_status));
+    return -1;
+  }
+
+  int64_t nodes = 0;
+  HighsInt iterations = 0, primal = 0, dual = 0;
+  if (mip) Highs_getInt64InfoValue(h, "mip_node_count", &nodes);
+  Highs_getIntInfoValue(h, "simplex_iteration_count", &iterations);
+  Highs_getIntInfoValue(h, "primal_solution_status", &primal);
+  Highs_getIntInfoValue(h, "dual_solution_status", &dual);
+  a->nodes = nodes < 0 ? 0 : nodes;
+  a->iterations = iterations < 0 ? 0 : iterations;
+  a->objective = Highs_getObjectiveValue(h);
+  a->bound = std::numeric_limits<double>::quiet_NaN();
+  if (mip) Highs_getDoubleInfoValue(h, "mip_dual_bound", &a->bound);
+
+  std::vector<double> row_value(p->num_row);
+  Highs_getSolution(h, a->col_value, a->col_dual, row_value.data(), a->row_dual);
+  a->has_x = primal == kHighsSolutionStatusFeasible;
+  a->has_dual = !mip && dual == kHighsSolutionStatusFeasible;
+  HighsInt basis = 0;
+  Highs_getIntInfoValue(h, "basis_validity", &basis);
+  if (!mip && basis == kHighsBasisValidityValid) {
+    a->has_basis = Highs_getBasis(h, a->col_basis, a->row_basis) == kHighsStatusOk;
+  }
+  return 0;
+}
+
+}  // namespace
+
+extern "C" int inferplan_highs_solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
+  try {
+    return solve(p, a);
+  } catch (const std::exception &e) {
+    return fail(a, "solving", e.what());
+  } catch (...) {
+    return fail(a, "solving", "an exception of unknown type");
+  }
+}
+
+extern "C" const char *inferplan_highs_version(void) { return Highs_version(); }

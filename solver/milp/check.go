@@ -1,0 +1,91 @@
+package milp
+
+import (
+	"fmt"
+	"math"
+)
+
+// Tolerance is the largest violation that counts as feasible: of a bound or row in units of
+// max(1, |limit|, largest term of the row), of an integer in absolute terms.
+const Tolerance = 1e-6
+
+// Violation is how far a point is from feasible.
+type Violation struct {
+	Row     float64 // largest violation of a row, scaled as Tolerance says
+	Bound   float64 // largest violation of a bound, scaled likewise
+	Integer float64 // largest distance of an integer variable from an integer
+	Where   string  // the worst row or variable, "" if nothing is violated
+}
+
+// OK reports whether all is within Tolerance.
+func (v Violation) OK() bool {
+	return v.Row <= Tolerance && v.Bound <= Tolerance && v.Integer <= Tolerance
+}
+
+// Check computes how far x is from feasible, without a solver.
+func (m *Model) Check(x []float64) Violation {
+	if len(x) != len(m.vars) {
+		return Violation{Row: Inf, Bound: Inf, Integer: Inf, Where: fmt.Sprintf("%d values for %d variables", len(x), len(m.vars))}
+	}
+	var out Violation
+	worst := 0.0
+	note := func(field *float64, v float64, name func() string) {
+		if math.IsNaN(v) {
+			v = Inf
+		}
+		if v > *field {
+			*field = v
+		}
+		if v > worst {
+			worst, out.Where = v, name()
+		}
+	}
+	for j := range m.vars {
+		v := &m.vars[j]
+		name := func() string { return "variable " + m.VarName(Var(j)) }
+		note(&out.Bound, violation(x[j], v.lo, v.hi, 1), name)
+		if v.integer {
+			note(&out.Integer, math.Abs(x[j]-math.Round(x[j])), name)
+		}
+	}
+	act := make([]float64, len(m.rows))
+	big := make([]float64, len(m.rows))
+	for _, c := range m.coefs {
+		t := c.val * x[c.col]
+		act[c.row] += t
+		if t = math.Abs(t); t > big[c.row] {
+			big[c.row] = t
+		}
+	}
+	for i := range m.rows {
+		note(&out.Row, violation(act[i], m.rows[i].lo, m.rows[i].hi, big[i]), func() string { return "row " + m.RowName(Row(i)) })
+	}
+	return out
+}
+
+// violation is how far v lies outside [lo, hi], in units of max(1, |limit|, scale).
+func violation(v, lo, hi, scale float64) float64 {
+	switch {
+	case math.IsNaN(v):
+		return Inf
+	case v < lo:
+		return (lo - v) / max(1, math.Abs(lo), scale)
+	case v > hi:
+		return (v - hi) / max(1, math.Abs(hi), scale)
+	}
+	return 0
+}
+
+// Round returns x with its integer variables rounded and every variable moved into its bounds.
+func (m *Model) Round(x []float64) []float64 {
+	out := make([]float64, len(x))
+	for j := range m.vars {
+		v := x[j]
+		if m.vars[j].integer {
+			v = math.Round(v)
+		}
+		v = min(max(v, m.vars[j].lo), m.vars[j].hi)
+		out[j] = v + 0 // no negative zero
+	}
+	return out
+}

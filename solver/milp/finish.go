@@ -1,0 +1,65 @@
+package milp
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// NewSolution returns a solution without a point, with the reason that goes with the status.
+func NewSolution(status Status) *Solution {
+	nan := math.NaN()
+	return &Solution{Status: status, StoppedBy: status.StoppedBy(), Value: nan, Bound: nan, Gap: nan}
+}
+
+// Finish is the last step of a Solver: it takes the point that the solver found, rounds its integer variables,
+// checks it by its own arithmetic, and fills in X, Value, Gap, Feasibility and Rounded.
+//
+// Where rounding breaks a row, the integers are fixed at their rounded values and s solves for the continuous
+// variables again; where that has no solution either, X is the solver's point as it was, and Rounded is false.
+func (m *Model) Finish(ctx context.Context, s Solver, o Options, sol *Solution, point []float64) error {
+	x, rounded, err := m.settle(ctx, s, o, point)
+	if err != nil {
+		return err
+	}
+	sol.X, sol.Rounded = x, rounded
+	sol.Feasibility = m.Check(x)
+	sol.Value = m.Value(x)
+	// What a point reaches, no bound excludes: the bound is loose by the solver's tolerance at most.
+	if m.sense == Maximize && sol.Bound < sol.Value || m.sense == Minimize && sol.Bound > sol.Value {
+		sol.Bound = sol.Value
+	}
+	sol.Gap = RelativeGap(m.sense, sol.Value, sol.Bound)
+	return nil
+}
+
+func (m *Model) settle(ctx context.Context, s Solver, o Options, point []float64) (x []float64, rounded bool, err error) {
+	x = m.Round(point)
+	if m.Check(x).OK() {
+		return x, true, nil
+	}
+	if m.NumIntegers() > 0 {
+		again, err := s.Solve(context.WithoutCancel(ctx), m.FixIntegers(x), Options{Seed: o.Seed, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit})
+		if err != nil {
+			return nil, false, fmt.Errorf("solving for the continuous variables of %q at the rounded integers: %w", m.Name, err)
+		}
+		if again.Status == Optimal && m.Check(again.X).OK() {
+			return again.X, true, nil
+		}
+	}
+	return append([]float64(nil), point...), false, nil
+}
+
+// FixIntegers returns the linear program that is left when every integer variable is fixed at its value in x,
+// rounded.
+func (m *Model) FixIntegers(x []float64) *Model {
+	c := m.Clone()
+	c.Name = m.Name + " (integers fixed)"
+	for j := range c.vars {
+		if v := &c.vars[j]; v.integer {
+			r := math.Round(x[j])
+			v.lo, v.hi, v.integer = r, r, false
+		}
+	}
+	return c
+}

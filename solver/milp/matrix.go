@@ -1,0 +1,66 @@
+package milp
+
+// Columns is a constraint matrix in compressed columns: column j's entries are Index[Start[j]:Start[j+1]], rows
+// ascending, with values in Value.
+type Columns struct {
+	Start []int32
+	Index []int32
+	Value []float64
+}
+
+// Columns returns the constraint matrix. Coefficients of one row and variable are added up in the order in which
+// they were given; sums that cancel are left out. The model must be valid.
+func (m *Model) Columns() Columns {
+	nr, nc, nz := len(m.rows), len(m.vars), len(m.coefs)
+	// Two stable counting sorts: by row, then by column. Then rows ascend within each column.
+	byRow := countingSort(m.coefs, nil, nr, func(c *coef) int32 { return c.row })
+	byCol := countingSort(m.coefs, byRow, nc, func(c *coef) int32 { return c.col })
+	out := Columns{Start: make([]int32, nc+1), Index: make([]int32, 0, nz), Value: make([]float64, 0, nz)}
+	at := 0
+	for j := 0; j < nc; j++ {
+		first := len(out.Index)
+		for at < nz && int(m.coefs[byCol[at]].col) == j {
+			c := m.coefs[byCol[at]]
+			at++
+			if n := len(out.Index); n > first && out.Index[n-1] == c.row {
+				out.Value[n-1] += c.val
+				continue
+			}
+			out.Index = append(out.Index, c.row)
+			out.Value = append(out.Value, c.val)
+		}
+		// Drop what cancelled.
+		keep := first
+		for k := first; k < len(out.Index); k++ {
+			if v := out.Value[k]; v >= minCoef || v <= -minCoef {
+				out.Index[keep], out.Value[keep] = out.Index[k], v
+				keep++
+			}
+		}
+		out.Index, out.Value = out.Index[:keep], out.Value[:keep]
+		out.Start[j+1] = int32(keep)
+	}
+	return out
+}
+
+// countingSort returns the positions of coefs in stable order of key; order, where given, is the order before.
+func countingSort(coefs []coef, order []int32, buckets int, key func(*coef) int32) []int32 {
+	next := make([]int32, buckets+1)
+	for i := range coefs {
+		next[key(&coefs[i])+1]++
+	}
+	for b := 0; b < buckets; b++ {
+		next[b+1] += next[b]
+	}
+	out := make([]int32, len(coefs))
+	for i := range coefs {
+		p := int32(i)
+		if order != nil {
+			p = order[i]
+		}
+		k := key(&coefs[p])
+		out[next[k]] = p
+		next[k]++
+	}
+	return out
+}

@@ -1,0 +1,125 @@
+package milp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// ErrInvalid is what every error of Validate wraps.
+var ErrInvalid = errors.New("invalid model")
+
+// Limits on magnitudes. Solvers take bounds from 1e20 as absent and drop tiny coefficients without a word; a
+// model that relies on either is refused.
+const (
+	maxMagnitude = 1e15
+	minCoef      = 1e-9
+	infinite     = 1e20
+	maxErrors    = 10
+)
+
+// Validate reports the first ten faults of the model, each with the name of its row or variable.
+func (m *Model) Validate() error {
+	var faults []error
+	more := 0
+	add := func(format string, args ...any) {
+		if len(faults) == maxErrors {
+			more++
+			return
+		}
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
+	if math.IsNaN(m.offset) || math.IsInf(m.offset, 0) {
+		add("objective offset is %v, expected a finite number", m.offset)
+	}
+	if len(m.vars) > math.MaxInt32 || len(m.rows) > math.MaxInt32 || len(m.coefs) > math.MaxInt32 {
+		add("%d variables, %d rows, %d coefficients: at most %d of each", len(m.vars), len(m.rows), len(m.coefs), math.MaxInt32)
+	}
+	for j := range m.vars {
+		v := &m.vars[j]
+		if fault := badBounds(v.lo, v.hi); fault != "" {
+			add("variable %s: %s", m.VarName(Var(j)), fault)
+		}
+		if math.IsNaN(v.obj) || math.Abs(v.obj) > maxMagnitude {
+			add("variable %s: objective coefficient %v, expected a number of at most %g in magnitude", m.VarName(Var(j)), v.obj, float64(maxMagnitude))
+		}
+	}
+	for i := range m.rows {
+		if fault := badBounds(m.rows[i].lo, m.rows[i].hi); fault != "" {
+			add("row %s: %s", m.RowName(Row(i)), fault)
+		}
+	}
+	for _, c := range m.coefs {
+		switch {
+		case c.row < 0 || int(c.row) >= len(m.rows):
+			add("variable %s: a coefficient in row %d, but the model has %d rows", m.VarName(Var(c.col)), c.row, len(m.rows))
+		case c.col < 0 || int(c.col) >= len(m.vars):
+			add("row %s: a coefficient of variable %d, but the model has %d variables", m.RowName(Row(c.row)), c.col, len(m.vars))
+		case math.IsNaN(c.val) || math.Abs(c.val) > maxMagnitude:
+			add("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", m.RowName(Row(c.row)), m.VarName(Var(c.col)), c.val, float64(maxMagnitude))
+		case math.Abs(c.val) < minCoef:
+			add("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero; scale the row", m.RowName(Row(c.row)), m.VarName(Var(c.col)), c.val, float64(minCoef))
+		}
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	if more > 0 {
+		faults = append(faults, fmt.Errorf("and %d more", more))
+	}
+	return fmt.Errorf("%w %q: %w", ErrInvalid, m.Name, errors.Join(faults...))
+}
+
+func badBounds(lo, hi float64) string {
+	switch {
+	case math.IsNaN(lo) || math.IsNaN(hi):
+		return fmt.Sprintf("bounds %v and %v, expected numbers", lo, hi)
+	case lo > hi:
+		return fmt.Sprintf("lower bound %v is above upper bound %v", lo, hi)
+	case math.IsInf(lo, 1) || math.IsInf(hi, -1):
+		return fmt.Sprintf("bounds %v and %v leave no finite value", lo, hi)
+	case !math.IsInf(lo, 0) && math.Abs(lo) >= infinite || !math.IsInf(hi, 0) && math.Abs(hi) >= infinite:
+		return fmt.Sprintf("bounds %v and %v: a finite bound must be below %g in magnitude; use milp.Inf for none", lo, hi, float64(infinite))
+	}
+	return ""
+}
+
+// ValidateOptions reports a start or basis that does not fit the model, and limits out of range.
+func (m *Model) ValidateOptions(o *Options) error {
+	var faults []error
+	add := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if o.Start != nil && len(o.Start) != len(m.vars) {
+		add("start has %d values, the model %d variables", len(o.Start), len(m.vars))
+	}
+	for j, x := range o.Start {
+		if math.IsInf(x, 0) {
+			add("start of variable %s is %v", m.VarName(Var(j)), x)
+			break
+		}
+	}
+	if b := o.Basis; b != nil && (len(b.Vars) > len(m.vars) || len(b.Rows) > len(m.rows)) {
+		add("basis of %d variables and %d rows, the model has %d and %d", len(b.Vars), len(b.Rows), len(m.vars), len(m.rows))
+	}
+	if math.IsNaN(o.Gap) || o.Gap < 0 {
+		add("gap %v, expected a number >= 0", o.Gap)
+	}
+	if math.IsNaN(o.AbsGap) || o.AbsGap < 0 {
+		add("absolute gap %v, expected a number >= 0", o.AbsGap)
+	}
+	if o.MaxNodes < 0 || o.MaxIterations < 0 {
+		add("work limits %d nodes and %d iterations, expected numbers >= 0 (0: none)", o.MaxNodes, o.MaxIterations)
+	}
+	if o.TimeLimit < 0 {
+		add("time limit %v, expected >= 0 (0: none)", o.TimeLimit)
+	}
+	if o.Seed < 0 {
+		add("seed %d, expected >= 0", o.Seed)
+	}
+	if math.IsNaN(o.HeuristicEffort) || o.HeuristicEffort > 1 {
+		add("heuristic effort %v, expected at most 1", o.HeuristicEffort)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return fmt.Errorf("options for model %q: %w", m.Name, errors.Join(faults...))
+}
