@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"inferplan/engine"
+	"inferplan/formats"
+	"inferplan/planner"
+)
+
+// Exit codes. They are part of the command line's contract.
+const (
+	exitDone        = 0
+	exitGate        = 1 // a gate failed, or diff found differences
+	exitUsage       = 2 // bad usage or input
+	exitInfeasible  = 3
+	exitInterrupted = 4 // or --require-gap missed; the best so far was written
+	exitEnvironment = 5 // environment or internal failure
+)
+
+// exitError carries an exit code with its message. An empty message exits
+// silently: what there was to say has been printed.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func usageErrorf(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func withCode(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{code, err}
+}
+
+// exitCode maps an error to the contract.
+func exitCode(err error) int {
+	var coded *exitError
+	var bad *formats.Error
+	var infeasible *planner.InfeasibleError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &infeasible):
+		return exitInfeasible
+	case errors.As(err, &bad):
+		return exitUsage
+	case errors.Is(err, engine.ErrModel), errors.Is(err, engine.ErrShape), errors.Is(err, engine.ErrNoDevice):
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	default:
+		return exitEnvironment
+	}
+}

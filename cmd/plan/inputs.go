@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// document finds the file of a role: the flag's value, else
+// ./{role}.{json,yaml,yml}. Two matches are an error that names both; none is
+// the empty path.
+func document(role, flag string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	var found []string
+	for _, ext := range []string{".json", ".yaml", ".yml"} {
+		_, err := os.Stat(role + ext)
+		switch {
+		case err == nil:
+			found = append(found, role+ext)
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", usageErrorf("looking for a %s: %w", role, err)
+		}
+	}
+	if len(found) > 1 {
+		return "", usageErrorf("found both %s; keep one, or name it with --%s", strings.Join(found, " and "), role)
+	}
+	if len(found) == 0 {
+		return "", nil
+	}
+	return found[0], nil
+}
+
+// input describes a file that a plan was made from; the path is relative to
+// the folder of the plan.
+func input(role, path, planPath string) (formats.Input, error) {
+	sum, err := formats.Digest(path)
+	if err != nil {
+		return formats.Input{}, fmt.Errorf("hashing %s: %w", path, err)
+	}
+	rel, err := relativeTo(filepath.Dir(planPath), path)
+	if err != nil {
+		return formats.Input{}, err
+	}
+	return formats.Input{Role: role, Path: rel, SHA256: sum}, nil
+}
+
+func relativeTo(dir, path string) (string, error) {
+	from, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("resolving %s: %w", dir, err)
+	}
+	to, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("resolving %s: %w", path, err)
+	}
+	rel, err := filepath.Rel(from, to)
+	if err != nil {
+		return "", fmt.Errorf("relating %s to %s: %w", path, dir, err)
+	}
+	return filepath.ToSlash(rel), nil
+}

@@ -1,0 +1,41 @@
+// Command plan decides how to serve machine-learning models on the devices a
+// team really has: it profiles models, solves for the best deployment under a
+// latency SLO, simulates and serves it, and gates it in CI.
+//
+// One file per verb, each an options struct with a thin RunE: this package
+// knows flags, tables, progress and exit codes, not decisions.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() { os.Exit(run()) }
+
+// run is main without os.Exit, so that tests can call the program in their own
+// process. The first interrupt cancels the context: long work stops and keeps
+// what it found. The second ends the process at once.
+func run() int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-signals:
+			os.Exit(exitInterrupted)
+		case <-ctx.Done():
+		}
+	}()
+	return execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+}

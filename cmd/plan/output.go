@@ -1,0 +1,130 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+	"github.com/spf13/cobra"
+)
+
+// printer writes results to stdout and notes to stderr.
+type printer struct {
+	out, err io.Writer
+	json     bool
+	quiet    bool
+}
+
+func newPrinter(cmd *cobra.Command, g *globals) *printer {
+	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet}
+}
+
+// note prints a line for the person at the terminal.
+func (p *printer) note(format string, args ...any) {
+	if !p.quiet {
+		fmt.Fprintf(p.err, format+"\n", args...)
+	}
+}
+
+// assumed prints the defaults that mattered.
+func (p *printer) assumed(lines []string) {
+	for _, l := range lines {
+		p.note("assumed: %s", l)
+	}
+}
+
+// warned prints doubts about a result that stands.
+func (p *printer) warned(lines []string) {
+	for _, l := range lines {
+		p.note("warning: %s", l)
+	}
+}
+
+// document prints one JSON document.
+func (p *printer) document(v any) error {
+	enc := json.NewEncoder(p.out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("writing JSON: %w", err)
+	}
+	return nil
+}
+
+// table prints rows under a header; numbers are right-aligned by column kind
+// ('l' or 'r' per column).
+func (p *printer) table(align string, header []string, rows [][]string) error {
+	aligns := make([]tw.Align, len(header))
+	for i := range aligns {
+		aligns[i] = tw.AlignLeft
+		if i < len(align) && align[i] == 'r' {
+			aligns[i] = tw.AlignRight
+		}
+	}
+	t := tablewriter.NewTable(p.out,
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Borders: tw.BorderNone,
+			Symbols: tw.NewSymbols(tw.StyleLight),
+			Settings: tw.Settings{
+				Separators: tw.Separators{BetweenColumns: tw.Off, BetweenRows: tw.Off},
+				Lines:      tw.Lines{ShowHeaderLine: tw.On},
+			},
+		})),
+		tablewriter.WithHeaderAutoFormat(tw.Off),
+		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: aligns}),
+		tablewriter.WithRowAlignmentConfig(tw.CellAlignment{PerColumn: aligns}),
+		tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithHeaderAutoWrap(tw.WrapNone),
+	)
+	t.Header(header)
+	if err := t.Bulk(rows); err != nil {
+		return fmt.Errorf("laying out a table: %w", err)
+	}
+	if err := t.Render(); err != nil {
+		return fmt.Errorf("printing a table: %w", err)
+	}
+	return nil
+}
+
+// ms writes a duration in milliseconds for a table.
+func ms(d time.Duration) string {
+	v := float64(d) / 1e6
+	switch {
+	case v == 0:
+		return "0"
+	case v < 1:
+		return strconv.FormatFloat(v, 'f', 3, 64)
+	case v < 100:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64)
+}
+
+// rate writes requests per second for a table.
+func rate(v float64) string {
+	switch {
+	case v < 10:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	case v < 10000:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+func percent(v float64) string { return strconv.FormatFloat(100*v, 'f', 2, 64) + " %" }
+
+// plural is "1 model", "3 models".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+func list(items []string) string { return strings.Join(items, ", ") }

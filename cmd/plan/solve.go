@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/planner/explain"
+	"inferplan/solver/highs"
+)
+
+type solveOptions struct {
+	profile, cluster, workload, out string
+	slo                             string
+	method, algorithm, objective    string
+	rounding                        string
+	margin                          string
+	minLoad                         float64
+	batchBuild                      float64
+	maxPartitions, maxBatch         int
+	effort                          int
+	gap                             float64
+	requireGap                      float64
+	timeLimit                       time.Duration
+	seed                            uint64
+	certify, force                  bool
+	attainment                      float64
+}
+
+func newSolveCommand(g *globals) *cobra.Command {
+	o := &solveOptions{}
+	cmd := &cobra.Command{
+		Use:   "solve",
+		Short: "Find the best deployment, with a proven bound where there is one",
+		Long: `Find the best deployment of the workload's models on the cluster's devices.
+
+Without files it takes ./profile.json, the devices of this machine that the profile
+measured, and all its models with equal weight. The plan says what it reached, how far
+from the proven bound, what limits it, and what one more device or 10 ms would buy.
+
+Exit codes: 0 a feasible plan was written, whatever the gap; 2 bad input; 3 infeasible, with
+the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, best so far written.`,
+		Example: `  plan solve --slo 200ms
+  plan solve --slo 5x --certify
+  plan solve --profile p.json --cluster c.yaml --workload w.yaml --gap 1e-4 -o plan.json
+  plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("output") {
+				o.out = "plan.json"
+			} else {
+				o.force = true
+			}
+			return runSolve(cmd.Context(), newPrinter(cmd, g), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.profile, "profile", "", "profile (default ./profile.json or .yaml)")
+	f.StringVar(&o.cluster, "cluster", "", "cluster (default ./cluster.yaml or .json, else this machine)")
+	f.StringVar(&o.workload, "workload", "", "workload (default ./workload.yaml or .json, else all models alike)")
+	f.StringVar(&o.slo, "slo", "", "latency SLO of every model, such as 200ms or 5x; overrides the workload's")
+	f.StringVar(&o.method, "method", "auto", "auto or pool")
+	f.StringVar(&o.algorithm, "algorithm", "template", "of the pool method: template or np")
+	f.StringVar(&o.objective, "objective", "throughput", "what to optimise: throughput")
+	f.StringVar(&o.rounding, "gpu-rounding", "slot", "whole devices per model and stage position (slot), or shares packed freely (fractional)")
+	f.StringVar(&o.margin, "margin", "0.4", "share of the SLO kept back for queueing and jitter")
+	f.Float64Var(&o.minLoad, "min-load", 0, "least rps / weight that every model must reach")
+	f.Float64Var(&o.batchBuild, "batch-build", 0, "factor of the delay reserved for filling a batch (1.3 in PPipe's artifact)")
+	f.IntVar(&o.maxPartitions, "max-partitions", 2, "stages per pipeline")
+	f.IntVar(&o.maxBatch, "max-batch", 0, "largest batch (default: the largest measured)")
+	f.IntVar(&o.effort, "effort", 1, "work allowed to the solver: each step doubles it")
+	f.Float64Var(&o.gap, "gap", 1e-2, "stop when the relative gap to the bound is this small")
+	f.Float64Var(&o.requireGap, "require-gap", 0, "exit 4 unless this gap was reached")
+	f.DurationVar(&o.timeLimit, "time-limit", 0, "safety net on wall time; plans stopped by it are not reproducible")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of every random choice")
+	f.BoolVar(&o.certify, "certify", false, "simulate the workload's arrivals and store the rate that holds")
+	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --certify asks for")
+	f.StringVarP(&o.out, "output", "o", "", "plan to write (default plan.json)")
+	f.BoolVar(&o.force, "force", false, "replace plan.json if it differs")
+	_ = cmd.RegisterFlagCompletionFunc("gpu-rounding", cobra.FixedCompletions([]string{"slot", "fractional"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("method", cobra.FixedCompletions([]string{"auto", "pool"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions([]string{"template", "np"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
+	in, assumed, err := solveInputs(o)
+	if err != nil {
+		return err
+	}
+	opt, err := o.planner()
+	if err != nil {
+		return err
+	}
+	opt.Assumptions = append(opt.Assumptions, assumed...)
+	bar := p.meter(100, "solving")
+	res, err := planner.Solve(ctx, in, opt, highs.New(), func(u planner.Progress) {
+		bar.set(int64(100*u.Fraction), 0, u.Phase)
+	})
+	bar.finish()
+	if err != nil {
+		var inf *planner.InfeasibleError
+		if errors.As(err, &inf) && p.json {
+			if e := p.document(map[string]any{"status": "infeasible", "reason": inf.Error(), "nearest": inf.Nearest}); e != nil {
+				return e
+			}
+		}
+		return err
+	}
+	plan := res.Plan
+	interrupted := ctx.Err() != nil
+	if o.certify && !interrupted {
+		bar := p.meter(100, "certifying by simulation")
+		err := planner.Certify(ctx, plan, planner.CertifyOptions{Attainment: o.attainment, Seed: o.seed})
+		bar.finish()
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("certifying: %w", err)
+		}
+		interrupted = ctx.Err() != nil
+	}
+	if err := writeOutput(o.out, plan, o.force); err != nil {
+		return err
+	}
+	p.assumed(plan.Assumptions)
+	p.warned(plan.Warnings)
+	if p.json {
+		if err := p.document(solveDocument(res)); err != nil {
+			return err
+		}
+	} else if err := printPlan(p, plan, o.out); err != nil {
+		return err
+	}
+	if interrupted {
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the best plan so far is in %s", o.out)}
+	}
+	if o.requireGap > 0 && (plan.Objective.Gap == nil || *plan.Objective.Gap > o.requireGap) {
+		return &exitError{exitInterrupted, fmt.Errorf("--require-gap %g missed; the best plan so far is in %s", o.requireGap, o.out)}
+	}
+	return nil
+}
+
+// solveInputs reads the documents, or assumes what is missing.
+func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
+	var in planner.Inputs
+	var assumed []string
+	out := o.out
+	path, err := document("profile", o.profile)
+	if err != nil {
+		return in, nil, err
+	}
+	if path == "" {
+		return in, nil, usageErrorf("no profile here (profile.json); type: plan profile MODEL.onnx")
+	}
+	if in.Profile, err = formats.ReadProfile(path); err != nil {
+		return in, nil, withCode(exitUsage, err)
+	}
+	add := func(role, path string) error {
+		f, err := input(role, path, out)
+		if err != nil {
+			return err
+		}
+		in.Files = append(in.Files, f)
+		return nil
+	}
+	if err := add("profile", path); err != nil {
+		return in, nil, err
+	}
+	in.ProfileDir = filepath.Dir(path)
+
+	if path, err = document("cluster", o.cluster); err != nil {
+		return in, nil, err
+	}
+	if path != "" {
+		if in.Cluster, err = formats.ReadCluster(path); err != nil {
+			return in, nil, withCode(exitUsage, err)
+		}
+		if err := add("cluster", path); err != nil {
+			return in, nil, err
+		}
+	} else {
+		var why []string
+		if in.Cluster, why, err = planner.LocalCluster(in.Profile, thisMachine()); err != nil {
+			return in, nil, withCode(exitUsage, err)
+		}
+		assumed = append(assumed, why...)
+	}
+
+	if path, err = document("workload", o.workload); err != nil {
+		return in, nil, err
+	}
+	var slo formats.SLO
+	if o.slo != "" {
+		if err := slo.UnmarshalText([]byte(o.slo)); err != nil {
+			return in, nil, usageErrorf("--slo: %w", err)
+		}
+	}
+	if path != "" {
+		if in.Workload, err = formats.ReadWorkload(path); err != nil {
+			return in, nil, withCode(exitUsage, err)
+		}
+		if err := add("workload", path); err != nil {
+			return in, nil, err
+		}
+		if o.slo != "" {
+			for i := range in.Workload.Models {
+				in.Workload.Models[i].SLO = slo
+			}
+			assumed = append(assumed, "slo: "+o.slo+" for every model, over the workload's")
+		}
+	} else {
+		if o.slo == "" {
+			return in, nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")
+		}
+		var why []string
+		in.Workload, why = planner.EqualWorkload(in.Profile, slo)
+		assumed = append(assumed, why...)
+	}
+	return in, assumed, nil
+}
+
+// solveJSON is the stable document of `plan solve --json`.
+type solveJSON struct {
+	Status     string               `json:"status"` // optimal, gap, limit, interrupted
+	StoppedBy  string               `json:"stopped_by"`
+	Objective  formats.Objective    `json:"objective"`
+	Models     []solveModelJSON     `json:"models"`
+	Incumbents []planner.Incumbent  `json:"incumbents"`
+	Limits     []formats.Limit      `json:"limits,omitempty"`
+	Certified  *formats.Certificate `json:"certified,omitempty"`
+	WallMS     float64              `json:"wall_ms"`
+}
+
+type solveModelJSON struct {
+	Model     string             `json:"model"`
+	RPS       float64            `json:"rps"`
+	Weight    float64            `json:"weight"`
+	SLOUS     formats.Micros     `json:"slo_us"`
+	Pipelines []formats.Pipeline `json:"pipelines"`
+}
+
+func solveDocument(res *planner.Result) solveJSON {
+	d := solveJSON{
+		Status: res.Status, StoppedBy: res.Plan.StoppedBy, Objective: res.Plan.Objective, Incumbents: res.Incumbents,
+		Limits: res.Plan.Limits, Certified: res.Plan.Certified, WallMS: res.WallMS,
+	}
+	for _, m := range res.Plan.Models {
+		d.Models = append(d.Models, solveModelJSON{m.Model, m.RPS, m.Weight, m.SLOUS, m.Pipelines})
+	}
+	return d
+}
+
+// printPlan prints the closing table.
+func printPlan(p *printer, plan *formats.Plan, path string) error {
+	certified := map[string]formats.CertifiedModel{}
+	if plan.Certified != nil {
+		for _, c := range plan.Certified.Models {
+			certified[c.Model] = c
+		}
+	}
+	var rows [][]string
+	for _, m := range plan.Models {
+		for i, pl := range m.Pipelines {
+			name, planned, cert, p99 := "", "", "", ""
+			if i == 0 {
+				name, planned = m.Model, rate(m.RPS)
+				if c, ok := certified[m.Model]; ok {
+					cert, p99 = rate(c.RPS), ms(c.P99US.D())
+				} else {
+					cert, p99 = "-", "-"
+				}
+			}
+			var stages, devices []string
+			for _, s := range pl.Stages {
+				stages = append(stages, fmt.Sprintf("[%d,%d)", s.Blocks[0], s.Blocks[1]))
+				devices = append(devices, deviceText(&s))
+			}
+			rows = append(rows, []string{
+				name, strings.Join(stages, " > "), fmt.Sprint(pl.Batch), strings.Join(devices, " > "), rate(pl.RPS),
+				planned, cert, ms(pl.LatencyUS.D()), p99, ms(m.SLOUS.D()),
+			})
+		}
+	}
+	err := p.table("llrlrrrrrr", []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "planned rps", "certified rps", "service ms", "p99 ms", "SLO ms"}, rows)
+	if err != nil {
+		return err
+	}
+	for _, l := range explain.Lines(plan) {
+		fmt.Fprintln(p.out, l)
+	}
+	p.note("wrote %s; next: plan simulate %s --load 0.8", path, path)
+	return nil
+}
+
+func deviceText(s *formats.Stage) string {
+	t := fmt.Sprintf("%d x %s", s.Replicas, s.Device)
+	if s.Share > 1 {
+		t = fmt.Sprintf("%d x 1/%d %s", s.Replicas, s.Share, s.Device)
+	}
+	if s.GPUs < float64(s.Replicas)/float64(max(s.Share, 1)) {
+		t += fmt.Sprintf(" (%.0f %% of the time)", 100*s.GPUs/float64(s.Replicas))
+	}
+	return t
+}

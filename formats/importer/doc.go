@@ -1,0 +1,4 @@
+// Package importer is the home of readers of other tools' files, a
+// sub-package each. They parse only: what comes out is a document of package
+// formats, validated like any other, and every error names file and line.
+package importer

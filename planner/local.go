@@ -1,0 +1,101 @@
+package planner
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// Machine is what the local machine has, as the engine reports it.
+type Machine struct {
+	Cores int         // CPUs this process may use
+	GPUs  []LocalGPUs // by kind
+}
+
+// LocalGPUs counts the GPUs of one kind.
+type LocalGPUs struct {
+	Kind        string
+	Count       int
+	MemoryBytes int64 // per GPU
+}
+
+// cpuThreads returns n of a device kind cpu-<n>.
+func cpuThreads(kind string) (int, bool) {
+	rest, ok := strings.CutPrefix(kind, "cpu-")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(rest)
+	return n, err == nil && n > 0
+}
+
+// LocalCluster is the cluster that is assumed when none is given: the devices
+// of this machine that the profile has numbers for. One core is left to the
+// front end; a CPU thread set has no shares, so the models take turns on it.
+// The strings are the assumptions made.
+func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []string, error) {
+	measured := measuredShares(profile)
+	c := &formats.Cluster{Format: "inferplan.cluster/v1"}
+	var assumed []string
+	for _, g := range m.GPUs {
+		shares := measured[g.Kind]
+		if shares == 0 {
+			continue
+		}
+		c.Pools = append(c.Pools, formats.Pool{
+			Device: g.Kind, Count: g.Count, MaxShares: shares, PerNode: g.Count, Memory: formats.Bytes(g.MemoryBytes),
+		})
+		assumed = append(assumed, fmt.Sprintf("cluster: the %d %s of this machine", g.Count, g.Kind))
+	}
+	kinds := make([]string, 0, len(measured))
+	for k := range measured {
+		kinds = append(kinds, k)
+	}
+	slices.Sort(kinds)
+	for _, k := range kinds {
+		n, ok := cpuThreads(k)
+		if !ok {
+			continue
+		}
+		count := max((m.Cores-1)/n, 0)
+		if count == 0 && n == 1 {
+			count = 1 // a machine of one core serves, badly, on that core
+		}
+		if count == 0 {
+			continue
+		}
+		c.Pools = append(c.Pools, formats.Pool{Device: k, Count: count, PerNode: count, Sharing: formats.SharingTime})
+		assumed = append(assumed, fmt.Sprintf("cluster: %d x %s of this machine's %d cores (one is left to the front end); models take turns on them", count, k, m.Cores))
+		break // thread sets of different sizes would be the same cores twice
+	}
+	if len(c.Pools) == 0 {
+		return nil, nil, fmt.Errorf("this machine has none of the devices that the profile measured (%s); "+
+			"type 'plan profile' here, or give a cluster file with --cluster", strings.Join(kinds, ", "))
+	}
+	return c, assumed, nil
+}
+
+// measuredShares returns, per device kind of the profile, the largest v of a
+// measured share 1/v.
+func measuredShares(p *formats.Profile) map[string]int {
+	out := map[string]int{}
+	for i := range p.Models {
+		for _, m := range p.Models[i].Measurements {
+			out[m.Device] = max(out[m.Device], m.Share, 1)
+		}
+	}
+	return out
+}
+
+// EqualWorkload is the workload that is assumed when none is given: every
+// model of the profile with the same weight and SLO, Poisson arrivals.
+func EqualWorkload(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string) {
+	w := &formats.Workload{Format: "inferplan.workload/v1", Arrivals: &formats.Arrivals{Process: "poisson"}}
+	for i := range profile.Models {
+		w.Models = append(w.Models, formats.WorkloadModel{Model: profile.Models[i].Model, SLO: slo, Percentile: "p99", Weight: 1})
+	}
+	return w, []string{fmt.Sprintf("workload: all %d models of the profile with equal weight, p99, Poisson arrivals", len(w.Models))}
+}

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# The main job, end to end, on this machine: profile three real models, solve
+# for an SLO, simulate, serve, drive the server at 80 % of the planned rate,
+# and print what was promised against what was measured. `make demo` calls it.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+plan=$root/bin/plan
+dir=${DEMO_DIR:-$root/demo}
+slo=${DEMO_SLO:-400ms}
+load=${DEMO_LOAD:-0.8}
+duration=${DEMO_DURATION:-20s}
+models=${DEMO_MODELS:-squeezenet shufflenet resnet50}
+port=${DEMO_PORT:-18080}
+
+step() { printf '\n== %s\n$ %s\n' "$1" "$2"; }
+
+mkdir -p "$dir"
+cd "$dir"
+rm -f plan.json promised.json measured.json service.json simulated.json
+
+step "The models: published architectures with seeded weights" "plan models write $models"
+# shellcheck disable=SC2086  # a list of names
+"$plan" models write $models --dir models
+
+step "What every block costs here" "plan profile --batches 1,2,4 --blocks 10 --budget 90s"
+"$plan" profile --batches 1,2,4 --blocks 10 --budget 90s
+
+step "The best deployment for this machine" "plan solve --slo $slo --certify"
+"$plan" solve --slo "$slo" --certify -o plan.json
+
+step "What the simulator promises at $load of the planned rate" "plan simulate plan.json --load $load --duration $duration --runs 5 -o promised.json"
+"$plan" simulate plan.json --load "$load" --duration "$duration" --runs 5 -o promised.json
+
+step "The deployment, running" "plan serve plan.json --http 127.0.0.1:$port &"
+"$plan" serve plan.json --http "127.0.0.1:$port" --grpc "127.0.0.1:$((port + 1))" --metrics "127.0.0.1:$((port + 2))" --record service.json &
+server=$!
+trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true' EXIT
+for _ in $(seq 1 300); do
+  curl -fsS -o /dev/null "http://127.0.0.1:$port/v2/health/ready" 2>/dev/null && break
+  kill -0 "$server" 2>/dev/null || { echo "plan serve ended before it was ready" >&2; exit 5; }
+  sleep 0.2
+done
+
+step "Driven at $load of the planned rate" "plan load http://127.0.0.1:$port --plan plan.json --load $load --duration $duration -o measured.json"
+"$plan" load "http://127.0.0.1:$port" --plan plan.json --load "$load" --duration "$duration" --warmup 2s -o measured.json
+
+kill -TERM "$server"
+wait "$server" || true
+trap - EXIT
+
+step "The same minute in virtual time, with the service times just recorded" "plan simulate plan.json --load $load --service service.json -o simulated.json"
+"$plan" simulate plan.json --load "$load" --duration "$duration" --runs 5 --service service.json -o simulated.json -q >/dev/null
+
+step "Promised against measured" "plan report promised.json simulated.json measured.json"
+"$plan" report promised.json simulated.json measured.json
