@@ -10,11 +10,9 @@ cd "$(dirname "$0")"
 locked 8 ort
 mkdir -p lib include
 
-# The library. lib/.source says where the present one came from.
-want=npm:$ORT_VERSION
-[ -n "${INFERPLAN_ORT_LIB:-}" ] && want=file:$INFERPLAN_ORT_LIB
+# The library. A path to our own copy is no choice of the user's.
 lib=lib/libonnxruntime.so.1
-if [ "$want" != "npm:$ORT_VERSION" ]; then
+if [ -n "${INFERPLAN_ORT_LIB:-}" ] && [ "$(realpath -ms "$INFERPLAN_ORT_LIB")" != "$PWD/$lib" ]; then
   [ -f "$INFERPLAN_ORT_LIB" ] || fail "INFERPLAN_ORT_LIB=$INFERPLAN_ORT_LIB: no such file"
   rm -f "$lib" && ln -s "$(readlink -f "$INFERPLAN_ORT_LIB")" "$lib"
   say "ONNX Runtime from INFERPLAN_ORT_LIB"

@@ -1,0 +1,114 @@
+# inferplan: build, test and package. `make help` lists the targets; everything a target needs it sets up itself.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+GO ?= go
+MODULE := inferplan
+
+# Packages whose tests run under the race detector, and packages that need neither HiGHS nor ONNX Runtime.
+RACE := cmd executor engine policy sim
+PURE := formats policy sim solver/milp solver/stoch engine/graph executor/oip third_party
+
+# Variables for the user.
+RUN ?= .
+BENCH ?= .
+BENCHTIME ?= 1s
+FUZZTIME ?= 60s
+TESTFLAGS ?=
+PKGS ?= ./...
+
+# ONNX Runtime for what the targets start; set-up must see only the user's own choice.
+ORT_LIB = $(or $(INFERPLAN_ORT_LIB),$(CURDIR)/third_party/ort/lib/libonnxruntime.so.1)
+
+# in-folders LIST: a regular expression for the packages below those folders.
+empty :=
+space := $(empty) $(empty)
+in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
+
+.PHONY: help
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "Variables: CUDA=1 (setup, dist), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, SM (dist)"
+
+.PHONY: setup
+setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
+	@CUDA=$(CUDA) third_party/setup.sh
+
+.PHONY: build
+build: setup ## bin/plan
+	@mkdir -p bin
+	$(GO) build -o bin/plan ./cmd/plan
+
+.PHONY: demo
+demo: build ## profile, solve, simulate, serve and load real models here
+	scripts/demo.sh
+
+.PHONY: e2e
+e2e: build ## drive a served plan with independent clients
+	scripts/e2e.sh
+
+.PHONY: test
+test: setup ## vet, and every test; the race detector where goroutines meet
+	$(GO) vet ./...
+	@export INFERPLAN_ORT_LIB='$(ORT_LIB)'; \
+	all=$$($(GO) list ./...); \
+	race=$$(grep -E '$(call in-folders,$(RACE))' <<<"$$all" || true); \
+	rest=$$(grep -vE '$(call in-folders,$(RACE))' <<<"$$all" || true); \
+	bad=0; \
+	if [ -n "$$rest" ]; then $(GO) test -timeout 20m $(TESTFLAGS) $$rest || bad=1; fi; \
+	if [ -n "$$race" ]; then $(GO) test -race -timeout 20m $(TESTFLAGS) $$race || bad=1; fi; \
+	exit $$bad
+
+.PHONY: test-pure
+test-pure: ## tests of the packages that need no native library, without cgo and without set-up
+	@all=$$(CGO_ENABLED=0 $(GO) list ./... | grep -E '$(call in-folders,$(PURE))'); \
+	CGO_ENABLED=0 $(GO) vet $$all && CGO_ENABLED=0 $(GO) test -timeout 20m $(TESTFLAGS) $$all
+
+.PHONY: bench
+bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $(PKGS)
+
+.PHONY: fuzz
+fuzz: setup ## every fuzz target for FUZZTIME (60s)
+	@export INFERPLAN_ORT_LIB='$(ORT_LIB)'; bad=0; \
+	for pkg in $$($(GO) list $(PKGS)); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$f"; \
+	    $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || bad=1; \
+	  done; \
+	done; exit $$bad
+
+# Why a version and not a tool line in go.mod: where a module that govulncheck needs cannot be had, only this step
+# is lost, not the build.
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+.PHONY: lint
+lint: setup ## gofmt, vet, staticcheck, shell syntax, govulncheck where it can run
+	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 -r ls -d 2>/dev/null | xargs -r gofmt -l); \
+	if [ -n "$$unformatted" ]; then echo "gofmt -l:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	@git ls-files -z --cached --others --exclude-standard '*.sh' .ci/run | xargs -0 -r -n 1 bash -n
+	@rc=0; out=$$(timeout 300 $(GO) run $(GOVULNCHECK) ./... 2>&1) || rc=$$?; \
+	case $$rc in \
+	  0) echo "govulncheck: no known vulnerabilities";; \
+	  3) echo "$$out"; exit 1;; \
+	  *) echo "govulncheck did NOT run: $$(grep -v '^exit status' <<<"$$out" | tail -n 1)";; \
+	esac
+
+# SM=90 keeps the CUDA provider's kernels for that architecture only.
+.PHONY: dist
+dist: setup ## dist/inferplan-linux-amd64: a self-contained folder and an OCI image recipe (CUDA=1, SM=90)
+	@CUDA='$(CUDA)' SM='$(SM)' GO='$(GO)' ORT_LIB='$(ORT_LIB)' third_party/dist/make.sh
+
+.PHONY: clean
+clean: ## remove what build and dist made (set-up stays)
+	rm -rf bin dist
+
+.PHONY: distclean
+distclean: clean ## remove set-up and its cache, too
+	rm -rf third_party/cache third_party/tools third_party/highs/build third_party/highs/prefix \
+	  third_party/ort/lib third_party/ort/include third_party/ort/node_modules \
+	  third_party/models/files third_party/models/node_modules
