@@ -1,0 +1,185 @@
+package oip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// core is what both transports share: the way of a decoded request to the
+// backend and back, and the state of draining.
+type core struct {
+	backend Backend
+	opt     Options
+	gate    gate
+}
+
+func (c *core) ready() bool { return !c.gate.closed() && c.backend.Ready() }
+
+func (c *core) modelReady(model, version string) bool {
+	if !c.ready() {
+		return false
+	}
+	if r, ok := c.backend.(ModelReadier); ok {
+		return r.ModelReady(model, version)
+	}
+	return true
+}
+
+// infer validates and runs a request. The response has its identity filled in
+// and exactly the outputs asked for, in the order asked; its Release is never nil.
+func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request) (*Response, *Error) {
+	if len(r.Inputs) > c.opt.MaxTensors {
+		return nil, tooLarge("inputs", "%d tensors, at most %d are taken", len(r.Inputs), c.opt.MaxTensors)
+	}
+	if len(r.Outputs) > c.opt.MaxTensors {
+		return nil, tooLarge("outputs", "%d tensors, at most %d are taken", len(r.Outputs), c.opt.MaxTensors)
+	}
+	if err := m.validate(r); err != nil {
+		return nil, err
+	}
+	resp, err := c.call(ctx, r)
+	if err != nil {
+		return nil, asError(err)
+	}
+	if resp.Release == nil {
+		resp.Release = func() {}
+	}
+	if err := c.finish(m, r, resp); err != nil {
+		resp.Release()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// call runs the backend; a panic in it fails this request only.
+func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.opt.Log.Error("panic in an inference", "model", r.Model, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			resp, err = nil, Internal(nil, "internal error while running model %q", r.Model)
+		}
+	}()
+	resp, err = c.backend.Infer(ctx, r)
+	if resp == nil && err == nil {
+		err = Internal(nil, "model %q returned neither outputs nor an error", r.Model)
+	}
+	return resp, err
+}
+
+func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
+	resp.ID = r.ID
+	if resp.Model == "" {
+		resp.Model = r.Model
+	}
+	if resp.Version == "" {
+		if resp.Version = r.Version; resp.Version == "" {
+			resp.Version = m.Versions[len(m.Versions)-1]
+		}
+	}
+	if len(r.Outputs) > 0 && !sameOutputs(r.Outputs, resp.Outputs) {
+		picked := make([]Tensor, 0, len(r.Outputs))
+		for i := range r.Outputs {
+			j := findOutput(resp.Outputs, r.Outputs[i].Name)
+			if j < 0 {
+				return Internal(nil, "model %q did not return output %q", r.Model, r.Outputs[i].Name)
+			}
+			picked = append(picked, resp.Outputs[j])
+		}
+		resp.Outputs = picked
+	}
+	for i := range resp.Outputs {
+		if err := checkData(&resp.Outputs[i]); err != nil {
+			return Internal(err, "model %q returned a faulty output %q:%s: %s", r.Model, resp.Outputs[i].Name, err.Field, err.Msg)
+		}
+	}
+	return nil
+}
+
+func sameOutputs(want []OutputRequest, got []Tensor) bool {
+	if len(want) != len(got) {
+		return false
+	}
+	for i := range want {
+		if want[i].Name != got[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+func findOutput(ts []Tensor, name string) int {
+	for i := range ts {
+		if ts[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// capTimeout takes the smaller of two budgets; zero is none.
+func (r *Request) capTimeout(d time.Duration) {
+	if d > 0 && (r.Timeout == 0 || d < r.Timeout) {
+		r.Timeout = d
+	}
+}
+
+var errDraining = Unavailable("draining", "the server is shutting down")
+
+// gate counts the inferences inside and refuses new ones once closed.
+type gate struct {
+	mu     sync.Mutex
+	inside int
+	shut   bool
+	idle   chan struct{} // made by close, closed when nobody is inside
+}
+
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut {
+		return false
+	}
+	g.inside++
+	return true
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inside--
+	if g.shut && g.inside == 0 {
+		close(g.idle)
+	}
+}
+
+func (g *gate) closed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shut
+}
+
+// close refuses from now on and waits until nobody is inside.
+func (g *gate) close(ctx context.Context) error {
+	g.mu.Lock()
+	if !g.shut {
+		g.shut = true
+		g.idle = make(chan struct{})
+		if g.inside == 0 {
+			close(g.idle)
+		}
+	}
+	idle := g.idle
+	g.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return errors.Join(fmt.Errorf("%d inferences still running", g.inside), ctx.Err())
+	}
+}

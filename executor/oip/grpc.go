@@ -1,0 +1,438 @@
+package oip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/executor/oip/oippb"
+)
+
+// ErrorDomain is the domain of the ErrorInfo that gRPC errors carry.
+const ErrorDomain = "inferplan"
+
+// GRPCServer serves the protocol over gRPC, with the standard health service
+// and reflection.
+type GRPCServer struct {
+	core     core
+	token    tokenCheck
+	server   *grpc.Server
+	stop     chan struct{} // closed when the server goes away
+	stopOnce sync.Once
+}
+
+// NewGRPCServer makes a server; nothing listens until Serve.
+func NewGRPCServer(b Backend, opt Options) *GRPCServer {
+	opt = opt.withDefaults()
+	s := &GRPCServer{
+		core:  core{backend: b, opt: opt},
+		token: newTokenCheck(opt.BearerToken),
+		stop:  make(chan struct{}),
+	}
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
+		grpc.MaxRecvMsgSize(int(opt.MaxBodyBytes)),
+		grpc.MaxHeaderListSize(uint32(opt.MaxHeaderBytes)),
+		grpc.MaxConcurrentStreams(opt.MaxStreams),
+		grpc.ConnectionTimeout(opt.ReadTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: opt.IdleTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.stream),
+	}
+	if opt.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(opt.TLS.Clone())))
+	}
+	s.server = grpc.NewServer(options...)
+	s.server.RegisterService(serviceDesc(), s)
+	healthpb.RegisterHealthServer(s.server, (*health)(s))
+	reflection.Register(s.server)
+	return s
+}
+
+// serviceDesc is the generated description with our own handler for ModelInfer,
+// whose messages are read and written by our codec.
+func serviceDesc() *grpc.ServiceDesc {
+	d := oippb.GRPCInferenceService_ServiceDesc
+	d.Methods = slices.Clone(d.Methods)
+	d.HandlerType = (*any)(nil)
+	for i := range d.Methods {
+		if d.Methods[i].MethodName == "ModelInfer" {
+			d.Methods[i].Handler = inferHandler
+		}
+	}
+	return &d
+}
+
+// Serve accepts connections until Drain or Close; it then returns nil.
+func (s *GRPCServer) Serve(l net.Listener) error {
+	if err := s.server.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serving gRPC on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Drain stops taking inferences: readiness fails and new ones get UNAVAILABLE
+// while the accepted ones finish; then the listeners and connections close.
+// When ctx ends first, everything is closed at once and the error says so.
+func (s *GRPCServer) Drain(ctx context.Context) error {
+	err := s.core.gate.close(ctx)
+	s.stopOnce.Do(func() { close(s.stop) })
+	if err == nil {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.server.GracefulStop()
+		}()
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			s.server.Stop() // lets GracefulStop return too
+			<-done
+			err = ctx.Err()
+		}
+	}
+	s.server.Stop()
+	return fmt.Errorf("draining the gRPC server: %w", err)
+}
+
+// Close ends everything at once.
+func (s *GRPCServer) Close() error {
+	s.stopOnce.Do(func() { close(s.stop) })
+	s.server.Stop()
+	return nil
+}
+
+// unary checks the token and keeps a panic to its own call.
+func (s *GRPCServer) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	defer s.recovered(info.FullMethod, &err)
+	if err := s.authorise(ctx, info.FullMethod); err != nil {
+		discard(req)
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+func (s *GRPCServer) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer s.recovered(info.FullMethod, &err)
+	if err := s.authorise(ss.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return handler(srv, ss)
+}
+
+func (s *GRPCServer) recovered(method string, err *error) {
+	if p := recover(); p != nil {
+		s.core.opt.Log.Error("panic in a gRPC handler", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		*err = toStatus(Internal(nil, "internal error"))
+	}
+}
+
+// open lists what needs no token: the probes of an orchestrator have none.
+var open = map[string]bool{
+	healthpb.Health_Check_FullMethodName:                  true,
+	healthpb.Health_Watch_FullMethodName:                  true,
+	oippb.GRPCInferenceService_ServerLive_FullMethodName:  true,
+	oippb.GRPCInferenceService_ServerReady_FullMethodName: true,
+}
+
+func (s *GRPCServer) authorise(ctx context.Context, method string) error {
+	if !s.token.on || open[method] {
+		return nil
+	}
+	header := ""
+	if v := metadata.ValueFromIncomingContext(ctx, "authorization"); len(v) == 1 {
+		header = v[0]
+	}
+	if err := s.token.check(header); err != nil {
+		return toStatus(err)
+	}
+	return nil
+}
+
+// toStatus carries code, reason and field over gRPC.
+func toStatus(e *Error) error {
+	st := status.New(e.Code.GRPC(), e.Error())
+	if e.Reason != "" {
+		info := &errdetails.ErrorInfo{Reason: e.Reason, Domain: ErrorDomain}
+		if e.Field != "" {
+			info.Metadata = map[string]string{"field": e.Field}
+		}
+		if with, err := st.WithDetails(info); err == nil {
+			st = with
+		}
+	}
+	return st.Err()
+}
+
+// inferCall is the request message of ModelInfer as the codec reads it.
+type inferCall struct {
+	core *core
+	req  *Request
+	err  *Error
+}
+
+// inferReply is the response message of ModelInfer as the codec writes it.
+type inferReply struct {
+	resp *Response
+	body *buffer
+}
+
+func (r *inferReply) release() {
+	r.resp.Release()
+	r.body.release()
+}
+
+// discard gives back the body of a call that no handler will see.
+func discard(req any) {
+	if call, ok := req.(*inferCall); ok && call.req.body != nil {
+		call.req.body.release()
+	}
+}
+
+func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+	s := srv.(*GRPCServer)
+	call := &inferCall{core: &s.core, req: &Request{Received: time.Now()}}
+	if err := dec(call); err != nil {
+		discard(call)
+		return nil, err
+	}
+	info := grpc.UnaryServerInfo{Server: srv, FullMethod: oippb.GRPCInferenceService_ModelInfer_FullMethodName}
+	return interceptor(ctx, call, &info, s.modelInfer)
+}
+
+func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
+	call := msg.(*inferCall)
+	req := call.req
+	sent := false
+	defer func() {
+		if !sent {
+			discard(call)
+		}
+	}()
+	if call.err != nil {
+		return nil, toStatus(call.err)
+	}
+	m, err := s.core.backend.Models().Find(req.Model, req.Version)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		req.capTimeout(max(deadline.Sub(req.Received), 1))
+	}
+	if !s.core.gate.enter() {
+		return nil, toStatus(errDraining)
+	}
+	defer s.core.gate.leave()
+	resp, err := s.core.infer(ctx, m, req)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	sent = true // from here the codec releases
+	return &inferReply{resp, req.body}, nil
+}
+
+// codec is the protobuf codec, but for the messages of ModelInfer.
+type codec struct{ encoding.CodecV2 }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	reply, ok := v.(*inferReply)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	defer reply.release()
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(responseRoom(reply.resp))
+	*buf = marshalResponse((*buf)[:0], reply.resp)
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	call, ok := v.(*inferCall)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	body := &buffer{b: whole.ReadOnlyData(), class: -1, lender: whole}
+	body.refs.Store(1)
+	call.req.body = body
+	call.err = unmarshalRequest(body.b, call.req, call.core.backend.Models().find)
+	return nil
+}
+
+// ServerLive says that the process runs.
+func (s *GRPCServer) ServerLive(context.Context, *oippb.ServerLiveRequest) (*oippb.ServerLiveResponse, error) {
+	return &oippb.ServerLiveResponse{Live: true}, nil
+}
+
+// ServerReady says whether inferences are taken.
+func (s *GRPCServer) ServerReady(context.Context, *oippb.ServerReadyRequest) (*oippb.ServerReadyResponse, error) {
+	return &oippb.ServerReadyResponse{Ready: s.core.ready()}, nil
+}
+
+// ModelReady says whether inferences of a model are taken.
+func (s *GRPCServer) ModelReady(_ context.Context, in *oippb.ModelReadyRequest) (*oippb.ModelReadyResponse, error) {
+	if _, err := s.core.backend.Models().Find(in.GetName(), in.GetVersion()); err != nil {
+		return nil, toStatus(err)
+	}
+	return &oippb.ModelReadyResponse{Ready: s.core.modelReady(in.GetName(), in.GetVersion())}, nil
+}
+
+// ServerMetadata names the server and its extensions.
+func (s *GRPCServer) ServerMetadata(context.Context, *oippb.ServerMetadataRequest) (*oippb.ServerMetadataResponse, error) {
+	return &oippb.ServerMetadataResponse{Name: s.core.opt.Name, Version: s.core.opt.Version, Extensions: slices.Clone(Extensions)}, nil
+}
+
+// ModelMetadata describes a model's inputs and outputs.
+func (s *GRPCServer) ModelMetadata(_ context.Context, in *oippb.ModelMetadataRequest) (*oippb.ModelMetadataResponse, error) {
+	m, err := s.core.backend.Models().Find(in.GetName(), in.GetVersion())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	list := func(ts []TensorInfo) (out []*oippb.ModelMetadataResponse_TensorMetadata) {
+		for _, t := range ts {
+			out = append(out, &oippb.ModelMetadataResponse_TensorMetadata{Name: t.Name, Datatype: t.Datatype.String(), Shape: t.Shape})
+		}
+		return out
+	}
+	return &oippb.ModelMetadataResponse{Name: m.Name, Versions: m.Versions, Platform: m.Platform, Inputs: list(m.Inputs), Outputs: list(m.Outputs)}, nil
+}
+
+// ModelStatistics reports cumulative counts and durations.
+func (s *GRPCServer) ModelStatistics(_ context.Context, in *oippb.ModelStatisticsRequest) (*oippb.ModelStatisticsResponse, error) {
+	if in.GetName() != "" {
+		if _, err := s.core.backend.Models().Find(in.GetName(), in.GetVersion()); err != nil {
+			return nil, toStatus(err)
+		}
+	}
+	sum := func(d DurationStat) *oippb.StatisticDuration {
+		return &oippb.StatisticDuration{Count: d.Count, Ns: d.NS}
+	}
+	out := &oippb.ModelStatisticsResponse{}
+	for _, m := range s.core.backend.Statistics(in.GetName(), in.GetVersion()) {
+		row := &oippb.ModelStatistics{
+			Name: m.Name, Version: m.Version, LastInference: m.LastInference,
+			InferenceCount: m.InferenceCount, ExecutionCount: m.ExecutionCount,
+			InferenceStats: &oippb.InferStatistics{
+				Success: sum(m.Inference.Success), Fail: sum(m.Inference.Fail), Queue: sum(m.Inference.Queue),
+				ComputeInput: sum(m.Inference.ComputeInput), ComputeInfer: sum(m.Inference.ComputeInfer), ComputeOutput: sum(m.Inference.ComputeOutput),
+			},
+		}
+		for _, b := range m.Batches {
+			row.BatchStats = append(row.BatchStats, &oippb.InferBatchStatistics{
+				BatchSize: b.BatchSize, ComputeInput: sum(b.ComputeInput), ComputeInfer: sum(b.ComputeInfer), ComputeOutput: sum(b.ComputeOutput),
+			})
+		}
+		out.ModelStats = append(out.ModelStats, row)
+	}
+	return out, nil
+}
+
+// RepositoryIndex lists the models and their states.
+func (s *GRPCServer) RepositoryIndex(_ context.Context, in *oippb.RepositoryIndexRequest) (*oippb.RepositoryIndexResponse, error) {
+	out := &oippb.RepositoryIndexResponse{}
+	for _, row := range s.core.index(in.GetReady()) {
+		out.Models = append(out.Models, &oippb.RepositoryIndexResponse_ModelIndex{Name: row.Name, Version: row.Version, State: row.State, Reason: row.Reason})
+	}
+	return out, nil
+}
+
+// ModelInfer is for callers in the same process; over the wire inferHandler
+// takes its place and spares the generated messages.
+func (s *GRPCServer) ModelInfer(ctx context.Context, in *oippb.ModelInferRequest) (*oippb.ModelInferResponse, error) {
+	wire, err := proto.Marshal(in)
+	if err != nil {
+		return nil, toStatus(Internal(err, "encoding the request: %v", err))
+	}
+	call := &inferCall{core: &s.core, req: &Request{Received: time.Now(), body: newBuffer(0)}}
+	call.err = unmarshalRequest(wire, call.req, s.core.backend.Models().find)
+	reply, err := s.modelInfer(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	done := reply.(*inferReply)
+	defer done.release()
+	out := &oippb.ModelInferResponse{}
+	if err := proto.Unmarshal(marshalResponse(nil, done.resp), out); err != nil {
+		return nil, toStatus(Internal(err, "decoding the response: %v", err))
+	}
+	return out, nil
+}
+
+// health is the standard health service, asked rather than told.
+type health GRPCServer
+
+func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingStatus, bool) {
+	if service != "" && service != oippb.GRPCInferenceService_ServiceDesc.ServiceName {
+		return healthpb.HealthCheckResponse_SERVICE_UNKNOWN, false
+	}
+	if (*GRPCServer)(h).core.ready() {
+		return healthpb.HealthCheckResponse_SERVING, true
+	}
+	return healthpb.HealthCheckResponse_NOT_SERVING, true
+}
+
+// Check answers one probe.
+func (h *health) Check(_ context.Context, in *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	st, ok := h.status(in.GetService())
+	if !ok {
+		return nil, status.Errorf(codes.NotFound, "unknown service %q", clip(in.GetService()))
+	}
+	return &healthpb.HealthCheckResponse{Status: st}, nil
+}
+
+// List answers for every service.
+func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
+	out := &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{}}
+	for _, name := range []string{"", oippb.GRPCInferenceService_ServiceDesc.ServiceName} {
+		st, _ := h.status(name)
+		out.Statuses[name] = &healthpb.HealthCheckResponse{Status: st}
+	}
+	return out, nil
+}
+
+// watchEvery is how often a watched status is looked at.
+const watchEvery = 200 * time.Millisecond
+
+// Watch sends the status now and whenever it changes, until the client or the
+// server goes away.
+func (h *health) Watch(in *healthpb.HealthCheckRequest, out healthpb.Health_WatchServer) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	last := healthpb.HealthCheckResponse_ServingStatus(-1)
+	for {
+		if st, _ := h.status(in.GetService()); st != last {
+			if err := out.Send(&healthpb.HealthCheckResponse{Status: st}); err != nil {
+				return err
+			}
+			last = st
+		}
+		select {
+		case <-tick.C:
+		case <-out.Context().Done():
+			return status.FromContextError(out.Context().Err()).Err()
+		case <-h.stop:
+			return status.Error(codes.Unavailable, "the server is shutting down")
+		}
+	}
+}

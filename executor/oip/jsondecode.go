@@ -1,0 +1,569 @@
+package oip
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DecodeRequest reads an infer request of the REST protocol into r: text is
+// the JSON, tail the binary tensors behind it. m, which may be nil, saves
+// allocating the names that the model knows. Tensors may alias text and tail.
+// Names, datatypes and shapes are not yet held against the model.
+func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
+	if err := decodeRequest(text, tail, m, r); err != nil {
+		return err
+	}
+	return nil
+}
+
+func decodeRequest(text, tail []byte, m *ModelInfo, r *Request) *Error {
+	d := decoder{cursor: cursor{b: text}, model: m, tail: tail, room: r.shape}
+	var seen fieldSet
+	r.Inputs = r.inputRoom[:0]
+	err := d.object(func(key []byte) *Error {
+		switch string(key) {
+		case "id":
+			return d.once(&seen, 0, "id", func() (err *Error) { r.ID, err = d.text(); return })
+		case "model_name":
+			return d.once(&seen, 1, "model_name", func() *Error { return d.same("model_name", r.Model) })
+		case "model_version":
+			return d.once(&seen, 2, "model_version", func() *Error { return d.same("model_version", r.Version) })
+		case "parameters":
+			return d.once(&seen, 3, "parameters", func() *Error { return d.requestParams(r) })
+		case "inputs":
+			return d.once(&seen, 4, "inputs", func() (err *Error) { r.Inputs, err = d.tensors("inputs", r.Inputs); return })
+		case "outputs":
+			return d.once(&seen, 5, "outputs", func() *Error { return d.outputRequests(r) })
+		}
+		return unknownField("", key, "id, parameters, inputs, outputs")
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.finish("inputs", r.Inputs); err != nil {
+		return err
+	}
+	if !seen.has(4) {
+		return Invalid("inputs", "missing")
+	}
+	// binary_data_output may stand after the outputs.
+	for i := range r.Outputs {
+		if !d.explicit[i] {
+			r.Outputs[i].Binary = r.binaryDefault
+		}
+	}
+	return nil
+}
+
+// DecodeResponse reads an infer response of the REST protocol; Outputs may
+// alias text and tail.
+func DecodeResponse(text, tail []byte, resp *Response) error {
+	if err := decodeResponse(text, tail, resp); err != nil {
+		return err
+	}
+	return nil
+}
+
+func decodeResponse(text, tail []byte, resp *Response) *Error {
+	d := decoder{cursor: cursor{b: text}, tail: tail, room: func(n int) []int64 { return make([]int64, n) }}
+	var seen fieldSet
+	err := d.object(func(key []byte) *Error {
+		switch string(key) {
+		case "id":
+			return d.once(&seen, 0, "id", func() (err *Error) { resp.ID, err = d.text(); return })
+		case "model_name":
+			return d.once(&seen, 1, "model_name", func() (err *Error) { resp.Model, err = d.text(); return })
+		case "model_version":
+			return d.once(&seen, 2, "model_version", func() (err *Error) { resp.Version, err = d.text(); return })
+		case "parameters":
+			return d.once(&seen, 3, "parameters", func() *Error {
+				return d.params("parameters", func(name []byte, v Param) *Error {
+					if resp.Params == nil {
+						resp.Params = map[string]Param{}
+					}
+					resp.Params[string(name)] = v
+					return nil
+				})
+			})
+		case "outputs":
+			return d.once(&seen, 4, "outputs", func() (err *Error) { resp.Outputs, err = d.tensors("outputs", resp.Outputs[:0]); return })
+		}
+		return unknownField("", key, "model_name, model_version, id, parameters, outputs")
+	})
+	if err != nil {
+		return err
+	}
+	return d.finish("outputs", resp.Outputs)
+}
+
+// fieldSet notes which fields of an object were seen.
+type fieldSet uint8
+
+func (s fieldSet) has(i int) bool { return s&(1<<i) != 0 }
+
+// decoder reads the objects of the protocol.
+type decoder struct {
+	cursor
+	model    *ModelInfo
+	tail     []byte
+	used     int                 // of tail
+	room     func(n int) []int64 // where shapes come from
+	shapeBuf [maxRank]int64
+	explicit []bool // per output: "binary_data" was given
+}
+
+func unknownField(prefix string, key []byte, known string) *Error {
+	return Invalid(prefix+clip(string(key)), "unknown field; known: %s", known)
+}
+
+func (d *decoder) once(seen *fieldSet, i int, field string, read func() *Error) *Error {
+	if seen.has(i) {
+		return Invalid(field, "given twice")
+	}
+	*seen |= 1 << i
+	return within(field, read())
+}
+
+// within puts the path in front of an error's own.
+func within(field string, err *Error) *Error {
+	switch {
+	case err == nil:
+		return nil
+	case err.Field == "":
+		err.Field = field
+	case strings.HasPrefix(err.Field, "[") || strings.HasPrefix(err.Field, "."):
+		err.Field = field + err.Field
+	}
+	return err
+}
+
+func (d *decoder) text() (string, *Error) {
+	s, err := d.str()
+	return string(s), err
+}
+
+// same reads a string that repeats what the URL says.
+func (d *decoder) same(field, want string) *Error {
+	s, err := d.str()
+	if err == nil && want != "" && string(s) != want {
+		return Invalid(field, "the body says %q, the address %q", clip(string(s)), want)
+	}
+	return err
+}
+
+// params reads an object of parameters.
+func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *Error {
+	var names []string
+	return d.object(func(key []byte) *Error {
+		name := append([]byte(nil), key...)
+		if slices.Contains(names, string(name)) {
+			return Invalid(field+"."+clip(string(name)), "given twice")
+		}
+		names = append(names, string(name))
+		v, err := d.param()
+		if err == nil {
+			err = set(name, v)
+		}
+		if err != nil && err.Field == "" {
+			err.Field = field + "." + clip(string(name))
+		}
+		return err
+	})
+}
+
+func (d *decoder) requestParams(r *Request) *Error {
+	return d.params("parameters", func(name []byte, v Param) *Error { return r.setParam(string(name), v) })
+}
+
+// setParam takes a request parameter from either transport.
+func (r *Request) setParam(name string, v Param) *Error {
+	switch name {
+	case "timeout":
+		us, ok := paramInt(v)
+		if !ok || us > math.MaxInt64/int64(time.Microsecond) {
+			return Invalid("parameters.timeout", "got %v, expected microseconds as a non-negative integer", v)
+		}
+		r.Timeout = time.Duration(us) * time.Microsecond
+	case "priority":
+		p, ok := paramInt(v)
+		if !ok {
+			return Invalid("parameters.priority", "got %v, expected a non-negative integer", v)
+		}
+		r.Priority = uint64(p)
+	case "binary_data_output":
+		b, ok := v.(bool)
+		if !ok {
+			return Invalid("parameters.binary_data_output", "got %v, expected a boolean", v)
+		}
+		r.binaryDefault = b
+	default:
+		if r.Params == nil {
+			r.Params = map[string]Param{}
+		}
+		r.Params[name] = v
+	}
+	return nil
+}
+
+// paramInt takes a non-negative integer in any of the ways that clients write one.
+func paramInt(v Param) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, v >= 0
+	case uint64:
+		return int64(v), v <= math.MaxInt64
+	case float64:
+		return int64(v), v >= 0 && v < 1<<53 && v == math.Trunc(v)
+	case string:
+		n, err := strconv.ParseInt(v, 10, 64)
+		return n, err == nil && n >= 0
+	}
+	return 0, false
+}
+
+func (d *decoder) outputRequests(r *Request) *Error {
+	return d.array(func(i int) *Error {
+		var o OutputRequest
+		var seen fieldSet
+		explicit := false
+		err := d.object(func(key []byte) *Error {
+			switch string(key) {
+			case "name":
+				return d.once(&seen, 0, ".name", func() *Error {
+					s, err := d.str()
+					o.Name = d.model.intern(s)
+					return err
+				})
+			case "parameters":
+				return d.once(&seen, 1, ".parameters", func() *Error {
+					return d.params(".parameters", func(name []byte, v Param) *Error {
+						if string(name) == "binary_data" {
+							b, ok := v.(bool)
+							if !ok {
+								return Invalid(".parameters.binary_data", "got %v, expected a boolean", v)
+							}
+							o.Binary, explicit = b, true
+							return nil
+						}
+						return outputParam(string(name))
+					})
+				})
+			}
+			return unknownField(".", key, "name, parameters")
+		})
+		if err == nil && !seen.has(0) {
+			err = Invalid(".name", "missing")
+		}
+		if err != nil {
+			return within(fmt.Sprintf("[%d]", i), err)
+		}
+		r.Outputs = append(r.Outputs, o)
+		d.explicit = append(d.explicit, explicit)
+		return nil
+	})
+}
+
+// outputParam refuses parameters that would change the answer in a way that is
+// not offered; others mean nothing here and are let through.
+func outputParam(name string) *Error {
+	switch name {
+	case "classification":
+		return Invalid(".parameters.classification", "the classification extension is not offered")
+	case "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset":
+		return Invalid(".parameters."+name, "the shared-memory extensions are not offered")
+	}
+	return nil
+}
+
+// tensors reads an array of tensors and appends them to ts.
+func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
+	err := d.array(func(i int) *Error {
+		ts = append(ts, Tensor{})
+		if err := d.tensor(&ts[i]); err != nil {
+			return within(fmt.Sprintf("[%d]", i), err)
+		}
+		return nil
+	})
+	return ts, err
+}
+
+func (d *decoder) tensor(t *Tensor) *Error {
+	var seen fieldSet
+	var size int64 = -1
+	deferred := -1 // where data stands that came before its shape or datatype
+	err := d.object(func(key []byte) *Error {
+		switch string(key) {
+		case "name":
+			return d.once(&seen, 0, ".name", func() *Error {
+				s, err := d.str()
+				t.Name = d.model.intern(s)
+				return err
+			})
+		case "shape":
+			return d.once(&seen, 1, ".shape", func() *Error { return d.shape(t) })
+		case "datatype":
+			return d.once(&seen, 2, ".datatype", func() *Error {
+				s, err := d.str()
+				if err != nil {
+					return err
+				}
+				var ok bool
+				if t.Datatype, ok = parseDatatype(s); !ok {
+					return Invalid(".datatype", "unknown datatype %q", clip(string(s)))
+				}
+				return nil
+			})
+		case "parameters":
+			return d.once(&seen, 3, ".parameters", func() *Error { return d.tensorParams(&size) })
+		case "data":
+			return d.once(&seen, 4, ".data", func() *Error {
+				if seen.has(1) && seen.has(2) {
+					return d.data(t)
+				}
+				d.peek()
+				deferred = d.i
+				return d.skipArray(1)
+			})
+		}
+		return unknownField(".", key, "name, shape, datatype, parameters, data")
+	})
+	switch {
+	case err != nil:
+		return err
+	case !seen.has(0):
+		return Invalid(".name", "missing")
+	case !seen.has(1):
+		return Invalid(".shape", "missing")
+	case !seen.has(2):
+		return Invalid(".datatype", "missing")
+	case seen.has(4) && size >= 0:
+		return Invalid(".data", "given together with parameters.binary_data_size")
+	case size >= 0:
+		if size > int64(len(d.tail)-d.used) {
+			return Invalid(".parameters.binary_data_size", "%d bytes, but %d are left in the body behind the JSON", size, len(d.tail)-d.used)
+		}
+		t.Data = d.tail[d.used : d.used+int(size) : d.used+int(size)]
+		d.used += int(size)
+	case !seen.has(4):
+		return Invalid(".data", "missing, and no parameters.binary_data_size")
+	case deferred >= 0:
+		at := d.i
+		d.i = deferred
+		if err := within(".data", d.data(t)); err != nil {
+			return err
+		}
+		d.i = at
+	}
+	return nil
+}
+
+func (d *decoder) tensorParams(size *int64) *Error {
+	// By hand rather than through params: this object stands in every binary request.
+	seen := false
+	return d.object(func(key []byte) *Error {
+		if string(key) != "binary_data_size" {
+			name := string(key)
+			if _, err := d.param(); err != nil {
+				return err
+			}
+			return outputParam(name)
+		}
+		if seen {
+			return Invalid(".parameters.binary_data_size", "given twice")
+		}
+		seen = true
+		n, err := d.integer()
+		if err == nil && n < 0 {
+			err = Invalid("", "got %d, expected a size in bytes", n)
+		}
+		*size = n
+		return within(".parameters.binary_data_size", err)
+	})
+}
+
+func (d *decoder) shape(t *Tensor) *Error {
+	dims := d.shapeBuf[:0]
+	err := d.array(func(int) *Error {
+		v, err := d.integer()
+		if err != nil {
+			return err
+		}
+		if v < 0 {
+			return Invalid("", "dimension %d is negative", v)
+		}
+		if len(dims) == maxRank {
+			return Invalid("", "more than %d dimensions", maxRank)
+		}
+		dims = append(dims, v)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.Shape = d.room(len(dims))
+	copy(t.Shape, dims)
+	return nil
+}
+
+// finish checks that the text and the tail are used up.
+func (d *decoder) finish(list string, ts []Tensor) *Error {
+	if err := d.end(); err != nil {
+		return within("body", err)
+	}
+	if d.used != len(d.tail) {
+		return Invalid("body", "%d bytes of binary data behind the JSON, the %s account for %d", len(d.tail), list, d.used)
+	}
+	return nil
+}
+
+// data reads a tensor's JSON elements: flat, or nested just as the shape says.
+func (d *decoder) data(t *Tensor) *Error {
+	n, ok := elements(t.Shape)
+	if !ok {
+		return Invalid(".shape", "%v is not a shape that fits in memory", t.Shape)
+	}
+	if t.Datatype == BF16 {
+		return Invalid("", "BF16 travels as binary data only")
+	}
+	// An element and its comma take two bytes of text at least, so a shape
+	// alone cannot make the server allocate.
+	if limit := int64(len(d.b)-d.i)/2 + 1; n <= limit {
+		t.Data = make([]byte, 0, int(n)*max(t.Datatype.Size(), 4))
+	}
+	if d.peek() != '[' {
+		return d.syntax("found %s where an array is expected", d.found())
+	}
+	at := d.i
+	d.i++
+	nested := d.peek() == '['
+	d.i = at
+	if nested {
+		return d.nested(t, t.Shape)
+	}
+	count, err := d.flat(t)
+	if err == nil && count != n {
+		err = Invalid("", "got %d elements, shape %v has %d", count, t.Shape, n)
+	}
+	return err
+}
+
+func (d *decoder) nested(t *Tensor, shape []int64) *Error {
+	if d.peek() != '[' {
+		return d.syntax("found %s where shape %v wants an array", d.found(), t.Shape)
+	}
+	var count int64
+	var err *Error
+	if len(shape) <= 1 {
+		count, err = d.flat(t)
+	} else {
+		err = d.array(func(int) *Error { count++; return d.nested(t, shape[1:]) })
+	}
+	if err == nil && (len(shape) == 0 || count != shape[0]) {
+		err = Invalid("", "an array of %d elements where shape %v wants another count; flat data is taken too", count, t.Shape)
+	}
+	return err
+}
+
+// flat reads an array of elements and returns their number.
+func (d *decoder) flat(t *Tensor) (int64, *Error) {
+	d.i++ // the bracket was seen
+	if d.peek() == ']' {
+		d.i++
+		return 0, nil
+	}
+	dt, data := t.Datatype, t.Data
+	var n int64
+	for {
+		var err *Error
+		if data, err = d.element(dt, data); err != nil {
+			if err.Field == "" {
+				err.Msg = fmt.Sprintf("element %d: %s", n, err.Msg)
+			}
+			return n, err
+		}
+		n++
+		again, err := d.more(']')
+		if err != nil {
+			return n, err
+		}
+		if !again {
+			t.Data = data
+			return n, nil
+		}
+	}
+}
+
+// element reads one element and appends its little-endian bytes.
+func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
+	switch dt {
+	case Bool:
+		v, err := d.boolean()
+		if v {
+			return append(data, 1), err
+		}
+		return append(data, 0), err
+	case Bytes:
+		s, err := d.str()
+		if err != nil {
+			return data, err
+		}
+		data = binary.LittleEndian.AppendUint32(data, uint32(len(s)))
+		return append(data, s...), nil
+	}
+	text, whole, err := d.number()
+	if err != nil {
+		return data, err
+	}
+	var fail error
+	switch dt {
+	case FP32:
+		var v float64
+		v, fail = strconv.ParseFloat(alias(text), 32)
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v)))
+	case FP64:
+		var v float64
+		v, fail = strconv.ParseFloat(alias(text), 64)
+		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v))
+	case FP16:
+		var v float64
+		v, fail = strconv.ParseFloat(alias(text), 64)
+		h, ok := toHalf(v)
+		if !ok {
+			fail = strconv.ErrRange
+		}
+		data = binary.LittleEndian.AppendUint16(data, h)
+	case Int8, Int16, Int32, Int64:
+		var v int64
+		v, fail = strconv.ParseInt(alias(text), 10, 8*dt.Size())
+		data = appendUint(data, dt.Size(), uint64(v))
+	default:
+		var v uint64
+		v, fail = strconv.ParseUint(alias(text), 10, 8*dt.Size())
+		data = appendUint(data, dt.Size(), v)
+	}
+	if fail != nil {
+		what := "is out of range for"
+		if dt < FP16 && !whole {
+			what = "is not an integer, as needed for"
+		}
+		return data, Invalid("", "%s %s %s", clip(string(text)), what, dt)
+	}
+	return data, nil
+}
+
+func appendUint(data []byte, size int, v uint64) []byte {
+	switch size {
+	case 1:
+		return append(data, byte(v))
+	case 2:
+		return binary.LittleEndian.AppendUint16(data, uint16(v))
+	case 4:
+		return binary.LittleEndian.AppendUint32(data, uint32(v))
+	}
+	return binary.LittleEndian.AppendUint64(data, v)
+}

@@ -1,0 +1,301 @@
+package oip
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// EncodeRequest appends the JSON of an infer request to dst. Binary tensors
+// are announced by their size; the caller sends their Data behind the JSON, in
+// the order of the inputs, with the header Inference-Header-Content-Length.
+func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]byte, error) {
+	e := encoder{dst: append(dst, '{')}
+	if r.ID != "" {
+		e.key("id")
+		e.str(r.ID)
+	}
+	if r.Timeout > 0 || r.Priority > 0 || binaryOutputs || len(r.Params) > 0 {
+		e.key("parameters")
+		e.open('{')
+		if binaryOutputs {
+			e.key("binary_data_output")
+			e.raw("true")
+		}
+		if r.Timeout > 0 {
+			e.key("timeout")
+			e.dst = strconv.AppendInt(e.dst, max(r.Timeout.Microseconds(), 1), 10)
+		}
+		if r.Priority > 0 {
+			e.key("priority")
+			e.dst = strconv.AppendUint(e.dst, r.Priority, 10)
+		}
+		e.params(r.Params)
+		e.close('}')
+	}
+	e.key("inputs")
+	e.tensors(r.Inputs, func(int) bool { return binaryInputs })
+	if len(r.Outputs) > 0 {
+		e.key("outputs")
+		e.open('[')
+		for i := range r.Outputs {
+			e.comma()
+			e.open('{')
+			e.key("name")
+			e.str(r.Outputs[i].Name)
+			if r.Outputs[i].Binary != binaryOutputs {
+				e.key("parameters")
+				e.open('{')
+				e.key("binary_data")
+				e.dst = strconv.AppendBool(e.dst, r.Outputs[i].Binary)
+				e.close('}')
+			}
+			e.close('}')
+		}
+		e.close(']')
+	}
+	e.close('}')
+	return e.dst, e.result()
+}
+
+// encodeResponse appends the JSON of a response; binary says which outputs
+// follow it as raw bytes.
+func encodeResponse(dst []byte, resp *Response, binary func(i int) bool) ([]byte, *Error) {
+	e := encoder{dst: append(dst, '{')}
+	if resp.ID != "" {
+		e.key("id")
+		e.str(resp.ID)
+	}
+	e.key("model_name")
+	e.str(resp.Model)
+	e.key("model_version")
+	e.str(resp.Version)
+	if len(resp.Params) > 0 {
+		e.key("parameters")
+		e.open('{')
+		e.params(resp.Params)
+		e.close('}')
+	}
+	e.key("outputs")
+	e.tensors(resp.Outputs, binary)
+	e.close('}')
+	return e.dst, e.err
+}
+
+// encoder appends JSON. The first error stays.
+type encoder struct {
+	dst []byte
+	err *Error
+}
+
+func (e *encoder) result() error {
+	if e.err != nil {
+		return e.err
+	}
+	return nil
+}
+
+func (e *encoder) raw(s string)   { e.dst = append(e.dst, s...) }
+func (e *encoder) open(ch byte)   { e.dst = append(e.dst, ch) }
+func (e *encoder) close(ch byte)  { e.dst = append(e.dst, ch) }
+func (e *encoder) key(k string)   { e.comma(); e.str(k); e.dst = append(e.dst, ':') }
+func (e *encoder) bytes(s []byte) { e.dst = appendString(e.dst, s) }
+func (e *encoder) str(s string)   { e.dst = appendString(e.dst, s) }
+
+// comma separates from what stands before in the same object or array.
+func (e *encoder) comma() {
+	if last := e.dst[len(e.dst)-1]; last != '{' && last != '[' {
+		e.dst = append(e.dst, ',')
+	}
+}
+
+func (e *encoder) params(params map[string]Param) {
+	names := make([]string, 0, len(params))
+	for name := range params {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		e.key(name)
+		switch v := params[name].(type) {
+		case bool:
+			e.dst = strconv.AppendBool(e.dst, v)
+		case int64:
+			e.dst = strconv.AppendInt(e.dst, v, 10)
+		case uint64:
+			e.dst = strconv.AppendUint(e.dst, v, 10)
+		case string:
+			e.str(v)
+		case float64:
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				e.fail("parameter %q is %v, which JSON cannot carry", name, v)
+				v = 0
+			}
+			e.dst = strconv.AppendFloat(e.dst, v, 'g', -1, 64)
+		default:
+			e.fail("parameter %q has type %T", name, v)
+			e.raw("null")
+		}
+	}
+}
+
+func (e *encoder) fail(format string, args ...any) {
+	if e.err == nil {
+		e.err = &Error{Code: CodeInternal, Reason: "internal", Msg: fmt.Sprintf(format, args...)}
+	}
+}
+
+func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
+	e.open('[')
+	for i := range ts {
+		t := &ts[i]
+		e.comma()
+		e.open('{')
+		e.key("name")
+		e.str(t.Name)
+		e.key("datatype")
+		e.str(t.Datatype.String())
+		e.key("shape")
+		e.open('[')
+		for _, d := range t.Shape {
+			e.comma()
+			e.dst = strconv.AppendInt(e.dst, d, 10)
+		}
+		e.close(']')
+		if binary(i) {
+			e.key("parameters")
+			e.open('{')
+			e.key("binary_data_size")
+			e.dst = strconv.AppendInt(e.dst, int64(len(t.Data)), 10)
+			e.close('}')
+		} else {
+			e.key("data")
+			e.data(t)
+		}
+		e.close('}')
+	}
+	e.close(']')
+}
+
+// data writes the elements as one flat array.
+func (e *encoder) data(t *Tensor) {
+	e.open('[')
+	size := t.Datatype.Size()
+	switch t.Datatype {
+	case Bytes:
+		for data := t.Data; len(data) >= 4; {
+			n := 4 + int(binary.LittleEndian.Uint32(data))
+			if n > len(data) {
+				e.fail("tensor %q: faulty BYTES", t.Name)
+				break
+			}
+			if !utf8.Valid(data[4:n]) {
+				e.fail("tensor %q holds bytes that are not UTF-8, which JSON cannot carry; ask for binary_data", t.Name)
+				break
+			}
+			e.comma()
+			e.bytes(data[4:n])
+			data = data[n:]
+		}
+	case BF16:
+		e.fail("tensor %q is BF16, which travels as binary data only; ask for binary_data", t.Name)
+	default:
+		for data := t.Data; len(data) >= size; data = data[size:] {
+			if len(data) < len(t.Data) {
+				e.dst = append(e.dst, ',')
+			}
+			if !e.element(t.Datatype, data) {
+				e.fail("tensor %q holds NaN or infinity, which JSON cannot carry; ask for binary_data", t.Name)
+				break
+			}
+		}
+	}
+	e.close(']')
+}
+
+func (e *encoder) element(dt Datatype, b []byte) bool {
+	le := binary.LittleEndian
+	switch dt {
+	case Bool:
+		e.dst = strconv.AppendBool(e.dst, b[0] != 0)
+	case Uint8:
+		e.dst = strconv.AppendUint(e.dst, uint64(b[0]), 10)
+	case Uint16:
+		e.dst = strconv.AppendUint(e.dst, uint64(le.Uint16(b)), 10)
+	case Uint32:
+		e.dst = strconv.AppendUint(e.dst, uint64(le.Uint32(b)), 10)
+	case Uint64:
+		e.dst = strconv.AppendUint(e.dst, le.Uint64(b), 10)
+	case Int8:
+		e.dst = strconv.AppendInt(e.dst, int64(int8(b[0])), 10)
+	case Int16:
+		e.dst = strconv.AppendInt(e.dst, int64(int16(le.Uint16(b))), 10)
+	case Int32:
+		e.dst = strconv.AppendInt(e.dst, int64(int32(le.Uint32(b))), 10)
+	case Int64:
+		e.dst = strconv.AppendInt(e.dst, int64(le.Uint64(b)), 10)
+	case FP16:
+		return e.float(float64(fromHalf(le.Uint16(b))), 32)
+	case FP32:
+		return e.float(float64(math.Float32frombits(le.Uint32(b))), 32)
+	case FP64:
+		return e.float(math.Float64frombits(le.Uint64(b)), 64)
+	}
+	return true
+}
+
+func (e *encoder) float(v float64, bits int) bool {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return false
+	}
+	e.dst = strconv.AppendFloat(e.dst, v, 'g', -1, bits)
+	return true
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString quotes a string; bytes that are not UTF-8 become U+FFFD.
+func appendString[S string | []byte](dst []byte, s S) []byte {
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); i++ {
+		ch := s[i]
+		if ch >= ' ' && ch != '"' && ch != '\\' && ch < utf8.RuneSelf {
+			continue
+		}
+		if ch >= utf8.RuneSelf {
+			dst = append(dst, s[start:]...)
+			return append(appendRunes(dst[:len(dst)-(len(s)-i)], string(s[i:])), '"')
+		}
+		dst = append(dst, s[start:i]...)
+		dst = appendEscaped(dst, ch)
+		start = i + 1
+	}
+	dst = append(dst, s[start:]...)
+	return append(dst, '"')
+}
+
+func appendEscaped(dst []byte, ch byte) []byte {
+	switch ch {
+	case '"', '\\':
+		return append(dst, '\\', ch)
+	case '\n':
+		return append(dst, '\\', 'n')
+	}
+	return append(dst, '\\', 'u', '0', '0', hexDigits[ch>>4], hexDigits[ch&15])
+}
+
+// appendRunes is the slow way for text beyond ASCII.
+func appendRunes(dst []byte, s string) []byte {
+	for _, r := range s {
+		if r < ' ' || r == '"' || r == '\\' {
+			dst = appendEscaped(dst, byte(r))
+		} else {
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return dst
+}

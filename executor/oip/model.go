@@ -1,0 +1,322 @@
+package oip
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// maxRank bounds the dimensions of a tensor.
+const maxRank = 16
+
+// TensorInfo describes an input or output of a model.
+type TensorInfo struct {
+	Name     string
+	Datatype Datatype
+	// Shape has -1 where any size is allowed. When the model batches, the
+	// first dimension is the batch.
+	Shape []int64
+	// Optional inputs may be left out of a request.
+	Optional bool
+}
+
+// ModelInfo describes a model to clients and to the validation.
+type ModelInfo struct {
+	Name string
+	// Versions that are served; at least one. A request without a version gets
+	// the last.
+	Versions []string
+	Platform string
+	Inputs   []TensorInfo
+	Outputs  []TensorInfo
+	// MaxBatch over 0: the first dimension of every input is the batch, from 1
+	// to MaxBatch, the same for all. 0: requests are not split by a batch dimension.
+	MaxBatch int
+}
+
+// Catalog is an immutable set of models.
+type Catalog struct {
+	models []*ModelInfo
+	byName map[string]*ModelInfo
+}
+
+// NewCatalog checks the models and keeps them in the given order.
+func NewCatalog(models ...ModelInfo) (*Catalog, error) {
+	c := &Catalog{byName: make(map[string]*ModelInfo, len(models))}
+	for i := range models {
+		m := models[i]
+		if m.Name == "" {
+			return nil, fmt.Errorf("catalog: model %d has no name", i)
+		}
+		if c.byName[m.Name] != nil {
+			return nil, fmt.Errorf("catalog: model %q stands twice", m.Name)
+		}
+		if len(m.Versions) == 0 {
+			return nil, fmt.Errorf("catalog: model %q has no version", m.Name)
+		}
+		if err := checkTensors("input", m.Inputs, m.MaxBatch); err != nil {
+			return nil, fmt.Errorf("catalog: model %q: %w", m.Name, err)
+		}
+		if err := checkTensors("output", m.Outputs, 0); err != nil {
+			return nil, fmt.Errorf("catalog: model %q: %w", m.Name, err)
+		}
+		c.models = append(c.models, &m)
+		c.byName[m.Name] = &m
+	}
+	return c, nil
+}
+
+func checkTensors(kind string, tensors []TensorInfo, maxBatch int) error {
+	seen := map[string]bool{}
+	for i, t := range tensors {
+		switch {
+		case t.Name == "":
+			return fmt.Errorf("%s %d has no name", kind, i)
+		case seen[t.Name]:
+			return fmt.Errorf("%s %q stands twice", kind, t.Name)
+		case t.Datatype == 0 || int(t.Datatype) >= len(datatypes):
+			return fmt.Errorf("%s %q has no datatype", kind, t.Name)
+		case len(t.Shape) > maxRank:
+			return fmt.Errorf("%s %q has %d dimensions, at most %d are served", kind, t.Name, len(t.Shape), maxRank)
+		case maxBatch > 0 && len(t.Shape) == 0:
+			return fmt.Errorf("%s %q of a model that batches has no batch dimension", kind, t.Name)
+		}
+		for _, d := range t.Shape {
+			if d < -1 {
+				return fmt.Errorf("%s %q has dimension %d in shape %v; -1 stands for any", kind, t.Name, d, t.Shape)
+			}
+		}
+		seen[t.Name] = true
+	}
+	return nil
+}
+
+// All lists the models; the slice and what it points to must not be changed.
+func (c *Catalog) All() []*ModelInfo { return c.models }
+
+// Find looks up a model and checks the version, which may be empty.
+func (c *Catalog) Find(name, version string) (*ModelInfo, *Error) {
+	m := c.byName[name]
+	if m == nil {
+		return nil, NotFound("model %q is not served here%s", clip(name), c.hint())
+	}
+	if version != "" && !slices.Contains(m.Versions, version) {
+		return nil, NotFound("model %q has no version %q; it has %s", name, clip(version), strings.Join(m.Versions, ", "))
+	}
+	return m, nil
+}
+
+func (c *Catalog) hint() string {
+	if len(c.models) == 0 || len(c.models) > 16 {
+		return ""
+	}
+	names := make([]string, len(c.models))
+	for i, m := range c.models {
+		names[i] = m.Name
+	}
+	return "; models: " + strings.Join(names, ", ")
+}
+
+// clip keeps what a client sent short enough to be quoted in an answer.
+func clip(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "…"
+	}
+	return s
+}
+
+func (m *ModelInfo) input(name string) *TensorInfo { return findTensor(m.Inputs, name) }
+
+func findTensor(ts []TensorInfo, name string) *TensorInfo {
+	for i := range ts {
+		if ts[i].Name == name {
+			return &ts[i]
+		}
+	}
+	return nil
+}
+
+// intern returns the model's own string for a tensor name, so that names in
+// requests need no allocation.
+func (m *ModelInfo) intern(name []byte) string {
+	if m != nil {
+		for i := range m.Inputs {
+			if m.Inputs[i].Name == string(name) {
+				return m.Inputs[i].Name
+			}
+		}
+		for i := range m.Outputs {
+			if m.Outputs[i].Name == string(name) {
+				return m.Outputs[i].Name
+			}
+		}
+	}
+	return string(name)
+}
+
+func tensorNames(ts []TensorInfo) string {
+	names := make([]string, len(ts))
+	for i := range ts {
+		names[i] = ts[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// validate checks a request against the model and fills Info and Batch.
+func (m *ModelInfo) validate(r *Request) *Error {
+	r.Info, r.Batch = m, 1
+	for i := range r.Inputs {
+		t := &r.Inputs[i]
+		field := func(part string) string { return fmt.Sprintf("inputs[%d] %q%s", i, clip(t.Name), part) }
+		info := m.input(t.Name)
+		if info == nil {
+			return Invalid(field(""), "model %q has no such input; its inputs: %s", m.Name, tensorNames(m.Inputs))
+		}
+		for j := range r.Inputs[:i] {
+			if r.Inputs[j].Name == t.Name {
+				return Invalid(field(""), "given twice")
+			}
+		}
+		if t.Datatype != info.Datatype {
+			return Invalid(field(" datatype"), "got %s, the model takes %s", t.Datatype, info.Datatype)
+		}
+		if len(t.Shape) != len(info.Shape) {
+			return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.want(info))
+		}
+		for k, want := range info.Shape {
+			got := t.Shape[k]
+			batch := k == 0 && m.MaxBatch > 0
+			if got < 0 || !batch && want >= 0 && got != want {
+				return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.want(info))
+			}
+			if batch && (got < 1 || got > int64(m.MaxBatch)) {
+				return Invalid(field(" shape"), "got batch %d, the model takes 1 to %d", got, m.MaxBatch)
+			}
+		}
+		if m.MaxBatch > 0 {
+			if b := int(t.Shape[0]); i == 0 {
+				r.Batch = b
+			} else if b != r.Batch {
+				return Invalid(field(" shape"), "got batch %d, input %q has %d", b, r.Inputs[0].Name, r.Batch)
+			}
+		}
+		if err := checkData(t); err != nil {
+			err.Field = field(err.Field)
+			return err
+		}
+	}
+	for i := range m.Inputs {
+		if !m.Inputs[i].Optional {
+			if _, ok := r.Input(m.Inputs[i].Name); !ok {
+				return Invalid("inputs", "input %q is missing (%s %s)", m.Inputs[i].Name, m.Inputs[i].Datatype, m.want(&m.Inputs[i]))
+			}
+		}
+	}
+	for i := range r.Outputs {
+		name := r.Outputs[i].Name
+		if findTensor(m.Outputs, name) == nil {
+			return Invalid(fmt.Sprintf("outputs[%d] %q", i, clip(name)), "model %q has no such output; its outputs: %s", m.Name, tensorNames(m.Outputs))
+		}
+		for j := range r.Outputs[:i] {
+			if r.Outputs[j].Name == name {
+				return Invalid(fmt.Sprintf("outputs[%d] %q", i, name), "asked for twice")
+			}
+		}
+	}
+	return nil
+}
+
+// want writes the shape that the model takes, such as [1..8, 3, *].
+func (m *ModelInfo) want(t *TensorInfo) string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, d := range t.Shape {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		switch {
+		case i == 0 && m.MaxBatch > 0:
+			fmt.Fprintf(&b, "1..%d", m.MaxBatch)
+		case d < 0:
+			b.WriteByte('*')
+		default:
+			fmt.Fprintf(&b, "%d", d)
+		}
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// elements is the product of the dimensions; false when one is negative or the
+// product does not fit.
+func elements(shape []int64) (int64, bool) {
+	n := int64(1)
+	zero := false
+	for _, d := range shape {
+		if d < 0 {
+			return 0, false
+		}
+		if d == 0 {
+			zero = true
+			continue
+		}
+		if n > math.MaxInt64/16/d {
+			return 0, false
+		}
+		n *= d
+	}
+	if zero {
+		return 0, true
+	}
+	return n, true
+}
+
+// checkData holds the bytes of a tensor against its shape.
+func checkData(t *Tensor) *Error {
+	n, ok := elements(t.Shape)
+	if !ok {
+		return Invalid(" shape", "%v is not a shape that fits in memory", t.Shape)
+	}
+	if t.Datatype == Bytes {
+		got, ok := countBytesElements(t.Data)
+		if !ok {
+			return Invalid(" data", "element %d of BYTES runs past the end of the %d bytes of data", got, len(t.Data))
+		}
+		if got != n {
+			return Invalid(" data", "got %d elements, shape %v has %d", got, t.Shape, n)
+		}
+		return nil
+	}
+	if want := n * int64(t.Datatype.Size()); int64(len(t.Data)) != want {
+		return Invalid(" data", "got %d bytes, shape %v of %s has %d", len(t.Data), t.Shape, t.Datatype, want)
+	}
+	if t.Datatype == Bool {
+		for i, v := range t.Data {
+			if v > 1 {
+				return Invalid(" data", "element %d is byte %d; BOOL is 0 or 1", i, v)
+			}
+		}
+	}
+	return nil
+}
+
+// countBytesElements walks length-prefixed elements; false when one is cut short.
+func countBytesElements(data []byte) (int64, bool) {
+	var n int64
+	for len(data) > 0 {
+		if len(data) < 4 {
+			return n, false
+		}
+		size := uint64(binary.LittleEndian.Uint32(data))
+		if size > uint64(len(data)-4) {
+			return n, false
+		}
+		data = data[4+size:]
+		n++
+	}
+	return n, true
+}
+
+func (c *Catalog) find(name string) *ModelInfo { return c.byName[name] }

@@ -1,0 +1,520 @@
+package oip
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The messages of ModelInfer are read and written straight from and to their
+// protobuf wire format: tensors then alias the received message instead of
+// being copied out of it. Package oippb has the same messages generated; the
+// tests hold this codec against it.
+
+// Field numbers of ModelInferRequest and ModelInferResponse; where the two
+// differ the names say so.
+const (
+	fieldModelName    = 1
+	fieldModelVersion = 2
+	fieldID           = 3
+	fieldParameters   = 4
+	requestInputs     = 5
+	requestOutputs    = 6
+	requestRaw        = 7
+	responseOutputs   = 5
+	responseRaw       = 6
+
+	tensorName       = 1
+	tensorDatatype   = 2
+	tensorShape      = 3
+	tensorParameters = 4
+	tensorContents   = 5
+)
+
+// contentsField is the field of InferTensorContents that holds a datatype; 0: none.
+var contentsField = [...]protowire.Number{
+	Bool: 1, Int8: 2, Int16: 2, Int32: 2, Int64: 3, Uint8: 4, Uint16: 4, Uint32: 4, Uint64: 5, FP32: 6, FP64: 7, Bytes: 8, BF16: 0,
+}
+
+var contentsNames = [...]string{1: "bool_contents", 2: "int_contents", 3: "int64_contents", 4: "uint_contents", 5: "uint64_contents", 6: "fp32_contents", 7: "fp64_contents", 8: "bytes_contents"}
+
+func wireError(n int) *Error { return Invalid("", "protobuf: %v", protowire.ParseError(n)) }
+
+// fields calls f with each field of a message; val is the content of a
+// length-delimited field and num the value of the others.
+func fields(b []byte, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
+	for len(b) > 0 {
+		field, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return wireError(n)
+		}
+		b = b[n:]
+		var val []byte
+		var num uint64
+		switch typ {
+		case protowire.BytesType:
+			val, n = protowire.ConsumeBytes(b)
+		case protowire.VarintType:
+			num, n = protowire.ConsumeVarint(b)
+		case protowire.Fixed32Type:
+			var v uint32
+			v, n = protowire.ConsumeFixed32(b)
+			num = uint64(v)
+		case protowire.Fixed64Type:
+			num, n = protowire.ConsumeFixed64(b)
+		default:
+			n = protowire.ConsumeFieldValue(field, typ, b)
+		}
+		if n < 0 {
+			return wireError(n)
+		}
+		b = b[n:]
+		if err := f(field, typ, val, num); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wireText checks that a string field is UTF-8, as proto3 demands.
+func wireText(field string, val []byte) *Error {
+	if !utf8.Valid(val) {
+		return Invalid(field, "is not UTF-8")
+	}
+	return nil
+}
+
+// wireTensor is a tensor of a message while it is read.
+type wireTensor struct {
+	contents []byte // of InferTensorContents, concatenated
+	has      bool
+}
+
+// unmarshalRequest reads a ModelInferRequest; tensors alias b. find looks up
+// the model for its tensor names; it may return nil.
+func unmarshalRequest(b []byte, r *Request, find func(model string) *ModelInfo) *Error {
+	var m *ModelInfo
+	var rawRoom [2][]byte
+	var wireRoom [2]wireTensor
+	raw, parts := rawRoom[:0], wireRoom[:0]
+	r.Inputs = r.inputRoom[:0]
+	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+		if typ != protowire.BytesType {
+			return nil
+		}
+		switch field {
+		case fieldModelName:
+			if m = find(alias(val)); m != nil {
+				r.Model = m.Name
+				return nil
+			}
+			r.Model = string(val)
+			return wireText("model_name", val)
+		case fieldModelVersion:
+			r.Version = string(val)
+			return wireText("model_version", val)
+		case fieldID:
+			r.ID = string(val)
+			return wireText("id", val)
+		case fieldParameters:
+			return wireParam("parameters", val, func(name string, v Param) *Error { return r.setParam(name, v) })
+		case requestInputs:
+			r.Inputs = append(r.Inputs, Tensor{})
+			parts = append(parts, wireTensor{})
+			i := len(r.Inputs) - 1
+			return within2("inputs", i, unmarshalTensor(val, &r.Inputs[i], &parts[i], m, r.shape))
+		case requestOutputs:
+			o, err := unmarshalOutputRequest(val, m)
+			r.Outputs = append(r.Outputs, o)
+			return within2("outputs", len(r.Outputs)-1, err)
+		case requestRaw:
+			raw = append(raw, val)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return joinContents("inputs", "raw_input_contents", r.Inputs, parts, raw)
+}
+
+func within2(list string, i int, err *Error) *Error {
+	if err == nil {
+		return nil
+	}
+	return within(fmt.Sprintf("%s[%d]", list, i), err)
+}
+
+// joinContents gives each tensor its data, raw or typed.
+func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][]byte) *Error {
+	if len(raw) > 0 {
+		if len(raw) != len(ts) {
+			return Invalid(rawList, "%d entries for %d %s", len(raw), len(ts), list)
+		}
+		for i := range ts {
+			if parts[i].has {
+				return Invalid(fmt.Sprintf("%s[%d].contents", list, i), "given together with %s", rawList)
+			}
+			ts[i].Data = raw[i]
+		}
+		return nil
+	}
+	for i := range ts {
+		if !parts[i].has {
+			continue
+		}
+		data, err := unmarshalContents(ts[i].Datatype, parts[i].contents)
+		if err != nil {
+			return within2(list, i, within(".contents", err))
+		}
+		ts[i].Data = data
+	}
+	return nil
+}
+
+func unmarshalTensor(b []byte, t *Tensor, part *wireTensor, m *ModelInfo, room func(int) []int64) *Error {
+	var dimRoom [maxRank]int64
+	dims := dimRoom[:0]
+	var datatype []byte
+	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+		switch {
+		case field == tensorName && typ == protowire.BytesType:
+			t.Name = m.intern(val)
+			return wireText(".name", val)
+		case field == tensorDatatype && typ == protowire.BytesType:
+			datatype = val
+		case field == tensorShape && typ == protowire.VarintType:
+			dims = append(dims, int64(num))
+		case field == tensorShape && typ == protowire.BytesType:
+			for len(val) > 0 {
+				v, n := protowire.ConsumeVarint(val)
+				if n < 0 {
+					return within(".shape", wireError(n))
+				}
+				if len(dims) == maxRank {
+					break
+				}
+				dims = append(dims, int64(v))
+				val = val[n:]
+			}
+			if len(val) > 0 {
+				return Invalid(".shape", "more than %d dimensions", maxRank)
+			}
+		case field == tensorParameters && typ == protowire.BytesType:
+			return wireParam(".parameters", val, func(name string, _ Param) *Error { return outputParam(name) })
+		case field == tensorContents && typ == protowire.BytesType:
+			part.has = true
+			if part.contents == nil {
+				part.contents = val
+			} else {
+				// A message field that stands twice is merged, and merging is concatenating.
+				part.contents = append(slices.Clip(part.contents), val...)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(dims) > maxRank {
+		return Invalid(".shape", "more than %d dimensions", maxRank)
+	}
+	var ok bool
+	if t.Datatype, ok = parseDatatype(datatype); !ok {
+		return Invalid(".datatype", "unknown datatype %q", clip(string(datatype)))
+	}
+	t.Shape = room(len(dims))
+	copy(t.Shape, dims)
+	return nil
+}
+
+func unmarshalOutputRequest(b []byte, m *ModelInfo) (o OutputRequest, err *Error) {
+	err = fields(b, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+		switch {
+		case field == 1 && typ == protowire.BytesType:
+			o.Name = m.intern(val)
+			return wireText(".name", val)
+		case field == 2 && typ == protowire.BytesType:
+			return wireParam(".parameters", val, func(name string, _ Param) *Error { return outputParam(name) })
+		}
+		return nil
+	})
+	return o, err
+}
+
+// wireParam reads an entry of map<string, InferParameter>.
+func wireParam(where string, b []byte, set func(name string, v Param) *Error) *Error {
+	var name string
+	var value Param
+	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+		switch {
+		case field == 1 && typ == protowire.BytesType:
+			name = string(val)
+			return wireText(where, val)
+		case field == 2 && typ == protowire.BytesType:
+			return fields(val, func(choice protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+				switch {
+				case choice == 1 && typ == protowire.VarintType:
+					value = num != 0
+				case choice == 2 && typ == protowire.VarintType:
+					value = int64(num)
+				case choice == 3 && typ == protowire.BytesType:
+					value = string(val)
+					return wireText(where, val)
+				case choice == 4 && typ == protowire.Fixed64Type:
+					value = math.Float64frombits(num)
+				case choice == 5 && typ == protowire.VarintType:
+					value = num
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+	if err == nil && value == nil {
+		err = Invalid(where+"."+clip(name), "has no value")
+	}
+	if err != nil {
+		return err
+	}
+	return set(name, value)
+}
+
+// unmarshalContents turns typed contents into raw little-endian bytes.
+func unmarshalContents(dt Datatype, b []byte) ([]byte, *Error) {
+	want := contentsField[dt]
+	data := []byte{}
+	n := 0
+	put := func(num uint64) *Error {
+		switch dt {
+		case Bool:
+			if num != 0 {
+				num = 1
+			}
+		case Int8, Int16:
+			if v := int64(int32(num)); v>>(8*dt.Size()-1) != v>>63 {
+				return Invalid("."+contentsNames[want], "element %d: %d is out of range for %s", n, v, dt)
+			}
+		case Uint8, Uint16:
+			if v := uint64(uint32(num)); v>>(8*dt.Size()) != 0 {
+				return Invalid("."+contentsNames[want], "element %d: %d is out of range for %s", n, v, dt)
+			}
+		}
+		data = appendUint(data, dt.Size(), num)
+		n++
+		return nil
+	}
+	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+		if field < 1 || int(field) >= len(contentsNames) {
+			return nil
+		}
+		if field != want {
+			if typ == protowire.BytesType && len(val) == 0 && field != 8 {
+				return nil // a packed field without elements
+			}
+			if want == 0 {
+				return Invalid("."+contentsNames[field], "%s travels in raw contents only", dt)
+			}
+			return Invalid("."+contentsNames[field], "does not hold %s; use %s", dt, contentsNames[want])
+		}
+		if dt == Bytes {
+			if typ == protowire.BytesType {
+				data = binary.LittleEndian.AppendUint32(data, uint32(len(val)))
+				data = append(data, val...)
+			}
+			return nil
+		}
+		scalar := protowire.VarintType
+		switch dt {
+		case FP32:
+			scalar = protowire.Fixed32Type
+		case FP64:
+			scalar = protowire.Fixed64Type
+		}
+		if typ == scalar {
+			return put(num)
+		}
+		if typ != protowire.BytesType {
+			return nil
+		}
+		if size := dt.Size(); scalar != protowire.VarintType {
+			if len(val)%size != 0 {
+				return Invalid("."+contentsNames[want], "%d bytes are not a whole number of elements", len(val))
+			}
+			data = append(data, val...) // the wire is little endian too
+			return nil
+		}
+		data = slices.Grow(data, len(val)*min(dt.Size(), 4))
+		for len(val) > 0 {
+			v, k := protowire.ConsumeVarint(val)
+			if k < 0 {
+				return within("."+contentsNames[want], wireError(k))
+			}
+			val = val[k:]
+			if err := put(v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return data, err
+}
+
+// MarshalRequest appends a ModelInferRequest with raw contents to dst. Two
+// such messages in a row are one message with both their fields, so what does
+// not change between requests can be encoded once.
+func MarshalRequest(dst []byte, r *Request) []byte {
+	dst = appendText(dst, fieldModelName, r.Model)
+	dst = appendText(dst, fieldModelVersion, r.Version)
+	dst = appendText(dst, fieldID, r.ID)
+	if r.Timeout > 0 {
+		dst = appendParam(dst, "timeout", max(r.Timeout.Microseconds(), 1))
+	}
+	if r.Priority > 0 {
+		dst = appendParam(dst, "priority", r.Priority)
+	}
+	for name, v := range r.Params {
+		dst = appendParam(dst, name, v)
+	}
+	for i := range r.Inputs {
+		dst = appendTensor(dst, requestInputs, &r.Inputs[i])
+	}
+	for i := range r.Outputs {
+		dst = protowire.AppendTag(dst, requestOutputs, protowire.BytesType)
+		dst = protowire.AppendBytes(dst, appendText(nil, 1, r.Outputs[i].Name))
+	}
+	for i := range r.Inputs {
+		dst = protowire.AppendTag(dst, requestRaw, protowire.BytesType)
+		dst = protowire.AppendBytes(dst, r.Inputs[i].Data)
+	}
+	return dst
+}
+
+func appendText(dst []byte, field protowire.Number, s string) []byte {
+	if s == "" {
+		return dst
+	}
+	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), s)
+}
+
+func appendParam(dst []byte, name string, v Param) []byte {
+	var room [64]byte
+	value := room[:0]
+	switch v := v.(type) {
+	case bool:
+		value = protowire.AppendVarint(protowire.AppendTag(value, 1, protowire.VarintType), protowire.EncodeBool(v))
+	case int64:
+		value = protowire.AppendVarint(protowire.AppendTag(value, 2, protowire.VarintType), uint64(v))
+	case string:
+		value = protowire.AppendString(protowire.AppendTag(value, 3, protowire.BytesType), v)
+	case float64:
+		value = protowire.AppendFixed64(protowire.AppendTag(value, 4, protowire.Fixed64Type), math.Float64bits(v))
+	case uint64:
+		value = protowire.AppendVarint(protowire.AppendTag(value, 5, protowire.VarintType), v)
+	}
+	dst = protowire.AppendTag(dst, fieldParameters, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(1+protowire.SizeBytes(len(name))+1+protowire.SizeBytes(len(value))))
+	dst = protowire.AppendString(protowire.AppendTag(dst, 1, protowire.BytesType), name)
+	return protowire.AppendBytes(protowire.AppendTag(dst, 2, protowire.BytesType), value)
+}
+
+// appendTensor writes name, datatype and shape; the data travels raw.
+func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
+	var room [192]byte
+	sub := appendText(room[:0], tensorName, t.Name)
+	sub = appendText(sub, tensorDatatype, t.Datatype.String())
+	if len(t.Shape) > 0 {
+		var dimRoom [96]byte
+		dims := dimRoom[:0]
+		for _, d := range t.Shape {
+			dims = protowire.AppendVarint(dims, uint64(d))
+		}
+		sub = protowire.AppendBytes(protowire.AppendTag(sub, tensorShape, protowire.BytesType), dims)
+	}
+	return protowire.AppendBytes(protowire.AppendTag(dst, field, protowire.BytesType), sub)
+}
+
+// responseRoom is an upper bound of a response's encoded size.
+func responseRoom(resp *Response) int {
+	n := 64 + len(resp.Model) + len(resp.Version) + len(resp.ID)
+	for i := range resp.Outputs {
+		t := &resp.Outputs[i]
+		n += 64 + len(t.Name) + 10*len(t.Shape) + len(t.Data)
+	}
+	for name, v := range resp.Params {
+		n += 64 + len(name)
+		if s, ok := v.(string); ok {
+			n += len(s)
+		}
+	}
+	return n
+}
+
+// marshalResponse appends a ModelInferResponse.
+func marshalResponse(dst []byte, resp *Response) []byte {
+	dst = appendText(dst, fieldModelName, resp.Model)
+	dst = appendText(dst, fieldModelVersion, resp.Version)
+	dst = appendText(dst, fieldID, resp.ID)
+	for name, v := range resp.Params {
+		dst = appendParam(dst, name, v)
+	}
+	for i := range resp.Outputs {
+		dst = appendTensor(dst, responseOutputs, &resp.Outputs[i])
+	}
+	for i := range resp.Outputs {
+		dst = protowire.AppendBytes(protowire.AppendTag(dst, responseRaw, protowire.BytesType), resp.Outputs[i].Data)
+	}
+	return dst
+}
+
+// UnmarshalResponse reads a ModelInferResponse; Outputs may alias b.
+func UnmarshalResponse(b []byte, resp *Response) error {
+	if err := unmarshalResponse(b, resp); err != nil {
+		return err
+	}
+	return nil
+}
+
+func unmarshalResponse(b []byte, resp *Response) *Error {
+	var rawRoom [2][]byte
+	var wireRoom [2]wireTensor
+	raw, parts := rawRoom[:0], wireRoom[:0]
+	resp.Outputs = resp.Outputs[:0]
+	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+		if typ != protowire.BytesType {
+			return nil
+		}
+		switch field {
+		case fieldModelName:
+			resp.Model = string(val)
+		case fieldModelVersion:
+			resp.Version = string(val)
+		case fieldID:
+			resp.ID = string(val)
+		case fieldParameters:
+			return wireParam("parameters", val, func(name string, v Param) *Error {
+				if resp.Params == nil {
+					resp.Params = map[string]Param{}
+				}
+				resp.Params[name] = v
+				return nil
+			})
+		case responseOutputs:
+			resp.Outputs = append(resp.Outputs, Tensor{})
+			parts = append(parts, wireTensor{})
+			i := len(resp.Outputs) - 1
+			return within2("outputs", i, unmarshalTensor(val, &resp.Outputs[i], &parts[i], nil, func(n int) []int64 { return make([]int64, n) }))
+		case responseRaw:
+			raw = append(raw, val)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return joinContents("outputs", "raw_output_contents", resp.Outputs, parts, raw)
+}
