@@ -1,0 +1,64 @@
+// Package worker runs blocks in a process of their own, one per device or
+// virtual share, and is both sides of that process: Serve inside it, Process
+// in the parent that started it.
+//
+// A process of its own keeps a fault in an engine away from the front end,
+// lets the parent kill what hangs, and gives each device a thread that nothing
+// else uses.
+//
+// # How a run goes
+//
+// Tensors never travel on the control socket. The parent creates one Segment
+// (a sealed memfd) per worker and hands its descriptor to that worker and to
+// the workers that read its outputs. The segment is divided into slots; the
+// parent alone decides who uses which slot (SlotPool), because it alone knows
+// when the last reader is done. A Run command names where the input lies (any
+// attached segment and an offset) and where the output goes (an offset of the
+// worker's own segment). So a tensor that the next stage's worker needs is
+// read where the first one's engine wrote it, without a copy; inside one
+// process the two are the same mapping.
+//
+// The worker's main goroutine owns one operating-system thread, pinned to the
+// device's CPUs. It reads a command, runs it, answers, and reads again:
+// commands queue up in the socket, so runs are first-in first-out and a
+// following run starts without waiting for the parent.
+//
+// # Control protocol, version 1
+//
+// A stream socket carries frames: an 8-byte header and a payload of at most
+// MaxFrame bytes. All integers are little endian.
+//
+//	offset size
+//	0      4    length of the payload
+//	4      1    type
+//	5      1    protocol version (1)
+//	6      2    zero
+//
+// The frames of the hot path have fixed binary payloads; the others carry a
+// strict JSON document.
+//
+//	type         direction  payload
+//	hello    1   to worker  JSON Hello: engine, device, CPUs
+//	welcome  2   to parent  JSON Welcome: process, engine, device
+//	load     3   to worker  JSON StageSpec: one block range
+//	loaded   4   to parent  JSON Loaded: its tensors and what loading cost
+//	segment  5   to worker  JSON SegmentSpec, with the descriptor (SCM_RIGHTS)
+//	prepare  6   to worker  JSON Layout: the slots of one stage; bind and warm up
+//	ready    7   to parent  JSON Ready: answers segment, prepare and unload
+//	run      8   to worker  40 bytes: run 8, stage 4, batch 4, segment 4, zero 4, in 8, out 8
+//	result   9   to parent  48 bytes: run 8, stage 4, code 4, start 8, end 8, cpu 8, total 8; then text
+//	unload   10  to worker  JSON Unload: one stage
+//	ping     11  to worker  8 bytes, sent back as
+//	pong     12  to parent  the same
+//	shutdown 13  to worker  empty: finish what came before and exit
+//	error    14  to parent  JSON Failure: a set-up step failed
+//
+// Result times are nanoseconds of CLOCK_MONOTONIC, which all processes of a
+// machine share; cpu is the CPU time of the run's thread inside the engine
+// (of the whole process where the device has several threads) and total is
+// the CPU time of the worker process so far. The difference of the two sums
+// is what the worker itself costs.
+//
+// Whoever reads end-of-file ends: the worker exits when its parent is gone,
+// the parent learns at once when the worker was killed.
+package worker

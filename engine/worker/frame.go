@@ -1,0 +1,267 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+)
+
+// Limits of the protocol.
+const (
+	Version    = 1
+	HeaderSize = 8
+	MaxFrame   = 1 << 20 // bytes of a payload
+	MaxBatch   = 1 << 16
+	maxStages  = 1 << 12
+)
+
+// Type is the type of a frame.
+type Type uint8
+
+// The frame types, as the package comment describes them.
+const (
+	TypeHello Type = 1 + iota
+	TypeWelcome
+	TypeLoad
+	TypeLoaded
+	TypeSegment
+	TypePrepare
+	TypeReady
+	TypeRun
+	TypeResult
+	TypeUnload
+	TypePing
+	TypePong
+	TypeShutdown
+	TypeError
+	numTypes
+)
+
+var typeNames = [numTypes]string{
+	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "unload", "ping", "pong",
+	"shutdown", "error",
+}
+
+func (t Type) String() string {
+	if t > 0 && t < numTypes {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// ErrProtocol: what came over the control socket is not this protocol.
+var ErrProtocol = errors.New("control protocol")
+
+const (
+	runSize    = 40
+	resultSize = 48
+	pingSize   = 8
+)
+
+// Run is the command to run a stage once.
+type Run struct {
+	ID      uint64 // echoed in the Result
+	Stage   uint32
+	Batch   uint32
+	Segment uint32 // of the input
+	In      uint64 // offset of the input in that segment
+	Out     uint64 // offset of the output in the worker's own segment
+}
+
+// Result tells how a run went.
+type Result struct {
+	ID    uint64
+	Stage uint32
+	Code  Code
+	Start int64 // CLOCK_MONOTONIC, nanoseconds
+	End   int64
+	CPU   int64  // inside the engine, nanoseconds
+	Total int64  // of the worker process since its start, nanoseconds
+	Text  string // what went wrong, with a Code other than OK
+}
+
+// Code says what kind of failure a result or a Failure is.
+type Code uint32
+
+// The codes. All but the first are failures.
+const (
+	OK Code = iota
+	Failed
+	NoLibrary
+	NoDevice
+	Fallback
+	BadModel
+	BadShape
+	BadHash
+	numCodes
+)
+
+// AppendFrame appends a frame with the given payload.
+func AppendFrame(dst []byte, t Type, payload []byte) []byte {
+	dst = appendHeader(dst, t, len(payload))
+	return append(dst, payload...)
+}
+
+func appendHeader(dst []byte, t Type, n int) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
+	return append(dst, byte(t), Version, 0, 0)
+}
+
+// AppendRun appends a run frame.
+func AppendRun(dst []byte, r *Run) []byte {
+	dst = appendHeader(dst, TypeRun, runSize)
+	dst = binary.LittleEndian.AppendUint64(dst, r.ID)
+	dst = binary.LittleEndian.AppendUint32(dst, r.Stage)
+	dst = binary.LittleEndian.AppendUint32(dst, r.Batch)
+	dst = binary.LittleEndian.AppendUint32(dst, r.Segment)
+	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	dst = binary.LittleEndian.AppendUint64(dst, r.In)
+	return binary.LittleEndian.AppendUint64(dst, r.Out)
+}
+
+// ParseRun reads the payload of a run frame.
+func ParseRun(p []byte) (Run, error) {
+	if len(p) != runSize {
+		return Run{}, fmt.Errorf("%w: run frame of %d bytes, expected %d", ErrProtocol, len(p), runSize)
+	}
+	r := Run{
+		ID: binary.LittleEndian.Uint64(p), Stage: binary.LittleEndian.Uint32(p[8:]), Batch: binary.LittleEndian.Uint32(p[12:]),
+		Segment: binary.LittleEndian.Uint32(p[16:]), In: binary.LittleEndian.Uint64(p[24:]), Out: binary.LittleEndian.Uint64(p[32:]),
+	}
+	switch {
+	case binary.LittleEndian.Uint32(p[20:]) != 0:
+		return Run{}, fmt.Errorf("%w: run frame with reserved bytes set", ErrProtocol)
+	case r.Batch == 0 || r.Batch > MaxBatch:
+		return Run{}, fmt.Errorf("%w: run of batch %d, expected 1 to %d", ErrProtocol, r.Batch, MaxBatch)
+	case r.In > math.MaxInt64 || r.Out > math.MaxInt64:
+		return Run{}, fmt.Errorf("%w: run with offsets %d and %d", ErrProtocol, r.In, r.Out)
+	}
+	return r, nil
+}
+
+// AppendResult appends a result frame.
+func AppendResult(dst []byte, r *Result) []byte {
+	text := r.Text
+	if len(text) > MaxFrame-resultSize {
+		text = text[:MaxFrame-resultSize]
+	}
+	dst = appendHeader(dst, TypeResult, resultSize+len(text))
+	dst = binary.LittleEndian.AppendUint64(dst, r.ID)
+	dst = binary.LittleEndian.AppendUint32(dst, r.Stage)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(r.Code))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.Start))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.End))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.CPU))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(r.Total))
+	return append(dst, text...)
+}
+
+// ParseResult reads the payload of a result frame.
+func ParseResult(p []byte) (Result, error) {
+	if len(p) < resultSize {
+		return Result{}, fmt.Errorf("%w: result frame of %d bytes, expected at least %d", ErrProtocol, len(p), resultSize)
+	}
+	r := Result{
+		ID: binary.LittleEndian.Uint64(p), Stage: binary.LittleEndian.Uint32(p[8:]), Code: Code(binary.LittleEndian.Uint32(p[12:])),
+		Start: int64(binary.LittleEndian.Uint64(p[16:])), End: int64(binary.LittleEndian.Uint64(p[24:])),
+		CPU: int64(binary.LittleEndian.Uint64(p[32:])), Total: int64(binary.LittleEndian.Uint64(p[40:])),
+	}
+	if r.Code >= numCodes {
+		return Result{}, fmt.Errorf("%w: result with code %d", ErrProtocol, r.Code)
+	}
+	if len(p) > resultSize {
+		r.Text = string(p[resultSize:])
+	}
+	return r, nil
+}
+
+// appendJSON appends a frame whose payload is a JSON document.
+func appendJSON(dst []byte, t Type, doc any) ([]byte, error) {
+	p, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s frame: %w", t, err)
+	}
+	if len(p) > MaxFrame {
+		return nil, fmt.Errorf("%w: %s frame of %d bytes, at most %d", ErrProtocol, t, len(p), MaxFrame)
+	}
+	return AppendFrame(dst, t, p), nil
+}
+
+// parseJSON reads a JSON payload strictly: one document, no unknown field.
+func parseJSON[T any](t Type, p []byte) (T, error) {
+	var doc T
+	d := json.NewDecoder(bytes.NewReader(p))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&doc); err != nil {
+		return doc, fmt.Errorf("%w: %s frame: %v", ErrProtocol, t, err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return doc, fmt.Errorf("%w: %s frame: more than one document", ErrProtocol, t)
+	}
+	return doc, nil
+}
+
+// Decoder cuts a byte stream into frames. The caller reads into Space, tells
+// how much came with Filled, and takes frames with Next until there is none.
+type Decoder struct {
+	buf        []byte
+	start, end int
+}
+
+const decoderSize = 16 << 10
+
+// Space returns memory to read into; it is never empty.
+func (d *Decoder) Space() []byte {
+	if d.buf == nil {
+		d.buf = make([]byte, decoderSize)
+	}
+	if d.start == d.end {
+		d.start, d.end = 0, 0
+	}
+	if d.end == len(d.buf) {
+		if d.start > 0 {
+			copy(d.buf, d.buf[d.start:d.end])
+			d.start, d.end = 0, d.end-d.start
+		} else {
+			// One frame fills the buffer: Next has checked its length, so this
+			// stops at MaxFrame.
+			next := make([]byte, 2*len(d.buf))
+			copy(next, d.buf)
+			d.buf = next
+		}
+	}
+	return d.buf[d.end:]
+}
+
+// Filled tells that n bytes of Space were written.
+func (d *Decoder) Filled(n int) { d.end += n }
+
+// Next returns the next whole frame; ok is false where more bytes are needed.
+// The payload is valid until the next call of Space.
+func (d *Decoder) Next() (t Type, payload []byte, ok bool, err error) {
+	b := d.buf[d.start:d.end]
+	if len(b) < HeaderSize {
+		return 0, nil, false, nil
+	}
+	n := binary.LittleEndian.Uint32(b)
+	t = Type(b[4])
+	switch {
+	case b[5] != Version:
+		return 0, nil, false, fmt.Errorf("%w: frame of version %d, expected %d: parent and worker are different builds", ErrProtocol, b[5], Version)
+	case t == 0 || t >= numTypes:
+		return 0, nil, false, fmt.Errorf("%w: frame of unknown %s", ErrProtocol, t)
+	case b[6] != 0 || b[7] != 0:
+		return 0, nil, false, fmt.Errorf("%w: %s frame with reserved bytes set", ErrProtocol, t)
+	case n > MaxFrame:
+		return 0, nil, false, fmt.Errorf("%w: %s frame of %d bytes, at most %d", ErrProtocol, t, n, MaxFrame)
+	}
+	if len(b) < HeaderSize+int(n) {
+		return t, nil, false, nil
+	}
+	d.start += HeaderSize + int(n)
+	return t, b[HeaderSize : HeaderSize+n : HeaderSize+n], true, nil
+}

@@ -1,0 +1,121 @@
+package worker
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"inferplan/engine"
+)
+
+// Segment is memory that processes share: a memfd mapped into this one.
+type Segment struct {
+	ID   uint32
+	Data []byte
+	fd   int
+}
+
+// maxSegment bounds what one worker may map (virtual; pages that nobody
+// touches cost nothing).
+const maxSegment = 1 << 40
+
+// NewSegment creates a segment of the given size, filled with zeros. Its size
+// is sealed, so that no process can make another's access fail.
+func NewSegment(id uint32, size int64) (*Segment, error) {
+	if size <= 0 || size > maxSegment {
+		return nil, fmt.Errorf("shared segment %d: %d bytes, expected 1 to %d", id, size, int64(maxSegment))
+	}
+	fd, err := unix.MemfdCreate(fmt.Sprintf("inferplan-%d", id), unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("create shared segment %d: %w", id, err)
+	}
+	if err := unix.Ftruncate(fd, size); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("size shared segment %d to %d bytes: %w", id, size, err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("seal shared segment %d: %w", id, err)
+	}
+	return mapSegment(id, fd, size)
+}
+
+// mapSegment maps the memory behind fd, which the segment then owns.
+func mapSegment(id uint32, fd int, size int64) (*Segment, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("shared segment %d: %w", id, err)
+	}
+	if size <= 0 || size > maxSegment || st.Size < size {
+		unix.Close(fd)
+		return nil, fmt.Errorf("%w: shared segment %d has %d bytes, announced %d", ErrProtocol, id, st.Size, size)
+	}
+	data, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("map shared segment %d (%d bytes): %w", id, size, err)
+	}
+	return &Segment{ID: id, Data: data, fd: fd}, nil
+}
+
+// Close unmaps the segment. Nothing may use its memory any more.
+func (s *Segment) Close() error {
+	if s.Data == nil {
+		return nil
+	}
+	err := unix.Munmap(s.Data)
+	unix.Close(s.fd)
+	s.Data = nil
+	return err
+}
+
+// monotonic is CLOCK_MONOTONIC in nanoseconds.
+func monotonic() int64 { return clock(unix.CLOCK_MONOTONIC) }
+
+// Monotonic is the clock of Result.Start and Result.End.
+func Monotonic() int64 { return monotonic() }
+
+func clock(id int32) int64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(id, &ts) != nil {
+		return 0
+	}
+	return ts.Nano()
+}
+
+// align is the alignment of every tensor in a slot.
+const align = 64
+
+// Span returns the bytes that tensors take side by side at a batch size, each
+// aligned.
+func Span(specs []engine.Spec, batch int) int64 {
+	var n int64
+	for _, s := range specs {
+		n += (s.BytesAt(batch) + align - 1) &^ (align - 1)
+	}
+	return n
+}
+
+// TensorAt returns the memory of tensor i of specs that lie from off on.
+func (s *Segment) TensorAt(specs []engine.Spec, i, batch int, off int64) []byte {
+	off += Span(specs[:i], batch)
+	n := specs[i].BytesAt(batch)
+	return s.Data[off : off+n : off+n]
+}
+
+// tensors wraps the memory of specs from off on.
+func (s *Segment) tensors(specs []engine.Spec, batch int, off int64) ([]engine.Tensor, error) {
+	if off < 0 || off%align != 0 || Span(specs, batch) > int64(len(s.Data))-off {
+		return nil, fmt.Errorf("%w: tensors of %d bytes at offset %d of segment %d (%d bytes)", ErrProtocol, Span(specs, batch), off, s.ID, len(s.Data))
+	}
+	out := make([]engine.Tensor, len(specs))
+	for i := range specs {
+		t, err := engine.NewHostTensor(specs[i], batch, s.TensorAt(specs, i, batch, off))
+		if err != nil {
+			return nil, err
+		}
+		out[i] = t
+	}
+	return out, nil
+}

@@ -1,0 +1,362 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says which worker to start.
+type Config struct {
+	Hello  Hello
+	Stages []StageSpec
+	// Command starts the worker; nil: this binary with the argument "worker".
+	// Env is added to this process's environment.
+	Command []string
+	Env     []string
+	Stderr  io.Writer // nil: this process's
+}
+
+// Process is a worker as its parent sees it. Set-up (Start, Attach, Prepare)
+// is a dialogue by one goroutine; afterwards one goroutine calls Receive and
+// another Run. Kill, Shutdown and Wait may be called by anyone.
+type Process struct {
+	Welcome Welcome
+	Loaded  []Loaded // as Config.Stages
+
+	conn    *net.UnixConn
+	cmd     *exec.Cmd // nil for a worker inside this process
+	dec     Decoder
+	out     []byte
+	exited  chan struct{}
+	exitErr error
+	once    sync.Once
+	pongs   atomic.Uint64
+}
+
+// ErrGone: the worker has ended, or was killed.
+var ErrGone = errors.New("worker is gone")
+
+// Start starts a worker process, opens its engine and loads its stages. It
+// fails when ctx ends before the worker is ready; later the context has no
+// effect on the process.
+func Start(ctx context.Context, c Config) (*Process, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("create control socket: %w", err)
+	}
+	child := os.NewFile(uintptr(fds[1]), "worker-control")
+	conn, err := parentConn(fds[0])
+	if err != nil {
+		child.Close()
+		return nil, err
+	}
+	argv := c.Command
+	if argv == nil {
+		self, err := os.Executable()
+		if err != nil {
+			child.Close()
+			conn.Close()
+			return nil, fmt.Errorf("find this binary to start a worker: %w", err)
+		}
+		argv = []string{self, "worker"}
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.ExtraFiles = []*os.File{child} // descriptor 3 = ControlFD
+	cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(max(2, c.Hello.Device.Threads)))
+	cmd.Env = append(cmd.Env, c.Env...)
+	cmd.Stderr = c.Stderr
+	if c.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	// Its own process group: an interrupt typed at the terminal is the
+	// parent's to handle, which drains first.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = cmd.Start()
+	child.Close()
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("start worker %s: %w", argv[0], err)
+	}
+	p := &Process{conn: conn, cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		p.exitErr = cmd.Wait()
+		close(p.exited)
+	}()
+	if err := p.setUp(ctx, c); err != nil {
+		p.Kill()
+		<-p.exited
+		return nil, err
+	}
+	return p, nil
+}
+
+// StartInside is Start with a worker that is a goroutine of this process: for
+// tests and for engines that cannot fail the process.
+func StartInside(ctx context.Context, c Config, engines map[string]Opener) (*Process, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("create control socket: %w", err)
+	}
+	conn, err := parentConn(fds[0])
+	if err != nil {
+		unix.Close(fds[1])
+		return nil, err
+	}
+	p := &Process{conn: conn, exited: make(chan struct{})}
+	go func() {
+		p.exitErr = Serve(context.Background(), fds[1], engines)
+		close(p.exited)
+	}()
+	if err := p.setUp(ctx, c); err != nil {
+		p.Kill()
+		<-p.exited
+		return nil, err
+	}
+	return p, nil
+}
+
+func parentConn(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "worker-control")
+	defer f.Close() // FileConn works on a duplicate
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("control socket is a %T, expected a unix socket", c)
+	}
+	return u, nil
+}
+
+func (p *Process) setUp(ctx context.Context, c Config) error {
+	name := fmt.Sprintf("worker of device %s %d", c.Hello.Device.Kind, c.Hello.Device.Index)
+	if err := call(ctx, p, TypeHello, c.Hello, TypeWelcome, &p.Welcome); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	p.Loaded = make([]Loaded, len(c.Stages))
+	for i := range c.Stages {
+		if err := call(ctx, p, TypeLoad, c.Stages[i], TypeLoaded, &p.Loaded[i]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// PID is the worker's process.
+func (p *Process) PID() int { return p.Welcome.PID }
+
+// Attach gives the worker a segment to read from, or (own) to write to.
+func (p *Process) Attach(ctx context.Context, s *Segment, own bool) error {
+	b, err := appendJSON(nil, TypeSegment, SegmentSpec{s.ID, int64(len(s.Data)), own})
+	if err != nil {
+		return err
+	}
+	if _, _, err := p.conn.WriteMsgUnix(b, unix.UnixRights(s.fd), nil); err != nil {
+		return p.gone(err)
+	}
+	var r Ready
+	return p.await(ctx, TypeReady, &r)
+}
+
+// Prepare lays out the slots of a stage, binds them and warms the stage up.
+func (p *Process) Prepare(ctx context.Context, l Layout) (warm time.Duration, err error) {
+	var r Ready
+	err = call(ctx, p, TypePrepare, l, TypeReady, &r)
+	return time.Duration(r.WarmNS), err
+}
+
+// Unload gives back what a stage took. Set-up only: no run may be under way.
+func (p *Process) Unload(ctx context.Context, stage uint32) error {
+	var r Ready
+	return call(ctx, p, TypeUnload, Unload{stage}, TypeReady, &r)
+}
+
+// call sends a set-up frame and waits for its answer.
+func call(ctx context.Context, p *Process, t Type, doc any, want Type, reply any) error {
+	b, err := appendJSON(nil, t, doc)
+	if err != nil {
+		return err
+	}
+	if _, err := p.conn.Write(b); err != nil {
+		return p.gone(err)
+	}
+	return p.await(ctx, want, reply)
+}
+
+func (p *Process) await(ctx context.Context, want Type, reply any) error {
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { p.conn.SetReadDeadline(time.Unix(1, 0)); close(cut) })
+	defer func() {
+		if !stop() {
+			<-cut
+			p.conn.SetReadDeadline(time.Time{})
+		}
+	}()
+	for {
+		t, payload, ok, err := p.dec.Next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			n, err := p.conn.Read(p.dec.Space())
+			if ctx.Err() != nil {
+				return fmt.Errorf("wait for the worker's %s: %w", want, ctx.Err())
+			}
+			if err != nil {
+				return p.gone(err)
+			}
+			p.dec.Filled(n)
+			continue
+		}
+		switch {
+		case t == want:
+			return decodeReply(t, payload, reply)
+		case t == TypeError:
+			f, err := parseJSON[Failure](t, payload)
+			if err != nil {
+				return err
+			}
+			return &RemoteError{f.Code, f.Text}
+		default:
+			return fmt.Errorf("%w: %s from the worker, expected %s", ErrProtocol, t, want)
+		}
+	}
+}
+
+func decodeReply(t Type, payload []byte, reply any) error {
+	var err error
+	switch r := reply.(type) {
+	case *Welcome:
+		*r, err = parseJSON[Welcome](t, payload)
+	case *Loaded:
+		*r, err = parseJSON[Loaded](t, payload)
+	case *Ready:
+		*r, err = parseJSON[Ready](t, payload)
+	default:
+		err = fmt.Errorf("no reply of type %T", reply)
+	}
+	return err
+}
+
+// gone says how the worker ended, when the connection broke because it did.
+func (p *Process) gone(err error) error {
+	select {
+	case <-p.exited:
+	case <-time.After(time.Second):
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	if p.exitErr != nil {
+		return fmt.Errorf("%w: %w", ErrGone, p.exitErr)
+	}
+	return fmt.Errorf("%w: it ended by itself", ErrGone)
+}
+
+// Send commands runs, in order. It does not wait for them; the socket has room
+// for thousands of commands.
+func (p *Process) Send(runs ...Run) error {
+	b := p.out[:0]
+	for i := range runs {
+		b = AppendRun(b, &runs[i])
+	}
+	p.out = b
+	if _, err := p.conn.Write(b); err != nil {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return nil
+}
+
+// Ping asks the worker to answer once it has done what came before; Pongs
+// counts the answers that Receive has seen.
+func (p *Process) Ping() error {
+	if _, err := p.conn.Write(AppendFrame(nil, TypePing, make([]byte, pingSize))); err != nil {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return nil
+}
+
+// Pongs is the number of pings answered.
+func (p *Process) Pongs() uint64 { return p.pongs.Load() }
+
+// Receive waits for results and appends those that have come to buf. It
+// returns io.EOF as soon as the worker has ended or was killed.
+func (p *Process) Receive(buf []Result) ([]Result, error) {
+	got := len(buf)
+	for {
+		t, payload, ok, err := p.dec.Next()
+		if err != nil {
+			return buf, err
+		}
+		if !ok {
+			if len(buf) > got {
+				return buf, nil
+			}
+			n, err := p.conn.Read(p.dec.Space())
+			if err != nil || n == 0 {
+				if err == nil || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
+					return buf, io.EOF
+				}
+				return buf, fmt.Errorf("read from worker %d: %w", p.PID(), err)
+			}
+			p.dec.Filled(n)
+			continue
+		}
+		switch t {
+		case TypeResult:
+			r, err := ParseResult(payload)
+			if err != nil {
+				return buf, err
+			}
+			buf = append(buf, r)
+		case TypePong:
+			p.pongs.Add(1)
+		default:
+			return buf, fmt.Errorf("%w: %s from the worker, expected a result", ErrProtocol, t)
+		}
+	}
+}
+
+// Kill ends the worker at once.
+func (p *Process) Kill() {
+	if p.cmd != nil && p.cmd.Process != nil {
+		p.cmd.Process.Kill()
+	}
+	p.once.Do(func() { p.conn.Close() })
+}
+
+// Shutdown lets the worker finish what it was sent and end; when ctx ends
+// first it is killed.
+func (p *Process) Shutdown(ctx context.Context) error {
+	p.conn.Write(AppendFrame(nil, TypeShutdown, nil))
+	p.conn.CloseWrite()
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+		p.Kill()
+		<-p.exited
+	}
+	p.once.Do(func() { p.conn.Close() })
+	return p.exitErr
+}
+
+// Exited is closed when the process has ended and was waited for.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Wait waits for the end of the process and returns how it ended.
+func (p *Process) Wait() error {
+	<-p.exited
+	return p.exitErr
+}

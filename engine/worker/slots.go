@@ -1,0 +1,34 @@
+package worker
+
+// SlotPool hands out the slots of a stage. It gives the one used last first,
+// so that few pages are touched and stay in the cache.
+type SlotPool struct {
+	free []int32
+	size int
+}
+
+// NewSlotPool makes a pool of n free slots.
+func NewSlotPool(n int) *SlotPool {
+	p := &SlotPool{free: make([]int32, n), size: n}
+	for i := range p.free {
+		p.free[i] = int32(n - 1 - i)
+	}
+	return p
+}
+
+// Take returns a free slot, false where there is none.
+func (p *SlotPool) Take() (int32, bool) {
+	n := len(p.free)
+	if n == 0 {
+		return 0, false
+	}
+	s := p.free[n-1]
+	p.free = p.free[:n-1]
+	return s, true
+}
+
+// Give returns a slot.
+func (p *SlotPool) Give(s int32) { p.free = append(p.free, s) }
+
+// InUse is the number of slots taken.
+func (p *SlotPool) InUse() int { return p.size - len(p.free) }

@@ -1,0 +1,269 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"inferplan/engine"
+)
+
+// The test binary is its own worker: with this variable it serves the control
+// socket instead of running tests.
+const asWorker = "INFERPLAN_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asWorker) != "" {
+		if err := Main(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "worker:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func replayConfig(infer ...time.Duration) Config {
+	ns := make([]int64, len(infer))
+	for i, d := range infer {
+		ns[i] = int64(d)
+	}
+	in := []engine.Spec{{Name: "x", Type: engine.F32, Shape: []int64{-1, 5}}, {Name: "y", Type: engine.I64, Shape: []int64{-1}}}
+	out := []engine.Spec{{Name: "z", Type: engine.F32, Shape: []int64{-1, 3}}}
+	return Config{
+		Hello:   Hello{Engine: "replay", Device: Device{Kind: "L4", Share: 1}},
+		Stages:  []StageSpec{{ID: 0, Model: "m", To: 2, Blocks: 2, MaxBatch: len(ns), InferNS: ns, Inputs: in, Outputs: out}},
+		Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"},
+	}
+}
+
+func layoutOf(l Loaded, maxBatch, slots int) Layout {
+	in := Span(l.Inputs, maxBatch)
+	return Layout{ID: l.ID, Stride: (in + Span(l.Outputs, maxBatch) + 4095) &^ 4095, InBytes: in, Slots: slots, Warm: 2}
+}
+
+// setUp starts a worker, real or inside, with one segment of its own.
+func setUp(t *testing.T, c Config, inside bool) (*Process, *Segment, Layout) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var p *Process
+	var err error
+	if inside {
+		p, err = StartInside(ctx, c, Engines())
+	} else {
+		p, err = Start(ctx, c)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Kill(); p.Wait() })
+	l := layoutOf(p.Loaded[0], c.Stages[0].MaxBatch, 4)
+	seg, err := NewSegment(7, int64(l.Slots)*l.Stride)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { seg.Close() })
+	if err := p.Attach(ctx, seg, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Prepare(ctx, l); err != nil {
+		t.Fatal(err)
+	}
+	return p, seg, l
+}
+
+func receive(t *testing.T, p *Process, n int) []Result {
+	t.Helper()
+	var got []Result
+	for len(got) < n {
+		var err error
+		if got, err = p.Receive(got); err != nil {
+			t.Fatalf("after %d of %d results: %v", len(got), n, err)
+		}
+	}
+	return got
+}
+
+func TestRunsAreFIFOAndLastAsPlanned(t *testing.T) {
+	for _, inside := range []bool{true, false} {
+		t.Run(fmt.Sprintf("inside=%v", inside), func(t *testing.T) {
+			p, seg, l := setUp(t, replayConfig(2*time.Millisecond, 3*time.Millisecond), inside)
+			before := Monotonic()
+			var runs []Run
+			for i := range 6 {
+				runs = append(runs, Run{ID: uint64(i), Batch: uint32(1 + i%2), Segment: seg.ID, In: uint64(l.In(i % 4)), Out: uint64(l.Out(i % 4))})
+			}
+			if err := p.Send(runs...); err != nil {
+				t.Fatal(err)
+			}
+			last := before
+			for i, r := range receive(t, p, len(runs)) {
+				want := time.Duration(2+i%2) * time.Millisecond
+				if r.ID != uint64(i) || r.Code != OK || r.Start < last || time.Duration(r.End-r.Start) < want {
+					t.Errorf("result %d: %+v, started after %d, want at least %v", i, r, last, want)
+				}
+				last = r.End
+			}
+			if err := p.Shutdown(context.Background()); err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+		})
+	}
+}
+
+func TestBadRunsAreAnswered(t *testing.T) {
+	p, seg, l := setUp(t, replayConfig(0), true)
+	good := Run{Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}
+	cases := map[string]func(r *Run){
+		"stage":      func(r *Run) { r.Stage = 9 },
+		"segment":    func(r *Run) { r.Segment = 9 },
+		"batch":      func(r *Run) { r.Batch = 2 },
+		"in beyond":  func(r *Run) { r.In = uint64(len(seg.Data)) },
+		"out beyond": func(r *Run) { r.Out = 1 << 62 },
+		"unaligned":  func(r *Run) { r.In++ },
+	}
+	for name, spoil := range cases {
+		r := good
+		spoil(&r)
+		if err := p.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		if got := receive(t, p, 1)[0]; got.Code == OK || got.Text == "" {
+			t.Errorf("%s: %+v, want a failure with its text", name, got)
+		}
+	}
+	if err := p.Send(good); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, p, 1)[0]; got.Code != OK {
+		t.Errorf("a good run after bad ones: %+v", got)
+	}
+}
+
+func TestKillIsNoticedAtOnce(t *testing.T) {
+	p, seg, l := setUp(t, replayConfig(10*time.Second), false)
+	if err := p.Send(Run{Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Receive(nil); err != io.EOF {
+		t.Errorf("Receive: %v, want EOF", err)
+	}
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("noticed after %v", d)
+	}
+	if p.Wait() == nil {
+		t.Error("Wait: no error for a killed process")
+	}
+}
+
+func TestWorkerEndsWithItsParent(t *testing.T) {
+	p, _, _ := setUp(t, replayConfig(0), false)
+	p.once.Do(func() { p.conn.Close() })
+	select {
+	case <-p.Exited():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the worker outlives its control socket")
+	}
+	if err := p.Wait(); err != nil {
+		t.Errorf("a worker whose parent is gone: %v", err)
+	}
+}
+
+func TestSetUpFailures(t *testing.T) {
+	cases := []struct {
+		name  string
+		spoil func(*Config)
+		is    error
+	}{
+		{"engine", func(c *Config) { c.Hello.Engine = "abacus" }, engine.ErrNoLibrary},
+		{"cpu", func(c *Config) { c.Hello.Device.CPUs = []int{1000} }, engine.ErrNoDevice},
+		{"times", func(c *Config) { c.Stages[0].MaxBatch = 9 }, engine.ErrModel},
+		{"binary", func(c *Config) { c.Command = []string{"/nonexistent/worker"} }, os.ErrNotExist},
+		{"dies", func(c *Config) { c.Command = []string{"/bin/false"} }, ErrGone},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := replayConfig(0)
+			cfg.Stages = append([]StageSpec(nil), cfg.Stages...)
+			c.spoil(&cfg)
+			_, err := Start(context.Background(), cfg)
+			if !errors.Is(err, c.is) {
+				t.Errorf("got %v, want %v", err, c.is)
+			}
+		})
+	}
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	cfg := replayConfig(0)
+	cfg.Command = []string{"/bin/sleep", "60"}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Start(ctx, cfg); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the deadline", err)
+	}
+}
+
+func TestPingComesBackAfterRuns(t *testing.T) {
+	p, seg, l := setUp(t, replayConfig(5*time.Millisecond), true)
+	if err := p.Send(Run{ID: 1, Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Ping(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Send(Run{ID: 2, Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, p, 2)
+	if p.Pongs() != 1 {
+		t.Errorf("%d pongs, want 1", p.Pongs())
+	}
+}
+
+// BenchmarkRoundTrip is what one run costs in time and allocations on the
+// parent's side when the engine does nothing.
+func BenchmarkRoundTrip(b *testing.B) {
+	ctx := context.Background()
+	p, err := Start(ctx, replayConfig(0))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { p.Kill(); p.Wait() }()
+	l := layoutOf(p.Loaded[0], 1, 2)
+	seg, err := NewSegment(1, int64(l.Slots)*l.Stride)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer seg.Close()
+	if err := p.Attach(ctx, seg, true); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := p.Prepare(ctx, l); err != nil {
+		b.Fatal(err)
+	}
+	run := []Run{{Batch: 1, Segment: 1, In: uint64(l.In(0)), Out: uint64(l.Out(0))}}
+	var res []Result
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := p.Send(run...); err != nil {
+			b.Fatal(err)
+		}
+		if res, err = p.Receive(res[:0]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(res[len(res)-1].Total)/float64(b.N), "worker-cpu-ns/op")
+}
