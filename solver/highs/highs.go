@@ -253,6 +253,9 @@ func run(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
 		h := cgo.NewHandle(ses)
 		defer h.Delete()
 		p.handle = C.uintptr_t(h)
+		if o.Progress != nil {
+			p.progress = 1
+		}
 	}
 	defer context.AfterFunc(ctx, func() { atomic.StoreInt32(stop, 1) })()
 

@@ -17,9 +17,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var (
+	ctx                = context.Background()
+	solver milp.Solver = highs.Solver{}
+)
+
 func solve(t testing.TB, m *milp.Model, o milp.Options) *milp.Solution {
 	t.Helper()
-	s, err := highs.Solver{}.Solve(context.Background(), m, o)
+	s, err := solver.Solve(ctx, m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +137,7 @@ func TestInvalid(t *testing.T) {
 	x := m.AddVar("x", 0, 1, math.NaN())
 	m.AddRow("crossed", 2, 1, milp.Term{Var: x, Coef: 1})
 	m.AddLE("stranger", 1, milp.Term{Var: 7, Coef: 1})
-	_, err := highs.Solver{}.Solve(context.Background(), m, milp.Options{})
+	_, err := solver.Solve(ctx, m, milp.Options{})
 	if !errors.Is(err, milp.ErrInvalid) {
 		t.Fatalf("error %v", err)
 	}

@@ -29,7 +29,10 @@ struct Run {
   const inferplan_highs_problem *p;
   inferplan_highs_answer *a;
   double cpu_start;
+  double next_progress;
 };
+
+const double progress_seconds = 0.1;  // CPU time between progress events
 
 bool stop_set(const Run *r) { return r->p->stop && __atomic_load_n(r->p->stop, __ATOMIC_RELAXED) != 0; }
 
@@ -43,11 +46,14 @@ void on_callback(int type, const char *, const HighsCallbackDataOut *out, HighsC
                             cpu_now() - r->cpu_start);
     return;
   }
-  if (type == kHighsCallbackMipLogging) {
-    if (events)
+  // HiGHS's own progress event needs its log switched on; this one comes often, so it is thinned out.
+  if (type == kHighsCallbackMipInterrupt && events && r->p->progress) {
+    const double now = cpu_now() - r->cpu_start;
+    if (now >= r->next_progress) {
+      r->next_progress = now + progress_seconds;
       inferplan_highs_event(r->p->handle, r->p->num_col, nullptr, out->mip_primal_bound, out->mip_dual_bound,
-                            out->mip_node_count, out->mip_total_lp_iterations, cpu_now() - r->cpu_start);
-    return;
+                            out->mip_node_count, out->mip_total_lp_iterations, now);
+    }
   }
   if (in == nullptr) return;
   if (stop_set(r)) {
@@ -76,7 +82,7 @@ HighsInt clamp(int64_t v) {
 }
 
 int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
-  Run run{p, a, cpu_now()};
+  Run run{p, a, cpu_now(), 0};
   std::unique_ptr<void, Destroy> owner(Highs_create());
   void *h = owner.get();
   if (!h) return fail(a, "creating a solver", "out of memory");
@@ -123,10 +129,7 @@ int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
   if (Highs_setCallback(h, on_callback, &run) == kHighsStatusError) return fail(a, "setting the callback", "refused");
   if (mip) {
     Highs_startCallback(h, kHighsCallbackMipInterrupt);
-    if (p->handle) {
-      Highs_startCallback(h, kHighsCallbackMipImprovingSolution);
-      Highs_startCallback(h, kHighsCallbackMipLogging);
-    }
+    if (p->handle) Highs_startCallback(h, kHighsCallbackMipImprovingSolution);
   } else {
     Highs_startCallback(h, kHighsCallbackSimplexInterrupt);
   }

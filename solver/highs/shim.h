@@ -34,6 +34,7 @@ typedef struct {
   const int32_t *stop;
   // Passed to inferplan_highs_event; 0: no events.
   uintptr_t handle;
+  int32_t progress;  // 1: also progress events
 } inferplan_highs_problem;
 
 enum {

@@ -42,7 +42,8 @@ type Options struct {
 	// variables and rows added since are nonbasic at a bound and basic.
 	Basis *Basis
 
-	// Incumbent is called for every improved solution of a mixed-integer solve, Progress every now and then. Both are
+	// Incumbent is called for every improved solution of a mixed-integer solve, Progress about
+	// ten times per CPU second. Both are
 	// called from the solving goroutine, and must return soon. X is theirs to keep.
 	Incumbent func(Incumbent)
 	Progress  func(Progress)
