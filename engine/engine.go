@@ -28,7 +28,8 @@ type Info struct {
 
 // Submodel is a runnable range of a model's blocks with its declared
 // boundary. Outputs of the range [i,j) match the inputs of the range [j,k) by
-// position and by name.
+// position; names are those of the model's own tensors, except that an input
+// which is passed through unchanged has a suffix on the input's side.
 type Submodel struct {
 	Model    string // the model's name
 	Identity string // hex SHA-256 that identifies the source (and its seed)

@@ -1,0 +1,268 @@
+package graph
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sort"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// Value is what a probe reports about a tensor. Data holds the values of
+// small tensors (up to 4 KiB), nil for others.
+type Value struct {
+	Type  engine.DType
+	Shape []int64
+	Data  []byte
+}
+
+// Probe runs a stand-alone model once on zeros at a batch size and reports the
+// named outputs. engine/ort supplies one.
+type Probe func(ctx context.Context, onnx []byte, inputs []engine.Spec, batch int, want []string) (map[string]Value, error)
+
+// The batch sizes of the two probes. Neither is 1, which broadcasts, and both
+// are unlikely to be another dimension of an early tensor by chance; what
+// counts is that a dimension follows the batch in both.
+const probeA, probeB = 2, 3
+
+// symbolicReshapes makes constant Reshape targets of compute nodes that start
+// with 1 copy the first dimension.
+func (n *net) symbolicReshapes() {
+	for _, i := range n.compute {
+		nd := n.nodes[i]
+		if nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || n.isConst[nd.Input[0]] || attrInt(nd, "allowzero", 0) != 0 {
+			continue
+		}
+		v, ok := n.constInts(nd.Input[1])
+		if !ok || len(v) < 2 || v[0] != 1 {
+			continue
+		}
+		n.retarget(i, append([]int64{0}, v[1:]...))
+	}
+}
+
+// retarget gives a node's second input a new constant integer value.
+func (n *net) retarget(i int, v []int64) {
+	nd := proto.Clone(n.nodes[i]).(*onnxpb.Node)
+	name := nd.Output[0] + "/target"
+	for n.isConst[name] || n.hasTensor(name) {
+		name += "_"
+	}
+	nd.Input[1] = name
+	n.inits[name] = int64Tensor(name, v, []int64{int64(len(v))})
+	n.isConst[name] = true
+	n.nodes[i] = nd
+}
+
+func (n *net) hasTensor(name string) bool {
+	_, ok := n.producer[name]
+	return ok
+}
+
+// shapeDerived tells the tensors that depend on inputs through Shape and Size
+// only: their values follow from the input's dimensions.
+func (n *net) shapeDerived() map[string]bool {
+	out := map[string]bool{}
+	for _, i := range n.compute {
+		nd := n.nodes[i]
+		yes := nd.GetOpType() == "Shape" || nd.GetOpType() == "Size"
+		if !yes && !random(nd) {
+			yes = true
+			for _, in := range reads(nd) {
+				yes = yes && (in == "" || n.isConst[in] || out[in])
+			}
+		}
+		if yes {
+			for _, o := range nd.Output {
+				out[o] = true
+			}
+		}
+	}
+	return out
+}
+
+// fold replaces what is computed from shapes by constants where the batch does
+// not matter, and makes Reshape targets follow the batch by themselves.
+func (m *Model) fold(ctx context.Context, probe Probe) error {
+	n := m.net
+	derived := n.shapeDerived()
+	if len(derived) == 0 {
+		return nil
+	}
+	// Only values that leave the shape arithmetic matter, and the data that
+	// they reshape.
+	want := map[string]bool{}
+	for _, i := range n.compute {
+		nd := n.nodes[i]
+		if derived[nd.Output[0]] {
+			continue
+		}
+		for _, in := range reads(nd) {
+			if derived[in] {
+				want[in] = true
+				if nd.GetOpType() == "Reshape" {
+					want[nd.Input[0]] = true
+				}
+			}
+		}
+	}
+	for _, in := range n.inputs {
+		delete(want, in)
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(want))
+	for s := range want {
+		names = append(names, s)
+	}
+	sort.Strings(names)
+	a, b, err := m.probeTwice(ctx, probe, names)
+	if err != nil {
+		return err
+	}
+	shapeOf := func(t string) (x, y []int64) {
+		for _, s := range m.Inputs {
+			if s.Name == t {
+				return s.ShapeAt(probeA), s.ShapeAt(probeB)
+			}
+		}
+		return a[t].Shape, b[t].Shape
+	}
+	r := n.clone()
+	r.producer, r.isConst, r.compute = n.producer, cloneSet(n.isConst), n.compute
+	for _, i := range n.compute {
+		nd := n.nodes[i]
+		if derived[nd.Output[0]] || nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || !derived[nd.Input[1]] || attrInt(nd, "allowzero", 0) != 0 {
+			continue
+		}
+		va, oka := valueInts(a[nd.Input[1]])
+		vb, okb := valueInts(b[nd.Input[1]])
+		da, db := shapeOf(nd.Input[0])
+		if !oka || !okb || len(va) != len(vb) {
+			continue
+		}
+		if target, ok := reshapeTarget(va, vb, da, db); ok {
+			r.retarget(i, target)
+		}
+	}
+	// Everything else that is the same at both batches becomes a constant.
+	gone := map[string]bool{}
+	for _, t := range names {
+		if derived[t] && a[t].Data != nil && sameShape(a[t].Shape, b[t].Shape) && bytes.Equal(a[t].Data, b[t].Data) {
+			r.inits[t] = &onnxpb.Tensor{Name: proto.String(t), DataType: proto.Int32(int32(a[t].Type)), Dims: a[t].Shape, RawData: a[t].Data}
+			gone[t] = true
+		}
+	}
+	var kept []*onnxpb.Node
+	for _, nd := range r.nodes {
+		drop := len(nd.Output) > 0
+		for _, o := range nd.Output {
+			drop = drop && gone[o]
+		}
+		if drop {
+			continue
+		}
+		for k, o := range nd.Output {
+			if gone[o] { // one of several outputs: keep the node, hide this one
+				nd = proto.Clone(nd).(*onnxpb.Node)
+				nd.Output[k] = o + "/unused"
+			}
+		}
+		kept = append(kept, nd)
+	}
+	r.nodes = kept
+	if err := r.derive(); err != nil {
+		return err
+	}
+	m.net = r
+	return nil
+}
+
+// reshapeTarget turns two targets seen at two batches into one that needs no
+// arithmetic: the same at both, or with the batch in one place only.
+func reshapeTarget(va, vb, da, db []int64) ([]int64, bool) {
+	out := append([]int64(nil), va...)
+	differs := -1
+	for k := range va {
+		if va[k] != vb[k] {
+			if differs >= 0 {
+				return nil, false
+			}
+			differs = k
+		}
+	}
+	switch {
+	case differs < 0:
+		return out, true
+	case differs == 0 && len(da) > 0 && va[0] == probeA && vb[0] == probeB && da[0] == probeA && db[0] == probeB:
+		out[0] = 0
+		return out, true
+	}
+	for k, v := range va {
+		if v == -1 || (v == 0 && k != differs) {
+			return nil, false
+		}
+	}
+	out[differs] = -1
+	return out, true
+}
+
+func cloneSet(m map[string]bool) map[string]bool {
+	out := make(map[string]bool, len(m))
+	for k, v := range m {
+		out[k] = v
+	}
+	return out
+}
+
+func valueInts(v Value) ([]int64, bool) {
+	if v.Data == nil {
+		return nil, false
+	}
+	return ints(&onnxpb.Tensor{DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data})
+}
+
+func sameShape(a, b []int64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// probeTwice runs the model at both probe batches with extra outputs.
+func (m *Model) probeTwice(ctx context.Context, probe Probe, names []string) (a, b map[string]Value, err error) {
+	whole, err := m.encode(part{nodes: m.net.compute, inputs: m.Inputs, outputs: bareSpecs(names), light: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	if a, err = probe(ctx, whole, m.Inputs, probeA, names); err != nil {
+		return nil, nil, fmt.Errorf("%s: measure shapes at batch %d: %w", m.Name, probeA, err)
+	}
+	if b, err = probe(ctx, whole, m.Inputs, probeB, names); err != nil {
+		return nil, nil, fmt.Errorf("%s: measure shapes at batch %d: %w", m.Name, probeB, err)
+	}
+	for _, t := range names {
+		if a[t].Type == 0 || b[t].Type == 0 {
+			return nil, nil, fmt.Errorf("%s: the probe reported nothing about tensor %q", m.Name, t)
+		}
+	}
+	return a, b, nil
+}
+
+func bareSpecs(names []string) []engine.Spec {
+	out := make([]engine.Spec, len(names))
+	for i, s := range names {
+		out[i].Name = s
+	}
+	return out
+}

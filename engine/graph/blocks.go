@@ -1,0 +1,242 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// Blocks is a chain cut into blocks. Block i lies between the cuts Bounds[i]
+// and Bounds[i+1].
+type Blocks struct {
+	Chain  *Chain
+	Bounds []int
+}
+
+// Len counts the blocks.
+func (b *Blocks) Len() int { return len(b.Bounds) - 1 }
+
+// Cut returns the cut before block i; Cut(Len()) is the model's outputs.
+func (b *Blocks) Cut(i int) Cut { return b.Chain.Cuts[b.Bounds[i]] }
+
+// Partition groups the atoms into n blocks (fewer where there are fewer atoms)
+// so that the largest cost is smallest; among those, the fewest bytes cross.
+// The costs are one per atom: measured times, or bytes.
+func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
+	if len(costs) != c.Atoms() {
+		return nil, fmt.Errorf("%s: %d costs for %d atoms", c.Model.Name, len(costs), c.Atoms())
+	}
+	if n < 1 {
+		return nil, fmt.Errorf("%s: %d blocks: expected at least 1", c.Model.Name, n)
+	}
+	for i, v := range costs {
+		if !(v >= 0) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("%s: cost of atom %d is %v: expected a number that is not negative", c.Model.Name, i, v)
+		}
+	}
+	cross := make([]int64, len(c.Cuts))
+	for i := range c.Cuts {
+		cross[i] = c.Cuts[i].Bytes
+	}
+	return &Blocks{c, partition(costs, cross, min(n, len(costs)))}, nil
+}
+
+// partition is the dynamic program behind Partition: first the smallest
+// largest cost, then the fewest bytes at that cost.
+func partition(costs []float64, cross []int64, n int) []int {
+	a := len(costs)
+	sum := make([]float64, a+1)
+	for i, v := range costs {
+		sum[i+1] = sum[i] + v
+	}
+	best := make([][]float64, n+1)
+	for k := range best {
+		best[k] = make([]float64, a+1)
+		for j := range best[k] {
+			best[k][j] = math.Inf(1)
+		}
+	}
+	best[0][0] = 0
+	for k := 1; k <= n; k++ {
+		for j := k; j <= a; j++ {
+			for i := k - 1; i < j; i++ {
+				if v := math.Max(best[k-1][i], sum[j]-sum[i]); v < best[k][j] {
+					best[k][j] = v
+				}
+			}
+		}
+	}
+	limit := best[n][a] * (1 + 1e-9)
+	const far = math.MaxInt64
+	bytes := make([][]int64, n+1)
+	from := make([][]int, n+1)
+	for k := range bytes {
+		bytes[k] = make([]int64, a+1)
+		from[k] = make([]int, a+1)
+		for j := range bytes[k] {
+			bytes[k][j] = far
+		}
+	}
+	bytes[0][0] = 0
+	for k := 1; k <= n; k++ {
+		for j := k; j <= a; j++ {
+			for i := k - 1; i < j; i++ {
+				if bytes[k-1][i] == far || sum[j]-sum[i] > limit {
+					continue
+				}
+				if v := bytes[k-1][i] + cross[j]; v < bytes[k][j] {
+					bytes[k][j], from[k][j] = v, i
+				}
+			}
+		}
+	}
+	bounds := make([]int, n+1)
+	for k, j := n, a; k > 0; k-- {
+		bounds[k] = j
+		j = from[k][j]
+	}
+	return bounds
+}
+
+// At makes blocks at given cuts: the inner ones, by the names of the tensors
+// that cross, in the model's order. A plan or profile is turned back into
+// blocks this way.
+func (c *Chain) At(cuts [][]string) (*Blocks, error) {
+	b := &Blocks{Chain: c, Bounds: []int{0}}
+	for k, names := range cuts {
+		i, err := c.Find(names)
+		if err != nil {
+			return nil, fmt.Errorf("cut %d: %w", k+1, err)
+		}
+		if i <= b.Bounds[len(b.Bounds)-1] || i == c.Atoms() {
+			return nil, fmt.Errorf("cut %d: %s: cuts must lie inside the model and follow its order", k+1, c.Model.Name)
+		}
+		b.Bounds = append(b.Bounds, i)
+	}
+	b.Bounds = append(b.Bounds, c.Atoms())
+	return b, nil
+}
+
+// EachAtom makes every atom a block of its own, to be timed.
+func (c *Chain) EachAtom() *Blocks {
+	b := &Blocks{Chain: c}
+	for i := range c.Cuts {
+		b.Bounds = append(b.Bounds, i)
+	}
+	return b
+}
+
+// Whole makes one block of the model.
+func (c *Chain) Whole() *Blocks { return &Blocks{c, []int{0, c.Atoms()}} }
+
+// WeightBytes is the size of the weights of the blocks [i,j).
+func (b *Blocks) WeightBytes(i, j int) int64 { return b.Chain.Model.net.weightBytes(b.nodes(i, j)) }
+
+// Nodes counts the operators of the blocks [i,j).
+func (b *Blocks) Nodes(i, j int) int { return len(b.nodes(i, j)) }
+
+func (b *Blocks) nodes(i, j int) []int {
+	c := b.Chain
+	return c.Model.net.compute[c.Cuts[b.Bounds[i]].pos:c.Cuts[b.Bounds[j]].pos]
+}
+
+// SliceOptions say how a slice's boundary looks.
+type SliceOptions struct {
+	// HalfIn and HalfOut let inner cuts cross in half precision: float32 as
+	// float16, int64 as int32. The producer's end and the consumer's start
+	// convert. The model's own inputs and outputs stay as they are.
+	HalfIn, HalfOut bool
+	// Extra names tensors made inside that are wanted as further outputs.
+	Extra []string
+	// NoData leaves out the ONNX bytes: only the boundary is described.
+	NoData bool
+}
+
+// Slice writes the blocks [i,j) as a stand-alone model.
+func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
+	if i < 0 || j > b.Len() || i >= j {
+		return nil, fmt.Errorf("%s: blocks [%d,%d) of %d", b.Chain.Model.Name, i, j, b.Len())
+	}
+	m := b.Chain.Model
+	first, last := b.Cut(i), b.Cut(j)
+	p := part{name: fmt.Sprintf("%s/%d-%d", m.Name, i, j), nodes: b.nodes(i, j), rename: map[string]string{}}
+	outgoing := map[string]bool{}
+	for _, s := range last.Tensors {
+		outgoing[s.Name] = true
+	}
+	halfIn, halfOut := o.HalfIn && i > 0, o.HalfOut && j < b.Len()
+	for _, s := range first.Tensors {
+		outer, inside := s, s.Name
+		if halfIn {
+			outer.Type = crossType(s.Type)
+		}
+		if outgoing[s.Name] { // passed through: the output keeps the name
+			outer.Name = s.Name + "@in"
+			inside = outer.Name
+			p.rename[s.Name] = inside
+		}
+		if outer.Type != s.Type {
+			inside = s.Name + "@full"
+			p.rename[s.Name] = inside
+			p.before = append(p.before, castNode(outer.Name, inside, s.Type))
+		}
+		p.inputs = append(p.inputs, outer)
+	}
+	for _, s := range last.Tensors {
+		outer := s
+		if halfOut {
+			outer.Type = crossType(s.Type)
+		}
+		made := s.Name // the full-precision tensor inside
+		to, renamed := p.rename[s.Name]
+		if renamed {
+			made = to
+		}
+		switch {
+		case outer.Type != s.Type:
+			if !renamed {
+				made = s.Name + "@full"
+				p.rename[s.Name] = made
+			}
+			p.after = append(p.after, castNode(made, outer.Name, outer.Type))
+		case renamed:
+			p.after = append(p.after, &onnxpb.Node{OpType: proto.String("Identity"), Name: proto.String(s.Name + "@copy"),
+				Input: []string{made}, Output: []string{s.Name}})
+		}
+		p.outputs = append(p.outputs, outer)
+	}
+	sub := &engine.Submodel{
+		Model: m.Name, Identity: m.Identity, From: i, To: j, Blocks: b.Len(), Inputs: p.inputs, Outputs: p.outputs,
+		WeightBytes: m.net.weightBytes(p.nodes), Nodes: len(p.nodes),
+	}
+	if o.NoData {
+		return sub, nil
+	}
+	inside := map[string]bool{}
+	for _, k := range p.nodes {
+		for _, t := range m.net.nodes[k].Output {
+			inside[t] = true
+		}
+	}
+	for _, t := range o.Extra {
+		if outgoing[t] {
+			continue
+		}
+		if !inside[t] {
+			return nil, fmt.Errorf("%s: blocks [%d,%d) do not make tensor %q", m.Name, i, j, t)
+		}
+		p.outputs = append(p.outputs, engine.Spec{Name: t})
+	}
+	var err error
+	sub.ONNX, err = m.encode(p)
+	return sub, err
+}
+
+func castNode(from, to string, t engine.DType) *onnxpb.Node {
+	return &onnxpb.Node{OpType: proto.String("Cast"), Name: proto.String(to + "@cast"), Input: []string{from}, Output: []string{to},
+		Attribute: []*onnxpb.Attribute{{Name: proto.String("to"), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(int64(t))}}}
+}

@@ -1,0 +1,389 @@
+package graph
+
+import (
+	"container/heap"
+	"strings"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// net is a graph in topological order with what is needed to cut it.
+type net struct {
+	name    string
+	nodes   []*onnxpb.Node // topological, constants and compute nodes mixed
+	inits   map[string]*onnxpb.Tensor
+	weights map[string]*weight // seeded, made when written
+	inputs  []string           // without initialisers
+	outputs []string
+
+	// derived
+	producer map[string]int // node index
+	isConst  map[string]bool
+	compute  []int // nodes that depend on an input, in order
+}
+
+// newNet checks a graph's wiring and sorts it. The graph's messages are kept
+// and never changed.
+func newNet(g *onnxpb.Graph) (*net, error) {
+	n := &net{name: g.GetName(), inits: map[string]*onnxpb.Tensor{}, weights: map[string]*weight{}}
+	for _, t := range g.Initializer {
+		if t.GetName() == "" {
+			return nil, bad("an initialiser has no name")
+		}
+		if n.inits[t.GetName()] != nil {
+			return nil, bad("initialiser %q occurs twice", t.GetName())
+		}
+		if err := checkTensor(t, "initialiser "+t.GetName()); err != nil {
+			return nil, err
+		}
+		n.inits[t.GetName()] = t
+	}
+	for _, v := range g.Input {
+		if v.GetName() == "" {
+			return nil, bad("an input has no name")
+		}
+		if n.inits[v.GetName()] == nil {
+			n.inputs = append(n.inputs, v.GetName())
+		}
+	}
+	for _, v := range g.Output {
+		n.outputs = append(n.outputs, v.GetName())
+	}
+	if len(n.outputs) == 0 {
+		return nil, bad("the model has no output")
+	}
+	n.nodes = g.Node
+	for i, nd := range n.nodes {
+		if nd.GetOpType() == "" {
+			return nil, bad("node %d (%q) names no operator", i, nd.GetName())
+		}
+		for _, a := range nd.Attribute {
+			if a.T != nil {
+				if err := checkTensor(a.T, "node "+label(nd)+", attribute "+a.GetName()); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if _, err := subgraphReads(nd, 0); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.sort(); err != nil {
+		return nil, err
+	}
+	return n, n.derive()
+}
+
+// label names a node in an error.
+func label(nd *onnxpb.Node) string {
+	if nd.GetName() != "" {
+		return nd.GetOpType() + " " + nd.GetName()
+	}
+	if len(nd.Output) > 0 {
+		return nd.GetOpType() + " that makes " + nd.Output[0]
+	}
+	return nd.GetOpType()
+}
+
+// reads lists what a node reads, its subgraphs' outer tensors included.
+func reads(nd *onnxpb.Node) []string {
+	sub, _ := subgraphReads(nd, 0) // checked in newNet
+	if len(sub) == 0 {
+		return nd.Input
+	}
+	return append(append([]string(nil), nd.Input...), sub...)
+}
+
+// subgraphReads lists the outer tensors that the bodies of If, Loop and Scan read.
+func subgraphReads(nd *onnxpb.Node, depth int) ([]string, error) {
+	var out []string
+	for _, a := range nd.Attribute {
+		bodies := a.Graphs
+		if a.G != nil {
+			bodies = append([]*onnxpb.Graph{a.G}, bodies...)
+		}
+		for _, g := range bodies {
+			if depth == maxSubgraphs {
+				return nil, bad("node %s: subgraphs are nested deeper than %d", label(nd), maxSubgraphs)
+			}
+			local := map[string]bool{}
+			for _, t := range g.Initializer {
+				local[t.GetName()] = true
+			}
+			for _, v := range g.Input {
+				local[v.GetName()] = true
+			}
+			for _, x := range g.Node {
+				for _, o := range x.Output {
+					local[o] = true
+				}
+			}
+			for _, x := range g.Node {
+				sub, err := subgraphReads(x, depth+1)
+				if err != nil {
+					return nil, err
+				}
+				for _, in := range append(append([]string(nil), x.Input...), sub...) {
+					if in != "" && !local[in] {
+						out = append(out, in)
+					}
+				}
+			}
+			for _, v := range g.Output {
+				if !local[v.GetName()] {
+					out = append(out, v.GetName())
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+type intHeap []int
+
+func (h intHeap) Len() int           { return len(h) }
+func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *intHeap) Push(x any)        { *h = append(*h, x.(int)) }
+func (h *intHeap) Pop() any {
+	o := *h
+	x := o[len(o)-1]
+	*h = o[:len(o)-1]
+	return x
+}
+
+// sort puts the nodes in topological order, the file's order wherever it can.
+func (n *net) sort() error {
+	made := map[string]int{}
+	for i, nd := range n.nodes {
+		for _, o := range nd.Output {
+			if o == "" {
+				continue
+			}
+			if j, ok := made[o]; ok {
+				return bad("tensor %q is made twice, by %s and by %s", o, label(n.nodes[j]), label(nd))
+			}
+			made[o] = i
+		}
+	}
+	known := map[string]bool{}
+	for _, s := range n.inputs {
+		if known[s] {
+			return bad("input %q occurs twice", s)
+		}
+		known[s] = true
+	}
+	for s := range n.inits {
+		known[s] = true
+	}
+	for s := range n.weights {
+		known[s] = true
+	}
+	for s := range known {
+		if j, ok := made[s]; ok {
+			return bad("tensor %q is an input or initialiser, and also made by %s", s, label(n.nodes[j]))
+		}
+	}
+	waits := make([]int, len(n.nodes))
+	users := make([][]int, len(n.nodes))
+	ready := &intHeap{}
+	for i, nd := range n.nodes {
+		for _, in := range reads(nd) {
+			if in == "" || known[in] {
+				continue
+			}
+			j, ok := made[in]
+			if !ok {
+				return bad("node %s reads tensor %q, which nothing makes: the file is truncated or was written wrongly", label(nd), in)
+			}
+			waits[i]++
+			users[j] = append(users[j], i)
+		}
+		if waits[i] == 0 {
+			heap.Push(ready, i)
+		}
+	}
+	order := make([]*onnxpb.Node, 0, len(n.nodes))
+	for ready.Len() > 0 {
+		i := heap.Pop(ready).(int)
+		order = append(order, n.nodes[i])
+		for _, u := range users[i] {
+			if waits[u]--; waits[u] == 0 {
+				heap.Push(ready, u)
+			}
+		}
+	}
+	if len(order) < len(n.nodes) {
+		for i, nd := range n.nodes {
+			if waits[i] > 0 {
+				return bad("the nodes form a cycle through %s", label(nd))
+			}
+		}
+	}
+	for _, o := range n.outputs {
+		if _, ok := made[o]; !ok && !known[o] {
+			return bad("output %q is made by no node: the file is truncated or was written wrongly", o)
+		}
+	}
+	n.nodes = order
+	return nil
+}
+
+// derive drops nodes that no output needs and tells constants from compute
+// nodes.
+func (n *net) derive() error {
+	need := map[string]bool{}
+	for _, o := range n.outputs {
+		need[o] = true
+	}
+	var kept []*onnxpb.Node
+	for i := len(n.nodes) - 1; i >= 0; i-- {
+		nd := n.nodes[i]
+		used := false
+		for _, o := range nd.Output {
+			used = used || need[o]
+		}
+		if !used {
+			continue
+		}
+		for _, in := range reads(nd) {
+			need[in] = true
+		}
+		kept = append(kept, nd)
+	}
+	for i, j := 0, len(kept)-1; i < j; i, j = i+1, j-1 {
+		kept[i], kept[j] = kept[j], kept[i]
+	}
+	n.nodes = kept
+	n.producer = map[string]int{}
+	n.isConst = map[string]bool{}
+	n.compute = nil
+	for s := range n.inits {
+		n.isConst[s] = true
+	}
+	for s := range n.weights {
+		n.isConst[s] = true
+	}
+	for i, nd := range n.nodes {
+		con := !random(nd)
+		for _, in := range reads(nd) {
+			con = con && (in == "" || n.isConst[in])
+		}
+		for _, o := range nd.Output {
+			n.producer[o] = i
+			n.isConst[o] = con
+		}
+		if !con {
+			n.compute = append(n.compute, i)
+		}
+	}
+	for _, o := range n.outputs {
+		if n.isConst[o] {
+			return bad("output %q does not depend on any input", o)
+		}
+	}
+	if len(n.compute) == 0 {
+		return bad("no node depends on an input")
+	}
+	return nil
+}
+
+// random tells operators that are not functions of their inputs.
+func random(nd *onnxpb.Node) bool { return strings.HasPrefix(nd.GetOpType(), "Random") }
+
+// clone copies the net so that it can be rewritten; messages are shared.
+func (n *net) clone() *net {
+	c := &net{name: n.name, inputs: n.inputs, outputs: n.outputs,
+		nodes: append([]*onnxpb.Node(nil), n.nodes...), inits: map[string]*onnxpb.Tensor{}, weights: map[string]*weight{}}
+	for k, v := range n.inits {
+		c.inits[k] = v
+	}
+	for k, v := range n.weights {
+		c.weights[k] = v
+	}
+	return c
+}
+
+// consumers maps each tensor to the compute nodes that read it; -1 stands for
+// the end of the model.
+func (n *net) consumers() map[string][]int {
+	out := map[string][]int{}
+	for _, i := range n.compute {
+		seen := map[string]bool{}
+		for _, in := range reads(n.nodes[i]) {
+			if in != "" && !seen[in] {
+				seen[in] = true
+				out[in] = append(out[in], i)
+			}
+		}
+	}
+	for _, o := range n.outputs {
+		out[o] = append(out[o], -1)
+	}
+	return out
+}
+
+// Weightless tells whether the model was shipped with constants in place of
+// its weights.
+func (m *Model) Weightless() bool {
+	for _, nd := range m.net.nodes {
+		if nd.GetOpType() == "ConstantOfShape" && m.net.isConst[nd.Output[0]] {
+			if d, ok := m.net.constInts(nd.Input[0]); ok && elements(d) >= 64 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Nodes counts the operators that depend on an input.
+func (m *Model) Nodes() int { return len(m.net.compute) }
+
+// Logits names, for each output, the tensor to compare: what goes into a
+// closing Softmax or Sigmoid, which would hide differences, or the output.
+func (m *Model) Logits() []string {
+	out := make([]string, len(m.Outputs))
+	for i, t := range m.Outputs {
+		out[i] = t
+		for hops := 0; hops < 8; hops++ {
+			p, ok := m.net.producer[t]
+			if !ok || m.net.isConst[t] {
+				break
+			}
+			nd := m.net.nodes[p]
+			switch nd.GetOpType() {
+			case "Softmax", "LogSoftmax", "Sigmoid":
+				out[i] = nd.Input[0]
+			case "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose":
+				t = nd.Input[0]
+				continue
+			}
+			break
+		}
+	}
+	return out
+}
+
+func elements(dims []int64) int64 {
+	n := int64(1)
+	for _, d := range dims {
+		if d < 0 || (d > 0 && n > maxElements/d) {
+			return -1
+		}
+		n *= d
+	}
+	return n
+}
+
+// crossType is the element type in which a tensor crosses between blocks in
+// half precision.
+func crossType(t engine.DType) engine.DType {
+	switch t {
+	case engine.F32, engine.F64:
+		return engine.F16
+	case engine.I64:
+		return engine.I32
+	}
+	return t
+}

@@ -1,0 +1,250 @@
+package graph
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// generator is the version of the random weights: it is part of a seeded
+// model's identity and grows whenever the same seed gives other weights.
+const generator = 1
+
+// weight is a seeded initialiser: uniform around mean, generated when written,
+// so that a model of half a gigabyte is not held in memory between slices.
+type weight struct {
+	name   string
+	dims   []int64
+	mean   float64
+	spread float64 // standard deviation
+	seed   uint64
+}
+
+// uniform fills out with values of the given mean and deviation from the
+// stream that belongs to the seed and the name.
+func uniform(seed uint64, name string, mean, dev float64, out []byte) {
+	h := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), name...))
+	rng := rand.NewPCG(binary.LittleEndian.Uint64(h[:8]), binary.LittleEndian.Uint64(h[8:16]))
+	width := dev * math.Sqrt(12)
+	lo, step := float32(mean-width/2), float32(width/(1<<24))
+	for i := 0; i+4 <= len(out); i += 8 {
+		r := rng.Uint64()
+		binary.LittleEndian.PutUint32(out[i:], math.Float32bits(lo+step*float32(r>>40)))
+		if i+8 <= len(out) {
+			binary.LittleEndian.PutUint32(out[i+4:], math.Float32bits(lo+step*float32(r&(1<<24-1))))
+		}
+	}
+}
+
+func (w *weight) bytes() int64 { return 4 * elements(w.dims) }
+
+func (w *weight) tensor() *onnxpb.Tensor {
+	raw := make([]byte, w.bytes())
+	uniform(w.seed, w.name, w.mean, w.spread, raw)
+	return &onnxpb.Tensor{Name: proto.String(w.name), DataType: proto.Int32(int32(engine.F32)), Dims: w.dims, RawData: raw}
+}
+
+// moments are the mean and variance that a tensor is expected to have.
+type moments struct{ mean, variance float64 }
+
+func (m moments) second() float64 { return m.variance + m.mean*m.mean }
+
+// seed replaces every float parameter of the compute nodes by a seeded one.
+//
+// Weights follow He's rule with the input's actual second moment, estimated by
+// carrying mean and variance through the graph: every convolution and matrix
+// product then gives values of variance about one whatever the depth, residual
+// sums grow linearly and not exponentially, and logits neither vanish nor
+// saturate. Normalisation parameters lie around the values that keep it so.
+func (n *net) seed(seed uint64) error {
+	est := map[string]moments{}
+	get := func(name string) moments {
+		if m, ok := est[name]; ok {
+			return m
+		}
+		return moments{0, 1}
+	}
+	total := int64(0)
+	var failed error
+	// set makes the parameter behind a constant input seeded, and tells its
+	// dimensions as the node sees them.
+	set := func(nd *onnxpb.Node, k int, mean, dev float64) {
+		if k >= len(nd.Input) || !n.isConst[nd.Input[k]] {
+			return
+		}
+		base, dims, ok := n.parameter(nd.Input[k])
+		if !ok || n.weights[base] != nil {
+			return
+		}
+		w := &weight{name: base, dims: dims, mean: mean, spread: dev, seed: seed}
+		if total += w.bytes(); total > maxFile {
+			failed = bad("weights of more than 2 GiB: ONNX files cannot hold them")
+			return
+		}
+		n.weights[base] = w
+	}
+	for _, i := range n.compute {
+		nd := n.nodes[i]
+		x := moments{0, 1}
+		if len(nd.Input) > 0 {
+			x = get(nd.Input[0])
+		}
+		y := x
+		switch nd.GetOpType() {
+		case "Conv", "ConvTranspose", "Gemm", "MatMul":
+			fan := 0.0
+			if len(nd.Input) > 1 {
+				if _, _, ok := n.parameter(nd.Input[1]); ok {
+					fan = n.fanIn(nd)
+				}
+			}
+			if fan > 0 {
+				set(nd, 1, 0, math.Sqrt(1/(fan*math.Max(x.second(), 1e-6))))
+				y = moments{0, 1}
+			}
+			set(nd, 2, 0, 0.1)
+		case "BatchNormalization":
+			set(nd, 1, 1, 0.1)
+			set(nd, 2, 0, 0.1)
+			set(nd, 3, x.mean, 0.1*math.Sqrt(x.variance))
+			set(nd, 4, math.Max(x.variance, 1e-6), 0.1*math.Max(x.variance, 1e-6))
+			y = moments{0, 1}
+		case "Mul", "Add", "Sum", "Sub":
+			mul := nd.GetOpType() == "Mul"
+			y = moments{}
+			if mul {
+				y = moments{1, 0}
+			}
+			for k, in := range nd.Input {
+				if n.isConst[in] {
+					if mul {
+						set(nd, k, 1, 0.1)
+					} else {
+						set(nd, k, 0, 0.1)
+					}
+					continue
+				}
+				m := get(in)
+				if mul {
+					y = moments{y.mean * m.mean, y.second()*m.second() - y.mean*y.mean*m.mean*m.mean}
+				} else {
+					y = moments{y.mean + m.mean, y.variance + m.variance}
+				}
+			}
+		case "Relu":
+			y = rectified(x)
+		case "Sigmoid", "HardSigmoid":
+			y = moments{0.5, 0.05}
+		case "MaxPool":
+			sd := math.Sqrt(x.variance)
+			y = moments{x.mean + sd, 0.5 * x.variance}
+		case "AveragePool", "GlobalAveragePool", "ReduceMean":
+			y = moments{x.mean, 0.3 * x.variance}
+		case "Concat":
+			y = moments{}
+			for _, in := range nd.Input {
+				m := get(in)
+				y.mean += m.mean / float64(len(nd.Input))
+				y.variance += m.variance / float64(len(nd.Input))
+			}
+		case "PRelu":
+			set(nd, 1, 0.25, 0.05)
+		}
+		for _, o := range nd.Output {
+			est[o] = y
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	// The seeded parameters take the place of what made them.
+	var kept []*onnxpb.Node
+	for _, nd := range n.nodes {
+		if len(nd.Output) != 1 || n.weights[nd.Output[0]] == nil {
+			kept = append(kept, nd)
+		}
+	}
+	n.nodes = kept
+	for name := range n.weights {
+		delete(n.inits, name)
+	}
+	return n.derive()
+}
+
+// rectified gives the moments of max(0, x) for normal x.
+func rectified(x moments) moments {
+	sd := math.Sqrt(math.Max(x.variance, 1e-12))
+	z := x.mean / sd
+	cdf := 0.5 * math.Erfc(-z/math.Sqrt2)
+	pdf := math.Exp(-z*z/2) / math.Sqrt(2*math.Pi)
+	mean := x.mean*cdf + sd*pdf
+	second := x.second()*cdf + x.mean*sd*pdf
+	return moments{mean, second - mean*mean}
+}
+
+// parameter follows a constant through Unsqueeze, Reshape and Identity to the
+// float tensor behind it, and gives that tensor's dimensions.
+func (n *net) parameter(name string) (base string, dims []int64, ok bool) {
+	for hops := 0; hops < 8; hops++ {
+		if t := n.inits[name]; t != nil {
+			return name, t.Dims, t.GetDataType() == int32(engine.F32)
+		}
+		if w := n.weights[name]; w != nil {
+			return name, w.dims, true
+		}
+		i, made := n.producer[name]
+		if !made || !n.isConst[name] {
+			return "", nil, false
+		}
+		nd := n.nodes[i]
+		switch nd.GetOpType() {
+		case "ConstantOfShape":
+			d, ok := n.constInts(nd.Input[0])
+			for _, a := range nd.Attribute {
+				if a.T != nil && a.T.GetDataType() != int32(engine.F32) {
+					ok = false
+				}
+			}
+			return name, d, ok && elements(d) >= 0
+		case "Constant":
+			t := n.constTensor(name)
+			if t == nil {
+				return "", nil, false
+			}
+			return name, t.Dims, t.GetDataType() == int32(engine.F32)
+		case "Unsqueeze", "Reshape", "Identity", "Squeeze":
+			name = nd.Input[0]
+		default:
+			return "", nil, false
+		}
+	}
+	return "", nil, false
+}
+
+// fanIn is how many values each output of a Conv, Gemm or MatMul sums.
+func (n *net) fanIn(nd *onnxpb.Node) float64 {
+	_, dims, _ := n.parameter(nd.Input[1])
+	if i, ok := n.producer[nd.Input[1]]; ok && n.nodes[i].GetOpType() == "Reshape" {
+		if d, ok := n.constInts(n.nodes[i].Input[1]); ok && elements(d) > 0 {
+			dims = d
+		}
+	}
+	if len(dims) < 2 {
+		return 0
+	}
+	switch {
+	case nd.GetOpType() == "Conv":
+		return float64(elements(dims[1:]))
+	case nd.GetOpType() == "ConvTranspose":
+		return float64(dims[0] * elements(dims[2:]))
+	case nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1:
+		return float64(dims[len(dims)-1])
+	}
+	return float64(dims[len(dims)-2])
+}

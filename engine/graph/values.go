@@ -1,0 +1,136 @@
+package graph
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// checkTensor refuses a tensor whose data is elsewhere or of another length
+// than its dimensions say.
+func checkTensor(t *onnxpb.Tensor, what string) error {
+	if t.GetDataLocation() == onnxpb.Tensor_EXTERNAL || len(t.ExternalData) > 0 {
+		file := ""
+		for _, p := range t.ExternalData {
+			if p.GetKey() == "location" {
+				file = " (" + p.GetValue() + ")"
+			}
+		}
+		return bad("%s keeps its values in another file%s: external data is not supported, save the model as one file", what, file)
+	}
+	n := elements(t.Dims)
+	if n < 0 || n > maxElements {
+		return bad("%s has impossible dimensions %v", what, t.Dims)
+	}
+	dt := engine.DType(t.GetDataType())
+	if t.RawData != nil && dt.Size() > 0 {
+		if got, want := int64(len(t.RawData)), n*int64(dt.Size()); got != want {
+			return bad("%s holds %d bytes, %d are expected for %s%v: the file is truncated or was written wrongly", what, got, want, dt, t.Dims)
+		}
+	}
+	if t.RawData == nil {
+		for _, f := range []struct {
+			have bool
+			len  int
+		}{
+			{dt == engine.F32, len(t.FloatData)}, {dt == engine.F64, len(t.DoubleData)}, {dt == engine.I64, len(t.Int64Data)},
+			{dt == engine.I32 || dt == engine.I8 || dt == engine.U8 || dt == engine.Bool || dt == engine.F16, len(t.Int32Data)},
+		} {
+			if f.have && int64(f.len) != n {
+				return bad("%s holds %d values, %d are expected for %s%v: the file is truncated or was written wrongly", what, f.len, n, dt, t.Dims)
+			}
+		}
+	}
+	return nil
+}
+
+// tensorBytes is the size of a tensor's values.
+func tensorBytes(t *onnxpb.Tensor) int64 {
+	if s := engine.DType(t.GetDataType()).Size(); s > 0 {
+		return elements(t.Dims) * int64(s)
+	}
+	return int64(proto.Size(t))
+}
+
+// ints reads a small integer tensor.
+func ints(t *onnxpb.Tensor) ([]int64, bool) {
+	if n := elements(t.Dims); n < 0 || n > 1<<16 {
+		return nil, false
+	}
+	switch engine.DType(t.GetDataType()) {
+	case engine.I64:
+		if t.RawData == nil {
+			return t.Int64Data, true
+		}
+		out := make([]int64, len(t.RawData)/8)
+		for i := range out {
+			out[i] = int64(binary.LittleEndian.Uint64(t.RawData[8*i:]))
+		}
+		return out, true
+	case engine.I32:
+		if t.RawData != nil {
+			out := make([]int64, len(t.RawData)/4)
+			for i := range out {
+				out[i] = int64(int32(binary.LittleEndian.Uint32(t.RawData[4*i:])))
+			}
+			return out, true
+		}
+		out := make([]int64, len(t.Int32Data))
+		for i, v := range t.Int32Data {
+			out[i] = int64(v)
+		}
+		return out, true
+	}
+	return nil, false
+}
+
+// constTensor finds the value of a constant that is an initialiser or the
+// output of a Constant node.
+func (n *net) constTensor(name string) *onnxpb.Tensor {
+	if t := n.inits[name]; t != nil {
+		return t
+	}
+	i, ok := n.producer[name]
+	if !ok || n.nodes[i].GetOpType() != "Constant" {
+		return nil
+	}
+	for _, a := range n.nodes[i].Attribute {
+		switch a.GetName() {
+		case "value":
+			return a.T
+		case "value_ints":
+			return int64Tensor("", a.Ints, []int64{int64(len(a.Ints))})
+		case "value_int":
+			return int64Tensor("", []int64{a.GetI()}, nil)
+		}
+	}
+	return nil
+}
+
+func (n *net) constInts(name string) ([]int64, bool) {
+	t := n.constTensor(name)
+	if t == nil {
+		return nil, false
+	}
+	return ints(t)
+}
+
+func int64Tensor(name string, v []int64, dims []int64) *onnxpb.Tensor {
+	raw := make([]byte, 0, 8*len(v))
+	for _, x := range v {
+		raw = binary.LittleEndian.AppendUint64(raw, uint64(x))
+	}
+	return &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(engine.I64)), Dims: dims, RawData: raw}
+}
+
+func attrInt(nd *onnxpb.Node, name string, def int64) int64 {
+	for _, a := range nd.Attribute {
+		if a.GetName() == name {
+			return a.GetI()
+		}
+	}
+	return def
+}

@@ -1,0 +1,216 @@
+package graph
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// part is a range of compute nodes to write as a model of its own.
+type part struct {
+	name            string
+	nodes           []int // compute nodes, in order
+	inputs, outputs []engine.Spec
+	rename          map[string]string // tensors that have another name inside
+	before, after   []*onnxpb.Node    // nodes at the boundary: casts and copies
+	light           bool              // weights as ConstantOfShape: for probes
+}
+
+// constants finds what the nodes need that depends on no input: initialisers
+// by name and constant nodes in order.
+func (n *net) constants(nodes []int) (names []string, nodeIdx []int) {
+	seen := map[string]bool{}
+	seenNode := map[int]bool{}
+	var stack []string
+	visit := func(nd *onnxpb.Node) {
+		for _, in := range reads(nd) {
+			if in != "" && n.isConst[in] && !seen[in] {
+				seen[in] = true
+				stack = append(stack, in)
+			}
+		}
+	}
+	for _, i := range nodes {
+		visit(n.nodes[i])
+	}
+	for len(stack) > 0 {
+		t := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if i, ok := n.producer[t]; ok {
+			if !seenNode[i] {
+				seenNode[i] = true
+				nodeIdx = append(nodeIdx, i)
+				visit(n.nodes[i])
+			}
+		} else {
+			names = append(names, t)
+		}
+	}
+	sort.Strings(names)
+	sort.Ints(nodeIdx)
+	return names, nodeIdx
+}
+
+// weightBytes is the size of the constants that nodes need.
+func (n *net) weightBytes(nodes []int) int64 {
+	names, idx := n.constants(nodes)
+	total := int64(0)
+	for _, t := range names {
+		if w := n.weights[t]; w != nil {
+			total += w.bytes()
+		} else {
+			total += tensorBytes(n.inits[t])
+		}
+	}
+	for _, i := range idx {
+		nd := n.nodes[i]
+		for _, a := range nd.Attribute {
+			if a.T != nil {
+				total += tensorBytes(a.T)
+			}
+		}
+		if nd.GetOpType() == "ConstantOfShape" {
+			if d, ok := n.constInts(nd.Input[0]); ok && elements(d) > 0 {
+				total += 4 * elements(d)
+			}
+		}
+	}
+	return total
+}
+
+// encode writes a part as ONNX.
+func (m *Model) encode(p part) ([]byte, error) {
+	n := m.net
+	names, idx := n.constants(p.nodes)
+	g := &onnxpb.Graph{Name: proto.String(p.name)}
+	if p.name == "" {
+		g.Name = proto.String(m.Name)
+	}
+	size := int64(0)
+	for _, t := range names {
+		w := n.weights[t]
+		switch {
+		case w != nil && p.light:
+			shape := t + "/shape"
+			g.Initializer = append(g.Initializer, int64Tensor(shape, w.dims, []int64{int64(len(w.dims))}))
+			g.Node = append(g.Node, &onnxpb.Node{OpType: proto.String("ConstantOfShape"), Input: []string{shape}, Output: []string{t},
+				Name: proto.String(shape), Attribute: []*onnxpb.Attribute{{Name: proto.String("value"), Type: onnxpb.Attribute_TENSOR.Enum(),
+					T: &onnxpb.Tensor{DataType: proto.Int32(1), Dims: []int64{1}, FloatData: []float32{0.01}}}}})
+		case w != nil:
+			size += w.bytes()
+			g.Initializer = append(g.Initializer, w.tensor())
+		default:
+			size += tensorBytes(n.inits[t])
+			g.Initializer = append(g.Initializer, n.inits[t])
+		}
+	}
+	if size > maxFile-1<<20 {
+		return nil, fmt.Errorf("%s: %d bytes of weights in one block: ONNX files hold at most 2 GiB, cut it into more blocks", m.Name, size)
+	}
+	for _, i := range idx {
+		g.Node = append(g.Node, n.nodes[i])
+	}
+	g.Node = append(g.Node, p.before...)
+	for _, i := range p.nodes {
+		g.Node = append(g.Node, renamed(n.nodes[i], p.rename))
+	}
+	g.Node = append(g.Node, p.after...)
+	for _, s := range p.inputs {
+		g.Input = append(g.Input, valueInfo(s))
+	}
+	for _, s := range p.outputs {
+		g.Output = append(g.Output, valueInfo(s))
+	}
+	out := proto.Clone(m.header).(*onnxpb.Model)
+	out.Graph = g
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("%s: write as ONNX: %w", m.Name, err)
+	}
+	return data, nil
+}
+
+func renamed(nd *onnxpb.Node, names map[string]string) *onnxpb.Node {
+	hit := false
+	for _, t := range nd.Input {
+		_, ok := names[t]
+		hit = hit || ok
+	}
+	for _, t := range nd.Output {
+		_, ok := names[t]
+		hit = hit || ok
+	}
+	if !hit {
+		return nd
+	}
+	c := proto.Clone(nd).(*onnxpb.Node)
+	for k, t := range c.Input {
+		if to, ok := names[t]; ok {
+			c.Input[k] = to
+		}
+	}
+	for k, t := range c.Output {
+		if to, ok := names[t]; ok {
+			c.Output[k] = to
+		}
+	}
+	return c
+}
+
+// valueInfo declares a tensor; one without type is left to the runtime.
+func valueInfo(s engine.Spec) *onnxpb.ValueInfo {
+	v := &onnxpb.ValueInfo{Name: proto.String(s.Name)}
+	if s.Type == 0 {
+		return v
+	}
+	shape := &onnxpb.Shape{}
+	for _, d := range s.Shape {
+		dim := &onnxpb.Shape_Dim{Value: &onnxpb.Shape_Dim_DimValue{DimValue: d}}
+		switch {
+		case d == engine.BatchDim:
+			dim.Value = &onnxpb.Shape_Dim_DimParam{DimParam: "N"}
+		case d <= 0: // not known
+			dim.Value = nil
+		}
+		shape.Dim = append(shape.Dim, dim)
+	}
+	v.Type = &onnxpb.Type{Value: &onnxpb.Type_TensorType_{TensorType: &onnxpb.Type_TensorType{ElemType: proto.Int32(int32(s.Type)), Shape: shape}}}
+	return v
+}
+
+// Encode writes the whole model, seeded weights included.
+func (m *Model) Encode() ([]byte, error) {
+	return m.encode(part{nodes: m.net.compute, inputs: m.Inputs, outputs: m.declared})
+}
+
+// WriteFile writes the whole model to a file, whole or not at all.
+func (m *Model) WriteFile(path string) error {
+	data, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write model: %w", err)
+	}
+	defer os.Remove(f.Name())
+	if _, err = f.Write(data); err == nil {
+		err = f.Chmod(0o644)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write model %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+// Package models is the catalogue of the models that `make setup` fetches:
+// nine CNNs, which come without weights and get seeded ones, and an OCR
+// detector and recogniser with their real weights. Tests, examples and the
+// demo use it.
+package models
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"inferplan/engine/graph"
+)
+
+// ErrAbsent: the model files have not been fetched.
+var ErrAbsent = errors.New("models are not set up: type `make setup`")
+
+// DirEnv names the variable that points at the folder with the model files.
+const DirEnv = "INFERPLAN_MODELS"
+
+// DefaultSeed is the seed of the weights that the demo and the tests use.
+const DefaultSeed = 1
+
+type entry struct {
+	name, file string
+	dims       []int64
+}
+
+// The CNNs take 3x224x224 images. The OCR models have dynamic sizes; these are
+// the ones used here.
+var catalogue = []entry{
+	{"squeezenet", "light_squeezenet.onnx", nil},
+	{"shufflenet", "light_shufflenet.onnx", nil},
+	{"resnet50", "light_resnet50.onnx", nil},
+	{"inception_v1", "light_inception_v1.onnx", nil},
+	{"inception_v2", "light_inception_v2.onnx", nil},
+	{"densenet121", "light_densenet121.onnx", nil},
+	{"bvlc_alexnet", "light_bvlc_alexnet.onnx", nil},
+	{"zfnet512", "light_zfnet512.onnx", nil},
+	{"vgg19", "light_vgg19.onnx", nil},
+	{"ocr_det", "ch_PP-OCRv4_det_infer.onnx", []int64{1, 3, 320, 640}},
+	{"ocr_rec", "ch_PP-OCRv4_rec_infer.onnx", []int64{1, 3, 48, 320}},
+}
+
+// Names lists the catalogue, the CNNs first.
+func Names() []string {
+	out := make([]string, len(catalogue))
+	for i, e := range catalogue {
+		out[i] = e.name
+	}
+	return out
+}
+
+// Dir finds the folder with the model files: INFERPLAN_MODELS, else
+// third_party/models/files of a source tree above the executable or the
+// working directory.
+func Dir() (string, error) {
+	if d := os.Getenv(DirEnv); d != "" {
+		return d, nil
+	}
+	root, err := root()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, "third_party", "models", "files"), nil
+}
+
+// root finds the source tree.
+func root() (string, error) {
+	var starts []string
+	if exe, err := os.Executable(); err == nil {
+		starts = append(starts, filepath.Dir(exe))
+	}
+	if wd, err := os.Getwd(); err == nil {
+		starts = append(starts, wd)
+	}
+	for _, dir := range starts {
+		for {
+			if st, err := os.Stat(filepath.Join(dir, "third_party", "models")); err == nil && st.IsDir() {
+				return dir, nil
+			}
+			up := filepath.Dir(dir)
+			if up == dir {
+				break
+			}
+			dir = up
+		}
+	}
+	return "", ErrAbsent
+}
+
+// Options of Open.
+type Options struct {
+	Seed uint64 // of the CNNs' weights; zero means DefaultSeed
+	// Dims replaces the OCR models' sizes, batch first.
+	Dims []int64
+}
+
+// Open reads a model of the catalogue. Weights are made when a slice is
+// written, so that even VGG-19 opens at once.
+func Open(name string, o Options) (*graph.Model, error) {
+	dir, err := Dir()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range catalogue {
+		if e.name != name {
+			continue
+		}
+		path := filepath.Join(dir, e.file)
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, ErrAbsent)
+		}
+		if o.Seed == 0 {
+			o.Seed = DefaultSeed
+		}
+		g := graph.Options{Name: name, Seed: o.Seed}
+		if o.Dims == nil {
+			o.Dims = e.dims
+		}
+		if o.Dims != nil {
+			g.Dims = map[string][]int64{"": o.Dims}
+		}
+		return graph.Open(path, g)
+	}
+	return nil, fmt.Errorf("model %q is not in the catalogue: it has %s", name, strings.Join(Names(), ", "))
+}
+
+// Write writes models with their weights as ordinary ONNX files NAME.onnx into
+// a folder, which is made, and returns the paths.
+func Write(dir string, seed uint64, names ...string) ([]string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("write models: %w", err)
+	}
+	var out []string
+	for _, name := range names {
+		m, err := Open(name, Options{Seed: seed})
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(dir, name+".onnx")
+		if err := m.WriteFile(path); err != nil {
+			return nil, err
+		}
+		out = append(out, path)
+	}
+	return out, nil
+}

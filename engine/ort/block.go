@@ -1,0 +1,432 @@
+//go:build cgo && !noort
+
+package ort
+
+/*
+#include <stdlib.h>
+#include "ort.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"inferplan/engine"
+)
+
+// What is alive in C, for leak checks.
+var live struct{ sessions, bindings, values atomic.Int64 }
+
+// Live counts the sessions, bindings and tensors that are not closed yet.
+func Live() (sessions, bindings, values int64) {
+	return live.sessions.Load(), live.bindings.Load(), live.values.Load()
+}
+
+// cStrings are strings in C memory.
+type cStrings struct{ p []*C.char }
+
+func (s *cStrings) add(v string) *C.char {
+	c := C.CString(v)
+	s.p = append(s.p, c)
+	return c
+}
+
+func (s *cStrings) free() {
+	for _, c := range s.p {
+		C.free(unsafe.Pointer(c))
+	}
+}
+
+// pairs puts a map into C arrays, in the order of its keys.
+func (s *cStrings) pairs(m map[string]string, arrays *[]unsafe.Pointer) (keys, values **C.char, n C.int) {
+	if len(m) == 0 {
+		return nil, nil, 0
+	}
+	names := make([]string, 0, len(m))
+	for k := range m {
+		names = append(names, k)
+	}
+	sort.Strings(names)
+	size := C.size_t(len(m)) * C.size_t(unsafe.Sizeof(uintptr(0)))
+	k, v := C.malloc(size), C.malloc(size)
+	*arrays = append(*arrays, k, v)
+	ks, vs := unsafe.Slice((**C.char)(k), len(m)), unsafe.Slice((**C.char)(v), len(m))
+	for i, name := range names {
+		ks[i], vs[i] = s.add(name), s.add(m[name])
+	}
+	return (**C.char)(k), (**C.char)(v), C.int(len(m))
+}
+
+var levels = map[string]C.int{"": 99, "all": 99, "extended": 2, "basic": 1, "none": 0}
+
+// session makes a session from a model's bytes.
+func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip_session, error) {
+	level, ok := levels[o.Optimization]
+	if !ok {
+		return nil, fmt.Errorf("optimisation %q: expected all, extended, basic or none", o.Optimization)
+	}
+	if len(model) == 0 {
+		return nil, fmt.Errorf("%w: no ONNX bytes (the slice was made without data)", engine.ErrModel)
+	}
+	threads := o.Threads
+	if threads == 0 {
+		threads = max(1, len(d.CPUs))
+	}
+	config := map[string]string{
+		"session.intra_op.allow_spinning": "0",
+		"session.inter_op.allow_spinning": "0",
+	}
+	provider := map[string]string{}
+	c := C.ip_options{threads: C.int(threads), level: level}
+	switch {
+	case d.IsCPU():
+		if o.CUDAGraph || o.TensorRT || len(o.Provider) > 0 {
+			return nil, fmt.Errorf("device %s: CUDA graphs, TensorRT and provider options need a GPU", d.ID)
+		}
+	case strings.HasPrefix(d.ID, "cuda:"):
+		if err := e.checkGPU(d, o.TensorRT); err != nil {
+			return nil, err
+		}
+		i, err := d.Index()
+		if err != nil {
+			return nil, err
+		}
+		c.provider, c.device = C.IP_CUDA, C.int(i)
+		config["session.disable_cpu_ep_fallback"] = "1"
+		provider["device_id"] = strconv.Itoa(i)
+		graph := "enable_cuda_graph"
+		if o.TensorRT {
+			c.provider, graph = C.IP_TENSORRT, "trt_cuda_graph_enable"
+		}
+		if o.CUDAGraph {
+			provider[graph] = "1"
+		}
+	default:
+		return nil, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, engine.ErrNoDevice)
+	}
+	for k, v := range o.Session {
+		config[k] = v
+	}
+	for k, v := range o.Provider {
+		provider[k] = v
+	}
+	var texts cStrings
+	var arrays []unsafe.Pointer
+	defer func() {
+		texts.free()
+		for _, p := range arrays {
+			C.free(p)
+		}
+	}()
+	c.config_keys, c.config_values, c.n_config = texts.pairs(config, &arrays)
+	c.provider_keys, c.provider_values, c.n_provider = texts.pairs(provider, &arrays)
+	var s *C.ip_session
+	if err := goError(C.ip_session_new(unsafe.Pointer(&model[0]), C.size_t(len(model)), &c, &s)); err != nil {
+		kind := engine.ErrModel
+		if strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
+			kind = engine.ErrFallback
+		}
+		return nil, fmt.Errorf("device %s: %w: %v", d.ID, kind, err)
+	}
+	live.sessions.Add(1)
+	return s, nil
+}
+
+func freeSession(s *C.ip_session) {
+	C.ip_session_free(s)
+	live.sessions.Add(-1)
+}
+
+// block is a loaded submodel.
+type block struct {
+	e      *Engine
+	sub    *engine.Submodel
+	device engine.Device
+	graphs bool
+
+	mu       sync.Mutex
+	s        *C.ip_session
+	bindings map[*binding]struct{}
+	nextID   int // of CUDA graphs
+}
+
+// Load makes a submodel ready and holds its real boundary against the
+// declared one.
+func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, o engine.Options) (engine.Block, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	what := fmt.Sprintf("load %s blocks [%d,%d)", m.Model, m.From, m.To)
+	s, err := e.session(m.ONNX, d, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if err := sameBoundary(s, m); err != nil {
+		freeSession(s)
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	b := &block{e: e, sub: m, device: d, s: s, graphs: o.CUDAGraph, bindings: map[*binding]struct{}{}}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		freeSession(s)
+		return nil, fmt.Errorf("%s: engine: %w", what, engine.ErrClosed)
+	}
+	e.blocks[b] = struct{}{}
+	return b, nil
+}
+
+// sameBoundary compares what the session tells with what the submodel declares.
+func sameBoundary(s *C.ip_session, m *engine.Submodel) error {
+	for k, specs := range [][]engine.Spec{m.Inputs, m.Outputs} {
+		side := [2]string{"input", "output"}[k]
+		if n := int(C.ip_session_count(s, C.int(k))); n != len(specs) {
+			return fmt.Errorf("%w: %d %ss in the model, %d declared", engine.ErrModel, n, side, len(specs))
+		}
+		for i, want := range specs {
+			var typ, rank C.int
+			var dims [64]C.int64_t
+			if err := goError(C.ip_session_info(s, C.int(k), C.int(i), &typ, &dims[0], 64, &rank)); err != nil {
+				return fmt.Errorf("%w: %s %s: %v", engine.ErrModel, side, want.Name, err)
+			}
+			got := engine.Spec{Name: C.GoString(C.ip_session_name(s, C.int(k), C.int(i))), Type: engine.DType(typ)}
+			same := got.Name == want.Name && got.Type == want.Type && int(rank) == len(want.Shape)
+			for j := range int(rank) {
+				got.Shape = append(got.Shape, int64(dims[j]))
+				same = same && (got.Shape[j] < 0 || got.Shape[j] == want.Shape[j])
+			}
+			if !same {
+				return fmt.Errorf("%w: %s %d is %s in the model, declared is %s", engine.ErrModel, side, i, got, want)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *block) Submodel() *engine.Submodel { return b.sub }
+func (b *block) Device() engine.Device      { return b.device }
+
+// Close frees the session and what is left of its bindings.
+func (b *block) Close() error {
+	b.mu.Lock()
+	var left []*binding
+	for x := range b.bindings {
+		left = append(left, x)
+	}
+	b.mu.Unlock()
+	var errs []error
+	for _, x := range left {
+		errs = append(errs, x.Close())
+	}
+	b.mu.Lock()
+	if b.s != nil {
+		freeSession(b.s)
+		b.s = nil
+	}
+	b.mu.Unlock()
+	b.e.mu.Lock()
+	delete(b.e.blocks, b)
+	b.e.mu.Unlock()
+	return errors.Join(errs...)
+}
+
+// binding is a block with its tensors.
+type binding struct {
+	b       *block
+	c       *C.ip_binding
+	batch   int
+	in, out []engine.Tensor
+	own     []*tensor        // allocated here
+	values  []unsafe.Pointer // made here over the caller's memory
+	pins    runtime.Pinner
+	mu      sync.Mutex // Close against Close
+}
+
+// Bind allocates what the caller does not give and binds it.
+func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
+	what := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
+	if o.Batch < 1 {
+		return nil, fmt.Errorf("%s: %w: the batch must be at least 1", what, engine.ErrShape)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.s == nil {
+		return nil, fmt.Errorf("%s: block: %w", what, engine.ErrClosed)
+	}
+	x := &binding{b: b, batch: o.Batch}
+	var err error
+	var in, out []unsafe.Pointer
+	if x.in, in, err = x.tensors("input", b.sub.Inputs, o.Inputs, o); err == nil {
+		x.out, out, err = x.tensors("output", b.sub.Outputs, o.Outputs, o)
+	}
+	if err == nil {
+		graph := 0
+		if b.graphs {
+			b.nextID++
+			graph = b.nextID
+		}
+		err = withArray(in, func(pi *unsafe.Pointer) error {
+			return withArray(out, func(po *unsafe.Pointer) error {
+				return goError(C.ip_binding_new(b.s, pi, po, C.int(graph), &x.c))
+			})
+		})
+	}
+	if err != nil {
+		x.release()
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	live.bindings.Add(1)
+	b.bindings[x] = struct{}{}
+	return x, nil
+}
+
+// withArray lends a copy of the pointers in C memory.
+func withArray(p []unsafe.Pointer, f func(*unsafe.Pointer) error) error {
+	if len(p) == 0 {
+		return f(nil)
+	}
+	a := C.malloc(C.size_t(len(p)) * C.size_t(unsafe.Sizeof(p[0])))
+	defer C.free(a)
+	copy(unsafe.Slice((*unsafe.Pointer)(a), len(p)), p)
+	return f((*unsafe.Pointer)(a))
+}
+
+func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tensor, o engine.BindOptions) ([]engine.Tensor, []unsafe.Pointer, error) {
+	if given != nil && len(given) != len(specs) {
+		return nil, nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(given), side, len(specs))
+	}
+	tensors := make([]engine.Tensor, len(specs))
+	values := make([]unsafe.Pointer, len(specs))
+	for i, spec := range specs {
+		if given == nil || given[i] == nil {
+			var t *tensor
+			var err error
+			if x.b.device.IsCPU() || o.HostIO {
+				t, err = newHost(spec, o.Batch)
+			} else {
+				t, err = newDevice(x.b.s, x.b.device, spec, o.Batch)
+			}
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s %s: %w", side, spec, err)
+			}
+			x.own = append(x.own, t)
+			tensors[i], values[i] = t, t.value
+			continue
+		}
+		t := given[i]
+		if err := fits(t, spec, o.Batch); err != nil {
+			return nil, nil, fmt.Errorf("%s %d: %w", side, i, err)
+		}
+		tensors[i] = t
+		if ours, ok := t.(*tensor); ok {
+			if ours.value == nil {
+				return nil, nil, fmt.Errorf("%s %d: tensor %s: %w", side, i, spec.Name, engine.ErrClosed)
+			}
+			values[i] = ours.value
+			continue
+		}
+		data := t.Bytes()
+		if data == nil {
+			return nil, nil, fmt.Errorf("%s %d: %w: memory of another engine's device", side, i, engine.ErrShape)
+		}
+		if a := uintptr(min(spec.Type.Size(), 8)); uintptr(unsafe.Pointer(&data[0]))%a != 0 {
+			return nil, nil, fmt.Errorf("%s %d: %w: memory for %s must be aligned to %d bytes", side, i, engine.ErrShape, spec.Type, a)
+		}
+		x.pins.Pin(&data[0])
+		v, err := hostValue(data, spec, o.Batch)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s %d: %w", side, i, err)
+		}
+		x.values = append(x.values, v)
+		values[i] = v
+	}
+	return tensors, values, nil
+}
+
+// fits holds a caller's tensor against what the block declares. The name does
+// not matter: one block's output is the next one's input.
+func fits(t engine.Tensor, want engine.Spec, batch int) error {
+	got := t.Spec()
+	ok := got.Type == want.Type && len(got.Shape) == len(want.Shape) && t.Batch() == batch
+	for i := range want.Shape {
+		ok = ok && got.Shape[i] == want.Shape[i]
+	}
+	if !ok {
+		return fmt.Errorf("%w: %s at batch %d, expected %s at batch %d", engine.ErrShape, got, t.Batch(), want, batch)
+	}
+	return nil
+}
+
+func (x *binding) Batch() int               { return x.batch }
+func (x *binding) Inputs() []engine.Tensor  { return x.in }
+func (x *binding) Outputs() []engine.Tensor { return x.out }
+
+func (x *binding) fail(err error) error {
+	return fmt.Errorf("run %s blocks [%d,%d) at batch %d: %w", x.b.sub.Model, x.b.sub.From, x.b.sub.To, x.batch, err)
+}
+
+// Run executes once.
+func (x *binding) Run(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if x.c == nil {
+		return x.fail(engine.ErrClosed)
+	}
+	if m := C.ip_run_once(x.c); m != nil {
+		return x.fail(goError(m))
+	}
+	return nil
+}
+
+// RunN executes n times in C.
+func (x *binding) RunN(n int) (engine.Timing, error) {
+	if x.c == nil {
+		return engine.Timing{}, x.fail(engine.ErrClosed)
+	}
+	if n < 1 {
+		return engine.Timing{}, x.fail(fmt.Errorf("%d runs: expected at least 1", n))
+	}
+	var cpu, wall C.int64_t
+	if m := C.ip_run(x.c, C.int(n), &cpu, &wall); m != nil {
+		return engine.Timing{}, x.fail(goError(m))
+	}
+	return timing(n, int64(cpu), int64(wall)), nil
+}
+
+// Close frees the binding and the tensors that Bind allocated.
+func (x *binding) Close() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.c == nil {
+		return nil
+	}
+	C.ip_binding_free(x.c)
+	x.c = nil
+	live.bindings.Add(-1)
+	x.release()
+	x.b.mu.Lock()
+	delete(x.b.bindings, x)
+	x.b.mu.Unlock()
+	return nil
+}
+
+func (x *binding) release() {
+	for _, t := range x.own {
+		t.free()
+	}
+	for _, v := range x.values {
+		freeValue(v)
+	}
+	x.own, x.values = nil, nil
+	x.pins.Unpin()
+}

@@ -1,0 +1,138 @@
+//go:build cgo && !noort
+
+package ort
+
+/*
+#include <stdlib.h>
+#include <string.h>
+#include "ort.h"
+*/
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+)
+
+// smallValue is the largest tensor whose values a probe reports.
+const smallValue = 4096
+
+// Output is a tensor of Eval's result.
+type Output struct {
+	Type  engine.DType
+	Shape []int64
+	Data  []byte
+}
+
+// Eval runs a model once on the CPU and returns the named outputs, whose
+// shapes need not be known. Outputs larger than limit bytes come without
+// data; a negative limit means all.
+func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor, want []string, o engine.Options, limit int) (map[string]Output, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s, err := e.session(model, engine.CPUDevice(0), o)
+	if err != nil {
+		return nil, err
+	}
+	defer freeSession(s)
+	byName := map[string]engine.Tensor{}
+	for _, t := range inputs {
+		byName[t.Spec().Name] = t
+	}
+	var values []unsafe.Pointer
+	defer func() {
+		for _, v := range values {
+			freeValue(v)
+		}
+	}()
+	for i := range int(C.ip_session_count(s, 0)) {
+		name := C.GoString(C.ip_session_name(s, 0, C.int(i)))
+		t := byName[name]
+		if t == nil {
+			return nil, fmt.Errorf("%w: no value for input %q", engine.ErrShape, name)
+		}
+		// The values live in C memory: the run keeps pointers to them.
+		own, err := newHost(t.Spec(), t.Batch())
+		if err != nil {
+			return nil, err
+		}
+		defer C.free(own.data)
+		values = append(values, own.value)
+		if err := t.Read(own.bytes); err != nil {
+			return nil, err
+		}
+	}
+	var texts cStrings
+	defer texts.free()
+	n := len(want)
+	size := C.size_t(max(n, 1)) * C.size_t(unsafe.Sizeof(uintptr(0)))
+	names, outs := C.malloc(size), C.calloc(1, size)
+	defer C.free(names)
+	defer C.free(outs)
+	for i, w := range want {
+		unsafe.Slice((**C.char)(names), n)[i] = texts.add(w)
+	}
+	results := unsafe.Slice((*unsafe.Pointer)(outs), n)
+	err = withArray(values, func(in *unsafe.Pointer) error {
+		return goError(C.ip_eval(s, in, C.int(n), (**C.char)(names), (*unsafe.Pointer)(outs)))
+	})
+	defer func() {
+		for _, v := range results {
+			C.ip_value_free(v)
+		}
+	}()
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	got := map[string]Output{}
+	for i, w := range want {
+		var typ, rank C.int
+		var dims [64]C.int64_t
+		var bytes C.size_t
+		if err := goError(C.ip_value_info(results[i], &typ, &dims[0], 64, &rank, &bytes)); err != nil {
+			return nil, fmt.Errorf("output %s: %w", w, err)
+		}
+		out := Output{Type: engine.DType(typ), Shape: make([]int64, int(rank))}
+		for k := range out.Shape {
+			out.Shape[k] = int64(dims[k])
+		}
+		if limit < 0 || int(bytes) <= limit {
+			out.Data = make([]byte, int(bytes))
+			if bytes > 0 {
+				var p unsafe.Pointer
+				if err := goError(C.ip_value_data(results[i], &p)); err != nil {
+					return nil, fmt.Errorf("output %s: %w", w, err)
+				}
+				copy(out.Data, unsafe.Slice((*byte)(p), int(bytes)))
+			}
+		}
+		got[w] = out
+	}
+	return got, nil
+}
+
+// Probe measures shapes; it is a graph.Probe.
+func (e *Engine) Probe(ctx context.Context, model []byte, inputs []engine.Spec, batch int, want []string) (map[string]graph.Value, error) {
+	feeds := make([]engine.Tensor, len(inputs))
+	for i, s := range inputs {
+		t, err := engine.NewHostTensor(s, batch, nil)
+		if err != nil {
+			return nil, err
+		}
+		feeds[i] = t
+	}
+	got, err := e.Eval(ctx, model, feeds, want, engine.Options{Optimization: "basic"}, smallValue)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]graph.Value{}
+	for name, o := range got {
+		out[name] = graph.Value(o)
+	}
+	return out, nil
+}

@@ -1,0 +1,104 @@
+package ort
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"inferplan/engine"
+)
+
+// LibraryEnv names the variable that points at the library.
+const LibraryEnv = "INFERPLAN_ORT_LIB"
+
+const libraryName = "libonnxruntime.so.1"
+
+// FindLibrary says where ONNX Runtime's library is: INFERPLAN_ORT_LIB, beside
+// the executable, in lib/ beside it, or where `make setup` puts it in a
+// source tree above the executable or the working directory.
+func FindLibrary() (string, error) {
+	if p := os.Getenv(LibraryEnv); p != "" {
+		if st, err := os.Stat(p); err != nil || st.IsDir() {
+			return "", &engine.MissingError{What: "ONNX Runtime", Missing: []string{p + " (named by " + LibraryEnv + ")"},
+				Hint: "let " + LibraryEnv + " name the file " + libraryName + ", or unset it and type `make setup`", Kind: engine.ErrNoLibrary}
+		}
+		return p, nil
+	}
+	var tried []string
+	try := func(p string) bool {
+		for _, t := range tried {
+			if t == p {
+				return false
+			}
+		}
+		tried = append(tried, p)
+		st, err := os.Stat(p)
+		return err == nil && !st.IsDir()
+	}
+	var starts []string
+	if exe, err := os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = real
+		}
+		dir := filepath.Dir(exe)
+		for _, p := range []string{filepath.Join(dir, libraryName), filepath.Join(dir, "lib", libraryName)} {
+			if try(p) {
+				return p, nil
+			}
+		}
+		starts = append(starts, dir)
+	}
+	if wd, err := os.Getwd(); err == nil {
+		starts = append(starts, wd)
+	}
+	for _, dir := range starts {
+		for {
+			// Only a source tree of this project counts: others' files are not opened.
+			if _, err := os.Stat(filepath.Join(dir, "third_party", "ort")); err == nil {
+				if p := filepath.Join(dir, "third_party", "ort", "lib", libraryName); try(p) {
+					return p, nil
+				}
+			}
+			up := filepath.Dir(dir)
+			if up == dir {
+				break
+			}
+			dir = up
+		}
+	}
+	return "", &engine.MissingError{What: "ONNX Runtime", Missing: []string{libraryName + " (looked for " + strings.Join(tried, ", ") + ")"},
+		Hint: "type `make setup` in the source tree, or set " + LibraryEnv + " to the file", Kind: engine.ErrNoLibrary}
+}
+
+var gpuTail = regexp.MustCompile(`[ -]*\d+ ?GB.*$`)
+
+// kindOfGPU is the name that plans use: without vendor and memory size.
+func kindOfGPU(name string) string {
+	for _, vendor := range []string{"NVIDIA ", "Tesla ", "Quadro "} {
+		name = strings.TrimPrefix(name, vendor)
+	}
+	name = gpuTail.ReplaceAllString(name, "")
+	return strings.ReplaceAll(strings.TrimSpace(name), " ", "-")
+}
+
+// Requirement is one library that a kind of device needs.
+type Requirement struct {
+	Name    string
+	Purpose string
+	Err     error // nil where it can be opened
+}
+
+func missing(what string, reqs []Requirement, hint string, kind error) error {
+	var list []string
+	for _, r := range reqs {
+		if r.Err != nil {
+			list = append(list, fmt.Sprintf("%s (%s)", r.Name, r.Purpose))
+		}
+	}
+	if list == nil {
+		return nil
+	}
+	return &engine.MissingError{What: what, Missing: list, Hint: hint, Kind: kind}
+}

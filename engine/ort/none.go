@@ -1,0 +1,34 @@
+//go:build !cgo || noort
+
+package ort
+
+import (
+	"context"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+)
+
+// Engine is the type that a build with cgo has; this one cannot be opened.
+type Engine struct{ engine.Engine }
+
+func absent() error {
+	return &engine.MissingError{What: "ONNX Runtime", Missing: []string{"cgo: this binary was built without it"},
+		Hint: "build with CGO_ENABLED=1, a C compiler and without the tag noort (`make build`)", Kind: engine.ErrNoLibrary}
+}
+
+// Open reports that this binary has no ONNX Runtime.
+func Open(string) (*Engine, error) { return nil, absent() }
+
+// Probe cannot be called: Open never gives an Engine.
+func (*Engine) Probe(context.Context, []byte, []engine.Spec, int, []string) (map[string]graph.Value, error) {
+	return nil, absent()
+}
+
+// GPUs lists none.
+func GPUs() ([]engine.Device, error) { return nil, nil }
+
+// CUDA lists what a CUDA device needs.
+func CUDA() []Requirement {
+	return []Requirement{{Name: "cgo", Purpose: "this binary was built without it", Err: absent()}}
+}

@@ -1,0 +1,232 @@
+//go:build cgo && !noort
+
+package ort
+
+/*
+#cgo CFLAGS: -std=gnu11 -O2 -Wall -I${SRCDIR}/../../third_party/ort/include
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "ort.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"inferplan/engine"
+)
+
+// goError takes over a message of the wrapper.
+func goError(m *C.char) error {
+	if m == nil {
+		return nil
+	}
+	defer C.free(unsafe.Pointer(m))
+	return errors.New(C.GoString(m))
+}
+
+// The library is opened once per process; what was opened stays.
+var opened struct {
+	sync.Mutex
+	path, version string
+}
+
+// Engine is ONNX Runtime.
+type Engine struct {
+	info engine.Info
+
+	mu     sync.Mutex
+	blocks map[*block]struct{}
+	closed bool
+}
+
+// Open opens the library; an empty path means FindLibrary's.
+func Open(path string) (*Engine, error) {
+	if path == "" {
+		var err error
+		if path, err = FindLibrary(); err != nil {
+			return nil, err
+		}
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open ONNX Runtime: %w", err)
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	if opened.path == "" {
+		if _, err := os.Stat(path); err != nil {
+			return nil, &engine.MissingError{What: "ONNX Runtime", Missing: []string{path}, Hint: "type `make setup`, or set " + LibraryEnv, Kind: engine.ErrNoLibrary}
+		}
+		p := C.CString(path)
+		defer C.free(unsafe.Pointer(p))
+		var v *C.char
+		if err := goError(C.ip_open(p, &v)); err != nil {
+			return nil, fmt.Errorf("open ONNX Runtime %s: %w: %v", path, engine.ErrNoLibrary, err)
+		}
+		opened.version = C.GoString(v)
+		C.free(unsafe.Pointer(v))
+		opened.path = path
+	} else if opened.path != path {
+		return nil, fmt.Errorf("open ONNX Runtime %s: this process has already opened %s, and can hold one only", path, opened.path)
+	}
+	return &Engine{info: engine.Info{Name: "onnxruntime", Version: opened.version, Library: path}, blocks: map[*block]struct{}{}}, nil
+}
+
+// Info names the library and its version.
+func (e *Engine) Info() engine.Info { return e.info }
+
+// Devices lists each CPU that this process may use, then the GPUs.
+func (e *Engine) Devices() ([]engine.Device, error) {
+	cpus, err := engine.CPUs()
+	if err != nil {
+		return nil, err
+	}
+	var out []engine.Device
+	name, memory := cpuName(), engine.MemoryBytes()
+	for _, c := range cpus {
+		d := engine.CPUDevice(c)
+		d.Name, d.MemoryBytes = name, memory
+		out = append(out, d)
+	}
+	gpus, err := GPUs()
+	return append(out, gpus...), err
+}
+
+// cpuName is the processor's model name, as Linux tells it.
+func cpuName() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(data)) {
+			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+				return strings.TrimSpace(v)
+			}
+		}
+	}
+	return runtime.GOARCH + " CPU"
+}
+
+// Close frees what is still loaded. The library stays open.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closed = true
+	var left []*block
+	for b := range e.blocks {
+		left = append(left, b)
+	}
+	e.mu.Unlock()
+	var errs []error
+	for _, b := range left {
+		errs = append(errs, b.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Library says where NVML is looked for.
+const nvmlLibrary = "libnvidia-ml.so.1"
+
+// GPUs lists the GPUs that NVML knows: none where its library is absent.
+func GPUs() ([]engine.Device, error) { return gpusOf(nvmlLibrary) }
+
+func gpusOf(library string) ([]engine.Device, error) {
+	const most = 64
+	lib := C.CString(library)
+	defer C.free(unsafe.Pointer(lib))
+	list := (*[most]C.ip_gpu)(C.calloc(most, C.sizeof_ip_gpu))
+	defer C.free(unsafe.Pointer(list))
+	driver := (*C.char)(C.calloc(1, 96))
+	defer C.free(unsafe.Pointer(driver))
+	var n C.int
+	if err := goError(C.ip_gpus(lib, &list[0], most, &n, driver, 96)); err != nil {
+		return nil, fmt.Errorf("list GPUs: %w", err)
+	}
+	var out []engine.Device
+	for i := range int(n) {
+		g := &list[i]
+		name := C.GoString(&g.name[0])
+		out = append(out, engine.Device{ID: fmt.Sprintf("cuda:%d", i), Kind: kindOfGPU(name), Name: name, UUID: C.GoString(&g.uuid[0]),
+			Share: 1, MemoryBytes: int64(g.memory), Driver: C.GoString(driver)})
+	}
+	return out, nil
+}
+
+// tryLibrary tells why a library cannot be opened.
+func tryLibrary(name string) error {
+	n := C.CString(name)
+	defer C.free(unsafe.Pointer(n))
+	return goError(C.ip_library(n))
+}
+
+// The libraries that ONNX Runtime's CUDA provider needs, by the names that
+// its 1.29 build asks for.
+var cudaNeeds = [][2]string{
+	{"libcuda.so.1", "the GPU driver"},
+	{"libcudart.so.13", "CUDA runtime"},
+	{"libcublas.so.13", "CUDA cuBLAS"},
+	{"libcublasLt.so.13", "CUDA cuBLAS"},
+	{"libcurand.so.10", "CUDA cuRAND"},
+	{"libcufft.so.12", "CUDA cuFFT"},
+	{"libcudnn.so.9", "cuDNN 9, for convolutions"},
+}
+
+var tensorrtNeeds = [][2]string{
+	{"libnvinfer.so.10", "TensorRT 10"},
+	{"libnvonnxparser.so.10", "TensorRT 10's ONNX parser"},
+}
+
+// CUDA lists the libraries that a CUDA device needs and whether they are there.
+func CUDA() []Requirement {
+	lib, err := FindLibrary()
+	if err != nil {
+		return []Requirement{{Name: libraryName, Purpose: "ONNX Runtime", Err: err}}
+	}
+	return requirements(lib, "cuda", cudaNeeds)
+}
+
+func requirements(lib, provider string, needs [][2]string) []Requirement {
+	var out []Requirement
+	dir := filepath.Dir(lib)
+	if real, err := filepath.EvalSymlinks(lib); err == nil {
+		dir = filepath.Dir(real)
+	}
+	for _, p := range []string{"shared", provider} {
+		f := filepath.Join(dir, "libonnxruntime_providers_"+p+".so")
+		_, err := os.Stat(f)
+		out = append(out, Requirement{Name: f, Purpose: "ONNX Runtime's provider for GPUs, beside its library", Err: err})
+	}
+	for _, n := range needs {
+		out = append(out, Requirement{Name: n[0], Purpose: n[1], Err: tryLibrary(n[0])})
+	}
+	return out
+}
+
+// checkGPU says exactly what a GPU device lacks.
+func (e *Engine) checkGPU(d engine.Device, tensorrt bool) error {
+	const hint = "install the driver, CUDA 13 and cuDNN 9 (where they come as Python packages, put their lib folders on LD_LIBRARY_PATH), and type `make setup CUDA=1` for the providers"
+	reqs := requirements(e.info.Library, "cuda", cudaNeeds)
+	if tensorrt {
+		reqs = append(reqs, requirements(e.info.Library, "tensorrt", tensorrtNeeds)[1:]...)
+	}
+	if err := missing("device "+d.ID, reqs, hint, engine.ErrNoDevice); err != nil {
+		return err
+	}
+	gpus, err := GPUs()
+	if err != nil {
+		return err
+	}
+	i, err := d.Index()
+	if err != nil {
+		return err
+	}
+	if i >= len(gpus) {
+		return fmt.Errorf("device %s: %w: NVML lists %d GPUs", d.ID, engine.ErrNoDevice, len(gpus))
+	}
+	return nil
+}

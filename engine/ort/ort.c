@@ -1,0 +1,359 @@
+//go:build cgo && !noort
+
+#define _GNU_SOURCE
+#include "ort.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#if !__has_include("onnxruntime_c_api.h")
+#error "third_party/ort/include/onnxruntime_c_api.h is missing: type `make setup` (or build with -tags noort)"
+#endif
+#include "onnxruntime_c_api.h"
+
+// The oldest library that has everything used here.
+#define WANT_API 20
+
+static const OrtApi *api;
+static OrtEnv *env;
+static OrtAllocator *host_allocator; // the default one, never freed
+static OrtMemoryInfo *host_memory;
+
+struct ip_session {
+  OrtSession *session;
+  int count[2];
+  char **names[2];
+  int provider, device;
+  OrtMemoryInfo *memory;   // of the device
+  OrtAllocator *allocator; // of the device
+};
+
+struct ip_binding {
+  ip_session *s;
+  OrtIoBinding *io;
+  OrtRunOptions *sync, *async; // async leaves the synchronisation to the loop
+};
+
+static char *message(OrtStatus *st) {
+  if (!st) return NULL;
+  char *m = strdup(api->GetErrorMessage(st));
+  api->ReleaseStatus(st);
+  return m;
+}
+
+static char *text(const char *a, const char *b) {
+  char *m = malloc(strlen(a) + strlen(b) + 1);
+  strcpy(m, a);
+  strcat(m, b);
+  return m;
+}
+
+#define TRY(call)                      \
+  do {                                 \
+    char *err_ = message(call);        \
+    if (err_) { err = err_; goto fail; } \
+  } while (0)
+
+char *ip_open(const char *path, char **version) {
+  void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!h) return strdup(dlerror());
+  const OrtApiBase *(*base)(void) = (const OrtApiBase *(*)(void))dlsym(h, "OrtGetApiBase");
+  if (!base) return text(path, " has no OrtGetApiBase: it is not ONNX Runtime");
+  *version = strdup(base()->GetVersionString());
+  api = base()->GetApi(WANT_API);
+  if (!api) return text("this ONNX Runtime is too old, 1.20 is the oldest that works: ", *version);
+  char *err;
+  TRY(api->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "inferplan", &env));
+  TRY(api->DisableTelemetryEvents(env));
+  TRY(api->GetAllocatorWithDefaultOptions(&host_allocator));
+  TRY(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &host_memory));
+  return NULL;
+fail:
+  return err;
+}
+
+static char *append_cuda(OrtSessionOptions *so, const ip_options *o) {
+  char *err = NULL;
+  OrtCUDAProviderOptionsV2 *po = NULL;
+  TRY(api->CreateCUDAProviderOptions(&po));
+  TRY(api->UpdateCUDAProviderOptions(po, (const char *const *)o->provider_keys, (const char *const *)o->provider_values, o->n_provider));
+  TRY(api->SessionOptionsAppendExecutionProvider_CUDA_V2(so, po));
+fail:
+  if (po) api->ReleaseCUDAProviderOptions(po);
+  return err;
+}
+
+static char *append_tensorrt(OrtSessionOptions *so, const ip_options *o) {
+  char *err = NULL;
+  OrtTensorRTProviderOptionsV2 *po = NULL;
+  TRY(api->CreateTensorRTProviderOptions(&po));
+  TRY(api->UpdateTensorRTProviderOptions(po, (const char *const *)o->provider_keys, (const char *const *)o->provider_values, o->n_provider));
+  TRY(api->SessionOptionsAppendExecutionProvider_TensorRT_V2(so, po));
+fail:
+  if (po) api->ReleaseTensorRTProviderOptions(po);
+  return err;
+}
+
+char *ip_session_new(const void *model, size_t len, const ip_options *o, ip_session **out) {
+  char *err = NULL;
+  OrtSessionOptions *so = NULL;
+  ip_session *s = calloc(1, sizeof *s);
+  s->provider = o->provider;
+  s->device = o->device;
+  TRY(api->CreateSessionOptions(&so));
+  TRY(api->SetIntraOpNumThreads(so, o->threads));
+  TRY(api->SetInterOpNumThreads(so, 1));
+  TRY(api->SetSessionExecutionMode(so, ORT_SEQUENTIAL));
+  TRY(api->SetSessionGraphOptimizationLevel(so, (GraphOptimizationLevel)o->level));
+  for (int i = 0; i < o->n_config; i++) TRY(api->AddSessionConfigEntry(so, o->config_keys[i], o->config_values[i]));
+  if (o->provider == IP_CUDA && (err = append_cuda(so, o))) goto fail;
+  if (o->provider == IP_TENSORRT && (err = append_tensorrt(so, o))) goto fail;
+  TRY(api->CreateSessionFromArray(env, model, len, so, &s->session));
+  for (int k = 0; k < 2; k++) {
+    size_t n = 0;
+    TRY(k ? api->SessionGetOutputCount(s->session, &n) : api->SessionGetInputCount(s->session, &n));
+    s->names[k] = calloc(n + 1, sizeof(char *));
+    for (size_t i = 0; i < n; i++) {
+      char *name = NULL;
+      TRY(k ? api->SessionGetOutputName(s->session, i, host_allocator, &name) : api->SessionGetInputName(s->session, i, host_allocator, &name));
+      s->names[k][i] = strdup(name);
+      s->count[k]++;
+      TRY(api->AllocatorFree(host_allocator, name));
+    }
+  }
+  if (o->provider != IP_CPU) {
+    TRY(api->CreateMemoryInfo("Cuda", OrtDeviceAllocator, o->device, OrtMemTypeDefault, &s->memory));
+    TRY(api->CreateAllocator(s->session, s->memory, &s->allocator));
+  }
+  api->ReleaseSessionOptions(so);
+  *out = s;
+  return NULL;
+fail:
+  if (so) api->ReleaseSessionOptions(so);
+  ip_session_free(s);
+  return err;
+}
+
+void ip_session_free(ip_session *s) {
+  if (!s) return;
+  if (s->allocator) api->ReleaseAllocator(s->allocator);
+  if (s->memory) api->ReleaseMemoryInfo(s->memory);
+  if (s->session) api->ReleaseSession(s->session);
+  for (int k = 0; k < 2; k++) {
+    for (int i = 0; i < s->count[k]; i++) free(s->names[k][i]);
+    free(s->names[k]);
+  }
+  free(s);
+}
+
+int ip_session_count(ip_session *s, int outputs) { return s->count[outputs]; }
+const char *ip_session_name(ip_session *s, int output, int i) { return s->names[output][i]; }
+
+static char *tensor_info(const OrtTensorTypeAndShapeInfo *ti, int *type, int64_t *dims, int cap, int *rank) {
+  char *err = NULL;
+  ONNXTensorElementDataType t;
+  size_t n = 0;
+  int64_t all[64];
+  TRY(api->GetTensorElementType(ti, &t));
+  TRY(api->GetDimensionsCount(ti, &n));
+  if (n > 64) return strdup("a tensor of more than 64 dimensions");
+  TRY(api->GetDimensions(ti, all, n));
+  *type = t;
+  *rank = (int)n < cap ? (int)n : cap;
+  for (int i = 0; i < *rank; i++) dims[i] = all[i];
+fail:
+  return err;
+}
+
+char *ip_session_info(ip_session *s, int output, int i, int *type, int64_t *dims, int cap, int *rank) {
+  char *err = NULL;
+  OrtTypeInfo *info = NULL;
+  const OrtTensorTypeAndShapeInfo *ti = NULL;
+  TRY(output ? api->SessionGetOutputTypeInfo(s->session, i, &info) : api->SessionGetInputTypeInfo(s->session, i, &info));
+  TRY(api->CastTypeInfoToTensorInfo(info, &ti));
+  if (!ti) {
+    err = strdup("not a tensor");
+    goto fail;
+  }
+  err = tensor_info(ti, type, dims, cap, rank);
+fail:
+  if (info) api->ReleaseTypeInfo(info);
+  return err;
+}
+
+char *ip_value_host(void *data, size_t len, const int64_t *shape, int rank, int type, void **out) {
+  return message(api->CreateTensorWithDataAsOrtValue(host_memory, data, len, shape, rank, (ONNXTensorElementDataType)type, (OrtValue **)out));
+}
+
+char *ip_value_device(ip_session *s, const int64_t *shape, int rank, int type, void **out) {
+  return message(api->CreateTensorAsOrtValue(s->allocator, shape, rank, (ONNXTensorElementDataType)type, (OrtValue **)out));
+}
+
+char *ip_value_data(void *value, void **data) { return message(api->GetTensorMutableData(value, data)); }
+
+char *ip_value_info(void *value, int *type, int64_t *dims, int cap, int *rank, size_t *bytes) {
+  char *err = NULL;
+  OrtTensorTypeAndShapeInfo *ti = NULL;
+  int is_tensor = 0;
+  TRY(api->IsTensor(value, &is_tensor));
+  if (!is_tensor) return strdup("not a tensor");
+  TRY(api->GetTensorTypeAndShape(value, &ti));
+  if ((err = tensor_info(ti, type, dims, cap, rank))) goto fail;
+  if (*type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
+    *bytes = 0;
+    goto fail;
+  }
+  // Counted here: older libraries cannot be asked for the size in bytes.
+  size_t n = 0;
+  TRY(api->GetTensorShapeElementCount(ti, &n));
+  size_t each = 0;
+  switch (*type) {
+    case 2: case 3: case 9: each = 1; break;
+    case 4: case 5: case 10: case 16: each = 2; break;
+    case 1: case 6: case 12: each = 4; break;
+    case 7: case 11: case 13: each = 8; break;
+  }
+  *bytes = n * each;
+fail:
+  if (ti) api->ReleaseTensorTypeAndShapeInfo(ti);
+  return err;
+}
+
+void ip_value_free(void *value) {
+  if (value) api->ReleaseValue(value);
+}
+
+char *ip_binding_new(ip_session *s, void **inputs, void **outputs, int graph, ip_binding **out) {
+  char *err = NULL;
+  ip_binding *b = calloc(1, sizeof *b);
+  b->s = s;
+  TRY(api->CreateIoBinding(s->session, &b->io));
+  for (int i = 0; i < s->count[0]; i++) TRY(api->BindInput(b->io, s->names[0][i], inputs[i]));
+  for (int i = 0; i < s->count[1]; i++) TRY(api->BindOutput(b->io, s->names[1][i], outputs[i]));
+  TRY(api->CreateRunOptions(&b->sync));
+  TRY(api->CreateRunOptions(&b->async));
+  if (s->provider != IP_CPU) {
+    TRY(api->AddRunConfigEntry(b->async, "disable_synchronize_execution_providers", "1"));
+    if (graph > 0) {
+      char id[16];
+      snprintf(id, sizeof id, "%d", graph);
+      TRY(api->AddRunConfigEntry(b->sync, "gpu_graph_id", id));
+      TRY(api->AddRunConfigEntry(b->async, "gpu_graph_id", id));
+    }
+  }
+  *out = b;
+  return NULL;
+fail:
+  ip_binding_free(b);
+  return err;
+}
+
+void ip_binding_free(ip_binding *b) {
+  if (!b) return;
+  if (b->io) api->ReleaseIoBinding(b->io);
+  if (b->sync) api->ReleaseRunOptions(b->sync);
+  if (b->async) api->ReleaseRunOptions(b->async);
+  free(b);
+}
+
+static int64_t clock_ns(clockid_t id) {
+  struct timespec t;
+  clock_gettime(id, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+char *ip_run_once(ip_binding *b) { return message(api->RunWithBinding(b->s->session, b->sync, b->io)); }
+
+char *ip_run(ip_binding *b, int n, int64_t *cpu_ns, int64_t *wall_ns) {
+  char *err = NULL;
+  int device = b->s->provider != IP_CPU;
+  int64_t wall = clock_ns(CLOCK_MONOTONIC), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+  for (int i = 0; i < n; i++) TRY(api->RunWithBinding(b->s->session, device ? b->async : b->sync, b->io));
+  if (device) TRY(api->SynchronizeBoundOutputs(b->io));
+  *cpu_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+  *wall_ns += clock_ns(CLOCK_MONOTONIC) - wall;
+fail:
+  return err;
+}
+
+char *ip_eval(ip_session *s, void **inputs, int n_outputs, char **names, void **outputs) {
+  return message(api->Run(s->session, NULL, (const char *const *)s->names[0], (const OrtValue *const *)inputs, s->count[0],
+                          (const char *const *)names, n_outputs, (OrtValue **)outputs));
+}
+
+char *ip_library(const char *name) {
+  void *h = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+  if (!h) return strdup(dlerror());
+  dlclose(h);
+  return NULL;
+}
+
+char *ip_copy(int device, void *dst, const void *src, size_t len, int to_host) {
+  static int (*set_device)(int), (*copy)(void *, const void *, size_t, int), (*sync)(void *);
+  static const char *(*describe)(int);
+  if (!sync) {
+    const char *names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
+    void *h = NULL;
+    for (int i = 0; i < 3 && !h; i++) h = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
+    if (!h) return strdup(dlerror());
+    set_device = (int (*)(int))dlsym(h, "cudaSetDevice");
+    copy = (int (*)(void *, const void *, size_t, int))dlsym(h, "cudaMemcpy");
+    describe = (const char *(*)(int))dlsym(h, "cudaGetErrorString");
+    sync = (int (*)(void *))dlsym(h, "cudaStreamSynchronize");
+    if (!set_device || !copy || !describe || !sync) {
+      sync = NULL;
+      return strdup("libcudart lacks cudaMemcpy");
+    }
+  }
+  int rc = set_device(device);
+  if (!rc) rc = copy(dst, src, len, to_host ? 2 : 1);
+  // A copy from pageable memory may return before it has arrived, and the
+  // runtime's own stream does not wait for the default one.
+  if (!rc) rc = sync(NULL);
+  return rc ? strdup(describe(rc)) : NULL;
+}
+
+char *ip_gpus(const char *library, ip_gpu *out, int cap, int *found, char *driver, int driver_cap) {
+  typedef struct { unsigned long long total, free, used; } memory_t;
+  *found = 0;
+  void *h = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (!h) return NULL;
+  int (*init)(void) = (int (*)(void))dlsym(h, "nvmlInit_v2");
+  int (*shutdown)(void) = (int (*)(void))dlsym(h, "nvmlShutdown");
+  int (*count)(unsigned *) = (int (*)(unsigned *))dlsym(h, "nvmlDeviceGetCount_v2");
+  int (*handle)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(h, "nvmlDeviceGetHandleByIndex_v2");
+  int (*name)(void *, char *, unsigned) = (int (*)(void *, char *, unsigned))dlsym(h, "nvmlDeviceGetName");
+  int (*uuid)(void *, char *, unsigned) = (int (*)(void *, char *, unsigned))dlsym(h, "nvmlDeviceGetUUID");
+  int (*memory)(void *, memory_t *) = (int (*)(void *, memory_t *))dlsym(h, "nvmlDeviceGetMemoryInfo");
+  int (*version)(char *, unsigned) = (int (*)(char *, unsigned))dlsym(h, "nvmlSystemGetDriverVersion");
+  const char *(*describe)(int) = (const char *(*)(int))dlsym(h, "nvmlErrorString");
+  char *err = NULL;
+  if (!init || !shutdown || !count || !handle || !name || !uuid || !memory || !version || !describe) {
+    err = text(library, " lacks a function of NVML");
+    goto done;
+  }
+  int rc = init();
+  // 9 and 12: no driver, or no library of it. A machine without GPU is no error.
+  if (rc == 9 || rc == 12) goto done;
+  if (rc) {
+    err = text("nvmlInit: ", describe(rc));
+    goto done;
+  }
+  unsigned n = 0;
+  if (!(rc = version(driver, driver_cap))) rc = count(&n);
+  for (unsigned i = 0; !rc && i < n && (int)i < cap; i++) {
+    void *d = NULL;
+    memory_t m = {0, 0, 0};
+    if ((rc = handle(i, &d)) || (rc = name(d, out[i].name, sizeof out[i].name)) || (rc = uuid(d, out[i].uuid, sizeof out[i].uuid))) break;
+    if (!memory(d, &m)) out[i].memory = m.total; // some shares do not tell
+    *found = (int)i + 1;
+  }
+  if (rc) err = text("NVML: ", describe(rc));
+  shutdown();
+done:
+  dlclose(h);
+  return err;
+}

@@ -1,0 +1,64 @@
+// The part of ONNX Runtime's C API that this package uses, behind functions
+// that return an error message (to be freed by the caller) or NULL.
+#ifndef INFERPLAN_ORT_H
+#define INFERPLAN_ORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ip_session ip_session;
+typedef struct ip_binding ip_binding;
+
+enum { IP_CPU = 0, IP_CUDA = 1, IP_TENSORRT = 2 };
+
+// ip_open opens the library and makes the process's environment. Once only.
+char *ip_open(const char *path, char **version);
+
+typedef struct {
+  int provider, device;
+  int threads, level; // level: 0 none, 1 basic, 2 extended, 99 all
+  int n_config;
+  char **config_keys, **config_values;
+  int n_provider;
+  char **provider_keys, **provider_values;
+} ip_options;
+
+char *ip_session_new(const void *model, size_t len, const ip_options *o, ip_session **out);
+void ip_session_free(ip_session *s);
+int ip_session_count(ip_session *s, int outputs);
+const char *ip_session_name(ip_session *s, int output, int i);
+// ip_session_info tells type and dimensions (-1 where symbolic); the rank is
+// cut at cap.
+char *ip_session_info(ip_session *s, int output, int i, int *type, int64_t *dims, int cap, int *rank);
+
+// A value over memory of the host that the caller owns, or memory that the
+// session's device allocator gives.
+char *ip_value_host(void *data, size_t len, const int64_t *shape, int rank, int type, void **out);
+char *ip_value_device(ip_session *s, const int64_t *shape, int rank, int type, void **out);
+char *ip_value_data(void *value, void **data);
+char *ip_value_info(void *value, int *type, int64_t *dims, int cap, int *rank, size_t *bytes);
+void ip_value_free(void *value);
+
+// graph is the CUDA graph's id for these addresses, or 0.
+char *ip_binding_new(ip_session *s, void **inputs, void **outputs, int graph, ip_binding **out);
+void ip_binding_free(ip_binding *b);
+// ip_run executes n times and, where the clocks are given, adds the CPU time
+// of this thread and the wall time in nanoseconds.
+char *ip_run(ip_binding *b, int n, int64_t *cpu_ns, int64_t *wall_ns);
+char *ip_run_once(ip_binding *b);
+// ip_eval runs with outputs of unknown shape; the values are the caller's.
+char *ip_eval(ip_session *s, void **inputs, int n_outputs, char **names, void **outputs);
+
+// ip_library tries to open a library and says why it cannot.
+char *ip_library(const char *name);
+// Device memory, through the CUDA runtime library.
+char *ip_copy(int device, void *dst, const void *src, size_t len, int to_host);
+
+typedef struct {
+  char name[96], uuid[96];
+  unsigned long long memory;
+} ip_gpu;
+// ip_gpus lists GPUs through NVML; found stays 0 where the library is absent.
+char *ip_gpus(const char *library, ip_gpu *out, int cap, int *found, char *driver, int driver_cap);
+
+#endif

@@ -1,0 +1,146 @@
+//go:build cgo && !noort
+
+package ort
+
+/*
+#include <stdlib.h>
+#include <string.h>
+#include "ort.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"time"
+	"unsafe"
+
+	"inferplan/engine"
+)
+
+// tensor is memory that this package allocated: of the host, aligned to 64
+// bytes and zeroed, or of a GPU.
+type tensor struct {
+	spec   engine.Spec
+	batch  int
+	value  unsafe.Pointer // OrtValue
+	data   unsafe.Pointer
+	size   int
+	bytes  []byte // host memory only
+	device int
+}
+
+func timing(n int, cpu, wall int64) engine.Timing {
+	return engine.Timing{Runs: n, CPU: time.Duration(cpu), Wall: time.Duration(wall)}
+}
+
+func shapeC(shape []int64) *C.int64_t {
+	if len(shape) == 0 {
+		return nil
+	}
+	return (*C.int64_t)(unsafe.Pointer(&shape[0]))
+}
+
+// hostValue wraps host memory that outlives the value and does not move.
+func hostValue(data []byte, spec engine.Spec, batch int) (unsafe.Pointer, error) {
+	shape := spec.ShapeAt(batch)
+	var v unsafe.Pointer
+	if err := goError(C.ip_value_host(unsafe.Pointer(unsafe.SliceData(data)), C.size_t(len(data)), shapeC(shape), C.int(len(shape)), C.int(spec.Type), &v)); err != nil {
+		return nil, fmt.Errorf("tensor %s: %w", spec, err)
+	}
+	live.values.Add(1)
+	return v, nil
+}
+
+func freeValue(v unsafe.Pointer) {
+	C.ip_value_free(v)
+	live.values.Add(-1)
+}
+
+func newHost(spec engine.Spec, batch int) (*tensor, error) {
+	size := spec.BytesAt(batch)
+	if size < 0 || size > 1<<40 {
+		return nil, fmt.Errorf("%w: %d bytes", engine.ErrShape, size)
+	}
+	var p unsafe.Pointer
+	if C.posix_memalign(&p, 64, C.size_t(max(size, 64))) != 0 {
+		return nil, fmt.Errorf("no memory for %d bytes", size)
+	}
+	C.memset(p, 0, C.size_t(size))
+	t := &tensor{spec: spec, batch: batch, data: p, size: int(size), bytes: unsafe.Slice((*byte)(p), size), device: -1}
+	var err error
+	if t.value, err = hostValue(t.bytes, spec, batch); err != nil {
+		C.free(p)
+		return nil, err
+	}
+	return t, nil
+}
+
+func newDevice(s *C.ip_session, d engine.Device, spec engine.Spec, batch int) (*tensor, error) {
+	index, err := d.Index()
+	if err != nil {
+		return nil, err
+	}
+	shape := spec.ShapeAt(batch)
+	t := &tensor{spec: spec, batch: batch, size: int(spec.BytesAt(batch)), device: index}
+	if err := goError(C.ip_value_device(s, shapeC(shape), C.int(len(shape)), C.int(spec.Type), &t.value)); err != nil {
+		return nil, fmt.Errorf("allocate on %s: %w", d.ID, err)
+	}
+	live.values.Add(1)
+	if err := goError(C.ip_value_data(t.value, &t.data)); err != nil {
+		t.free()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *tensor) free() {
+	if t.value == nil {
+		return
+	}
+	freeValue(t.value)
+	t.value = nil
+	if t.device < 0 {
+		C.free(t.data)
+	}
+	t.data, t.bytes = nil, nil
+}
+
+func (t *tensor) Spec() engine.Spec { return t.spec }
+func (t *tensor) Batch() int        { return t.batch }
+func (t *tensor) Bytes() []byte     { return t.bytes }
+
+// copies keeps the CUDA runtime's first call to one thread.
+var copies sync.Mutex
+
+func (t *tensor) Write(src []byte) error { return t.move(src, false) }
+func (t *tensor) Read(dst []byte) error  { return t.move(dst, true) }
+
+func (t *tensor) move(host []byte, toHost bool) error {
+	if t.value == nil {
+		return fmt.Errorf("tensor %s: %w", t.spec.Name, engine.ErrClosed)
+	}
+	if err := engine.CheckLen(t.spec, t.size, len(host)); err != nil {
+		return err
+	}
+	switch {
+	case t.device < 0 && toHost:
+		copy(host, t.bytes)
+	case t.device < 0:
+		copy(t.bytes, host)
+	case len(host) > 0:
+		copies.Lock()
+		defer copies.Unlock()
+		h := unsafe.Pointer(&host[0])
+		var err error
+		if toHost {
+			err = goError(C.ip_copy(C.int(t.device), h, t.data, C.size_t(t.size), 1))
+		} else {
+			err = goError(C.ip_copy(C.int(t.device), t.data, h, C.size_t(t.size), 0))
+		}
+		if err != nil {
+			return fmt.Errorf("copy tensor %s: %w", t.spec.Name, err)
+		}
+	}
+	return nil
+}
