@@ -35,7 +35,7 @@ type Counts struct {
 	Late            int64            `json:"late"`
 	DroppedByReason map[string]int64 `json:"dropped_by_reason"`
 	Attainment      float64          `json:"attainment"`
-	// AttainmentCI is the 95 % interval over replications, with at least two.
+	// AttainmentCI is the 95 % interval: over replications, or Wilson's for one run.
 	AttainmentCI *[2]float64 `json:"attainment_interval,omitempty"`
 	GoodputRPS   float64     `json:"goodput_rps"`
 }

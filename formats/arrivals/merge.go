@@ -1,0 +1,84 @@
+package arrivals
+
+import "errors"
+
+// Merge interleaves sources by time. Requests of the same instant come in the
+// order of the sources, so the result does not depend on anything else.
+func Merge(sources ...Source) Source {
+	if len(sources) == 1 {
+		return sources[0]
+	}
+	m := &merge{sources: sources, head: make([]Request, len(sources))}
+	for i := range sources {
+		if sources[i].Next(&m.head[i]) {
+			m.heap = append(m.heap, int32(i))
+		}
+	}
+	for i := len(m.heap)/2 - 1; i >= 0; i-- {
+		m.down(i)
+	}
+	return m
+}
+
+// merge is a heap of source indexes, ordered by the time of their next request
+// and then by index. container/heap would box an integer per step.
+type merge struct {
+	sources []Source
+	head    []Request
+	heap    []int32
+}
+
+func (m *merge) Next(r *Request) bool {
+	if len(m.heap) == 0 {
+		return false
+	}
+	i := m.heap[0]
+	*r = m.head[i]
+	if !m.sources[i].Next(&m.head[i]) {
+		last := len(m.heap) - 1
+		m.heap[0] = m.heap[last]
+		m.heap = m.heap[:last]
+	}
+	m.down(0)
+	return true
+}
+
+func (m *merge) before(a, b int32) bool {
+	x, y := m.head[a].At, m.head[b].At
+	return x < y || x == y && a < b
+}
+
+func (m *merge) down(i int) {
+	for {
+		c := 2*i + 1
+		if c >= len(m.heap) {
+			return
+		}
+		if c+1 < len(m.heap) && m.before(m.heap[c+1], m.heap[c]) {
+			c++
+		}
+		if !m.before(m.heap[c], m.heap[i]) {
+			return
+		}
+		m.heap[i], m.heap[c] = m.heap[c], m.heap[i]
+		i = c
+	}
+}
+
+// Err joins what stopped the sources.
+func (m *merge) Err() error {
+	var errs []error
+	for _, s := range m.sources {
+		errs = append(errs, Err(s))
+	}
+	return errors.Join(errs...)
+}
+
+// Close closes all sources.
+func (m *merge) Close() error {
+	var errs []error
+	for _, s := range m.sources {
+		errs = append(errs, Close(s))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,104 @@
+package arrivals
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"inferplan/formats"
+)
+
+// Processes take a rate in requests per second and stop before until; until
+// <= 0 means never. A rate that is not positive gives no requests.
+
+// Poisson returns arrivals with exponential gaps.
+func Poisson(rng *rand.Rand, model int32, rps float64, until time.Duration) Source {
+	return newProcess(model, rps, until, rng.ExpFloat64)
+}
+
+// Gamma returns arrivals with gamma-distributed gaps of the given coefficient
+// of variation: below 1 smoother than Poisson, above 1 burstier. A cv of 0 is
+// Uniform without its offset.
+func Gamma(rng *rand.Rand, model int32, rps, cv float64, until time.Duration) Source {
+	switch {
+	case cv == 0:
+		return newProcess(model, rps, until, func() float64 { return 1 })
+	case cv == 1:
+		return Poisson(rng, model, rps, until)
+	}
+	shape := 1 / (cv * cv)
+	g := distuv.Gamma{Alpha: shape, Beta: shape, Src: rng}
+	return newProcess(model, rps, until, g.Rand)
+}
+
+// Uniform returns evenly spaced arrivals, the first after half a gap.
+func Uniform(model int32, rps float64, until time.Duration) Source {
+	p := newProcess(model, rps, until, func() float64 { return 1 }).(*process)
+	p.at = p.mean / 2
+	p.skip = true
+	return p
+}
+
+// Process returns the arrivals that a document asks for: spec may be nil, which
+// is Poisson. Traces are files and are opened with OpenTrace.
+func Process(spec *formats.Arrivals, rng *rand.Rand, model int32, rps float64, until time.Duration) (Source, error) {
+	if spec == nil {
+		spec = &formats.Arrivals{}
+	}
+	switch spec.Process {
+	case "", "poisson":
+		return Poisson(rng, model, rps, until), nil
+	case "gamma":
+		if !(spec.CV > 0) {
+			return nil, &formats.Error{Path: "arrivals.cv", Found: fmt.Sprint(spec.CV), Expected: "a positive number with process gamma"}
+		}
+		return Gamma(rng, model, rps, spec.CV, until), nil
+	case "uniform":
+		return Uniform(model, rps, until), nil
+	}
+	return nil, &formats.Error{Path: "arrivals.process", Found: fmt.Sprintf("the text %q", spec.Process), Expected: "poisson, gamma or uniform"}
+}
+
+// process adds up gaps of mean 1 times the mean gap. The sum is kept as a
+// float of nanoseconds: 2^53 ns are 104 days, within which it is exact enough
+// for the gaps not to drift.
+type process struct {
+	gap   func() float64
+	at    float64 // ns
+	mean  float64 // ns
+	until float64 // ns
+	model int32
+	skip  bool // at is the first arrival already
+}
+
+func newProcess(model int32, rps float64, until time.Duration, gap func() float64) Source {
+	p := &process{gap: gap, model: model, mean: 1e9 / rps, until: float64(until)}
+	if until <= 0 {
+		p.until = math.MaxInt64 / 2
+	}
+	if !(rps > 0) {
+		p.until = 0
+	}
+	return p
+}
+
+func (p *process) Next(r *Request) bool {
+	if p.at >= p.until {
+		return false
+	}
+	if p.skip {
+		p.skip = false
+	} else {
+		p.at += p.gap() * p.mean
+	}
+	at := math.Round(p.at)
+	if !(at < p.until) { // also when the sum is no number
+		p.at = p.until
+		return false
+	}
+	*r = Request{At: time.Duration(at), Model: p.model}
+	return true
+}

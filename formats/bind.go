@@ -1,0 +1,366 @@
+package formats
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// structInfo is what binding and writing need to know of a struct type.
+type structInfo struct {
+	fields []fieldInfo // in the order of the type: the order of writing
+	byName map[string]int
+	names  []string
+}
+
+type fieldInfo struct {
+	name     string
+	index    []int // through embedded structs
+	typ      reflect.Type
+	optional bool // left out of the file when zero
+}
+
+var structInfos sync.Map // reflect.Type to *structInfo
+
+func infoOf(t reflect.Type) *structInfo {
+	if v, ok := structInfos.Load(t); ok {
+		return v.(*structInfo)
+	}
+	info := &structInfo{byName: map[string]int{}}
+	for _, f := range reflect.VisibleFields(t) {
+		tag := f.Tag.Get("json")
+		if f.Anonymous || !f.IsExported() || tag == "-" || tag == "" {
+			continue
+		}
+		name, rest, _ := strings.Cut(tag, ",")
+		info.byName[name] = len(info.fields)
+		info.names = append(info.names, name)
+		info.fields = append(info.fields, fieldInfo{name: name, index: f.Index, typ: f.Type,
+			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero")})
+	}
+	v, _ := structInfos.LoadOrStore(t, info)
+	return v.(*structInfo)
+}
+
+var (
+	microsType   = reflect.TypeFor[Micros]()
+	sloType      = reflect.TypeFor[SLO]()
+	durationType = reflect.TypeFor[Duration]()
+	bytesType    = reflect.TypeFor[Bytes]()
+	rawType      = reflect.TypeFor[json.RawMessage]()
+)
+
+// binder fills Go values from nodes and gathers what does not fit.
+type binder struct {
+	src      *source
+	findings findings
+	path     []byte // of the node at hand
+}
+
+func (b *binder) fail(n *node, expected, hint string) {
+	b.findings.add(b.src.fail(n.pos, string(b.path), n.describe(), expected, hint))
+}
+
+func (b *binder) bind(n *node, v reflect.Value) {
+	switch v.Type() {
+	case microsType:
+		b.micros(n, v)
+		return
+	case sloType:
+		b.unit(n, v, "a latency target", "write text with a unit: \"200ms\", \"165577.2us\", or \"5x\" for 5 times the fastest batch-1 latency", false,
+			func(s string) (any, error) { return ParseSLO(s) })
+		return
+	case durationType:
+		b.unit(n, v, "a duration", "write text with a unit: \"30s\", \"200ms\", \"5m\"", false,
+			func(s string) (any, error) { return ParseDuration(s) })
+		return
+	case bytesType:
+		b.unit(n, v, "a size", "write a whole number of bytes or text with a unit: \"24GiB\", \"512MB\"", true,
+			func(s string) (any, error) { return ParseBytes(s) })
+		return
+	case rawType:
+		if n.kind == nullNode {
+			b.fail(n, "an object or a list", "leave the field out instead")
+			return
+		}
+		v.SetBytes(appendCompact(nil, n))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if n.kind == nullNode {
+			v.SetZero()
+			return
+		}
+		p := reflect.New(v.Type().Elem())
+		b.bind(n, p.Elem())
+		v.Set(p)
+	case reflect.Struct:
+		b.object(n, v)
+	case reflect.Slice:
+		b.slice(n, v)
+	case reflect.Array:
+		b.array(n, v)
+	case reflect.Map:
+		b.mapping(n, v)
+	case reflect.String:
+		if n.kind != stringNode {
+			hint := ""
+			if n.kind == numberNode || n.kind == boolNode {
+				hint = "put it in quotes"
+			}
+			b.fail(n, "text", hint)
+			return
+		}
+		v.SetString(n.text)
+	case reflect.Bool:
+		if n.kind != boolNode {
+			b.fail(n, "true or false", "")
+			return
+		}
+		v.SetBool(n.text == "true")
+	case reflect.Float32, reflect.Float64:
+		b.float(n, v)
+	default:
+		b.integer(n, v)
+	}
+}
+
+func (b *binder) object(n *node, v reflect.Value) {
+	if n.kind != objectNode {
+		b.fail(n, "an object", "")
+		return
+	}
+	info := infoOf(v.Type())
+	var seen uint64 // no document type has more than 64 fields
+	mark := len(b.path)
+	for i := range n.len() {
+		k := &n.kids.keys[i]
+		f, ok := info.byName[k.name]
+		if !ok {
+			b.unknown(n, k, info)
+			continue
+		}
+		seen |= 1 << f
+		b.field(k.name)
+		b.bind(&n.kids.items[i], v.FieldByIndex(info.fields[f].index))
+		b.path = b.path[:mark]
+	}
+	for f := range info.fields {
+		if seen&(1<<f) == 0 && !info.fields[f].optional {
+			b.field(info.fields[f].name)
+			b.findings.add(b.src.fail(n.pos, string(b.path), "nothing", describeType(info.fields[f].typ), ""))
+			b.path = b.path[:mark]
+		}
+	}
+}
+
+func (b *binder) field(name string) {
+	if len(b.path) > 0 {
+		b.path = append(b.path, '.')
+	}
+	b.path = append(b.path, name...)
+}
+
+func (b *binder) index(i int) {
+	b.path = append(b.path, '[')
+	b.path = strconv.AppendInt(b.path, int64(i), 10)
+	b.path = append(b.path, ']')
+}
+
+func (b *binder) unknown(n *node, k *key, info *structInfo) {
+	mark := len(b.path)
+	name := k.name
+	if len(name) > 60 {
+		name = name[:60] + "…"
+	}
+	b.field(name)
+	e := b.src.fail(k.pos, string(b.path), "an unknown field", "", "")
+	b.path = b.path[:mark]
+	var absent []string // a field that is there already is not what was meant
+	for _, f := range info.names {
+		if n.field(f) == nil {
+			absent = append(absent, f)
+		}
+	}
+	if near := nearest(k.name, absent); near != "" {
+		e.Hint = "did you mean " + near + "?"
+	} else {
+		e.Hint = "known here: " + strings.Join(info.names, ", ")
+	}
+	b.findings.add(e)
+}
+
+func (b *binder) slice(n *node, v reflect.Value) {
+	if n.kind != listNode {
+		b.fail(n, "a list", "")
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), n.len(), n.len()))
+	b.elements(n, v)
+}
+
+func (b *binder) array(n *node, v reflect.Value) {
+	if n.kind != listNode || n.len() != v.Len() {
+		b.fail(n, "a list of "+strconv.Itoa(v.Len())+" values", "")
+		return
+	}
+	b.elements(n, v)
+}
+
+func (b *binder) elements(n *node, v reflect.Value) {
+	mark := len(b.path)
+	for i := range n.len() {
+		b.index(i)
+		b.bind(&n.kids.items[i], v.Index(i))
+		b.path = b.path[:mark]
+	}
+}
+
+func (b *binder) mapping(n *node, v reflect.Value) {
+	if n.kind != objectNode {
+		b.fail(n, "an object", "")
+		return
+	}
+	v.Set(reflect.MakeMapWithSize(v.Type(), n.len()))
+	mark := len(b.path)
+	for i := range n.len() {
+		name := n.kids.keys[i].name
+		b.field(name)
+		elem := reflect.New(v.Type().Elem()).Elem()
+		b.bind(&n.kids.items[i], elem)
+		v.SetMapIndex(reflect.ValueOf(name), elem)
+		b.path = b.path[:mark]
+	}
+}
+
+func (b *binder) float(n *node, v reflect.Value) {
+	if n.kind != numberNode {
+		b.fail(n, "a number", numberHint(n))
+		return
+	}
+	f, err := strconv.ParseFloat(n.text, 64)
+	if err != nil || math.IsInf(f, 0) {
+		b.fail(n, "a number within the range of a 64-bit float", "")
+		return
+	}
+	v.SetFloat(f)
+}
+
+func (b *binder) integer(n *node, v reflect.Value) {
+	const whole = "a whole number"
+	if n.kind != numberNode {
+		b.fail(n, whole, numberHint(n))
+		return
+	}
+	if v.CanUint() {
+		u, err := strconv.ParseUint(n.text, 10, v.Type().Bits())
+		if err != nil {
+			b.fail(n, "a whole number from 0 to 2^"+strconv.Itoa(v.Type().Bits())+"-1", "")
+			return
+		}
+		v.SetUint(u)
+		return
+	}
+	i, err := strconv.ParseInt(n.text, 10, v.Type().Bits())
+	if err != nil {
+		if errors.Is(err, strconv.ErrRange) {
+			b.fail(n, "a whole number that fits "+strconv.Itoa(v.Type().Bits())+" bits", "")
+		} else {
+			b.fail(n, whole, "")
+		}
+		return
+	}
+	v.SetInt(i)
+}
+
+// numberHint helps with numbers that were written as text.
+func numberHint(n *node) string {
+	if n.kind == stringNode && n.text != "" && scanNumber(n.text) == len(n.text) {
+		return "take the quotes off"
+	}
+	if n.kind == stringNode {
+		if number, unit := splitUnit(n.text); number != "" && unit != "" {
+			return "the field's name tells the unit: write the number alone"
+		}
+	}
+	return ""
+}
+
+func (b *binder) micros(n *node, v reflect.Value) {
+	const expected = "a number of microseconds with at most three decimals"
+	if n.kind != numberNode {
+		b.fail(n, expected, numberHint(n))
+		return
+	}
+	ns, err := scaleDecimal(n.text, 3)
+	switch {
+	case errors.Is(err, errPrecise):
+		b.fail(n, expected, "times are exact to the nanosecond: round it")
+	case err != nil:
+		b.fail(n, expected, err.Error())
+	default:
+		v.SetInt(ns)
+	}
+}
+
+// unit binds a value that a person writes with a unit.
+func (b *binder) unit(n *node, v reflect.Value, expected, hint string, bare bool, parse func(string) (any, error)) {
+	if n.kind != stringNode && !(bare && n.kind == numberNode) {
+		b.fail(n, expected, hint)
+		return
+	}
+	if n.kind == numberNode { // no unit, no exponent, no fraction
+		i, err := strconv.ParseInt(n.text, 10, 64)
+		if err != nil || i < 0 {
+			b.fail(n, expected, hint)
+			return
+		}
+		v.SetInt(i)
+		return
+	}
+	x, err := parse(n.text)
+	if err != nil {
+		if cause := errors.Unwrap(err); cause != nil {
+			hint = cause.Error() + "; " + hint
+		}
+		b.fail(n, expected, hint)
+		return
+	}
+	v.Set(reflect.ValueOf(x))
+}
+
+// describeType says what a field of this type expects.
+func describeType(t reflect.Type) string {
+	switch t {
+	case microsType:
+		return "a number of microseconds"
+	case sloType:
+		return "a latency target such as \"200ms\""
+	case durationType:
+		return "a duration such as \"30s\""
+	case bytesType:
+		return "a size such as \"24GiB\""
+	case rawType:
+		return "an object or a list"
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return describeType(t.Elem()) + " or null"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
+}

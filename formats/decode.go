@@ -1,0 +1,269 @@
+package formats
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Kinds of documents.
+const (
+	KindProfile  = "profile"
+	KindCluster  = "cluster"
+	KindWorkload = "workload"
+	KindPlan     = "plan"
+	KindReport   = "report"
+)
+
+// Values of the format field.
+const (
+	FormatProfile  = "inferplan.profile/v1"
+	FormatCluster  = "inferplan.cluster/v1"
+	FormatWorkload = "inferplan.workload/v1"
+	FormatPlan     = "inferplan.plan/v1"
+	FormatReport   = "inferplan.report/v1"
+)
+
+// document is what all kinds have in common.
+type document interface{ Validate() error }
+
+// kindInfo describes one kind of document.
+type kindInfo struct {
+	name    string
+	format  string
+	version int
+	make    func() document
+}
+
+// kindTable is the only list of kinds: reading, schemas and tests follow it.
+var kindTable = []kindInfo{
+	{KindProfile, FormatProfile, 1, func() document { return new(Profile) }},
+	{KindCluster, FormatCluster, 1, func() document { return new(Cluster) }},
+	{KindWorkload, FormatWorkload, 1, func() document { return new(Workload) }},
+	{KindPlan, FormatPlan, 1, func() document { return new(Plan) }},
+	{KindReport, FormatReport, 1, func() document { return new(Report) }},
+}
+
+// Kinds lists the kinds of documents.
+func Kinds() []string {
+	out := make([]string, len(kindTable))
+	for i, k := range kindTable {
+		out[i] = k.name
+	}
+	return out
+}
+
+func kindOf(name string) *kindInfo {
+	for i := range kindTable {
+		if kindTable[i].name == name {
+			return &kindTable[i]
+		}
+	}
+	return nil
+}
+
+// Read reads a document of any kind; doc is a *Profile, *Cluster and so on.
+func Read(path string) (kind string, doc any, err error) {
+	data, err := readFile(path)
+	if err != nil {
+		return "", nil, err
+	}
+	return Decode(data, path)
+}
+
+// Decode is Read for bytes at hand; name is what errors call them, and its
+// ending (.json, .yaml, .yml) tells the syntax. Without a known ending, text
+// that starts with a brace is JSON.
+func Decode(data []byte, name string) (kind string, doc any, err error) {
+	return decode(data, name, "")
+}
+
+// ReadProfile reads, decodes and validates a profile.
+func ReadProfile(path string) (*Profile, error) { return read[*Profile](path, KindProfile) }
+
+// ReadCluster reads, decodes and validates a cluster.
+func ReadCluster(path string) (*Cluster, error) { return read[*Cluster](path, KindCluster) }
+
+// ReadWorkload reads, decodes and validates a workload.
+func ReadWorkload(path string) (*Workload, error) { return read[*Workload](path, KindWorkload) }
+
+// ReadPlan reads, decodes and validates a plan.
+func ReadPlan(path string) (*Plan, error) { return read[*Plan](path, KindPlan) }
+
+// ReadReport reads, decodes and validates a report.
+func ReadReport(path string) (*Report, error) { return read[*Report](path, KindReport) }
+
+// DecodeProfile is ReadProfile for bytes at hand.
+func DecodeProfile(data []byte, name string) (*Profile, error) {
+	return decodeAs[*Profile](data, name, KindProfile)
+}
+
+// DecodeCluster is ReadCluster for bytes at hand.
+func DecodeCluster(data []byte, name string) (*Cluster, error) {
+	return decodeAs[*Cluster](data, name, KindCluster)
+}
+
+// DecodeWorkload is ReadWorkload for bytes at hand.
+func DecodeWorkload(data []byte, name string) (*Workload, error) {
+	return decodeAs[*Workload](data, name, KindWorkload)
+}
+
+// DecodePlan is ReadPlan for bytes at hand.
+func DecodePlan(data []byte, name string) (*Plan, error) {
+	return decodeAs[*Plan](data, name, KindPlan)
+}
+
+// DecodeReport is ReadReport for bytes at hand.
+func DecodeReport(data []byte, name string) (*Report, error) {
+	return decodeAs[*Report](data, name, KindReport)
+}
+
+func read[T any](path, kind string) (T, error) {
+	data, err := readFile(path)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return decodeAs[T](data, path, kind)
+}
+
+func decodeAs[T any](data []byte, name, kind string) (T, error) {
+	_, doc, err := decode(data, name, kind)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return doc.(T), nil
+}
+
+// maxDocument bounds the size of a file that is read at all.
+const maxDocument = 512 << 20
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading a document: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if len(data) > maxDocument {
+		return nil, &Error{File: path, Found: "more than " + Bytes(maxDocument).String(), Expected: "a document"}
+	}
+	return data, nil
+}
+
+// parse turns text into nodes by its syntax.
+func parse(data []byte, name string) (*source, node, error) {
+	src := &source{file: name, text: strings.TrimPrefix(string(data), "\ufeff")}
+	switch strings.ToLower(filepath.Ext(name)) {
+	case ".json":
+	case ".yaml", ".yml":
+		src.yaml = true
+	default:
+		src.yaml = !strings.HasPrefix(strings.TrimLeft(src.text, " \t\r\n"), "{")
+	}
+	var root node
+	var e *Error
+	if src.yaml {
+		root, e = parseYAML(src)
+	} else {
+		root, e = parseJSON(src)
+	}
+	if e != nil {
+		return src, root, e
+	}
+	return src, root, nil
+}
+
+// decode reads a document of the wanted kind, or of any when want is empty.
+func decode(data []byte, name, want string) (string, document, error) {
+	src, root, err := parse(data, name)
+	if err != nil {
+		return "", nil, err
+	}
+	info, e := formatOf(src, &root, want)
+	if e != nil {
+		return "", nil, e
+	}
+	doc := info.make()
+	b := &binder{src: src}
+	b.bind(&root, reflect.ValueOf(doc).Elem())
+	if err := b.findings.err(); err != nil {
+		return info.name, nil, err
+	}
+	if err := doc.Validate(); err != nil {
+		return info.name, nil, place(err, src, &root)
+	}
+	return info.name, doc, nil
+}
+
+// place gives the findings of Validate their file, line and column.
+func place(err error, src *source, root *node) error {
+	for _, e := range Findings(err) {
+		e.File = src.file
+		e.Line, e.Column = src.locate(root.find(e.Path).pos)
+	}
+	return err
+}
+
+// formatOf reads the format field and checks it against the wanted kind.
+func formatOf(src *source, root *node, want string) (*kindInfo, *Error) {
+	expected := "a document of inferplan: " + strings.Join(Kinds(), ", ")
+	if w := kindOf(want); w != nil {
+		expected = "format: " + w.format
+	}
+	if root.kind != objectNode {
+		return nil, src.fail(root.pos, "", root.describe(), expected, "")
+	}
+	f := root.field("format")
+	if f == nil {
+		hint := "start the file with the line `format: inferplan.KIND/v1`"
+		if w := kindOf(want); w != nil {
+			hint = "start the file with the line `format: " + w.format + "`"
+		}
+		return nil, src.fail(root.pos, "format", "nothing", expected, hint)
+	}
+	if f.kind != stringNode {
+		return nil, src.fail(f.pos, "format", f.describe(), expected, "")
+	}
+	rest, ours := strings.CutPrefix(f.text, "inferplan.")
+	kind, version, _ := strings.Cut(rest, "/v")
+	info := kindOf(kind)
+	if !ours || info == nil {
+		hint := ""
+		var all []string
+		for _, k := range kindTable {
+			all = append(all, k.format)
+		}
+		if near := nearest(f.text, all); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return nil, src.fail(f.pos, "format", f.describe(), expected, hint)
+	}
+	if want != "" && kind != want {
+		return nil, src.fail(f.pos, "format", "a "+kind, expected, "this file is a "+kind+"; give a "+want+" here")
+	}
+	if f.text == info.format {
+		return info, nil
+	}
+	hint := "the version that this program writes is " + info.format
+	if v, err := strconv.Atoi(version); err == nil && v > info.version {
+		hint = "a newer inferplan wrote this file: upgrade this one, or write the file anew"
+	}
+	return nil, src.fail(f.pos, "format", f.describe(), "format: "+info.format, hint)
+}
+
+// IsContent tells whether err is about the content of a document rather than
+// about reaching the file.
+func IsContent(err error) bool {
+	_, one := errors.AsType[*Error](err)
+	return one
+}

@@ -1,0 +1,325 @@
+package formats
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// parseJSON reads exactly one JSON value (RFC 8259) into nodes that know where
+// they stand, which encoding/json does not tell. Strings without escapes and
+// numbers are parts of the text, so a document costs little more than itself.
+func parseJSON(src *source) (root node, err *Error) {
+	p := &jsonParser{src: src, s: src.text}
+	if !utf8.ValidString(p.s) {
+		i := 0
+		for i < len(p.s) {
+			r, size := utf8.DecodeRuneInString(p.s[i:])
+			if r == utf8.RuneError && size == 1 {
+				break
+			}
+			i += size
+		}
+		return root, src.fail(int64(i), "", "bytes that are not UTF-8", "a UTF-8 text", "")
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			e, ok := r.(*Error)
+			if !ok {
+				panic(r)
+			}
+			err = e
+		}
+	}()
+	p.space()
+	if p.i == len(p.s) {
+		return root, src.fail(int64(p.i), "", "an empty file", "a JSON document", "")
+	}
+	root = p.value(0)
+	p.space()
+	if p.i < len(p.s) {
+		return root, src.fail(int64(p.i), "", "more text after the document", "the end of the file", "a file holds one document")
+	}
+	return root, nil
+}
+
+// jsonParser is a recursive-descent parser; it leaves by panicking with an
+// *Error, which parseJSON catches.
+type jsonParser struct {
+	src   *source
+	s     string
+	i     int
+	items []node // scratch stacks: children of the open containers
+	keys  []key
+}
+
+func (p *jsonParser) space() {
+	for p.i < len(p.s) {
+		switch p.s[p.i] {
+		case ' ', '\t', '\n', '\r':
+			p.i++
+		default:
+			return
+		}
+	}
+}
+
+// fail leaves with what stands at position i.
+func (p *jsonParser) fail(i int, expected, hint string) {
+	found := "the end of the file"
+	if i < len(p.s) {
+		r, _ := utf8.DecodeRuneInString(p.s[i:])
+		found = strconv.QuoteRune(r)
+	}
+	panic(p.src.fail(int64(i), "", found, expected, hint))
+}
+
+func (p *jsonParser) value(depth int) node {
+	if depth > maxDepth {
+		panic(p.src.fail(int64(p.i), "", "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", ""))
+	}
+	if p.i == len(p.s) {
+		p.fail(p.i, "a value", "the file ends too early; was it cut off?")
+	}
+	n := node{pos: int64(p.i)}
+	switch c := p.s[p.i]; {
+	case c == '{':
+		n.kind = objectNode
+		p.object(&n, depth)
+	case c == '[':
+		n.kind = listNode
+		p.list(&n, depth)
+	case c == '"':
+		n.kind = stringNode
+		n.text = p.str()
+	case c == '-' || c >= '0' && c <= '9':
+		n.kind = numberNode
+		n.text = p.number()
+	default:
+		for _, w := range [...]struct {
+			text string
+			kind nodeKind
+		}{{"true", boolNode}, {"false", boolNode}, {"null", nullNode}} {
+			if strings.HasPrefix(p.s[p.i:], w.text) {
+				p.i += len(w.text)
+				n.kind, n.text = w.kind, w.text
+				return n
+			}
+		}
+		hint := ""
+		if rest := strings.ToLower(p.s[p.i:min(p.i+8, len(p.s))]); strings.HasPrefix(rest, "nan") || strings.HasPrefix(rest, "inf") {
+			hint = "NaN and infinity are no JSON numbers; leave the field out"
+		}
+		p.fail(p.i, "a value", hint)
+	}
+	return n
+}
+
+func (p *jsonParser) object(n *node, depth int) {
+	p.i++
+	items, keys := len(p.items), len(p.keys)
+	for first := true; ; first = false {
+		p.space()
+		if first && p.i < len(p.s) && p.s[p.i] == '}' {
+			p.i++
+			return
+		}
+		if p.i == len(p.s) || p.s[p.i] != '"' {
+			if p.i < len(p.s) && p.s[p.i] == '}' {
+				p.fail(p.i, "a field name in quotes", "remove the comma before it")
+			}
+			p.fail(p.i, "a field name in quotes", "")
+		}
+		k := key{pos: int64(p.i)}
+		k.name = p.str()
+		p.space()
+		if p.i == len(p.s) || p.s[p.i] != ':' {
+			p.fail(p.i, "':' after the field name "+quote(k.name), "")
+		}
+		p.i++
+		p.space()
+		v := p.value(depth + 1)
+		p.items, p.keys = append(p.items, v), append(p.keys, k)
+		p.space()
+		if p.i < len(p.s) && p.s[p.i] == ',' {
+			p.i++
+			continue
+		}
+		if p.i == len(p.s) || p.s[p.i] != '}' {
+			p.fail(p.i, "',' or '}' after the field "+quote(k.name), "")
+		}
+		p.i++
+		n.kids = &kids{keys: append([]key(nil), p.keys[keys:]...), items: append([]node(nil), p.items[items:]...)}
+		p.items, p.keys = p.items[:items], p.keys[:keys]
+		if d := duplicateKey(n.kids.keys); d >= 0 {
+			panic(p.src.fail(n.kids.keys[d].pos, "", "the field "+quote(n.kids.keys[d].name)+" a second time", "each field once", ""))
+		}
+		return
+	}
+}
+
+func (p *jsonParser) list(n *node, depth int) {
+	p.i++
+	items := len(p.items)
+	for first := true; ; first = false {
+		p.space()
+		if p.i < len(p.s) && p.s[p.i] == ']' {
+			if !first {
+				p.fail(p.i, "a value", "remove the comma before it")
+			}
+			p.i++
+			return
+		}
+		v := p.value(depth + 1)
+		p.items = append(p.items, v)
+		p.space()
+		if p.i < len(p.s) && p.s[p.i] == ',' {
+			p.i++
+			continue
+		}
+		if p.i == len(p.s) || p.s[p.i] != ']' {
+			p.fail(p.i, "',' or ']' after a value of the list", "")
+		}
+		p.i++
+		n.kids = &kids{items: append([]node(nil), p.items[items:]...)}
+		p.items = p.items[:items]
+		return
+	}
+}
+
+// number scans -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?
+func (p *jsonParser) number() string {
+	start := p.i
+	end := scanNumber(p.s[start:])
+	if end <= 0 {
+		p.fail(start-end, "a digit", "")
+	}
+	p.i = start + end
+	if p.i < len(p.s) {
+		switch c := p.s[p.i]; {
+		case c >= '0' && c <= '9' || c == '.' || c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
+			p.fail(p.i, "the end of the number "+quote(p.s[start:p.i]), "text such as \"200ms\" needs quotes; numbers have no leading zeros")
+		}
+	}
+	return p.s[start:p.i]
+}
+
+// scanNumber returns the length of the JSON number that s starts with, or
+// minus the place where it stops being one.
+func scanNumber(s string) int {
+	digits := func(i int) int {
+		for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+			i++
+		}
+		return i
+	}
+	i := 0
+	if i < len(s) && s[i] == '-' {
+		i++
+	}
+	switch {
+	case i < len(s) && s[i] == '0':
+		i++
+	case digits(i) > i:
+		i = digits(i)
+	default:
+		return -i
+	}
+	if i < len(s) && s[i] == '.' {
+		j := digits(i + 1)
+		if j == i+1 {
+			return -j
+		}
+		i = j
+	}
+	if i < len(s) && (s[i] == 'e' || s[i] == 'E') {
+		j := i + 1
+		if j < len(s) && (s[j] == '+' || s[j] == '-') {
+			j++
+		}
+		k := digits(j)
+		if k == j {
+			return -j
+		}
+		i = k
+	}
+	return i
+}
+
+// str reads a string; p.i stands on its opening quote.
+func (p *jsonParser) str() string {
+	start := p.i + 1
+	for i := start; i < len(p.s); i++ {
+		switch c := p.s[i]; {
+		case c == '"':
+			p.i = i + 1
+			return p.s[start:i]
+		case c == '\\':
+			return p.escaped(start, i)
+		case c < 0x20:
+			p.fail(i, "the end of the text that starts before", "line breaks and control characters in text are escaped, as \\n")
+		}
+	}
+	p.fail(len(p.s), "the closing quote of a text", "the file ends too early; was it cut off?")
+	return ""
+}
+
+// escaped reads the rest of a string that has an escape at i.
+func (p *jsonParser) escaped(start, i int) string {
+	b := append([]byte(nil), p.s[start:i]...)
+	for i < len(p.s) {
+		c := p.s[i]
+		switch {
+		case c == '"':
+			p.i = i + 1
+			return string(b)
+		case c < 0x20:
+			p.fail(i, "the end of the text that starts before", "line breaks and control characters in text are escaped, as \\n")
+		case c != '\\':
+			b = append(b, c)
+			i++
+			continue
+		}
+		if i+1 == len(p.s) {
+			break
+		}
+		const from, to = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+		if k := strings.IndexByte(from, p.s[i+1]); k >= 0 {
+			b = append(b, to[k])
+			i += 2
+			continue
+		}
+		if p.s[i+1] != 'u' {
+			p.fail(i+1, `an escape that JSON knows: \" \\ \/ \b \f \n \r \t \uXXXX`, "")
+		}
+		r := p.hex4(i + 2)
+		i += 6
+		if utf16.IsSurrogate(r) {
+			if !strings.HasPrefix(p.s[min(i, len(p.s)):], `\u`) {
+				p.fail(i, "the second half of a surrogate pair", "")
+			}
+			pair := utf16.DecodeRune(r, p.hex4(i+2))
+			if pair == utf8.RuneError {
+				p.fail(i, "the second half of a surrogate pair", "")
+			}
+			r = pair
+			i += 6
+		}
+		b = utf8.AppendRune(b, r)
+	}
+	p.fail(len(p.s), "the closing quote of a text", "the file ends too early; was it cut off?")
+	return ""
+}
+
+// hex4 reads the four digits of a \u escape.
+func (p *jsonParser) hex4(i int) rune {
+	if i+4 > len(p.s) {
+		p.fail(len(p.s), `four hexadecimal digits after \u`, "")
+	}
+	v, err := strconv.ParseUint(p.s[i:i+4], 16, 32)
+	if err != nil {
+		p.fail(i, `four hexadecimal digits after \u`, "")
+	}
+	return rune(v)
+}

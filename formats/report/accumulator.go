@@ -1,0 +1,193 @@
+package report
+
+import (
+	"slices"
+	"time"
+
+	"inferplan/formats"
+)
+
+// Model is what an accumulator needs to know of a model.
+type Model struct {
+	Name string
+	SLO  time.Duration
+}
+
+// Config says what a run is about.
+type Config struct {
+	Source   string // simulate, serve, load
+	Policy   string
+	Seed     uint64
+	Load     float64 // factor of the planned rate; 0 when the run has none
+	Models   []Model
+	Reasons  []string      // names of the codes that Drop takes, by code
+	Warmup   time.Duration // arrivals before it are not counted
+	Duration time.Duration // arrivals from here on are not counted; 0: up to the last arrival
+	Window   time.Duration // width of the windows; 0: none
+	Expect   int           // requests per model to make room for
+}
+
+// Accumulator gathers the outcomes of one run. It is not safe for use by
+// several goroutines.
+type Accumulator struct {
+	cfg     Config
+	models  []modelCounts
+	devices []formats.DeviceReport
+	events  int64
+	last    time.Duration // latest counted arrival
+}
+
+type modelCounts struct {
+	counts
+	latencies []time.Duration // of completed requests, in order of completion
+	windowOf  []int32         // of each latency; only with windows
+	batches   []int64         // by size
+	windows   []counts
+}
+
+type counts struct {
+	requests, completed, late int64
+	dropped                   []int64 // by reason
+}
+
+// New returns an accumulator with room for cfg.Expect requests per model.
+func New(cfg Config) *Accumulator {
+	a := &Accumulator{cfg: cfg, models: make([]modelCounts, len(cfg.Models))}
+	for i := range a.models {
+		m := &a.models[i]
+		m.dropped = make([]int64, len(cfg.Reasons))
+		m.latencies = make([]time.Duration, 0, cfg.Expect)
+		if cfg.Window > 0 {
+			m.windowOf = make([]int32, 0, cfg.Expect)
+		}
+	}
+	return a
+}
+
+// Counted tells whether a request that arrived then is counted.
+func (a *Accumulator) Counted(arrived time.Duration) bool {
+	return arrived >= a.cfg.Warmup && (a.cfg.Duration <= 0 || arrived < a.cfg.Duration)
+}
+
+// Arrive takes a request that came in.
+func (a *Accumulator) Arrive(model int32, at time.Duration) {
+	if !a.Counted(at) {
+		return
+	}
+	a.last = max(a.last, at)
+	m := &a.models[model]
+	m.requests++
+	if w := a.window(m, at); w != nil {
+		w.requests++
+	}
+}
+
+// Complete takes a request that arrived then and was answered at the time at,
+// with its deadline.
+func (a *Accumulator) Complete(model int32, arrived, at, deadline time.Duration) {
+	if !a.Counted(arrived) {
+		return
+	}
+	m := &a.models[model]
+	late := int64(0)
+	if at > deadline {
+		late = 1
+	}
+	m.completed++
+	m.late += late
+	m.latencies = append(m.latencies, at-arrived)
+	if w := a.window(m, arrived); w != nil {
+		w.completed++
+		w.late += late
+		m.windowOf = append(m.windowOf, a.windowIndex(arrived))
+	}
+}
+
+// Drop takes a request that arrived then and was refused for a reason, a code
+// into Config.Reasons.
+func (a *Accumulator) Drop(model int32, arrived time.Duration, reason int) {
+	if !a.Counted(arrived) {
+		return
+	}
+	m := &a.models[model]
+	m.dropped[reason]++
+	if w := a.window(m, arrived); w != nil {
+		w.dropped[reason]++
+	}
+}
+
+// Batch takes a batch that was dispatched at its first stage at the time at.
+func (a *Accumulator) Batch(model int32, size int, at time.Duration) {
+	if at < a.cfg.Warmup {
+		return
+	}
+	m := &a.models[model]
+	for len(m.batches) <= size {
+		m.batches = append(m.batches, 0)
+	}
+	m.batches[size]++
+}
+
+// AddDevice takes the use of one device kind; its Utilisation is worked out
+// from the times.
+func (a *Accumulator) AddDevice(d formats.DeviceReport) { a.devices = append(a.devices, d) }
+
+// AddEvents counts events of the simulator's loop.
+func (a *Accumulator) AddEvents(n int64) { a.events += n }
+
+// Totals returns requests, completed, late and dropped so far.
+func (a *Accumulator) Totals() (requests, completed, late, dropped int64) {
+	for i := range a.models {
+		c := &a.models[i].counts
+		requests += c.requests
+		completed += c.completed
+		late += c.late
+		dropped += c.totalDropped()
+	}
+	return
+}
+
+func (a *Accumulator) windowIndex(at time.Duration) int32 {
+	return int32((at - a.cfg.Warmup) / a.cfg.Window)
+}
+
+// window returns the window of an arrival, nil without windows.
+func (a *Accumulator) window(m *modelCounts, at time.Duration) *counts {
+	if a.cfg.Window <= 0 {
+		return nil
+	}
+	i := int(a.windowIndex(at))
+	for len(m.windows) <= i {
+		m.windows = append(m.windows, counts{dropped: make([]int64, len(a.cfg.Reasons))})
+	}
+	return &m.windows[i]
+}
+
+func (c *counts) totalDropped() int64 {
+	n := int64(0)
+	for _, d := range c.dropped {
+		n += d
+	}
+	return n
+}
+
+func (c *counts) add(o *counts) {
+	c.requests += o.requests
+	c.completed += o.completed
+	c.late += o.late
+	if c.dropped == nil {
+		c.dropped = slices.Clone(o.dropped)
+		return
+	}
+	for i, d := range o.dropped {
+		c.dropped[i] += d
+	}
+}
+
+// attained is the share of requests that were answered in time.
+func (c *counts) attained() float64 {
+	if c.requests == 0 {
+		return 1
+	}
+	return float64(c.completed-c.late) / float64(c.requests)
+}

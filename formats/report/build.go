@@ -1,0 +1,265 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"inferplan/formats"
+)
+
+// Unfinished is the reason of requests that were still under way when the
+// report was made.
+const Unfinished = "unfinished"
+
+const confidence = 0.95
+
+// Build makes the report of this run.
+func (a *Accumulator) Build() *formats.Report { return Merge([]*Accumulator{a}) }
+
+// Merge makes one report of replications: runs of the same configuration under
+// different seeds, of which the first one's is written. Counts and latencies
+// are pooled; rates are means over the runs.
+func Merge(runs []*Accumulator) *formats.Report {
+	first := runs[0]
+	cfg := &first.cfg
+	r := &formats.Report{
+		Format: formats.FormatReport, Source: cfg.Source, Policy: cfg.Policy, Seed: cfg.Seed,
+		Runs: len(runs), Load: cfg.Load, WarmupUS: formats.Micros(cfg.Warmup),
+		Models: make([]formats.ModelReport, len(cfg.Models)),
+	}
+	duration := cfg.Duration
+	for _, a := range runs {
+		if cfg.Duration <= 0 {
+			duration = max(duration, a.last)
+		}
+		r.Events += a.events
+	}
+	r.DurationUS = formats.Micros(duration)
+	b := &builder{cfg: cfg, runs: runs, counted: max(duration-cfg.Warmup, 0), report: r}
+
+	totals := make([]counts, len(runs)) // per run, over models
+	var all []time.Duration
+	for i := range cfg.Models {
+		perRun := make([]counts, len(runs))
+		var latencies []time.Duration
+		for k, a := range runs {
+			perRun[k].add(&a.models[i].counts)
+			totals[k].add(&a.models[i].counts)
+			latencies = append(latencies, a.models[i].latencies...)
+		}
+		all = append(all, latencies...)
+		m := &r.Models[i]
+		m.Model, m.SLOUS = cfg.Models[i].Name, formats.Micros(cfg.Models[i].SLO)
+		m.Counts = b.counts(perRun, true)
+		m.OfferedRPS = b.rate(m.Requests)
+		m.Latency = summarise(latencies)
+		m.BatchSizes = b.batchSizes(i)
+	}
+	r.Counts = b.counts(totals, true)
+	r.Latency = summarise(all)
+	r.Devices = b.devices()
+	b.windows()
+	b.warn(totals)
+	return r
+}
+
+// builder holds what the parts of Merge share.
+type builder struct {
+	cfg     *Config
+	runs    []*Accumulator
+	counted time.Duration // counted time of one run
+	report  *formats.Report
+}
+
+// rate is per second of counted time, a mean over the runs.
+func (b *builder) rate(n int64) float64 { return b.rateOver(n, b.counted) }
+
+func (b *builder) rateOver(n int64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds() / float64(len(b.runs))
+}
+
+// counts pools the runs.
+func (b *builder) counts(perRun []counts, interval bool) formats.Counts {
+	var sum counts
+	for i := range perRun {
+		sum.add(&perRun[i])
+	}
+	out := b.poolOver(&sum, b.counted)
+	if interval {
+		ci := b.interval(perRun, &sum)
+		out.AttainmentCI = &ci
+	}
+	return out
+}
+
+func (b *builder) poolOver(sum *counts, d time.Duration) formats.Counts {
+	unfinished := max(sum.requests-sum.completed-sum.totalDropped(), 0)
+	out := formats.Counts{
+		Requests: sum.requests, Completed: sum.completed, Late: sum.late,
+		Dropped:         sum.totalDropped() + unfinished,
+		DroppedByReason: map[string]int64{},
+		Attainment:      sum.attained(),
+		GoodputRPS:      b.rateOver(sum.completed-sum.late, d),
+	}
+	for i, n := range sum.dropped {
+		if n > 0 {
+			out.DroppedByReason[b.cfg.Reasons[i]] += n
+		}
+	}
+	if unfinished > 0 {
+		out.DroppedByReason[Unfinished] += unfinished
+	}
+	return out
+}
+
+// interval is the 95 % interval of attainment. It holds the pooled value, which
+// weighs runs by their requests, also where the mean over runs differs from it.
+func (b *builder) interval(perRun []counts, sum *counts) [2]float64 {
+	values := make([]float64, len(perRun))
+	for i := range perRun {
+		values[i] = perRun[i].attained()
+	}
+	if slices.Min(values) == slices.Max(values) {
+		lo, hi := Wilson(sum.completed-sum.late, sum.requests, confidence)
+		return [2]float64{lo, hi}
+	}
+	_, lo, hi := MeanInterval(values, confidence)
+	pooled := sum.attained()
+	return [2]float64{max(min(lo, pooled), 0), min(max(hi, pooled), 1)}
+}
+
+func (b *builder) batchSizes(model int) map[string]int64 {
+	out := map[string]int64{}
+	for _, a := range b.runs {
+		for size, n := range a.models[model].batches {
+			if n > 0 {
+				out[strconv.Itoa(size)] += n
+			}
+		}
+	}
+	return out
+}
+
+// devices adds up the use of each device kind over the runs.
+func (b *builder) devices() []formats.DeviceReport {
+	var out []formats.DeviceReport
+	for _, a := range b.runs {
+		for _, d := range a.devices {
+			i := slices.IndexFunc(out, func(o formats.DeviceReport) bool { return o.Device == d.Device })
+			if i < 0 {
+				out = append(out, d)
+				continue
+			}
+			o := &out[i]
+			o.RunningUS += d.RunningUS
+			o.LoadingUS += d.LoadingUS
+			o.BothUS += d.BothUS
+			o.IdleUS += d.IdleUS
+			o.Utilisation += d.Utilisation
+		}
+	}
+	for i := range out {
+		o := &out[i]
+		if total := o.RunningUS + o.LoadingUS + o.BothUS + o.IdleUS; total > 0 {
+			o.Utilisation = float64(o.RunningUS+o.BothUS) / float64(total)
+		} else {
+			o.Utilisation /= float64(len(b.runs))
+		}
+	}
+	return out
+}
+
+// windows reports each window over all models and, with several models, each
+// model's after it.
+func (b *builder) windows() {
+	if b.cfg.Window <= 0 {
+		return
+	}
+	n := 0
+	samples := make([][][]time.Duration, len(b.cfg.Models)) // by model and window
+	for i := range b.cfg.Models {
+		for _, a := range b.runs {
+			m := &a.models[i]
+			n = max(n, len(m.windows))
+			for len(samples[i]) < len(m.windows) {
+				samples[i] = append(samples[i], nil)
+			}
+			for k, w := range m.windowOf {
+				samples[i][w] = append(samples[i][w], m.latencies[k])
+			}
+		}
+	}
+	for w := range n {
+		start := b.cfg.Warmup + time.Duration(w)*b.cfg.Window
+		width := min(b.cfg.Window, b.cfg.Warmup+b.counted-start)
+		var sum counts
+		var all []time.Duration
+		perModel := make([]formats.WindowReport, len(b.cfg.Models))
+		for i := range b.cfg.Models {
+			var c counts
+			for _, a := range b.runs {
+				if m := &a.models[i]; w < len(m.windows) {
+					c.add(&m.windows[w])
+				}
+			}
+			sum.add(&c)
+			var lat []time.Duration
+			if w < len(samples[i]) {
+				lat = samples[i][w]
+			}
+			all = append(all, lat...)
+			perModel[i] = b.window(b.cfg.Models[i].Name, start, width, &c, lat)
+		}
+		b.report.Windows = append(b.report.Windows, b.window("", start, width, &sum, all))
+		if len(perModel) > 1 {
+			b.report.Windows = append(b.report.Windows, perModel...)
+		}
+	}
+}
+
+func (b *builder) window(model string, start, width time.Duration, c *counts, lat []time.Duration) formats.WindowReport {
+	slices.Sort(lat)
+	return formats.WindowReport{
+		StartUS: formats.Micros(start), Model: model,
+		Counts: b.poolOver(c, width), P95US: formats.Micros(Percentile(lat, 0.95)),
+	}
+}
+
+// warn tells what makes the figures doubtful.
+func (b *builder) warn(totals []counts) {
+	var sum counts
+	for i := range totals {
+		sum.add(&totals[i])
+	}
+	if open := sum.requests - sum.completed - sum.totalDropped(); open > 0 {
+		b.report.Warnings = append(b.report.Warnings, fmt.Sprintf("%d requests were still under way at the end; they are counted as dropped (%s)", open, Unfinished))
+	}
+	for i := range b.report.Models {
+		if m := &b.report.Models[i]; m.Requests == 0 {
+			b.report.Warnings = append(b.report.Warnings, fmt.Sprintf("model %s: no request was counted, its attainment of 1 says nothing", m.Model))
+		}
+	}
+}
+
+// summarise sorts the samples in place.
+func summarise(samples []time.Duration) formats.LatencySummary {
+	if len(samples) == 0 {
+		return formats.LatencySummary{}
+	}
+	slices.Sort(samples)
+	sum := 0.0
+	for _, s := range samples {
+		sum += float64(s)
+	}
+	at := func(p float64) formats.Micros { return formats.Micros(Percentile(samples, p)) }
+	return formats.LatencySummary{
+		MeanUS: formats.Micros(sum/float64(len(samples)) + 0.5),
+		P50US:  at(0.5), P90US: at(0.9), P95US: at(0.95), P99US: at(0.99),
+		MaxUS: formats.Micros(samples[len(samples)-1]),
+	}
+}

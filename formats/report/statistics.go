@@ -1,0 +1,100 @@
+package report
+
+import (
+	"math"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Percentile returns the p-quantile (0 < p <= 1) of sorted samples by the
+// nearest-rank rule; 0 without samples.
+func Percentile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[rank(len(sorted), p)-1]
+}
+
+// rank is ceil(p*n) within 1..n, not fooled by products such as
+// 0.07*100 = 7.000000000000001.
+func rank(n int, p float64) int {
+	x := p * float64(n)
+	return min(max(int(math.Ceil(x-1e-12*x)), 1), n)
+}
+
+// MedianInterval returns a confidence interval of the median of the
+// distribution that the sorted samples came from. It is made of order
+// statistics, so it assumes nothing about the distribution. ok is false when
+// there are too few samples for that confidence (fewer than 6 for 0.95); the
+// interval is then all that was seen.
+func MedianInterval(sorted []time.Duration, confidence float64) (lo, hi time.Duration, ok bool) {
+	return PercentileInterval(sorted, 0.5, confidence)
+}
+
+// PercentileInterval is MedianInterval for any percentile p: the narrowest
+// order statistics x(i), x(j) that each leave out at most half of
+// 1-confidence: the number of samples below the true percentile is binomial.
+func PercentileInterval(sorted []time.Duration, p, confidence float64) (lo, hi time.Duration, ok bool) {
+	n := len(sorted)
+	if n == 0 {
+		return 0, 0, false
+	}
+	b := distuv.Binomial{N: float64(n), P: p}
+	tail := (1 - confidence) / 2
+	// x(i) lies above the percentile with probability P(B <= i-1), and x(j)
+	// below it with P(B >= j) = 1 - P(B <= j-1).
+	i := search(n+1, func(k int) bool { return b.CDF(float64(k-1)) > tail }) - 1 // largest i that is fine
+	j := search(n+1, func(k int) bool { return 1-b.CDF(float64(k-1)) <= tail })  // smallest j that is fine
+	ok = i >= 1 && j <= n
+	return sorted[max(i, 1)-1], sorted[min(j, n)-1], ok
+}
+
+// search returns the smallest k in 1..limit for which f holds, limit if none.
+func search(limit int, f func(int) bool) int {
+	lo, hi := 1, limit
+	for lo < hi {
+		if mid := (lo + hi) / 2; f(mid) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+// Wilson returns the score interval of a share of which k of n were seen.
+func Wilson(k, n int64, confidence float64) (lo, hi float64) {
+	if n <= 0 {
+		return 0, 1
+	}
+	z := distuv.UnitNormal.Quantile(1 - (1-confidence)/2)
+	nf := float64(n)
+	share := float64(k) / nf
+	mid := (share + z*z/(2*nf)) / (1 + z*z/nf)
+	half := z / (1 + z*z/nf) * math.Sqrt(share*(1-share)/nf+z*z/(4*nf*nf))
+	lo, hi = max(mid-half, 0), min(mid+half, 1)
+	if k == 0 {
+		lo = 0
+	}
+	if k == n {
+		hi = 1
+	}
+	return lo, hi
+}
+
+// MeanInterval returns the mean of independent values and its Student-t
+// interval; with fewer than two values both ends are the mean.
+func MeanInterval(values []float64, confidence float64) (mean, lo, hi float64) {
+	if len(values) == 0 {
+		return 0, 0, 0
+	}
+	mean, std := stat.MeanStdDev(values, nil)
+	if len(values) < 2 {
+		return mean, mean, mean
+	}
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(len(values) - 1)}.Quantile(1 - (1-confidence)/2)
+	half := t * std / math.Sqrt(float64(len(values)))
+	return mean, mean - half, mean + half
+}
