@@ -1,0 +1,178 @@
+package profiler
+
+import (
+	"bufio"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"inferplan/engine"
+	"inferplan/formats"
+)
+
+// selectDevice turns what the user asked for into a device of the engine.
+func selectDevice(eng engine.Engine, asked string) (engine.Device, error) {
+	devices, err := eng.Devices()
+	if err != nil {
+		return engine.Device{}, err
+	}
+	switch threads, isThreads := strings.CutPrefix(asked, "cpu-"); {
+	case asked == "auto":
+		for _, d := range devices {
+			if !d.IsCPU() {
+				return d, nil
+			}
+		}
+		return cpuDevice(devices, 1)
+	case asked == "cpu":
+		return cpuDevice(devices, 1)
+	case isThreads:
+		n, err := strconv.Atoi(threads)
+		if err != nil || n < 1 {
+			return engine.Device{}, inputError("device %q: expected auto, cpu, cpu-<threads>, cuda:<n> or an ID that plan doctor lists", asked)
+		}
+		return cpuDevice(devices, n)
+	}
+	d, err := engine.FindDevice(devices, asked)
+	if err != nil && strings.HasPrefix(asked, "cuda:") {
+		// The engine knows exactly what a GPU lacks, and says so when something
+		// is loaded onto it.
+		d = engine.Device{ID: asked, Kind: asked, Share: 1}
+		_, err = d.Index()
+	}
+	return d, err
+}
+
+// cpuDevice makes a device of the last n CPUs that this process may use: the
+// first ones take most interrupts, and a server keeps one for its front end.
+func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
+	cpus, err := engine.CPUs()
+	if err != nil {
+		return engine.Device{}, err
+	}
+	if n > len(cpus) {
+		return engine.Device{}, inputError("device cpu-%d: this process may use %d CPUs (%v)", n, len(cpus), cpus)
+	}
+	d := engine.CPUDevice(cpus[len(cpus)-n:]...)
+	for _, have := range devices {
+		if have.IsCPU() {
+			d.Name, d.Driver, d.MemoryBytes = have.Name, have.Driver, have.MemoryBytes
+			break
+		}
+	}
+	if d.Name == "" || strings.HasSuffix(d.Name, " CPU") {
+		if name := cpuName(); name != "" {
+			d.Name = name
+		}
+	}
+	if d.MemoryBytes == 0 {
+		d.MemoryBytes = engine.MemoryBytes()
+	}
+	if d.Driver == "" {
+		d.Driver = kernel()
+	}
+	return d, nil
+}
+
+// provenance describes the device, without what the measuring itself finds out.
+func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) formats.ProfileDevice {
+	p := formats.ProfileDevice{
+		Device: d.Kind, Name: d.Name, Driver: d.Driver, Engine: info.Name, EngineVersion: info.Version,
+		Provider: "cpu", Method: method(d, o), Date: now.UTC().Format(time.RFC3339), MemoryBytes: d.MemoryBytes,
+	}
+	if !d.IsCPU() {
+		p.Provider, _, _ = strings.Cut(d.ID, ":")
+		if o.EngineOptions.TensorRT {
+			p.Provider = "tensorrt"
+		}
+	}
+	return p
+}
+
+// method is the text that tells how numbers were taken. Profiles of one kind
+// are comparable where it is equal, so it names options and no results.
+func method(d engine.Device, o *Options) string {
+	s := "median of runs of bound blocks as cut, interleaved in rounds over blocks, batches and models; warmed up"
+	switch n := len(d.CPUs); {
+	case d.IsCPU() && n > 1:
+		s += "; " + strconv.Itoa(n) + " intra-op threads pinned to " + strconv.Itoa(n) + " CPUs, no spinning; cpu_us is the calling thread's CPU time"
+	case d.IsCPU():
+		s += "; 1 pinned thread; cpu_us is its CPU time"
+	default:
+		s += "; tensors on the device; each run ends with a synchronisation"
+	}
+	if e := o.EngineOptions; e.Optimization != "" && e.Optimization != "all" {
+		s += "; optimisation " + e.Optimization
+	}
+	if o.EngineOptions.CUDAGraph {
+		s += "; CUDA graphs"
+	}
+	if d.IsCPU() {
+		return s + "; memory is the growth of the resident set, at least weights and bound tensors"
+	}
+	return s + "; memory is weights and bound tensors"
+}
+
+// sameProvenance tells whether numbers taken under a and b may stand in one
+// device entry.
+func sameProvenance(a, b formats.ProfileDevice) bool {
+	return a.Name == b.Name && a.Driver == b.Driver && a.Engine == b.Engine &&
+		a.EngineVersion == b.EngineVersion && a.Provider == b.Provider && a.Method == b.Method
+}
+
+// cpuName reads the processor's name.
+func cpuName() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		if k, v, ok := strings.Cut(sc.Text(), ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+// kernel names the operating system's kernel: the driver of a CPU.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return "linux " + unix.ByteSliceToString(u.Release[:])
+}
+
+// hostCopyGbps measures the rate at which one core copies memory that does not
+// fit into its caches, in gigabits per second: the best of several copies.
+func hostCopyGbps() float64 {
+	const size = 64 << 20
+	src, dst := make([]byte, size), make([]byte, size)
+	for i := 0; i < size; i += 4096 {
+		src[i] = byte(i >> 12)
+	}
+	return copyGbps(size, func() error { copy(dst, src); return nil })
+}
+
+// copyGbps times a copy of size bytes.
+func copyGbps(size int64, run func() error) float64 {
+	var best time.Duration
+	for i := range 6 {
+		begin := time.Now()
+		if run() != nil {
+			return 0
+		}
+		// The first copy takes the page faults.
+		if d := time.Since(begin); i > 0 && (best == 0 || d < best) {
+			best = d
+		}
+	}
+	if best <= 0 {
+		return 0
+	}
+	return float64(int64(float64(size)*8/best.Seconds()/1e7)) / 100
+}

@@ -1,0 +1,51 @@
+package profiler
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// FindModels lists the models that `plan profile` measures without arguments:
+// dir/models/*.onnx, or dir/*.onnx where there is no folder models with models
+// in it, in the order of their names. Models in both places, or in none, are an
+// error that says what to type.
+func FindModels(dir string) ([]string, error) {
+	under, err := onnxFiles(filepath.Join(dir, "models"))
+	if err != nil {
+		return nil, err
+	}
+	beside, err := onnxFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(under) > 0 && len(beside) > 0:
+		return nil, inputError("models in two places: %s and %s: name the ones to measure, for example plan profile models/*.onnx", under[0], beside[0])
+	case len(under) > 0:
+		return under, nil
+	case len(beside) > 0:
+		return beside, nil
+	}
+	return nil, inputError("no ONNX model in %s or %s: name a file, plan profile MODEL.onnx", filepath.Join(dir, "models"), dir)
+}
+
+// onnxFiles lists the .onnx files of a folder by name; a folder that is not
+// there has none.
+func onnxFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir) // sorted by name
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for models: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".onnx") && !e.IsDir() {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,182 @@
+package profiler
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"inferplan/engine"
+	"inferplan/formats"
+)
+
+// halfRound returns the float32 nearest to x that float16 can hold (ties to
+// even), as a tensor does that crosses in float16 and comes back.
+func halfRound(x float32) float32 {
+	b := math.Float32bits(x)
+	sign, abs := b&0x8000_0000, b&0x7fff_ffff
+	switch {
+	case abs >= 0x7f80_0000: // infinity and NaN stay
+		return x
+	case abs >= 0x477f_f000: // 65520 and more round to infinity
+		return math.Float32frombits(sign | 0x7f80_0000)
+	case abs < 0x3880_0000:
+		// Below 2^-14 float16 has a fixed step of 2^-24. Adding and taking away
+		// a number whose own step that is rounds to it.
+		const shift = 0.5 // float32 has 24 bits: in [0.5, 1) its step is 2^-24
+		r := float32(math.Float32frombits(abs)+shift) - shift
+		return math.Float32frombits(sign | math.Float32bits(r))
+	}
+	// 13 bits of the fraction go: round half to even on them.
+	abs += 0xfff + abs>>13&1
+	return math.Float32frombits(sign | abs&^0x1fff)
+}
+
+// halfRoundBytes rounds every float32 of a tensor's memory in place.
+func halfRoundBytes(b []byte) {
+	for ; len(b) >= 4; b = b[4:] {
+		binary.LittleEndian.PutUint32(b, math.Float32bits(halfRound(math.Float32frombits(binary.LittleEndian.Uint32(b)))))
+	}
+}
+
+// fp16Chain is a chain of blocks bound at batch 1, with a way to read the
+// answer that is compared.
+type fp16Chain struct {
+	bindings []engine.Binding
+	logits   func() ([]float32, []int64, error) // of the latest run
+}
+
+// checkFP16 measures what crossing each inner cut in float16 does to the
+// model's answer, over seeded inputs: every cut is tried alone. The result has
+// one entry per inner cut, nil where no float32 crosses.
+func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample int) error) ([]*formats.FP16Check, error) {
+	n := len(c.bindings)
+	out := make([]*formats.FP16Check, n-1)
+	agree := make([]int, n-1)
+	total := make([]int, n-1)
+	for s := range samples {
+		if err := fill(s); err != nil {
+			return nil, err
+		}
+		// The exact run; what crosses each cut is kept.
+		kept := make([][][]byte, n)
+		for i, b := range c.bindings {
+			if err := b.Run(ctx); err != nil {
+				return nil, err
+			}
+			if i == n-1 {
+				break
+			}
+			for _, t := range b.Outputs() {
+				data := make([]byte, t.Spec().BytesAt(t.Batch()))
+				if err := t.Read(data); err != nil {
+					return nil, err
+				}
+				kept[i] = append(kept[i], data)
+			}
+		}
+		exact, shape, err := c.logits()
+		if err != nil {
+			return nil, err
+		}
+		for cut := range n - 1 {
+			crosses := false
+			for k, t := range c.bindings[cut].Outputs() {
+				data := append([]byte(nil), kept[cut][k]...)
+				if t.Spec().Type == engine.F32 {
+					halfRoundBytes(data)
+					crosses = true
+				}
+				if err := t.Write(data); err != nil {
+					return nil, err
+				}
+			}
+			if !crosses {
+				continue
+			}
+			for _, b := range c.bindings[cut+1:] {
+				if err := b.Run(ctx); err != nil {
+					return nil, err
+				}
+			}
+			got, _, err := c.logits()
+			if err != nil {
+				return nil, err
+			}
+			if out[cut] == nil {
+				out[cut] = &formats.FP16Check{Samples: samples}
+			}
+			out[cut].MaxAbsDiff = max(out[cut].MaxAbsDiff, maxAbsDiff(exact, got))
+			a, t := top1(exact, got, shape)
+			agree[cut] += a
+			total[cut] += t
+		}
+	}
+	for cut, f := range out {
+		if f != nil {
+			f.Top1Agreement = float64(agree[cut]) / float64(max(1, total[cut]))
+		}
+	}
+	return out, nil
+}
+
+// maxAbsDiff is the largest difference; a value that is no number in one of the
+// two only counts as the largest float32.
+func maxAbsDiff(a, b []float32) float64 {
+	worst := 0.0
+	for i := range a {
+		d := math.Abs(float64(a[i]) - float64(b[i]))
+		if math.IsNaN(d) || math.IsInf(d, 0) {
+			if a[i] == b[i] || a[i] != a[i] && b[i] != b[i] {
+				continue
+			}
+			d = math.MaxFloat32
+		}
+		worst = max(worst, d)
+	}
+	return worst
+}
+
+// top1 counts in how many places the largest entry stands at the same index.
+// Classes are the last dimension of outputs of up to three dimensions (classes,
+// or classes at each position); larger ones are maps and compared as one.
+func top1(a, b []float32, shape []int64) (agree, total int) {
+	classes := len(a)
+	if n := len(shape); n >= 2 && n <= 3 && shape[n-1] > 1 {
+		classes = int(shape[n-1])
+	}
+	for i := 0; classes > 0 && i+classes <= len(a); i += classes {
+		total++
+		if argmax(a[i:i+classes]) == argmax(b[i:i+classes]) {
+			agree++
+		}
+	}
+	return agree, total
+}
+
+func argmax(v []float32) int {
+	best := 0
+	for i, x := range v {
+		if x > v[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+// floats reads a float32 tensor into host memory.
+func floats(t engine.Tensor) ([]float32, []int64, error) {
+	spec := t.Spec()
+	if spec.Type != engine.F32 {
+		return nil, nil, fmt.Errorf("tensor %s is %s, not float32", spec.Name, spec.Type)
+	}
+	raw := make([]byte, spec.BytesAt(t.Batch()))
+	if err := t.Read(raw); err != nil {
+		return nil, nil, err
+	}
+	out := make([]float32, len(raw)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return out, spec.ShapeAt(t.Batch()), nil
+}

@@ -1,0 +1,197 @@
+package profiler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+)
+
+// chain is a model's blocks loaded on one device (or one share of it), with
+// the whole model beside them.
+type chain struct {
+	blocks []engine.Block
+	whole  engine.Block
+	// bound per batch: the chain's bindings share tensors, the outputs of one
+	// are the inputs of the next.
+	bound map[int]*bound
+}
+
+type bound struct {
+	blocks []engine.Binding
+	whole  engine.Binding
+}
+
+func (c *chain) close() error {
+	var errs []error
+	for _, b := range c.bound {
+		errs = append(errs, closeAll(b.blocks))
+		if b.whole != nil {
+			errs = append(errs, b.whole.Close())
+		}
+	}
+	for _, b := range c.blocks {
+		errs = append(errs, b.Close())
+	}
+	if c.whole != nil {
+		errs = append(errs, c.whole.Close())
+	}
+	*c = chain{}
+	return errors.Join(errs...)
+}
+
+func closeAll(b []engine.Binding) error {
+	var errs []error
+	for _, x := range slices.Backward(b) {
+		errs = append(errs, x.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// place is where a model is loaded: an engine, its device, the load options.
+type place struct {
+	eng engine.Engine
+	dev engine.Device
+	opt engine.Options
+}
+
+// loadSlices loads every block of a cut.
+func (p place) loadSlices(ctx context.Context, b blocks) ([]engine.Block, error) {
+	var out []engine.Block
+	for i := range b.Len() {
+		blk, err := p.loadSlice(ctx, b, i, i+1, graph.SliceOptions{})
+		if err != nil {
+			for _, x := range out {
+				x.Close()
+			}
+			return nil, err
+		}
+		out = append(out, blk)
+	}
+	return out, nil
+}
+
+func (p place) loadSlice(ctx context.Context, b blocks, i, j int, o graph.SliceOptions) (engine.Block, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	sub, err := b.Slice(i, j, o)
+	if err != nil {
+		return nil, err
+	}
+	blk, err := p.eng.Load(ctx, sub, p.dev, p.opt)
+	if err != nil {
+		return nil, fmt.Errorf("load %s blocks [%d,%d): %w", sub.Model, i, j, err)
+	}
+	return blk, nil
+}
+
+// bindChain binds blocks at a batch so that each reads what the one before it
+// wrote, and fills the inputs of the first.
+func bindChain(list []engine.Block, batch, sample int) ([]engine.Binding, error) {
+	var out []engine.Binding
+	for i, b := range list {
+		o := engine.BindOptions{Batch: batch}
+		if i > 0 {
+			o.Inputs = out[i-1].Outputs()
+			if want := len(b.Submodel().Inputs); len(o.Inputs) > want {
+				o.Inputs = o.Inputs[:want] // further outputs are for looking at only
+			}
+		}
+		x, err := b.Bind(o)
+		if err != nil {
+			closeAll(out)
+			return nil, fmt.Errorf("bind %s block %d at batch %d: %w", b.Submodel().Model, b.Submodel().From, batch, err)
+		}
+		out = append(out, x)
+	}
+	for _, t := range out[0].Inputs() {
+		if err := fillSeeded(t, sample); err != nil {
+			closeAll(out)
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// runOnce runs the bindings one after the other.
+func runOnce(ctx context.Context, list []engine.Binding) error {
+	for _, b := range list {
+		if err := b.Run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// boundBytes is the memory of the tensors at all cuts of a chain.
+func boundBytes(list []engine.Binding) int64 {
+	var sum int64
+	for i, b := range list {
+		if i == 0 {
+			for _, t := range b.Inputs() {
+				sum += t.Spec().BytesAt(b.Batch())
+			}
+		}
+		for _, t := range b.Outputs() {
+			sum += t.Spec().BytesAt(b.Batch())
+		}
+	}
+	return sum
+}
+
+// resident is the process's resident memory, 0 where it is not known.
+func resident() int64 {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, pages int64
+	if _, err := fmt.Sscan(string(data), &size, &pages); err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// atomRounds is how often every atom is timed before the model is cut.
+const atomRounds = 11
+
+// timeAtoms times every atom at batch 1 (or the model's own), in rounds, and
+// returns the medians in nanoseconds.
+func timeAtoms(ctx context.Context, p place, m model, batch int, now func() time.Time) ([]float64, error) {
+	list, err := p.loadSlices(ctx, m.eachAtom())
+	if err != nil {
+		return nil, err
+	}
+	c := chain{blocks: list}
+	defer c.close()
+	bindings, err := bindChain(list, batch, 0)
+	if err != nil {
+		return nil, err
+	}
+	c.bound = map[int]*bound{batch: {blocks: bindings}}
+	l := &lane{name: m.info().name + " atoms", onCPU: countsCPU(p.dev)}
+	for i, b := range bindings {
+		l.probes = append(l.probes, &probe{name: fmt.Sprintf("atom %d", i), run: b.RunN})
+	}
+	s := &sampler{rule: Precision{HalfWidth: 1, MinRounds: atomRounds, MaxRounds: atomRounds}, now: now}
+	if err := s.warmUp(ctx, l); err != nil {
+		return nil, err
+	}
+	if err := s.run(ctx, []*lane{l}); err != nil {
+		return nil, err
+	}
+	costs := make([]float64, len(l.probes))
+	for i, pr := range l.probes {
+		costs[i] = float64(median(slices.Sorted(slices.Values(l.series(pr)))))
+	}
+	return costs, nil
+}
+
+// countsCPU tells whether the calling thread's CPU time is the cost of a run.
+func countsCPU(d engine.Device) bool { return d.IsCPU() && len(d.CPUs) <= 1 }

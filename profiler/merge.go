@@ -1,0 +1,184 @@
+package profiler
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// profileFormat is the first field of the documents written here.
+const profileFormat = "inferplan.profile/v1"
+
+// Merge adds what src holds to dst: devices by kind, models by the hash of
+// their file (by name where they have none), measurements by device kind,
+// share and batch. Where both hold a thing, src's counts; a model of the same
+// name and another hash is replaced whole. A model that both hold must be cut
+// at the same places in both. src is not changed.
+func Merge(dst, src *formats.Profile) error {
+	for i := range src.Models {
+		from := &src.Models[i]
+		to := findModel(dst, from)
+		if to != nil && sameSource(to, from) && !sameCuts(to.Blocks, from.Blocks) {
+			return fmt.Errorf("%w: model %s: cut into %d blocks in one profile and into %d at other places in the other: measure one of them again with the other's cuts (plan profile -o the other's file)",
+				ErrInput, from.Model, len(to.Blocks), len(from.Blocks))
+		}
+	}
+	if dst.Format == "" {
+		dst.Format = profileFormat
+	}
+	for _, d := range src.Devices {
+		putDevice(dst, d)
+	}
+	for i := range src.Models {
+		from := &src.Models[i]
+		to := putModel(dst, from)
+		for _, m := range from.Measurements {
+			putMeasurement(to, m)
+		}
+	}
+	for _, n := range src.Notes {
+		key, _, _ := strings.Cut(n, noteSep)
+		putNote(dst, key, n)
+	}
+	return nil
+}
+
+// findModel returns dst's model that is the same as m, or has the same name.
+func findModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
+	var named *formats.ProfileModel
+	for i := range dst.Models {
+		have := &dst.Models[i]
+		if m.Source != nil && have.Source != nil && m.Source.SHA256 == have.Source.SHA256 && have.Model == m.Model {
+			return have
+		}
+		if have.Model == m.Model {
+			named = have
+		}
+	}
+	return named
+}
+
+// sameSource tells whether two models are the same file; models without a
+// source are the same where the names are.
+func sameSource(a, b *formats.ProfileModel) bool {
+	if a.Source == nil || b.Source == nil {
+		return a.Source == b.Source
+	}
+	return a.Source.SHA256 == b.Source.SHA256
+}
+
+// sameCuts tells whether two lists of blocks are cut at the same tensors.
+func sameCuts(a, b []formats.Block) bool {
+	return slices.EqualFunc(a, b, func(x, y formats.Block) bool {
+		return slices.EqualFunc(x.Cut, y.Cut, func(s, t formats.TensorInfo) bool { return s.Name == t.Name })
+	})
+}
+
+// putModel makes sure that dst holds the model and its blocks, and returns it
+// there. Measurements of a model that is held already stay.
+func putModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
+	have := findModel(dst, m)
+	if have == nil {
+		dst.Models = append(dst.Models, formats.ProfileModel{})
+		have = &dst.Models[len(dst.Models)-1]
+	}
+	var keep []formats.Measurement
+	if have.Model != "" && sameSource(have, m) && sameCuts(have.Blocks, m.Blocks) {
+		keep = have.Measurements
+	}
+	*have = *m
+	have.Measurements = keep
+	if have.Measurements == nil {
+		have.Measurements = []formats.Measurement{}
+	}
+	return have
+}
+
+func putDevice(dst *formats.Profile, d formats.ProfileDevice) *formats.ProfileDevice {
+	for i := range dst.Devices {
+		if dst.Devices[i].Device == d.Device {
+			dst.Devices[i] = d
+			return &dst.Devices[i]
+		}
+	}
+	dst.Devices = append(dst.Devices, d)
+	return &dst.Devices[len(dst.Devices)-1]
+}
+
+// putMeasurement replaces or adds a measurement and keeps their order: by
+// device kind, share and batch.
+func putMeasurement(to *formats.ProfileModel, m formats.Measurement) {
+	i, found := slices.BinarySearchFunc(to.Measurements, m, func(a, b formats.Measurement) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Share, b.Share), cmp.Compare(a.Batch, b.Batch))
+	})
+	if found {
+		to.Measurements[i] = m
+		return
+	}
+	// Documents from elsewhere may stand in another order: look through them all.
+	for k := range to.Measurements {
+		if h := to.Measurements[k]; h.Device == m.Device && h.Share == m.Share && h.Batch == m.Batch {
+			to.Measurements[k] = m
+			return
+		}
+	}
+	to.Measurements = slices.Insert(slices.Clip(to.Measurements), i, m)
+}
+
+// measurement finds what the profile holds of a model.
+func measurement(m *formats.ProfileModel, device string, share, batch int) *formats.Measurement {
+	for i := range m.Measurements {
+		if h := &m.Measurements[i]; h.Device == device && h.Share == share && h.Batch == batch {
+			return h
+		}
+	}
+	return nil
+}
+
+// dropMeasurements removes a device kind's measurements from a model.
+func dropMeasurements(m *formats.ProfileModel, device string) {
+	m.Measurements = slices.DeleteFunc(m.Measurements, func(h formats.Measurement) bool { return h.Device == device })
+}
+
+// noteSep ends the part of a note that says what it is about.
+const noteSep = ": "
+
+// putNote sets the note about a subject; an empty text removes it. The subject
+// is what stands before the first ": " of the note.
+func putNote(p *formats.Profile, subject, note string) {
+	i := slices.IndexFunc(p.Notes, func(n string) bool {
+		key, _, _ := strings.Cut(n, noteSep)
+		return key == subject
+	})
+	switch {
+	case note == "" && i >= 0:
+		p.Notes = slices.Delete(p.Notes, i, i+1)
+	case note == "":
+	case i >= 0:
+		p.Notes[i] = note
+	default:
+		p.Notes = append(p.Notes, note)
+	}
+}
+
+// relativeTo writes a model's path as seen from the profile's folder, where
+// that is possible.
+func relativeTo(file, path string) string {
+	if file == "" {
+		return filepath.ToSlash(path)
+	}
+	abs, err1 := filepath.Abs(path)
+	dir, err2 := filepath.Abs(filepath.Dir(file))
+	if err1 != nil || err2 != nil {
+		return filepath.ToSlash(path)
+	}
+	rel, err := filepath.Rel(dir, abs)
+	if err != nil {
+		return filepath.ToSlash(path)
+	}
+	return filepath.ToSlash(rel)
+}

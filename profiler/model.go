@@ -1,0 +1,199 @@
+package profiler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// model is what the profiler needs of an opened model; engine/graph provides
+// it, tests make their own.
+type model interface {
+	info() modelInfo
+	atoms() int
+	whole() blocks
+	eachAtom() blocks
+	partition(costs []float64, n int) (blocks, error)
+	at(cuts [][]string) (blocks, error)
+}
+
+// blocks is a model cut into blocks; *graph.Blocks is one.
+type blocks interface {
+	Len() int
+	Cut(i int) graph.Cut
+	WeightBytes(i, j int) int64
+	Nodes(i, j int) int
+	Slice(i, j int, o graph.SliceOptions) (*engine.Submodel, error)
+}
+
+// modelInfo describes an opened model.
+type modelInfo struct {
+	name, path, sha256 string
+	inputs, outputs    []engine.Spec
+	logits             []string // per output: the tensor before a closing softmax
+	weightBytes        int64
+	// batch is the model's own batch size where no other is possible; zero
+	// where the batch is free.
+	batch    int
+	warnings []string
+}
+
+// opener opens a model file for an engine.
+type opener func(ctx context.Context, path string, o *Options) (model, error)
+
+// Prober is an engine that can run a model once to see the shapes of its
+// tensors, as engine/graph asks for.
+type Prober interface {
+	Probe(ctx context.Context, onnx []byte, inputs []engine.Spec, batch int, want []string) (map[string]graph.Value, error)
+}
+
+// openONNX reads a model, gives it a symbolic batch and finds its cuts. A
+// model whose batch cannot be made free becomes a model of one block that runs
+// at its own batch only.
+func openONNX(ctx context.Context, path string, o *Options) (model, error) {
+	prober, ok := o.Engine.(Prober)
+	if !ok {
+		return nil, fmt.Errorf("profiler: engine %s cannot probe shapes", o.Engine.Info().Name)
+	}
+	dims := o.Dims[""]
+	gm, err := graph.Open(path, graph.Options{Seed: o.Seed, Dims: dims})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	if own, ok := o.Dims[gm.Name]; ok {
+		if gm, err = graph.Open(path, graph.Options{Seed: o.Seed, Dims: own}); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInput, err)
+		}
+	}
+	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{})
+	if err == nil {
+		return onnxModel{chain}, nil
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	fixed, ferr := openFixed(ctx, path, gm, prober)
+	if ferr != nil {
+		// The reason why the batch cannot be free is what the user can act on;
+		// that the model does not run at its own batch either only where it adds
+		// something.
+		if errors.Is(ferr, engine.ErrModel) {
+			return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, ferr)
+		}
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
+	}
+	fixed.in.warnings = append(fixed.in.warnings,
+		fmt.Sprintf("%s: its batch cannot be made free, so it is one block at its own batch %d (%v)", gm.Name, fixed.in.batch, err))
+	return fixed, nil
+}
+
+// onnxModel is a chain of engine/graph.
+type onnxModel struct{ chain *graph.Chain }
+
+func (m onnxModel) info() modelInfo {
+	c := m.chain
+	whole := c.Whole()
+	return modelInfo{
+		name: c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
+		inputs: c.Cuts[0].Tensors, outputs: c.Cuts[len(c.Cuts)-1].Tensors, logits: c.Model.Logits(),
+		weightBytes: whole.WeightBytes(0, whole.Len()),
+	}
+}
+
+func (m onnxModel) atoms() int       { return m.chain.Atoms() }
+func (m onnxModel) whole() blocks    { return m.chain.Whole() }
+func (m onnxModel) eachAtom() blocks { return m.chain.EachAtom() }
+
+func (m onnxModel) partition(costs []float64, n int) (blocks, error) {
+	return m.chain.Partition(costs, n)
+}
+
+func (m onnxModel) at(cuts [][]string) (blocks, error) { return m.chain.At(cuts) }
+
+// fixedModel is a model that runs at its own batch only, as its file is.
+type fixedModel struct {
+	in   modelInfo
+	onnx []byte
+	node int
+}
+
+// openFixed reads the file again as it stands and asks the engine for the
+// shapes of its outputs.
+func openFixed(ctx context.Context, path string, gm *graph.Model, p Prober) (*fixedModel, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read model: %w", err)
+	}
+	pm := new(onnxpb.Model)
+	if err := proto.Unmarshal(data, pm); err != nil {
+		return nil, fmt.Errorf("read model: %w", err)
+	}
+	m := &fixedModel{onnx: data, node: gm.Nodes(), in: modelInfo{
+		name: gm.Name, path: gm.Path, sha256: gm.SHA256, logits: gm.Outputs, weightBytes: int64(len(data)), batch: 1,
+	}}
+	declared := map[string][]*onnxpb.Shape_Dim{}
+	for _, v := range pm.GetGraph().GetInput() {
+		declared[v.GetName()] = v.GetType().GetTensorType().GetShape().GetDim()
+	}
+	for i, spec := range gm.Inputs {
+		spec.Shape = append([]int64(nil), spec.Shape...)
+		first := int64(1)
+		if d := declared[spec.Name]; len(d) > 0 && d[0].GetDimValue() > 0 {
+			first = d[0].GetDimValue()
+		}
+		if spec.Shape[0] = first; i == 0 {
+			m.in.batch = int(first)
+		}
+		m.in.inputs = append(m.in.inputs, spec)
+	}
+	values, err := p.Probe(ctx, data, m.in.inputs, m.in.batch, gm.Outputs)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range gm.Outputs {
+		v, ok := values[name]
+		if !ok {
+			return nil, fmt.Errorf("output %q was not made", name)
+		}
+		m.in.outputs = append(m.in.outputs, engine.Spec{Name: name, Type: v.Type, Shape: v.Shape})
+	}
+	return m, nil
+}
+
+func (m *fixedModel) info() modelInfo                          { return m.in }
+func (m *fixedModel) atoms() int                               { return 1 }
+func (m *fixedModel) whole() blocks                            { return m }
+func (m *fixedModel) eachAtom() blocks                         { return m }
+func (m *fixedModel) partition([]float64, int) (blocks, error) { return m, nil }
+
+func (m *fixedModel) at(cuts [][]string) (blocks, error) {
+	if len(cuts) > 0 {
+		return nil, fmt.Errorf("%s: it runs at its own batch only and has no cuts", m.in.name)
+	}
+	return m, nil
+}
+
+func (m *fixedModel) Len() int                   { return 1 }
+func (m *fixedModel) WeightBytes(_, _ int) int64 { return m.in.weightBytes }
+func (m *fixedModel) Nodes(_, _ int) int         { return m.node }
+
+func (m *fixedModel) Cut(i int) graph.Cut {
+	if i == 0 {
+		return graph.Cut{Tensors: m.in.inputs}
+	}
+	return graph.Cut{Tensors: m.in.outputs}
+}
+
+func (m *fixedModel) Slice(int, int, graph.SliceOptions) (*engine.Submodel, error) {
+	return &engine.Submodel{
+		Model: m.in.name, Identity: m.in.sha256, From: 0, To: 1, Blocks: 1, Inputs: m.in.inputs, Outputs: m.in.outputs,
+		WeightBytes: m.in.weightBytes, Nodes: m.node, ONNX: m.onnx,
+	}, nil
+}

@@ -1,0 +1,173 @@
+package profiler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/formats"
+)
+
+// ErrInput is wrapped by every error about what the caller asked for, as
+// opposed to what the machine failed to do.
+var ErrInput = errors.New("profile")
+
+// Options of Run. Zero values mean the defaults named beside them.
+type Options struct {
+	Models []string // ONNX files; see FindModels
+	// Device is "auto" (default: cuda:0 where there is one, else cpu), "cpu"
+	// (one pinned thread), "cpu-<n>" (n pinned threads), or an ID of
+	// Engine.Devices such as "cuda:0" or "cpu:1".
+	Device     string
+	DeviceName string // replaces the device kind's name in the profile
+
+	Shares  []int // v of 1/v; default 1. More than 1 needs a GPU and a Sharer
+	Batches []int // default 1, 2, 4, 8
+	Blocks  int   // default 10; fewer where a model has fewer cuts
+
+	// Budget bounds the time for everything together; zero is no bound. It is
+	// split evenly in rounds, so that every block of every batch gets as many
+	// samples as every other.
+	Budget    time.Duration
+	Precision Precision // default DefaultPrecision
+
+	Engine        engine.Engine  // required
+	EngineOptions engine.Options // options of every Load
+	Sharer        Sharer         // for Shares above 1
+
+	// Seed gives random weights to models that come without (see
+	// graph.Options); Dims fixes free dimensions of inputs, by model name (""
+	// for all) and input name.
+	Seed uint64
+	Dims map[string]map[string][]int64
+
+	FP16Samples int // inputs per check of float16 at the cuts; default 8, negative for none
+
+	// Out is the profile's file. What it holds is kept and extended, and it is
+	// written (whole, by renaming) after every finished measurement. Empty: no
+	// file is read or written.
+	Out string
+	// Profile, where given, is taken instead of Out's content.
+	Profile *formats.Profile
+	Force   bool // measure again what is measured
+
+	OnEstimate func(Estimate) error // called before the long work; an error ends Run with it
+	Progress   func(Event)
+
+	now  func() time.Time
+	open opener
+}
+
+// DefaultBatches and DefaultBlocks are what Run takes where nothing is given.
+var DefaultBatches = []int{1, 2, 4, 8}
+
+// DefaultBlocks is the number of blocks that a model is cut into.
+const DefaultBlocks = 10
+
+// Event tells what Run is doing. Done runs from 0 to 1 over the whole run.
+type Event struct {
+	Stage Stage
+	Model string
+	Share int
+	Batch int
+	Text  string
+	Done  float64
+}
+
+// Stage is the kind of an Event.
+type Stage string
+
+// The stages of a run. Sampling is reported once a round; Warning and Skipped
+// carry a text for the user.
+const (
+	StageOpen     Stage = "open"
+	StageCut      Stage = "cut"
+	StageLoad     Stage = "load"
+	StageFP16     Stage = "fp16"
+	StageWarmUp   Stage = "warm-up"
+	StageSample   Stage = "sample"
+	StageMeasured Stage = "measured"
+	StageSkipped  Stage = "skipped"
+	StageWarning  Stage = "warning"
+)
+
+// Estimate is what a run is expected to cost.
+type Estimate struct {
+	Device  string // kind
+	Name    string // of the hardware
+	Models  []ModelEstimate
+	Skipped int // measurements that the profile holds already
+
+	// Expected supposes a quiet machine, AtMost that every number needs all
+	// samples; a Budget bounds both.
+	Expected, AtMost time.Duration
+	Budget           time.Duration
+}
+
+// ModelEstimate is one model's part of an Estimate.
+type ModelEstimate struct {
+	Model        string
+	Whole        time.Duration // one quick run at batch 1 (or the model's own batch)
+	Measurements int           // (share, batch) pairs to be measured
+	Blocks       int
+	Expected     time.Duration
+}
+
+func inputError(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", ErrInput, fmt.Sprintf(format, a...))
+}
+
+func (o *Options) normalize() error {
+	if o.Engine == nil {
+		return errors.New("profiler: Options.Engine is not set")
+	}
+	if len(o.Models) == 0 {
+		return inputError("no model given")
+	}
+	if o.Device == "" {
+		o.Device = "auto"
+	}
+	if len(o.Shares) == 0 {
+		o.Shares = []int{1}
+	}
+	if len(o.Batches) == 0 {
+		o.Batches = DefaultBatches
+	}
+	for _, s := range []struct {
+		what string
+		list *[]int
+		most int
+	}{{"shares", &o.Shares, 64}, {"batches", &o.Batches, 1 << 16}} {
+		*s.list = slices.Compact(slices.Sorted(slices.Values(*s.list)))
+		if lo, hi := (*s.list)[0], (*s.list)[len(*s.list)-1]; lo < 1 || hi > s.most {
+			return inputError("%s: %v: expected whole numbers from 1 to %d", s.what, *s.list, s.most)
+		}
+	}
+	switch {
+	case o.Blocks == 0:
+		o.Blocks = DefaultBlocks
+	case o.Blocks < 0:
+		return inputError("blocks: %d: expected at least 1", o.Blocks)
+	}
+	if o.Budget < 0 {
+		return inputError("budget: %v: expected a positive time such as 5m", o.Budget)
+	}
+	if o.Precision == (Precision{}) {
+		o.Precision = DefaultPrecision
+	}
+	if o.Precision.MinRounds < 1 || o.Precision.MaxRounds < o.Precision.MinRounds || o.Precision.HalfWidth <= 0 {
+		return inputError("precision: %+v: expected 1 <= MinRounds <= MaxRounds and HalfWidth > 0", o.Precision)
+	}
+	if o.FP16Samples == 0 {
+		o.FP16Samples = 8
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.open == nil {
+		o.open = openONNX
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package profiler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/formats"
+)
+
+// prepare cuts a model into blocks, or takes over the profile's cuts, and
+// describes the blocks.
+func (r *runner) prepare(ctx context.Context, j *job) error {
+	if j.cut == nil {
+		r.event(Event{Stage: StageCut, Model: j.in.name, Done: r.fraction(0)})
+		n := min(r.o.Blocks, j.m.atoms())
+		costs := make([]float64, j.m.atoms())
+		if n < len(costs) && n > 1 {
+			var err error
+			if costs, err = timeAtoms(ctx, r.here(), j.m, j.quickBatch(), r.o.now); err != nil {
+				return fmt.Errorf("time the parts of %s: %w", j.in.path, err)
+			}
+		}
+		cut, err := j.m.partition(costs, n)
+		if err != nil {
+			return fmt.Errorf("cut %s: %w", j.in.path, err)
+		}
+		j.cut = cut
+		j.entry.Blocks = describeBlocks(cut)
+	}
+	return nil
+}
+
+// describeBlocks lists a cut's blocks without any measurement.
+func describeBlocks(b blocks) []formats.Block {
+	out := make([]formats.Block, b.Len())
+	for i := range out {
+		out[i] = formats.Block{Name: fmt.Sprintf("block%d", i), Nodes: b.Nodes(i, i+1), WeightBytes: b.WeightBytes(i, i+1)}
+		if i == b.Len()-1 {
+			break
+		}
+		c := b.Cut(i + 1)
+		out[i].Cut = tensorInfos(c.Tensors)
+		out[i].CutBytesFP32, out[i].CutBytesFP16 = c.Bytes, c.HalfBytes
+	}
+	return out
+}
+
+// load makes a model's blocks and the whole model ready at a share and binds
+// them at every batch that is to be measured there. On the way it takes the
+// memory that each batch needs and, once per model, checks float16.
+func (r *runner) load(ctx context.Context, j *job, share int, places []place) error {
+	r.event(Event{Stage: StageLoad, Model: j.in.name, Share: share, Done: r.fraction(0)})
+	batches := j.batches(share)
+	debug.FreeOSMemory()
+	before := resident()
+	for k, p := range places {
+		c := &chain{bound: map[int]*bound{}}
+		j.chains[share] = append(j.chains[share], c) // closed with the job whatever happens
+		var err error
+		if c.blocks, err = p.loadSlices(ctx, j.cut); err != nil {
+			return err
+		}
+		debug.FreeOSMemory() // the slices' bytes
+		for _, batch := range batches {
+			b, err := bindChain(c.blocks, batch, 0)
+			if err != nil {
+				return err
+			}
+			c.bound[batch] = &bound{blocks: b}
+			if err := runOnce(ctx, b); err != nil {
+				return err
+			}
+			if k > 0 {
+				continue
+			}
+			need := boundBytes(b)
+			for _, blk := range c.blocks {
+				need += blk.Submodel().WeightBytes
+			}
+			if now := resident(); r.dev.IsCPU() && before > 0 {
+				need = max(need, now-before)
+			}
+			j.memory[unit{share, batch}] = need
+		}
+		if k == 0 && r.wantsFP16(j) {
+			if err := r.fp16(ctx, j, p, c); err != nil {
+				return err
+			}
+		}
+		whole := j.m.whole()
+		if c.whole, err = p.loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{}); err != nil {
+			return err
+		}
+		for _, batch := range batches {
+			// The whole model reads the tensors that the chain reads.
+			b, err := c.whole.Bind(engine.BindOptions{Batch: batch, Inputs: c.bound[batch].blocks[0].Inputs()})
+			if err != nil {
+				return err
+			}
+			c.bound[batch].whole = b
+		}
+	}
+	return nil
+}
+
+// wantsFP16 tells whether a model's cuts are still to be checked.
+func (r *runner) wantsFP16(j *job) bool {
+	if r.o.FP16Samples < 0 || j.in.batch > 0 {
+		return false
+	}
+	if j.cut == nil {
+		return j.m.atoms() > 1
+	}
+	for i := range max(0, j.cut.Len()-1) {
+		float := slices.ContainsFunc(j.cut.Cut(i+1).Tensors, func(s engine.Spec) bool { return s.Type == engine.F32 })
+		if float && j.entry.Blocks[i].FP16 == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// fp16 checks the cuts of a loaded chain. The last block is loaded once more
+// with the tensor before its closing softmax as a further output: softmax
+// hides differences.
+func (r *runner) fp16(ctx context.Context, j *job, p place, c *chain) (err error) {
+	r.event(Event{Stage: StageFP16, Model: j.in.name, Done: r.fraction(0)})
+	n := j.cut.Len()
+	list := slices.Clone(c.blocks)
+	compare := func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[0] }
+	if name := j.logits(); name != "" {
+		if k := slices.IndexFunc(j.cut.Cut(n-1).Tensors, func(s engine.Spec) bool { return s.Name == name }); k >= 0 {
+			// The last block is but the softmax: compare what goes into it.
+			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Inputs()[k] }
+		} else if last, err := p.loadLogits(ctx, j, name); err == nil {
+			list[n-1] = last
+			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[len(j.in.outputs)] }
+			defer func() { err = errors.Join(err, last.Close()) }()
+		} else if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// Otherwise the outputs themselves are compared.
+	}
+	bindings, err := bindChain(list, 1, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll(bindings)) }()
+	answer := compare(bindings)
+	if answer.Spec().Type != engine.F32 {
+		return nil // nothing that can be compared as numbers
+	}
+	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, r.o.FP16Samples,
+		func(sample int) error {
+			for _, t := range bindings[0].Inputs() {
+				if err := fillSeeded(t, sample); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	if err != nil {
+		return fmt.Errorf("check float16 at the cuts of %s: %w", j.in.path, err)
+	}
+	for i, check := range checks {
+		j.entry.Blocks[i].FP16 = check
+	}
+	return nil
+}
+
+// logits names the tensor before the first output's closing softmax, if there
+// is one.
+func (j *job) logits() string {
+	if len(j.in.logits) == 0 || len(j.in.outputs) == 0 || j.in.logits[0] == j.in.outputs[0].Name {
+		return ""
+	}
+	return j.in.logits[0]
+}
+
+// loadLogits loads the last block with a further output.
+func (p place) loadLogits(ctx context.Context, j *job, name string) (engine.Block, error) {
+	n := j.cut.Len()
+	sub, err := j.cut.Slice(n-1, n, graph.SliceOptions{Extra: []string{name}})
+	if err != nil {
+		return nil, err
+	}
+	if len(sub.Outputs) == len(j.in.outputs) {
+		// Softmax changes neither type nor shape.
+		spec := j.in.outputs[0]
+		spec.Name = name
+		s := *sub
+		s.Outputs = append(slices.Clone(sub.Outputs), spec)
+		sub = &s
+	}
+	return p.eng.Load(ctx, sub, p.dev, p.opt)
+}
+
+// copyRate measures the device's copy rate once per run: host memory on a CPU,
+// host to device on a GPU by the largest input at hand.
+func (r *runner) copyRate(group []*job) float64 {
+	if r.dev.IsCPU() {
+		return hostCopyGbps()
+	}
+	var largest engine.Tensor
+	for _, j := range group {
+		for _, c := range j.chains[1] {
+			for _, b := range c.bound {
+				for _, t := range b.blocks[0].Inputs() {
+					if largest == nil || t.Spec().BytesAt(t.Batch()) > largest.Spec().BytesAt(largest.Batch()) {
+						largest = t
+					}
+				}
+			}
+		}
+	}
+	if largest == nil {
+		return 0
+	}
+	size := largest.Spec().BytesAt(largest.Batch())
+	data := make([]byte, size)
+	if largest.Read(data) != nil { // the tensor keeps its values
+		return 0
+	}
+	return copyGbps(size, func() error { return largest.Write(data) })
+}
+
+// additivity notes how the sum of a model's blocks compares with the whole:
+// what the cuts cost in lost fusions and layout changes.
+func (r *runner) additivity(j *job) {
+	var parts []string
+	for _, m := range j.entry.Measurements {
+		if m.Device != r.dev.Kind || m.Share != 1 || m.Whole == nil || len(m.Blocks) < 2 {
+			continue
+		}
+		cost := func(l formats.Latency) float64 {
+			if l.CPUUS > 0 && countsCPU(r.dev) {
+				return float64(l.CPUUS)
+			}
+			return float64(l.WallUS)
+		}
+		var sum float64
+		for _, b := range m.Blocks {
+			sum += cost(b)
+		}
+		if w := cost(*m.Whole); w > 0 {
+			parts = append(parts, fmt.Sprintf("%.2f at batch %d", sum/w, m.Batch))
+		}
+	}
+	subject := fmt.Sprintf("chain against whole of %s on %s", j.in.name, r.dev.Kind)
+	if len(parts) == 0 {
+		putNote(r.profile, subject, "")
+		return
+	}
+	putNote(r.profile, subject, fmt.Sprintf("%s: the sum of the blocks is the whole times %s", subject, strings.Join(parts, ", ")))
+}

@@ -1,0 +1,626 @@
+package profiler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/formats"
+)
+
+// Run measures what Options ask for and the profile does not hold yet, and
+// returns the profile. When the context ends it returns what was found so far
+// together with the context's error; the file then holds the same.
+func Run(ctx context.Context, o Options) (*formats.Profile, error) {
+	if err := o.normalize(); err != nil {
+		return nil, err
+	}
+	dev, err := selectDevice(o.Engine, o.Device)
+	if err != nil {
+		return nil, err
+	}
+	if o.DeviceName != "" {
+		dev.Kind = o.DeviceName
+	}
+	if most := o.Shares[len(o.Shares)-1]; most > 1 {
+		if dev.IsCPU() {
+			return nil, inputError("shares %v on %s: shares exist on GPUs only", o.Shares, dev.Kind)
+		}
+		if o.Sharer == nil {
+			return nil, inputError("shares %v on %s: this program cannot start workers on shares of a GPU", o.Shares, dev.Kind)
+		}
+	}
+	prof, err := existing(&o)
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{o: &o, dev: dev, profile: prof, begun: o.now(), seen: map[string]bool{}}
+	return prof, r.run(ctx)
+}
+
+// existing returns the profile to extend.
+func existing(o *Options) (*formats.Profile, error) {
+	if o.Profile != nil {
+		return o.Profile, nil
+	}
+	fresh := &formats.Profile{Format: profileFormat, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
+	if o.Out == "" {
+		return fresh, nil
+	}
+	p, err := formats.ReadProfile(o.Out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// Find out now, not after ten minutes of measuring, whether the file can
+		// be written.
+		dir := filepath.Dir(o.Out)
+		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+			return nil, inputError("output %s: %s is not a folder", o.Out, dir)
+		}
+		return fresh, nil
+	case err != nil:
+		return nil, fmt.Errorf("profile to extend: %w", err)
+	}
+	return p, nil
+}
+
+// unit is one Measurement to be made.
+type unit struct{ share, batch int }
+
+// job is one model of a run.
+type job struct {
+	m      model
+	in     modelInfo
+	entry  *formats.ProfileModel // what stands in the profile or will
+	prior  bool                  // its blocks come from the profile
+	todo   []unit
+	whole  time.Duration // quick run at batch 1
+	load   time.Duration // of the whole model
+	expect time.Duration
+	most   time.Duration
+
+	cut    blocks
+	chains map[int][]*chain // per share: one chain per copy
+	memory map[unit]int64
+}
+
+// runner is one call of Run.
+type runner struct {
+	o       *Options
+	dev     engine.Device
+	profile *formats.Profile
+	jobs    []*job
+	begun   time.Time
+	counted time.Duration // of the time since begun that is in CostSeconds
+	shared  string        // how shares were made
+	copy    float64
+	seen    map[string]bool // warnings given
+	done    time.Duration   // expected time of finished groups
+	total   time.Duration
+}
+
+func (r *runner) event(e Event) {
+	if r.o.Progress != nil {
+		r.o.Progress(e)
+	}
+}
+
+func (r *runner) warn(model, text string) {
+	if !r.seen[text] {
+		r.seen[text] = true
+		r.event(Event{Stage: StageWarning, Model: model, Text: text, Done: r.fraction(0)})
+	}
+}
+
+func (r *runner) fraction(group float64) float64 {
+	if r.total <= 0 {
+		return 0
+	}
+	return min(1, (float64(r.done)+group)/float64(r.total))
+}
+
+func (r *runner) run(ctx context.Context) error {
+	if r.dev.IsCPU() {
+		unpin, err := engine.PinThread(r.dev.CPUs...)
+		if err != nil {
+			return err
+		}
+		defer unpin()
+	}
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	skipped := r.plan()
+	todo := slices.DeleteFunc(slices.Clone(r.jobs), func(j *job) bool { return len(j.todo) == 0 })
+	if len(todo) == 0 {
+		return r.save()
+	}
+	est, err := r.estimate(ctx, todo)
+	if err != nil {
+		return err
+	}
+	est.Skipped = skipped
+	if r.o.OnEstimate != nil {
+		if err := r.o.OnEstimate(est); err != nil {
+			return err
+		}
+	}
+	for _, j := range todo {
+		r.total += j.expect
+	}
+	groups := r.groups(todo)
+	for i, g := range groups {
+		if err := r.measure(ctx, g, groups[i:]); err != nil {
+			return err
+		}
+		for _, j := range g {
+			r.done += j.expect
+			r.additivity(j)
+		}
+	}
+	return r.save()
+}
+
+// open reads every model before anything is measured, so that a bad one is
+// found at once.
+func (r *runner) open(ctx context.Context) error {
+	names := map[string]*job{}
+	for _, path := range r.o.Models {
+		r.event(Event{Stage: StageOpen, Model: path})
+		m, err := r.o.open(ctx, path, r.o)
+		if err != nil {
+			return err
+		}
+		in := m.info()
+		if have, ok := names[in.name]; ok {
+			if have.in.sha256 == in.sha256 {
+				continue // the same file twice
+			}
+			return inputError("two models are called %s: %s and %s: rename one file", in.name, have.in.path, in.path)
+		}
+		for _, w := range in.warnings {
+			r.warn(in.name, w)
+		}
+		j := &job{m: m, in: in, chains: map[int][]*chain{}, memory: map[unit]int64{}}
+		names[in.name] = j
+		r.jobs = append(r.jobs, j)
+	}
+	return r.adopt()
+}
+
+// adopt looks the models up in the profile and takes over their cuts.
+func (r *runner) adopt() error {
+	now := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
+	stale := false
+	for _, d := range r.profile.Devices {
+		if d.Device == r.dev.Kind && !sameProvenance(d, now) {
+			stale = true
+			r.warn("", fmt.Sprintf("%s was measured with %s: what is asked for is measured again, and numbers of other models on it are no longer comparable",
+				d.Device, describe(d)))
+		}
+	}
+	for _, j := range r.jobs {
+		fresh := &formats.ProfileModel{
+			Model: j.in.name, Source: &formats.ModelSource{Path: relativeTo(r.o.Out, j.in.path), SHA256: j.in.sha256},
+			Inputs: tensorInfos(j.in.inputs), Outputs: tensorInfos(j.in.outputs),
+		}
+		j.entry = fresh
+		have := findModel(r.profile, fresh)
+		switch {
+		case have == nil:
+			continue
+		case !sameSource(have, fresh):
+			r.warn(j.in.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.in.name))
+			continue
+		}
+		others := slices.ContainsFunc(have.Measurements, func(m formats.Measurement) bool { return m.Device != r.dev.Kind })
+		want := min(r.o.Blocks, j.m.atoms())
+		if len(have.Blocks) != want {
+			if others && !r.o.Force {
+				return inputError("%s is cut into %d blocks in the profile, which holds numbers of another device for them; %d were asked for: use --blocks %d, or --force to drop them",
+					j.in.name, len(have.Blocks), want, len(have.Blocks))
+			}
+			r.warn(j.in.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.in.name, want, len(have.Blocks)))
+			continue
+		}
+		cut, err := j.m.at(cutNames(have.Blocks))
+		if err != nil {
+			if others && !r.o.Force {
+				return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w (--force cuts it anew and drops what was measured)", ErrInput, j.in.name, err)
+			}
+			r.warn(j.in.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.in.name, err))
+			continue
+		}
+		j.cut, j.prior = cut, true
+		fresh.Blocks = slices.Clone(have.Blocks)
+		fresh.Measurements = slices.Clone(have.Measurements)
+		if stale {
+			dropMeasurements(fresh, r.dev.Kind)
+		}
+	}
+	return nil
+}
+
+func describe(d formats.ProfileDevice) string {
+	return strings.Join(slices.DeleteFunc([]string{d.Name, d.Driver, d.Engine + " " + d.EngineVersion, d.Method}, func(s string) bool { return s == "" }), ", ")
+}
+
+func cutNames(blocks []formats.Block) [][]string {
+	var out [][]string
+	for _, b := range blocks[:max(0, len(blocks)-1)] {
+		var names []string
+		for _, t := range b.Cut {
+			names = append(names, t.Name)
+		}
+		out = append(out, names)
+	}
+	return out
+}
+
+// plan decides what is measured, and returns how many measurements are there
+// already.
+func (r *runner) plan() (skipped int) {
+	for _, j := range r.jobs {
+		batches := r.o.Batches
+		if j.in.batch > 0 {
+			batches = []int{j.in.batch}
+		}
+		for _, share := range r.o.Shares {
+			for _, batch := range batches {
+				if !r.o.Force && j.prior && measurement(j.entry, r.dev.Kind, share, batch) != nil {
+					skipped++
+					r.event(Event{Stage: StageSkipped, Model: j.in.name, Share: share, Batch: batch, Text: "measured already"})
+					continue
+				}
+				j.todo = append(j.todo, unit{share, batch})
+			}
+		}
+	}
+	return skipped
+}
+
+func (r *runner) here() place { return place{r.o.Engine, r.dev, r.o.EngineOptions} }
+
+// quickBatch is the batch of quick runs.
+func (j *job) quickBatch() int { return max(1, j.in.batch) }
+
+// estimate runs every model once.
+func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
+	est := Estimate{Device: r.dev.Kind, Name: r.dev.Name, Budget: r.o.Budget}
+	for _, j := range jobs {
+		if err := r.quick(ctx, j); err != nil {
+			return est, err
+		}
+		n := min(r.o.Blocks, j.m.atoms())
+		runs := 0
+		for _, u := range j.todo {
+			runs += 2 * u.batch * u.share // blocks and whole
+		}
+		round := time.Duration(runs) * j.whole / time.Duration(j.quickBatch())
+		rule := r.o.Precision
+		rounds := func(n int) time.Duration {
+			return max(time.Duration(n)*round, rule.MinSpan)
+		}
+		prepare := 2*j.load + 4*round
+		if !j.prior {
+			prepare += 2*j.load + (atomRounds+4)*j.whole
+		}
+		if r.wantsFP16(j) {
+			prepare += time.Duration(float64(r.o.FP16Samples)*(float64(n)/2+1)) * j.whole
+		}
+		j.expect = prepare + rounds((3*rule.MinRounds+1)/2)
+		j.most = prepare + rounds(rule.MaxRounds)
+		est.Models = append(est.Models, ModelEstimate{Model: j.in.name, Whole: j.whole, Measurements: len(j.todo), Blocks: n, Expected: j.expect})
+		est.Expected += j.expect
+		est.AtMost += j.most
+	}
+	if r.o.Budget > 0 {
+		est.Expected, est.AtMost = min(est.Expected, r.o.Budget), min(est.AtMost, r.o.Budget)
+	}
+	return est, nil
+}
+
+// quick loads the whole model and runs it twice; the second run counts. What
+// the engine cannot execute is found here, before the long work.
+func (r *runner) quick(ctx context.Context, j *job) error {
+	begin := r.o.now()
+	whole := j.m.whole()
+	blk, err := r.here().loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
+	if err != nil {
+		if errors.Is(err, engine.ErrModel) || errors.Is(err, engine.ErrFallback) {
+			return fmt.Errorf("%w: %s: %w", ErrInput, j.in.path, err)
+		}
+		return err
+	}
+	c := chain{blocks: []engine.Block{blk}}
+	defer c.close()
+	j.load = r.o.now().Sub(begin)
+	b, err := bindChain(c.blocks, j.quickBatch(), 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", j.in.path, err)
+	}
+	c.bound = map[int]*bound{1: {blocks: b}}
+	for range 2 {
+		t, err := b[0].RunN(1)
+		if err != nil {
+			return fmt.Errorf("%s: %w", j.in.path, err)
+		}
+		_, j.whole = t.PerRun()
+	}
+	return nil
+}
+
+// Limits of a group: models in a group are loaded at the same time, and a
+// group's numbers reach the file when they are tight.
+const (
+	groupTime    = 4 * time.Minute
+	groupMemory  = int64(4) << 30
+	memoryFactor = 4 // blocks and whole, prepacked weights, activations
+)
+
+// groups puts models together that are sampled in turns.
+func (r *runner) groups(jobs []*job) [][]*job {
+	room := groupMemory
+	if r.dev.MemoryBytes > 0 {
+		room = r.dev.MemoryBytes / 3
+	}
+	var out [][]*job
+	var used int64
+	var span time.Duration
+	for _, j := range jobs {
+		need := memoryFactor * j.in.weightBytes
+		if n := len(out); n > 0 && used+need <= room && span+j.expect <= groupTime {
+			out[n-1] = append(out[n-1], j)
+			used += need
+			span += j.expect
+			continue
+		}
+		out = append(out, []*job{j})
+		used, span = need, j.expect
+	}
+	return out
+}
+
+// deadline is when the first group of the rest has to stop sampling: the
+// budget's rest is split by the expected cost, so that all get as many rounds.
+func (r *runner) deadline(rest [][]*job) time.Time {
+	if r.o.Budget <= 0 {
+		return time.Time{}
+	}
+	var first, all time.Duration
+	for i, g := range rest {
+		for _, j := range g {
+			all += j.expect
+			if i == 0 {
+				first += j.expect
+			}
+		}
+	}
+	now := r.o.now()
+	left := r.begun.Add(r.o.Budget).Sub(now)
+	return now.Add(time.Duration(float64(left) * float64(first) / math.Max(1, float64(all))))
+}
+
+// measure prepares the models of one group and takes their samples.
+func (r *runner) measure(ctx context.Context, group []*job, rest [][]*job) (err error) {
+	deadline := r.deadline(rest)
+	defer func() {
+		for _, j := range group {
+			for _, copies := range j.chains {
+				for _, c := range copies {
+					err = errors.Join(err, c.close())
+				}
+			}
+			clear(j.chains)
+		}
+	}()
+	s := &sampler{rule: r.o.Precision, now: r.o.now, deadline: deadline}
+	for _, j := range group {
+		if err := r.prepare(ctx, j); err != nil {
+			return err
+		}
+	}
+	for _, share := range r.o.Shares {
+		if err := r.sampleShare(ctx, s, group, share); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sampleShare samples all lanes of a group at one share.
+func (r *runner) sampleShare(ctx context.Context, s *sampler, group []*job, share int) (err error) {
+	places := []place{r.here()}
+	if share > 1 && slices.ContainsFunc(group, func(j *job) bool { return len(j.batches(share)) > 0 }) {
+		sh, err := r.o.Sharer.Open(ctx, r.dev, share)
+		if err != nil {
+			return fmt.Errorf("split %s into %d shares: %w", r.dev.Kind, share, err)
+		}
+		// The chains are closed before their workers.
+		defer func() {
+			for _, j := range group {
+				for _, c := range j.chains[share] {
+					err = errors.Join(err, c.close())
+				}
+				delete(j.chains, share)
+			}
+			err = errors.Join(err, sh.Close())
+		}()
+		r.shared = sh.Method()
+		places = nil
+		for i, e := range sh.Engines() {
+			places = append(places, place{e, sh.Device(i), r.o.EngineOptions})
+		}
+	}
+	var lanes []*lane
+	owner := map[*lane]*job{}
+	at := map[*lane]unit{}
+	for _, j := range group {
+		batches := j.batches(share)
+		if len(batches) == 0 {
+			continue
+		}
+		if err := r.load(ctx, j, share, places); err != nil {
+			return err
+		}
+		for _, batch := range batches {
+			l := j.lane(share, batch, countsCPU(r.dev))
+			r.event(Event{Stage: StageWarmUp, Model: j.in.name, Share: share, Batch: batch, Done: r.fraction(0)})
+			if err := s.warmUp(ctx, l); err != nil {
+				return err
+			}
+			lanes = append(lanes, l)
+			owner[l], at[l] = j, unit{share, batch}
+		}
+	}
+	if len(lanes) == 0 {
+		return nil
+	}
+	if r.copy == 0 {
+		r.copy = r.copyRate(group)
+	}
+	var expect time.Duration
+	for _, j := range group {
+		expect += j.expect
+	}
+	s.progress = func(done float64) {
+		r.event(Event{Stage: StageSample, Share: share, Done: r.fraction(done * float64(expect))})
+	}
+	s.finished = func(l *lane) error {
+		u := at[l]
+		r.record(owner[l], u, l)
+		r.event(Event{Stage: StageMeasured, Model: owner[l].in.name, Share: u.share, Batch: u.batch, Text: l.ended,
+			Done: r.fraction(s.share(lanes) * float64(expect))})
+		return r.save()
+	}
+	if err := s.run(ctx, lanes); err != nil {
+		if ctx.Err() == nil {
+			return err
+		}
+		// Keep what is usable of the broken-off lanes.
+		for _, l := range lanes {
+			if l.ended == endInterrupted && l.rounds >= interruptedRounds && l.loosest(r.o.Precision.Floor) <= interruptedLoose {
+				r.record(owner[l], at[l], l)
+			}
+		}
+		return errors.Join(ctx.Err(), r.save())
+	}
+	return nil
+}
+
+// A broken-off measurement is kept where it has this many samples and is this
+// tight; otherwise the next run makes it again.
+const (
+	interruptedRounds = 10
+	interruptedLoose  = 0.03
+)
+
+// batches lists what is to be measured at a share, ascending.
+func (j *job) batches(share int) []int {
+	var out []int
+	for _, u := range j.todo {
+		if u.share == share {
+			out = append(out, u.batch)
+		}
+	}
+	return out
+}
+
+// lane makes the probes of one measurement: every block, then the whole.
+func (j *job) lane(share, batch int, onCPU bool) *lane {
+	l := &lane{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.in.name, share, batch), onCPU: onCPU}
+	copies := j.chains[share]
+	add := func(name string, of func(*bound) engine.Binding) {
+		var runs []func(int) (engine.Timing, error)
+		for _, c := range copies {
+			runs = append(runs, of(c.bound[batch]).RunN)
+		}
+		l.probes = append(l.probes, &probe{name: name, run: together(runs)})
+	}
+	for i := range j.cut.Len() {
+		add(fmt.Sprintf("block %d", i), func(b *bound) engine.Binding { return b.blocks[i] })
+	}
+	add("whole", func(b *bound) engine.Binding { return b.whole })
+	return l
+}
+
+// record turns a finished lane into a measurement of the profile.
+func (r *runner) record(j *job, u unit, l *lane) {
+	m := formats.Measurement{Device: r.dev.Kind, Share: u.share, Batch: u.batch, MemoryBytes: j.memory[u]}
+	for i, p := range l.probes {
+		lat := l.latency(p)
+		if len(r.dev.CPUs) > 1 && r.dev.IsCPU() {
+			lat = withCPU(lat, p)
+		}
+		if i == j.cut.Len() {
+			m.Whole = &lat
+		} else {
+			m.Blocks = append(m.Blocks, lat)
+		}
+	}
+	putMeasurement(j.entry, m)
+	setModel(r.profile, j.entry)
+
+	now := r.o.now()
+	d := provenance(r.dev, r.o.Engine.Info(), r.o, now)
+	d.CopyGbps, d.ShareMethod = r.copy, r.shared
+	d.CostSeconds = (now.Sub(r.begun) - r.counted).Seconds()
+	for _, have := range r.profile.Devices {
+		if have.Device == d.Device {
+			d.CostSeconds += have.CostSeconds
+			if d.ShareMethod == "" {
+				d.ShareMethod = have.ShareMethod
+			}
+		}
+	}
+	d.CostSeconds = math.Round(d.CostSeconds*10) / 10
+	r.counted = now.Sub(r.begun)
+	putDevice(r.profile, d)
+
+	subject := fmt.Sprintf("loose numbers of %s on %s at share 1/%d, batch %d", j.in.name, r.dev.Kind, u.share, u.batch)
+	note := ""
+	if loose := l.loosest(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {
+		note = fmt.Sprintf("%s: the median of a block is known to ±%.1f %% only after %d samples (stopped by %s)", subject, 100*loose, l.rounds, l.ended)
+		r.warn(j.in.name, note)
+	}
+	putNote(r.profile, subject, note)
+}
+
+// withCPU adds the calling thread's CPU time where several threads worked.
+func withCPU(l formats.Latency, p *probe) formats.Latency {
+	if s := Summarize(p.cpu, p.wall); s.CPUUS > 0 {
+		l.CPUUS = s.CPUUS
+	}
+	return l
+}
+
+// setModel puts a model into the profile in place of what stands under its
+// name.
+func setModel(p *formats.Profile, m *formats.ProfileModel) {
+	c := *m
+	c.Measurements = slices.Clone(m.Measurements)
+	if i := slices.IndexFunc(p.Models, func(h formats.ProfileModel) bool { return h.Model == m.Model }); i >= 0 {
+		p.Models[i] = c
+		return
+	}
+	p.Models = append(p.Models, c)
+}
+
+// save writes the profile where there is a file for it.
+func (r *runner) save() error {
+	if r.o.Out == "" {
+		return nil
+	}
+	if _, err := formats.WriteFile(r.o.Out, r.profile, formats.Force(true)); err != nil {
+		return fmt.Errorf("write profile: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package profiler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/formats"
+)
+
+// Precision says when the samples of a block are enough.
+type Precision struct {
+	// HalfWidth is the half width of the 95 % interval of the median, as a
+	// share of the median, at which a number counts as tight.
+	HalfWidth float64
+	// Floor is a half width that is always tight enough: timers and
+	// interrupts move short blocks by more than HalfWidth of them.
+	Floor time.Duration
+	// MinRounds and MaxRounds bound the samples per block; MaxRounds does not
+	// hold before MinSpan.
+	MinRounds, MaxRounds int
+	// MinSpan is the time over which the samples of a batch are at least
+	// spread, so that a neighbour's short burst is not taken for the truth.
+	MinSpan time.Duration
+}
+
+// DefaultPrecision is what profiles use unless told otherwise.
+var DefaultPrecision = Precision{
+	HalfWidth: 0.01, Floor: time.Microsecond, MinRounds: 25, MaxRounds: 150, MinSpan: 5 * time.Second,
+}
+
+// budgetRounds is how many rounds a batch gets even where the budget is spent:
+// less is no measurement.
+const budgetRounds = 3
+
+// minSample is how long one sample takes at least: shorter runs are repeated
+// inside the engine, because reading the clock would show.
+const minSample = 20 * time.Microsecond
+
+// probe is one thing that is timed: a block or the whole model, bound to a
+// batch size.
+type probe struct {
+	name      string
+	run       func(n int) (engine.Timing, error)
+	reps      int
+	cpu, wall []time.Duration
+}
+
+// sample runs the probe once (reps times where it is short).
+func (p *probe) sample() error {
+	t, err := p.run(p.reps)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	c, w := t.PerRun()
+	p.cpu = append(p.cpu, c)
+	p.wall = append(p.wall, w)
+	return nil
+}
+
+// lane is what one Measurement is made of: the blocks and the whole of one
+// model at one batch size. Its probes always have the same number of samples.
+type lane struct {
+	name   string
+	onCPU  bool
+	probes []*probe
+
+	rounds int
+	begun  time.Time
+	round  time.Duration // duration of the latest round
+	ended  string        // why sampling stopped: tight, rounds, budget, interrupted
+}
+
+// Why a lane stopped.
+const (
+	endTight       = "tight"
+	endRounds      = "rounds"
+	endBudget      = "budget"
+	endInterrupted = "interrupted"
+)
+
+// series is what decides whether a probe is tight: CPU time where one thread
+// did all the work, else wall time.
+func (l *lane) series(p *probe) []time.Duration {
+	if l.onCPU {
+		return p.cpu
+	}
+	return p.wall
+}
+
+// latency summarises a probe.
+func (l *lane) latency(p *probe) formats.Latency {
+	if l.onCPU {
+		return Summarize(p.cpu, p.wall)
+	}
+	return Summarize(nil, p.wall)
+}
+
+// loosest returns the largest half width of the lane's probes in relation to
+// their medians, those within the floor aside.
+func (l *lane) loosest(floor time.Duration) float64 {
+	worst := 0.0
+	for _, p := range l.probes {
+		lat := l.latency(p)
+		mid := lat.WallUS
+		if lat.CPUUS > 0 {
+			mid = lat.CPUUS
+		}
+		if lat.HalfWidthUS.D() <= floor || mid <= 0 {
+			continue
+		}
+		worst = max(worst, float64(lat.HalfWidthUS)/float64(mid))
+	}
+	return worst
+}
+
+// sampler takes the samples of several lanes in turns. One round runs every
+// probe of every open lane once, in the order of the chain of blocks: what
+// disturbs the machine for a while then disturbs a few samples of each number
+// instead of all samples of one, and blocks find the caches as a chain of
+// blocks leaves them.
+type sampler struct {
+	rule     Precision
+	now      func() time.Time
+	deadline time.Time // zero: none
+	finished func(*lane) error
+	progress func(done float64)
+}
+
+// warmUp runs every probe until a round is no longer faster than the best
+// before it (at least twice, at most ten times), and sets the repetitions of
+// short probes.
+func (s *sampler) warmUp(ctx context.Context, l *lane) error {
+	for _, p := range l.probes {
+		best, worse := time.Duration(0), 0
+		for i := 0; i < 10 && (i < 2 || worse < 2); i++ {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if i >= 2 && s.spent() {
+				break
+			}
+			t, err := p.run(1)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			c, w := t.PerRun()
+			if l.onCPU {
+				w = c
+			}
+			if best == 0 || float64(w) < 0.98*float64(best) {
+				worse = 0
+			} else {
+				worse++
+			}
+			if best == 0 || w < best {
+				best = w
+			}
+		}
+		p.reps = 1
+		if best < minSample {
+			p.reps = int(minSample/max(best, minSample/64)) + 1
+		}
+	}
+	return nil
+}
+
+func (s *sampler) spent() bool { return !s.deadline.IsZero() && !s.now().Before(s.deadline) }
+
+// run samples the lanes until all are finished. Where the context ends first,
+// it returns its error and leaves the open lanes with the samples that they
+// have and ended as interrupted.
+func (s *sampler) run(ctx context.Context, lanes []*lane) error {
+	for _, l := range lanes {
+		l.begun = s.now()
+	}
+	open := len(lanes)
+	for open > 0 {
+		open = 0
+		for _, l := range lanes {
+			if l.ended != "" {
+				continue
+			}
+			if s.spent() && l.rounds >= budgetRounds {
+				l.ended = endBudget
+			} else if err := s.oneRound(ctx, l); err != nil {
+				return interrupt(ctx, lanes, err)
+			} else {
+				l.ended = s.verdict(l)
+			}
+			if l.ended == "" {
+				open++
+				continue
+			}
+			if s.finished != nil {
+				if err := s.finished(l); err != nil {
+					return err
+				}
+			}
+		}
+		if s.progress != nil {
+			s.progress(s.share(lanes))
+		}
+	}
+	return nil
+}
+
+func interrupt(ctx context.Context, lanes []*lane, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	for _, l := range lanes {
+		if l.ended == "" {
+			l.ended = endInterrupted
+		}
+	}
+	return ctx.Err()
+}
+
+// oneRound runs every probe of the lane once. A round that is broken off
+// leaves no sample behind.
+func (s *sampler) oneRound(ctx context.Context, l *lane) error {
+	begin := s.now()
+	for _, p := range l.probes {
+		err := ctx.Err()
+		if err == nil {
+			err = p.sample()
+		}
+		if err != nil {
+			for _, q := range l.probes {
+				q.cpu, q.wall = q.cpu[:l.rounds], q.wall[:l.rounds]
+			}
+			if err == ctx.Err() {
+				return err
+			}
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	l.rounds++
+	l.round = s.now().Sub(begin)
+	return nil
+}
+
+// verdict says whether the lane has enough samples. Intervals are computed
+// every few rounds only: they sort.
+func (s *sampler) verdict(l *lane) string {
+	if l.rounds < s.rule.MinRounds || s.now().Sub(l.begun) < s.rule.MinSpan {
+		return ""
+	}
+	if l.rounds >= s.rule.MaxRounds {
+		if l.loosest(s.rule.Floor) <= s.rule.HalfWidth {
+			return endTight
+		}
+		return endRounds
+	}
+	if step := max(1, l.rounds/10); (l.rounds-s.rule.MinRounds)%step == 0 && l.loosest(s.rule.Floor) <= s.rule.HalfWidth {
+		return endTight
+	}
+	return ""
+}
+
+// share estimates how much of the work is done, 0 to 1.
+func (s *sampler) share(lanes []*lane) float64 {
+	var all float64
+	for _, l := range lanes {
+		if l.ended != "" {
+			all++
+			continue
+		}
+		all += min(0.99, float64(l.rounds)/float64(max(1, s.rule.MaxRounds)))
+	}
+	return all / float64(max(1, len(lanes)))
+}
