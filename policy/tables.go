@@ -15,6 +15,8 @@ type Tables struct {
 	StageDevices []int32
 	// Kinds names the device kinds, in the order of the plan's pools.
 	Kinds []string
+	// KindCounts is the number of physical devices of each kind, used or not.
+	KindCounts []int32
 }
 
 // Model is a served model.
@@ -57,6 +59,7 @@ type Device struct {
 	Share    int32 // v of 1/v
 	GPU      int32 // physical device within the pool
 	Slot     int32 // which share of that device
+	Node     int32 // devices of one node reach each other without a NIC
 	Uplink   int32 // into Links; -1 on one host
 	Downlink int32
 }
@@ -79,4 +82,32 @@ func (t *Tables) DevicesOf(stage int32) []int32 {
 func (t *Tables) PipelinesOf(model int32) (first, last int32) {
 	m := &t.Models[model]
 	return m.FirstPipeline, m.FirstPipeline + m.NumPipelines
+}
+
+// TransferBetween is how long the cut tensors of a batch take into a stage from
+// device from to device to: nothing within a node.
+func (t *Tables) TransferBetween(stage, batch, from, to int32) time.Duration {
+	s := &t.Stages[stage]
+	if s.Xfer == nil || t.Devices[from].Uplink >= 0 && t.Devices[from].Node == t.Devices[to].Node {
+		return 0
+	}
+	return s.Xfer[batch-1]
+}
+
+// MaxBatch is the largest planned batch.
+func (t *Tables) MaxBatch() int32 {
+	most := int32(1)
+	for i := range t.Pipelines {
+		most = max(most, t.Pipelines[i].Batch)
+	}
+	return most
+}
+
+// MaxStages is the number of stages of the longest pipeline.
+func (t *Tables) MaxStages() int32 {
+	most := int32(1)
+	for i := range t.Pipelines {
+		most = max(most, t.Pipelines[i].NumStages)
+	}
+	return most
 }

@@ -1,0 +1,339 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+)
+
+// Compile makes the flat tables of a plan: what policies, the simulator and
+// the executor index into.
+//
+// Devices. On an exclusive pool every replica is a device of its own: slot s of
+// physical device g, with 1/v of it. On a time-shared pool every physical
+// device that a placement names is one device, listed by all the stages that
+// are placed on it. Devices are numbered by pool, physical device and slot.
+//
+// Nodes and links. Device i of a pool sits on node i / per_node of that pool.
+// A pool with nic_gbps > 0 has one uplink and one downlink per node; a pool
+// without stands on the planning host, has no links, and all such pools share
+// one node.
+//
+// Transfers. A stage's transfer time per batch is the plan's transfer_us; a
+// plan that leaves it out gets batch * TransferTime at the slower of the two
+// ends. Between two devices of one node a tensor crosses no NIC: such a
+// transfer takes no time and holds no link, see TransferBetween.
+func Compile(plan *formats.Plan) (*Tables, error) {
+	c := compiler{plan: plan, t: &Tables{}}
+	if err := c.run(); err != nil {
+		return nil, fmt.Errorf("compiling the plan: %w", err)
+	}
+	return c.t, nil
+}
+
+// TransferTime is how long one sample's cut takes over a link: bytes * 8 over
+// the rate, rounded to whole microseconds. A batch takes batch times as long
+// (there is no base latency).
+func TransferTime(bytes int64, gbps float64) time.Duration {
+	if gbps <= 0 || bytes <= 0 {
+		return 0
+	}
+	return time.Duration(math.Round(float64(bytes)*8/(gbps*1000))) * time.Microsecond
+}
+
+type compiler struct {
+	plan    *formats.Plan
+	t       *Tables
+	pools   map[string]int
+	devices [][]poolDevice // per pool: devices in order of physical device and slot
+	stages  []stageDevices
+}
+
+// poolDevice is a device before it has a number.
+type poolDevice struct {
+	gpu, share int
+	stages     []int32
+}
+
+type stageDevices struct {
+	pool    int
+	devices []int32
+}
+
+func (c *compiler) run() error {
+	if c.plan.Kind != "" && c.plan.Kind != formats.PlanPool {
+		return &formats.Error{Path: "kind", Found: strconv.Quote(c.plan.Kind), Expected: strconv.Quote(formats.PlanPool),
+			Hint: "only plans of pooled pipelines have run-time tables so far"}
+	}
+	if len(c.plan.Models) == 0 {
+		return &formats.Error{Path: "models", Found: "no model", Expected: "at least one"}
+	}
+	if err := c.addPools(); err != nil {
+		return err
+	}
+	for mi := range c.plan.Models {
+		if err := c.addModel(mi); err != nil {
+			return err
+		}
+	}
+	if err := c.numberDevices(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (c *compiler) addPools() error {
+	c.pools = make(map[string]int, len(c.plan.Pools))
+	c.devices = make([][]poolDevice, len(c.plan.Pools))
+	for i, p := range c.plan.Pools {
+		path := fmt.Sprintf("pools[%d]", i)
+		if _, twice := c.pools[p.Device]; twice {
+			return &formats.Error{Path: path + ".device", Found: strconv.Quote(p.Device) + " a second time", Expected: "each device kind once"}
+		}
+		if p.Count < 0 {
+			return &formats.Error{Path: path + ".count", Found: strconv.Itoa(p.Count), Expected: "a count of devices"}
+		}
+		if p.NICGbps < 0 || p.NICEfficiency < 0 || math.IsNaN(p.NICGbps) || math.IsInf(p.NICGbps, 0) {
+			return &formats.Error{Path: path + ".nic_gbps", Found: fmt.Sprint(p.NICGbps), Expected: "a rate of at least 0"}
+		}
+		c.pools[p.Device] = i
+		c.t.Kinds = append(c.t.Kinds, p.Device)
+		c.t.KindCounts = append(c.t.KindCounts, int32(p.Count))
+	}
+	return nil
+}
+
+// timeShared tells whether all stages placed on the pool's devices take turns.
+func timeShared(p *formats.Pool) bool {
+	if p.Sharing == "" {
+		return strings.HasPrefix(p.Device, "cpu-") // a thread set has no shares
+	}
+	return p.Sharing == formats.SharingTime
+}
+
+// nicRate is the pool's usable rate, 0 without a network.
+func nicRate(p *formats.Pool) float64 {
+	if p.NICEfficiency > 0 {
+		return p.NICGbps * p.NICEfficiency
+	}
+	return p.NICGbps
+}
+
+func (c *compiler) addModel(mi int) error {
+	m := &c.plan.Models[mi]
+	path := fmt.Sprintf("models[%d]", mi)
+	if m.SLOUS <= 0 {
+		return &formats.Error{Path: path + ".slo_us", Found: m.SLOUS.D().String(), Expected: "more than 0"}
+	}
+	percentile, err := parsePercentile(m.Percentile)
+	if err != nil {
+		return &formats.Error{Path: path + ".percentile", Found: strconv.Quote(m.Percentile), Expected: "p50 to p100, such as p99"}
+	}
+	c.t.Models = append(c.t.Models, Model{
+		Name: m.Model, SLO: m.SLOUS.D(), Percentile: percentile, RPS: m.RPS,
+		FirstPipeline: int32(len(c.t.Pipelines)), NumPipelines: int32(len(m.Pipelines)),
+	})
+	for pi := range m.Pipelines {
+		if err := c.addPipeline(int32(mi), &m.Pipelines[pi], fmt.Sprintf("%s.pipelines[%d]", path, pi)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parsePercentile(s string) (float64, error) {
+	if s == "" {
+		return 0.99, nil
+	}
+	digits, ok := strings.CutPrefix(s, "p")
+	v, err := strconv.ParseFloat(digits, 64)
+	if !ok || err != nil || !(v > 0 && v <= 100) {
+		return 0, fmt.Errorf("percentile %q", s)
+	}
+	return v / 100, nil
+}
+
+func (c *compiler) addPipeline(model int32, p *formats.Pipeline, path string) error {
+	if p.Batch < 1 {
+		return &formats.Error{Path: path + ".batch", Found: strconv.Itoa(p.Batch), Expected: "at least 1"}
+	}
+	if len(p.Stages) == 0 {
+		return &formats.Error{Path: path + ".stages", Found: "no stage", Expected: "at least one"}
+	}
+	pipeline := int32(len(c.t.Pipelines))
+	c.t.Pipelines = append(c.t.Pipelines, Pipeline{
+		Model: model, Batch: int32(p.Batch), RPS: p.RPS,
+		FirstStage: int32(len(c.t.Stages)), NumStages: int32(len(p.Stages)),
+	})
+	for si := range p.Stages {
+		s := &p.Stages[si]
+		spath := fmt.Sprintf("%s.stages[%d]", path, si)
+		pool, ok := c.pools[s.Device]
+		if !ok {
+			return &formats.Error{Path: spath + ".device", Found: strconv.Quote(s.Device), Expected: "a device kind of pools"}
+		}
+		if len(s.InferUS) != p.Batch {
+			return &formats.Error{Path: spath + ".infer_us", Found: fmt.Sprintf("%d values", len(s.InferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
+		}
+		stage := Stage{Pipeline: pipeline, Hop: int16(si), FirstBlock: int32(s.Blocks[0]), LastBlock: int32(s.Blocks[1]), Infer: make([]time.Duration, p.Batch)}
+		for b, us := range s.InferUS {
+			if us <= 0 {
+				return &formats.Error{Path: fmt.Sprintf("%s.infer_us[%d]", spath, b), Found: us.D().String(), Expected: "more than 0"}
+			}
+			stage.Infer[b] = us.D()
+		}
+		if si > 0 {
+			if err := c.addTransfer(&stage, p, si, path); err != nil {
+				return err
+			}
+		}
+		index := int32(len(c.t.Stages))
+		c.t.Stages = append(c.t.Stages, stage)
+		c.stages = append(c.stages, stageDevices{pool: pool})
+		if err := c.place(index, pool, s, spath); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addTransfer sets the transfer into stage si of a pipeline.
+func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path string) error {
+	from, to := &p.Stages[si-1], &p.Stages[si]
+	cpath := fmt.Sprintf("%s.stages[%d].cut", path, si-1)
+	if from.Cut == nil {
+		return &formats.Error{Path: cpath, Found: "nothing", Expected: "what crosses to the next stage"}
+	}
+	stage.CutBytes = from.Cut.Bytes
+	stage.FP16In = strings.EqualFold(from.Cut.DType, "FP16")
+	xfer := make([]time.Duration, p.Batch)
+	switch {
+	case len(from.Cut.TransferUS) == p.Batch:
+		for b, us := range from.Cut.TransferUS {
+			if us < 0 {
+				return &formats.Error{Path: fmt.Sprintf("%s.transfer_us[%d]", cpath, b), Found: us.D().String(), Expected: "at least 0"}
+			}
+			xfer[b] = us.D()
+		}
+	case len(from.Cut.TransferUS) == 0:
+		one := TransferTime(from.Cut.Bytes, slowerRate(nicRate(&c.plan.Pools[c.pools[from.Device]]), nicRate(&c.plan.Pools[c.pools[to.Device]])))
+		for b := range xfer {
+			xfer[b] = time.Duration(b+1) * one
+		}
+	default:
+		return &formats.Error{Path: cpath + ".transfer_us", Found: fmt.Sprintf("%d values", len(from.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
+	}
+	for _, d := range xfer {
+		if d > 0 {
+			stage.Xfer = xfer
+			return nil
+		}
+	}
+	return nil // nothing to wait for: on one host
+}
+
+// slowerRate is the lower of two NIC rates, where 0 is no NIC.
+func slowerRate(a, b float64) float64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// place turns a stage's placement into devices of its pool.
+func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) error {
+	p := &c.plan.Pools[pool]
+	shared := timeShared(p)
+	if s.Share < 1 || shared && s.Share != 1 {
+		return &formats.Error{Path: spath + ".share", Found: strconv.Itoa(s.Share), Expected: "1 or more; 1 on a time-shared pool"}
+	}
+	total := 0
+	for i, pl := range s.Placement {
+		path := fmt.Sprintf("%s.placement[%d]", spath, i)
+		if pl.First < 0 || pl.Replicas < 0 || pl.PerDevice < 1 || pl.PerDevice > s.Share {
+			return &formats.Error{Path: path, Found: fmt.Sprintf("first %d, per_device %d, replicas %d", pl.First, pl.PerDevice, pl.Replicas),
+				Expected: fmt.Sprintf("first and replicas of at least 0, per_device from 1 to %d", s.Share)}
+		}
+		if last := pl.First + (pl.Replicas-1)/pl.PerDevice; pl.Replicas > 0 && last >= p.Count {
+			return &formats.Error{Path: path, Found: fmt.Sprintf("device %d", last), Expected: fmt.Sprintf("at most %d: pool %s has %d devices", p.Count-1, p.Device, p.Count)}
+		}
+		total += pl.Replicas
+		for r := 0; r < pl.Replicas; r++ {
+			c.devices[pool] = addDevice(c.devices[pool], pl.First+r/pl.PerDevice, s.Share, stage, shared)
+		}
+	}
+	if total != s.Replicas || total == 0 {
+		return &formats.Error{Path: spath + ".placement", Found: fmt.Sprintf("%d replicas", total), Expected: fmt.Sprintf("%d, at least one", max(1, s.Replicas))}
+	}
+	return nil
+}
+
+func addDevice(list []poolDevice, gpu, share int, stage int32, shared bool) []poolDevice {
+	if shared {
+		for i := range list {
+			if list[i].gpu == gpu {
+				list[i].stages = append(list[i].stages, stage)
+				return list
+			}
+		}
+	}
+	return append(list, poolDevice{gpu: gpu, share: share, stages: []int32{stage}})
+}
+
+// numberDevices gives devices, nodes and links their indexes.
+func (c *compiler) numberDevices() error {
+	node, hostNode := int32(0), int32(-1)
+	for pi := range c.plan.Pools {
+		p := &c.plan.Pools[pi]
+		byGPU := make([][]poolDevice, p.Count)
+		for _, d := range c.devices[pi] {
+			byGPU[d.gpu] = append(byGPU[d.gpu], d)
+		}
+		rate, perNode := nicRate(p), max(1, p.PerNode)
+		lastNode, up, down, thisNode := -1, int32(-1), int32(-1), int32(-1)
+		for gpu, list := range byGPU {
+			if len(list) == 0 {
+				continue
+			}
+			used := 0.0
+			for slot, d := range list {
+				used += 1 / float64(d.share)
+				switch {
+				case rate == 0:
+					if hostNode < 0 {
+						hostNode = node
+						node++
+					}
+					thisNode = hostNode
+				case gpu/perNode != lastNode:
+					lastNode, thisNode = gpu/perNode, node
+					node++
+					up = int32(len(c.t.Links))
+					down = up + 1
+					c.t.Links = append(c.t.Links,
+						Link{Kind: int32(pi), Node: int32(lastNode), Up: true, Gbps: rate},
+						Link{Kind: int32(pi), Node: int32(lastNode), Gbps: rate})
+				}
+				index := int32(len(c.t.Devices))
+				c.t.Devices = append(c.t.Devices, Device{Kind: int32(pi), Share: int32(d.share), GPU: int32(gpu), Slot: int32(slot), Node: thisNode, Uplink: up, Downlink: down})
+				for _, s := range d.stages {
+					c.stages[s].devices = append(c.stages[s].devices, index)
+				}
+			}
+			if used > 1+1e-9 {
+				return &formats.Error{Path: fmt.Sprintf("pools[%d]", pi), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", used, gpu, p.Device),
+					Expected: "at most one whole device", Hint: "placements on an exclusive pool must not overlap"}
+			}
+		}
+	}
+	for i := range c.stages {
+		c.t.Stages[i].FirstDevice = int32(len(c.t.StageDevices))
+		c.t.Stages[i].NumDevices = int32(len(c.stages[i].devices))
+		c.t.StageDevices = append(c.t.StageDevices, c.stages[i].devices...)
+	}
+	return nil
+}

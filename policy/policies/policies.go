@@ -1,0 +1,42 @@
+// Package policies makes the policy that a plan names. Simulator and executor
+// both get theirs here.
+package policies
+
+import (
+	"fmt"
+
+	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/policy/reserve"
+)
+
+// Default is the policy of a plan that names none.
+const Default = reserve.Name
+
+// makers holds the constructor of each policy.
+var makers = map[string]func(*policy.Tables, map[string]float64) (policy.Policy, error){
+	reserve.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		opt, err := reserve.ParseOptions(params)
+		if err != nil {
+			return nil, err
+		}
+		return reserve.New(t, opt), nil
+	},
+}
+
+// Names lists the policies, in order.
+func Names() []string { return []string{reserve.Name} }
+
+// New makes the policy that spec asks for over a plan's tables. Every run
+// needs one of its own.
+func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
+	name := spec.Name
+	if name == "" {
+		name = Default
+	}
+	mk, ok := makers[name]
+	if !ok {
+		return nil, fmt.Errorf("policy %q: unknown, expected one of %v", name, Names())
+	}
+	return mk(t, spec.Params)
+}

@@ -1,0 +1,199 @@
+package reserve
+
+import (
+	"math"
+	"time"
+
+	"inferplan/policy"
+)
+
+// decide is Algorithm 1 for one model: it serves, drops or leaves waiting the
+// head of the queue until there is nothing more to do now.
+func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
+	mo := &p.models[m]
+	mo.wake, mo.held = never, false
+	dispatched := false
+	for mo.queue.n > 0 {
+		head := mo.queue.at(0)
+		best := p.choose(m, now)
+		if best == nil {
+			if now < head.deadline {
+				mo.wake = head.deadline // some device may come back
+				break
+			}
+			p.drop(m, mo.queue.pop().req, policy.ReasonWorkerLost, out)
+			continue
+		}
+		found := p.fit(best, head, now)
+		if found == nil {
+			found = p.elsewhere(m, best.pipeline, head, now)
+		}
+		if found == nil || p.hopeless(found, head) {
+			p.shed(m, out)
+			continue
+		}
+		head.looked = true
+		if int32(mo.queue.n) < found.batch {
+			mo.wake = p.lastMoment(found, mo, now)
+			break
+		}
+		if found.hold > 0 {
+			mo.wake, mo.held = now+found.hold, true
+			break
+		}
+		p.dispatch(m, found, now, out)
+		dispatched = true
+	}
+	p.arm(m, mo.wake, out)
+	if dispatched {
+		for _, o := range mo.shares {
+			if p.models[o].queue.n > 0 {
+				p.again(o)
+			}
+		}
+	}
+}
+
+// choose returns the path of the pipeline that waits least at its planned
+// batch; nil when no pipeline has a device left at every stage.
+func (p *Policy) choose(m int32, now time.Duration) *path {
+	first, last := p.t.PipelinesOf(m)
+	best, other := &p.paths[0], &p.paths[1]
+	best.wait = never
+	for pl := first; pl < last; pl++ {
+		p.probe(pl, p.t.Pipelines[pl].Batch, now, other)
+		if other.wait < best.wait {
+			best, other = other, best
+			if best.wait <= 0 {
+				break
+			}
+		}
+	}
+	if best.wait >= never {
+		return nil
+	}
+	return best
+}
+
+// limit is the latest completion that a deadline allows a batch.
+func (p *Policy) limit(deadline time.Duration, pipeline, batch int32) time.Duration {
+	if p.opt.GuardTime == 0 && p.opt.GuardShare == 0 {
+		return deadline
+	}
+	return deadline - p.opt.GuardTime - time.Duration(p.opt.GuardShare*float64(p.work[pipeline][batch-1]))
+}
+
+// fit looks for the largest batch on pa's pipeline that meets the head's
+// deadline, from the one that pa holds down; nil when none does.
+func (p *Policy) fit(pa *path, head *pending, now time.Duration) *path {
+	pl := pa.pipeline
+	for {
+		if pa.finish <= p.limit(head.deadline, pl, pa.batch) {
+			return pa
+		}
+		b := pa.batch - 1
+		for b > 0 && now+p.least[pl][b-1] > p.limit(head.deadline, pl, b) {
+			b--
+		}
+		if b == 0 {
+			return nil
+		}
+		p.probe(pl, b, now, pa)
+	}
+}
+
+// elsewhere looks at the model's other pipelines when the one that waits least
+// cannot serve the head: their stages may be faster.
+func (p *Policy) elsewhere(m, but int32, head *pending, now time.Duration) *path {
+	first, last := p.t.PipelinesOf(m)
+	for pl := first; pl < last; pl++ {
+		b := p.t.Pipelines[pl].Batch
+		for b > 0 && now+p.least[pl][b-1] > p.limit(head.deadline, pl, b) {
+			b--
+		}
+		if pl == but || b == 0 {
+			continue
+		}
+		p.probe(pl, b, now, &p.retry)
+		if found := p.fit(&p.retry, head, now); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// hopeless tells whether a head is to be shed at its first look: only a batch
+// well below the planned size would still be in time for it.
+func (p *Policy) hopeless(found *path, head *pending) bool {
+	if !p.opt.Shed || head.looked {
+		return false
+	}
+	planned := p.t.Pipelines[found.pipeline].Batch
+	return found.batch < int32(math.Round(0.95*float64(planned)))
+}
+
+// shed drops the head of a model's queue.
+func (p *Policy) shed(m int32, out *policy.Actions) {
+	r := p.models[m].queue.pop()
+	reason := policy.ReasonDeadline
+	if r.lost {
+		reason = policy.ReasonWorkerLost
+	}
+	p.drop(m, r.req, reason, out)
+}
+
+// lastMoment is when a head that waits for a fuller batch must go as it is:
+// just after the time from which a batch of one request more would be late.
+// Until then a further arrival could still join. Waiting for resources passes
+// as time does, so it is no reason to go earlier.
+func (p *Policy) lastMoment(found *path, mo *model, now time.Duration) time.Duration {
+	deadline := mo.queue.at(0).deadline
+	pa := found
+	if more := int32(mo.queue.n) + 1; more < found.batch {
+		p.probe(found.pipeline, more, now, &p.fuller)
+		if p.fuller.finish <= p.limit(deadline, found.pipeline, more) {
+			pa = &p.fuller
+		}
+	}
+	return now + p.limit(deadline, pa.pipeline, pa.batch) - pa.finish + pa.wait + 1
+}
+
+// dispatch sends the first requests of the queue along a path.
+func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Actions) {
+	if len(p.free) == 0 {
+		p.growBatches(2 * int32(len(p.batches)))
+	}
+	slot := p.free[len(p.free)-1]
+	p.free = p.free[:len(p.free)-1]
+	b := &p.batches[slot]
+	b.model, b.pipeline, b.size, b.hops, b.done, b.arrived, b.live = m, pa.pipeline, pa.batch, int16(len(pa.hops)), 0, 0, true
+	act := policy.Action{
+		Kind: policy.Dispatch, Pipeline: pa.pipeline, Model: m, Batch: slot, Size: pa.batch,
+		ReqFirst: int32(len(out.Reqs)), HopFirst: int32(len(out.Hops)), HopCount: b.hops,
+	}
+	q := &p.models[m].queue
+	for i := range p.membersOf(slot) {
+		r := q.pop()
+		p.members[slot*p.maxBatch+int32(i)] = r
+		out.Reqs = append(out.Reqs, r.req)
+	}
+	for h := range pa.hops {
+		b.device[h] = pa.hops[h].Device
+	}
+	out.Hops = append(out.Hops, pa.hops...)
+	out.List = append(out.List, act)
+	p.reserve(slot, pa, now)
+}
+
+// arm sets the model's wake, if it is not the pending one already.
+func (p *Policy) arm(m int32, at time.Duration, out *policy.Actions) {
+	mo := &p.models[m]
+	if at == mo.armed {
+		return
+	}
+	mo.armed = at
+	if at >= never {
+		at = -1
+	}
+	out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: m, Tag: m, At: at})
+}

@@ -1,0 +1,27 @@
+// Package reserve is PPipe's run-time policy: resource reservation-based
+// adaptive batching (PPipe §5.4, appendix A.3, Algorithms 1 and 2).
+//
+// For the head of a model's queue it picks the pipeline that waits least at its
+// planned batch size, then the largest batch whose completion meets the head's
+// deadline, and drops, waits or dispatches. A dispatched batch reserves its
+// whole path: devices, and both ends of every transfer.
+//
+// How the pieces fit: queue.go holds each model's pending requests in deadline
+// order; timeline.go holds what is reserved on every device and link and keeps
+// it true as actual times come in; probe.go finds the path of least completion
+// (Algorithm 2); decide.go is Algorithm 1 with its wait rule; faults.go takes
+// devices away and back; policy.go is the entry and the options.
+//
+// # Truthful gaps
+//
+// The two interpreters of this project run work first-in first-out on every
+// device and link and never hold it back for a reserved start. A reservation
+// that is to come true must therefore stand where first-in first-out will put
+// it. A gap in a timeline is filled when the new work, ready before the work
+// behind the gap, ends before that work is ready; a gap that is too small may
+// not be skipped, for the new work would then run first and push the other.
+// In that case the batch is held back in the queue until the other work has its
+// place (path.hold), and other devices are preferred where they finish earlier.
+// With exact service times every reservation then holds to the nanosecond, and
+// no dispatched batch is late.
+package reserve

@@ -1,0 +1,329 @@
+package reserve
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/policy"
+)
+
+// Name is the policy's name in plans.
+const Name = "reserve"
+
+// Options are the policy's parameters. The zero value is the paper's Algorithm
+// 1; DefaultOptions is what plans get that name no parameters.
+type Options struct {
+	// Shed drops a head at once when, at its first look, no batch of at least
+	// 95 % of the planned size meets its deadline. A head that passed its first
+	// look is served in whatever batch it still can be. Without shedding an
+	// overloaded model serves every head at the last moment in small batches.
+	Shed bool
+	// QueueLimit bounds the requests that wait per model; further arrivals are
+	// dropped. 0: no bound.
+	QueueLimit int
+	// GuardTime and GuardShare keep back a time, and a share of the batch's
+	// device time, of every deadline against jitter and overheads.
+	GuardTime  time.Duration
+	GuardShare float64
+}
+
+// DefaultOptions are the options of a plan without parameters. Shedding is on:
+// see TestSheddingPays for the figures.
+func DefaultOptions() Options { return Options{Shed: true} }
+
+// ParseOptions reads a plan's policy parameters: shed (0 or 1), queue_limit,
+// guard_us, guard_share.
+func ParseOptions(params map[string]float64) (Options, error) {
+	o := DefaultOptions()
+	names := make([]string, 0, len(params))
+	for name := range params {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		v := params[name]
+		ok := v >= 0
+		switch name {
+		case "shed":
+			o.Shed, ok = v != 0, v == 0 || v == 1
+		case "queue_limit":
+			o.QueueLimit, ok = int(v), ok && v == float64(int(v))
+		case "guard_us":
+			o.GuardTime = time.Duration(v * float64(time.Microsecond))
+		case "guard_share":
+			o.GuardShare = v
+		default:
+			return o, fmt.Errorf("policy %s: unknown parameter %q, expected shed, queue_limit, guard_us or guard_share", Name, name)
+		}
+		if !ok {
+			return o, fmt.Errorf("policy %s: parameter %s is %v, expected a number in range", Name, name, v)
+		}
+	}
+	return o, nil
+}
+
+// Policy is the state of reservation-based adaptive batching over one plan's
+// tables. It implements policy.Policy.
+type Policy struct {
+	t          *policy.Tables
+	opt        Options
+	tl         timelines
+	numDevices int32
+	uplinks    []int32 // per device: resource of its node's links; -1: none
+	downlinks  []int32
+	sameNode   bool // some pipeline may stay within a node that has a NIC
+
+	models  []model
+	batches []batch
+	members []pending // of batches: maxBatch per slot
+	free    []int32   // batch slots
+
+	maxBatch int32
+	users    [][]int32 // per device: the models with a stage on it
+	dirty    []int32   // models to decide about again
+	work     [][]time.Duration
+	least    [][]time.Duration // per pipeline and batch: path without waiting at best
+	paths    [2]path
+	retry    path
+	fuller   path
+}
+
+// model is what the policy keeps per model.
+type model struct {
+	queue  queue
+	armed  time.Duration // pending wake; never: none
+	wake   time.Duration // decided
+	held   bool          // its head waits for work that must go first
+	dirty  bool
+	shares []int32 // other models that share a device
+}
+
+// batch is a dispatched batch.
+type batch struct {
+	model    int32
+	pipeline int32
+	size     int32
+	hops     int16
+	done     int16 // hops whose device has finished
+	arrived  int16 // hops that the batch has reached
+	live     bool
+	device   []int32 // per hop
+}
+
+// New makes the policy for a plan's tables.
+func New(t *policy.Tables, opt Options) *Policy {
+	p := &Policy{t: t, opt: opt, numDevices: int32(len(t.Devices)), maxBatch: t.MaxBatch()}
+	slots := 64 + 4*p.numDevices
+	p.tl.init(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
+	p.growBatches(slots)
+	p.uplinks, p.downlinks = make([]int32, p.numDevices), make([]int32, p.numDevices)
+	for d := range t.Devices {
+		p.uplinks[d], p.downlinks[d] = p.resource(t.Devices[d].Uplink), p.resource(t.Devices[d].Downlink)
+	}
+	for i := range p.paths {
+		p.paths[i].hops = make([]policy.Hop, 0, t.MaxStages())
+	}
+	p.retry.hops = make([]policy.Hop, 0, t.MaxStages())
+	p.fuller.hops = make([]policy.Hop, 0, t.MaxStages())
+	p.models = make([]model, len(t.Models))
+	for i := range p.models {
+		p.models[i].armed = never
+		p.models[i].queue.grow()
+	}
+	p.dirty = make([]int32, 0, len(t.Models))
+	p.indexPipelines()
+	p.indexUsers()
+	return p
+}
+
+func (p *Policy) resource(link int32) int32 {
+	if link < 0 {
+		return -1
+	}
+	return p.numDevices + link
+}
+
+// indexPipelines sums each pipeline's device time and its least path.
+func (p *Policy) indexPipelines() {
+	for i := range p.t.Pipelines {
+		pl := &p.t.Pipelines[i]
+		work, least := make([]time.Duration, pl.Batch), make([]time.Duration, pl.Batch)
+		stages := p.t.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages]
+		for s := range stages {
+			for b := range work {
+				work[b] += stages[s].Infer[b]
+				least[b] += stages[s].Infer[b]
+				if stages[s].Xfer != nil && !p.mayStay(pl.FirstStage+int32(s)) {
+					least[b] += stages[s].Xfer[b]
+				}
+			}
+		}
+		p.work, p.least = append(p.work, work), append(p.least, least)
+	}
+}
+
+// mayStay tells whether the transfer into a stage may stay within a node.
+func (p *Policy) mayStay(stage int32) bool {
+	for _, a := range p.t.DevicesOf(stage - 1) {
+		if p.uplinks[a] < 0 {
+			continue
+		}
+		for _, b := range p.t.DevicesOf(stage) {
+			if p.t.Devices[a].Node == p.t.Devices[b].Node {
+				p.sameNode = true
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (p *Policy) indexUsers() {
+	p.users = make([][]int32, p.numDevices)
+	for s := range p.t.Stages {
+		m := p.t.Pipelines[p.t.Stages[s].Pipeline].Model
+		for _, d := range p.t.DevicesOf(int32(s)) {
+			if !slices.Contains(p.users[d], m) {
+				p.users[d] = append(p.users[d], m)
+			}
+		}
+	}
+	for _, users := range p.users {
+		for _, m := range users {
+			for _, o := range users {
+				if o != m && !slices.Contains(p.models[m].shares, o) {
+					p.models[m].shares = append(p.models[m].shares, o)
+				}
+			}
+		}
+	}
+	for i := range p.models {
+		slices.Sort(p.models[i].shares)
+	}
+}
+
+// growBatches makes room for more batch slots.
+func (p *Policy) growBatches(slots int32) {
+	had := int32(len(p.batches))
+	stages := p.t.MaxStages()
+	batches := make([]batch, slots)
+	copy(batches, p.batches)
+	devices := make([]int32, (slots-had)*stages)
+	for b := had; b < slots; b++ {
+		batches[b].device = devices[(b-had)*stages : (b-had+1)*stages]
+	}
+	members := make([]pending, slots*p.maxBatch)
+	copy(members, p.members)
+	p.batches, p.members = batches, members
+	free := make([]int32, 0, slots)
+	free = append(free, p.free...)
+	for b := slots - 1; b >= had; b-- {
+		free = append(free, b)
+	}
+	p.free = free
+	p.tl.grow(slots)
+}
+
+func (p *Policy) membersOf(b int32) []pending {
+	return p.members[b*p.maxBatch : b*p.maxBatch+p.batches[b].size]
+}
+
+// Handle decides what to do about one event.
+func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	switch ev.Kind {
+	case policy.Arrival:
+		p.arrival(now, ev, out)
+	case policy.Timer:
+		m := int32(ev.Value)
+		p.models[m].armed = never
+		p.again(m)
+	case policy.BatchStarted:
+		if b := &p.batches[ev.Batch]; b.live && ev.Hop >= b.done {
+			n := p.tl.node(ev.Batch, ev.Hop, run)
+			moved := p.tl.nodes[n].start != ev.Start
+			p.tl.startedAt(n, ev.Start)
+			p.feedback(ev.Device, moved)
+		}
+	case policy.TransferFinished:
+		if b := &p.batches[ev.Batch]; b.live && ev.Hop > b.arrived {
+			b.arrived = ev.Hop
+			n := p.tl.node(ev.Batch, ev.Hop, run)
+			moved := p.tl.nodes[n].ready != ev.End
+			p.tl.transferredAt(n, ev.End)
+			p.feedback(b.device[ev.Hop], moved)
+		}
+	case policy.BatchFinished:
+		p.finished(ev)
+	case policy.Cancel:
+		if m := &p.models[ev.Model]; m.queue.remove(ev.Req) {
+			p.drop(ev.Model, ev.Req, policy.ReasonCancelled, out)
+			p.again(ev.Model)
+		}
+	case policy.WorkerLost:
+		p.lose(now, ev.Device, out)
+	case policy.WorkerBack:
+		p.regain(now, ev.Device)
+	}
+	p.decideDirty(now, out)
+}
+
+func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	m := &p.models[ev.Model]
+	if p.opt.QueueLimit > 0 && m.queue.n >= p.opt.QueueLimit {
+		p.drop(ev.Model, ev.Req, policy.ReasonQueueFull, out)
+		return
+	}
+	m.queue.insert(pending{deadline: ev.Deadline, arrived: ev.Arrived, req: ev.Req})
+	p.again(ev.Model)
+}
+
+func (p *Policy) finished(ev *policy.Event) {
+	b := &p.batches[ev.Batch]
+	if !b.live || ev.Hop < b.done {
+		return
+	}
+	n := p.tl.node(ev.Batch, ev.Hop, run)
+	moved := p.tl.nodes[n].end() != ev.End
+	b.done = ev.Hop + 1
+	last := b.done == b.hops
+	p.tl.finishedAt(n, ev.End, last)
+	if last {
+		b.live = false
+		p.free = append(p.free, ev.Batch)
+	}
+	p.feedback(ev.Device, moved)
+}
+
+// feedback asks for new decisions where an actual time differed from the
+// reserved one, and for heads that wait for work to take its place.
+func (p *Policy) feedback(device int32, moved bool) {
+	for _, m := range p.users[device] {
+		if mo := &p.models[m]; mo.queue.n > 0 && (moved || mo.held) {
+			p.again(m)
+		}
+	}
+}
+
+// again marks a model for a decision at the end of this event.
+func (p *Policy) again(m int32) {
+	if !p.models[m].dirty {
+		p.models[m].dirty = true
+		p.dirty = append(p.dirty, m)
+	}
+}
+
+// decideDirty decides until no model's state has changed since its decision.
+// Every further round follows a dispatch, so it ends.
+func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
+	for len(p.dirty) > 0 {
+		m := p.dirty[0]
+		p.dirty = append(p.dirty[:0], p.dirty[1:]...)
+		p.models[m].dirty = false
+		p.decide(m, now, out)
+	}
+}
+
+func (p *Policy) drop(m, req int32, reason policy.Reason, out *policy.Actions) {
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: m, Req: req})
+}

@@ -1,0 +1,427 @@
+package reserve
+
+import "time"
+
+// never is later than anything; sums of a few of it do not overflow.
+const never = time.Duration(1) << 60
+
+// Kinds of reservation of a hop: on its device, and on both ends of the
+// transfer into it.
+const (
+	run = iota
+	up
+	down
+	perHop
+)
+
+// span is what a probe reads of a resource: kept small and dense.
+type span struct {
+	tail      time.Duration // end of the last reservation; never when the device is lost
+	lastReady time.Duration // when the last reservation's work gets here
+	head      int32         // first and last reservation; -1: none
+	last      int32
+}
+
+// node is one reservation. Nodes belong to batch slots: the nodes of batch b
+// are [b*stride, (b+1)*stride), perHop of them for every hop.
+type node struct {
+	ready      time.Duration // when the work gets to the resource
+	start      time.Duration
+	dur        time.Duration
+	prev, next int32
+	res        int32 // resource; -1 where the hop holds none
+	arrived    bool  // ready is a fact
+	started    bool  // start is a fact
+}
+
+func (n *node) end() time.Duration { return n.start + n.dur }
+
+// timelines holds the reservations of all resources: devices first, then
+// links. Each resource's reservations form a list in the order in which they
+// will run. Between events every start is the latest of the work's readiness
+// and the ends of what runs before it on the same resources, which is what
+// first-in first-out gives.
+type timelines struct {
+	spans  []span
+	floors []time.Duration // no start before this: end of work that is no longer listed
+	lost   []bool
+	nodes  []node
+	delays []time.Duration // per batch and hop: transfer into the hop that holds no link
+	stride int32
+	hops   int32
+	work   []int32 // cascade's stack
+}
+
+func (t *timelines) init(resources, batches, hops int32) {
+	t.hops, t.stride = hops, hops*perHop
+	t.spans = make([]span, resources)
+	t.floors = make([]time.Duration, resources)
+	t.lost = make([]bool, resources)
+	for i := range t.spans {
+		t.spans[i] = span{head: -1, last: -1}
+	}
+	t.grow(batches)
+	t.work = make([]int32, 0, 64)
+}
+
+// grow makes room for the nodes of batches batch slots.
+func (t *timelines) grow(batches int32) {
+	nodes := make([]node, batches*t.stride)
+	for i := copy(nodes, t.nodes); i < len(nodes); i++ {
+		nodes[i] = node{prev: -1, next: -1, res: -1}
+	}
+	t.nodes = nodes
+	delays := make([]time.Duration, batches*t.hops)
+	copy(delays, t.delays)
+	t.delays = delays
+}
+
+func (t *timelines) node(batch int32, hop int16, kind int32) int32 {
+	return batch*t.stride + int32(hop)*perHop + kind
+}
+
+// slot finds where work of the given length that is ready at ready would run
+// on one resource. hold > 0 says that first-in first-out would put it in front
+// of other work that it must not delay: it keeps the start only if it becomes
+// ready that much later.
+func (t *timelines) slot(res int32, ready, dur time.Duration) (start, hold time.Duration) {
+	sp := &t.spans[res]
+	if ready >= sp.lastReady || sp.head < 0 {
+		return max(ready, sp.tail), 0
+	}
+	if t.lost[res] {
+		return never, 0
+	}
+	free := t.floors[res]
+	for n := sp.head; n >= 0; n = t.nodes[n].next {
+		nd := &t.nodes[n]
+		if !nd.started && nd.ready > ready+hold {
+			start = max(ready+hold, free)
+			if start+dur <= nd.start {
+				return start, hold
+			}
+			hold = nd.ready - ready
+		}
+		free = nd.end()
+	}
+	return max(ready+hold, free), hold
+}
+
+// slotPair is slot for a transfer, which holds an uplink and a downlink at
+// once; either may be -1.
+func (t *timelines) slotPair(upRes, downRes int32, ready, dur time.Duration) (start, hold time.Duration) {
+	switch {
+	case upRes < 0 && downRes < 0:
+		return ready, 0
+	case upRes < 0:
+		return t.slot(downRes, ready, dur)
+	case downRes < 0:
+		return t.slot(upRes, ready, dur)
+	}
+	for {
+		freeUp, nextUp := t.around(upRes, ready+hold)
+		freeDown, nextDown := t.around(downRes, ready+hold)
+		start = max(ready+hold, freeUp, freeDown)
+		limitUp, limitDown := t.startOf(nextUp), t.startOf(nextDown)
+		if start+dur <= min(limitUp, limitDown) {
+			return start, hold
+		}
+		// Behind the reservation that is in the way; both may be.
+		next := never
+		if start+dur > limitUp {
+			next = min(next, t.nodes[nextUp].ready)
+		}
+		if start+dur > limitDown {
+			next = min(next, t.nodes[nextDown].ready)
+		}
+		hold = next - ready
+	}
+}
+
+// around returns, for work that is ready at a time, when the work in front of
+// it on the resource ends and which reservation would stand behind it (-1: none).
+func (t *timelines) around(res int32, ready time.Duration) (free time.Duration, next int32) {
+	sp := &t.spans[res]
+	if ready >= sp.lastReady || sp.head < 0 {
+		return sp.tail, -1
+	}
+	free = t.floors[res]
+	for n := sp.head; n >= 0; n = t.nodes[n].next {
+		nd := &t.nodes[n]
+		if !nd.started && nd.ready > ready {
+			return free, n
+		}
+		free = nd.end()
+	}
+	return free, -1
+}
+
+func (t *timelines) startOf(n int32) time.Duration {
+	if n < 0 {
+		return never
+	}
+	return t.nodes[n].start
+}
+
+// insert puts a reservation into its resource's list: behind all work that is
+// ready no later.
+func (t *timelines) insert(n int32) {
+	nd := &t.nodes[n]
+	sp := &t.spans[nd.res]
+	after := sp.last
+	for after >= 0 && t.nodes[after].ready > nd.ready && !t.nodes[after].started {
+		after = t.nodes[after].prev
+	}
+	t.linkAfter(n, after)
+}
+
+// linkAfter links n behind another reservation of its resource, or first.
+func (t *timelines) linkAfter(n, after int32) {
+	nd := &t.nodes[n]
+	sp := &t.spans[nd.res]
+	nd.prev = after
+	if after < 0 {
+		nd.next = sp.head
+		sp.head = n
+	} else {
+		nd.next = t.nodes[after].next
+		t.nodes[after].next = n
+	}
+	if nd.next < 0 {
+		sp.last = n
+		t.setTail(nd.res)
+	} else {
+		t.nodes[nd.next].prev = n
+	}
+}
+
+// unlink takes n out of its list.
+func (t *timelines) unlink(n int32) {
+	nd := &t.nodes[n]
+	sp := &t.spans[nd.res]
+	if nd.prev < 0 {
+		sp.head = nd.next
+	} else {
+		t.nodes[nd.prev].next = nd.next
+	}
+	if nd.next < 0 {
+		sp.last = nd.prev
+		t.setTail(nd.res)
+	} else {
+		t.nodes[nd.next].prev = nd.prev
+	}
+	nd.prev, nd.next = -1, -1
+}
+
+// setTail brings a span up to date with the last reservation.
+func (t *timelines) setTail(res int32) {
+	sp := &t.spans[res]
+	switch {
+	case t.lost[res]:
+		sp.tail, sp.lastReady = never, 0
+	case sp.last < 0:
+		sp.tail, sp.lastReady = t.floors[res], 0
+	default:
+		sp.tail, sp.lastReady = t.nodes[sp.last].end(), t.nodes[sp.last].ready
+	}
+}
+
+// freeBefore is when what runs before n on its resource ends.
+func (t *timelines) freeBefore(n int32) time.Duration {
+	nd := &t.nodes[n]
+	if nd.res < 0 {
+		return 0
+	}
+	if nd.prev < 0 {
+		return t.floors[nd.res]
+	}
+	return t.nodes[nd.prev].end()
+}
+
+// settle brings n's start up to date and, where it moved, queues all that
+// follows from it: later work on the same resources and the later hops of its
+// batch.
+func (t *timelines) settle(n int32) {
+	in := n % t.stride
+	if in%perHop != run {
+		t.settleTransfer(n - in%perHop)
+		return
+	}
+	nd := &t.nodes[n]
+	if nd.started || nd.res < 0 {
+		return
+	}
+	start := max(nd.ready, t.freeBefore(n))
+	if start == nd.start {
+		return
+	}
+	nd.start = start
+	t.follow(n)
+}
+
+// settleTransfer moves both ends of the transfer into the hop whose device
+// reservation is n.
+func (t *timelines) settleTransfer(n int32) {
+	u, d := &t.nodes[n+up], &t.nodes[n+down]
+	if u.res < 0 && d.res < 0 {
+		return
+	}
+	start := max(u.ready, t.freeBefore(n+up), t.freeBefore(n+down))
+	if start == u.start {
+		return
+	}
+	u.start, d.start = start, start
+	t.successor(n + up)
+	t.successor(n + down)
+	t.arrive(n, u.end())
+}
+
+// follow passes a moved device reservation on.
+func (t *timelines) follow(n int32) {
+	t.successor(n)
+	if n%t.stride/perHop+1 < t.hops {
+		t.sendNext(n, t.nodes[n].end())
+	}
+}
+
+// successor queues what runs after n on its resource.
+func (t *timelines) successor(n int32) {
+	nd := &t.nodes[n]
+	if nd.res < 0 {
+		return
+	}
+	if nd.next < 0 {
+		t.setTail(nd.res)
+		return
+	}
+	t.work = append(t.work, nd.next)
+}
+
+// sendNext says that the hop of device reservation n ends at end, for the hop
+// behind it where the batch has one.
+func (t *timelines) sendNext(n int32, end time.Duration) {
+	next := n + perHop
+	if t.nodes[next].res < 0 {
+		return
+	}
+	if t.nodes[next+up].res < 0 && t.nodes[next+down].res < 0 {
+		t.arrive(next, end+t.delays[next/perHop])
+		return
+	}
+	t.nodes[next+up].ready, t.nodes[next+down].ready = end, end
+	t.touch(next + up)
+	t.touch(next + down)
+	t.work = append(t.work, next+up)
+}
+
+// arrive says that the work of device reservation n gets there at ready.
+func (t *timelines) arrive(n int32, ready time.Duration) {
+	t.nodes[n].ready = ready
+	t.touch(n)
+	t.work = append(t.work, n)
+}
+
+// touch keeps the span's copy of a last reservation's readiness.
+func (t *timelines) touch(n int32) {
+	nd := &t.nodes[n]
+	if nd.res >= 0 && nd.next < 0 {
+		t.setTail(nd.res)
+	}
+}
+
+// queued says that n's work has come to its resource: in the interpreter's
+// first-in first-out order it now stands before all that has not come yet.
+func (t *timelines) queued(n int32) {
+	nd := &t.nodes[n]
+	if nd.res < 0 || nd.arrived {
+		return
+	}
+	nd.arrived = true
+	after := nd.prev
+	for after >= 0 && !t.nodes[after].arrived {
+		after = t.nodes[after].prev
+	}
+	t.moveAfter(n, after)
+}
+
+// moveAfter moves n forward in its list; the work that it passes moves back.
+func (t *timelines) moveAfter(n, after int32) {
+	if t.nodes[n].prev == after {
+		return
+	}
+	behind := t.nodes[n].next
+	t.unlink(n)
+	t.linkAfter(n, after)
+	t.work = append(t.work, t.nodes[n].next, n)
+	if behind >= 0 {
+		t.work = append(t.work, behind)
+	}
+}
+
+// drain settles all queued work. The order of the lists has no cycle, so it
+// ends; the bound only keeps a wrong report of an interpreter from hanging it.
+func (t *timelines) drain() {
+	for steps := 64 + 16*len(t.nodes); len(t.work) > 0 && steps > 0; steps-- {
+		n := t.work[len(t.work)-1]
+		t.work = t.work[:len(t.work)-1]
+		t.settle(n)
+	}
+}
+
+// startedAt records the actual start of a run.
+func (t *timelines) startedAt(n int32, at time.Duration) {
+	nd := &t.nodes[n]
+	if nd.res < 0 || nd.started {
+		return
+	}
+	t.work = t.work[:0]
+	nd.arrived = true
+	t.moveAfter(n, -1)
+	nd.started = true
+	if nd.start != at {
+		nd.start = at
+		t.follow(n)
+		t.touch(n)
+	}
+	t.drain()
+}
+
+// finishedAt records the actual end of a run and hands its batch on.
+func (t *timelines) finishedAt(n int32, at time.Duration, last bool) {
+	t.work = t.work[:0]
+	t.release(n, at)
+	if !last {
+		next := n + perHop
+		t.queued(next + up)
+		t.queued(next + down)
+		t.sendNext(n, at)
+	}
+	t.drain()
+}
+
+// transferredAt records the actual end of the transfer into the hop whose
+// device reservation is n.
+func (t *timelines) transferredAt(n int32, at time.Duration) {
+	t.work = t.work[:0]
+	t.release(n+up, at)
+	t.release(n+down, at)
+	t.queued(n)
+	t.arrive(n, at)
+	t.drain()
+}
+
+// release takes a reservation away whose resource was held until at, and lets
+// what follows move up.
+func (t *timelines) release(n int32, at time.Duration) {
+	nd := &t.nodes[n]
+	if nd.res < 0 {
+		return
+	}
+	t.floors[nd.res] = max(t.floors[nd.res], at)
+	next := nd.next
+	t.unlink(n)
+	if next >= 0 {
+		t.work = append(t.work, next)
+	}
+	nd.res = -1
+}

@@ -1,0 +1,151 @@
+// Package kernel is the event queue of the simulator: an indexed heap keyed
+// (time, kind, sequence).
+//
+// Events of one instant come out in the order of their kinds and, within a
+// kind, of the sequence number that the caller gave. Every pending event has a
+// handle by which it can be moved or removed. Pushing and popping allocate
+// nothing once the queue has reached its largest size.
+package kernel
+
+import "time"
+
+// Handle names a pending event. It may be used again once the event was popped
+// or removed.
+type Handle int32
+
+// None is the handle of no event.
+const None Handle = -1
+
+// Queue is the heap. P is what an event carries; the zero value is ready.
+type Queue[P any] struct {
+	heap    []entry
+	pos     []int32 // by handle: index into heap
+	payload []P     // by handle
+	free    []Handle
+}
+
+// entry is kept apart from the payload: sifting moves entries only.
+type entry struct {
+	at     time.Duration
+	order  uint64 // kind, then sequence number
+	handle Handle
+}
+
+func (a *entry) before(b *entry) bool {
+	return a.at < b.at || a.at == b.at && a.order < b.order
+}
+
+const sequenceBits = 56
+
+// Len is the number of pending events.
+func (q *Queue[P]) Len() int { return len(q.heap) }
+
+// Push adds an event. Sequence numbers have 56 bits.
+func (q *Queue[P]) Push(at time.Duration, kind uint8, sequence int64, payload P) Handle {
+	var h Handle
+	if n := len(q.free); n > 0 {
+		h = q.free[n-1]
+		q.free = q.free[:n-1]
+		q.payload[h] = payload
+	} else {
+		h = Handle(len(q.pos))
+		q.pos = append(q.pos, 0)
+		q.payload = append(q.payload, payload)
+	}
+	e := entry{at: at, order: uint64(kind)<<sequenceBits | uint64(sequence)&(1<<sequenceBits-1), handle: h}
+	q.heap = append(q.heap, e)
+	q.up(len(q.heap)-1, e)
+	return h
+}
+
+// Next returns the time and kind of the next event without taking it; there
+// must be one.
+func (q *Queue[P]) Next() (time.Duration, uint8) {
+	return q.heap[0].at, uint8(q.heap[0].order >> sequenceBits)
+}
+
+// Pop takes the next event; there must be one.
+func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {
+	e := q.heap[0]
+	q.drop(0)
+	q.free = append(q.free, e.handle)
+	return e.at, uint8(e.order >> sequenceBits), q.payload[e.handle]
+}
+
+// Move gives a pending event another time.
+func (q *Queue[P]) Move(h Handle, at time.Duration) {
+	i := int(q.pos[h])
+	e := q.heap[i]
+	earlier := at < e.at
+	e.at = at
+	if earlier {
+		q.up(i, e)
+	} else {
+		q.down(i, e)
+	}
+}
+
+// Remove takes a pending event out.
+func (q *Queue[P]) Remove(h Handle) {
+	q.drop(int(q.pos[h]))
+	q.free = append(q.free, h)
+}
+
+// drop takes out the entry at i.
+func (q *Queue[P]) drop(i int) {
+	last := len(q.heap) - 1
+	e := q.heap[last]
+	q.heap = q.heap[:last]
+	if i == last {
+		return
+	}
+	if i > 0 && e.before(&q.heap[(i-1)/arity]) {
+		q.up(i, e)
+	} else {
+		q.down(i, e)
+	}
+}
+
+// arity is the number of children of an entry: four siblings share cache lines
+// and halve the depth of a binary heap.
+const arity = 4
+
+// up puts e at i or above.
+func (q *Queue[P]) up(i int, e entry) {
+	for i > 0 {
+		parent := (i - 1) / arity
+		if !e.before(&q.heap[parent]) {
+			break
+		}
+		q.heap[i] = q.heap[parent]
+		q.pos[q.heap[i].handle] = int32(i)
+		i = parent
+	}
+	q.heap[i] = e
+	q.pos[e.handle] = int32(i)
+}
+
+// down puts e at i or below.
+func (q *Queue[P]) down(i int, e entry) {
+	n := len(q.heap)
+	for {
+		child := arity*i + 1
+		if child >= n {
+			break
+		}
+		least := child
+		for c := child + 1; c < min(child+arity, n); c++ {
+			if q.heap[c].before(&q.heap[least]) {
+				least = c
+			}
+		}
+		if !q.heap[least].before(&e) {
+			break
+		}
+		q.heap[i] = q.heap[least]
+		q.pos[q.heap[i].handle] = int32(i)
+		i = least
+	}
+	q.heap[i] = e
+	q.pos[e.handle] = int32(i)
+}
