@@ -150,7 +150,9 @@ type SliceOptions struct {
 	// float16, int64 as int32. The producer's end and the consumer's start
 	// convert. The model's own inputs and outputs stay as they are.
 	HalfIn, HalfOut bool
-	// Extra names tensors made inside that are wanted as further outputs.
+	// Extra names tensors made inside that are wanted as further outputs. The
+	// logits and whatever crosses a cut have a declared shape; others do not and
+	// serve only runs that ask for outputs by name.
 	Extra []string
 	// NoData leaves out the ONNX bytes: only the boundary is described.
 	NoData bool
@@ -229,8 +231,14 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		if !inside[t] {
 			return nil, fmt.Errorf("%s: blocks [%d,%d) do not make tensor %q", m.Name, i, j, t)
 		}
-		p.outputs = append(p.outputs, engine.Spec{Name: t})
+		spec, ok := b.Chain.specs[t]
+		if !ok {
+			spec = engine.Spec{Name: t}
+		}
+		p.outputs = append(p.outputs, spec)
+		outgoing[t] = true
 	}
+	sub.Outputs = p.outputs
 	var err error
 	sub.ONNX, err = m.encode(p)
 	return sub, err

@@ -42,6 +42,8 @@ func (c Cut) Names() []string {
 type Chain struct {
 	Model *Model
 	Cuts  []Cut
+
+	specs map[string]engine.Spec // of every tensor that was measured
 }
 
 // Chain finds the cuts and measures their shapes with the probe. The model
@@ -80,6 +82,9 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	for _, t := range m.Outputs {
 		add(t)
 	}
+	for _, t := range m.Logits() {
+		add(t)
+	}
 	given := map[string]engine.Spec{}
 	for _, s := range m.Inputs {
 		given[s.Name] = s
@@ -111,7 +116,7 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 		}
 		outs[i] = s
 	}
-	c := &Chain{Model: m}
+	c := &Chain{Model: m, specs: specs}
 	for k := first; k <= limit; k++ {
 		c.Cuts = []Cut{newCut(m.Inputs, 0)}
 		last := strings.Join(c.Cuts[0].Names(), "\x00")

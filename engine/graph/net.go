@@ -24,9 +24,9 @@ type net struct {
 }
 
 // newNet checks a graph's wiring and sorts it. The graph's messages are kept
-// and never changed.
-func newNet(g *onnxpb.Graph) (*net, error) {
-	n := &net{name: g.GetName(), inits: map[string]*onnxpb.Tensor{}, weights: map[string]*weight{}}
+// and never changed. The weights count as further initialisers.
+func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
+	n := &net{name: g.GetName(), inits: map[string]*onnxpb.Tensor{}, weights: weights}
 	for _, t := range g.Initializer {
 		if t.GetName() == "" {
 			return nil, bad("an initialiser has no name")

@@ -90,7 +90,7 @@ func Read(name string, data []byte, o Options) (*Model, error) {
 	if o.Name == "" {
 		o.Name = name
 	}
-	m, err := newModel(pm, hex.EncodeToString(sum[:]), o)
+	m, err := newModel(pm, map[string]*weight{}, hex.EncodeToString(sum[:]), o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -101,7 +101,7 @@ func bad(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrModel, fmt.Sprintf(format, a...))
 }
 
-func newModel(pm *onnxpb.Model, sum string, o Options) (*Model, error) {
+func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Options) (*Model, error) {
 	g := pm.GetGraph()
 	switch {
 	case g == nil:
@@ -115,7 +115,7 @@ func newModel(pm *onnxpb.Model, sum string, o Options) (*Model, error) {
 	case len(g.SparseInitializer) > 0:
 		return nil, bad("sparse initialisers are not supported (the first: %q)", g.SparseInitializer[0].GetValues().GetName())
 	}
-	n, err := newNet(g)
+	n, err := newNet(g, weights)
 	if err != nil {
 		return nil, err
 	}

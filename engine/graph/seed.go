@@ -24,6 +24,7 @@ type weight struct {
 	mean   float64
 	spread float64 // standard deviation
 	seed   uint64
+	row    int64 // values that one output sums, contiguous: part of their mean is taken out
 }
 
 // uniform fills out with values of the given mean and deviation from the
@@ -47,7 +48,30 @@ func (w *weight) bytes() int64 { return 4 * elements(w.dims) }
 func (w *weight) tensor() *onnxpb.Tensor {
 	raw := make([]byte, w.bytes())
 	uniform(w.seed, w.name, w.mean, w.spread, raw)
+	if w.row > 1 {
+		for at := int64(0); at < int64(len(raw)); at += 4 * w.row {
+			centre(raw[at : at+4*w.row])
+		}
+	}
 	return &onnxpb.Tensor{Name: proto.String(w.name), DataType: proto.Int32(int32(engine.F32)), Dims: w.dims, RawData: raw}
+}
+
+// centring is the part of the mean that is taken out of the weights behind one
+// output. With none, the common positive mean that rectifiers leave grows from
+// layer to layer until all inputs give nearly the same output; with all of it
+// a deep network is chaotic and amplifies rounding errors as much as inputs.
+const centring = 0.4
+
+// centre subtracts that part of the mean.
+func centre(raw []byte) {
+	sum := 0.0
+	for i := 0; i < len(raw); i += 4 {
+		sum += float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[i:])))
+	}
+	mean := float32(centring * sum / float64(len(raw)/4))
+	for i := 0; i < len(raw); i += 4 {
+		binary.LittleEndian.PutUint32(raw[i:], math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(raw[i:]))-mean))
+	}
 }
 
 // moments are the mean and variance that a tensor is expected to have.
@@ -74,20 +98,21 @@ func (n *net) seed(seed uint64) error {
 	var failed error
 	// set makes the parameter behind a constant input seeded, and tells its
 	// dimensions as the node sees them.
-	set := func(nd *onnxpb.Node, k int, mean, dev float64) {
+	set := func(nd *onnxpb.Node, k int, mean, dev float64) *weight {
 		if k >= len(nd.Input) || !n.isConst[nd.Input[k]] {
-			return
+			return nil
 		}
 		base, dims, ok := n.parameter(nd.Input[k])
 		if !ok || n.weights[base] != nil {
-			return
+			return nil
 		}
 		w := &weight{name: base, dims: dims, mean: mean, spread: dev, seed: seed}
 		if total += w.bytes(); total > maxFile {
 			failed = bad("weights of more than 2 GiB: ONNX files cannot hold them")
-			return
+			return nil
 		}
 		n.weights[base] = w
+		return w
 	}
 	for _, i := range n.compute {
 		nd := n.nodes[i]
@@ -105,7 +130,14 @@ func (n *net) seed(seed uint64) error {
 				}
 			}
 			if fan > 0 {
-				set(nd, 1, 0, math.Sqrt(1/(fan*math.Max(x.second(), 1e-6))))
+				energy := x.second()
+				rows := nd.GetOpType() == "Conv" || nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1
+				if rows = rows && fan > 1; rows {
+					energy = x.variance + (1-centring)*(1-centring)*x.mean*x.mean
+				}
+				if w := set(nd, 1, 0, math.Sqrt(1/(fan*math.Max(energy, 1e-6)))); w != nil && rows && elements(w.dims)%int64(fan) == 0 {
+					w.row = int64(fan)
+				}
 				y = moments{0, 1}
 			}
 			set(nd, 2, 0, 0.1)

@@ -3,12 +3,14 @@
 package ort
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"inferplan/engine"
@@ -133,23 +135,25 @@ func argmax(x []float32) int {
 }
 
 // line is a chain of bindings: outputs of one are the inputs of the next.
-type line struct{ stages []engine.Binding }
+type line struct {
+	blocks []engine.Block
+	stages []engine.Binding
+}
 
 func load(t testing.TB, e *Engine, blocks *graph.Blocks, batch int, o graph.SliceOptions) *line {
 	t.Helper()
-	ctx, l := context.Background(), &line{}
+	l := &line{}
+	extra := o.Extra
 	var in []engine.Tensor
 	for i := range blocks.Len() {
-		so := o
-		so.Extra = nil
-		if i == blocks.Len()-1 {
-			so.Extra = o.Extra
+		if o.Extra = nil; i == blocks.Len()-1 {
+			o.Extra = extra
 		}
-		sub, err := blocks.Slice(i, i+1, so)
+		sub, err := blocks.Slice(i, i+1, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})
+		b, err := e.Load(context.Background(), sub, engine.CPUDevice(0), engine.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,8 +161,196 @@ func load(t testing.TB, e *Engine, blocks *graph.Blocks, batch int, o graph.Slic
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.stages = append(l.stages, x)
+		l.blocks, l.stages = append(l.blocks, b), append(l.stages, x)
 		in = x.Outputs()
 	}
 	return l
+}
+
+// run feeds the first stage and runs all.
+func (l *line) run(t testing.TB, feeds []engine.Tensor) {
+	t.Helper()
+	for k, f := range feeds {
+		if err := l.stages[0].Inputs()[k].Write(f.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range l.stages {
+		if err := s.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (l *line) close(t testing.TB) {
+	t.Helper()
+	for i := len(l.blocks) - 1; i >= 0; i-- {
+		if err := l.blocks[i].Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func feedsFor(t testing.TB, m *graph.Model, batch, first int) []engine.Tensor {
+	t.Helper()
+	var feeds []engine.Tensor
+	for _, s := range m.Inputs {
+		x, err := engine.NewHostTensor(s, batch, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(x, uint64(first))
+		feeds = append(feeds, x)
+	}
+	return feeds
+}
+
+// chainOf cuts a model into n blocks of about equal numbers of operators.
+func chainOf(t testing.TB, e *Engine, m *graph.Model, n int) *graph.Blocks {
+	t.Helper()
+	c, err := m.Chain(context.Background(), e.Probe, graph.ChainOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	costs := make([]float64, c.Atoms())
+	for i := range costs {
+		costs[i] = float64(c.EachAtom().Nodes(i, i+1))
+	}
+	blocks, err := c.Partition(costs, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if blocks.Len() < 2 {
+		t.Fatalf("%s: only %d blocks", m.Name, blocks.Len())
+	}
+	return blocks
+}
+
+// samples is the number of seeded inputs of the chain tests.
+const samples = 8
+
+type chainResult struct {
+	model    string
+	blocks   int
+	worst    float64 // over all cut tensors, logits, batches and inputs
+	logits   float64
+	spread   float64 // smallest relative difference between two inputs' logits
+	compared int     // times that logits were held against each other
+}
+
+// checkChain holds the chain of blocks against the whole model: every tensor
+// that crosses, and the logits, at batch 1 and 4.
+func checkChain(t *testing.T, e *Engine, m *graph.Model, n int) chainResult {
+	t.Helper()
+	blocks, logits := chainOf(t, e, m, n), m.Logits()
+	// The whole model gives every tensor that crosses a cut, and the logits.
+	inputs := map[string]bool{}
+	for _, s := range m.Inputs {
+		inputs[s.Name] = true
+	}
+	want := slices.Clone(logits)
+	for i := 1; i < blocks.Len(); i++ {
+		for _, name := range blocks.Cut(i).Names() {
+			if !inputs[name] && !slices.Contains(want, name) {
+				want = append(want, name)
+			}
+		}
+	}
+	whole, err := blocks.Chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := e.Load(context.Background(), whole, engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := chainResult{model: m.Name, blocks: blocks.Len(), spread: math.Inf(1)}
+	var outs [][]float32
+	for _, batch := range []int{1, 4} {
+		x, err := ref.Bind(engine.BindOptions{Batch: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := load(t, e, blocks, batch, graph.SliceOptions{Extra: logits})
+		for first := 0; first < samples; first += batch {
+			feeds := feedsFor(t, m, batch, first)
+			(&line{stages: []engine.Binding{x}}).run(t, feeds)
+			expect := map[string]engine.Tensor{}
+			for _, o := range x.Outputs() {
+				expect[o.Spec().Name] = o
+			}
+			l.run(t, feeds)
+			for _, s := range l.stages {
+				for _, o := range s.Outputs() {
+					name := o.Spec().Name
+					if !slices.Contains(want, name) { // an input passed on, or what a Softmax made of the logits
+						continue
+					}
+					if o.Spec().Type != engine.F32 {
+						if !bytes.Equal(o.Bytes(), expect[name].Bytes()) {
+							t.Errorf("%s batch %d input %d: tensor %s differs", m.Name, batch, first, name)
+						}
+						continue
+					}
+					d := relative(floats(expect[name].Bytes()), floats(o.Bytes()))
+					r.worst = math.Max(r.worst, d)
+					if slices.Contains(logits, name) {
+						r.logits = math.Max(r.logits, d)
+						r.compared++
+					}
+					if !(d <= 1e-5) {
+						t.Errorf("%s batch %d input %d: tensor %s differs by %.2g of its largest value", m.Name, batch, first, name, d)
+					}
+				}
+			}
+			if batch == 1 {
+				outs = append(outs, floats(expect[logits[0]].Bytes()))
+			}
+		}
+		l.close(t)
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ref.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r.compared != len(logits)*(samples+samples/4) {
+		t.Errorf("%s: logits were compared %d times", m.Name, r.compared)
+	}
+	tops := map[int]bool{}
+	for i := range outs {
+		tops[argmax(outs[i])] = true
+		for j := range i {
+			r.spread = math.Min(r.spread, relative(outs[i], outs[j]))
+		}
+	}
+	if r.spread < 1e-2 {
+		t.Errorf("%s: the logits of two inputs differ by only %.2g of the largest: the comparison shows nothing", m.Name, r.spread)
+	}
+	t.Logf("%-13s %2d blocks: max relative difference %.2g (logits %.2g); any two inputs differ by at least %.2g, %d distinct top-1 of %d",
+		r.model, r.blocks, r.worst, r.logits, r.spread, len(tops), samples)
+	return r
+}
+
+func TestChainEqualsWhole(t *testing.T) {
+	e := open(t)
+	names := []string{"squeezenet", "shufflenet", "resnet50", "ocr_rec"}
+	if long() {
+		names = models.Names()
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) { checkChain(t, e, model(t, name), 10) })
+	}
+	size := graph.TransformerConfig{Layers: 2, Hidden: 64, Heads: 4, Inner: 128, Seq: 16, Vocab: 100, Image: 64, Classes: 10}
+	if long() {
+		size = graph.TransformerConfig{}
+	}
+	for _, f := range []func(graph.TransformerConfig) (*graph.Model, error){graph.BERT, graph.ViT} {
+		m, err := f(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(m.Name, func(t *testing.T) { checkChain(t, e, m, 10) })
+	}
 }

@@ -1,0 +1,277 @@
+package graph
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// builder writes graphs of our own making. Their weights are seeded and made
+// when a slice is written.
+type builder struct {
+	g       *onnxpb.Graph
+	weights map[string]*weight
+	seed    uint64
+	n       int
+}
+
+func newBuilder(seed uint64) *builder {
+	if seed == 0 {
+		seed = 1
+	}
+	return &builder{g: &onnxpb.Graph{}, weights: map[string]*weight{}, seed: seed}
+}
+
+// model finishes; what describes the graph and is its identity.
+func (b *builder) model(name, what string) (*Model, error) {
+	b.g.Name = proto.String(name)
+	pm := &onnxpb.Model{IrVersion: proto.Int64(8), Graph: b.g,
+		OpsetImport: []*onnxpb.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}
+	h := sha256.Sum256(fmt.Appendf(nil, "%s %s seed %d generator %d", name, what, b.seed, generator))
+	m, err := newModel(pm, b.weights, hex.EncodeToString(h[:]), Options{Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("build %s: %w", name, err)
+	}
+	return m, nil
+}
+
+func (b *builder) input(name string, t engine.DType, dims ...int64) string {
+	b.g.Input = append(b.g.Input, valueInfo(engine.Spec{Name: name, Type: t, Shape: append([]int64{engine.BatchDim}, dims...)}))
+	return name
+}
+
+func (b *builder) output(name string, t engine.DType, dims ...int64) {
+	b.g.Output = append(b.g.Output, valueInfo(engine.Spec{Name: name, Type: t, Shape: append([]int64{engine.BatchDim}, dims...)}))
+}
+
+// param is a seeded weight.
+func (b *builder) param(name string, mean, dev float64, dims ...int64) string {
+	b.weights[name] = &weight{name: name, dims: dims, mean: mean, spread: dev, seed: b.seed}
+	return name
+}
+
+func (b *builder) ints(v ...int64) string {
+	b.n++
+	name := fmt.Sprintf("ints_%d", b.n)
+	b.g.Initializer = append(b.g.Initializer, int64Tensor(name, v, []int64{int64(len(v))}))
+	return name
+}
+
+// index is a scalar integer.
+func (b *builder) index(v int64) string {
+	b.n++
+	name := fmt.Sprintf("index_%d", b.n)
+	b.g.Initializer = append(b.g.Initializer, int64Tensor(name, []int64{v}, nil))
+	return name
+}
+
+func (b *builder) scalar(v float32) string {
+	b.n++
+	name := fmt.Sprintf("scalar_%d", b.n)
+	b.g.Initializer = append(b.g.Initializer, &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(engine.F32)), FloatData: []float32{v}})
+	return name
+}
+
+// op adds a node with one output, which has the node's name.
+func (b *builder) op(kind, name string, in []string, attrs ...*onnxpb.Attribute) string {
+	b.g.Node = append(b.g.Node, &onnxpb.Node{OpType: proto.String(kind), Name: proto.String(name), Input: in, Output: []string{name}, Attribute: attrs})
+	return name
+}
+
+func intAttr(name string, v int64) *onnxpb.Attribute {
+	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(v)}
+}
+
+func intsAttr(name string, v ...int64) *onnxpb.Attribute {
+	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INTS.Enum(), Ints: v}
+}
+
+// linear is a matrix product with bias over the last dimension.
+func (b *builder) linear(name, x string, in, out int64) string {
+	w := b.param(name+".weight", 0, 1/math.Sqrt(float64(in)), in, out)
+	return b.op("Add", name, []string{b.op("MatMul", name+".product", []string{x, w}), b.param(name+".bias", 0, 0.02, out)})
+}
+
+// gemm is the same for a matrix of samples.
+func (b *builder) gemm(name, x string, in, out int64) string {
+	w := b.param(name+".weight", 0, 1/math.Sqrt(float64(in)), out, in)
+	return b.op("Gemm", name, []string{x, w, b.param(name+".bias", 0, 0.02, out)}, intAttr("transB", 1))
+}
+
+func (b *builder) norm(name, x string, width int64, decomposed bool) string {
+	scale, bias := b.param(name+".scale", 1, 0.1, width), b.param(name+".bias", 0, 0.1, width)
+	if !decomposed {
+		return b.op("LayerNormalization", name, []string{x, scale, bias}, intAttr("axis", -1))
+	}
+	mean := b.op("ReduceMean", name+".mean", []string{x}, intsAttr("axes", -1), intAttr("keepdims", 1))
+	d := b.op("Sub", name+".centred", []string{x, mean})
+	sq := b.op("Pow", name+".square", []string{d, b.scalar(2)})
+	v := b.op("ReduceMean", name+".variance", []string{sq}, intsAttr("axes", -1), intAttr("keepdims", 1))
+	sd := b.op("Sqrt", name+".deviation", []string{b.op("Add", name+".safe", []string{v, b.scalar(1e-5)})})
+	y := b.op("Div", name+".normal", []string{d, sd})
+	return b.op("Add", name, []string{b.op("Mul", name+".scaled", []string{y, scale}), bias})
+}
+
+// gelu is the exact form, by the error function.
+func (b *builder) gelu(name, x string) string {
+	e := b.op("Erf", name+".erf", []string{b.op("Div", name+".div", []string{x, b.scalar(math.Sqrt2)})})
+	y := b.op("Mul", name+".mul", []string{x, b.op("Add", name+".add", []string{e, b.scalar(1)})})
+	return b.op("Mul", name, []string{y, b.scalar(0.5)})
+}
+
+// batchOf is the batch of x as a one-element vector, computed from its shape
+// as exporters do.
+func (b *builder) batchOf(name, x string) string {
+	n := b.op("Gather", name+".n", []string{b.op("Shape", name+".shape", []string{x}), b.index(0)}, intAttr("axis", 0))
+	return b.op("Unsqueeze", name+".batch", []string{n, b.ints(0)})
+}
+
+// reshape gives x the shape [batch, dims...].
+func (b *builder) reshape(name, x string, dims ...int64) string {
+	target := b.op("Concat", name+".target", []string{b.batchOf(name, x), b.ints(dims...)}, intAttr("axis", 0))
+	return b.op("Reshape", name, []string{x, target})
+}
+
+// attention is multi-head self-attention; mask, where given, is added to the
+// scores.
+func (b *builder) attention(name, x, mask string, seq, width, heads int64) string {
+	each := width / heads
+	part := func(p string, perm ...int64) string {
+		y := b.reshape(name+"."+p+".heads", b.linear(name+"."+p, x, width, width), seq, heads, each)
+		return b.op("Transpose", name+"."+p+".turned", []string{y}, intsAttr("perm", perm...))
+	}
+	q, k := part("query", 0, 2, 1, 3), part("key", 0, 2, 3, 1)
+	s := b.op("Mul", name+".scores", []string{b.op("MatMul", name+".dots", []string{q, k}), b.scalar(float32(1 / math.Sqrt(float64(each))))})
+	if mask != "" {
+		s = b.op("Add", name+".masked", []string{s, mask})
+	}
+	p := b.op("Softmax", name+".weights", []string{s}, intAttr("axis", -1))
+	y := b.op("MatMul", name+".context", []string{p, part("value", 0, 2, 1, 3)})
+	y = b.op("Transpose", name+".turned", []string{y}, intsAttr("perm", 0, 2, 1, 3))
+	return b.linear(name+".out", b.reshape(name+".joined", y, seq, width), width, width)
+}
+
+func (b *builder) feedForward(name, x string, width, inner int64) string {
+	return b.linear(name+".down", b.gelu(name+".gelu", b.linear(name+".up", x, width, inner)), inner, width)
+}
+
+// TransformerConfig gives the sizes of BERT and ViT; a zero means the size of
+// the base model.
+type TransformerConfig struct {
+	Layers, Hidden, Heads, Inner int
+	Seq, Vocab                   int // BERT
+	Image, Patch                 int // ViT
+	Classes                      int
+	Seed                         uint64
+}
+
+func (c *TransformerConfig) complete(d TransformerConfig) error {
+	for _, f := range []struct {
+		name  string
+		v     *int
+		def   int
+		limit int
+	}{
+		{"layers", &c.Layers, d.Layers, 1000}, {"hidden", &c.Hidden, d.Hidden, 1 << 16}, {"heads", &c.Heads, d.Heads, 1 << 10},
+		{"inner", &c.Inner, d.Inner, 1 << 18}, {"seq", &c.Seq, d.Seq, 1 << 16}, {"vocab", &c.Vocab, d.Vocab, 1 << 20},
+		{"image", &c.Image, d.Image, 1 << 13}, {"patch", &c.Patch, d.Patch, 1 << 10}, {"classes", &c.Classes, d.Classes, 1 << 20},
+	} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+		if *f.v < 0 || *f.v > f.limit {
+			return fmt.Errorf("%s %d: expected 1 to %d", f.name, *f.v, f.limit)
+		}
+	}
+	if c.Hidden%c.Heads != 0 {
+		return fmt.Errorf("hidden %d is no multiple of %d heads", c.Hidden, c.Heads)
+	}
+	return nil
+}
+
+// BERT is an encoder with the layer shapes of BERT-base (12 layers of width
+// 768, 12 heads, 128 tokens), seeded weights and a classifier on the first
+// token. Layer normalisation is spelled out in elementary operators, reshapes
+// are computed from shapes, and the attention mask lives beside the tokens
+// through all layers: the patterns of exported models.
+func BERT(c TransformerConfig) (*Model, error) {
+	if err := c.complete(TransformerConfig{Layers: 12, Hidden: 768, Heads: 12, Inner: 3072, Seq: 128, Vocab: 30522, Classes: 2}); err != nil {
+		return nil, fmt.Errorf("build bert: %w", err)
+	}
+	b := newBuilder(c.Seed)
+	width, seq, heads := int64(c.Hidden), int64(c.Seq), int64(c.Heads)
+	ids := b.input("input_ids", engine.I64, seq)
+	mask := b.input("attention_mask", engine.I64, seq)
+	m := b.op("Unsqueeze", "mask.wide", []string{b.op("Cast", "mask.float", []string{mask}, intAttr("to", int64(engine.F32))), b.ints(1, 2)})
+	m = b.op("Mul", "mask.added", []string{b.op("Sub", "mask.inverse", []string{b.scalar(1), m}), b.scalar(-10000)})
+	words := b.op("Gather", "words", []string{b.param("words.table", 0, 1, int64(c.Vocab), width), ids})
+	x := b.op("Add", "embedded", []string{words, b.param("positions", 0, 0.5, 1, seq, width)})
+	x = b.norm("embedded.norm", x, width, true)
+	for i := range c.Layers {
+		l := fmt.Sprintf("layer%d", i)
+		y := b.attention(l+".attention", x, m, seq, width, heads)
+		x = b.norm(l+".norm1", b.op("Add", l+".sum1", []string{y, x}), width, true)
+		y = b.feedForward(l+".mlp", x, width, int64(c.Inner))
+		x = b.norm(l+".norm2", b.op("Add", l+".sum2", []string{y, x}), width, true)
+	}
+	first := b.op("Gather", "first", []string{x, b.index(0)}, intAttr("axis", 1))
+	pooled := b.op("Tanh", "pooled", []string{b.gemm("pooler", first, width, width)})
+	b.output(b.gemm("logits", pooled, width, int64(c.Classes)), engine.F32, int64(c.Classes))
+	return b.model("bert", fmt.Sprintf("%+v", c))
+}
+
+// ViT is a vision transformer with the layer shapes of ViT-B/16 at 224x224 (12
+// layers of width 768, 12 heads, 197 tokens) and seeded weights. The class
+// token is expanded to the batch by shape arithmetic.
+func ViT(c TransformerConfig) (*Model, error) {
+	if err := c.complete(TransformerConfig{Layers: 12, Hidden: 768, Heads: 12, Inner: 3072, Image: 224, Patch: 16, Classes: 1000}); err != nil {
+		return nil, fmt.Errorf("build vit: %w", err)
+	}
+	if c.Image%c.Patch != 0 {
+		return nil, fmt.Errorf("build vit: image %d is no multiple of patch %d", c.Image, c.Patch)
+	}
+	b := newBuilder(c.Seed)
+	width, heads, patch := int64(c.Hidden), int64(c.Heads), int64(c.Patch)
+	patches := int64(c.Image/c.Patch) * int64(c.Image/c.Patch)
+	seq := patches + 1
+	image := b.input("image", engine.F32, 3, int64(c.Image), int64(c.Image))
+	w := b.param("patches.weight", 0, 1/math.Sqrt(float64(3*patch*patch)), width, 3, patch, patch)
+	x := b.op("Conv", "patches", []string{image, w, b.param("patches.bias", 0, 0.02, width)},
+		intsAttr("kernel_shape", patch, patch), intsAttr("strides", patch, patch))
+	x = b.op("Transpose", "tokens", []string{b.reshape("patches.flat", x, width, patches)}, intsAttr("perm", 0, 2, 1))
+	n := b.batchOf("class", x)
+	class := b.op("Expand", "class.batch_tokens", []string{b.param("class.token", 0, 1, 1, 1, width),
+		b.op("Concat", "class.target", []string{n, b.ints(1, width)}, intAttr("axis", 0))})
+	x = b.op("Concat", "sequence", []string{class, x}, intAttr("axis", 1))
+	x = b.op("Add", "embedded", []string{x, b.param("positions", 0, 0.5, 1, seq, width)})
+	for i := range c.Layers {
+		l := fmt.Sprintf("layer%d", i)
+		y := b.attention(l+".attention", b.norm(l+".norm1", x, width, false), "", seq, width, heads)
+		x = b.op("Add", l+".sum1", []string{x, y})
+		y = b.feedForward(l+".mlp", b.norm(l+".norm2", x, width, false), width, int64(c.Inner))
+		x = b.op("Add", l+".sum2", []string{x, y})
+	}
+	x = b.norm("final", x, width, false)
+	x = b.op("Gather", "first", []string{x, b.index(0)}, intAttr("axis", 1))
+	b.output(b.gemm("logits", x, width, int64(c.Classes)), engine.F32, int64(c.Classes))
+	return b.model("vit", fmt.Sprintf("%+v", c))
+}
+
+// MLP is a tiny 784-hidden-10 classifier for measuring what a request costs
+// beside the model itself.
+func MLP(hidden int, seed uint64) (*Model, error) {
+	if hidden < 1 || hidden > 1<<16 {
+		return nil, fmt.Errorf("build mlp: hidden %d: expected 1 to %d", hidden, 1<<16)
+	}
+	b := newBuilder(seed)
+	x := b.input("x", engine.F32, 784)
+	x = b.op("Relu", "hidden", []string{b.gemm("layer1", x, 784, int64(hidden))})
+	b.output(b.gemm("logits", x, int64(hidden), 10), engine.F32, 10)
+	return b.model(fmt.Sprintf("mlp-%d", hidden), fmt.Sprintf("784-%d-10", hidden))
+}
