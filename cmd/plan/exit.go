@@ -6,8 +6,10 @@ import (
 	"fmt"
 
 	"inferplan/engine"
+	"inferplan/engine/graph"
 	"inferplan/formats"
 	"inferplan/planner"
+	"inferplan/profiler"
 )
 
 // Exit codes. They are part of the command line's contract.
@@ -61,7 +63,8 @@ func exitCode(err error) int {
 		return exitInfeasible
 	case errors.As(err, &bad):
 		return exitUsage
-	case errors.Is(err, engine.ErrModel), errors.Is(err, engine.ErrShape), errors.Is(err, engine.ErrNoDevice):
+	case errors.Is(err, engine.ErrModel), errors.Is(err, graph.ErrModel), errors.Is(err, profiler.ErrInput),
+		errors.Is(err, engine.ErrShape), errors.Is(err, engine.ErrNoDevice):
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted

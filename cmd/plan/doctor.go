@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/engine"
+	"inferplan/engine/models"
+	"inferplan/engine/ort"
+	"inferplan/planner"
+	"inferplan/solver/highs"
+)
+
+// finding is one line of the doctor's report.
+type finding struct {
+	What  string `json:"what"`
+	State string `json:"state"` // ok, missing, none
+	Found string `json:"found"`
+	Type  string `json:"type,omitempty"` // what to type
+}
+
+func newDoctorCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "What was found on this machine, what is missing, what to type",
+		Example: `  plan doctor
+  plan doctor --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := newPrinter(cmd, g)
+			found, ok := diagnose()
+			if g.json {
+				if err := p.document(found); err != nil {
+					return err
+				}
+			} else {
+				var rows [][]string
+				for _, f := range found {
+					rows = append(rows, []string{f.What, f.State, f.Found, f.Type})
+				}
+				if err := p.table("llll", []string{"what", "state", "found", "to type"}, rows); err != nil {
+					return err
+				}
+			}
+			if !ok {
+				return &exitError{code: exitEnvironment}
+			}
+			return nil
+		},
+	}
+}
+
+// diagnose looks for what the verbs need. A machine without a GPU is well.
+func diagnose() (found []finding, ok bool) {
+	ok = true
+	add := func(what, state, text, hint string) {
+		found = append(found, finding{what, state, text, hint})
+		ok = ok && state != "missing"
+	}
+	add("solver", "ok", highs.Version(), "")
+	eng, err := ort.Open("")
+	if err != nil {
+		add("onnxruntime", "missing", err.Error(), "make setup")
+	} else {
+		info := eng.Info()
+		add("onnxruntime", "ok", info.Name+" "+info.Version+" at "+info.Library, "")
+		eng.Close()
+	}
+	if dir, err := models.Dir(); err != nil {
+		add("demo models", "none", "only the demo and the tests need them", "make setup")
+	} else if _, err := os.Stat(dir); err != nil {
+		add("demo models", "none", "only the demo and the tests need them", "make setup")
+	} else {
+		add("demo models", "ok", dir, "")
+	}
+	if cpus, err := engine.CPUs(); err != nil {
+		add("cpus", "missing", err.Error(), "")
+	} else {
+		add("cpus", "ok", fmt.Sprintf("%d that this process may use", len(cpus)), "")
+	}
+	gpus, err := ort.GPUs()
+	switch {
+	case err != nil:
+		add("gpus", "none", err.Error(), "")
+	case len(gpus) == 0:
+		add("gpus", "none", "no NVIDIA GPU", "")
+	}
+	for _, d := range gpus {
+		add("gpu "+d.ID, "ok", fmt.Sprintf("%s, %d MiB, driver %s", d.Name, d.MemoryBytes>>20, d.Driver), "")
+	}
+	if len(gpus) > 0 {
+		for _, r := range ort.CUDA() {
+			if r.Err != nil {
+				add(r.Name, "missing", fmt.Sprintf("%s: %v", r.Purpose, r.Err), "make setup CUDA=1; CUDA's own libraries on LD_LIBRARY_PATH")
+			} else {
+				add(r.Name, "ok", r.Purpose, "")
+			}
+		}
+	}
+	return found, ok
+}
+
+// thisMachine describes this machine for the defaults of solve.
+func thisMachine() planner.Machine {
+	var m planner.Machine
+	if cpus, err := engine.CPUs(); err == nil {
+		m.Cores = len(cpus)
+	}
+	gpus, err := ort.GPUs()
+	if err != nil {
+		return m // a machine whose GPUs cannot be listed plans for its CPUs
+	}
+	for _, d := range gpus {
+		i := 0
+		for i < len(m.GPUs) && m.GPUs[i].Kind != d.Kind {
+			i++
+		}
+		if i == len(m.GPUs) {
+			m.GPUs = append(m.GPUs, planner.LocalGPUs{Kind: d.Kind, MemoryBytes: d.MemoryBytes})
+		}
+		m.GPUs[i].Count++
+	}
+	return m
+}

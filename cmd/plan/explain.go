@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/formats"
+	"inferplan/planner/explain"
+)
+
+func newExplainCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain [plan.json]",
+		Short: "Why a plan is what it is: bound, gap, what limits it, what more would buy",
+		Example: `  plan explain
+  plan explain plan.json --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p := newPrinter(cmd, g)
+			path := "plan.json"
+			if len(args) == 1 {
+				path = args[0]
+			}
+			plan, err := formats.ReadPlan(path)
+			if err != nil {
+				return withCode(exitUsage, err)
+			}
+			if g.json {
+				return p.document(map[string]any{
+					"objective": plan.Objective, "stopped_by": plan.StoppedBy, "limits": plan.Limits,
+					"assumptions": plan.Assumptions, "warnings": plan.Warnings,
+				})
+			}
+			for _, l := range explain.Lines(plan) {
+				fmt.Fprintln(p.out, l)
+			}
+			for _, a := range plan.Assumptions {
+				fmt.Fprintln(p.out, "assumed: "+a)
+			}
+			for _, w := range plan.Warnings {
+				fmt.Fprintln(p.out, "warning: "+w)
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/engine/ort"
+	"inferplan/formats"
+	"inferplan/profiler"
+)
+
+type profileOptions struct {
+	device, deviceName string
+	shares, batches    []int
+	blocks             int
+	budget             time.Duration
+	seed               uint64
+	out                string
+	force              bool
+}
+
+func newProfileCommand(g *globals) *cobra.Command {
+	o := &profileOptions{}
+	cmd := &cobra.Command{
+		Use:   "profile [MODEL.onnx...]",
+		Short: "Measure what every block of every model costs on this machine",
+		Long: `Measure what every block of every model costs on this machine.
+
+Without models it takes ./models/*.onnx or ./*.onnx. It says what it will cost before it
+starts, writes after every finished measurement, keeps what was found when it is interrupted,
+resumes where it stopped, and merges devices and models into one profile.`,
+		Example: `  plan profile
+  plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
+  plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runProfile(cmd.Context(), newPrinter(cmd, g), o, args)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.device, "device", "auto", "auto, cpu, cpu-<threads> or cuda:<n>")
+	f.StringVar(&o.deviceName, "device-name", "", "name of the device kind in the profile")
+	f.IntSliceVar(&o.shares, "shares", []int{1}, "shares 1/v of a GPU to measure")
+	f.IntSliceVar(&o.batches, "batches", profiler.DefaultBatches, "batch sizes to measure")
+	f.IntVar(&o.blocks, "blocks", profiler.DefaultBlocks, "blocks per model")
+	f.DurationVar(&o.budget, "budget", 5*time.Minute, "time for everything together")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the inputs, and of weights where a model has none")
+	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write or to extend")
+	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
+	_ = cmd.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]string{"auto", "cpu", "cuda:0"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []string) error {
+	if len(paths) == 0 {
+		found, err := profiler.FindModels(".")
+		if err != nil {
+			return withCode(exitUsage, err)
+		}
+		paths = found
+		p.assumed([]string{"models: " + list(paths)})
+	}
+	engine, err := ort.Open("")
+	if err != nil {
+		return fmt.Errorf("opening the engine: %w", err)
+	}
+	defer engine.Close()
+
+	bar := p.meter(1000, "profiling")
+	profile, err := profiler.Run(ctx, profiler.Options{
+		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks,
+		Budget: o.budget, Engine: engine, Seed: o.seed, Out: o.out, Force: o.force,
+		OnEstimate: func(e profiler.Estimate) error {
+			printEstimate(p, e, o)
+			return nil
+		},
+		Progress: func(e profiler.Event) {
+			switch e.Stage {
+			case profiler.StageWarning:
+				p.note("warning: %s", e.Text)
+			case profiler.StageSkipped:
+				p.note("skipped: %s", e.Text)
+			default:
+				bar.set(int64(1000*e.Done), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
+			}
+		},
+	})
+	bar.finish()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; what was measured is in %s, and the same command goes on from there", o.out)}
+	case err != nil:
+		return err
+	}
+	if p.json {
+		return p.document(profile)
+	}
+	return printProfile(p, profile, o.out)
+}
+
+func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
+	n := 0
+	for _, m := range e.Models {
+		n += m.Measurements
+	}
+	if n == 0 {
+		p.note("%s: everything asked for is in %s already; --force measures again", e.Device, o.out)
+		return
+	}
+	p.note("%s (%s): %s of %s, about %s, at most %s", e.Device, e.Name, plural(n, "measurement"), plural(len(e.Models), "model"),
+		e.Expected.Round(time.Second), min(e.AtMost, max(e.Budget, e.Expected)).Round(time.Second))
+}
+
+func printProfile(p *printer, profile *formats.Profile, path string) error {
+	var rows [][]string
+	for i := range profile.Models {
+		m := &profile.Models[i]
+		for j := range m.Measurements {
+			x := &m.Measurements[j]
+			name := ""
+			if j == 0 {
+				name = fmt.Sprintf("%s (%s)", m.Model, plural(len(m.Blocks), "block"))
+			}
+			device := x.Device
+			if x.Share > 1 {
+				device = fmt.Sprintf("1/%d %s", x.Share, x.Device)
+			}
+			var chain, slowest formats.Micros
+			for _, b := range x.Blocks {
+				chain += b.WallUS
+				slowest = max(slowest, b.WallUS)
+			}
+			whole, half := "-", "-"
+			if x.Whole != nil {
+				whole = ms(x.Whole.WallUS.D())
+				if x.Whole.WallUS > 0 {
+					half = fmt.Sprintf("±%.1f %%", 100*float64(x.Whole.HalfWidthUS)/float64(x.Whole.WallUS))
+				}
+			}
+			rows = append(rows, []string{name, device, fmt.Sprint(x.Batch), whole, half, ms(chain.D()), ms(slowest.D())})
+		}
+	}
+	if err := p.table("llrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms"}, rows); err != nil {
+		return err
+	}
+	for _, n := range profile.Notes {
+		p.note("note: %s", n)
+	}
+	p.note("wrote %s; next: plan solve --slo 200ms", path)
+	return nil
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/formats"
+)
+
+func newReportCommand(g *globals) *cobra.Command {
+	return &cobra.Command{
+		Use:   "report REPORT...",
+		Short: "Show reports side by side: promised against measured",
+		Long: `Show reports of simulate, serve and load side by side, the first as the reference.
+
+Each row is a model in one report; the differences are against the first report.`,
+		Example: `  plan report report.json
+  plan report promised.json measured.json`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p := newPrinter(cmd, g)
+			var reports []*formats.Report
+			for _, path := range args {
+				r, err := formats.ReadReport(path)
+				if err != nil {
+					return withCode(exitUsage, err)
+				}
+				reports = append(reports, r)
+			}
+			if g.json {
+				return p.document(reports)
+			}
+			return printReports(p, args, reports)
+		},
+	}
+}
+
+// printReports puts the same model of each report under one another.
+func printReports(p *printer, names []string, reports []*formats.Report) error {
+	first := reports[0]
+	var rows [][]string
+	row := func(label, name string, slo formats.Micros, c formats.Counts, l formats.LatencySummary, rps float64, ref *formats.LatencySummary, refAtt float64) {
+		diff50, diff99, diffAtt := "", "", ""
+		if ref != nil {
+			diff50, diff99 = relative(float64(l.P50US), float64(ref.P50US)), relative(float64(l.P99US), float64(ref.P99US))
+			diffAtt = fmt.Sprintf("%+.2f pt", 100*(c.Attainment-refAtt))
+		}
+		rows = append(rows, []string{
+			label, name, rate(rps), fmt.Sprint(c.Requests), percent(c.Attainment), diffAtt,
+			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), ms(l.P50US.D()), diff50, ms(l.P99US.D()), diff99, ms(slo.D()),
+		})
+	}
+	for i := range first.Models {
+		m := &first.Models[i]
+		for j, r := range reports {
+			x := findModel(r, m.Model)
+			if x == nil {
+				continue
+			}
+			label := ""
+			if j == 0 {
+				label = m.Model
+			}
+			var ref *formats.LatencySummary
+			if j > 0 {
+				ref = &m.Latency
+			}
+			row(label, reportName(names[j]), x.SLOUS, x.Counts, x.Latency, x.OfferedRPS, ref, m.Attainment)
+		}
+	}
+	return p.table("llrrrrrrrrrrr", []string{
+		"model", "report", "offered rps", "requests", "attainment", "", "dropped", "late", "p50 ms", "", "p99 ms", "", "SLO ms",
+	}, rows)
+}
+
+func findModel(r *formats.Report, name string) *formats.ModelReport {
+	for i := range r.Models {
+		if r.Models[i].Model == name {
+			return &r.Models[i]
+		}
+	}
+	return nil
+}
+
+func relative(v, ref float64) string {
+	if ref == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+.1f %%", 100*(v/ref-1))
+}
+
+func reportName(path string) string {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	return strings.TrimSuffix(name, ".json")
+}
