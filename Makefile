@@ -8,7 +8,7 @@ GO ?= go
 MODULE := inferplan
 
 # Packages whose tests run under the race detector, and packages that need neither HiGHS nor ONNX Runtime.
-RACE := cmd executor engine policy sim
+RACE := cmd executor engine policy sim solver/highs
 PURE := formats policy sim solver/milp solver/stoch engine/graph executor/oip third_party
 
 # Variables for the user.

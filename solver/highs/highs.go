@@ -32,12 +32,16 @@ func Available() error { return nil }
 
 // HiGHS's model statuses that a solve can end with (HighsModelStatus of highs_c_api.h).
 const (
+	modelPresolveError         = 3
+	modelSolveError            = 4
+	modelPostsolveError        = 5
 	modelOptimal               = 7
 	modelInfeasible            = 8
 	modelUnboundedOrInfeasible = 9
 	modelUnbounded             = 10
 	modelTimeLimit             = 13
 	modelIterationLimit        = 14
+	modelUnknown               = 15
 	modelSolutionLimit         = 16
 	modelInterrupt             = 17
 )
@@ -58,7 +62,7 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	if m.NumVars() == 0 {
 		return solveEmpty(m), nil
 	}
-	r, err := run(ctx, m, &o)
+	r, err := runTwice(ctx, m, &o)
 	if err != nil {
 		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
 	}
@@ -157,6 +161,69 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 	sol.RowDuals, sol.ReducedCosts = make([]float64, m.NumRows()), []float64{}
 	return sol
 }
+
+// runTwice guards against faults of HiGHS's presolve, which in 1.10.0 can call a feasible mixed-integer program
+// infeasible, or end in an error, or hand back a point that is no solution (its issue 2388 and others like it; the
+// brute-force test finds small cases within seconds). In these three cases the model is solved again as it is,
+// without presolve. A second run that ends at a limit leaves the verdict of the first.
+func runTwice(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
+	r, err := run(ctx, m, o)
+	if o.NoPresolve || errors.Is(err, errCallback) || err == nil && !doubtful(m, r) {
+		return r, err
+	}
+	plain := *o
+	plain.NoPresolve = true
+	if r != nil && r.modelStatus == modelInfeasible {
+		// A large model may be infeasible in a way that only presolve sees soon.
+		plain.MaxNodes = tighter(o.MaxNodes, confirmNodes)
+		plain.MaxIterations = tighter(o.MaxIterations, confirmIterations)
+	}
+	again, againErr := run(ctx, m, &plain)
+	if r != nil {
+		if againErr != nil {
+			return r, nil
+		}
+		again.stats.Nodes += r.stats.Nodes
+		again.stats.Iterations += r.stats.Iterations
+		again.stats.Incumbents += r.stats.Incumbents
+		again.stats.CPU += r.stats.CPU
+		if r.modelStatus == modelInfeasible && again.x == nil {
+			r.stats = again.stats
+			return r, nil
+		}
+	}
+	return again, againErr
+}
+
+// The work spent on confirming that a model is infeasible.
+const (
+	confirmNodes      = 500
+	confirmIterations = 50_000
+)
+
+// tighter returns the smaller of two limits, of which 0 is none.
+func tighter(a, b int64) int64 {
+	if a == 0 || b < a {
+		return b
+	}
+	return a
+}
+
+// doubtful reports whether a result needs a second look.
+func doubtful(m *milp.Model, r *result) bool {
+	switch r.modelStatus {
+	case modelInfeasible:
+		return r.mip
+	case modelOptimal:
+		return r.x == nil || !m.Check(m.Round(r.x)).OK() && !m.Check(r.x).OK()
+	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
+		return true
+	}
+	return false
+}
+
+// errCallback marks the panic of a callback.
+var errCallback = errors.New("an incumbent or progress callback panicked")
 
 // result is what one run of HiGHS gave.
 type result struct {
@@ -269,7 +336,7 @@ func run(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
 	rc := C.inferplan_highs_solve(p, a)
 	runtime.KeepAlive(m)
 	if ses.panicked != nil {
-		return nil, fmt.Errorf("an incumbent or progress callback panicked: %v", ses.panicked)
+		return nil, fmt.Errorf("%w: %v", errCallback, ses.panicked)
 	}
 	if rc != 0 {
 		return nil, errors.New(C.GoString(&a.error[0]))

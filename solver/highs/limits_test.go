@@ -242,3 +242,20 @@ func TestBadOptions(t *testing.T) {
 		}
 	}
 }
+
+// A model that HiGHS 1.10.0 calls infeasible, and with s fixed ends in an error, unless one of its presolve rules is off:
+// x = -2, y = 1 meets the equation without slacks.
+func TestPresolveRule(t *testing.T) {
+	for _, hi := range []float64{milp.Inf, 0} {
+		m := milp.New("parallel columns")
+		x := m.AddInt("x", -3, -2, 0)
+		y := m.AddInt("y", 0, 1, 0)
+		s := m.AddVar("s", 0, hi, 1)
+		u := m.AddVar("u", 0, milp.Inf, 1)
+		m.AddEQ("five", 5, milp.Term{Var: x, Coef: -2}, milp.Term{Var: y, Coef: 1}, milp.Term{Var: s, Coef: 1}, milp.Term{Var: u, Coef: -1})
+		got := solve(t, m, milp.Options{})
+		if got.Status != milp.Optimal || got.Value != 0 {
+			t.Errorf("s <= %v: status %v, value %v; want optimal at 0", hi, got.Status, got.Value)
+		}
+	}
+}

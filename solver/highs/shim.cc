@@ -32,6 +32,11 @@ struct Run {
   double next_progress;
 };
 
+// Presolve rule "parallel rows and columns", as a bit of the option presolve_rule_off. In 1.10.0 it can call a
+// feasible mixed-integer program infeasible, or end in an error, where a continuous variable is the negative of another,
+// as the slacks of both directions are (TestPresolveRule has the smallest case).
+const HighsInt parallel_rows_and_cols = 1 << 13;
+
 const double progress_seconds = 0.1;  // CPU time between progress events
 
 bool stop_set(const Run *r) { return r->p->stop && __atomic_load_n(r->p->stop, __ATOMIC_RELAXED) != 0; }
@@ -99,6 +104,7 @@ int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
   set(Highs_setStringOptionValue(h, "presolve", p->presolve ? "choose" : "off"));
   if (p->time_limit > 0) set(Highs_setDoubleOptionValue(h, "time_limit", p->time_limit));
   if (mip) {
+    set(Highs_setIntOptionValue(h, "presolve_rule_off", parallel_rows_and_cols));
     set(Highs_setDoubleOptionValue(h, "mip_rel_gap", p->rel_gap));
     set(Highs_setDoubleOptionValue(h, "mip_abs_gap", p->abs_gap));
     if (p->max_nodes > 0) set(Highs_setIntOptionValue(h, "mip_max_nodes", clamp(p->max_nodes)));
