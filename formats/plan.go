@@ -57,6 +57,8 @@ type PlanOptions struct {
 	Margin        float64 `json:"margin"`       // share of the SLO kept back
 	GPURounding   string  `json:"gpu_rounding"` // slot or fractional
 	MaxPartitions int     `json:"max_partitions"`
+	SLO           string  `json:"slo,omitempty"`       // of every model, where it was set over the workload
+	CutDType      string  `json:"cut_dtype,omitempty"` // auto where empty
 	MaxBatch      int     `json:"max_batch,omitempty"`
 	BatchBuild    float64 `json:"batch_build,omitempty"`
 	MinLoadRPS    float64 `json:"min_load_rps,omitempty"`
@@ -93,11 +95,12 @@ type Pipeline struct {
 type Stage struct {
 	Blocks    [2]int      `json:"blocks"` // [first, last)
 	Device    string      `json:"device"`
-	Share     int         `json:"share"`    // v of 1/v
-	Replicas  int         `json:"replicas"` // virtual devices
-	GPUs      float64     `json:"gpus"`     // physical devices they take; a time share on a time-shared pool
-	RPS       float64     `json:"rps"`      // capacity
-	InferUS   []Micros    `json:"infer_us"` // at batch 1..Batch
+	Share     int         `json:"share"`              // v of 1/v
+	Replicas  int         `json:"replicas"`           // virtual devices
+	GPUs      float64     `json:"gpus"`               // physical devices they take; a time share on a time-shared pool
+	RPS       float64     `json:"rps"`                // capacity
+	InferUS   []Micros    `json:"infer_us"`           // at batch 1..Batch
+	BlockUS   []Micros    `json:"block_us,omitempty"` // each block at Batch: tells which block moved when the profile does
 	Placement []Placement `json:"placement"`
 	Cut       *Cut        `json:"cut,omitempty"` // what leaves the stage; absent after the last
 }

@@ -1,0 +1,75 @@
+package planner
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"inferplan/planner/pool"
+)
+
+// InfeasibleError says that no plan exists, why, and what the nearest thing is
+// that would have one.
+type InfeasibleError struct {
+	Model      string // empty where no single model is the cause
+	Constraint string // slo, memory, devices, min_rps
+	Reason     string
+	Nearest    Nearest
+	Conflict   []string // limits that exclude each other, where a program was infeasible
+}
+
+// Nearest is what would be feasible. Only what applies is set.
+type Nearest struct {
+	SLOUS       float64        `json:"slo_us,omitempty"`
+	LoadFactor  float64        `json:"load_factor,omitempty"` // of the floors asked
+	MemoryBytes int64          `json:"memory_bytes,omitempty"`
+	Devices     []MissingCount `json:"more_devices,omitempty"`
+}
+
+// MissingCount is a number of devices to add.
+type MissingCount struct {
+	Device string `json:"device"`
+	Count  int    `json:"count"`
+}
+
+func (n Nearest) String() string {
+	switch {
+	case n.SLOUS > 0:
+		return fmt.Sprintf("an SLO of %s", time.Duration(n.SLOUS*1000))
+	case n.MemoryBytes > 0:
+		return fmt.Sprintf("%d bytes of memory per device", n.MemoryBytes)
+	case len(n.Devices) > 0:
+		var parts []string
+		for _, d := range n.Devices {
+			parts = append(parts, fmt.Sprintf("%d more %s", d.Count, d.Device))
+		}
+		return strings.Join(parts, " and ")
+	case n.LoadFactor > 0:
+		return fmt.Sprintf("%.4g times the rates asked", n.LoadFactor)
+	}
+	return ""
+}
+
+func (e *InfeasibleError) Error() string {
+	s := "infeasible: " + e.Reason
+	if near := e.Nearest.String(); near != "" {
+		s += "; nearest feasible: " + near
+	}
+	if len(e.Conflict) > 0 {
+		s += "\n  these exclude each other: " + strings.Join(e.Conflict, "; ")
+	}
+	return s
+}
+
+// infeasible translates the method's explanation.
+func (r *resolved) infeasible(e *pool.Infeasible) *InfeasibleError {
+	out := &InfeasibleError{Constraint: e.Constraint, Reason: e.Reason, Conflict: e.Conflict}
+	if e.Model >= 0 {
+		out.Model = r.problem.Models[e.Model].Name
+	}
+	out.Nearest = Nearest{SLOUS: float64(e.SLO) / 1000, LoadFactor: e.Load, MemoryBytes: e.Memory}
+	for _, m := range e.Devices {
+		out.Nearest.Devices = append(out.Nearest.Devices, MissingCount{r.problem.Pools[m.Pool].Kind, m.Count})
+	}
+	return out
+}

@@ -1,0 +1,24 @@
+// Package pool plans pooled pipelines: which block ranges of which models run
+// on how many devices, or shares of devices, of which kind, at which batch size.
+//
+// The method follows PPipe (USENIX ATC 2025, appendix A) in what a plan is and
+// what it must keep, and replaces its big-M program by templates. A template is
+// one pooled pipeline without replica counts: a batch size and, per stage, a
+// block range, a device kind and a share 1/v. Only templates that keep the SLO
+// exist, so latency never enters a program. The steps:
+//
+//	problem.go    the problem as numbers, without documents
+//	enumerate.go  every template that keeps the SLO, less those that another dominates
+//	blocking.go   the rule for time-shared pools, where stages of several pipelines run on one device
+//	lp.go         a linear program over all templates: a proven bound on every plan, and prices
+//	loss.go       what a plan must lose at least when it uses a template
+//	mip.go        integer programs over some templates
+//	solve.go      the phases: LP, basis, small pool, survivors (the proof), then the weighted sum
+//	round.go      the plan recomputed from integer counts
+//	place.go      replicas onto physical devices, never more than a whole one
+//	baseline.go   NP: no partitioning, whole devices, fewest of them
+//	limits.go     what limits the objective, what more would buy, and what is missing when nothing fits
+//
+// Every phase stops on deterministic work, so the same problem gives the same
+// plan; only a cancelled context or a time limit makes it depend on the clock.
+package pool

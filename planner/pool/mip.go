@@ -1,0 +1,200 @@
+package pool
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// mipModel is the integer program over a set of templates: rates within what
+// whole replicas carry, replicas within whole devices.
+type mipModel struct {
+	m       *milp.Model
+	set     []int // templates
+	theta   milp.Var
+	x       []milp.Var   // [i]: rate of template set[i], in units
+	g       [][]milp.Var // [i][stage]: replicas; -1 on time-shared pools
+	y       []milp.Var   // [i]: whether it is used at all; -1 where nothing asks
+	whole   []wholeDevices
+	byModel []milp.Row
+}
+
+// wholeDevices is a count of whole devices that replicas of several templates
+// round up to.
+type wholeDevices struct {
+	v     milp.Var
+	parts []milp.Term // replicas, by the part of a device each takes
+}
+
+// slotKey names what may share whole devices under the slot rule.
+type slotKey struct{ model, slot, pool int }
+
+// mip builds the program. theta is at most bound and at least floor (units).
+func (p *Problem) mip(u units, templates []Template, set []int, bound, floor float64) *mipModel {
+	q := &mipModel{m: milp.New("plan"), set: set}
+	m := q.m
+	m.SetSense(milp.Maximize)
+	q.theta = m.AddVar("theta", floor, math.Max(floor, bound), 1)
+	for d := range p.Models {
+		q.byModel = append(q.byModel, m.AddGE("rate "+p.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
+	}
+	floors := make([]milp.Row, len(p.Models))
+	for d := range p.Models {
+		floors[d] = -1
+		if f := p.Models[d].MinRPS; f > 0 {
+			floors[d] = m.AddGE("floor "+p.Models[d].Name, f/u.rps[d])
+		}
+	}
+	pools := make([]milp.Row, len(p.Pools))
+	for k := range p.Pools {
+		pools[k] = -1
+		if p.Pools[k].Count > 0 {
+			pools[k] = m.AddLE("devices "+p.Pools[k].Kind, float64(p.Pools[k].Count))
+		}
+	}
+	memory := p.tightMemory(templates, set)
+	memRows := make([]milp.Row, len(p.Pools))
+	for k := range p.Pools {
+		memRows[k] = -1
+		if memory[k] {
+			// In parts of the device's memory, so that coefficients stay near 1.
+			memRows[k] = m.AddLE("memory "+p.Pools[k].Kind, 1)
+		}
+	}
+
+	parts := map[slotKey][]milp.Term{}
+	var keys []slotKey
+	for i, ti := range set {
+		t := &templates[ti]
+		unit := u.rps[t.Model]
+		most := math.Inf(1)
+		for k := range p.Pools {
+			if c := t.use(k); c > 0 {
+				most = min(most, float64(p.Pools[k].Count)/c/unit)
+			}
+		}
+		x := m.AddVar(fmt.Sprintf("x%d", i), 0, most, 0)
+		q.x = append(q.x, x)
+		m.AddTerm(q.byModel[t.Model], x, 1)
+		if r := floors[t.Model]; r >= 0 {
+			m.AddTerm(r, x, 1)
+		}
+		g := make([]milp.Var, len(t.Stages))
+		y := milp.Var(-1)
+		for si := range t.Stages {
+			s := &t.Stages[si]
+			pool := &p.Pools[s.Pool]
+			if pool.Time {
+				g[si] = -1
+				m.AddTerm(pools[s.Pool], x, unit/s.Rate)
+				if memory[s.Pool] {
+					if y < 0 {
+						y = m.AddBool(fmt.Sprintf("y%d", i), 0)
+						m.AddLE("", 0, milp.Term{Var: x, Coef: 1}, milp.Term{Var: y, Coef: -most})
+					}
+					m.AddTerm(memRows[s.Pool], y, float64(s.Need)/float64(pool.Memory))
+				}
+				continue
+			}
+			v := m.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
+			g[si] = v
+			m.AddLE("", 0, milp.Term{Var: x, Coef: unit / s.Rate}, milp.Term{Var: v, Coef: -1})
+			key := slotKey{t.Model, si, s.Pool}
+			if _, ok := parts[key]; !ok {
+				keys = append(keys, key)
+			}
+			parts[key] = append(parts[key], milp.Term{Var: v, Coef: 1 / float64(s.Share)})
+		}
+		q.g = append(q.g, g)
+		q.y = append(q.y, y)
+	}
+	for _, key := range keys {
+		terms := parts[key]
+		whole := p.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 })
+		if whole {
+			for _, t := range terms {
+				m.AddTerm(pools[key.pool], t.Var, t.Coef)
+			}
+			continue
+		}
+		c := m.AddInt(fmt.Sprintf("c%d_%d_%d", key.model, key.slot, key.pool), 0, float64(p.Pools[key.pool].Count), 0)
+		m.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: c, Coef: -1})...)
+		m.AddTerm(pools[key.pool], c, 1)
+		q.whole = append(q.whole, wholeDevices{c, terms})
+	}
+	return q
+}
+
+// tightMemory tells, per time-shared pool, whether the templates of the set
+// could together need more memory than a device has.
+func (p *Problem) tightMemory(templates []Template, set []int) []bool {
+	out := make([]bool, len(p.Pools))
+	for k := range p.Pools {
+		pool := &p.Pools[k]
+		if !pool.Time || pool.Memory <= 0 {
+			continue
+		}
+		var sum int64
+		for _, ti := range set {
+			for _, s := range templates[ti].Stages {
+				if s.Pool == k {
+					sum += s.Need
+				}
+			}
+		}
+		out[k] = sum > pool.Memory
+	}
+	return out
+}
+
+// start writes a plan as a point of the program; nil where it uses a template
+// that the program lacks.
+func (q *mipModel) start(u units, plan *counts) []float64 {
+	x := make([]float64, q.m.NumVars())
+	for _, c := range plan.list {
+		i := slices.Index(q.set, c.template)
+		if i < 0 {
+			return nil
+		}
+		x[q.x[i]] = c.rps / u.rps[c.model]
+		for si, v := range q.g[i] {
+			if v >= 0 {
+				x[v] = float64(c.replicas[si])
+			}
+		}
+		if q.y[i] >= 0 {
+			x[q.y[i]] = 1
+		}
+	}
+	for _, w := range q.whole {
+		sum := 0.0
+		for _, t := range w.parts {
+			sum += t.Coef * x[t.Var]
+		}
+		x[w.v] = math.Ceil(sum - 1e-9)
+	}
+	x[q.theta] = plan.value / u.theta
+	return x
+}
+
+// read takes the counts from a solution.
+func (q *mipModel) read(p *Problem, u units, templates []Template, sol *milp.Solution) *counts {
+	var list []count
+	for i, ti := range q.set {
+		t := &templates[ti]
+		c := count{template: ti, model: t.Model, rps: sol.At(q.x[i]) * u.rps[t.Model], replicas: make([]int, len(t.Stages))}
+		used := c.rps > 1e-7*u.rps[t.Model]
+		for si, v := range q.g[i] {
+			if v >= 0 {
+				c.replicas[si] = sol.Int(v)
+				used = used && c.replicas[si] > 0
+			}
+		}
+		if used {
+			list = append(list, c)
+		}
+	}
+	return p.recount(templates, list)
+}

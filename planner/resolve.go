@@ -1,0 +1,358 @@
+package planner
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/pool"
+)
+
+// resolved is what the documents say, as numbers.
+type resolved struct {
+	in          Inputs
+	opt         Options
+	problem     *pool.Problem
+	models      []resolvedModel
+	pools       []formats.Pool // with defaults filled in
+	network     bool
+	assumptions []string
+	warnings    []string
+}
+
+type resolvedModel struct {
+	workload *formats.WorkloadModel
+	profile  *formats.ProfileModel
+	cuts     []cut
+}
+
+// file is the name of a document in messages.
+func (in *Inputs) file(role string) string {
+	for _, f := range in.Files {
+		if f.Role == role {
+			return f.Path
+		}
+	}
+	return role
+}
+
+func (r *resolved) fail(role, path, found, expected, hint string) error {
+	return &formats.Error{File: r.in.file(role), Path: path, Found: found, Expected: expected, Hint: hint}
+}
+
+func (r *resolved) assume(format string, args ...any) {
+	r.assumptions = append(r.assumptions, fmt.Sprintf(format, args...))
+}
+
+func (r *resolved) warn(format string, args ...any) {
+	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+}
+
+// resolve turns the documents into a problem.
+func resolve(in Inputs, opt Options) (*resolved, error) {
+	r := &resolved{in: in, opt: opt, assumptions: slices.Clone(opt.Assumptions)}
+	switch {
+	case in.Profile == nil:
+		return nil, r.fail("profile", "", "nothing", "a profile", "")
+	case in.Cluster == nil:
+		return nil, r.fail("cluster", "", "nothing", "a cluster", "")
+	case in.Workload == nil:
+		return nil, r.fail("workload", "", "nothing", "a workload", "")
+	}
+	if err := r.method(); err != nil {
+		return nil, err
+	}
+	r.problem = &pool.Problem{MaxPartitions: opt.MaxPartitions, Rounding: opt.rounding(), MarginShare: opt.Margin}
+	if err := r.resolvePools(); err != nil {
+		return nil, err
+	}
+	for i := range in.Workload.Models {
+		if err := r.resolveModel(i); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.measuredPools()
+}
+
+// method checks that the workload is one that this version plans for.
+func (r *resolved) method() error {
+	w := r.in.Workload
+	var has, method []string
+	for _, k := range []struct {
+		set        bool
+		name, meth string
+	}{
+		{len(w.Models) > 0, "models", "pool"},
+		{w.Cascade != nil, "cascade", "gear"},
+		{len(w.Applications) > 0, "applications", "flow"},
+		{len(w.LLM) > 0, "llm", "queue"},
+	} {
+		if k.set {
+			has, method = append(has, k.name), append(method, k.meth)
+		}
+	}
+	switch {
+	case len(has) == 0:
+		return r.fail("workload", "models", "no model", "at least one", "")
+	case len(has) > 1:
+		return r.fail("workload", has[1], strings.Join(has, " and "), "one of them", "each needs a method of its own: plan them one by one")
+	case has[0] != "models":
+		return r.fail("workload", has[0], "a workload for the method "+method[0], "models",
+			"the method "+method[0]+" is not available in this version")
+	}
+	return nil
+}
+
+// timeShared tells whether the stages on a pool take turns: as the cluster
+// says, else for CPU thread sets, which have no shares.
+func timeShared(p *formats.Pool) bool {
+	if p.Sharing == "" {
+		return strings.HasPrefix(p.Device, "cpu-")
+	}
+	return p.Sharing == formats.SharingTime
+}
+
+func (r *resolved) resolvePools() error {
+	seen := map[string]bool{}
+	devices := 0
+	for i, p := range r.in.Cluster.Pools {
+		path := fmt.Sprintf("pools[%d]", i)
+		switch {
+		case p.Device == "":
+			return r.fail("cluster", path+".device", "nothing", "a device kind of the profile", "")
+		case seen[p.Device]:
+			return r.fail("cluster", path+".device", p.Device+" a second time", "each device kind once", "add up the counts")
+		case p.Count < 0:
+			return r.fail("cluster", path+".count", fmt.Sprint(p.Count), "at least 0", "")
+		case p.NICGbps < 0 || p.NICEfficiency < 0 || p.Memory < 0 || p.MaxShares < 0 || p.PerNode < 0:
+			return r.fail("cluster", path, "a negative number", "at least 0", "")
+		}
+		seen[p.Device] = true
+		if timeShared(&p) {
+			if p.Sharing == "" {
+				r.assume("sharing: time on %s: its stages take turns on every device", p.Device)
+			}
+			if p.MaxShares > 1 {
+				r.warn("pools[%d].max_shares is %d, but a time-shared pool has no shares: taken as 1", i, p.MaxShares)
+			}
+			p.Sharing, p.MaxShares = formats.SharingTime, 1
+		}
+		p.MaxShares, p.PerNode = max(p.MaxShares, 1), max(p.PerNode, 1)
+		rate := p.NICGbps
+		if p.NICEfficiency > 0 {
+			rate *= p.NICEfficiency
+		}
+		r.network = r.network || rate > 0
+		devices += p.Count
+		r.pools = append(r.pools, p)
+		r.problem.Pools = append(r.problem.Pools, pool.Pool{
+			Kind: p.Device, Count: p.Count, MaxShares: p.MaxShares, PerNode: p.PerNode,
+			Gbps: rate, Memory: int64(p.Memory), Time: p.Sharing == formats.SharingTime,
+		})
+	}
+	if devices == 0 {
+		return r.fail("cluster", "pools", "no device", "at least one", "")
+	}
+	if !r.network && r.opt.MaxPartitions > 1 {
+		r.assume("one host: no pool has nic_gbps, so crossing between stages takes no network time")
+	}
+	return nil
+}
+
+func (r *resolved) resolveModel(i int) error {
+	w := &r.in.Workload.Models[i]
+	path := fmt.Sprintf("models[%d]", i)
+	at := slices.IndexFunc(r.in.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == w.Model })
+	if at < 0 {
+		var names []string
+		for _, m := range r.in.Profile.Models {
+			names = append(names, m.Model)
+		}
+		return r.fail("workload", path+".model", fmt.Sprintf("%q", w.Model), "a model of "+r.in.file("profile"),
+			"the profile has "+strings.Join(names, ", "))
+	}
+	for j := range i {
+		if r.in.Workload.Models[j].Model == w.Model {
+			return r.fail("workload", path+".model", fmt.Sprintf("%q a second time", w.Model), "each model once", "")
+		}
+	}
+	m := &r.in.Profile.Models[at]
+	mpath := fmt.Sprintf("models[%d]", at)
+	if len(m.Blocks) == 0 {
+		return r.fail("profile", mpath+".blocks", "no block", "at least one", "")
+	}
+	slo, err := r.slo(w, path, m, mpath)
+	if err != nil {
+		return err
+	}
+	pm := pool.Model{Name: w.Model, SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
+	switch {
+	case math.IsNaN(w.Weight) || w.Weight < 0 || math.IsInf(w.Weight, 0):
+		return r.fail("workload", path+".weight", fmt.Sprint(w.Weight), "more than 0", "")
+	case w.Weight == 0:
+		pm.Weight = 1
+		if len(r.in.Workload.Models) > 1 {
+			r.assume("weight 1 for %s", w.Model)
+		}
+	}
+	if w.Percentile == "" {
+		r.assume("percentile p99 for %s", w.Model)
+	}
+	pm.MinRPS = max(pm.MinRPS, r.opt.MinLoad*pm.Weight)
+	rm := resolvedModel{workload: w, profile: m}
+	for b := range m.Blocks {
+		pm.Weights = append(pm.Weights, m.Blocks[b].WeightBytes)
+		if b+1 == len(m.Blocks) {
+			break
+		}
+		c := cutAfter(&m.Blocks[b], r.network, r.opt.CutDType)
+		if c.bytes < 0 && r.opt.MaxPartitions > 1 {
+			r.warn("no cut after block %d of %s: the profile has no %s size for it", b, m.Model, c.dtype)
+		}
+		rm.cuts = append(rm.cuts, c)
+		pm.CutBytes = append(pm.CutBytes, c.bytes)
+	}
+	if err := r.costs(&pm, m, mpath); err != nil {
+		return err
+	}
+	r.problem.Models = append(r.problem.Models, pm)
+	r.models = append(r.models, rm)
+	return nil
+}
+
+// slo resolves a model's target; "5x" is a multiple of the whole model's
+// latency at batch 1 on the fastest kind.
+func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.ProfileModel, mpath string) (time.Duration, error) {
+	target := w.SLO
+	if !r.opt.SLO.IsZero() {
+		target = r.opt.SLO
+	}
+	if target.IsZero() {
+		return 0, r.fail("workload", path+".slo", "nothing", "a latency target such as 200ms or 5x", "--slo sets it for all models")
+	}
+	var base time.Duration
+	if target.Times > 0 {
+		kind := ""
+		for _, ms := range m.Measurements {
+			if ms.Batch != 1 || ms.Share > 1 || ms.Whole == nil || ms.Whole.WallUS <= 0 {
+				continue
+			}
+			if d := ms.Whole.WallUS.D(); base == 0 || d < base {
+				base, kind = d, ms.Device
+			}
+		}
+		if base == 0 {
+			return 0, r.fail("profile", mpath+".measurements", "no measurement of the whole model at batch 1",
+				fmt.Sprintf("one, because the SLO of %s is %s", m.Model, target), "measure it (plan profile) or write the SLO as a time")
+		}
+		r.assume("slo of %s: %s of its %s on %s is %s", m.Model, target, formats.Duration(base), kind, formats.Duration(target.Of(base)))
+	}
+	slo := target.Of(base)
+	if slo <= 0 {
+		return 0, r.fail("workload", path+".slo", target.String(), "more than 0", "")
+	}
+	return slo, nil
+}
+
+// costs gathers a model's measurements by pool and share.
+func (r *resolved) costs(pm *pool.Model, m *formats.ProfileModel, mpath string) error {
+	pm.Costs = make([][]pool.Share, len(r.pools))
+	index := map[string]int{}
+	for k := range r.pools {
+		index[r.pools[k].Device] = k
+		pm.Costs[k] = make([]pool.Share, r.pools[k].MaxShares)
+	}
+	for i := range m.Measurements {
+		ms := &m.Measurements[i]
+		k, ok := index[ms.Device]
+		share := max(ms.Share, 1)
+		if !ok || share > r.pools[k].MaxShares {
+			continue
+		}
+		path := fmt.Sprintf("%s.measurements[%d]", mpath, i)
+		if len(ms.Blocks) != len(m.Blocks) {
+			return r.fail("profile", path+".blocks", fmt.Sprintf("%d latencies", len(ms.Blocks)), fmt.Sprintf("%d, one per block", len(m.Blocks)), "")
+		}
+		if ms.Batch < 1 {
+			return r.fail("profile", path+".batch", fmt.Sprint(ms.Batch), "at least 1", "")
+		}
+		c := pool.BatchCost{Batch: ms.Batch, Memory: ms.MemoryBytes, Blocks: make([]time.Duration, len(ms.Blocks))}
+		for b := range ms.Blocks {
+			c.Blocks[b] = ms.Blocks[b].WallUS.D()
+			if c.Blocks[b] < 0 {
+				return r.fail("profile", fmt.Sprintf("%s.blocks[%d].wall_us", path, b), ms.Blocks[b].WallUS.String(), "at least 0", "")
+			}
+		}
+		s := &pm.Costs[k][share-1]
+		at, twice := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c pool.BatchCost, b int) int { return c.Batch - b })
+		if twice {
+			return r.fail("profile", path, fmt.Sprintf("%s, share %d, batch %d a second time", ms.Device, share, ms.Batch), "each once", "")
+		}
+		s.Batches = slices.Insert(s.Batches, at, c)
+	}
+	if most := r.opt.MaxBatch; most > 0 {
+		for k := range pm.Costs {
+			for v := range pm.Costs[k] {
+				pm.Costs[k][v].Batches = capBatches(pm.Costs[k][v].Batches, most)
+			}
+		}
+	}
+	return nil
+}
+
+// capBatches leaves out what no batch of at most `most` costs: the first
+// measured size from there on is the last one needed.
+func capBatches(list []pool.BatchCost, most int) []pool.BatchCost {
+	for i := range list {
+		if list[i].Batch >= most {
+			last := list[i]
+			last.Batch = most
+			return append(slices.Clone(list[:i]), last)
+		}
+	}
+	return list
+}
+
+// measuredPools checks that every pool was measured for some model and every
+// model on some pool.
+func (r *resolved) measuredPools() error {
+	var kinds []string
+	for _, m := range r.models {
+		for i := range m.profile.Measurements {
+			if d := m.profile.Measurements[i].Device; !slices.Contains(kinds, d) {
+				kinds = append(kinds, d)
+			}
+		}
+	}
+	slices.Sort(kinds)
+	for k := range r.pools {
+		if !slices.Contains(kinds, r.pools[k].Device) {
+			return r.fail("cluster", fmt.Sprintf("pools[%d].device", k), fmt.Sprintf("%q", r.pools[k].Device),
+				"a device kind that "+r.in.file("profile")+" measured",
+				"the profile has "+strings.Join(kinds, ", ")+"; measure the device (plan profile) or leave the pool out")
+		}
+	}
+	for d := range r.models {
+		pm := &r.problem.Models[d]
+		measured, nowhere := false, []string(nil)
+		for k := range pm.Costs {
+			here := slices.ContainsFunc(pm.Costs[k], func(s pool.Share) bool { return len(s.Batches) > 0 })
+			measured = measured || here && r.pools[k].Count > 0
+			if !here {
+				nowhere = append(nowhere, r.pools[k].Device)
+			}
+		}
+		if !measured {
+			i := slices.IndexFunc(r.in.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == pm.Name })
+			return r.fail("profile", fmt.Sprintf("models[%d].measurements", i), "none of "+pm.Name+" on a device of the cluster",
+				"at least one", "measure it there: plan profile --device …")
+		}
+		if len(nowhere) > 0 {
+			r.warn("%s was not measured on %s: it is not placed there", pm.Name, strings.Join(nowhere, ", "))
+		}
+	}
+	return nil
+}
