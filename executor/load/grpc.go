@@ -1,0 +1,153 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"inferplan/executor/oip"
+	"inferplan/executor/oip/oippb"
+)
+
+// grpcTarget speaks gRPC with raw contents.
+type grpcTarget struct {
+	conn    *grpc.ClientConn
+	timeout bool
+	token   string
+}
+
+// grpcPayload is a request without id and parameters. Protobuf messages in a
+// row are one message, so these are sent in front of it.
+type grpcPayload struct{ wire []byte }
+
+func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
+	creds := insecure.NewCredentials()
+	if u.Scheme == "grpcs" || u.Scheme == "https" {
+		creds = credentials.NewTLS(cfg.TLS)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+u.Host,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithUserAgent("inferplan-load"),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.MaxCallSendMsgSize(maxAnswer), grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")})),
+		grpc.WithDisableRetry(),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", u.Host, err)
+	}
+	return &grpcTarget{conn: conn, timeout: !cfg.NoTimeout, token: cfg.Token}, nil
+}
+
+func (t *grpcTarget) close() { t.conn.Close() }
+
+func (t *grpcTarget) authorised(ctx context.Context) context.Context {
+	if t.token == "" {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+t.token)
+}
+
+func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
+	meta, err := oippb.NewGRPCInferenceServiceClient(t.conn).ModelMetadata(t.authorised(ctx), &oippb.ModelMetadataRequest{Name: m.Name, Version: m.Version})
+	if err != nil {
+		return nil, err
+	}
+	info := &oip.ModelInfo{Name: meta.GetName(), Versions: meta.GetVersions(), Platform: meta.GetPlatform()}
+	for _, in := range meta.GetInputs() {
+		dt, ok := oip.ParseDatatype(in.GetDatatype())
+		if !ok {
+			return nil, fmt.Errorf("input %q has datatype %q, which is unknown", in.GetName(), in.GetDatatype())
+		}
+		info.Inputs = append(info.Inputs, oip.TensorInfo{Name: in.GetName(), Datatype: dt, Shape: in.GetShape()})
+	}
+	return info, nil
+}
+
+func (t *grpcTarget) prepare(m *Model, in Inputs) (payload, error) {
+	return &grpcPayload{oip.MarshalRequest(nil, &oip.Request{Model: m.Name, Version: m.Version, Inputs: in})}, nil
+}
+
+// grpcCall is a request and its answer as the codec sees them.
+type grpcCall struct {
+	head, wire []byte
+	answer     oip.Response
+	err        error
+}
+
+func (t *grpcTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
+	var room [idDigits]byte
+	call := &grpcCall{wire: pl.(*grpcPayload).wire}
+	head := oip.Request{ID: string(id.append(room[:0]))}
+	if t.timeout {
+		head.Timeout = timeout
+	}
+	call.head = oip.MarshalRequest(make([]byte, 0, 64), &head)
+	err := t.conn.Invoke(t.authorised(ctx), oippb.GRPCInferenceService_ModelInfer_FullMethodName, call, call)
+	switch {
+	case err != nil:
+		return grpcReason(ctx, err)
+	case call.err != nil:
+		return errorPrefix + "bad_answer"
+	}
+	return checkAnswer(&call.answer, id)
+}
+
+// grpcReason is the drop's reason where the server gave up on the request,
+// else the error's code.
+func grpcReason(ctx context.Context, err error) string {
+	st := status.Convert(err)
+	reason := ""
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == oip.ErrorDomain {
+			reason = info.GetReason()
+		}
+	}
+	switch code := st.Code(); {
+	case ctx.Err() != nil:
+		return reasonUnanswered
+	case reason != "" && reason != "too_large" && (code == codes.ResourceExhausted || code == codes.DeadlineExceeded):
+		return reason
+	case code == codes.DeadlineExceeded:
+		return "grpc_deadline_exceeded"
+	default:
+		return errorPrefix + "grpc_" + strings.ToLower(code.String())
+	}
+}
+
+// codec is the protobuf codec, but for our calls.
+type codec struct{ encoding.CodecV2 }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	call, ok := v.(*grpcCall)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(call.head), mem.SliceBuffer(call.wire)}, nil
+}
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	call, ok := v.(*grpcCall)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	call.err = oip.UnmarshalResponse(whole.ReadOnlyData(), &call.answer)
+	// The buffer goes back to its pool: keep what is checked, drop what aliases it.
+	for i := range call.answer.Outputs {
+		call.answer.Outputs[i].Data = nil
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"inferplan/executor/oip"
+)
+
+// maxAnswer bounds an answer that the client reads.
+const maxAnswer = 1 << 30
+
+// httpTarget speaks REST, with JSON or binary tensors.
+type httpTarget struct {
+	client  *http.Client
+	base    *url.URL
+	binary  bool
+	timeout bool
+	token   string
+	bufs    sync.Pool // of *[]byte
+}
+
+type httpPayload struct {
+	url    *url.URL
+	header http.Header // shared by all requests; never written after prepare
+	text   *template
+	tail   [][]byte // binary tensors
+	size   int64
+}
+
+func newHTTPTarget(base *url.URL, cfg *Config) *httpTarget {
+	return &httpTarget{
+		client: &http.Client{
+			Transport: &http.Transport{
+				DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+				TLSClientConfig:     cfg.TLS,
+				MaxIdleConns:        cfg.MaxInFlight,
+				MaxIdleConnsPerHost: cfg.MaxInFlight,
+				IdleConnTimeout:     time.Minute,
+				DisableCompression:  true,
+				ReadBufferSize:      16 << 10,
+				WriteBufferSize:     16 << 10,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		base:    base,
+		binary:  cfg.Protocol == HTTPBinary,
+		timeout: !cfg.NoTimeout,
+		token:   cfg.Token,
+		bufs:    sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }},
+	}
+}
+
+func (t *httpTarget) close() { t.client.CloseIdleConnections() }
+
+func (t *httpTarget) modelURL(m *Model) *url.URL {
+	u := t.base.JoinPath("v2", "models", url.PathEscape(m.Name))
+	if m.Version != "" {
+		u = u.JoinPath("versions", url.PathEscape(m.Version))
+	}
+	return u
+}
+
+func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.modelURL(m).String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if t.token != "" {
+		req.Header.Set("Authorization", "Bearer "+t.token)
+	}
+	resp, err := t.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		var e struct {
+			Error string `json:"error"`
+		}
+		if json.Unmarshal(body, &e) != nil || e.Error == "" {
+			e.Error = string(body[:min(len(body), 200)])
+		}
+		return nil, fmt.Errorf("the server answers %s: %s", resp.Status, e.Error)
+	}
+	info := &oip.ModelInfo{}
+	if err := json.Unmarshal(body, info); err != nil {
+		return nil, fmt.Errorf("reading the metadata: %w", err)
+	}
+	return info, nil
+}
+
+func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
+	text, err := newTemplate(in, t.binary, t.timeout)
+	if err != nil {
+		return nil, err
+	}
+	p := &httpPayload{url: t.modelURL(m).JoinPath("infer"), text: text, size: int64(len(text.text))}
+	p.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {"inferplan-load"}}
+	if t.token != "" {
+		p.header.Set("Authorization", "Bearer "+t.token)
+	}
+	if t.binary {
+		p.header.Set("Content-Type", "application/octet-stream")
+		p.header.Set(oip.HeaderJSONLength, strconv.Itoa(len(text.text)))
+		for i := range in {
+			p.tail = append(p.tail, in[i].Data)
+			p.size += int64(len(in[i].Data))
+		}
+	}
+	return p, nil
+}
+
+func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
+	p := pl.(*httpPayload)
+	head := t.bufs.Get().(*[]byte)
+	defer t.bufs.Put(head)
+	*head = p.text.fill((*head)[:0], id, timeout)
+	// The transport may read the body after Do returned with an error; its own
+	// copy of the slices is all that it then holds, and head is pooled only
+	// after the body was closed.
+	body := &requestBody{rest: append(make([][]byte, 0, 4), *head), done: make(chan struct{})}
+	body.rest = append(body.rest, p.tail...)
+	req := (&http.Request{
+		Method: http.MethodPost, URL: p.url, Host: p.url.Host, Header: p.header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: body, ContentLength: p.size,
+	}).WithContext(ctx)
+	resp, err := t.client.Do(req)
+	if err != nil {
+		<-body.done // closed by the transport, also on errors
+		return sendError(ctx, err)
+	}
+	defer resp.Body.Close()
+	answer := t.bufs.Get().(*[]byte)
+	defer t.bufs.Put(answer)
+	if *answer, err = readAll((*answer)[:0], resp); err != nil {
+		<-body.done
+		return sendError(ctx, err)
+	}
+	<-body.done
+	if resp.StatusCode != http.StatusOK {
+		return httpReason(resp)
+	}
+	text, tail := *answer, []byte(nil)
+	if v := resp.Header[oip.HeaderJSONLength]; len(v) == 1 {
+		n, err := strconv.Atoi(v[0])
+		if err != nil || n < 0 || n > len(text) {
+			return errorPrefix + "bad_answer"
+		}
+		text, tail = (*answer)[:n], (*answer)[n:]
+	}
+	var out oip.Response
+	if err := oip.DecodeResponse(text, tail, &out); err != nil {
+		return errorPrefix + "bad_answer"
+	}
+	return checkAnswer(&out, id)
+}
+
+// requestBody sends slices one after the other.
+type requestBody struct {
+	rest [][]byte
+	once sync.Once
+	done chan struct{}
+}
+
+func (b *requestBody) Read(p []byte) (int, error) {
+	for len(b.rest) > 0 {
+		if n := copy(p, b.rest[0]); n > 0 {
+			b.rest[0] = b.rest[0][n:]
+			return n, nil
+		}
+		b.rest = b.rest[1:]
+	}
+	return 0, io.EOF
+}
+
+func (b *requestBody) Close() error {
+	b.once.Do(func() { close(b.done) })
+	return nil
+}
+
+func readAll(buf []byte, resp *http.Response) ([]byte, error) {
+	if n := resp.ContentLength; n > maxAnswer {
+		return buf, fmt.Errorf("an answer of %d bytes", n)
+	} else if n > int64(cap(buf)) {
+		buf = make([]byte, 0, n)
+	}
+	for {
+		if len(buf) == cap(buf) {
+			if int64(len(buf)) == resp.ContentLength {
+				return buf, nil
+			}
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := resp.Body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return buf, nil
+		case err != nil:
+			return buf, err
+		case len(buf) > maxAnswer:
+			return buf, fmt.Errorf("an answer of more than %d bytes", maxAnswer)
+		}
+	}
+}
+
+// sendError names what became of a request without an answer.
+func sendError(ctx context.Context, err error) string {
+	var op *net.OpError
+	switch {
+	case ctx.Err() != nil:
+		return reasonUnanswered
+	case errors.As(err, &op) && op.Op == "dial":
+		return errorPrefix + "connect"
+	}
+	return errorPrefix + "connection"
+}
+
+// httpReason is the drop's reason where the server gave one up on the request,
+// else the error's status.
+func httpReason(resp *http.Response) string {
+	reason := resp.Header.Get(oip.HeaderReason)
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusGatewayTimeout:
+		if reason == "" {
+			reason = "http_" + strconv.Itoa(resp.StatusCode)
+		}
+		return reason
+	}
+	return errorPrefix + "http_" + strconv.Itoa(resp.StatusCode)
+}

@@ -1,0 +1,409 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"inferplan/executor/oip"
+	"inferplan/formats/arrivals"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a backend whose answers a test chooses.
+type fake struct {
+	catalog *oip.Catalog
+	infer   func(ctx context.Context, r *oip.Request) (*oip.Response, error)
+	seen    atomic.Int64
+}
+
+func (f *fake) Ready() bool                                     { return true }
+func (f *fake) Models() *oip.Catalog                            { return f.catalog }
+func (f *fake) Statistics(string, string) []oip.ModelStatistics { return nil }
+func (f *fake) Infer(ctx context.Context, r *oip.Request) (*oip.Response, error) {
+	f.seen.Add(1)
+	return f.infer(ctx, r)
+}
+
+func answer(r *oip.Request) *oip.Response {
+	return &oip.Response{Outputs: []oip.Tensor{{Name: "y", Datatype: oip.FP32, Shape: []int64{1}, Data: []byte{0, 0, 128, 63}}}}
+}
+
+func newFake(t testing.TB, infer func(ctx context.Context, r *oip.Request) (*oip.Response, error)) *fake {
+	t.Helper()
+	out := []oip.TensorInfo{{Name: "y", Datatype: oip.FP32, Shape: []int64{-1}}}
+	c, err := oip.NewCatalog(
+		oip.ModelInfo{Name: "mlp", Versions: []string{"1"}, MaxBatch: 8, Outputs: out,
+			Inputs: []oip.TensorInfo{{Name: "x", Datatype: oip.FP32, Shape: []int64{-1, 784}}}},
+		oip.ModelInfo{Name: "mix", Versions: []string{"1"}, Outputs: out, Inputs: []oip.TensorInfo{
+			{Name: "bool", Datatype: oip.Bool, Shape: []int64{3}}, {Name: "u8", Datatype: oip.Uint8, Shape: []int64{3}},
+			{Name: "i64", Datatype: oip.Int64, Shape: []int64{-1, 5}}, {Name: "text", Datatype: oip.Bytes, Shape: []int64{2}},
+			{Name: "f16", Datatype: oip.FP16, Shape: []int64{4}}, {Name: "f64", Datatype: oip.FP64, Shape: []int64{1}},
+		}},
+		oip.ModelInfo{Name: "with/slash %", Versions: []string{"1"}, Outputs: out, Inputs: []oip.TensorInfo{{Name: "x", Datatype: oip.BF16, Shape: []int64{2}}}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if infer == nil {
+		infer = func(_ context.Context, r *oip.Request) (*oip.Response, error) { return answer(r), nil }
+	}
+	return &fake{catalog: c, infer: infer}
+}
+
+// serve runs a server of the protocol and returns its address.
+func serve(t testing.TB, b oip.Backend, p Protocol) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type server interface {
+		Serve(net.Listener) error
+		Close() error
+	}
+	opt := oip.Options{Log: slog.New(slog.DiscardHandler), BearerToken: "secret"}
+	var s server = oip.NewHTTPServer(b, opt)
+	scheme := "http://"
+	if p == GRPC {
+		s, scheme = oip.NewGRPCServer(b, opt), "grpc://"
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return scheme + l.Addr().String()
+}
+
+// every makes n arrivals, one each interval.
+func every(interval time.Duration, n int, models int) arrivals.Source {
+	var list []arrivals.Request
+	for i := range n {
+		list = append(list, arrivals.Request{At: time.Duration(i) * interval, Model: int32(i % models)})
+	}
+	return arrivals.Slice(list)
+}
+
+func mustRun(t *testing.T, cfg Config, s arrivals.Source) *Result {
+	t.Helper()
+	cfg.Token = "secret"
+	res, err := Run(t.Context(), cfg, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conserved(t, res)
+	return res
+}
+
+// conserved checks that every request ended in exactly one way.
+func conserved(t *testing.T, res *Result) {
+	t.Helper()
+	var requests, completed, dropped, late int64
+	for _, m := range res.Models {
+		requests, completed, dropped, late = requests+m.Requests, completed+m.Completed, dropped+m.Dropped, late+m.Late
+		if m.Requests != m.Completed+m.Dropped {
+			t.Errorf("model %s: %d requests, %d completed, %d dropped", m.Model, m.Requests, m.Completed, m.Dropped)
+		}
+		var sum int64
+		for _, n := range m.DroppedByReason {
+			sum += n
+		}
+		if sum != m.Dropped {
+			t.Errorf("model %s: reasons sum to %d, dropped %d", m.Model, sum, m.Dropped)
+		}
+	}
+	if requests != res.Requests || completed != res.Completed || dropped != res.Dropped || late != res.Late {
+		t.Errorf("models sum to %d/%d/%d/%d, the whole is %+v", requests, completed, dropped, late, res.Counts)
+	}
+}
+
+func TestEveryProtocolCompletesEveryRequest(t *testing.T) {
+	for _, p := range Protocols {
+		t.Run(string(p), func(t *testing.T) {
+			f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
+				if r.Timeout <= 0 || r.Timeout > 5*time.Second {
+					return nil, fmt.Errorf("timeout %v", r.Timeout)
+				}
+				return answer(r), nil
+			})
+			models := []Model{{Name: "mlp", SLO: 5 * time.Second, Batch: 2}, {Name: "mix", SLO: 5 * time.Second}, {Name: "with/slash %", Version: "1", SLO: 5 * time.Second}}
+			if p == HTTPJSON {
+				models = models[:2] // BF16 has no JSON form
+			}
+			res := mustRun(t, Config{URL: serve(t, f, p), Protocol: p, Models: models, Warmup: 20 * time.Millisecond}, every(time.Millisecond, 150, len(models)))
+			if res.Requests != 130 || res.Completed != 130 || res.Late != 0 || res.Attainment != 1 {
+				t.Errorf("got %+v, want 130 completed in time", res.Counts)
+			}
+			if n := f.seen.Load(); n != 150 {
+				t.Errorf("the server saw %d requests, want 150", n)
+			}
+		})
+	}
+}
+
+// A server that stops for 200 ms must show in the latency of every request that
+// fell due meanwhile, not only of the one that it held.
+func TestStallShowsInEveryLatency(t *testing.T) {
+	const stall = 200 * time.Millisecond
+	for _, p := range []Protocol{HTTPBinary, GRPC} {
+		t.Run(string(p), func(t *testing.T) {
+			var mu sync.Mutex
+			var n int
+			f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if n++; n == 100 {
+					time.Sleep(stall)
+				}
+				return answer(r), nil
+			})
+			res := mustRun(t, Config{URL: serve(t, f, p), Models: []Model{{Name: "mlp", SLO: 100 * time.Millisecond}}}, every(2*time.Millisecond, 400, 1))
+			if res.Completed != 400 {
+				t.Fatalf("got %+v, want 400 completed", res.Counts)
+			}
+			// 100 of 400 fell due in the stall, and half of them waited over 100 ms.
+			if res.Late < 45 || res.Late > 75 {
+				t.Errorf("%d late, want about 50", res.Late)
+			}
+			if p95 := res.Latency.P95US.D(); p95 < 140*time.Millisecond {
+				t.Errorf("p95 %v does not show the stall of %v", p95, stall)
+			}
+			if res.Latency.MaxUS.D() < 190*time.Millisecond {
+				t.Errorf("max %v", res.Latency.MaxUS.D())
+			}
+			if res.PeakInFlight < 90 {
+				t.Errorf("at most %d in flight: the client waited for answers", res.PeakInFlight)
+			}
+		})
+	}
+}
+
+func TestOutcomesAreCountedOnceEach(t *testing.T) {
+	for _, p := range Protocols {
+		t.Run(string(p), func(t *testing.T) {
+			var n atomic.Int64
+			f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
+				switch n.Add(1) % 5 {
+				case 0:
+					return nil, oip.Dropped("queue_full", "the queue is full")
+				case 1:
+					return nil, oip.DeadlineExceeded("too late")
+				case 2:
+					return nil, oip.Unavailable("worker_lost", "no worker")
+				case 3:
+					return nil, errors.New("broken")
+				}
+				return answer(r), nil
+			})
+			res := mustRun(t, Config{URL: serve(t, f, p), Protocol: p, Models: []Model{{Name: "mlp"}}}, every(time.Millisecond, 100, 1))
+			want := map[string]int64{"queue_full": 20, "deadline_exceeded": 20}
+			if p == GRPC {
+				want["error.grpc_unavailable"], want["error.grpc_internal"] = 20, 20
+			} else {
+				want["error.http_503"], want["error.http_500"] = 20, 20
+			}
+			for k, v := range want {
+				if res.DroppedByReason[k] != v {
+					t.Errorf("dropped by reason: got %v, want %v", res.DroppedByReason, want)
+					break
+				}
+			}
+			if res.Completed != 20 || res.Errors != 40 || res.Attainment != 0.2 {
+				t.Errorf("got %+v, errors %d", res.Counts, res.Errors)
+			}
+		})
+	}
+}
+
+func TestOverloadIsCountedNotDelayed(t *testing.T) {
+	hold := make(chan struct{})
+	f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
+		<-hold
+		return answer(r), nil
+	})
+	url := serve(t, f, GRPC)
+	time.AfterFunc(300*time.Millisecond, func() { close(hold) })
+	res := mustRun(t, Config{URL: url, Models: []Model{{Name: "mlp"}}, MaxInFlight: 10}, every(time.Millisecond, 100, 1))
+	if res.ClientOverload != 90 || res.Completed != 10 || len(res.Warnings) == 0 {
+		t.Errorf("got %+v overload %d warnings %v, want 10 completed and 90 overload with a warning", res.Counts, res.ClientOverload, res.Warnings)
+	}
+}
+
+func TestUnansweredAfterGrace(t *testing.T) {
+	for _, p := range []Protocol{HTTPBinary, GRPC} {
+		f := newFake(t, func(ctx context.Context, r *oip.Request) (*oip.Response, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		res := mustRun(t, Config{URL: serve(t, f, p), Models: []Model{{Name: "mlp"}}, Grace: 50 * time.Millisecond}, every(time.Millisecond, 20, 1))
+		if res.Unanswered != 20 || res.Interrupted {
+			t.Errorf("%s: got %+v unanswered %d, want 20", p, res.Counts, res.Unanswered)
+		}
+	}
+}
+
+func TestCancelReturnsWhatWasFound(t *testing.T) {
+	f := newFake(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	res, err := Run(ctx, Config{URL: serve(t, f, HTTPBinary), Token: "secret", Models: []Model{{Name: "mlp"}}}, every(10*time.Millisecond, 1000, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conserved(t, res)
+	if !res.Interrupted || res.Completed < 5 || res.Requests > 20 {
+		t.Errorf("got interrupted %v, %+v", res.Interrupted, res.Counts)
+	}
+	if d := time.Since(begin); d > 2*time.Second {
+		t.Errorf("took %v to end", d)
+	}
+}
+
+func TestAnswerToAnotherRequestIsAnError(t *testing.T) {
+	f := newFake(t, nil)
+	inner := oip.NewHTTPServer(f, oip.Options{})
+	var n atomic.Int64
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && n.Add(1)%2 == 0 {
+			body := `{"id":"0000000000000000","model_name":"mlp","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[1]}]}`
+			w.Write([]byte(body))
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(l)
+	defer s.Close()
+	res := mustRun(t, Config{URL: "http://" + l.Addr().String(), Models: []Model{{Name: "mlp"}}}, every(5*time.Millisecond, 20, 1))
+	if res.DroppedByReason["error.wrong_id"] != 10 || res.Completed != 10 {
+		t.Errorf("got %+v", res.Counts)
+	}
+}
+
+func TestServerGoneIsCounted(t *testing.T) {
+	f := newFake(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := oip.NewHTTPServer(f, oip.Options{})
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	time.AfterFunc(50*time.Millisecond, func() { s.Close() })
+	res := mustRun(t, Config{URL: "http://" + l.Addr().String(), Models: []Model{{Name: "mlp"}}}, every(time.Millisecond, 150, 1))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if res.Completed < 10 || res.Errors < 50 || res.DroppedByReason["error.connect"] == 0 {
+		t.Errorf("got %+v", res.Counts)
+	}
+}
+
+func TestFaultyConfigurations(t *testing.T) {
+	f := newFake(t, nil)
+	url := serve(t, f, HTTPBinary)
+	ok := []Model{{Name: "mlp"}}
+	for _, tc := range []struct {
+		name string
+		cfg  Config
+		s    arrivals.Source
+		want string
+	}{
+		{"no scheme", Config{URL: "localhost:8000", Models: ok}, nil, "expected http://HOST:PORT"},
+		{"protocol", Config{URL: url, Protocol: "smtp", Models: ok}, nil, `protocol "smtp"`},
+		{"grpc address", Config{URL: "grpc://h:1", Protocol: HTTPJSON, Models: ok}, nil, "does not go with"},
+		{"no models", Config{URL: url}, nil, "no models"},
+		{"unknown model", Config{URL: url, Models: []Model{{Name: "nope"}}}, nil, `model "nope" is not served here; models: mlp`},
+		{"negative slo", Config{URL: url, Models: []Model{{Name: "mlp", SLO: -1}}}, nil, "must not be negative"},
+		{"warm-up", Config{URL: url, Models: ok, Warmup: 2, Duration: 1}, nil, "leaves nothing"},
+		{"shape", Config{URL: url, Models: []Model{{Name: "mlp", Shapes: map[string][]int64{"x": {1, 3}}}}}, nil, `input "x": got shape [1 3], the server has [-1 784]`},
+		{"shape of no input", Config{URL: url, Models: []Model{{Name: "mlp", Shapes: map[string][]int64{"z": {1}}}}}, nil, `no input "z"`},
+		{"huge shape", Config{URL: url, Models: []Model{{Name: "mlp", Batch: 1 << 40}}}, nil, "too large"},
+		{"model index", Config{URL: url, Models: ok}, arrivals.Slice([]arrivals.Request{{Model: 1}}), "arrival 0: model 1, expected 0 to 0"},
+		{"order", Config{URL: url, Models: ok}, arrivals.Slice([]arrivals.Request{{At: 2}, {At: 1}}), "arrival 1: time 1ns stands after 2ns"},
+		{"nobody there", Config{URL: "http://127.0.0.1:1", Models: ok}, nil, "asking http://127.0.0.1:1 for the metadata"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.s == nil {
+				tc.s = every(time.Millisecond, 1, 1)
+			}
+			tc.cfg.Token = "secret"
+			_, err := Run(t.Context(), tc.cfg, tc.s)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q in it", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestSameSeedSameInputs(t *testing.T) {
+	f := newFake(t, nil)
+	info := f.catalog.All()[1]
+	a, err := randomInputs(info, &Model{Name: "mix"}, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := randomInputs(info, &Model{Name: "mix"}, 1, 0)
+	c, _ := randomInputs(info, &Model{Name: "mix"}, 1, 1)
+	if fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Error("the same seed gave different inputs")
+	}
+	if fmt.Sprint(a) == fmt.Sprint(c) {
+		t.Error("two variants are the same")
+	}
+}
+
+func TestPercentilesFromSamplesAndHistogramAgree(t *testing.T) {
+	r := newRecorder()
+	for i := 1; i <= 10000; i++ {
+		r.answered(time.Duration(i)*time.Microsecond, 0)
+	}
+	exact := r.latency()
+	if exact.P50US.D() != 5000*time.Microsecond || exact.P99US.D() != 9900*time.Microsecond || exact.MaxUS.D() != 10*time.Millisecond {
+		t.Errorf("exact: %+v", exact)
+	}
+	r.exact = nil
+	near := r.latency()
+	for _, p := range [][2]time.Duration{{near.P50US.D(), exact.P50US.D()}, {near.P95US.D(), exact.P95US.D()}, {near.P99US.D(), exact.P99US.D()}} {
+		if d := (p[0] - p[1]).Abs(); d > p[1]/1000+time.Microsecond {
+			t.Errorf("histogram %v, exact %v", p[0], p[1])
+		}
+	}
+}
+
+func TestResultReadsAsAReport(t *testing.T) {
+	f := newFake(t, nil)
+	res := mustRun(t, Config{URL: serve(t, f, HTTPBinary), Models: []Model{{Name: "mlp", SLO: time.Second}}, Seed: 3}, every(time.Millisecond, 10, 1))
+	b, err := json.Marshal(res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"format":"inferplan.report/v1"`, `"source":"load"`, `"seed":3`, `"requests":10`, `"attainment":1`, `"generator_lag":{`, `"models":[{"model":"mlp","slo_us":1000000`} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("%s is not in %s", want, b)
+		}
+	}
+	if err := res.Validate(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,151 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"inferplan/formats"
+)
+
+// Result is what a run found. Its Report is a document that can be written as
+// it is; the other fields are about the client.
+type Result struct {
+	formats.Report
+	Protocol Protocol `json:"protocol"`
+	// Errors, ClientOverload and Unanswered are parts of Dropped.
+	Errors         int64 `json:"errors"`
+	ClientOverload int64 `json:"client_overload"`
+	Unanswered     int64 `json:"unanswered"`
+	// GeneratorLag is how long after its scheduled time a request was sent.
+	GeneratorLag Lag `json:"generator_lag"`
+	// PeakInFlight is the most requests that were open at once.
+	PeakInFlight int `json:"peak_in_flight"`
+	// Interrupted: the context ended before the schedule did.
+	Interrupted bool `json:"interrupted"`
+}
+
+// Lag summarises the generator's lateness.
+type Lag struct {
+	P50US formats.Micros `json:"p50_us"`
+	P99US formats.Micros `json:"p99_us"`
+	MaxUS formats.Micros `json:"max_us"`
+}
+
+const (
+	reasonOverload   = "client_overload"
+	reasonUnanswered = "unanswered"
+	errorPrefix      = "error."
+
+	// exactSamples is how many latencies per model are kept as they are;
+	// beyond it percentiles come from the histogram (three digits).
+	exactSamples = 1 << 18
+	// lagWarning is the p99 of the generator's lag from which a run is doubtful.
+	lagWarning = 2 * time.Millisecond
+)
+
+// recorder collects one model's outcomes.
+type recorder struct {
+	mu        sync.Mutex
+	requests  int64
+	completed int64
+	late      int64
+	reasons   map[string]int64
+	hist      *hdrhistogram.Histogram // microseconds
+	exact     []time.Duration
+	sum       time.Duration
+	max       time.Duration
+}
+
+func newRecorder() *recorder {
+	return &recorder{reasons: map[string]int64{}, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3)}
+}
+
+func (r *recorder) scheduled() {
+	r.mu.Lock()
+	r.requests++
+	r.mu.Unlock()
+}
+
+func (r *recorder) dropped(reason string) {
+	r.mu.Lock()
+	r.reasons[reason]++
+	r.mu.Unlock()
+}
+
+func (r *recorder) answered(latency, slo time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.completed++
+	if slo > 0 && latency > slo {
+		r.late++
+	}
+	r.sum += latency
+	r.max = max(r.max, latency)
+	// A value beyond the hour of the histogram is counted as an hour.
+	us := min(max(latency.Microseconds(), 1), int64(time.Hour/time.Microsecond))
+	if err := r.hist.RecordValue(us); err != nil {
+		panic(fmt.Sprintf("load: a latency of %d us does not fit the histogram: %v", us, err))
+	}
+	if len(r.exact) < exactSamples {
+		r.exact = append(r.exact, latency)
+	}
+}
+
+// merge adds what another recorder holds.
+func (r *recorder) merge(o *recorder) {
+	r.requests += o.requests
+	r.completed += o.completed
+	r.late += o.late
+	for k, v := range o.reasons {
+		r.reasons[k] += v
+	}
+	r.hist.Merge(o.hist)
+	r.exact = append(r.exact, o.exact...)
+	r.sum += o.sum
+	r.max = max(r.max, o.max)
+}
+
+func (r *recorder) counts(seconds float64) formats.Counts {
+	c := formats.Counts{Requests: r.requests, Completed: r.completed, Late: r.late, DroppedByReason: map[string]int64{}}
+	for reason, n := range r.reasons {
+		c.Dropped += n
+		c.DroppedByReason[reason] = n
+	}
+	if c.Requests > 0 {
+		c.Attainment = float64(c.Completed-c.Late) / float64(c.Requests)
+	}
+	if seconds > 0 {
+		c.GoodputRPS = float64(c.Completed-c.Late) / seconds
+	}
+	return c
+}
+
+func (r *recorder) latency() formats.LatencySummary {
+	if r.completed == 0 {
+		return formats.LatencySummary{}
+	}
+	p := r.percentile
+	return formats.LatencySummary{
+		MeanUS: formats.Micros(r.sum / time.Duration(r.completed)),
+		P50US:  p(50), P90US: p(90), P95US: p(95), P99US: p(99),
+		MaxUS: formats.Micros(r.max),
+	}
+}
+
+// percentile is exact while every latency was kept: the smallest value that at
+// least q percent do not exceed.
+func (r *recorder) percentile(q float64) formats.Micros {
+	if int64(len(r.exact)) == r.completed {
+		if !slices.IsSorted(r.exact) {
+			slices.Sort(r.exact)
+		}
+		i := int(math.Ceil(q/100*float64(len(r.exact)))) - 1
+		return formats.Micros(r.exact[max(i, 0)])
+	}
+	return formats.Micros(time.Duration(r.hist.ValueAtPercentile(q)) * time.Microsecond)
+}

@@ -1,0 +1,255 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+)
+
+// Run sends the schedule's requests at their times and reports what became of
+// them. It fails when the configuration or the schedule is faulty or the server
+// does not know a model; whatever happens to single requests is in the Result.
+// When ctx ends, the run stops and the Result so far is returned, marked as
+// interrupted.
+func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, error) {
+	base, err := cfg.normalise()
+	if err != nil {
+		return nil, err
+	}
+	var t target
+	if cfg.Protocol == GRPC {
+		if t, err = newGRPCTarget(base, &cfg); err != nil {
+			return nil, err
+		}
+	} else {
+		t = newHTTPTarget(base, &cfg)
+	}
+	defer t.close()
+	return run(ctx, &cfg, t, schedule)
+}
+
+// prepareAll encodes each model's requests.
+func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error) {
+	out := make([][]payload, len(cfg.Models))
+	for i := range cfg.Models {
+		m := &cfg.Models[i]
+		info, err := t.describe(ctx, m)
+		if err != nil {
+			return nil, fmt.Errorf("asking %s for the metadata of model %q: %w", cfg.URL, m.Name, err)
+		}
+		inputs := m.Inputs
+		for v := 0; len(m.Inputs) == 0 && v < cfg.Variants; v++ {
+			in, err := randomInputs(info, m, cfg.Seed, v)
+			if err != nil {
+				return nil, err
+			}
+			inputs = append(inputs, in)
+		}
+		for _, in := range inputs {
+			p, err := t.prepare(m, in)
+			if err != nil {
+				return nil, fmt.Errorf("model %q: %w", m.Name, err)
+			}
+			out[i] = append(out[i], p)
+		}
+	}
+	return out, nil
+}
+
+// generator is a run in progress.
+type generator struct {
+	cfg       *Config
+	target    target
+	payloads  [][]payload
+	recorders []*recorder
+	sent      []int // per model, to take its payloads in turn
+	lag       *hdrhistogram.Histogram
+	ignored   *recorder // warm-up
+	start     time.Time
+	inFlight  atomic.Int64
+	peak      int64
+	wg        sync.WaitGroup
+}
+
+func run(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (*Result, error) {
+	payloads, err := prepareAll(ctx, cfg, t)
+	if err != nil {
+		return nil, err
+	}
+	// Requests outlive the schedule but not the run.
+	requests, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g := &generator{
+		cfg: cfg, target: t, payloads: payloads,
+		sent:    make([]int, len(cfg.Models)),
+		lag:     hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+		ignored: newRecorder(),
+	}
+	for range cfg.Models {
+		g.recorders = append(g.recorders, newRecorder())
+	}
+	end, err := g.generate(ctx, requests, schedule)
+	if err != nil {
+		cancel()
+		g.wg.Wait()
+		return nil, err
+	}
+	g.await(cancel)
+	return g.result(ctx, end), nil
+}
+
+// generate sends until the schedule ends; it returns the length of the run.
+func (g *generator) generate(ctx, requests context.Context, schedule arrivals.Source) (end time.Duration, err error) {
+	p, err := newPacer(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if cerr := p.close(); err == nil && cerr != nil {
+			err = fmt.Errorf("closing the timer: %w", cerr)
+		}
+	}()
+	g.start = time.Now()
+	var a arrivals.Request
+	last := time.Duration(0)
+	for n := requestID(0); schedule.Next(&a); n++ {
+		switch {
+		case g.cfg.Duration > 0 && a.At >= g.cfg.Duration:
+			return g.cfg.Duration, nil
+		case a.Model < 0 || int(a.Model) >= len(g.cfg.Models):
+			return 0, fmt.Errorf("arrival %d: model %d, expected 0 to %d", n, a.Model, len(g.cfg.Models)-1)
+		case a.At < last:
+			return 0, fmt.Errorf("arrival %d: time %v stands after %v", n, a.At, last)
+		}
+		ok, err := p.sleep(a.At - time.Since(g.start))
+		if err != nil {
+			return 0, err
+		}
+		if !ok || ctx.Err() != nil {
+			return last, nil
+		}
+		last = a.At
+		g.fire(requests, &a, n)
+	}
+	if err := arrivals.Err(schedule); err != nil {
+		return 0, fmt.Errorf("reading the schedule: %w", err)
+	}
+	return max(last, g.cfg.Duration), nil
+}
+
+// fire starts one request now, or counts it as overload.
+func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID) {
+	model := int(a.Model)
+	rec := g.recorders[model]
+	if a.At < g.cfg.Warmup {
+		rec = g.ignored
+	}
+	rec.scheduled()
+	open := g.inFlight.Load()
+	if open >= int64(g.cfg.MaxInFlight) {
+		rec.dropped(reasonOverload)
+		return
+	}
+	g.peak = max(g.peak, open+1)
+	g.inFlight.Add(1)
+	slo := a.SLO
+	if slo == 0 {
+		slo = g.cfg.Models[model].SLO
+	}
+	p := g.payloads[model][g.sent[model]%len(g.payloads[model])]
+	g.sent[model]++
+	due := g.start.Add(a.At)
+	lag := time.Since(due)
+	if rec != g.ignored {
+		// Bounded by the histogram's hour.
+		_ = g.lag.RecordValue(min(max(lag.Microseconds(), 1), int64(time.Hour/time.Microsecond)))
+	}
+	g.wg.Add(1)
+	go func() {
+		defer g.wg.Done()
+		defer g.inFlight.Add(-1)
+		budget := time.Duration(0)
+		if slo > 0 && !g.cfg.NoTimeout {
+			budget = max(slo-time.Since(due), time.Microsecond)
+		}
+		if reason := g.target.send(ctx, p, id, budget); reason != "" {
+			rec.dropped(reason)
+			return
+		}
+		rec.answered(time.Since(due), slo)
+	}()
+}
+
+// await waits for the open requests, at most for the grace.
+func (g *generator) await(cancel context.CancelFunc) {
+	done := make(chan struct{})
+	go func() {
+		g.wg.Wait()
+		close(done)
+	}()
+	timer := time.NewTimer(g.cfg.Grace)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		cancel()
+		<-done
+	}
+}
+
+func (g *generator) result(ctx context.Context, end time.Duration) *Result {
+	counted := max(end-g.cfg.Warmup, 0)
+	seconds := counted.Seconds()
+	res := &Result{
+		Protocol:     g.cfg.Protocol,
+		PeakInFlight: int(g.peak),
+		Interrupted:  ctx.Err() != nil,
+		GeneratorLag: Lag{P50US: lagAt(g.lag, 50), P99US: lagAt(g.lag, 99), MaxUS: formats.Micros(time.Duration(g.lag.Max()) * time.Microsecond)},
+	}
+	res.Format, res.Source = formats.FormatReport, "load"
+	res.Seed, res.Runs = g.cfg.Seed, 1
+	res.DurationUS, res.WarmupUS = formats.Micros(counted), formats.Micros(g.cfg.Warmup)
+	all := newRecorder()
+	for i, rec := range g.recorders {
+		m := formats.ModelReport{Model: g.cfg.Models[i].Name, SLOUS: formats.Micros(g.cfg.Models[i].SLO), Counts: rec.counts(seconds), Latency: rec.latency()}
+		if seconds > 0 {
+			m.OfferedRPS = float64(rec.requests) / seconds
+		}
+		res.Models = append(res.Models, m)
+		all.merge(rec)
+	}
+	res.Counts, res.Latency = all.counts(seconds), all.latency()
+	for reason, n := range all.reasons {
+		switch {
+		case reason == reasonOverload:
+			res.ClientOverload += n
+		case reason == reasonUnanswered:
+			res.Unanswered += n
+		case len(reason) > len(errorPrefix) && reason[:len(errorPrefix)] == errorPrefix:
+			res.Errors += n
+		}
+	}
+	res.Warnings = g.warnings(res)
+	return res
+}
+
+func lagAt(h *hdrhistogram.Histogram, q float64) formats.Micros {
+	return formats.Micros(time.Duration(h.ValueAtPercentile(q)) * time.Microsecond)
+}
+
+func (g *generator) warnings(res *Result) (out []string) {
+	if lag := time.Duration(res.GeneratorLag.P99US); lag > lagWarning {
+		out = append(out, fmt.Sprintf("the generator sent late (p99 %v): this machine is short of CPU, latencies include its lag", lag))
+	}
+	if res.ClientOverload > 0 {
+		out = append(out, fmt.Sprintf("%d requests were not sent because %d were in flight; raise the limit if the server is to see them", res.ClientOverload, g.cfg.MaxInFlight))
+	}
+	return out
+}
