@@ -1,0 +1,4 @@
+// Package explain says in a few lines why a plan is what it is: how good it is
+// and how far that is proven, which model and which devices hold it back, and
+// what a little more of something would buy.
+package explain

@@ -1,0 +1,178 @@
+package explain
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// shownLimits is how many limits are worth a line.
+const shownLimits = 5
+
+// Lines explains a plan of pooled pipelines, for the closing table of `plan
+// solve` and for `plan explain`.
+func Lines(p *formats.Plan) []string {
+	var out []string
+	out = append(out, objective(p))
+	if l := tightest(p); l != "" {
+		out = append(out, l)
+	}
+	if l := devices(p); l != "" {
+		out = append(out, l)
+	}
+	out = append(out, limits(p)...)
+	if c := p.Certified; c != nil {
+		out = append(out, fmt.Sprintf("certified by simulation: load %.4g of the planned rates at attainment %.4g, %d runs of %s",
+			c.LoadFactor, c.Attainment, c.Runs, formats.Duration(c.DurationUS)))
+	}
+	return out
+}
+
+// stops says what ended the search.
+var stops = map[string]string{
+	"proved": "proven optimal", "gap": "stopped at the gap asked for", "work": "stopped at the work limit; a higher --effort may close the gap",
+	"time": "stopped at the time limit", "interrupt": "interrupted",
+}
+
+// units of the objectives.
+var units = map[string]string{
+	"throughput": "rps per weight (the least over models)", "cost": "USD per hour", "power": "watts", "gpus": "devices",
+}
+
+func objective(p *formats.Plan) string {
+	o := p.Objective
+	s := fmt.Sprintf("%s: %s %s", o.Name, number(o.Value), units[o.Name])
+	if o.Bound != nil {
+		s += fmt.Sprintf(", proven bound %s", number(*o.Bound))
+	}
+	if o.Gap != nil {
+		s += ", gap " + percent(*o.Gap)
+	}
+	if why, ok := stops[p.StoppedBy]; ok {
+		s += " (" + why + ")"
+	}
+	return s
+}
+
+// tightest names the models whose rate sets the objective.
+func tightest(p *formats.Plan) string {
+	if len(p.Models) < 2 || p.Objective.Name != "throughput" {
+		return ""
+	}
+	var names []string
+	for i := range p.Models {
+		m := &p.Models[i]
+		if m.Weight > 0 && m.RPS/m.Weight <= p.Objective.Value*(1+1e-6) {
+			names = append(names, m.Model)
+		}
+	}
+	if len(names) == 0 || len(names) == len(p.Models) {
+		return ""
+	}
+	verb := " sets"
+	if len(names) > 1 {
+		verb = " set"
+	}
+	return strings.Join(names, " and ") + verb + " the objective; the other models have a little more than they need"
+}
+
+// devices says how much of each pool the plan uses.
+func devices(p *formats.Plan) string {
+	var parts []string
+	for _, pool := range p.Pools {
+		used := map[int]bool{}
+		share := 0.0
+		for i := range p.Models {
+			for _, pl := range p.Models[i].Pipelines {
+				for _, s := range pl.Stages {
+					if s.Device != pool.Device {
+						continue
+					}
+					share += s.GPUs
+					for _, at := range s.Placement {
+						for r := 0; r < at.Replicas; r += max(at.PerDevice, 1) {
+							used[at.First+r/max(at.PerDevice, 1)] = true
+						}
+					}
+				}
+			}
+		}
+		if pool.Sharing == formats.SharingTime {
+			parts = append(parts, fmt.Sprintf("%.2f of %d %s in time", share, pool.Count, pool.Device))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%d of %d %s", len(used), pool.Count, pool.Device))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "devices used: " + strings.Join(parts, ", ")
+}
+
+// limits says what a little more would buy at most.
+func limits(p *formats.Plan) []string {
+	ls := slices.Clone(p.Limits)
+	slices.SortStableFunc(ls, func(a, b formats.Limit) int {
+		switch {
+		case a.Gain > b.Gain:
+			return -1
+		case a.Gain < b.Gain:
+			return 1
+		}
+		return 0
+	})
+	var out []string
+	for i, l := range ls {
+		if i == shownLimits {
+			out = append(out, fmt.Sprintf("  and %d smaller limits", len(ls)-i))
+			break
+		}
+		head := "what limits it: "
+		if i > 0 {
+			head = strings.Repeat(" ", len(head))
+		}
+		kind, name, _ := strings.Cut(l.What, " ")
+		what := name
+		if kind == "slo" {
+			what = "the SLO of " + name
+		}
+		out = append(out, fmt.Sprintf("%s%s; %s would raise the bound to %s (+%s)", head, what, more(kind, name, l.Change), number(l.Value), percent(l.Gain)))
+	}
+	return out
+}
+
+func more(kind, name, change string) string {
+	switch {
+	case kind == "device" && change == "+1 device":
+		return "one more " + name
+	case kind == "slo":
+		return strings.TrimPrefix(change, "+") + " more"
+	}
+	return change
+}
+
+// number writes a figure with the digits that people read.
+func number(v float64) string {
+	if a := math.Abs(v); a >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	} else if a >= 100 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
+
+func percent(v float64) string {
+	switch p := 100 * v; {
+	case p == 0:
+		return "0 %"
+	case p < 0.01:
+		return fmt.Sprintf("%.1g %%", p)
+	case p < 1:
+		return fmt.Sprintf("%.2f %%", p)
+	default:
+		return fmt.Sprintf("%.1f %%", p)
+	}
+}

@@ -1,0 +1,49 @@
+package explain
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"inferplan/formats"
+)
+
+func TestLines(t *testing.T) {
+	bound, gap := 2512.6, 0.012
+	p := &formats.Plan{
+		Objective: formats.Objective{Name: "throughput", Value: 2482.3, Bound: &bound, Gap: &gap}, StoppedBy: "work",
+		Pools: []formats.Pool{{Device: "L4", Count: 25}, {Device: "cpu-1", Count: 2, Sharing: formats.SharingTime}},
+		Models: []formats.PlanModel{
+			{Model: "a", Weight: 0.5, RPS: 0.5 * 2482.3, Pipelines: []formats.Pipeline{{Stages: []formats.Stage{
+				{Device: "L4", GPUs: 2.5, Placement: []formats.Placement{{First: 0, PerDevice: 2, Replicas: 5}}},
+				{Device: "cpu-1", GPUs: 1.25, Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}},
+			}}}},
+			{Model: "b", Weight: 0.5, RPS: 0.6 * 2482.3},
+		},
+		Limits: []formats.Limit{
+			{What: "slo a", Change: "+10ms", Value: 2500, Gain: 0.0004},
+			{What: "device L4", Change: "+1 device", Value: 2550.2, Gain: 0.015},
+		},
+		Certified: &formats.Certificate{LoadFactor: 0.9, Attainment: 0.99, Runs: 5, DurationUS: formats.Micros(30e9)},
+	}
+	want := []string{
+		"throughput: 2482 rps per weight (the least over models), proven bound 2513, gap 1.2 % (stopped at the work limit; a higher --effort may close the gap)",
+		"a sets the objective; the other models have a little more than they need",
+		"devices used: 3 of 25 L4, 1.25 of 2 cpu-1 in time",
+		"what limits it: L4; one more L4 would raise the bound to 2550 (+1.5 %)",
+		"                the SLO of a; 10ms more would raise the bound to 2500 (+0.04 %)",
+		"certified by simulation: load 0.9 of the planned rates at attainment 0.99, 5 runs of 30s",
+	}
+	if d := cmp.Diff(want, Lines(p)); d != "" {
+		t.Error(d)
+	}
+}
+
+// A plan with nothing but its name must not panic.
+func TestLinesOfLittle(t *testing.T) {
+	for _, p := range []*formats.Plan{{}, {Models: []formats.PlanModel{{}, {}}, Pools: []formats.Pool{{}}}} {
+		if len(Lines(p)) == 0 {
+			t.Error("no line")
+		}
+	}
+}
