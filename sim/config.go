@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/policy"
+)
+
+// Config is one run. Tables, Policy and Source are needed; the policy, the
+// source and the service belong to the run alone.
+type Config struct {
+	Tables  *policy.Tables
+	Policy  policy.Policy
+	Source  arrivals.Source
+	Service Service // nil: the times of the tables
+
+	// Duration ends the arrivals; the run then drains. 0: until the source ends.
+	Duration time.Duration
+	// Warmup is how long arrivals run without being counted.
+	Warmup time.Duration
+	// Ingress passes between a request's arrival and the moment the policy
+	// hears of it, Egress between the end of its batch and its answer.
+	Ingress, Egress time.Duration
+	// Window is the width of the report's windows. 0: none.
+	Window time.Duration
+
+	// LoadTime is how long a model takes to load on a device. nil: no time.
+	LoadTime func(model, device int32) time.Duration
+	Faults   []Fault
+
+	// Verify checks the invariants: conservation, one batch at a time on a
+	// device, first-in first-out, causality, monotone clock, valid paths.
+	Verify bool
+	// ChromeTrace gets a trace of every device and link, to be opened in
+	// chrome://tracing or Perfetto. nil: none.
+	ChromeTrace io.Writer
+
+	// For the report.
+	PolicyName string
+	Seed       uint64
+	Load       float64
+}
+
+// Fault takes a device away at a time, or gives it back.
+type Fault struct {
+	At     time.Duration
+	Device int32
+	Up     bool
+}
+
+// Result is what a run showed.
+type Result struct {
+	Report     *formats.Report
+	Events     int64 // handled by the loop
+	Dispatched int64 // batches
+	acc        *report.Accumulator
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Tables == nil || c.Policy == nil || c.Source == nil:
+		return fmt.Errorf("simulating: tables, policy and source are needed")
+	case c.Duration < 0 || c.Warmup < 0 || c.Ingress < 0 || c.Egress < 0:
+		return fmt.Errorf("simulating: duration %v, warm-up %v, ingress %v and egress %v must not be negative", c.Duration, c.Warmup, c.Ingress, c.Egress)
+	}
+	for i, f := range c.Faults {
+		if f.Device < 0 || int(f.Device) >= len(c.Tables.Devices) || f.At < 0 {
+			return fmt.Errorf("simulating: fault %d names device %d at %v, expected a device below %d and a time of at least 0", i, f.Device, f.At, len(c.Tables.Devices))
+		}
+	}
+	return nil
+}

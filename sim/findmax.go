@@ -1,0 +1,112 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/formats"
+)
+
+// LoadStep is the grid of FindMaxLoad.
+const LoadStep = 0.05
+
+// maxLoadPoint bounds the search: five times the planned rate.
+const maxLoadPoint = 100
+
+// MaxLoad is what FindMaxLoad found.
+type MaxLoad struct {
+	// Overall is the highest load at which every model attains what was asked;
+	// Models the highest of each. 0: not even the lowest point of the grid.
+	Overall float64
+	Models  []float64
+	// Points are the loads that were simulated, in order of load.
+	Points []LoadPoint
+}
+
+// LoadPoint is one simulated load.
+type LoadPoint struct {
+	Load   float64
+	Report *formats.Report
+	Events int64
+}
+
+// At returns the point of a load, nil if it was not simulated.
+func (m *MaxLoad) At(load float64) *LoadPoint {
+	for i := range m.Points {
+		if gridIndex(m.Points[i].Load) == gridIndex(load) {
+			return &m.Points[i]
+		}
+	}
+	return nil
+}
+
+// gridLoad is point i of the grid, the nearest float to i * LoadStep.
+func gridLoad(i int) float64 { return float64(i) / math.Round(1/LoadStep) }
+
+func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
+
+// FindMaxLoad looks for the highest point of a 0.05 grid of load factors at
+// which the attainment holds, for each model and for all of them. Every point
+// is replicated runs times; all points use the same random numbers. The search
+// starts at load 1: it goes up while a model passes, else down until it does.
+func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int) (*MaxLoad, error) {
+	if !(attainment > 0 && attainment <= 1) {
+		return nil, fmt.Errorf("simulating: attainment %v, expected more than 0 and at most 1", attainment)
+	}
+	points := map[int]LoadPoint{}
+	report := func(i int) (*formats.Report, error) {
+		if p, ok := points[i]; ok {
+			return p.Report, nil
+		}
+		at := *sc
+		at.Load = gridLoad(i)
+		res, err := Replicate(ctx, &at, runs)
+		if err != nil {
+			return nil, fmt.Errorf("load %.2f: %w", at.Load, err)
+		}
+		points[i] = LoadPoint{Load: at.Load, Report: res.Report, Events: res.Events}
+		return res.Report, nil
+	}
+	highest := func(passes func(*formats.Report) bool) (float64, error) {
+		best := 0
+		for i, step := gridIndex(1), 0; i >= 1 && i <= maxLoadPoint; i += step {
+			r, err := report(i)
+			if err != nil {
+				return 0, err
+			}
+			pass := passes(r)
+			if pass {
+				best = i
+			}
+			if step == 0 && pass {
+				step = 1
+			} else if step == 0 {
+				step = -1
+			} else if pass != (step > 0) {
+				break
+			}
+		}
+		return gridLoad(best), nil
+	}
+	out := &MaxLoad{Models: make([]float64, len(sc.Tables.Models))}
+	for m := range out.Models {
+		var err error
+		if out.Models[m], err = highest(func(r *formats.Report) bool { return r.Models[m].Attainment >= attainment }); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if out.Overall, err = highest(func(r *formats.Report) bool {
+		return !slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < attainment })
+	}); err != nil {
+		return nil, err
+	}
+	for i := 1; i <= maxLoadPoint; i++ {
+		if p, ok := points[i]; ok {
+			out.Points = append(out.Points, p)
+		}
+	}
+	return out, nil
+}

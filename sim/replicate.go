@@ -1,0 +1,180 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/policies"
+)
+
+// Scenario is what runs of different seeds or loads have in common: enough to
+// make each run's own policy, source and service.
+type Scenario struct {
+	Tables   *policy.Tables
+	Policy   formats.PolicySpec
+	Arrivals *formats.Arrivals // process; nil: Poisson. Traces go through Run
+	// Rates are requests per second per model at load 1; nil: as planned.
+	Rates []float64
+	Load  float64
+
+	Duration, Warmup time.Duration
+	Ingress, Egress  time.Duration
+	Window           time.Duration
+	Seed             uint64
+	Faults           []Fault
+	Verify           bool
+	// Service makes each run's service times from its seed; nil: exact.
+	Service func(seed uint64) (Service, error)
+}
+
+// NewScenario takes from a plan what it says: tables, policy and arrivals, at
+// load 1.
+func NewScenario(plan *formats.Plan) (*Scenario, error) {
+	t, err := policy.Compile(plan)
+	if err != nil {
+		return nil, err
+	}
+	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed}, nil
+}
+
+// Source makes the arrivals of a run: for every model a stream of its own, so
+// that a change of one model's rate leaves the others' arrivals as they are,
+// and a change of load stretches them.
+func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) {
+	if sc.Arrivals != nil && sc.Arrivals.Trace != "" {
+		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", sc.Arrivals.Trace)
+	}
+	if sc.Rates != nil && len(sc.Rates) != len(sc.Tables.Models) {
+		return nil, fmt.Errorf("simulating: %d rates for %d models", len(sc.Rates), len(sc.Tables.Models))
+	}
+	sources := make([]arrivals.Source, len(sc.Tables.Models))
+	for m := range sources {
+		rps := sc.Tables.Models[m].RPS
+		if sc.Rates != nil {
+			rps = sc.Rates[m]
+		}
+		rng := seeded.New(seed, "arrivals/"+sc.Tables.Models[m].Name)
+		src, err := arrivals.Process(sc.Arrivals, rng, int32(m), rps*sc.Load, sc.Duration)
+		if err != nil {
+			return nil, fmt.Errorf("simulating: %w", err)
+		}
+		sources[m] = src
+	}
+	return arrivals.Merge(sources...), nil
+}
+
+// runSeed is the seed of a replication; the first has the scenario's own.
+func (sc *Scenario) runSeed(run int) uint64 {
+	if run == 0 {
+		return sc.Seed
+	}
+	return seeded.Seed(sc.Seed, fmt.Sprintf("run/%d", run))
+}
+
+// Config makes the configuration of one replication.
+func (sc *Scenario) Config(run int) (Config, error) {
+	if sc.Duration <= 0 {
+		return Config{}, fmt.Errorf("simulating: duration %v, expected more than 0 with a process of arrivals", sc.Duration)
+	}
+	seed := sc.runSeed(run)
+	src, err := sc.Source(seed)
+	if err != nil {
+		return Config{}, err
+	}
+	pol, err := policies.New(sc.Policy, sc.Tables)
+	if err != nil {
+		return Config{}, err
+	}
+	name := sc.Policy.Name
+	if name == "" {
+		name = policies.Default
+	}
+	cfg := Config{
+		Tables: sc.Tables, Policy: pol, Source: src, Duration: sc.Duration, Warmup: sc.Warmup,
+		Ingress: sc.Ingress, Egress: sc.Egress, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
+		PolicyName: name, Seed: seed, Load: sc.Load,
+	}
+	if sc.Service != nil {
+		if cfg.Service, err = sc.Service(seed); err != nil {
+			return Config{}, err
+		}
+	}
+	return cfg, nil
+}
+
+// Replicate runs a scenario under several seeds, in parallel, and pools the
+// outcome. The report has the 95 % intervals over the runs, and its bytes do
+// not depend on how many run at once.
+func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
+	if runs < 1 {
+		return nil, fmt.Errorf("simulating: %d runs, expected at least 1", runs)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results, errs := make([]*Result, runs), make([]error, runs)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(runs, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for run := range next {
+				results[run], errs[run] = sc.run(ctx, run)
+				if errs[run] != nil {
+					cancel()
+				}
+			}
+		})
+	}
+	for run := range runs {
+		next <- run
+	}
+	close(next)
+	wg.Wait()
+	if err := firstCause(errs); err != nil {
+		return nil, err
+	}
+	return pool(results), nil
+}
+
+// firstCause prefers what went wrong over the cancellations that it caused.
+func firstCause(errs []error) error {
+	var cancelled error
+	for run, err := range errs {
+		switch {
+		case err == nil:
+		case errors.Is(err, context.Canceled):
+			cancelled = err
+		default:
+			return fmt.Errorf("run %d: %w", run, err)
+		}
+	}
+	return cancelled
+}
+
+func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
+	cfg, err := sc.Config(run)
+	if err != nil {
+		return nil, err
+	}
+	return Run(ctx, cfg)
+}
+
+func pool(results []*Result) *Result {
+	out := &Result{}
+	accs := make([]*report.Accumulator, len(results))
+	for i, r := range results {
+		out.Events += r.Events
+		out.Dispatched += r.Dispatched
+		accs[i] = r.acc
+	}
+	out.Report = report.Merge(accs)
+	return out
+}

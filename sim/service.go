@@ -1,0 +1,174 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+)
+
+// Service says how long work takes. Its methods are called when the work
+// starts, in the order of the run.
+type Service interface {
+	// Run is the time of a batch at a stage (an index into Tables.Stages).
+	Run(stage, batch int32) time.Duration
+	// Transfer is the time of the transfer of a batch into a stage whose
+	// planned time is given.
+	Transfer(stage, batch int32, planned time.Duration) time.Duration
+}
+
+// Exact takes the times of the tables: no jitter.
+func Exact(t *policy.Tables) Service { return exact{t} }
+
+type exact struct{ t *policy.Tables }
+
+func (e exact) Run(stage, batch int32) time.Duration { return e.t.Stages[stage].Infer[batch-1] }
+
+func (e exact) Transfer(_, _ int32, planned time.Duration) time.Duration { return planned }
+
+// Distribution of service times around the tables' figures.
+type Distribution uint8
+
+// Distributions with the tables' time as mean and a coefficient of variation.
+const (
+	Lognormal   Distribution = iota
+	Normal                   // cut off below a hundredth of the mean
+	Exponential              // the coefficient of variation is 1
+)
+
+// Jitter draws run times around those of the tables, from the stream "service"
+// of a seed. Transfers take their planned time.
+func Jitter(t *policy.Tables, dist Distribution, cv float64, seed uint64) Service {
+	sigma := math.Sqrt(math.Log1p(cv * cv))
+	return &jitter{exact: exact{t}, dist: dist, cv: cv, sigma: sigma, rng: seeded.New(seed, "service")}
+}
+
+type jitter struct {
+	exact
+	dist      Distribution
+	cv, sigma float64
+	rng       *rand.Rand
+}
+
+func (j *jitter) Run(stage, batch int32) time.Duration {
+	mean := j.t.Stages[stage].Infer[batch-1]
+	f := 1.0
+	switch j.dist {
+	case Lognormal:
+		f = math.Exp(j.sigma*j.rng.NormFloat64() - j.sigma*j.sigma/2)
+	case Normal:
+		f = max(0.01, 1+j.cv*j.rng.NormFloat64())
+	case Exponential:
+		f = j.rng.ExpFloat64()
+	}
+	return max(1, time.Duration(math.Round(f*float64(mean))))
+}
+
+// Samples are recorded service times of a real run: Runs[stage][batch-1] and
+// Transfers[stage][batch-1], each in the order of recording. Where none was
+// recorded for a batch, the samples of the nearest recorded batch of the stage
+// are scaled by the tables' ratio; where a stage has none, the tables' time is
+// taken.
+type Samples struct {
+	Runs      [][][]time.Duration
+	Transfers [][][]time.Duration
+}
+
+// Empirical draws from recorded service times: in the order of recording, from
+// the start again when they run out, or, with draw, at random from the stream
+// "service" of a seed.
+func Empirical(t *policy.Tables, s Samples, draw bool, seed uint64) (Service, error) {
+	e := &empirical{exact: exact{t}}
+	if draw {
+		e.rng = seeded.New(seed, "service")
+	}
+	var err error
+	if e.runs, err = e.lists("runs", s.Runs, func(stage int) []time.Duration { return t.Stages[stage].Infer }); err != nil {
+		return nil, err
+	}
+	if e.transfers, err = e.lists("transfers", s.Transfers, func(stage int) []time.Duration { return t.Stages[stage].Xfer }); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+type empirical struct {
+	exact
+	rng             *rand.Rand // nil: in order
+	runs, transfers [][]samples
+}
+
+// samples of one stage and batch.
+type samples struct {
+	times []time.Duration
+	scale float64
+	next  *int // shared by the batches that borrow the same times
+}
+
+func (e *empirical) lists(what string, recorded [][][]time.Duration, table func(int) []time.Duration) ([][]samples, error) {
+	out := make([][]samples, len(e.t.Stages))
+	if len(recorded) > len(out) {
+		return nil, fmt.Errorf("recorded %s: %d stages, the plan has %d", what, len(recorded), len(out))
+	}
+	for stage := range recorded {
+		for b, times := range recorded[stage] {
+			for _, d := range times {
+				if d < 0 {
+					return nil, fmt.Errorf("recorded %s of stage %d at batch %d: %v, expected at least 0", what, stage, b+1, d)
+				}
+			}
+		}
+		out[stage] = nearestSamples(recorded[stage], table(stage))
+	}
+	return out, nil
+}
+
+// nearestSamples gives every batch of a table its own samples or those of the
+// nearest batch that has some (the smaller one of two).
+func nearestSamples(recorded [][]time.Duration, table []time.Duration) []samples {
+	out := make([]samples, len(table))
+	next := make([]int, len(table))
+	for b := range table {
+		for away := 0; away < len(table) && out[b].times == nil; away++ {
+			for _, o := range [2]int{b - away, b + away} {
+				if o < 0 || o >= min(len(recorded), len(table)) || len(recorded[o]) == 0 || out[b].times != nil {
+					continue
+				}
+				out[b] = samples{times: recorded[o], scale: 1, next: &next[o]}
+				if o != b && table[o] > 0 {
+					out[b].scale = float64(table[b]) / float64(table[o])
+				}
+			}
+		}
+	}
+	return out
+}
+
+func (e *empirical) take(lists [][]samples, stage, batch int32, planned time.Duration) time.Duration {
+	if lists[stage] == nil || lists[stage][batch-1].times == nil {
+		return planned
+	}
+	s := &lists[stage][batch-1]
+	i := *s.next
+	if e.rng != nil {
+		i = e.rng.IntN(len(s.times))
+	} else if *s.next++; *s.next == len(s.times) {
+		*s.next = 0
+	}
+	d := s.times[i]
+	if s.scale != 1 {
+		d = time.Duration(math.Round(s.scale * float64(d)))
+	}
+	return d
+}
+
+func (e *empirical) Run(stage, batch int32) time.Duration {
+	return max(1, e.take(e.runs, stage, batch, e.exact.Run(stage, batch)))
+}
+
+func (e *empirical) Transfer(stage, batch int32, planned time.Duration) time.Duration {
+	return e.take(e.transfers, stage, batch, planned)
+}
