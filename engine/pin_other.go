@@ -5,6 +5,7 @@ package engine
 import (
 	"errors"
 	"runtime"
+	"time"
 )
 
 // PinThread is available on Linux only.
@@ -23,3 +24,6 @@ func CPUs() ([]int, error) {
 
 // MemoryBytes is unknown here.
 func MemoryBytes() int64 { return 0 }
+
+// ThreadCPU is unknown here.
+func ThreadCPU() time.Duration { return 0 }

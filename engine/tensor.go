@@ -170,3 +170,17 @@ func CheckLen(s Spec, want, got int) error {
 	}
 	return nil
 }
+
+// Fits holds a tensor against what a block declares at a batch size. The name
+// does not matter: one block's output is the next one's input.
+func Fits(t Tensor, want Spec, batch int) error {
+	got := t.Spec()
+	ok := got.Type == want.Type && len(got.Shape) == len(want.Shape) && t.Batch() == batch
+	for i := 0; ok && i < len(want.Shape); i++ {
+		ok = got.Shape[i] == want.Shape[i]
+	}
+	if !ok {
+		return fmt.Errorf("%w: %s at batch %d, expected %s at batch %d", ErrShape, got, t.Batch(), want, batch)
+	}
+	return nil
+}

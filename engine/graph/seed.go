@@ -1,15 +1,14 @@
 package graph
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"math"
-	"math/rand/v2"
 
 	"google.golang.org/protobuf/proto"
 
 	"inferplan/engine"
 	"inferplan/engine/graph/onnxpb"
+	"inferplan/formats/seeded"
 )
 
 // generator is the version of the random weights: it is part of a seeded
@@ -30,8 +29,7 @@ type weight struct {
 // uniform fills out with values of the given mean and deviation from the
 // stream that belongs to the seed and the name.
 func uniform(seed uint64, name string, mean, dev float64, out []byte) {
-	h := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), name...))
-	rng := rand.NewPCG(binary.LittleEndian.Uint64(h[:8]), binary.LittleEndian.Uint64(h[8:16]))
+	rng := seeded.New(seed, "weights/"+name)
 	width := dev * math.Sqrt(12)
 	lo, step := float32(mean-width/2), float32(width/(1<<24))
 	for i := 0; i+4 <= len(out); i += 8 {

@@ -323,7 +323,7 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 			continue
 		}
 		t := given[i]
-		if err := fits(t, spec, o.Batch); err != nil {
+		if err := engine.Fits(t, spec, o.Batch); err != nil {
 			return nil, nil, fmt.Errorf("%s %d: %w", side, i, err)
 		}
 		tensors[i] = t
@@ -350,20 +350,6 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 		values[i] = v
 	}
 	return tensors, values, nil
-}
-
-// fits holds a caller's tensor against what the block declares. The name does
-// not matter: one block's output is the next one's input.
-func fits(t engine.Tensor, want engine.Spec, batch int) error {
-	got := t.Spec()
-	ok := got.Type == want.Type && len(got.Shape) == len(want.Shape) && t.Batch() == batch
-	for i := range want.Shape {
-		ok = ok && got.Shape[i] == want.Shape[i]
-	}
-	if !ok {
-		return fmt.Errorf("%w: %s at batch %d, expected %s at batch %d", engine.ErrShape, got, t.Batch(), want, batch)
-	}
-	return nil
 }
 
 func (x *binding) Batch() int               { return x.batch }

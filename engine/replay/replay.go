@@ -1,0 +1,354 @@
+package replay
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"inferplan/engine"
+)
+
+// Cost tells how long the blocks [from,to) of a model take at a batch size on
+// a device.
+type Cost func(model string, from, to int, d engine.Device, batch int) (time.Duration, error)
+
+// Options of an Engine.
+type Options struct {
+	// Devices that the engine pretends to have.
+	Devices []engine.Device
+	// Spin keeps the CPU busy for the whole time, as a CPU device would;
+	// otherwise the calling goroutine sleeps, as one that waits for a GPU.
+	Spin bool
+}
+
+// Engine replays times.
+type Engine struct {
+	cost Cost
+	o    Options
+}
+
+// New makes an engine that takes its times from cost.
+func New(cost Cost, o Options) *Engine { return &Engine{cost, o} }
+
+// Info names the engine.
+func (e *Engine) Info() engine.Info { return engine.Info{Name: "replay", Version: "1"} }
+
+// Devices lists what New was given.
+func (e *Engine) Devices() ([]engine.Device, error) { return e.o.Devices, nil }
+
+// Close does nothing: there is nothing to free.
+func (e *Engine) Close() error { return nil }
+
+// Load asks for the block's time at batch 1, so that a model or device that
+// was never measured is refused here and not at its first request.
+func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, _ engine.Options) (engine.Block, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if _, err := e.cost(m.Model, m.From, m.To, d, 1); err != nil {
+		return nil, fmt.Errorf("load %s blocks [%d,%d): %w: %w", m.Model, m.From, m.To, engine.ErrModel, err)
+	}
+	if len(m.Inputs) == 0 || len(m.Outputs) == 0 {
+		return nil, fmt.Errorf("load %s blocks [%d,%d): %w: it has no inputs or no outputs", m.Model, m.From, m.To, engine.ErrModel)
+	}
+	return &block{e: e, sub: m, device: d}, nil
+}
+
+type block struct {
+	e      *Engine
+	sub    *engine.Submodel
+	device engine.Device
+
+	mu     sync.Mutex
+	closed bool
+}
+
+func (b *block) Submodel() *engine.Submodel { return b.sub }
+func (b *block) Device() engine.Device      { return b.device }
+
+func (b *block) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return nil
+}
+
+func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
+	what := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return nil, fmt.Errorf("%s: block: %w", what, engine.ErrClosed)
+	}
+	if o.Batch < 1 {
+		return nil, fmt.Errorf("%s: %w: the batch must be at least 1", what, engine.ErrShape)
+	}
+	d, err := b.e.cost(b.sub.Model, b.sub.From, b.sub.To, b.device, o.Batch)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	x := &binding{b: b, batch: o.Batch, took: d, digests: make([]uint64, o.Batch)}
+	if x.in, err = tensors("input", b.sub.Inputs, o.Inputs, o.Batch); err == nil {
+		x.out, err = tensors("output", b.sub.Outputs, o.Outputs, o.Batch)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return x, nil
+}
+
+func tensors(side string, specs []engine.Spec, given []engine.Tensor, batch int) ([]engine.Tensor, error) {
+	if given != nil && len(given) != len(specs) {
+		return nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(given), side, len(specs))
+	}
+	out := make([]engine.Tensor, len(specs))
+	for i, s := range specs {
+		if given == nil || given[i] == nil {
+			t, err := engine.NewHostTensor(s, batch, nil)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = t
+			continue
+		}
+		if err := engine.Fits(given[i], s, batch); err != nil {
+			return nil, fmt.Errorf("%s %d: %w", side, i, err)
+		}
+		if given[i].Bytes() == nil {
+			return nil, fmt.Errorf("%s %d: %w: not host memory", side, i, engine.ErrShape)
+		}
+		out[i] = given[i]
+	}
+	return out, nil
+}
+
+type binding struct {
+	b       *block
+	batch   int
+	took    time.Duration
+	in, out []engine.Tensor
+	digests []uint64
+	timer   *time.Timer
+	closed  bool
+}
+
+func (x *binding) Batch() int               { return x.batch }
+func (x *binding) Inputs() []engine.Tensor  { return x.in }
+func (x *binding) Outputs() []engine.Tensor { return x.out }
+
+func (x *binding) Close() error {
+	x.closed = true
+	return nil
+}
+
+// Run takes the block's time and fills the outputs. Unlike a real block it
+// can be broken off, so that a test need not wait for it.
+func (x *binding) Run(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if x.closed {
+		return fmt.Errorf("run %s blocks [%d,%d): %w", x.b.sub.Model, x.b.sub.From, x.b.sub.To, engine.ErrClosed)
+	}
+	begin := time.Now()
+	x.answer()
+	return x.wait(ctx, begin)
+}
+
+func (x *binding) wait(ctx context.Context, begin time.Time) error {
+	if !x.b.e.o.Spin {
+		left := x.took - time.Since(begin)
+		if left <= 0 {
+			return nil
+		}
+		if ctx.Done() == nil {
+			time.Sleep(left)
+			return nil
+		}
+		if x.timer == nil {
+			x.timer = time.NewTimer(left)
+		} else {
+			x.timer.Reset(left)
+		}
+		select {
+		case <-x.timer.C:
+			return nil
+		case <-ctx.Done():
+			x.timer.Stop()
+			return ctx.Err()
+		}
+	}
+	for n := 0; time.Since(begin) < x.took; n++ {
+		if n%1024 == 1023 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// RunN runs n times.
+func (x *binding) RunN(n int) (engine.Timing, error) {
+	if n < 1 {
+		return engine.Timing{}, fmt.Errorf("%d runs: expected at least 1", n)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cpu, begin := engine.ThreadCPU(), time.Now()
+	for range n {
+		if err := x.Run(context.Background()); err != nil {
+			return engine.Timing{}, err
+		}
+	}
+	return engine.Timing{Runs: n, CPU: engine.ThreadCPU() - cpu, Wall: time.Since(begin)}, nil
+}
+
+// answer writes each sample's digest into its outputs.
+func (x *binding) answer() {
+	if x.b.sub.From > 0 {
+		for s := range x.digests {
+			x.digests[s] = first(x.in[0], x.batch, s)
+		}
+	} else {
+		for s := range x.digests {
+			x.digests[s] = digest(x.in, x.batch, s)
+		}
+	}
+	for _, t := range x.out {
+		data := t.Bytes()
+		per := len(data) / x.batch
+		for s, d := range x.digests {
+			write(data[s*per:(s+1)*per], t.Spec().Type, d)
+		}
+	}
+}
+
+// digest sums up one sample of the inputs: a few hundred bytes spread over
+// each tensor, so that a large image does not cost more than the block.
+func digest(in []engine.Tensor, batch, sample int) uint64 {
+	h := uint64(14695981039346656037)
+	for _, t := range in {
+		data := t.Bytes()
+		per := len(data) / batch
+		part := data[sample*per : (sample+1)*per]
+		step := max(1, len(part)/512)
+		for i := 0; i < len(part); i += step {
+			h = (h ^ uint64(part[i])) * 1099511628211
+		}
+	}
+	return (h ^ h>>32) & (1<<(bitsEach*places) - 1)
+}
+
+// Every output element carries 7 bits of the digest, low bits first and over
+// again, as a number that survives any element type and half precision.
+const bitsEach = 7
+
+// places is how many elements hold a whole digest of 28 bits.
+const places = 4
+
+func write(data []byte, t engine.DType, d uint64) {
+	size := t.Size()
+	n := len(data) / size
+	for i := range n {
+		v := byte(d >> (bitsEach * (i % places)) & (1<<bitsEach - 1))
+		put(data[i*size:], t, v)
+	}
+}
+
+// first reads a digest back from a block's input. Inputs with fewer elements
+// than a digest needs carry its low bits.
+func first(t engine.Tensor, batch, sample int) uint64 {
+	data := t.Bytes()
+	per := len(data) / batch
+	return read(data[sample*per:(sample+1)*per], t.Spec().Type)
+}
+
+func read(data []byte, t engine.DType) uint64 {
+	d, size := uint64(0), t.Size()
+	for i := 0; i < places && (i+1)*size <= len(data); i++ {
+		d |= uint64(get(data[i*size:], t)) << (bitsEach * i)
+	}
+	return d
+}
+
+func put(p []byte, t engine.DType, v byte) {
+	switch t {
+	case engine.F32:
+		binary.LittleEndian.PutUint32(p, math.Float32bits(float32(v)))
+	case engine.F64:
+		binary.LittleEndian.PutUint64(p, math.Float64bits(float64(v)))
+	case engine.F16:
+		binary.LittleEndian.PutUint16(p, half(v))
+	case engine.I32:
+		binary.LittleEndian.PutUint32(p, uint32(v))
+	case engine.I64:
+		binary.LittleEndian.PutUint64(p, uint64(v))
+	default:
+		p[0] = v
+	}
+}
+
+func get(p []byte, t engine.DType) byte {
+	switch t {
+	case engine.F32:
+		return byte(math.Float32frombits(binary.LittleEndian.Uint32(p)))
+	case engine.F64:
+		return byte(math.Float64frombits(binary.LittleEndian.Uint64(p)))
+	case engine.F16:
+		return unhalf(binary.LittleEndian.Uint16(p))
+	}
+	return p[0] &^ 0x80
+}
+
+// half is a number from 0 to 127 as float16, exactly.
+func half(v byte) uint16 {
+	if v == 0 {
+		return 0
+	}
+	e := 0
+	for v>>(e+1) != 0 {
+		e++
+	}
+	return uint16(e+15)<<10 | uint16(v)<<(10-e)&0x3ff
+}
+
+func unhalf(h uint16) byte {
+	if h == 0 {
+		return 0
+	}
+	e := int(h>>10) - 15
+	if e < 0 || e > 6 {
+		return 0
+	}
+	return byte((h&0x3ff | 0x400) >> (10 - e))
+}
+
+// ErrForeign says that an answer belongs to another request.
+var ErrForeign = errors.New("the answer belongs to another request")
+
+// Check tells whether the outputs of a whole model answer the given inputs.
+func Check(inputs, outputs []engine.Tensor) error {
+	if len(inputs) == 0 || len(outputs) == 0 || inputs[0].Batch() != outputs[0].Batch() {
+		return fmt.Errorf("%w: inputs and outputs of one batch are needed", engine.ErrShape)
+	}
+	batch := inputs[0].Batch()
+	for s := range batch {
+		want := digest(inputs, batch, s)
+		for _, t := range outputs {
+			data := t.Bytes()
+			per := len(data) / batch
+			part := data[s*per : (s+1)*per]
+			// An output of fewer elements carries the low bits.
+			mask := uint64(1)<<(min(per/t.Spec().Type.Size(), places)*bitsEach) - 1
+			if read(part, t.Spec().Type) != want&mask {
+				return fmt.Errorf("sample %d, output %s: %w", s, t.Spec().Name, ErrForeign)
+			}
+		}
+	}
+	return nil
+}
