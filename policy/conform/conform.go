@@ -1,0 +1,196 @@
+// Package conform records what a policy was told and what it answered, and
+// holds another policy against the record.
+//
+// Recorder wraps a policy: give it to the simulator or the executor in the
+// policy's place, and every call is written to a log. Replay feeds the log's
+// events to a fresh policy and compares the action bytes of every call. A log
+// that the executor wrote and that replays without a difference shows that the
+// executor changed nothing about the decisions, and so does one of the
+// simulator: both then run the same policy.
+//
+// The log is a header line and then, per call, two byte strings with their
+// lengths as uvarints: the event (policy.AppendEvent) and the actions
+// (policy.AppendActions).
+package conform
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"inferplan/policy"
+)
+
+const header = "inferplan.eventlog/v1\n"
+
+// maxRecord bounds one record of a log that is read.
+const maxRecord = 1 << 26
+
+// Recorder is a policy that records another.
+type Recorder struct {
+	inner   policy.Policy
+	w       *bufio.Writer
+	event   []byte
+	actions []byte
+	length  [binary.MaxVarintLen64]byte
+	calls   int64
+	err     error
+}
+
+// NewRecorder wraps a policy and starts a log. Close the recorder when the run
+// is over.
+func NewRecorder(p policy.Policy, w io.Writer) *Recorder {
+	r := &Recorder{inner: p, w: bufio.NewWriterSize(w, 1<<16)}
+	_, r.err = r.w.WriteString(header)
+	return r
+}
+
+// Handle lets the wrapped policy decide and writes the call down.
+func (r *Recorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	first := len(out.List)
+	r.event = policy.AppendEvent(r.event[:0], now, ev)
+	r.inner.Handle(now, ev, out)
+	r.actions = policy.AppendActions(r.actions[:0], out, first)
+	r.write(r.event)
+	r.write(r.actions)
+	r.calls++
+}
+
+func (r *Recorder) write(b []byte) {
+	if r.err != nil {
+		return
+	}
+	n := binary.PutUvarint(r.length[:], uint64(len(b)))
+	if _, r.err = r.w.Write(r.length[:n]); r.err == nil {
+		_, r.err = r.w.Write(b)
+	}
+}
+
+// Close flushes the log and returns the first error of writing it. It does not
+// close the writer below.
+func (r *Recorder) Close() error {
+	if r.err == nil {
+		r.err = r.w.Flush()
+	}
+	if r.err != nil {
+		return fmt.Errorf("writing the event log: %w", r.err)
+	}
+	return nil
+}
+
+// Log reads the calls of a log.
+type Log struct {
+	r     *bufio.Reader
+	calls int64
+	buf   [2][]byte
+}
+
+// Call is one call of a policy. Its slices hold until the next one.
+type Call struct {
+	Now     time.Duration
+	Event   policy.Event
+	Actions []byte // as policy.AppendActions wrote them
+}
+
+// OpenLog starts reading a log.
+func OpenLog(r io.Reader) (*Log, error) {
+	l := &Log{r: bufio.NewReaderSize(r, 1<<16)}
+	got := make([]byte, len(header))
+	if _, err := io.ReadFull(l.r, got); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("reading the event log: %w", err)
+	}
+	if string(got) != header {
+		return nil, fmt.Errorf("reading the event log: it starts with %q, expected %q", got, header)
+	}
+	return l, nil
+}
+
+// Next reads the next call; io.EOF ends the log.
+func (l *Log) Next() (Call, error) {
+	var c Call
+	event, err := l.record(0)
+	if errors.Is(err, io.EOF) {
+		return c, io.EOF
+	}
+	if err == nil {
+		c.Now, c.Event, err = policy.DecodeEvent(event)
+	}
+	if err == nil {
+		if c.Actions, err = l.record(1); errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if err != nil {
+		return c, fmt.Errorf("reading the event log: call %d: %w", l.calls, err)
+	}
+	l.calls++
+	return c, nil
+}
+
+func (l *Log) record(i int) ([]byte, error) {
+	n, err := binary.ReadUvarint(l.r)
+	if err != nil {
+		return nil, err
+	}
+	if n > maxRecord {
+		return nil, fmt.Errorf("a record of %d bytes, expected at most %d", n, maxRecord)
+	}
+	if uint64(cap(l.buf[i])) < n {
+		l.buf[i] = make([]byte, n)
+	}
+	b := l.buf[i][:n]
+	if _, err := io.ReadFull(l.r, b); err != nil {
+		return nil, io.ErrUnexpectedEOF
+	}
+	return b, nil
+}
+
+// Difference is the first call at which a policy answered otherwise than the
+// log.
+type Difference struct {
+	Call      int64 // from 0
+	Now       time.Duration
+	Event     policy.Event
+	Want, Got policy.Actions // of the log, of the policy
+}
+
+// Error tells the call and both answers.
+func (d *Difference) Error() string {
+	return fmt.Sprintf("call %d at %v: event %+v: the log has actions %+v, the policy gives %+v", d.Call, d.Now, d.Event, d.Want, d.Got)
+}
+
+// Replay feeds the events of a log to a fresh policy and compares its actions
+// with the log's, byte by byte. It returns the number of calls that agreed, and
+// a *Difference at the first that does not.
+func Replay(r io.Reader, p policy.Policy) (int64, error) {
+	l, err := OpenLog(r)
+	if err != nil {
+		return 0, err
+	}
+	var out policy.Actions
+	var got []byte
+	for {
+		c, err := l.Next()
+		if errors.Is(err, io.EOF) {
+			return l.calls, nil
+		}
+		if err != nil {
+			return l.calls, err
+		}
+		out.Reset()
+		p.Handle(c.Now, &c.Event, &out)
+		got = policy.AppendActions(got[:0], &out, 0)
+		if bytes.Equal(got, c.Actions) {
+			continue
+		}
+		d := &Difference{Call: l.calls - 1, Now: c.Now, Event: c.Event, Got: out}
+		if err := policy.DecodeActions(c.Actions, &d.Want); err != nil {
+			return l.calls - 1, fmt.Errorf("reading the event log: call %d: %w", l.calls-1, err)
+		}
+		return l.calls - 1, d
+	}
+}

@@ -1,0 +1,141 @@
+package conform_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/policy/conform"
+	"inferplan/policy/policies"
+	"inferplan/policy/policytest"
+	"inferplan/sim"
+)
+
+// record simulates a plan under jitter, with a device that fails, and returns
+// the log.
+func record(t testing.TB, plan *formats.Plan) (*sim.Scenario, []byte) {
+	t.Helper()
+	sc, err := sim.NewScenario(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc.Load, sc.Duration, sc.Verify = 1.1, 2*time.Second, true
+	sc.Faults = []sim.Fault{{At: 500 * time.Millisecond, Device: 0}, {At: time.Second, Device: 0, Up: true}}
+	sc.Service = func(seed uint64) (sim.Service, error) {
+		return sim.Jitter(sc.Tables, sim.Lognormal, 0.2, seed), nil
+	}
+	cfg, err := sc.Config(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	rec := conform.NewRecorder(cfg.Policy, &log)
+	cfg.Policy = rec
+	if _, err := sim.Run(context.Background(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return sc, log.Bytes()
+}
+
+func TestReplayAgreesWithTheSimulator(t *testing.T) {
+	small := policytest.Pooled{High: 3, Low: 9, Batch: 4, HighTime: 6 * time.Millisecond, LowTime: 18 * time.Millisecond, Bytes: 1 << 19, SLO: 200 * time.Millisecond}
+	shared := policytest.Single(2, true,
+		policytest.Model{Batch: 4, First: 10 * time.Millisecond, More: 5 * time.Millisecond, SLO: 100 * time.Millisecond, RPS: 100},
+		policytest.Model{Batch: 2, First: 3 * time.Millisecond, More: 2 * time.Millisecond, SLO: 50 * time.Millisecond, RPS: 150})
+	for name, plan := range map[string]*formats.Plan{"pooled": small.Plan(), "time-shared": shared} {
+		t.Run(name, func(t *testing.T) {
+			sc, log := record(t, plan)
+			p, err := policies.New(plan.Policy, sc.Tables)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := conform.Replay(bytes.NewReader(log), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n < 1000 {
+				t.Errorf("only %d calls in the log", n)
+			}
+		})
+	}
+}
+
+// A policy with another parameter is told apart, at a call that names both answers.
+func TestReplaySeesADifference(t *testing.T) {
+	plan := policytest.Hundred().Plan()
+	sc, log := record(t, plan)
+	p, err := policies.New(formats.PolicySpec{Name: "reserve", Params: map[string]float64{"guard_us": 50_000}}, sc.Tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = conform.Replay(bytes.NewReader(log), p)
+	if d, ok := errors.AsType[*conform.Difference](err); !ok || len(d.Want.List)+len(d.Got.List) == 0 {
+		t.Fatalf("got %v, want a Difference with actions", err)
+	}
+}
+
+func TestDamagedLogs(t *testing.T) {
+	_, log := record(t, policytest.Hundred().Plan())
+	for _, c := range []struct {
+		name string
+		log  []byte
+		want string
+	}{
+		{"empty", nil, "starts with"},
+		{"other file", []byte("PK\x03\x04 this is something else"), "starts with"},
+		{"cut off", log[:len(log)-1], "unexpected EOF"},
+		{"huge record", append([]byte("inferplan.eventlog/v1\n"), 0xff, 0xff, 0xff, 0xff, 0x7f), "bytes, expected at most"},
+		{"unknown kind", append([]byte("inferplan.eventlog/v1\n"), 1, 200), "decoding an event"},
+	} {
+		if err := readAll(c.log); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want an error with %q", c.name, err, c.want)
+		}
+	}
+}
+
+func readAll(log []byte) error {
+	l, err := conform.OpenLog(bytes.NewReader(log))
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = policy.DecodeActions(c.Actions, new(policy.Actions))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// nothing is a policy without decisions.
+type nothing struct{}
+
+func (nothing) Handle(time.Duration, *policy.Event, *policy.Actions) {}
+
+func FuzzReplay(f *testing.F) {
+	f.Add([]byte("inferplan.eventlog/v1\n"))
+	ev := policy.AppendEvent(nil, 5, &policy.Event{Kind: policy.Arrival, Model: 1, Deadline: 7})
+	acts := policy.AppendActions(nil, &policy.Actions{
+		List: []policy.Action{{Kind: policy.Dispatch, Size: 1, HopCount: 1}}, Reqs: []int32{3}, Hops: []policy.Hop{{Device: 2}}}, 0)
+	log := append([]byte("inferplan.eventlog/v1\n"), byte(len(ev)))
+	log = append(append(append(log, ev...), byte(len(acts))), acts...)
+	f.Add(log)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_ = readAll(b) // must not panic
+		_, _ = conform.Replay(bytes.NewReader(b), nothing{})
+	})
+}
