@@ -95,7 +95,7 @@ func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) fo
 // method is the text that tells how numbers were taken. Profiles of one kind
 // are comparable where it is equal, so it names options and no results.
 func method(d engine.Device, o *Options) string {
-	s := "median of runs of bound blocks as cut, interleaved in rounds over blocks, batches and models; warmed up"
+	s := "blocks as cut, tensors bound, runs interleaved in rounds over blocks, batches and models after warm-up; medians over the quieter half of the rounds, p99 over all"
 	switch n := len(d.CPUs); {
 	case d.IsCPU() && n > 1:
 		s += "; " + strconv.Itoa(n) + " intra-op threads pinned to " + strconv.Itoa(n) + " CPUs, no spinning; cpu_us is the calling thread's CPU time"

@@ -30,10 +30,10 @@ type bound struct {
 func (c *chain) close() error {
 	var errs []error
 	for _, b := range c.bound {
-		errs = append(errs, closeAll(b.blocks))
-		if b.whole != nil {
+		if b.whole != nil { // it reads the chain's tensors
 			errs = append(errs, b.whole.Close())
 		}
+		errs = append(errs, closeAll(b.blocks))
 	}
 	for _, b := range c.blocks {
 		errs = append(errs, b.Close())
@@ -188,7 +188,7 @@ func timeAtoms(ctx context.Context, p place, m model, batch int, now func() time
 	}
 	costs := make([]float64, len(l.probes))
 	for i, pr := range l.probes {
-		costs[i] = float64(median(slices.Sorted(slices.Values(l.series(pr)))))
+		costs[i] = float64(median(l.series(pr)))
 	}
 	return costs, nil
 }

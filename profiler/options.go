@@ -56,8 +56,9 @@ type Options struct {
 	OnEstimate func(Estimate) error // called before the long work; an error ends Run with it
 	Progress   func(Event)
 
-	now  func() time.Time
-	open opener
+	now      func() time.Time
+	open     opener
+	hostCopy func() float64
 }
 
 // DefaultBatches and DefaultBlocks are what Run takes where nothing is given.
@@ -168,6 +169,9 @@ func (o *Options) normalize() error {
 	}
 	if o.open == nil {
 		o.open = openONNX
+	}
+	if o.hostCopy == nil {
+		o.hostCopy = hostCopyGbps
 	}
 	return nil
 }

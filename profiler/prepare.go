@@ -205,7 +205,7 @@ func (p place) loadLogits(ctx context.Context, j *job, name string) (engine.Bloc
 // host to device on a GPU by the largest input at hand.
 func (r *runner) copyRate(group []*job) float64 {
 	if r.dev.IsCPU() {
-		return hostCopyGbps()
+		return r.o.hostCopy()
 	}
 	var largest engine.Tensor
 	for _, j := range group {

@@ -165,8 +165,11 @@ func (r *runner) run(ctx context.Context) error {
 			r.done += j.expect
 			r.additivity(j)
 		}
+		if err := r.save(); err != nil {
+			return err
+		}
 	}
-	return r.save()
+	return nil
 }
 
 // open reads every model before anything is measured, so that a bad one is
@@ -307,7 +310,11 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 		round := time.Duration(runs) * j.whole / time.Duration(j.quickBatch())
 		rule := r.o.Precision
 		rounds := func(n int) time.Duration {
-			return max(time.Duration(n)*round, rule.MinSpan)
+			d := time.Duration(n) * round
+			if rule.MaxSpan > 0 {
+				d = max(min(d, rule.MaxSpan), time.Duration(rule.MinRounds)*round)
+			}
+			return max(d, rule.MinSpan)
 		}
 		prepare := 2*j.load + 4*round
 		if !j.prior {
@@ -555,10 +562,11 @@ func (j *job) lane(share, batch int, onCPU bool) *lane {
 // record turns a finished lane into a measurement of the profile.
 func (r *runner) record(j *job, u unit, l *lane) {
 	m := formats.Measurement{Device: r.dev.Kind, Share: u.share, Batch: u.batch, MemoryBytes: j.memory[u]}
+	quiet := l.quiet()
 	for i, p := range l.probes {
-		lat := l.latency(p)
+		lat := l.latency(p, quiet)
 		if len(r.dev.CPUs) > 1 && r.dev.IsCPU() {
-			lat = withCPU(lat, p)
+			lat.CPUUS = formats.Micros(median(pick(p.cpu, quiet)))
 		}
 		if i == j.cut.Len() {
 			m.Whole = &lat
@@ -592,14 +600,6 @@ func (r *runner) record(j *job, u unit, l *lane) {
 		r.warn(j.in.name, note)
 	}
 	putNote(r.profile, subject, note)
-}
-
-// withCPU adds the calling thread's CPU time where several threads worked.
-func withCPU(l formats.Latency, p *probe) formats.Latency {
-	if s := Summarize(p.cpu, p.wall); s.CPUUS > 0 {
-		l.CPUUS = s.CPUUS
-	}
-	return l
 }
 
 // setModel puts a model into the profile in place of what stands under its

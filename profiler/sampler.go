@@ -1,12 +1,15 @@
 package profiler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"inferplan/engine"
 	"inferplan/formats"
+	"inferplan/formats/report"
 )
 
 // Precision says when the samples of a block are enough.
@@ -21,13 +24,14 @@ type Precision struct {
 	// hold before MinSpan.
 	MinRounds, MaxRounds int
 	// MinSpan is the time over which the samples of a batch are at least
-	// spread, so that a neighbour's short burst is not taken for the truth.
-	MinSpan time.Duration
+	// spread, so that a neighbour's short burst is not taken for the truth;
+	// after MaxSpan sampling stops as it does after MaxRounds.
+	MinSpan, MaxSpan time.Duration
 }
 
 // DefaultPrecision is what profiles use unless told otherwise.
 var DefaultPrecision = Precision{
-	HalfWidth: 0.01, Floor: time.Microsecond, MinRounds: 25, MaxRounds: 150, MinSpan: 5 * time.Second,
+	HalfWidth: 0.01, Floor: time.Microsecond, MinRounds: 30, MaxRounds: 150, MinSpan: 10 * time.Second, MaxSpan: 2 * time.Minute,
 }
 
 // budgetRounds is how many rounds a batch gets even where the budget is spent:
@@ -89,20 +93,64 @@ func (l *lane) series(p *probe) []time.Duration {
 	return p.wall
 }
 
-// latency summarises a probe.
-func (l *lane) latency(p *probe) formats.Latency {
-	if l.onCPU {
-		return Summarize(p.cpu, p.wall)
+// selectFrom is the number of rounds from which on the quieter half is taken.
+const selectFrom = 16
+
+// quiet lists the rounds that medians are taken over, in the order of time: the
+// half of them that the machine's other work disturbed least. What a round took
+// in relation to the medians of its probes tells; the choice is made for whole
+// rounds, so it favours no block, and a block's own scatter stays in.
+func (l *lane) quiet() []int {
+	all := make([]int, l.rounds)
+	for i := range all {
+		all[i] = i
 	}
-	return Summarize(nil, p.wall)
+	if l.rounds < selectFrom {
+		return all
+	}
+	took := make([]float64, l.rounds)
+	for _, p := range l.probes {
+		s := l.series(p)
+		mid := float64(max(1, median(s)))
+		for i := range took {
+			// A single sample that an interrupt hit says little about its round.
+			took[i] += min(2, float64(s[i])/mid) * mid
+		}
+	}
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(took[a], took[b]) })
+	half := all[:(l.rounds+1)/2]
+	slices.Sort(half)
+	return half
+}
+
+func pick(s []time.Duration, rounds []int) []time.Duration {
+	out := make([]time.Duration, len(rounds))
+	for i, r := range rounds {
+		out[i] = s[r]
+	}
+	return out
+}
+
+// latency summarises a probe: medians and interval over the quiet rounds, p99
+// and number of samples over all.
+func (l *lane) latency(p *probe, quiet []int) formats.Latency {
+	var cpu []time.Duration
+	if l.onCPU {
+		cpu = pick(p.cpu, quiet)
+	}
+	lat := Summarize(cpu, pick(p.wall, quiet))
+	lat.Samples = len(p.wall)
+	lat.P99US = formats.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
+	return lat
 }
 
 // loosest returns the largest half width of the lane's probes in relation to
 // their medians, those within the floor aside.
 func (l *lane) loosest(floor time.Duration) float64 {
 	worst := 0.0
+	quiet := l.quiet()
 	for _, p := range l.probes {
-		lat := l.latency(p)
+		lat := l.latency(p, quiet)
 		mid := lat.WallUS
 		if lat.CPUUS > 0 {
 			mid = lat.CPUUS
@@ -248,7 +296,7 @@ func (s *sampler) verdict(l *lane) string {
 	if l.rounds < s.rule.MinRounds || s.now().Sub(l.begun) < s.rule.MinSpan {
 		return ""
 	}
-	if l.rounds >= s.rule.MaxRounds {
+	if l.rounds >= s.rule.MaxRounds || s.rule.MaxSpan > 0 && s.now().Sub(l.begun) >= s.rule.MaxSpan {
 		if l.loosest(s.rule.Floor) <= s.rule.HalfWidth {
 			return endTight
 		}

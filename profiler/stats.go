@@ -1,19 +1,19 @@
 package profiler
 
 import (
-	"math"
 	"slices"
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/report"
 )
 
+// confidence of the intervals that decide when a number is tight.
+const confidence = 0.95
+
 // segments is the number of stretches of time whose medians tell drift from
-// scatter, and tSegments the two-sided 95 % quantile of Student's t for them.
-const (
-	segments  = 8
-	tSegments = 2.365 // 7 degrees of freedom
-)
+// scatter.
+const segments = 8
 
 // Summarize turns the samples of one block, in the order in which they were
 // taken, into its latency. cpu may be nil (GPUs). The half width is that of
@@ -25,15 +25,20 @@ func Summarize(cpu, wall []time.Duration) formats.Latency {
 		return l
 	}
 	w := slices.Sorted(slices.Values(wall))
-	l.WallUS = formats.Micros(median(w))
-	l.P99US = formats.Micros(w[rank(0.99, len(w))])
+	l.WallUS = formats.Micros(report.Percentile(w, 0.5))
+	l.P99US = formats.Micros(report.Percentile(w, 0.99))
 	series := wall
 	if len(cpu) > 0 {
-		l.CPUUS = formats.Micros(median(slices.Sorted(slices.Values(cpu))))
+		l.CPUUS = formats.Micros(median(cpu))
 		series = cpu
 	}
 	l.HalfWidthUS = formats.Micros(halfWidth(series))
 	return l
+}
+
+// median of samples in any order.
+func median(samples []time.Duration) time.Duration {
+	return report.Percentile(slices.Sorted(slices.Values(samples)), 0.5)
 }
 
 // halfWidth is half the 95 % interval of the median of samples in time order.
@@ -49,51 +54,15 @@ func halfWidth(samples []time.Duration) time.Duration {
 	if n == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(samples))
-	lo, hi := medianRanks(n)
-	half := (sorted[hi] - sorted[lo]) / 2
+	lo, hi, _ := report.MedianInterval(slices.Sorted(slices.Values(samples)), confidence)
+	half := (hi - lo) / 2
 	if n < 2*segments {
 		return half
 	}
-	var sum, sq float64
-	for k := range segments {
-		part := slices.Sorted(slices.Values(samples[k*n/segments : (k+1)*n/segments]))
-		m := float64(median(part))
-		sum += m
-		sq += m * m
+	medians := make([]float64, segments)
+	for k := range medians {
+		medians[k] = float64(median(samples[k*n/segments : (k+1)*n/segments]))
 	}
-	mean := sum / segments
-	variance := max(0, (sq-sum*mean)/(segments-1))
-	return max(half, time.Duration(tSegments*math.Sqrt(variance/segments)))
-}
-
-// medianRanks returns the indexes of the order statistics that enclose the
-// median with at least 95 % probability (the whole range where n is too small
-// for that): the largest lo with P(Binomial(n, 1/2) <= lo) <= 2.5 %.
-func medianRanks(n int) (lo, hi int) {
-	// The probabilities grow from 2^-n; the logarithm keeps them above zero.
-	logp := -float64(n) * math.Ln2
-	cum := math.Exp(logp)
-	for lo+1 < n/2 {
-		logp += math.Log(float64(n-lo)) - math.Log(float64(lo+1))
-		if cum += math.Exp(logp); cum > 0.025 {
-			break
-		}
-		lo++
-	}
-	return lo, n - 1 - lo
-}
-
-// median of sorted values; the mean of the middle two where their number is even.
-func median(sorted []time.Duration) time.Duration {
-	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2]
-	}
-	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
-}
-
-// rank is the index of the q-quantile by the nearest-rank rule.
-func rank(q float64, n int) int {
-	return min(n-1, max(0, int(math.Ceil(q*float64(n)))-1))
+	_, left, right := report.MeanInterval(medians, confidence)
+	return max(half, time.Duration((right-left)/2))
 }
