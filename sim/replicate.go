@@ -90,6 +90,14 @@ func (sc *Scenario) Config(run int) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	return sc.config(src, seed)
+}
+
+// Replay makes the configuration of a single run on arrivals that the caller
+// opened: a recorded trace.
+func (sc *Scenario) Replay(src arrivals.Source) (Config, error) { return sc.config(src, sc.Seed) }
+
+func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	pol, err := policies.New(sc.Policy, sc.Tables)
 	if err != nil {
 		return Config{}, err
