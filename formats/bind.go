@@ -21,7 +21,8 @@ type fieldInfo struct {
 	name     string
 	index    []int // through embedded structs
 	typ      reflect.Type
-	optional bool // left out of the file when zero
+	optional bool   // left out of the file when zero
+	def      string // what leaving it out means; an explicit zero is then an error
 }
 
 var structInfos sync.Map // reflect.Type to *structInfo
@@ -40,7 +41,7 @@ func infoOf(t reflect.Type) *structInfo {
 		info.byName[name] = len(info.fields)
 		info.names = append(info.names, name)
 		info.fields = append(info.fields, fieldInfo{name: name, index: f.Index, typ: f.Type,
-			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero")})
+			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero"), def: f.Tag.Get("default")})
 	}
 	v, _ := structInfos.LoadOrStore(t, info)
 	return v.(*structInfo)
@@ -59,6 +60,7 @@ type binder struct {
 	src      *source
 	findings findings
 	path     []byte // of the node at hand
+	nullable bool   // the field at hand may be null: a pointer that is always written
 }
 
 func (b *binder) fail(n *node, expected, hint string) {
@@ -92,7 +94,7 @@ func (b *binder) bind(n *node, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		if n.kind == nullNode {
+		if n.kind == nullNode && b.nullable {
 			v.SetZero()
 			return
 		}
@@ -147,7 +149,12 @@ func (b *binder) object(n *node, v reflect.Value) {
 		}
 		seen |= 1 << f
 		b.field(k.name)
-		b.bind(&n.kids.items[i], v.FieldByIndex(info.fields[f].index))
+		fv := v.FieldByIndex(info.fields[f].index)
+		b.nullable = !info.fields[f].optional
+		b.bind(&n.kids.items[i], fv)
+		if def := info.fields[f].def; def != "" && n.kids.items[i].kind == numberNode && fv.IsZero() {
+			b.zero(&n.kids.items[i], def)
+		}
 		b.path = b.path[:mark]
 	}
 	for f := range info.fields {
@@ -156,6 +163,13 @@ func (b *binder) object(n *node, v reflect.Value) {
 			b.findings.add(b.src.fail(n.pos, string(b.path), "nothing", describeType(info.fields[f].typ), ""))
 			b.path = b.path[:mark]
 		}
+	}
+}
+
+// zero refuses an explicit zero, unless the number failed to bind already.
+func (b *binder) zero(n *node, def string) {
+	if f, err := strconv.ParseFloat(n.text, 64); err == nil && f == 0 {
+		b.fail(n, "a positive number", "leave the field out for the default: "+def)
 	}
 }
 

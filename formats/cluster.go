@@ -19,11 +19,11 @@ const (
 type Pool struct {
 	Device        string  `json:"device"` // kind, as in the profile
 	Count         int     `json:"count"`
-	MaxShares     int     `json:"max_shares,omitempty"`     // shares 1/1..1/max_shares; default 1
-	PerNode       int     `json:"per_node,omitempty"`       // devices that share one NIC; default 1
-	NICGbps       float64 `json:"nic_gbps,omitempty"`       // usable rate; absent: all on one host, no network between stages
-	NICEfficiency float64 `json:"nic_efficiency,omitempty"` // multiplies nic_gbps; default 1
-	Memory        Bytes   `json:"memory,omitempty"`         // per device; absent: not limited
+	MaxShares     int     `json:"max_shares,omitempty" default:"1"`                       // shares 1/1..1/max_shares; default 1
+	PerNode       int     `json:"per_node,omitempty" default:"1"`                         // devices that share one NIC; default 1
+	NICGbps       float64 `json:"nic_gbps,omitempty" default:"no network between stages"` // usable rate; absent: all on one host, no network between stages
+	NICEfficiency float64 `json:"nic_efficiency,omitempty" default:"1"`                   // multiplies nic_gbps; default 1
+	Memory        Bytes   `json:"memory,omitempty" default:"no limit"`                    // per device; absent: not limited
 	USDPerHour    float64 `json:"usd_per_hour,omitempty"`
 	Watts         float64 `json:"watts,omitempty"`
 	Sharing       string  `json:"sharing,omitempty"` // exclusive (default) or time

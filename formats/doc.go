@@ -8,6 +8,9 @@
 // nanoseconds), _bytes, _rps, _gbps, _usd_per_hour, _watts. People may write
 // "200ms", "24GiB" or "5x".
 //
+// A field with a `default` tag is left out for that default; an explicit zero
+// in it is an error, because it would silently mean the default.
+//
 // The typical steps: Decode a file into its type (unknown fields are errors
 // with file, line and path), Validate what no type can say, use it, and Write
 // it whole or not at all. Sub-packages hold what is built from documents:

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // checker gathers what Validate finds. Paths are those of the document.
@@ -18,6 +19,9 @@ func (c *checker) fail(path, found, expected, hint string) {
 	c.add(&Error{Path: path, Found: found, Expected: expected, Hint: hint})
 }
 
+// maxTime bounds times, so that sums of a few cannot overflow.
+const maxTime = 1 << 58
+
 // numbers checks what holds in every document: no number is NaN or infinite,
 // no time or size is negative. c.path is kept beside the walk and turned into
 // text only for a finding: profiles hold a million numbers.
@@ -29,11 +33,17 @@ func (c *checker) numbers(v reflect.Value) {
 			c.fail(string(c.path), fmt.Sprint(f), "a finite number", "")
 		}
 	case reflect.Int64:
-		if v.Int() >= 0 {
+		switch v.Type() {
+		case microsType, durationType:
+			if v.Int() > maxTime {
+				c.fail(string(c.path), "the time "+fmt.Sprint(v.Interface()), "at most nine years", "")
+				return
+			}
+		case bytesType:
+		default:
 			return
 		}
-		switch v.Type() {
-		case microsType, durationType, bytesType:
+		if v.Int() < 0 {
 			c.fail(string(c.path), "the negative value "+fmt.Sprint(v.Interface()), "0 or more", "")
 		}
 	case reflect.Pointer:
@@ -77,3 +87,92 @@ func (c *checker) header(doc any, format, want string) {
 	}
 	c.numbers(reflect.ValueOf(doc).Elem())
 }
+
+// failf is fail with a path made of parts; call it only when something is wrong.
+func (c *checker) failf(found, expected, hint, path string, args ...any) {
+	c.fail(fmt.Sprintf(path, args...), found, expected, hint)
+}
+
+// oneOf checks a word against a list.
+func (c *checker) oneOf(path, word string, words ...string) {
+	if slices.Contains(words, word) {
+		return
+	}
+	hint := ""
+	if near := nearest(word, words); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	c.fail(path, "the text "+quote(word), strings.Join(words, ", "), hint)
+}
+
+// number writes a number for Error.Found.
+func number(x float64) string { return "the number " + formatFloat(x) }
+
+func integer64[T int | int32 | int64](n T) string {
+	return "the number " + strconv.FormatInt(int64(n), 10)
+}
+
+// close tells whether two figures agree to about six digits, the precision to
+// which sums and ratios in a document must hold.
+func closeTo(a, b float64) bool {
+	return math.Abs(a-b) <= 1e-6*max(math.Abs(a), math.Abs(b), 1e-3)
+}
+
+// sha checks a SHA-256 in hexadecimal.
+func (c *checker) sha(path, s string) {
+	const digits = "0123456789abcdef"
+	if len(s) == 64 && strings.Trim(s, digits) == "" {
+		return
+	}
+	c.fail(path, "the text "+quote(s), "a SHA-256 as 64 lower-case hexadecimal digits", "")
+}
+
+// name checks that a name is there and stands there once.
+func (c *checker) name(seen map[string]int, i int, name, path string, args ...any) {
+	if name == "" {
+		c.failf("an empty name", "a name", "", path, args...)
+		return
+	}
+	if first, dup := seen[name]; dup {
+		c.failf(quote(name)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first), path, args...)
+		return
+	}
+	seen[name] = i
+}
+
+// ParsePercentile reads "p99" or "p99.9" as 0.99 or 0.999.
+func ParsePercentile(text string) (float64, error) {
+	number, ok := strings.CutPrefix(text, "p")
+	if _, err := rational(number); ok && err == nil {
+		if v, err := strconv.ParseFloat(number, 64); err == nil && v > 0 && v < 100 {
+			return v / 100, nil
+		}
+	}
+	return 0, fmt.Errorf("%s is not a percentile between p0 and p100, such as p99", quote(text))
+}
+
+func (c *checker) percentile(text, path string) {
+	if _, err := ParsePercentile(text); err != nil {
+		c.fail(path, "the text "+quote(text), "a percentile between p0 and p100", "write it like p99")
+	}
+}
+
+// tensors checks declared tensors.
+func (c *checker) tensors(list []TensorInfo, path string) {
+	seen := map[string]int{}
+	for i := range list {
+		t := &list[i]
+		c.name(seen, i, t.Name, "%s[%d].name", path, i)
+		if !slices.Contains(dtypes, t.DType) {
+			c.oneOf(fmt.Sprintf("%s[%d].dtype", path, i), t.DType, dtypes...)
+		}
+		for k, dim := range t.Shape {
+			if dim < -1 || dim == 0 {
+				c.failf(integer64(dim), "a positive size, or -1 for a free one", "", "%s[%d].shape[%d]", path, i, k)
+			}
+		}
+	}
+}
+
+// dtypes are the names of the Open Inference Protocol.
+var dtypes = []string{"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BF16", "BYTES"}

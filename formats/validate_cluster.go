@@ -1,9 +1,76 @@
 package formats
 
+import "fmt"
+
 // Validate checks what the types of a cluster cannot say and returns all
 // findings, each with its field path.
 func (d *Cluster) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatCluster)
+	c.pools(d.Pools)
 	return c.err()
+}
+
+// maxCount bounds the devices of a pool: beyond it a count is a mistake, and
+// tables per device would exhaust memory.
+const maxCount = 1_000_000
+
+// maxShares bounds max_shares for the same reason; MPS serves 48 clients.
+const maxShares = 64
+
+func (c *checker) pools(pools []Pool) {
+	if len(pools) == 0 {
+		c.fail("pools", "an empty list", "at least one pool", "")
+	}
+	seen := map[string]int{}
+	for i := range pools {
+		p := &pools[i]
+		path := fmt.Sprintf("pools[%d]", i)
+		c.name(seen, i, p.Device, "pools[%d].device", i)
+		if p.Count < 1 || p.Count > maxCount {
+			c.fail(path+".count", integer64(p.Count), fmt.Sprintf("1 to %d devices", maxCount), "")
+		}
+		if p.MaxShares < 0 || p.MaxShares > maxShares {
+			c.fail(path+".max_shares", integer64(p.MaxShares), fmt.Sprintf("1 to %d", maxShares), "")
+		}
+		if p.MaxShares > 1 && (IsCPU(p.Device) || p.Sharing == SharingTime) {
+			c.fail(path+".max_shares", integer64(p.MaxShares), "1: CPU thread sets and time-shared devices have no shares", "")
+		}
+		if p.PerNode < 0 || p.PerNode > maxCount {
+			c.fail(path+".per_node", integer64(p.PerNode), "1 or more devices per node", "")
+		}
+		if p.NICGbps < 0 {
+			c.fail(path+".nic_gbps", number(p.NICGbps), "a positive rate", "leave it out where all devices are on one host")
+		}
+		if p.NICEfficiency < 0 || p.NICEfficiency > 1 {
+			c.fail(path+".nic_efficiency", number(p.NICEfficiency), "a share above 0, at most 1", "")
+		}
+		if p.USDPerHour < 0 {
+			c.fail(path+".usd_per_hour", number(p.USDPerHour), "0 or more", "")
+		}
+		if p.Watts < 0 {
+			c.fail(path+".watts", number(p.Watts), "0 or more", "")
+		}
+		if p.Sharing != "" {
+			c.oneOf(path+".sharing", p.Sharing, SharingExclusive, SharingTime)
+		}
+	}
+}
+
+// WithDefaults returns the pool with what was left out filled in: one share,
+// one device per node, full NIC efficiency; CPU thread sets are shared in time,
+// other devices exclusive.
+func (p Pool) WithDefaults() Pool {
+	p.MaxShares = max(p.MaxShares, 1)
+	p.PerNode = max(p.PerNode, 1)
+	if p.NICEfficiency == 0 {
+		p.NICEfficiency = 1
+	}
+	if p.Sharing == "" {
+		p.Sharing = SharingExclusive
+		if IsCPU(p.Device) {
+			p.Sharing = SharingTime
+		}
+	}
+	return p
 }

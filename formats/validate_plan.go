@@ -1,9 +1,401 @@
 package formats
 
-// Validate checks what the types of a plan cannot say and returns all
-// findings, each with its field path.
+import (
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Validate checks a plan against itself, from first principles, and returns all
+// findings, each with its field path: stages cover the blocks in order, replicas
+// stand on devices that exist and are not oversubscribed, capacities carry the
+// promised rates, latencies add up and keep the SLO. Whether the plan agrees
+// with a profile and a cluster is another question (package planner/check).
 func (d *Plan) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatPlan)
+	c.oneOf("kind", d.Kind, PlanPool, PlanGear, PlanQueue, PlanFlow)
+	c.oneOf("stopped_by", d.StoppedBy, "proved", "gap", "work", "time", "interrupt")
+	c.objective(&d.Objective)
+	c.inputs(d.Inputs)
+	c.planOptions(&d.Options)
+	c.pools(d.Pools)
+	p := &planChecker{checker: &c, plan: d, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
+	for i := range d.Pools {
+		p.pools[d.Pools[i].Device] = i
+		if n := d.Pools[i].Count; n > 0 && n <= maxCount {
+			p.load[i] = make([]float64, n+1)
+		}
+	}
+	p.models()
+	p.occupancy()
+	p.throughput()
+	if d.Policy.Name == "" {
+		c.fail("policy.name", "an empty name", "a policy", "")
+	}
+	c.arrivals(d.Arrivals)
+	p.certificate()
+	for i := range d.Limits {
+		if d.Limits[i].What == "" {
+			c.fail(fmt.Sprintf("limits[%d].what", i), "an empty text", "what limits the plan", "")
+		}
+	}
 	return c.err()
+}
+
+func (c *checker) objective(o *Objective) {
+	c.oneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
+	switch {
+	case o.Gap == nil:
+	case o.Bound == nil:
+		c.fail("objective.gap", number(*o.Gap), "null: there is no bound", "")
+	case *o.Gap < -1e-9:
+		c.fail("objective.gap", number(*o.Gap), "0 or more", "")
+	}
+}
+
+func (c *checker) inputs(inputs []Input) {
+	for i := range inputs {
+		at := fmt.Sprintf("inputs[%d]", i)
+		in := &inputs[i]
+		if in.Role == "" {
+			c.fail(at+".role", "an empty text", "profile, cluster or workload", "")
+		}
+		if in.Path == "" || path.IsAbs(in.Path) {
+			c.fail(at+".path", "the text "+quote(in.Path), "a path relative to the document", "")
+		}
+		c.sha(at+".sha256", in.SHA256)
+	}
+}
+
+func (c *checker) planOptions(o *PlanOptions) {
+	if !(o.Margin >= 0 && o.Margin < 1) {
+		c.fail("options.margin", number(o.Margin), "a share of the SLO from 0 to below 1", "")
+	}
+	if o.GPURounding != "" {
+		c.oneOf("options.gpu_rounding", o.GPURounding, "slot", "fractional")
+	}
+	if o.CutDType != "" {
+		c.oneOf("options.cut_dtype", o.CutDType, "auto", "fp32", "fp16")
+	}
+	if o.SLO != "" {
+		if _, err := ParseSLO(o.SLO); err != nil {
+			c.fail("options.slo", "the text "+quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"", "")
+		}
+	}
+	for _, f := range [...]struct {
+		name  string
+		value float64
+	}{{"max_partitions", float64(o.MaxPartitions)}, {"max_batch", float64(o.MaxBatch)}, {"batch_build", o.BatchBuild},
+		{"min_load_rps", o.MinLoadRPS}, {"gap_target", o.GapTarget}, {"effort", float64(o.Effort)}} {
+		if f.value < 0 {
+			c.fail("options."+f.name, number(f.value), "0 or more", "")
+		}
+	}
+}
+
+// planChecker follows a plan's replicas onto devices.
+type planChecker struct {
+	*checker
+	plan  *Plan
+	pools map[string]int
+	load  [][]float64 // by pool and physical device: change of the shares taken against the device before
+	gpus  []float64   // by pool: sum of the stages' gpus
+}
+
+func (p *planChecker) models() {
+	if len(p.plan.Models) == 0 && p.plan.Kind == PlanPool {
+		p.fail("models", "an empty list", "at least one model", "")
+	}
+	seen := map[string]int{}
+	for i := range p.plan.Models {
+		m := &p.plan.Models[i]
+		at := fmt.Sprintf("models[%d]", i)
+		p.name(seen, i, m.Model, "models[%d].model", i)
+		if m.SHA256 != "" {
+			p.sha(at+".sha256", m.SHA256)
+		}
+		if m.SLOUS <= 0 {
+			p.fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
+		} else if m.MarginUS >= m.SLOUS {
+			p.fail(at+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
+		}
+		p.percentile(m.Percentile, at+".percentile")
+		if !(m.Weight > 0) {
+			p.fail(at+".weight", number(m.Weight), "a positive weight", "")
+		}
+		p.tensors(m.Inputs, at+".inputs")
+		p.tensors(m.Outputs, at+".outputs")
+		if m.NumBlocks < 1 {
+			p.fail(at+".num_blocks", integer64(m.NumBlocks), "1 or more", "")
+		}
+		sum := 0.0
+		for k := range m.Pipelines {
+			sum += m.Pipelines[k].RPS
+			p.pipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", at, k))
+		}
+		if p.plan.Kind == PlanPool && !closeTo(sum, m.RPS) {
+			p.fail(at+".rps", number(m.RPS), "the sum over its pipelines, "+formatFloat(sum), "")
+		}
+	}
+}
+
+func (p *planChecker) pipeline(m *PlanModel, l *Pipeline, at string) {
+	if l.Batch < 1 {
+		p.fail(at+".batch", integer64(l.Batch), "1 or more", "")
+		return
+	}
+	if most := p.plan.Options.MaxBatch; most > 0 && l.Batch > most {
+		p.fail(at+".batch", integer64(l.Batch), fmt.Sprintf("at most options.max_batch, %d", most), "")
+	}
+	if !(l.RPS > 0) {
+		p.fail(at+".rps", number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
+	}
+	if len(l.Stages) == 0 {
+		p.fail(at+".stages", "an empty list", "at least one stage", "")
+		return
+	}
+	if most := p.plan.Options.MaxPartitions; p.plan.Kind == PlanPool && most > 0 && len(l.Stages) > most {
+		p.fail(at+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", most), "")
+	}
+	next, latency, whole := 0, time.Duration(0), true
+	for i := range l.Stages {
+		s := &l.Stages[i]
+		where := fmt.Sprintf("%s.stages[%d]", at, i)
+		if s.Blocks[0] != next || s.Blocks[1] <= s.Blocks[0] {
+			p.fail(where+".blocks", fmt.Sprintf("the range [%d, %d)", s.Blocks[0], s.Blocks[1]),
+				fmt.Sprintf("a range that starts at %d, where the stage before ends, and holds a block", next), "")
+		}
+		next = s.Blocks[1]
+		whole = p.stage(l, s, i == len(l.Stages)-1, where) && whole
+		if len(s.InferUS) == l.Batch {
+			latency += s.InferUS[l.Batch-1].D()
+		}
+		if s.Cut != nil && len(s.Cut.TransferUS) == l.Batch {
+			latency += s.Cut.TransferUS[l.Batch-1].D()
+		}
+	}
+	if next != m.NumBlocks {
+		p.fail(fmt.Sprintf("%s.stages[%d].blocks", at, len(l.Stages)-1), fmt.Sprintf("an end at block %d", next),
+			fmt.Sprintf("%d, the number of blocks of the model", m.NumBlocks), "")
+	}
+	if !whole {
+		return // sums over what is broken would only repeat it
+	}
+	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
+		p.fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+Micros(latency).String(), "")
+	}
+	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && need > m.SLOUS+Micros(time.Microsecond) {
+		p.fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
+	}
+}
+
+// stage checks one stage and puts its replicas on their devices; it tells
+// whether the times are there to be summed.
+func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole bool) {
+	whole = p.times(s.InferUS, l.Batch, at+".infer_us", 1)
+	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
+		p.fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
+	}
+	switch {
+	case last && s.Cut != nil:
+		p.fail(at+".cut", "a cut after the last stage", "none: the answer leaves there", "")
+	case !last && s.Cut == nil:
+		p.fail(at, "no cut", "the cut to the next stage", "")
+		whole = false
+	case s.Cut != nil:
+		p.oneOf(at+".cut.dtype", s.Cut.DType, "FP32", "FP16")
+		if s.Cut.Bytes < 0 {
+			p.fail(at+".cut.bytes", integer64(s.Cut.Bytes), "0 or more", "")
+		}
+		whole = p.times(s.Cut.TransferUS, l.Batch, at+".cut.transfer_us", 0) && whole
+	}
+	if s.Replicas < 1 || s.Replicas > maxCount*maxShares {
+		p.fail(at+".replicas", integer64(s.Replicas), "1 or more", "")
+		return whole
+	}
+	if !(s.GPUs > 0) {
+		p.fail(at+".gpus", number(s.GPUs), "a positive number of devices", "")
+	}
+	i, ok := p.pools[s.Device]
+	if !ok {
+		p.fail(at+".device", "the device "+quote(s.Device), "a device of the plan's pools", p.didYouMean(s.Device))
+		return whole
+	}
+	pool := p.plan.Pools[i].WithDefaults()
+	p.gpus[i] += s.GPUs
+	if s.Share < 1 || s.Share > pool.MaxShares {
+		p.fail(at+".share", integer64(s.Share), fmt.Sprintf("1 to max_shares of the pool, %d", pool.MaxShares), "")
+		return whole
+	}
+	if whole && l.RPS > 0 {
+		p.capacity(l, s, &pool, at)
+	}
+	p.placement(s, i, &pool, at)
+	return whole
+}
+
+func (p *planChecker) didYouMean(device string) string {
+	var names []string
+	for i := range p.plan.Pools {
+		names = append(names, p.plan.Pools[i].Device)
+	}
+	if near := nearest(device, names); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "the pools are " + strings.Join(names, ", ")
+}
+
+// times checks a list of times by batch size.
+func (p *planChecker) times(list []Micros, batch int, at string, least Micros) bool {
+	if len(list) != batch {
+		p.fail(at, fmt.Sprintf("%d times", len(list)), fmt.Sprintf("%d, one for each batch size up to the planned one", batch), "")
+		return false
+	}
+	if i := slices.IndexFunc(list, func(m Micros) bool { return m < least }); i >= 0 {
+		if least > 0 && list[i] == 0 {
+			p.failf("the number 0", "a positive latency", "", "%s[%d]", at, i)
+		}
+		return false // negative ones are found with all numbers
+	}
+	return true
+}
+
+// capacity checks that the stage carries the pipeline, and that it promises no
+// more than its replicas can do.
+func (p *planChecker) capacity(l *Pipeline, s *Stage, pool *Pool, at string) {
+	if s.RPS < l.RPS && !closeTo(s.RPS, l.RPS) {
+		p.fail(at+".rps", number(s.RPS), "at least the pipeline's rate, "+formatFloat(l.RPS), "")
+	}
+	servers := float64(s.Replicas)
+	if pool.Sharing == SharingTime {
+		servers = min(servers, s.GPUs)
+	}
+	most := servers * float64(l.Batch) / s.InferUS[l.Batch-1].D().Seconds()
+	if s.RPS > most && !closeTo(s.RPS, most) {
+		p.fail(at+".rps", number(s.RPS), "at most what its replicas can do, "+formatFloat(most), "")
+	}
+}
+
+// placement puts the replicas of a stage on the devices of its pool.
+func (p *planChecker) placement(s *Stage, pool int, info *Pool, at string) {
+	sum := 0
+	for k := range s.Placement {
+		g := &s.Placement[k]
+		where := fmt.Sprintf("%s.placement[%d]", at, k)
+		if g.Replicas < 1 || g.PerDevice < 1 || g.Replicas > maxCount*maxShares {
+			p.fail(where, fmt.Sprintf("%d replicas, %d per device", g.Replicas, g.PerDevice), "1 or more of each", "")
+			return
+		}
+		sum += g.Replicas
+		if g.PerDevice > s.Share {
+			p.fail(where+".per_device", integer64(g.PerDevice), fmt.Sprintf("at most %d shares of 1/%d on a device", s.Share, s.Share), "")
+			return
+		}
+		devices := (g.Replicas + g.PerDevice - 1) / g.PerDevice
+		if g.First < 0 || g.First > info.Count-devices {
+			p.fail(where, fmt.Sprintf("devices %d to %d", g.First, g.First+devices-1), fmt.Sprintf("devices 0 to %d, which the pool has", info.Count-1), "")
+			return
+		}
+		if p.load[pool] == nil {
+			continue // the count itself is wrong
+		}
+		full, rest := g.Replicas/g.PerDevice, g.Replicas%g.PerDevice
+		p.put(pool, g.First, g.First+full, float64(g.PerDevice)/float64(s.Share))
+		if rest > 0 {
+			p.put(pool, g.First+full, g.First+full+1, float64(rest)/float64(s.Share))
+		}
+	}
+	if sum != s.Replicas {
+		p.fail(at+".placement", fmt.Sprintf("%d replicas placed", sum), fmt.Sprintf("replicas, %d", s.Replicas), "")
+	}
+}
+
+// put adds load to the devices [first, last) of a pool; load holds differences
+// between neighbours until occupancy sums them.
+func (p *planChecker) put(pool, first, last int, load float64) {
+	p.load[pool][first] += load
+	p.load[pool][last] -= load
+}
+
+// occupancy checks that no device is given away twice.
+func (p *planChecker) occupancy() {
+	for i := range p.plan.Pools {
+		pool := p.plan.Pools[i].WithDefaults()
+		if total := p.gpus[i]; total > float64(pool.Count)*(1+1e-6) {
+			p.fail(fmt.Sprintf("pools[%d].count", i), integer64(pool.Count), "the devices that the stages take together, "+formatFloat(total), "")
+		}
+		if pool.Sharing == SharingTime {
+			continue // a device of the pool may be in the lists of several stages
+		}
+		load := 0.0
+		for g, step := range p.load[i] {
+			load += step
+			if load > 1+1e-9 {
+				p.fail(fmt.Sprintf("pools[%d]", i), fmt.Sprintf("device %d of %s given to stages %.4g times over", g, pool.Device, load),
+					"shares of each device that sum to at most 1", "look at the placements that cover the device")
+				break
+			}
+		}
+	}
+}
+
+// throughput checks the objective of pool plans against what it is defined as.
+func (p *planChecker) throughput() {
+	o := &p.plan.Objective
+	if p.plan.Kind != PlanPool || o.Name != "throughput" || len(p.plan.Models) == 0 {
+		return
+	}
+	least := math.Inf(1)
+	for i := range p.plan.Models {
+		if m := &p.plan.Models[i]; m.Weight > 0 {
+			least = min(least, m.RPS/m.Weight)
+		}
+	}
+	if !math.IsInf(least, 1) && !closeTo(o.Value, least) {
+		p.fail("objective.value", number(o.Value), "the least rps / weight over the models, "+formatFloat(least), "")
+	}
+}
+
+func (p *planChecker) certificate() {
+	d := p.plan.Certified
+	if d == nil {
+		return
+	}
+	if !(d.Attainment > 0 && d.Attainment <= 1) {
+		p.fail("certified.attainment", number(d.Attainment), "a share above 0, at most 1", "")
+	}
+	if d.Runs < 1 {
+		p.fail("certified.runs", integer64(d.Runs), "1 or more", "")
+	}
+	if d.LoadFactor < 0 {
+		p.fail("certified.load_factor", number(d.LoadFactor), "0 or more", "")
+	}
+	for i := range d.Models {
+		m := &d.Models[i]
+		at := fmt.Sprintf("certified.models[%d]", i)
+		if !slices.ContainsFunc(p.plan.Models, func(o PlanModel) bool { return o.Model == m.Model }) {
+			p.fail(at+".model", "the model "+quote(m.Model), "a model of the plan", "")
+		}
+		if m.RPS < 0 {
+			p.fail(at+".rps", number(m.RPS), "0 or more", "")
+		}
+		p.share(at+".attainment", m.Attainment)
+		p.interval(at+".attainment_interval", m.AttainmentCI)
+	}
+}
+
+func (c *checker) share(path string, x float64) {
+	if !(x >= 0 && x <= 1) {
+		c.fail(path, number(x), "a share from 0 to 1", "")
+	}
+}
+
+func (c *checker) interval(path string, ci [2]float64) {
+	if !(ci[0] >= 0 && ci[0] <= ci[1] && ci[1] <= 1) {
+		c.fail(path, "the interval "+formatFloat(ci[0])+" to "+formatFloat(ci[1]), "two shares from 0 to 1 in order", "")
+	}
 }

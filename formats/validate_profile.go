@@ -1,9 +1,113 @@
 package formats
 
+import (
+	"fmt"
+	"strings"
+)
+
 // Validate checks what the types of a profile cannot say and returns all
 // findings, each with its field path.
 func (d *Profile) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatProfile)
+	devices := map[string]int{}
+	for i := range d.Devices {
+		c.name(devices, i, d.Devices[i].Device, "devices[%d].device", i)
+		if p := &d.Devices[i]; p.MemoryBytes < 0 || p.CopyGbps < 0 || p.CostSeconds < 0 {
+			c.failf("a negative figure", "memory_bytes, copy_gbps and cost_seconds of 0 or more", "", "devices[%d]", i)
+		}
+	}
+	models := map[string]int{}
+	for i := range d.Models {
+		c.name(models, i, d.Models[i].Model, "models[%d].model", i)
+		c.profileModel(&d.Models[i], i, devices)
+	}
 	return c.err()
 }
+
+func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
+	path := fmt.Sprintf("models[%d]", i)
+	if m.Source != nil {
+		c.sha(path+".source.sha256", m.Source.SHA256)
+	}
+	c.tensors(m.Inputs, path+".inputs")
+	c.tensors(m.Outputs, path+".outputs")
+	if len(m.Blocks) == 0 {
+		c.fail(path+".blocks", "an empty list", "at least one block", "")
+	}
+	blocks := map[string]int{}
+	for k := range m.Blocks {
+		b := &m.Blocks[k]
+		c.name(blocks, k, b.Name, "%s.blocks[%d].name", path, k)
+		c.tensors(b.Cut, fmt.Sprintf("%s.blocks[%d].cut", path, k))
+		for _, f := range [...]struct {
+			name  string
+			value int64
+		}{{"nodes", int64(b.Nodes)}, {"cut_bytes_fp32", b.CutBytesFP32}, {"cut_bytes_fp16", b.CutBytesFP16}, {"weight_bytes", b.WeightBytes}} {
+			if f.value < 0 {
+				c.failf(integer64(f.value), "0 or more", "", "%s.blocks[%d].%s", path, k, f.name)
+			}
+		}
+		if f := b.FP16; f != nil && !(f.Top1Agreement >= 0 && f.Top1Agreement <= 1) {
+			c.failf(number(f.Top1Agreement), "a share from 0 to 1", "", "%s.blocks[%d].fp16.top1_agreement", path, k)
+		}
+	}
+	type point struct {
+		device       string
+		share, batch int
+	}
+	seen := map[point]int{}
+	for k := range m.Measurements {
+		s := &m.Measurements[k]
+		c.measurement(s, len(m.Blocks), devices, path, k)
+		p := point{s.Device, s.Share, s.Batch}
+		if first, dup := seen[p]; dup {
+			c.failf(fmt.Sprintf("device %s, share 1/%d, batch %d a second time", quote(s.Device), s.Share, s.Batch),
+				"each device, share and batch once", fmt.Sprintf("it stands at index %d already", first), "%s.measurements[%d]", path, k)
+		} else {
+			seen[p] = k
+		}
+	}
+}
+
+func (c *checker) measurement(s *Measurement, blocks int, devices map[string]int, path string, k int) {
+	if _, ok := devices[s.Device]; !ok {
+		c.failf("the device "+quote(s.Device), "a device of the profile's list devices", "", "%s.measurements[%d].device", path, k)
+	}
+	switch {
+	case s.Share < 1:
+		c.failf(integer64(s.Share), "1 or more: the v of a share 1/v", "", "%s.measurements[%d].share", path, k)
+	case s.Share > 1 && IsCPU(s.Device):
+		c.failf(integer64(s.Share), "1: CPU thread sets have no shares", "", "%s.measurements[%d].share", path, k)
+	}
+	if s.Batch < 1 {
+		c.failf(integer64(s.Batch), "1 or more", "", "%s.measurements[%d].batch", path, k)
+	}
+	if s.MemoryBytes < 0 {
+		c.failf(integer64(s.MemoryBytes), "0 or more", "", "%s.measurements[%d].memory_bytes", path, k)
+	}
+	if len(s.Blocks) != blocks {
+		c.failf(fmt.Sprintf("%d latencies", len(s.Blocks)), fmt.Sprintf("%d, one per block of the model", blocks), "", "%s.measurements[%d].blocks", path, k)
+	}
+	if s.Whole != nil {
+		c.latency(s.Whole, func() string { return fmt.Sprintf("%s.measurements[%d].whole", path, k) })
+	}
+	for b := range s.Blocks {
+		c.latency(&s.Blocks[b], func() string { return fmt.Sprintf("%s.measurements[%d].blocks[%d]", path, k, b) })
+	}
+}
+
+func (c *checker) latency(l *Latency, path func() string) {
+	if l.WallUS == 0 { // below 0: found with all numbers
+		c.fail(path()+".wall_us", "the number 0", "a positive latency", "raise what rounds to nothing to 1")
+	}
+	if l.P99US != 0 && l.P99US < l.WallUS {
+		c.fail(path()+".p99_us", "the number "+l.P99US.String(), "at least the median, "+l.WallUS.String(), "")
+	}
+	if l.Samples < 0 {
+		c.fail(path()+".samples", integer64(l.Samples), "0 or more", "")
+	}
+}
+
+// IsCPU tells whether a device kind is a set of CPU threads: cpu-1, cpu-4.
+func IsCPU(device string) bool { return strings.HasPrefix(device, "cpu-") }

@@ -1,9 +1,118 @@
 package formats
 
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
 // Validate checks what the types of a report cannot say and returns all
-// findings, each with its field path.
+// findings, each with its field path: that every request is accounted for
+// once, and that shares and percentiles agree with the counts.
 func (d *Report) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatReport)
+	c.oneOf("source", d.Source, "simulate", "serve", "load")
+	if d.Plan != nil {
+		c.inputs([]Input{*d.Plan})
+	}
+	if d.Runs < 1 {
+		c.fail("runs", integer64(d.Runs), "1 or more", "")
+	}
+	if d.Load < 0 {
+		c.fail("load", number(d.Load), "0 or more", "")
+	}
+	c.counts(&d.Counts, "")
+	c.summary(&d.Latency, "latency")
+	seen := map[string]int{}
+	var sum Counts
+	for i := range d.Models {
+		m := &d.Models[i]
+		at := fmt.Sprintf("models[%d]", i)
+		c.name(seen, i, m.Model, "models[%d].model", i)
+		c.counts(&m.Counts, at)
+		c.summary(&m.Latency, at+".latency")
+		if m.OfferedRPS < 0 {
+			c.fail(at+".offered_rps", number(m.OfferedRPS), "0 or more", "")
+		}
+		for _, size := range slices.Sorted(maps.Keys(m.BatchSizes)) {
+			if n := m.BatchSizes[size]; n < 0 {
+				c.fail(at+".batch_sizes."+size, integer64(n), "0 or more", "")
+			}
+		}
+		sum.Requests += m.Requests
+		sum.Completed += m.Completed
+		sum.Dropped += m.Dropped
+		sum.Late += m.Late
+	}
+	for _, f := range [...]struct {
+		name       string
+		total, sum int64
+	}{{"requests", d.Requests, sum.Requests}, {"completed", d.Completed, sum.Completed}, {"dropped", d.Dropped, sum.Dropped}, {"late", d.Late, sum.Late}} {
+		if len(d.Models) > 0 && f.total != f.sum {
+			c.fail(f.name, integer64(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
+		}
+	}
+	for i := range d.Devices {
+		at := fmt.Sprintf("devices[%d]", i)
+		if d.Devices[i].Device == "" {
+			c.fail(at+".device", "an empty name", "a device", "")
+		}
+		if u := d.Devices[i].Utilisation; !(u >= 0 && u <= 1+1e-9) {
+			c.fail(at+".utilisation", number(u), "a share from 0 to 1", "")
+		}
+	}
+	for i := range d.Windows {
+		c.counts(&d.Windows[i].Counts, fmt.Sprintf("windows[%d]", i))
+	}
 	return c.err()
+}
+
+func (c *checker) counts(n *Counts, at string) {
+	byReason := int64(0)
+	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
+		k := n.DroppedByReason[reason]
+		if k < 0 {
+			c.fail(join(at, "dropped_by_reason."+reason), integer64(k), "0 or more", "")
+		}
+		byReason += k
+	}
+	switch {
+	case n.Requests < 0 || n.Completed < 0 || n.Dropped < 0 || n.Late < 0:
+		c.fail(join(at, "requests"), "a negative count", "0 or more", "")
+		return
+	case n.Requests != n.Completed+n.Dropped:
+		c.fail(join(at, "requests"), integer64(n.Requests), fmt.Sprintf("completed + dropped, %d", n.Completed+n.Dropped), "")
+	case n.Late > n.Completed:
+		c.fail(join(at, "late"), integer64(n.Late), fmt.Sprintf("at most completed, %d", n.Completed), "")
+	case n.Dropped != byReason:
+		c.fail(join(at, "dropped"), integer64(n.Dropped), fmt.Sprintf("the sum of dropped_by_reason, %d", byReason), "")
+	}
+	if n.Requests > 0 {
+		want := float64(n.Completed-n.Late) / float64(n.Requests)
+		if d := n.Attainment - want; !(d >= -1e-9 && d <= 1e-9) {
+			c.fail(join(at, "attainment"), number(n.Attainment), "(completed - late) / requests, "+formatFloat(want), "")
+		}
+	} else {
+		c.share(join(at, "attainment"), n.Attainment)
+	}
+	if n.AttainmentCI != nil {
+		c.interval(join(at, "attainment_interval"), *n.AttainmentCI)
+	}
+	if n.GoodputRPS < 0 {
+		c.fail(join(at, "goodput_rps"), number(n.GoodputRPS), "0 or more", "")
+	}
+}
+
+func (c *checker) summary(l *LatencySummary, at string) {
+	list := [...]struct {
+		name  string
+		value Micros
+	}{{"p50_us", l.P50US}, {"p90_us", l.P90US}, {"p95_us", l.P95US}, {"p99_us", l.P99US}, {"max_us", l.MaxUS}}
+	for i := 1; i < len(list); i++ {
+		if list[i].value < list[i-1].value {
+			c.fail(at+"."+list[i].name, "the number "+list[i].value.String(), "at least "+list[i-1].name+", "+list[i-1].value.String(), "")
+			return
+		}
+	}
 }

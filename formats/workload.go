@@ -18,9 +18,9 @@ type Workload struct {
 type WorkloadModel struct {
 	Model         string  `json:"model"`
 	SLO           SLO     `json:"slo"`
-	Percentile    string  `json:"percentile,omitempty"`      // p99 by default
-	Weight        float64 `json:"weight,omitempty"`          // 1 by default
-	BatchBuildRPS float64 `json:"batch_build_rps,omitempty"` // rate at which a batch fills, see methods
+	Percentile    string  `json:"percentile,omitempty"`                                        // p99 by default
+	Weight        float64 `json:"weight,omitempty" default:"1"`                                // 1 by default
+	BatchBuildRPS float64 `json:"batch_build_rps,omitempty" default:"the rate of the NP plan"` // rate at which a batch fills, see methods
 	MinRPS        float64 `json:"min_rps,omitempty"`
 	Accuracy      float64 `json:"accuracy,omitempty"`
 	Class         string  `json:"class,omitempty"`
@@ -38,7 +38,7 @@ type Cascade struct {
 	Family []string   `json:"family"`
 	SLO    CascadeSLO `json:"slo"`
 	QPS    CascadeQPS `json:"qps"`
-	Grid   int        `json:"grid,omitempty"` // quantile thresholds per model
+	Grid   int        `json:"grid,omitempty" default:"10"` // quantile thresholds per model
 }
 
 // CascadeSLO is a latency target at a percentile, or an accuracy target.
