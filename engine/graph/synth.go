@@ -92,9 +92,10 @@ func intsAttr(name string, v ...int64) *onnxpb.Attribute {
 	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INTS.Enum(), Ints: v}
 }
 
-// linear is a matrix product with bias over the last dimension.
-func (b *builder) linear(name, x string, in, out int64) string {
-	w := b.param(name+".weight", 0, 1/math.Sqrt(float64(in)), in, out)
+// linear is a matrix product with bias over the last dimension. A gain of 1
+// keeps the variance.
+func (b *builder) linear(name, x string, in, out int64, gain float64) string {
+	w := b.param(name+".weight", 0, gain/math.Sqrt(float64(in)), in, out)
 	return b.op("Add", name, []string{b.op("MatMul", name+".product", []string{x, w}), b.param(name+".bias", 0, 0.02, out)})
 }
 
@@ -143,7 +144,7 @@ func (b *builder) reshape(name, x string, dims ...int64) string {
 func (b *builder) attention(name, x, mask string, seq, width, heads int64) string {
 	each := width / heads
 	part := func(p string, perm ...int64) string {
-		y := b.reshape(name+"."+p+".heads", b.linear(name+"."+p, x, width, width), seq, heads, each)
+		y := b.reshape(name+"."+p+".heads", b.linear(name+"."+p, x, width, width, 1), seq, heads, each)
 		return b.op("Transpose", name+"."+p+".turned", []string{y}, intsAttr("perm", perm...))
 	}
 	q, k := part("query", 0, 2, 1, 3), part("key", 0, 2, 3, 1)
@@ -154,11 +155,14 @@ func (b *builder) attention(name, x, mask string, seq, width, heads int64) strin
 	p := b.op("Softmax", name+".weights", []string{s}, intAttr("axis", -1))
 	y := b.op("MatMul", name+".context", []string{p, part("value", 0, 2, 1, 3)})
 	y = b.op("Transpose", name+".turned", []string{y}, intsAttr("perm", 0, 2, 1, 3))
-	return b.linear(name+".out", b.reshape(name+".joined", y, seq, width), width, width)
+	return b.linear(name+".out", b.reshape(name+".joined", y, seq, width), width, width, 1)
 }
 
 func (b *builder) feedForward(name, x string, width, inner int64) string {
-	return b.linear(name+".down", b.gelu(name+".gelu", b.linear(name+".up", x, width, inner)), inner, width)
+	// The activation's positive mean would otherwise add the same vector to all
+	// inputs, layer after layer, until they are alike.
+	const gain = 0.3
+	return b.linear(name+".down", b.gelu(name+".gelu", b.linear(name+".up", x, width, inner, 1)), inner, width, gain)
 }
 
 // TransformerConfig gives the sizes of BERT and ViT; a zero means the size of

@@ -143,7 +143,9 @@ type line struct {
 func load(t testing.TB, e *Engine, blocks *graph.Blocks, batch int, o graph.SliceOptions) *line {
 	t.Helper()
 	l := &line{}
-	extra := o.Extra
+	extra := slices.DeleteFunc(slices.Clone(o.Extra), func(name string) bool { // made by an earlier block
+		return slices.Contains(blocks.Cut(blocks.Len()-1).Names(), name)
+	})
 	var in []engine.Tensor
 	for i := range blocks.Len() {
 		if o.Extra = nil; i == blocks.Len()-1 {
