@@ -1,0 +1,390 @@
+package diff
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// Plans tells what moved from plan a to plan b.
+func Plans(a, b *formats.Plan) *Result {
+	r := &recorder{Result: Result{Kind: formats.KindPlan, Changes: []Change{}}}
+
+	r.section = "plan"
+	r.text("kind", a.Kind, b.Kind)
+	r.text("algorithm", a.Algorithm, b.Algorithm)
+	r.text("tool", a.Tool.Version, b.Tool.Version)
+	r.text("solver", a.Tool.Solver, b.Tool.Solver)
+	if a.Seed != b.Seed {
+		r.text("seed", fmt.Sprint(a.Seed), fmt.Sprint(b.Seed))
+	}
+
+	r.section = "objective"
+	good := moreIsBetter
+	if n := b.Objective.Name; n == "cost" || n == "power" || n == "gpus" || n == "latency" {
+		good = lessIsBetter
+	}
+	if r.text("name", a.Objective.Name, b.Objective.Name); a.Objective.Name != b.Objective.Name {
+		good = neutral
+	}
+	r.figure("value", a.Objective.Value, b.Objective.Value, "", good)
+	r.optional("bound", a.Objective.Bound, b.Objective.Bound, "", neutral)
+	r.optional("gap", a.Objective.Gap, b.Objective.Gap, "", lessIsBetter)
+	r.text("stopped by", a.StoppedBy, b.StoppedBy)
+	r.certified(a.Certified, b.Certified)
+
+	r.models(a, b)
+	r.pipelines(a, b)
+	r.pools(a.Pools, b.Pools)
+	r.usage(a, b)
+
+	r.section = "policy"
+	r.text("name", a.Policy.Name, b.Policy.Name)
+	r.params(a.Policy.Params, b.Policy.Params)
+	r.options(&a.Options, &b.Options)
+	r.arrivals(a.Arrivals, b.Arrivals)
+	r.inputs(a.Inputs, b.Inputs)
+	r.section = "assumptions"
+	r.lines(a.Assumptions, b.Assumptions)
+	r.section = "warnings"
+	r.lines(a.Warnings, b.Warnings)
+	return &r.Result
+}
+
+func (r *recorder) certified(a, b *formats.Certificate) {
+	switch {
+	case a == nil && b == nil:
+	case b == nil:
+		r.add(Removed, "certificate", fmt.Sprintf("load factor %g", a.LoadFactor), "", nil, "")
+	case a == nil:
+		r.add(Added, "certificate", "", fmt.Sprintf("load factor %g", b.LoadFactor), nil, "")
+	default:
+		r.figure("certified load factor", a.LoadFactor, b.LoadFactor, "", moreIsBetter)
+		names, inA, inB := union(a.Models, b.Models, func(m *formats.CertifiedModel) string { return m.Model })
+		for _, n := range names {
+			i, okA := inA[n]
+			k, okB := inB[n]
+			if okA && okB {
+				r.figure("certified "+n, a.Models[i].RPS, b.Models[k].RPS, "rps", moreIsBetter)
+				r.span("certified "+n+" p99", a.Models[i].P99US, b.Models[k].P99US, lessIsBetter)
+			}
+		}
+	}
+}
+
+func modelName(m *formats.PlanModel) string { return m.Model }
+
+func (r *recorder) models(a, b *formats.Plan) {
+	r.section = "models"
+	names, inA, inB := union(a.Models, b.Models, modelName)
+	for _, n := range names {
+		i, okA := inA[n]
+		k, okB := inB[n]
+		switch {
+		case !okB:
+			r.add(Removed, "model "+n, figureText(a.Models[i].RPS, "rps"), "", nil, "")
+		case !okA:
+			r.add(Added, "model "+n, "", figureText(b.Models[k].RPS, "rps"), nil, "")
+		default:
+			r.model(&a.Models[i], &b.Models[k])
+		}
+	}
+}
+
+func (r *recorder) model(a, b *formats.PlanModel) {
+	at := a.Model + " "
+	r.figure(at+"rps", a.RPS, b.RPS, "rps", moreIsBetter)
+	r.span(at+"latency", slowest(a), slowest(b), lessIsBetter)
+	r.span(at+"slo", a.SLOUS, b.SLOUS, neutral)
+	r.span(at+"margin", a.MarginUS, b.MarginUS, neutral)
+	r.text(at+"percentile", a.Percentile, b.Percentile)
+	r.figure(at+"weight", a.Weight, b.Weight, "", neutral)
+	r.count(at+"blocks", a.NumBlocks, b.NumBlocks, neutral)
+	r.text(at+"file", short(a.SHA256), short(b.SHA256))
+}
+
+// slowest is the planned latency of a model: that of its slowest pipeline.
+func slowest(m *formats.PlanModel) formats.Micros {
+	worst := formats.Micros(0)
+	for i := range m.Pipelines {
+		worst = max(worst, m.Pipelines[i].LatencyUS+m.Pipelines[i].BatchBuildUS)
+	}
+	return worst
+}
+
+// pipelines matches the pipelines of each model first by what they are (cuts,
+// devices, shares, batch), then those left over by their device kinds, and
+// reports the rest as added or removed.
+func (r *recorder) pipelines(a, b *formats.Plan) {
+	r.section = "pipelines"
+	names, inA, inB := union(a.Models, b.Models, modelName)
+	for _, n := range names {
+		var x, y []formats.Pipeline
+		if i, ok := inA[n]; ok {
+			x = a.Models[i].Pipelines
+		}
+		if k, ok := inB[n]; ok {
+			y = b.Models[k].Pipelines
+		}
+		r.modelPipelines(n, x, y)
+	}
+}
+
+func (r *recorder) modelPipelines(model string, a, b []formats.Pipeline) {
+	partner := make([]int, len(a))
+	taken := make([]bool, len(b))
+	for i := range partner {
+		partner[i] = -1
+	}
+	for _, key := range []func(*formats.Pipeline) string{shape, devices} {
+		for i := range a {
+			if partner[i] >= 0 {
+				continue
+			}
+			for k := range b {
+				if !taken[k] && key(&a[i]) == key(&b[k]) {
+					partner[i], taken[k] = k, true
+					break
+				}
+			}
+		}
+	}
+	for i := range a {
+		if k := partner[i]; k >= 0 {
+			r.pipeline(model+" "+devices(&a[i]), &a[i], &b[k])
+		} else {
+			r.add(Removed, model+" "+devices(&a[i]), describe(&a[i]), "", nil, "")
+		}
+	}
+	for k := range b {
+		if !taken[k] {
+			r.add(Added, model+" "+devices(&b[k]), "", describe(&b[k]), nil, "")
+		}
+	}
+}
+
+// pipeline compares two pipelines over the same device kinds.
+func (r *recorder) pipeline(at string, a, b *formats.Pipeline) {
+	r.count(at+" batch", a.Batch, b.Batch, neutral)
+	r.figure(at+" rps", a.RPS, b.RPS, "rps", neutral)
+	r.span(at+" latency", a.LatencyUS, b.LatencyUS, lessIsBetter)
+	r.span(at+" batch building", a.BatchBuildUS, b.BatchBuildUS, neutral)
+	for i := range a.Stages {
+		x, y := &a.Stages[i], &b.Stages[i]
+		where := fmt.Sprintf("%s stage %d", at, i)
+		if x.Blocks != y.Blocks {
+			r.text(where+" blocks", blocks(x), blocks(y))
+		}
+		r.count(where+" share 1/", x.Share, y.Share, neutral)
+		r.count(where+" replicas", x.Replicas, y.Replicas, neutral)
+		if a.Batch == b.Batch && x.Blocks == y.Blocks && len(x.InferUS) > 0 && len(y.InferUS) > 0 {
+			r.span(where+" inference", x.InferUS[len(x.InferUS)-1], y.InferUS[len(y.InferUS)-1], lessIsBetter)
+		}
+		if x.Blocks == y.Blocks && x.Replicas == y.Replicas && !slices.Equal(x.Placement, y.Placement) {
+			r.text(where+" placement", placement(x), placement(y))
+		}
+		if x.Cut != nil && y.Cut != nil {
+			r.text(where+" cut dtype", x.Cut.DType, y.Cut.DType)
+		}
+	}
+}
+
+// shape is what a pipeline is, apart from how much of it there is.
+func shape(p *formats.Pipeline) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "batch %d", p.Batch)
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		fmt.Fprintf(&b, " %s %s/%d", blocks(s), s.Device, s.Share)
+	}
+	return b.String()
+}
+
+// devices names a pipeline by the kinds that it runs on.
+func devices(p *formats.Pipeline) string {
+	parts := make([]string, len(p.Stages))
+	for i := range p.Stages {
+		parts[i] = p.Stages[i].Device
+	}
+	return strings.Join(parts, ">")
+}
+
+func blocks(s *formats.Stage) string { return fmt.Sprintf("[%d,%d)", s.Blocks[0], s.Blocks[1]) }
+
+func placement(s *formats.Stage) string {
+	var parts []string
+	for _, p := range s.Placement {
+		parts = append(parts, fmt.Sprintf("%d from device %d, %d each", p.Replicas, p.First, p.PerDevice))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func describe(p *formats.Pipeline) string {
+	var parts []string
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		parts = append(parts, fmt.Sprintf("%s on %dx %s/%d", blocks(s), s.Replicas, s.Device, s.Share))
+	}
+	return fmt.Sprintf("batch %d, %s, %s", p.Batch, figureText(p.RPS, "rps"), strings.Join(parts, ", "))
+}
+
+func (r *recorder) pools(a, b []formats.Pool) {
+	r.section = "devices"
+	names, inA, inB := union(a, b, func(p *formats.Pool) string { return p.Device })
+	for _, n := range names {
+		i, okA := inA[n]
+		k, okB := inB[n]
+		switch {
+		case !okB:
+			r.add(Removed, "pool "+n, fmt.Sprintf("%d devices", a[i].Count), "", nil, "")
+			continue
+		case !okA:
+			r.add(Added, "pool "+n, "", fmt.Sprintf("%d devices", b[k].Count), nil, "")
+			continue
+		}
+		x, y := a[i].WithDefaults(), b[k].WithDefaults()
+		at := "pool " + n + " "
+		r.count(at+"count", x.Count, y.Count, neutral)
+		r.count(at+"max_shares", x.MaxShares, y.MaxShares, neutral)
+		r.count(at+"per_node", x.PerNode, y.PerNode, neutral)
+		r.figure(at+"nic_gbps", x.NICGbps*x.NICEfficiency, y.NICGbps*y.NICEfficiency, "", neutral)
+		if x.Memory != y.Memory {
+			r.text(at+"memory", bytesText(x.Memory), bytesText(y.Memory))
+		}
+		r.figure(at+"usd_per_hour", x.USDPerHour, y.USDPerHour, "", lessIsBetter)
+		r.figure(at+"watts", x.Watts, y.Watts, "", lessIsBetter)
+		r.text(at+"sharing", x.Sharing, y.Sharing)
+	}
+}
+
+func bytesText(b formats.Bytes) string {
+	if b == 0 {
+		return "no limit"
+	}
+	return b.String()
+}
+
+// usage tells how many devices of each kind each model gives up or gains.
+func (r *recorder) usage(a, b *formats.Plan) {
+	r.section = "devices"
+	x, y := gpus(a), gpus(b)
+	models, _, _ := union(a.Models, b.Models, modelName)
+	kinds, _, _ := union(a.Pools, b.Pools, func(p *formats.Pool) string { return p.Device })
+	for _, k := range kinds {
+		total := [2]float64{}
+		for _, m := range models {
+			key := [2]string{m, k}
+			total[0] += x[key]
+			total[1] += y[key]
+		}
+		r.figure(k+" used", total[0], total[1], "", neutral)
+		for _, m := range models {
+			key := [2]string{m, k}
+			r.figure(k+" used by "+m, x[key], y[key], "", neutral)
+		}
+	}
+}
+
+func gpus(p *formats.Plan) map[[2]string]float64 {
+	out := map[[2]string]float64{}
+	for i := range p.Models {
+		m := &p.Models[i]
+		for k := range m.Pipelines {
+			for _, s := range m.Pipelines[k].Stages {
+				out[[2]string{m.Model, s.Device}] += s.GPUs
+			}
+		}
+	}
+	return out
+}
+
+func (r *recorder) params(a, b map[string]float64) {
+	names := slices.Sorted(maps.Keys(a))
+	for _, n := range slices.Sorted(maps.Keys(b)) {
+		if _, ok := a[n]; !ok {
+			names = append(names, n)
+		}
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		var x, y *float64
+		if v, ok := a[n]; ok {
+			x = &v
+		}
+		if v, ok := b[n]; ok {
+			y = &v
+		}
+		r.optional(n, x, y, "", neutral)
+	}
+}
+
+func (r *recorder) options(a, b *formats.PlanOptions) {
+	r.section = "options"
+	r.figure("margin", a.Margin, b.Margin, "", neutral)
+	r.text("gpu_rounding", a.GPURounding, b.GPURounding)
+	r.count("max_partitions", a.MaxPartitions, b.MaxPartitions, neutral)
+	r.count("max_batch", a.MaxBatch, b.MaxBatch, neutral)
+	r.figure("batch_build", a.BatchBuild, b.BatchBuild, "", neutral)
+	r.figure("min_load_rps", a.MinLoadRPS, b.MinLoadRPS, "", neutral)
+	r.text("slo", a.SLO, b.SLO)
+	r.text("cut_dtype", a.CutDType, b.CutDType)
+	r.figure("gap_target", a.GapTarget, b.GapTarget, "", neutral)
+	r.count("effort", a.Effort, b.Effort, neutral)
+}
+
+func (r *recorder) arrivals(a, b *formats.Arrivals) {
+	r.section = "arrivals"
+	var x, y formats.Arrivals
+	if a != nil {
+		x = *a
+	}
+	if b != nil {
+		y = *b
+	}
+	r.text("process", x.Process, y.Process)
+	r.figure("cv", x.CV, y.CV, "", neutral)
+	r.text("trace", x.Trace, y.Trace)
+}
+
+func (r *recorder) inputs(a, b []formats.Input) {
+	r.section = "inputs"
+	roles, inA, inB := union(a, b, func(in *formats.Input) string { return in.Role })
+	for _, role := range roles {
+		i, okA := inA[role]
+		k, okB := inB[role]
+		switch {
+		case !okB:
+			r.add(Removed, role, a[i].Path, "", nil, "")
+		case !okA:
+			r.add(Added, role, "", b[k].Path, nil, "")
+		default:
+			r.text(role+" path", a[i].Path, b[k].Path)
+			r.text(role+" content", short(a[i].SHA256), short(b[k].SHA256))
+		}
+	}
+}
+
+// lines compares lists of sentences as sets.
+func (r *recorder) lines(a, b []string) {
+	for _, s := range a {
+		if !slices.Contains(b, s) {
+			r.add(Removed, s, "", "", nil, "")
+		}
+	}
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			r.add(Added, s, "", "", nil, "")
+		}
+	}
+}
+
+// short is the start of a digest: enough to see that it is another.
+func short(sha string) string {
+	if len(sha) > 12 {
+		return sha[:12]
+	}
+	return sha
+}

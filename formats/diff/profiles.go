@@ -1,0 +1,140 @@
+package diff
+
+import (
+	"fmt"
+	"math"
+
+	"inferplan/formats"
+)
+
+// Whole is the Block of a BlockChange that is about the whole model.
+const Whole = -1
+
+// BlockChange is a block, or a whole model, whose latency moved.
+type BlockChange struct {
+	Model    string         `json:"model"`
+	Device   string         `json:"device"`
+	Share    int            `json:"share"`
+	Batch    int            `json:"batch"`
+	Block    int            `json:"block"` // index; -1 is the whole model
+	Name     string         `json:"name,omitempty"`
+	OldUS    formats.Micros `json:"old_us"`
+	NewUS    formats.Micros `json:"new_us"`
+	Relative float64        `json:"relative"` // (new - old) / old
+}
+
+// String names the block and its latencies.
+func (c *BlockChange) String() string {
+	return fmt.Sprintf("%s: %s -> %s (%s)", c.path(), spanText(c.OldUS), spanText(c.NewUS), percent(c.Relative))
+}
+
+func (c *BlockChange) path() string {
+	what := "whole"
+	if c.Block != Whole {
+		what = fmt.Sprintf("block %d", c.Block)
+		if c.Name != "" && c.Name != fmt.Sprint(c.Block) {
+			what += " (" + c.Name + ")"
+		}
+	}
+	return fmt.Sprintf("model %s %s on %s share 1/%d batch %d", c.Model, what, c.Device, c.Share, c.Batch)
+}
+
+// Profiles tells what moved from profile a to profile b: models, devices and
+// measurements that came or went, changed blocks and bytes, and every latency
+// that moved by more than tolerance (0.02 is 2 %) relative to the old one.
+// Result.Blocks holds those latencies as numbers.
+func Profiles(a, b *formats.Profile, tolerance float64) *Result {
+	r := &recorder{Result: Result{Kind: formats.KindProfile, Changes: []Change{}}}
+	r.section = "devices"
+	names, inA, inB := union(a.Devices, b.Devices, func(d *formats.ProfileDevice) string { return d.Device })
+	for _, n := range names {
+		i, okA := inA[n]
+		k, okB := inB[n]
+		switch {
+		case !okB:
+			r.add(Removed, "device "+n, "", "", nil, "")
+		case !okA:
+			r.add(Added, "device "+n, "", "", nil, "")
+		default:
+			x, y := &a.Devices[i], &b.Devices[k]
+			r.text(n+" name", x.Name, y.Name)
+			r.text(n+" driver", x.Driver, y.Driver)
+			r.text(n+" engine", x.Engine, y.Engine)
+			r.text(n+" engine_version", x.EngineVersion, y.EngineVersion)
+			r.text(n+" provider", x.Provider, y.Provider)
+		}
+	}
+	names, inA, inB = union(a.Models, b.Models, func(m *formats.ProfileModel) string { return m.Model })
+	for _, n := range names {
+		i, okA := inA[n]
+		k, okB := inB[n]
+		r.section = "models"
+		switch {
+		case !okB:
+			r.add(Removed, "model "+n, "", "", nil, "")
+		case !okA:
+			r.add(Added, "model "+n, "", "", nil, "")
+		default:
+			r.profileModel(&a.Models[i], &b.Models[k], tolerance)
+		}
+	}
+	return &r.Result
+}
+
+func (r *recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
+	at := "model " + a.Model
+	if a.Source != nil && b.Source != nil {
+		r.text(at+" file", short(a.Source.SHA256), short(b.Source.SHA256))
+	}
+	r.count(at+" blocks", len(a.Blocks), len(b.Blocks), neutral)
+	sameBlocks := len(a.Blocks) == len(b.Blocks)
+	if sameBlocks {
+		for i := range a.Blocks {
+			x, y := &a.Blocks[i], &b.Blocks[i]
+			where := fmt.Sprintf("%s block %d", at, i)
+			r.text(where+" name", x.Name, y.Name)
+			r.figure(where+" cut_bytes_fp32", float64(x.CutBytesFP32), float64(y.CutBytesFP32), "", neutral)
+			r.figure(where+" cut_bytes_fp16", float64(x.CutBytesFP16), float64(y.CutBytesFP16), "", neutral)
+			r.figure(where+" weight_bytes", float64(x.WeightBytes), float64(y.WeightBytes), "", neutral)
+		}
+	}
+	points, inA, inB := union(a.Measurements, b.Measurements, func(m *formats.Measurement) string {
+		return fmt.Sprintf("%s share 1/%d batch %d", m.Device, m.Share, m.Batch)
+	})
+	for _, p := range points {
+		i, okA := inA[p]
+		k, okB := inB[p]
+		r.section = "measurements"
+		switch {
+		case !okB:
+			r.add(Removed, at+" on "+p, "", "", nil, "")
+			continue
+		case !okA:
+			r.add(Added, at+" on "+p, "", "", nil, "")
+			continue
+		}
+		r.section = "blocks"
+		x, y := &a.Measurements[i], &b.Measurements[k]
+		if x.Whole != nil && y.Whole != nil {
+			r.latency(a, x, Whole, x.Whole, y.Whole, tolerance)
+		}
+		for n := range x.Blocks {
+			if sameBlocks && n < len(y.Blocks) {
+				r.latency(a, x, n, &x.Blocks[n], &y.Blocks[n], tolerance)
+			}
+		}
+	}
+}
+
+func (r *recorder) latency(m *formats.ProfileModel, p *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
+	rel := relative(float64(a.WallUS), float64(b.WallUS))
+	if rel == nil || math.Abs(*rel) <= tolerance {
+		return
+	}
+	c := BlockChange{Model: m.Model, Device: p.Device, Share: p.Share, Batch: p.Batch, Block: block, OldUS: a.WallUS, NewUS: b.WallUS, Relative: *rel}
+	if block != Whole && block < len(m.Blocks) {
+		c.Name = m.Blocks[block].Name
+	}
+	r.Blocks = append(r.Blocks, c)
+	r.add(Changed, c.path(), spanText(a.WallUS), spanText(b.WallUS), rel, judge(float64(a.WallUS), float64(b.WallUS), lessIsBetter))
+}
