@@ -57,7 +57,7 @@ if [ "${CUDA:-0}" = 1 ] && [ ! -f lib/.cuda-"${CUDA_PACKAGE##*@}" ]; then
     has_sha512 "$tgz" "$CUDA_SHA512" || fail "$tgz: its sha512 is not the one pinned in third_party/versions.sh"
   fi
   scratch=$(mktemp -d "$CACHE/cuda.XXXXXX")
-  tar -C "$scratch" -xzf "$tgz" --wildcards '*/libonnxruntime_providers_*.so'
+  tar --no-same-owner -C "$scratch" -xzf "$tgz" --wildcards '*/libonnxruntime_providers_*.so'
   find "$scratch" -name 'libonnxruntime_providers_*.so' -exec mv {} lib/ \;
   rm -rf "$scratch"
   [ -f lib/libonnxruntime_providers_cuda.so ] || fail "the package $CUDA_PACKAGE holds no libonnxruntime_providers_cuda.so"
