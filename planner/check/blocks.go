@@ -1,0 +1,92 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"inferplan/formats"
+)
+
+// BlockChange is a block that costs more or less than it did.
+type BlockChange struct {
+	Model  string         `json:"model"`
+	Block  int            `json:"block"`
+	Name   string         `json:"name"`
+	Device string         `json:"device"`
+	Share  int            `json:"share"`
+	Batch  int            `json:"batch"`
+	OldUS  formats.Micros `json:"old_us"`
+	NewUS  formats.Micros `json:"new_us"`
+	Change float64        `json:"change"` // relative
+	Where  string         `json:"where"`  // stage of the plan that runs it
+}
+
+func (b BlockChange) String() string {
+	share := ""
+	if b.Share > 1 {
+		share = fmt.Sprintf(", share 1/%d", b.Share)
+	}
+	return fmt.Sprintf("block %d (%s) of %s on %s%s at batch %d: %s us, was %s us (%+.1f %%), in %s",
+		b.Block, b.Name, b.Model, b.Device, share, b.Batch, b.NewUS, b.OldUS, 100*b.Change, b.Where)
+}
+
+// blockChanges compares what the blocks that a plan runs cost today with what
+// they cost when it was made: by the old profile where it is given, else by
+// the plan's own block_us. Only changes beyond the half width of the new
+// measurement count. Slowest first.
+func blockChanges(plan *formats.Plan, old, now *formats.Profile) []BlockChange {
+	var out []BlockChange
+	seen := map[string]bool{}
+	today, then := world{profile: now}, world{profile: old}
+	for mi := range plan.Models {
+		m := &plan.Models[mi]
+		pm := today.profileModel(m.Model)
+		if pm == nil || len(pm.Blocks) != m.NumBlocks {
+			continue
+		}
+		var om *formats.ProfileModel
+		if old != nil {
+			om = then.profileModel(m.Model)
+		}
+		for pi := range m.Pipelines {
+			pl := &m.Pipelines[pi]
+			for si := range pl.Stages {
+				s := &pl.Stages[si]
+				ms := measured(pm, s.Device, s.Share, pl.Batch)
+				if ms == nil || len(ms.Blocks) != len(pm.Blocks) || s.Blocks[1] > len(pm.Blocks) {
+					continue
+				}
+				was := s.BlockUS
+				if om != nil && len(om.Blocks) == len(pm.Blocks) {
+					if oms := measured(om, s.Device, s.Share, pl.Batch); oms != nil && len(oms.Blocks) == len(pm.Blocks) {
+						was = nil
+						for _, l := range oms.Blocks[s.Blocks[0]:s.Blocks[1]] {
+							was = append(was, l.WallUS)
+						}
+					}
+				}
+				if len(was) != s.Blocks[1]-s.Blocks[0] {
+					continue
+				}
+				for i, o := range was {
+					b := s.Blocks[0] + i
+					n := ms.Blocks[b]
+					key := fmt.Sprint(m.Model, " ", b, " ", s.Device, " ", s.Share, " ", pl.Batch)
+					d := n.WallUS - o
+					if o <= 0 || d == 0 || max(d, -d) <= n.HalfWidthUS || seen[key] {
+						continue
+					}
+					seen[key] = true
+					out = append(out, BlockChange{
+						Model: m.Model, Block: b, Name: pm.Blocks[b].Name, Device: s.Device, Share: s.Share, Batch: pl.Batch,
+						OldUS: o, NewUS: n.WallUS, Change: float64(n.WallUS)/float64(o) - 1,
+						Where: fmt.Sprintf("models[%d].pipelines[%d].stages[%d]", mi, pi, si),
+					})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b BlockChange) int { return cmp.Compare(b.Change, a.Change) })
+	return out
+}
