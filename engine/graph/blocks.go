@@ -184,7 +184,13 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		if outer.Type != s.Type {
 			inside = s.Name + "@full"
 			p.rename[s.Name] = inside
-			p.before = append(p.before, castNode(outer.Name, inside, s.Type))
+			if b.startsNorm(p.nodes, s.Name) {
+				cast := s.Name + "@cast"
+				p.before = append(p.before, castNode(outer.Name, cast, s.Type), barrierNode(cast, inside))
+				p.inits = append(p.inits, int64Tensor(inside+"/target", make([]int64, len(s.Shape)), []int64{int64(len(s.Shape))}))
+			} else {
+				p.before = append(p.before, castNode(outer.Name, inside, s.Type))
+			}
 		}
 		p.inputs = append(p.inputs, outer)
 	}
@@ -247,4 +253,24 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 func castNode(from, to string, t engine.DType) *onnxpb.Node {
 	return &onnxpb.Node{OpType: proto.String("Cast"), Name: proto.String(to + "@cast"), Input: []string{from}, Output: []string{to},
 		Attribute: []*onnxpb.Attribute{{Name: proto.String("to"), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(int64(t))}}}
+}
+
+// startsNorm tells whether nodes begin a decomposed layer normalisation with
+// this tensor.
+func (b *Blocks) startsNorm(nodes []int, tensor string) bool {
+	for _, i := range nodes {
+		nd := b.Chain.Model.net.nodes[i]
+		if nd.GetOpType() == "ReduceMean" && len(nd.Input) > 0 && nd.Input[0] == tensor {
+			return true
+		}
+	}
+	return false
+}
+
+// barrierNode hands a tensor on unchanged, by a reshape that moves no bytes. It
+// stands between a cast and a decomposed layer normalisation: ONNX Runtime 1.29
+// takes such a cast for a part of the normalisation, fuses both into one
+// operator over mixed types, and then refuses it.
+func barrierNode(from, to string) *onnxpb.Node {
+	return &onnxpb.Node{OpType: proto.String("Reshape"), Name: proto.String(to + "@barrier"), Input: []string{from, to + "/target"}, Output: []string{to}}
 }

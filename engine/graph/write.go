@@ -19,6 +19,7 @@ type part struct {
 	inputs, outputs []engine.Spec
 	rename          map[string]string // tensors that have another name inside
 	before, after   []*onnxpb.Node    // nodes at the boundary: casts and copies
+	inits           []*onnxpb.Tensor  // constants of those
 	light           bool              // weights as ConstantOfShape: for probes
 }
 
@@ -113,6 +114,7 @@ func (m *Model) encode(p part) ([]byte, error) {
 	if size > maxFile-1<<20 {
 		return nil, fmt.Errorf("%s: %d bytes of weights in one block: ONNX files hold at most 2 GiB, cut it into more blocks", m.Name, size)
 	}
+	g.Initializer = append(g.Initializer, p.inits...)
 	for _, i := range idx {
 		g.Node = append(g.Node, n.nodes[i])
 	}
