@@ -56,9 +56,21 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 
 // choose returns the path of the pipeline that waits least at its planned
 // batch; nil when no pipeline has a device left at every stage.
+//
+// A model with one pipeline has no choice to make, and a head that has passed
+// its first look can then be probed at once with the largest batch that matters
+// now: one request more than wait. That it could be in time in a larger one
+// would not change what is done.
 func (p *Policy) choose(m int32, now time.Duration) *path {
 	first, last := p.t.PipelinesOf(m)
 	best, other := &p.paths[0], &p.paths[1]
+	if q := &p.models[m].queue; last == first+1 && p.monotone[first] && (!p.opt.Shed || q.at(0).looked) {
+		p.probe(first, min(p.t.Pipelines[first].Batch, int32(q.n)+1), now, best)
+		if best.finish >= never {
+			return nil
+		}
+		return best
+	}
 	best.wait = never
 	for pl := first; pl < last; pl++ {
 		p.probe(pl, p.t.Pipelines[pl].Batch, now, other)

@@ -84,6 +84,7 @@ type Policy struct {
 	dirty    []int32   // models to decide about again
 	work     [][]time.Duration
 	least    [][]time.Duration // per pipeline and batch: path without waiting at best
+	monotone []bool            // per pipeline: no stage is faster at a larger batch
 	paths    [2]path
 	retry    path
 	fuller   path
@@ -159,7 +160,11 @@ func (p *Policy) indexPipelines() {
 				}
 			}
 		}
-		p.work, p.least = append(p.work, work), append(p.least, least)
+		monotone := true
+		for s := range stages {
+			monotone = monotone && slices.IsSorted(stages[s].Infer) && slices.IsSorted(stages[s].Xfer)
+		}
+		p.work, p.least, p.monotone = append(p.work, work), append(p.least, least), append(p.monotone, monotone)
 	}
 }
 

@@ -111,8 +111,19 @@ func (p *Policy) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 	if uplink >= 0 {
 		upTail, upReady = p.tl.spans[uplink].tail, p.tl.spans[uplink].lastReady
 	}
+	// No transfer ends before soonest.
+	soonest := ready + xfer
+	if ready >= upReady {
+		soonest = max(ready, upTail) + xfer
+	}
+	if p.sameNode {
+		soonest = ready
+	}
 	for _, d := range p.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &p.tl.spans[d]
+		if soonest >= sp.lastReady && max(soonest, sp.tail)+infer > best.key {
+			continue // whatever its links say
+		}
 		up, down := uplink, p.downlinks[d]
 		var c candidate
 		switch {
@@ -135,10 +146,6 @@ func (p *Policy) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 				start, c.hold = p.tl.slotPair(up, down, ready, xfer)
 			}
 			c.xferStart, c.xferEnd = start, start+xfer
-		}
-		// Not even an idle device would beat the best found.
-		if c.xferEnd+infer >= best.key {
-			continue
 		}
 		c.start = max(c.xferEnd, sp.tail)
 		if c.xferEnd < sp.lastReady {
