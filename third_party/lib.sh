@@ -50,7 +50,9 @@ private_apt() {
   [ -n "$mirror" ] || fail "no mirror found in apt's configuration (apt-get indextargets printed none)"
   mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial" "$dir/out"
   printf '%s [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$kind" "$mirror" "$suite" > "$dir/src.list"
-  APT=(apt-get -o "Dir::Etc::sourcelist=$dir/src.list" -o Dir::Etc::sourceparts=/dev/null
+  # What images of containers hook in after an update needs root, and has nothing to do here.
+  printf '#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n#clear DPkg::Post-Invoke;\n' > "$dir/apt.conf"
+  APT=(apt-get -c "$dir/apt.conf" -o "Dir::Etc::sourcelist=$dir/src.list" -o Dir::Etc::sourceparts=/dev/null
        -o "Dir::State::Lists=$dir/lists" -o "Dir::Cache=$dir/cache"
        -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=2)
   retry 3 "${APT[@]}" -qq update >&2
