@@ -110,3 +110,29 @@ func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int
 	}
 	return out, nil
 }
+
+// Report is the report of the highest load that every model attained, with the
+// highest load of each model in it; where not even the lowest point of the grid
+// passed, it is the lowest point's. The count is of the events of all points.
+func (m *MaxLoad) Report() (*formats.Report, int64) {
+	if len(m.Points) == 0 {
+		return nil, 0
+	}
+	point := m.At(m.Overall)
+	if point == nil {
+		point = &m.Points[0]
+	}
+	rep := *point.Report
+	rep.Models = slices.Clone(rep.Models)
+	overall := m.Overall
+	rep.MaxLoadFactor = &overall
+	for i := range rep.Models {
+		best := m.Models[i]
+		rep.Models[i].MaxLoadFactor = &best
+	}
+	var events int64
+	for _, p := range m.Points {
+		events += p.Events
+	}
+	return &rep, events
+}

@@ -66,7 +66,7 @@ func runImportBlocks(p *printer, o *importBlocksOptions) error {
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	if _, err := formats.WriteFile(o.out, profile); err != nil {
+	if _, err := formats.WriteFile(o.out, profile, formats.Force(true)); err != nil {
 		return err
 	}
 	if p.json {

@@ -58,7 +58,7 @@ func newInitCommand(g *globals) *cobra.Command {
 				if err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return fmt.Errorf("looking for %s: %w", s.name, err)
 				}
-				if err := formats.WriteBytes(s.name, []byte(s.text)); err != nil {
+				if _, err := formats.WriteBytes(s.name, []byte(s.text), formats.Force(force)); err != nil {
 					return err
 				}
 				fmt.Fprintln(p.out, "wrote", s.name)

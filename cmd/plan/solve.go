@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,7 +102,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
 	bar := p.meter(100, "solving")
-	res, err := planner.Solve(ctx, in, opt, highs.New(), func(u planner.Progress) {
+	res, err := planner.Solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {
 		bar.set(int64(100*u.Fraction), 0, u.Phase)
 	})
 	bar.finish()
@@ -125,7 +126,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		}
 		interrupted = ctx.Err() != nil
 	}
-	if err := writeOutput(o.out, plan, o.force); err != nil {
+	if err := writePlan(o.out, plan, o.force); err != nil {
 		return err
 	}
 	p.assumed(plan.Assumptions)
@@ -144,6 +145,23 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		return &exitError{exitInterrupted, fmt.Errorf("--require-gap %g missed; the best plan so far is in %s", o.requireGap, o.out)}
 	}
 	return nil
+}
+
+// planner turns the flags into the planner's options.
+func (o *solveOptions) planner() (planner.Options, error) {
+	opt := planner.DefaultOptions()
+	opt.Method, opt.Algorithm, opt.Objective, opt.GPURounding = o.method, o.algorithm, o.objective, o.rounding
+	opt.MaxPartitions, opt.MaxBatch, opt.BatchBuild, opt.MinLoad = o.maxPartitions, o.maxBatch, o.batchBuild, o.minLoad
+	opt.Gap, opt.Effort, opt.TimeLimit, opt.Seed = o.gap, o.effort, o.timeLimit, o.seed
+	if o.margin == "auto" {
+		return opt, usageErrorf("--margin auto is not available in this version; give a share of the SLO, such as 0.4")
+	}
+	m, err := strconv.ParseFloat(o.margin, 64)
+	if err != nil {
+		return opt, usageErrorf("--margin %q: expected a share of the SLO, such as 0.4", o.margin)
+	}
+	opt.Margin = m
+	return opt, nil
 }
 
 // solveInputs reads the documents, or assumes what is missing.
@@ -223,6 +241,15 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 		assumed = append(assumed, why...)
 	}
 	return in, assumed, nil
+}
+
+func writePlan(path string, plan *formats.Plan, force bool) error {
+	_, err := formats.WriteFile(path, plan, formats.Force(force))
+	var exists *formats.ExistsError
+	if errors.As(err, &exists) {
+		return withCode(exitUsage, err)
+	}
+	return err
 }
 
 // solveJSON is the stable document of `plan solve --json`.

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/executor/load"
+	"inferplan/formats"
+)
+
+type loadOptions struct {
+	schedule
+	plan             string
+	protocol         string
+	duration, warmup time.Duration
+	grace            time.Duration
+	inflight         int
+	token            string
+	noTimeout        bool
+	out              string
+}
+
+func newLoadCommand(g *globals) *cobra.Command {
+	o := &loadOptions{}
+	cmd := &cobra.Command{
+		Use:   "load URL",
+		Short: "Drive a server: open loop, with deadlines",
+		Long: `Drive a server of the Open Inference Protocol: open loop, with deadlines.
+
+Requests are sent at their scheduled time whatever became of the earlier ones, and latency
+counts from that time: a server that stalls is charged for all that fell due meanwhile. Models,
+SLOs and rates come from the plan; load 1.0 is the planned rate.`,
+		Example: `  plan load http://127.0.0.1:8000 --load 0.8 --duration 20s
+  plan load grpc://127.0.0.1:8001 --poisson 50 --model resnet50
+  plan load http://127.0.0.1:8000 --trace requests.csv -o measured.json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runLoad(cmd.Context(), newPrinter(cmd, g), o, args[0])
+		},
+	}
+	f := cmd.Flags()
+	o.schedule.flags(f)
+	f.StringVar(&o.plan, "plan", "plan.json", "plan that says models, SLOs and rates")
+	f.StringVar(&o.protocol, "protocol", "", "http-binary, http-json or grpc (default by the URL)")
+	f.DurationVar(&o.duration, "duration", 30*time.Second, "how long to send")
+	f.DurationVar(&o.warmup, "warmup", 0, "time at the start that is not counted")
+	f.DurationVar(&o.grace, "grace", 10*time.Second, "how long to wait for the last answers")
+	f.IntVar(&o.inflight, "max-in-flight", 2048, "open requests; one beyond is counted as client_overload, never delayed")
+	f.StringVar(&o.token, "token", "", "bearer token")
+	f.BoolVar(&o.noTimeout, "no-timeout", false, "do not tell the server the remaining budget")
+	f.StringVarP(&o.out, "output", "o", "", "report to write")
+	return cmd
+}
+
+func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error {
+	plan, err := formats.ReadPlan(o.plan)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	if !o.given() {
+		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
+	}
+	rates, err := o.rates(plan, "")
+	if err != nil {
+		return err
+	}
+	src, closeSource, err := o.open(plan)
+	if err != nil {
+		return err
+	}
+	if src != nil {
+		defer closeSource()
+	} else if src, err = o.process(plan, rates, formats.Duration(o.duration)); err != nil {
+		return err
+	}
+	cfg := load.Config{
+		URL: url, Protocol: load.Protocol(o.protocol), Seed: o.seed, Warmup: o.warmup, Duration: o.duration,
+		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: o.token,
+	}
+	for i := range plan.Models {
+		cfg.Models = append(cfg.Models, load.Model{Name: plan.Models[i].Model, SLO: plan.Models[i].SLOUS.D()})
+	}
+	bar := p.meter(int64(o.duration/time.Millisecond), "sending")
+	stop := tick(func(passed time.Duration) { bar.set(int64(passed/time.Millisecond), 0, "sending") })
+	res, err := load.Run(ctx, cfg, src)
+	stop()
+	bar.finish()
+	if err != nil {
+		return err
+	}
+	if o.out != "" {
+		if _, err := formats.WriteFile(o.out, &res.Report, formats.Force(true)); err != nil {
+			return err
+		}
+	}
+	p.warned(res.Warnings)
+	if p.json {
+		if err := p.document(res); err != nil {
+			return err
+		}
+	} else {
+		if err := printReport(p, &res.Report); err != nil {
+			return err
+		}
+		p.note("generator lag p99 %s ms, at most %d requests in flight", ms(res.GeneratorLag.P99US.D()), res.PeakInFlight)
+	}
+	if res.Interrupted {
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the figures are of what was sent")}
+	}
+	return nil
+}
+
+// tick calls f a few times a second until the returned function is called.
+func tick(f func(passed time.Duration)) func() {
+	t := time.NewTicker(250 * time.Millisecond)
+	done := make(chan struct{})
+	began := time.Now()
+	go func() {
+		for {
+			select {
+			case <-t.C:
+				f(time.Since(began))
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { t.Stop(); close(done) }
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"plan": main})
+}
+
+// TestScripts runs the command line as a person would; testdata/script has one
+// file per behaviour. Beside testscript's commands there are
+//
+//	exits CODE COMMAND...   run a command and require its exit code
+//	lines N FILE            require a number of lines
+//	edit FILE OLD NEW       replace text in a file, which must be there
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("INFERPLAN_ORT_LIB", os.Getenv("INFERPLAN_ORT_LIB"))
+			wd, err := os.Getwd()
+			if err != nil {
+				return err
+			}
+			root := filepath.Join(wd, "..", "..")
+			e.Setenv("ROOT", root)
+			e.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+			if e.Getenv("INFERPLAN_ORT_LIB") == "" {
+				e.Setenv("INFERPLAN_ORT_LIB", filepath.Join(root, "third_party", "ort", "lib", "libonnxruntime.so.1"))
+			}
+			e.Setenv("INFERPLAN_MODELS", filepath.Join(root, "third_party", "models", "files"))
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond == "engine" { // ONNX Runtime and the models are set up
+				for _, f := range []string{"third_party/ort/lib/libonnxruntime.so.1", "third_party/models/files/light_squeezenet.onnx"} {
+					if _, err := os.Stat(filepath.Join("..", "..", f)); err != nil {
+						return false, nil
+					}
+				}
+				return true, nil
+			}
+			return false, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits,
+			"lines": lines,
+			"edit":  edit,
+		},
+	})
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, expected %d", got, want)
+	}
+}
+
+func lines(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: lines N FILE")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	if got := strings.Count(ts.ReadFile(args[1]), "\n"); (got == want) == neg {
+		ts.Fatalf("%d lines, expected %d", got, want)
+	}
+}
+
+func edit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: edit FILE OLD NEW")
+	}
+	text := ts.ReadFile(args[0])
+	if !strings.Contains(text, args[1]) {
+		ts.Fatalf("%s does not contain %q", args[0], args[1])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(text, args[1], args[2], 1)), 0o644))
+}
+
+// Every verb has help with an example, and completion works.
+func TestHelp(t *testing.T) {
+	for _, c := range newRootCommand().Commands() {
+		if c.Hidden || c.Name() == "help" || c.Name() == "completion" || c.Name() == "version" || c.Name() == "import" {
+			continue
+		}
+		if c.Short == "" || c.Example == "" {
+			t.Errorf("plan %s: no short help or no example", c.Name())
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		var out, stderr bytes.Buffer
+		if code := execute(context.Background(), []string{"completion", shell}, &out, &stderr); code != 0 || out.Len() == 0 {
+			t.Errorf("completion %s: exit %d, %s", shell, code, stderr.String())
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/executor"
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/sim"
+)
+
+type simulateOptions struct {
+	schedule
+	findMaxLoad      bool
+	attainment       float64
+	loadReference    string
+	policy           string
+	duration, warmup time.Duration
+	window           time.Duration
+	runs             int
+	service          string
+	jitter           float64
+	chromeTrace      string
+	verify           bool
+	out              string
+}
+
+func newSimulateCommand(g *globals) *cobra.Command {
+	o := &simulateOptions{}
+	cmd := &cobra.Command{
+		Use:   "simulate [plan.json]",
+		Short: "Replay traffic against a plan in virtual time",
+		Long: `Replay traffic against a plan in virtual time, with the policy that would serve it.
+
+Load 1.0 is the rate that the plan promises each model. Arrivals stop after --duration, then
+the run drains; arrivals during --warmup run but are not counted.`,
+		Example: `  plan simulate plan.json --load 0.95 --runs 5
+  plan simulate plan.json --find-max-load --attainment 0.99
+  plan simulate plan.json --trace requests.csv.gz -o report.json
+  plan simulate plan.json --model fcn --arrivals-gaps-us gaps.txt.gz --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := "plan.json"
+			if len(args) == 1 {
+				path = args[0]
+			}
+			return runSimulate(cmd.Context(), newPrinter(cmd, g), o, path)
+		},
+	}
+	f := cmd.Flags()
+	o.schedule.flags(f)
+	f.BoolVar(&o.findMaxLoad, "find-max-load", false, "highest load of a 0.05 grid that attains what is asked, per model and overall")
+	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --find-max-load asks for")
+	f.StringVar(&o.loadReference, "load-reference", "", "plan whose rates are load 1.0 (default the simulated plan)")
+	f.StringVar(&o.policy, "policy", "", "run-time policy (default the plan's)")
+	f.DurationVar(&o.duration, "duration", 30*time.Second, "virtual time of arrivals")
+	f.DurationVar(&o.warmup, "warmup", 0, "virtual time at the start that is not counted")
+	f.DurationVar(&o.window, "window", 0, "width of the report's time windows (default none)")
+	f.IntVar(&o.runs, "runs", 1, "replications, for intervals")
+	f.StringVar(&o.service, "service", "", "service times recorded by 'plan serve --record'")
+	f.Float64Var(&o.jitter, "jitter", 0, "coefficient of variation of service times (lognormal)")
+	f.StringVar(&o.chromeTrace, "chrome-trace", "", "write a trace of every device, for Perfetto")
+	f.BoolVar(&o.verify, "verify", false, "check the simulator's invariants while running")
+	f.StringVarP(&o.out, "output", "o", "", "report to write")
+	return cmd
+}
+
+func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
+	plan, err := formats.ReadPlan(path)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	sc, err := sim.NewScenario(plan)
+	if err != nil {
+		return err
+	}
+	if !o.given() {
+		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
+	}
+	if o.policy != "" {
+		sc.Policy = formats.PolicySpec{Name: o.policy}
+	}
+	sc.Duration, sc.Warmup, sc.Window, sc.Seed, sc.Verify = o.duration, o.warmup, o.window, o.seed, o.verify
+	if sc.Rates, err = o.rates(plan, o.loadReference); err != nil {
+		return err
+	}
+	sc.Load = o.load
+	if err := o.services(sc, plan); err != nil {
+		return err
+	}
+
+	began := time.Now()
+	var rep *formats.Report
+	var events int64
+	switch src, closeSource, err := o.open(plan); {
+	case err != nil:
+		return err
+	case src != nil:
+		defer closeSource()
+		if o.findMaxLoad || o.runs > 1 {
+			return usageErrorf("--find-max-load and --runs draw arrivals anew and do not go with a trace")
+		}
+		if !o.durationSet(p) {
+			sc.Duration = 0 // until the trace ends
+		}
+		rep, events, err = o.replay(ctx, sc, src)
+		if err != nil {
+			return err
+		}
+	case o.findMaxLoad:
+		found, err := sim.FindMaxLoad(ctx, sc, o.attainment, o.runs)
+		if err != nil {
+			return err
+		}
+		rep, events = found.Report()
+		if rep == nil {
+			return fmt.Errorf("no load was simulated")
+		}
+	default:
+		res, err := o.replicate(ctx, sc)
+		if err != nil {
+			return err
+		}
+		rep, events = res.Report, res.Events
+	}
+	if seconds := time.Since(began).Seconds(); seconds > 0 {
+		rep.EventsPerSecond = float64(events) / seconds
+	}
+	rep.Events = events
+	sum, err := formats.Digest(path)
+	if err != nil {
+		return err
+	}
+	rep.Plan = &formats.Input{Role: "plan", Path: path, SHA256: sum}
+	if plan.Objective.Name == "throughput" && plan.Objective.Bound != nil && *plan.Objective.Bound > 0 {
+		rep.BoundShare = boundShare(plan, rep)
+	}
+	if o.out != "" {
+		if rep.Plan.Path, err = relativeTo(dirOf(o.out), path); err != nil {
+			return err
+		}
+		if _, err := formats.WriteFile(o.out, rep, formats.Force(true)); err != nil {
+			return err
+		}
+	}
+	p.warned(rep.Warnings)
+	if p.json {
+		return p.document(rep)
+	}
+	if err := printReport(p, rep); err != nil {
+		return err
+	}
+	p.note("%d events, %.2f million per second", events, rep.EventsPerSecond/1e6)
+	return nil
+}
+
+// durationSet tells whether --duration was given by anyone: with a trace the
+// default would cut it short.
+func (o *simulateOptions) durationSet(*printer) bool { return o.duration != 30*time.Second }
+
+// replay runs the arrivals of a trace once.
+func (o *simulateOptions) replay(ctx context.Context, sc *sim.Scenario, src arrivals.Source) (*formats.Report, int64, error) {
+	cfg, err := sc.Replay(src)
+	if err != nil {
+		return nil, 0, err
+	}
+	return o.one(ctx, cfg, src)
+}
+
+func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
+	var trace *os.File
+	if o.chromeTrace != "" {
+		var err error
+		if trace, err = os.Create(o.chromeTrace); err != nil {
+			return nil, 0, fmt.Errorf("writing the device trace: %w", err)
+		}
+		cfg.ChromeTrace = trace
+	}
+	res, err := sim.Run(ctx, cfg)
+	if trace != nil {
+		err = errors.Join(err, trace.Close())
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if src != nil {
+		if err := arrivals.Err(src); err != nil {
+			return nil, 0, withCode(exitUsage, err)
+		}
+	}
+	return res.Report, res.Events, nil
+}
+
+func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim.Result, error) {
+	if o.chromeTrace == "" {
+		return sim.Replicate(ctx, sc, o.runs)
+	}
+	if o.runs > 1 {
+		return nil, usageErrorf("--chrome-trace shows one run; found --runs %d", o.runs)
+	}
+	cfg, err := sc.Config(0)
+	if err != nil {
+		return nil, err
+	}
+	rep, events, err := o.one(ctx, cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &sim.Result{Report: rep, Events: events}, nil
+}
+
+// services sets how long runs take: recorded times, jitter around the plan's,
+// or the plan's.
+func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
+	switch {
+	case o.service != "" && o.jitter != 0:
+		return usageErrorf("--service and --jitter exclude each other")
+	case o.service != "":
+		rec, err := executor.ReadService(o.service)
+		if err != nil {
+			return withCode(exitUsage, err)
+		}
+		samples := sim.Samples{Runs: rec.Runs, Transfers: rec.Transfers}
+		if _, err := sim.Empirical(sc.Tables, samples, true, 0); err != nil {
+			return usageErrorf("%s: %w", o.service, err)
+		}
+		sc.Ingress, sc.Egress = rec.Ingress, rec.Egress
+		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Empirical(sc.Tables, samples, true, seed) }
+	case o.jitter < 0:
+		return usageErrorf("--jitter %g: expected at least 0", o.jitter)
+	case o.jitter > 0:
+		sc.Service = func(seed uint64) (sim.Service, error) {
+			return sim.Jitter(sc.Tables, sim.Lognormal, o.jitter, seed), nil
+		}
+	}
+	return nil
+}
+
+// boundShare is the least goodput / weight of a model over the plan's bound.
+func boundShare(plan *formats.Plan, rep *formats.Report) *float64 {
+	share := -1.0
+	for _, m := range plan.Models {
+		r := findModel(rep, m.Model)
+		if r == nil || m.Weight <= 0 {
+			return nil
+		}
+		if v := r.GoodputRPS / m.Weight / *plan.Objective.Bound; share < 0 || v < share {
+			share = v
+		}
+	}
+	if share < 0 {
+		return nil
+	}
+	return &share
+}
+
+func printReport(p *printer, rep *formats.Report) error {
+	var rows [][]string
+	for _, m := range rep.Models {
+		row := []string{
+			m.Model, rate(m.OfferedRPS), fmt.Sprint(m.Requests), percent(m.Attainment), interval(m.AttainmentCI), fmt.Sprint(m.Dropped),
+			fmt.Sprint(m.Late), rate(m.GoodputRPS), ms(m.Latency.P50US.D()), ms(m.Latency.P99US.D()), ms(m.SLOUS.D()),
+		}
+		if m.MaxLoadFactor != nil {
+			row = append(row, fmt.Sprintf("%.2f", *m.MaxLoadFactor))
+		}
+		rows = append(rows, row)
+	}
+	header := []string{"model", "offered rps", "requests", "attainment", "95 % interval", "dropped", "late", "goodput", "p50 ms", "p99 ms", "SLO ms"}
+	if rep.MaxLoadFactor != nil {
+		header = append(header, "max load")
+	}
+	if err := p.table("lrrrrrrrrrrr", header, rows); err != nil {
+		return err
+	}
+	var devices []string
+	for _, d := range rep.Devices {
+		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, percent(d.Utilisation)))
+	}
+	if len(devices) > 0 {
+		fmt.Fprintln(p.out, "utilisation:", list(devices))
+	}
+	if rep.MaxLoadFactor != nil {
+		fmt.Fprintf(p.out, "highest load at which every model attains: %.2f\n", *rep.MaxLoadFactor)
+	}
+	return nil
+}
+
+func interval(ci *[2]float64) string {
+	if ci == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f..%.2f", 100*ci[0], 100*ci[1])
+}
