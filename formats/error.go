@@ -128,6 +128,9 @@ func quote(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
+// Nearest returns the candidate that s was probably meant to be, or "".
+func Nearest(s string, candidates []string) string { return nearest(s, candidates) }
+
 // nearest returns the candidate that s was probably meant to be, or "".
 func nearest(s string, candidates []string) string {
 	best, bestDist := "", 1+max(1, len(s)/3)

@@ -57,6 +57,15 @@ func ParseMicros(text string) (Micros, error) {
 	return Micros(ns), nil
 }
 
+// ParseSeconds reads a count of seconds with at most nine decimals, exactly.
+func ParseSeconds(text string) (time.Duration, error) {
+	ns, err := scaleDecimal(text, 9)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a number of seconds with at most nine decimals: %w", quote(text), err)
+	}
+	return time.Duration(ns), nil
+}
+
 // String writes the microseconds with the fewest decimals, without a unit.
 func (m Micros) String() string { return string(m.append(nil)) }
 

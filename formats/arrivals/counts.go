@@ -1,0 +1,266 @@
+package arrivals
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"inferplan/formats"
+)
+
+// CountsOptions say how counts or rates per interval become single arrivals.
+type CountsOptions struct {
+	Interval time.Duration // that one row stands for: 1s, 60s
+	Column   string        // of the file; may be empty when there is only one
+	CV       float64       // of the gaps within an interval; 0 or 1: uniformly random times
+	Scale    float64       // multiplies the counts; 0 is 1
+	Model    int32         // of the requests
+	Until    time.Duration // stop there; 0: at the end of the file
+}
+
+// ParseSpread reads the spread of a command line, "uniform" or "gamma:CV", as
+// CountsOptions.CV.
+func ParseSpread(text string) (cv float64, err error) {
+	if text == "" || text == "uniform" {
+		return 1, nil
+	}
+	if number, ok := strings.CutPrefix(text, "gamma:"); ok {
+		if cv, err = strconv.ParseFloat(number, 64); err == nil && cv > 0 && cv <= 100 {
+			return cv, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no spread: expected uniform, or gamma:CV with a CV above 0 and up to 100", text)
+}
+
+// Counts streams arrivals drawn from counts per interval: a CSV file with a
+// column of counts, or of rates where its name ends in _rps, and perhaps a
+// column of time (second, minute or t_s), after which rows may be missing:
+// nothing arrives then.
+//
+// The arrivals of an interval are n points of a renewal process conditioned to
+// fill it: n+1 gamma gaps of the given CV, scaled to the interval. With a CV of
+// 1 these are n independent uniform times, in order. Scaled and fractional
+// counts are rounded so that the running total is never off by more than one
+// half.
+type Counts struct {
+	*table
+	opt      CountsOptions
+	rng      *rand.Rand
+	gap      func() float64
+	column   int
+	timeCol  int
+	timeUnit time.Duration
+	rate     bool
+
+	base    time.Duration // of the first row
+	rows    int64
+	start   time.Duration // of the interval at hand
+	offsets []float64     // ends of its gaps, as shares of the interval
+	next    int
+	total   float64 // expected arrivals so far
+	emitted float64 // arrivals so far
+	err     error
+}
+
+// OpenCounts opens a file of counts, plain or gzip.
+func OpenCounts(path string, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newCounts(f, rng, opt)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return c, nil
+}
+
+// NewCounts is OpenCounts for a stream at hand; name is what errors call it.
+func NewCounts(r io.Reader, name string, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
+	f, err := newFile(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return newCounts(f, rng, opt)
+}
+
+// timeColumns names the columns that tell when an interval starts.
+var timeColumns = map[string]time.Duration{"second": time.Second, "t_s": time.Second, "time_s": time.Second, "minute": time.Minute, "t_us": time.Microsecond}
+
+// otherColumns are known columns that hold neither counts nor a usable time.
+var otherColumns = []string{"day", "client", "active_clients", "rate_weighted_interarrival_cv", "interarrival_cv"}
+
+func newCounts(f *file, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
+	switch {
+	case opt.Interval <= 0:
+		return nil, fmt.Errorf("reading counts from %s: the interval is %v, expected a positive duration such as 1s", f.name, opt.Interval)
+	case opt.Scale < 0 || math.IsNaN(opt.Scale) || math.IsInf(opt.Scale, 0):
+		return nil, fmt.Errorf("reading counts from %s: the scale is %v, expected a positive number", f.name, opt.Scale)
+	case opt.CV < 0 || opt.CV > 100 || math.IsNaN(opt.CV):
+		return nil, fmt.Errorf("reading counts from %s: the CV is %v, expected a number above 0 and up to 100", f.name, opt.CV)
+	}
+	tab, err := newTable(f)
+	if err != nil {
+		return nil, err
+	}
+	if opt.Scale == 0 {
+		opt.Scale = 1
+	}
+	c := &Counts{table: tab, opt: opt, rng: rng, gap: rng.ExpFloat64, timeCol: -1, start: -opt.Interval}
+	if cv := opt.CV; cv != 0 && cv != 1 {
+		c.gap = distuv.Gamma{Alpha: 1 / (cv * cv), Beta: 1, Src: rng}.Rand
+	}
+	return c, c.columns()
+}
+
+func (c *Counts) columns() error {
+	var candidates []string
+	for i, name := range c.header {
+		unit, isTime := timeColumns[name]
+		switch {
+		// Days start their minutes anew: rows then stand for one interval each.
+		case isTime && !slices.Contains(c.header, "day") && c.timeCol < 0:
+			c.timeCol, c.timeUnit = i, unit
+		case isTime || slices.Contains(otherColumns, name):
+		default:
+			candidates = append(candidates, name)
+		}
+	}
+	if slices.Contains(c.header, "client") {
+		return &formats.Error{File: c.name, Line: 1, Column: 1, Found: "one row per client and interval", Expected: "one row per interval"}
+	}
+	name := c.opt.Column
+	if name == "" {
+		if len(candidates) != 1 {
+			return &formats.Error{File: c.name, Line: 1, Column: 1, Found: "the columns " + strings.Join(c.header, ", "), Expected: "one column of counts, or the name of one of them"}
+		}
+		name = candidates[0]
+	}
+	c.column = slices.Index(c.header, name)
+	if c.column < 0 {
+		e := &formats.Error{File: c.name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.header, ", ")}
+		if near := formats.Nearest(name, c.header); near != "" {
+			e.Hint = "did you mean " + near + "?"
+		}
+		return e
+	}
+	c.rate = strings.HasSuffix(name, "_rps")
+	for unit, d := range map[string]time.Duration{"requests_per_second": time.Second, "requests_per_minute": time.Minute} {
+		if name == unit && c.opt.Interval != d {
+			return &formats.Error{File: c.name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
+		}
+	}
+	return nil
+}
+
+// Err returns what stopped the stream early.
+func (c *Counts) Err() error {
+	if c.err == io.EOF {
+		return nil
+	}
+	return c.err
+}
+
+// Next returns the next arrival.
+func (c *Counts) Next(r *Request) bool {
+	for c.next >= len(c.offsets) {
+		if c.err != nil || !c.interval() {
+			return false
+		}
+	}
+	at := c.start + time.Duration(c.offsets[c.next]*float64(c.opt.Interval))
+	c.next++
+	if c.opt.Until > 0 && at >= c.opt.Until {
+		c.offsets = c.offsets[:0]
+		c.err = io.EOF
+		return false
+	}
+	*r = Request{At: at, Model: c.opt.Model}
+	return true
+}
+
+// maxPerInterval bounds the arrivals that are drawn at once.
+const maxPerInterval = 10_000_000
+
+// maxTime bounds the time that a trace may span, a century.
+const maxTime = 100 * 365 * 24 * time.Hour
+
+// interval draws the arrivals of the next row.
+func (c *Counts) interval() bool {
+	if err := c.table.next(); err != nil {
+		if c.err = err; err != io.EOF {
+			return false
+		}
+		return false
+	}
+	c.rows++
+	start, e := c.startOf()
+	if e != nil {
+		c.err = e
+		return false
+	}
+	c.start = start
+	v, err := strconv.ParseFloat(c.row[c.column], 64)
+	if err != nil || !(v >= 0) || math.IsInf(v, 0) {
+		c.err = c.cell(c.column, "a count of 0 or more")
+		return false
+	}
+	if c.rate {
+		v *= c.opt.Interval.Seconds()
+	}
+	c.total += v * c.opt.Scale
+	n := math.Round(c.total) - c.emitted
+	if n > maxPerInterval {
+		c.err = c.cell(c.column, fmt.Sprintf("at most %d requests per interval, after the scale", maxPerInterval))
+		return false
+	}
+	c.emitted += n
+	c.draw(int(n))
+	return true
+}
+
+// startOf returns when the interval of the row starts, from 0 at the first row.
+func (c *Counts) startOf() (time.Duration, *formats.Error) {
+	if c.timeCol < 0 {
+		if c.start >= maxTime {
+			return 0, c.cell(c.column, "at most a century of intervals")
+		}
+		return c.start + c.opt.Interval, nil
+	}
+	v, err := strconv.ParseFloat(c.row[c.timeCol], 64)
+	if err != nil || !(v >= 0) || v*c.timeUnit.Seconds() > maxTime.Seconds() {
+		return 0, c.cell(c.timeCol, "the start of an interval, 0 or more")
+	}
+	t := time.Duration(math.Round(v * float64(c.timeUnit)))
+	if c.rows == 1 {
+		c.base = t
+	}
+	if t -= c.base; t < c.start+c.opt.Interval {
+		return 0, c.cell(c.timeCol, fmt.Sprintf("a start at least one interval of %v after that of the row above", c.opt.Interval))
+	}
+	return t, nil
+}
+
+func (c *Counts) draw(n int) {
+	c.offsets, c.next = slices.Grow(c.offsets[:0], n)[:n], 0
+	sum := 0.0
+	for i := range n {
+		sum += c.gap()
+		c.offsets[i] = sum
+	}
+	sum += c.gap()
+	if sum == 0 { // every gap underflowed, as a very large CV can do
+		sum = 1
+	}
+	for i := range c.offsets {
+		c.offsets[i] /= sum
+	}
+}

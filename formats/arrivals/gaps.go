@@ -1,0 +1,99 @@
+package arrivals
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+	"time"
+
+	"inferplan/formats"
+)
+
+// Gaps streams a file of gaps between arrivals: one whole number of
+// microseconds per line, the first counted from 0.
+type Gaps struct {
+	*file
+	lines *bufio.Scanner
+	line  int
+	model int32
+	at    time.Duration
+	err   error
+}
+
+// OpenGaps opens a file of gaps, plain or gzip, of one model.
+func OpenGaps(path string, model int32) (*Gaps, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	return newGaps(f, model), nil
+}
+
+// NewGaps is OpenGaps for a stream at hand; name is what errors call it.
+func NewGaps(r io.Reader, name string, model int32) (*Gaps, error) {
+	f, err := newFile(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return newGaps(f, model), nil
+}
+
+func newGaps(f *file, model int32) *Gaps {
+	g := &Gaps{file: f, model: model, lines: bufio.NewScanner(f.r)}
+	g.lines.Buffer(make([]byte, 256), 4096)
+	return g
+}
+
+// Err returns what stopped the stream early.
+func (g *Gaps) Err() error { return g.err }
+
+// Next reads the next gap.
+func (g *Gaps) Next(r *Request) bool {
+	if g.err != nil {
+		return false
+	}
+	for g.lines.Scan() {
+		g.line++
+		b := g.lines.Bytes()
+		if len(b) > 0 && b[len(b)-1] == '\r' {
+			b = b[:len(b)-1]
+		}
+		if len(b) == 0 {
+			continue // the end of the file, or a blank line before it
+		}
+		us, ok := parseGap(b)
+		if !ok || time.Duration(us) > (math.MaxInt64-g.at)/1000 {
+			g.err = &formats.Error{File: g.name, Line: g.line, Column: 1, Found: shorten(string(b)), Expected: "a gap: a whole number of microseconds"}
+			return false
+		}
+		g.at += time.Duration(us) * time.Microsecond
+		*r = Request{At: g.at, Model: g.model}
+		return true
+	}
+	if err := g.lines.Err(); err != nil {
+		e := &formats.Error{File: g.name, Line: g.line + 1, Column: 1, Found: err.Error(), Expected: "a gap: a whole number of microseconds"}
+		if errors.Is(err, bufio.ErrTooLong) {
+			e.Found = "a very long line"
+		}
+		g.err = e
+	}
+	return false
+}
+
+// parseGap reads digits without the allocation of a string.
+func parseGap(b []byte) (int64, bool) {
+	if len(b) > 18 {
+		v, err := strconv.ParseInt(string(b), 10, 64)
+		return v, err == nil && b[0] >= '0' && b[0] <= '9'
+	}
+	v := int64(0)
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		v = v*10 + int64(c-'0')
+	}
+	return v, true
+}

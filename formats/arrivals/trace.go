@@ -1,0 +1,244 @@
+package arrivals
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+)
+
+// TraceOption changes how a request trace is read.
+type TraceOption func(*traceOptions)
+
+type traceOptions struct {
+	model   int32 // of files without a column model; -1: only with one model
+	lenient bool
+}
+
+// OfModel gives all requests of a trace without a column model to this model.
+func OfModel(model int32) TraceOption { return func(o *traceOptions) { o.model = model } }
+
+// IgnoreOther ignores columns that are no part of a trace instead of refusing
+// them, for files that others made.
+func IgnoreOther() TraceOption { return func(o *traceOptions) { o.lenient = true } }
+
+// The columns of a request trace, with the names that others use for them.
+const (
+	colTime = iota // t_us or t_s
+	colID
+	colModel
+	colClass
+	colPrompt
+	colOutput
+	colSLO
+	numColumns
+)
+
+var traceColumns = map[string]int{
+	"t_us": colTime, "t_s": colTime, "id": colID, "model": colModel, "class": colClass,
+	"prompt_tokens": colPrompt, "input_tokens": colPrompt, "output_tokens": colOutput, "slo_us": colSLO,
+}
+
+// traceNames lists the columns in the order in which they are written.
+var traceNames = [numColumns]string{"t_us", "id", "model", "class", "prompt_tokens", "output_tokens", "slo_us"}
+
+// Trace streams a request trace: CSV with the header
+// t_us[,id,model,class,prompt_tokens,output_tokens,slo_us], columns in any
+// order, rows in order of time. t_s (seconds) may stand for t_us and
+// input_tokens for prompt_tokens.
+type Trace struct {
+	*table
+	models  map[string]int32
+	names   []string
+	opt     traceOptions
+	at      [numColumns]int // index of each column, -1 where absent
+	seconds bool
+	last    time.Duration
+	classes map[string]string
+	err     error
+}
+
+// OpenTrace opens a request trace, plain or gzip. The column model holds names
+// of models; a file without it must be for a single model. The caller closes
+// the trace (Close), and asks Err after Next returned false.
+func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	t, err := newTrace(f, models, opts)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return t, nil
+}
+
+// NewTrace is OpenTrace for a stream at hand; name is what errors call it.
+func NewTrace(r io.Reader, name string, models []string, opts ...TraceOption) (*Trace, error) {
+	f, err := newFile(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return newTrace(f, models, opts)
+}
+
+func newTrace(f *file, models []string, opts []TraceOption) (*Trace, error) {
+	tab, err := newTable(f)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trace{table: tab, names: models, models: map[string]int32{}, classes: map[string]string{}, opt: traceOptions{model: -1}}
+	for _, o := range opts {
+		o(&t.opt)
+	}
+	for i, m := range models {
+		t.models[m] = int32(i)
+	}
+	return t, t.columns()
+}
+
+func (t *Trace) columns() error {
+	for i := range t.at {
+		t.at[i] = -1
+	}
+	for i, name := range t.header {
+		c, ok := traceColumns[name]
+		if !ok && t.opt.lenient {
+			continue
+		}
+		if !ok {
+			e := t.fail(i, "", fmt.Sprintf("the column %q", name), "the columns "+strings.Join(traceNames[:], ", "))
+			if near := formats.Nearest(name, traceNames[:]); near != "" {
+				e.Hint = "did you mean " + near + "?"
+			}
+			return e
+		}
+		if t.at[c] >= 0 {
+			return t.fail(i, "", fmt.Sprintf("the column %q beside %q", name, t.header[t.at[c]]), "one of the two")
+		}
+		t.at[c] = i
+		t.seconds = t.seconds || name == "t_s"
+	}
+	if t.at[colTime] < 0 {
+		return &formats.Error{File: t.name, Line: 1, Column: 1, Found: "no column t_us", Expected: "the columns " + strings.Join(traceNames[:], ", "),
+			Hint: "counts per second or minute are converted by `plan import trace --counts`"}
+	}
+	if t.at[colModel] < 0 && t.opt.model < 0 {
+		if len(t.names) > 1 {
+			return &formats.Error{File: t.name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}
+		}
+		t.opt.model = 0
+	}
+	return nil
+}
+
+// Err returns what stopped the trace early.
+func (t *Trace) Err() error { return t.err }
+
+// Next reads the next request.
+func (t *Trace) Next(r *Request) bool {
+	if t.err != nil {
+		return false
+	}
+	if err := t.next(); err != nil {
+		if err != io.EOF {
+			t.err = err
+		}
+		return false
+	}
+	if e := t.request(r); e != nil {
+		t.err = e
+		return false
+	}
+	return true
+}
+
+func (t *Trace) request(r *Request) *formats.Error {
+	*r = Request{Model: t.opt.model}
+	at, e := t.time(t.at[colTime])
+	if e != nil {
+		return e
+	}
+	if at < t.last {
+		return t.cell(t.at[colTime], "a time that is not before that of the row above: traces are in order")
+	}
+	r.At, t.last = at, at
+	if i := t.at[colModel]; i >= 0 {
+		m, ok := t.models[t.row[i]]
+		if !ok {
+			e := t.cell(i, "one of "+strings.Join(t.names, ", "))
+			if near := formats.Nearest(t.row[i], t.names); near != "" {
+				e.Hint = "did you mean " + near + "?"
+			}
+			return e
+		}
+		r.Model = m
+	}
+	if i := t.at[colID]; i >= 0 {
+		r.ID = strings.Clone(t.row[i]) // the row is one string that would stay alive with it
+	}
+	if i := t.at[colClass]; i >= 0 {
+		r.Class = t.class(t.row[i])
+	}
+	if r.PromptTokens, e = t.tokens(t.at[colPrompt]); e != nil {
+		return e
+	}
+	if r.OutputTokens, e = t.tokens(t.at[colOutput]); e != nil {
+		return e
+	}
+	if i := t.at[colSLO]; i >= 0 && t.row[i] != "" {
+		m, err := formats.ParseMicros(t.row[i])
+		if err != nil || m < 0 {
+			return t.cell(i, "a number of microseconds, or nothing for the model's own SLO")
+		}
+		r.SLO = m.D()
+	}
+	return nil
+}
+
+func (t *Trace) time(i int) (time.Duration, *formats.Error) {
+	var d time.Duration
+	var err error
+	expected := "a number of microseconds with at most three decimals"
+	if t.seconds {
+		expected = "a number of seconds with at most nine decimals"
+		d, err = formats.ParseSeconds(t.row[i])
+	} else {
+		var m formats.Micros
+		m, err = formats.ParseMicros(t.row[i])
+		d = m.D()
+	}
+	if err != nil || d < 0 {
+		return 0, t.cell(i, expected)
+	}
+	return d, nil
+}
+
+// maxClasses bounds the classes that are remembered to share their text.
+const maxClasses = 1000
+
+func (t *Trace) class(s string) string {
+	if c, ok := t.classes[s]; ok {
+		return c
+	}
+	c := strings.Clone(s)
+	if len(t.classes) < maxClasses {
+		t.classes[c] = c
+	}
+	return c
+}
+
+func (t *Trace) tokens(i int) (int32, *formats.Error) {
+	if i < 0 || t.row[i] == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(t.row[i], 10, 32)
+	if err != nil || n < 0 {
+		return 0, t.cell(i, "a whole number of tokens")
+	}
+	return int32(n), nil
+}

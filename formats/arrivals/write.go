@@ -1,0 +1,98 @@
+package arrivals
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// WriteTrace writes a source as a request trace and returns the number of
+// requests. Columns are written beside t_us: names of
+// id, model, class, prompt_tokens, output_tokens, slo_us; with none given,
+// model is written when there are several models.
+func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n int64, err error) {
+	if len(columns) == 0 && len(models) > 1 {
+		columns = []string{"model"}
+	}
+	var cols []int
+	header := []string{"t_us"}
+	for c, name := range traceNames {
+		if c != colTime && slices.Contains(columns, name) {
+			cols, header = append(cols, c), append(header, name)
+		}
+	}
+	for _, name := range columns {
+		if !slices.Contains(traceNames[:], name) {
+			return 0, &formats.Error{Found: fmt.Sprintf("the column %q", name), Expected: strings.Join(traceNames[:], ", ")}
+		}
+	}
+	out := csv.NewWriter(w)
+	if err := out.Write(header); err != nil {
+		return 0, fmt.Errorf("writing a trace: %w", err)
+	}
+	row := make([]string, len(header))
+	var r Request
+	for s.Next(&r) {
+		row[0] = formats.Micros(r.At).String()
+		for k, c := range cols {
+			row[k+1] = cellOf(&r, c, models)
+		}
+		if err := out.Write(row); err != nil {
+			return n, fmt.Errorf("writing a trace: %w", err)
+		}
+		n++
+	}
+	out.Flush()
+	if err := out.Error(); err != nil {
+		return n, fmt.Errorf("writing a trace: %w", err)
+	}
+	return n, Err(s)
+}
+
+func cellOf(r *Request, column int, models []string) string {
+	switch column {
+	case colID:
+		return r.ID
+	case colModel:
+		if int(r.Model) < len(models) {
+			return models[r.Model]
+		}
+	case colClass:
+		return r.Class
+	case colPrompt:
+		return strconv.Itoa(int(r.PromptTokens))
+	case colOutput:
+		return strconv.Itoa(int(r.OutputTokens))
+	case colSLO:
+		if r.SLO > 0 {
+			return formats.Micros(r.SLO).String()
+		}
+	}
+	return ""
+}
+
+// WriteTraceFile writes a trace whole or not at all, packed when path ends in
+// .gz; the bytes depend on the requests alone.
+func WriteTraceFile(path string, s Source, models, columns []string, opts ...formats.WriteOption) (n int64, changed bool, err error) {
+	var b bytes.Buffer
+	if strings.HasSuffix(path, ".gz") {
+		z := gzip.NewWriter(&b)
+		if n, err = WriteTrace(z, s, models, columns...); err == nil {
+			err = z.Close()
+		}
+	} else {
+		n, err = WriteTrace(&b, s, models, columns...)
+	}
+	if err != nil {
+		return n, false, err
+	}
+	changed, err = formats.WriteBytes(path, b.Bytes(), opts...)
+	return n, changed, err
+}
