@@ -172,17 +172,16 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	}
 	halfIn, halfOut := o.HalfIn && i > 0, o.HalfOut && j < b.Len()
 	for _, s := range first.Tensors {
-		outer, inside := s, s.Name
+		outer := s
 		if halfIn {
 			outer.Type = crossType(s.Type)
 		}
 		if outgoing[s.Name] { // passed through: the output keeps the name
 			outer.Name = s.Name + "@in"
-			inside = outer.Name
-			p.rename[s.Name] = inside
+			p.rename[s.Name] = outer.Name
 		}
 		if outer.Type != s.Type {
-			inside = s.Name + "@full"
+			inside := s.Name + "@full"
 			p.rename[s.Name] = inside
 			if b.startsNorm(p.nodes, s.Name) {
 				cast := s.Name + "@cast"
