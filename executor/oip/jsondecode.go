@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -158,13 +159,13 @@ func (d *decoder) same(field, want string) *Error {
 
 // params reads an object of parameters.
 func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *Error {
-	var names []string
-	return d.object(func(key []byte) *Error {
-		name := append([]byte(nil), key...)
-		if slices.Contains(names, string(name)) {
+	var room [8][]byte
+	names := room[:0]
+	return d.object(func(name []byte) *Error {
+		if slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
 			return Invalid(field+"."+clip(string(name)), "given twice")
 		}
-		names = append(names, string(name))
+		names = append(names, name)
 		v, err := d.param()
 		if err == nil {
 			err = set(name, v)
@@ -514,6 +515,18 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 		}
 		data = binary.LittleEndian.AppendUint32(data, uint32(len(s)))
 		return append(data, s...), nil
+	case FP32:
+		d.peek()
+		if v, n, ok := fastFloat(d.b[d.i:]); ok && narrows(v) {
+			d.i += n
+			return binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v))), nil
+		}
+	case FP64:
+		d.peek()
+		if v, n, ok := fastFloat(d.b[d.i:]); ok {
+			d.i += n
+			return binary.LittleEndian.AppendUint64(data, math.Float64bits(v)), nil
+		}
 	}
 	text, whole, err := d.number()
 	if err != nil {

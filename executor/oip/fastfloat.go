@@ -1,0 +1,90 @@
+package oip
+
+import "math"
+
+// powers of ten that FP64 holds exactly.
+var powers = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+
+// fastFloat reads a JSON number at the start of b and its length when that
+// takes no more than one exact multiplication or division (Clinger 1990): at
+// most 15 digits and a small exponent, as nearly all numbers in requests are.
+// Otherwise ok is false and the slow way decides, also about syntax.
+func fastFloat(b []byte) (v float64, n int, ok bool) {
+	i := 0
+	negative := i < len(b) && b[i] == '-'
+	if negative {
+		i++
+	}
+	first := i
+	var mantissa uint64
+	for i < len(b) && b[i]-'0' <= 9 {
+		mantissa = mantissa*10 + uint64(b[i]-'0')
+		i++
+	}
+	whole := i - first
+	if whole == 0 || whole > 1 && b[first] == '0' {
+		return 0, 0, false
+	}
+	digits, scale := whole, 0
+	if i < len(b) && b[i] == '.' {
+		i++
+		from := i
+		for i < len(b) && b[i]-'0' <= 9 {
+			mantissa = mantissa*10 + uint64(b[i]-'0')
+			i++
+		}
+		if scale = i - from; scale == 0 {
+			return 0, 0, false
+		}
+		digits += scale
+		if mantissa < 1e15 && whole == 1 && b[first] == '0' && digits <= 19 {
+			digits = 15 // leading zeros are no digits
+		}
+	}
+	exponent := -scale
+	if i < len(b) && b[i]|0x20 == 'e' {
+		i++
+		minus := false
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			minus = b[i] == '-'
+			i++
+		}
+		from, e := i, 0
+		for i < len(b) && b[i]-'0' <= 9 && i-from < 4 {
+			e = e*10 + int(b[i]-'0')
+			i++
+		}
+		if i == from || i-from == 4 {
+			return 0, 0, false
+		}
+		if minus {
+			e = -e
+		}
+		exponent += e
+	}
+	if digits > 15 || exponent < -22 || exponent > 22 {
+		return 0, 0, false
+	}
+	v = float64(mantissa)
+	if exponent < 0 {
+		v /= powers[-exponent]
+	} else {
+		v *= powers[exponent]
+	}
+	if negative {
+		v = -v
+	}
+	return v, i, true
+}
+
+// narrows says whether rounding v, itself rounded from a decimal, to FP32 gives
+// what rounding the decimal would: not so when v lies midway between two FP32
+// values, or where FP32 is subnormal or overflows.
+func narrows(v float64) bool {
+	const tail = 1<<29 - 1
+	if math.Float64bits(v)&tail == 1<<28 {
+		return false
+	}
+	a := math.Abs(v)
+	return a == 0 || a >= 0x1p-126 && a < math.MaxFloat32
+}
