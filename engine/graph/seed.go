@@ -58,7 +58,7 @@ func (w *weight) tensor() *onnxpb.Tensor {
 // output. With none, the common positive mean that rectifiers leave grows from
 // layer to layer until all inputs give nearly the same output; with all of it
 // a deep network is chaotic and amplifies rounding errors as much as inputs.
-const centring = 0.4
+const centring = 0.5
 
 // centre subtracts that part of the mean.
 func centre(raw []byte) {
