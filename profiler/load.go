@@ -159,7 +159,7 @@ func resident() int64 {
 }
 
 // atomRounds is how often every atom is timed before the model is cut.
-const atomRounds = 11
+const atomRounds = 21
 
 // timeAtoms times every atom at batch 1 (or the model's own), in rounds, and
 // returns the medians in nanoseconds.
@@ -187,8 +187,9 @@ func timeAtoms(ctx context.Context, p place, m model, batch int, now func() time
 		return nil, err
 	}
 	costs := make([]float64, len(l.probes))
+	quiet := l.quiet()
 	for i, pr := range l.probes {
-		costs[i] = float64(median(l.series(pr)))
+		costs[i] = float64(median(pick(l.series(pr), quiet)))
 	}
 	return costs, nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -42,6 +44,7 @@ type modelInfo struct {
 	// batch is the model's own batch size where no other is possible; zero
 	// where the batch is free.
 	batch    int
+	weights  string // where the weights come from, if not from the file
 	warnings []string
 }
 
@@ -54,6 +57,14 @@ type Prober interface {
 	Probe(ctx context.Context, onnx []byte, inputs []engine.Spec, batch int, want []string) (map[string]graph.Value, error)
 }
 
+// ModelName is what profiles and plans call the model of a file: the file's
+// name without extension, and without the "light_" of models shipped without
+// weights.
+func ModelName(path string) string {
+	base := filepath.Base(path)
+	return strings.TrimPrefix(strings.TrimSuffix(base, filepath.Ext(base)), "light_")
+}
+
 // openONNX reads a model, gives it a symbolic batch and finds its cuts. A
 // model whose batch cannot be made free becomes a model of one block that runs
 // at its own batch only.
@@ -62,19 +73,22 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if !ok {
 		return nil, fmt.Errorf("profiler: engine %s cannot probe shapes", o.Engine.Info().Name)
 	}
-	dims := o.Dims[""]
-	gm, err := graph.Open(path, graph.Options{Seed: o.Seed, Dims: dims})
+	name := ModelName(path)
+	dims, ok := o.Dims[name]
+	if !ok {
+		dims = o.Dims[""]
+	}
+	gm, err := graph.Open(path, graph.Options{Name: name, Seed: o.Seed, Dims: dims})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	if own, ok := o.Dims[gm.Name]; ok {
-		if gm, err = graph.Open(path, graph.Options{Seed: o.Seed, Dims: own}); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrInput, err)
-		}
-	}
 	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{})
 	if err == nil {
-		return onnxModel{chain}, nil
+		m := onnxModel{chain: chain}
+		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, dims) {
+			m.weights = fmt.Sprintf("random with seed %d, the file has none", o.Seed)
+		}
+		return m, nil
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -94,14 +108,25 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	return fixed, nil
 }
 
+// weightless tells whether the file itself comes without weights: a model that
+// was read with a seed has some.
+func weightless(path string, dims map[string][]int64) bool {
+	m, err := graph.Open(path, graph.Options{Dims: dims})
+	return err == nil && m.Weightless()
+}
+
 // onnxModel is a chain of engine/graph.
-type onnxModel struct{ chain *graph.Chain }
+type onnxModel struct {
+	chain   *graph.Chain
+	weights string
+}
 
 func (m onnxModel) info() modelInfo {
 	c := m.chain
 	whole := c.Whole()
 	return modelInfo{
-		name: c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
+		weights: m.weights,
+		name:    c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256,
 		inputs: c.Cuts[0].Tensors, outputs: c.Cuts[len(c.Cuts)-1].Tensors, logits: c.Model.Logits(),
 		weightBytes: whole.WeightBytes(0, whole.Len()),
 	}

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
 	"inferplan/formats"
@@ -28,6 +33,9 @@ func realEngine(t testing.TB) *ort.Engine {
 		if err := eng.Close(); err != nil {
 			t.Error(err)
 		}
+		if s, b, v := ort.Live(); s+b+v != 0 {
+			t.Errorf("left open: %d sessions, %d bindings, %d tensors", s, b, v)
+		}
 	})
 	return eng
 }
@@ -45,29 +53,260 @@ func realModels(t testing.TB, names ...string) []string {
 	return paths
 }
 
+// coarse is quick rather than exact.
+var coarse = Precision{HalfWidth: 0.1, Floor: 5 * time.Microsecond, MinRounds: 8, MaxRounds: 16}
+
 func TestSqueezeNet(t *testing.T) {
 	eng := realEngine(t)
 	paths := realModels(t, "squeezenet")
 	out := filepath.Join(t.TempDir(), "profile.json")
 	var est Estimate
 	o := Options{
-		Models: paths, Device: "cpu", Batches: []int{1, 2}, Engine: eng, Out: out,
-		Precision:  Precision{HalfWidth: 0.05, Floor: 2 * time.Microsecond, MinRounds: 12, MaxRounds: 24},
+		Models: paths, Device: "cpu", Batches: []int{1, 2}, Engine: eng, Out: out, Precision: coarse,
 		OnEstimate: func(e Estimate) error { est = e; return nil },
-		Progress: func(e Event) {
-			if e.Stage != StageSample {
-				t.Logf("%+v", e)
-			}
-		},
 	}
 	begin := time.Now()
 	p, err := Run(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%v, estimate %+v", time.Since(begin), est)
-	data, _ := formats.Marshal(p)
-	if os.Getenv("SHOW") != "" {
-		t.Logf("%s", data)
+	t.Logf("took %v, estimated %v, at most %v", time.Since(begin), est.Expected, est.AtMost)
+	m := p.Models[0]
+	if m.Model != "squeezenet" || len(m.Blocks) != 10 || len(m.Measurements) != 2 || m.Inputs[0].Shape[0] != -1 || m.Inputs[0].DType != "FP32" {
+		t.Fatalf("model %+v", m)
+	}
+	if digest, err := formats.Digest(paths[0]); err != nil || !strings.HasSuffix(digest, m.Source.SHA256) {
+		t.Errorf("hash %s, the file's is %s (%v)", m.Source.SHA256, digest, err)
+	}
+	var weights int64
+	nodes := 0
+	for i, b := range m.Blocks {
+		weights += b.WeightBytes
+		nodes += b.Nodes
+		if i == len(m.Blocks)-1 {
+			break
+		}
+		elements := int64(0)
+		for _, c := range b.Cut {
+			n := int64(1)
+			for _, d := range c.Shape[1:] {
+				n *= d
+			}
+			elements += n
+		}
+		if b.CutBytesFP32 != 4*elements || b.CutBytesFP16 != 2*elements {
+			t.Errorf("%s: %d and %d bytes for %d elements", b.Name, b.CutBytesFP32, b.CutBytesFP16, elements)
+		}
+		// 1.2 M parameters with seeded weights: float16 keeps the answer.
+		if b.FP16 == nil || b.FP16.Samples != 8 || b.FP16.Top1Agreement < 0.5 || b.FP16.MaxAbsDiff <= 0 || b.FP16.MaxAbsDiff > 0.1 {
+			t.Errorf("%s: float16 %+v", b.Name, b.FP16)
+		}
+	}
+	if nodes != 66 || weights < 4<<20 || weights > 6<<20 {
+		t.Errorf("%d nodes, %d bytes of weights", nodes, weights)
+	}
+	for _, x := range m.Measurements {
+		var cpu float64
+		for _, l := range x.Blocks {
+			if l.CPUUS <= 0 || l.WallUS <= 0 || l.P99US < l.WallUS || l.Samples < 8 {
+				t.Errorf("batch %d: %+v", x.Batch, l)
+			}
+			cpu += float64(l.CPUUS)
+		}
+		// Cuts cost something, but not a multiple.
+		if ratio := cpu / float64(x.Whole.CPUUS); ratio < 0.7 || ratio > 1.8 {
+			t.Errorf("batch %d: the blocks are %.2f times the whole", x.Batch, ratio)
+		}
+		if x.MemoryBytes < weights || x.MemoryBytes > 1<<30 {
+			t.Errorf("batch %d: %d bytes of memory", x.Batch, x.MemoryBytes)
+		}
+	}
+	if a, b := m.Measurements[0].Whole.CPUUS, m.Measurements[1].Whole.CPUUS; float64(b) < 1.3*float64(a) || float64(b) > 3*float64(a) {
+		t.Errorf("batch 2 costs %v, batch 1 %v", b, a)
+	}
+	if d := p.Devices[0]; d.Device != "cpu-1" || d.Name == "" || d.Driver == "" || d.Engine != "onnxruntime" || d.EngineVersion == "" || d.CopyGbps < 1 {
+		t.Errorf("device %+v", d)
+	}
+
+	// Measured already: only the model is read.
+	begin = time.Now()
+	if _, err := Run(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a second run without work took %v", time.Since(begin))
+
+	// Ctrl-C in the middle of another batch keeps the file whole.
+	ctx, cancel := context.WithCancel(context.Background())
+	o.Batches = []int{1, 2, 4}
+	o.Progress = func(e Event) {
+		if e.Stage == StageSample {
+			cancel()
+		}
+	}
+	if _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	cancel()
+	kept, err := formats.ReadProfile(out)
+	if err != nil || len(kept.Models[0].Measurements) != 2 {
+		t.Errorf("after an interrupt: %v, %+v", err, kept)
+	}
+}
+
+func TestWeightlessModel(t *testing.T) {
+	eng := realEngine(t)
+	dir, err := models.Dir()
+	if err != nil {
+		t.Skipf("needs the model files, run `make setup`: %v", err)
+	}
+	path := filepath.Join(dir, "light_squeezenet.onnx")
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("needs the model files, run `make setup`: %v", err)
+	}
+	p, err := Run(context.Background(), Options{Models: []string{path}, Device: "cpu", Batches: []int{1}, Blocks: 2, Seed: 7, Engine: eng, Precision: coarse})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "seed 7") }) {
+		t.Errorf("no note about the seed: %q", p.Notes)
+	}
+}
+
+// tinyModel is an ONNX file of one input x [batch,8] and the given nodes; its
+// output is called y.
+func tinyModel(t *testing.T, batch int64, nodes []*onnxpb.Node, inits ...*onnxpb.Tensor) string {
+	t.Helper()
+	shape := &onnxpb.Shape{Dim: []*onnxpb.Shape_Dim{
+		{Value: &onnxpb.Shape_Dim_DimValue{DimValue: batch}}, {Value: &onnxpb.Shape_Dim_DimValue{DimValue: 8}},
+	}}
+	info := func(name string, s *onnxpb.Shape) *onnxpb.ValueInfo {
+		return &onnxpb.ValueInfo{Name: proto.String(name), Type: &onnxpb.Type{Value: &onnxpb.Type_TensorType_{
+			TensorType: &onnxpb.Type_TensorType{ElemType: proto.Int32(1), Shape: s}}}}
+	}
+	m := &onnxpb.Model{
+		IrVersion: proto.Int64(8), OpsetImport: []*onnxpb.OperatorSet{{Version: proto.Int64(13)}},
+		Graph: &onnxpb.Graph{Name: proto.String("tiny"), Node: nodes, Initializer: inits,
+			Input: []*onnxpb.ValueInfo{info("x", shape)}, Output: []*onnxpb.ValueInfo{info("y", nil)}},
+	}
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tiny.onnx")
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func opNode(op string, in []string, out string) *onnxpb.Node {
+	return &onnxpb.Node{OpType: proto.String(op), Name: proto.String("node_" + op), Input: in, Output: []string{out}}
+}
+
+// A Reshape to a fixed first dimension of 4 keeps the batch from being free.
+func TestRealFixedBatch(t *testing.T) {
+	eng := realEngine(t)
+	target := &onnxpb.Tensor{Name: proto.String("target"), DataType: proto.Int32(7), Dims: []int64{3}, Int64Data: []int64{4, 2, 4}}
+	path := tinyModel(t, 4, []*onnxpb.Node{opNode("Relu", []string{"x"}, "r"), opNode("Reshape", []string{"r", "target"}, "y")}, target)
+	var warnings []string
+	p, err := Run(context.Background(), Options{Models: []string{path}, Device: "cpu", Engine: eng, Precision: coarse, Progress: func(e Event) {
+		if e.Stage == StageWarning {
+			warnings = append(warnings, e.Text)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := p.Models[0]
+	if len(m.Blocks) != 1 || len(m.Measurements) != 1 || m.Measurements[0].Batch != 4 || !slices.Equal(m.Inputs[0].Shape, []int64{4, 8}) || !slices.Equal(m.Outputs[0].Shape, []int64{4, 2, 4}) {
+		t.Errorf("%+v", m)
+	}
+	if !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "own batch 4") }) {
+		t.Errorf("warnings %q", warnings)
+	}
+}
+
+func TestRealBadModels(t *testing.T) {
+	eng := realEngine(t)
+	good := tinyModel(t, 1, []*onnxpb.Node{opNode("Relu", []string{"x"}, "y")})
+	data, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	truncated := filepath.Join(t.TempDir(), "truncated.onnx")
+	if err := os.WriteFile(truncated, data[:len(data)/2], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text := filepath.Join(t.TempDir(), "text.onnx")
+	if err := os.WriteFile(text, []byte("this is not a model"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, path, says string }{
+		{"truncated", truncated, "truncated.onnx"},
+		{"no ONNX", text, "text.onnx"},
+		{"absent", filepath.Join(t.TempDir(), "absent.onnx"), "absent.onnx"},
+		{"unknown operator", tinyModel(t, 1, []*onnxpb.Node{opNode("Frobnicate", []string{"x"}, "y")}), "Frobnicate"},
+		{"missing tensor", tinyModel(t, 1, []*onnxpb.Node{opNode("Add", []string{"x", "nowhere"}, "y")}), "nowhere"},
+	} {
+		out := filepath.Join(t.TempDir(), "profile.json")
+		_, err := Run(context.Background(), Options{Models: []string{c.path}, Device: "cpu", Engine: eng, Out: out, Precision: coarse})
+		if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), filepath.Base(c.path)) {
+			t.Errorf("%s: %v", c.name, err)
+		} else {
+			t.Logf("%s: %v", c.name, err)
+		}
+		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: something was written", c.name)
+		}
+	}
+}
+
+// Without CUDA the error says what is missing; with it, this is no test.
+func TestNoCUDA(t *testing.T) {
+	eng := realEngine(t)
+	devices, err := eng.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(devices, func(d engine.Device) bool { return !d.IsCPU() }) {
+		t.Skip("this machine has a GPU: the error cannot be seen here")
+	}
+	path := tinyModel(t, 1, []*onnxpb.Node{opNode("Relu", []string{"x"}, "y")})
+	_, err = Run(context.Background(), Options{Models: []string{path}, Device: "cuda:0", Engine: eng})
+	var missing *engine.MissingError
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "libcuda.so.1") {
+		t.Errorf("error %v", err)
+	}
+	p, err := Run(context.Background(), Options{Models: []string{path}, Engine: eng, Precision: coarse})
+	if err != nil || p.Devices[0].Device != "cpu-1" {
+		t.Errorf("auto: %v, %+v", err, p)
+	}
+}
+
+// Quick passes at several thread counts give device kinds of their own.
+func TestThreads(t *testing.T) {
+	eng := realEngine(t)
+	cpus, err := engine.CPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cpus) < 2 {
+		t.Skip("needs two CPUs")
+	}
+	path := tinyModel(t, 1, []*onnxpb.Node{opNode("Relu", []string{"x"}, "y")})
+	out := filepath.Join(t.TempDir(), "profile.json")
+	for _, d := range []string{"cpu-1", "cpu-2"} {
+		if _, err := Run(context.Background(), Options{Models: []string{path}, Device: d, Engine: eng, Out: out, Batches: []int{1}, Precision: coarse}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := formats.ReadProfile(out)
+	if err != nil || len(p.Devices) != 2 || len(p.Models[0].Measurements) != 2 || !strings.Contains(p.Devices[1].Method, "2 intra-op threads") {
+		t.Errorf("%v, %+v", err, p)
+	}
+	for _, m := range p.Models[0].Measurements {
+		if m.Blocks[0].CPUUS <= 0 {
+			t.Errorf("%s: %+v", m.Device, m.Blocks[0])
+		}
 	}
 }

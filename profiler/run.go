@@ -84,8 +84,7 @@ type job struct {
 	todo   []unit
 	whole  time.Duration // quick run at batch 1
 	load   time.Duration // of the whole model
-	expect time.Duration
-	most   time.Duration
+	expect time.Duration // of everything, on a quiet machine
 
 	cut    blocks
 	chains map[int][]*chain // per share: one chain per copy
@@ -102,6 +101,7 @@ type runner struct {
 	counted time.Duration // of the time since begun that is in CostSeconds
 	shared  string        // how shares were made
 	copy    float64
+	busy    float64         // largest disturbance of a lane
 	seen    map[string]bool // warnings given
 	done    time.Duration   // expected time of finished groups
 	total   time.Duration
@@ -234,6 +234,14 @@ func (r *runner) adopt() error {
 			r.warn(j.in.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.in.name, want, len(have.Blocks)))
 			continue
 		}
+		if have.Inputs != nil && !sameShapes(have.Inputs, fresh.Inputs) {
+			if others && !r.o.Force {
+				return inputError("%s was measured with inputs %s in the profile, %s were asked for: write another profile (-o), or --force to drop the old numbers",
+					j.in.name, shapes(have.Inputs), shapes(fresh.Inputs))
+			}
+			r.warn(j.in.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.in.name, shapes(fresh.Inputs), shapes(have.Inputs)))
+			continue
+		}
 		cut, err := j.m.at(cutNames(have.Blocks))
 		if err != nil {
 			if others && !r.o.Force {
@@ -254,6 +262,20 @@ func (r *runner) adopt() error {
 
 func describe(d formats.ProfileDevice) string {
 	return strings.Join(slices.DeleteFunc([]string{d.Name, d.Driver, d.Engine + " " + d.EngineVersion, d.Method}, func(s string) bool { return s == "" }), ", ")
+}
+
+func sameShapes(a, b []formats.TensorInfo) bool {
+	return slices.EqualFunc(a, b, func(x, y formats.TensorInfo) bool {
+		return x.Name == y.Name && x.DType == y.DType && slices.Equal(x.Shape, y.Shape)
+	})
+}
+
+func shapes(list []formats.TensorInfo) string {
+	var s []string
+	for _, t := range list {
+		s = append(s, fmt.Sprintf("%s %v", t.Name, t.Shape))
+	}
+	return strings.Join(s, ", ")
 }
 
 func cutNames(blocks []formats.Block) [][]string {
@@ -298,6 +320,7 @@ func (j *job) quickBatch() int { return max(1, j.in.batch) }
 // estimate runs every model once.
 func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 	est := Estimate{Device: r.dev.Kind, Name: r.dev.Name, Budget: r.o.Budget}
+	var least time.Duration // loading and the fewest samples, whatever the budget
 	for _, j := range jobs {
 		if err := r.quick(ctx, j); err != nil {
 			return est, err
@@ -324,13 +347,13 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 			prepare += time.Duration(float64(r.o.FP16Samples)*(float64(n)/2+1)) * j.whole
 		}
 		j.expect = prepare + rounds((3*rule.MinRounds+1)/2)
-		j.most = prepare + rounds(rule.MaxRounds)
+		least += prepare + budgetRounds*round
 		est.Models = append(est.Models, ModelEstimate{Model: j.in.name, Whole: j.whole, Measurements: len(j.todo), Blocks: n, Expected: j.expect})
 		est.Expected += j.expect
-		est.AtMost += j.most
+		est.AtMost += prepare + rounds(rule.MaxRounds)
 	}
-	if r.o.Budget > 0 {
-		est.Expected, est.AtMost = min(est.Expected, r.o.Budget), min(est.AtMost, r.o.Budget)
+	if bound := max(r.o.Budget, least); r.o.Budget > 0 {
+		est.Expected, est.AtMost = min(est.Expected, bound), min(est.AtMost, bound)
 	}
 	return est, nil
 }
@@ -598,6 +621,15 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	if loose := l.loosest(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {
 		note = fmt.Sprintf("%s: the median of a block is known to ±%.1f %% only after %d samples (stopped by %s)", subject, 100*loose, l.rounds, l.ended)
 		r.warn(j.in.name, note)
+	}
+	putNote(r.profile, subject, note)
+	if j.in.weights != "" {
+		putNote(r.profile, "weights of "+j.in.name, "weights of "+j.in.name+noteSep+j.in.weights)
+	}
+	r.busy = max(r.busy, l.disturbance(quiet))
+	subject, note = "busy machine on "+r.dev.Kind, ""
+	if r.busy > 0.05 {
+		note = fmt.Sprintf("%s: over all rounds the whole model took %.0f %% longer than in the quieter half, whose medians are given", subject, 100*r.busy)
 	}
 	putNote(r.profile, subject, note)
 }

@@ -94,7 +94,7 @@ func (l *lane) series(p *probe) []time.Duration {
 }
 
 // selectFrom is the number of rounds from which on the quieter half is taken.
-const selectFrom = 16
+const selectFrom = 6
 
 // quiet lists the rounds that medians are taken over, in the order of time: the
 // half of them that the machine's other work disturbed least. What a round took
@@ -142,6 +142,17 @@ func (l *lane) latency(p *probe, quiet []int) formats.Latency {
 	lat.Samples = len(p.wall)
 	lat.P99US = formats.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
 	return lat
+}
+
+// disturbance is by how much the last probe's (the whole model's) median over
+// all rounds lies above that over the quiet ones: what other work on the machine
+// cost.
+func (l *lane) disturbance(quiet []int) float64 {
+	s := l.series(l.probes[len(l.probes)-1])
+	if len(s) == 0 {
+		return 0
+	}
+	return float64(median(s))/float64(max(1, median(pick(s, quiet)))) - 1
 }
 
 // loosest returns the largest half width of the lane's probes in relation to
