@@ -1,12 +1,14 @@
 package formats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -207,10 +209,12 @@ func decode(data []byte, name, want string) (string, document, error) {
 
 // place gives the findings of Validate their file, line and column.
 func place(err error, src *source, root *node) error {
-	for _, e := range Findings(err) {
+	list := Findings(err)
+	for _, e := range list {
 		e.File = src.file
 		e.Line, e.Column = src.locate(root.find(e.Path).pos)
 	}
+	slices.SortStableFunc(list, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 	return err
 }
 

@@ -133,7 +133,7 @@ func Nearest(s string, candidates []string) string { return nearest(s, candidate
 
 // nearest returns the candidate that s was probably meant to be, or "".
 func nearest(s string, candidates []string) string {
-	best, bestDist := "", 1+max(1, len(s)/3)
+	best, bestDist := "", 1+max(1, (len(s)+1)/3)
 	for _, c := range candidates {
 		if d := editDistance(s, c, bestDist); d < bestDist {
 			best, bestDist = c, d

@@ -219,6 +219,9 @@ func TestSchemasAcceptExamples(t *testing.T) {
 			t.Fatalf("no files %s", pattern)
 		}
 		for _, file := range files {
+			if strings.HasSuffix(file, ".csv") {
+				continue
+			}
 			data, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)

@@ -111,8 +111,8 @@ func (y *yamlReader) syntax(err error) *Error {
 	}
 	msg, _, _ = strings.Cut(msg, "\n")
 	hint := ""
-	if strings.Contains(msg, "tab") || strings.Contains(msg, "'\\t'") {
-		hint = "indent with spaces"
+	if strings.Contains(msg, "\t") {
+		msg, hint = strings.ReplaceAll(msg, "\t", `\t`), "indent with spaces"
 	}
 	return y.src.fail(pos, "", "a YAML syntax error: "+msg, "", hint)
 }
