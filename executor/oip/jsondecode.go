@@ -127,7 +127,12 @@ func (d *decoder) once(seen *fieldSet, i int, field string, read func() *Error) 
 		return Invalid(field, "given twice")
 	}
 	*seen |= 1 << i
-	return within(field, read())
+	err := read()
+	// An error that names a field of this object already stays as it is.
+	if err != nil && (err.Field == "" || err.Field[0] == '[') {
+		err.Field = field + err.Field
+	}
+	return err
 }
 
 // within puts the path in front of an error's own.
