@@ -33,23 +33,31 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 	} else if err := knownKeys(cmd.Root(), v, path); err != nil {
 		return err
 	}
-	v.SetEnvPrefix("INFERPLAN")
-	v.SetEnvKeyReplacer(strings.NewReplacer("-", "_", ".", "_"))
-	v.AutomaticEnv()
+	// A viper of its own for the environment: inside one viper a verb's section
+	// of the file would hide the shorter variable.
+	env := viper.New()
+	env.SetEnvPrefix("INFERPLAN")
+	env.SetEnvKeyReplacer(strings.NewReplacer("-", "_", ".", "_"))
+	env.AutomaticEnv()
 
 	var first error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed || f.Name == "help" || f.Name == "config" || first != nil {
 			return
 		}
-		for _, key := range []string{cmd.Name() + "." + f.Name, f.Name} {
-			if !v.IsSet(key) {
-				continue
+		for _, from := range []struct {
+			name   string
+			values *viper.Viper
+		}{{"environment (INFERPLAN_...)", env}, {path, v}} {
+			for _, key := range []string{cmd.Name() + "." + f.Name, f.Name} {
+				if !from.values.IsSet(key) {
+					continue
+				}
+				if err := cmd.Flags().Set(f.Name, flagText(from.values.Get(key))); err != nil {
+					first = usageErrorf("%s: %s: %w", from.name, key, err)
+				}
+				return
 			}
-			if err := cmd.Flags().Set(f.Name, flagText(v.Get(key))); err != nil {
-				first = usageErrorf("%s (or INFERPLAN_%s): %s: %w", path, strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")), key, err)
-			}
-			return
 		}
 	})
 	return first
