@@ -135,7 +135,7 @@ func (w *walker) from(first int, spent time.Duration) error {
 				continue
 			}
 			need := w.weights[last] - w.weights[first] + o.memory
-			if pool.Memory > 0 && need > pool.Memory/int64(o.share) {
+			if pool.Memory > 0 && need+w.resident(o.pool) > pool.Memory/int64(o.share) {
 				w.tooBig++
 				continue
 			}
@@ -151,6 +151,20 @@ func (w *walker) from(first int, spent time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// resident is what the stages so far need on every device of a time-shared pool.
+func (w *walker) resident(pool int) int64 {
+	if !w.p.Pools[pool].Time {
+		return 0
+	}
+	var sum int64
+	for i := range w.stages {
+		if w.stages[i].Pool == pool {
+			sum += w.stages[i].Need
+		}
+	}
+	return sum
 }
 
 func (w *walker) keep(latency time.Duration) error {

@@ -70,7 +70,8 @@ const (
 	poolNodes       = 4000
 	survivorNodes   = 12000
 	sumNodes        = 300
-	iterationsPer   = 60 // simplex iterations per node, as a second limit
+	iterationsPer   = 60          // simplex iterations per node, as a second limit
+	columnsWork     = 100_000_000 // simplex iterations times columns, as a third
 	poolPerModel    = 15
 	widePerModel    = 60
 	maxSurvivors    = 1500
@@ -390,7 +391,7 @@ func (x *search) integer(ctx context.Context, name string, set []int, nodes int6
 	o := milp.Options{
 		Gap:             max(x.o.Gap/2, proof),
 		MaxNodes:        nodes * int64(x.o.Effort),
-		MaxIterations:   nodes * iterationsPer * int64(x.o.Effort),
+		MaxIterations:   min(nodes*iterationsPer, columnsWork/int64(q.m.NumVars())) * int64(x.o.Effort),
 		Seed:            x.o.Seed,
 		HeuristicEffort: heuristicEffort,
 	}

@@ -1,0 +1,102 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/sim"
+)
+
+// CertifyOptions steer a certification. Zero values have defaults.
+type CertifyOptions struct {
+	Attainment float64       // share of requests in time; 0.99
+	Runs       int           // replications; 5
+	Duration   time.Duration // of arrivals per run; by the rates, 10s to 10m
+	Seed       uint64        // 1
+}
+
+// certified requests per run, where the rates allow it within the limits of
+// the duration: enough for a p99.
+const certifyRequests = 20000
+
+func (o *CertifyOptions) complete(p *formats.Plan) error {
+	if o.Attainment == 0 {
+		o.Attainment = 0.99
+	}
+	if math.IsNaN(o.Attainment) || o.Attainment < 0 || o.Attainment > 1 {
+		return optionsError("attainment", fmt.Sprint(o.Attainment), "a share from 0 to 1")
+	}
+	if o.Runs == 0 {
+		o.Runs = 5
+	}
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.Duration == 0 {
+		rps := 0.0
+		for i := range p.Models {
+			rps += p.Models[i].RPS
+		}
+		seconds := min(max(math.Ceil(certifyRequests/max(rps, 1)), 10), 600)
+		o.Duration = time.Duration(seconds) * time.Second
+	}
+	return nil
+}
+
+// Certify simulates a plan on the workload's arrivals and stores the highest
+// load at which every model attains what is asked, with what each showed there.
+// Where ctx ends first the plan is left as it was.
+func Certify(ctx context.Context, plan *formats.Plan, opt CertifyOptions) error {
+	if err := opt.complete(plan); err != nil {
+		return err
+	}
+	copied := *plan
+	var note string
+	if a := plan.Arrivals; a != nil && a.Trace != "" {
+		copied.Arrivals = &formats.Arrivals{Process: "poisson"}
+		note = "certified on Poisson arrivals, not on the trace of the workload; simulate it with: plan simulate --trace " + a.Trace
+	}
+	sc, err := sim.NewScenario(&copied)
+	if err != nil {
+		return fmt.Errorf("certifying: %w", err)
+	}
+	sc.Seed, sc.Duration, sc.Warmup = opt.Seed, opt.Duration, opt.Duration/10
+	found, err := sim.FindMaxLoad(ctx, sc, opt.Attainment, opt.Runs)
+	if err != nil {
+		return fmt.Errorf("certifying: %w", err)
+	}
+	cert := &formats.Certificate{
+		LoadFactor: found.Overall, Attainment: opt.Attainment, Runs: opt.Runs,
+		DurationUS: formats.Micros(opt.Duration), Seed: opt.Seed, Models: []formats.CertifiedModel{},
+	}
+	point := found.At(found.Overall)
+	if point == nil && len(found.Points) > 0 {
+		point = &found.Points[0] // not even the lowest load passed: show what it gave
+	}
+	for i := range plan.Models {
+		m := formats.CertifiedModel{Model: plan.Models[i].Model, RPS: found.Overall * plan.Models[i].RPS}
+		if point != nil && i < len(point.Report.Models) {
+			r := &point.Report.Models[i]
+			m.Attainment, m.P99US = r.Attainment, r.Latency.P99US
+			m.AttainmentCI = [2]float64{r.Attainment, r.Attainment}
+			if r.AttainmentCI != nil {
+				m.AttainmentCI = *r.AttainmentCI
+			}
+		}
+		cert.Models = append(cert.Models, m)
+	}
+	plan.Certified = cert
+	if note != "" {
+		plan.Warnings = append(plan.Warnings, note)
+	}
+	switch {
+	case found.Overall == 0:
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g at no load of the grid: the margin does not cover queueing; plan with a larger --margin or a longer SLO", opt.Attainment))
+	case found.Overall < 1:
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g only up to %.2f of the planned rates: a larger --margin trades planned rate for headroom", opt.Attainment, found.Overall))
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/solver/highs"
+)
+
+// everyPipeline lists all pipelines of a model that keep the SLO, by its own
+// loops over partitions, cuts, kinds, shares and batches: no pruning.
+func everyPipeline(p *Problem, d int) []Template {
+	m := &p.Models[d]
+	var out []Template
+	largest := 0
+	for _, pool := range m.Costs {
+		for _, s := range pool {
+			for _, c := range s.Batches {
+				largest = max(largest, c.Batch)
+			}
+		}
+	}
+	var grow func(t Template)
+	grow = func(t Template) {
+		first := 0
+		if n := len(t.Stages); n > 0 {
+			first = t.Stages[n-1].Last
+		}
+		if first == m.NumBlocks() {
+			t.Stages = append([]Stage(nil), t.Stages...)
+			if finishPipeline(p, m, &t) {
+				out = append(out, t)
+			}
+			return
+		}
+		if len(t.Stages) == p.MaxPartitions || first > 0 && m.CutBytes[first-1] < 0 {
+			return
+		}
+		for last := first + 1; last <= m.NumBlocks(); last++ {
+			for k := range p.Pools {
+				for v := 1; v <= p.Pools[k].MaxShares; v++ {
+					next := t
+					next.Stages = append(t.Stages[:len(t.Stages):len(t.Stages)], Stage{First: first, Last: last, Pool: k, Share: v})
+					grow(next)
+				}
+			}
+		}
+	}
+	for b := 1; b <= largest; b++ {
+		grow(Template{Model: d, Batch: b})
+	}
+	return out
+}
+
+// finishPipeline fills in times and rates by the formulas of the reference
+// setting; false where the SLO or the memory is broken.
+func finishPipeline(p *Problem, m *Model, t *Template) bool {
+	us := 0.0 // of everything
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		pool := &p.Pools[s.Pool]
+		var cost *BatchCost
+		for j := range m.Costs[s.Pool][s.Share-1].Batches {
+			if c := &m.Costs[s.Pool][s.Share-1].Batches[j]; c.Batch >= t.Batch && (cost == nil || c.Batch < cost.Batch) {
+				cost = c
+			}
+		}
+		if cost == nil {
+			return false
+		}
+		infer := 0.0
+		for _, d := range cost.Blocks[s.First:s.Last] {
+			infer += math.Max(1, float64(d)/1000)
+		}
+		s.Infer = time.Duration(infer * 1000)
+		s.Rate = 1e6 * float64(t.Batch) / infer
+		us += infer
+		link := func(a, b int, bytes int64) float64 {
+			ga, gb := p.Pools[a].Gbps, p.Pools[b].Gbps
+			g := math.Min(ga, gb)
+			if g == 0 {
+				g = math.Max(ga, gb)
+			}
+			if g == 0 {
+				return 0
+			}
+			return float64(bytes) * 8 / (g * 1000)
+		}
+		if i > 0 {
+			if x := link(t.Stages[i-1].Pool, s.Pool, m.CutBytes[s.First-1]); x > 0 && pool.Gbps > 0 {
+				s.Rate = math.Min(s.Rate, 1e6/x/float64(s.Share*pool.PerNode))
+			}
+		}
+		if i+1 < len(t.Stages) {
+			x := link(s.Pool, t.Stages[i+1].Pool, m.CutBytes[s.Last-1])
+			us += math.Round(x*float64(t.Batch)*1000) / 1000
+			if x > 0 && pool.Gbps > 0 {
+				s.Rate = math.Min(s.Rate, 1e6/x/float64(s.Share*pool.PerNode))
+			}
+		}
+		var weights, whole int64
+		for b, w := range m.Weights {
+			whole += w
+			if b >= s.First && b < s.Last {
+				weights += w
+			}
+		}
+		s.Need = weights + max(0, cost.Memory-whole)
+		need := s.Need * int64(s.Share)
+		for j := range i {
+			if pool.Time && t.Stages[j].Pool == s.Pool {
+				need += t.Stages[j].Need // every device holds all stages
+			}
+		}
+		if pool.Memory > 0 && need > pool.Memory {
+			return false
+		}
+	}
+	t.Latency = time.Duration(math.Round(us * 1000))
+	build := time.Duration(math.Round(m.Build * float64(t.Batch-1) * 1000))
+	return m.Margin+build+t.Latency <= m.SLO
+}
+
+// bruteForce tries every replica count of every pipeline. It gives up, with
+// false, where that is too much.
+func bruteForce(p *Problem, templates []Template) (best float64, ok bool) {
+	steps := 0
+	rps := make([]float64, len(p.Models))
+	slots := map[slotKey]float64{}
+	fits := func() bool {
+		for k := range p.Pools {
+			taken := 0.0
+			for key, part := range slots {
+				if key.pool != k {
+					continue
+				}
+				if p.Rounding == Slot {
+					part = math.Ceil(part - 1e-9)
+				}
+				taken += part
+			}
+			if taken > float64(p.Pools[k].Count)+1e-9 {
+				return false
+			}
+		}
+		return true
+	}
+	var try func(i int)
+	try = func(i int) {
+		if steps++; steps > 50_000 {
+			return
+		}
+		theta := math.Inf(1)
+		for d := range rps {
+			theta = math.Min(theta, rps[d]/p.Models[d].Weight)
+		}
+		best = math.Max(best, theta)
+		if i == len(templates) {
+			return
+		}
+		try(i + 1)
+		t := &templates[i]
+		counts := make([]int, len(t.Stages))
+		var choose func(si int, rate float64)
+		choose = func(si int, rate float64) {
+			if si == len(t.Stages) {
+				before := rps[t.Model]
+				rps[t.Model] += rate
+				try(i + 1)
+				rps[t.Model] = before
+				return
+			}
+			s := &t.Stages[si]
+			key := slotKey{t.Model, si, s.Pool}
+			for g := 1; ; g++ {
+				counts[si] = g
+				slots[key] += 1 / float64(s.Share)
+				if !fits() || steps > 50_000 {
+					slots[key] -= float64(g) / float64(s.Share)
+					return
+				}
+				choose(si+1, math.Min(rate, s.Rate*float64(g)))
+			}
+		}
+		choose(0, math.Inf(1))
+	}
+	try(0)
+	return best, steps <= 50_000
+}
+
+// On problems small enough to try everything, the plan is the best one, and
+// the bound holds.
+func TestAgainstBruteForce(t *testing.T) {
+	compared := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 2, pools: 2, count: 2, shares: 2, blocks: 2, batches: 2, partitions: 2, memory: true})
+		var all []Template
+		for d := range p.Models {
+			all = append(all, everyPipeline(p, d)...)
+		}
+		want, ok := bruteForce(p, all)
+		if !ok {
+			return
+		}
+		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		var inf *Infeasible
+		if want == 0 {
+			if !errors.As(err, &inf) {
+				t.Fatalf("nothing serves every model, got %v, %v", out, err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		compared++
+		if math.Abs(out.Value-want) > 2e-6*want {
+			t.Errorf("value %v, trying everything gives %v", out.Value, want)
+		}
+		if out.Bound < want*(1-1e-9) {
+			t.Errorf("bound %v is below a plan of value %v", out.Bound, want)
+		}
+	})
+	t.Logf("%d problems compared", compared)
+	if compared == 0 {
+		t.Error("no case was small enough to compare")
+	}
+}
+
+// Leaving out dominated pipelines, and stopping early on time, loses nothing:
+// the relaxation has the same value over all of them.
+func TestEnumerationLosesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 2, pools: 2, count: 5, shares: 3, blocks: 4, batches: 3, partitions: 3, memory: true, timePools: true})
+		var all []Template
+		for d := range p.Models {
+			list := everyPipeline(p, d)
+			kept, _, err := p.enumerate(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (len(kept) == 0) != (len(list) == 0) || len(kept) > len(list) {
+				t.Fatalf("%d pipelines, enumeration has %d", len(list), len(kept))
+			}
+			if len(kept) == 0 {
+				return
+			}
+			all = append(all, list...)
+		}
+		few, err := p.list()
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := func(list []Template) float64 {
+			set := make([]int, len(list))
+			for i := range set {
+				set[i] = i
+			}
+			u := p.units(few)
+			r, err := p.relax(context.Background(), highs.Solver{}, u, list, set, -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.bound < r.value*(1-1e-6) {
+				t.Errorf("bound %v below the value %v of the relaxation", r.bound, r.value)
+			}
+			return r.value
+		}
+		if a, b := value(all), value(few); math.Abs(a-b) > 1e-6*a {
+			t.Errorf("the relaxation has %v over all %d pipelines, %v over the %d kept", a, len(all), b, len(few))
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/solver/highs"
+)
+
+// Every plan keeps the rules, whatever the problem.
+func TestPlansKeepTheRules(t *testing.T) {
+	solved := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 4, blocks: 4, batches: 3, partitions: 3, timePools: true, memory: true, floors: true})
+		out, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.02})
+		var inf *Infeasible
+		if errors.As(err, &inf) {
+			if inf.Reason == "" || inf.Constraint == "" {
+				t.Errorf("an explanation without a reason: %+v", inf)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		solved++
+		if !(out.Value > 0) || out.Value > out.Bound*(1+1e-9) {
+			t.Errorf("value %v, bound %v", out.Value, out.Bound)
+		}
+		holds(t, p, out)
+	})
+	t.Logf("%d problems solved", solved)
+	if solved == 0 {
+		t.Error("no problem was feasible")
+	}
+}
+
+// holds recomputes a plan from its pipelines and placements.
+func holds(t *rapid.T, p *Problem, out *Outcome) {
+	rps := make([]float64, len(p.Models))
+	taken := make([]map[int]float64, len(p.Pools))
+	memory := make([]map[int]int64, len(p.Pools))
+	shared := make([]float64, len(p.Pools))
+	for k := range taken {
+		taken[k], memory[k] = map[int]float64{}, map[int]int64{}
+	}
+	for i := range out.Pipelines {
+		pl := &out.Pipelines[i]
+		m := &p.Models[pl.Model]
+		rps[pl.Model] += pl.RPS
+		at := 0
+		latency := time.Duration(0)
+		for si := range pl.Stages {
+			s := &pl.Stages[si]
+			if s.First != at || s.Last <= s.First {
+				t.Errorf("blocks [%d, %d) after %d", s.First, s.Last, at)
+			}
+			at = s.Last
+			latency += s.Infer + s.Xfer
+			placed := 0
+			for _, r := range pl.Placed[si] {
+				for j := range r.Replicas {
+					d := r.First + j/r.PerDevice
+					if d < 0 || d >= p.Pools[s.Pool].Count {
+						t.Errorf("device %d of %d", d, p.Pools[s.Pool].Count)
+					}
+					taken[s.Pool][d] += 1 / float64(s.Share)
+					memory[s.Pool][d] += s.Need
+				}
+				placed += r.Replicas
+			}
+			if placed != pl.Replicas[si] || placed < 1 {
+				t.Errorf("%d replicas placed of %d", placed, pl.Replicas[si])
+			}
+			if p.Pools[s.Pool].Time {
+				shared[s.Pool] += pl.RPS / s.Rate
+			} else if pl.RPS > s.Rate*float64(pl.Replicas[si])*(1+1e-9) {
+				t.Errorf("%v requests/s through %d replicas of %v", pl.RPS, pl.Replicas[si], s.Rate)
+			}
+		}
+		if at != m.NumBlocks() || latency != pl.Latency || m.Margin+m.BuildTime(pl.Batch)+latency > m.SLO {
+			t.Errorf("%d of %d blocks in %v (%v), SLO %v less %v", at, m.NumBlocks(), latency, pl.Latency, m.SLO, m.Margin)
+		}
+	}
+	value := math.Inf(1)
+	for d := range p.Models {
+		value = min(value, rps[d]/p.Models[d].Weight)
+		if math.Abs(rps[d]-out.RPS[d]) > 1e-9*rps[d] || rps[d] < p.Models[d].MinRPS*(1-1e-6) {
+			t.Errorf("%s: pipelines carry %v, the plan says %v, floor %v", p.Models[d].Name, rps[d], out.RPS[d], p.Models[d].MinRPS)
+		}
+	}
+	if math.Abs(value-out.Value) > 1e-9*value {
+		t.Errorf("value %v, recomputed %v", out.Value, value)
+	}
+	for k := range p.Pools {
+		if shared[k] > float64(p.Pools[k].Count)*(1+1e-9) {
+			t.Errorf("%v of %d time-shared devices", shared[k], p.Pools[k].Count)
+		}
+		for d := range p.Pools[k].Count {
+			if taken[k][d] > 1+1e-9 && !p.Pools[k].Time {
+				t.Errorf("%v of device %d of %s", taken[k][d], d, p.Pools[k].Kind)
+			}
+			if p.Pools[k].Memory > 0 && memory[k][d] > p.Pools[k].Memory {
+				t.Errorf("%d bytes on device %d of %s, which has %d", memory[k][d], d, p.Pools[k].Kind, p.Pools[k].Memory)
+			}
+		}
+	}
+}
+
+// The nearest feasible SLO is exact: a pipeline exists there and not a
+// microsecond below.
+func TestNearestSLOIsExact(t *testing.T) {
+	seen := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 1, pools: 2, count: 3, shares: 2, blocks: 3, batches: 2, partitions: 2, memory: true, timePools: true})
+		m := &p.Models[0]
+		m.SLO = 1 + time.Duration(rapid.IntRange(0, int(m.SLO)/2).Draw(t, "tight"))
+		m.Margin = Margin(m.SLO, p.MarginShare)
+		_, err := p.list()
+		var inf *Infeasible
+		if !errors.As(err, &inf) || inf.Constraint != "slo" {
+			return
+		}
+		seen++
+		for _, c := range []struct {
+			slo time.Duration
+			any bool
+		}{{inf.SLO, true}, {inf.SLO - time.Microsecond, false}} {
+			m.SLO, m.Margin = c.slo, Margin(c.slo, p.MarginShare)
+			if list := everyPipeline(p, 0); len(list) > 0 != c.any {
+				t.Errorf("%d pipelines at %v, nearest feasible is %v", len(list), c.slo, inf.SLO)
+			}
+		}
+	})
+	t.Logf("%d problems had too tight an SLO", seen)
+	if seen == 0 {
+		t.Error("no SLO was too tight")
+	}
+}
+
+// Whatever is packed, no bin holds more than a whole device and nothing is lost.
+func TestPack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var pieces []piece
+		total, need := 0, 0.0
+		for i := range rapid.IntRange(0, 8).Draw(t, "pieces") {
+			q := piece{count: i, share: rapid.IntRange(1, 6).Draw(t, "share"), n: rapid.IntRange(0, 9).Draw(t, "n")}
+			total += q.n
+			need += float64(q.n) / float64(q.share)
+			pieces = append(pieces, q)
+		}
+		bins := pack(pieces)
+		got := 0
+		for _, b := range bins {
+			sum := 0.0
+			for _, q := range b.parts {
+				sum += float64(q.n) / float64(q.share)
+				got += q.n
+			}
+			if sum > 1+1e-9 || sum == 0 {
+				t.Errorf("a device holds %v", sum)
+			}
+		}
+		if got != total {
+			t.Errorf("%d of %d replicas", got, total)
+		}
+		if float64(len(bins)) < need-1e-9 {
+			t.Errorf("%d devices for %v", len(bins), need)
+		}
+	})
+}
