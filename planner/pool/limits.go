@@ -192,10 +192,9 @@ var errNoPlan = errors.New("no plan serves every model")
 
 // explain turns infeasibility into its reason; other errors pass.
 func (x *search) explain(ctx context.Context, err error) error {
-	lp := new(errInfeasible)
 	switch {
-	case errors.As(err, &lp):
-		return x.floorsTooHigh(ctx, lp.model)
+	case errors.Is(err, errInfeasible):
+		return x.floorsTooHigh(ctx)
 	case errors.Is(err, errNoPlan):
 		return x.tooFewDevices(ctx)
 	}
@@ -203,33 +202,52 @@ func (x *search) explain(ctx context.Context, err error) error {
 }
 
 // floorsTooHigh tells which floors exclude each other and the largest common
-// factor at which they fit.
-func (x *search) floorsTooHigh(ctx context.Context, lp *milp.Model) error {
+// factor at which they fit, over all choices of the blocking rule.
+func (x *search) floorsTooHigh(ctx context.Context) error {
 	e := &Infeasible{Model: -1, Constraint: "min_rps"}
-	all := make([]int, len(x.templates))
-	for i := range all {
-		all[i] = i
+	choices, _ := x.p.blockings(x.templates)
+	if choices == nil {
+		choices = []*blocking{nil}
 	}
-	// The largest common factor: theta with the floors as weights.
-	scaled := *x.p
-	scaled.Models = slices.Clone(x.p.Models)
-	u := units{theta: 1, rps: slices.Clone(x.u.rps)}
-	l := scaled.lp(u, x.templates, all, -1, false)
-	for d := range scaled.Models {
-		// Row: rate - floor * factor >= 0; a model without a floor asks for nothing.
-		l.m.AddTerm(l.models[d], l.theta, 1-scaled.Models[d].MinRPS/u.rps[d])
+	var nearest []int
+	for _, b := range choices {
+		set := x.under(b)
+		l := x.p.lp(x.u, x.templates, set, -1, false)
+		for d := range x.p.Models {
+			// rate - theta becomes rate - floor * theta >= 0; no floor asks for nothing.
+			l.m.AddTerm(l.models[d], l.theta, 1-x.p.Models[d].MinRPS/x.u.rps[d])
+		}
+		sol, err := x.s.Solve(ctx, l.m, milp.Options{})
+		if err != nil || sol.Status != milp.Optimal {
+			continue
+		}
+		if sol.Value > e.Load || nearest == nil {
+			e.Load, nearest = sol.Value, set
+		}
 	}
-	sol, err := x.s.Solve(ctx, l.m, milp.Options{})
-	if err == nil && sol.Status == milp.Optimal {
-		e.Load = sol.Value
-	}
-	if c, err := milp.FindConflict(ctx, x.s, lp, milp.ConflictOptions{}); err == nil {
+	lp := x.p.lp(x.u, x.templates, nearest, -1, true)
+	if c, err := milp.FindConflict(ctx, x.s, lp.m, milp.ConflictOptions{}); err == nil {
 		for _, lim := range c.Limits {
-			e.Conflict = append(e.Conflict, lim.String())
+			e.Conflict = append(e.Conflict, x.p.limitName(lp, lim))
 		}
 	}
 	e.Reason = fmt.Sprintf("the devices carry %.4g times the rates asked as min_rps", e.Load)
 	return e
+}
+
+// limitName says what a limit of the relaxation stands for.
+func (p *Problem) limitName(l *lpModel, lim milp.Limit) string {
+	for d := range p.Models {
+		if !lim.IsVar && l.floors[d] == milp.Row(lim.Index) {
+			return fmt.Sprintf("at least %g requests/s of %s", p.Models[d].MinRPS, p.Models[d].Name)
+		}
+	}
+	for k := range p.Pools {
+		if !lim.IsVar && l.pools[k] == milp.Row(lim.Index) {
+			return fmt.Sprintf("%d devices of kind %s", p.Pools[k].Count, p.Pools[k].Kind)
+		}
+	}
+	return lim.String()
 }
 
 // tooFewDevices tells how many devices are missing for every model to have one

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -108,9 +109,7 @@ func (p *Problem) lp(u units, templates []Template, set []int, extra int, floors
 }
 
 // errInfeasible means that the floors cannot all be met.
-type errInfeasible struct{ model *milp.Model }
-
-func (e *errInfeasible) Error() string { return e.model.Name + " is infeasible" }
+var errInfeasible = errors.New("the relaxation is infeasible")
 
 // relax solves the linear program over a set of templates. With extra >= 0 that
 // pool has one more device.
@@ -123,7 +122,7 @@ func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, templates [
 	switch sol.Status {
 	case milp.Optimal:
 	case milp.Infeasible:
-		return nil, &errInfeasible{l.m}
+		return nil, errInfeasible
 	default:
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("solving the relaxation: %w", context.Cause(ctx))

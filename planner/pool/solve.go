@@ -184,25 +184,18 @@ func (x *search) relax(ctx context.Context) error {
 	if choices == nil {
 		choices = []*blocking{nil}
 	}
-	var firstErr error
 	var bounds []float64
 	chosen := -1
 	for _, b := range choices {
-		var set []int
-		for i := range x.templates {
-			if b.allows(x.p, &x.templates[i]) {
-				set = append(set, i)
-			}
-		}
+		set := x.under(b)
 		if b != nil && len(b.unserved(x.p, x.templates)) > 0 {
 			continue
 		}
 		r, err := x.p.relax(ctx, x.s, x.u, x.templates, set, -1)
 		if err != nil {
-			if inf := new(errInfeasible); !errors.As(err, &inf) {
+			if !errors.Is(err, errInfeasible) {
 				return err
 			}
-			firstErr = cmp.Or(firstErr, err)
 			continue
 		}
 		if x.lp == nil || r.value > x.lp.value*(1+1e-9) {
@@ -211,7 +204,7 @@ func (x *search) relax(ctx context.Context) error {
 		bounds = append(bounds, r.bound)
 	}
 	if x.lp == nil {
-		return firstErr
+		return errInfeasible
 	}
 	for i, b := range bounds {
 		if i != chosen {
@@ -248,6 +241,17 @@ func (x *search) relax(ctx context.Context) error {
 	}
 	x.phase("relaxation", len(x.allowed), milp.Stats{})
 	return nil
+}
+
+// under lists the templates that keep the blocking rule.
+func (x *search) under(b *blocking) []int {
+	var set []int
+	for i := range x.templates {
+		if b.allows(x.p, &x.templates[i]) {
+			set = append(set, i)
+		}
+	}
+	return set
 }
 
 func (x *search) phase(name string, n int, st milp.Stats) {
