@@ -52,6 +52,9 @@ func fields(b []byte, f func(field protowire.Number, typ protowire.Type, val []b
 		if n < 0 {
 			return wireError(n)
 		}
+		if field > protowire.MaxValidNumber {
+			return Invalid("", "protobuf: field number %d", field)
+		}
 		b = b[n:]
 		var val []byte
 		var num uint64
