@@ -2,8 +2,8 @@ package worker
 
 import "maps"
 
-var engines = map[string]Opener{"replay": openReplay}
+var engines = map[string]Opener{"onnx": openONNX, "replay": openReplay}
 
-// Engines lists the engines of this build by name. Engines that need a
-// library are added by files with a build tag.
+// Engines lists the engines by name: onnx (which opens its library when a
+// worker starts) and replay.
 func Engines() map[string]Opener { return maps.Clone(engines) }

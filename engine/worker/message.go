@@ -50,6 +50,9 @@ type StageSpec struct {
 	// the engine's must be the same.
 	CutIn  []string `json:"cut_in,omitempty"`
 	CutOut []string `json:"cut_out,omitempty"`
+	// Seed and Dims are options of reading the model (engine/graph).
+	Seed uint64             `json:"seed,omitempty"`
+	Dims map[string][]int64 `json:"dims,omitempty"`
 	// For engines that execute nothing: what each batch 1.. costs, and tensors.
 	InferNS []int64       `json:"infer_ns,omitempty"`
 	Inputs  []engine.Spec `json:"inputs,omitempty"`
@@ -94,7 +97,8 @@ type Layout struct {
 	InBytes int64  `json:"in_bytes"`
 	Slots   int    `json:"slots"`
 	// Warm is how many slots are bound ahead for every batch size; the others
-	// are bound when first used.
+	// are bound when first used. With Warm over zero the stage also runs once
+	// at every batch size.
 	Warm int `json:"warm"`
 }
 

@@ -337,9 +337,12 @@ func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
 	case l.Slots < 1 || l.Stride < 0 || l.Base < 0 || l.Base+int64(l.Slots)*l.Stride > int64(len(s.own.Data)):
 		return nil, fmt.Errorf("%w: %d slots of %d bytes from %d do not fit segment %d (%d bytes)", ErrProtocol, l.Slots, l.Stride, l.Base, s.own.ID, len(s.own.Data))
 	}
+	if l, ok := s.loader.(interface{ Loaded() }); ok {
+		l.Loaded()
+	}
 	start := monotonic()
 	// Large batches first: the engine's memory then grows once.
-	for b := st.spec.MaxBatch; b >= 1; b-- {
+	for b := st.spec.MaxBatch; b >= 1 && l.Warm > 0; b-- {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

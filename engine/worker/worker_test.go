@@ -46,7 +46,7 @@ func replayConfig(infer ...time.Duration) Config {
 
 func layoutOf(l Loaded, maxBatch, slots int) Layout {
 	in := Span(l.Inputs, maxBatch)
-	return Layout{ID: l.ID, Stride: (in + Span(l.Outputs, maxBatch) + 4095) &^ 4095, InBytes: in, Slots: slots, Warm: 2}
+	return Layout{ID: l.ID, Stride: (in + Span(l.Outputs, maxBatch) + 4095) &^ 4095, InBytes: in, Slots: slots}
 }
 
 // setUp starts a worker, real or inside, with one segment of its own.

@@ -28,14 +28,27 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		if found == nil {
 			found = p.elsewhere(m, best.pipeline, head, now)
 		}
+		if found == nil && head.looked && p.guarded() {
+			found = p.spendGuard(m, head, now)
+		}
 		if found == nil || p.hopeless(found, head) {
 			p.shed(m, out)
 			continue
 		}
 		head.looked = true
 		if int32(mo.queue.n) < found.batch {
-			mo.wake = p.lastMoment(found, mo, now)
-			break
+			at := p.lastMoment(found, mo, now)
+			if mo.wake = at - p.opt.GuardTime; mo.wake > now {
+				break
+			}
+			// A wake on a real clock comes late: it was asked for early by the
+			// guard, and what waits goes now.
+			p.probe(found.pipeline, int32(mo.queue.n), now, found)
+			if found.finish > p.limit(head.deadline, found.pipeline, found.batch) {
+				mo.wake = at
+				break
+			}
+			mo.wake = never
 		}
 		if found.hold > 0 {
 			mo.wake, mo.held = now+found.hold, true
@@ -87,9 +100,35 @@ func (p *Policy) choose(m int32, now time.Duration) *path {
 	return best
 }
 
+func (p *Policy) guarded() bool { return p.opt.GuardTime > 0 || p.opt.GuardShare > 0 }
+
+// spendGuard looks for a path for a head that was to be served in time and is
+// not any more, without the guard: on a real clock a wake comes late, and that
+// is what the guard was kept for. The batch is no larger than what waits, so
+// that it goes now.
+func (p *Policy) spendGuard(m int32, head *pending, now time.Duration) *path {
+	p.spending = true
+	defer func() { p.spending = false }()
+	first, last := p.t.PipelinesOf(m)
+	for pl := first; pl < last; pl++ {
+		b := min(p.t.Pipelines[pl].Batch, int32(p.models[m].queue.n))
+		for b > 0 && now+p.least[pl][b-1] > head.deadline {
+			b--
+		}
+		if b == 0 {
+			continue
+		}
+		p.probe(pl, b, now, &p.retry)
+		if found := p.fit(&p.retry, head, now); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
 // limit is the latest completion that a deadline allows a batch.
 func (p *Policy) limit(deadline time.Duration, pipeline, batch int32) time.Duration {
-	if p.opt.GuardTime == 0 && p.opt.GuardShare == 0 {
+	if p.spending || !p.guarded() {
 		return deadline
 	}
 	return deadline - p.opt.GuardTime - time.Duration(p.opt.GuardShare*float64(p.work[pipeline][batch-1]))

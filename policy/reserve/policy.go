@@ -23,7 +23,9 @@ type Options struct {
 	// dropped. 0: no bound.
 	QueueLimit int
 	// GuardTime and GuardShare keep back a time, and a share of the batch's
-	// device time, of every deadline against jitter and overheads.
+	// device time, of every deadline against jitter and overheads. GuardTime is
+	// also how much early a head that waits for a fuller batch is looked at
+	// again: a wake on a real clock comes late.
 	GuardTime  time.Duration
 	GuardShare float64
 }
@@ -80,6 +82,7 @@ type Policy struct {
 	free    []int32   // batch slots
 
 	maxBatch int32
+	spending bool      // the guard is not kept back (spendGuard)
 	users    [][]int32 // per device: the models with a stage on it
 	dirty    []int32   // models to decide about again
 	work     [][]time.Duration

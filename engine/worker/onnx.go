@@ -1,0 +1,123 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/engine/ort"
+)
+
+// openONNX opens ONNX Runtime on a device.
+func openONNX(_ context.Context, h *Hello) (Loader, error) {
+	eng, err := ort.Open(h.Library)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := findDevice(eng, &h.Device)
+	if err != nil {
+		eng.Close()
+		return nil, err
+	}
+	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, chains: map[chainKey]*graph.Chain{}}, nil
+}
+
+// findDevice turns the plan's device into one of this machine.
+func findDevice(eng engine.Engine, want *Device) (engine.Device, error) {
+	if len(want.CPUs) > 0 {
+		return engine.CPUDevice(want.CPUs...), nil
+	}
+	all, err := eng.Devices()
+	if err != nil {
+		return engine.Device{}, err
+	}
+	n := 0
+	for _, d := range all {
+		if d.Kind != want.Kind {
+			continue
+		}
+		if n == want.Index {
+			d.Share = max(want.Share, 1)
+			return d, nil
+		}
+		n++
+	}
+	return engine.Device{}, fmt.Errorf("%w: the plan wants device %d of kind %s, this machine has %d of that kind", engine.ErrNoDevice, want.Index, want.Kind, n)
+}
+
+// chainKey names a model that is cut in one way.
+type chainKey struct {
+	path string
+	live int
+}
+
+type onnx struct {
+	eng     *ort.Engine
+	device  engine.Device
+	threads int
+	// chains of the models read so far: stages of one model follow each other.
+	// They hold weights and are let go when the set-up is done.
+	chains map[chainKey]*graph.Chain
+}
+
+func (o *onnx) Info() engine.Info     { return o.eng.Info() }
+func (o *onnx) Device() engine.Device { return o.device }
+func (o *onnx) Close() error          { return o.eng.Close() }
+func (o *onnx) Loaded()               { o.chains = map[chainKey]*graph.Chain{} }
+
+// Load cuts the stage out of its model's file and loads it.
+func (o *onnx) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
+	chain, err := o.chain(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	// The plan names the tensors at its cuts: they say where the range begins
+	// and ends, whatever the number of blocks the model is cut into today.
+	var cuts [][]string
+	from, to := 0, 1
+	if s.From > 0 {
+		if len(s.CutIn) == 0 {
+			return nil, fmt.Errorf("%w: the plan names no tensors at the cut before block %d", engine.ErrModel, s.From)
+		}
+		cuts = append(cuts, s.CutIn)
+		from, to = 1, 2
+	}
+	if s.To < s.Blocks {
+		if len(s.CutOut) == 0 {
+			return nil, fmt.Errorf("%w: the plan names no tensors at the cut after block %d", engine.ErrModel, s.To-1)
+		}
+		cuts = append(cuts, s.CutOut)
+	}
+	blocks, err := chain.At(cuts)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
+	}
+	sub, err := blocks.Slice(from, to, graph.SliceOptions{HalfIn: s.FP16In, HalfOut: s.FP16Out})
+	if err != nil {
+		return nil, err
+	}
+	block, err := o.eng.Load(ctx, sub, o.device, engine.Options{Threads: o.threads})
+	sub.ONNX = nil // the engine has its own copy
+	return block, err
+}
+
+func (o *onnx) chain(ctx context.Context, s *StageSpec) (*graph.Chain, error) {
+	key := chainKey{s.Path, max(1, len(s.CutIn), len(s.CutOut))}
+	if c := o.chains[key]; c != nil {
+		return c, nil
+	}
+	m, err := graph.Open(s.Path, graph.Options{Name: s.Model, Seed: s.Seed, Dims: s.Dims})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
+	}
+	if s.SHA256 != "" && s.SHA256 != m.SHA256 {
+		return nil, fmt.Errorf("%w: %s has SHA-256 %s, the plan was made for %s; profile and solve again, or serve the file of the plan", ErrHash, s.Path, m.SHA256, s.SHA256)
+	}
+	c, err := m.Chain(ctx, o.eng.Probe, graph.ChainOptions{MaxLive: key.live})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
+	}
+	o.chains[key] = c
+	return c, nil
+}

@@ -1,0 +1,48 @@
+// Package executor serves a plan: it is the interpreter of policy.Policy that
+// runs on the wall clock.
+//
+// # How a request goes
+//
+// A transport (executor/oip) calls Executor.Infer on its own goroutine. Infer
+// puts the request into the inbox of the plan's core and sleeps. The core is
+// one goroutine: it hands an Arrival to the policy and carries out what the
+// policy answers. For a Dispatch it copies the batch's samples into a slot of
+// the first stage's worker (engine/worker: a process per device, tensors in
+// shared memory) and sends a 48-byte command. The worker's result comes back
+// through a reader goroutine as a BatchFinished with actual times; the core
+// sends the next stage's command, which names the place where the first
+// stage's output already lies, or copies the last stage's output to the
+// requests and wakes their goroutines.
+//
+// A client request of n samples counts as n requests of the policy, which may
+// run in different batches; the client has its answer when all of them have
+// run, and is refused as soon as one of them is dropped.
+//
+// The deadline of a request is its arrival plus the model's SLO, or plus the
+// request's own timeout where that is shorter: a plan promises no more than
+// its SLO, and a gRPC client's generous default deadline must not switch the
+// promise off. A late result is answered all the same and counted as late.
+//
+// # What may fail
+//
+// A worker that dies is noticed by end-of-file on its control socket. Its runs
+// are gone; the policy hears WorkerLost, aborts what is affected and plans it
+// anew while deadlines allow; a supervisor restarts the worker (with growing
+// pauses where it keeps dying) and the policy hears WorkerBack. Results of
+// batches that were aborted meanwhile are ignored. A worker that hangs is
+// killed and then treated the same.
+//
+// Reload starts a second core beside the first, switches to it in one step and
+// drains the first: no request is lost, and for a moment both plans' workers
+// are in memory. Drain refuses what is new, waits for what is accepted and
+// answers the rest with the reason draining.
+//
+// # Files
+//
+// executor.go is what transports see; core.go the loop and the events;
+// actions.go what actions do; batch.go and job.go the records behind them;
+// device.go the queue in front of a worker; supervise.go its life; place.go
+// maps the plan's devices to this machine; serve.go puts servers, signals and
+// metrics around it; metrics.go, stats.go, record.go and report.go tell what
+// happened.
+package executor

@@ -1,0 +1,387 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"inferplan/executor/oip"
+	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/policy/conform"
+)
+
+// Executor serves a plan. It implements oip.Backend.
+type Executor struct {
+	opt      Options
+	core     atomic.Pointer[core]
+	draining atomic.Bool
+	reload   sync.Mutex // one Reload, Drain or Close at a time
+	closed   bool
+	gather   atomic.Pointer[metrics]
+}
+
+// New starts the workers of a plan and serves once all of them are ready. ctx
+// bounds the start only; Close ends what was started.
+func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
+	x := &Executor{opt: o.withDefaults()}
+	c, err := x.start(ctx, plan, x.opt.PlanSHA256)
+	if err != nil {
+		return nil, err
+	}
+	x.install(c)
+	return x, nil
+}
+
+func (x *Executor) install(c *core) {
+	x.gather.Store(c.metrics)
+	x.core.Store(c)
+}
+
+// start makes a core and its workers, ready to serve.
+func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (c *core, err error) {
+	tables, err := policy.Compile(plan)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	spec := effective(plan.Policy, x.opt.Policy)
+	pol, err := x.opt.NewPolicy(tables, spec)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	c = &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, policy: pol, byName: map[string]*model{}, done: make(chan struct{})}
+	c.in.signal = make(chan struct{}, 1)
+	if c.stages, err = planStages(plan, tables, &x.opt); err != nil {
+		return nil, err
+	}
+	places, err := placeDevices(tables, &x.opt)
+	if err != nil {
+		return nil, err
+	}
+	c.metrics = newMetrics(slosOf(tables))
+	c.metrics.plan.WithLabelValues(sha, plan.Kind, spec.Name).Set(1)
+	for i := range tables.Models {
+		t := &tables.Models[i]
+		m := &model{index: int32(i), name: t.Name, slo: t.SLO, stats: newModelStats(t.Name), metrics: c.metrics.model(t.Name)}
+		c.models, c.byName[t.Name] = append(c.models, m), m
+	}
+	c.metrics.gauges.models = c.models
+	for i := range tables.Devices {
+		kind := tables.Kinds[tables.Devices[i].Kind]
+		c.devices = append(c.devices, &device{index: int32(i), kind: kind, stats: c.metrics.device(int32(i), kind)})
+	}
+	c.stats = &stats{core: c, metrics: c.metrics}
+	if x.opt.RecordService {
+		c.stats.service = newRecorder(tables)
+	}
+	if x.opt.EventLog != nil && x.core.Load() == nil {
+		c.log = conform.NewRecorder(pol, x.opt.EventLog)
+		c.policy = c.log
+	}
+	defer func() {
+		if err != nil {
+			c.freeMemory()
+		}
+	}()
+	cfgs, err := c.startWorkers(ctx, places)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			for _, d := range c.devices {
+				d.proc.Kill()
+				d.proc.Wait()
+			}
+		}
+	}()
+	if c.catalog, err = catalogOf(c.models, plan, &x.opt); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	if c.alarm, err = newAlarm(); err != nil {
+		return nil, err
+	}
+	c.epochMono, c.epoch = monotonicNow()
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	for i, d := range c.devices {
+		c.metrics.up(d.index, true)
+		c.wg.Add(1)
+		go c.supervise(d, cfgs[i], d.proc, d.gen)
+	}
+	c.wg.Go(func() { c.alarm.run(c.in.wake) })
+	c.setWake(watchTag, watchEvery)
+	go c.run()
+	return c, nil
+}
+
+func slosOf(t *policy.Tables) []time.Duration {
+	var out []time.Duration
+	for i := range t.Models {
+		out = append(out, t.Models[i].SLO)
+	}
+	return out
+}
+
+// freeMemory unmaps what the workers shared; they must have ended.
+func (c *core) freeMemory() {
+	for _, d := range c.devices {
+		if d.segment != nil {
+			d.segment.Close()
+		}
+	}
+}
+
+// drain takes no more jobs and waits until those inside are answered.
+func (c *core) drain(ctx context.Context) error {
+	c.closeInbox()
+	idle := make(chan struct{})
+	if !c.call(func() { c.idle = append(c.idle, idle) }) {
+		return nil
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stop answers what is left, ends the loop and the workers and frees memory.
+func (c *core) stop() error {
+	c.closeInbox()
+	c.call(func() {
+		for i := range c.reqs {
+			if j := c.reqs[i].job; j != nil {
+				c.refuse(j, policy.ReasonDraining)
+			}
+		}
+		c.forsaken = nil
+		c.stopping = true
+	})
+	<-c.done
+	c.cancel()
+	c.alarm.close()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, d := range c.devices {
+		if d.proc != nil {
+			wg.Go(func() { d.proc.Shutdown(ctx) })
+		}
+	}
+	wg.Wait()
+	c.wg.Wait()
+	// A worker that came back while the loop ended is in the inbox.
+	c.in.mu.Lock()
+	for _, e := range c.in.events {
+		if e.proc != nil {
+			e.proc.Kill()
+			e.proc.Wait()
+		}
+	}
+	c.in.mu.Unlock()
+	c.freeMemory()
+	if c.log != nil {
+		return c.log.Close()
+	}
+	return nil
+}
+
+// Reload switches to another plan: its workers are started beside those in
+// use, requests go to it from one moment on, and what the old plan has
+// accepted is answered by it, for at most as long as ctx lasts. On failure the
+// old plan stays in force.
+func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string) error {
+	x.reload.Lock()
+	defer x.reload.Unlock()
+	if x.closed || x.draining.Load() {
+		return ErrClosed
+	}
+	next, err := x.start(ctx, plan, sha256)
+	if err != nil {
+		return fmt.Errorf("reload: %w", err)
+	}
+	old := x.core.Load()
+	x.install(next)
+	if err = old.drain(ctx); err != nil {
+		err = fmt.Errorf("reload: requests of the old plan were still under way: %w", err)
+	}
+	return errors.Join(err, old.stop())
+}
+
+// Drain refuses new requests and waits until all accepted ones are answered or
+// ctx ends; those left then are answered with the reason draining by Close.
+func (x *Executor) Drain(ctx context.Context) error {
+	x.reload.Lock()
+	defer x.reload.Unlock()
+	x.draining.Store(true)
+	c := x.core.Load()
+	if c == nil || x.closed {
+		return nil
+	}
+	if err := c.drain(ctx); err != nil {
+		return fmt.Errorf("drain: requests are still under way: %w", err)
+	}
+	return nil
+}
+
+// Close answers what is left with the reason draining and ends the workers.
+func (x *Executor) Close() error {
+	x.draining.Store(true)
+	x.reload.Lock()
+	defer x.reload.Unlock()
+	if x.closed {
+		return nil
+	}
+	x.closed = true
+	return x.core.Load().stop()
+}
+
+// PolicySpec is the policy in force with its parameters, defaults included: a
+// simulation with it decides as this executor does.
+func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().spec }
+
+// Ready says whether requests are taken.
+func (x *Executor) Ready() bool { return !x.draining.Load() }
+
+// ModelReady says whether every stage of some pipeline of the model has a
+// worker that runs.
+func (x *Executor) ModelReady(model, version string) bool {
+	return x.Ready() && x.core.Load().byName[model] != nil
+}
+
+// Models is the catalog of the plan in force.
+func (x *Executor) Models() *oip.Catalog { return x.core.Load().catalog }
+
+// Statistics are those of the plan in force.
+func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
+	var out []oip.ModelStatistics
+	for _, m := range x.core.Load().models {
+		if model == "" || m.name == model {
+			out = append(out, m.stats.statistics())
+		}
+	}
+	return out
+}
+
+// Gatherer gives the metrics of the plan in force.
+func (x *Executor) Gatherer() prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return x.gather.Load().registry.Gather() })
+}
+
+// Infer runs one validated request.
+func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, error) {
+	for {
+		if x.draining.Load() {
+			return nil, errDraining
+		}
+		c := x.core.Load()
+		j, err := c.prepareJob(req)
+		if err != nil {
+			return nil, err
+		}
+		if !c.submit(j) {
+			j.refs.Store(1)
+			j.release()
+			if x.core.Load() == c {
+				return nil, errDraining
+			}
+			continue // a new plan came in force just now
+		}
+		return j.wait(ctx, c)
+	}
+}
+
+var errDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is shutting down")
+
+// prepareJob turns a request into a job. Its inputs stay the request's memory,
+// which is valid until Infer returns.
+func (c *core) prepareJob(req *oip.Request) (*job, error) {
+	m := c.byName[req.Model]
+	if m == nil {
+		return nil, oip.NotFound("model %q is not in the plan in force", req.Model)
+	}
+	j := newJob(m, max(req.Batch, 1))
+	for i := range m.inputs {
+		in := &m.inputs[i]
+		t := findTensor(req.Inputs, i, in.name)
+		if t == nil || len(t.Data) != j.n*in.bytes || t.Datatype != in.datatype {
+			j.refs.Store(1)
+			j.release()
+			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.name, m.name, max(req.Batch, 1)*in.bytes, in.datatype)
+		}
+		j.inputs = append(j.inputs, t.Data)
+	}
+	now := c.now()
+	j.arrived = now
+	if !req.Received.IsZero() {
+		// Requests may come from before the plan was installed.
+		j.arrived = min(max(req.Received.Sub(c.epoch), 0), now)
+	}
+	budget := m.slo
+	if req.Timeout > 0 {
+		budget = min(budget, req.Timeout)
+	}
+	j.deadline = j.arrived + budget
+	return j, nil
+}
+
+// findTensor looks at the model's own position first.
+func findTensor(ts []oip.Tensor, i int, name string) *oip.Tensor {
+	if i < len(ts) && ts[i].Name == name {
+		return &ts[i]
+	}
+	if k := slices.IndexFunc(ts, func(t oip.Tensor) bool { return t.Name == name }); k >= 0 {
+		return &ts[k]
+	}
+	return nil
+}
+
+// wait waits for the answer. A client that goes away is told to the core,
+// whose answer then comes at once: the request's memory is not read after it.
+func (j *job) wait(ctx context.Context, c *core) (*oip.Response, error) {
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		c.cancelJob(j)
+		<-j.done
+	}
+	if j.outcome == served {
+		return j.respond(), nil
+	}
+	err := j.problem()
+	j.release()
+	return nil, err
+}
+
+// problem is the error that a client sees.
+func (j *job) problem() error {
+	if j.outcome == failed {
+		return oip.Internal(j.failure, "model %q failed: %v", j.model.name, j.failure)
+	}
+	switch j.reason {
+	case policy.ReasonCancelled:
+		return context.Canceled
+	case policy.ReasonDraining:
+		return errDraining
+	case policy.ReasonDeadline:
+		return oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.name, j.deadline-j.arrived)
+	case policy.ReasonQueueFull:
+		return oip.Dropped(j.reason.String(), "model %q: too many requests are waiting", j.model.name)
+	case policy.ReasonWorkerLost:
+		return oip.Dropped(j.reason.String(), "model %q: the workers that could have run it in time are gone", j.model.name)
+	}
+	return oip.Dropped(j.reason.String(), "model %q: dropped: %s", j.model.name, j.reason)
+}
+
+var _ oip.Backend = (*Executor)(nil)
+var _ oip.ModelReadier = (*Executor)(nil)

@@ -1,0 +1,116 @@
+package executor
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"inferplan/executor/oip"
+	"inferplan/policy"
+)
+
+// outcome is how a job ended.
+type outcome uint8
+
+const (
+	pending outcome = iota
+	served
+	dropped
+	failed
+)
+
+// job is a client request inside the executor: n samples, each a request of
+// the policy. Jobs are pooled. Two hold one: the goroutine in Infer until the
+// answer was written, and the core until the last sample has left the policy.
+type job struct {
+	model    *model
+	n        int
+	arrived  time.Duration
+	deadline time.Duration
+	inputs   [][]byte // in the model's order, n samples each
+	outputs  [][]byte // likewise
+
+	done chan struct{} // capacity 1: the answer is there
+
+	// Of the core until done.
+	left     int // samples without result
+	open     int // samples still known to the policy
+	outcome  outcome
+	late     bool
+	reason   policy.Reason
+	failure  error
+	answered bool
+	slots    []int32 // request slot of each sample, -1 when free again
+
+	refs     atomic.Int32
+	response oip.Response
+	tensors  []oip.Tensor
+	shapes   []int64
+	store    []byte
+}
+
+var jobs sync.Pool
+
+// newJob prepares a job for a validated request.
+func newJob(m *model, n int) *job {
+	j, _ := jobs.Get().(*job)
+	if j == nil {
+		j = &job{done: make(chan struct{}, 1)}
+		j.response.Release = j.release
+	}
+	j.model, j.n, j.left, j.open = m, n, n, n
+	j.outcome, j.late, j.reason, j.failure, j.answered = pending, false, policy.ReasonNone, nil, false
+	j.refs.Store(2)
+	j.inputs, j.outputs, j.slots = j.inputs[:0], j.outputs[:0], j.slots[:0]
+	for range n {
+		j.slots = append(j.slots, -1)
+	}
+	need := 0
+	for i := range m.outputs {
+		need += n * m.outputs[i].bytes
+	}
+	if cap(j.store) < need {
+		j.store = make([]byte, need)
+	}
+	store := j.store[:need]
+	for i := range m.outputs {
+		size := n * m.outputs[i].bytes
+		j.outputs = append(j.outputs, store[:size:size])
+		store = store[size:]
+	}
+	return j
+}
+
+// respond fills the job's own response.
+func (j *job) respond() *oip.Response {
+	m := j.model
+	j.tensors, j.shapes = j.tensors[:0], j.shapes[:0]
+	for i := range m.outputs {
+		j.shapes = append(j.shapes, m.outputs[i].shape...)
+	}
+	shapes := j.shapes
+	for i := range m.outputs {
+		o := &m.outputs[i]
+		shape := shapes[:len(o.shape):len(o.shape)]
+		shapes = shapes[len(o.shape):]
+		shape[0] = int64(j.n)
+		j.tensors = append(j.tensors, oip.Tensor{Name: o.name, Datatype: o.datatype, Shape: shape, Data: j.outputs[i]})
+	}
+	release := j.response.Release
+	j.response = oip.Response{Outputs: j.tensors, Release: release}
+	return &j.response
+}
+
+// release gives up one hold; the last puts the job back into the pool.
+func (j *job) release() {
+	if j.refs.Add(-1) > 0 {
+		return
+	}
+	clear(j.inputs)
+	j.failure = nil
+	select {
+	case <-j.done:
+	default:
+	}
+	jobs.Put(j)
+}

@@ -1,0 +1,185 @@
+package executor
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/policy"
+)
+
+// metrics are the Prometheus series of an executor. Everything that the hot
+// path touches is resolved once, when a plan is installed.
+type metrics struct {
+	registry *prometheus.Registry
+
+	requests *prometheus.CounterVec
+	drops    *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+	batches  *prometheus.HistogramVec
+	restarts *prometheus.CounterVec
+	workerUp *prometheus.GaugeVec
+	cpu      *prometheus.CounterVec
+
+	transfers, bytes *prometheus.CounterVec
+	reference, shm   tierMetrics
+
+	plan    *prometheus.GaugeVec
+	devices []*deviceMetrics
+	gauges  *queueGauges
+}
+
+type tierMetrics struct{ transfers, bytes prometheus.Counter }
+
+// modelMetrics are a model's series.
+type modelMetrics struct {
+	inTime, late, dropped, failed prometheus.Counter
+	reasons                       []prometheus.Counter // by policy.Reason
+	latency                       prometheus.Observer
+	batch                         prometheus.Observer
+}
+
+// deviceMetrics are a worker's series.
+type deviceMetrics struct {
+	engineCPU, overheadCPU prometheus.Counter
+	restarts               prometheus.Counter
+	up                     prometheus.Gauge
+}
+
+const prefix = "inferplan_"
+
+// newMetrics makes the series of a plan; the latency histogram has a bucket
+// edge at each SLO, so that attainment can be read off it.
+func newMetrics(slos []time.Duration) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: counter("requests_total", "Requests (samples) answered, by outcome: in_time, late, dropped or failed.", "model", "outcome"),
+		drops:    counter("drops_total", "Requests (samples) refused, by reason.", "model", "reason"),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "request_duration_seconds", Help: "Time from arrival to answer of completed requests; each SLO is a bucket edge.", Buckets: edges(slos),
+		}, []string{"model"}),
+		batches: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "batch_size", Help: "Requests per dispatched batch.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
+		}, []string{"model"}),
+		restarts:  counter("worker_restarts_total", "Times that a worker was started again.", "device", "kind"),
+		workerUp:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "worker_up", Help: "Whether the worker runs."}, []string{"device", "kind"}),
+		cpu:       counter("worker_cpu_seconds_total", "CPU time of workers: engine is inside the engine, overhead is the rest.", "device", "kind", "part"),
+		transfers: counter("transfers_total", "Tensors handed from a stage to the next, by tier.", "tier"),
+		bytes:     counter("transfer_bytes_total", "Bytes of tensors handed from a stage to the next, by tier.", "tier"),
+		plan:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "plan_info", Help: "The plan in force; always 1."}, []string{"sha256", "kind", "policy"}),
+		gauges:    newQueueGauges(),
+	}
+	m.registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
+	m.reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
+	m.shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
+	return m
+}
+
+// edges are latency buckets in seconds from 100 us to a minute, and the SLOs.
+func edges(slos []time.Duration) []float64 {
+	var out []float64
+	for e := 100 * time.Microsecond; e <= time.Minute; e *= 10 {
+		for _, f := range []float64{1, 2.5, 5} {
+			if v := time.Duration(float64(e) * f); v <= time.Minute {
+				out = append(out, v.Seconds())
+			}
+		}
+	}
+	for _, s := range slos {
+		out = append(out, s.Seconds())
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (m *metrics) model(name string) *modelMetrics {
+	mm := &modelMetrics{
+		inTime: m.requests.WithLabelValues(name, "in_time"), late: m.requests.WithLabelValues(name, "late"),
+		dropped: m.requests.WithLabelValues(name, "dropped"), failed: m.requests.WithLabelValues(name, "failed"),
+		reasons: make([]prometheus.Counter, len(policy.Reasons())+1),
+		latency: m.latency.WithLabelValues(name), batch: m.batches.WithLabelValues(name),
+	}
+	for _, r := range policy.Reasons() {
+		mm.reasons[r] = m.drops.WithLabelValues(name, r.String())
+	}
+	return mm
+}
+
+// answered counts a job's answer.
+func (m *modelMetrics) answered(j *job, took time.Duration) {
+	n := float64(j.n)
+	switch j.outcome {
+	case served:
+		if j.late {
+			m.late.Add(n)
+		} else {
+			m.inTime.Add(n)
+		}
+		for range j.n {
+			m.latency.Observe(took.Seconds())
+		}
+		return
+	case failed:
+		m.failed.Add(n)
+	default:
+		m.dropped.Add(n)
+	}
+	if c := m.reasons[j.reason]; c != nil {
+		c.Add(n)
+	}
+}
+
+func (m *metrics) device(index int32, kind string) *deviceMetrics {
+	dev := strconv.Itoa(int(index))
+	d := &deviceMetrics{
+		engineCPU: m.cpu.WithLabelValues(dev, kind, "engine"), overheadCPU: m.cpu.WithLabelValues(dev, kind, "overhead"),
+		restarts: m.restarts.WithLabelValues(dev, kind), up: m.workerUp.WithLabelValues(dev, kind),
+	}
+	for int(index) >= len(m.devices) {
+		m.devices = append(m.devices, nil)
+	}
+	m.devices[index] = d
+	return d
+}
+
+func (d *deviceMetrics) ran(engine, process time.Duration) {
+	d.engineCPU.Add(max(engine, 0).Seconds())
+	d.overheadCPU.Add(max(process-engine, 0).Seconds())
+}
+
+func (m *metrics) up(device int32, up bool) {
+	v := 0.0
+	if up {
+		v = 1
+	}
+	m.devices[device].up.Set(v)
+}
+
+func (m *metrics) restarted(device int32) { m.devices[device].restarts.Inc() }
+
+// queueGauges reads the models' queues when Prometheus asks.
+type queueGauges struct {
+	waiting, running *prometheus.Desc
+	models           []*model
+}
+
+func newQueueGauges() *queueGauges {
+	return &queueGauges{
+		waiting: prometheus.NewDesc(prefix+"queue_length", "Requests (samples) that wait for a batch.", []string{"model"}, nil),
+		running: prometheus.NewDesc(prefix+"in_flight", "Requests (samples) in batches.", []string{"model"}, nil),
+	}
+}
+
+func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.waiting; ch <- q.running }
+
+func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
+	for _, m := range q.models {
+		ch <- prometheus.MustNewConstMetric(q.waiting, prometheus.GaugeValue, float64(m.waiting.Load()), m.name)
+		ch <- prometheus.MustNewConstMetric(q.running, prometheus.GaugeValue, float64(m.running.Load()), m.name)
+	}
+}

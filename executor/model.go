@@ -1,0 +1,91 @@
+package executor
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/executor/oip"
+	"inferplan/formats"
+)
+
+// model is a served model.
+type model struct {
+	index   int32
+	name    string
+	slo     time.Duration
+	inputs  []tensor
+	outputs []tensor
+	stats   *modelStats
+	metrics *modelMetrics
+
+	waiting atomic.Int64 // samples with the policy, not in a batch
+	running atomic.Int64 // samples in batches
+}
+
+// tensor is an input or output of a model.
+type tensor struct {
+	name     string
+	datatype oip.Datatype
+	shape    []int64 // [0] is -1, the batch
+	bytes    int     // per sample
+}
+
+var oipTypes = map[engine.DType]oip.Datatype{
+	engine.F32: oip.FP32, engine.F16: oip.FP16, engine.F64: oip.FP64, engine.I64: oip.Int64, engine.I32: oip.Int32,
+	engine.I8: oip.Int8, engine.U8: oip.Uint8, engine.Bool: oip.Bool,
+}
+
+// setTensors notes a model's inputs or outputs, which all of its pipelines
+// must have alike.
+func (m *model) setTensors(dst *[]tensor, specs []engine.Spec, what string) error {
+	var got []tensor
+	for _, s := range specs {
+		t, ok := oipTypes[s.Type]
+		if !ok {
+			return fmt.Errorf("%w: model %s: %s %s cannot be served over the protocol", ErrPlan, m.name, what, s)
+		}
+		if len(s.Shape) == 0 || s.Shape[0] != engine.BatchDim {
+			return fmt.Errorf("%w: model %s: %s %s has no batch dimension", ErrPlan, m.name, what, s)
+		}
+		got = append(got, tensor{s.Name, t, slices.Clone(s.Shape), int(s.BytesAt(1))})
+	}
+	if *dst == nil {
+		*dst = got
+		return nil
+	}
+	same := slices.EqualFunc(*dst, got, func(a, b tensor) bool {
+		return a.name == b.name && a.datatype == b.datatype && slices.Equal(a.shape, b.shape)
+	})
+	if !same {
+		return fmt.Errorf("%w: model %s: its pipelines differ in their %ss", ErrPlan, m.name, what)
+	}
+	return nil
+}
+
+// catalogOf describes the models to clients.
+func catalogOf(models []*model, plan *formats.Plan, o *Options) (*oip.Catalog, error) {
+	infos := make([]oip.ModelInfo, len(models))
+	for i, m := range models {
+		infos[i] = oip.ModelInfo{Name: m.name, Versions: []string{version}, Platform: platform(o.Engine), MaxBatch: o.MaxRequestBatch}
+		for _, t := range m.inputs {
+			infos[i].Inputs = append(infos[i].Inputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
+		}
+		for _, t := range m.outputs {
+			infos[i].Outputs = append(infos[i].Outputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
+		}
+	}
+	return oip.NewCatalog(infos...)
+}
+
+// version is what clients see: a plan serves one version of a model.
+const version = "1"
+
+func platform(engine string) string {
+	if engine == "onnx" {
+		return "onnxruntime_onnx"
+	}
+	return "inferplan_" + engine
+}

@@ -1,0 +1,96 @@
+package executor
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"inferplan/engine/worker"
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// Options say how a plan is served. The zero value serves with real models
+// from the folder "models".
+type Options struct {
+	Engine    string // "onnx" (default) or "replay"
+	ModelsDir string // where NAME.onnx lie; default "models"
+	Library   string // path of the engine's library; empty: its own search
+	Seed      uint64 // of weights for models whose files have none; 0: such a model is refused
+	Policy    string // overrides the plan's policy
+
+	// PlanSHA256 identifies the plan in metrics; empty: it is left out.
+	PlanSHA256 string
+
+	// CPUs that workers on CPU devices may take, in order; nil: all of this
+	// process but the first. ShareCPUs lets several workers take one CPU where
+	// there are too few, which no plan accounts for.
+	CPUs      []int
+	ShareCPUs bool
+
+	// Depth is how many runs a worker is sent ahead; 0: 2, one runs and one
+	// waits in the socket.
+	Depth int
+	// Slots is how many batches a stage holds in shared memory at most; 0: 64.
+	// Slots that are not used cost address space only.
+	Slots int
+	// MaxRequestBatch bounds the samples of one client request; 0: 64.
+	MaxRequestBatch int
+	// MaxQueue bounds the samples inside the executor; 0: 65536.
+	MaxQueue int
+
+	StartTimeout time.Duration // of a worker with its models; 0: 5 minutes
+	HangTimeout  time.Duration // how much longer than planned a run may last; 0: 30 s
+
+	// RecordService keeps the actual times of every run, for Service.
+	RecordService bool
+	// EventLog receives every event and action of the first plan's policy, in
+	// the form of policy/conform, complete after Close; nil: none.
+	EventLog io.Writer
+
+	// NewPolicy makes the policy; nil: the registry of this package.
+	NewPolicy func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
+	// Command and Env start workers; see worker.Config. Inside runs the workers
+	// as goroutines of this process instead.
+	Command []string
+	Env     []string
+	Inside  bool
+
+	Log *slog.Logger // nil: slog.Default
+}
+
+func (o Options) withDefaults() Options {
+	set(&o.Engine, "onnx")
+	set(&o.ModelsDir, "models")
+	set(&o.Depth, 2)
+	set(&o.Slots, 64)
+	set(&o.MaxRequestBatch, 64)
+	set(&o.MaxQueue, 65536)
+	set(&o.StartTimeout, 5*time.Minute)
+	set(&o.HangTimeout, 30*time.Second)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.NewPolicy == nil {
+		o.NewPolicy = newPolicy
+	}
+	return o
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrPlan: the plan cannot be served as it is here.
+	ErrPlan = errors.New("plan cannot be served")
+	// ErrClosed: use after Close.
+	ErrClosed = errors.New("executor is closed")
+	// ErrModelHash: a model file differs from the one that was planned for.
+	ErrModelHash = worker.ErrHash
+)

@@ -1,0 +1,191 @@
+package executor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"inferplan/formats"
+	"inferplan/formats/report"
+	"inferplan/policy"
+)
+
+// Report tells what the plan in force has done since it was installed.
+// Percentiles come from histograms with three digits. Requests that are still
+// under way are in neither completed nor dropped, and a warning counts them.
+func (x *Executor) Report() (*formats.Report, error) {
+	c := x.core.Load()
+	if c == nil {
+		return nil, ErrClosed
+	}
+	var r *formats.Report
+	if !c.call(func() { r = c.report() }) {
+		return nil, ErrClosed
+	}
+	return r, nil
+}
+
+// Service returns the actual times recorded so far; nil without
+// Options.RecordService.
+func (x *Executor) Service() *Service {
+	c := x.core.Load()
+	if c == nil || c.stats.service == nil {
+		return nil
+	}
+	var s *Service
+	c.call(func() { s = c.stats.service.snapshot() })
+	return s
+}
+
+func (c *core) report() *formats.Report {
+	elapsed := c.now() - c.stats.began
+	r := &formats.Report{
+		Format: formats.FormatReport, Source: "serve", Policy: c.spec.Name, Runs: 1, DurationUS: formats.Micros(elapsed.Truncate(time.Microsecond)),
+		Events: c.stats.events,
+	}
+	all := hdrhistogram.New(shortest, longest, digits)
+	total := counts{dropped: make([]int64, len(policy.Reasons())+1)}
+	for _, m := range c.models {
+		st := m.stats
+		st.mu.Lock()
+		mine := counts{st.requests, st.completed, st.late, slices.Clone(st.dropped)}
+		all.Merge(st.latency)
+		mr := formats.ModelReport{
+			Model: m.name, SLOUS: formats.Micros(m.slo), OfferedRPS: perSecond(st.requests, elapsed), Counts: mine.report(elapsed), Latency: summary(st.latency),
+			BatchSizes: map[string]int64{},
+		}
+		for size := range st.batches {
+			if n := st.batches[size].n; n > 0 {
+				mr.BatchSizes[strconv.Itoa(size)] = n
+			}
+		}
+		st.mu.Unlock()
+		total.add(&mine)
+		r.Models = append(r.Models, mr)
+	}
+	r.Counts, r.Latency = total.report(elapsed), summary(all)
+	if open := total.requests - total.completed - sum(total.dropped); open > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way", open))
+	}
+	r.Devices = c.deviceReports(elapsed)
+	r.Transfer = c.tiers()
+	return r
+}
+
+type counts struct {
+	requests, completed, late int64
+	dropped                   []int64
+}
+
+func (c *counts) add(o *counts) {
+	c.requests += o.requests
+	c.completed += o.completed
+	c.late += o.late
+	for i, n := range o.dropped {
+		c.dropped[i] += n
+	}
+}
+
+func (c *counts) report(elapsed time.Duration) formats.Counts {
+	out := formats.Counts{
+		Requests: c.requests, Completed: c.completed, Late: c.late, Dropped: sum(c.dropped), DroppedByReason: map[string]int64{}, Attainment: 1,
+		GoodputRPS: perSecond(c.completed-c.late, elapsed),
+	}
+	for reason, n := range c.dropped {
+		if n > 0 {
+			out.DroppedByReason[policy.Reason(reason).String()] = n
+		}
+	}
+	if ended := out.Completed + out.Dropped; ended > 0 {
+		out.Attainment = float64(out.Completed-out.Late) / float64(ended)
+		lo, hi := report.Wilson(out.Completed-out.Late, ended, 0.95)
+		out.AttainmentCI = &[2]float64{lo, hi}
+	}
+	return out
+}
+
+func sum(ns []int64) int64 {
+	var s int64
+	for _, n := range ns {
+		s += n
+	}
+	return s
+}
+
+func perSecond(n int64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}
+
+func summary(h *hdrhistogram.Histogram) formats.LatencySummary {
+	at := func(q float64) formats.Micros {
+		return formats.Micros(time.Duration(h.ValueAtQuantile(q)) * time.Microsecond)
+	}
+	if h.TotalCount() == 0 {
+		return formats.LatencySummary{}
+	}
+	return formats.LatencySummary{
+		MeanUS: formats.Micros(h.Mean() * float64(time.Microsecond)), P50US: at(50), P90US: at(90), P95US: at(95), P99US: at(99),
+		MaxUS: formats.Micros(time.Duration(h.Max()) * time.Microsecond),
+	}
+}
+
+// deviceReports adds up the use of devices by kind; a share of 1/v counts 1/v.
+func (c *core) deviceReports(elapsed time.Duration) []formats.DeviceReport {
+	out := make([]formats.DeviceReport, len(c.tables.Kinds))
+	weight := make([]float64, len(out))
+	busy := make([]float64, len(out))
+	seen := make([]map[int32]bool, len(out))
+	for i, d := range c.devices {
+		t := &c.tables.Devices[i]
+		w := 1 / float64(max(t.Share, 1))
+		weight[t.Kind] += w
+		busy[t.Kind] += w * float64(d.busy)
+		if seen[t.Kind] == nil {
+			seen[t.Kind] = map[int32]bool{}
+		}
+		seen[t.Kind][t.GPU] = true
+	}
+	used := out[:0]
+	for k := range c.tables.Kinds {
+		if weight[k] == 0 {
+			continue
+		}
+		all := weight[k] * float64(elapsed)
+		r := formats.DeviceReport{Device: c.tables.Kinds[k], Count: len(seen[k]), RunningUS: formats.Micros(busy[k]), IdleUS: formats.Micros(max(all-busy[k], 0))}
+		if all > 0 {
+			r.Utilisation = busy[k] / all
+		}
+		used = append(used, r)
+	}
+	return used
+}
+
+// tiers reports how tensors moved. Between stages, the time is from the end
+// of the producer's run until the consumer has been told where the tensor
+// lies (reference: in its own process; shm: in another's memory); nothing is
+// copied. Ingress and egress are the copies from requests into the first
+// stage's memory, and from the last stage's.
+func (c *core) tiers() *formats.TierReport {
+	s := c.stats
+	out := &formats.TierReport{}
+	for _, t := range []struct {
+		name string
+		*transferCount
+	}{{"reference", &s.reference}, {"shm", &s.shm}, {"ingress", &s.ingress}, {"egress", &s.egress}} {
+		if t.n == 0 {
+			continue
+		}
+		tier := formats.Tier{Name: t.name, Transfers: t.n, Bytes: t.bytes}
+		if t.took > 0 {
+			tier.BytesPerSecond = float64(t.bytes) / t.took.Seconds()
+		}
+		out.Tiers = append(out.Tiers, tier)
+	}
+	return out
+}

@@ -1,0 +1,254 @@
+package executor
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"inferplan/engine/worker"
+	"inferplan/executor/oip"
+	"inferplan/policy"
+)
+
+// stats is what a core counts. The loop writes; readers of other goroutines
+// take the lock of the part that they read.
+type stats struct {
+	core    *core
+	models  []*modelStats
+	metrics *metrics
+	service *recorder
+
+	ingress, egress transferCount // copies between requests and workers
+	reference, shm  transferCount // between stages
+
+	events  int64
+	ignored int64
+	aborted int64
+	began   time.Duration
+}
+
+// transferCount counts tensors that moved.
+type transferCount struct {
+	n     int64
+	bytes int64
+	took  time.Duration
+}
+
+func (t *transferCount) add(bytes int64) {
+	t.n++
+	t.bytes += bytes
+}
+
+// Latencies from 1 us to 10 minutes with three digits.
+const (
+	shortest = 1
+	longest  = 600_000_000
+	digits   = 3
+)
+
+// modelStats are a model's figures for statistics and report.
+type modelStats struct {
+	mu        sync.Mutex
+	requests  int64 // samples
+	completed int64
+	late      int64
+	dropped   []int64 // by reason
+	latency   *hdrhistogram.Histogram
+	batches   []batchCount // by size
+	oip       oip.ModelStatistics
+	lastDone  time.Time
+}
+
+type batchCount struct {
+	n                     int64
+	gather, infer, answer time.Duration
+}
+
+func newModelStats(name string) *modelStats {
+	return &modelStats{
+		dropped: make([]int64, len(policy.Reasons())+1), latency: hdrhistogram.New(shortest, longest, digits),
+		oip: oip.ModelStatistics{Name: name, Version: version},
+	}
+}
+
+func (s *stats) seen(j *job) {
+	m := j.model.stats
+	m.mu.Lock()
+	m.requests += int64(j.n)
+	m.mu.Unlock()
+	if s.service != nil {
+		s.service.heard(j.arrived, s.core.now())
+	}
+}
+
+// served notes the sums of a job that ran, by the batch that it ended with.
+func (s *stats) served(j *job, b *batch, now, answer time.Duration) {
+	m := j.model.stats
+	m.mu.Lock()
+	st := &m.oip.Inference
+	st.Queue.Add(1, b.started-j.arrived)
+	st.ComputeInput.Add(1, b.gather)
+	st.ComputeInfer.Add(1, b.infer)
+	st.ComputeOutput.Add(1, answer)
+	m.oip.InferenceCount += uint64(j.n)
+	m.mu.Unlock()
+	if s.service != nil {
+		s.service.overhead(b, s.core.since(b.ready), now)
+	}
+}
+
+func (s *stats) answered(j *job, now time.Duration) {
+	m := j.model.stats
+	took := now - j.arrived
+	n := int64(j.n)
+	m.mu.Lock()
+	switch j.outcome {
+	case served:
+		m.completed += n
+		if j.late {
+			m.late += n
+		}
+		_ = m.latency.RecordValues(min(max(int64(took/time.Microsecond), shortest), longest), n)
+		m.oip.Inference.Success.Add(1, took)
+		m.lastDone = s.core.epoch.Add(now)
+	default:
+		m.dropped[j.reason] += n
+		m.oip.Inference.Fail.Add(1, took)
+	}
+	m.mu.Unlock()
+	j.model.metrics.answered(j, took)
+}
+
+func (s *stats) dispatched(b *batch) {
+	b.model.metrics.batch.Observe(float64(len(b.reqs)))
+}
+
+func (s *stats) batchDone(b *batch, answer time.Duration) {
+	m := b.model.stats
+	size := len(b.reqs)
+	m.mu.Lock()
+	for len(m.batches) <= size {
+		m.batches = append(m.batches, batchCount{})
+	}
+	c := &m.batches[size]
+	c.n++
+	c.gather += b.gather
+	c.infer += b.infer
+	c.answer += answer
+	m.oip.ExecutionCount++
+	m.mu.Unlock()
+	s.ingress.took += b.gather
+	s.egress.took += answer
+}
+
+// ran notes a run that ended, whether anybody waits for it or not.
+func (s *stats) ran(d *device, r *run, res *worker.Result) {
+	took := time.Duration(res.End - res.Start)
+	d.busy += took
+	own := res.Total - d.total
+	d.total = res.Total
+	d.stats.ran(time.Duration(res.CPU), time.Duration(own))
+	if s.service != nil && r.batch != nil && res.Code == worker.OK {
+		s.service.ran(r.stage, r.size, took)
+	}
+}
+
+// moved notes a tensor that the next stage takes over.
+func (s *stats) moved(bytes int64, sameProcess bool, took time.Duration) {
+	t, m := &s.shm, &s.metrics.shm
+	if sameProcess {
+		t, m = &s.reference, &s.metrics.reference
+	}
+	t.add(bytes)
+	t.took += took
+	m.transfers.Inc()
+	m.bytes.Add(float64(bytes))
+}
+
+// statistics is a copy in the protocol's form.
+func (m *modelStats) statistics() oip.ModelStatistics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.oip
+	if !m.lastDone.IsZero() {
+		out.LastInference = uint64(m.lastDone.UnixMilli())
+	}
+	out.Batches = nil
+	for size := range m.batches {
+		c := &m.batches[size]
+		if c.n == 0 {
+			continue
+		}
+		b := oip.BatchStats{BatchSize: uint64(size)}
+		b.ComputeInput.Add(uint64(c.n), c.gather)
+		b.ComputeInfer.Add(uint64(c.n), c.infer)
+		b.ComputeOutput.Add(uint64(c.n), c.answer)
+		out.Batches = append(out.Batches, b)
+	}
+	return out
+}
+
+// recorder keeps the actual times of a run for the simulator.
+type recorder struct {
+	runs    [][][]time.Duration // [stage][batch-1]
+	ingress []time.Duration
+	egress  []time.Duration
+}
+
+func newRecorder(t *policy.Tables) *recorder {
+	r := &recorder{runs: make([][][]time.Duration, len(t.Stages))}
+	for i := range r.runs {
+		r.runs[i] = make([][]time.Duration, len(t.Stages[i].Infer))
+	}
+	return r
+}
+
+func (r *recorder) ran(stage int32, size int, took time.Duration) {
+	if size <= len(r.runs[stage]) {
+		r.runs[stage][size-1] = append(r.runs[stage][size-1], took)
+	}
+}
+
+func (r *recorder) heard(arrived, now time.Duration) { r.ingress = append(r.ingress, now-arrived) }
+
+// overhead notes what passed between the end of the last stage and the answer.
+func (r *recorder) overhead(b *batch, ended, answered time.Duration) {
+	r.egress = append(r.egress, answered-ended)
+}
+
+// Service holds the actual times of a run, in the form that the simulator
+// takes (sim.Samples, sim.Config.Ingress and Egress): with them a simulation
+// shows what the policy makes of this very run.
+type Service struct {
+	// Runs[stage][batch-1] are the times of runs in order, stages as in
+	// policy.Tables.
+	Runs [][][]time.Duration `json:"runs_ns"`
+	// Transfers are hand-overs into a stage, likewise.
+	Transfers [][][]time.Duration `json:"transfers_ns,omitempty"`
+	// Ingress is the median time from a request's arrival until the policy
+	// hears of it, Egress from the end of its batch until its answer is there.
+	Ingress time.Duration `json:"ingress_ns"`
+	Egress  time.Duration `json:"egress_ns"`
+}
+
+func (r *recorder) snapshot() *Service {
+	s := &Service{Runs: make([][][]time.Duration, len(r.runs)), Ingress: median(r.ingress), Egress: median(r.egress)}
+	for i := range r.runs {
+		s.Runs[i] = make([][]time.Duration, len(r.runs[i]))
+		for b := range r.runs[i] {
+			s.Runs[i][b] = slices.Clone(r.runs[i][b])
+		}
+	}
+	return s
+}
+
+func median(d []time.Duration) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	s := slices.Clone(d)
+	slices.Sort(s)
+	return s[len(s)/2]
+}

@@ -1,0 +1,305 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/engine/worker"
+)
+
+// Pauses before a worker is started again: none for the first, then growing.
+const (
+	firstPause  = 100 * time.Millisecond
+	longestWait = 5 * time.Second
+	stableAfter = 10 * time.Second // a worker that lived so long starts afresh
+)
+
+func (c *core) workerConfig(d *device, place worker.Device) worker.Config {
+	cfg := worker.Config{
+		Hello:   worker.Hello{Engine: c.opt.Engine, Device: place, Library: c.opt.Library},
+		Command: c.opt.Command, Env: c.opt.Env,
+	}
+	if _, cpu := cpuThreads(place.Kind); !cpu && place.Share > 1 {
+		// A share of a GPU is a process limited by CUDA's MPS.
+		cfg.Env = append(append([]string(nil), cfg.Env...), fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", 100/place.Share))
+	}
+	for i := range c.stages {
+		for _, dev := range c.tables.DevicesOf(int32(i)) {
+			if dev == d.index {
+				cfg.Stages = append(cfg.Stages, c.stages[i].spec)
+			}
+		}
+	}
+	return cfg
+}
+
+func (c *core) startProcess(ctx context.Context, cfg worker.Config) (*worker.Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opt.StartTimeout)
+	defer cancel()
+	if c.opt.Inside {
+		return worker.StartInside(ctx, cfg, worker.Engines())
+	}
+	return worker.Start(ctx, cfg)
+}
+
+// startWorkers starts all workers side by side, divides their shared memory
+// and prepares every stage. On failure nothing is left running.
+func (c *core) startWorkers(ctx context.Context, places []worker.Device) (cfgs []worker.Config, err error) {
+	n := len(c.devices)
+	cfgs = make([]worker.Config, n)
+	procs := make([]*worker.Process, n)
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, p := range procs {
+			if p != nil {
+				p.Kill()
+				p.Wait()
+			}
+		}
+	}()
+	err = each(n, func(i int) error {
+		cfgs[i] = c.workerConfig(c.devices[i], places[i])
+		var err error
+		procs[i], err = c.startProcess(ctx, cfgs[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range procs {
+		if err := c.layOut(c.devices[i], p); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.readModels(); err != nil {
+		return nil, err
+	}
+	if err := each(n, func(i int) error { return c.prepare(ctx, c.devices[i], procs[i]) }); err != nil {
+		return nil, err
+	}
+	for i, d := range c.devices {
+		d.proc, d.gen = procs[i], 1
+	}
+	return cfgs, nil
+}
+
+// each runs f for 0..n-1 side by side and returns the first error by index.
+func each(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = f(i) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const page = 4096
+
+// layOut divides a device's segment among its stages and creates it.
+func (c *core) layOut(d *device, p *worker.Process) error {
+	d.slots = make([]*stageSlots, len(c.stages))
+	var base int64
+	for i := range p.Loaded {
+		l := &p.Loaded[i]
+		st := &c.stages[l.ID]
+		s := &stageSlots{device: d.index, loaded: l, pool: worker.NewSlotPool(c.opt.Slots)}
+		s.layout = worker.Layout{ID: l.ID, Base: base, Slots: c.opt.Slots, Warm: 2}
+		if c.opt.Engine == "replay" {
+			s.layout.Warm = 0
+		}
+		if st.first {
+			s.layout.InBytes = worker.Span(l.Inputs, st.batches)
+		}
+		s.layout.Stride = (s.layout.InBytes + worker.Span(l.Outputs, st.batches) + page - 1) &^ (page - 1)
+		base += s.layout.Stride * int64(c.opt.Slots)
+		d.slots[l.ID] = s
+	}
+	var err error
+	d.segment, err = worker.NewSegment(uint32(d.index), max(base, page))
+	return err
+}
+
+// readModels learns the models' boundary from what the workers loaded, and
+// checks that stages fit together.
+func (c *core) readModels() error {
+	for i := range c.stages {
+		st := &c.stages[i]
+		m := c.models[st.model]
+		for _, dev := range c.tables.DevicesOf(int32(i)) {
+			own := c.devices[dev].slots[i]
+			if own == nil {
+				return fmt.Errorf("%w: stage %d was not loaded on device %d", ErrPlan, i, dev)
+			}
+			if st.first {
+				if err := m.setTensors(&m.inputs, own.loaded.Inputs, "input"); err != nil {
+					return err
+				}
+			} else {
+				for _, from := range c.tables.DevicesOf(int32(i - 1)) {
+					made := c.devices[from].slots[i-1].loaded.Outputs
+					if err := sameSpecs(made, own.loaded.Inputs); err != nil {
+						return fmt.Errorf("%w: model %s: stage %d does not fit the one before: %w", ErrPlan, m.name, c.tables.Stages[i].Hop, err)
+					}
+				}
+			}
+			if st.last {
+				if err := m.setTensors(&m.outputs, own.loaded.Outputs, "output"); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func sameSpecs(made, wanted []engine.Spec) error {
+	if len(made) != len(wanted) {
+		return fmt.Errorf("%d tensors leave, %d are expected", len(made), len(wanted))
+	}
+	for i := range made {
+		if made[i].Type != wanted[i].Type || made[i].BytesAt(1) != wanted[i].BytesAt(1) || made[i].BytesAt(2) != wanted[i].BytesAt(2) {
+			return fmt.Errorf("%s leaves, %s is expected", made[i], wanted[i])
+		}
+	}
+	return nil
+}
+
+// prepare gives a worker the memory that it writes and reads and warms it up.
+func (c *core) prepare(ctx context.Context, d *device, p *worker.Process) error {
+	ctx, cancel := context.WithTimeout(ctx, c.opt.StartTimeout)
+	defer cancel()
+	if err := p.Attach(ctx, d.segment, true); err != nil {
+		return fmt.Errorf("device %d (%s): share its memory: %w", d.index, d.kind, err)
+	}
+	for _, from := range c.sources(d.index) {
+		if err := p.Attach(ctx, c.devices[from].segment, false); err != nil {
+			return fmt.Errorf("device %d (%s): share the memory of device %d: %w", d.index, d.kind, from, err)
+		}
+	}
+	for _, s := range d.slots {
+		if s == nil {
+			continue
+		}
+		if _, err := p.Prepare(ctx, s.layout); err != nil {
+			return fmt.Errorf("device %d (%s): %w", d.index, d.kind, err)
+		}
+	}
+	return nil
+}
+
+// sources lists the other devices whose outputs a device reads.
+func (c *core) sources(dev int32) []int32 {
+	var out []int32
+	seen := map[int32]bool{dev: true}
+	for i := range c.stages {
+		if c.stages[i].first || c.devices[dev].slots[i] == nil {
+			continue
+		}
+		for _, from := range c.tables.DevicesOf(int32(i - 1)) {
+			if !seen[from] {
+				seen[from] = true
+				out = append(out, from)
+			}
+		}
+	}
+	return out
+}
+
+// supervise passes on a worker's results and starts it again when it ends,
+// until the core's context does.
+func (c *core) supervise(d *device, cfg worker.Config, p *worker.Process, gen int) {
+	defer c.wg.Done()
+	pause := time.Duration(0)
+	for {
+		born := time.Now()
+		c.listen(d.index, gen, p)
+		if c.ctx.Err() != nil {
+			return
+		}
+		c.post(deviceEvent{kind: workerLost, device: d.index, gen: gen})
+		p.Kill()
+		c.opt.Log.Warn("worker lost", "device", d.index, "kind", d.kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
+		if time.Since(born) > stableAfter {
+			pause = 0
+		}
+		gen++
+		for {
+			if !wait(c.ctx, pause) {
+				return
+			}
+			if pause = min(max(2*pause, firstPause), longestWait); c.ctx.Err() != nil {
+				return
+			}
+			begin := time.Now()
+			next, err := c.startProcess(c.ctx, cfg)
+			if err == nil {
+				if err = c.prepare(c.ctx, d, next); err != nil {
+					next.Kill()
+					next.Wait()
+				}
+			}
+			if err == nil {
+				p = next
+				c.metrics.restarted(d.index)
+				c.opt.Log.Info("worker back", "device", d.index, "kind", d.kind, "pid", p.PID(), "after", time.Since(begin))
+				break
+			}
+			if c.ctx.Err() != nil {
+				return
+			}
+			c.opt.Log.Error("worker does not start", "device", d.index, "kind", d.kind, "error", err, "again_in", pause)
+		}
+		c.post(deviceEvent{kind: workerBack, device: d.index, gen: gen, proc: p})
+	}
+}
+
+// listen passes results on until the worker is gone.
+func (c *core) listen(dev int32, gen int, p *worker.Process) {
+	var results []worker.Result
+	var events []deviceEvent
+	for {
+		var err error
+		results, err = p.Receive(results[:0])
+		events = events[:0]
+		for i := range results {
+			events = append(events, deviceEvent{kind: resultCame, device: dev, gen: gen, result: results[i]})
+		}
+		if len(events) > 0 {
+			c.post(events...)
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				c.opt.Log.Error("worker's control socket", "device", dev, "error", err)
+			}
+			return
+		}
+	}
+}
+
+// wait sleeps; false when the context ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
