@@ -214,7 +214,8 @@ func place(err error, src *source, root *node) error {
 		e.File = src.file
 		e.Line, e.Column = src.locate(root.find(e.Path).pos)
 	}
-	slices.SortStableFunc(list, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
+	head := list[:min(len(list), maxFindings)] // the note that there are more stays last
+	slices.SortStableFunc(head, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 	return err
 }
 

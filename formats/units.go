@@ -160,11 +160,11 @@ func scaleDecimal(text string, pow int) (int64, error) {
 		}
 		mant *= 10
 	}
+	if neg && mant <= math.MaxInt64+1 {
+		return int64(-mant), nil // also the smallest integer, which has no positive
+	}
 	if mant > math.MaxInt64 {
 		return 0, errTooLarge
-	}
-	if neg {
-		return -int64(mant), nil
 	}
 	return int64(mant), nil
 }

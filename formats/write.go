@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 )
 
 // ExistsError tells that a file is there already, with other content.
@@ -54,7 +55,10 @@ func WriteFile(path string, doc any, opts ...WriteOption) (changed bool, err err
 }
 
 func marshalValid(doc any) ([]byte, error) {
-	if r, ok := doc.(*Report); ok && r != nil && r.EventsPerSecond != 0 {
+	if v := reflect.ValueOf(doc); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, fmt.Errorf("there is no document (%T)", doc)
+	}
+	if r, ok := doc.(*Report); ok && r.EventsPerSecond != 0 {
 		c := *r // a wall-clock rate: the same run would not give the same bytes
 		c.EventsPerSecond = 0
 		doc = &c
