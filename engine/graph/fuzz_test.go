@@ -19,6 +19,13 @@ func FuzzRead(f *testing.F) {
 		Attribute: []*onnxpb.Attribute{{Name: proto.String("then_branch"), G: diamond().Graph}, {Name: proto.String("else_branch"), G: diamond().Graph}}})
 	pm.Graph.Output = append(pm.Graph.Output, &onnxpb.ValueInfo{Name: proto.String("q")})
 	f.Add(encoded(f, pm), uint64(1))
+	// Weights as ConstantOfShape, as the light models have them.
+	pm = diamond()
+	pm.Graph.Initializer = []*onnxpb.Tensor{int64Tensor("dims", []int64{16, 4}, []int64{2})}
+	pm.Graph.Node = append(pm.Graph.Node, &onnxpb.Node{OpType: proto.String("ConstantOfShape"), Input: []string{"dims"}, Output: []string{"w"}},
+		&onnxpb.Node{OpType: proto.String("Reshape"), Input: []string{"w", "dims"}, Output: []string{"v"}})
+	pm.Graph.Node[1].OpType, pm.Graph.Node[1].Input = proto.String("Gemm"), []string{"x", "v"}
+	f.Add(encoded(f, pm), uint64(1))
 	if m, err := MLP(1, 1); err == nil {
 		if data, err := m.Encode(); err == nil {
 			f.Add(data, uint64(1))

@@ -96,6 +96,7 @@ func TestReadErrors(t *testing.T) {
 			m.Graph.Initializer = []*onnxpb.Tensor{{Name: proto.String("w"), DataType: proto.Int32(1), Dims: []int64{4}, DataLocation: onnxpb.Tensor_EXTERNAL.Enum(),
 				ExternalData: []*onnxpb.Property{{Key: proto.String("location"), Value: proto.String("weights.bin")}}}}
 		}), Options{}, "initialiser w keeps its values in another file (weights.bin): external data is not supported"},
+		{"node without input", spoil(func(m *onnxpb.Model) { m.Graph.Node[0].Input = nil }), Options{}, "node Softmax Softmax has no input"},
 		{"constant output", spoil(func(m *onnxpb.Model) {
 			m.Graph.Initializer = []*onnxpb.Tensor{{Name: proto.String("k"), DataType: proto.Int32(1), FloatData: []float32{1}}}
 			m.Graph.Output[0].Name = proto.String("k")

@@ -58,6 +58,9 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 		if nd.GetOpType() == "" {
 			return nil, bad("node %d (%q) names no operator", i, nd.GetName())
 		}
+		if unary[nd.GetOpType()] && (len(nd.Input) == 0 || nd.Input[0] == "") {
+			return nil, bad("node %s has no input", label(nd))
+		}
 		for _, a := range nd.Attribute {
 			if a.T != nil {
 				if err := checkTensor(a.T, "node "+label(nd)+", attribute "+a.GetName()); err != nil {
@@ -74,6 +77,10 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 	}
 	return n, n.derive()
 }
+
+// unary are the operators whose first input is looked through when a graph is
+// analysed: it must be there.
+var unary = set("ConstantOfShape Softmax LogSoftmax Sigmoid Reshape Flatten Squeeze Unsqueeze Identity Transpose ReduceMean")
 
 // label names a node in an error.
 func label(nd *onnxpb.Node) string {

@@ -260,7 +260,7 @@ func (n *net) parameter(name string) (base string, dims []int64, ok bool) {
 // fanIn is how many values each output of a Conv, Gemm or MatMul sums.
 func (n *net) fanIn(nd *onnxpb.Node) float64 {
 	_, dims, _ := n.parameter(nd.Input[1])
-	if i, ok := n.producer[nd.Input[1]]; ok && n.nodes[i].GetOpType() == "Reshape" {
+	if i, ok := n.producer[nd.Input[1]]; ok && n.nodes[i].GetOpType() == "Reshape" && len(n.nodes[i].Input) > 1 {
 		if d, ok := n.constInts(n.nodes[i].Input[1]); ok && elements(d) > 0 {
 			dims = d
 		}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package ort
+
+const raced = false
