@@ -30,8 +30,13 @@
 // # Noise
 //
 // Samples of one number are spread over the whole run of its group, because on
-// a shared machine neighbours slow everything down for seconds or minutes. The
+// a shared machine neighbours slow everything down for seconds or minutes.
+// Medians are taken over the quieter half of the rounds, chosen by what a whole
+// round took, so that the choice favours no block; p99 is over all rounds. The
 // half width reported is the larger of two: one that supposes independent
-// samples and one from the medians of eight stretches of time (see Summarize's
-// file). Numbers that stayed loose are named in the profile's notes.
+// samples and one from the medians of eight stretches of time. Where the system
+// allows it the measuring thread runs at a raised priority. Numbers that stayed
+// loose, and how busy the machine was, are named in the profile's notes.
+//
+// TestRepeatability (INFERPLAN_LONG=1) measures how well two profiles agree.
 package profiler

@@ -134,6 +134,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		defer unpin()
+		defer raisePriority()()
 	}
 	if err := r.open(ctx); err != nil {
 		return err
