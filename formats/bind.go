@@ -188,11 +188,7 @@ func (b *binder) index(i int) {
 
 func (b *binder) unknown(n *node, k *key, info *structInfo) {
 	mark := len(b.path)
-	name := k.name
-	if len(name) > 60 {
-		name = name[:60] + "…"
-	}
-	b.field(name)
+	b.field(shorten(k.name))
 	e := b.src.fail(k.pos, string(b.path), "an unknown field", "", "")
 	b.path = b.path[:mark]
 	var absent []string // a field that is there already is not what was meant

@@ -116,16 +116,18 @@ func (f *findings) err() error {
 }
 
 // quote shows text from a document inside a message, shortened when long.
-func quote(s string) string {
+func quote(s string) string { return fmt.Sprintf("%q", shorten(s)) }
+
+func shorten(s string) string {
 	const most = 60
-	if len(s) > most {
-		cut := most
-		for cut > 0 && s[cut]&0xC0 == 0x80 { // not inside a character
-			cut--
-		}
-		s = s[:cut] + "…"
+	if len(s) <= most {
+		return s
 	}
-	return fmt.Sprintf("%q", s)
+	cut := most
+	for cut > 0 && s[cut]&0xC0 == 0x80 { // not inside a character
+		cut--
+	}
+	return s[:cut] + "…"
 }
 
 // Nearest returns the candidate that s was probably meant to be, or "".

@@ -188,3 +188,20 @@ func FuzzGaps(f *testing.F) {
 		}
 	})
 }
+
+// The trace of version 1 is read for ever.
+func TestOldTraceIsRead(t *testing.T) {
+	src, err := arrivals.OpenTrace("../../testdata/compat/trace.v1.csv", []string{"encnet", "tiny"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	got, err := arrivals.Collect(src, 0)
+	want := []arrivals.Request{
+		{ID: "a", Class: "gold"},
+		{At: 1500125 * time.Nanosecond, Model: 1, ID: "b", PromptTokens: 374, OutputTokens: 44, SLO: 200 * time.Millisecond},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

@@ -1,0 +1,160 @@
+package diff_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"inferplan/formats"
+	"inferplan/formats/diff"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func plan(t *testing.T) *formats.Plan {
+	t.Helper()
+	p, err := formats.ReadPlan("../../testdata/compat/plan.v1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func profile(t *testing.T) *formats.Profile {
+	t.Helper()
+	p, err := formats.ReadProfile("../../testdata/compat/profile.v1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestSameDocumentsDoNotDiffer(t *testing.T) {
+	for _, r := range []*diff.Result{diff.Plans(plan(t), plan(t)), diff.Profiles(profile(t), profile(t), 0)} {
+		if !r.Empty() || len(r.Lines()) != 0 {
+			t.Errorf("%s: %v", r.Kind, r.Lines())
+		}
+		if data, err := json.Marshal(r); err != nil || string(data) != `{"kind":"`+r.Kind+`","changes":[]}` {
+			t.Errorf("%s: %s, %v", r.Kind, data, err)
+		}
+	}
+}
+
+// TestPlans changes one thing of everything and reads the whole answer.
+func TestPlans(t *testing.T) {
+	a, b := plan(t), plan(t)
+	bound := 1200.0
+	b.Algorithm, b.Seed, b.StoppedBy = "a2", 7, "proved"
+	b.Objective = formats.Objective{Name: "throughput", Value: 1100, Bound: &bound}
+	b.Certified.Models[0].RPS = 700
+	m := &b.Models[0]
+	m.RPS, m.SLOUS, m.Weight = 880, 18_000_000, 0.7
+	l := &m.Pipelines[0]
+	l.RPS, l.LatencyUS = 880, 9_000_000
+	l.Stages[0].Blocks[1], l.Stages[1].Blocks[0] = 3, 3
+	l.Stages[1].Replicas = 4
+	l.Stages[1].GPUs = 2
+	m.Pipelines = append(m.Pipelines, formats.Pipeline{Batch: 4, RPS: 50, Stages: []formats.Stage{{Blocks: [2]int{0, 4}, Device: "H100", Share: 1, Replicas: 1, GPUs: 1}}})
+	b.Models = append(b.Models[:1], formats.PlanModel{Model: "new", RPS: 5})
+	b.Pools = append(b.Pools, formats.Pool{Device: "H100", Count: 1})
+	b.Pools[0].Count, b.Pools[1].NICEfficiency = 3, 0.5
+	b.Policy = formats.PolicySpec{Name: "reactive", Params: map[string]float64{"slack": 0.2, "wait": 1}}
+	b.Options.Margin, b.Options.SLO = 0.3, "18ms"
+	b.Arrivals = &formats.Arrivals{Process: "gamma", CV: 2}
+	b.Inputs[0].SHA256 = strings.Repeat("f", 64)
+	b.Inputs = append(b.Inputs, formats.Input{Role: "cluster", Path: "cluster.yaml"})
+	b.Warnings = []string{"another"}
+
+	got := strings.Join(diff.Plans(a, b).Lines(), "\n") + "\n"
+	golden := "../../testdata/formats/diff-plans.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Error(d)
+	}
+	// The other way round the same things moved.
+	forth, back := diff.Plans(a, b), diff.Plans(b, a)
+	if len(forth.Changes) != len(back.Changes) {
+		t.Errorf("%d changes forth, %d back", len(forth.Changes), len(back.Changes))
+	}
+}
+
+func TestJudgement(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		move func(p *formats.Plan)
+		path string
+		note string
+	}{
+		{"more throughput", func(p *formats.Plan) { p.Objective.Value = 1100 }, "value", "better"},
+		{"less throughput", func(p *formats.Plan) { p.Objective.Value = 900 }, "value", "worse"},
+		{"slower", func(p *formats.Plan) { p.Models[1].Pipelines[0].LatencyUS *= 2 }, "tiny latency", "worse"},
+	} {
+		b := plan(t)
+		c.move(b)
+		r := diff.Plans(plan(t), b)
+		if len(r.Changes) == 0 || r.Changes[0].Path != c.path || r.Changes[0].Note != c.note {
+			t.Errorf("%s: %+v", c.name, r.Changes)
+		}
+	}
+	a, b := plan(t), plan(t)
+	a.Objective.Name, b.Objective.Name, b.Objective.Value = "cost", "cost", 900
+	if r := diff.Plans(a, b); r.Changes[0].Note != "better" {
+		t.Errorf("a lower cost: %+v", r.Changes)
+	}
+}
+
+// The gate's case: one block became 5 % slower.
+func TestProfilesNameTheBlock(t *testing.T) {
+	a, b := profile(t), profile(t)
+	b.Models[0].Measurements[0].Blocks[1].WallUS = 52501 // 50.001 us before
+	r := diff.Profiles(a, b, 0.02)
+	want := []diff.BlockChange{{Model: "tiny", Device: "cpu-1", Share: 1, Batch: 1, Block: 1, Name: "1", OldUS: 50001, NewUS: 52501, Relative: float64(52501-50001) / 50001}}
+	if d := cmp.Diff(want, r.Blocks); d != "" {
+		t.Error(d)
+	}
+	lines := strings.Join(r.Lines(), "\n")
+	if want := "blocks\n  ~ model tiny block 1 on cpu-1 share 1/1 batch 1: 50.001us -> 52.501us (+5%), worse"; lines != want {
+		t.Errorf("got %s\nwant %s", lines, want)
+	}
+	if r := diff.Profiles(a, b, 0.06); !r.Empty() {
+		t.Errorf("within the tolerance, yet %v", r.Lines())
+	}
+	if got := r.Blocks[0].String(); got != "model tiny block 1 on cpu-1 share 1/1 batch 1: 50.001us -> 52.501us (+5%)" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestProfilesNameWhatCameAndWent(t *testing.T) {
+	a, b := profile(t), profile(t)
+	b.Devices = b.Devices[:1]
+	b.Devices[0].EngineVersion = "1.30.0"
+	b.Models[0].Measurements = b.Models[0].Measurements[:1]
+	b.Models[0].Blocks[0].CutBytesFP16 = 33
+	b.Models = append(b.Models, formats.ProfileModel{Model: "second"})
+	want := []string{
+		"devices",
+		"  ~ cpu-1 engine_version: 1.29.0 -> 1.30.0",
+		"  - device L4",
+		"models",
+		"  ~ model tiny block 0 cut_bytes_fp16: 32 -> 33 (+3.12%)",
+		"measurements",
+		"  - model tiny on L4 share 1/2 batch 4",
+		"models",
+		"  + model second",
+	}
+	if d := cmp.Diff(want, diff.Profiles(a, b, 0).Lines()); d != "" {
+		t.Error(d)
+	}
+}
