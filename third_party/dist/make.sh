@@ -29,7 +29,8 @@ fi
 cp third_party/dist/README.md third_party/dist/Containerfile "$out/"
 cp third_party/licenses/* "$out/licenses/"
 if [ -f third_party/highs/prefix/LICENSE.txt ]; then cp third_party/highs/prefix/LICENSE.txt "$out/licenses/HiGHS.txt"; fi
-# The licences of the Go modules that are linked in.
+# The licences of what is linked in: Go's own library and the modules.
+install -m 644 "$("${GO:-go}" env GOROOT)/LICENSE" "$out/licenses/Go.txt"
 "${GO:-go}" list -deps -f '{{with .Module}}{{if .Dir}}{{.Path}}|{{.Dir}}{{end}}{{end}}' ./cmd/plan | sort -u |
   while IFS='|' read -r path dir; do
     for f in "$dir"/LICENSE* "$dir"/LICENCE* "$dir"/COPYING* "$dir"/NOTICE*; do
