@@ -99,6 +99,7 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 		return nil, err
 	}
 	r.compare(in, planned)
+	r.withinMargin(in.Tolerances.of(metric("p99")))
 	if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Error }) ||
 		slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
 		r.Verdict = Fail
@@ -117,7 +118,7 @@ func (r *Result) planAgain(ctx context.Context, in GateInput) (*formats.Plan, er
 	switch {
 	case err == nil:
 	case errors.As(err, &inf):
-		r.Findings = append(r.Findings, Finding{Error, "infeasible", "", "", inf.Nearest.String(), "there is no plan any more: " + inf.Reason})
+		r.Findings = append(r.Findings, Finding{Severity: Error, Constraint: "infeasible", Expected: inf.Nearest.String(), Message: "there is no plan any more: " + inf.Reason})
 		return nil, nil
 	case formats.Findings(err) != nil && slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Error }):
 		// What does not fit together has been found already.
@@ -168,6 +169,17 @@ func (r *Result) compare(in GateInput, planned *formats.Plan) {
 		}
 	}
 	r.nameBlocks(c)
+}
+
+// withinMargin turns a latency that eats into the margin by no more than the
+// tolerance into a warning: pipelines often fill what the SLO leaves, and a new
+// measurement is never quite the old one.
+func (r *Result) withinMargin(tolerance float64) {
+	for i := range r.Findings {
+		if f := &r.Findings[i]; f.Constraint == "slo" && f.excess > 0 && f.excess <= tolerance+rounding {
+			f.Severity = Warning
+		}
+	}
 }
 
 // soundness is whether each model's structure can be computed with.

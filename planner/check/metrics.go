@@ -90,6 +90,10 @@ func ParseTolerances(text string) (Tolerances, error) {
 	return out, nil
 }
 
+func metric(name string) *Metric {
+	return &metrics[slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name })]
+}
+
 func (t Tolerances) of(m *Metric) float64 {
 	if v, ok := t[m.Name]; ok {
 		return v

@@ -28,6 +28,8 @@ type Finding struct {
 	Found      string   `json:"found,omitempty"`
 	Expected   string   `json:"expected,omitempty"`
 	Message    string   `json:"message"`
+
+	excess float64 // of an SLO: by how much of what is left for it, relative
 }
 
 // String is the finding on one line.
@@ -83,7 +85,7 @@ type checker struct {
 }
 
 func (c *checker) add(s Severity, constraint, where, found, expected, format string, args ...any) {
-	c.findings = append(c.findings, Finding{s, constraint, where, found, expected, fmt.Sprintf(format, args...)})
+	c.findings = append(c.findings, Finding{Severity: s, Constraint: constraint, Where: where, Found: found, Expected: expected, Message: fmt.Sprintf(format, args...)})
 }
 
 func (c *checker) fail(constraint, where, found, expected, format string, args ...any) {
@@ -222,6 +224,9 @@ func (c *checker) model(mi int) {
 				fmt.Sprintf("%s us with margin and batch building", formats.Micros(need)), fmt.Sprintf("at most %s us", formats.Micros(slo)),
 				"a pipeline of %s takes %s today, and the margin of %s and %s for filling a batch leave %s",
 				m.Model, now.latency, margin, build, slo-margin-build)
+			if left := slo - margin - build; left > 0 {
+				c.findings[len(c.findings)-1].excess = float64(now.latency)/float64(left) - 1
+			}
 		}
 	}
 	if math.Abs(sum-m.RPS) > rounding*m.RPS {
