@@ -66,3 +66,19 @@ func relativeTo(dir, path string) (string, error) {
 	}
 	return filepath.ToSlash(rel), nil
 }
+
+// readToken reads a bearer token from a file, without the line's end.
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", withCode(exitUsage, fmt.Errorf("reading the token: %w", err))
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" {
+		return "", usageErrorf("%s: found no token, expected one line", path)
+	}
+	return token, nil
+}

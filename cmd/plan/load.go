@@ -49,7 +49,7 @@ SLOs and rates come from the plan; load 1.0 is the planned rate.`,
 	f.DurationVar(&o.warmup, "warmup", 0, "time at the start that is not counted")
 	f.DurationVar(&o.grace, "grace", 10*time.Second, "how long to wait for the last answers")
 	f.IntVar(&o.inflight, "max-in-flight", 2048, "open requests; one beyond is counted as client_overload, never delayed")
-	f.StringVar(&o.token, "token", "", "bearer token")
+	f.StringVar(&o.token, "token-file", "", "file with the bearer token to send")
 	f.BoolVar(&o.noTimeout, "no-timeout", false, "do not tell the server the remaining budget")
 	f.StringVarP(&o.out, "output", "o", "", "report to write")
 	return cmd
@@ -76,9 +76,13 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	} else if src, err = o.process(plan, rates, formats.Duration(o.duration)); err != nil {
 		return err
 	}
+	token, err := readToken(o.token)
+	if err != nil {
+		return err
+	}
 	cfg := load.Config{
 		URL: url, Protocol: load.Protocol(o.protocol), Seed: o.seed, Warmup: o.warmup, Duration: o.duration,
-		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: o.token,
+		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: token,
 	}
 	for i := range plan.Models {
 		cfg.Models = append(cfg.Models, load.Model{Name: plan.Models[i].Model, SLO: plan.Models[i].SLOUS.D()})

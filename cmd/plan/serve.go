@@ -1,7 +1,134 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/executor"
+	"inferplan/executor/oip"
+	"inferplan/formats"
+)
+
+type serveOptions struct {
+	http, grpc, metrics string
+	models, engine      string
+	policy              string
+	record, eventLog    string
+	out                 string
+	maxBody             string
+	maxQueue            int
+	shareCPUs           bool
+	tlsCert, tlsKey     string
+	token               string
+	drain               time.Duration
+}
 
 func newServeCommand(g *globals) *cobra.Command {
-	return &cobra.Command{Use: "serve", Short: "x", Example: "x"}
+	o := &serveOptions{}
+	cmd := &cobra.Command{
+		Use:   "serve [plan.json]",
+		Short: "Execute a plan: one worker per device, standard protocols",
+		Long: `Execute a plan: one worker process per device, the plan's policy in front of them, the Open
+Inference Protocol over HTTP and gRPC, Prometheus metrics.
+
+It listens on loopback unless told otherwise. SIGTERM drains and exits 0; SIGHUP reads the plan
+again and switches. --engine replay serves a plan without its models: runs last as planned.`,
+		Example: `  plan serve plan.json
+  plan serve plan.json --http 0.0.0.0:8000 --token-file token.txt --models /srv/models
+  plan serve plan.json --engine replay --record service.json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path := "plan.json"
+			if len(args) == 1 {
+				path = args[0]
+			}
+			return runServe(cmd.Context(), newPrinter(cmd, g), o, path)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.http, "http", ":8000", "address of HTTP, or off")
+	f.StringVar(&o.grpc, "grpc", ":8001", "address of gRPC, or off")
+	f.StringVar(&o.metrics, "metrics", ":8002", "address of the metrics, or off")
+	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
+	f.StringVar(&o.engine, "engine", "onnx", "onnx or replay")
+	f.StringVar(&o.policy, "policy", "", "run-time policy (default the plan's)")
+	f.StringVar(&o.record, "record", "", "write the actual service times at the end, for 'plan simulate --service'")
+	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
+	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")
+	f.StringVar(&o.maxBody, "max-body", "64MiB", "largest request body")
+	f.IntVar(&o.maxQueue, "max-queue", 0, "most samples inside the server (default 65536)")
+	f.BoolVar(&o.shareCPUs, "share-cpus", false, "let workers share CPUs where the plan has more CPU devices than this machine")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "TLS certificate (PEM)")
+	f.StringVar(&o.tlsKey, "tls-key", "", "TLS key (PEM)")
+	f.StringVar(&o.token, "token-file", "", "file with a bearer token that clients must send")
+	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
+	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"onnx", "replay"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
+	var body formats.Bytes
+	if err := body.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.maxBody))); err != nil {
+		return usageErrorf("--max-body: %w", err)
+	}
+	if o.engine != "onnx" && o.engine != "replay" {
+		return usageErrorf("--engine %q: expected onnx or replay", o.engine)
+	}
+	token, err := readToken(o.token)
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if p.quiet {
+		level = slog.LevelWarn
+	}
+	so := executor.ServeOptions{
+		Options: executor.Options{
+			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
+			Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
+		},
+		Plan: path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
+		OIP:          oip.Options{MaxBodyBytes: int64(body), BearerToken: token},
+		DrainTimeout: o.drain, Record: o.record,
+		Ready: func(a executor.Addresses) {
+			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, orOff(a.HTTP), orOff(a.GRPC), orOff(a.Metrics))
+		},
+	}
+	if o.eventLog != "" {
+		f, err := os.Create(o.eventLog)
+		if err != nil {
+			return withCode(exitUsage, fmt.Errorf("event log: %w", err))
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		so.EventLog = f
+	}
+	rep, err := executor.Serve(ctx, so)
+	if err != nil {
+		if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {
+			return withCode(exitUsage, err)
+		}
+		return err
+	}
+	if o.out != "" {
+		if _, err := formats.WriteFile(o.out, rep, formats.Force(true)); err != nil {
+			return err
+		}
+	}
+	if p.json {
+		return p.document(rep)
+	}
+	return printReport(p, rep)
+}
+
+func orOff(address string) string {
+	if address == "" {
+		return executor.Off
+	}
+	return address
 }

@@ -1,0 +1,285 @@
+package executor
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"inferplan/executor/oip"
+	"inferplan/formats"
+)
+
+// Off as an address leaves a server out.
+const Off = "off"
+
+// ServeOptions are what plan serve is told. Options.PlanSHA256 is filled in.
+type ServeOptions struct {
+	Options
+	Plan string // path
+
+	// Addresses to listen on; empty: :8000, :8001 and :8002. Without a host
+	// they mean the loopback interface; "0.0.0.0:8000" is every interface.
+	HTTP, GRPC, Metrics string
+
+	// OIP holds limits, TLS and the bearer token of both protocols. TLSCert and
+	// TLSKey, where given, are read into OIP.TLS.
+	OIP             oip.Options
+	TLSCert, TLSKey string
+
+	// DrainTimeout bounds the wait for accepted requests at the end and at a
+	// switch of plans; 0: 30 s.
+	DrainTimeout time.Duration
+	// Record is a file for the service times of the last plan, written at the
+	// end; it sets RecordService.
+	Record string
+	// Ready is called once everything listens.
+	Ready func(Addresses)
+	// Reloaded is called after every attempt to switch plans; nil error: done.
+	Reloaded func(error)
+}
+
+// Addresses are what the servers listen on; empty where one is off.
+type Addresses struct{ HTTP, GRPC, Metrics string }
+
+// Serve serves a plan until ctx ends: it then refuses new requests, finishes
+// the accepted ones within DrainTimeout, answers the rest with the reason
+// draining and ends. SIGHUP makes it read the plan's file again and switch. The
+// report tells what the last plan did.
+func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
+	set(&o.HTTP, ":8000")
+	set(&o.GRPC, ":8001")
+	set(&o.Metrics, ":8002")
+	set(&o.DrainTimeout, 30*time.Second)
+	o.Options = o.Options.withDefaults()
+	o.RecordService = o.RecordService || o.Record != ""
+	if o.OIP.Log == nil {
+		o.OIP.Log = o.Log
+	}
+	if err := o.loadTLS(); err != nil {
+		return nil, err
+	}
+	// From here on a signal is kept for the loop below; before the plan is up
+	// it must not end the process.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+
+	plan, sum, err := readPlan(o.Plan)
+	if err != nil {
+		return nil, err
+	}
+	o.PlanSHA256 = sum
+	// Addresses in use are found out before minutes of loading.
+	s := &servers{opt: &o}
+	if err := s.listen(); err != nil {
+		return nil, err
+	}
+	defer s.closeListeners()
+	x, err := New(ctx, plan, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	s.start(x)
+	if o.Ready != nil {
+		o.Ready(s.addresses)
+	}
+	var failure error
+loop:
+	for {
+		select {
+		case <-ctx.Done():
+			break loop
+		case failure = <-s.failed:
+			break loop
+		case <-hup:
+			err := s.switchPlan(ctx, x, &sum)
+			if err != nil {
+				o.Log.Error("the plan in force stays", "error", err)
+			}
+			if o.Reloaded != nil {
+				o.Reloaded(err)
+			}
+		}
+	}
+	r, err := s.end(x)
+	if o.Record != "" {
+		err = errors.Join(err, x.Service().WriteFile(o.Record))
+	}
+	return r, errors.Join(failure, err)
+}
+
+func readPlan(path string) (*formats.Plan, string, error) {
+	plan, err := formats.ReadPlan(path)
+	if err != nil {
+		return nil, "", err
+	}
+	sum, err := formats.Digest(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("hash the plan: %w", err)
+	}
+	return plan, sum, nil
+}
+
+func (o *ServeOptions) loadTLS() error {
+	if o.TLSCert == "" && o.TLSKey == "" {
+		return nil
+	}
+	cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
+	if err != nil {
+		return fmt.Errorf("TLS certificate %q with key %q: %w", o.TLSCert, o.TLSKey, err)
+	}
+	o.OIP.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	return nil
+}
+
+// servers are the three listeners and what answers on them.
+type servers struct {
+	opt                 *ServeOptions
+	http, grpc, metrics net.Listener
+	addresses           Addresses
+	failed              chan error
+	wg                  sync.WaitGroup
+
+	rest  *oip.HTTPServer
+	rpc   *oip.GRPCServer
+	stats *http.Server
+}
+
+func (s *servers) listen() error {
+	var errs []error
+	open := func(what, address string, bound *string) net.Listener {
+		if address == Off {
+			return nil
+		}
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s address %q: expected HOST:PORT, :PORT or %s: %w", what, address, Off, err))
+			return nil
+		}
+		if host == "" {
+			host = "127.0.0.1"
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("listen for %s: %w", what, err))
+			return nil
+		}
+		*bound = l.Addr().String()
+		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && s.opt.OIP.BearerToken == "" {
+			s.opt.Log.Warn("others can reach this address, and no bearer token is asked for", "server", what, "address", *bound)
+		}
+		return l
+	}
+	s.http = open("HTTP", s.opt.HTTP, &s.addresses.HTTP)
+	s.grpc = open("gRPC", s.opt.GRPC, &s.addresses.GRPC)
+	s.metrics = open("metrics", s.opt.Metrics, &s.addresses.Metrics)
+	if err := errors.Join(errs...); err != nil {
+		s.closeListeners()
+		return err
+	}
+	return nil
+}
+
+// closeListeners closes those that no server has taken over; closing one twice
+// does no harm.
+func (s *servers) closeListeners() {
+	for _, l := range []net.Listener{s.http, s.grpc, s.metrics} {
+		if l != nil {
+			l.Close()
+		}
+	}
+}
+
+func (s *servers) start(x *Executor) {
+	s.failed = make(chan error, 3)
+	run := func(serve func() error) {
+		s.wg.Go(func() {
+			if err := serve(); err != nil {
+				s.failed <- err
+			}
+		})
+	}
+	if s.http != nil {
+		s.rest = oip.NewHTTPServer(x, s.opt.OIP)
+		run(func() error { return s.rest.Serve(s.http) })
+	}
+	if s.grpc != nil {
+		s.rpc = oip.NewGRPCServer(x, s.opt.OIP)
+		run(func() error { return s.rpc.Serve(s.grpc) })
+	}
+	if s.metrics != nil {
+		own := prometheus.NewRegistry()
+		own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+		s.stats = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+		run(func() error {
+			if err := s.stats.Serve(s.metrics); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("serving metrics on %s: %w", s.addresses.Metrics, err)
+			}
+			return nil
+		})
+	}
+}
+
+// switchPlan reads the plan's file again and puts it in force.
+func (s *servers) switchPlan(ctx context.Context, x *Executor, sum *string) error {
+	plan, next, err := readPlan(s.opt.Plan)
+	if err != nil {
+		return err
+	}
+	if next == *sum {
+		s.opt.Log.Info("the plan's file has not changed", "plan", s.opt.Plan)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.opt.DrainTimeout+s.opt.StartTimeout)
+	defer cancel()
+	if err := x.Reload(ctx, plan, next); err != nil {
+		return err
+	}
+	*sum = next
+	s.opt.Log.Info("switched to the new plan", "plan", s.opt.Plan, "sha256", next)
+	return nil
+}
+
+// answering is how long answers may take to be written once they are there.
+const answering = 2 * time.Second
+
+// end drains and closes everything. Both servers refuse what is new while the
+// executor finishes; what it then refuses is still written to the clients.
+func (s *servers) end(x *Executor) (*formats.Report, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout+answering)
+	defer cancel()
+	var errs [2]error
+	var wg sync.WaitGroup
+	if s.rest != nil {
+		wg.Go(func() { errs[0] = s.rest.Drain(ctx) })
+	}
+	if s.rpc != nil {
+		wg.Go(func() { errs[1] = s.rpc.Drain(ctx) })
+	}
+	inner, stop := context.WithTimeout(ctx, s.opt.DrainTimeout)
+	if err := x.Drain(inner); err != nil {
+		s.opt.Log.Warn("not all requests could be finished", "error", err)
+	}
+	stop()
+	err := x.Close()
+	wg.Wait()
+	if s.stats != nil {
+		s.stats.Close()
+	}
+	s.wg.Wait()
+	return x.Report(), errors.Join(err, errs[0], errs[1])
+}
