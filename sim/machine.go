@@ -462,6 +462,8 @@ func (r *ring) push(it item) {
 	r.n++
 }
 
+func (r *ring) front() *item { return &r.items[r.first] }
+
 func (r *ring) pop() item {
 	it := r.items[r.first]
 	r.first = (r.first + 1) & (len(r.items) - 1)

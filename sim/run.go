@@ -56,7 +56,8 @@ func (s *machine) loop(ctx context.Context) error {
 		var kind policy.EventKind
 		var it item
 		switch at, k := s.peek(); {
-		case s.moved.n > 0 && (at > s.now || k > uint8(policy.TransferFinished)):
+		case s.moved.n > 0 && (at > s.now || k > uint8(policy.TransferFinished) ||
+			k == uint8(policy.TransferFinished) && s.moved.front().serial < s.heap.NextSequence()):
 			kind, it = policy.TransferFinished, s.moved.pop()
 		case s.begun.n > 0 && (at > s.now || k > uint8(policy.BatchStarted)):
 			kind, it = policy.BatchStarted, s.begun.pop()

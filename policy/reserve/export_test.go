@@ -89,7 +89,7 @@ func NewTimeline(n int32) *Timeline {
 // Slot asks for a place on one resource (b < 0) or two.
 func (t *Timeline) Slot(a, b int32, ready, dur time.Duration) (start, hold time.Duration) {
 	if b < 0 {
-		return t.tl.slot(a, ready, dur)
+		return t.tl.slot(a, ready, dur, false)
 	}
 	return t.tl.slotPair(a, b, ready, dur)
 }

@@ -48,11 +48,10 @@ func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Action
 			if nd.res < 0 {
 				continue
 			}
-			until := time.Duration(0)
 			if (nd.started || kind != run && nd.arrived && nd.start <= now) && nd.res != device {
-				until = nd.end()
+				p.tl.floors[nd.res] = max(p.tl.floors[nd.res], nd.end())
 			}
-			p.tl.release(n+kind, until)
+			p.tl.release(n + kind)
 		}
 	}
 	p.tl.drain()

@@ -77,12 +77,12 @@ func (p *Policy) earliest(st *policy.Stage, now, ready, infer time.Duration, sen
 	best := candidate{key: never, finish: never, up: -1, down: -1, xferStart: ready, xferEnd: ready}
 	for _, d := range p.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &p.tl.spans[d]
+		if sp.tail < now && sp.head >= 0 {
+			p.tl.overrun(d, now)
+		}
 		start, hold := max(ready, sp.tail), time.Duration(0)
-		switch {
-		case ready < sp.lastReady:
-			start, hold = p.tl.slot(d, ready, infer)
-		case sp.tail < now && sp.head >= 0:
-			start = max(ready, p.overrun(sp, now))
+		if ready <= sp.lastReady {
+			start, hold = p.tl.slot(d, ready, infer, ready == now)
 		}
 		finish := start + infer
 		key := finish
@@ -150,7 +150,7 @@ func (p *Policy) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 		c.start = max(c.xferEnd, sp.tail)
 		if c.xferEnd < sp.lastReady {
 			var hold time.Duration
-			c.start, hold = p.tl.slot(d, c.xferEnd, infer)
+			c.start, hold = p.tl.slot(d, c.xferEnd, infer, false)
 			c.hold = max(c.hold, hold)
 		}
 		c.finish = c.start + infer
@@ -171,13 +171,6 @@ func (p *Policy) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 	return best
 }
 
-// overrun guesses when a device that should be free by now will be: a batch
-// that runs past its time is given a sixteenth of it more, so that an idle
-// device is preferred to one that is about to be.
-func (p *Policy) overrun(sp *span, now time.Duration) time.Duration {
-	return now + p.tl.nodes[sp.head].dur/16 + 1
-}
-
 // link is the index in Tables.Links of a link's resource.
 func (p *Policy) link(res int32) int32 {
 	if res < 0 {
@@ -187,8 +180,11 @@ func (p *Policy) link(res int32) int32 {
 }
 
 // reserve enters a path into the timelines as the reservations of a batch slot.
+// Where a probe after the path's own found a device past its time, the
+// timelines have moved on from what the path says; settling brings it in line.
 func (p *Policy) reserve(batch int32, pa *path, now time.Duration) {
 	ready := now
+	p.tl.work = p.tl.work[:0]
 	for h := range pa.hops {
 		hop := &pa.hops[h]
 		n := p.tl.node(batch, int16(h), run)
@@ -202,8 +198,10 @@ func (p *Policy) reserve(batch int32, pa *path, now time.Duration) {
 		nd := &p.tl.nodes[n]
 		*nd = node{ready: hop.XferEnd, start: hop.Start, dur: hop.End - hop.Start, prev: -1, next: -1, res: hop.Device, arrived: h == 0}
 		p.tl.insert(n)
+		p.tl.recheck(n)
 		ready = hop.End
 	}
+	p.tl.drain()
 	for h := int32(len(pa.hops)); h < p.tl.hops; h++ {
 		p.tl.nodes[p.tl.node(batch, int16(h), run)].res = -1
 	}
@@ -215,5 +213,6 @@ func (p *Policy) reserveLink(n, link int32, ready time.Duration, hop *policy.Hop
 	if link >= 0 {
 		nd.res = p.numDevices + link
 		p.tl.insert(n)
+		p.tl.recheck(n)
 	}
 }

@@ -84,27 +84,53 @@ func (t *timelines) node(batch int32, hop int16, kind int32) int32 {
 // on one resource. hold > 0 says that first-in first-out would put it in front
 // of other work that it must not delay: it keeps the start only if it becomes
 // ready that much later.
-func (t *timelines) slot(res int32, ready, dur time.Duration) (start, hold time.Duration) {
+//
+// Of work that is ready at the same instant, what was dispatched first comes
+// first. Only work that is there at once (now) passes what is due this very
+// instant and has not come yet.
+func (t *timelines) slot(res int32, ready, dur time.Duration, now bool) (start, hold time.Duration) {
 	sp := &t.spans[res]
-	if ready >= sp.lastReady || sp.head < 0 {
+	if sp.head < 0 || ready > sp.lastReady || ready == sp.lastReady && !now {
 		return max(ready, sp.tail), 0
 	}
 	if t.lost[res] {
 		return never, 0
 	}
-	free := t.floors[res]
-	for n := sp.head; n >= 0; n = t.nodes[n].next {
-		nd := &t.nodes[n]
-		if !nd.started && nd.ready > ready+hold {
-			start = max(ready+hold, free)
-			if start+dur <= nd.start {
-				return start, hold
-			}
-			hold = nd.ready - ready
+	after := t.before(res, ready, now)
+	for {
+		free, next := t.between(res, after)
+		start = max(ready+hold, free)
+		if next < 0 || start+dur <= t.nodes[next].start {
+			return start, hold
 		}
-		free = nd.end()
+		hold = max(hold, t.nodes[next].ready-ready, 1)
+		for after = next; t.nodes[after].next >= 0 && t.nodes[t.nodes[after].next].ready <= ready+hold; {
+			after = t.nodes[after].next
+		}
 	}
-	return max(ready+hold, free), hold
+}
+
+// before returns the reservation behind which work that is ready at ready
+// stands; -1: first.
+func (t *timelines) before(res int32, ready time.Duration, now bool) int32 {
+	n := t.spans[res].last
+	for n >= 0 {
+		nd := &t.nodes[n]
+		if nd.started || nd.ready < ready || nd.ready == ready && (!now || nd.arrived) {
+			break
+		}
+		n = nd.prev
+	}
+	return n
+}
+
+// between returns when the reservation after ends (after < 0: when the resource
+// is free), and the one behind it (-1: none).
+func (t *timelines) between(res, after int32) (free time.Duration, next int32) {
+	if after < 0 {
+		return t.floors[res], t.spans[res].head
+	}
+	return t.nodes[after].end(), t.nodes[after].next
 }
 
 // slotPair is slot for a transfer, which holds an uplink and a downlink at
@@ -114,13 +140,13 @@ func (t *timelines) slotPair(upRes, downRes int32, ready, dur time.Duration) (st
 	case upRes < 0 && downRes < 0:
 		return ready, 0
 	case upRes < 0:
-		return t.slot(downRes, ready, dur)
+		return t.slot(downRes, ready, dur, false)
 	case downRes < 0:
-		return t.slot(upRes, ready, dur)
+		return t.slot(upRes, ready, dur, false)
 	}
 	for {
-		freeUp, nextUp := t.around(upRes, ready+hold)
-		freeDown, nextDown := t.around(downRes, ready+hold)
+		freeUp, nextUp := t.between(upRes, t.before(upRes, ready+hold, false))
+		freeDown, nextDown := t.between(downRes, t.before(downRes, ready+hold, false))
 		start = max(ready+hold, freeUp, freeDown)
 		limitUp, limitDown := t.startOf(nextUp), t.startOf(nextDown)
 		if start+dur <= min(limitUp, limitDown) {
@@ -138,24 +164,6 @@ func (t *timelines) slotPair(upRes, downRes int32, ready, dur time.Duration) (st
 	}
 }
 
-// around returns, for work that is ready at a time, when the work in front of
-// it on the resource ends and which reservation would stand behind it (-1: none).
-func (t *timelines) around(res int32, ready time.Duration) (free time.Duration, next int32) {
-	sp := &t.spans[res]
-	if ready >= sp.lastReady || sp.head < 0 {
-		return sp.tail, -1
-	}
-	free = t.floors[res]
-	for n := sp.head; n >= 0; n = t.nodes[n].next {
-		nd := &t.nodes[n]
-		if !nd.started && nd.ready > ready {
-			return free, n
-		}
-		free = nd.end()
-	}
-	return free, -1
-}
-
 func (t *timelines) startOf(n int32) time.Duration {
 	if n < 0 {
 		return never
@@ -167,12 +175,7 @@ func (t *timelines) startOf(n int32) time.Duration {
 // ready no later.
 func (t *timelines) insert(n int32) {
 	nd := &t.nodes[n]
-	sp := &t.spans[nd.res]
-	after := sp.last
-	for after >= 0 && t.nodes[after].ready > nd.ready && !t.nodes[after].started {
-		after = t.nodes[after].prev
-	}
-	t.linkAfter(n, after)
+	t.linkAfter(n, t.before(nd.res, nd.ready, false))
 }
 
 // linkAfter links n behind another reservation of its resource, or first.
@@ -314,6 +317,15 @@ func (t *timelines) sendNext(n int32, end time.Duration) {
 	t.work = append(t.work, next+up)
 }
 
+// recheck queues a reservation that came into its list, and what is now behind
+// it.
+func (t *timelines) recheck(n int32) {
+	t.work = append(t.work, n)
+	if next := t.nodes[n].next; next >= 0 {
+		t.work = append(t.work, next)
+	}
+}
+
 // arrive says that the work of device reservation n gets there at ready.
 func (t *timelines) arrive(n int32, ready time.Duration) {
 	t.nodes[n].ready = ready
@@ -368,6 +380,24 @@ func (t *timelines) drain() {
 	}
 }
 
+// overrun corrects a resource whose work should all have ended by now. What
+// runs there runs past its time; it is given a sixteenth of it more, so that an
+// idle device is preferred to one that is about to be.
+func (t *timelines) overrun(res int32, now time.Duration) {
+	n := t.spans[res].head
+	nd := &t.nodes[n]
+	t.work = t.work[:0]
+	if nd.started {
+		nd.dur = now - nd.start + nd.dur/16 + 1
+		t.follow(n)
+		t.touch(n)
+	} else {
+		t.floors[res] = now
+		t.work = append(t.work, n)
+	}
+	t.drain()
+}
+
 // startedAt records the actual start of a run.
 func (t *timelines) startedAt(n int32, at time.Duration) {
 	nd := &t.nodes[n]
@@ -378,6 +408,7 @@ func (t *timelines) startedAt(n int32, at time.Duration) {
 	nd.arrived = true
 	t.moveAfter(n, -1)
 	nd.started = true
+	t.floors[nd.res] = min(t.floors[nd.res], at) // it was free by then
 	if nd.start != at {
 		nd.start = at
 		t.follow(n)
@@ -389,7 +420,7 @@ func (t *timelines) startedAt(n int32, at time.Duration) {
 // finishedAt records the actual end of a run and hands its batch on.
 func (t *timelines) finishedAt(n int32, at time.Duration, last bool) {
 	t.work = t.work[:0]
-	t.release(n, at)
+	t.ended(n, at)
 	if !last {
 		next := n + perHop
 		t.queued(next + up)
@@ -403,21 +434,24 @@ func (t *timelines) finishedAt(n int32, at time.Duration, last bool) {
 // device reservation is n.
 func (t *timelines) transferredAt(n int32, at time.Duration) {
 	t.work = t.work[:0]
-	t.release(n+up, at)
-	t.release(n+down, at)
+	t.ended(n+up, at)
+	t.ended(n+down, at)
 	t.queued(n)
 	t.arrive(n, at)
 	t.drain()
 }
 
-// release takes a reservation away whose resource was held until at, and lets
-// what follows move up.
-func (t *timelines) release(n int32, at time.Duration) {
-	nd := &t.nodes[n]
-	if nd.res < 0 {
-		return
+// ended takes a reservation away whose work left the resource at at.
+func (t *timelines) ended(n int32, at time.Duration) {
+	if res := t.nodes[n].res; res >= 0 {
+		t.floors[res] = at
+		t.release(n)
 	}
-	t.floors[nd.res] = max(t.floors[nd.res], at)
+}
+
+// release takes a reservation away and lets what follows move up.
+func (t *timelines) release(n int32) {
+	nd := &t.nodes[n]
 	next := nd.next
 	t.unlink(n)
 	if next >= 0 {

@@ -64,6 +64,9 @@ func (q *Queue[P]) Next() (time.Duration, uint8) {
 	return q.heap[0].at, uint8(q.heap[0].order >> sequenceBits)
 }
 
+// NextSequence is the sequence number of the next event; there must be one.
+func (q *Queue[P]) NextSequence() int64 { return int64(q.heap[0].order & (1<<sequenceBits - 1)) }
+
 // Pop takes the next event; there must be one.
 func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {
 	e := q.heap[0]
