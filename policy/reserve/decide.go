@@ -54,8 +54,11 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			mo.wake, mo.held = now+found.hold, true
 			break
 		}
-		p.dispatch(m, found, now, out)
 		dispatched = true
+		if p.yield(m, found, now, out) {
+			continue
+		}
+		p.dispatch(m, found, now, out)
 	}
 	p.arm(m, mo.wake, out)
 	if dispatched {

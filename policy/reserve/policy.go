@@ -91,6 +91,7 @@ type Policy struct {
 	paths    [2]path
 	retry    path
 	fuller   path
+	other    path
 }
 
 // model is what the policy keeps per model.
@@ -130,6 +131,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	}
 	p.retry.hops = make([]policy.Hop, 0, t.MaxStages())
 	p.fuller.hops = make([]policy.Hop, 0, t.MaxStages())
+	p.other.hops = make([]policy.Hop, 0, t.MaxStages())
 	p.models = make([]model, len(t.Models))
 	for i := range p.models {
 		p.models[i].armed = never

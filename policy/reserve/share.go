@@ -1,0 +1,78 @@
+package reserve
+
+import (
+	"time"
+
+	"inferplan/policy"
+)
+
+// yield lets another model's waiting head go first where a batch of m would
+// take the device that it counts on. Algorithm 1 knows models with devices of
+// their own only; on time-shared devices a head that waits for a fuller batch
+// would otherwise lose its deadline to whoever fills a batch first.
+//
+// It gives way to a model whose head would be late behind m's path, if that
+// model's requests are in time when they go now and m's still are behind them.
+// It tells whether it dispatched such a batch.
+func (p *Policy) yield(m int32, pa *path, now time.Duration, out *policy.Actions) bool {
+	for _, o := range p.models[m].shares {
+		if q := &p.models[o].queue; q.n == 0 || p.models[o].held || p.models[o].wake >= never {
+			continue
+		}
+		if !p.harms(pa, o, now) || !p.nowInTime(o, now) {
+			continue
+		}
+		slot := p.try(&p.other, now)
+		p.probe(pa.pipeline, pa.batch, now, &p.fuller)
+		p.undo(slot)
+		if p.fuller.finish > p.limit(p.models[m].queue.at(0).deadline, pa.pipeline, pa.batch) {
+			continue
+		}
+		p.dispatch(o, &p.other, now, out)
+		p.again(o)
+		return true
+	}
+	return false
+}
+
+// harms tells whether model o's waiting requests would be late behind a path.
+func (p *Policy) harms(pa *path, o int32, now time.Duration) bool {
+	slot := p.try(pa, now)
+	defer p.undo(slot)
+	return !p.nowInTime(o, now)
+}
+
+// nowInTime tells whether all that waits for model o, up to a planned batch,
+// would be in time if it went now, and leaves the path in p.other.
+func (p *Policy) nowInTime(o int32, now time.Duration) bool {
+	q := &p.models[o].queue
+	first, last := p.t.PipelinesOf(o)
+	for pl := first; pl < last; pl++ {
+		b := min(p.t.Pipelines[pl].Batch, int32(q.n))
+		p.probe(pl, b, now, &p.other)
+		if p.other.finish <= p.limit(q.at(0).deadline, pl, b) && p.other.hold == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// try reserves a path for a look at what would be left; undo takes it back.
+func (p *Policy) try(pa *path, now time.Duration) int32 {
+	if len(p.free) == 0 {
+		p.growBatches(2 * int32(len(p.batches)))
+	}
+	slot := p.free[len(p.free)-1]
+	p.reserve(slot, pa, now)
+	return slot
+}
+
+func (p *Policy) undo(slot int32) {
+	p.tl.work = p.tl.work[:0]
+	for n := slot * p.tl.stride; n < (slot+1)*p.tl.stride; n++ {
+		if p.tl.nodes[n].res >= 0 {
+			p.tl.release(n)
+		}
+	}
+	p.tl.drain()
+}
