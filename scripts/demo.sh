@@ -48,8 +48,8 @@ kill -TERM "$server"
 wait "$server" || true
 trap - EXIT
 
-step "The same minute in virtual time, with the service times just recorded" "plan simulate plan.json --load $load --service service.json -o simulated.json"
-"$plan" simulate plan.json --load "$load" --duration "$duration" --runs 5 --service service.json -o simulated.json -q >/dev/null
+step "The same arrivals in virtual time, with the service times just recorded" "plan simulate plan.json --load $load --service service.json -o simulated.json"
+"$plan" simulate plan.json --load "$load" --duration "$duration" --warmup 2s --service service.json -o simulated.json -q >/dev/null
 
 step "Promised against measured" "plan report promised.json simulated.json measured.json"
 "$plan" report promised.json simulated.json measured.json

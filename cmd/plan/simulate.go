@@ -231,7 +231,10 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 			return usageErrorf("%s: %w", o.service, err)
 		}
 		sc.Ingress, sc.Egress = rec.Ingress, rec.Egress
-		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Empirical(sc.Tables, samples, true, seed) }
+		// One run replays the times in the order of recording, so that with the
+		// same arrivals it is the recorded run again; replications draw.
+		draw := o.runs > 1 || o.findMaxLoad
+		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Empirical(sc.Tables, samples, draw, seed) }
 	case o.jitter < 0:
 		return usageErrorf("--jitter %g: expected at least 0", o.jitter)
 	case o.jitter > 0:
