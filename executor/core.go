@@ -87,10 +87,6 @@ type inboxContent struct {
 	calls    []func()
 }
 
-func (i *inboxContent) empty() bool {
-	return len(i.events) == 0 && len(i.arrivals) == 0 && len(i.cancels) == 0 && len(i.calls) == 0
-}
-
 type deviceEventKind uint8
 
 const (

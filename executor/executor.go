@@ -46,7 +46,7 @@ func (x *Executor) install(c *core) {
 }
 
 // start makes a core and its workers, ready to serve.
-func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (c *core, err error) {
+func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *core, err error) {
 	tables, err := policy.Compile(plan)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
@@ -56,7 +56,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (c
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	c = &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, policy: pol, byName: map[string]*model{}, done: make(chan struct{})}
+	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, policy: pol, byName: map[string]*model{}, done: make(chan struct{})}
 	c.in.signal = make(chan struct{}, 1)
 	if c.stages, err = planStages(plan, tables, &x.opt); err != nil {
 		return nil, err

@@ -16,27 +16,26 @@ import (
 // Report tells what the plan in force has done since it was installed.
 // Percentiles come from histograms with three digits. Requests that are still
 // under way are in neither completed nor dropped, and a warning counts them.
-func (x *Executor) Report() (*formats.Report, error) {
+func (x *Executor) Report() *formats.Report {
 	c := x.core.Load()
-	if c == nil {
-		return nil, ErrClosed
-	}
 	var r *formats.Report
 	if !c.call(func() { r = c.report() }) {
-		return nil, ErrClosed
+		r = c.report() // the loop has ended: nobody writes any more
 	}
-	return r, nil
+	return r
 }
 
 // Service returns the actual times recorded so far; nil without
 // Options.RecordService.
 func (x *Executor) Service() *Service {
 	c := x.core.Load()
-	if c == nil || c.stats.service == nil {
+	if c.stats.service == nil {
 		return nil
 	}
 	var s *Service
-	c.call(func() { s = c.stats.service.snapshot() })
+	if !c.call(func() { s = c.stats.service.snapshot() }) {
+		s = c.stats.service.snapshot()
+	}
 	return s
 }
 

@@ -16,7 +16,6 @@ import (
 // take the lock of the part that they read.
 type stats struct {
 	core    *core
-	models  []*modelStats
 	metrics *metrics
 	service *recorder
 

@@ -1,0 +1,179 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"inferplan/executor/load"
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/conform"
+	"inferplan/policy/policies"
+)
+
+// serving is a server that runs in the background.
+type serving struct {
+	Addresses
+	stop     context.CancelFunc
+	reloaded chan error
+	done     chan struct{}
+	report   *formats.Report
+	err      error
+}
+
+func serve(t testing.TB, plan *formats.Plan, o Options) (*serving, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plan.json")
+	writePlan(t, path, plan)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &serving{stop: cancel, reloaded: make(chan error, 8), done: make(chan struct{})}
+	ready := make(chan Addresses, 1)
+	go func() {
+		defer close(s.done)
+		s.report, s.err = Serve(ctx, ServeOptions{
+			Options: o, Plan: path, HTTP: ":0", GRPC: ":0", Metrics: ":0", DrainTimeout: 2 * time.Second,
+			Ready: func(a Addresses) { ready <- a }, Reloaded: func(err error) { s.reloaded <- err },
+		})
+	}()
+	select {
+	case s.Addresses = <-ready:
+	case <-s.done:
+		t.Fatalf("server did not start: %v", s.err)
+	}
+	t.Cleanup(func() { s.stop(); <-s.done })
+	return s, path
+}
+
+func writePlan(t testing.TB, path string, plan *formats.Plan) {
+	t.Helper()
+	if _, err := formats.WriteFile(path, plan, formats.Force(true)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *serving) get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// drive sends Poisson arrivals to a server.
+func drive(t testing.TB, url string, rps float64, d time.Duration, slo time.Duration) *load.Result {
+	t.Helper()
+	src := arrivals.Poisson(seeded.New(1, "arrivals"), 0, rps, d)
+	r, err := load.Run(context.Background(), load.Config{URL: url, Models: []load.Model{{Name: "m", SLO: slo}}, Duration: d, Seed: 1}, src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestServeReplayEndToEnd(t *testing.T) {
+	var log bytes.Buffer
+	o := replayOptions(false)
+	o.EventLog, o.RecordService = &log, true
+	plan := twoStagePlan(3*time.Millisecond, 4, 600*time.Millisecond)
+	s, path := serve(t, plan, o)
+	if code, _ := s.get(t, "http://"+s.HTTP+"/v2/health/ready"); code != 200 {
+		t.Errorf("readiness: %d", code)
+	}
+	for _, url := range []string{"http://" + s.HTTP, "grpc://" + s.GRPC} {
+		r := drive(t, url, 150, time.Second, 600*time.Millisecond)
+		if r.Report.Requests < 50 || r.Report.Attainment < 0.95 {
+			t.Errorf("%s: %+v", url, r.Report.Counts)
+		}
+	}
+	if code, text := s.get(t, "http://"+s.Metrics+"/metrics"); code != 200 || !strings.Contains(text, `inferplan_requests_total{model="m",outcome="in_time"}`) || !strings.Contains(text, "process_cpu_seconds_total") {
+		t.Errorf("metrics: %d, %d bytes", code, len(text))
+	}
+	// The same file, then another plan, then a broken one.
+	for _, step := range []struct {
+		change func()
+		ok     bool
+	}{
+		{func() {}, true},
+		{func() { writePlan(t, path, onePlan(2*time.Millisecond, 2, 1, 300*time.Millisecond)) }, true},
+		{func() { os.WriteFile(path, []byte("{"), 0o600) }, false},
+	} {
+		step.change()
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-s.reloaded; (err == nil) != step.ok {
+			t.Errorf("reload: %v, want success %v", err, step.ok)
+		}
+	}
+	if r := drive(t, "http://"+s.HTTP, 100, 300*time.Millisecond, 300*time.Millisecond); r.Report.Completed == 0 || r.Report.Attainment < 0.95 {
+		t.Errorf("after the switch: %+v", r.Report.Counts)
+	}
+	s.stop()
+	<-s.done
+	if s.err != nil {
+		t.Error(s.err)
+	}
+	if s.report == nil || s.report.Completed == 0 || s.report.Dropped != 0 {
+		t.Errorf("report %+v", s.report)
+	}
+	conforms(t, plan, &log)
+}
+
+// conforms feeds the log of a real run to a fresh policy, which must give the
+// same actions.
+func conforms(t *testing.T, plan *formats.Plan, log io.Reader) {
+	t.Helper()
+	tables, err := policy.Compile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := policies.New(effective(plan.Policy, ""), tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := conform.Replay(log, fresh)
+	if err != nil || calls < 300 {
+		t.Errorf("after %d calls: %v", calls, err)
+	}
+}
+
+func TestServeRefusesToStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.json")
+	writePlan(t, path, onePlan(time.Millisecond, 1, 1, time.Second))
+	for name, spoil := range map[string]func(*ServeOptions){
+		"no plan":  func(o *ServeOptions) { o.Plan += "x" },
+		"address":  func(o *ServeOptions) { o.HTTP = "nonsense" },
+		"no TLS":   func(o *ServeOptions) { o.TLSCert = "/nonexistent" },
+		"no model": func(o *ServeOptions) { o.Engine = "onnx" },
+	} {
+		o := ServeOptions{Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: ":0", Metrics: Off}
+		o.ModelsDir = t.TempDir()
+		spoil(&o)
+		if _, err := Serve(context.Background(), o); err == nil {
+			t.Errorf("%s: it served", name)
+		}
+	}
+	o := ServeOptions{Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: Off, Metrics: Off}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Serve(ctx, o); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+}
