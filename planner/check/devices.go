@@ -140,7 +140,7 @@ func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, b
 	total := 0
 	for i, p := range s.Placement {
 		where := fmt.Sprintf("%s.placement[%d]", path, i)
-		if p.First < 0 || p.PerDevice < 1 || p.Replicas < 1 {
+		if p.First < 0 || p.PerDevice < 1 || p.Replicas < 1 || p.Replicas > s.Replicas {
 			c.fail("placement", where, fmt.Sprintf("first %d, per_device %d, replicas %d", p.First, p.PerDevice, p.Replicas), "replicas on devices", "a placement of nothing")
 			continue
 		}
@@ -150,13 +150,13 @@ func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, b
 			c.fail("placement", where, fmt.Sprintf("device %d", last), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", pool.Device, last)
 			continue
 		}
-		for r := range p.Replicas {
-			d := p.First + r/p.PerDevice
+		for d := p.First; d <= last; d++ {
+			n := min(p.PerDevice, p.Replicas-(d-p.First)*p.PerDevice)
 			if byDevice[d] == nil {
 				byDevice[d] = &onDevice{}
 			}
-			byDevice[d].taken += 1 / float64(s.Share)
-			byDevice[d].memory += memory
+			byDevice[d].taken += float64(n) / float64(s.Share)
+			byDevice[d].memory += int64(n) * memory
 			byDevice[d].cause = where
 		}
 	}

@@ -202,8 +202,9 @@ func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 						continue
 					}
 					for _, at := range s.Placement {
-						for r := range at.Replicas {
-							used[at.First+r/max(at.PerDevice, 1)] = true
+						last := at.First + (at.Replicas-1)/max(at.PerDevice, 1)
+						for d := max(at.First, 0); d <= last && d < pools[i].Count; d++ {
+							used[d] = true
 						}
 					}
 				}

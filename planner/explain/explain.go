@@ -93,8 +93,9 @@ func devices(p *formats.Plan) string {
 					}
 					share += s.GPUs
 					for _, at := range s.Placement {
-						for r := 0; r < at.Replicas; r += max(at.PerDevice, 1) {
-							used[at.First+r/max(at.PerDevice, 1)] = true
+						last := at.First + (at.Replicas-1)/max(at.PerDevice, 1)
+						for d := max(at.First, 0); d <= last && d < pool.Count; d++ {
+							used[d] = true
 						}
 					}
 				}
