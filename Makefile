@@ -76,7 +76,7 @@ fuzz: setup ## every fuzz target for FUZZTIME (60s)
 	for pkg in $$($(GO) list $(PKGS)); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 	    echo "== $$pkg $$f"; \
-	    $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || bad=1; \
+	    $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzzminimizetime 10x -fuzztime $(FUZZTIME) $$pkg || bad=1; \
 	  done; \
 	done; exit $$bad
 

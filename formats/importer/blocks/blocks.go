@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,9 +82,11 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	byName := map[string]*model{}
 	var order []string
 	var devices []string
+	seen := map[string]bool{}
 	wanted := func(name string) bool { return len(models) == 0 || slices.Contains(models, name) }
 
 	err := table(latency, latencyName, latencyHeader, func(row []string) error {
+		seen[row[0]] = true
 		if !wanted(row[0]) {
 			return nil
 		}
@@ -159,7 +162,7 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	for _, name := range order {
 		m := byName[name]
 		if m == nil {
-			return nil, &formats.Error{File: latencyName, Path: "model", Found: "no row of " + strconv.Quote(name), Expected: "latencies of every model asked for", Hint: "the models there: " + strings.Join(known(byName), ", ")}
+			return nil, &formats.Error{File: latencyName, Path: "model", Found: "no row of " + strconv.Quote(name), Expected: "latencies of every model asked for", Hint: "the models there: " + strings.Join(slices.Sorted(maps.Keys(seen)), ", ")}
 		}
 		pm, err := m.profile(latencyName, cutsName)
 		if err != nil {
@@ -168,15 +171,6 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 		p.Models = append(p.Models, *pm)
 	}
 	return p, p.Validate()
-}
-
-func known(byName map[string]*model) []string {
-	out := make([]string, 0, len(byName))
-	for n := range byName {
-		out = append(out, n)
-	}
-	slices.Sort(out)
-	return out
 }
 
 func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, error) {
