@@ -238,7 +238,7 @@ func (c *queueCase) customers(rho float64) int64 {
 		n = min(n, 1_200_000)
 	}
 	switch {
-	case c.servers == 2 && rho == 0.5:
+	case c.servers == 2 && rho < 0.95:
 		n *= 2
 	case c.servers == 8: // few wait at all
 		n = map[float64]int64{0.5: 6_000_000, 0.8: 1_500_000, 0.9: 2_000_000, 0.95: 3_500_000}[rho]

@@ -31,7 +31,10 @@ type Options struct {
 }
 
 // DefaultOptions are the options of a plan without parameters. Shedding is on:
-// see TestSheddingPays for the figures.
+// on 8 devices with planned batches of three (TestSheddingPays of package sim)
+// it attains 0.992 against 0.855 at the planned load and 0.771 against 0.442 at
+// 1.3 times it, where 1/1.3 is all there is; below the planned load there is no
+// difference.
 func DefaultOptions() Options { return Options{Shed: true} }
 
 // ParseOptions reads a plan's policy parameters: shed (0 or 1), queue_limit,
