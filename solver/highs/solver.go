@@ -7,3 +7,6 @@ type Solver struct{}
 
 // ErrUnavailable says that the program was built without cgo, and so without HiGHS.
 var ErrUnavailable = errors.New("highs: this binary was built without cgo and has no solver; build it with `make build`")
+
+// Version returns the solver's name and version, as a plan file states it.
+func (Solver) Version() string { return Version() }
