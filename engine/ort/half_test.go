@@ -4,6 +4,7 @@ package ort
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"inferplan/engine"
@@ -51,15 +52,19 @@ func TestHalfCrossing(t *testing.T) {
 					t.Errorf("cut %d: %d bytes cross, %d of %d were announced", i, bytes, cut.HalfBytes, cut.Bytes)
 				}
 			}
+			answer := logits[0]
+			if slices.Contains(blocks.Cut(blocks.Len()-1).Names(), answer) { // they cross themselves
+				answer = m.Outputs[0]
+			}
 			find := func(l *line) []float32 {
 				for _, s := range l.stages {
 					for _, o := range s.Outputs() {
-						if o.Spec().Name == logits[0] && o.Spec().Type == engine.F32 {
+						if o.Spec().Name == answer && o.Spec().Type == engine.F32 {
 							return floats(o.Bytes())
 						}
 					}
 				}
-				t.Fatalf("no logits %s in full precision", logits[0])
+				t.Fatalf("no tensor %s in full precision", answer)
 				return nil
 			}
 			agree, worst := 0, 0.0
