@@ -21,6 +21,8 @@ type resolved struct {
 	network     bool
 	assumptions []string
 	warnings    []string
+
+	unweighted, noPercentile []string // models with these defaults
 }
 
 type resolvedModel struct {
@@ -73,6 +75,12 @@ func resolve(in Inputs, opt Options) (*resolved, error) {
 		if err := r.resolveModel(i); err != nil {
 			return nil, err
 		}
+	}
+	if len(r.unweighted) > 0 {
+		r.assume("weight 1 for %s", strings.Join(r.unweighted, ", "))
+	}
+	if len(r.noPercentile) > 0 {
+		r.assume("percentile p99 for %s", strings.Join(r.noPercentile, ", "))
 	}
 	return r, r.measuredPools()
 }
@@ -195,11 +203,11 @@ func (r *resolved) resolveModel(i int) error {
 	case w.Weight == 0:
 		pm.Weight = 1
 		if len(r.in.Workload.Models) > 1 {
-			r.assume("weight 1 for %s", w.Model)
+			r.unweighted = append(r.unweighted, w.Model)
 		}
 	}
 	if w.Percentile == "" {
-		r.assume("percentile p99 for %s", w.Model)
+		r.noPercentile = append(r.noPercentile, w.Model)
 	}
 	pm.MinRPS = max(pm.MinRPS, r.opt.MinLoad*pm.Weight)
 	rm := resolvedModel{workload: w, profile: m}

@@ -334,11 +334,23 @@ func TestCancel(t *testing.T) {
 		switch {
 		case n == 1 && !errors.Is(err, context.Canceled):
 			t.Errorf("cancelled before a plan: %v, %v", res, err)
-		case n == 2 && (err != nil || res.StoppedBy != "interrupt" && res.StoppedBy != "proved"):
+		case n == 2 && (err != nil || res.StoppedBy != "interrupt"):
 			t.Errorf("cancelled after the first plan: %+v, %v", res, err)
-		case n == 3 && err != nil:
-			t.Errorf("cancelled after the second program: %v", err)
+		case n == 3 && (err != nil || res.Status != "interrupted"):
+			t.Errorf("cancelled after the second program: %+v, %v", res, err)
 		}
+	}
+}
+
+func TestTimeLimit(t *testing.T) {
+	opt := DefaultOptions()
+	opt.TimeLimit = time.Nanosecond
+	if res, err := Solve(context.Background(), twoKinds(), opt, highs.Solver{}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("no time at all: %v, %v", res, err)
+	}
+	opt.TimeLimit = time.Hour
+	if res := mustSolve(t, twoKinds(), opt); res.StoppedBy == "time" || res.StoppedBy == "interrupt" {
+		t.Errorf("an hour was not enough: %s", res.StoppedBy)
 	}
 }
 

@@ -496,6 +496,10 @@ func (x *search) finish(ctx context.Context) (*Outcome, error) {
 	o.StoppedBy = x.stopped
 	o.Pipelines = x.p.pipelines(x.templates, plan, where)
 	o.Limits = x.limits(ctx)
+	if ctx.Err() != nil {
+		// Whatever was proved before, what came after was cut short.
+		o.StoppedBy = milp.StoppedByInterrupt
+	}
 	return o, nil
 }
 
