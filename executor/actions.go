@@ -10,7 +10,11 @@ func (c *core) act(a *policy.Action) {
 	case policy.Drop:
 		c.dropRequest(a.Req, a.Reason)
 	case policy.Wake:
-		c.setWake(a.Tag, a.At)
+		at := a.At
+		if at >= 0 {
+			at = max(at, c.last+soonest)
+		}
+		c.setWake(a.Tag, at)
 	case policy.Abort:
 		if b := c.batchAt(a.Batch); b != nil {
 			c.abort(b)

@@ -236,18 +236,18 @@ func (c *core) sleep() {
 		}
 	}
 	if at >= 0 {
-		c.alarm.set(max(1, c.epochMono+int64(at)))
-	} else {
-		c.alarm.set(0)
+		c.alarm.before(max(1, c.epochMono+int64(at)), c.epochMono+int64(c.now()))
 	}
 	<-c.in.signal
 }
 
-// timers hands due wake-ups to the policy, earliest first.
+// timers hands the wake-ups that are due now to the policy, earliest first.
+// Those that it asks for meanwhile come in a later round, after news from
+// workers and clients.
 func (c *core) timers() {
+	now := c.now()
 	for {
 		due := -1
-		now := c.now()
 		for i := range c.wakes {
 			if c.wakes[i].at <= now && (due < 0 || c.wakes[i].at < c.wakes[due].at) {
 				due = i
@@ -259,7 +259,6 @@ func (c *core) timers() {
 		tag := c.wakes[due].tag
 		c.wakes[due] = c.wakes[len(c.wakes)-1]
 		c.wakes = c.wakes[:len(c.wakes)-1]
-		c.alarm.at = 0 // it has expired, or will be set anew
 		if tag == watchTag {
 			c.watch()
 		} else {
@@ -586,6 +585,11 @@ func (c *core) lost(d *device) {
 		c.freeRun(r)
 	}
 }
+
+// soonest is the least time until a policy is woken: one that finds a run
+// overdue may ask for the very next moment again and again, and the result that
+// it waits for has to come through in between.
+const soonest = 100 * time.Microsecond
 
 // watchTag is the tag of the loop's own wake-up, which no policy uses.
 const watchTag = -1 << 31

@@ -3,6 +3,7 @@ package executor
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,9 @@ import (
 type alarm struct {
 	f  *os.File
 	fd int
-	at int64 // armed for, 0 when not
+	at int64 // armed for
+
+	expired atomic.Bool
 }
 
 func newAlarm() (*alarm, error) {
@@ -26,16 +29,18 @@ func newAlarm() (*alarm, error) {
 	return &alarm{f: os.NewFile(uintptr(fd), "timer"), fd: fd}, nil
 }
 
-// set arms the alarm for a moment, or disarms it with 0.
-func (a *alarm) set(at int64) {
-	if at == a.at {
+// before sees to it that the core wakes no later than at. An alarm that is
+// armed for an earlier moment stays as it is: policies move their wakes with
+// every arrival, and a needless wake costs less than a system call each time.
+func (a *alarm) before(at, now int64) {
+	if a.expired.Swap(false) {
+		a.at = 0
+	}
+	if a.at > now && a.at <= at {
 		return
 	}
 	a.at = at
-	var spec unix.ItimerSpec
-	if at > 0 {
-		spec.Value = unix.NsecToTimespec(at)
-	}
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(at)}
 	// The arguments are valid by construction: this cannot fail.
 	_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil)
 }
@@ -47,6 +52,7 @@ func (a *alarm) run(wake func()) {
 		if _, err := a.f.Read(b[:]); err != nil {
 			return
 		}
+		a.expired.Store(true)
 		wake()
 	}
 }
@@ -54,4 +60,8 @@ func (a *alarm) run(wake func()) {
 func (a *alarm) close() { a.f.Close() }
 
 // monotonicNow is one moment on both clocks.
-func monotonicNow() (int64, time.Time) { return worker.Monotonic(), time.Now() }
+// The first is read last, so that an alarm is never early on the second.
+func monotonicNow() (int64, time.Time) {
+	now := time.Now()
+	return worker.Monotonic(), now
+}
