@@ -22,6 +22,7 @@ type Plan struct {
 	Options     PlanOptions  `json:"options"`
 	Pools       []Pool       `json:"pools"` // the cluster that was planned for
 	Models      []PlanModel  `json:"models"`
+	Gear        *GearPlan    `json:"gear,omitempty"` // of kind gear
 	Policy      PolicySpec   `json:"policy"`
 	Arrivals    *Arrivals    `json:"arrivals,omitempty"`
 	Certified   *Certificate `json:"certified,omitempty"`

@@ -6,6 +6,7 @@ type Profile struct {
 	Format  string          `json:"format"` // inferplan.profile/v1
 	Devices []ProfileDevice `json:"devices"`
 	Models  []ProfileModel  `json:"models"`
+	Records []Records       `json:"records,omitempty"` // for cascades: one entry per family
 	Notes   []string        `json:"notes,omitempty"`
 }
 

@@ -31,6 +31,7 @@ func (d *Plan) Validate() error {
 		}
 	}
 	p.models()
+	p.gear()
 	p.occupancy()
 	p.throughput()
 	if d.Policy.Name == "" {

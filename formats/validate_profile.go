@@ -22,6 +22,7 @@ func (d *Profile) Validate() error {
 		c.name(models, i, d.Models[i].Model, "models[%d].model", i)
 		c.profileModel(&d.Models[i], i, devices)
 	}
+	c.records(d.Records, models)
 	return c.err()
 }
 

@@ -1,0 +1,222 @@
+package formats
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// GearPlan is the part of a plan of kind gear that says how requests are
+// answered at which rate. The deployment of the family's models is in the
+// plan's list of models, one pipeline of one stage each.
+//
+// Certainties are kept as levels: level l of a model means that l of its
+// thresholds are at most the certainty. A stage forwards a sample whose level
+// is below the stage's, that is, whose certainty is below the threshold.
+type GearPlan struct {
+	SLOUS      Micros      `json:"slo_us"`
+	Percentile string      `json:"percentile"`
+	MaxQPS     float64     `json:"max_qps"`
+	Weights    string      `json:"weights"`  // of the ranges: zipf, uniform, histogram or measured
+	Samples    int         `json:"samples"`  // planned on
+	HeldOut    int         `json:"held_out"` // kept apart, for AccuracyHeldOut
+	Models     []GearModel `json:"models"`   // in the order of the plan's models
+	Gears      []Gear      `json:"gears"`    // by rising rate, without holes
+}
+
+// GearModel holds a model's thresholds and, of every sample planned on, its
+// level (one character of GearLevels) and whether the model is right ('1').
+type GearModel struct {
+	Model      string    `json:"model"`
+	Thresholds []float64 `json:"thresholds"` // certainties, ascending
+	Levels     string    `json:"levels"`
+	Correct    string    `json:"correct"`
+}
+
+// Gear is what is done while the rate is in (FromQPS, ToQPS].
+type Gear struct {
+	FromQPS         float64     `json:"from_qps"`
+	ToQPS           float64     `json:"to_qps"`
+	Weight          float64     `json:"weight"` // share of the requests or of the time, by GearPlan.Weights
+	Accuracy        float64     `json:"accuracy"`
+	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
+	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"` // 95 %
+	Bound           float64     `json:"bound"`                                // no plan over these thresholds is more accurate at ToQPS
+	Utilisation     float64     `json:"utilisation"`                          // of the busiest device at ToQPS
+	LatencyUS       Micros      `json:"latency_us"`                           // at the percentile, simulated at ToQPS
+	Stages          []GearStage `json:"stages"`
+}
+
+// GearStage is one model of a gear's cascade.
+type GearStage struct {
+	Model     string    `json:"model"`
+	Level     int       `json:"level,omitempty"`     // forwards below it; absent in the last stage
+	Threshold float64   `json:"threshold,omitempty"` // the certainty of Level, for people
+	Fraction  float64   `json:"fraction"`            // of the samples that come here
+	MinQueue  int       `json:"min_queue"`           // a shorter queue waits, up to the flush time
+	Split     []float64 `json:"split"`               // of the stage's samples over the model's replicas, in the order of its placement
+}
+
+// GearLevels are the characters that stand for levels 0, 1, 2, …
+const GearLevels = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// MaxGrid is the largest number of levels.
+const MaxGrid = len(GearLevels)
+
+// Records are answers of a family of models to the same labelled samples.
+type Records struct {
+	Source   string         `json:"source,omitempty"`
+	Score    string         `json:"score,omitempty"` // what the certainty is, such as top1-top2
+	Seed     uint64         `json:"seed,omitempty"`  // of the shuffle
+	Samples  int            `json:"samples"`
+	Planning int            `json:"planning"` // the first so many are planned on, the rest is held out
+	Models   []ModelRecords `json:"models"`
+}
+
+// ModelRecords are one model's answers, sample by sample.
+type ModelRecords struct {
+	Model     string    `json:"model"`
+	Certainty []float64 `json:"certainty"`
+	Correct   string    `json:"correct"` // '1' where the answer is right, else '0'
+}
+
+func (c *checker) records(list []Records, models map[string]int) {
+	for i := range list {
+		r, at := &list[i], fmt.Sprintf("records[%d]", i)
+		if r.Planning < 1 || r.Planning > r.Samples {
+			c.fail(at+".planning", integer64(r.Planning), fmt.Sprintf("1 to the number of samples, %d", r.Samples), "")
+		}
+		if len(r.Models) == 0 {
+			c.fail(at+".models", "an empty list", "at least one model", "")
+		}
+		seen := map[string]int{}
+		for k := range r.Models {
+			m := &r.Models[k]
+			here := fmt.Sprintf("%s.models[%d]", at, k)
+			c.name(seen, k, m.Model, "%s.models[%d].model", at, k)
+			if _, ok := models[m.Model]; !ok && len(models) > 0 {
+				c.fail(here+".model", "the model "+quote(m.Model), "a model of the profile", "")
+			}
+			if len(m.Certainty) != r.Samples {
+				c.fail(here+".certainty", fmt.Sprintf("%d numbers", len(m.Certainty)), fmt.Sprintf("%d, one per sample", r.Samples), "")
+			}
+			if at := slices.IndexFunc(m.Certainty, func(x float64) bool { return !(x >= 0 && x <= 1) }); at >= 0 {
+				c.fail(fmt.Sprintf("%s.certainty[%d]", here, at), number(m.Certainty[at]), "a certainty from 0 to 1", "")
+			}
+			c.flags(m.Correct, r.Samples, here+".correct", "01")
+		}
+	}
+}
+
+// flags checks a text of one character per sample.
+func (c *checker) flags(text string, samples int, path, alphabet string) {
+	if len(text) != samples {
+		c.fail(path, fmt.Sprintf("%d characters", len(text)), fmt.Sprintf("%d, one per sample", samples), "")
+	}
+	if at := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune(alphabet, r) }); at >= 0 {
+		c.fail(path, fmt.Sprintf("the character %q at sample %d", text[at], at), "one of "+alphabet, "")
+	}
+}
+
+// gear checks the gears of a plan against themselves and its models.
+func (p *planChecker) gear() {
+	g := p.plan.Gear
+	if g == nil {
+		if p.plan.Kind == PlanGear {
+			p.fail("gear", "nothing", "the gears of a plan of kind gear", "")
+		}
+		return
+	}
+	if p.plan.Kind != PlanGear {
+		p.fail("gear", "gears", "none in a plan of kind "+p.plan.Kind, "")
+		return
+	}
+	if g.SLOUS <= 0 {
+		p.fail("gear.slo_us", "the number "+g.SLOUS.String(), "a positive latency", "")
+	}
+	p.percentile(g.Percentile, "gear.percentile")
+	p.oneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
+	if g.Samples < 1 || g.HeldOut < 0 {
+		p.fail("gear.samples", integer64(g.Samples), "1 or more, and held_out of 0 or more", "")
+	}
+	if len(g.Models) != len(p.plan.Models) {
+		p.fail("gear.models", fmt.Sprintf("%d models", len(g.Models)), fmt.Sprintf("the %d models of the plan, in order", len(p.plan.Models)), "")
+		return
+	}
+	replicas := map[string]int{}
+	for i := range g.Models {
+		m, d := &g.Models[i], &p.plan.Models[i]
+		at := fmt.Sprintf("gear.models[%d]", i)
+		if m.Model != d.Model {
+			p.fail(at+".model", quote(m.Model), "the model at the same place of models, "+quote(d.Model), "")
+		}
+		if len(d.Pipelines) != 1 || len(d.Pipelines[0].Stages) != 1 {
+			p.fail(fmt.Sprintf("models[%d].pipelines", i), "more or less than one pipeline of one stage", "exactly one in a plan of kind gear", "")
+			return
+		}
+		replicas[m.Model] = d.Pipelines[0].Stages[0].Replicas
+		if len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds) {
+			p.fail(at+".thresholds", fmt.Sprintf("%d thresholds", len(m.Thresholds)), fmt.Sprintf("at most %d, ascending", MaxGrid-1), "")
+			return
+		}
+		p.flags(m.Levels, g.Samples, at+".levels", GearLevels[:len(m.Thresholds)+1])
+		p.flags(m.Correct, g.Samples, at+".correct", "01")
+	}
+	if len(g.Gears) == 0 {
+		p.fail("gear.gears", "an empty list", "at least one gear", "")
+		return
+	}
+	from := 0.0
+	for i := range g.Gears {
+		r, at := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
+		if !closeTo(r.FromQPS, from) || !(r.ToQPS > r.FromQPS) {
+			p.fail(at+".from_qps", "the range "+formatFloat(r.FromQPS)+" to "+formatFloat(r.ToQPS), "a range that starts at "+formatFloat(from), "")
+		}
+		from = r.ToQPS
+		p.share(at+".accuracy", r.Accuracy)
+		p.share(at+".weight", r.Weight)
+		p.share(at+".utilisation", r.Utilisation)
+		p.gearStages(r, at, replicas)
+	}
+	if !closeTo(from, g.MaxQPS) {
+		p.fail("gear.max_qps", number(g.MaxQPS), "the rate at which the last gear ends, "+formatFloat(from), "")
+	}
+}
+
+func (p *planChecker) gearStages(r *Gear, at string, replicas map[string]int) {
+	if len(r.Stages) == 0 {
+		p.fail(at+".stages", "an empty list", "at least one model", "")
+	}
+	before := -1
+	for k := range r.Stages {
+		s, here := &r.Stages[k], fmt.Sprintf("%s.stages[%d]", at, k)
+		i := slices.IndexFunc(p.plan.Gear.Models, func(m GearModel) bool { return m.Model == s.Model })
+		if i <= before {
+			p.fail(here+".model", "the model "+quote(s.Model), "a model of the plan that stands after those of the stages before", "")
+			return
+		}
+		before = i
+		thresholds := p.plan.Gear.Models[i].Thresholds
+		last := k == len(r.Stages)-1
+		switch {
+		case last && s.Level != 0:
+			p.fail(here+".level", integer64(s.Level), "none: the last stage answers", "")
+		case !last && (s.Level < 1 || s.Level > len(thresholds)):
+			p.fail(here+".level", integer64(s.Level), fmt.Sprintf("1 to %d, the number of thresholds of %s", len(thresholds), s.Model), "")
+		case !last && s.Threshold != thresholds[s.Level-1]:
+			p.fail(here+".threshold", number(s.Threshold), "the threshold of the level, "+formatFloat(thresholds[s.Level-1]), "")
+		}
+		if s.MinQueue < 1 {
+			p.fail(here+".min_queue", integer64(s.MinQueue), "1 or more", "")
+		}
+		p.share(here+".fraction", s.Fraction)
+		sum := 0.0
+		for _, x := range s.Split {
+			sum += x
+		}
+		if len(s.Split) != replicas[s.Model] || !closeTo(sum, 1) || slices.ContainsFunc(s.Split, func(x float64) bool { return x < 0 }) {
+			p.fail(here+".split", fmt.Sprintf("%d shares that sum to %s", len(s.Split), formatFloat(sum)),
+				fmt.Sprintf("%d shares, one per replica of %s, that sum to 1", replicas[s.Model], s.Model), "")
+		}
+	}
+}
