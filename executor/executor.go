@@ -51,6 +51,10 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
+	if tables.Gears != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: "kind", Found: "a plan of kind gear", Expected: "a pool plan",
+			Hint: "this version simulates gear plans and does not serve them"})
+	}
 	spec := effective(plan.Policy, x.opt.Policy)
 	pol, err := x.opt.NewPolicy(tables, spec)
 	if err != nil {
@@ -111,7 +115,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	c.epochMono, c.epoch = monotonicNow()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for i, d := range c.devices {
-		c.metrics.up(d.index, true)
+		c.setUp(d, true)
 		c.wg.Add(1)
 		go c.supervise(d, cfgs[i], d.proc, d.gen)
 	}
@@ -256,7 +260,9 @@ func (x *Executor) Ready() bool { return !x.draining.Load() }
 // ModelReady says whether every stage of some pipeline of the model has a
 // worker that runs.
 func (x *Executor) ModelReady(model, version string) bool {
-	return x.Ready() && x.core.Load().byName[model] != nil
+	c := x.core.Load()
+	m := c.byName[model]
+	return m != nil && x.Ready() && c.ready(m)
 }
 
 // Models is the catalog of the plan in force.

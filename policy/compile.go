@@ -65,9 +65,9 @@ type stageDevices struct {
 }
 
 func (c *compiler) run() error {
-	if c.plan.Kind != "" && c.plan.Kind != formats.PlanPool {
-		return &formats.Error{Path: "kind", Found: strconv.Quote(c.plan.Kind), Expected: strconv.Quote(formats.PlanPool),
-			Hint: "only plans of pooled pipelines have run-time tables so far"}
+	if c.plan.Kind != "" && c.plan.Kind != formats.PlanPool && c.plan.Kind != formats.PlanGear {
+		return &formats.Error{Path: "kind", Found: strconv.Quote(c.plan.Kind), Expected: strconv.Quote(formats.PlanPool) + " or " + strconv.Quote(formats.PlanGear),
+			Hint: "only plans of pooled pipelines and of gears have run-time tables so far"}
 	}
 	if len(c.plan.Models) == 0 {
 		return &formats.Error{Path: "models", Found: "no model", Expected: "at least one"}
@@ -82,6 +82,9 @@ func (c *compiler) run() error {
 	}
 	if err := c.numberDevices(); err != nil {
 		return err
+	}
+	if c.plan.Kind == formats.PlanGear {
+		return c.addGears(c.plan.Gear)
 	}
 	return nil
 }

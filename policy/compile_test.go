@@ -155,7 +155,7 @@ func TestCompileErrors(t *testing.T) {
 		change func(*plan)
 		path   string
 	}{
-		{"other kind", func(p *plan) { p.Kind = formats.PlanGear }, "kind"},
+		{"other kind", func(p *plan) { p.Kind = formats.PlanQueue }, "kind"},
 		{"no models", func(p *plan) { p.Models = nil }, "models"},
 		{"pool twice", func(p *plan) { p.Pools = append(p.Pools, p.Pools[0]) }, "pools[2].device"},
 		{"negative rate", func(p *plan) { p.Pools[1].NICGbps = -1 }, "pools[1].nic_gbps"},

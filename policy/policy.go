@@ -29,7 +29,10 @@ const (
 	WorkerLost
 	// WorkerBack: Device is empty and ready.
 	WorkerBack
-	// ControlRevealed: the next segment of a workflow is known.
+	// ControlRevealed: what decides the way of request Req on is known. Of a gear
+	// plan: Value is the level of the answer of batch Batch (see Gears); it comes
+	// for every request of the batch, in its order, before BatchFinished. Of a
+	// workflow: the next segment.
 	ControlRevealed
 	// TokenProgress: an LLM instance produced tokens.
 	TokenProgress
@@ -84,6 +87,8 @@ const (
 	SwitchGear
 	// Replan: start an asynchronous re-plan.
 	Replan
+	// Complete: the last answer of request Req is its answer (gear plans).
+	Complete
 )
 
 // Reason says why a request was dropped.

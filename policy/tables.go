@@ -17,6 +17,8 @@ type Tables struct {
 	Kinds []string
 	// KindCounts is the number of physical devices of each kind, used or not.
 	KindCounts []int32
+	// Gears is set where a cascade of models serves Models[0]; nil otherwise.
+	Gears *Gears
 }
 
 // Model is a served model.

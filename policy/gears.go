@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+)
+
+// Gears are the tables of a gear plan: a family of models, one pipeline of one
+// stage each, that together serve one model of Tables.Models. Which of them
+// answers a request depends on the certainty of their answers.
+//
+// What differs from a pool plan for an interpreter: a batch that leaves its
+// device answers nobody. The interpreter first reveals, request by request, how
+// certain the answer is (ControlRevealed, Value a level), then tells of the
+// batch (BatchFinished). The policy answers a request with Complete, else it
+// keeps it and dispatches it again with the next model of its cascade.
+type Gears struct {
+	Family     []string    // by pipeline: name of the model
+	Thresholds [][]float64 // by pipeline, ascending
+	Gears      []GearTable // by rising rate
+	MaxQPS     float64
+	Records    GearRecords
+}
+
+// GearTable is one gear.
+type GearTable struct {
+	ToQPS  float64
+	Stages []GearStage
+}
+
+// GearStage is one model of a gear's cascade.
+type GearStage struct {
+	Pipeline int32
+	Below    int32 // requests of a lower level go on; 0 in the last stage
+	MinQueue int32
+	Split    []float64 // over DevicesOf the pipeline's stage
+}
+
+// GearRecords are the answers of every model to the samples planned on: what
+// the simulator reveals. A real engine computes the level from the certainty.
+type GearRecords struct {
+	Samples int
+	Levels  [][]uint8 // [pipeline][sample]
+	Correct [][]bool
+}
+
+// Level is the number of thresholds of a pipeline that a certainty reaches.
+func (g *Gears) Level(pipeline int32, certainty float64) int64 {
+	t := g.Thresholds[pipeline]
+	return int64(sort.Search(len(t), func(i int) bool { return t[i] > certainty }))
+}
+
+// addGears turns the family's models, one served model each, into one served
+// model with one pipeline per member, and reads the gears.
+func (c *compiler) addGears(g *formats.GearPlan) error {
+	if g == nil {
+		return &formats.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
+	}
+	t := &Gears{MaxQPS: g.MaxQPS, Records: GearRecords{Samples: g.Samples}}
+	pipeline := map[string]int32{}
+	for i := range c.t.Models {
+		at := fmt.Sprintf("models[%d]", i)
+		if c.t.Models[i].NumPipelines != 1 || c.t.Pipelines[i].NumStages != 1 {
+			return &formats.Error{Path: at + ".pipelines", Found: "more or less than one pipeline of one stage", Expected: "exactly one in a plan of kind gear"}
+		}
+		if i >= len(g.Models) || g.Models[i].Model != c.t.Models[i].Name {
+			return &formats.Error{Path: "gear.models", Found: fmt.Sprintf("%d models", len(g.Models)), Expected: "those of models, in order"}
+		}
+		pipeline[c.t.Models[i].Name] = int32(i)
+		t.Family = append(t.Family, c.t.Models[i].Name)
+		c.t.Pipelines[i].Model = 0
+		if err := t.addModel(&g.Models[i], fmt.Sprintf("gear.models[%d]", i)); err != nil {
+			return err
+		}
+	}
+	percentile, err := parsePercentile(g.Percentile)
+	if err != nil || g.SLOUS <= 0 || len(g.Gears) == 0 || g.Samples < 1 {
+		return &formats.Error{Path: "gear", Found: fmt.Sprintf("percentile %q, SLO %v, %d gears, %d samples", g.Percentile, g.SLOUS.D(), len(g.Gears), g.Samples), Expected: "a percentile, a positive SLO, a gear and a sample"}
+	}
+	c.t.Models = []Model{{Name: "cascade", SLO: g.SLOUS.D(), Percentile: percentile, RPS: g.MaxQPS, NumPipelines: int32(len(c.t.Pipelines))}}
+	for i := range g.Gears {
+		gear := GearTable{ToQPS: g.Gears[i].ToQPS}
+		for k := range g.Gears[i].Stages {
+			s := &g.Gears[i].Stages[k]
+			p, ok := pipeline[s.Model]
+			if !ok || len(s.Split) != int(c.t.Stages[p].NumDevices) {
+				return &formats.Error{Path: fmt.Sprintf("gear.gears[%d].stages[%d]", i, k), Found: fmt.Sprintf("model %q with %d shares", s.Model, len(s.Split)), Expected: "a model of the plan with one share per replica"}
+			}
+			if last := k == len(g.Gears[i].Stages)-1; last != (s.Level == 0) || s.Level < 0 || s.Level > len(t.Thresholds[p]) {
+				return &formats.Error{Path: fmt.Sprintf("gear.gears[%d].stages[%d].level", i, k), Found: fmt.Sprint(s.Level), Expected: "a level of the model, and none in the last stage"}
+			}
+			gear.Stages = append(gear.Stages, GearStage{Pipeline: p, Below: int32(s.Level), MinQueue: int32(max(1, s.MinQueue)), Split: s.Split})
+		}
+		if len(gear.Stages) == 0 {
+			return &formats.Error{Path: fmt.Sprintf("gear.gears[%d].stages", i), Found: "an empty list", Expected: "at least one model"}
+		}
+		t.Gears = append(t.Gears, gear)
+	}
+	c.t.Gears = t
+	return nil
+}
+
+func (t *Gears) addModel(m *formats.GearModel, at string) error {
+	n := t.Records.Samples
+	if len(m.Levels) != n || len(m.Correct) != n || len(m.Thresholds) >= formats.MaxGrid {
+		return &formats.Error{Path: at, Found: fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", n)}
+	}
+	levels, correct := make([]uint8, n), make([]bool, n)
+	for i := range levels {
+		l := strings.IndexByte(formats.GearLevels, m.Levels[i])
+		if l < 0 || l > len(m.Thresholds) {
+			return &formats.Error{Path: at + ".levels", Found: fmt.Sprintf("%q at sample %d", m.Levels[i], i), Expected: fmt.Sprintf("a level of 0 to %d", len(m.Thresholds))}
+		}
+		levels[i], correct[i] = uint8(l), m.Correct[i] == '1'
+	}
+	t.Thresholds = append(t.Thresholds, m.Thresholds)
+	t.Records.Levels = append(t.Records.Levels, levels)
+	t.Records.Correct = append(t.Records.Correct, correct)
+	return nil
+}
+
+// Infer is the time of a batch of a pipeline of one stage.
+func (t *Tables) Infer(pipeline, batch int32) time.Duration {
+	return t.Stages[t.Pipelines[pipeline].FirstStage].Infer[batch-1]
+}
