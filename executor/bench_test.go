@@ -176,6 +176,39 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 }
 
+// BenchmarkOverheadBusy is BenchmarkOverhead through gRPC with 32 requests
+// always open: as many as the server takes.
+func BenchmarkOverheadBusy(b *testing.B) {
+	withORT(b)
+	dir := mlp(b)
+	a := apart(b, onnxPlan(b, filepath.Join(dir, "mlp.onnx"), 20*time.Microsecond, 8, time.Second), dir)
+	conn, err := grpc.NewClient(a.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	client := oippb.NewGRPCInferenceServiceClient(conn)
+	req := &oippb.ModelInferRequest{
+		ModelName: "mlp", RawInputContents: [][]byte{make([]byte, 4*784)},
+		Inputs: []*oippb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "FP32", Shape: []int64{1, 784}}},
+	}
+	var before, after usage
+	for b.Loop() {
+		call := func() error { _, err := client.ModelInfer(context.Background(), req); return err }
+		closedLoop(b, 300*time.Millisecond, 32, call)
+		before = usageOf(b, a)
+		closedLoop(b, 3*time.Second, 32, call)
+		after = usageOf(b, a)
+	}
+	n := after.requests - before.requests
+	front, worker := after.front-before.front, after.overhead-before.overhead
+	b.ReportMetric((front+worker)/n*1e6, "overhead-us/request")
+	b.ReportMetric(front/n*1e6, "front-us/request")
+	b.ReportMetric(worker/n*1e6, "worker-us/request")
+	b.ReportMetric(n/(after.batches-before.batches), "requests/batch")
+	b.ReportMetric(n/3, "requests/s")
+}
+
 // BenchmarkSqueezenet is the rate of requests through gRPC, one pinned worker,
 // against a bare loop over the same engine on the same CPU, taken in turns.
 // Run it with -benchtime 1x on a machine that is otherwise idle.
@@ -214,7 +247,7 @@ func BenchmarkSqueezenet(b *testing.B) {
 			looped += n
 			bareCPU += cpu
 			before := usageOf(b, a)
-			served += closedLoop(b, turn, func() error { _, err := client.ModelInfer(context.Background(), req); return err })
+			served += closedLoop(b, turn, 4, func() error { _, err := client.ModelInfer(context.Background(), req); return err })
 			engineCPU += usageOf(b, a).engine - before.engine
 		}
 	}
@@ -272,12 +305,12 @@ func bareLoop(b *testing.B, eng engine.Engine, path string, cpu int) func(time.D
 	}
 }
 
-// closedLoop keeps four requests open for a while and counts the answers.
-func closedLoop(b *testing.B, d time.Duration, call func() error) float64 {
+// closedLoop keeps requests open for a while and counts the answers.
+func closedLoop(b *testing.B, d time.Duration, open int, call func() error) float64 {
 	var n atomic.Int64
 	var wg sync.WaitGroup
 	end := time.Now().Add(d)
-	for range 4 {
+	for range open {
 		wg.Go(func() {
 			for time.Now().Before(end) {
 				if err := call(); err != nil {

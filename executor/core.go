@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -429,7 +430,7 @@ func (c *core) deviceEvent(e *deviceEvent) {
 		}
 	case workerBack:
 		d.proc, d.gen, d.total = e.proc, e.gen, 0
-		c.metrics.up(d.index, true)
+		c.setUp(d, true)
 		c.handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
 		c.flush()
 		c.pump(d)
@@ -573,7 +574,7 @@ func (c *core) failBatch(b *batch, reason policy.Reason, err error) {
 // lost: the worker of a device is gone, and what it ran.
 func (c *core) lost(d *device) {
 	d.proc = nil
-	c.metrics.up(d.index, false)
+	c.setUp(d, false)
 	flight := d.flight
 	d.flight = nil
 	c.handle(policy.Event{Kind: policy.WorkerLost, Device: d.index})
@@ -595,6 +596,27 @@ const soonest = 100 * time.Microsecond
 const watchTag = -1 << 31
 
 const watchEvery = time.Second
+
+func (c *core) setUp(d *device, up bool) {
+	d.up.Store(up)
+	c.metrics.up(d.index, up)
+}
+
+// ready says whether some pipeline of a model has a worker at every stage.
+func (c *core) ready(m *model) bool {
+	first, last := c.tables.PipelinesOf(m.index)
+	for p := first; p < last; p++ {
+		pl := &c.tables.Pipelines[p]
+		whole := true
+		for s := pl.FirstStage; whole && s < pl.FirstStage+pl.NumStages; s++ {
+			whole = slices.ContainsFunc(c.tables.DevicesOf(s), func(d int32) bool { return c.devices[d].up.Load() })
+		}
+		if whole {
+			return true
+		}
+	}
+	return false
+}
 
 // watch kills workers that hang.
 func (c *core) watch() {

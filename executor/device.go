@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"inferplan/engine/worker"
@@ -15,6 +16,7 @@ type device struct {
 	kind    string
 	proc    *worker.Process // nil while down
 	gen     int             // of proc
+	up      atomic.Bool     // proc is there, for other goroutines
 	segment *worker.Segment
 	slots   []*stageSlots // by stage; nil where the stage is not placed here
 	queue   []*run        // not yet sent, first-in first-out

@@ -23,6 +23,10 @@
 // its SLO, and a gRPC client's generous default deadline must not switch the
 // promise off. A late result is answered all the same and counted as late.
 //
+// A real clock wakes late and real runs jitter, so a policy that plans batches
+// to end exactly at their deadlines needs a guard: a plan that names none gets
+// 2 ms and 10 % of the batch's device time (see PolicySpec).
+//
 // # What may fail
 //
 // A worker that dies is noticed by end-of-file on its control socket. Its runs
@@ -41,7 +45,8 @@
 //
 // executor.go is what transports see; core.go the loop and the events;
 // actions.go what actions do; batch.go and job.go the records behind them;
-// device.go the queue in front of a worker; supervise.go its life; place.go
+// device.go the queue in front of a worker and the
+// copies in and out of its memory; supervise.go its life; place.go
 // maps the plan's devices to this machine; serve.go puts servers, signals and
 // metrics around it; metrics.go, stats.go, record.go and report.go tell what
 // happened.

@@ -235,6 +235,9 @@ func TestOverloadIsDroppedWithReason(t *testing.T) {
 func TestKilledWorker(t *testing.T) {
 	o := replayOptions(false)
 	x := open(t, onePlan(5*time.Millisecond, 4, 2, 250*time.Millisecond), o)
+	if !x.ModelReady("m", "") || x.ModelReady("n", "") {
+		t.Error("the served model, and no other, should be ready")
+	}
 	c := x.core.Load()
 	var killed atomic.Int64
 	go func() {
@@ -245,7 +248,7 @@ func TestKilledWorker(t *testing.T) {
 		syscall.Kill(pid, syscall.SIGKILL)
 	}()
 	got := offer(x, 300, 1500*time.Millisecond)
-	if got["served"]+got["deadline"]+got["worker_lost"] != total(got) || got["served"] < total(got)*9/10 {
+	if got["served"]+got["deadline"]+got["worker_lost"] != total(got) || got["served"] < total(got)*8/10 {
 		t.Errorf("ended as %v", got)
 	}
 	r := x.Report()
