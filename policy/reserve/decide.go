@@ -38,17 +38,36 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		head.looked = true
 		if int32(mo.queue.n) < found.batch {
 			at := p.lastMoment(found, mo, now)
-			if mo.wake = at - p.opt.GuardTime; mo.wake > now {
+			mo.wake = at - p.opt.GuardTime
+			switch {
+			case mo.wake > now && p.eager(mo) && p.idle(found.pipeline, mo, head, now):
+				found, mo.wake = &p.retry, never
+			case mo.wake > now:
+				if p.eager(mo) {
+					mo.held = true
+					if free := p.retry.hops[0].Start - p.ahead(mo); free > now {
+						mo.wake = min(mo.wake, free)
+					}
+				}
+			default:
+				// A wake on a real clock comes late: it was asked for early by the
+				// guard, and what waits goes now.
+				p.probe(found.pipeline, int32(mo.queue.n), now, found)
+				if found.finish > p.limit(head.deadline, found.pipeline, found.batch) {
+					mo.wake = at
+				} else {
+					mo.wake = never
+				}
+			}
+			if mo.wake != never {
 				break
 			}
-			// A wake on a real clock comes late: it was asked for early by the
-			// guard, and what waits goes now.
-			p.probe(found.pipeline, int32(mo.queue.n), now, found)
-			if found.finish > p.limit(head.deadline, found.pipeline, found.batch) {
-				mo.wake = at
-				break
-			}
-			mo.wake = never
+		}
+		if start := found.hops[0].Start; p.eager(mo) && start > now+p.opt.Ahead {
+			// Who runs next on a device that models share is decided when it
+			// becomes free: the most urgent head, in the batch that waits by then.
+			mo.wake, mo.held = start-p.opt.Ahead, true
+			break
 		}
 		if found.hold > 0 {
 			mo.wake, mo.held = now+found.hold, true
@@ -68,6 +87,29 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			}
 		}
 	}
+}
+
+// idle tells whether what waits could start this very moment, and leaves its
+// path in p.retry. Then there is nothing to wait for: while a first stage is
+// idle a fuller batch only costs latency, and on a device that models share
+// another model may take the place that the wait counted on. Under load devices
+// are busy and batches fill while they are.
+func (p *Policy) idle(pipeline int32, mo *model, head *pending, now time.Duration) bool {
+	p.probe(pipeline, int32(mo.queue.n), now, &p.retry)
+	return p.retry.hops[0].Start <= now+p.ahead(mo) && p.retry.hold == 0 && p.retry.finish <= p.limit(head.deadline, pipeline, p.retry.batch)
+}
+
+// eager tells whether a model is served eagerly: only on devices that it
+// shares. On devices of its own nobody takes the place that it waits for, and
+// Algorithm 1's fuller batches leave more room for what comes next.
+func (p *Policy) eager(mo *model) bool { return p.opt.Eager && len(mo.shares) > 0 }
+
+// ahead is how long before a device is free a model may be sent to it.
+func (p *Policy) ahead(mo *model) time.Duration {
+	if len(mo.shares) == 0 {
+		return 0
+	}
+	return p.opt.Ahead
 }
 
 // choose returns the path of the pipeline that waits least at its planned
