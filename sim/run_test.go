@@ -1,14 +1,25 @@
 package sim_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/policy"
+	"inferplan/policy/policies"
 	"inferplan/policy/policytest"
 	"inferplan/sim"
 )
+
+const ms = time.Millisecond
 
 // scenario makes a scenario of a plan with the invariants on.
 func scenario(t testing.TB, plan *formats.Plan, load float64, d time.Duration) *sim.Scenario {
@@ -32,14 +43,378 @@ func run(t testing.TB, sc *sim.Scenario) *sim.Result {
 
 // With exact service times no dispatched batch is late, at any load.
 func TestExactTimesNeverLate(t *testing.T) {
-	for _, load := range []float64{0.3, 0.8, 0.95, 1.0, 1.3, 3} {
-		r := run(t, scenario(t, policytest.Hundred().Plan(), load, 20*time.Second)).Report
-		t.Logf("load %.2f: %d requests, attainment %.4f, late %d, dropped %v, batches %v, p99 %v", load, r.Requests, r.Attainment, r.Late, r.DroppedByReason, r.Models[0].BatchSizes, r.Latency.P99US.D())
+	for _, load := range []float64{0.3, 0.95, 1.3, 3} {
+		r := run(t, scenario(t, policytest.Hundred().Plan(), load, 5*time.Second)).Report
 		if r.Late != 0 {
 			t.Errorf("load %.2f: %d of %d requests late", load, r.Late, r.Requests)
 		}
-		if r.Requests != r.Completed+r.Dropped {
+		if r.Requests != r.Completed+r.Dropped || r.Requests == 0 {
 			t.Errorf("load %.2f: %d requests, %d completed, %d dropped", load, r.Requests, r.Completed, r.Dropped)
 		}
+	}
+}
+
+// The same seed gives the same bytes, however many runs go at once; another
+// seed gives others.
+func TestReportBytesDependOnTheSeedOnly(t *testing.T) {
+	report := func(procs int, seed uint64) string {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+		sc := scenario(t, policytest.Hundred().Plan(), 0.98, time.Second)
+		sc.Seed, sc.Warmup, sc.Window = seed, 100*ms, 250*ms
+		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Jitter(sc.Tables, sim.Normal, 0.1, seed), nil }
+		r, err := sim.Replicate(context.Background(), sc, 5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(r.Report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	one, two, other := report(1, 7), report(2, 7), report(2, 8)
+	if one != two {
+		t.Errorf("the report depends on GOMAXPROCS:\n%s\n%s", one, two)
+	}
+	if one == other {
+		t.Error("another seed gives the same report")
+	}
+}
+
+// Requests before the warm-up ends run without being counted, and those that
+// arrived before Duration are served after it.
+func TestWarmupAndDrain(t *testing.T) {
+	plan := policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: time.Second, RPS: 10})
+	var requests []arrivals.Request
+	for i := range 10 {
+		requests = append(requests, arrivals.Request{At: time.Duration(i) * 10 * ms})
+	}
+	tables := policytest.Compile(t, plan)
+	pol, err := policies.New(plan.Policy, tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(requests), Verify: true,
+		Duration: 65 * ms, Warmup: 15 * ms})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Arrivals at 20, 30, 40, 50 and 60 ms count; the last ends at 70 ms.
+	if r.Report.Requests != 5 || r.Report.Completed != 5 {
+		t.Errorf("%d requests, %d completed, want 5", r.Report.Requests, r.Report.Completed)
+	}
+	// Busy all the counted 50 ms, of which the work until 65 ms counts.
+	d := r.Report.Devices[0]
+	if d.RunningUS.D() != 50*ms || d.IdleUS != 0 || d.Utilisation != 1 || d.Count != 1 {
+		t.Errorf("device use %+v, want 50 ms of running", d)
+	}
+}
+
+// Ingress and egress are part of a request's latency.
+func TestIngressAndEgress(t *testing.T) {
+	plan := policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: time.Second, RPS: 10})
+	tables := policytest.Compile(t, plan)
+	pol, _ := policies.New(plan.Policy, tables)
+	r, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice([]arrivals.Request{{At: 5 * ms}}),
+		Ingress: 2 * ms, Egress: 3 * ms, Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Report.Latency.MaxUS.D(); got != 15*ms {
+		t.Errorf("latency %v, want 2 + 10 + 3 ms", got)
+	}
+}
+
+// Utilisation is of all devices of a kind, and shares count by their size.
+func TestUtilisation(t *testing.T) {
+	plan := policytest.Hundred().Plan()
+	r := run(t, scenario(t, plan, 0.8, 20*time.Second)).Report
+	for i, want := range []float64{0.8, 0.8} { // the stages balance
+		if d := r.Devices[i]; math.Abs(d.Utilisation-want) > 0.02 || d.Count != plan.Pools[i].Count {
+			t.Errorf("%s: utilisation %.3f of %d, want %.2f of %d", d.Device, d.Utilisation, d.Count, want, plan.Pools[i].Count)
+		}
+	}
+}
+
+// A lost device's batches run elsewhere; while none is left requests wait and
+// are then dropped with the reason.
+func TestFaults(t *testing.T) {
+	plan := policytest.Single(2, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: 50 * ms, RPS: 100})
+	sc := scenario(t, plan, 0.5, 4*time.Second)
+	calm := run(t, sc).Report
+	if calm.Dropped != 0 {
+		t.Fatalf("%d dropped without a fault", calm.Dropped)
+	}
+	sc.Faults = []sim.Fault{{At: time.Second, Device: 0}, {At: 3 * time.Second, Device: 0, Up: true}}
+	one := run(t, sc).Report
+	if one.Late > 0 || one.Attainment < 0.95 {
+		t.Errorf("one of two devices lost at half load: attainment %.3f, %d late", one.Attainment, one.Late)
+	}
+	sc.Faults = []sim.Fault{{At: time.Second, Device: 0}, {At: time.Second, Device: 1}, {At: 2 * time.Second, Device: 1, Up: true}}
+	both := run(t, sc).Report
+	if n := both.DroppedByReason[policy.ReasonWorkerLost.String()]; n < 30 || n > 70 {
+		t.Errorf("both devices lost for a second at 50 rps: %v dropped, want about 48 of reason worker_lost", both.DroppedByReason)
+	}
+	if both.Requests != both.Completed+both.Dropped {
+		t.Errorf("%d requests, %d completed, %d dropped", both.Requests, both.Completed, both.Dropped)
+	}
+}
+
+// The services' means and variations are what they say.
+func TestServices(t *testing.T) {
+	tables := policytest.Compile(t, policytest.Hundred().Plan())
+	mean := tables.Stages[1].Infer[1].Seconds()
+	for name, c := range map[string]struct {
+		s  sim.Service
+		cv float64
+	}{
+		"exact":       {sim.Exact(tables), 0},
+		"lognormal":   {sim.Jitter(tables, sim.Lognormal, 0.3, 1), 0.3},
+		"normal":      {sim.Jitter(tables, sim.Normal, 0.1, 1), 0.1},
+		"exponential": {sim.Jitter(tables, sim.Exponential, 1, 1), 1},
+	} {
+		const n = 200_000
+		var sum, sq float64
+		for range n {
+			x := c.s.Run(1, 2).Seconds() / mean
+			sum, sq = sum+x, sq+x*x
+		}
+		m := sum / n
+		if cv := math.Sqrt(sq/n - m*m); math.Abs(m-1) > 0.01 || math.Abs(cv-c.cv) > 0.01 {
+			t.Errorf("%s: mean %.4f of the table's, variation %.4f, want 1 and %.2f", name, m, cv, c.cv)
+		}
+		if got := c.s.Transfer(1, 2, 5*ms); got != 5*ms {
+			t.Errorf("%s: transfer %v, want as planned", name, got)
+		}
+	}
+}
+
+// Recorded times come back in order, from the start when they run out, and are
+// scaled for batches without any.
+func TestEmpirical(t *testing.T) {
+	tables := policytest.Compile(t, policytest.Hundred().Plan())
+	recorded := sim.Samples{Runs: [][][]time.Duration{{{7 * ms, 8 * ms, 9 * ms}}}}
+	s, err := sim.Empirical(tables, recorded, false, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []time.Duration{7 * ms, 8 * ms, 9 * ms, 7 * ms} {
+		if got := s.Run(0, 1); got != want {
+			t.Errorf("draw %d: %v, want %v", i, got, want)
+		}
+	}
+	// A batch of two costs 1.6 times one: the next sample, 8 ms, scaled.
+	if got := s.Run(0, 2); got != 12800*time.Microsecond {
+		t.Errorf("batch of two: %v, want 12.8ms", got)
+	}
+	if got := s.Run(1, 1); got != tables.Stages[1].Infer[0] {
+		t.Errorf("stage without samples: %v, want the table's %v", got, tables.Stages[1].Infer[0])
+	}
+	drawn, err := sim.Empirical(tables, recorded, true, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[time.Duration]int{}
+	for range 3000 {
+		seen[drawn.Run(0, 1)]++
+	}
+	for _, d := range recorded.Runs[0][0] {
+		if seen[d] < 900 || seen[d] > 1100 {
+			t.Errorf("%v drawn %d times of 3000, want about a third", d, seen[d])
+		}
+	}
+	if _, err := sim.Empirical(tables, sim.Samples{Runs: [][][]time.Duration{{{-1}}}}, false, 1); err == nil {
+		t.Error("a negative time is accepted")
+	}
+	if _, err := sim.Empirical(tables, sim.Samples{Transfers: make([][][]time.Duration, 3)}, false, 1); err == nil {
+		t.Error("more stages than the plan has are accepted")
+	}
+}
+
+// The trace is JSON with a span for every run and both ends of every transfer.
+func TestChromeTrace(t *testing.T) {
+	sc := scenario(t, policytest.Hundred().Plan(), 0.5, 200*ms)
+	cfg, err := sc.Config(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	cfg.ChromeTrace = &b
+	r, err := sim.Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []struct {
+		Ph, Name string
+		Ts, Dur  float64
+		Pid, Tid int
+	}
+	if err := json.Unmarshal(b.Bytes(), &events); err != nil {
+		t.Fatal(err)
+	}
+	last := map[[2]int]float64{}
+	spans := 0
+	for _, e := range events {
+		if e.Ph != "X" {
+			continue
+		}
+		spans++
+		at := [2]int{e.Pid, e.Tid}
+		if e.Ts < last[at]-1e-6 || e.Dur <= 0 {
+			t.Fatalf("span %+v begins before %v", e, last[at])
+		}
+		last[at] = e.Ts + e.Dur
+	}
+	if int64(spans) != 4*r.Dispatched {
+		t.Errorf("%d spans for %d batches, want two runs and two link ends each", spans, r.Dispatched)
+	}
+	cfg, _ = sc.Config(0)
+	cfg.ChromeTrace = broken{}
+	if _, err := sim.Run(context.Background(), cfg); err == nil || !strings.Contains(err.Error(), "trace") {
+		t.Errorf("a broken trace file gives %v", err)
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// Each model's highest load and that of all together.
+func TestFindMaxLoad(t *testing.T) {
+	// Model 0 is planned at half of what its device does, model 1 at twice.
+	plan := policytest.Single(1, false,
+		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 50},
+		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 200})
+	sc := scenario(t, plan, 1, 20*time.Second)
+	sc.Arrivals = &formats.Arrivals{Process: "uniform"}
+	found, err := sim.FindMaxLoad(context.Background(), sc, 0.999, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.Models[0] != 2 || found.Models[1] != 0.5 || found.Overall != 0.5 {
+		t.Errorf("found %v and %v overall, want 2, 0.5 and 0.5", found.Models, found.Overall)
+	}
+	if p := found.At(0.5); p == nil || p.Report.Attainment < 0.999 || p.Report.Load != 0.5 {
+		t.Errorf("point at 0.5: %+v", p)
+	}
+	if p := found.At(0.55); p == nil || p.Report.Models[1].Attainment >= 0.999 {
+		t.Errorf("point at 0.55: %+v, want one that fails", p)
+	}
+	if _, err := sim.FindMaxLoad(context.Background(), sc, 1.5, 1); err == nil {
+		t.Error("an attainment of 1.5 is accepted")
+	}
+}
+
+func TestCancelledRun(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := sim.Replicate(ctx, scenario(t, policytest.Hundred().Plan(), 1, time.Hour), 3); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the cancellation", err)
+	}
+}
+
+// rogue is a policy that answers every arrival as its function says.
+type rogue func(now time.Duration, ev *policy.Event, out *policy.Actions)
+
+func (r rogue) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) { r(now, ev, out) }
+
+func dispatch(out *policy.Actions, batch int32, reqs []int32, hops ...policy.Hop) {
+	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Batch: batch, Size: int32(len(reqs)), HopCount: int16(len(hops)),
+		ReqFirst: int32(len(out.Reqs)), HopFirst: int32(len(out.Hops))})
+	out.Reqs = append(out.Reqs, reqs...)
+	out.Hops = append(out.Hops, hops...)
+}
+
+// The invariants catch policies that break the contract.
+func TestVerifyCatches(t *testing.T) {
+	tables := policytest.Compile(t, policytest.Single(2, false, policytest.Model{Batch: 2, First: 10 * ms, SLO: time.Second, RPS: 10},
+		policytest.Model{Batch: 2, First: 10 * ms, SLO: time.Second, RPS: 10}))
+	hop := func(now time.Duration) policy.Hop {
+		return policy.Hop{Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: now + 10*ms}
+	}
+	for name, c := range map[string]struct {
+		p    rogue
+		want string
+	}{
+		"forgets requests": {func(time.Duration, *policy.Event, *policy.Actions) {}, "neither answered nor dropped"},
+		"drops twice": {func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
+			if ev.Kind == policy.Arrival {
+				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: ev.Req}, policy.Action{Kind: policy.Drop, Req: ev.Req})
+			}
+		}, "does not wait"},
+		"dispatches a request twice": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
+			if ev.Kind == policy.Arrival {
+				dispatch(out, 0, []int32{ev.Req, ev.Req}, hop(now))
+			}
+		}, "not a waiting request"},
+		"uses a slot twice": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
+			if ev.Kind == policy.Arrival {
+				dispatch(out, 0, []int32{ev.Req}, hop(now))
+			}
+		}, "is under way"},
+		"leaves the stage": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
+			if ev.Kind == policy.Arrival {
+				h := hop(now)
+				h.Device = 3
+				dispatch(out, 0, []int32{ev.Req}, h)
+			}
+		}, "not on it"},
+		"batch too large": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
+			if ev.Kind == policy.Arrival {
+				dispatch(out, 0, []int32{ev.Req, ev.Req, ev.Req}, hop(now))
+			}
+		}, "batch of 3"},
+		"reserves the past": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
+			if ev.Kind == policy.Arrival && now > 0 {
+				dispatch(out, 5, []int32{ev.Req}, hop(0))
+			}
+		}, "out of order"},
+		"aborts nothing": {func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
+			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: 4})
+		}, "aborts batch slot 4"},
+		"asks for more than a pool has": {func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
+			out.List = append(out.List, policy.Action{Kind: policy.SwitchGear})
+		}, "does not have"},
+	} {
+		src := arrivals.Slice([]arrivals.Request{{At: 0}, {At: ms}, {At: 2 * ms}})
+		_, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: c.p, Source: src, Verify: true})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want an error with %q", name, err, c.want)
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	tables := policytest.Compile(t, policytest.Hundred().Plan())
+	pol, _ := policies.New(formats.PolicySpec{}, tables)
+	good := sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(nil)}
+	for name, change := range map[string]func(*sim.Config){
+		"no source":          func(c *sim.Config) { c.Source = nil },
+		"negative warm-up":   func(c *sim.Config) { c.Warmup = -1 },
+		"fault on no device": func(c *sim.Config) { c.Faults = []sim.Fault{{Device: 100}} },
+		"unknown model":      func(c *sim.Config) { c.Source = arrivals.Slice([]arrivals.Request{{Model: 1}}) },
+		"out of order":       func(c *sim.Config) { c.Source = arrivals.Slice([]arrivals.Request{{At: 5}, {At: 3}}) },
+	} {
+		c := good
+		change(&c)
+		if _, err := sim.Run(context.Background(), c); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, change := range map[string]func(*sim.Scenario){
+		"no duration":    func(sc *sim.Scenario) { sc.Duration = 0 },
+		"unknown policy": func(sc *sim.Scenario) { sc.Policy.Name = "reserv" },
+		"trace":          func(sc *sim.Scenario) { sc.Arrivals = &formats.Arrivals{Trace: "x.csv"} },
+		"process":        func(sc *sim.Scenario) { sc.Arrivals = &formats.Arrivals{Process: "poison"} },
+		"rates":          func(sc *sim.Scenario) { sc.Rates = []float64{1, 2} },
+	} {
+		sc := scenario(t, policytest.Hundred().Plan(), 1, time.Second)
+		change(sc)
+		if _, err := sim.Replicate(context.Background(), sc, 2); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := sim.Replicate(context.Background(), scenario(t, policytest.Hundred().Plan(), 1, time.Second), 0); err == nil {
+		t.Error("no runs: no error")
 	}
 }
