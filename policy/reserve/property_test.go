@@ -204,7 +204,7 @@ func auditRun(t *rapid.T, exact bool, faults bool) {
 			})
 		}
 	}
-	opt := reserve.Options{Shed: rapid.Bool().Draw(t, "shed")}
+	opt := reserve.Options{Shed: rapid.Bool().Draw(t, "shed"), Eager: rapid.Bool().Draw(t, "eager"), Ahead: time.Duration(rapid.IntRange(0, 2).Draw(t, "ahead")) * ms}
 	a := newAuditor(t, tables, opt, exact && !faults)
 	cfg.Policy = a
 	res, err := sim.Run(context.Background(), cfg)
