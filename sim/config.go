@@ -33,6 +33,9 @@ type Config struct {
 	LoadTime func(model, device int32) time.Duration
 	Faults   []Fault
 
+	// Completed hears of every answered request of a gear plan; nil: nobody.
+	Completed CompletedFunc
+
 	// Verify checks the invariants: conservation, one batch at a time on a
 	// device, first-in first-out, causality, monotone clock, valid paths.
 	Verify bool
@@ -56,8 +59,9 @@ type Fault struct {
 // Result is what a run showed.
 type Result struct {
 	Report     *formats.Report
-	Events     int64 // handled by the loop
-	Dispatched int64 // batches
+	Events     int64       // handled by the loop
+	Dispatched int64       // batches
+	Gears      *GearResult // of a gear plan, else nil
 	acc        *report.Accumulator
 }
 

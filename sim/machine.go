@@ -28,6 +28,8 @@ type machine struct {
 	next     arrivals.Request // pulled, not yet arrived
 	arrivals int64
 	serial   int64 // batches dispatched so far
+	sampled  int64 // requests that came
+	gears    GearResult
 
 	devices  []device
 	links    []link
@@ -74,6 +76,7 @@ const (
 type batch struct {
 	serial   int64
 	model    int32
+	pipeline int32
 	size     int32
 	numHops  int16
 	hop      int16
@@ -98,6 +101,8 @@ type request struct {
 	state    state
 	arrived  time.Duration
 	deadline time.Duration
+	sample   int32 // of a gear plan
+	answer   int32 // pipeline that answered last; -1: none
 }
 
 func newMachine(cfg *Config) *machine {
@@ -187,8 +192,16 @@ func (s *machine) act(a *policy.Action) {
 		s.load(policy.ModelLoaded, a)
 	case policy.Unload, policy.Evict:
 		s.load(policy.ModelUnloaded, a)
+	case policy.Complete:
+		s.answer(a.Req)
+	case policy.SwitchGear:
+		if s.t.Gears == nil || a.Tag < 0 || int(a.Tag) >= len(s.t.Gears.Gears) {
+			s.fail(fmt.Errorf("the policy asks for action %d, gear %d, which the plan does not have", a.Kind, a.Tag))
+			return
+		}
+		s.gears.Switches++
 	default:
-		s.fail(fmt.Errorf("the policy asks for action %d, which a pool plan does not have", a.Kind))
+		s.fail(fmt.Errorf("the policy asks for action %d, which the plan does not have", a.Kind))
 	}
 }
 
@@ -231,7 +244,7 @@ func (s *machine) dispatch(a *policy.Action) {
 	}
 	s.serial++
 	b := &s.batches[a.Batch]
-	*b = batch{serial: s.serial, model: a.Model, size: a.Size, numHops: a.HopCount, live: true}
+	*b = batch{serial: s.serial, model: a.Model, pipeline: a.Pipeline, size: a.Size, numHops: a.HopCount, live: true}
 	copy(s.reqs[a.Batch*s.most:], reqs)
 	copy(s.hops[a.Batch*s.stride:], hops)
 	for _, r := range reqs {
@@ -305,14 +318,19 @@ func (s *machine) runFinished(it item) {
 	if s.trace != nil {
 		s.trace.run(it.device, b.model, b.size, it.start, s.now)
 	}
-	model := b.model
-	if b.hop+1 == b.numHops {
+	model, last := b.model, b.hop+1 == b.numHops
+	if last && s.t.Gears != nil {
+		b.live, b.at = false, nowhere
+	} else if last {
 		s.complete(it.batch)
 	} else {
 		b.hop++
 		s.queueTransfer(it.batch)
 	}
 	s.startRun(it.device)
+	if last && s.t.Gears != nil {
+		s.reveal(it.batch, it.device)
+	}
 	s.tell(policy.Event{Kind: policy.BatchFinished, Model: model, Batch: it.batch, Hop: it.hop, Device: it.device, Start: it.start, End: s.now})
 }
 

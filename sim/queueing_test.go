@@ -48,7 +48,6 @@ type station struct {
 	batch   []int32 // by device: request slot
 	lastAt  time.Duration
 	count   int64
-	reqSlot int32
 }
 
 func newStation(k int, stats *waitStats) *station {

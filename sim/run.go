@@ -27,7 +27,11 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := s.finish(); err != nil {
 		return nil, fmt.Errorf("simulating: %w", err)
 	}
-	return &Result{Report: s.acc.Build(), Events: s.events, Dispatched: s.serial, acc: s.acc}, nil
+	res := &Result{Report: s.acc.Build(), Events: s.events, Dispatched: s.serial, acc: s.acc}
+	if s.t.Gears != nil {
+		res.Gears = &s.gears
+	}
+	return res, nil
 }
 
 // item is what an event of the heap carries.
@@ -149,7 +153,8 @@ func (s *machine) arrive() {
 		slo = s.t.Models[r.Model].SLO
 	}
 	slot := s.takeRequest()
-	s.requests[slot] = request{model: r.Model, state: waiting, arrived: r.At, deadline: r.At + slo}
+	s.requests[slot] = request{model: r.Model, state: waiting, arrived: r.At, deadline: r.At + slo, sample: s.sampleOf(), answer: -1}
+	s.sampled++
 	s.acc.Arrive(r.Model, r.At)
 	ev := policy.Event{Kind: policy.Arrival, Model: r.Model, Req: slot, Arrived: r.At, Deadline: r.At + slo}
 	s.pull()

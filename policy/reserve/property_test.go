@@ -29,7 +29,6 @@ type auditor struct {
 	size     map[int32]int32
 	deadline map[int32]time.Duration // by request slot
 	reserved map[int32][][2]time.Duration
-	held     int
 	events   int
 }
 
