@@ -7,8 +7,27 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/pool"
+	"inferplan/policy/reserve"
 	"inferplan/solver/milp"
 )
+
+// policy is the run-time policy of the plan. Where the profile was sampled on
+// real devices, the policy keeps the guards that it will need there, so that
+// simulation and execution decide alike; imported times are taken as exact.
+func (r *resolved) policy() formats.PolicySpec {
+	spec := formats.PolicySpec{Name: reserve.Name}
+	for i := range r.in.Profile.Models {
+		for _, m := range r.in.Profile.Models[i].Measurements {
+			for _, b := range m.Blocks {
+				if b.Samples > 0 {
+					spec.Params = reserve.WithGuards(nil)
+					return spec
+				}
+			}
+		}
+	}
+	return spec
+}
 
 // write makes the plan document of an outcome.
 func (r *resolved) write(out *pool.Outcome, stopped milp.StoppedBy, solverName string) *formats.Plan {
@@ -19,7 +38,7 @@ func (r *resolved) write(out *pool.Outcome, stopped milp.StoppedBy, solverName s
 		Tool: formats.Tool{Version: Version, Solver: solverName}, Seed: r.opt.Seed, Algorithm: r.opt.Algorithm,
 		Objective: formats.Objective{Name: r.opt.Objective, Value: out.Value, Bound: &bound, Gap: &gap},
 		StoppedBy: string(stopped), Inputs: r.in.Files, Options: r.opt.plan(), Pools: r.pools,
-		Policy: formats.PolicySpec{Name: "reserve"}, Assumptions: r.assumptions, Warnings: r.warnings,
+		Policy: r.policy(), Assumptions: r.assumptions, Warnings: r.warnings,
 	}
 	p.Arrivals = r.in.Workload.Arrivals
 	if p.Arrivals == nil {

@@ -156,12 +156,28 @@ func (o *solveOptions) planner() (planner.Options, error) {
 	if o.margin == "auto" {
 		return opt, usageErrorf("--margin auto is not available in this version; give a share of the SLO, such as 0.4")
 	}
+	var err error
+	if opt.SLO, err = o.target(); err != nil {
+		return opt, err
+	}
 	m, err := strconv.ParseFloat(o.margin, 64)
 	if err != nil {
 		return opt, usageErrorf("--margin %q: expected a share of the SLO, such as 0.4", o.margin)
 	}
 	opt.Margin = m
 	return opt, nil
+}
+
+// target is --slo; zero without it.
+func (o *solveOptions) target() (formats.SLO, error) {
+	var slo formats.SLO
+	if o.slo == "" {
+		return slo, nil
+	}
+	if err := slo.UnmarshalText([]byte(o.slo)); err != nil {
+		return slo, usageErrorf("--slo: %w", err)
+	}
+	return slo, nil
 }
 
 // solveInputs reads the documents, or assumes what is missing.
@@ -213,12 +229,6 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 	if path, err = document("workload", o.workload); err != nil {
 		return in, nil, err
 	}
-	var slo formats.SLO
-	if o.slo != "" {
-		if err := slo.UnmarshalText([]byte(o.slo)); err != nil {
-			return in, nil, usageErrorf("--slo: %w", err)
-		}
-	}
 	if path != "" {
 		if in.Workload, err = formats.ReadWorkload(path); err != nil {
 			return in, nil, withCode(exitUsage, err)
@@ -226,17 +236,15 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 		if err := add("workload", path); err != nil {
 			return in, nil, err
 		}
-		if o.slo != "" {
-			for i := range in.Workload.Models {
-				in.Workload.Models[i].SLO = slo
-			}
-			assumed = append(assumed, "slo: "+o.slo+" for every model, over the workload's")
-		}
 	} else {
 		if o.slo == "" {
 			return in, nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")
 		}
 		var why []string
+		slo, err := o.target()
+		if err != nil {
+			return in, nil, err
+		}
 		in.Workload, why = planner.EqualWorkload(in.Profile, slo)
 		assumed = append(assumed, why...)
 	}

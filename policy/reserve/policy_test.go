@@ -345,9 +345,9 @@ func TestOwnSLO(t *testing.T) {
 // another model takes; going at once does neither.
 func TestEagerPays(t *testing.T) {
 	plan := policytest.Single(1, true,
-		policytest.Model{Batch: 2, First: 54*ms, More: 50*ms, SLO: 400 * ms, RPS: 16},
-		policytest.Model{Batch: 4, First: 4500*time.Microsecond, More: 3500*time.Microsecond, SLO: 400 * ms, RPS: 16},
-		policytest.Model{Batch: 4, First: 5500*time.Microsecond, More: 4800*time.Microsecond, SLO: 400 * ms, RPS: 16},
+		policytest.Model{Batch: 2, First: 54 * ms, More: 50 * ms, SLO: 400 * ms, RPS: 16},
+		policytest.Model{Batch: 4, First: 4500 * time.Microsecond, More: 3500 * time.Microsecond, SLO: 400 * ms, RPS: 16},
+		policytest.Model{Batch: 4, First: 5500 * time.Microsecond, More: 4800 * time.Microsecond, SLO: 400 * ms, RPS: 16},
 	)
 	run := func(eager, load float64) *formats.Report {
 		plan.Policy = formats.PolicySpec{Name: reserve.Name, Params: map[string]float64{"eager": eager}}
