@@ -33,7 +33,7 @@ type GearModel struct {
 	Correct    string    `json:"correct"`
 }
 
-// Gear is what is done while the rate is in (FromQPS, ToQPS].
+// Gear is what is done while the rate is in [FromQPS, ToQPS); the last one also above.
 type Gear struct {
 	FromQPS         float64     `json:"from_qps"`
 	ToQPS           float64     `json:"to_qps"`

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/gear"
 	"inferplan/policy/reserve"
 )
 
@@ -16,16 +17,29 @@ const Default = reserve.Name
 // makers holds the constructor of each policy.
 var makers = map[string]func(*policy.Tables, map[string]float64) (policy.Policy, error){
 	reserve.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		if t.Gears != nil {
+			return nil, fmt.Errorf("policy %s: the plan is one of gears, expected a pool plan", reserve.Name)
+		}
 		opt, err := reserve.ParseOptions(params)
 		if err != nil {
 			return nil, err
 		}
 		return reserve.New(t, opt), nil
 	},
+	gear.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		if t.Gears == nil {
+			return nil, fmt.Errorf("policy %s: the plan has no gears, expected a plan of kind gear", gear.Name)
+		}
+		opt, err := gear.ParseOptions(t, params)
+		if err != nil {
+			return nil, err
+		}
+		return gear.New(t, opt)
+	},
 }
 
 // Names lists the policies, in order.
-func Names() []string { return []string{reserve.Name} }
+func Names() []string { return []string{gear.Name, reserve.Name} }
 
 // New makes the policy that spec asks for over a plan's tables. Every run
 // needs one of its own.

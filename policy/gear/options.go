@@ -1,0 +1,80 @@
+package gear
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/policy"
+)
+
+// Name is the policy's name in plans.
+const Name = "gear"
+
+// Options are the policy's parameters.
+type Options struct {
+	Window     time.Duration // over which arrivals are counted
+	Alpha      float64       // a slower gear waits while qps < Alpha * requests queued at the first model
+	Hysteresis int           // windows in a row that must ask for a slower gear
+	Flush      time.Duration // a queue whose head has waited so long is ready
+}
+
+// DefaultOptions are the parameters where the plan gives none: a window that
+// sees about 30 arrivals per range, half a second of hysteresis, and a quarter
+// of the SLO as flush time.
+func DefaultOptions(t *policy.Tables) Options {
+	o := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: t.Models[0].SLO / 4}
+	if g := t.Gears; g != nil && len(g.Gears) > 0 {
+		o.Window, o.Hysteresis = WindowFor(g.MaxQPS / float64(len(g.Gears)))
+	}
+	return o
+}
+
+// WindowFor sizes the window to the width of a range: long enough for 30
+// arrivals, between 0.1 s and 1 s, with the hysteresis that makes half a second.
+func WindowFor(rangeQPS float64) (window time.Duration, hysteresis int) {
+	seconds := min(1, max(0.1, 30/rangeQPS))
+	window = time.Duration(math.Round(seconds*1000)) * time.Millisecond
+	return window, max(1, int(math.Round(0.5/seconds)))
+}
+
+// Params are the options as a plan keeps them.
+func (o Options) Params() map[string]float64 {
+	return map[string]float64{
+		"window_us": float64(o.Window) / 1e3, "alpha": o.Alpha,
+		"hysteresis": float64(o.Hysteresis), "flush_us": float64(o.Flush) / 1e3,
+	}
+}
+
+// ParseOptions reads a plan's parameters over the defaults.
+func ParseOptions(t *policy.Tables, params map[string]float64) (Options, error) {
+	o := DefaultOptions(t)
+	names := make([]string, 0, len(params))
+	for name := range params {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		v := params[name]
+		ok := v >= 0 && v <= 1e12
+		switch name {
+		case "window_us":
+			ok, o.Window = ok && v >= 1000, time.Duration(math.Round(v*1e3))
+		case "alpha":
+			o.Alpha = v
+		case "hysteresis":
+			ok, o.Hysteresis = ok && v == math.Trunc(v) && v <= 1e6, int(min(v, 1e6))
+		case "flush_us":
+			o.Flush = time.Duration(math.Round(v * 1e3))
+		default:
+			return o, fmt.Errorf("policy %s: parameter %q: unknown, expected one of %s", Name, name,
+				strings.Join([]string{"window_us", "alpha", "hysteresis", "flush_us"}, ", "))
+		}
+		if !ok {
+			return o, fmt.Errorf("policy %s: parameter %s: found %v, expected a number of at least 0 (window_us: 1000, hysteresis: whole)", Name, name, v)
+		}
+	}
+	return o, nil
+}
