@@ -1,0 +1,24 @@
+// Package gear plans cascades for a family of models on identical devices: which
+// model runs where, and for every range of request rates which cascade with
+// which certainty thresholds answers (CascadeServe, section 4).
+//
+// Instead of the paper's loop over four subproblems, each step is solved as far
+// as it can be solved exactly:
+//
+//	records.go    levels: certainties on a grid of quantile thresholds per model
+//	enumerate.go  every cascade over the grid with its exact accuracy and the
+//	              share of samples that reach each of its models
+//	place.go      device configurations (maximal sets of models that fit into
+//	              memory), their counts, the load u* of the busiest device by
+//	              Hall's condition over subsets, and the min-max split
+//	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades
+//	bound.go      what no plan over the same thresholds can exceed
+//	simulate.go   tail latency and stability of a gear, with the real policy
+//	solve.go      the steps in order: a staircase down the front, range by range
+//	write.go      the outcome as the sections of a plan
+//
+// Work is priced at the batch where a model is cheapest per sample within the
+// SLO: priced at batch 1 nothing seems feasible at high rates. A range must hold
+// its upper edge for ever, so that a gear passes only if its tail latency is
+// within the SLO and does not grow.
+package gear

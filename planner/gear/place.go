@@ -1,0 +1,294 @@
+package gear
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// configurations are the maximal sets of usable models that fit on a device
+// together, as bit sets in rising order.
+func (p *Problem) configurations() []uint32 {
+	usable := p.usable()
+	fits := func(set uint32) bool {
+		total := int64(0)
+		for m := range p.Models {
+			if set&(1<<m) != 0 {
+				if !usable[m] {
+					return false
+				}
+				total += p.Models[m].Memory
+			}
+		}
+		return p.Memory == 0 || total <= p.Memory
+	}
+	var out []uint32
+	for set := uint32(1); set < 1<<len(p.Models); set++ {
+		if !fits(set) {
+			continue
+		}
+		maximal := true
+		for m := range p.Models {
+			if one := uint32(1) << m; set&one == 0 && fits(set|one) {
+				maximal = false
+			}
+		}
+		if maximal {
+			out = append(out, set)
+		}
+	}
+	return out
+}
+
+// Placement is how many devices hold which configuration; devices are numbered
+// configuration by configuration.
+type Placement struct {
+	Sets   []uint32
+	Counts []int
+	holds  []int // by set of models: devices that hold one of them
+}
+
+func newPlacement(models int, sets []uint32, counts []int) *Placement {
+	pl := &Placement{Sets: sets, Counts: slices.Clone(counts), holds: make([]int, 1<<models)}
+	for set := range pl.holds {
+		for i, s := range sets {
+			if s&uint32(set) != 0 {
+				pl.holds[set] += counts[i]
+			}
+		}
+	}
+	return pl
+}
+
+// DevicesOf lists the devices that hold a model.
+func (pl *Placement) DevicesOf(model int) []int {
+	var out []int
+	first := 0
+	for i, s := range pl.Sets {
+		if s&(1<<model) != 0 {
+			for d := range pl.Counts[i] {
+				out = append(out, first+d)
+			}
+		}
+		first += pl.Counts[i]
+	}
+	return out
+}
+
+// Load is u*, the load of the busiest device under the best split, of work that
+// the models bring per unit of time: the largest ratio, over sets of models, of
+// their work to the devices that hold one of them. (Max-flow min-cut for
+// identical devices.) It is infinite where a model with work is nowhere.
+func (pl *Placement) Load(work []float64) float64 {
+	support := uint32(0)
+	for m, w := range work {
+		if w > 0 {
+			support |= 1 << m
+		}
+	}
+	most := 0.0
+	for set := support; set > 0; set = (set - 1) & support {
+		total := 0.0
+		for rest := set; rest > 0; rest &= rest - 1 {
+			total += work[bits.TrailingZeros32(rest)]
+		}
+		if n := pl.holds[set]; n > 0 {
+			most = max(most, total/float64(n))
+		} else {
+			return math.Inf(1)
+		}
+	}
+	return most
+}
+
+// Split shares every model's work over its devices so that the busiest device
+// has the least load: each model in turn levels what the others leave (cyclic
+// water-filling). It returns the shares over DevicesOf the model, and the loads.
+func (pl *Placement) Split(work []float64) (shares [][]float64, loads []float64) {
+	n := 0
+	for _, c := range pl.Counts {
+		n += c
+	}
+	loads = make([]float64, n)
+	devices := make([][]int, len(work))
+	shares = make([][]float64, len(work)) // as flows until the end
+	for m := range work {
+		devices[m] = pl.DevicesOf(m)
+		shares[m] = make([]float64, len(devices[m]))
+	}
+	const rounds = 2000
+	for range rounds {
+		moved := 0.0
+		for m, w := range work {
+			if w > 0 && len(devices[m]) > 0 {
+				moved = max(moved, level(w, devices[m], shares[m], loads)/w)
+			}
+		}
+		if moved < 1e-12 {
+			break
+		}
+	}
+	for m, w := range work {
+		for k := range shares[m] {
+			if w > 0 {
+				shares[m][k] /= w
+			} else {
+				shares[m][k] = 1 / float64(len(shares[m]))
+			}
+		}
+	}
+	return shares, loads
+}
+
+// level takes a model's flow off its devices and pours it again where the loads
+// are lowest. It returns the largest change.
+func level(w float64, devices []int, flow, loads []float64) float64 {
+	order := make([]int, len(devices))
+	for k, d := range devices {
+		order[k] = k
+		loads[d] -= flow[k]
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(loads[devices[a]], loads[devices[b]]), cmp.Compare(a, b))
+	})
+	total, surface := 0.0, 0.0
+	for i, k := range order {
+		total += loads[devices[k]]
+		surface = (w + total) / float64(i+1)
+		if i+1 == len(order) || surface <= loads[devices[order[i+1]]] {
+			break
+		}
+	}
+	moved := 0.0
+	for k, d := range devices {
+		f := max(0, surface-loads[d])
+		moved = max(moved, math.Abs(f-flow[k]))
+		flow[k] = f
+		loads[d] += f
+	}
+	return moved
+}
+
+// maxCompositions bounds the counts of configurations that are all tried; above
+// it the best is searched by moving single devices.
+const maxCompositions = 20000
+
+// candidate is a placement with its score over the ranges.
+type candidate struct {
+	pl       *Placement
+	feasible int // ranges with a cascade that fits
+	accuracy float64
+}
+
+func (c *candidate) compare(o *candidate) int {
+	return cmp.Or(cmp.Compare(o.feasible, c.feasible), cmp.Compare(o.accuracy, c.accuracy))
+}
+
+// placements ranks placements by what the fluid model lets each range do: the
+// most accurate cascade with u* <= 1 at the range's upper edge, weighted.
+func (p *Problem) placements(list []Cascade, work [][]float64, keep int) []*Placement {
+	sets := p.configurations()
+	if len(sets) == 1 {
+		return []*Placement{newPlacement(len(p.Models), sets, []int{p.Devices})}
+	}
+	best := undominated(list, work)
+	score := func(counts []int) *candidate {
+		c := &candidate{pl: newPlacement(len(p.Models), sets, counts)}
+		at := 0
+		for r, edge := range p.Edges { // rising rates: the best index never comes down
+			for at < len(best) && c.pl.Load(work[best[at]])*edge > 1 {
+				at++
+			}
+			if at == len(best) {
+				break
+			}
+			c.feasible++
+			c.accuracy += p.Weights[r] * float64(list[best[at]].Correct)
+		}
+		return c
+	}
+	var top []*candidate
+	add := func(c *candidate) {
+		at, _ := slices.BinarySearchFunc(top, c, func(a, b *candidate) int {
+			return cmp.Or(a.compare(b), -1) // behind equals: the first stands
+		})
+		if at < keep {
+			top = slices.Insert(top, at, c)[:min(keep, len(top)+1)]
+		}
+	}
+	if compositionsWithin(p.Devices, len(sets), maxCompositions) {
+		counts := make([]int, len(sets))
+		eachComposition(counts, 0, p.Devices, func() { add(score(counts)) })
+	} else {
+		p.climb(sets, score, add)
+	}
+	out := make([]*Placement, len(top))
+	for i := range top {
+		out[i] = top[i].pl
+	}
+	return out
+}
+
+// compositionsWithin tells whether n devices over k configurations have at most
+// limit compositions: C(n+k-1, k-1).
+func compositionsWithin(n, k, limit int) bool {
+	c := 1.0
+	for i := 1; i < k; i++ {
+		c = c * float64(n+i) / float64(i)
+		if c > float64(limit) {
+			return false
+		}
+	}
+	return true
+}
+
+func eachComposition(counts []int, at, left int, visit func()) {
+	if at == len(counts)-1 {
+		counts[at] = left
+		visit()
+		return
+	}
+	for n := range left + 1 {
+		counts[at] = n
+		eachComposition(counts, at+1, left-n, visit)
+	}
+}
+
+// climb moves single devices between configurations while that helps, from an
+// even spread and from each configuration alone.
+func (p *Problem) climb(sets []uint32, score func([]int) *candidate, add func(*candidate)) {
+	starts := [][]int{make([]int, len(sets))}
+	for d := range p.Devices {
+		starts[0][d%len(sets)]++
+	}
+	for i := range sets {
+		one := make([]int, len(sets))
+		one[i] = p.Devices
+		starts = append(starts, one)
+	}
+	for _, counts := range starts {
+		best := score(counts)
+		for improved := true; improved; {
+			improved = false
+			for step := p.Devices; step >= 1; step /= 2 {
+				for from := range sets {
+					for to := range sets {
+						if from == to || counts[from] < step {
+							continue
+						}
+						counts[from] -= step
+						counts[to] += step
+						if c := score(counts); c.compare(best) < 0 {
+							best, improved = c, true
+						} else {
+							counts[from] += step
+							counts[to] -= step
+						}
+					}
+				}
+			}
+		}
+		add(best)
+	}
+}

@@ -1,0 +1,136 @@
+package gear
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Problem is what is to be planned.
+type Problem struct {
+	Models     []Model // of the family, in the order in which they are asked
+	Thresholds [][]float64
+	Planned    *Samples
+	HeldOut    *Samples // may be empty
+	Grid       int
+
+	Devices int
+	Memory  int64 // of a device; 0: no limit
+
+	SLO        time.Duration
+	Percentile float64   // of the SLO: 0.95
+	Edges      []float64 // upper edge of every range of rates, ascending
+	Weights    []float64 // of the ranges, sum 1
+}
+
+// Model is a model of the family.
+type Model struct {
+	Name   string
+	Times  []time.Duration // [b-1]: of a batch of b
+	Memory int64
+}
+
+// operating is the batch at which a model is cheapest per sample within the
+// SLO, and its time per sample in seconds; 0 where not even one sample is.
+func (p *Problem) operating(m int) (batch int, perSample float64) {
+	for b, t := range p.Models[m].Times {
+		if t > p.SLO {
+			continue
+		}
+		if per := t.Seconds() / float64(b+1); batch == 0 || per <= perSample {
+			batch, perSample = b+1, per
+		}
+	}
+	return batch, perSample
+}
+
+// usable tells which models can be part of a cascade: they answer one sample
+// within the SLO and fit on a device.
+func (p *Problem) usable() []bool {
+	out := make([]bool, len(p.Models))
+	for m := range out {
+		batch, _ := p.operating(m)
+		out[m] = batch > 0 && (p.Memory == 0 || p.Models[m].Memory <= p.Memory)
+	}
+	return out
+}
+
+// works is the device time that every model spends per request of a cascade, in
+// seconds: [cascade][model].
+func (p *Problem) works(list []Cascade) [][]float64 {
+	per := make([]float64, len(p.Models))
+	for m := range per {
+		_, per[m] = p.operating(m)
+	}
+	flat := make([]float64, len(list)*len(per))
+	out := make([][]float64, len(list))
+	for i := range list {
+		w := flat[i*len(per) : (i+1)*len(per) : (i+1)*len(per)]
+		for k, m := range list[i].Models {
+			w[m] = per[m] * float64(list[i].Reach[k]) / float64(p.Planned.N)
+		}
+		out[i] = w
+	}
+	return out
+}
+
+func sum(list []float64) float64 {
+	s := 0.0
+	for _, x := range list {
+		s += x
+	}
+	return s
+}
+
+// inTime leaves out cascades whose way through batches of one takes more of the
+// samples past the SLO than the percentile allows.
+func (p *Problem) inTime(list []Cascade) []Cascade {
+	most := int32((1 - p.Percentile) * float64(p.Planned.N))
+	kept := list[:0]
+	for _, c := range list {
+		path, late := time.Duration(0), int32(0)
+		for k, m := range c.Models {
+			if path += p.Models[m].Times[0]; path > p.SLO {
+				late = c.Reach[k]
+				break
+			}
+		}
+		if late <= most {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// maxModels bounds the family: steps go over its subsets.
+const maxModels = 12
+
+func (p *Problem) check() error {
+	switch {
+	case len(p.Models) == 0 || len(p.Models) > maxModels:
+		return fmt.Errorf("a family of %d models, expected 1 to %d", len(p.Models), maxModels)
+	case p.Devices < 1:
+		return fmt.Errorf("%d devices, expected at least 1", p.Devices)
+	case p.SLO <= 0 || !(p.Percentile > 0 && p.Percentile < 1):
+		return fmt.Errorf("an SLO of %v at percentile %v, expected a positive one at a share between 0 and 1", p.SLO, p.Percentile)
+	case len(p.Edges) == 0 || len(p.Edges) != len(p.Weights):
+		return fmt.Errorf("%d ranges with %d weights, expected at least one range and a weight for each", len(p.Edges), len(p.Weights))
+	case p.Planned == nil || p.Planned.N == 0 || len(p.Planned.Levels) != len(p.Models):
+		return fmt.Errorf("no samples of every model to plan on")
+	case p.Grid < 2:
+		return fmt.Errorf("a grid of %d quantiles, expected at least 2", p.Grid)
+	}
+	below := 0.0
+	for _, e := range p.Edges {
+		if !(e > below) || math.IsInf(e, 0) {
+			return fmt.Errorf("rates %v, expected positive and ascending ones", p.Edges)
+		}
+		below = e
+	}
+	for m := range p.Models {
+		if len(p.Models[m].Times) == 0 {
+			return fmt.Errorf("no latency of model %s", p.Models[m].Name)
+		}
+	}
+	return nil
+}

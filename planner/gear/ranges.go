@@ -1,0 +1,51 @@
+package gear
+
+// Ranges are the upper edges of n equal ranges of rates up to a peak.
+func Ranges(peak float64, n int) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = peak * float64(i+1) / float64(n)
+	}
+	return out
+}
+
+// Zipf are weights proportional to 1, 1/2, 1/3, … that sum to 1: low rates are
+// common.
+func Zipf(n int) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = 1 / float64(i+1)
+	}
+	return normalise(out)
+}
+
+// Uniform are equal weights that sum to 1.
+func Uniform(n int) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = 1
+	}
+	return normalise(out)
+}
+
+func normalise(list []float64) []float64 {
+	total := sum(list)
+	for i := range list {
+		list[i] /= total
+	}
+	return list
+}
+
+// Measured makes weights of counts per interval, as rates: how many of the
+// requests come while the rate is in each range. Rates above the peak count in
+// the last range.
+func Measured(rates []float64, peak float64, n int) []float64 {
+	out := make([]float64, n)
+	for _, q := range rates {
+		out[min(n-1, max(0, int(q/peak*float64(n))))] += q
+	}
+	if sum(out) == 0 {
+		return Uniform(n)
+	}
+	return normalise(out)
+}

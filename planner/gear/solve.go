@@ -1,0 +1,202 @@
+package gear
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// Options steer a solve.
+type Options struct {
+	Seed uint64
+	// MinQueues are the least queue lengths tried for every gear, in order; nil:
+	// 1, 4 and 16.
+	MinQueues []int
+	// Progress hears of every range that is done; nil: nobody.
+	Progress func(done, ranges int)
+}
+
+// placementsTried is how many of the best placements are simulated before a
+// problem is called infeasible.
+const placementsTried = 5
+
+// Outcome is a plan of gears.
+type Outcome struct {
+	Placement *Placement
+	Gears     []Planned
+	Accuracy  float64 // weighted over the ranges
+	Bound     float64
+	// Cascades and Front are the numbers of cascades enumerated and on the front
+	// of the chosen placement, Runs that of simulations.
+	Cascades, Front, Runs int
+}
+
+// Planned is the gear of a range.
+type Planned struct {
+	Cascade  Cascade
+	MinQueue int
+	Shares   [][]float64 // by model, over Placement.DevicesOf
+	Load     float64     // of the busiest device at the upper edge
+	Trial    Trial
+	Accuracy float64
+	Bound    float64
+}
+
+// Infeasible says which range cannot be served and what would change that.
+type Infeasible struct {
+	Range      int
+	Edge       float64 // rate of the range's upper edge
+	Model      string  // first model of the cheapest cascade
+	Devices    int     // that its work alone would need; 0: none helps
+	MaxQPS     float64 // that its work alone leaves the devices room for
+	LatencyMS  float64 // of the last gear tried; 0: none was
+	Unstable   bool
+	NoneUsable bool
+	NoneInTime bool
+}
+
+func (e *Infeasible) Error() string {
+	switch {
+	case e.NoneUsable:
+		return "infeasible: no model of the family fits on a device and answers a sample within the SLO: raise the SLO or the memory"
+	case e.NoneInTime:
+		return "infeasible: every cascade takes more samples past the SLO than its percentile allows, even one by one: raise the SLO"
+	}
+	text := fmt.Sprintf("infeasible: range %d, up to %.6g requests per second: ", e.Range+1, e.Edge)
+	if e.Devices > 0 && e.LatencyMS == 0 && !e.Unstable {
+		return text + fmt.Sprintf("even %s alone, the cheapest, needs %d devices; these devices hold %.6g requests per second", e.Model, e.Devices, e.MaxQPS)
+	}
+	why := "its latency grows without end"
+	if !e.Unstable {
+		why = fmt.Sprintf("its tail latency is %.6g ms", e.LatencyMS)
+	}
+	return text + fmt.Sprintf("%s alone, the cheapest, has room, but %s: add a device, lower max to below %.6g or raise the SLO", e.Model, why, e.MaxQPS)
+}
+
+// Solve plans. The solver is needed where memory keeps models apart; without
+// one (nil) the bound then leaves memory out.
+func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("planning gears: %w", err)
+	}
+	if len(o.MinQueues) == 0 {
+		o.MinQueues = []int{1, 4, 16}
+	}
+	usable := p.usable()
+	if !slices.Contains(usable, true) {
+		return nil, &Infeasible{NoneUsable: true}
+	}
+	list := Enumerate(p.Planned, p.Grid, usable)
+	found := len(list)
+	if list = p.inTime(list); len(list) == 0 {
+		return nil, &Infeasible{NoneInTime: true}
+	}
+	work := p.works(list)
+	bounds, err := p.bounds(ctx, list, work, solver)
+	if err != nil {
+		return nil, err
+	}
+	var first error
+	for _, pl := range p.placements(list, work, placementsTried) {
+		out, err := p.staircase(ctx, list, work, pl, o)
+		if inf, ok := err.(*Infeasible); ok {
+			if first == nil {
+				first = inf
+			}
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("planning gears: %w", err)
+		}
+		out.Cascades = found
+		for r := range out.Gears {
+			out.Gears[r].Bound = max(bounds[r], 0)
+			out.Bound += p.Weights[r] * bounds[r]
+		}
+		return out, nil
+	}
+	return nil, first
+}
+
+// staircase gives every range the most accurate gear that passes on a placement.
+// A gear that fails at a rate fails at a higher one, so that each range starts
+// where the range below ended.
+func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float64, pl *Placement, o Options) (*Outcome, error) {
+	load := make([]float64, len(list))
+	placed := make([]int, 0, len(list))
+	for i := range list {
+		if load[i] = pl.Load(work[i]); !math.IsInf(load[i], 1) {
+			placed = append(placed, i)
+		}
+	}
+	front := pareto(len(placed), func(k int) float64 { return load[placed[k]] }, func(k int) int32 { return list[placed[k]].Correct })
+	out := &Outcome{Placement: pl, Front: len(front)}
+	b := newBench(p, pl, o.Seed)
+	at := len(front) - 1
+	for r, edge := range p.Edges {
+		var last *Trial
+		for ; at >= 0; at-- {
+			i := placed[front[at]]
+			if load[i]*edge > 1 {
+				continue
+			}
+			shares, _ := pl.Split(work[i])
+			g, trial, err := p.passes(ctx, b, &list[i], shares, edge, o.MinQueues)
+			if err != nil {
+				return nil, err
+			}
+			if last = &trial; g > 0 {
+				out.Gears = append(out.Gears, Planned{Cascade: list[i], MinQueue: g, Shares: shares, Load: load[i] * edge, Trial: trial,
+					Accuracy: float64(list[i].Correct) / float64(p.Planned.N)})
+				out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
+				break
+			}
+		}
+		if at < 0 {
+			return nil, p.infeasible(r, edge, list, placed, front, load, work, last)
+		}
+		if o.Progress != nil {
+			o.Progress(r+1, len(p.Edges))
+		}
+	}
+	out.Runs = b.runs
+	return out, nil
+}
+
+// passes tries the least queue lengths in turn; it returns the first that
+// passes, 0 where none does.
+func (p *Problem) passes(ctx context.Context, b *bench, c *Cascade, shares [][]float64, rate float64, minQueues []int) (int, Trial, error) {
+	var last Trial
+	most, _ := p.operating(int(c.Models[0]))
+	for _, q := range minQueues {
+		if q > most {
+			continue // no batch would ever be as long
+		}
+		t, err := b.try(ctx, c, q, shares, rate)
+		if err != nil || t.Passed {
+			return q, t, err
+		}
+		last = t
+	}
+	return 0, last, nil
+}
+
+func (p *Problem) infeasible(r int, edge float64, list []Cascade, placed, front []int, load []float64, work [][]float64, last *Trial) *Infeasible {
+	inf := &Infeasible{Range: r, Edge: edge}
+	if len(front) == 0 {
+		inf.NoneUsable = true
+		return inf
+	}
+	i := placed[front[0]]
+	inf.Model = p.Models[list[i].Models[0]].Name
+	inf.MaxQPS = 1 / load[i]
+	inf.Devices = int(math.Ceil(sum(work[i]) * edge))
+	if last != nil {
+		inf.LatencyMS = max(0, float64(last.Latency)/1e6)
+		inf.Unstable = !last.Stable
+	}
+	return inf
+}

@@ -1,0 +1,61 @@
+package gear
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"inferplan/solver/highs"
+	"inferplan/solver/milp"
+)
+
+func solver(t testing.TB) milp.Solver {
+	if err := highs.Available(); err != nil {
+		t.Skipf("the linear programs of the bound need HiGHS: %v", err)
+	}
+	return highs.Solver{}
+}
+
+// Planned accuracy and bound of the cross-check (notes, section 5 and 9):
+// enumeration and bound to 1e-4, accuracy to 5e-4.
+func TestSolvePublishedAccuracies(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		f        *family
+		devices  int
+		accuracy float64
+		bound    float64 // envelope, without memory
+		best     float64 // accuracy of the slowest gear; 0: not published
+	}{
+		{"bert5", &bert5, 1, .9250, .9256, 0},
+		{"bert5", &bert5, 2, .9321, .9324, 0},
+		{"bert5", &bert5, 3, .9343, .9345, .9356},
+		{"llama4", &llama4, 4, .6466, .6502, 0},
+		{"llama4", &llama4, 6, .6505, .6516, .6518},
+	} {
+		p := c.f.problem(t, c.devices, 10)
+		start := time.Now()
+		out, err := Solve(context.Background(), p, solver(t), Options{Seed: 1})
+		if err != nil {
+			t.Errorf("%s on %d: %v", c.name, c.devices, err)
+			continue
+		}
+		t.Logf("%s on %d: accuracy %.4f, bound %.4f, front %d, %d simulations, %v, placement %b %v", c.name, c.devices, out.Accuracy, out.Bound, out.Front, out.Runs,
+			time.Since(start).Round(time.Millisecond), out.Placement.Sets, out.Placement.Counts)
+		if math.Abs(out.Accuracy-c.accuracy) > 5e-4 {
+			t.Errorf("%s on %d: accuracy %.4f, expected %.4f", c.name, c.devices, out.Accuracy, c.accuracy)
+		}
+		env, _ := p.bounds(context.Background(), Enumerate(p.Planned, p.Grid, p.usable()), p.works(Enumerate(p.Planned, p.Grid, p.usable())), nil)
+		free := 0.0
+		for r := range env {
+			free += p.Weights[r] * env[r]
+		}
+		if math.Abs(free-c.bound) > 1e-4 || out.Bound > free+1e-9 || out.Accuracy > out.Bound+1e-9 {
+			t.Errorf("%s on %d: bound %.5f, without memory %.5f, expected the latter %.4f and both above %.5f", c.name, c.devices, out.Bound, free, c.bound, out.Accuracy)
+		}
+		if best := out.Gears[0].Accuracy; c.best > 0 && math.Abs(best-c.best) > 1e-4 {
+			t.Errorf("%s on %d: the slowest gear has accuracy %.4f, expected %.4f", c.name, c.devices, best, c.best)
+		}
+	}
+}
