@@ -6,7 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 plan=$root/bin/plan
 dir=${DEMO_DIR:-$root/demo}
-slo=${DEMO_SLO:-400ms}
+slo=${DEMO_SLO:-1s}
 load=${DEMO_LOAD:-0.8}
 duration=${DEMO_DURATION:-20s}
 models=${DEMO_MODELS:-squeezenet shufflenet resnet50}

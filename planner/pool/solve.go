@@ -114,6 +114,9 @@ func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 	if err := x.largestSum(ctx); err != nil {
 		return nil, err
 	}
+	if err := x.leastLatency(ctx); err != nil {
+		return nil, err
+	}
 	return x.finish(ctx)
 }
 

@@ -1,0 +1,84 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// latencySlack bounds the share of the objective that leastLatency may give
+// up, whatever gap is asked for.
+const latencySlack = 1e-2
+
+// leastLatency looks, where all pools are time-shared, for the plan of least
+// latency among those within the gap that the user accepts. Where models take
+// turns a long batch costs every model waiting time that the program does not
+// see; a last per cent of capacity is not worth twice the latency. On exclusive
+// pools whole devices decide, and the plan stays as it is.
+func (x *search) leastLatency(ctx context.Context) error {
+	slack := min(x.o.Gap, latencySlack)
+	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.p.Pools, func(p Pool) bool { return !p.Time }) {
+		return nil
+	}
+	// The first program: least time in service per unit of theta.
+	floor := x.bound() * (1 - 0.999*slack)
+	if floor > x.value() {
+		return nil
+	}
+	l := x.p.lp(x.u, x.templates, x.allowed, -1, true)
+	l.m.SetSense(milp.Minimize)
+	l.m.SetObj(l.theta, 0)
+	l.m.SetBounds(l.theta, floor, milp.Inf)
+	for i, ti := range x.allowed {
+		t := &x.templates[ti]
+		// A batch holds up what else runs there for as long as it lasts.
+		l.m.SetObj(l.x[i], t.Latency.Seconds())
+	}
+	sol, err := x.s.Solve(ctx, l.m, milp.Options{})
+	if err != nil {
+		return fmt.Errorf("solving for the least latency: %w", err)
+	}
+	if sol.Status != milp.Optimal {
+		return nil // the plan stands as it is
+	}
+	var used []int
+	for i, ti := range x.allowed {
+		if sol.At(l.x[i]) > 1e-9 {
+			used = append(used, ti)
+		}
+	}
+	// The second: what those templates carry at most.
+	r, err := x.p.relax(ctx, x.s, x.u, x.templates, used, -1)
+	if err != nil {
+		return fmt.Errorf("solving for the rates of the least latency: %w", err)
+	}
+	list := make([]count, len(r.used))
+	for i, ti := range r.used {
+		t := &x.templates[ti]
+		list[i] = count{template: ti, model: t.Model, rps: r.rate[i] * x.u.rps[t.Model], replicas: make([]int, len(t.Stages))}
+	}
+	if c := x.p.recount(x.templates, list); c != nil && c.value >= x.theta(floor)*(1-1e-9) && x.inService(c) < x.inService(x.best) {
+		x.best = c
+		if x.gap() > proof {
+			x.stopped = milp.StoppedByGap
+		}
+	}
+	x.phase("least latency", len(x.allowed), sol.Stats)
+	return nil
+}
+
+// inService is the mean latency of a plan's requests, weighted by rate.
+func (x *search) inService(c *counts) float64 {
+	sum, rps := 0.0, 0.0
+	for _, t := range c.list {
+		sum += t.rps * x.templates[t.template].Latency.Seconds()
+		rps += t.rps
+	}
+	if rps == 0 {
+		return math.Inf(1)
+	}
+	return sum / rps
+}
