@@ -13,7 +13,7 @@ import (
 // carries more is.
 func TestLeastLatency(t *testing.T) {
 	model := func(name string, one, two time.Duration) Model {
-		return Model{Name: name, SLO: time.Second, Margin: 400 * time.Millisecond, Weight: 1, Costs: [][]Share{{{Batches: []BatchCost{
+		return Model{Name: name, SLO: time.Second, Margin: 400 * time.Millisecond, Weight: 1, Weights: []int64{1}, Costs: [][]Share{{{Batches: []BatchCost{
 			{Batch: 1, Blocks: []time.Duration{one}}, {Batch: 2, Blocks: []time.Duration{two}},
 		}}}}}
 	}
