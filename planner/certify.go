@@ -50,6 +50,9 @@ func (o *CertifyOptions) complete(p *formats.Plan) error {
 // load at which every model attains what is asked, with what each showed there.
 // Where ctx ends first the plan is left as it was.
 func Certify(ctx context.Context, plan *formats.Plan, opt CertifyOptions) error {
+	if plan.Kind == formats.PlanGear {
+		return fmt.Errorf("a plan of kind %s is not certified by load: each of its gears was simulated at the upper edge of its range", plan.Kind)
+	}
 	if err := opt.complete(plan); err != nil {
 		return err
 	}

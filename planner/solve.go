@@ -58,6 +58,9 @@ func fraction(phase string) float64 {
 // When ctx ends after a plan was found, that plan is returned without an error,
 // with StoppedBy interrupt (or time, for Options.TimeLimit).
 func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, progress func(Progress)) (*Result, error) {
+	if opt.Method == MethodGear || (opt.Method == MethodAuto || opt.Method == "") && in.Workload != nil && in.Workload.Cascade != nil {
+		return solveGear(ctx, in, opt, solver, progress)
+	}
 	start, cpu := time.Now(), cpuTime()
 	if err := opt.complete(); err != nil {
 		return nil, err

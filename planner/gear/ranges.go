@@ -49,3 +49,8 @@ func Measured(rates []float64, peak float64, n int) []float64 {
 	}
 	return normalise(out)
 }
+
+// Shares are weights that sum to 1, from a histogram.
+func Shares(histogram []float64) []float64 {
+	return normalise(append([]float64(nil), histogram...))
+}

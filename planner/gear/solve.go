@@ -58,14 +58,17 @@ type Infeasible struct {
 	NoneInTime bool
 }
 
-func (e *Infeasible) Error() string {
+func (e *Infeasible) Error() string { return "infeasible: " + e.Reason() }
+
+// Reason is the error without its first word.
+func (e *Infeasible) Reason() string {
 	switch {
 	case e.NoneUsable:
-		return "infeasible: no model of the family fits on a device and answers a sample within the SLO: raise the SLO or the memory"
+		return "no model of the family fits on a device and answers a sample within the SLO: raise the SLO or the memory"
 	case e.NoneInTime:
-		return "infeasible: every cascade takes more samples past the SLO than its percentile allows, even one by one: raise the SLO"
+		return "every cascade takes more samples past the SLO than its percentile allows, even one by one: raise the SLO"
 	}
-	text := fmt.Sprintf("infeasible: range %d, up to %.6g requests per second: ", e.Range+1, e.Edge)
+	text := fmt.Sprintf("range %d, up to %.6g requests per second: ", e.Range+1, e.Edge)
 	if e.Devices > 0 && e.LatencyMS == 0 && !e.Unstable {
 		return text + fmt.Sprintf("even %s alone, the cheapest, needs %d devices; these devices hold %.6g requests per second", e.Model, e.Devices, e.MaxQPS)
 	}

@@ -1,0 +1,322 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/gear"
+	policygear "inferplan/policy/gear"
+	"inferplan/solver/milp"
+)
+
+// MethodGear plans cascades of a family of models.
+const MethodGear = "gear"
+
+// AlgorithmExact is the only algorithm of the method gear.
+const AlgorithmExact = "exact"
+
+const objectiveAccuracy = "accuracy"
+
+// family is a cascade workload as numbers.
+type family struct {
+	*resolved
+	problem *gear.Problem
+	profile []*formats.ProfileModel
+	weights string
+}
+
+// solveGear plans the workload's cascade.
+func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, progress func(Progress)) (*Result, error) {
+	start, cpu := time.Now(), cpuTime()
+	r := &resolved{in: in, opt: opt, assumptions: slices.Clone(opt.Assumptions)}
+	switch {
+	case in.Profile == nil:
+		return nil, r.fail("profile", "", "nothing", "a profile", "")
+	case in.Cluster == nil:
+		return nil, r.fail("cluster", "", "nothing", "a cluster", "")
+	case in.Workload == nil || in.Workload.Cascade == nil:
+		return nil, r.fail("workload", "cascade", "nothing", "a cascade, for the method gear", "")
+	case len(in.Workload.Models) > 0 || len(in.Workload.Applications) > 0 || len(in.Workload.LLM) > 0:
+		return nil, r.fail("workload", "cascade", "a cascade beside others", "one of them", "each needs a method of its own: plan them one by one")
+	}
+	f, err := r.resolveFamily()
+	if err != nil {
+		return nil, err
+	}
+	r.checkModelFiles()
+	outer := ctx
+	if opt.TimeLimit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, opt.TimeLimit)
+		defer cancel()
+	}
+	out, err := gear.Solve(ctx, f.problem, solver, gear.Options{Seed: opt.Seed, Progress: func(done, ranges int) {
+		if progress != nil {
+			progress(Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
+		}
+	}})
+	if inf, ok := errors.AsType[*gear.Infeasible](err); ok {
+		return nil, r.noGears(inf, f.problem.Devices)
+	}
+	if err != nil {
+		if ctx.Err() != nil && outer.Err() == nil {
+			return nil, fmt.Errorf("the time limit of %v ended before every range had a gear: raise it or leave it out: %w", opt.TimeLimit, err)
+		}
+		return nil, err
+	}
+	res := &Result{Plan: f.write(out, solverName(solver)), Templates: out.Cascades}
+	res.StoppedBy = res.Plan.StoppedBy
+	res.Status = status(milp.StoppedBy(res.StoppedBy))
+	res.Incumbents = []Incumbent{incumbent(cpuTime()-cpu, out.Accuracy, out.Bound)}
+	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
+	return res, nil
+}
+
+// noGears turns the method's infeasibility into the planner's.
+func (r *resolved) noGears(inf *gear.Infeasible, devices int) *InfeasibleError {
+	out := &InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
+	if more := inf.Devices - devices; more > 0 {
+		out.Constraint = "devices"
+		out.Nearest.Devices = []MissingCount{{Device: r.pools[0].Device, Count: more}}
+	}
+	return out
+}
+
+func (r *resolved) resolveFamily() (*family, error) {
+	w := r.in.Workload.Cascade
+	p := &gear.Problem{Grid: w.Grid}
+	f := &family{resolved: r, problem: p}
+	if p.Grid == 0 {
+		p.Grid = 10
+		r.assume("grid 10: quantile thresholds per model")
+	}
+	pool, err := r.onePool()
+	if err != nil {
+		return nil, err
+	}
+	p.Devices, p.Memory = pool.Count, int64(pool.Memory)
+	if pool.Memory == 0 {
+		r.assume("every model of the family fits on a device together with the others: the pool gives no memory")
+	}
+	for i, name := range w.Family {
+		m, err := f.member(name, fmt.Sprintf("cascade.family[%d]", i), pool.Device)
+		if err != nil {
+			return nil, err
+		}
+		p.Models = append(p.Models, *m)
+	}
+	if err := f.records(w.Family); err != nil {
+		return nil, err
+	}
+	if err := f.target(w, p.Models[len(p.Models)-1].Times[0]); err != nil {
+		return nil, err
+	}
+	return f, f.ranges(&w.QPS)
+}
+
+// onePool is the pool to plan for: the family runs on identical devices.
+func (r *resolved) onePool() (*formats.Pool, error) {
+	for i, p := range r.in.Cluster.Pools {
+		if p.Count == 0 {
+			continue
+		}
+		if len(r.pools) > 0 {
+			return nil, r.fail("cluster", fmt.Sprintf("pools[%d]", i), "a second device kind, "+p.Device, "one: gears are planned for identical devices", "leave all pools but one out")
+		}
+		p = p.WithDefaults()
+		if p.Sharing != formats.SharingTime {
+			r.assume("sharing: time on %s: the models of a cascade take turns on a device", p.Device)
+		}
+		p.Sharing, p.MaxShares = formats.SharingTime, 1
+		r.pools = append(r.pools, p)
+	}
+	if len(r.pools) == 0 {
+		return nil, r.fail("cluster", "pools", "no device", "at least one", "")
+	}
+	return &r.pools[0], nil
+}
+
+// member reads a model's latencies on a device; an unmeasured batch costs the
+// next larger measured one.
+func (f *family) member(name, path, device string) (*gear.Model, error) {
+	profile := f.in.Profile
+	at := slices.IndexFunc(profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
+	if at < 0 {
+		var names []string
+		for _, m := range profile.Models {
+			names = append(names, m.Model)
+		}
+		return nil, f.fail("workload", path, fmt.Sprintf("%q", name), "a model of "+f.in.file("profile"), "the profile has "+strings.Join(names, ", "))
+	}
+	pm := &profile.Models[at]
+	f.profile = append(f.profile, pm)
+	f.models = append(f.models, resolvedModel{profile: pm})
+	m := &gear.Model{Name: name}
+	var batches []formats.Measurement
+	for _, ms := range pm.Measurements {
+		if ms.Device == device && ms.Share <= 1 {
+			batches = append(batches, ms)
+		}
+	}
+	slices.SortFunc(batches, func(a, b formats.Measurement) int { return a.Batch - b.Batch })
+	for _, ms := range batches {
+		took := time.Duration(0)
+		if ms.Whole != nil {
+			took = ms.Whole.WallUS.D()
+		} else {
+			for b := range ms.Blocks {
+				took += ms.Blocks[b].WallUS.D()
+			}
+		}
+		for len(m.Times) < ms.Batch && (f.opt.MaxBatch == 0 || len(m.Times) < f.opt.MaxBatch) {
+			m.Times = append(m.Times, took)
+		}
+		m.Memory = max(m.Memory, ms.MemoryBytes)
+	}
+	if len(m.Times) == 0 {
+		return nil, f.fail("profile", fmt.Sprintf("models[%d].measurements", at), "none of "+name+" on "+device, "at least one", "measure it there: plan profile --device …")
+	}
+	if m.Memory == 0 {
+		for b := range pm.Blocks {
+			m.Memory += pm.Blocks[b].WeightBytes
+		}
+	}
+	return m, nil
+}
+
+// records takes the first entry of the profile's records that has the family.
+func (f *family) records(names []string) error {
+	for i := range f.in.Profile.Records {
+		r := &f.in.Profile.Records[i]
+		missing := slices.ContainsFunc(names, func(n string) bool {
+			return !slices.ContainsFunc(r.Models, func(m formats.ModelRecords) bool { return m.Model == n })
+		})
+		if missing {
+			continue
+		}
+		var err error
+		p := f.problem
+		if p.Thresholds, p.Planned, p.HeldOut, err = gear.Grade(r, names, p.Grid); err != nil {
+			return f.fail("workload", "cascade.grid", fmt.Sprint(p.Grid), fmt.Sprintf("2 to %d", formats.MaxGrid), err.Error())
+		}
+		if r.Planning < 5000 {
+			f.warn("planned on %d samples: below 5000 the accuracy of the chosen cascades is noticeably biased", r.Planning)
+		}
+		if p.HeldOut.N == 0 {
+			f.warn("no samples are held out: accuracies are those of the samples that the cascades were chosen on")
+		}
+		return nil
+	}
+	return f.fail("profile", "records", fmt.Sprintf("%d sets of records, none with all of %s", len(f.in.Profile.Records), strings.Join(names, ", ")),
+		"the certainty and correctness of every model of the family on the same samples", "record them: plan profile --records, or import them: plan import records")
+}
+
+// target reads the SLO. "5x" is a multiple of the last model's batch-1 latency.
+func (f *family) target(w *formats.Cascade, last time.Duration) error {
+	slo := w.SLO.Latency
+	if !f.opt.SLO.IsZero() {
+		slo = f.opt.SLO
+	}
+	if slo.IsZero() {
+		return f.fail("workload", "cascade.slo", "no latency", "a latency target", "accuracy targets are not planned for by this version: give a latency and look at the planned accuracy")
+	}
+	f.problem.SLO = slo.Of(last)
+	if slo.Times > 0 {
+		f.assume("slo: %s of %s at batch 1 is %s", slo, w.Family[len(w.Family)-1], formats.Duration(f.problem.SLO))
+	}
+	percentile := w.SLO.Percentile
+	if percentile == "" {
+		percentile = "p95"
+		f.assume("percentile p95 of the cascade")
+	}
+	v, err := formats.ParsePercentile(percentile)
+	if err != nil {
+		return f.fail("workload", "cascade.slo.percentile", percentile, "a percentile such as p95", "")
+	}
+	f.problem.Percentile = v
+	if f.opt.Margin > 0 {
+		f.assume("margin 0: tail latencies of gears are simulated, not added up")
+	}
+	return nil
+}
+
+func (f *family) ranges(q *formats.CascadeQPS) error {
+	p := f.problem
+	n := q.Ranges
+	switch {
+	case q.Measured != "":
+		return f.fail("workload", "cascade.qps.measured", q.Measured, "distribution or histogram", "count the requests per range of rates and write them as histogram: [..]")
+	case q.Histogram != nil:
+		if n != 0 && n != len(q.Histogram) {
+			return f.fail("workload", "cascade.qps.ranges", fmt.Sprint(n), fmt.Sprintf("%d, the bars of the histogram", len(q.Histogram)), "leave it out")
+		}
+		f.weights = "histogram"
+		p.Weights = gear.Shares(q.Histogram)
+		n = len(q.Histogram)
+	case q.Distribution == "uniform":
+		f.weights, p.Weights = "uniform", gear.Uniform(n)
+	default:
+		f.weights, p.Weights = "zipf", gear.Zipf(n)
+	}
+	if n < 1 || n > 1000 || !(q.Max > 0) {
+		return f.fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, q.Max), "1 to 1000 ranges up to a positive rate", "")
+	}
+	p.Edges = gear.Ranges(q.Max, n)
+	return nil
+}
+
+// write makes the plan document.
+func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
+	bound := out.Bound
+	gap := max(0, milp.RelativeGap(milp.Maximize, out.Accuracy, bound))
+	opt := f.opt.plan()
+	opt.Margin = 0
+	p := &formats.Plan{
+		Format: "inferplan.plan/v1", Kind: formats.PlanGear,
+		Tool: formats.Tool{Version: Version, Solver: solverName}, Seed: f.opt.Seed, Algorithm: AlgorithmExact,
+		Objective: formats.Objective{Name: objectiveAccuracy, Value: out.Accuracy, Bound: &bound, Gap: &gap},
+		StoppedBy: string(milp.StoppedByWork), Inputs: f.in.Files, Options: opt, Pools: f.pools,
+		Gear: out.Write(f.problem, f.weights), Arrivals: f.in.Workload.Arrivals,
+		Assumptions: f.assumptions, Warnings: f.warnings,
+	}
+	if gap <= f.opt.Gap {
+		p.StoppedBy = string(milp.StoppedByGap)
+	}
+	if p.Arrivals == nil {
+		p.Arrivals = &formats.Arrivals{Process: "poisson"}
+	}
+	if p.Inputs == nil {
+		p.Inputs = []formats.Input{}
+	}
+	for _, d := range out.Deployments(f.problem) {
+		p.Models = append(p.Models, f.deployment(&d, p.Gear))
+	}
+	window, hysteresis := policygear.WindowFor(f.problem.Edges[0])
+	o := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4}
+	p.Policy = formats.PolicySpec{Name: policygear.Name, Params: o.Params()}
+	return p
+}
+
+func (f *family) deployment(d *gear.Deployment, g *formats.GearPlan) formats.PlanModel {
+	m, pm := &f.problem.Models[d.Model], f.profile[d.Model]
+	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[0].Device, Share: 1, Replicas: d.Replicas, GPUs: d.Devices, Placement: d.Placement}
+	for _, t := range m.Times[:d.Batch] {
+		s.InferUS = append(s.InferUS, formats.Micros(t))
+	}
+	last := m.Times[d.Batch-1]
+	s.RPS = min(float64(d.Replicas), d.Devices) * float64(d.Batch) / last.Seconds()
+	o := formats.PlanModel{
+		Model: m.Name, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: s.RPS, Inputs: pm.Inputs, Outputs: pm.Outputs, NumBlocks: len(pm.Blocks),
+		Pipelines: []formats.Pipeline{{Batch: d.Batch, RPS: s.RPS, LatencyUS: formats.Micros(last), Stages: []formats.Stage{s}}},
+	}
+	if pm.Source != nil {
+		o.SHA256 = pm.Source.SHA256
+	}
+	return o
+}

@@ -1,0 +1,155 @@
+package planner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/policies"
+	"inferplan/sim"
+)
+
+// threeSizes is a family of three classifiers with made-up records: the larger
+// one is right more often and slower, and certainty tells right from wrong.
+func threeSizes(devices int) Inputs {
+	const n = 3000
+	rng := rand.New(rand.NewPCG(7, 7))
+	p := &formats.Profile{Format: "inferplan.profile/v1", Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
+	rec := formats.Records{Samples: n, Planning: 2000}
+	for k, name := range []string{"small", "middle", "large"} {
+		m := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: int64(1000 * (k + 1))}}}
+		for _, b := range []int{1, 4, 16} {
+			t := formats.Micros(time.Duration(500+300*b*(1<<(2*k))) * time.Microsecond / 4)
+			m.Measurements = append(m.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b, Blocks: []formats.Latency{{WallUS: t}}})
+		}
+		p.Models = append(p.Models, m)
+		r := formats.ModelRecords{Model: name}
+		right := []byte{}
+		for range n {
+			ok := rng.Float64() < .7+.1*float64(k)
+			c := rng.Float64()
+			if ok {
+				c = max(c, rng.Float64())
+			}
+			r.Certainty = append(r.Certainty, math.Round(1e4*c)/1e4)
+			right = append(right, "01"[map[bool]int{true: 1}[ok]])
+		}
+		r.Correct = string(right)
+		rec.Models = append(rec.Models, r)
+	}
+	p.Records = []formats.Records{rec}
+	return Inputs{Profile: p,
+		Cluster: &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{{Device: "cpu-1", Count: devices}}},
+		Workload: &formats.Workload{Format: "inferplan.workload/v1", Cascade: &formats.Cascade{
+			Family: []string{"small", "middle", "large"}, SLO: formats.CascadeSLO{Latency: formats.SLO{Duration: 100 * time.Millisecond}},
+			QPS: formats.CascadeQPS{Max: 3000, Ranges: 5, Distribution: "zipf"},
+		}}}
+}
+
+// A gear plan is a valid document, the same at every solve, and the simulator
+// shows the accuracy and the latency that it promises.
+func TestGearPlan(t *testing.T) {
+	res, err := Solve(context.Background(), threeSizes(2), DefaultOptions(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := res.Plan
+	first := planBytes(t, plan)
+	if _, err := formats.DecodePlan(first, "plan.json"); err != nil {
+		t.Fatalf("the plan does not read back: %v", err)
+	}
+	again, err := Solve(context.Background(), threeSizes(2), DefaultOptions(), nil, nil)
+	if err != nil || !bytes.Equal(first, planBytes(t, again.Plan)) {
+		t.Errorf("another plan from the same inputs (%v)", err)
+	}
+	if plan.Kind != formats.PlanGear || plan.Objective.Name != "accuracy" || plan.Objective.Value > *plan.Objective.Bound+1e-12 || *plan.Objective.Gap > .01 {
+		t.Errorf("%s, objective %+v, bound %v", plan.Kind, plan.Objective, *plan.Objective.Bound)
+	}
+	before := 1.0
+	for i, g := range plan.Gear.Gears {
+		if g.Accuracy > before || g.Accuracy > g.Bound+1e-12 || g.Utilisation > 1 || g.LatencyUS.D() > 100*time.Millisecond || g.AccuracyHeldOut == nil {
+			t.Errorf("gear %d: %+v", i, g)
+		}
+		before = g.Accuracy
+		tables, err := policy.Compile(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables.Gears.Gears = tables.Gears.Gears[i : i+1] // this gear alone: its own accuracy
+		pol, err := policies.New(plan.Policy, tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rate := g.ToQPS * .95
+		src, err := arrivals.Process(nil, seeded.New(3, "test"), 0, rate, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: pol, Source: src, Duration: 10 * time.Second, Verify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := run.Report.Models[0]
+		if run.Gears.Answered != int64(m.Completed) || m.Attainment < .95 {
+			t.Errorf("gear %d at %.0f rps: %d answered of %d, attainment %.3f", i, rate, run.Gears.Answered, m.Completed, m.Attainment)
+		}
+		if d := math.Abs(run.Gears.Accuracy() - g.Accuracy); d > 3*math.Sqrt(.25/float64(run.Gears.Answered)) {
+			t.Errorf("gear %d: %.4f of the answers are right, planned %.4f", i, run.Gears.Accuracy(), g.Accuracy)
+		}
+	}
+}
+
+func TestGearPlanErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Inputs)
+		want   []string
+	}{
+		"two kinds": {func(in *Inputs) {
+			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
+		}, []string{"pools[1]", "identical"}},
+		"unknown model": {func(in *Inputs) { in.Workload.Cascade.Family[1] = "midle" }, []string{"cascade.family[1]", "midle", "small, middle, large"}},
+		"no records":    {func(in *Inputs) { in.Profile.Records = nil }, []string{"records", "plan import records"}},
+		"accuracy SLO": {func(in *Inputs) { in.Workload.Cascade.SLO = formats.CascadeSLO{Accuracy: .8} },
+			[]string{"cascade.slo", "accuracy"}},
+		"grid":     {func(in *Inputs) { in.Workload.Cascade.Grid = 1 }, []string{"cascade.grid", "2 to"}},
+		"measured": {func(in *Inputs) { in.Workload.Cascade.QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "histogram"}},
+	} {
+		in := threeSizes(1)
+		c.change(&in)
+		_, err := Solve(context.Background(), in, DefaultOptions(), nil, nil)
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %q does not say %q", name, err, w)
+			}
+		}
+	}
+}
+
+// What cannot be says which range, which model and how many devices it takes.
+func TestGearPlanInfeasible(t *testing.T) {
+	in := threeSizes(1)
+	in.Workload.Cascade.QPS.Max = 30_000
+	_, err := Solve(context.Background(), in, DefaultOptions(), nil, nil)
+	inf, ok := errors.AsType[*InfeasibleError](err)
+	if !ok || inf.Model != "small" || len(inf.Nearest.Devices) != 1 || !strings.Contains(inf.Error(), "range") {
+		t.Fatalf("%v", err)
+	}
+	more := threeSizes(1 + inf.Nearest.Devices[0].Count)
+	more.Workload.Cascade.QPS = in.Workload.Cascade.QPS
+	if _, err := Solve(context.Background(), more, DefaultOptions(), nil, nil); err != nil {
+		t.Errorf("with more devices: %v", err)
+	}
+}

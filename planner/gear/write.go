@@ -1,0 +1,114 @@
+package gear
+
+import (
+	"strconv"
+	"strings"
+
+	"inferplan/formats"
+	"inferplan/formats/report"
+)
+
+// used lists the models that some gear asks, in order of the family.
+func (out *Outcome) used(models int) []int {
+	var list []int
+	for m := range models {
+		for g := range out.Gears {
+			if strings.IndexByte(string(out.Gears[g].Cascade.Models), byte(m)) >= 0 {
+				list = append(list, m)
+				break
+			}
+		}
+	}
+	return list
+}
+
+// Deployment is where a model of the outcome runs.
+type Deployment struct {
+	Model     int // of the problem
+	Batch     int
+	Devices   float64 // time share, mean over the ranges
+	Placement []formats.Placement
+	Replicas  int
+}
+
+// Deployments are the models in use, in order of the family. A model's time
+// share is its mean load over the ranges, half by weight and half even, so that
+// a model that is only asked in ranges without weight has one too.
+func (out *Outcome) Deployments(p *Problem) []Deployment {
+	var list []Deployment
+	for _, m := range out.used(len(p.Models)) {
+		d := Deployment{Model: m}
+		var per float64
+		d.Batch, per = p.operating(m)
+		for r := range out.Gears {
+			c := &out.Gears[r].Cascade
+			share := (p.Weights[r] + 1/float64(len(p.Edges))) / 2
+			for k, member := range c.Models {
+				if int(member) == m {
+					d.Devices += share * per * p.Edges[r] * float64(c.Reach[k]) / float64(p.Planned.N)
+				}
+			}
+		}
+		for _, dev := range out.Placement.DevicesOf(m) {
+			if n := len(d.Placement); n > 0 && d.Placement[n-1].First+d.Placement[n-1].Replicas == dev {
+				d.Placement[n-1].Replicas++
+			} else {
+				d.Placement = append(d.Placement, formats.Placement{First: dev, PerDevice: 1, Replicas: 1})
+			}
+			d.Replicas++
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
+// Write makes the gear section of a plan.
+func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
+	g := &formats.GearPlan{
+		SLOUS: formats.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
+		MaxQPS: p.Edges[len(p.Edges)-1], Weights: weights, Samples: p.Planned.N, Models: []formats.GearModel{},
+	}
+	if p.HeldOut != nil {
+		g.HeldOut = p.HeldOut.N
+	}
+	for _, m := range out.used(len(p.Models)) {
+		levels, correct := make([]byte, p.Planned.N), make([]byte, p.Planned.N)
+		for i := range levels {
+			levels[i], correct[i] = formats.GearLevels[p.Planned.Levels[m][i]], '0'
+			if p.Planned.Correct[m][i] {
+				correct[i] = '1'
+			}
+		}
+		g.Models = append(g.Models, formats.GearModel{Model: p.Models[m].Name, Thresholds: p.Thresholds[m], Levels: string(levels), Correct: string(correct)})
+	}
+	from := 0.0
+	for r := range out.Gears {
+		g.Gears = append(g.Gears, out.Gears[r].write(p, from, p.Edges[r], p.Weights[r]))
+		from = p.Edges[r]
+	}
+	return g
+}
+
+func (t *Planned) write(p *Problem, from, to, weight float64) formats.Gear {
+	c := &t.Cascade
+	g := formats.Gear{FromQPS: from, ToQPS: to, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
+		Utilisation: min(1, t.Load), LatencyUS: formats.Micros(t.Trial.Latency)}
+	if p.HeldOut != nil && p.HeldOut.N > 0 {
+		_, right := p.HeldOut.Replay(c.Models, c.Levels)
+		share := float64(right) / float64(p.HeldOut.N)
+		lo, hi := report.Wilson(int64(right), int64(p.HeldOut.N), 0.95)
+		g.AccuracyHeldOut, g.HeldOutInterval = &share, &[2]float64{lo, hi}
+	}
+	for k, m := range c.Models {
+		s := formats.GearStage{Model: p.Models[m].Name, Fraction: float64(c.Reach[k]) / float64(p.Planned.N), MinQueue: 1, Split: t.Shares[m]}
+		if k == 0 {
+			s.MinQueue = t.MinQueue
+		}
+		if k < len(c.Levels) {
+			s.Level = int(c.Levels[k])
+			s.Threshold = p.Thresholds[m][s.Level-1]
+		}
+		g.Stages = append(g.Stages, s)
+	}
+	return g
+}
