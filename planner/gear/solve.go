@@ -50,7 +50,7 @@ type Infeasible struct {
 	Range      int
 	Edge       float64 // rate of the range's upper edge
 	Model      string  // first model of the cheapest cascade
-	Devices    int     // that its work alone would need; 0: none helps
+	Devices    int     // that its work alone would need at the highest rate of all ranges
 	MaxQPS     float64 // that its work alone leaves the devices room for
 	LatencyMS  float64 // of the last gear tried; 0: none was
 	Unstable   bool
@@ -70,13 +70,13 @@ func (e *Infeasible) Reason() string {
 	}
 	text := fmt.Sprintf("range %d, up to %.6g requests per second: ", e.Range+1, e.Edge)
 	if e.Devices > 0 && e.LatencyMS == 0 && !e.Unstable {
-		return text + fmt.Sprintf("even %s alone, the cheapest, needs %d devices; these devices hold %.6g requests per second", e.Model, e.Devices, e.MaxQPS)
+		return text + fmt.Sprintf("these devices hold %.6g requests per second of the cheapest cascade, which starts with %s; the highest range takes %d devices", e.MaxQPS, e.Model, e.Devices)
 	}
 	why := "its latency grows without end"
 	if !e.Unstable {
 		why = fmt.Sprintf("its tail latency is %.6g ms", e.LatencyMS)
 	}
-	return text + fmt.Sprintf("%s alone, the cheapest, has room, but %s: add a device, lower max to below %.6g or raise the SLO", e.Model, why, e.MaxQPS)
+	return text + fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but %s: add a device, lower max to below %.6g or raise the SLO", e.Model, why, e.MaxQPS)
 }
 
 // Solve plans. The solver is needed where memory keeps models apart; without
@@ -196,7 +196,7 @@ func (p *Problem) infeasible(r int, edge float64, list []Cascade, placed, front 
 	i := placed[front[0]]
 	inf.Model = p.Models[list[i].Models[0]].Name
 	inf.MaxQPS = 1 / load[i]
-	inf.Devices = int(math.Ceil(sum(work[i]) * edge))
+	inf.Devices = int(math.Ceil(sum(work[i]) * p.Edges[len(p.Edges)-1]))
 	if last != nil {
 		inf.LatencyMS = max(0, float64(last.Latency)/1e6)
 		inf.Unstable = !last.Stable
