@@ -52,6 +52,19 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), ms(l.P50US.D()), diff50, ms(l.P99US.D()), diff99, ms(slo.D()),
 		})
 	}
+	if len(first.Models) > 1 {
+		for j, r := range reports {
+			label, ref := "all", (*formats.LatencySummary)(nil)
+			if j > 0 {
+				label, ref = "", &first.Latency
+			}
+			offered := 0.0
+			for i := range r.Models {
+				offered += r.Models[i].OfferedRPS
+			}
+			row(label, reportName(names[j]), 0, r.Counts, r.Latency, offered, ref, first.Attainment)
+		}
+	}
 	for i := range first.Models {
 		m := &first.Models[i]
 		for j, r := range reports {
