@@ -1,0 +1,56 @@
+package records
+
+import (
+	"cmp"
+	"slices"
+
+	"inferplan/formats"
+)
+
+// Calibrate replaces certainties by the share of right answers that the first
+// samples show at them: the closest nondecreasing function of the certainty
+// (isotonic regression by pooling adjacent violators). Certainties that were
+// apart may become one, none change their order. Between two known certainties
+// the lower one's share holds.
+func Calibrate(m *formats.ModelRecords, first int) {
+	order := make([]int, first)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(m.Certainty[a], m.Certainty[b]), cmp.Compare(a, b)) })
+	type block struct {
+		from     float64 // least certainty
+		right, n int
+	}
+	var blocks []block
+	for _, i := range order {
+		b := block{from: m.Certainty[i], n: 1}
+		if m.Correct[i] == '1' {
+			b.right = 1
+		}
+		if k := len(blocks) - 1; k >= 0 && blocks[k].from == b.from && blocks[k].n > 0 {
+			blocks[k].right, blocks[k].n = blocks[k].right+b.right, blocks[k].n+1
+			continue
+		}
+		blocks = append(blocks, b)
+	}
+	pooled := blocks[:0]
+	for _, b := range blocks {
+		for len(pooled) > 0 {
+			last := &pooled[len(pooled)-1]
+			if last.right*b.n < b.right*last.n {
+				break
+			}
+			b = block{from: last.from, right: last.right + b.right, n: last.n + b.n}
+			pooled = pooled[:len(pooled)-1]
+		}
+		pooled = append(pooled, b)
+	}
+	for i, c := range m.Certainty {
+		at, found := slices.BinarySearchFunc(pooled, c, func(b block, c float64) int { return cmp.Compare(b.from, c) })
+		if !found {
+			at = max(0, at-1)
+		}
+		m.Certainty[i] = float64(pooled[at].right) / float64(pooled[at].n)
+	}
+}
