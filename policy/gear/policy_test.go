@@ -1,0 +1,251 @@
+package gear
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"inferplan/policy"
+)
+
+const ms = time.Millisecond
+
+// tables are two devices with two models on both, and two gears: up to 100 rps
+// the small model asks the large one below level 2, above that below level 1.
+func tables() *policy.Tables {
+	t := &policy.Tables{
+		Models:    []policy.Model{{Name: "cascade", SLO: 400 * ms, Percentile: .95, RPS: 200, NumPipelines: 2}},
+		Pipelines: []policy.Pipeline{{Batch: 4, FirstStage: 0, NumStages: 1}, {Batch: 2, FirstStage: 1, NumStages: 1}},
+		Stages: []policy.Stage{
+			{Pipeline: 0, FirstDevice: 0, NumDevices: 2, LastBlock: 1, Infer: []time.Duration{2 * ms, 3 * ms, 4 * ms, 5 * ms}},
+			{Pipeline: 1, FirstDevice: 2, NumDevices: 2, LastBlock: 1, Infer: []time.Duration{10 * ms, 15 * ms}},
+		},
+		Devices:      []policy.Device{{Share: 1, Uplink: -1, Downlink: -1}, {Share: 1, GPU: 1, Uplink: -1, Downlink: -1}},
+		StageDevices: []int32{0, 1, 0, 1}, Kinds: []string{"device"}, KindCounts: []int32{2},
+	}
+	stages := func(below int32) []policy.GearStage {
+		return []policy.GearStage{{Pipeline: 0, Below: below, MinQueue: 1, Split: []float64{.75, .25}}, {Pipeline: 1, MinQueue: 1, Split: []float64{.5, .5}}}
+	}
+	g := &policy.Gears{Family: []string{"small", "large"}, Thresholds: [][]float64{{.3, .6}, {.3, .6}}, MaxQPS: 200,
+		Gears: []policy.GearTable{{ToQPS: 100, Stages: stages(2)}, {ToQPS: 200, Stages: stages(1)}}}
+	rng := rand.New(rand.NewPCG(1, 2))
+	g.Records.Samples = 1000
+	for range 2 {
+		var levels []uint8
+		var correct []bool
+		for range g.Records.Samples {
+			levels = append(levels, uint8(rng.IntN(3)))
+			correct = append(correct, rng.IntN(10) > 2)
+		}
+		g.Records.Levels, g.Records.Correct = append(g.Records.Levels, levels), append(g.Records.Correct, correct)
+	}
+	t.Gears = g
+	return t
+}
+
+// Tables are for tests outside of the package, which may import the simulator.
+var Tables = tables
+
+// script drives a policy by hand.
+type script struct {
+	t   *testing.T
+	p   *Policy
+	out policy.Actions
+	now time.Duration
+}
+
+func newScript(t *testing.T, change func(*policy.Tables, *Options)) *script {
+	tab := tables()
+	opt := DefaultOptions(tab)
+	opt.Window, opt.Hysteresis = 100*ms, 2
+	if change != nil {
+		change(tab, &opt)
+	}
+	p, err := New(tab, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &script{t: t, p: p}
+}
+
+// at feeds an event and returns what was done.
+func (s *script) at(now time.Duration, ev policy.Event) []policy.Action {
+	s.now = now
+	s.out.Reset()
+	s.p.Handle(now, &ev, &s.out)
+	return s.out.List
+}
+
+func kinds(list []policy.Action) (out []policy.ActionKind) {
+	for _, a := range list {
+		out = append(out, a.Kind)
+	}
+	return out
+}
+
+// A request goes on while its answer is below the level, then it is complete.
+func TestForwarding(t *testing.T) {
+	s := newScript(t, nil)
+	got := s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
+	if !slices.Equal(kinds(got), []policy.ActionKind{policy.Wake, policy.Dispatch}) || got[1].Pipeline != 0 || got[1].Device != 0 {
+		t.Fatalf("first arrival: %+v", got)
+	}
+	if got = s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1}); len(got) != 0 {
+		t.Fatalf("an answer below the level: %+v, expected to wait for the end of the batch", got)
+	}
+	got = s.at(2*ms, policy.Event{Kind: policy.BatchFinished, Batch: 0, Device: 0})
+	if len(got) != 1 || got[0].Kind != policy.Dispatch || got[0].Pipeline != 1 {
+		t.Fatalf("after the batch: %+v, expected the large model", got)
+	}
+	d := got[0].Device
+	if got = s.at(12*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0}); len(got) != 1 || got[0].Kind != policy.Complete {
+		t.Fatalf("the last answer: %+v", got)
+	}
+	s.at(12*ms, policy.Event{Kind: policy.BatchFinished, Batch: d, Device: d})
+
+	s.at(20*ms, policy.Event{Kind: policy.Arrival, Req: 1})
+	if got = s.at(22*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 2}); len(got) != 1 || got[0].Kind != policy.Complete {
+		t.Errorf("a certain answer: %+v", got)
+	}
+}
+
+// A free device serves its longest queue; batches stop at the planned size.
+func TestLongestQueue(t *testing.T) {
+	s := newScript(t, func(tab *policy.Tables, _ *Options) {
+		for g := range tab.Gears.Gears {
+			for k := range tab.Gears.Gears[g].Stages {
+				tab.Gears.Gears[g].Stages[k].Split = []float64{1, 0}
+			}
+		}
+	})
+	s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
+	for r := range int32(3) {
+		s.at(ms, policy.Event{Kind: policy.Arrival, Req: r + 1})
+	}
+	s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0})
+	got := s.at(2*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
+	if len(got) != 1 || got[0].Pipeline != 0 || got[0].Size != 3 {
+		t.Fatalf("one at the large model, three at the small one: %+v", got)
+	}
+	for r := range int32(3) {
+		s.at(6*ms, policy.Event{Kind: policy.ControlRevealed, Req: r + 1, Value: 0})
+	}
+	s.at(6*ms, policy.Event{Kind: policy.Arrival, Req: 4})
+	got = s.at(6*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
+	if len(got) != 1 || got[0].Pipeline != 1 || got[0].Size != 2 || s.out.Reqs[0] != 0 {
+		t.Fatalf("four at the large model: %+v %v, expected its two oldest", got, s.out.Reqs)
+	}
+}
+
+// A short queue waits for the least length, but not longer than the flush time.
+func TestFlush(t *testing.T) {
+	s := newScript(t, func(tab *policy.Tables, _ *Options) { tab.Gears.Gears[0].Stages[0].MinQueue = 3 })
+	got := s.at(5*ms, policy.Event{Kind: policy.Arrival, Req: 0})
+	if len(got) != 2 || got[1].Kind != policy.Wake || got[1].Tag != flushTag || got[1].At != 105*ms {
+		t.Fatalf("%+v, expected a wake at 105 ms", got)
+	}
+	got = s.at(105*ms, policy.Event{Kind: policy.Timer, Value: flushTag})
+	if len(got) != 1 || got[0].Kind != policy.Dispatch || got[0].Size != 1 {
+		t.Errorf("%+v, expected the flushed request", got)
+	}
+}
+
+// Up at once; down only after the hysteresis and not while requests queue.
+func TestSwitching(t *testing.T) {
+	s := newScript(t, nil)
+	window := func(now time.Duration, arrivals int64) bool {
+		s.p.count = arrivals
+		return slices.Contains(kinds(s.at(now, policy.Event{Kind: policy.Timer, Value: tickTag})), policy.SwitchGear)
+	}
+	s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
+	for i, c := range []struct {
+		arrivals int64
+		queued   int
+		gear     int
+	}{
+		{9, 0, 0}, {10, 0, 1}, {1, 0, 1}, {1, 0, 0}, // 100 rps is the second range; two windows below to come back
+		{15, 0, 1}, {1, 0, 1}, {12, 0, 1}, {1, 0, 1}, {1, 0, 0}, // a window above starts the count again
+		{15, 0, 1}, {1, 9, 1}, {1, 9, 1}, {1, 9, 1}, {1, 0, 0}, // queued at the first model: 10 rps < 8 * 9
+		{0, 9, 0}, {15, 9, 1}, // never in the way of a faster gear
+	} {
+		q := &s.p.queues[0]
+		q.length += int32(c.queued)
+		before := s.p.Gear()
+		switched := window(time.Duration(i+1)*100*ms, c.arrivals)
+		q.length -= int32(c.queued)
+		if s.p.Gear() != c.gear || switched != (before != c.gear) {
+			t.Fatalf("window %d: gear %d, expected %d", i, s.p.Gear(), c.gear)
+		}
+		for d := range s.p.devices { // what the phantom queue length let start
+			s.p.devices[d].busy = true
+		}
+	}
+}
+
+// A request keeps the thresholds under which it came.
+func TestRequestKeepsGear(t *testing.T) {
+	s := newScript(t, nil)
+	s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
+	s.p.setGear(1)
+	s.at(ms, policy.Event{Kind: policy.Arrival, Req: 1})
+	if got := s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1}); len(got) != 0 {
+		t.Errorf("%+v, level 1 goes on in the gear of the request", got)
+	}
+	if got := s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 1}); len(got) != 1 || got[0].Kind != policy.Complete {
+		t.Errorf("%+v, level 1 is enough in the gear of the request", got)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	tab := tables()
+	o := DefaultOptions(tab)
+	back, err := ParseOptions(tab, o.Params())
+	if err != nil || back != o {
+		t.Errorf("%+v, %v, expected %+v", back, err, o)
+	}
+	for _, params := range []map[string]float64{{"windw": 1}, {"window_us": 0}, {"alpha": -1}, {"hysteresis": 1.5}} {
+		if _, err := ParseOptions(tab, params); err == nil {
+			t.Errorf("%v: no error", params)
+		}
+	}
+	for _, c := range []struct {
+		width      float64
+		window     time.Duration
+		hysteresis int
+	}{{760, 100 * ms, 5}, {100, 300 * ms, 2}, {6, time.Second, 1}} {
+		if w, h := WindowFor(c.width); w != c.window || h != c.hysteresis {
+			t.Errorf("ranges of %v rps: window %v, hysteresis %d, expected %v and %d", c.width, w, h, c.window, c.hysteresis)
+		}
+	}
+}
+
+// In steady state no event allocates.
+func TestNoAllocation(t *testing.T) {
+	s := newScript(t, nil)
+	cycle := func() {
+		for r := range int32(8) {
+			s.at(s.now+ms, policy.Event{Kind: policy.Arrival, Req: r})
+		}
+		for left := int32(8); left > 0; {
+			for d := range int32(2) {
+				if dev := &s.p.devices[d]; dev.busy {
+					members := s.p.running[d*s.p.most : d*s.p.most+dev.size]
+					for _, r := range members {
+						for _, a := range s.at(s.now, policy.Event{Kind: policy.ControlRevealed, Req: r, Value: int64(r % 3)}) {
+							if a.Kind == policy.Complete {
+								left--
+							}
+						}
+					}
+					s.at(s.now+ms, policy.Event{Kind: policy.BatchFinished, Device: d, Batch: d})
+				}
+			}
+		}
+		s.at(s.now+ms, policy.Event{Kind: policy.Timer, Value: tickTag})
+	}
+	cycle()
+	if n := testing.AllocsPerRun(100, cycle); n > 0 {
+		t.Errorf("%v allocations per cycle", n)
+	}
+}

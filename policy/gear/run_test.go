@@ -1,0 +1,69 @@
+package gear_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/conform"
+	"inferplan/policy/gear"
+	"inferplan/sim"
+)
+
+func run(t testing.TB, tab *policy.Tables, pol policy.Policy, rate float64, length time.Duration, faults ...sim.Fault) *sim.Result {
+	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(5, "test"), 0, rate, length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := sim.Run(context.Background(), sim.Config{Tables: tab, Policy: pol, Source: src, Duration: length, Faults: faults, Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// Losing a device, or both for a while, loses no request that can be answered,
+// and a recorded run replays to the same bytes.
+func TestFaultsAndReplay(t *testing.T) {
+	tab := gear.Tables()
+	pol, err := gear.New(tab, gear.DefaultOptions(tab))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	rec := conform.NewRecorder(pol, &log)
+	res := run(t, tab, rec, 120, 20*time.Second, sim.Fault{At: 3 * time.Second, Device: 0}, sim.Fault{At: 6 * time.Second, Device: 1},
+		sim.Fault{At: 6500 * time.Millisecond, Device: 1, Up: true}, sim.Fault{At: 9 * time.Second, Device: 0, Up: true})
+	if err := rec.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m := res.Report.Models[0]
+	if m.Requests != m.Completed+m.Dropped || m.Dropped < 20 || m.Dropped > 120 {
+		t.Errorf("%d requests, %d answered, %d dropped; expected those of the half second without a device", m.Requests, m.Completed, m.Dropped)
+	}
+	again, err := gear.New(tab, gear.DefaultOptions(tab))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conform.Replay(&log, again); err != nil || n == 0 {
+		t.Errorf("replay of %d calls: %v", n, err)
+	}
+}
+
+func BenchmarkRun(b *testing.B) {
+	tab := gear.Tables()
+	b.ReportAllocs()
+	for range b.N {
+		pol, err := gear.New(tab, gear.DefaultOptions(tab))
+		if err != nil {
+			b.Fatal(err)
+		}
+		res := run(b, tab, pol, 180, 30*time.Second)
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(res.Events), "ns/event")
+	}
+}
