@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,7 +51,11 @@ func TestScripts(t *testing.T) {
 				}
 				return true, nil
 			}
-			return false, nil
+			if cond == "gpu" {
+				_, err := os.Stat("/dev/nvidia0")
+				return err == nil, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits,

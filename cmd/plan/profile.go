@@ -70,6 +70,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	defer engine.Close()
 
 	bar := p.meter(1000, "profiling")
+	told := map[string]bool{}
 	profile, err := profiler.Run(ctx, profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks,
 		Budget: o.budget, Engine: engine, Seed: o.seed, Out: o.out, Force: o.force,
@@ -81,6 +82,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 			switch e.Stage {
 			case profiler.StageWarning:
 				p.note("warning: %s", e.Text)
+				told[e.Text] = true
 			case profiler.StageSkipped:
 				p.note("skipped: %s", e.Text)
 			default:
@@ -98,7 +100,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if p.json {
 		return p.document(profile)
 	}
-	return printProfile(p, profile, o.out)
+	return printProfile(p, profile, o.out, told)
 }
 
 func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
@@ -114,7 +116,9 @@ func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 		e.Expected.Round(time.Second), min(e.AtMost, max(e.Budget, e.Expected)).Round(time.Second))
 }
 
-func printProfile(p *printer, profile *formats.Profile, path string) error {
+// printProfile shows what the profile holds; told are notes that were warnings
+// already.
+func printProfile(p *printer, profile *formats.Profile, path string, told map[string]bool) error {
 	var rows [][]string
 	for i := range profile.Models {
 		m := &profile.Models[i]
@@ -147,7 +151,9 @@ func printProfile(p *printer, profile *formats.Profile, path string) error {
 		return err
 	}
 	for _, n := range profile.Notes {
-		p.note("note: %s", n)
+		if !told[n] {
+			p.note("note: %s", n)
+		}
 	}
 	p.note("wrote %s; next: plan solve --slo 200ms", path)
 	return nil

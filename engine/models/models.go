@@ -1,7 +1,8 @@
 // Package models is the catalogue of the models that `make setup` fetches:
 // nine CNNs, which come without weights and get seeded ones, and an OCR
-// detector and recogniser with their real weights. Tests, examples and the
-// demo use it.
+// detector and recogniser with their real weights; and of the models that this
+// project makes itself: transformers of real layer shapes and tiny classifiers.
+// Tests, examples and the demo use it.
 package models
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"inferplan/engine/graph"
@@ -26,22 +28,32 @@ const DefaultSeed = 1
 type entry struct {
 	name, file string
 	dims       []int64
+	build      func(seed uint64) (*graph.Model, error) // instead of a file
 }
 
 // The CNNs take 3x224x224 images. The OCR models have dynamic sizes; these are
 // the ones used here.
 var catalogue = []entry{
-	{"squeezenet", "light_squeezenet.onnx", nil},
-	{"shufflenet", "light_shufflenet.onnx", nil},
-	{"resnet50", "light_resnet50.onnx", nil},
-	{"inception_v1", "light_inception_v1.onnx", nil},
-	{"inception_v2", "light_inception_v2.onnx", nil},
-	{"densenet121", "light_densenet121.onnx", nil},
-	{"bvlc_alexnet", "light_bvlc_alexnet.onnx", nil},
-	{"zfnet512", "light_zfnet512.onnx", nil},
-	{"vgg19", "light_vgg19.onnx", nil},
-	{"ocr_det", "ch_PP-OCRv4_det_infer.onnx", []int64{1, 3, 320, 640}},
-	{"ocr_rec", "ch_PP-OCRv4_rec_infer.onnx", []int64{1, 3, 48, 320}},
+	{"squeezenet", "light_squeezenet.onnx", nil, nil},
+	{"shufflenet", "light_shufflenet.onnx", nil, nil},
+	{"resnet50", "light_resnet50.onnx", nil, nil},
+	{"inception_v1", "light_inception_v1.onnx", nil, nil},
+	{"inception_v2", "light_inception_v2.onnx", nil, nil},
+	{"densenet121", "light_densenet121.onnx", nil, nil},
+	{"bvlc_alexnet", "light_bvlc_alexnet.onnx", nil, nil},
+	{"zfnet512", "light_zfnet512.onnx", nil, nil},
+	{"vgg19", "light_vgg19.onnx", nil, nil},
+	{"ocr_det", "ch_PP-OCRv4_det_infer.onnx", []int64{1, 3, 320, 640}, nil},
+	{"ocr_rec", "ch_PP-OCRv4_rec_infer.onnx", []int64{1, 3, 48, 320}, nil},
+	{"bert", "", nil, func(seed uint64) (*graph.Model, error) { return graph.BERT(graph.TransformerConfig{Seed: seed}) }},
+	{"vit", "", nil, func(seed uint64) (*graph.Model, error) { return graph.ViT(graph.TransformerConfig{Seed: seed}) }},
+	{"mlp-16", "", nil, mlp(16)},
+	{"mlp-64", "", nil, mlp(64)},
+	{"mlp-256", "", nil, mlp(256)},
+}
+
+func mlp(hidden int) func(uint64) (*graph.Model, error) {
+	return func(seed uint64) (*graph.Model, error) { return graph.MLP(hidden, seed) }
 }
 
 // Names lists the catalogue, the CNNs first.
@@ -101,31 +113,33 @@ type Options struct {
 // Open reads a model of the catalogue. Weights are made when a slice is
 // written, so that even VGG-19 opens at once.
 func Open(name string, o Options) (*graph.Model, error) {
+	if o.Seed == 0 {
+		o.Seed = DefaultSeed
+	}
+	i := slices.IndexFunc(catalogue, func(e entry) bool { return e.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("model %q is not in the catalogue: it has %s", name, strings.Join(Names(), ", "))
+	}
+	e := &catalogue[i]
+	if e.build != nil {
+		return e.build(o.Seed)
+	}
 	dir, err := Dir()
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range catalogue {
-		if e.name != name {
-			continue
-		}
-		path := filepath.Join(dir, e.file)
-		if _, err := os.Stat(path); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, ErrAbsent)
-		}
-		if o.Seed == 0 {
-			o.Seed = DefaultSeed
-		}
-		g := graph.Options{Name: name, Seed: o.Seed}
-		if o.Dims == nil {
-			o.Dims = e.dims
-		}
-		if o.Dims != nil {
-			g.Dims = map[string][]int64{"": o.Dims}
-		}
-		return graph.Open(path, g)
+	path := filepath.Join(dir, e.file)
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, ErrAbsent)
 	}
-	return nil, fmt.Errorf("model %q is not in the catalogue: it has %s", name, strings.Join(Names(), ", "))
+	g := graph.Options{Name: name, Seed: o.Seed}
+	if o.Dims == nil {
+		o.Dims = e.dims
+	}
+	if o.Dims != nil {
+		g.Dims = map[string][]int64{"": o.Dims}
+	}
+	return graph.Open(path, g)
 }
 
 // Write writes models with their weights as ordinary ONNX files NAME.onnx into

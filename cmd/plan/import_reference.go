@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/formats"
+	"inferplan/formats/importer/reference"
+	"inferplan/planner"
+)
+
+type importReferenceOptions struct {
+	file, name, algorithm string
+	profile, out          string
+}
+
+func newImportReferenceCommand(g *globals) *cobra.Command {
+	o := &importReferenceOptions{}
+	cmd := &cobra.Command{
+		Use:   "reference FILE --case C --algorithm A [--profile F]",
+		Short: "A plan that the PPipe artifact recorded into a plan of ours",
+		Long: `A plan that the PPipe artifact recorded into a plan of ours.
+
+Pipelines, replicas and rates stay as recorded; latencies and cuts come from the profile,
+and replicas are placed on devices as in our own plans. A recorded figure that the profile
+does not give again (1 us, 1e-5) is an error that names it.`,
+		Example: `  plan import reference reference_plans.json --case maf19/G3/HC1/w0.3-0.33-0.37 --algorithm PPipe --profile profile.json -o plan.json`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.file = args[0]
+			return runImportReference(newPrinter(cmd, g), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.name, "case", "", "case of the file (required)")
+	f.StringVar(&o.algorithm, "algorithm", "PPipe", "NP, DART-r or PPipe")
+	f.StringVar(&o.profile, "profile", "", "profile of the case's models (default ./profile.json or .yaml)")
+	f.StringVarP(&o.out, "output", "o", "plan.json", "plan to write")
+	_ = cmd.MarkFlagRequired("case")
+	return cmd
+}
+
+func runImportReference(p *printer, o *importReferenceOptions) error {
+	f, err := os.Open(o.file)
+	if err != nil {
+		return withCode(exitUsage, fmt.Errorf("opening recorded plans: %w", err))
+	}
+	defer f.Close()
+	plans, err := reference.Read(f, o.file)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	ref, err := reference.Find(plans, o.file, o.name, o.algorithm)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	path, err := document("profile", o.profile)
+	if err != nil {
+		return err
+	}
+	if path == "" {
+		return usageErrorf("no profile here (profile.json); type: plan import blocks --latency F --cuts F")
+	}
+	profile, err := formats.ReadProfile(path)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	var files []formats.Input
+	for _, in := range [][2]string{{"profile", path}, {"reference", o.file}} {
+		file, err := input(in[0], in[1], o.out)
+		if err != nil {
+			return err
+		}
+		files = append(files, file)
+	}
+	plan, err := planner.FromReference(ref, profile, files)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	if err := writePlan(o.out, plan, true); err != nil {
+		return err
+	}
+	p.assumed(plan.Assumptions)
+	p.warned(plan.Warnings)
+	if p.json {
+		return p.document(map[string]any{"output": o.out, "models": len(plan.Models), "objective": plan.Objective})
+	}
+	return printPlan(p, plan, o.out)
+}

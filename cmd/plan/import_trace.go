@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+)
+
+type importTraceOptions struct {
+	file     string
+	counts   time.Duration
+	spread   string
+	column   string
+	model    string
+	scale    float64
+	duration time.Duration
+	seed     uint64
+	out      string
+}
+
+func newImportTraceCommand(g *globals) *cobra.Command {
+	o := &importTraceOptions{}
+	cmd := &cobra.Command{
+		Use:   "trace FILE [--counts 1s|60s] [--spread uniform|gamma:CV]",
+		Short: "Others' arrivals (CSV) into a request trace",
+		Long: `Others' arrivals (CSV, plain or .gz) into a request trace of ours.
+
+With --counts every row stands for an interval: a column of requests (or of requests per
+second where its name ends in _rps) becomes single arrivals, drawn from --seed. Without it
+every row is a request: t_us or t_s, and input_tokens and output_tokens where there are any.`,
+		Example: `  plan import trace invocations.csv --counts 60s --spread gamma:2 --scale 0.1 -o trace.csv.gz
+  plan import trace requests.csv -o trace.csv.gz
+  plan simulate plan.json --trace trace.csv.gz`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.file = args[0]
+			if o.counts == 0 {
+				for _, name := range []string{"spread", "column", "scale"} {
+					if cmd.Flags().Changed(name) {
+						return usageErrorf("--%s says how counts become arrivals: it needs --counts, such as --counts 60s", name)
+					}
+				}
+			}
+			return runImportTrace(newPrinter(cmd, g), o)
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&o.counts, "counts", 0, "the rows are counts per interval of this length, such as 1s or 60s")
+	f.StringVar(&o.spread, "spread", "uniform", "of the arrivals within an interval: uniform, or gamma:CV")
+	f.StringVar(&o.column, "column", "", "column of the counts (default: the only one)")
+	f.Float64Var(&o.scale, "scale", 1, "multiplies the counts")
+	f.DurationVar(&o.duration, "duration", 0, "stop there (default: all)")
+	f.StringVar(&o.model, "model", "", "model that the requests ask for")
+	f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals")
+	f.StringVarP(&o.out, "output", "o", "trace.csv.gz", "trace to write, packed where it ends in .gz")
+	_ = cmd.RegisterFlagCompletionFunc("counts", cobra.FixedCompletions([]string{"1s", "60s"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
