@@ -129,10 +129,11 @@ func (pl *Placement) Split(work []float64) (shares [][]float64, loads []float64)
 			break
 		}
 	}
-	for m, w := range work {
+	for m := range work {
+		flow := sum(shares[m]) // the work, but for rounding
 		for k := range shares[m] {
-			if w > 0 {
-				shares[m][k] /= w
+			if flow > 0 {
+				shares[m][k] /= flow
 			} else {
 				shares[m][k] = 1 / float64(len(shares[m]))
 			}

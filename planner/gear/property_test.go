@@ -1,0 +1,285 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/bits"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// draw makes a small problem: two to four models, few samples.
+func draw(t *rapid.T) *Problem {
+	m := rapid.IntRange(2, 4).Draw(t, "models")
+	p := &Problem{Grid: rapid.IntRange(2, 4).Draw(t, "grid"), Devices: rapid.IntRange(1, 3).Draw(t, "devices"),
+		SLO: 200 * time.Millisecond, Percentile: .95, Edges: Ranges(rapid.Float64Range(50, 1500).Draw(t, "peak"), 2), Weights: Zipf(2)}
+	n := rapid.IntRange(20, 60).Draw(t, "samples")
+	p.Planned, p.HeldOut = &Samples{N: n}, &Samples{Levels: make([][]uint8, m), Correct: make([][]bool, m)}
+	total := int64(0)
+	for k := range m {
+		base, slope := rapid.IntRange(1, 10).Draw(t, "base"), rapid.IntRange(1, 4*(k+1)).Draw(t, "slope")
+		model := Model{Name: string(rune('a' + k)), Memory: rapid.Int64Range(1, 10).Draw(t, "memory")}
+		for b := 1; b <= 8; b++ {
+			model.Times = append(model.Times, time.Duration(base*1000+slope*250*b)*time.Microsecond)
+		}
+		total += model.Memory
+		p.Models = append(p.Models, model)
+		levels, correct := make([]uint8, n), make([]bool, n)
+		for i := range n {
+			levels[i] = uint8(rapid.IntRange(0, p.Grid-1).Draw(t, "level"))
+			correct[i] = rapid.IntRange(0, 9).Draw(t, "luck") < 4+k+int(levels[i])
+		}
+		p.Planned.Levels, p.Planned.Correct = append(p.Planned.Levels, levels), append(p.Planned.Correct, correct)
+		p.Thresholds = append(p.Thresholds, make([]float64, p.Grid-1))
+	}
+	p.Memory = rapid.Int64Range(min(6, total), total+1).Draw(t, "device memory")
+	return p
+}
+
+// Every cascade's reach and right answers are those of a replay of the samples,
+// and no cascade of the definition is missing.
+func TestEnumerateAgainstReplay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := draw(t)
+		usable := make([]bool, len(p.Models))
+		for m := range usable {
+			usable[m] = true
+		}
+		list := Enumerate(p.Planned, p.Grid, usable)
+		seen := map[string]bool{}
+		for _, c := range list {
+			seen[string(c.Models)+"/"+string(c.Levels)] = true
+			reach, correct := p.Planned.Replay(c.Models, c.Levels)
+			for k := range reach {
+				if int32(reach[k]) != c.Reach[k] {
+					t.Fatalf("%v %v: reach %v, replayed %v", c.Models, c.Levels, c.Reach, reach)
+				}
+			}
+			if int32(correct) != c.Correct {
+				t.Fatalf("%v %v: %d right, replayed %d", c.Models, c.Levels, c.Correct, correct)
+			}
+		}
+		if len(seen) != len(list) {
+			t.Fatalf("%d cascades, %d different", len(list), len(seen))
+		}
+		for set := 1; set < 1<<len(p.Models); set++ {
+			var models []uint8
+			for m := range p.Models {
+				if set&(1<<m) != 0 {
+					models = append(models, uint8(m))
+				}
+			}
+			levels := make([]uint8, len(models)-1)
+			for i := range levels {
+				levels[i] = 1
+			}
+			for done := false; !done; {
+				reach, _ := p.Planned.Replay(models, levels)
+				idle := false
+				for k := 1; k < len(reach); k++ {
+					idle = idle || reach[k] == 0 || reach[k] == reach[k-1]
+				}
+				if !idle && !seen[string(models)+"/"+string(levels)] {
+					t.Fatalf("%v %v is missing", models, levels)
+				}
+				done = true
+				for i := range levels {
+					if levels[i]++; levels[i] < uint8(p.Grid) {
+						done = false
+						break
+					}
+					levels[i] = 1
+				}
+			}
+		}
+	})
+}
+
+// The split's busiest device has the load that no split can be below; every
+// split keeps to the devices that hold the model.
+func TestSplitReachesLoad(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := draw(t)
+		sets := p.configurations()
+		counts := make([]int, len(sets))
+		for range p.Devices {
+			counts[rapid.IntRange(0, len(sets)-1).Draw(t, "set")]++
+		}
+		pl := newPlacement(len(p.Models), sets, counts)
+		work := make([]float64, len(p.Models))
+		for m := range work {
+			if len(pl.DevicesOf(m)) > 0 {
+				work[m] = rapid.Float64Range(0, 1).Draw(t, "work")
+			}
+		}
+		want := pl.Load(work)
+		shares, loads := pl.Split(work)
+		for m := range shares {
+			if len(shares[m]) > 0 && math.Abs(sum(shares[m])-1) > 1e-9 {
+				t.Fatalf("shares of model %d sum to %v", m, sum(shares[m]))
+			}
+		}
+		if got := slices.Max(loads); math.Abs(got-want) > 1e-6*max(1, want) || math.Abs(sum(loads)-sum(work)) > 1e-9*max(1, sum(work)) {
+			t.Fatalf("busiest device %v, expected %v; loads %v of work %v", got, want, loads, work)
+		}
+	})
+}
+
+// brute is the best weighted accuracy of the fluid model over every way to put
+// models on devices, not only maximal sets, with Hall's condition by hand; -1
+// where no placement holds all ranges.
+func brute(p *Problem, list []Cascade, work [][]float64) float64 {
+	var holds [][]uint32 // every multiset of subsets that fit
+	var fits []uint32
+	for set := uint32(0); set < 1<<len(p.Models); set++ {
+		total := int64(0)
+		for m := range p.Models {
+			if set&(1<<m) != 0 {
+				total += p.Models[m].Memory
+			}
+		}
+		if total <= p.Memory {
+			fits = append(fits, set)
+		}
+	}
+	var fill func(from int, devices []uint32)
+	fill = func(from int, devices []uint32) {
+		if len(devices) == p.Devices {
+			holds = append(holds, slices.Clone(devices))
+			return
+		}
+		for i := from; i < len(fits); i++ {
+			fill(i, append(devices, fits[i]))
+		}
+	}
+	fill(0, nil)
+	most := -1.0
+	for _, devices := range holds {
+		value, ok := 0.0, true
+		for r, edge := range p.Edges {
+			best := -1.0
+			for i := range list {
+				fine := true
+				for set := uint32(1); set < 1<<len(p.Models) && fine; set++ {
+					w, n := 0.0, 0
+					for m := range p.Models {
+						if set&(1<<m) != 0 {
+							w += work[i][m]
+						}
+					}
+					for _, d := range devices {
+						if d&set != 0 {
+							n++
+						}
+					}
+					fine = w*edge <= float64(n)
+				}
+				if fine {
+					best = max(best, float64(list[i].Correct)/float64(p.Planned.N))
+				}
+			}
+			ok = ok && best >= 0
+			value += p.Weights[r] * best
+		}
+		if ok {
+			most = max(most, value)
+		}
+	}
+	return most
+}
+
+// On tiny instances: what the planner promises is feasible, no fluid plan of a
+// brute-force planner exceeds the bound, and the chosen placements start at the
+// brute-force optimum.
+func TestAgainstBruteForce(t *testing.T) {
+	s := solver(t)
+	feasible := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := draw(t)
+		usable := p.usable()
+		list := p.inTime(Enumerate(p.Planned, p.Grid, usable))
+		if len(list) == 0 {
+			return
+		}
+		work := p.works(list)
+		best := brute(p, list, work)
+		placements := p.placements(list, work, 1)
+		fluid := 0.0
+		for r, edge := range p.Edges {
+			at := -1.0
+			for i := range list {
+				if placements[0].Load(work[i])*edge <= 1 {
+					at = max(at, float64(list[i].Correct)/float64(p.Planned.N))
+				}
+			}
+			if at < 0 {
+				fluid = -1
+				break
+			}
+			fluid += p.Weights[r] * at
+		}
+		if math.Abs(fluid-best) > 1e-9 {
+			t.Fatalf("the chosen placement allows %v, brute force %v", fluid, best)
+		}
+		bounds, err := p.bounds(context.Background(), list, work, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound := 0.0
+		for r := range bounds {
+			bound += p.Weights[r] * bounds[r]
+		}
+		if best >= 0 && !(bound >= best-1e-7) {
+			t.Fatalf("bound %v below a plan with %v", bound, best)
+		}
+		if feasible > 25 { // simulations take time: a few are enough
+			return
+		}
+		out, err := Solve(context.Background(), p, s, Options{Seed: 1})
+		if inf, ok := errors.AsType[*Infeasible](err); ok {
+			if inf.Reason() == "" {
+				t.Fatal("infeasible without a reason")
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		feasible++
+		if best < 0 || out.Accuracy > best+1e-9 {
+			t.Fatalf("accuracy %v, the fluid model allows %v", out.Accuracy, best)
+		}
+		for _, set := range out.Placement.Sets {
+			total := int64(0)
+			for rest := set; rest > 0; rest &= rest - 1 {
+				total += p.Models[bits.TrailingZeros32(rest)].Memory
+			}
+			if total > p.Memory {
+				t.Fatalf("models %b take %d of %d bytes", set, total, p.Memory)
+			}
+		}
+		for r := range out.Gears {
+			g := &out.Gears[r]
+			w := p.works([]Cascade{g.Cascade})[0]
+			loads := make([]float64, p.Devices)
+			for m := range w {
+				for k, d := range out.Placement.DevicesOf(m) {
+					loads[d] += w[m] * p.Edges[r] * g.Shares[m][k]
+				}
+			}
+			if got := slices.Max(loads); got > 1+1e-6 || math.Abs(got-g.Load) > 1e-6 {
+				t.Fatalf("range %d: busiest device %v, said to be %v", r, got, g.Load)
+			}
+			if !g.Trial.Passed || g.Trial.Latency > p.SLO {
+				t.Fatalf("range %d: trial %+v", r, g.Trial)
+			}
+		}
+	})
+	if feasible < 10 {
+		t.Errorf("only %d instances had a plan", feasible)
+	}
+}
