@@ -34,6 +34,7 @@ const (
 
 	AlgorithmTemplate = "template"
 	AlgorithmNP       = "np"
+	AlgorithmDARTr    = "dart-r"
 
 	ObjectiveThroughput = "throughput"
 
@@ -78,10 +79,10 @@ func optionsError(name, found, expected string) error {
 	return &formats.Error{Path: "--" + name, Found: found, Expected: expected}
 }
 
-// later are values that other versions have versions have and this one has not.
+// later are values that other versions have and this one has not.
 var later = map[string][]string{
 	"method":    {"gear", "queue", "flow"},
-	"algorithm": {"a2", "dart-r"},
+	"algorithm": {"a2"},
 	"objective": {"cost", "power", "gpus"},
 }
 
@@ -115,7 +116,7 @@ func (o *Options) complete() error {
 	}
 	for _, err := range []error{
 		oneOf("method", o.Method, MethodAuto, MethodPool),
-		oneOf("algorithm", o.Algorithm, AlgorithmTemplate, AlgorithmNP),
+		oneOf("algorithm", o.Algorithm, AlgorithmTemplate, AlgorithmNP, AlgorithmDARTr),
 		oneOf("objective", o.Objective, ObjectiveThroughput),
 		oneOf("gpu-rounding", o.GPURounding, RoundingSlot, RoundingFractional),
 		oneOf("cut-dtype", o.CutDType, CutsAuto, CutsFP32),

@@ -93,9 +93,14 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 		return nil, r.explained(err)
 	}
 	var out *pool.Outcome
-	if opt.Algorithm == AlgorithmNP {
+	switch opt.Algorithm {
+	case AlgorithmNP:
 		out, err = pool.NP(ctx, r.problem, solver, po)
-	} else {
+	case AlgorithmDARTr:
+		if out, err = pool.DARTr(ctx, r.problem, solver, po); errors.Is(err, pool.ErrKinds) {
+			err = r.fail("cluster", "pools", fmt.Sprintf("%d pools", len(r.pools)), "at most two kinds, none shared in time, for --algorithm dart-r", err.Error())
+		}
+	default:
 		out, err = pool.Solve(ctx, r.problem, solver, po)
 	}
 	if err != nil {

@@ -31,12 +31,15 @@ func (r *resolved) policy() formats.PolicySpec {
 
 // write makes the plan document of an outcome.
 func (r *resolved) write(out *pool.Outcome, stopped milp.StoppedBy, solverName string) *formats.Plan {
-	bound := out.Bound
-	gap := milp.RelativeGap(milp.Maximize, out.Value, bound)
+	objective := formats.Objective{Name: r.opt.Objective, Value: out.Value}
+	if bound := out.Bound; !math.IsNaN(bound) {
+		gap := milp.RelativeGap(milp.Maximize, out.Value, bound)
+		objective.Bound, objective.Gap = &bound, &gap
+	}
 	p := &formats.Plan{
 		Format: "inferplan.plan/v1", Kind: formats.PlanPool,
 		Tool: formats.Tool{Version: Version, Solver: solverName}, Seed: r.opt.Seed, Algorithm: r.opt.Algorithm,
-		Objective: formats.Objective{Name: r.opt.Objective, Value: out.Value, Bound: &bound, Gap: &gap},
+		Objective: objective,
 		StoppedBy: string(stopped), Inputs: r.in.Files, Options: r.opt.plan(), Pools: r.pools,
 		Policy: r.policy(), Assumptions: r.assumptions, Warnings: r.warnings,
 	}

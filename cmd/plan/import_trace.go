@@ -61,3 +61,50 @@ every row is a request: t_us or t_s, and input_tokens and output_tokens where th
 	_ = cmd.RegisterFlagCompletionFunc("counts", cobra.FixedCompletions([]string{"1s", "60s"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
+
+func runImportTrace(p *printer, o *importTraceOptions) error {
+	src, columns, err := openArrivals(o)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	defer arrivals.Close(src)
+	models := []string{o.model}
+	if o.model != "" {
+		columns = append(columns, "model")
+	}
+	if o.duration > 0 {
+		src = arrivals.Until(src, o.duration)
+	}
+	n, _, err := arrivals.WriteTraceFile(o.out, src, models, columns, formats.Force(true))
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	if p.json {
+		return p.document(map[string]any{"output": o.out, "requests": n})
+	}
+	fmt.Fprintf(p.out, "wrote %s: %s\n", o.out, plural(int(n), "request"))
+	return nil
+}
+
+// openArrivals opens the file as counts or as requests, and tells which columns
+// its requests have.
+func openArrivals(o *importTraceOptions) (arrivals.Source, []string, error) {
+	if o.counts != 0 {
+		cv, err := arrivals.ParseSpread(o.spread)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--spread: %w", err)
+		}
+		if !(o.scale > 0) {
+			return nil, nil, fmt.Errorf("--scale %v: expected more than 0", o.scale)
+		}
+		src, err := arrivals.OpenCounts(o.file, seeded.New(o.seed, "trace"), arrivals.CountsOptions{
+			Interval: o.counts, Column: o.column, CV: cv, Scale: o.scale, Until: o.duration,
+		})
+		return src, nil, err
+	}
+	src, err := arrivals.OpenTrace(o.file, []string{o.model}, arrivals.OfModel(0), arrivals.IgnoreOther())
+	if err != nil {
+		return nil, nil, err
+	}
+	return src, src.Columns(), nil
+}

@@ -139,6 +139,17 @@ func (t *Trace) columns() error {
 // Err returns what stopped the trace early.
 func (t *Trace) Err() error { return t.err }
 
+// Columns names the columns beside the time that the file has.
+func (t *Trace) Columns() []string {
+	var out []string
+	for c, at := range t.at {
+		if c != colTime && at >= 0 {
+			out = append(out, traceNames[c])
+		}
+	}
+	return out
+}
+
 // Next reads the next request.
 func (t *Trace) Next(r *Request) bool {
 	if t.err != nil {

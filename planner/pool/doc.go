@@ -17,6 +17,8 @@
 //	round.go      the plan recomputed from integer counts
 //	place.go      replicas onto physical devices, never more than a whole one
 //	baseline.go   NP: no partitioning, whole devices, fewest of them
+//	dartr.go      DART-r: devices split by model, one of each kind to a pair
+//	adopt.go      pipelines that others chose, with our costs and placement
 //	limits.go     what limits the objective, what more would buy, and what is missing when nothing fits
 //
 // Every phase stops on deterministic work, so the same problem gives the same

@@ -1,0 +1,114 @@
+package pool
+
+import (
+	"fmt"
+	"math"
+
+	"inferplan/solver/milp"
+)
+
+// Given is a pipeline with its replicas, as others chose it.
+type Given struct {
+	Model, Batch int
+	RPS          float64 // 0: what its replicas carry
+	Stages       []GivenStage
+}
+
+// GivenStage is one stage of a given pipeline.
+type GivenStage struct{ First, Last, Pool, Share, Replicas int }
+
+// Adopted is the outcome of pipelines that others chose.
+type Adopted struct {
+	Outcome
+	Carried []float64 // per given pipeline: what its replicas carry
+}
+
+// Adopt makes an outcome of pipelines that others chose: their replicas stay as
+// they are, what they cost and carry is computed from the problem, and they are
+// placed on devices as our own are. There is no bound. Pools must be exclusive.
+func Adopt(p *Problem, given []Given) (*Adopted, error) {
+	var templates []Template
+	var carried []float64
+	plan := &counts{rps: make([]float64, len(p.Models)), value: math.Inf(1)}
+	for i := range given {
+		t, err := p.template(&given[i])
+		if err != nil {
+			return nil, fmt.Errorf("pipeline %d: %w", i, err)
+		}
+		c := count{template: i, model: t.Model, rps: math.Inf(1)}
+		for si := range t.Stages {
+			n := given[i].Stages[si].Replicas
+			c.replicas = append(c.replicas, n)
+			c.rps = min(c.rps, t.Stages[si].Rate*float64(n))
+		}
+		carried = append(carried, c.rps)
+		if promised := given[i].RPS; promised > 0 {
+			if promised > c.rps*(1+1e-9) {
+				return nil, fmt.Errorf("pipeline %d: its replicas carry %.6g requests/s, not %.6g", i, c.rps, promised)
+			}
+			c.rps = min(c.rps, promised)
+		}
+		plan.rps[t.Model] += c.rps
+		plan.list = append(plan.list, c)
+		templates = append(templates, *t)
+	}
+	for d := range p.Models {
+		plan.value = min(plan.value, plan.rps[d]/p.Models[d].Weight)
+		plan.sum += plan.rps[d] * p.Models[d].Weight
+	}
+	if why := p.excess(templates, plan); why != "" {
+		return nil, fmt.Errorf("the pipelines take %s", why)
+	}
+	where, stuck := p.tryPlace(templates, plan)
+	if stuck >= 0 {
+		return nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[stuck].Kind)
+	}
+	return &Adopted{Carried: carried, Outcome: Outcome{
+		Pipelines: p.pipelines(templates, plan, where), RPS: plan.rps, Value: plan.value, Bound: math.NaN(),
+		StoppedBy: milp.StoppedByWork, Templates: len(templates),
+	}}, nil
+}
+
+// template works out what a given pipeline costs.
+func (p *Problem) template(g *Given) (*Template, error) {
+	if g.Model < 0 || g.Model >= len(p.Models) {
+		return nil, fmt.Errorf("model %d of %d", g.Model, len(p.Models))
+	}
+	m := &p.Models[g.Model]
+	t := &Template{Model: g.Model, Batch: g.Batch}
+	at := 0
+	for i, s := range g.Stages {
+		switch {
+		case s.First != at || s.Last <= s.First || s.Last > m.NumBlocks():
+			return nil, fmt.Errorf("stage %d holds blocks [%d, %d), expected them from %d on, of %d", i, s.First, s.Last, at, m.NumBlocks())
+		case s.Pool < 0 || s.Pool >= len(p.Pools) || p.Pools[s.Pool].Time:
+			return nil, fmt.Errorf("stage %d is not on an exclusive pool", i)
+		case s.Share < 1 || s.Share > len(m.Costs[s.Pool]) || m.Costs[s.Pool][s.Share-1].At(g.Batch) == nil:
+			return nil, fmt.Errorf("stage %d: %s was not measured at batch %d on a share 1/%d of %s", i, m.Name, g.Batch, s.Share, p.Pools[s.Pool].Kind)
+		case s.Replicas < 1:
+			return nil, fmt.Errorf("stage %d has %d replicas", i, s.Replicas)
+		case s.Last < m.NumBlocks() && m.CutBytes[s.Last-1] < 0:
+			return nil, fmt.Errorf("stage %d: the size of the cut after block %d is not known", i, s.Last-1)
+		}
+		at = s.Last
+		st := Stage{First: s.First, Last: s.Last, Pool: s.Pool, Share: s.Share}
+		st.Infer = Infer(&m.Costs[s.Pool][s.Share-1], g.Batch, s.First, s.Last)
+		if i > 0 {
+			prev := &t.Stages[i-1]
+			prev.Xfer = p.XferTime(prev.Pool, s.Pool, m.CutBytes[s.First-1], g.Batch)
+		}
+		t.Stages = append(t.Stages, st)
+	}
+	if at != m.NumBlocks() {
+		return nil, fmt.Errorf("the stages hold %d of %d blocks", at, m.NumBlocks())
+	}
+	w := &walker{p: p, m: m}
+	for i := range t.Stages {
+		t.Latency += t.Stages[i].Infer + t.Stages[i].Xfer
+		w.rate(t, i)
+	}
+	if spent := t.Latency + m.BuildTime(g.Batch) + m.Margin; spent > m.SLO {
+		return nil, fmt.Errorf("it takes %v with margin and batch building, the SLO of %s is %v", spent, m.Name, m.SLO)
+	}
+	return t, nil
+}

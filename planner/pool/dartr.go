@@ -1,0 +1,146 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// ErrKinds means that DART-r was asked to pair more than two device kinds.
+var ErrKinds = errors.New("DART-r pairs one device of each of two kinds")
+
+// DARTr plans as the baseline of that name in PPipe: every model gets the
+// devices that it has in the plan without partitioning, and an even share of
+// the idle ones of each kind, rounded down. On those it repeats the best use of
+// one device of each kind (a chain of two stages, or each alone) as often as
+// there are pairs; what is left of the more numerous kind runs whole models.
+// Devices are whole. The bound is that of pooled pipelines: the gap is what
+// pooling could bring at most.
+func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+	var kinds []int
+	for k := range p.Pools {
+		if p.Pools[k].Count > 0 {
+			kinds = append(kinds, k)
+		}
+		if p.Pools[k].Time {
+			return nil, fmt.Errorf("%w: %s is shared in time", ErrKinds, p.Pools[k].Kind)
+		}
+	}
+	if len(kinds) > 2 {
+		return nil, fmt.Errorf("%w: the cluster has %d", ErrKinds, len(kinds))
+	}
+	np, err := NP(ctx, p, s, o)
+	if err != nil {
+		return nil, err
+	}
+	o.Effort = max(o.Effort, 1)
+	x, err := newSearch(ctx, p, s, o)
+	if err != nil {
+		return nil, err
+	}
+	given := p.pairs(x.templates, p.deal(np))
+	out, err := Adopt(p, given)
+	if err != nil {
+		return nil, fmt.Errorf("repeating pairs of devices: %w", err)
+	}
+	out.Bound = max(x.theta(x.bound()), out.Value)
+	out.Templates, out.Phases = len(x.templates), append(np.Phases, x.out.Phases...)
+	out.StoppedBy = milp.StoppedByWork
+	if ctx.Err() != nil {
+		out.StoppedBy = milp.StoppedByInterrupt
+	}
+	return &out.Outcome, nil
+}
+
+// deal gives every model the devices that it has in a plan, and an even share
+// of the idle ones: [model][pool].
+func (p *Problem) deal(np *Outcome) [][]int {
+	out := make([][]int, len(p.Models))
+	for d := range out {
+		out[d] = make([]int, len(p.Pools))
+	}
+	for i := range np.Pipelines {
+		pl := &np.Pipelines[i]
+		for si := range pl.Stages {
+			out[pl.Model][pl.Stages[si].Pool] += pl.Replicas[si]
+		}
+	}
+	for k := range p.Pools {
+		idle := p.Pools[k].Count
+		for d := range out {
+			idle -= out[d][k]
+		}
+		for d := range out {
+			out[d][k] += idle / len(p.Models)
+		}
+	}
+	return out
+}
+
+// pairs uses the devices of each model one pair at a time.
+func (p *Problem) pairs(templates []Template, devices [][]int) []Given {
+	var out []Given
+	use := func(i, n int) {
+		if i < 0 || n == 0 {
+			return
+		}
+		t := &templates[i]
+		g := Given{Model: t.Model, Batch: t.Batch}
+		for _, s := range t.Stages {
+			g.Stages = append(g.Stages, GivenStage{First: s.First, Last: s.Last, Pool: s.Pool, Share: 1, Replicas: n})
+		}
+		out = append(out, g)
+	}
+	for d := range p.Models {
+		alone := slices.Repeat([]int{-1}, len(p.Pools)) // best whole model per kind
+		chain := -1                                     // best chain of two kinds
+		better := func(at *int, i int) {
+			if *at < 0 || templates[i].slowest() > templates[*at].slowest() {
+				*at = i
+			}
+		}
+		for i := range templates {
+			t := &templates[i]
+			if t.Model != d || slices.ContainsFunc(t.Stages, func(s Stage) bool { return s.Share != 1 }) {
+				continue
+			}
+			switch {
+			case len(t.Stages) == 1:
+				better(&alone[t.Stages[0].Pool], i)
+			case len(t.Stages) == 2 && t.Stages[0].Pool != t.Stages[1].Pool:
+				better(&chain, i)
+			}
+		}
+		left := slices.Clone(devices[d])
+		if chain >= 0 {
+			a, b := templates[chain].Stages[0].Pool, templates[chain].Stages[1].Pool
+			apart := 0.0
+			for _, k := range []int{a, b} {
+				if alone[k] >= 0 {
+					apart += templates[alone[k]].slowest()
+				}
+			}
+			if n := min(left[a], left[b]); templates[chain].slowest() > apart {
+				use(chain, n)
+				left[a] -= n
+				left[b] -= n
+			}
+		}
+		for k, n := range left {
+			use(alone[k], n)
+		}
+	}
+	return out
+}
+
+// slowest is the rate of one replica of each stage.
+func (t *Template) slowest() float64 {
+	rate := t.Stages[0].Rate
+	for i := range t.Stages {
+		rate = min(rate, t.Stages[i].Rate)
+	}
+	return rate
+}
