@@ -2,8 +2,10 @@ package executor
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -25,6 +27,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/executor/load"
+	"inferplan/executor/oip"
 	"inferplan/executor/oip/oippb"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
@@ -176,42 +179,96 @@ func BenchmarkOverhead(b *testing.B) {
 	}
 }
 
-// BenchmarkOverheadBusy is BenchmarkOverhead through gRPC with 32 requests
-// always open: as many as the server takes.
+// BenchmarkOverheadBusy is BenchmarkOverhead with 32 requests always open: as
+// many as the server takes.
 func BenchmarkOverheadBusy(b *testing.B) {
 	withORT(b)
 	dir := mlp(b)
 	a := apart(b, onnxPlan(b, filepath.Join(dir, "mlp.onnx"), 20*time.Microsecond, 8, time.Second), dir)
+	for _, c := range callers(b, a, "mlp", 1, 784) {
+		b.Run(c.protocol, func(b *testing.B) {
+			var before, after usage
+			for b.Loop() {
+				closedLoop(b, 300*time.Millisecond, 32, c.call)
+				before = usageOf(b, a)
+				closedLoop(b, 3*time.Second, 32, c.call)
+				after = usageOf(b, a)
+			}
+			n := after.requests - before.requests
+			front, worker := after.front-before.front, after.overhead-before.overhead
+			b.ReportMetric((front+worker)/n*1e6, "overhead-us/request")
+			b.ReportMetric(front/n*1e6, "front-us/request")
+			b.ReportMetric(worker/n*1e6, "worker-us/request")
+			b.ReportMetric(n/(after.batches-before.batches), "requests/batch")
+			b.ReportMetric(n/3, "requests/s")
+		})
+	}
+}
+
+// caller sends the same request over and over through one protocol.
+type caller struct {
+	protocol string
+	call     func() error
+}
+
+// callers makes clients of a model with one float32 input, through gRPC and
+// through HTTP with binary tensors.
+func callers(b *testing.B, a Addresses, model string, shape ...int64) []caller {
+	b.Helper()
 	conn, err := grpc.NewClient(a.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer conn.Close()
+	b.Cleanup(func() { conn.Close() })
 	client := oippb.NewGRPCInferenceServiceClient(conn)
-	req := &oippb.ModelInferRequest{
-		ModelName: "mlp", RawInputContents: [][]byte{make([]byte, 4*784)},
-		Inputs: []*oippb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "FP32", Shape: []int64{1, 784}}},
+	meta, err := client.ModelMetadata(context.Background(), &oippb.ModelMetadataRequest{Name: model})
+	if err != nil {
+		b.Fatal(err)
 	}
-	var before, after usage
-	for b.Loop() {
-		call := func() error { _, err := client.ModelInfer(context.Background(), req); return err }
-		closedLoop(b, 300*time.Millisecond, 32, call)
-		before = usageOf(b, a)
-		closedLoop(b, 3*time.Second, 32, call)
-		after = usageOf(b, a)
+	size := int64(4)
+	for _, d := range shape {
+		size *= d
 	}
-	n := after.requests - before.requests
-	front, worker := after.front-before.front, after.overhead-before.overhead
-	b.ReportMetric((front+worker)/n*1e6, "overhead-us/request")
-	b.ReportMetric(front/n*1e6, "front-us/request")
-	b.ReportMetric(worker/n*1e6, "worker-us/request")
-	b.ReportMetric(n/(after.batches-before.batches), "requests/batch")
-	b.ReportMetric(n/3, "requests/s")
+	data, name := make([]byte, size), meta.Inputs[0].Name
+	rpc := &oippb.ModelInferRequest{
+		ModelName: model, RawInputContents: [][]byte{data},
+		Inputs: []*oippb.ModelInferRequest_InferInputTensor{{Name: name, Datatype: "FP32", Shape: shape}},
+	}
+
+	head, err := oip.EncodeRequest(nil, &oip.Request{Inputs: []oip.Tensor{{Name: name, Datatype: oip.FP32, Shape: shape, Data: data}}}, true, true)
+	if err != nil {
+		b.Fatal(err)
+	}
+	body, split := append(head, data...), strconv.Itoa(len(head))
+	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
+	b.Cleanup(web.CloseIdleConnections)
+	url := "http://" + a.HTTP + "/v2/models/" + model + "/infer"
+	return []caller{
+		{"grpc", func() error { _, err := client.ModelInfer(context.Background(), rpc); return err }},
+		{"http", func() error {
+			req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
+			if err != nil {
+				return err
+			}
+			req.Header.Set("Inference-Header-Content-Length", split)
+			req.Header.Set("Content-Type", "application/octet-stream")
+			resp, err := web.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			answer, err := io.ReadAll(resp.Body)
+			if err == nil && resp.StatusCode != http.StatusOK {
+				err = fmt.Errorf("%s: %s", resp.Status, answer)
+			}
+			return err
+		}},
+	}
 }
 
-// BenchmarkSqueezenet is the rate of requests through gRPC, one pinned worker,
-// against a bare loop over the same engine on the same CPU, taken in turns.
-// Run it with -benchtime 1x on a machine that is otherwise idle.
+// BenchmarkSqueezenet is the rate of requests through a protocol, one pinned
+// worker, against a bare loop over the same engine on the same CPU, taken in
+// turns. Run it with -benchtime 1x on a machine that is otherwise idle.
 func BenchmarkSqueezenet(b *testing.B) {
 	eng := withORT(b)
 	dir := squeezenet(b)
@@ -220,42 +277,30 @@ func BenchmarkSqueezenet(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cpu := cpus[min(1, len(cpus)-1)]
-	bare := bareLoop(b, eng, path, cpu)
+	bare := bareLoop(b, eng, path, cpus[min(1, len(cpus)-1)])
 	a := apart(b, onnxPlan(b, path, 6*time.Millisecond, 1, 10*time.Second), dir)
-	conn, err := grpc.NewClient(a.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		b.Fatal(err)
+	for _, c := range callers(b, a, "squeezenet", 1, 3, 224, 224) {
+		b.Run(c.protocol, func(b *testing.B) {
+			const turn, turns = 1500 * time.Millisecond, 5
+			var served, looped, engineCPU, bareCPU float64
+			for b.Loop() {
+				served, looped, engineCPU, bareCPU = 0, 0, 0, 0
+				for range turns {
+					n, cpu := bare(turn)
+					looped += n
+					bareCPU += cpu
+					before := usageOf(b, a)
+					served += closedLoop(b, turn, 4, c.call)
+					engineCPU += usageOf(b, a).engine - before.engine
+				}
+			}
+			b.ReportMetric(served/looped, "of-bare-loop")
+			b.ReportMetric(served/(turn*turns).Seconds(), "requests/s")
+			b.ReportMetric(looped/(turn*turns).Seconds(), "bare/s")
+			b.ReportMetric(engineCPU/served*1e3, "engine-ms/request")
+			b.ReportMetric(bareCPU/looped*1e3, "bare-ms/run")
+		})
 	}
-	defer conn.Close()
-	client := oippb.NewGRPCInferenceServiceClient(conn)
-	data := make([]byte, 4*3*224*224)
-	meta, err := client.ModelMetadata(context.Background(), &oippb.ModelMetadataRequest{Name: "squeezenet"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	req := &oippb.ModelInferRequest{
-		ModelName: "squeezenet", RawInputContents: [][]byte{data},
-		Inputs: []*oippb.ModelInferRequest_InferInputTensor{{Name: meta.Inputs[0].Name, Datatype: "FP32", Shape: []int64{1, 3, 224, 224}}},
-	}
-	const turn, turns = 1500 * time.Millisecond, 3
-	var served, looped, engineCPU, bareCPU float64
-	for b.Loop() {
-		served, looped, engineCPU, bareCPU = 0, 0, 0, 0
-		for range turns {
-			n, cpu := bare(turn)
-			looped += n
-			bareCPU += cpu
-			before := usageOf(b, a)
-			served += closedLoop(b, turn, 4, func() error { _, err := client.ModelInfer(context.Background(), req); return err })
-			engineCPU += usageOf(b, a).engine - before.engine
-		}
-	}
-	b.ReportMetric(served/looped, "of-bare-loop")
-	b.ReportMetric(served/(turn*turns).Seconds(), "requests/s")
-	b.ReportMetric(looped/(turn*turns).Seconds(), "bare/s")
-	b.ReportMetric(engineCPU/served*1e3, "engine-ms/request")
-	b.ReportMetric(bareCPU/looped*1e3, "bare-ms/run")
 }
 
 // bareLoop returns a function that runs a model for a while on one CPU.
