@@ -5,6 +5,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 plan=$root/bin/plan
+. "$root/scripts/ready.sh"
 dir=${DEMO_DIR:-$root/demo}
 slo=${DEMO_SLO:-1s}
 load=${DEMO_LOAD:-0.8}
@@ -35,11 +36,7 @@ step "The deployment, running" "plan serve plan.json --http 127.0.0.1:$port &"
 "$plan" serve plan.json --http "127.0.0.1:$port" --grpc "127.0.0.1:$((port + 1))" --metrics "127.0.0.1:$((port + 2))" --record service.json &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true' EXIT
-for _ in $(seq 1 300); do
-  curl -fsS -o /dev/null "http://127.0.0.1:$port/v2/health/ready" 2>/dev/null && break
-  kill -0 "$server" 2>/dev/null || { echo "plan serve ended before it was ready" >&2; exit 5; }
-  sleep 0.2
-done
+wait_ready 127.0.0.1 "$port" "$server"
 
 step "Driven at $load of the planned rate" "plan load http://127.0.0.1:$port --plan plan.json --load $load --duration $duration -o measured.json"
 "$plan" load "http://127.0.0.1:$port" --plan plan.json --load "$load" --duration "$duration" --warmup 2s -o measured.json

@@ -6,6 +6,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 plan=$root/bin/plan
+. "$root/scripts/ready.sh"
 tools=$root/third_party/tools
 mkdir -p "$tools"
 [ -x "$tools/grpcurl" ] || GOBIN=$tools go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
@@ -35,14 +36,13 @@ expect() { # NAME PATTERN: stdin must match the extended regular expression
 "$plan" profile --batches 1,2 --budget 20s -q
 "$plan" solve --slo 400ms -o plan.json -q >/dev/null
 "$plan" serve plan.json --http "$http" --grpc "$grpc" --metrics "$metrics" & server=$!
-for _ in $(seq 1 150); do curl -fsS -o /dev/null "http://$http/v2/health/ready" 2>/dev/null && break; sleep 0.2; done
+wait_ready 127.0.0.1 "$port" "$server"
 
 curl -s -o /dev/null -w '%{http_code}' "http://$http/v2/health/live" | expect "REST live" '^200$'
 curl -s -o /dev/null -w '%{http_code}' "http://$http/v2/health/ready" | expect "REST ready" '^200$'
 curl -s "http://$http/v2" | expect "REST server metadata" '"name"'
 curl -s "http://$http/v2/models/mlp-64" | expect "REST model metadata" '"inputs"'
-input=$(curl -s "http://$http/v2/models/mlp-64" | python3 -c 'import json,sys; print(json.load(sys.stdin)["inputs"][0]["name"])' 2>/dev/null || true)
-input=${input:-x}
+input=$(curl -s "http://$http/v2/models/mlp-64" | node -e 'console.log(JSON.parse(require("fs").readFileSync(0)).inputs[0].name)')
 zeros=$(printf '0.5,%.0s' $(seq 1 783))0.5
 body=$(printf '{"id":"e2e-1","inputs":[{"name":"%s","shape":[1,784],"datatype":"FP32","data":[%s]}]}' "$input" "$zeros")
 curl -s -d "$body" "http://$http/v2/models/mlp-64/infer" | expect "REST infer echoes the id" '"id": ?"e2e-1"'

@@ -8,6 +8,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 plan=$root/bin/plan
+. "$root/scripts/ready.sh"
 dir=${1:-$root/demo}
 loads=${LOADS:-0.5 0.8}
 runs=${RUNS:-5}
@@ -20,7 +21,7 @@ trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$out"' EXI
 for load in $loads; do
   for run in $(seq "$runs"); do
     "$plan" serve plan.json -q --http "127.0.0.1:$port" --grpc off --metrics off --record "$out/service.json" -o "$out/served.json" >/dev/null 2>"$out/serve.err" & server=$!
-    for _ in $(seq 300); do curl -fsS -o /dev/null "http://127.0.0.1:$port/v2/health/ready" 2>/dev/null && break; sleep 0.2; done
+    wait_ready 127.0.0.1 "$port" "$server"
     "$plan" load "http://127.0.0.1:$port" --load "$load" --duration "$duration" --warmup 2s --seed "$run" -o "$out/measured.json" -q >/dev/null
     kill -TERM "$server"; wait "$server"; server=
     "$plan" simulate plan.json --load "$load" --duration "$duration" --warmup 2s --seed "$run" --service "$out/service.json" -o "$out/simulated.json" -q >/dev/null
