@@ -57,6 +57,18 @@ type GearStage struct {
 	Split     []float64 `json:"split"`               // of the stage's samples over the model's replicas, in the order of its placement
 }
 
+// CascadeName is the name under which requests ask for a plan's cascade.
+const CascadeName = "cascade"
+
+// Served are the models that requests can ask for, with their planned rates:
+// those of the plan, or one for the whole family of a gear plan.
+func (d *Plan) Served() []PlanModel {
+	if d.Gear == nil {
+		return d.Models
+	}
+	return []PlanModel{{Model: CascadeName, SLOUS: d.Gear.SLOUS, Percentile: d.Gear.Percentile, Weight: 1, RPS: d.Gear.MaxQPS}}
+}
+
 // GearLevels are the characters that stand for levels 0, 1, 2, …
 const GearLevels = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 

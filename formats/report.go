@@ -23,6 +23,7 @@ type Report struct {
 	EventsPerSecond float64  `json:"events_per_second,omitempty"` // only in --json output, never in files
 	MaxLoadFactor   *float64 `json:"max_load_factor,omitempty"`
 	BoundShare      *float64 `json:"bound_share,omitempty"` // goodput over the plan's bound
+	Accuracy        *float64 `json:"accuracy,omitempty"`    // share of right answers, of a gear plan by its records
 	Warnings        []string `json:"warnings,omitempty"`
 }
 

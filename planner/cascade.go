@@ -45,6 +45,12 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 	case len(in.Workload.Models) > 0 || len(in.Workload.Applications) > 0 || len(in.Workload.LLM) > 0:
 		return nil, r.fail("workload", "cascade", "a cascade beside others", "one of them", "each needs a method of its own: plan them one by one")
 	}
+	if a := opt.Algorithm; a != "" && a != AlgorithmTemplate && a != AlgorithmExact {
+		return nil, &formats.Error{Path: "--algorithm", Found: fmt.Sprintf("%q", a), Expected: "exact (the default) for the method gear", Hint: "leave it out"}
+	}
+	if o := opt.Objective; o != "" && o != ObjectiveThroughput && o != objectiveAccuracy {
+		return nil, &formats.Error{Path: "--objective", Found: fmt.Sprintf("%q", o), Expected: "accuracy (the default) for the method gear", Hint: "leave it out"}
+	}
 	f, err := r.resolveFamily()
 	if err != nil {
 		return nil, err

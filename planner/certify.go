@@ -51,7 +51,8 @@ func (o *CertifyOptions) complete(p *formats.Plan) error {
 // Where ctx ends first the plan is left as it was.
 func Certify(ctx context.Context, plan *formats.Plan, opt CertifyOptions) error {
 	if plan.Kind == formats.PlanGear {
-		return fmt.Errorf("a plan of kind %s is not certified by load: each of its gears was simulated at the upper edge of its range", plan.Kind)
+		return &formats.Error{Path: "--certify", Found: "a plan of kind gear", Expected: "a pool plan",
+			Hint: "each gear was simulated at the upper edge of its range already; plan simulate shows any rate"}
 	}
 	if err := opt.complete(plan); err != nil {
 		return err

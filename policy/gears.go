@@ -81,7 +81,7 @@ func (c *compiler) addGears(g *formats.GearPlan) error {
 	if err != nil || g.SLOUS <= 0 || len(g.Gears) == 0 || g.Samples < 1 {
 		return &formats.Error{Path: "gear", Found: fmt.Sprintf("percentile %q, SLO %v, %d gears, %d samples", g.Percentile, g.SLOUS.D(), len(g.Gears), g.Samples), Expected: "a percentile, a positive SLO, a gear and a sample"}
 	}
-	c.t.Models = []Model{{Name: "cascade", SLO: g.SLOUS.D(), Percentile: percentile, RPS: g.MaxQPS, NumPipelines: int32(len(c.t.Pipelines))}}
+	c.t.Models = []Model{{Name: formats.CascadeName, SLO: g.SLOUS.D(), Percentile: percentile, RPS: g.MaxQPS, NumPipelines: int32(len(c.t.Pipelines))}}
 	for i := range g.Gears {
 		gear := GearTable{ToQPS: g.Gears[i].ToQPS}
 		for k := range g.Gears[i].Stages {

@@ -23,6 +23,14 @@ func (g *GearResult) Accuracy() float64 {
 	return float64(g.Correct) / float64(g.Answered)
 }
 
+func (r *Result) setGears(g GearResult) {
+	r.Gears = &g
+	if g.Answered > 0 {
+		accuracy := g.Accuracy()
+		r.Report.Accuracy = &accuracy
+	}
+}
+
 // sampleOf is the sample that a request carries: request i of the run carries
 // sample i modulo their number.
 func (s *machine) sampleOf() int32 {

@@ -184,5 +184,14 @@ func pool(results []*Result) *Result {
 		accs[i] = r.acc
 	}
 	out.Report = report.Merge(accs)
+	if results[0].Gears != nil {
+		var all GearResult
+		for _, r := range results {
+			all.Answered += r.Gears.Answered
+			all.Correct += r.Gears.Correct
+			all.Switches += r.Gears.Switches
+		}
+		out.setGears(all)
+	}
 	return out
 }

@@ -29,7 +29,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	res := &Result{Report: s.acc.Build(), Events: s.events, Dispatched: s.serial, acc: s.acc}
 	if s.t.Gears != nil {
-		res.Gears = &s.gears
+		res.setGears(s.gears)
 	}
 	return res, nil
 }

@@ -40,11 +40,11 @@ func (s *schedule) index(plan *formats.Plan) (int, error) {
 		return -1, nil
 	}
 	var names []string
-	for i := range plan.Models {
-		if plan.Models[i].Model == s.model {
+	for i := range plan.Served() {
+		if plan.Served()[i].Model == s.model {
 			return i, nil
 		}
-		names = append(names, plan.Models[i].Model)
+		names = append(names, plan.Served()[i].Model)
 	}
 	return 0, usageErrorf("--model %q: the plan has %s", s.model, list(names))
 }
@@ -65,14 +65,14 @@ func (s *schedule) rates(plan *formats.Plan, reference string) ([]float64, error
 		}
 	}
 	byName := map[string]float64{}
-	for i := range from.Models {
-		byName[from.Models[i].Model] = from.Models[i].RPS
+	for i := range from.Served() {
+		byName[from.Served()[i].Model] = from.Served()[i].RPS
 	}
-	out := make([]float64, len(plan.Models))
-	for i := range plan.Models {
-		rps, ok := byName[plan.Models[i].Model]
+	out := make([]float64, len(plan.Served()))
+	for i := range plan.Served() {
+		rps, ok := byName[plan.Served()[i].Model]
 		if !ok {
-			return nil, usageErrorf("--load-reference %s: no model %q there", reference, plan.Models[i].Model)
+			return nil, usageErrorf("--load-reference %s: no model %q there", reference, plan.Served()[i].Model)
 		}
 		if s.poisson > 0 {
 			rps = s.poisson / s.load
@@ -103,9 +103,9 @@ func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 	case s.gaps != "":
 		src, err = arrivals.OpenGaps(s.gaps, int32(only))
 	case trace != "":
-		names := make([]string, len(plan.Models))
-		for i := range plan.Models {
-			names[i] = plan.Models[i].Model
+		names := make([]string, len(plan.Served()))
+		for i := range plan.Served() {
+			names[i] = plan.Served()[i].Model
 		}
 		src, err = arrivals.OpenTrace(trace, names)
 	default:
@@ -119,9 +119,9 @@ func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 
 // process draws arrivals for a real run: each model's stream is its own.
 func (s *schedule) process(plan *formats.Plan, rates []float64, d formats.Duration) (arrivals.Source, error) {
-	sources := make([]arrivals.Source, len(plan.Models))
-	for i := range plan.Models {
-		src, err := arrivals.Process(plan.Arrivals, seeded.New(s.seed, "arrivals/"+plan.Models[i].Model), int32(i), rates[i]*s.load, d.D())
+	sources := make([]arrivals.Source, len(plan.Served()))
+	for i := range plan.Served() {
+		src, err := arrivals.Process(plan.Arrivals, seeded.New(s.seed, "arrivals/"+plan.Served()[i].Model), int32(i), rates[i]*s.load, d.D())
 		if err != nil {
 			return nil, withCode(exitUsage, err)
 		}

@@ -24,6 +24,7 @@ func Lines(p *formats.Plan) []string {
 		out = append(out, l)
 	}
 	out = append(out, limits(p)...)
+	out = append(out, gears(p)...)
 	if c := p.Certified; c != nil {
 		out = append(out, fmt.Sprintf("certified by simulation: load %.4g of the planned rates at attainment %.4g, %d runs of %s",
 			c.LoadFactor, c.Attainment, c.Runs, formats.Duration(c.DurationUS)))
@@ -40,6 +41,7 @@ var stops = map[string]string{
 // units of the objectives.
 var units = map[string]string{
 	"throughput": "rps per weight (the least over models)", "cost": "USD per hour", "power": "watts", "gpus": "devices",
+	"accuracy": "of answers right",
 }
 
 func objective(p *formats.Plan) string {

@@ -105,6 +105,9 @@ func TestSplitReachesLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
 		sets := p.configurations()
+		if len(sets) == 0 {
+			return // no model fits on a device
+		}
 		counts := make([]int, len(sets))
 		for range p.Devices {
 			counts[rapid.IntRange(0, len(sets)-1).Draw(t, "set")]++

@@ -1,0 +1,36 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// gears tells, range by range, which models answer. A stage with a threshold
+// passes on what it is less certain of.
+func gears(p *formats.Plan) []string {
+	if p.Gear == nil {
+		return nil
+	}
+	var out []string
+	for i := range p.Gear.Gears {
+		g := &p.Gear.Gears[i]
+		var stages []string
+		for k := range g.Stages {
+			s := &g.Stages[k]
+			text := s.Model
+			if s.Level > 0 {
+				text += fmt.Sprintf("(%.3g)", s.Threshold)
+			}
+			stages = append(stages, text)
+		}
+		line := fmt.Sprintf("up to %s rps: %s: accuracy %.4f of at most %.4f, %s %s ms, busiest device %s", number(g.ToQPS), strings.Join(stages, " > "),
+			g.Accuracy, g.Bound, p.Gear.Percentile, number(float64(g.LatencyUS.D())/1e6), percent(g.Utilisation))
+		if g.AccuracyHeldOut != nil && g.HeldOutInterval != nil {
+			line += fmt.Sprintf("; held out %.4f (%.4f to %.4f)", *g.AccuracyHeldOut, g.HeldOutInterval[0], g.HeldOutInterval[1])
+		}
+		out = append(out, line)
+	}
+	return out
+}
