@@ -10,7 +10,6 @@ import (
 type family struct {
 	names    []string
 	a, b     []float64 // ms
-	table    [][]float64
 	maxBatch int
 	accuracy []float64
 	memory   []int64
