@@ -72,7 +72,7 @@ func (e *Infeasible) Reason() string {
 	if e.Devices > 0 && e.LatencyMS == 0 && !e.Unstable {
 		return text + fmt.Sprintf("these devices hold %.6g requests per second of the cheapest cascade, which starts with %s; the highest range takes %d devices", e.MaxQPS, e.Model, e.Devices)
 	}
-	why := "its latency grows without end"
+	why := "at that rate its latency grows or too many requests are late"
 	if !e.Unstable {
 		why = fmt.Sprintf("its tail latency is %.6g ms", e.LatencyMS)
 	}
