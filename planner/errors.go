@@ -21,7 +21,8 @@ type InfeasibleError struct {
 // Nearest is what would be feasible. Only what applies is set.
 type Nearest struct {
 	SLOUS       float64        `json:"slo_us,omitempty"`
-	LoadFactor  float64        `json:"load_factor,omitempty"` // of the floors asked
+	LoadFactor  float64        `json:"load_factor,omitempty"`  // of the floors asked
+	MinLoadRPS  float64        `json:"min_load_rps,omitempty"` // the same as a value of --min-load
 	MemoryBytes int64          `json:"memory_bytes,omitempty"`
 	Devices     []MissingCount `json:"more_devices,omitempty"`
 }
@@ -44,6 +45,8 @@ func (n Nearest) String() string {
 			parts = append(parts, fmt.Sprintf("%d more %s", d.Count, d.Device))
 		}
 		return strings.Join(parts, " and ")
+	case n.MinLoadRPS > 0:
+		return fmt.Sprintf("--min-load %.6g", n.MinLoadRPS)
 	case n.LoadFactor > 0:
 		return fmt.Sprintf("%.4g times the rates asked", n.LoadFactor)
 	}
@@ -68,6 +71,10 @@ func (r *resolved) infeasible(e *pool.Infeasible) *InfeasibleError {
 		out.Model = r.problem.Models[e.Model].Name
 	}
 	out.Nearest = Nearest{SLOUS: float64(e.SLO) / 1000, LoadFactor: e.Load, MemoryBytes: e.Memory}
+	// Where all floors come from --min-load, so does the nearest one: rounded down.
+	if load := r.opt.MinLoad; load > 0 && e.Load > 0 && r.onlyMinLoad() {
+		out.Nearest.MinLoadRPS = roundDown(load * e.Load)
+	}
 	for _, m := range e.Devices {
 		out.Nearest.Devices = append(out.Nearest.Devices, MissingCount{r.problem.Pools[m.Pool].Kind, m.Count})
 	}

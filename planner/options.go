@@ -37,6 +37,9 @@ const (
 	AlgorithmDARTr    = "dart-r"
 
 	ObjectiveThroughput = "throughput"
+	ObjectiveCost       = "cost"  // least USD per hour of the devices used
+	ObjectivePower      = "power" // least watts
+	ObjectiveGPUs       = "gpus"  // fewest devices
 
 	RoundingSlot       = "slot"
 	RoundingFractional = "fractional"
@@ -83,7 +86,6 @@ func optionsError(name, found, expected string) error {
 var later = map[string][]string{
 	"method":    {"gear", "queue", "flow"},
 	"algorithm": {"a2"},
-	"objective": {"cost", "power", "gpus"},
 }
 
 func oneOf(name, value string, allowed ...string) error {
@@ -117,7 +119,7 @@ func (o *Options) complete() error {
 	for _, err := range []error{
 		oneOf("method", o.Method, MethodAuto, MethodPool),
 		oneOf("algorithm", o.Algorithm, AlgorithmTemplate, AlgorithmNP, AlgorithmDARTr),
-		oneOf("objective", o.Objective, ObjectiveThroughput),
+		oneOf("objective", o.Objective, ObjectiveThroughput, ObjectiveCost, ObjectivePower, ObjectiveGPUs),
 		oneOf("gpu-rounding", o.GPURounding, RoundingSlot, RoundingFractional),
 		oneOf("cut-dtype", o.CutDType, CutsAuto, CutsFP32),
 	} {
@@ -135,6 +137,8 @@ func (o *Options) complete() error {
 		return optionsError("batch-build", fmt.Sprint(o.BatchBuild), "a factor of at least 0")
 	case bad(o.MinLoad):
 		return optionsError("min-load", fmt.Sprint(o.MinLoad), "a rate of at least 0")
+	case o.Objective != ObjectiveThroughput && o.Algorithm != AlgorithmTemplate:
+		return optionsError("objective", o.Objective, "throughput with --algorithm "+o.Algorithm)
 	case o.MaxPartitions < 1 || o.MaxPartitions > 8:
 		return optionsError("max-partitions", fmt.Sprint(o.MaxPartitions), "1 to 8")
 	case o.MaxBatch < 0:

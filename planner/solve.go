@@ -81,7 +81,7 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	po := opt.pool()
 	po.Progress = func(p pool.Progress) {
 		if !math.IsNaN(p.Value) && p.Value > 0 {
-			if n := len(res.Incumbents); n == 0 || p.Value > res.Incumbents[n-1].Value {
+			if n := len(res.Incumbents); n == 0 || opt.better(p.Value, res.Incumbents[n-1].Value) {
 				res.Incumbents = append(res.Incumbents, incumbent(cpuTime()-cpu, p.Value, p.Bound))
 			}
 		}
@@ -101,7 +101,14 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 			err = r.fail("cluster", "pools", fmt.Sprintf("%d pools", len(r.pools)), "at most two kinds, none shared in time, for --algorithm dart-r", err.Error())
 		}
 	default:
-		out, err = pool.Solve(ctx, r.problem, solver, po)
+		if opt.Objective == ObjectiveThroughput {
+			out, err = pool.Solve(ctx, r.problem, solver, po)
+			break
+		}
+		var prices []float64
+		if prices, err = r.prices(); err == nil {
+			out, err = pool.Cheapest(ctx, r.problem, prices, solver, po)
+		}
 	}
 	if err != nil {
 		return nil, r.explained(err)
@@ -114,7 +121,7 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	res.StoppedBy, res.Status = string(stopped), status(stopped)
 	res.Phases, res.Templates = out.Phases, out.Templates
 	// The last one is the plan itself, recomputed from whole replicas.
-	for n := len(res.Incumbents); n > 0 && res.Incumbents[n-1].Value >= out.Value; n = len(res.Incumbents) {
+	for n := len(res.Incumbents); n > 0 && !opt.better(out.Value, res.Incumbents[n-1].Value); n = len(res.Incumbents) {
 		res.Incumbents = res.Incumbents[:n-1]
 	}
 	res.Incumbents = append(res.Incumbents, incumbent(cpuTime()-cpu, out.Value, out.Bound))

@@ -210,8 +210,9 @@ func TestOptionsAndInputs(t *testing.T) {
 		change func(*world)
 		want   []string // parts of the message
 	}{
-		{"later method", func(w *world) { w.opt.Method = "gear" }, []string{"--method", "gear is not available in this version"}},
-		{"later objective", func(w *world) { w.opt.Objective = "cost" }, []string{"--objective", "cost is not available in this version"}},
+		{"later method", func(w *world) { w.opt.Method = "queue" }, []string{"--method", "queue is not available in this version"}},
+		{"cost of no load", func(w *world) { w.opt.Objective = "cost" }, []string{"w.yaml: models[0].min_rps", "no rate", "--min-load"}},
+		{"objective of a baseline", func(w *world) { w.opt.Objective, w.opt.Algorithm = "gpus", "np" }, []string{"--objective", "throughput with --algorithm np"}},
 		{"unknown algorithm", func(w *world) { w.opt.Algorithm = "x" }, []string{"--algorithm", `"x"`, "template or np"}},
 		{"margin", func(w *world) { w.opt.Margin = 1 }, []string{"--margin", "less than 1"}},
 		{"margin NaN", func(w *world) { w.opt.Margin = math.NaN() }, []string{"--margin"}},
@@ -228,7 +229,7 @@ func TestOptionsAndInputs(t *testing.T) {
 		{"unknown device", func(w *world) { w.in.Cluster.Pools[1].Device = "X9" }, []string{"c.yaml: pools[1].device", `"X9"`, "the profile has H, L"}},
 		{"device twice", func(w *world) { w.in.Cluster.Pools[1].Device = "H" }, []string{"pools[1].device", "a second time"}},
 		{"no device", func(w *world) { w.in.Cluster.Pools[0].Count, w.in.Cluster.Pools[1].Count = 0, 0 }, []string{"c.yaml: pools", "no device"}},
-		{"cascade", func(w *world) { w.in.Workload.Models, w.in.Workload.Cascade = nil, &formats.Cascade{} }, []string{"cascade", "gear is not available in this version"}},
+		{"cascade", func(w *world) { w.in.Workload.Models, w.in.Workload.Cascade = nil, &formats.Cascade{} }, []string{"c.yaml: pools[1]", "gears are planned for identical devices"}},
 		{"two kinds of work", func(w *world) { w.in.Workload.LLM = []byte("{}") }, []string{"models and llm", "one of them"}},
 		{"blocks missing", func(w *world) { w.in.Profile.Models[0].Measurements[0].Blocks = nil }, []string{"models[0].measurements[0].blocks", "3, one per block"}},
 		{"measured twice", func(w *world) { m := &w.in.Profile.Models[0]; m.Measurements[1].Batch = 1 }, []string{"models[0].measurements[1]", "a second time"}},

@@ -33,7 +33,7 @@ func (r *resolved) policy() formats.PolicySpec {
 func (r *resolved) write(out *pool.Outcome, stopped milp.StoppedBy, solverName string) *formats.Plan {
 	objective := formats.Objective{Name: r.opt.Objective, Value: out.Value}
 	if bound := out.Bound; !math.IsNaN(bound) {
-		gap := milp.RelativeGap(milp.Maximize, out.Value, bound)
+		gap := milp.RelativeGap(r.opt.sense(), out.Value, bound)
 		objective.Bound, objective.Gap = &bound, &gap
 	}
 	p := &formats.Plan{

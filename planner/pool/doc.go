@@ -16,6 +16,7 @@
 //	solve.go      the phases: LP, basis, small pool, survivors (the proof), then the weighted sum
 //	round.go      the plan recomputed from integer counts
 //	place.go      replicas onto physical devices, never more than a whole one
+//	cheapest.go   the least price (cost, power, devices) that carries given rates
 //	baseline.go   NP: no partitioning, whole devices, fewest of them
 //	dartr.go      DART-r: devices split by model, one of each kind to a pair
 //	adopt.go      pipelines that others chose, with our costs and placement

@@ -19,6 +19,7 @@ type mipModel struct {
 	y       []milp.Var   // [i]: whether it is used at all; -1 where nothing asks
 	whole   []wholeDevices
 	byModel []milp.Row
+	pools   []milp.Row // -1 for empty pools
 }
 
 // wholeDevices is a count of whole devices that replicas of several templates
@@ -54,6 +55,7 @@ func (p *Problem) mip(u units, templates []Template, set []int, bound, floor flo
 			pools[k] = m.AddLE("devices "+p.Pools[k].Kind, float64(p.Pools[k].Count))
 		}
 	}
+	q.pools = pools
 	memory := p.tightMemory(templates, set)
 	memRows := make([]milp.Row, len(p.Pools))
 	for k := range p.Pools {

@@ -1,0 +1,114 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"inferplan/solver/highs"
+)
+
+// The least price is that of the cheapest set of devices on which a plan for
+// throughput carries the floors, over all sets; the bound never exceeds it, and
+// the plan keeps the rules.
+func TestCheapest(t *testing.T) {
+	solved, infeasible := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 2, pools: 2, count: 3, shares: 2, blocks: 3, batches: 2, partitions: 2, timePools: rapid.Bool().Draw(t, "time")})
+		// On time-shared pools what may run depends on which devices there are,
+		// and planning for throughput is not exact: no comparison there.
+		exclusive := true
+		for k := range p.Pools {
+			exclusive = exclusive && !p.Pools[k].Time
+		}
+		prices := make([]float64, len(p.Pools))
+		whole := rapid.Bool().Draw(t, "devices")
+		for k := range prices {
+			prices[k] = 1
+			if !whole {
+				prices[k] = float64(rapid.IntRange(1, 20).Draw(t, "price")) / 4
+			}
+		}
+		free, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		if err != nil {
+			return
+		}
+		load := rapid.Float64Range(0.1, 1.2).Draw(t, "load")
+		for d := range p.Models {
+			p.Models[d].MinRPS = load * free.Value * p.Models[d].Weight
+		}
+		least := math.Inf(1)
+		if exclusive {
+			least = leastByEnumeration(t, p, prices)
+		}
+		out, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{})
+		var inf *Infeasible
+		if errors.As(err, &inf) {
+			infeasible++
+			if !math.IsInf(least, 1) {
+				t.Errorf("infeasible (%v), but devices for %v carry the floors", err, least)
+			}
+			if inf.Load > 1+1e-6 {
+				t.Errorf("nearest feasible is %v times what is infeasible", inf.Load)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		solved++
+		if exclusive && math.Abs(out.Value-least) > 1e-9*least {
+			t.Errorf("price %v, enumeration has %v", out.Value, least)
+		}
+		if out.Bound > out.Value*(1+1e-9) || exclusive && out.Bound > least*(1+1e-6) {
+			t.Errorf("bound %v, price %v, enumeration %v", out.Bound, out.Value, least)
+		}
+		min := math.Inf(1)
+		for d := range p.Models {
+			min = math.Min(min, out.RPS[d]/p.Models[d].Weight)
+		}
+		same := *out
+		same.Value = min
+		holds(t, p, &same)
+	})
+	t.Logf("%d solved, %d infeasible", solved, infeasible)
+	if solved == 0 {
+		t.Error("no problem was feasible")
+	}
+}
+
+// leastByEnumeration tries every number of devices of every pool.
+func leastByEnumeration(t *rapid.T, p *Problem, prices []float64) float64 {
+	best := math.Inf(1)
+	q := *p
+	q.Pools = append([]Pool(nil), p.Pools...)
+	var try func(k int, price float64)
+	try = func(k int, price float64) {
+		if price >= best {
+			return
+		}
+		if k < len(p.Pools) {
+			for n := 0; n <= p.Pools[k].Count; n++ {
+				q.Pools[k].Count = n
+				try(k+1, price+float64(n)*prices[k])
+			}
+			return
+		}
+		if price == 0 {
+			return
+		}
+		_, err := Solve(context.Background(), &q, highs.Solver{}, Options{})
+		var inf *Infeasible
+		switch {
+		case err == nil:
+			best = price
+		case !errors.As(err, &inf):
+			t.Fatal(err)
+		}
+	}
+	try(0, 0)
+	return best
+}
