@@ -17,6 +17,9 @@
 //	errors.go    InfeasibleError
 //	local.go     the documents that are assumed where none is given
 //	certify.go   what simulation says of a plan
+//	auto.go      the margin that simulation certifies most with
+//	objective.go what is to grow or to shrink, and at what prices
+//	adopt.go     plans that others recorded, as ours
 //
 // Sub-packages: pool (the method for pooled pipelines), check (is a plan still
 // true?) and explain (text for people).

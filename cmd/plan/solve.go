@@ -15,6 +15,7 @@ import (
 	"inferplan/planner"
 	"inferplan/planner/explain"
 	"inferplan/solver/highs"
+	"inferplan/solver/milp"
 )
 
 type solveOptions struct {
@@ -71,7 +72,7 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.StringVar(&o.algorithm, "algorithm", "template", "of the pool method: template, np (no partitioning) or dart-r (pairs of devices)")
 	f.StringVar(&o.objective, "objective", "throughput", "what to optimise: throughput; or the least cost, power or gpus that carries --min-load")
 	f.StringVar(&o.rounding, "gpu-rounding", "slot", "whole devices per model and stage position (slot), or shares packed freely (fractional)")
-	f.StringVar(&o.margin, "margin", "0.4", "share of the SLO kept back for queueing and jitter")
+	f.StringVar(&o.margin, "margin", "0.4", "share of the SLO kept back for queueing and jitter, or auto: what simulation certifies most with")
 	f.Float64Var(&o.minLoad, "min-load", 0, "least rps / weight that every model must reach")
 	f.Float64Var(&o.batchBuild, "batch-build", 0, "factor of the delay reserved for filling a batch (1.3 in PPipe's artifact)")
 	f.IntVar(&o.maxPartitions, "max-partitions", 2, "stages per pipeline")
@@ -103,7 +104,13 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
 	bar := p.meter(100, "solving")
-	res, err := planner.Solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {
+	solve := planner.Solve
+	if o.margin == planner.MarginAuto {
+		solve = func(ctx context.Context, in planner.Inputs, opt planner.Options, s milp.Solver, tell func(planner.Progress)) (*planner.Result, error) {
+			return planner.SolveAuto(ctx, in, opt, planner.CertifyOptions{Attainment: o.attainment, Seed: o.seed}, s, tell)
+		}
+	}
+	res, err := solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {
 		bar.set(int64(100*u.Fraction), 0, u.Phase)
 	})
 	bar.finish()
@@ -118,7 +125,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	}
 	plan := res.Plan
 	interrupted := ctx.Err() != nil
-	if o.certify && !interrupted {
+	if o.certify && !interrupted && plan.Certified == nil {
 		bar := p.meter(100, "certifying by simulation")
 		err := planner.Certify(ctx, plan, planner.CertifyOptions{Attainment: o.attainment, Seed: o.seed})
 		bar.finish()
@@ -154,8 +161,8 @@ func (o *solveOptions) planner() (planner.Options, error) {
 	opt.Method, opt.Algorithm, opt.Objective, opt.GPURounding = o.method, o.algorithm, o.objective, o.rounding
 	opt.MaxPartitions, opt.MaxBatch, opt.BatchBuild, opt.MinLoad = o.maxPartitions, o.maxBatch, o.batchBuild, o.minLoad
 	opt.Gap, opt.Effort, opt.TimeLimit, opt.Seed = o.gap, o.effort, o.timeLimit, o.seed
-	if o.margin == "auto" {
-		return opt, usageErrorf("--margin auto is not available in this version; give a share of the SLO, such as 0.4")
+	if o.margin == planner.MarginAuto {
+		return opt, nil // chosen by planner.SolveAuto
 	}
 	var err error
 	if opt.SLO, err = o.target(); err != nil {
@@ -163,7 +170,7 @@ func (o *solveOptions) planner() (planner.Options, error) {
 	}
 	m, err := strconv.ParseFloat(o.margin, 64)
 	if err != nil {
-		return opt, usageErrorf("--margin %q: expected a share of the SLO, such as 0.4", o.margin)
+		return opt, usageErrorf("--margin %q: expected a share of the SLO, such as 0.4, or auto", o.margin)
 	}
 	opt.Margin = m
 	return opt, nil
