@@ -39,7 +39,7 @@ func TestScripts(t *testing.T) {
 			if e.Getenv("INFERPLAN_ORT_LIB") == "" {
 				e.Setenv("INFERPLAN_ORT_LIB", filepath.Join(root, "third_party", "ort", "lib", "libonnxruntime.so.1"))
 			}
-			e.Setenv("INFERPLAN_MODELS", filepath.Join(root, "third_party", "models", "files"))
+			e.Setenv("INFERPLAN_MODEL_FILES", filepath.Join(root, "third_party", "models", "files"))
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {

@@ -20,7 +20,7 @@ import (
 var ErrAbsent = errors.New("models are not set up: type `make setup`")
 
 // DirEnv names the variable that points at the folder with the model files.
-const DirEnv = "INFERPLAN_MODELS"
+const DirEnv = "INFERPLAN_MODEL_FILES"
 
 // DefaultSeed is the seed of the weights that the demo and the tests use.
 const DefaultSeed = 1
@@ -65,7 +65,7 @@ func Names() []string {
 	return out
 }
 
-// Dir finds the folder with the model files: INFERPLAN_MODELS, else
+// Dir finds the folder with the model files: INFERPLAN_MODEL_FILES, else
 // third_party/models/files of a source tree above the executable or the
 // working directory.
 func Dir() (string, error) {
