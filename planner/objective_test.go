@@ -48,7 +48,7 @@ func TestLeastAtALoad(t *testing.T) {
 			t.Errorf("%s: %v", objective, err)
 		}
 		for n := 1; n < len(res.Incumbents); n++ {
-			if res.Incumbents[n].Value >= res.Incumbents[n-1].Value {
+			if last := n == len(res.Incumbents)-1; res.Incumbents[n].Value > res.Incumbents[n-1].Value || !last && res.Incumbents[n].Value == res.Incumbents[n-1].Value {
 				t.Errorf("%s: incumbents do not fall: %v", objective, res.Incumbents)
 			}
 		}

@@ -120,13 +120,31 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	res.Plan = r.write(out, stopped, solverName(solver))
 	res.StoppedBy, res.Status = string(stopped), status(stopped)
 	res.Phases, res.Templates = out.Phases, out.Templates
-	// The last one is the plan itself, recomputed from whole replicas.
-	for n := len(res.Incumbents); n > 0 && !opt.better(out.Value, res.Incumbents[n-1].Value); n = len(res.Incumbents) {
-		res.Incumbents = res.Incumbents[:n-1]
-	}
-	res.Incumbents = append(res.Incumbents, incumbent(cpuTime()-cpu, out.Value, out.Bound))
+	res.Incumbents = settle(res.Incumbents, opt, incumbent(cpuTime()-cpu, out.Value, out.Bound))
 	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
 	return res, nil
+}
+
+// solverNoise is how far the solver's figure of a plan may be from the plan's
+// own, recomputed from whole replicas.
+const solverNoise = 1e-7
+
+// settle ends the list of incumbents with the plan itself. One that was the
+// plan but for the solver's noise keeps its time and gets the plan's value;
+// what claims more than the plan holds is left out.
+func settle(list []Incumbent, opt Options, last Incumbent) []Incumbent {
+	var out []Incumbent
+	for _, in := range list {
+		if math.Abs(in.Value-last.Value) <= solverNoise*last.Value {
+			in.Value = last.Value
+		} else if opt.better(in.Value, last.Value) {
+			continue
+		}
+		if n := len(out); n == 0 || opt.better(in.Value, out[n-1].Value) {
+			out = append(out, in)
+		}
+	}
+	return append(out, last)
 }
 
 func status(s milp.StoppedBy) string {
