@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,80 +15,49 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/importer/bundletest"
+	"inferplan/formats/importer/reference"
 	"inferplan/policy"
 	"inferplan/policy/reserve"
 	"inferplan/sim"
 )
 
-// dataFolder is where the PPipe artifact's plans and arrivals lie.
-func dataFolder(t *testing.T) string {
-	dir := os.Getenv("INFERPLAN_DATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared", "data")
-	}
-	dir = filepath.Join(dir, "ppipe")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("no PPipe reference data at %s: set INFERPLAN_DATA to the folder that holds it", dir)
-	}
-	return dir
-}
-
-// reference is a plan of the artifact, as far as it is needed here.
-type reference struct {
-	Case      string         `json:"case"`
-	Algorithm string         `json:"algorithm"`
-	GPUs      map[string]int `json:"gpus"`
-	PerServer map[string]int `json:"gpus_per_server"`
-	BWGbps    float64        `json:"bw_gbps"`
-	DNNs      []struct {
-		Model     string  `json:"model"`
-		SLOUS     float64 `json:"slo_us"`
-		RPS       float64 `json:"rps"`
-		Pipelines []struct {
-			Partitions []struct {
-				Blocks [2]int `json:"blocks"`
-				GPU    string `json:"gpu"`
-				V      int    `json:"vgpu_denominator"`
-				Batch  int    `json:"batch"`
-				NumV   int    `json:"num_vgpus"`
-			} `json:"partitions"`
-		} `json:"pipelines"`
-	} `json:"dnns"`
-}
-
 type bundle struct {
-	plans  []reference
-	blocks map[string]int // model,gpu,v,block,batch: us
-	cuts   map[string]int64
-	peers  []map[string]string
+	plans   []reference.Plan
+	profile *formats.Profile
+	peers   []map[string]string
 }
 
 func loadBundle(t *testing.T, dir string) *bundle {
 	t.Helper()
-	b := &bundle{blocks: map[string]int{}, cuts: map[string]int64{}}
-	text, err := os.ReadFile(filepath.Join(dir, "reference_plans_dev.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &b.plans)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range readCSV(t, filepath.Join(dir, "block_latency.csv")) {
-		us, err := strconv.Atoi(r["latency_us"])
-		if err != nil {
-			t.Fatal(err)
+	return &bundle{bundletest.Plans(t), bundletest.Profile(t), readCSV(t, filepath.Join(dir, "peer_results_dev.csv"))}
+}
+
+// blockTimes are the times of a model's blocks on a share of a device.
+func (b *bundle) blockTimes(t *testing.T, model, gpu string, share, batch int) []formats.Latency {
+	t.Helper()
+	for i := range b.profile.Models {
+		if b.profile.Models[i].Model != model {
+			continue
 		}
-		b.blocks[strings.Join([]string{r["model"], r["gpu"], r["vgpu_denominator"], r["block"], r["batch"]}, ",")] = max(us, 1)
-	}
-	for _, r := range readCSV(t, filepath.Join(dir, "cut_sizes.csv")) {
-		n, err := strconv.ParseInt(r["bytes_fp16_batch1"], 10, 64)
-		if err != nil {
-			t.Fatal(err)
+		for _, m := range b.profile.Models[i].Measurements {
+			if m.Device == gpu && m.Share == share && m.Batch == batch {
+				return m.Blocks
+			}
 		}
-		b.cuts[r["model"]+","+r["after_block"]] = n
 	}
-	b.peers = readCSV(t, filepath.Join(dir, "peer_results_dev.csv"))
-	return b
+	t.Fatalf("%s was not measured on %s 1/%d at batch %d", model, gpu, share, batch)
+	return nil
+}
+
+// cutBytes is what crosses after a block.
+func (b *bundle) cutBytes(model string, after int) int64 {
+	for i := range b.profile.Models {
+		if b.profile.Models[i].Model == model {
+			return b.profile.Models[i].Blocks[after].CutBytesFP16
+		}
+	}
+	return 0
 }
 
 func readCSV(t *testing.T, path string) []map[string]string {
@@ -117,34 +85,35 @@ func readCSV(t *testing.T, path string) []map[string]string {
 // plan makes a plan of one DNN of a reference plan. Every stage gets devices
 // of its own, so that its placement is simple; shares of one GPU that two
 // stages hold would share its NIC, which the artifact does not model either.
-func (b *bundle) plan(r *reference, dnn int) *formats.Plan {
+func (b *bundle) plan(t *testing.T, r *reference.Plan, dnn int) *formats.Plan {
+	t.Helper()
 	d := &r.DNNs[dnn]
 	p := &formats.Plan{Kind: formats.PlanPool, Policy: formats.PolicySpec{Name: reserve.Name}}
 	free := map[string]int{}
 	for _, kind := range []string{"L4", "V100", "T4", "P4"} {
 		if r.GPUs[kind] > 0 {
-			p.Pools = append(p.Pools, formats.Pool{Device: kind, Count: 10 * r.GPUs[kind], MaxShares: 4, PerNode: r.PerServer[kind], NICGbps: r.BWGbps})
+			p.Pools = append(p.Pools, formats.Pool{Device: kind, Count: 10 * r.GPUs[kind], MaxShares: 4, PerNode: r.PerNode[kind], NICGbps: r.Gbps})
 		}
 	}
-	m := formats.PlanModel{Model: d.Model, SLOUS: formats.Micros(d.SLOUS*1000 + 0.5), RPS: d.RPS}
+	m := formats.PlanModel{Model: d.Model, SLOUS: reference.Micros(d.SLOUS), RPS: d.RPS}
 	for _, rp := range d.Pipelines {
 		pl := formats.Pipeline{Batch: rp.Partitions[0].Batch}
 		for i, part := range rp.Partitions {
-			s := formats.Stage{Blocks: part.Blocks, Device: part.GPU, Share: part.V, Replicas: part.NumV}
+			s := formats.Stage{Blocks: part.Blocks, Device: part.GPU, Share: part.Share, Replicas: part.Replicas}
 			for batch := 1; batch <= pl.Batch; batch++ {
-				us := 0
-				for block := part.Blocks[0]; block < part.Blocks[1]; block++ {
-					us += b.blocks[fmt.Sprintf("%s,%s,%d,%d,%d", d.Model, part.GPU, part.V, block, batch)]
+				us := formats.Micros(0)
+				for _, block := range b.blockTimes(t, d.Model, part.GPU, part.Share, batch)[part.Blocks[0]:part.Blocks[1]] {
+					us += max(block.WallUS, formats.Micros(time.Microsecond))
 				}
-				s.InferUS = append(s.InferUS, formats.Micros(us)*1000)
+				s.InferUS = append(s.InferUS, us)
 			}
 			if i+1 < len(rp.Partitions) {
-				s.Cut = &formats.Cut{DType: "FP16", Bytes: b.cuts[fmt.Sprintf("%s,%d", d.Model, part.Blocks[1]-1)]}
+				s.Cut = &formats.Cut{DType: "FP16", Bytes: b.cutBytes(d.Model, part.Blocks[1]-1)}
 			}
-			per := r.PerServer[part.GPU]
+			per := r.PerNode[part.GPU]
 			first := (free[part.GPU] + per - 1) / per * per
-			s.Placement = []formats.Placement{{First: first, PerDevice: part.V, Replicas: part.NumV}}
-			free[part.GPU] = first + (part.NumV+part.V-1)/part.V
+			s.Placement = []formats.Placement{{First: first, PerDevice: part.Share, Replicas: part.Replicas}}
+			free[part.GPU] = first + (part.Replicas+part.Share-1)/part.Share
 			pl.Stages = append(pl.Stages, s)
 		}
 		m.Pipelines = append(m.Pipelines, pl)
@@ -182,7 +151,7 @@ func readGaps(t *testing.T, path string) []arrivals.Request {
 // streams, within 5 % on all. The two differ in the downlinks, which the
 // artifact gives each virtual GPU in full and we share per node.
 func TestAgainstArtifactOnItsArrivals(t *testing.T) {
-	dir := dataFolder(t)
+	dir := bundletest.Dir(t)
 	b := loadBundle(t, dir)
 	files, err := filepath.Glob(filepath.Join(dir, "arrivals", "*.txt.gz"))
 	if err != nil || len(files) == 0 {
@@ -200,7 +169,7 @@ func TestAgainstArtifactOnItsArrivals(t *testing.T) {
 		if err1 != nil || err2 != nil {
 			t.Fatalf("%s: not group_cluster_dnnI_lfN", file)
 		}
-		var ref *reference
+		var ref *reference.Plan
 		for i := range b.plans {
 			if b.plans[i].Case == fmt.Sprintf("maf19/%s/%s/w0.3-0.33-0.37", parts[0], parts[1]) && b.plans[i].Algorithm == "PPipe" {
 				ref = &b.plans[i]
@@ -212,7 +181,7 @@ func TestAgainstArtifactOnItsArrivals(t *testing.T) {
 		}
 		requests := readGaps(t, file)
 		for k, o := range options {
-			tables, err := policy.Compile(b.plan(ref, dnn))
+			tables, err := policy.Compile(b.plan(t, ref, dnn))
 			if err != nil {
 				t.Fatal(err)
 			}
