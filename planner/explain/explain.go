@@ -53,7 +53,8 @@ func objective(p *formats.Plan) string {
 	if o.Gap != nil {
 		s += ", gap " + percent(*o.Gap)
 	}
-	if why, ok := stops[p.StoppedBy]; ok {
+	// Without a bound, as in a plan that others recorded, more work closes no gap.
+	if why, ok := stops[p.StoppedBy]; ok && (o.Bound != nil || p.StoppedBy != "work") {
 		s += " (" + why + ")"
 	}
 	return s
