@@ -9,8 +9,8 @@ plan=$root/bin/plan
 . "$root/scripts/ready.sh"
 tools=$root/third_party/tools
 mkdir -p "$tools"
-[ -x "$tools/grpcurl" ] || GOBIN=$tools go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
-[ -x "$tools/hey" ] || GOBIN=$tools go install github.com/rakyll/hey@v0.1.4
+[ -x "$tools/grpcurl" ] || GOBIN=$tools go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+[ -x "$tools/hey" ] || GOBIN=$tools go install github.com/rakyll/hey@v0.1.5
 
 dir=$(mktemp -d)
 port=${E2E_PORT:-18180}
@@ -20,12 +20,12 @@ cleanup() { [ -z "$server" ] || { kill "$server" 2>/dev/null || true; wait "$ser
 trap cleanup EXIT
 cd "$dir"
 
-passed=0
 expect() { # NAME PATTERN: stdin must match the extended regular expression
   local got
   got=$(cat)
   if grep -qE -- "$2" <<<"$got"; then
-    passed=$((passed + 1)); printf 'ok    %s\n' "$1"
+    echo ok >> "$dir/passed" # a file: pipelines run this in a subshell
+    printf 'ok    %s\n' "$1"
   else
     printf 'FAIL  %s\n      expected %s\n      got      %s\n' "$1" "$2" "${got:0:400}" >&2
     exit 1
@@ -53,7 +53,7 @@ curl -s -D headers.txt -o answer.bin -H "Inference-Header-Content-Length: $(stat
   --data-binary @binary.bin "http://$http/v2/models/mlp-64/infer"
 expect "REST binary infer" '200' < headers.txt
 curl -s -o /dev/null -w '%{http_code}' -d "${body/784/783}" "http://$http/v2/models/mlp-64/infer" | expect "REST wrong shape is 400" '^400$'
-curl -s -d "${body/784/783}" "http://$http/v2/models/mlp-64/infer" | expect "REST wrong shape names the tensor" "$input"
+curl -s -d "${body/784/783}" "http://$http/v2/models/mlp-64/infer" | expect "REST wrong shape names the field" "inputs\\[0\\]"
 curl -s -o /dev/null -w '%{http_code}' -d "$body" "http://$http/v2/models/nope/infer" | expect "REST unknown model is 404" '^404$'
 curl -s "http://$http/v2/models/stats" | expect "REST statistics" 'inference_count'
 curl -s "http://$metrics/metrics" | expect "metrics" 'inferplan_'
@@ -71,4 +71,4 @@ kill -TERM "$server"
 code=0; wait "$server" || code=$?
 server=
 expect "SIGTERM drains and exits 0" "^0$" <<<"$code"
-echo "$passed passed, 0 failed"
+echo "$(wc -l < "$dir/passed") passed, 0 failed"
