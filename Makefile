@@ -7,8 +7,10 @@ SHELL := /bin/bash
 GO ?= go
 MODULE := inferplan
 
-# Packages whose tests run under the race detector, and packages that need neither HiGHS nor ONNX Runtime.
+# Packages whose tests run under the race detector (-short where they are long: LONG runs whole without it, too), and
+# packages that need neither HiGHS nor ONNX Runtime.
 RACE := cmd executor engine policy sim solver/highs
+LONG := policy sim
 PURE := formats policy sim solver/milp solver/stoch engine/graph executor/oip third_party
 
 # Variables for the user.
@@ -55,10 +57,10 @@ test: setup ## vet, and every test; the race detector where goroutines meet
 	@export INFERPLAN_ORT_LIB='$(ORT_LIB)'; \
 	all=$$($(GO) list ./...); \
 	race=$$(grep -E '$(call in-folders,$(RACE))' <<<"$$all" || true); \
-	rest=$$(grep -vE '$(call in-folders,$(RACE))' <<<"$$all" || true); \
+	rest=$$(grep -vE '$(call in-folders,$(filter-out $(LONG),$(RACE)))' <<<"$$all" || true); \
 	bad=0; \
 	if [ -n "$$rest" ]; then $(GO) test -timeout 20m $(TESTFLAGS) $$rest || bad=1; fi; \
-	if [ -n "$$race" ]; then $(GO) test -race -timeout 20m $(TESTFLAGS) $$race || bad=1; fi; \
+	if [ -n "$$race" ]; then $(GO) test -race -short -timeout 20m $(TESTFLAGS) $$race || bad=1; fi; \
 	exit $$bad
 
 .PHONY: test-pure
