@@ -68,7 +68,7 @@ func Certify(ctx context.Context, plan *formats.Plan, opt CertifyOptions) error 
 		return fmt.Errorf("certifying: %w", err)
 	}
 	sc.Seed, sc.Duration, sc.Warmup = opt.Seed, opt.Duration, opt.Duration/10
-	found, err := sim.FindMaxLoad(ctx, sc, opt.Attainment, opt.Runs)
+	found, err := sim.FindOverallLoad(ctx, sc, opt.Attainment, opt.Runs)
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
 	}

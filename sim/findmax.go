@@ -52,59 +52,91 @@ func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 // is replicated runs times; all points use the same random numbers. The search
 // starts at load 1: it goes up while a model passes, else down until it does.
 func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int) (*MaxLoad, error) {
-	if !(attainment > 0 && attainment <= 1) {
-		return nil, fmt.Errorf("simulating: attainment %v, expected more than 0 and at most 1", attainment)
+	s, err := newLoadSearch(ctx, sc, attainment, runs)
+	if err != nil {
+		return nil, err
 	}
-	points := map[int]LoadPoint{}
-	report := func(i int) (*formats.Report, error) {
-		if p, ok := points[i]; ok {
-			return p.Report, nil
-		}
-		at := *sc
-		at.Load = gridLoad(i)
-		res, err := Replicate(ctx, &at, runs)
-		if err != nil {
-			return nil, fmt.Errorf("load %.2f: %w", at.Load, err)
-		}
-		points[i] = LoadPoint{Load: at.Load, Report: res.Report, Events: res.Events}
-		return res.Report, nil
-	}
-	highest := func(passes func(*formats.Report) bool) (float64, error) {
-		best := 0
-		for i, step := gridIndex(1), 0; i >= 1 && i <= maxLoadPoint; i += step {
-			r, err := report(i)
-			if err != nil {
-				return 0, err
-			}
-			pass := passes(r)
-			if pass {
-				best = i
-			}
-			if step == 0 && pass {
-				step = 1
-			} else if step == 0 {
-				step = -1
-			} else if pass != (step > 0) {
-				break
-			}
-		}
-		return gridLoad(best), nil
-	}
-	out := &MaxLoad{Models: make([]float64, len(sc.Tables.Models))}
-	for m := range out.Models {
-		var err error
-		if out.Models[m], err = highest(func(r *formats.Report) bool { return r.Models[m].Attainment >= attainment }); err != nil {
+	models := make([]float64, len(sc.Tables.Models))
+	for m := range models {
+		if models[m], err = s.highest(func(r *formats.Report) bool { return r.Models[m].Attainment >= attainment }); err != nil {
 			return nil, err
 		}
 	}
+	return s.overall(models)
+}
+
+// FindOverallLoad is FindMaxLoad without the highest load of each model, which
+// takes more points to find.
+func FindOverallLoad(ctx context.Context, sc *Scenario, attainment float64, runs int) (*MaxLoad, error) {
+	s, err := newLoadSearch(ctx, sc, attainment, runs)
+	if err != nil {
+		return nil, err
+	}
+	return s.overall(nil)
+}
+
+// loadSearch simulates points of the grid, each once.
+type loadSearch struct {
+	ctx        context.Context
+	sc         *Scenario
+	attainment float64
+	runs       int
+	points     map[int]LoadPoint
+}
+
+func newLoadSearch(ctx context.Context, sc *Scenario, attainment float64, runs int) (*loadSearch, error) {
+	if !(attainment > 0 && attainment <= 1) {
+		return nil, fmt.Errorf("simulating: attainment %v, expected more than 0 and at most 1", attainment)
+	}
+	return &loadSearch{ctx, sc, attainment, runs, map[int]LoadPoint{}}, nil
+}
+
+func (s *loadSearch) report(i int) (*formats.Report, error) {
+	if p, ok := s.points[i]; ok {
+		return p.Report, nil
+	}
+	at := *s.sc
+	at.Load = gridLoad(i)
+	res, err := Replicate(s.ctx, &at, s.runs)
+	if err != nil {
+		return nil, fmt.Errorf("load %.2f: %w", at.Load, err)
+	}
+	s.points[i] = LoadPoint{Load: at.Load, Report: res.Report, Events: res.Events}
+	return res.Report, nil
+}
+
+func (s *loadSearch) highest(passes func(*formats.Report) bool) (float64, error) {
+	best := 0
+	for i, step := gridIndex(1), 0; i >= 1 && i <= maxLoadPoint; i += step {
+		r, err := s.report(i)
+		if err != nil {
+			return 0, err
+		}
+		pass := passes(r)
+		if pass {
+			best = i
+		}
+		if step == 0 && pass {
+			step = 1
+		} else if step == 0 {
+			step = -1
+		} else if pass != (step > 0) {
+			break
+		}
+	}
+	return gridLoad(best), nil
+}
+
+func (s *loadSearch) overall(models []float64) (*MaxLoad, error) {
+	out := &MaxLoad{Models: models}
 	var err error
-	if out.Overall, err = highest(func(r *formats.Report) bool {
-		return !slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < attainment })
+	if out.Overall, err = s.highest(func(r *formats.Report) bool {
+		return !slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < s.attainment })
 	}); err != nil {
 		return nil, err
 	}
 	for i := 1; i <= maxLoadPoint; i++ {
-		if p, ok := points[i]; ok {
+		if p, ok := s.points[i]; ok {
 			out.Points = append(out.Points, p)
 		}
 	}
@@ -126,7 +158,7 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	rep.Models = slices.Clone(rep.Models)
 	overall := m.Overall
 	rep.MaxLoadFactor = &overall
-	for i := range rep.Models {
+	for i := range m.Models {
 		best := m.Models[i]
 		rep.Models[i].MaxLoadFactor = &best
 	}
