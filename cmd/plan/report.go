@@ -47,9 +47,13 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 			diff50, diff99 = relative(float64(l.P50US), float64(ref.P50US)), relative(float64(l.P99US), float64(ref.P99US))
 			diffAtt = fmt.Sprintf("%+.2f pt", 100*(c.Attainment-refAtt))
 		}
+		target := ""
+		if slo > 0 {
+			target = ms(slo.D())
+		}
 		rows = append(rows, []string{
 			label, name, rate(rps), fmt.Sprint(c.Requests), percent(c.Attainment), diffAtt,
-			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), ms(l.P50US.D()), diff50, ms(l.P99US.D()), diff99, ms(slo.D()),
+			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), ms(l.P50US.D()), diff50, ms(l.P99US.D()), diff99, target,
 		})
 	}
 	if len(first.Models) > 1 {
