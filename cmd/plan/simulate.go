@@ -22,6 +22,7 @@ type simulateOptions struct {
 	loadReference    string
 	policy           string
 	duration, warmup time.Duration
+	durationGiven    bool // by flag, environment or file: with a trace the default would cut it short
 	window           time.Duration
 	runs             int
 	service          string
@@ -50,6 +51,7 @@ the run drains; arrivals during --warmup run but are not counted.`,
 			if len(args) == 1 {
 				path = args[0]
 			}
+			o.durationGiven = cmd.Flags().Changed("duration")
 			return runSimulate(cmd.Context(), newPrinter(cmd, g), o, path)
 		},
 	}
@@ -106,7 +108,7 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 		if o.findMaxLoad || o.runs > 1 {
 			return usageErrorf("--find-max-load and --runs draw arrivals anew and do not go with a trace")
 		}
-		if !o.durationSet(p) {
+		if !o.durationGiven {
 			sc.Duration = 0 // until the trace ends
 		}
 		rep, events, err = o.replay(ctx, sc, src)
@@ -159,10 +161,6 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	p.note("%d events, %.2f million per second", events, rep.EventsPerSecond/1e6)
 	return nil
 }
-
-// durationSet tells whether --duration was given by anyone: with a trace the
-// default would cut it short.
-func (o *simulateOptions) durationSet(*printer) bool { return o.duration != 30*time.Second }
 
 // replay runs the arrivals of a trace once.
 func (o *simulateOptions) replay(ctx context.Context, sc *sim.Scenario, src arrivals.Source) (*formats.Report, int64, error) {
