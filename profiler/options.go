@@ -59,6 +59,9 @@ type Options struct {
 	now      func() time.Time
 	open     opener
 	hostCopy func() float64
+	// turn is called before every round of samples, and what it returns after
+	// it: two runs that measure side by side take turns by it.
+	turn func() (done func())
 }
 
 // DefaultBatches and DefaultBlocks are what Run takes where nothing is given.
@@ -169,6 +172,9 @@ func (o *Options) normalize() error {
 	}
 	if o.open == nil {
 		o.open = openONNX
+	}
+	if o.turn == nil {
+		o.turn = func() func() { return func() {} }
 	}
 	if o.hostCopy == nil {
 		o.hostCopy = hostCopyGbps

@@ -453,7 +453,7 @@ func (r *runner) measure(ctx context.Context, group []*job, rest [][]*job) (err 
 			clear(j.chains)
 		}
 	}()
-	s := &sampler{rule: r.o.Precision, now: r.o.now, deadline: deadline}
+	s := &sampler{rule: r.o.Precision, now: r.o.now, turn: r.o.turn, deadline: deadline}
 	for _, j := range group {
 		if err := r.prepare(ctx, j); err != nil {
 			return err

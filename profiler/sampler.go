@@ -182,6 +182,7 @@ func (l *lane) loosest(floor time.Duration) float64 {
 type sampler struct {
 	rule     Precision
 	now      func() time.Time
+	turn     func() (done func())
 	deadline time.Time // zero: none
 	finished func(*lane) error
 	progress func(done float64)
@@ -280,6 +281,9 @@ func interrupt(ctx context.Context, lanes []*lane, err error) error {
 // oneRound runs every probe of the lane once. A round that is broken off
 // leaves no sample behind.
 func (s *sampler) oneRound(ctx context.Context, l *lane) error {
+	if s.turn != nil {
+		defer s.turn()()
+	}
 	begin := s.now()
 	for _, p := range l.probes {
 		err := ctx.Err()
