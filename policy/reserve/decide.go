@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/waiting"
 )
 
 // decide is Algorithm 1 for one model: it serves, drops or leaves waiting the
@@ -13,30 +14,30 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	mo := &p.models[m]
 	mo.wake, mo.held = never, false
 	dispatched := false
-	for mo.queue.n > 0 {
-		head := mo.queue.at(0)
+	for mo.queue.Len > 0 {
+		head := mo.queue.At(0)
 		best := p.choose(m, now)
 		if best == nil {
-			if now < head.deadline {
-				mo.wake = head.deadline // some device may come back
+			if now < head.Deadline {
+				mo.wake = head.Deadline // some device may come back
 				break
 			}
-			p.drop(m, mo.queue.pop().req, policy.ReasonWorkerLost, out)
+			p.drop(m, mo.queue.Pop().Req, policy.ReasonWorkerLost, out)
 			continue
 		}
 		found := p.fit(best, head, now)
 		if found == nil {
 			found = p.elsewhere(m, best.pipeline, head, now)
 		}
-		if found == nil && head.looked && p.guarded() {
+		if found == nil && head.Looked && p.guarded() {
 			found = p.spendGuard(m, head, now)
 		}
 		if found == nil || p.hopeless(found, head) {
 			p.shed(m, out)
 			continue
 		}
-		head.looked = true
-		if int32(mo.queue.n) < found.batch {
+		head.Looked = true
+		if int32(mo.queue.Len) < found.batch {
 			at := p.lastMoment(found, mo, now)
 			mo.wake = at - p.opt.GuardTime
 			switch {
@@ -52,8 +53,8 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			default:
 				// A wake on a real clock comes late: it was asked for early by the
 				// guard, and what waits goes now.
-				p.probe(found.pipeline, int32(mo.queue.n), now, found)
-				if found.finish > p.limit(head.deadline, found.pipeline, found.batch) {
+				p.probe(found.pipeline, int32(mo.queue.Len), now, found)
+				if found.finish > p.limit(head.Deadline, found.pipeline, found.batch) {
 					mo.wake = at
 				} else {
 					mo.wake = never
@@ -82,7 +83,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	p.arm(m, mo.wake, out)
 	if dispatched {
 		for _, o := range mo.shares {
-			if p.models[o].queue.n > 0 {
+			if p.models[o].queue.Len > 0 {
 				p.again(o)
 			}
 		}
@@ -94,9 +95,9 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 // idle a fuller batch only costs latency, and on a device that models share
 // another model may take the place that the wait counted on. Under load devices
 // are busy and batches fill while they are.
-func (p *Policy) idle(pipeline int32, mo *model, head *pending, now time.Duration) bool {
-	p.probe(pipeline, int32(mo.queue.n), now, &p.retry)
-	return p.retry.hops[0].Start <= now+p.ahead(mo) && p.retry.hold == 0 && p.retry.finish <= p.limit(head.deadline, pipeline, p.retry.batch)
+func (p *Policy) idle(pipeline int32, mo *model, head *waiting.Request, now time.Duration) bool {
+	p.probe(pipeline, int32(mo.queue.Len), now, &p.retry)
+	return p.retry.hops[0].Start <= now+p.ahead(mo) && p.retry.hold == 0 && p.retry.finish <= p.limit(head.Deadline, pipeline, p.retry.batch)
 }
 
 // eager tells whether a model is served eagerly: only on devices that it
@@ -122,8 +123,8 @@ func (p *Policy) ahead(mo *model) time.Duration {
 func (p *Policy) choose(m int32, now time.Duration) *path {
 	first, last := p.t.PipelinesOf(m)
 	best, other := &p.paths[0], &p.paths[1]
-	if q := &p.models[m].queue; last == first+1 && p.monotone[first] && (!p.opt.Shed || q.at(0).looked) {
-		p.probe(first, min(p.t.Pipelines[first].Batch, int32(q.n)+1), now, best)
+	if q := &p.models[m].queue; last == first+1 && p.monotone[first] && (!p.opt.Shed || q.At(0).Looked) {
+		p.probe(first, min(p.t.Pipelines[first].Batch, int32(q.Len)+1), now, best)
 		if best.finish >= never {
 			return nil
 		}
@@ -151,13 +152,13 @@ func (p *Policy) guarded() bool { return p.opt.GuardTime > 0 || p.opt.GuardShare
 // not any more, without the guard: on a real clock a wake comes late, and that
 // is what the guard was kept for. The batch is no larger than what waits, so
 // that it goes now.
-func (p *Policy) spendGuard(m int32, head *pending, now time.Duration) *path {
+func (p *Policy) spendGuard(m int32, head *waiting.Request, now time.Duration) *path {
 	p.spending = true
 	defer func() { p.spending = false }()
 	first, last := p.t.PipelinesOf(m)
 	for pl := first; pl < last; pl++ {
-		b := min(p.t.Pipelines[pl].Batch, int32(p.models[m].queue.n))
-		for b > 0 && now+p.least[pl][b-1] > head.deadline {
+		b := min(p.t.Pipelines[pl].Batch, int32(p.models[m].queue.Len))
+		for b > 0 && now+p.least[pl][b-1] > head.Deadline {
 			b--
 		}
 		if b == 0 {
@@ -181,14 +182,14 @@ func (p *Policy) limit(deadline time.Duration, pipeline, batch int32) time.Durat
 
 // fit looks for the largest batch on pa's pipeline that meets the head's
 // deadline, from the one that pa holds down; nil when none does.
-func (p *Policy) fit(pa *path, head *pending, now time.Duration) *path {
+func (p *Policy) fit(pa *path, head *waiting.Request, now time.Duration) *path {
 	pl := pa.pipeline
 	for {
-		if pa.finish <= p.limit(head.deadline, pl, pa.batch) {
+		if pa.finish <= p.limit(head.Deadline, pl, pa.batch) {
 			return pa
 		}
 		b := pa.batch - 1
-		for b > 0 && now+p.least[pl][b-1] > p.limit(head.deadline, pl, b) {
+		for b > 0 && now+p.least[pl][b-1] > p.limit(head.Deadline, pl, b) {
 			b--
 		}
 		if b == 0 {
@@ -200,11 +201,11 @@ func (p *Policy) fit(pa *path, head *pending, now time.Duration) *path {
 
 // elsewhere looks at the model's other pipelines when the one that waits least
 // cannot serve the head: their stages may be faster.
-func (p *Policy) elsewhere(m, but int32, head *pending, now time.Duration) *path {
+func (p *Policy) elsewhere(m, but int32, head *waiting.Request, now time.Duration) *path {
 	first, last := p.t.PipelinesOf(m)
 	for pl := first; pl < last; pl++ {
 		b := p.t.Pipelines[pl].Batch
-		for b > 0 && now+p.least[pl][b-1] > p.limit(head.deadline, pl, b) {
+		for b > 0 && now+p.least[pl][b-1] > p.limit(head.Deadline, pl, b) {
 			b--
 		}
 		if pl == but || b == 0 {
@@ -220,8 +221,8 @@ func (p *Policy) elsewhere(m, but int32, head *pending, now time.Duration) *path
 
 // hopeless tells whether a head is to be shed at its first look: only a batch
 // well below the planned size would still be in time for it.
-func (p *Policy) hopeless(found *path, head *pending) bool {
-	if !p.opt.Shed || head.looked {
+func (p *Policy) hopeless(found *path, head *waiting.Request) bool {
+	if !p.opt.Shed || head.Looked {
 		return false
 	}
 	planned := p.t.Pipelines[found.pipeline].Batch
@@ -230,12 +231,12 @@ func (p *Policy) hopeless(found *path, head *pending) bool {
 
 // shed drops the head of a model's queue.
 func (p *Policy) shed(m int32, out *policy.Actions) {
-	r := p.models[m].queue.pop()
+	r := p.models[m].queue.Pop()
 	reason := policy.ReasonDeadline
-	if r.lost {
+	if r.Lost {
 		reason = policy.ReasonWorkerLost
 	}
-	p.drop(m, r.req, reason, out)
+	p.drop(m, r.Req, reason, out)
 }
 
 // lastMoment is when a head that waits for a fuller batch must go as it is:
@@ -243,9 +244,9 @@ func (p *Policy) shed(m int32, out *policy.Actions) {
 // Until then a further arrival could still join. Waiting for resources passes
 // as time does, so it is no reason to go earlier.
 func (p *Policy) lastMoment(found *path, mo *model, now time.Duration) time.Duration {
-	deadline := mo.queue.at(0).deadline
+	deadline := mo.queue.At(0).Deadline
 	pa := found
-	if more := int32(mo.queue.n) + 1; more < found.batch {
+	if more := int32(mo.queue.Len) + 1; more < found.batch {
 		p.probe(found.pipeline, more, now, &p.fuller)
 		if p.fuller.finish <= p.limit(deadline, found.pipeline, more) {
 			pa = &p.fuller
@@ -269,9 +270,9 @@ func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Acti
 	}
 	q := &p.models[m].queue
 	for i := range p.membersOf(slot) {
-		r := q.pop()
+		r := q.Pop()
 		p.members[slot*p.maxBatch+int32(i)] = r
-		out.Reqs = append(out.Reqs, r.req)
+		out.Reqs = append(out.Reqs, r.Req)
 	}
 	for h := range pa.hops {
 		b.device[h] = pa.hops[h].Device

@@ -6,7 +6,7 @@
 // deadline, and drops, waits or dispatches. A dispatched batch reserves its
 // whole path: devices, and both ends of every transfer.
 //
-// How the pieces fit: queue.go holds each model's pending requests in deadline
+// How the pieces fit: package waiting holds each model's requests in deadline
 // order; timeline.go holds what is reserved on every device and link and keeps
 // it true as actual times come in; probe.go finds the path of least completion
 // (Algorithm 2); decide.go is Algorithm 1 with its wait rule; faults.go takes

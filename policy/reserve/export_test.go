@@ -65,7 +65,7 @@ func (p *Policy) CheckTimelines() error {
 func (p *Policy) Waiting() int {
 	n := 0
 	for i := range p.models {
-		n += p.models[i].queue.n
+		n += p.models[i].queue.Len
 	}
 	return n
 }

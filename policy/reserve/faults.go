@@ -56,8 +56,8 @@ func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Action
 	}
 	p.tl.drain()
 	for _, r := range p.membersOf(slot) {
-		r.lost, r.looked = true, true
-		p.models[b.model].queue.insert(r)
+		r.Lost, r.Looked = true, true
+		p.models[b.model].queue.Insert(r)
 	}
 	b.live = false
 	p.free = append(p.free, slot)
@@ -65,7 +65,7 @@ func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Action
 	p.again(b.model)
 	for h := range b.hops {
 		for _, m := range p.users[b.device[h]] {
-			if p.models[m].queue.n > 0 {
+			if p.models[m].queue.Len > 0 {
 				p.again(m)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/waiting"
 )
 
 // Name is the policy's name in plans.
@@ -92,8 +93,8 @@ type Policy struct {
 
 	models  []model
 	batches []batch
-	members []pending // of batches: maxBatch per slot
-	free    []int32   // batch slots
+	members []waiting.Request // of batches: maxBatch per slot
+	free    []int32           // batch slots
 
 	maxBatch int32
 	spending bool      // the guard is not kept back (spendGuard)
@@ -110,7 +111,7 @@ type Policy struct {
 
 // model is what the policy keeps per model.
 type model struct {
-	queue  queue
+	queue  waiting.Queue
 	armed  time.Duration // pending wake; never: none
 	wake   time.Duration // decided
 	held   bool          // its head waits for work that must go first
@@ -149,7 +150,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	p.models = make([]model, len(t.Models))
 	for i := range p.models {
 		p.models[i].armed = never
-		p.models[i].queue.grow()
+		p.models[i].queue.Grow()
 	}
 	p.dirty = make([]int32, 0, len(t.Models))
 	p.indexPipelines()
@@ -237,7 +238,7 @@ func (p *Policy) growBatches(slots int32) {
 	for b := had; b < slots; b++ {
 		batches[b].device = devices[(b-had)*stages : (b-had+1)*stages]
 	}
-	members := make([]pending, slots*p.maxBatch)
+	members := make([]waiting.Request, slots*p.maxBatch)
 	copy(members, p.members)
 	p.batches, p.members = batches, members
 	free := make([]int32, 0, slots)
@@ -249,7 +250,7 @@ func (p *Policy) growBatches(slots int32) {
 	p.tl.grow(slots)
 }
 
-func (p *Policy) membersOf(b int32) []pending {
+func (p *Policy) membersOf(b int32) []waiting.Request {
 	return p.members[b*p.maxBatch : b*p.maxBatch+p.batches[b].size]
 }
 
@@ -285,7 +286,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.BatchFinished:
 		p.finished(ev)
 	case policy.Cancel:
-		if m := &p.models[ev.Model]; m.queue.remove(ev.Req) {
+		if m := &p.models[ev.Model]; m.queue.Remove(ev.Req) {
 			p.drop(ev.Model, ev.Req, policy.ReasonCancelled, out)
 			p.again(ev.Model)
 		}
@@ -299,11 +300,11 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 
 func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	m := &p.models[ev.Model]
-	if p.opt.QueueLimit > 0 && m.queue.n >= p.opt.QueueLimit {
+	if p.opt.QueueLimit > 0 && m.queue.Len >= p.opt.QueueLimit {
 		p.drop(ev.Model, ev.Req, policy.ReasonQueueFull, out)
 		return
 	}
-	m.queue.insert(pending{deadline: ev.Deadline, arrived: ev.Arrived, req: ev.Req})
+	m.queue.Insert(waiting.Request{Deadline: ev.Deadline, Arrived: ev.Arrived, Req: ev.Req})
 	p.again(ev.Model)
 }
 
@@ -328,7 +329,7 @@ func (p *Policy) finished(ev *policy.Event) {
 // reserved one, and for heads that wait for work to take its place.
 func (p *Policy) feedback(device int32, moved bool) {
 	for _, m := range p.users[device] {
-		if mo := &p.models[m]; mo.queue.n > 0 && (moved || mo.held) {
+		if mo := &p.models[m]; mo.queue.Len > 0 && (moved || mo.held) {
 			p.again(m)
 		}
 	}
@@ -345,8 +346,8 @@ func (p *Policy) again(m int32) {
 // urgency is the deadline of a model's head: of models that share devices the
 // most urgent decides first.
 func (p *Policy) urgency(m int32) time.Duration {
-	if q := &p.models[m].queue; q.n > 0 {
-		return q.at(0).deadline
+	if q := &p.models[m].queue; q.Len > 0 {
+		return q.At(0).Deadline
 	}
 	return never
 }

@@ -16,7 +16,7 @@ import (
 // It tells whether it dispatched such a batch.
 func (p *Policy) yield(m int32, pa *path, now time.Duration, out *policy.Actions) bool {
 	for _, o := range p.models[m].shares {
-		if q := &p.models[o].queue; q.n == 0 || p.models[o].held || p.models[o].wake >= never {
+		if q := &p.models[o].queue; q.Len == 0 || p.models[o].held || p.models[o].wake >= never {
 			continue
 		}
 		if !p.harms(pa, o, now) || !p.nowInTime(o, now) {
@@ -25,7 +25,7 @@ func (p *Policy) yield(m int32, pa *path, now time.Duration, out *policy.Actions
 		slot := p.try(&p.other, now)
 		p.probe(pa.pipeline, pa.batch, now, &p.fuller)
 		p.undo(slot)
-		if p.fuller.finish > p.limit(p.models[m].queue.at(0).deadline, pa.pipeline, pa.batch) {
+		if p.fuller.finish > p.limit(p.models[m].queue.At(0).Deadline, pa.pipeline, pa.batch) {
 			continue
 		}
 		p.dispatch(o, &p.other, now, out)
@@ -48,9 +48,9 @@ func (p *Policy) nowInTime(o int32, now time.Duration) bool {
 	q := &p.models[o].queue
 	first, last := p.t.PipelinesOf(o)
 	for pl := first; pl < last; pl++ {
-		b := min(p.t.Pipelines[pl].Batch, int32(q.n))
+		b := min(p.t.Pipelines[pl].Batch, int32(q.Len))
 		p.probe(pl, b, now, &p.other)
-		if p.other.finish <= p.limit(q.at(0).deadline, pl, b) && p.other.hold == 0 {
+		if p.other.finish <= p.limit(q.At(0).Deadline, pl, b) && p.other.hold == 0 {
 			return true
 		}
 	}
