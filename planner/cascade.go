@@ -257,7 +257,7 @@ func (f *family) ranges(q *formats.CascadeQPS) error {
 	n := q.Ranges
 	switch {
 	case q.Measured != "":
-		return f.fail("workload", "cascade.qps.measured", q.Measured, "distribution or histogram", "count the requests per range of rates and write them as histogram: [..]")
+		return f.measured(q)
 	case q.Histogram != nil:
 		if n != 0 && n != len(q.Histogram) {
 			return f.fail("workload", "cascade.qps.ranges", fmt.Sprint(n), fmt.Sprintf("%d, the bars of the histogram", len(q.Histogram)), "leave it out")

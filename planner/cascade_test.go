@@ -121,7 +121,7 @@ func TestGearPlanErrors(t *testing.T) {
 		"accuracy SLO": {func(in *Inputs) { in.Workload.Cascade.SLO = formats.CascadeSLO{Accuracy: .8} },
 			[]string{"cascade.slo", "accuracy"}},
 		"grid":     {func(in *Inputs) { in.Workload.Cascade.Grid = 1 }, []string{"cascade.grid", "2 to"}},
-		"measured": {func(in *Inputs) { in.Workload.Cascade.QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "histogram"}},
+		"measured": {func(in *Inputs) { in.Workload.Cascade.QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "f.csv"}},
 	} {
 		in := threeSizes(1)
 		c.change(&in)

@@ -25,6 +25,9 @@ type Inputs struct {
 	// ProfileDir is the folder of the profile, to find the model files that it
 	// names; empty: model files are not looked at.
 	ProfileDir string
+	// WorkloadDir is the folder of the workload, against which the path of its
+	// measured rates is read.
+	WorkloadDir string
 }
 
 // Methods, algorithms and objectives.

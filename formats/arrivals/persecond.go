@@ -1,0 +1,86 @@
+package arrivals
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+)
+
+// PerSecond reads how many requests came in every second from a CSV file,
+// plain or gzip: a column of counts and perhaps one of time (second, t_s),
+// after which seconds without requests may be missing. Without it every row is
+// the next second.
+func PerSecond(path string) (counts []float64, err error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return readPerSecond(f)
+}
+
+// maxSeconds bounds what PerSecond holds: a year.
+const maxSeconds = 366 * 24 * 3600
+
+func readPerSecond(f *file) ([]float64, error) {
+	t, err := newTable(f)
+	if err != nil {
+		return nil, err
+	}
+	second, count := -1, -1
+	for i, name := range t.header {
+		switch unit := timeColumns[name]; {
+		case unit == time.Second && second < 0:
+			second = i
+		case unit != 0 || count >= 0:
+			return nil, &formats.Error{File: f.name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.header, ", "), Expected: "second,count: requests in every second"}
+		default:
+			count = i
+		}
+	}
+	if count < 0 {
+		return nil, &formats.Error{File: f.name, Line: 1, Column: 1, Found: "no column of counts", Expected: "second,count: requests in every second"}
+	}
+	var out []float64
+	base := 0.0
+	for row := 0; ; row++ {
+		switch err := t.next(); {
+		case err == io.EOF && row == 0:
+			return nil, &formats.Error{File: f.name, Found: "no row below the header", Expected: "one per second"}
+		case err == io.EOF:
+			return out, nil
+		case err != nil:
+			return nil, err
+		}
+		at := len(out)
+		if second >= 0 {
+			v, err := strconv.ParseFloat(t.row[second], 64)
+			if err != nil || !(v >= 0) || v != math.Trunc(v) || v > 1e12 {
+				return nil, t.cell(second, "a whole second of 0 or more")
+			}
+			if row == 0 {
+				base = v
+			}
+			if v-base < float64(len(out)) || v-base >= maxSeconds {
+				return nil, t.cell(second, fmt.Sprintf("seconds that rise, within %d of the first", maxSeconds))
+			}
+			at = int(v - base)
+		}
+		if at >= maxSeconds {
+			return nil, t.cell(count, fmt.Sprintf("at most %d seconds", maxSeconds))
+		}
+		n, err := strconv.ParseFloat(t.row[count], 64)
+		if err != nil || !(n >= 0) || math.IsInf(n, 0) {
+			return nil, t.cell(count, "a count of 0 or more")
+		}
+		out = append(slices.Grow(out, at+1-len(out)), make([]float64, at-len(out))...)
+		out = append(out, n)
+	}
+}
