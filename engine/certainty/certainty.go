@@ -1,0 +1,117 @@
+package certainty
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Default is the score that CascadeServe uses (its equation 5): the largest
+// probability less the second largest.
+const Default = "top1-top2"
+
+// Func gives the certainty, from 0 to 1, of one sample's probabilities.
+type Func func(probabilities []float64) float64
+
+var funcs = []struct {
+	name string
+	f    Func
+}{
+	{Default, TopTwo},
+	{"top1", Top},
+	{"entropy", Entropy},
+}
+
+// Names lists the scores that a plan may name.
+func Names() []string {
+	out := make([]string, len(funcs))
+	for i := range funcs {
+		out[i] = funcs[i].name
+	}
+	return out
+}
+
+// Named is the score of a name; the empty name is Default.
+func Named(name string) (Func, error) {
+	if name == "" {
+		name = Default
+	}
+	for i := range funcs {
+		if funcs[i].name == name {
+			return funcs[i].f, nil
+		}
+	}
+	return nil, fmt.Errorf("certainty %q: unknown, expected one of %s", name, strings.Join(Names(), ", "))
+}
+
+// TopTwo is the largest probability less the second largest.
+func TopTwo(p []float64) float64 {
+	first, second := 0.0, 0.0
+	for _, v := range p {
+		if v > first {
+			first, second = v, first
+		} else if v > second {
+			second = v
+		}
+	}
+	return first - second
+}
+
+// Top is the largest probability.
+func Top(p []float64) float64 {
+	first := 0.0
+	for _, v := range p {
+		first = max(first, v)
+	}
+	return first
+}
+
+// Entropy is one less the entropy over its largest value, the logarithm of the
+// number of classes.
+func Entropy(p []float64) float64 {
+	if len(p) < 2 {
+		return 1
+	}
+	h := 0.0
+	for _, v := range p {
+		if v > 0 {
+			h -= v * math.Log(v)
+		}
+	}
+	return min(1, max(0, 1-h/math.Log(float64(len(p)))))
+}
+
+// tolerance is how far the sum of probabilities in single precision may be
+// from 1.
+const tolerance = 1e-3
+
+// Normalise makes probabilities of scores, in place, and returns the class of
+// the largest score: the first of equal ones. Scores with a NaN or an infinity
+// become zeros, which every score calls uncertain, and class -1.
+func Normalise(scores []float64) (class int) {
+	class = -1
+	sum, most, valid := 0.0, math.Inf(-1), true
+	for i, v := range scores {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			clear(scores)
+			return -1
+		}
+		if v > most {
+			class, most = i, v
+		}
+		valid = valid && v >= 0 && v <= 1
+		sum += v
+	}
+	if valid && math.Abs(sum-1) <= tolerance {
+		return class
+	}
+	sum = 0
+	for i, v := range scores {
+		scores[i] = math.Exp(v - most)
+		sum += scores[i]
+	}
+	for i := range scores {
+		scores[i] /= sum
+	}
+	return class
+}
