@@ -18,6 +18,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/policy"
 )
 
 // The test binary is its own worker, as plan is.
@@ -114,8 +115,19 @@ func open(t testing.TB, p *formats.Plan, o Options) *Executor {
 	return x
 }
 
-func sample(x *Executor, n int) *oip.Request {
-	m := x.Models().All()[0]
+func sample(x *Executor, n int) *oip.Request { return sampleOf(x, 0, n) }
+
+func compiled(t testing.TB, p *formats.Plan) *policy.Tables {
+	t.Helper()
+	tables, err := policy.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tables
+}
+
+func sampleOf(x *Executor, model, n int) *oip.Request {
+	m := x.Models().All()[model]
 	r := &oip.Request{Model: m.Name, Info: m, Batch: n, Received: time.Now()}
 	for _, in := range m.Inputs {
 		shape := append([]int64(nil), in.Shape...)
@@ -187,6 +199,10 @@ func TestTwoStagesAcrossProcesses(t *testing.T) {
 
 // offer sends requests at a rate and gathers how each of them ended.
 func offer(x *Executor, rate float64, d time.Duration) map[string]int {
+	return offerModel(x, 0, rate, d)
+}
+
+func offerModel(x *Executor, model int, rate float64, d time.Duration) map[string]int {
 	var mu sync.Mutex
 	out := map[string]int{}
 	var wg sync.WaitGroup
@@ -198,7 +214,7 @@ func offer(x *Executor, rate float64, d time.Duration) map[string]int {
 		}
 		time.Sleep(time.Until(at))
 		wg.Go(func() {
-			resp, err := x.Infer(context.Background(), sample(x, 1))
+			resp, err := x.Infer(context.Background(), sampleOf(x, model, 1))
 			if err == nil {
 				resp.Release()
 			}

@@ -28,6 +28,9 @@ type Options struct {
 	// there are too few, which no plan accounts for.
 	CPUs      []int
 	ShareCPUs bool
+	// Places gives the devices of a kind CPUs of their own: kinds such as cpu-a
+	// and cpu-b, whose name does not say how many CPUs they have, need one.
+	Places map[string]CPUPlace
 
 	// Depth is how many runs a worker is sent ahead; 0: 2, one runs and one
 	// waits in the socket.

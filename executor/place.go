@@ -33,41 +33,90 @@ func cpuThreads(kind string) (int, bool) {
 	return n, err == nil && n > 0
 }
 
+// CPUPlace says where the devices of one CPU kind run: each takes Threads CPUs
+// of the list, in order.
+type CPUPlace struct {
+	CPUs    []int
+	Threads int // per device; 0: n of a kind cpu-<n>, else 1
+}
+
+// cpuSets hands out CPUs to the devices of a plan: the kinds with a place of
+// their own from there, the others from one common list.
+type cpuSets struct {
+	opt    *Options
+	common []int
+	next   map[string]int // by kind; "" is the common list
+}
+
+// take gives a device its CPUs; none where the kind is no CPU.
+func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err error) {
+	place, own := s.opt.Places[kind]
+	n, named := cpuThreads(kind)
+	key := kind
+	switch {
+	case own && place.Threads > 0:
+		n = place.Threads
+	case own && !named:
+		n = 1
+	case own:
+	case named:
+		key = ""
+		if s.common == nil {
+			if s.common, err = frontEndLeaves(s.opt.CPUs); err != nil {
+				return nil, 0, err
+			}
+		}
+		place.CPUs = s.common
+	case formats.IsCPU(kind):
+		return nil, 0, fmt.Errorf("%w: %w: device kind %s does not say how many CPUs it has: name them (--place %s=0-3)", ErrPlan, engine.ErrNoDevice, kind, kind)
+	default:
+		return nil, 0, nil
+	}
+	next := s.next[key]
+	if next+n > len(place.CPUs) && (!s.opt.ShareCPUs || len(place.CPUs) == 0) {
+		return nil, 0, fmt.Errorf("%w: %w: the plan's device %d of kind %s needs %d more of this machine's CPUs, of which %d are left of %v",
+			ErrPlan, engine.ErrNoDevice, gpu, kind, n, max(0, len(place.CPUs)-next), place.CPUs)
+	}
+	for k := range n {
+		cpu := place.CPUs[(next+k)%len(place.CPUs)]
+		if !slices.Contains(cpus, cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	s.next[key] = next + n
+	return cpus, n, nil
+}
+
+// frontEndLeaves are the CPUs for workers: those given, else all of this
+// process but the first, which is left to the front end.
+func frontEndLeaves(given []int) ([]int, error) {
+	if given != nil {
+		return given, nil
+	}
+	all, err := engine.CPUs()
+	if err != nil {
+		return nil, err
+	}
+	if len(all) > 1 {
+		all = all[1:]
+	}
+	return all, nil
+}
+
 // placeDevices maps the plan's devices to this machine.
 func placeDevices(t *policy.Tables, o *Options) ([]worker.Device, error) {
 	out := make([]worker.Device, len(t.Devices))
-	var cpus []int
-	next := 0
+	sets := cpuSets{opt: o, next: map[string]int{}}
 	for i, d := range t.Devices {
 		kind := t.Kinds[d.Kind]
 		out[i] = worker.Device{Kind: kind, Index: int(d.GPU), Share: int(d.Share)}
-		n, isCPU := cpuThreads(kind)
-		if !isCPU || o.Engine == "replay" {
+		if o.Engine == "replay" {
 			continue
 		}
-		out[i].Threads = n
-		if cpus == nil {
-			if cpus = o.CPUs; cpus == nil {
-				all, err := engine.CPUs()
-				if err != nil {
-					return nil, err
-				}
-				if cpus = all; len(all) > 1 {
-					cpus = all[1:] // one is left to the front end
-				}
-			}
+		var err error
+		if out[i].CPUs, out[i].Threads, err = sets.take(kind, d.GPU); err != nil {
+			return nil, err
 		}
-		if next+n > len(cpus) && !o.ShareCPUs {
-			return nil, fmt.Errorf("%w: %w: the plan's device %d of kind %s needs %d more of this machine's CPUs, of which %d are left of %v",
-				ErrPlan, engine.ErrNoDevice, d.GPU, kind, n, max(0, len(cpus)-next), cpus)
-		}
-		for k := range n {
-			cpu := cpus[(next+k)%len(cpus)]
-			if !slices.Contains(out[i].CPUs, cpu) {
-				out[i].CPUs = append(out[i].CPUs, cpu)
-			}
-		}
-		next += n
 	}
 	return out, nil
 }

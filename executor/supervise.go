@@ -10,6 +10,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/worker"
+	"inferplan/formats"
 )
 
 // Pauses before a worker is started again: none for the first, then growing.
@@ -24,7 +25,7 @@ func (c *core) workerConfig(d *device, place worker.Device) worker.Config {
 		Hello:   worker.Hello{Engine: c.opt.Engine, Device: place, Library: c.opt.Library},
 		Command: c.opt.Command, Env: c.opt.Env,
 	}
-	if _, cpu := cpuThreads(place.Kind); !cpu && place.Share > 1 {
+	if !formats.IsCPU(place.Kind) && place.Share > 1 {
 		// A share of a GPU is a process limited by CUDA's MPS.
 		cfg.Env = append(append([]string(nil), cfg.Env...), fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", 100/place.Share))
 	}

@@ -1,0 +1,219 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/formats"
+)
+
+// pooledPlan is two models on two kinds of CPU devices with different
+// profiles. m is cut in two: its first stage on two slow devices, its second
+// on two fast ones, any first with any second; a second pipeline runs it whole
+// on a fast device. n runs whole on a slow device.
+func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan {
+	p := twoStagePlan(4*unit, batch, slo)
+	p.Pools = []formats.Pool{
+		{Device: "cpu-a", Count: 3, PerNode: 3, Sharing: formats.SharingTime}, {Device: "cpu-b", Count: 3, PerNode: 3, Sharing: formats.SharingTime},
+	}
+	m := &p.Models[0]
+	m.SLOUS = us(slo)
+	first, second := &m.Pipelines[0].Stages[0], &m.Pipelines[0].Stages[1]
+	first.Device, first.Replicas, first.GPUs, first.Placement = "cpu-a", 2, 2, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}
+	second.Device, second.Replicas, second.GPUs, second.Placement = "cpu-b", 2, 2, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}
+	second.InferUS = flat(3*unit, batch)
+	whole := *second
+	whole.Blocks, whole.Replicas, whole.GPUs, whole.InferUS = [2]int{0, 2}, 1, 1, flat(5*unit, batch)
+	whole.Placement = []formats.Placement{{First: 2, PerDevice: 1, Replicas: 1}}
+	m.Pipelines = append(m.Pipelines, formats.Pipeline{Batch: batch, RPS: 100, Stages: []formats.Stage{whole}})
+	n := *m
+	n.Model = "n"
+	alone := whole
+	alone.Device, alone.InferUS = "cpu-a", flat(8*unit, batch)
+	alone.Placement = []formats.Placement{{First: 2, PerDevice: 1, Replicas: 1}}
+	n.Pipelines = []formats.Pipeline{{Batch: batch, RPS: 50, Stages: []formats.Stage{alone}}}
+	p.Models = append(p.Models, n)
+	for i := range p.Models {
+		p.Models[i].RPS, p.Models[i].Weight = 100, 1
+	}
+	return complete(p)
+}
+
+// busyTimes is how long each device has run so far.
+func busyTimes(x *Executor) (out []time.Duration) {
+	c := x.core.Load()
+	c.call(func() {
+		for _, d := range c.devices {
+			out = append(out, d.busy)
+		}
+	})
+	return out
+}
+
+// held counts request and memory slots that nobody should hold any more.
+func held(x *Executor) (requests, slots int) {
+	c := x.core.Load()
+	c.call(func() {
+		requests = len(c.reqs) - len(c.freeReqs)
+		for _, d := range c.devices {
+			for _, s := range d.slots {
+				if s != nil {
+					slots += s.pool.InUse()
+				}
+			}
+		}
+	})
+	return requests, slots
+}
+
+// Several stages, several workers per stage, two kinds of devices: all of them
+// work, and every request is answered once.
+func TestPooledPipelines(t *testing.T) {
+	x := open(t, pooledPlan(3*time.Millisecond, 2, 600*time.Millisecond), replayOptions(false))
+	if got := len(x.core.Load().devices); got != 6 {
+		t.Fatalf("%d devices, want 6", got)
+	}
+	ended := make(chan map[string]int)
+	go func() { ended <- offerModel(x, 1, 20, time.Second) }()
+	got := offerModel(x, 0, 320, time.Second) // of about 420/s
+	other := <-ended
+	if got["served"] < total(got)*8/10 || got["served"]+got["deadline"] != total(got) || other["served"]+other["deadline"] != total(other) {
+		t.Errorf("m ended as %v, n as %v", got, other)
+	}
+	for i, busy := range busyTimes(x) {
+		if busy == 0 {
+			t.Errorf("device %d (%s) did nothing", i, x.core.Load().devices[i].kind)
+		}
+	}
+	r := x.Report()
+	if int(r.Requests) != total(got)+total(other) || r.Completed+r.Dropped != r.Requests || len(r.Devices) != 2 || r.Devices[0].Count != 3 {
+		t.Errorf("report %+v, devices %+v", r.Counts, r.Devices)
+	}
+	if q, s := held(x); q != 0 || s != 0 {
+		t.Errorf("%d request slots and %d memory slots are still held", q, s)
+	}
+}
+
+// A small real graph, cut and spread over pinned thread sets of two kinds,
+// answers what it answers whole, whichever workers a batch went through.
+func TestPooledPipelinesOfARealModel(t *testing.T) {
+	eng := withORT(t)
+	dir := t.TempDir()
+	g, err := graph.MLP(32, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "m.onnx")
+	if err := g.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	read, err := graph.Open(path, graph.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := read.Chain(context.Background(), eng.Probe, graph.ChainOptions{MaxLive: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(chain.Cuts, func(c graph.Cut) bool { return c.Bytes == 4*32 })
+	if at < 0 {
+		t.Fatalf("no cut of 32 floats among %+v", chain.Cuts)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "n.onnx"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := pooledPlan(2*time.Millisecond, 2, 5*time.Second)
+	for i := range p.Models {
+		p.Models[i].Inputs, p.Models[i].Outputs = nil, nil
+	}
+	*p.Models[0].Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: chain.Cuts[at].Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]formats.Micros, 2)}
+	o := onnxOptions(dir)
+	cpus, err := engine.CPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	x := open(t, p, o)
+	whole := sampleOf(x, 1, 1)
+	image(whole)
+	ref, err := x.Infer(context.Background(), whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := floats(ref.Outputs[0].Data)
+	answers := make(chan []float64, 200)
+	for range cap(answers) {
+		go func() {
+			req := sampleOf(x, 0, 1)
+			image(req)
+			resp, err := x.Infer(context.Background(), req)
+			if err != nil {
+				t.Error(err)
+				answers <- nil
+				return
+			}
+			answers <- floats(resp.Outputs[0].Data)
+			resp.Release()
+		}()
+	}
+	for range cap(answers) {
+		got := <-answers
+		if got == nil {
+			continue
+		}
+		if diff, size := furthest(want, got); diff > 1e-5*math.Max(size, 1e-9) || len(got) != 10 {
+			t.Fatalf("answer differs by %g of %g", diff, size)
+		}
+	}
+	for i, busy := range busyTimes(x) {
+		if busy == 0 {
+			t.Errorf("device %d (%s) did nothing", i, x.core.Load().devices[i].kind)
+		}
+	}
+}
+
+func TestPlacesOfCPUKinds(t *testing.T) {
+	for name, c := range map[string]struct {
+		places map[string]CPUPlace
+		share  bool
+		ok     bool
+	}{
+		"no place":             {nil, true, false},
+		"one kind only":        {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}}, false, false},
+		"one each":             {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}, "cpu-b": {CPUs: []int{3, 4, 5}}}, false, true},
+		"two each":             {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2, 3, 4, 5}, Threads: 2}, "cpu-b": {CPUs: []int{6, 7, 8}}}, false, true},
+		"too few":              {map[string]CPUPlace{"cpu-a": {CPUs: []int{0, 1, 2}}, "cpu-b": {CPUs: []int{3, 4}}}, false, false},
+		"too few, but sharing": {map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{1}}}, true, true},
+		"empty":                {map[string]CPUPlace{"cpu-a": {}, "cpu-b": {}}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := pooledPlan(time.Millisecond, 1, time.Second)
+			tables := compiled(t, plan)
+			got, err := placeDevices(tables, &Options{Engine: "onnx", Places: c.places, ShareCPUs: c.share})
+			if c.ok != (err == nil) || err != nil && !errors.Is(err, ErrPlan) {
+				t.Fatalf("placed as %+v, %v", got, err)
+			}
+			seen := map[int]bool{}
+			for _, d := range got {
+				for _, cpu := range d.CPUs {
+					if seen[cpu] && !c.share {
+						t.Errorf("CPU %d twice in %+v", cpu, got)
+					}
+					seen[cpu] = true
+				}
+			}
+		})
+	}
+}
