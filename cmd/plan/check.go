@@ -159,6 +159,12 @@ func (o *checkOptions) today(p *printer, in *check.GateInput, planPath string) e
 		if err := add("workload", path); err != nil {
 			return err
 		}
+		in.Today.WorkloadDir = filepath.Dir(path)
+		if rates := measuredRates(in.Today.Workload, path); rates != "" {
+			if err := add("qps", rates); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -51,6 +51,23 @@ func input(role, path, planPath string) (formats.Input, error) {
 	return formats.Input{Role: role, Path: rel, SHA256: sum}, nil
 }
 
+// measuredRates is the file of measured rates that a workload names, empty
+// where it names none or there is no such file: the planner says so, with the
+// field.
+func measuredRates(w *formats.Workload, workloadPath string) string {
+	if w.Cascade == nil || w.Cascade.QPS.Measured == "" {
+		return ""
+	}
+	path := filepath.FromSlash(w.Cascade.QPS.Measured)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(workloadPath), path)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
 func relativeTo(dir, path string) (string, error) {
 	from, err := filepath.Abs(dir)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,7 @@ func TestMain(m *testing.M) {
 //	exits CODE COMMAND...   run a command and require its exit code
 //	lines N FILE            require a number of lines
 //	edit FILE OLD NEW       replace text in a file, which must be there
+//	answers FILE N          write N samples' answers of the models small, middle, large
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -61,6 +63,8 @@ func TestScripts(t *testing.T) {
 			"exits": exits,
 			"lines": lines,
 			"edit":  edit,
+
+			"answers": answers,
 		},
 	})
 }
@@ -105,6 +109,29 @@ func edit(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s does not contain %q", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(text, args[1], args[2], 1)), 0o644))
+}
+
+// answers writes records in which the larger model is right more often, and
+// certainty tells right from wrong.
+func answers(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: answers FILE N")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	rng := rand.New(rand.NewPCG(7, 7))
+	var b strings.Builder
+	b.WriteString("sample_id,model,correct,certainty\n")
+	for i := range n {
+		for k, model := range []string{"small", "middle", "large"} {
+			right, certainty := 0, rng.Float64()
+			if rng.Float64() < .7+.1*float64(k) {
+				right, certainty = 1, max(certainty, rng.Float64())
+			}
+			fmt.Fprintf(&b, "%d,%s,%d,%.4f\n", i, model, right, certainty)
+		}
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(b.String()), 0o644))
 }
 
 // Every verb has help with an example, and completion works.

@@ -244,6 +244,12 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 		if err := add("workload", path); err != nil {
 			return in, nil, err
 		}
+		in.WorkloadDir = filepath.Dir(path)
+		if rates := measuredRates(in.Workload, path); rates != "" {
+			if err := add("qps", rates); err != nil {
+				return in, nil, err
+			}
+		}
 	} else {
 		if o.slo == "" {
 			return in, nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")

@@ -128,7 +128,7 @@ func readTable(r io.Reader, name string) (*table, error) {
 		}
 		if err := t.add(row, samples, models); err != nil {
 			err.File = name
-			err.Line, _ = c.FieldPos(0)
+			err.Line, err.Column = c.FieldPos(0)
 			return nil, err
 		}
 	}
