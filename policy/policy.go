@@ -69,7 +69,11 @@ type Event struct {
 type ActionKind uint8
 
 const (
-	// Dispatch: run batch Batch of Size requests (Reqs) along Hops.
+	// Dispatch: run batch Batch of Size requests (Reqs) along Hops. Where Hops end
+	// before the pipeline does, BatchFinished of the last of them hands the
+	// requests back: they wait for a Dispatch to the stages behind it, whose first
+	// hop begins with the transfer from where the last request is. Only the
+	// simulator runs parts of pipelines.
 	Dispatch ActionKind = iota
 	// Drop: answer request Req with Reason at once.
 	Drop

@@ -43,6 +43,10 @@ type Config struct {
 	// chrome://tracing or Perfetto. nil: none.
 	ChromeTrace io.Writer
 
+	// NoReport leaves the report out: its percentiles take a fifth of a short
+	// run, and a caller that takes Completed needs none.
+	NoReport bool
+
 	// For the report.
 	PolicyName string
 	Seed       uint64
@@ -62,6 +66,8 @@ type Result struct {
 	Events     int64       // handled by the loop
 	Dispatched int64       // batches
 	Gears      *GearResult // of a gear plan, else nil
+	Transfers  Transfers   // between stages
+	crossed    transferTimes
 	acc        *report.Accumulator
 }
 

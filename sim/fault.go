@@ -77,40 +77,32 @@ func (s *machine) leaveDevice(d, slot int32) {
 func (s *machine) leaveLinks(slot int32) {
 	b := &s.batches[slot]
 	hop := s.hop(slot, b.hop)
-	if l := hop.Uplink; l >= 0 {
-		li := &s.links[l]
-		before := int32(-1)
-		for o := li.head; o != slot; o = s.batches[o].nextUp {
-			before = o
-		}
-		if before < 0 {
-			li.head = b.nextUp
-		} else {
-			s.batches[before].nextUp = b.nextUp
-		}
-		if b.nextUp < 0 {
-			li.last = before
+	s.leaveLink(hop.Uplink, slot, func(b *batch) *int32 { return &b.nextUp })
+	s.leaveLink(hop.Downlink, slot, func(b *batch) *int32 { return &b.nextDown })
+	for _, l := range [2]int32{hop.Uplink, hop.Downlink} {
+		if l >= 0 {
+			s.startTransfer(s.links[l].head)
 		}
 	}
-	if l := hop.Downlink; l >= 0 {
-		li := &s.links[l]
-		before := int32(-1)
-		for o := li.head; o != slot; o = s.batches[o].nextDown {
-			before = o
-		}
-		if before < 0 {
-			li.head = b.nextDown
-		} else {
-			s.batches[before].nextDown = b.nextDown
-		}
-		if b.nextDown < 0 {
-			li.last = before
-		}
+}
+
+// leaveLink takes a batch out of a link's queue, which is chained through next.
+func (s *machine) leaveLink(l, slot int32, next func(*batch) *int32) {
+	if l < 0 {
+		return
 	}
-	if hop.Uplink >= 0 {
-		s.startTransfer(s.links[hop.Uplink].head)
+	li := &s.links[l]
+	before := int32(-1)
+	for o := li.head; o != slot; o = *next(&s.batches[o]) {
+		before = o
 	}
-	if hop.Downlink >= 0 {
-		s.startTransfer(s.links[hop.Downlink].head)
+	behind := *next(&s.batches[slot])
+	if before < 0 {
+		li.head = behind
+	} else {
+		*next(&s.batches[before]) = behind
+	}
+	if behind < 0 {
+		li.last = before
 	}
 }

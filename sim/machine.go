@@ -18,12 +18,13 @@ type machine struct {
 	acc     *report.Accumulator
 	trace   *chromeTrace
 
-	heap   kernel.Queue[item]
-	moved  ring // transfers that ended at once
-	begun  ring // batches that started now
-	now    time.Duration
-	events int64
-	fatal  error
+	heap    kernel.Queue[item]
+	moved   ring // transfers that ended at once
+	begun   ring // batches that started now
+	crossed transferTimes
+	now     time.Duration
+	events  int64
+	fatal   error
 
 	next     arrivals.Request // pulled, not yet arrived
 	arrivals int64
@@ -79,7 +80,10 @@ type batch struct {
 	pipeline int32
 	size     int32
 	numHops  int16
-	hop      int16
+	hop      int16         // of its hops
+	first    int16         // stage of its first hop; hops before that were another batch's
+	from     int32         // device that its tensors come from, where first > 0
+	readyAt  time.Duration // when its tensors could first cross to its hop
 	live     bool
 	at       place
 	nextRun  int32 // next in the device's queue
@@ -103,6 +107,8 @@ type request struct {
 	deadline time.Duration
 	sample   int32 // of a gear plan
 	answer   int32 // pipeline that answered last; -1: none
+	stage    int32 // that it left last, where a batch ran a part of a pipeline; -1: none
+	device   int32 // that holds its tensors then
 }
 
 func newMachine(cfg *Config) *machine {
@@ -250,8 +256,14 @@ func (s *machine) dispatch(a *policy.Action) {
 	for _, r := range reqs {
 		s.requests[r].state = batched
 	}
-	s.acc.Batch(a.Model, int(a.Size), s.now)
-	s.queueRun(a.Batch)
+	if b.first = s.t.Stages[hops[0].Stage].Hop; b.first == 0 {
+		s.acc.Batch(a.Model, int(a.Size), s.now)
+		s.queueRun(a.Batch)
+		return
+	}
+	b.from = s.requests[reqs[len(reqs)-1]].device
+	b.readyAt = s.now
+	s.queueTransfer(a.Batch)
 }
 
 // queueRun puts a batch into the queue of the device of its hop.
@@ -318,20 +330,24 @@ func (s *machine) runFinished(it item) {
 	if s.trace != nil {
 		s.trace.run(it.device, b.model, b.size, it.start, s.now)
 	}
-	model, last := b.model, b.hop+1 == b.numHops
-	if last && s.t.Gears != nil {
+	model, last, hop := b.model, b.hop+1 == b.numHops, b.first+it.hop
+	switch {
+	case last && s.t.Gears != nil:
 		b.live, b.at = false, nowhere
-	} else if last {
+	case last && int32(hop)+1 < s.t.Pipelines[b.pipeline].NumStages:
+		s.handBack(it.batch, it.device)
+	case last:
 		s.complete(it.batch)
-	} else {
+	default:
 		b.hop++
+		b.readyAt = s.now
 		s.queueTransfer(it.batch)
 	}
 	s.startRun(it.device)
 	if last && s.t.Gears != nil {
 		s.reveal(it.batch, it.device)
 	}
-	s.tell(policy.Event{Kind: policy.BatchFinished, Model: model, Batch: it.batch, Hop: it.hop, Device: it.device, Start: it.start, End: s.now})
+	s.tell(policy.Event{Kind: policy.BatchFinished, Model: model, Batch: it.batch, Hop: hop, Device: it.device, Start: it.start, End: s.now})
 }
 
 // countRun adds the part of a run that lies in the counted time.
@@ -351,6 +367,18 @@ func (s *machine) complete(slot int32) {
 		q := &s.requests[r]
 		s.acc.Complete(q.model, q.arrived, answered, q.deadline)
 		s.freeRequest(r)
+	}
+	b.live, b.at = false, nowhere
+}
+
+// handBack ends a batch that ran a part of its pipeline: its requests wait for
+// another to take them on from the device that they are on.
+func (s *machine) handBack(slot, device int32) {
+	b := &s.batches[slot]
+	stage := s.hop(slot, b.hop).Stage
+	for _, r := range s.members(slot) {
+		q := &s.requests[r]
+		q.state, q.stage, q.device = waiting, stage, device
 	}
 	b.live, b.at = false, nowhere
 }
@@ -391,8 +419,11 @@ func (s *machine) queueTransfer(slot int32) {
 
 func (s *machine) transferTime(slot int32) time.Duration {
 	b := &s.batches[slot]
-	stage := s.hop(slot, b.hop).Stage
-	planned := s.t.TransferBetween(stage, b.size, s.hop(slot, b.hop-1).Device, s.hop(slot, b.hop).Device)
+	stage, from := s.hop(slot, b.hop).Stage, b.from
+	if b.hop > 0 {
+		from = s.hop(slot, b.hop-1).Device
+	}
+	planned := s.t.TransferBetween(stage, b.size, from, s.hop(slot, b.hop).Device)
 	if planned == 0 {
 		return 0
 	}
@@ -444,6 +475,7 @@ func (s *machine) transferFinished(it item) {
 	b := &s.batches[it.batch]
 	valid := b.live && b.serial == it.serial
 	if valid {
+		s.crossed.add(s.now - b.readyAt)
 		if s.trace != nil {
 			s.trace.transfer(it.up, it.down, b.model, b.size, it.start, s.now)
 		}
@@ -456,7 +488,7 @@ func (s *machine) transferFinished(it item) {
 		s.startTransfer(s.links[it.down].head)
 	}
 	if valid {
-		s.tell(policy.Event{Kind: policy.TransferFinished, Model: b.model, Batch: it.batch, Hop: it.hop,
+		s.tell(policy.Event{Kind: policy.TransferFinished, Model: b.model, Batch: it.batch, Hop: b.first + it.hop,
 			Device: s.hop(it.batch, it.hop).Device, Start: it.start, End: s.now})
 	}
 }

@@ -39,7 +39,12 @@ type Scenario struct {
 // NewScenario takes from a plan what it says: tables, policy and arrivals, at
 // load 1.
 func NewScenario(plan *formats.Plan) (*Scenario, error) {
-	t, err := policy.Compile(plan)
+	return NewScenarioOn(plan, policy.NetworkNodes)
+}
+
+// NewScenarioOn is NewScenario on another network than the plan's own.
+func NewScenarioOn(plan *formats.Plan, network policy.Network) (*Scenario, error) {
+	t, err := policy.CompileOn(plan, network)
 	if err != nil {
 		return nil, err
 	}
@@ -181,9 +186,11 @@ func pool(results []*Result) *Result {
 	for i, r := range results {
 		out.Events += r.Events
 		out.Dispatched += r.Dispatched
+		out.crossed.merge(&r.crossed)
 		accs[i] = r.acc
 	}
 	out.Report = report.Merge(accs)
+	out.Transfers = out.crossed.summary()
 	if results[0].Gears != nil {
 		var all GearResult
 		for _, r := range results {

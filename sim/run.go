@@ -27,7 +27,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := s.finish(); err != nil {
 		return nil, fmt.Errorf("simulating: %w", err)
 	}
-	res := &Result{Report: s.acc.Build(), Events: s.events, Dispatched: s.serial, acc: s.acc}
+	res := &Result{Report: s.acc.Build(), Events: s.events, Dispatched: s.serial, Transfers: s.crossed.summary(), crossed: s.crossed, acc: s.acc}
 	if s.t.Gears != nil {
 		res.setGears(s.gears)
 	}
@@ -98,7 +98,7 @@ func (s *machine) handle(kind policy.EventKind, it item) {
 		s.transferFinished(it)
 	case policy.BatchStarted:
 		if b := &s.batches[it.batch]; b.live && b.serial == it.serial {
-			s.tell(policy.Event{Kind: policy.BatchStarted, Model: b.model, Batch: it.batch, Hop: it.hop, Device: it.device, Start: it.start})
+			s.tell(policy.Event{Kind: policy.BatchStarted, Model: b.model, Batch: it.batch, Hop: b.first + it.hop, Device: it.device, Start: it.start})
 		}
 	case policy.Arrival:
 		s.arrive()
@@ -153,7 +153,7 @@ func (s *machine) arrive() {
 		slo = s.t.Models[r.Model].SLO
 	}
 	slot := s.takeRequest()
-	s.requests[slot] = request{model: r.Model, state: waiting, arrived: r.At, deadline: r.At + slo, sample: s.sampleOf(), answer: -1}
+	s.requests[slot] = request{model: r.Model, state: waiting, arrived: r.At, deadline: r.At + slo, sample: s.sampleOf(), answer: -1, stage: -1}
 	s.sampled++
 	s.acc.Arrive(r.Model, r.At)
 	ev := policy.Event{Kind: policy.Arrival, Model: r.Model, Req: slot, Arrived: r.At, Deadline: r.At + slo}

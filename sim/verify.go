@@ -16,19 +16,27 @@ func (s *machine) verifyDispatch(a *policy.Action, reqs []int32, hops []policy.H
 		return fmt.Errorf("the policy dispatches batch slot %d, which is under way", a.Batch)
 	case a.Size < 1 || a.Size > pl.Batch || len(reqs) != int(a.Size):
 		return fmt.Errorf("the policy dispatches a batch of %d, expected 1 to %d", a.Size, pl.Batch)
-	case pl.Model != a.Model || int32(a.HopCount) != pl.NumStages:
-		return fmt.Errorf("the policy dispatches a batch of model %d along %d hops, pipeline %d has model %d and %d stages", a.Model, a.HopCount, a.Pipeline, pl.Model, pl.NumStages)
+	case pl.Model != a.Model || len(hops) == 0:
+		return fmt.Errorf("the policy dispatches a batch of model %d along %d hops of pipeline %d, which is of model %d", a.Model, len(hops), a.Pipeline, pl.Model)
+	}
+	first := hops[0].Stage
+	if first < pl.FirstStage || first+int32(len(hops)) > pl.FirstStage+pl.NumStages {
+		return fmt.Errorf("the policy dispatches a batch to %d stages from %d on, pipeline %d has those from %d to %d", len(hops), first, a.Pipeline, pl.FirstStage, pl.FirstStage+pl.NumStages-1)
+	}
+	left := int32(-1)
+	if first > pl.FirstStage {
+		left = first - 1
 	}
 	for _, r := range reqs {
-		if q := &s.requests[r]; q.state != waiting || q.model != a.Model {
-			return fmt.Errorf("the policy dispatches request slot %d of model %d, which is not a waiting request of it", r, a.Model)
+		if q := &s.requests[r]; q.state != waiting || q.model != a.Model || q.stage != left {
+			return fmt.Errorf("the policy dispatches request slot %d of model %d to stage %d, which is not a waiting request of it that left stage %d", r, a.Model, first, left)
 		}
 		s.requests[r].state = batched // so that the same request twice is seen
 	}
 	end := s.now
 	for h := range hops {
 		hop := &hops[h]
-		if hop.Stage != pl.FirstStage+int32(h) || !s.onStage(hop) {
+		if hop.Stage != first+int32(h) || !s.onStage(hop) {
 			return fmt.Errorf("hop %d of pipeline %d goes to device %d of stage %d, which is not on it", h, a.Pipeline, hop.Device, hop.Stage)
 		}
 		if hop.XferStart < end || hop.XferEnd < hop.XferStart || hop.Start < hop.XferEnd || hop.End <= hop.Start {

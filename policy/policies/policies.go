@@ -4,9 +4,12 @@ package policies
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/artifact"
 	"inferplan/policy/gear"
 	"inferplan/policy/reserve"
 )
@@ -16,9 +19,15 @@ const Default = reserve.Name
 
 // makers holds the constructor of each policy.
 var makers = map[string]func(*policy.Tables, map[string]float64) (policy.Policy, error){
+	artifact.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		if err := pooled(artifact.Name, t); err != nil {
+			return nil, err
+		}
+		return artifact.New(t, params)
+	},
 	reserve.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-		if t.Gears != nil {
-			return nil, fmt.Errorf("policy %s: the plan is one of gears, expected a pool plan", reserve.Name)
+		if err := pooled(reserve.Name, t); err != nil {
+			return nil, err
 		}
 		opt, err := reserve.ParseOptions(params)
 		if err != nil {
@@ -38,8 +47,16 @@ var makers = map[string]func(*policy.Tables, map[string]float64) (policy.Policy,
 	},
 }
 
+// pooled refuses plans that are not of pooled pipelines.
+func pooled(name string, t *policy.Tables) error {
+	if t.Gears != nil {
+		return fmt.Errorf("policy %s: the plan is one of gears, expected a pool plan", name)
+	}
+	return nil
+}
+
 // Names lists the policies, in order.
-func Names() []string { return []string{gear.Name, reserve.Name} }
+func Names() []string { return slices.Sorted(maps.Keys(makers)) }
 
 // New makes the policy that spec asks for over a plan's tables. Every run
 // needs one of its own.

@@ -1,0 +1,274 @@
+package artifact
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/underway"
+	"inferplan/policy/waiting"
+)
+
+// Name is the policy's name in plans.
+const Name = "artifact"
+
+// never is later than anything; sums of a few of it do not overflow.
+const never = time.Duration(1) << 60
+
+// firstLook is the least share of the planned batch that must be in time at a
+// head's first look.
+const firstLook = 0.95
+
+// Policy is the state of the artifact's dispatcher over one plan's tables. It
+// implements policy.Policy.
+type Policy struct {
+	t       *policy.Tables
+	tails   []time.Duration // of devices; never: lost
+	links   []time.Duration // of links
+	models  []model
+	batches *underway.Table
+	hops    []policy.Hop // of the last path tried
+}
+
+type model struct {
+	queue waiting.Queue
+	armed time.Duration
+}
+
+// path is what trying a batch gave; its hops are in Policy.hops.
+type path struct {
+	pipeline, batch int32
+	finish, wait    time.Duration
+}
+
+// New makes the policy; it has no parameters.
+func New(t *policy.Tables, params map[string]float64) (*Policy, error) {
+	for name := range params {
+		return nil, fmt.Errorf("policy %s: unknown parameter %q, expected none", Name, name)
+	}
+	p := &Policy{
+		t: t, tails: make([]time.Duration, len(t.Devices)), links: make([]time.Duration, len(t.Links)),
+		models: make([]model, len(t.Models)), batches: underway.New(t), hops: make([]policy.Hop, 0, t.MaxStages()),
+	}
+	for i := range p.models {
+		p.models[i].armed = never
+		p.models[i].queue.Grow()
+	}
+	return p, nil
+}
+
+// Handle decides what to do about one event.
+func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	switch ev.Kind {
+	case policy.Arrival:
+		p.models[ev.Model].queue.Insert(waiting.Request{Deadline: ev.Deadline, Arrived: ev.Arrived, Req: ev.Req})
+		p.decide(ev.Model, now, out)
+	case policy.Timer:
+		m := int32(ev.Value)
+		p.models[m].armed = never
+		p.decide(m, now, out)
+	case policy.TransferFinished:
+		p.batches.Transferred(ev)
+	case policy.BatchFinished:
+		p.batches.Finished(ev)
+	case policy.Cancel:
+		if p.models[ev.Model].queue.Remove(ev.Req) {
+			out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: policy.ReasonCancelled, Model: ev.Model, Req: ev.Req})
+			p.decide(ev.Model, now, out)
+		}
+	case policy.WorkerLost:
+		p.lose(now, ev.Device, out)
+	case policy.WorkerBack:
+		if p.tails[ev.Device] == never {
+			p.tails[ev.Device] = now
+			p.decideAll(now, out)
+		}
+	}
+}
+
+// decide serves, drops or leaves waiting the head of a model's queue until there
+// is nothing more to do now.
+func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
+	mo := &p.models[m]
+	wake := never
+	for mo.queue.Len > 0 {
+		head := mo.queue.At(0)
+		pl, ok := p.choose(m, head.Deadline, now)
+		if !ok {
+			p.drop(m, policy.ReasonWorkerLost, out)
+			continue
+		}
+		planned := p.t.Pipelines[pl].Batch
+		least := int32(1)
+		if !head.Looked {
+			least = max(1, int32(math.Round(firstLook*float64(planned))))
+		}
+		found, ok := p.largest(pl, planned, least, head.Deadline, now)
+		if !ok {
+			p.drop(m, policy.ReasonDeadline, out)
+			continue
+		}
+		head.Looked = true
+		if waits := int32(mo.queue.Len); waits < found.batch {
+			more := p.try(pl, waits+1, now)
+			if more.finish > head.Deadline {
+				p.drop(m, policy.ReasonDeadline, out)
+				continue
+			}
+			wake = now + head.Deadline - more.finish + more.wait + time.Microsecond
+			break
+		}
+		p.dispatch(m, found, out)
+	}
+	if wake != mo.armed {
+		mo.armed = wake
+		at := wake
+		if at == never {
+			at = -1
+		}
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: m, Tag: m, At: at})
+	}
+}
+
+// choose returns the pipeline that waits least at its planned batch; false
+// where none has a device left at every stage. A pipeline of single requests
+// that would be late counts as waiting an SLO longer.
+func (p *Policy) choose(m int32, deadline, now time.Duration) (int32, bool) {
+	first, last := p.t.PipelinesOf(m)
+	best, least := int32(-1), never
+	for pl := first; pl < last; pl++ {
+		got := p.try(pl, p.t.Pipelines[pl].Batch, now)
+		if got.finish >= never {
+			continue
+		}
+		wait := got.wait
+		if got.batch == 1 && got.finish > deadline {
+			wait += p.t.Models[m].SLO
+		}
+		if wait < least {
+			best, least = pl, wait
+		}
+	}
+	return best, best >= 0
+}
+
+// largest looks for the largest batch from most down to least that meets a
+// deadline, and leaves its path in p.hops.
+func (p *Policy) largest(pl, most, least int32, deadline, now time.Duration) (path, bool) {
+	for b := most; b >= least; b-- {
+		if got := p.try(pl, b, now); got.finish <= deadline {
+			return got, true
+		}
+	}
+	return path{}, false
+}
+
+// try finds the path of a batch through a pipeline, stage by stage, from tails
+// alone; its hops are in p.hops.
+func (p *Policy) try(pipeline, batch int32, now time.Duration) path {
+	pl := &p.t.Pipelines[pipeline]
+	p.hops = p.hops[:0]
+	t, work, uplink := now, time.Duration(0), int32(-1)
+	for s := pl.FirstStage; s < pl.FirstStage+pl.NumStages; s++ {
+		st := &p.t.Stages[s]
+		infer, xfer := st.Infer[batch-1], time.Duration(0)
+		if st.Xfer != nil {
+			xfer = st.Xfer[batch-1]
+		}
+		sends := s+1 < pl.FirstStage+pl.NumStages
+		work += infer + xfer
+		best, least := policy.Hop{Device: -1}, never
+		for _, d := range p.t.DevicesOf(s) {
+			if p.tails[d] == never {
+				continue
+			}
+			down := int32(-1)
+			if xfer > 0 {
+				down = p.t.Devices[d].Downlink
+			}
+			start := max(t, p.tail(uplink), p.tail(down))
+			h := policy.Hop{Stage: s, Device: d, Uplink: uplink, Downlink: down, XferStart: start, XferEnd: start + xfer}
+			if xfer == 0 {
+				h.XferStart, h.XferEnd = t, t
+			}
+			h.Start = max(h.XferEnd, p.tails[d])
+			h.End = h.Start + infer
+			key := h.End
+			if sends {
+				key = max(key, p.tail(p.t.Devices[d].Uplink))
+			}
+			if key < least {
+				best, least = h, key
+			}
+		}
+		if best.Device < 0 {
+			return path{pipeline, batch, never, never}
+		}
+		p.hops = append(p.hops, best)
+		t, uplink = best.End, -1
+		if sends && p.t.Stages[s+1].Xfer != nil {
+			uplink = p.t.Devices[best.Device].Uplink
+		}
+	}
+	return path{pipeline, batch, t, t - now - work}
+}
+
+func (p *Policy) tail(link int32) time.Duration {
+	if link < 0 {
+		return 0
+	}
+	return p.links[link]
+}
+
+// dispatch sends a batch along the path in p.hops and moves the tails.
+func (p *Policy) dispatch(m int32, found path, out *policy.Actions) {
+	for i := range p.hops {
+		h := p.hops[i]
+		p.tails[h.Device] = h.End
+		for _, l := range [2]int32{h.Uplink, h.Downlink} {
+			if l >= 0 {
+				p.links[l] = h.XferEnd
+			}
+		}
+		h.Downlink = -1 // nothing waits for it
+		out.Hops = append(out.Hops, h)
+	}
+	p.batches.Dispatch(&p.models[m].queue, m, found.pipeline, found.batch, 0, len(p.hops), out)
+}
+
+// drop drops the head of a model's queue.
+func (p *Policy) drop(m int32, reason policy.Reason, out *policy.Actions) {
+	r := p.models[m].queue.Pop()
+	if r.Lost {
+		reason = policy.ReasonWorkerLost
+	}
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: m, Req: r.Req})
+}
+
+// lose takes a device away and queues again what cannot end without it.
+func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
+	if p.tails[device] == never {
+		return
+	}
+	p.tails[device] = never
+	for slot := range p.batches.Len() {
+		if !p.batches.Needs(slot, device) {
+			continue
+		}
+		b := p.batches.At(slot)
+		for _, r := range p.batches.Members(slot) {
+			r.Looked, r.Lost = true, true
+			p.models[b.Model].queue.Insert(r)
+		}
+		p.batches.Free(slot)
+		out.List = append(out.List, policy.Action{Kind: policy.Abort, Model: b.Model, Pipeline: b.Pipeline, Batch: slot})
+	}
+	p.decideAll(now, out)
+}
+
+func (p *Policy) decideAll(now time.Duration, out *policy.Actions) {
+	for m := range p.models {
+		p.decide(int32(m), now, out)
+	}
+}

@@ -1,0 +1,104 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+
+	"inferplan/formats"
+)
+
+// Network says which devices share which links.
+type Network string
+
+const (
+	// NetworkNodes is the network of the cluster document: one NIC per node,
+	// shared by all that stand on it, whatever pipeline they belong to.
+	NetworkNodes Network = "nodes"
+	// NetworkStages is the network that the simulator of PPipe's public artifact
+	// assumes: nothing is shared between stages. The devices of a sending stage
+	// share uplinks in groups, of as many shares as the larger node of its own
+	// and the next stage's pool holds, in order of index; every receiving device
+	// has a downlink of its own. There is no short way within a node.
+	NetworkStages Network = "stages"
+)
+
+// Networks lists the networks, in order.
+func Networks() []Network { return []Network{NetworkNodes, NetworkStages} }
+
+// CompileOn is Compile on a given network.
+func CompileOn(plan *formats.Plan, network Network) (*Tables, error) {
+	t, err := Compile(plan)
+	if err != nil || network == NetworkNodes {
+		return t, err
+	}
+	if network != NetworkStages {
+		return nil, fmt.Errorf("compiling the plan: network %q, expected one of %v", network, Networks())
+	}
+	if err := t.linkStages(plan); err != nil {
+		return nil, fmt.Errorf("compiling the plan: %w", err)
+	}
+	return t, nil
+}
+
+// linkStages replaces the links by those of NetworkStages.
+func (t *Tables) linkStages(plan *formats.Plan) error {
+	rates := make([]float64, len(plan.Pools))
+	for i := range plan.Pools {
+		p := &plan.Pools[i]
+		rates[i] = nicRate(p)
+		if rates[i] > 0 && timeShared(p) {
+			return &formats.Error{Path: fmt.Sprintf("pools[%d].sharing", i), Found: strconv.Quote(p.Sharing), Expected: strconv.Quote(formats.SharingExclusive) + " on a pool with a NIC",
+				Hint: "on a time-shared pool no device belongs to one stage"}
+		}
+	}
+	t.Links = nil
+	for d := range t.Devices {
+		dev := &t.Devices[d]
+		if rates[dev.Kind] > 0 {
+			dev.Node, dev.Uplink, dev.Downlink = int32(d), -1, -1
+		}
+	}
+	for pl := range t.Pipelines {
+		p := &t.Pipelines[pl]
+		for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
+			var next int32 = -1
+			if s+1 < p.FirstStage+p.NumStages {
+				next = s + 1
+			}
+			t.linkStage(plan, rates, s, next, s > p.FirstStage)
+		}
+	}
+	// Devices without a NIC keep one node, which no link's node may be.
+	for d := range t.Devices {
+		if dev := &t.Devices[d]; rates[dev.Kind] == 0 {
+			dev.Node = int32(len(t.Devices))
+		}
+	}
+	return nil
+}
+
+// linkStage gives the devices of a stage their links; next is -1 for a last stage.
+func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, next int32, receives bool) {
+	devices := t.DevicesOf(stage)
+	kind := t.Devices[devices[0]].Kind
+	if rates[kind] == 0 {
+		return
+	}
+	if receives {
+		for _, d := range devices {
+			t.Devices[d].Downlink = int32(len(t.Links))
+			t.Links = append(t.Links, Link{Kind: kind, Node: d, Gbps: rates[kind]})
+		}
+	}
+	if next < 0 {
+		return
+	}
+	to := t.Devices[t.DevicesOf(next)[0]].Kind
+	group := max(1, plan.Pools[kind].PerNode, plan.Pools[to].PerNode) * int(t.Devices[devices[0]].Share)
+	for i, d := range devices {
+		if i%group == 0 {
+			t.Links = append(t.Links, Link{Kind: kind, Node: d, Up: true, Gbps: rates[kind]})
+		}
+		t.Devices[d].Uplink = int32(len(t.Links)) - 1
+	}
+}
