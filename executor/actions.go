@@ -19,7 +19,11 @@ func (c *core) act(a *policy.Action) {
 		if b := c.batchAt(a.Batch); b != nil {
 			c.abort(b)
 		}
-	case policy.SwitchGear, policy.Load, policy.Unload, policy.Evict, policy.Replan:
+	case policy.Complete:
+		c.completeRequest(a.Req)
+	case policy.SwitchGear:
+		c.switchGear(a.Tag)
+	case policy.Load, policy.Unload, policy.Evict, policy.Replan:
 		// Every model stays loaded where the plan places it; the policies that
 		// ask for more are not served by plan serve.
 		c.stats.ignored++

@@ -27,6 +27,7 @@ type core struct {
 	catalog *oip.Catalog
 	stages  []stagePlan
 	devices []*device
+	cascade *cascade // of a gear plan; nil for others
 	stats   *stats
 	metrics *metrics
 	log     *conform.Recorder // nil: no event log
@@ -335,6 +336,14 @@ func (c *core) arrive(j *job) {
 		slot := c.newRequest(j, k)
 		j.slots[k] = slot
 		m.waiting.Add(1)
+		if g := c.cascade; g != nil {
+			c.reqs[slot].record = int32(g.arrived % int64(g.gears.Records.Samples))
+			g.arrived++
+		}
+	}
+	if g := c.cascade; g != nil {
+		j.gear = g.gear
+		g.counts.requests[j.gear] += int64(j.n)
 	}
 	// The core's hold on the job lasts until its last slot is settled, which is
 	// not before the last round of this loop.
@@ -356,7 +365,7 @@ func (c *core) newRequest(j *job, sample int) int32 {
 		slot = int32(len(c.reqs))
 		c.reqs = append(c.reqs, request{})
 	}
-	c.reqs[slot] = request{job: j, sample: int32(sample), batch: -1}
+	c.reqs[slot] = request{job: j, sample: int32(sample), batch: -1, answer: -1}
 	return slot
 }
 
@@ -486,6 +495,12 @@ func (c *core) complete(b *batch, r *run) {
 	c.scatterOutputs(b, r)
 	now := c.now()
 	c.stats.batchDone(b, now-begin)
+	if c.cascade != nil {
+		// The policy decides which of them are answered.
+		c.grade(b, r)
+		c.cascade.metrics.ran(b.pipeline, len(b.reqs), b.infer)
+		return
+	}
 	for _, req := range b.reqs {
 		j := c.reqs[req].job
 		if j == nil || j.answered {
@@ -506,6 +521,12 @@ func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 	if b.hop == len(b.hops)-1 {
 		// The policy may use the batch's slot again in its very answer.
 		c.batches[b.slot], b.live = nil, false
+		if c.cascade != nil {
+			c.reveal(b, dev)
+			c.handle(ev)
+			c.spare = append(c.spare, b)
+			return
+		}
 		c.handle(ev)
 		for _, req := range b.reqs {
 			c.settle(req)
@@ -634,6 +655,9 @@ func (c *core) watch() {
 			c.opt.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", now-r.started)
 			d.proc.Kill()
 		}
+	}
+	if g := c.cascade; g != nil {
+		g.drift.window(now, g.arrived, c.opt.Log)
 	}
 	c.setWake(watchTag, now+watchEvery)
 }

@@ -51,10 +51,6 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	if tables.Gears != nil {
-		return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: "kind", Found: "a plan of kind gear", Expected: "a pool plan",
-			Hint: "this version simulates gear plans and does not serve them"})
-	}
 	spec := effective(plan.Policy, x.opt.Policy)
 	pol, err := x.opt.NewPolicy(tables, spec)
 	if err != nil {
@@ -73,10 +69,15 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	c.metrics.plan.WithLabelValues(sha, plan.Kind, spec.Name).Set(1)
 	for i := range tables.Models {
 		t := &tables.Models[i]
-		m := &model{index: int32(i), name: t.Name, slo: t.SLO, stats: newModelStats(t.Name), metrics: c.metrics.model(t.Name)}
+		m := &model{index: int32(i), name: t.Name, slo: t.SLO, stats: newModelStats(t.Name), metrics: c.metrics.model(t.Name), family: tables.Gears != nil}
 		c.models, c.byName[t.Name] = append(c.models, m), m
 	}
 	c.metrics.gauges.models = c.models
+	if tables.Gears != nil {
+		if c.cascade, err = newCascade(plan, tables, &x.opt, c.metrics); err != nil {
+			return nil, err
+		}
+	}
 	for i := range tables.Devices {
 		kind := tables.Kinds[tables.Devices[i].Kind]
 		c.devices = append(c.devices, &device{index: int32(i), kind: kind, stats: c.metrics.device(int32(i), kind)})
@@ -326,6 +327,12 @@ func (c *core) prepareJob(req *oip.Request) (*job, error) {
 			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.name, m.name, max(req.Batch, 1)*in.bytes, in.datatype)
 		}
 		j.inputs = append(j.inputs, t.Data)
+	}
+	if c.cascade != nil {
+		j.cascade = c.cascade
+		for range j.n {
+			j.answers = append(j.answers, 0)
+		}
 	}
 	now := c.now()
 	j.arrived = now

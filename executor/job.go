@@ -42,6 +42,13 @@ type job struct {
 	answered bool
 	slots    []int32 // request slot of each sample, -1 when free again
 
+	// Of a gear plan.
+	cascade   *cascade // nil: of another
+	gear      int32    // under which it came
+	answers   []int32  // pipeline that answered, by sample
+	certainty float64  // of the answer of the last sample
+	params    map[string]oip.Param
+
 	refs     atomic.Int32
 	response oip.Response
 	tensors  []oip.Tensor
@@ -60,6 +67,7 @@ func newJob(m *model, n int) *job {
 	}
 	j.model, j.n, j.left, j.open = m, n, n, n
 	j.outcome, j.late, j.reason, j.failure, j.answered = pending, false, policy.ReasonNone, nil, false
+	j.cascade, j.gear, j.answers, j.certainty = nil, 0, j.answers[:0], 0
 	j.refs.Store(2)
 	j.inputs, j.outputs, j.slots = j.inputs[:0], j.outputs[:0], j.slots[:0]
 	for range n {
@@ -98,6 +106,9 @@ func (j *job) respond() *oip.Response {
 	}
 	release := j.response.Release
 	j.response = oip.Response{Outputs: j.tensors, Release: release}
+	if j.cascade != nil {
+		j.response.Params = j.cascade.parameters(j)
+	}
 	return &j.response
 }
 
@@ -107,7 +118,7 @@ func (j *job) release() {
 		return
 	}
 	clear(j.inputs)
-	j.failure = nil
+	j.failure, j.cascade = nil, nil
 	select {
 	case <-j.done:
 	default:

@@ -18,6 +18,7 @@ type model struct {
 	slo     time.Duration
 	inputs  []tensor
 	outputs []tensor
+	family  bool // of models that may name their tensors differently
 	stats   *modelStats
 	metrics *modelMetrics
 
@@ -57,9 +58,12 @@ func (m *model) setTensors(dst *[]tensor, specs []engine.Spec, what string) erro
 		return nil
 	}
 	same := slices.EqualFunc(*dst, got, func(a, b tensor) bool {
-		return a.name == b.name && a.datatype == b.datatype && slices.Equal(a.shape, b.shape)
+		return (a.name == b.name || m.family) && a.datatype == b.datatype && slices.Equal(a.shape, b.shape)
 	})
 	if !same {
+		if m.family {
+			return fmt.Errorf("%w: the models of the family differ in the type or shape of their %ss: requests must fit all of them", ErrPlan, what)
+		}
 		return fmt.Errorf("%w: model %s: its pipelines differ in their %ss", ErrPlan, m.name, what)
 	}
 	return nil

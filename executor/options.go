@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"inferplan/engine/certainty"
 	"inferplan/engine/worker"
 	"inferplan/formats"
 	"inferplan/policy"
@@ -46,6 +47,17 @@ type Options struct {
 	StartTimeout time.Duration // of a worker with its models; 0: 5 minutes
 	HangTimeout  time.Duration // how much longer than planned a run may last; 0: 30 s
 
+	// Certainty computes how certain a classifier is of an answer from its
+	// probabilities, for gear plans; nil: the score that the plan names.
+	Certainty certainty.Func
+	// DriftLimit is the share of the requests (or of the time, where the plan's
+	// weights are that) that may fall into other ranges of rates than planned
+	// before a notice asks for another plan; 0: 0.25. DriftWindows is over how
+	// many seconds with requests; 0: 600, and the first notice comes after half
+	// of them.
+	DriftLimit   float64
+	DriftWindows int
+
 	// RecordService keeps the actual times of every run, for Service.
 	RecordService bool
 	// EventLog receives every event and action of the first plan's policy, in
@@ -72,6 +84,8 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxQueue, 65536)
 	set(&o.StartTimeout, 5*time.Minute)
 	set(&o.HangTimeout, 30*time.Second)
+	set(&o.DriftLimit, 0.25)
+	set(&o.DriftWindows, 600)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

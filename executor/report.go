@@ -71,6 +71,9 @@ func (c *core) report() *formats.Report {
 	}
 	r.Devices = c.deviceReports(elapsed)
 	r.Transfer = c.tiers()
+	if c.cascade != nil {
+		c.cascade.report(r)
+	}
 	return r
 }
 

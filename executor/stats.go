@@ -98,6 +98,23 @@ func (s *stats) served(j *job, b *batch, now, answer time.Duration) {
 	}
 }
 
+// servedBy is served for a request of a gear plan, which may have been in
+// several batches: what it did not spend in them it waited.
+func (s *stats) servedBy(j *job, q *request, now time.Duration) {
+	m := j.model.stats
+	m.mu.Lock()
+	st := &m.oip.Inference
+	st.Queue.Add(1, max(0, now-j.arrived-q.infer-q.gather))
+	st.ComputeInput.Add(1, q.gather)
+	st.ComputeInfer.Add(1, q.infer)
+	st.ComputeOutput.Add(1, 0)
+	m.oip.InferenceCount += uint64(j.n)
+	m.mu.Unlock()
+	if s.service != nil {
+		s.service.egress = append(s.service.egress, now-s.core.cascade.since)
+	}
+}
+
 func (s *stats) answered(j *job, now time.Duration) {
 	m := j.model.stats
 	took := now - j.arrived
@@ -149,7 +166,7 @@ func (s *stats) ran(d *device, r *run, res *worker.Result) {
 	own := res.Total - d.total
 	d.total = res.Total
 	d.stats.ran(time.Duration(res.CPU), time.Duration(own))
-	if s.service != nil && r.batch != nil && res.Code == worker.OK {
+	if s.service != nil && r.batch != nil && res.Code == worker.OK && s.core.cascade == nil {
 		s.service.ran(r.stage, r.size, took)
 	}
 }

@@ -138,7 +138,7 @@ func (c *core) layOut(d *device, p *worker.Process) error {
 func (c *core) readModels() error {
 	for i := range c.stages {
 		st := &c.stages[i]
-		m := c.models[st.model]
+		m := c.models[c.tables.Pipelines[c.tables.Stages[i].Pipeline].Model]
 		for _, dev := range c.tables.DevicesOf(int32(i)) {
 			own := c.devices[dev].slots[i]
 			if own == nil {
@@ -159,6 +159,11 @@ func (c *core) readModels() error {
 			if st.last {
 				if err := m.setTensors(&m.outputs, own.loaded.Outputs, "output"); err != nil {
 					return err
+				}
+				if c.cascade != nil {
+					if err := c.cascade.checkOutput(m); err != nil {
+						return err
+					}
 				}
 			}
 		}

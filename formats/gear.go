@@ -17,11 +17,12 @@ type GearPlan struct {
 	SLOUS      Micros      `json:"slo_us"`
 	Percentile string      `json:"percentile"`
 	MaxQPS     float64     `json:"max_qps"`
-	Weights    string      `json:"weights"`  // of the ranges: zipf, uniform, histogram or measured
-	Samples    int         `json:"samples"`  // planned on
-	HeldOut    int         `json:"held_out"` // kept apart, for AccuracyHeldOut
-	Models     []GearModel `json:"models"`   // in the order of the plan's models
-	Gears      []Gear      `json:"gears"`    // by rising rate, without holes
+	Score      string      `json:"score,omitempty"` // what the certainties are; top1-top2 where absent
+	Weights    string      `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
+	Samples    int         `json:"samples"`         // planned on
+	HeldOut    int         `json:"held_out"`        // kept apart, for AccuracyHeldOut
+	Models     []GearModel `json:"models"`          // in the order of the plan's models
+	Gears      []Gear      `json:"gears"`           // by rising rate, without holes
 }
 
 // GearModel holds a model's thresholds and, of every sample planned on, its

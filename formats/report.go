@@ -19,12 +19,31 @@ type Report struct {
 	Windows  []WindowReport `json:"windows,omitempty"`
 	Transfer *TierReport    `json:"transfer,omitempty"`
 
-	Events          int64    `json:"events,omitempty"`
-	EventsPerSecond float64  `json:"events_per_second,omitempty"` // only in --json output, never in files
-	MaxLoadFactor   *float64 `json:"max_load_factor,omitempty"`
-	BoundShare      *float64 `json:"bound_share,omitempty"` // goodput over the plan's bound
-	Accuracy        *float64 `json:"accuracy,omitempty"`    // share of right answers, of a gear plan by its records
-	Warnings        []string `json:"warnings,omitempty"`
+	Events          int64       `json:"events,omitempty"`
+	EventsPerSecond float64     `json:"events_per_second,omitempty"` // only in --json output, never in files
+	MaxLoadFactor   *float64    `json:"max_load_factor,omitempty"`
+	BoundShare      *float64    `json:"bound_share,omitempty"` // goodput over the plan's bound
+	Accuracy        *float64    `json:"accuracy,omitempty"`    // share of right answers, of a gear plan by its records
+	Gears           *GearReport `json:"gears,omitempty"`       // of a gear plan
+	Warnings        []string    `json:"warnings,omitempty"`
+}
+
+// GearReport tells what the gears of a plan and the models of its family did.
+type GearReport struct {
+	Switches int64             `json:"switches"`
+	Requests []int64           `json:"requests"` // that came under each gear
+	Models   []GearModelReport `json:"models"`
+	Drift    float64           `json:"drift"`              // total variation between the rates seen and those planned for
+	Observed []float64         `json:"observed,omitempty"` // share of the recent requests by range of rates; further ranges above the plan's largest rate
+}
+
+// GearModelReport is one model of a family.
+type GearModelReport struct {
+	Model     string `json:"model"`
+	Batches   int64  `json:"batches"`
+	Samples   int64  `json:"samples"` // that it ran
+	Answers   int64  `json:"answers"` // that were the request's
+	RunningUS Micros `json:"running_us"`
 }
 
 // Counts are the outcomes of requests: requests = completed + dropped; late

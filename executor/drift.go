@@ -1,0 +1,165 @@
+package executor
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// drift holds the rates that a gear plan sees against those that it was made
+// for. Its gears are the best for every rate, but how devices were divided
+// among models, and the planned accuracy, rest on how often each rate occurs.
+//
+// A window is about a second. Windows without requests do not count: nothing
+// was asked of the plan. Older ones fade, so that what counts is about the last
+// DriftWindows of them. Rates above the plan's largest fall into further ranges
+// of the same width.
+type drift struct {
+	opt     *Options
+	plan    *formats.Plan
+	metrics *gearMetrics
+	width   float64   // of a range
+	planned []float64 // share by range
+	byTime  bool      // planned are shares of the time, not of the requests
+
+	windows  int
+	requests []float64 // by range, faded
+	time     []float64
+	last     time.Duration // end of the last window
+	counted  int64         // requests until then
+	drifted  bool
+	now      float64 // distance after the last window
+}
+
+// Beyond how many times the planned largest rate ranges are not told apart.
+const driftRanges = 4
+
+// A plan that drifted has come back when the distance is this much smaller.
+const driftBack = 0.8
+
+func newDrift(plan *formats.Plan, t *policy.Tables, o *Options, m *gearMetrics) *drift {
+	g := plan.Gear
+	n := len(g.Gears)
+	d := &drift{opt: o, plan: plan, metrics: m, width: t.Gears.MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform"}
+	d.planned = make([]float64, driftRanges*n)
+	total := 0.0
+	for i := range g.Gears {
+		d.planned[i] = g.Gears[i].Weight
+		total += g.Gears[i].Weight
+	}
+	for i := range d.planned {
+		if total > 0 {
+			d.planned[i] /= total
+		}
+	}
+	d.requests, d.time = make([]float64, len(d.planned)), make([]float64, len(d.planned))
+	return d
+}
+
+// window takes the requests that came until now.
+func (d *drift) window(now time.Duration, arrived int64, log *slog.Logger) {
+	n, took := arrived-d.counted, now-d.last
+	d.counted, d.last = arrived, now
+	if n == 0 || took <= 0 {
+		return
+	}
+	at := min(int(float64(n)/took.Seconds()/d.width), len(d.planned)-1)
+	keep := 1 - 1/float64(d.opt.DriftWindows)
+	for i := range d.requests {
+		d.requests[i] *= keep
+		d.time[i] *= keep
+	}
+	d.requests[at] += float64(n)
+	d.time[at] += took.Seconds()
+	d.windows++
+	d.now = d.distance()
+	d.metrics.drift.Set(d.now)
+	shares := d.shares()
+	for i := range d.metrics.seen {
+		d.metrics.seen[i].Set(shares[i])
+	}
+	switch {
+	case !d.drifted && d.windows >= d.opt.DriftWindows/2 && d.now > d.opt.DriftLimit:
+		d.drifted = true
+		d.metrics.drifted.Set(1)
+		log.Warn(d.notice())
+	case d.drifted && d.now < driftBack*d.opt.DriftLimit:
+		d.drifted = false
+		d.metrics.drifted.Set(0)
+		log.Info("the rates seen are again those planned for", "drift", round3(d.now))
+	}
+}
+
+// shares are the shares of the requests by range.
+func (d *drift) shares() []float64 { return normal(d.requests) }
+
+func normal(v []float64) []float64 {
+	out, sum := make([]float64, len(v)), 0.0
+	for _, x := range v {
+		sum += x
+	}
+	for i, x := range v {
+		if sum > 0 {
+			out[i] = x / sum
+		}
+	}
+	return out
+}
+
+// distance is the total variation between what was seen and what was planned
+// for: the share that lies in the wrong range.
+func (d *drift) distance() float64 {
+	seen := d.requests
+	if d.byTime {
+		seen = d.time
+	}
+	sum := 0.0
+	for i, s := range normal(seen) {
+		sum += math.Abs(s - d.planned[i])
+	}
+	return sum / 2
+}
+
+// notice says what differs and what to type.
+func (d *drift) notice() string {
+	n := len(d.metrics.seen)
+	shares := d.shares()
+	for n < len(shares) && tail(shares[n:]) > 0.001 { // rates that the plan has no range for
+		n++
+	}
+	histogram := make([]string, n)
+	for i := range histogram {
+		histogram[i] = strconv.FormatFloat(shares[i], 'f', 3, 64)
+	}
+	files := ""
+	workload := "the workload"
+	for _, in := range d.plan.Inputs {
+		switch in.Role {
+		case "profile", "cluster", "workload":
+			files += " --" + in.Role + " " + in.Path
+		}
+		if in.Role == "workload" {
+			workload = in.Path
+		}
+	}
+	return fmt.Sprintf("the rates seen are not those planned for (%.2f of the %s in other ranges, limit %.2f): to re-plan, write under cascade in %s `qps: {max: %s, histogram: [%s]}`, "+
+		"type `plan solve --method gear%s -o plan.json` in the plan's folder, and send SIGHUP",
+		d.now, map[bool]string{true: "time", false: "requests"}[d.byTime], d.opt.DriftLimit, workload,
+		strconv.FormatFloat(d.width*float64(n), 'g', 6, 64), strings.Join(histogram, ", "), files)
+}
+
+func tail(v []float64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += x
+	}
+	return sum
+}
+
+func round3(x float64) float64 { return math.Round(x*1000) / 1000 }

@@ -1,0 +1,71 @@
+package executor
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/policy"
+)
+
+// gearMetrics are the series of a gear plan.
+type gearMetrics struct {
+	gear     prometheus.Gauge
+	up, down prometheus.Counter
+	answers  [][]prometheus.Counter // by gear and pipeline; nil where the gear does not ask the model
+	batch    []prometheus.Observer  // by pipeline
+	samples  []prometheus.Counter
+	running  []prometheus.Counter
+
+	drift, drifted prometheus.Gauge
+	seen           []prometheus.Gauge // by range
+}
+
+func newGearMetrics(r *prometheus.Registry, t *policy.Gears) *gearMetrics {
+	m := &gearMetrics{
+		gear:    prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "gear", Help: "The gear in force: the number of its range of rates, from 0."}),
+		drift:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "qps_drift", Help: "How far the rates seen are from those planned for: total variation, 0 to 1."}),
+		drifted: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "qps_drifted", Help: "1 while qps_drift is so large that another plan is due; the log tells the command."}),
+	}
+	switches := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "gear_switches_total", Help: "Changes of the gear, to a faster one (up) or a slower one (down)."}, []string{"direction"})
+	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "answers_total", Help: "Requests (samples) answered, by the gear under which they came and the model that answered."}, []string{"gear", "model"})
+	batch := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + "family_batch_size", Help: "Samples per batch of a model of the family.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128}}, []string{"model"})
+	samples := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "family_samples_total", Help: "Samples that a model of the family has run."}, []string{"model"})
+	running := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "family_running_seconds_total", Help: "Device time of a model of the family."}, []string{"model"})
+	seen := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "qps_share", Help: "Share of the recent requests that came at the rates of a gear."}, []string{"gear"})
+	r.MustRegister(m.gear, m.drift, m.drifted, switches, answers, batch, samples, running, seen)
+	m.up, m.down = switches.WithLabelValues("up"), switches.WithLabelValues("down")
+	for i := range t.Gears {
+		gear := strconv.Itoa(i)
+		row := make([]prometheus.Counter, len(t.Family))
+		for _, s := range t.Gears[i].Stages {
+			row[s.Pipeline] = answers.WithLabelValues(gear, t.Family[s.Pipeline])
+		}
+		m.answers = append(m.answers, row)
+		m.seen = append(m.seen, seen.WithLabelValues(gear))
+	}
+	for _, name := range t.Family {
+		m.batch = append(m.batch, batch.WithLabelValues(name))
+		m.samples = append(m.samples, samples.WithLabelValues(name))
+		m.running = append(m.running, running.WithLabelValues(name))
+	}
+	return m
+}
+
+func (m *gearMetrics) answer(gear, pipeline int32) { m.answers[gear][pipeline].Inc() }
+
+func (m *gearMetrics) shift(from, to int32) {
+	m.gear.Set(float64(to))
+	if to > from {
+		m.up.Inc()
+	} else {
+		m.down.Inc()
+	}
+}
+
+func (m *gearMetrics) ran(pipeline int32, size int, took time.Duration) {
+	m.batch[pipeline].Observe(float64(size))
+	m.samples[pipeline].Add(float64(size))
+	m.running[pipeline].Add(took.Seconds())
+}
