@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,12 +25,13 @@ type Executor struct {
 	reload   sync.Mutex // one Reload, Drain or Close at a time
 	closed   bool
 	gather   atomic.Pointer[metrics]
+	own      *executorMetrics // outlives plans
 }
 
 // New starts the workers of a plan and serves once all of them are ready. ctx
 // bounds the start only; Close ends what was started.
 func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
-	x := &Executor{opt: o.withDefaults()}
+	x := &Executor{opt: o.withDefaults(), own: newExecutorMetrics()}
 	c, err := x.start(ctx, plan, x.opt.PlanSHA256)
 	if err != nil {
 		return nil, err
@@ -201,28 +201,6 @@ func (c *core) stop() error {
 	return nil
 }
 
-// Reload switches to another plan: its workers are started beside those in
-// use, requests go to it from one moment on, and what the old plan has
-// accepted is answered by it, for at most as long as ctx lasts. On failure the
-// old plan stays in force.
-func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string) error {
-	x.reload.Lock()
-	defer x.reload.Unlock()
-	if x.closed || x.draining.Load() {
-		return ErrClosed
-	}
-	next, err := x.start(ctx, plan, sha256)
-	if err != nil {
-		return fmt.Errorf("reload: %w", err)
-	}
-	old := x.core.Load()
-	x.install(next)
-	if err = old.drain(ctx); err != nil {
-		err = fmt.Errorf("reload: requests of the old plan were still under way: %w", err)
-	}
-	return errors.Join(err, old.stop())
-}
-
 // Drain refuses new requests and waits until all accepted ones are answered or
 // ctx ends; those left then are answered with the reason draining by Close.
 func (x *Executor) Drain(ctx context.Context) error {
@@ -280,9 +258,10 @@ func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
 	return out
 }
 
-// Gatherer gives the metrics of the plan in force.
+// Gatherer gives the metrics of the plan in force and those that outlive it.
 func (x *Executor) Gatherer() prometheus.Gatherer {
-	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return x.gather.Load().registry.Gather() })
+	plan := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return x.gather.Load().registry.Gather() })
+	return prometheus.Gatherers{plan, x.own.registry}
 }
 
 // Infer runs one validated request.

@@ -1,0 +1,69 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/formats"
+)
+
+// Reload switches to another plan: its workers are started and warmed beside
+// those in use (preload), requests go to it from one moment on (switch), and
+// what the old plan has accepted is answered by it (flush), for at most as long
+// as ctx lasts. No request waits for the flush: until it is over, both plans'
+// workers share the devices. On failure the old plan stays in force.
+func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string) error {
+	x.reload.Lock()
+	defer x.reload.Unlock()
+	if x.closed || x.draining.Load() {
+		return ErrClosed
+	}
+	began := time.Now()
+	next, err := x.start(ctx, plan, sha256)
+	if err != nil {
+		x.own.switches.WithLabelValues("failed").Inc()
+		return fmt.Errorf("reload: %w", err)
+	}
+	old := x.core.Load()
+	loaded := time.Now()
+	x.install(next)
+	if err = old.drain(ctx); err != nil {
+		err = fmt.Errorf("reload: requests of the old plan were still under way: %w", err)
+	}
+	flushed := time.Now()
+	x.own.switched(loaded.Sub(began), flushed.Sub(loaded))
+	x.opt.Log.Info("plan switched", "preload", loaded.Sub(began), "flush", flushed.Sub(loaded))
+	return errors.Join(err, old.stop())
+}
+
+// executorMetrics are the series that outlive a plan.
+type executorMetrics struct {
+	registry *prometheus.Registry
+	switches *prometheus.CounterVec
+	phases   *prometheus.GaugeVec
+}
+
+func newExecutorMetrics() *executorMetrics {
+	m := &executorMetrics{
+		registry: prometheus.NewRegistry(),
+		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "plan_switches_total", Help: "Switches to another plan, by outcome: done or failed.",
+		}, []string{"outcome"}),
+		phases: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "plan_switch_seconds",
+			Help: "What the last switch took: preload (both plans in memory, the old one serves) and flush (the new one serves, the old one answers what it accepted).",
+		}, []string{"phase"}),
+	}
+	m.registry.MustRegister(m.switches, m.phases)
+	return m
+}
+
+func (m *executorMetrics) switched(preload, flush time.Duration) {
+	m.switches.WithLabelValues("done").Inc()
+	m.phases.WithLabelValues("preload").Set(preload.Seconds())
+	m.phases.WithLabelValues("flush").Set(flush.Seconds())
+}
