@@ -25,7 +25,7 @@ func (g *GearResult) Accuracy() float64 {
 
 func (r *Result) setGears(g GearResult) {
 	r.Gears = &g
-	if g.Answered > 0 {
+	if g.Answered > 0 && r.Report != nil {
 		accuracy := g.Accuracy()
 		r.Report.Accuracy = &accuracy
 	}

@@ -27,7 +27,10 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := s.finish(); err != nil {
 		return nil, fmt.Errorf("simulating: %w", err)
 	}
-	res := &Result{Report: s.acc.Build(), Events: s.events, Dispatched: s.serial, Transfers: s.crossed.summary(), crossed: s.crossed, acc: s.acc}
+	res := &Result{Events: s.events, Dispatched: s.serial, Transfers: s.crossed.summary(), crossed: s.crossed, acc: s.acc}
+	if !cfg.NoReport {
+		res.Report = s.acc.Build()
+	}
 	if s.t.Gears != nil {
 		res.setGears(s.gears)
 	}

@@ -17,6 +17,9 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[rank(len(sorted), p)-1]
 }
 
+// Rank is the place, from 1, of the percentile in a sorted list of n.
+func Rank(n int, p float64) int { return rank(n, p) }
+
 // rank is ceil(p*n) within 1..n, not fooled by products such as
 // 0.07*100 = 7.000000000000001.
 func rank(n int, p float64) int {

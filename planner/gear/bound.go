@@ -8,36 +8,37 @@ import (
 	"inferplan/solver/milp"
 )
 
-// envelope is the largest mean accuracy that a mixture of cascades reaches at a
-// mean cost of at most budget: the upper concave envelope of (cost, accuracy).
-// Without memory limits nothing beats it in steady state. NaN where even the
-// cheapest costs more.
-func envelope(cost, accuracy []float64, budget float64) float64 {
-	front := pareto(len(cost), func(i int) float64 { return cost[i] }, func(i int) int32 { return int32(math.Round(accuracy[i] * (1 << 30))) })
-	if len(front) == 0 || cost[front[0]] > budget {
-		return math.NaN()
-	}
-	var hull []int
-	for _, i := range front {
-		for len(hull) >= 2 {
-			a, b := hull[len(hull)-2], hull[len(hull)-1]
-			if (accuracy[b]-accuracy[a])*(cost[i]-cost[a]) > (accuracy[i]-accuracy[a])*(cost[b]-cost[a]) {
+// envelope is the upper concave envelope of points (cost, accuracy), by rising
+// cost: the largest mean accuracy of a mixture of cascades by its mean cost.
+// Without memory limits nothing beats it in steady state.
+type envelope struct{ cost, accuracy []float64 }
+
+func newEnvelope(list []Cascade, cost []float64, samples int) envelope {
+	var e envelope
+	for _, i := range pareto(cost, list) {
+		c, a := cost[i], float64(list[i].Correct)/float64(samples)
+		for n := len(e.cost); n >= 2; n = len(e.cost) {
+			if (e.accuracy[n-1]-e.accuracy[n-2])*(c-e.cost[n-2]) > (a-e.accuracy[n-2])*(e.cost[n-1]-e.cost[n-2]) {
 				break
 			}
-			hull = hull[:len(hull)-1]
+			e.cost, e.accuracy = e.cost[:n-1], e.accuracy[:n-1]
 		}
-		hull = append(hull, i)
+		e.cost, e.accuracy = append(e.cost, c), append(e.accuracy, a)
 	}
-	for k := len(hull) - 1; k >= 0; k-- {
-		a := hull[k]
-		if cost[a] > budget {
+	return e
+}
+
+// at is the envelope's height at a budget; NaN where even the cheapest costs
+// more.
+func (e *envelope) at(budget float64) float64 {
+	for k := len(e.cost) - 1; k >= 0; k-- {
+		if e.cost[k] > budget {
 			continue
 		}
-		if k == len(hull)-1 {
-			return accuracy[a]
+		if k == len(e.cost)-1 {
+			return e.accuracy[k]
 		}
-		b := hull[k+1]
-		return accuracy[a] + (accuracy[b]-accuracy[a])*(budget-cost[a])/(cost[b]-cost[a])
+		return e.accuracy[k] + (e.accuracy[k+1]-e.accuracy[k])*(budget-e.cost[k])/(e.cost[k+1]-e.cost[k])
 	}
 	return math.NaN()
 }
@@ -46,19 +47,20 @@ func envelope(cost, accuracy []float64, budget float64) float64 {
 // its upper edge. Where memory keeps models apart, the relaxation knows of it:
 // counts of configurations as fractions, any split, any mixture of cascades.
 func (p *Problem) bounds(ctx context.Context, list []Cascade, work [][]float64, solver milp.Solver) ([]float64, error) {
-	cost, accuracy := make([]float64, len(list)), make([]float64, len(list))
-	for i := range list {
-		cost[i], accuracy[i] = sum(work[i]), float64(list[i].Correct)/float64(p.Planned.N)
-	}
 	out := make([]float64, len(p.Edges))
+	free := newEnvelope(list, totals(work), p.Planned.N)
 	for r, edge := range p.Edges {
-		out[r] = envelope(cost, accuracy, float64(p.Devices)/edge)
+		out[r] = free.at(float64(p.Devices) / edge)
 	}
 	sets := p.configurations()
 	if len(sets) == 1 || solver == nil {
 		return out, nil
 	}
 	best := undominated(list, work)
+	accuracy := make([]float64, len(list))
+	for i := range list {
+		accuracy[i] = float64(list[i].Correct) / float64(p.Planned.N)
+	}
 	for r, edge := range p.Edges {
 		b, err := p.relaxation(ctx, best, accuracy, work, sets, edge, solver)
 		if err != nil {

@@ -2,23 +2,34 @@ package gear
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
-// pareto returns the indexes of the Pareto front of n points by rising cost and
-// value. Of equal points the first stands.
-func pareto(n int, cost func(int) float64, value func(int) int32) []int {
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
+// pareto returns the indexes of the Pareto front of cascades by rising cost and
+// accuracy. Of equal ones the first stands; those of infinite cost are left out.
+func pareto(cost []float64, list []Cascade) []int {
+	order := make([]int, 0, len(list))
+	for i := range list {
+		if !math.IsInf(cost[i], 1) {
+			order = append(order, i)
+		}
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(value(b), value(a)), cmp.Compare(a, b))
+		switch { // written out: it is called a million times
+		case cost[a] < cost[b]:
+			return -1
+		case cost[a] > cost[b]:
+			return 1
+		case list[a].Correct != list[b].Correct:
+			return int(list[b].Correct) - int(list[a].Correct)
+		}
+		return a - b
 	})
 	best := int32(-1)
 	front := order[:0]
 	for _, i := range order {
-		if v := value(i); v > best {
+		if v := list[i].Correct; v > best {
 			best = v
 			front = append(front, i)
 		}
@@ -33,10 +44,7 @@ func undominated(list []Cascade, work [][]float64) []int {
 	for i := range order {
 		order[i] = i
 	}
-	total := make([]float64, len(list))
-	for i := range total {
-		total[i] = sum(work[i])
-	}
+	total := totals(work)
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(total[a], total[b]), cmp.Compare(a, b))
 	})

@@ -57,7 +57,7 @@ func TestPublishedImdb(t *testing.T) {
 		p := imdb3(t, 2, c.grid)
 		list := Enumerate(p.Planned, c.grid, p.usable())
 		work := p.works(list)
-		front := pareto(len(list), func(i int) float64 { return sum(work[i]) }, func(i int) int32 { return list[i].Correct })
+		front := pareto(totals(work), list)
 		if len(list) != c.cascades || len(front) != c.front {
 			t.Errorf("grid %d: %d cascades, front of %d, expected %d and %d", c.grid, len(list), len(front), c.cascades, c.front)
 		}

@@ -74,6 +74,15 @@ func (p *Problem) works(list []Cascade) [][]float64 {
 	return out
 }
 
+// totals are the works summed over the models.
+func totals(work [][]float64) []float64 {
+	out := make([]float64, len(work))
+	for i := range work {
+		out[i] = sum(work[i])
+	}
+	return out
+}
+
 func sum(list []float64) float64 {
 	s := 0.0
 	for _, x := range list {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"inferplan/formats/report"
 )
 
 // draw makes a small problem: two to four models, few samples.
@@ -285,4 +287,17 @@ func TestAgainstBruteForce(t *testing.T) {
 	if feasible < 10 {
 		t.Errorf("only %d instances had a plan", feasible)
 	}
+}
+
+// Selection gives what sorting gives.
+func TestPercentile(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.IntRange(0, 30).Draw(t, "ns")) }), 0, 60).Draw(t, "list")
+		share := rapid.Float64Range(.01, .999).Draw(t, "share")
+		sorted := slices.Clone(list)
+		slices.Sort(sorted)
+		if want, got := report.Percentile(sorted, share), percentile(list, share); got != want {
+			t.Fatalf("%v, expected %v", got, want)
+		}
+	})
 }

@@ -24,11 +24,12 @@ type bench struct {
 	tables policy.Tables // but for its gear
 	seed   uint64
 	runs   int
+
+	latencies []time.Duration // of the run before, for its memory
 }
 
 func newBench(p *Problem, pl *Placement, seed uint64) *bench {
-	b := &bench{p: p, seed: seed, tables: p.tables(pl)}
-	return b
+	return &bench{p: p, seed: seed, tables: p.tables(pl)}
 }
 
 // tables are the run-time tables of a placement, with pipeline m for model m.
@@ -72,6 +73,7 @@ type Trial struct {
 	Latency time.Duration // at the SLO's percentile, without the first quarter
 	Stable  bool          // latency does not grow over the run
 	Passed  bool
+	batch   float64 // mean of the first model's batches
 }
 
 // runLength is how long a trial runs: twenty SLOs, and long enough for two
@@ -105,15 +107,44 @@ func (b *bench) try(ctx context.Context, c *Cascade, minQueue int, shares [][]fl
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	w := watch{length: length, slo: p.SLO, cancel: cancel, most: int((1 - p.Percentile) * rate * length.Seconds())}
-	w.latencies = make([]time.Duration, 0, int(1.1*rate*length.Seconds()))
-	_, err = sim.Run(ctx, sim.Config{Tables: &t, Policy: pol, Source: src, Duration: length, Completed: w.completed})
+	w.latencies = slices.Grow(b.latencies[:0], int(1.1*rate*length.Seconds()))
+	first := &firstBatches{Policy: pol, pipeline: int32(c.Models[0])}
+	_, err = sim.Run(ctx, sim.Config{Tables: &t, Policy: first, Source: src, Duration: length, Completed: w.completed, NoReport: true})
+	b.latencies = w.latencies
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errLate) {
-			return Trial{Latency: -1}, nil
+			return Trial{Latency: -1, batch: first.mean()}, nil
 		}
 		return Trial{}, fmt.Errorf("trying a gear: %w", err)
 	}
-	return w.trial(p), nil
+	trial := w.trial(p)
+	trial.batch = first.mean()
+	return trial, nil
+}
+
+// firstBatches watches the batches of a cascade's first model: a least queue
+// length that they exceed anyway changes nothing.
+type firstBatches struct {
+	policy.Policy
+	pipeline int32
+	n, sum   int64
+}
+
+func (f *firstBatches) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	f.Policy.Handle(now, ev, out)
+	for i := range out.List {
+		if a := &out.List[i]; a.Kind == policy.Dispatch && a.Pipeline == f.pipeline {
+			f.n++
+			f.sum += int64(a.Size)
+		}
+	}
+}
+
+func (f *firstBatches) mean() float64 {
+	if f.n == 0 {
+		return 0
+	}
+	return float64(f.sum) / float64(f.n)
 }
 
 // watch gathers the latencies of a trial.
@@ -154,9 +185,47 @@ func (w *watch) trial(p *Problem) Trial {
 		}
 		return float64(w.quarter[q].sum) / float64(w.quarter[q].n)
 	}
-	slices.Sort(w.latencies)
-	t := Trial{Latency: report.Percentile(w.latencies, p.Percentile)}
+	t := Trial{Latency: percentile(w.latencies, p.Percentile)}
 	t.Stable = mean(3)-mean(1) <= 0.05*float64(p.SLO)
 	t.Passed = t.Stable && t.Latency <= p.SLO && !math.IsNaN(mean(3))
 	return t
+}
+
+// percentile is the nearest-rank percentile of a list that is not sorted, by
+// selection; it puts the list into another order.
+func percentile(list []time.Duration, share float64) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	at := report.Rank(len(list), share) - 1
+	for lo, hi := 0, len(list)-1; lo < hi; {
+		pivot := middle(list[lo], list[lo+(hi-lo)/2], list[hi])
+		i, j := lo, hi
+		for i <= j {
+			for list[i] < pivot {
+				i++
+			}
+			for list[j] > pivot {
+				j--
+			}
+			if i <= j {
+				list[i], list[j] = list[j], list[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case at <= j:
+			hi = j
+		case at >= i:
+			lo = i
+		default:
+			return list[at]
+		}
+	}
+	return list[at]
+}
+
+func middle(a, b, c time.Duration) time.Duration {
+	return max(min(a, b), min(max(a, b), c))
 }

@@ -129,20 +129,17 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 // where the range below ended.
 func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float64, pl *Placement, o Options) (*Outcome, error) {
 	load := make([]float64, len(list))
-	placed := make([]int, 0, len(list))
 	for i := range list {
-		if load[i] = pl.Load(work[i]); !math.IsInf(load[i], 1) {
-			placed = append(placed, i)
-		}
+		load[i] = pl.Load(work[i])
 	}
-	front := pareto(len(placed), func(k int) float64 { return load[placed[k]] }, func(k int) int32 { return list[placed[k]].Correct })
+	front := pareto(load, list)
 	out := &Outcome{Placement: pl, Front: len(front)}
 	b := newBench(p, pl, o.Seed)
 	at := len(front) - 1
 	for r, edge := range p.Edges {
 		var last *Trial
 		for ; at >= 0; at-- {
-			i := placed[front[at]]
+			i := front[at]
 			if load[i]*edge > 1 {
 				continue
 			}
@@ -159,7 +156,7 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 			}
 		}
 		if at < 0 {
-			return nil, p.infeasible(r, edge, list, placed, front, load, work, last)
+			return nil, p.infeasible(r, edge, list, front, load, work, last)
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))
@@ -170,13 +167,14 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 }
 
 // passes tries the least queue lengths in turn; it returns the first that
-// passes, 0 where none does.
+// passes, 0 where none does. A length that the batches of the trial before
+// exceeded would change next to nothing and is left out.
 func (p *Problem) passes(ctx context.Context, b *bench, c *Cascade, shares [][]float64, rate float64, minQueues []int) (int, Trial, error) {
 	var last Trial
 	most, _ := p.operating(int(c.Models[0]))
 	for _, q := range minQueues {
-		if q > most {
-			continue // no batch would ever be as long
+		if q > most || last.batch >= float64(q) {
+			continue // no batch would ever be as long, or they are longer
 		}
 		t, err := b.try(ctx, c, q, shares, rate)
 		if err != nil || t.Passed {
@@ -187,13 +185,13 @@ func (p *Problem) passes(ctx context.Context, b *bench, c *Cascade, shares [][]f
 	return 0, last, nil
 }
 
-func (p *Problem) infeasible(r int, edge float64, list []Cascade, placed, front []int, load []float64, work [][]float64, last *Trial) *Infeasible {
+func (p *Problem) infeasible(r int, edge float64, list []Cascade, front []int, load []float64, work [][]float64, last *Trial) *Infeasible {
 	inf := &Infeasible{Range: r, Edge: edge}
 	if len(front) == 0 {
 		inf.NoneUsable = true
 		return inf
 	}
-	i := placed[front[0]]
+	i := front[0]
 	inf.Model = p.Models[list[i].Models[0]].Name
 	inf.MaxQPS = 1 / load[i]
 	inf.Devices = int(math.Ceil(sum(work[i]) * p.Edges[len(p.Edges)-1]))
