@@ -18,7 +18,12 @@ import (
 	"inferplan/formats"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asShare) != "" {
+		shareMain()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // quickRule is tight soon.
 var quickRule = Precision{HalfWidth: 0.05, Floor: time.Microsecond, MinRounds: 6, MaxRounds: 12}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,11 +69,16 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return fmt.Errorf("opening the engine: %w", err)
 	}
 	defer engine.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program, which shares of a GPU run in: %w", err)
+	}
 
 	bar := p.meter(1000, "profiling")
 	told := map[string]bool{}
 	profile, err := profiler.Run(ctx, profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks,
+		Sharer: profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr},
 		Budget: o.budget, Engine: engine, Seed: o.seed, Out: o.out, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error {
 			printEstimate(p, e, o)

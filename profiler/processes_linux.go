@@ -1,0 +1,93 @@
+package profiler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"inferplan/engine"
+	"inferplan/engine/remote"
+)
+
+// How a GPU is divided between processes.
+const (
+	// MethodMPS: CUDA's Multi-Process Service, each process limited to its part
+	// of the multiprocessors; the processes run at the same time.
+	MethodMPS = "mps"
+	// MethodTimeSlicing: no service runs, so the driver lets the processes take
+	// turns with the whole GPU.
+	MethodTimeSlicing = "time-slicing"
+)
+
+// Processes is a Sharer with a process per share. Where CUDA's Multi-Process
+// Service runs, each gets 1/v of the multiprocessors and of the memory; where
+// it does not, the processes take turns, and the method says so.
+type Processes struct {
+	// Command is a program that calls remote.Main, with its arguments.
+	Command []string
+	Stderr  io.Writer
+}
+
+// Open starts v processes.
+func (p Processes) Open(ctx context.Context, d engine.Device, v int) (Shares, error) {
+	method, env := division(d, v)
+	s := &processes{method: method, device: d}
+	s.device.Share = v
+	s.device.MemoryBytes /= int64(v)
+	for i := range v {
+		e, err := remote.Start(ctx, remote.Config{Command: p.Command, Env: env, Stderr: p.Stderr})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("share %d of %d: %w", i+1, v, err), s.Close())
+		}
+		s.engines = append(s.engines, e)
+	}
+	return s, nil
+}
+
+// division says how processes divide the device, and what each needs in its
+// environment for it (CUDA's Multi-Process Service, "Environment Variables").
+func division(d engine.Device, v int) (method string, env []string) {
+	dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
+	if dir == "" {
+		dir = "/tmp/nvidia-mps"
+	}
+	if _, err := os.Stat(filepath.Join(dir, "control")); err != nil {
+		return MethodTimeSlicing, nil
+	}
+	env = []string{
+		"CUDA_MPS_PIPE_DIRECTORY=" + dir,
+		fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", max(1, 100/v)),
+	}
+	if index, err := d.Index(); err == nil && d.MemoryBytes > 0 {
+		env = append(env, fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=%d=%dM", index, d.MemoryBytes/int64(v)>>20))
+	}
+	return MethodMPS, env
+}
+
+type processes struct {
+	engines []*remote.Engine
+	device  engine.Device
+	method  string
+}
+
+func (s *processes) Engines() []engine.Engine {
+	out := make([]engine.Engine, len(s.engines))
+	for i, e := range s.engines {
+		out[i] = e
+	}
+	return out
+}
+
+func (s *processes) Device(int) engine.Device { return s.device }
+func (s *processes) Method() string           { return s.method }
+
+func (s *processes) Close() error {
+	var errs []error
+	for _, e := range s.engines {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
