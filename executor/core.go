@@ -28,6 +28,8 @@ type core struct {
 	stages  []stagePlan
 	devices []*device
 	cascade *cascade // of a gear plan; nil for others
+	mix     *mix     // of a plan with several models; nil for others
+	arrived []int64  // room for a count by model
 	stats   *stats
 	metrics *metrics
 	log     *conform.Recorder // nil: no event log
@@ -655,6 +657,14 @@ func (c *core) watch() {
 			c.opt.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", now-r.started)
 			d.proc.Kill()
 		}
+	}
+	if c.mix != nil {
+		for i, m := range c.models {
+			m.stats.mu.Lock()
+			c.arrived[i] = m.stats.requests
+			m.stats.mu.Unlock()
+		}
+		c.mix.window(now, c.arrived, c.opt.Log)
 	}
 	if g := c.cascade; g != nil {
 		g.drift.window(now, g.arrived, c.opt.Log)

@@ -73,6 +73,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 		c.models, c.byName[t.Name] = append(c.models, m), m
 	}
 	c.metrics.gauges.models = c.models
+	c.mix, c.arrived = newMix(plan, tables, &x.opt, c.metrics.registry), make([]int64, len(tables.Models))
 	if tables.Gears != nil {
 		if c.cascade, err = newCascade(plan, tables, &x.opt, c.metrics); err != nil {
 			return nil, err

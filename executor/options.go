@@ -57,6 +57,11 @@ type Options struct {
 	// of them.
 	DriftLimit   float64
 	DriftWindows int
+	// MixLimit is the share of the requests that may go to other models than
+	// planned before a notice asks for another plan; 0: 0.1. MixWindows is over
+	// how many seconds with requests; 0: 120.
+	MixLimit   float64
+	MixWindows int
 
 	// RecordService keeps the actual times of every run, for Service.
 	RecordService bool
@@ -86,6 +91,8 @@ func (o Options) withDefaults() Options {
 	set(&o.HangTimeout, 30*time.Second)
 	set(&o.DriftLimit, 0.25)
 	set(&o.DriftWindows, 600)
+	set(&o.MixLimit, 0.1)
+	set(&o.MixWindows, 120)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
