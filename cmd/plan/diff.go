@@ -13,7 +13,7 @@ func newDiffCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff A B",
 		Short: "What moved between two plans",
-		Long: `What moved between two plans: objective, rates, pipelines, devices, policy, options, inputs.
+		Long: `What moved between two plans: objective, rates, pipelines, gears, devices, policy, options, inputs.
 
 Exit code 0: nothing differs; 1: something does.`,
 		Example: `  plan diff old.json plan.json

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +14,9 @@ import (
 	"inferplan/executor"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/policy"
+	"inferplan/policy/artifact"
+	"inferplan/policy/policies"
 	"inferplan/sim"
 )
 
@@ -21,7 +26,9 @@ type simulateOptions struct {
 	attainment       float64
 	loadReference    string
 	policy           string
+	network          string
 	duration, warmup time.Duration
+	attainmentGiven  bool
 	durationGiven    bool // by flag, environment or file: with a trace the default would cut it short
 	window           time.Duration
 	runs             int
@@ -51,6 +58,7 @@ the run drains; arrivals during --warmup run but are not counted.`,
 			if len(args) == 1 {
 				path = args[0]
 			}
+			o.attainmentGiven = cmd.Flags().Changed("attainment")
 			o.durationGiven = cmd.Flags().Changed("duration")
 			return runSimulate(cmd.Context(), newPrinter(cmd, g), o, path)
 		},
@@ -58,9 +66,10 @@ the run drains; arrivals during --warmup run but are not counted.`,
 	f := cmd.Flags()
 	o.schedule.flags(f)
 	f.BoolVar(&o.findMaxLoad, "find-max-load", false, "highest load of a 0.05 grid that attains what is asked, per model and overall")
-	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --find-max-load asks for")
+	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --find-max-load asks for (of a gear plan the default is its percentile)")
 	f.StringVar(&o.loadReference, "load-reference", "", "plan whose rates are load 1.0 (default the simulated plan)")
-	f.StringVar(&o.policy, "policy", "", "run-time policy (default the plan's)")
+	f.StringVar(&o.policy, "policy", "", "run-time policy: "+strings.Join(policies.Names(), ", ")+" (default the plan's)")
+	f.StringVar(&o.network, "network", "", "who shares links: nodes (the cluster's NICs) or stages (as the PPipe artifact assumes; default with --policy artifact)")
 	f.DurationVar(&o.duration, "duration", 30*time.Second, "virtual time of arrivals")
 	f.DurationVar(&o.warmup, "warmup", 0, "virtual time at the start that is not counted")
 	f.DurationVar(&o.window, "window", 0, "width of the report's time windows (default none)")
@@ -78,15 +87,26 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	sc, err := sim.NewScenario(plan)
+	spec := plan.Policy
+	if o.policy != "" {
+		spec = formats.PolicySpec{Name: o.policy}
+	}
+	network, assumed, err := o.links(spec.Name)
+	if err != nil {
+		return err
+	}
+	sc, err := sim.NewScenarioOn(plan, network)
 	if err != nil {
 		return err
 	}
 	if !o.given() {
-		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
+		assumed = append(assumed, fmt.Sprintf("load: %g of the planned rate", o.load))
 	}
-	if o.policy != "" {
-		sc.Policy = formats.PolicySpec{Name: o.policy}
+	p.assumed(assumed)
+	sc.Policy = spec
+	if o.findMaxLoad && !o.attainmentGiven && plan.Gear != nil {
+		o.attainment = sc.Tables.Models[0].Percentile
+		p.assumed([]string{fmt.Sprintf("attainment: %g, the percentile of the cascade's SLO", o.attainment)})
 	}
 	sc.Duration, sc.Warmup, sc.Window, sc.Seed, sc.Verify = o.duration, o.warmup, o.window, o.seed, o.verify
 	if sc.Rates, err = o.rates(plan, o.loadReference); err != nil {
@@ -160,6 +180,21 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	}
 	p.note("%d events, %.2f million per second", events, rep.EventsPerSecond/1e6)
 	return nil
+}
+
+// links is the network to simulate on, and what was assumed about it: the
+// artifact's dispatch is judged on the artifact's network unless told otherwise.
+func (o *simulateOptions) links(policyName string) (policy.Network, []string, error) {
+	switch n := policy.Network(o.network); {
+	case n == "" && policyName == artifact.Name:
+		return policy.NetworkStages, []string{"network: stages, as the PPipe artifact has it (--network nodes for shared NICs)"}, nil
+	case n == "":
+		return policy.NetworkNodes, nil, nil
+	case slices.Contains(policy.Networks(), n):
+		return n, nil, nil
+	default:
+		return "", nil, usageErrorf("--network %s: expected one of %v", o.network, policy.Networks())
+	}
 }
 
 // replay runs the arrivals of a trace once.
@@ -286,6 +321,9 @@ func printReport(p *printer, rep *formats.Report) error {
 	}
 	if len(devices) > 0 {
 		fmt.Fprintln(p.out, "utilisation:", list(devices))
+	}
+	if rep.Accuracy != nil {
+		fmt.Fprintf(p.out, "accuracy by the plan's records: %.4f\n", *rep.Accuracy)
 	}
 	if rep.MaxLoadFactor != nil {
 		fmt.Fprintf(p.out, "highest load at which every model attains: %.2f\n", *rep.MaxLoadFactor)

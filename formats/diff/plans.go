@@ -38,6 +38,7 @@ func Plans(a, b *formats.Plan) *Result {
 
 	r.models(a, b)
 	r.pipelines(a, b)
+	r.gears(a.Gear, b.Gear)
 	r.pools(a.Pools, b.Pools)
 	r.usage(a, b)
 

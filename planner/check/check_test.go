@@ -204,7 +204,7 @@ func TestFindings(t *testing.T) {
 			}
 		}, Error, "placement"},
 		{"gap in the blocks", func(_ *planner.Inputs, p *formats.Plan) { p.Models[0].Pipelines[0].Stages[0].Blocks[0] = 1 }, Error, "blocks"},
-		{"another kind", func(_ *planner.Inputs, p *formats.Plan) { p.Kind = formats.PlanGear }, Error, "kind"},
+		{"another kind", func(_ *planner.Inputs, p *formats.Plan) { p.Kind = formats.PlanQueue }, Error, "kind"},
 		{"turns no more", func(in *planner.Inputs, _ *formats.Plan) { in.Cluster.Pools[2].Sharing = formats.SharingExclusive }, Error, "sharing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,5 +9,7 @@
 //	devices.go    placements, shares, memory
 //	metrics.go    the figures that are compared, each with a tolerance
 //	blocks.go     which blocks became slower
+//	gear.go       the same for gear plans: records replayed, loads, bounds
+//	tails.go      figures of gear plans, with their tails simulated
 //	gate.go       Gate and its result
 package check

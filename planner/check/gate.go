@@ -64,6 +64,10 @@ func ClusterOf(p *formats.Plan) *formats.Cluster {
 // WorkloadOf is the workload that a plan was made for, with its targets as times.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	w := &formats.Workload{Format: "inferplan.workload/v1", Arrivals: p.Arrivals}
+	if p.Gear != nil {
+		w.Cascade = cascadeOf(p.Gear)
+		return w
+	}
 	for _, m := range p.Models {
 		wm := formats.WorkloadModel{Model: m.Model, SLO: formats.SLO{Duration: m.SLOUS.D()}, Percentile: m.Percentile, Weight: m.Weight}
 		w.Models = append(w.Models, wm)
@@ -78,11 +82,14 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Plan == nil || in.Today.Profile == nil {
 		return nil, errors.New("checking a plan needs the plan and a profile")
 	}
-	if in.Plan.Kind != formats.PlanPool {
-		return nil, &formats.Error{Path: "kind", Found: fmt.Sprintf("%q", in.Plan.Kind), Expected: fmt.Sprintf("%q", formats.PlanPool), Hint: "plans of this kind cannot be checked yet"}
+	if k := in.Plan.Kind; k != formats.PlanPool && k != formats.PlanGear {
+		return nil, &formats.Error{Path: "kind", Found: fmt.Sprintf("%q", k), Expected: formats.PlanPool + " or " + formats.PlanGear, Hint: "plans of this kind cannot be checked yet"}
 	}
 	if in.Against == nil {
 		in.Against = in.Plan
+	}
+	if a, b := in.Against.Kind, in.Plan.Kind; a != b {
+		return nil, &formats.Error{Path: "kind", Found: fmt.Sprintf("%q", b), Expected: fmt.Sprintf("%q, as promised", a), Hint: "plans of two kinds have no figures in common"}
 	}
 	if in.Today.Cluster == nil {
 		in.Today.Cluster = ClusterOf(in.Plan)
@@ -98,7 +105,9 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.compare(in, planned)
+	if err := r.compare(ctx, in, planned); err != nil {
+		return nil, err
+	}
 	r.withinMargin(in.Tolerances.of(metric("p99")))
 	if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Error }) ||
 		slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
@@ -132,15 +141,27 @@ func (r *Result) planAgain(ctx context.Context, in GateInput) (*formats.Plan, er
 }
 
 // compare fills in the metrics.
-func (r *Result) compare(in GateInput, planned *formats.Plan) {
+func (r *Result) compare(ctx context.Context, in GateInput, planned *formats.Plan) error {
 	c := &comparison{against: in.Against, world: world{in.Plan, in.Today.Profile, in.Today.Cluster, in.Today.Workload}, planned: planned}
 	c.blocks = blockChanges(in.Against, in.OldProfile, in.Today.Profile)
 	// Where the structure itself is broken, nothing can be computed from it.
-	if ck := (&checker{world: c.world}); slices.Contains(soundness(ck), false) {
-		r.Notes = append(r.Notes, "figures are not compared: the plan does not fit the profile's blocks")
-		return
+	ck := &checker{world: c.world}
+	if in.Plan.Kind == formats.PlanGear {
+		if c.gears = ck.gearPlan(); c.gears == nil {
+			r.Notes = append(r.Notes, "figures are not compared: the plan does not fit the documents")
+			return nil
+		}
+		var err error
+		if c.tails, err = c.simulate(ctx); err != nil {
+			return err
+		}
+	} else {
+		if slices.Contains(soundness(ck), false) {
+			r.Notes = append(r.Notes, "figures are not compared: the plan does not fit the profile's blocks")
+			return nil
+		}
+		c.held = c.hold()
 	}
-	c.held = c.hold()
 	for i := range metrics {
 		m := &metrics[i]
 		for _, s := range m.samples(c) {
@@ -169,6 +190,7 @@ func (r *Result) compare(in GateInput, planned *formats.Plan) {
 		}
 	}
 	r.nameBlocks(c)
+	return nil
 }
 
 // withinMargin turns a latency that eats into the margin by no more than the

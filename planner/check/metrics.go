@@ -35,11 +35,14 @@ type comparison struct {
 	held    *held         // what the plan under check does today
 	planned *formats.Plan // the best plan of today; nil where there is none
 	blocks  []BlockChange
+	gears   *gears // of a gear plan, which has no held
+	tails   []sample
 }
 
 var metrics = []Metric{
 	{Name: "rps", Tolerance: 0.01, Higher: true, Help: "rates that the plan carries today, and the objective that is reachable", samples: (*comparison).rps},
-	{Name: "p99", Tolerance: 0.02, Help: "certified p99 where both plans have it, else the latency of the slowest pipeline", samples: (*comparison).p99},
+	{Name: "p99", Tolerance: 0.02, Help: "certified p99 where both plans have it, else the latency of the slowest pipeline; of a gear plan the simulated tail of every gear", samples: (*comparison).p99},
+	{Name: "accuracy", Tolerance: 0.002, Higher: true, Help: "of a gear plan: right answers over all ranges, and the accuracy that is reachable", samples: (*comparison).accuracy},
 	{Name: "cost", Tolerance: 0.01, Help: "USD per hour of the devices used", samples: (*comparison).cost},
 	{Name: "block", Tolerance: 0.04, Help: "time of each block that the plan runs", samples: (*comparison).block},
 }
@@ -104,6 +107,9 @@ func (t Tolerances) of(m *Metric) float64 {
 // rps compares each model's promised rate with what the plan carries today, and
 // the promised objective with the best that is reachable today.
 func (c *comparison) rps() []sample {
+	if c.gears != nil {
+		return c.gearRPS()
+	}
 	var out []sample
 	kept := math.Inf(1)
 	for i := range c.plan.Models {
@@ -153,6 +159,9 @@ func certifiedOf(p *formats.Plan, name string) *formats.CertifiedModel {
 // p99 compares certified p99s where the two plans differ and both have one;
 // the profile of today shows in the latency of the slowest pipeline.
 func (c *comparison) p99() []sample {
+	if c.gears != nil {
+		return c.tails
+	}
 	var out []sample
 	for i := range c.plan.Models {
 		name := c.plan.Models[i].Model

@@ -51,13 +51,18 @@ func (f Finding) String() string {
 // rounding is the relative difference that arithmetic in another order makes.
 const rounding = 1e-6
 
-// Recompute validates a plan of pooled pipelines against documents from first
-// principles. workload may be nil: then the plan's own targets count. No
+// Recompute validates a plan of pooled pipelines or of gears against documents
+// from first principles. workload may be nil: then the plan's own targets count. No
 // finding means that all of it holds and nothing has moved.
 func Recompute(plan *formats.Plan, profile *formats.Profile, cluster *formats.Cluster, workload *formats.Workload) []Finding {
 	c := &checker{world: world{plan, profile, cluster, workload}}
-	if plan.Kind != formats.PlanPool {
-		c.fail("kind", "kind", strconv.Quote(plan.Kind), strconv.Quote(formats.PlanPool), "plans of this kind cannot be checked yet")
+	switch plan.Kind {
+	case formats.PlanPool:
+	case formats.PlanGear:
+		c.gearPlan()
+		return c.findings
+	default:
+		c.fail("kind", "kind", strconv.Quote(plan.Kind), formats.PlanPool+" or "+formats.PlanGear, "plans of this kind cannot be checked yet")
 		return c.findings
 	}
 	c.workloadModels()

@@ -1,0 +1,696 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+)
+
+// gears is a gear plan evaluated anew: what its own figures give, and what they
+// give with the latencies and records of today.
+type gears struct {
+	devices [][]int           // by model of the plan: devices of its replicas
+	planned [][]time.Duration // by model, [b-1]
+	today   [][]time.Duration // as planned where the profile has none
+	list    []gearToday
+	moved   bool // latencies, records or devices are not those of the plan
+	slower  bool // latencies alone
+}
+
+// gearToday is one gear. Shares are of the samples planned on.
+type gearToday struct {
+	load, loadToday         float64 // of the busiest device at the upper edge
+	accuracy, accuracyToday float64
+}
+
+// gearPlan validates a gear plan.
+func (c *checker) gearPlan() *gears {
+	p := c.plan
+	if p.Gear == nil || len(p.Gear.Gears) == 0 || len(p.Gear.Models) != len(p.Models) {
+		c.fail("gears", "gear", "no gears for the models", "gears, and the records of every model", "the plan answers nothing")
+		return nil
+	}
+	sound := true
+	for i := range p.Models {
+		sound = c.structure(i) && sound
+		if m := &p.Models[i]; len(m.Pipelines) != 1 || len(m.Pipelines[0].Stages) != 1 {
+			c.fail("pipelines", fmt.Sprintf("models[%d].pipelines", i), "several", "one pipeline of one stage", "a model of a cascade runs whole on each of its devices")
+			sound = false
+		}
+	}
+	c.pools()
+	if !sound {
+		return nil
+	}
+	g := &gears{}
+	if !c.family(g) || !c.deployed(g) {
+		return nil
+	}
+	own, ok := c.ownRecords()
+	if !ok {
+		return nil
+	}
+	today := c.recordsToday(g, own)
+	for i := range p.Gear.Gears {
+		c.oneGear(g, i, own, today)
+	}
+	c.gearObjective()
+	c.gearBounds(g)
+	return g
+}
+
+// family checks the plan's models, target and ranges against the workload.
+func (c *checker) family(g *gears) bool {
+	p := c.plan.Gear
+	if c.workload == nil {
+		return true
+	}
+	w := c.workload.Cascade
+	if w == nil {
+		c.fail("model", "gear", "a cascade", "one in the workload", "the workload no longer asks for a cascade")
+		return false
+	}
+	at := 0
+	for i := range p.Models {
+		k := slices.Index(w.Family[at:], p.Models[i].Model)
+		if k < 0 {
+			c.fail("model", fmt.Sprintf("gear.models[%d].model", i), strconv.Quote(p.Models[i].Model), "a model of the workload's family, in its order", "the workload no longer has %s there", p.Models[i].Model)
+			return false
+		}
+		at += k + 1
+	}
+	slo := w.SLO.Latency
+	if s, err := formats.ParseSLO(c.plan.Options.SLO); err == nil && c.plan.Options.SLO != "" {
+		slo = s
+	}
+	if !slo.IsZero() {
+		last := c.timesOf(w.Family[len(w.Family)-1])
+		if slo.Times > 0 && last == nil {
+			c.fail("slo", "gear.slo_us", p.SLOUS.String(), "a measurement of "+w.Family[len(w.Family)-1], "the SLO is a multiple of its latency, which the profile no longer has")
+		} else {
+			var one time.Duration
+			if last != nil {
+				one = last[0]
+			}
+			if got := slo.Of(one); got != p.SLOUS.D() {
+				c.warn("slo", "gear.slo_us", p.SLOUS.String(), formats.Micros(got).String(), "the SLO of the cascade has changed")
+				for i := range p.Gears {
+					if p.Gears[i].LatencyUS.D() > got {
+						c.fail("slo", fmt.Sprintf("gear.gears[%d].latency_us", i), p.Gears[i].LatencyUS.String(), "at most "+formats.Micros(got).String(), "the gear was planned for a longer SLO")
+					}
+				}
+			}
+		}
+	}
+	if w.SLO.Percentile != "" && w.SLO.Percentile != p.Percentile {
+		c.warn("percentile", "gear.percentile", p.Percentile, w.SLO.Percentile, "the percentile of the cascade has changed")
+	}
+	c.ranges(&w.QPS)
+	return true
+}
+
+// ranges checks the upper edges and weights, but for measured rates: these are
+// read when the gate plans again.
+func (c *checker) ranges(q *formats.CascadeQPS) {
+	p := c.plan.Gear
+	if q.Max > 0 && math.Abs(q.Max-p.MaxQPS) > rounding*q.Max {
+		c.warn("qps", "gear.max_qps", fmt.Sprint(p.MaxQPS), fmt.Sprint(q.Max), "the workload's highest rate has changed")
+	}
+	n := max(q.Ranges, len(q.Histogram))
+	if q.Measured != "" {
+		return
+	}
+	if n != len(p.Gears) {
+		c.warn("qps", "gear.gears", fmt.Sprint(len(p.Gears)), fmt.Sprint(n), "the workload's number of ranges has changed")
+		return
+	}
+	weights := make([]float64, n)
+	total := 0.0
+	for i := range weights {
+		switch {
+		case q.Histogram != nil:
+			weights[i] = q.Histogram[i]
+		case q.Distribution == "zipf":
+			weights[i] = 1 / float64(i+1)
+		default:
+			weights[i] = 1
+		}
+		total += weights[i]
+	}
+	for i := range weights {
+		if math.Abs(weights[i]/total-p.Gears[i].Weight) > rounding {
+			c.warn("qps", fmt.Sprintf("gear.gears[%d].weight", i), fmt.Sprint(p.Gears[i].Weight), fmt.Sprint(weights[i]/total), "the workload's distribution of rates has changed")
+			return
+		}
+	}
+}
+
+// timesOf are a model's latencies today on the plan's device kind, by batch, up
+// to the largest that the plan's options allow; nil where there are none.
+func (c *checker) timesOf(model string) []time.Duration {
+	pm := c.profileModel(model)
+	if pm == nil || len(c.plan.Pools) == 0 {
+		return nil
+	}
+	device, most := c.plan.Pools[0].Device, 0
+	for i := range pm.Measurements {
+		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
+			most = max(most, ms.Batch)
+		}
+	}
+	if limit := c.plan.Options.MaxBatch; limit > 0 {
+		most = min(most, limit)
+	}
+	var out []time.Duration
+	for b := 1; b <= most; b++ {
+		ms := measured(pm, device, 1, b)
+		if ms.Whole != nil {
+			out = append(out, ms.Whole.WallUS.D())
+			continue
+		}
+		took := time.Duration(0)
+		for k := range ms.Blocks {
+			took += ms.Blocks[k].WallUS.D()
+		}
+		out = append(out, took)
+	}
+	return out
+}
+
+// deployed reads where the models run and what they take, and checks memory
+// device by device.
+func (c *checker) deployed(g *gears) bool {
+	memory := map[string]map[int]int64{}
+	ok := true
+	for i := range c.plan.Models {
+		m := &c.plan.Models[i]
+		pl := &m.Pipelines[0]
+		s := &pl.Stages[0]
+		path := fmt.Sprintf("models[%d].pipelines[0].stages[0]", i)
+		var devices []int
+		for _, at := range s.Placement {
+			for k := range at.Replicas {
+				devices = append(devices, at.First+k/max(1, at.PerDevice))
+			}
+		}
+		pool := c.pool(s.Device)
+		count := 0
+		if pool != nil {
+			count = pool.Count
+		}
+		for _, d := range devices {
+			if pool != nil && (d < 0 || d >= count) {
+				c.fail("placement", path+".placement", fmt.Sprintf("device %d", d), fmt.Sprintf("0 to %d", count-1), "%s number %d is not there", s.Device, d)
+				ok = false
+				break
+			}
+			if memory[s.Device] == nil {
+				memory[s.Device] = map[int]int64{}
+			}
+			memory[s.Device][d] += c.memory(m, pl, s)
+		}
+		if len(devices) != s.Replicas {
+			c.fail("placement", path+".placement", fmt.Sprintf("%d replicas", len(devices)), fmt.Sprint(s.Replicas), "the placement does not hold the model's replicas")
+			ok = false
+		}
+		g.devices = append(g.devices, devices)
+		var planned []time.Duration
+		for _, t := range s.InferUS {
+			planned = append(planned, t.D())
+		}
+		today := c.timesOf(m.Model)
+		if c.profileModel(m.Model) != nil && len(today) < pl.Batch {
+			c.fail("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pl.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
+		}
+		if len(today) < pl.Batch {
+			today = planned
+		}
+		today = today[:pl.Batch]
+		for b := range planned {
+			if moved(planned[b], today[b]) {
+				g.moved, g.slower = true, true
+				c.warn("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), formats.Micros(today[b]).String(),
+					"%s on %s at batch %d takes %s today", m.Model, s.Device, b+1, change(planned[b], today[b]))
+				break
+			}
+		}
+		g.planned, g.today = append(g.planned, planned), append(g.today, today)
+	}
+	for i := range c.cluster.Pools {
+		pool := &c.cluster.Pools[i]
+		for d := range pool.Count {
+			if used := memory[pool.Device][d]; pool.Memory > 0 && used > int64(pool.Memory) {
+				c.fail("memory", "models", fmt.Sprintf("%d bytes on device %d", used, d), fmt.Sprintf("at most %d", int64(pool.Memory)),
+					"the models placed on %s number %d do not fit its memory together", pool.Device, d)
+			}
+		}
+	}
+	for i := range c.plan.Pools {
+		if now := c.pool(c.plan.Pools[i].Device); now == nil || now.Count != c.plan.Pools[i].Count || now.Memory != c.plan.Pools[i].Memory {
+			g.moved = true
+		}
+	}
+	return ok
+}
+
+// answers are levels and right answers of the models of a plan, as bit sets
+// over samples: reaches[m][l] holds the samples at level l or above.
+type answers struct {
+	samples int
+	reaches [][]set
+	right   []set
+}
+
+type set []uint64
+
+func newSet(n int) set { return make(set, (n+63)/64) }
+
+func (s set) add(i int) { s[i/64] |= 1 << (i % 64) }
+
+func (s set) size() int {
+	n := 0
+	for _, w := range s {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// without is a less b, and with how many of both, in out.
+func without(out, a, b set) {
+	for i := range a {
+		out[i] = a[i] &^ b[i]
+	}
+}
+
+func common(a, b set) int {
+	n := 0
+	for i := range a {
+		n += bits.OnesCount64(a[i] & b[i])
+	}
+	return n
+}
+
+// ownRecords are the records inside the plan.
+func (c *checker) ownRecords() (*answers, bool) {
+	p := c.plan.Gear
+	a := &answers{samples: p.Samples}
+	for i := range p.Models {
+		m := &p.Models[i]
+		if len(m.Levels) != p.Samples || len(m.Correct) != p.Samples {
+			c.fail("records", fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), fmt.Sprint(p.Samples), "one of each per sample is needed")
+			return nil, false
+		}
+		a.addModel(len(m.Thresholds), func(i int) int { return strings.IndexByte(formats.GearLevels, m.Levels[i]) }, m.Correct)
+	}
+	return a, true
+}
+
+func (a *answers) addModel(thresholds int, level func(int) int, correct string) {
+	reaches := make([]set, thresholds+1)
+	for l := range reaches {
+		reaches[l] = newSet(a.samples)
+	}
+	right := newSet(a.samples)
+	for i := range a.samples {
+		for l := 0; l <= min(level(i), thresholds); l++ {
+			reaches[l].add(i)
+		}
+		if correct[i] == '1' {
+			right.add(i)
+		}
+	}
+	a.reaches, a.right = append(a.reaches, reaches), append(a.right, right)
+}
+
+// records finds today's records of models; nil where there are none.
+func (c *checker) records(models []string) *formats.Records {
+	for i := range c.profile.Records {
+		r := &c.profile.Records[i]
+		if !slices.ContainsFunc(models, func(n string) bool { return recordsOf(r, n) == nil }) {
+			return r
+		}
+	}
+	return nil
+}
+
+func recordsOf(r *formats.Records, model string) *formats.ModelRecords {
+	for i := range r.Models {
+		if r.Models[i].Model == model {
+			return &r.Models[i]
+		}
+	}
+	return nil
+}
+
+// recordsToday applies the plan's thresholds to today's records and compares
+// them with those that the plan holds.
+func (c *checker) recordsToday(g *gears, own *answers) *answers {
+	p := c.plan.Gear
+	var names []string
+	for i := range p.Models {
+		names = append(names, p.Models[i].Model)
+	}
+	r := c.records(names)
+	if r == nil {
+		c.fail("records", "gear.models", list(names), "records of all of them on the same samples", "the profile no longer has the answers that the cascades were chosen on")
+		g.moved = true
+		return own
+	}
+	a := &answers{samples: r.Planning}
+	for i, n := range names {
+		m := recordsOf(r, n)
+		t := p.Models[i].Thresholds
+		a.addModel(len(t), func(i int) int {
+			l := 0
+			for l < len(t) && t[l] <= m.Certainty[i] {
+				l++
+			}
+			return l
+		}, m.Correct)
+	}
+	if a.samples != own.samples || !slices.EqualFunc(a.right, own.right, slices.Equal[set]) ||
+		!slices.EqualFunc(a.reaches, own.reaches, func(x, y []set) bool { return slices.EqualFunc(x, y, slices.Equal[set]) }) {
+		g.moved = true
+		c.warn("records", "gear.models", fmt.Sprintf("%d samples", own.samples), fmt.Sprintf("%d samples of the profile", a.samples), "the profile's records are others than the plan was made from")
+	}
+	return a
+}
+
+func list(names []string) string { return strings.Join(names, ", ") }
+
+// replay sends all samples through a cascade: the share that comes to each
+// stage, and that is answered right.
+func (a *answers) replay(models, levels []int) (fractions []float64, accuracy float64) {
+	left, next := newSet(a.samples), newSet(a.samples)
+	for i := range a.samples {
+		left.add(i)
+	}
+	right := 0
+	for k, m := range models {
+		fractions = append(fractions, float64(left.size())/float64(a.samples))
+		if k == len(models)-1 {
+			right += common(left, a.right[m])
+			break
+		}
+		without(next, left, a.reaches[m][levels[k]])
+		right += common(left, a.right[m]) - common(next, a.right[m])
+		left, next = next, left
+	}
+	return fractions, float64(right) / float64(a.samples)
+}
+
+// oneGear recomputes a gear.
+func (c *checker) oneGear(g *gears, i int, own, today *answers) {
+	r := &c.plan.Gear.Gears[i]
+	at := fmt.Sprintf("gear.gears[%d]", i)
+	var models, levels []int
+	for k := range r.Stages {
+		m := slices.IndexFunc(c.plan.Gear.Models, func(m formats.GearModel) bool { return m.Model == r.Stages[k].Model })
+		if m < 0 || r.Stages[k].Level < 0 || r.Stages[k].Level > len(c.plan.Gear.Models[m].Thresholds) || len(r.Stages[k].Split) != len(g.devices[m]) {
+			c.fail("gears", fmt.Sprintf("%s.stages[%d]", at, k), fmt.Sprintf("%s, level %d, %d shares", r.Stages[k].Model, r.Stages[k].Level, len(r.Stages[k].Split)),
+				"a model of the plan, one of its levels, a share for each of its devices", "a stage that cannot be")
+			g.list = append(g.list, gearToday{})
+			return
+		}
+		models, levels = append(models, m), append(levels, r.Stages[k].Level)
+	}
+	var out gearToday
+	fractions, accuracy := own.replay(models, levels)
+	out.accuracy = accuracy
+	for k := range fractions {
+		if math.Abs(fractions[k]-r.Stages[k].Fraction) > rounding {
+			c.fail("fraction", fmt.Sprintf("%s.stages[%d].fraction", at, k), fmt.Sprint(r.Stages[k].Fraction), fmt.Sprint(fractions[k]), "the plan's records send another share of the samples to %s", r.Stages[k].Model)
+		}
+	}
+	if math.Abs(accuracy-r.Accuracy) > rounding {
+		c.fail("accuracy", at+".accuracy", fmt.Sprint(r.Accuracy), fmt.Sprint(accuracy), "the plan's records give the gear another accuracy")
+	}
+	fractionsToday, accuracyToday := fractions, accuracy
+	if today != own {
+		fractionsToday, accuracyToday = today.replay(models, levels)
+	}
+	out.accuracyToday = accuracyToday
+	if math.Abs(accuracyToday-accuracy) > rounding {
+		c.warn("accuracy", at+".accuracy", fmt.Sprint(r.Accuracy), fmt.Sprint(accuracyToday), "today's records give the gear another accuracy")
+	}
+	out.load = g.load(c.plan, r, models, fractions, g.planned)
+	out.loadToday = g.load(c.plan, r, models, fractionsToday, g.today)
+	switch {
+	case math.Abs(min(1, out.load)-r.Utilisation) > rounding:
+		c.fail("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprint(out.load), "at %.6g requests per second the busiest device has another load", r.ToQPS)
+	case out.loadToday > 1+rounding:
+		c.fail("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", out.loadToday), "the devices no longer hold %.6g requests per second of this gear", r.ToQPS)
+	case math.Abs(out.loadToday-out.load) > rounding:
+		c.warn("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", out.loadToday), "the load of the busiest device has moved")
+	}
+	if r.LatencyUS > c.plan.Gear.SLOUS {
+		c.fail("slo", at+".latency_us", r.LatencyUS.String(), "at most "+c.plan.Gear.SLOUS.String(), "the gear was planned past the SLO")
+	}
+	g.list = append(g.list, out)
+}
+
+// load is the share of the time that the busiest device works at the gear's
+// upper edge, in full batches.
+func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][]time.Duration) float64 {
+	loads := map[int]float64{}
+	most := 0.0
+	for k, m := range models {
+		batch := p.Models[m].Pipelines[0].Batch
+		per := times[m][batch-1].Seconds() / float64(batch)
+		for i, d := range g.devices[m] {
+			loads[d] += r.ToQPS * fractions[k] * r.Stages[k].Split[i] * per
+			most = max(most, loads[d])
+		}
+	}
+	return most
+}
+
+// gearObjective checks the weighted figures.
+func (c *checker) gearObjective() {
+	o := &c.plan.Objective
+	if o.Name != "accuracy" {
+		return
+	}
+	value, bound := 0.0, 0.0
+	for i := range c.plan.Gear.Gears {
+		r := &c.plan.Gear.Gears[i]
+		value += r.Weight * r.Accuracy
+		bound += r.Weight * r.Bound
+		if r.Accuracy > r.Bound+1e-9 {
+			c.fail("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(r.Bound), fmt.Sprintf("at least %v", r.Accuracy), "the gear's accuracy is above its own bound")
+		}
+	}
+	if math.Abs(value-o.Value) > rounding {
+		c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the gears' accuracies and weights do not give this objective")
+	}
+	if o.Bound != nil && math.Abs(bound-*o.Bound) > rounding {
+		c.fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprint(bound), "the gears' bounds and weights do not give this bound")
+	}
+}
+
+// maxCascades limits the enumeration that the bounds are recomputed from.
+const maxCascades = 5_000_000
+
+// gearBounds recomputes what no cascades over the same thresholds exceed when
+// memory is left out: the concave envelope of accuracy over cost. The plan's
+// bound may be below where memory keeps models apart, and nowhere above.
+func (c *checker) gearBounds(g *gears) {
+	if c.plan.Objective.Name != "accuracy" || len(c.plan.Pools) == 0 {
+		return
+	}
+	pool := c.pool(c.plan.Pools[0].Device)
+	e := c.envelope()
+	if pool == nil || e == nil {
+		return
+	}
+	limited := pool.Memory > 0
+	whole := c.workload != nil && c.workload.Cascade != nil // else models that no gear asks are not known
+	report := c.fail
+	if g.moved {
+		report = c.warn
+	}
+	for i := range c.plan.Gear.Gears {
+		r := &c.plan.Gear.Gears[i]
+		free := e.at(float64(pool.Count) / r.ToQPS)
+		where := fmt.Sprintf("gear.gears[%d].bound", i)
+		switch {
+		case whole && r.Bound > free+rounding:
+			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", free), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
+		case !limited && r.Bound < free-rounding:
+			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", free), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
+		}
+	}
+}
+
+type point struct{ cost, accuracy float64 }
+
+// hull is an upper concave envelope, by rising cost.
+type hull []point
+
+func (h hull) at(budget float64) float64 {
+	best := math.Inf(-1)
+	for i, p := range h {
+		if p.cost <= budget {
+			best = p.accuracy
+		} else if i > 0 {
+			before := h[i-1]
+			return before.accuracy + (p.accuracy-before.accuracy)*(budget-before.cost)/(p.cost-before.cost)
+		}
+	}
+	return best
+}
+
+// envelope lists every cascade of the family over its quantile thresholds with
+// bit sets. Nil where the documents do not say enough, or there are too many.
+func (c *checker) envelope() hull {
+	var names []string
+	grid := 10
+	for i := range c.plan.Gear.Models {
+		names = append(names, c.plan.Gear.Models[i].Model)
+		grid = len(c.plan.Gear.Models[i].Thresholds) + 1
+	}
+	if c.workload != nil && c.workload.Cascade != nil {
+		names = c.workload.Cascade.Family
+		if grid = c.workload.Cascade.Grid; grid == 0 {
+			grid = 10
+		}
+	}
+	r := c.records(names)
+	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
+		return nil
+	}
+	w := walk{a: &answers{samples: r.Planning}, slo: c.plan.Gear.SLOUS.D()}
+	percentile, err := formats.ParsePercentile(c.plan.Gear.Percentile)
+	if err != nil {
+		return nil
+	}
+	w.late = int((1 - percentile) * float64(r.Planning))
+	memory := formats.Bytes(0)
+	if pool := c.pool(c.plan.Pools[0].Device); pool != nil {
+		memory = pool.Memory
+	}
+	for _, n := range names {
+		m, times := recordsOf(r, n), c.timesOf(n)
+		if times == nil {
+			return nil
+		}
+		sorted := slices.Clone(m.Certainty[:r.Planning])
+		slices.Sort(sorted)
+		var t []float64
+		for j := 1; j < grid; j++ {
+			t = append(t, sorted[min(r.Planning-1, j*r.Planning/grid)])
+		}
+		w.a.addModel(len(t), func(i int) int {
+			l, _ := slices.BinarySearchFunc(t, m.Certainty[i], func(t, x float64) int {
+				if t <= x {
+					return -1
+				}
+				return 1
+			})
+			return l
+		}, m.Correct)
+		per := math.Inf(1)
+		for b, took := range times {
+			if took <= w.slo {
+				per = min(per, took.Seconds()/float64(b+1))
+			}
+		}
+		if memory > 0 && c.weights(n) > int64(memory) {
+			per = math.Inf(1)
+		}
+		w.per, w.one = append(w.per, per), append(w.one, times[0])
+	}
+	all := newSet(r.Planning)
+	for i := range r.Planning {
+		all.add(i)
+	}
+	for m := range names {
+		w.visit(m, all, 0, 0, 0)
+	}
+	return w.hull()
+}
+
+// weights is the memory that a model needs.
+func (c *checker) weights(model string) int64 {
+	pm := c.profileModel(model)
+	most, sum := int64(0), int64(0)
+	for i := range pm.Measurements {
+		if ms := &pm.Measurements[i]; ms.Device == c.plan.Pools[0].Device && ms.Share <= 1 {
+			most = max(most, ms.MemoryBytes)
+		}
+	}
+	for i := range pm.Blocks {
+		sum += pm.Blocks[i].WeightBytes
+	}
+	if most > 0 {
+		return most
+	}
+	return sum
+}
+
+// walk visits all cascades; answered are the right answers given before a model.
+type walk struct {
+	a    *answers
+	per  []float64 // seconds per sample in the best batch
+	one  []time.Duration
+	slo  time.Duration
+	late int // samples that may take longer than the SLO, one by one
+	all  []point
+}
+
+func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered int) {
+	if math.IsInf(w.per[m], 1) {
+		return
+	}
+	n := left.size()
+	cost += w.per[m] * float64(n) / float64(w.a.samples)
+	if path += w.one[m]; path > w.slo && n > w.late {
+		return // and whatever continues it
+	}
+	right := common(left, w.a.right[m])
+	w.all = append(w.all, point{cost, float64(answered+right) / float64(w.a.samples)})
+	if m+1 == len(w.per) {
+		return
+	}
+	rest := newSet(w.a.samples)
+	for l := 1; l < len(w.a.reaches[m]); l++ {
+		without(rest, left, w.a.reaches[m][l])
+		if k := rest.size(); k == 0 || k == n {
+			continue
+		}
+		kept := right - common(rest, w.a.right[m])
+		for next := m + 1; next < len(w.per); next++ {
+			w.visit(next, rest, cost, path, answered+kept)
+		}
+	}
+}
+
+func (w *walk) hull() hull {
+	slices.SortFunc(w.all, func(a, b point) int {
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy))
+	})
+	var h hull
+	best := -1.0
+	for _, p := range w.all {
+		if p.accuracy <= best {
+			continue
+		}
+		best = p.accuracy
+		for n := len(h); n >= 2; n = len(h) {
+			a, b := h[n-2], h[n-1]
+			if (b.accuracy-a.accuracy)*(p.cost-a.cost) > (p.accuracy-a.accuracy)*(b.cost-a.cost) {
+				break
+			}
+			h = h[:n-1]
+		}
+		h = append(h, p)
+	}
+	return h
+}

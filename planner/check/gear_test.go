@@ -1,0 +1,181 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"inferplan/formats"
+	"inferplan/planner"
+)
+
+// cascadeDocuments are a family of three with made-up records; memory 0 means
+// no limit.
+func cascadeDocuments(devices int, memory formats.Bytes, seed uint64) planner.Inputs {
+	const n = 1200
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := &formats.Profile{Format: "inferplan.profile/v1", Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
+	rec := formats.Records{Samples: n, Planning: 1000}
+	names := []string{"small", "middle", "large"}
+	for k, name := range names {
+		m := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: int64(1000 * (k + 1))}}}
+		for _, b := range []int{1, 4, 16} {
+			m.Measurements = append(m.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b, Blocks: []formats.Latency{{WallUS: ms(.125 + .075*float64(b*(int(1)<<(2*k))))}}})
+		}
+		p.Models = append(p.Models, m)
+		r := formats.ModelRecords{Model: name}
+		right := []byte{}
+		for range n {
+			ok, c := rng.Float64() < .7+.1*float64(k), rng.Float64()
+			if ok {
+				c = max(c, rng.Float64())
+			}
+			r.Certainty = append(r.Certainty, math.Round(1e4*c)/1e4)
+			right = append(right, "01"[map[bool]int{true: 1}[ok]])
+		}
+		r.Correct = string(right)
+		rec.Models = append(rec.Models, r)
+	}
+	p.Records = []formats.Records{rec}
+	return planner.Inputs{Profile: p,
+		Cluster: &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{{Device: "cpu-1", Count: devices, Memory: memory}}},
+		Workload: &formats.Workload{Format: "inferplan.workload/v1", Cascade: &formats.Cascade{
+			Family: names, SLO: formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}}, Grid: 5,
+			QPS: formats.CascadeQPS{Max: 1500, Ranges: 3, Distribution: "zipf"},
+		}}}
+}
+
+func gearPlan(t testing.TB, in planner.Inputs) *formats.Plan {
+	res, err := planner.Solve(context.Background(), in, planner.DefaultOptions(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Plan
+}
+
+func duplicate[T any](t testing.TB, v *T) *T {
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(T)
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// A fresh plan holds, whatever the memory; nothing is found.
+func TestGearPlanHolds(t *testing.T) {
+	planned := 0
+	for _, memory := range []formats.Bytes{0, 3000, 4500, 9000} {
+		for devices := 1; devices <= 3; devices++ {
+			in := cascadeDocuments(devices, memory, uint64(devices)+uint64(memory))
+			res, err := planner.Solve(context.Background(), in, planner.DefaultOptions(), nil, nil)
+			if err != nil {
+				continue // few devices with little memory
+			}
+			planned++
+			for _, f := range Recompute(res.Plan, in.Profile, in.Cluster, in.Workload) {
+				t.Errorf("memory %d, %d devices: %s", memory, devices, f)
+			}
+			for _, f := range Recompute(res.Plan, in.Profile, in.Cluster, nil) {
+				t.Errorf("memory %d, %d devices, without a workload: %s", memory, devices, f)
+			}
+		}
+	}
+	if planned < 8 {
+		t.Errorf("only %d of 12 cases have a plan", planned)
+	}
+}
+
+// Every figure of a gear plan is recomputed: a changed one is found, by name.
+func TestGearPlanTampered(t *testing.T) {
+	in := cascadeDocuments(2, 0, 1)
+	plan := gearPlan(t, in)
+	for name, c := range map[string]struct {
+		change     func(*formats.Plan, *planner.Inputs)
+		constraint string
+		severity   Severity
+	}{
+		"accuracy":    {func(p *formats.Plan, _ *planner.Inputs) { p.Gear.Gears[1].Accuracy += .001 }, "accuracy", Error},
+		"fraction":    {func(p *formats.Plan, _ *planner.Inputs) { last(p.Gear.Gears[2].Stages).Fraction *= .9 }, "fraction", Error},
+		"utilisation": {func(p *formats.Plan, _ *planner.Inputs) { p.Gear.Gears[0].Utilisation *= .5 }, "utilisation", Error},
+		"bound low":   {func(p *formats.Plan, _ *planner.Inputs) { p.Gear.Gears[2].Bound -= .001 }, "bound", Error},
+		"bound high":  {func(p *formats.Plan, _ *planner.Inputs) { p.Gear.Gears[2].Bound += .001 }, "bound", Error},
+		"objective":   {func(p *formats.Plan, _ *planner.Inputs) { p.Objective.Value += .001 }, "objective", Error},
+		"latency":     {func(p *formats.Plan, _ *planner.Inputs) { p.Gear.Gears[0].LatencyUS = p.Gear.SLOUS + 1 }, "slo", Error},
+		"split": {func(p *formats.Plan, _ *planner.Inputs) {
+			p.Gear.Gears[2].Stages[0].Split = []float64{1, 0}
+		}, "utilisation", Error},
+		"memory": {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[0].Memory = 2500 }, "memory", Error},
+		"device gone": {func(_ *formats.Plan, in *planner.Inputs) {
+			in.Cluster.Pools[0].Count = 1
+		}, "placement", Error},
+		"model gone":   {func(_ *formats.Plan, in *planner.Inputs) { in.Workload.Cascade.Family = []string{"small", "middle"} }, "model", Error},
+		"records gone": {func(_ *formats.Plan, in *planner.Inputs) { in.Profile.Records = nil }, "records", Error},
+		"records moved": {func(_ *formats.Plan, in *planner.Inputs) {
+			m := &in.Profile.Records[0].Models[2]
+			m.Correct = strings.Repeat("0", 100) + m.Correct[100:]
+		}, "accuracy", Warning},
+		"slower": {func(_ *formats.Plan, in *planner.Inputs) {
+			for i := range in.Profile.Models[2].Measurements {
+				in.Profile.Models[2].Measurements[i].Blocks[0].WallUS *= 3
+			}
+		}, "utilisation", Error},
+		"a little slower": {func(_ *formats.Plan, in *planner.Inputs) {
+			in.Profile.Models[2].Measurements[0].Blocks[0].WallUS += 2000
+		}, "latency", Warning},
+		"slo":     {func(_ *formats.Plan, in *planner.Inputs) { in.Workload.Cascade.SLO.Latency.Duration = 1e6 }, "slo", Error},
+		"weights": {func(_ *formats.Plan, in *planner.Inputs) { in.Workload.Cascade.QPS.Distribution = "uniform" }, "qps", Warning},
+	} {
+		p := duplicate(t, plan)
+		now := planner.Inputs{Profile: duplicate(t, in.Profile), Cluster: duplicate(t, in.Cluster), Workload: duplicate(t, in.Workload)}
+		c.change(p, &now)
+		got := Recompute(p, now.Profile, now.Cluster, now.Workload)
+		if !slices.ContainsFunc(got, func(f Finding) bool { return f.Constraint == c.constraint && f.Severity == c.severity }) {
+			t.Errorf("%s: no %s about %s in %v", name, c.severity, c.constraint, got)
+		}
+	}
+}
+
+func last(s []formats.GearStage) *formats.GearStage { return &s[len(s)-1] }
+
+// The gate compares accuracy, rate and simulated tails.
+func TestGearGate(t *testing.T) {
+	in := cascadeDocuments(2, 0, 1)
+	plan := gearPlan(t, in)
+	same, err := Gate(context.Background(), GateInput{Plan: plan, Today: planner.Inputs{Profile: in.Profile}})
+	if err != nil || same.Verdict != Pass {
+		t.Fatalf("unchanged: %v, %+v", err, same)
+	}
+	slow := duplicate(t, in.Profile)
+	for m := range slow.Models {
+		for i := range slow.Models[m].Measurements {
+			slow.Models[m].Measurements[i].Blocks[0].WallUS += slow.Models[m].Measurements[i].Blocks[0].WallUS / 20
+		}
+	}
+	res, err := Gate(context.Background(), GateInput{Plan: plan, Today: planner.Inputs{Profile: slow}, OldProfile: in.Profile})
+	if err != nil || res.Verdict != Fail {
+		t.Fatalf("5 %% slower: %v, %+v", err, res)
+	}
+	for _, m := range []string{"rps", "p99", "block"} {
+		if !slices.ContainsFunc(res.Metrics, func(c Comparison) bool { return c.Metric == m && c.Failed }) {
+			t.Errorf("5 %% slower: %s did not fail: %+v", m, res.Metrics)
+		}
+	}
+	wrong := duplicate(t, in.Profile)
+	for i := range wrong.Records[0].Models {
+		m := &wrong.Records[0].Models[i]
+		m.Correct = strings.Repeat("0", 60) + m.Correct[60:]
+	}
+	res, err = Gate(context.Background(), GateInput{Plan: plan, Today: planner.Inputs{Profile: wrong}})
+	if err != nil || !slices.ContainsFunc(res.Metrics, func(c Comparison) bool { return c.Metric == "accuracy" && c.Failed }) {
+		t.Errorf("60 wrong answers: %v, %+v", err, res.Metrics)
+	}
+}
