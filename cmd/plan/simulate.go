@@ -91,6 +91,9 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	if o.policy != "" {
 		spec = formats.PolicySpec{Name: o.policy}
 	}
+	if spec.Name != "" && !slices.Contains(policies.Names(), spec.Name) {
+		return usageErrorf("policy %q: expected one of %v", spec.Name, policies.Names())
+	}
 	network, assumed, err := o.links(spec.Name)
 	if err != nil {
 		return err

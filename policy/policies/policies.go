@@ -11,6 +11,7 @@ import (
 	"inferplan/policy"
 	"inferplan/policy/artifact"
 	"inferplan/policy/gear"
+	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
 )
 
@@ -24,6 +25,12 @@ var makers = map[string]func(*policy.Tables, map[string]float64) (policy.Policy,
 			return nil, err
 		}
 		return artifact.New(t, params)
+	},
+	reactive.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		if err := pooled(reactive.Name, t); err != nil {
+			return nil, err
+		}
+		return reactive.New(t, params)
 	},
 	reserve.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 		if err := pooled(reserve.Name, t); err != nil {
@@ -54,6 +61,10 @@ func pooled(name string, t *policy.Tables) error {
 	}
 	return nil
 }
+
+// SimulatedOnly tells whether a policy runs parts of pipelines, which the
+// executor does not.
+func SimulatedOnly(name string) bool { return name == reactive.Name }
 
 // Names lists the policies, in order.
 func Names() []string { return slices.Sorted(maps.Keys(makers)) }

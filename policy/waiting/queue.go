@@ -7,8 +7,9 @@ type Request struct {
 	Deadline time.Duration
 	Arrived  time.Duration
 	Req      int32
-	Looked   bool // passed its first look as the head
-	Lost     bool // was on a device that was lost
+	Device   int32 // that holds its tensors between stages, where a policy asks
+	Looked   bool  // passed its first look as the head
+	Lost     bool  // was on a device that was lost
 }
 
 // before orders requests by deadline, then arrival. With one SLO per model that
