@@ -17,7 +17,11 @@ type Problem struct {
 	Devices int
 	Memory  int64 // of a device; 0: no limit
 
+	// SLO is the latency that every range keeps, Target the weighted accuracy to
+	// reach. Without a target accuracy is maximised, without an SLO latency is
+	// minimised, with both the devices, up to Devices.
 	SLO        time.Duration
+	Target     float64
 	Percentile float64   // of the SLO: 0.95
 	Edges      []float64 // upper edge of every range of rates, ascending
 	Weights    []float64 // of the ranges, sum 1
@@ -95,7 +99,7 @@ func sum(list []float64) float64 {
 // samples past the SLO than the percentile allows.
 func (p *Problem) inTime(list []Cascade) []Cascade {
 	most := int32((1 - p.Percentile) * float64(p.Planned.N))
-	kept := list[:0]
+	kept := make([]Cascade, 0, len(list))
 	for _, c := range list {
 		path, late := time.Duration(0), int32(0)
 		for k, m := range c.Models {
@@ -120,8 +124,8 @@ func (p *Problem) check() error {
 		return fmt.Errorf("a family of %d models, expected 1 to %d", len(p.Models), maxModels)
 	case p.Devices < 1:
 		return fmt.Errorf("%d devices, expected at least 1", p.Devices)
-	case p.SLO <= 0 || !(p.Percentile > 0 && p.Percentile < 1):
-		return fmt.Errorf("an SLO of %v at percentile %v, expected a positive one at a share between 0 and 1", p.SLO, p.Percentile)
+	case p.SLO < 0 || p.SLO == 0 && p.Target == 0 || p.Target < 0 || p.Target > 1 || !(p.Percentile > 0 && p.Percentile < 1):
+		return fmt.Errorf("an SLO of %v at percentile %v and an accuracy of %v, expected a positive SLO or an accuracy up to 1, at a share between 0 and 1", p.SLO, p.Percentile, p.Target)
 	case len(p.Edges) == 0 || len(p.Edges) != len(p.Weights):
 		return fmt.Errorf("%d ranges with %d weights, expected at least one range and a weight for each", len(p.Edges), len(p.Weights))
 	case p.Planned == nil || p.Planned.N == 0 || len(p.Planned.Levels) != len(p.Models):

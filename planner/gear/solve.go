@@ -2,16 +2,23 @@ package gear
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"inferplan/solver/milp"
 )
 
+// Algorithms.
+const (
+	Exact = "exact"
+	EM    = "em" // Algorithm 1 of the paper, with the meaning that em.go gives it
+)
+
 // Options steer a solve.
 type Options struct {
-	Seed uint64
+	Algorithm string // Exact where empty
+	Seed      uint64
 	// MinQueues are the least queue lengths tried for every gear, in order; nil:
 	// 1, 4 and 16.
 	MinQueues []int
@@ -25,13 +32,23 @@ const placementsTried = 5
 
 // Outcome is a plan of gears.
 type Outcome struct {
+	Problem   *Problem // as it was solved: with the least SLO or the fewest devices
 	Placement *Placement
 	Gears     []Planned
 	Accuracy  float64 // weighted over the ranges
-	Bound     float64
+	Bound     float64 // of the accuracy
+	// Value is what the goal came to: accuracy, milliseconds or devices. Nothing
+	// is better than ValueBound; Proved: nor than the value.
+	Goal              string
+	Value, ValueBound float64
+	Proved            bool
+	// MoreDevices is the bound of the accuracy with one more device; 0: not known.
+	MoreDevices float64
 	// Cascades and Front are the numbers of cascades enumerated and on the front
 	// of the chosen placement, Runs that of simulations.
 	Cascades, Front, Runs int
+	// Steps are the accuracies of the plans that held on the way, in order.
+	Steps []float64
 }
 
 // Planned is the gear of a range.
@@ -56,6 +73,10 @@ type Infeasible struct {
 	Unstable   bool
 	NoneUsable bool
 	NoneInTime bool
+
+	Target float64 // accuracy asked for, where that is what cannot be reached
+	Best   float64 // what can be; of the relaxation, where Fluid is set
+	Fluid  bool
 }
 
 func (e *Infeasible) Error() string { return "infeasible: " + e.Reason() }
@@ -65,6 +86,10 @@ func (e *Infeasible) Reason() string {
 	switch {
 	case e.NoneUsable:
 		return "no model of the family fits on a device and answers a sample within the SLO: raise the SLO or the memory"
+	case e.Target > 0 && e.Fluid:
+		return fmt.Sprintf("no plan over these thresholds reaches accuracy %.4f; at most %.4f can be: add a device, raise the latency or lower the accuracy", e.Target, e.Best)
+	case e.Target > 0:
+		return fmt.Sprintf("accuracy %.4f is not reached: the best plan that simulation shows stable has at most %.4f: add a device, raise the latency or lower the accuracy", e.Target, e.Best)
 	case e.NoneInTime:
 		return "every cascade takes more samples past the SLO than its percentile allows, even one by one: raise the SLO"
 	}
@@ -79,8 +104,9 @@ func (e *Infeasible) Reason() string {
 	return text + fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but %s: add a device, lower max to below %.6g or raise the SLO", e.Model, why, e.MaxQPS)
 }
 
-// Solve plans. The solver is needed where memory keeps models apart; without
-// one (nil) the bound then leaves memory out.
+// Solve plans: for the most accuracy, the least latency or the fewest devices,
+// by what the problem asks. The solver is needed where memory keeps models
+// apart; without one (nil) the bound then leaves memory out.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
@@ -88,38 +114,38 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if len(o.MinQueues) == 0 {
 		o.MinQueues = []int{1, 4, 16}
 	}
-	usable := p.usable()
-	if !slices.Contains(usable, true) {
-		return nil, &Infeasible{NoneUsable: true}
+	s := &search{p: p, o: &o, solver: solver}
+	switch p.Goal() {
+	case LeastLatency:
+		return s.fastest(ctx)
+	case FewestDevices:
+		return s.fewest(ctx)
 	}
-	list := Enumerate(p.Planned, p.Grid, usable)
-	found := len(list)
-	if list = p.inTime(list); len(list) == 0 {
-		return nil, &Infeasible{NoneInTime: true}
-	}
-	work := p.works(list)
-	bounds, err := p.bounds(ctx, list, work, solver)
+	out, err := s.once(ctx, p)
 	if err != nil {
 		return nil, err
 	}
+	if out.MoreDevices, err = s.more(ctx, p); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// solveExact takes the best placements in turn until one holds.
+func (p *Problem) solveExact(ctx context.Context, list []Cascade, work [][]float64, o *Options) (*Outcome, error) {
 	var first error
 	for _, pl := range p.placements(list, work, placementsTried) {
 		out, err := p.staircase(ctx, list, work, pl, o)
-		if inf, ok := err.(*Infeasible); ok {
+		if _, ok := errors.AsType[*Infeasible](err); ok {
 			if first == nil {
-				first = inf
+				first = err
 			}
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("planning gears: %w", err)
+		if out != nil {
+			out.Steps = []float64{out.Accuracy}
 		}
-		out.Cascades = found
-		for r := range out.Gears {
-			out.Gears[r].Bound = max(bounds[r], 0)
-			out.Bound += p.Weights[r] * bounds[r]
-		}
-		return out, nil
+		return out, err
 	}
 	return nil, first
 }
@@ -127,7 +153,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 // staircase gives every range the most accurate gear that passes on a placement.
 // A gear that fails at a rate fails at a higher one, so that each range starts
 // where the range below ended.
-func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float64, pl *Placement, o Options) (*Outcome, error) {
+func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float64, pl *Placement, o *Options) (*Outcome, error) {
 	load := make([]float64, len(list))
 	for i := range list {
 		load[i] = pl.Load(work[i])
@@ -157,6 +183,9 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 		}
 		if at < 0 {
 			return nil, p.infeasible(r, edge, list, front, load, work, last)
+		}
+		if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; best < p.Target {
+			return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))

@@ -1,0 +1,15 @@
+// Package baseline holds what gear plans are compared with (CascadeServe,
+// section 6): systems for the same models, devices and requests, run by the same
+// simulator.
+//
+//	system.go    DynBa (dynamic batching with one model), MS+ (model
+//	             switching), no cascade, no switching, and a planned outcome
+//	cocktail.go  Cocktail+: ensembles that vote, with an autoscaler that knows
+//	             the rates to come
+//	run.go       running a system on arrivals: accuracy, percentiles, time line
+//	rates.go     arrivals from rates per second: even, or Poisson
+//
+// Baselines are given what they would have to find: DynBa its best model, MS+
+// its best headroom, no-switching its best cascade for the very trace,
+// Cocktail+ the rates of each period before it begins.
+package baseline

@@ -1,0 +1,63 @@
+package baseline
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"inferplan/formats/arrivals"
+)
+
+// Rates are requests per second, second by second.
+type Rates []float64
+
+// Peak is the highest rate.
+func (r Rates) Peak() float64 {
+	most := 0.0
+	for _, q := range r {
+		most = max(most, q)
+	}
+	return most
+}
+
+// Total is the number of requests expected.
+func (r Rates) Total() float64 {
+	sum := 0.0
+	for _, q := range r {
+		sum += q
+	}
+	return sum
+}
+
+// Duration is how long the rates last.
+func (r Rates) Duration() time.Duration { return time.Duration(len(r)) * time.Second }
+
+// Even yields request k, from 1, when the integral of the rates reaches k - 0.5.
+func (r Rates) Even() arrivals.Source { return &stream{rates: r, want: .5, gap: func() float64 { return 1 }} }
+
+// Poisson yields a Poisson process with these rates.
+func (r Rates) Poisson(rng *rand.Rand) arrivals.Source {
+	return &stream{rates: r, want: rng.ExpFloat64(), gap: rng.ExpFloat64}
+}
+
+// stream walks along the integral of the rates in steps of gap.
+type stream struct {
+	rates  Rates
+	second int
+	passed float64 // integral up to the second
+	want   float64
+	gap    func() float64
+}
+
+func (s *stream) Next(r *arrivals.Request) bool {
+	for s.second < len(s.rates) && s.passed+s.rates[s.second] < s.want {
+		s.passed += s.rates[s.second]
+		s.second++
+	}
+	if s.second == len(s.rates) {
+		return false
+	}
+	at := float64(s.second) + (s.want-s.passed)/s.rates[s.second]
+	*r = arrivals.Request{At: time.Duration(at * float64(time.Second))}
+	s.want += s.gap()
+	return true
+}

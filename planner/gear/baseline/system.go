@@ -1,0 +1,167 @@
+package baseline
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"inferplan/formats/arrivals"
+	"inferplan/planner/gear"
+	"inferplan/policy"
+)
+
+// DynBa is dynamic batching with one model on every device: no cascade, no
+// switching, whatever waits goes.
+func DynBa(p *gear.Problem, model int) *policy.Tables {
+	pl := p.Only(model)
+	c := single(p, model)
+	return p.Tables(pl, []policy.GearTable{p.Gear(pl, &c, p.Edges[len(p.Edges)-1], 1)})
+}
+
+func single(p *gear.Problem, model int) gear.Cascade {
+	right := int32(0)
+	for _, ok := range p.Planned.Correct[model] {
+		if ok {
+			right++
+		}
+	}
+	return gear.Cascade{Models: []uint8{uint8(model)}, Reach: []int32{int32(p.Planned.N)}, Correct: right}
+}
+
+// Accuracy of a cascade on the samples planned on.
+func Accuracy(p *gear.Problem, c *gear.Cascade) float64 {
+	return float64(c.Correct) / float64(p.Planned.N)
+}
+
+// Singles is a problem without cascades: no answer is uncertain, so that no
+// threshold forwards anything. Planned as any other it is the ablation "no
+// cascade".
+func Singles(p *gear.Problem) *gear.Problem {
+	out := *p
+	planned := *p.Planned
+	planned.Levels = make([][]uint8, len(p.Planned.Levels))
+	for m := range planned.Levels {
+		planned.Levels[m] = make([]uint8, planned.N)
+	}
+	out.Planned, out.HeldOut = &planned, nil
+	return &out
+}
+
+// ModelSwitching (MS+) answers all requests with the most accurate model whose
+// devices hold the rate with the headroom eta, in batches within half the SLO.
+// Models stand where the fluid optimum of single models puts them.
+func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
+	s := Singles(p)
+	pl, front, err := s.Fluid()
+	if err != nil {
+		return nil, err
+	}
+	type choice struct {
+		c     gear.Cascade
+		batch int
+		to    float64
+	}
+	slices.SortFunc(front, func(a, b gear.Cascade) int { return cmp.Compare(b.Correct, a.Correct) })
+	var list []choice
+	for _, c := range front {
+		m := &p.Models[c.Models[0]]
+		best := choice{c: c, batch: 1, to: 1 / m.Times[0].Seconds()}
+		for b, t := range m.Times {
+			if rate := float64(b+1) / t.Seconds(); t <= p.SLO/2 && rate > best.to {
+				best.batch, best.to = b+1, rate
+			}
+		}
+		best.to *= eta * float64(len(pl.DevicesOf(int(c.Models[0]))))
+		if len(list) == 0 || best.to > list[len(list)-1].to {
+			list = append(list, best)
+		}
+	}
+	peak := p.Edges[len(p.Edges)-1]
+	var gears []policy.GearTable
+	for i := range list {
+		to := list[i].to
+		if i == len(list)-1 {
+			to = max(to, peak)
+		}
+		gears = append(gears, s.Gear(pl, &list[i].c, to, 1))
+	}
+	t := s.Tables(pl, gears)
+	for i := range list {
+		m := list[i].c.Models[0]
+		t.Pipelines[m].Batch = int32(list[i].batch)
+		t.Stages[m].Infer = p.Models[m].Times[:list[i].batch]
+	}
+	return t, nil
+}
+
+// Etas are the headrooms that MS+ is tried with; the best is kept.
+var Etas = []float64{.5, .6, .7, .8, .9, 1}
+
+// BestModelSwitching is MS+ with the headroom that is most accurate among those
+// in time on the arrivals; nil where none is.
+func BestModelSwitching(ctx context.Context, p *gear.Problem, source func() arrivals.Source, target time.Duration) (*policy.Tables, *Run, error) {
+	var best *policy.Tables
+	var shown *Run
+	for _, eta := range Etas {
+		t, err := ModelSwitching(p, eta)
+		if err != nil {
+			return nil, nil, err
+		}
+		r, err := Execute(ctx, t, source(), 0)
+		if err != nil {
+			return nil, nil, err
+		}
+		if r.P95 <= target && (shown == nil || r.Accuracy > shown.Accuracy) {
+			best, shown = t, r
+		}
+	}
+	return best, shown, nil
+}
+
+// NoSwitching answers all requests with one cascade: the most accurate one of
+// the front that is in time on the very arrivals, found by bisection and by
+// trying the next few. Nil where not even the cheapest is.
+func NoSwitching(ctx context.Context, p *gear.Problem, source func() arrivals.Source, target time.Duration) (*policy.Tables, *Run, error) {
+	pl, front, err := p.Fluid()
+	if err != nil {
+		return nil, nil, err
+	}
+	peak := p.Edges[len(p.Edges)-1]
+	var best *policy.Tables
+	var shown *Run
+	try := func(i int) (bool, error) {
+		t := p.Tables(pl, []policy.GearTable{p.Gear(pl, &front[i], peak, 1)})
+		r, err := Execute(ctx, t, source(), 0)
+		if err != nil || r.P95 > target {
+			return false, err
+		}
+		if shown == nil || r.Accuracy > shown.Accuracy {
+			best, shown = t, r
+		}
+		return true, nil
+	}
+	lo, hi := 0, len(front) // front[lo-1] is in time, front[hi] is not
+	for lo < hi {
+		mid := (lo + hi) / 2
+		ok, err := try(mid)
+		if err != nil {
+			return nil, nil, err
+		}
+		if ok {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	for i := lo + 1; i < min(lo+furtherTries, len(front)); i++ {
+		if _, err := try(i); err != nil {
+			return nil, nil, err
+		}
+	}
+	return best, shown, nil
+}
+
+// furtherTries are cascades above the bisection's end: latency does not quite
+// rise along the front.
+const furtherTries = 4

@@ -1,0 +1,70 @@
+package gear
+
+import (
+	"fmt"
+
+	"inferplan/policy"
+)
+
+// Tables are the run-time tables of gears on a placement: what a simulation of
+// them, outside of planning, needs.
+func (p *Problem) Tables(pl *Placement, gears []policy.GearTable) *policy.Tables {
+	t := p.tables(pl)
+	peak := p.Edges[len(p.Edges)-1]
+	t.Models[0].RPS = peak
+	t.Gears = &policy.Gears{MaxQPS: peak, Gears: gears,
+		Records: policy.GearRecords{Samples: p.Planned.N, Levels: p.Planned.Levels, Correct: p.Planned.Correct}}
+	return &t
+}
+
+// Tables are the run-time tables of the outcome's gears.
+func (out *Outcome) Tables(p *Problem) *policy.Tables {
+	var gears []policy.GearTable
+	for r := range out.Gears {
+		g := &out.Gears[r]
+		gears = append(gears, g.Cascade.table(p.Edges[r], g.MinQueue, g.Shares))
+	}
+	return p.Tables(out.Placement, gears)
+}
+
+// Fluid is the placement that lets most ranges, and then the most accurate
+// cascades, fit when queueing is left out; with the Pareto front of cascades on
+// it, cheapest first.
+func (p *Problem) Fluid() (*Placement, []Cascade, error) {
+	if err := p.check(); err != nil {
+		return nil, nil, fmt.Errorf("placing models: %w", err)
+	}
+	list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+	if len(list) == 0 {
+		return nil, nil, &Infeasible{NoneInTime: true}
+	}
+	work := p.works(list)
+	pl := p.placements(list, work, 1)[0]
+	var placed []Cascade
+	var load []float64
+	for i := range list {
+		if l := pl.Load(work[i]); l < unplaced {
+			placed, load = append(placed, list[i]), append(load, l)
+		}
+	}
+	var front []Cascade
+	for _, i := range pareto(load, placed) {
+		front = append(front, placed[i])
+	}
+	return pl, front, nil
+}
+
+// unplaced is above every load of a cascade whose models all have a device.
+const unplaced = 1e300
+
+// Gear is a cascade as a gear up to a rate, its load split as planned gears
+// split theirs.
+func (p *Problem) Gear(pl *Placement, c *Cascade, to float64, minQueue int) policy.GearTable {
+	shares, _ := pl.Split(p.works([]Cascade{*c})[0])
+	return c.table(to, minQueue, shares)
+}
+
+// Only is a placement of one model on every device.
+func (p *Problem) Only(model int) *Placement {
+	return newPlacement(len(p.Models), []uint32{1 << model}, []int{p.Devices})
+}
