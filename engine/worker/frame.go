@@ -38,12 +38,19 @@ const (
 	TypePong
 	TypeShutdown
 	TypeError
+	// Between hosts only, see link.
+	TypeChallenge
+	TypeOffer
+	TypeProof
+	TypePush
+	TypeDone
+	TypeBeat
 	numTypes
 )
 
 var typeNames = [numTypes]string{
 	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "unload", "ping", "pong",
-	"shutdown", "error",
+	"shutdown", "error", "challenge", "offer", "proof", "push", "done", "beat",
 }
 
 func (t Type) String() string {

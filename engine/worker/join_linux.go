@@ -1,0 +1,433 @@
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"inferplan/formats"
+)
+
+// JoinConfig says what a host offers to a server.
+type JoinConfig struct {
+	Address string // of the server's lobby, HOST:PORT
+	Token   []byte
+	TLS     *tls.Config // nil: a plain connection
+	Host    string      // tells this host from others
+
+	Kind   string // of the devices, as the plan names them
+	Count  int    // devices of that kind; 0: 1
+	Models string // folder with NAME.onnx
+	// CPUs, where the devices are CPU sets, are divided among them evenly.
+	CPUs    []int
+	Library string
+
+	Silence time.Duration // of the server before it counts as gone; 0: DefaultSilence
+	Command []string      // as in Config
+	Env     []string
+	Log     *slog.Logger
+}
+
+const (
+	// offers of each device: while one serves the plan in force, the other can
+	// load the next.
+	offers = 2
+	// farSlots are the batches that a stage holds at this end.
+	farSlots = 8
+
+	firstRetry   = 100 * time.Millisecond
+	longestRetry = 2 * time.Second
+)
+
+// Join offers devices to a server until ctx ends, again and again where the
+// connection breaks. It gives up only where the token is refused.
+func Join(ctx context.Context, c JoinConfig) error {
+	if err := CheckToken(c.Token); err != nil {
+		return err
+	}
+	if c.Kind == "" || c.Count < 0 {
+		return fmt.Errorf("offer %d devices of kind %q: expected a kind and at least one", c.Count, c.Kind)
+	}
+	c.Count = max(c.Count, 1)
+	if n := len(c.CPUs); n > 0 && n%c.Count != 0 {
+		return fmt.Errorf("%d CPUs cannot be divided evenly among %d devices", n, c.Count)
+	}
+	if c.Silence <= 0 {
+		c.Silence = DefaultSilence
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for i := range c.Count {
+		for range offers {
+			wg.Go(func() {
+				if err := c.offer(ctx, i); err != nil {
+					cancel(err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// offer is the life of one offer of a device.
+func (c *JoinConfig) offer(ctx context.Context, index int) error {
+	pause := firstRetry
+	for ctx.Err() == nil {
+		joined, err := c.session(ctx, index)
+		if errors.Is(err, ErrToken) {
+			return fmt.Errorf("join %s: %w", c.Address, err)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if joined {
+			pause = firstRetry
+		}
+		c.Log.Info("not joined", "server", c.Address, "kind", c.Kind, "index", index, "error", err, "again_in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, longestRetry)
+	}
+	return nil
+}
+
+// session is one connection: joined tells whether it was admitted.
+func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err error) {
+	dialer := &net.Dialer{Timeout: handshakeTime}
+	var conn net.Conn
+	if c.TLS != nil {
+		conn, err = (&tls.Dialer{NetDialer: dialer, Config: c.TLS}).DialContext(ctx, "tcp", c.Address)
+	} else {
+		conn, err = dialer.DialContext(ctx, "tcp", c.Address)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	a := &agent{config: c, index: index, link: link{conn: conn, silence: handshakeTime}, setUps: make(chan step, 16)}
+	if err := a.apply(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
+		return false, err
+	}
+	a.silence = c.Silence
+	c.Log.Info("joined", "server", c.Address, "kind", c.Kind, "index", index)
+	return true, a.live(ctx)
+}
+
+// agent is a connection to the server: it stands between the server, where it
+// plays the worker, and a worker process of this host.
+type agent struct {
+	link
+	config *JoinConfig
+	index  int
+	setUps chan step
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	proc    *Process
+	segment *Segment
+	stages  farStages
+	layouts map[uint32]*farLayout
+	loaded  []uint32
+	running bool // results are read
+	pending []farRun
+}
+
+type step struct {
+	t       Type
+	payload []byte
+}
+
+type farLayout struct {
+	Layout
+	free chan int32
+}
+
+type farRun struct {
+	id     uint64
+	stage  *farStage
+	layout *farLayout
+	slot   int32
+	batch  uint32
+}
+
+func (a *agent) live(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	a.wg.Go(func() {
+		for s := range a.setUps {
+			if err := a.setUp(ctx, s); err != nil {
+				a.config.Log.Warn("set-up", "error", err)
+				a.conn.Close()
+			}
+		}
+	})
+	err := a.read()
+	cancel()
+	a.conn.Close()
+	close(a.setUps)
+	a.mu.Lock()
+	proc := a.proc
+	a.mu.Unlock()
+	if proc != nil {
+		proc.Kill()
+	}
+	a.wg.Wait()
+	if a.proc != nil {
+		a.proc.Kill() // one that was started meanwhile
+		<-a.proc.Exited()
+	}
+	if a.segment != nil {
+		a.segment.Close()
+	}
+	return err
+}
+
+func (a *agent) read() error {
+	var buf [beatSize]byte
+	for {
+		t, p, err := a.next()
+		if err != nil {
+			return err
+		}
+		switch t {
+		case TypeBeat:
+			server, _, err := parseBeat(p)
+			if err != nil {
+				return err
+			}
+			if err := a.write(TypeBeat, appendBeat(buf[:0], server, monotonic()), nil); err != nil {
+				return err
+			}
+		case TypePush:
+			if err := a.push(p); err != nil {
+				return err
+			}
+		case TypeHello, TypeLoad, TypePrepare:
+			select {
+			case a.setUps <- step{t, append([]byte(nil), p...)}:
+			default:
+				return fmt.Errorf("%w: %s before the last set-up step was answered", ErrProtocol, t)
+			}
+		case TypePing:
+			if err := a.write(TypePong, p, nil); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%w: %s frame from the server", ErrProtocol, t)
+		}
+	}
+}
+
+// setUp does a step and answers it.
+func (a *agent) setUp(ctx context.Context, s step) error {
+	var reply any
+	var err error
+	answer := TypeReady
+	switch s.t {
+	case TypeHello:
+		answer = TypeWelcome
+		reply, err = a.hello(ctx, s.payload)
+	case TypeLoad:
+		answer = TypeLoaded
+		reply, err = a.load(ctx, s.payload)
+	case TypePrepare:
+		reply, err = a.prepare(ctx, s.payload)
+	}
+	if err != nil {
+		return a.writeJSON(TypeError, Failure{For: s.t.String(), Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
+	}
+	return a.writeJSON(answer, reply)
+}
+
+func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
+	h, err := parseJSON[Hello](TypeHello, p)
+	if err != nil {
+		return nil, err
+	}
+	if a.proc != nil {
+		return nil, fmt.Errorf("%w: hello twice", ErrProtocol)
+	}
+	c := a.config
+	h.Device.Kind, h.Device.Index, h.Library = c.Kind, a.index, c.Library
+	each := len(c.CPUs) / c.Count
+	h.Device.CPUs, h.Device.Threads = c.CPUs[a.index*each:(a.index+1)*each], each
+	env := c.Env
+	if h.Device.Share > 1 && !formats.IsCPU(h.Device.Kind) {
+		env = append(append([]string(nil), env...), fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", 100/h.Device.Share))
+	}
+	proc, err := Start(ctx, Config{Hello: h, Command: c.Command, Env: env})
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	a.proc = proc
+	a.mu.Unlock()
+	return &proc.Welcome, nil
+}
+
+func (a *agent) load(ctx context.Context, p []byte) (*Loaded, error) {
+	spec, err := parseJSON[StageSpec](TypeLoad, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.check(); err != nil {
+		return nil, err
+	}
+	// The name comes from another host: it names a file of the folder and no other.
+	if spec.Model == "" || spec.Model != filepath.Base(spec.Model) || strings.HasPrefix(spec.Model, ".") {
+		return nil, fmt.Errorf("%w: model %q: expected the name of a file", ErrProtocol, spec.Model)
+	}
+	if a.proc == nil || a.segment != nil {
+		return nil, fmt.Errorf("%w: load before hello or after prepare", ErrProtocol)
+	}
+	spec.Path = filepath.Join(a.config.Models, spec.Model+".onnx")
+	var l Loaded
+	if err := call(ctx, a.proc, TypeLoad, spec, TypeLoaded, &l); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(checkSpecs(l.Inputs, spec.MaxBatch), checkSpecs(l.Outputs, spec.MaxBatch)); err != nil {
+		return nil, err
+	}
+	a.stages.set(spec.ID, &farStage{spec.MaxBatch, l.Inputs, l.Outputs})
+	a.loaded = append(a.loaded, spec.ID)
+	return &l, nil
+}
+
+// layOut divides this end's memory among the stages; here every stage has its
+// input beside its output.
+func (a *agent) layOut(ctx context.Context) error {
+	var base int64
+	layouts := map[uint32]*farLayout{}
+	for _, id := range a.loaded {
+		st := a.stages.get(id)
+		in, out, _ := st.spans(uint32(st.maxBatch))
+		l := &farLayout{Layout{ID: id, Base: base, InBytes: in, Stride: (in + out + 4095) &^ 4095, Slots: farSlots}, make(chan int32, farSlots)}
+		for s := range farSlots {
+			l.free <- int32(s)
+		}
+		base += farSlots * l.Stride
+		layouts[id] = l
+	}
+	seg, err := NewSegment(0, max(base, 4096))
+	if err != nil {
+		return err
+	}
+	if err := a.proc.Attach(ctx, seg, true); err != nil {
+		seg.Close()
+		return err
+	}
+	a.mu.Lock()
+	a.segment, a.layouts = seg, layouts
+	a.mu.Unlock()
+	return nil
+}
+
+func (a *agent) prepare(ctx context.Context, p []byte) (*Ready, error) {
+	want, err := parseJSON[Layout](TypePrepare, p)
+	if err != nil {
+		return nil, err
+	}
+	if a.stages.get(want.ID) == nil {
+		return nil, fmt.Errorf("%w: stage %d is not loaded", ErrProtocol, want.ID)
+	}
+	if a.segment == nil {
+		if err := a.layOut(ctx); err != nil {
+			return nil, err
+		}
+	}
+	l := a.layouts[want.ID].Layout
+	l.Warm = min(max(want.Warm, 0), farSlots)
+	warm, err := a.proc.Prepare(ctx, l)
+	return &Ready{For: TypePrepare.String(), ID: want.ID, WarmNS: int64(warm)}, err
+}
+
+// push takes a run's input into a slot and hands the run to the worker.
+func (a *agent) push(p []byte) error {
+	r, err := ParseRun(p)
+	if err != nil {
+		return err
+	}
+	st := a.stages.get(r.Stage)
+	in, _, ok := st.spans(r.Batch)
+	a.mu.Lock()
+	layout, proc, segment, first := a.layouts[r.Stage], a.proc, a.segment, !a.running
+	a.running = a.running || layout != nil
+	a.mu.Unlock()
+	if !ok || layout == nil || r.In != uint64(in) {
+		return fmt.Errorf("%w: run of stage %d, batch %d, with %d bytes of input", ErrProtocol, r.Stage, r.Batch, r.In)
+	}
+	if first {
+		a.wg.Go(func() {
+			err := a.results(proc, segment)
+			a.config.Log.Debug("worker's results ended", "error", err)
+			a.conn.Close()
+		})
+	}
+	var slot int32
+	select {
+	case slot = <-layout.free:
+	case <-time.After(a.silence):
+		return fmt.Errorf("%w: more than %d runs of a stage at once", ErrProtocol, farSlots)
+	}
+	at := layout.In(int(slot))
+	if err := a.data(segment.Data[at : at+in]); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.pending = append(a.pending, farRun{r.ID, st, layout, slot, r.Batch})
+	a.mu.Unlock()
+	return proc.Send(Run{ID: r.ID, Stage: r.Stage, Batch: r.Batch, Segment: segment.ID, In: uint64(at), Out: uint64(layout.Out(int(slot)))})
+}
+
+// results sends what the worker has done.
+func (a *agent) results(proc *Process, segment *Segment) error {
+	var buf []Result
+	for {
+		var err error
+		if buf, err = proc.Receive(buf[:0]); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		for i := range buf {
+			r := &buf[i]
+			a.mu.Lock()
+			if len(a.pending) == 0 || a.pending[0].id != r.ID {
+				a.mu.Unlock()
+				return fmt.Errorf("%w: the worker answered out of order", ErrProtocol)
+			}
+			run := a.pending[0]
+			a.pending = a.pending[:copy(a.pending, a.pending[1:])]
+			a.mu.Unlock()
+			var out []byte
+			if r.Code == OK {
+				_, n, _ := run.stage.spans(run.batch)
+				at := run.layout.Out(int(run.slot))
+				out = segment.Data[at : at+n]
+			}
+			if err := a.write(TypeDone, appendDone(nil, int64(len(out)), r), out); err != nil {
+				return err
+			}
+			run.layout.free <- run.slot
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}

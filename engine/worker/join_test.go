@@ -1,0 +1,306 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"inferplan/engine"
+)
+
+const testToken = "0123456789abcdef-test"
+
+func lobby(t testing.TB, silence time.Duration) *Lobby {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewLobby(l, []byte(testToken), silence, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func joinConfig(b *Lobby) JoinConfig {
+	return JoinConfig{
+		Address: b.listener.Addr().String(), Token: []byte(testToken), Host: "far", Kind: "L4", Models: ".",
+		Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// join offers devices in the background.
+func join(t testing.TB, c JoinConfig) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Join(ctx, c) }()
+	var err error
+	done := false
+	stop = func() error {
+		if !done {
+			cancel()
+			err, done = <-ended, true
+		}
+		return err
+	}
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// The same inputs give the same outputs near and far.
+func TestFarWorkerAnswersAsANearOne(t *testing.T) {
+	c := replayConfig(time.Millisecond, 2*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	b := lobby(t, 0)
+	join(t, joinConfig(b))
+	outputs := func(p *Process, err error) []byte {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		layout := layoutOf(p.Loaded[0], 2, 4)
+		seg, err := NewSegment(7, layout.Stride*4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer seg.Close()
+		if err := p.Attach(ctx, seg, true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Prepare(ctx, layout); err != nil {
+			t.Fatal(err)
+		}
+		for slot := range 4 {
+			for k := range layout.InBytes {
+				seg.Data[layout.In(slot)+k] = byte(int(k)*7 + slot)
+			}
+		}
+		before := monotonic()
+		for slot := range 4 {
+			if err := p.Send(Run{ID: uint64(slot), Batch: uint32(1 + slot%2), Segment: 7, In: uint64(layout.In(slot)), Out: uint64(layout.Out(slot))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var results []Result
+		for len(results) < 4 {
+			if results, err = p.Receive(results); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after := monotonic()
+		for i, r := range results {
+			if r.Code != OK || r.ID != uint64(i) || r.Start < before || r.End > after || r.End-r.Start < int64(time.Millisecond)/2 {
+				t.Errorf("result %+v, between %d and %d", r, before, after)
+			}
+		}
+		var out []byte
+		for slot := range 4 {
+			at := layout.Out(slot)
+			out = append(out, seg.Data[at:at+Span(p.Loaded[0].Outputs, 1+slot%2)]...)
+		}
+		if err := p.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		return out
+	}
+	near := outputs(Start(ctx, c))
+	for range 3 { // the device offers itself again and again
+		if far := outputs(b.Start(ctx, t, c)); string(far) != string(near) {
+			t.Errorf("far %x, near %x", far, near)
+		}
+	}
+}
+
+func TestOneOwnerGetsADeviceOnce(t *testing.T) {
+	b := lobby(t, 0)
+	c := joinConfig(b)
+	c.Count = 2
+	join(t, c)
+	ctx := context.Background()
+	got := map[int]int{}
+	for range 2 {
+		g, err := b.take(ctx, "plan", "L4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[g.offer.Index]++
+		g.conn.SetReadDeadline(time.Now().Add(time.Hour))
+	}
+	if len(got) != 2 {
+		t.Errorf("devices %v, want both", got)
+	}
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if _, err := b.take(short, "plan", "L4"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a third device for one plan: %v", err)
+	}
+	if _, err := b.take(ctx, "next plan", "L4"); err != nil {
+		t.Errorf("the next plan: %v", err)
+	}
+}
+
+func TestWrongTokenIsRefused(t *testing.T) {
+	b := lobby(t, 0)
+	c := joinConfig(b)
+	c.Token = []byte("another token of length")
+	if err := Join(context.Background(), c); !errors.Is(err, ErrToken) {
+		t.Errorf("joined with %v", err)
+	}
+	c.Token = []byte("short")
+	if err := Join(context.Background(), c); err == nil {
+		t.Error("a token that can be guessed was taken")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.guests) != 0 {
+		t.Errorf("%d guests", len(b.guests))
+	}
+}
+
+// A server that does not know the token is left.
+func TestServerMustKnowTheToken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b, err := NewLobby(l, []byte("a token of its own, guessed"), 0, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	go func() {
+		s := &link{conn: near, silence: time.Second}
+		s.writeJSON(TypeChallenge, challenge{newNonce()})
+		expect[offer](s, TypeOffer)
+		s.writeJSON(TypeProof, proof{"00"})
+	}()
+	w := &link{conn: far, silence: time.Second}
+	if err := w.apply([]byte(testToken), offer{Host: "h", Kind: "k"}); !errors.Is(err, ErrToken) {
+		t.Errorf("a server without the token: %v", err)
+	}
+}
+
+// A host that falls silent, without closing anything, counts as lost.
+func TestSilentHostIsLost(t *testing.T) {
+	const silence = 300 * time.Millisecond
+	b := lobby(t, silence)
+	conn, err := net.Dial("tcp", b.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	l := &link{conn: conn, silence: time.Second}
+	if err := l.apply([]byte(testToken), offer{Host: "h", Kind: "L4"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	start := time.Now()
+	if _, err := b.Start(ctx, t, replayConfig(time.Millisecond)); err == nil || ctx.Err() != nil {
+		t.Errorf("started on a silent host: %v", err)
+	}
+	if d := time.Since(start); d > 3*time.Second {
+		t.Errorf("noticed after %v", d)
+	}
+}
+
+func TestHostRefusesModelsOutsideItsFolder(t *testing.T) {
+	b := lobby(t, 0)
+	join(t, joinConfig(b))
+	c := replayConfig(time.Millisecond)
+	for _, name := range []string{"../m", "/etc/passwd", "a/b", "..", ".hidden"} {
+		c.Stages[0].Model = name
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		var remote *RemoteError
+		if _, err := b.Start(ctx, t, c); !errors.As(err, &remote) {
+			t.Errorf("model %q: %v", name, err)
+		}
+		cancel()
+	}
+}
+
+// bytesConn is a connection that says given bytes and takes any.
+type bytesConn struct {
+	net.Conn
+	in []byte
+}
+
+func (c *bytesConn) Read(b []byte) (int, error) {
+	if len(c.in) == 0 {
+		return 0, net.ErrClosed
+	}
+	n := copy(b, c.in)
+	c.in = c.in[n:]
+	return n, nil
+}
+func (c *bytesConn) Write(b []byte) (int, error)      { return len(b), nil }
+func (c *bytesConn) Close() error                     { return nil }
+func (c *bytesConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *bytesConn) SetWriteDeadline(time.Time) error { return nil }
+
+// FuzzLink feeds what a stranger, a joined host and a server could send to the
+// three readers of the network.
+func FuzzLink(f *testing.F) {
+	frame := func(t Type, doc any) []byte {
+		b, err := appendJSON(nil, t, doc)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return b
+	}
+	out := []engine.Spec{{Name: "z", Type: engine.F32, Shape: []int64{-1, 3}}}
+	loaded := frame(TypeLoaded, Loaded{Inputs: out, Outputs: out})
+	f.Add(frame(TypeOffer, offer{Host: "h", Kind: "L4", Nonce: "n", MAC: "m"}))
+	f.Add(append(loaded, AppendFrame(nil, TypeDone, appendDone(nil, 64, &Result{ID: 1}))...))
+	f.Add(append(AppendFrame(nil, TypeDone, appendDone(nil, 64, &Result{ID: 1})), make([]byte, 64)...))
+	f.Add(AppendFrame(nil, TypeBeat, appendBeat(nil, 1, 2)))
+	f.Add(AppendFrame(nil, TypePush, AppendRun(nil, &Run{ID: 1, Batch: 1, In: 64})[HeaderSize:]))
+	f.Add(append(frame(TypeHello, Hello{Engine: "replay"}), frame(TypeLoad, StageSpec{Model: "m", To: 1, Blocks: 1, MaxBatch: 1})...))
+	f.Add(frame(TypeLoaded, Loaded{Inputs: []engine.Spec{{Type: engine.F32, Shape: []int64{1 << 40, 1 << 40}}}}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		stranger := &link{conn: &bytesConn{in: data}}
+		if _, err := stranger.admit([]byte(testToken)); err == nil {
+			t.Error("admitted without the token")
+		}
+		// A joined host may say anything: at most 64 bytes are asked of it.
+		seg := &Segment{Data: make([]byte, 4096)}
+		g := &guest{link: link{conn: &bytesConn{in: data}}, own: seg, maxBatch: map[uint32]int{0: 4}, pending: []sent{{run: Run{ID: 1, Out: 4032}, out: 64}}}
+		for {
+			ty, p, err := g.next()
+			if err != nil {
+				break
+			}
+			_ = g.frame(ty, p) // replies fail: nobody listens
+		}
+		a := &agent{link: link{conn: &bytesConn{in: data}, silence: time.Millisecond}, config: &JoinConfig{Models: "."}, setUps: make(chan step, 4)}
+		if err := a.read(); err == nil {
+			t.Error("the stream ended without error")
+		}
+		for len(a.setUps) > 0 {
+			s := <-a.setUps
+			if s.t == TypeLoad {
+				if _, err := a.load(context.Background(), s.payload); err == nil {
+					t.Error("loaded without a worker")
+				}
+			}
+		}
+		for _, st := range g.stages.list {
+			if st != nil {
+				if in, out, ok := st.spans(4); ok && (in < 0 || out < 0) {
+					t.Errorf("sizes %d and %d of %+v", in, out, st)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,324 @@
+package worker
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"inferplan/engine"
+)
+
+// ErrToken: the other side of a connection between hosts does not know the
+// token.
+var ErrToken = errors.New("the token was refused")
+
+// DefaultSilence is how long a host may be silent before it counts as lost.
+const DefaultSilence = 2 * time.Second
+
+const (
+	handshakeTime = 5 * time.Second
+	beatSize      = 16
+	doneSize      = 8 + resultSize
+	pieceSize     = 1 << 20 // bytes written under one deadline
+	minToken      = 16
+)
+
+// CheckToken refuses a token that could be guessed.
+func CheckToken(token []byte) error {
+	if len(token) < minToken {
+		return fmt.Errorf("token of %d bytes, expected at least %d; make one with: openssl rand -hex 32", len(token), minToken)
+	}
+	return nil
+}
+
+// challenge is the first frame of a connection, from the server.
+type challenge struct {
+	Nonce string `json:"nonce"`
+}
+
+// offer answers it: a host offers a device and proves that it knows the token.
+type offer struct {
+	Host  string `json:"host"` // tells hosts apart
+	Kind  string `json:"kind"`
+	Index int    `json:"index"`
+	Nonce string `json:"nonce"`
+	MAC   string `json:"mac"`
+}
+
+// proof ends the handshake: the server knows the token as well.
+type proof struct {
+	MAC string `json:"mac"`
+}
+
+func newNonce() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// mac binds a side's proof to both nonces and to what is offered.
+func mac(token []byte, side, nonce string, o *offer) string {
+	h := hmac.New(sha256.New, token)
+	fmt.Fprintf(h, "inferplan %s %d %q %q %q %q %d", side, Version, nonce, o.Nonce, o.Host, o.Kind, o.Index)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func proves(token []byte, side, nonce string, o *offer, got string) bool {
+	return hmac.Equal([]byte(mac(token, side, nonce, o)), []byte(got))
+}
+
+// link is a connection between two hosts: the frames of the control protocol,
+// some of them followed by the bytes of tensors. One goroutine reads, any may
+// write.
+type link struct {
+	conn    net.Conn
+	silence time.Duration // how long the other side may be silent
+	dec     Decoder
+
+	mu  sync.Mutex
+	out []byte
+}
+
+// next waits for a frame; its payload is valid until the next call.
+func (l *link) next() (Type, []byte, error) {
+	for {
+		t, p, ok, err := l.dec.Next()
+		if err != nil || ok {
+			return t, p, err
+		}
+		n, err := l.read(l.dec.Space())
+		if err != nil {
+			return 0, nil, err
+		}
+		l.dec.Filled(n)
+	}
+}
+
+func (l *link) read(b []byte) (int, error) {
+	if err := l.conn.SetReadDeadline(time.Now().Add(l.silence)); err != nil {
+		return 0, err
+	}
+	n, err := l.conn.Read(b)
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
+// data reads the bytes that follow a frame.
+func (l *link) data(dst []byte) error {
+	n := copy(dst, l.dec.buf[l.dec.start:l.dec.end])
+	l.dec.start += n
+	for dst = dst[n:]; len(dst) > 0; dst = dst[n:] {
+		var err error
+		if n, err = l.read(dst); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write sends a frame and the bytes that follow it.
+func (l *link) write(t Type, payload, data []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.out = AppendFrame(l.out[:0], t, payload)
+	if len(data) > 0 && len(data) <= decoderSize { // one packet rather than two
+		l.out = append(l.out, data...)
+		data = nil
+	}
+	if err := l.piece(l.out); err != nil {
+		return err
+	}
+	for len(data) > 0 {
+		n := min(len(data), pieceSize)
+		if err := l.piece(data[:n]); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+func (l *link) piece(b []byte) error {
+	if err := l.conn.SetWriteDeadline(time.Now().Add(l.silence)); err != nil {
+		return err
+	}
+	_, err := l.conn.Write(b)
+	return err
+}
+
+func (l *link) writeJSON(t Type, doc any) error {
+	b, err := appendJSON(nil, t, doc)
+	if err != nil {
+		return err
+	}
+	return l.write(t, b[HeaderSize:], nil)
+}
+
+// expect waits for one frame of the handshake.
+func expect[T any](l *link, want Type) (T, error) {
+	var none T
+	t, p, err := l.next()
+	if err != nil {
+		return none, fmt.Errorf("wait for %s: %w", want, err)
+	}
+	if t == TypeError {
+		f, err := parseJSON[Failure](t, p)
+		if err != nil {
+			return none, err
+		}
+		return none, fmt.Errorf("%w: %s", ErrToken, f.Text)
+	}
+	if t != want {
+		return none, fmt.Errorf("%w: %s, expected %s", ErrProtocol, t, want)
+	}
+	return parseJSON[T](t, p)
+}
+
+// admit is the server's side of the handshake.
+func (l *link) admit(token []byte) (*offer, error) {
+	c := challenge{newNonce()}
+	if err := l.writeJSON(TypeChallenge, c); err != nil {
+		return nil, err
+	}
+	o, err := expect[offer](l, TypeOffer)
+	if err != nil {
+		return nil, err
+	}
+	if !proves(token, "worker", c.Nonce, &o, o.MAC) {
+		_ = l.writeJSON(TypeError, Failure{For: TypeOffer.String(), Code: Failed, Text: "the worker's token is not the server's"})
+		return nil, ErrToken
+	}
+	if o.Kind == "" || o.Host == "" || o.Index < 0 || len(o.Kind)+len(o.Host) > 512 {
+		return nil, fmt.Errorf("%w: offer of device %q %d by host %q", ErrProtocol, o.Kind, o.Index, o.Host)
+	}
+	return &o, l.writeJSON(TypeProof, proof{mac(token, "server", c.Nonce, &o)})
+}
+
+// apply is the worker's side.
+func (l *link) apply(token []byte, o offer) error {
+	c, err := expect[challenge](l, TypeChallenge)
+	if err != nil {
+		return err
+	}
+	o.Nonce = newNonce()
+	o.MAC = mac(token, "worker", c.Nonce, &o)
+	if err := l.writeJSON(TypeOffer, o); err != nil {
+		return err
+	}
+	p, err := expect[proof](l, TypeProof)
+	if err != nil {
+		return err
+	}
+	if !proves(token, "server", c.Nonce, &o, p.MAC) {
+		return fmt.Errorf("%w: the server does not know it", ErrToken)
+	}
+	return nil
+}
+
+// appendBeat is a sign of life: the server's clock, and in the answer the
+// worker's beside it.
+func appendBeat(dst []byte, server, worker int64) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(server))
+	return binary.LittleEndian.AppendUint64(dst, uint64(worker))
+}
+
+func parseBeat(p []byte) (server, worker int64, err error) {
+	if len(p) != beatSize {
+		return 0, 0, fmt.Errorf("%w: beat frame of %d bytes, expected %d", ErrProtocol, len(p), beatSize)
+	}
+	return int64(binary.LittleEndian.Uint64(p)), int64(binary.LittleEndian.Uint64(p[8:])), nil
+}
+
+// A push is a run whose In is the number of bytes of input that follow; a done
+// frame is the number of bytes of output that follow, and a result.
+func appendDone(dst []byte, n int64, r *Result) []byte {
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
+	return append(dst, AppendResult(nil, r)[HeaderSize:]...)
+}
+
+func parseDone(p []byte) (int64, Result, error) {
+	if len(p) < doneSize {
+		return 0, Result{}, fmt.Errorf("%w: done frame of %d bytes, expected at least %d", ErrProtocol, len(p), doneSize)
+	}
+	r, err := ParseResult(p[8:])
+	n := int64(binary.LittleEndian.Uint64(p))
+	if err == nil && (n < 0 || r.Code != OK && n != 0) {
+		err = fmt.Errorf("%w: done frame with %d bytes of output and code %d", ErrProtocol, n, r.Code)
+	}
+	return n, r, err
+}
+
+// farStage is what both ends of a link know of a stage.
+type farStage struct {
+	maxBatch        int
+	inputs, outputs []engine.Spec
+}
+
+// span is Span for a batch of the stage, false where there is no such stage or
+// batch.
+func (s *farStage) spans(batch uint32) (in, out int64, ok bool) {
+	if s == nil || batch == 0 || int64(batch) > int64(s.maxBatch) {
+		return 0, 0, false
+	}
+	return Span(s.inputs, int(batch)), Span(s.outputs, int(batch)), true
+}
+
+// farStages by ID.
+type farStages struct {
+	mu   sync.Mutex
+	list []*farStage
+}
+
+func (f *farStages) get(id uint32) *farStage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if int64(id) >= int64(len(f.list)) {
+		return nil
+	}
+	return f.list[id]
+}
+
+func (f *farStages) set(id uint32, s *farStage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.list) <= int(id) {
+		f.list = append(f.list, nil)
+	}
+	f.list[id] = s
+}
+
+// checkSpecs refuses tensors of another host whose size cannot be computed.
+func checkSpecs(specs []engine.Spec, batch int) error {
+	for i := range specs {
+		s := &specs[i]
+		size := int64(s.Type.Size()) * int64(batch)
+		if size <= 0 || len(s.Shape) > 16 {
+			return fmt.Errorf("%w: tensor %q of another host: type %v, shape %v", ErrProtocol, s.Name, s.Type, s.Shape)
+		}
+		for k, d := range s.Shape {
+			if d == engine.BatchDim && k == 0 {
+				continue
+			}
+			if d < 1 || d > maxTensor/size {
+				return fmt.Errorf("%w: tensor %q of another host has shape %v", ErrProtocol, s.Name, s.Shape)
+			}
+			size *= d
+		}
+	}
+	if len(specs) > 1024 {
+		return fmt.Errorf("%w: %d tensors of another host", ErrProtocol, len(specs))
+	}
+	return nil
+}
+
+// maxTensor bounds a batch of one tensor between hosts.
+const maxTensor = 1 << 32
