@@ -20,6 +20,7 @@ BENCHTIME ?= 1s
 FUZZTIME ?= 60s
 TESTFLAGS ?=
 PKGS ?= ./...
+PPIPE ?=
 
 # ONNX Runtime for what the targets start; set-up must see only the user's own choice.
 ORT_LIB = $(or $(INFERPLAN_ORT_LIB),$(CURDIR)/third_party/ort/lib/libonnxruntime.so.1)
@@ -31,8 +32,8 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 
 .PHONY: help
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, SM (dist)"
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "Variables: CUDA=1 (setup, dist), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -71,6 +72,11 @@ test-pure: ## tests of the packages that need no native library, without cgo and
 .PHONY: bench
 bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
 	INFERPLAN_ORT_LIB='$(ORT_LIB)' $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $(PKGS)
+
+# PPIPE selects tables and cases, for example PPIPE="-tables load -cases G4/HC2 -runs 2"; the whole takes hours.
+.PHONY: bench-ppipe
+bench-ppipe: setup ## tables against PPipe from its reference data (INFERPLAN_DATA, PPIPE: see cmd/bench-ppipe)
+	nice -n 19 $(GO) run ./cmd/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' $(PPIPE)
 
 .PHONY: fuzz
 fuzz: setup ## every fuzz target for FUZZTIME (60s)
