@@ -32,7 +32,9 @@ func (r Rates) Total() float64 {
 func (r Rates) Duration() time.Duration { return time.Duration(len(r)) * time.Second }
 
 // Even yields request k, from 1, when the integral of the rates reaches k - 0.5.
-func (r Rates) Even() arrivals.Source { return &stream{rates: r, want: .5, gap: func() float64 { return 1 }} }
+func (r Rates) Even() arrivals.Source {
+	return &stream{rates: r, want: .5, gap: func() float64 { return 1 }}
+}
 
 // Poisson yields a Poisson process with these rates.
 func (r Rates) Poisson(rng *rand.Rand) arrivals.Source {

@@ -1,0 +1,195 @@
+package baseline
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/planner/gear"
+	"inferplan/policy"
+	policygear "inferplan/policy/gear"
+	"inferplan/sim"
+)
+
+// Autoscaler says how Cocktail+ buys devices: for every period it knows the
+// highest rate to come and takes what holds it at the utilisation Eta. What it
+// adds can be used after Load, and is paid for at once.
+type Autoscaler struct {
+	Period, Load time.Duration
+	Eta          float64
+}
+
+// Ensemble is Cocktail+ with a fixed set of models on the arrivals.
+type Ensemble struct {
+	Models   []int
+	Scaler   Autoscaler
+	Accuracy float64 // of the vote, on the samples planned on
+	Mean     float64 // devices, over time
+	P95      time.Duration
+}
+
+// Vote is the accuracy of a set of models that vote on the answer with the log
+// odds of their own accuracy: right where the models that are right outweigh
+// the others. A tie is wrong.
+func Vote(p *gear.Problem, models uint32) float64 {
+	weight := make([]float64, len(p.Models))
+	for m := range weight {
+		c := single(p, m)
+		a := min(max(Accuracy(p, &c), 1e-6), 1-1e-6)
+		weight[m] = math.Log(a / (1 - a))
+	}
+	right := 0
+	for i := range p.Planned.N {
+		sum := 0.0
+		for m := range weight {
+			switch {
+			case models&(1<<m) == 0:
+			case p.Planned.Correct[m][i]:
+				sum += weight[m]
+			default:
+				sum -= weight[m]
+			}
+		}
+		if sum > 0 {
+			right++
+		}
+	}
+	return float64(right) / float64(p.Planned.N)
+}
+
+// counts is how many devices a model has in each period.
+func (a *Autoscaler) counts(p *gear.Problem, model int, r Rates) []int {
+	best := 0.0 // samples per second of one device
+	for b, t := range p.Models[model].Times {
+		if t <= p.SLO {
+			best = max(best, float64(b+1)/t.Seconds())
+		}
+	}
+	step := int(a.Period / time.Second)
+	var out []int
+	for at := 0; at < len(r); at += step {
+		peak := r[at:min(at+step, len(r))].Peak()
+		out = append(out, max(1, int(math.Ceil(peak/(a.Eta*best)-1e-9))))
+	}
+	return out
+}
+
+// mean is what the sets of a plan of counts cost, in devices over time.
+func (a *Autoscaler) mean(counts []int, r Rates) float64 {
+	step := int(a.Period / time.Second)
+	sum := 0.0
+	for k, n := range counts {
+		sum += float64(n * (min((k+1)*step, len(r)) - k*step))
+	}
+	return sum / float64(len(r))
+}
+
+// Cocktail is the cheapest ensemble with at least the accuracy whose tail meets
+// the target: every set of at least members models with every autoscaler, in
+// order of mean devices. Nil where there is none.
+func Cocktail(ctx context.Context, p *gear.Problem, r Rates, source func() arrivals.Source, scalers []Autoscaler, accuracy float64, members int, target time.Duration) (*Ensemble, error) {
+	type option struct {
+		Ensemble
+		counts [][]int
+	}
+	var options []option
+	for set := uint32(1); set < 1<<len(p.Models); set++ {
+		if bits.OnesCount32(set) < members {
+			continue
+		}
+		a := Vote(p, set)
+		if a < accuracy {
+			continue
+		}
+		for _, s := range scalers {
+			o := option{Ensemble: Ensemble{Scaler: s, Accuracy: a}}
+			for m := range p.Models {
+				if set&(1<<m) != 0 {
+					c := s.counts(p, m, r)
+					o.Models, o.counts = append(o.Models, m), append(o.counts, c)
+					o.Mean += s.mean(c, r)
+				}
+			}
+			options = append(options, o)
+		}
+	}
+	slices.SortStableFunc(options, func(a, b option) int { return cmp.Compare(a.Mean, b.Mean) })
+	for i := range options {
+		o := &options[i]
+		var worst []time.Duration
+		late := false
+		for k, m := range o.Models {
+			took, err := scaled(ctx, p, m, o.counts[k], &o.Scaler, source())
+			if err != nil {
+				return nil, err
+			}
+			if worst == nil {
+				worst = took
+			}
+			for j := range worst {
+				worst[j] = max(worst[j], took[j])
+			}
+			sorted := slices.Clone(worst)
+			slices.Sort(sorted)
+			if o.P95 = report.Percentile(sorted, .95); o.P95 > target {
+				late = true
+				break // other members only add to it
+			}
+		}
+		if !late {
+			return &o.Ensemble, nil
+		}
+	}
+	return nil, nil
+}
+
+// scaled runs one member of an ensemble on its own devices: latencies in order
+// of arrival.
+func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Autoscaler, src arrivals.Source) ([]time.Duration, error) {
+	own := *p
+	own.Devices, own.Memory = slices.Max(counts), 0
+	t := DynBa(&own, model)
+	var faults []sim.Fault
+	for k, n := range counts {
+		at := time.Duration(k) * a.Period
+		if k == 0 { // there from the start
+			for d := n; d < own.Devices; d++ {
+				faults = append(faults, sim.Fault{Device: int32(d)})
+			}
+			continue
+		}
+		for d := counts[k-1]; d < n; d++ {
+			// A device that is given up before it is loaded never helps.
+			if a.Load < a.Period || k+1 == len(counts) || counts[k+1] > d {
+				faults = append(faults, sim.Fault{At: at + a.Load, Device: int32(d), Up: true})
+			}
+		}
+		for d := n; d < counts[k-1]; d++ {
+			faults = append(faults, sim.Fault{At: at, Device: int32(d)})
+		}
+	}
+	slices.SortStableFunc(faults, func(a, b sim.Fault) int { return cmp.Compare(a.At, b.At) })
+	pol, err := policygear.New(t, policygear.DefaultOptions(t))
+	if err != nil {
+		return nil, err
+	}
+	type pair struct{ arrived, took time.Duration }
+	var all []pair
+	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: policy.Policy(pol), Source: src, Faults: faults, NoReport: true,
+		Completed: func(arrived, answered time.Duration) { all = append(all, pair{arrived, answered - arrived}) }})
+	if err != nil {
+		return nil, fmt.Errorf("running a member of an ensemble: %w", err)
+	}
+	slices.SortStableFunc(all, func(a, b pair) int { return cmp.Compare(a.arrived, b.arrived) })
+	out := make([]time.Duration, len(all))
+	for i := range all {
+		out[i] = all[i].took
+	}
+	return out, nil
+}
