@@ -78,6 +78,11 @@ bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
 bench-ppipe: setup ## tables against PPipe from its reference data (INFERPLAN_DATA, PPIPE: see cmd/bench-ppipe)
 	nice -n 19 $(GO) run ./cmd/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' $(PPIPE)
 
+# A part alone: make bench-gear RUN=TestBench/bert5/planner
+.PHONY: bench-gear
+bench-gear: setup ## cascades against their baselines: tables of docs/benchmarks.md (an hour; RUN picks a part)
+	INFERPLAN_LONG=1 $(GO) test -count 1 -timeout 6h -run '$(if $(filter .,$(RUN)),^TestBench,$(RUN))' ./planner/gear/baseline
+
 .PHONY: fuzz
 fuzz: setup ## every fuzz target for FUZZTIME (60s)
 	@export INFERPLAN_ORT_LIB='$(ORT_LIB)'; bad=0; \
