@@ -16,6 +16,7 @@ import (
 type GearPlan struct {
 	SLOUS      Micros      `json:"slo_us"`
 	Percentile string      `json:"percentile"`
+	Accuracy   float64     `json:"accuracy_slo,omitempty"` // over the ranges by weight, where it was asked for
 	MaxQPS     float64     `json:"max_qps"`
 	Score      string      `json:"score,omitempty"` // what the certainties are; top1-top2 where absent
 	Weights    string      `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
@@ -148,6 +149,7 @@ func (p *planChecker) gear() {
 		p.fail("gear.slo_us", "the number "+g.SLOUS.String(), "a positive latency", "")
 	}
 	p.percentile(g.Percentile, "gear.percentile")
+	p.share("gear.accuracy_slo", g.Accuracy)
 	p.oneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
 	if g.Samples < 1 || g.HeldOut < 0 {
 		p.fail("gear.samples", integer64(g.Samples), "1 or more, and held_out of 0 or more", "")

@@ -101,11 +101,11 @@ func (c *checker) cascade(d *Cascade) {
 	}
 	switch {
 	case d.SLO.Latency.IsZero() && d.SLO.Accuracy == 0:
-		c.fail("cascade.slo", "neither latency nor accuracy", "one of the two", "")
-	case !d.SLO.Latency.IsZero() && d.SLO.Accuracy != 0:
-		c.fail("cascade.slo", "latency and accuracy", "one of the two; the other is what is optimised", "")
+		c.fail("cascade.slo", "neither latency nor accuracy", "one of the two, or both: what is left out is optimised, with both the number of devices", "")
 	case !d.SLO.Latency.IsZero():
 		c.slo(d.SLO.Latency, "cascade.slo.latency")
+	}
+	switch {
 	case d.SLO.Accuracy < 0 || d.SLO.Accuracy > 1:
 		c.fail("cascade.slo.accuracy", number(d.SLO.Accuracy), "a share from 0 to 1", "")
 	}

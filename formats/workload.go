@@ -41,7 +41,9 @@ type Cascade struct {
 	Grid   int        `json:"grid,omitempty" default:"10"` // quantile thresholds per model
 }
 
-// CascadeSLO is a latency target at a percentile, or an accuracy target.
+// CascadeSLO is a latency target at a percentile, an accuracy target, or both.
+// With a latency accuracy is maximised, with an accuracy latency is minimised,
+// with both the number of devices is.
 type CascadeSLO struct {
 	Latency    SLO     `json:"latency,omitzero"`
 	Percentile string  `json:"percentile,omitempty"`

@@ -18,10 +18,12 @@ import (
 // MethodGear plans cascades of a family of models.
 const MethodGear = "gear"
 
-// AlgorithmExact is the only algorithm of the method gear.
-const AlgorithmExact = "exact"
-
-const objectiveAccuracy = "accuracy"
+// Algorithms of the method gear: each step as exactly as it can be solved, or
+// the paper's alternation.
+const (
+	AlgorithmExact = gear.Exact
+	AlgorithmEM    = gear.EM
+)
 
 // family is a cascade workload as numbers.
 type family struct {
@@ -45,14 +47,18 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 	case len(in.Workload.Models) > 0 || len(in.Workload.Applications) > 0 || len(in.Workload.LLM) > 0:
 		return nil, r.fail("workload", "cascade", "a cascade beside others", "one of them", "each needs a method of its own: plan them one by one")
 	}
-	if a := opt.Algorithm; a != "" && a != AlgorithmTemplate && a != AlgorithmExact {
-		return nil, &formats.Error{Path: "--algorithm", Found: fmt.Sprintf("%q", a), Expected: "exact (the default) for the method gear", Hint: "leave it out"}
-	}
-	if o := opt.Objective; o != "" && o != ObjectiveThroughput && o != objectiveAccuracy {
-		return nil, &formats.Error{Path: "--objective", Found: fmt.Sprintf("%q", o), Expected: "accuracy (the default) for the method gear", Hint: "leave it out"}
+	switch opt.Algorithm {
+	case "", AlgorithmTemplate:
+		r.opt.Algorithm = AlgorithmExact // the other method's default
+	case AlgorithmExact, AlgorithmEM:
+	default:
+		return nil, &formats.Error{Path: "--algorithm", Found: fmt.Sprintf("%q", opt.Algorithm), Expected: "exact (the default) or em for the method gear", Hint: "leave it out"}
 	}
 	f, err := r.resolveFamily()
 	if err != nil {
+		return nil, err
+	}
+	if err := f.objective(); err != nil {
 		return nil, err
 	}
 	r.checkModelFiles()
@@ -62,7 +68,7 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 		ctx, cancel = context.WithTimeout(ctx, opt.TimeLimit)
 		defer cancel()
 	}
-	out, err := gear.Solve(ctx, f.problem, solver, gear.Options{Seed: opt.Seed, Progress: func(done, ranges int) {
+	out, err := gear.Solve(ctx, f.problem, solver, gear.Options{Algorithm: r.opt.Algorithm, Seed: opt.Seed, Progress: func(done, ranges int) {
 		if progress != nil {
 			progress(Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 		}
@@ -79,7 +85,7 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 	res := &Result{Plan: f.write(out, solverName(solver)), Templates: out.Cascades}
 	res.StoppedBy = res.Plan.StoppedBy
 	res.Status = status(milp.StoppedBy(res.StoppedBy))
-	res.Incumbents = []Incumbent{incumbent(cpuTime()-cpu, out.Accuracy, out.Bound)}
+	res.Incumbents = []Incumbent{incumbent(cpuTime()-cpu, res.Plan.Objective.Value, *res.Plan.Objective.Bound)}
 	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
 	return res, nil
 }
@@ -87,6 +93,9 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 // noGears turns the method's infeasibility into the planner's.
 func (r *resolved) noGears(inf *gear.Infeasible, devices int) *InfeasibleError {
 	out := &InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
+	if inf.Target > 0 {
+		out.Constraint = "accuracy"
+	}
 	if more := inf.Devices - devices; more > 0 {
 		out.Constraint = "devices"
 		out.Nearest.Devices = []MissingCount{{Device: r.pools[0].Device, Count: more}}
@@ -229,10 +238,12 @@ func (f *family) target(w *formats.Cascade, last time.Duration) error {
 	if !f.opt.SLO.IsZero() {
 		slo = f.opt.SLO
 	}
-	if slo.IsZero() {
-		return f.fail("workload", "cascade.slo", "no latency", "a latency target", "accuracy targets are not planned for by this version: give a latency and look at the planned accuracy")
+	f.problem.Target = w.SLO.Accuracy
+	if !slo.IsZero() {
+		f.problem.SLO = slo.Of(last)
+	} else if f.problem.Target == 0 {
+		return f.fail("workload", "cascade.slo", "neither latency nor accuracy", "a latency or an accuracy target", "")
 	}
-	f.problem.SLO = slo.Of(last)
 	if slo.Times > 0 {
 		f.assume("slo: %s of %s at batch 1 is %s", slo, w.Family[len(w.Family)-1], formats.Duration(f.problem.SLO))
 	}
@@ -250,6 +261,43 @@ func (f *family) target(w *formats.Cascade, last time.Duration) error {
 		f.assume("margin 0: tail latencies of gears are simulated, not added up")
 	}
 	return nil
+}
+
+// objective holds --objective against what the workload's SLO leaves to be
+// optimised.
+func (f *family) objective() error {
+	goal, asked := f.problem.Goal(), f.opt.Objective
+	fewest := asked == ObjectiveGPUs || asked == ObjectiveCost || asked == ObjectivePower
+	switch {
+	case asked == "" || asked == ObjectiveThroughput || asked == goal: // throughput is the other method's default
+		f.opt.Objective = goal
+	case fewest && goal == gear.FewestDevices:
+	default:
+		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
+		return &formats.Error{Path: "--objective", Found: fmt.Sprintf("%q", asked), Expected: goal + " for this workload's cascade.slo", Hint: hint}
+	}
+	switch pool := &f.pools[0]; {
+	case f.opt.Objective == ObjectiveCost && pool.USDPerHour <= 0:
+		return f.fail("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
+	case f.opt.Objective == ObjectivePower && pool.Watts <= 0:
+		return f.fail("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
+	}
+	return nil
+}
+
+// value is what the objective came to, with its bound.
+func (f *family) value(out *gear.Outcome) formats.Objective {
+	value, bound, sense := out.Value, out.ValueBound, milp.Minimize
+	switch f.opt.Objective {
+	case gear.MostAccurate:
+		sense = milp.Maximize
+	case ObjectiveCost:
+		value, bound = value*f.pools[0].USDPerHour, bound*f.pools[0].USDPerHour
+	case ObjectivePower:
+		value, bound = value*f.pools[0].Watts, bound*f.pools[0].Watts
+	}
+	gap := max(0, milp.RelativeGap(sense, value, bound))
+	return formats.Objective{Name: f.opt.Objective, Value: value, Bound: &bound, Gap: &gap}
 }
 
 func (f *family) ranges(q *formats.CascadeQPS) error {
@@ -279,20 +327,26 @@ func (f *family) ranges(q *formats.CascadeQPS) error {
 
 // write makes the plan document.
 func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
-	bound := out.Bound
-	gap := max(0, milp.RelativeGap(milp.Maximize, out.Accuracy, bound))
+	f.problem = out.Problem // with the latency or the devices that came out
+	objective := f.value(out)
 	opt := f.opt.plan()
 	opt.Margin = 0
 	p := &formats.Plan{
 		Format: "inferplan.plan/v1", Kind: formats.PlanGear,
-		Tool: formats.Tool{Version: Version, Solver: solverName}, Seed: f.opt.Seed, Algorithm: AlgorithmExact,
-		Objective: formats.Objective{Name: objectiveAccuracy, Value: out.Accuracy, Bound: &bound, Gap: &gap},
+		Tool: formats.Tool{Version: Version, Solver: solverName}, Seed: f.opt.Seed, Algorithm: f.opt.Algorithm,
+		Objective: objective,
 		StoppedBy: string(milp.StoppedByWork), Inputs: f.in.Files, Options: opt, Pools: f.pools,
 		Gear: out.Write(f.problem, f.weights), Arrivals: f.in.Workload.Arrivals,
 		Assumptions: f.assumptions, Warnings: f.warnings,
 	}
-	if gap <= f.opt.Gap {
+	switch {
+	case out.Proved:
+		p.StoppedBy = string(milp.StoppedByProof)
+	case *objective.Gap <= f.opt.Gap:
 		p.StoppedBy = string(milp.StoppedByGap)
+	}
+	if more := out.MoreDevices; more > 0 {
+		p.Limits = []formats.Limit{{What: "device " + f.pools[0].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound}}
 	}
 	if p.Arrivals == nil {
 		p.Arrivals = &formats.Arrivals{Process: "poisson"}

@@ -108,6 +108,67 @@ func TestGearPlan(t *testing.T) {
 	}
 }
 
+// What the SLO leaves out is optimised, by either algorithm; the plan says so and
+// reads back, and one more device raises the bound.
+func TestGearPlanGoals(t *testing.T) {
+	latency := formats.SLO{Duration: 100 * time.Millisecond}
+	accuracyOf := func(p *formats.Plan) float64 {
+		sum := 0.0
+		for _, g := range p.Gear.Gears {
+			sum += g.Weight * g.Accuracy
+		}
+		return sum
+	}
+	for _, c := range []struct {
+		slo       formats.CascadeSLO
+		objective string
+		name      string
+	}{
+		{formats.CascadeSLO{Latency: latency}, "", "accuracy"},
+		{formats.CascadeSLO{Accuracy: .85}, "", "latency"},
+		{formats.CascadeSLO{Accuracy: .85, Latency: latency}, "", "gpus"},
+		{formats.CascadeSLO{Accuracy: .85, Latency: latency}, ObjectiveCost, "cost"},
+	} {
+		for _, algorithm := range []string{AlgorithmExact, AlgorithmEM} {
+			in := threeSizes(4)
+			in.Cluster.Pools[0].USDPerHour = .5
+			in.Workload.Cascade.SLO = c.slo
+			opt := DefaultOptions()
+			opt.Algorithm, opt.Objective = algorithm, c.objective
+			res, err := Solve(context.Background(), in, opt, nil, nil)
+			if err != nil {
+				t.Errorf("%s, %s: %v", c.name, algorithm, err)
+				continue
+			}
+			p := res.Plan
+			if _, err := formats.DecodePlan(planBytes(t, p), "plan.json"); err != nil {
+				t.Errorf("%s, %s: the plan does not read back: %v", c.name, algorithm, err)
+			}
+			o, accuracy := p.Objective, accuracyOf(p)
+			t.Logf("%s, %s: %.4g of %.4g, accuracy %.4f, %s", o.Name, p.Algorithm, o.Value, *o.Bound, accuracy, p.StoppedBy)
+			if o.Name != c.name || p.Algorithm != algorithm || accuracy < c.slo.Accuracy || p.Gear.Accuracy != c.slo.Accuracy {
+				t.Errorf("%s, %s: objective %+v, algorithm %s, accuracy %v", c.name, algorithm, o, p.Algorithm, accuracy)
+			}
+			switch c.name {
+			case "accuracy":
+				if len(p.Limits) != 1 || p.Limits[0].Value < *o.Bound || p.Limits[0].What != "device cpu-1" {
+					t.Errorf("one more device: %+v, bound %v", p.Limits, *o.Bound)
+				}
+			case "latency":
+				for i, g := range p.Gear.Gears {
+					if float64(g.LatencyUS.D())/1e6 > o.Value+1e-6 {
+						t.Errorf("gear %d: %v, the plan says at most %v ms", i, g.LatencyUS, o.Value)
+					}
+				}
+			case "cost":
+				if n := o.Value / .5; n != math.Trunc(n) || n < 1 || n > 4 || *o.Bound > o.Value {
+					t.Errorf("cost %v of at least %v, expected 0.5 to 2", o.Value, *o.Bound)
+				}
+			}
+		}
+	}
+}
+
 func TestGearPlanErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Inputs)
@@ -118,10 +179,8 @@ func TestGearPlanErrors(t *testing.T) {
 		}, []string{"pools[1]", "identical"}},
 		"unknown model": {func(in *Inputs) { in.Workload.Cascade.Family[1] = "midle" }, []string{"cascade.family[1]", "midle", "small, middle, large"}},
 		"no records":    {func(in *Inputs) { in.Profile.Records = nil }, []string{"records", "plan import records"}},
-		"accuracy SLO": {func(in *Inputs) { in.Workload.Cascade.SLO = formats.CascadeSLO{Accuracy: .8} },
-			[]string{"cascade.slo", "accuracy"}},
-		"grid":     {func(in *Inputs) { in.Workload.Cascade.Grid = 1 }, []string{"cascade.grid", "2 to"}},
-		"measured": {func(in *Inputs) { in.Workload.Cascade.QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "f.csv"}},
+		"grid":          {func(in *Inputs) { in.Workload.Cascade.Grid = 1 }, []string{"cascade.grid", "2 to"}},
+		"measured":      {func(in *Inputs) { in.Workload.Cascade.QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "f.csv"}},
 	} {
 		in := threeSizes(1)
 		c.change(&in)
@@ -133,6 +192,28 @@ func TestGearPlanErrors(t *testing.T) {
 		for _, w := range c.want {
 			if !strings.Contains(err.Error(), w) {
 				t.Errorf("%s: %q does not say %q", name, err, w)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*Inputs, *Options)
+		want   []string
+	}{
+		"algorithm": {func(_ *Inputs, o *Options) { o.Algorithm = AlgorithmNP }, []string{"--algorithm", "np", "em"}},
+		"gpus under a latency SLO alone": {func(_ *Inputs, o *Options) { o.Objective = ObjectiveGPUs },
+			[]string{"--objective", "gpus", "both together"}},
+		"cost without a price": {func(in *Inputs, o *Options) {
+			o.Objective, in.Workload.Cascade.SLO.Accuracy = ObjectiveCost, .8
+		}, []string{"pools", "usd_per_hour"}},
+		"accuracy out of reach": {func(in *Inputs, _ *Options) { in.Workload.Cascade.SLO = formats.CascadeSLO{Accuracy: .999} },
+			[]string{"0.9990", "at most"}},
+	} {
+		in, opt := threeSizes(1), DefaultOptions()
+		c.change(&in, &opt)
+		_, err := Solve(context.Background(), in, opt, nil, nil)
+		for _, w := range c.want {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v does not say %q", name, err, w)
 			}
 		}
 	}

@@ -69,8 +69,8 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.StringVar(&o.workload, "workload", "", "workload (default ./workload.yaml or .json, else all models alike)")
 	f.StringVar(&o.slo, "slo", "", "latency SLO of every model, such as 200ms or 5x; overrides the workload's")
 	f.StringVar(&o.method, "method", "auto", "auto, pool, or gear (a cascade workload)")
-	f.StringVar(&o.algorithm, "algorithm", "template", "of the pool method: template, np (no partitioning) or dart-r (pairs of devices)")
-	f.StringVar(&o.objective, "objective", "throughput", "what to optimise: throughput; or the least cost, power or gpus that carries --min-load")
+	f.StringVar(&o.algorithm, "algorithm", "template", "of the pool method: template, np (no partitioning) or dart-r (pairs of devices); of gear: exact (default) or em (the paper's alternation)")
+	f.StringVar(&o.objective, "objective", "throughput", "what to optimise: throughput; or the least cost, power or gpus that carries --min-load. Of gear: what the workload's SLO leaves open, accuracy, latency, or gpus, cost, power")
 	f.StringVar(&o.rounding, "gpu-rounding", "slot", "whole devices per model and stage position (slot), or shares packed freely (fractional)")
 	f.StringVar(&o.margin, "margin", "0.4", "share of the SLO kept back for queueing and jitter, or auto: what simulation certifies most with")
 	f.Float64Var(&o.minLoad, "min-load", 0, "least rps / weight that every model must reach")
@@ -87,9 +87,9 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.StringVarP(&o.out, "output", "o", "", "plan to write (default plan.json)")
 	f.BoolVar(&o.force, "force", false, "replace plan.json if it differs")
 	_ = cmd.RegisterFlagCompletionFunc("gpu-rounding", cobra.FixedCompletions([]string{"slot", "fractional"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions([]string{"throughput", "cost", "power", "gpus"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions([]string{"throughput", "cost", "power", "gpus", "accuracy", "latency"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("method", cobra.FixedCompletions([]string{"auto", "pool", "gear"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions([]string{"template", "np", "dart-r"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions([]string{"template", "np", "dart-r", "exact", "em"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

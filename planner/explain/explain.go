@@ -41,7 +41,7 @@ var stops = map[string]string{
 // units of the objectives.
 var units = map[string]string{
 	"throughput": "rps per weight (the least over models)", "cost": "USD per hour", "power": "watts", "gpus": "devices",
-	"accuracy": "of answers right",
+	"accuracy": "of answers right", "latency": "ms, the tail of the slowest range",
 }
 
 func objective(p *formats.Plan) string {

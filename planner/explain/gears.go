@@ -14,6 +14,13 @@ func gears(p *formats.Plan) []string {
 		return nil
 	}
 	var out []string
+	if p.Objective.Name != "accuracy" {
+		accuracy := 0.0
+		for i := range p.Gear.Gears {
+			accuracy += p.Gear.Gears[i].Weight * p.Gear.Gears[i].Accuracy
+		}
+		out = append(out, fmt.Sprintf("accuracy: %.4f over the ranges by weight, %.4f asked for", accuracy, p.Gear.Accuracy))
+	}
 	for i := range p.Gear.Gears {
 		g := &p.Gear.Gears[i]
 		var stages []string

@@ -66,7 +66,7 @@ func (out *Outcome) Deployments(p *Problem) []Deployment {
 func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	g := &formats.GearPlan{
 		SLOUS: formats.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
-		MaxQPS: p.Edges[len(p.Edges)-1], Weights: weights, Samples: p.Planned.N, Models: []formats.GearModel{},
+		Accuracy: p.Target, MaxQPS: p.Edges[len(p.Edges)-1], Weights: weights, Samples: p.Planned.N, Models: []formats.GearModel{},
 	}
 	if p.HeldOut != nil {
 		g.HeldOut = p.HeldOut.N
