@@ -544,7 +544,7 @@ func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 	h := &b.hops[b.hop]
 	now := c.now()
 	if !b.failed {
-		c.stats.moved(c.tables.Stages[h.Stage].CutBytes*int64(len(b.reqs)), h.Device == dev, now-end)
+		c.stats.moved(c.tables.Stages[h.Stage].CutBytes*int64(len(b.reqs)), c.devices[dev], c.devices[h.Device], now-end)
 	}
 	c.handle(policy.Event{Kind: policy.TransferFinished, Hop: int16(b.hop), Model: b.model.index, Batch: b.slot, Device: h.Device, Start: end, End: now})
 	if !b.live || b.serial != serial {

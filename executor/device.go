@@ -14,6 +14,7 @@ import (
 type device struct {
 	index   int32
 	kind    string
+	remote  bool            // of another host
 	proc    *worker.Process // nil while down
 	gen     int             // of proc
 	up      atomic.Bool     // proc is there, for other goroutines

@@ -81,7 +81,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	}
 	for i := range tables.Devices {
 		kind := tables.Kinds[tables.Devices[i].Kind]
-		c.devices = append(c.devices, &device{index: int32(i), kind: kind, stats: c.metrics.device(int32(i), kind)})
+		c.devices = append(c.devices, &device{index: int32(i), kind: kind, remote: isRemote(tables, i, &x.opt), stats: c.metrics.device(int32(i), kind)})
 	}
 	c.stats = &stats{core: c, metrics: c.metrics}
 	if x.opt.RecordService {

@@ -32,6 +32,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if address := os.Getenv(asHost); address != "" {
+		if err := joinForTest(address); err != nil {
+			fmt.Fprintln(os.Stderr, "host:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if plan := os.Getenv(asServer); plan != "" {
 		if err := serveForTest(plan); err != nil {
 			fmt.Fprintln(os.Stderr, "server:", err)

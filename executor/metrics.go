@@ -25,6 +25,7 @@ type metrics struct {
 
 	transfers, bytes *prometheus.CounterVec
 	reference, shm   tierMetrics
+	stream           tierMetrics
 
 	plan    *prometheus.GaugeVec
 	devices []*deviceMetrics
@@ -77,6 +78,7 @@ func newMetrics(slos []time.Duration) *metrics {
 	m.registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
 	m.reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
 	m.shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
+	m.stream = tierMetrics{m.transfers.WithLabelValues("stream"), m.bytes.WithLabelValues("stream")}
 	return m
 }
 

@@ -33,8 +33,13 @@ type Options struct {
 	// and cpu-b, whose name does not say how many CPUs they have, need one.
 	Places map[string]CPUPlace
 
-	// Depth is how many runs a worker is sent ahead; 0: 2, one runs and one
-	// waits in the socket.
+	// Remote is how many devices of a kind, the last ones of the plan, are those
+	// of other hosts, whose workers wait in Lobby (worker.NewLobby).
+	Remote map[string]int
+	Lobby  *worker.Lobby
+
+	// Depth is how many runs a worker is sent ahead, at most 8; 0: 2, one runs and
+	// one waits in the socket.
 	Depth int
 	// Slots is how many batches a stage holds in shared memory at most; 0: 64.
 	// Slots that are not used cost address space only.
@@ -84,6 +89,7 @@ func (o Options) withDefaults() Options {
 	set(&o.Engine, "onnx")
 	set(&o.ModelsDir, "models")
 	set(&o.Depth, 2)
+	o.Depth = min(o.Depth, 8) // what a worker of another host takes
 	set(&o.Slots, 64)
 	set(&o.MaxRequestBatch, 64)
 	set(&o.MaxQueue, 65536)

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,14 +104,39 @@ func frontEndLeaves(given []int) ([]int, error) {
 	return all, nil
 }
 
+// isRemote tells whether a device of the plan is another host's.
+func isRemote(t *policy.Tables, device int, o *Options) bool {
+	d := &t.Devices[device]
+	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
+}
+
+// checkRemote refuses kinds that the plan does not have.
+func checkRemote(t *policy.Tables, o *Options) error {
+	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
+		k := slices.Index(t.Kinds, kind)
+		switch n := o.Remote[kind]; {
+		case k < 0:
+			return fmt.Errorf("%w: remote devices of kind %s: the plan has the kinds %s", ErrPlan, kind, strings.Join(t.Kinds, ", "))
+		case n < 0 || n > int(t.KindCounts[k]):
+			return fmt.Errorf("%w: %d remote devices of kind %s: the plan has %d", ErrPlan, n, kind, t.KindCounts[k])
+		case n > 0 && o.Lobby == nil:
+			return fmt.Errorf("%w: remote devices of kind %s, and nowhere for workers to join (--join-listen)", ErrPlan, kind)
+		}
+	}
+	return nil
+}
+
 // placeDevices maps the plan's devices to this machine.
 func placeDevices(t *policy.Tables, o *Options) ([]worker.Device, error) {
+	if err := checkRemote(t, o); err != nil {
+		return nil, err
+	}
 	out := make([]worker.Device, len(t.Devices))
 	sets := cpuSets{opt: o, next: map[string]int{}}
 	for i, d := range t.Devices {
 		kind := t.Kinds[d.Kind]
 		out[i] = worker.Device{Kind: kind, Index: int(d.GPU), Share: int(d.Share)}
-		if o.Engine == "replay" {
+		if o.Engine == "replay" || isRemote(t, i, o) {
 			continue
 		}
 		var err error

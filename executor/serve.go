@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"inferplan/engine/worker"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 )
@@ -32,6 +33,13 @@ type ServeOptions struct {
 	// Addresses to listen on; empty: :8000, :8001 and :8002. Without a host
 	// they mean the loopback interface; "0.0.0.0:8000" is every interface.
 	HTTP, GRPC, Metrics string
+
+	// Join is where workers of other hosts join, likewise; empty: nowhere. They
+	// prove that they know JoinToken, and TLS applies to them too. A host that
+	// is silent for longer than JoinSilence (0: worker.DefaultSilence) is lost.
+	Join        string
+	JoinToken   []byte
+	JoinSilence time.Duration
 
 	// OIP holds limits, TLS and the bearer token of both protocols. TLSCert and
 	// TLSKey, where given, are read into OIP.TLS.
@@ -51,7 +59,7 @@ type ServeOptions struct {
 }
 
 // Addresses are what the servers listen on; empty where one is off.
-type Addresses struct{ HTTP, GRPC, Metrics string }
+type Addresses struct{ HTTP, GRPC, Metrics, Join string }
 
 // Serve serves a plan until ctx ends: it then refuses new requests, finishes
 // the accepted ones within DrainTimeout, answers the rest with the reason
@@ -61,6 +69,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	set(&o.HTTP, ":8000")
 	set(&o.GRPC, ":8001")
 	set(&o.Metrics, ":8002")
+	set(&o.Join, Off)
 	set(&o.DrainTimeout, 30*time.Second)
 	o.Options = o.Options.withDefaults()
 	o.RecordService = o.RecordService || o.Record != ""
@@ -87,6 +96,12 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 		return nil, err
 	}
 	defer s.closeListeners()
+	if s.join != nil {
+		if o.Lobby, err = worker.NewLobby(s.join, o.JoinToken, o.JoinSilence, o.Log); err != nil {
+			return nil, fmt.Errorf("%w: join: %w", ErrPlan, err)
+		}
+		defer o.Lobby.Close()
+	}
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {
 		return nil, err
@@ -148,6 +163,7 @@ func (o *ServeOptions) loadTLS() error {
 type servers struct {
 	opt                 *ServeOptions
 	http, grpc, metrics net.Listener
+	join                net.Listener
 	addresses           Addresses
 	failed              chan error
 	wg                  sync.WaitGroup
@@ -177,7 +193,7 @@ func (s *servers) listen() error {
 			return nil
 		}
 		*bound = l.Addr().String()
-		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && s.opt.OIP.BearerToken == "" {
+		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && s.opt.OIP.BearerToken == "" && what != "join" {
 			s.opt.Log.Warn("others can reach this address, and no bearer token is asked for", "server", what, "address", *bound)
 		}
 		return l
@@ -185,6 +201,13 @@ func (s *servers) listen() error {
 	s.http = open("HTTP", s.opt.HTTP, &s.addresses.HTTP)
 	s.grpc = open("gRPC", s.opt.GRPC, &s.addresses.GRPC)
 	s.metrics = open("metrics", s.opt.Metrics, &s.addresses.Metrics)
+	if s.join = open("join", s.opt.Join, &s.addresses.Join); s.join != nil {
+		if s.opt.OIP.TLS != nil {
+			s.join = tls.NewListener(s.join, s.opt.OIP.TLS)
+		} else if a, ok := s.join.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+			s.opt.Log.Warn("tensors of other hosts travel in the clear: keep to a network that you trust, or give --tls-cert and --tls-key", "address", s.addresses.Join)
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		s.closeListeners()
 		return err
@@ -195,7 +218,7 @@ func (s *servers) listen() error {
 // closeListeners closes those that no server has taken over; closing one twice
 // does no harm.
 func (s *servers) closeListeners() {
-	for _, l := range []net.Listener{s.http, s.grpc, s.metrics} {
+	for _, l := range []net.Listener{s.http, s.grpc, s.metrics, s.join} {
 		if l != nil {
 			l.Close()
 		}

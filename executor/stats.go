@@ -21,6 +21,7 @@ type stats struct {
 
 	ingress, egress transferCount // copies between requests and workers
 	reference, shm  transferCount // between stages
+	stream          transferCount // likewise, to or from another host
 
 	events  int64
 	ignored int64
@@ -172,9 +173,12 @@ func (s *stats) ran(d *device, r *run, res *worker.Result) {
 }
 
 // moved notes a tensor that the next stage takes over.
-func (s *stats) moved(bytes int64, sameProcess bool, took time.Duration) {
+func (s *stats) moved(bytes int64, from, to *device, took time.Duration) {
 	t, m := &s.shm, &s.metrics.shm
-	if sameProcess {
+	switch {
+	case from.remote || to.remote:
+		t, m = &s.stream, &s.metrics.stream
+	case from == to:
 		t, m = &s.reference, &s.metrics.reference
 	}
 	t.add(bytes)

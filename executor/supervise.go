@@ -39,9 +39,13 @@ func (c *core) workerConfig(d *device, place worker.Device) worker.Config {
 	return cfg
 }
 
-func (c *core) startProcess(ctx context.Context, cfg worker.Config) (*worker.Process, error) {
+func (c *core) startProcess(ctx context.Context, d *device, cfg worker.Config) (*worker.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.StartTimeout)
 	defer cancel()
+	if d.remote {
+		c.opt.Log.Info("waiting for a worker of another host", "device", d.index, "kind", d.kind)
+		return c.opt.Lobby.Start(ctx, c, cfg)
+	}
 	if c.opt.Inside {
 		return worker.StartInside(ctx, cfg, worker.Engines())
 	}
@@ -68,7 +72,7 @@ func (c *core) startWorkers(ctx context.Context, places []worker.Device) (cfgs [
 	err = each(n, func(i int) error {
 		cfgs[i] = c.workerConfig(c.devices[i], places[i])
 		var err error
-		procs[i], err = c.startProcess(ctx, cfgs[i])
+		procs[i], err = c.startProcess(ctx, c.devices[i], cfgs[i])
 		return err
 	})
 	if err != nil {
@@ -250,7 +254,7 @@ func (c *core) supervise(d *device, cfg worker.Config, p *worker.Process, gen in
 				return
 			}
 			begin := time.Now()
-			next, err := c.startProcess(c.ctx, cfg)
+			next, err := c.startProcess(c.ctx, d, cfg)
 			if err == nil {
 				if err = c.prepare(c.ctx, d, next); err != nil {
 					next.Kill()

@@ -1,0 +1,326 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"inferplan/engine/graph"
+	"inferplan/engine/worker"
+	"inferplan/formats"
+)
+
+// With this variable the test binary is a host that joins the lobby at the
+// address in it.
+const (
+	asHost    = "INFERPLAN_TEST_JOIN"
+	hostToken = "a token of the hosts' tests"
+)
+
+func joinForTest(address string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return worker.Join(ctx, hostConfig(address, "cpu-b", 2))
+}
+
+func hostConfig(address, kind string, count int) worker.JoinConfig {
+	return worker.JoinConfig{
+		Address: address, Token: []byte(hostToken), Host: fmt.Sprint("host of ", os.Getpid()), Kind: kind, Count: count, Models: "models",
+		Command: []string{os.Args[0]}, Env: []string{asWorker + "=1", asHost + "="}, Log: quiet(),
+	}
+}
+
+func openLobby(t testing.TB, address string, silence time.Duration) (*worker.Lobby, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := worker.NewLobby(l, []byte(hostToken), silence, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b, l.Addr().String()
+}
+
+// joinHere offers devices from this process.
+func joinHere(t testing.TB, c worker.JoinConfig) (leave func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { worker.Join(ctx, c); close(ended) }()
+	leave = func() { cancel(); <-ended }
+	t.Cleanup(leave)
+	return leave
+}
+
+// hostsOptions puts two of the three fast devices of pooledPlan on another host:
+// the whole pipeline on the third is the way without it.
+func hostsOptions(b *worker.Lobby) Options {
+	o := replayOptions(false)
+	o.Lobby, o.Remote = b, map[string]int{"cpu-b": 2}
+	o.StartTimeout = 20 * time.Second
+	return o
+}
+
+// checkAnswers holds the ends of an open loop against the executor's own counts: every
+// request has one answer, served or dropped with a reason.
+func checkAnswers(t *testing.T, x *Executor, all []answer) map[string]int {
+	t.Helper()
+	ended := map[string]int{}
+	for _, a := range all {
+		ended[a.how]++
+	}
+	if ended["served"]+ended["deadline"]+ended["worker_lost"] != len(all) {
+		t.Errorf("%d requests ended as %v", len(all), ended)
+	}
+	r := x.Report()
+	if int(r.Requests) != len(all) || int(r.Completed) != ended["served"] || int(r.Dropped) != len(all)-ended["served"] {
+		t.Errorf("the report counts %+v, the clients %v", r.Counts, ended)
+	}
+	if q, s := held(x); q != 0 || s != 0 {
+		t.Errorf("%d request slots and %d memory slots are still held", q, s)
+	}
+	return ended
+}
+
+func streamed(x *Executor) int64 {
+	for _, tier := range x.Report().Transfer.Tiers {
+		if tier.Name == "stream" {
+			return tier.Bytes
+		}
+	}
+	return 0
+}
+
+func devicesUp(x *Executor) (n int) {
+	for _, d := range x.core.Load().devices {
+		if d.up.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// A plan over two hosts loses one under load, goes on with what is left, and
+// takes it back when it joins again.
+func TestHostLostUnderLoad(t *testing.T) {
+	b, address := openLobby(t, "127.0.0.1:0", 500*time.Millisecond)
+	leave := joinHere(t, hostConfig(address, "cpu-b", 2))
+	x := open(t, pooledPlan(3*time.Millisecond, 2, 400*time.Millisecond), hostsOptions(b))
+	done := make(chan []answer)
+	go func() { done <- openLoop(x, 0, 260, 4*time.Second) }()
+	time.Sleep(time.Second)
+	lost := time.Now()
+	leave()
+	for devicesUp(x) == 6 && time.Since(lost) < 5*time.Second {
+		time.Sleep(time.Millisecond)
+	}
+	noticed := time.Since(lost)
+	if devicesUp(x) != 4 {
+		t.Errorf("%d devices are up after the host left, want 4", devicesUp(x))
+	}
+	time.Sleep(time.Second)
+	joinHere(t, hostConfig(address, "cpu-b", 2))
+	all := <-done
+	ended := checkAnswers(t, x, all)
+	if devicesUp(x) != 6 {
+		t.Errorf("%d devices are up at the end, want 6", devicesUp(x))
+	}
+	t.Logf("%d requests: %v; the loss was noticed after %v; %d bytes between hosts", len(all), ended, noticed, streamed(x))
+	if ended["served"] < len(all)/2 || streamed(x) == 0 {
+		t.Errorf("served %d of %d; %d bytes between hosts", ended["served"], len(all), streamed(x))
+	}
+}
+
+// A plan switch takes the same devices of the other host for both plans.
+func TestSwitchOverTwoHosts(t *testing.T) {
+	b, address := openLobby(t, "127.0.0.1:0", 0)
+	joinHere(t, hostConfig(address, "cpu-b", 2))
+	plan := pooledPlan(3*time.Millisecond, 2, 500*time.Millisecond)
+	x := open(t, plan, hostsOptions(b))
+	done := make(chan []answer)
+	go func() { done <- openLoop(x, 0, 80, 2*time.Second) }()
+	for range 2 {
+		time.Sleep(300 * time.Millisecond)
+		if err := x.Reload(context.Background(), plan, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range <-done {
+		if a.how != "served" {
+			t.Errorf("a request ended as %s", a.how)
+		}
+	}
+}
+
+// A real graph whose second half is on another host answers as it does here.
+func TestRealModelOverTwoHosts(t *testing.T) {
+	eng := withORT(t)
+	dir, far := t.TempDir(), t.TempDir()
+	g, err := graph.MLP(32, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "m.onnx")
+	if err := errors.Join(g.WriteFile(path), g.WriteFile(filepath.Join(far, "m.onnx"))); err != nil {
+		t.Fatal(err)
+	}
+	read, err := graph.Open(path, graph.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := read.Chain(context.Background(), eng.Probe, graph.ChainOptions{MaxLive: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := twoStagePlan(2*time.Millisecond, 2, 5*time.Second)
+	m := &plan.Models[0]
+	sum, err := formats.Digest(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Inputs, m.Outputs, m.SHA256 = nil, nil, sum
+	plan.Pools = []formats.Pool{{Device: "cpu-a", Count: 1, PerNode: 1, Sharing: formats.SharingTime}, {Device: "cpu-b", Count: 1, PerNode: 1, Sharing: formats.SharingTime}}
+	st := m.Pipelines[0].Stages
+	st[0].Device, st[1].Device = "cpu-a", "cpu-b"
+	st[1].Placement[0].First = 0
+	for _, c := range chain.Cuts {
+		if c.Bytes == 4*32 {
+			st[0].Cut = &formats.Cut{Tensors: c.Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]formats.Micros, 2)}
+		}
+	}
+	near := onnxOptions(dir)
+	near.Places = map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
+	want := open(t, plan, near)
+	b, address := openLobby(t, "127.0.0.1:0", 0)
+	c := hostConfig(address, "cpu-b", 1)
+	c.Models, c.CPUs = far, []int{0}
+	joinHere(t, c)
+	o := near
+	o.Lobby, o.Remote = b, map[string]int{"cpu-b": 1}
+	x := open(t, plan, o)
+	for n := 1; n <= 4; n++ {
+		req := sample(x, n)
+		image(req)
+		a, err := want.Infer(context.Background(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := x.Infer(context.Background(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(a.Outputs[0].Data) != string(got.Outputs[0].Data) || len(got.Outputs[0].Data) != 40*n {
+			t.Errorf("%d samples: answers differ between one host and two", n)
+		}
+	}
+	if streamed(x) != 10*4*32 {
+		t.Errorf("%d bytes between hosts, want %d", streamed(x), 10*4*32)
+	}
+	// A model that differs over there is refused by its hash.
+	if err := os.WriteFile(filepath.Join(far, "m.onnx"), []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(context.Background(), plan, o); err == nil || !strings.Contains(err.Error(), "host ") {
+		t.Errorf("another model over there: %v", err)
+	}
+}
+
+func TestRemoteDevicesThatCannotBe(t *testing.T) {
+	b, _ := openLobby(t, "127.0.0.1:0", 0)
+	plan := pooledPlan(time.Millisecond, 1, time.Second)
+	for name, spoil := range map[string]func(*Options){
+		"unknown kind": func(o *Options) { o.Remote = map[string]int{"cpu-z": 1} },
+		"too many":     func(o *Options) { o.Remote = map[string]int{"cpu-b": 4} },
+		"negative":     func(o *Options) { o.Remote = map[string]int{"cpu-b": -1} },
+		"no lobby":     func(o *Options) { o.Lobby = nil },
+	} {
+		o := hostsOptions(b)
+		spoil(&o)
+		if _, err := New(context.Background(), plan, o); !errors.Is(err, ErrPlan) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	o := hostsOptions(b)
+	o.Inside, o.StartTimeout = true, time.Second
+	if _, err := New(context.Background(), plan, o); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "plan worker --join") {
+		t.Errorf("nobody joins: %v", err)
+	}
+}
+
+// Two network namespaces with a wire between them; the wire is cut under load,
+// so that nothing says goodbye, and mended.
+func TestHostLostBetweenNamespaces(t *testing.T) {
+	here, there := fmt.Sprintf("ipl%da", os.Getpid()%100000), fmt.Sprintf("ipl%db", os.Getpid()%100000)
+	ip := func(args ...string) error {
+		out, err := exec.Command("ip", args...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	}
+	if err := ip("netns", "add", there); err != nil {
+		t.Skipf("network namespaces may not be made here (needs root and CAP_SYS_ADMIN): %v", err)
+	}
+	t.Cleanup(func() { ip("netns", "del", there) })
+	// This process stays in its own namespace: one end of the wire is put here.
+	if err := ip("link", "add", here, "type", "veth", "peer", "name", there); err != nil {
+		t.Skipf("virtual wires may not be made here (needs CAP_NET_ADMIN and the veth module): %v", err)
+	}
+	t.Cleanup(func() { ip("link", "del", here) })
+	if err := errors.Join(
+		ip("link", "set", there, "netns", there), ip("addr", "add", "198.18.77.1/30", "dev", here), ip("link", "set", here, "up"),
+		ip("-n", there, "addr", "add", "198.18.77.2/30", "dev", there), ip("-n", there, "link", "set", there, "up"), ip("-n", there, "link", "set", "lo", "up"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	b, address := openLobby(t, "198.18.77.1:0", 500*time.Millisecond)
+	host := exec.Command("ip", "netns", "exec", there, os.Args[0])
+	host.Env = append(os.Environ(), asHost+"="+address)
+	host.Stderr = os.Stderr
+	if err := host.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { host.Process.Signal(syscall.SIGTERM); host.Wait() })
+	x := open(t, pooledPlan(3*time.Millisecond, 2, 400*time.Millisecond), hostsOptions(b))
+	done := make(chan []answer)
+	go func() { done <- openLoop(x, 0, 260, 6*time.Second) }()
+	time.Sleep(time.Second)
+	if err := ip("link", "set", here, "down"); err != nil {
+		t.Fatal(err)
+	}
+	cut := time.Now()
+	for devicesUp(x) > 4 && time.Since(cut) < 5*time.Second {
+		time.Sleep(time.Millisecond)
+	}
+	noticed := time.Since(cut)
+	if devicesUp(x) != 4 {
+		t.Errorf("%d devices are up after the cut, want 4", devicesUp(x))
+	}
+	time.Sleep(time.Second)
+	if err := ip("link", "set", here, "up"); err != nil {
+		t.Fatal(err)
+	}
+	mended := time.Now()
+	for devicesUp(x) < 6 && time.Since(mended) < 10*time.Second {
+		time.Sleep(time.Millisecond)
+	}
+	back := time.Since(mended)
+	all := <-done
+	ended := checkAnswers(t, x, all)
+	worst := silence(all, 500*time.Millisecond, 5*time.Second)
+	t.Logf("%d requests: %v; the cut was noticed after %v; all devices back %v after the mend; longest time without an answer %v", len(all), ended, noticed, back, worst)
+	if devicesUp(x) != 6 || ended["served"] < len(all)/2 || streamed(x) == 0 {
+		t.Errorf("%d devices up, served %d of %d", devicesUp(x), ended["served"], len(all))
+	}
+}
