@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Set-up of everything that is not Go: called by `make setup`. Project-local, idempotent, resumable; the
-# downloads run beside the HiGHS build. Arguments choose parts: highs ort models (default: all).
+# downloads run beside the HiGHS build. Arguments choose parts: highs ort models digits (default: all).
 # CUDA=1 adds the CUDA provider of ONNX Runtime.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./lib.sh
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(highs ort models)
+[ ${#parts[@]} -gt 0 ] || parts=(highs ort models digits)
 
 # Build tools, only if HiGHS still has to be built.
 case " ${parts[*]} " in *" highs "*)
@@ -18,7 +18,7 @@ esac
 
 pids=() names=()
 for p in "${parts[@]}"; do
-  [ -x "./$p/setup.sh" ] || fail "no such part: $p (there are highs, ort, models)"
+  [ -x "./$p/setup.sh" ] || fail "no such part: $p (there are highs, ort, models, digits)"
   "./$p/setup.sh" & pids+=($!) names+=("$p")
 done
 bad=()

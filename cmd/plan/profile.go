@@ -22,6 +22,7 @@ type profileOptions struct {
 	seed               uint64
 	out                string
 	force              bool
+	recordsOptions
 }
 
 func newProfileCommand(g *globals) *cobra.Command {
@@ -33,10 +34,16 @@ func newProfileCommand(g *globals) *cobra.Command {
 
 Without models it takes ./models/*.onnx or ./*.onnx. It says what it will cost before it
 starts, writes after every finished measurement, keeps what was found when it is interrupted,
-resumes where it stopped, and merges devices and models into one profile.`,
+resumes where it stopped, and merges devices and models into one profile.
+
+With --records the models are a family of classifiers, in order of size: after measuring they
+run over labelled samples (CSV, plain or .gz, with the header label,…: a class counted from 0
+and the values of the input), and the profile keeps how certain each was of each answer and
+whether it was right. Cascades are planned on that.`,
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
-  plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json`,
+  plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json
+  plan profile small.onnx base.onnx large.onnx --blocks 1 --batches 1,2,4,8,16 --records samples.csv.gz`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runProfile(cmd.Context(), newPrinter(cmd, g), o, args)
 		},
@@ -51,11 +58,16 @@ resumes where it stopped, and merges devices and models into one profile.`,
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the inputs, and of weights where a model has none")
 	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write or to extend")
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
+	o.recordsOptions.flags(f)
 	_ = cmd.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]string{"auto", "cpu", "cuda:0"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []string) error {
+	set, err := o.samples(paths)
+	if err != nil {
+		return err
+	}
 	if len(paths) == 0 {
 		found, err := profiler.FindModels(".")
 		if err != nil {
@@ -103,10 +115,23 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	case err != nil:
 		return err
 	}
+	var rec *formats.Records
+	if set != nil {
+		if rec, err = o.record(ctx, p, engine, set, paths, o.seed); err != nil {
+			return err
+		}
+		profiler.PutRecords(profile, rec)
+		if _, err := formats.WriteFile(o.out, profile, formats.Force(true)); err != nil {
+			return err
+		}
+	}
 	if p.json {
 		return p.document(profile)
 	}
-	return printProfile(p, profile, o.out, told)
+	if err := printProfile(p, profile, o.out, told); err != nil || rec == nil {
+		return err
+	}
+	return printRecords(p, rec, o.out, false)
 }
 
 func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {

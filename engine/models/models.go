@@ -1,11 +1,14 @@
 // Package models is the catalogue of the models that `make setup` fetches:
 // nine CNNs, which come without weights and get seeded ones, and an OCR
 // detector and recogniser with their real weights; and of the models that this
-// project makes itself: transformers of real layer shapes and tiny classifiers.
+// project makes itself: transformers of real layer shapes, tiny classifiers
+// with random weights, and a family of classifiers of digits that is trained on
+// the spot.
 // Tests, examples and the demo use it.
 package models
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +17,7 @@ import (
 	"strings"
 
 	"inferplan/engine/graph"
+	"inferplan/engine/models/digits"
 )
 
 // ErrAbsent: the model files have not been fetched.
@@ -21,6 +25,10 @@ var ErrAbsent = errors.New("models are not set up: type `make setup`")
 
 // DirEnv names the variable that points at the folder with the model files.
 const DirEnv = "INFERPLAN_MODEL_FILES"
+
+// DigitsEnv names the variable that points at the folder with the images of
+// digits.
+const DigitsEnv = "INFERPLAN_DIGITS"
 
 // DefaultSeed is the seed of the weights that the demo and the tests use.
 const DefaultSeed = 1
@@ -50,6 +58,45 @@ var catalogue = []entry{
 	{"mlp-16", "", nil, mlp(16)},
 	{"mlp-64", "", nil, mlp(64)},
 	{"mlp-256", "", nil, mlp(256)},
+	{"digits-4", "", nil, trained("digits-4")},
+	{"digits-16", "", nil, trained("digits-16")},
+	{"digits-64", "", nil, trained("digits-64")},
+	{"digits-256", "", nil, trained("digits-256")},
+	{"digits-conv", "", nil, trained("digits-conv")},
+}
+
+// Digits loads the images that the digits family is trained on, and its
+// labelled samples.
+func Digits() (*digits.Data, error) {
+	dir := os.Getenv(DigitsEnv)
+	if dir == "" {
+		top, err := root()
+		if err != nil {
+			return nil, err
+		}
+		dir = filepath.Join(top, "third_party", "digits", "files")
+	}
+	d, err := digits.Load(dir)
+	if errors.Is(err, digits.ErrAbsent) {
+		return nil, fmt.Errorf("%w: %w", ErrAbsent, err)
+	}
+	return d, err
+}
+
+// trained is a member of the digits family: seconds of training, the
+// convolutional one up to a minute.
+func trained(name string) func(uint64) (*graph.Model, error) {
+	return func(seed uint64) (*graph.Model, error) {
+		d, err := Digits()
+		if err != nil {
+			return nil, err
+		}
+		c, err := digits.Train(context.Background(), name, seed, d.Train)
+		if err != nil {
+			return nil, err
+		}
+		return c.Model()
+	}
 }
 
 func mlp(hidden int) func(uint64) (*graph.Model, error) {

@@ -1,0 +1,76 @@
+package digits
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Side of an image and the number of its pixels.
+const (
+	Side   = 28
+	Pixels = Side * Side
+)
+
+// ErrAbsent: the images have not been fetched.
+var ErrAbsent = errors.New("images of digits are not set up: type `make setup`")
+
+// Image is a labelled image, row by row, 0 is background.
+type Image struct {
+	Pixels []float32
+	Label  int
+}
+
+// Data are the images to train on and the samples kept apart.
+type Data struct {
+	Train, Samples []Image
+}
+
+// Load reads the images of a folder, one file per digit. Those of a digit go to
+// Train and Samples in turn; both are in order of rising position in the files,
+// digit after digit within a position.
+func Load(dir string) (*Data, error) {
+	var all [10][][]float32
+	most := 0
+	for digit := range all {
+		path := filepath.Join(dir, strconv.Itoa(digit)+".json")
+		raw, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%s: %w", path, ErrAbsent)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading digits: %w", err)
+		}
+		var file struct {
+			Data []float32 `json:"data"`
+		}
+		if err := json.Unmarshal(raw, &file); err != nil {
+			return nil, fmt.Errorf("reading digits: %s: %w", path, err)
+		}
+		if len(file.Data) == 0 || len(file.Data)%Pixels != 0 {
+			return nil, fmt.Errorf("reading digits: %s: %d numbers, expected a multiple of %d", path, len(file.Data), Pixels)
+		}
+		for v := file.Data; len(v) > 0; v = v[Pixels:] {
+			all[digit] = append(all[digit], v[:Pixels:Pixels])
+		}
+		most = max(most, len(all[digit]))
+	}
+	d := &Data{}
+	for i := range most {
+		for digit := range all {
+			if i >= len(all[digit]) {
+				continue
+			}
+			img := Image{all[digit][i], digit}
+			if i%2 == 0 {
+				d.Train = append(d.Train, img)
+			} else {
+				d.Samples = append(d.Samples, img)
+			}
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,70 @@
+package digits
+
+import "math"
+
+const classes = 10
+
+// net is a network in training. It is shared by the lanes, which read weights
+// and write what is their own.
+type net interface {
+	weights() [][]float32
+	// lane makes scratch memory with gradients shaped like weights.
+	lane() lane
+}
+
+// lane runs one sample at a time.
+type lane interface {
+	gradients() [][]float32
+	// learn adds the gradient of a sample's loss; forward leaves scores only.
+	learn(pixels []float32, label int)
+	forward(pixels []float32) []float32
+}
+
+// lossGradient turns scores into the gradient of the cross entropy.
+func lossGradient(dst, scores []float32, label int) {
+	most := scores[0]
+	for _, v := range scores {
+		most = max(most, v)
+	}
+	sum := float32(0)
+	for i, v := range scores {
+		dst[i] = float32(math.Exp(float64(v - most)))
+		sum += dst[i]
+	}
+	for i := range dst {
+		dst[i] /= sum
+	}
+	dst[label]--
+}
+
+// add is y += a x.
+func add(y, x []float32, a float32) {
+	y = y[:len(x)]
+	for i, v := range x {
+		y[i] += a * v
+	}
+}
+
+func dot(x, y []float32) float32 {
+	y = y[:len(x)]
+	var s0, s1, s2, s3 float32
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		s0 += x[i] * y[i]
+		s1 += x[i+1] * y[i+1]
+		s2 += x[i+2] * y[i+2]
+		s3 += x[i+3] * y[i+3]
+	}
+	for ; i < len(x); i++ {
+		s0 += x[i] * y[i]
+	}
+	return s0 + s1 + s2 + s3
+}
+
+func like(w [][]float32) [][]float32 {
+	out := make([][]float32, len(w))
+	for i := range w {
+		out[i] = make([]float32, len(w[i]))
+	}
+	return out
+}

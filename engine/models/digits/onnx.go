@@ -1,0 +1,137 @@
+package digits
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// Model is the classifier as a graph from images [N,784] to the scores of ten
+// classes: logits of the networks with one hidden layer, probabilities of the
+// convolutional one.
+func (c *Classifier) Model() (*graph.Model, error) {
+	b := &builder{g: &onnxpb.Graph{Name: proto.String(c.Name)}}
+	b.g.Input = []*onnxpb.ValueInfo{value("image", Pixels)}
+	b.g.Output = []*onnxpb.ValueInfo{value("scores", classes)}
+	switch n := c.net.(type) {
+	case *mlp:
+		b.mlp(n)
+	case *conv:
+		b.conv(n)
+	}
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(&onnxpb.Model{IrVersion: proto.Int64(8), ProducerName: proto.String("inferplan"), Graph: b.g,
+		OpsetImport: []*onnxpb.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}})
+	if err != nil {
+		return nil, fmt.Errorf("writing %s: %w", c.Name, err)
+	}
+	m, err := graph.Read(c.Name, data, graph.Options{Name: c.Name})
+	if err != nil {
+		return nil, fmt.Errorf("writing %s: %w", c.Name, err)
+	}
+	return m, nil
+}
+
+func value(name string, width int64) *onnxpb.ValueInfo {
+	return &onnxpb.ValueInfo{Name: proto.String(name), Type: &onnxpb.Type{Value: &onnxpb.Type_TensorType_{TensorType: &onnxpb.Type_TensorType{
+		ElemType: proto.Int32(int32(engine.F32)), Shape: &onnxpb.Shape{Dim: []*onnxpb.Shape_Dim{
+			{Value: &onnxpb.Shape_Dim_DimParam{DimParam: "N"}}, {Value: &onnxpb.Shape_Dim_DimValue{DimValue: width}}}}}}}}
+}
+
+type builder struct{ g *onnxpb.Graph }
+
+func (b *builder) op(kind, out string, in []string, attrs ...*onnxpb.Attribute) string {
+	b.g.Node = append(b.g.Node, &onnxpb.Node{OpType: proto.String(kind), Name: proto.String(out), Input: in, Output: []string{out}, Attribute: attrs})
+	return out
+}
+
+func (b *builder) floats(name string, v []float32, dims ...int64) string {
+	raw := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	b.g.Initializer = append(b.g.Initializer, &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(engine.F32)), Dims: dims, RawData: raw})
+	return name
+}
+
+func (b *builder) ints(name string, v ...int64) string {
+	b.g.Initializer = append(b.g.Initializer, &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(engine.I64)), Dims: []int64{int64(len(v))}, Int64Data: v})
+	return name
+}
+
+func intAttr(name string, v int64) *onnxpb.Attribute {
+	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(v)}
+}
+
+func intsAttr(name string, v ...int64) *onnxpb.Attribute {
+	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INTS.Enum(), Ints: v}
+}
+
+func (b *builder) mlp(m *mlp) {
+	h := int64(m.hidden)
+	x := b.op("Gemm", "layer1", []string{"image", b.floats("layer1.weight", m.w[0], Pixels, h), b.floats("layer1.bias", m.w[1], h)})
+	x = b.op("Relu", "hidden", []string{x})
+	b.op("Gemm", "scores", []string{x, b.floats("layer2.weight", m.w[2], h, classes), b.floats("layer2.bias", m.w[3], classes)})
+}
+
+// reach is by how many pixels the convolutional network looks aside.
+const reach = 2
+
+// conv looks at the image from (2 reach + 1)^2 places with the same filters.
+func (b *builder) conv(c *conv) {
+	b.floats("conv1.weight", permute(c.w[0], []int{kernel, kernel, first}, 2, 0, 1), first, 1, kernel, kernel)
+	b.floats("conv1.bias", c.w[1], first)
+	b.floats("conv2.weight", permute(c.w[2], []int{second, kernel, kernel, first}, 0, 3, 1, 2), second, first, kernel, kernel)
+	b.floats("conv2.bias", c.w[3], second)
+	b.floats("linear.weight", permute(c.w[4], []int{pool2, pool2, second, classes}, 2, 0, 1, 3), deep, classes)
+	b.floats("linear.bias", c.w[5], classes)
+	b.ints("picture.shape", 0, 1, Side, Side)
+	b.ints("border", 0, 0, reach, reach, 0, 0, reach, reach)
+	b.ints("axes", 2, 3)
+	wide := b.op("Pad", "wide", []string{b.op("Reshape", "picture", []string{"image", "picture.shape"}), "border"})
+	var views []string
+	for dy := range int64(2*reach + 1) {
+		for dx := range int64(2*reach + 1) {
+			v := fmt.Sprintf("view%d%d", dy, dx)
+			x := b.op("Slice", v, []string{wide, b.ints(v+".from", dy, dx), b.ints(v+".to", dy+Side, dx+Side), "axes"})
+			for _, layer := range []string{"conv1", "conv2"} {
+				x = b.op("Conv", v+"."+layer, []string{x, layer + ".weight", layer + ".bias"}, intsAttr("kernel_shape", kernel, kernel))
+				x = b.op("Relu", v+"."+layer+".relu", []string{x})
+				x = b.op("MaxPool", v+"."+layer+".pool", []string{x}, intsAttr("kernel_shape", 2, 2), intsAttr("strides", 2, 2))
+			}
+			x = b.op("Gemm", v+".logits", []string{b.op("Flatten", v+".flat", []string{x}, intAttr("axis", 1)), "linear.weight", "linear.bias"})
+			views = append(views, b.op("Softmax", v+".probabilities", []string{x}, intAttr("axis", 1)))
+		}
+	}
+	b.op("Mean", "scores", views)
+}
+
+// permute reorders the dimensions of a tensor.
+func permute(v []float32, dims []int, order ...int) []float32 {
+	strides := make([]int, len(dims))
+	for i, s := len(dims)-1, 1; i >= 0; i-- {
+		strides[i] = s
+		s *= dims[i]
+	}
+	out := make([]float32, 0, len(v))
+	at := make([]int, len(order))
+	for range v {
+		from := 0
+		for i, o := range order {
+			from += at[i] * strides[o]
+		}
+		out = append(out, v[from])
+		for i := len(order) - 1; i >= 0; i-- {
+			if at[i]++; at[i] < dims[order[i]] {
+				break
+			}
+			at[i] = 0
+		}
+	}
+	return out
+}

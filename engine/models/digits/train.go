@@ -1,0 +1,165 @@
+package digits
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+
+	"inferplan/formats/seeded"
+)
+
+// Classifier is a trained member of the family.
+type Classifier struct {
+	Name string
+	Seed uint64
+	net  net
+}
+
+// member is how a member is trained.
+type member struct {
+	name   string
+	make   func(*rand.Rand) net
+	epochs int
+	rate   float64
+	moved  bool // images are shifted by up to two pixels
+}
+
+var family = []member{
+	{"digits-4", hidden(4), 10, 0.015, false},
+	{"digits-16", hidden(16), 8, 0.03, false},
+	{"digits-64", hidden(64), 8, 0.05, false},
+	{"digits-256", hidden(256), 8, 0.05, false},
+	{"digits-conv", func(r *rand.Rand) net { return newConv(r) }, 8, 0.03, true},
+}
+
+func hidden(n int) func(*rand.Rand) net { return func(r *rand.Rand) net { return newMLP(n, r) } }
+
+// Names lists the family by size.
+func Names() []string {
+	out := make([]string, len(family))
+	for i := range family {
+		out[i] = family[i].name
+	}
+	return out
+}
+
+const (
+	lanes    = 4 // of a batch; part of what makes the weights
+	batch    = 32
+	momentum = 0.9
+)
+
+// Train trains the member of a name.
+func Train(ctx context.Context, name string, seed uint64, images []Image) (*Classifier, error) {
+	at := slices.IndexFunc(family, func(m member) bool { return m.name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("model %q: the family has %s", name, strings.Join(Names(), ", "))
+	}
+	if len(images) < batch {
+		return nil, fmt.Errorf("training %s: %d images, expected at least %d", name, len(images), batch)
+	}
+	m := &family[at]
+	rng := seeded.New(seed, "digits/"+name)
+	c := &Classifier{Name: name, Seed: seed, net: m.make(rng)}
+	t := newTrainer(c.net)
+	order := make([]int, len(images))
+	for i := range order {
+		order[i] = i
+	}
+	steps, step := m.epochs*(len(images)/batch), 0
+	for range m.epochs {
+		rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		for b := range len(order) / batch {
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("training %s: %w", name, err)
+			}
+			for k, i := range order[b*batch : (b+1)*batch] {
+				t.images[k] = images[i]
+				if m.moved {
+					t.moved[k] = shift(t.moved[k], images[i].Pixels, rng.IntN(5)-2, rng.IntN(5)-2)
+					t.images[k].Pixels = t.moved[k]
+				}
+			}
+			// The rate falls to nothing along half a cosine.
+			t.step(float32(m.rate / batch * (1 + math.Cos(math.Pi*float64(step)/float64(steps))) / 2))
+			step++
+		}
+	}
+	return c, nil
+}
+
+type trainer struct {
+	net    net
+	lanes  [lanes]lane
+	speed  [][]float32
+	images [batch]Image
+	moved  [batch][]float32
+}
+
+func newTrainer(n net) *trainer {
+	t := &trainer{net: n, speed: like(n.weights())}
+	for i := range t.lanes {
+		t.lanes[i] = n.lane()
+	}
+	return t
+}
+
+func (t *trainer) step(rate float32) {
+	var wg sync.WaitGroup
+	for i, l := range t.lanes {
+		wg.Go(func() {
+			for _, g := range l.gradients() {
+				clear(g)
+			}
+			for k := i; k < batch; k += lanes {
+				l.learn(t.images[k].Pixels, t.images[k].Label)
+			}
+		})
+	}
+	wg.Wait()
+	for p, w := range t.net.weights() {
+		v := t.speed[p]
+		for i := range v {
+			v[i] *= momentum
+		}
+		for _, l := range t.lanes {
+			add(v, l.gradients()[p], -rate)
+		}
+		add(w, v, 1)
+	}
+}
+
+// shift moves an image by dx and dy pixels over a background of 0.
+func shift(dst, src []float32, dx, dy int) []float32 {
+	if dst == nil {
+		dst = make([]float32, Pixels)
+	}
+	clear(dst)
+	for y := max(0, dy); y < min(Side, Side+dy); y++ {
+		x0, x1 := max(0, dx), min(Side, Side+dx)
+		copy(dst[y*Side+x0:y*Side+x1], src[(y-dy)*Side+x0-dx:])
+	}
+	return dst
+}
+
+func normal(rng *rand.Rand, n int, dev float64) []float32 {
+	out := make([]float32, n)
+	for i := range out {
+		out[i] = float32(rng.NormFloat64() * dev)
+	}
+	return out
+}
+
+func sqrt(n float64) float64 { return math.Sqrt(n) }
+
+func filled(n int, v float32) []float32 {
+	out := make([]float32, n)
+	for i := range out {
+		out[i] = v
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package profiler
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/engine"
+	"inferplan/engine/certainty"
+	"inferplan/engine/graph"
+	"inferplan/formats"
+	"inferplan/formats/importer/samples"
+	"inferplan/formats/seeded"
+)
+
+// RecordOptions say how a family of classifiers is recorded.
+type RecordOptions struct {
+	Models  []string // ONNX files, in the order of the family
+	Samples *samples.Set
+	Source  string  // where the samples come from
+	HeldOut float64 // share of the samples kept apart, 0 to below 1
+	Score   string  // of the certainty; empty: certainty.Default
+	Seed    uint64  // of the shuffle, and of weights where a model has none
+
+	Engine   engine.Engine
+	Progress func(model string, done, samples int)
+}
+
+// recordBatch is how many samples a run takes.
+const recordBatch = 32
+
+// Record runs a family of classifiers over labelled samples, on a CPU, and
+// keeps of every answer how certain it was and whether it was right. Samples
+// are shuffled first, since files are often ordered by label; their last part
+// is held out.
+func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
+	if len(o.Models) == 0 || o.Engine == nil {
+		return nil, inputError("no model given")
+	}
+	if !(o.HeldOut >= 0 && o.HeldOut < 1) {
+		return nil, inputError("held out: %v: expected a share from 0 to below 1", o.HeldOut)
+	}
+	if o.Score == "" {
+		o.Score = certainty.Default
+	}
+	score, err := certainty.Named(o.Score)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	n := len(o.Samples.Labels)
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	seeded.New(o.Seed, "records/shuffle").Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: n, Planning: n - int(o.HeldOut*float64(n))}
+	for _, path := range o.Models {
+		m, err := o.record(ctx, path, order, score)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(out.Models, func(have formats.ModelRecords) bool { return have.Model == m.Model }) {
+			return nil, inputError("model %s: given twice", m.Model)
+		}
+		out.Models = append(out.Models, *m)
+	}
+	return out, nil
+}
+
+func (o *RecordOptions) record(ctx context.Context, path string, order []int, score certainty.Func) (*formats.ModelRecords, error) {
+	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed})
+	if err != nil {
+		return nil, err
+	}
+	in := m.info()
+	if err := o.fits(&in); err != nil {
+		return nil, err
+	}
+	device, err := selectDevice(o.Engine, "cpu")
+	if err != nil {
+		return nil, err
+	}
+	whole := m.whole()
+	blk, err := place{eng: o.Engine, dev: device}.loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer blk.Close()
+	rec := &formats.ModelRecords{Model: in.name, Certainty: make([]float64, len(order))}
+	correct := make([]byte, len(order))
+	size := recordBatch
+	if in.batch > 0 {
+		size = in.batch
+	}
+	classes := int(in.outputs[0].BytesAt(size)) / in.outputs[0].Type.Size() / size
+	scores := make([]float64, classes)
+	bound, err := blk.Bind(engine.BindOptions{Batch: size})
+	if err != nil {
+		return nil, fmt.Errorf("bind %s at batch %d: %w", in.name, size, err)
+	}
+	defer bound.Close()
+	for from := 0; from < len(order); from += size {
+		part := order[from:min(from+size, len(order))]
+		dst := bound.Inputs()[0].Bytes()
+		clear(dst)
+		for k, s := range part {
+			for i, v := range o.Samples.Sample(s) {
+				binary.LittleEndian.PutUint32(dst[4*(k*o.Samples.Width+i):], math.Float32bits(v))
+			}
+		}
+		if err := bound.Run(ctx); err != nil {
+			return nil, fmt.Errorf("run %s: %w", in.name, err)
+		}
+		src := bound.Outputs()[0].Bytes()
+		for k, s := range part {
+			for i := range scores {
+				scores[i] = scoreAt(src, k*classes+i, in.outputs[0].Type)
+			}
+			class := certainty.Normalise(scores)
+			rec.Certainty[from+k] = score(scores)
+			correct[from+k] = '0'
+			if class == o.Samples.Labels[s] {
+				correct[from+k] = '1'
+			}
+		}
+		if o.Progress != nil {
+			o.Progress(in.name, from+len(part), len(order))
+		}
+	}
+	rec.Correct = string(correct)
+	return rec, nil
+}
+
+func scoreAt(b []byte, i int, t engine.DType) float64 {
+	if t == engine.F64 {
+		return math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+	}
+	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
+}
+
+// fits holds the samples against a model's input and output.
+func (o *RecordOptions) fits(in *modelInfo) error {
+	if len(in.inputs) != 1 || in.inputs[0].Type != engine.F32 {
+		return inputError("model %s: its inputs are %v: expected one of float32, for samples of %d values", in.name, in.inputs, o.Samples.Width)
+	}
+	if got := in.inputs[0].BytesAt(2) - in.inputs[0].BytesAt(1); in.batch == 0 && got != int64(4*o.Samples.Width) || in.batch > 0 && in.inputs[0].BytesAt(1) != int64(4*o.Samples.Width*in.batch) {
+		return inputError("model %s: its input %s does not hold samples of %d values: a column per value is expected, behind the label", in.name, in.inputs[0], o.Samples.Width)
+	}
+	out := in.outputs[0]
+	most := slices.Max(o.Samples.Labels)
+	if out.Type != engine.F32 && out.Type != engine.F64 {
+		return inputError("model %s: its first output is %s: expected scores of classes in float32 or float64", in.name, out)
+	}
+	size := max(in.batch, 1)
+	if classes := int(out.BytesAt(size)) / out.Type.Size() / size; classes < 2 || most >= classes {
+		return inputError("model %s: its first output has %d classes, the samples have labels up to %d", in.name, classes, most)
+	}
+	return nil
+}
+
+// PutRecords puts records into a profile, in the place of those of the same
+// models.
+func PutRecords(p *formats.Profile, rec *formats.Records) {
+	at := slices.IndexFunc(p.Records, func(r formats.Records) bool {
+		return slices.EqualFunc(r.Models, rec.Models, func(a, b formats.ModelRecords) bool { return a.Model == b.Model })
+	})
+	if at >= 0 {
+		p.Records[at] = *rec
+		return
+	}
+	p.Records = append(p.Records, *rec)
+}
