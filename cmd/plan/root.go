@@ -97,9 +97,9 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 			root.AddCommand(c)
 		}
 	}
-	add("main", newProfileCommand(g), newSolveCommand(g), newSimulateCommand(g), newServeCommand(g), newLoadCommand(g))
+	add("main", newProfileCommand(g), newSolveCommand(g), newSimulateCommand(g), newServeCommand(g), newWorkerCommand(g), newLoadCommand(g))
 	add("gate", newCheckCommand(g), newDiffCommand(g), newExplainCommand(g), newReportCommand(g))
 	add("aid", newInitCommand(g), newImportCommand(g), newSchemaCommand(g), newDoctorCommand(g), newVersionCommand(g))
-	root.AddCommand(newWorkerCommand(), newShareCommand(), newModelsCommand(g))
+	root.AddCommand(newShareCommand(), newModelsCommand(g))
 	return root
 }

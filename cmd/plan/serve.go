@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"inferplan/engine/worker"
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
@@ -26,6 +27,9 @@ type serveOptions struct {
 	shareCPUs           bool
 	tlsCert, tlsKey     string
 	token               string
+	places, remote      []string
+	join, joinToken     string
+	joinSilence         time.Duration
 	drain               time.Duration
 }
 
@@ -41,7 +45,8 @@ It listens on loopback unless told otherwise. SIGTERM drains and exits 0; SIGHUP
 again and switches. --engine replay serves a plan without its models: runs last as planned.`,
 		Example: `  plan serve plan.json
   plan serve plan.json --http 0.0.0.0:8000 --token-file token.txt --models /srv/models
-  plan serve plan.json --engine replay --record service.json`,
+  plan serve plan.json --engine replay --record service.json
+  plan serve plan.json --join-listen 0.0.0.0:8003 --join-token token.txt --remote L4=2`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "plan.json"
@@ -67,6 +72,11 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.tlsCert, "tls-cert", "", "TLS certificate (PEM)")
 	f.StringVar(&o.tlsKey, "tls-key", "", "TLS key (PEM)")
 	f.StringVar(&o.token, "token-file", "", "file with a bearer token that clients must send")
+	f.StringArrayVar(&o.places, "place", nil, "KIND=CPUS[/CPUS_PER_DEVICE]: CPUs of the devices of a kind, such as cpu-a=0-3 (repeatable)")
+	f.StringArrayVar(&o.remote, "remote", nil, "KIND=N: the plan's last N devices of a kind are those of other hosts (repeatable)")
+	f.StringVar(&o.join, "join-listen", executor.Off, "address at which workers of other hosts join, such as 0.0.0.0:8003")
+	f.StringVar(&o.joinToken, "join-token", "", "file with the token that such workers must know")
+	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
 	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"onnx", "replay"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -84,6 +94,26 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
+	places, err := parsePlaces(o.places)
+	if err != nil {
+		return usageErrorf("%w", err)
+	}
+	remote, err := parseRemote(o.remote)
+	if err != nil {
+		return usageErrorf("%w", err)
+	}
+	joinToken, err := readToken(o.joinToken)
+	if err != nil {
+		return err
+	}
+	if o.join != executor.Off {
+		if joinToken == "" {
+			return usageErrorf("--join-listen needs --join-token FILE: workers of other hosts run models and see requests")
+		}
+		if err := worker.CheckToken([]byte(joinToken)); err != nil {
+			return usageErrorf("%s: %w", o.joinToken, err)
+		}
+	}
 	level := slog.LevelInfo
 	if p.quiet {
 		level = slog.LevelWarn
@@ -91,8 +121,10 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
+			Places: places, Remote: remote,
 			Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
 		},
+		Join: o.join, JoinToken: []byte(joinToken), JoinSilence: o.joinSilence,
 		Plan: path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		OIP:          oip.Options{MaxBodyBytes: int64(body), BearerToken: token},
 		DrainTimeout: o.drain, Record: o.record,

@@ -1,19 +1,125 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"inferplan/engine/worker"
 )
 
-// newWorkerCommand is the process that serve and profile start; by hand it
-// says so and exits.
-func newWorkerCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "worker",
-		Short:  "A worker process, started by serve and profile",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE:   func(cmd *cobra.Command, _ []string) error { return worker.Main(cmd.Context()) },
+type workerOptions struct {
+	join, token  string
+	device, cpus string
+	count        int
+	models, host string
+	tlsCA        string
+	useTLS       bool
+	silence      time.Duration
+}
+
+// newWorkerCommand is the process that serve and profile start, and what a
+// person starts on another host to join a server.
+func newWorkerCommand(g *globals) *cobra.Command {
+	o := &workerOptions{}
+	cmd := &cobra.Command{
+		Use:   "worker --join HOST:PORT --token FILE --device KIND",
+		Short: "Offer this host's devices to a server elsewhere",
+		Long: `Offer this host's devices to 'plan serve --join-listen' on another host: the stages that its plan
+places on them run here. It joins again whenever the connection breaks, and ends with SIGTERM.
+The models lie here as well, in --models; their hashes must be those of the plan.
+
+(Without --join it is the worker process that serve and profile start themselves.)`,
+		Example: `  plan worker --join 10.0.0.1:8003 --token token.txt --device L4 --count 2
+  plan worker --join 10.0.0.1:8003 --token token.txt --device cpu-2 --count 2 --cpus 0-3 --models /srv/models`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.join == "" {
+				return worker.Main(cmd.Context())
+			}
+			return runWorker(cmd, newPrinter(cmd, g), o)
+		},
 	}
+	f := cmd.Flags()
+	f.StringVar(&o.join, "join", "", "address of the server, HOST:PORT")
+	f.StringVar(&o.token, "token", "", "file with the token that the server knows, too")
+	f.StringVar(&o.device, "device", "", "kind of the devices, as the plan names it")
+	f.IntVar(&o.count, "count", 1, "devices of that kind")
+	f.StringVar(&o.cpus, "cpus", "", "CPUs of the devices where they are CPU sets, such as 0-3,8; divided among them")
+	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
+	f.StringVar(&o.host, "host", "", "name of this host (default its own)")
+	f.BoolVar(&o.useTLS, "tls", false, "connect with TLS, and trust what this host trusts")
+	f.StringVar(&o.tlsCA, "tls-ca", "", "connect with TLS, and trust the certificates of this file (PEM)")
+	f.DurationVar(&o.silence, "silence", worker.DefaultSilence, "how long the server may be silent before it counts as gone")
+	return cmd
+}
+
+func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
+	token, err := readToken(o.token)
+	if err != nil {
+		return err
+	}
+	if token == "" {
+		return usageErrorf("--token: expected the file with the token that 'plan serve --join-token' reads")
+	}
+	if err := worker.CheckToken([]byte(token)); err != nil {
+		return usageErrorf("%s: %w", o.token, err)
+	}
+	if o.device == "" {
+		return usageErrorf("--device: expected the kind of this host's devices, as the plan names it")
+	}
+	if o.count < 1 {
+		return usageErrorf("--count %d: expected at least 1", o.count)
+	}
+	cpus, err := parseCPUs(o.cpus)
+	if err != nil {
+		return usageErrorf("--cpus: %w", err)
+	}
+	if len(cpus)%o.count != 0 {
+		return usageErrorf("--cpus %s: %d CPUs cannot be divided evenly among %d devices", o.cpus, len(cpus), o.count)
+	}
+	if o.host == "" {
+		if o.host, err = os.Hostname(); err != nil {
+			return usageErrorf("--host: this host has no name: %w", err)
+		}
+	}
+	secure, err := o.tls()
+	if err != nil {
+		return err
+	}
+	level := slog.LevelInfo
+	if p.quiet {
+		level = slog.LevelWarn
+	}
+	err = worker.Join(cmd.Context(), worker.JoinConfig{
+		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus,
+		Silence: o.silence, Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
+	})
+	if errors.Is(err, worker.ErrToken) {
+		return withCode(exitUsage, err)
+	}
+	return err
+}
+
+func (o *workerOptions) tls() (*tls.Config, error) {
+	if !o.useTLS && o.tlsCA == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.tlsCA != "" {
+		pem, err := os.ReadFile(o.tlsCA)
+		if err != nil {
+			return nil, withCode(exitUsage, fmt.Errorf("--tls-ca: %w", err))
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usageErrorf("--tls-ca %s: found no certificate, expected PEM", o.tlsCA)
+		}
+	}
+	return c, nil
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"inferplan/executor"
+)
+
+// parseCPUs reads a list such as 0-3,8.
+func parseCPUs(s string) ([]int, error) {
+	if s == "" {
+		return nil, nil
+	}
+	const most = 4096
+	var out []int
+	seen := map[int]bool{}
+	for part := range strings.SplitSeq(s, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		from, err := strconv.Atoi(first)
+		to := from
+		if err == nil && isRange {
+			to, err = strconv.Atoi(last)
+		}
+		if err != nil || from < 0 || to < from || to >= most {
+			return nil, fmt.Errorf("found %q in %q, expected CPU numbers such as 0-3,8", part, s)
+		}
+		for c := from; c <= to; c++ {
+			if seen[c] {
+				return nil, fmt.Errorf("CPU %d twice in %q", c, s)
+			}
+			seen[c] = true
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+// parsePlaces reads --place KIND=CPUS[/THREADS].
+func parsePlaces(args []string) (map[string]executor.CPUPlace, error) {
+	out := map[string]executor.CPUPlace{}
+	for _, a := range args {
+		kind, rest, ok := strings.Cut(a, "=")
+		list, threads, perDevice := strings.Cut(rest, "/")
+		if !ok || kind == "" || list == "" {
+			return nil, fmt.Errorf("--place %q: expected KIND=CPUS, such as cpu-a=0-3, or KIND=CPUS/CPUS_PER_DEVICE", a)
+		}
+		p := executor.CPUPlace{}
+		var err error
+		if p.CPUs, err = parseCPUs(list); err != nil {
+			return nil, fmt.Errorf("--place %s: %w", kind, err)
+		}
+		if perDevice {
+			if p.Threads, err = strconv.Atoi(threads); err != nil || p.Threads < 1 {
+				return nil, fmt.Errorf("--place %s: found %q CPUs per device, expected at least 1", kind, threads)
+			}
+		}
+		if _, twice := out[kind]; twice {
+			return nil, fmt.Errorf("--place %s: given twice", kind)
+		}
+		out[kind] = p
+	}
+	return out, nil
+}
+
+// parseRemote reads --remote KIND=N.
+func parseRemote(args []string) (map[string]int, error) {
+	out := map[string]int{}
+	for _, a := range args {
+		kind, n, ok := strings.Cut(a, "=")
+		count, err := strconv.Atoi(n)
+		if !ok || kind == "" || err != nil || count < 1 {
+			return nil, fmt.Errorf("--remote %q: expected KIND=N, such as L4=2", a)
+		}
+		if _, twice := out[kind]; twice {
+			return nil, fmt.Errorf("--remote %s: given twice", kind)
+		}
+		out[kind] = count
+	}
+	return out, nil
+}
