@@ -45,8 +45,8 @@ func (x *search) limits(ctx context.Context) []Limit {
 		add(Limit{Pool: k, Model: -1, Change: 1}, r, err)
 	}
 	for d := range x.p.Models {
-		if ctx.Err() != nil {
-			break
+		if ctx.Err() != nil || x.partial {
+			break // too many pipelines to list again
 		}
 		wide := *x.p
 		wide.Models = slices.Clone(x.p.Models)

@@ -91,21 +91,25 @@ func (p *Problem) lp(u units, templates []Template, set []int, extra int, floors
 		l.pools = append(l.pools, row)
 	}
 	l.x = make([]milp.Var, len(set))
-	entries := make([]milp.Entry, 0, 8)
 	for i, ti := range set {
-		t := &templates[ti]
-		entries = append(entries[:0], milp.Entry{Row: l.models[t.Model], Coef: 1})
-		if r := l.floors[t.Model]; r >= 0 {
-			entries = append(entries, milp.Entry{Row: r, Coef: 1})
-		}
-		for k := range p.Pools {
-			if c := t.use(k); c > 0 {
-				entries = append(entries, milp.Entry{Row: l.pools[k], Coef: c * u.rps[t.Model] / float64(p.Pools[k].Count)})
-			}
-		}
-		l.x[i] = l.m.AddColumn("", 0, milp.Inf, 0, entries...)
+		l.x[i] = p.addColumn(l, u, &templates[ti])
 	}
 	return l
+}
+
+// addColumn adds the rate of a template to the program.
+func (p *Problem) addColumn(l *lpModel, u units, t *Template) milp.Var {
+	entries := make([]milp.Entry, 0, 8)
+	entries = append(entries, milp.Entry{Row: l.models[t.Model], Coef: 1})
+	if r := l.floors[t.Model]; r >= 0 {
+		entries = append(entries, milp.Entry{Row: r, Coef: 1})
+	}
+	for k := range p.Pools {
+		if c := t.use(k); c > 0 {
+			entries = append(entries, milp.Entry{Row: l.pools[k], Coef: c * u.rps[t.Model] / float64(p.Pools[k].Count)})
+		}
+	}
+	return l.m.AddColumn("", 0, milp.Inf, 0, entries...)
 }
 
 // errInfeasible means that the floors cannot all be met.

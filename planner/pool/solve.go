@@ -16,6 +16,8 @@ type Options struct {
 	Gap    float64 // relative gap at which to stop
 	Effort int     // multiplies the work limits; 1 is the default
 	Seed   int32
+	// Earlier are templates to have among those that column generation makes.
+	Earlier []Template
 	// Progress is called from the solving goroutine; it must return soon.
 	Progress func(Progress)
 }
@@ -94,6 +96,7 @@ type search struct {
 	other     float64 // proven over the other choices of the blocking rule
 	out       *Outcome
 	stopped   milp.StoppedBy
+	partial   bool // the templates are not all there are
 }
 
 // Solve plans for throughput: max min over models of rps / weight, and then,
@@ -122,6 +125,9 @@ func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 
 // newSearch lists the templates and solves the relaxation.
 func newSearch(ctx context.Context, p *Problem, s milp.Solver, o Options) (*search, error) {
+	if p.generates() {
+		return p.generated(ctx, s, o)
+	}
 	templates, err := p.list()
 	if err != nil {
 		return nil, err
@@ -132,6 +138,35 @@ func newSearch(ctx context.Context, p *Problem, s milp.Solver, o Options) (*sear
 		return nil, x.explain(ctx, err)
 	}
 	return x, nil
+}
+
+// generated is newSearch by column generation.
+func (p *Problem) generated(ctx context.Context, s milp.Solver, o Options) (*search, error) {
+	c, r, err := p.generate(ctx, s, o.Earlier)
+	x := &search{p: p, s: s, o: o, partial: true, out: &Outcome{}}
+	if c != nil {
+		x.u, x.templates, x.allowed = c.u, c.list, all(len(c.list))
+		x.out.Templates = len(c.list)
+	}
+	if err != nil {
+		if c == nil || !errors.Is(err, errInfeasible) {
+			return nil, err
+		}
+		return nil, x.explain(ctx, err)
+	}
+	x.report("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", len(c.list), c.rounds))
+	x.lp, x.inner = r, r.bound
+	x.weigh()
+	x.phase("relaxation", len(x.allowed), milp.Stats{})
+	return x, nil
+}
+
+// weigh works out the losses.
+func (x *search) weigh() {
+	x.loss = slices.Repeat([]float64{math.Inf(1)}, len(x.templates))
+	for _, i := range x.allowed {
+		x.loss[i] = x.p.loss(x.u, &x.templates[i], x.lp)
+	}
 }
 
 // served tells whether there is a plan that serves every model, and else why not.
@@ -235,13 +270,7 @@ func (x *search) relax(ctx context.Context) error {
 			}
 		}
 	}
-	x.loss = make([]float64, len(x.templates))
-	for i := range x.loss {
-		x.loss[i] = math.Inf(1)
-	}
-	for _, i := range x.allowed {
-		x.loss[i] = x.p.loss(x.u, &x.templates[i], x.lp)
-	}
+	x.weigh()
 	x.phase("relaxation", len(x.allowed), milp.Stats{})
 	return nil
 }
@@ -292,11 +321,25 @@ const proof = 1e-6
 // plan runs the integer programs until the gap closes or the work is done.
 func (x *search) plan(ctx context.Context) error {
 	basis := slices.Clone(x.lp.used)
+	if x.shrink(); x.best != nil {
+		x.phase("rounding", len(basis), milp.Stats{})
+		if x.done(ctx) {
+			return nil
+		}
+	}
 	if _, err := x.integer(ctx, "basis", basis, basisNodes); err != nil {
 		return err
 	}
 	if x.done(ctx) {
 		return nil
+	}
+	if len(x.p.Models) >= manyModels && x.best != nil && !slices.ContainsFunc(x.p.Pools, func(p Pool) bool { return p.Time }) {
+		if err := x.bundles(ctx); err != nil {
+			return err
+		}
+		if x.done(ctx) || x.partial {
+			return nil // the programs that follow are too large for what is left
+		}
 	}
 	ranked := x.ranked()
 	small := x.pick(ranked, basis, poolPerModel)
@@ -325,6 +368,42 @@ func (x *search) plan(ctx context.Context) error {
 	}
 	x.done(ctx)
 	return nil
+}
+
+// shrinkSteps are the halvings by which shrink looks for its factor.
+const shrinkSteps = 24
+
+// shrink makes a plan of the relaxation: all its rates times the largest factor
+// whose replicas, rounded up, fit the devices. On large clusters it is close to
+// the bound at once; elsewhere it is a start.
+func (x *search) shrink() {
+	if slices.ContainsFunc(x.p.Pools, func(p Pool) bool { return p.Time }) {
+		return
+	}
+	at := func(f float64) *counts {
+		list := make([]count, len(x.lp.used))
+		for i, ti := range x.lp.used {
+			t := &x.templates[ti]
+			c := count{template: ti, model: t.Model, replicas: make([]int, len(t.Stages))}
+			for si := range t.Stages {
+				c.replicas[si] = int(math.Ceil(f*x.lp.rate[i]*x.u.rps[t.Model]/t.Stages[si].Rate - 1e-9))
+			}
+			list[i] = c
+		}
+		return x.p.recount(x.templates, list)
+	}
+	lo, hi := 0.0, 1.0
+	for range shrinkSteps {
+		mid := (lo + hi) / 2
+		if c := at(mid); c != nil {
+			lo = mid
+			if c.value > 0 && (x.best == nil || c.value > x.best.value) {
+				x.best = c
+			}
+		} else {
+			hi = mid
+		}
+	}
 }
 
 // done tells whether to stop, and notes why.
@@ -434,6 +513,9 @@ func (x *search) integer(ctx context.Context, name string, set []int, nodes int6
 		}
 	}
 	outside := math.Inf(1)
+	if x.partial {
+		outside = 0 // what was not generated may lose nothing
+	}
 	for _, i := range x.allowed {
 		if _, ok := slices.BinarySearch(set, i); !ok {
 			outside = min(outside, x.loss[i])

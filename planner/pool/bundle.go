@@ -1,0 +1,257 @@
+package pool
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// With many models the program over replica counts is too large, and nearly all
+// of its loss is rounding inside a model. Bundles take that out of the program:
+// a bundle is one or two templates of a model with whole replicas that carry
+// the model's rate at a given objective, and one bundle per model is chosen so
+// that the devices suffice. That program has a row per model and per pool, so
+// a basic solution of its relaxation splits at most as many models as there are
+// pools. The largest objective that works is found by bisection.
+
+// bundle is a choice for one model.
+type bundle struct {
+	list []count
+	use  []float64 // devices per pool
+	cost float64   // at the prices of the relaxation
+}
+
+// Work limits of bundles.
+const (
+	manyModels      = 8  // from here on bundles are tried
+	bundleTemplates = 14 // per model in pairs
+	bundleSingles   = 60 // per model alone
+	bundleSteps     = 10 // replica counts of the first of a pair
+	bundlesKept     = 48 // per model
+	bundleNodes     = 60
+	bundleRounds    = 7
+	bundleLooks     = 8  // programs per objective
+	bundleOpen      = 12 // models that each of them chooses anew
+)
+
+// bundles looks for a better plan by bundles.
+func (x *search) bundles(ctx context.Context) error {
+	byModel := make([][]int, len(x.p.Models))
+	for _, i := range x.ranked() {
+		byModel[x.templates[i].Model] = append(byModel[x.templates[i].Model], i)
+	}
+	for d := range byModel {
+		slices.SortStableFunc(byModel[d], func(a, b int) int {
+			return cmp.Compare(x.p.cost(x.u, &x.templates[a], x.lp.price), x.p.cost(x.u, &x.templates[b], x.lp.price))
+		})
+	}
+	lo, hi := x.value(), x.inner
+	var work milp.Stats
+	n := 0
+	for range bundleRounds {
+		if ctx.Err() != nil || x.gap() <= x.o.Gap || hi-lo <= x.o.Gap/8*hi {
+			break
+		}
+		mid := (lo + hi) / 2
+		var choices []bundle
+		var of []int
+		for d := range byModel {
+			for _, b := range x.modelBundles(d, byModel[d], max(x.theta(mid)*x.p.Models[d].Weight, x.p.Models[d].MinRPS)) {
+				choices, of = append(choices, b), append(of, d)
+			}
+		}
+		n = len(choices)
+		plan, st, err := x.choose(ctx, choices, of)
+		if err != nil {
+			return err
+		}
+		work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
+		if plan == nil {
+			hi = mid
+			continue
+		}
+		lo = mid
+		if x.best == nil || plan.value > x.best.value {
+			x.best = plan
+		}
+	}
+	x.phase("bundles", n, work)
+	return nil
+}
+
+// modelBundles lists good bundles that carry a rate.
+func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
+	var out []bundle
+	add := func(parts ...count) {
+		b := bundle{list: parts, use: x.p.taken(x.templates, parts)}
+		for k, v := range b.use {
+			b.cost += x.lp.price[k] * v / float64(max(x.p.Pools[k].Count, 1))
+			if v > float64(x.p.Pools[k].Count) {
+				return
+			}
+		}
+		out = append(out, b)
+	}
+	carry := func(ti int, rate float64) count {
+		t := &x.templates[ti]
+		c := count{template: ti, model: d, rps: rate, replicas: make([]int, len(t.Stages))}
+		for si := range t.Stages {
+			c.replicas[si] = int(math.Ceil(rate/t.Stages[si].Rate - 1e-9))
+		}
+		return c
+	}
+	for _, ti := range list[:min(len(list), bundleSingles)] {
+		add(carry(ti, rps))
+	}
+	few := list[:min(len(list), bundleTemplates)]
+	for _, a := range few {
+		for _, s := range x.templates[a].Stages {
+			most := int(math.Ceil(rps/s.Rate)) - 1
+			step := max(1, most/bundleSteps)
+			for g := most; g >= 1; g -= step {
+				rate := s.Rate * float64(g)
+				for _, b := range few {
+					if b != a {
+						add(carry(a, rate), carry(b, rps-rate))
+					}
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) })
+	// Of bundles that take the same devices one is enough.
+	kept := out[:0]
+	for _, b := range out {
+		if len(kept) == bundlesKept*x.o.Effort {
+			break
+		}
+		if !slices.ContainsFunc(kept, func(o bundle) bool { return slices.Equal(o.use, b.use) }) {
+			kept = append(kept, b)
+		}
+	}
+	return kept
+}
+
+// taken is the devices of exclusive pools that templates of one model take.
+func (p *Problem) taken(templates []Template, list []count) []float64 {
+	use := make([]float64, len(p.Pools))
+	if p.Rounding == Fractional {
+		for _, c := range list {
+			for si, s := range templates[c.template].Stages {
+				use[s.Pool] += float64(c.replicas[si]) / float64(s.Share)
+			}
+		}
+		return use
+	}
+	slots := make([]float64, p.MaxPartitions*len(p.Pools))
+	for _, c := range list {
+		for si, s := range templates[c.template].Stages {
+			slots[si*len(p.Pools)+s.Pool] += float64(c.replicas[si]) / float64(s.Share)
+		}
+	}
+	for i, v := range slots {
+		use[i%len(p.Pools)] += math.Ceil(v - 1e-9)
+	}
+	return use
+}
+
+// choose picks one bundle per model within the devices; nil where it finds none.
+func (x *search) choose(ctx context.Context, choices []bundle, of []int) (*counts, milp.Stats, error) {
+	m := milp.New("bundles")
+	over := m.AddVar("over", -1, milp.Inf, 1)
+	one := make([]milp.Row, len(x.p.Models))
+	for d := range one {
+		one[d] = m.AddEQ("one "+x.p.Models[d].Name, 1)
+	}
+	pools := make([]milp.Row, len(x.p.Pools))
+	for k := range pools {
+		if x.p.Pools[k].Count > 0 {
+			pools[k] = m.AddLE("devices "+x.p.Pools[k].Kind, 1, milp.Term{Var: over, Coef: -1})
+		}
+	}
+	z := make([]milp.Var, len(choices))
+	for i := range choices {
+		z[i] = m.AddBool("", 0)
+		m.AddTerm(one[of[i]], z[i], 1)
+		for k, v := range choices[i].use {
+			if v > 0 {
+				m.AddTerm(pools[k], z[i], v/float64(x.p.Pools[k].Count))
+			}
+		}
+	}
+	// Where even parts of bundles do not fit, whole ones do not.
+	relaxed := m.Clone()
+	for _, v := range z {
+		relaxed.SetInteger(v, false)
+	}
+	sol, err := x.s.Solve(ctx, relaxed, milp.Options{Seed: x.o.Seed})
+	if err != nil {
+		return nil, milp.Stats{}, fmt.Errorf("solving the relaxation over %d bundles: %w", len(choices), err)
+	}
+	work := sol.Stats
+	if !sol.Feasible() || sol.Value > 1e-9 {
+		return nil, work, nil
+	}
+	// Models that the relaxation does not split keep their bundle at first; the
+	// others, and in later rounds some more, are chosen anew.
+	open := make([]bool, len(x.p.Models))
+	for i, v := range z {
+		if f := sol.At(v); f > 1e-6 && f < 1-1e-6 {
+			open[of[i]] = true
+		}
+	}
+	at := sol.X
+	next := 0
+	for round := range bundleLooks {
+		if ctx.Err() != nil {
+			return nil, work, nil
+		}
+		part := m.Clone()
+		for i, v := range z {
+			if !open[of[i]] {
+				f := math.Round(at[v])
+				part.SetBounds(v, f, f)
+			}
+		}
+		o := milp.Options{
+			AbsGap: 1e-4, MaxNodes: bundleNodes * int64(x.o.Effort), MaxIterations: bundleNodes * iterationsPer * int64(x.o.Effort),
+			Seed: x.o.Seed, HeuristicEffort: heuristicEffort,
+		}
+		if round > 0 {
+			o.Start = at
+		}
+		if sol, err = x.s.Solve(ctx, part, o); err != nil {
+			return nil, work, fmt.Errorf("choosing among %d bundles: %w", len(choices), err)
+		}
+		work.Nodes, work.Iterations = work.Nodes+sol.Stats.Nodes, work.Iterations+sol.Stats.Iterations
+		if !sol.Feasible() {
+			return nil, work, nil
+		}
+		if sol.At(over) <= 1e-9 {
+			break
+		}
+		at = sol.X
+		clear(open)
+		for range min(bundleOpen, len(open)) {
+			open[next%len(open)] = true
+			next += 7 // models far apart
+			if len(open)%7 == 0 && next%len(open) == 0 {
+				next++
+			}
+		}
+	}
+	if sol.At(over) > 1e-9 {
+		return nil, work, nil
+	}
+	var list []count
+	for i := range choices {
+		if sol.At(z[i]) > 0.5 {
+			list = append(list, choices[i].list...)
+		}
+	}
+	return x.p.recount(x.templates, list), work, nil
+}

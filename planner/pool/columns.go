@@ -1,0 +1,363 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// Column generation: the linear program over all templates, without listing
+// them. A program over some is solved, its duals price the models' templates,
+// those that take less than they are worth join, until there are none. The
+// search for one that pays is by relaxation first; the exact search runs only
+// where that finds none, and so the last round proves that none is left out.
+
+// columnSteps bounds the steps of one exact search; where it is not enough the
+// relaxation's bound stands in, and the bound of the program is a little loose.
+const columnSteps = 400_000_000
+
+// enumerable is how many stage sequences are listed one by one at most.
+const enumerable = 1_000_000
+
+// sequences estimates the number of templates before the SLO is looked at.
+func (p *Problem) sequences() float64 {
+	total := 0.0
+	for d := range p.Models {
+		m := &p.Models[d]
+		for _, b := range p.batchSizes(m) {
+			options := 0.0
+			for k := range m.Costs {
+				for v := range m.Costs[k] {
+					if p.Pools[k].Count > 0 && v < p.Pools[k].MaxShares && m.Costs[k][v].At(b) != nil {
+						options++
+					}
+				}
+			}
+			n, ways := float64(m.NumBlocks()), options
+			for s := 1; s <= p.MaxPartitions && ways > 0; s++ {
+				total += ways
+				ways *= options * max(n-float64(s), 0) / float64(s)
+			}
+		}
+	}
+	return total
+}
+
+// generates tells whether the templates are too many to list. On time-shared
+// pools they are listed all the same: the rule for blocking needs them.
+func (p *Problem) generates() bool {
+	return p.sequences() > enumerable && !slices.ContainsFunc(p.Pools, func(p Pool) bool { return p.Time })
+}
+
+// columns is a column generation under way.
+type columns struct {
+	p       *Problem
+	s       milp.Solver
+	u       units
+	pricers [][]*pricer // per model and batch size
+	list    []Template
+	have    map[string]bool
+	rounds  int
+}
+
+// generate returns templates that hold an optimum of the linear program over
+// all templates, with that program's solution and proven bound, and others of
+// little loss besides. extra are templates to have in any case.
+func (p *Problem) generate(ctx context.Context, s milp.Solver, extra []Template) (*columns, *relaxation, error) {
+	c := &columns{p: p, s: s, have: map[string]bool{}}
+	perDevice := make([]float64, len(p.Pools))
+	for d := range p.Models {
+		var list []*pricer
+		found := false
+		for k := range p.Pools {
+			perDevice[k] = 1 / float64(max(p.Pools[k].Count, 1))
+		}
+		for _, b := range p.batchSizes(&p.Models[d]) {
+			q := p.pricer(d, b)
+			if q == nil {
+				continue
+			}
+			list = append(list, q)
+			q.set(perDevice)
+			if t, _ := q.relaxed(); t != nil {
+				found = true
+				c.add(t)
+			}
+		}
+		// Where the relaxation met none within the limits, the exact search tells.
+		for i := 0; i < len(list) && !found; i++ {
+			if ts, _ := list[i].exact(math.Inf(1), columnSteps); len(ts) > 0 {
+				found = true
+				c.add(&ts[0])
+			}
+		}
+		c.pricers = append(c.pricers, list)
+		if !found {
+			_, tooBig, err := p.enumerate(d)
+			if err != nil {
+				tooBig = 0
+			}
+			return nil, nil, p.noPipeline(d, tooBig)
+		}
+	}
+	for i := range extra {
+		c.add(&extra[i])
+	}
+	c.u = p.units(c.list)
+	r, err := c.solve(ctx)
+	if err != nil {
+		return c, nil, err
+	}
+	if err := c.enrich(ctx, r); err != nil {
+		return nil, nil, err
+	}
+	return c, r, nil
+}
+
+// key names a template.
+func (t *Template) key() string {
+	buf := make([]byte, 0, 64)
+	buf = fmt.Appendf(buf, "%d:%d", t.Model, t.Batch)
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		buf = fmt.Appendf(buf, "/%d-%d,%d,%d", s.First, s.Last, s.Pool, s.Share)
+	}
+	return string(buf)
+}
+
+// add keeps a template that is new.
+func (c *columns) add(t *Template) bool {
+	k := t.key()
+	if c.have[k] {
+		return false
+	}
+	c.have[k] = true
+	c.list = append(c.list, *t)
+	return true
+}
+
+// shortfall is what a unit of a floor that is not reached costs the program.
+const shortfall = 1000
+
+// solve adds columns until none pays.
+func (c *columns) solve(ctx context.Context) (*relaxation, error) {
+	p := c.p
+	l := p.lp(c.u, c.list, all(len(c.list)), -1, true)
+	var short []milp.Var
+	for d := range p.Models {
+		if l.floors[d] >= 0 {
+			short = append(short, l.m.AddColumn("", 0, milp.Inf, -shortfall, milp.Entry{Row: l.floors[d], Coef: 1}))
+		}
+	}
+	var basis *milp.Basis
+	for {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
+		}
+		c.rounds++
+		sol, err := c.s.Solve(ctx, l.m, milp.Options{Basis: basis})
+		if err != nil {
+			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.list), err)
+		}
+		if sol.Status != milp.Optimal {
+			return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
+		}
+		basis = sol.Basis
+		price, worth, scale := p.prices(l, sol.RowDuals)
+		before := len(c.list)
+		least := make([]float64, len(p.Models))
+		if scale > 0 {
+			for d := range p.Models {
+				if least[d], err = c.price(ctx, d, price, worth[d], false); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if len(c.list) > before {
+			p.addColumns(l, c.u, c.list, before)
+			continue
+		}
+		for _, v := range short {
+			if sol.At(v) > 1e-7 {
+				return nil, errInfeasible
+			}
+		}
+		r := &relaxation{value: sol.Value, price: price, worth: worth}
+		for i := range c.list {
+			if v := sol.At(l.x[i]); v > 1e-9 {
+				r.used, r.rate = append(r.used, i), append(r.rate, v)
+			}
+		}
+		c.prove(r, scale, l, sol.RowDuals, least)
+		return r, nil
+	}
+}
+
+// prices reads prices and worths from the duals, scaled so that the models'
+// rows sum to one; scale is that sum.
+func (p *Problem) prices(l *lpModel, duals []float64) (price, worth []float64, scale float64) {
+	dual := func(row milp.Row) float64 {
+		if row < 0 {
+			return 0
+		}
+		return math.Abs(duals[row])
+	}
+	for d := range p.Models {
+		scale += dual(l.models[d])
+	}
+	price, worth = make([]float64, len(p.Pools)), make([]float64, len(p.Models))
+	if !(scale > 0) {
+		return price, worth, 0
+	}
+	for d := range p.Models {
+		worth[d] = (dual(l.models[d]) + dual(l.floors[d])) / scale
+	}
+	for k := range p.Pools {
+		price[k] = dual(l.pools[k]) / scale
+	}
+	return price, worth, scale
+}
+
+// prove sets the bound: with prices raised until no template of any model is
+// worth more than it costs, least being what each model's templates cost at
+// least at these prices.
+func (c *columns) prove(r *relaxation, scale float64, l *lpModel, duals, least []float64) {
+	if !(scale > 0) {
+		r.bound = r.value * (1 + 1e-7)
+		return
+	}
+	up := 1.0
+	for d, w := range r.worth {
+		if w > 0 {
+			up = max(up, w/least[d])
+		}
+	}
+	floors := 0.0
+	for d := range c.p.Models {
+		if row := l.floors[d]; row >= 0 {
+			floors += math.Abs(duals[row]) / scale * c.p.Models[d].MinRPS / c.u.rps[d]
+		}
+	}
+	for k := range r.price {
+		r.price[k] *= up
+		r.bound += r.price[k]
+	}
+	r.bound -= floors
+}
+
+// addColumns adds the templates from first on to the program.
+func (p *Problem) addColumns(l *lpModel, u units, list []Template, first int) {
+	for i := first; i < len(list); i++ {
+		l.x = append(l.x, p.addColumn(l, u, &list[i]))
+	}
+}
+
+// paying is how much less than its worth a template must cost to join.
+const paying = 1e-9
+
+// price adds the templates of a model that cost less than they are worth, and
+// returns what all of its templates cost at least: exact where none was added.
+// With only the relaxation asked for, it adds what that finds.
+func (c *columns) price(ctx context.Context, d int, price []float64, worth float64, relaxed bool) (float64, error) {
+	perDevice := make([]float64, len(price))
+	for k := range price {
+		perDevice[k] = price[k] * c.u.rps[d] / float64(max(c.p.Pools[k].Count, 1))
+	}
+	limit := worth * (1 - paying)
+	least := math.Inf(1)
+	added := false
+	for _, q := range c.pricers[d] {
+		q.set(perDevice)
+		t, cost := q.relaxed()
+		if t != nil && (cost < limit || relaxed) {
+			added = c.add(t) || added
+		}
+		least = min(least, q.least())
+	}
+	if added || relaxed || least >= limit {
+		return least, nil
+	}
+	least = limit
+	for _, q := range c.pricers[d] {
+		if q.least() >= limit {
+			continue
+		}
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
+		}
+		list, ok := q.exact(limit, columnSteps)
+		if !ok {
+			least = min(least, q.least())
+		}
+		for i := range list[:min(len(list), 4)] {
+			added = c.add(&list[i]) || added
+		}
+	}
+	return least, nil
+}
+
+// Variations around the optimum, for integer programs.
+const (
+	perturbations = 6
+	perturbation  = 0.25
+)
+
+// enrich adds templates of little loss: what pays at prices a little off the
+// optimal ones, and the stages of the optimum at other shares, which waste less
+// of a device where little of it is needed.
+func (c *columns) enrich(ctx context.Context, r *relaxation) error {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range perturbations {
+		price := slices.Clone(r.price)
+		for k := range price {
+			price[k] *= 1 + perturbation*(2*rnd.Float64()-1)
+		}
+		for d := range c.p.Models {
+			if ctx.Err() != nil {
+				return fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
+			}
+			if _, err := c.price(ctx, d, price, r.worth[d], true); err != nil {
+				return err
+			}
+		}
+	}
+	for _, i := range r.used {
+		t := c.list[i]
+		for _, q := range c.pricers[t.Model] {
+			if q.batch != t.Batch {
+				continue
+			}
+			path := slices.Clone(t.Stages)
+			var vary func(s int)
+			vary = func(s int) {
+				if s == len(path) {
+					if t := q.template(path); t != nil {
+						c.add(t)
+					}
+					return
+				}
+				for _, a := range q.arcs {
+					if a.pool == t.Stages[s].Pool {
+						path[s].Share = a.share
+						vary(s + 1)
+					}
+				}
+			}
+			vary(0)
+		}
+	}
+	return nil
+}
+
+// all lists the first n indexes.
+func all(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}

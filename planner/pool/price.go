@@ -1,0 +1,471 @@
+package pool
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Pricing finds, at given prices of devices, the template of one model that
+// takes least per request: a path over cut positions whose arcs are stages,
+// with latency as a resource. Labels hold cost and latency; what a label costs
+// at least until the end is bounded by shortest paths in which latency has a
+// price as well (a Lagrangian relaxation), for a few such prices. Costs are in
+// the units of the relaxation: what the devices for one unit of the model's
+// rate cost.
+
+// arcKind is a device kind and share as pricing sees it.
+type arcKind struct {
+	option
+	at      []float64 // prefix sums in nanoseconds
+	perNS   float64   // cost of one nanosecond of a batch
+	perWire float64   // cost of one microsecond of a sample on the NIC
+	class   int       // index of the pool's NIC rate
+	leaves  []int     // link rates by which a cut can leave it
+}
+
+// pricer prices one model at one batch size.
+type pricer struct {
+	*walker
+	n       int
+	arcs    []arcKind
+	classes []float64         // distinct NIC rates
+	links   []float64         // distinct link rates
+	link    [][]int           // [class][class]: index of the link rate
+	xfer    [][]time.Duration // [link][cut]: of a batch
+	wire    [][]float64       // [link][cut]: microseconds of a sample
+	quick   []float64         // [cut]: least transfer of any link
+	reach   []time.Duration   // least time from a cut to the end, inference only
+	grids   []grid
+	prices  []float64
+}
+
+// grid is a Lagrangian bound: least cost plus latency at a price, from a cut
+// to the end in at most so many stages.
+type grid struct {
+	mu    float64
+	to    [][]float64   // [stages left][cut]
+	by    [][][]float64 // [stages left][arc][cut]: when the next stage is this arc
+	value float64       // bound on the cost of any template
+}
+
+// pricer prepares what does not depend on prices; nil where no batch of this
+// size can keep the SLO.
+func (p *Problem) pricer(model, batch int) *pricer {
+	m := &p.Models[model]
+	w := p.walker(model, batch, m.Budget(batch))
+	if w.budget <= 0 || len(w.opts) == 0 || w.rest[0] > w.budget {
+		return nil
+	}
+	q := &pricer{walker: w, n: m.NumBlocks()}
+	for k := range p.Pools {
+		if p.Pools[k].Count > 0 && !slices.Contains(q.classes, p.Pools[k].Gbps) {
+			q.classes = append(q.classes, p.Pools[k].Gbps)
+		}
+	}
+	q.link = make([][]int, len(q.classes))
+	for a, ga := range q.classes {
+		for _, gb := range q.classes {
+			rate := linkGbps(&Pool{Gbps: ga}, &Pool{Gbps: gb})
+			i := slices.Index(q.links, rate)
+			if i < 0 {
+				i = len(q.links)
+				q.links = append(q.links, rate)
+			}
+			q.link[a] = append(q.link[a], i)
+		}
+	}
+	q.quick = slices.Repeat([]float64{math.Inf(1)}, q.n+1)
+	for _, rate := range q.links {
+		xfer, wire := make([]time.Duration, q.n+1), make([]float64, q.n+1)
+		for j := 1; j < q.n; j++ {
+			if m.CutBytes[j-1] < 0 {
+				continue // no cut there
+			}
+			wire[j] = sampleUS(m.CutBytes[j-1], rate)
+			xfer[j] = time.Duration(math.Round(wire[j] * float64(batch) * 1000))
+			q.quick[j] = min(q.quick[j], float64(xfer[j]))
+		}
+		q.xfer, q.wire = append(q.xfer, xfer), append(q.wire, wire)
+	}
+	for _, o := range w.opts {
+		a := arcKind{option: o, class: slices.Index(q.classes, p.Pools[o.pool].Gbps), at: make([]float64, q.n+1)}
+		for i, d := range o.prefix {
+			a.at[i] = float64(d)
+		}
+		for _, l := range q.link[a.class] {
+			if !slices.Contains(a.leaves, l) {
+				a.leaves = append(a.leaves, l)
+			}
+		}
+		q.arcs = append(q.arcs, a)
+	}
+	return q
+}
+
+// set takes the prices: cost of a device of each pool for one unit of rate.
+func (q *pricer) set(perDevice []float64) {
+	q.prices = perDevice
+	for i := range q.arcs {
+		a := &q.arcs[i]
+		a.perNS = perDevice[a.pool] / (float64(a.share) * float64(q.batch) * 1e9)
+		a.perWire = 0
+		if pool := &q.p.Pools[a.pool]; pool.Gbps > 0 {
+			a.perWire = perDevice[a.pool] * float64(pool.PerNode) / 1e6
+		}
+	}
+	q.grids = q.grids[:0]
+}
+
+// bound makes the Lagrangian bound for a price of latency (cost per
+// nanosecond), and the path that it is of.
+func (q *pricer) bound(mu float64) (grid, []Stage) {
+	stages := q.p.MaxPartitions
+	g := grid{mu: mu}
+	type step struct{ arc, cut int32 }
+	next := make([][]step, stages+1)
+	g.to = append(g.to, slices.Repeat([]float64{math.Inf(1)}, q.n+1))
+	g.by = append(g.by, nil)
+	for s := 1; s <= stages; s++ {
+		to, st := slices.Repeat([]float64{math.Inf(1)}, q.n+1), make([]step, q.n+1)
+		by := make([][]float64, len(q.arcs))
+		for ai := range q.arcs {
+			a := &q.arcs[ai]
+			per := a.perNS + mu
+			col := make([]float64, q.n)
+			best, cut := per*a.at[q.n], int32(q.n)
+			for j := q.n - 1; j >= 0; j-- {
+				// best: from here on in one stage to some later cut.
+				col[j] = best - per*a.at[j]
+				if col[j] < to[j] {
+					to[j], st[j] = col[j], step{int32(ai), cut}
+				}
+				if s > 1 && j > 0 {
+					if v := per*a.at[j] + mu*q.quick[j] + g.to[s-1][j]; v < best {
+						best, cut = v, int32(j)
+					}
+				}
+			}
+			by[ai] = col
+		}
+		g.to, g.by, next[s] = append(g.to, to), append(g.by, by), st
+	}
+	g.value = g.to[stages][0] - mu*float64(q.budget)
+	var path []Stage
+	for s, j := stages, 0; j < q.n; s-- {
+		st := next[s][j]
+		a := &q.arcs[st.arc]
+		path = append(path, Stage{First: j, Last: int(st.cut), Pool: a.pool, Share: a.share})
+		j = int(st.cut)
+	}
+	return g, path
+}
+
+// relaxed looks for the price of latency with the best bound, keeps a few
+// grids around it, and returns the best template met on the way, if any.
+func (q *pricer) relaxed() (best *Template, cost float64) {
+	cost = math.Inf(1)
+	try := func(mu float64) grid {
+		g, path := q.bound(mu)
+		if t := q.template(path); t != nil {
+			if c := q.cost(t); c < cost {
+				best, cost = t, c
+			}
+		}
+		return g
+	}
+	zero := try(0)
+	q.grids = append(q.grids, zero)
+	// The bound is concave in mu. A price at which latency alone costs as much
+	// as the whole template is a scale to start from.
+	scale := max(zero.to[q.p.MaxPartitions][0], 1e-12) / float64(q.budget)
+	lo, hi := 0.0, scale
+	high := try(hi)
+	for range 20 {
+		further := try(hi * 3)
+		if further.value <= high.value {
+			break
+		}
+		lo, hi, high = hi, hi*3, further
+	}
+	hi *= 3
+	const ratio = 0.618033988749895
+	a, b := hi-ratio*(hi-lo), lo+ratio*(hi-lo)
+	ga, gb := try(a), try(b)
+	for range 8 {
+		if ga.value >= gb.value {
+			hi, b, gb = b, a, ga
+			a = hi - ratio*(hi-lo)
+			ga = try(a)
+		} else {
+			lo, a, ga = a, b, gb
+			b = lo + ratio*(hi-lo)
+			gb = try(b)
+		}
+	}
+	q.grids = append(q.grids, ga, gb, high)
+	slices.SortStableFunc(q.grids, func(x, y grid) int { return cmp.Compare(y.value, x.value) })
+	return best, cost
+}
+
+// least is what every template costs at least, by the grids.
+func (q *pricer) least() float64 { return q.grids[0].value }
+
+// template makes a template of stages; nil where it breaks the SLO, the
+// memory or a cut that does not exist.
+func (q *pricer) template(path []Stage) *Template {
+	t := &Template{Model: q.model, Batch: q.batch, Stages: slices.Clone(path)}
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		ai := slices.IndexFunc(q.arcs, func(a arcKind) bool { return a.pool == s.Pool && a.share == s.Share })
+		if ai < 0 || s.Last < q.n && q.m.CutBytes[s.Last-1] < 0 {
+			return nil
+		}
+		a := &q.arcs[ai]
+		s.Infer = a.prefix[s.Last] - a.prefix[s.First]
+		s.Need = q.weights[s.Last] - q.weights[s.First] + a.memory
+		if !q.fits(a, s.Need) {
+			return nil
+		}
+		s.Xfer = 0
+		if s.Last < q.n {
+			s.Xfer = q.p.XferTime(s.Pool, t.Stages[i+1].Pool, q.m.CutBytes[s.Last-1], q.batch)
+		}
+		t.Latency += s.Infer + s.Xfer
+	}
+	if t.Latency > q.budget {
+		return nil
+	}
+	for i := range t.Stages {
+		q.rate(t, i)
+	}
+	return t
+}
+
+func (q *pricer) fits(a *arcKind, need int64) bool {
+	pool := &q.p.Pools[a.pool]
+	return pool.Memory <= 0 || need <= pool.Memory/int64(a.share)
+}
+
+// cost is what one unit of rate through t costs.
+func (q *pricer) cost(t *Template) float64 {
+	c := 0.0
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		c += q.prices[s.Pool] / (float64(s.Share) * s.Rate)
+	}
+	return c
+}
+
+// label is the front part of a template.
+type label struct {
+	cost    float64
+	spent   time.Duration // with the transfer that leaves it
+	cut     int32
+	arc     int32
+	link    int32 // by which it leaves
+	earlier int32 // label of the stage before; -1 for none
+}
+
+// closer is how much nearer to the bound than the limit exact looks first, and
+// wider by how much the next look is.
+const (
+	closer = 1e-4
+	wider  = 4
+)
+
+// exact lists templates that cost less than limit, cheapest first; none tells
+// that there are none. It looks close to the bound first, since what lies there
+// is found with little work, and further away only where it finds none. It
+// gives up with false after so many steps.
+func (q *pricer) exact(limit float64, steps int) (list []Template, ok bool) {
+	if math.IsInf(limit, 1) {
+		return q.below(limit, &steps)
+	}
+	for step := closer * limit; ; step *= wider {
+		near := min(q.least()+step, limit)
+		if list, ok := q.below(near, &steps); !ok || len(list) > 0 || near >= limit {
+			return list, ok
+		}
+	}
+}
+
+// completion is a last stage.
+type completion struct {
+	cost  float64
+	spent time.Duration
+	arc   int32
+}
+
+// completions lists, per class, link and cut, the last stages worth taking: by
+// falling cost, and so by rising time.
+func (q *pricer) completions() [][][]completion {
+	out := make([][][]completion, len(q.classes)*len(q.links))
+	for class := range q.classes {
+		for _, l := range q.link[class] {
+			at := class*len(q.links) + l
+			if out[at] != nil {
+				continue
+			}
+			out[at] = make([][]completion, q.n)
+			for j := 1; j < q.n; j++ {
+				var front []completion
+				for ai := range q.arcs {
+					a := &q.arcs[ai]
+					x := completion{max(a.perNS*(a.at[q.n]-a.at[j]), a.perWire*q.wire[l][j]), a.prefix[q.n] - a.prefix[j], int32(ai)}
+					if q.link[class][a.class] != l || !q.fits(a, q.weights[q.n]-q.weights[j]+a.memory) ||
+						slices.ContainsFunc(front, func(y completion) bool { return y.cost <= x.cost && y.spent <= x.spent }) {
+						continue
+					}
+					front = slices.DeleteFunc(front, func(y completion) bool { return y.cost >= x.cost && y.spent >= x.spent })
+					front = append(front, x)
+				}
+				slices.SortFunc(front, func(x, y completion) int { return cmp.Compare(x.cost, y.cost) })
+				out[at][j] = front
+			}
+		}
+	}
+	return out
+}
+
+// below finds a template that costs less than limit, the cheapest there is;
+// none tells that there are none.
+func (q *pricer) below(limit float64, steps *int) (list []Template, ok bool) {
+	var all []label  // of every stage so far
+	var best []label // the cheapest template's last labels
+	stages := q.p.MaxPartitions
+	ends := q.completions()
+	// short tells whether a label cannot end below the limit.
+	short := func(g func(*grid) float64, cost float64, spent time.Duration) bool {
+		left := float64(q.budget - spent)
+		for i := range q.grids {
+			if cost+g(&q.grids[i])-q.grids[i].mu*left >= limit {
+				return true
+			}
+		}
+		return false
+	}
+	extend := func(from int32, first int, cost float64, spent time.Duration, in int32, s int) bool {
+		for ai := range q.arcs {
+			a := &q.arcs[ai]
+			wireIn := 0.0
+			if from >= 0 {
+				if q.link[q.arcs[all[from].arc].class][a.class] != int(in) {
+					continue
+				}
+				wireIn = a.perWire * q.wire[in][first]
+			}
+			if short(func(g *grid) float64 { return g.by[s][ai][first] }, cost, spent) {
+				continue
+			}
+			last := first + 1
+			if s == 1 {
+				last = q.n
+			}
+			for ; last <= q.n; last++ {
+				if *steps--; *steps < 0 {
+					return false
+				}
+				at := spent + a.prefix[last] - a.prefix[first]
+				busy := max(a.perNS*(a.at[last]-a.at[first]), wireIn)
+				if at > q.budget || cost+busy >= limit {
+					break
+				}
+				if last < q.n && (q.m.CutBytes[last-1] < 0 || at+q.walker.rest[last] > q.budget) {
+					continue
+				}
+				if !q.fits(a, q.weights[last]-q.weights[first]+a.memory) {
+					break
+				}
+				if last == q.n {
+					limit = cost + busy
+					best = append(best[:0], label{limit, at, int32(last), int32(ai), -1, from})
+					continue
+				}
+				for _, l := range a.leaves {
+					c, e := cost+max(busy, a.perWire*q.wire[l][last]), at+q.xfer[l][last]
+					if s == 2 {
+						for _, end := range ends[a.class*len(q.links)+l][last] {
+							if c+end.cost >= limit {
+								break
+							}
+							if e+end.spent <= q.budget {
+								limit = c + end.cost
+								best = append(best[:0],
+									label{c, e, int32(last), int32(ai), int32(l), from},
+									label{limit, e + end.spent, int32(q.n), end.arc, -1, -1})
+								break
+							}
+						}
+						continue
+					}
+					if e+q.walker.rest[last] > q.budget || c >= limit {
+						continue
+					}
+					if short(func(g *grid) float64 { return g.to[s-1][last] }, c, e) {
+						continue
+					}
+					all = append(all, label{c, e, int32(last), int32(ai), int32(l), from})
+				}
+			}
+		}
+		return true
+	}
+	if !extend(-1, 0, 0, 0, -1, stages) {
+		return nil, false
+	}
+	begin := 0
+	for s := stages - 1; s >= 2; s-- {
+		layer := all[begin:]
+		// The Pareto front of cost and latency per cut and link.
+		slices.SortFunc(layer, func(x, y label) int {
+			return cmp.Or(cmp.Compare(x.cut, y.cut), cmp.Compare(x.link, y.link), cmp.Compare(q.arcs[x.arc].class, q.arcs[y.arc].class),
+				cmp.Compare(x.spent, y.spent), cmp.Compare(x.cost, y.cost), cmp.Compare(x.arc, y.arc), cmp.Compare(x.earlier, y.earlier))
+		})
+		kept := layer[:0]
+		for _, x := range layer {
+			if n := len(kept); n > 0 && kept[n-1].cut == x.cut && kept[n-1].link == x.link &&
+				q.arcs[kept[n-1].arc].class == q.arcs[x.arc].class && kept[n-1].cost <= x.cost {
+				continue
+			}
+			kept = append(kept, x)
+		}
+		all = all[:begin+len(kept)]
+		end := len(all)
+		for i := begin; i < end; i++ {
+			x := all[i]
+			if !extend(int32(i), int(x.cut), x.cost, x.spent, x.link, s) {
+				return nil, false
+			}
+		}
+		begin = end
+	}
+	if len(best) == 0 {
+		return nil, true
+	}
+	var path []Stage
+	last := int32(q.n)
+	for i := len(best) - 1; i > 0; i-- {
+		a := &q.arcs[best[i].arc]
+		path = append(path, Stage{First: int(best[i-1].cut), Last: int(last), Pool: a.pool, Share: a.share})
+		last = best[i-1].cut
+	}
+	for x := best[0]; ; x = all[x.earlier] {
+		first := int32(0)
+		if x.earlier >= 0 {
+			first = all[x.earlier].cut
+		}
+		a := &q.arcs[x.arc]
+		path = append(path, Stage{First: int(first), Last: int(last), Pool: a.pool, Share: a.share})
+		last = first
+		if x.earlier < 0 {
+			break
+		}
+	}
+	slices.Reverse(path)
+	if t := q.template(path); t != nil {
+		list = append(list, *t)
+	}
+	return list, true
+}
