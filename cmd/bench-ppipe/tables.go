@@ -110,12 +110,12 @@ func (s *sum) add(v float64) { s.total += v; s.n++ }
 func (s *sum) mean() float64 { return s.total / float64(s.n) }
 
 func (b *bench) loads(ctx context.Context, w *tabwriter.Writer) error {
-	fmt.Fprintln(w, "arrivals\tpolicy\tplan\tcases\tload factor\tPPipe's gain\thigh class\tlow class")
+	fmt.Fprintln(w, "arrivals\tpolicy\tnetwork\tplan\tcases\tload factor\tPPipe's gain\thigh class\tlow class")
 	processes := []*formats.Arrivals{{Process: "poisson"}, {Process: "gamma", CV: b.cv}}
 	under := []struct {
 		policy  string
 		network policy.Network
-	}{{artifact.Name, policy.NetworkStages}, {reserve.Name, policy.NetworkNodes}}
+	}{{artifact.Name, policy.NetworkStages}, {reserve.Name, policy.NetworkStages}, {reserve.Name, policy.NetworkNodes}}
 	for _, process := range processes {
 		title := process.Process
 		if process.CV > 0 {
@@ -161,7 +161,7 @@ func (b *bench) loads(ctx context.Context, w *tabwriter.Writer) error {
 				} else {
 					gain = fmt.Sprintf("%+.1f %%", 100*(ours/load.mean()-1))
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%.3f\t%s\t%.3f\t%.3f\n", title, u.policy, algorithm, len(all), load.mean(), gain, high.mean(), low.mean())
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%.3f\t%s\t%.3f\t%.3f\n", title, u.policy, u.network, algorithm, len(all), load.mean(), gain, high.mean(), low.mean())
 				w.Flush()
 			}
 		}
