@@ -14,5 +14,6 @@
 // after the same moment (or after it aborted them).
 //
 // Sub-packages hold one policy each: reserve (PPipe §5.4, Algorithms 1 and 2),
-// and later gear, drop, vqueue and workflow.
+// its yardsticks artifact and reactive, and gear; waiting and underway are what
+// they share, policies makes one by name.
 package policy
