@@ -144,10 +144,7 @@ func (c *cheapest) choose(ctx context.Context, list []candidate, unruled float64
 			c.beside = min(proven, rest[i])
 			break
 		}
-		c.loss = slices.Repeat([]float64{math.Inf(1)}, len(c.templates))
-		for _, t := range c.allowed {
-			c.loss[t] = c.p.loss(c.u, &c.templates[t], c.lp)
-		}
+		c.weigh()
 		c.phase("relaxation", len(c.allowed), milp.Stats{})
 		before := c.best
 		if err := c.plan(ctx); err != nil {
@@ -169,10 +166,7 @@ func (c *cheapest) choose(ctx context.Context, list []candidate, unruled float64
 		return nil
 	}
 	c.lp, c.allowed, c.rule = best.lp, best.allowed, best.rule
-	c.loss = slices.Repeat([]float64{math.Inf(1)}, len(c.templates))
-	for _, t := range c.allowed {
-		c.loss[t] = c.p.loss(c.u, &c.templates[t], c.lp)
-	}
+	c.weigh()
 	if c.rule != nil {
 		for d, e := range c.rule.exempt {
 			if e {

@@ -23,6 +23,11 @@ const columnSteps = 400_000_000
 // enumerable is how many stage sequences are listed one by one at most.
 const enumerable = 1_000_000
 
+// largeCluster is the number of devices from which on whole replicas lose so
+// little that listing every template, which serves the proof, is not worth a
+// tenth as many.
+const largeCluster = 5000
+
 // sequences estimates the number of templates before the SLO is looked at.
 func (p *Problem) sequences() float64 {
 	total := 0.0
@@ -50,7 +55,14 @@ func (p *Problem) sequences() float64 {
 // generates tells whether the templates are too many to list. On time-shared
 // pools they are listed all the same: the rule for blocking needs them.
 func (p *Problem) generates() bool {
-	return p.sequences() > enumerable && !slices.ContainsFunc(p.Pools, func(p Pool) bool { return p.Time })
+	most, devices := float64(enumerable), 0
+	for k := range p.Pools {
+		devices += p.Pools[k].Count
+	}
+	if devices >= largeCluster {
+		most /= 10
+	}
+	return p.sequences() > most && !slices.ContainsFunc(p.Pools, func(p Pool) bool { return p.Time })
 }
 
 // columns is a column generation under way.
@@ -294,7 +306,7 @@ func (c *columns) price(ctx context.Context, d int, price []float64, worth float
 			least = min(least, q.least())
 		}
 		for i := range list[:min(len(list), 4)] {
-			added = c.add(&list[i]) || added
+			c.add(&list[i])
 		}
 	}
 	return least, nil

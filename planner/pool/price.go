@@ -36,7 +36,6 @@ type pricer struct {
 	xfer    [][]time.Duration // [link][cut]: of a batch
 	wire    [][]float64       // [link][cut]: microseconds of a sample
 	quick   []float64         // [cut]: least transfer of any link
-	reach   []time.Duration   // least time from a cut to the end, inference only
 	grids   []grid
 	prices  []float64
 }
