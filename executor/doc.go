@@ -36,6 +36,10 @@
 // batches that were aborted meanwhile are ignored. A worker that hangs is
 // killed and then treated the same.
 //
+// Devices of other hosts (Options.Remote, Options.Lobby) are workers like the
+// rest: a host that is gone is a worker that died, and comes back when it joins
+// again.
+//
 // Reload starts a second core beside the first, switches to it in one step and
 // drains the first: no request is lost, and for a moment both plans' workers
 // are in memory. Drain refuses what is new, waits for what is accepted and
@@ -47,7 +51,8 @@
 // actions.go what actions do; batch.go and job.go the records behind them;
 // device.go the queue in front of a worker and the
 // copies in and out of its memory; supervise.go its life; place.go
-// maps the plan's devices to this machine; serve.go puts servers, signals and
+// maps the plan's devices to this machine; switch.go changes plans; mix.go says
+// when another plan is due; serve.go puts servers, signals and
 // metrics around it; metrics.go, stats.go, record.go and report.go tell what
 // happened.
 package executor

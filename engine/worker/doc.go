@@ -61,4 +61,28 @@
 //
 // Whoever reads end-of-file ends: the worker exits when its parent is gone,
 // the parent learns at once when the worker was killed.
+//
+// # Other hosts
+//
+// A host offers its devices to a server over TCP ([Join]); the server keeps the
+// connections in a [Lobby] and starts workers on them that look like its own:
+// Lobby.Start gives a Process whose control socket a goroutine answers, which
+// sends inputs out of shared memory and puts outputs into it. At the other end
+// an agent does the same around a worker process of that host.
+//
+// The connection carries the frames above, and these:
+//
+//	type         direction  payload
+//	challenge 15 to worker  JSON: a nonce
+//	offer     16 to server  JSON: host, device, a nonce, HMAC-SHA256 of all by the token
+//	proof     17 to worker  JSON: the server's HMAC
+//	push      18 to worker  a run whose in is the number of bytes of input, which follow
+//	done      19 to server  8 bytes: the number of bytes of output; a result; the output
+//	beat      20 both       the server's clock 8; the worker's clock 8 in the answer
+//
+// segment, shutdown and ping's order do not cross: memory is each end's own,
+// and a connection that ends, or is silent for too long, ends the worker. Times
+// in results are brought to the server's clock by the beats with the shortest
+// round trip. The token is never sent, but what follows the handshake is only
+// as safe as the network, or as TLS makes it.
 package worker
