@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Independent clients against a running server: curl (REST, JSON and binary),
 # grpcurl (health, reflection, ModelInfer), hey (load). Every answer is
-# asserted. `make e2e` calls it after the build; it installs the Go clients
-# into third_party/tools from the module proxy.
+# asserted. `make e2e` calls it after the build; curl comes from the distribution
+# where it is missing, the Go clients from the module proxy.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 plan=$root/bin/plan
 . "$root/scripts/ready.sh"
 tools=$root/third_party/tools
+"$root/third_party/tools.sh" curl=curl
+. "$root/third_party/lib.sh"
+use_local_tools
 mkdir -p "$tools"
 [ -x "$tools/grpcurl" ] || GOBIN=$tools go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
 [ -x "$tools/hey" ] || GOBIN=$tools go install github.com/rakyll/hey@v0.1.5

@@ -65,6 +65,9 @@ func Open(path string) (*Engine, error) {
 		if _, err := os.Stat(path); err != nil {
 			return nil, &engine.MissingError{What: "ONNX Runtime", Missing: []string{path}, Hint: "type `make setup`, or set " + LibraryEnv, Kind: engine.ErrNoLibrary}
 		}
+		if err := noTelemetry(); err != nil {
+			return nil, err
+		}
 		p := C.CString(path)
 		defer C.free(unsafe.Pointer(p))
 		var v *C.char
@@ -78,6 +81,23 @@ func Open(path string) (*Engine, error) {
 		return nil, fmt.Errorf("open ONNX Runtime %s: this process has already opened %s, and can hold one only", path, opened.path)
 	}
 	return &Engine{info: engine.Info{Name: "onnxruntime", Version: opened.version, Library: path}, blocks: map[*block]struct{}{}}, nil
+}
+
+// telemetryEnv is ONNX Runtime's own switch. From release 1.29 on its builds for
+// Linux identify the machine (they start a shell for that) and upload events
+// about sessions unless it is set.
+const telemetryEnv = "ORT_DISABLE_TELEMETRY"
+
+// noTelemetry keeps the library, which is about to be opened, from reporting to
+// its vendor what runs here. Who wants it sets the variable to 0.
+func noTelemetry() error {
+	if _, chosen := os.LookupEnv(telemetryEnv); chosen {
+		return nil
+	}
+	if err := os.Setenv(telemetryEnv, "1"); err != nil {
+		return fmt.Errorf("switch ONNX Runtime's telemetry off: %w", err)
+	}
+	return nil
 }
 
 // Info names the library and its version.
