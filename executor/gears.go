@@ -51,7 +51,7 @@ type gearCounts struct {
 
 func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*cascade, error) {
 	g := &cascade{gears: t.Gears, score: o.Certainty, replay: o.Engine == "replay", models: make([]memberCount, len(t.Pipelines))}
-	if g.score == nil {
+	if g.score == nil && !g.replay {
 		var err error
 		if g.score, err = certainty.Named(plan.Gear.Score); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: "gear.score", Found: fmt.Sprintf("%q", plan.Gear.Score),

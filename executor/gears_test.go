@@ -261,12 +261,19 @@ func TestCancelledInACascade(t *testing.T) {
 func TestUnknownScore(t *testing.T) {
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
 	p.Gear.Score = "margin of logits"
-	if _, err := New(context.Background(), p, replayOptions(true)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
+	open(t, p, replayOptions(true)) // its records need no score
+	tables, err := policy.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onnx := Options{Engine: "onnx"}.withDefaults()
+	if _, err := newCascade(p, tables, &onnx, newMetrics(nil)); err == nil || !strings.Contains(err.Error(), "gear.score") || !strings.Contains(err.Error(), certainty.Default) {
 		t.Errorf("%v", err)
 	}
-	o := replayOptions(true)
-	o.Certainty = certainty.Top
-	open(t, p, o)
+	onnx.Certainty = certainty.Top
+	if _, err := newCascade(p, tables, &onnx, newMetrics(nil)); err != nil {
+		t.Error(err)
+	}
 }
 
 // Real models: the certainty of every answer decides, request by request.

@@ -31,6 +31,7 @@ type family struct {
 	problem *gear.Problem
 	profile []*formats.ProfileModel
 	weights string
+	score   string // of the records
 }
 
 // solveGear plans the workload's cascade.
@@ -217,6 +218,7 @@ func (f *family) records(names []string) error {
 		}
 		var err error
 		p := f.problem
+		f.score = r.Score
 		if p.Thresholds, p.Planned, p.HeldOut, err = gear.Grade(r, names, p.Grid); err != nil {
 			return f.fail("workload", "cascade.grid", fmt.Sprint(p.Grid), fmt.Sprintf("2 to %d", formats.MaxGrid), err.Error())
 		}
@@ -354,6 +356,7 @@ func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
 	if p.Inputs == nil {
 		p.Inputs = []formats.Input{}
 	}
+	p.Gear.Score = f.score
 	for _, d := range out.Deployments(f.problem) {
 		p.Models = append(p.Models, f.deployment(&d, p.Gear))
 	}
