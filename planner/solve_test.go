@@ -323,19 +323,23 @@ func (c *cancelling) Solve(ctx context.Context, m *milp.Model, o milp.Options) (
 	return s, err
 }
 
-// A cancelled solve keeps the best plan so far and says so; before the first
-// plan it is an error.
+// A cancelled solve keeps the best plan so far and says so; before the
+// relaxation, of which a first plan is made without another program, it is an
+// error.
 func TestCancel(t *testing.T) {
 	in, opt := twoKinds(), DefaultOptions()
 	opt.Gap = 0
-	for _, n := range []int{1, 2, 3} {
+	for _, n := range []int{0, 1, 2, 3} {
 		ctx, cancel := context.WithCancel(context.Background())
+		if n == 0 {
+			cancel()
+		}
 		res, err := Solve(ctx, in, opt, &cancelling{highs.Solver{}, n, cancel}, nil)
 		cancel()
 		switch {
-		case n == 1 && !errors.Is(err, context.Canceled):
+		case n == 0 && !errors.Is(err, context.Canceled):
 			t.Errorf("cancelled before a plan: %v, %v", res, err)
-		case n == 2 && (err != nil || res.StoppedBy != "interrupt"):
+		case (n == 1 || n == 2) && (err != nil || res.StoppedBy != "interrupt"):
 			t.Errorf("cancelled after the first plan: %+v, %v", res, err)
 		case n == 3 && (err != nil || res.Status != "interrupted"):
 			t.Errorf("cancelled after the second program: %+v, %v", res, err)

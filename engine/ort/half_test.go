@@ -20,7 +20,7 @@ func TestHalfCrossing(t *testing.T) {
 	names := []string{"squeezenet", "shufflenet"}
 	if long() {
 		tiny = graph.TransformerConfig{}
-		names = models.Names()
+		names = untrained()
 	}
 	var all []*graph.Model
 	for _, f := range []func(graph.TransformerConfig) (*graph.Model, error){graph.BERT, graph.ViT} {
