@@ -9,7 +9,6 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
-	"inferplan/engine/models"
 )
 
 // Crossing every cut in half precision: the boundary has the smaller types and
