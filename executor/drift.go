@@ -137,17 +137,7 @@ func (d *drift) notice() string {
 	for i := range histogram {
 		histogram[i] = strconv.FormatFloat(shares[i], 'f', 3, 64)
 	}
-	files := ""
-	workload := "the workload"
-	for _, in := range d.plan.Inputs {
-		switch in.Role {
-		case "profile", "cluster", "workload":
-			files += " --" + in.Role + " " + in.Path
-		}
-		if in.Role == "workload" {
-			workload = in.Path
-		}
-	}
+	files, workload := planInputs(d.plan.Inputs)
 	return fmt.Sprintf("the rates seen are not those planned for (%.2f of the %s in other ranges, limit %.2f): to re-plan, write under cascade in %s `qps: {max: %s, histogram: [%s]}`, "+
 		"type `plan solve --method gear%s -o plan.json` in the plan's folder, and send SIGHUP",
 		d.now, map[bool]string{true: "time", false: "requests"}[d.byTime], d.opt.DriftLimit, workload,

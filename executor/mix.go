@@ -113,16 +113,7 @@ func (m *mix) notice() string {
 	for i, name := range m.names {
 		lines[i] = fmt.Sprintf("%s %s (planned %s)", name, strconv.FormatFloat(shares[i], 'f', 3, 64), strconv.FormatFloat(m.planned[i], 'f', 3, 64))
 	}
-	files, workload := "", "the workload"
-	for _, in := range m.inputs {
-		switch in.Role {
-		case "profile", "cluster", "workload":
-			files += " --" + in.Role + " " + in.Path
-		}
-		if in.Role == "workload" {
-			workload = in.Path
-		}
-	}
+	files, workload := planInputs(m.inputs)
 	return fmt.Sprintf("the mix of models is not the planned one (%.2f of the requests went to other models than planned, limit %.2f): %s; to re-plan, set the models' weights in %s to these shares, "+
 		"type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", m.now, m.limit, strings.Join(lines, ", "), workload, files)
 }
@@ -146,4 +137,20 @@ func newMixMetrics(reg prometheus.Registerer, names []string, rps []float64) *mi
 	}
 	reg.MustRegister(rates, planned, m.distance, m.replan)
 	return m
+}
+
+// planInputs is how a plan was made, for the command that makes it anew: the
+// flags that name its documents, and the workload's file.
+func planInputs(list []formats.Input) (flags, workload string) {
+	workload = "the workload"
+	for _, in := range list {
+		switch in.Role {
+		case "profile", "cluster", "workload":
+			flags += " --" + in.Role + " " + in.Path
+		}
+		if in.Role == "workload" {
+			workload = in.Path
+		}
+	}
+	return flags, workload
 }
