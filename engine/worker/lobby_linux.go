@@ -219,8 +219,7 @@ type guest struct {
 	pending  []sent
 	maxBatch map[uint32]int
 	attached map[uint32]*Segment
-	rtt      int64 // least round trip of late, and with it:
-	offset   int64 // the host's clock less ours
+	clock    skew // the host's against ours
 }
 
 type sent struct {
@@ -311,22 +310,19 @@ func (g *guest) reply(frame []byte) error {
 	return err
 }
 
-// beat learns how the host's clock stands to ours: the shortest round trip of
-// late tells most.
+// beat learns how the host's clock stands to ours.
 func (g *guest) beat(p []byte) error {
 	mine, theirs, err := parseBeat(p)
 	if err != nil {
 		return err
 	}
-	rtt := monotonic() - mine
-	if rtt < 0 {
+	now := monotonic()
+	if mine > now {
 		return fmt.Errorf("%w: a beat from the future", ErrProtocol)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.rtt += g.rtt / 50; g.rtt == 0 || rtt <= g.rtt {
-		g.rtt, g.offset = rtt, theirs-mine-rtt/2
-	}
+	g.clock.see(mine, now, theirs, theirs)
 	return nil
 }
 
@@ -343,7 +339,7 @@ func (g *guest) done(p []byte) error {
 	}
 	s := g.pending[0]
 	g.pending = g.pending[:copy(g.pending, g.pending[1:])]
-	own, offset := g.own, g.offset
+	own := g.own
 	g.mu.Unlock()
 	if r.Code == OK {
 		if n != s.out {
@@ -353,9 +349,9 @@ func (g *guest) done(p []byte) error {
 			return err
 		}
 	}
-	now := monotonic()
-	r.Start = min(max(r.Start-offset, s.at), now)
-	r.End = min(max(r.End-offset, r.Start), now)
+	g.mu.Lock()
+	r.Start, r.End = g.clock.here(s.at, monotonic(), r.Start, r.End)
+	g.mu.Unlock()
 	return g.reply(AppendResult(nil, &r))
 }
 
