@@ -67,9 +67,10 @@ type PlanOptions struct {
 	Effort        int     `json:"effort"`
 }
 
-// PlanModel is one model's deployment.
+// PlanModel is the deployment of one model, or of one SLO class of it.
 type PlanModel struct {
 	Model      string       `json:"model"`
+	Class      string       `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
 	SHA256     string       `json:"sha256,omitempty"` // of the model file
 	SLOUS      Micros       `json:"slo_us"`
 	MarginUS   Micros       `json:"margin_us"`
@@ -143,6 +144,7 @@ type Certificate struct {
 // runs showed at it and the 95 % interval of that attainment.
 type CertifiedModel struct {
 	Model        string     `json:"model"`
+	Class        string     `json:"class,omitempty"`
 	RPS          float64    `json:"rps"`
 	Attainment   float64    `json:"attainment"`
 	AttainmentCI [2]float64 `json:"attainment_interval"`

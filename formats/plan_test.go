@@ -28,6 +28,24 @@ func TestPlanIsCheckedFromFirstPrinciples(t *testing.T) {
 		{"no pools", func(p *Plan) { p.Pools = nil }, "pools: found an empty list"},
 		{"no models", func(p *Plan) { p.Models = nil }, "models: found an empty list"},
 		{"model twice", func(p *Plan) { p.Models[1].Model = "encnet" }, "models[1].model: found \"encnet\" a second time"},
+		{"classes of one model", func(p *Plan) {
+			p.Models[1].Model, p.Models[1].Class, p.Certified = "encnet", "batch", nil
+			p.Models[0].Class, p.Models[0].SHA256 = "interactive", p.Models[1].SHA256
+			p.Models[1].NumBlocks = p.Models[0].NumBlocks
+			p.Models[1].Pipelines[0].Stages[0].Blocks[1] = p.Models[0].NumBlocks
+			p.Models[1].Pipelines[0].Stages[0].BlockUS = nil
+		}, ""},
+		{"a class twice", func(p *Plan) {
+			p.Models[1].Model, p.Models[1].Class, p.Models[0].Class = "encnet", "gold", "gold"
+		}, "models[1].class: found \"gold\" of encnet a second time, expected each class of a model once"},
+		{"class with a blank", func(p *Plan) { p.Models[1].Class = "gold medal" }, "models[1].class: found the text \"gold medal\""},
+		{"classes of two files", func(p *Plan) {
+			p.Models[1].Model, p.Models[1].Class, p.Models[1].SHA256 = "encnet", "gold", strings.Repeat("f", 64)
+		}, "models[1].sha256: found the text"},
+		{"classes of other blocks", func(p *Plan) {
+			p.Models[1].Model, p.Models[1].Class, p.Models[1].NumBlocks = "encnet", "gold", 9
+		}, "models[1].num_blocks: found the number 9, expected that of the model's other classes, 4"},
+		{"certified class", func(p *Plan) { p.Certified.Models[0].Class = "gold" }, "certified.models[0].model: found the model \"encnet/gold\""},
 		{"slo", func(p *Plan) { p.Models[0].SLOUS = 0 }, "models[0].slo_us: found the number 0"},
 		{"margin over slo", func(p *Plan) { p.Models[1].MarginUS = Micros(5 * time.Millisecond) }, "models[1].margin_us"},
 		{"percentile", func(p *Plan) { p.Models[0].Percentile = "99" }, "models[0].percentile"},

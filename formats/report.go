@@ -70,9 +70,10 @@ type LatencySummary struct {
 	MaxUS  Micros `json:"max_us"`
 }
 
-// ModelReport is one model's share of a report.
+// ModelReport is the share of one model, or one SLO class of it, in a report.
 type ModelReport struct {
 	Model      string  `json:"model"`
+	Class      string  `json:"class,omitempty"`
 	SLOUS      Micros  `json:"slo_us"`
 	OfferedRPS float64 `json:"offered_rps"`
 	Counts
@@ -96,6 +97,7 @@ type DeviceReport struct {
 type WindowReport struct {
 	StartUS Micros `json:"start_us"`
 	Model   string `json:"model,omitempty"`
+	Class   string `json:"class,omitempty"`
 	Counts
 	P95US Micros `json:"p95_us"`
 }

@@ -111,11 +111,12 @@ func (p *planChecker) models() {
 	if len(p.plan.Models) == 0 && p.plan.Kind == PlanPool {
 		p.fail("models", "an empty list", "at least one model", "")
 	}
-	seen := map[string]int{}
+	seen := map[ModelClass]int{}
 	for i := range p.plan.Models {
 		m := &p.plan.Models[i]
 		at := fmt.Sprintf("models[%d]", i)
-		p.name(seen, i, m.Model, "models[%d].model", i)
+		p.key(seen, i, m.Key(), at)
+		p.class(m, at)
 		if m.SHA256 != "" {
 			p.sha(at+".sha256", m.SHA256)
 		}
@@ -141,6 +142,23 @@ func (p *planChecker) models() {
 		if p.plan.Kind == PlanPool && !closeTo(sum, m.RPS) {
 			p.fail(at+".rps", number(m.RPS), "the sum over its pipelines, "+formatFloat(sum), "")
 		}
+	}
+}
+
+// class checks what the classes of one model have in common: the model.
+func (p *planChecker) class(m *PlanModel, at string) {
+	if m.Class == "" {
+		return
+	}
+	if p.plan.Kind == PlanGear {
+		p.fail(at+".class", "the class "+quote(m.Class), "none: a cascade has one SLO", "")
+	}
+	first := &p.plan.Models[slices.IndexFunc(p.plan.Models, func(o PlanModel) bool { return o.Model == m.Model })]
+	if m.SHA256 != first.SHA256 {
+		p.fail(at+".sha256", "the text "+quote(m.SHA256), "that of the model's other classes, "+quote(first.SHA256), "")
+	}
+	if m.NumBlocks != first.NumBlocks {
+		p.fail(at+".num_blocks", integer64(m.NumBlocks), fmt.Sprintf("that of the model's other classes, %d", first.NumBlocks), "")
 	}
 }
 
@@ -378,8 +396,8 @@ func (p *planChecker) certificate() {
 	for i := range d.Models {
 		m := &d.Models[i]
 		at := fmt.Sprintf("certified.models[%d]", i)
-		if !slices.ContainsFunc(p.plan.Models, func(o PlanModel) bool { return o.Model == m.Model }) {
-			p.fail(at+".model", "the model "+quote(m.Model), "a model of the plan", "")
+		if !slices.ContainsFunc(p.plan.Models, func(o PlanModel) bool { return o.Key() == m.Key() }) {
+			p.fail(at+".model", "the model "+quote(m.Key().String()), "a model of the plan", "")
 		}
 		if m.RPS < 0 {
 			p.fail(at+".rps", number(m.RPS), "0 or more", "")

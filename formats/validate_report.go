@@ -24,12 +24,12 @@ func (d *Report) Validate() error {
 	}
 	c.counts(&d.Counts, "")
 	c.summary(&d.Latency, "latency")
-	seen := map[string]int{}
+	seen := map[ModelClass]int{}
 	var sum Counts
 	for i := range d.Models {
 		m := &d.Models[i]
 		at := fmt.Sprintf("models[%d]", i)
-		c.name(seen, i, m.Model, "models[%d].model", i)
+		c.key(seen, i, m.Key(), at)
 		c.counts(&m.Counts, at)
 		c.summary(&m.Latency, at+".latency")
 		if m.OfferedRPS < 0 {

@@ -32,9 +32,9 @@ func (d *Workload) Validate() error {
 	if d.Models != nil && len(d.Models) == 0 {
 		c.fail("models", "an empty list", "at least one model", "")
 	}
-	seen := map[string]int{}
+	seen := map[ModelClass]int{}
 	for i := range d.Models {
-		c.name(seen, i, d.Models[i].Model, "models[%d].model", i)
+		c.key(seen, i, d.Models[i].Key(), fmt.Sprintf("models[%d]", i))
 		c.workloadModel(&d.Models[i], i)
 	}
 	if d.Cascade != nil {

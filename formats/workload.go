@@ -14,7 +14,7 @@ type Workload struct {
 	Arrivals     *Arrivals       `json:"arrivals,omitempty"`
 }
 
-// WorkloadModel is one model's target and weight.
+// WorkloadModel is the target and weight of one model, or of one SLO class of it.
 type WorkloadModel struct {
 	Model         string  `json:"model"`
 	SLO           SLO     `json:"slo"`
@@ -23,7 +23,7 @@ type WorkloadModel struct {
 	BatchBuildRPS float64 `json:"batch_build_rps,omitempty" default:"the rate of the NP plan"` // rate at which a batch fills, see methods
 	MinRPS        float64 `json:"min_rps,omitempty"`
 	Accuracy      float64 `json:"accuracy,omitempty"`
-	Class         string  `json:"class,omitempty"`
+	Class         string  `json:"class,omitempty"` // one of several SLO classes of the model
 }
 
 // Arrivals says how requests come.

@@ -1,0 +1,123 @@
+package formats
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ModelClass names what has an SLO, a queue and pipelines of its own: a model,
+// or one SLO class of a model that has several.
+type ModelClass struct{ Model, Class string }
+
+// String is "model", or "model/class" where there is a class.
+func (k ModelClass) String() string {
+	if k.Class == "" {
+		return k.Model
+	}
+	return k.Model + "/" + k.Class
+}
+
+// Key names the entry.
+func (m *WorkloadModel) Key() ModelClass { return ModelClass{m.Model, m.Class} }
+
+// Key names the entry.
+func (m *PlanModel) Key() ModelClass { return ModelClass{m.Model, m.Class} }
+
+// Key names the entry.
+func (m *CertifiedModel) Key() ModelClass { return ModelClass{m.Model, m.Class} }
+
+// Key names the entry.
+func (m *ModelReport) Key() ModelClass { return ModelClass{m.Model, m.Class} }
+
+// Classes finds the models of a list, and their classes, by name.
+type Classes struct {
+	index map[ModelClass]int
+	names map[string][]string // classes by model, the default first
+}
+
+// NewClasses indexes a list. The default class of a model is the one without a
+// name, else the first in the list.
+func NewClasses(list []ModelClass) *Classes {
+	c := &Classes{index: map[ModelClass]int{}, names: map[string][]string{}}
+	for i, k := range list {
+		if _, twice := c.index[k]; twice {
+			continue
+		}
+		c.index[k] = i
+		if k.Class == "" {
+			c.names[k.Model] = append([]string{""}, c.names[k.Model]...)
+		} else {
+			c.names[k.Model] = append(c.names[k.Model], k.Class)
+		}
+	}
+	return c
+}
+
+// Find returns the index of a model's class, of its default class where class
+// is empty; false where there is none of that name.
+func (c *Classes) Find(model, class string) (int, bool) {
+	names := c.names[model]
+	if class == "" && len(names) > 0 {
+		class = names[0]
+	}
+	i, ok := c.index[ModelClass{model, class}]
+	return i, ok
+}
+
+// Of lists the classes of a model, the default first; a model without classes
+// has one without a name.
+func (c *Classes) Of(model string) []string { return c.names[model] }
+
+// Named tells whether a model has a class with a name.
+func (c *Classes) Named(model string) bool {
+	names := c.names[model]
+	return len(names) > 1 || len(names) == 1 && names[0] != ""
+}
+
+// ClassNames joins the classes of a model for a message.
+func ClassNames(classes []string) string {
+	out := make([]string, len(classes))
+	for i, n := range classes {
+		if out[i] = n; n == "" {
+			out[i] = "one without a name"
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// maxClassName bounds what travels in headers and labels.
+const maxClassName = 64
+
+// classOK tells whether a name can be a class: it travels in headers, metric
+// labels and file names.
+func classOK(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case i > 0 && (c == '-' || c == '_' || c == '.'):
+		default:
+			return false
+		}
+	}
+	return len(name) <= maxClassName
+}
+
+// key checks that a model's name is there, that its class can be one, and that
+// the two stand once together.
+func (c *checker) key(seen map[ModelClass]int, i int, k ModelClass, path string) {
+	switch first, dup := seen[k]; {
+	case k.Model == "":
+		c.fail(path+".model", "an empty name", "a name", "")
+		return
+	case !classOK(k.Class):
+		c.fail(path+".class", "the text "+quote(k.Class), fmt.Sprintf("up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName), "")
+		return
+	case dup && k.Class == "":
+		c.fail(path+".model", quote(k.Model)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first))
+		return
+	case dup:
+		c.fail(path+".class", quote(k.Class)+" of "+k.Model+" a second time", "each class of a model once", fmt.Sprintf("it stands at index %d already", first))
+		return
+	}
+	seen[k] = i
+}
