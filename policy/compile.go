@@ -132,12 +132,17 @@ func (c *compiler) addModel(mi int) error {
 	if m.SLOUS <= 0 {
 		return &formats.Error{Path: path + ".slo_us", Found: m.SLOUS.D().String(), Expected: "more than 0"}
 	}
+	for other := range mi {
+		if c.plan.Models[other].Key() == m.Key() {
+			return &formats.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
+		}
+	}
 	percentile, err := parsePercentile(m.Percentile)
 	if err != nil {
 		return &formats.Error{Path: path + ".percentile", Found: strconv.Quote(m.Percentile), Expected: "p50 to p100, such as p99"}
 	}
 	c.t.Models = append(c.t.Models, Model{
-		Name: m.Model, SLO: m.SLOUS.D(), Percentile: percentile, RPS: m.RPS,
+		Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Percentile: percentile, RPS: m.RPS,
 		FirstPipeline: int32(len(c.t.Pipelines)), NumPipelines: int32(len(m.Pipelines)),
 	})
 	for pi := range m.Pipelines {

@@ -1,6 +1,10 @@
 package policy
 
-import "time"
+import (
+	"time"
+
+	"inferplan/formats"
+)
 
 // Tables is a plan as flat arrays: what policies, simulator and executor index
 // into. Compile makes it; nobody changes it afterwards.
@@ -21,15 +25,20 @@ type Tables struct {
 	Gears *Gears
 }
 
-// Model is a served model.
+// Model is a served model, or one SLO class of it: what has a queue, an SLO and
+// pipelines of its own.
 type Model struct {
 	Name          string
+	Class         string // SLO class; empty: the model has one, without a name
 	SLO           time.Duration
 	Percentile    float64 // 0.99
 	RPS           float64 // planned
 	FirstPipeline int32
 	NumPipelines  int32
 }
+
+// Key names the model and its class.
+func (m *Model) Key() formats.ModelClass { return formats.ModelClass{Model: m.Name, Class: m.Class} }
 
 // Pipeline is a pooled pipeline of a model.
 type Pipeline struct {

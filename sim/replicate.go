@@ -67,7 +67,7 @@ func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) {
 		if sc.Rates != nil {
 			rps = sc.Rates[m]
 		}
-		rng := seeded.New(seed, "arrivals/"+sc.Tables.Models[m].Name)
+		rng := seeded.New(seed, "arrivals/"+sc.Tables.Models[m].Key().String())
 		src, err := arrivals.Process(sc.Arrivals, rng, int32(m), rps*sc.Load, sc.Duration)
 		if err != nil {
 			return nil, fmt.Errorf("simulating: %w", err)

@@ -176,7 +176,7 @@ func (s *machine) reportConfig() report.Config {
 	}
 	rps := 0.0
 	for i := range s.t.Models {
-		c.Models = append(c.Models, report.Model{Name: s.t.Models[i].Name, SLO: s.t.Models[i].SLO})
+		c.Models = append(c.Models, report.Model{Name: s.t.Models[i].Name, Class: s.t.Models[i].Class, SLO: s.t.Models[i].SLO})
 		rps = max(rps, s.t.Models[i].RPS)
 	}
 	if counted := c.Duration - c.Warmup; counted > 0 {

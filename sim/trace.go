@@ -59,7 +59,7 @@ func (c *chromeTrace) name(what string, pid, tid int, name string) {
 func (c *chromeTrace) span(pid, tid int, model, size int32, from, to time.Duration) {
 	c.next()
 	fmt.Fprintf(c.w, `{"ph":"X","name":%q,"cat":"batch","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"batch":%d}}`,
-		c.t.Models[model].Name, pid, tid, float64(from)/1e3, float64(to-from)/1e3, size)
+		c.t.Models[model].Key().String(), pid, tid, float64(from)/1e3, float64(to-from)/1e3, size)
 }
 
 func (c *chromeTrace) run(device, model, size int32, from, to time.Duration) {

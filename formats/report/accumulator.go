@@ -9,8 +9,9 @@ import (
 
 // Model is what an accumulator needs to know of a model.
 type Model struct {
-	Name string
-	SLO  time.Duration
+	Name  string
+	Class string // SLO class; empty: the model has one, without a name
+	SLO   time.Duration
 }
 
 // Config says what a run is about.

@@ -51,7 +51,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 		}
 		all = append(all, latencies...)
 		m := &r.Models[i]
-		m.Model, m.SLOUS = cfg.Models[i].Name, formats.Micros(cfg.Models[i].SLO)
+		m.Model, m.Class, m.SLOUS = cfg.Models[i].Name, cfg.Models[i].Class, formats.Micros(cfg.Models[i].SLO)
 		m.Counts = b.counts(perRun, true)
 		m.OfferedRPS = b.rate(m.Requests)
 		m.Latency = summarise(latencies)
@@ -213,19 +213,19 @@ func (b *builder) windows() {
 				lat = samples[i][w]
 			}
 			all = append(all, lat...)
-			perModel[i] = b.window(b.cfg.Models[i].Name, start, width, &c, lat)
+			perModel[i] = b.window(b.cfg.Models[i], start, width, &c, lat)
 		}
-		b.report.Windows = append(b.report.Windows, b.window("", start, width, &sum, all))
+		b.report.Windows = append(b.report.Windows, b.window(Model{}, start, width, &sum, all))
 		if len(perModel) > 1 {
 			b.report.Windows = append(b.report.Windows, perModel...)
 		}
 	}
 }
 
-func (b *builder) window(model string, start, width time.Duration, c *counts, lat []time.Duration) formats.WindowReport {
+func (b *builder) window(model Model, start, width time.Duration, c *counts, lat []time.Duration) formats.WindowReport {
 	slices.Sort(lat)
 	return formats.WindowReport{
-		StartUS: formats.Micros(start), Model: model,
+		StartUS: formats.Micros(start), Model: model.Name, Class: model.Class,
 		Counts: b.poolOver(c, width), P95US: formats.Micros(Percentile(lat, 0.95)),
 	}
 }
@@ -241,7 +241,7 @@ func (b *builder) warn(totals []counts) {
 	}
 	for i := range b.report.Models {
 		if m := &b.report.Models[i]; m.Requests == 0 {
-			b.report.Warnings = append(b.report.Warnings, fmt.Sprintf("model %s: no request was counted, its attainment of 1 says nothing", m.Model))
+			b.report.Warnings = append(b.report.Warnings, fmt.Sprintf("model %s: no request was counted, its attainment of 1 says nothing", m.Key()))
 		}
 	}
 }
