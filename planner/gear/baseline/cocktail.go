@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"inferplan/formats/arrivals"
-	"inferplan/formats/report"
 	"inferplan/planner/gear"
+	"inferplan/planner/gear/published"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 	"inferplan/sim"
@@ -32,6 +32,32 @@ type Ensemble struct {
 	Accuracy float64 // of the vote, on the samples planned on
 	Mean     float64 // devices, over time
 	P95      time.Duration
+
+	answers []answer
+	counts  [][]int // by member and period
+}
+
+// answer of a request, in order of arrival.
+type answer struct{ arrived, took time.Duration }
+
+// Windows are the ensemble's windows over the run.
+func (e *Ensemble) Windows(windows Sliding) []Window {
+	parts := slicer{step: windows.Step}
+	for _, a := range e.answers {
+		parts.add(a.arrived, a.took)
+	}
+	out := parts.windows(windows.Width, func(*Window, int) {})
+	for i := range out {
+		w := &out[i]
+		w.Accuracy, w.Expected = e.Accuracy, e.Accuracy
+		for _, counts := range e.counts { // mean over the window's seconds
+			for s := w.From; s < w.From+windows.Width; s += time.Second {
+				k := min(int(s/e.Scaler.Period), len(counts)-1)
+				w.Devices += float64(counts[k]) / windows.Width.Seconds()
+			}
+		}
+	}
+	return out
 }
 
 // Vote is the accuracy of a set of models that vote on the answer with the log
@@ -64,7 +90,7 @@ func Vote(p *gear.Problem, models uint32) float64 {
 }
 
 // counts is how many devices a model has in each period.
-func (a *Autoscaler) counts(p *gear.Problem, model int, r Rates) []int {
+func (a *Autoscaler) counts(p *gear.Problem, model int, r published.Rates) []int {
 	best := 0.0 // samples per second of one device
 	for b, t := range p.Models[model].Times {
 		if t <= p.SLO {
@@ -81,7 +107,7 @@ func (a *Autoscaler) counts(p *gear.Problem, model int, r Rates) []int {
 }
 
 // mean is what the sets of a plan of counts cost, in devices over time.
-func (a *Autoscaler) mean(counts []int, r Rates) float64 {
+func (a *Autoscaler) mean(counts []int, r published.Rates) float64 {
 	step := int(a.Period / time.Second)
 	sum := 0.0
 	for k, n := range counts {
@@ -93,12 +119,8 @@ func (a *Autoscaler) mean(counts []int, r Rates) float64 {
 // Cocktail is the cheapest ensemble with at least the accuracy whose tail meets
 // the target: every set of at least members models with every autoscaler, in
 // order of mean devices. Nil where there is none.
-func Cocktail(ctx context.Context, p *gear.Problem, r Rates, source func() arrivals.Source, scalers []Autoscaler, accuracy float64, members int, target time.Duration) (*Ensemble, error) {
-	type option struct {
-		Ensemble
-		counts [][]int
-	}
-	var options []option
+func Cocktail(ctx context.Context, p *gear.Problem, r published.Rates, source func() arrivals.Source, scalers []Autoscaler, accuracy float64, members int, target time.Duration) (*Ensemble, error) {
+	var options []Ensemble
 	for set := uint32(1); set < 1<<len(p.Models); set++ {
 		if bits.OnesCount32(set) < members {
 			continue
@@ -108,7 +130,7 @@ func Cocktail(ctx context.Context, p *gear.Problem, r Rates, source func() arriv
 			continue
 		}
 		for _, s := range scalers {
-			o := option{Ensemble: Ensemble{Scaler: s, Accuracy: a}}
+			o := Ensemble{Scaler: s, Accuracy: a}
 			for m := range p.Models {
 				if set&(1<<m) != 0 {
 					c := s.counts(p, m, r)
@@ -119,39 +141,38 @@ func Cocktail(ctx context.Context, p *gear.Problem, r Rates, source func() arriv
 			options = append(options, o)
 		}
 	}
-	slices.SortStableFunc(options, func(a, b option) int { return cmp.Compare(a.Mean, b.Mean) })
+	slices.SortStableFunc(options, func(a, b Ensemble) int { return cmp.Compare(a.Mean, b.Mean) })
 	for i := range options {
 		o := &options[i]
-		var worst []time.Duration
 		late := false
 		for k, m := range o.Models {
 			took, err := scaled(ctx, p, m, o.counts[k], &o.Scaler, source())
 			if err != nil {
 				return nil, err
 			}
-			if worst == nil {
-				worst = took
+			if o.answers == nil {
+				o.answers = took
 			}
-			for j := range worst {
-				worst[j] = max(worst[j], took[j])
+			var list []time.Duration
+			for j := range o.answers { // the slowest member's
+				o.answers[j].took = max(o.answers[j].took, took[j].took)
+				list = append(list, o.answers[j].took)
 			}
-			sorted := slices.Clone(worst)
-			slices.Sort(sorted)
-			if o.P95 = report.Percentile(sorted, .95); o.P95 > target {
+			if o.P95, _ = tail(list); o.P95 > target {
 				late = true
+				o.answers = nil
 				break // other members only add to it
 			}
 		}
 		if !late {
-			return &o.Ensemble, nil
+			return o, nil
 		}
 	}
 	return nil, nil
 }
 
-// scaled runs one member of an ensemble on its own devices: latencies in order
-// of arrival.
-func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Autoscaler, src arrivals.Source) ([]time.Duration, error) {
+// scaled runs one member of an ensemble on its own devices.
+func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Autoscaler, src arrivals.Source) ([]answer, error) {
 	own := *p
 	own.Devices, own.Memory = slices.Max(counts), 0
 	t := DynBa(&own, model)
@@ -179,17 +200,12 @@ func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Au
 	if err != nil {
 		return nil, err
 	}
-	type pair struct{ arrived, took time.Duration }
-	var all []pair
+	var out []answer
 	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: policy.Policy(pol), Source: src, Faults: faults, NoReport: true,
-		Completed: func(arrived, answered time.Duration) { all = append(all, pair{arrived, answered - arrived}) }})
+		Completed: func(arrived, answered time.Duration) { out = append(out, answer{arrived, answered - arrived}) }})
 	if err != nil {
 		return nil, fmt.Errorf("running a member of an ensemble: %w", err)
 	}
-	slices.SortStableFunc(all, func(a, b pair) int { return cmp.Compare(a.arrived, b.arrived) })
-	out := make([]time.Duration, len(all))
-	for i := range all {
-		out[i] = all[i].took
-	}
+	slices.SortStableFunc(out, func(a, b answer) int { return cmp.Compare(a.arrived, b.arrived) })
 	return out, nil
 }

@@ -6,8 +6,10 @@
 //	             switching), no cascade, no switching, and a planned outcome
 //	cocktail.go  Cocktail+: ensembles that vote, with an autoscaler that knows
 //	             the rates to come
-//	run.go       running a system on arrivals: accuracy, percentiles, time line
-//	rates.go     arrivals from rates per second: even, or Poisson
+//	run.go       running a system on arrivals: accuracy, percentiles, sliding
+//	             windows
+//	search.go    every plan of a small space, and random ones
+//	problem.go   a published family as a planning problem
 //
 // Baselines are given what they would have to find: DynBa its best model, MS+
 // its best headroom, no-switching its best cascade for the very trace,

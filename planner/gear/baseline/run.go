@@ -20,107 +20,186 @@ type Run struct {
 	P95, P99 time.Duration
 	Late     float64 // share above the SLO
 	Switches int64
-	Windows  []Window
+	Windows  []Window `json:",omitempty"`
 }
 
 // Window is a part of a run, by time of arrival.
 type Window struct {
-	Requests, Correct int
-	P95               time.Duration
+	From     time.Duration
+	Requests int
+	// Accuracy is the share of right answers, Expected what the gears that the
+	// requests came under have on all samples: the same without the luck of the
+	// samples that the window happened to see.
+	Accuracy, Expected float64
+	P95                time.Duration
+	Devices            float64 // in use, where they change
 }
 
-// Execute runs tables on arrivals with the gear policy; window 0: no windows.
-func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, window time.Duration) (*Run, error) {
+// Sliding says which windows of a run are wanted: of this width, and how far
+// apart they begin. The width is a multiple of the step; zero: none.
+type Sliding struct{ Width, Step time.Duration }
+
+// Execute runs tables on arrivals with the gear policy.
+func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, windows Sliding) (*Run, error) {
 	pol, err := gear.New(t, gear.DefaultOptions(t))
 	if err != nil {
 		return nil, err
 	}
-	o := &observer{inner: pol, t: t, window: window, pipelines: make([]int32, len(t.Devices))}
+	cfg := sim.Config{Tables: t, Policy: pol, Source: src, NoReport: true}
+	var watch *observer
+	var parts slicer
+	if windows.Step > 0 {
+		watch = newObserver(pol, t, windows.Step)
+		cfg.Policy, parts.step = watch, windows.Step
+	}
 	var all []time.Duration
-	var byWindow [][]time.Duration
 	late := 0
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: o, Source: src, NoReport: true, Completed: func(arrived, answered time.Duration) {
+	cfg.Completed = func(arrived, answered time.Duration) {
 		took := answered - arrived
 		all = append(all, took)
 		if took > t.Models[0].SLO {
 			late++
 		}
-		if window > 0 {
-			w := int(arrived / window)
-			for len(byWindow) <= w {
-				byWindow = append(byWindow, nil)
-			}
-			byWindow[w] = append(byWindow[w], took)
+		if watch != nil {
+			parts.add(arrived, took)
 		}
-	}})
+	}
+	res, err := sim.Run(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("running a system: %w", err)
 	}
-	slices.Sort(all)
 	out := &Run{Requests: len(all), Accuracy: res.Gears.Accuracy(), Switches: res.Gears.Switches}
 	if len(all) == 0 {
 		return out, nil
 	}
-	out.P95, out.P99, out.Late = report.Percentile(all, .95), report.Percentile(all, .99), float64(late)/float64(len(all))
-	for w, list := range byWindow {
-		slices.Sort(list)
-		win := Window{Requests: len(list)}
-		if w < len(o.correct) {
-			win.Correct = o.correct[w]
-		}
-		if len(list) > 0 {
-			win.P95 = report.Percentile(list, .95)
-		}
-		out.Windows = append(out.Windows, win)
+	out.P95, out.P99 = tail(all)
+	out.Late = float64(late) / float64(len(all))
+	if watch != nil {
+		out.Windows = parts.windows(windows.Width, func(w *Window, slice int) {
+			w.Accuracy += float64(watch.slices[slice].correct)
+			w.Expected += watch.slices[slice].expected
+		})
 	}
 	return out, nil
 }
 
-// observer counts right answers by the window of their arrival. It follows which
-// sample a request carries (they cycle) and which model answered last.
+// tail sorts latencies and takes their percentiles.
+func tail(list []time.Duration) (p95, p99 time.Duration) {
+	slices.Sort(list)
+	return report.Percentile(list, percentile), report.Percentile(list, .99)
+}
+
+// slicer keeps latencies by slices of time.
+type slicer struct {
+	step time.Duration
+	took [][]time.Duration
+}
+
+func (s *slicer) add(arrived, took time.Duration) {
+	k := int(arrived / s.step)
+	for len(s.took) <= k {
+		s.took = append(s.took, nil)
+	}
+	s.took[k] = append(s.took[k], took)
+}
+
+// windows slide over the slices; accuracies come as sums from fill, slice by
+// slice. Windows reach to the end, and none of them is empty.
+func (s *slicer) windows(width time.Duration, fill func(w *Window, slice int)) []Window {
+	n := int(width / s.step)
+	var out []Window
+	var list []time.Duration
+	for first := 0; first+n <= max(len(s.took), n); first++ {
+		w := Window{From: time.Duration(first) * s.step}
+		list = list[:0]
+		for k := first; k < min(first+n, len(s.took)); k++ {
+			list = append(list, s.took[k]...)
+			fill(&w, k)
+		}
+		if w.Requests = len(list); w.Requests == 0 {
+			continue
+		}
+		w.Accuracy /= float64(len(list))
+		w.Expected /= float64(len(list))
+		w.P95, _ = tail(list)
+		out = append(out, w)
+	}
+	return out
+}
+
+// observer counts right answers by the slice of their arrival. It follows which
+// sample a request carries (they cycle), under which gear it comes, and which
+// model answered last.
 type observer struct {
 	inner     policy.Policy
 	t         *policy.Tables
-	window    time.Duration
+	step      time.Duration
 	arrived   int64
+	gear      int32
+	accuracy  []float64 // by gear, over all samples
 	requests  []observed
 	pipelines []int32 // of the batch on each device
-	correct   []int
+	slices    []slice
 }
 
 type observed struct {
 	sample, pipeline int32
-	window           int
+	slice            int
+}
+
+type slice struct {
+	correct  int
+	expected float64
+}
+
+func newObserver(inner policy.Policy, t *policy.Tables, step time.Duration) *observer {
+	o := &observer{inner: inner, t: t, step: step, pipelines: make([]int32, len(t.Devices))}
+	rec := &t.Gears.Records
+	for g := range t.Gears.Gears {
+		stages := t.Gears.Gears[g].Stages
+		right := 0
+		for i := range rec.Samples {
+			for k := range stages {
+				m := stages[k].Pipeline
+				if k == len(stages)-1 || int32(rec.Levels[m][i]) >= stages[k].Below {
+					if rec.Correct[m][i] {
+						right++
+					}
+					break
+				}
+			}
+		}
+		o.accuracy = append(o.accuracy, float64(right)/float64(rec.Samples))
+	}
+	return o
 }
 
 func (o *observer) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	if o.window > 0 {
-		switch ev.Kind {
-		case policy.Arrival:
-			for int(ev.Req) >= len(o.requests) {
-				o.requests = append(o.requests, observed{})
-			}
-			o.requests[ev.Req] = observed{sample: int32(o.arrived % int64(o.t.Gears.Records.Samples)), window: int(ev.Arrived / o.window)}
-			o.arrived++
-		case policy.ControlRevealed:
-			o.requests[ev.Req].pipeline = o.pipelines[ev.Device]
+	switch ev.Kind {
+	case policy.Arrival:
+		for int(ev.Req) >= len(o.requests) {
+			o.requests = append(o.requests, observed{})
 		}
+		k := int(ev.Arrived / o.step)
+		for len(o.slices) <= k {
+			o.slices = append(o.slices, slice{})
+		}
+		o.slices[k].expected += o.accuracy[o.gear]
+		o.requests[ev.Req] = observed{sample: int32(o.arrived % int64(o.t.Gears.Records.Samples)), slice: k}
+		o.arrived++
+	case policy.ControlRevealed:
+		o.requests[ev.Req].pipeline = o.pipelines[ev.Device]
 	}
 	o.inner.Handle(now, ev, out)
-	if o.window == 0 {
-		return
-	}
 	for i := range out.List {
 		switch a := &out.List[i]; a.Kind {
 		case policy.Dispatch:
 			o.pipelines[a.Device] = a.Pipeline
+		case policy.SwitchGear:
+			o.gear = a.Tag
 		case policy.Complete:
-			r := &o.requests[a.Req]
-			for len(o.correct) <= r.window {
-				o.correct = append(o.correct, 0)
-			}
-			if o.t.Gears.Records.Correct[r.pipeline][r.sample] {
-				o.correct[r.window]++
+			if r := &o.requests[a.Req]; o.t.Gears.Records.Correct[r.pipeline][r.sample] {
+				o.slices[r.slice].correct++
 			}
 		}
 	}

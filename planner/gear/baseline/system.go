@@ -3,6 +3,7 @@ package baseline
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -95,50 +96,99 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 	return t, nil
 }
 
+// Runner shows a system on the arrivals that it is tuned on; name tells its
+// variants apart. Of several streams it gives the mean accuracy and the worst
+// percentile.
+type Runner func(name string, t *policy.Tables) (*Run, error)
+
+// On is a runner over one stream of arrivals.
+func On(ctx context.Context, source func() arrivals.Source) Runner {
+	return func(_ string, t *policy.Tables) (*Run, error) { return Execute(ctx, t, source(), Sliding{}) }
+}
+
+// Tuned is a system with the variant of it that was best.
+type Tuned struct {
+	Name   string
+	Tables *policy.Tables
+	Run    *Run
+}
+
+func (best *Tuned) offer(name string, t *policy.Tables, r *Run) {
+	if best.Run == nil || r.Accuracy > best.Run.Accuracy {
+		*best = Tuned{name, t, r}
+	}
+}
+
+// found is the tuned system, nil where no variant is in time.
+func (best *Tuned) found() *Tuned {
+	if best.Run == nil {
+		return nil
+	}
+	return best
+}
+
 // Etas are the headrooms that MS+ is tried with; the best is kept.
 var Etas = []float64{.5, .6, .7, .8, .9, 1}
 
 // BestModelSwitching is MS+ with the headroom that is most accurate among those
 // in time on the arrivals; nil where none is.
-func BestModelSwitching(ctx context.Context, p *gear.Problem, source func() arrivals.Source, target time.Duration) (*policy.Tables, *Run, error) {
-	var best *policy.Tables
-	var shown *Run
+func BestModelSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, error) {
+	var best Tuned
 	for _, eta := range Etas {
 		t, err := ModelSwitching(p, eta)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		r, err := Execute(ctx, t, source(), 0)
+		name := fmt.Sprintf("MS+ %.1f", eta)
+		r, err := run(name, t)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if r.P95 <= target && (shown == nil || r.Accuracy > shown.Accuracy) {
-			best, shown = t, r
+		if r.P95 <= target {
+			best.offer(name, t, r)
 		}
 	}
-	return best, shown, nil
+	return best.found(), nil
+}
+
+// BestSingle is dynamic batching with the most accurate model that is in time on
+// the arrivals; nil where none is.
+func BestSingle(p *gear.Problem, target time.Duration, run Runner) (*Tuned, error) {
+	var best Tuned
+	for m := range p.Models {
+		if p.Models[m].Times[0] > target || p.Memory > 0 && p.Models[m].Memory > p.Memory {
+			continue
+		}
+		t, name := DynBa(p, m), "DynBa "+p.Models[m].Name
+		r, err := run(name, t)
+		if err != nil {
+			return nil, err
+		}
+		if r.P95 <= target {
+			best.offer(name, t, r)
+		}
+	}
+	return best.found(), nil
 }
 
 // NoSwitching answers all requests with one cascade: the most accurate one of
 // the front that is in time on the very arrivals, found by bisection and by
 // trying the next few. Nil where not even the cheapest is.
-func NoSwitching(ctx context.Context, p *gear.Problem, source func() arrivals.Source, target time.Duration) (*policy.Tables, *Run, error) {
+func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, error) {
 	pl, front, err := p.Fluid()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	peak := p.Edges[len(p.Edges)-1]
-	var best *policy.Tables
-	var shown *Run
+	var best Tuned
 	try := func(i int) (bool, error) {
 		t := p.Tables(pl, []policy.GearTable{p.Gear(pl, &front[i], peak, 1)})
-		r, err := Execute(ctx, t, source(), 0)
+		name := fmt.Sprintf("no switching %d", i)
+		r, err := run(name, t)
 		if err != nil || r.P95 > target {
 			return false, err
 		}
-		if shown == nil || r.Accuracy > shown.Accuracy {
-			best, shown = t, r
-		}
+		best.offer(name, t, r)
 		return true, nil
 	}
 	lo, hi := 0, len(front) // front[lo-1] is in time, front[hi] is not
@@ -146,7 +196,7 @@ func NoSwitching(ctx context.Context, p *gear.Problem, source func() arrivals.So
 		mid := (lo + hi) / 2
 		ok, err := try(mid)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if ok {
 			lo = mid + 1
@@ -156,10 +206,10 @@ func NoSwitching(ctx context.Context, p *gear.Problem, source func() arrivals.So
 	}
 	for i := lo + 1; i < min(lo+furtherTries, len(front)); i++ {
 		if _, err := try(i); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return best, shown, nil
+	return best.found(), nil
 }
 
 // furtherTries are cascades above the bisection's end: latency does not quite

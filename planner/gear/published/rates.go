@@ -1,4 +1,4 @@
-package baseline
+package published
 
 import (
 	"math/rand/v2"
@@ -62,4 +62,21 @@ func (s *stream) Next(r *arrivals.Request) bool {
 	*r = arrivals.Request{At: time.Duration(at * float64(time.Second))}
 	s.want += s.gap()
 	return true
+}
+
+// Around are n of the rates, step seconds apart, with the highest among them
+// after a third, and their peak scaled to a rate: a burst that fits into seconds.
+func (r Rates) Around(n, step int, peak float64) Rates {
+	at := 0
+	for i := range r {
+		if r[i] > r[at] {
+			at = i
+		}
+	}
+	var out Rates
+	for k := range n {
+		i := min(max(at+(k-n/3)*step, 0), len(r)-1)
+		out = append(out, r[i]*peak/r.Peak())
+	}
+	return out
 }

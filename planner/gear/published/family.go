@@ -1,0 +1,163 @@
+package published
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/importer/records"
+)
+
+// Family is a family of models on identical devices, with the SLO and the rates
+// that it is measured under.
+type Family struct {
+	Name    string
+	Models  []Model
+	Records *formats.Records
+	Memory  int64 // of a device; 0: no limit
+	SLO     time.Duration
+	Grid    int           // quantile thresholds per model
+	Load    time.Duration // of a model onto a device, for systems that load
+	Peak    float64       // of the rates
+	Rates   Rates         // nil where no trace was asked for
+}
+
+// Model is a model of a family.
+type Model struct {
+	Name   string
+	Times  []time.Duration // [b-1]: of a batch of b
+	Memory int64
+}
+
+// Names are the families that Load knows.
+var Names = []string{"bert5", "llama4", "imdb3"}
+
+// Load is a family with its trace, from the folder of reference data.
+func Load(name, dir string) (*Family, error) {
+	var f *Family
+	var err error
+	switch name {
+	case "bert5":
+		f = BERT5()
+	case "llama4":
+		f = Llama4()
+	case "imdb3":
+		if f, err = IMDB3(dir); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("family %q: expected one of %v", name, Names)
+	}
+	if name == "llama4" {
+		f.Rates, err = Azure(dir)
+	} else {
+		f.Rates, err = Twitter(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Dir is the folder of the reference data: INFERPLAN_DATA, else ../shared/data
+// beside the repository that the working directory is in.
+func Dir() string {
+	if dir := os.Getenv("INFERPLAN_DATA"); dir != "" {
+		return dir
+	}
+	dir, err := os.Getwd()
+	for ; err == nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, "..", "shared", "data")
+		}
+	}
+	return filepath.Join("..", "shared", "data")
+}
+
+// BERT5 are five fast models with two answers to choose from.
+func BERT5() *Family {
+	return &Family{
+		Name: "bert5", Memory: 32000, SLO: 400 * time.Millisecond, Grid: 10, Load: 5 * time.Second, Peak: 7600,
+		Models: linear([]string{"tiny", "mini", "small", "medium", "base"},
+			[]float64{1.5, 2, 2, 3.5, 5}, []float64{.010, .05, .18, .36, 1.40}, 128, []int64{60, 90, 170, 220, 520}),
+		Records: synthetic([]string{"tiny", "mini", "small", "medium", "base"}, []float64{.832, .859, .897, .896, .935}, 2, 20240607),
+	}
+}
+
+// Llama4 are four slow models with four answers to choose from; the largest
+// leaves little memory for others.
+func Llama4() *Family {
+	return &Family{
+		Name: "llama4", Memory: 48000, SLO: 3 * time.Second, Grid: 10, Load: 20 * time.Second, Peak: 60,
+		Models: linear([]string{"3B", "7B", "13B", "70B"},
+			[]float64{18, 34, 60, 330}, []float64{6, 12, 24, 120}, 16, []int64{3000, 5500, 9500, 40000}),
+		Records: synthetic([]string{"3B", "7B", "13B", "70B"}, []float64{.490, .571, .601, .648}, 4, 20240608),
+	}
+}
+
+// IMDB3 pairs real certainties of three services with latencies of three models
+// of growing size, as the cross-check does.
+func IMDB3(dir string) (*Family, error) {
+	file, err := os.Open(filepath.Join(dir, "cascade", "frugalml_imdb_60pct.csv.gz"))
+	if err != nil {
+		return nil, fmt.Errorf("opening the answers of imdb3: %w", err)
+	}
+	defer file.Close()
+	f := &Family{Name: "imdb3", SLO: 200 * time.Millisecond, Grid: 20, Load: 5 * time.Second, Peak: 7600}
+	names := []string{"GitHub(Vader)", "Amazon", "Google"}
+	if f.Records, err = records.Read(file, "imdb", records.Options{Models: names, Seed: 1}); err != nil {
+		return nil, fmt.Errorf("reading the answers of imdb3: %w", err)
+	}
+	for k, table := range [][5]float64{
+		{1.7493, 1.8458, 1.9350, 1.9386, 1.9412}, {9.7840, 10.3600, 10.7732, 10.7732, 10.8056}, {19.1498, 20.2024, 21.3251, 21.3251, 21.3690},
+	} {
+		m := Model{Name: names[k]}
+		for i, ms := range table {
+			for len(m.Times) < 1<<i {
+				m.Times = append(m.Times, milliseconds(ms))
+			}
+		}
+		f.Models = append(f.Models, m)
+	}
+	return f, nil
+}
+
+// linear are models whose batches take a + b times their size, in milliseconds.
+func linear(names []string, a, b []float64, most int, memory []int64) []Model {
+	var out []Model
+	for k, name := range names {
+		m := Model{Name: name, Memory: memory[k]}
+		for batch := 1; batch <= most; batch++ {
+			m.Times = append(m.Times, milliseconds(a[k]+b[k]*float64(batch)))
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func milliseconds(ms float64) time.Duration { return time.Duration(math.Round(ms * 1e6)) }
+
+// Only keeps some models of the family.
+func (f *Family) Only(names ...string) *Family {
+	out := *f
+	out.Models = nil
+	for _, m := range f.Models {
+		if slices.Contains(names, m.Name) {
+			out.Models = append(out.Models, m)
+		}
+	}
+	return &out
+}
+
+// ModelNames are the models' names, in order.
+func (f *Family) ModelNames() []string {
+	out := make([]string, len(f.Models))
+	for i := range f.Models {
+		out[i] = f.Models[i].Name
+	}
+	return out
+}
