@@ -151,6 +151,22 @@ func (p *Problem) tightMemory(templates []Template, set []int) []bool {
 	return out
 }
 
+// pin keeps at least the replicas that a plan has.
+func (q *mipModel) pin(plan *counts) {
+	for _, c := range plan.list {
+		i := slices.Index(q.set, c.template)
+		if i < 0 {
+			continue
+		}
+		for si, v := range q.g[i] {
+			if v >= 0 {
+				_, hi := q.m.Bounds(v)
+				q.m.SetBounds(v, float64(c.replicas[si]), hi)
+			}
+		}
+	}
+}
+
 // start writes a plan as a point of the program; nil where it uses a template
 // that the program lacks.
 func (q *mipModel) start(u units, plan *counts) []float64 {

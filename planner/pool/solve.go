@@ -539,6 +539,9 @@ func (x *search) largestSum(ctx context.Context) error {
 	slices.Sort(set)
 	set = slices.Compact(set)
 	q := x.p.mip(x.u, x.templates, set, x.value(), x.value()*(1-1e-9))
+	if x.partial {
+		q.pin(x.best) // the plan stays as it is: only what it leaves idle is looked at
+	}
 	q.m.SetObj(q.theta, 0)
 	total := 0.0
 	for d := range x.p.Models {
