@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,10 +18,18 @@ type TraceOption func(*traceOptions)
 type traceOptions struct {
 	model   int32 // of files without a column model; -1: only with one model
 	lenient bool
+	classes []string // of the models
 }
 
 // OfModel gives all requests of a trace without a column model to this model.
 func OfModel(model int32) TraceOption { return func(o *traceOptions) { o.model = model } }
+
+// OfClasses says which SLO class each of the models is: a model then stands in
+// the list once per class, and the column class chooses among them. An empty
+// cell is the default class (formats.Classes), as is a file without the column.
+func OfClasses(classes []string) TraceOption {
+	return func(o *traceOptions) { o.classes = classes }
+}
 
 // IgnoreOther ignores columns that are no part of a trace instead of refusing
 // them, for files that others made.
@@ -52,11 +61,12 @@ var traceNames = [numColumns]string{"t_us", "id", "model", "class", "prompt_toke
 // input_tokens for prompt_tokens.
 type Trace struct {
 	*table
-	models  map[string]int32
-	names   []string
+	models  *formats.Classes
+	names   []string // of the models, each once
 	opt     traceOptions
 	at      [numColumns]int // index of each column, -1 where absent
 	seconds bool
+	only    string // model of files without a column model, where classes choose
 	last    time.Duration
 	classes map[string]string
 	err     error
@@ -91,13 +101,24 @@ func newTrace(f *file, models []string, opts []TraceOption) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Trace{table: tab, names: models, models: map[string]int32{}, classes: map[string]string{}, opt: traceOptions{model: -1}}
+	t := &Trace{table: tab, classes: map[string]string{}, opt: traceOptions{model: -1}}
 	for _, o := range opts {
 		o(&t.opt)
 	}
-	for i, m := range models {
-		t.models[m] = int32(i)
+	if t.opt.classes == nil {
+		t.opt.classes = make([]string, len(models))
 	}
+	if len(t.opt.classes) != len(models) {
+		return nil, fmt.Errorf("reading %s: %d classes for %d models", f.name, len(t.opt.classes), len(models))
+	}
+	keys := make([]formats.ModelClass, len(models))
+	for i, m := range models {
+		keys[i] = formats.ModelClass{Model: m, Class: t.opt.classes[i]}
+		if !slices.Contains(t.names, m) {
+			t.names = append(t.names, m)
+		}
+	}
+	t.models = formats.NewClasses(keys)
 	return t, t.columns()
 }
 
@@ -132,6 +153,9 @@ func (t *Trace) columns() error {
 			return &formats.Error{File: t.name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}
 		}
 		t.opt.model = 0
+		if len(t.names) == 1 {
+			t.only = t.names[0]
+		}
 	}
 	return nil
 }
@@ -178,22 +202,14 @@ func (t *Trace) request(r *Request) *formats.Error {
 		return t.cell(t.at[colTime], "a time that is not before that of the row above: traces are in order")
 	}
 	r.At, t.last = at, at
-	if i := t.at[colModel]; i >= 0 {
-		m, ok := t.models[t.row[i]]
-		if !ok {
-			e := t.cell(i, "one of "+strings.Join(t.names, ", "))
-			if near := formats.Nearest(t.row[i], t.names); near != "" {
-				e.Hint = "did you mean " + near + "?"
-			}
-			return e
-		}
-		r.Model = m
-	}
 	if i := t.at[colID]; i >= 0 {
 		r.ID = strings.Clone(t.row[i]) // the row is one string that would stay alive with it
 	}
 	if i := t.at[colClass]; i >= 0 {
 		r.Class = t.class(t.row[i])
+	}
+	if e := t.model(r); e != nil {
+		return e
 	}
 	if r.PromptTokens, e = t.tokens(t.at[colPrompt]); e != nil {
 		return e
@@ -209,6 +225,37 @@ func (t *Trace) request(r *Request) *formats.Error {
 		r.SLO = m.D()
 	}
 	return nil
+}
+
+// model finds the model of a request, and the class of it that the request
+// names. Models without named classes take requests of any class.
+func (t *Trace) model(r *Request) *formats.Error {
+	name := t.only
+	i := t.at[colModel]
+	if i >= 0 {
+		name = t.row[i]
+	}
+	if name == "" && i < 0 {
+		return nil // the caller said which
+	}
+	class := r.Class
+	if !t.models.Named(name) {
+		class = ""
+	}
+	m, ok := t.models.Find(name, class)
+	if ok {
+		r.Model = int32(m)
+		return nil
+	}
+	expected, found := t.names, name
+	if known := t.models.Of(name); known != nil {
+		i, expected, found = t.at[colClass], known, class
+	}
+	e := t.cell(i, "one of "+formats.ClassNames(expected))
+	if near := formats.Nearest(found, expected); near != "" {
+		e.Hint = "did you mean " + near + "?"
+	}
+	return e
 }
 
 func (t *Trace) time(i int) (time.Duration, *formats.Error) {

@@ -64,7 +64,7 @@ func (r *recorder) certified(a, b *formats.Certificate) {
 		r.add(Added, "certificate", "", fmt.Sprintf("load factor %g", b.LoadFactor), nil, "")
 	default:
 		r.figure("certified load factor", a.LoadFactor, b.LoadFactor, "", moreIsBetter)
-		names, inA, inB := union(a.Models, b.Models, func(m *formats.CertifiedModel) string { return m.Model })
+		names, inA, inB := union(a.Models, b.Models, func(m *formats.CertifiedModel) string { return m.Key().String() })
 		for _, n := range names {
 			i, okA := inA[n]
 			k, okB := inB[n]
@@ -76,7 +76,7 @@ func (r *recorder) certified(a, b *formats.Certificate) {
 	}
 }
 
-func modelName(m *formats.PlanModel) string { return m.Model }
+func modelName(m *formats.PlanModel) string { return m.Key().String() }
 
 func (r *recorder) models(a, b *formats.Plan) {
 	r.section = "models"
@@ -96,7 +96,7 @@ func (r *recorder) models(a, b *formats.Plan) {
 }
 
 func (r *recorder) model(a, b *formats.PlanModel) {
-	at := a.Model + " "
+	at := modelName(a) + " "
 	r.figure(at+"rps", a.RPS, b.RPS, "rps", moreIsBetter)
 	r.span(at+"latency", slowest(a), slowest(b), lessIsBetter)
 	r.span(at+"slo", a.SLOUS, b.SLOUS, neutral)
@@ -295,7 +295,7 @@ func gpus(p *formats.Plan) map[[2]string]float64 {
 		m := &p.Models[i]
 		for k := range m.Pipelines {
 			for _, s := range m.Pipelines[k].Stages {
-				out[[2]string{m.Model, s.Device}] += s.GPUs
+				out[[2]string{modelName(m), s.Device}] += s.GPUs
 			}
 		}
 	}
