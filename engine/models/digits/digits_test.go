@@ -141,14 +141,19 @@ func TestModelsComputeTheNetworks(t *testing.T) {
 					want[i] = float64(v)
 				}
 			} else {
-				const views = (2*reach + 1) * (2*reach + 1)
 				p := make([]float32, classes)
-				for dy := -reach; dy <= reach; dy++ {
-					for dx := -reach; dx <= reach; dx++ {
-						lossGradient(p, l.forward(shift(nil, data[k].Pixels, dx, dy)), 0)
-						p[0]++
-						for i := range want {
-							want[i] += float64(p[i]) / views
+				for _, degrees := range turns {
+					turned := make([]float32, Pixels)
+					for from, row := 0, turn(degrees); from < Pixels; from++ {
+						add(turned, row[from*Pixels:][:Pixels], data[k].Pixels[from])
+					}
+					for dy := -reach; dy <= reach; dy++ {
+						for dx := -reach; dx <= reach; dx++ {
+							lossGradient(p, l.forward(shift(nil, turned, dx, dy)), 0)
+							p[0]++
+							for i := range want {
+								want[i] += float64(p[i]) / float64(views)
+							}
 						}
 					}
 				}

@@ -79,10 +79,15 @@ func (b *builder) mlp(m *mlp) {
 	b.op("Gemm", "scores", []string{x, b.floats("layer2.weight", m.w[2], h, classes), b.floats("layer2.bias", m.w[3], classes)})
 }
 
-// reach is by how many pixels the convolutional network looks aside.
+// The convolutional network looks at an image from many sides with the same
+// filters: turned by each of turns degrees, and moved by up to reach pixels.
 const reach = 2
 
-// conv looks at the image from (2 reach + 1)^2 places with the same filters.
+var turns = []float64{-14, -7, 0, 7, 14}
+
+// views is how often it looks.
+var views = len(turns) * (2*reach + 1) * (2*reach + 1)
+
 func (b *builder) conv(c *conv) {
 	b.floats("conv1.weight", permute(c.w[0], []int{kernel, kernel, first}, 2, 0, 1), first, 1, kernel, kernel)
 	b.floats("conv1.bias", c.w[1], first)
@@ -93,11 +98,25 @@ func (b *builder) conv(c *conv) {
 	b.ints("picture.shape", 0, 1, Side, Side)
 	b.ints("border", 0, 0, reach, reach, 0, 0, reach, reach)
 	b.ints("axes", 2, 3)
-	wide := b.op("Pad", "wide", []string{b.op("Reshape", "picture", []string{"image", "picture.shape"}), "border"})
-	var views []string
+	var looks []string
+	for i, degrees := range turns {
+		name := fmt.Sprintf("turn%d", i)
+		x := "image"
+		if degrees != 0 {
+			x = b.op("MatMul", name, []string{x, b.floats(name+".weight", turn(degrees), Pixels, Pixels)})
+		}
+		x = b.op("Reshape", name+".picture", []string{x, "picture.shape"})
+		looks = append(looks, b.views(name, b.op("Pad", name+".wide", []string{x, "border"}))...)
+	}
+	b.op("Mean", "scores", looks)
+}
+
+// views gives the probabilities of a bordered image for every place to look
+// from.
+func (b *builder) views(name, wide string) (looks []string) {
 	for dy := range int64(2*reach + 1) {
 		for dx := range int64(2*reach + 1) {
-			v := fmt.Sprintf("view%d%d", dy, dx)
+			v := fmt.Sprintf("%s.view%d%d", name, dy, dx)
 			x := b.op("Slice", v, []string{wide, b.ints(v+".from", dy, dx), b.ints(v+".to", dy+Side, dx+Side), "axes"})
 			for _, layer := range []string{"conv1", "conv2"} {
 				x = b.op("Conv", v+"."+layer, []string{x, layer + ".weight", layer + ".bias"}, intsAttr("kernel_shape", kernel, kernel))
@@ -105,10 +124,32 @@ func (b *builder) conv(c *conv) {
 				x = b.op("MaxPool", v+"."+layer+".pool", []string{x}, intsAttr("kernel_shape", 2, 2), intsAttr("strides", 2, 2))
 			}
 			x = b.op("Gemm", v+".logits", []string{b.op("Flatten", v+".flat", []string{x}, intAttr("axis", 1)), "linear.weight", "linear.bias"})
-			views = append(views, b.op("Softmax", v+".probabilities", []string{x}, intAttr("axis", 1)))
+			looks = append(looks, b.op("Softmax", v+".probabilities", []string{x}, intAttr("axis", 1)))
 		}
 	}
-	b.op("Mean", "scores", views)
+	return looks
+}
+
+// turn is the matrix that turns an image about its middle, [from][to]: every
+// pixel takes from the four around the place it came from.
+func turn(degrees float64) []float32 {
+	w := make([]float32, Pixels*Pixels)
+	sin, cos := math.Sincos(degrees * math.Pi / 180)
+	const middle = (Side - 1) / 2.0
+	for y := range Side {
+		for x := range Side {
+			dx, dy := float64(x)-middle, float64(y)-middle
+			fx, fy := middle+cos*dx+sin*dy, middle-sin*dx+cos*dy
+			x0, y0 := math.Floor(fx), math.Floor(fy)
+			for _, at := range [4][2]float64{{x0, y0}, {x0 + 1, y0}, {x0, y0 + 1}, {x0 + 1, y0 + 1}} {
+				part := (1 - math.Abs(fx-at[0])) * (1 - math.Abs(fy-at[1]))
+				if at[0] >= 0 && at[0] < Side && at[1] >= 0 && at[1] < Side && part > 0 {
+					w[(int(at[1])*Side+int(at[0]))*Pixels+y*Side+x] += float32(part)
+				}
+			}
+		}
+	}
+	return w
 }
 
 // permute reorders the dimensions of a tensor.
