@@ -147,7 +147,7 @@ func (a *auto) try(ctx context.Context, o Options, progress func(Progress)) erro
 		t.rate = min(t.rate, m.RPS/weight)
 		floor := o.MinLoad * weight
 		for _, w := range a.in.Workload.Models {
-			if w.Model == m.Model {
+			if w.Key() == m.Key() {
 				floor = max(floor, w.MinRPS)
 			}
 		}

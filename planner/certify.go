@@ -81,7 +81,7 @@ func Certify(ctx context.Context, plan *formats.Plan, opt CertifyOptions) error 
 		point = &found.Points[0] // not even the lowest load passed: show what it gave
 	}
 	for i := range plan.Models {
-		m := formats.CertifiedModel{Model: plan.Models[i].Model, RPS: found.Overall * plan.Models[i].RPS}
+		m := formats.CertifiedModel{Model: plan.Models[i].Model, Class: plan.Models[i].Class, RPS: found.Overall * plan.Models[i].RPS}
 		if point != nil && i < len(point.Report.Models) {
 			r := &point.Report.Models[i]
 			m.Attainment, m.P99US = r.Attainment, r.Latency.P99US

@@ -49,8 +49,11 @@ func (r *resolved) assume(format string, args ...any) {
 	r.assumptions = append(r.assumptions, fmt.Sprintf(format, args...))
 }
 
+// warn notes a doubt, once: the classes of a model have theirs in common.
 func (r *resolved) warn(format string, args ...any) {
-	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
+	if text := fmt.Sprintf(format, args...); !slices.Contains(r.warnings, text) {
+		r.warnings = append(r.warnings, text)
+	}
 }
 
 // resolve turns the documents into a problem.
@@ -76,6 +79,7 @@ func resolve(in Inputs, opt Options) (*resolved, error) {
 			return nil, err
 		}
 	}
+	r.defaultClasses()
 	if len(r.unweighted) > 0 {
 		r.assume("weight 1 for %s", strings.Join(r.unweighted, ", "))
 	}
@@ -83,6 +87,23 @@ func resolve(in Inputs, opt Options) (*resolved, error) {
 		r.assume("percentile p99 for %s", strings.Join(r.noPercentile, ", "))
 	}
 	return r, r.measuredPools()
+}
+
+// defaultClasses notes which class of a model answers requests that name none.
+func (r *resolved) defaultClasses() {
+	w := r.in.Workload.Models
+	for i := range w {
+		if slices.ContainsFunc(w[:i], func(o formats.WorkloadModel) bool { return o.Model == w[i].Model }) {
+			continue
+		}
+		of := slices.DeleteFunc(slices.Clone(w), func(o formats.WorkloadModel) bool { return o.Model != w[i].Model })
+		if len(of) > 1 && !slices.ContainsFunc(of, func(o formats.WorkloadModel) bool { return o.Class == "" }) {
+			r.assume("class %s answers requests for %s that name no class: it is the first of the workload", w[i].Class, w[i].Model)
+		}
+		if len(of) > 1 && !r.opt.SLO.IsZero() {
+			r.warn("the SLO of %s is set over the workload's: its %d classes differ in nothing but their queues", r.opt.SLO, len(of))
+		}
+	}
 }
 
 // method checks that the workload is one that this version plans for.
@@ -183,8 +204,8 @@ func (r *resolved) resolveModel(i int) error {
 			"the profile has "+strings.Join(names, ", "))
 	}
 	for j := range i {
-		if r.in.Workload.Models[j].Model == w.Model {
-			return r.fail("workload", path+".model", fmt.Sprintf("%q a second time", w.Model), "each model once", "")
+		if r.in.Workload.Models[j].Key() == w.Key() {
+			return r.fail("workload", path+".model", fmt.Sprintf("%s a second time", w.Key()), "each model once, or each of its classes", "")
 		}
 	}
 	m := &r.in.Profile.Models[at]
@@ -196,18 +217,18 @@ func (r *resolved) resolveModel(i int) error {
 	if err != nil {
 		return err
 	}
-	pm := pool.Model{Name: w.Model, SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
+	pm := pool.Model{Name: w.Key().String(), SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
 	switch {
 	case math.IsNaN(w.Weight) || w.Weight < 0 || math.IsInf(w.Weight, 0):
 		return r.fail("workload", path+".weight", fmt.Sprint(w.Weight), "more than 0", "")
 	case w.Weight == 0:
 		pm.Weight = 1
 		if len(r.in.Workload.Models) > 1 {
-			r.unweighted = append(r.unweighted, w.Model)
+			r.unweighted = append(r.unweighted, pm.Name)
 		}
 	}
 	if w.Percentile == "" {
-		r.noPercentile = append(r.noPercentile, w.Model)
+		r.noPercentile = append(r.noPercentile, pm.Name)
 	}
 	pm.MinRPS = max(pm.MinRPS, r.opt.MinLoad*pm.Weight)
 	rm := resolvedModel{workload: w, profile: m}
@@ -254,9 +275,9 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 		}
 		if base == 0 {
 			return 0, r.fail("profile", mpath+".measurements", "no measurement of the whole model at batch 1",
-				fmt.Sprintf("one, because the SLO of %s is %s", m.Model, target), "measure it (plan profile) or write the SLO as a time")
+				fmt.Sprintf("one, because the SLO of %s is %s", w.Key(), target), "measure it (plan profile) or write the SLO as a time")
 		}
-		r.assume("slo of %s: %s of its %s on %s is %s", m.Model, target, formats.Duration(base), kind, formats.Duration(target.Of(base)))
+		r.assume("slo of %s: %s of its %s on %s is %s", w.Key(), target, formats.Duration(base), kind, formats.Duration(target.Of(base)))
 	}
 	slo := target.Of(base)
 	if slo <= 0 {
@@ -354,12 +375,12 @@ func (r *resolved) measuredPools() error {
 			}
 		}
 		if !measured {
-			i := slices.IndexFunc(r.in.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == pm.Name })
-			return r.fail("profile", fmt.Sprintf("models[%d].measurements", i), "none of "+pm.Name+" on a device of the cluster",
+			i := slices.IndexFunc(r.in.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == r.models[d].profile.Model })
+			return r.fail("profile", fmt.Sprintf("models[%d].measurements", i), "none of "+r.models[d].profile.Model+" on a device of the cluster",
 				"at least one", "measure it there: plan profile --device …")
 		}
 		if len(nowhere) > 0 {
-			r.warn("%s was not measured on %s: it is not placed there", pm.Name, strings.Join(nowhere, ", "))
+			r.warn("%s was not measured on %s: it is not placed there", r.models[d].profile.Model, strings.Join(nowhere, ", "))
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func (r *resolved) writeLimit(l pool.Limit) formats.Limit {
 func (r *resolved) writeModel(d int, out *pool.Outcome) formats.PlanModel {
 	m, pm := &r.models[d], &r.problem.Models[d]
 	o := formats.PlanModel{
-		Model: pm.Name, SLOUS: formats.Micros(pm.SLO), MarginUS: formats.Micros(pm.Margin),
+		Model: m.workload.Model, Class: m.workload.Class, SLOUS: formats.Micros(pm.SLO), MarginUS: formats.Micros(pm.Margin),
 		Percentile: m.workload.Percentile, Weight: pm.Weight, RPS: out.RPS[d],
 		Inputs: m.profile.Inputs, Outputs: m.profile.Outputs, NumBlocks: pm.NumBlocks(),
 		Pipelines: []formats.Pipeline{},

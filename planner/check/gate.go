@@ -69,7 +69,7 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 		return w
 	}
 	for _, m := range p.Models {
-		wm := formats.WorkloadModel{Model: m.Model, SLO: formats.SLO{Duration: m.SLOUS.D()}, Percentile: m.Percentile, Weight: m.Weight}
+		wm := formats.WorkloadModel{Model: m.Model, Class: m.Class, SLO: formats.SLO{Duration: m.SLOUS.D()}, Percentile: m.Percentile, Weight: m.Weight}
 		w.Models = append(w.Models, wm)
 	}
 	return w

@@ -121,8 +121,8 @@ func (c *comparison) rps() []sample {
 		if m.Weight > 0 {
 			kept = min(kept, now/m.Weight)
 		}
-		if old := modelOf(c.against, m.Model); old != nil {
-			out = append(out, sample{m.Model, old.RPS, now, "rps"})
+		if old := modelOf(c.against, m.Key()); old != nil {
+			out = append(out, sample{m.Key().String(), old.RPS, now, "rps"})
 		}
 	}
 	best := kept
@@ -135,21 +135,21 @@ func (c *comparison) rps() []sample {
 	return out
 }
 
-func modelOf(p *formats.Plan, name string) *formats.PlanModel {
+func modelOf(p *formats.Plan, key formats.ModelClass) *formats.PlanModel {
 	for i := range p.Models {
-		if p.Models[i].Model == name {
+		if p.Models[i].Key() == key {
 			return &p.Models[i]
 		}
 	}
 	return nil
 }
 
-func certifiedOf(p *formats.Plan, name string) *formats.CertifiedModel {
+func certifiedOf(p *formats.Plan, key formats.ModelClass) *formats.CertifiedModel {
 	if p.Certified == nil {
 		return nil
 	}
 	for i := range p.Certified.Models {
-		if p.Certified.Models[i].Model == name {
+		if p.Certified.Models[i].Key() == key {
 			return &p.Certified.Models[i]
 		}
 	}
@@ -164,12 +164,12 @@ func (c *comparison) p99() []sample {
 	}
 	var out []sample
 	for i := range c.plan.Models {
-		name := c.plan.Models[i].Model
-		old := modelOf(c.against, name)
+		key := c.plan.Models[i].Key()
+		name, old := key.String(), modelOf(c.against, key)
 		if old == nil {
 			continue
 		}
-		if a, b := certifiedOf(c.against, name), certifiedOf(c.plan, name); a != nil && b != nil && a.P99US != b.P99US {
+		if a, b := certifiedOf(c.against, key), certifiedOf(c.plan, key); a != nil && b != nil && a.P99US != b.P99US {
 			out = append(out, sample{name + " (certified)", float64(a.P99US) / 1000, float64(b.P99US) / 1000, "us"})
 		}
 		if c.held.latency[i] > 0 {

@@ -110,15 +110,15 @@ func (c *checker) workloadModels() {
 		return
 	}
 	for i := range c.plan.Models {
-		name := c.plan.Models[i].Model
-		if c.workloadModel(name) == nil {
-			c.fail("model", fmt.Sprintf("models[%d].model", i), strconv.Quote(name), "a model of the workload", "the workload no longer asks for %s", name)
+		key := c.plan.Models[i].Key()
+		if c.workloadModel(key) == nil {
+			c.fail("model", fmt.Sprintf("models[%d].model", i), strconv.Quote(key.String()), "a model of the workload", "the workload no longer asks for %s", key)
 		}
 	}
 	for i := range c.workload.Models {
-		name := c.workload.Models[i].Model
-		if !slices.ContainsFunc(c.plan.Models, func(m formats.PlanModel) bool { return m.Model == name }) {
-			c.fail("model", "models", "no "+strconv.Quote(name), "every model of the workload", "the workload asks for %s, the plan does not serve it", name)
+		key := c.workload.Models[i].Key()
+		if !slices.ContainsFunc(c.plan.Models, func(m formats.PlanModel) bool { return m.Key() == key }) {
+			c.fail("model", "models", "no "+strconv.Quote(key.String()), "every model of the workload", "the workload asks for %s, the plan does not serve it", key)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (c *checker) structure(mi int) bool {
 		c.fail("source", path+".sha256", short(m.SHA256), short(pm.Source.SHA256), "the profile measured another file of %s than the plan was made for", m.Model)
 	}
 	if len(m.Pipelines) == 0 {
-		c.fail("pipelines", path+".pipelines", "no pipeline", "at least one", "%s is not served", m.Model)
+		c.fail("pipelines", path+".pipelines", "no pipeline", "at least one", "%s is not served", m.Key())
 	}
 	ok := true
 	for pi := range m.Pipelines {
@@ -194,24 +194,24 @@ func (c *checker) model(mi int) {
 	slo, known := c.slo(m)
 	margin := time.Duration(math.Round(c.plan.Options.Margin*float64(slo)/1000)) * time.Microsecond
 	if !known {
-		c.fail("slo", path+".slo_us", m.SLOUS.String(), "a whole-model measurement", "the SLO of %s is a multiple of its latency, which the profile no longer has", m.Model)
+		c.fail("slo", path+".slo_us", m.SLOUS.String(), "a whole-model measurement", "the SLO of %s is a multiple of its latency, which the profile no longer has", m.Key())
 		slo, margin = m.SLOUS.D(), m.MarginUS.D()
 	} else if slo != m.SLOUS.D() {
-		c.warn("slo", path+".slo_us", m.SLOUS.String(), formats.Micros(slo).String(), "the SLO of %s has changed", m.Model)
+		c.warn("slo", path+".slo_us", m.SLOUS.String(), formats.Micros(slo).String(), "the SLO of %s has changed", m.Key())
 	}
-	if wm := c.workloadModel(m.Model); wm != nil {
+	if wm := c.workloadModel(m.Key()); wm != nil {
 		weight := wm.Weight
 		if weight == 0 {
 			weight = 1
 		}
 		if weight != m.Weight {
-			c.warn("weight", path+".weight", fmt.Sprint(m.Weight), fmt.Sprint(weight), "the weight of %s has changed", m.Model)
+			c.warn("weight", path+".weight", fmt.Sprint(m.Weight), fmt.Sprint(weight), "the weight of %s has changed", m.Key())
 		}
 		if p := wm.Percentile; p != "" && p != m.Percentile {
-			c.warn("percentile", path+".percentile", m.Percentile, p, "the percentile of %s has changed", m.Model)
+			c.warn("percentile", path+".percentile", m.Percentile, p, "the percentile of %s has changed", m.Key())
 		}
 		if floor := wm.MinRPS; m.RPS < floor*(1-rounding) {
-			c.fail("min_rps", path+".rps", fmt.Sprint(m.RPS), fmt.Sprint(floor), "the plan gives %s less than the workload asks", m.Model)
+			c.fail("min_rps", path+".rps", fmt.Sprint(m.RPS), fmt.Sprint(floor), "the plan gives %s less than the workload asks", m.Key())
 		}
 	}
 	sum := 0.0
@@ -228,20 +228,20 @@ func (c *checker) model(mi int) {
 			c.fail("slo", ppath+".latency_us",
 				fmt.Sprintf("%s us with margin and batch building", formats.Micros(need)), fmt.Sprintf("at most %s us", formats.Micros(slo)),
 				"a pipeline of %s takes %s today, and the margin of %s and %s for filling a batch leave %s",
-				m.Model, now.latency, margin, build, slo-margin-build)
+				m.Key(), now.latency, margin, build, slo-margin-build)
 			if left := slo - margin - build; left > 0 {
 				c.findings[len(c.findings)-1].excess = float64(now.latency)/float64(left) - 1
 			}
 		}
 	}
 	if math.Abs(sum-m.RPS) > rounding*m.RPS {
-		c.fail("rps", path+".rps", fmt.Sprint(m.RPS), fmt.Sprint(sum), "the pipelines of %s do not add up to its rate", m.Model)
+		c.fail("rps", path+".rps", fmt.Sprint(m.RPS), fmt.Sprint(sum), "the pipelines of %s do not add up to its rate", m.Key())
 	}
 }
 
 // build is the time that the first request of a batch waits, today.
 func (c *checker) build(m *formats.PlanModel, pl *formats.Pipeline) time.Duration {
-	if wm := c.workloadModel(m.Model); wm != nil && wm.BatchBuildRPS > 0 {
+	if wm := c.workloadModel(m.Key()); wm != nil && wm.BatchBuildRPS > 0 {
 		us := c.plan.Options.BatchBuild * 1e6 / wm.BatchBuildRPS
 		return time.Duration(math.Round(us * float64(pl.Batch-1) * 1000))
 	}

@@ -26,12 +26,12 @@ func (w *world) profileModel(name string) *formats.ProfileModel {
 	return nil
 }
 
-func (w *world) workloadModel(name string) *formats.WorkloadModel {
+func (w *world) workloadModel(key formats.ModelClass) *formats.WorkloadModel {
 	if w.workload == nil {
 		return nil
 	}
 	for i := range w.workload.Models {
-		if w.workload.Models[i].Model == name {
+		if w.workload.Models[i].Key() == key {
 			return &w.workload.Models[i]
 		}
 	}
@@ -232,7 +232,7 @@ func (w *world) hold() *held {
 // slo is a model's target today, with ok false where the documents do not say.
 func (w *world) slo(m *formats.PlanModel) (time.Duration, bool) {
 	var target formats.SLO
-	if wm := w.workloadModel(m.Model); wm != nil {
+	if wm := w.workloadModel(m.Key()); wm != nil {
 		target = wm.SLO
 	}
 	if w.plan.Options.SLO != "" {

@@ -69,7 +69,7 @@ func tightest(p *formats.Plan) string {
 	for i := range p.Models {
 		m := &p.Models[i]
 		if m.Weight > 0 && m.RPS/m.Weight <= p.Objective.Value*(1+1e-6) {
-			names = append(names, m.Model)
+			names = append(names, m.Key().String())
 		}
 	}
 	if len(names) == 0 || len(names) == len(p.Models) {
