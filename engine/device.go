@@ -18,6 +18,11 @@ type Device struct {
 	MemoryBytes int64
 	CPUs        []int // the CPUs of a CPU device
 	Driver      string
+
+	// GPUs only, where the driver tells.
+	Architecture    string // CUDA compute capability: "9.0"
+	Multiprocessors int
+	PowerLimitWatts float64
 }
 
 // IsCPU tells a CPU device from a GPU.

@@ -96,10 +96,12 @@ type Binding interface {
 
 // Timing is what RunN measured over all its runs together. CPU is the CPU
 // time of the calling thread: on a CPU device with one thread it is the
-// block's cost, on a GPU the cost of launching.
+// block's cost, on a GPU the cost of launching. Host is, on a GPU, the wall time
+// until the last run was launched, without waiting for the device: where it is
+// not much shorter than Wall, the device waits for the host.
 type Timing struct {
-	Runs      int
-	CPU, Wall time.Duration
+	Runs            int
+	CPU, Wall, Host time.Duration
 }
 
 // PerRun returns CPU and wall time of one run.

@@ -12,12 +12,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"inferplan/engine"
@@ -68,6 +70,43 @@ func (s *cStrings) pairs(m map[string]string, arrays *[]unsafe.Pointer) (keys, v
 
 var levels = map[string]C.int{"": 99, "all": 99, "extended": 2, "basic": 1, "none": 0}
 
+// cudaDefaults are the options of the CUDA provider that this package sets
+// unless the caller does: the best algorithm of each convolution is searched for
+// (its own default), and memory grows by what is needed rather than doubling,
+// because every session has a pool of its own. use_tf32 is the provider's own
+// default; it stands here so that profiles can name it.
+var cudaDefaults = map[string]string{
+	"cudnn_conv_algo_search": "EXHAUSTIVE",
+	"arena_extend_strategy":  "kSameAsRequested",
+	"use_tf32":               "1",
+}
+
+// ProviderOptions are the options that a device's provider gets with o.
+func ProviderOptions(d engine.Device, o engine.Options) map[string]string {
+	out := map[string]string{}
+	if d.IsCPU() {
+		return out
+	}
+	i, _ := d.Index()
+	out["device_id"] = strconv.Itoa(i)
+	graph := "enable_cuda_graph"
+	if o.TensorRT {
+		graph = "trt_cuda_graph_enable"
+	} else {
+		maps.Copy(out, cudaDefaults)
+	}
+	if o.CUDAGraph {
+		out[graph] = "1"
+	}
+	maps.Copy(out, o.Provider)
+	return out
+}
+
+const (
+	strictEntry = "session.disable_cpu_ep_fallback"
+	recordEntry = "session.record_ep_graph_assignment_info"
+)
+
 // session makes a session from a model's bytes.
 func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip_session, error) {
 	level, ok := levels[o.Optimization]
@@ -85,7 +124,6 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip
 		"session.intra_op.allow_spinning": "0",
 		"session.inter_op.allow_spinning": "0",
 	}
-	provider := map[string]string{}
 	c := C.ip_options{threads: C.int(threads), level: level}
 	switch {
 	case d.IsCPU():
@@ -101,24 +139,39 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip
 			return nil, err
 		}
 		c.provider, c.device = C.IP_CUDA, C.int(i)
-		config["session.disable_cpu_ep_fallback"] = "1"
-		provider["device_id"] = strconv.Itoa(i)
-		graph := "enable_cuda_graph"
+		config[strictEntry] = "1"
 		if o.TensorRT {
-			c.provider, graph = C.IP_TENSORRT, "trt_cuda_graph_enable"
-		}
-		if o.CUDAGraph {
-			provider[graph] = "1"
+			c.provider = C.IP_TENSORRT
 		}
 	default:
 		return nil, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, engine.ErrNoDevice)
 	}
-	for k, v := range o.Session {
-		config[k] = v
+	maps.Copy(config, o.Session)
+	provider := ProviderOptions(d, o)
+	s, err := newSession(model, c, config, provider)
+	if err == nil {
+		return s, nil
 	}
-	for k, v := range o.Provider {
-		provider[k] = v
+	if !strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
+		return nil, fmt.Errorf("device %s: %w: %v", d.ID, engine.ErrModel, err)
 	}
+	// Which operators are they? Only a session that allows them can tell.
+	config[strictEntry], config[recordEntry] = "0", "1"
+	if s, again := newSession(model, c, config, provider); again == nil {
+		if nodes, again := assignment(s); again == nil && len(nodes[cpuProvider]) > 0 {
+			list := nodes[cpuProvider]
+			text := strings.Join(list[:min(len(list), 8)], ", ")
+			if more := len(list) - 8; more > 0 {
+				text += fmt.Sprintf(" and %d more", more)
+			}
+			err = fmt.Errorf("%d operators would run on the CPU: %s", len(list), text)
+		}
+		freeSession(s)
+	}
+	return nil, fmt.Errorf("device %s: %w: %v", d.ID, engine.ErrFallback, err)
+}
+
+func newSession(model []byte, c C.ip_options, config, provider map[string]string) (*C.ip_session, error) {
 	var texts cStrings
 	var arrays []unsafe.Pointer
 	defer func() {
@@ -131,14 +184,47 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip
 	c.provider_keys, c.provider_values, c.n_provider = texts.pairs(provider, &arrays)
 	var s *C.ip_session
 	if err := goError(C.ip_session_new(unsafe.Pointer(&model[0]), C.size_t(len(model)), &c, &s)); err != nil {
-		kind := engine.ErrModel
-		if strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
-			kind = engine.ErrFallback
-		}
-		return nil, fmt.Errorf("device %s: %w: %v", d.ID, kind, err)
+		return nil, err
 	}
 	live.sessions.Add(1)
 	return s, nil
+}
+
+// cpuProvider is what ONNX Runtime calls its own operators.
+const cpuProvider = "CPUExecutionProvider"
+
+// assignment lists, by provider, the operators that a session gave it (with
+// their names), in the order of the graph.
+func assignment(s *C.ip_session) (map[string][]string, error) {
+	var text *C.char
+	if err := goError(C.ip_session_nodes(s, &text)); err != nil {
+		return nil, err
+	}
+	defer C.free(unsafe.Pointer(text))
+	out := map[string][]string{}
+	for line := range strings.Lines(C.GoString(text)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
+		if len(f) == 3 {
+			out[f[0]] = append(out[f[0]], strings.TrimSpace(f[1]+" "+f[2]))
+		}
+	}
+	return out, nil
+}
+
+// Assignment tells which provider would execute which operators of a submodel,
+// the CPU's where the device's lacks them.
+func (e *Engine) Assignment(m *engine.Submodel, d engine.Device, o engine.Options) (map[string][]string, error) {
+	o.Session = maps.Clone(o.Session)
+	if o.Session == nil {
+		o.Session = map[string]string{}
+	}
+	o.Session[strictEntry], o.Session[recordEntry] = "0", "1"
+	s, err := e.session(m.ONNX, d, o)
+	if err != nil {
+		return nil, err
+	}
+	defer freeSession(s)
+	return assignment(s)
 }
 
 func freeSession(s *C.ip_session) {
@@ -147,16 +233,44 @@ func freeSession(s *C.ip_session) {
 }
 
 // block is a loaded submodel.
+//
+// On a GPU there is a session per batch size. A convolution of the CUDA
+// provider keeps the plan of the last shape only: a session that is run at
+// changing batch sizes would make plans, and search for algorithms, at every
+// change. Weights are on the device once per batch size in use.
 type block struct {
 	e      *Engine
 	sub    *engine.Submodel
 	device engine.Device
-	graphs bool
+	o      engine.Options
 
 	mu       sync.Mutex
-	s        *C.ip_session
+	s        *C.ip_session         // of any batch; on a GPU of the batch first
+	first    int                   // 0 until the first Bind
+	more     map[int]*C.ip_session // GPU: of the other batches
+	onnx     []byte                // GPU: to make more of
 	bindings map[*binding]struct{}
 	nextID   int // of CUDA graphs
+}
+
+// at is the session for a batch size. b.mu is held.
+func (b *block) at(batch int) (*C.ip_session, error) {
+	if b.onnx == nil || b.first == batch {
+		return b.s, nil
+	}
+	if b.first == 0 {
+		b.first = batch
+		return b.s, nil
+	}
+	if s := b.more[batch]; s != nil {
+		return s, nil
+	}
+	s, err := b.e.session(b.onnx, b.device, b.o)
+	if err != nil {
+		return nil, err
+	}
+	b.more[batch] = s
+	return s, nil
 }
 
 // Load makes a submodel ready and holds its real boundary against the
@@ -174,7 +288,10 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 		freeSession(s)
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	b := &block{e: e, sub: m, device: d, s: s, graphs: o.CUDAGraph, bindings: map[*binding]struct{}{}}
+	b := &block{e: e, sub: m, device: d, o: o, s: s, bindings: map[*binding]struct{}{}}
+	if !d.IsCPU() || e.perBatch {
+		b.onnx, b.more = m.ONNX, map[int]*C.ip_session{}
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -230,7 +347,10 @@ func (b *block) Close() error {
 	b.mu.Lock()
 	if b.s != nil {
 		freeSession(b.s)
-		b.s = nil
+		for _, s := range b.more {
+			freeSession(s)
+		}
+		b.s, b.more, b.onnx = nil, nil, nil
 	}
 	b.mu.Unlock()
 	b.e.mu.Lock()
@@ -242,6 +362,7 @@ func (b *block) Close() error {
 // binding is a block with its tensors.
 type binding struct {
 	b       *block
+	s       *C.ip_session
 	c       *C.ip_binding
 	batch   int
 	in, out []engine.Tensor
@@ -264,19 +385,22 @@ func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	}
 	x := &binding{b: b, batch: o.Batch}
 	var err error
+	if x.s, err = b.at(o.Batch); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
 	var in, out []unsafe.Pointer
 	if x.in, in, err = x.tensors("input", b.sub.Inputs, o.Inputs, o); err == nil {
 		x.out, out, err = x.tensors("output", b.sub.Outputs, o.Outputs, o)
 	}
 	if err == nil {
 		graph := 0
-		if b.graphs {
+		if b.o.CUDAGraph {
 			b.nextID++
 			graph = b.nextID
 		}
 		err = withArray(in, func(pi *unsafe.Pointer) error {
 			return withArray(out, func(po *unsafe.Pointer) error {
-				return goError(C.ip_binding_new(b.s, pi, po, C.int(graph), &x.c))
+				return goError(C.ip_binding_new(x.s, pi, po, C.int(graph), &x.c))
 			})
 		})
 	}
@@ -313,7 +437,7 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 			if x.b.device.IsCPU() || o.HostIO {
 				t, err = newHost(spec, o.Batch)
 			} else {
-				t, err = newDevice(x.b.s, x.b.device, spec, o.Batch)
+				t, err = newDevice(x.s, x.b.device, spec, o.Batch)
 			}
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", side, spec, err)
@@ -382,11 +506,11 @@ func (x *binding) RunN(n int) (engine.Timing, error) {
 	if n < 1 {
 		return engine.Timing{}, x.fail(fmt.Errorf("%d runs: expected at least 1", n))
 	}
-	var cpu, wall C.int64_t
-	if m := C.ip_run(x.c, C.int(n), &cpu, &wall); m != nil {
+	var cpu, wall, host C.int64_t
+	if m := C.ip_run(x.c, C.int(n), &cpu, &wall, &host); m != nil {
 		return engine.Timing{}, x.fail(goError(m))
 	}
-	return timing(n, int64(cpu), int64(wall)), nil
+	return engine.Timing{Runs: n, CPU: time.Duration(cpu), Wall: time.Duration(wall), Host: time.Duration(host)}, nil
 }
 
 // Close frees the binding and the tensors that Bind allocated.

@@ -83,6 +83,28 @@ func kindOfGPU(name string) string {
 	return strings.ReplaceAll(strings.TrimSpace(name), " ", "-")
 }
 
+// architecture is a compute capability as people write it.
+func architecture(major, minor int) string {
+	if major == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", major, minor)
+}
+
+// multiprocessors computes their number from that of the cores, which is what
+// NVML tells: each has 64 or 128, by architecture (CUDA C++ Programming Guide,
+// "Compute Capabilities").
+func multiprocessors(cores, major, minor int) int {
+	per := 128
+	switch {
+	case cores == 0 || major == 0:
+		return 0
+	case major == 7, major == 6 && minor == 0, major == 8 && minor == 0:
+		per = 64
+	}
+	return cores / per
+}
+
 // Requirement is one library that a kind of device needs.
 type Requirement struct {
 	Name    string

@@ -42,6 +42,10 @@ var opened struct {
 type Engine struct {
 	info engine.Info
 
+	// perBatch makes blocks on the CPU keep a session per batch size, as those
+	// on a GPU do. Tests set it.
+	perBatch bool
+
 	mu     sync.Mutex
 	blocks map[*block]struct{}
 	closed bool
@@ -147,34 +151,6 @@ func (e *Engine) Close() error {
 		errs = append(errs, b.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// Library says where NVML is looked for.
-const nvmlLibrary = "libnvidia-ml.so.1"
-
-// GPUs lists the GPUs that NVML knows: none where its library is absent.
-func GPUs() ([]engine.Device, error) { return gpusOf(nvmlLibrary) }
-
-func gpusOf(library string) ([]engine.Device, error) {
-	const most = 64
-	lib := C.CString(library)
-	defer C.free(unsafe.Pointer(lib))
-	list := (*[most]C.ip_gpu)(C.calloc(most, C.sizeof_ip_gpu))
-	defer C.free(unsafe.Pointer(list))
-	driver := (*C.char)(C.calloc(1, 96))
-	defer C.free(unsafe.Pointer(driver))
-	var n C.int
-	if err := goError(C.ip_gpus(lib, &list[0], most, &n, driver, 96)); err != nil {
-		return nil, fmt.Errorf("list GPUs: %w", err)
-	}
-	var out []engine.Device
-	for i := range int(n) {
-		g := &list[i]
-		name := C.GoString(&g.name[0])
-		out = append(out, engine.Device{ID: fmt.Sprintf("cuda:%d", i), Kind: kindOfGPU(name), Name: name, UUID: C.GoString(&g.uuid[0]),
-			Share: 1, MemoryBytes: int64(g.memory), Driver: C.GoString(driver)})
-	}
-	return out, nil
 }
 
 // tryLibrary tells why a library cannot be opened.

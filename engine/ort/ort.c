@@ -18,6 +18,7 @@
 #define WANT_API 20
 
 static const OrtApi *api;
+static const OrtApi *api24; // NULL where the library is older
 static OrtEnv *env;
 static OrtAllocator *host_allocator; // the default one, never freed
 static OrtMemoryInfo *host_memory;
@@ -65,6 +66,7 @@ char *ip_open(const char *path, char **version) {
   *version = strdup(base()->GetVersionString());
   api = base()->GetApi(WANT_API);
   if (!api) return text("this ONNX Runtime is too old, 1.20 is the oldest that works: ", *version);
+  api24 = base()->GetApi(24);
   char *err;
   TRY(api->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "inferplan", &env));
   TRY(api->DisableTelemetryEvents(env));
@@ -151,6 +153,35 @@ void ip_session_free(ip_session *s) {
 
 int ip_session_count(ip_session *s, int outputs) { return s->count[outputs]; }
 const char *ip_session_name(ip_session *s, int output, int i) { return s->names[output][i]; }
+
+char *ip_session_nodes(ip_session *s, char **out) {
+  if (!api24) return strdup("this ONNX Runtime does not tell which provider executes what: 1.24 is the oldest that does");
+  char *err = NULL;
+  size_t len = 0, n = 0;
+  FILE *f = open_memstream(out, &len);
+  const OrtEpAssignedSubgraph *const *subs = NULL;
+  TRY(api24->Session_GetEpGraphAssignmentInfo(s->session, &subs, &n));
+  for (size_t i = 0; i < n; i++) {
+    const char *provider = NULL;
+    const OrtEpAssignedNode *const *nodes = NULL;
+    size_t m = 0;
+    TRY(api24->EpAssignedSubgraph_GetEpName(subs[i], &provider));
+    TRY(api24->EpAssignedSubgraph_GetNodes(subs[i], &nodes, &m));
+    for (size_t j = 0; j < m; j++) {
+      const char *op = NULL, *name = NULL;
+      TRY(api24->EpAssignedNode_GetOperatorType(nodes[j], &op));
+      TRY(api24->EpAssignedNode_GetName(nodes[j], &name));
+      fprintf(f, "%s\t%s\t%s\n", provider, op, name);
+    }
+  }
+fail:
+  fclose(f);
+  if (err) {
+    free(*out);
+    *out = NULL;
+  }
+  return err;
+}
 
 static char *tensor_info(const OrtTensorTypeAndShapeInfo *ti, int *type, int64_t *dims, int cap, int *rank) {
   char *err = NULL;
@@ -267,12 +298,15 @@ static int64_t clock_ns(clockid_t id) {
 
 char *ip_run_once(ip_binding *b) { return message(api->RunWithBinding(b->s->session, b->sync, b->io)); }
 
-char *ip_run(ip_binding *b, int n, int64_t *cpu_ns, int64_t *wall_ns) {
+char *ip_run(ip_binding *b, int n, int64_t *cpu_ns, int64_t *wall_ns, int64_t *host_ns) {
   char *err = NULL;
   int device = b->s->provider != IP_CPU;
   int64_t wall = clock_ns(CLOCK_MONOTONIC), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
   for (int i = 0; i < n; i++) TRY(api->RunWithBinding(b->s->session, device ? b->async : b->sync, b->io));
-  if (device) TRY(api->SynchronizeBoundOutputs(b->io));
+  if (device) {
+    *host_ns += clock_ns(CLOCK_MONOTONIC) - wall;
+    TRY(api->SynchronizeBoundOutputs(b->io));
+  }
   *cpu_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
   *wall_ns += clock_ns(CLOCK_MONOTONIC) - wall;
 fail:
@@ -289,71 +323,4 @@ char *ip_library(const char *name) {
   if (!h) return strdup(dlerror());
   dlclose(h);
   return NULL;
-}
-
-char *ip_copy(int device, void *dst, const void *src, size_t len, int to_host) {
-  static int (*set_device)(int), (*copy)(void *, const void *, size_t, int), (*sync)(void *);
-  static const char *(*describe)(int);
-  if (!sync) {
-    const char *names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
-    void *h = NULL;
-    for (int i = 0; i < 3 && !h; i++) h = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
-    if (!h) return strdup(dlerror());
-    set_device = (int (*)(int))dlsym(h, "cudaSetDevice");
-    copy = (int (*)(void *, const void *, size_t, int))dlsym(h, "cudaMemcpy");
-    describe = (const char *(*)(int))dlsym(h, "cudaGetErrorString");
-    sync = (int (*)(void *))dlsym(h, "cudaStreamSynchronize");
-    if (!set_device || !copy || !describe || !sync) {
-      sync = NULL;
-      return strdup("libcudart lacks cudaMemcpy");
-    }
-  }
-  int rc = set_device(device);
-  if (!rc) rc = copy(dst, src, len, to_host ? 2 : 1);
-  // A copy from pageable memory may return before it has arrived, and the
-  // runtime's own stream does not wait for the default one.
-  if (!rc) rc = sync(NULL);
-  return rc ? strdup(describe(rc)) : NULL;
-}
-
-char *ip_gpus(const char *library, ip_gpu *out, int cap, int *found, char *driver, int driver_cap) {
-  typedef struct { unsigned long long total, free, used; } memory_t;
-  *found = 0;
-  void *h = dlopen(library, RTLD_LAZY | RTLD_LOCAL);
-  if (!h) return NULL;
-  int (*init)(void) = (int (*)(void))dlsym(h, "nvmlInit_v2");
-  int (*shutdown)(void) = (int (*)(void))dlsym(h, "nvmlShutdown");
-  int (*count)(unsigned *) = (int (*)(unsigned *))dlsym(h, "nvmlDeviceGetCount_v2");
-  int (*handle)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(h, "nvmlDeviceGetHandleByIndex_v2");
-  int (*name)(void *, char *, unsigned) = (int (*)(void *, char *, unsigned))dlsym(h, "nvmlDeviceGetName");
-  int (*uuid)(void *, char *, unsigned) = (int (*)(void *, char *, unsigned))dlsym(h, "nvmlDeviceGetUUID");
-  int (*memory)(void *, memory_t *) = (int (*)(void *, memory_t *))dlsym(h, "nvmlDeviceGetMemoryInfo");
-  int (*version)(char *, unsigned) = (int (*)(char *, unsigned))dlsym(h, "nvmlSystemGetDriverVersion");
-  const char *(*describe)(int) = (const char *(*)(int))dlsym(h, "nvmlErrorString");
-  char *err = NULL;
-  if (!init || !shutdown || !count || !handle || !name || !uuid || !memory || !version || !describe) {
-    err = text(library, " lacks a function of NVML");
-    goto done;
-  }
-  int rc = init();
-  // 9 and 12: no driver, or no library of it. A machine without GPU is no error.
-  if (rc == 9 || rc == 12) goto done;
-  if (rc) {
-    err = text("nvmlInit: ", describe(rc));
-    goto done;
-  }
-  unsigned n = 0;
-  if (!(rc = version(driver, driver_cap))) rc = count(&n);
-  for (unsigned i = 0; !rc && i < n && (int)i < cap; i++) {
-    void *d = NULL;
-    memory_t m = {0, 0, 0};
-    if ((rc = handle(i, &d)) || (rc = name(d, out[i].name, sizeof out[i].name)) || (rc = uuid(d, out[i].uuid, sizeof out[i].uuid))) break;
-    if (!memory(d, &m)) out[i].memory = m.total; // some shares do not tell
-    *found = (int)i + 1;
-  }
-  if (rc) err = text("NVML: ", describe(rc));
-  shutdown();
-done:
-  dlclose(h);
-  return err;
 }

@@ -31,6 +31,11 @@ const char *ip_session_name(ip_session *s, int output, int i);
 // cut at cap.
 char *ip_session_info(ip_session *s, int output, int i, int *type, int64_t *dims, int cap, int *rank);
 
+// ip_session_nodes tells which provider executes what, a line "provider, tab,
+// operator, tab, name" for each node. The session was made with
+// session.record_ep_graph_assignment_info.
+char *ip_session_nodes(ip_session *s, char **out);
+
 // A value over memory of the host that the caller owns, or memory that the
 // session's device allocator gives.
 char *ip_value_host(void *data, size_t len, const int64_t *shape, int rank, int type, void **out);
@@ -43,22 +48,14 @@ void ip_value_free(void *value);
 char *ip_binding_new(ip_session *s, void **inputs, void **outputs, int graph, ip_binding **out);
 void ip_binding_free(ip_binding *b);
 // ip_run executes n times and, where the clocks are given, adds the CPU time
-// of this thread and the wall time in nanoseconds.
-char *ip_run(ip_binding *b, int n, int64_t *cpu_ns, int64_t *wall_ns);
+// of this thread and the wall time in nanoseconds, and on a GPU the wall time
+// until the last run was launched.
+char *ip_run(ip_binding *b, int n, int64_t *cpu_ns, int64_t *wall_ns, int64_t *host_ns);
 char *ip_run_once(ip_binding *b);
 // ip_eval runs with outputs of unknown shape; the values are the caller's.
 char *ip_eval(ip_session *s, void **inputs, int n_outputs, char **names, void **outputs);
 
 // ip_library tries to open a library and says why it cannot.
 char *ip_library(const char *name);
-// Device memory, through the CUDA runtime library.
-char *ip_copy(int device, void *dst, const void *src, size_t len, int to_host);
-
-typedef struct {
-  char name[96], uuid[96];
-  unsigned long long memory;
-} ip_gpu;
-// ip_gpus lists GPUs through NVML; found stays 0 where the library is absent.
-char *ip_gpus(const char *library, ip_gpu *out, int cap, int *found, char *driver, int driver_cap);
 
 #endif

@@ -11,8 +11,7 @@ import "C"
 
 import (
 	"fmt"
-	"sync"
-	"time"
+	"runtime"
 	"unsafe"
 
 	"inferplan/engine"
@@ -28,10 +27,6 @@ type tensor struct {
 	size   int
 	bytes  []byte // host memory only
 	device int
-}
-
-func timing(n int, cpu, wall int64) engine.Timing {
-	return engine.Timing{Runs: n, CPU: time.Duration(cpu), Wall: time.Duration(wall)}
 }
 
 func shapeC(shape []int64) *C.int64_t {
@@ -110,13 +105,10 @@ func (t *tensor) Spec() engine.Spec { return t.spec }
 func (t *tensor) Batch() int        { return t.batch }
 func (t *tensor) Bytes() []byte     { return t.bytes }
 
-// copies keeps the CUDA runtime's first call to one thread.
-var copies sync.Mutex
-
 func (t *tensor) Write(src []byte) error { return t.move(src, false) }
 func (t *tensor) Read(dst []byte) error  { return t.move(dst, true) }
 
-func (t *tensor) move(host []byte, toHost bool) error {
+func (t *tensor) move(host []byte, reading bool) error {
 	if t.value == nil {
 		return fmt.Errorf("tensor %s: %w", t.spec.Name, engine.ErrClosed)
 	}
@@ -124,19 +116,20 @@ func (t *tensor) move(host []byte, toHost bool) error {
 		return err
 	}
 	switch {
-	case t.device < 0 && toHost:
+	case t.device < 0 && reading:
 		copy(host, t.bytes)
 	case t.device < 0:
 		copy(t.bytes, host)
 	case len(host) > 0:
-		copies.Lock()
-		defer copies.Unlock()
 		h := unsafe.Pointer(&host[0])
+		var pin runtime.Pinner
+		pin.Pin(h)
+		defer pin.Unpin()
 		var err error
-		if toHost {
-			err = goError(C.ip_copy(C.int(t.device), h, t.data, C.size_t(t.size), 1))
+		if reading {
+			err = copyBytes(t.device, h, t.data, t.size, toHost)
 		} else {
-			err = goError(C.ip_copy(C.int(t.device), t.data, h, C.size_t(t.size), 0))
+			err = copyBytes(t.device, t.data, h, t.size, toDevice)
 		}
 		if err != nil {
 			return fmt.Errorf("copy tensor %s: %w", t.spec.Name, err)

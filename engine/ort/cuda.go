@@ -1,0 +1,311 @@
+//go:build cgo && !noort
+
+package ort
+
+/*
+#include <stdlib.h>
+#include "cuda.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"inferplan/engine"
+)
+
+// The libraries of the GPU driver; tests put their own in their place.
+var (
+	driverLibrary = "libcuda.so.1"
+	nvmlLibrary   = "libnvidia-ml.so.1"
+)
+
+// driver is held while the driver is opened; its calls need no lock.
+var driver sync.Mutex
+
+func openDriver() error {
+	driver.Lock()
+	defer driver.Unlock()
+	name := C.CString(driverLibrary)
+	defer C.free(unsafe.Pointer(name))
+	if err := goError(C.ip_cuda_open(name)); err != nil {
+		return &engine.MissingError{What: "the GPU driver", Missing: []string{err.Error()}, Hint: "install NVIDIA's driver; in a container, start it with the GPU", Kind: engine.ErrNoDevice}
+	}
+	return nil
+}
+
+// Driver is what the driver tells about a GPU.
+type Driver struct {
+	CUDA                     string // the newest version that the driver runs: "13.0"
+	Multiprocessors          int
+	Architecture             string // "9.0": sm_90
+	ClockMHz, MemoryClockMHz int    // rated; 0 where not told
+	BusBits                  int
+	FreeBytes, TotalBytes    int64
+}
+
+// AboutGPU asks the driver about a GPU and takes it into use.
+func AboutGPU(index int) (Driver, error) {
+	if err := openDriver(); err != nil {
+		return Driver{}, err
+	}
+	var d C.ip_cuda_device
+	if err := goError(C.ip_cuda_about(C.int(index), &d)); err != nil {
+		return Driver{}, fmt.Errorf("cuda:%d: %w", index, err)
+	}
+	v := int(d.driver_version)
+	return Driver{
+		CUDA: fmt.Sprintf("%d.%d", v/1000, v%1000/10), Multiprocessors: int(d.multiprocessors), Architecture: fmt.Sprintf("%d.%d", d.major, d.minor),
+		ClockMHz: int(d.clock_khz) / 1000, MemoryClockMHz: int(d.memory_clock_khz) / 1000, BusBits: int(d.bus_bits),
+		FreeBytes: int64(d.free_bytes), TotalBytes: int64(d.total_bytes),
+	}, nil
+}
+
+// The directions of a copy, as the wrapper numbers them.
+const (
+	toDevice = 1 + iota
+	toHost
+	onDevice
+)
+
+// copyBytes copies and returns when the bytes have arrived. Memory of the host
+// must stay where it is meanwhile.
+func copyBytes(index int, dst, src unsafe.Pointer, n, kind int) error {
+	if err := openDriver(); err != nil {
+		return err
+	}
+	return goError(C.ip_cuda_copy(C.int(index), C.uint64_t(uintptr(dst)), C.uint64_t(uintptr(src)), C.size_t(n), C.int(kind)))
+}
+
+// Pin locks memory of the host so that a GPU copies from and to it directly.
+// It must not be freed or moved before unpin.
+func Pin(index int, data []byte) (unpin func() error, err error) {
+	if len(data) == 0 {
+		return func() error { return nil }, nil
+	}
+	if err := openDriver(); err != nil {
+		return nil, err
+	}
+	p := unsafe.Pointer(&data[0])
+	if err := goError(C.ip_cuda_pin(C.int(index), p, C.size_t(len(data)))); err != nil {
+		return nil, fmt.Errorf("cuda:%d: %w", index, err)
+	}
+	return func() error { return goError(C.ip_cuda_unpin(C.int(index), p)) }, nil
+}
+
+// Memory is a piece of a GPU's memory: this process's own, or another's.
+type Memory struct {
+	index  int
+	at     C.uint64_t
+	size   int
+	mapped bool
+}
+
+// Allocate takes memory of a GPU.
+func Allocate(index, size int) (*Memory, error) {
+	if err := openDriver(); err != nil {
+		return nil, err
+	}
+	m := &Memory{index: index, size: size}
+	if err := goError(C.ip_cuda_alloc(C.int(index), C.size_t(size), &m.at)); err != nil {
+		return nil, fmt.Errorf("cuda:%d: %d bytes: %w", index, size, err)
+	}
+	return m, nil
+}
+
+// Handle names a piece of GPU memory for another process of this machine.
+type Handle [64]byte
+
+// Export makes a handle of memory that Allocate took.
+func (m *Memory) Export() (Handle, error) {
+	var h Handle
+	err := goError(C.ip_cuda_export(C.int(m.index), m.at, (*C.uchar)(unsafe.Pointer(&h[0]))))
+	if err != nil {
+		return h, fmt.Errorf("cuda:%d: %w", m.index, err)
+	}
+	return h, nil
+}
+
+// Import maps another process's memory. The process that made the handle keeps
+// the memory until everyone has closed theirs.
+func Import(index int, h Handle, size int) (*Memory, error) {
+	if err := openDriver(); err != nil {
+		return nil, err
+	}
+	m := &Memory{index: index, size: size, mapped: true}
+	if err := goError(C.ip_cuda_import(C.int(index), (*C.uchar)(unsafe.Pointer(&h[0])), &m.at)); err != nil {
+		return nil, fmt.Errorf("cuda:%d: %w", index, err)
+	}
+	return m, nil
+}
+
+// Close gives the memory back.
+func (m *Memory) Close() error {
+	if m.at == 0 {
+		return nil
+	}
+	at := m.at
+	m.at = 0
+	if m.mapped {
+		return goError(C.ip_cuda_unmap(C.int(m.index), at))
+	}
+	return goError(C.ip_cuda_free(C.int(m.index), at))
+}
+
+// Write copies from the host's memory, Read to it.
+func (m *Memory) Write(src []byte) error { return m.move(src, toDevice) }
+func (m *Memory) Read(dst []byte) error  { return m.move(dst, toHost) }
+
+func (m *Memory) move(host []byte, kind int) error {
+	if len(host) != m.size || m.at == 0 {
+		return fmt.Errorf("GPU memory: %w: %d bytes, expected %d", engine.ErrShape, len(host), m.size)
+	}
+	if len(host) == 0 {
+		return nil
+	}
+	var pin runtime.Pinner
+	pin.Pin(&host[0])
+	defer pin.Unpin()
+	h := C.uint64_t(uintptr(unsafe.Pointer(&host[0])))
+	if kind == toHost {
+		return goError(C.ip_cuda_copy(C.int(m.index), h, m.at, C.size_t(m.size), toHost))
+	}
+	return goError(C.ip_cuda_copy(C.int(m.index), m.at, h, C.size_t(m.size), toDevice))
+}
+
+// timeCopies times n copies of dst from src (kind onDevice between two pieces).
+func timeCopies(index int, dst, src C.uint64_t, size, kind, n int) (time.Duration, error) {
+	var ms C.double
+	if err := goError(C.ip_cuda_time(C.int(index), dst, src, C.size_t(size), C.int(kind), C.int(n), &ms)); err != nil {
+		return 0, fmt.Errorf("cuda:%d: %w", index, err)
+	}
+	return time.Duration(float64(ms) * 1e6 / float64(n)), nil
+}
+
+// CopyTime is the time of one copy of m's bytes out of from (which may be
+// another process's), by the device's clock, over n copies.
+func (m *Memory) CopyTime(from *Memory, n int) (time.Duration, error) {
+	return timeCopies(m.index, m.at, from.at, min(m.size, from.size), onDevice, n)
+}
+
+// CopyRates are rates in bytes per second, by the device's own clock. InDevice
+// counts the bytes copied once: memory moves twice as many, a read and a write.
+type CopyRates struct {
+	Bytes                    int
+	ToDevice, ToHost         float64 // from and to pinned memory
+	ToDevicePaged, FromPaged float64 // the same for ordinary memory
+	InDevice                 float64
+}
+
+// MeasureCopies measures a GPU's copy rates with pieces of the given size.
+func MeasureCopies(index, size, n int) (r CopyRates, err error) {
+	r.Bytes = size
+	a, err := Allocate(index, size)
+	if err != nil {
+		return r, err
+	}
+	defer a.Close()
+	b, err := Allocate(index, size)
+	if err != nil {
+		return r, err
+	}
+	defer b.Close()
+	p := C.malloc(C.size_t(size))
+	defer C.free(p)
+	host := unsafe.Slice((*byte)(p), size)
+	for i := 0; i < size; i++ {
+		host[i] = byte(i*7 + i>>11)
+	}
+	at := C.uint64_t(uintptr(p))
+	rate := func(into *float64, dst, src C.uint64_t, kind int) {
+		if err != nil {
+			return
+		}
+		var each time.Duration
+		if each, err = timeCopies(index, dst, src, size, kind, n); err == nil && each > 0 {
+			*into = float64(size) / each.Seconds()
+		}
+	}
+	rate(&r.ToDevicePaged, a.at, at, toDevice)
+	rate(&r.FromPaged, at, a.at, toHost)
+	if err != nil {
+		return r, err
+	}
+	unpin, err := Pin(index, host)
+	if err != nil {
+		return r, err
+	}
+	rate(&r.ToDevice, a.at, at, toDevice)
+	rate(&r.ToHost, at, a.at, toHost)
+	rate(&r.InDevice, b.at, a.at, onDevice)
+	if e := unpin(); err == nil {
+		err = e
+	}
+	return r, err
+}
+
+// GPUState is what a GPU tells of itself at a moment; 0 where it does not.
+type GPUState struct {
+	Watts                        float64
+	ClockMHz, MemoryMHz, Celsius int
+	Throttled                    uint64 // NVML's reasons for lowered clocks, a bit each
+}
+
+// Watch reads a GPU's power and clocks.
+type Watch struct{ w *C.ip_watch }
+
+// OpenWatch opens NVML for a GPU.
+func OpenWatch(index int) (*Watch, error) {
+	lib := C.CString(nvmlLibrary)
+	defer C.free(unsafe.Pointer(lib))
+	w := &Watch{}
+	if err := goError(C.ip_watch_open(lib, C.int(index), &w.w)); err != nil {
+		return nil, fmt.Errorf("watch cuda:%d: %w", index, err)
+	}
+	return w, nil
+}
+
+// Read takes a reading.
+func (w *Watch) Read() (GPUState, error) {
+	var s C.ip_gpu_state
+	if err := goError(C.ip_watch_read(w.w, &s)); err != nil {
+		return GPUState{}, err
+	}
+	return GPUState{Watts: float64(s.power_mw) / 1000, ClockMHz: int(s.sm_mhz), MemoryMHz: int(s.memory_mhz), Celsius: int(s.celsius), Throttled: uint64(s.throttled)}, nil
+}
+
+// Close closes NVML.
+func (w *Watch) Close() {
+	C.ip_watch_close(w.w)
+	w.w = nil
+}
+
+// GPUs lists the GPUs that NVML knows: none where its library is absent.
+func GPUs() ([]engine.Device, error) { return gpusOf(nvmlLibrary) }
+
+func gpusOf(library string) ([]engine.Device, error) {
+	const most = 64
+	lib := C.CString(library)
+	defer C.free(unsafe.Pointer(lib))
+	list := (*[most]C.ip_gpu)(C.calloc(most, C.sizeof_ip_gpu))
+	defer C.free(unsafe.Pointer(list))
+	version := (*C.char)(C.calloc(1, 96))
+	defer C.free(unsafe.Pointer(version))
+	var n C.int
+	if err := goError(C.ip_gpus(lib, &list[0], most, &n, version, 96)); err != nil {
+		return nil, fmt.Errorf("list GPUs: %w", err)
+	}
+	var out []engine.Device
+	for i := range int(n) {
+		g := &list[i]
+		name := C.GoString(&g.name[0])
+		out = append(out, engine.Device{ID: fmt.Sprintf("cuda:%d", i), Kind: kindOfGPU(name), Name: name, UUID: C.GoString(&g.uuid[0]),
+			Share: 1, MemoryBytes: int64(g.memory), Driver: C.GoString(version), Architecture: architecture(int(g.major), int(g.minor)),
+			Multiprocessors: multiprocessors(int(g.cores), int(g.major), int(g.minor)), PowerLimitWatts: float64(g.power_limit_mw) / 1000})
+	}
+	return out, nil
+}
