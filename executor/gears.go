@@ -134,7 +134,7 @@ func (c *core) reveal(b *batch, dev int32) {
 		m.running += b.infer
 		if c.stats.service != nil {
 			// What the policy sees of a device: from dispatch until it is free.
-			c.stats.service.ran(c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), g.since-b.dispatched)
+			c.stats.service.ran(c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, g.since-b.dispatched)
 		}
 	}
 	n := int64(len(b.reqs))

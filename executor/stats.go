@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -168,7 +169,7 @@ func (s *stats) ran(d *device, r *run, res *worker.Result) {
 	d.total = res.Total
 	d.stats.ran(time.Duration(res.CPU), time.Duration(own))
 	if s.service != nil && r.batch != nil && res.Code == worker.OK && s.core.cascade == nil {
-		s.service.ran(r.stage, r.size, took)
+		s.service.ran(r.stage, r.size, s.core.since(res.Start), took)
 	}
 }
 
@@ -213,25 +214,33 @@ func (m *modelStats) statistics() oip.ModelStatistics {
 // recorder keeps the actual times of a run for the simulator.
 type recorder struct {
 	runs    [][][]time.Duration // [stage][batch-1]
+	starts  [][][]time.Duration
+	first   time.Duration // arrival of the first request
 	ingress []time.Duration
 	egress  []time.Duration
 }
 
 func newRecorder(t *policy.Tables) *recorder {
-	r := &recorder{runs: make([][][]time.Duration, len(t.Stages))}
+	r := &recorder{runs: make([][][]time.Duration, len(t.Stages)), starts: make([][][]time.Duration, len(t.Stages))}
 	for i := range r.runs {
-		r.runs[i] = make([][]time.Duration, len(t.Stages[i].Infer))
+		r.runs[i], r.starts[i] = make([][]time.Duration, len(t.Stages[i].Infer)), make([][]time.Duration, len(t.Stages[i].Infer))
 	}
 	return r
 }
 
-func (r *recorder) ran(stage int32, size int, took time.Duration) {
+func (r *recorder) ran(stage int32, size int, start, took time.Duration) {
 	if size <= len(r.runs[stage]) {
 		r.runs[stage][size-1] = append(r.runs[stage][size-1], took)
+		r.starts[stage][size-1] = append(r.starts[stage][size-1], start-r.first)
 	}
 }
 
-func (r *recorder) heard(arrived, now time.Duration) { r.ingress = append(r.ingress, now-arrived) }
+func (r *recorder) heard(arrived, now time.Duration) {
+	if len(r.ingress) == 0 {
+		r.first = arrived
+	}
+	r.ingress = append(r.ingress, now-arrived)
+}
 
 // overhead notes what passed between the end of the last stage and the answer.
 func (r *recorder) overhead(b *batch, ended, answered time.Duration) {
@@ -245,6 +254,8 @@ type Service struct {
 	// Runs[stage][batch-1] are the times of runs in order, stages as in
 	// policy.Tables.
 	Runs [][][]time.Duration `json:"runs_ns"`
+	// Starts are when these began, since the first request came.
+	Starts [][][]time.Duration `json:"starts_ns,omitempty"`
 	// Transfers are hand-overs into a stage, likewise.
 	Transfers [][][]time.Duration `json:"transfers_ns,omitempty"`
 	// Ingress is the median time from a request's arrival until the policy
@@ -254,14 +265,29 @@ type Service struct {
 }
 
 func (r *recorder) snapshot() *Service {
-	s := &Service{Runs: make([][][]time.Duration, len(r.runs)), Ingress: median(r.ingress), Egress: median(r.egress)}
+	s := &Service{Runs: make([][][]time.Duration, len(r.runs)), Starts: make([][][]time.Duration, len(r.runs)), Ingress: median(r.ingress), Egress: median(r.egress)}
 	for i := range r.runs {
-		s.Runs[i] = make([][]time.Duration, len(r.runs[i]))
+		s.Runs[i], s.Starts[i] = make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i]))
 		for b := range r.runs[i] {
-			s.Runs[i][b] = slices.Clone(r.runs[i][b])
+			s.Runs[i][b], s.Starts[i][b] = byStart(r.runs[i][b], r.starts[i][b])
 		}
 	}
 	return s
+}
+
+// byStart copies runs in the order of their starts: those of several devices
+// end in another.
+func byStart(runs, starts []time.Duration) ([]time.Duration, []time.Duration) {
+	order := make([]int, len(runs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(starts[a], starts[b]) })
+	took, began := make([]time.Duration, len(runs)), make([]time.Duration, len(runs))
+	for i, k := range order {
+		took[i], began[i] = runs[k], starts[k]
+	}
+	return took, began
 }
 
 func median(d []time.Duration) time.Duration {

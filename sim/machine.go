@@ -15,6 +15,8 @@ type machine struct {
 	cfg     *Config
 	t       *policy.Tables
 	service Service
+	clock   Clocked       // the service, where it wants to know the time
+	first   time.Duration // arrival of the first request
 	acc     *report.Accumulator
 	trace   *chromeTrace
 
@@ -117,6 +119,7 @@ func newMachine(cfg *Config) *machine {
 	if s.service == nil {
 		s.service = Exact(t)
 	}
+	s.clock, _ = s.service.(Clocked)
 	s.acc = report.New(s.reportConfig())
 	s.devices = make([]device, len(t.Devices))
 	for i := range s.devices {
@@ -304,6 +307,9 @@ func (s *machine) startRun(d int32) {
 	}
 	dev.busy, dev.current = true, slot
 	b.at = runs
+	if s.clock != nil {
+		s.clock.Tick(s.now - s.first)
+	}
 	took := s.service.Run(s.hop(slot, b.hop).Stage, b.size)
 	it := item{start: s.now, serial: b.serial, batch: slot, device: d, epoch: dev.epoch, hop: b.hop}
 	s.heap.Push(s.now+took, uint8(policy.BatchFinished), b.serial, it)

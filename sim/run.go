@@ -144,6 +144,9 @@ func (s *machine) pull() {
 		s.fail(fmt.Errorf("arrivals are not in order: %v after %v", s.next.At, s.now-s.cfg.Ingress))
 		return
 	}
+	if s.arrivals == 0 {
+		s.first = s.next.At
+	}
 	s.arrivals++
 	s.heap.Push(at, uint8(policy.Arrival), s.arrivals, item{})
 }

@@ -231,6 +231,60 @@ func TestEmpirical(t *testing.T) {
 	}
 }
 
+// With their starts, recorded times come back at their moments: a run takes the
+// time of the one of its batch that began nearest to it.
+func TestEmpiricalByStart(t *testing.T) {
+	tables := policytest.Compile(t, policytest.Hundred().Plan())
+	recorded := sim.Samples{Runs: [][][]time.Duration{{{7 * ms, 9 * ms}, nil}}, Starts: [][][]time.Duration{{{0, 50 * ms}, nil}}}
+	service, err := sim.Empirical(tables, recorded, false, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clocked := service.(sim.Clocked)
+	for _, c := range []struct{ at, want time.Duration }{{0, 7 * ms}, {24 * ms, 7 * ms}, {26 * ms, 9 * ms}, {time.Second, 9 * ms}, {0, 7 * ms}} {
+		clocked.Tick(c.at)
+		if got := clocked.Run(0, 1); got != c.want {
+			t.Errorf("a run at %v takes %v, expected %v", c.at, got, c.want)
+		}
+	}
+	clocked.Tick(60 * ms)
+	if got := clocked.Run(0, 2); got != 14400*time.Microsecond {
+		t.Errorf("batch of two at 60 ms: %v, expected 9 ms scaled by 1.6", got)
+	}
+	for name, bad := range map[string][][][]time.Duration{
+		"fewer": {{{0}, nil}}, "unordered": {{{5, 0}, nil}}, "other batches": {{{0, 50 * ms}}}, "no stage": {},
+	} {
+		if _, err := sim.Empirical(tables, sim.Samples{Runs: recorded.Runs, Starts: bad}, false, 1); err == nil {
+			t.Errorf("%s starts are accepted", name)
+		}
+	}
+
+	// The clock of a run starts with its first request.
+	pol, err := policies.New(formats.PolicySpec{Name: "reserve"}, tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &ticks{Clocked: clocked}
+	list := []arrivals.Request{{At: 3 * time.Second}, {At: 4 * time.Second}}
+	if _, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(list), Service: log}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(log.at); n < 2 || log.at[0] >= time.Second || log.at[n-1] < time.Second || log.at[n-1] > 2*time.Second {
+		t.Errorf("runs begin at %v after the first request, of two a second apart", log.at)
+	}
+}
+
+// ticks notes when runs start.
+type ticks struct {
+	sim.Clocked
+	at []time.Duration
+}
+
+func (l *ticks) Tick(now time.Duration) {
+	l.at = append(l.at, now)
+	l.Clocked.Tick(now)
+}
+
 // The trace is JSON with a span for every run and both ends of every transfer.
 func TestChromeTrace(t *testing.T) {
 	sc := scenario(t, policytest.Hundred().Plan(), 0.5, 200*ms)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"inferplan/formats/seeded"
@@ -18,6 +19,13 @@ type Service interface {
 	// Transfer is the time of the transfer of a batch into a stage whose
 	// planned time is given.
 	Transfer(stage, batch int32, planned time.Duration) time.Duration
+}
+
+// Clocked is a Service that wants to know when work starts: Tick is called
+// before Run with the time since the first request.
+type Clocked interface {
+	Service
+	Tick(now time.Duration)
 }
 
 // Exact takes the times of the tables: no jitter.
@@ -75,21 +83,26 @@ func (j *jitter) Run(stage, batch int32) time.Duration {
 type Samples struct {
 	Runs      [][][]time.Duration
 	Transfers [][][]time.Duration
+	// Starts[stage][batch-1], where it is given, says when the runs began,
+	// rising, counted from the first request.
+	Starts [][][]time.Duration
 }
 
 // Empirical draws from recorded service times: in the order of recording, from
 // the start again when they run out, or, with draw, at random from the stream
-// "service" of a seed.
+// "service" of a seed. Where the starts were recorded, and without draw, a run
+// takes the time of that run of its batch which began nearest to it: a machine
+// that was slow for a while is slow for the same requests.
 func Empirical(t *policy.Tables, s Samples, draw bool, seed uint64) (Service, error) {
 	e := &empirical{exact: exact{t}}
 	if draw {
 		e.rng = seeded.New(seed, "service")
 	}
 	var err error
-	if e.runs, err = e.lists("runs", s.Runs, func(stage int) []time.Duration { return t.Stages[stage].Infer }); err != nil {
+	if e.runs, err = e.lists("runs", s.Runs, s.Starts, func(stage int) []time.Duration { return t.Stages[stage].Infer }); err != nil {
 		return nil, err
 	}
-	if e.transfers, err = e.lists("transfers", s.Transfers, func(stage int) []time.Duration { return t.Stages[stage].Xfer }); err != nil {
+	if e.transfers, err = e.lists("transfers", s.Transfers, nil, func(stage int) []time.Duration { return t.Stages[stage].Xfer }); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -97,18 +110,24 @@ func Empirical(t *policy.Tables, s Samples, draw bool, seed uint64) (Service, er
 
 type empirical struct {
 	exact
-	rng             *rand.Rand // nil: in order
+	rng             *rand.Rand // nil: in order, or by their starts
 	runs, transfers [][]samples
+	now             time.Duration // since the first request
 }
+
+// Tick implements Clocked.
+func (e *empirical) Tick(now time.Duration) { e.now = now }
 
 // samples of one stage and batch.
 type samples struct {
-	times []time.Duration
-	scale float64
-	next  *int // shared by the batches that borrow the same times
+	times  []time.Duration
+	starts []time.Duration // nil: unknown
+	scale  float64
+	from   int  // the batch that the times are of, less one
+	next   *int // shared by the batches that borrow the same times
 }
 
-func (e *empirical) lists(what string, recorded [][][]time.Duration, table func(int) []time.Duration) ([][]samples, error) {
+func (e *empirical) lists(what string, recorded, starts [][][]time.Duration, table func(int) []time.Duration) ([][]samples, error) {
 	out := make([][]samples, len(e.t.Stages))
 	if len(recorded) > len(out) {
 		return nil, fmt.Errorf("recorded %s: %d stages, the plan has %d", what, len(recorded), len(out))
@@ -122,8 +141,35 @@ func (e *empirical) lists(what string, recorded [][][]time.Duration, table func(
 			}
 		}
 		out[stage] = nearestSamples(recorded[stage], table(stage))
+		if starts == nil {
+			continue
+		}
+		if err := startsFit(recorded[stage], starts, stage); err != nil {
+			return nil, err
+		}
+		for b := range out[stage] {
+			if s := &out[stage][b]; s.times != nil {
+				s.starts = starts[stage][s.from]
+			}
+		}
 	}
 	return out, nil
+}
+
+// startsFit holds the starts of a stage's runs against their times.
+func startsFit(runs [][]time.Duration, starts [][][]time.Duration, stage int) error {
+	if stage >= len(starts) || len(starts[stage]) != len(runs) {
+		return fmt.Errorf("recorded starts of stage %d: not as many batches as its times", stage)
+	}
+	for b, list := range starts[stage] {
+		if len(list) != len(runs[b]) {
+			return fmt.Errorf("recorded starts of stage %d at batch %d: %d, expected one per time, %d", stage, b+1, len(list), len(runs[b]))
+		}
+		if !slices.IsSorted(list) {
+			return fmt.Errorf("recorded starts of stage %d at batch %d: not in order", stage, b+1)
+		}
+	}
+	return nil
 }
 
 // nearestSamples gives every batch of a table its own samples or those of the
@@ -137,7 +183,7 @@ func nearestSamples(recorded [][]time.Duration, table []time.Duration) []samples
 				if o < 0 || o >= min(len(recorded), len(table)) || len(recorded[o]) == 0 || out[b].times != nil {
 					continue
 				}
-				out[b] = samples{times: recorded[o], scale: 1, next: &next[o]}
+				out[b] = samples{times: recorded[o], scale: 1, from: o, next: &next[o]}
 				if o != b && table[o] > 0 {
 					out[b].scale = float64(table[b]) / float64(table[o])
 				}
@@ -153,10 +199,15 @@ func (e *empirical) take(lists [][]samples, stage, batch int32, planned time.Dur
 	}
 	s := &lists[stage][batch-1]
 	i := *s.next
-	if e.rng != nil {
+	switch {
+	case e.rng != nil:
 		i = e.rng.IntN(len(s.times))
-	} else if *s.next++; *s.next == len(s.times) {
-		*s.next = 0
+	case s.starts != nil:
+		i = nearest(s.starts, e.now)
+	default:
+		if *s.next++; *s.next == len(s.times) {
+			*s.next = 0
+		}
 	}
 	d := s.times[i]
 	if s.scale != 1 {
@@ -171,4 +222,14 @@ func (e *empirical) Run(stage, batch int32) time.Duration {
 
 func (e *empirical) Transfer(stage, batch int32, planned time.Duration) time.Duration {
 	return e.take(e.transfers, stage, batch, planned)
+}
+
+// nearest is the place in a rising list of what is nearest to a time, the later
+// one of two.
+func nearest(list []time.Duration, at time.Duration) int {
+	i, _ := slices.BinarySearch(list, at)
+	if i == len(list) || i > 0 && at-list[i-1] < list[i]-at {
+		i--
+	}
+	return i
 }

@@ -262,13 +262,13 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 		if err != nil {
 			return withCode(exitUsage, err)
 		}
-		samples := sim.Samples{Runs: rec.Runs, Transfers: rec.Transfers}
+		samples := sim.Samples{Runs: rec.Runs, Transfers: rec.Transfers, Starts: rec.Starts}
 		if _, err := sim.Empirical(sc.Tables, samples, true, 0); err != nil {
 			return usageErrorf("%s: %w", o.service, err)
 		}
 		sc.Ingress, sc.Egress = rec.Ingress, rec.Egress
-		// One run replays the times in the order of recording, so that with the
-		// same arrivals it is the recorded run again; replications draw.
+		// One run takes the times of the runs recorded at its moments, so that with
+		// the same arrivals it is the recorded run again; replications draw.
 		draw := o.runs > 1 || o.findMaxLoad
 		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Empirical(sc.Tables, samples, draw, seed) }
 	case o.jitter < 0:
