@@ -18,9 +18,8 @@ func NP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, er
 	for k := range whole.Pools {
 		whole.Pools[k].MaxShares = 1
 	}
-	o.Effort = max(o.Effort, 1)
 	o.Gap = 0
-	x, err := newSearch(ctx, &whole, s, o)
+	x, err := newSearch(ctx, &whole, s, o, throughput{})
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +53,7 @@ func (x *search) fewest(ctx context.Context) error {
 		}
 	}
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{
-		MaxNodes: survivorNodes * int64(x.o.Effort), Seed: x.o.Seed, Start: q.start(x.u, x.best),
+		MaxNodes: survivorNodes * int64(x.o.Effort), Seed: x.o.Seed, Start: q.start(x.p, x.u, x.templates, x.best),
 	})
 	if err != nil {
 		return fmt.Errorf("solving for the fewest devices: %w", err)

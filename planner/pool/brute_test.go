@@ -262,7 +262,7 @@ func TestEnumerationLosesNothing(t *testing.T) {
 				set[i] = i
 			}
 			u := p.units(few)
-			r, err := p.relax(context.Background(), highs.Solver{}, u, list, set, -1)
+			r, err := p.relax(context.Background(), highs.Solver{}, u, nil, list, set, -1)
 			if err != nil {
 				t.Fatal(err)
 			}

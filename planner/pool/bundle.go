@@ -49,11 +49,15 @@ func (x *search) bundles(ctx context.Context) error {
 			return cmp.Compare(x.p.cost(x.u, &x.templates[a], x.lp.price), x.p.cost(x.u, &x.templates[b], x.lp.price))
 		})
 	}
-	lo, hi := x.value(), x.inner
 	var work milp.Stats
 	n := 0
-	for range bundleRounds {
-		if ctx.Err() != nil || x.gap() <= x.o.Gap || hi-lo <= x.o.Gap/8*hi {
+	rounds := bundleRounds
+	if x.goal.cost() != nil {
+		rounds = 1 // the rates are given
+	}
+	lo, hi := x.value(), x.inner
+	for range rounds {
+		if ctx.Err() != nil || x.gap() <= x.o.Gap || rounds > 1 && hi-lo <= x.o.Gap/8*hi {
 			break
 		}
 		mid := (lo + hi) / 2
@@ -65,7 +69,16 @@ func (x *search) bundles(ctx context.Context) error {
 			}
 		}
 		n = len(choices)
-		plan, st, err := x.choose(ctx, choices, of)
+		var price []float64
+		if unit := x.goal.cost(); unit != nil {
+			for i := range choices {
+				price = append(price, 0)
+				for k, v := range choices[i].use {
+					price[i] += unit[k] * v / float64(max(x.p.Pools[k].Count, 1))
+				}
+			}
+		}
+		plan, st, err := x.choose(ctx, choices, of, price)
 		if err != nil {
 			return err
 		}
@@ -75,9 +88,7 @@ func (x *search) bundles(ctx context.Context) error {
 			continue
 		}
 		lo = mid
-		if x.best == nil || plan.value > x.best.value {
-			x.best = plan
-		}
+		x.keep(plan)
 	}
 	x.phase("bundles", n, work)
 	return nil
@@ -96,14 +107,7 @@ func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
 		}
 		out = append(out, b)
 	}
-	carry := func(ti int, rate float64) count {
-		t := &x.templates[ti]
-		c := count{template: ti, model: d, rps: rate, replicas: make([]int, len(t.Stages))}
-		for si := range t.Stages {
-			c.replicas[si] = int(math.Ceil(rate/t.Stages[si].Rate - 1e-9))
-		}
-		return c
-	}
+	carry := func(ti int, rate float64) count { return x.templates[ti].carry(ti, rate) }
 	for _, ti := range list[:min(len(list), bundleSingles)] {
 		add(carry(ti, rps))
 	}
@@ -159,10 +163,18 @@ func (p *Problem) taken(templates []Template, list []count) []float64 {
 	return use
 }
 
-// choose picks one bundle per model within the devices; nil where it finds none.
-func (x *search) choose(ctx context.Context, choices []bundle, of []int) (*counts, milp.Stats, error) {
+// overPrice is what devices beyond those there are cost where bundles have a price.
+const overPrice = 100
+
+// choose picks one bundle per model within the devices: any choice, or where
+// bundles have a price a cheap one. It returns nil where it finds none.
+func (x *search) choose(ctx context.Context, choices []bundle, of []int, price []float64) (*counts, milp.Stats, error) {
 	m := milp.New("bundles")
 	over := m.AddVar("over", -1, milp.Inf, 1)
+	if price != nil {
+		m.SetBounds(over, 0, milp.Inf)
+		m.SetObj(over, overPrice)
+	}
 	one := make([]milp.Row, len(x.p.Models))
 	for d := range one {
 		one[d] = m.AddEQ("one "+x.p.Models[d].Name, 1)
@@ -176,6 +188,9 @@ func (x *search) choose(ctx context.Context, choices []bundle, of []int) (*count
 	z := make([]milp.Var, len(choices))
 	for i := range choices {
 		z[i] = m.AddBool("", 0)
+		if price != nil {
+			m.SetObj(z[i], price[i])
+		}
 		m.AddTerm(one[of[i]], z[i], 1)
 		for k, v := range choices[i].use {
 			if v > 0 {
@@ -193,7 +208,7 @@ func (x *search) choose(ctx context.Context, choices []bundle, of []int) (*count
 		return nil, milp.Stats{}, fmt.Errorf("solving the relaxation over %d bundles: %w", len(choices), err)
 	}
 	work := sol.Stats
-	if !sol.Feasible() || sol.Value > 1e-9 {
+	if !sol.Feasible() || sol.At(over) > 1e-9 {
 		return nil, work, nil
 	}
 	// Models that the relaxation does not split keep their bundle at first; the
@@ -231,7 +246,7 @@ func (x *search) choose(ctx context.Context, choices []bundle, of []int) (*count
 		if !sol.Feasible() {
 			return nil, work, nil
 		}
-		if sol.At(over) <= 1e-9 {
+		if price == nil && sol.At(over) <= 1e-9 {
 			break
 		}
 		at = sol.X

@@ -70,6 +70,7 @@ type columns struct {
 	p       *Problem
 	s       milp.Solver
 	u       units
+	cost    []float64   // per pool, of all its devices; nil where throughput is looked for
 	pricers [][]*pricer // per model and batch size
 	list    []Template
 	have    map[string]bool
@@ -79,8 +80,8 @@ type columns struct {
 // generate returns templates that hold an optimum of the linear program over
 // all templates, with that program's solution and proven bound, and others of
 // little loss besides. extra are templates to have in any case.
-func (p *Problem) generate(ctx context.Context, s milp.Solver, extra []Template) (*columns, *relaxation, error) {
-	c := &columns{p: p, s: s, have: map[string]bool{}}
+func (p *Problem) generate(ctx context.Context, s milp.Solver, cost []float64, extra []Template) (*columns, *relaxation, error) {
+	c := &columns{p: p, s: s, cost: cost, have: map[string]bool{}}
 	perDevice := make([]float64, len(p.Pools))
 	for d := range p.Models {
 		var list []*pricer
@@ -158,11 +159,15 @@ const shortfall = 1000
 // solve adds columns until none pays.
 func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 	p := c.p
-	l := p.lp(c.u, c.list, all(len(c.list)), -1, true)
+	l := p.lp(c.u, c.cost, c.list, all(len(c.list)), -1, true)
 	var short []milp.Var
 	for d := range p.Models {
 		if l.floors[d] >= 0 {
-			short = append(short, l.m.AddColumn("", 0, milp.Inf, -shortfall, milp.Entry{Row: l.floors[d], Coef: 1}))
+			worse := -float64(shortfall)
+			if c.cost != nil {
+				worse = shortfall
+			}
+			short = append(short, l.m.AddColumn("", 0, milp.Inf, worse, milp.Entry{Row: l.floors[d], Coef: 1}))
 		}
 	}
 	var basis *milp.Basis
@@ -179,12 +184,12 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 			return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 		}
 		basis = sol.Basis
-		price, worth, scale := p.prices(l, sol.RowDuals)
+		w := l.weights(p, c.u, sol.RowDuals)
 		before := len(c.list)
 		least := make([]float64, len(p.Models))
-		if scale > 0 {
+		if w.scaled || c.cost != nil {
 			for d := range p.Models {
-				if least[d], err = c.price(ctx, d, price, worth[d], false); err != nil {
+				if least[d], err = c.price(ctx, d, w.price, w.worth[d], false); err != nil {
 					return nil, err
 				}
 			}
@@ -198,67 +203,10 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 				return nil, errInfeasible
 			}
 		}
-		r := &relaxation{value: sol.Value, price: price, worth: worth}
-		for i := range c.list {
-			if v := sol.At(l.x[i]); v > 1e-9 {
-				r.used, r.rate = append(r.used, i), append(r.rate, v)
-			}
-		}
-		c.prove(r, scale, l, sol.RowDuals, least)
+		r := l.relaxation(sol, all(len(c.list)))
+		p.prove(c.u, l, w, least, -1, r)
 		return r, nil
 	}
-}
-
-// prices reads prices and worths from the duals, scaled so that the models'
-// rows sum to one; scale is that sum.
-func (p *Problem) prices(l *lpModel, duals []float64) (price, worth []float64, scale float64) {
-	dual := func(row milp.Row) float64 {
-		if row < 0 {
-			return 0
-		}
-		return math.Abs(duals[row])
-	}
-	for d := range p.Models {
-		scale += dual(l.models[d])
-	}
-	price, worth = make([]float64, len(p.Pools)), make([]float64, len(p.Models))
-	if !(scale > 0) {
-		return price, worth, 0
-	}
-	for d := range p.Models {
-		worth[d] = (dual(l.models[d]) + dual(l.floors[d])) / scale
-	}
-	for k := range p.Pools {
-		price[k] = dual(l.pools[k]) / scale
-	}
-	return price, worth, scale
-}
-
-// prove sets the bound: with prices raised until no template of any model is
-// worth more than it costs, least being what each model's templates cost at
-// least at these prices.
-func (c *columns) prove(r *relaxation, scale float64, l *lpModel, duals, least []float64) {
-	if !(scale > 0) {
-		r.bound = r.value * (1 + 1e-7)
-		return
-	}
-	up := 1.0
-	for d, w := range r.worth {
-		if w > 0 {
-			up = max(up, w/least[d])
-		}
-	}
-	floors := 0.0
-	for d := range c.p.Models {
-		if row := l.floors[d]; row >= 0 {
-			floors += math.Abs(duals[row]) / scale * c.p.Models[d].MinRPS / c.u.rps[d]
-		}
-	}
-	for k := range r.price {
-		r.price[k] *= up
-		r.bound += r.price[k]
-	}
-	r.bound -= floors
 }
 
 // addColumns adds the templates from first on to the program.

@@ -21,14 +21,14 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 		ctx := context.Background()
 		templates, err := p.list()
 		if err != nil {
-			if _, _, err := p.generate(ctx, highs.Solver{}, nil); err == nil {
+			if _, _, err := p.generate(ctx, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("column generation finds pipelines where there are none")
 			}
 			return
 		}
 		u := p.units(templates)
-		want, wantErr := p.relax(ctx, highs.Solver{}, u, templates, all(len(templates)), -1)
-		c, got, err := p.generate(ctx, highs.Solver{}, nil)
+		want, wantErr := p.relax(ctx, highs.Solver{}, u, nil, templates, all(len(templates)), -1)
+		c, got, err := p.generate(ctx, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -43,6 +43,93 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
+}
+
+// The same for the least price of given rates.
+func TestPricedColumnsMatchEnumeration(t *testing.T) {
+	compared := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 3, blocks: 6, batches: 3, partitions: 3, memory: true})
+		for d := range p.Models {
+			p.Models[d].MinRPS = float64(rapid.IntRange(1, 400).Draw(t, "min rps"))
+		}
+		var prices []float64
+		for range p.Pools {
+			prices = append(prices, float64(rapid.IntRange(1, 20).Draw(t, "price"))/4)
+		}
+		ctx, g := context.Background(), newLeastPrice(p, prices)
+		templates, err := p.list()
+		if err != nil {
+			return
+		}
+		want, wantErr := p.relax(ctx, highs.Solver{}, p.units(templates), g.cost(), templates, all(len(templates)), -1)
+		_, got, err := p.generate(ctx, highs.Solver{}, g.cost(), nil)
+		if (wantErr != nil) != (err != nil) {
+			t.Fatalf("errors %v and %v", wantErr, err)
+		}
+		if err != nil {
+			return
+		}
+		compared++
+		if a, b := -want.value, -got.value; math.Abs(a-b) > 1e-6*a {
+			t.Fatalf("column generation has %v, enumeration %v", b, a)
+		}
+		if a, b := -want.value, -got.bound; b > a*(1+1e-9) || b < a*(1-1e-5) {
+			t.Fatalf("bound %v of an optimum of %v", b, a)
+		}
+	})
+	if compared == 0 {
+		t.Error("no problem was feasible")
+	}
+}
+
+// The least price where the pipelines are too many to list: a fifth of what a
+// cluster carries, by column generation.
+func TestCheapestAtScale(t *testing.T) {
+	for i, z := range scaleCases {
+		if i == 1 && os.Getenv("INFERPLAN_LONG") == "" {
+			continue // half a minute of CPU
+		}
+		if i > 1 {
+			break
+		}
+		t.Run(z.name, func(t *testing.T) {
+			p := z.problem()
+			_, r, err := p.generate(context.Background(), highs.Solver{}, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, _, err := p.generate(context.Background(), highs.Solver{}, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			prices := make([]float64, len(p.Pools))
+			for k := range prices {
+				prices[k] = 1 / (1 + float64(k)) // the slower the cheaper
+			}
+			for d := range p.Models {
+				p.Models[d].MinRPS = r.bound / 5 * c.u.rps[d]
+			}
+			begin := processCPU()
+			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{Gap: 1e-3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			gap := (o.Value - o.Bound) / o.Value
+			t.Logf("price %.1f, bound %.1f, gap %.3f %%, %.2f s of CPU, %d pipelines, %s", o.Value, o.Bound, 100*gap, (processCPU() - begin).Seconds(), o.Templates, o.StoppedBy)
+			for _, ph := range o.Phases {
+				t.Logf("  %-14s %5d pipelines %6d nodes %8d iterations  value %.3f bound %.3f", ph.Name, ph.Pipelines, ph.Nodes, ph.Iterations, ph.Value, ph.Bound)
+			}
+			if most := []float64{1e-3, 0.15}[i]; gap > most {
+				t.Errorf("gap %.3f %%, expected at most %.3f %%", 100*gap, 100*most)
+			}
+			for d := range p.Models {
+				if o.RPS[d] < p.Models[d].MinRPS*(1-1e-6) {
+					t.Errorf("%s: %v requests/s of %v", p.Models[d].Name, o.RPS[d], p.Models[d].MinRPS)
+				}
+			}
+		})
+	}
 }
 
 // Instances of the size that the planner must plan for: the time is CPU time of

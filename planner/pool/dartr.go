@@ -36,8 +36,7 @@ func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 	if err != nil {
 		return nil, err
 	}
-	o.Effort = max(o.Effort, 1)
-	x, err := newSearch(ctx, p, s, o)
+	x, err := newSearch(ctx, p, s, o, throughput{})
 	if err != nil {
 		return nil, err
 	}

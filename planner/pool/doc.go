@@ -16,10 +16,12 @@
 //	lp.go         a linear program over all templates: a proven bound on every plan, and prices
 //	loss.go       what a plan must lose at least when it uses a template
 //	mip.go        integer programs over some templates
-//	solve.go      the phases: LP, basis, small pool, survivors (the proof), then the weighted sum
+//	search.go     the phases, whatever is looked for: LP, rounding, basis, small pool, survivors (the proof)
+//	goal.go       what is looked for: the most throughput, or the least price
+//	solve.go      the most throughput, and at that the largest weighted sum
 //	round.go      the plan recomputed from integer counts
 //	place.go      replicas onto physical devices, never more than a whole one
-//	cheapest.go   the least price (cost, power, devices) that carries given rates
+//	cheapest.go   the least price (cost, power, devices) that carries given rates, and at that the most throughput
 //	baseline.go   NP: no partitioning, whole devices, fewest of them
 //	dartr.go      DART-r: devices split by model, one of each kind to a pair
 //	adopt.go      pipelines that others chose, with our costs and placement

@@ -28,7 +28,7 @@ func (x *search) leastLatency(ctx context.Context) error {
 	if floor > x.value() {
 		return nil
 	}
-	l := x.p.lp(x.u, x.templates, x.allowed, -1, true)
+	l := x.p.lp(x.u, nil, x.templates, x.allowed, -1, true)
 	l.m.SetSense(milp.Minimize)
 	l.m.SetObj(l.theta, 0)
 	l.m.SetBounds(l.theta, floor, milp.Inf)
@@ -51,7 +51,7 @@ func (x *search) leastLatency(ctx context.Context) error {
 		}
 	}
 	// The second: what those templates carry at most.
-	r, err := x.p.relax(ctx, x.s, x.u, x.templates, used, -1)
+	r, err := x.p.relax(ctx, x.s, x.u, nil, x.templates, used, -1)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}

@@ -41,7 +41,7 @@ func (x *search) limits(ctx context.Context) []Limit {
 		if ctx.Err() != nil || x.p.Pools[k].Count == 0 {
 			continue
 		}
-		r, err := x.p.relax(ctx, x.s, x.u, x.templates, x.allowed, k)
+		r, err := x.p.relax(ctx, x.s, x.u, nil, x.templates, x.allowed, k)
 		add(Limit{Pool: k, Model: -1, Change: 1}, r, err)
 	}
 	for d := range x.p.Models {
@@ -71,7 +71,7 @@ func (x *search) limits(ctx context.Context) []Limit {
 		for i := range list {
 			set = append(set, i)
 		}
-		r, err := wide.relax(ctx, x.s, x.u, list, set, -1)
+		r, err := wide.relax(ctx, x.s, x.u, nil, list, set, -1)
 		add(Limit{Pool: -1, Model: d, Change: float64(SLOStep)}, r, err)
 	}
 	slices.SortStableFunc(out, func(a, b Limit) int { return cmp.Compare(b.Gain, a.Gain) })
@@ -193,7 +193,7 @@ var errNoPlan = errors.New("no plan serves every model")
 // explain turns infeasibility into its reason; other errors pass.
 func (x *search) explain(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, errInfeasible):
+	case errors.Is(err, errInfeasible) && x.goal.cost() == nil:
 		return x.floorsTooHigh(ctx)
 	case errors.Is(err, errNoPlan):
 		return x.tooFewDevices(ctx)
@@ -212,7 +212,7 @@ func (x *search) floorsTooHigh(ctx context.Context) error {
 	var nearest []int
 	for _, b := range choices {
 		set := x.under(b)
-		l := x.p.lp(x.u, x.templates, set, -1, false)
+		l := x.p.lp(x.u, nil, x.templates, set, -1, false)
 		for d := range x.p.Models {
 			// rate - theta becomes rate - floor * theta >= 0; no floor asks for nothing.
 			l.m.AddTerm(l.models[d], l.theta, 1-x.p.Models[d].MinRPS/x.u.rps[d])
@@ -225,7 +225,7 @@ func (x *search) floorsTooHigh(ctx context.Context) error {
 			e.Load, nearest = sol.Value, set
 		}
 	}
-	lp := x.p.lp(x.u, x.templates, nearest, -1, true)
+	lp := x.p.lp(x.u, nil, x.templates, nearest, -1, true)
 	if c, err := milp.FindConflict(ctx, x.s, lp.m, milp.ConflictOptions{}); err == nil {
 		for _, lim := range c.Limits {
 			e.Conflict = append(e.Conflict, x.p.limitName(lp, lim))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/solver/milp"
 )
@@ -45,7 +46,7 @@ func (p *Problem) units(templates []Template) units {
 }
 
 // relaxation is the solved linear program over a set of templates. All figures
-// are in units.
+// are in units, value and bound are scores of the goal.
 type relaxation struct {
 	value float64   // of the program
 	bound float64   // proven from the duals by our own arithmetic
@@ -55,25 +56,35 @@ type relaxation struct {
 	rate  []float64 // of each used one
 }
 
-// lpModel is the linear program of section "template formulation": maximise
-// theta with every model's rate at least weight * theta (and its floor), and
-// the devices that the rates take at least within the pools.
+// lpModel is the linear program of section "template formulation". Without
+// costs: maximise theta with every model's rate at least weight * theta (and
+// its floor), and the devices that the rates take within the pools. With costs:
+// the least cost of the devices that the floors take.
 type lpModel struct {
 	m      *milp.Model
-	theta  milp.Var
+	cost   []float64 // per pool: the price of all its devices
+	theta  milp.Var  // -1 with costs
 	x      []milp.Var
-	models []milp.Row
+	models []milp.Row // -1 with costs
 	floors []milp.Row // -1 without a floor
 	pools  []milp.Row // -1 for empty pools
 }
 
-func (p *Problem) lp(u units, templates []Template, set []int, extra int, floors bool) *lpModel {
-	l := &lpModel{m: milp.New("relaxation")}
-	l.m.SetSense(milp.Maximize)
-	l.theta = l.m.AddVar("theta", 0, milp.Inf, 1)
+// lp builds the program. With extra >= 0 that pool has one more device; without
+// floors, those are left out.
+func (p *Problem) lp(u units, cost []float64, templates []Template, set []int, extra int, floors bool) *lpModel {
+	l := &lpModel{m: milp.New("relaxation"), cost: cost, theta: -1}
+	if cost == nil {
+		l.m.SetSense(milp.Maximize)
+		l.theta = l.m.AddVar("theta", 0, milp.Inf, 1)
+	}
 	for d := range p.Models {
-		l.models = append(l.models, l.m.AddGE("rate "+p.Models[d].Name, 0, milp.Term{Var: l.theta, Coef: -1}))
 		row := milp.Row(-1)
+		if cost == nil {
+			row = l.m.AddGE("rate "+p.Models[d].Name, 0, milp.Term{Var: l.theta, Coef: -1})
+		}
+		l.models = append(l.models, row)
+		row = -1
 		if f := p.Models[d].MinRPS; floors && f > 0 {
 			row = l.m.AddGE("floor "+p.Models[d].Name, f/u.rps[d])
 		}
@@ -100,7 +111,9 @@ func (p *Problem) lp(u units, templates []Template, set []int, extra int, floors
 // addColumn adds the rate of a template to the program.
 func (p *Problem) addColumn(l *lpModel, u units, t *Template) milp.Var {
 	entries := make([]milp.Entry, 0, 8)
-	entries = append(entries, milp.Entry{Row: l.models[t.Model], Coef: 1})
+	if r := l.models[t.Model]; r >= 0 {
+		entries = append(entries, milp.Entry{Row: r, Coef: 1})
+	}
 	if r := l.floors[t.Model]; r >= 0 {
 		entries = append(entries, milp.Entry{Row: r, Coef: 1})
 	}
@@ -109,7 +122,11 @@ func (p *Problem) addColumn(l *lpModel, u units, t *Template) milp.Var {
 			entries = append(entries, milp.Entry{Row: l.pools[k], Coef: c * u.rps[t.Model] / float64(p.Pools[k].Count)})
 		}
 	}
-	return l.m.AddColumn("", 0, milp.Inf, 0, entries...)
+	obj := 0.0
+	if l.cost != nil {
+		obj = p.cost(u, t, l.cost)
+	}
+	return l.m.AddColumn("", 0, milp.Inf, obj, entries...)
 }
 
 // errInfeasible means that the floors cannot all be met.
@@ -117,8 +134,8 @@ var errInfeasible = errors.New("the relaxation is infeasible")
 
 // relax solves the linear program over a set of templates. With extra >= 0 that
 // pool has one more device.
-func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, templates []Template, set []int, extra int) (*relaxation, error) {
-	l := p.lp(u, templates, set, extra, true)
+func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, cost []float64, templates []Template, set []int, extra int) (*relaxation, error) {
+	l := p.lp(u, cost, templates, set, extra, true)
 	sol, err := s.Solve(ctx, l.m, milp.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(set), err)
@@ -133,72 +150,131 @@ func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, templates [
 		}
 		return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 	}
-	r := &relaxation{value: sol.Value, price: make([]float64, len(p.Pools)), worth: make([]float64, len(p.Models))}
+	w := l.weights(p, u, sol.RowDuals)
+	least := slices.Repeat([]float64{math.Inf(1)}, len(p.Models))
+	for _, ti := range set {
+		t := &templates[ti]
+		least[t.Model] = min(least[t.Model], p.cost(u, t, w.price))
+	}
+	r := l.relaxation(sol, set)
+	if w.up(least) > 1.001 {
+		// The duals prove nothing useful; the program's own value stands.
+		r.price, r.worth, r.bound = w.price, w.worth, r.value*(1+1e-7)
+		return r, nil
+	}
+	p.prove(u, l, w, least, extra, r)
+	return r, nil
+}
+
+// relaxation reads rates and value of a solution over a set of templates.
+func (l *lpModel) relaxation(sol *milp.Solution, set []int) *relaxation {
+	r := &relaxation{value: sol.Value}
+	if l.cost != nil {
+		r.value = -sol.Value
+	}
 	for i, ti := range set {
 		if v := sol.At(l.x[i]); v > 1e-9 {
 			r.used = append(r.used, ti)
 			r.rate = append(r.rate, v)
 		}
 	}
-	p.prove(u, templates, set, l, sol.RowDuals, extra, r)
-	return r, nil
+	return r
 }
 
-// prove sets prices and bound from the duals. For any weights lambda >= 0 on
-// the models' rows that sum to 1, mu >= 0 on the floors and prices pi >= 0 on
-// the pools such that no template is worth more than it costs,
-//
-//	theta <= sum pi_k - sum mu_d floor_d
-//
-// holds for every plan, whatever the solver's tolerances: the duals are scaled
-// until these conditions hold exactly.
-func (p *Problem) prove(u units, templates []Template, set []int, l *lpModel, duals []float64, extra int, r *relaxation) {
+// weights are prices of the pools and worths of the models' rates, by duals.
+type weights struct {
+	price, worth []float64
+	scarcity     float64 // with costs: what the pools' limits add to the prices
+	floors       float64 // without: worth of the floors
+	scaled       bool    // without costs: worths but for the floors' sum to 1
+}
+
+// weights reads the duals. Without costs they are scaled so that the models'
+// rows sum to one; all zero where that cannot be.
+func (l *lpModel) weights(p *Problem, u units, duals []float64) weights {
 	dual := func(row milp.Row) float64 {
 		if row < 0 {
 			return 0
 		}
 		return math.Abs(duals[row])
 	}
-	sum := 0.0
-	for d := range p.Models {
-		sum += dual(l.models[d])
+	w := weights{price: make([]float64, len(p.Pools)), worth: make([]float64, len(p.Models))}
+	sum := 1.0
+	if l.cost == nil {
+		sum = 0
+		for d := range p.Models {
+			sum += dual(l.models[d])
+		}
+		if !(sum > 0) {
+			return w
+		}
+		w.scaled = true
 	}
-	if !(sum > 0) {
-		r.bound = r.value
-		return
-	}
-	floors := 0.0
 	for d := range p.Models {
 		mu := dual(l.floors[d]) / sum
-		floors += mu * p.Models[d].MinRPS / u.rps[d]
-		r.worth[d] = dual(l.models[d])/sum + mu
+		w.floors += mu * p.Models[d].MinRPS / u.rps[d]
+		w.worth[d] = dual(l.models[d])/sum + mu
 	}
 	for k := range p.Pools {
-		r.price[k] = dual(l.pools[k]) / sum
-	}
-	scale := 1.0
-	for _, ti := range set {
-		t := &templates[ti]
-		if cost := p.cost(u, t, r.price); cost > 0 {
-			scale = max(scale, r.worth[t.Model]/cost)
-		} else if r.worth[t.Model] > 0 {
-			scale = math.Inf(1)
+		w.price[k] = dual(l.pools[k]) / sum
+		if l.cost != nil {
+			w.scarcity += w.price[k]
+			w.price[k] += l.cost[k]
 		}
 	}
-	if math.IsInf(scale, 1) || scale > 1.001 {
-		// The duals prove nothing useful; the program's own value stands.
+	return w
+}
+
+// up is by how much prices must grow for no template to be worth more than it costs.
+func (w *weights) up(least []float64) float64 {
+	if !w.scaled {
+		return 1
+	}
+	up := 1.0
+	for d, v := range w.worth {
+		if v > 0 {
+			up = max(up, v/least[d])
+		}
+	}
+	return up
+}
+
+// prove sets prices, worths and bound, least being what the templates of each
+// model cost at least. By weak duality, whatever the solver's tolerances: for
+// any weights >= 0 of the models' rows that sum to 1, mu >= 0 of the floors and
+// prices pi >= 0 of the pools such that no template is worth more than it costs,
+//
+//	theta <= sum pi_k - sum mu_d floor_d
+//
+// holds for every plan: prices are raised until that is so. With costs c, and
+// pi_k - c_k >= 0 the scarcity of a pool, every plan costs at least
+// sum worth_d floor_d - sum scarcity: worths are lowered until no template is
+// worth more than it costs.
+func (p *Problem) prove(u units, l *lpModel, w weights, least []float64, extra int, r *relaxation) {
+	r.price, r.worth = w.price, w.worth
+	if l.cost != nil {
+		price := -w.scarcity
+		for d := range p.Models {
+			r.worth[d] = min(r.worth[d], least[d])
+			price += r.worth[d] * p.Models[d].MinRPS / u.rps[d]
+		}
+		r.bound = -max(price, 0)
+		return
+	}
+	if !w.scaled {
 		r.bound = r.value * (1 + 1e-7)
 		return
 	}
+	up := w.up(least)
 	for k := range p.Pools {
-		r.price[k] *= scale
+		r.price[k] *= up
 		n := 1.0
 		if k == extra {
 			n = float64(p.Pools[k].Count+1) / float64(p.Pools[k].Count)
 		}
 		r.bound += r.price[k] * n
 	}
-	r.bound -= floors
+	r.bound -= w.floors
 }
 
 // cost is the price of the devices that one unit of rate through t takes.

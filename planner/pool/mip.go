@@ -20,6 +20,7 @@ type mipModel struct {
 	whole   []wholeDevices
 	byModel []milp.Row
 	pools   []milp.Row // -1 for empty pools
+	idle    []milp.Var // per pool: whole devices that nothing takes; nil where nothing asks
 }
 
 // wholeDevices is a count of whole devices that replicas of several templates
@@ -169,7 +170,7 @@ func (q *mipModel) pin(plan *counts) {
 
 // start writes a plan as a point of the program; nil where it uses a template
 // that the program lacks.
-func (q *mipModel) start(u units, plan *counts) []float64 {
+func (q *mipModel) start(p *Problem, u units, templates []Template, plan *counts) []float64 {
 	x := make([]float64, q.m.NumVars())
 	for _, c := range plan.list {
 		i := slices.Index(q.set, c.template)
@@ -193,7 +194,16 @@ func (q *mipModel) start(u units, plan *counts) []float64 {
 		}
 		x[w.v] = math.Ceil(sum - 1e-9)
 	}
-	x[q.theta] = plan.value / u.theta
+	if _, most := q.m.Bounds(q.theta); most > 0 {
+		x[q.theta] = plan.value / u.theta
+	}
+	if q.idle != nil {
+		for k, n := range p.wholePools(templates, plan) {
+			if q.idle[k] >= 0 {
+				x[q.idle[k]] = float64(p.Pools[k].Count - n)
+			}
+		}
+	}
 	return x
 }
 

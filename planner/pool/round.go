@@ -14,6 +14,15 @@ type count struct {
 	replicas []int // per stage; 0 on time-shared pools
 }
 
+// carry is the fewest replicas of each stage that carry a rate.
+func (t *Template) carry(index int, rps float64) count {
+	c := count{template: index, model: t.Model, rps: rps, replicas: make([]int, len(t.Stages))}
+	for si := range t.Stages {
+		c.replicas[si] = int(math.Ceil(rps/t.Stages[si].Rate - 1e-9))
+	}
+	return c
+}
+
 // counts is a plan: templates with replica counts, and what they reach.
 type counts struct {
 	list  []count

@@ -1,0 +1,113 @@
+package pool
+
+import (
+	"math"
+
+	"inferplan/solver/milp"
+)
+
+// goal is what a search looks for. Scores are in units and grow with what is
+// looked for, so that bounds, losses and phases are the same for every goal.
+type goal interface {
+	// cost is the price of all devices of each pool, in units; nil where
+	// devices cost nothing.
+	cost() []float64
+	score(x *search, plan *counts) float64
+	// none is the score where there is no plan.
+	none() float64
+	// shown is a score as people see it.
+	shown(x *search, score float64) float64
+	// tighten lowers a proven bound to the next score that a plan can have.
+	tighten(bound float64) float64
+	gap(score, bound float64) float64
+	program(x *search, set []int) *mipModel
+}
+
+// throughput looks for the largest min over models of rps / weight.
+type throughput struct{}
+
+func (throughput) cost() []float64                        { return nil }
+func (throughput) score(x *search, plan *counts) float64  { return plan.value / x.u.theta }
+func (throughput) none() float64                          { return 0 }
+func (throughput) shown(x *search, score float64) float64 { return score * x.u.theta }
+func (throughput) tighten(bound float64) float64          { return bound }
+
+func (throughput) gap(score, bound float64) float64 {
+	if !(bound > 0) {
+		return 0
+	}
+	return (bound - score) / bound
+}
+
+func (throughput) program(x *search, set []int) *mipModel {
+	return x.p.mip(x.u, x.templates, set, x.inner, 0)
+}
+
+// leastPrice looks for the least price of the whole devices that carry the
+// floors; a score is a price with its sign turned, in parts of the price of all
+// devices.
+type leastPrice struct {
+	prices []float64 // per device of each pool
+	unit   float64   // price of all devices
+	whole  bool      // all prices are whole numbers, and so is that of a plan
+	parts  []float64 // cost()
+}
+
+func newLeastPrice(p *Problem, prices []float64) *leastPrice {
+	g := &leastPrice{prices: prices, whole: true, parts: make([]float64, len(prices))}
+	for k, v := range prices {
+		g.parts[k] = v * float64(p.Pools[k].Count)
+		g.unit += g.parts[k]
+		g.whole = g.whole && v == math.Trunc(v)
+	}
+	for k := range g.parts {
+		g.parts[k] /= g.unit
+	}
+	return g
+}
+
+func (g *leastPrice) cost() []float64 { return g.parts }
+func (g *leastPrice) score(x *search, plan *counts) float64 {
+	return -g.of(x.p, x.templates, plan) / g.unit
+}
+func (g *leastPrice) none() float64                          { return math.Inf(-1) }
+func (g *leastPrice) shown(_ *search, score float64) float64 { return -score * g.unit }
+func (g *leastPrice) gap(score, bound float64) float64 {
+	if math.IsInf(score, -1) || score == 0 {
+		return math.Inf(1)
+	}
+	return (bound - score) / -score
+}
+
+func (g *leastPrice) tighten(bound float64) float64 {
+	if !g.whole || math.IsInf(bound, 0) {
+		return bound
+	}
+	return -math.Ceil(-bound*g.unit-1e-6) / g.unit
+}
+
+// of is the price of the whole devices that a plan takes.
+func (g *leastPrice) of(p *Problem, templates []Template, plan *counts) float64 {
+	sum := 0.0
+	for k, n := range p.wholePools(templates, plan) {
+		sum += g.prices[k] * float64(n)
+	}
+	return sum
+}
+
+// program asks for as many idle devices, by price, as can be: whole devices
+// that stay idle are not paid for.
+func (g *leastPrice) program(x *search, set []int) *mipModel {
+	q := x.p.mip(x.u, x.templates, set, 0, 0)
+	q.m.SetObj(q.theta, 0)
+	q.m.SetOffset(-1)
+	q.idle = make([]milp.Var, len(x.p.Pools))
+	for k := range x.p.Pools {
+		q.idle[k] = -1
+		if n := x.p.Pools[k].Count; n > 0 {
+			q.idle[k] = q.m.AddInt("idle "+x.p.Pools[k].Kind, 0, float64(n), g.prices[k]/g.unit)
+			q.m.AddTerm(q.pools[k], q.idle[k], 1)
+		}
+	}
+	return q
+}
