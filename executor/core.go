@@ -23,7 +23,7 @@ type core struct {
 	tables  *policy.Tables
 	policy  policy.Policy
 	models  []*model
-	byName  map[string]*model
+	named   *formats.Classes // of models
 	catalog *oip.Catalog
 	stages  []stagePlan
 	devices []*device
@@ -476,7 +476,7 @@ func (c *core) result(d *device, res *worker.Result) {
 	b.infer += end - start
 	b.ready = res.End
 	if res.Code != worker.OK {
-		c.opt.Log.Error("run failed", "model", b.model.name, "stage", r.stage, "batch", r.size, "error", res.Text)
+		c.opt.Log.Error("run failed", "model", b.model.label, "stage", r.stage, "batch", r.size, "error", res.Text)
 		c.failBatch(b, policy.ReasonFailed, errors.New(res.Text))
 		c.freeRun(r)
 		return

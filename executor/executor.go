@@ -56,7 +56,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, policy: pol, byName: map[string]*model{}, done: make(chan struct{})}
+	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, policy: pol, done: make(chan struct{})}
 	c.in.signal = make(chan struct{}, 1)
 	if c.stages, err = planStages(plan, tables, &x.opt); err != nil {
 		return nil, err
@@ -65,13 +65,9 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, err
 	}
-	c.metrics = newMetrics(slosOf(tables))
+	c.metrics = newMetrics(tables.Models)
 	c.metrics.plan.WithLabelValues(sha, plan.Kind, spec.Name).Set(1)
-	for i := range tables.Models {
-		t := &tables.Models[i]
-		m := &model{index: int32(i), name: t.Name, slo: t.SLO, stats: newModelStats(t.Name), metrics: c.metrics.model(t.Name), family: tables.Gears != nil}
-		c.models, c.byName[t.Name] = append(c.models, m), m
-	}
+	c.addModels()
 	c.metrics.gauges.models = c.models
 	c.mix, c.arrived = newMix(plan, tables, &x.opt, c.metrics.registry), make([]int64, len(tables.Models))
 	if tables.Gears != nil {
@@ -108,7 +104,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 			}
 		}
 	}()
-	if c.catalog, err = catalogOf(c.models, plan, &x.opt); err != nil {
+	if c.catalog, err = c.catalogOf(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
 	if c.alarm, err = newAlarm(); err != nil {
@@ -125,14 +121,6 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	c.setWake(watchTag, watchEvery)
 	go c.run()
 	return c, nil
-}
-
-func slosOf(t *policy.Tables) []time.Duration {
-	var out []time.Duration
-	for i := range t.Models {
-		out = append(out, t.Models[i].SLO)
-	}
-	return out
 }
 
 // freeMemory unmaps what the workers shared; they must have ended.
@@ -238,22 +226,22 @@ func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().spec }
 func (x *Executor) Ready() bool { return !x.draining.Load() }
 
 // ModelReady says whether every stage of some pipeline of the model has a
-// worker that runs.
-func (x *Executor) ModelReady(model, version string) bool {
+// worker that runs, for each of its classes.
+func (x *Executor) ModelReady(name, version string) bool {
 	c := x.core.Load()
-	m := c.byName[model]
-	return m != nil && x.Ready() && c.ready(m)
+	served := c.classesOf(name)
+	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *model) bool { return !c.ready(m) })
 }
 
 // Models is the catalog of the plan in force.
 func (x *Executor) Models() *oip.Catalog { return x.core.Load().catalog }
 
-// Statistics are those of the plan in force.
+// Statistics are those of the plan in force; a model's are over its classes.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
 	var out []oip.ModelStatistics
 	for _, m := range x.core.Load().models {
 		if model == "" || m.name == model {
-			out = append(out, m.stats.statistics())
+			out = addStatistics(out, m.stats.statistics())
 		}
 	}
 	return out
@@ -293,9 +281,9 @@ var errDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is
 // prepareJob turns a request into a job. Its inputs stay the request's memory,
 // which is valid until Infer returns.
 func (c *core) prepareJob(req *oip.Request) (*job, error) {
-	m := c.byName[req.Model]
-	if m == nil {
-		return nil, oip.NotFound("model %q is not in the plan in force", req.Model)
+	m, refusal := c.find(req)
+	if refusal != nil {
+		return nil, refusal
 	}
 	j := newJob(m, max(req.Batch, 1))
 	for i := range m.inputs {
@@ -359,7 +347,7 @@ func (j *job) wait(ctx context.Context, c *core) (*oip.Response, error) {
 // problem is the error that a client sees.
 func (j *job) problem() error {
 	if j.outcome == failed {
-		return oip.Internal(j.failure, "model %q failed: %v", j.model.name, j.failure)
+		return oip.Internal(j.failure, "model %q failed: %v", j.model.label, j.failure)
 	}
 	switch j.reason {
 	case policy.ReasonCancelled:
@@ -367,13 +355,13 @@ func (j *job) problem() error {
 	case policy.ReasonDraining:
 		return errDraining
 	case policy.ReasonDeadline:
-		return oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.name, j.deadline-j.arrived)
+		return oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.label, j.deadline-j.arrived)
 	case policy.ReasonQueueFull:
-		return oip.Dropped(j.reason.String(), "model %q: too many requests are waiting", j.model.name)
+		return oip.Dropped(j.reason.String(), "model %q: too many requests are waiting", j.model.label)
 	case policy.ReasonWorkerLost:
-		return oip.Dropped(j.reason.String(), "model %q: the workers that could have run it in time are gone", j.model.name)
+		return oip.Dropped(j.reason.String(), "model %q: the workers that could have run it in time are gone", j.model.label)
 	}
-	return oip.Dropped(j.reason.String(), "model %q: dropped: %s", j.model.name, j.reason)
+	return oip.Dropped(j.reason.String(), "model %q: dropped: %s", j.model.label, j.reason)
 }
 
 var _ oip.Backend = (*Executor)(nil)

@@ -52,11 +52,11 @@ func newMix(plan *formats.Plan, t *policy.Tables, o *Options, reg prometheus.Reg
 		seen: make([]float64, len(t.Models)), counted: make([]int64, len(t.Models)),
 	}
 	for i := range t.Models {
-		m.names = append(m.names, t.Models[i].Name)
+		m.names = append(m.names, t.Models[i].Key().String())
 		m.rps = append(m.rps, t.Models[i].RPS)
 		m.planned = append(m.planned, max(t.Models[i].RPS, 0)/total)
 	}
-	m.metrics = newMixMetrics(reg, m.names, m.rps)
+	m.metrics = newMixMetrics(reg, t)
 	return m
 }
 
@@ -124,16 +124,18 @@ type mixMetrics struct {
 	distance, replan prometheus.Gauge
 }
 
-func newMixMetrics(reg prometheus.Registerer, names []string, rps []float64) *mixMetrics {
-	rates := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "arrival_rps", Help: "Recent rate of requests (samples)."}, []string{"model"})
-	planned := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "planned_rps", Help: "Rate that the plan promises."}, []string{"model"})
+func newMixMetrics(reg prometheus.Registerer, t *policy.Tables) *mixMetrics {
+	l := labelsOf(t.Models)
+	rates := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "arrival_rps", Help: "Recent rate of requests (samples)."}, l.names())
+	planned := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "planned_rps", Help: "Rate that the plan promises."}, l.names())
 	m := &mixMetrics{
 		distance: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "mix_distance", Help: "How far the recent mix of models is from the planned one: total variation, 0 to 1."}),
 		replan:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "replan_due", Help: "1 while mix_distance is so large that another plan is due; the log tells the command."}),
 	}
-	for i, name := range names {
-		m.rates = append(m.rates, rates.WithLabelValues(name))
-		planned.WithLabelValues(name).Set(rps[i])
+	for i := range t.Models {
+		own := l.values(t.Models[i].Key())
+		m.rates = append(m.rates, rates.WithLabelValues(own...))
+		planned.WithLabelValues(own...).Set(t.Models[i].RPS)
 	}
 	reg.MustRegister(rates, planned, m.distance, m.replan)
 	return m

@@ -8,13 +8,14 @@ import (
 
 	"inferplan/engine"
 	"inferplan/executor/oip"
-	"inferplan/formats"
 )
 
-// model is a served model.
+// model is a served model, or one SLO class of it.
 type model struct {
 	index   int32
 	name    string
+	class   string
+	label   string // name/class, for messages
 	slo     time.Duration
 	inputs  []tensor
 	outputs []tensor
@@ -70,16 +71,26 @@ func (m *model) setTensors(dst *[]tensor, specs []engine.Spec, what string) erro
 }
 
 // catalogOf describes the models to clients.
-func catalogOf(models []*model, plan *formats.Plan, o *Options) (*oip.Catalog, error) {
-	infos := make([]oip.ModelInfo, len(models))
-	for i, m := range models {
-		infos[i] = oip.ModelInfo{Name: m.name, Versions: []string{version}, Platform: platform(o.Engine), MaxBatch: o.MaxRequestBatch}
+func (c *core) catalogOf() (*oip.Catalog, error) {
+	var infos []oip.ModelInfo
+	for _, m := range c.models {
+		if err := c.sameTensors(m); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(infos, func(o oip.ModelInfo) bool { return o.Name == m.name }) {
+			continue // another class of it
+		}
+		info := oip.ModelInfo{Name: m.name, Versions: []string{version}, Platform: platform(c.opt.Engine), MaxBatch: c.opt.MaxRequestBatch}
+		if c.named.Named(m.name) {
+			info.Classes = c.named.Of(m.name)
+		}
 		for _, t := range m.inputs {
-			infos[i].Inputs = append(infos[i].Inputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
+			info.Inputs = append(info.Inputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
 		}
 		for _, t := range m.outputs {
-			infos[i].Outputs = append(infos[i].Outputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
+			info.Outputs = append(info.Outputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
 		}
+		infos = append(infos, info)
 	}
 	return oip.NewCatalog(infos...)
 }

@@ -53,7 +53,7 @@ func (c *core) report() *formats.Report {
 		mine := counts{st.requests, st.completed, st.late, slices.Clone(st.dropped)}
 		all.Merge(st.latency)
 		mr := formats.ModelReport{
-			Model: m.name, SLOUS: formats.Micros(m.slo), OfferedRPS: perSecond(st.requests, elapsed), Counts: mine.report(elapsed), Latency: summary(st.latency),
+			Model: m.name, Class: m.class, SLOUS: formats.Micros(m.slo), OfferedRPS: perSecond(st.requests, elapsed), Counts: mine.report(elapsed), Latency: summary(st.latency),
 			BatchSizes: map[string]int64{},
 		}
 		for size := range st.batches {

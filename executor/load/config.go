@@ -24,6 +24,7 @@ var Protocols = []Protocol{HTTPBinary, HTTPJSON, GRPC}
 // Model is one of the models that a schedule speaks of.
 type Model struct {
 	Name    string
+	Class   string // SLO class; empty: the model's default
 	Version string // empty: the server's choice
 	// SLO is the budget of a request whose arrival names none; 0: no deadline,
 	// nothing is late.

@@ -76,7 +76,7 @@ func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 }
 
 func (t *grpcTarget) prepare(m *Model, in Inputs) (payload, error) {
-	return &grpcPayload{oip.MarshalRequest(nil, &oip.Request{Model: m.Name, Version: m.Version, Inputs: in})}, nil
+	return &grpcPayload{oip.MarshalRequest(nil, &oip.Request{Model: m.Name, Version: m.Version, Class: m.Class, Inputs: in})}, nil
 }
 
 // grpcCall is a request and its answer as the codec sees them.

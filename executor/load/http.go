@@ -104,7 +104,7 @@ func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 }
 
 func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
-	text, err := newTemplate(in, t.binary, t.timeout)
+	text, err := newTemplate(m.Class, in, t.binary, t.timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -218,7 +218,7 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	res.DurationUS, res.WarmupUS = formats.Micros(counted), formats.Micros(g.cfg.Warmup)
 	all := newRecorder()
 	for i, rec := range g.recorders {
-		m := formats.ModelReport{Model: g.cfg.Models[i].Name, SLOUS: formats.Micros(g.cfg.Models[i].SLO), Counts: rec.counts(seconds), Latency: rec.latency()}
+		m := formats.ModelReport{Model: g.cfg.Models[i].Name, Class: g.cfg.Models[i].Class, SLOUS: formats.Micros(g.cfg.Models[i].SLO), Counts: rec.counts(seconds), Latency: rec.latency()}
 		if seconds > 0 {
 			m.OfferedRPS = float64(rec.requests) / seconds
 		}

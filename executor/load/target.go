@@ -68,8 +68,8 @@ const (
 	timeoutMark = 9_999_999_999_999 * time.Microsecond // 115 days
 )
 
-func newTemplate(in Inputs, binary, timeout bool) (*template, error) {
-	r := &oip.Request{ID: idMark, Inputs: in}
+func newTemplate(class string, in Inputs, binary, timeout bool) (*template, error) {
+	r := &oip.Request{ID: idMark, Class: class, Inputs: in}
 	if timeout {
 		r.Timeout = timeoutMark
 	}

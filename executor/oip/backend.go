@@ -65,6 +65,9 @@ type Request struct {
 	// the parameter "timeout" (microseconds) or the gRPC deadline, the smaller
 	// if there are both. Zero: none was given.
 	Timeout time.Duration
+	// Class is the SLO class that the client named (the parameter "class", or the
+	// header or metadata HeaderClass); empty: the model's default.
+	Class string
 	// Priority is the parameter "priority": 1 is the highest, 0 the default.
 	Priority uint64
 

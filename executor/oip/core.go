@@ -127,6 +127,17 @@ func (r *Request) capTimeout(d time.Duration) {
 	}
 }
 
+// classHeader takes the header or metadata HeaderClass, which may be absent.
+func (r *Request) classHeader(values []string) *Error {
+	switch {
+	case len(values) == 0:
+		return nil
+	case len(values) > 1:
+		return Invalid(HeaderClass, "given %d times", len(values))
+	}
+	return r.setClass(HeaderClass, values[0])
+}
+
 var errDraining = Unavailable("draining", "the server is shutting down")
 
 // gate counts the inferences inside and refuses new ones once closed.

@@ -237,6 +237,9 @@ func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	if err != nil {
 		return nil, toStatus(err)
 	}
+	if err := req.classHeader(metadata.ValueFromIncomingContext(ctx, metadataClass)); err != nil {
+		return nil, toStatus(err)
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		req.capTimeout(max(deadline.Sub(req.Received), 1))
 	}

@@ -80,7 +80,7 @@ func TestHalfRoundTrip(t *testing.T) {
 func FuzzDecodeRequestJSON(f *testing.F) {
 	for _, s := range []string{
 		`{"id":"a","inputs":[{"name":"x","shape":[2,4],"datatype":"FP32","data":[1,2,3,4,5,6,7,8]}]}`,
-		`{"inputs":[{"data":[[1,2],[3,4]],"name":"x","datatype":"INT8","shape":[2,2],"parameters":{"k":true}}],"outputs":[{"name":"y","parameters":{"binary_data":true}}],"parameters":{"timeout":5,"priority":1,"binary_data_output":false,"s":"\u00e9\ud83d\ude00","f":1.5e3}}`,
+		`{"inputs":[{"data":[[1,2],[3,4]],"name":"x","datatype":"INT8","shape":[2,2],"parameters":{"k":true}}],"outputs":[{"name":"y","parameters":{"binary_data":true}}],"parameters":{"timeout":5,"priority":1,"class":"gold","binary_data_output":false,"s":"\u00e9\ud83d\ude00","f":1.5e3}}`,
 		`{"inputs":[{"name":"t","shape":[2],"datatype":"BYTES","data":["a\n","b\\"]},{"name":"b","shape":[1],"datatype":"BOOL","data":[true]},{"name":"h","shape":[1],"datatype":"FP16","data":[0.5]},{"name":"u","shape":[1],"datatype":"UINT64","data":[18446744073709551615]}]}`,
 		`{"inputs":[{"name":"x","shape":[0],"datatype":"FP64","data":[]},{"name":"s","shape":[],"datatype":"INT32","data":[-7]}]}`,
 		`{"inputs":[{"name":"x","shape":[9000000000,9000000000],"datatype":"FP64","data":[1]}]}`,
@@ -113,7 +113,7 @@ func FuzzDecodeRequestJSON(f *testing.F) {
 		if err := decodeRequest(again, nil, m, r2); err != nil {
 			t.Fatalf("%q encoded as %q: %v", text, again, err)
 		}
-		if len(r2.Inputs) != len(r.Inputs) || r2.ID != r.ID || r2.Timeout != r.Timeout || len(r2.Outputs) != len(r.Outputs) {
+		if len(r2.Inputs) != len(r.Inputs) || r2.ID != r.ID || r2.Timeout != r.Timeout || r2.Class != r.Class || len(r2.Outputs) != len(r.Outputs) {
 			t.Fatalf("%q encoded as %q", text, again)
 		}
 		for i := range r.Inputs {

@@ -207,11 +207,29 @@ func (r *Request) setParam(name string, v Param) *Error {
 			return Invalid("parameters.binary_data_output", "got %v, expected a boolean", v)
 		}
 		r.binaryDefault = b
+	case "class":
+		c, ok := v.(string)
+		if !ok {
+			return Invalid("parameters.class", "got %v, expected the name of an SLO class", v)
+		}
+		return r.setClass("parameters.class", c)
 	default:
 		if r.Params == nil {
 			r.Params = map[string]Param{}
 		}
 		r.Params[name] = v
+	}
+	return nil
+}
+
+// setClass takes a class from a parameter or a header; where both name one they
+// must agree.
+func (r *Request) setClass(where, class string) *Error {
+	if r.Class != "" && class != "" && class != r.Class {
+		return Invalid(where, "got %q, and %q elsewhere: parameter and %s must agree", clip(class), clip(r.Class), HeaderClass)
+	}
+	if class != "" {
+		r.Class = class
 	}
 	return nil
 }

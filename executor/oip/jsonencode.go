@@ -18,7 +18,7 @@ func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]
 		e.key("id")
 		e.str(r.ID)
 	}
-	if r.Timeout > 0 || r.Priority > 0 || binaryOutputs || len(r.Params) > 0 {
+	if r.Timeout > 0 || r.Priority > 0 || r.Class != "" || binaryOutputs || len(r.Params) > 0 {
 		e.key("parameters")
 		e.open('{')
 		if binaryOutputs {
@@ -32,6 +32,10 @@ func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]
 		if r.Priority > 0 {
 			e.key("priority")
 			e.dst = strconv.AppendUint(e.dst, r.Priority, 10)
+		}
+		if r.Class != "" {
+			e.key("class")
+			e.str(r.Class)
 		}
 		e.params(r.Params)
 		e.close('}')

@@ -31,6 +31,9 @@ type ModelInfo struct {
 	Platform string
 	Inputs   []TensorInfo
 	Outputs  []TensorInfo
+	// Classes are the SLO classes that a request may name, the default first,
+	// where it is empty if it has no name; nil: the model has none.
+	Classes []string
 	// MaxBatch over 0: the first dimension of every input is the batch, from 1
 	// to MaxBatch, the same for all. 0: requests are not split by a batch dimension.
 	MaxBatch int
@@ -167,6 +170,9 @@ func tensorNames(ts []TensorInfo) string {
 // validate checks a request against the model and fills Info and Batch.
 func (m *ModelInfo) validate(r *Request) *Error {
 	r.Info, r.Batch = m, 1
+	if r.Class != "" && !slices.Contains(m.Classes, r.Class) {
+		return m.noClass(r.Class)
+	}
 	for i := range r.Inputs {
 		t := &r.Inputs[i]
 		field := func(part string) string { return fmt.Sprintf("inputs[%d] %q%s", i, clip(t.Name), part) }
@@ -226,6 +232,20 @@ func (m *ModelInfo) validate(r *Request) *Error {
 		}
 	}
 	return nil
+}
+
+// noClass refuses a class that the model does not have.
+func (m *ModelInfo) noClass(class string) *Error {
+	var names []string
+	for _, c := range m.Classes {
+		if c != "" {
+			names = append(names, c)
+		}
+	}
+	if len(names) == 0 {
+		return Invalid("class", "model %q has no SLO classes, got %q", m.Name, clip(class))
+	}
+	return Invalid("class", "model %q has no class %q; its classes: %s", m.Name, clip(class), strings.Join(names, ", "))
 }
 
 // want writes the shape that the model takes, such as [1..8, 3, *].

@@ -21,6 +21,10 @@ import (
 const (
 	// HeaderJSONLength is the length of the JSON in a body with binary tensors.
 	HeaderJSONLength = "Inference-Header-Content-Length"
+	// HeaderClass names the SLO class of an inference, as the parameter "class"
+	// does; over gRPC it is metadata of the same name in lower case.
+	HeaderClass   = "Inferplan-Class"
+	metadataClass = "inferplan-class"
 	// HeaderReason carries Error.Reason of a refusal.
 	HeaderReason = "Inferplan-Reason"
 )
@@ -277,6 +281,7 @@ type modelMetadata struct {
 	Platform string           `json:"platform"`
 	Inputs   []tensorMetadata `json:"inputs"`
 	Outputs  []tensorMetadata `json:"outputs"`
+	Classes  []string         `json:"classes,omitempty"` // ours: the SLO classes that a request may name, the default first
 }
 
 // MarshalJSON writes the protocol's model metadata.
@@ -288,7 +293,7 @@ func (m *ModelInfo) MarshalJSON() ([]byte, error) {
 		}
 		return out
 	}
-	return json.Marshal(modelMetadata{m.Name, m.Versions, m.Platform, list(m.Inputs), list(m.Outputs)})
+	return json.Marshal(modelMetadata{m.Name, m.Versions, m.Platform, list(m.Inputs), list(m.Outputs), m.Classes})
 }
 
 // UnmarshalJSON reads the protocol's model metadata, for clients.
@@ -297,7 +302,7 @@ func (m *ModelInfo) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return err
 	}
-	*m = ModelInfo{Name: in.Name, Versions: in.Versions, Platform: in.Platform}
+	*m = ModelInfo{Name: in.Name, Versions: in.Versions, Platform: in.Platform, Classes: in.Classes}
 	for _, l := range []struct {
 		from []tensorMetadata
 		to   *[]TensorInfo
@@ -387,6 +392,9 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 	}
 	defer s.core.gate.leave()
 	split, err := s.checkHead(r)
+	if err == nil {
+		err = req.classHeader(r.Header[HeaderClass])
+	}
 	if err != nil {
 		return s.refuse(w, r, err)
 	}

@@ -380,6 +380,9 @@ func MarshalRequest(dst []byte, r *Request) []byte {
 	if r.Priority > 0 {
 		dst = appendParam(dst, "priority", r.Priority)
 	}
+	if r.Class != "" {
+		dst = appendParam(dst, "class", r.Class)
+	}
 	for name, v := range r.Params {
 		dst = appendParam(dst, name, v)
 	}

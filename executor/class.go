@@ -1,0 +1,70 @@
+package executor
+
+import (
+	"fmt"
+	"slices"
+
+	"inferplan/executor/oip"
+	"inferplan/formats"
+)
+
+// addModels makes a model of each entry of the plan: each SLO class of a model
+// is one, with its own queue, deadline and figures.
+func (c *core) addModels() {
+	var keys []formats.ModelClass
+	for i := range c.tables.Models {
+		t := &c.tables.Models[i]
+		keys = append(keys, t.Key())
+		c.models = append(c.models, &model{
+			index: int32(i), name: t.Name, class: t.Class, label: t.Key().String(), slo: t.SLO,
+			stats: newModelStats(t.Name), metrics: c.metrics.model(t.Key()), family: c.tables.Gears != nil,
+		})
+	}
+	c.named = formats.NewClasses(keys)
+}
+
+// find is the model and class that a request asks for. The server has checked
+// both against the catalog of a moment ago; the plan may be another by now.
+func (c *core) find(req *oip.Request) (*model, *oip.Error) {
+	if i, ok := c.named.Find(req.Model, req.Class); ok {
+		return c.models[i], nil
+	}
+	if c.named.Of(req.Model) == nil {
+		return nil, oip.NotFound("model %q is not in the plan in force", req.Model)
+	}
+	return nil, oip.Invalid("class", "model %q has no class %q in the plan in force", req.Model, req.Class)
+}
+
+// classesOf are the classes of a model.
+func (c *core) classesOf(name string) []*model {
+	var out []*model
+	for _, m := range c.models {
+		if m.name == name {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// sameTensors checks that the classes of a model take and give the same
+// tensors: clients see one model.
+func (c *core) sameTensors(m *model) error {
+	first := c.classesOf(m.name)[0]
+	same := func(a, b tensor) bool {
+		return a.name == b.name && a.datatype == b.datatype && slices.Equal(a.shape, b.shape)
+	}
+	if !slices.EqualFunc(m.inputs, first.inputs, same) || !slices.EqualFunc(m.outputs, first.outputs, same) {
+		return fmt.Errorf("%w: %s and %s differ in their inputs or outputs", ErrPlan, first.label, m.label)
+	}
+	return nil
+}
+
+// addStatistics adds those of a class to the row of its model.
+func addStatistics(rows []oip.ModelStatistics, s oip.ModelStatistics) []oip.ModelStatistics {
+	i := slices.IndexFunc(rows, func(r oip.ModelStatistics) bool { return r.Name == s.Name })
+	if i < 0 {
+		return append(rows, s)
+	}
+	rows[i].Merge(&s)
+	return rows
+}

@@ -1,0 +1,38 @@
+package oip
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Merge adds the figures of another part of the same model and version: one of
+// its SLO classes.
+func (s *ModelStatistics) Merge(o *ModelStatistics) {
+	s.LastInference = max(s.LastInference, o.LastInference)
+	s.InferenceCount += o.InferenceCount
+	s.ExecutionCount += o.ExecutionCount
+	a, b := &s.Inference, &o.Inference
+	for _, p := range [...][2]*DurationStat{
+		{&a.Success, &b.Success}, {&a.Fail, &b.Fail}, {&a.Queue, &b.Queue},
+		{&a.ComputeInput, &b.ComputeInput}, {&a.ComputeInfer, &b.ComputeInfer}, {&a.ComputeOutput, &b.ComputeOutput},
+	} {
+		p[0].merge(p[1])
+	}
+	for i := range o.Batches {
+		from := &o.Batches[i]
+		at, found := slices.BinarySearchFunc(s.Batches, from.BatchSize, func(b BatchStats, size uint64) int { return cmp.Compare(b.BatchSize, size) })
+		if !found {
+			s.Batches = slices.Insert(s.Batches, at, *from)
+			continue
+		}
+		to := &s.Batches[at]
+		to.ComputeInput.merge(&from.ComputeInput)
+		to.ComputeInfer.merge(&from.ComputeInfer)
+		to.ComputeOutput.merge(&from.ComputeOutput)
+	}
+}
+
+func (s *DurationStat) merge(o *DurationStat) {
+	s.Count += o.Count
+	s.NS += o.NS
+}
