@@ -13,7 +13,10 @@ import (
 	"syscall"
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	relocate()
+	os.Exit(run())
+}
 
 // run is main without os.Exit, so that tests can call the program in their own
 // process. The first interrupt cancels the context: long work stops and keeps

@@ -105,6 +105,29 @@ func multiprocessors(cores, major, minor int) int {
 	return cores / per
 }
 
+// The libraries that ONNX Runtime's CUDA provider needs, by the names that
+// its 1.29 build asks for.
+var cudaNeeds = [][2]string{
+	{"libcuda.so.1", "the GPU driver"},
+	{"libcudart.so.13", "CUDA runtime"},
+	{"libcublas.so.13", "CUDA cuBLAS"},
+	{"libcublasLt.so.13", "CUDA cuBLAS"},
+	{"libcurand.so.10", "CUDA cuRAND"},
+	{"libcufft.so.12", "CUDA cuFFT"},
+	{"libcudnn.so.9", "cuDNN 9, for convolutions"},
+}
+
+// cudaOpens are libraries that cuDNN and the provider open by themselves when
+// they compile kernels at run time.
+var cudaOpens = [][2]string{
+	{"libnvrtc.so.13", "run-time compiler, for some of cuDNN's convolutions"},
+}
+
+var tensorrtNeeds = [][2]string{
+	{"libnvinfer.so.10", "TensorRT 10"},
+	{"libnvonnxparser.so.10", "TensorRT 10's ONNX parser"},
+}
+
 // Requirement is one library that a kind of device needs.
 type Requirement struct {
 	Name    string

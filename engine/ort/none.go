@@ -28,6 +28,11 @@ func (*Engine) Probe(context.Context, []byte, []engine.Spec, int, []string) (map
 // GPUs lists none.
 func GPUs() ([]engine.Device, error) { return nil, nil }
 
+func tryLibrary(string) error { return absent() }
+
+// Pin cannot be done.
+func Pin(int, []byte) (func() error, error) { return nil, absent() }
+
 // CUDA lists what a CUDA device needs.
 func CUDA() []Requirement {
 	return []Requirement{{Name: "cgo", Purpose: "this binary was built without it", Err: absent()}}

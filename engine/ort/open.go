@@ -160,23 +160,6 @@ func tryLibrary(name string) error {
 	return goError(C.ip_library(n))
 }
 
-// The libraries that ONNX Runtime's CUDA provider needs, by the names that
-// its 1.29 build asks for.
-var cudaNeeds = [][2]string{
-	{"libcuda.so.1", "the GPU driver"},
-	{"libcudart.so.13", "CUDA runtime"},
-	{"libcublas.so.13", "CUDA cuBLAS"},
-	{"libcublasLt.so.13", "CUDA cuBLAS"},
-	{"libcurand.so.10", "CUDA cuRAND"},
-	{"libcufft.so.12", "CUDA cuFFT"},
-	{"libcudnn.so.9", "cuDNN 9, for convolutions"},
-}
-
-var tensorrtNeeds = [][2]string{
-	{"libnvinfer.so.10", "TensorRT 10"},
-	{"libnvonnxparser.so.10", "TensorRT 10's ONNX parser"},
-}
-
 // CUDA lists the libraries that a CUDA device needs and whether they are there.
 func CUDA() []Requirement {
 	lib, err := FindLibrary()
@@ -205,7 +188,7 @@ func requirements(lib, provider string, needs [][2]string) []Requirement {
 
 // checkGPU says exactly what a GPU device lacks.
 func (e *Engine) checkGPU(d engine.Device, tensorrt bool) error {
-	const hint = "install the driver, CUDA 13 and cuDNN 9 (where they come as Python packages, put their lib folders on LD_LIBRARY_PATH), and type `make setup CUDA=1` for the providers"
+	const hint = "install the driver, CUDA 13 and cuDNN 9 (as Python packages: pip install nvidia-cudnn-cu13 nvidia-cublas nvidia-cuda-runtime nvidia-curand nvidia-cufft), and type `make setup CUDA=1` for the providers"
 	reqs := requirements(e.info.Library, "cuda", cudaNeeds)
 	if tensorrt {
 		reqs = append(reqs, requirements(e.info.Library, "tensorrt", tensorrtNeeds)[1:]...)

@@ -1,0 +1,151 @@
+package ort
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Patterns of the folders in which CUDA's libraries lie where they are not on
+// the loader's own path: beside the driver, where the toolkit installs itself,
+// and inside Python packages (nvidia-cublas and the like put them into
+// nvidia/*/lib of site-packages).
+var (
+	driverFolders  = []string{"/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"}
+	toolkitFolders = []string{"/usr/local/cuda/lib64", "/usr/local/cuda-13*/lib64", "/usr/local/cuda*/targets/x86_64-linux/lib", "/opt/conda/lib"}
+	sitePackages   = []string{
+		"/usr/lib/python3*/*-packages", "/usr/local/lib/python3*/*-packages", "/opt/*/lib/python3*/site-packages",
+		"/opt/*/.venv/lib/python3*/site-packages", "/opt/*/venv/lib/python3*/site-packages", "/opt/conda/envs/*/lib/python3*/site-packages",
+		"/root/.local/lib/python3*/site-packages", "/home/*/.local/lib/python3*/site-packages",
+	}
+	insidePackages = []string{"nvidia/*/lib", "nvidia/*/lib/x86_64", "tensorrt_libs"}
+)
+
+// host is where the search looks; tests give their own.
+type host struct {
+	root string // prefix of every absolute pattern
+	env  func(string) string
+}
+
+func thisHost() host { return host{env: os.Getenv} }
+
+// folders lists every folder that may hold CUDA's libraries, the most specific
+// choice of the user first.
+func (h host) folders() []string {
+	var out []string
+	add := func(pattern string) {
+		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		for _, f := range found {
+			if st, err := os.Stat(f); err == nil && st.IsDir() && !slices.Contains(out, f) {
+				out = append(out, f)
+			}
+		}
+	}
+	var sites []string
+	if v := h.env("VIRTUAL_ENV"); v != "" {
+		sites = append(sites, filepath.Join(v, "lib/python3*/site-packages"))
+	}
+	if v := h.env("CONDA_PREFIX"); v != "" {
+		add(filepath.Join(v, "lib"))
+		sites = append(sites, filepath.Join(v, "lib/python3*/site-packages"))
+	}
+	for _, v := range []string{"CUDA_HOME", "CUDA_PATH"} {
+		if dir := h.env(v); dir != "" {
+			add(filepath.Join(dir, "lib64"))
+		}
+	}
+	// The Python that is first on PATH, through links: a virtual environment's
+	// own bin names its packages.
+	for _, dir := range filepath.SplitList(h.env("PATH")) {
+		if _, err := os.Stat(filepath.Join(h.root, dir, "python3")); err == nil {
+			sites = append(sites, filepath.Join(h.root, filepath.Dir(filepath.Clean(dir)), "lib/python3*/*-packages"))
+		}
+	}
+	for _, s := range sitePackages {
+		sites = append(sites, h.root+s)
+	}
+	for _, d := range driverFolders {
+		add(h.root + d)
+	}
+	for _, s := range sites {
+		for _, inside := range insidePackages {
+			add(filepath.Join(s, inside))
+		}
+	}
+	for _, d := range toolkitFolders {
+		add(h.root + d)
+	}
+	return out
+}
+
+// where finds the folder of a library.
+func where(name string, folders []string) string {
+	for _, f := range folders {
+		if st, err := os.Stat(filepath.Join(f, name)); err == nil && !st.IsDir() {
+			return f
+		}
+	}
+	return ""
+}
+
+// LibraryPath finds the folders of those of CUDA's libraries that the loader
+// would not find by itself: what LD_LIBRARY_PATH must begin with. The loader
+// reads that variable when a program starts, so a program has to start itself
+// again with it. Without the CUDA provider beside ONNX Runtime, or with nothing
+// to add, the list is empty.
+func LibraryPath() []string {
+	lib, err := FindLibrary()
+	if err != nil {
+		return nil
+	}
+	if real, err := filepath.EvalSymlinks(lib); err == nil {
+		lib = real
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(lib), "libonnxruntime_providers_cuda.so")); err != nil {
+		return nil
+	}
+	return libraryPath(thisHost(), tryLibrary, os.TempDir())
+}
+
+func libraryPath(h host, try func(string) error, scratch string) []string {
+	var out []string
+	folders := h.folders()
+	for _, n := range slices.Concat(cudaNeeds, cudaOpens, tensorrtNeeds) {
+		if try(n[0]) == nil {
+			continue
+		}
+		if f := where(n[0], folders); f != "" && !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	// The provider asks for cuDNN also by its name without a version, which
+	// Python packages do not have.
+	const plain, versioned = "libcudnn.so", "libcudnn.so.9"
+	if try(plain) != nil && where(plain, folders) == "" {
+		if f := where(versioned, folders); f != "" {
+			dir := filepath.Join(scratch, fmt.Sprintf("inferplan-cuda-%d", os.Getuid()))
+			link := filepath.Join(dir, plain)
+			if err := os.MkdirAll(dir, 0o700); err == nil {
+				if old, _ := os.Readlink(link); old != filepath.Join(f, versioned) {
+					_ = os.Remove(link)
+					err = os.Symlink(filepath.Join(f, versioned), link)
+				}
+				if err == nil && ours(dir) {
+					out = append(out, dir)
+				}
+			}
+		}
+	}
+	have := filepath.SplitList(h.env("LD_LIBRARY_PATH"))
+	return slices.DeleteFunc(out, func(f string) bool { return slices.Contains(have, f) })
+}
+
+// JoinPath puts folders before what LD_LIBRARY_PATH holds.
+func JoinPath(folders []string, old string) string {
+	if old != "" {
+		folders = append(slices.Clone(folders), old)
+	}
+	return strings.Join(folders, string(filepath.ListSeparator))
+}
