@@ -21,6 +21,7 @@ FUZZTIME ?= 60s
 TESTFLAGS ?=
 PKGS ?= ./...
 PPIPE ?=
+GEAR ?=
 
 # ONNX Runtime for what the targets start; set-up must see only the user's own choice.
 ORT_LIB = $(or $(INFERPLAN_ORT_LIB),$(CURDIR)/third_party/ort/lib/libonnxruntime.so.1)
@@ -33,7 +34,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -78,10 +79,11 @@ bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
 bench-ppipe: setup ## tables against PPipe from its reference data (INFERPLAN_DATA, PPIPE: see cmd/bench-ppipe)
 	nice -n 19 $(GO) run ./cmd/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' $(PPIPE)
 
-# A part alone: make bench-gear RUN=TestBench/bert5/planner
+# GEAR selects, for example GEAR="-tables gpus -families bert5"; a second start goes on where the first was stopped.
 .PHONY: bench-gear
-bench-gear: setup ## cascades against their baselines: tables of docs/benchmarks.md (an hour; RUN picks a part)
-	INFERPLAN_LONG=1 $(GO) test -count 1 -timeout 6h -run '$(if $(filter .,$(RUN)),^TestBench,$(RUN))' ./planner/gear/baseline
+bench-gear: ## cascades against their baselines: tables, CSV and pictures in bench/gear (INFERPLAN_DATA, GEAR=-cost: what it takes)
+	$(GO) build -o bin/bench-gear ./cmd/bench-gear
+	nice -n 19 bin/bench-gear $(GEAR)
 
 .PHONY: fuzz
 fuzz: setup ## every fuzz target for FUZZTIME (60s)

@@ -2,11 +2,14 @@ package baseline
 
 import (
 	"context"
+	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
 	"inferplan/planner/gear/published"
@@ -46,7 +49,7 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := Execute(ctx, out.Tables(p), f.Rates.Even(), Sliding{10 * time.Second, 10 * time.Second})
+	ours, err := Execute(ctx, out.Tables(p), f.Rates.Even(), Watch{Windows: Sliding{10 * time.Second, 10 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +70,7 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := Execute(ctx, planned.Tables(s), f.Rates.Even(), Sliding{})
+	plain, err := Execute(ctx, planned.Tables(s), f.Rates.Even(), Watch{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +78,7 @@ func TestOrder(t *testing.T) {
 	if err != nil || switching == nil {
 		t.Fatalf("MS+: %v", err)
 	}
-	dynba, err := BestSingle(p, f.SLO, On(ctx, even(f)))
+	dynba, err := BestSingle(p, f.SLO, 0, On(ctx, even(f)))
 	if err != nil || dynba == nil {
 		t.Fatalf("DynBa: %v", err)
 	}
@@ -165,5 +168,26 @@ func TestSpace(t *testing.T) {
 	}
 	if _, ok, err := s.Planned(ctx, time.Millisecond, 1); ok || err != nil {
 		t.Errorf("a plan within a millisecond: %v, %v", ok, err)
+	}
+}
+
+// Percentiles are those of sorting; a run that gives up says so.
+func TestTail(t *testing.T) {
+	rng := seeded.New(1, "test")
+	for _, n := range []int{1, 2, 19, 20, 21, 1000, 4999} {
+		list := make([]time.Duration, n)
+		for i := range list {
+			list[i] = time.Duration(math.Exp(rng.Float64()*25)) - 1
+		}
+		p95, p99 := tail(list)
+		slices.Sort(list)
+		if want := report.Percentile(list, .95); p95 != want || p99 != report.Percentile(list, .99) {
+			t.Errorf("%d: p95 %v, p99 %v, expected %v and %v", n, p95, p99, want, report.Percentile(list, .99))
+		}
+	}
+	f := burst()
+	p := problem(t, f, 1)
+	if r, err := Execute(context.Background(), DynBa(p, 4), f.Rates.Even(), Watch{GiveUp: 10}); !errors.Is(err, ErrLate) || r != nil {
+		t.Errorf("the largest model on one device: %v, %v", r, err)
 	}
 }

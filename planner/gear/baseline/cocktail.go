@@ -66,8 +66,7 @@ func (e *Ensemble) Windows(windows Sliding) []Window {
 func Vote(p *gear.Problem, models uint32) float64 {
 	weight := make([]float64, len(p.Models))
 	for m := range weight {
-		c := single(p, m)
-		a := min(max(Accuracy(p, &c), 1e-6), 1-1e-6)
+		a := min(max(Single(p, m), 1e-6), 1-1e-6)
 		weight[m] = math.Log(a / (1 - a))
 	}
 	right := 0

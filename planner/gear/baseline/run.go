@@ -2,7 +2,9 @@ package baseline
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -39,8 +41,19 @@ type Window struct {
 // apart they begin. The width is a multiple of the step; zero: none.
 type Sliding struct{ Width, Step time.Duration }
 
+// Watch says what is wanted of a run.
+type Watch struct {
+	Windows Sliding
+	// GiveUp ends the run with ErrLate once more requests are late: with a
+	// twentieth of all requests its p95 is known to be above the SLO. 0: never.
+	GiveUp int
+}
+
+// ErrLate is the end of a run that gives up.
+var ErrLate = errors.New("more requests are late than the watch allows")
+
 // Execute runs tables on arrivals with the gear policy.
-func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, windows Sliding) (*Run, error) {
+func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, w Watch) (*Run, error) {
 	pol, err := gear.New(t, gear.DefaultOptions(t))
 	if err != nil {
 		return nil, err
@@ -48,23 +61,30 @@ func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, windows
 	cfg := sim.Config{Tables: t, Policy: pol, Source: src, NoReport: true}
 	var watch *observer
 	var parts slicer
-	if windows.Step > 0 {
-		watch = newObserver(pol, t, windows.Step)
-		cfg.Policy, parts.step = watch, windows.Step
+	if w.Windows.Step > 0 {
+		watch = newObserver(pol, t, w.Windows.Step)
+		cfg.Policy, parts.step = watch, w.Windows.Step
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var all []time.Duration
 	late := 0
 	cfg.Completed = func(arrived, answered time.Duration) {
 		took := answered - arrived
 		all = append(all, took)
 		if took > t.Models[0].SLO {
-			late++
+			if late++; w.GiveUp > 0 && late > w.GiveUp {
+				cancel(ErrLate)
+			}
 		}
 		if watch != nil {
 			parts.add(arrived, took)
 		}
 	}
 	res, err := sim.Run(ctx, cfg)
+	if err != nil && errors.Is(context.Cause(ctx), ErrLate) {
+		return nil, ErrLate
+	}
 	if err != nil {
 		return nil, fmt.Errorf("running a system: %w", err)
 	}
@@ -75,7 +95,7 @@ func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, windows
 	out.P95, out.P99 = tail(all)
 	out.Late = float64(late) / float64(len(all))
 	if watch != nil {
-		out.Windows = parts.windows(windows.Width, func(w *Window, slice int) {
+		out.Windows = parts.windows(w.Windows.Width, func(w *Window, slice int) {
 			w.Accuracy += float64(watch.slices[slice].correct)
 			w.Expected += watch.slices[slice].expected
 		})
@@ -83,10 +103,44 @@ func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, windows
 	return out, nil
 }
 
-// tail sorts latencies and takes their percentiles.
+// tail takes the percentiles of latencies: exactly, and without sorting more of
+// them than those that are about as long.
 func tail(list []time.Duration) (p95, p99 time.Duration) {
-	slices.Sort(list)
-	return report.Percentile(list, percentile), report.Percentile(list, .99)
+	var count [64 << digitBits]int32
+	for _, d := range list {
+		count[bucket(d)]++
+	}
+	at := func(share float64) time.Duration {
+		rank, below := report.Rank(len(list), share), 0
+		for k := range count {
+			if n := int(count[k]); below+n < rank {
+				below += n
+				continue
+			}
+			var same []time.Duration
+			for _, d := range list {
+				if bucket(d) == k {
+					same = append(same, d)
+				}
+			}
+			slices.Sort(same)
+			return same[rank-below-1]
+		}
+		return 0
+	}
+	return at(percentile), at(.99)
+}
+
+// digitBits are the bits behind the first that tell buckets apart.
+const digitBits = 7
+
+// bucket orders latencies by their first bits.
+func bucket(d time.Duration) int {
+	n := bits.Len64(uint64(d))
+	if n <= digitBits {
+		return int(d)
+	}
+	return (n-digitBits)<<digitBits | int(d>>(n-digitBits-1))&(1<<digitBits-1)
 }
 
 // slicer keeps latencies by slices of time.
@@ -121,7 +175,8 @@ func (s *slicer) windows(width time.Duration, fill func(w *Window, slice int)) [
 		}
 		w.Accuracy /= float64(len(list))
 		w.Expected /= float64(len(list))
-		w.P95, _ = tail(list)
+		slices.Sort(list)
+		w.P95 = report.Percentile(list, percentile)
 		out = append(out, w)
 	}
 	return out

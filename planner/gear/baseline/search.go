@@ -82,7 +82,7 @@ func (s *Space) Try(ctx context.Context, plan []int) (Point, error) {
 }
 
 func (s *Space) show(ctx context.Context, t *policy.Tables) (Point, error) {
-	r, err := Execute(ctx, t, s.rates.Even(), Sliding{})
+	r, err := Execute(ctx, t, s.rates.Even(), Watch{})
 	if err != nil {
 		return Point{}, err
 	}

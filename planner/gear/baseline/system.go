@@ -3,6 +3,7 @@ package baseline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,6 +29,12 @@ func single(p *gear.Problem, model int) gear.Cascade {
 		}
 	}
 	return gear.Cascade{Models: []uint8{uint8(model)}, Reach: []int32{int32(p.Planned.N)}, Correct: right}
+}
+
+// Single is the accuracy of a model alone on the samples planned on.
+func Single(p *gear.Problem, model int) float64 {
+	c := single(p, model)
+	return Accuracy(p, &c)
 }
 
 // Accuracy of a cascade on the samples planned on.
@@ -98,12 +105,21 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 
 // Runner shows a system on the arrivals that it is tuned on; name tells its
 // variants apart. Of several streams it gives the mean accuracy and the worst
-// percentile.
+// percentile. Where it ends with ErrLate the system is not in time.
 type Runner func(name string, t *policy.Tables) (*Run, error)
 
 // On is a runner over one stream of arrivals.
 func On(ctx context.Context, source func() arrivals.Source) Runner {
-	return func(_ string, t *policy.Tables) (*Run, error) { return Execute(ctx, t, source(), Sliding{}) }
+	return func(_ string, t *policy.Tables) (*Run, error) { return Execute(ctx, t, source(), Watch{}) }
+}
+
+// inTime shows a system; nil where it is not in time.
+func (run Runner) inTime(name string, t *policy.Tables, target time.Duration) (*Run, error) {
+	r, err := run(name, t)
+	if errors.Is(err, ErrLate) || err == nil && r.P95 > target {
+		return nil, nil
+	}
+	return r, err
 }
 
 // Tuned is a system with the variant of it that was best.
@@ -113,62 +129,44 @@ type Tuned struct {
 	Run    *Run
 }
 
-func (best *Tuned) offer(name string, t *policy.Tables, r *Run) {
-	if best.Run == nil || r.Accuracy > best.Run.Accuracy {
-		*best = Tuned{name, t, r}
-	}
-}
-
-// found is the tuned system, nil where no variant is in time.
-func (best *Tuned) found() *Tuned {
-	if best.Run == nil {
-		return nil
-	}
-	return best
-}
-
-// Etas are the headrooms that MS+ is tried with; the best is kept.
-var Etas = []float64{.5, .6, .7, .8, .9, 1}
+// Etas are the headrooms that MS+ is tried with. A model that is used up to a
+// higher rate answers more requests, so that the first one in time is the most
+// accurate.
+var Etas = []float64{1, .9, .8, .7, .6, .5}
 
 // BestModelSwitching is MS+ with the headroom that is most accurate among those
 // in time on the arrivals; nil where none is.
 func BestModelSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, error) {
-	var best Tuned
 	for _, eta := range Etas {
 		t, err := ModelSwitching(p, eta)
 		if err != nil {
 			return nil, err
 		}
 		name := fmt.Sprintf("MS+ %.1f", eta)
-		r, err := run(name, t)
-		if err != nil {
-			return nil, err
-		}
-		if r.P95 <= target {
-			best.offer(name, t, r)
+		if r, err := run.inTime(name, t, target); err != nil || r != nil {
+			return &Tuned{name, t, r}, err
 		}
 	}
-	return best.found(), nil
+	return nil, nil
 }
 
 // BestSingle is dynamic batching with the most accurate model that is in time on
-// the arrivals; nil where none is.
-func BestSingle(p *gear.Problem, target time.Duration, run Runner) (*Tuned, error) {
-	var best Tuned
+// the arrivals; nil where none is. Models below the least accuracy are left out.
+func BestSingle(p *gear.Problem, target time.Duration, least float64, run Runner) (*Tuned, error) {
+	usable := make([]int, 0, len(p.Models))
 	for m := range p.Models {
-		if p.Models[m].Times[0] > target || p.Memory > 0 && p.Models[m].Memory > p.Memory {
-			continue
-		}
-		t, name := DynBa(p, m), "DynBa "+p.Models[m].Name
-		r, err := run(name, t)
-		if err != nil {
-			return nil, err
-		}
-		if r.P95 <= target {
-			best.offer(name, t, r)
+		if p.Models[m].Times[0] <= target && (p.Memory == 0 || p.Models[m].Memory <= p.Memory) && Single(p, m) >= least {
+			usable = append(usable, m)
 		}
 	}
-	return best.found(), nil
+	slices.SortStableFunc(usable, func(a, b int) int { return cmp.Compare(Single(p, b), Single(p, a)) })
+	for _, m := range usable {
+		t, name := DynBa(p, m), "DynBa "+p.Models[m].Name
+		if r, err := run.inTime(name, t, target); err != nil || r != nil {
+			return &Tuned{name, t, r}, err
+		}
+	}
+	return nil, nil
 }
 
 // NoSwitching answers all requests with one cascade: the most accurate one of
@@ -180,15 +178,17 @@ func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, err
 		return nil, err
 	}
 	peak := p.Edges[len(p.Edges)-1]
-	var best Tuned
+	var best *Tuned
 	try := func(i int) (bool, error) {
 		t := p.Tables(pl, []policy.GearTable{p.Gear(pl, &front[i], peak, 1)})
 		name := fmt.Sprintf("no switching %d", i)
-		r, err := run(name, t)
-		if err != nil || r.P95 > target {
+		r, err := run.inTime(name, t, target)
+		if err != nil || r == nil {
 			return false, err
 		}
-		best.offer(name, t, r)
+		if best == nil || r.Accuracy > best.Run.Accuracy {
+			best = &Tuned{name, t, r}
+		}
 		return true, nil
 	}
 	lo, hi := 0, len(front) // front[lo-1] is in time, front[hi] is not
@@ -209,7 +209,7 @@ func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, err
 			return nil, err
 		}
 	}
-	return best.found(), nil
+	return best, nil
 }
 
 // furtherTries are cascades above the bisection's end: latency does not quite

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"inferplan/planner/gear/baseline"
+	"inferplan/planner/gear/published"
+)
+
+// crosscheck holds the notes' figures.
+func (b *bench) crosscheck(f *published.Family, t *table) error {
+	key := f.Name + "/crosscheck"
+	list, err := memo(b, key, 10*perPlan, func() []baseline.Check { return nil }, func(ctx context.Context) ([]baseline.Check, error) {
+		return baseline.CrossCheck(ctx, f)
+	}, func(list []baseline.Check) string { return fmt.Sprintf("%d figures", len(list)) })
+	if err != nil {
+		return err
+	}
+	for _, c := range list {
+		within := "yes"
+		switch {
+		case c.Better:
+			within = "better"
+		case !c.OK:
+			within = "NO"
+		}
+		t.add(f.Name, c.What, c.Notes, c.Ours, c.Difference, c.Tolerance, within)
+	}
+	return nil
+}

@@ -1,0 +1,19 @@
+// Command bench-gear makes the tables that hold gear plans against their
+// baselines and against the cross-check's figures (CascadeServe, figures 7 to
+// 12). `make bench-gear` runs it.
+//
+// Everything is simulated. A run is one system on one stream of arrivals; runs
+// are kept in results.jsonl of the output folder as they end, and a second start
+// goes on where the first was stopped. Every table is printed as Markdown and
+// written beside as CSV, time lines as CSV and SVG.
+//
+//	main.go        flags, families, the order of tables
+//	store.go       what was measured before
+//	progress.go    cost before, progress while
+//	measure.go     systems, streams, runs
+//	tables.go      methods, GPUs, map over accuracy and p95, Cocktail+
+//	timelines.go   spikes under a latency and under an accuracy SLO
+//	planner.go     plan quality, planning time, ablations
+//	crosscheck.go  the notes' figures beside ours
+//	svg.go         pictures of time lines
+package main

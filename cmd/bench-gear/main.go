@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+
+	"inferplan/planner/gear/published"
+)
+
+// bench is what the tables are made from.
+type bench struct {
+	ctx      context.Context
+	out      io.Writer // tables
+	dir      string    // results, CSV, SVG
+	families []*published.Family
+	seeds    int
+	jobs     int
+	store    *store
+	progress *progress
+	counting map[string]bool // keys, while only the cost is counted; nil: measure
+}
+
+// table is a table in the making.
+type table struct {
+	columns []string
+	rows    [][]string
+	notes   []string
+}
+
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = fmt.Sprint(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
+func (t *table) note(format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+}
+
+// makers are the tables in order; each is made family by family.
+var makers = []struct {
+	name, title string
+	columns     []string
+	make        func(*bench, *published.Family, *table) error
+}{
+	{"crosscheck", "The notes' figures beside ours", []string{"workload", "figure", "notes", "ours", "difference", "tolerance", "within"}, (*bench).crosscheck},
+	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "no switching", "no cascade", "MS+", "DynBa", "times fewer than the better of MS+ and DynBa"}, (*bench).gpus},
+	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods},
+	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap},
+	{"cocktail", "Cocktail+ with oracle rates: mean devices", []string{"workload", "accuracy", "members at least", "models", "mean devices", "planner", "period", "utilisation", "p95 ms"}, (*bench).cocktail},
+	{"spike", "A spike under a latency SLO (figure 8)", timelineColumns, (*bench).spike},
+	{"accuracy-slo", "A spike under an accuracy SLO (figure 9)", timelineColumns, (*bench).accuracySLO},
+	{"quality", "Plans in a space small enough to try all (figure 10)", []string{"workload", "p95 target ms", "every plan", "planner", "its p95 ms", "CPU s", "random, twice the CPU", "plans drawn", "planner to best, points", "random to best, points"}, (*bench).quality},
+	{"time", "Planning time (figure 11)", []string{"workload", "ranges", "CPU s", "simulations", "accuracy"}, (*bench).planningTime},
+	{"ablations", "Without one part (figure 12)", []string{"workload", "devices", "without", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)"}, (*bench).ablations},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench-gear:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
+	var names []string
+	for _, m := range makers {
+		names = append(names, m.name)
+	}
+	f := flag.NewFlagSet("bench-gear", flag.ContinueOnError)
+	f.SetOutput(log)
+	data := f.String("data", published.Dir(), "folder that holds traces/ and cascade/")
+	tables := f.String("tables", strings.Join(names, ","), "tables to make")
+	families := f.String("families", strings.Join(published.Names, ","), "families to measure")
+	dir := f.String("o", "bench/gear", "folder for results.jsonl, CSV and SVG; what it holds is not measured again")
+	fresh := f.Bool("fresh", false, "measure all again")
+	cost := f.Bool("cost", false, "say what there is to measure, and stop")
+	b := &bench{ctx: ctx, out: out}
+	f.IntVar(&b.seeds, "seeds", 5, "Poisson streams beside the even one")
+	f.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("found %q, expected only flags", f.Arg(0))
+	}
+	if b.seeds < 2 || b.jobs < 1 {
+		return fmt.Errorf("-seeds %d and -jobs %d: expected at least 2 and 1", b.seeds, b.jobs)
+	}
+	wanted := strings.Split(*tables, ",")
+	for _, name := range wanted {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("-tables: found %q, expected some of %s", name, strings.Join(names, ","))
+		}
+	}
+	for _, name := range strings.Split(*families, ",") {
+		fam, err := published.Load(name, *data)
+		if err != nil {
+			return fmt.Errorf("-families, with -data %s (or INFERPLAN_DATA): %w", *data, err)
+		}
+		b.families = append(b.families, fam)
+	}
+	b.dir = *dir
+	path := filepath.Join(*dir, "results.jsonl")
+	if b.store, err = openStore(path, *fresh); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.store.close()) }()
+	if now := revision(); b.store.revision != now {
+		fmt.Fprintf(log, "%s was begun by revision %s, this is %s: -fresh measures all again\n", path, b.store.revision, now)
+	}
+	b.progress = &progress{out: log, every: 5 * time.Second}
+	b.counting = map[string]bool{}
+	for _, m := range makers {
+		if slices.Contains(wanted, m.name) {
+			for _, fam := range b.families {
+				if err := m.make(b, fam, &table{}); err != nil {
+					return fmt.Errorf("table %s, %s: %w", m.name, fam.Name, err)
+				}
+			}
+		}
+	}
+	b.counting = nil
+	b.progress.begin(len(b.store.values), path)
+	if *cost {
+		return nil
+	}
+	for _, m := range makers {
+		if !slices.Contains(wanted, m.name) {
+			continue
+		}
+		t := &table{columns: m.columns}
+		var failed error
+		for _, fam := range b.families {
+			if failed = m.make(b, fam, t); failed != nil {
+				failed = fmt.Errorf("table %s, %s: %w", m.name, fam.Name, failed)
+				break
+			}
+		}
+		// What was found so far is printed, too.
+		if err := errors.Join(failed, b.print(m.name, m.title, t)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// print writes a table as Markdown, and as CSV beside.
+func (b *bench) print(name, title string, t *table) error {
+	if len(t.rows) == 0 {
+		return nil
+	}
+	fmt.Fprintf(b.out, "\n**%s** (`-tables %s`)\n\n", title, name)
+	w := tablewriter.NewTable(b.out, tablewriter.WithRenderer(renderer.NewMarkdown()),
+		tablewriter.WithHeaderAutoFormat(tw.Off), tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithHeaderAlignment(tw.AlignLeft), tablewriter.WithRowAlignment(tw.AlignLeft))
+	w.Header(t.columns)
+	if err := w.Bulk(t.rows); err != nil {
+		return fmt.Errorf("laying out table %s: %w", name, err)
+	}
+	if err := w.Render(); err != nil {
+		return fmt.Errorf("printing table %s: %w", name, err)
+	}
+	for _, line := range t.notes {
+		fmt.Fprintf(b.out, "\n%s\n", line)
+	}
+	return b.csv(name, t.columns, t.rows)
+}
+
+// csv writes rows into a file of the output folder, whole or not at all.
+func (b *bench) csv(name string, columns []string, rows [][]string) error {
+	return b.file(name+".csv", func(w io.Writer) error {
+		c := csv.NewWriter(w)
+		if err := c.Write(columns); err != nil {
+			return err
+		}
+		return c.WriteAll(rows)
+	})
+}
+
+func (b *bench) file(name string, fill func(io.Writer) error) error {
+	var text strings.Builder
+	if err := fill(&text); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	path := filepath.Join(b.dir, name)
+	if err := os.WriteFile(path+".new", []byte(text.String()), 0o644); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/planner/gear"
+	"inferplan/planner/gear/baseline"
+	"inferplan/planner/gear/published"
+	"inferplan/policy"
+)
+
+// planSeed is the seed of all plans: the cross-check's.
+const planSeed = 7
+
+// stream names arrivals: even, or Poisson with a seed.
+type stream uint64
+
+const even stream = 0
+
+func (s stream) String() string {
+	if s == even {
+		return "even"
+	}
+	return fmt.Sprintf("poisson-%d", uint64(s))
+}
+
+func (s stream) source(f *published.Family) arrivals.Source {
+	if s == even {
+		return f.Rates.Even()
+	}
+	return f.Rates.Poisson(seeded.New(uint64(s), "bench/gear"))
+}
+
+// poisson are the seeds' streams.
+func (b *bench) poisson() []stream {
+	var out []stream
+	for i := range b.seeds {
+		out = append(out, stream(i+1))
+	}
+	return out
+}
+
+// place is where a system runs: a family's models on some devices under an SLO.
+type place struct {
+	f       *published.Family
+	devices int
+	slo     time.Duration
+}
+
+func (p place) String() string { return fmt.Sprintf("%s/%d/%v", p.f.Name, p.devices, p.slo) }
+
+func (b *bench) problem(p place) (*gear.Problem, error) {
+	return baseline.Problem(p.f, p.devices, ranges, p.slo)
+}
+
+// ranges of all plans but those of the planning-time table.
+const ranges = 10
+
+// system is what is measured; its tables are made where a run is not kept yet.
+type system struct {
+	place
+	name   string
+	tables func() (*policy.Tables, error)
+}
+
+// fixed is a system whose tables are there.
+func fixed(p place, name string, t *policy.Tables) *system {
+	return &system{p, name, func() (*policy.Tables, error) { return t, nil }}
+}
+
+// show runs a system on a stream, or takes what is kept.
+func (b *bench) show(s *system, on stream, windows baseline.Sliding) (*baseline.Run, error) {
+	key := fmt.Sprintf("%s/%v/%v", s.place, s.name, on)
+	if windows.Step > 0 {
+		key += "/" + windows.Width.String()
+	}
+	return b.execute(s, on, key, baseline.Watch{Windows: windows})
+}
+
+// inTime is show for systems that only count where their p95 is within the SLO:
+// it ends with baseline.ErrLate as soon as that is out of reach.
+func (b *bench) inTime(s *system, on stream) (*baseline.Run, error) {
+	key := fmt.Sprintf("%s/%v/%v", s.place, s.name, on)
+	var late bool
+	if ok, err := b.store.get(key+"/late", &late); err != nil {
+		return nil, err
+	} else if ok && late {
+		return nil, baseline.ErrLate
+	}
+	// A twentieth, and four sigma of what a Poisson stream may bring more.
+	total := s.f.Rates.Total()
+	r, err := b.execute(s, on, key, baseline.Watch{GiveUp: int(.05*(total+4*math.Sqrt(total))) + 1})
+	if errors.Is(err, baseline.ErrLate) {
+		b.progress.end(key, "too late", perRequest*total)
+		return nil, errors.Join(b.store.put(key+"/late", true), baseline.ErrLate)
+	}
+	return r, err
+}
+
+func (b *bench) execute(s *system, on stream, key string, w baseline.Watch) (*baseline.Run, error) {
+	return memo(b, key, perRequest*s.f.Rates.Total(), func() *baseline.Run { return guess(s.devices) }, func(ctx context.Context) (*baseline.Run, error) {
+		t, err := s.tables()
+		if err != nil {
+			return nil, err
+		}
+		return baseline.Execute(ctx, t, on.source(s.f), w)
+	}, func(r *baseline.Run) string {
+		return fmt.Sprintf("accuracy %.4f, p95 %.0f ms", r.Accuracy, ms(r.P95))
+	})
+}
+
+// guess stands for a run while only the cost is counted: whatever is asked for,
+// eight devices do it.
+func guess(devices int) *baseline.Run {
+	r := &baseline.Run{Requests: 1, P95: 1}
+	if devices >= 8 {
+		r.Accuracy = .99
+	}
+	return r
+}
+
+// memo is the kept result of a key, or makes and keeps it.
+func memo[T any](b *bench, key string, cost float64, guess func() T, do func(context.Context) (T, error), say func(T) string) (T, error) {
+	var v T
+	if ok, err := b.store.get(key, &v); ok || err != nil {
+		return v, err
+	}
+	if b.counting != nil {
+		if !b.counting[key] {
+			b.counting[key] = true
+			b.progress.expect(cost)
+		}
+		return guess(), nil
+	}
+	if err := b.ctx.Err(); err != nil {
+		return v, err
+	}
+	v, err := do(b.ctx)
+	if err != nil {
+		return v, fmt.Errorf("%s: %w", key, err)
+	}
+	if err := b.store.put(key, v); err != nil {
+		return v, err
+	}
+	b.progress.end(key, say(v), cost)
+	return v, nil
+}
+
+// all runs a system on several streams at once, as many as there are jobs.
+func (b *bench) all(s *system, on []stream) ([]*baseline.Run, error) {
+	runs, errs := make([]*baseline.Run, len(on)), make([]error, len(on))
+	var wg sync.WaitGroup
+	room := make(chan struct{}, b.jobs)
+	for i := range on {
+		if b.counting != nil {
+			runs[i], errs[i] = b.show(s, on[i], baseline.Sliding{})
+			continue
+		}
+		wg.Go(func() {
+			room <- struct{}{}
+			runs[i], errs[i] = b.show(s, on[i], baseline.Sliding{})
+			<-room
+		})
+	}
+	wg.Wait()
+	return runs, errors.Join(errs...)
+}
+
+// summary is a system over several streams.
+type summary struct {
+	accuracy, half float64 // mean, half of its 95 % interval
+	p95            float64 // mean, ms
+	worst          time.Duration
+}
+
+func summarise(runs []*baseline.Run) summary {
+	var accuracy, p95 []float64
+	var s summary
+	for _, r := range runs {
+		accuracy, p95, s.worst = append(accuracy, r.Accuracy), append(p95, ms(r.P95)), max(s.worst, r.P95)
+	}
+	s.accuracy, s.half = interval(accuracy)
+	s.p95 = stat.Mean(p95, nil)
+	return s
+}
+
+// interval is the mean of a list and half of its 95 % interval (Student).
+func interval(list []float64) (mean, half float64) {
+	mean = stat.Mean(list, nil)
+	n := float64(len(list))
+	if len(list) < 2 {
+		return mean, math.NaN()
+	}
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 1}.Quantile(.975)
+	return mean, t * stat.StdDev(list, nil) / math.Sqrt(n)
+}
+
+// runner shows variants on streams: mean accuracy, worst percentile. The first
+// stream on which a variant is late ends it.
+func (b *bench) runner(p place, on []stream) baseline.Runner {
+	return func(name string, t *policy.Tables) (*baseline.Run, error) {
+		sys := fixed(p, name, t)
+		var runs []*baseline.Run
+		for _, one := range on {
+			r, err := b.inTime(sys, one)
+			if err == nil && r.P95 > p.slo {
+				err = baseline.ErrLate
+			}
+			if err != nil {
+				return nil, err
+			}
+			runs = append(runs, r)
+		}
+		s := summarise(runs)
+		return &baseline.Run{Accuracy: s.accuracy, P95: s.worst}, nil
+	}
+}
+
+// plan says what the planner found; its system is nil where there is no plan.
+type plan struct {
+	OK              bool
+	Accuracy, Bound float64
+	Simulations     int
+	*system         `json:"-"`
+}
+
+// planned plans a problem that make gives, once; name tells it from other plans
+// at the place.
+func (b *bench) planned(p place, name string, o gear.Options, problem func() (*gear.Problem, error)) (*plan, error) {
+	o.Seed = planSeed
+	var made *policy.Tables
+	solve := func(ctx context.Context) (*plan, error) {
+		prob, err := problem()
+		if err != nil {
+			return nil, err
+		}
+		out, err := gear.Solve(ctx, prob, nil, o)
+		if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+			return &plan{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if made = out.Tables(out.Problem); out.Goal == gear.LeastLatency {
+			made.Models[0].SLO = out.Problem.SLO
+		}
+		return &plan{OK: true, Accuracy: out.Accuracy, Bound: out.Bound, Simulations: out.Runs}, nil
+	}
+	v, err := memo(b, fmt.Sprintf("%s/%v/plan", p, name), perPlan, func() *plan { return &plan{OK: true} }, solve,
+		func(v *plan) string { return fmt.Sprintf("planned accuracy %.4f, bound %.4f", v.Accuracy, v.Bound) })
+	if err != nil || !v.OK {
+		return v, err
+	}
+	var once sync.Once
+	v.system = &system{p, name, func() (*policy.Tables, error) {
+		var err error
+		once.Do(func() {
+			if made == nil {
+				_, err = solve(b.ctx)
+			}
+		})
+		if err == nil && made == nil {
+			err = fmt.Errorf("%s/%v: a plan that was kept cannot be made again (-fresh measures all again)", p, name)
+		}
+		return made, err
+	}}
+	return v, nil
+}
+
+func (b *bench) ours(p place) (*plan, error) {
+	return b.planned(p, "planner", gear.Options{}, func() (*gear.Problem, error) { return b.problem(p) })
+}
+
+// singles is the ablation without cascades.
+func (b *bench) singles(p place) (*plan, error) {
+	return b.planned(p, "no cascade", gear.Options{}, func() (*gear.Problem, error) {
+		prob, err := b.problem(p)
+		if err != nil {
+			return nil, err
+		}
+		return baseline.Singles(prob), nil
+	})
+}
+
+// tuner chooses the variant of a baseline.
+type tuner func(*gear.Problem, time.Duration, baseline.Runner) (*baseline.Tuned, error)
+
+// tuned is a baseline with its variant chosen on streams; nil where none is in
+// time.
+func (b *bench) tuned(p place, on []stream, tune tuner) (*baseline.Tuned, error) {
+	prob, err := b.problem(p)
+	if err != nil {
+		return nil, err
+	}
+	t, err := tune(prob, p.slo, b.runner(p, on))
+	if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+		return nil, nil
+	}
+	return t, err
+}
+
+// anySingle is dynamic batching with whatever model is best.
+func anySingle(p *gear.Problem, target time.Duration, run baseline.Runner) (*baseline.Tuned, error) {
+	return baseline.BestSingle(p, target, 0, run)
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1e3 }

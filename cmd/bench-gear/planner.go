@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/formats/seeded"
+	"inferplan/planner/gear"
+	"inferplan/planner/gear/baseline"
+	"inferplan/planner/gear/published"
+	"inferplan/policy"
+)
+
+// small is a space in which all plans can be tried: some models, few thresholds,
+// four ranges, batches of one, every model everywhere, and a trace of eight
+// steps around the burst.
+type small struct {
+	models  []string
+	devices int
+	apart   int     // seconds between the rates taken from the trace
+	last    int     // seconds that each of them lasts
+	peak    float64 // of the short trace
+}
+
+var smalls = map[string]small{
+	"bert5":  {[]string{"tiny", "small", "base"}, 4, 15, 1, 1500},
+	"llama4": {[]string{"7B", "13B", "70B"}, 8, 60, 10, 60},
+	"imdb3":  {[]string{"GitHub(Vader)", "Amazon", "Google"}, 4, 15, 1, 800},
+}
+
+const (
+	smallGrid   = 3
+	smallRanges = 4
+)
+
+// searched is what every plan of the space came to.
+type searched struct {
+	Plans int
+	CPU   float64
+	Front []baseline.Point
+}
+
+// compared is one latency target in the small space.
+type compared struct {
+	OK       bool
+	Ours     baseline.Point
+	CPU      float64
+	Random   []float64 // best accuracy by seed; 0: none in time
+	Drawn    int       // plans, over all seeds
+	Feasible int       // seeds with a plan in time
+}
+
+// quality is figure 10: our plans against every plan, and against the best of
+// random ones that take twice our time.
+func (b *bench) quality(f *published.Family, t *table) error {
+	c := smalls[f.Name]
+	fam := f.Only(c.models...)
+	fam.Grid = smallGrid
+	var rates published.Rates
+	for _, q := range f.Rates.Around(8, c.apart, c.peak) {
+		for range c.last {
+			rates = append(rates, q)
+		}
+	}
+	space, err := baseline.NewSpace(fam, c.devices, smallRanges, rates)
+	if err != nil {
+		return err
+	}
+	key := fmt.Sprintf("%s/small %d", f.Name, c.devices)
+	all, err := memo(b, key+"/every plan", perRequest*rates.Total()*float64(space.Size()), func() *searched { return &searched{} }, func(ctx context.Context) (*searched, error) {
+		before := cpuSeconds()
+		points, err := space.Exhaustive(ctx, b.jobs)
+		if err != nil {
+			return nil, err
+		}
+		return &searched{len(points), cpuSeconds() - before, baseline.ParetoFront(points)}, nil
+	}, func(s *searched) string { return fmt.Sprintf("%d plans in %v of CPU", s.Plans, seconds(s.CPU)) })
+	if err != nil {
+		return err
+	}
+	for _, share := range []float64{1. / 16, 1. / 8, 1. / 4, 1. / 2, 1, 2} {
+		slo := time.Duration(share * float64(f.SLO))
+		v, err := memo(b, fmt.Sprintf("%s/%v", key, slo), 2*perPlan, func() *compared { return &compared{} }, func(ctx context.Context) (*compared, error) {
+			return b.compare(ctx, space, slo)
+		}, func(v *compared) string { return fmt.Sprintf("accuracy %.4f", v.Ours.Accuracy) })
+		if err != nil {
+			return err
+		}
+		if b.counting != nil {
+			continue
+		}
+		best := baseline.Best(all.Front, slo)
+		row := []any{f.Name, fmt.Sprintf("%.4g", ms(slo)), digits(best)}
+		if best == 0 {
+			row[2] = "none"
+		}
+		if !v.OK {
+			t.add(append(row, "none", "", "", "", "", "", "")...)
+			continue
+		}
+		mean, half := interval(v.Random)
+		drawn, toBest := plusMinus(mean, half), fmt.Sprintf("%.2f", 100*(best-mean))
+		if v.Feasible < len(v.Random) {
+			drawn, toBest = fmt.Sprintf("none in %d of %d", len(v.Random)-v.Feasible, len(v.Random)), ""
+		}
+		t.add(append(row, digits(v.Ours.Accuracy), fmt.Sprintf("%.1f", ms(v.Ours.P95)), fmt.Sprintf("%.3f", v.CPU), drawn, v.Drawn/len(v.Random),
+			fmt.Sprintf("%.2f", 100*(best-v.Ours.Accuracy)), toBest)...)
+	}
+	if b.counting == nil {
+		t.note("%s: %d cascades in %d ranges are %d plans, %v of CPU.", f.Name, len(space.Cascades), smallRanges, all.Plans, seconds(all.CPU))
+	}
+	return nil
+}
+
+// compare plans for a latency and draws plans for twice the CPU time, which
+// nothing else uses meanwhile.
+func (b *bench) compare(ctx context.Context, space *baseline.Space, slo time.Duration) (*compared, error) {
+	before := cpuSeconds()
+	found, ok, err := space.Planned(ctx, slo, planSeed)
+	if err != nil || !ok {
+		return &compared{}, err
+	}
+	v := &compared{OK: true, CPU: cpuSeconds() - before}
+	if v.Ours, err = space.Show(ctx, found); err != nil {
+		return nil, err
+	}
+	for seed := range b.seeds {
+		from := cpuSeconds()
+		points, err := space.Random(ctx, seeded.New(uint64(seed+1), "bench/gear/plans"), func() bool { return cpuSeconds()-from >= 2*v.CPU })
+		if err != nil {
+			return nil, err
+		}
+		best := baseline.Best(points, slo)
+		if best > 0 {
+			v.Feasible++
+		}
+		v.Random, v.Drawn = append(v.Random, best), v.Drawn+len(points)
+	}
+	return v, nil
+}
+
+// timed is a plan with its cost.
+type timed struct {
+	CPU         float64
+	Simulations int
+	Accuracy    float64
+}
+
+// planningTime is figure 11, on four devices, over plans with different seeds.
+func (b *bench) planningTime(f *published.Family, t *table) error {
+	for _, n := range []int{5, 10, 20, 40, 80} {
+		var cpu, accuracy []float64
+		simulations := 0
+		for seed := range b.seeds {
+			v, err := memo(b, fmt.Sprintf("%s/time/%d/%d", f.Name, n, seed+1), perPlan, func() *timed { return &timed{} }, func(ctx context.Context) (*timed, error) {
+				p, err := baseline.Problem(f, 4, n, f.SLO)
+				if err != nil {
+					return nil, err
+				}
+				before := cpuSeconds()
+				out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: uint64(seed + 1)})
+				if err != nil {
+					return nil, err
+				}
+				return &timed{cpuSeconds() - before, out.Runs, out.Accuracy}, nil
+			}, func(v *timed) string { return fmt.Sprintf("%.2f s", v.CPU) })
+			if err != nil {
+				return err
+			}
+			cpu, accuracy, simulations = append(cpu, v.CPU), append(accuracy, v.Accuracy), simulations+v.Simulations
+		}
+		mean, half := interval(cpu)
+		planned, _ := interval(accuracy)
+		t.add(f.Name, n, fmt.Sprintf("%.2f ± %.2f", mean, half), simulations/b.seeds, digits(planned))
+	}
+	return nil
+}
+
+// ablations is figure 12: what each part is worth.
+func (b *bench) ablations(f *published.Family, t *table) error {
+	devices := []int{2, 4, 6}
+	if f.Name == "bert5" {
+		devices = []int{1, 2, 3, 4}
+	}
+	for _, d := range devices {
+		p := place{f, d, f.SLO}
+		row := func(without string, s *system) error {
+			runs, err := b.all(s, append([]stream{even}, b.poisson()...))
+			if err != nil {
+				return err
+			}
+			sum := summarise(runs[1:])
+			t.add(f.Name, d, without, digits(runs[0].Accuracy), whole(ms(runs[0].P95)), plusMinus(sum.accuracy, sum.half), fmt.Sprintf("%.0f (%.0f)", sum.p95, ms(sum.worst)))
+			return nil
+		}
+		problem := func() (*gear.Problem, error) { return b.problem(p) }
+		whole, err := b.ours(p)
+		if err != nil {
+			return err
+		}
+		shorter, err := b.planned(p, "no minimum queues", gear.Options{MinQueues: []int{1}}, problem)
+		if err != nil {
+			return err
+		}
+		one, err := b.planned(p, "one gear", gear.Options{}, func() (*gear.Problem, error) { return baseline.Problem(f, d, 1, f.SLO) })
+		if err != nil {
+			return err
+		}
+		alone, err := b.singles(p)
+		if err != nil {
+			return err
+		}
+		em, err := b.planned(p, "Algorithm 1", gear.Options{Algorithm: gear.EM}, problem)
+		if err != nil {
+			return err
+		}
+		for _, v := range []struct {
+			without string
+			*plan
+		}{
+			{"nothing", whole}, {"minimum queue lengths", shorter}, {"the min-max load split (even instead)", evenSplit(whole)},
+			{"gears (one, planned for the peak)", one}, {"cascades", alone}, {"the exact planner (Algorithm 1 repaired)", em},
+		} {
+			if !v.OK {
+				t.add(f.Name, d, v.without, "no plan", "", "", "")
+				continue
+			}
+			if err := row(v.without, v.system); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// evenSplit is a plan whose models share their work evenly over their devices.
+func evenSplit(v *plan) *plan {
+	if !v.OK {
+		return v
+	}
+	out := *v
+	out.system = &system{v.place, "even split", func() (*policy.Tables, error) {
+		t, err := v.tables()
+		if err != nil {
+			return nil, err
+		}
+		if t.Gears == nil {
+			return nil, errors.New("tables without gears")
+		}
+		changed, gears := *t, *t.Gears
+		gears.Gears = slices.Clone(gears.Gears)
+		for g := range gears.Gears {
+			stages := slices.Clone(gears.Gears[g].Stages)
+			for k := range stages {
+				split := make([]float64, len(stages[k].Split))
+				for i := range split {
+					split[i] = 1 / float64(len(split))
+				}
+				stages[k].Split = split
+			}
+			gears.Gears[g].Stages = stages
+		}
+		changed.Gears = &gears
+		return &changed, nil
+	}}
+	return &out
+}

@@ -1,0 +1,45 @@
+package baseline
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"testing"
+
+	"inferplan/planner/gear/published"
+)
+
+// Front, bounds, planned accuracy and traces of the cross-check's notes (sections
+// 1, 3, 5 and 9) are met within their tolerances, or bettered. make bench-gear
+// prints every figure (-tables crosscheck).
+func TestCrossCheck(t *testing.T) {
+	for _, c := range []struct {
+		family  string
+		figures int
+	}{{"bert5", 46}, {"llama4", 25}, {"imdb3", 14}} {
+		t.Run(c.family, func(t *testing.T) {
+			f, err := published.Load(c.family, published.Dir())
+			if errors.Is(err, fs.ErrNotExist) {
+				t.Skipf("no reference data: set INFERPLAN_DATA to the folder that holds traces/ and cascade/ (%v)", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := CrossCheck(context.Background(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list) != c.figures {
+				t.Errorf("%d figures, expected %d", len(list), c.figures)
+			}
+			for _, one := range list {
+				switch {
+				case one.Better:
+					t.Logf("better: %s: %s, in the notes %s", one.What, one.Ours, one.Notes)
+				case !one.OK:
+					t.Errorf("%s: %s, in the notes %s, tolerance %s", one.What, one.Ours, one.Notes, one.Tolerance)
+				}
+			}
+		})
+	}
+}
