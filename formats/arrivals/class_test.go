@@ -47,6 +47,49 @@ func TestTraceClassesChoose(t *testing.T) {
 	}
 }
 
+// The caller may say whose a file without models is: of that model the column
+// class chooses, without it the entry is as the caller said.
+func TestTraceOfOneModel(t *testing.T) {
+	models, classes := []string{"a", "a", "b", "b"}, arrivals.OfClasses([]string{"gold", "", "x", "y"})
+	for text, want := range map[string][]int32{
+		"t_us,class\n1,x\n2,\n3,y\n": {2, 2, 3},
+		"t_us\n1\n2\n":               {3, 3},
+		"t_us,model\n1,a\n2,b\n":     {1, 2},
+	} {
+		src, err := arrivals.NewTrace(strings.NewReader(text), "trace.csv", models, classes, arrivals.OfModel(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := arrivals.Collect(arrivals.Only(src, []bool{true, true, true, true}), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var index []int32
+		for _, r := range got {
+			index = append(index, r.Model)
+		}
+		if !slices.Equal(index, want) {
+			t.Errorf("%q: %v, want %v", text, index, want)
+		}
+	}
+	src, err := arrivals.NewTrace(strings.NewReader("t_us\n1\n"), "trace.csv", models[:2], arrivals.OfClasses([]string{"gold", ""}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := arrivals.Collect(src, 0)
+	if err != nil || len(got) != 1 || got[0].Model != 1 {
+		t.Errorf("%+v, %v, want the class without a name", got, err)
+	}
+}
+
+func TestOnlyLeavesOut(t *testing.T) {
+	all := []arrivals.Request{{At: 1}, {At: 2, Model: 1}, {At: 3, Model: 2}, {At: 4, Model: 1}, {At: 5, Model: 7}}
+	got, err := arrivals.Collect(arrivals.Only(arrivals.Slice(all), []bool{false, true, false}), 0)
+	if err != nil || !slices.Equal(got, []arrivals.Request{all[1], all[3]}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestTraceClassesThatAreNot(t *testing.T) {
 	for text, want := range map[string]string{
 		"t_us,model,class\n1,a,golt\n": `trace.csv:2:5: class: found the text "golt", expected one of gold, silver` + "\n  hint: did you mean gold?",

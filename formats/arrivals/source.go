@@ -62,6 +62,25 @@ func Collect(s Source, limit int) ([]Request, error) {
 	return out, Err(s)
 }
 
+// Only leaves out the requests of models that are not wanted.
+func Only(s Source, wanted []bool) Source { return &only{s, wanted} }
+
+type only struct {
+	Source
+	wanted []bool
+}
+
+func (o *only) Next(r *Request) bool {
+	for o.Source.Next(r) {
+		if int(r.Model) < len(o.wanted) && o.wanted[r.Model] {
+			return true
+		}
+	}
+	return false
+}
+func (o *only) Err() error   { return Err(o.Source) }
+func (o *only) Close() error { return Close(o.Source) }
+
 // Until ends a source before the first request at or after end.
 func Until(s Source, end time.Duration) Source { return &until{s, end} }
 

@@ -66,6 +66,7 @@ type Trace struct {
 	opt     traceOptions
 	at      [numColumns]int // index of each column, -1 where absent
 	seconds bool
+	keys    []formats.ModelClass
 	only    string // model of files without a column model, where classes choose
 	last    time.Duration
 	classes map[string]string
@@ -111,14 +112,14 @@ func newTrace(f *file, models []string, opts []TraceOption) (*Trace, error) {
 	if len(t.opt.classes) != len(models) {
 		return nil, fmt.Errorf("reading %s: %d classes for %d models", f.name, len(t.opt.classes), len(models))
 	}
-	keys := make([]formats.ModelClass, len(models))
+	t.keys = make([]formats.ModelClass, len(models))
 	for i, m := range models {
-		keys[i] = formats.ModelClass{Model: m, Class: t.opt.classes[i]}
+		t.keys[i] = formats.ModelClass{Model: m, Class: t.opt.classes[i]}
 		if !slices.Contains(t.names, m) {
 			t.names = append(t.names, m)
 		}
 	}
-	t.models = formats.NewClasses(keys)
+	t.models = formats.NewClasses(t.keys)
 	return t, t.columns()
 }
 
@@ -154,8 +155,12 @@ func (t *Trace) columns() error {
 		}
 		t.opt.model = 0
 		if len(t.names) == 1 {
-			t.only = t.names[0]
+			m, _ := t.models.Find(t.names[0], "")
+			t.opt.model = int32(m)
 		}
+	}
+	if m := t.opt.model; t.at[colModel] < 0 && t.at[colClass] >= 0 && int(m) < len(t.keys) {
+		t.only = t.keys[m].Model
 	}
 	return nil
 }
@@ -236,7 +241,7 @@ func (t *Trace) model(r *Request) *formats.Error {
 		name = t.row[i]
 	}
 	if name == "" && i < 0 {
-		return nil // the caller said which
+		return nil // one for all
 	}
 	class := r.Class
 	if !t.models.Named(name) {
