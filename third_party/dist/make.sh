@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Makes dist/inferplan-linux-amd64: plan with HiGHS and libstdc++ linked in (glibc stays dynamic, as ONNX Runtime is
 # opened at run time), libonnxruntime.so.1 beside it, licences, a README and a Containerfile. Called by `make dist`.
+#   CUDA=1   adds the CUDA provider, the check of a GPU (gpu-check.sh) with the models it runs, and an archive of it all
+#   SM=90    keeps the provider's kernels for that architecture only, and not those of language models
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . third_party/lib.sh
@@ -8,6 +10,7 @@ cd "$(dirname "$0")/../.."
 
 name=inferplan-linux-amd64
 [ "$(uname -sm)" = "Linux x86_64" ] || fail "make dist makes $name and runs on Linux x86_64"
+[ "${CUDA:-0}" != 1 ] || name=$name-cuda${SM:+-sm$SM}
 out=dist/$name.part
 rm -rf "$out" && mkdir -p "$out/licenses"
 
@@ -19,11 +22,23 @@ fi
 
 install -m 644 "$ORT_LIB" "$out/libonnxruntime.so.1"
 if [ "${CUDA:-0}" = 1 ]; then
-  for so in third_party/ort/lib/libonnxruntime_providers_*.so; do install -m 644 "$so" "$out/"; done
+  for so in shared cuda; do install -m 644 "third_party/ort/lib/libonnxruntime_providers_$so.so" "$out/"; done
   if [ -n "${SM:-}" ]; then
     say "keeping the kernels for sm_$SM"
-    "${GO:-go}" run ./third_party/trimfatbin -keep "$SM" "$out/libonnxruntime_providers_cuda.so"
+    # Attention, mixtures of experts, quantised products: no CNN calls them. A model that does says so.
+    "${GO:-go}" run ./third_party/trimfatbin -keep "$SM" \
+      -drop 'onnxruntime5flash|onnxruntime3llm|cutlass|multihead_attention|attention_kernel_batched' "$out/libonnxruntime_providers_cuda.so"
+  else
+    install -m 644 third_party/ort/lib/libonnxruntime_providers_tensorrt.so "$out/"
   fi
+  # What gpu-check.sh runs: graphs whose weights it makes on the spot, models with weights of their own, and the
+  # digits family as it is trained here, with its labelled samples.
+  install -m 755 scripts/gpu-check.sh "$out/"
+  mkdir -p "$out/model-files" "$out/digits"
+  install -m 644 third_party/models/files/*.onnx "$out/model-files/"
+  say "training the digits family"
+  INFERPLAN_ORT_LIB=$ORT_LIB "$out/plan" models write digits-4 digits-16 digits-64 digits-256 digits-conv --dir "$out/digits" >/dev/null
+  INFERPLAN_ORT_LIB=$ORT_LIB "$out/plan" models samples "$out/digits/samples.csv.gz" >/dev/null
 fi
 
 cp third_party/dist/README.md third_party/dist/Containerfile "$out/"
@@ -43,3 +58,12 @@ for f in LICENSE LICENSE.txt LICENSE.md; do if [ -f "$f" ]; then cp "$f" "$out/"
 rm -rf "dist/$name" && mv "$out" "dist/$name"
 (cd "dist/$name" && find . -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 sha256sum > SHA256SUMS)
 say "dist/$name: $(du -sh "dist/$name" | cut -f1)"
+if [ "${CUDA:-0}" = 1 ]; then
+  command -v xz >/dev/null || third_party/tools.sh xz=xz-utils
+  use_local_tools
+  tar -C dist --sort=name --owner=0 --group=0 --mtime=2026-01-01 -cf - "$name" | xz -6 -T0 > "dist/$name.tar.xz.part"
+  mv "dist/$name.tar.xz.part" "dist/$name.tar.xz"
+  bytes=$(stat -c %s "dist/$name.tar.xz")
+  say "dist/$name.tar.xz: $((bytes >> 20)) MiB; copy it, unpack it (tar -xJf, or python3 -m tarfile -e), run ./gpu-check.sh"
+  if [ -n "${SM:-}" ] && [ "$bytes" -gt $((64 << 20)) ]; then fail "the archive for one architecture is larger than 64 MiB"; fi
+fi

@@ -2,6 +2,7 @@
 // with zeros, in place: offsets and size stay, so the library loads as before, but it compresses to a fraction.
 //
 //	trimfatbin -keep 90 libonnxruntime_providers_cuda.so
+//	trimfatbin -keep 90 -drop 'flash|llm' libonnxruntime_providers_cuda.so   # and of those, kernels nobody here calls
 //	trimfatbin libonnxruntime_providers_cuda.so             # only lists what is inside
 //
 // Kernels lie in the ELF section .nv_fatbin as a row of containers, each with an entry per architecture. PTX entries
@@ -18,6 +19,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -25,22 +27,29 @@ import (
 
 func main() {
 	keep := flag.String("keep", "", "architectures to keep, as 80,90; empty lists only")
+	drop := flag.String("drop", "", "also those of the kept whose kernels' (mangled) names all match this regular expression")
 	out := flag.String("o", "", "file to write instead of the input")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: trimfatbin [-keep SM,…] [-o FILE] LIBRARY")
+		fmt.Fprintln(os.Stderr, "usage: trimfatbin [-keep SM,…] [-drop REGEXP] [-o FILE] LIBRARY")
 		os.Exit(2)
 	}
-	if err := run(os.Stdout, flag.Arg(0), *out, *keep); err != nil {
+	if err := run(os.Stdout, flag.Arg(0), *out, *keep, *drop); err != nil {
 		fmt.Fprintln(os.Stderr, "trimfatbin:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w io.Writer, in, out, keepList string) error {
+func run(w io.Writer, in, out, keepList, dropText string) error {
 	keep, err := parseKeep(keepList)
 	if err != nil {
 		return err
+	}
+	var drop *regexp.Regexp
+	if dropText != "" {
+		if drop, err = regexp.Compile(dropText); err != nil {
+			return fmt.Errorf("-drop: %w", err)
+		}
 	}
 	data, err := os.ReadFile(in)
 	if err != nil {
@@ -50,7 +59,7 @@ func run(w io.Writer, in, out, keepList string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", in, err)
 	}
-	r, err := trim(data[lo:hi], keep)
+	r, err := trim(data[lo:hi], keep, drop)
 	if err != nil {
 		return fmt.Errorf("%s: section .nv_fatbin: %w", in, err)
 	}
@@ -128,6 +137,9 @@ func (r *report) print(w io.Writer, keep map[uint32]bool) {
 			}
 		}
 		fmt.Fprintf(w, "sm_%d: %.1f MB in %d cubins, %s\n", sm, float64(r.cubins[uint32(sm)].bytes)/1e6, r.cubins[uint32(sm)].entries, what)
+	}
+	if r.dropped.entries > 0 || r.unread > 0 {
+		fmt.Fprintf(w, "%.1f MB in %d cubins dropped by their kernels' names, %d cubins not readable and kept\n", float64(r.dropped.bytes)/1e6, r.dropped.entries, r.unread)
 	}
 	fmt.Fprintf(w, "%d containers, %.1f MB of PTX\n", r.containers, float64(r.ptx)/1e6)
 }

@@ -1,19 +1,29 @@
 package main
 
 import (
+	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // The layout of a container, as far as it is needed (little endian):
 //
 //	container  u32 magic, u16 version, u16 header size, u64 size of all entries
-//	entry      +0 u16 kind, +4 u32 header size, +8 u64 payload size, +28 u32 architecture, then the payload
+//	entry      +0 u16 kind, +4 u32 header size, +8 u64 payload size, +16 u32 the same without padding, +28 u32
+//	           architecture, then the payload: an ELF file, as it is or compressed with zstd
 const (
 	magic        = 0xBA55ED50
 	containerMin = 16
 	entryMin     = 32
+	zstdMagic    = 0xFD2FB528
+	elfMagic     = 0x464C457F
 
 	kindPTX   = 1
 	kindCubin = 2
@@ -23,6 +33,8 @@ type report struct {
 	containers int
 	ptx        uint64 // bytes
 	cubins     map[uint32]count
+	dropped    count // of the architectures to keep, by their kernels' names
+	unread     int   // cubins to keep whose kernels could not be listed
 }
 
 type count struct {
@@ -30,12 +42,13 @@ type count struct {
 	bytes   uint64
 }
 
-// trim zeroes, in place, the cubins of every architecture that keep lacks; with an empty keep it only counts. It
-// changes nothing if it returns an error.
-func trim(b []byte, keep map[uint32]bool) (*report, error) {
+// trim zeroes, in place, the cubins of every architecture that keep lacks, and of the others those all of whose kernels
+// have a name that drop (nil for none) matches; with an empty keep it only counts. It changes nothing if it returns an
+// error.
+func trim(b []byte, keep map[uint32]bool, drop *regexp.Regexp) (*report, error) {
 	r := &report{cubins: map[uint32]count{}}
 	type span struct{ lo, hi uint64 }
-	var drop []span
+	var gone []span
 	kept := false
 	n := uint64(len(b))
 	for at := uint64(0); at+containerMin <= n; {
@@ -65,11 +78,26 @@ func trim(b []byte, keep map[uint32]bool) (*report, error) {
 				c.entries++
 				c.bytes += payload
 				r.cubins[sm] = c
-				if keep[sm] {
-					kept = true
-				} else {
-					drop = append(drop, span{e + eh, e + eh + payload})
+				if !keep[sm] {
+					gone = append(gone, span{e + eh, e + eh + payload})
+					break
 				}
+				if drop != nil {
+					cubin := b[e+eh : e+eh+payload]
+					if exact := uint64(binary.LittleEndian.Uint32(b[e+16:])); exact > 0 && exact < payload {
+						cubin = cubin[:exact]
+					}
+					names := kernels(cubin)
+					if len(names) == 0 {
+						r.unread++
+					} else if !slices.ContainsFunc(names, func(n string) bool { return !drop.MatchString(n) }) {
+						r.dropped.entries++
+						r.dropped.bytes += payload
+						gone = append(gone, span{e + eh, e + eh + payload})
+						break
+					}
+				}
+				kept = true
 			case kindPTX:
 				r.ptx += payload
 			default:
@@ -88,8 +116,40 @@ func trim(b []byte, keep map[uint32]bool) (*report, error) {
 	if !kept {
 		return nil, errors.New("none of the architectures to keep is inside: nothing would be left")
 	}
-	for _, s := range drop {
+	for _, s := range gone {
 		clear(b[s.lo:s.hi])
 	}
 	return r, nil
+}
+
+// kernels lists the kernels of a cubin: each has a section .text.NAME.
+func kernels(cubin []byte) []string {
+	if len(cubin) < 4 {
+		return nil
+	}
+	if binary.LittleEndian.Uint32(cubin) == zstdMagic {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil
+		}
+		defer d.Close()
+		if cubin, err = d.DecodeAll(cubin, nil); err != nil || len(cubin) < 4 {
+			return nil
+		}
+	}
+	if binary.LittleEndian.Uint32(cubin) != elfMagic {
+		return nil
+	}
+	f, err := elf.NewFile(bytes.NewReader(cubin))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []string
+	for _, s := range f.Sections {
+		if name, ok := strings.CutPrefix(s.Name, ".text."); ok {
+			out = append(out, name)
+		}
+	}
+	return out
 }

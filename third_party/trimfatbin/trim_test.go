@@ -6,8 +6,11 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 type entry struct {
@@ -47,7 +50,7 @@ func section() []byte {
 
 func TestTrim(t *testing.T) {
 	b, orig := section(), section()
-	r, err := trim(b, map[uint32]bool{90: true})
+	r, err := trim(b, map[uint32]bool{90: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +66,7 @@ func TestTrim(t *testing.T) {
 		t.Errorf("report %+v", r)
 	}
 	// Everything but the dropped payloads is as it was: a second pass sees the same structure.
-	again, err := trim(b, map[uint32]bool{90: true})
+	again, err := trim(b, map[uint32]bool{90: true}, nil)
 	if err != nil || again.containers != 2 || again.cubins[80] != r.cubins[80] {
 		t.Errorf("second pass: %+v, %v", again, err)
 	}
@@ -92,7 +95,7 @@ func TestTrimRefuses(t *testing.T) {
 			binary.LittleEndian.PutUint32(b[16+64+4:], 0)
 		}
 		before := append([]byte(nil), b...)
-		_, err := trim(b, map[uint32]bool{90: true})
+		_, err := trim(b, map[uint32]bool{90: true}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
@@ -108,7 +111,7 @@ func FuzzTrim(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := len(b)
 		before := append([]byte(nil), b...)
-		if _, err := trim(b, map[uint32]bool{90: true}); err != nil && !bytes.Equal(b, before) {
+		if _, err := trim(b, map[uint32]bool{90: true}, nil); err != nil && !bytes.Equal(b, before) {
 			t.Error("changed in spite of an error")
 		}
 		if len(b) != n {
@@ -144,14 +147,14 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := run(&out, path, "", ""); err != nil {
+	if err := run(&out, path, "", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(path); !bytes.Equal(got, orig) {
 		t.Error("listing changed the file")
 	}
 	out.Reset()
-	if err := run(&out, path, "", "sm_90"); err != nil {
+	if err := run(&out, path, "", "sm_90", ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"sm_80: 0.0 MB in 1 cubins, zeroed", "sm_90: 0.0 MB in 2 cubins, kept", "2 containers"} {
@@ -173,7 +176,7 @@ func TestRun(t *testing.T) {
 		"not an ELF file":        {"trim.go", "90"},
 		"no such file":           {"absent.so", "90"},
 	} {
-		if err := run(&out, args[0], "", args[1]); err == nil || !strings.Contains(err.Error(), want) {
+		if err := run(&out, args[0], "", args[1], ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}
@@ -181,7 +184,73 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(plain, library(".text", section()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(&out, plain, "", "90"); err == nil || !strings.Contains(err.Error(), "no section .nv_fatbin") {
+	if err := run(&out, plain, "", "90", ""); err == nil || !strings.Contains(err.Error(), "no section .nv_fatbin") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// cubin is an ELF file with a section for each kernel.
+func cubin(kernels ...string) []byte {
+	var names bytes.Buffer
+	names.WriteByte(0)
+	sections := []elf.Section64{{}}
+	for _, k := range append([]string{".shstrtab"}, kernels...) {
+		if k != ".shstrtab" {
+			k = ".text." + k
+		}
+		kind := uint32(elf.SHT_PROGBITS)
+		if k == ".shstrtab" {
+			kind = uint32(elf.SHT_STRTAB)
+		}
+		sections = append(sections, elf.Section64{Name: uint32(names.Len()), Type: kind})
+		names.WriteString(k)
+		names.WriteByte(0)
+	}
+	const head = 64
+	sections[1].Off, sections[1].Size = head, uint64(names.Len())
+	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: 190, Version: 1, Shoff: uint64(head + names.Len()), Ehsize: head, Shentsize: 64, Shnum: uint16(len(sections)), Shstrndx: 1}
+	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
+	var out bytes.Buffer
+	for _, part := range []any{h, names.Bytes(), sections} {
+		if err := binary.Write(&out, binary.LittleEndian, part); err != nil {
+			panic(err)
+		}
+	}
+	return out.Bytes()
+}
+
+// Kernels that nobody calls go as well, by their names; a cubin with one kernel
+// that stays, or whose kernels cannot be listed, stays whole.
+func TestDrop(t *testing.T) {
+	pack, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pack.Close()
+	flash, mixed, plain := cubin("flash_fwd", "flash_bwd"), cubin("flash_fwd", "relu"), cubin("add")
+	packed := pack.EncodeAll(cubin("flash_packed"), nil)
+	for len(packed)%8 != 0 {
+		packed = append(packed, 0)
+	}
+	b := container(entry{kindCubin, 90, flash}, entry{kindCubin, 90, mixed}, entry{kindCubin, 90, plain}, entry{kindCubin, 90, fill('?', 24)}, entry{kindCubin, 90, packed})
+	// The compressed one tells its length without padding.
+	binary.LittleEndian.PutUint32(b[bytes.Index(b, packed)-64+16:], uint32(len(pack.EncodeAll(cubin("flash_packed"), nil))))
+	r, err := trim(b, map[uint32]bool{90: true}, regexp.MustCompile("flash"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.dropped.entries != 2 || r.unread != 1 {
+		t.Errorf("%+v", r)
+	}
+	for name, c := range map[string]struct {
+		payload []byte
+		stays   bool
+	}{"flash": {flash, false}, "packed flash": {packed, false}, "mixed": {mixed, true}, "plain": {plain, true}, "unreadable": {fill('?', 24), true}} {
+		if bytes.Contains(b, c.payload) != c.stays {
+			t.Errorf("%s: stays is %v", name, !c.stays)
+		}
+	}
+	if _, err := trim(container(entry{kindCubin, 90, flash}), map[uint32]bool{90: true}, regexp.MustCompile("flash")); err == nil {
+		t.Error("nothing is left, and that passes")
 	}
 }
