@@ -34,7 +34,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -84,6 +84,12 @@ bench-ppipe: setup ## tables against PPipe from its reference data (INFERPLAN_DA
 bench-gear: ## cascades against their baselines: tables, CSV and pictures in bench/gear (INFERPLAN_DATA, GEAR=-cost: what it takes)
 	$(GO) build -o bin/bench-gear ./cmd/bench-gear
 	nice -n 19 bin/bench-gear $(GEAR)
+
+# DIGITS holds flags of cmd/bench-digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
+.PHONY: bench-digits
+bench-digits: build ## gear plans of a real cascade, served here against plan and simulator: table and bench/digits/figures.json (INFERPLAN_DATA, DIGITS)
+	$(GO) build -o bin/bench-digits ./cmd/bench-digits
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' scripts/digits.sh $(DIGITS)
 
 .PHONY: fuzz
 fuzz: setup ## every fuzz target for FUZZTIME (60s)

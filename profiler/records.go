@@ -50,11 +50,7 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	n := len(o.Samples.Labels)
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
-	}
-	seeded.New(o.Seed, "records/shuffle").Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	order := SampleOrder(o.Seed, n)
 	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: n, Planning: n - int(o.HeldOut*float64(n))}
 	for _, path := range o.Models {
 		m, err := o.record(ctx, path, order, score)
@@ -67,6 +63,17 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 		out.Models = append(out.Models, *m)
 	}
 	return out, nil
+}
+
+// SampleOrder is the order in which Record takes n samples: row i of the records
+// is sample SampleOrder(seed, n)[i] of the file.
+func SampleOrder(seed uint64, n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	seeded.New(seed, "records/shuffle").Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
 }
 
 func (o *RecordOptions) record(ctx context.Context, path string, order []int, score certainty.Func) (*formats.ModelRecords, error) {

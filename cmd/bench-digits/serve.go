@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"inferplan/executor"
+	"inferplan/executor/oip"
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/formats/seeded"
+)
+
+// answer is what became of a request.
+type answer struct {
+	arrived time.Duration // since the first request was due
+	took    time.Duration
+	row     int // of the records
+	gear    int
+	model   string
+	correct bool
+	lost    bool
+}
+
+// served is a run for real.
+type served struct {
+	answers  []answer // as they arrived, the lead-in first
+	lead     int      // so many belong to the lead-in
+	service  *executor.Service
+	late     time.Duration // p95 of how late requests were sent
+	device   time.Duration // that the device was held by batches behind the lead-in
+	cpu      float64       // seconds of the worker's CPU time, the lead-in included
+	switches int64
+}
+
+// A run begins with a lead-in of single requests that is not counted: the first
+// runs of a worker are slow.
+const (
+	leadIn    = 1500 * time.Millisecond
+	leadEvery = 50 * time.Millisecond
+)
+
+// led puts the lead-in before arrivals.
+func led(list []arrivals.Request) (out []arrivals.Request, lead int) {
+	for at := time.Duration(0); at < leadIn-5*leadEvery; at += leadEvery {
+		out = append(out, arrivals.Request{At: at})
+	}
+	lead = len(out)
+	for _, r := range list {
+		r.At += leadIn
+		out = append(out, r)
+	}
+	return out, lead
+}
+
+// serve serves a plan in a worker process and sends it requests as they are
+// due, whatever is still under way. The samples are rows in turn, each once
+// before any comes again.
+func (f *family) serve(ctx context.Context, plan *formats.Plan, list []arrivals.Request, rows []int, cpus []int, seed uint64) (*served, error) {
+	x, err := executor.New(ctx, plan, executor.Options{Engine: "onnx", ModelsDir: f.models, CPUs: cpus, ShareCPUs: true, RecordService: true,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		return nil, fmt.Errorf("starting to serve: %w", err)
+	}
+	defer x.Close()
+	info := x.Models().All()[0]
+	if len(info.Inputs) != 1 {
+		return nil, fmt.Errorf("model %s has %d inputs, expected one", info.Name, len(info.Inputs))
+	}
+	order := shuffled(rows, len(list), seed)
+	out := &served{}
+	list, out.lead = led(list)
+	out.answers = make([]answer, len(list))
+	late := make([]time.Duration, len(list))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	start := time.Now()
+	for i, r := range list {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		time.Sleep(time.Until(start.Add(r.At)))
+		a := &out.answers[i]
+		a.row = order[max(0, i-out.lead)]
+		sent := time.Now()
+		a.arrived = sent.Sub(start)
+		late[i] = a.arrived - r.At
+		wg.Go(func() { f.ask(ctx, x, info, a, sent) })
+	}
+	wg.Wait()
+	out.service, out.switches = x.Service(), x.Report().Gears.Switches
+	if out.cpu, err = cpuSeconds(x); err != nil {
+		return nil, err
+	}
+	began := out.answers[out.lead].arrived - out.answers[0].arrived
+	for stage := range out.service.Runs {
+		for b, runs := range out.service.Runs[stage] {
+			for i, d := range runs {
+				if out.service.Starts[stage][b][i] >= began {
+					out.device += d
+				}
+			}
+		}
+	}
+	slices.Sort(late)
+	out.late = report.Percentile(late, .95)
+	return out, nil
+}
+
+// cpuSeconds adds up what the workers say they used.
+func cpuSeconds(x *executor.Executor) (float64, error) {
+	families, err := x.Gatherer().Gather()
+	if err != nil {
+		return 0, fmt.Errorf("reading metrics: %w", err)
+	}
+	sum := 0.0
+	for _, m := range families {
+		if m.GetName() != "inferplan_worker_cpu_seconds_total" {
+			continue
+		}
+		for _, s := range m.Metric {
+			sum += s.Counter.GetValue()
+		}
+	}
+	return sum, nil
+}
+
+func (f *family) ask(ctx context.Context, x *executor.Executor, info *oip.ModelInfo, a *answer, sent time.Time) {
+	in := &info.Inputs[0]
+	req := &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: sent,
+		Inputs: []oip.Tensor{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, in.Shape[1]}, Data: f.inputs[a.row]}}}
+	resp, err := x.Infer(ctx, req)
+	a.took = time.Since(sent)
+	if err != nil {
+		a.lost = true
+		return
+	}
+	a.gear, a.model = int(resp.Params["gear"].(int64)), resp.Params["model"].(string)
+	a.correct = best(resp.Outputs[0].Data) == f.labels[a.row]
+	resp.Release()
+}
+
+// best is the class of the largest score.
+func best(scores []byte) int {
+	at, most := -1, float32(math.Inf(-1))
+	for i := 0; 4*i < len(scores); i++ {
+		if v := math.Float32frombits(binary.LittleEndian.Uint32(scores[4*i:])); v > most {
+			at, most = i, v
+		}
+	}
+	return at
+}
+
+// shuffled are n rows: all of them in a random order, then all again.
+func shuffled(rows []int, n int, seed uint64) []int {
+	rng := seeded.New(seed, "bench-digits/samples")
+	out := make([]int, 0, n)
+	turn := slices.Clone(rows)
+	for len(out) < n {
+		rng.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
+		out = append(out, turn[:min(len(turn), n-len(out))]...)
+	}
+	return out
+}
