@@ -15,6 +15,10 @@
 //	bound.go      what no plan over the same thresholds can exceed
 //	simulate.go   tail latency and stability of a gear, with the real policy
 //	solve.go      the steps in order: a staircase down the front, range by range
+//	target.go     the goals: most accurate, least latency, fewest devices
+//	latency.go    the least latency: options reckoned, few of them simulated
+//	reckon.go     the tail latency of a cascade without simulating it
+//	em.go         Algorithm 1 of the paper, with repaired semantics
 //	write.go      the outcome as the sections of a plan
 //
 // Work is priced at the batch where a model is cheapest per sample within the

@@ -70,3 +70,45 @@ func covers(a, b []float64) bool {
 	}
 	return true
 }
+
+// prune leaves out cascades that another one beats in accuracy without bringing
+// more samples to any model: whatever a model costs, they are on no front.
+func prune(list []Cascade, models int) []Cascade {
+	reach := make([]int32, len(list)*models)
+	total, order := make([]int64, len(list)), make([]int, len(list))
+	for i := range list {
+		order[i] = i
+		for k, m := range list[i].Models {
+			reach[i*models+int(m)] = list[i].Reach[k]
+			total[i] += int64(list[i].Reach[k])
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(total[a], total[b]), cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(a, b))
+	})
+	var kept []int
+next:
+	for _, i := range order {
+		mine := reach[i*models : (i+1)*models]
+	others:
+		for at := len(kept) - 1; at >= 0; at-- { // the nearest ones first: they are the likeliest
+			k := kept[at]
+			if list[k].Correct < list[i].Correct {
+				continue
+			}
+			for m, n := range reach[k*models : (k+1)*models] {
+				if n > mine[m] {
+					continue others
+				}
+			}
+			continue next
+		}
+		kept = append(kept, i)
+	}
+	slices.Sort(kept)
+	out := make([]Cascade, len(kept))
+	for n, i := range kept {
+		out[n] = list[i]
+	}
+	return out
+}

@@ -25,6 +25,8 @@ type Problem struct {
 	Percentile float64   // of the SLO: 0.95
 	Edges      []float64 // upper edge of every range of rates, ascending
 	Weights    []float64 // of the ranges, sum 1
+
+	longest time.Duration // that a batch may take; 0: the SLO
 }
 
 // Model is a model of the family.
@@ -37,8 +39,12 @@ type Model struct {
 // operating is the batch at which a model is cheapest per sample within the
 // SLO, and its time per sample in seconds; 0 where not even one sample is.
 func (p *Problem) operating(m int) (batch int, perSample float64) {
+	most := p.SLO
+	if p.longest > 0 {
+		most = min(most, p.longest)
+	}
 	for b, t := range p.Models[m].Times {
-		if t > p.SLO {
+		if t > most {
 			continue
 		}
 		if per := t.Seconds() / float64(b+1); batch == 0 || per <= perSample {
@@ -46,6 +52,15 @@ func (p *Problem) operating(m int) (batch int, perSample float64) {
 		}
 	}
 	return batch, perSample
+}
+
+// batches are the largest of every model, 0 where not even one sample is in time.
+func (p *Problem) batches() []int {
+	out := make([]int, len(p.Models))
+	for m := range out {
+		out[m], _ = p.operating(m)
+	}
+	return out
 }
 
 // usable tells which models can be part of a cascade: they answer one sample
@@ -57,6 +72,16 @@ func (p *Problem) usable() []bool {
 		out[m] = batch > 0 && (p.Memory == 0 || p.Models[m].Memory <= p.Memory)
 	}
 	return out
+}
+
+// within tells whether a cascade asks none but these models.
+func (c *Cascade) within(models []bool) bool {
+	for _, m := range c.Models {
+		if !models[m] {
+			return false
+		}
+	}
+	return true
 }
 
 // works is the device time that every model spends per request of a cascade, in
@@ -95,21 +120,28 @@ func sum(list []float64) float64 {
 	return s
 }
 
-// inTime leaves out cascades whose way through batches of one takes more of the
-// samples past the SLO than the percentile allows.
-func (p *Problem) inTime(list []Cascade) []Cascade {
+// alone is how long a cascade takes at least: the percentile of its way through
+// batches of one.
+func (p *Problem) alone(c *Cascade) time.Duration {
 	most := int32((1 - p.Percentile) * float64(p.Planned.N))
-	kept := make([]Cascade, 0, len(list))
-	for _, c := range list {
-		path, late := time.Duration(0), int32(0)
-		for k, m := range c.Models {
-			if path += p.Models[m].Times[0]; path > p.SLO {
-				late = c.Reach[k]
-				break
-			}
+	path := time.Duration(0)
+	for k, m := range c.Models {
+		if c.Reach[k] <= most {
+			break
 		}
-		if late <= most {
-			kept = append(kept, c)
+		path += p.Models[m].Times[0]
+	}
+	return path
+}
+
+// inTime leaves out cascades that miss the SLO even alone, or ask a model that
+// is not usable.
+func (p *Problem) inTime(list []Cascade) []Cascade {
+	usable := p.usable()
+	kept := make([]Cascade, 0, len(list))
+	for i := range list {
+		if p.alone(&list[i]) <= p.SLO && list[i].within(usable) {
+			kept = append(kept, list[i])
 		}
 	}
 	return kept

@@ -230,10 +230,8 @@ func TestAgainstBruteForce(t *testing.T) {
 		if math.Abs(fluid-best) > 1e-9 {
 			t.Fatalf("the chosen placement allows %v, brute force %v", fluid, best)
 		}
-		bounds, err := p.bounds(context.Background(), list, work, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bounds := p.bounds(list, work)
+		oneRangeByLP(t, p, list, work, bounds, s)
 		bound := 0.0
 		for r := range bounds {
 			bound += p.Weights[r] * bounds[r]

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 // arrivals at a constant rate.
 type bench struct {
 	p      *Problem
+	pl     *Placement
 	tables policy.Tables // but for its gear
 	seed   uint64
 	runs   int
@@ -29,7 +29,7 @@ type bench struct {
 }
 
 func newBench(p *Problem, pl *Placement, seed uint64) *bench {
-	return &bench{p: p, seed: seed, tables: p.tables(pl)}
+	return &bench{p: p, pl: pl, seed: seed, tables: p.tables(pl)}
 }
 
 // tables are the run-time tables of a placement, with pipeline m for model m.
@@ -76,50 +76,92 @@ type Trial struct {
 	batch   float64 // mean of the first model's batches
 }
 
-// runLength is how long a trial runs: twenty SLOs, and long enough for two
-// thousand requests and for a device to be seen at work.
+// runLength is how long a trial runs: twenty SLOs, or forty where these are less
+// than eight seconds, and long enough for two thousand requests.
 func (p *Problem) runLength(rate float64) time.Duration {
-	seconds := max(8, 20*p.SLO.Seconds(), 2000/rate)
+	slo := p.SLO.Seconds()
+	seconds := max(min(8, 40*slo), 20*slo, 2000/rate)
 	return time.Duration(seconds * float64(time.Second))
 }
 
 // errLate ends a trial early.
 var errLate = errors.New("more requests are late than the percentile allows")
 
-// try runs a cascade alone at a rate.
+// attempt is a cascade alone at a rate.
+type attempt struct {
+	c        *Cascade
+	minQueue int
+	shares   [][]float64
+	rate     float64
+	length   time.Duration
+	limit    time.Duration // once too many requests take longer, the run ends
+}
+
+// shown is what an attempt showed.
+type shown struct {
+	tail   time.Duration // at the percentile, without the first quarter
+	above  bool          // the limit: the run was not taken to its end
+	growth time.Duration // of the mean latency, from the second quarter to the last
+	batch  float64       // mean of the first model's batches
+}
+
+// try judges a cascade at a rate by the problem's SLO.
 func (b *bench) try(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
+	p := b.p
+	s, err := b.run(ctx, &attempt{c: c, minQueue: minQueue, shares: shares, rate: rate, length: p.runLength(rate), limit: p.SLO})
+	return s.trial(p.SLO), err
+}
+
+// trial judges by an SLO: the tail within it, and the mean latency of the last
+// quarter not above the second's by more than a twentieth of it.
+func (s *shown) trial(slo time.Duration) Trial {
+	if s.above {
+		return Trial{Latency: -1, batch: s.batch}
+	}
+	t := Trial{Latency: s.tail, Stable: s.growth <= slo/20, batch: s.batch}
+	t.Passed = t.Stable && t.Latency <= slo
+	return t
+}
+
+// run simulates an attempt.
+func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	b.runs++
 	p := b.p
-	length := p.runLength(rate)
 	t := b.tables
 	t.Models = slices.Clone(t.Models)
-	t.Models[0].RPS = rate
-	t.Gears = &policy.Gears{MaxQPS: rate, Gears: []policy.GearTable{c.table(rate, minQueue, shares)},
+	t.Models[0].RPS = a.rate
+	t.Gears = &policy.Gears{MaxQPS: a.rate, Gears: []policy.GearTable{a.c.table(a.rate, a.minQueue, a.shares)},
 		Records: policy.GearRecords{Samples: p.Planned.N, Levels: p.Planned.Levels, Correct: p.Planned.Correct}}
 	pol, err := gear.New(&t, gear.DefaultOptions(&t))
 	if err != nil {
-		return Trial{}, err
+		return shown{}, err
 	}
-	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(b.seed, "gear/trial"), 0, rate, length)
+	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(b.seed, "gear/trial"), 0, a.rate, a.length)
 	if err != nil {
-		return Trial{}, fmt.Errorf("trying a gear: %w", err)
+		return shown{}, fmt.Errorf("trying a gear: %w", err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := watch{length: length, slo: p.SLO, cancel: cancel, most: int((1 - p.Percentile) * rate * length.Seconds())}
-	w.latencies = slices.Grow(b.latencies[:0], int(1.1*rate*length.Seconds()))
-	first := &firstBatches{Policy: pol, pipeline: int32(c.Models[0])}
-	_, err = sim.Run(ctx, sim.Config{Tables: &t, Policy: first, Source: src, Duration: length, Completed: w.completed, NoReport: true})
+	expected := a.rate * a.length.Seconds()
+	w := watch{length: a.length, limit: a.limit, cancel: cancel, most: int((1 - p.Percentile) * expected)}
+	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
+	first := &firstBatches{Policy: pol, pipeline: int32(a.c.Models[0])}
+	_, err = sim.Run(ctx, sim.Config{Tables: &t, Policy: first, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
 	b.latencies = w.latencies
+	out := shown{batch: first.mean()}
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errLate) {
-			return Trial{Latency: -1, batch: first.mean()}, nil
+			out.above = true
+			return out, nil
 		}
-		return Trial{}, fmt.Errorf("trying a gear: %w", err)
+		return shown{}, fmt.Errorf("trying a gear: %w", err)
 	}
-	trial := w.trial(p)
-	trial.batch = first.mean()
-	return trial, nil
+	out.tail = percentile(w.latencies, p.Percentile)
+	out.growth = w.mean(3) - w.mean(1)
+	if w.quarter[3].n == 0 {
+		out.growth = w.mean(1) // nothing came at the end: nothing can be said of it
+	}
+	return out, nil
 }
 
 // firstBatches watches the batches of a cascade's first model: a least queue
@@ -147,13 +189,13 @@ func (f *firstBatches) mean() float64 {
 	return float64(f.sum) / float64(f.n)
 }
 
-// watch gathers the latencies of a trial.
+// watch gathers the latencies of a run.
 type watch struct {
 	length    time.Duration
-	slo       time.Duration
+	limit     time.Duration
 	cancel    context.CancelCauseFunc
 	latencies []time.Duration // of arrivals after the first quarter
-	late      int
+	late      int             // above the limit
 	most      int
 	quarter   [4]struct {
 		n   int
@@ -166,7 +208,7 @@ func (w *watch) completed(arrived, answered time.Duration) {
 	q := min(3, int(4*arrived/w.length))
 	w.quarter[q].n++
 	w.quarter[q].sum += took
-	if took > w.slo {
+	if took > w.limit {
 		if w.late++; w.late > w.most+1 {
 			w.cancel(errLate)
 		}
@@ -176,19 +218,10 @@ func (w *watch) completed(arrived, answered time.Duration) {
 	}
 }
 
-// trial judges: the tail within the SLO, and the mean latency of the last
-// quarter not above the second's by more than a twentieth of the SLO.
-func (w *watch) trial(p *Problem) Trial {
-	mean := func(q int) float64 {
-		if w.quarter[q].n == 0 {
-			return 0
-		}
-		return float64(w.quarter[q].sum) / float64(w.quarter[q].n)
-	}
-	t := Trial{Latency: percentile(w.latencies, p.Percentile)}
-	t.Stable = mean(3)-mean(1) <= 0.05*float64(p.SLO)
-	t.Passed = t.Stable && t.Latency <= p.SLO && !math.IsNaN(mean(3))
-	return t
+// mean is the mean latency of a quarter of the run, 0 without a request.
+func (w *watch) mean(quarter int) time.Duration {
+	q := &w.quarter[quarter]
+	return q.sum / time.Duration(max(1, q.n))
 }
 
 // percentile is the nearest-rank percentile of a list that is not sorted, by

@@ -105,8 +105,7 @@ func (e *Infeasible) Reason() string {
 }
 
 // Solve plans: for the most accuracy, the least latency or the fewest devices,
-// by what the problem asks. The solver is needed where memory keeps models
-// apart; without one (nil) the bound then leaves memory out.
+// by what the problem asks.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
@@ -114,7 +113,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if len(o.MinQueues) == 0 {
 		o.MinQueues = []int{1, 4, 16}
 	}
-	s := &search{p: p, o: &o, solver: solver}
+	s := &search{p: p, o: &o}
 	switch p.Goal() {
 	case LeastLatency:
 		return s.fastest(ctx)
@@ -125,7 +124,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if err != nil {
 		return nil, err
 	}
-	if out.MoreDevices, err = s.more(ctx, p); err != nil {
+	if out.MoreDevices, err = s.more(p); err != nil {
 		return nil, err
 	}
 	return out, nil

@@ -48,7 +48,8 @@ func TestSolvePublishedAccuracies(t *testing.T) {
 		if math.Abs(out.Accuracy-c.accuracy) > 5e-4 {
 			t.Errorf("%s on %d: accuracy %.4f, expected %.4f", c.name, c.devices, out.Accuracy, c.accuracy)
 		}
-		env, _ := p.bounds(context.Background(), Enumerate(p.Planned, p.Grid, p.usable()), p.works(Enumerate(p.Planned, p.Grid, p.usable())), nil)
+		all := Enumerate(p.Planned, p.Grid, p.usable())
+		env := p.bounds(all, p.works(all))
 		free := 0.0
 		for r := range env {
 			free += p.Weights[r] * env[r]

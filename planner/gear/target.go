@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"inferplan/solver/milp"
 )
 
 // Goals: what is optimised follows from what is asked for.
@@ -33,10 +31,17 @@ func (p *Problem) Goal() string {
 type search struct {
 	p      *Problem
 	o      *Options
-	solver milp.Solver
-	all    []Cascade // over the models that are usable
+	all    []Cascade       // over the models that are usable
+	alone  []time.Duration // how long each takes at least
 	usable []bool
 	runs   int
+
+	enumerated int
+
+	// Of the SLO looked at last: its cascades and their work.
+	slo  time.Duration
+	list []Cascade
+	work [][]float64
 }
 
 // with is the problem under another SLO or on other devices.
@@ -48,22 +53,51 @@ func (s *search) with(slo time.Duration, devices int) *Problem {
 
 // cascades lists the cascades of a problem and their work.
 func (s *search) cascades(p *Problem) (list []Cascade, work [][]float64, err error) {
+	if s.list != nil && s.slo == p.SLO {
+		return s.list, s.work, nil
+	}
+	if err := s.enumerate(p); err != nil {
+		return nil, nil, err
+	}
 	usable := p.usable()
-	if !slices.Contains(usable, true) {
-		return nil, nil, &Infeasible{NoneUsable: true}
+	for i := range s.all {
+		if s.alone[i] <= p.SLO && s.all[i].within(usable) {
+			list = append(list, s.all[i])
+		}
 	}
-	if !slices.Equal(usable, s.usable) {
-		s.all, s.usable = Enumerate(p.Planned, p.Grid, usable), usable
-	}
-	if list = p.inTime(s.all); len(list) == 0 {
+	if len(list) == 0 {
 		return nil, nil, &Infeasible{NoneInTime: true}
 	}
-	return list, p.works(list), nil
+	s.slo, s.list, s.work = p.SLO, list, p.works(list)
+	return list, s.work, nil
+}
+
+// enumerate lists, once, all cascades of the models that are usable under the
+// SLO; a shorter one leaves some of them out.
+func (s *search) enumerate(p *Problem) error {
+	usable := p.usable()
+	if !slices.Contains(usable, true) {
+		return &Infeasible{NoneUsable: true}
+	}
+	for m, ok := range usable {
+		if ok && (s.usable == nil || !s.usable[m]) {
+			s.all, s.usable = Enumerate(p.Planned, p.Grid, usable), usable
+			if s.enumerated = len(s.all); s.p.Goal() == LeastLatency { // many fronts will be taken of them
+				s.all = prune(s.all, len(p.Models))
+			}
+			s.alone = make([]time.Duration, len(s.all))
+			for i := range s.all {
+				s.alone[i] = p.alone(&s.all[i])
+			}
+			break
+		}
+	}
+	return nil
 }
 
 // relaxed is the bound on the weighted accuracy; NaN where a range cannot be
 // served at all.
-func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
+func (s *search) relaxed(p *Problem) (float64, error) {
 	list, work, err := s.cascades(p)
 	if _, ok := errors.AsType[*Infeasible](err); ok {
 		return math.NaN(), nil
@@ -71,11 +105,7 @@ func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	bounds, err := p.bounds(ctx, list, work, s.solver)
-	if err != nil {
-		return 0, err
-	}
-	return p.weighted(bounds), nil
+	return p.weighted(p.bounds(list, work)), nil
 }
 
 func (p *Problem) weighted(list []float64) float64 {
@@ -98,7 +128,7 @@ func (s *search) fewest(ctx context.Context) (*Outcome, error) {
 	least, high := 1, most
 	for least < high {
 		mid := (least + high) / 2
-		b, err := s.relaxed(ctx, s.with(s.p.SLO, mid))
+		b, err := s.relaxed(s.with(s.p.SLO, mid))
 		if err != nil {
 			return nil, err
 		}
@@ -123,90 +153,6 @@ func (s *search) fewest(ctx context.Context) (*Outcome, error) {
 	return nil, last
 }
 
-// Of the search for the least latency: how close it comes, and how long a
-// latency can be, in times that all models take for their largest batches.
-const (
-	latencyStep = 1.05
-	boundStep   = 1.02
-	longest     = 20
-)
-
-// fastest finds the least latency that every range keeps while the weighted
-// accuracy reaches the target: a multiple-choice knapsack (a cascade per range,
-// accuracy weighted by the range's share of the requests) whose objective is the
-// worst range's tail. For a given latency every range takes the most accurate
-// cascade that keeps it, so that the least latency comes from bisection; where
-// the relaxation falls short of the target, nothing is simulated.
-func (s *search) fastest(ctx context.Context) (*Outcome, error) {
-	low, high := time.Duration(math.MaxInt64), time.Duration(0)
-	for m := range s.p.Models {
-		low = min(low, s.p.Models[m].Times[0])
-		high += longest * slices.Max(s.p.Models[m].Times)
-	}
-	b, err := s.relaxed(ctx, s.with(high, s.p.Devices))
-	if err != nil {
-		return nil, err
-	}
-	if !(b >= s.p.Target) {
-		if math.IsNaN(b) { // some range has no cascade at all: that is the reason
-			if _, err := s.once(ctx, s.with(high, s.p.Devices)); err != nil {
-				return nil, err
-			}
-		}
-		return nil, s.p.short(b)
-	}
-	top := high
-	for float64(high) > boundStep*float64(low) {
-		mid := time.Duration(math.Sqrt(float64(low) * float64(high)))
-		b, err := s.relaxed(ctx, s.with(mid, s.p.Devices))
-		if err != nil {
-			return nil, err
-		}
-		if b >= s.p.Target {
-			high = mid
-		} else {
-			low = mid
-		}
-	}
-	bound := low
-	var best *Outcome
-	var last error
-	fails, next := low, 2*high
-	for best == nil || float64(best.worst()) > latencyStep*float64(fails) {
-		next = min(next, top)
-		out, err := s.once(ctx, s.with(next, s.p.Devices))
-		switch _, inf := errors.AsType[*Infeasible](err); {
-		case err == nil:
-			best = out
-		case !inf:
-			return nil, err
-		case next == top:
-			return nil, err
-		default:
-			fails, last = next, err
-		}
-		if best == nil {
-			next *= 2
-		} else {
-			next = time.Duration(math.Sqrt(float64(fails) * float64(best.worst())))
-		}
-	}
-	if best == nil {
-		return nil, last
-	}
-	best.Value, best.ValueBound = best.worst().Seconds()*1e3, bound.Seconds()*1e3
-	return best, nil
-}
-
-// worst is the longest tail latency of all gears.
-func (out *Outcome) worst() time.Duration {
-	w := time.Duration(0)
-	for r := range out.Gears {
-		w = max(w, out.Gears[r].Trial.Latency)
-	}
-	return w
-}
-
 // once plans for the most accuracy under an SLO; with a target, that much at
 // least.
 func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
@@ -214,10 +160,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounds, err := p.bounds(ctx, list, work, s.solver)
-	if err != nil {
-		return nil, err
-	}
+	bounds := p.bounds(list, work)
 	if b := p.weighted(bounds); b < p.Target {
 		return nil, p.short(b)
 	}
@@ -234,7 +177,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
 	s.runs += out.Runs
-	out.Problem, out.Runs, out.Cascades, out.Goal = p, s.runs, len(s.all), s.p.Goal()
+	out.Problem, out.Runs, out.Cascades, out.Goal = p, s.runs, s.enumerated, s.p.Goal()
 	for r := range out.Gears {
 		out.Gears[r].Bound = max(bounds[r], 0)
 	}
@@ -244,7 +187,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 }
 
 // more is the bound with one more device.
-func (s *search) more(ctx context.Context, p *Problem) (float64, error) {
-	b, err := s.relaxed(ctx, s.with(p.SLO, p.Devices+1))
+func (s *search) more(p *Problem) (float64, error) {
+	b, err := s.relaxed(s.with(p.SLO, p.Devices+1))
 	return max(b, 0), err
 }
