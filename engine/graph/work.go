@@ -1,0 +1,207 @@
+package graph
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// Work is what a range of blocks computes and moves, counted from the graph.
+type Work struct {
+	// MACs are multiplications with an addition in convolutions and matrix
+	// products, for one sample; other operators count as none.
+	MACs int64
+	// Bytes that one sample's tensors move through memory: every operator reads
+	// its inputs and writes its outputs, but those that runtimes fuse with what
+	// comes before (bias, normalisation, activation) do it in registers, and
+	// reshapes move nothing. Weights are apart.
+	Bytes int64
+	// WeightBytes are read once per run, whatever the batch.
+	WeightBytes int64
+}
+
+// nodeWork is a compute node's part of the counts.
+type nodeWork struct{ macs, bytes int64 }
+
+// Counts holds the work of every node of a chain.
+type Counts struct {
+	chain *Chain
+	nodes []nodeWork // in the order of net.compute
+}
+
+// viewOps hand a tensor on without moving it.
+var viewOps = set("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
+
+// Count measures the shapes of all tensors with one run of the probe and counts
+// what every operator does.
+func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
+	m := c.Model
+	n := m.net
+	given := map[string]engine.Spec{}
+	for _, s := range m.Inputs {
+		given[s.Name] = s
+	}
+	var names []string
+	for _, i := range n.compute {
+		for _, o := range n.nodes[i].Output {
+			if o != "" {
+				names = append(names, o)
+			}
+		}
+	}
+	sort.Strings(names)
+	whole, err := m.encode(part{nodes: n.compute, inputs: m.Inputs, outputs: bareSpecs(names), light: true})
+	if err != nil {
+		return nil, err
+	}
+	values, err := probe(ctx, whole, m.Inputs, probeA, names)
+	if err != nil {
+		return nil, fmt.Errorf("%s: measure shapes at batch %d: %w", m.Name, probeA, err)
+	}
+	for name, s := range given {
+		values[name] = Value{Type: s.Type, Shape: s.ShapeAt(probeA)}
+	}
+	count := &Counts{chain: c, nodes: make([]nodeWork, len(n.compute))}
+	users := n.consumers()
+	size := func(t string) int64 { // bytes of a tensor that depends on an input
+		v, ok := values[t]
+		if !ok || t == "" {
+			return 0
+		}
+		return max(0, elements(v.Shape)) * int64(v.Type.Size()) / probeA
+	}
+	registers := map[string]bool{} // tensors that are never written to memory
+	at := map[int]int{}
+	for p, i := range n.compute {
+		at[i] = p
+	}
+	for p, i := range n.compute {
+		nd := n.nodes[i]
+		w := &count.nodes[p]
+		w.macs = n.macs(nd, values)
+		if viewOps[nd.GetOpType()] {
+			continue
+		}
+		seen := map[string]bool{}
+		for _, in := range nd.Input {
+			if in == "" || n.isConst[in] || seen[in] {
+				continue
+			}
+			seen[in] = true
+			if n.fused(nd, in, users) {
+				// The one that made it does not write it, this one does not read it.
+				if q, ok := at[n.producer[in]]; ok && !registers[in] {
+					count.nodes[q].bytes -= size(in)
+					registers[in] = true
+				}
+				continue
+			}
+			w.bytes += size(in)
+		}
+		for _, o := range nd.Output {
+			w.bytes += size(o)
+		}
+	}
+	return count, nil
+}
+
+// fused tells whether runtimes compute nd together with the operator that makes
+// its input in.
+func (n *net) fused(nd *onnxpb.Node, in string, users map[string][]int) bool {
+	i, ok := n.producer[in]
+	if !ok || len(users[in]) != 1 || users[in][0] < 0 {
+		return false
+	}
+	return fuseFirst[n.nodes[i].GetOpType()] && fuseNext[nd.GetOpType()]
+}
+
+// macs counts a node's multiplications for one sample.
+func (n *net) macs(nd *onnxpb.Node, values map[string]Value) int64 {
+	if len(nd.Input) < 2 || len(nd.Output) == 0 {
+		return 0
+	}
+	out := values[nd.Output[0]].Shape
+	shape := func(t string) []int64 {
+		if v, ok := values[t]; ok {
+			return v.Shape
+		}
+		return n.constDims(t)
+	}
+	a, b := shape(nd.Input[0]), shape(nd.Input[1])
+	switch nd.GetOpType() {
+	case "Conv": // b is [out, in/groups, kernel...]: every output is a product over all but the first
+		if len(b) < 3 || b[0] == 0 {
+			return 0
+		}
+		return elements(out) * (elements(b) / b[0]) / probeA
+	case "ConvTranspose": // b is [in, out/groups, kernel...]: every input goes into that many products
+		if len(b) < 3 || b[0] == 0 {
+			return 0
+		}
+		return elements(a) * (elements(b) / b[0]) / probeA
+	case "Gemm":
+		if len(a) != 2 {
+			return 0
+		}
+		k := a[1]
+		if attrInt(nd, "transA", 0) != 0 {
+			k = a[0]
+		}
+		return elements(out) * k / probeA
+	case "MatMul":
+		if len(a) == 0 {
+			return 0
+		}
+		return elements(out) * a[len(a)-1] / probeA
+	}
+	return 0
+}
+
+// constDims returns the dimensions of a constant where they are known without
+// running anything.
+func (n *net) constDims(t string) []int64 {
+	if w := n.weights[t]; w != nil {
+		return w.dims
+	}
+	if x := n.inits[t]; x != nil {
+		return x.Dims
+	}
+	i, ok := n.producer[t]
+	if !ok {
+		return nil
+	}
+	nd := n.nodes[i]
+	switch nd.GetOpType() {
+	case "ConstantOfShape":
+		if d, ok := n.constInts(nd.Input[0]); ok {
+			return d
+		}
+	case "Constant":
+		for _, a := range nd.Attribute {
+			if a.T != nil {
+				return a.T.Dims
+			}
+		}
+	case "Identity":
+		return n.constDims(nd.Input[0])
+	}
+	return nil
+}
+
+// Of returns the work of the blocks [i,j) of a cut of the same chain.
+func (c *Counts) Of(b *Blocks, i, j int) Work {
+	chain := c.chain
+	lo, hi := chain.Cuts[b.Bounds[i]].pos, chain.Cuts[b.Bounds[j]].pos
+	w := Work{WeightBytes: b.WeightBytes(i, j)}
+	for _, x := range c.nodes[lo:hi] {
+		w.MACs += x.macs
+		w.Bytes += max(0, x.bytes)
+	}
+	return w
+}
+
+// WholeWork is the work of the whole model.
+func (c *Counts) WholeWork() Work { return c.Of(c.chain.Whole(), 0, 1) }
