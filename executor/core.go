@@ -195,6 +195,7 @@ func (c *core) run() {
 			c.flush()
 		}
 		c.timers()
+		c.refill()
 		for _, f := range t.calls {
 			f()
 		}
@@ -526,6 +527,7 @@ func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 		if c.cascade != nil {
 			c.reveal(b, dev)
 			c.handle(ev)
+			c.freed(b)
 			c.spare = append(c.spare, b)
 			return
 		}

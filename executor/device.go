@@ -22,6 +22,7 @@ type device struct {
 	slots   []*stageSlots // by stage; nil where the stage is not placed here
 	queue   []*run        // not yet sent, first-in first-out
 	flight  []*run        // sent, in order
+	full    bool          // a run in the queue waits for a slot
 	total   int64         // CPU time of the process so far, ns
 	busy    time.Duration
 	stats   *deviceMetrics
@@ -41,14 +42,43 @@ func (c *core) enqueue(b *batch) {
 
 // pump sends what the worker may be sent.
 func (c *core) pump(d *device) {
-	for d.proc != nil && len(d.queue) > 0 && len(d.flight) < c.opt.Depth {
-		r := d.queue[0]
-		d.queue = d.queue[:copy(d.queue, d.queue[1:])]
+	d.full = false
+	for d.proc != nil && len(d.flight) < c.opt.Depth {
+		i := d.sendable()
+		if i < 0 {
+			return
+		}
+		r := d.queue[i]
+		d.queue = d.queue[:i+copy(d.queue[i:], d.queue[i+1:])]
 		if r.batch == nil {
 			c.freeRun(r)
 			continue
 		}
 		c.send(d, r)
+	}
+}
+
+// sendable is the place in the queue of the run to send next: the first, unless
+// no slot is free for its output because what reads it is slow or gone. Then it
+// is the first that has one. A last stage always has, so that what waits for
+// slots comes to an end wherever the stages are placed.
+func (d *device) sendable() int {
+	for i, r := range d.queue {
+		if own := d.slots[r.stage]; r.batch == nil || own == nil || !own.pool.Full() {
+			return i
+		}
+		d.full = true
+	}
+	return -1
+}
+
+// refill pumps the devices that waited for a slot.
+func (c *core) refill() {
+	for _, d := range c.devices {
+		if d.full {
+			c.pump(d)
+			c.flush()
+		}
 	}
 }
 

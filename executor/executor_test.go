@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -50,6 +49,22 @@ func TestMain(m *testing.M) {
 }
 
 func us(d time.Duration) formats.Micros { return formats.Micros(d) }
+
+// patient is the SLO of tests that say what becomes of requests, not when: no
+// machine is busy enough to miss it. A batch that is not full waits for its
+// last moment, so such tests ask for full batches.
+const patient = time.Minute
+
+// long says that figures which depend on the machine are to be judged, too.
+func long() bool { return os.Getenv("INFERPLAN_LONG") != "" }
+
+// until waits until something is so. It has no limit of its own: the machine may
+// be busy, and the test's time-out ends what never comes.
+func until(done func() bool) {
+	for !done() {
+		time.Sleep(2 * time.Millisecond)
+	}
+}
 
 // flat are stage times that grow with the batch: base and 10 % per request.
 func flat(base time.Duration, batch int) []formats.Micros {
@@ -164,7 +179,7 @@ func reasonOf(err error) string {
 func TestServesOneRequest(t *testing.T) {
 	for _, inside := range []bool{true, false} {
 		t.Run(fmt.Sprintf("inside=%v", inside), func(t *testing.T) {
-			x := open(t, onePlan(2*time.Millisecond, 4, 1, 200*time.Millisecond), replayOptions(inside))
+			x := open(t, onePlan(2*time.Millisecond, 1, 1, patient), replayOptions(inside))
 			resp, err := x.Infer(context.Background(), sample(x, 1))
 			if err != nil {
 				t.Fatal(err)
@@ -178,8 +193,8 @@ func TestServesOneRequest(t *testing.T) {
 }
 
 func TestTwoStagesAcrossProcesses(t *testing.T) {
-	x := open(t, twoStagePlan(time.Millisecond, 2, 500*time.Millisecond), replayOptions(false))
-	for n := 1; n <= 5; n++ { // more samples than a batch takes: split and joined
+	x := open(t, twoStagePlan(time.Millisecond, 2, patient), replayOptions(false))
+	for n := 2; n <= 6; n += 2 { // more samples than a batch takes: split and joined
 		resp, err := x.Infer(context.Background(), sample(x, n))
 		if err != nil {
 			t.Fatal(err)
@@ -190,7 +205,7 @@ func TestTwoStagesAcrossProcesses(t *testing.T) {
 		resp.Release()
 	}
 	r := x.Report()
-	if r.Requests != 15 || r.Completed != 15 || r.Late != 0 || r.Attainment != 1 {
+	if r.Requests != 12 || r.Completed != 12 || r.Late != 0 || r.Attainment != 1 {
 		t.Errorf("counts %+v", r.Counts)
 	}
 	var shm *formats.Tier
@@ -199,38 +214,56 @@ func TestTwoStagesAcrossProcesses(t *testing.T) {
 			shm = &r.Transfer.Tiers[i]
 		}
 	}
-	if shm == nil || shm.Bytes != 15*1000 || shm.BytesPerSecond <= 0 {
+	if shm == nil || shm.Bytes != 12*1000 || shm.BytesPerSecond <= 0 {
 		t.Errorf("tiers %+v", r.Transfer)
 	}
 }
 
-// offer sends requests at a rate and gathers how each of them ended.
-func offer(x *Executor, rate float64, d time.Duration) map[string]int {
-	return offerModel(x, 0, rate, d)
+// crowd gathers how requests ended.
+type crowd struct {
+	x    *Executor
+	mu   sync.Mutex
+	how  map[string]int // samples
+	wait sync.WaitGroup
 }
 
-func offerModel(x *Executor, model int, rate float64, d time.Duration) map[string]int {
-	var mu sync.Mutex
-	out := map[string]int{}
-	var wg sync.WaitGroup
-	start := time.Now()
-	for i := 0; ; i++ {
-		at := start.Add(time.Duration(float64(i) / rate * float64(time.Second)))
-		if at.Sub(start) > d {
-			break
+func newCrowd(x *Executor) *crowd { return &crowd{x: x, how: map[string]int{}} }
+
+// ask sends one request of n samples.
+func (c *crowd) ask(model, n int) {
+	c.wait.Go(func() {
+		resp, err := c.x.Infer(context.Background(), sampleOf(c.x, model, n))
+		if err == nil {
+			resp.Release()
 		}
-		time.Sleep(time.Until(at))
-		wg.Go(func() {
-			resp, err := x.Infer(context.Background(), sampleOf(x, model, 1))
-			if err == nil {
-				resp.Release()
-			}
-			mu.Lock()
-			out[reasonOf(err)]++
-			mu.Unlock()
-		})
+		c.mu.Lock()
+		c.how[reasonOf(err)] += n
+		c.mu.Unlock()
+	})
+}
+
+// ended waits for all answers.
+func (c *crowd) ended() map[string]int {
+	c.wait.Wait()
+	return c.how
+}
+
+// burst asks for many requests of n samples at once.
+func burst(x *Executor, model, requests, n int) map[string]int {
+	c := newCrowd(x)
+	for range requests {
+		c.ask(model, n)
 	}
-	wg.Wait()
+	return c.ended()
+}
+
+// during sends requests of n samples, at a rate, for as long as f takes, and
+// gathers how they ended, by sample.
+func during(x *Executor, model, n int, rate float64, f func()) map[string]int {
+	out := map[string]int{}
+	for _, a := range openLoop(x, model, n, rate, f) {
+		out[a.how] += n
+	}
 	return out
 }
 
@@ -242,105 +275,109 @@ func total(m map[string]int) int {
 	return n
 }
 
+// What comes at once and cannot all be in time is served as far as the SLO
+// goes; the rest is dropped with the reason.
 func TestOverloadIsDroppedWithReason(t *testing.T) {
-	// 10 ms a batch of 2 at most: 180 requests/s at best, 600 asked.
-	x := open(t, onePlan(10*time.Millisecond, 2, 1, 80*time.Millisecond), replayOptions(true))
-	got := offer(x, 600, 500*time.Millisecond)
-	if got["served"] < 50 || got["deadline"] < 100 || got["served"]+got["deadline"] != total(got) {
-		t.Errorf("ended as %v", got)
+	// 11 ms a batch of 2: an SLO of 1 s has room for 90 batches, and 300 come.
+	x := open(t, onePlan(10*time.Millisecond, 2, 1, time.Second), replayOptions(true))
+	all := map[string]int{}
+	// A machine that stands still for the SLO serves nothing: then once more.
+	for round := 0; round < 5 && all["served"] == 0; round++ {
+		got := burst(x, 0, 300, 2)
+		if got["deadline"] < 600-2*100 || got["served"]+got["deadline"] != 600 {
+			t.Errorf("ended as %v", got)
+		}
+		for k, n := range got {
+			all[k] += n
+		}
+	}
+	if all["served"] == 0 {
+		t.Errorf("ended as %v", all)
 	}
 	r := x.Report()
-	if int(r.Requests) != total(got) || int(r.Completed) != got["served"] || int(r.DroppedByReason["deadline"]) != got["deadline"] || len(r.Warnings) != 0 {
-		t.Errorf("report %+v of %v, warnings %v", r.Counts, got, r.Warnings)
+	if int(r.Requests) != total(all) || int(r.Completed) != all["served"] || int(r.DroppedByReason["deadline"]) != all["deadline"] || len(r.Warnings) != 0 {
+		t.Errorf("report %+v of %v, warnings %v", r.Counts, all, r.Warnings)
 	}
 }
 
+// A worker that is killed loses no request whose deadline is far: its batches
+// run again, and it comes back.
 func TestKilledWorker(t *testing.T) {
-	o := replayOptions(false)
-	x := open(t, onePlan(5*time.Millisecond, 4, 2, 250*time.Millisecond), o)
+	x := open(t, onePlan(5*time.Millisecond, 4, 2, patient), replayOptions(false))
 	if !x.ModelReady("m", "") || x.ModelReady("n", "") {
 		t.Error("the served model, and no other, should be ready")
 	}
 	c := x.core.Load()
-	var killed atomic.Int64
-	go func() {
-		time.Sleep(300 * time.Millisecond)
+	got := during(x, 0, 4, 75, func() {
 		var pid int
-		c.call(func() { pid = c.devices[0].proc.PID() })
-		killed.Store(time.Now().UnixNano())
+		until(func() (busy bool) {
+			c.call(func() { pid, busy = c.devices[0].proc.PID(), len(c.devices[0].flight) > 0 })
+			return busy
+		})
 		syscall.Kill(pid, syscall.SIGKILL)
-	}()
-	got := offer(x, 300, 1500*time.Millisecond)
-	if got["served"]+got["deadline"]+got["worker_lost"] != total(got) || got["served"] < total(got)*8/10 {
+		until(func() (back bool) {
+			c.call(func() { back = c.devices[0].proc != nil && c.devices[0].gen == 2 })
+			return back
+		})
+	})
+	if got["served"] != total(got) {
 		t.Errorf("ended as %v", got)
 	}
-	r := x.Report()
-	if int(r.Requests) != total(got) || r.Completed+r.Dropped != r.Requests {
+	if r := x.Report(); int(r.Requests) != total(got) || r.Completed != r.Requests {
 		t.Errorf("report %+v of %d requests", r.Counts, total(got))
 	}
-	var back bool
-	c.call(func() { back = c.devices[0].proc != nil && c.devices[0].gen == 2 })
-	if !back {
-		t.Error("the worker is not back after 1.2 s")
-	}
-	var free, inUse int
-	c.call(func() {
-		free = len(c.reqs) - len(c.freeReqs)
-		for _, d := range c.devices {
-			for _, s := range d.slots {
-				inUse += s.pool.InUse()
-			}
-		}
-	})
-	if free != 0 || inUse != 0 {
-		t.Errorf("%d request slots and %d memory slots are still held", free, inUse)
+	if q, s := held(x); q != 0 || s != 0 {
+		t.Errorf("%d request slots and %d memory slots are still held", q, s)
 	}
 }
 
+// A client that goes away has its answer at once: before a run ends that lasts
+// longer than any test.
 func TestCancelledClient(t *testing.T) {
-	x := open(t, onePlan(50*time.Millisecond, 1, 1, 10*time.Second), replayOptions(true))
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg, all sync.WaitGroup
-	for i := range 4 {
-		c, g := ctx, &wg
-		if i == 0 {
-			c, g = context.Background(), &all
+	x := open(t, onePlan(time.Hour, 1, 1, 10*time.Hour), replayOptions(false))
+	c := x.core.Load()
+	last := make(chan string, 1)
+	ask := func(ctx context.Context) string {
+		resp, err := x.Infer(ctx, sample(x, 1))
+		if err == nil {
+			resp.Release()
 		}
-		g.Go(func() {
-			resp, err := x.Infer(c, sample(x, 1))
-			if err == nil {
-				resp.Release()
+		return reasonOf(err)
+	}
+	go func() { last <- ask(context.Background()) }()
+	until(func() bool { return c.models[0].running.Load() == 1 })
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if how := ask(ctx); how != "cancelled" {
+				t.Errorf("a client that went away: %s", how)
 			}
 		})
 	}
-	time.Sleep(20 * time.Millisecond)
-	start := time.Now()
+	until(func() bool { return c.models[0].running.Load()+c.models[0].waiting.Load() == 4 })
 	cancel()
 	wg.Wait()
-	if d := time.Since(start); d > 40*time.Millisecond {
-		t.Errorf("waited %v after the cancellation", d)
-	}
-	all.Wait()
-	r := x.Report()
-	if r.Completed+r.DroppedByReason["cancelled"] != 4 || r.DroppedByReason["cancelled"] < 2 {
+	if r := x.Report(); r.Completed != 0 || r.DroppedByReason["cancelled"] != 3 {
 		t.Errorf("%+v", r.Counts)
+	}
+	c.call(func() { c.devices[0].proc.Kill() }) // or Close would wait for the run
+	x.Close()
+	if how := <-last; how != "draining" {
+		t.Errorf("the one that ran until the end: %s", how)
 	}
 }
 
 func TestDrainAnswersEverybody(t *testing.T) {
-	x := open(t, onePlan(30*time.Millisecond, 1, 1, 5*time.Second), replayOptions(true))
-	results := make(chan string, 10)
-	for range 10 {
-		go func() {
-			resp, err := x.Infer(context.Background(), sample(x, 1))
-			if err == nil {
-				resp.Release()
-			}
-			results <- reasonOf(err)
-		}()
+	x := open(t, onePlan(30*time.Millisecond, 1, 1, patient), replayOptions(true))
+	c := newCrowd(x)
+	const n = 200 // 6 s of work
+	for range n {
+		c.ask(0, 1)
 	}
-	time.Sleep(20 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	m := x.core.Load().models[0]
+	until(func() bool { return m.waiting.Load()+m.running.Load() > n/2 && x.Report().Completed > 0 })
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	if err := x.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("drain with work left: %v", err)
@@ -354,31 +391,22 @@ func TestDrainAnswersEverybody(t *testing.T) {
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got := map[string]int{}
-	for range 10 {
-		got[<-results]++
-	}
-	if got["served"] < 2 || got["draining"] < 2 || total(got) != 10 {
+	if got := c.ended(); got["served"] == 0 || got["draining"] == 0 || got["served"]+got["draining"] != n {
 		t.Errorf("ended as %v", got)
 	}
 }
 
 func TestReloadLosesNothing(t *testing.T) {
-	x := open(t, onePlan(4*time.Millisecond, 4, 1, 300*time.Millisecond), replayOptions(true))
-	var got map[string]int
-	done := make(chan struct{})
-	go func() {
-		got = offer(x, 300, 800*time.Millisecond)
-		close(done)
-	}()
-	for range 3 {
-		time.Sleep(150 * time.Millisecond)
-		if err := x.Reload(context.Background(), onePlan(3*time.Millisecond, 2, 2, 300*time.Millisecond), "abc"); err != nil {
-			t.Error(err)
+	x := open(t, onePlan(4*time.Millisecond, 4, 1, patient), replayOptions(true))
+	got := during(x, 0, 4, 75, func() {
+		for range 3 {
+			until(func() bool { return x.Report().Completed >= 20 }) // of the plan in force
+			if err := x.Reload(context.Background(), onePlan(3*time.Millisecond, 2, 2, patient), "abc"); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	<-done
-	if got["served"] != total(got) {
+	})
+	if got["served"] != total(got) || total(got) < 60 {
 		t.Errorf("ended as %v", got)
 	}
 	bad := onePlan(time.Millisecond, 2, 1, time.Second)
@@ -386,7 +414,7 @@ func TestReloadLosesNothing(t *testing.T) {
 	if err := x.Reload(context.Background(), bad, ""); !errors.Is(err, ErrPlan) {
 		t.Errorf("a bad plan: %v", err)
 	}
-	if resp, err := x.Infer(context.Background(), sample(x, 1)); err != nil {
+	if resp, err := x.Infer(context.Background(), sample(x, 2)); err != nil {
 		t.Errorf("after a reload that failed: %v", err)
 	} else {
 		resp.Release()
@@ -421,7 +449,7 @@ func TestPlansThatCannotBeServed(t *testing.T) {
 }
 
 func TestStatisticsAddUp(t *testing.T) {
-	x := open(t, onePlan(time.Millisecond, 4, 1, time.Second), replayOptions(true))
+	x := open(t, onePlan(time.Millisecond, 2, 1, patient), replayOptions(true))
 	for range 3 {
 		resp, err := x.Infer(context.Background(), sample(x, 2))
 		if err != nil {
@@ -443,7 +471,7 @@ func TestStatisticsAddUp(t *testing.T) {
 		if f.GetName() == "inferplan_request_duration_seconds" {
 			edge := false
 			for _, b := range f.Metric[0].Histogram.Bucket {
-				edge = edge || b.GetUpperBound() == 1.0
+				edge = edge || b.GetUpperBound() == patient.Seconds()
 			}
 			if !edge || f.Metric[0].Histogram.GetSampleCount() != 6 {
 				t.Errorf("histogram %v", f.Metric[0].Histogram)

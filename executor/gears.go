@@ -132,10 +132,6 @@ func (c *core) reveal(b *batch, dev int32) {
 		m.batches++
 		m.samples += int64(len(b.reqs))
 		m.running += b.infer
-		if c.stats.service != nil {
-			// What the policy sees of a device: from dispatch until it is free.
-			c.stats.service.ran(c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, g.since-b.dispatched)
-		}
 	}
 	n := int64(len(b.reqs))
 	b.model.running.Add(-n)
@@ -160,6 +156,14 @@ func (c *core) reveal(b *batch, dev int32) {
 		c.handle(policy.Event{Kind: policy.ControlRevealed, Model: b.model.index, Req: req, Batch: b.slot, Device: dev, Value: level})
 	}
 	g.batch = nil
+}
+
+// freed notes how long the policy saw a batch hold its device: from its dispatch
+// until the next could go.
+func (c *core) freed(b *batch) {
+	if c.stats.service != nil && !b.failed {
+		c.stats.service.ran(c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, c.last-b.dispatched)
+	}
 }
 
 // completeRequest takes a request's last answer as its answer.

@@ -133,7 +133,9 @@ func TestSpikeSwitchesDownAndBack(t *testing.T) {
 	var mu sync.Mutex
 	byGear := [2]int{}
 	var wg sync.WaitGroup
+	sent := 0
 	ask := func() {
+		sent++
 		wg.Go(func() {
 			got, err := x.Infer(context.Background(), sample(x, 1))
 			if err != nil {
@@ -146,15 +148,30 @@ func TestSpikeSwitchesDownAndBack(t *testing.T) {
 			got.Release()
 		})
 	}
-	sent := 0
-	for _, phase := range []struct {
-		gap  time.Duration
-		last time.Duration
-	}{{25 * time.Millisecond, 500 * time.Millisecond}, {5 * time.Millisecond, 600 * time.Millisecond}, {25 * time.Millisecond, 900 * time.Millisecond}} {
-		for end := time.Now().Add(phase.last); time.Now().Before(end); time.Sleep(phase.gap) {
+	answered := func(gear, least int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return byGear[gear] >= least
+	}
+	// Calm, a spike, calm again: each until its gear has answered, for a busy
+	// machine sends later than it should.
+	for !answered(0, 5) {
+		ask()
+		time.Sleep(25 * time.Millisecond)
+	}
+	for !answered(1, 5) {
+		for range 4 { // about 200 per second
 			ask()
-			sent++
 		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	wg.Wait()
+	mu.Lock()
+	calm := byGear[0]
+	mu.Unlock()
+	for !answered(0, calm+5) {
+		ask()
+		time.Sleep(25 * time.Millisecond)
 	}
 	wg.Wait()
 	if byGear[0]+byGear[1] != sent || byGear[0] == 0 || byGear[1] == 0 {
@@ -186,13 +203,14 @@ func TestSpikeSwitchesDownAndBack(t *testing.T) {
 // that took them.
 func TestReloadOfGearsLosesNothing(t *testing.T) {
 	x := open(t, gearPlan(1, 2*time.Millisecond, 30*time.Millisecond), replayOptions(true))
-	ended := make(chan map[string]int)
-	go func() { ended <- offer(x, 80, 800*time.Millisecond) }()
-	time.Sleep(200 * time.Millisecond)
-	if err := x.Reload(context.Background(), gearPlan(2, time.Millisecond, 2*time.Millisecond), "b"); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-ended; got["served"] != total(got) || got["served"] == 0 {
+	got := during(x, 0, 1, 80, func() {
+		until(func() bool { return x.Report().Completed >= 10 })
+		if err := x.Reload(context.Background(), gearPlan(2, time.Millisecond, 2*time.Millisecond), "b"); err != nil {
+			t.Error(err)
+		}
+		until(func() bool { return x.Report().Completed >= 10 })
+	})
+	if got["served"] != total(got) {
 		t.Errorf("ended as %v", got)
 	}
 }
@@ -202,15 +220,21 @@ func TestReloadOfGearsLosesNothing(t *testing.T) {
 func TestLostWorkerOfACascade(t *testing.T) {
 	x := open(t, gearPlan(2, 2*time.Millisecond, 30*time.Millisecond), replayOptions(false))
 	c := x.core.Load()
-	var pid int
-	c.call(func() { pid = c.devices[0].proc.PID() })
-	ended := make(chan map[string]int)
-	go func() { ended <- offer(x, 60, 900*time.Millisecond) }()
-	time.Sleep(300 * time.Millisecond)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if got := <-ended; got["served"] != total(got) || got["served"] == 0 {
+	got := during(x, 0, 1, 60, func() {
+		var pid int
+		until(func() (busy bool) {
+			c.call(func() { pid, busy = c.devices[0].proc.PID(), len(c.devices[0].flight) > 0 })
+			return busy
+		})
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		until(func() (back bool) {
+			c.call(func() { back = c.devices[0].proc != nil && c.devices[0].gen == 2 })
+			return back
+		})
+	})
+	if got["served"] != total(got) {
 		t.Errorf("ended as %v", got)
 	}
 	if r := x.Report(); r.Requests != r.Completed {
@@ -237,18 +261,10 @@ func TestCancelledInACascade(t *testing.T) {
 	}
 	c := x.core.Load()
 	// What runs for nobody ends within a batch or two.
-	deadline := time.Now().Add(5 * time.Second)
-	for {
-		var held int
-		c.call(func() { held = len(c.reqs) - len(c.freeReqs) })
-		if held == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d requests are left inside", held)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	until(func() bool {
+		q, _ := held(x)
+		return q == 0
+	})
 	if m := c.models[0]; m.waiting.Load() != 0 || m.running.Load() != 0 {
 		t.Errorf("%d waiting, %d running", m.waiting.Load(), m.running.Load())
 	}

@@ -29,13 +29,15 @@ const (
 func joinForTest(address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	return worker.Join(ctx, hostConfig(address, "cpu-b", 2))
+	c := hostConfig(address, "cpu-b", 2)
+	c.Silence = 2 * time.Second // a wire that is cut closes nothing
+	return worker.Join(ctx, c)
 }
 
 func hostConfig(address, kind string, count int) worker.JoinConfig {
 	return worker.JoinConfig{
 		Address: address, Token: []byte(hostToken), Host: fmt.Sprint("host of ", os.Getpid()), Kind: kind, Count: count, Models: "models",
-		Command: []string{os.Args[0]}, Env: []string{asWorker + "=1", asHost + "="}, Log: quiet(),
+		Silence: patient, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1", asHost + "="}, Log: quiet(),
 	}
 }
 
@@ -68,23 +70,32 @@ func joinHere(t testing.TB, c worker.JoinConfig) (leave func()) {
 func hostsOptions(b *worker.Lobby) Options {
 	o := replayOptions(false)
 	o.Lobby, o.Remote = b, map[string]int{"cpu-b": 2}
-	o.StartTimeout = 20 * time.Second
 	return o
 }
 
+// lossPlan is the plan of the tests that lose a host, and the samples of their
+// requests. INFERPLAN_LONG takes the figures against an SLO that a machine must
+// keep up with; else every request has time enough for what is left.
+func lossPlan() (plan *formats.Plan, n int) {
+	if long() {
+		return pooledPlan(3*time.Millisecond, 2, 400*time.Millisecond), 1
+	}
+	return pooledPlan(3*time.Millisecond, 2, patient), 2
+}
+
 // checkAnswers holds the ends of an open loop against the executor's own counts: every
-// request has one answer, served or dropped with a reason.
-func checkAnswers(t *testing.T, x *Executor, all []answer) map[string]int {
+// request has one answer, served or, with INFERPLAN_LONG, dropped with a reason.
+func checkAnswers(t *testing.T, x *Executor, all []answer, n int) map[string]int {
 	t.Helper()
 	ended := map[string]int{}
 	for _, a := range all {
 		ended[a.how]++
 	}
-	if ended["served"]+ended["deadline"]+ended["worker_lost"] != len(all) {
+	if ended["served"]+ended["deadline"]+ended["worker_lost"] != len(all) || ended["served"] != len(all) && !long() {
 		t.Errorf("%d requests ended as %v", len(all), ended)
 	}
 	r := x.Report()
-	if int(r.Requests) != len(all) || int(r.Completed) != ended["served"] || int(r.Dropped) != len(all)-ended["served"] {
+	if int(r.Requests) != n*len(all) || int(r.Completed) != n*ended["served"] || int(r.Dropped) != n*(len(all)-ended["served"]) {
 		t.Errorf("the report counts %+v, the clients %v", r.Counts, ended)
 	}
 	if q, s := held(x); q != 0 || s != 0 {
@@ -114,52 +125,45 @@ func devicesUp(x *Executor) (n int) {
 // A plan over two hosts loses one under load, goes on with what is left, and
 // takes it back when it joins again.
 func TestHostLostUnderLoad(t *testing.T) {
-	b, address := openLobby(t, "127.0.0.1:0", 500*time.Millisecond)
+	b, address := openLobby(t, "127.0.0.1:0", patient)
 	leave := joinHere(t, hostConfig(address, "cpu-b", 2))
-	x := open(t, pooledPlan(3*time.Millisecond, 2, 400*time.Millisecond), hostsOptions(b))
-	done := make(chan []answer)
-	go func() { done <- openLoop(x, 0, 260, 4*time.Second) }()
-	time.Sleep(time.Second)
-	lost := time.Now()
-	leave()
-	for devicesUp(x) == 6 && time.Since(lost) < 5*time.Second {
-		time.Sleep(time.Millisecond)
-	}
-	noticed := time.Since(lost)
-	if devicesUp(x) != 4 {
-		t.Errorf("%d devices are up after the host left, want 4", devicesUp(x))
-	}
-	time.Sleep(time.Second)
-	joinHere(t, hostConfig(address, "cpu-b", 2))
-	all := <-done
-	ended := checkAnswers(t, x, all)
-	if devicesUp(x) != 6 {
-		t.Errorf("%d devices are up at the end, want 6", devicesUp(x))
-	}
+	plan, n := lossPlan()
+	x := open(t, plan, hostsOptions(b))
+	var noticed time.Duration
+	all := openLoop(x, 0, n, 260/float64(n), func() {
+		until(func() bool { return streamed(x) > 10_000 })
+		lost := time.Now()
+		leave()
+		until(func() bool { return devicesUp(x) == 4 })
+		noticed = time.Since(lost)
+		served := x.Report().Completed
+		until(func() bool { return x.Report().Completed > served+50 }) // with what is left
+		joinHere(t, hostConfig(address, "cpu-b", 2))
+		until(func() bool { return devicesUp(x) == 6 })
+		bytes := streamed(x)
+		until(func() bool { return streamed(x) > bytes })
+	})
+	ended := checkAnswers(t, x, all, n)
 	t.Logf("%d requests: %v; the loss was noticed after %v; %d bytes between hosts", len(all), ended, noticed, streamed(x))
-	if ended["served"] < len(all)/2 || streamed(x) == 0 {
-		t.Errorf("served %d of %d; %d bytes between hosts", ended["served"], len(all), streamed(x))
-	}
 }
 
 // A plan switch takes the same devices of the other host for both plans.
 func TestSwitchOverTwoHosts(t *testing.T) {
-	b, address := openLobby(t, "127.0.0.1:0", 0)
+	b, address := openLobby(t, "127.0.0.1:0", patient)
 	joinHere(t, hostConfig(address, "cpu-b", 2))
-	plan := pooledPlan(3*time.Millisecond, 2, 500*time.Millisecond)
+	plan := pooledPlan(3*time.Millisecond, 2, patient)
 	x := open(t, plan, hostsOptions(b))
-	done := make(chan []answer)
-	go func() { done <- openLoop(x, 0, 80, 2*time.Second) }()
-	for range 2 {
-		time.Sleep(300 * time.Millisecond)
-		if err := x.Reload(context.Background(), plan, ""); err != nil {
-			t.Fatal(err)
+	got := during(x, 0, 2, 40, func() {
+		for range 2 {
+			until(func() bool { return x.Report().Completed >= 20 })
+			if err := x.Reload(context.Background(), plan, ""); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	for _, a := range <-done {
-		if a.how != "served" {
-			t.Errorf("a request ended as %s", a.how)
-		}
+		until(func() bool { return x.Report().Completed >= 20 })
+	})
+	if got["served"] != total(got) {
+		t.Errorf("ended as %v", got)
 	}
 }
 
@@ -183,7 +187,7 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := twoStagePlan(2*time.Millisecond, 2, 5*time.Second)
+	plan := twoStagePlan(2*time.Millisecond, 2, patient)
 	m := &plan.Models[0]
 	sum, err := formats.Digest(path)
 	if err != nil {
@@ -202,14 +206,14 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 	near := onnxOptions(dir)
 	near.Places = map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
 	want := open(t, plan, near)
-	b, address := openLobby(t, "127.0.0.1:0", 0)
+	b, address := openLobby(t, "127.0.0.1:0", patient)
 	c := hostConfig(address, "cpu-b", 1)
 	c.Models, c.CPUs = far, []int{0}
 	joinHere(t, c)
 	o := near
 	o.Lobby, o.Remote = b, map[string]int{"cpu-b": 1}
 	x := open(t, plan, o)
-	for n := 1; n <= 4; n++ {
+	for n := 2; n <= 4; n += 2 {
 		req := sample(x, n)
 		image(req)
 		a, err := want.Infer(context.Background(), req)
@@ -224,8 +228,8 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 			t.Errorf("%d samples: answers differ between one host and two", n)
 		}
 	}
-	if streamed(x) != 10*4*32 {
-		t.Errorf("%d bytes between hosts, want %d", streamed(x), 10*4*32)
+	if streamed(x) != 6*4*32 {
+		t.Errorf("%d bytes between hosts, want %d", streamed(x), 6*4*32)
 	}
 	// A model that differs over there is refused by its hash.
 	if err := os.WriteFile(filepath.Join(far, "m.onnx"), []byte("other"), 0o600); err != nil {
@@ -252,7 +256,9 @@ func TestRemoteDevicesThatCannotBe(t *testing.T) {
 		}
 	}
 	o := hostsOptions(b)
-	o.Inside, o.StartTimeout = true, time.Second
+	// None of this machine's own, whose start the time-out would catch, too.
+	o.Remote = map[string]int{"cpu-a": 3, "cpu-b": 3}
+	o.StartTimeout = 100 * time.Millisecond
 	if _, err := New(context.Background(), plan, o); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "plan worker --join") {
 		t.Errorf("nobody joins: %v", err)
 	}
@@ -284,7 +290,13 @@ func TestHostLostBetweenNamespaces(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	b, address := openLobby(t, "198.18.77.1:0", 500*time.Millisecond)
+	// How long a host may be silent: on a busy machine it may seem lost in between,
+	// and is taken back.
+	silent := 2 * time.Second
+	if long() {
+		silent = 500 * time.Millisecond
+	}
+	b, address := openLobby(t, "198.18.77.1:0", silent)
 	host := exec.Command("ip", "netns", "exec", there, os.Args[0])
 	host.Env = append(os.Environ(), asHost+"="+address)
 	host.Stderr = os.Stderr
@@ -292,35 +304,29 @@ func TestHostLostBetweenNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { host.Process.Signal(syscall.SIGTERM); host.Wait() })
-	x := open(t, pooledPlan(3*time.Millisecond, 2, 400*time.Millisecond), hostsOptions(b))
-	done := make(chan []answer)
-	go func() { done <- openLoop(x, 0, 260, 6*time.Second) }()
-	time.Sleep(time.Second)
-	if err := ip("link", "set", here, "down"); err != nil {
-		t.Fatal(err)
-	}
-	cut := time.Now()
-	for devicesUp(x) > 4 && time.Since(cut) < 5*time.Second {
-		time.Sleep(time.Millisecond)
-	}
-	noticed := time.Since(cut)
-	if devicesUp(x) != 4 {
-		t.Errorf("%d devices are up after the cut, want 4", devicesUp(x))
-	}
-	time.Sleep(time.Second)
-	if err := ip("link", "set", here, "up"); err != nil {
-		t.Fatal(err)
-	}
-	mended := time.Now()
-	for devicesUp(x) < 6 && time.Since(mended) < 10*time.Second {
-		time.Sleep(time.Millisecond)
-	}
-	back := time.Since(mended)
-	all := <-done
-	ended := checkAnswers(t, x, all)
-	worst := silence(all, 500*time.Millisecond, 5*time.Second)
-	t.Logf("%d requests: %v; the cut was noticed after %v; all devices back %v after the mend; longest time without an answer %v", len(all), ended, noticed, back, worst)
-	if devicesUp(x) != 6 || ended["served"] < len(all)/2 || streamed(x) == 0 {
-		t.Errorf("%d devices up, served %d of %d", devicesUp(x), ended["served"], len(all))
-	}
+	plan, n := lossPlan()
+	x := open(t, plan, hostsOptions(b))
+	var noticed, back, from, to time.Duration
+	start := time.Now()
+	all := openLoop(x, 0, n, 260/float64(n), func() {
+		until(func() bool { return streamed(x) > 10_000 })
+		if err := ip("link", "set", here, "down"); err != nil {
+			t.Error(err)
+		}
+		from = time.Since(start)
+		until(func() bool { return devicesUp(x) == 4 })
+		noticed = time.Since(start) - from
+		served := x.Report().Completed
+		until(func() bool { return x.Report().Completed > served+50 }) // with what is left
+		if err := ip("link", "set", here, "up"); err != nil {
+			t.Error(err)
+		}
+		mended := time.Now()
+		until(func() bool { return devicesUp(x) == 6 })
+		back, to = time.Since(mended), time.Since(start)
+		bytes := streamed(x)
+		until(func() bool { return streamed(x) > bytes })
+	})
+	ended := checkAnswers(t, x, all, n)
+	t.Logf("%d requests: %v; the cut was noticed after %v; all devices back %v after the mend; longest time without an answer %v", len(all), ended, noticed, back, silence(all, from, to))
 }

@@ -80,7 +80,7 @@ func (s *serving) get(t *testing.T, url string) (int, string) {
 func drive(t testing.TB, url string, rps float64, d time.Duration, slo time.Duration) *load.Result {
 	t.Helper()
 	src := arrivals.Poisson(seeded.New(1, "arrivals"), 0, rps, d)
-	r, err := load.Run(context.Background(), load.Config{URL: url, Models: []load.Model{{Name: "m", SLO: slo}}, Duration: d, Seed: 1}, src)
+	r, err := load.Run(context.Background(), load.Config{URL: url, Models: []load.Model{{Name: "m", SLO: slo}}, Duration: d, Grace: patient, Seed: 1}, src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +91,14 @@ func TestServeReplayEndToEnd(t *testing.T) {
 	var log bytes.Buffer
 	o := replayOptions(false)
 	o.EventLog, o.RecordService = &log, true
-	plan := twoStagePlan(3*time.Millisecond, 4, 600*time.Millisecond)
+	plan := twoStagePlan(3*time.Millisecond, 1, patient)
 	s, path := serve(t, plan, o)
 	if code, _ := s.get(t, "http://"+s.HTTP+"/v2/health/ready"); code != 200 {
 		t.Errorf("readiness: %d", code)
 	}
 	for _, url := range []string{"http://" + s.HTTP, "grpc://" + s.GRPC} {
-		r := drive(t, url, 150, time.Second, 600*time.Millisecond)
-		if r.Report.Requests < 50 || r.Report.Attainment < 0.95 {
+		r := drive(t, url, 150, time.Second, patient)
+		if r.Report.Requests < 50 || r.Report.Attainment != 1 {
 			t.Errorf("%s: %+v", url, r.Report.Counts)
 		}
 	}
@@ -111,7 +111,7 @@ func TestServeReplayEndToEnd(t *testing.T) {
 		ok     bool
 	}{
 		{func() {}, true},
-		{func() { writePlan(t, path, onePlan(2*time.Millisecond, 2, 1, 300*time.Millisecond)) }, true},
+		{func() { writePlan(t, path, onePlan(2*time.Millisecond, 1, 1, patient)) }, true},
 		{func() { os.WriteFile(path, []byte("{"), 0o600) }, false},
 	} {
 		step.change()
@@ -122,7 +122,7 @@ func TestServeReplayEndToEnd(t *testing.T) {
 			t.Errorf("reload: %v, want success %v", err, step.ok)
 		}
 	}
-	if r := drive(t, "http://"+s.HTTP, 100, 300*time.Millisecond, 300*time.Millisecond); r.Report.Completed == 0 || r.Report.Attainment < 0.95 {
+	if r := drive(t, "http://"+s.HTTP, 100, 300*time.Millisecond, patient); r.Report.Completed == 0 || r.Report.Attainment != 1 {
 		t.Errorf("after the switch: %+v", r.Report.Counts)
 	}
 	s.stop()

@@ -36,12 +36,9 @@ func TestInterrupt(t *testing.T) {
 		}
 		out.Reset()
 		stderr.Reset()
-		began := time.Now()
+		// Were the interrupt not heeded, this would last until the test's time-out.
 		if code := execute(ctx, c.args, &out, &stderr); code != exitInterrupted {
 			t.Errorf("%v: exit %d, expected %d: %s", c.args, code, exitInterrupted, stderr.String())
-		}
-		if d := time.Since(began); d > 20*time.Second {
-			t.Errorf("%v: ended %v after the interrupt", c.args, d)
 		}
 		cancel()
 		left, err := filepath.Glob("*")

@@ -206,12 +206,9 @@ func TestKilledProcess(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	begin := time.Now()
+	// Were the context not heeded, this would last until the test's time-out.
 	if _, err := Start(ctx, Config{Command: []string{"sh", "-c", "cat <&3"}, Stderr: io.Discard}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a program that is no engine: %v", err)
-	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("giving up took %v", took)
 	}
 }
 

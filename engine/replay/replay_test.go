@@ -97,7 +97,8 @@ func TestTakesItsTime(t *testing.T) {
 			t.Errorf("sleeping took %v of CPU", got.CPU)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-		if err := b.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		long := build(t, New(fixed(time.Hour), Options{Spin: spin}), 2, shape("x", engine.F32, 4), shape("y", engine.F32, 4))[0]
+		if err := long.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("spin %v: a cancelled run gives %v", spin, err)
 		}
 		cancel()

@@ -233,7 +233,8 @@ func (g *guest) live() (err error) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		t := time.NewTicker(g.silence / 5)
+		// Often enough for a host whose own patience is the usual one.
+		t := time.NewTicker(min(g.silence, DefaultSilence) / 5)
 		defer t.Stop()
 		var buf [beatSize]byte
 		for {

@@ -32,3 +32,6 @@ func (p *SlotPool) Give(s int32) { p.free = append(p.free, s) }
 
 // InUse is the number of slots taken.
 func (p *SlotPool) InUse() int { return p.size - len(p.free) }
+
+// Full says that no slot is free.
+func (p *SlotPool) Full() bool { return len(p.free) == 0 }

@@ -91,6 +91,26 @@ func serve(t testing.TB, b oip.Backend, p Protocol) string {
 	return scheme + l.Addr().String()
 }
 
+// patient is an SLO that no machine is busy enough to miss.
+const patient = time.Minute
+
+// gated is a schedule that stops before arrival at until open is closed.
+type gated struct {
+	arrivals.Source
+	at, next int
+	reached  func() // called once, before the wait
+	open     <-chan struct{}
+}
+
+func (g *gated) Next(r *arrivals.Request) bool {
+	if g.next == g.at {
+		g.reached()
+		<-g.open
+	}
+	g.next++
+	return g.Source.Next(r)
+}
+
 // every makes n arrivals, one each interval.
 func every(interval time.Duration, n int, models int) arrivals.Source {
 	var list []arrivals.Request
@@ -137,12 +157,12 @@ func TestEveryProtocolCompletesEveryRequest(t *testing.T) {
 	for _, p := range Protocols {
 		t.Run(string(p), func(t *testing.T) {
 			f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
-				if r.Timeout <= 0 || r.Timeout > 5*time.Second {
+				if r.Timeout <= 0 || r.Timeout > patient {
 					return nil, fmt.Errorf("timeout %v", r.Timeout)
 				}
 				return answer(r), nil
 			})
-			models := []Model{{Name: "mlp", SLO: 5 * time.Second, Batch: 2}, {Name: "mix", SLO: 5 * time.Second}, {Name: "with/slash %", Version: "1", SLO: 5 * time.Second}}
+			models := []Model{{Name: "mlp", SLO: patient, Batch: 2}, {Name: "mix", SLO: patient}, {Name: "with/slash %", Version: "1", SLO: patient}}
 			if p == HTTPJSON {
 				models = models[:2] // BF16 has no JSON form
 			}
@@ -160,35 +180,45 @@ func TestEveryProtocolCompletesEveryRequest(t *testing.T) {
 // A server that stops for 200 ms must show in the latency of every request that
 // fell due meanwhile, not only of the one that it held.
 func TestStallShowsInEveryLatency(t *testing.T) {
-	const stall = 200 * time.Millisecond
+	const (
+		stall, slo, gap = 200 * time.Millisecond, 100 * time.Millisecond, 2 * time.Millisecond
+		n, first        = 400, 100 // requests, and the one that is held
+	)
 	for _, p := range []Protocol{HTTPBinary, GRPC} {
 		t.Run(string(p), func(t *testing.T) {
 			var mu sync.Mutex
-			var n int
-			f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
+			var begun, ended time.Time
+			var f *fake
+			f = newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
 				mu.Lock()
 				defer mu.Unlock()
-				if n++; n == 100 {
+				if begun.IsZero() {
+					begun = time.Now()
+				}
+				if ended.IsZero() && f.seen.Load() > first {
 					time.Sleep(stall)
+					// A client that waited for answers would send nothing more.
+					for start := time.Now(); f.seen.Load() < first+90 && time.Since(start) < patient; {
+						time.Sleep(time.Millisecond)
+					}
+					ended = time.Now()
 				}
 				return answer(r), nil
 			})
-			res := mustRun(t, Config{URL: serve(t, f, p), Models: []Model{{Name: "mlp", SLO: 100 * time.Millisecond}}}, every(2*time.Millisecond, 400, 1))
-			if res.Completed != 400 {
-				t.Fatalf("got %+v, want 400 completed", res.Counts)
+			res := mustRun(t, Config{URL: serve(t, f, p), Models: []Model{{Name: "mlp", SLO: slo}}, NoTimeout: true}, every(gap, n, 1))
+			if res.Completed != n {
+				t.Fatalf("got %+v, want %d completed", res.Counts, n)
 			}
-			// 100 of 400 fell due in the stall, and half of them waited over 100 ms. A
-			// busy machine makes the stall longer, which the longest wait shows: all
-			// that fell due over 100 ms before its end are late, and few others.
-			most := int64(res.Latency.MaxUS.D()-100*time.Millisecond)/int64(2*time.Millisecond) + 25
-			if res.Late < 45 || res.Late > most {
-				t.Errorf("%d late, want about 50 and at most %d after a wait of %v", res.Late, most, res.Latency.MaxUS.D())
+			// The run began before its first request was here, so that whatever fell due
+			// from the held request on, and over the SLO before the stall's end as seen
+			// from that first request, is late for certain. A busy machine makes more of
+			// them late, never fewer.
+			must := min(int64((ended.Sub(begun)-slo)/gap), n) - first - 1
+			if must < 40 || res.Late < must {
+				t.Errorf("%d late, want at least %d after a stall that ended at %v", res.Late, must, ended.Sub(begun))
 			}
-			if p95 := res.Latency.P95US.D(); p95 < 140*time.Millisecond {
-				t.Errorf("p95 %v does not show the stall of %v", p95, stall)
-			}
-			if res.Latency.MaxUS.D() < 190*time.Millisecond {
-				t.Errorf("max %v", res.Latency.MaxUS.D())
+			if most := res.Latency.MaxUS.D(); most < ended.Sub(begun)-(first+1)*gap {
+				t.Errorf("the longest wait, %v, does not show a stall that ended at %v", most, ended.Sub(begun))
 			}
 			if res.PeakInFlight < 90 {
 				t.Errorf("at most %d in flight: the client waited for answers", res.PeakInFlight)
@@ -241,8 +271,11 @@ func TestOverloadIsCountedNotDelayed(t *testing.T) {
 		return answer(r), nil
 	})
 	url := serve(t, f, GRPC)
-	time.AfterFunc(300*time.Millisecond, func() { close(hold) })
-	res := mustRun(t, Config{URL: url, Models: []Model{{Name: "mlp"}}, MaxInFlight: 10}, every(time.Millisecond, 100, 1))
+	// Answers come when the schedule has ended.
+	opened := make(chan struct{})
+	close(opened)
+	schedule := &gated{Source: every(time.Millisecond, 100, 1), at: 100, reached: func() { close(hold) }, open: opened}
+	res := mustRun(t, Config{URL: url, Models: []Model{{Name: "mlp"}}, MaxInFlight: 10}, schedule)
 	if res.ClientOverload != 90 || res.Completed != 10 || len(res.Warnings) == 0 {
 		t.Errorf("got %+v overload %d warnings %v, want 10 completed and 90 overload with a warning", res.Counts, res.ClientOverload, res.Warnings)
 	}
@@ -263,19 +296,23 @@ func TestUnansweredAfterGrace(t *testing.T) {
 
 func TestCancelReturnsWhatWasFound(t *testing.T) {
 	f := newFake(t, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	begin := time.Now()
-	res, err := Run(ctx, Config{URL: serve(t, f, HTTPBinary), Token: "secret", Models: []Model{{Name: "mlp"}}}, every(10*time.Millisecond, 1000, 1))
+	// After 15 arrivals the first ones are waited for, and then the run is stopped.
+	schedule := &gated{Source: every(10*time.Millisecond, 1000, 1), at: 15, open: ctx.Done(), reached: func() {
+		for f.seen.Load() < 10 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(50 * time.Millisecond)
+		cancel()
+	}}
+	res, err := Run(ctx, Config{URL: serve(t, f, HTTPBinary), Token: "secret", Models: []Model{{Name: "mlp"}}}, schedule)
 	if err != nil {
 		t.Fatal(err)
 	}
 	conserved(t, res)
-	if !res.Interrupted || res.Completed < 5 || res.Requests > 20 {
+	if !res.Interrupted || res.Completed+res.Unanswered != 15 || res.Requests != 15 {
 		t.Errorf("got interrupted %v, %+v", res.Interrupted, res.Counts)
-	}
-	if d := time.Since(begin); d > 2*time.Second {
-		t.Errorf("took %v to end", d)
 	}
 }
 
@@ -312,13 +349,24 @@ func TestServerGoneIsCounted(t *testing.T) {
 	s := oip.NewHTTPServer(f, oip.Options{})
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
-	time.AfterFunc(50*time.Millisecond, func() { s.Close() })
-	res := mustRun(t, Config{URL: "http://" + l.Addr().String(), Models: []Model{{Name: "mlp"}}}, every(time.Millisecond, 150, 1))
+	gone := make(chan struct{})
+	schedule := &gated{Source: every(time.Millisecond, 150, 1), at: 50, open: gone, reached: func() {
+		go func() {
+			for f.seen.Load() < 50 {
+				time.Sleep(time.Millisecond)
+			}
+			s.Close()
+			close(gone)
+		}()
+	}}
+	res := mustRun(t, Config{URL: "http://" + l.Addr().String(), Models: []Model{{Name: "mlp"}}}, schedule)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if res.Completed < 10 || res.Errors < 50 || res.DroppedByReason["error.connect"] == 0 {
-		t.Errorf("got %+v", res.Counts)
+	// The last answers may be cut off as well; a connection that was kept open fails
+	// in a way of its own.
+	if res.DroppedByReason["error.connect"] == 0 || res.Errors < 100 || res.Completed+res.Errors != 150 || res.Completed == 0 {
+		t.Errorf("got %+v, errors %d", res.Counts, res.Errors)
 	}
 }
 
@@ -396,12 +444,12 @@ func TestPercentilesFromSamplesAndHistogramAgree(t *testing.T) {
 
 func TestResultReadsAsAReport(t *testing.T) {
 	f := newFake(t, nil)
-	res := mustRun(t, Config{URL: serve(t, f, HTTPBinary), Models: []Model{{Name: "mlp", SLO: time.Second}}, Seed: 3}, every(time.Millisecond, 10, 1))
+	res := mustRun(t, Config{URL: serve(t, f, HTTPBinary), Models: []Model{{Name: "mlp", SLO: patient}}, Seed: 3}, every(time.Millisecond, 10, 1))
 	b, err := json.Marshal(res)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"format":"inferplan.report/v1"`, `"source":"load"`, `"seed":3`, `"requests":10`, `"attainment":1`, `"generator_lag":{`, `"models":[{"model":"mlp","slo_us":1000000`} {
+	for _, want := range []string{`"format":"inferplan.report/v1"`, `"source":"load"`, `"seed":3`, `"requests":10`, `"attainment":1`, `"generator_lag":{`, `"models":[{"model":"mlp","slo_us":60000000`} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("%s is not in %s", want, b)
 		}
