@@ -25,6 +25,31 @@ type ProfileDevice struct {
 	CopyGbps      float64 `json:"copy_gbps,omitempty"`    // host copy or host-to-device rate
 	CostSeconds   float64 `json:"cost_seconds,omitempty"` // device time that the measuring took
 	Source        string  `json:"source,omitempty"`       // of imported numbers
+
+	// Options of the execution provider that the numbers were taken with.
+	Options map[string]string `json:"options,omitempty"`
+	// What the device was measured to reach: bytes read plus bytes written by a
+	// copy inside its memory, and floating-point operations (two per
+	// multiplication with an addition) of a large float32 matrix product.
+	MemoryGBps   float64 `json:"memory_gbps,omitempty"` // 1e9 bytes a second
+	MatmulGflops float64 `json:"matmul_gflops,omitempty"`
+	// State of a GPU while it was measured.
+	State *DeviceState `json:"state,omitempty"`
+}
+
+// DeviceState says at what power and clocks a GPU ran; 0 is what it did not
+// tell.
+type DeviceState struct {
+	Samples        int     `json:"samples"`
+	WattsMedian    float64 `json:"watts_median,omitempty"`
+	WattsMax       float64 `json:"watts_max,omitempty"`
+	ClockMHzMin    int     `json:"clock_mhz_min,omitempty"`
+	ClockMHzMedian int     `json:"clock_mhz_median,omitempty"`
+	MemoryMHz      int     `json:"memory_mhz,omitempty"`
+	CelsiusMax     int     `json:"celsius_max,omitempty"`
+	// Throttled is the share of the samples in which the driver had lowered the
+	// clocks for power or heat.
+	Throttled float64 `json:"throttled,omitempty"`
 }
 
 // ProfileModel is one model: its blocks and what they cost.
@@ -60,6 +85,10 @@ type Block struct {
 	CutBytesFP16 int64        `json:"cut_bytes_fp16,omitempty"` // float32 as float16, int64 as int32
 	FP16         *FP16Check   `json:"fp16,omitempty"`
 	WeightBytes  int64        `json:"weight_bytes,omitempty"`
+	// Counted from the graph, per sample: multiplications with an addition, and
+	// bytes that tensors move through memory.
+	MACs        int64 `json:"macs,omitempty"`
+	TensorBytes int64 `json:"tensor_bytes,omitempty"`
 }
 
 // FP16Check tells what crossing this cut in float16 does to the model's answer.
@@ -86,6 +115,7 @@ type Latency struct {
 	WallUS      Micros `json:"wall_us"`
 	CPUUS       Micros `json:"cpu_us,omitempty"`
 	P99US       Micros `json:"p99_us,omitempty"`
+	HostUS      Micros `json:"host_us,omitempty"` // GPUs: median until the run was launched; wall_us waits for the device
 	HalfWidthUS Micros `json:"half_width_us,omitempty"` // of the 95 % interval of the median
 	Samples     int    `json:"samples,omitempty"`
 }

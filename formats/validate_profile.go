@@ -13,8 +13,8 @@ func (d *Profile) Validate() error {
 	devices := map[string]int{}
 	for i := range d.Devices {
 		c.name(devices, i, d.Devices[i].Device, "devices[%d].device", i)
-		if p := &d.Devices[i]; p.MemoryBytes < 0 || p.CopyGbps < 0 || p.CostSeconds < 0 {
-			c.failf("a negative figure", "memory_bytes, copy_gbps and cost_seconds of 0 or more", "", "devices[%d]", i)
+		if p := &d.Devices[i]; p.MemoryBytes < 0 || p.CopyGbps < 0 || p.CostSeconds < 0 || p.MemoryGBps < 0 || p.MatmulGflops < 0 {
+			c.failf("a negative figure", "memory_bytes, copy_gbps, cost_seconds, memory_gbps and matmul_gflops of 0 or more", "", "devices[%d]", i)
 		}
 	}
 	models := map[string]int{}
@@ -44,7 +44,7 @@ func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
 		for _, f := range [...]struct {
 			name  string
 			value int64
-		}{{"nodes", int64(b.Nodes)}, {"cut_bytes_fp32", b.CutBytesFP32}, {"cut_bytes_fp16", b.CutBytesFP16}, {"weight_bytes", b.WeightBytes}} {
+		}{{"nodes", int64(b.Nodes)}, {"cut_bytes_fp32", b.CutBytesFP32}, {"cut_bytes_fp16", b.CutBytesFP16}, {"weight_bytes", b.WeightBytes}, {"macs", b.MACs}, {"tensor_bytes", b.TensorBytes}} {
 			if f.value < 0 {
 				c.failf(integer64(f.value), "0 or more", "", "%s.blocks[%d].%s", path, k, f.name)
 			}
