@@ -32,9 +32,11 @@ func newLoadCommand(g *globals) *cobra.Command {
 
 Requests are sent at their scheduled time whatever became of the earlier ones, and latency
 counts from that time: a server that stalls is charged for all that fell due meanwhile. Models,
-SLOs and rates come from the plan; load 1.0 is the planned rate.`,
+SLOs and rates come from the plan; load 1.0 is the planned rate. A model with several SLO
+classes is asked for each of them: as planned, by --mix, or as the column class of a trace says.`,
 		Example: `  plan load http://127.0.0.1:8000 --load 0.8 --duration 20s
   plan load grpc://127.0.0.1:8001 --poisson 50 --model resnet50
+  plan load http://127.0.0.1:8000 --poisson 100 --mix interactive=0.8,batch=0.2
   plan load http://127.0.0.1:8000 --trace requests.csv -o measured.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,8 +86,8 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		URL: url, Protocol: load.Protocol(o.protocol), Seed: o.seed, Warmup: o.warmup, Duration: o.duration,
 		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: token,
 	}
-	for i := range plan.Models {
-		cfg.Models = append(cfg.Models, load.Model{Name: plan.Models[i].Model, SLO: plan.Models[i].SLOUS.D()})
+	for _, m := range plan.Served() {
+		cfg.Models = append(cfg.Models, load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D()})
 	}
 	bar := p.meter(int64(o.duration/time.Millisecond), "sending")
 	stop := tick(func(passed time.Duration) { bar.set(int64(passed/time.Millisecond), 0, "sending") })

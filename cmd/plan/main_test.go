@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 //	lines N FILE            require a number of lines
 //	edit FILE OLD NEW       replace text in a file, which must be there
 //	answers FILE N          write N samples' answers of the models small, middle, large
+//	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
+//	drained                 end it with SIGTERM, and well
+//	ask STATUS URL [BODY [HEADER...]]   an HTTP request
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -65,6 +68,10 @@ func TestScripts(t *testing.T) {
 			"edit":  edit,
 
 			"answers": answers,
+
+			"served":  served,
+			"drained": drained,
+			"ask":     ask,
 		},
 	})
 }

@@ -72,13 +72,13 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 	for i := range first.Models {
 		m := &first.Models[i]
 		for j, r := range reports {
-			x := findModel(r, m.Model)
+			x := findModel(r, m.Key())
 			if x == nil {
 				continue
 			}
 			label := ""
 			if j == 0 {
-				label = m.Model
+				label = m.Key().String()
 			}
 			var ref *formats.LatencySummary
 			if j > 0 {
@@ -92,9 +92,9 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 	}, rows)
 }
 
-func findModel(r *formats.Report, name string) *formats.ModelReport {
+func findModel(r *formats.Report, key formats.ModelClass) *formats.ModelReport {
 	for i := range r.Models {
-		if r.Models[i].Model == name {
+		if r.Models[i].Key() == key {
 			return &r.Models[i]
 		}
 	}

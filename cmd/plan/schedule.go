@@ -1,7 +1,11 @@
 package main
 
 import (
+	"maps"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -16,42 +20,61 @@ type schedule struct {
 	poisson float64
 	trace   string
 	model   string
+	class   string
+	mix     string
 	gaps    string
 	seed    uint64
 }
 
 func (s *schedule) flags(f *pflag.FlagSet) {
 	f.Float64Var(&s.load, "load", 1, "factor of the rate that the plan promises each model")
-	f.Float64Var(&s.poisson, "poisson", 0, "Poisson arrivals at this rate, for --model or for every model")
+	f.Float64Var(&s.poisson, "poisson", 0, "Poisson arrivals at this rate, for --model or for every model; its classes share it as planned, or by --mix")
 	f.StringVar(&s.trace, "trace", "", "request trace (CSV, .gz) instead of a process")
 	f.StringVar(&s.model, "model", "", "only this model")
+	f.StringVar(&s.class, "class", "", "only this SLO class")
+	f.StringVar(&s.mix, "mix", "", "how each model's requests divide among its SLO classes, such as interactive=0.8,batch=0.2 (default as planned)")
 	f.StringVar(&s.gaps, "arrivals-gaps-us", "", "arrivals of --model from a file of integer gaps in microseconds (.gz)")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of the arrivals")
 }
 
 // given tells whether anything but defaults says how requests come.
 func (s *schedule) given() bool {
-	return s.load != 1 || s.poisson != 0 || s.trace != "" || s.gaps != ""
+	return s.load != 1 || s.poisson != 0 || s.trace != "" || s.gaps != "" || s.mix != ""
 }
 
-// index finds --model in the plan; -1 without one.
-func (s *schedule) index(plan *formats.Plan) (int, error) {
-	if s.model == "" {
-		return -1, nil
-	}
-	var names []string
-	for i := range plan.Served() {
-		if plan.Served()[i].Model == s.model {
-			return i, nil
+// chosen are the entries of the plan that --model and --class ask for.
+func (s *schedule) chosen(plan *formats.Plan) ([]bool, error) {
+	served := plan.Served()
+	out := make([]bool, len(served))
+	var models, classes []string
+	for i := range served {
+		m := &served[i]
+		if !slices.Contains(models, m.Model) {
+			models = append(models, m.Model)
 		}
-		names = append(names, plan.Served()[i].Model)
+		if s.model != "" && m.Model != s.model {
+			continue
+		}
+		if m.Class != "" && !slices.Contains(classes, m.Class) {
+			classes = append(classes, m.Class)
+		}
+		out[i] = s.class == "" || m.Class == s.class
 	}
-	return 0, usageErrorf("--model %q: the plan has %s", s.model, list(names))
+	switch {
+	case slices.Contains(out, true):
+		return out, nil
+	case s.model != "" && !slices.Contains(models, s.model):
+		return nil, usageErrorf("--model %q: the plan has %s", s.model, list(models))
+	case len(classes) == 0:
+		return nil, usageErrorf("--class %q: the plan has no classes there", s.class)
+	}
+	return nil, usageErrorf("--class %q: the plan has %s", s.class, list(classes))
 }
 
-// rates are the requests per second of each model at load 1.
+// rates are the requests per second of each model, and of each of its classes,
+// at load 1.
 func (s *schedule) rates(plan *formats.Plan, reference string) ([]float64, error) {
-	only, err := s.index(plan)
+	chosen, err := s.chosen(plan)
 	if err != nil {
 		return nil, err
 	}
@@ -64,32 +87,107 @@ func (s *schedule) rates(plan *formats.Plan, reference string) ([]float64, error
 			return nil, withCode(exitUsage, err)
 		}
 	}
-	byName := map[string]float64{}
-	for i := range from.Served() {
-		byName[from.Served()[i].Model] = from.Served()[i].RPS
+	promised := map[formats.ModelClass]float64{}
+	for _, m := range from.Served() {
+		promised[m.Key()] = m.RPS
 	}
-	out := make([]float64, len(plan.Served()))
-	for i := range plan.Served() {
-		rps, ok := byName[plan.Served()[i].Model]
+	served := plan.Served()
+	out := make([]float64, len(served))
+	for i := range served {
+		rps, ok := promised[served[i].Key()]
 		if !ok {
-			return nil, usageErrorf("--load-reference %s: no model %q there", reference, plan.Served()[i].Model)
+			return nil, usageErrorf("--load-reference %s: no model %q there", reference, served[i].Key())
 		}
-		if s.poisson > 0 {
-			rps = s.poisson / s.load
-		}
-		if only < 0 || i == only {
+		if chosen[i] {
 			out[i] = rps
 		}
+	}
+	return out, s.divide(served, chosen, out)
+}
+
+// divide gives each model the rate of --poisson and divides its rate among its
+// classes by --mix.
+func (s *schedule) divide(served []formats.PlanModel, chosen []bool, rates []float64) error {
+	shares, err := parseMix(s.mix)
+	if err != nil {
+		return err
+	}
+	unknown := make(map[string]bool, len(shares))
+	for class := range shares {
+		unknown[class] = true
+	}
+	for first := range served {
+		of := entriesOf(served, chosen, first)
+		if len(of) == 0 || of[0] != first {
+			continue
+		}
+		total, mixed := 0.0, 0.0
+		for _, i := range of {
+			total += rates[i]
+			mixed += shares[served[i].Class]
+			delete(unknown, served[i].Class)
+		}
+		for _, i := range of {
+			share := rates[i] / total
+			switch {
+			case mixed > 0:
+				share = shares[served[i].Class] / mixed
+			case len(of) == 1 || total == 0:
+				share = 1 / float64(len(of))
+			}
+			if s.poisson > 0 {
+				rates[i] = s.poisson / s.load * share
+			} else if mixed > 0 {
+				rates[i] = total * share
+			}
+		}
+	}
+	for _, class := range slices.Sorted(maps.Keys(unknown)) {
+		return usageErrorf("--mix: no model asked for has a class %q", class)
+	}
+	return nil
+}
+
+// entriesOf are the chosen entries of one model.
+func entriesOf(served []formats.PlanModel, chosen []bool, of int) []int {
+	var out []int
+	for i := range served {
+		if chosen[i] && served[i].Model == served[of].Model {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// parseMix reads class=share,…; shares need not sum to 1.
+func parseMix(text string) (map[string]float64, error) {
+	out := map[string]float64{}
+	if text == "" {
+		return out, nil
+	}
+	sum := 0.0
+	for part := range strings.SplitSeq(text, ",") {
+		class, number, ok := strings.Cut(strings.TrimSpace(part), "=")
+		share, err := strconv.ParseFloat(number, 64)
+		if _, twice := out[class]; !ok || err != nil || class == "" || twice || !(share >= 0 && share < 1e12) {
+			return nil, usageErrorf("--mix %q: expected CLASS=SHARE, each class once, such as interactive=0.8,batch=0.2; found %q", text, part)
+		}
+		out[class] = share
+		sum += share
+	}
+	if sum == 0 {
+		return nil, usageErrorf("--mix %q: expected a share of more than 0", text)
 	}
 	return out, nil
 }
 
 // open returns recorded arrivals, or nil where a process draws them.
 func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
-	only, err := s.index(plan)
+	chosen, err := s.chosen(plan)
 	if err != nil {
 		return nil, nil, err
 	}
+	only := slices.Index(chosen, true)
 	trace := s.trace
 	if trace == "" && s.gaps == "" && plan.Arrivals != nil && plan.Arrivals.Trace != "" && s.poisson == 0 {
 		trace = plan.Arrivals.Trace
@@ -98,16 +196,16 @@ func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 	switch {
 	case s.trace != "" && s.gaps != "":
 		return nil, nil, usageErrorf("--trace and --arrivals-gaps-us exclude each other")
-	case s.gaps != "" && only < 0:
+	case s.mix != "" && (trace != "" || s.gaps != ""):
+		return nil, nil, usageErrorf("--mix divides drawn arrivals; recorded ones name their class in the column class")
+	case s.gaps != "" && s.model == "" && len(chosen) > 1:
 		return nil, nil, usageErrorf("--arrivals-gaps-us: say whose arrivals with --model")
+	case s.gaps != "" && slices.Contains(chosen[only+1:], true):
+		return nil, nil, usageErrorf("--arrivals-gaps-us: %s has several classes; say whose arrivals with --class", s.model)
 	case s.gaps != "":
 		src, err = arrivals.OpenGaps(s.gaps, int32(only))
 	case trace != "":
-		names := make([]string, len(plan.Served()))
-		for i := range plan.Served() {
-			names[i] = plan.Served()[i].Model
-		}
-		src, err = arrivals.OpenTrace(trace, names)
+		src, err = s.openTrace(trace, plan.Served(), chosen)
 	default:
 		return nil, nil, nil
 	}
@@ -117,11 +215,30 @@ func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 	return src, func() { _ = arrivals.Close(src) }, nil // a file that was only read
 }
 
+// openTrace opens a trace of the plan's models; what --model and --class do not
+// ask for is left out.
+func (s *schedule) openTrace(path string, served []formats.PlanModel, chosen []bool) (arrivals.Source, error) {
+	names, classes := make([]string, len(served)), make([]string, len(served))
+	for i := range served {
+		names[i], classes[i] = served[i].Model, served[i].Class
+	}
+	options := []arrivals.TraceOption{arrivals.OfClasses(classes)}
+	if s.model != "" {
+		options = append(options, arrivals.OfModel(int32(slices.Index(chosen, true))))
+	}
+	src, err := arrivals.OpenTrace(path, names, options...)
+	if err != nil || !slices.Contains(chosen, false) {
+		return src, err
+	}
+	return arrivals.Only(src, chosen), nil
+}
+
 // process draws arrivals for a real run: each model's stream is its own.
 func (s *schedule) process(plan *formats.Plan, rates []float64, d formats.Duration) (arrivals.Source, error) {
-	sources := make([]arrivals.Source, len(plan.Served()))
-	for i := range plan.Served() {
-		src, err := arrivals.Process(plan.Arrivals, seeded.New(s.seed, "arrivals/"+plan.Served()[i].Model), int32(i), rates[i]*s.load, d.D())
+	served := plan.Served()
+	sources := make([]arrivals.Source, len(served))
+	for i := range served {
+		src, err := arrivals.Process(plan.Arrivals, seeded.New(s.seed, "arrivals/"+served[i].Key().String()), int32(i), rates[i]*s.load, d.D())
 		if err != nil {
 			return nil, withCode(exitUsage, err)
 		}

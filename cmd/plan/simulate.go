@@ -285,7 +285,7 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 func boundShare(plan *formats.Plan, rep *formats.Report) *float64 {
 	share := -1.0
 	for _, m := range plan.Models {
-		r := findModel(rep, m.Model)
+		r := findModel(rep, m.Key())
 		if r == nil || m.Weight <= 0 {
 			return nil
 		}
@@ -303,7 +303,7 @@ func printReport(p *printer, rep *formats.Report) error {
 	var rows [][]string
 	for _, m := range rep.Models {
 		row := []string{
-			m.Model, rate(m.OfferedRPS), fmt.Sprint(m.Requests), percent(m.Attainment), interval(m.AttainmentCI), fmt.Sprint(m.Dropped),
+			m.Key().String(), rate(m.OfferedRPS), fmt.Sprint(m.Requests), percent(m.Attainment), interval(m.AttainmentCI), fmt.Sprint(m.Dropped),
 			fmt.Sprint(m.Late), rate(m.GoodputRPS), ms(m.Latency.P50US.D()), ms(m.Latency.P99US.D()), ms(m.SLOUS.D()),
 		}
 		if m.MaxLoadFactor != nil {

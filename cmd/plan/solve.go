@@ -288,6 +288,7 @@ type solveJSON struct {
 
 type solveModelJSON struct {
 	Model     string             `json:"model"`
+	Class     string             `json:"class,omitempty"`
 	RPS       float64            `json:"rps"`
 	Weight    float64            `json:"weight"`
 	SLOUS     formats.Micros     `json:"slo_us"`
@@ -300,17 +301,17 @@ func solveDocument(res *planner.Result) solveJSON {
 		Limits: res.Plan.Limits, Certified: res.Plan.Certified, WallMS: res.WallMS,
 	}
 	for _, m := range res.Plan.Models {
-		d.Models = append(d.Models, solveModelJSON{m.Model, m.RPS, m.Weight, m.SLOUS, m.Pipelines})
+		d.Models = append(d.Models, solveModelJSON{m.Model, m.Class, m.RPS, m.Weight, m.SLOUS, m.Pipelines})
 	}
 	return d
 }
 
 // printPlan prints the closing table.
 func printPlan(p *printer, plan *formats.Plan, path string) error {
-	certified := map[string]formats.CertifiedModel{}
+	certified := map[formats.ModelClass]formats.CertifiedModel{}
 	if plan.Certified != nil {
 		for _, c := range plan.Certified.Models {
-			certified[c.Model] = c
+			certified[c.Key()] = c
 		}
 	}
 	var rows [][]string
@@ -318,8 +319,8 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 		for i, pl := range m.Pipelines {
 			name, planned, cert, p99 := "", "", "", ""
 			if i == 0 {
-				name, planned = m.Model, rate(m.RPS)
-				if c, ok := certified[m.Model]; ok {
+				name, planned = m.Key().String(), rate(m.RPS)
+				if c, ok := certified[m.Key()]; ok {
 					cert, p99 = rate(c.RPS), ms(c.P99US.D())
 				} else {
 					cert, p99 = "-", "-"
