@@ -215,7 +215,7 @@ func (m *modelStats) statistics() oip.ModelStatistics {
 type recorder struct {
 	runs    [][][]time.Duration // [stage][batch-1]
 	starts  [][][]time.Duration
-	first   time.Duration // arrival of the first request
+	arrived []time.Duration // of requests, as the policy heard of them
 	ingress []time.Duration
 	egress  []time.Duration
 }
@@ -231,15 +231,12 @@ func newRecorder(t *policy.Tables) *recorder {
 func (r *recorder) ran(stage int32, size int, start, took time.Duration) {
 	if size <= len(r.runs[stage]) {
 		r.runs[stage][size-1] = append(r.runs[stage][size-1], took)
-		r.starts[stage][size-1] = append(r.starts[stage][size-1], start-r.first)
+		r.starts[stage][size-1] = append(r.starts[stage][size-1], start-r.arrived[0])
 	}
 }
 
 func (r *recorder) heard(arrived, now time.Duration) {
-	if len(r.ingress) == 0 {
-		r.first = arrived
-	}
-	r.ingress = append(r.ingress, now-arrived)
+	r.arrived, r.ingress = append(r.arrived, arrived), append(r.ingress, now-arrived)
 }
 
 // overhead notes what passed between the end of the last stage and the answer.
@@ -258,6 +255,10 @@ type Service struct {
 	Starts [][][]time.Duration `json:"starts_ns,omitempty"`
 	// Transfers are hand-overs into a stage, likewise.
 	Transfers [][][]time.Duration `json:"transfers_ns,omitempty"`
+	// Arrived are the requests' arrivals since the first one, in the order in
+	// which the policy heard of them, Heard the time until then.
+	Arrived []time.Duration `json:"arrived_ns,omitempty"`
+	Heard   []time.Duration `json:"heard_ns,omitempty"`
 	// Ingress is the median time from a request's arrival until the policy
 	// hears of it, Egress from the end of its batch until its answer is there.
 	Ingress time.Duration `json:"ingress_ns"`
@@ -265,7 +266,11 @@ type Service struct {
 }
 
 func (r *recorder) snapshot() *Service {
-	s := &Service{Runs: make([][][]time.Duration, len(r.runs)), Starts: make([][][]time.Duration, len(r.runs)), Ingress: median(r.ingress), Egress: median(r.egress)}
+	s := &Service{Runs: make([][][]time.Duration, len(r.runs)), Starts: make([][][]time.Duration, len(r.runs)), Ingress: median(r.ingress), Egress: median(r.egress),
+		Arrived: make([]time.Duration, len(r.arrived)), Heard: slices.Clone(r.ingress)}
+	for i, at := range r.arrived {
+		s.Arrived[i] = at - r.arrived[0]
+	}
 	for i := range r.runs {
 		s.Runs[i], s.Starts[i] = make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i]))
 		for b := range r.runs[i] {

@@ -29,11 +29,14 @@ type verdict struct {
 	P95MS       float64 `json:"p95_ms"`
 	SimP50MS    float64 `json:"simulated_p50_ms"`
 	SimP95MS    float64 `json:"simulated_p95_ms"`
-	SimOrderMS  float64 `json:"simulated_in_order_p95_ms"` // without the moments of the service times
-	Off         float64 `json:"off"`                       // simulated over served p95, less one
+	DrawnP95MS  float64 `json:"drawn_p95_ms"`   // with the recorded service times at random
+	PlanP95MS   float64 `json:"planned_p95_ms"` // with the plan's times
+	Off         float64 `json:"off"`            // simulated over served p95, less one
 	SimSwitches int64   `json:"simulated_switches"`
-	Batches     int64   `json:"batches"`
-	SimBatches  int64   `json:"simulated_batches"`
+	Batches     int     `json:"batches"`
+	SimBatches  int     `json:"simulated_batches"`
+	Same        int     `json:"same_batches"`  // before the decision logs part for the first time
+	Again       float64 `json:"batches_again"` // share of the batches that the simulator starts within 1 ms
 	DeviceS     float64 `json:"device_seconds"`
 	LateMS      float64 `json:"sent_late_p95_ms"`
 }
@@ -78,11 +81,6 @@ func (f *family) judge(plan *formats.Plan, t *policy.Tables, run *served) verdic
 	v.Within = math.Abs(v.Accuracy-v.Planned) <= v.HalfWidth
 	slices.Sort(took)
 	v.P50MS, v.P95MS = ms(report.Percentile(took, .5)), ms(report.Percentile(took, .95))
-	for _, stage := range run.service.Runs {
-		for _, runs := range stage {
-			v.Batches += int64(len(runs))
-		}
-	}
 	return v
 }
 
@@ -114,7 +112,7 @@ type pair struct {
 	GearS      float64 `json:"gear_device_seconds"`
 	SingleS    float64 `json:"single_device_seconds"`
 	Ratio      float64 `json:"ratio"`
-	GearCPU    float64 `json:"gear_cpu_seconds"` // of the worker
+	GearCPU    float64 `json:"gear_cpu_seconds"` // inside the engine
 	SingleCPU  float64 `json:"single_cpu_seconds"`
 	Difference float64 `json:"accuracy_difference"` // gears less the model, request by request
 	HalfWidth  float64 `json:"half_width"`          // 95 %

@@ -20,6 +20,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/worker"
 	"inferplan/formats"
+	"inferplan/formats/report"
 	"inferplan/policy"
 )
 
@@ -51,7 +52,7 @@ type options struct {
 	parts             string
 	seconds, paired   int
 	slo               time.Duration
-	pin               bool
+	pin, trace        bool
 	seed              uint64
 }
 
@@ -84,7 +85,8 @@ func (o *options) parse(args []string) error {
 	f.IntVar(&o.seconds, "seconds", 30, "length of a run")
 	f.IntVar(&o.paired, "paired-seconds", 10, "length of a run against a single model")
 	f.DurationVar(&o.slo, "slo", 200*time.Millisecond, "p95 that plans hold")
-	f.BoolVar(&o.pin, "pin", true, "keep clients and front end off the workers' CPU")
+	f.BoolVar(&o.pin, "pin", false, "keep clients and front end off the worker's CPU")
+	f.BoolVar(&o.trace, "apart", false, "show where the decision logs of server and simulator part")
 	f.Uint64Var(&o.seed, "seed", 1, "of arrivals and samples")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -205,7 +207,7 @@ func (b *bench) runs(ctx context.Context) error {
 	fmt.Fprintf(b.out, "\nServed for %d s each on held-out samples, p95 SLO %v\n", b.seconds, b.slo)
 	w := tabwriter.NewWriter(b.out, 6, 4, 2, ' ', tabwriter.AlignRight)
 	defer w.Flush()
-	fmt.Fprintln(w, "peak\ttrace\trequests\tlost\tswitches\taccuracy\tplanned\t±\tas recorded\tp50 ms\tsim\tp95 ms\tsim\toff\tin order\tbatches\tsim\tlate ms\t")
+	fmt.Fprintln(w, "peak\ttrace\trequests\tlost\tswitches\taccuracy\tplanned\t±\tas recorded\tp50 ms\tsim\tp95 ms\tsim\toff\tdrawn\tplanned\tbatches\tsim\tsame\tagain\tlate ms\t")
 	for _, p := range b.plans {
 		for k := range traces {
 			t := &traces[k]
@@ -228,8 +230,8 @@ func (b *bench) runs(ctx context.Context) error {
 			if v.Within {
 				b.doc.Within++
 			}
-			fmt.Fprintf(w, "%g\t%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.2f\t%.2f\t%.2f\t%.2f\t%+.1f %%\t%+.1f %%\t%d\t%d\t%.2f\t\n", v.PeakRPS, v.Trace, v.Requests, v.Lost, v.Switches,
-				v.Accuracy, v.Planned, v.HalfWidth, v.AsRecorded, v.P50MS, v.SimP50MS, v.P95MS, v.SimP95MS, 100*v.Off, 100*(v.SimOrderMS/v.P95MS-1), v.Batches, v.SimBatches, v.LateMS)
+			fmt.Fprintf(w, "%g\t%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.2f\t%.2f\t%.2f\t%.2f\t%+.1f %%\t%+.1f %%\t%+.1f %%\t%d\t%d\t%d\t%.2f\t%.2f\t\n", v.PeakRPS, v.Trace, v.Requests, v.Lost, v.Switches,
+				v.Accuracy, v.Planned, v.HalfWidth, v.AsRecorded, v.P50MS, v.SimP50MS, v.P95MS, v.SimP95MS, 100*v.Off, 100*(v.DrawnP95MS/v.P95MS-1), 100*(v.PlanP95MS/v.P95MS-1), v.Batches, v.SimBatches, v.Same, v.Again, v.LateMS)
 			w.Flush()
 		}
 	}
@@ -244,17 +246,39 @@ func (b *bench) one(ctx context.Context, p planned, name string, rates []float64
 	}
 	v := b.family.judge(p.plan, p.tables, run)
 	v.PeakRPS, v.Trace = p.peak, name
-	at, err := b.family.simulate(ctx, p.plan, run, true)
-	if err != nil {
-		return nil, nil, err
+	var at [3]*shown
+	for how := range at {
+		if at[how], err = b.family.simulate(ctx, p.plan, run, replay(how)); err != nil {
+			return nil, nil, err
+		}
 	}
-	order, err := b.family.simulate(ctx, p.plan, run, false)
-	if err != nil {
-		return nil, nil, err
+	v.SimP50MS, v.SimP95MS, v.DrawnP95MS, v.PlanP95MS, v.SimSwitches = ms(at[exactly].p50), ms(at[exactly].p95), ms(at[drawn].p95), ms(at[promised].p95), at[exactly].switches
+	really := run.log()
+	v.Batches, v.SimBatches = len(really), len(at[exactly].log)
+	v.Same, v.Again = apart(really, at[exactly].log)
+	if b.trace {
+		b.printApart(run, really, at[exactly].log, v.Same)
 	}
-	v.SimP50MS, v.SimP95MS, v.SimOrderMS, v.SimSwitches, v.SimBatches = ms(at.p50), ms(at.p95), ms(order.p95), at.switches, at.batches
 	v.Off = v.SimP95MS/v.P95MS - 1
 	return &v, run, nil
+}
+
+// printApart shows the decision logs around the place where they part.
+func (b *bench) printApart(run *served, really, shown []started, at int) {
+	for stage, runs := range run.service.Runs {
+		for size, list := range runs {
+			if len(list) > 5 {
+				s := slices.Sorted(slices.Values(list))
+				fmt.Fprintf(b.out, "stage %d batch %2d: %5d held a device %.3f ms (median), %.3f (p95)\n", stage, size+1, len(s), ms(report.Percentile(s, .5)), ms(report.Percentile(s, .95)))
+			}
+		}
+		fmt.Fprintf(b.out, "stage %d ran %.3f ms in the mean\n", stage, run.ran[stage])
+	}
+	fmt.Fprintf(b.out, "\nthe logs part at batch %d (served | simulated: ms, model, size)\n", at)
+	for i := max(0, at-4); i < min(at+8, len(really), len(shown)); i++ {
+		r, s := really[i], shown[i]
+		fmt.Fprintf(b.out, "%6d  %10.3f %d %2d | %10.3f %d %2d\n", i, ms(r.at), r.stage, r.size, ms(s.at), s.stage, s.size)
+	}
 }
 
 // pairs serve the same requests with gears and with the cheapest model that is

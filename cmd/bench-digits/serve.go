@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
@@ -37,8 +39,9 @@ type served struct {
 	service  *executor.Service
 	late     time.Duration // p95 of how late requests were sent
 	device   time.Duration // that the device was held by batches behind the lead-in
-	cpu      float64       // seconds of the worker's CPU time, the lead-in included
+	cpu      float64       // seconds of CPU time inside the engine, the lead-in included
 	switches int64
+	ran      []float64 // by stage: mean time of a batch in the engine, ms
 }
 
 // A run begins with a lead-in of single requests that is not counted: the first
@@ -97,6 +100,9 @@ func (f *family) serve(ctx context.Context, plan *formats.Plan, list []arrivals.
 	}
 	wg.Wait()
 	out.service, out.switches = x.Service(), x.Report().Gears.Switches
+	for _, m := range x.Report().Gears.Models {
+		out.ran = append(out.ran, ms(m.RunningUS.D())/float64(max(1, m.Batches)))
+	}
 	if out.cpu, err = cpuSeconds(x); err != nil {
 		return nil, err
 	}
@@ -115,7 +121,8 @@ func (f *family) serve(ctx context.Context, plan *formats.Plan, list []arrivals.
 	return out, nil
 }
 
-// cpuSeconds adds up what the workers say they used.
+// cpuSeconds adds up what runs used inside the engine, by the workers' own
+// account.
 func cpuSeconds(x *executor.Executor) (float64, error) {
 	families, err := x.Gatherer().Gather()
 	if err != nil {
@@ -127,7 +134,9 @@ func cpuSeconds(x *executor.Executor) (float64, error) {
 			continue
 		}
 		for _, s := range m.Metric {
-			sum += s.Counter.GetValue()
+			if slices.ContainsFunc(s.Label, func(l *dto.LabelPair) bool { return l.GetName() == "part" && l.GetValue() == "engine" }) {
+				sum += s.Counter.GetValue()
+			}
 		}
 	}
 	return sum, nil

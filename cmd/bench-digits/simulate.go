@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,47 +19,159 @@ import (
 type shown struct {
 	p50, p95 time.Duration
 	switches int64
-	batches  int64
+	log      []started
 }
 
-// simulate repeats a run: the same requests at the moments when they were sent,
-// with the service times that were recorded. aligned puts these at their
-// moments; otherwise they come in the order of recording.
-func (f *family) simulate(ctx context.Context, plan *formats.Plan, run *served, aligned bool) (*shown, error) {
-	tables, err := policy.Compile(plan)
+// started is a batch as the decision logs of both sides show it.
+type started struct {
+	at          time.Duration // since the first request
+	stage, size int
+}
+
+// logService notes the batches that the simulator starts.
+type logService struct {
+	sim.Clocked
+	now time.Duration
+	log []started
+}
+
+func (l *logService) Tick(now time.Duration) {
+	l.now = now
+	l.Clocked.Tick(now)
+}
+
+func (l *logService) Run(stage, batch int32) time.Duration {
+	l.log = append(l.log, started{l.now, int(stage), int(batch)})
+	return l.Clocked.Run(stage, batch)
+}
+
+// log lists the batches that were run for real.
+func (s *served) log() []started {
+	var out []started
+	for stage := range s.service.Starts {
+		for b, starts := range s.service.Starts[stage] {
+			for _, at := range starts {
+				out = append(out, started{at, stage, b + 1})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b started) int { return cmp.Compare(a.at, b.at) })
+	return out
+}
+
+// apart is where two decision logs part: so many batches are the same from the
+// start on. again is the share of the real batches that the simulator starts
+// with the same size within a millisecond.
+func apart(really, shown []started) (same int, again float64) {
+	for same < len(really) && same < len(shown) && really[same].stage == shown[same].stage && really[same].size == shown[same].size {
+		same++
+	}
+	const near = time.Millisecond
+	n, from := 0, 0
+	for _, r := range really {
+		for from < len(shown) && shown[from].at < r.at-near {
+			from++
+		}
+		for k := from; k < len(shown) && shown[k].at <= r.at+near; k++ {
+			if shown[k].stage == r.stage && shown[k].size == r.size {
+				n++
+				break
+			}
+		}
+	}
+	return same, float64(n) / float64(max(1, len(really)))
+}
+
+// replay is how a run is repeated in virtual time.
+type replay uint8
+
+const (
+	exactly  replay = iota // the policy hears of requests when it did, and runs take the times of their moments
+	drawn                  // recorded times at random; the median time until the policy hears
+	promised               // the plan's times, no overhead
+)
+
+// simulate repeats a run: the same requests in virtual time.
+func (f *family) simulate(ctx context.Context, plan *formats.Plan, run *served, how replay) (*shown, error) {
+	out, err := f.replay(ctx, plan, run, how)
 	if err != nil {
 		return nil, fmt.Errorf("simulating: %w", err)
 	}
-	var list []arrivals.Request
-	var rows []int
-	for _, a := range run.answers {
-		list = append(list, arrivals.Request{At: a.arrived})
-		rows = append(rows, a.row)
+	return out, nil
+}
+
+func (f *family) replay(ctx context.Context, plan *formats.Plan, run *served, how replay) (*shown, error) {
+	tables, err := policy.Compile(plan)
+	if err != nil {
+		return nil, err
+	}
+	list, rows, early, err := f.heard(run, how)
+	if err != nil {
+		return nil, err
 	}
 	f.rowsAs(tables, rows)
 	pol, err := policies.New(plan.Policy, tables)
 	if err != nil {
-		return nil, fmt.Errorf("simulating: %w", err)
+		return nil, err
 	}
+	cfg := sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(list), NoReport: true}
 	recorded := sim.Samples{Runs: run.service.Runs}
-	if aligned {
+	if how == exactly {
 		recorded.Starts = run.service.Starts
 	}
-	service, err := sim.Empirical(tables, recorded, false, 1)
+	service, err := sim.Empirical(tables, recorded, how == drawn, 1)
 	if err != nil {
-		return nil, fmt.Errorf("simulating: %w", err)
+		return nil, err
+	}
+	log := &logService{Clocked: service.(sim.Clocked)}
+	switch how {
+	case exactly:
+		cfg.Service, cfg.Egress = log, run.service.Egress
+	case drawn:
+		cfg.Service, cfg.Ingress, cfg.Egress = log, run.service.Ingress, run.service.Egress
 	}
 	var took []time.Duration
-	counted := run.answers[run.lead].arrived
-	res, err := sim.Run(ctx, sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(list), Service: service, Ingress: run.service.Ingress, Egress: run.service.Egress,
-		NoReport: true, Completed: func(arrived, answered time.Duration) {
-			if arrived >= counted {
-				took = append(took, answered-arrived)
-			}
-		}})
+	counted := run.answers[run.lead].arrived - run.answers[0].arrived
+	cfg.Completed = func(heard, answered time.Duration) {
+		if arrived := heard - early[heard]; arrived >= counted {
+			took = append(took, answered-arrived)
+		}
+	}
+	res, err := sim.Run(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("simulating: %w", err)
+		return nil, err
 	}
 	slices.Sort(took)
-	return &shown{p50: report.Percentile(took, .5), p95: report.Percentile(took, .95), switches: res.Gears.Switches, batches: res.Dispatched}, nil
+	return &shown{p50: report.Percentile(took, .5), p95: report.Percentile(took, .95), switches: res.Gears.Switches, log: log.log}, nil
+}
+
+// heard lists the requests of a run as the simulator's policy hears of them,
+// with the rows that they carry. early is how much earlier a request arrived, by
+// its time in the list.
+func (f *family) heard(run *served, how replay) (list []arrivals.Request, rows []int, early map[time.Duration]time.Duration, err error) {
+	first := run.answers[0].arrived
+	early = map[time.Duration]time.Duration{}
+	if how != exactly {
+		for _, a := range run.answers {
+			list, rows = append(list, arrivals.Request{At: a.arrived - first}), append(rows, a.row)
+		}
+		return list, rows, early, nil
+	}
+	row := map[time.Duration]int{} // by arrival since the first
+	for _, a := range run.answers {
+		row[a.arrived-first] = a.row
+	}
+	for i, arrived := range run.service.Arrived {
+		at := arrived + run.service.Heard[i]
+		if n := len(list); n > 0 && at <= list[n-1].At {
+			at = list[n-1].At + 1
+		}
+		r, ok := row[arrived]
+		if !ok {
+			return nil, nil, nil, fmt.Errorf("the server knows of a request at %v that nobody sent", arrived)
+		}
+		list, rows = append(list, arrivals.Request{At: at}), append(rows, r)
+		early[at] = at - arrived
+	}
+	return list, rows, early, nil
 }
