@@ -40,6 +40,11 @@ type ServeOptions struct {
 	Join        string
 	JoinToken   []byte
 	JoinSilence time.Duration
+	// JoinCert is a file with a certificate of Join's own and its key, made where
+	// there is none (worker.Certificate); empty: Join has TLSCert, if that is given.
+	JoinCert string
+	// Joinable is called once workers can join, before the plan waits for them.
+	Joinable func(Addresses)
 
 	// OIP holds limits, TLS and the bearer token of both protocols. TLSCert and
 	// TLSKey, where given, are read into OIP.TLS.
@@ -58,8 +63,9 @@ type ServeOptions struct {
 	Reloaded func(error)
 }
 
-// Addresses are what the servers listen on; empty where one is off.
-type Addresses struct{ HTTP, GRPC, Metrics, Join string }
+// Addresses are what the servers listen on; empty where one is off. JoinPin is
+// what workers trust JoinCert by.
+type Addresses struct{ HTTP, GRPC, Metrics, Join, JoinPin string }
 
 // Serve serves a plan until ctx ends: it then refuses new requests, finishes
 // the accepted ones within DrainTimeout, answers the rest with the reason
@@ -101,6 +107,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			return nil, fmt.Errorf("%w: join: %w", ErrPlan, err)
 		}
 		defer o.Lobby.Close()
+		if o.Joinable != nil {
+			o.Joinable(s.addresses)
+		}
 	}
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {
@@ -202,10 +211,17 @@ func (s *servers) listen() error {
 	s.grpc = open("gRPC", s.opt.GRPC, &s.addresses.GRPC)
 	s.metrics = open("metrics", s.opt.Metrics, &s.addresses.Metrics)
 	if s.join = open("join", s.opt.Join, &s.addresses.Join); s.join != nil {
-		if s.opt.OIP.TLS != nil {
+		if s.opt.JoinCert != "" {
+			cert, pin, err := worker.Certificate(s.opt.JoinCert)
+			if err != nil {
+				errs = append(errs, err)
+			}
+			s.addresses.JoinPin = pin
+			s.join = tls.NewListener(s.join, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
+		} else if s.opt.OIP.TLS != nil {
 			s.join = tls.NewListener(s.join, s.opt.OIP.TLS)
 		} else if a, ok := s.join.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
-			s.opt.Log.Warn("tensors of other hosts travel in the clear: keep to a network that you trust, or give --tls-cert and --tls-key", "address", s.addresses.Join)
+			s.opt.Log.Warn("tensors of other hosts travel in the clear: keep to a network that you trust, or give --join-cert FILE", "address", s.addresses.Join)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/engine/worker"
 	"inferplan/executor/load"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
@@ -134,6 +135,46 @@ func TestServeReplayEndToEnd(t *testing.T) {
 		t.Errorf("report %+v", s.report)
 	}
 	conforms(t, plan, &log)
+}
+
+// Another host joins over TLS by the pin that the server tells, and its devices
+// serve.
+func TestServeWithHostOverTLS(t *testing.T) {
+	o := replayOptions(false)
+	o.Remote = map[string]int{"L4": 1}
+	path := filepath.Join(t.TempDir(), "plan.json")
+	writePlan(t, path, twoStagePlan(time.Millisecond, 1, patient))
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan Addresses, 1), make(chan error, 1)
+	go func() {
+		_, err := Serve(ctx, ServeOptions{
+			Options: o, Plan: path, HTTP: ":0", GRPC: Off, Metrics: Off, DrainTimeout: patient,
+			Join: ":0", JoinToken: []byte(hostToken), JoinSilence: patient, JoinCert: filepath.Join(filepath.Dir(path), "join.pem"),
+			Joinable: func(a Addresses) {
+				c := hostConfig(a.Join, "L4", 1)
+				pinned, err := worker.PinnedTLS(a.JoinPin)
+				if err != nil {
+					t.Error(err)
+				}
+				c.TLS = pinned
+				joinHere(t, c)
+			},
+			Ready: func(a Addresses) { ready <- a },
+		})
+		done <- err
+	}()
+	select {
+	case a := <-ready:
+		if r := drive(t, "http://"+a.HTTP, 100, 200*time.Millisecond, patient); r.Report.Completed == 0 || r.Report.Attainment != 1 {
+			t.Errorf("%+v", r.Report.Counts)
+		}
+	case err := <-done:
+		t.Fatalf("server did not start: %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // conforms feeds the log of a real run to a fresh policy, which must give the

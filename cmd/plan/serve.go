@@ -29,6 +29,7 @@ type serveOptions struct {
 	token               string
 	places, remote      []string
 	join, joinToken     string
+	joinCert            string
 	joinSilence         time.Duration
 	drain               time.Duration
 }
@@ -46,7 +47,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 		Example: `  plan serve plan.json
   plan serve plan.json --http 0.0.0.0:8000 --token-file token.txt --models /srv/models
   plan serve plan.json --engine replay --record service.json
-  plan serve plan.json --join-listen 0.0.0.0:8003 --join-token token.txt --remote L4=2`,
+  plan serve plan.json --join-listen 0.0.0.0:8003 --join-token token.txt --join-cert join.pem --remote L4=2`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path := "plan.json"
@@ -75,7 +76,8 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringArrayVar(&o.places, "place", nil, "KIND=CPUS[/CPUS_PER_DEVICE]: CPUs of the devices of a kind, such as cpu-a=0-3 (repeatable)")
 	f.StringArrayVar(&o.remote, "remote", nil, "KIND=N: the plan's last N devices of a kind are those of other hosts (repeatable)")
 	f.StringVar(&o.join, "join-listen", executor.Off, "address at which workers of other hosts join, such as 0.0.0.0:8003")
-	f.StringVar(&o.joinToken, "join-token", "", "file with the token that such workers must know")
+	f.StringVar(&o.joinToken, "join-token", "", "file with the token that such workers must know, made where there is none")
+	f.StringVar(&o.joinCert, "join-cert", "", "file with a certificate and key for --join-listen alone, made where there is none; workers trust it by the pin that is printed")
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
 	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"onnx", "replay"}, cobra.ShellCompDirectiveNoFileComp))
@@ -102,16 +104,20 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
-	joinToken, err := readToken(o.joinToken)
-	if err != nil {
-		return err
+	var joinToken []byte
+	if o.joinCert != "" && o.join == executor.Off {
+		return usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
 	}
 	if o.join != executor.Off {
-		if joinToken == "" {
+		if o.joinToken == "" {
 			return usageErrorf("--join-listen needs --join-token FILE: workers of other hosts run models and see requests")
 		}
-		if err := worker.CheckToken([]byte(joinToken)); err != nil {
-			return usageErrorf("%s: %w", o.joinToken, err)
+		var made bool
+		if joinToken, made, err = worker.Token(o.joinToken); err != nil {
+			return withCode(exitUsage, err)
+		}
+		if made {
+			p.note("made %s: the other hosts need a copy", o.joinToken)
 		}
 	}
 	level := slog.LevelInfo
@@ -124,7 +130,17 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 			Places: places, Remote: remote,
 			Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
 		},
-		Join: o.join, JoinToken: []byte(joinToken), JoinSilence: o.joinSilence,
+		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
+		Joinable: func(a executor.Addresses) {
+			secure := ""
+			switch {
+			case a.JoinPin != "":
+				secure = " --tls-pin " + a.JoinPin
+			case o.tlsCert != "":
+				secure = " --tls-ca FILE"
+			}
+			p.note("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
+		},
 		Plan: path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		OIP:          oip.Options{MaxBodyBytes: int64(body), BearerToken: token},
 		DrainTimeout: o.drain, Record: o.record,

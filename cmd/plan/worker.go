@@ -20,6 +20,7 @@ type workerOptions struct {
 	count        int
 	models, host string
 	tlsCA        string
+	tlsPin       string
 	useTLS       bool
 	silence      time.Duration
 }
@@ -37,6 +38,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 
 (Without --join it is the worker process that serve and profile start themselves.)`,
 		Example: `  plan worker --join 10.0.0.1:8003 --token token.txt --device L4 --count 2
+  plan worker --join 10.0.0.1:8003 --token token.txt --device L4 --tls-pin sha256:3fa4…
   plan worker --join 10.0.0.1:8003 --token token.txt --device cpu-2 --count 2 --cpus 0-3 --models /srv/models`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,6 +58,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	f.StringVar(&o.host, "host", "", "name of this host (default its own)")
 	f.BoolVar(&o.useTLS, "tls", false, "connect with TLS, and trust what this host trusts")
 	f.StringVar(&o.tlsCA, "tls-ca", "", "connect with TLS, and trust the certificates of this file (PEM)")
+	f.StringVar(&o.tlsPin, "tls-pin", "", "connect with TLS, and trust the certificate with this pin, sha256:HEX, as 'plan serve --join-cert' prints it")
 	f.DurationVar(&o.silence, "silence", worker.DefaultSilence, "how long the server may be silent before it counts as gone")
 	return cmd
 }
@@ -101,13 +104,23 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus,
 		Silence: o.silence, Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
 	})
-	if errors.Is(err, worker.ErrToken) {
+	if errors.Is(err, worker.ErrToken) || errors.Is(err, worker.ErrCertificate) {
 		return withCode(exitUsage, err)
 	}
 	return err
 }
 
 func (o *workerOptions) tls() (*tls.Config, error) {
+	if o.tlsPin != "" {
+		if o.tlsCA != "" || o.useTLS {
+			return nil, usageErrorf("--tls-pin: expected no --tls-ca and no --tls beside it: the pin says which certificate is trusted")
+		}
+		c, err := worker.PinnedTLS(o.tlsPin)
+		if err != nil {
+			return nil, usageErrorf("--tls-pin: %w", err)
+		}
+		return c, nil
+	}
 	if !o.useTLS && o.tlsCA == "" {
 		return nil, nil
 	}

@@ -48,7 +48,8 @@ const (
 )
 
 // Join offers devices to a server until ctx ends, again and again where the
-// connection breaks. It gives up only where the token is refused.
+// connection breaks. It gives up only where the token or the server's
+// certificate is refused.
 func Join(ctx context.Context, c JoinConfig) error {
 	if err := CheckToken(c.Token); err != nil {
 		return err
@@ -90,7 +91,7 @@ func (c *JoinConfig) offer(ctx context.Context, index int) error {
 	pause := firstRetry
 	for ctx.Err() == nil {
 		joined, err := c.session(ctx, index)
-		if errors.Is(err, ErrToken) {
+		if errors.Is(err, ErrToken) || errors.Is(err, ErrCertificate) {
 			return fmt.Errorf("join %s: %w", c.Address, err)
 		}
 		if ctx.Err() != nil {
@@ -115,6 +116,7 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 	var conn net.Conn
 	if c.TLS != nil {
 		conn, err = (&tls.Dialer{NetDialer: dialer, Config: c.TLS}).DialContext(ctx, "tcp", c.Address)
+		err = secureError(err)
 	} else {
 		conn, err = dialer.DialContext(ctx, "tcp", c.Address)
 	}
@@ -125,6 +127,9 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	a := &agent{config: c, index: index, link: link{conn: conn, silence: handshakeTime}, setUps: make(chan step, 16)}
 	if err := a.apply(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
+		if errors.Is(err, errUnanswered) && c.TLS == nil {
+			err = fmt.Errorf("%w; does it expect TLS?", err)
+		}
 		return false, err
 	}
 	a.silence = c.Silence

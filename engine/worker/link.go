@@ -19,6 +19,9 @@ import (
 // token.
 var ErrToken = errors.New("the token was refused")
 
+// errUnanswered: a server did not begin the handshake.
+var errUnanswered = errors.New("the server does not speak the protocol of workers")
+
 // DefaultSilence is how long a host may be silent before it counts as lost.
 const DefaultSilence = 2 * time.Second
 
@@ -33,7 +36,7 @@ const (
 // CheckToken refuses a token that could be guessed.
 func CheckToken(token []byte) error {
 	if len(token) < minToken {
-		return fmt.Errorf("token of %d bytes, expected at least %d; make one with: openssl rand -hex 32", len(token), minToken)
+		return fmt.Errorf("token of %d bytes, expected at least %d; plan serve --join-token makes one where the file is not there", len(token), minToken)
 	}
 	return nil
 }
@@ -207,7 +210,7 @@ func (l *link) admit(token []byte) (*offer, error) {
 func (l *link) apply(token []byte, o offer) error {
 	c, err := expect[challenge](l, TypeChallenge)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errUnanswered, err)
 	}
 	o.Nonce = newNonce()
 	o.MAC = mac(token, "worker", c.Nonce, &o)

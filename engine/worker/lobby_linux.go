@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -83,7 +84,16 @@ func (b *Lobby) welcome(conn net.Conn) {
 	defer conn.Close()
 	g := &guest{link: link{conn: conn, silence: handshakeTime}, lobby: b, sleeping: make(chan struct{})}
 	over := time.AfterFunc(handshakeTime, func() { conn.Close() })
-	o, err := g.admit(b.token)
+	var o *offer
+	var err error
+	if t, ok := conn.(*tls.Conn); ok {
+		if err = t.Handshake(); err != nil {
+			err = fmt.Errorf("TLS: %w", err)
+		}
+	}
+	if err == nil {
+		o, err = g.admit(b.token)
+	}
 	<-b.strange
 	if !over.Stop() || err != nil {
 		b.log.Warn("a worker was not admitted", "from", conn.RemoteAddr().String(), "error", err)

@@ -1,0 +1,163 @@
+package worker
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// ErrCertificate: the server's certificate is not one that the host trusts, or
+// the server has none.
+var ErrCertificate = errors.New("the server's certificate was refused")
+
+// pinPrefix names the hash of a pin.
+const pinPrefix = "sha256:"
+
+// Certificate reads a lobby's certificate and its key from a file, which it
+// makes where there is none: self-signed, for its owner's eyes only. Hosts
+// trust it by its pin.
+func Certificate(path string) (cert tls.Certificate, pin string, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if data, err = makeCertificate(time.Now()); err == nil {
+			err = writeSecret(path, data)
+		}
+		if errors.Is(err, fs.ErrExist) { // another server was faster
+			data, err = os.ReadFile(path)
+		}
+	}
+	if err != nil {
+		return cert, "", fmt.Errorf("certificate of the workers' address: %w", err)
+	}
+	if cert, err = tls.X509KeyPair(data, data); err != nil {
+		return cert, "", fmt.Errorf("%s: expected a certificate and its key (PEM), as plan serve makes them where the file is not there: %w", path, err)
+	}
+	return cert, pinOf(cert.Certificate[0]), nil
+}
+
+// Token reads the token that both sides of a join know, and makes a file with
+// one where there is none.
+func Token(path string) (token []byte, made bool, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = writeSecret(path, []byte(newNonce()+"\n")); err == nil || errors.Is(err, fs.ErrExist) {
+			made = err == nil
+			data, err = os.ReadFile(path)
+		}
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("token of the workers: %w", err)
+	}
+	token = bytes.TrimSpace(data)
+	if err := CheckToken(token); err != nil {
+		return nil, false, fmt.Errorf("%s: %w", path, err)
+	}
+	return token, made, nil
+}
+
+func makeCertificate(now time.Time) ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, fmt.Errorf("make a serial number: %w", err)
+	}
+	// It is known by its pin: name and dates matter to nobody.
+	c := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "inferplan"}, DNSNames: []string{"inferplan"},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(30, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	var out bytes.Buffer
+	for _, b := range []*pem.Block{{Type: "CERTIFICATE", Bytes: der}, {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := pem.Encode(&out, b); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// writeSecret writes a new file whole or not at all, for its owner only.
+func writeSecret(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".certificate-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Link(f.Name(), path) // fails where the file is there by now
+}
+
+func pinOf(der []byte) string {
+	sum := sha256.Sum256(der)
+	return pinPrefix + hex.EncodeToString(sum[:])
+}
+
+// PinnedTLS trusts the one certificate with a pin, "sha256:" and the hash of
+// the certificate in hexadecimal digits (colons between them do not matter), and no
+// authority.
+func PinnedTLS(pin string) (*tls.Config, error) {
+	digits, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(pin)), pinPrefix)
+	sum, err := hex.DecodeString(strings.ReplaceAll(digits, ":", ""))
+	if !ok || err != nil || len(sum) != sha256.Size {
+		return nil, fmt.Errorf("pin %q: expected sha256: and %d hexadecimal digits, as plan serve prints it", pin, 2*sha256.Size)
+	}
+	want := pinPrefix + hex.EncodeToString(sum)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// Instead of names and authorities, VerifyConnection holds the certificate
+		// against its hash; TLS itself has the server prove that the key is its own.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if len(s.PeerCertificates) == 0 {
+				return fmt.Errorf("%w: it has none", ErrCertificate)
+			}
+			if got := pinOf(s.PeerCertificates[0].Raw); got != want {
+				return fmt.Errorf("%w: its pin is %s, expected %s", ErrCertificate, got, want)
+			}
+			return nil
+		},
+	}, nil
+}
+
+// secureError tells whether a dialled server will not be trusted however often
+// it is tried.
+func secureError(err error) error {
+	var verify *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &verify):
+		return fmt.Errorf("%w: %w", ErrCertificate, err)
+	case errors.As(err, &record):
+		return fmt.Errorf("%w: it does not speak TLS at this address: %w", ErrCertificate, err)
+	}
+	return err
+}
