@@ -2,7 +2,9 @@ package profiler
 
 import (
 	"bufio"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,6 +90,7 @@ func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) fo
 		if o.EngineOptions.TensorRT {
 			p.Provider = "tensorrt"
 		}
+		p.Options = providerOptions(d, o)
 	}
 	return p
 }
@@ -102,7 +105,7 @@ func method(d engine.Device, o *Options) string {
 	case d.IsCPU():
 		s += "; 1 pinned thread, at raised priority where allowed; cpu_us is its CPU time"
 	default:
-		s += "; tensors on the device; each run ends with a synchronisation"
+		s += "; tensors on the device; each run ends with a synchronisation; host_us ends before it; a session per batch size"
 	}
 	if e := o.EngineOptions; e.Optimization != "" && e.Optimization != "all" {
 		s += "; optimisation " + e.Optimization
@@ -110,10 +113,31 @@ func method(d engine.Device, o *Options) string {
 	if o.EngineOptions.CUDAGraph {
 		s += "; CUDA graphs"
 	}
+	options := providerOptions(d, o)
+	for _, k := range slices.Sorted(maps.Keys(options)) {
+		s += "; " + k + "=" + options[k]
+	}
 	if d.IsCPU() {
 		return s + "; memory is the growth of the resident set, at least weights and bound tensors"
 	}
 	return s + "; memory is weights and bound tensors"
+}
+
+// optionTeller is an engine that says which options a device's provider gets.
+type optionTeller interface {
+	ProviderOptions(d engine.Device, o engine.Options) map[string]string
+}
+
+// providerOptions are those that numbers depend on: not which GPU of the machine
+// it was.
+func providerOptions(d engine.Device, o *Options) map[string]string {
+	t, ok := o.Engine.(optionTeller)
+	if !ok || d.IsCPU() {
+		return nil
+	}
+	out := t.ProviderOptions(d, o.EngineOptions)
+	delete(out, "device_id")
+	return out
 }
 
 // sameProvenance tells whether numbers taken under a and b may stand in one

@@ -140,6 +140,10 @@ func (m onnxModel) partition(costs []float64, n int) (blocks, error) {
 	return m.chain.Partition(costs, n)
 }
 
+func (m onnxModel) count(ctx context.Context, p Prober) (*graph.Counts, error) {
+	return m.chain.Count(ctx, p.Probe)
+}
+
 func (m onnxModel) at(cuts [][]string) (blocks, error) { return m.chain.At(cuts) }
 
 // fixedModel is a model that runs at its own batch only, as its file is.

@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,6 +38,9 @@ type Options struct {
 	EngineOptions engine.Options // options of every Load
 	Sharer        Sharer         // for Shares above 1
 
+	// Watch, where given, opens a reader of a GPU's power and clocks.
+	Watch func(d engine.Device) (StateReader, error)
+
 	// Seed gives random weights to models that come without (see
 	// graph.Options); Dims fixes free dimensions of inputs, by model name (""
 	// for all) and input name.
@@ -59,6 +63,7 @@ type Options struct {
 	now      func() time.Time
 	open     opener
 	hostCopy func() float64
+	ceilings func(ctx context.Context, p place) ceilings
 	// turn is called before every round of samples, and what it returns after
 	// it: two runs that measure side by side take turns by it.
 	turn func() (done func())
@@ -178,6 +183,9 @@ func (o *Options) normalize() error {
 	}
 	if o.hostCopy == nil {
 		o.hostCopy = hostCopyGbps
+	}
+	if o.ceilings == nil {
+		o.ceilings = measureCeilings
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (r *runner) prepare(ctx context.Context, j *job) error {
 		j.cut = cut
 		j.entry.Blocks = describeBlocks(cut)
 	}
-	return nil
+	return r.countWork(ctx, j)
 }
 
 // describeBlocks lists a cut's blocks without any measurement.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -101,10 +102,12 @@ type runner struct {
 	counted time.Duration // of the time since begun that is in CostSeconds
 	shared  string        // how shares were made
 	copy    float64
-	busy    float64         // largest disturbance of a lane
-	seen    map[string]bool // warnings given
-	done    time.Duration   // expected time of finished groups
-	total   time.Duration
+	ceilings
+	watch *stateWatch
+	busy  float64         // largest disturbance of a lane
+	seen  map[string]bool // warnings given
+	done  time.Duration   // expected time of finished groups
+	total time.Duration
 }
 
 func (r *runner) event(e Event) {
@@ -135,6 +138,11 @@ func (r *runner) run(ctx context.Context) error {
 		}
 		defer unpin()
 		defer raisePriority()()
+	} else {
+		// What the CUDA provider keeps for a session (handles, captured graphs) it
+		// keeps per thread.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 	}
 	if err := r.open(ctx); err != nil {
 		return err
@@ -157,6 +165,9 @@ func (r *runner) run(ctx context.Context) error {
 	for _, j := range todo {
 		r.total += j.expect
 	}
+	r.ceilings = r.o.ceilings(ctx, r.here())
+	r.watch = watchDevice(r.o, r.dev)
+	defer r.watch.stop()
 	groups := r.groups(todo)
 	for i, g := range groups {
 		if err := r.measure(ctx, g, groups[i:]); err != nil {
@@ -165,6 +176,7 @@ func (r *runner) run(ctx context.Context) error {
 		for _, j := range g {
 			r.done += j.expect
 			r.additivity(j)
+			r.roofline(j)
 		}
 		if err := r.save(); err != nil {
 			return err
@@ -403,6 +415,11 @@ func (r *runner) groups(jobs []*job) [][]*job {
 	if r.dev.MemoryBytes > 0 {
 		room = r.dev.MemoryBytes / 3
 	}
+	if !r.dev.IsCPU() {
+		// Weights are there once per batch size, and activations of large batches
+		// outweigh them; time on a GPU of one's own drifts little.
+		room = 0
+	}
 	var out [][]*job
 	var used int64
 	var span time.Duration
@@ -604,10 +621,20 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	now := r.o.now()
 	d := provenance(r.dev, r.o.Engine.Info(), r.o, now)
 	d.CopyGbps, d.ShareMethod = r.copy, r.shared
+	d.MemoryGBps, d.MatmulGflops, d.State = r.memoryGBps, r.matmulGflops, r.watch.summary()
 	d.CostSeconds = (now.Sub(r.begun) - r.counted).Seconds()
 	for _, have := range r.profile.Devices {
 		if have.Device == d.Device {
 			d.CostSeconds += have.CostSeconds
+			if d.MatmulGflops == 0 {
+				d.MatmulGflops = have.MatmulGflops
+			}
+			if d.MemoryGBps == 0 {
+				d.MemoryGBps = have.MemoryGBps
+			}
+			if d.State == nil {
+				d.State = have.State
+			}
 			if d.ShareMethod == "" {
 				d.ShareMethod = have.ShareMethod
 			}

@@ -473,7 +473,7 @@ func TestGroups(t *testing.T) {
 	mk := func(weights int64, expect time.Duration) *job {
 		return &job{in: modelInfo{weightBytes: weights}, expect: expect}
 	}
-	r := &runner{dev: engine.Device{MemoryBytes: 12 << 30}, o: &Options{}}
+	r := &runner{dev: engine.Device{ID: "cpu:0", MemoryBytes: 12 << 30}, o: &Options{}}
 	jobs := []*job{mk(1<<20, time.Minute), mk(1<<20, time.Minute), mk(900<<20, time.Minute), mk(1<<20, time.Minute), mk(1<<20, 4*time.Minute), mk(8<<30, time.Second)}
 	var sizes []int
 	for _, g := range r.groups(jobs) {
@@ -481,5 +481,9 @@ func TestGroups(t *testing.T) {
 	}
 	if !slices.Equal(sizes, []int{4, 1, 1}) {
 		t.Errorf("groups of %v", sizes)
+	}
+	r.dev.ID = "cuda:0" // on a GPU, every model has it to itself
+	if n := len(r.groups(jobs)); n != len(jobs) {
+		t.Errorf("%d groups of %d models on a GPU", n, len(jobs))
 	}
 }

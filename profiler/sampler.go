@@ -49,6 +49,7 @@ type probe struct {
 	run       func(n int) (engine.Timing, error)
 	reps      int
 	cpu, wall []time.Duration
+	host      []time.Duration // as long as the others where the engine tells it
 }
 
 // sample runs the probe once (reps times where it is short).
@@ -60,6 +61,9 @@ func (p *probe) sample() error {
 	c, w := t.PerRun()
 	p.cpu = append(p.cpu, c)
 	p.wall = append(p.wall, w)
+	if t.Host > 0 {
+		p.host = append(p.host, t.Host/time.Duration(max(1, t.Runs)))
+	}
 	return nil
 }
 
@@ -140,6 +144,9 @@ func (l *lane) latency(p *probe, quiet []int) formats.Latency {
 	}
 	lat := Summarize(cpu, pick(p.wall, quiet))
 	lat.Samples = len(p.wall)
+	if n := len(p.wall); n > 0 && len(p.host) == n {
+		lat.HostUS = formats.Micros(median(pick(p.host, quiet)))
+	}
 	lat.P99US = formats.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
 	return lat
 }
@@ -292,7 +299,7 @@ func (s *sampler) oneRound(ctx context.Context, l *lane) error {
 		}
 		if err != nil {
 			for _, q := range l.probes {
-				q.cpu, q.wall = q.cpu[:l.rounds], q.wall[:l.rounds]
+				q.cpu, q.wall, q.host = q.cpu[:l.rounds], q.wall[:l.rounds], q.host[:min(len(q.host), l.rounds)]
 			}
 			if err == ctx.Err() {
 				return err

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"inferplan/engine"
 	"inferplan/engine/ort"
 	"inferplan/formats"
 	"inferplan/profiler"
@@ -22,6 +24,9 @@ type profileOptions struct {
 	seed               uint64
 	out                string
 	force              bool
+	graphs             bool
+	tf32               string
+	provider           map[string]string
 	recordsOptions
 }
 
@@ -39,12 +44,18 @@ resumes where it stopped, and merges devices and models into one profile.
 With --records the models are a family of classifiers, in order of size: after measuring they
 run over labelled samples (CSV, plain or .gz, with the header label,…: a class counted from 0
 and the values of the input), and the profile keeps how certain each was of each answer and
-whether it was right. Cascades are planned on that.`,
+whether it was right. Cascades are planned on that. With --completions the samples are prompts
+(CSV with the header label,prompt) for language models of OpenAI-compatible servers, and
+certainty comes from the logprobs of the first token; their latencies are not measured.`,
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
   plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json
-  plan profile small.onnx base.onnx large.onnx --blocks 1 --batches 1,2,4,8,16 --records samples.csv.gz`,
+  plan profile small.onnx base.onnx large.onnx --blocks 1 --batches 1,2,4,8,16 --records samples.csv.gz
+  plan profile --completions 3b=http://a:8000/v1,70b=http://b:8000/v1#org/model-70b --records questions.csv`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(o.completions) > 0 {
+				return o.recordCompletions(cmd.Context(), newPrinter(cmd, g), args, o.out, o.seed)
+			}
 			return runProfile(cmd.Context(), newPrinter(cmd, g), o, args)
 		},
 	}
@@ -58,12 +69,42 @@ whether it was right. Cascades are planned on that.`,
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the inputs, and of weights where a model has none")
 	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write or to extend")
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
+	f.BoolVar(&o.graphs, "cuda-graph", false, "GPUs: capture a CUDA graph per batch size and replay it")
+	f.StringVar(&o.tf32, "tf32", "on", "GPUs: let convolutions and products round their inputs to TF32 (on or off)")
+	f.StringToStringVar(&o.provider, "provider-option", nil, "GPUs: option of ONNX Runtime's provider, KEY=VALUE (gpu_mem_limit=2147483648, prefer_nhwc=1)")
 	o.recordsOptions.flags(f)
 	_ = cmd.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]string{"auto", "cpu", "cuda:0"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
+// engineOptions are the options of every load; they are the zero value, which
+// all devices take, unless something was asked for.
+func (o *profileOptions) engineOptions() (engine.Options, error) {
+	e := engine.Options{CUDAGraph: o.graphs, Provider: o.provider}
+	switch o.tf32 {
+	case "", "on":
+	case "off":
+		e.Provider = maps.Clone(o.provider)
+		if e.Provider == nil {
+			e.Provider = map[string]string{}
+		}
+		e.Provider["use_tf32"] = "0"
+		// The provider falls back to TF32 where it finds no other kernel; this
+		// forbids it to CUDA's libraries altogether.
+		if err := os.Setenv("NVIDIA_TF32_OVERRIDE", "0"); err != nil {
+			return e, err
+		}
+	default:
+		return e, usageErrorf("--tf32 %q: expected on or off", o.tf32)
+	}
+	return e, nil
+}
+
 func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []string) error {
+	options, err := o.engineOptions()
+	if err != nil {
+		return err
+	}
 	set, err := o.samples(paths)
 	if err != nil {
 		return err
@@ -76,11 +117,11 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		paths = found
 		p.assumed([]string{"models: " + list(paths)})
 	}
-	engine, err := ort.Open("")
+	eng, err := ort.Open("")
 	if err != nil {
 		return fmt.Errorf("opening the engine: %w", err)
 	}
-	defer engine.Close()
+	defer eng.Close()
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program, which shares of a GPU run in: %w", err)
@@ -91,7 +132,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	profile, err := profiler.Run(ctx, profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks,
 		Sharer: profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr},
-		Budget: o.budget, Engine: engine, Seed: o.seed, Out: o.out, Force: o.force,
+		Budget: o.budget, Engine: eng, EngineOptions: options, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error {
 			printEstimate(p, e, o)
 			return nil
@@ -117,7 +158,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	}
 	var rec *formats.Records
 	if set != nil {
-		if rec, err = o.record(ctx, p, engine, set, paths, o.seed); err != nil {
+		if rec, err = o.record(ctx, p, eng, set, paths, o.seed); err != nil {
 			return err
 		}
 		profiler.PutRecords(profile, rec)
@@ -151,6 +192,12 @@ func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 // already.
 func printProfile(p *printer, profile *formats.Profile, path string, told map[string]bool) error {
 	var rows [][]string
+	reached := map[roofKey]float64{}
+	for _, r := range profiler.Roofline(profile) {
+		if r.Block < 0 {
+			reached[roofKey{r.Model, r.Device, 1, r.Batch}] = r.Fraction
+		}
+	}
 	for i := range profile.Models {
 		m := &profile.Models[i]
 		for j := range m.Measurements {
@@ -175,10 +222,14 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 					half = fmt.Sprintf("±%.1f %%", 100*float64(x.Whole.HalfWidthUS)/float64(x.Whole.WallUS))
 				}
 			}
-			rows = append(rows, []string{name, device, fmt.Sprint(x.Batch), whole, half, ms(chain.D()), ms(slowest.D())})
+			best := "-"
+			if f, ok := reached[roofKey{m.Model, x.Device, x.Share, x.Batch}]; ok {
+				best = fmt.Sprintf("%.0f %%", 100*f)
+			}
+			rows = append(rows, []string{name, device, fmt.Sprint(x.Batch), whole, half, ms(chain.D()), ms(slowest.D()), best})
 		}
 	}
-	if err := p.table("llrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms"}, rows); err != nil {
+	if err := p.table("llrrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms", "of roofline"}, rows); err != nil {
 		return err
 	}
 	for _, n := range profile.Notes {
@@ -188,4 +239,34 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 	}
 	p.note("wrote %s; next: plan solve --slo 200ms", path)
 	return nil
+}
+
+// roofKey is a whole model's place among the rows of a roofline.
+type roofKey struct {
+	model, device string
+	share, batch  int
+}
+
+// gpuState reads a GPU's power and clocks through NVML.
+type gpuState struct{ *ort.Watch }
+
+func watchGPU(d engine.Device) (profiler.StateReader, error) {
+	i, err := d.Index()
+	if err != nil {
+		return nil, err
+	}
+	w, err := ort.OpenWatch(i)
+	if err != nil {
+		return nil, err
+	}
+	return gpuState{w}, nil
+}
+
+// lowered are NVML's reasons for lowered clocks that are power and heat: power
+// cap, slowdown, software and hardware thermal limits, power brake.
+const lowered = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+
+func (g gpuState) Read() (profiler.State, error) {
+	s, err := g.Watch.Read()
+	return profiler.State{Watts: s.Watts, ClockMHz: s.ClockMHz, MemoryMHz: s.MemoryMHz, Celsius: s.Celsius, Lowered: s.Throttled&lowered != 0}, err
 }

@@ -279,3 +279,16 @@ func MLP(hidden int, seed uint64) (*Model, error) {
 	b.output(b.gemm("logits", x, int64(hidden), 10), engine.F32, 10)
 	return b.model(fmt.Sprintf("mlp-%d", hidden), fmt.Sprintf("784-%d-10", hidden))
 }
+
+// MatMul is one product of a batch of rows with a square matrix: what a device
+// reaches at best.
+func MatMul(size int, seed uint64) (*Model, error) {
+	if size < 1 || size > 1<<14 {
+		return nil, fmt.Errorf("build matmul: size %d: expected 1 to %d", size, 1<<14)
+	}
+	b := newBuilder(seed)
+	x := b.input("x", engine.F32, int64(size))
+	n := int64(size)
+	b.output(b.op("MatMul", "product", []string{x, b.param("matrix", 0, 1/math.Sqrt(float64(size)), n, n)}), engine.F32, n)
+	return b.model(fmt.Sprintf("matmul-%d", size), fmt.Sprintf("%d", size))
+}

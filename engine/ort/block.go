@@ -82,7 +82,11 @@ var cudaDefaults = map[string]string{
 }
 
 // ProviderOptions are the options that a device's provider gets with o.
-func ProviderOptions(d engine.Device, o engine.Options) map[string]string {
+func (e *Engine) ProviderOptions(d engine.Device, o engine.Options) map[string]string {
+	return providerOptions(d, o)
+}
+
+func providerOptions(d engine.Device, o engine.Options) map[string]string {
 	out := map[string]string{}
 	if d.IsCPU() {
 		return out
@@ -147,7 +151,7 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip
 		return nil, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, engine.ErrNoDevice)
 	}
 	maps.Copy(config, o.Session)
-	provider := ProviderOptions(d, o)
+	provider := providerOptions(d, o)
 	s, err := newSession(model, c, config, provider)
 	if err == nil {
 		return s, nil

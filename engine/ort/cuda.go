@@ -248,6 +248,23 @@ func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 	return r, err
 }
 
+// Sizes of the copies that CopyRates times.
+const (
+	copyBytesEach = 256 << 20
+	copyTimes     = 8
+)
+
+// CopyRates measures a GPU's rates from and to pinned memory of the host, and
+// inside the device, in bytes copied per second.
+func (e *Engine) CopyRates(d engine.Device) (toDevice, fromDevice, inDevice float64, err error) {
+	i, err := d.Index()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	r, err := MeasureCopies(i, copyBytesEach, copyTimes)
+	return r.ToDevice, r.ToHost, r.InDevice, err
+}
+
 // GPUState is what a GPU tells of itself at a moment; 0 where it does not.
 type GPUState struct {
 	Watts                        float64

@@ -327,19 +327,19 @@ func TestAssignment(t *testing.T) {
 
 func TestProviderOptions(t *testing.T) {
 	gpu := engine.Device{ID: "cuda:1"}
-	got := ProviderOptions(gpu, engine.Options{CUDAGraph: true, Provider: map[string]string{"use_tf32": "0", "gpu_mem_limit": "1073741824"}})
+	got := providerOptions(gpu, engine.Options{CUDAGraph: true, Provider: map[string]string{"use_tf32": "0", "gpu_mem_limit": "1073741824"}})
 	for k, want := range map[string]string{"device_id": "1", "cudnn_conv_algo_search": "EXHAUSTIVE", "use_tf32": "0", "enable_cuda_graph": "1", "gpu_mem_limit": "1073741824", "arena_extend_strategy": "kSameAsRequested"} {
 		if got[k] != want {
 			t.Errorf("%s is %q, want %q", k, got[k], want)
 		}
 	}
-	if got := ProviderOptions(gpu, engine.Options{}); got["use_tf32"] != "1" || got["enable_cuda_graph"] != "" {
+	if got := providerOptions(gpu, engine.Options{}); got["use_tf32"] != "1" || got["enable_cuda_graph"] != "" {
 		t.Errorf("defaults %v", got)
 	}
-	if got := ProviderOptions(gpu, engine.Options{TensorRT: true, CUDAGraph: true}); got["trt_cuda_graph_enable"] != "1" || got["use_tf32"] != "" {
+	if got := providerOptions(gpu, engine.Options{TensorRT: true, CUDAGraph: true}); got["trt_cuda_graph_enable"] != "1" || got["use_tf32"] != "" {
 		t.Errorf("TensorRT %v", got)
 	}
-	if got := ProviderOptions(engine.CPUDevice(0), engine.Options{}); len(got) != 0 {
+	if got := providerOptions(engine.CPUDevice(0), engine.Options{}); len(got) != 0 {
 		t.Errorf("on a CPU %v", got)
 	}
 }

@@ -30,6 +30,25 @@ func GPUs() ([]engine.Device, error) { return nil, nil }
 
 func tryLibrary(string) error { return absent() }
 
+// GPUState is what a GPU tells of itself.
+type GPUState struct {
+	Watts                        float64
+	ClockMHz, MemoryMHz, Celsius int
+	Throttled                    uint64
+}
+
+// Watch cannot be opened.
+type Watch struct{}
+
+// OpenWatch cannot be done.
+func OpenWatch(int) (*Watch, error) { return nil, absent() }
+
+// Read reads nothing.
+func (*Watch) Read() (GPUState, error) { return GPUState{}, absent() }
+
+// Close does nothing.
+func (*Watch) Close() {}
+
 // Pin cannot be done.
 func Pin(int, []byte) (func() error, error) { return nil, absent() }
 

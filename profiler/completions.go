@@ -1,0 +1,202 @@
+package profiler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"inferplan/engine/certainty"
+	"inferplan/engine/openai"
+	"inferplan/formats"
+	"inferplan/formats/importer/samples"
+)
+
+// Endpoint is a language model behind an OpenAI-compatible server.
+type Endpoint struct {
+	Name  string // of the model in the profile
+	Base  string // of its API, such as http://host:8000/v1
+	Model string // as the server calls it
+}
+
+// CompletionOptions say how a family of language models is recorded.
+type CompletionOptions struct {
+	Models  []Endpoint // in the order of the family
+	Prompts *samples.Prompts
+	Source  string   // where the prompts come from
+	Options []string // the answers there are; empty: the labels that occur
+	HeldOut float64  // share of the samples kept apart, 0 to below 1
+	Score   string   // of the certainty; empty: certainty.Default
+	Seed    uint64   // of the shuffle
+
+	Key      string        // bearer token of the servers
+	Top      int           // logprobs to ask for; 0: 5, the most that OpenAI's API gives
+	Parallel int           // requests under way per model; 0: 4
+	Patience time.Duration // with servers that are busy
+
+	Progress func(model string, done, samples int) // one call at a time
+}
+
+// RecordCompletions asks a family of language models labelled questions and
+// keeps of every answer how certain it was and whether it was right. The answer
+// is the option whose token is likeliest to come first; certainty is the score
+// of the options' probabilities, which are made to add up to 1. Where none of
+// the likeliest tokens begins an option, the answer is wrong and uncertain.
+func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Records, error) {
+	if len(o.Models) == 0 {
+		return nil, inputError("no model given")
+	}
+	if !(o.HeldOut >= 0 && o.HeldOut < 1) {
+		return nil, inputError("held out: %v: expected a share from 0 to below 1", o.HeldOut)
+	}
+	if o.Score == "" {
+		o.Score = certainty.Default
+	}
+	score, err := certainty.Named(o.Score)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	if o.Top == 0 {
+		o.Top = 5
+	}
+	if o.Parallel == 0 {
+		o.Parallel = 4
+	}
+	if err := o.options(); err != nil {
+		return nil, err
+	}
+	n := len(o.Prompts.Labels)
+	order := SampleOrder(o.Seed, n)
+	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: n, Planning: n - int(o.HeldOut*float64(n))}
+	for _, m := range o.Models {
+		if slices.ContainsFunc(out.Models, func(have formats.ModelRecords) bool { return have.Model == m.Name }) {
+			return nil, inputError("model %s: given twice", m.Name)
+		}
+		if err := openai.CheckBase(m.Base); err != nil {
+			return nil, fmt.Errorf("%w: model %s: %w", ErrInput, m.Name, err)
+		}
+		rec, err := o.ask(ctx, m, order, score)
+		if err != nil {
+			return nil, fmt.Errorf("recording %s: %w", m.Name, err)
+		}
+		out.Models = append(out.Models, *rec)
+	}
+	return out, nil
+}
+
+// options completes and checks the answers that there are.
+func (o *CompletionOptions) options() error {
+	if len(o.Options) == 0 {
+		o.Options = slices.Compact(slices.Sorted(slices.Values(o.Prompts.Labels)))
+	}
+	if len(o.Options) < 2 {
+		return inputError("the answers are %q: expected at least two", o.Options)
+	}
+	for i, option := range o.Options {
+		if bare(option) == "" || slices.ContainsFunc(o.Options[:i], func(have string) bool { return bare(have) == bare(option) }) {
+			return inputError("answer %q: expected answers that differ in more than spaces", option)
+		}
+	}
+	for _, label := range o.Prompts.Labels {
+		if !slices.Contains(o.Options, label) {
+			return inputError("label %q is none of the answers %q", label, o.Options)
+		}
+	}
+	return nil
+}
+
+func (o *CompletionOptions) ask(ctx context.Context, m Endpoint, order []int, score certainty.Func) (*formats.ModelRecords, error) {
+	rec := &formats.ModelRecords{Model: m.Name, Certainty: make([]float64, len(order))}
+	correct := make([]byte, len(order))
+	client := &openai.Client{Base: m.Base, Model: m.Model, Key: o.Key, Patience: o.Patience}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	next, done := 0, 0
+	var wg sync.WaitGroup
+	for range min(o.Parallel, len(order)) {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				row := next
+				next++
+				mu.Unlock()
+				if row >= len(order) || ctx.Err() != nil {
+					return
+				}
+				tokens, err := client.First(ctx, o.Prompts.Texts[order[row]], o.Top)
+				if err != nil {
+					cancel(err) // the first one counts
+					return
+				}
+				p := likely(tokens, o.Options)
+				class := -1
+				if slices.Max(p) > 0 {
+					class = slices.Index(p, slices.Max(p))
+				}
+				correct[row] = '0'
+				if class >= 0 {
+					rec.Certainty[row] = score(p)
+					if o.Options[class] == o.Prompts.Labels[order[row]] {
+						correct[row] = '1'
+					}
+				}
+				mu.Lock()
+				if done++; o.Progress != nil {
+					o.Progress(m.Name, done, len(order))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	rec.Correct = string(correct)
+	return rec, nil
+}
+
+// likely gives the probabilities of the options, which add up to 1, or zeros
+// where no token begins one. A token counts for the option that it is, else for
+// the only one that it begins.
+func likely(tokens map[string]float64, options []string) []float64 {
+	p := make([]float64, len(options))
+	for _, token := range slices.Sorted(maps.Keys(tokens)) {
+		text, at, begun := bare(token), -1, 0
+		if text == "" {
+			continue
+		}
+		for i, option := range options {
+			if option = bare(option); option == text {
+				at, begun = i, 1
+				break
+			} else if strings.HasPrefix(option, text) {
+				at = i
+				begun++
+			}
+		}
+		if begun == 1 {
+			p[at] += tokens[token]
+		}
+	}
+	sum := 0.0
+	for _, v := range p {
+		sum += v
+	}
+	if sum > 0 {
+		for i := range p {
+			p[i] /= sum
+		}
+	}
+	return p
+}
+
+// bare is a token without the spaces around it, as text or as the marks that
+// tokenizers write for them.
+func bare(token string) string {
+	return strings.Trim(token, " \t\r\n\u2581\u0120\u010a")
+}

@@ -1,0 +1,258 @@
+package profiler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/formats"
+)
+
+// ceilings are what a device reaches at best.
+type ceilings struct {
+	memoryGBps   float64 // bytes read and written by a copy, 1e9 a second
+	matmulGflops float64
+}
+
+// copier is an engine that can time copies of its devices itself, in bytes per
+// second: from pinned host memory, to it, and inside the device (bytes copied,
+// not counted twice).
+type copier interface {
+	CopyRates(d engine.Device) (toDevice, toHost, inDevice float64, err error)
+}
+
+// Sizes of the matrix product: large enough to reach what a device can, small
+// enough to cost little.
+const (
+	matmulCPU = 1024
+	matmulGPU = 4096
+)
+
+// measureCeilings measures what it can; what it cannot stays 0.
+func measureCeilings(ctx context.Context, p place) (c ceilings) {
+	if _, ok := p.eng.(Prober); !ok {
+		return c // an engine that executes no real model
+	}
+	if e, ok := p.eng.(copier); ok && !p.dev.IsCPU() {
+		if _, _, in, err := e.CopyRates(p.dev); err == nil {
+			c.memoryGBps = round3(2 * in / 1e9)
+		}
+	} else if p.dev.IsCPU() {
+		c.memoryGBps = round3(2 * hostCopyGbps() / 8)
+	}
+	if flops, err := MatmulRate(ctx, p.eng, p.dev, p.opt); err == nil {
+		c.matmulGflops = round3(flops / 1e9)
+	}
+	return c
+}
+
+// round3 keeps four digits: what a measurement tells.
+func round3(x float64) float64 {
+	if x <= 0 || math.IsInf(x, 0) || math.IsNaN(x) {
+		return 0
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(x))-3)
+	return math.Round(x/unit) * unit
+}
+
+// MatmulRate measures the floating-point operations per second of a large
+// float32 matrix product on a device: the best of several.
+func MatmulRate(ctx context.Context, eng engine.Engine, d engine.Device, o engine.Options) (float64, error) {
+	prober, ok := eng.(Prober)
+	if !ok {
+		return 0, fmt.Errorf("engine %s cannot probe shapes", eng.Info().Name)
+	}
+	size := matmulGPU
+	if d.IsCPU() {
+		size = matmulCPU
+	}
+	m, err := graph.MatMul(size, 1)
+	if err != nil {
+		return 0, err
+	}
+	chain, err := m.Chain(ctx, prober.Probe, graph.ChainOptions{})
+	if err != nil {
+		return 0, err
+	}
+	p := place{eng, d, o}
+	p.opt.CUDAGraph = false
+	blk, err := p.loadSlice(ctx, chain.Whole(), 0, 1, graph.SliceOptions{})
+	if err != nil {
+		return 0, err
+	}
+	c := chainOf(blk)
+	defer c.close()
+	b, err := bindChain(c.blocks, size, 0)
+	if err != nil {
+		return 0, err
+	}
+	c.bound = map[int]*bound{size: {blocks: b}}
+	best := time.Duration(0)
+	for i := range 8 {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		t, err := b[0].RunN(1)
+		if err != nil {
+			return 0, err
+		}
+		cpu, wall := t.PerRun()
+		if countsCPU(d) {
+			wall = cpu // what other processes took is not the device's doing
+		}
+		if i > 1 && (best == 0 || wall < best) {
+			best = wall
+		}
+	}
+	if best <= 0 {
+		return 0, fmt.Errorf("a product of %d x %d took no time", size, size)
+	}
+	return 2 * math.Pow(float64(size), 3) / best.Seconds(), nil
+}
+
+func chainOf(b engine.Block) *chain { return &chain{blocks: []engine.Block{b}} }
+
+// counter is a model that can count its own work.
+type counter interface {
+	count(ctx context.Context, p Prober) (*graph.Counts, error)
+}
+
+// countWork fills in what a model's blocks compute and move.
+func (r *runner) countWork(ctx context.Context, j *job) error {
+	m, ok := j.m.(counter)
+	b, isGraph := j.cut.(*graph.Blocks)
+	p, probes := r.o.Engine.(Prober)
+	if !ok || !isGraph || !probes || j.counted(b.Len()) {
+		return nil
+	}
+	counts, err := m.count(ctx, p)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		// The counts are for reading only: a model without them is measured all
+		// the same.
+		r.warn(j.in.name, fmt.Sprintf("%s: its work is not counted: %v", j.in.name, err))
+		return nil
+	}
+	for i := range j.entry.Blocks {
+		w := counts.Of(b, i, i+1)
+		j.entry.Blocks[i].MACs, j.entry.Blocks[i].TensorBytes = w.MACs, w.Bytes
+	}
+	return nil
+}
+
+func (j *job) counted(n int) bool {
+	return len(j.entry.Blocks) == n && slices.ContainsFunc(j.entry.Blocks, func(b formats.Block) bool { return b.TensorBytes > 0 })
+}
+
+// RooflineRow sets a block's latency against what the device could do at best:
+// the longer of computing its products at the rate of a large matrix product,
+// and moving its bytes at the rate of a copy.
+type RooflineRow struct {
+	Model    string         `json:"model"`
+	Device   string         `json:"device"`
+	Batch    int            `json:"batch"`
+	Block    int            `json:"block"` // -1: the whole model
+	Wall     formats.Micros `json:"wall_us"`
+	Floor    formats.Micros `json:"floor_us"`
+	Bound    string         `json:"bound"`    // compute or memory: which of the two is longer
+	Fraction float64        `json:"fraction"` // floor over wall
+	// Why the block is far off, where it is: launch (the host is the bottleneck)
+	// or kernels.
+	Far string `json:"far,omitempty"`
+}
+
+// A block is far off below this fraction of the roofline, unless it is so short
+// that no kernel of its size would do better.
+const (
+	farFraction = 0.15
+	farFloor    = 50 * time.Microsecond
+	launchBound = 0.8 // host time over wall time from which on the device waits
+)
+
+// Roofline lists every block and whole model of a profile whose device's
+// ceilings are known, share 1 only.
+func Roofline(p *formats.Profile) []RooflineRow {
+	var out []RooflineRow
+	for i := range p.Models {
+		m := &p.Models[i]
+		for k := range m.Measurements {
+			s := &m.Measurements[k]
+			d := slices.IndexFunc(p.Devices, func(d formats.ProfileDevice) bool { return d.Device == s.Device })
+			if d < 0 || s.Share != 1 || p.Devices[d].MemoryGBps <= 0 || p.Devices[d].MatmulGflops <= 0 || len(s.Blocks) != len(m.Blocks) {
+				continue
+			}
+			row := func(block int, l formats.Latency, macs, tensors, weights int64) {
+				if tensors == 0 || l.WallUS <= 0 {
+					return
+				}
+				out = append(out, rooflineRow(&p.Devices[d], m.Model, s.Batch, block, l, macs, tensors, weights))
+			}
+			var macs, tensors, weights int64
+			for b, l := range s.Blocks {
+				x := &m.Blocks[b]
+				row(b, l, x.MACs, x.TensorBytes, x.WeightBytes)
+				macs, tensors, weights = macs+x.MACs, tensors+x.TensorBytes, weights+x.WeightBytes
+			}
+			if s.Whole != nil {
+				row(-1, *s.Whole, macs, tensors, weights)
+			}
+		}
+	}
+	return out
+}
+
+func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l formats.Latency, macs, tensors, weights int64) RooflineRow {
+	compute := 2 * float64(macs) * float64(batch) / (d.MatmulGflops * 1e9)
+	memory := (float64(tensors)*float64(batch) + float64(weights)) / (d.MemoryGBps * 1e9)
+	r := RooflineRow{Model: model, Device: d.Device, Batch: batch, Block: block, Wall: l.WallUS, Bound: "compute"}
+	if memory > compute {
+		r.Bound = "memory"
+	}
+	floor := time.Duration(max(compute, memory) * float64(time.Second))
+	r.Floor = formats.Micros(floor)
+	r.Fraction = math.Round(1e4*float64(floor)/float64(l.WallUS.D())) / 1e4
+	if r.Fraction < farFraction && l.WallUS.D() > farFloor {
+		r.Far = "kernels"
+		if l.HostUS > 0 && float64(l.HostUS) >= launchBound*float64(l.WallUS) {
+			r.Far = "launch"
+		}
+	}
+	return r
+}
+
+// roofline notes which of a model's blocks are far below what the device could
+// do.
+func (r *runner) roofline(j *job) {
+	one := &formats.Profile{Models: []formats.ProfileModel{*j.entry}}
+	for _, d := range r.profile.Devices {
+		if d.Device == r.dev.Kind {
+			one.Devices = append(one.Devices, d)
+		}
+	}
+	rows := Roofline(one)
+	rows = slices.DeleteFunc(rows, func(x RooflineRow) bool { return x.Far == "" || x.Block < 0 || x.Device != r.dev.Kind })
+	subject := fmt.Sprintf("blocks of %s far below the roofline of %s", j.in.name, r.dev.Kind)
+	if len(rows) == 0 {
+		putNote(r.profile, subject, "")
+		return
+	}
+	slices.SortStableFunc(rows, func(a, b RooflineRow) int { return cmp.Compare(a.Fraction, b.Fraction) })
+	var parts []string
+	for _, x := range rows[:min(4, len(rows))] {
+		parts = append(parts, fmt.Sprintf("block %d at batch %d reaches %.1f %% (%s)", x.Block, x.Batch, 100*x.Fraction, map[string]string{
+			"launch": "the host launches too slowly", "kernels": "small kernels, or tensors that change their layout",
+		}[x.Far]))
+	}
+	if more := len(rows) - 4; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", more))
+	}
+	putNote(r.profile, subject, subject+noteSep+strings.Join(parts, ", "))
+}

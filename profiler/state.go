@@ -1,0 +1,115 @@
+package profiler
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/formats"
+)
+
+// State is what a GPU tells of itself at a moment; 0 is what it does not.
+type State struct {
+	Watts                        float64
+	ClockMHz, MemoryMHz, Celsius int
+	Lowered                      bool // clocks are lowered for power or heat
+}
+
+// StateReader reads a GPU's power and clocks.
+type StateReader interface {
+	Read() (State, error)
+	Close()
+}
+
+// statePeriod is the time between two readings.
+const statePeriod = 100 * time.Millisecond
+
+// stateWatch reads a device's state beside the measuring.
+type stateWatch struct {
+	reader StateReader
+	quit   chan struct{}
+	done   sync.WaitGroup
+
+	mu   sync.Mutex
+	seen []State
+}
+
+// watchDevice starts to read the state of a GPU; where nothing tells it, the
+// watch sees nothing.
+func watchDevice(o *Options, d engine.Device) *stateWatch {
+	w := &stateWatch{quit: make(chan struct{})}
+	if o.Watch == nil || d.IsCPU() {
+		return w
+	}
+	r, err := o.Watch(d)
+	if err != nil {
+		return w
+	}
+	w.reader = r
+	w.done.Go(func() {
+		t := time.NewTicker(statePeriod)
+		defer t.Stop()
+		for {
+			w.take()
+			select {
+			case <-w.quit:
+				return
+			case <-t.C:
+			}
+		}
+	})
+	return w
+}
+
+func (w *stateWatch) take() {
+	s, err := w.reader.Read()
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	w.seen = append(w.seen, s)
+	w.mu.Unlock()
+}
+
+// stop ends the reading.
+func (w *stateWatch) stop() {
+	if w.reader == nil {
+		return
+	}
+	close(w.quit)
+	w.done.Wait()
+	w.reader.Close()
+	w.reader = nil
+}
+
+// summary is what was seen so far, nil where nothing was.
+func (w *stateWatch) summary() *formats.DeviceState {
+	w.mu.Lock()
+	seen := slices.Clone(w.seen)
+	w.mu.Unlock()
+	if len(seen) == 0 {
+		return nil
+	}
+	out := &formats.DeviceState{Samples: len(seen)}
+	var watts []float64
+	var clocks, memory []int
+	lowered := 0
+	for _, s := range seen {
+		watts, clocks, memory = append(watts, s.Watts), append(clocks, s.ClockMHz), append(memory, s.MemoryMHz)
+		out.CelsiusMax = max(out.CelsiusMax, s.Celsius)
+		if s.Lowered {
+			lowered++
+		}
+	}
+	out.WattsMedian, out.WattsMax = middle(watts), slices.Max(watts)
+	out.ClockMHzMin, out.ClockMHzMedian, out.MemoryMHz = slices.Min(clocks), middle(clocks), middle(memory)
+	out.Throttled = float64(lowered*1000/len(seen)) / 1000
+	return out
+}
+
+func middle[T cmp.Ordered](list []T) T {
+	s := slices.Sorted(slices.Values(list))
+	return s[len(s)/2]
+}
