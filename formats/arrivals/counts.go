@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 )
 
 // CountsOptions say how counts or rates per interval become single arrivals.
@@ -51,7 +52,7 @@ func ParseSpread(text string) (cv float64, err error) {
 // counts are rounded so that the running total is never off by more than one
 // half.
 type Counts struct {
-	*table
+	in       *csvfile.Table
 	opt      CountsOptions
 	rng      *rand.Rand
 	gap      func() float64
@@ -85,7 +86,7 @@ func OpenCounts(path string, rng *rand.Rand, opt CountsOptions) (*Counts, error)
 
 // NewCounts is OpenCounts for a stream at hand; name is what errors call it.
 func NewCounts(r io.Reader, name string, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
-	f, err := newFile(r, name)
+	f, err := csvfile.New(r, name)
 	if err != nil {
 		return nil, err
 	}
@@ -98,23 +99,23 @@ var timeColumns = map[string]time.Duration{"second": time.Second, "t_s": time.Se
 // otherColumns are known columns that hold neither counts nor a usable time.
 var otherColumns = []string{"day", "client", "active_clients", "rate_weighted_interarrival_cv", "interarrival_cv"}
 
-func newCounts(f *file, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
+func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 	switch {
 	case opt.Interval <= 0:
-		return nil, fmt.Errorf("reading counts from %s: the interval is %v, expected a positive duration such as 1s", f.name, opt.Interval)
+		return nil, fmt.Errorf("reading counts from %s: the interval is %v, expected a positive duration such as 1s", f.Name, opt.Interval)
 	case opt.Scale < 0 || math.IsNaN(opt.Scale) || math.IsInf(opt.Scale, 0):
-		return nil, fmt.Errorf("reading counts from %s: the scale is %v, expected a positive number", f.name, opt.Scale)
+		return nil, fmt.Errorf("reading counts from %s: the scale is %v, expected a positive number", f.Name, opt.Scale)
 	case opt.CV < 0 || opt.CV > 100 || math.IsNaN(opt.CV):
-		return nil, fmt.Errorf("reading counts from %s: the CV is %v, expected a number above 0 and up to 100", f.name, opt.CV)
+		return nil, fmt.Errorf("reading counts from %s: the CV is %v, expected a number above 0 and up to 100", f.Name, opt.CV)
 	}
-	tab, err := newTable(f)
+	tab, err := csvfile.NewTable(f)
 	if err != nil {
 		return nil, err
 	}
 	if opt.Scale == 0 {
 		opt.Scale = 1
 	}
-	c := &Counts{table: tab, opt: opt, rng: rng, gap: rng.ExpFloat64, timeCol: -1, start: -opt.Interval}
+	c := &Counts{in: tab, opt: opt, rng: rng, gap: rng.ExpFloat64, timeCol: -1, start: -opt.Interval}
 	if cv := opt.CV; cv != 0 && cv != 1 {
 		c.gap = distuv.Gamma{Alpha: 1 / (cv * cv), Beta: 1, Src: rng}.Rand
 	}
@@ -123,31 +124,31 @@ func newCounts(f *file, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 
 func (c *Counts) columns() error {
 	var candidates []string
-	for i, name := range c.header {
+	for i, name := range c.in.Header {
 		unit, isTime := timeColumns[name]
 		switch {
 		// Days start their minutes anew: rows then stand for one interval each.
-		case isTime && !slices.Contains(c.header, "day") && c.timeCol < 0:
+		case isTime && !slices.Contains(c.in.Header, "day") && c.timeCol < 0:
 			c.timeCol, c.timeUnit = i, unit
 		case isTime || slices.Contains(otherColumns, name):
 		default:
 			candidates = append(candidates, name)
 		}
 	}
-	if slices.Contains(c.header, "client") {
-		return &formats.Error{File: c.name, Line: 1, Column: 1, Found: "one row per client and interval", Expected: "one row per interval"}
+	if slices.Contains(c.in.Header, "client") {
+		return &formats.Error{File: c.in.Name, Line: 1, Column: 1, Found: "one row per client and interval", Expected: "one row per interval"}
 	}
 	name := c.opt.Column
 	if name == "" {
 		if len(candidates) != 1 {
-			return &formats.Error{File: c.name, Line: 1, Column: 1, Found: "the columns " + strings.Join(c.header, ", "), Expected: "one column of counts, or the name of one of them"}
+			return &formats.Error{File: c.in.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(c.in.Header, ", "), Expected: "one column of counts, or the name of one of them"}
 		}
 		name = candidates[0]
 	}
-	c.column = slices.Index(c.header, name)
+	c.column = slices.Index(c.in.Header, name)
 	if c.column < 0 {
-		e := &formats.Error{File: c.name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.header, ", ")}
-		if near := formats.Nearest(name, c.header); near != "" {
+		e := &formats.Error{File: c.in.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.in.Header, ", ")}
+		if near := formats.Nearest(name, c.in.Header); near != "" {
 			e.Hint = "did you mean " + near + "?"
 		}
 		return e
@@ -155,11 +156,14 @@ func (c *Counts) columns() error {
 	c.rate = strings.HasSuffix(name, "_rps")
 	for unit, d := range map[string]time.Duration{"requests_per_second": time.Second, "requests_per_minute": time.Minute} {
 		if name == unit && c.opt.Interval != d {
-			return &formats.Error{File: c.name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
+			return &formats.Error{File: c.in.Name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
 		}
 	}
 	return nil
 }
+
+// Close closes the file.
+func (c *Counts) Close() error { return c.in.Close() }
 
 // Err returns what stopped the stream early.
 func (c *Counts) Err() error {
@@ -195,7 +199,7 @@ const maxTime = 100 * 365 * 24 * time.Hour
 
 // interval draws the arrivals of the next row.
 func (c *Counts) interval() bool {
-	if err := c.table.next(); err != nil {
+	if err := c.in.Next(); err != nil {
 		if c.err = err; err != io.EOF {
 			return false
 		}
@@ -208,9 +212,9 @@ func (c *Counts) interval() bool {
 		return false
 	}
 	c.start = start
-	v, err := strconv.ParseFloat(c.row[c.column], 64)
+	v, err := strconv.ParseFloat(c.in.Row[c.column], 64)
 	if err != nil || !(v >= 0) || math.IsInf(v, 0) {
-		c.err = c.cell(c.column, "a count of 0 or more")
+		c.err = c.in.Cell(c.column, "a count of 0 or more")
 		return false
 	}
 	if c.rate {
@@ -219,7 +223,7 @@ func (c *Counts) interval() bool {
 	c.total += v * c.opt.Scale
 	n := math.Round(c.total) - c.emitted
 	if n > maxPerInterval {
-		c.err = c.cell(c.column, fmt.Sprintf("at most %d requests per interval, after the scale", maxPerInterval))
+		c.err = c.in.Cell(c.column, fmt.Sprintf("at most %d requests per interval, after the scale", maxPerInterval))
 		return false
 	}
 	c.emitted += n
@@ -231,20 +235,20 @@ func (c *Counts) interval() bool {
 func (c *Counts) startOf() (time.Duration, *formats.Error) {
 	if c.timeCol < 0 {
 		if c.start >= maxTime {
-			return 0, c.cell(c.column, "at most a century of intervals")
+			return 0, c.in.Cell(c.column, "at most a century of intervals")
 		}
 		return c.start + c.opt.Interval, nil
 	}
-	v, err := strconv.ParseFloat(c.row[c.timeCol], 64)
+	v, err := strconv.ParseFloat(c.in.Row[c.timeCol], 64)
 	if err != nil || !(v >= 0) || v*c.timeUnit.Seconds() > maxTime.Seconds() {
-		return 0, c.cell(c.timeCol, "the start of an interval, 0 or more")
+		return 0, c.in.Cell(c.timeCol, "the start of an interval, 0 or more")
 	}
 	t := time.Duration(math.Round(v * float64(c.timeUnit)))
 	if c.rows == 1 {
 		c.base = t
 	}
 	if t -= c.base; t < c.start+c.opt.Interval {
-		return 0, c.cell(c.timeCol, fmt.Sprintf("a start at least one interval of %v after that of the row above", c.opt.Interval))
+		return 0, c.in.Cell(c.timeCol, fmt.Sprintf("a start at least one interval of %v after that of the row above", c.opt.Interval))
 	}
 	return t, nil
 }

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 )
 
 // Gaps streams a file of gaps between arrivals: one whole number of
 // microseconds per line, the first counted from 0.
 type Gaps struct {
-	*file
+	file  *csvfile.File
 	lines *bufio.Scanner
 	line  int
 	model int32
@@ -33,18 +34,21 @@ func OpenGaps(path string, model int32) (*Gaps, error) {
 
 // NewGaps is OpenGaps for a stream at hand; name is what errors call it.
 func NewGaps(r io.Reader, name string, model int32) (*Gaps, error) {
-	f, err := newFile(r, name)
+	f, err := csvfile.New(r, name)
 	if err != nil {
 		return nil, err
 	}
 	return newGaps(f, model), nil
 }
 
-func newGaps(f *file, model int32) *Gaps {
-	g := &Gaps{file: f, model: model, lines: bufio.NewScanner(f.r)}
+func newGaps(f *csvfile.File, model int32) *Gaps {
+	g := &Gaps{file: f, model: model, lines: bufio.NewScanner(f.Reader)}
 	g.lines.Buffer(make([]byte, 256), 4096)
 	return g
 }
+
+// Close closes the file.
+func (g *Gaps) Close() error { return g.file.Close() }
 
 // Err returns what stopped the stream early.
 func (g *Gaps) Err() error { return g.err }
@@ -65,7 +69,7 @@ func (g *Gaps) Next(r *Request) bool {
 		}
 		us, ok := parseGap(b)
 		if !ok || time.Duration(us) > (math.MaxInt64-g.at)/1000 {
-			g.err = &formats.Error{File: g.name, Line: g.line, Column: 1, Found: shorten(string(b)), Expected: "a gap: a whole number of microseconds"}
+			g.err = &formats.Error{File: g.file.Name, Line: g.line, Column: 1, Found: csvfile.Quote(string(b)), Expected: "a gap: a whole number of microseconds"}
 			return false
 		}
 		g.at += time.Duration(us) * time.Microsecond
@@ -73,7 +77,7 @@ func (g *Gaps) Next(r *Request) bool {
 		return true
 	}
 	if err := g.lines.Err(); err != nil {
-		e := &formats.Error{File: g.name, Line: g.line + 1, Column: 1, Found: err.Error(), Expected: "a gap: a whole number of microseconds"}
+		e := &formats.Error{File: g.file.Name, Line: g.line + 1, Column: 1, Found: err.Error(), Expected: "a gap: a whole number of microseconds"}
 		if errors.Is(err, bufio.ErrTooLong) {
 			e.Found = "a very long line"
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 )
 
 // PerSecond reads how many requests came in every second from a CSV file,
@@ -29,31 +30,31 @@ func PerSecond(path string) (counts []float64, err error) {
 // maxSeconds bounds what PerSecond holds: a year.
 const maxSeconds = 366 * 24 * 3600
 
-func readPerSecond(f *file) ([]float64, error) {
-	t, err := newTable(f)
+func readPerSecond(f *csvfile.File) ([]float64, error) {
+	t, err := csvfile.NewTable(f)
 	if err != nil {
 		return nil, err
 	}
 	second, count := -1, -1
-	for i, name := range t.header {
+	for i, name := range t.Header {
 		switch unit := timeColumns[name]; {
 		case unit == time.Second && second < 0:
 			second = i
 		case unit != 0 || count >= 0:
-			return nil, &formats.Error{File: f.name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.header, ", "), Expected: "second,count: requests in every second"}
+			return nil, &formats.Error{File: f.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ", "), Expected: "second,count: requests in every second"}
 		default:
 			count = i
 		}
 	}
 	if count < 0 {
-		return nil, &formats.Error{File: f.name, Line: 1, Column: 1, Found: "no column of counts", Expected: "second,count: requests in every second"}
+		return nil, &formats.Error{File: f.Name, Line: 1, Column: 1, Found: "no column of counts", Expected: "second,count: requests in every second"}
 	}
 	var out []float64
 	base := 0.0
 	for row := 0; ; row++ {
-		switch err := t.next(); {
+		switch err := t.Next(); {
 		case err == io.EOF && row == 0:
-			return nil, &formats.Error{File: f.name, Found: "no row below the header", Expected: "one per second"}
+			return nil, &formats.Error{File: f.Name, Found: "no row below the header", Expected: "one per second"}
 		case err == io.EOF:
 			return out, nil
 		case err != nil:
@@ -61,24 +62,24 @@ func readPerSecond(f *file) ([]float64, error) {
 		}
 		at := len(out)
 		if second >= 0 {
-			v, err := strconv.ParseFloat(t.row[second], 64)
+			v, err := strconv.ParseFloat(t.Row[second], 64)
 			if err != nil || !(v >= 0) || v != math.Trunc(v) || v > 1e12 {
-				return nil, t.cell(second, "a whole second of 0 or more")
+				return nil, t.Cell(second, "a whole second of 0 or more")
 			}
 			if row == 0 {
 				base = v
 			}
 			if v-base < float64(len(out)) || v-base >= maxSeconds {
-				return nil, t.cell(second, fmt.Sprintf("seconds that rise, within %d of the first", maxSeconds))
+				return nil, t.Cell(second, fmt.Sprintf("seconds that rise, within %d of the first", maxSeconds))
 			}
 			at = int(v - base)
 		}
 		if at >= maxSeconds {
-			return nil, t.cell(count, fmt.Sprintf("at most %d seconds", maxSeconds))
+			return nil, t.Cell(count, fmt.Sprintf("at most %d seconds", maxSeconds))
 		}
-		n, err := strconv.ParseFloat(t.row[count], 64)
+		n, err := strconv.ParseFloat(t.Row[count], 64)
 		if err != nil || !(n >= 0) || math.IsInf(n, 0) {
-			return nil, t.cell(count, "a count of 0 or more")
+			return nil, t.Cell(count, "a count of 0 or more")
 		}
 		out = append(slices.Grow(out, at+1-len(out)), make([]float64, at-len(out))...)
 		out = append(out, n)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"inferplan/formats/csvfile"
 )
 
 func TestPerSecond(t *testing.T) {
@@ -43,7 +45,7 @@ func TestPerSecondErrors(t *testing.T) {
 		"text":        {"second,count\n0,many\n", "many"},
 		"infinite":    {"second,count\n0,inf\n", "inf"},
 	} {
-		f, err := newFile(strings.NewReader(c.text), "qps.csv")
+		f, err := csvfile.New(strings.NewReader(c.text), "qps.csv")
 		if err == nil {
 			_, err = readPerSecond(f)
 		}
@@ -59,7 +61,7 @@ func TestPerSecondErrors(t *testing.T) {
 func FuzzPerSecond(f *testing.F) {
 	f.Add("second,count\n10,5\n14,2.5\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		in, err := newFile(strings.NewReader(text), "qps.csv")
+		in, err := csvfile.New(strings.NewReader(text), "qps.csv")
 		if err != nil {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 )
 
 // TraceOption changes how a request trace is read.
@@ -60,7 +61,7 @@ var traceNames = [numColumns]string{"t_us", "id", "model", "class", "prompt_toke
 // order, rows in order of time. t_s (seconds) may stand for t_us and
 // input_tokens for prompt_tokens.
 type Trace struct {
-	*table
+	in      *csvfile.Table
 	models  *formats.Classes
 	names   []string // of the models, each once
 	opt     traceOptions
@@ -90,19 +91,19 @@ func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error
 
 // NewTrace is OpenTrace for a stream at hand; name is what errors call it.
 func NewTrace(r io.Reader, name string, models []string, opts ...TraceOption) (*Trace, error) {
-	f, err := newFile(r, name)
+	f, err := csvfile.New(r, name)
 	if err != nil {
 		return nil, err
 	}
 	return newTrace(f, models, opts)
 }
 
-func newTrace(f *file, models []string, opts []TraceOption) (*Trace, error) {
-	tab, err := newTable(f)
+func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, error) {
+	tab, err := csvfile.NewTable(f)
 	if err != nil {
 		return nil, err
 	}
-	t := &Trace{table: tab, classes: map[string]string{}, opt: traceOptions{model: -1}}
+	t := &Trace{in: tab, classes: map[string]string{}, opt: traceOptions{model: -1}}
 	for _, o := range opts {
 		o(&t.opt)
 	}
@@ -110,7 +111,7 @@ func newTrace(f *file, models []string, opts []TraceOption) (*Trace, error) {
 		t.opt.classes = make([]string, len(models))
 	}
 	if len(t.opt.classes) != len(models) {
-		return nil, fmt.Errorf("reading %s: %d classes for %d models", f.name, len(t.opt.classes), len(models))
+		return nil, fmt.Errorf("reading %s: %d classes for %d models", f.Name, len(t.opt.classes), len(models))
 	}
 	t.keys = make([]formats.ModelClass, len(models))
 	for i, m := range models {
@@ -127,31 +128,31 @@ func (t *Trace) columns() error {
 	for i := range t.at {
 		t.at[i] = -1
 	}
-	for i, name := range t.header {
+	for i, name := range t.in.Header {
 		c, ok := traceColumns[name]
 		if !ok && t.opt.lenient {
 			continue
 		}
 		if !ok {
-			e := t.fail(i, "", fmt.Sprintf("the column %q", name), "the columns "+strings.Join(traceNames[:], ", "))
+			e := t.in.Fail(i, "", fmt.Sprintf("the column %q", name), "the columns "+strings.Join(traceNames[:], ", "))
 			if near := formats.Nearest(name, traceNames[:]); near != "" {
 				e.Hint = "did you mean " + near + "?"
 			}
 			return e
 		}
 		if t.at[c] >= 0 {
-			return t.fail(i, "", fmt.Sprintf("the column %q beside %q", name, t.header[t.at[c]]), "one of the two")
+			return t.in.Fail(i, "", fmt.Sprintf("the column %q beside %q", name, t.in.Header[t.at[c]]), "one of the two")
 		}
 		t.at[c] = i
 		t.seconds = t.seconds || name == "t_s"
 	}
 	if t.at[colTime] < 0 {
-		return &formats.Error{File: t.name, Line: 1, Column: 1, Found: "no column t_us", Expected: "the columns " + strings.Join(traceNames[:], ", "),
+		return &formats.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column t_us", Expected: "the columns " + strings.Join(traceNames[:], ", "),
 			Hint: "counts per second or minute are converted by `plan import trace --counts`"}
 	}
 	if t.at[colModel] < 0 && t.opt.model < 0 {
 		if len(t.names) > 1 {
-			return &formats.Error{File: t.name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}
+			return &formats.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}
 		}
 		t.opt.model = 0
 		if len(t.names) == 1 {
@@ -164,6 +165,9 @@ func (t *Trace) columns() error {
 	}
 	return nil
 }
+
+// Close closes the file.
+func (t *Trace) Close() error { return t.in.Close() }
 
 // Err returns what stopped the trace early.
 func (t *Trace) Err() error { return t.err }
@@ -184,7 +188,7 @@ func (t *Trace) Next(r *Request) bool {
 	if t.err != nil {
 		return false
 	}
-	if err := t.next(); err != nil {
+	if err := t.in.Next(); err != nil {
 		if err != io.EOF {
 			t.err = err
 		}
@@ -204,14 +208,14 @@ func (t *Trace) request(r *Request) *formats.Error {
 		return e
 	}
 	if at < t.last {
-		return t.cell(t.at[colTime], "a time that is not before that of the row above: traces are in order")
+		return t.in.Cell(t.at[colTime], "a time that is not before that of the row above: traces are in order")
 	}
 	r.At, t.last = at, at
 	if i := t.at[colID]; i >= 0 {
-		r.ID = strings.Clone(t.row[i]) // the row is one string that would stay alive with it
+		r.ID = strings.Clone(t.in.Row[i]) // the row is one string that would stay alive with it
 	}
 	if i := t.at[colClass]; i >= 0 {
-		r.Class = t.class(t.row[i])
+		r.Class = t.class(t.in.Row[i])
 	}
 	if e := t.model(r); e != nil {
 		return e
@@ -222,10 +226,10 @@ func (t *Trace) request(r *Request) *formats.Error {
 	if r.OutputTokens, e = t.tokens(t.at[colOutput]); e != nil {
 		return e
 	}
-	if i := t.at[colSLO]; i >= 0 && t.row[i] != "" {
-		m, err := formats.ParseMicros(t.row[i])
+	if i := t.at[colSLO]; i >= 0 && t.in.Row[i] != "" {
+		m, err := formats.ParseMicros(t.in.Row[i])
 		if err != nil || m < 0 {
-			return t.cell(i, "a number of microseconds, or nothing for the model's own SLO")
+			return t.in.Cell(i, "a number of microseconds, or nothing for the model's own SLO")
 		}
 		r.SLO = m.D()
 	}
@@ -238,7 +242,7 @@ func (t *Trace) model(r *Request) *formats.Error {
 	name := t.only
 	i := t.at[colModel]
 	if i >= 0 {
-		name = t.row[i]
+		name = t.in.Row[i]
 	}
 	if name == "" && i < 0 {
 		return nil // one for all
@@ -256,7 +260,7 @@ func (t *Trace) model(r *Request) *formats.Error {
 	if known := t.models.Of(name); known != nil {
 		i, expected, found = t.at[colClass], known, class
 	}
-	e := t.cell(i, "one of "+formats.ClassNames(expected))
+	e := t.in.Cell(i, "one of "+formats.ClassNames(expected))
 	if near := formats.Nearest(found, expected); near != "" {
 		e.Hint = "did you mean " + near + "?"
 	}
@@ -269,14 +273,14 @@ func (t *Trace) time(i int) (time.Duration, *formats.Error) {
 	expected := "a number of microseconds with at most three decimals"
 	if t.seconds {
 		expected = "a number of seconds with at most nine decimals"
-		d, err = formats.ParseSeconds(t.row[i])
+		d, err = formats.ParseSeconds(t.in.Row[i])
 	} else {
 		var m formats.Micros
-		m, err = formats.ParseMicros(t.row[i])
+		m, err = formats.ParseMicros(t.in.Row[i])
 		d = m.D()
 	}
 	if err != nil || d < 0 {
-		return 0, t.cell(i, expected)
+		return 0, t.in.Cell(i, expected)
 	}
 	return d, nil
 }
@@ -296,12 +300,12 @@ func (t *Trace) class(s string) string {
 }
 
 func (t *Trace) tokens(i int) (int32, *formats.Error) {
-	if i < 0 || t.row[i] == "" {
+	if i < 0 || t.in.Row[i] == "" {
 		return 0, nil
 	}
-	n, err := strconv.ParseInt(t.row[i], 10, 32)
+	n, err := strconv.ParseInt(t.in.Row[i], 10, 32)
 	if err != nil || n < 0 {
-		return 0, t.cell(i, "a whole number of tokens")
+		return 0, t.in.Cell(i, "a whole number of tokens")
 	}
 	return int32(n), nil
 }

@@ -1,7 +1,6 @@
 package blocks
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 )
 
 var (
@@ -21,30 +21,30 @@ var (
 // table reads a CSV file with a fixed header and hands each row to add. Errors
 // of add are wrapped with file and line.
 func table(r io.Reader, name string, header []string, add func(row []string) error) error {
-	c := csv.NewReader(r)
-	c.ReuseRecord = true
-	for line := 1; ; line++ {
-		row, err := c.Read()
+	f, err := csvfile.New(r, name)
+	if err != nil {
+		return err
+	}
+	t, err := csvfile.NewTable(f)
+	if err != nil {
+		return err
+	}
+	if err := t.Expect(header...); err != nil {
+		return err
+	}
+	for {
+		err := t.Next()
 		if errors.Is(err, io.EOF) {
-			if line == 1 {
-				return &formats.Error{File: name, Line: 1, Found: "an empty file", Expected: "the header " + strings.Join(header, ",")}
-			}
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("reading %s: %w", name, err)
+			return err
 		}
-		if line == 1 {
-			if !slices.Equal(row, header) {
-				return &formats.Error{File: name, Line: 1, Found: strings.Join(row, ","), Expected: "the header " + strings.Join(header, ",")}
-			}
-			continue
-		}
-		if err := add(row); err != nil {
+		if err := add(t.Row); err != nil {
 			var bad *formats.Error
 			if errors.As(err, &bad) {
-				bad.File = name
-				bad.Line, _ = c.FieldPos(0)
+				at := t.Fail(max(0, slices.Index(header, bad.Path)), bad.Path, bad.Found, bad.Expected)
+				bad.File, bad.Line, bad.Column = at.File, at.Line, at.Column
 			}
 			return err
 		}

@@ -55,9 +55,9 @@ func TestReadErrors(t *testing.T) {
 		want          []string
 	}{
 		"empty":            {"", goodCuts, nil, []string{"l.csv", "empty"}},
-		"header":           {"model,gpu\n", goodCuts, nil, []string{"l.csv:1", "header"}},
+		"header":           {"model,gpu\n", goodCuts, nil, []string{"l.csv:1", "expected model,gpu,vgpu_denominator"}},
 		"negative":         {strings.Replace(goodLatency, "200.5", "-3", 1), goodCuts, nil, []string{"l.csv:3", "latency_us", "-3"}},
-		"too many columns": {goodLatency + "a,L4,1,0,1,1,1\n", goodCuts, nil, []string{"l.csv", "fields"}},
+		"too many columns": {goodLatency + "a,L4,1,0,1,1,1\n", goodCuts, nil, []string{"l.csv:7", "another number of columns"}},
 		"twice":            {goodLatency + "a,L4,1,0,1,1\n", goodCuts, nil, []string{"l.csv:7", "again"}},
 		"block missing":    {strings.Replace(goodLatency, "a,L4,2,1,1,310\n", "", 1), goodCuts, nil, []string{"l.csv", "no latency of a block 1 on L4 1/2"}},
 		"cut missing":      {goodLatency, "model,after_block,bytes_fp16_batch1\n", nil, []string{"c.csv", "no cut of a after block 0"}},

@@ -1,10 +1,7 @@
 package records
 
 import (
-	"bufio"
 	"cmp"
-	"compress/gzip"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +10,7 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 	"inferplan/formats/seeded"
 )
 
@@ -95,40 +93,28 @@ type table struct {
 }
 
 func readTable(r io.Reader, name string) (*table, error) {
-	b := bufio.NewReader(r)
-	var in io.Reader = b
-	if magic, err := b.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
-		}
-		in = z
-	}
-	c := csv.NewReader(in)
-	c.ReuseRecord = true
-	row, err := c.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, &formats.Error{File: name, Line: 1, Found: "an empty file", Expected: "the header " + strings.Join(header, ",")}
-	}
+	f, err := csvfile.New(r, name)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
+		return nil, err
 	}
-	if !slices.Equal(row, header) {
-		return nil, &formats.Error{File: name, Line: 1, Found: strings.Join(row, ","), Expected: "the header " + strings.Join(header, ",")}
+	in, err := csvfile.NewTable(f)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.Expect(header...); err != nil {
+		return nil, err
 	}
 	t := &table{}
 	samples, models := map[string]int{}, map[string]int{}
 	for {
-		row, err := c.Read()
+		err := in.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
+			return nil, err
 		}
-		if err := t.add(row, samples, models); err != nil {
-			err.File = name
-			err.Line, err.Column = c.FieldPos(0)
+		if err := t.add(in, samples, models); err != nil {
 			return nil, err
 		}
 	}
@@ -141,16 +127,18 @@ func readTable(r io.Reader, name string) (*table, error) {
 	return t, nil
 }
 
-func (t *table) add(row []string, samples, models map[string]int) *formats.Error {
+// add takes the row at hand.
+func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
+	row := in.Row
 	if row[0] == "" || row[1] == "" {
-		return &formats.Error{Path: "sample_id", Found: "an empty sample or model", Expected: "a name for each"}
+		return in.Fail(0, "sample_id", "an empty sample or model", "a name for each")
 	}
 	certainty, err := strconv.ParseFloat(row[3], 64)
 	if err != nil || !(certainty >= 0 && certainty <= 1) {
-		return &formats.Error{Path: "certainty", Found: strconv.Quote(row[3]), Expected: "a number from 0 to 1"}
+		return in.Cell(3, "a number from 0 to 1")
 	}
 	if row[2] != "0" && row[2] != "1" {
-		return &formats.Error{Path: "correct", Found: strconv.Quote(row[2]), Expected: "0 or 1"}
+		return in.Cell(2, "0 or 1")
 	}
 	m, ok := models[row[1]]
 	if !ok {
@@ -163,7 +151,7 @@ func (t *table) add(row []string, samples, models map[string]int) *formats.Error
 	s, ok := samples[row[0]]
 	if !ok {
 		if s = len(t.ids); s == maxSamples {
-			return &formats.Error{Path: "sample_id", Found: "more samples", Expected: fmt.Sprintf("at most %d", maxSamples)}
+			return in.Fail(0, "sample_id", "more samples", fmt.Sprintf("at most %d", maxSamples))
 		}
 		id := strings.Clone(row[0])
 		samples[id] = s
@@ -174,7 +162,7 @@ func (t *table) add(row []string, samples, models map[string]int) *formats.Error
 	}
 	a := &t.answers[m][s]
 	if a.seen {
-		return &formats.Error{Path: "sample_id", Found: fmt.Sprintf("sample %s of %s again", row[0], row[1]), Expected: "each once"}
+		return in.Fail(0, "sample_id", fmt.Sprintf("sample %s of %s again", row[0], row[1]), "each once")
 	}
 	*a = answer{certainty: certainty, correct: row[2] == "1", seen: true}
 	return nil

@@ -70,7 +70,7 @@ func TestReadErrors(t *testing.T) {
 		opt  Options
 		want []string
 	}{
-		"empty":       {"", Options{}, []string{"r.csv:1", "empty"}},
+		"empty":       {"", Options{}, []string{"r.csv", "an empty file"}},
 		"header":      {"a,b\n", Options{}, []string{"r.csv:1", "sample_id"}},
 		"no rows":     {"sample_id,model,correct,certainty\n", Options{}, []string{"r.csv", "no row"}},
 		"certainty":   {strings.Replace(good, "0.7", "1.7", 1), Options{}, []string{"r.csv:4", "certainty", "1.7"}},
@@ -80,7 +80,7 @@ func TestReadErrors(t *testing.T) {
 		"row missing": {strings.Replace(good, "12,b,1,1\n", "", 1), Options{}, []string{"r.csv", "no row of b for sample 12"}},
 		"model":       {good, Options{Models: []string{"c"}}, []string{"r.csv", `"c"`, "a, b"}},
 		"held out":    {good, Options{HeldOut: 1}, []string{"held out"}},
-		"columns":     {good + "1,2,3\n", Options{}, []string{"r.csv", "fields"}},
+		"columns":     {good + "1,2,3\n", Options{}, []string{"r.csv:8", "another number of columns"}},
 	} {
 		_, err := Read(strings.NewReader(c.text), "r.csv", c.opt)
 		if err == nil {

@@ -1,10 +1,8 @@
 package samples
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -14,12 +12,14 @@ import (
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/formats/csvfile"
 )
 
 // Bounds of what a file may ask us to hold.
 const (
 	maxValues = 1 << 30
 	maxLabel  = 1 << 20
+	maxLine   = 1 << 28 // a sample is a line
 )
 
 // Set is labelled samples, Width values each, one after the other.
@@ -44,39 +44,28 @@ func ReadFile(path string) (*Set, error) {
 
 // Read reads samples; name is what errors call the source.
 func Read(r io.Reader, name string) (*Set, error) {
-	b := bufio.NewReader(r)
-	r = b
-	if magic, err := b.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
-		}
-		r = z
-	}
-	c := csv.NewReader(r)
-	c.ReuseRecord = true
-	row, err := c.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, &formats.Error{File: name, Line: 1, Found: "an empty file", Expected: "the header label,… and a sample per row"}
-	}
+	f, err := csvfile.New(r, name)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
+		return nil, err
 	}
-	if row[0] != "label" || len(row) < 2 {
-		return nil, &formats.Error{File: name, Line: 1, Found: strconv.Quote(row[0]), Expected: "a header that starts with label and has a column per value of the model's input"}
+	f.MaxLine = maxLine
+	t, err := csvfile.NewTable(f)
+	if err != nil {
+		return nil, err
 	}
-	s := &Set{Width: len(row) - 1}
+	if t.Header[0] != "label" || len(t.Header) < 2 {
+		return nil, t.Fail(0, "", "the column "+strconv.Quote(t.Header[0]), "a header that starts with label and has a column per value of the model's input")
+	}
+	s := &Set{Width: len(t.Header) - 1}
 	for {
-		row, err := c.Read()
+		err := t.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
+			return nil, err
 		}
-		if err := s.add(row); err != nil {
-			err.File = name
-			err.Line, _ = c.FieldPos(0)
+		if err := s.add(t); err != nil {
 			return nil, err
 		}
 	}
@@ -86,19 +75,20 @@ func Read(r io.Reader, name string) (*Set, error) {
 	return s, nil
 }
 
-func (s *Set) add(row []string) *formats.Error {
-	label, err := strconv.Atoi(row[0])
+// add takes the row at hand.
+func (s *Set) add(t *csvfile.Table) error {
+	label, err := strconv.Atoi(t.Row[0])
 	if err != nil || label < 0 || label > maxLabel {
-		return &formats.Error{Path: "label", Found: strconv.Quote(row[0]), Expected: "a class, counted from 0"}
+		return t.Cell(0, "a class, counted from 0")
 	}
 	if len(s.Values)+s.Width > maxValues {
-		return &formats.Error{Path: "label", Found: "more samples", Expected: fmt.Sprintf("at most %d values", maxValues)}
+		return t.Fail(0, "label", "more samples", fmt.Sprintf("at most %d values", maxValues))
 	}
 	s.Labels = append(s.Labels, label)
-	for i, text := range row[1:] {
+	for i, text := range t.Row[1:] {
 		v, err := strconv.ParseFloat(text, 32)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return &formats.Error{Path: fmt.Sprintf("column %d", i+2), Found: strconv.Quote(text), Expected: "a number"}
+			return t.Cell(i+1, "a number")
 		}
 		s.Values = append(s.Values, float32(v))
 	}

@@ -24,13 +24,13 @@ func TestReadAndWrite(t *testing.T) {
 
 func TestReadErrors(t *testing.T) {
 	for text, wants := range map[string][]string{
-		"":                    {"s.csv:1", "empty"},
+		"":                    {"s.csv", "an empty file"},
 		"a,b\n1,2\n":          {"s.csv:1", `"a"`, "label"},
 		"label\n1\n":          {"s.csv:1", "column per value"},
 		"label,x\n":           {"s.csv", "no row"},
 		"label,x\n1,2\n-1,0":  {"s.csv:3", "label", `"-1"`},
-		"label,x\n1,nan\n":    {"s.csv:2", "column 2", "nan"},
-		"label,x,y\n1,2\n":    {"s.csv", "fields"},
+		"label,x\n1,nan\n":    {"s.csv:2:3", "x: found", "nan"},
+		"label,x,y\n1,2\n":    {"s.csv:2", "another number of columns"},
 		"label,x\n1.5,2\n":    {"s.csv:2", `"1.5"`},
 		"label,x\n1,1e300\n1": {"s.csv:2", "1e300"},
 	} {

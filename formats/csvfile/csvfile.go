@@ -1,0 +1,178 @@
+package csvfile
+
+import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// File is an open file, unpacked when it is a gzip file, whatever its name.
+type File struct {
+	*bufio.Reader
+	Name    string // in errors
+	MaxLine int    // bytes; 0: a mebibyte
+	closes  []io.Closer
+}
+
+// Open opens a file; the caller closes it.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	x, err := New(f, path)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	x.closes = append(x.closes, f)
+	return x, nil
+}
+
+// New is Open for a stream at hand; name is what errors call it.
+func New(r io.Reader, name string) (*File, error) {
+	f := &File{Name: name, Reader: bufio.NewReaderSize(r, 1<<16)}
+	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		z, err := gzip.NewReader(f.Reader)
+		if err != nil {
+			return nil, &formats.Error{File: name, Found: "a gzip file that cannot be unpacked: " + err.Error()}
+		}
+		f.Reader = bufio.NewReaderSize(z, 1<<16)
+		f.closes = append(f.closes, z)
+	}
+	return f, nil
+}
+
+// Close closes what was opened.
+func (f *File) Close() error {
+	var errs []error
+	for _, c := range f.closes {
+		errs = append(errs, c.Close())
+	}
+	f.closes = nil
+	return errors.Join(errs...)
+}
+
+// maxLine bounds a line where the file says nothing else: a longer one is no
+// CSV, and would be kept whole in memory.
+const maxLine = 1 << 20
+
+// lineGuard fails on lines that are too long before they are gathered.
+type lineGuard struct {
+	f    *File
+	line int
+	n    int
+	max  int
+}
+
+func (g *lineGuard) Read(p []byte) (int, error) {
+	n, err := g.f.Read(p)
+	for _, b := range p[:n] {
+		if b == '\n' {
+			g.line++
+			g.n = 0
+			continue
+		}
+		if g.n++; g.n > g.max {
+			return 0, &formats.Error{File: g.f.Name, Line: g.line + 1, Column: 1, Found: "a line of more than " + formats.Bytes(g.max).String(), Expected: "a CSV file"}
+		}
+	}
+	return n, err
+}
+
+// Table is a CSV file with a header.
+type Table struct {
+	*File
+	Header []string
+	Row    []string // the one at hand; its texts are valid until the next
+	csv    *csv.Reader
+}
+
+// NewTable reads the header of a file.
+func NewTable(f *File) (*Table, error) {
+	t := &Table{File: f, csv: csv.NewReader(&lineGuard{f: f, max: cmp.Or(f.MaxLine, maxLine)})}
+	t.csv.ReuseRecord = true
+	header, err := t.csv.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, &formats.Error{File: f.Name, Found: "an empty file", Expected: "a header line of column names"}
+	}
+	if err != nil {
+		return nil, t.wrap(err)
+	}
+	seen := map[string]bool{}
+	for i, name := range header {
+		name = strings.TrimPrefix(name, "\ufeff")
+		if name = strings.TrimSpace(name); name == "" || seen[name] {
+			return nil, t.Fail(i, "", fmt.Sprintf("the column name %q", name), "each column once, with a name")
+		}
+		seen[name] = true
+		t.Header = append(t.Header, strings.Clone(name))
+	}
+	return t, nil
+}
+
+// Expect fails unless the header is exactly this one.
+func (t *Table) Expect(header ...string) error {
+	if slices.Equal(t.Header, header) {
+		return nil
+	}
+	return &formats.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: strings.Join(header, ",")}
+}
+
+// Next reads a row into t.Row; io.EOF at the end.
+func (t *Table) Next() error {
+	row, err := t.csv.Read()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return io.EOF
+		}
+		return t.wrap(err)
+	}
+	t.Row = row
+	return nil
+}
+
+// wrap turns what encoding/csv says into the error type of documents.
+func (t *Table) wrap(err error) error {
+	if p, ok := errors.AsType[*csv.ParseError](err); ok {
+		if e, ok := errors.AsType[*formats.Error](p.Err); ok {
+			return e
+		}
+		e := &formats.Error{File: t.Name, Line: p.Line, Column: p.Column, Found: "a line that is no CSV: " + p.Err.Error()}
+		if errors.Is(p.Err, csv.ErrFieldCount) {
+			e.Found, e.Expected = "another number of columns", fmt.Sprintf("%d, as in the header: %s", len(t.Header), strings.Join(t.Header, ","))
+		}
+		return e
+	}
+	if e, ok := errors.AsType[*formats.Error](err); ok {
+		return e
+	}
+	return fmt.Errorf("reading %s: %w", t.Name, err)
+}
+
+// Fail is a finding about field i of the row at hand.
+func (t *Table) Fail(i int, column, found, expected string) *formats.Error {
+	line, col := t.csv.FieldPos(i)
+	return &formats.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
+}
+
+// Cell is a finding about the text of field i.
+func (t *Table) Cell(i int, expected string) *formats.Error {
+	return t.Fail(i, t.Header[i], Quote(t.Row[i]), expected)
+}
+
+// Quote writes a text of a file for a message.
+func Quote(s string) string {
+	if len(s) > 60 {
+		s = strings.ToValidUTF8(s[:60], "") + "…"
+	}
+	return fmt.Sprintf("the text %q", s)
+}
