@@ -16,6 +16,9 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	dispatched := false
 	for mo.queue.Len > 0 {
 		head := mo.queue.At(0)
+		if p.waitsOn(m, now) {
+			break
+		}
 		best := p.choose(m, now)
 		if best == nil {
 			if now < head.Deadline {
@@ -40,6 +43,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		if int32(mo.queue.Len) < found.batch {
 			at := p.lastMoment(found, mo, now)
 			mo.wake = at - p.opt.GuardTime
+			p.remember(m, found)
 			switch {
 			case mo.wake > now && p.eager(mo) && p.idle(found.pipeline, mo, head, now):
 				found, mo.wake = &p.retry, never
@@ -88,6 +92,68 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			}
 		}
 	}
+}
+
+// remember keeps the devices of the path that a head waits for, where waitsOn
+// can follow it.
+func (p *Policy) remember(m int32, found *path) {
+	mo := &p.models[m]
+	mo.waits = mo.waits[:0]
+	if first, last := p.t.PipelinesOf(m); last != first+1 || !p.monotone[first] || p.sameNode || p.eager(mo) {
+		return
+	}
+	for i := range found.hops {
+		mo.waits = append(mo.waits, found.hops[i].Device)
+	}
+}
+
+// waitsOn tells, without a probe, that a head goes on waiting for a fuller
+// batch: the path that it waited for would still do for one request more. It
+// sets the wake. Where it cannot tell, a probe has to.
+func (p *Policy) waitsOn(m int32, now time.Duration) bool {
+	mo := &p.models[m]
+	if len(mo.waits) == 0 {
+		return false
+	}
+	head, pl := mo.queue.At(0), p.t.Models[m].FirstPipeline
+	more := int32(mo.queue.Len) + 1
+	if !head.Looked || more > p.t.Pipelines[pl].Batch || p.along(pl, more, mo.waits, now) > p.limit(head.Deadline, pl, more) {
+		return false
+	}
+	wake := p.limit(head.Deadline, pl, more) - p.least[pl][more-1] + 1 - p.opt.GuardTime
+	if wake <= now {
+		return false
+	}
+	mo.wake = wake
+	return true
+}
+
+// along is the completion of a batch on given devices, behind all that is
+// reserved there; never where it would stand in front of something.
+func (p *Policy) along(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
+	first := p.t.Pipelines[pipeline].FirstStage
+	t := now
+	for h, d := range devices {
+		st := &p.t.Stages[first+int32(h)]
+		if h > 0 && st.Xfer != nil && st.Xfer[batch-1] > 0 {
+			for _, link := range [2]int32{p.uplinks[devices[h-1]], p.downlinks[d]} {
+				if link < 0 {
+					continue
+				}
+				if t < p.tl.spans[link].lastReady {
+					return never
+				}
+				t = max(t, p.tl.spans[link].tail)
+			}
+			t += st.Xfer[batch-1]
+		}
+		sp := &p.tl.spans[d]
+		if t <= sp.lastReady || sp.tail < now && sp.head >= 0 {
+			return never
+		}
+		t = max(t, sp.tail) + st.Infer[batch-1]
+	}
+	return t
 }
 
 // idle tells whether what waits could start this very moment, and leaves its
@@ -243,16 +309,23 @@ func (p *Policy) shed(m int32, out *policy.Actions) {
 // just after the time from which a batch of one request more would be late.
 // Until then a further arrival could still join. Waiting for resources passes
 // as time does, so it is no reason to go earlier.
+//
+// It takes no probe where a path's work does not depend on its devices: one
+// request more is then in time whenever the batch that was found is.
 func (p *Policy) lastMoment(found *path, mo *model, now time.Duration) time.Duration {
-	deadline := mo.queue.At(0).Deadline
+	deadline, pl := mo.queue.At(0).Deadline, found.pipeline
+	more := min(int32(mo.queue.Len)+1, found.batch)
+	if p.monotone[pl] && !p.sameNode {
+		return p.limit(deadline, pl, more) - p.least[pl][more-1] + 1
+	}
 	pa := found
-	if more := int32(mo.queue.Len) + 1; more < found.batch {
-		p.probe(found.pipeline, more, now, &p.fuller)
-		if p.fuller.finish <= p.limit(deadline, found.pipeline, more) {
+	if more < found.batch {
+		p.probe(pl, more, now, &p.fuller)
+		if p.fuller.finish <= p.limit(deadline, pl, more) {
 			pa = &p.fuller
 		}
 	}
-	return now + p.limit(deadline, pa.pipeline, pa.batch) - pa.finish + pa.wait + 1
+	return now + p.limit(deadline, pl, pa.batch) - pa.finish + pa.wait + 1
 }
 
 // dispatch sends the first requests of the queue along a path.

@@ -106,3 +106,15 @@ func (t *Timeline) Insert(a, b int32, w Work) {
 	}
 	t.batch++
 }
+
+// ForgetWaits makes the next decisions probe, and tells of how many models it
+// knew the path that their heads wait for.
+func (p *Policy) ForgetWaits() (known int) {
+	for i := range p.models {
+		if mo := &p.models[i]; len(mo.waits) > 0 {
+			mo.waits = mo.waits[:0]
+			known++
+		}
+	}
+	return known
+}

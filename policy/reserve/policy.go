@@ -117,6 +117,9 @@ type model struct {
 	held   bool          // its head waits for work that must go first
 	dirty  bool
 	shares []int32 // other models that share a device
+	// The path that the head waits for, where it is the model's only pipeline
+	// and holds nothing in gaps; none: empty.
+	waits []int32
 }
 
 // batch is a dispatched batch.
@@ -151,6 +154,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	for i := range p.models {
 		p.models[i].armed = never
 		p.models[i].queue.Grow()
+		p.models[i].waits = make([]int32, 0, t.MaxStages())
 	}
 	p.dirty = make([]int32, 0, len(t.Models))
 	p.indexPipelines()

@@ -75,8 +75,9 @@ func (p *Policy) probe(pipeline, batch int32, now time.Duration, out *path) {
 // a transfer.
 func (p *Policy) earliest(st *policy.Stage, now, ready, infer time.Duration, sends bool) candidate {
 	best := candidate{key: never, finish: never, up: -1, down: -1, xferStart: ready, xferEnd: ready}
+	spans := p.tl.spans
 	for _, d := range p.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
-		sp := &p.tl.spans[d]
+		sp := &spans[d]
 		if sp.tail < now && sp.head >= 0 {
 			p.tl.overrun(d, now)
 		}
@@ -84,11 +85,14 @@ func (p *Policy) earliest(st *policy.Stage, now, ready, infer time.Duration, sen
 		if ready <= sp.lastReady {
 			start, hold = p.tl.slot(d, ready, infer, ready == now)
 		}
+		if start+infer > best.key {
+			continue // whatever its uplink says
+		}
 		finish := start + infer
 		key := finish
 		if sends {
 			if link := p.uplinks[d]; link >= 0 {
-				key = max(key, p.tl.spans[link].tail)
+				key = max(key, spans[link].tail)
 			}
 		}
 		if key < best.key || key == best.key && finish < best.finish {
@@ -119,9 +123,10 @@ func (p *Policy) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 	if p.sameNode {
 		soonest = ready
 	}
+	spans := p.tl.spans
 	for _, d := range p.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
-		sp := &p.tl.spans[d]
-		if soonest >= sp.lastReady && max(soonest, sp.tail)+infer > best.key {
+		sp := &spans[d]
+		if least := max(soonest, sp.tail) + infer; least >= best.key && soonest >= sp.lastReady && (least > best.key || !sends) {
 			continue // whatever its links say
 		}
 		up, down := uplink, p.downlinks[d]
@@ -138,7 +143,7 @@ func (p *Policy) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 			start := max(ready, upTail)
 			odd := ready < upReady
 			if down >= 0 {
-				ds := &p.tl.spans[down]
+				ds := &spans[down]
 				start = max(start, ds.tail)
 				odd = odd || ready < ds.lastReady
 			}
@@ -157,7 +162,7 @@ func (p *Policy) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 		c.key = c.finish
 		if sends {
 			if link := p.uplinks[d]; link >= 0 {
-				c.key = max(c.key, p.tl.spans[link].tail)
+				c.key = max(c.key, spans[link].tail)
 			}
 		}
 		if c.key < best.key || c.key == best.key && c.finish < best.finish {
