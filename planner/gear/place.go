@@ -178,8 +178,9 @@ const maxCompositions = 20000
 // candidate is a placement with its score over the ranges.
 type candidate struct {
 	pl       *Placement
-	feasible int // ranges with a cascade that fits
-	accuracy float64
+	feasible int       // ranges with a cascade that fits
+	ranges   []float64 // their accuracies
+	accuracy float64   // weighted
 }
 
 func (c *candidate) compare(o *candidate) int {
@@ -189,11 +190,21 @@ func (c *candidate) compare(o *candidate) int {
 // placements ranks placements by what the fluid model lets each range do: the
 // most accurate cascade with u* <= 1 at the range's upper edge, weighted.
 func (p *Problem) placements(list []Cascade, work [][]float64, keep int) []*Placement {
-	sets := p.configurations()
-	if len(sets) == 1 {
-		return []*Placement{newPlacement(len(p.Models), sets, []int{p.Devices})}
+	var out []*Placement
+	for _, c := range p.ranked(list, work, keep) {
+		out = append(out, c.pl)
 	}
+	return out
+}
+
+// ranked are the best placements with their scores.
+func (p *Problem) ranked(list []Cascade, work [][]float64, keep int) []*candidate {
+	sets := p.configurations()
 	best := undominated(list, work)
+	if len(sets) == 1 { // the total decides
+		best = pareto(totals(work), list)
+		slices.Reverse(best)
+	}
 	score := func(counts []int) *candidate {
 		c := &candidate{pl: newPlacement(len(p.Models), sets, counts)}
 		at := 0
@@ -205,7 +216,9 @@ func (p *Problem) placements(list []Cascade, work [][]float64, keep int) []*Plac
 				break
 			}
 			c.feasible++
-			c.accuracy += p.Weights[r] * float64(list[best[at]].Correct)
+			a := float64(list[best[at]].Correct) / float64(p.Planned.N)
+			c.ranges = append(c.ranges, a)
+			c.accuracy += p.Weights[r] * a
 		}
 		return c
 	}
@@ -224,11 +237,7 @@ func (p *Problem) placements(list []Cascade, work [][]float64, keep int) []*Plac
 	} else {
 		p.climb(sets, score, add)
 	}
-	out := make([]*Placement, len(top))
-	for i := range top {
-		out[i] = top[i].pl
-	}
-	return out
+	return top
 }
 
 // compositionsWithin tells whether n devices over k configurations have at most

@@ -26,7 +26,14 @@ type Problem struct {
 	Edges      []float64 // upper edge of every range of rates, ascending
 	Weights    []float64 // of the ranges, sum 1
 
-	longest time.Duration // that a batch may take; 0: the SLO
+	// Overall: the SLO is for all requests together, whose rates the weights
+	// tell, not for every range alone. Ranges that few requests see late pay for
+	// others. Measured are the requests of every second that the weights are of,
+	// if known: the plan is then shown on them.
+	Overall  bool
+	Measured []float64
+
+	longest time.Duration // that a batch of several may take; 0: the SLO
 }
 
 // Model is a model of the family.
@@ -39,12 +46,8 @@ type Model struct {
 // operating is the batch at which a model is cheapest per sample within the
 // SLO, and its time per sample in seconds; 0 where not even one sample is.
 func (p *Problem) operating(m int) (batch int, perSample float64) {
-	most := p.SLO
-	if p.longest > 0 {
-		most = min(most, p.longest)
-	}
 	for b, t := range p.Models[m].Times {
-		if t > most {
+		if t > p.SLO || b > 0 && p.longest > 0 && t > p.longest {
 			continue
 		}
 		if per := t.Seconds() / float64(b+1); batch == 0 || per <= perSample {

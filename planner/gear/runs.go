@@ -17,8 +17,10 @@ func (p *Problem) Tables(pl *Placement, gears []policy.GearTable) *policy.Tables
 	return &t
 }
 
-// Tables are the run-time tables of the outcome's gears.
-func (out *Outcome) Tables(p *Problem) *policy.Tables {
+// Tables are the run-time tables of the outcome's gears, for the problem as it
+// was solved.
+func (out *Outcome) Tables(*Problem) *policy.Tables {
+	p := out.Problem
 	var gears []policy.GearTable
 	for r := range out.Gears {
 		g := &out.Gears[r]

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"time"
 
 	"inferplan/solver/milp"
 )
@@ -26,10 +28,6 @@ type Options struct {
 	Progress func(done, ranges int)
 }
 
-// placementsTried is how many of the best placements are simulated before a
-// problem is called infeasible.
-const placementsTried = 5
-
 // Outcome is a plan of gears.
 type Outcome struct {
 	Problem   *Problem // as it was solved: with the least SLO or the fewest devices
@@ -47,8 +45,13 @@ type Outcome struct {
 	// Cascades and Front are the numbers of cascades enumerated and on the front
 	// of the chosen placement, Runs that of simulations.
 	Cascades, Front, Runs int
+	// Tail is the latency at the percentile of all requests, as simulated on the
+	// measured rates; 0: that was not asked for.
+	Tail time.Duration
 	// Steps are the accuracies of the plans that held on the way, in order.
 	Steps []float64
+
+	stairs *stairs
 }
 
 // Planned is the gear of a range.
@@ -58,6 +61,7 @@ type Planned struct {
 	Shares   [][]float64 // by model, over Placement.DevicesOf
 	Load     float64     // of the busiest device at the upper edge
 	Trial    Trial
+	Late     float64 // share of the requests past the SLO, at the upper edge
 	Accuracy float64
 	Bound    float64
 }
@@ -130,37 +134,91 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	return out, nil
 }
 
-// solveExact takes the best placements in turn until one holds.
+// solveExact takes the best placements, with batches as long as the SLO and half
+// as long, and keeps the plan that simulation shows the most accurate. What the
+// fluid model allows a placement at most tells which need not be tried.
 func (p *Problem) solveExact(ctx context.Context, list []Cascade, work [][]float64, o *Options) (*Outcome, error) {
 	var first error
-	for _, pl := range p.placements(list, work, placementsTried) {
-		out, err := p.staircase(ctx, list, work, pl, o)
-		if _, ok := errors.AsType[*Infeasible](err); ok {
-			if first == nil {
-				first = err
+	var best *Outcome
+	runs := 0
+	for n, q := range p.batchLimits() {
+		if n > 0 {
+			work = q.works(list)
+		}
+		for k, c := range q.ranked(list, work, placementsTried) {
+			if best != nil && (k >= placementsCompared || c.accuracy <= best.Accuracy+worthwhile) {
+				break
 			}
-			continue
+			out, err := q.staircase(ctx, list, work, c, o, best)
+			if _, ok := errors.AsType[*Infeasible](err); ok {
+				if first == nil {
+					first = err
+				}
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			runs += out.Runs
+			if best == nil || out.Accuracy > best.Accuracy {
+				best = out
+			}
 		}
-		if out != nil {
-			out.Steps = []float64{out.Accuracy}
-		}
-		return out, err
 	}
-	return nil, first
+	if best == nil {
+		return nil, first
+	}
+	if p.Overall {
+		if err := best.Problem.together(ctx, best); err != nil {
+			return nil, err
+		}
+		runs += best.stairs.bench.runs
+		if best.Accuracy < p.Target {
+			return nil, &Infeasible{Target: p.Target, Best: best.Accuracy}
+		}
+	}
+	best.Runs, best.Steps = runs, []float64{best.Accuracy}
+	return best, nil
+}
+
+const (
+	// placementsTried is how many of the best placements are simulated before a
+	// problem is called infeasible, placementsCompared how many are when one holds.
+	placementsTried    = 5
+	placementsCompared = 3
+	// worthwhile is the least weighted accuracy that is worth simulations.
+	worthwhile = 5e-5
+)
+
+// batchLimits are the problem itself, and with batches of at most half the SLO
+// where that makes a difference: with long ones an expensive model's queue costs
+// more time than it saves work.
+func (p *Problem) batchLimits() []*Problem {
+	q := *p
+	q.longest = p.SLO / 2
+	if slices.Equal(p.batches(), q.batches()) {
+		return []*Problem{p}
+	}
+	return []*Problem{p, &q}
 }
 
 // staircase gives every range the most accurate gear that passes on a placement.
 // A gear that fails at a rate fails at a higher one, so that each range starts
-// where the range below ended.
-func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float64, pl *Placement, o *Options) (*Outcome, error) {
+// where the range below ended. It gives up, with nil, where even what the fluid
+// model allows the ranges that are left does not beat another plan.
+func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float64, c *candidate, o *Options, beat *Outcome) (*Outcome, error) {
+	pl := c.pl
 	load := make([]float64, len(list))
 	for i := range list {
 		load[i] = pl.Load(work[i])
 	}
 	front := pareto(load, list)
-	out := &Outcome{Placement: pl, Front: len(front)}
+	out := &Outcome{Problem: p, Placement: pl, Front: len(front)}
 	b := newBench(p, pl, o.Seed)
+	st := &stairs{bench: b, list: list, work: work, load: load, front: front}
+	out.stairs = st
 	at := len(front) - 1
+	hope := c.accuracy
 	for r, edge := range p.Edges {
 		var last *Trial
 		for ; at >= 0; at-- {
@@ -176,22 +234,39 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 			if last = &trial; g > 0 {
 				out.Gears = append(out.Gears, Planned{Cascade: list[i], MinQueue: g, Shares: shares, Load: load[i] * edge, Trial: trial,
 					Accuracy: float64(list[i].Correct) / float64(p.Planned.N)})
-				out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 				break
 			}
 		}
 		if at < 0 {
 			return nil, p.infeasible(r, edge, list, front, load, work, last)
 		}
-		if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; best < p.Target {
-			return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
+		st.at = append(st.at, at)
+		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
+		if !p.Overall { // else the ranges are not done
+			if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; best < p.Target {
+				return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
+			}
+		}
+		if hope += p.Weights[r] * (out.Gears[r].Accuracy - c.ranges[r]); beat != nil && hope <= beat.Accuracy {
+			out.Accuracy = 0
+			break
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))
 		}
 	}
-	out.Runs = b.runs
+	out.Runs, b.runs = b.runs, 0
 	return out, nil
+}
+
+// stairs are what a staircase went down on.
+type stairs struct {
+	bench *bench
+	list  []Cascade
+	work  [][]float64
+	load  []float64 // per request
+	front []int
+	at    []int // by range, in the front
 }
 
 // passes tries the least queue lengths in turn; it returns the first that

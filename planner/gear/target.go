@@ -177,7 +177,10 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
 	s.runs += out.Runs
-	out.Problem, out.Runs, out.Cascades, out.Goal = p, s.runs, s.enumerated, s.p.Goal()
+	if out.Problem == nil {
+		out.Problem = p
+	}
+	out.Runs, out.Cascades, out.Goal = s.runs, s.enumerated, s.p.Goal()
 	for r := range out.Gears {
 		out.Gears[r].Bound = max(bounds[r], 0)
 	}

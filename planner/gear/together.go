@@ -1,0 +1,166 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/policy/gear"
+	"inferplan/sim"
+)
+
+// Of plans whose SLO is for all requests together.
+const (
+	stepsUp     = 8   // gears tried above the one that keeps the SLO alone
+	spent       = .9  // of the lateness that the percentile allows
+	lateUnit    = 1e4 // parts that lateness is counted in
+	mostShown   = 400_000
+	lessLate    = .8 // factor, where the measured rates show more lateness than the ranges did
+	triesOnRate = 8
+)
+
+// choice is a gear that a range could have: how much it adds to the accuracy of
+// all requests, and to their lateness.
+type choice struct {
+	front    int
+	accuracy float64
+	late     float64
+	trial    Trial
+}
+
+// together lets ranges be later than the percentile allows where others are not:
+// every range keeps what it has or takes a more accurate gear that is stable at
+// its upper edge, such that all requests together keep the SLO. A knapsack, whose
+// room is the lateness that the percentile allows. Where rates were measured,
+// the plan is run on them; if more requests are late than the ranges said, the
+// room is made smaller.
+func (p *Problem) together(ctx context.Context, out *Outcome) error {
+	st := out.stairs
+	b, list, work, load, front, steps := st.bench, st.list, st.work, st.load, st.front, st.at
+	bounds := p.bounds(list, work)
+	choices := make([][]choice, len(p.Edges))
+	for r, edge := range p.Edges {
+		g, w := &out.Gears[r], p.Weights[r]
+		choices[r] = []choice{{front: steps[r], accuracy: w * g.Accuracy, late: w * g.Trial.late, trial: g.Trial}}
+		if w*(bounds[r]-g.Accuracy) < worthwhile/float64(len(p.Edges)) {
+			continue
+		}
+		fails := 0
+		for at := steps[r] + 1; at < len(front) && at <= steps[r]+stepsUp && fails < 2; at++ {
+			i := front[at]
+			if load[i]*edge > 1 {
+				break
+			}
+			shares, _ := b.pl.Split(work[i])
+			t, err := b.tryLate(ctx, &list[i], 1, shares, edge, min(1, (1-p.Percentile)/w))
+			if err != nil {
+				return err
+			}
+			if !t.Stable {
+				fails++
+			} else {
+				choices[r] = append(choices[r], choice{at, w * float64(list[i].Correct) / float64(p.Planned.N), w * t.late, t})
+			}
+		}
+	}
+	for room := spent * (1 - p.Percentile); ; room *= lessLate {
+		picks := knapsack(choices, room)
+		out.Accuracy = 0
+		for r, k := range picks {
+			g, c := &out.Gears[r], &choices[r][k]
+			if k > 0 {
+				g.MinQueue = 1
+			}
+			i := front[c.front]
+			g.Cascade, g.Load, g.Trial = list[i], load[i]*p.Edges[r], c.trial
+			g.Shares, _ = b.pl.Split(work[i])
+			g.Late, g.Accuracy = c.trial.late, float64(list[i].Correct)/float64(p.Planned.N)
+			out.Accuracy += c.accuracy
+		}
+		if sum(p.Measured) == 0 || sum(p.Measured) > mostShown {
+			return nil
+		}
+		tail, err := out.onMeasured(ctx, b.seed)
+		if err != nil {
+			return err
+		}
+		b.runs++
+		out.Tail = tail
+		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); tail <= p.SLO || plain {
+			return nil
+		}
+		if room < (1-p.Percentile)*math.Pow(lessLate, triesOnRate) {
+			room = 0
+		}
+	}
+}
+
+// knapsack picks a choice per range, the most accurate with no more lateness
+// than there is room for. Every range's first choice is its least late; where
+// even these exceed the room, they are taken.
+func knapsack(choices [][]choice, room float64) []int {
+	most := int(room * lateUnit)
+	value := make([]float64, most+1) // by lateness, of the ranges so far
+	taken := make([][]int, len(choices))
+	for r, list := range choices {
+		next := make([]float64, most+1)
+		taken[r] = make([]int, most+1)
+		for room := range next {
+			next[room], taken[r][room] = math.Inf(-1), 0
+			for k := range list {
+				if left := room - int(math.Ceil(list[k].late*lateUnit-1e-9)); left >= 0 && value[left]+list[k].accuracy > next[room] {
+					next[room], taken[r][room] = value[left]+list[k].accuracy, k
+				}
+			}
+		}
+		value = next
+	}
+	picks := make([]int, len(choices))
+	if math.IsInf(value[most], -1) {
+		return picks
+	}
+	left := most
+	for r := len(choices) - 1; r >= 0; r-- {
+		k := taken[r][left]
+		picks[r] = k
+		left -= int(math.Ceil(choices[r][k].late*lateUnit - 1e-9))
+	}
+	return picks
+}
+
+// onMeasured is the tail latency of all requests when the plan runs on the
+// measured rates, requests at random instants of their second.
+func (out *Outcome) onMeasured(ctx context.Context, seed uint64) (time.Duration, error) {
+	p := out.Problem
+	rng := seeded.New(seed, "gear/measured")
+	var requests []arrivals.Request
+	owed := 0.0
+	for second, rate := range p.Measured {
+		first := len(requests)
+		for owed += rate; owed >= 1; owed-- {
+			requests = append(requests, arrivals.Request{At: time.Duration((float64(second) + rng.Float64()) * float64(time.Second))})
+		}
+		slices.SortFunc(requests[first:], func(a, b arrivals.Request) int { return int(a.At - b.At) })
+	}
+	t := out.Tables(p)
+	pol, err := gear.New(t, gear.DefaultOptions(t))
+	if err != nil {
+		return 0, err
+	}
+	latencies := make([]time.Duration, 0, len(requests))
+	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(requests), NoReport: true, Completed: func(arrived, answered time.Duration) {
+		latencies = append(latencies, answered-arrived)
+	}})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return 0, fmt.Errorf("running the plan on the measured rates: %w", err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return percentile(latencies, p.Percentile), nil
+}

@@ -1,0 +1,126 @@
+package gear
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// histogram are the shares of the requests of twenty minutes of Azure functions
+// by range (the cross-check's llama4).
+var histogram = []float64{0, .024, .371, .134, 0, 0, 0, 0, .104, .367}
+
+// The knapsack takes what trying everything takes.
+func TestKnapsack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := make([][]choice, rapid.IntRange(1, 4).Draw(t, "ranges"))
+		for r := range list {
+			list[r] = make([]choice, rapid.IntRange(1, 4).Draw(t, "choices"))
+			late, accuracy := 0, 0
+			for k := range list[r] {
+				late, accuracy = late+rapid.IntRange(0, 200).Draw(t, "late"), accuracy+rapid.IntRange(0, 50).Draw(t, "accuracy")
+				list[r][k] = choice{late: float64(late) / lateUnit, accuracy: float64(accuracy) / 1000}
+			}
+		}
+		room := float64(rapid.IntRange(0, 500).Draw(t, "room")) / lateUnit
+		best, fits := math.Inf(-1), false
+		var try func(r int, late, accuracy float64)
+		try = func(r int, late, accuracy float64) {
+			if late > room+1e-9 {
+				return
+			}
+			if r == len(list) {
+				best, fits = max(best, accuracy), true
+				return
+			}
+			for _, c := range list[r] {
+				try(r+1, late+c.late, accuracy+c.accuracy)
+			}
+		}
+		try(0, 0, 0)
+		late, accuracy := 0.0, 0.0
+		for r, k := range knapsack(list, room) {
+			late, accuracy = late+list[r][k].late, accuracy+list[r][k].accuracy
+			if !fits && k != 0 {
+				t.Fatalf("range %d takes choice %d where nothing fits", r, k)
+			}
+		}
+		if fits && (late > room+1e-9 || math.Abs(accuracy-best) > 1e-9) {
+			t.Fatalf("accuracy %v with lateness %v, expected %v in %v", accuracy, late, best, room)
+		}
+	})
+}
+
+// An SLO over all requests is at least as accurate as one in every range, keeps
+// the lateness that the percentile allows, and no range grows without end.
+func TestTogether(t *testing.T) {
+	for _, devices := range []int{2, 6, 8} {
+		p := llama4.problem(t, devices, 10)
+		p.Weights = Shares(histogram)
+		apart, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Overall = true
+		out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		late := 0.0
+		for r := range out.Gears {
+			g := &out.Gears[r]
+			late += p.Weights[r] * g.Late
+			if g.Load > 1 || !g.Trial.Stable {
+				t.Errorf("%d devices, range %d: load %.3f, %+v", devices, r, g.Load, g.Trial)
+			}
+		}
+		t.Logf("%d devices: every range %.4f, all requests %.4f with %.3f late, bound %.4f", devices, apart.Accuracy, out.Accuracy, late, out.Bound)
+		if out.Accuracy < apart.Accuracy || out.Accuracy > out.Bound+1e-9 || late > 1-p.Percentile {
+			t.Errorf("%d devices: accuracy %.4f with %.3f late, every range alone %.4f, bound %.4f", devices, out.Accuracy, late, apart.Accuracy, out.Bound)
+		}
+	}
+}
+
+// On measured rates the plan is run as a whole, and keeps the SLO there.
+func TestTogetherOnMeasuredRates(t *testing.T) {
+	p := llama4.problem(t, 6, 10)
+	for _, rate := range []float64{15, 20, 30, 55, 58, 22, 12} {
+		for range 60 { // seconds
+			p.Measured = append(p.Measured, rate)
+		}
+	}
+	p.Weights, p.Overall = Measured(p.Measured, 60, 10), true
+	out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Tail == 0 || out.Tail > p.SLO {
+		t.Errorf("%v at the percentile of all requests, expected up to %v", out.Tail, p.SLO)
+	}
+}
+
+// Fewer than ten thousand requests do not tell a latency that wanders from one
+// that grows: a stable gear passes, one that its devices cannot hold does not.
+func TestTrendOfFewRequests(t *testing.T) {
+	p := llama4.problem(t, 8, 10)
+	p.Weights = Shares(histogram)
+	out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 13B and 70B at a load of .84 wander by 183 ms within a minute at 60 requests/s.
+	if top := out.Gears[9].Accuracy; math.Abs(top-.6506) > 1e-4 || out.Accuracy < .651 {
+		t.Errorf("accuracy %.4f, of the fastest gear %.4f, expected .6512 and .6506", out.Accuracy, top)
+	}
+	b := newBench(out.Problem, out.Placement, 7)
+	g := &out.Gears[9]
+	trial, err := b.try(context.Background(), &g.Cascade, 1, g.Shares, 1.05*60/g.Load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if trial.Passed {
+		t.Errorf("at 105 %% of what the devices hold: %+v", trial)
+	}
+}
