@@ -31,11 +31,14 @@ const (
 	bundleTemplates = 14 // per model in pairs
 	bundleSingles   = 60 // per model alone
 	bundleSteps     = 10 // replica counts of the first of a pair
-	bundlesKept     = 48 // per model
+	bundlesKept     = 80 // per model
 	bundleNodes     = 60
 	bundleRounds    = 7
-	bundleLooks     = 8  // programs per objective
-	bundleOpen      = 12 // models that each of them chooses anew
+	bundleLooks     = 8    // programs per objective
+	bundleOpen      = 12   // models that each of them chooses anew
+	bundlePacks     = 4    // choices until one packs into whole devices
+	packStep        = 0.25 // devices left idle for that
+	bundleTop       = 0.04 // whole replicas rarely cost more: no lower objective is tried first
 )
 
 // bundles looks for a better plan by bundles.
@@ -60,7 +63,7 @@ func (x *search) bundles(ctx context.Context) error {
 		if ctx.Err() != nil || x.gap() <= x.o.Gap || rounds > 1 && hi-lo <= x.o.Gap/8*hi {
 			break
 		}
-		mid := (lo + hi) / 2
+		mid := max((lo+hi)/2, hi*(1-bundleTop))
 		var choices []bundle
 		var of []int
 		for d := range byModel {
@@ -78,11 +81,28 @@ func (x *search) bundles(ctx context.Context) error {
 				}
 			}
 		}
-		plan, st, err := x.choose(ctx, choices, of, price)
-		if err != nil {
-			return err
+		// Shares that fit by their sum need not fit one by one: then a little
+		// of the pool stays idle.
+		idle := make([]float64, len(x.p.Pools))
+		var plan *counts
+		for range bundlePacks {
+			var st milp.Stats
+			var err error
+			if plan, st, err = x.choose(ctx, choices, of, price, idle); err != nil {
+				return err
+			}
+			work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
+			if plan == nil {
+				break
+			}
+			_, stuck := x.p.tryPlace(x.templates, plan)
+			if stuck < 0 {
+				break
+			}
+			idle[stuck] += packStep
+			x.keep(plan)
+			plan = nil
 		}
-		work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
 		if plan == nil {
 			hi = mid
 			continue
@@ -167,8 +187,8 @@ func (p *Problem) taken(templates []Template, list []count) []float64 {
 const overPrice = 100
 
 // choose picks one bundle per model within the devices: any choice, or where
-// bundles have a price a cheap one. It returns nil where it finds none.
-func (x *search) choose(ctx context.Context, choices []bundle, of []int, price []float64) (*counts, milp.Stats, error) {
+// bundles have a price a cheap one; of each pool so many devices stay idle. It returns nil where it finds none.
+func (x *search) choose(ctx context.Context, choices []bundle, of []int, price, idle []float64) (*counts, milp.Stats, error) {
 	m := milp.New("bundles")
 	over := m.AddVar("over", -1, milp.Inf, 1)
 	if price != nil {
@@ -182,7 +202,7 @@ func (x *search) choose(ctx context.Context, choices []bundle, of []int, price [
 	pools := make([]milp.Row, len(x.p.Pools))
 	for k := range pools {
 		if x.p.Pools[k].Count > 0 {
-			pools[k] = m.AddLE("devices "+x.p.Pools[k].Kind, 1, milp.Term{Var: over, Coef: -1})
+			pools[k] = m.AddLE("devices "+x.p.Pools[k].Kind, 1-idle[k]/float64(x.p.Pools[k].Count), milp.Term{Var: over, Coef: -1})
 		}
 	}
 	z := make([]milp.Var, len(choices))

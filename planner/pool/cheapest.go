@@ -121,7 +121,7 @@ func (c *cheapest) most(ctx context.Context) error {
 		return fmt.Errorf("solving for the most throughput at the least price: %w", err)
 	}
 	if sol.Feasible() {
-		if plan := q.read(p, c.u, c.templates, sol); plan != nil && plan.value > c.best.value && c.g.score(c.search, plan) >= c.score() {
+		if plan := q.read(p, c.u, c.templates, sol); plan != nil && plan.value > c.best.value && c.g.score(c.search, plan) >= c.score() && c.placeable(plan) {
 			c.best = plan
 		}
 	}

@@ -151,7 +151,7 @@ func TestScale(t *testing.T) {
 	for i, z := range scaleCases {
 		seeds := 1
 		if long {
-			seeds = 2
+			seeds = 6
 		}
 		for seed := range seeds {
 			t.Run(fmt.Sprintf("%s/seed %d", z.name, seed), func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestScale(t *testing.T) {
 				z.seed = uint64(seed)
 				p := z.problem()
 				begin := processCPU()
-				o, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: z.gap, Effort: 1, Seed: 1})
+				o, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: z.gap, Seed: 1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -299,9 +299,14 @@ func (x *search) bound() float64 {
 // gap is the relative distance of the best plan to the bound.
 func (x *search) gap() float64 { return x.goal.gap(x.score(), x.bound()) }
 
-// keep takes a plan that is better than the best one.
+// keep takes a plan that is better than the best one. What does not fit on
+// devices one by one counts without what is in the way.
 func (x *search) keep(c *counts) {
-	if c != nil && (x.best == nil || x.goal.score(x, c) > x.score()) {
+	better := func() bool { return c != nil && (x.best == nil || x.goal.score(x, c) > x.score()) }
+	if !better() {
+		return
+	}
+	if c, _, _ = x.p.place(x.templates, c); better() {
 		x.best = c
 	}
 }
@@ -385,22 +390,30 @@ func (x *search) shrink() {
 		return
 	}
 	lo, hi := 0.0, 1.0
+	var most *counts
 	for range shrinkSteps {
 		mid := (lo + hi) / 2
 		if c := at(mid); c != nil {
 			lo = mid
-			if c.value > 0 {
-				x.keep(c)
+			if c.value > 0 && (most == nil || c.value > most.value) {
+				most = c
 			}
 		} else {
 			hi = mid
 		}
 	}
+	x.keep(most)
 }
 
 // timed tells whether there is a time-shared pool.
 func (x *search) timed() bool {
 	return slices.ContainsFunc(x.p.Pools, func(p Pool) bool { return p.Time })
+}
+
+// placeable tells whether a plan fits on devices one by one.
+func (x *search) placeable(c *counts) bool {
+	_, stuck := x.p.tryPlace(x.templates, c)
+	return stuck < 0
 }
 
 // done tells whether to stop, and notes why.

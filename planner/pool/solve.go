@@ -119,7 +119,7 @@ func (x *search) largestSum(ctx context.Context) error {
 		return fmt.Errorf("solving for the largest weighted sum: %w", err)
 	}
 	if sol.Feasible() {
-		if c := q.read(x.p, x.u, x.templates, sol); c != nil && c.value >= x.best.value*(1-1e-12) && c.sum > x.best.sum {
+		if c := q.read(x.p, x.u, x.templates, sol); c != nil && c.value >= x.best.value*(1-1e-12) && c.sum > x.best.sum && x.placeable(c) {
 			x.best = c
 		}
 	}
