@@ -14,27 +14,26 @@ import (
 	"inferplan/policy"
 )
 
-// small is a space in which all plans can be tried: some models, few thresholds,
-// four ranges, batches of one, every model everywhere, and a trace of eight
-// steps around the burst.
+// small is a space in which all plans can be tried: some models, few thresholds
+// and ranges, batches of one, every model everywhere, and a trace of eight steps
+// around the burst.
 type small struct {
 	models  []string
 	devices int
+	ranges  int
 	apart   int     // seconds between the rates taken from the trace
 	last    int     // seconds that each of them lasts
 	peak    float64 // of the short trace
 }
 
 var smalls = map[string]small{
-	"bert5":  {[]string{"tiny", "small", "base"}, 4, 15, 1, 1500},
-	"llama4": {[]string{"7B", "13B", "70B"}, 8, 60, 10, 60},
-	"imdb3":  {[]string{"GitHub(Vader)", "Amazon", "Google"}, 4, 15, 1, 800},
+	"bert5":  {[]string{"tiny", "small", "base"}, 4, 3, 15, 1, 1500},
+	"llama4": {[]string{"7B", "13B", "70B"}, 8, 4, 60, 10, 60},
+	"imdb3":  {[]string{"GitHub(Vader)", "Amazon", "Google"}, 4, 3, 15, 1, 800},
 }
 
-const (
-	smallGrid   = 3
-	smallRanges = 4
-)
+// smallGrid is its grid of thresholds.
+const smallGrid = 3
 
 // searched is what every plan of the space came to.
 type searched struct {
@@ -65,12 +64,12 @@ func (b *bench) quality(f *published.Family, t *table) error {
 			rates = append(rates, q)
 		}
 	}
-	space, err := baseline.NewSpace(fam, c.devices, smallRanges, rates)
+	space, err := baseline.NewSpace(fam, c.devices, c.ranges, rates)
 	if err != nil {
 		return err
 	}
 	key := fmt.Sprintf("%s/small %d", f.Name, c.devices)
-	all, err := memo(b, key+"/every plan", perRequest*rates.Total()*float64(space.Size()), func() *searched { return &searched{} }, func(ctx context.Context) (*searched, error) {
+	all, err := memo(b, key+"/every plan", 2*perRequest*rates.Total()*float64(space.Size()), func() *searched { return &searched{} }, func(ctx context.Context) (*searched, error) {
 		before := cpuSeconds()
 		points, err := space.Exhaustive(ctx, b.jobs)
 		if err != nil {
@@ -110,7 +109,7 @@ func (b *bench) quality(f *published.Family, t *table) error {
 			fmt.Sprintf("%.2f", 100*(best-v.Ours.Accuracy)), toBest)...)
 	}
 	if b.counting == nil {
-		t.note("%s: %d cascades in %d ranges are %d plans, %v of CPU.", f.Name, len(space.Cascades), smallRanges, all.Plans, seconds(all.CPU))
+		t.note("%s: %d cascades in %d ranges are %d plans, %v of CPU.", f.Name, len(space.Cascades), c.ranges, all.Plans, seconds(all.CPU))
 	}
 	return nil
 }

@@ -52,14 +52,14 @@ func openStore(path string, fresh bool) (*store, error) {
 			return nil, fmt.Errorf("reading earlier results: %s: %w (-fresh measures all again)", path, err)
 		}
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("opening the results: %w", err)
 	}
 	if s.file = f; whole == 0 {
 		err = errors.Join(f.Truncate(0), s.line(header{storeFormat, s.revision}))
-	} else if err = f.Truncate(whole); err == nil {
-		_, err = f.Seek(0, io.SeekEnd)
+	} else {
+		err = f.Truncate(whole)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the results: %w", err), f.Close())
