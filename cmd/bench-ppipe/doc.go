@@ -2,6 +2,12 @@
 // (USENIX ATC 2025) from its reference data: recorded plans, measurements and
 // the results of the artifact's own simulator. `make bench-ppipe` runs it.
 //
-// Every table says which cases it covers; -cases and -tables select. The whole
-// takes hours on two cores, mostly for the highest loads.
+// Every table says which cases it covers; -cases and -tables select. Before it
+// simulates, a table says about how much CPU time it takes, and -keep names a
+// folder from which an interrupted bench goes on.
+//
+// How the pieces fit: cases.go holds the cases, recorded or planned by us;
+// arrivals.go the kinds of arrivals; search.go simulates points and looks for
+// the highest load; store.go keeps what was simulated; loads.go and tables.go
+// make the tables, plot.go their plots.
 package main

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"flag"
@@ -23,16 +24,29 @@ import (
 
 // bench is what the tables are made from.
 type bench struct {
-	profile *formats.Profile
-	plans   []reference.Plan
-	peers   []peer
-	cases   *regexp.Regexp
+	data       string
+	profile    *formats.Profile
+	profileKey string
+	plans      []reference.Plan
+	peers      []peer
+	models     map[string]model
+	groups     map[string][]string // models by group
+	cases      string              // regular expression, or empty
 
 	runs      int
 	duration  time.Duration
-	cv        float64
+	arrivals  string
 	timeLimit time.Duration
+	plots     string
+	store     *store
 	out       io.Writer
+	notes     io.Writer
+}
+
+// model is what the data say of a model beside its measurements.
+type model struct {
+	group   string
+	wholeL4 float64 // microseconds at batch 1
 }
 
 // peer is what the artifact's simulator counted in one run.
@@ -50,7 +64,10 @@ type table struct {
 var tables = []table{
 	{"recompute", "Recorded plans recomputed from the measurements (1 us, 1e-5)", (*bench).recompute},
 	{"objective", "Objective against the recorded PPipe plans", (*bench).objective},
-	{"load", "Highest load factor at 99 % (0.05 grid up to 1, mean over DNNs) and use of high and low class there", (*bench).loads},
+	{"load", "Highest load factor at 99 % (0.05 grid up to 1, mean over DNNs; figure 6), and use of high and low class there (figure 8)", (*bench).loads},
+	{"curve", "Attainment by load factor, mean over the DNNs of a case (figure 7)", (*bench).curves},
+	{"small", "Highest load factor of the 18 DNNs one at a time on 16 devices, simulated (figure 9)", (*bench).smalls},
+	{"sensitivity", "Sensitivity to the SLO, the ratio of devices and the margin, 18 DNNs one at a time on HC1-S, simulated (figure 13)", (*bench).sensitivity},
 	{"transfer", "Reservation against reaction: highest load, and transfer times at 0.9 of the recorded rate", (*bench).transfers},
 	{"headline", "Certified rps at 99 %: our plan and policy against what the artifact's plan sustains in its simulator", (*bench).headline},
 }
@@ -71,14 +88,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		names[i] = t.name
 	}
 	f := flag.NewFlagSet("bench-ppipe", flag.ContinueOnError)
-	data := f.String("data", "../shared/data", "folder that holds ppipe/")
-	cases := f.String("cases", "^maf19/", "regular expression of the cases, as in maf19/G4/HC2/w0.3-0.33-0.37; transfer takes those of the ablation family that it names")
+	data := f.String("data", "../shared/data", "folder that holds ppipe/ and traces/")
 	chosen := f.String("tables", strings.Join(names, ","), "tables to make")
-	b := &bench{out: out}
+	keep := f.String("keep", "", "folder that keeps what was simulated and solved, so that an interrupted bench goes on")
+	b := &bench{out: out, notes: os.Stderr}
+	f.StringVar(&b.cases, "cases", "", "regular expression of the cases, such as ^maf19/G4/HC2 or ^ours21/; empty: each table's own")
 	f.IntVar(&b.runs, "runs", 5, "replications of every simulated point")
 	f.DurationVar(&b.duration, "duration", 30*time.Second, "virtual time of a replication")
-	f.Float64Var(&b.cv, "cv", 2, "coefficient of variation of the gaps of bursty (gamma) arrivals")
+	f.StringVar(&b.arrivals, "arrivals", "", "arrivals of the load table: some of poisson, gamma:CV, azure, azure-minutes, twitter; empty: poisson for the cases weighted as maf19, "+bursty+" for those as maf21")
 	f.DurationVar(&b.timeLimit, "time-limit", 30*time.Second, "limit of one solve")
+	f.StringVar(&b.plots, "plots", "", "folder for plots of the curve and sensitivity tables, as SVG")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -88,21 +107,25 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return fmt.Errorf("-tables: found %q, expected some of %s", name, strings.Join(names, ","))
 		}
 	}
-	var err error
-	if b.cases, err = regexp.Compile(*cases); err != nil {
+	if _, err := regexp.Compile(b.cases); err != nil {
 		return fmt.Errorf("-cases: %w", err)
 	}
-	if b.runs < 1 || b.duration <= 0 || b.cv <= 0 {
-		return fmt.Errorf("-runs %d, -duration %v and -cv %v: expected at least 1, and more than 0", b.runs, b.duration, b.cv)
+	if b.runs < 1 || b.duration < time.Second {
+		return fmt.Errorf("-runs %d and -duration %v: expected at least 1, and at least 1s", b.runs, b.duration)
 	}
-	if err := b.open(filepath.Join(*data, "ppipe")); err != nil {
+	err := b.open(*data)
+	if err != nil {
 		return err
 	}
+	if b.store, err = openStore(*keep); err != nil {
+		return err
+	}
+	defer b.store.close()
 	for _, t := range tables {
 		if !slices.Contains(wanted, t.name) {
 			continue
 		}
-		fmt.Fprintf(out, "\n%s\n(cases %s", t.title, *cases)
+		fmt.Fprintf(out, "\n%s\n(cases %s", t.title, cmp.Or(b.cases, "of the table"))
 		if t.name != "recompute" && t.name != "objective" {
 			fmt.Fprintf(out, "; %d runs of %v", b.runs, b.duration)
 		}
@@ -117,10 +140,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
+const plansFile = "reference_plans_dev.json"
+
 // open reads the reference data.
-func (b *bench) open(dir string) error {
+func (b *bench) open(data string) error {
+	b.data = data
 	read := func(name string, into func(io.Reader) error) error {
-		f, err := os.Open(filepath.Join(dir, name))
+		f, err := os.Open(filepath.Join(data, "ppipe", name))
 		if err != nil {
 			return fmt.Errorf("opening the reference data (-data or INFERPLAN_DATA): %w", err)
 		}
@@ -130,23 +156,34 @@ func (b *bench) open(dir string) error {
 		}
 		return nil
 	}
-	const plans = "reference_plans_dev.json"
 	return firstError(
 		func() error {
 			return read("block_latency.csv", func(latency io.Reader) error {
 				return read("cut_sizes.csv", func(cuts io.Reader) (err error) {
 					b.profile, err = blocks.Read(latency, "block_latency.csv", cuts, "cut_sizes.csv", nil, "block_latency.csv")
+					b.profileKey = keyOf(b.profile)
 					return err
 				})
 			})
 		},
 		func() error {
-			return read(plans, func(r io.Reader) (err error) { b.plans, err = reference.Read(r, plans); return err })
+			return read(plansFile, func(r io.Reader) (err error) { b.plans, err = reference.Read(r, plansFile); return err })
 		},
 		func() error {
 			return read("peer_results_dev.csv", func(r io.Reader) (err error) { b.peers, err = readPeers(r); return err })
 		},
+		func() error { return read("models.csv", b.readModels) },
 	)
+}
+
+// matcher tells of a case's name whether it is chosen: by -cases, else by a
+// table's own expression.
+func (b *bench) matcher(own string) (func(name string) bool, error) {
+	re, err := regexp.Compile(cmp.Or(b.cases, own))
+	if err != nil {
+		return nil, fmt.Errorf("choosing cases: %w", err)
+	}
+	return re.MatchString, nil
 }
 
 func firstError(steps ...func() error) error {
@@ -158,43 +195,75 @@ func firstError(steps ...func() error) error {
 	return nil
 }
 
-func readPeers(r io.Reader) ([]peer, error) {
+// readTable reads a CSV file's named columns, row by row.
+func readTable(r io.Reader, names []string, row func(cell map[string]string) error) error {
 	rows, err := csv.NewReader(r).ReadAll()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("found no header")
+		return fmt.Errorf("found no header")
 	}
-	column := map[string]int{}
-	for i, name := range rows[0] {
-		column[name] = i
-	}
-	for _, name := range []string{"group", "cluster", "model", "algorithm", "load_factor", "ppipe_plan_rps", "attainment"} {
-		if _, ok := column[name]; !ok {
-			return nil, fmt.Errorf("found the columns %v, expected one called %s", rows[0], name)
+	for _, name := range names {
+		if !slices.Contains(rows[0], name) {
+			return fmt.Errorf("found the columns %v, expected one called %s", rows[0], name)
 		}
 	}
+	for i, cells := range rows[1:] {
+		cell := map[string]string{}
+		for k, name := range rows[0] {
+			cell[name] = cells[k]
+		}
+		if err := row(cell); err != nil {
+			return fmt.Errorf("line %d: %w", i+2, err)
+		}
+	}
+	return nil
+}
+
+func readPeers(r io.Reader) ([]peer, error) {
 	var out []peer
-	for i, row := range rows[1:] {
-		p := peer{group: row[column["group"]], cluster: row[column["cluster"]], model: row[column["model"]], algorithm: row[column["algorithm"]]}
-		for name, to := range map[string]*float64{"load_factor": &p.load, "ppipe_plan_rps": &p.rps, "attainment": &p.attainment} {
-			if *to, err = strconv.ParseFloat(row[column[name]], 64); err != nil {
-				return nil, fmt.Errorf("line %d, %s: %w", i+2, name, err)
+	err := readTable(r, []string{"group", "cluster", "model", "algorithm", "load_factor", "ppipe_plan_rps", "attainment"}, func(cell map[string]string) (err error) {
+		p := peer{group: cell["group"], cluster: cell["cluster"], model: cell["model"], algorithm: cell["algorithm"]}
+		for _, f := range []struct {
+			name string
+			to   *float64
+		}{{"load_factor", &p.load}, {"ppipe_plan_rps", &p.rps}, {"attainment", &p.attainment}} {
+			if *f.to, err = strconv.ParseFloat(cell[f.name], 64); err != nil {
+				return fmt.Errorf("%s: %w", f.name, err)
 			}
 		}
 		out = append(out, p)
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
-// selected are the recorded plans of the chosen cases, of one algorithm.
-func (b *bench) selected(algorithm string) []*reference.Plan {
+func (b *bench) readModels(r io.Reader) error {
+	b.models, b.groups = map[string]model{}, map[string][]string{}
+	return readTable(r, []string{"model", "group", "whole_model_L4_us"}, func(cell map[string]string) error {
+		whole, err := strconv.ParseFloat(cell["whole_model_L4_us"], 64)
+		if err != nil || !(whole > 0) {
+			return fmt.Errorf("whole_model_L4_us: found %q, expected a time", cell["whole_model_L4_us"])
+		}
+		b.models[cell["model"]] = model{cell["group"], whole}
+		b.groups[cell["group"]] = append(b.groups[cell["group"]], cell["model"])
+		return nil
+	})
+}
+
+// selected are the recorded plans of the chosen cases, of one algorithm; own
+// are those of a table.
+func (b *bench) selected(algorithm, own string) ([]*reference.Plan, error) {
+	matches, err := b.matcher(own)
+	if err != nil {
+		return nil, err
+	}
 	var out []*reference.Plan
 	for i := range b.plans {
-		if p := &b.plans[i]; p.Algorithm == algorithm && !p.Empty && b.cases.MatchString(p.Case) {
+		if p := &b.plans[i]; p.Algorithm == algorithm && !p.Empty && matches(p.Case) {
 			out = append(out, p)
 		}
 	}
-	return out
+	return out, nil
 }

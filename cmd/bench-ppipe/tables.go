@@ -12,10 +12,8 @@ import (
 	"inferplan/formats/importer/reference"
 	"inferplan/planner"
 	"inferplan/policy"
-	"inferplan/policy/artifact"
 	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
-	"inferplan/sim"
 	"inferplan/solver/highs"
 )
 
@@ -23,13 +21,13 @@ const asked = 0.99
 
 var errNoCase = errors.New("no recorded plan matches -cases")
 
-// highClass are the kinds of the clusters' high class.
-var highClass = []string{"L4", "V100"}
-
 func (b *bench) recompute(_ context.Context, w *tabwriter.Writer) error {
 	fmt.Fprintln(w, "algorithm\tplans\trecomputed")
 	for _, algorithm := range []string{"NP", "DART-r", "PPipe"} {
-		all := b.selected(algorithm)
+		all, err := b.selected(algorithm, ".")
+		if err != nil {
+			return err
+		}
 		good := 0
 		for _, ref := range all {
 			if _, err := planner.FromReference(ref, b.profile, nil); err != nil {
@@ -52,7 +50,10 @@ func (b *bench) inputs(ref *reference.Plan) (planner.Inputs, planner.Options) {
 
 func (b *bench) objective(ctx context.Context, w *tabwriter.Writer) error {
 	fmt.Fprintln(w, "case\tours\trecorded\tdifference\tbound\tgap\tCPU ms to the recorded value")
-	all := b.selected("PPipe")
+	all, err := b.selected("PPipe", "^maf19/|^maf21/|^ablation/")
+	if err != nil {
+		return err
+	}
 	if len(all) == 0 {
 		return errNoCase
 	}
@@ -73,126 +74,64 @@ func (b *bench) objective(ctx context.Context, w *tabwriter.Writer) error {
 	return nil
 }
 
-// scenario is a recorded plan under a policy, at the rates of the case's PPipe
-// plan.
-func (b *bench) scenario(ref, ppipe *reference.Plan, name string, network policy.Network, arrivals *formats.Arrivals) (*sim.Scenario, error) {
-	plan, err := planner.FromReference(ref, b.profile, nil)
-	if err != nil {
-		return nil, err
-	}
-	sc, err := sim.NewScenarioOn(plan, network)
-	if err != nil {
-		return nil, err
-	}
-	sc.Policy, sc.Arrivals, sc.Duration, sc.Seed = formats.PolicySpec{Name: name}, arrivals, b.duration, 1
-	for i := range sc.Tables.Models {
-		d := slices.IndexFunc(ppipe.DNNs, func(d reference.DNN) bool { return d.Model == sc.Tables.Models[i].Name })
-		if d < 0 {
-			return nil, fmt.Errorf("%s: the PPipe plan has no model %s", ref.Case, sc.Tables.Models[i].Name)
-		}
-		sc.Rates = append(sc.Rates, math.Floor(ppipe.DNNs[d].RPS))
-	}
-	return sc, nil
-}
-
-func (b *bench) ppipeOf(ref *reference.Plan) (*reference.Plan, error) {
-	return reference.Find(b.plans, "reference_plans_dev.json", ref.Case, "PPipe")
-}
-
-// sum collects the mean of what was added.
-type sum struct {
-	total float64
-	n     int
-}
-
-func (s *sum) add(v float64) { s.total += v; s.n++ }
-
-func (s *sum) mean() float64 { return s.total / float64(s.n) }
-
-func (b *bench) loads(ctx context.Context, w *tabwriter.Writer) error {
-	fmt.Fprintln(w, "arrivals\tpolicy\tnetwork\tplan\tcases\tload factor\tPPipe's gain\thigh class\tlow class")
-	processes := []*formats.Arrivals{{Process: "poisson"}, {Process: "gamma", CV: b.cv}}
-	under := []struct {
-		policy  string
-		network policy.Network
-	}{{artifact.Name, policy.NetworkStages}, {reserve.Name, policy.NetworkStages}, {reserve.Name, policy.NetworkNodes}}
-	for _, process := range processes {
-		title := process.Process
-		if process.CV > 0 {
-			title += fmt.Sprintf(" CV %g", process.CV)
-		}
-		for _, u := range under {
-			ours := 0.0
-			for _, algorithm := range []string{"PPipe", "DART-r", "NP"} {
-				all := b.selected(algorithm)
-				if len(all) == 0 {
-					return errNoCase
-				}
-				var load, high, low sum
-				for _, ref := range all {
-					ppipe, err := b.ppipeOf(ref)
-					if err != nil {
-						return err
-					}
-					sc, err := b.scenario(ref, ppipe, u.policy, u.network, process)
-					if err != nil {
-						return err
-					}
-					found, err := sim.FindMaxLoad(ctx, sc, asked, b.runs)
-					if err != nil {
-						return fmt.Errorf("%s: %w", ref.Case, err)
-					}
-					for _, v := range found.Models {
-						load.add(min(1, v)) // the artifact's search ends at 1
-					}
-					if at := found.At(min(1, found.Overall)); at != nil {
-						for _, d := range at.Report.Devices {
-							if slices.Contains(highClass, d.Device) {
-								high.add(d.Utilisation)
-							} else {
-								low.add(d.Utilisation)
-							}
-						}
-					}
-				}
-				gain := "-"
-				if algorithm == "PPipe" {
-					ours = load.mean()
-				} else {
-					gain = fmt.Sprintf("%+.1f %%", 100*(ours/load.mean()-1))
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%.3f\t%s\t%.3f\t%.3f\n", title, u.policy, u.network, algorithm, len(all), load.mean(), gain, high.mean(), low.mean())
-				w.Flush()
-			}
-		}
-	}
-	return nil
-}
+var poisson = &formats.Arrivals{Process: "poisson"}
 
 func (b *bench) transfers(ctx context.Context, w *tabwriter.Writer) error {
-	fmt.Fprintln(w, "case\tpolicy\thighest load\tattainment at 0.9\ttransfers\tmean ms\tp99 ms")
-	all := b.selected("PPipe")
-	if len(all) == 0 {
-		return errNoCase
+	scenes, err := b.scenes("^ablation/", b.recorded(), b.ours("ours19", []float64{0.3, 0.33, 0.37}))
+	if err != nil {
+		return err
 	}
-	for _, ref := range all {
-		for _, name := range []string{reserve.Name, reactive.Name} {
-			sc, err := b.scenario(ref, ref, name, policy.NetworkNodes, &formats.Arrivals{Process: "poisson"})
+	const at = gridSteps * 9 / 10
+	names := []string{reserve.Name, reactive.Name}
+	type row struct {
+		load, attained, count, meanMS, p99MS float64
+	}
+	rows := make([]row, len(scenes)*len(names))
+	b.announce(ctx, scenes, "transfers", 10)
+	if err := each(ctx, len(rows), func(ctx context.Context, i int) error {
+		s, err := b.subject(ctx, &scenes[i/len(names)], "PPipe", names[i%len(names)], policy.NetworkNodes, process{name: "poisson", spec: poisson})
+		if err != nil {
+			return err
+		}
+		r := &rows[i]
+		r.load = 1
+		for m := range s.sc.Tables.Models {
+			point, err := s.highest(ctx, m)
 			if err != nil {
 				return err
 			}
-			found, err := sim.FindOverallLoad(ctx, sc, asked, b.runs)
-			if err != nil {
-				return fmt.Errorf("%s: %w", ref.Case, err)
-			}
-			sc.Load = 0.9
-			res, err := sim.Replicate(ctx, sc, b.runs)
-			if err != nil {
-				return fmt.Errorf("%s: %w", ref.Case, err)
-			}
-			fmt.Fprintf(w, "%s\t%s\t%.2f\t%.4f\t%d\t%.2f\t%.2f\n", ref.Case, name, found.Overall, res.Report.Attainment, res.Transfers.Count,
-				float64(res.Transfers.Mean)/1e6, float64(res.Transfers.P99)/1e6)
+			r.load = min(r.load, float64(point)/gridSteps)
 		}
+		runs, err := s.runs(ctx, everyone, at)
+		if err != nil {
+			return err
+		}
+		var all modelResult
+		for k := range runs {
+			for _, m := range runs[k].Models {
+				all.Requests += m.Requests
+				all.Lost += m.Lost
+			}
+			n := runs[k].Transfers[0]
+			r.count += n
+			r.meanMS += n * runs[k].Transfers[1]
+			r.p99MS += n * runs[k].Transfers[2]
+		}
+		r.attained = all.attained()
+		r.meanMS /= max(r.count, 1)
+		r.p99MS /= max(r.count, 1)
+		return nil
+	}); err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "case\tpolicy\thighest load\tattainment at 0.9\ttransfers\tmean ms\tp99 ms (mean over runs)")
+	overall := make([]mean, len(names))
+	for i, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.4f\t%.0f\t%.2f\t%.2f\n", scenes[i/len(names)].name, names[i%len(names)], r.load, r.attained, r.count, r.meanMS, r.p99MS)
+		overall[i%len(names)].add(r.load)
+	}
+	for k, name := range names {
+		fmt.Fprintf(w, "mean of %d\t%s\t%.3f\n", len(scenes), name, overall[k].value())
 	}
 	return nil
 }
@@ -201,17 +140,17 @@ func (b *bench) transfers(ctx context.Context, w *tabwriter.Writer) error {
 // what is asked for a model in its own simulator, late requests counted, mean
 // over its repetitions; 0: at none of the recorded.
 func (b *bench) sustained(ref *reference.Plan, model string) (load float64) {
-	at := map[float64]*sum{}
+	at := map[float64]*mean{}
 	for _, p := range b.peers {
 		if p.group == ref.Group && p.cluster == ref.Cluster && p.model == model && p.algorithm == "PPipe" {
 			if at[p.load] == nil {
-				at[p.load] = &sum{}
+				at[p.load] = &mean{}
 			}
 			at[p.load].add(p.attainment)
 		}
 	}
 	for l, s := range at {
-		if s.mean() >= asked {
+		if s.value() >= asked {
 			load = max(load, l)
 		}
 	}
@@ -219,12 +158,15 @@ func (b *bench) sustained(ref *reference.Plan, model string) (load float64) {
 }
 
 func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {
-	fmt.Fprintln(w, "case\tartifact rps/weight\tours, its margin\tratio\tours, --margin auto\tratio\tmargin\tbound without margin")
-	var fixed, auto sum
-	all := b.selected("PPipe")
+	all, err := b.selected("PPipe", "^maf19/")
+	if err != nil {
+		return err
+	}
 	if len(all) == 0 {
 		return errNoCase
 	}
+	fmt.Fprintln(w, "case\tartifact rps/weight\tours, its margin\tratio\tours, --margin auto\tratio\tauto / its margin\tmargin\tbound without margin\tshare of it")
+	var fixed, auto, gained mean
 	for _, ref := range all {
 		theirs := math.Inf(1)
 		for i := range ref.DNNs {
@@ -234,34 +176,64 @@ func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {
 			fmt.Fprintf(w, "%s\tno load recorded at which every model attains\n", ref.Case)
 			continue
 		}
-		in, opt := b.inputs(ref)
-		cert := planner.CertifyOptions{Attainment: asked, Runs: b.runs, Duration: b.duration, Seed: 1}
-		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
-		if err == nil {
-			err = planner.Certify(ctx, res.Plan, cert)
-		}
+		ours, oursAuto, free, err := b.certify(ctx, ref)
 		if err != nil {
 			return fmt.Errorf("%s: %w", ref.Case, err)
 		}
-		best, err := planner.SolveAuto(ctx, in, opt, cert, highs.Solver{}, nil)
-		if err != nil {
-			return fmt.Errorf("%s, margin auto: %w", ref.Case, err)
-		}
-		opt.Margin = 0
-		free, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
-		if err != nil {
-			return fmt.Errorf("%s, without margin: %w", ref.Case, err)
-		}
-		ours, oursAuto := certified(res.Plan), certified(best.Plan)
-		fixed.add(ours / theirs)
-		auto.add(oursAuto / theirs)
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%.2f\t%.1f\n", ref.Case, theirs, ours, ours/theirs, oursAuto, oursAuto/theirs, best.Plan.Options.Margin, *free.Plan.Objective.Bound)
+		o, a, bound := certified(ours), certified(oursAuto), *free.Objective.Bound
+		fixed.add(o / theirs)
+		auto.add(a / theirs)
+		gained.add(a / o)
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%.3f\t%.2f\t%.1f\t%.3f\n", ref.Case, theirs, o, o/theirs, a, a/theirs, a/o, oursAuto.Options.Margin, bound, a/bound)
 		w.Flush()
 	}
 	if fixed.n > 0 {
-		fmt.Fprintf(w, "mean of %d\t\t\t%.3f\t\t%.3f\n", fixed.n, fixed.mean(), auto.mean())
+		fmt.Fprintf(w, "mean of %d\t\t\t%.3f\t\t%.3f\t%.3f\n", fixed.n, fixed.value(), auto.value(), gained.value())
 	}
 	return nil
+}
+
+// certify plans a recorded case at its own margin, at the margin that
+// simulation chooses, and without one.
+func (b *bench) certify(ctx context.Context, ref *reference.Plan) (own, auto, free *formats.Plan, err error) {
+	in, opt := b.inputs(ref)
+	cert := planner.CertifyOptions{Attainment: asked, Runs: b.runs, Duration: b.duration, Seed: 1}
+	scenes := b.recorded()
+	at := slices.IndexFunc(scenes, func(s scene) bool { return s.name == ref.Case })
+	s, err := b.subject(ctx, &scenes[at], "PPipe", reserve.Name, policy.NetworkNodes, process{name: "poisson", spec: poisson})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	keep := func(what string, make func() (*formats.Plan, error)) (*formats.Plan, error) {
+		return b.store.plan("headline-"+keyOf(ref.Case, s.print, fmt.Sprintf("%+v %+v", opt, cert), what), make)
+	}
+	if own, err = keep("its margin", func() (*formats.Plan, error) {
+		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return res.Plan, planner.Certify(ctx, res.Plan, cert)
+	}); err != nil {
+		return nil, nil, nil, err
+	}
+	if auto, err = keep("auto", func() (*formats.Plan, error) {
+		res, err := planner.SolveAuto(ctx, in, opt, cert, highs.Solver{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return res.Plan, ctx.Err()
+	}); err != nil {
+		return nil, nil, nil, err
+	}
+	opt.Margin = 0
+	free, err = keep("no margin", func() (*formats.Plan, error) {
+		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
+		if err != nil {
+			return nil, err
+		}
+		return res.Plan, ctx.Err()
+	})
+	return own, auto, free, err
 }
 
 // certified is a plan's certified rps per weight, the least over models.

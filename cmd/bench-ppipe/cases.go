@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+	"inferplan/formats/importer/reference"
+	"inferplan/planner"
+	"inferplan/solver/highs"
+)
+
+// The three ways of planning that are compared, by the names of the recorded
+// plans.
+var algorithms = []string{"PPipe", "DART-r", "NP"}
+
+var ourName = map[string]string{"PPipe": planner.AlgorithmTemplate, "DART-r": planner.AlgorithmDARTr, "NP": planner.AlgorithmNP}
+
+// scene is a case: models on a cluster, and a plan by each algorithm. Load 1 is
+// what the PPipe plan promises each model.
+type scene struct {
+	name, family, group, cluster string
+	plan                         func(ctx context.Context, algorithm string) (*formats.Plan, error)
+	// whole tells that requests per second are rounded down, as the artifact does.
+	whole bool
+}
+
+func (s *scene) rates(ctx context.Context) (map[string]float64, error) {
+	p, err := s.plan(ctx, "PPipe")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]float64{}
+	for i := range p.Models {
+		out[p.Models[i].Model] = p.Models[i].RPS
+		if s.whole {
+			out[p.Models[i].Model] = math.Floor(p.Models[i].RPS)
+		}
+	}
+	return out, nil
+}
+
+// recorded are the cases of the artifact's own plans.
+func (b *bench) recorded() []scene {
+	var out []scene
+	for i := range b.plans {
+		if ref := &b.plans[i]; ref.Algorithm == "PPipe" && !ref.Empty {
+			out = append(out, scene{
+				name: ref.Case, family: ref.Family, group: ref.Group, cluster: ref.Cluster, whole: true,
+				plan: func(_ context.Context, algorithm string) (*formats.Plan, error) {
+					of, err := reference.Find(b.plans, plansFile, ref.Case, algorithm)
+					if err != nil {
+						return nil, err
+					}
+					return planner.FromReference(of, b.profile, nil)
+				},
+			})
+		}
+	}
+	return out
+}
+
+// setup is a kind of cluster of the paper: HC1 to HC4 of table 1, with the
+// bandwidths that its artifact plans with.
+type setup struct {
+	high, low               string
+	gbps                    float64
+	highPerNode, lowPerNode int
+}
+
+var setups = map[string]setup{
+	"HC1": {"L4", "P4", 6, 1, 1},
+	"HC2": {"L4", "T4", 10, 4, 2},
+	"HC3": {"V100", "P4", 6, 2, 1},
+	"HC4": {"V100", "T4", 10, 4, 2},
+}
+
+// cluster makes a cluster of a setup. P4 cannot be shared.
+func (s setup) cluster(high, low int, shares bool) *formats.Cluster {
+	pool := func(kind string, count, perNode int) formats.Pool {
+		p := formats.Pool{Device: kind, Count: count, MaxShares: 1, PerNode: perNode, NICGbps: s.gbps}
+		if shares && kind != "P4" {
+			p.MaxShares = 4
+		}
+		return p
+	}
+	return &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{pool(s.high, high, s.highPerNode), pool(s.low, low, s.lowPerNode)}}
+}
+
+// variation is what of the paper's setting a made case changes.
+type variation struct {
+	high, low int
+	sloScale  float64
+	margin    float64
+}
+
+var standard = variation{high: 25, low: 75, sloScale: 5, margin: 0.4}
+
+// made is a case that we plan ourselves by the paper's rules: SLO of a multiple
+// of the whole model's time on an L4, two partitions, a delay for filling
+// batches by the rates of the plan without partitions; shares for PPipe alone.
+func (b *bench) made(name, family, group, cluster string, models []string, weights []float64, v variation) scene {
+	s := setups[strings.TrimSuffix(cluster, "-S")]
+	workload := func(build map[string]float64) *formats.Workload {
+		w := &formats.Workload{Format: formats.FormatWorkload}
+		for i, m := range models {
+			slo := reference.Micros(v.sloScale * b.models[m].wholeL4)
+			w.Models = append(w.Models, formats.WorkloadModel{Model: m, SLO: formats.SLO{Duration: slo.D()}, Weight: weights[i], BatchBuildRPS: build[m]})
+		}
+		return w
+	}
+	solve := func(ctx context.Context, algorithm string, build map[string]float64) (*formats.Plan, error) {
+		in := planner.Inputs{Profile: b.profile, Cluster: s.cluster(v.high, v.low, algorithm == "PPipe"), Workload: workload(build)}
+		opt := planner.DefaultOptions()
+		opt.Algorithm, opt.Margin, opt.TimeLimit, opt.Gap = ourName[algorithm], v.margin, b.timeLimit, 1e-3
+		if build != nil {
+			opt.BatchBuild = 1.3
+		}
+		key := keyOf(in.Cluster, in.Workload) + "-" + keyOf(b.profileKey, fmt.Sprintf("%+v", opt))
+		return b.store.plan(key, func() (*formats.Plan, error) {
+			res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", name, algorithm, err)
+			}
+			return res.Plan, ctx.Err()
+		})
+	}
+	return scene{name: name, family: family, group: group, cluster: cluster, plan: func(ctx context.Context, algorithm string) (*formats.Plan, error) {
+		np, err := solve(ctx, "NP", nil)
+		if err != nil {
+			return nil, err
+		}
+		build := map[string]float64{}
+		for i := range np.Models {
+			build[np.Models[i].Model] = np.Models[i].RPS
+		}
+		return solve(ctx, algorithm, build)
+	}}
+}
+
+// ours are the paper's 24 cases of three models, all planned by us: six groups
+// on four clusters, weighted as in one of its two workloads.
+func (b *bench) ours(family string, weights []float64) []scene {
+	var out []scene
+	for _, cluster := range sortedKeys(setups) {
+		for _, group := range sortedKeys(b.groups) {
+			out = append(out, b.made(family+"/"+group+"/"+cluster, family, group, cluster, b.groups[group], weights, standard))
+		}
+	}
+	return out
+}
+
+// small are the 18 models one at a time on the clusters of 16 devices.
+func (b *bench) small() []scene {
+	v := standard
+	v.high, v.low = 4, 12
+	var out []scene
+	for _, cluster := range sortedKeys(setups) {
+		out = append(out, b.singly("small", cluster+"-S", "", v)...)
+	}
+	return out
+}
+
+// singly are the models one at a time on a cluster.
+func (b *bench) singly(family, cluster, what string, v variation) []scene {
+	var out []scene
+	for _, m := range sortedKeys(b.models) {
+		name := family + "/" + cluster + "/" + m
+		if what != "" {
+			name += "/" + what
+		}
+		out = append(out, b.made(name, family, m, cluster, []string{m}, []float64{1}, v))
+	}
+	return out
+}
+
+// scenes are the cases of a table: those that -cases names, else its own.
+func (b *bench) scenes(own string, from ...[]scene) ([]scene, error) {
+	var out []scene
+	matches, err := b.matcher(own)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range slices.Concat(from...) {
+		if matches(s.name) {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errNoCase
+	}
+	return out, nil
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"inferplan/formats"
+)
+
+// store keeps what was simulated and solved in a folder, so that a bench that
+// was interrupted goes on where it was. Simulated runs are lines of a file,
+// plans are files of their own. Keys hold all that a result depends on: for a
+// run that is a fingerprint of what the plan, policy and simulator do, so that
+// results of other code are not taken for this one's. An empty folder name keeps
+// nothing beyond the process.
+type store struct {
+	mu   sync.Mutex
+	dir  string
+	runs map[string]runResult
+	file *os.File
+}
+
+// runResult is what one simulated run showed.
+type runResult struct {
+	Models    []modelResult      `json:"models"`
+	Use       map[string]float64 `json:"use"` // by device kind
+	Transfers [3]float64         `json:"transfers"`
+	Events    int64              `json:"events"`
+}
+
+// modelResult counts a model's requests: all, and those dropped or late.
+type modelResult struct {
+	Requests int64 `json:"n"`
+	Lost     int64 `json:"lost"`
+}
+
+type storedRun struct {
+	Key string `json:"key"`
+	runResult
+}
+
+func openStore(dir string) (*store, error) {
+	s := &store{dir: dir, runs: map[string]runResult{}}
+	if dir == "" {
+		return s, nil
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "plans"), 0o755); err != nil {
+		return nil, fmt.Errorf("making the folder of results: %w", err)
+	}
+	var err error
+	if s.file, err = os.OpenFile(filepath.Join(dir, "runs.jsonl"), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+		return nil, fmt.Errorf("opening the results: %w", err)
+	}
+	// A line that was cut off by an interruption is the last one: it is written over.
+	read := bufio.NewReader(s.file)
+	good := int64(0)
+	for {
+		line, err := read.ReadBytes('\n')
+		var r storedRun
+		if err != nil || json.Unmarshal(line, &r) != nil || r.Key == "" {
+			break
+		}
+		good += int64(len(line))
+		s.runs[r.Key] = r.runResult
+	}
+	if err := s.file.Truncate(good); err != nil {
+		return nil, fmt.Errorf("opening the results: %w", err)
+	}
+	if _, err := s.file.Seek(good, 0); err != nil {
+		return nil, fmt.Errorf("opening the results: %w", err)
+	}
+	return s, nil
+}
+
+func (s *store) run(key string, simulate func() (runResult, error)) (runResult, error) {
+	s.mu.Lock()
+	r, ok := s.runs[key]
+	s.mu.Unlock()
+	if ok {
+		return r, nil
+	}
+	r, err := simulate()
+	if err != nil {
+		return r, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs[key] = r
+	if s.file == nil {
+		return r, nil
+	}
+	line, err := json.Marshal(storedRun{key, r})
+	if err == nil {
+		_, err = s.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return r, fmt.Errorf("keeping a result: %w", err)
+	}
+	return r, nil
+}
+
+// plan is a plan kept under what it was made from, made where there is none.
+func (s *store) plan(key string, make func() (*formats.Plan, error)) (*formats.Plan, error) {
+	if s.dir == "" {
+		return make()
+	}
+	path := filepath.Join(s.dir, "plans", key+".json")
+	p, err := formats.ReadPlan(path)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return p, err
+	}
+	if p, err = make(); err != nil {
+		return nil, err
+	}
+	_, err = formats.WriteFile(path, p, formats.Force(true))
+	return p, err
+}
+
+func (s *store) close() error {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Close()
+}
+
+// keyOf is a short hash of documents and values.
+func keyOf(parts ...any) string {
+	h := sha256.New()
+	for _, p := range parts {
+		data, err := formats.Marshal(p)
+		if err != nil {
+			data = fmt.Appendf(nil, "%+v", p)
+		}
+		h.Write(data)
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil))[:20]
+}
