@@ -255,6 +255,9 @@ type Service struct {
 	Starts [][][]time.Duration `json:"starts_ns,omitempty"`
 	// Transfers are hand-overs into a stage, likewise.
 	Transfers [][][]time.Duration `json:"transfers_ns,omitempty"`
+	// First is when the first request arrived on the policy's clock, whose
+	// windows of time begin with it at 0.
+	First time.Duration `json:"first_ns,omitempty"`
 	// Arrived are the requests' arrivals since the first one, in the order in
 	// which the policy heard of them, Heard the time until then.
 	Arrived []time.Duration `json:"arrived_ns,omitempty"`
@@ -269,7 +272,7 @@ func (r *recorder) snapshot() *Service {
 	s := &Service{Runs: make([][][]time.Duration, len(r.runs)), Starts: make([][][]time.Duration, len(r.runs)), Ingress: median(r.ingress), Egress: median(r.egress),
 		Arrived: make([]time.Duration, len(r.arrived)), Heard: slices.Clone(r.ingress)}
 	for i, at := range r.arrived {
-		s.Arrived[i] = at - r.arrived[0]
+		s.First, s.Arrived[i] = r.arrived[0], at-r.arrived[0]
 	}
 	for i := range r.runs {
 		s.Runs[i], s.Starts[i] = make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i]))

@@ -208,7 +208,7 @@ func (b *bench) runs(ctx context.Context) error {
 	w := tabwriter.NewWriter(b.out, 6, 4, 2, ' ', tabwriter.AlignRight)
 	defer w.Flush()
 	fmt.Fprintln(w, "peak\ttrace\trequests\tlost\tswitches\taccuracy\tplanned\t±\tas recorded\tp50 ms\tsim\tp95 ms\tsim\toff\tdrawn\tplanned\tbatches\tsim\tsame\tagain\tlate ms\t")
-	for _, p := range b.plans {
+	for i, p := range b.plans {
 		for k := range traces {
 			t := &traces[k]
 			if !b.wants(p.peak, t.name) {
@@ -218,7 +218,7 @@ func (b *bench) runs(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			seed := b.seed + uint64(len(b.doc.Runs))
+			seed := b.seed + uint64(i*len(traces)+k)
 			v, _, err := b.one(ctx, p, t.name, rates, seed)
 			if err != nil {
 				return err
@@ -288,7 +288,7 @@ func (b *bench) pairs(ctx context.Context) error {
 	w := tabwriter.NewWriter(b.out, 6, 4, 2, ' ', tabwriter.AlignRight)
 	defer w.Flush()
 	fmt.Fprintln(w, "peak\ttrace\trequests\tlost\tsingle model\tgears s\tsingle s\tratio\tCPU s\tsingle\taccuracy\t±\tp95 ms\tsingle\t")
-	for _, p := range b.plans {
+	for i, p := range b.plans {
 		for k := range traces {
 			t := &traces[k]
 			if !b.wants(p.peak, t.name) {
@@ -298,7 +298,7 @@ func (b *bench) pairs(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			seed := b.seed + uint64(len(b.doc.Pairs))
+			seed := b.seed + uint64(i*len(traces)+k)
 			list := arrive(rates[:b.paired], .95*p.peak, seed)
 			gears, err := b.family.serve(ctx, p.plan, list, b.family.held, b.cpus, seed)
 			if err != nil {

@@ -117,7 +117,7 @@ func (f *family) replay(ctx context.Context, plan *formats.Plan, run *served, ho
 	cfg := sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(list), NoReport: true}
 	recorded := sim.Samples{Runs: run.service.Runs}
 	if how == exactly {
-		recorded.Starts = run.service.Starts
+		recorded.Starts = since(run.service.Starts, list[0].At-run.service.First)
 	}
 	service, err := sim.Empirical(tables, recorded, how == drawn, 1)
 	if err != nil {
@@ -133,7 +133,7 @@ func (f *family) replay(ctx context.Context, plan *formats.Plan, run *served, ho
 	var took []time.Duration
 	counted := run.answers[run.lead].arrived - run.answers[0].arrived
 	cfg.Completed = func(heard, answered time.Duration) {
-		if arrived := heard - early[heard]; arrived >= counted {
+		if arrived := heard - early[heard]; arrived-(list[0].At-early[list[0].At]) >= counted {
 			took = append(took, answered-arrived)
 		}
 	}
@@ -143,6 +143,21 @@ func (f *family) replay(ctx context.Context, plan *formats.Plan, run *served, ho
 	}
 	slices.Sort(took)
 	return &shown{p50: report.Percentile(took, .5), p95: report.Percentile(took, .95), switches: res.Gears.Switches, log: log.log}, nil
+}
+
+// since moves starts to count from a later moment.
+func since(starts [][][]time.Duration, later time.Duration) [][][]time.Duration {
+	out := make([][][]time.Duration, len(starts))
+	for stage := range starts {
+		for _, list := range starts[stage] {
+			moved := make([]time.Duration, len(list))
+			for i, at := range list {
+				moved[i] = at - later
+			}
+			out[stage] = append(out[stage], moved)
+		}
+	}
+	return out
 }
 
 // heard lists the requests of a run as the simulator's policy hears of them,
@@ -162,7 +177,7 @@ func (f *family) heard(run *served, how replay) (list []arrivals.Request, rows [
 		row[a.arrived-first] = a.row
 	}
 	for i, arrived := range run.service.Arrived {
-		at := arrived + run.service.Heard[i]
+		at := run.service.First + arrived + run.service.Heard[i]
 		if n := len(list); n > 0 && at <= list[n-1].At {
 			at = list[n-1].At + 1
 		}
@@ -171,7 +186,7 @@ func (f *family) heard(run *served, how replay) (list []arrivals.Request, rows [
 			return nil, nil, nil, fmt.Errorf("the server knows of a request at %v that nobody sent", arrived)
 		}
 		list, rows = append(list, arrivals.Request{At: at}), append(rows, r)
-		early[at] = at - arrived
+		early[at] = at - run.service.First - arrived
 	}
 	return list, rows, early, nil
 }

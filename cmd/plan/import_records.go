@@ -137,8 +137,13 @@ func (o *importRecordsOptions) target() (*formats.Profile, error) {
 	if path == "" {
 		path = o.out
 	}
+	return profileAt(path, o.profile == "")
+}
+
+// profileAt reads a profile, or makes an empty one where there may be none.
+func profileAt(path string, none bool) (*formats.Profile, error) {
 	profile, err := formats.ReadProfile(path)
-	if o.profile == "" && errors.Is(err, fs.ErrNotExist) {
+	if none && errors.Is(err, fs.ErrNotExist) {
 		return &formats.Profile{Format: "inferplan.profile/v1", Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}, nil
 	}
 	return profile, withCode(exitUsage, err)

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -21,12 +24,87 @@ type recordsOptions struct {
 	records string
 	score   string
 	heldOut float64
+
+	completions []string // language models instead of files
+	answers     []string
+	logprobs    int
+	parallel    int
 }
 
 func (o *recordsOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.records, "records", "", "labelled samples (CSV): the models are a family of classifiers whose answers to them are recorded")
 	f.StringVar(&o.score, "score", certainty.Default, "with --records, what the certainty of an answer is: "+strings.Join(certainty.Names(), ", "))
 	f.Float64Var(&o.heldOut, "held-out", 0.25, "with --records, share of the samples kept apart to judge plans by")
+	f.StringSliceVar(&o.completions, "completions", nil, "with --records of prompts: language models of OpenAI-compatible servers, NAME=URL or NAME=URL#MODEL, in order of size; OPENAI_API_KEY is sent where it is set")
+	f.StringSliceVar(&o.answers, "answers", nil, "with --completions, the answers there are (default the labels that occur)")
+	f.IntVar(&o.logprobs, "logprobs", 5, "with --completions, how many tokens' probabilities to ask for")
+	f.IntVar(&o.parallel, "parallel", 4, "with --completions, requests under way at once")
+}
+
+// patience is for how long a busy server is asked again.
+const patience = 2 * time.Minute
+
+// recordCompletions asks language models labelled questions and adds what they
+// answer to a profile.
+func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, paths []string, out string, seed uint64) error {
+	switch {
+	case o.records == "":
+		return usageErrorf("--completions asks for answers to prompts: name their file with --records (CSV, label,prompt)")
+	case len(paths) > 0:
+		return usageErrorf("--completions and model files exclude each other: found %s", list(paths))
+	case len(o.completions) < 2:
+		return usageErrorf("--completions: name the models of the family in order of size, at least two")
+	case o.logprobs < 2 || o.logprobs > 100:
+		return usageErrorf("--logprobs %d: expected 2 to 100 (OpenAI's API gives 5 at most)", o.logprobs)
+	case o.parallel < 1 || o.parallel > 1000:
+		return usageErrorf("--parallel %d: expected 1 to 1000", o.parallel)
+	}
+	c := profiler.CompletionOptions{Source: filepath.Base(o.records), Options: o.answers, HeldOut: o.heldOut, Score: o.score, Seed: seed,
+		Key: os.Getenv("OPENAI_API_KEY"), Top: o.logprobs, Parallel: o.parallel, Patience: patience}
+	for _, text := range o.completions {
+		name, address, ok := strings.Cut(text, "=")
+		base, model, named := strings.Cut(address, "#")
+		if !named {
+			model = name
+		}
+		if !ok || name == "" || model == "" {
+			return usageErrorf("--completions %q: expected NAME=URL or NAME=URL#MODEL, such as small=http://host:8000/v1", text)
+		}
+		c.Models = append(c.Models, profiler.Endpoint{Name: name, Base: base, Model: model})
+	}
+	var err error
+	if c.Prompts, err = samples.ReadPromptsFile(o.records); err != nil {
+		return withCode(exitUsage, err)
+	}
+	profile, err := profileAt(out, true)
+	if err != nil {
+		return err
+	}
+	n := len(c.Prompts.Labels)
+	bar := p.meter(int64(n*len(c.Models)), "asking")
+	c.Progress = func(name string, done, _ int) {
+		at := slices.IndexFunc(c.Models, func(m profiler.Endpoint) bool { return m.Name == name })
+		bar.set(int64(at*n+done), 0, "asking "+name)
+	}
+	rec, err := profiler.RecordCompletions(ctx, c)
+	bar.finish()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted before the records were complete; nothing was written")}
+	case err != nil:
+		return err
+	}
+	replaced := addRecords(profile, rec)
+	if err := profile.Validate(); err != nil {
+		return withCode(exitUsage, fmt.Errorf("the records do not fit the profile %s: %w", out, err))
+	}
+	if _, err := formats.WriteFile(out, profile, formats.Force(true)); err != nil {
+		return err
+	}
+	if p.json {
+		return p.document(map[string]any{"output": out, "samples": rec.Samples, "planning": rec.Planning, "models": recordsJSON(rec), "replaced": replaced})
+	}
+	return printRecords(p, rec, out, replaced)
 }
 
 // samples reads the samples before the long work starts; nil without --records.

@@ -67,16 +67,20 @@ func Top(p []float64) float64 {
 }
 
 // Entropy is one less the entropy over its largest value, the logarithm of the
-// number of classes.
+// number of classes. Zeros, which Normalise makes of what is no answer, are 0.
 func Entropy(p []float64) float64 {
 	if len(p) < 2 {
-		return 1
+		return Top(p)
 	}
-	h := 0.0
+	h, sum := 0.0, 0.0
 	for _, v := range p {
 		if v > 0 {
 			h -= v * math.Log(v)
+			sum += v
 		}
+	}
+	if sum == 0 {
+		return 0
 	}
 	return min(1, max(0, 1-h/math.Log(float64(len(p)))))
 }

@@ -53,6 +53,22 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
+// What is no answer is uncertain by every score.
+func TestNoAnswerIsUncertain(t *testing.T) {
+	for _, name := range Names() {
+		f, err := Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range [][]float64{{math.NaN(), 1, 0}, {math.Inf(1), 0}, {math.NaN()}} {
+			Normalise(p)
+			if c := f(p); c != 0 {
+				t.Errorf("%s of what is no answer: %v, expected 0", name, c)
+			}
+		}
+	}
+}
+
 // Whatever a model puts out, a certainty is a number from 0 to 1 and the class
 // is the largest score.
 func TestAnyScores(t *testing.T) {
