@@ -1,0 +1,18 @@
+// Package trtexec reads what trtexec, the benchmark of TensorRT, exports: the
+// times of every inference (--exportTimes) and the time of every layer
+// (--exportProfile). Both are JSON, plain or packed with gzip; their shapes are
+// those of samples/common/sampleReporting.cpp of TensorRT 8 to 10
+// (exportJSONTrace, exportJSONProfile):
+//
+//	[{"startEnqMs": 0.1, "endEnqMs": 0.2, "startH2dMs": …, "endH2dMs": …, "startComputeMs": …, "endComputeMs": …,
+//	  "startD2hMs": …, "endD2hMs": …, "h2dMs": 0.03, "computeMs": 1.25, "d2hMs": 0.01, "latencyMs": 1.29}, …]
+//
+//	[{"count": 625}, {"name": "conv1 + relu1", "timeMs": 36.6, "averageMs": 0.0586, "medianMs": 0.0583, "percentage": 1.2}, …]
+//
+// latencyMs is h2dMs + computeMs + d2hMs. TensorRT 8.0 to 8.5 write endToEndMs
+// as well, and no medianMs. Layers stand in the order in which the engine runs
+// them; timeMs is the sum over the iterations.
+//
+// The package parses and checks; what becomes of the numbers is the profiler's
+// decision.
+package trtexec

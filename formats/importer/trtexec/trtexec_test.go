@@ -1,0 +1,158 @@
+package trtexec
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+)
+
+// Files of our own making in the shape that trtexec writes, white space
+// included.
+const (
+	goodTimes = `[
+  { "startEnqMs" : 0.1, "endEnqMs" : 0.2, "startH2dMs" : 0.01, "endH2dMs" : 0.05, "startComputeMs" : 0.2, "endComputeMs" : 1.45, "startD2hMs" : 1.45, "endD2hMs" : 1.46, "h2dMs" : 0.04, "computeMs" : 1.25, "d2hMs" : 0.01, "latencyMs" : 1.3 }
+, { "startEnqMs" : 1.1, "endEnqMs" : 1.2, "startH2dMs" : 1.01, "endH2dMs" : 1.05, "startComputeMs" : 1.5, "endComputeMs" : 2.8, "startD2hMs" : 2.8, "endD2hMs" : 2.82, "h2dMs" : 0.05, "computeMs" : 1.3, "d2hMs" : 0.02, "latencyMs" : 1.37, "endToEndMs" : 1.9 }
+]
+`
+	goodLayers = `[
+  { "count" : 4 }
+, { "name" : "Reformatting CopyNode for Input Tensor 0 to conv1 + relu1", "timeMs" : 0.4, "averageMs" : 0.1, "percentage" : 4 }
+, { "name" : "conv1 + relu1", "timeMs" : 8, "averageMs" : 2, "medianMs" : 1.9, "percentage" : 80 }
+, { "name" : "maybe", "timeMs" : 0.4, "averageMs" : 0.2, "medianMs" : 0.2, "percentage" : 4 }
+, { "name" : "fc", "timeMs" : 1.2, "averageMs" : 0.3, "medianMs" : 0, "percentage" : 12 }
+]
+`
+)
+
+func TestReadTimes(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write([]byte(goodTimes)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"plain": goodTimes, "packed": packed.String()} {
+		got, err := ReadTimes(strings.NewReader(text), "t.json")
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !slices.Equal(got.Compute, []time.Duration{1250 * time.Microsecond, 1300 * time.Microsecond}) ||
+			!slices.Equal(got.HostToDevice, []time.Duration{40 * time.Microsecond, 50 * time.Microsecond}) ||
+			!slices.Equal(got.DeviceToHost, []time.Duration{10 * time.Microsecond, 20 * time.Microsecond}) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestReadLayers(t *testing.T) {
+	got, err := ReadLayers(strings.NewReader(goodLayers), "p.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Layer{
+		{"Reformatting CopyNode for Input Tensor 0 to conv1 + relu1", 100 * time.Microsecond}, // no median: the mean
+		{"conv1 + relu1", 1900 * time.Microsecond},
+		{"maybe", 100 * time.Microsecond}, // ran every other time
+		{"fc", 0},
+	}
+	if got.Count != 4 || !slices.Equal(got.Layers, want) || got.Total() != 2100*time.Microsecond {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestErrorsNameThePlace(t *testing.T) {
+	times := func(old, new string) string { return strings.Replace(goodTimes, old, new, 1) }
+	layers := func(old, new string) string { return strings.Replace(goodLayers, old, new, 1) }
+	for _, c := range []struct {
+		layers     bool
+		text, want string
+	}{
+		{false, "", "x.json:1:1: found the end of the file, expected a list of times"},
+		{false, "{}", "x.json:1:2: found no list"},
+		{false, "[]", "x.json:1:1: found an empty list"},
+		{false, "[1]", "x.json:1:3: found no object at [0]"},
+		{false, goodTimes + "x", "text that is no JSON"},
+		{false, goodTimes + "7", "7 after the list"},
+		{false, goodTimes[:100], "the end of the file"},
+		{false, times(`"computeMs" : 1.25`, `"computMs" : 1.25`), `x.json:2:` /* the line */},
+		{false, times(`"computeMs" : 1.25`, `"computMs" : 1.25`), `[0]: found the field "computMs"`},
+		{false, times(`"computeMs" : 1.25`, `"computMs" : 1.25`), `did you mean computeMs?`},
+		{false, times(`"computeMs" : 1.25, `, ``), "[0]: found no number computeMs, expected one"},
+		{false, times(`"computeMs" : 1.25`, `"computeMs" : -1.25`), "[0].computeMs: found the number -1.25"},
+		{false, times(`"computeMs" : 1.25`, `"computeMs" : 0`), "[0].computeMs: found the number 0, expected more than 0"},
+		{false, times(`"computeMs" : 1.25`, `"computeMs" : 1e300`), "[0].computeMs: found the number 1e+300"},
+		{false, times(`"computeMs" : 1.25`, `"computeMs" : 1e999`), "[0].computeMs: found the number 1e999"},
+		{false, times(`"computeMs" : 1.25`, `"computeMs" : nan`), "trtexec does not escape names and writes nan where nothing ran"},
+		{false, times(`"computeMs" : 1.25`, `"computeMs" : [1.25]`), "[0].computeMs: found ["},
+		{false, times(`"computeMs" : 1.25`, `"computeMs" : "1.25"`), "found no number computeMs"},
+		{false, times(`"latencyMs" : 1.37`, `"latencyMs" : 1.47`), "x.json:3:"},
+		{false, times(`"latencyMs" : 1.37`, `"latencyMs" : 1.47`), "[1].latencyMs: found 1.47ms, expected h2dMs + computeMs + d2hMs, 1.37ms"},
+		{false, times(`"h2dMs" : 0.04`, `"h2dMs" : 0.04, "h2dMs" : 0.04`), "a second time"},
+		{false, goodLayers, `found the field "count"`}, // the other file
+		{true, goodTimes, `found the field "startEnqMs"`},
+		{true, "[]", "an empty list"},
+		{true, `[{"count":0}]`, "found no object with a count of iterations alone"},
+		{true, `[{"count":1.5}]`, "found no object with a count"},
+		{true, `[{"count":2,"name":"a"}]`, "found no object with a count"},
+		{true, `[{"count":2}]`, "found 0 layers behind the count"},
+		{true, `[{"count":2},{"name":"a","timeMs":0,"averageMs":0,"percentage":0}]`, "found no layer that takes time"},
+		{true, layers(`"timeMs" : 8`, `"timeMs" : 9`), "[2].timeMs: found the number 9, expected at most averageMs times the 4 iterations, 8"},
+		{true, layers(`"percentage" : 80`, `"percentage" : 800`), "[2].percentage: found the number 800"},
+		{true, layers(`"name" : "fc"`, `"name" : ""`), "[4].name: found nothing"},
+		{true, layers(`"name" : "fc"`, `"name" : "a"b"`), "x.json:6:"},
+		{true, layers(`"averageMs" : 0.3, `, ``), "[4]: found no number averageMs"},
+		{true, layers(`, { "name" : "maybe"`, `, { "count" : 3, "name" : "maybe"`), "[3].count: found a second count"},
+		{true, "\x1f\x8b", "x.json: a gzip file that cannot be unpacked"},
+	} {
+		var err error
+		if c.layers {
+			_, err = ReadLayers(strings.NewReader(c.text), "x.json")
+		} else {
+			_, err = ReadTimes(strings.NewReader(c.text), "x.json")
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.60q: %v\nwant %s", c.text, err, c.want)
+		}
+	}
+	many := strings.NewReader(`[{"count":1}` + strings.Repeat(`,{"name":"l","timeMs":1,"averageMs":1}`, MaxLayers+1) + `]`)
+	if _, err := ReadLayers(many, "x.json"); err == nil || !strings.Contains(err.Error(), "5001 layers") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Whatever the bytes: no panic, errors that name the file, and numbers that can
+// be planned with.
+func FuzzRead(f *testing.F) {
+	for _, s := range []string{goodTimes, goodLayers, `[{"count":1},{"name":"x","timeMs":1e-9,"averageMs":1e-9}]`, `[[`, `[{"computeMs":1e-320}]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		times, err := ReadTimes(bytes.NewReader(data), "x.json")
+		if err == nil {
+			if n := len(times.Compute); n == 0 || len(times.HostToDevice) != n || len(times.DeviceToHost) != n || slices.Min(times.Compute) < 0 {
+				t.Fatalf("%+v", times)
+			}
+		}
+		layers, lerr := ReadLayers(bytes.NewReader(data), "x.json")
+		if lerr == nil && (layers.Count < 1 || layers.Total() <= 0) {
+			t.Fatalf("%+v", layers)
+		}
+		if err == nil && lerr == nil {
+			t.Fatalf("both kinds at once: %q", data)
+		}
+		for _, err := range []error{err, lerr} {
+			var e *formats.Error
+			if err != nil && (!errors.As(err, &e) || e.File != "x.json") {
+				t.Fatalf("%#v", err)
+			}
+		}
+	})
+}
