@@ -16,6 +16,7 @@ import (
 type GearPlan struct {
 	SLOUS      Micros      `json:"slo_us"`
 	Percentile string      `json:"percentile"`
+	Over       string      `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
 	Accuracy   float64     `json:"accuracy_slo,omitempty"` // over the ranges by weight, where it was asked for
 	MaxQPS     float64     `json:"max_qps"`
 	Score      string      `json:"score,omitempty"` // what the certainties are; top1-top2 where absent
@@ -33,6 +34,8 @@ type GearModel struct {
 	Thresholds []float64 `json:"thresholds"` // certainties, ascending
 	Levels     string    `json:"levels"`
 	Correct    string    `json:"correct"`
+	// Calibration makes of a raw certainty (Score) what thresholds are held against.
+	Calibration Calibration `json:"calibration,omitempty"`
 }
 
 // Gear is what is done while the rate is in [FromQPS, ToQPS); the last one also above.
@@ -46,6 +49,7 @@ type Gear struct {
 	Bound           float64     `json:"bound"`                                // no plan over these thresholds is more accurate at ToQPS
 	Utilisation     float64     `json:"utilisation"`                          // of the busiest device at ToQPS
 	LatencyUS       Micros      `json:"latency_us"`                           // at the percentile, simulated at ToQPS
+	Late            float64     `json:"late,omitempty"`                       // share past the SLO at ToQPS, where the SLO is over all requests
 	Stages          []GearStage `json:"stages"`
 }
 
@@ -92,6 +96,9 @@ type ModelRecords struct {
 	Model     string    `json:"model"`
 	Certainty []float64 `json:"certainty"`
 	Correct   string    `json:"correct"` // '1' where the answer is right, else '0'
+	// Calibration is what made Certainty of the raw one (Records.Score), where it
+	// was calibrated.
+	Calibration Calibration `json:"calibration,omitempty"`
 }
 
 func (c *checker) records(list []Records, models map[string]int) {
@@ -118,6 +125,7 @@ func (c *checker) records(list []Records, models map[string]int) {
 				c.fail(fmt.Sprintf("%s.certainty[%d]", here, at), number(m.Certainty[at]), "a certainty from 0 to 1", "")
 			}
 			c.flags(m.Correct, r.Samples, here+".correct", "01")
+			c.calibration(m.Calibration, here+".calibration")
 		}
 	}
 }
@@ -150,6 +158,9 @@ func (p *planChecker) gear() {
 	}
 	p.percentile(g.Percentile, "gear.percentile")
 	p.share("gear.accuracy_slo", g.Accuracy)
+	if g.Over != "" {
+		p.oneOf("gear.slo_over", g.Over, OverRanges, OverRequests)
+	}
 	p.oneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
 	if g.Samples < 1 || g.HeldOut < 0 {
 		p.fail("gear.samples", integer64(g.Samples), "1 or more, and held_out of 0 or more", "")
@@ -175,6 +186,7 @@ func (p *planChecker) gear() {
 			return
 		}
 		p.flags(m.Levels, g.Samples, at+".levels", GearLevels[:len(m.Thresholds)+1])
+		p.calibration(m.Calibration, at+".calibration")
 		p.flags(m.Correct, g.Samples, at+".correct", "01")
 	}
 	if len(g.Gears) == 0 {
@@ -190,6 +202,7 @@ func (p *planChecker) gear() {
 		from = r.ToQPS
 		p.share(at+".accuracy", r.Accuracy)
 		p.share(at+".weight", r.Weight)
+		p.share(at+".late", r.Late)
 		p.share(at+".utilisation", r.Utilisation)
 		p.gearStages(r, at, replicas)
 	}

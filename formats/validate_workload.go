@@ -112,6 +112,12 @@ func (c *checker) cascade(d *Cascade) {
 	if d.SLO.Percentile != "" {
 		c.percentile(d.SLO.Percentile, "cascade.slo.percentile")
 	}
+	if d.SLO.Over != "" {
+		c.oneOf("cascade.slo.over", d.SLO.Over, OverRanges, OverRequests)
+		if d.SLO.Over == OverRequests && d.SLO.Latency.IsZero() {
+			c.fail("cascade.slo.over", quote(d.SLO.Over), "a latency beside it", "without one the least latency of every range is looked for")
+		}
+	}
 	if d.Grid < 0 {
 		c.fail("cascade.grid", integer64(d.Grid), "1 or more", "")
 	}

@@ -48,7 +48,14 @@ type CascadeSLO struct {
 	Latency    SLO     `json:"latency,omitzero"`
 	Percentile string  `json:"percentile,omitempty"`
 	Accuracy   float64 `json:"accuracy,omitempty"`
+	Over       string  `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together
 }
+
+// Of CascadeSLO.Over.
+const (
+	OverRanges   = "ranges"
+	OverRequests = "requests"
+)
 
 // CascadeQPS is the range of request rates to plan for and how often each occurs.
 type CascadeQPS struct {

@@ -28,10 +28,11 @@ const (
 // family is a cascade workload as numbers.
 type family struct {
 	*resolved
-	problem *gear.Problem
-	profile []*formats.ProfileModel
-	weights string
-	score   string // of the records
+	problem     *gear.Problem
+	profile     []*formats.ProfileModel
+	weights     string
+	score       string                         // of the records
+	calibration map[string]formats.Calibration // by model
 }
 
 // solveGear plans the workload's cascade.
@@ -218,7 +219,10 @@ func (f *family) records(names []string) error {
 		}
 		var err error
 		p := f.problem
-		f.score = r.Score
+		f.score, f.calibration = r.Score, map[string]formats.Calibration{}
+		for k := range r.Models {
+			f.calibration[r.Models[k].Model] = r.Models[k].Calibration
+		}
 		if p.Thresholds, p.Planned, p.HeldOut, err = gear.Grade(r, names, p.Grid); err != nil {
 			return f.fail("workload", "cascade.grid", fmt.Sprint(p.Grid), fmt.Sprintf("2 to %d", formats.MaxGrid), err.Error())
 		}
@@ -259,6 +263,7 @@ func (f *family) target(w *formats.Cascade, last time.Duration) error {
 		return f.fail("workload", "cascade.slo.percentile", percentile, "a percentile such as p95", "")
 	}
 	f.problem.Percentile = v
+	f.problem.Overall = w.SLO.Over == formats.OverRequests
 	if f.opt.Margin > 0 {
 		f.assume("margin 0: tail latencies of gears are simulated, not added up")
 	}
@@ -357,6 +362,9 @@ func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
 		p.Inputs = []formats.Input{}
 	}
 	p.Gear.Score = f.score
+	for i := range p.Gear.Models {
+		p.Gear.Models[i].Calibration = f.calibration[p.Gear.Models[i].Model]
+	}
 	for _, d := range out.Deployments(f.problem) {
 		p.Models = append(p.Models, f.deployment(&d, p.Gear))
 	}

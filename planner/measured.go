@@ -47,6 +47,7 @@ func (f *family) measured(q *formats.CascadeQPS) error {
 		return f.fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, peak), "1 to 1000 ranges up to a positive rate", "")
 	}
 	f.weights = "measured"
+	f.problem.Measured = rates
 	f.problem.Edges, f.problem.Weights = gear.Ranges(peak, n), gear.Measured(rates, peak, n)
 	return nil
 }

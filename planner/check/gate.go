@@ -65,7 +65,7 @@ func ClusterOf(p *formats.Plan) *formats.Cluster {
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	w := &formats.Workload{Format: "inferplan.workload/v1", Arrivals: p.Arrivals}
 	if p.Gear != nil {
-		w.Cascade = cascadeOf(p.Gear)
+		w.Cascade = cascadeOf(p)
 		return w
 	}
 	for _, m := range p.Models {
@@ -94,10 +94,14 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Today.Cluster == nil {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
-	if in.Today.Workload == nil {
+	given := in.Today.Workload
+	if given == nil {
 		in.Today.Workload = WorkloadOf(in.Plan)
+		if in.Plan.Kind != formats.PlanGear { // which does not tell of models that no gear asks
+			given = in.Today.Workload
+		}
 	}
-	r := &Result{Verdict: Pass, Findings: Recompute(in.Plan, in.Today.Profile, in.Today.Cluster, in.Today.Workload), Metrics: []Comparison{}, Blocks: []BlockChange{}}
+	r := &Result{Verdict: Pass, Findings: Recompute(in.Plan, in.Today.Profile, in.Today.Cluster, given), Metrics: []Comparison{}, Blocks: []BlockChange{}}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
 	}

@@ -61,7 +61,8 @@ func (c *checker) gearPlan() *gears {
 	for i := range p.Gear.Gears {
 		c.oneGear(g, i, own, today)
 	}
-	c.gearObjective()
+	c.gearLate()
+	c.gearObjective(g)
 	c.gearBounds(g)
 	return g
 }
@@ -102,7 +103,7 @@ func (c *checker) family(g *gears) bool {
 			if got := slo.Of(one); got != p.SLOUS.D() {
 				c.warn("slo", "gear.slo_us", p.SLOUS.String(), formats.Micros(got).String(), "the SLO of the cascade has changed")
 				for i := range p.Gears {
-					if p.Gears[i].LatencyUS.D() > got {
+					if p.Gears[i].LatencyUS.D() > got && p.Over != formats.OverRequests {
 						c.fail("slo", fmt.Sprintf("gear.gears[%d].latency_us", i), p.Gears[i].LatencyUS.String(), "at most "+formats.Micros(got).String(), "the gear was planned for a longer SLO")
 					}
 				}
@@ -450,7 +451,7 @@ func (c *checker) oneGear(g *gears, i int, own, today *answers) {
 	case math.Abs(out.loadToday-out.load) > rounding:
 		c.warn("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", out.loadToday), "the load of the busiest device has moved")
 	}
-	if r.LatencyUS > c.plan.Gear.SLOUS {
+	if r.LatencyUS > c.plan.Gear.SLOUS && c.plan.Gear.Over != formats.OverRequests {
 		c.fail("slo", at+".latency_us", r.LatencyUS.String(), "at most "+c.plan.Gear.SLOUS.String(), "the gear was planned past the SLO")
 	}
 	g.list = append(g.list, out)
@@ -472,61 +473,158 @@ func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions [
 	return most
 }
 
-// gearObjective checks the weighted figures.
-func (c *checker) gearObjective() {
-	o := &c.plan.Objective
-	if o.Name != "accuracy" {
-		return
-	}
-	value, bound := 0.0, 0.0
-	for i := range c.plan.Gear.Gears {
-		r := &c.plan.Gear.Gears[i]
-		value += r.Weight * r.Accuracy
+// gearObjective checks the plan's value against its gears.
+func (c *checker) gearObjective(g *gears) {
+	o, p := &c.plan.Objective, c.plan.Gear
+	accuracy, bound, slowest := 0.0, 0.0, formats.Micros(0)
+	for i := range p.Gears {
+		r := &p.Gears[i]
+		accuracy += r.Weight * r.Accuracy
 		bound += r.Weight * r.Bound
+		slowest = max(slowest, r.LatencyUS)
 		if r.Accuracy > r.Bound+1e-9 {
 			c.fail("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(r.Bound), fmt.Sprintf("at least %v", r.Accuracy), "the gear's accuracy is above its own bound")
 		}
 	}
-	if math.Abs(value-o.Value) > rounding {
-		c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the gears' accuracies and weights do not give this objective")
+	if p.Accuracy > 0 && accuracy < p.Accuracy-rounding {
+		c.fail("accuracy", "gear.accuracy_slo", fmt.Sprint(p.Accuracy), fmt.Sprintf("at most %.6g", accuracy), "the gears' accuracies and weights do not reach the accuracy asked for")
 	}
-	if o.Bound != nil && math.Abs(bound-*o.Bound) > rounding {
-		c.fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprint(bound), "the gears' bounds and weights do not give this bound")
+	value := o.Value
+	switch o.Name {
+	case "accuracy":
+		value = accuracy
+		if o.Bound != nil && math.Abs(bound-*o.Bound) > rounding {
+			c.fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprint(bound), "the gears' bounds and weights do not give this bound")
+		}
+	case "latency":
+		value = slowest.D().Seconds() * 1e3
+	default: // devices, or what they cost
+		n := c.gearDevices()
+		if n < 1 || math.Abs(n-math.Round(n)) > rounding {
+			c.fail("objective", "objective.value", fmt.Sprint(o.Value), "a whole number of devices", "the objective is the number of devices, or that times their price or power")
+			return
+		}
+		for m, devices := range g.devices {
+			if d := slices.Max(devices); float64(d) > n-1+rounding {
+				c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", d), "%s stands on more devices than the objective counts", c.plan.Models[m].Model)
+				return
+			}
+		}
+	}
+	if math.Abs(value-o.Value) > rounding*max(1, value) {
+		c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the gears do not give this objective")
+	}
+}
+
+// gearDevices is the number of devices that the plan was made for: all of the
+// pool, but where they were to be few.
+func (c *checker) gearDevices() float64 {
+	return c.devicesAt(c.plan.Objective.Value)
+}
+
+func (c *checker) devicesAt(value float64) float64 {
+	pool := &c.plan.Pools[0]
+	switch c.plan.Objective.Name {
+	case "gpus":
+		return value
+	case "cost":
+		return value / pool.USDPerHour
+	case "power":
+		return value / pool.Watts
+	}
+	return float64(pool.Count)
+}
+
+// gearLate sums the lateness of the gears of a plan whose SLO is over all
+// requests.
+func (c *checker) gearLate() {
+	g := c.plan.Gear
+	if g.Over != formats.OverRequests {
+		return
+	}
+	percentile, err := formats.ParsePercentile(g.Percentile)
+	if err != nil {
+		return // named already
+	}
+	late := 0.0
+	for i := range g.Gears {
+		late += g.Gears[i].Weight * g.Gears[i].Late
+	}
+	if late > 1-percentile+rounding {
+		c.fail("slo", "gear.gears", fmt.Sprintf("%.4g of the requests late", late), fmt.Sprintf("at most %.4g", 1-percentile), "the gears' lateness and weights do not keep the SLO over all requests")
 	}
 }
 
 // maxCascades limits the enumeration that the bounds are recomputed from.
 const maxCascades = 5_000_000
 
-// gearBounds recomputes what no cascades over the same thresholds exceed when
-// memory is left out: the concave envelope of accuracy over cost. The plan's
-// bound may be below where memory keeps models apart, and nowhere above.
+// gearBounds recomputes what no cascades over the same thresholds exceed: the
+// concave envelope of accuracy over cost, which memory does not lower. From the
+// plan alone, models that no gear asks are not known; then a bound can only be
+// too low.
 func (c *checker) gearBounds(g *gears) {
-	if c.plan.Objective.Name != "accuracy" || len(c.plan.Pools) == 0 {
+	if len(c.plan.Pools) == 0 {
 		return
 	}
+	p, o := c.plan.Gear, &c.plan.Objective
 	pool := c.pool(c.plan.Pools[0].Device)
-	e := c.envelope()
+	e := c.envelope(p.SLOUS.D())
 	if pool == nil || e == nil {
 		return
 	}
-	limited := pool.Memory > 0
-	whole := c.workload != nil && c.workload.Cascade != nil // else models that no gear asks are not known
+	whole := c.workload != nil && c.workload.Cascade != nil
 	report := c.fail
 	if g.moved {
 		report = c.warn
 	}
-	for i := range c.plan.Gear.Gears {
-		r := &c.plan.Gear.Gears[i]
-		free := e.at(float64(pool.Count) / r.ToQPS)
+	devices := float64(pool.Count)
+	if o.Name != "accuracy" && o.Name != "latency" {
+		devices = math.Round(c.gearDevices())
+	}
+	for i := range p.Gears {
+		r := &p.Gears[i]
+		free := e.at(devices / r.ToQPS)
 		where := fmt.Sprintf("gear.gears[%d].bound", i)
 		switch {
 		case whole && r.Bound > free+rounding:
 			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", free), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
-		case !limited && r.Bound < free-rounding:
+		case r.Bound < free-rounding:
 			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", free), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
 		}
 	}
+	if o.Bound == nil || o.Name == "accuracy" {
+		return
+	}
+	// Just below the bound not even a mixture may reach the accuracy asked for.
+	reached, what := 0.0, ""
+	if o.Name == "latency" {
+		slo := time.Duration(*o.Bound*1e6) - 1
+		reached, what = c.weighted(c.envelope(slo), devices), fmt.Sprintf("within %v", slo)
+	} else {
+		n := math.Round(c.devicesAt(*o.Bound)) - 1
+		reached, what = c.weighted(e, n), fmt.Sprintf("on %.0f devices", n)
+	}
+	if reached >= p.Accuracy+rounding {
+		report("bound", "objective.bound", fmt.Sprint(*o.Bound), "less", "a mixture of cascades reaches accuracy %.6g %s, below the bound", reached, what)
+	}
+	if *o.Bound > o.Value+rounding*max(1, o.Value) {
+		c.fail("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the bound is above the objective that it bounds")
+	}
+}
+
+// weighted is what mixtures of cascades reach at most over all ranges.
+func (c *checker) weighted(h hull, devices float64) float64 {
+	if len(h) == 0 {
+		return math.Inf(-1)
+	}
+	sum := 0.0
+	for i := range c.plan.Gear.Gears {
+		r := &c.plan.Gear.Gears[i]
+		if r.Weight > 0 || h.at(devices/r.ToQPS) < 0 {
+			sum += max(r.Weight, 1e-300) * h.at(devices/r.ToQPS)
+		}
+	}
+	return sum
 }
 
 type point struct{ cost, accuracy float64 }
@@ -548,8 +646,9 @@ func (h hull) at(budget float64) float64 {
 }
 
 // envelope lists every cascade of the family over its quantile thresholds with
-// bit sets. Nil where the documents do not say enough, or there are too many.
-func (c *checker) envelope() hull {
+// bit sets, as far as they keep a latency. Nil where the documents do not say
+// enough, or there are too many.
+func (c *checker) envelope(slo time.Duration) hull {
 	var names []string
 	grid := 10
 	for i := range c.plan.Gear.Models {
@@ -566,7 +665,7 @@ func (c *checker) envelope() hull {
 	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
 		return nil
 	}
-	w := walk{a: &answers{samples: r.Planning}, slo: c.plan.Gear.SLOUS.D()}
+	w := walk{a: &answers{samples: r.Planning}, slo: slo}
 	percentile, err := formats.ParsePercentile(c.plan.Gear.Percentile)
 	if err != nil {
 		return nil

@@ -144,6 +144,98 @@ func TestGearPlanTampered(t *testing.T) {
 	}
 }
 
+// goals are cascade documents that leave something else than accuracy to be
+// optimised.
+func goals(t testing.TB) map[string]planner.Inputs {
+	out := map[string]planner.Inputs{}
+	for _, name := range []string{"latency", "gpus", "cost", "power"} {
+		in := cascadeDocuments(4, 4500, 1)
+		in.Cluster.Pools[0].USDPerHour, in.Cluster.Pools[0].Watts = .5, 70
+		in.Workload.Cascade.SLO.Accuracy = .86
+		if name == "latency" {
+			in.Workload.Cascade.SLO.Latency = formats.SLO{}
+		}
+		out[name] = in
+	}
+	return out
+}
+
+// Objective and bound are recomputed for every goal; a changed one is found.
+func TestGearPlanGoals(t *testing.T) {
+	for name, in := range goals(t) {
+		opt := planner.DefaultOptions()
+		if name != "latency" {
+			opt.Objective = name
+		}
+		res, err := planner.Solve(context.Background(), in, opt, nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		plan := res.Plan
+		if plan.Objective.Name != name {
+			t.Fatalf("%s: objective %s", name, plan.Objective.Name)
+		}
+		if got := Recompute(plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+		gate, err := Gate(context.Background(), GateInput{Plan: plan, Today: planner.Inputs{Profile: in.Profile}})
+		if err != nil || gate.Verdict != Pass {
+			t.Errorf("%s, from the plan alone: %v, %+v", name, err, gate)
+		}
+		step := 1.0
+		switch name {
+		case "cost":
+			step = .5
+		case "power":
+			step = 70
+		}
+		changes := map[string]struct {
+			change     func(*formats.Plan)
+			constraint string
+		}{
+			"value up":     {func(p *formats.Plan) { p.Objective.Value += step / 2 }, "objective"},
+			"value down":   {func(p *formats.Plan) { p.Objective.Value -= step }, "objective"},
+			"target":       {func(p *formats.Plan) { p.Gear.Accuracy = .95 }, "accuracy"},
+			"gear's bound": {func(p *formats.Plan) { p.Gear.Gears[1].Bound += .001 }, "bound"},
+			"bound high":   {func(p *formats.Plan) { *p.Objective.Bound = p.Objective.Value + step }, "bound"},
+			"bound a bit high": {func(p *formats.Plan) {
+				if name == "latency" {
+					*p.Objective.Bound *= 1.05
+				} else {
+					*p.Objective.Bound += step
+				}
+			}, "bound"},
+		}
+		for what, c := range changes {
+			p := duplicate(t, plan)
+			c.change(p)
+			got := Recompute(p, in.Profile, in.Cluster, in.Workload)
+			if !slices.ContainsFunc(got, func(f Finding) bool { return f.Constraint == c.constraint && f.Severity == Error }) {
+				t.Errorf("%s, %s: no error about %s in %v (value %v, bound %v)", name, what, c.constraint, got, p.Objective.Value, *p.Objective.Bound)
+			}
+		}
+	}
+}
+
+// An SLO over all requests allows ranges that are late, but not all together.
+func TestGearPlanOverRequests(t *testing.T) {
+	in := cascadeDocuments(1, 0, 1)
+	in.Workload.Cascade.SLO.Over = formats.OverRequests
+	in.Workload.Cascade.SLO.Latency.Duration = 8e6
+	in.Workload.Cascade.QPS = formats.CascadeQPS{Max: 1500, Histogram: []float64{.7, .1, .2}}
+	plan := gearPlan(t, in)
+	if plan.Gear.Over != formats.OverRequests {
+		t.Fatalf("the plan does not say that its SLO is over requests: %+v", plan.Gear.Over)
+	}
+	if got := Recompute(plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+	plan.Gear.Gears[2].Late = .3
+	if got := Recompute(plan, in.Profile, in.Cluster, in.Workload); len(got) != 1 || got[0].Constraint != "slo" {
+		t.Errorf("30 %% late in a range with a fifth of the requests: %v", got)
+	}
+}
+
 func last(s []formats.GearStage) *formats.GearStage { return &s[len(s)-1] }
 
 // The gate compares accuracy, rate and simulated tails.

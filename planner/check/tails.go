@@ -17,8 +17,12 @@ import (
 
 // cascadeOf is the cascade that a gear plan was made for, as far as the plan
 // tells: models that no gear asks are not in it.
-func cascadeOf(g *formats.GearPlan) *formats.Cascade {
-	c := &formats.Cascade{SLO: formats.CascadeSLO{Latency: formats.SLO{Duration: g.SLOUS.D()}, Percentile: g.Percentile}, QPS: formats.CascadeQPS{Max: g.MaxQPS}}
+func cascadeOf(p *formats.Plan) *formats.Cascade {
+	g := p.Gear
+	c := &formats.Cascade{SLO: formats.CascadeSLO{Percentile: g.Percentile, Accuracy: g.Accuracy, Over: g.Over}, QPS: formats.CascadeQPS{Max: g.MaxQPS}}
+	if p.Objective.Name != "latency" {
+		c.SLO.Latency = formats.SLO{Duration: g.SLOUS.D()}
+	}
 	for i := range g.Models {
 		c.Family = append(c.Family, g.Models[i].Model)
 		c.Grid = len(g.Models[i].Thresholds) + 1

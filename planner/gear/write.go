@@ -68,6 +68,9 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 		SLOUS: formats.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
 		Accuracy: p.Target, MaxQPS: p.Edges[len(p.Edges)-1], Weights: weights, Samples: p.Planned.N, Models: []formats.GearModel{},
 	}
+	if p.Overall {
+		g.Over = formats.OverRequests
+	}
 	if p.HeldOut != nil {
 		g.HeldOut = p.HeldOut.N
 	}
@@ -92,7 +95,7 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 func (t *Planned) write(p *Problem, from, to, weight float64) formats.Gear {
 	c := &t.Cascade
 	g := formats.Gear{FromQPS: from, ToQPS: to, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
-		Utilisation: min(1, t.Load), LatencyUS: formats.Micros(t.Trial.Latency)}
+		Utilisation: min(1, t.Load), LatencyUS: formats.Micros(t.Trial.Latency), Late: t.Late}
 	if p.HeldOut != nil && p.HeldOut.N > 0 {
 		_, right := p.HeldOut.Replay(c.Models, c.Levels)
 		share := float64(right) / float64(p.HeldOut.N)
