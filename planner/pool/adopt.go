@@ -59,7 +59,7 @@ func Adopt(p *Problem, given []Given) (*Adopted, error) {
 	if why := p.excess(templates, plan); why != "" {
 		return nil, fmt.Errorf("the pipelines take %s", why)
 	}
-	where, stuck := p.tryPlace(templates, plan)
+	where, stuck := p.tryPlace(templates, plan, nil)
 	if stuck >= 0 {
 		return nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[stuck].Kind)
 	}

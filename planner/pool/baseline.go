@@ -53,7 +53,7 @@ func (x *search) fewest(ctx context.Context) error {
 		}
 	}
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{
-		MaxNodes: survivorNodes * int64(x.o.Effort), Seed: x.o.Seed, Start: q.start(x.p, x.u, x.templates, x.best),
+		MaxNodes: survivorNodes * int64(x.o.Effort), Seed: x.o.Seed, Start: x.start(q, x.best),
 	})
 	if err != nil {
 		return fmt.Errorf("solving for the fewest devices: %w", err)

@@ -23,6 +23,7 @@ type bundle struct {
 	list []count
 	use  []float64 // devices per pool
 	cost float64   // at the prices of the relaxation
+	move float64   // devices that have to load something, where a plan runs
 }
 
 // Work limits of bundles.
@@ -43,66 +44,31 @@ const (
 
 // bundles looks for a better plan by bundles.
 func (x *search) bundles(ctx context.Context) error {
-	byModel := make([][]int, len(x.p.Models))
-	for _, i := range x.ranked() {
-		byModel[x.templates[i].Model] = append(byModel[x.templates[i].Model], i)
-	}
-	for d := range byModel {
-		slices.SortStableFunc(byModel[d], func(a, b int) int {
-			return cmp.Compare(x.p.cost(x.u, &x.templates[a], x.lp.price), x.p.cost(x.u, &x.templates[b], x.lp.price))
-		})
-	}
 	var work milp.Stats
 	n := 0
-	rounds := bundleRounds
+	rounds, top := bundleRounds, bundleTop
 	if x.goal.cost() != nil {
 		rounds = 1 // the rates are given
+	}
+	if x.stay != nil {
+		rounds, top = bundleRounds-2, 1 // what runs is no start from above
 	}
 	lo, hi := x.value(), x.inner
 	for range rounds {
 		if ctx.Err() != nil || x.gap() <= x.o.Gap || rounds > 1 && hi-lo <= x.o.Gap/8*hi {
 			break
 		}
-		mid := max((lo+hi)/2, hi*(1-bundleTop))
-		var choices []bundle
-		var of []int
-		for d := range byModel {
-			for _, b := range x.modelBundles(d, byModel[d], max(x.theta(mid)*x.p.Models[d].Weight, x.p.Models[d].MinRPS)) {
-				choices, of = append(choices, b), append(of, d)
-			}
+		mid := max((lo+hi)/2, hi*(1-top))
+		w := wish{}
+		if x.stay != nil {
+			w.most = x.stay.most
 		}
-		n = len(choices)
-		var price []float64
-		if unit := x.goal.cost(); unit != nil {
-			for i := range choices {
-				price = append(price, 0)
-				for k, v := range choices[i].use {
-					price[i] += unit[k] * v / float64(max(x.p.Pools[k].Count, 1))
-				}
-			}
+		plan, choices, st, err := x.bundlesAt(ctx, mid, w)
+		if err != nil {
+			return err
 		}
-		// Shares that fit by their sum need not fit one by one: then a little
-		// of the pool stays idle.
-		idle := make([]float64, len(x.p.Pools))
-		var plan *counts
-		for range bundlePacks {
-			var st milp.Stats
-			var err error
-			if plan, st, err = x.choose(ctx, choices, of, price, idle); err != nil {
-				return err
-			}
-			work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
-			if plan == nil {
-				break
-			}
-			_, stuck := x.p.tryPlace(x.templates, plan)
-			if stuck < 0 {
-				break
-			}
-			idle[stuck] += packStep
-			x.keep(plan)
-			plan = nil
-		}
+		n = choices
+		work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
 		if plan == nil {
 			hi = mid
 			continue
@@ -114,11 +80,60 @@ func (x *search) bundles(ctx context.Context) error {
 	return nil
 }
 
+// wish says what a choice of bundles is to keep and to save.
+type wish struct {
+	idle  []float64 // devices of each pool that stay idle
+	most  float64   // devices that may move, where a plan runs
+	moves bool      // as few of them as can be
+}
+
+// bundlesAt looks for a plan of a throughput, in units. It tells how many
+// bundles it chose from.
+func (x *search) bundlesAt(ctx context.Context, value float64, w wish) (plan *counts, n int, work milp.Stats, err error) {
+	byModel := make([][]int, len(x.p.Models))
+	for _, i := range x.ranked() {
+		byModel[x.templates[i].Model] = append(byModel[x.templates[i].Model], i)
+	}
+	var choices []bundle
+	var of []int
+	for d := range byModel {
+		slices.SortStableFunc(byModel[d], func(a, b int) int {
+			return cmp.Compare(x.p.cost(x.u, &x.templates[a], x.lp.price), x.p.cost(x.u, &x.templates[b], x.lp.price))
+		})
+		for _, b := range x.modelBundles(d, byModel[d], max(x.theta(value)*x.p.Models[d].Weight, x.p.Models[d].MinRPS)) {
+			choices, of = append(choices, b), append(of, d)
+		}
+	}
+	// Shares that fit by their sum need not fit one by one: then a little of
+	// the pool stays idle.
+	w.idle = make([]float64, len(x.p.Pools))
+	for range bundlePacks {
+		var st milp.Stats
+		if plan, st, err = x.choose(ctx, choices, of, w); err != nil {
+			return nil, len(choices), work, err
+		}
+		work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
+		if plan == nil {
+			break
+		}
+		_, stuck := x.p.tryPlace(x.templates, plan, nil)
+		if stuck < 0 {
+			return plan, len(choices), work, nil
+		}
+		w.idle[stuck] += packStep
+		x.keep(plan)
+	}
+	return nil, len(choices), work, nil
+}
+
 // modelBundles lists good bundles that carry a rate.
 func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
 	var out []bundle
 	add := func(parts ...count) {
 		b := bundle{list: parts, use: x.p.taken(x.templates, parts)}
+		if x.stay != nil {
+			b.move = x.moved(&counts{list: parts})
+		}
 		for k, v := range b.use {
 			b.cost += x.lp.price[k] * v / float64(max(x.p.Pools[k].Count, 1))
 			if v > float64(x.p.Pools[k].Count) {
@@ -146,18 +161,71 @@ func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) })
+	order := func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) }
+	if x.stay != nil {
+		x.stayBundles(d, few, rps, add)
+		// As if loading a device took as much of it as running on it.
+		most := 0.0
+		for k := range x.p.Pools {
+			most += float64(x.p.Pools[k].Count)
+		}
+		worth := 0.0
+		for _, v := range x.lp.price {
+			worth += v
+		}
+		order = func(a, b bundle) int { return cmp.Compare(a.cost+worth*a.move/most, b.cost+worth*b.move/most) }
+	}
+	slices.SortStableFunc(out, order)
 	// Of bundles that take the same devices one is enough.
 	kept := out[:0]
 	for _, b := range out {
 		if len(kept) == bundlesKept*x.o.Effort {
 			break
 		}
-		if !slices.ContainsFunc(kept, func(o bundle) bool { return slices.Equal(o.use, b.use) }) {
+		if !slices.ContainsFunc(kept, func(o bundle) bool { return slices.Equal(o.use, b.use) && o.move <= b.move }) {
 			kept = append(kept, b)
 		}
 	}
 	return kept
+}
+
+// stayBundles adds bundles of what runs of a model: with fewer replicas where
+// it carries more than the rate, else with more of one pipeline.
+func (x *search) stayBundles(d int, few []int, rps float64, add func(...count)) {
+	var list []count
+	total := 0.0
+	for _, c := range x.stay.list {
+		if c.model == d {
+			c.rps = math.Inf(1)
+			for si, s := range x.templates[c.template].Stages {
+				c.rps = min(c.rps, s.Rate*float64(c.replicas[si]))
+			}
+			list = append(list, c)
+			total += c.rps
+		}
+	}
+	for i, c := range list {
+		// All others as they are, and this one at what is missing.
+		rest := slices.Delete(slices.Clone(list), i, i+1)
+		if need := rps - (total - c.rps); need > 0 {
+			add(append(rest, x.templates[c.template].carry(c.template, need))...)
+			continue
+		}
+		// The others carry it without this one: each of them with less.
+		for j, o := range rest {
+			less := slices.Delete(slices.Clone(rest), j, j+1)
+			if need := rps - (total - c.rps - o.rps); need > 0 {
+				add(append(less, x.templates[o.template].carry(o.template, need))...)
+			}
+		}
+	}
+	if total < rps && len(list) > 0 {
+		for _, t := range few {
+			if !slices.ContainsFunc(list, func(c count) bool { return c.template == t }) {
+				add(append(slices.Clone(list), x.templates[t].carry(t, rps-total))...)
+			}
+		}
+	}
 }
 
 // taken is the devices of exclusive pools that templates of one model take.
@@ -186,12 +254,27 @@ func (p *Problem) taken(templates []Template, list []count) []float64 {
 // overPrice is what devices beyond those there are cost where bundles have a price.
 const overPrice = 100
 
+// bundlePrice is what a bundle costs by a wish, and whether bundles cost anything.
+func (x *search) bundlePrice(b *bundle, w *wish) (price float64, any bool) {
+	if w.moves {
+		return b.move / max(w.most, 1), true
+	}
+	unit := x.goal.cost()
+	for k, v := range b.use {
+		if unit != nil {
+			price += unit[k] * v / float64(max(x.p.Pools[k].Count, 1))
+		}
+	}
+	return price, unit != nil
+}
+
 // choose picks one bundle per model within the devices: any choice, or where
-// bundles have a price a cheap one; of each pool so many devices stay idle. It returns nil where it finds none.
-func (x *search) choose(ctx context.Context, choices []bundle, of []int, price, idle []float64) (*counts, milp.Stats, error) {
+// bundles have a price a cheap one. It returns nil where it finds none.
+func (x *search) choose(ctx context.Context, choices []bundle, of []int, w wish) (*counts, milp.Stats, error) {
+	_, priced := x.bundlePrice(&bundle{}, &w)
 	m := milp.New("bundles")
 	over := m.AddVar("over", -1, milp.Inf, 1)
-	if price != nil {
+	if priced {
 		m.SetBounds(over, 0, milp.Inf)
 		m.SetObj(over, overPrice)
 	}
@@ -202,14 +285,22 @@ func (x *search) choose(ctx context.Context, choices []bundle, of []int, price, 
 	pools := make([]milp.Row, len(x.p.Pools))
 	for k := range pools {
 		if x.p.Pools[k].Count > 0 {
-			pools[k] = m.AddLE("devices "+x.p.Pools[k].Kind, 1-idle[k]/float64(x.p.Pools[k].Count), milp.Term{Var: over, Coef: -1})
+			pools[k] = m.AddLE("devices "+x.p.Pools[k].Kind, 1-w.idle[k]/float64(x.p.Pools[k].Count), milp.Term{Var: over, Coef: -1})
 		}
+	}
+	moves := milp.Row(-1)
+	if x.stay != nil {
+		moves = m.AddLE("moves", w.most, milp.Term{Var: over, Coef: -max(w.most, 1)})
 	}
 	z := make([]milp.Var, len(choices))
 	for i := range choices {
 		z[i] = m.AddBool("", 0)
-		if price != nil {
-			m.SetObj(z[i], price[i])
+		if priced {
+			price, _ := x.bundlePrice(&choices[i], &w)
+			m.SetObj(z[i], price)
+		}
+		if moves >= 0 && choices[i].move > 0 {
+			m.AddTerm(moves, z[i], choices[i].move)
 		}
 		m.AddTerm(one[of[i]], z[i], 1)
 		for k, v := range choices[i].use {
@@ -266,7 +357,7 @@ func (x *search) choose(ctx context.Context, choices []bundle, of []int, price, 
 		if !sol.Feasible() {
 			return nil, work, nil
 		}
-		if price == nil && sol.At(over) <= 1e-9 {
+		if !priced && sol.At(over) <= 1e-9 {
 			break
 		}
 		at = sol.X

@@ -113,15 +113,18 @@ func (c *cheapest) most(ctx context.Context) error {
 	if c.partial {
 		q.pin(c.best)
 	}
+	if c.stay != nil {
+		c.limitMoves(q, c.stay.most)
+	}
 	sol, err := c.s.Solve(ctx, q.m, milp.Options{
 		Gap: 1e-3, MaxNodes: sumNodes * int64(c.o.Effort), MaxIterations: sumNodes * iterationsPer * int64(c.o.Effort),
-		Seed: c.o.Seed, Start: q.start(p, c.u, c.templates, c.best),
+		Seed: c.o.Seed, Start: c.start(q, c.best),
 	})
 	if err != nil {
 		return fmt.Errorf("solving for the most throughput at the least price: %w", err)
 	}
 	if sol.Feasible() {
-		if plan := q.read(p, c.u, c.templates, sol); plan != nil && plan.value > c.best.value && c.g.score(c.search, plan) >= c.score() && c.placeable(plan) {
+		if plan := q.read(p, c.u, c.templates, sol); plan != nil && plan.value > c.best.value && c.g.score(c.search, plan) >= c.score() && c.placeable(plan) && c.movesLittle(plan) {
 			c.best = plan
 		}
 	}
@@ -140,7 +143,7 @@ func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 			p.Pools[k].Count = paid.Pools[k].Count
 		}
 	}
-	plan, where, warnings := p.place(c.templates, c.best)
+	plan, where, warnings := p.place(c.templates, c.best, c.stay.devices())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.best.list))
 	}
@@ -148,6 +151,9 @@ func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 	o.Warnings = append(o.Warnings, warnings...)
 	o.RPS = plan.rps
 	o.Pipelines = p.pipelines(c.templates, plan, where)
+	if c.stay != nil {
+		o.Moved = c.p.moves(c.stay.running, o.Pipelines)
+	}
 	used := make([]int, len(p.Pools))
 	for i := range o.Pipelines {
 		for si, s := range o.Pipelines[i].Stages {

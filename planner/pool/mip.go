@@ -21,6 +21,8 @@ type mipModel struct {
 	byModel []milp.Row
 	pools   []milp.Row // -1 for empty pools
 	idle    []milp.Var // per pool: whole devices that nothing takes; nil where nothing asks
+	moved   milp.Var   // devices that load something, where news are counted
+	news    []newContent
 }
 
 // wholeDevices is a count of whole devices that replicas of several templates

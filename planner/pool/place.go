@@ -30,10 +30,12 @@ type placed [][][]Run
 // fit them one by one (1/2 + 1/3 + 1/3 of one device and 1/2 + 1/3 of another
 // leave no room for a third, say): then idle devices are taken, and where there
 // are none the least useful replica goes, with a warning.
-func (p *Problem) place(templates []Template, plan *counts) (*counts, placed, []string) {
+//
+// Devices that hold what the plan wants somewhere go on with it.
+func (p *Problem) place(templates []Template, plan *counts, have held) (*counts, placed, []string) {
 	var warnings []string
 	for {
-		where, stuck := p.tryPlace(templates, plan)
+		where, stuck := p.tryPlace(templates, plan, have)
 		if stuck < 0 {
 			return plan, where, warnings
 		}
@@ -49,7 +51,7 @@ func (p *Problem) place(templates []Template, plan *counts) (*counts, placed, []
 }
 
 // tryPlace returns the pool that is too small, -1 when all fits.
-func (p *Problem) tryPlace(templates []Template, plan *counts) (placed, int) {
+func (p *Problem) tryPlace(templates []Template, plan *counts, have held) (placed, int) {
 	out := make(placed, len(plan.list))
 	for i := range plan.list {
 		out[i] = make([][]Run, len(plan.list[i].replicas))
@@ -83,26 +85,46 @@ func (p *Problem) tryPlace(templates []Template, plan *counts) (placed, int) {
 		slices.SortFunc(keys, func(a, b slotKey) int {
 			return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.slot, b.slot))
 		})
-		first := 0
+		var bins []bin
 		for _, key := range keys {
-			for _, b := range pack(groups[key]) {
-				for _, part := range b.parts {
-					runs := &out[part.count][part.stage]
-					if n := len(*runs); n > 0 && (*runs)[n-1].PerDevice == part.n &&
-						(*runs)[n-1].First+(*runs)[n-1].Replicas/part.n == first {
-						(*runs)[n-1].Replicas += part.n
-					} else {
-						*runs = append(*runs, Run{first, part.n, part.n})
-					}
-				}
-				first++
-			}
+			bins = append(bins, pack(groups[key])...)
 		}
-		if first > pool.Count {
+		if len(bins) > pool.Count {
 			return nil, k
+		}
+		if have != nil {
+			bins = p.settled(templates, plan, have, k, bins)
+		}
+		for first, b := range bins {
+			for _, part := range b.parts {
+				runs := &out[part.count][part.stage]
+				if n := len(*runs); n > 0 && (*runs)[n-1].PerDevice == part.n &&
+					(*runs)[n-1].First+(*runs)[n-1].Replicas/part.n == first {
+					(*runs)[n-1].Replicas += part.n
+				} else {
+					*runs = append(*runs, Run{first, part.n, part.n})
+				}
+			}
 		}
 	}
 	return out, -1
+}
+
+// settled orders the bins of a pool by the devices that they go to; devices
+// between them get empty ones.
+func (p *Problem) settled(templates []Template, plan *counts, have held, pool int, bins []bin) []bin {
+	holds := make([]map[content]int, len(bins))
+	for i := range bins {
+		holds[i] = map[content]int{}
+		for _, part := range bins[i].parts {
+			holds[i][p.content(&templates[plan.list[part.count].template], part.stage)] += part.n
+		}
+	}
+	out := make([]bin, p.Pools[pool].Count)
+	for i, at := range have.settle(pool, holds) {
+		out[at] = bins[i]
+	}
+	return out
 }
 
 // pack puts pieces into as few bins as a bounded search finds.

@@ -39,6 +39,7 @@ type Pool struct {
 // Model is one model with its target and its costs.
 type Model struct {
 	Name     string
+	Network  string // what its blocks are blocks of; empty: Name. Classes of one model share it
 	SLO      time.Duration
 	Margin   time.Duration // kept back from the SLO
 	Weight   float64
@@ -74,6 +75,14 @@ func (s *Share) At(batch int) *BatchCost {
 		}
 	}
 	return nil
+}
+
+// network names what the blocks are of.
+func (m *Model) network() string {
+	if m.Network != "" {
+		return m.Network
+	}
+	return m.Name
 }
 
 // NumBlocks is the number of the model's blocks.

@@ -45,7 +45,8 @@ type search struct {
 	other     float64 // proven over the other choices of the blocking rule
 	out       *Outcome
 	stopped   milp.StoppedBy
-	partial   bool // the templates are not all there are
+	partial   bool     // the templates are not all there are
+	stay      *staying // of a plan that runs; nil without one
 }
 
 // candidate is a choice of the blocking rule with its relaxation.
@@ -71,6 +72,7 @@ func newSearch(ctx context.Context, p *Problem, s milp.Solver, o Options, g goal
 	}
 	x.u = p.units(x.templates)
 	x.out.Templates = len(x.templates)
+	x.remember()
 	x.report("pipelines", fmt.Sprintf("%d possible pipelines", len(x.templates)))
 	if err := x.relax(ctx); err != nil {
 		return nil, x.explain(ctx, err)
@@ -82,10 +84,16 @@ func newSearch(ctx context.Context, p *Problem, s milp.Solver, o Options, g goal
 // generate makes the templates by column generation.
 func (x *search) generate(ctx context.Context) error {
 	x.partial = true
-	c, r, err := x.p.generate(ctx, x.s, x.goal.cost(), x.o.Earlier)
+	var running []Template
+	if x.o.Running != nil {
+		x.p.stay(x.o.Running, func(t *Template) int { running = append(running, *t); return 0 })
+	}
+	c, r, err := x.p.generate(ctx, x.s, x.goal.cost(), running)
 	if c != nil {
-		x.u, x.templates, x.allowed = c.u, c.list, all(len(c.list))
+		x.u, x.templates = c.u, c.list
 		x.out.Templates = len(c.list)
+		x.remember()
+		x.allowed = all(len(x.templates))
 	}
 	if err != nil {
 		if c == nil || !errors.Is(err, errInfeasible) {
@@ -306,7 +314,7 @@ func (x *search) keep(c *counts) {
 	if !better() {
 		return
 	}
-	if c, _, _ = x.p.place(x.templates, c); better() {
+	if c, _, _ = x.p.place(x.templates, c, nil); better() && x.movesLittle(c) {
 		x.best = c
 	}
 }
@@ -317,6 +325,18 @@ const proof = 1e-6
 // plan runs the integer programs until the gap closes or the work is done.
 func (x *search) plan(ctx context.Context) error {
 	basis := slices.Clone(x.lp.used)
+	if x.stay != nil {
+		x.keep(x.p.recount(x.templates, x.stay.list))
+		x.phase("what runs", len(x.stay.list), milp.Stats{})
+		if x.best != nil && x.value() > 0 && x.done(ctx) {
+			return nil
+		}
+		for _, c := range x.stay.list {
+			basis = append(basis, c.template)
+		}
+		slices.Sort(basis)
+		basis = slices.Compact(basis)
+	}
 	if x.shrink(); x.best != nil {
 		x.phase("rounding", len(basis), milp.Stats{})
 		if x.done(ctx) {
@@ -329,7 +349,7 @@ func (x *search) plan(ctx context.Context) error {
 	if x.done(ctx) {
 		return nil
 	}
-	if len(x.p.Models) >= manyModels && x.best != nil && !x.timed() {
+	if x.many() && x.best != nil {
 		if err := x.bundles(ctx); err != nil {
 			return err
 		}
@@ -405,6 +425,9 @@ func (x *search) shrink() {
 	x.keep(most)
 }
 
+// many tells whether bundles are tried.
+func (x *search) many() bool { return len(x.p.Models) >= manyModels && !x.timed() }
+
 // timed tells whether there is a time-shared pool.
 func (x *search) timed() bool {
 	return slices.ContainsFunc(x.p.Pools, func(p Pool) bool { return p.Time })
@@ -412,7 +435,7 @@ func (x *search) timed() bool {
 
 // placeable tells whether a plan fits on devices one by one.
 func (x *search) placeable(c *counts) bool {
-	_, stuck := x.p.tryPlace(x.templates, c)
+	_, stuck := x.p.tryPlace(x.templates, c, nil)
 	return stuck < 0
 }
 
@@ -486,6 +509,9 @@ func (x *search) integer(ctx context.Context, name string, set []int, nodes int6
 	slices.Sort(set)
 	set = slices.Compact(set)
 	q := x.goal.program(x, set)
+	if x.stay != nil {
+		x.limitMoves(q, x.stay.most)
+	}
 	o := milp.Options{
 		Gap:             max(x.o.Gap/2, proof),
 		MaxNodes:        nodes * int64(x.o.Effort),
@@ -494,7 +520,7 @@ func (x *search) integer(ctx context.Context, name string, set []int, nodes int6
 		HeuristicEffort: heuristicEffort,
 	}
 	if started {
-		o.Start = q.start(x.p, x.u, x.templates, x.best)
+		o.Start = x.start(q, x.best)
 	}
 	if x.o.Progress != nil {
 		o.Incumbent = func(in milp.Incumbent) {

@@ -14,8 +14,8 @@ type Options struct {
 	Gap    float64 // relative gap at which to stop
 	Effort int     // multiplies the work limits; 1 is the default
 	Seed   int32
-	// Earlier are templates to have among those that column generation makes.
-	Earlier []Template
+	// Running is a plan that runs; most of it is to go on where it is.
+	Running *Running
 	// Progress is called from the solving goroutine; it must return soon.
 	Progress func(Progress)
 }
@@ -52,6 +52,7 @@ type Outcome struct {
 	// pool than their SLO allows.
 	Exempt   []int
 	Warnings []string
+	Moved    int // devices that have to load something, where a plan runs already
 }
 
 // Pipeline is a chosen template.
@@ -71,19 +72,27 @@ func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 	if err != nil {
 		return nil, err
 	}
-	if err := x.each(ctx, 1); err != nil {
-		return nil, err
+	for {
+		if err := x.each(ctx, 1); err != nil {
+			return nil, err
+		}
+		if err := x.served(ctx); err != nil {
+			return nil, err
+		}
+		if err := x.fewestMoves(ctx); err != nil {
+			return nil, err
+		}
+		if err := x.largestSum(ctx); err != nil {
+			return nil, err
+		}
+		if err := x.leastLatency(ctx); err != nil {
+			return nil, err
+		}
+		out, err := x.finish(ctx)
+		if err != nil || !x.movedTooMuch(ctx, out.Moved) {
+			return out, err
+		}
 	}
-	if err := x.served(ctx); err != nil {
-		return nil, err
-	}
-	if err := x.largestSum(ctx); err != nil {
-		return nil, err
-	}
-	if err := x.leastLatency(ctx); err != nil {
-		return nil, err
-	}
-	return x.finish(ctx)
 }
 
 // largestSum looks, among the plans of the best objective, for the one with the
@@ -102,6 +111,9 @@ func (x *search) largestSum(ctx context.Context) error {
 	if x.partial {
 		q.pin(x.best) // the plan stays as it is: only what it leaves idle is looked at
 	}
+	if x.stay != nil {
+		x.limitMoves(q, x.moved(x.best))
+	}
 	q.m.SetObj(q.theta, 0)
 	total := 0.0
 	for d := range x.p.Models {
@@ -113,13 +125,13 @@ func (x *search) largestSum(ctx context.Context) error {
 	}
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{
 		Gap: 1e-3, MaxNodes: sumNodes * int64(x.o.Effort), MaxIterations: sumNodes * iterationsPer * int64(x.o.Effort),
-		Seed: x.o.Seed, Start: q.start(x.p, x.u, x.templates, x.best),
+		Seed: x.o.Seed, Start: x.start(q, x.best),
 	})
 	if err != nil {
 		return fmt.Errorf("solving for the largest weighted sum: %w", err)
 	}
 	if sol.Feasible() {
-		if c := q.read(x.p, x.u, x.templates, sol); c != nil && c.value >= x.best.value*(1-1e-12) && c.sum > x.best.sum && x.placeable(c) {
+		if c := q.read(x.p, x.u, x.templates, sol); c != nil && c.value >= x.best.value*(1-1e-12) && c.sum > x.best.sum && x.placeable(c) && x.movesLittle(c) {
 			x.best = c
 		}
 	}
@@ -129,7 +141,7 @@ func (x *search) largestSum(ctx context.Context) error {
 
 // finish places the plan and writes the outcome.
 func (x *search) finish(ctx context.Context) (*Outcome, error) {
-	plan, where, warnings := x.p.place(x.templates, x.best)
+	plan, where, warnings := x.p.place(x.templates, x.best, x.stay.devices())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(x.best.list))
 	}
@@ -138,11 +150,14 @@ func (x *search) finish(ctx context.Context) (*Outcome, error) {
 	}
 	x.best = plan
 	o := x.out
-	o.Warnings = append(o.Warnings, warnings...)
+	o.Warnings = warnings
 	o.RPS, o.Value = plan.rps, plan.value
 	o.Bound = max(x.theta(x.bound()), plan.value)
 	o.StoppedBy = x.stopped
 	o.Pipelines = x.p.pipelines(x.templates, plan, where)
+	if x.stay != nil {
+		o.Moved = x.p.moves(x.stay.running, o.Pipelines)
+	}
 	o.Limits = x.limits(ctx)
 	if ctx.Err() != nil {
 		// Whatever was proved before, what came after was cut short.

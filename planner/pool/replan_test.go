@@ -1,0 +1,167 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/solver/highs"
+)
+
+// running is an outcome as the plan that runs.
+func running(p *Problem, o *Outcome, most float64) *Running {
+	r := &Running{MaxMoved: most}
+	for i := range o.Pipelines {
+		pl := &o.Pipelines[i]
+		rp := RunningPipeline{Network: p.Models[pl.Model].network(), Model: pl.Model, Batch: pl.Batch}
+		for si, s := range pl.Stages {
+			rp.Stages = append(rp.Stages, RunningStage{First: s.First, Last: s.Last, Share: s.Share, Pool: s.Pool, Placed: pl.Placed[si]})
+		}
+		r.Pipelines = append(r.Pipelines, rp)
+	}
+	return r
+}
+
+// deviceHolds lists, by our own loops, what every device holds.
+func deviceHolds(p *Problem, o *Outcome) map[[2]int]map[content]int {
+	out := map[[2]int]map[content]int{}
+	for _, pl := range o.Pipelines {
+		for si, s := range pl.Stages {
+			for _, r := range pl.Placed[si] {
+				for j := range r.Replicas {
+					at := [2]int{s.Pool, r.First + j/r.PerDevice}
+					if out[at] == nil {
+						out[at] = map[content]int{}
+					}
+					out[at][content{p.Models[pl.Model].Name, s.First, s.Last, s.Pool, s.Share}]++
+				}
+			}
+		}
+	}
+	return out
+}
+
+// A plan for a changed problem keeps the rules and what it was told to keep; an
+// unchanged problem moves nothing.
+func TestReplan(t *testing.T) {
+	compared, unserved := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 3, blocks: 4, batches: 2, partitions: 2, memory: true})
+		before, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.01})
+		if err != nil {
+			return
+		}
+		most := rapid.SampledFrom([]float64{0, 0.2, 0.5, 1}).Draw(t, "most")
+		same, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.01, Running: running(p, before, most)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same.Moved != 0 && before.StoppedBy != "work" || same.Value < before.Value*(1-0.01-1e-9) {
+			t.Errorf("an unchanged problem moved %d devices, value %v after %v", same.Moved, same.Value, before.Value)
+		}
+		q := *p
+		q.Models, q.Pools = slices.Clone(p.Models), slices.Clone(p.Pools)
+		for d := range q.Models {
+			q.Models[d].Weight *= rapid.Float64Range(0.8, 1.2).Draw(t, "shift")
+		}
+		if k := rapid.IntRange(0, len(q.Pools)-1).Draw(t, "pool"); rapid.Bool().Draw(t, "lost") {
+			q.Pools[k].Count--
+		}
+		free, freeErr := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.01})
+		after, err := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.01, Running: running(p, before, most)})
+		var inf *Infeasible
+		if errors.As(err, &inf) {
+			unserved++
+			if most == 1 && freeErr == nil {
+				t.Errorf("all devices may move, and no plan was found: %v", err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		compared++
+		holds(t, &q, after)
+		if after.Value > free.Bound*(1+1e-6) {
+			t.Errorf("value %v above the bound %v of a plan that may move all", after.Value, free.Bound)
+		}
+		if most == 1 && after.Value < free.Value*(1-0.011) {
+			t.Errorf("value %v, without a plan that runs %v", after.Value, free.Value)
+		}
+		have, want, moved, devices := deviceHolds(p, before), deviceHolds(&q, after), 0, 0
+		for at, c := range want {
+			for key, n := range c {
+				if have[at][key] < n {
+					moved++
+					break
+				}
+			}
+		}
+		for _, pool := range q.Pools {
+			devices += pool.Count
+		}
+		if moved != after.Moved {
+			t.Errorf("%d devices move, the outcome says %d", moved, after.Moved)
+		}
+		if q.Rounding == Slot && float64(moved) > most*float64(devices)+1+1e-9 {
+			t.Errorf("%d of %d devices move, allowed are %v of them", moved, devices, most)
+		}
+	})
+	t.Logf("%d re-planned, %d where no plan moves so little", compared, unserved)
+	if compared == 0 {
+		t.Error("nothing was re-planned")
+	}
+}
+
+// Thirty models in three classes on a thousand devices, re-planned after a
+// shift of the mix, and after devices went away.
+func TestReplanAtScale(t *testing.T) {
+	if os.Getenv("INFERPLAN_LONG") == "" {
+		t.Skip("takes a minute of CPU: set INFERPLAN_LONG=1")
+	}
+	for seed := range uint64(2) {
+		z := scaleCases[1].synthetic
+		z.seed = seed
+		p := z.problem()
+		before, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.03})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range []struct {
+			name  string
+			shift float64
+			lost  int
+		}{{"mix by 10 %", 0.1, 0}, {"mix by 20 %", 0.2, 0}, {"a device lost", 0, 1}} {
+			q := *p
+			q.Models, q.Pools = slices.Clone(p.Models), slices.Clone(p.Pools)
+			r := rand.New(rand.NewPCG(seed, 7))
+			for d := range q.Models {
+				q.Models[d].Weight *= 1 + change.shift*(2*float64(r.IntN(2))-1)
+			}
+			q.Pools[0].Count -= change.lost
+			begin := processCPU()
+			after, err := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.03, Running: running(p, before, MaxMovedDefault)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			took := processCPU() - begin
+			t.Logf("seed %d, %s: %d of %d devices move (%.1f %%), gap to the free bound %.2f %% (was %.2f %%), %.2f s of CPU, %s", seed, change.name, after.Moved, z.gpus-change.lost,
+				100*float64(after.Moved)/float64(z.gpus), 100*(1-after.Value/after.Bound), 100*(1-before.Value/before.Bound), took.Seconds(), after.StoppedBy)
+			for _, ph := range after.Phases {
+				t.Logf("  %-14s %5d pipelines %6d nodes %8d iterations  value %.3f bound %.3f", ph.Name, ph.Pipelines, ph.Nodes, ph.Iterations, ph.Value, ph.Bound)
+			}
+			if float64(after.Moved) > MaxMovedDefault*float64(z.gpus) {
+				t.Errorf("%d devices move", after.Moved)
+			}
+			if took > 5*time.Second {
+				t.Errorf("took %v of CPU, asked 5 s", took)
+			}
+		}
+	}
+}
