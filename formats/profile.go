@@ -115,7 +115,7 @@ type Latency struct {
 	WallUS      Micros `json:"wall_us"`
 	CPUUS       Micros `json:"cpu_us,omitempty"`
 	P99US       Micros `json:"p99_us,omitempty"`
-	HostUS      Micros `json:"host_us,omitempty"` // GPUs: median until the run was launched; wall_us waits for the device
+	HostUS      Micros `json:"host_us,omitempty"`       // GPUs: median until the run was launched; wall_us waits for the device
 	HalfWidthUS Micros `json:"half_width_us,omitempty"` // of the 95 % interval of the median
 	Samples     int    `json:"samples,omitempty"`
 }
