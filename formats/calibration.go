@@ -1,0 +1,38 @@
+package formats
+
+import (
+	"fmt"
+	"sort"
+)
+
+// Calibration turns raw certainties into the share of right answers at them: a
+// rising step function. Without steps certainties stay what they are.
+type Calibration []CalibrationStep
+
+// CalibrationStep holds from a raw certainty on, up to the next step.
+type CalibrationStep struct {
+	From      float64 `json:"from"`
+	Certainty float64 `json:"certainty"`
+}
+
+// At is the certainty that a raw one stands for. Below the first step it is the
+// first one's.
+func (c Calibration) At(raw float64) float64 {
+	if len(c) == 0 {
+		return raw
+	}
+	n := sort.Search(len(c), func(i int) bool { return c[i].From > raw })
+	return c[max(0, n-1)].Certainty
+}
+
+func (c *checker) calibration(steps Calibration, path string) {
+	for i, s := range steps {
+		here := fmt.Sprintf("%s[%d]", path, i)
+		if !(s.From >= 0 && s.From <= 1) || i > 0 && s.From <= steps[i-1].From {
+			c.fail(here+".from", number(s.From), "certainties from 0 to 1, rising", "")
+		}
+		if !(s.Certainty >= 0 && s.Certainty <= 1) || i > 0 && s.Certainty < steps[i-1].Certainty {
+			c.fail(here+".certainty", number(s.Certainty), "certainties from 0 to 1 that do not fall", "")
+		}
+	}
+}
