@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/csv"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,7 +25,7 @@ type loadOptions struct {
 	inflight         int
 	token            string
 	noTimeout        bool
-	out              string
+	out, outcomes    string
 }
 
 func newLoadCommand(g *globals) *cobra.Command {
@@ -53,6 +58,7 @@ classes is asked for each of them: as planned, by --mix, or as the column class 
 	f.IntVar(&o.inflight, "max-in-flight", 2048, "open requests; one beyond is counted as client_overload, never delayed")
 	f.StringVar(&o.token, "token-file", "", "file with the bearer token to send")
 	f.BoolVar(&o.noTimeout, "no-timeout", false, "do not tell the server the remaining budget")
+	f.StringVar(&o.outcomes, "outcomes", "", "CSV to write with what became of every request: when it fell due, its latency, or why it was dropped")
 	f.StringVarP(&o.out, "output", "o", "", "report to write")
 	return cmd
 }
@@ -89,6 +95,10 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	for _, m := range plan.Served() {
 		cfg.Models = append(cfg.Models, load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D()})
 	}
+	var ended []load.Outcome
+	if o.outcomes != "" {
+		cfg.Ended = func(out load.Outcome) { ended = append(ended, out) }
+	}
 	bar := p.meter(int64(o.duration/time.Millisecond), "sending")
 	stop := tick(func(passed time.Duration) { bar.set(int64(passed/time.Millisecond), 0, "sending") })
 	res, err := load.Run(ctx, cfg, src)
@@ -99,6 +109,11 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	}
 	if o.out != "" {
 		if _, err := formats.WriteFile(o.out, &res.Report, formats.Force(true)); err != nil {
+			return err
+		}
+	}
+	if o.outcomes != "" {
+		if err := writeOutcomes(o.outcomes, cfg.Models, ended); err != nil {
 			return err
 		}
 	}
@@ -117,6 +132,34 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the figures are of what was sent")}
 	}
 	return nil
+}
+
+// writeOutcomes writes what became of every request, in the order in which they
+// fell due.
+func writeOutcomes(path string, models []load.Model, ended []load.Outcome) error {
+	slices.SortStableFunc(ended, func(a, b load.Outcome) int {
+		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Model, b.Model))
+	})
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	row := func(cells ...string) { _ = w.Write(cells) } // Flush tells
+	row("t_s", "model", "class", "outcome", "latency_us", "reason")
+	for _, o := range ended {
+		m := &models[o.Model]
+		outcome := "in_time"
+		switch {
+		case o.Reason != "":
+			outcome = "dropped"
+		case o.Late:
+			outcome = "late"
+		}
+		row(strconv.FormatFloat(o.Due.Seconds(), 'f', 6, 64), m.Name, m.Class, outcome, strconv.FormatInt(o.Latency.Microseconds(), 10), o.Reason)
+	}
+	if w.Flush(); w.Error() != nil {
+		return w.Error()
+	}
+	_, err := formats.WriteBytes(path, b.Bytes(), formats.Force(true))
+	return err
 }
 
 // tick calls f a few times a second until the returned function is called.

@@ -66,6 +66,18 @@ type Config struct {
 	Token string
 	// TLS for https and grpcs; nil: the system's defaults.
 	TLS *tls.Config
+	// Ended, where given, is told what became of every counted request as it
+	// ends; not by two goroutines at once.
+	Ended func(Outcome)
+}
+
+// Outcome is what became of one request.
+type Outcome struct {
+	Due     time.Duration // since the start of the run
+	Model   int           // of Config.Models
+	Latency time.Duration // from Due; 0 where it was dropped
+	Late    bool
+	Reason  string // of the drop; empty: answered
 }
 
 // normalise fills defaults and checks.

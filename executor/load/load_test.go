@@ -244,7 +244,23 @@ func TestOutcomesAreCountedOnceEach(t *testing.T) {
 				}
 				return answer(r), nil
 			})
-			res := mustRun(t, Config{URL: serve(t, f, p), Protocol: p, Models: []Model{{Name: "mlp"}}}, every(time.Millisecond, 100, 1))
+			ended := map[string]int64{}
+			due := map[time.Duration]bool{}
+			res := mustRun(t, Config{URL: serve(t, f, p), Protocol: p, Models: []Model{{Name: "mlp"}}, Ended: func(o Outcome) {
+				ended[o.Reason]++
+				due[o.Due] = true
+				if o.Model != 0 || o.Late || (o.Latency > 0) != (o.Reason == "") {
+					t.Errorf("outcome %+v", o)
+				}
+			}}, every(time.Millisecond, 100, 1))
+			if ended[""] != res.Completed || len(due) != 100 {
+				t.Errorf("%d arrivals ended as %v; completed %d", len(due), ended, res.Completed)
+			}
+			for reason, n := range res.DroppedByReason {
+				if ended[reason] != n {
+					t.Errorf("told %v, counted %v", ended, res.DroppedByReason)
+				}
+			}
 			want := map[string]int64{"queue_full": 20, "deadline_exceeded": 20}
 			if p == GRPC {
 				want["error.grpc_unavailable"], want["error.grpc_internal"] = 20, 20

@@ -73,6 +73,7 @@ type generator struct {
 	lag       *hdrhistogram.Histogram
 	ignored   *recorder // warm-up
 	start     time.Time
+	telling   sync.Mutex // one outcome at a time
 	inFlight  atomic.Int64
 	peak      int64
 	wg        sync.WaitGroup
@@ -155,6 +156,7 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 	open := g.inFlight.Load()
 	if open >= int64(g.cfg.MaxInFlight) {
 		rec.dropped(reasonOverload)
+		g.tell(rec, a, 0, false, reasonOverload)
 		return
 	}
 	g.peak = max(g.peak, open+1)
@@ -171,6 +173,7 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 		// Bounded by the histogram's hour.
 		_ = g.lag.RecordValue(min(max(lag.Microseconds(), 1), int64(time.Hour/time.Microsecond)))
 	}
+	arrival := *a
 	g.wg.Add(1)
 	go func() {
 		defer g.wg.Done()
@@ -181,10 +184,23 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 		}
 		if reason := g.target.send(ctx, p, id, budget); reason != "" {
 			rec.dropped(reason)
+			g.tell(rec, &arrival, 0, false, reason)
 			return
 		}
-		rec.answered(time.Since(due), slo)
+		latency := time.Since(due)
+		rec.answered(latency, slo)
+		g.tell(rec, &arrival, latency, slo > 0 && latency > slo, "")
 	}()
+}
+
+// tell passes a counted request's end on to whoever asked for it.
+func (g *generator) tell(rec *recorder, a *arrivals.Request, latency time.Duration, late bool, reason string) {
+	if g.cfg.Ended == nil || rec == g.ignored {
+		return
+	}
+	g.telling.Lock()
+	defer g.telling.Unlock()
+	g.cfg.Ended(Outcome{Due: a.At, Model: int(a.Model), Latency: latency, Late: late, Reason: reason})
 }
 
 // await waits for the open requests, at most for the grace.
