@@ -61,7 +61,7 @@ var makers = []struct {
 	make        func(*bench, *published.Family, *table) error
 }{
 	{"crosscheck", "The notes' figures beside ours", []string{"workload", "figure", "notes", "ours", "difference", "tolerance", "within"}, (*bench).crosscheck},
-	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "no switching", "no cascade", "MS+", "DynBa", "times fewer than the better of MS+ and DynBa"}, (*bench).gpus},
+	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "planner, all requests", "no switching", "no cascade", "MS+", "DynBa", "times fewer than the better of MS+ and DynBa"}, (*bench).gpus},
 	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods},
 	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap},
 	{"cocktail", "Cocktail+ with oracle rates: mean devices", []string{"workload", "accuracy", "members at least", "models", "mean devices", "planner", "period", "utilisation", "p95 ms"}, (*bench).cocktail},

@@ -281,6 +281,19 @@ func (b *bench) ours(p place) (*plan, error) {
 	return b.planned(p, "planner", gear.Options{}, func() (*gear.Problem, error) { return b.problem(p) })
 }
 
+// overall is our plan where the SLO is for all requests together and the plan is
+// made for the measured rates, as no switching is tuned.
+func (b *bench) overall(p place) (*plan, error) {
+	return b.planned(p, "planner, all requests", gear.Options{}, func() (*gear.Problem, error) {
+		prob, err := b.problem(p)
+		if err != nil {
+			return nil, err
+		}
+		prob.Overall, prob.Measured = true, p.f.Rates
+		return prob, nil
+	})
+}
+
 // singles is the ablation without cascades.
 func (b *bench) singles(p place) (*plan, error) {
 	return b.planned(p, "no cascade", gear.Options{}, func() (*gear.Problem, error) {

@@ -46,7 +46,7 @@ func (b *bench) methods(f *published.Family, t *table) error {
 		for _, one := range []struct {
 			name string
 			plan func(place) (*plan, error)
-		}{{"planner", b.ours}, {"no cascade", b.singles}} {
+		}{{"planner", b.ours}, {"planner, all requests", b.overall}, {"no cascade", b.singles}} {
 			v, err := one.plan(p)
 			if err != nil {
 				return err
@@ -186,13 +186,14 @@ func (b *bench) gpus(f *published.Family, t *table) error {
 		name := "even"
 		methods := []reached{
 			b.reachedPlan(f, f.SLO, on, b.ours),
+			b.reachedPlan(f, f.SLO, on, b.overall),
 			b.reachedTuned(f, f.SLO, on, baseline.NoSwitching),
 			b.reachedPlan(f, f.SLO, on, b.singles),
 			b.reachedTuned(f, f.SLO, on, baseline.BestModelSwitching),
 		}
 		if on[0] != even {
 			name = fmt.Sprintf("Poisson, %d", len(on))
-			methods[1], methods[2] = nil, nil
+			methods[2], methods[3] = nil, nil
 		}
 		need := make([][]int, len(methods)+1)
 		for i, at := range methods {
@@ -217,7 +218,7 @@ func (b *bench) gpus(f *published.Family, t *table) error {
 					row = append(row, count(need[i][k], s.most))
 				}
 			}
-			t.add(append(row, times(need[0][k], need[3][k], need[4][k]))...)
+			t.add(append(row, times(need[0][k], need[4][k], need[5][k]))...)
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := Execute(ctx, out.Tables(p), f.Rates.Even(), Watch{Windows: Sliding{10 * time.Second, 10 * time.Second}})
+	ours, err := Execute(ctx, out.Tables(out.Problem), f.Rates.Even(), Watch{Windows: Sliding{10 * time.Second, 10 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := Execute(ctx, planned.Tables(s), f.Rates.Even(), Watch{})
+	plain, err := Execute(ctx, planned.Tables(planned.Problem), f.Rates.Even(), Watch{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -237,7 +237,7 @@ func (c *checks) bertTrace(ctx context.Context, f *published.Family) error {
 		g := &ours.Gears[r]
 		c.number(fmt.Sprintf("gear to %.0f requests/s, %s", p.Edges[r], describe(p, &g.Cascade)), edges[r].accuracy, g.Accuracy, accurate, "%.4f")
 	}
-	shown, err := Execute(ctx, ours.Tables(p), f.Rates.Even(), Watch{})
+	shown, err := Execute(ctx, ours.Tables(ours.Problem), f.Rates.Even(), Watch{})
 	if err != nil {
 		return err
 	}
