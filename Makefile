@@ -34,7 +34,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -116,6 +116,11 @@ lint: setup ## gofmt, vet, staticcheck, shell syntax, govulncheck where it can r
 	if [ $$rc = 0 ]; then echo "govulncheck: no known vulnerabilities"; \
 	elif grep -q '^exit status 3$$' <<<"$$out"; then echo "$$out"; exit 1; \
 	else echo "govulncheck did NOT run: $$(grep -v '^exit status' <<<"$$out" | tail -n 2 | tr -s '\n\t' ' ')"; fi
+
+# CHECK holds arguments, for example CHECK="--device cpu" (a rehearsal) or CHECK="--steps outputs,profile".
+.PHONY: gpu-check
+gpu-check: build ## everything that needs an NVIDIA GPU, in steps; results in gpu-check/ (CUDA=1, CHECK)
+	scripts/gpu-check.sh $(CHECK)
 
 # SM=90 keeps the CUDA provider's kernels for that architecture only.
 .PHONY: dist

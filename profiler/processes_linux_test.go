@@ -102,7 +102,7 @@ func TestProcessesComputeTheSame(t *testing.T) {
 		}
 		runs = append(runs, bindings[0].RunN)
 	}
-	timing, err := together(runs)(3)
+	timing, err := Together(runs)(3)
 	if err != nil || timing.Runs != 3 || timing.CPU <= 0 || timing.Wall < timing.CPU/2 {
 		t.Errorf("timing %+v, %v", timing, err)
 	}

@@ -44,13 +44,17 @@ func measureCeilings(ctx context.Context, p place) (c ceilings) {
 			c.memoryGBps = round3(2 * in / 1e9)
 		}
 	} else if p.dev.IsCPU() {
-		c.memoryGBps = round3(2 * hostCopyGbps() / 8)
+		c.memoryGBps = round3(HostCopyGBps())
 	}
 	if flops, err := MatmulRate(ctx, p.eng, p.dev, p.opt); err == nil {
 		c.matmulGflops = round3(flops / 1e9)
 	}
 	return c
 }
+
+// HostCopyGBps is the rate of a large copy by one core, read plus written, 1e9
+// bytes a second.
+func HostCopyGBps() float64 { return 2 * hostCopyGbps() / 8 }
 
 // round3 keeps four digits: what a measurement tells.
 func round3(x float64) float64 {

@@ -591,7 +591,7 @@ func (j *job) lane(share, batch int, onCPU bool) *lane {
 		for _, c := range copies {
 			runs = append(runs, of(c.bound[batch]).RunN)
 		}
-		l.probes = append(l.probes, &probe{name: name, run: together(runs)})
+		l.probes = append(l.probes, &probe{name: name, run: Together(runs)})
 	}
 	for i := range j.cut.Len() {
 		add(fmt.Sprintf("block %d", i), func(b *bound) engine.Binding { return b.blocks[i] })

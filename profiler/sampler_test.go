@@ -230,13 +230,13 @@ func TestTogether(t *testing.T) {
 			return engine.Timing{Runs: n, CPU: d, Wall: d}, nil
 		})
 	}
-	got, err := together(runs)(2)
+	got, err := Together(runs)(2)
 	if _, wall := got.PerRun(); err != nil || wall != 3*time.Millisecond {
 		t.Errorf("%+v, %v: expected the mean, 3 ms", got, err)
 	}
 	boom := errors.New("worker lost")
 	runs = append(slices.Clone(runs), func(int) (engine.Timing, error) { return engine.Timing{}, boom })
-	if _, err := together(runs)(1); !errors.Is(err, boom) {
+	if _, err := Together(runs)(1); !errors.Is(err, boom) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -26,11 +26,11 @@ type Shares interface {
 	Close() error
 }
 
-// together makes one run of copies of the same block, one per share, that all
+// Together makes one run of copies of the same block, one per share, that all
 // run at the same time. A share costs what it costs while its neighbours work:
 // they share memory bandwidth and caches even where they share no processor.
 // What is reported is the mean over the copies.
-func together(copies []func(n int) (engine.Timing, error)) func(n int) (engine.Timing, error) {
+func Together(copies []func(n int) (engine.Timing, error)) func(n int) (engine.Timing, error) {
 	if len(copies) == 1 {
 		return copies[0]
 	}

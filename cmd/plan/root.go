@@ -100,6 +100,6 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 	add("main", newProfileCommand(g), newSolveCommand(g), newSimulateCommand(g), newServeCommand(g), newWorkerCommand(g), newLoadCommand(g))
 	add("gate", newCheckCommand(g), newDiffCommand(g), newExplainCommand(g), newReportCommand(g))
 	add("aid", newInitCommand(g), newImportCommand(g), newSchemaCommand(g), newDoctorCommand(g), newVersionCommand(g))
-	root.AddCommand(newShareCommand(), newModelsCommand(g))
+	root.AddCommand(newShareCommand(), newModelsCommand(g), newGPUCheckCommand(g))
 	return root
 }

@@ -1,0 +1,351 @@
+package gpucheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"inferplan/formats"
+)
+
+// server is a plan being served by a process.
+type server struct {
+	cmd  *exec.Cmd
+	http string
+	done chan error
+}
+
+// startServer serves a plan and waits until it is ready.
+func (c *check) startServer(ctx context.Context, plan, models string, more ...string) (*server, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := l.Addr().String()
+	l.Close()
+	args := append([]string{"serve", plan, "--models", models, "--http", address, "--grpc", "off", "--metrics", "off", "-q"}, more...)
+	if c.rehearsal() {
+		args = append(args, "--share-cpus")
+	}
+	fmt.Fprintf(c.log(), "$ plan %s &\n", strings.Join(args, " "))
+	s := &server{cmd: exec.Command(c.Self, args...), http: "http://" + address, done: make(chan error, 1)}
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = c.Work, c.log(), c.log()
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { s.done <- s.cmd.Wait() }()
+	client := http.Client{Timeout: 2 * time.Second}
+	for {
+		if r, err := client.Get(s.http + "/v2/health/ready"); err == nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+			r.Body.Close()
+			if r.StatusCode == http.StatusOK {
+				return s, nil
+			}
+		}
+		select {
+		case err := <-s.done:
+			return nil, fmt.Errorf("the server of %s ended before it was ready: %w", filepath.Base(plan), err)
+		case <-ctx.Done():
+			_ = s.cmd.Process.Kill()
+			return nil, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// stop drains the server.
+func (s *server) stop() error {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-s.done:
+		return err
+	case <-time.After(40 * time.Second):
+		_ = s.cmd.Process.Kill()
+		return errors.Join(errors.New("the server did not drain"), <-s.done)
+	}
+}
+
+// cluster writes a cluster of the device at hand.
+func (c *check) cluster(name string, count, maxShares int, memory int64) error {
+	line := fmt.Sprintf("- {device: %s, count: %d, max_shares: %d, per_node: %d", c.kind(), count, maxShares, count)
+	if c.rehearsal() {
+		line = fmt.Sprintf("- {device: %s, count: %d, per_node: %d", c.kind(), count, count)
+	}
+	if memory > 0 {
+		line += fmt.Sprintf(", memory: %dB", memory)
+	}
+	return os.WriteFile(c.work(name), []byte("format: inferplan.cluster/v1\npools:\n"+line+"}\n"), 0o644)
+}
+
+// workload writes a workload of models with one SLO.
+func (c *check) workload(name string, slo string, models ...string) error {
+	text := "format: inferplan.workload/v1\nmodels:\n"
+	for _, m := range models {
+		text += fmt.Sprintf("- {model: %s, slo: %s}\n", m, slo)
+	}
+	return os.WriteFile(c.work(name), []byte(text), 0o644)
+}
+
+// driven is one load of a served plan: what was measured, what simulation makes
+// of the times that were recorded meanwhile, and what the plan promised.
+type driven struct{ measured, simulated, promised *formats.Report }
+
+// drive serves a plan, sends it a share of its planned rate and simulates the
+// same arrivals.
+func (c *check) drive(ctx context.Context, plan, models string, load float64, seconds int) (d driven, err error) {
+	at := func(what string) string {
+		return c.work(fmt.Sprintf("%s-%s.json", strings.TrimSuffix(plan, ".json"), what))
+	}
+	service, measured, simulated, promised := at("service"), at("measured"), at("simulated"), at("promised")
+	s, err := c.startServer(ctx, c.work(plan), models, "--record", service, "-o", at("served"))
+	if err != nil {
+		return d, err
+	}
+	common := []string{"--load", fmt.Sprint(load), "--duration", fmt.Sprintf("%ds", seconds), "--warmup", "2s", "--seed", "1", "-q"}
+	_, err = c.plan(ctx, append([]string{"load", s.http, "--plan", c.work(plan), "-o", measured}, common...)...)
+	if err = errors.Join(err, s.stop()); err != nil {
+		return d, err
+	}
+	if _, err = c.plan(ctx, append([]string{"simulate", c.work(plan), "--service", service, "-o", simulated}, common...)...); err != nil {
+		return d, err
+	}
+	if _, err = c.plan(ctx, append([]string{"simulate", c.work(plan), "-o", promised}, common...)...); err != nil {
+		return d, err
+	}
+	for path, to := range map[string]**formats.Report{measured: &d.measured, simulated: &d.simulated, promised: &d.promised} {
+		if *to, err = formats.ReadReport(path); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+func rel(a, b formats.Micros) float64 { return float64(a)/float64(b) - 1 }
+
+// row is a load's line of a table.
+func (d driven) row(load float64) []string {
+	m, s, p := d.measured, d.simulated, d.promised
+	return []string{fmt.Sprint(load), fmt.Sprint(m.Requests), micros(m.Latency.P50US), micros(m.Latency.P99US), pct(m.Attainment),
+		signed(rel(m.Latency.P50US, s.Latency.P50US)), signed(rel(m.Latency.P99US, s.Latency.P99US)), signed(m.Attainment - s.Attainment),
+		signed(rel(m.Latency.P50US, p.Latency.P50US)), signed(rel(m.Latency.P99US, p.Latency.P99US)), signed(m.Attainment - p.Attainment)}
+}
+
+var drivenHeader = []string{"load", "requests", "p50 us", "p99 us", "attainment %", "p50 to simulated %", "p99 %", "points", "p50 to promised %", "p99 %", "points"}
+
+func signed(x float64) string { return fmt.Sprintf("%+.2f", 100*x) }
+
+// promise serves the planned models at three loads.
+func promise(ctx context.Context, c *check, r *StepResult) error {
+	names, loads, seconds, slo := served, []float64{0.5, 0.8, 0.95}, 20, "8x"
+	if c.Quick {
+		names, loads, seconds, slo = []string{"squeezenet"}, []float64{0.5}, 6, "20x"
+	}
+	if err := c.cluster("promise-cluster.yaml", 1, 1, 0); err != nil {
+		return err
+	}
+	if err := c.workload("promise-workload.yaml", slo, names...); err != nil {
+		return err
+	}
+	if _, err := c.plan(ctx, "solve", "--profile", c.out("profile.json"), "--cluster", c.work("promise-cluster.yaml"), "--workload", c.work("promise-workload.yaml"),
+		"--margin", "auto", "--certify", "--max-batch", fmt.Sprint(min(8, slices.Max(c.batches()))), "-o", c.work("promise.json"), "--force"); err != nil {
+		return err
+	}
+	plan, err := formats.ReadPlan(c.work("promise.json"))
+	if err != nil {
+		return err
+	}
+	r.Tables = append(r.Tables, planTable(plan))
+	t := Table{Title: "measured against simulated with the times recorded meanwhile, and against what the profile promised", Header: drivenHeader}
+	for _, load := range loads {
+		d, err := c.drive(ctx, "promise.json", c.work("models"), load, seconds)
+		if err != nil {
+			return err
+		}
+		t.Rows = append(t.Rows, d.row(load))
+		m, s := d.measured, d.simulated
+		p50, p99, points := 100*rel(m.Latency.P50US, s.Latency.P50US), 100*rel(m.Latency.P99US, s.Latency.P99US), 100*(m.Attainment-s.Attainment)
+		r.verdict(fmt.Sprintf("load %g: p50 to simulated, %%", load), "within 5", p50, math.Abs(p50) <= 5)
+		r.verdict(fmt.Sprintf("load %g: p99 to simulated, %%", load), "within 10", p99, math.Abs(p99) <= 10)
+		r.verdict(fmt.Sprintf("load %g: attainment to simulated, points", load), "within 1", points, math.Abs(points) <= 1)
+	}
+	r.Tables = append(r.Tables, t)
+	return nil
+}
+
+func planTable(p *formats.Plan) Table {
+	t := Table{Title: "the plan", Header: []string{"model", "rps", "batch", "stages", "SLO ms"}}
+	for _, m := range p.Models {
+		for _, pl := range m.Pipelines {
+			var stages []string
+			for _, s := range pl.Stages {
+				stages = append(stages, fmt.Sprintf("[%d,%d) on %d of 1/%d %s", s.Blocks[0], s.Blocks[1], s.Replicas, s.Share, s.Device))
+			}
+			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprintf("%.1f", pl.RPS), fmt.Sprint(pl.Batch), strings.Join(stages, ", "), fmt.Sprintf("%.1f", m.SLOUS.D().Seconds()*1e3)})
+		}
+	}
+	return t
+}
+
+// pooled serves a pipeline of two stages on two shares of the device. The
+// planner cuts a model in two where it must: here the cluster's memory is
+// declared too small for the whole of it.
+func pooled(ctx context.Context, c *check, r *StepResult) error {
+	const name = "resnet50"
+	seconds := 15
+	if c.Quick {
+		seconds = 6
+	}
+	file, share, count := "profile.json", 2, 1
+	if c.rehearsal() {
+		share, count = 1, 2
+	} else {
+		stop, note := c.startMPS()
+		defer stop()
+		r.note("%s", note)
+		if _, err := c.measure(ctx, file, time.Minute, []string{name}, []int{1, 8}, "--shares", "2"); err != nil {
+			return err
+		}
+	}
+	p, err := readProfile(c.out(file))
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(p.Models, func(m formats.ProfileModel) bool { return m.Model == name })
+	if i < 0 {
+		return fmt.Errorf("the profile lacks %s", name)
+	}
+	// Between the larger half and the whole: what stands beside the weights is
+	// needed by either.
+	var weights, beside int64
+	for _, b := range p.Models[i].Blocks {
+		weights += b.WeightBytes
+	}
+	for _, m := range p.Models[i].Measurements {
+		beside = max(beside, m.MemoryBytes-weights)
+	}
+	memory := int64(share) * (beside + weights*9/10)
+	if err := c.cluster("pooled-cluster.yaml", count, share, memory); err != nil {
+		return err
+	}
+	if err := c.workload("pooled-workload.yaml", "20x", name); err != nil {
+		return err
+	}
+	if _, err := c.plan(ctx, "solve", "--profile", c.out(file), "--cluster", c.work("pooled-cluster.yaml"), "--workload", c.work("pooled-workload.yaml"),
+		"--max-partitions", "2", "--max-batch", fmt.Sprint(min(8, slices.Max(c.batches()))), "-o", c.work("pooled.json"), "--force"); err != nil {
+		return err
+	}
+	plan, err := formats.ReadPlan(c.work("pooled.json"))
+	if err != nil {
+		return err
+	}
+	r.Tables = append(r.Tables, planTable(plan))
+	stages := 0
+	for _, pl := range plan.Models[0].Pipelines {
+		stages = max(stages, len(pl.Stages))
+	}
+	r.verdict("stages of the pipeline", "2", float64(stages), stages == 2)
+	d, err := c.drive(ctx, "pooled.json", c.work("models"), 0.8, seconds)
+	if err != nil {
+		return err
+	}
+	r.Tables = append(r.Tables, Table{Title: "served at 0.8 of the planned rate", Header: drivenHeader, Rows: [][]string{d.row(0.8)}})
+	r.verdict("attainment at 0.8 of the planned rate, %", ">= 99", 100*d.measured.Attainment, d.measured.Attainment >= 0.99)
+	if s, err := formats.ReadReport(c.work("pooled-served.json")); err == nil && s.Transfer != nil {
+		r.note("between the stages: %+v", *s.Transfer)
+	}
+	return nil
+}
+
+// family is the cascade, small to large.
+var family = []string{"digits-4", "digits-16", "digits-64", "digits-256", "digits-conv"}
+
+// cascade plans and serves a family of classifiers.
+func cascade(ctx context.Context, c *check, r *StepResult) error {
+	dir := c.work("digits")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	members := family
+	if c.Quick {
+		members = family[:3]
+	}
+	samples := filepath.Join(dir, "samples.csv.gz")
+	for _, n := range append(slices.Clone(members), "samples.csv.gz") {
+		file := n
+		if n != "samples.csv.gz" {
+			file += ".onnx"
+		}
+		from, to := filepath.Join(c.Digits, file), filepath.Join(dir, file)
+		if exists(to) {
+			continue
+		}
+		if c.Digits != "" && exists(from) {
+			data, err := os.ReadFile(from)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(to, data, 0o644); err != nil {
+				return err
+			}
+			continue
+		}
+		args := []string{"models", "write", n, "--dir", dir}
+		if file == n {
+			args = []string{"models", "samples", to}
+		}
+		if _, err := c.plan(ctx, args...); err != nil {
+			return err
+		}
+	}
+	var paths []string
+	for _, m := range members {
+		paths = append(paths, filepath.Join(dir, m+".onnx"))
+	}
+	batches, budget, seconds, top := "1,2,4,8,16,32,64", "60s", 15, 4000
+	if c.Quick {
+		batches, budget, seconds, top = "1,4,16", "12s", 6, 200
+	}
+	device := c.Device
+	if c.rehearsal() {
+		device = "cpu"
+	}
+	args := append([]string{"profile"}, paths...)
+	if _, err := c.plan(ctx, append(args, "--device", device, "--blocks", "1", "--batches", batches, "--budget", budget, "--records", samples, "-o", c.out("profile-digits.json"), "-q")...); err != nil {
+		return err
+	}
+	r.Files = append(r.Files, "profile-digits.json")
+	if err := c.cluster("cascade-cluster.yaml", 1, 1, 0); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("format: inferplan.workload/v1\ncascade:\n  family: [%s]\n  slo: {latency: 100ms, percentile: p95}\n  qps: {max: %d, ranges: 4, distribution: zipf}\n", strings.Join(members, ", "), top)
+	if err := os.WriteFile(c.work("cascade-workload.yaml"), []byte(text), 0o644); err != nil {
+		return err
+	}
+	if _, err := c.plan(ctx, "solve", "--profile", c.out("profile-digits.json"), "--cluster", c.work("cascade-cluster.yaml"), "--workload", c.work("cascade-workload.yaml"),
+		"-o", c.work("cascade.json"), "--force"); err != nil {
+		return err
+	}
+	d, err := c.drive(ctx, "cascade.json", dir, 0.8, seconds)
+	if err != nil {
+		return err
+	}
+	r.Tables = append(r.Tables, Table{Title: "served at 0.8 of the largest rate", Header: drivenHeader, Rows: [][]string{d.row(0.8)}})
+	if a := d.simulated.Accuracy; a != nil {
+		r.note("accuracy by the plan's records, simulated: %.4f", *a)
+	}
+	p95 := d.measured.Latency.P95US
+	r.verdict("p95 of the cascade, ms", "<= 100", p95.D().Seconds()*1e3, p95.D() <= 100*time.Millisecond)
+	return nil
+}

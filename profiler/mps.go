@@ -1,0 +1,85 @@
+package profiler
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// mpsControl is the program that starts and commands CUDA's Multi-Process
+// Service; it comes with the driver.
+var mpsControl = "nvidia-cuda-mps-control"
+
+// MPS is a running Multi-Process Service that StartMPS started.
+type MPS struct{ pipe, log string }
+
+// StartMPS starts the service with its pipes and logs below dir, so that it is
+// nobody else's. Processes find it by Env, which must be in their environment
+// before they open the GPU. (CUDA's Multi-Process Service, "Starting and
+// stopping MPS on Linux".)
+func StartMPS(dir string) (*MPS, error) {
+	m := &MPS{pipe: filepath.Join(dir, "pipe"), log: filepath.Join(dir, "log")}
+	path, err := exec.LookPath(mpsControl)
+	if err != nil {
+		return nil, fmt.Errorf("start MPS: %s is not on this machine: it comes with the driver's packages", mpsControl)
+	}
+	for _, d := range []string{m.pipe, m.log} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("start MPS: %w", err)
+		}
+	}
+	if out, err := m.control(path, "-d", ""); err != nil {
+		return nil, fmt.Errorf("start MPS: %w: %s", err, out)
+	}
+	// The daemon answers once it is up.
+	if out, err := m.control(path, "", "get_server_list\n"); err != nil {
+		return nil, errors.Join(fmt.Errorf("start MPS: it does not answer: %w: %s", err, out), m.Stop())
+	}
+	return m, nil
+}
+
+func (m *MPS) control(path, flag, input string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var args []string
+	if flag != "" {
+		args = append(args, flag)
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), m.Env()...)
+	cmd.Stdin = strings.NewReader(input)
+	// Not pipes: the daemon would keep them open.
+	out, err := os.CreateTemp(m.log, "control-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(out.Name())
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	text, _ := os.ReadFile(out.Name())
+	return string(bytes.TrimSpace(text)), err
+}
+
+// Env are the variables by which processes find the service.
+func (m *MPS) Env() []string {
+	return []string{"CUDA_MPS_PIPE_DIRECTORY=" + m.pipe, "CUDA_MPS_LOG_DIRECTORY=" + m.log}
+}
+
+// Stop ends the service; processes that use it must be gone.
+func (m *MPS) Stop() error {
+	path, err := exec.LookPath(mpsControl)
+	if err != nil {
+		return fmt.Errorf("stop MPS: %w", err)
+	}
+	if out, err := m.control(path, "", "quit\n"); err != nil {
+		return fmt.Errorf("stop MPS: %w: %s", err, out)
+	}
+	return nil
+}

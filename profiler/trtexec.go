@@ -1,0 +1,489 @@
+package profiler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+	"inferplan/formats"
+	"inferplan/formats/importer/trtexec"
+	"inferplan/formats/report"
+)
+
+// TRTExecRun is what trtexec exported of one batch size and share: its times,
+// its layers, or both.
+type TRTExecRun struct {
+	Share, Batch int
+	Times        *trtexec.Times
+	Layers       *trtexec.Layers
+	Name         string // in errors, and in the profile as the source
+}
+
+// TRTExecOptions say what trtexec's runs are of.
+type TRTExecOptions struct {
+	Model  string                // name; empty: that of the file
+	Device formats.ProfileDevice // kind and what else is known of it
+	Runs   []TRTExecRun
+	Blocks int // to group the layers into; 0: DefaultBlocks
+
+	// File is the ONNX model that the engines were built from, Prober runs it
+	// once for the shapes at its cuts. Empty: the layers are grouped by time alone
+	// and what crosses between blocks is not known.
+	File   string
+	Prober engine.Engine
+	Dims   map[string][]int64 // free dimensions of inputs
+	Out    string             // the profile, to which paths are relative
+
+	// Into is the profile that the numbers go to, for the cuts that it has
+	// already; nil: none.
+	Into *formats.Profile
+}
+
+// ImportTRTExec makes a profile of what trtexec measured.
+//
+// # Layers and blocks
+//
+// A layer's time is its median (its mean in files without one). Where a run has
+// times as well, its layers are scaled so that their sum is the median of the
+// inference's time on the GPU: timing layers one by one slows an engine down.
+// Copies between host and device are left out, as in what Run measures.
+//
+// Without the model's file, all runs must have the same layers. They are
+// grouped into blocks so that the largest block takes the least time (each run
+// counts alike); nothing is known of what crosses between blocks, so the model
+// is planned unpartitioned, until it is imported with its file.
+//
+// With the file, layers are matched to the model's operators by name: TensorRT
+// joins the names of what it fuses. A layer that spans a place where the model
+// could be cut forbids that cut; one that has no operator's name (a change of
+// layout) counts with the next that has. Runs may then be of different engines.
+// Blocks are grouped from what lies between the cuts that are left, by the same
+// rule, and at equal times where the fewest bytes cross.
+//
+// A run without layers gives the whole model as one block.
+func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, error) {
+	im := &trtImport{o: o, notes: []string{}}
+	if err := im.check(); err != nil {
+		return nil, err
+	}
+	if o.File != "" {
+		if err := im.open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	switch {
+	case !im.layered:
+		err = im.asWhole()
+	case o.File == "":
+		err = im.byTime()
+	default:
+		err = im.byGraph()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return im.profile(), nil
+}
+
+// trtImport is an import at work.
+type trtImport struct {
+	o       TRTExecOptions
+	layered bool
+	model   model // of the file; nil without
+	chain   *graph.Chain
+	blocks  []formats.Block
+	times   [][]time.Duration // by run and block, before scaling
+	notes   []string
+}
+
+func (im *trtImport) check() error {
+	o := &im.o
+	if o.Blocks == 0 {
+		o.Blocks = DefaultBlocks
+	}
+	switch {
+	case o.Device.Device == "":
+		return inputError("no device kind: say what the engine ran on, such as L4")
+	case formats.IsCPU(o.Device.Device):
+		return inputError("device %s: TensorRT runs on GPUs", o.Device.Device)
+	case o.Model == "" && o.File == "":
+		return inputError("no model: give its name, or the ONNX file that the engine was built from")
+	case o.File != "" && o.Prober == nil:
+		return inputError("%s: no engine to find its cuts with", o.File)
+	case o.Blocks < 1:
+		return inputError("%d blocks: expected at least 1", o.Blocks)
+	case len(o.Runs) == 0:
+		return inputError("no run: give what trtexec exported of at least one batch size")
+	}
+	if o.Model == "" {
+		o.Model = ModelName(o.File)
+	}
+	slices.SortStableFunc(o.Runs, func(a, b TRTExecRun) int {
+		if a.Share != b.Share {
+			return a.Share - b.Share
+		}
+		return a.Batch - b.Batch
+	})
+	for i, r := range o.Runs {
+		switch {
+		case r.Batch < 1 || r.Share < 1:
+			return inputError("%s: batch %d on a share 1/%d: expected at least 1 of each", r.Name, r.Batch, r.Share)
+		case r.Times == nil && r.Layers == nil:
+			return inputError("%s: neither times nor layers", r.Name)
+		case i > 0 && r.Batch == o.Runs[i-1].Batch && r.Share == o.Runs[i-1].Share:
+			return inputError("%s: batch %d on a share 1/%d a second time", r.Name, r.Batch, r.Share)
+		}
+		im.layered = im.layered || r.Layers != nil
+	}
+	for _, r := range o.Runs {
+		if im.layered && r.Layers == nil {
+			return inputError("%s: no layers, which other runs have: export them too (--exportProfile), or give none", r.Name)
+		}
+	}
+	return nil
+}
+
+func (im *trtImport) open(ctx context.Context) error {
+	opt := &Options{Engine: im.o.Prober, Dims: map[string]map[string][]int64{"": im.o.Dims}}
+	m, err := openONNX(ctx, im.o.File, opt)
+	if err != nil {
+		return err
+	}
+	im.model = m
+	if x, ok := m.(onnxModel); ok {
+		im.chain = x.chain
+	}
+	return nil
+}
+
+// have is the model in the profile that the numbers go to.
+func (im *trtImport) have() *formats.ProfileModel {
+	if im.o.Into == nil {
+		return nil
+	}
+	e := &formats.ProfileModel{Model: im.o.Model, Source: im.source()}
+	if m := findModel(im.o.Into, e); m != nil && sameSource(m, e) {
+		return m
+	}
+	return nil
+}
+
+func (im *trtImport) source() *formats.ModelSource {
+	if im.model == nil {
+		return nil
+	}
+	in := im.model.info()
+	return &formats.ModelSource{Path: relativeTo(im.o.Out, in.path), SHA256: in.sha256}
+}
+
+// asWhole makes one block of the model.
+func (im *trtImport) asWhole() error {
+	if h := im.have(); h != nil && len(h.Blocks) != 1 {
+		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.o.Model, len(h.Blocks))
+	}
+	im.blocks = []formats.Block{{Name: "block0"}}
+	if im.model != nil {
+		im.blocks = describeBlocks(im.model.whole())
+	}
+	for range im.o.Runs {
+		im.times = append(im.times, []time.Duration{0})
+	}
+	im.notes = append(im.notes, "no layers were exported: one block")
+	return nil
+}
+
+// layersName is what a block of layers is called: it tells where it was cut.
+const layersName = "layers %d-%d"
+
+// byTime groups the layers of all runs alike.
+func (im *trtImport) byTime() error {
+	first := im.o.Runs[0].Layers.Layers
+	for _, r := range im.o.Runs[1:] {
+		for i := range max(len(first), len(r.Layers.Layers)) {
+			a, b := "nothing", "nothing"
+			if i < len(first) {
+				a = first[i].Name
+			}
+			if i < len(r.Layers.Layers) {
+				b = r.Layers.Layers[i].Name
+			}
+			if a != b {
+				return inputError("%s: layer %d is %q, in %s it is %q: without the model's file (--model) all runs must be of one engine, built for a range of batch sizes", r.Name, i, b, im.o.Runs[0].Name, a)
+			}
+		}
+	}
+	costs := make([]float64, len(first))
+	for _, r := range im.o.Runs {
+		for i, l := range r.Layers.Layers {
+			costs[i] += l.Time.Seconds() / r.Layers.Total().Seconds()
+		}
+	}
+	bounds := graph.Group(costs, make([]int64, len(costs)+1), im.o.Blocks)
+	if h := im.have(); h != nil {
+		var err error
+		if bounds, err = layerBounds(h, len(first)); err != nil {
+			return err
+		}
+	}
+	for k := range bounds[1:] {
+		im.blocks = append(im.blocks, formats.Block{Name: fmt.Sprintf(layersName, bounds[k], bounds[k+1]-1)})
+	}
+	for _, r := range im.o.Runs {
+		times := make([]time.Duration, len(im.blocks))
+		for k := range times {
+			for _, l := range r.Layers.Layers[bounds[k]:bounds[k+1]] {
+				times[k] += l.Time
+			}
+		}
+		im.times = append(im.times, times)
+	}
+	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks by time; what crosses between them is not known without the model's file", len(first), len(im.blocks)))
+	return nil
+}
+
+// layerBounds are the bounds of blocks that an earlier import made.
+func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
+	bounds := []int{0}
+	for _, b := range m.Blocks {
+		var from, to int
+		if n, err := fmt.Sscanf(b.Name, layersName, &from, &to); n != 2 || err != nil || from != bounds[len(bounds)-1] || to < from {
+			return nil, inputError("%s is cut otherwise in the profile (block %s): give its file (--model), or write another profile (-o)", m.Model, b.Name)
+		}
+		bounds = append(bounds, to+1)
+	}
+	if bounds[len(bounds)-1] != layers {
+		return nil, inputError("%s has %d layers in the profile, %d here: give its file (--model), or write another profile (-o)", m.Model, bounds[len(bounds)-1], layers)
+	}
+	return bounds, nil
+}
+
+// byGraph groups what lies between the cuts that no layer spans.
+func (im *trtImport) byGraph() error {
+	if im.chain == nil {
+		return inputError("%s cannot be cut (%s): import its times alone", im.o.File, strings.Join(im.model.info().warnings, "; "))
+	}
+	names := newOperators(im.chain)
+	spans := make([][]span, len(im.o.Runs))
+	free := make([]string, im.chain.Atoms()+1) // by cut: the layer that forbids it
+	for i, r := range im.o.Runs {
+		var err error
+		if spans[i], err = names.match(r); err != nil {
+			return err
+		}
+		for _, s := range spans[i] {
+			for c := s.first + 1; c <= s.last; c++ {
+				free[c] = s.layer
+			}
+		}
+	}
+	var cuts []int // allowed, the ends included
+	var cross []int64
+	for c, layer := range free {
+		if layer == "" {
+			cuts = append(cuts, c)
+			cross = append(cross, im.chain.Cuts[c].Bytes)
+		}
+	}
+	costs := make([]float64, len(cuts)-1)
+	for i, r := range im.o.Runs {
+		for k, t := range between(cuts, spans[i]) {
+			costs[k] += t.Seconds() / r.Layers.Total().Seconds()
+		}
+	}
+	bounds := graph.Group(costs, cross, im.o.Blocks)
+	chosen := make([]int, len(bounds))
+	for k, b := range bounds {
+		chosen[k] = cuts[b]
+	}
+	if h := im.have(); h != nil {
+		at, err := im.chain.At(cutNames(h.Blocks))
+		if err != nil {
+			return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w", ErrInput, im.o.Model, err)
+		}
+		for _, c := range at.Bounds {
+			if free[c] != "" {
+				return inputError("%s is cut at %s in the profile, inside the layer %q: write another profile (-o)", im.o.Model, strings.Join(im.chain.Cuts[c].Names(), ", "), free[c])
+			}
+		}
+		chosen = at.Bounds
+	}
+	im.blocks = describeBlocks(&graph.Blocks{Chain: im.chain, Bounds: chosen})
+	for i := range im.o.Runs {
+		im.times = append(im.times, between(chosen, spans[i]))
+	}
+	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks at %d of the model's %d cuts", len(im.o.Runs[0].Layers.Layers), len(im.blocks), len(cuts)-2, im.chain.Atoms()-1))
+	return nil
+}
+
+// span is a layer on the chain: the atoms that its operators lie in.
+type span struct {
+	layer       string
+	first, last int
+	time        time.Duration
+}
+
+// between sums layers by the blocks that they lie in.
+func between(cuts []int, spans []span) []time.Duration {
+	out := make([]time.Duration, len(cuts)-1)
+	for _, s := range spans {
+		k, _ := slices.BinarySearch(cuts, s.first+1)
+		out[k-1] += s.time
+	}
+	return out
+}
+
+// operators finds a chain's operators by name.
+type operators struct{ atom map[string]int }
+
+func newOperators(c *graph.Chain) *operators {
+	o := &operators{map[string]int{}}
+	for i := range c.Atoms() {
+		for _, n := range c.AtomNodes(i) {
+			o.atom[n] = i
+		}
+	}
+	return o
+}
+
+// strayShare is how much of a run's time may be in layers that have no
+// operator's name: changes of layout, mostly.
+const strayShare = 0.25
+
+// match puts a run's layers on the chain.
+func (o *operators) match(r TRTExecRun) ([]span, error) {
+	var out []span
+	stray, waiting := time.Duration(0), time.Duration(0)
+	unknown := ""
+	for _, l := range r.Layers.Layers {
+		s := span{layer: l.Name, first: -1, time: l.Time}
+		for _, n := range operatorNames(l.Name) {
+			at, ok := o.atom[n]
+			if !ok {
+				continue
+			}
+			if s.first < 0 {
+				s.first, s.last = at, at
+			}
+			s.first, s.last = min(s.first, at), max(s.last, at)
+		}
+		if s.first < 0 {
+			waiting += l.Time
+			if stray += l.Time; unknown == "" && l.Time > 0 {
+				unknown = l.Name
+			}
+			continue
+		}
+		s.time += waiting
+		waiting = 0
+		out = append(out, s)
+	}
+	total := r.Layers.Total()
+	switch {
+	case len(out) == 0:
+		return nil, inputError("%s: none of its %d layers has the name of an operator of the model, such as %q: is it the file that the engine was built from?", r.Name, len(r.Layers.Layers), r.Layers.Layers[0].Name)
+	case stray.Seconds() > strayShare*total.Seconds():
+		return nil, inputError("%s: layers of no operator of the model, such as %q, take %.0f %% of the time (at most %.0f %%): is it the file that the engine was built from?",
+			r.Name, unknown, 100*stray.Seconds()/total.Seconds(), 100*strayShare)
+	}
+	out[len(out)-1].time += waiting
+	return out, nil
+}
+
+// operatorNames are the operators that a layer's name may speak of. TensorRT
+// joins those of a fused layer with " + " (one after the other), " || " (side by
+// side) and ", " inside PWN(…) (pointwise), and writes {ForeignNode[a...b]} for
+// the operators from a to b.
+func operatorNames(layer string) []string {
+	if strings.HasPrefix(layer, "Reformatting CopyNode") || strings.HasPrefix(layer, "copied ") {
+		return nil // it names its neighbour
+	}
+	name := strings.NewReplacer("{ForeignNode[", "\x00", "]}", "\x00", "PWN(", "\x00", " + ", "\x00", " || ", "\x00", "...", "\x00").Replace(layer)
+	out := []string{layer}
+	for _, part := range strings.Split(name, "\x00") {
+		for _, p := range append(strings.Split(part, ", "), part) {
+			if p = strings.TrimSpace(p); p == "" {
+				continue
+			}
+			out = append(out, p)
+			// Pointwise groups close with brackets.
+			for q, ok := strings.CutSuffix(p, ")"); ok; q, ok = strings.CutSuffix(q, ")") {
+				out = append(out, q)
+			}
+		}
+	}
+	return out
+}
+
+// profile writes the document.
+func (im *trtImport) profile() *formats.Profile {
+	o := &im.o
+	d := o.Device
+	d.Engine, d.Provider = "imported", "tensorrt"
+	d.Method = "trtexec: median over its iterations, without copies between host and device"
+	var sources []string
+	m := formats.ProfileModel{Model: o.Model, Source: im.source(), Blocks: im.blocks, Measurements: []formats.Measurement{}}
+	if im.model != nil {
+		in := im.model.info()
+		m.Inputs, m.Outputs = tensorInfos(in.inputs), tensorInfos(in.outputs)
+	}
+	var scales []string
+	for i, r := range o.Runs {
+		me := formats.Measurement{Device: d.Device, Share: r.Share, Batch: r.Batch}
+		whole := sumOf(im.times[i])
+		samples := 0
+		if r.Layers != nil {
+			samples = r.Layers.Count
+		}
+		me.Whole = &formats.Latency{WallUS: formats.Micros(whole), Samples: samples}
+		scale := 1.0
+		if r.Times != nil {
+			me.Whole = latencyOf(r.Times.Compute)
+			if whole > 0 {
+				scale = float64(me.Whole.WallUS) / float64(whole)
+				scales = append(scales, fmt.Sprintf("%.3f at batch %d", scale, r.Batch))
+			}
+			d.CostSeconds += sumOf(r.Times.Compute).Seconds()
+		}
+		for _, t := range im.times[i] {
+			l := formats.Latency{WallUS: max(formats.Micros(float64(t)*scale+0.5), 1), Samples: samples}
+			if r.Layers == nil {
+				l = *me.Whole
+			}
+			me.Blocks = append(me.Blocks, l)
+		}
+		m.Measurements = append(m.Measurements, me)
+		sources = append(sources, r.Name)
+	}
+	d.Source = strings.Join(sources, ", ")
+	p := &formats.Profile{Format: profileFormat, Devices: []formats.ProfileDevice{d}, Models: []formats.ProfileModel{m}}
+	if len(scales) > 0 {
+		im.notes = append(im.notes, "layer times times "+strings.Join(scales, ", ")+" are the inference's")
+	}
+	subject := fmt.Sprintf("trtexec of %s on %s", o.Model, d.Device)
+	putNote(p, subject, subject+noteSep+strings.Join(im.notes, "; "))
+	return p
+}
+
+func sumOf(list []time.Duration) time.Duration {
+	sum := time.Duration(0)
+	for _, t := range list {
+		sum += t
+	}
+	return sum
+}
+
+// latencyOf is the median of samples, with what is known of its error.
+func latencyOf(samples []time.Duration) *formats.Latency {
+	s := slices.Clone(samples)
+	slices.Sort(s)
+	l := &formats.Latency{WallUS: formats.Micros(report.Percentile(s, 0.5)), P99US: formats.Micros(report.Percentile(s, 0.99)), Samples: len(s)}
+	if lo, hi, ok := report.MedianInterval(s, 0.95); ok {
+		l.HalfWidthUS = formats.Micros((hi - lo) / 2)
+	}
+	return l
+}

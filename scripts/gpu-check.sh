@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Everything that needs an NVIDIA GPU, in steps that are kept: results as JSON and as a table. Runs in the folder that
+# `make dist CUDA=1` makes, copied to a machine without compilers, and in the source tree (`make gpu-check`).
+#
+#   ./gpu-check.sh [--out FOLDER] [--limit 9m] [--steps doctor,outputs,…] [--device cuda:0|cpu] [--again] [--quick]
+#
+# A call that ends (by its --limit, or killed) is followed by another with the same --out, which goes on. --device cpu
+# rehearses every step at small sizes on a machine without a GPU.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+args=("$@")
+has() { local a; for a in ${args[@]+"${args[@]}"}; do case $a in "$1" | "$1"=*) return 0 ;; esac; done; return 1; }
+
+if [ -x "$here/plan" ]; then # a copied folder
+  plan=$here/plan
+  if [ -f "$here/SHA256SUMS" ] && [ ! -f "$here/.checked" ]; then
+    (cd "$here" && sha256sum -c --quiet SHA256SUMS) || { echo "gpu-check: the folder is not what was copied (SHA256SUMS)" >&2; exit 5; }
+    touch "$here/.checked" 2>/dev/null || true
+  fi
+  export INFERPLAN_MODEL_FILES=$here/model-files
+  has --digits || args+=(--digits "$here/digits")
+  work=$here/work
+else # the source tree
+  root=$(cd "$here/.." && pwd)
+  plan=$root/bin/plan
+  work=$root/gpu-check-work
+fi
+has --work || args+=(--work "$work")
+has --out || args+=(--out "${OUT:-gpu-check}")
+exec "$plan" gpu-check ${args[@]+"${args[@]}"}
