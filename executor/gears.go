@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 type cascade struct {
 	gears   *policy.Gears
 	score   certainty.Func
+	raised  []formats.Calibration // by pipeline: what makes certainties of scores
 	metrics *gearMetrics
 	replay  bool // certainties come from the plan's records
 	arrived int64
@@ -64,6 +66,11 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 	}
 	for _, name := range t.Gears.Family {
 		g.nameOf = append(g.nameOf, oip.Param(name))
+		var raise formats.Calibration
+		if at := slices.IndexFunc(plan.Gear.Models, func(m formats.GearModel) bool { return m.Model == name }); at >= 0 {
+			raise = plan.Gear.Models[at].Calibration
+		}
+		g.raised = append(g.raised, raise)
 	}
 	g.metrics = newGearMetrics(m.registry, t.Gears)
 	g.drift = newDrift(plan, t, o, g.metrics)
@@ -103,7 +110,7 @@ func (c *core) grade(b *batch, r *run) {
 	for k := range b.reqs {
 		readScores(g.scores, src[k*out.bytes:], out.datatype)
 		certainty.Normalise(g.scores)
-		sure := g.score(g.scores)
+		sure := g.raised[b.pipeline].At(g.score(g.scores))
 		b.certain = append(b.certain, sure)
 		b.levels = append(b.levels, g.gears.Level(b.pipeline, sure))
 	}

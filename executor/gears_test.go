@@ -373,6 +373,27 @@ func TestRealCascade(t *testing.T) {
 	if large != 6 {
 		t.Errorf("%d of 12 samples went on, expected half", large)
 	}
+
+	// Calibrated, the thresholds are shares of right answers: the same go on.
+	small := &p.Gear.Models[0]
+	small.Calibration, small.Thresholds = formats.Calibration{{From: 0, Certainty: .25}, {From: limit, Certainty: .75}}, []float64{.3, .5}
+	for g, level := range []int{2, 1} {
+		p.Gear.Gears[g].Stages[0].Threshold = small.Thresholds[level-1]
+	}
+	if err := x.Reload(context.Background(), p, ""); err != nil {
+		t.Fatal(err)
+	}
+	for i, req := range requests {
+		_, model, resp := answerOf(t, x, req)
+		want := "small"
+		if sure[i] < limit {
+			want = "large"
+		}
+		if got := resp.Params["certainty"]; model != want || want == "small" && got != .75 {
+			t.Errorf("calibrated, sample %d, score %.4f of %.4f: answered by %s with certainty %v", i, sure[i], limit, model, got)
+		}
+		resp.Release()
+	}
 }
 
 var outputName string

@@ -60,7 +60,7 @@ output file, where it exists) and replace records of the same models there.`,
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the shuffle")
 	f.BoolVar(&o.noShuffle, "no-shuffle", false, "keep the samples in order of their ids")
 	f.BoolVar(&o.calibrate, "calibrate", false, "replace certainties by the share of right answers at them")
-	f.StringVar(&o.score, "score", "", "what the certainty is, such as top1-top2, for the profile")
+	f.StringVar(&o.score, "score", "", "what the certainty in the file is, such as top1-top2, for the profile")
 	f.StringVar(&o.profile, "profile", "", "profile that the records are added to (default: the output file, if it exists)")
 	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write")
 	return cmd
@@ -89,9 +89,6 @@ func runImportRecords(p *printer, o *importRecordsOptions) error {
 		rec.Models[i].Model = n
 	}
 	rec.Score = o.score
-	if o.calibrate {
-		rec.Score = strings.TrimSpace(rec.Score + " calibrated")
-	}
 	profile, err := o.target()
 	if err != nil {
 		return err

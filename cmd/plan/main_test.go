@@ -26,6 +26,8 @@ func TestMain(m *testing.M) {
 //	lines N FILE            require a number of lines
 //	edit FILE OLD NEW       replace text in a file, which must be there
 //	answers FILE N          write N samples' answers of the models small, middle, large
+//	labelled FILE WIDTH N   write N labelled samples of WIDTH values
+//	completions [mute]      serve two language models, tiny and big, at $COMPLETIONS
 //	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
 //	drained                 end it with SIGTERM, and well
 //	ask STATUS URL [BODY [HEADER...]]   an HTTP request
@@ -67,7 +69,9 @@ func TestScripts(t *testing.T) {
 			"lines": lines,
 			"edit":  edit,
 
-			"answers": answers,
+			"answers":     answers,
+			"labelled":    labelled,
+			"completions": completions,
 
 			"served":  served,
 			"drained": drained,

@@ -15,6 +15,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/certainty"
 	"inferplan/formats"
+	"inferplan/formats/importer/records"
 	"inferplan/formats/importer/samples"
 	"inferplan/profiler"
 )
@@ -24,6 +25,8 @@ type recordsOptions struct {
 	records string
 	score   string
 	heldOut float64
+
+	calibrate bool
 
 	completions []string // language models instead of files
 	answers     []string
@@ -35,6 +38,7 @@ func (o *recordsOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.records, "records", "", "labelled samples (CSV): the models are a family of classifiers whose answers to them are recorded")
 	f.StringVar(&o.score, "score", certainty.Default, "with --records, what the certainty of an answer is: "+strings.Join(certainty.Names(), ", "))
 	f.Float64Var(&o.heldOut, "held-out", 0.25, "with --records, share of the samples kept apart to judge plans by")
+	f.BoolVar(&o.calibrate, "calibrate", false, "with --records, replace certainties by the share of right answers at them; servers do the same")
 	f.StringSliceVar(&o.completions, "completions", nil, "with --records of prompts: language models of OpenAI-compatible servers, NAME=URL or NAME=URL#MODEL, in order of size; OPENAI_API_KEY is sent where it is set")
 	f.StringSliceVar(&o.answers, "answers", nil, "with --completions, the answers there are (default the labels that occur)")
 	f.IntVar(&o.logprobs, "logprobs", 5, "with --completions, how many tokens' probabilities to ask for")
@@ -94,6 +98,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	case err != nil:
 		return err
 	}
+	o.raise(rec)
 	replaced := addRecords(profile, rec)
 	if err := profile.Validate(); err != nil {
 		return withCode(exitUsage, fmt.Errorf("the records do not fit the profile %s: %w", out, err))
@@ -142,5 +147,18 @@ func (o *recordsOptions) record(ctx context.Context, p *printer, eng engine.Engi
 	if errors.Is(err, context.Canceled) {
 		return nil, &exitError{exitInterrupted, fmt.Errorf("interrupted before the records were complete; the latencies measured are kept")}
 	}
-	return rec, err
+	if err != nil {
+		return nil, err
+	}
+	o.raise(rec)
+	return rec, nil
+}
+
+// raise calibrates records where that was asked for.
+func (o *recordsOptions) raise(rec *formats.Records) {
+	for i := range rec.Models {
+		if o.calibrate {
+			records.Calibrate(&rec.Models[i], rec.Planning)
+		}
+	}
 }

@@ -11,7 +11,7 @@ import (
 // samples show at them: the closest nondecreasing function of the certainty
 // (isotonic regression by pooling adjacent violators). Certainties that were
 // apart may become one, none change their order. Between two known certainties
-// the lower one's share holds.
+// the lower one's share holds. The records keep the function, for who serves.
 func Calibrate(m *formats.ModelRecords, first int) {
 	order := make([]int, first)
 	for i := range order {
@@ -46,11 +46,11 @@ func Calibrate(m *formats.ModelRecords, first int) {
 		}
 		pooled = append(pooled, b)
 	}
+	m.Calibration = make(formats.Calibration, len(pooled))
+	for i, b := range pooled {
+		m.Calibration[i] = formats.CalibrationStep{From: b.from, Certainty: float64(b.right) / float64(b.n)}
+	}
 	for i, c := range m.Certainty {
-		at, found := slices.BinarySearchFunc(pooled, c, func(b block, c float64) int { return cmp.Compare(b.from, c) })
-		if !found {
-			at = max(0, at-1)
-		}
-		m.Certainty[i] = float64(pooled[at].right) / float64(pooled[at].n)
+		m.Certainty[i] = m.Calibration.At(c)
 	}
 }

@@ -104,6 +104,13 @@ func TestCalibrate(t *testing.T) {
 			t.Fatalf("%v, expected %v", m.Certainty, want)
 		}
 	}
+	// What was done is kept, so that a server can do it with scores of its own.
+	raw := []float64{.1, .2, .3, .4, .4, .9, .05, .35, .95}
+	for i := range raw {
+		if got := m.Calibration.At(raw[i]); got != m.Certainty[i] {
+			t.Errorf("at %v: %v, expected %v", raw[i], got, m.Certainty[i])
+		}
+	}
 }
 
 // The published records: accuracies of the bundle's README on all samples.
