@@ -19,6 +19,10 @@ type Report struct {
 	Windows  []WindowReport `json:"windows,omitempty"`
 	Transfer *TierReport    `json:"transfer,omitempty"`
 
+	TransferTimes  *TransferTimes `json:"transfer_times,omitempty"`   // of a simulated run whose batches crossed between stages
+	ProbesPerBatch float64        `json:"probes_per_batch,omitempty"` // paths that the reservation policy looked for, per batch dispatched
+	Curve          []LoadReport   `json:"curve,omitempty"`            // of several loads, in order
+
 	Events          int64       `json:"events,omitempty"`
 	EventsPerSecond float64     `json:"events_per_second,omitempty"` // only in --json output, never in files
 	MaxLoadFactor   *float64    `json:"max_load_factor,omitempty"`
@@ -26,6 +30,32 @@ type Report struct {
 	Accuracy        *float64    `json:"accuracy,omitempty"`    // share of right answers, of a gear plan by its records
 	Gears           *GearReport `json:"gears,omitempty"`       // of a gear plan
 	Warnings        []string    `json:"warnings,omitempty"`
+}
+
+// TransferTimes tells how long batches' tensors took from the end of a stage to
+// the next device, waiting for links included.
+type TransferTimes struct {
+	Count  int64  `json:"count"`
+	MeanUS Micros `json:"mean_us"`
+	P99US  Micros `json:"p99_us"`
+}
+
+// LoadReport is one load of a curve.
+type LoadReport struct {
+	Load         float64      `json:"load"` // factor of the planned rate
+	Attainment   float64      `json:"attainment"`
+	AttainmentCI *[2]float64  `json:"attainment_interval,omitempty"`
+	Models       []ModelPoint `json:"models"`
+}
+
+// ModelPoint is one model, or one SLO class of it, at one load.
+type ModelPoint struct {
+	Model        string      `json:"model"`
+	Class        string      `json:"class,omitempty"`
+	Attainment   float64     `json:"attainment"`
+	AttainmentCI *[2]float64 `json:"attainment_interval,omitempty"`
+	GoodputRPS   float64     `json:"goodput_rps"`
+	P99US        Micros      `json:"p99_us"`
 }
 
 // GearReport tells what the gears of a plan and the models of its family did.

@@ -67,6 +67,7 @@ type Result struct {
 	Dispatched int64       // batches
 	Gears      *GearResult // of a gear plan, else nil
 	Transfers  Transfers   // between stages
+	Probes     int64       // paths that the policy looked for; 0: it does not count them
 	crossed    transferTimes
 	acc        *report.Accumulator
 }

@@ -143,6 +143,55 @@ func (s *loadSearch) overall(models []float64) (*MaxLoad, error) {
 	return out, nil
 }
 
+// Sweep simulates the given loads, in order; there is no highest in it.
+func Sweep(ctx context.Context, sc *Scenario, loads []float64, runs int) (*MaxLoad, error) {
+	out := &MaxLoad{}
+	for _, load := range loads {
+		if !(load > 0) || math.IsInf(load, 0) {
+			return nil, fmt.Errorf("simulating: load %v, expected more than 0", load)
+		}
+		at := *sc
+		at.Load = load
+		res, err := Replicate(ctx, &at, runs)
+		if err != nil {
+			return nil, fmt.Errorf("load %g: %w", load, err)
+		}
+		out.Points = append(out.Points, LoadPoint{Load: load, Report: res.Report, Events: res.Events})
+	}
+	return out, nil
+}
+
+// curve is what every model attained at the loads that were simulated.
+func (m *MaxLoad) curve() []formats.LoadReport {
+	var out []formats.LoadReport
+	for _, p := range m.Points {
+		l := formats.LoadReport{Load: p.Load, Attainment: p.Report.Attainment, AttainmentCI: p.Report.AttainmentCI}
+		for i := range p.Report.Models {
+			x := &p.Report.Models[i]
+			l.Models = append(l.Models, formats.ModelPoint{
+				Model: x.Model, Class: x.Class, Attainment: x.Attainment, AttainmentCI: x.AttainmentCI,
+				GoodputRPS: x.GoodputRPS, P99US: x.Latency.P99US,
+			})
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// SweepReport is the report of the last load of a sweep, with the curve of all.
+func (m *MaxLoad) SweepReport() (*formats.Report, int64) {
+	if len(m.Points) == 0 {
+		return nil, 0
+	}
+	rep := *m.Points[len(m.Points)-1].Report
+	rep.Curve = m.curve()
+	var events int64
+	for _, p := range m.Points {
+		events += p.Events
+	}
+	return &rep, events
+}
+
 // Report is the report of the highest load that every model attained, with the
 // highest load of each model in it; where not even the lowest point of the grid
 // passed, it is the lowest point's. The count is of the events of all points.
@@ -156,6 +205,7 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	}
 	rep := *point.Report
 	rep.Models = slices.Clone(rep.Models)
+	rep.Curve = m.curve()
 	overall := m.Overall
 	rep.MaxLoadFactor = &overall
 	for i := range m.Models {

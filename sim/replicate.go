@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -177,6 +178,7 @@ func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.NoReport = true // pool makes one of all runs
 	return Run(ctx, cfg)
 }
 
@@ -186,11 +188,13 @@ func pool(results []*Result) *Result {
 	for i, r := range results {
 		out.Events += r.Events
 		out.Dispatched += r.Dispatched
+		out.Probes += r.Probes
 		out.crossed.merge(&r.crossed)
 		accs[i] = r.acc
 	}
 	out.Report = report.Merge(accs)
 	out.Transfers = out.crossed.summary()
+	out.dispatching()
 	if results[0].Gears != nil {
 		var all GearResult
 		for _, r := range results {
@@ -201,4 +205,17 @@ func pool(results []*Result) *Result {
 		out.setGears(all)
 	}
 	return out
+}
+
+// dispatching puts into the report what it cost to dispatch batches and how
+// long they were under way between stages.
+func (r *Result) dispatching() {
+	if r.Transfers.Count > 0 {
+		r.Report.TransferTimes = &formats.TransferTimes{
+			Count: r.Transfers.Count, MeanUS: formats.Micros(r.Transfers.Mean), P99US: formats.Micros(r.Transfers.P99),
+		}
+	}
+	if r.Dispatched > 0 {
+		r.Report.ProbesPerBatch = math.Round(1e3*float64(r.Probes)/float64(r.Dispatched)) / 1e3
+	}
 }

@@ -28,8 +28,12 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, fmt.Errorf("simulating: %w", err)
 	}
 	res := &Result{Events: s.events, Dispatched: s.serial, Transfers: s.crossed.summary(), crossed: s.crossed, acc: s.acc}
+	if c, ok := cfg.Policy.(interface{ Probes() int64 }); ok {
+		res.Probes = c.Probes()
+	}
 	if !cfg.NoReport {
 		res.Report = s.acc.Build()
+		res.dispatching()
 	}
 	if s.t.Gears != nil {
 		res.setGears(s.gears)

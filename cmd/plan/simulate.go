@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +29,7 @@ type simulateOptions struct {
 	loadReference    string
 	policy           string
 	network          string
+	loads            string
 	duration, warmup time.Duration
 	attainmentGiven  bool
 	durationGiven    bool // by flag, environment or file: with a trace the default would cut it short
@@ -50,6 +53,7 @@ Load 1.0 is the rate that the plan promises each model. Arrivals stop after --du
 the run drains; arrivals during --warmup run but are not counted.`,
 		Example: `  plan simulate plan.json --load 0.95 --runs 5
   plan simulate plan.json --find-max-load --attainment 0.99
+  plan simulate plan.json --loads 0.1:1.2:0.1 --runs 5
   plan simulate plan.json --trace requests.csv.gz -o report.json
   plan simulate plan.json --model fcn --arrivals-gaps-us gaps.txt.gz --json`,
 		Args: cobra.MaximumNArgs(1),
@@ -66,6 +70,7 @@ the run drains; arrivals during --warmup run but are not counted.`,
 	f := cmd.Flags()
 	o.schedule.flags(f)
 	f.BoolVar(&o.findMaxLoad, "find-max-load", false, "highest load of a 0.05 grid that attains what is asked, per model and overall")
+	f.StringVar(&o.loads, "loads", "", "several loads, as 0.5,0.8,1 or FROM:TO:STEP, for a curve of each model's attainment; the rest of the report is of the last")
 	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --find-max-load asks for (of a gear plan the default is its percentile)")
 	f.StringVar(&o.loadReference, "load-reference", "", "plan whose rates are load 1.0 (default the simulated plan)")
 	f.StringVar(&o.policy, "policy", "", "run-time policy: "+strings.Join(policies.Names(), ", ")+" (default the plan's)")
@@ -128,8 +133,8 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 		return err
 	case src != nil:
 		defer closeSource()
-		if o.findMaxLoad || o.runs > 1 {
-			return usageErrorf("--find-max-load and --runs draw arrivals anew and do not go with a trace")
+		if o.findMaxLoad || o.loads != "" || o.runs > 1 {
+			return usageErrorf("--find-max-load, --loads and --runs draw arrivals anew and do not go with a trace")
 		}
 		if !o.durationGiven {
 			sc.Duration = 0 // until the trace ends
@@ -138,6 +143,16 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 		if err != nil {
 			return err
 		}
+	case o.loads != "":
+		loads, err := o.sweep()
+		if err != nil {
+			return err
+		}
+		found, err := sim.Sweep(ctx, sc, loads, o.runs)
+		if err != nil {
+			return err
+		}
+		rep, events = found.SweepReport()
 	case o.findMaxLoad:
 		found, err := sim.FindMaxLoad(ctx, sc, o.attainment, o.runs)
 		if err != nil {
@@ -183,6 +198,56 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	}
 	p.note("%d events, %.2f million per second", events, rep.EventsPerSecond/1e6)
 	return nil
+}
+
+// maxLoads bounds the points of a sweep.
+const maxLoads = 1000
+
+// sweep reads --loads.
+func (o *simulateOptions) sweep() ([]float64, error) {
+	bad := func(found string) error {
+		return usageErrorf("--loads %s: found %s, expected loads above 0 such as 0.5,0.8,1 or FROM:TO:STEP such as 0.1:1.2:0.1, at most %d", o.loads, found, maxLoads)
+	}
+	switch {
+	case o.findMaxLoad:
+		return nil, usageErrorf("--loads and --find-max-load exclude each other")
+	case o.chromeTrace != "":
+		return nil, usageErrorf("--chrome-trace shows one run; found --loads %s", o.loads)
+	case o.load != 1:
+		return nil, usageErrorf("--loads and --load exclude each other")
+	}
+	parse := func(text string) (float64, error) {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) {
+			return 0, bad(strconv.Quote(text))
+		}
+		return v, nil
+	}
+	parts := strings.Split(o.loads, ":")
+	list := len(parts) == 1
+	if list {
+		parts = strings.Split(o.loads, ",")
+	}
+	var values []float64
+	for _, part := range parts {
+		v, err := parse(part)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	if list {
+		return values, nil
+	}
+	if len(values) != 3 || values[1] < values[0] || (values[1]-values[0])/values[2] >= maxLoads {
+		return nil, bad(strconv.Quote(o.loads))
+	}
+	var out []float64
+	for i := range int(math.Floor((values[1]-values[0])/values[2]+1e-9)) + 1 {
+		// Rounded, so that a step of 0.1 gives 0.3 and not 0.30000000000000004.
+		out = append(out, math.Round((values[0]+float64(i)*values[2])*1e9)/1e9)
+	}
+	return out, nil
 }
 
 // links is the network to simulate on, and what was assumed about it: the
@@ -318,6 +383,9 @@ func printReport(p *printer, rep *formats.Report) error {
 	if err := p.table("lrrrrrrrrrrr", header, rows); err != nil {
 		return err
 	}
+	if err := printCurve(p, rep.Curve); err != nil {
+		return err
+	}
 	var devices []string
 	for _, d := range rep.Devices {
 		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, percent(d.Utilisation)))
@@ -332,6 +400,26 @@ func printReport(p *printer, rep *formats.Report) error {
 		fmt.Fprintf(p.out, "highest load at which every model attains: %.2f\n", *rep.MaxLoadFactor)
 	}
 	return nil
+}
+
+// printCurve shows what every model attained at several loads.
+func printCurve(p *printer, curve []formats.LoadReport) error {
+	if len(curve) == 0 {
+		return nil
+	}
+	header := []string{"load", "all"}
+	for _, m := range curve[0].Models {
+		header = append(header, formats.ModelClass{Model: m.Model, Class: m.Class}.String())
+	}
+	var rows [][]string
+	for _, l := range curve {
+		row := []string{fmt.Sprintf("%.4g", l.Load), percent(l.Attainment)}
+		for _, m := range l.Models {
+			row = append(row, percent(m.Attainment)+" "+interval(m.AttainmentCI))
+		}
+		rows = append(rows, row)
+	}
+	return p.table(strings.Repeat("r", len(header)), header, rows)
 }
 
 func interval(ci *[2]float64) string {

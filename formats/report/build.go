@@ -49,12 +49,12 @@ func Merge(runs []*Accumulator) *formats.Report {
 			totals[k].add(&a.models[i].counts)
 			latencies = append(latencies, a.models[i].latencies...)
 		}
-		all = append(all, latencies...)
 		m := &r.Models[i]
 		m.Model, m.Class, m.SLOUS = cfg.Models[i].Name, cfg.Models[i].Class, formats.Micros(cfg.Models[i].SLO)
 		m.Counts = b.counts(perRun, true)
 		m.OfferedRPS = b.rate(m.Requests)
 		m.Latency = summarise(latencies)
+		all = append(all, latencies...) // sorted by now, which all of one model then are
 		m.BatchSizes = b.batchSizes(i)
 	}
 	r.Counts = b.counts(totals, true)

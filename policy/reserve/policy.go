@@ -103,6 +103,7 @@ type Policy struct {
 	work     [][]time.Duration
 	least    [][]time.Duration // per pipeline and batch: path without waiting at best
 	monotone []bool            // per pipeline: no stage is faster at a larger batch
+	probes   int64             // so far
 	paths    [2]path
 	retry    path
 	fuller   path

@@ -34,6 +34,7 @@ type candidate struct {
 // nodes with several devices. Ties go to the first device.
 func (p *Policy) probe(pipeline, batch int32, now time.Duration, out *path) {
 	pl := &p.t.Pipelines[pipeline]
+	p.probes++
 	out.pipeline, out.batch, out.hold = pipeline, batch, 0
 	out.hops = out.hops[:pl.NumStages]
 	t, work, from := now, time.Duration(0), int32(-1)
@@ -70,6 +71,9 @@ func (p *Policy) probe(pipeline, batch int32, now time.Duration, out *path) {
 	out.finish = t
 	out.wait = t - now - work
 }
+
+// Probes is how many paths were looked for so far.
+func (p *Policy) Probes() int64 { return p.probes }
 
 // earliest is the choice among devices that the batch reaches at ready without
 // a transfer.
