@@ -46,9 +46,11 @@ func Together(copies []func(n int) (engine.Timing, error)) func(n int) (engine.T
 		for _, t := range times {
 			sum.CPU += t.CPU
 			sum.Wall += t.Wall
+			sum.Host += t.Host
 		}
 		sum.CPU /= time.Duration(len(copies))
 		sum.Wall /= time.Duration(len(copies))
+		sum.Host /= time.Duration(len(copies))
 		return sum, errors.Join(errs...)
 	}
 }

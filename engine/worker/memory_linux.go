@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,8 @@ type Segment struct {
 	ID   uint32
 	Data []byte
 	fd   int
+	// unpin, where the memory is locked for a GPU, undoes that.
+	unpin func() error
 }
 
 // maxSegment bounds what one worker may map (virtual; pages that nobody
@@ -64,7 +67,11 @@ func (s *Segment) Close() error {
 	if s.Data == nil {
 		return nil
 	}
-	err := unix.Munmap(s.Data)
+	var err error
+	if s.unpin != nil {
+		err = s.unpin()
+	}
+	err = errors.Join(err, unix.Munmap(s.Data))
 	unix.Close(s.fd)
 	s.Data = nil
 	return err

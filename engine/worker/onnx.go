@@ -66,6 +66,18 @@ func (o *onnx) Device() engine.Device { return o.device }
 func (o *onnx) Close() error          { return o.eng.Close() }
 func (o *onnx) Loaded()               { o.chains = map[chainKey]*graph.Chain{} }
 
+// Pin locks shared memory for copies by a GPU; on a CPU there is nothing to do.
+func (o *onnx) Pin(data []byte) (unpin func() error, err error) {
+	if o.device.IsCPU() {
+		return nil, nil
+	}
+	i, err := o.device.Index()
+	if err != nil {
+		return nil, err
+	}
+	return ort.Pin(i, data)
+}
+
 // Load cuts the stage out of its model's file and loads it.
 func (o *onnx) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
 	chain, err := o.chain(ctx, s)

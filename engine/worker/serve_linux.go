@@ -26,6 +26,12 @@ type Loader interface {
 	Close() error
 }
 
+// pinner is a Loader whose device copies from memory of the host, which it can
+// lock for that.
+type pinner interface {
+	Pin(data []byte) (unpin func() error, err error)
+}
+
 // Opener opens an engine on a device.
 type Opener func(ctx context.Context, h *Hello) (Loader, error)
 
@@ -361,6 +367,13 @@ func (s *server) segment(p []byte) (*Ready, error) {
 	seg, err := mapSegment(spec.ID, fd, spec.Size)
 	if err != nil {
 		return nil, err
+	}
+	// A GPU copies from and to locked memory directly. Where it may not be locked,
+	// copies go the slower way through the driver's own.
+	if p, ok := s.loader.(pinner); ok {
+		if seg.unpin, err = p.Pin(seg.Data); err != nil {
+			fmt.Fprintf(os.Stderr, "worker: segment %d stays pageable, copies to the GPU are slower: %v\n", spec.ID, err)
+		}
 	}
 	s.segments[spec.ID] = seg
 	if spec.Own {

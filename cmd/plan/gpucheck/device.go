@@ -70,8 +70,7 @@ func reference() (engine.Device, error) {
 	return engine.CPUDevice(cpus...), err
 }
 
-// whole loads a model's file whole, with its logits (before a closing softmax)
-// as a further output where they have a known shape.
+// whole makes one submodel of a model's file.
 func (c *check) whole(ctx context.Context, path string) (*engine.Submodel, error) {
 	m, err := graph.Open(path, graph.Options{Dims: ocrDims[profiler.ModelName(path)]})
 	if err != nil {
@@ -82,6 +81,27 @@ func (c *check) whole(ctx context.Context, path string) (*engine.Submodel, error
 		return nil, err
 	}
 	return chain.Whole().Slice(0, 1, graph.SliceOptions{})
+}
+
+// logits makes the same with what goes into a closing softmax as a further
+// output: softmax hides differences.
+func (c *check) logits(ctx context.Context, path string) (*engine.Submodel, error) {
+	m, err := graph.Open(path, graph.Options{Dims: ocrDims[profiler.ModelName(path)]})
+	if err != nil {
+		return nil, err
+	}
+	chain, err := m.Chain(ctx, c.eng.Probe, graph.ChainOptions{})
+	if err != nil {
+		return nil, err
+	}
+	sub, err := chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: m.Logits()[:1]})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(sub.Outputs); n > 1 && len(sub.Outputs[n-1].Shape) == 0 { // its shape is not known
+		return chain.Whole().Slice(0, 1, graph.SliceOptions{})
+	}
+	return sub, nil
 }
 
 // ocrDims are the sizes at which the OCR models run here.
@@ -163,13 +183,13 @@ func outputs(ctx context.Context, c *check, r *StepResult) error {
 	// What the CUDA provider keeps it keeps per thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	t := Table{Title: "largest absolute difference of the outputs", Header: []string{"model", "batch", "difference", "largest output", "classes agree"}}
+	t := Table{Title: "largest absolute difference of the outputs", Header: []string{"model", "batch", "difference", "largest output", "classes agree", "before softmax, of the largest"}}
 	for _, name := range names {
 		path, err := c.models(ctx, name)
 		if err != nil {
 			return err
 		}
-		sub, err := c.whole(ctx, path[0])
+		sub, err := c.logits(ctx, path[0])
 		if err != nil {
 			return err
 		}
@@ -187,9 +207,14 @@ func outputs(ctx context.Context, c *check, r *StepResult) error {
 				r.note("%s at batch %d: %v", name, batch, err)
 				continue
 			}
-			worst, size, same, rows := difference(want, got, batch)
+			worst, size, same, rows := difference(want[:1], got[:1], batch)
 			r.verdict(fmt.Sprintf("%s batch %d", name, batch), "<= 1e-4", worst, worst <= 1e-4)
-			t.Rows = append(t.Rows, []string{name, fmt.Sprint(batch), fmt.Sprintf("%.2g", worst), fmt.Sprintf("%.3g", size), fmt.Sprintf("%d of %d", same, rows)})
+			row := []string{name, fmt.Sprint(batch), fmt.Sprintf("%.2g", worst), fmt.Sprintf("%.3g", size), fmt.Sprintf("%d of %d", same, rows), "-"}
+			if len(want) > 1 {
+				before, largest, _, _ := difference(want[1:], got[1:], batch)
+				row[5] = fmt.Sprintf("%.2g", before/largest)
+			}
+			t.Rows = append(t.Rows, row)
 		}
 	}
 	r.Tables = append(r.Tables, t)
