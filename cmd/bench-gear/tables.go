@@ -218,7 +218,7 @@ func (b *bench) gpus(f *published.Family, t *table) error {
 					row = append(row, count(need[i][k], s.most))
 				}
 			}
-			t.add(append(row, times(need[0][k], need[4][k], need[5][k]))...)
+			t.add(append(row, times(need[0][k], need[4][k], need[5][k]), times(need[1][k], need[4][k], need[5][k]))...)
 		}
 	}
 	return nil

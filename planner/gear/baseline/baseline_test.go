@@ -152,7 +152,7 @@ func TestSpace(t *testing.T) {
 	if err != nil || len(some) != 20 {
 		t.Fatalf("%d random plans, %v", len(some), err)
 	}
-	plan, ok, err := s.Planned(ctx, f.SLO, 1)
+	plan, ok, err := s.Planned(ctx, f.SLO, false, 1)
 	if err != nil || !ok {
 		t.Fatalf("no plan: %v", err)
 	}
@@ -166,7 +166,7 @@ func TestSpace(t *testing.T) {
 	if ours.P95 > f.SLO || ours.Accuracy > best || random > best || ours.Accuracy < best-.01 || Best(front, f.SLO) != Best(all, f.SLO) {
 		t.Errorf("ours %.4f in %v, best %.4f, random %.4f", ours.Accuracy, ours.P95, best, random)
 	}
-	if _, ok, err := s.Planned(ctx, time.Millisecond, 1); ok || err != nil {
+	if _, ok, err := s.Planned(ctx, time.Millisecond, true, 1); ok || err != nil {
 		t.Errorf("a plan within a millisecond: %v, %v", ok, err)
 	}
 }

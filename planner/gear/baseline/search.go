@@ -128,11 +128,14 @@ func (s *Space) Random(ctx context.Context, rng *rand.Rand, up func() bool) ([]P
 	return out, nil
 }
 
-// Planned is the plan of our planner for an SLO on latency; ok is false where
-// there is none.
-func (s *Space) Planned(ctx context.Context, slo time.Duration, seed uint64) (plan *gear.Outcome, ok bool, err error) {
+// Planned is the plan of our planner for an SLO on latency, that every range
+// keeps at its upper edge for ever, or, overall, that all requests of the trace
+// keep together; ok is false where there is none.
+func (s *Space) Planned(ctx context.Context, slo time.Duration, overall bool, seed uint64) (plan *gear.Outcome, ok bool, err error) {
 	p := *s.Problem
-	p.SLO = slo
+	if p.SLO = slo; overall {
+		p.Overall, p.Measured = true, s.rates
+	}
 	out, err := gear.Solve(ctx, &p, nil, gear.Options{Seed: seed, MinQueues: []int{1}})
 	if _, inf := errors.AsType[*gear.Infeasible](err); inf {
 		return nil, false, nil
