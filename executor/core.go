@@ -187,6 +187,8 @@ func (c *core) run() {
 			c.flush()
 		}
 		for _, j := range t.arrivals {
+			// A wake-up that is due was so before the policy hears of this one.
+			c.timers()
 			c.arrive(j)
 			c.flush()
 		}

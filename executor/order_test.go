@@ -1,0 +1,54 @@
+package executor
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// orderWatch drops what comes and notes the kinds of events.
+type orderWatch struct{ kinds []policy.EventKind }
+
+func (w *orderWatch) Handle(_ time.Duration, ev *policy.Event, out *policy.Actions) {
+	w.kinds = append(w.kinds, ev.Kind)
+	if ev.Kind == policy.Arrival {
+		out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: ev.Req, Reason: policy.ReasonDeadline})
+	}
+}
+
+// A wake-up that is due comes before a request that the policy hears of later,
+// as in the simulator, also where both wait for the loop.
+func TestDueWakeComesBeforeArrival(t *testing.T) {
+	w := &orderWatch{}
+	o := replayOptions(true)
+	o.NewPolicy = func(*policy.Tables, formats.PolicySpec) (policy.Policy, error) { return w, nil }
+	x := open(t, onePlan(time.Millisecond, 1, 1, time.Hour), o)
+	c := x.core.Load()
+	answered := make(chan error, 1)
+	c.call(func() { // on the loop's goroutine: what comes meanwhile waits
+		w.kinds = nil
+		due := c.now() + time.Millisecond
+		c.setWake(7, due)
+		go func() {
+			_, err := x.Infer(context.Background(), sample(x, 1))
+			answered <- err
+		}()
+		for waiting := 0; waiting == 0 || c.now() <= due; time.Sleep(100 * time.Microsecond) {
+			c.in.mu.Lock()
+			waiting = len(c.in.arrivals)
+			c.in.mu.Unlock()
+		}
+	})
+	if got := reasonOf(<-answered); got != "deadline" {
+		t.Fatalf("the request ended as %s", got)
+	}
+	var got []policy.EventKind
+	c.call(func() { got = slices.Clone(w.kinds) })
+	if want := []policy.EventKind{policy.Timer, policy.Arrival}; !slices.Equal(got, want) {
+		t.Errorf("events %v, expected %v: the wake-up, then the request", got, want)
+	}
+}
