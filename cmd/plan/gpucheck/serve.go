@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -198,6 +199,8 @@ func planTable(p *formats.Plan) Table {
 	return t
 }
 
+var smallestPipeline = regexp.MustCompile(`smallest pipeline needs (\d+) bytes`)
+
 // pooled serves a pipeline of two stages on two shares of the device. The
 // planner cuts a model in two where it must: here the cluster's memory is
 // declared too small for the whole of it.
@@ -218,32 +221,26 @@ func pooled(ctx context.Context, c *check, r *StepResult) error {
 			return err
 		}
 	}
-	p, err := readProfile(c.out(file))
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(p.Models, func(m formats.ProfileModel) bool { return m.Model == name })
-	if i < 0 {
-		return fmt.Errorf("the profile lacks %s", name)
-	}
-	// Between the larger half and the whole: what stands beside the weights is
-	// needed by either.
-	var weights, beside int64
-	for _, b := range p.Models[i].Blocks {
-		weights += b.WeightBytes
-	}
-	for _, m := range p.Models[i].Measurements {
-		beside = max(beside, m.MemoryBytes-weights)
-	}
-	memory := int64(share) * (beside + weights*9/10)
-	if err := c.cluster("pooled-cluster.yaml", count, share, memory); err != nil {
-		return err
-	}
 	if err := c.workload("pooled-workload.yaml", "20x", name); err != nil {
 		return err
 	}
-	if _, err := c.plan(ctx, "solve", "--profile", c.out(file), "--cluster", c.work("pooled-cluster.yaml"), "--workload", c.work("pooled-workload.yaml"),
-		"--max-partitions", "2", "--max-batch", fmt.Sprint(min(8, slices.Max(c.batches()))), "-o", c.work("pooled.json"), "--force"); err != nil {
+	solve := []string{"solve", "--profile", c.out(file), "--cluster", c.work("pooled-cluster.yaml"), "--workload", c.work("pooled-workload.yaml"),
+		"--max-partitions", "2", "--max-batch", fmt.Sprint(min(8, slices.Max(c.batches()))), "-o", c.work("pooled.json"), "--force"}
+	// The planner says how little memory is enough for some pipeline.
+	if err := c.cluster("pooled-cluster.yaml", count, share, 1<<20); err != nil {
+		return err
+	}
+	text, _ := c.plan(ctx, append(solve, "--json")...)
+	var memory int64
+	if m := smallestPipeline.FindStringSubmatch(text); m == nil {
+		return fmt.Errorf("the planner does not say how much memory %s needs: %s", name, text)
+	} else if _, err := fmt.Sscan(m[1], &memory); err != nil {
+		return err
+	}
+	if err := c.cluster("pooled-cluster.yaml", count, share, memory); err != nil {
+		return err
+	}
+	if _, err := c.plan(ctx, solve...); err != nil {
 		return err
 	}
 	plan, err := formats.ReadPlan(c.work("pooled.json"))
