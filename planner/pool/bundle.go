@@ -35,33 +35,37 @@ const (
 	bundlesKept     = 80 // per model
 	bundleNodes     = 60
 	bundleRounds    = 7
-	bundleLooks     = 8    // programs per objective
-	bundleOpen      = 12   // models that each of them chooses anew
-	bundlePacks     = 4    // choices until one packs into whole devices
-	packStep        = 0.25 // devices left idle for that
-	bundleTop       = 0.04 // whole replicas rarely cost more: no lower objective is tried first
+	bundleLooks     = 8  // programs per objective
+	bundleOpen      = 12 // models that each of them chooses anew
+	bundlePacks     = 4  // choices until one packs into whole devices
+	stayLooks       = 3
+	stayKept        = 40
+	stayStep        = 0.012 // by which a re-plan lowers its sights, more each time
+	packStep        = 0.25  // devices left idle for that
+	bundleTop       = 0.04  // whole replicas rarely cost more: no lower objective is tried first
 )
 
 // bundles looks for a better plan by bundles.
 func (x *search) bundles(ctx context.Context) error {
 	var work milp.Stats
 	n := 0
-	rounds, top := bundleRounds, bundleTop
+	rounds := bundleRounds
 	if x.goal.cost() != nil {
 		rounds = 1 // the rates are given
 	}
-	if x.stay != nil {
-		rounds, top = bundleRounds-2, 1 // what runs is no start from above
-	}
 	lo, hi := x.value(), x.inner
-	for range rounds {
+	for round := range rounds {
 		if ctx.Err() != nil || x.gap() <= x.o.Gap || rounds > 1 && hi-lo <= x.o.Gap/8*hi {
 			break
 		}
-		mid := max((lo+hi)/2, hi*(1-top))
+		mid := max((lo+hi)/2, hi*(1-bundleTop))
 		w := wish{}
 		if x.stay != nil {
-			w.most = x.stay.most
+			// First what is good enough, with as few moves as can be.
+			w = wish{most: x.stay.most, moves: true}
+			if mid = x.inner * (1 - x.o.Gap - stayStep*float64(round*round)); mid <= lo {
+				break
+			}
 		}
 		plan, choices, st, err := x.bundlesAt(ctx, mid, w)
 		if err != nil {
@@ -74,7 +78,9 @@ func (x *search) bundles(ctx context.Context) error {
 			continue
 		}
 		lo = mid
-		x.keep(plan)
+		if x.keep(plan); x.stay != nil {
+			break
+		}
 	}
 	x.phase("bundles", n, work)
 	return nil
@@ -177,9 +183,12 @@ func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
 	}
 	slices.SortStableFunc(out, order)
 	// Of bundles that take the same devices one is enough.
-	kept := out[:0]
+	kept, most := out[:0], bundlesKept
+	if x.stay != nil {
+		most = stayKept
+	}
 	for _, b := range out {
-		if len(kept) == bundlesKept*x.o.Effort {
+		if len(kept) == most*x.o.Effort {
 			break
 		}
 		if !slices.ContainsFunc(kept, func(o bundle) bool { return slices.Equal(o.use, b.use) && o.move <= b.move }) {
@@ -332,7 +341,11 @@ func (x *search) choose(ctx context.Context, choices []bundle, of []int, w wish)
 	}
 	at := sol.X
 	next := 0
-	for round := range bundleLooks {
+	looks, close := bundleLooks, 1e-4
+	if w.moves {
+		looks, close = stayLooks, 0.5/max(w.most, 1) // half a device
+	}
+	for round := range looks {
 		if ctx.Err() != nil {
 			return nil, work, nil
 		}
@@ -344,7 +357,7 @@ func (x *search) choose(ctx context.Context, choices []bundle, of []int, w wish)
 			}
 		}
 		o := milp.Options{
-			AbsGap: 1e-4, MaxNodes: bundleNodes * int64(x.o.Effort), MaxIterations: bundleNodes * iterationsPer * int64(x.o.Effort),
+			AbsGap: close, MaxNodes: bundleNodes * int64(x.o.Effort), MaxIterations: bundleNodes * iterationsPer * int64(x.o.Effort),
 			Seed: x.o.Seed, HeuristicEffort: heuristicEffort,
 		}
 		if round > 0 {

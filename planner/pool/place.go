@@ -85,15 +85,17 @@ func (p *Problem) tryPlace(templates []Template, plan *counts, have held) (place
 		slices.SortFunc(keys, func(a, b slotKey) int {
 			return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.slot, b.slot))
 		})
-		var bins []bin
-		for _, key := range keys {
-			bins = append(bins, pack(groups[key])...)
-		}
-		if len(bins) > pool.Count {
-			return nil, k
-		}
-		if have != nil {
-			bins = p.settled(templates, plan, have, k, bins)
+		bins := p.sticky(templates, plan, have, k, keys, groups)
+		if bins == nil {
+			for _, key := range keys {
+				bins = append(bins, pack(groups[key])...)
+			}
+			if len(bins) > pool.Count {
+				return nil, k
+			}
+			if have != nil {
+				bins = p.settled(templates, plan, have, k, bins)
+			}
 		}
 		for first, b := range bins {
 			for _, part := range b.parts {

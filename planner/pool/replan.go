@@ -59,6 +59,10 @@ type staying struct {
 	most  float64         // devices that may move
 	list  []count         // the pipelines that may stay, with the replicas left of them
 
+	ids    []content // numbered
+	number map[content]int
+	of     [][]int // per template and stage
+
 	running *Running
 	tries   int // programs for plans that move no more than asked
 }
@@ -74,7 +78,7 @@ func (s *staying) devices() held {
 // stay reads the plan that runs; templates are added to the list where they
 // still keep the SLO.
 func (p *Problem) stay(r *Running, add func(*Template) int) *staying {
-	s := &staying{total: map[content]int{}, running: r}
+	s := &staying{total: map[content]int{}, number: map[content]int{}, running: r}
 	devices := 0
 	for k := range p.Pools {
 		s.held = append(s.held, make([]map[content]int, p.Pools[k].Count))
@@ -142,23 +146,45 @@ func (p *Problem) fitsMemory(t *Template) bool {
 
 // moved is the devices, in parts, that a plan has to load at least.
 func (x *search) moved(c *counts) float64 {
-	want := map[content]int{}
-	var order []content
+	var buf [16]struct{ id, n int }
+	sums := buf[:0]
 	for _, n := range c.list {
-		t := &x.templates[n.template]
-		for si := range t.Stages {
-			key := x.p.content(t, si)
-			if _, ok := want[key]; !ok {
-				order = append(order, key)
+		for si, id := range x.contents(n.template) {
+			i := slices.IndexFunc(sums, func(s struct{ id, n int }) bool { return s.id == id })
+			if i < 0 {
+				i = len(sums)
+				sums = append(sums, struct{ id, n int }{id: id})
 			}
-			want[key] += n.replicas[si]
+			sums[i].n += n.replicas[si]
 		}
 	}
 	sum := 0.0
-	for _, key := range order {
-		sum += float64(max(want[key]-x.stay.total[key], 0)) / float64(key.share)
+	for _, s := range sums {
+		key := x.stay.ids[s.id]
+		sum += float64(max(s.n-x.stay.total[key], 0)) / float64(key.share)
 	}
 	return sum
+}
+
+// contents numbers what the stages of a template hold.
+func (x *search) contents(template int) []int {
+	s := x.stay
+	for len(s.of) <= template {
+		s.of = append(s.of, nil)
+	}
+	if s.of[template] == nil {
+		t := &x.templates[template]
+		for si := range t.Stages {
+			key := x.p.content(t, si)
+			id, ok := s.number[key]
+			if !ok {
+				id = len(s.ids)
+				s.number[key], s.ids = id, append(s.ids, key)
+			}
+			s.of[template] = append(s.of[template], id)
+		}
+	}
+	return s.of[template]
 }
 
 // newContent is a count of replicas beyond those that run.
@@ -271,50 +297,155 @@ func (x *search) movedTooMuch(ctx context.Context, moved int) bool {
 // fewestMoves looks, among the plans that are good enough, for one that moves
 // few devices.
 func (x *search) fewestMoves(ctx context.Context) error {
-	if x.stay == nil || ctx.Err() != nil || x.moved(x.best) == 0 {
+	if x.stay == nil || x.many() || ctx.Err() != nil || x.moved(x.best) == 0 {
 		return nil
 	}
 	now := x.moved(x.best)
 	enough := min(x.value(), x.bound()*(1-x.o.Gap)) * (1 - 1e-9)
 	var best *counts
-	var st milp.Stats
-	n := 0
-	if x.many() {
-		var err error
-		if best, n, st, err = x.bundlesAt(ctx, enough, wish{most: now, moves: true}); err != nil {
-			return err
+	set := x.pick(x.ranked(), x.lp.used, poolPerModel)
+	for _, list := range [][]count{x.best.list, x.stay.list} {
+		for _, c := range list {
+			set = append(set, c.template)
 		}
-	} else {
-		set := x.pick(x.ranked(), x.lp.used, poolPerModel)
-		for _, list := range [][]count{x.best.list, x.stay.list} {
-			for _, c := range list {
-				set = append(set, c.template)
-			}
-		}
-		slices.Sort(set)
-		set = slices.Compact(set)
-		n = len(set)
-		q := x.p.mip(x.u, x.templates, set, max(x.inner, enough), enough)
-		x.limitMoves(q, now)
-		q.m.SetSense(milp.Minimize)
-		q.m.SetObj(q.theta, 0)
-		q.m.SetObj(q.moved, 1)
-		sol, err := x.s.Solve(ctx, q.m, milp.Options{
-			AbsGap: 0.5, MaxNodes: sumNodes * int64(x.o.Effort), MaxIterations: sumNodes * iterationsPer * int64(x.o.Effort),
-			Seed: x.o.Seed, Start: x.start(q, x.best),
-		})
-		if err != nil {
-			return fmt.Errorf("solving for the fewest devices that move: %w", err)
-		}
-		if st = sol.Stats; sol.Feasible() {
-			best = q.read(x.p, x.u, x.templates, sol)
-		}
+	}
+	slices.Sort(set)
+	set = slices.Compact(set)
+	q := x.p.mip(x.u, x.templates, set, max(x.inner, enough), enough)
+	x.limitMoves(q, now)
+	q.m.SetSense(milp.Minimize)
+	q.m.SetObj(q.theta, 0)
+	q.m.SetObj(q.moved, 1)
+	sol, err := x.s.Solve(ctx, q.m, milp.Options{
+		AbsGap: 0.5, MaxNodes: sumNodes * int64(x.o.Effort), MaxIterations: sumNodes * iterationsPer * int64(x.o.Effort),
+		Seed: x.o.Seed, Start: x.start(q, x.best),
+	})
+	if err != nil {
+		return fmt.Errorf("solving for the fewest devices that move: %w", err)
+	}
+	if sol.Feasible() {
+		best = q.read(x.p, x.u, x.templates, sol)
 	}
 	if best != nil && best.value >= x.theta(enough)*(1-1e-9) && x.moved(best) < now && x.placeable(best) {
 		x.best = best
 	}
-	x.phase("fewest moves", n, st)
+	x.phase("fewest moves", len(set), sol.Stats)
 	return nil
+}
+
+// sticky packs a pool so that devices go on with what they hold: first every
+// device takes what it holds and is still wanted, then the rest fills empty
+// devices and what is free of others. It returns nil where that needs more
+// devices than there are, and without a plan that runs.
+func (p *Problem) sticky(templates []Template, plan *counts, have held, pool int, keys []slotKey, groups map[slotKey][]piece) []bin {
+	if have == nil {
+		return nil
+	}
+	unit := 1
+	type want struct {
+		piece
+		key slotKey
+		id  content
+	}
+	var wants []want
+	of := map[content][]int{}
+	for _, key := range keys {
+		for _, q := range groups[key] {
+			id := p.content(&templates[plan.list[q.count].template], q.stage)
+			of[id] = append(of[id], len(wants))
+			wants = append(wants, want{q, key, id})
+			unit = lcm(unit, q.share)
+		}
+	}
+	n := p.Pools[pool].Count
+	bins, owner := make([]bin, n), make([]slotKey, n)
+	for d := range bins {
+		bins[d].free = unit
+	}
+	put := func(d int, w *want, m int) {
+		one := w.piece
+		one.n = m
+		bins[d].parts = append(bins[d].parts, one)
+		bins[d].free -= m * unit / w.share
+		owner[d] = w.key
+		w.n -= m
+	}
+	// Devices of which most is still wanted come first.
+	left := map[content]int{}
+	for i := range wants {
+		left[wants[i].id] += wants[i].n
+	}
+	ids := make([][]content, n)
+	order := all(n)
+	useful := make([]int, n)
+	for d, c := range have[pool] {
+		for id := range c {
+			ids[d] = append(ids[d], id)
+			useful[d] += min(c[id], left[id]) * unit / id.share
+		}
+		slices.SortFunc(ids[d], func(a, b content) int {
+			return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last), cmp.Compare(a.share, b.share))
+		})
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(useful[b], useful[a]) })
+	for _, d := range order {
+		for _, id := range ids[d] {
+			room := have[pool][d][id]
+			for _, i := range of[id] {
+				w := &wants[i]
+				if p.Rounding == Slot && len(bins[d].parts) > 0 && owner[d] != w.key {
+					continue
+				}
+				if m := min(room, w.n); m > 0 {
+					put(d, w, m)
+					room -= m
+				}
+			}
+		}
+	}
+	// The rest: whole devices of one kind, then the largest first where there is
+	// room, on devices that load something anyway before others.
+	var empty []int
+	for d := range bins {
+		if len(bins[d].parts) == 0 {
+			empty = append(empty, d)
+		}
+	}
+	for i := range wants {
+		w := &wants[i]
+		for ; w.n >= w.share; empty = empty[1:] {
+			if len(empty) == 0 {
+				return nil
+			}
+			put(empty[0], w, w.share)
+		}
+	}
+	slices.SortStableFunc(wants, func(a, b want) int { return cmp.Compare(a.share, b.share) })
+	loads := make([]bool, n)
+	for i := range wants {
+		w := &wants[i]
+		for w.n > 0 {
+			at := -1
+			for d := range bins {
+				if len(bins[d].parts) > 0 && bins[d].free >= unit/w.share && (p.Rounding != Slot || owner[d] == w.key) &&
+					(at < 0 || loads[d] && !loads[at]) {
+					at = d
+				}
+			}
+			if at < 0 {
+				if len(empty) == 0 {
+					return nil
+				}
+				at, empty = empty[0], empty[1:]
+			}
+			put(at, w, 1)
+			loads[at] = true
+		}
+	}
+	for d := range bins {
+		bins[d].parts = merge(bins[d].parts)
+	}
+	return bins
 }
 
 // settle gives the bins of a pool, whatever they hold, to devices: first to

@@ -343,13 +343,16 @@ func (x *search) plan(ctx context.Context) error {
 			return nil
 		}
 	}
-	if _, err := x.integer(ctx, "basis", basis, basisNodes); err != nil {
-		return err
+	bundled := x.many() && x.best != nil
+	if !bundled {
+		if _, err := x.integer(ctx, "basis", basis, basisNodes); err != nil {
+			return err
+		}
+		if x.done(ctx) {
+			return nil
+		}
 	}
-	if x.done(ctx) {
-		return nil
-	}
-	if x.many() && x.best != nil {
+	if bundled {
 		if err := x.bundles(ctx); err != nil {
 			return err
 		}
