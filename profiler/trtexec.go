@@ -1,6 +1,7 @@
 package profiler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -54,8 +55,8 @@ type TRTExecOptions struct {
 //
 // Without the model's file, all runs must have the same layers. They are
 // grouped into blocks so that the largest block takes the least time (each run
-// counts alike); nothing is known of what crosses between blocks, so the model
-// is planned unpartitioned, until it is imported with its file.
+// counts alike); nothing is known of what crosses between blocks, so no plan cuts
+// the model where a network is crossed, until it is imported with its file.
 //
 // With the file, layers are matched to the model's operators by name: TensorRT
 // joins the names of what it fuses. A layer that spans a place where the model
@@ -140,9 +141,31 @@ func (im *trtImport) check() error {
 		}
 		im.layered = im.layered || r.Layers != nil
 	}
+	if h := im.device(); h != nil && (h.Engine != importedEngine || h.Provider != trtProvider) {
+		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-trt, or into another profile (-o)", h.Device, describe(*h), h.Device)
+	}
 	for _, r := range o.Runs {
 		if im.layered && r.Layers == nil {
 			return inputError("%s: no layers, which other runs have: export them too (--exportProfile), or give none", r.Name)
+		}
+	}
+	return nil
+}
+
+// Of devices whose numbers trtexec gave.
+const (
+	importedEngine = "imported"
+	trtProvider    = "tensorrt"
+)
+
+// device is the kind in the profile that the numbers go to.
+func (im *trtImport) device() *formats.ProfileDevice {
+	if im.o.Into == nil {
+		return nil
+	}
+	for i := range im.o.Into.Devices {
+		if h := &im.o.Into.Devices[i]; h.Device == im.o.Device.Device {
+			return h
 		}
 	}
 	return nil
@@ -423,9 +446,13 @@ func operatorNames(layer string) []string {
 func (im *trtImport) profile() *formats.Profile {
 	o := &im.o
 	d := o.Device
-	d.Engine, d.Provider = "imported", "tensorrt"
+	d.Engine, d.Provider = importedEngine, trtProvider
 	d.Method = "trtexec: median over its iterations, without copies between host and device"
 	var sources []string
+	if h := im.device(); h != nil { // from an earlier import
+		d.Name, d.Driver, d.EngineVersion = cmp.Or(d.Name, h.Name), cmp.Or(d.Driver, h.Driver), cmp.Or(d.EngineVersion, h.EngineVersion)
+		sources, d.CostSeconds = strings.Split(h.Source, ", "), h.CostSeconds
+	}
 	m := formats.ProfileModel{Model: o.Model, Source: im.source(), Blocks: im.blocks, Measurements: []formats.Measurement{}}
 	if im.model != nil {
 		in := im.model.info()
@@ -457,7 +484,9 @@ func (im *trtImport) profile() *formats.Profile {
 			me.Blocks = append(me.Blocks, l)
 		}
 		m.Measurements = append(m.Measurements, me)
-		sources = append(sources, r.Name)
+		if !slices.Contains(sources, r.Name) {
+			sources = append(sources, r.Name)
+		}
 	}
 	d.Source = strings.Join(sources, ", ")
 	p := &formats.Profile{Format: profileFormat, Devices: []formats.ProfileDevice{d}, Models: []formats.ProfileModel{m}}

@@ -107,6 +107,9 @@ func TestTRTExecByTime(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Error(err)
 	}
+	if d := p.Devices[0]; len(p.Devices) != 1 || d.EngineVersion != "10.3" || d.Source != "p1, t4 and p4, half" {
+		t.Errorf("%+v", p.Devices)
+	}
 }
 
 func TestTRTExecWithoutLayers(t *testing.T) {
@@ -156,6 +159,9 @@ func TestTRTExecErrors(t *testing.T) {
 		{with(func(o *TRTExecOptions) {
 			o.Runs = append(o.Runs, TRTExecRun{Share: 1, Batch: 2, Layers: layersOf("a", 1), Name: "p2"})
 		}), `p2: layer 1 is "nothing"`},
+		{with(func(o *TRTExecOptions) {
+			o.Into = &formats.Profile{Devices: []formats.ProfileDevice{{Device: "L4", Engine: "onnxruntime", EngineVersion: "1.29"}}}
+		}), "the profile has L4 from elsewhere (onnxruntime 1.29)"},
 		{with(func(o *TRTExecOptions) { o.Into = into("layers 0-0", "layers 1-4") }), "net has 5 layers in the profile, 2 here"},
 		{with(func(o *TRTExecOptions) { o.Into = into("block0", "block1") }), "net is cut otherwise in the profile (block block0)"},
 		{with(func(o *TRTExecOptions) {
