@@ -1,0 +1,121 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// everyPlacement are all ways to give the devices sets of models that fit,
+// maximal or not.
+func everyPlacement(p *Problem) []*Placement {
+	var fits []uint32
+	for set := uint32(1); set < 1<<len(p.Models); set++ {
+		if p.Memory == 0 || p.held(set) <= p.Memory {
+			fits = append(fits, set)
+		}
+	}
+	var out []*Placement
+	if len(fits) > 0 {
+		counts := make([]int, len(fits))
+		eachComposition(counts, 0, p.Devices, func() { out = append(out, newPlacement(len(p.Models), fits, counts)) })
+	}
+	return out
+}
+
+// step is the largest difference in accuracy between two cascades that differ in
+// one threshold by one level.
+func step(list []Cascade, samples int) float64 {
+	most := int32(0)
+	for i := range list {
+		for k := range i {
+			a, b := &list[i], &list[k]
+			if !slices.Equal(a.Models, b.Models) {
+				continue
+			}
+			differ := 0
+			for l := range a.Levels {
+				differ += max(int(a.Levels[l])-int(b.Levels[l]), int(b.Levels[l])-int(a.Levels[l]))
+			}
+			if differ == 1 {
+				most = max(most, a.Correct-b.Correct, b.Correct-a.Correct)
+			}
+		}
+	}
+	return float64(most) / float64(samples)
+}
+
+// A planner that simulates every cascade in every range on every placement, with
+// the trials that ours takes, beats ours by no more than a step of the grid.
+func TestAgainstSimulatedBruteForce(t *testing.T) {
+	held, equal := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		if held >= 12 { // every cascade is simulated: a few are enough
+			return
+		}
+		p := draw(t)
+		if len(p.Models) > 3 || p.Devices > 2 {
+			return
+		}
+		ctx := context.Background()
+		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+		if len(list) == 0 || len(list) > 40 {
+			return
+		}
+		work := p.works(list)
+		best := -1.0
+		for _, pl := range everyPlacement(p) {
+			b := newBench(p, pl, 1)
+			value, ok := 0.0, true
+			for r, edge := range p.Edges {
+				most := -1.0
+				for i := range list {
+					accuracy := float64(list[i].Correct) / float64(p.Planned.N)
+					if accuracy <= most || pl.Load(work[i])*edge > 1 {
+						continue
+					}
+					shares, _ := pl.Split(work[i])
+					q, _, err := p.passes(ctx, b, &list[i], shares, edge, []int{1, 4, 16})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if q > 0 {
+						most = accuracy
+					}
+				}
+				if most < 0 {
+					ok = false
+					break
+				}
+				value += p.Weights[r] * most
+			}
+			if ok {
+				best = max(best, value)
+			}
+		}
+		out, err := Solve(ctx, p, nil, Options{Seed: 1})
+		if _, none := errors.AsType[*Infeasible](err); none {
+			if best >= 0 {
+				t.Fatalf("infeasible (%v), brute force has accuracy %v", err, best)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		held++
+		if out.Accuracy >= best-1e-12 {
+			equal++
+		}
+		if most := step(list, p.Planned.N); best > out.Accuracy+most+1e-12 {
+			t.Fatalf("accuracy %v, brute force %v: more than a step of %v above", out.Accuracy, best, most)
+		}
+	})
+	t.Logf("%d instances, ours at least as accurate in %d", held, equal)
+	if held < 5 {
+		t.Errorf("only %d instances had a plan", held)
+	}
+}
