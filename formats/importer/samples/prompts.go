@@ -1,14 +1,10 @@
 package samples
 
 import (
-	"bufio"
-	"compress/gzip"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"inferplan/formats"
@@ -37,51 +33,32 @@ func ReadPromptsFile(path string) (*Prompts, error) {
 // ReadPrompts reads CSV, plain or gzip, with the header label,prompt; name is
 // what errors call the source.
 func ReadPrompts(r io.Reader, name string) (*Prompts, error) {
-	b := bufio.NewReader(r)
-	r = b
-	if magic, err := b.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
-		}
-		r = z
-	}
-	c := csv.NewReader(r)
-	c.ReuseRecord = true
-	row, err := c.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, &formats.Error{File: name, Line: 1, Found: "an empty file", Expected: "the header label,prompt and a question per row"}
-	}
+	t, err := openTable(r, name)
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", name, err)
+		return nil, err
 	}
-	if len(row) != 2 || row[0] != "label" || row[1] != "prompt" {
-		return nil, &formats.Error{File: name, Line: 1, Found: strconv.Quote(strings.Join(row[:min(len(row), 4)], ",")), Expected: "the header label,prompt"}
+	if err := t.Expect("label", "prompt"); err != nil {
+		return nil, err
 	}
 	p := &Prompts{}
 	for {
-		row, err := c.Read()
+		err := t.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
+			return nil, err
 		}
-		label := strings.TrimSpace(row[0])
-		fail := func(column int, path, found, expected string) (*Prompts, error) {
-			e := &formats.Error{File: name, Path: path, Found: found, Expected: expected}
-			e.Line, e.Column = c.FieldPos(column)
-			return nil, e
-		}
+		label, prompt := strings.TrimSpace(t.Row[0]), t.Row[1]
 		switch {
 		case label == "":
-			return fail(0, "label", "nothing", "the answer that is right")
-		case strings.TrimSpace(row[1]) == "":
-			return fail(1, "prompt", "nothing", "a question")
-		case len(row[1]) > maxPrompt:
-			return fail(1, "prompt", fmt.Sprintf("%d bytes", len(row[1])), fmt.Sprintf("at most %d", maxPrompt))
+			return nil, t.Fail(0, "label", "nothing", "the answer that is right")
+		case strings.TrimSpace(prompt) == "":
+			return nil, t.Fail(1, "prompt", "nothing", "a question")
+		case len(prompt) > maxPrompt:
+			return nil, t.Fail(1, "prompt", fmt.Sprintf("%d bytes", len(prompt)), fmt.Sprintf("at most %d", maxPrompt))
 		}
-		p.Labels, p.Texts = append(p.Labels, label), append(p.Texts, row[1])
+		p.Labels, p.Texts = append(p.Labels, strings.Clone(label)), append(p.Texts, strings.Clone(prompt))
 	}
 	if len(p.Labels) == 0 {
 		return nil, &formats.Error{File: name, Found: "no row below the header", Expected: "a question per row"}

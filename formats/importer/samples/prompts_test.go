@@ -26,9 +26,9 @@ func TestPrompts(t *testing.T) {
 		"prompt,label\n":          "q.csv:1",
 		"label,prompt\nA,x\n,y\n": "q.csv:3:1: label",
 		"label,prompt\nA,  \n":    "q.csv:2:3: prompt",
-		"label,prompt\nA\n":       "wrong number of fields",
+		"label,prompt\nA\n":       "another number of columns",
 		"label,prompt\nA," + strings.Repeat("x", maxPrompt+1): "at most",
-		"\x1f\x8b": "reading q.csv",
+		"\x1f\x8b": "q.csv: a gzip file",
 	} {
 		if _, err := ReadPrompts(strings.NewReader(in), "q.csv"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.30q: %v, expected %q", in, err, want)

@@ -44,12 +44,7 @@ func ReadFile(path string) (*Set, error) {
 
 // Read reads samples; name is what errors call the source.
 func Read(r io.Reader, name string) (*Set, error) {
-	f, err := csvfile.New(r, name)
-	if err != nil {
-		return nil, err
-	}
-	f.MaxLine = maxLine
-	t, err := csvfile.NewTable(f)
+	t, err := openTable(r, name)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +68,15 @@ func Read(r io.Reader, name string) (*Set, error) {
 		return nil, &formats.Error{File: name, Found: "no row below the header", Expected: "a sample per row"}
 	}
 	return s, nil
+}
+
+func openTable(r io.Reader, name string) (*csvfile.Table, error) {
+	f, err := csvfile.New(r, name)
+	if err != nil {
+		return nil, err
+	}
+	f.MaxLine = maxLine
+	return csvfile.NewTable(f)
 }
 
 // add takes the row at hand.
