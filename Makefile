@@ -49,6 +49,10 @@ build: setup ## bin/plan
 demo: build ## profile, solve, simulate, serve and load real models here
 	scripts/demo.sh
 
+.PHONY: hosts
+hosts: build ## a plan over two hosts (network namespaces) that loses one and takes it back; needs root
+	scripts/hosts.sh
+
 .PHONY: e2e
 e2e: build ## drive a served plan with independent clients
 	scripts/e2e.sh

@@ -17,6 +17,8 @@ import (
 type Result struct {
 	formats.Report
 	Protocol Protocol `json:"protocol"`
+	// Started is the schedule's time 0.
+	Started time.Time `json:"started"`
 	// Errors, ClientOverload and Unanswered are parts of Dropped.
 	Errors         int64 `json:"errors"`
 	ClientOverload int64 `json:"client_overload"`

@@ -225,6 +225,7 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	seconds := counted.Seconds()
 	res := &Result{
 		Protocol:     g.cfg.Protocol,
+		Started:      g.start,
 		PeakInFlight: int(g.peak),
 		Interrupted:  ctx.Err() != nil,
 		GeneratorLag: Lag{P50US: lagAt(g.lag, 50), P99US: lagAt(g.lag, 99), MaxUS: formats.Micros(time.Duration(g.lag.Max()) * time.Microsecond)},
