@@ -16,6 +16,38 @@ import (
 // Service; it comes with the driver.
 var mpsControl = "nvidia-cuda-mps-control"
 
+// What MPSState finds.
+const (
+	MPSAbsent  = "absent"  // its program is not on this machine
+	MPSStopped = "stopped" // it is, and no service runs
+	MPSRunning = "running"
+)
+
+// MPSState tells whether shares of a GPU can be made by MPS here.
+func MPSState() (state, text string) {
+	if dir := mpsPipe(); mpsRuns(dir) {
+		return MPSRunning, "a service runs at " + dir
+	}
+	path, err := exec.LookPath(mpsControl)
+	if err != nil {
+		return MPSAbsent, mpsControl + " is not on this machine"
+	}
+	return MPSStopped, "no service runs; `plan profile --mps` and gpu-check start one with " + path
+}
+
+// mpsPipe is the folder at which processes look for the service.
+func mpsPipe() string {
+	if dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY"); dir != "" {
+		return dir
+	}
+	return "/tmp/nvidia-mps"
+}
+
+func mpsRuns(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "control"))
+	return err == nil
+}
+
 // MPS is a running Multi-Process Service that StartMPS started.
 type MPS struct{ pipe, log string }
 

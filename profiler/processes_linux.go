@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 
 	"inferplan/engine"
 	"inferplan/engine/remote"
@@ -50,11 +48,8 @@ func (p Processes) Open(ctx context.Context, d engine.Device, v int) (Shares, er
 // division says how processes divide the device, and what each needs in its
 // environment for it (CUDA's Multi-Process Service, "Environment Variables").
 func division(d engine.Device, v int) (method string, env []string) {
-	dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
-	if dir == "" {
-		dir = "/tmp/nvidia-mps"
-	}
-	if _, err := os.Stat(filepath.Join(dir, "control")); err != nil {
+	dir := mpsPipe()
+	if !mpsRuns(dir) {
 		return MethodTimeSlicing, nil
 	}
 	env = []string{

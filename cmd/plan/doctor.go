@@ -10,6 +10,7 @@ import (
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
 	"inferplan/planner"
+	"inferplan/profiler"
 	"inferplan/solver/highs"
 )
 
@@ -85,21 +86,45 @@ func diagnose() (found []finding, ok bool) {
 	case err != nil:
 		add("gpus", "none", err.Error(), "")
 	case len(gpus) == 0:
-		add("gpus", "none", "no NVIDIA GPU", "")
+		add("gpus", "none", "no NVIDIA GPU (NVML is not here, or finds no driver)", "")
 	}
 	for _, d := range gpus {
-		add("gpu "+d.ID, "ok", fmt.Sprintf("%s, %d MiB, driver %s", d.Name, d.MemoryBytes>>20, d.Driver), "")
+		add("gpu "+d.ID, "ok", describeGPU(d), "")
 	}
 	if len(gpus) > 0 {
 		for _, r := range ort.CUDA() {
 			if r.Err != nil {
-				add(r.Name, "missing", fmt.Sprintf("%s: %v", r.Purpose, r.Err), "make setup CUDA=1; CUDA's own libraries on LD_LIBRARY_PATH")
+				add(r.Name, "missing", fmt.Sprintf("%s: %v", r.Purpose, r.Err), r.Hint())
 			} else {
 				add(r.Name, "ok", r.Purpose, "")
 			}
 		}
+		if set := os.Getenv(relocatedEnv); set != "" {
+			add("library path", "ok", "CUDA's libraries were found beside the loader's path: LD_LIBRARY_PATH="+os.Getenv("LD_LIBRARY_PATH"), "")
+		}
+		switch state, text := profiler.MPSState(); state {
+		case profiler.MPSAbsent:
+			add("mps", "none", text+": shares of a GPU are made by time slicing", "install the driver's utilities")
+		default:
+			add("mps", "ok", text, "")
+		}
 	}
 	return found, ok
+}
+
+// describeGPU is a GPU in one line.
+func describeGPU(d engine.Device) string {
+	s := fmt.Sprintf("%s, %d MiB", d.Name, d.MemoryBytes>>20)
+	if d.Multiprocessors > 0 {
+		s += fmt.Sprintf(", %d multiprocessors", d.Multiprocessors)
+	}
+	if d.Architecture != "" {
+		s += ", architecture " + d.Architecture
+	}
+	if d.PowerLimitWatts > 0 {
+		s += fmt.Sprintf(", %.0f W", d.PowerLimitWatts)
+	}
+	return s + ", driver " + d.Driver
 }
 
 // thisMachine describes this machine for the defaults of solve.

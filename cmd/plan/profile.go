@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ type profileOptions struct {
 	seed               uint64
 	out                string
 	force              bool
-	graphs             bool
+	graphs, mps        bool
 	tf32               string
 	provider           map[string]string
 	recordsOptions
@@ -71,6 +72,7 @@ certainty comes from the logprobs of the first token; their latencies are not me
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
 	f.BoolVar(&o.graphs, "cuda-graph", false, "GPUs: capture a CUDA graph per batch size and replay it")
 	f.StringVar(&o.tf32, "tf32", "on", "GPUs: let convolutions and products round their inputs to TF32 (on or off)")
+	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
 	f.StringToStringVar(&o.provider, "provider-option", nil, "GPUs: option of ONNX Runtime's provider, KEY=VALUE (gpu_mem_limit=2147483648, prefer_nhwc=1)")
 	o.recordsOptions.flags(f)
 	_ = cmd.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]string{"auto", "cpu", "cuda:0"}, cobra.ShellCompDirectiveNoFileComp))
@@ -122,9 +124,22 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return fmt.Errorf("opening the engine: %w", err)
 	}
 	defer eng.Close()
+	if set != nil {
+		if err := profiler.CheckSamples(ctx, profiler.RecordOptions{Models: paths, Samples: set, Engine: eng, Seed: o.seed}); err != nil {
+			return err
+		}
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program, which shares of a GPU run in: %w", err)
+	}
+
+	if state, _ := profiler.MPSState(); o.mps && state != profiler.MPSRunning {
+		stop, err := startMPS()
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 
 	bar := p.meter(1000, "profiling")
@@ -239,6 +254,31 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 	}
 	p.note("wrote %s; next: plan solve --slo 200ms", path)
 	return nil
+}
+
+// startMPS starts the service where this process and its children find it.
+func startMPS() (stop func(), err error) {
+	dir, err := os.MkdirTemp("", "inferplan-mps-")
+	if err != nil {
+		return nil, fmt.Errorf("start MPS: %w", err)
+	}
+	m, err := profiler.StartMPS(dir)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	for _, kv := range m.Env() {
+		k, v, _ := strings.Cut(kv, "=")
+		if err := os.Setenv(k, v); err != nil {
+			return nil, errors.Join(err, m.Stop())
+		}
+	}
+	return func() {
+		if err := m.Stop(); err != nil {
+			fmt.Fprintf(os.Stderr, "plan: %v\n", err)
+		}
+		os.RemoveAll(dir)
+	}, nil
 }
 
 // roofKey is a whole model's place among the rows of a roofline.

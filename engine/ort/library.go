@@ -135,6 +135,20 @@ type Requirement struct {
 	Err     error // nil where it can be opened
 }
 
+// Hint says how to get what is missing.
+func (r Requirement) Hint() string {
+	switch base := filepath.Base(r.Name); {
+	case strings.HasPrefix(base, "libonnxruntime"):
+		return "make setup CUDA=1, or lay the file beside libonnxruntime.so.1"
+	case base == "libcuda.so.1":
+		return "install NVIDIA's driver; in a container, start it with the GPU"
+	case strings.HasPrefix(base, "libcudnn"):
+		return "pip install nvidia-cudnn-cu13, or cuDNN 9 from NVIDIA's packages"
+	default:
+		return "pip install nvidia-cublas nvidia-cuda-runtime nvidia-curand nvidia-cufft nvidia-cuda-nvrtc, or the CUDA 13 toolkit"
+	}
+}
+
 func missing(what string, reqs []Requirement, hint string, kind error) error {
 	var list []string
 	for _, r := range reqs {

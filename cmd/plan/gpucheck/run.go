@@ -160,6 +160,9 @@ func Run(ctx context.Context, o Options) (ok bool, err error) {
 			continue
 		}
 		limit := s.limit
+		if doc.Rehearsal {
+			limit *= 4 // a CPU, which others share
+		}
 		if o.Limit > 0 {
 			left := o.Limit - time.Since(begun)
 			if left < leastTime {
