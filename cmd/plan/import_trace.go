@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ type importTraceOptions struct {
 	spread   string
 	column   string
 	model    string
+	class    string
 	scale    float64
 	duration time.Duration
 	seed     uint64
@@ -56,6 +58,7 @@ every row is a request: t_us or t_s, and input_tokens and output_tokens where th
 	f.Float64Var(&o.scale, "scale", 1, "multiplies the counts")
 	f.DurationVar(&o.duration, "duration", 0, "stop there (default: all)")
 	f.StringVar(&o.model, "model", "", "model that the requests ask for")
+	f.StringVar(&o.class, "class", "", "SLO class of the model that they ask for")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals")
 	f.StringVarP(&o.out, "output", "o", "trace.csv.gz", "trace to write, packed where it ends in .gz")
 	_ = cmd.RegisterFlagCompletionFunc("counts", cobra.FixedCompletions([]string{"1s", "60s"}, cobra.ShellCompDirectiveNoFileComp))
@@ -71,6 +74,13 @@ func runImportTrace(p *printer, o *importTraceOptions) error {
 	models := []string{o.model}
 	if o.model != "" {
 		columns = append(columns, "model")
+	}
+	if o.class != "" {
+		if slices.Contains(columns, "class") {
+			return usageErrorf("--class %s: %s has a column class", o.class, o.file)
+		}
+		columns = append(columns, "class")
+		src = arrivals.OfClass(src, o.class)
 	}
 	if o.duration > 0 {
 		src = arrivals.Until(src, o.duration)

@@ -81,6 +81,22 @@ func (o *only) Next(r *Request) bool {
 func (o *only) Err() error   { return Err(o.Source) }
 func (o *only) Close() error { return Close(o.Source) }
 
+// OfClass gives all requests of a source one class.
+func OfClass(s Source, class string) Source { return &ofClass{s, class} }
+
+type ofClass struct {
+	Source
+	class string
+}
+
+func (o *ofClass) Next(r *Request) bool {
+	ok := o.Source.Next(r)
+	r.Class = o.class
+	return ok
+}
+func (o *ofClass) Err() error   { return Err(o.Source) }
+func (o *ofClass) Close() error { return Close(o.Source) }
+
 // Until ends a source before the first request at or after end.
 func Until(s Source, end time.Duration) Source { return &until{s, end} }
 
