@@ -65,6 +65,25 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 	return out, nil
 }
 
+// CheckSamples holds labelled samples against the models that are to be recorded
+// on them, without running any.
+func CheckSamples(ctx context.Context, o RecordOptions) error {
+	if o.Engine == nil {
+		return inputError("no engine given")
+	}
+	for _, path := range o.Models {
+		m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed})
+		if err != nil {
+			return err
+		}
+		in := m.info()
+		if err := o.fits(&in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SampleOrder is the order in which Record takes n samples: row i of the records
 // is sample SampleOrder(seed, n)[i] of the file.
 func SampleOrder(seed uint64, n int) []int {
