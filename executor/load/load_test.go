@@ -123,6 +123,9 @@ func every(interval time.Duration, n int, models int) arrivals.Source {
 func mustRun(t *testing.T, cfg Config, s arrivals.Source) *Result {
 	t.Helper()
 	cfg.Token = "secret"
+	if cfg.Grace == 0 {
+		cfg.Grace = patient
+	}
 	res, err := Run(t.Context(), cfg, s)
 	if err != nil {
 		t.Fatal(err)
