@@ -26,6 +26,7 @@ type Plan struct {
 	Policy      PolicySpec   `json:"policy"`
 	Arrivals    *Arrivals    `json:"arrivals,omitempty"`
 	Certified   *Certificate `json:"certified,omitempty"`
+	Replan      *Replan      `json:"replan,omitempty"` // where a plan ran before
 	Limits      []Limit      `json:"limits,omitempty"`
 	Assumptions []string     `json:"assumptions,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"`
@@ -122,6 +123,14 @@ type Cut struct {
 	DType      string   `json:"dtype"`       // FP32 or FP16: how float tensors cross
 	Bytes      int64    `json:"bytes"`       // per sample, as it crosses
 	TransferUS []Micros `json:"transfer_us"` // at batch 1..Batch over the slower NIC; zeros on one host
+}
+
+// Replan tells what changes against the plan that ran before, which is the
+// input of role running.
+type Replan struct {
+	MovedGPUs int     `json:"moved_gpus"` // devices that have to load something that they did not hold
+	GPUs      int     `json:"gpus"`       // devices of the cluster that are not shared in time
+	MaxMoved  float64 `json:"max_moved"`  // share of them that was allowed to
 }
 
 // PolicySpec names the run-time policy and its parameters.

@@ -19,6 +19,9 @@ type Inputs struct {
 	Profile  *formats.Profile
 	Cluster  *formats.Cluster
 	Workload *formats.Workload
+	// Running is a plan that runs: what changes is to stay within
+	// Options.MaxMoved. Nil: nothing runs.
+	Running *formats.Plan
 	// Files name the documents in error messages and go into the plan; a
 	// document that was assumed has none.
 	Files []formats.Input
@@ -68,6 +71,7 @@ type Options struct {
 	Seed          uint64
 	SLO           formats.SLO // of every model, over the workload's
 	CutDType      string
+	MaxMoved      float64 // share of the devices that may load something new, where a plan runs
 	// Assumptions are what the caller assumed before; they go into the plan first.
 	Assumptions []string
 }
@@ -77,6 +81,7 @@ func DefaultOptions() Options {
 	return Options{
 		Method: MethodAuto, Algorithm: AlgorithmTemplate, Objective: ObjectiveThroughput,
 		Margin: 0.4, GPURounding: RoundingSlot, MaxPartitions: 2, Gap: 1e-2, Effort: 1, Seed: 1, CutDType: CutsAuto,
+		MaxMoved: pool.MaxMovedDefault,
 	}
 }
 
@@ -136,6 +141,8 @@ func (o *Options) complete() error {
 		return optionsError("margin", fmt.Sprint(o.Margin), "a share of the SLO, from 0 to less than 1")
 	case bad(o.Gap) || o.Gap >= 1:
 		return optionsError("gap", fmt.Sprint(o.Gap), "a relative gap, from 0 to less than 1")
+	case bad(o.MaxMoved) || o.MaxMoved > 1:
+		return optionsError("max-moved", fmt.Sprint(o.MaxMoved), "a share of the devices, from 0 to 1")
 	case bad(o.BatchBuild):
 		return optionsError("batch-build", fmt.Sprint(o.BatchBuild), "a factor of at least 0")
 	case bad(o.MinLoad):

@@ -217,7 +217,7 @@ func (r *resolved) resolveModel(i int) error {
 	if err != nil {
 		return err
 	}
-	pm := pool.Model{Name: w.Key().String(), SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
+	pm := pool.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
 	switch {
 	case math.IsNaN(w.Weight) || w.Weight < 0 || math.IsInf(w.Weight, 0):
 		return r.fail("workload", path+".weight", fmt.Sprint(w.Weight), "more than 0", "")

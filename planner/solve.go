@@ -41,7 +41,7 @@ type Progress struct {
 }
 
 // phases are the names of the phases in order, for Progress.Fraction.
-var phases = []string{"pipelines", "relaxation", "rounding", "bundles", "basis", "pool", "survivors", "weighted sum"}
+var phases = []string{"pipelines", "relaxation", "what runs", "rounding", "bundles", "basis", "pool", "survivors", "fewest moves", "weighted sum"}
 
 func fraction(phase string) float64 {
 	for i, p := range phases {
@@ -88,6 +88,9 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 		if progress != nil {
 			progress(Progress{Phase: p.Phase, Fraction: fraction(p.Phase), Value: p.Value, Bound: p.Bound, Detail: p.Detail})
 		}
+	}
+	if po.Running, err = r.running(); err != nil {
+		return nil, err
 	}
 	if err := r.batchBuilding(ctx, solver, po); err != nil {
 		return nil, r.explained(err)
@@ -190,7 +193,7 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, po poo
 		missing = missing || rates[d] <= 0
 	}
 	if missing {
-		po.Progress = nil
+		po.Progress, po.Running = nil, nil
 		free := *r.problem
 		free.Models = append([]pool.Model(nil), r.problem.Models...)
 		for d := range free.Models {

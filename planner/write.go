@@ -59,6 +59,7 @@ func (r *resolved) write(out *pool.Outcome, stopped milp.StoppedBy, solverName s
 			r.problem.Models[d].Name))
 	}
 	p.Warnings = append(p.Warnings, out.Warnings...)
+	r.replanned(out, p)
 	for _, l := range out.Limits {
 		p.Limits = append(p.Limits, r.writeLimit(l))
 	}

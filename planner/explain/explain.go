@@ -23,6 +23,9 @@ func Lines(p *formats.Plan) []string {
 	if l := devices(p); l != "" {
 		out = append(out, l)
 	}
+	if c := p.Replan; c != nil {
+		out = append(out, fmt.Sprintf("moved: %d of %d devices load something new (at most %s asked); the others go on as they are", c.MovedGPUs, c.GPUs, percent(c.MaxMoved)))
+	}
 	out = append(out, limits(p)...)
 	out = append(out, gears(p)...)
 	if c := p.Certified; c != nil {
