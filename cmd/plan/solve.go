@@ -33,6 +33,8 @@ type solveOptions struct {
 	timeLimit                       time.Duration
 	seed                            uint64
 	certify, force                  bool
+	from                            string
+	maxMoved                        float64
 	attainment                      float64
 }
 
@@ -52,6 +54,7 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 		Example: `  plan solve --slo 200ms
   plan solve --slo 5x --certify
   plan solve --profile p.json --cluster c.yaml --workload w.yaml --gap 1e-4 -o plan.json
+  plan solve --from plan.json --max-moved 0.1 -o next.json
   plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,6 +88,8 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.BoolVar(&o.certify, "certify", false, "simulate the workload's arrivals and store the rate that holds")
 	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --certify asks for")
 	f.StringVarP(&o.out, "output", "o", "", "plan to write (default plan.json)")
+	f.StringVar(&o.from, "from", "", "plan that runs: its devices go on as they are where that is good enough")
+	f.Float64Var(&o.maxMoved, "max-moved", planner.DefaultOptions().MaxMoved, "with --from: share of the devices that may have to load something new")
 	f.BoolVar(&o.force, "force", false, "replace plan.json if it differs")
 	_ = cmd.RegisterFlagCompletionFunc("gpu-rounding", cobra.FixedCompletions([]string{"slot", "fractional"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions([]string{"throughput", "cost", "power", "gpus", "accuracy", "latency"}, cobra.ShellCompDirectiveNoFileComp))
@@ -160,7 +165,7 @@ func (o *solveOptions) planner() (planner.Options, error) {
 	opt := planner.DefaultOptions()
 	opt.Method, opt.Algorithm, opt.Objective, opt.GPURounding = o.method, o.algorithm, o.objective, o.rounding
 	opt.MaxPartitions, opt.MaxBatch, opt.BatchBuild, opt.MinLoad = o.maxPartitions, o.maxBatch, o.batchBuild, o.minLoad
-	opt.Gap, opt.Effort, opt.TimeLimit, opt.Seed = o.gap, o.effort, o.timeLimit, o.seed
+	opt.Gap, opt.Effort, opt.TimeLimit, opt.Seed, opt.MaxMoved = o.gap, o.effort, o.timeLimit, o.seed, o.maxMoved
 	if o.margin == planner.MarginAuto {
 		return opt, nil // chosen by planner.SolveAuto
 	}
@@ -215,6 +220,14 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 		return in, nil, err
 	}
 	in.ProfileDir = filepath.Dir(path)
+	if o.from != "" {
+		if in.Running, err = formats.ReadPlan(o.from); err != nil {
+			return in, nil, withCode(exitUsage, err)
+		}
+		if err := add("running", o.from); err != nil {
+			return in, nil, err
+		}
+	}
 
 	if path, err = document("cluster", o.cluster); err != nil {
 		return in, nil, err
@@ -283,6 +296,7 @@ type solveJSON struct {
 	Incumbents []planner.Incumbent  `json:"incumbents"`
 	Limits     []formats.Limit      `json:"limits,omitempty"`
 	Certified  *formats.Certificate `json:"certified,omitempty"`
+	Replan     *formats.Replan      `json:"replan,omitempty"`
 	WallMS     float64              `json:"wall_ms"`
 }
 
@@ -298,7 +312,7 @@ type solveModelJSON struct {
 func solveDocument(res *planner.Result) solveJSON {
 	d := solveJSON{
 		Status: res.Status, StoppedBy: res.Plan.StoppedBy, Objective: res.Plan.Objective, Incumbents: res.Incumbents,
-		Limits: res.Plan.Limits, Certified: res.Plan.Certified, WallMS: res.WallMS,
+		Limits: res.Plan.Limits, Certified: res.Plan.Certified, Replan: res.Plan.Replan, WallMS: res.WallMS,
 	}
 	for _, m := range res.Plan.Models {
 		d.Models = append(d.Models, solveModelJSON{m.Model, m.Class, m.RPS, m.Weight, m.SLOUS, m.Pipelines})
