@@ -118,6 +118,7 @@ func (r *recorder) counts(seconds float64) formats.Counts {
 		c.Dropped += n
 		c.DroppedByReason[reason] = n
 	}
+	c.Attainment = 1 // of no requests, as in every report
 	if c.Requests > 0 {
 		c.Attainment = float64(c.Completed-c.Late) / float64(c.Requests)
 	}
