@@ -85,7 +85,8 @@ func (c *check) cluster(name string, count, maxShares int, memory int64) error {
 		line = fmt.Sprintf("- {device: %s, count: %d, per_node: %d", c.kind(), count, count)
 	}
 	if memory > 0 {
-		line += fmt.Sprintf(", memory: %dB", memory)
+		// Each stage has its device, or share, to itself.
+		line += fmt.Sprintf(", memory: %dB, sharing: exclusive", memory)
 	}
 	return os.WriteFile(c.work(name), []byte("format: inferplan.cluster/v1\npools:\n"+line+"}\n"), 0o644)
 }
