@@ -134,7 +134,7 @@ func (p *panel) rule(v float64) {
 func (p *panel) line(colour string, windows []baseline.Window, value func(*baseline.Window) float64) {
 	fmt.Fprintf(p.w, `<polyline fill="none" stroke="%s" stroke-width="1.3" points="`, colour)
 	for i := range windows {
-		fmt.Fprintf(p.w, "%.1f,%.1f ", p.x(windows[i].From+p.width/2), p.y(value(&windows[i])))
+		fmt.Fprintf(p.w, "%.0f,%.1f ", p.x(windows[i].From+p.width/2), p.y(value(&windows[i])))
 	}
 	fmt.Fprintln(p.w, `"/>`)
 }
