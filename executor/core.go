@@ -62,6 +62,7 @@ type core struct {
 	open     int // jobs without answer
 	idle     []chan<- struct{}
 	stopping bool
+	watched  time.Duration // when workers were looked at last
 	taken    inboxContent
 }
 
@@ -645,14 +646,18 @@ func (c *core) ready(m *model) bool {
 	return false
 }
 
-// watch kills workers that hang.
+// watch kills workers that hang. Time in which this loop did not run either, as
+// on a machine that was paused, says nothing of workers.
 func (c *core) watch() {
 	now := c.now()
+	paused := max(0, now-c.watched-2*watchEvery)
+	c.watched = now
 	for _, d := range c.devices {
 		if d.proc == nil || len(d.flight) == 0 {
 			continue
 		}
 		r := d.flight[0]
+		r.started += paused
 		planned := time.Duration(0)
 		if infer := c.tables.Stages[r.stage].Infer; r.size <= len(infer) {
 			planned = infer[r.size-1]

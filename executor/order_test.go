@@ -52,3 +52,35 @@ func TestDueWakeComesBeforeArrival(t *testing.T) {
 		t.Errorf("events %v, expected %v: the wake-up, then the request", got, want)
 	}
 }
+
+// A worker is not taken for one that hangs because the whole machine, this
+// process included, was paused.
+func TestPauseIsNoHang(t *testing.T) {
+	o := replayOptions(false)
+	o.HangTimeout = time.Minute
+	x := open(t, onePlan(200*time.Millisecond, 1, 1, time.Hour), o)
+	c := x.core.Load()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := x.Infer(context.Background(), sample(x, 1))
+		answered <- err
+	}()
+	for looked := false; !looked; time.Sleep(time.Millisecond) {
+		c.call(func() {
+			d := c.devices[0]
+			if len(d.flight) == 0 {
+				return
+			}
+			looked = true
+			now := c.now()
+			d.flight[0].started, c.watched = now-time.Hour, now-time.Hour
+			c.watch()
+			if got := now - d.flight[0].started; got > 3*watchEvery {
+				t.Errorf("after an hour's pause the run counts as %v old", got)
+			}
+		})
+	}
+	if got := reasonOf(<-answered); got != "served" {
+		t.Errorf("the request ended as %s", got)
+	}
+}
