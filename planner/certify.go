@@ -2,11 +2,14 @@ package planner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/arrivals"
 	"inferplan/sim"
 )
 
@@ -16,6 +19,7 @@ type CertifyOptions struct {
 	Runs       int           // replications; 5
 	Duration   time.Duration // of arrivals per run; by the rates, 10s to 10m
 	Seed       uint64        // 1
+	Dir        string        // folder against which the trace of the workload is read; empty: the current one
 }
 
 // certified requests per run, where the rates allow it within the limits of
@@ -46,6 +50,30 @@ func (o *CertifyOptions) complete(p *formats.Plan) error {
 	return nil
 }
 
+// record reads the trace of a plan's workload.
+func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
+	path := filepath.FromSlash(plan.Arrivals.Trace)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	var models, classes []string
+	served := plan.Served()
+	for i := range served {
+		models = append(models, served[i].Model)
+		classes = append(classes, served[i].Class)
+	}
+	t, err := arrivals.OpenTrace(path, models, arrivals.OfClasses(classes))
+	switch {
+	case err != nil && len(formats.Findings(err)) == 0:
+		return nil, &formats.Error{Path: "arrivals.trace", Found: fmt.Sprintf("%q: %v", plan.Arrivals.Trace, err), Expected: "a request trace that can be read",
+			Hint: "the path is taken from the folder of the workload; a certified rate is of these arrivals"}
+	case err != nil:
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	return sim.Record(t, len(served))
+}
+
 // Certify simulates a plan on the workload's arrivals and stores the highest
 // load at which every model attains what is asked, with what each showed there.
 // Where ctx ends first the plan is left as it was.
@@ -57,15 +85,20 @@ func Certify(ctx context.Context, plan *formats.Plan, opt CertifyOptions) error 
 	if err := opt.complete(plan); err != nil {
 		return err
 	}
-	copied := *plan
-	var note string
-	if a := plan.Arrivals; a != nil && a.Trace != "" {
-		copied.Arrivals = &formats.Arrivals{Process: "poisson"}
-		note = "certified on Poisson arrivals, not on the trace of the workload; simulate it with: plan simulate --trace " + a.Trace
-	}
-	sc, err := sim.NewScenario(&copied)
+	sc, err := sim.NewScenario(plan)
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
+	}
+	var note string
+	if a := plan.Arrivals; a != nil && a.Trace != "" {
+		if sc.Recorded, err = record(plan, opt.Dir); err != nil {
+			return err
+		}
+		for i := range sc.Tables.Models {
+			if sc.Recorded.Requests(i) == 0 {
+				note = fmt.Sprintf("the trace of the workload has no request for %s: its certified rate says nothing", sc.Tables.Models[i].Key())
+			}
+		}
 	}
 	sc.Seed, sc.Duration, sc.Warmup = opt.Seed, opt.Duration, opt.Duration/10
 	found, err := sim.FindOverallLoad(ctx, sc, opt.Attainment, opt.Runs)

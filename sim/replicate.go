@@ -22,7 +22,8 @@ import (
 type Scenario struct {
 	Tables   *policy.Tables
 	Policy   formats.PolicySpec
-	Arrivals *formats.Arrivals // process; nil: Poisson. Traces go through Run
+	Arrivals *formats.Arrivals // process; nil: Poisson. A trace is replayed by Run as it is, or recorded
+	Recorded *Recorded         // arrivals of a trace, in place of a process
 	// Rates are requests per second per model at load 1; nil: as planned.
 	Rates []float64
 	Load  float64
@@ -55,9 +56,14 @@ func NewScenarioOn(plan *formats.Plan, network policy.Network) (*Scenario, error
 // Source makes the arrivals of a run: for every model a stream of its own, so
 // that a change of one model's rate leaves the others' arrivals as they are,
 // and a change of load stretches them.
-func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) {
-	if sc.Arrivals != nil && sc.Arrivals.Trace != "" {
+func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) { return sc.source(0, seed) }
+
+func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
+	if sc.Recorded == nil && sc.Arrivals != nil && sc.Arrivals.Trace != "" {
 		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", sc.Arrivals.Trace)
+	}
+	if sc.Recorded != nil && len(sc.Recorded.at) != len(sc.Tables.Models) {
+		return nil, fmt.Errorf("simulating: arrivals of %d models were recorded, the plan has %d", len(sc.Recorded.at), len(sc.Tables.Models))
 	}
 	if sc.Rates != nil && len(sc.Rates) != len(sc.Tables.Models) {
 		return nil, fmt.Errorf("simulating: %d rates for %d models", len(sc.Rates), len(sc.Tables.Models))
@@ -68,7 +74,12 @@ func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) {
 		if sc.Rates != nil {
 			rps = sc.Rates[m]
 		}
-		rng := seeded.New(seed, "arrivals/"+sc.Tables.Models[m].Key().String())
+		name := sc.Tables.Models[m].Key().String()
+		if sc.Recorded != nil {
+			sources[m] = sc.Recorded.source(int32(m), rps*sc.Load, sc.Duration, run, seed, name)
+			continue
+		}
+		rng := seeded.New(seed, "arrivals/"+name)
 		src, err := arrivals.Process(sc.Arrivals, rng, int32(m), rps*sc.Load, sc.Duration)
 		if err != nil {
 			return nil, fmt.Errorf("simulating: %w", err)
@@ -92,7 +103,7 @@ func (sc *Scenario) Config(run int) (Config, error) {
 		return Config{}, fmt.Errorf("simulating: duration %v, expected more than 0 with a process of arrivals", sc.Duration)
 	}
 	seed := sc.runSeed(run)
-	src, err := sc.Source(seed)
+	src, err := sc.source(run, seed)
 	if err != nil {
 		return Config{}, err
 	}

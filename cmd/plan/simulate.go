@@ -128,14 +128,25 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	began := time.Now()
 	var rep *formats.Report
 	var events int64
-	switch src, closeSource, err := o.open(plan); {
-	case err != nil:
+	src, closeSource, err := o.open(plan)
+	if err != nil {
 		return err
-	case src != nil:
+	}
+	if src != nil {
 		defer closeSource()
-		if o.findMaxLoad || o.loads != "" || o.runs > 1 {
-			return usageErrorf("--find-max-load, --loads and --runs draw arrivals anew and do not go with a trace")
+		switch played := o.findMaxLoad || o.loads != ""; {
+		case !played && o.runs > 1:
+			return usageErrorf("a trace is replayed once, as it is: --runs %d do not go with a trace but at --loads or with --find-max-load", o.runs)
+		case played:
+			if sc.Recorded, err = sim.Record(src, len(sc.Tables.Models)); err != nil {
+				return withCode(exitUsage, err)
+			}
+			src = nil
+			p.assumed([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
 		}
+	}
+	switch {
+	case src != nil:
 		if !o.durationGiven {
 			sc.Duration = 0 // until the trace ends
 		}
