@@ -36,7 +36,8 @@ for (const [reason, n] of Object.entries(client.dropped_by_reason || {})) {
 const phases = []
 for (let i = 0; i + 1 < events.length; i++) {
   const { at, name } = events[i], to = events[i + 1].at
-  const mine = requests.filter(r => r.due >= at && r.due < to), bad = mine.filter(r => r.outcome !== 'in_time')
+  // What happens can harm those that came up to an SLO before it.
+  const mine = requests.filter(r => (i === 0 || r.due + slo >= at) && (i + 2 === events.length || r.due + slo < to)), bad = mine.filter(r => r.outcome !== 'in_time')
   const good = requests.filter(r => r.outcome === 'in_time' && r.done >= at && r.done < to).map(r => r.done).concat(at, to).sort((a, b) => a - b)
   let silent = 0
   for (let k = 1; k < good.length; k++) silent = Math.max(silent, good[k] - good[k - 1])
