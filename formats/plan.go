@@ -62,6 +62,8 @@ type PlanOptions struct {
 	SLO           string  `json:"slo,omitempty"`       // of every model, where it was set over the workload
 	CutDType      string  `json:"cut_dtype,omitempty"` // auto where empty
 	MaxBatch      int     `json:"max_batch,omitempty"`
+	Blocks        int     `json:"blocks,omitempty"`    // cuts lie between so many of each model at most; absent: all of the profile
+	BlocksBy      string  `json:"blocks_by,omitempty"` // how they were chosen: time or bytes
 	BatchBuild    float64 `json:"batch_build,omitempty"`
 	MinLoadRPS    float64 `json:"min_load_rps,omitempty"`
 	GapTarget     float64 `json:"gap_target"`

@@ -52,6 +52,9 @@ const (
 
 	CutsAuto = "auto" // float16 where the profile shows that answers stay the same
 	CutsFP32 = "fp32"
+
+	BlocksByTime  = "time"  // the slowest block as fast as can be
+	BlocksByBytes = "bytes" // cuts that few bytes cross
 )
 
 // Options are the choices of a solve. Start from DefaultOptions.
@@ -63,6 +66,8 @@ type Options struct {
 	GPURounding   string
 	MaxPartitions int
 	MaxBatch      int     // 0: the largest measured
+	Blocks        int     // at most so many per model to cut between; 0: those of the profile
+	BlocksBy      string  // how they are chosen: time or bytes
 	BatchBuild    float64 // factor of the delay for filling a batch; 0: none
 	MinLoad       float64 // least rps / weight of every model
 	Gap           float64 // relative gap at which to stop
@@ -81,7 +86,7 @@ func DefaultOptions() Options {
 	return Options{
 		Method: MethodAuto, Algorithm: AlgorithmTemplate, Objective: ObjectiveThroughput,
 		Margin: 0.4, GPURounding: RoundingSlot, MaxPartitions: 2, Gap: 1e-2, Effort: 1, Seed: 1, CutDType: CutsAuto,
-		MaxMoved: pool.MaxMovedDefault,
+		BlocksBy: BlocksByTime, MaxMoved: pool.MaxMovedDefault,
 	}
 }
 
@@ -112,7 +117,7 @@ func (o *Options) complete() error {
 	d := DefaultOptions()
 	for _, f := range []struct{ value, def *string }{
 		{&o.Method, &d.Method}, {&o.Algorithm, &d.Algorithm}, {&o.Objective, &d.Objective},
-		{&o.GPURounding, &d.GPURounding}, {&o.CutDType, &d.CutDType},
+		{&o.GPURounding, &d.GPURounding}, {&o.BlocksBy, &d.BlocksBy}, {&o.CutDType, &d.CutDType},
 	} {
 		if *f.value == "" {
 			*f.value = *f.def
@@ -129,6 +134,7 @@ func (o *Options) complete() error {
 		oneOf("algorithm", o.Algorithm, AlgorithmTemplate, AlgorithmNP, AlgorithmDARTr),
 		oneOf("objective", o.Objective, ObjectiveThroughput, ObjectiveCost, ObjectivePower, ObjectiveGPUs),
 		oneOf("gpu-rounding", o.GPURounding, RoundingSlot, RoundingFractional),
+		oneOf("blocks-by", o.BlocksBy, BlocksByTime, BlocksByBytes),
 		oneOf("cut-dtype", o.CutDType, CutsAuto, CutsFP32),
 	} {
 		if err != nil {
@@ -141,6 +147,8 @@ func (o *Options) complete() error {
 		return optionsError("margin", fmt.Sprint(o.Margin), "a share of the SLO, from 0 to less than 1")
 	case bad(o.Gap) || o.Gap >= 1:
 		return optionsError("gap", fmt.Sprint(o.Gap), "a relative gap, from 0 to less than 1")
+	case o.Blocks < 0:
+		return optionsError("blocks", fmt.Sprint(o.Blocks), "at least 1, or 0 for those of the profile")
 	case bad(o.MaxMoved) || o.MaxMoved > 1:
 		return optionsError("max-moved", fmt.Sprint(o.MaxMoved), "a share of the devices, from 0 to 1")
 	case bad(o.BatchBuild):
@@ -178,7 +186,12 @@ func (o *Options) plan() formats.PlanOptions {
 	if dtype == CutsAuto {
 		dtype = ""
 	}
+	by := ""
+	if o.Blocks > 0 {
+		by = o.BlocksBy
+	}
 	return formats.PlanOptions{
+		Blocks: o.Blocks, BlocksBy: by,
 		SLO: o.SLO.String(), CutDType: dtype, Margin: o.Margin, GPURounding: o.GPURounding, MaxPartitions: o.MaxPartitions, MaxBatch: o.MaxBatch,
 		BatchBuild: o.BatchBuild, MinLoadRPS: o.MinLoad, GapTarget: o.Gap, Effort: o.Effort,
 	}
@@ -190,7 +203,10 @@ func OptionsOf(p *formats.Plan) Options {
 	o.Algorithm, o.Objective = p.Algorithm, p.Objective.Name
 	o.Margin, o.GPURounding, o.MaxPartitions, o.MaxBatch = p.Options.Margin, p.Options.GPURounding, p.Options.MaxPartitions, p.Options.MaxBatch
 	o.BatchBuild, o.MinLoad, o.Gap, o.Effort = p.Options.BatchBuild, p.Options.MinLoadRPS, p.Options.GapTarget, p.Options.Effort
-	o.Seed = p.Seed
+	o.Seed, o.Blocks = p.Seed, p.Options.Blocks
+	if p.Options.BlocksBy != "" {
+		o.BlocksBy = p.Options.BlocksBy
+	}
 	if p.Options.CutDType != "" {
 		o.CutDType = p.Options.CutDType
 	}

@@ -79,6 +79,14 @@ func resolve(in Inputs, opt Options) (*resolved, error) {
 			return nil, err
 		}
 	}
+	if r.opt.Blocks > 0 {
+		by := pool.ByTime
+		if r.opt.BlocksBy == BlocksByBytes {
+			by = pool.ByBytes
+		}
+		r.problem.PrePartition(r.opt.Blocks, by)
+		r.assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.opt.Blocks, r.opt.Blocks, r.opt.BlocksBy)
+	}
 	r.defaultClasses()
 	if len(r.unweighted) > 0 {
 		r.assume("weight 1 for %s", strings.Join(r.unweighted, ", "))

@@ -42,7 +42,12 @@ func (p *Problem) sequences() float64 {
 					}
 				}
 			}
-			n, ways := float64(m.NumBlocks()), options
+			n, ways := 1.0, options // blocks that cuts can lie between
+			for _, c := range m.CutBytes {
+				if c >= 0 {
+					n++
+				}
+			}
 			for s := 1; s <= p.MaxPartitions && ways > 0; s++ {
 				total += ways
 				ways *= options * max(n-float64(s), 0) / float64(s)
