@@ -35,6 +35,8 @@ type solveOptions struct {
 	certify, force                  bool
 	from                            string
 	maxMoved                        float64
+	blocks                          int
+	blocksBy                        string
 	attainment                      float64
 }
 
@@ -80,6 +82,8 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.Float64Var(&o.batchBuild, "batch-build", 0, "factor of the delay reserved for filling a batch (1.3 in PPipe's artifact)")
 	f.IntVar(&o.maxPartitions, "max-partitions", 2, "stages per pipeline")
 	f.IntVar(&o.maxBatch, "max-batch", 0, "largest batch (default: the largest measured)")
+	f.IntVar(&o.blocks, "blocks", 0, "cut every model as if it had so many blocks at most (default: all of the profile's)")
+	f.StringVar(&o.blocksBy, "blocks-by", planner.BlocksByTime, "with --blocks: time (the slowest block as fast as can be) or bytes (cuts that few bytes cross)")
 	f.IntVar(&o.effort, "effort", 1, "work allowed to the solver: each step doubles it")
 	f.Float64Var(&o.gap, "gap", 1e-2, "stop when the relative gap to the bound is this small")
 	f.Float64Var(&o.requireGap, "require-gap", 0, "exit 4 unless this gap was reached")
@@ -112,7 +116,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	solve := planner.Solve
 	if o.margin == planner.MarginAuto {
 		solve = func(ctx context.Context, in planner.Inputs, opt planner.Options, s milp.Solver, tell func(planner.Progress)) (*planner.Result, error) {
-			return planner.SolveAuto(ctx, in, opt, planner.CertifyOptions{Attainment: o.attainment, Seed: o.seed}, s, tell)
+			return planner.SolveAuto(ctx, in, opt, planner.CertifyOptions{Attainment: o.attainment, Seed: o.seed, Dir: in.WorkloadDir}, s, tell)
 		}
 	}
 	res, err := solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {
@@ -132,7 +136,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	interrupted := ctx.Err() != nil
 	if o.certify && !interrupted && plan.Certified == nil {
 		bar := p.meter(100, "certifying by simulation")
-		err := planner.Certify(ctx, plan, planner.CertifyOptions{Attainment: o.attainment, Seed: o.seed})
+		err := planner.Certify(ctx, plan, planner.CertifyOptions{Attainment: o.attainment, Seed: o.seed, Dir: in.WorkloadDir})
 		bar.finish()
 		if err != nil && !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("certifying: %w", err)
@@ -165,6 +169,7 @@ func (o *solveOptions) planner() (planner.Options, error) {
 	opt := planner.DefaultOptions()
 	opt.Method, opt.Algorithm, opt.Objective, opt.GPURounding = o.method, o.algorithm, o.objective, o.rounding
 	opt.MaxPartitions, opt.MaxBatch, opt.BatchBuild, opt.MinLoad = o.maxPartitions, o.maxBatch, o.batchBuild, o.minLoad
+	opt.Blocks, opt.BlocksBy = o.blocks, o.blocksBy
 	opt.Gap, opt.Effort, opt.TimeLimit, opt.Seed, opt.MaxMoved = o.gap, o.effort, o.timeLimit, o.seed, o.maxMoved
 	if o.margin == planner.MarginAuto {
 		return opt, nil // chosen by planner.SolveAuto
