@@ -86,11 +86,11 @@ client=$!
 event start
 sleep "$phase"
 if [ -n "$here" ]; then
-  ip -n "$near" link set "$near" down; event 'wire cut'; sleep "$phase"
-  ip -n "$near" link set "$near" up; event 'wire mended'; sleep "$phase"
+  event 'wire cut'; ip -n "$near" link set "$near" down; sleep "$phase" # it may take a while
+  event 'wire mended'; ip -n "$near" link set "$near" up; sleep "$phase"
 fi
-disown "$host"; kill -9 "$host"; event 'host killed'; sleep "$phase"
-start_host; event 'host started'
+disown "$host"; event 'host killed'; kill -9 "$host"; sleep "$phase"
+event 'host started'; start_host
 wait "$client"
 for _ in $(seq 300); do # on a busy machine it may take longer than the load
   [ "$(grep -c 'msg="worker back"' serve.log)" -lt $((phases / 2 - 1)) ] || break
