@@ -70,6 +70,10 @@ func TestFollowsWhatItWaitsFor(t *testing.T) {
 			t.Errorf("%s: the path was known before %d events, which proves nothing", c.name, known)
 		}
 		a, b := reports[0], reports[1]
+		if a.ProbesPerBatch >= b.ProbesPerBatch {
+			t.Errorf("%s: %v probes a batch following, %v probing", c.name, a.ProbesPerBatch, b.ProbesPerBatch)
+		}
+		a.ProbesPerBatch, b.ProbesPerBatch = 0, 0 // all else is the same
 		if c.jitter == 0 && !reflect.DeepEqual(a, b) {
 			t.Errorf("%s: following %+v %v, probing %+v %v", c.name, a.Counts, a.Models[0].BatchSizes, b.Counts, b.Models[0].BatchSizes)
 		}
