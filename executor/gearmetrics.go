@@ -40,7 +40,9 @@ func newGearMetrics(r *prometheus.Registry, t *policy.Gears) *gearMetrics {
 		gear := strconv.Itoa(i)
 		row := make([]prometheus.Counter, len(t.Family))
 		for _, s := range t.Gears[i].Stages {
-			row[s.Pipeline] = answers.WithLabelValues(gear, t.Family[s.Pipeline])
+			for _, p := range s.Pipelines() {
+				row[p] = answers.WithLabelValues(gear, t.Family[p])
+			}
 		}
 		m.answers = append(m.answers, row)
 		m.seen = append(m.seen, seen.WithLabelValues(gear))

@@ -60,7 +60,7 @@ type GearStage struct {
 	Threshold float64   `json:"threshold,omitempty"` // the certainty of Level, for people
 	Fraction  float64   `json:"fraction"`            // of the samples that come here
 	MinQueue  int       `json:"min_queue"`           // a shorter queue waits, up to the flush time
-	Split     []float64 `json:"split"`               // of the stage's samples over the model's replicas, in the order of its placement
+	Split     []float64 `json:"split"`               // of the stage's samples over the model's replicas, in the order of its pipelines and their placement
 }
 
 // CascadeName is the name under which requests ask for a plan's cascade.
@@ -176,11 +176,25 @@ func (p *planChecker) gear() {
 		if m.Model != d.Model {
 			p.fail(at+".model", quote(m.Model), "the model at the same place of models, "+quote(d.Model), "")
 		}
-		if len(d.Pipelines) != 1 || len(d.Pipelines[0].Stages) != 1 {
-			p.fail(fmt.Sprintf("models[%d].pipelines", i), "more or less than one pipeline of one stage", "exactly one in a plan of kind gear", "")
+		kinds := map[string]int{}
+		for n := range d.Pipelines {
+			at := fmt.Sprintf("models[%d].pipelines[%d]", i, n)
+			if len(d.Pipelines[n].Stages) != 1 {
+				p.fail(at+".stages", fmt.Sprintf("%d stages", len(d.Pipelines[n].Stages)), "one: a model of a cascade runs whole on each of its devices", "")
+				return
+			}
+			s := &d.Pipelines[n].Stages[0]
+			if before, twice := kinds[s.Device]; twice {
+				p.fail(at+".stages[0].device", quote(s.Device)+" as in pipeline "+fmt.Sprint(before), "one pipeline for each device kind", "")
+				return
+			}
+			kinds[s.Device] = n
+			replicas[m.Model] += s.Replicas
+		}
+		if len(d.Pipelines) == 0 {
+			p.fail(fmt.Sprintf("models[%d].pipelines", i), "nothing", "a pipeline of one stage for each device kind that the model is on", "")
 			return
 		}
-		replicas[m.Model] = d.Pipelines[0].Stages[0].Replicas
 		if len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds) {
 			p.fail(at+".thresholds", fmt.Sprintf("%d thresholds", len(m.Thresholds)), fmt.Sprintf("at most %d, ascending", MaxGrid-1), "")
 			return

@@ -9,8 +9,8 @@ import (
 	"inferplan/formats"
 )
 
-// Gears are the tables of a gear plan: a family of models, one pipeline of one
-// stage each, that together serve one model of Tables.Models. Which of them
+// Gears are the tables of a gear plan: a family of models, each with one pipeline
+// of one stage per device kind, that together serve one model of Tables.Models. Which of them
 // answers a request depends on the certainty of their answers.
 //
 // What differs from a pool plan for an interpreter: a batch that leaves its
@@ -19,7 +19,7 @@ import (
 // batch (BatchFinished). The policy answers a request with Complete, else it
 // keeps it and dispatches it again with the next model of its cascade.
 type Gears struct {
-	Family     []string    // by pipeline: name of the model
+	Family     []string    // by pipeline: name of the model; a model on several kinds has several
 	Thresholds [][]float64 // by pipeline, ascending
 	Gears      []GearTable // by rising rate
 	MaxQPS     float64
@@ -35,9 +35,24 @@ type GearTable struct {
 // GearStage is one model of a gear's cascade.
 type GearStage struct {
 	Pipeline int32
-	Below    int32 // requests of a lower level go on; 0 in the last stage
+	More     []int32 // the model's other pipelines, on other device kinds
+	Below    int32   // requests of a lower level go on; 0 in the last stage
 	MinQueue int32
-	Split    []float64 // over DevicesOf the pipeline's stage
+	Split    []float64 // over the replicas, see ReplicasOf
+}
+
+// Pipelines are all pipelines of a stage's model.
+func (s *GearStage) Pipelines() []int32 { return append([]int32{s.Pipeline}, s.More...) }
+
+// ReplicasOf lists the replicas of a gear's stage, pipeline by pipeline: the
+// device, and the pipeline that it runs.
+func (t *Tables) ReplicasOf(s *GearStage) (devices, pipelines []int32) {
+	for _, p := range s.Pipelines() {
+		for _, d := range t.DevicesOf(t.Pipelines[p].FirstStage) {
+			devices, pipelines = append(devices, d), append(pipelines, p)
+		}
+	}
+	return devices, pipelines
 }
 
 // GearRecords are the answers of every model to the samples planned on: what
@@ -61,21 +76,31 @@ func (c *compiler) addGears(g *formats.GearPlan) error {
 		return &formats.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
 	}
 	t := &Gears{MaxQPS: g.MaxQPS, Records: GearRecords{Samples: g.Samples}}
-	pipeline := map[string]int32{}
+	member := map[string]int{}
+	pipelines := make([][]int32, len(c.t.Models)) // by model
 	for i := range c.t.Models {
-		at := fmt.Sprintf("models[%d]", i)
-		if c.t.Models[i].NumPipelines != 1 || c.t.Pipelines[i].NumStages != 1 {
-			return &formats.Error{Path: at + ".pipelines", Found: "more or less than one pipeline of one stage", Expected: "exactly one in a plan of kind gear"}
-		}
-		if i >= len(g.Models) || g.Models[i].Model != c.t.Models[i].Name {
+		m, at := &c.t.Models[i], fmt.Sprintf("models[%d]", i)
+		if i >= len(g.Models) || g.Models[i].Model != m.Name {
 			return &formats.Error{Path: "gear.models", Found: fmt.Sprintf("%d models", len(g.Models)), Expected: "those of models, in order"}
 		}
-		pipeline[c.t.Models[i].Name] = int32(i)
-		t.Family = append(t.Family, c.t.Models[i].Name)
-		c.t.Pipelines[i].Model = 0
-		if err := t.addModel(&g.Models[i], fmt.Sprintf("gear.models[%d]", i)); err != nil {
-			return err
+		if m.NumPipelines < 1 {
+			return &formats.Error{Path: at + ".pipelines", Found: "nothing", Expected: "a pipeline on every kind of its devices"}
 		}
+		member[m.Name] = i
+		for n := range m.NumPipelines {
+			p := m.FirstPipeline + n
+			if c.t.Pipelines[p].NumStages != 1 {
+				return &formats.Error{Path: fmt.Sprintf("%s.pipelines[%d]", at, n), Found: fmt.Sprintf("%d stages", c.t.Pipelines[p].NumStages), Expected: "one in a plan of kind gear"}
+			}
+			pipelines[i] = append(pipelines[i], p)
+			t.Family = append(t.Family, m.Name)
+			if err := t.addModel(&g.Models[i], fmt.Sprintf("gear.models[%d]", i), n == 0); err != nil {
+				return err
+			}
+		}
+	}
+	for p := range c.t.Pipelines {
+		c.t.Pipelines[p].Model = 0
 	}
 	percentile, err := parsePercentile(g.Percentile)
 	if err != nil || g.SLOUS <= 0 || len(g.Gears) == 0 || g.Samples < 1 {
@@ -86,14 +111,21 @@ func (c *compiler) addGears(g *formats.GearPlan) error {
 		gear := GearTable{ToQPS: g.Gears[i].ToQPS}
 		for k := range g.Gears[i].Stages {
 			s := &g.Gears[i].Stages[k]
-			p, ok := pipeline[s.Model]
-			if !ok || len(s.Split) != int(c.t.Stages[p].NumDevices) {
+			m, ok := member[s.Model]
+			replicas := 0
+			if ok {
+				for _, p := range pipelines[m] {
+					replicas += int(c.t.Stages[c.t.Pipelines[p].FirstStage].NumDevices)
+				}
+			}
+			if !ok || len(s.Split) != replicas {
 				return &formats.Error{Path: fmt.Sprintf("gear.gears[%d].stages[%d]", i, k), Found: fmt.Sprintf("model %q with %d shares", s.Model, len(s.Split)), Expected: "a model of the plan with one share per replica"}
 			}
+			p := pipelines[m][0]
 			if last := k == len(g.Gears[i].Stages)-1; last != (s.Level == 0) || s.Level < 0 || s.Level > len(t.Thresholds[p]) {
 				return &formats.Error{Path: fmt.Sprintf("gear.gears[%d].stages[%d].level", i, k), Found: fmt.Sprint(s.Level), Expected: "a level of the model, and none in the last stage"}
 			}
-			gear.Stages = append(gear.Stages, GearStage{Pipeline: p, Below: int32(s.Level), MinQueue: int32(max(1, s.MinQueue)), Split: s.Split})
+			gear.Stages = append(gear.Stages, GearStage{Pipeline: p, More: pipelines[m][1:], Below: int32(s.Level), MinQueue: int32(max(1, s.MinQueue)), Split: s.Split})
 		}
 		if len(gear.Stages) == 0 {
 			return &formats.Error{Path: fmt.Sprintf("gear.gears[%d].stages", i), Found: "an empty list", Expected: "at least one model"}
@@ -104,8 +136,15 @@ func (c *compiler) addGears(g *formats.GearPlan) error {
 	return nil
 }
 
-func (t *Gears) addModel(m *formats.GearModel, at string) error {
+// addModel adds a pipeline of a model; the further ones share the first's records.
+func (t *Gears) addModel(m *formats.GearModel, at string, first bool) error {
 	n := t.Records.Samples
+	if last := len(t.Thresholds) - 1; !first {
+		t.Thresholds = append(t.Thresholds, t.Thresholds[last])
+		t.Records.Levels = append(t.Records.Levels, t.Records.Levels[last])
+		t.Records.Correct = append(t.Records.Correct, t.Records.Correct[last])
+		return nil
+	}
 	if len(m.Levels) != n || len(m.Correct) != n || len(m.Thresholds) >= formats.MaxGrid {
 		return &formats.Error{Path: at, Found: fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", n)}
 	}

@@ -16,6 +16,9 @@ type Problem struct {
 
 	Devices int
 	Memory  int64 // of a device; 0: no limit
+	// Kinds are the kinds of devices where there are several; Devices and Memory
+	// are then not used, and every model says what it takes on each (Model.On).
+	Kinds []Kind
 
 	// SLO is the latency that every range keeps, Target the weighted accuracy to
 	// reach. Without a target accuracy is maximised, without an SLO latency is
@@ -41,6 +44,7 @@ type Model struct {
 	Name   string
 	Times  []time.Duration // [b-1]: of a batch of b
 	Memory int64
+	On     []Variant // by kind, where a problem has several; Times are then the least of them
 }
 
 // operating is the batch at which a model is cheapest per sample within the
@@ -157,7 +161,7 @@ func (p *Problem) check() error {
 	switch {
 	case len(p.Models) == 0 || len(p.Models) > maxModels:
 		return fmt.Errorf("a family of %d models, expected 1 to %d", len(p.Models), maxModels)
-	case p.Devices < 1:
+	case !p.Mixed() && p.Devices < 1:
 		return fmt.Errorf("%d devices, expected at least 1", p.Devices)
 	case p.SLO < 0 || p.SLO == 0 && p.Target == 0 || p.Target < 0 || p.Target > 1 || !(p.Percentile > 0 && p.Percentile < 1):
 		return fmt.Errorf("an SLO of %v at percentile %v and an accuracy of %v, expected a positive SLO or an accuracy up to 1, at a share between 0 and 1", p.SLO, p.Percentile, p.Target)
@@ -176,6 +180,9 @@ func (p *Problem) check() error {
 		below = e
 	}
 	for m := range p.Models {
+		if p.Mixed() && len(p.Models[m].On) != len(p.Kinds) {
+			return fmt.Errorf("model %s on %d kinds of devices, expected %d", p.Models[m].Name, len(p.Models[m].On), len(p.Kinds))
+		}
 		if len(p.Models[m].Times) == 0 {
 			return fmt.Errorf("no latency of model %s", p.Models[m].Name)
 		}

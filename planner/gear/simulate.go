@@ -25,6 +25,8 @@ type bench struct {
 	seed   uint64
 	runs   int
 
+	pipelines [][]int32 // by model, where there is one for every kind of devices
+
 	latencies []time.Duration // of the run before, for its memory
 }
 
@@ -160,8 +162,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	t := b.tables
 	t.Models = slices.Clone(t.Models)
 	t.Models[0].RPS = a.rate
-	t.Gears = &policy.Gears{MaxQPS: a.rate, Gears: []policy.GearTable{a.c.table(a.rate, a.minQueue, a.shares)},
-		Records: policy.GearRecords{Samples: p.Planned.N, Levels: p.Planned.Levels, Correct: p.Planned.Correct}}
+	t.Gears = &policy.Gears{MaxQPS: a.rate, Gears: []policy.GearTable{b.table(a)}, Records: b.records()}
 	pol, err := gear.New(&t, gear.DefaultOptions(&t))
 	if err != nil {
 		return shown{}, err
@@ -179,7 +180,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	}
 	w := watch{length: a.length, limit: a.limit, cancel: cancel, most: int(most * expected)}
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
-	first := &firstBatches{Policy: pol, pipeline: int32(a.c.Models[0])}
+	first := &firstBatches{Policy: pol, pipelines: t.Gears.Gears[0].Stages[0].Pipelines()}
 	_, err = sim.Run(ctx, sim.Config{Tables: &t, Policy: first, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
 	b.latencies = w.latencies
 	out := shown{batch: first.mean()}
@@ -205,18 +206,46 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	return out, nil
 }
 
+// table is the attempt's gear.
+func (b *bench) table(a *attempt) policy.GearTable {
+	g := a.c.table(a.rate, a.minQueue, a.shares)
+	if b.pipelines != nil {
+		for k := range g.Stages {
+			of := b.pipelines[g.Stages[k].Pipeline]
+			g.Stages[k].Pipeline, g.Stages[k].More = of[0], of[1:]
+		}
+	}
+	return g
+}
+
+// records are the answers of every pipeline.
+func (b *bench) records() policy.GearRecords {
+	s := b.p.Planned
+	out := policy.GearRecords{Samples: s.N, Levels: s.Levels, Correct: s.Correct}
+	if b.pipelines == nil {
+		return out
+	}
+	out.Levels, out.Correct = nil, nil
+	for m, of := range b.pipelines {
+		for range of {
+			out.Levels, out.Correct = append(out.Levels, s.Levels[m]), append(out.Correct, s.Correct[m])
+		}
+	}
+	return out
+}
+
 // firstBatches watches the batches of a cascade's first model: a least queue
 // length that they exceed anyway changes nothing.
 type firstBatches struct {
 	policy.Policy
-	pipeline int32
-	n, sum   int64
+	pipelines []int32
+	n, sum    int64
 }
 
 func (f *firstBatches) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	f.Policy.Handle(now, ev, out)
 	for i := range out.List {
-		if a := &out.List[i]; a.Kind == policy.Dispatch && a.Pipeline == f.pipeline {
+		if a := &out.List[i]; a.Kind == policy.Dispatch && slices.Contains(f.pipelines, a.Pipeline) {
 			f.n++
 			f.sum += int64(a.Size)
 		}

@@ -30,8 +30,9 @@ type Options struct {
 
 // Outcome is a plan of gears.
 type Outcome struct {
-	Problem   *Problem // as it was solved: with the least SLO or the fewest devices
-	Placement *Placement
+	Problem   *Problem   // as it was solved: with the least SLO or the fewest devices
+	Placement *Placement // on identical devices
+	Configs   []Config   // on several kinds
 	Gears     []Planned
 	Accuracy  float64 // weighted over the ranges
 	Bound     float64 // of the accuracy
@@ -42,6 +43,7 @@ type Outcome struct {
 	Proved            bool
 	// MoreDevices is the bound of the accuracy with one more device; 0: not known.
 	MoreDevices float64
+	MoreOf      []float64 // the same by kind of several; NaN: not known
 	// Cascades and Front are the numbers of cascades enumerated and on the front
 	// of the chosen placement, Runs that of simulations.
 	Cascades, Front, Runs int
@@ -116,6 +118,13 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	}
 	if len(o.MinQueues) == 0 {
 		o.MinQueues = []int{1, 4, 16}
+	}
+	if p.Mixed() {
+		out, err := p.solveMixed(ctx, solver, &o)
+		if err != nil {
+			return nil, fmt.Errorf("planning gears: %w", err)
+		}
+		return out, nil
 	}
 	s := &search{p: p, o: &o}
 	switch p.Goal() {

@@ -2,6 +2,7 @@ package gear
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"inferplan/policy"
@@ -24,7 +25,6 @@ type Policy struct {
 	first   []int32 // by gear: into stages
 	current []float64
 	minQ    []int32 // by pipeline, of the gear in force
-	slot    []int32 // by device and pipeline: place in DevicesOf, none where the model is not there
 
 	queues   []queue // by device and pipeline
 	devices  []device
@@ -43,11 +43,12 @@ type Policy struct {
 
 // stage is a stage of a gear with its place in the table of current weights.
 type stage struct {
-	pipeline int32
-	below    int32
-	last     bool
-	weights  []float64
-	current  int32 // first of its replicas in Policy.current
+	devices   []int32 // by replica
+	pipelines []int32 // that the replica runs: of its device's kind
+	below     int32
+	last      bool
+	weights   []float64
+	current   int32 // first of its replicas in Policy.current
 }
 
 type device struct {
@@ -77,24 +78,22 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	pipelines := len(t.Pipelines)
 	p := &Policy{
 		t: t, gears: t.Gears.Gears, opt: opt, most: t.MaxBatch(), flushAt: -1,
-		minQ: make([]int32, pipelines), slot: make([]int32, len(t.Devices)*pipelines),
+		minQ:   make([]int32, pipelines),
 		queues: make([]queue, len(t.Devices)*pipelines), devices: make([]device, len(t.Devices)),
 	}
 	p.running = make([]int32, int32(len(t.Devices))*p.most)
-	for i := range p.slot {
-		p.slot[i] = none
+	for i := range p.queues {
 		p.queues[i] = queue{head: none, tail: none}
-	}
-	for m := range t.Pipelines {
-		for k, d := range t.DevicesOf(t.Pipelines[m].FirstStage) {
-			p.slot[int(d)*pipelines+m] = int32(k)
-		}
 	}
 	for g := range p.gears {
 		p.first = append(p.first, int32(len(p.stages)))
 		for k := range p.gears[g].Stages {
 			s := &p.gears[g].Stages[k]
-			p.stages = append(p.stages, stage{pipeline: s.Pipeline, below: s.Below, last: k == len(p.gears[g].Stages)-1,
+			devices, replicas := t.ReplicasOf(s)
+			if len(devices) != len(s.Split) {
+				return nil, fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", g, k, len(s.Split), len(devices))
+			}
+			p.stages = append(p.stages, stage{devices: devices, pipelines: replicas, below: s.Below, last: k == len(p.gears[g].Stages)-1,
 				weights: s.Split, current: int32(len(p.current))})
 			p.current = append(p.current, make([]float64, len(s.Split))...)
 		}

@@ -20,8 +20,9 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 	r := &p.requests[slot]
 	for {
 		s := &p.stages[p.first[r.gear]+r.stage]
-		if d := p.turn(s); d != none {
-			p.push(now, slot, d*int32(len(p.t.Pipelines))+s.pipeline)
+		if i := p.turn(s); i >= 0 {
+			d := s.devices[i]
+			p.push(now, slot, d*int32(len(p.t.Pipelines))+s.pipelines[i])
 			return d
 		}
 		if s.last {
@@ -37,13 +38,12 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 	return none
 }
 
-// turn gives the device whose turn it is at a stage.
-func (p *Policy) turn(s *stage) int32 {
-	devices := p.t.DevicesOf(p.t.Pipelines[s.pipeline].FirstStage)
+// turn gives the replica whose turn it is at a stage; negative: none.
+func (p *Policy) turn(s *stage) int {
 	current := p.current[s.current : int(s.current)+len(s.weights)]
 	best, total := -1, 0.0
 	for i, w := range s.weights {
-		if p.devices[devices[i]].down || w <= 0 {
+		if p.devices[s.devices[i]].down || w <= 0 {
 			continue
 		}
 		current[i] += w
@@ -54,14 +54,14 @@ func (p *Policy) turn(s *stage) int32 {
 	}
 	if best >= 0 {
 		current[best] -= total
-		return devices[best]
+		return best
 	}
-	for _, d := range devices { // only replicas without a share are left
+	for i, d := range s.devices { // only replicas without a share are left
 		if !p.devices[d].down {
-			return d
+			return i
 		}
 	}
-	return none
+	return -1
 }
 
 func (p *Policy) push(now time.Duration, slot, at int32) {

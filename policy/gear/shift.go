@@ -45,9 +45,9 @@ func (p *Policy) gearOf(qps float64) int32 {
 // force.
 func (p *Policy) waiting() int32 {
 	pipelines := int32(len(p.t.Pipelines))
-	first, sum := p.stages[p.first[p.gear]].pipeline, int32(0)
-	for d := range int32(len(p.devices)) {
-		sum += p.queues[d*pipelines+first].length
+	first, sum := &p.stages[p.first[p.gear]], int32(0)
+	for i, d := range first.devices {
+		sum += p.queues[d*pipelines+first.pipelines[i]].length
 	}
 	return sum
 }
@@ -66,5 +66,8 @@ func (p *Policy) setGear(g int32) {
 	for k := range p.gears[g].Stages {
 		s := &p.gears[g].Stages[k]
 		p.minQ[s.Pipeline] = s.MinQueue
+		for _, m := range s.More {
+			p.minQ[m] = s.MinQueue
+		}
 	}
 }
