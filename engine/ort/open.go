@@ -49,6 +49,7 @@ type Engine struct {
 	mu     sync.Mutex
 	blocks map[*block]struct{}
 	closed bool
+	ready  map[string]bool // GPUs whose libraries were found
 }
 
 // Open opens the library; an empty path means FindLibrary's.
@@ -186,8 +187,30 @@ func requirements(lib, provider string, needs [][2]string) []Requirement {
 	return out
 }
 
-// checkGPU says exactly what a GPU device lacks.
+// checkGPU says exactly what a GPU device lacks. What was found is not looked
+// for again: the libraries are large, and a session is made for every block and
+// batch size.
 func (e *Engine) checkGPU(d engine.Device, tensorrt bool) error {
+	key := fmt.Sprint(d.ID, tensorrt)
+	e.mu.Lock()
+	ready := e.ready[key]
+	e.mu.Unlock()
+	if ready {
+		return nil
+	}
+	if err := e.lookForGPU(d, tensorrt); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	if e.ready == nil {
+		e.ready = map[string]bool{}
+	}
+	e.ready[key] = true
+	e.mu.Unlock()
+	return nil
+}
+
+func (e *Engine) lookForGPU(d engine.Device, tensorrt bool) error {
 	const hint = "install the driver, CUDA 13 and cuDNN 9 (as Python packages: pip install nvidia-cudnn-cu13 nvidia-cublas nvidia-cuda-runtime nvidia-curand nvidia-cufft), and type `make setup CUDA=1` for the providers"
 	reqs := requirements(e.info.Library, "cuda", cudaNeeds)
 	if tensorrt {
