@@ -78,10 +78,10 @@ test-pure: ## tests of the packages that need no native library, without cgo and
 bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
 	INFERPLAN_ORT_LIB='$(ORT_LIB)' $(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem -timeout 60m $(PKGS)
 
-# PPIPE selects tables and cases, for example PPIPE="-tables load -cases G4/HC2 -runs 2"; the whole takes hours.
+# PPIPE selects tables and cases, for example PPIPE="-tables load -cases G4/HC2 -runs 2"; a second start goes on where the first was stopped.
 .PHONY: bench-ppipe
-bench-ppipe: setup ## tables against PPipe from its reference data (INFERPLAN_DATA, PPIPE: see cmd/bench-ppipe)
-	nice -n 19 $(GO) run ./cmd/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' $(PPIPE)
+bench-ppipe: setup ## tables and plots against PPipe from its reference data, kept in bench/ppipe (INFERPLAN_DATA, PPIPE: see cmd/bench-ppipe)
+	nice -n 19 $(GO) run ./cmd/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' -keep bench/ppipe -plots bench/ppipe $(PPIPE)
 
 # GEAR selects, for example GEAR="-tables gpus -families bert5"; a second start goes on where the first was stopped.
 .PHONY: bench-gear
