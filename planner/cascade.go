@@ -63,6 +63,10 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 	if err := f.objective(); err != nil {
 		return nil, err
 	}
+	if p := f.problem; p.Mixed() && (p.Goal() != gear.MostAccurate || p.Overall || r.opt.Algorithm == AlgorithmEM) {
+		return nil, r.fail("cluster", "pools[1]", "a second device kind, "+r.pools[1].Device, "one: on several kinds gears are planned for the most accuracy under a latency that every range keeps, by --algorithm exact",
+			"leave all pools but one out, or the accuracy, over and em")
+	}
 	r.checkModelFiles()
 	outer := ctx
 	if opt.TimeLimit > 0 {
@@ -95,6 +99,9 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 // noGears turns the method's infeasibility into the planner's.
 func (r *resolved) noGears(inf *gear.Infeasible, devices int) *InfeasibleError {
 	out := &InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
+	if len(r.pools) > 1 {
+		return out // which kind it should be more of is not said
+	}
 	if inf.Target > 0 {
 		out.Constraint = "accuracy"
 	}
@@ -113,16 +120,20 @@ func (r *resolved) resolveFamily() (*family, error) {
 		p.Grid = 10
 		r.assume("grid 10: quantile thresholds per model")
 	}
-	pool, err := r.onePool()
-	if err != nil {
+	if err := r.gearPools(); err != nil {
 		return nil, err
 	}
-	p.Devices, p.Memory = pool.Count, int64(pool.Memory)
-	if pool.Memory == 0 {
-		r.assume("every model of the family fits on a device together with the others: the pool gives no memory")
+	for _, pool := range r.pools {
+		p.Devices, p.Memory = pool.Count, int64(pool.Memory)
+		if pool.Memory == 0 {
+			r.assume("every model of the family fits on a device of kind %s together with the others: the pool gives no memory", pool.Device)
+		}
+		if len(r.pools) > 1 {
+			p.Kinds = append(p.Kinds, gear.Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory), Of: -1})
+		}
 	}
 	for i, name := range w.Family {
-		m, err := f.member(name, fmt.Sprintf("cascade.family[%d]", i), pool.Device)
+		m, err := f.member(name, fmt.Sprintf("cascade.family[%d]", i))
 		if err != nil {
 			return nil, err
 		}
@@ -137,14 +148,11 @@ func (r *resolved) resolveFamily() (*family, error) {
 	return f, f.ranges(&w.QPS)
 }
 
-// onePool is the pool to plan for: the family runs on identical devices.
-func (r *resolved) onePool() (*formats.Pool, error) {
-	for i, p := range r.in.Cluster.Pools {
+// gearPools are the pools to plan for. On each the models take turns.
+func (r *resolved) gearPools() error {
+	for _, p := range r.in.Cluster.Pools {
 		if p.Count == 0 {
 			continue
-		}
-		if len(r.pools) > 0 {
-			return nil, r.fail("cluster", fmt.Sprintf("pools[%d]", i), "a second device kind, "+p.Device, "one: gears are planned for identical devices", "leave all pools but one out")
 		}
 		p = p.WithDefaults()
 		if p.Sharing != formats.SharingTime {
@@ -154,14 +162,14 @@ func (r *resolved) onePool() (*formats.Pool, error) {
 		r.pools = append(r.pools, p)
 	}
 	if len(r.pools) == 0 {
-		return nil, r.fail("cluster", "pools", "no device", "at least one", "")
+		return r.fail("cluster", "pools", "no device", "at least one", "")
 	}
-	return &r.pools[0], nil
+	return nil
 }
 
-// member reads a model's latencies on a device; an unmeasured batch costs the
-// next larger measured one.
-func (f *family) member(name, path, device string) (*gear.Model, error) {
+// member reads a model's latencies; of several kinds of devices at least one must
+// have been measured.
+func (f *family) member(name, path string) (*gear.Model, error) {
 	profile := f.in.Profile
 	at := slices.IndexFunc(profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
 	if at < 0 {
@@ -175,6 +183,31 @@ func (f *family) member(name, path, device string) (*gear.Model, error) {
 	f.profile = append(f.profile, pm)
 	f.models = append(f.models, resolvedModel{profile: pm})
 	m := &gear.Model{Name: name}
+	var kinds []string
+	for _, pool := range f.pools {
+		v := f.variant(pm, pool.Device)
+		kinds = append(kinds, pool.Device)
+		m.Memory = max(m.Memory, v.Memory)
+		for b, t := range v.Times {
+			if b == len(m.Times) {
+				m.Times = append(m.Times, t)
+			}
+			m.Times[b] = min(m.Times[b], t)
+		}
+		if f.problem.Mixed() {
+			m.On = append(m.On, v)
+		}
+	}
+	if len(m.Times) == 0 {
+		return nil, f.fail("profile", fmt.Sprintf("models[%d].measurements", at), "none of "+name+" on "+strings.Join(kinds, " or "), "at least one", "measure it there: plan profile --device …")
+	}
+	return m, nil
+}
+
+// variant is what a model takes on a kind of devices; an unmeasured batch costs
+// the next larger measured one.
+func (f *family) variant(pm *formats.ProfileModel, device string) gear.Variant {
+	var m gear.Variant
 	var batches []formats.Measurement
 	for _, ms := range pm.Measurements {
 		if ms.Device == device && ms.Share <= 1 {
@@ -196,15 +229,12 @@ func (f *family) member(name, path, device string) (*gear.Model, error) {
 		}
 		m.Memory = max(m.Memory, ms.MemoryBytes)
 	}
-	if len(m.Times) == 0 {
-		return nil, f.fail("profile", fmt.Sprintf("models[%d].measurements", at), "none of "+name+" on "+device, "at least one", "measure it there: plan profile --device …")
-	}
 	if m.Memory == 0 {
 		for b := range pm.Blocks {
 			m.Memory += pm.Blocks[b].WeightBytes
 		}
 	}
-	return m, nil
+	return m
 }
 
 // records takes the first entry of the profile's records that has the family.
@@ -352,6 +382,11 @@ func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
 	case *objective.Gap <= f.opt.Gap:
 		p.StoppedBy = string(milp.StoppedByGap)
 	}
+	for k, more := range out.MoreOf {
+		if more >= out.Bound {
+			p.Limits = append(p.Limits, formats.Limit{What: "device " + f.pools[k].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound})
+		}
+	}
 	if more := out.MoreDevices; more > 0 {
 		p.Limits = []formats.Limit{{What: "device " + f.pools[0].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound}}
 	}
@@ -366,7 +401,7 @@ func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
 		p.Gear.Models[i].Calibration = f.calibration[p.Gear.Models[i].Model]
 	}
 	for _, d := range out.Deployments(f.problem) {
-		p.Models = append(p.Models, f.deployment(&d, p.Gear))
+		f.deploy(p, &d)
 	}
 	window, hysteresis := policygear.WindowFor(f.problem.Edges[0])
 	o := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4}
@@ -374,20 +409,32 @@ func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
 	return p
 }
 
-func (f *family) deployment(d *gear.Deployment, g *formats.GearPlan) formats.PlanModel {
-	m, pm := &f.problem.Models[d.Model], f.profile[d.Model]
-	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[0].Device, Share: 1, Replicas: d.Replicas, GPUs: d.Devices, Placement: d.Placement}
-	for _, t := range m.Times[:d.Batch] {
+// deploy adds a deployment to the plan: to the model before, where that stands on
+// another kind of devices.
+func (f *family) deploy(p *formats.Plan, d *gear.Deployment) {
+	m, pm, g := &f.problem.Models[d.Model], f.profile[d.Model], p.Gear
+	times := m.Times
+	if f.problem.Mixed() {
+		times = m.On[d.Kind].Times
+	}
+	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[d.Kind].Device, Share: 1, Replicas: d.Replicas, GPUs: d.Devices, Placement: d.Placement}
+	for _, t := range times[:d.Batch] {
 		s.InferUS = append(s.InferUS, formats.Micros(t))
 	}
-	last := m.Times[d.Batch-1]
+	last := times[d.Batch-1]
 	s.RPS = min(float64(d.Replicas), d.Devices) * float64(d.Batch) / last.Seconds()
+	pipeline := formats.Pipeline{Batch: d.Batch, RPS: s.RPS, LatencyUS: formats.Micros(last), Stages: []formats.Stage{s}}
+	if n := len(p.Models) - 1; n >= 0 && p.Models[n].Model == m.Name {
+		p.Models[n].Pipelines = append(p.Models[n].Pipelines, pipeline)
+		p.Models[n].RPS += s.RPS
+		return
+	}
 	o := formats.PlanModel{
 		Model: m.Name, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: s.RPS, Inputs: pm.Inputs, Outputs: pm.Outputs, NumBlocks: len(pm.Blocks),
-		Pipelines: []formats.Pipeline{{Batch: d.Batch, RPS: s.RPS, LatencyUS: formats.Micros(last), Stages: []formats.Stage{s}}},
+		Pipelines: []formats.Pipeline{pipeline},
 	}
 	if pm.Source != nil {
 		o.SHA256 = pm.Source.SHA256
 	}
-	return o
+	p.Models = append(p.Models, o)
 }

@@ -174,13 +174,19 @@ func TestGearPlanErrors(t *testing.T) {
 		change func(*Inputs)
 		want   []string
 	}{
-		"two kinds": {func(in *Inputs) {
+		"two kinds and an accuracy": {func(in *Inputs) {
 			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
-		}, []string{"pools[1]", "identical"}},
-		"unknown model": {func(in *Inputs) { in.Workload.Cascade.Family[1] = "midle" }, []string{"cascade.family[1]", "midle", "small, middle, large"}},
-		"no records":    {func(in *Inputs) { in.Profile.Records = nil }, []string{"records", "plan import records"}},
-		"grid":          {func(in *Inputs) { in.Workload.Cascade.Grid = 1 }, []string{"cascade.grid", "2 to"}},
-		"measured":      {func(in *Inputs) { in.Workload.Cascade.QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "f.csv"}},
+			in.Workload.Cascade.SLO.Accuracy = .8
+		}, []string{"pools[1]", "L4", "most accuracy"}},
+		"over all requests of two kinds": {func(in *Inputs) {
+			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
+			in.Workload.Cascade.SLO.Over = formats.OverRequests
+		}, []string{"pools[1]", "L4"}},
+		"a model that is measured nowhere": {func(in *Inputs) { in.Cluster.Pools[0].Device = "L4" }, []string{"measurements", "small", "L4"}},
+		"unknown model":                    {func(in *Inputs) { in.Workload.Cascade.Family[1] = "midle" }, []string{"cascade.family[1]", "midle", "small, middle, large"}},
+		"no records":                       {func(in *Inputs) { in.Profile.Records = nil }, []string{"records", "plan import records"}},
+		"grid":                             {func(in *Inputs) { in.Workload.Cascade.Grid = 1 }, []string{"cascade.grid", "2 to"}},
+		"measured":                         {func(in *Inputs) { in.Workload.Cascade.QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "f.csv"}},
 	} {
 		in := threeSizes(1)
 		c.change(&in)

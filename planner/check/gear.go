@@ -16,12 +16,18 @@ import (
 // gears is a gear plan evaluated anew: what its own figures give, and what they
 // give with the latencies and records of today.
 type gears struct {
-	devices [][]int           // by model of the plan: devices of its replicas
-	planned [][]time.Duration // by model, [b-1]
-	today   [][]time.Duration // as planned where the profile has none
+	devices [][]replica         // by model of the plan
+	planned [][][]time.Duration // by model and pipeline, [b-1]
+	today   [][][]time.Duration // as planned where the profile has none
 	list    []gearToday
 	moved   bool // latencies, records or devices are not those of the plan
 	slower  bool // latencies alone
+}
+
+// replica is where a model stands: by the pipeline of its device's kind.
+type replica struct {
+	pipeline, device int
+	kind             string
 }
 
 // gearToday is one gear. Shares are of the samples planned on.
@@ -40,9 +46,11 @@ func (c *checker) gearPlan() *gears {
 	sound := true
 	for i := range p.Models {
 		sound = c.structure(i) && sound
-		if m := &p.Models[i]; len(m.Pipelines) != 1 || len(m.Pipelines[0].Stages) != 1 {
-			c.fail("pipelines", fmt.Sprintf("models[%d].pipelines", i), "several", "one pipeline of one stage", "a model of a cascade runs whole on each of its devices")
-			sound = false
+		for n := range p.Models[i].Pipelines {
+			if stages := len(p.Models[i].Pipelines[n].Stages); stages != 1 {
+				c.fail("pipelines", fmt.Sprintf("models[%d].pipelines[%d]", i, n), fmt.Sprintf("%d stages", stages), "one", "a model of a cascade runs whole on each of its devices")
+				sound = false
+			}
 		}
 	}
 	c.pools()
@@ -92,7 +100,7 @@ func (c *checker) family(g *gears) bool {
 		slo = s
 	}
 	if !slo.IsZero() {
-		last := c.timesOf(w.Family[len(w.Family)-1])
+		last := c.fastestOf(w.Family[len(w.Family)-1])
 		if slo.Times > 0 && last == nil {
 			c.fail("slo", "gear.slo_us", p.SLOUS.String(), "a measurement of "+w.Family[len(w.Family)-1], "the SLO is a multiple of its latency, which the profile no longer has")
 		} else {
@@ -153,14 +161,37 @@ func (c *checker) ranges(q *formats.CascadeQPS) {
 	}
 }
 
-// timesOf are a model's latencies today on the plan's device kind, by batch, up
-// to the largest that the plan's options allow; nil where there are none.
-func (c *checker) timesOf(model string) []time.Duration {
+// kinds are the kinds of the plan's devices.
+func (c *checker) kinds() []string {
+	var out []string
+	for i := range c.plan.Pools {
+		out = append(out, c.plan.Pools[i].Device)
+	}
+	return out
+}
+
+// fastestOf are a model's latencies on the kind that is fastest at each batch.
+func (c *checker) fastestOf(model string) []time.Duration {
+	var out []time.Duration
+	for _, kind := range c.kinds() {
+		for b, t := range c.timesOf(model, kind) {
+			if b == len(out) {
+				out = append(out, t)
+			}
+			out[b] = min(out[b], t)
+		}
+	}
+	return out
+}
+
+// timesOf are a model's latencies today on a kind of devices, by batch, up to the
+// largest that the plan's options allow; nil where there are none.
+func (c *checker) timesOf(model, device string) []time.Duration {
 	pm := c.profileModel(model)
-	if pm == nil || len(c.plan.Pools) == 0 {
+	if pm == nil {
 		return nil
 	}
-	device, most := c.plan.Pools[0].Device, 0
+	most := 0
 	for i := range pm.Measurements {
 		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
 			most = max(most, ms.Batch)
@@ -191,58 +222,14 @@ func (c *checker) deployed(g *gears) bool {
 	memory := map[string]map[int]int64{}
 	ok := true
 	for i := range c.plan.Models {
-		m := &c.plan.Models[i]
-		pl := &m.Pipelines[0]
-		s := &pl.Stages[0]
-		path := fmt.Sprintf("models[%d].pipelines[0].stages[0]", i)
-		var devices []int
-		for _, at := range s.Placement {
-			for k := range at.Replicas {
-				devices = append(devices, at.First+k/max(1, at.PerDevice))
-			}
+		var devices []replica
+		var planned, today [][]time.Duration
+		for n := range c.plan.Models[i].Pipelines {
+			on, was, is, fine := c.onKind(g, i, n, memory)
+			devices, planned, today = append(devices, on...), append(planned, was), append(today, is)
+			ok = ok && fine
 		}
-		pool := c.pool(s.Device)
-		count := 0
-		if pool != nil {
-			count = pool.Count
-		}
-		for _, d := range devices {
-			if pool != nil && (d < 0 || d >= count) {
-				c.fail("placement", path+".placement", fmt.Sprintf("device %d", d), fmt.Sprintf("0 to %d", count-1), "%s number %d is not there", s.Device, d)
-				ok = false
-				break
-			}
-			if memory[s.Device] == nil {
-				memory[s.Device] = map[int]int64{}
-			}
-			memory[s.Device][d] += c.memory(m, pl, s)
-		}
-		if len(devices) != s.Replicas {
-			c.fail("placement", path+".placement", fmt.Sprintf("%d replicas", len(devices)), fmt.Sprint(s.Replicas), "the placement does not hold the model's replicas")
-			ok = false
-		}
-		g.devices = append(g.devices, devices)
-		var planned []time.Duration
-		for _, t := range s.InferUS {
-			planned = append(planned, t.D())
-		}
-		today := c.timesOf(m.Model)
-		if c.profileModel(m.Model) != nil && len(today) < pl.Batch {
-			c.fail("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pl.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
-		}
-		if len(today) < pl.Batch {
-			today = planned
-		}
-		today = today[:pl.Batch]
-		for b := range planned {
-			if moved(planned[b], today[b]) {
-				g.moved, g.slower = true, true
-				c.warn("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), formats.Micros(today[b]).String(),
-					"%s on %s at batch %d takes %s today", m.Model, s.Device, b+1, change(planned[b], today[b]))
-				break
-			}
-		}
-		g.planned, g.today = append(g.planned, planned), append(g.today, today)
+		g.devices, g.planned, g.today = append(g.devices, devices), append(g.planned, planned), append(g.today, today)
 	}
 	for i := range c.cluster.Pools {
 		pool := &c.cluster.Pools[i]
@@ -259,6 +246,61 @@ func (c *checker) deployed(g *gears) bool {
 		}
 	}
 	return ok
+}
+
+// onKind reads one pipeline of a model: where it stands, its latencies as planned
+// and as they are today.
+func (c *checker) onKind(g *gears, model, n int, memory map[string]map[int]int64) (devices []replica, planned, today []time.Duration, ok bool) {
+	m := &c.plan.Models[model]
+	pl := &m.Pipelines[n]
+	s := &pl.Stages[0]
+	path := fmt.Sprintf("models[%d].pipelines[%d].stages[0]", model, n)
+	for _, at := range s.Placement {
+		for k := range at.Replicas {
+			devices = append(devices, replica{n, at.First + k/max(1, at.PerDevice), s.Device})
+		}
+	}
+	pool := c.pool(s.Device)
+	count := 0
+	if pool != nil {
+		count = pool.Count
+	}
+	ok = true
+	for _, r := range devices {
+		if d := r.device; pool != nil && (d < 0 || d >= count) {
+			c.fail("placement", path+".placement", fmt.Sprintf("device %d", d), fmt.Sprintf("0 to %d", count-1), "%s number %d is not there", s.Device, d)
+			ok = false
+			break
+		}
+		if memory[s.Device] == nil {
+			memory[s.Device] = map[int]int64{}
+		}
+		memory[s.Device][r.device] += c.memory(m, pl, s)
+	}
+	if len(devices) != s.Replicas {
+		c.fail("placement", path+".placement", fmt.Sprintf("%d replicas", len(devices)), fmt.Sprint(s.Replicas), "the placement does not hold the model's replicas")
+		ok = false
+	}
+	for _, t := range s.InferUS {
+		planned = append(planned, t.D())
+	}
+	today = c.timesOf(m.Model, s.Device)
+	if c.profileModel(m.Model) != nil && len(today) < pl.Batch {
+		c.fail("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pl.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
+	}
+	if len(today) < pl.Batch {
+		today = planned
+	}
+	today = today[:pl.Batch]
+	for b := range planned {
+		if moved(planned[b], today[b]) {
+			g.moved, g.slower = true, true
+			c.warn("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), formats.Micros(today[b]).String(),
+				"%s on %s at batch %d takes %s today", m.Model, s.Device, b+1, change(planned[b], today[b]))
+			break
+		}
+	}
+	return devices, planned, today, ok
 }
 
 // answers are levels and right answers of the models of a plan, as bit sets
@@ -459,13 +501,18 @@ func (c *checker) oneGear(g *gears, i int, own, today *answers) {
 
 // load is the share of the time that the busiest device works at the gear's
 // upper edge, in full batches.
-func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][]time.Duration) float64 {
-	loads := map[int]float64{}
+func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][][]time.Duration) float64 {
+	type device struct {
+		kind string
+		n    int
+	}
+	loads := map[device]float64{}
 	most := 0.0
 	for k, m := range models {
-		batch := p.Models[m].Pipelines[0].Batch
-		per := times[m][batch-1].Seconds() / float64(batch)
-		for i, d := range g.devices[m] {
+		for i, on := range g.devices[m] {
+			batch := p.Models[m].Pipelines[on.pipeline].Batch
+			per := times[m][on.pipeline][batch-1].Seconds() / float64(batch)
+			d := device{on.kind, on.device}
 			loads[d] += r.ToQPS * fractions[k] * r.Stages[k].Split[i] * per
 			most = max(most, loads[d])
 		}
@@ -505,8 +552,9 @@ func (c *checker) gearObjective(g *gears) {
 			return
 		}
 		for m, devices := range g.devices {
-			if d := slices.Max(devices); float64(d) > n-1+rounding {
-				c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", d), "%s stands on more devices than the objective counts", c.plan.Models[m].Model)
+			last := slices.MaxFunc(devices, func(a, b replica) int { return a.device - b.device })
+			if float64(last.device) > n-1+rounding {
+				c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", last.device), "%s stands on more devices than the objective counts", c.plan.Models[m].Model)
 				return
 			}
 		}
@@ -559,37 +607,57 @@ func (c *checker) gearLate() {
 const maxCascades = 5_000_000
 
 // gearBounds recomputes what no cascades over the same thresholds exceed: the
-// concave envelope of accuracy over cost, which memory does not lower. From the
+// concave envelope of accuracy over cost, which memory does not lower. On several
+// kinds of devices the bound lies between what each kind reaches alone, and what
+// all devices would reach as if each model ran where it is fastest. From the
 // plan alone, models that no gear asks are not known; then a bound can only be
 // too low.
 func (c *checker) gearBounds(g *gears) {
-	if len(c.plan.Pools) == 0 {
+	p, o := c.plan.Gear, &c.plan.Objective
+	kinds := c.kinds()
+	fewest := o.Name != "accuracy" && o.Name != "latency"
+	if len(kinds) == 0 || len(kinds) > 1 && o.Name != "accuracy" {
 		return
 	}
-	p, o := c.plan.Gear, &c.plan.Objective
-	pool := c.pool(c.plan.Pools[0].Device)
-	e := c.envelope(p.SLOUS.D())
-	if pool == nil || e == nil {
-		return
+	devices := 0.0
+	var counts []float64
+	var alone []hull
+	for _, kind := range kinds {
+		pool := c.pool(kind)
+		e := c.envelope(p.SLOUS.D(), kind)
+		if pool == nil || e == nil && len(kinds) == 1 {
+			return
+		}
+		n := float64(pool.Count)
+		if fewest {
+			n = math.Round(c.gearDevices())
+		}
+		devices += n
+		counts, alone = append(counts, n), append(alone, e)
+	}
+	e := alone[0]
+	if len(kinds) > 1 {
+		if e = c.envelope(p.SLOUS.D(), kinds...); e == nil {
+			return
+		}
 	}
 	whole := c.workload != nil && c.workload.Cascade != nil
 	report := c.fail
 	if g.moved {
 		report = c.warn
 	}
-	devices := float64(pool.Count)
-	if o.Name != "accuracy" && o.Name != "latency" {
-		devices = math.Round(c.gearDevices())
-	}
 	for i := range p.Gears {
 		r := &p.Gears[i]
-		free := e.at(devices / r.ToQPS)
+		free, least := e.at(devices/r.ToQPS), math.Inf(-1)
+		for k := range alone {
+			least = max(least, alone[k].at(counts[k]/r.ToQPS))
+		}
 		where := fmt.Sprintf("gear.gears[%d].bound", i)
 		switch {
 		case whole && r.Bound > free+rounding:
 			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", free), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
-		case r.Bound < free-rounding:
-			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", free), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
+		case r.Bound < least-rounding:
+			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", least), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
 		}
 	}
 	if o.Bound == nil || o.Name == "accuracy" {
@@ -599,7 +667,7 @@ func (c *checker) gearBounds(g *gears) {
 	reached, what := 0.0, ""
 	if o.Name == "latency" {
 		slo := time.Duration(*o.Bound*1e6) - 1
-		reached, what = c.weighted(c.envelope(slo), devices), fmt.Sprintf("within %v", slo)
+		reached, what = c.weighted(c.envelope(slo, kinds...), devices), fmt.Sprintf("within %v", slo)
 	} else {
 		n := math.Round(c.devicesAt(*o.Bound)) - 1
 		reached, what = c.weighted(e, n), fmt.Sprintf("on %.0f devices", n)
@@ -646,9 +714,10 @@ func (h hull) at(budget float64) float64 {
 }
 
 // envelope lists every cascade of the family over its quantile thresholds with
-// bit sets, as far as they keep a latency. Nil where the documents do not say
-// enough, or there are too many.
-func (c *checker) envelope(slo time.Duration) hull {
+// bit sets, as far as they keep a latency; a model costs what it does on the kind
+// where it is cheapest. Nil where the documents do not say enough, or there are
+// too many.
+func (c *checker) envelope(slo time.Duration, kinds ...string) hull {
 	var names []string
 	grid := 10
 	for i := range c.plan.Gear.Models {
@@ -671,15 +740,8 @@ func (c *checker) envelope(slo time.Duration) hull {
 		return nil
 	}
 	w.late = int((1 - percentile) * float64(r.Planning))
-	memory := formats.Bytes(0)
-	if pool := c.pool(c.plan.Pools[0].Device); pool != nil {
-		memory = pool.Memory
-	}
 	for _, n := range names {
-		m, times := recordsOf(r, n), c.timesOf(n)
-		if times == nil {
-			return nil
-		}
+		m := recordsOf(r, n)
 		sorted := slices.Clone(m.Certainty[:r.Planning])
 		slices.Sort(sorted)
 		var t []float64
@@ -695,16 +757,27 @@ func (c *checker) envelope(slo time.Duration) hull {
 			})
 			return l
 		}, m.Correct)
-		per := math.Inf(1)
-		for b, took := range times {
-			if took <= w.slo {
-				per = min(per, took.Seconds()/float64(b+1))
+		per, one, measured := math.Inf(1), time.Duration(math.MaxInt64), false
+		for _, kind := range kinds {
+			times, pool := c.timesOf(n, kind), c.pool(kind)
+			if times == nil {
+				continue
+			}
+			measured = true
+			if pool != nil && pool.Memory > 0 && c.weights(n, kind) > int64(pool.Memory) {
+				continue
+			}
+			one = min(one, times[0])
+			for b, took := range times {
+				if took <= w.slo {
+					per = min(per, took.Seconds()/float64(b+1))
+				}
 			}
 		}
-		if memory > 0 && c.weights(n) > int64(memory) {
-			per = math.Inf(1)
+		if !measured && len(c.plan.Pools) == 1 {
+			return nil
 		}
-		w.per, w.one = append(w.per, per), append(w.one, times[0])
+		w.per, w.one = append(w.per, per), append(w.one, one)
 	}
 	all := newSet(r.Planning)
 	for i := range r.Planning {
@@ -716,12 +789,12 @@ func (c *checker) envelope(slo time.Duration) hull {
 	return w.hull()
 }
 
-// weights is the memory that a model needs.
-func (c *checker) weights(model string) int64 {
+// weights is the memory that a model needs on a kind of devices.
+func (c *checker) weights(model, device string) int64 {
 	pm := c.profileModel(model)
 	most, sum := int64(0), int64(0)
 	for i := range pm.Measurements {
-		if ms := &pm.Measurements[i]; ms.Device == c.plan.Pools[0].Device && ms.Share <= 1 {
+		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
 			most = max(most, ms.MemoryBytes)
 		}
 	}

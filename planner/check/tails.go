@@ -77,7 +77,7 @@ func (c *comparison) simulate(ctx context.Context) ([]sample, error) {
 			continue // its tail grows for ever: its load is a finding
 		}
 		var tail [2]time.Duration
-		for k, times := range [2][][]time.Duration{c.gears.planned, c.gears.today} {
+		for k, times := range [2][][][]time.Duration{c.gears.planned, c.gears.today} {
 			var err error
 			if tail[k], err = tailOf(ctx, c.plan, i, times); err != nil {
 				return nil, fmt.Errorf("simulating gear %d of the plan: %w", i, err)
@@ -89,7 +89,7 @@ func (c *comparison) simulate(ctx context.Context) ([]sample, error) {
 }
 
 // tailOf is the latency at the plan's percentile of one gear alone.
-func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][]time.Duration) (time.Duration, error) {
+func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
 	t, err := policy.Compile(p)
 	if err != nil {
 		return 0, err
@@ -99,8 +99,12 @@ func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][]time.Durat
 	one.Gears, one.MaxQPS = t.Gears.Gears[gear:gear+1], rate
 	t.Gears = &one
 	t.Models[0].RPS = rate
-	for m := range t.Pipelines {
-		t.Stages[t.Pipelines[m].FirstStage].Infer = times[m]
+	at := 0
+	for _, pipelines := range times {
+		for _, list := range pipelines {
+			t.Stages[t.Pipelines[at].FirstStage].Infer = list
+			at++
+		}
 	}
 	pol, err := policies.New(p.Policy, t)
 	if err != nil {

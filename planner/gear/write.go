@@ -25,6 +25,7 @@ func (out *Outcome) used(models int) []int {
 // Deployment is where a model of the outcome runs.
 type Deployment struct {
 	Model     int // of the problem
+	Kind      int // of its devices, where there are several
 	Batch     int
 	Devices   float64 // time share, mean over the ranges
 	Placement []formats.Placement
@@ -35,6 +36,9 @@ type Deployment struct {
 // share is its mean load over the ranges, half by weight and half even, so that
 // a model that is only asked in ranges without weight has one too.
 func (out *Outcome) Deployments(p *Problem) []Deployment {
+	if p.Mixed() {
+		return out.mixedDeployments(p)
+	}
 	var list []Deployment
 	for _, m := range out.used(len(p.Models)) {
 		d := Deployment{Model: m}
@@ -49,17 +53,54 @@ func (out *Outcome) Deployments(p *Problem) []Deployment {
 				}
 			}
 		}
-		for _, dev := range out.Placement.DevicesOf(m) {
-			if n := len(d.Placement); n > 0 && d.Placement[n-1].First+d.Placement[n-1].Replicas == dev {
-				d.Placement[n-1].Replicas++
-			} else {
-				d.Placement = append(d.Placement, formats.Placement{First: dev, PerDevice: 1, Replicas: 1})
-			}
-			d.Replicas++
-		}
+		d.place(out.Placement.DevicesOf(m))
 		list = append(list, d)
 	}
 	return list
+}
+
+// mixedDeployments are those of a model on every kind of devices that holds it,
+// kind after kind. Its time share is what its replicas there get.
+func (out *Outcome) mixedDeployments(p *Problem) []Deployment {
+	x := &mixed{p: p}
+	x.measure()
+	var list []Deployment
+	for _, m := range out.used(len(p.Models)) {
+		first := 0
+		for kind := range p.Kinds {
+			devices := out.Replicas(m, kind)
+			if len(devices) == 0 {
+				continue
+			}
+			d := Deployment{Model: m, Kind: kind, Batch: x.batch[kind][m]}
+			for r := range out.Gears {
+				c := &out.Gears[r].Cascade
+				weight := (p.Weights[r] + 1/float64(len(p.Edges))) / 2
+				for k, member := range c.Models {
+					if int(member) == m {
+						work := p.Edges[r] * float64(c.Reach[k]) / float64(p.Planned.N) * x.per[kind][m]
+						d.Devices += weight * work * sum(out.Gears[r].Shares[m][first:first+len(devices)])
+					}
+				}
+			}
+			first += len(devices)
+			d.place(devices)
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// place puts the replicas on devices.
+func (d *Deployment) place(devices []int) {
+	for _, dev := range devices {
+		if n := len(d.Placement); n > 0 && d.Placement[n-1].First+d.Placement[n-1].Replicas == dev {
+			d.Placement[n-1].Replicas++
+		} else {
+			d.Placement = append(d.Placement, formats.Placement{First: dev, PerDevice: 1, Replicas: 1})
+		}
+		d.Replicas++
+	}
 }
 
 // Write makes the gear section of a plan.

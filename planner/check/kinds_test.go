@@ -1,0 +1,80 @@
+package check
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/solver/highs"
+)
+
+// A gear plan over two kinds of devices holds when it is fresh; what is changed
+// on the second kind is found, too.
+func TestGearPlanOnKinds(t *testing.T) {
+	if err := highs.Available(); err != nil {
+		t.Skipf("gears on several kinds of devices need HiGHS: %v", err)
+	}
+	in := cascadeDocuments(1, 0, 3)
+	for k := range in.Profile.Models {
+		m := &in.Profile.Models[k]
+		factor := []float64{2.5, 1.5, .5}[k]
+		for _, one := range m.Measurements {
+			one.Device = "cpu-4"
+			one.Blocks = []formats.Latency{{WallUS: formats.Micros(int64(factor*float64(one.Blocks[0].WallUS)) / 1000 * 1000)}}
+			m.Measurements = append(m.Measurements, one)
+		}
+	}
+	in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "cpu-4", Count: 1, Memory: 5000})
+	in.Workload.Cascade.QPS.Max = 4000
+	res, err := planner.Solve(context.Background(), in, planner.DefaultOptions(), highs.Solver{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := Recompute(res.Plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+	gate, err := Gate(context.Background(), GateInput{Plan: res.Plan, Today: planner.Inputs{Profile: in.Profile}, Solver: highs.Solver{}})
+	if err != nil || gate.Verdict != Pass {
+		t.Errorf("from the plan alone: %v, %+v", err, gate)
+	}
+	onSecond := func(p *formats.Plan) *formats.Pipeline {
+		for i := range p.Models {
+			for k := range p.Models[i].Pipelines {
+				if pl := &p.Models[i].Pipelines[k]; pl.Stages[0].Device == "cpu-4" {
+					return pl
+				}
+			}
+		}
+		t.Fatal("nothing stands on the second kind")
+		return nil
+	}
+	for name, c := range map[string]struct {
+		change     func(*formats.Plan, *planner.Inputs)
+		constraint string
+		severity   Severity
+	}{
+		"memory":     {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[1].Memory = 900 }, "memory", Error},
+		"placement":  {func(p *formats.Plan, _ *planner.Inputs) { onSecond(p).Stages[0].Placement[0].First = 7 }, "placement", Error},
+		"bound high": {func(p *formats.Plan, _ *planner.Inputs) { p.Gear.Gears[2].Bound = 1 }, "bound", Error},
+		"bound low":  {func(p *formats.Plan, _ *planner.Inputs) { p.Gear.Gears[2].Bound = .5 }, "bound", Error},
+		"slower": {func(_ *formats.Plan, in *planner.Inputs) {
+			for m := range in.Profile.Models {
+				for i := range in.Profile.Models[m].Measurements {
+					if one := &in.Profile.Models[m].Measurements[i]; one.Device == "cpu-4" {
+						one.Blocks[0].WallUS *= 4
+					}
+				}
+			}
+		}, "utilisation", Error},
+	} {
+		p := duplicate(t, res.Plan)
+		now := planner.Inputs{Profile: duplicate(t, in.Profile), Cluster: duplicate(t, in.Cluster), Workload: duplicate(t, in.Workload)}
+		c.change(p, &now)
+		got := Recompute(p, now.Profile, now.Cluster, now.Workload)
+		if !slices.ContainsFunc(got, func(f Finding) bool { return f.Constraint == c.constraint && f.Severity == c.severity }) {
+			t.Errorf("%s: no %s about %s in %v", name, c.severity, c.constraint, got)
+		}
+	}
+}
