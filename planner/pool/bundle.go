@@ -54,6 +54,8 @@ func (x *search) bundles(ctx context.Context) error {
 		rounds = 1 // the rates are given
 	}
 	lo, hi := x.value(), x.inner
+	staying := x.stay != nil && x.goal.cost() == nil
+	refined := false
 	for round := range rounds {
 		if ctx.Err() != nil || x.gap() <= x.o.Gap || rounds > 1 && hi-lo <= x.o.Gap/8*hi {
 			break
@@ -61,9 +63,15 @@ func (x *search) bundles(ctx context.Context) error {
 		mid := max((lo+hi)/2, hi*(1-bundleTop))
 		w := wish{}
 		if x.stay != nil {
-			// First what is good enough, with as few moves as can be.
-			w = wish{most: x.stay.most, moves: true}
-			if mid = x.inner * (1 - x.o.Gap - stayStep*float64(round*round)); mid <= lo {
+			w.most = x.stay.most
+		}
+		if staying {
+			// First what is good enough, with as few moves as can be; then less
+			// and less, and once between what was found and what was not.
+			w.moves = true
+			if mid = x.inner * (1 - x.o.Gap - stayStep*float64(round*round)); refined {
+				mid = (lo + hi) / 2
+			} else if mid <= lo {
 				break
 			}
 		}
@@ -75,11 +83,17 @@ func (x *search) bundles(ctx context.Context) error {
 		work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
 		if plan == nil {
 			hi = mid
+			if refined {
+				break
+			}
 			continue
 		}
 		lo = mid
-		if x.keep(plan); x.stay != nil {
-			break
+		if x.keep(plan); staying {
+			if refined || round < 2 {
+				break
+			}
+			refined = true
 		}
 	}
 	x.phase("bundles", n, work)

@@ -560,6 +560,9 @@ func (x *search) integer(ctx context.Context, name string, set []int, nodes int6
 			outside = min(outside, x.loss[i])
 		}
 	}
+	if x.stay != nil && x.stay.tries > 0 {
+		upper = x.inner // the program was of plans that move less than asked
+	}
 	x.inner = max(min(x.inner, max(upper, x.lp.bound-outside)), x.score())
 	x.phase(name, len(set), sol.Stats)
 	return solved, nil
