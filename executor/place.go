@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"inferplan/engine"
@@ -22,16 +21,6 @@ type stagePlan struct {
 	last    bool
 	model   int32
 	batches int
-}
-
-// cpuThreads returns n of a device kind cpu-<n>.
-func cpuThreads(kind string) (int, bool) {
-	rest, ok := strings.CutPrefix(kind, "cpu-")
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.Atoi(rest)
-	return n, err == nil && n > 0
 }
 
 // CPUPlace says where the devices of one CPU kind run: each takes Threads CPUs
@@ -52,7 +41,7 @@ type cpuSets struct {
 // take gives a device its CPUs; none where the kind is no CPU.
 func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err error) {
 	place, own := s.opt.Places[kind]
-	n, named := cpuThreads(kind)
+	n, named := formats.CPUThreads(kind)
 	key := kind
 	switch {
 	case own && place.Threads > 0:

@@ -1,5 +1,10 @@
 package formats
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Cluster says which devices there are.
 type Cluster struct {
 	Format string `json:"format"` // inferplan.cluster/v1
@@ -27,4 +32,37 @@ type Pool struct {
 	USDPerHour    float64 `json:"usd_per_hour,omitempty"`
 	Watts         float64 `json:"watts,omitempty"`
 	Sharing       string  `json:"sharing,omitempty"` // exclusive (default) or time
+}
+
+// TimeShared tells whether the stages on a pool take turns on its devices: as
+// the pool says, else for CPU thread sets, which have no shares.
+func (p *Pool) TimeShared() bool {
+	if p.Sharing == "" {
+		return IsCPU(p.Device)
+	}
+	return p.Sharing == SharingTime
+}
+
+// NICRate is the usable rate of a node's NIC in Gbit/s, 0 without a network.
+func (p *Pool) NICRate() float64 {
+	if p.NICEfficiency > 0 {
+		return p.NICGbps * p.NICEfficiency
+	}
+	return p.NICGbps
+}
+
+// IsCPU tells whether a device kind is a set of CPU threads: cpu-1, cpu-4.
+func IsCPU(device string) bool { return strings.HasPrefix(device, cpuPrefix) }
+
+const cpuPrefix = "cpu-"
+
+// CPUThreads returns n of a device kind cpu-<n>; false for kinds that do not say
+// how many threads they have.
+func CPUThreads(kind string) (int, bool) {
+	rest, ok := strings.CutPrefix(kind, cpuPrefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(rest)
+	return n, err == nil && n > 0
 }

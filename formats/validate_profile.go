@@ -1,9 +1,6 @@
 package formats
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Validate checks what the types of a profile cannot say and returns all
 // findings, each with its field path.
@@ -109,6 +106,3 @@ func (c *checker) latency(l *Latency, path func() string) {
 		c.fail(path()+".samples", integer64(l.Samples), "0 or more", "")
 	}
 }
-
-// IsCPU tells whether a device kind is a set of CPU threads: cpu-1, cpu-4.
-func IsCPU(device string) bool { return strings.HasPrefix(device, "cpu-") }

@@ -3,7 +3,6 @@ package planner
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"inferplan/formats"
@@ -20,16 +19,6 @@ type LocalGPUs struct {
 	Kind        string
 	Count       int
 	MemoryBytes int64 // per GPU
-}
-
-// cpuThreads returns n of a device kind cpu-<n>.
-func cpuThreads(kind string) (int, bool) {
-	rest, ok := strings.CutPrefix(kind, "cpu-")
-	if !ok {
-		return 0, false
-	}
-	n, err := strconv.Atoi(rest)
-	return n, err == nil && n > 0
 }
 
 // LocalCluster is the cluster that is assumed when none is given: the devices
@@ -56,7 +45,7 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 	}
 	slices.Sort(kinds)
 	for _, k := range kinds {
-		n, ok := cpuThreads(k)
+		n, ok := formats.CPUThreads(k)
 		if !ok {
 			continue
 		}

@@ -110,22 +110,6 @@ func (c *compiler) addPools() error {
 	return nil
 }
 
-// timeShared tells whether all stages placed on the pool's devices take turns.
-func timeShared(p *formats.Pool) bool {
-	if p.Sharing == "" {
-		return strings.HasPrefix(p.Device, "cpu-") // a thread set has no shares
-	}
-	return p.Sharing == formats.SharingTime
-}
-
-// nicRate is the pool's usable rate, 0 without a network.
-func nicRate(p *formats.Pool) float64 {
-	if p.NICEfficiency > 0 {
-		return p.NICGbps * p.NICEfficiency
-	}
-	return p.NICGbps
-}
-
 func (c *compiler) addModel(mi int) error {
 	m := &c.plan.Models[mi]
 	path := fmt.Sprintf("models[%d]", mi)
@@ -139,7 +123,7 @@ func (c *compiler) addModel(mi int) error {
 	}
 	percentile, err := parsePercentile(m.Percentile)
 	if err != nil {
-		return &formats.Error{Path: path + ".percentile", Found: strconv.Quote(m.Percentile), Expected: "p50 to p100, such as p99"}
+		return &formats.Error{Path: path + ".percentile", Found: strconv.Quote(m.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
 	}
 	c.t.Models = append(c.t.Models, Model{
 		Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Percentile: percentile, RPS: m.RPS,
@@ -153,16 +137,12 @@ func (c *compiler) addModel(mi int) error {
 	return nil
 }
 
+// parsePercentile reads a percentile; p99 where there is none.
 func parsePercentile(s string) (float64, error) {
 	if s == "" {
 		return 0.99, nil
 	}
-	digits, ok := strings.CutPrefix(s, "p")
-	v, err := strconv.ParseFloat(digits, 64)
-	if !ok || err != nil || !(v > 0 && v <= 100) {
-		return 0, fmt.Errorf("percentile %q", s)
-	}
-	return v / 100, nil
+	return formats.ParsePercentile(s)
 }
 
 func (c *compiler) addPipeline(model int32, p *formats.Pipeline, path string) error {
@@ -228,7 +208,7 @@ func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path s
 			xfer[b] = us.D()
 		}
 	case len(from.Cut.TransferUS) == 0:
-		one := TransferTime(from.Cut.Bytes, slowerRate(nicRate(&c.plan.Pools[c.pools[from.Device]]), nicRate(&c.plan.Pools[c.pools[to.Device]])))
+		one := TransferTime(from.Cut.Bytes, slowerRate(c.plan.Pools[c.pools[from.Device]].NICRate(), c.plan.Pools[c.pools[to.Device]].NICRate()))
 		for b := range xfer {
 			xfer[b] = time.Duration(b+1) * one
 		}
@@ -255,7 +235,7 @@ func slowerRate(a, b float64) float64 {
 // place turns a stage's placement into devices of its pool.
 func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) error {
 	p := &c.plan.Pools[pool]
-	shared := timeShared(p)
+	shared := p.TimeShared()
 	if s.Share < 1 || shared && s.Share != 1 {
 		return &formats.Error{Path: spath + ".share", Found: strconv.Itoa(s.Share), Expected: "1 or more; 1 on a time-shared pool"}
 	}
@@ -301,7 +281,7 @@ func (c *compiler) numberDevices() error {
 		for _, d := range c.devices[pi] {
 			byGPU[d.gpu] = append(byGPU[d.gpu], d)
 		}
-		rate, perNode := nicRate(p), max(1, p.PerNode)
+		rate, perNode := p.NICRate(), max(1, p.PerNode)
 		lastNode, up, down, thisNode := -1, int32(-1), int32(-1), int32(-1)
 		for gpu, list := range byGPU {
 			if len(list) == 0 {

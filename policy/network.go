@@ -45,8 +45,8 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 	rates := make([]float64, len(plan.Pools))
 	for i := range plan.Pools {
 		p := &plan.Pools[i]
-		rates[i] = nicRate(p)
-		if rates[i] > 0 && timeShared(p) {
+		rates[i] = p.NICRate()
+		if rates[i] > 0 && p.TimeShared() {
 			return &formats.Error{Path: fmt.Sprintf("pools[%d].sharing", i), Found: strconv.Quote(p.Sharing), Expected: strconv.Quote(formats.SharingExclusive) + " on a pool with a NIC",
 				Hint: "on a time-shared pool no device belongs to one stage"}
 		}

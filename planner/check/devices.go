@@ -29,7 +29,7 @@ func (c *checker) pools() {
 		case now.Count != old.Count:
 			c.warn("pool", path+".count", fmt.Sprint(old.Count), fmt.Sprint(now.Count), "the number of %s has changed", old.Device)
 		}
-		if now != nil && takesTurns(now) != takesTurns(old) {
+		if now != nil && now.TimeShared() != old.TimeShared() {
 			c.fail("sharing", path+".sharing", old.Sharing, now.Sharing, "stages on %s are no longer shared as planned", old.Device)
 		}
 		delete(used, old.Device)
@@ -96,7 +96,7 @@ func (c *checker) devices() {
 		if !uses {
 			continue
 		}
-		if takesTurns(pool) {
+		if pool.TimeShared() {
 			if taken := c.held.shares[pool.Device]; taken > float64(pool.Count)*(1+rounding) {
 				c.warn("devices", "pools", fmt.Sprintf("%.4g %s in time", taken, pool.Device), fmt.Sprintf("at most %d", pool.Count),
 					"at the planned rates the stages on %s need more time than there is", pool.Device)
@@ -125,7 +125,7 @@ func (c *checker) oneByOne(pool *formats.Pool, byDevice map[int]*onDevice) {
 		if on == nil {
 			continue
 		}
-		if !takesTurns(pool) && on.taken > 1+rounding {
+		if !pool.TimeShared() && on.taken > 1+rounding {
 			c.fail("placement", on.cause, fmt.Sprintf("%.4g of device %d", on.taken, d), "at most 1", "%s number %d holds more than a whole device", pool.Device, d)
 		}
 		if pool.Memory > 0 && on.memory > int64(pool.Memory) {

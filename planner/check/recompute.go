@@ -258,7 +258,7 @@ func (c *checker) stages(m *formats.PlanModel, pl *formats.Pipeline, now *pipeli
 		if pool == nil {
 			continue // the pool itself is a finding
 		}
-		if s.Share > max(pool.MaxShares, 1) || takesTurns(pool) && s.Share != 1 {
+		if s.Share > max(pool.MaxShares, 1) || pool.TimeShared() && s.Share != 1 {
 			c.fail("share", spath+".share", fmt.Sprint(s.Share), fmt.Sprintf("1 to %d", max(pool.MaxShares, 1)), "%s has no such shares", s.Device)
 		}
 		if pm != nil && !now.stages[si].known {
@@ -277,7 +277,7 @@ func (c *checker) stages(m *formats.PlanModel, pl *formats.Pipeline, now *pipeli
 		if s.Cut != nil {
 			c.cut(m, pl, s, pm, &now.stages[si], spath)
 		}
-		if takesTurns(pool) {
+		if pool.TimeShared() {
 			continue // its time shares are checked with the pool
 		}
 		if carries := now.stages[si].rate * float64(s.Replicas); carries < pl.RPS*(1-rounding) {

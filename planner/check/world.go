@@ -3,7 +3,6 @@ package check
 import (
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"inferplan/formats"
@@ -47,22 +46,9 @@ func (w *world) pool(device string) *formats.Pool {
 	return nil
 }
 
-// takesTurns tells whether stages on a pool share its devices in time.
-func takesTurns(p *formats.Pool) bool {
-	return p.Sharing == formats.SharingTime || p.Sharing == "" && strings.HasPrefix(p.Device, "cpu-")
-}
-
-// nic is a pool's usable rate in Gbit/s, 0 without a network.
-func nic(p *formats.Pool) float64 {
-	if p.NICEfficiency > 0 {
-		return p.NICGbps * p.NICEfficiency
-	}
-	return p.NICGbps
-}
-
 // between is the rate of a crossing: the slower of the NICs that are there.
 func between(a, b *formats.Pool) float64 {
-	switch ra, rb := nic(a), nic(b); {
+	switch ra, rb := a.NICRate(), b.NICRate(); {
 	case ra == 0:
 		return rb
 	case rb == 0:
@@ -161,7 +147,7 @@ func (w *world) today(m *formats.PlanModel, pl *formats.Pipeline) pipelineToday 
 			}
 		}
 		out.latency += now.infer + now.transfer
-		if !takesTurns(pool) {
+		if !pool.TimeShared() {
 			out.rps = min(out.rps, now.rate*float64(s.Replicas))
 		}
 	}
@@ -172,7 +158,7 @@ func (w *world) today(m *formats.PlanModel, pl *formats.Pipeline) pipelineToday 
 // pools a and b: the replicas of a node share its NIC.
 func nicRate(bytes int64, a, b, own *formats.Pool, share int) float64 {
 	gbps := between(a, b)
-	if nic(own) == 0 || gbps == 0 || bytes == 0 {
+	if own.NICRate() == 0 || gbps == 0 || bytes == 0 {
 		return math.Inf(1)
 	}
 	perSample := float64(bytes) * 8 / (gbps * 1e9) // seconds
@@ -197,7 +183,7 @@ func (w *world) hold() *held {
 		for pi := range m.Pipelines {
 			p := w.today(m, &m.Pipelines[pi])
 			for si, s := range m.Pipelines[pi].Stages {
-				if pool := w.pool(s.Device); pool != nil && takesTurns(pool) && p.stages[si].rate > 0 {
+				if pool := w.pool(s.Device); pool != nil && pool.TimeShared() && p.stages[si].rate > 0 {
 					h.shares[s.Device] += m.Pipelines[pi].RPS / p.stages[si].rate
 				}
 			}
@@ -216,7 +202,7 @@ func (w *world) hold() *held {
 			}
 			for _, s := range m.Pipelines[pi].Stages {
 				pool := w.pool(s.Device)
-				if taken := h.shares[s.Device]; taken > float64(pool.Count) && takesTurns(pool) {
+				if taken := h.shares[s.Device]; taken > float64(pool.Count) && pool.TimeShared() {
 					p.rps = min(p.rps, m.Pipelines[pi].RPS*float64(pool.Count)/taken)
 				}
 			}
