@@ -248,9 +248,12 @@ func (g *cascade) report(r *formats.Report) {
 	}
 	out := &formats.GearReport{Switches: g.counts.switches, Requests: append([]int64(nil), g.counts.requests...)}
 	for p, name := range g.gears.Family {
-		m := &g.models[p]
-		out.Models = append(out.Models, formats.GearModelReport{Model: name, Batches: m.batches, Samples: m.samples, Answers: m.answers,
-			RunningUS: formats.Micros(m.running)})
+		if p == 0 || name != g.gears.Family[p-1] { // else the same model on another kind of devices
+			out.Models = append(out.Models, formats.GearModelReport{Model: name})
+		}
+		m, sum := &g.models[p], &out.Models[len(out.Models)-1]
+		sum.Batches, sum.Samples, sum.Answers = sum.Batches+m.batches, sum.Samples+m.samples, sum.Answers+m.answers
+		sum.RunningUS += formats.Micros(m.running)
 	}
 	if d := g.drift; d.windows > 0 {
 		out.Drift = d.distance()
