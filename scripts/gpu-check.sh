@@ -4,8 +4,9 @@
 #
 #   ./gpu-check.sh [--out FOLDER] [--limit 9m] [--steps doctor,outputs,…] [--device cuda:0|cpu] [--again] [--quick]
 #
-# A call that ends (by its --limit, or killed) is followed by another with the same --out, which goes on. --device cpu
-# rehearses every step at small sizes on a machine without a GPU.
+# A call that ends (by its --limit, or killed) is followed by another with the same --out, which goes on; results that were
+# carried to another machine go on there. --device cpu rehearses every step at small sizes on a machine without a GPU.
+# Where the variable OUT names a folder, a copy of the results is put there, too.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 args=("$@")
@@ -26,5 +27,15 @@ else # the source tree
   work=$root/gpu-check-work
 fi
 has --work || args+=(--work "$work")
-has --out || args+=(--out "${OUT:-gpu-check}")
-exec "$plan" gpu-check ${args[@]+"${args[@]}"}
+out=gpu-check
+for ((i = 0; i < ${#args[@]}; i++)); do
+  case ${args[i]} in --out) out=${args[i + 1]:-} ;; --out=*) out=${args[i]#--out=} ;; esac
+done
+has --out || args+=(--out "$out")
+rc=0
+"$plan" gpu-check ${args[@]+"${args[@]}"} || rc=$?
+if [ -n "${OUT:-}" ] && [ -d "$out" ]; then
+  mkdir -p "$OUT"
+  for f in "$out"/*; do [ "$f" -ef "$OUT/${f##*/}" ] || cp "$f" "$OUT/"; done
+fi
+exit "$rc"

@@ -121,6 +121,20 @@ func sum(blocks []formats.Latency) (total formats.Micros) {
 
 func micros(m formats.Micros) string { return fmt.Sprintf("%.1f", float64(m.D())/1e3) }
 
+// needsProfile says what to run first where models have not been measured.
+func (c *check) needsProfile(names ...string) error {
+	p, err := readProfile(c.out("profile.json"))
+	if err != nil {
+		return fmt.Errorf("run the step profile first: %w", err)
+	}
+	for _, n := range names {
+		if !slices.ContainsFunc(p.Models, func(m formats.ProfileModel) bool { return m.Model == n }) {
+			return fmt.Errorf("run the step profile first: %s lacks %s", c.out("profile.json"), n)
+		}
+	}
+	return nil
+}
+
 // blank copies a profile's models and cuts without its numbers, so that what is
 // measured into the copy is cut at the same places.
 func (c *check) blank(from, to string, only []string) error {

@@ -154,6 +154,9 @@ func promise(ctx context.Context, c *check, r *StepResult) error {
 	if c.Quick {
 		names, loads, seconds, slo = []string{"squeezenet"}, []float64{0.5}, 6, "20x"
 	}
+	if err := c.needsProfile(names...); err != nil {
+		return err
+	}
 	if err := c.cluster("promise-cluster.yaml", 1, 1, 0); err != nil {
 		return err
 	}
@@ -210,6 +213,9 @@ func pooled(ctx context.Context, c *check, r *StepResult) error {
 	seconds := 15
 	if c.Quick {
 		seconds = 6
+	}
+	if err := c.needsProfile(name); err != nil {
+		return err
 	}
 	file, share, count := "profile.json", 2, 1
 	if c.rehearsal() {
