@@ -1,5 +1,5 @@
-// Package gear plans cascades for a family of models on identical devices: which
-// model runs where, and for every range of request rates which cascade with
+// Package gear plans cascades for a family of models on one or several kinds of
+// devices: which model runs where, and for every range of request rates which cascade with
 // which certainty thresholds answers (CascadeServe, section 4).
 //
 // Instead of the paper's loop over four subproblems, each step is solved as far
@@ -17,6 +17,8 @@
 //	solve.go      the steps in order: a staircase down the front, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	latency.go    the least latency: options reckoned, few of them simulated
+//	together.go   an SLO over all requests instead of in every range
+//	mixed.go      several kinds of devices, by linear programs
 //	reckon.go     the tail latency of a cascade without simulating it
 //	em.go         Algorithm 1 of the paper, with repaired semantics
 //	write.go      the outcome as the sections of a plan
