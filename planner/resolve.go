@@ -143,15 +143,6 @@ func (r *resolved) method() error {
 	return nil
 }
 
-// timeShared tells whether the stages on a pool take turns: as the cluster
-// says, else for CPU thread sets, which have no shares.
-func timeShared(p *formats.Pool) bool {
-	if p.Sharing == "" {
-		return strings.HasPrefix(p.Device, "cpu-")
-	}
-	return p.Sharing == formats.SharingTime
-}
-
 func (r *resolved) resolvePools() error {
 	seen := map[string]bool{}
 	devices := 0
@@ -168,7 +159,7 @@ func (r *resolved) resolvePools() error {
 			return r.fail("cluster", path, "a negative number", "at least 0", "")
 		}
 		seen[p.Device] = true
-		if timeShared(&p) {
+		if p.TimeShared() {
 			if p.Sharing == "" {
 				r.assume("sharing: time on %s: its stages take turns on every device", p.Device)
 			}
@@ -178,10 +169,7 @@ func (r *resolved) resolvePools() error {
 			p.Sharing, p.MaxShares = formats.SharingTime, 1
 		}
 		p.MaxShares, p.PerNode = max(p.MaxShares, 1), max(p.PerNode, 1)
-		rate := p.NICGbps
-		if p.NICEfficiency > 0 {
-			rate *= p.NICEfficiency
-		}
+		rate := p.NICRate()
 		r.network = r.network || rate > 0
 		devices += p.Count
 		r.pools = append(r.pools, p)

@@ -211,3 +211,25 @@ func union[T any](a, b []T, name func(*T) string) (names []string, inA, inB map[
 	}
 	return names, inA, inB
 }
+
+// matched walks two lists by name, in the order of union: what is only in one
+// is removed or added, with its text; what is in both is compared.
+func matched[T any](r *recorder, section string, a, b []T, name func(*T) string, label string, text func(*T) string, both func(name string, x, y *T)) {
+	names, inA, inB := union(a, b, name)
+	for _, n := range names {
+		r.section = section
+		i, okA := inA[n]
+		k, okB := inB[n]
+		switch {
+		case !okB:
+			r.add(Removed, label+n, text(&a[i]), "", nil, "")
+		case !okA:
+			r.add(Added, label+n, "", text(&b[k]), nil, "")
+		default:
+			both(n, &a[i], &b[k])
+		}
+	}
+}
+
+// untold is the text of what says enough by its name.
+func untold[T any](*T) string { return "" }

@@ -79,20 +79,8 @@ func (r *recorder) certified(a, b *formats.Certificate) {
 func modelName(m *formats.PlanModel) string { return m.Key().String() }
 
 func (r *recorder) models(a, b *formats.Plan) {
-	r.section = "models"
-	names, inA, inB := union(a.Models, b.Models, modelName)
-	for _, n := range names {
-		i, okA := inA[n]
-		k, okB := inB[n]
-		switch {
-		case !okB:
-			r.add(Removed, "model "+n, figureText(a.Models[i].RPS, "rps"), "", nil, "")
-		case !okA:
-			r.add(Added, "model "+n, "", figureText(b.Models[k].RPS, "rps"), nil, "")
-		default:
-			r.model(&a.Models[i], &b.Models[k])
-		}
-	}
+	rate := func(m *formats.PlanModel) string { return figureText(m.RPS, "rps") }
+	matched(r, "models", a.Models, b.Models, modelName, "model ", rate, func(_ string, x, y *formats.PlanModel) { r.model(x, y) })
 }
 
 func (r *recorder) model(a, b *formats.PlanModel) {
@@ -233,20 +221,9 @@ func describe(p *formats.Pipeline) string {
 }
 
 func (r *recorder) pools(a, b []formats.Pool) {
-	r.section = "devices"
-	names, inA, inB := union(a, b, func(p *formats.Pool) string { return p.Device })
-	for _, n := range names {
-		i, okA := inA[n]
-		k, okB := inB[n]
-		switch {
-		case !okB:
-			r.add(Removed, "pool "+n, fmt.Sprintf("%d devices", a[i].Count), "", nil, "")
-			continue
-		case !okA:
-			r.add(Added, "pool "+n, "", fmt.Sprintf("%d devices", b[k].Count), nil, "")
-			continue
-		}
-		x, y := a[i].WithDefaults(), b[k].WithDefaults()
+	count := func(p *formats.Pool) string { return fmt.Sprintf("%d devices", p.Count) }
+	matched(r, "devices", a, b, func(p *formats.Pool) string { return p.Device }, "pool ", count, func(n string, was, is *formats.Pool) {
+		x, y := was.WithDefaults(), is.WithDefaults()
 		at := "pool " + n + " "
 		r.count(at+"count", x.Count, y.Count, neutral)
 		r.count(at+"max_shares", x.MaxShares, y.MaxShares, neutral)
@@ -258,7 +235,7 @@ func (r *recorder) pools(a, b []formats.Pool) {
 		r.figure(at+"usd_per_hour", x.USDPerHour, y.USDPerHour, "", lessIsBetter)
 		r.figure(at+"watts", x.Watts, y.Watts, "", lessIsBetter)
 		r.text(at+"sharing", x.Sharing, y.Sharing)
-	}
+	})
 }
 
 func bytesText(b formats.Bytes) string {
@@ -351,21 +328,11 @@ func (r *recorder) arrivals(a, b *formats.Arrivals) {
 }
 
 func (r *recorder) inputs(a, b []formats.Input) {
-	r.section = "inputs"
-	roles, inA, inB := union(a, b, func(in *formats.Input) string { return in.Role })
-	for _, role := range roles {
-		i, okA := inA[role]
-		k, okB := inB[role]
-		switch {
-		case !okB:
-			r.add(Removed, role, a[i].Path, "", nil, "")
-		case !okA:
-			r.add(Added, role, "", b[k].Path, nil, "")
-		default:
-			r.text(role+" path", a[i].Path, b[k].Path)
-			r.text(role+" content", short(a[i].SHA256), short(b[k].SHA256))
-		}
-	}
+	path := func(in *formats.Input) string { return in.Path }
+	matched(r, "inputs", a, b, func(in *formats.Input) string { return in.Role }, "", path, func(role string, x, y *formats.Input) {
+		r.text(role+" path", x.Path, y.Path)
+		r.text(role+" content", short(x.SHA256), short(y.SHA256))
+	})
 }
 
 // lines compares lists of sentences as sets.

@@ -45,39 +45,16 @@ func (c *BlockChange) path() string {
 // Result.Blocks holds those latencies as numbers.
 func Profiles(a, b *formats.Profile, tolerance float64) *Result {
 	r := &recorder{Result: Result{Kind: formats.KindProfile, Changes: []Change{}}}
-	r.section = "devices"
-	names, inA, inB := union(a.Devices, b.Devices, func(d *formats.ProfileDevice) string { return d.Device })
-	for _, n := range names {
-		i, okA := inA[n]
-		k, okB := inB[n]
-		switch {
-		case !okB:
-			r.add(Removed, "device "+n, "", "", nil, "")
-		case !okA:
-			r.add(Added, "device "+n, "", "", nil, "")
-		default:
-			x, y := &a.Devices[i], &b.Devices[k]
-			r.text(n+" name", x.Name, y.Name)
-			r.text(n+" driver", x.Driver, y.Driver)
-			r.text(n+" engine", x.Engine, y.Engine)
-			r.text(n+" engine_version", x.EngineVersion, y.EngineVersion)
-			r.text(n+" provider", x.Provider, y.Provider)
-		}
-	}
-	names, inA, inB = union(a.Models, b.Models, func(m *formats.ProfileModel) string { return m.Model })
-	for _, n := range names {
-		i, okA := inA[n]
-		k, okB := inB[n]
-		r.section = "models"
-		switch {
-		case !okB:
-			r.add(Removed, "model "+n, "", "", nil, "")
-		case !okA:
-			r.add(Added, "model "+n, "", "", nil, "")
-		default:
-			r.profileModel(&a.Models[i], &b.Models[k], tolerance)
-		}
-	}
+	matched(r, "devices", a.Devices, b.Devices, func(d *formats.ProfileDevice) string { return d.Device }, "device ", untold, func(n string, x, y *formats.ProfileDevice) {
+		r.text(n+" name", x.Name, y.Name)
+		r.text(n+" driver", x.Driver, y.Driver)
+		r.text(n+" engine", x.Engine, y.Engine)
+		r.text(n+" engine_version", x.EngineVersion, y.EngineVersion)
+		r.text(n+" provider", x.Provider, y.Provider)
+	})
+	matched(r, "models", a.Models, b.Models, func(m *formats.ProfileModel) string { return m.Model }, "model ", untold, func(_ string, x, y *formats.ProfileModel) {
+		r.profileModel(x, y, tolerance)
+	})
 	return &r.Result
 }
 
@@ -98,23 +75,11 @@ func (r *recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 			r.figure(where+" weight_bytes", float64(x.WeightBytes), float64(y.WeightBytes), "", neutral)
 		}
 	}
-	points, inA, inB := union(a.Measurements, b.Measurements, func(m *formats.Measurement) string {
+	point := func(m *formats.Measurement) string {
 		return fmt.Sprintf("%s share 1/%d batch %d", m.Device, m.Share, m.Batch)
-	})
-	for _, p := range points {
-		i, okA := inA[p]
-		k, okB := inB[p]
-		r.section = "measurements"
-		switch {
-		case !okB:
-			r.add(Removed, at+" on "+p, "", "", nil, "")
-			continue
-		case !okA:
-			r.add(Added, at+" on "+p, "", "", nil, "")
-			continue
-		}
+	}
+	matched(r, "measurements", a.Measurements, b.Measurements, point, at+" on ", untold, func(_ string, x, y *formats.Measurement) {
 		r.section = "blocks"
-		x, y := &a.Measurements[i], &b.Measurements[k]
 		if x.Whole != nil && y.Whole != nil {
 			r.latency(a, x, Whole, x.Whole, y.Whole, tolerance)
 		}
@@ -123,7 +88,7 @@ func (r *recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 				r.latency(a, x, n, &x.Blocks[n], &y.Blocks[n], tolerance)
 			}
 		}
-	}
+	})
 }
 
 func (r *recorder) latency(m *formats.ProfileModel, p *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
