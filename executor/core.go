@@ -338,6 +338,7 @@ func (c *core) arrive(j *job) {
 		return
 	}
 	m := j.model
+	c.tick() // the policy's now is then no earlier than the arrival
 	for k := range j.n {
 		slot := c.newRequest(j, k)
 		j.slots[k] = slot
@@ -358,7 +359,7 @@ func (c *core) arrive(j *job) {
 			c.settle(j.slots[k])
 			continue
 		}
-		c.handle(policy.Event{Kind: policy.Arrival, Model: m.index, Req: j.slots[k], Arrived: min(j.arrived, c.last), Deadline: j.deadline})
+		c.handle(policy.Event{Kind: policy.Arrival, Model: m.index, Req: j.slots[k], Arrived: j.arrived, Deadline: j.deadline})
 	}
 }
 

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 // patient is time enough on any machine.
-const patient = time.Minute
+const patient = 10 * time.Minute
 
 func replayConfig(infer ...time.Duration) Config {
 	ns := make([]int64, len(infer))
