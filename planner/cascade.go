@@ -105,7 +105,8 @@ func (r *resolved) noGears(inf *gear.Infeasible, devices int) *InfeasibleError {
 	if inf.Target > 0 {
 		out.Constraint = "accuracy"
 	}
-	if more := inf.Devices - devices; more > 0 {
+	out.Nearest.SLOUS = float64(inf.SLO) / 1e3
+	if more := max(inf.Enough, inf.Devices) - devices; more > 0 && inf.Target == 0 {
 		out.Constraint = "devices"
 		out.Nearest.Devices = []MissingCount{{Device: r.pools[0].Device, Count: more}}
 	}

@@ -85,11 +85,11 @@ func (p *Problem) solveMixed(ctx context.Context, solver milp.Solver, o *Options
 		}
 	}
 	if !slices.Contains(usable, true) {
-		return nil, &Infeasible{NoneUsable: true}
+		return nil, &Infeasible{NoneUsable: true, SLO: p.shortest()}
 	}
 	all := Enumerate(p.Planned, p.Grid, usable)
 	if x.list = p.inTime(prune(all, len(p.Models))); len(x.list) == 0 {
-		return nil, &Infeasible{NoneInTime: true}
+		return nil, &Infeasible{NoneInTime: true, SLO: p.shortest()}
 	}
 	for i := range x.list {
 		row := make([]float64, len(p.Models))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"inferplan/solver/milp"
@@ -80,6 +81,12 @@ type Infeasible struct {
 	NoneUsable bool
 	NoneInTime bool
 
+	// Enough devices, a highest rate that these hold, and an SLO: each by itself
+	// would do, as simulated; 0: none was found.
+	Enough int
+	Holds  float64
+	SLO    time.Duration
+
 	Target float64 // accuracy asked for, where that is what cannot be reached
 	Best   float64 // what can be; of the relaxation, where Fluid is set
 	Fluid  bool
@@ -90,24 +97,42 @@ func (e *Infeasible) Error() string { return "infeasible: " + e.Reason() }
 // Reason is the error without its first word.
 func (e *Infeasible) Reason() string {
 	switch {
-	case e.NoneUsable:
-		return "no model of the family fits on a device and answers a sample within the SLO: raise the SLO or the memory"
+	case e.NoneUsable && e.SLO == 0:
+		return "no model of the family fits on a device: give the devices more memory"
+	case e.NoneUsable, e.NoneInTime:
+		text := "every cascade takes more samples past the SLO than its percentile allows, even one by one"
+		if e.NoneUsable {
+			text = "no model of the family that fits on a device answers a sample within the SLO"
+		}
+		return text + fmt.Sprintf(": raise the SLO to at least %v", e.SLO)
 	case e.Target > 0 && e.Fluid:
 		return fmt.Sprintf("no plan over these thresholds reaches accuracy %.4f; at most %.4f can be: add a device, raise the latency or lower the accuracy", e.Target, e.Best)
 	case e.Target > 0:
 		return fmt.Sprintf("accuracy %.4f is not reached: the best plan that simulation shows stable has at most %.4f: add a device, raise the latency or lower the accuracy", e.Target, e.Best)
-	case e.NoneInTime:
-		return "every cascade takes more samples past the SLO than its percentile allows, even one by one: raise the SLO"
 	}
 	text := fmt.Sprintf("range %d, up to %.6g requests per second: ", e.Range+1, e.Edge)
-	if e.Devices > 0 && e.LatencyMS == 0 && !e.Unstable {
-		return text + fmt.Sprintf("these devices hold %.6g requests per second of the cheapest cascade, which starts with %s; the highest range takes %d devices", e.MaxQPS, e.Model, e.Devices)
+	switch {
+	case e.LatencyMS == 0 && !e.Unstable:
+		text += fmt.Sprintf("the work of the cheapest cascade, which starts with %s, leaves these devices room for %.6g", e.Model, e.MaxQPS)
+	case e.Unstable:
+		text += fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but at that rate its latency grows or too many requests are late", e.Model)
+	default:
+		text += fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but at that rate its tail latency is %.6g ms", e.Model, e.LatencyMS)
 	}
-	why := "at that rate its latency grows or too many requests are late"
-	if !e.Unstable {
-		why = fmt.Sprintf("its tail latency is %.6g ms", e.LatencyMS)
+	var cures []string
+	if e.Enough > 0 {
+		cures = append(cures, fmt.Sprintf("%d devices", e.Enough))
 	}
-	return text + fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but %s: add a device, lower max to below %.6g or raise the SLO", e.Model, why, e.MaxQPS)
+	if e.Holds > 0 {
+		cures = append(cures, fmt.Sprintf("a max of %.6g requests per second", e.Holds))
+	}
+	if e.SLO > 0 {
+		cures = append(cures, fmt.Sprintf("an SLO of %v", e.SLO))
+	}
+	if len(cures) == 0 {
+		return text + fmt.Sprintf(": add devices, lower max to below %.6g or raise the SLO", e.MaxQPS)
+	}
+	return text + ": enough would be " + strings.Join(cures, ", or ")
 }
 
 // Solve plans: for the most accuracy, the least latency or the fewest devices,
@@ -131,11 +156,12 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	case LeastLatency:
 		return s.fastest(ctx)
 	case FewestDevices:
-		return s.fewest(ctx)
+		out, err := s.fewest(ctx)
+		return out, s.cure(ctx, err)
 	}
 	out, err := s.once(ctx, p)
 	if err != nil {
-		return nil, err
+		return nil, s.cure(ctx, err)
 	}
 	if out.MoreDevices, err = s.more(p); err != nil {
 		return nil, err
