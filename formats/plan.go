@@ -160,6 +160,9 @@ type CertifiedModel struct {
 	Attainment   float64    `json:"attainment"`
 	AttainmentCI [2]float64 `json:"attainment_interval"`
 	P99US        Micros     `json:"p99_us"`
+	// AttainedRPS are the requests per second of it that were in time.
+	AttainedRPS   float64     `json:"attained_rps,omitempty"`
+	AttainedRPSCI *[2]float64 `json:"attained_rps_interval,omitempty"`
 }
 
 // Limit tells what holds the objective back and what a little more would buy.

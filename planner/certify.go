@@ -122,6 +122,8 @@ func Certify(ctx context.Context, plan *formats.Plan, opt CertifyOptions) error 
 			if r.AttainmentCI != nil {
 				m.AttainmentCI = *r.AttainmentCI
 			}
+			m.AttainedRPS = m.RPS * m.Attainment
+			m.AttainedRPSCI = &[2]float64{m.RPS * m.AttainmentCI[0], m.RPS * m.AttainmentCI[1]}
 		}
 		cert.Models = append(cert.Models, m)
 	}

@@ -459,6 +459,9 @@ func TestCertify(t *testing.T) {
 			math.Abs(m.RPS-c.LoadFactor*plan.Models[i].RPS) > 1e-9*m.RPS || m.P99US <= 0 || m.P99US > plan.Models[i].SLOUS {
 			t.Errorf("%+v", m)
 		}
+		if ci := m.AttainedRPSCI; ci == nil || ci[0] > m.AttainedRPS || ci[1] < m.AttainedRPS || ci[1] > m.RPS*(1+1e-9) || m.AttainedRPS < 0.99*m.RPS {
+			t.Errorf("attained %v rps in %v of %v", m.AttainedRPS, ci, m.RPS)
+		}
 	}
 	t.Logf("%+v", c)
 	ctx, cancel := context.WithCancel(context.Background())
