@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"testing"
 
 	"inferplan/planner/gear/published"
@@ -11,12 +12,12 @@ import (
 
 // Front, bounds, planned accuracy and traces of the cross-check's notes (sections
 // 1, 3, 5 and 9) are met within their tolerances, or bettered. make bench-gear
-// prints every figure (-tables crosscheck).
+// prints every figure (-tables crosscheck). INFERPLAN_LONG=1 adds large grids.
 func TestCrossCheck(t *testing.T) {
 	for _, c := range []struct {
 		family  string
 		figures int
-	}{{"bert5", 46}, {"llama4", 25}, {"imdb3", 14}} {
+	}{{"bert5", 44}, {"llama4", 23}, {"imdb3", 14}} {
 		t.Run(c.family, func(t *testing.T) {
 			f, err := published.Load(c.family, published.Dir())
 			if errors.Is(err, fs.ErrNotExist) {
@@ -25,12 +26,12 @@ func TestCrossCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			list, err := CrossCheck(context.Background(), f)
+			list, err := CrossCheck(context.Background(), f, os.Getenv("INFERPLAN_LONG") != "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(list) != c.figures {
-				t.Errorf("%d figures, expected %d", len(list), c.figures)
+			if len(list) < c.figures {
+				t.Errorf("%d figures, expected at least %d", len(list), c.figures)
 			}
 			for _, one := range list {
 				switch {
