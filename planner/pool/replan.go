@@ -271,6 +271,9 @@ func (x *search) movesLittle(c *counts) bool {
 	return x.stay == nil || x.moved(c) <= x.stay.most+1e-9
 }
 
+// moveNodes bounds the program for the fewest moves.
+const moveNodes = 100
+
 // moveTries bounds the searches for a plan that keeps the limit in whole
 // devices, which shares of them may not.
 const moveTries = 3
@@ -303,7 +306,7 @@ func (x *search) fewestMoves(ctx context.Context) error {
 	now := x.moved(x.best)
 	enough := min(x.value(), x.bound()*(1-x.o.Gap)) * (1 - 1e-9)
 	var best *counts
-	set := x.pick(x.ranked(), x.lp.used, poolPerModel)
+	set := x.pick(x.ranked(), x.lp.used, x.perModel())
 	for _, list := range [][]count{x.best.list, x.stay.list} {
 		for _, c := range list {
 			set = append(set, c.template)
@@ -317,7 +320,7 @@ func (x *search) fewestMoves(ctx context.Context) error {
 	q.m.SetObj(q.theta, 0)
 	q.m.SetObj(q.moved, 1)
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{
-		AbsGap: 0.5, MaxNodes: sumNodes * int64(x.o.Effort), MaxIterations: sumNodes * iterationsPer * int64(x.o.Effort),
+		AbsGap: 0.5, MaxNodes: moveNodes * int64(x.o.Effort), MaxIterations: moveNodes * iterationsPer * int64(x.o.Effort),
 		Seed: x.o.Seed, Start: x.start(q, x.best),
 	})
 	if err != nil {

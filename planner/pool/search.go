@@ -24,6 +24,8 @@ const (
 	widePerModel    = 60
 	maxSurvivors    = 1500
 	heuristicEffort = 0.3
+	stayHurry       = 16 // by which a re-plan looks at fewer nodes
+	stayPerModel    = 6
 )
 
 // search is a solve under way.
@@ -343,9 +345,13 @@ func (x *search) plan(ctx context.Context) error {
 			return nil
 		}
 	}
+	hurry := int64(1)
+	if x.stay != nil {
+		hurry = stayHurry
+	}
 	bundled := x.many() && x.best != nil
 	if !bundled {
-		if _, err := x.integer(ctx, "basis", basis, basisNodes); err != nil {
+		if _, err := x.integer(ctx, "basis", basis, basisNodes/hurry); err != nil {
 			return err
 		}
 		if x.done(ctx) {
@@ -361,13 +367,16 @@ func (x *search) plan(ctx context.Context) error {
 		}
 	}
 	ranked := x.ranked()
-	small := x.pick(ranked, basis, poolPerModel)
-	solved, err := x.integer(ctx, "pool", small, poolNodes)
+	small := x.pick(ranked, basis, x.perModel())
+	solved, err := x.integer(ctx, "pool", small, poolNodes/hurry)
 	if err != nil {
 		return err
 	}
 	if x.done(ctx) {
 		return nil
+	}
+	if x.stay != nil && x.o.Effort == 1 {
+		return nil // a re-plan is wanted soon: its proof only with more effort
 	}
 	// What a better plan could use: the rest cannot be in one.
 	var survivors []int
@@ -426,6 +435,15 @@ func (x *search) shrink() {
 		}
 	}
 	x.keep(most)
+}
+
+// perModel is how many templates of each model the small program has beside
+// those of the basis.
+func (x *search) perModel() int {
+	if x.stay != nil {
+		return stayPerModel
+	}
+	return poolPerModel
 }
 
 // many tells whether bundles are tried.

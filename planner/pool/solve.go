@@ -101,14 +101,14 @@ func (x *search) largestSum(ctx context.Context) error {
 	if len(x.p.Models) < 2 || ctx.Err() != nil {
 		return nil
 	}
-	set := x.pick(x.ranked(), x.lp.used, poolPerModel)
+	set := x.pick(x.ranked(), x.lp.used, x.perModel())
 	for _, c := range x.best.list {
 		set = append(set, c.template)
 	}
 	slices.Sort(set)
 	set = slices.Compact(set)
 	q := x.p.mip(x.u, x.templates, set, x.value(), x.value()*(1-1e-9))
-	if x.partial {
+	if x.partial || x.stay != nil {
 		q.pin(x.best) // the plan stays as it is: only what it leaves idle is looked at
 	}
 	if x.stay != nil {
