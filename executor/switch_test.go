@@ -3,11 +3,14 @@ package executor
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"inferplan/engine"
+	"inferplan/engine/graph"
 	"inferplan/formats"
 )
 
@@ -84,14 +87,60 @@ func TestSwitchUnderOpenLoopLoad(t *testing.T) {
 	if long() {
 		slo, n = 400*time.Millisecond, 1
 	}
-	const rate = 150
 	pooled, single := pooledPlan(3*time.Millisecond, 2, slo), onePlan(6*time.Millisecond, 2, 3, slo)
 	x := open(t, pooled, replayOptions(false))
+	switchUnderLoad(t, x, slo, n, 150, single, pooled, single)
+}
+
+// A real model the same: SqueezeNet cut in two, each half on two workers of a kind of
+// CPU devices of its own or whole on a third, then whole on three.
+func TestSwitchOfARealModelUnderLoad(t *testing.T) {
+	eng, dir := withORT(t), squeezenet(t)
+	slo, n := patient, 2
+	if long() {
+		slo, n = time.Second, 1
+	}
+	path := filepath.Join(dir, "squeezenet.onnx")
+	read, err := graph.Open(path, graph.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := read.Chain(context.Background(), eng.Probe, graph.ChainOptions{MaxLive: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := chain.Cuts[len(chain.Cuts)/2]
+	real := func() *formats.Plan {
+		p := pooledPlan(5*time.Millisecond, 2, slo)
+		p.Models = p.Models[:1]
+		p.Pools[0].Count = 2
+		m := &p.Models[0]
+		m.Model, m.Inputs, m.Outputs = "squeezenet", nil, nil
+		*m.Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: cut.Names(), DType: "FP32", Bytes: cut.Bytes, TransferUS: make([]formats.Micros, 2)}
+		return p
+	}
+	single := real()
+	m := &single.Models[0]
+	m.Pipelines = m.Pipelines[1:]
+	st := &m.Pipelines[0].Stages[0]
+	st.Replicas, st.GPUs, st.Placement = 3, 3, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 3}}
+	o := onnxOptions(dir)
+	cpus, err := engine.CPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	x := open(t, real(), o)
+	switchUnderLoad(t, x, slo, n, 24, complete(single), real())
+}
+
+func switchUnderLoad(t *testing.T, x *Executor, slo time.Duration, n int, rate float64, plans ...*formats.Plan) {
+	t.Helper()
 	type window struct{ from, to time.Duration }
 	var windows []window
 	start := time.Now()
 	all := openLoop(x, 0, n, rate/float64(n), func() {
-		for _, next := range []*formats.Plan{single, pooled, single} {
+		for _, next := range plans {
 			until(func() bool { return x.Report().Completed >= 40 }) // of the plan in force
 			from := time.Since(start)
 			if err := x.Reload(context.Background(), next, ""); err != nil {
@@ -128,7 +177,7 @@ func TestSwitchUnderOpenLoopLoad(t *testing.T) {
 	for _, w := range windows {
 		worst = max(worst, silence(all, w.from, w.to))
 	}
-	t.Logf("%d requests over 3 switches: %v, %d late; %d within a switch; longest time without an answer %v; SLO %v; last switch %s", len(all), ended, late, inside, worst, slo, phases(t, x))
+	t.Logf("%d requests over %d switches: %v, %d late; %d within a switch; longest time without an answer %v; SLO %v; last switch %s", len(all), len(plans), ended, late, inside, worst, slo, phases(t, x))
 	if worst > slo && long() {
 		t.Errorf("no answer for %v during a switch, want at most one SLO, %v", worst, slo)
 	}
