@@ -65,6 +65,22 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// Results of another program are used, but that is said.
+func TestRevision(t *testing.T) {
+	if r := revision(); r == "" || r == "unknown" || r != revision() {
+		t.Errorf("revision %q", r)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "results.jsonl"), []byte(`{"format":"inferplan.bench-gear/v1","revision":"old"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if err := run(context.Background(), []string{"-data", data(t), "-families", "llama4", "-tables", "spike", "-cost", "-o", dir}, &bytes.Buffer{}, &log); err != nil ||
+		!strings.Contains(log.String(), "was begun by revision old") {
+		t.Errorf("%v, %s", err, log.String())
+	}
+}
+
 // A run that is stopped keeps what it has.
 func TestStopped(t *testing.T) {
 	dir := t.TempDir()

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -145,21 +147,31 @@ func (s *store) put(key string, v any) error {
 	return nil
 }
 
-// revision is the commit that this program was built from; "+" where the tree
-// had changes.
+// revision is the commit that this program was built from, "+" where the tree had
+// changes; a hash of the program where the build does not say.
 func revision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	rev, changed := "unknown", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			rev = s.Value[:min(12, len(s.Value))]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			changed = "+"
+	rev, changed := "", ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				rev = s.Value[:min(12, len(s.Value))]
+			case s.Key == "vcs.modified" && s.Value == "true":
+				changed = "+"
+			}
 		}
 	}
-	return rev + changed
+	if rev != "" {
+		return rev + changed
+	}
+	path, err := os.Executable()
+	if err != nil {
+		return "unknown"
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "unknown"
+	}
+	sum := sha256.Sum256(text)
+	return "program " + hex.EncodeToString(sum[:6])
 }
