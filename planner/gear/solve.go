@@ -181,8 +181,11 @@ func (p *Problem) solveExact(ctx context.Context, list []Cascade, work [][]float
 			work = q.works(list)
 		}
 		for k, c := range q.ranked(list, work, placementsTried) {
-			if best != nil && (k >= placementsCompared || c.accuracy <= best.Accuracy+worthwhile) {
+			if best != nil && (k >= placementsCompared || p.Target > 0 || c.accuracy <= best.Accuracy+worthwhile) {
 				break
+			}
+			if c.feasible == len(p.Edges) && c.accuracy < p.Target && first != nil {
+				break // nor do those that are worse
 			}
 			out, err := q.staircase(ctx, list, work, c, o, best)
 			if _, ok := errors.AsType[*Infeasible](err); ok {
@@ -282,7 +285,11 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 				return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
 			}
 		}
-		if hope += p.Weights[r] * (out.Gears[r].Accuracy - c.ranges[r]); beat != nil && hope <= beat.Accuracy {
+		hope += p.Weights[r] * (out.Gears[r].Accuracy - c.ranges[r])
+		if !p.Overall && hope < p.Target-1e-12 {
+			return nil, &Infeasible{Target: p.Target, Best: hope} // what the fluid model allows the others is not enough
+		}
+		if beat != nil && hope <= beat.Accuracy {
 			out.Accuracy = 0
 			break
 		}
