@@ -14,6 +14,10 @@
 // stage's output already lies, or copies the last stage's output to the
 // requests and wakes their goroutines.
 //
+// A stage whose outputs nobody reads yet, because the next device is slow or
+// gone, runs ahead until its slots are full and then waits; nothing is dropped
+// for that.
+//
 // A client request of n samples counts as n requests of the policy, which may
 // run in different batches; the client has its answer when all of them have
 // run, and is refused as soon as one of them is dropped.

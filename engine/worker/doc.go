@@ -84,5 +84,7 @@
 // and a connection that ends, or is silent for too long, ends the worker. Times
 // in results are brought to the server's clock by the beats with the shortest
 // round trip. The token is never sent, but what follows the handshake is only
-// as safe as the network, or as TLS makes it.
+// as safe as the network, or as TLS makes it: the Lobby's listener then has a
+// certificate, its own (Certificate) or one of an authority, and the host trusts
+// the one by its pin (PinnedTLS) and the other as usual (JoinConfig.TLS).
 package worker
