@@ -164,7 +164,7 @@ func promise(ctx context.Context, c *check, r *StepResult) error {
 		return err
 	}
 	if _, err := c.plan(ctx, "solve", "--profile", c.out("profile.json"), "--cluster", c.work("promise-cluster.yaml"), "--workload", c.work("promise-workload.yaml"),
-		"--margin", "auto", "--certify", "--max-batch", fmt.Sprint(min(8, slices.Max(c.batches()))), "-o", c.work("promise.json"), "--force"); err != nil {
+		"--margin", "auto", "--certify", "--max-batch", fmt.Sprint(min(servedBatch, slices.Max(c.batches()))), "-o", c.work("promise.json"), "--force"); err != nil {
 		return err
 	}
 	plan, err := formats.ReadPlan(c.work("promise.json"))
@@ -203,6 +203,10 @@ func planTable(p *formats.Plan) Table {
 	return t
 }
 
+// servedBatch is the largest batch of served plans. A worker on a GPU makes
+// every batch size up to it ready, seconds each; time on the GPU is scarce.
+const servedBatch = 4
+
 var smallestPipeline = regexp.MustCompile(`smallest pipeline needs (\d+) bytes`)
 
 // pooled serves a pipeline of two stages on two shares of the device. The
@@ -232,7 +236,7 @@ func pooled(ctx context.Context, c *check, r *StepResult) error {
 		return err
 	}
 	solve := []string{"solve", "--profile", c.out(file), "--cluster", c.work("pooled-cluster.yaml"), "--workload", c.work("pooled-workload.yaml"),
-		"--max-partitions", "2", "--max-batch", fmt.Sprint(min(8, slices.Max(c.batches()))), "-o", c.work("pooled.json"), "--force"}
+		"--max-partitions", "2", "--max-batch", fmt.Sprint(min(servedBatch, slices.Max(c.batches()))), "-o", c.work("pooled.json"), "--force"}
 	// The planner says how little memory is enough for some pipeline.
 	if err := c.cluster("pooled-cluster.yaml", count, share, 1<<20); err != nil {
 		return err
