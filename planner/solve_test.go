@@ -229,7 +229,7 @@ func TestOptionsAndInputs(t *testing.T) {
 		{"unknown device", func(w *world) { w.in.Cluster.Pools[1].Device = "X9" }, []string{"c.yaml: pools[1].device", `"X9"`, "the profile has H, L"}},
 		{"device twice", func(w *world) { w.in.Cluster.Pools[1].Device = "H" }, []string{"pools[1].device", "a second time"}},
 		{"no device", func(w *world) { w.in.Cluster.Pools[0].Count, w.in.Cluster.Pools[1].Count = 0, 0 }, []string{"c.yaml: pools", "no device"}},
-		{"cascade", func(w *world) { w.in.Workload.Models, w.in.Workload.Cascade = nil, &formats.Cascade{} }, []string{"c.yaml: pools[1]", "gears are planned for identical devices"}},
+		{"cascade", func(w *world) { w.in.Workload.Models, w.in.Workload.Cascade = nil, &formats.Cascade{} }, []string{"p.json: records", "plan profile --records"}},
 		{"two kinds of work", func(w *world) { w.in.Workload.LLM = []byte("{}") }, []string{"models and llm", "one of them"}},
 		{"blocks missing", func(w *world) { w.in.Profile.Models[0].Measurements[0].Blocks = nil }, []string{"models[0].measurements[0].blocks", "3, one per block"}},
 		{"measured twice", func(w *world) { m := &w.in.Profile.Models[0]; m.Measurements[1].Batch = 1 }, []string{"models[0].measurements[1]", "a second time"}},
