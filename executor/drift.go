@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,10 +49,16 @@ func newDrift(plan *formats.Plan, t *policy.Tables, o *Options, m *gearMetrics) 
 	n := len(g.Gears)
 	d := &drift{opt: o, plan: plan, metrics: m, width: t.Gears.MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform"}
 	d.planned = make([]float64, driftRanges*n)
+	// Windows are told apart by their rates, and so are the shares that they are
+	// held against: of measured rates, weights are of the gears in force instead.
+	share := func(r *formats.Gear) float64 { return r.Weight }
+	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.RateShare > 0 }) {
+		share = func(r *formats.Gear) float64 { return r.RateShare }
+	}
 	total := 0.0
 	for i := range g.Gears {
-		d.planned[i] = g.Gears[i].Weight
-		total += g.Gears[i].Weight
+		d.planned[i] = share(&g.Gears[i])
+		total += d.planned[i]
 	}
 	for i := range d.planned {
 		if total > 0 {

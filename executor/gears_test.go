@@ -454,6 +454,35 @@ func TestDrift(t *testing.T) {
 	}
 }
 
+// Weights of measured rates are of the gears in force; drift, which sees rates,
+// is held against the shares of the rates.
+func TestDriftOfMeasuredRates(t *testing.T) {
+	o := replayOptions(true)
+	o.DriftWindows = 20
+	o = o.withDefaults()
+	p := gearPlan(1, time.Millisecond, time.Millisecond)
+	p.Gear.Weights = "measured"
+	for i, share := range []float64{.4, .6} { // 80 and 120 rps in turn
+		p.Gear.Gears[i].Weight, p.Gear.Gears[i].RateShare = []float64{.02, .98}[i], share
+	}
+	tables, err := policy.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := newCascade(p, tables, &o, newMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, sent := g.drift, int64(0)
+	for i := range 60 {
+		sent += []int64{80, 120}[i%2]
+		d.window(time.Duration(i+1)*time.Second, sent, slog.New(slog.DiscardHandler))
+	}
+	if d.drifted || d.now > .05 {
+		t.Errorf("distance %v at the rates that were measured", d.now)
+	}
+}
+
 func scrape(t testing.TB, x *Executor) string {
 	t.Helper()
 	families, err := x.Gatherer().Gather()

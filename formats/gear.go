@@ -42,7 +42,8 @@ type GearModel struct {
 type Gear struct {
 	FromQPS         float64     `json:"from_qps"`
 	ToQPS           float64     `json:"to_qps"`
-	Weight          float64     `json:"weight"` // share of the requests or of the time, by GearPlan.Weights
+	Weight          float64     `json:"weight"`               // share of the requests or of the time, by GearPlan.Weights; of measured rates, of the requests that come under the gear
+	RateShare       float64     `json:"rate_share,omitempty"` // of measured rates: share of the requests that come while the rate is in the range
 	Accuracy        float64     `json:"accuracy"`
 	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"` // 95 %
@@ -216,6 +217,7 @@ func (p *planChecker) gear() {
 		from = r.ToQPS
 		p.share(at+".accuracy", r.Accuracy)
 		p.share(at+".weight", r.Weight)
+		p.share(at+".rate_share", r.RateShare)
 		p.share(at+".late", r.Late)
 		p.share(at+".utilisation", r.Utilisation)
 		p.gearStages(r, at, replicas)

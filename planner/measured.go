@@ -15,8 +15,9 @@ import (
 const measuredRanges = 10
 
 // measured reads the ranges and their weights from a file of requests per
-// second. A range's weight is the share of the requests that come while the
-// rate is in it: accuracy is what a request sees, not what an hour sees.
+// second. A range's weight is the share of the requests that come under its
+// gear when these rates go through the policy's switch rule: accuracy is what a
+// request sees, not what an hour sees.
 func (f *family) measured(q *formats.CascadeQPS) error {
 	path := filepath.FromSlash(q.Measured)
 	if !filepath.IsAbs(path) {
@@ -47,7 +48,8 @@ func (f *family) measured(q *formats.CascadeQPS) error {
 		return f.fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, peak), "1 to 1000 ranges up to a positive rate", "")
 	}
 	f.weights = "measured"
-	f.problem.Measured = rates
-	f.problem.Edges, f.problem.Weights = gear.Ranges(peak, n), gear.Measured(rates, peak, n)
+	p := f.problem
+	p.Measured, p.Edges = rates, gear.Ranges(peak, n)
+	p.Weights, p.ByRate = gear.Served(rates, peak, n, f.opt.Seed), gear.Measured(rates, peak, n)
 	return nil
 }

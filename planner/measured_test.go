@@ -12,7 +12,8 @@ import (
 	"inferplan/formats"
 )
 
-// Ranges of measured rates weigh by requests, and the highest rate is the peak.
+// Shares of measured rates are of requests, weights of those that come under a
+// gear; the highest rate is the peak.
 func TestMeasuredRates(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) {
@@ -29,8 +30,12 @@ func TestMeasuredRates(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := res.Plan.Gear
-	if g.Weights != "measured" || g.MaxQPS != 700 || len(g.Gears) != 2 || math.Abs(g.Gears[0].Weight-.3) > 1e-12 || math.Abs(g.Gears[1].Weight-.7) > 1e-12 {
+	if g.Weights != "measured" || g.MaxQPS != 700 || len(g.Gears) != 2 || math.Abs(g.Gears[0].RateShare-.3) > 1e-12 || math.Abs(g.Gears[1].RateShare-.7) > 1e-12 {
 		t.Errorf("weights %s up to %v: %+v", g.Weights, g.MaxQPS, g.Gears)
+	}
+	// The faster gear is in force a window after the rate has risen: a tenth of 700.
+	if w := g.Gears[0].Weight; math.Abs(w-.37) > .01 || math.Abs(w+g.Gears[1].Weight-1) > 1e-12 {
+		t.Errorf("weights %v and %v, expected .37 and .63", w, g.Gears[1].Weight)
 	}
 	if !slices.ContainsFunc(res.Plan.Assumptions, func(a string) bool { return strings.Contains(a, "highest measured rate") }) {
 		t.Errorf("no assumption about the peak: %q", res.Plan.Assumptions)

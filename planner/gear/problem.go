@@ -28,6 +28,7 @@ type Problem struct {
 	Percentile float64   // of the SLO: 0.95
 	Edges      []float64 // upper edge of every range of rates, ascending
 	Weights    []float64 // of the ranges, sum 1
+	ByRate     []float64 // where Weights follow the switch rule (Served): what the rates alone say (Measured)
 
 	// Overall: the SLO is for all requests together, whose rates the weights
 	// tell, not for every range alone. Ranges that few requests see late pay for

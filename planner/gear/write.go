@@ -128,6 +128,9 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	from := 0.0
 	for r := range out.Gears {
 		g.Gears = append(g.Gears, out.Gears[r].write(p, from, p.Edges[r], p.Weights[r]))
+		if p.ByRate != nil {
+			g.Gears[r].RateShare = p.ByRate[r]
+		}
 		from = p.Edges[r]
 	}
 	return g

@@ -35,7 +35,7 @@ type Policy struct {
 	gear    int32
 	pending int   // requests not yet answered
 	count   int64 // arrivals in this window
-	below   int   // windows in a row that asked for a slower gear
+	rule    *Rule
 	ticking bool
 	tick    time.Duration // end of this window
 	flushAt time.Duration // of the armed wake; negative: none
@@ -98,6 +98,11 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 			p.current = append(p.current, make([]float64, len(s.Split))...)
 		}
 	}
+	to := make([]float64, len(p.gears))
+	for g := range p.gears {
+		to[g] = p.gears[g].ToQPS
+	}
+	p.rule = NewRule(to, opt)
 	p.setGear(0)
 	return p, nil
 }

@@ -6,22 +6,48 @@ import (
 	"inferplan/policy"
 )
 
+// Rule is the switch rule alone: the gear that follows a window. It holds no
+// queues, so that a planner can replay measured rates through it, too.
+type Rule struct {
+	to         []float64 // upper edges of the gears' rates, ascending
+	alpha      float64
+	hysteresis int
+	below      int // windows in a row that asked for a slower gear
+}
+
+// NewRule is the rule of gears up to these rates.
+func NewRule(to []float64, o Options) *Rule {
+	return &Rule{to: to, alpha: o.Alpha, hysteresis: o.Hysteresis}
+}
+
+// Next is the gear in force after a window of this rate, at the end of which
+// so many requests wait at the first model of the gear in force until then.
+func (r *Rule) Next(gear int32, qps float64, waiting int32) int32 {
+	target := r.gearOf(qps)
+	if target < gear {
+		r.below++
+		if r.below < r.hysteresis || qps < r.alpha*float64(waiting) {
+			return gear
+		}
+	}
+	r.below = 0
+	return target
+}
+
+func (r *Rule) gearOf(qps float64) int32 {
+	for g, to := range r.to {
+		if qps < to {
+			return int32(g)
+		}
+	}
+	return int32(len(r.to) - 1)
+}
+
 // endWindow takes the gear of the rate seen in the window that ends now.
 func (p *Policy) endWindow(now time.Duration, out *policy.Actions) {
 	qps := float64(p.count) / p.opt.Window.Seconds()
-	target := p.gearOf(qps)
-	switch {
-	case target > p.gear:
-		p.below = 0
-		p.shift(now, target, out)
-	case target < p.gear:
-		p.below++
-		if p.below >= p.opt.Hysteresis && qps >= p.opt.Alpha*float64(p.waiting()) {
-			p.below = 0
-			p.shift(now, target, out)
-		}
-	default:
-		p.below = 0
+	if next := p.rule.Next(p.gear, qps, p.waiting()); next != p.gear {
+		p.shift(now, next, out)
 	}
 	// Nothing came, nothing waits and the gear is the slowest: the next arrival
 	// starts the clock again.
@@ -30,15 +56,6 @@ func (p *Policy) endWindow(now time.Duration, out *policy.Actions) {
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: tickTag, At: p.tick})
 	}
 	p.count = 0
-}
-
-func (p *Policy) gearOf(qps float64) int32 {
-	for g := range p.gears {
-		if qps < p.gears[g].ToQPS {
-			return int32(g)
-		}
-	}
-	return int32(len(p.gears) - 1)
 }
 
 // waiting is the number of requests queued at the first model of the gear in

@@ -191,3 +191,47 @@ func TestTail(t *testing.T) {
 		t.Errorf("the largest model on one device: %v, %v", r, err)
 	}
 }
+
+// An SLO on accuracy is kept on rates that hover at the edge of two ranges,
+// where the switch rule stays with the faster gear; a plan for the histogram of
+// the rates misses it there.
+func TestAccuracySLOAtAnEdge(t *testing.T) {
+	const target = .92
+	f := published.BERT5()
+	for i := range 60 { // at the edges at 2280 and 3040
+		f.Rates = append(f.Rates, []float64{2200, 2320, 3000, 3080}[i%2+i/30*2])
+	}
+	f.Rates[30] = 7600
+	p, err := Problem(f, 2, 10, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Target = target
+	ctx := context.Background()
+	show := func() (planned, even, poisson float64) {
+		out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := Execute(ctx, out.Tables(p), f.Rates.Even(), Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := Execute(ctx, out.Tables(p), f.Rates.Poisson(seeded.New(1, "edge")), Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Accuracy, a.Accuracy, b.Accuracy
+	}
+	planned, even, poisson := show()
+	t.Logf("planned %.4f, even %.4f, Poisson %.4f", planned, even, poisson)
+	if even < target || poisson < target || math.Abs(poisson-planned) > .001 {
+		t.Errorf("planned at %.4f, seen %.4f and %.4f, expected %v", planned, even, poisson, target)
+	}
+	p.Weights = p.ByRate
+	planned, even, poisson = show()
+	t.Logf("by rate: planned %.4f, even %.4f, Poisson %.4f", planned, even, poisson)
+	if planned < target || poisson > target-.001 {
+		t.Errorf("by the rates alone planned at %.4f, seen %.4f: this workload does not tell the weights apart", planned, poisson)
+	}
+}

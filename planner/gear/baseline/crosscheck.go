@@ -184,12 +184,12 @@ func (c *checks) enumeration(f *published.Family, large bool) error {
 			c.text("most accurate cascade", "mini(.991) medium(.950) base", describe(p, best))
 			c.number("its accuracy", .9356, Accuracy(p, best), bounded, "%.4f")
 			for r, notes := range []float64{0, .452, .312, .018, .012, .022, .062, .072, .039, .010} {
-				c.number(fmt.Sprintf("requests in range %d", r+1), notes, p.Weights[r], 5.5e-4, "%.3f")
+				c.number(fmt.Sprintf("requests in range %d", r+1), notes, p.ByRate[r], 5.5e-4, "%.3f")
 			}
 		case "llama4":
 			c.text("most accurate cascade", "13B(.808) 70B", describe(p, best))
 			c.number("its accuracy", .6518, Accuracy(p, best), bounded, "%.4f")
-			c.number("requests in range 10", .367, p.Weights[9], 5.5e-4, "%.3f")
+			c.number("requests in range 10", .367, p.ByRate[9], 5.5e-4, "%.3f")
 		}
 	}
 	return nil
