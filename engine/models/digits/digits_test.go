@@ -85,9 +85,18 @@ func TestGradients(t *testing.T) {
 	}
 }
 
+// enough are images for what holds of any: fewer under the race detector, where
+// arithmetic takes fifty times as long.
+func enough() []Image {
+	if testing.Short() {
+		return noise(32)
+	}
+	return noise(64)
+}
+
 // The seed alone makes the weights.
 func TestTrainingIsDeterministic(t *testing.T) {
-	data := noise(64)
+	data := enough()
 	train := func(name string, seed uint64) []byte {
 		c, err := Train(context.Background(), name, seed, data)
 		if err != nil {
@@ -127,7 +136,7 @@ func TestModelsComputeTheNetworks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer eng.Close()
-	data := noise(64)
+	data := enough()
 	for _, name := range []string{"digits-16", "digits-conv"} {
 		c, err := Train(context.Background(), name, 1, data)
 		if err != nil {
@@ -202,6 +211,9 @@ func scores(t testing.TB, eng *ort.Engine, c *Classifier, samples []Image) [][]f
 // The family gets better with size, and the training stays short. All of it
 // takes a minute: with INFERPLAN_LONG the convolutional network too.
 func TestFamily(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains on thousands of images: run without -short, as make test does without the race detector")
+	}
 	data := images(t)
 	if len(data.Train)+len(data.Samples) != 10000 || len(data.Samples) < 4990 {
 		t.Fatalf("%d images to train on, %d samples", len(data.Train), len(data.Samples))
