@@ -24,6 +24,8 @@ var ourName = map[string]string{"PPipe": planner.AlgorithmTemplate, "DART-r": pl
 type scene struct {
 	name, family, group, cluster string
 	plan                         func(ctx context.Context, algorithm string) (*formats.Plan, error)
+	// inputs are what the PPipe plan is made from; nil for recorded cases.
+	inputs func(ctx context.Context) (planner.Inputs, planner.Options, error)
 	// whole tells that requests per second are rounded down, as the artifact does.
 	whole bool
 }
@@ -112,13 +114,17 @@ func (b *bench) made(name, family, group, cluster string, models []string, weigh
 		}
 		return w
 	}
-	solve := func(ctx context.Context, algorithm string, build map[string]float64) (*formats.Plan, error) {
+	inputs := func(algorithm string, build map[string]float64) (planner.Inputs, planner.Options) {
 		in := planner.Inputs{Profile: b.profile, Cluster: s.cluster(v.high, v.low, algorithm == "PPipe"), Workload: workload(build)}
 		opt := planner.DefaultOptions()
 		opt.Algorithm, opt.Margin, opt.TimeLimit, opt.Gap = ourName[algorithm], v.margin, b.timeLimit, 1e-3
 		if build != nil {
 			opt.BatchBuild = 1.3
 		}
+		return in, opt
+	}
+	solve := func(ctx context.Context, algorithm string, build map[string]float64) (*formats.Plan, error) {
+		in, opt := inputs(algorithm, build)
 		key := keyOf(in.Cluster, in.Workload) + "-" + keyOf(b.profileKey, fmt.Sprintf("%+v", opt))
 		return b.store.plan(key, func() (*formats.Plan, error) {
 			res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
@@ -128,7 +134,7 @@ func (b *bench) made(name, family, group, cluster string, models []string, weigh
 			return res.Plan, ctx.Err()
 		})
 	}
-	return scene{name: name, family: family, group: group, cluster: cluster, plan: func(ctx context.Context, algorithm string) (*formats.Plan, error) {
+	whole := func(ctx context.Context) (map[string]float64, error) {
 		np, err := solve(ctx, "NP", nil)
 		if err != nil {
 			return nil, err
@@ -137,8 +143,22 @@ func (b *bench) made(name, family, group, cluster string, models []string, weigh
 		for i := range np.Models {
 			build[np.Models[i].Model] = np.Models[i].RPS
 		}
-		return solve(ctx, algorithm, build)
-	}}
+		return build, nil
+	}
+	return scene{name: name, family: family, group: group, cluster: cluster,
+		plan: func(ctx context.Context, algorithm string) (*formats.Plan, error) {
+			build, err := whole(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return solve(ctx, algorithm, build)
+		},
+		inputs: func(ctx context.Context) (planner.Inputs, planner.Options, error) {
+			build, err := whole(ctx)
+			in, opt := inputs("PPipe", build)
+			return in, opt, err
+		},
+	}
 }
 
 // ours are the paper's 24 cases of three models, all planned by us: six groups

@@ -9,5 +9,6 @@
 // How the pieces fit: cases.go holds the cases, recorded or planned by us;
 // arrivals.go the kinds of arrivals; search.go simulates points and looks for
 // the highest load; store.go keeps what was simulated; loads.go and tables.go
-// make the tables, plot.go their plots.
+// make the tables, layers.go that of few blocks against layers, plot.go their
+// plots.
 package main

@@ -64,6 +64,7 @@ type table struct {
 var tables = []table{
 	{"recompute", "Recorded plans recomputed from the measurements (1 us, 1e-5)", (*bench).recompute},
 	{"objective", "Objective against the recorded PPipe plans", (*bench).objective},
+	{"blocks", "Few blocks, by either rule, against cuts after any layer, for the three DNNs with measured layers", (*bench).blocks},
 	{"load", "Highest load factor at 99 % (0.05 grid up to 1, mean over DNNs; figure 6), and use of high and low class there (figure 8)", (*bench).loads},
 	{"curve", "Attainment by load factor, mean over the DNNs of a case (figure 7)", (*bench).curves},
 	{"small", "Highest load factor of the 18 DNNs one at a time on 16 devices, simulated (figure 9)", (*bench).smalls},
@@ -126,7 +127,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(out, "\n%s\n(cases %s", t.title, cmp.Or(b.cases, "of the table"))
-		if t.name != "recompute" && t.name != "objective" {
+		if !slices.Contains([]string{"recompute", "objective", "blocks"}, t.name) {
 			fmt.Fprintf(out, "; %d runs of %v", b.runs, b.duration)
 		}
 		fmt.Fprintln(out, ")")
