@@ -8,7 +8,12 @@ import (
 
 // GearPlan is the part of a plan of kind gear that says how requests are
 // answered at which rate. The deployment of the family's models is in the
-// plan's list of models, one pipeline of one stage each.
+// plan's list of models: a pipeline for each device kind that a model runs whole
+// on, and for each sequence of kinds that it runs on in stages.
+//
+// A replica of a pipeline is a chain of one device per stage: as many as the stage
+// with the most replicas has. The replicas of every other stage are a whole
+// fraction of that, each in equally many chains that follow each other.
 //
 // Certainties are kept as levels: level l of a model means that l of its
 // thresholds are at most the certainty. A stage forwards a sample whose level
@@ -62,6 +67,24 @@ type GearStage struct {
 	Fraction  float64   `json:"fraction"`            // of the samples that come here
 	MinQueue  int       `json:"min_queue"`           // a shorter queue waits, up to the flush time
 	Split     []float64 `json:"split"`               // of the stage's samples over the model's replicas, in the order of its pipelines and their placement
+}
+
+// Chains is the number of a pipeline's replicas in a gear plan.
+func (l *Pipeline) Chains() int {
+	most := 0
+	for i := range l.Stages {
+		most = max(most, l.Stages[i].Replicas)
+	}
+	return most
+}
+
+// Devices are the device kinds of a pipeline's stages as one text.
+func (l *Pipeline) Devices() string {
+	var kinds []string
+	for i := range l.Stages {
+		kinds = append(kinds, l.Stages[i].Device)
+	}
+	return strings.Join(kinds, ", ")
 }
 
 // CascadeName is the name under which requests ask for a plan's cascade.
@@ -177,23 +200,25 @@ func (p *planChecker) gear() {
 		if m.Model != d.Model {
 			p.fail(at+".model", quote(m.Model), "the model at the same place of models, "+quote(d.Model), "")
 		}
-		kinds := map[string]int{}
+		kinds := map[string]int{} // the devices of a pipeline's stages, as one text
 		for n := range d.Pipelines {
 			at := fmt.Sprintf("models[%d].pipelines[%d]", i, n)
-			if len(d.Pipelines[n].Stages) != 1 {
-				p.fail(at+".stages", fmt.Sprintf("%d stages", len(d.Pipelines[n].Stages)), "one: a model of a cascade runs whole on each of its devices", "")
+			chains, along := d.Pipelines[n].Chains(), d.Pipelines[n].Devices()
+			for k := range d.Pipelines[n].Stages {
+				if on := d.Pipelines[n].Stages[k].Replicas; on < 1 || chains%on != 0 {
+					p.fail(fmt.Sprintf("%s.stages[%d].replicas", at, k), integer64(on), fmt.Sprintf("a divisor of %d, the most of any stage: a replica is a chain of one device per stage", chains), "")
+					return
+				}
+			}
+			if before, twice := kinds[along]; twice {
+				p.fail(at+".stages[0].device", quote(along)+" as in pipeline "+fmt.Sprint(before), "one pipeline for each device kind, or sequence of kinds along its stages", "")
 				return
 			}
-			s := &d.Pipelines[n].Stages[0]
-			if before, twice := kinds[s.Device]; twice {
-				p.fail(at+".stages[0].device", quote(s.Device)+" as in pipeline "+fmt.Sprint(before), "one pipeline for each device kind", "")
-				return
-			}
-			kinds[s.Device] = n
-			replicas[m.Model] += s.Replicas
+			kinds[along] = n
+			replicas[m.Model] += chains
 		}
 		if len(d.Pipelines) == 0 {
-			p.fail(fmt.Sprintf("models[%d].pipelines", i), "nothing", "a pipeline of one stage for each device kind that the model is on", "")
+			p.fail(fmt.Sprintf("models[%d].pipelines", i), "nothing", "a pipeline for each device kind, or sequence of kinds, that the model is on", "")
 			return
 		}
 		if len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds) {

@@ -4,17 +4,19 @@ import (
 	"fmt"
 	"sort"
 	"strings"
-	"time"
 
 	"inferplan/formats"
 )
 
-// Gears are the tables of a gear plan: a family of models, each with one pipeline
-// of one stage per device kind, that together serve one model of Tables.Models. Which of them
+// Gears are the tables of a gear plan: a family of models, each with one or more
+// pipelines, that together serve one model of Tables.Models. Which of them
 // answers a request depends on the certainty of their answers.
 //
+// A replica of a pipeline is a chain of one device per stage, see ChainDevice. A
+// model that runs whole on one device has chains of one.
+//
 // What differs from a pool plan for an interpreter: a batch that leaves its
-// device answers nobody. The interpreter first reveals, request by request, how
+// last device answers nobody. The interpreter first reveals, request by request, how
 // certain the answer is (ControlRevealed, Value a level), then tells of the
 // batch (BatchFinished). The policy answers a request with Complete, else it
 // keeps it and dispatches it again with the next model of its cascade.
@@ -35,24 +37,30 @@ type GearTable struct {
 // GearStage is one model of a gear's cascade.
 type GearStage struct {
 	Pipeline int32
-	More     []int32 // the model's other pipelines, on other device kinds
+	More     []int32 // the model's other pipelines, over other device kinds
 	Below    int32   // requests of a lower level go on; 0 in the last stage
 	MinQueue int32
-	Split    []float64 // over the replicas, see ReplicasOf
+	Split    []float64 // over the chains of its pipelines, in their order
 }
 
 // Pipelines are all pipelines of a stage's model.
 func (s *GearStage) Pipelines() []int32 { return append([]int32{s.Pipeline}, s.More...) }
 
-// ReplicasOf lists the replicas of a gear's stage, pipeline by pipeline: the
-// device, and the pipeline that it runs.
-func (t *Tables) ReplicasOf(s *GearStage) (devices, pipelines []int32) {
-	for _, p := range s.Pipelines() {
-		for _, d := range t.DevicesOf(t.Pipelines[p].FirstStage) {
-			devices, pipelines = append(devices, d), append(pipelines, p)
-		}
+// Chains is the number of replicas of a pipeline: that of the devices of the stage
+// that has most. A device of a stage that has fewer is in several chains, in each
+// stage's devices in equally many.
+func (t *Tables) Chains(pipeline int32) int32 {
+	p, most := &t.Pipelines[pipeline], int32(0)
+	for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
+		most = max(most, t.Stages[s].NumDevices)
 	}
-	return devices, pipelines
+	return most
+}
+
+// ChainDevice is the device of a stage (by its place in the pipeline) in a chain.
+func (t *Tables) ChainDevice(pipeline, chain, hop int32) int32 {
+	stage := t.Pipelines[pipeline].FirstStage + hop
+	return t.DevicesOf(stage)[chain/(t.Chains(pipeline)/t.Stages[stage].NumDevices)]
 }
 
 // GearRecords are the answers of every model to the samples planned on: what
@@ -89,8 +97,12 @@ func (c *compiler) addGears(g *formats.GearPlan) error {
 		member[m.Name] = i
 		for n := range m.NumPipelines {
 			p := m.FirstPipeline + n
-			if c.t.Pipelines[p].NumStages != 1 {
-				return &formats.Error{Path: fmt.Sprintf("%s.pipelines[%d]", at, n), Found: fmt.Sprintf("%d stages", c.t.Pipelines[p].NumStages), Expected: "one in a plan of kind gear"}
+			chains := c.t.Chains(p)
+			for k := range c.t.Pipelines[p].NumStages {
+				if on := c.t.Stages[c.t.Pipelines[p].FirstStage+k].NumDevices; chains%on != 0 {
+					return &formats.Error{Path: fmt.Sprintf("%s.pipelines[%d].stages[%d].replicas", at, n, k), Found: fmt.Sprint(on), Expected: fmt.Sprintf("a divisor of %d, the most of any stage", chains),
+						Hint: "in a plan of kind gear a replica is a chain of one device per stage"}
+				}
 			}
 			pipelines[i] = append(pipelines[i], p)
 			t.Family = append(t.Family, m.Name)
@@ -115,7 +127,7 @@ func (c *compiler) addGears(g *formats.GearPlan) error {
 			replicas := 0
 			if ok {
 				for _, p := range pipelines[m] {
-					replicas += int(c.t.Stages[c.t.Pipelines[p].FirstStage].NumDevices)
+					replicas += int(c.t.Chains(p))
 				}
 			}
 			if !ok || len(s.Split) != replicas {
@@ -160,9 +172,4 @@ func (t *Gears) addModel(m *formats.GearModel, at string, first bool) error {
 	t.Records.Levels = append(t.Records.Levels, levels)
 	t.Records.Correct = append(t.Records.Correct, correct)
 	return nil
-}
-
-// Infer is the time of a batch of a pipeline of one stage.
-func (t *Tables) Infer(pipeline, batch int32) time.Duration {
-	return t.Stages[t.Pipelines[pipeline].FirstStage].Infer[batch-1]
 }

@@ -8,17 +8,24 @@
 // while the queue in front of the gear is short (the paper's rule,
 // qps >= alpha * queue, which as written also blocks the way to a faster gear).
 //
-// Every (device, model) has a queue. A free device serves the longest of its
-// queues that are ready; a queue is ready when it holds as many requests as the
-// gear asks for, or its head has waited for the flush time. Serving the longest
-// instead of the oldest lets expensive models collect batches: this is what
-// most of the capacity depends on.
+// Every replica of a model has a queue: a device that holds it, or, where a model
+// runs as a pipeline of several stages, a chain of one device per stage. A batch
+// goes along its chain without stopping for a decision; a device takes what comes
+// from the stage before ahead of anything new, and a chain holds at most one batch
+// per stage and one between each two, so that its slowest stage sets the pace and
+// the others serve what else they hold. Where a device is lost, what still needs it
+// goes to other replicas. Answers are revealed behind the last stage.
+//
+// A free device serves the longest of its queues that are ready; a queue is ready
+// when it holds as many requests as the gear asks for, or its head has waited for
+// the flush time. Serving the longest instead of the oldest lets expensive models
+// collect batches: this is what most of the capacity depends on.
 //
 // A request keeps the gear under which it came: its thresholds and its split.
 // The least queue length alone follows the gear in force. Nothing is dropped,
 // except where the client went away or no device is left that could answer.
 //
 // How the pieces fit: policy.go holds the state and the events, queue.go the
-// queues and dispatch, shift.go the choice of the gear, options.go the
-// parameters.
+// queues, chain.go what goes along the chains, shift.go the choice of the gear,
+// options.go the parameters.
 package gear

@@ -14,8 +14,8 @@ const (
 	none     = int32(-1)
 )
 
-// Policy is the state machine. Batches are numbered by their device: a device
-// has one at a time.
+// Policy is the state machine. Batches are numbered by the device that they start
+// on: where all models run whole on a device, batch and device have one number.
 type Policy struct {
 	t     *policy.Tables
 	gears []policy.GearTable
@@ -26,10 +26,14 @@ type Policy struct {
 	current []float64
 	minQ    []int32 // by pipeline, of the gear in force
 
-	queues   []queue // by device and pipeline
+	chains   []chain // by pipeline
+	path     []int32 // devices of the chains, chain after chain
+	queues   []queue // by chain
 	devices  []device
+	starts   []int32 // chains by the device that they start on
+	batches  []batch // by the device that they start on
 	requests []request
-	running  []int32 // requests of the batch of each device
+	running  []int32 // requests of each batch
 	most     int32   // largest batch
 
 	gear    int32
@@ -43,18 +47,18 @@ type Policy struct {
 
 // stage is a stage of a gear with its place in the table of current weights.
 type stage struct {
-	devices   []int32 // by replica
-	pipelines []int32 // that the replica runs: of its device's kind
-	below     int32
-	last      bool
-	weights   []float64
-	current   int32 // first of its replicas in Policy.current
+	chains  []int32 // by replica
+	below   int32
+	last    bool
+	weights []float64
+	current int32 // first of its replicas in Policy.current
 }
 
 type device struct {
-	busy bool
-	down bool
-	size int32 // of the batch that runs
+	work       int32 // batches that wait for it or run on it; idle without
+	down       bool
+	start, end int32 // of Policy.starts
+	slot, room int32 // of Policy.batches: the first and their number
 }
 
 // request by its slot. prev and next chain the requests of a queue.
@@ -78,22 +82,21 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	pipelines := len(t.Pipelines)
 	p := &Policy{
 		t: t, gears: t.Gears.Gears, opt: opt, most: t.MaxBatch(), flushAt: -1,
-		minQ:   make([]int32, pipelines),
-		queues: make([]queue, len(t.Devices)*pipelines), devices: make([]device, len(t.Devices)),
+		minQ: make([]int32, pipelines), devices: make([]device, len(t.Devices)),
 	}
-	p.running = make([]int32, int32(len(t.Devices))*p.most)
-	for i := range p.queues {
-		p.queues[i] = queue{head: none, tail: none}
-	}
+	of := p.addChains()
 	for g := range p.gears {
 		p.first = append(p.first, int32(len(p.stages)))
 		for k := range p.gears[g].Stages {
 			s := &p.gears[g].Stages[k]
-			devices, replicas := t.ReplicasOf(s)
-			if len(devices) != len(s.Split) {
-				return nil, fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", g, k, len(s.Split), len(devices))
+			var replicas []int32
+			for _, m := range s.Pipelines() {
+				replicas = append(replicas, of[m]...)
 			}
-			p.stages = append(p.stages, stage{devices: devices, pipelines: replicas, below: s.Below, last: k == len(p.gears[g].Stages)-1,
+			if len(replicas) != len(s.Split) {
+				return nil, fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", g, k, len(s.Split), len(replicas))
+			}
+			p.stages = append(p.stages, stage{chains: replicas, below: s.Below, last: k == len(p.gears[g].Stages)-1,
 				weights: s.Split, current: int32(len(p.current))})
 			p.current = append(p.current, make([]float64, len(s.Split))...)
 		}
@@ -117,8 +120,10 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.arrive(now, ev.Req, out)
 	case policy.ControlRevealed:
 		p.revealed(now, ev, out)
+	case policy.TransferFinished:
+		p.reached(ev.Batch)
 	case policy.BatchFinished:
-		p.devices[ev.Device].busy = false
+		p.left(ev.Batch)
 		p.serveIdle(now, out)
 	case policy.Timer:
 		if ev.Value == tickTag {
@@ -130,7 +135,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.WorkerLost:
 		p.lose(now, ev.Device, out)
 	case policy.WorkerBack:
-		p.devices[ev.Device].down = false
+		p.regain(ev.Device)
 		p.serveIdle(now, out)
 	case policy.Cancel:
 		p.cancel(ev.Req, out)
@@ -149,7 +154,7 @@ func (p *Policy) arrive(now time.Duration, slot int32, out *policy.Actions) {
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: tickTag, At: p.tick})
 	}
 	p.requests[slot] = request{gear: p.gear, queue: none}
-	if d := p.send(now, slot, out); d >= 0 && !p.devices[d].busy {
+	if d := p.send(now, slot, out); d >= 0 && p.devices[d].work == 0 {
 		p.serve(now, d, out)
 	}
 }
@@ -190,30 +195,4 @@ func (p *Policy) cancel(slot int32, out *policy.Actions) {
 	}
 	p.remove(slot)
 	p.drop(slot, policy.ReasonCancelled, out)
-}
-
-// lose moves what was on a device elsewhere.
-func (p *Policy) lose(now time.Duration, d int32, out *policy.Actions) {
-	dev := &p.devices[d]
-	dev.down = true
-	if dev.busy {
-		dev.busy = false
-		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: d})
-		for _, slot := range p.running[d*p.most : d*p.most+dev.size] {
-			if p.requests[slot].cancelled {
-				p.drop(slot, policy.ReasonCancelled, out)
-				continue
-			}
-			p.send(now, slot, out)
-		}
-	}
-	pipelines := int32(len(p.t.Pipelines))
-	for m := range pipelines {
-		for q := &p.queues[d*pipelines+m]; q.head != none; {
-			slot := q.head
-			p.remove(slot)
-			p.send(now, slot, out)
-		}
-	}
-	p.serveIdle(now, out)
 }

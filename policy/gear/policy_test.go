@@ -178,7 +178,7 @@ func TestSwitching(t *testing.T) {
 			t.Fatalf("window %d: gear %d, expected %d", i, s.p.Gear(), c.gear)
 		}
 		for d := range s.p.devices { // what the phantom queue length let start
-			s.p.devices[d].busy = true
+			s.p.devices[d].work = 1
 		}
 	}
 }
@@ -229,8 +229,8 @@ func TestNoAllocation(t *testing.T) {
 		}
 		for left := int32(8); left > 0; {
 			for d := range int32(2) {
-				if dev := &s.p.devices[d]; dev.busy {
-					members := s.p.running[d*s.p.most : d*s.p.most+dev.size]
+				if s.p.devices[d].work > 0 {
+					members := s.p.members(d)
 					for _, r := range members {
 						for _, a := range s.at(s.now, policy.Event{Kind: policy.ControlRevealed, Req: r, Value: int64(r % 3)}) {
 							if a.Kind == policy.Complete {

@@ -6,14 +6,14 @@ import (
 	"inferplan/policy"
 )
 
-// queue of a model on a device, chained through the requests.
+// queue of a chain, linked through the requests.
 type queue struct {
 	head, tail int32
 	length     int32
 }
 
 // send puts a request into the queue of its stage, on the replica whose turn it
-// is: smooth weighted round robin. It returns the device. Where every replica
+// is: smooth weighted round robin. It returns the replica's first device. Where every replica
 // is down, the request skips the stage; where none is left it is answered with
 // what it has, or dropped.
 func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 {
@@ -21,9 +21,8 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 	for {
 		s := &p.stages[p.first[r.gear]+r.stage]
 		if i := p.turn(s); i >= 0 {
-			d := s.devices[i]
-			p.push(now, slot, d*int32(len(p.t.Pipelines))+s.pipelines[i])
-			return d
+			p.push(now, slot, s.chains[i])
+			return p.startOf(s.chains[i])
 		}
 		if s.last {
 			break
@@ -43,7 +42,7 @@ func (p *Policy) turn(s *stage) int {
 	current := p.current[s.current : int(s.current)+len(s.weights)]
 	best, total := -1, 0.0
 	for i, w := range s.weights {
-		if p.devices[s.devices[i]].down || w <= 0 {
+		if p.chains[s.chains[i]].lost > 0 || w <= 0 {
 			continue
 		}
 		current[i] += w
@@ -56,8 +55,8 @@ func (p *Policy) turn(s *stage) int {
 		current[best] -= total
 		return best
 	}
-	for i, d := range s.devices { // only replicas without a share are left
-		if !p.devices[d].down {
+	for i, c := range s.chains { // only replicas without a share are left
+		if p.chains[c].lost == 0 {
 			return i
 		}
 	}
@@ -96,52 +95,34 @@ func (p *Policy) remove(slot int32) {
 // serveIdle looks at all devices that do nothing.
 func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 	for d := range p.devices {
-		if dev := &p.devices[d]; !dev.busy && !dev.down {
+		if dev := &p.devices[d]; dev.work == 0 && !dev.down {
 			p.serve(now, int32(d), out)
 		}
 	}
 }
 
 // serve gives an idle device its longest ready queue. Where none is ready it
-// asks to be woken when the first one will be flushed.
+// asks to be woken when the first one will be flushed. A chain that is full of
+// batches waits until one has gone through.
 func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
-	pipelines := int32(len(p.t.Pipelines))
 	best, longest, flush := none, int32(0), time.Duration(-1)
-	for m := range pipelines {
-		q := &p.queues[d*pipelines+m]
-		if q.length == 0 {
+	for _, c := range p.starts[p.devices[d].start:p.devices[d].end] {
+		q, ch := &p.queues[c], &p.chains[c]
+		if q.length == 0 || ch.under == ch.most || ch.lost > 0 {
 			continue
 		}
-		if due := p.requests[q.head].entered + p.opt.Flush; q.length < p.minQ[m] && due > now {
+		if due := p.requests[q.head].entered + p.opt.Flush; q.length < p.minQ[ch.pipeline] && due > now {
 			if flush < 0 || due < flush {
 				flush = due
 			}
 		} else if q.length > longest {
-			best, longest = m, q.length
+			best, longest = c, q.length
 		}
 	}
 	if best != none {
-		p.dispatch(now, d, best, out)
+		p.dispatch(now, best, out)
 	} else if flush >= 0 && (p.flushAt < 0 || flush < p.flushAt) {
 		p.flushAt = flush
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: flushTag, At: flush})
 	}
-}
-
-func (p *Policy) dispatch(now time.Duration, d, pipeline int32, out *policy.Actions) {
-	pl := &p.t.Pipelines[pipeline]
-	q := &p.queues[d*int32(len(p.t.Pipelines))+pipeline]
-	size := min(q.length, pl.Batch)
-	first := int32(len(out.Reqs))
-	for range size {
-		slot := q.head
-		p.remove(slot)
-		out.Reqs = append(out.Reqs, slot)
-	}
-	copy(p.running[d*p.most:], out.Reqs[first:])
-	p.devices[d].busy, p.devices[d].size = true, size
-	out.Hops = append(out.Hops, policy.Hop{Stage: pl.FirstStage, Device: d, Uplink: none, Downlink: none,
-		XferStart: now, XferEnd: now, Start: now, End: now + p.t.Infer(pipeline, size)})
-	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: pipeline, Model: pl.Model, Batch: d, Size: size, Device: d,
-		ReqFirst: first, HopFirst: int32(len(out.Hops)) - 1, HopCount: 1})
 }

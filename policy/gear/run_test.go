@@ -16,6 +16,10 @@ import (
 )
 
 func run(t testing.TB, tab *policy.Tables, pol policy.Policy, rate float64, length time.Duration, faults ...sim.Fault) *sim.Result {
+	return runChains(t, tab, pol, rate, length, faults)
+}
+
+func runChains(t interface{ Fatal(...any) }, tab *policy.Tables, pol policy.Policy, rate float64, length time.Duration, faults []sim.Fault) *sim.Result {
 	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(5, "test"), 0, rate, length)
 	if err != nil {
 		t.Fatal(err)

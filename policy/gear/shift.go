@@ -61,10 +61,9 @@ func (p *Policy) endWindow(now time.Duration, out *policy.Actions) {
 // waiting is the number of requests queued at the first model of the gear in
 // force.
 func (p *Policy) waiting() int32 {
-	pipelines := int32(len(p.t.Pipelines))
-	first, sum := &p.stages[p.first[p.gear]], int32(0)
-	for i, d := range first.devices {
-		sum += p.queues[d*pipelines+first.pipelines[i]].length
+	sum := int32(0)
+	for _, c := range p.stages[p.first[p.gear]].chains {
+		sum += p.queues[c].length
 	}
 	return sum
 }

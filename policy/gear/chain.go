@@ -1,0 +1,211 @@
+package gear
+
+import (
+	"slices"
+	"time"
+
+	"inferplan/policy"
+)
+
+// chain is a replica of a pipeline: a device for each of its stages. It has a
+// queue before its first device; behind that batches keep their order.
+type chain struct {
+	pipeline int32
+	first    int32 // of Policy.path
+	hops     int32
+	under    int32 // batches under way
+	most     int32 // of them: one at each stage and one between each two
+	lost     int32 // of its devices
+}
+
+// batch is what is under way on a chain.
+type batch struct {
+	chain   int32
+	size    int32
+	hop     int32 // stage where it is, or which it is on the way to
+	crosses bool  // on the way
+	live    bool
+}
+
+// addChains makes the chains of all pipelines, with their queues and with room for
+// their batches. It returns the chains of each pipeline.
+func (p *Policy) addChains() [][]int32 {
+	t := p.t
+	of := make([][]int32, len(t.Pipelines))
+	starts := make([][]int32, len(t.Devices))
+	for i := range p.devices {
+		p.devices[i].room = 1
+	}
+	for m := range of {
+		hops := t.Pipelines[m].NumStages
+		for k := range t.Chains(int32(m)) {
+			c := int32(len(p.chains))
+			p.chains = append(p.chains, chain{pipeline: int32(m), first: int32(len(p.path)), hops: hops, most: 2*hops - 1})
+			for h := range hops {
+				p.path = append(p.path, t.ChainDevice(int32(m), k, h))
+			}
+			d := p.startOf(c)
+			if hops > 1 {
+				p.devices[d].room += 2*hops - 1
+			}
+			of[m], starts[d] = append(of[m], c), append(starts[d], c)
+			p.queues = append(p.queues, queue{head: none, tail: none})
+		}
+	}
+	slots := int32(0)
+	for d := range p.devices {
+		dev := &p.devices[d]
+		dev.start, dev.slot = int32(len(p.starts)), slots
+		p.starts = append(p.starts, starts[d]...)
+		dev.end = int32(len(p.starts))
+		slots += dev.room
+	}
+	p.batches, p.running = make([]batch, slots), make([]int32, slots*p.most)
+	return of
+}
+
+// startOf is the first device of a chain.
+func (p *Policy) startOf(c int32) int32 { return p.path[p.chains[c].first] }
+
+// devicesOf are the devices of a chain, stage by stage.
+func (p *Policy) devicesOf(c int32) []int32 {
+	ch := &p.chains[c]
+	return p.path[ch.first : ch.first+ch.hops]
+}
+
+// members are the requests of a batch.
+func (p *Policy) members(slot int32) []int32 {
+	return p.running[slot*p.most : slot*p.most+p.batches[slot].size]
+}
+
+// freeSlot is a slot for a batch that starts on a device. There is one: every chain
+// of several stages has slots for all its batches, the others share one, since a
+// batch starts where none is at work.
+func (p *Policy) freeSlot(d int32) int32 {
+	slot := p.devices[d].slot
+	for p.batches[slot].live {
+		slot++
+	}
+	return slot
+}
+
+// dispatch sends the head of a queue along its chain.
+func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
+	ch := &p.chains[c]
+	pl, q := &p.t.Pipelines[ch.pipeline], &p.queues[c]
+	devices := p.devicesOf(c)
+	slot, size := p.freeSlot(devices[0]), min(q.length, pl.Batch)
+	first, hops := int32(len(out.Reqs)), int32(len(out.Hops))
+	for range size {
+		r := q.head
+		p.remove(r)
+		out.Reqs = append(out.Reqs, r)
+	}
+	copy(p.running[slot*p.most:], out.Reqs[first:])
+	p.batches[slot] = batch{chain: c, size: size, live: true}
+	p.devices[devices[0]].work++
+	ch.under++
+	at := now
+	for h, d := range devices {
+		hop := policy.Hop{Stage: pl.FirstStage + int32(h), Device: d, Uplink: none, Downlink: none, XferStart: at}
+		if h > 0 {
+			if took := p.t.TransferBetween(hop.Stage, size, devices[h-1], d); took > 0 {
+				hop.Uplink, hop.Downlink = p.t.Devices[devices[h-1]].Uplink, p.t.Devices[d].Downlink
+				at += took
+			}
+		}
+		hop.XferEnd, hop.Start = at, at
+		at += p.t.Stages[hop.Stage].Infer[size-1]
+		hop.End = at
+		out.Hops = append(out.Hops, hop)
+	}
+	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: ch.pipeline, Model: pl.Model, Batch: slot, Size: size, Device: devices[0],
+		ReqFirst: first, HopFirst: hops, HopCount: int16(ch.hops)})
+}
+
+// reached: a batch is at the device of its next stage, which works on it before
+// it takes anything new.
+func (p *Policy) reached(slot int32) {
+	b := &p.batches[slot]
+	b.crosses = false
+	p.devices[p.devicesOf(b.chain)[b.hop]].work++
+}
+
+// left: a batch is done at a stage.
+func (p *Policy) left(slot int32) {
+	b := &p.batches[slot]
+	p.devices[p.devicesOf(b.chain)[b.hop]].work--
+	if b.hop++; b.hop < p.chains[b.chain].hops {
+		b.crosses = true
+		return
+	}
+	b.live = false
+	p.chains[b.chain].under--
+}
+
+// needs says whether a batch still needs a device: it is there, comes from there or
+// has yet to go there.
+func (p *Policy) needs(b *batch, d int32) bool {
+	from := b.hop
+	if b.crosses {
+		from--
+	}
+	return slices.Contains(p.devicesOf(b.chain)[from:], d)
+}
+
+// lose moves what needs a device elsewhere.
+func (p *Policy) lose(now time.Duration, d int32, out *policy.Actions) {
+	if p.devices[d].down {
+		return
+	}
+	p.devices[d].down = true
+	for c := range p.chains {
+		if slices.Contains(p.devicesOf(int32(c)), d) {
+			p.chains[c].lost++
+		}
+	}
+	for slot := range p.batches {
+		if b := &p.batches[slot]; b.live && p.needs(b, d) {
+			p.abort(now, int32(slot), out)
+		}
+	}
+	for c := range p.queues {
+		for p.chains[c].lost > 0 && p.queues[c].head != none {
+			slot := p.queues[c].head
+			p.remove(slot)
+			p.send(now, slot, out)
+		}
+	}
+	p.serveIdle(now, out)
+}
+
+// abort takes a batch back.
+func (p *Policy) abort(now time.Duration, slot int32, out *policy.Actions) {
+	b := &p.batches[slot]
+	if !b.crosses {
+		p.devices[p.devicesOf(b.chain)[b.hop]].work--
+	}
+	b.live = false
+	p.chains[b.chain].under--
+	out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: slot})
+	for _, r := range p.members(slot) {
+		if p.requests[r].cancelled {
+			p.drop(r, policy.ReasonCancelled, out)
+			continue
+		}
+		p.send(now, r, out)
+	}
+}
+
+// regain: a device is there again.
+func (p *Policy) regain(d int32) {
+	if !p.devices[d].down {
+		return
+	}
+	p.devices[d].down = false
+	for c := range p.chains {
+		if slices.Contains(p.devicesOf(int32(c)), d) {
+			p.chains[c].lost--
+		}
+	}
+}
