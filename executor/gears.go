@@ -165,10 +165,16 @@ func (c *core) reveal(b *batch, dev int32) {
 	g.batch = nil
 }
 
+// heldWhole says whether a batch of a pipeline holds its one device until its
+// answers were revealed; a batch that goes along a chain leaves its devices before.
+func (c *core) heldWhole(pipeline int32) bool {
+	return c.cascade != nil && c.tables.Pipelines[pipeline].NumStages == 1
+}
+
 // freed notes how long the policy saw a batch hold its device: from its dispatch
 // until the next could go.
 func (c *core) freed(b *batch) {
-	if c.stats.service != nil && !b.failed {
+	if c.stats.service != nil && !b.failed && c.heldWhole(b.pipeline) {
 		c.stats.service.ran(c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, c.last-b.dispatched)
 	}
 }

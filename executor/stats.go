@@ -168,7 +168,7 @@ func (s *stats) ran(d *device, r *run, res *worker.Result) {
 	own := res.Total - d.total
 	d.total = res.Total
 	d.stats.ran(time.Duration(res.CPU), time.Duration(own))
-	if s.service != nil && r.batch != nil && res.Code == worker.OK && s.core.cascade == nil {
+	if s.service != nil && r.batch != nil && res.Code == worker.OK && !s.core.heldWhole(r.batch.pipeline) {
 		s.service.ran(r.stage, r.size, s.core.since(res.Start), took)
 	}
 }

@@ -55,7 +55,7 @@ func cascade(pools []formats.Pool, levels []int, models ...[]deployment) *format
 		Objective: formats.Objective{Name: "accuracy", Value: 1}, StoppedBy: "proved", Inputs: []formats.Input{}, Pools: pools,
 		Policy: formats.PolicySpec{Name: gear.Name}, Arrivals: &formats.Arrivals{Process: "poisson"},
 		Options: formats.PlanOptions{GPURounding: "fractional", MaxPartitions: 3, GapTarget: .01, Effort: 1},
-		Gear: &formats.GearPlan{SLOUS: formats.Micros(time.Second), Percentile: "p95", MaxQPS: most, Weights: "uniform", Samples: 10}}
+		Gear:    &formats.GearPlan{SLOUS: formats.Micros(time.Second), Percentile: "p95", MaxQPS: most, Weights: "uniform", Samples: 10}}
 	for m, pipelines := range models {
 		name := fmt.Sprintf("m%d", m)
 		pm := formats.PlanModel{Model: name, SLOUS: formats.Micros(time.Second), Percentile: "p95", Weight: 1, RPS: 1, NumBlocks: len(pipelines[0].stages)}
