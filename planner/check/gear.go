@@ -17,17 +17,23 @@ import (
 // give with the latencies and records of today.
 type gears struct {
 	devices [][]replica         // by model of the plan
-	planned [][][]time.Duration // by model and pipeline, [b-1]
+	planned [][][]time.Duration // by model and stage of its pipelines, [b-1]
 	today   [][][]time.Duration // as planned where the profile has none
 	list    []gearToday
 	moved   bool // latencies, records or devices are not those of the plan
 	slower  bool // latencies alone
 }
 
-// replica is where a model stands: by the pipeline of its device's kind.
+// replica is where a model stands: a chain of one device per stage of a pipeline.
 type replica struct {
-	pipeline, device int
-	kind             string
+	pipeline int
+	on       []place
+}
+
+// place is a device that runs a stage, one of all of its model's.
+type place struct {
+	stage, device int
+	kind          string
 }
 
 // gearToday is one gear. Shares are of the samples planned on.
@@ -47,9 +53,12 @@ func (c *checker) gearPlan() *gears {
 	for i := range p.Models {
 		sound = c.structure(i) && sound
 		for n := range p.Models[i].Pipelines {
-			if stages := len(p.Models[i].Pipelines[n].Stages); stages != 1 {
-				c.fail("pipelines", fmt.Sprintf("models[%d].pipelines[%d]", i, n), fmt.Sprintf("%d stages", stages), "one", "a model of a cascade runs whole on each of its devices")
-				sound = false
+			chains := p.Models[i].Pipelines[n].Chains()
+			for k, s := range p.Models[i].Pipelines[n].Stages {
+				if s.Replicas < 1 || chains%s.Replicas != 0 {
+					c.fail("pipelines", fmt.Sprintf("models[%d].pipelines[%d].stages[%d].replicas", i, n, k), fmt.Sprint(s.Replicas), fmt.Sprintf("a divisor of %d", chains), "a replica of a model of a cascade is a chain of one device per stage")
+					sound = false
+				}
 			}
 		}
 	}
@@ -225,9 +234,20 @@ func (c *checker) deployed(g *gears) bool {
 		var devices []replica
 		var planned, today [][]time.Duration
 		for n := range c.plan.Models[i].Pipelines {
-			on, was, is, fine := c.onKind(g, i, n, memory)
-			devices, planned, today = append(devices, on...), append(planned, was), append(today, is)
-			ok = ok && fine
+			chains := make([]replica, c.plan.Models[i].Pipelines[n].Chains())
+			for k := range c.plan.Models[i].Pipelines[n].Stages {
+				on, was, is, fine := c.stageOn(g, i, n, k, memory)
+				for r := range chains {
+					if each := len(chains) / max(1, len(on)); r/max(1, each) < len(on) {
+						at := on[r/max(1, each)]
+						at.stage = len(planned)
+						chains[r].pipeline, chains[r].on = n, append(chains[r].on, at)
+					}
+				}
+				planned, today = append(planned, was), append(today, is)
+				ok = ok && fine
+			}
+			devices = append(devices, chains...)
 		}
 		g.devices, g.planned, g.today = append(g.devices, devices), append(g.planned, planned), append(g.today, today)
 	}
@@ -248,17 +268,20 @@ func (c *checker) deployed(g *gears) bool {
 	return ok
 }
 
-// onKind reads one pipeline of a model: where it stands, its latencies as planned
-// and as they are today.
-func (c *checker) onKind(g *gears, model, n int, memory map[string]map[int]int64) (devices []replica, planned, today []time.Duration, ok bool) {
+// stageOn reads one stage of a pipeline of a model: where it stands, its latencies
+// as planned and as they are today.
+func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[int]int64) (devices []place, planned, today []time.Duration, ok bool) {
 	m := &c.plan.Models[model]
 	pl := &m.Pipelines[n]
-	s := &pl.Stages[0]
-	path := fmt.Sprintf("models[%d].pipelines[%d].stages[0]", model, n)
+	s := &pl.Stages[stage]
+	path := fmt.Sprintf("models[%d].pipelines[%d].stages[%d]", model, n, stage)
 	for _, at := range s.Placement {
 		for k := range at.Replicas {
-			devices = append(devices, replica{n, at.First + k/max(1, at.PerDevice), s.Device})
+			devices = append(devices, place{device: at.First + k/max(1, at.PerDevice), kind: s.Device})
 		}
+	}
+	if len(pl.Stages) > 1 { // chains take devices in the order of their numbers
+		slices.SortStableFunc(devices, func(a, b place) int { return cmp.Compare(a.device, b.device) })
 	}
 	pool := c.pool(s.Device)
 	count := 0
@@ -284,7 +307,12 @@ func (c *checker) onKind(g *gears, model, n int, memory map[string]map[int]int64
 	for _, t := range s.InferUS {
 		planned = append(planned, t.D())
 	}
-	today = c.timesOf(m.Model, s.Device)
+	if today = c.timesOf(m.Model, s.Device); len(pl.Stages) > 1 {
+		today = c.partOf(m, s, len(today))
+		if now := c.today(m, pl); s.Cut != nil && now.known {
+			c.cut(m, pl, s, c.profileModel(m.Model), &now.stages[stage], path)
+		}
+	}
 	if c.profileModel(m.Model) != nil && len(today) < pl.Batch {
 		c.fail("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pl.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
 	}
@@ -301,6 +329,30 @@ func (c *checker) onKind(g *gears, model, n int, memory map[string]map[int]int64
 		}
 	}
 	return devices, planned, today, ok
+}
+
+// partOf are today's latencies of a part of a model, up to a batch.
+func (c *checker) partOf(m *formats.PlanModel, s *formats.Stage, most int) []time.Duration {
+	pm := c.profileModel(m.Model)
+	var out []time.Duration
+	for b := 1; b <= most; b++ {
+		ms := measured(pm, s.Device, 1, b)
+		if ms == nil || len(ms.Blocks) < s.Blocks[1] {
+			break
+		}
+		out = append(out, inference(ms, s.Blocks[0], s.Blocks[1]))
+	}
+	return out
+}
+
+// chained says whether a model of the plan runs in several stages.
+func (c *checker) chained() bool {
+	for i := range c.plan.Models {
+		if slices.ContainsFunc(c.plan.Models[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {
+			return true
+		}
+	}
+	return false
 }
 
 // answers are levels and right answers of the models of a plan, as bit sets
@@ -511,10 +563,12 @@ func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions [
 	for k, m := range models {
 		for i, on := range g.devices[m] {
 			batch := p.Models[m].Pipelines[on.pipeline].Batch
-			per := times[m][on.pipeline][batch-1].Seconds() / float64(batch)
-			d := device{on.kind, on.device}
-			loads[d] += r.ToQPS * fractions[k] * r.Stages[k].Split[i] * per
-			most = max(most, loads[d])
+			for _, at := range on.on {
+				per := times[m][at.stage][batch-1].Seconds() / float64(batch)
+				d := device{at.kind, at.device}
+				loads[d] += r.ToQPS * fractions[k] * r.Stages[k].Split[i] * per
+				most = max(most, loads[d])
+			}
 		}
 	}
 	return most
@@ -552,9 +606,14 @@ func (c *checker) gearObjective(g *gears) {
 			return
 		}
 		for m, devices := range g.devices {
-			last := slices.MaxFunc(devices, func(a, b replica) int { return a.device - b.device })
-			if float64(last.device) > n-1+rounding {
-				c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", last.device), "%s stands on more devices than the objective counts", c.plan.Models[m].Model)
+			last := 0
+			for _, on := range devices {
+				for _, at := range on.on {
+					last = max(last, at.device)
+				}
+			}
+			if float64(last) > n-1+rounding {
+				c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", last), "%s stands on more devices than the objective counts", c.plan.Models[m].Model)
 				return
 			}
 		}
@@ -641,7 +700,9 @@ func (c *checker) gearBounds(g *gears) {
 			return
 		}
 	}
-	whole := c.workload != nil && c.workload.Cascade != nil
+	// A chain may run each part of a model where that part is fastest, or fit where
+	// the whole does not: what whole models reach does not limit it.
+	whole := c.workload != nil && c.workload.Cascade != nil && !c.chained()
 	report := c.fail
 	if g.moved {
 		report = c.warn

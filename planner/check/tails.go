@@ -100,9 +100,9 @@ func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Dur
 	t.Gears = &one
 	t.Models[0].RPS = rate
 	at := 0
-	for _, pipelines := range times {
-		for _, list := range pipelines {
-			t.Stages[t.Pipelines[at].FirstStage].Infer = list
+	for _, stages := range times {
+		for _, list := range stages {
+			t.Stages[at].Infer = list
 			at++
 		}
 	}

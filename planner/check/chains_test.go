@@ -1,0 +1,104 @@
+package check
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"inferplan/formats"
+	"inferplan/planner"
+)
+
+// chained is a plan on one device whose large model was cut in two by hand: its
+// second block runs on a device of another kind, twice as fast.
+func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
+	in := cascadeDocuments(1, 0, 3)
+	large := &in.Profile.Models[2]
+	large.Blocks = []formats.Block{{Name: "first", WeightBytes: 1000, CutBytesFP32: 400}, {Name: "second", WeightBytes: 2000}}
+	var fresh []formats.Measurement
+	for i := range large.Measurements {
+		ms := &large.Measurements[i]
+		half := ms.Blocks[0].WallUS / 2
+		ms.Blocks = []formats.Latency{{WallUS: half}, {WallUS: half}}
+		fresh = append(fresh, formats.Measurement{Device: "cpu-4", Share: 1, Batch: ms.Batch, Blocks: []formats.Latency{{WallUS: half / 2}, {WallUS: half / 2}}})
+	}
+	p := gearPlan(t, in)
+	large.Measurements = append(large.Measurements, fresh...)
+	pool := formats.Pool{Device: "cpu-4", Count: 1, Sharing: p.Pools[0].Sharing, Memory: 5000}
+	in.Cluster.Pools, p.Pools = append(in.Cluster.Pools, pool), append(p.Pools, pool)
+	at := slices.IndexFunc(p.Models, func(m formats.PlanModel) bool { return m.Model == "large" })
+	if at < 0 {
+		t.Fatal("the plan does not use the large model")
+	}
+	pl := &p.Models[at].Pipelines[0]
+	second := pl.Stages[0]
+	pl.Stages[0].Blocks, second.Blocks = [2]int{0, 1}, [2]int{1, 2}
+	pl.Stages[0].Cut = &formats.Cut{DType: "FP32", Bytes: 400, TransferUS: make([]formats.Micros, pl.Batch)}
+	second.Device = "cpu-4"
+	second.InferUS = slices.Clone(second.InferUS)
+	pl.Stages = append(pl.Stages, second)
+	c := checker{world: world{p, in.Profile, in.Cluster, in.Workload}}
+	for k := range pl.Stages {
+		for b, took := range c.partOf(&p.Models[at], &pl.Stages[k], pl.Batch) {
+			pl.Stages[k].InferUS[b] = formats.Micros(took)
+		}
+	}
+	for i := range p.Gear.Gears {
+		g := &p.Gear.Gears[i]
+		load := map[string]float64{}
+		for _, s := range g.Stages {
+			m := slices.IndexFunc(p.Models, func(m formats.PlanModel) bool { return m.Model == s.Model })
+			l := &p.Models[m].Pipelines[0]
+			for _, on := range l.Stages {
+				load[on.Device] += g.ToQPS * s.Fraction * on.InferUS[l.Batch-1].D().Seconds() / float64(l.Batch)
+			}
+		}
+		g.Utilisation, g.Bound = math.Max(load["cpu-1"], load["cpu-4"]), 1
+	}
+	one := 1.0
+	p.Objective.Bound = &one
+	return p, in
+}
+
+// A member in two stages on two kinds is checked device by device.
+func TestChainedGearPlan(t *testing.T) {
+	fresh, documents := chained(t)
+	if got := Recompute(fresh, documents.Profile, documents.Cluster, documents.Workload); len(got) > 0 {
+		t.Fatalf("%v", got)
+	}
+	c := &checker{world: world{fresh, documents.Profile, documents.Cluster, documents.Workload}}
+	tail, err := tailOf(t.Context(), fresh, 0, c.gearPlan().planned)
+	if slo := fresh.Gear.SLOUS.D(); err != nil || tail <= 0 || tail > slo {
+		t.Errorf("a tail of %v in the first gear (%v), expected at most %v", tail, err, slo)
+	}
+	stages := func(p *formats.Plan) []formats.Stage {
+		at := slices.IndexFunc(p.Models, func(m formats.PlanModel) bool { return m.Model == "large" })
+		return p.Models[at].Pipelines[0].Stages
+	}
+	for name, c := range map[string]struct {
+		change     func(*formats.Plan, *planner.Inputs)
+		constraint string
+		severity   Severity
+	}{
+		"memory":    {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[1].Memory = 1900 }, "memory", Error},
+		"placement": {func(p *formats.Plan, _ *planner.Inputs) { stages(p)[1].Placement[0].First = 3 }, "placement", Error},
+		"chains":    {func(p *formats.Plan, _ *planner.Inputs) { stages(p)[0].Replicas, stages(p)[1].Replicas = 3, 2 }, "pipelines", Error},
+		"cut":       {func(_ *formats.Plan, in *planner.Inputs) { in.Profile.Models[2].Blocks[0].CutBytesFP32 = 800 }, "cut", Warning},
+		"slower": {func(_ *formats.Plan, in *planner.Inputs) {
+			for i := range in.Profile.Models[2].Measurements {
+				if ms := &in.Profile.Models[2].Measurements[i]; ms.Device == "cpu-4" {
+					ms.Blocks[1].WallUS *= 100
+				}
+			}
+		}, "utilisation", Error},
+		"load": {func(p *formats.Plan, _ *planner.Inputs) { p.Gear.Gears[0].Utilisation *= .9 }, "utilisation", Error},
+	} {
+		p := duplicate(t, fresh)
+		now := planner.Inputs{Profile: duplicate(t, documents.Profile), Cluster: duplicate(t, documents.Cluster), Workload: documents.Workload}
+		c.change(p, &now)
+		got := Recompute(p, now.Profile, now.Cluster, now.Workload)
+		if !slices.ContainsFunc(got, func(f Finding) bool { return f.Constraint == c.constraint && f.Severity == c.severity }) {
+			t.Errorf("%s: no %s about %s in %v", name, c.severity, c.constraint, got)
+		}
+	}
+}
