@@ -304,3 +304,27 @@ func TestNoChains(t *testing.T) {
 		t.Errorf("compiling: %v", err)
 	}
 }
+
+// A lost device takes along what is there, comes from there or has yet to go there,
+// and nothing that has left it behind.
+func TestLostDeviceAndItsBatches(t *testing.T) {
+	p := cascade(mixed("", 2, 2), []int{9}, []deployment{along(on(0, "old", 0, 2, 2*ms, 4), on(1, "new", 0, 2, 3*ms, 4))})
+	for _, c := range []struct {
+		events int // of the batch's way that have come
+		lost   int32
+		abort  bool
+	}{{0, 0, true}, {0, 2, true}, {0, 1, false}, {1, 0, true}, {1, 2, true}, {2, 0, false}, {2, 2, true}} {
+		_, pol := compile(t, p)
+		var out policy.Actions
+		pol.Handle(0, &policy.Event{Kind: policy.Arrival}, &out)
+		way := []policy.Event{{Kind: policy.BatchFinished}, {Kind: policy.TransferFinished, Hop: 1, Device: 2}}
+		for i := range way[:c.events] {
+			pol.Handle(ms, &way[i], &out)
+		}
+		out.Reset()
+		pol.Handle(2*ms, &policy.Event{Kind: policy.WorkerLost, Device: c.lost}, &out)
+		if got := len(out.List) > 0 && out.List[0].Kind == policy.Abort; got != c.abort {
+			t.Errorf("after %d events device %d is lost: %+v, expected an abort: %v", c.events, c.lost, out.List, c.abort)
+		}
+	}
+}
