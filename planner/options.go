@@ -76,6 +76,7 @@ type Options struct {
 	Seed          uint64
 	SLO           formats.SLO // of every model, over the workload's
 	CutDType      string
+	UnevenNIC     bool    // devices of a node may leave its NIC to others: see pool.SolveUneven
 	MaxMoved      float64 // share of the devices that may load something new, where a plan runs
 	// Assumptions are what the caller assumed before; they go into the plan first.
 	Assumptions []string

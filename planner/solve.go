@@ -105,7 +105,11 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 		}
 	default:
 		if opt.Objective == ObjectiveThroughput {
-			out, err = pool.Solve(ctx, r.problem, solver, po)
+			solve := pool.Solve
+			if opt.UnevenNIC {
+				solve = pool.SolveUneven
+			}
+			out, err = solve(ctx, r.problem, solver, po)
 			break
 		}
 		var prices []float64

@@ -118,6 +118,7 @@ func (b *bench) made(name, family, group, cluster string, models []string, weigh
 		in := planner.Inputs{Profile: b.profile, Cluster: s.cluster(v.high, v.low, algorithm == "PPipe"), Workload: workload(build)}
 		opt := planner.DefaultOptions()
 		opt.Algorithm, opt.Margin, opt.TimeLimit, opt.Gap = ourName[algorithm], v.margin, b.timeLimit, 1e-3
+		opt.UnevenNIC = algorithm == "PPipe" && !b.evenNIC
 		if build != nil {
 			opt.BatchBuild = 1.3
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"inferplan/formats"
 	"inferplan/formats/report"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
@@ -356,9 +357,80 @@ func (b *bench) smalls(ctx context.Context, w *tabwriter.Writer) error {
 				return err
 			}
 			c.rows(w, fmt.Sprintf("%s, %s\t%s", m.policy, m.network, cluster), algorithms, nil)
+			if b.byDNN {
+				if err := c.byDNN(ctx, w, algorithms); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
+}
+
+// byDNN writes a row per model: what each plan promises as a load, which is its
+// limit whatever the policy, beside the highest load that was sustained, with
+// PPipe's rate, what stopped its solve, its gap, and its pipelines
+// in the words of shape.
+func (c *compared) byDNN(ctx context.Context, w *tabwriter.Writer, of []string) error {
+	fmt.Fprint(w, "DNN\tPPipe rps\tstopped by, gap")
+	for _, a := range of {
+		fmt.Fprintf(w, "\t%s: promised, sustained", a)
+	}
+	fmt.Fprintln(w, "\tPPipe's pipelines")
+	for i := range c.dnns {
+		d := &c.dnns[i]
+		rates, err := d.scene.rates(ctx)
+		if err != nil {
+			return err
+		}
+		var promised []string
+		var first *formats.Plan
+		for _, a := range of {
+			plan, err := d.scene.plan(ctx, a)
+			if err != nil {
+				return err
+			}
+			if first == nil {
+				first = plan
+			}
+			for k := range plan.Models {
+				if plan.Models[k].Model == d.model {
+					promised = append(promised, fmt.Sprintf("%.3f, %.2f", plan.Models[k].RPS/rates[d.model], d.load[a]))
+				}
+			}
+		}
+		gap := "none"
+		if first.Objective.Gap != nil {
+			gap = fmt.Sprintf("%.2f %%", 100**first.Objective.Gap)
+		}
+		fmt.Fprintf(w, "%s\t%.1f\t%s, %s\t%s\t%s\n", d.model, rates[d.model], first.StoppedBy, gap, strings.Join(promised, "\t"), shape(first, d.model))
+	}
+	return w.Flush()
+}
+
+// shape is a model's pipelines in short, such as "3xL4/4 > 12xT4 b8
+// 120/s 55%": replicas and share by stage, batch, rate, latency of the SLO.
+func shape(p *formats.Plan, model string) string {
+	var all []string
+	for i := range p.Models {
+		if p.Models[i].Model != model {
+			continue
+		}
+		for j := range p.Models[i].Pipelines {
+			pipe := &p.Models[i].Pipelines[j]
+			var stages []string
+			for k := range pipe.Stages {
+				s := &pipe.Stages[k]
+				text := fmt.Sprintf("%dx%s", s.Replicas, s.Device)
+				if s.Share > 1 {
+					text += fmt.Sprintf("/%d", s.Share)
+				}
+				stages = append(stages, text)
+			}
+			all = append(all, fmt.Sprintf("%s b%d %.0f/s %.0f%%", strings.Join(stages, " > "), pipe.Batch, pipe.RPS, 100*float64(pipe.LatencyUS)/float64(p.Models[i].SLOUS)))
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 func (b *bench) sensitivity(ctx context.Context, w *tabwriter.Writer) error {

@@ -38,6 +38,8 @@ type bench struct {
 	arrivals  string
 	timeLimit time.Duration
 	plots     string
+	byDNN     bool
+	evenNIC   bool
 	store     *store
 	out       io.Writer
 	notes     io.Writer
@@ -98,6 +100,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.DurationVar(&b.duration, "duration", 30*time.Second, "virtual time of a replication")
 	f.StringVar(&b.arrivals, "arrivals", "", "arrivals of the load table: some of poisson, gamma:CV, azure, azure-minutes, twitter; empty: poisson for the cases weighted as maf19, "+bursty+" for those as maf21")
 	f.DurationVar(&b.timeLimit, "time-limit", 30*time.Second, "limit of one solve")
+	f.BoolVar(&b.byDNN, "by-dnn", false, "small table: a row per DNN too, with what each plan promises beside what was sustained")
+	f.BoolVar(&b.evenNIC, "even-nic", false, "our PPipe plans give the devices of a node like parts of its NIC, as the artifact's do")
 	f.StringVar(&b.plots, "plots", "", "folder for plots of the curve and sensitivity tables, as SVG")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -37,6 +37,7 @@ type solveOptions struct {
 	maxMoved                        float64
 	blocks                          int
 	blocksBy                        string
+	unevenNIC                       bool
 	attainment                      float64
 }
 
@@ -84,6 +85,7 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.IntVar(&o.maxBatch, "max-batch", 0, "largest batch (default: the largest measured)")
 	f.IntVar(&o.blocks, "blocks", 0, "cut every model as if it had so many blocks at most (default: all of the profile's)")
 	f.StringVar(&o.blocksBy, "blocks-by", planner.BlocksByTime, "with --blocks: time (the slowest block as fast as can be) or bytes (cuts that few bytes cross)")
+	f.BoolVar(&o.unevenNIC, "uneven-nic", false, "where a kind is one node: some of its devices may leave the NIC to the others, to run whole models")
 	f.IntVar(&o.effort, "effort", 1, "work allowed to the solver: each step doubles it")
 	f.Float64Var(&o.gap, "gap", 1e-2, "stop when the relative gap to the bound is this small")
 	f.Float64Var(&o.requireGap, "require-gap", 0, "exit 4 unless this gap was reached")
@@ -169,7 +171,7 @@ func (o *solveOptions) planner() (planner.Options, error) {
 	opt := planner.DefaultOptions()
 	opt.Method, opt.Algorithm, opt.Objective, opt.GPURounding = o.method, o.algorithm, o.objective, o.rounding
 	opt.MaxPartitions, opt.MaxBatch, opt.BatchBuild, opt.MinLoad = o.maxPartitions, o.maxBatch, o.batchBuild, o.minLoad
-	opt.Blocks, opt.BlocksBy = o.blocks, o.blocksBy
+	opt.Blocks, opt.BlocksBy, opt.UnevenNIC = o.blocks, o.blocksBy, o.unevenNIC
 	opt.Gap, opt.Effort, opt.TimeLimit, opt.Seed, opt.MaxMoved = o.gap, o.effort, o.timeLimit, o.seed, o.maxMoved
 	if o.margin == planner.MarginAuto {
 		return opt, nil // chosen by planner.SolveAuto

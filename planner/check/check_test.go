@@ -123,6 +123,7 @@ func TestPlansHold(t *testing.T) {
 		opt.GPURounding = rapid.SampledFrom([]string{"slot", "fractional"}).Draw(t, "rounding")
 		opt.Gap = 0.1 // any plan will do
 		opt.BatchBuild = rapid.SampledFrom([]float64{0, 1.3}).Draw(t, "build")
+		opt.UnevenNIC = rapid.Bool().Draw(t, "uneven NIC")
 		res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
 		var inf *planner.InfeasibleError
 		if errors.As(err, &inf) {

@@ -137,13 +137,13 @@ func (w *world) today(m *formats.PlanModel, pl *formats.Pipeline) pipelineToday 
 			if next := w.pool(pl.Stages[i+1].Device); next != nil {
 				bytes := cutBytes(&pm.Blocks[s.Blocks[1]-1], s.Cut.DType)
 				now.transfer = crossing(bytes, between(pool, next), pl.Batch)
-				now.rate = min(now.rate, nicRate(bytes, pool, next, pool, s.Share))
+				now.rate = min(now.rate, nicRate(bytes, pool, next, pool, s.Share*w.onWire(pool)))
 			}
 		}
 		if i > 0 && pl.Stages[i-1].Cut != nil {
 			if prev := w.pool(pl.Stages[i-1].Device); prev != nil {
 				bytes := cutBytes(&pm.Blocks[s.Blocks[0]-1], pl.Stages[i-1].Cut.DType)
-				now.rate = min(now.rate, nicRate(bytes, prev, pool, pool, s.Share))
+				now.rate = min(now.rate, nicRate(bytes, prev, pool, pool, s.Share*w.onWire(pool)))
 			}
 		}
 		out.latency += now.infer + now.transfer
@@ -155,14 +155,42 @@ func (w *world) today(m *formats.PlanModel, pl *formats.Pipeline) pipelineToday 
 }
 
 // nicRate is the rate at which one replica on pool own can pass a cut between
-// pools a and b: the replicas of a node share its NIC.
-func nicRate(bytes int64, a, b, own *formats.Pool, share int) float64 {
+// pools a and b: all of a node share its NIC.
+func nicRate(bytes int64, a, b, own *formats.Pool, all int) float64 {
 	gbps := between(a, b)
 	if own.NICRate() == 0 || gbps == 0 || bytes == 0 {
 		return math.Inf(1)
 	}
 	perSample := float64(bytes) * 8 / (gbps * 1e9) // seconds
-	return 1 / perSample / float64(share*max(own.PerNode, 1))
+	return 1 / perSample / float64(all)
+}
+
+// onWire is how many devices share a NIC of a pool: those of a node, or, where
+// the pool is one node, those of them that the plan has pass something.
+func (w *world) onWire(pool *formats.Pool) int {
+	perNode := max(pool.PerNode, 1)
+	if pool.Count > perNode {
+		return perNode
+	}
+	passing := map[int]bool{}
+	for mi := range w.plan.Models {
+		for pi := range w.plan.Models[mi].Pipelines {
+			pl := &w.plan.Models[mi].Pipelines[pi]
+			for si := range pl.Stages {
+				if s := &pl.Stages[si]; s.Device == pool.Device && len(pl.Stages) > 1 {
+					for _, run := range s.Placement {
+						for i := range (run.Replicas + max(run.PerDevice, 1) - 1) / max(run.PerDevice, 1) {
+							passing[run.First+i] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	if len(passing) == 0 {
+		return perNode
+	}
+	return min(perNode, len(passing))
 }
 
 // held is what the whole plan carries today: per model and pipeline.

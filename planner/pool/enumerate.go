@@ -109,6 +109,9 @@ func (w *walker) from(first int, spent time.Duration) error {
 		o := &w.opts[i]
 		pool := &w.p.Pools[o.pool]
 		at := spent
+		if pool.OffWire && first > 0 {
+			continue
+		}
 		if len(w.stages) > 0 {
 			prev := &w.stages[len(w.stages)-1]
 			if pool.Time && prev.Pool == o.pool {
@@ -120,7 +123,7 @@ func (w *walker) from(first int, spent time.Duration) error {
 		}
 		// The last allowed stage must reach the end.
 		last := first + 1
-		if len(w.stages) == w.p.MaxPartitions-1 {
+		if len(w.stages) == w.p.MaxPartitions-1 || pool.OffWire {
 			last = n
 		}
 		for ; last <= n; last++ {

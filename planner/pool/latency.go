@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -81,4 +82,63 @@ func (x *search) inService(c *counts) float64 {
 		return math.Inf(1)
 	}
 	return sum / rps
+}
+
+// shorten exchanges, on exclusive pools, chosen pipelines for such of less
+// latency on the same kinds that carry the same rate, where devices that would
+// stay idle allow it: whole devices in place of shares of them, mostly. They
+// plan no more requests but leave each batch more of its SLO to wait in. The
+// pipelines of the highest rates choose first. No rate falls, so the objective
+// and its proof stand. A plan that continues a running one keeps its pipelines.
+func (x *search) shorten(ctx context.Context) {
+	if x.stay != nil {
+		return
+	}
+	byModel := make([][]int, len(x.p.Models))
+	for _, ti := range x.allowed {
+		byModel[x.templates[ti].Model] = append(byModel[x.templates[ti].Model], ti)
+	}
+	for _, byLatency := range byModel {
+		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(x.templates[a].Latency, x.templates[b].Latency) })
+	}
+	order := make([]int, len(x.best.list))
+	for ci := range order {
+		order[ci] = ci
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x.best.list[b].rps, x.best.list[a].rps) })
+	for _, ci := range order {
+		now := &x.templates[x.best.list[ci].template]
+		if ctx.Err() != nil || slices.ContainsFunc(now.Stages, func(s Stage) bool { return x.p.Pools[s.Pool].Time }) {
+			continue
+		}
+		for _, ti := range byModel[now.Model] {
+			t := &x.templates[ti]
+			if t.Latency >= now.Latency {
+				break
+			}
+			if t.Batch != now.Batch || !slices.EqualFunc(t.Stages, now.Stages, func(a, b Stage) bool { return a.Pool == b.Pool }) {
+				continue
+			}
+			list := slices.Clone(x.best.list)
+			list[ci] = t.carry(ti, list[ci].rps)
+			plan := x.p.recount(x.templates, list)
+			if plan == nil || len(plan.list) < len(list) || plan.value < x.best.value || x.slower(plan) {
+				continue
+			}
+			if _, stuck := x.p.tryPlace(x.templates, plan, nil); stuck < 0 {
+				x.best = plan
+				break
+			}
+		}
+	}
+}
+
+// slower tells whether a plan gives any model less than the best one does.
+func (x *search) slower(plan *counts) bool {
+	for d := range plan.rps {
+		if plan.rps[d] < x.best.rps[d]*(1-1e-12) {
+			return true
+		}
+	}
+	return false
 }

@@ -34,6 +34,7 @@ type Pool struct {
 	Gbps      float64 // usable NIC rate; 0: no network
 	Memory    int64   // bytes per device; 0: not limited
 	Time      bool    // stages share every device in time
+	OffWire   bool    // whole models only: nothing passes from or to these devices
 }
 
 // Model is one model with its target and its costs.

@@ -88,6 +88,7 @@ func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 		if err := x.leastLatency(ctx); err != nil {
 			return nil, err
 		}
+		x.shorten(ctx)
 		out, err := x.finish(ctx)
 		if err != nil || !x.movedTooMuch(ctx, out.Moved) {
 			return out, err

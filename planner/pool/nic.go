@@ -1,0 +1,106 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// SolveUneven is Solve where the devices behind a NIC need not have like parts
+// of it: in a pool that is one node, some devices may run whole models and leave
+// the NIC to the others, which then pass more. It solves once for each number of
+// devices that stay off the wire, in each exclusive pool that is one node, and
+// returns the plan of the largest objective, of the fewest off the wire where
+// several reach it. The bound is the largest of all these. Pools are looked at
+// one at a time.
+func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+	best, err := Solve(ctx, p, s, o)
+	if err != nil || o.Running != nil || p.generates() {
+		return best, err
+	}
+	for k := range p.Pools {
+		pool := &p.Pools[k]
+		if pool.Time || pool.Gbps <= 0 || pool.Count < 2 || pool.Count > pool.PerNode {
+			continue
+		}
+		for off := 1; off < pool.Count && ctx.Err() == nil; off++ {
+			o.Progress = nil
+			out, err := Solve(ctx, p.offWire(k, off), s, o)
+			var none *Infeasible
+			if errors.As(err, &none) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			p.joined(out, k, pool.Count-off)
+			bound, stopped := max(best.Bound, out.Bound), best.StoppedBy
+			if stopped == milp.StoppedByProof {
+				stopped = out.StoppedBy
+			}
+			if out.Value > best.Value*(1+1e-9) {
+				out.Templates, out.Phases = best.Templates+out.Templates, slices.Concat(best.Phases, out.Phases)
+				best = out
+			} else {
+				best.Templates, best.Phases = best.Templates+out.Templates, slices.Concat(best.Phases, out.Phases)
+			}
+			best.Bound, best.StoppedBy = bound, stopped
+		}
+	}
+	if ctx.Err() != nil {
+		best.StoppedBy = milp.StoppedByInterrupt
+	}
+	return best, nil
+}
+
+// offWire is the problem with the last devices of a pool, which is one node, in
+// a pool of their own, the last, from and to which nothing passes.
+func (p *Problem) offWire(k, off int) *Problem {
+	q := *p
+	q.Pools = slices.Clone(p.Pools)
+	q.Pools[k].Count -= off
+	q.Pools[k].PerNode = q.Pools[k].Count
+	lone := p.Pools[k]
+	lone.Count, lone.OffWire = off, true
+	q.Pools = append(q.Pools, lone)
+	q.Models = slices.Clone(p.Models)
+	for d := range q.Models {
+		q.Models[d].Costs = append(slices.Clone(q.Models[d].Costs), q.Models[d].Costs[k])
+	}
+	return &q
+}
+
+// joined puts what a plan has off the wire back into pool k, behind its first
+// devices.
+func (p *Problem) joined(out *Outcome, k, first int) {
+	lone := len(p.Pools)
+	for i := range out.Pipelines {
+		pl := &out.Pipelines[i]
+		pl.Stages = slices.Clone(pl.Stages) // the search's own templates stay as they are
+		for si := range pl.Stages {
+			if pl.Stages[si].Pool != lone {
+				continue
+			}
+			pl.Stages[si].Pool = k
+			for r := range pl.Placed[si] {
+				pl.Placed[si][r].First += first
+			}
+		}
+	}
+	// One more device is on the wire or off it, whichever is worth more: limits
+	// come by falling gain.
+	seen := false
+	out.Limits = slices.DeleteFunc(out.Limits, func(l Limit) bool {
+		of := l.Pool == k || l.Pool == lone
+		gone := of && seen
+		seen = seen || of
+		return gone
+	})
+	for i := range out.Limits {
+		if out.Limits[i].Pool == lone {
+			out.Limits[i].Pool = k
+		}
+	}
+}
