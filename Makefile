@@ -13,8 +13,14 @@ RACE := cmd executor engine policy sim solver/highs
 LONG := policy sim engine/models/digits
 PURE := formats policy sim solver/milp solver/stoch engine/graph executor/oip third_party
 
+# Property tests (rapid) draw from a fixed seed, so that a verdict of `make test` depends on the commit only; `make explore`
+# draws new ones. A failure names its seed, so no fail file is kept (one lying in testdata/rapid would be run, too).
+RAPID_SEED ?= 1
+RAPID_NOFAILFILE ?= 1
+RAPID_ENV = RAPID_SEED='$(RAPID_SEED)' RAPID_NOFAILFILE='$(RAPID_NOFAILFILE)'
+
 # Variables for the user.
-RUN ?= .
+CHECKS ?= 1000
 BENCH ?= .
 BENCHTIME ?= 1s
 FUZZTIME ?= 60s
@@ -34,7 +40,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -60,7 +66,7 @@ e2e: build ## drive a served plan with independent clients
 .PHONY: test
 test: setup ## vet, and every test; the race detector where goroutines meet
 	$(GO) vet ./...
-	@export INFERPLAN_ORT_LIB='$(ORT_LIB)'; \
+	@export INFERPLAN_ORT_LIB='$(ORT_LIB)' $(RAPID_ENV); \
 	all=$$($(GO) list ./...); \
 	race=$$(grep -E '$(call in-folders,$(RACE))' <<<"$$all" || true); \
 	rest=$$(grep -vE '$(call in-folders,$(RACE))' <<<"$$all" || true; grep -E '$(call in-folders,$(LONG))' <<<"$$all" || true); \
@@ -72,7 +78,17 @@ test: setup ## vet, and every test; the race detector where goroutines meet
 .PHONY: test-pure
 test-pure: ## tests of the packages that need no native library, without cgo and without set-up
 	@all=$$(CGO_ENABLED=0 $(GO) list ./... | grep -E '$(call in-folders,$(PURE))'); \
-	CGO_ENABLED=0 $(GO) vet $$all && CGO_ENABLED=0 $(GO) test -timeout 20m $(TESTFLAGS) $$all
+	export CGO_ENABLED=0 $(RAPID_ENV); $(GO) vet $$all && $(GO) test -timeout 20m $(TESTFLAGS) $$all
+
+# Without RAPID_SEED each test draws its own seed, and a failure tells how to draw it again; PKGS narrows the packages.
+.PHONY: explore
+explore: setup ## property tests with random seeds and CHECKS (1000) draws each (PKGS)
+	@export INFERPLAN_ORT_LIB='$(ORT_LIB)' RAPID_CHECKS='$(CHECKS)' RAPID_NOFAILFILE='$(RAPID_NOFAILFILE)'; \
+	pkgs=$$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' $(PKGS) | awk '/ pgregory\.net\/rapid( |$$)/{print $$1}'); \
+	bad=0; \
+	for pkg in $$pkgs; do \
+	  nice -n 19 $(GO) test -count=1 -timeout 12h $(TESTFLAGS) $$pkg || bad=1; \
+	done; exit $$bad
 
 .PHONY: bench
 bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
