@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/olekukonko/tablewriter"
@@ -59,17 +60,18 @@ var makers = []struct {
 	name, title string
 	columns     []string
 	make        func(*bench, *published.Family, *table) error
+	timed       bool // it takes CPU time of this process: nothing runs beside
 }{
-	{"crosscheck", "The notes' figures beside ours", []string{"workload", "figure", "notes", "ours", "difference", "tolerance", "within"}, (*bench).crosscheck},
-	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "planner, all requests", "no switching", "no cascade", "MS+", "DynBa", "planner: times fewer than the better of MS+ and DynBa", "all requests: times fewer"}, (*bench).gpus},
-	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods},
-	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap},
-	{"cocktail", "Cocktail+ with oracle rates: mean devices", []string{"workload", "accuracy", "members at least", "models", "mean devices", "planner", "period", "utilisation", "p95 ms"}, (*bench).cocktail},
-	{"spike", "A spike under a latency SLO (figure 8)", timelineColumns, (*bench).spike},
-	{"accuracy-slo", "A spike under an accuracy SLO (figure 9)", timelineColumns, (*bench).accuracySLO},
-	{"quality", "Plans in a space small enough to try all (figure 10)", []string{"workload", "p95 target ms", "every plan", "planner", "its p95 ms", "CPU s", "planner, all requests", "its p95 ms", "CPU s", "random, twice the CPU", "plans drawn", "ours below the best, points"}, (*bench).quality},
-	{"time", "Planning time (figure 11)", []string{"workload", "ranges", "CPU s", "simulations", "accuracy"}, (*bench).planningTime},
-	{"ablations", "Without one part (figure 12)", []string{"workload", "devices", "without", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)"}, (*bench).ablations},
+	{"crosscheck", "The notes' figures beside ours", []string{"workload", "figure", "notes", "ours", "difference", "tolerance", "within"}, (*bench).crosscheck, false},
+	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "planner, all requests", "no switching", "no cascade", "MS+", "DynBa", "planner: times fewer than the better of MS+ and DynBa", "all requests: times fewer"}, (*bench).gpus, false},
+	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods, false},
+	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap, false},
+	{"cocktail", "Cocktail+ with oracle rates: mean devices", []string{"workload", "accuracy", "members at least", "models", "mean devices", "planner", "period", "utilisation", "p95 ms"}, (*bench).cocktail, false},
+	{"spike", "A spike under a latency SLO (figure 8)", timelineColumns, (*bench).spike, false},
+	{"accuracy-slo", "A spike under an accuracy SLO (figure 9)", timelineColumns, (*bench).accuracySLO, false},
+	{"quality", "Plans in a space small enough to try all (figure 10)", []string{"workload", "p95 target ms", "every plan", "planner", "its p95 ms", "CPU s", "planner, all requests", "its p95 ms", "CPU s", "random, twice the CPU", "plans drawn", "ours below the best, points"}, (*bench).quality, true},
+	{"time", "Planning time (figure 11)", []string{"workload", "ranges", "CPU s", "simulations", "accuracy"}, (*bench).planningTime, true},
+	{"ablations", "Without one part (figure 12)", []string{"workload", "devices", "without", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)"}, (*bench).ablations, false},
 }
 
 func main() {
@@ -151,13 +153,10 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		if !slices.Contains(wanted, m.name) {
 			continue
 		}
-		t := &table{columns: m.columns}
-		var failed error
-		for _, fam := range b.families {
-			if failed = m.make(b, fam, t); failed != nil {
-				failed = fmt.Errorf("table %s, %s: %w", m.name, fam.Name, failed)
-				break
-			}
+		t, failed := b.together(m.make, m.timed)
+		t.columns = m.columns
+		if failed != nil {
+			failed = fmt.Errorf("table %s, %w", m.name, failed)
 		}
 		// What was found so far is printed, too.
 		if err := errors.Join(failed, b.print(m.name, m.title, t)); err != nil {
@@ -165,6 +164,29 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		}
 	}
 	return nil
+}
+
+// together makes a table: its families at the same time, or one after the other
+// where CPU time is taken. A family that fails keeps the rows that it has.
+func (b *bench) together(fill func(*bench, *published.Family, *table) error, timed bool) (*table, error) {
+	parts, errs := make([]table, len(b.families)), make([]error, len(b.families))
+	var wg sync.WaitGroup
+	for i, fam := range b.families {
+		wg.Go(func() {
+			if err := fill(b, fam, &parts[i]); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", fam.Name, err)
+			}
+		})
+		if timed || b.jobs == 1 {
+			wg.Wait()
+		}
+	}
+	wg.Wait()
+	all := &table{}
+	for i := range parts {
+		all.rows, all.notes = append(all.rows, parts[i].rows...), append(all.notes, parts[i].notes...)
+	}
+	return all, errors.Join(errs...)
 }
 
 // print writes a table as Markdown, and as CSV beside.

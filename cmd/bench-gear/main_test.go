@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -122,6 +123,35 @@ func TestErrors(t *testing.T) {
 		}
 		if err := run(context.Background(), args, &bytes.Buffer{}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: got %v, want %q", args, err, want)
+		}
+	}
+}
+
+// Families share a table: rows keep the families' order whoever ends first, and
+// what others found stays where one fails.
+func TestFamiliesTogether(t *testing.T) {
+	for _, timed := range []bool{false, true} {
+		b := &bench{jobs: 2, families: []*published.Family{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+		lastEnded := make(chan struct{})
+		got, err := b.together(func(_ *bench, f *published.Family, t *table) error {
+			switch {
+			case f.Name == "a" && !timed:
+				<-lastEnded
+			case f.Name == "c":
+				defer close(lastEnded)
+			}
+			t.add(f.Name)
+			t.note("of %s", f.Name)
+			if f.Name == "b" {
+				return errors.New("no data")
+			}
+			return nil
+		}, timed)
+		if err == nil || err.Error() != "b: no data" {
+			t.Errorf("timed %v: %v", timed, err)
+		}
+		if rows := fmt.Sprint(got.rows, got.notes); rows != "[[a] [b] [c]] [of a of b of c]" {
+			t.Errorf("timed %v: %s", timed, rows)
 		}
 	}
 }
