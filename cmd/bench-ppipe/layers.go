@@ -87,8 +87,10 @@ func (b *bench) blocksOf(ctx context.Context, w *tabwriter.Writer, name, cluster
 		return err
 	}
 	opt.MaxPartitions = partitions
-	var bound, value float64
-	for i, g := range granularities() {
+	cuts := granularities()
+	rows := make([]grained, len(cuts))
+	if err := each(ctx, len(cuts), func(ctx context.Context, i int) (err error) {
+		g, in, opt := &cuts[i], in, opt
 		opt.Blocks, opt.BlocksBy = g.blocks, planner.BlocksByTime
 		if g.by != "" {
 			opt.BlocksBy = g.by
@@ -96,18 +98,27 @@ func (b *bench) blocksOf(ctx context.Context, w *tabwriter.Writer, name, cluster
 		if in.Profile = b.profile; g.layers {
 			in.Profile = layered
 		}
-		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
-		if err != nil {
-			return err
-		}
-		lp, o := res.Phases[0].Bound, res.Plan.Objective
-		if i == 0 {
-			bound, value = lp, o.Value
-		}
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t%+.2f %%\t%.2f\t%+.2f %%\t%.2f %%\t%s\n", name, g.name, lp, 100*(lp/bound-1), o.Value, 100*(o.Value/value-1), 100**o.Gap, res.StoppedBy)
-		w.Flush()
+		rows[i], err = kept(b.store, keyOf("blocks", in.Profile, in.Cluster, in.Workload, fmt.Sprintf("%+v", opt)), func() (grained, error) {
+			res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
+			if err != nil {
+				return grained{}, err
+			}
+			return grained{res.Phases[0].Bound, res.Plan.Objective.Value, *res.Plan.Objective.Gap, res.StoppedBy}, ctx.Err()
+		})
+		return err
+	}); err != nil {
+		return err
 	}
-	return ctx.Err()
+	for i, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%+.2f %%\t%.2f\t%+.2f %%\t%.2f %%\t%s\n", name, cuts[i].name, r.Bound, 100*(r.Bound/rows[0].Bound-1), r.Value, 100*(r.Value/rows[0].Value-1), 100*r.Gap, r.StoppedBy)
+	}
+	return w.Flush()
+}
+
+// grained is what a solve at a granularity came to.
+type grained struct {
+	Bound, Value, Gap float64 // of the relaxation; of the plan
+	StoppedBy         string
 }
 
 // layered is a profile whose blocks are layers. Only blocks were measured at

@@ -203,7 +203,7 @@ func (c *compared) rows(w *tabwriter.Writer, lead string, of []string, columns [
 const loadColumns = "plan\tDNNs\tload factor\tPPipe's gain (mean of ratios)\t(ratio of means)\thigh class\tlow class"
 
 func (b *bench) loads(ctx context.Context, w *tabwriter.Writer) error {
-	scenes, err := b.scenes(`^maf19/|^maf21/.*/w0.39|^ours19/`, b.recorded(), b.ours("ours19", []float64{0.3, 0.33, 0.37}), b.ours("ours21", []float64{0.39, 0.26, 0.35}))
+	scenes, err := b.scenes("^maf|^ours", b.recorded(), b.ours("ours19", []float64{0.3, 0.33, 0.37}), b.ours("ours21", []float64{0.39, 0.26, 0.35}))
 	if err != nil {
 		return err
 	}
@@ -211,13 +211,17 @@ func (b *bench) loads(ctx context.Context, w *tabwriter.Writer) error {
 	fmt.Fprintf(w, "family\tarrivals\tpolicy, network\t%s\t%s\n", loadColumns, strings.Join(columns, "\t"))
 	families := map[string][]scene{}
 	for _, s := range scenes {
-		families[s.family] = append(families[s.family], s)
+		family := s.family
+		if _, weights, ok := strings.Cut(s.name, s.cluster+"/"); ok { // recorded twice, with weights of their own
+			family += " " + weights
+		}
+		families[family] = append(families[family], s)
 	}
 	for _, family := range sortedKeys(families) {
 		list := b.arrivals
 		if list == "" {
 			list = "poisson"
-			if strings.HasSuffix(family, "21") {
+			if strings.HasSuffix(families[family][0].family, "21") {
 				list = bursty
 			}
 		}

@@ -30,7 +30,7 @@ func TestTables(t *testing.T) {
 	for _, c := range []struct{ name, cases, want string }{
 		{"recompute", "", `PPipe +48 +48\n`},
 		{"blocks", "^layers/HC2/resnet/2$", "no case of the table matches"},
-		{"load", "^maf19/G1/HC1", `maf19 +poisson +artifact, stages +NP +3 +0\.\d+ +\+\d+\.\d % ± \d`},
+		{"load", "^maf19/G1/HC1", `maf19 w\S+ +poisson +artifact, stages +NP +3 +0\.\d+ +\+\d+\.\d % ± \d`},
 		{"curve", "^maf19/G1/HC1", `G1/HC1\S+ +NP +1\.0000 .*efficientnet-b8 0\.\d+, encnet`},
 		{"small", "small/HC2-S/fcn$", `reserve, nodes +HC2-S +DART-r +1 +0\.\d+`},
 		{"transfer", "^ablation/fcn/", `ablation/fcn/HC2/w1 +reactive +0\.\d+`},
@@ -119,7 +119,7 @@ func TestTraceRates(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		`-tables: found "pies", expected some of recompute,objective,blocks,load,curve,small,sensitivity,transfer,headline`: {"-tables", "pies"},
+		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,headline,blocks`: {"-tables", "pies"},
 		"-cases": {"-cases", "("},
 		"-runs 0 and -duration 30s: expected at least 1": {"-runs", "0"},
 		"opening the reference data":                     {"-data", t.TempDir()},

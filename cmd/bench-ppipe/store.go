@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,14 +19,15 @@ import (
 // store keeps what was simulated and solved in a folder, so that a bench that
 // was interrupted goes on where it was. Simulated runs are lines of a file,
 // plans are files of their own. Keys hold all that a result depends on: for a
-// run that is a fingerprint of what the plan, policy and simulator do, so that
-// results of other code are not taken for this one's. An empty folder name keeps
-// nothing beyond the process.
+// run that is a fingerprint of what the plan, policy and simulator do, for what
+// was solved a hash of this program, so that results of other code are not taken
+// for this one's. An empty folder name keeps nothing beyond the process.
 type store struct {
-	mu   sync.Mutex
-	dir  string
-	runs map[string]runResult
-	file *os.File
+	mu      sync.Mutex
+	dir     string
+	program string // hash of what runs
+	runs    map[string]runResult
+	file    *os.File
 }
 
 // runResult is what one simulated run showed.
@@ -56,6 +58,9 @@ func openStore(dir string) (*store, error) {
 		return nil, fmt.Errorf("making the folder of results: %w", err)
 	}
 	var err error
+	if s.program, err = programHash(); err != nil {
+		return nil, fmt.Errorf("reading this program, whose results are kept: %w", err)
+	}
 	if s.file, err = os.OpenFile(filepath.Join(dir, "runs.jsonl"), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
 		return nil, fmt.Errorf("opening the results: %w", err)
 	}
@@ -112,7 +117,7 @@ func (s *store) plan(key string, make func() (*formats.Plan, error)) (*formats.P
 	if s.dir == "" {
 		return make()
 	}
-	path := filepath.Join(s.dir, "plans", key+".json")
+	path := filepath.Join(s.dir, "plans", keyOf(key, s.program)+".json")
 	p, err := formats.ReadPlan(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return p, err
@@ -122,6 +127,53 @@ func (s *store) plan(key string, make func() (*formats.Plan, error)) (*formats.P
 	}
 	_, err = formats.WriteFile(path, p, formats.Force(true))
 	return p, err
+}
+
+// kept is a value of a table, kept like a plan under what it was made from.
+func kept[T any](s *store, key string, make func() (T, error)) (T, error) {
+	if s.dir == "" {
+		return make()
+	}
+	path := filepath.Join(s.dir, "plans", keyOf(key, s.program)+".value")
+	var v T
+	data, err := os.ReadFile(path)
+	if err == nil {
+		if err = json.Unmarshal(data, &v); err != nil {
+			err = fmt.Errorf("reading %s: %w", path, err)
+		}
+		return v, err
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return v, err
+	}
+	if v, err = make(); err != nil {
+		return v, err
+	}
+	if data, err = json.Marshal(v); err != nil {
+		return v, fmt.Errorf("keeping a result: %w", err)
+	}
+	if err := os.WriteFile(path+".part", data, 0o644); err != nil {
+		return v, fmt.Errorf("keeping a result: %w", err)
+	}
+	return v, os.Rename(path+".part", path)
+}
+
+// programHash is a hash of the running program.
+func programHash() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil))[:20], nil
 }
 
 func (s *store) close() error {
