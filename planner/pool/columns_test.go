@@ -189,3 +189,42 @@ func processCPU() time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// A floor of a millionth of what the cluster carries is carried all the same,
+// and by the cheaper of two pipelines.
+func TestTinyFloorIsKept(t *testing.T) {
+	costs := func(us time.Duration) []Share {
+		return []Share{{Batches: []BatchCost{{Batch: 1, Blocks: []time.Duration{us * time.Microsecond}}}}}
+	}
+	p := &Problem{
+		MaxPartitions: 1,
+		Pools:         []Pool{{Kind: "dear", Count: 1000, MaxShares: 1, PerNode: 1}, {Kind: "cheap", Count: 1000, MaxShares: 1, PerNode: 1}},
+		Models:        []Model{{Name: "m", Weight: 1, SLO: time.Second, Weights: []int64{1}, Costs: [][]Share{costs(1000), costs(1000)}, MinRPS: 0.05}},
+	}
+	g := newLeastPrice(p, []float64{3, 1})
+	const price = 0.05 / 1000 // of a device of price 1 that carries 1000 requests/s
+	templates, err := p.list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.relax(context.Background(), highs.Solver{}, p.units(templates), g.cost(), templates, all(len(templates)), -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, c, err := p.generate(context.Background(), highs.Solver{}, g.cost(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range []float64{-r.value * g.unit, -r.bound * g.unit, -c.value * g.unit, -c.bound * g.unit} {
+		if math.Abs(got-price) > 1e-6*price {
+			t.Errorf("price %v, expected %v", got, price)
+		}
+	}
+	o, err := Cheapest(context.Background(), p, []float64{3, 1}, highs.Solver{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Value != 1 {
+		t.Errorf("the plan costs %v, expected one cheap device", o.Value)
+	}
+}

@@ -86,7 +86,7 @@ func (p *Problem) lp(u units, cost []float64, templates []Template, set []int, e
 		l.models = append(l.models, row)
 		row = -1
 		if f := p.Models[d].MinRPS; floors && f > 0 {
-			row = l.m.AddGE("floor "+p.Models[d].Name, f/u.rps[d])
+			row = l.m.AddGE("floor "+p.Models[d].Name, 1)
 		}
 		l.floors = append(l.floors, row)
 	}
@@ -115,7 +115,7 @@ func (p *Problem) addColumn(l *lpModel, u units, t *Template) milp.Var {
 		entries = append(entries, milp.Entry{Row: r, Coef: 1})
 	}
 	if r := l.floors[t.Model]; r >= 0 {
-		entries = append(entries, milp.Entry{Row: r, Coef: 1})
+		entries = append(entries, milp.Entry{Row: r, Coef: p.ofFloor(u, t.Model)})
 	}
 	for k := range p.Pools {
 		if c := t.use(k); c > 0 {
@@ -127,6 +127,13 @@ func (p *Problem) addColumn(l *lpModel, u units, t *Template) milp.Var {
 		obj = p.cost(u, t, l.cost)
 	}
 	return l.m.AddColumn("", 0, milp.Inf, obj, entries...)
+}
+
+// ofFloor is what one unit of a model's rate is in parts of its floor. The rows
+// of floors are counted so: a floor that is a millionth of what the cluster
+// carries would else lie within the solver's tolerance, and be ignored.
+func (p *Problem) ofFloor(u units, d int) float64 {
+	return u.rps[d] / p.Models[d].MinRPS
 }
 
 // errInfeasible means that the floors cannot all be met.
@@ -211,9 +218,12 @@ func (l *lpModel) weights(p *Problem, u units, duals []float64) weights {
 		w.scaled = true
 	}
 	for d := range p.Models {
-		mu := dual(l.floors[d]) / sum
-		w.floors += mu * p.Models[d].MinRPS / u.rps[d]
-		w.worth[d] = dual(l.models[d])/sum + mu
+		w.worth[d] = dual(l.models[d]) / sum
+		if l.floors[d] >= 0 {
+			mu := dual(l.floors[d]) / sum
+			w.floors += mu
+			w.worth[d] += mu * p.ofFloor(u, d)
+		}
 	}
 	for k := range p.Pools {
 		w.price[k] = dual(l.pools[k]) / sum

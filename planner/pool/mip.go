@@ -48,7 +48,7 @@ func (p *Problem) mip(u units, templates []Template, set []int, bound, floor flo
 	for d := range p.Models {
 		floors[d] = -1
 		if f := p.Models[d].MinRPS; f > 0 {
-			floors[d] = m.AddGE("floor "+p.Models[d].Name, f/u.rps[d])
+			floors[d] = m.AddGE("floor "+p.Models[d].Name, 1)
 		}
 	}
 	pools := make([]milp.Row, len(p.Pools))
@@ -84,7 +84,7 @@ func (p *Problem) mip(u units, templates []Template, set []int, bound, floor flo
 		q.x = append(q.x, x)
 		m.AddTerm(q.byModel[t.Model], x, 1)
 		if r := floors[t.Model]; r >= 0 {
-			m.AddTerm(r, x, 1)
+			m.AddTerm(r, x, p.ofFloor(u, t.Model))
 		}
 		g := make([]milp.Var, len(t.Stages))
 		y := milp.Var(-1)
