@@ -76,7 +76,7 @@ type Loaded struct {
 	ID          uint32        `json:"id"`
 	Inputs      []engine.Spec `json:"inputs"`
 	Outputs     []engine.Spec `json:"outputs"`
-	WeightBytes int64         `json:"weight_bytes"`
+	WeightBytes int64         `json:"weight_bytes"` // in memory because of this stage; 0 where another had them loaded
 	LoadNS      int64         `json:"load_ns"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -99,10 +100,26 @@ type server struct {
 	iov           unix.Iovec
 }
 
+// content is a loaded block. Stages that run the same one share it, as those of
+// a model's SLO classes do: runs take turns, so its weights need be in memory
+// only once.
+type content struct {
+	spec  StageSpec // without what is of a stage
+	block engine.Block
+	users int
+}
+
+// contentOf is what a stage loads.
+func contentOf(s *StageSpec) StageSpec {
+	c := *s
+	c.ID, c.MaxBatch = 0, 0
+	return c
+}
+
 // stage is a loaded block with its bindings.
 type stage struct {
 	spec     StageSpec
-	block    engine.Block
+	content  *content
 	inputs   []engine.Spec
 	outputs  []engine.Spec
 	bindings map[bindKey]engine.Binding
@@ -341,13 +358,32 @@ func (s *server) load(ctx context.Context, p []byte) (*Loaded, error) {
 		return nil, fmt.Errorf("stage %d is loaded already", spec.ID)
 	}
 	start := monotonic()
-	block, err := s.loader.Load(ctx, &spec)
-	if err != nil {
-		return nil, fmt.Errorf("load blocks [%d,%d) of %s: %w", spec.From, spec.To, spec.Model, err)
+	c := s.same(&spec)
+	weights := int64(0)
+	if c == nil {
+		block, err := s.loader.Load(ctx, &spec)
+		if err != nil {
+			return nil, fmt.Errorf("load blocks [%d,%d) of %s: %w", spec.From, spec.To, spec.Model, err)
+		}
+		c = &content{spec: contentOf(&spec), block: block}
+		weights = block.Submodel().WeightBytes
 	}
-	sub := block.Submodel()
-	s.stages[spec.ID] = &stage{spec: spec, block: block, inputs: sub.Inputs, outputs: sub.Outputs, bindings: map[bindKey]engine.Binding{}}
-	return &Loaded{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: sub.WeightBytes, LoadNS: monotonic() - start}, nil
+	c.users++
+	sub := c.block.Submodel()
+	s.stages[spec.ID] = &stage{spec: spec, content: c, inputs: sub.Inputs, outputs: sub.Outputs, bindings: map[bindKey]engine.Binding{}}
+	return &Loaded{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: weights, LoadNS: monotonic() - start}, nil
+}
+
+// same is the content of a stage that loaded what another one asks for; nil:
+// there is none.
+func (s *server) same(spec *StageSpec) *content {
+	want := contentOf(spec)
+	for _, st := range s.stages {
+		if st != nil && reflect.DeepEqual(st.content.spec, want) {
+			return st.content
+		}
+	}
+	return nil
 }
 
 func (s *server) segment(p []byte) (*Ready, error) {
@@ -436,7 +472,7 @@ func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error
 	if o.Outputs, err = s.own.tensors(st.outputs, batch, l.Out(0)); err != nil {
 		return err
 	}
-	b, err := st.block.Bind(o)
+	b, err := st.content.block.Bind(o)
 	if err != nil {
 		return fmt.Errorf("bind batch %d: %w", batch, err)
 	}
@@ -493,7 +529,7 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	if o.Outputs, err = s.own.tensors(st.outputs, int(key.batch), int64(key.out)); err != nil {
 		return nil, err
 	}
-	b, err := st.block.Bind(o)
+	b, err := st.content.block.Bind(o)
 	if err != nil {
 		return nil, fmt.Errorf("bind batch %d of %s: %w", key.batch, st.spec.Model, err)
 	}
@@ -543,7 +579,10 @@ func (st *stage) close() error {
 	for _, key := range st.order {
 		errs = append(errs, st.bindings[key].Close())
 	}
-	return errors.Join(append(errs, st.block.Close())...)
+	if st.content.users--; st.content.users == 0 {
+		errs = append(errs, st.content.block.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func (s *server) close() {
