@@ -134,12 +134,19 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip
 		if o.CUDAGraph || o.TensorRT || len(o.Provider) > 0 {
 			return nil, fmt.Errorf("device %s: CUDA graphs, TensorRT and provider options need a GPU", d.ID)
 		}
+		if e.waits {
+			c.waits = 1
+		}
 	case strings.HasPrefix(d.ID, "cuda:"):
 		if err := e.checkGPU(d, o.TensorRT); err != nil {
 			return nil, err
 		}
 		i, err := d.Index()
 		if err != nil {
+			return nil, err
+		}
+		// Runs are waited for through the driver.
+		if err := openDriver(); err != nil {
 			return nil, err
 		}
 		c.provider, c.device = C.IP_CUDA, C.int(i)

@@ -20,10 +20,14 @@ static struct {
   void *lib;
   int (*Init)(unsigned);
   int (*DriverGetVersion)(int *);
+  int (*DeviceGetCount)(int *);
   int (*DeviceGet)(int *, int);
+  int (*DeviceGetName)(char *, int, int);
+  int (*DeviceTotalMem)(size_t *, int);
   int (*DeviceGetAttribute)(int *, int, int);
   int (*DevicePrimaryCtxRetain)(ctx_t *, int);
   int (*CtxSetCurrent)(ctx_t);
+  int (*CtxSynchronize)(void);
   int (*MemGetInfo)(size_t *, size_t *);
   int (*MemAlloc)(uint64_t *, size_t);
   int (*MemFree)(uint64_t);
@@ -51,10 +55,14 @@ static struct {
 static const struct { const char *name; void **at; } symbols[] = {
     {"cuInit", (void **)&cu.Init},
     {"cuDriverGetVersion", (void **)&cu.DriverGetVersion},
+    {"cuDeviceGetCount", (void **)&cu.DeviceGetCount},
     {"cuDeviceGet", (void **)&cu.DeviceGet},
+    {"cuDeviceGetName", (void **)&cu.DeviceGetName},
+    {"cuDeviceTotalMem_v2", (void **)&cu.DeviceTotalMem},
     {"cuDeviceGetAttribute", (void **)&cu.DeviceGetAttribute},
     {"cuDevicePrimaryCtxRetain", (void **)&cu.DevicePrimaryCtxRetain},
     {"cuCtxSetCurrent", (void **)&cu.CtxSetCurrent},
+    {"cuCtxSynchronize", (void **)&cu.CtxSynchronize},
     {"cuMemGetInfo_v2", (void **)&cu.MemGetInfo},
     {"cuMemAlloc_v2", (void **)&cu.MemAlloc},
     {"cuMemFree_v2", (void **)&cu.MemFree},
@@ -183,6 +191,41 @@ char *ip_cuda_about(int device, ip_cuda_device *out) {
   if (cu.DeviceGetAttribute(&out->memory_clock_khz, MEMORY_CLOCK_RATE, d)) out->memory_clock_khz = 0;
   if (cu.DeviceGetAttribute(&out->bus_bits, BUS_WIDTH, d)) out->bus_bits = 0;
   TRY(cu.MemGetInfo(&out->free_bytes, &out->total_bytes), "ask for the memory");
+done:
+  return err;
+}
+
+char *ip_cuda_list(ip_gpu *out, int cap, int *found) {
+  char *err = NULL;
+  int all = 0;
+  *found = 0;
+  pthread_mutex_lock(&lock);
+  if (!cu.lib) {
+    err = strdup("the GPU driver's library is not open");
+    goto done;
+  }
+  TRY(cu.DeviceGetCount(&all), "count GPUs");
+  for (int i = 0; i < all && i < cap; i++) {
+    int d = 0;
+    size_t bytes = 0;
+    TRY(cu.DeviceGet(&d, i), "find the GPU");
+    TRY(cu.DeviceGetName(out[i].name, sizeof out[i].name, d), "ask for the GPU's name");
+    TRY(cu.DeviceTotalMem(&bytes, d), "ask for the GPU's memory");
+    TRY(cu.DeviceGetAttribute(&out[i].multiprocessors, MULTIPROCESSORS, d), "count multiprocessors");
+    TRY(cu.DeviceGetAttribute(&out[i].major, MAJOR, d), "ask for the architecture");
+    TRY(cu.DeviceGetAttribute(&out[i].minor, MINOR, d), "ask for the architecture");
+    out[i].memory = bytes;
+    *found = i + 1;
+  }
+done:
+  pthread_mutex_unlock(&lock);
+  return err;
+}
+
+char *ip_cuda_wait(int device) {
+  char *err = use(device);
+  if (err) return err;
+  TRY(cu.CtxSynchronize(), "wait for the GPU");
 done:
   return err;
 }

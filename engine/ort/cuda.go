@@ -301,12 +301,13 @@ func (w *Watch) Close() {
 	w.w = nil
 }
 
-// GPUs lists the GPUs that NVML knows: none where its library is absent.
+// GPUs lists the GPUs that NVML knows, or the driver where NVML is absent (as in
+// containers that got a GPU for computing only): none where both are.
 func GPUs() ([]engine.Device, error) { return gpusOf(nvmlLibrary) }
 
-func gpusOf(library string) ([]engine.Device, error) {
+func gpusOf(nvml string) ([]engine.Device, error) {
 	const most = 64
-	lib := C.CString(library)
+	lib := C.CString(nvml)
 	defer C.free(unsafe.Pointer(lib))
 	list := (*[most]C.ip_gpu)(C.calloc(most, C.sizeof_ip_gpu))
 	defer C.free(unsafe.Pointer(list))
@@ -316,13 +317,22 @@ func gpusOf(library string) ([]engine.Device, error) {
 	if err := goError(C.ip_gpus(lib, &list[0], most, &n, version, 96)); err != nil {
 		return nil, fmt.Errorf("list GPUs: %w", err)
 	}
+	if n == 0 && openDriver() == nil {
+		if err := goError(C.ip_cuda_list(&list[0], most, &n)); err != nil {
+			return nil, fmt.Errorf("list GPUs: %w", err)
+		}
+	}
 	var out []engine.Device
 	for i := range int(n) {
 		g := &list[i]
 		name := C.GoString(&g.name[0])
+		processors := int(g.multiprocessors)
+		if processors == 0 {
+			processors = multiprocessors(int(g.cores), int(g.major), int(g.minor))
+		}
 		out = append(out, engine.Device{ID: fmt.Sprintf("cuda:%d", i), Kind: kindOfGPU(name), Name: name, UUID: C.GoString(&g.uuid[0]),
 			Share: 1, MemoryBytes: int64(g.memory), Driver: C.GoString(version), Architecture: architecture(int(g.major), int(g.minor)),
-			Multiprocessors: multiprocessors(int(g.cores), int(g.major), int(g.minor)), PowerLimitWatts: float64(g.power_limit_mw) / 1000})
+			Multiprocessors: processors, PowerLimitWatts: float64(g.power_limit_mw) / 1000})
 	}
 	return out, nil
 }

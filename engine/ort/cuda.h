@@ -19,6 +19,9 @@ typedef struct {
   size_t free_bytes, total_bytes;
 } ip_cuda_device;
 char *ip_cuda_about(int device, ip_cuda_device *out);
+// ip_cuda_wait returns when everything that this process gave the device to do,
+// in whatever stream, is done.
+char *ip_cuda_wait(int device);
 
 // Memory of the device, and memory of the host that the device copies from
 // directly.
@@ -44,9 +47,13 @@ typedef struct {
   unsigned long long memory;
   int major, minor;  // compute capability, 0 where it is not told
   unsigned cores;    // 0 where it is not told
+  int multiprocessors;  // likewise
   unsigned power_limit_mw;
 } ip_gpu;
 // ip_gpus lists GPUs through NVML; found stays 0 where the library is absent.
+// ip_cuda_list lists them through the driver, for machines that have it without
+// NVML (containers with the capability compute and not utility).
+char *ip_cuda_list(ip_gpu *out, int cap, int *found);
 char *ip_gpus(const char *library, ip_gpu *out, int cap, int *found, char *driver, int driver_cap);
 
 typedef struct {

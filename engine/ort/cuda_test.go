@@ -5,6 +5,7 @@ package ort
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -310,6 +311,61 @@ func TestSessionPerBatch(t *testing.T) {
 	}
 	if _, err := b.Bind(engine.BindOptions{Batch: 8}); !errors.Is(err, engine.ErrClosed) {
 		t.Errorf("bound after Close: %v", err)
+	}
+}
+
+// A timed run on a GPU waits for the device through the driver, each of them: what
+// the runtime waits for by itself differs between its versions.
+func TestRunsWaitForTheDevice(t *testing.T) {
+	calls := fakeDriver(t)
+	if err := openDriver(); err != nil {
+		t.Fatal(err)
+	}
+	e := open(t)
+	e.waits = true
+	b, err := e.Load(ctx, mlpSlice(t, e, 4), engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	x, err := b.Bind(engine.BindOptions{Batch: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	calls()
+	got, err := x.RunN(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := 0
+	for _, c := range calls() {
+		if c == "cuCtxSynchronize" {
+			waits++
+		}
+	}
+	if waits != 5 {
+		t.Errorf("waited %d times for 5 runs", waits)
+	}
+	if got.Host <= 0 || got.Host > got.Wall {
+		t.Errorf("host time %v of %v", got.Host, got.Wall)
+	}
+	t.Setenv("FAKECUDA_FAIL", "cuCtxSynchronize")
+	if _, err := x.RunN(1); err == nil || !strings.Contains(err.Error(), "wait for the GPU") {
+		t.Errorf("a device that fails: %v", err)
+	}
+}
+
+// Without NVML the driver lists the GPUs.
+func TestGPUsOfTheDriver(t *testing.T) {
+	fakeDriver(t)
+	got, err := gpusOf("libno-such-nvml.so.1")
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	want := engine.Device{ID: "cuda:0", Kind: "H100", Name: "NVIDIA H100 80GB HBM3", Share: 1, MemoryBytes: 80 << 30, Architecture: "9.0", Multiprocessors: 132}
+	if fmt.Sprint(got[0]) != fmt.Sprint(want) {
+		t.Errorf("%+v, want %+v", got[0], want)
 	}
 }
 

@@ -45,6 +45,8 @@ type Engine struct {
 	// perBatch makes blocks on the CPU keep a session per batch size, as those
 	// on a GPU do. Tests set it.
 	perBatch bool
+	// waits makes runs on the CPU wait through the GPU's driver. Tests set it.
+	waits bool
 
 	mu     sync.Mutex
 	blocks map[*block]struct{}
@@ -228,7 +230,7 @@ func (e *Engine) lookForGPU(d engine.Device, tensorrt bool) error {
 		return err
 	}
 	if i >= len(gpus) {
-		return fmt.Errorf("device %s: %w: NVML lists %d GPUs", d.ID, engine.ErrNoDevice, len(gpus))
+		return fmt.Errorf("device %s: %w: this machine has %d GPUs", d.ID, engine.ErrNoDevice, len(gpus))
 	}
 	return nil
 }

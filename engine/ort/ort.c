@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 #include "ort.h"
+#include "cuda.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -28,14 +29,16 @@ struct ip_session {
   int count[2];
   char **names[2];
   int provider, device;
+  int waits;               // runs are launched, and waited for through the driver
   OrtMemoryInfo *memory;   // of the device
   OrtAllocator *allocator; // of the device
 };
 
 struct ip_binding {
   ip_session *s;
+  int graph;
   OrtIoBinding *io;
-  OrtRunOptions *sync, *async; // async leaves the synchronisation to the loop
+  OrtRunOptions *sync, *async; // async: launch only, the caller waits for the device
 };
 
 static char *message(OrtStatus *st) {
@@ -105,6 +108,7 @@ char *ip_session_new(const void *model, size_t len, const ip_options *o, ip_sess
   ip_session *s = calloc(1, sizeof *s);
   s->provider = o->provider;
   s->device = o->device;
+  s->waits = o->provider != IP_CPU || o->waits;
   TRY(api->CreateSessionOptions(&so));
   TRY(api->SetIntraOpNumThreads(so, o->threads));
   TRY(api->SetInterOpNumThreads(so, 1));
@@ -223,6 +227,16 @@ char *ip_value_device(ip_session *s, const int64_t *shape, int rank, int type, v
   return message(api->CreateTensorAsOrtValue(s->allocator, shape, rank, (ONNXTensorElementDataType)type, (OrtValue **)out));
 }
 
+char *ip_value_on(int device, void *data, size_t len, const int64_t *shape, int rank, int type, void **out) {
+  char *err = NULL;
+  OrtMemoryInfo *memory = NULL;
+  TRY(api->CreateMemoryInfo("Cuda", OrtDeviceAllocator, device, OrtMemTypeDefault, &memory));
+  TRY(api->CreateTensorWithDataAsOrtValue(memory, data, len, shape, rank, (ONNXTensorElementDataType)type, (OrtValue **)out));
+fail:
+  if (memory) api->ReleaseMemoryInfo(memory);
+  return err;
+}
+
 char *ip_value_data(void *value, void **data) { return message(api->GetTensorMutableData(value, data)); }
 
 char *ip_value_info(void *value, int *type, int64_t *dims, int cap, int *rank, size_t *bytes) {
@@ -261,6 +275,7 @@ char *ip_binding_new(ip_session *s, void **inputs, void **outputs, int graph, ip
   char *err = NULL;
   ip_binding *b = calloc(1, sizeof *b);
   b->s = s;
+  b->graph = graph;
   TRY(api->CreateIoBinding(s->session, &b->io));
   for (int i = 0; i < s->count[0]; i++) TRY(api->BindInput(b->io, s->names[0][i], inputs[i]));
   for (int i = 0; i < s->count[1]; i++) TRY(api->BindOutput(b->io, s->names[1][i], outputs[i]));
@@ -298,14 +313,22 @@ static int64_t clock_ns(clockid_t id) {
 
 char *ip_run_once(ip_binding *b) { return message(api->RunWithBinding(b->s->session, b->sync, b->io)); }
 
+// Every run waits for the device, as serving does. SynchronizeBoundOutputs alone
+// is not enough: which of its streams the provider waits for there differs
+// between versions. A captured graph waits inside the run: there is no host time.
 char *ip_run(ip_binding *b, int n, int64_t *cpu_ns, int64_t *wall_ns, int64_t *host_ns) {
   char *err = NULL;
-  int device = b->s->provider != IP_CPU;
-  int64_t wall = clock_ns(CLOCK_MONOTONIC), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-  for (int i = 0; i < n; i++) TRY(api->RunWithBinding(b->s->session, device ? b->async : b->sync, b->io));
-  if (device) {
-    *host_ns += clock_ns(CLOCK_MONOTONIC) - wall;
+  int64_t wall = clock_ns(CLOCK_MONOTONIC), cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), launch = wall;
+  for (int i = 0; i < n; i++) {
+    if (!b->s->waits) {
+      TRY(api->RunWithBinding(b->s->session, b->sync, b->io));
+      continue;
+    }
+    TRY(api->RunWithBinding(b->s->session, b->async, b->io));
+    if (!b->graph) *host_ns += clock_ns(CLOCK_MONOTONIC) - launch;
     TRY(api->SynchronizeBoundOutputs(b->io));
+    if ((err = ip_cuda_wait(b->s->device))) goto fail;
+    launch = clock_ns(CLOCK_MONOTONIC);
   }
   *cpu_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
   *wall_ns += clock_ns(CLOCK_MONOTONIC) - wall;

@@ -16,6 +16,7 @@ char *ip_open(const char *path, char **version);
 
 typedef struct {
   int provider, device;
+  int waits; // as on a GPU, also for the CPU's provider (tests)
   int threads, level; // level: 0 none, 1 basic, 2 extended, 99 all
   int n_config;
   char **config_keys, **config_values;
@@ -40,6 +41,8 @@ char *ip_session_nodes(ip_session *s, char **out);
 // session's device allocator gives.
 char *ip_value_host(void *data, size_t len, const int64_t *shape, int rank, int type, void **out);
 char *ip_value_device(ip_session *s, const int64_t *shape, int rank, int type, void **out);
+// A value over memory of a GPU that the caller owns.
+char *ip_value_on(int device, void *data, size_t len, const int64_t *shape, int rank, int type, void **out);
 char *ip_value_data(void *value, void **data);
 char *ip_value_info(void *value, int *type, int64_t *dims, int cap, int *rank, size_t *bytes);
 void ip_value_free(void *value);
@@ -49,7 +52,7 @@ char *ip_binding_new(ip_session *s, void **inputs, void **outputs, int graph, ip
 void ip_binding_free(ip_binding *b);
 // ip_run executes n times and, where the clocks are given, adds the CPU time
 // of this thread and the wall time in nanoseconds, and on a GPU the wall time
-// until the last run was launched.
+// until the runs were launched (each of them is waited for).
 char *ip_run(ip_binding *b, int n, int64_t *cpu_ns, int64_t *wall_ns, int64_t *host_ns);
 char *ip_run_once(ip_binding *b);
 // ip_eval runs with outputs of unknown shape; the values are the caller's.

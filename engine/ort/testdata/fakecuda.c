@@ -51,6 +51,9 @@ static int host(const void *p) { return p && (uintptr_t)p < BASE; }
 
 CUresult cuInit(unsigned flags) { SAY; started = flags == 0; return flags ? INVALID_VALUE : OK; }
 CUresult cuDriverGetVersion(int *v) { SAY; *v = 13010; return OK; }
+CUresult cuDeviceGetCount(int *n) { SAY; *n = 1; return OK; }
+CUresult cuDeviceGetName(char *s, int n, CUdevice d) { SAY; if (d != 7) return 101; strncpy(s, "NVIDIA H100 80GB HBM3", n); return OK; }
+CUresult cuDeviceTotalMem_v2(size_t *n, CUdevice d) { SAY; if (d != 7) return 101; *n = 80ull << 30; return OK; }
 CUresult cuDeviceGet(CUdevice *d, int ordinal) { SAY; if (!started) return 3; if (ordinal != 0) return 101; *d = 7; return OK; }
 CUresult cuDeviceGetAttribute(int *v, int attribute, CUdevice d) {
   SAY;
@@ -66,6 +69,7 @@ CUresult cuDeviceGetAttribute(int *v, int attribute, CUdevice d) {
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { SAY; if (d != 7) return 101; *c = &started; return OK; }
 CUresult cuCtxSetCurrent(CUcontext c) { SAY; if (c != &started) return INVALID_CONTEXT; current = c; return OK; }
+CUresult cuCtxSynchronize(void) { SAY; CURRENT; return OK; }
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) { SAY; CURRENT; *total = 80ull << 30; *free = *total - in_use; return OK; }
 CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t len) {
   SAY; CURRENT;
