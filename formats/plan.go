@@ -24,12 +24,21 @@ type Plan struct {
 	Models      []PlanModel  `json:"models"`
 	Gear        *GearPlan    `json:"gear,omitempty"` // of kind gear
 	Policy      PolicySpec   `json:"policy"`
+	Execution   []Execution  `json:"execution,omitempty"` // where not the default: what the planned times were measured with
 	Arrivals    *Arrivals    `json:"arrivals,omitempty"`
 	Certified   *Certificate `json:"certified,omitempty"`
 	Replan      *Replan      `json:"replan,omitempty"` // where a plan ran before
 	Limits      []Limit      `json:"limits,omitempty"`
 	Assumptions []string     `json:"assumptions,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"`
+}
+
+// Execution says how models are executed on the devices of a kind.
+type Execution struct {
+	Device    string            `json:"device"`
+	Provider  string            `json:"provider,omitempty"`  // cuda, tensorrt
+	Options   map[string]string `json:"options,omitempty"`   // of the provider
+	Precision string            `json:"precision,omitempty"` // fp16: whole models in float16
 }
 
 // Tool names what made the plan.

@@ -1,5 +1,10 @@
 package formats
 
+import (
+	"maps"
+	"slices"
+)
+
 // Profile says what every block of every model costs on every device kind that
 // was measured.
 type Profile struct {
@@ -28,6 +33,9 @@ type ProfileDevice struct {
 
 	// Options of the execution provider that the numbers were taken with.
 	Options map[string]string `json:"options,omitempty"`
+	// Precision is fp16 where whole models computed in float16; absent: as their
+	// files say.
+	Precision string `json:"precision,omitempty"`
 	// What the device was measured to reach: bytes read plus bytes written by a
 	// copy inside its memory, and floating-point operations (two per
 	// multiplication with an addition) of a large float32 matrix product.
@@ -58,8 +66,25 @@ type ProfileModel struct {
 	Source       *ModelSource  `json:"source,omitempty"`
 	Inputs       []TensorInfo  `json:"inputs,omitempty"`
 	Outputs      []TensorInfo  `json:"outputs,omitempty"`
+	FP16         *FP16Check    `json:"fp16,omitempty"` // of the whole model, where it computes in float16
 	Blocks       []Block       `json:"blocks"`
 	Measurements []Measurement `json:"measurements"`
+}
+
+// PrecisionFP16 is the Precision of models that compute in float16.
+const PrecisionFP16 = "fp16"
+
+// Execution tells how the kinds' numbers were taken, for those of them on which
+// that can be chosen: what serves them then loads models the same way.
+func (p *Profile) Execution(kinds []Pool) []Execution {
+	var out []Execution
+	for _, d := range p.Devices {
+		used := slices.ContainsFunc(kinds, func(k Pool) bool { return k.Device == d.Device })
+		if used && (len(d.Options) > 0 || d.Precision != "") {
+			out = append(out, Execution{Device: d.Device, Provider: d.Provider, Options: maps.Clone(d.Options), Precision: d.Precision})
+		}
+	}
+	return out
 }
 
 // ModelSource identifies the file that was measured.
@@ -91,7 +116,8 @@ type Block struct {
 	TensorBytes int64 `json:"tensor_bytes,omitempty"`
 }
 
-// FP16Check tells what crossing this cut in float16 does to the model's answer.
+// FP16Check tells what crossing a cut in float16, or computing in it, does to the
+// model's answer.
 type FP16Check struct {
 	Top1Agreement float64 `json:"top1_agreement"` // share of samples, 0..1
 	MaxAbsDiff    float64 `json:"max_abs_diff"`   // of the output before softmax

@@ -37,6 +37,7 @@ func (d *Plan) Validate() error {
 	if d.Policy.Name == "" {
 		c.fail("policy.name", "an empty name", "a policy", "")
 	}
+	c.execution(d)
 	c.arrivals(d.Arrivals)
 	p.certificate()
 	for i := range d.Limits {
@@ -45,6 +46,19 @@ func (d *Plan) Validate() error {
 		}
 	}
 	return c.err()
+}
+
+// execution: each kind of the plan's once.
+func (c *checker) execution(d *Plan) {
+	seen := map[string]int{}
+	for i := range d.Execution {
+		e := &d.Execution[i]
+		c.name(seen, i, e.Device, "execution[%d].device", i)
+		if !slices.ContainsFunc(d.Pools, func(p Pool) bool { return p.Device == e.Device }) {
+			c.fail(fmt.Sprintf("execution[%d].device", i), quote(e.Device), "a device of the plan's pools", "")
+		}
+		c.precision(e.Precision, "execution", i)
+	}
 }
 
 func (c *checker) objective(o *Objective) {

@@ -10,6 +10,7 @@ func (d *Profile) Validate() error {
 	devices := map[string]int{}
 	for i := range d.Devices {
 		c.name(devices, i, d.Devices[i].Device, "devices[%d].device", i)
+		c.precision(d.Devices[i].Precision, "devices", i)
 		if p := &d.Devices[i]; p.MemoryBytes < 0 || p.CopyGbps < 0 || p.CostSeconds < 0 || p.MemoryGBps < 0 || p.MatmulGflops < 0 {
 			c.failf("a negative figure", "memory_bytes, copy_gbps, cost_seconds, memory_gbps and matmul_gflops of 0 or more", "", "devices[%d]", i)
 		}
@@ -23,6 +24,12 @@ func (d *Profile) Validate() error {
 	return c.err()
 }
 
+func (c *checker) precision(p, list string, i int) {
+	if p != "" {
+		c.oneOf(fmt.Sprintf("%s[%d].precision", list, i), p, PrecisionFP16)
+	}
+}
+
 func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
 	path := fmt.Sprintf("models[%d]", i)
 	if m.Source != nil {
@@ -33,6 +40,12 @@ func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
 	if len(m.Blocks) == 0 {
 		c.fail(path+".blocks", "an empty list", "at least one block", "")
 	}
+	check := func(f *FP16Check, path string) {
+		if f != nil && !(f.Top1Agreement >= 0 && f.Top1Agreement <= 1) {
+			c.fail(path+".fp16.top1_agreement", number(f.Top1Agreement), "a share from 0 to 1", "")
+		}
+	}
+	check(m.FP16, path)
 	blocks := map[string]int{}
 	for k := range m.Blocks {
 		b := &m.Blocks[k]
@@ -46,9 +59,7 @@ func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
 				c.failf(integer64(f.value), "0 or more", "", "%s.blocks[%d].%s", path, k, f.name)
 			}
 		}
-		if f := b.FP16; f != nil && !(f.Top1Agreement >= 0 && f.Top1Agreement <= 1) {
-			c.failf(number(f.Top1Agreement), "a share from 0 to 1", "", "%s.blocks[%d].fp16.top1_agreement", path, k)
-		}
+		check(b.FP16, fmt.Sprintf("%s.blocks[%d]", path, k))
 	}
 	type point struct {
 		device       string

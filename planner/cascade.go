@@ -374,7 +374,8 @@ func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
 		Tool: formats.Tool{Version: Version, Solver: solverName}, Seed: f.opt.Seed, Algorithm: f.opt.Algorithm,
 		Objective: objective,
 		StoppedBy: string(milp.StoppedByWork), Inputs: f.in.Files, Options: opt, Pools: f.pools,
-		Gear: out.Write(f.problem, f.weights), Arrivals: f.in.Workload.Arrivals,
+		Execution: f.in.Profile.Execution(f.pools),
+		Gear:      out.Write(f.problem, f.weights), Arrivals: f.in.Workload.Arrivals,
 		Assumptions: f.assumptions, Warnings: f.warnings,
 	}
 	switch {

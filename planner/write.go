@@ -41,7 +41,8 @@ func (r *resolved) write(out *pool.Outcome, stopped milp.StoppedBy, solverName s
 		Tool: formats.Tool{Version: Version, Solver: solverName}, Seed: r.opt.Seed, Algorithm: r.opt.Algorithm,
 		Objective: objective,
 		StoppedBy: string(stopped), Inputs: r.in.Files, Options: r.opt.plan(), Pools: r.pools,
-		Policy: r.policy(), Assumptions: r.assumptions, Warnings: r.warnings,
+		Execution: r.in.Profile.Execution(r.pools),
+		Policy:    r.policy(), Assumptions: r.assumptions, Warnings: r.warnings,
 	}
 	p.Arrivals = r.in.Workload.Arrivals
 	if p.Arrivals == nil {
