@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,8 @@ type drift struct {
 	width   float64   // of a range
 	planned []float64 // share by range
 	byTime  bool      // planned are shares of the time, not of the requests
+
+	rates rates // in their order
 
 	windows  int
 	requests []float64 // by range, faded
@@ -73,6 +76,9 @@ func newDrift(plan *formats.Plan, t *policy.Tables, o *Options, m *gearMetrics) 
 func (d *drift) window(now time.Duration, arrived int64, log *slog.Logger) {
 	n, took := arrived-d.counted, now-d.last
 	d.counted, d.last = arrived, now
+	if took > 0 {
+		d.rates.add(n, took)
+	}
 	if n == 0 || took <= 0 {
 		return
 	}
@@ -95,7 +101,7 @@ func (d *drift) window(now time.Duration, arrived int64, log *slog.Logger) {
 	case !d.drifted && d.windows >= d.opt.DriftWindows/2 && d.now > d.opt.DriftLimit:
 		d.drifted = true
 		d.metrics.drifted.Set(1)
-		log.Warn(d.notice())
+		log.Warn(d.notice(d.opt.RatesURL))
 	case d.drifted && d.now < driftBack*d.opt.DriftLimit:
 		d.drifted = false
 		d.metrics.drifted.Set(0)
@@ -133,22 +139,59 @@ func (d *drift) distance() float64 {
 	return sum / 2
 }
 
-// notice says what differs and what to type.
-func (d *drift) notice() string {
+// notice says what differs and what to type. The rates themselves, in their
+// order, make the better plan: a histogram does not tell which gear answers
+// where rates hover at the edge of two ranges. Where url, which gives them, is
+// empty, the histogram has to do.
+func (d *drift) notice(url string) string {
 	n := len(d.metrics.seen)
 	shares := d.shares()
 	for n < len(shares) && tail(shares[n:]) > 0.001 { // rates that the plan has no range for
 		n++
 	}
-	histogram := make([]string, n)
-	for i := range histogram {
-		histogram[i] = strconv.FormatFloat(shares[i], 'f', 3, 64)
-	}
 	files, workload := planInputs(d.plan.Inputs)
-	return fmt.Sprintf("the rates seen are not those planned for (%.2f of the %s in other ranges, limit %.2f): to re-plan, write under cascade in %s `qps: {max: %s, histogram: [%s]}`, "+
-		"type `plan solve --method gear%s -o plan.json` in the plan's folder, and send SIGHUP",
-		d.now, map[bool]string{true: "time", false: "requests"}[d.byTime], d.opt.DriftLimit, workload,
-		strconv.FormatFloat(d.width*float64(n), 'g', 6, 64), strings.Join(histogram, ", "), files)
+	largest := strconv.FormatFloat(d.width*float64(n), 'g', 6, 64)
+	fetch, qps := "", ""
+	if url != "" {
+		// Twice the windows, since those that fade are on average as old.
+		fetch = fmt.Sprintf("type `curl -fsS '%s?last=%d' -o %s` in the plan's folder, ", url, 2*d.opt.DriftWindows, path.Join(path.Dir(workload), "rates.csv"))
+		qps = fmt.Sprintf("{measured: rates.csv, max: %s, ranges: %d}", largest, n)
+	} else {
+		histogram := make([]string, n)
+		for i := range histogram {
+			histogram[i] = strconv.FormatFloat(shares[i], 'f', 3, 64)
+		}
+		qps = fmt.Sprintf("{max: %s, histogram: [%s]}", largest, strings.Join(histogram, ", "))
+	}
+	return fmt.Sprintf("the rates seen are not those planned for (%.2f of the %s in other ranges, limit %.2f): to re-plan, %swrite under cascade in %s `qps: %s`, "+
+		"type `plan solve --method gear%s%s -o plan.json` in the plan's folder, and send SIGHUP",
+		d.now, map[bool]string{true: "time", false: "requests"}[d.byTime], d.opt.DriftLimit, fetch, workload, qps, files, choices(d.plan))
+}
+
+// choices are the flags that made a gear plan what it is beside its documents.
+func choices(p *formats.Plan) string {
+	var out strings.Builder
+	add := func(name string, value any) { fmt.Fprintf(&out, " --%s %v", name, value) }
+	if p.Algorithm == "em" {
+		add("algorithm", p.Algorithm)
+	}
+	if p.Objective.Name == "cost" || p.Objective.Name == "power" { // the SLO says the others
+		add("objective", p.Objective.Name)
+	}
+	if p.Options.SLO != "" {
+		add("slo", p.Options.SLO)
+	}
+	if p.Options.MaxBatch > 0 {
+		add("max-batch", p.Options.MaxBatch)
+	}
+	if p.Options.Blocks > 0 {
+		add("blocks", p.Options.Blocks)
+		add("blocks-by", p.Options.BlocksBy)
+	}
+	if p.Seed != 1 {
+		add("seed", p.Seed)
+	}
+	return out.String()
 }
 
 func tail(v []float64) float64 {

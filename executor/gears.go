@@ -267,6 +267,6 @@ func (g *cascade) report(r *formats.Report) {
 	}
 	r.Gears = out
 	if d := g.drift; d.drifted {
-		r.Warnings = append(r.Warnings, d.notice())
+		r.Warnings = append(r.Warnings, d.notice("")) // the server that has the rates is gone
 	}
 }

@@ -406,6 +406,7 @@ func TestDrift(t *testing.T) {
 	o.DriftWindows = 20
 	o = o.withDefaults()
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
+	p.Seed = 1
 	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "w.yaml"}}
 	tables, err := policy.Compile(p)
 	if err != nil {

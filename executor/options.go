@@ -62,6 +62,9 @@ type Options struct {
 	// of them.
 	DriftLimit   float64
 	DriftWindows int
+	// RatesURL is where WriteRates is served, which the notice then tells; empty:
+	// nowhere.
+	RatesURL string
 	// MixLimit is the share of the requests that may go to other models than
 	// planned before a notice asks for another plan; 0: 0.1. MixWindows is over
 	// how many seconds with requests; 0: 120.

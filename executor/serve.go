@@ -102,6 +102,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 		return nil, err
 	}
 	defer s.closeListeners()
+	if s.metrics != nil {
+		o.RatesURL = "http://" + s.addresses.Metrics + "/rates"
+	}
 	if s.join != nil {
 		if o.Lobby, err = worker.NewLobby(s.join, o.JoinToken, o.JoinSilence, o.Log); err != nil {
 			return nil, fmt.Errorf("%w: join: %w", ErrPlan, err)
@@ -263,6 +266,7 @@ func (s *servers) start(x *Executor) {
 		own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+		mux.HandleFunc("GET /rates", x.serveRates)
 		s.stats = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
 		run(func() error {
 			if err := s.stats.Serve(s.metrics); !errors.Is(err, http.ErrServerClosed) {

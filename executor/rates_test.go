@@ -1,0 +1,136 @@
+package executor
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/policy"
+)
+
+func TestRatesKeepTheirOrder(t *testing.T) {
+	var r rates
+	if r.add(3, time.Second); len(r.last(0)) != 1 || len(r.last(5)) != 1 {
+		t.Fatalf("one second: %v", r.last(0))
+	}
+	r.add(30, 3*time.Second) // a loop that was held up
+	r.add(1, time.Second/2)
+	for range 2 * idleKept { // of a long night an evening is kept
+		r.add(0, time.Second)
+	}
+	r.add(7, time.Second)
+	want := append([]float32{3, 10, 10, 10, 2}, make([]float32, idleKept)...)
+	if want = append(want, 7); !slices.Equal(r.last(0), want) {
+		t.Errorf("%v, expected %v", r.last(0), want)
+	}
+	if got := r.last(2); !slices.Equal(got, []float32{0, 7}) {
+		t.Errorf("the last two: %v", got)
+	}
+	r.add(0, time.Hour) // one window that took long is no more than a night
+	if n := len(r.last(0)); n != len(want)+idleKept {
+		t.Errorf("%d seconds after an idle hour, expected %d", n, len(want)+idleKept)
+	}
+	for i := range int64(ratesKept + 10) {
+		r.add(i+1, time.Second)
+	}
+	got := r.last(0)
+	if len(got) != ratesKept || got[0] != 11 || got[ratesKept-1] != ratesKept+10 || !slices.IsSorted(got) {
+		t.Errorf("%d seconds from %v to %v, expected the last %d in order", len(got), got[0], got[len(got)-1], ratesKept)
+	}
+}
+
+// The notice's command brings the planner the rates in the order in which they
+// came; what it says to write is a workload.
+func TestNoticeCarriesTheRates(t *testing.T) {
+	o := replayOptions(true)
+	o.DriftWindows, o.RatesURL = 20, "http://127.0.0.1:8002/rates"
+	o = o.withDefaults()
+	p := gearPlan(1, time.Millisecond, time.Millisecond)
+	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "../of/w.yaml"}}
+	p.Algorithm, p.Seed, p.Options.MaxBatch, p.Options.SLO = "em", 7, 4, "300ms"
+	tables, err := policy.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := newCascade(p, tables, &o, newMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Rates hover at an edge for a while, then lie beyond the plan's largest.
+	var log bytes.Buffer
+	var sent []float64
+	d, total := g.drift, int64(0)
+	for i := range 40 {
+		n := []int64{90, 110}[i%2]
+		if i >= 20 {
+			n = 290
+		}
+		total, sent = total+n, append(sent, float64(n))
+		d.window(time.Duration(i+1)*time.Second, total, slog.New(slog.NewTextHandler(&log, nil)))
+	}
+	notice := d.notice(o.RatesURL)
+	for _, want := range []string{
+		"type `curl -fsS 'http://127.0.0.1:8002/rates?last=40' -o ../of/rates.csv` in the plan's folder",
+		"write under cascade in ../of/w.yaml `qps: {measured: rates.csv, max: 300, ranges: 3}`",
+		"`plan solve --method gear --profile p.json --workload ../of/w.yaml --algorithm em --slo 300ms --max-batch 4 --seed 7 -o plan.json`",
+	} {
+		if !strings.Contains(notice, want) {
+			t.Errorf("the notice lacks %q: %s", want, notice)
+		}
+	}
+	if !strings.Contains(log.String(), "/rates?last=40") {
+		t.Errorf("the log lacks the command: %s", log.String())
+	}
+
+	dir := t.TempDir()
+	var text bytes.Buffer
+	if err := writeRates(&text, d.rates.last(40)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "rates.csv")
+	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := arrivals.PerSecond(file); err != nil || !slices.Equal(got, sent) {
+		t.Errorf("%v %v, expected %v", got, err, sent)
+	}
+	_, rest, _ := strings.Cut(notice, "`qps: ")
+	qps, _, _ := strings.Cut(rest, "`")
+	w := filepath.Join(dir, "w.yaml")
+	doc := "format: inferplan.workload/v1\ncascade:\n  family: [small, large]\n  slo: {latency: 400ms}\n  qps: " + qps + "\n"
+	if err := os.WriteFile(w, []byte(doc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := formats.ReadWorkload(w); err != nil || got.Cascade.QPS.Measured != "rates.csv" || got.Cascade.QPS.Max != 300 || got.Cascade.QPS.Ranges != 3 {
+		t.Errorf("%+v %v", got, err)
+	}
+
+	// The report of a server that has ended has only the histogram to offer.
+	var r formats.Report
+	if g.report(&r); len(r.Warnings) != 1 || strings.Contains(r.Warnings[0], "curl") || !strings.Contains(r.Warnings[0], "histogram: [") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+}
+
+func TestRatesAreServed(t *testing.T) {
+	s, _ := serve(t, gearPlan(1, time.Millisecond, time.Millisecond), replayOptions(false))
+	if code, text := s.get(t, "http://"+s.Metrics+"/rates"); code != 200 || !strings.HasPrefix(text, "second,count\n") {
+		t.Errorf("%d %q", code, text)
+	}
+	for _, last := range []string{"0", "-1", "day"} {
+		if code, text := s.get(t, "http://"+s.Metrics+"/rates?last="+last); code != 400 || !strings.Contains(text, "expected a number of seconds") {
+			t.Errorf("last=%s: %d %q", last, code, text)
+		}
+	}
+	other, _ := serve(t, onePlan(time.Millisecond, 1, 1, patient), replayOptions(false))
+	if code, text := other.get(t, "http://"+other.Metrics+"/rates"); code != 404 || !strings.Contains(text, "no gears") {
+		t.Errorf("a plan without gears: %d %q", code, text)
+	}
+}
