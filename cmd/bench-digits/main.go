@@ -202,12 +202,8 @@ func (b *bench) prepare(ctx context.Context, peak float64) error {
 	return writePlan(filepath.Join(b.options.family, "plans", fmt.Sprintf("%g.json", peak)), plan)
 }
 
-// runs are the fifteen served plans.
-func (b *bench) runs(ctx context.Context) error {
-	fmt.Fprintf(b.out, "\nServed for %d s each on held-out samples, p95 SLO %v\n", b.seconds, b.slo)
-	w := tabwriter.NewWriter(b.out, 6, 4, 2, ' ', tabwriter.AlignRight)
-	defer w.Flush()
-	fmt.Fprintln(w, "peak\ttrace\trequests\tlost\tswitches\taccuracy\tplanned\t±\tas recorded\tp50 ms\tsim\tp95 ms\tsim\toff\tdrawn\tplanned\tbatches\tsim\tsame\tagain\tlate ms\t")
+// each goes through the plans and traces that are wanted.
+func (b *bench) each(do func(p planned, t *trace, rates []float64, seed uint64) error) error {
 	for i, p := range b.plans {
 		for k := range traces {
 			t := &traces[k]
@@ -218,22 +214,38 @@ func (b *bench) runs(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			seed := b.seed + uint64(i*len(traces)+k)
-			v, _, err := b.one(ctx, p, t.name, rates, seed)
-			if err != nil {
+			if err := do(p, t, rates, b.seed+uint64(i*len(traces)+k)); err != nil {
 				return err
 			}
-			b.doc.Runs = append(b.doc.Runs, *v)
-			if math.Abs(v.Off) <= .1 {
-				b.doc.Near++
-			}
-			if v.Within {
-				b.doc.Within++
-			}
-			fmt.Fprintf(w, "%g\t%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.2f\t%.2f\t%.2f\t%.2f\t%+.1f %%\t%+.1f %%\t%+.1f %%\t%d\t%d\t%d\t%.2f\t%.2f\t\n", v.PeakRPS, v.Trace, v.Requests, v.Lost, v.Switches,
-				v.Accuracy, v.Planned, v.HalfWidth, v.AsRecorded, v.P50MS, v.SimP50MS, v.P95MS, v.SimP95MS, 100*v.Off, 100*(v.DrawnP95MS/v.P95MS-1), 100*(v.PlanP95MS/v.P95MS-1), v.Batches, v.SimBatches, v.Same, v.Again, v.LateMS)
-			w.Flush()
 		}
+	}
+	return nil
+}
+
+// runs are the fifteen served plans.
+func (b *bench) runs(ctx context.Context) error {
+	fmt.Fprintf(b.out, "\nServed for %d s each on held-out samples, p95 SLO %v\n", b.seconds, b.slo)
+	w := tabwriter.NewWriter(b.out, 6, 4, 2, ' ', tabwriter.AlignRight)
+	defer w.Flush()
+	fmt.Fprintln(w, "peak\ttrace\trequests\tlost\tswitches\taccuracy\tplanned\t±\tas recorded\tp50 ms\tsim\tp95 ms\tsim\toff\tdrawn\tplanned\tbatches\tsim\tsame\tagain\tlate ms\t")
+	err := b.each(func(p planned, t *trace, rates []float64, seed uint64) error {
+		v, _, err := b.one(ctx, p, t.name, rates, seed)
+		if err != nil {
+			return err
+		}
+		b.doc.Runs = append(b.doc.Runs, *v)
+		if math.Abs(v.Off) <= .1 {
+			b.doc.Near++
+		}
+		if v.Within {
+			b.doc.Within++
+		}
+		fmt.Fprintf(w, "%g\t%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.2f\t%.2f\t%.2f\t%.2f\t%+.1f %%\t%+.1f %%\t%+.1f %%\t%d\t%d\t%d\t%.2f\t%.2f\t\n", v.PeakRPS, v.Trace, v.Requests, v.Lost, v.Switches,
+			v.Accuracy, v.Planned, v.HalfWidth, v.AsRecorded, v.P50MS, v.SimP50MS, v.P95MS, v.SimP95MS, 100*v.Off, 100*(v.DrawnP95MS/v.P95MS-1), 100*(v.PlanP95MS/v.P95MS-1), v.Batches, v.SimBatches, v.Same, v.Again, v.LateMS)
+		return w.Flush()
+	})
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(b.out, "accuracy within its interval in %d, p95 within 10 %% in %d of %d runs\n", b.doc.Within, b.doc.Near, len(b.doc.Runs))
 	return nil
@@ -288,42 +300,34 @@ func (b *bench) pairs(ctx context.Context) error {
 	w := tabwriter.NewWriter(b.out, 6, 4, 2, ' ', tabwriter.AlignRight)
 	defer w.Flush()
 	fmt.Fprintln(w, "peak\ttrace\trequests\tlost\tsingle model\tgears s\tsingle s\tratio\tCPU s\tsingle\taccuracy\t±\tp95 ms\tsingle\t")
-	for i, p := range b.plans {
-		for k := range traces {
-			t := &traces[k]
-			if !b.wants(p.peak, t.name) {
-				continue
-			}
-			rates, err := t.rates(filepath.Join(b.data, "traces"), b.seconds)
-			if err != nil {
-				return err
-			}
-			seed := b.seed + uint64(i*len(traces)+k)
-			list := arrive(rates[:b.paired], .95*p.peak, seed)
-			gears, err := b.family.serve(ctx, p.plan, list, b.family.held, b.cpus, seed)
-			if err != nil {
-				return err
-			}
-			v := b.family.judge(p.plan, p.tables, gears)
-			model := b.family.cheapest(p.plan, v.Accuracy)
-			if model == "" { // no member is as accurate as the cascade
-				model = b.family.names()[len(b.family.names())-1]
-			}
-			plan, err := b.family.single(p.plan, model)
-			if err != nil {
-				return err
-			}
-			single, err := b.family.serve(ctx, plan, list, b.family.held, b.cpus, seed)
-			if err != nil {
-				return err
-			}
-			c := comparePair(gears, single)
-			c.PeakRPS, c.Trace, c.Model = p.peak, t.name, model
-			b.doc.Pairs = append(b.doc.Pairs, c)
-			fmt.Fprintf(w, "%g\t%s\t%d\t%d\t%s\t%.2f\t%.2f\t%.3f\t%.2f\t%.2f\t%+.4f\t%.4f\t%.1f\t%.1f\t\n", c.PeakRPS, c.Trace, c.Requests, c.Lost, c.Model, c.GearS, c.SingleS, c.Ratio,
-				c.GearCPU, c.SingleCPU, c.Difference, c.HalfWidth, c.GearP95, c.SingleP95)
-			w.Flush()
+	err := b.each(func(p planned, t *trace, rates []float64, seed uint64) error {
+		list := arrive(rates[:b.paired], .95*p.peak, seed)
+		gears, err := b.family.serve(ctx, p.plan, list, b.family.held, b.cpus, seed)
+		if err != nil {
+			return err
 		}
+		v := b.family.judge(p.plan, p.tables, gears)
+		model := b.family.cheapest(p.plan, v.Accuracy)
+		if model == "" { // no member is as accurate as the cascade
+			model = b.family.names()[len(b.family.names())-1]
+		}
+		plan, err := b.family.single(p.plan, model)
+		if err != nil {
+			return err
+		}
+		single, err := b.family.serve(ctx, plan, list, b.family.held, b.cpus, seed)
+		if err != nil {
+			return err
+		}
+		c := comparePair(gears, single)
+		c.PeakRPS, c.Trace, c.Model = p.peak, t.name, model
+		b.doc.Pairs = append(b.doc.Pairs, c)
+		fmt.Fprintf(w, "%g\t%s\t%d\t%d\t%s\t%.2f\t%.2f\t%.3f\t%.2f\t%.2f\t%+.4f\t%.4f\t%.1f\t%.1f\t\n", c.PeakRPS, c.Trace, c.Requests, c.Lost, c.Model, c.GearS, c.SingleS, c.Ratio,
+			c.GearCPU, c.SingleCPU, c.Difference, c.HalfWidth, c.GearP95, c.SingleP95)
+		return w.Flush()
+	})
+	if err != nil {
+		return err
 	}
 	all := judgePairs(b.doc.Pairs)
 	b.doc.PairsAll = &all
