@@ -134,7 +134,7 @@ func (c *Chain) EachAtom() *Blocks {
 func (c *Chain) Whole() *Blocks { return &Blocks{c, []int{0, c.Atoms()}} }
 
 // WeightBytes is the size of the weights of the blocks [i,j).
-func (b *Blocks) WeightBytes(i, j int) int64 { return b.Chain.Model.net.weightBytes(b.nodes(i, j)) }
+func (b *Blocks) WeightBytes(i, j int) int64 { return b.Chain.Model.net.weightBytes(b.nodes(i, j), false) }
 
 // Nodes counts the operators of the blocks [i,j).
 func (b *Blocks) Nodes(i, j int) int { return len(b.nodes(i, j)) }
@@ -150,6 +150,9 @@ type SliceOptions struct {
 	// float16, int64 as int32. The producer's end and the consumer's start
 	// convert. The model's own inputs and outputs stay as they are.
 	HalfIn, HalfOut bool
+	// Half lets the slice compute in float16: weights and all that was float32
+	// inside. Its boundary stays as without, by casts.
+	Half bool
 	// Extra names tensors made inside that are wanted as further outputs. The
 	// logits and whatever crosses a cut have a declared shape; others do not and
 	// serve only runs that ask for outputs by name.
@@ -165,7 +168,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	}
 	m := b.Chain.Model
 	first, last := b.Cut(i), b.Cut(j)
-	p := part{name: fmt.Sprintf("%s/%d-%d", m.Name, i, j), nodes: b.nodes(i, j), rename: map[string]string{}}
+	p := part{name: fmt.Sprintf("%s/%d-%d", m.Name, i, j), nodes: b.nodes(i, j), rename: map[string]string{}, half: o.Half}
 	outgoing := map[string]bool{}
 	for _, s := range last.Tensors {
 		outgoing[s.Name] = true
@@ -180,15 +183,15 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 			outer.Name = s.Name + "@in"
 			p.rename[s.Name] = outer.Name
 		}
-		if outer.Type != s.Type {
+		if inner := p.inner(s.Type); outer.Type != inner {
 			inside := s.Name + "@full"
 			p.rename[s.Name] = inside
 			if b.startsNorm(p.nodes, s.Name) {
 				cast := s.Name + "@cast"
-				p.before = append(p.before, castNode(outer.Name, cast, s.Type), barrierNode(cast, inside))
+				p.before = append(p.before, castNode(outer.Name, cast, inner), barrierNode(cast, inside))
 				p.inits = append(p.inits, int64Tensor(inside+"/target", make([]int64, len(s.Shape)), []int64{int64(len(s.Shape))}))
 			} else {
-				p.before = append(p.before, castNode(outer.Name, inside, s.Type))
+				p.before = append(p.before, castNode(outer.Name, inside, inner))
 			}
 		}
 		p.inputs = append(p.inputs, outer)
@@ -198,16 +201,15 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		if halfOut {
 			outer.Type = crossType(s.Type)
 		}
-		made := s.Name // the full-precision tensor inside
+		made := s.Name // the tensor inside
 		to, renamed := p.rename[s.Name]
 		if renamed {
 			made = to
 		}
 		switch {
-		case outer.Type != s.Type:
+		case outer.Type != p.inner(s.Type):
 			if !renamed {
-				made = s.Name + "@full"
-				p.rename[s.Name] = made
+				made = p.inside(s.Name)
 			}
 			p.after = append(p.after, castNode(made, outer.Name, outer.Type))
 		case renamed:
@@ -218,7 +220,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	}
 	sub := &engine.Submodel{
 		Model: m.Name, Identity: m.Identity, From: i, To: j, Blocks: b.Len(), Inputs: p.inputs, Outputs: p.outputs,
-		WeightBytes: m.net.weightBytes(p.nodes), Nodes: len(p.nodes),
+		WeightBytes: m.net.weightBytes(p.nodes, o.Half), Nodes: len(p.nodes),
 	}
 	if o.NoData {
 		return sub, nil
@@ -240,6 +242,9 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		if !ok {
 			spec = engine.Spec{Name: t}
 		}
+		if p.inner(spec.Type) != spec.Type {
+			p.after = append(p.after, castNode(p.inside(t), t, spec.Type))
+		}
 		p.outputs = append(p.outputs, spec)
 		outgoing[t] = true
 	}
@@ -247,6 +252,12 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	var err error
 	sub.ONNX, err = m.encode(p)
 	return sub, err
+}
+
+// inside gives a tensor that leaves under its name another one inside.
+func (p *part) inside(name string) string {
+	p.rename[name] = name + "@full"
+	return p.rename[name]
 }
 
 func castNode(from, to string, t engine.DType) *onnxpb.Node {

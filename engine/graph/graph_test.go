@@ -254,7 +254,7 @@ func TestSlicesAreModels(t *testing.T) {
 				passed++
 			}
 		}
-		if again.Nodes() != a.Nodes+passed || len(again.Inputs) != len(a.Inputs) || again.net.weightBytes(again.net.compute) != a.WeightBytes {
+		if again.Nodes() != a.Nodes+passed || len(again.Inputs) != len(a.Inputs) || again.net.weightBytes(again.net.compute, false) != a.WeightBytes {
 			t.Errorf("block %d has %d nodes, read again %d", i, a.Nodes, again.Nodes())
 		}
 		if i > 0 && !slices.Equal(specsOf(a.Inputs), specsOf(blocks.Cut(i).Tensors)) {

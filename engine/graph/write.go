@@ -21,6 +21,7 @@ type part struct {
 	before, after   []*onnxpb.Node    // nodes at the boundary: casts and copies
 	inits           []*onnxpb.Tensor  // constants of those
 	light           bool              // weights as ConstantOfShape: for probes
+	half            bool              // float32 inside becomes float16
 }
 
 // constants finds what the nodes need that depends on no input: initialisers
@@ -58,13 +59,24 @@ func (n *net) constants(nodes []int) (names []string, nodeIdx []int) {
 	return names, nodeIdx
 }
 
-// weightBytes is the size of the constants that nodes need.
-func (n *net) weightBytes(nodes []int) int64 {
+// weightBytes is the size of the constants that nodes need; with half, of what is
+// left of them in float16.
+func (n *net) weightBytes(nodes []int, half bool) int64 {
 	names, idx := n.constants(nodes)
 	total := int64(0)
+	tensorBytes := func(t *onnxpb.Tensor) int64 {
+		if half && engine.DType(t.GetDataType()) == engine.F32 {
+			return tensorBytes(t) / 2
+		}
+		return tensorBytes(t)
+	}
+	float := int64(4)
+	if half {
+		float = 2
+	}
 	for _, t := range names {
 		if w := n.weights[t]; w != nil {
-			total += w.bytes()
+			total += w.bytes() / 4 * float
 		} else {
 			total += tensorBytes(n.inits[t])
 		}
@@ -78,7 +90,7 @@ func (n *net) weightBytes(nodes []int) int64 {
 		}
 		if nd.GetOpType() == "ConstantOfShape" {
 			if d, ok := n.constInts(nd.Input[0]); ok && elements(d) > 0 {
-				total += 4 * elements(d)
+				total += float * elements(d)
 			}
 		}
 	}
@@ -114,14 +126,26 @@ func (m *Model) encode(p part) ([]byte, error) {
 	if size > maxFile-1<<20 {
 		return nil, fmt.Errorf("%s: %d bytes of weights in one block: ONNX files hold at most 2 GiB, cut it into more blocks", m.Name, size)
 	}
-	g.Initializer = append(g.Initializer, p.inits...)
+	constant := make([]*onnxpb.Node, 0, len(idx)+len(p.nodes))
 	for _, i := range idx {
-		g.Node = append(g.Node, n.nodes[i])
+		constant = append(constant, n.nodes[i])
 	}
-	g.Node = append(g.Node, p.before...)
+	inner := constant[len(idx):]
 	for _, i := range p.nodes {
-		g.Node = append(g.Node, renamed(n.nodes[i], p.rename))
+		inner = append(inner, renamed(n.nodes[i], p.rename))
 	}
+	if p.half {
+		var nodes []*onnxpb.Node
+		var err error
+		if g.Initializer, nodes, err = n.halve(g.Initializer, append(constant, inner...)); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Name, err)
+		}
+		constant, inner = nodes[:len(idx)], nodes[len(idx):]
+	}
+	g.Initializer = append(g.Initializer, p.inits...)
+	g.Node = append(g.Node, constant...)
+	g.Node = append(g.Node, p.before...)
+	g.Node = append(g.Node, inner...)
 	g.Node = append(g.Node, p.after...)
 	for _, s := range p.inputs {
 		g.Input = append(g.Input, valueInfo(s))

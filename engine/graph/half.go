@@ -1,0 +1,177 @@
+package graph
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"inferplan/engine"
+	"inferplan/engine/graph/onnxpb"
+)
+
+// Half is the float16 nearest to x (ties to even), as its bits. What is too
+// large becomes infinity.
+func Half(x float32) uint16 {
+	b := math.Float32bits(x)
+	sign, abs := uint16(b>>16)&0x8000, b&0x7fff_ffff
+	switch {
+	case abs > 0x7f80_0000: // no number
+		return sign | 0x7e00
+	case abs >= 0x477f_f000: // 65520 and more
+		return sign | 0x7c00
+	case abs < 0x3880_0000: // below 2^-14 the step is 2^-24
+		return sign | uint16(math.RoundToEven(float64(math.Float32frombits(abs))*(1<<24)))
+	}
+	abs += 0xfff + abs>>13&1 // round half to even on the 13 bits that go
+	return sign | uint16((abs-0x3800_0000)>>13)
+}
+
+// largestHalf is the largest number that float16 holds.
+const largestHalf = 65504
+
+// floatOnly are operators that ONNX defines for float32 and not for float16, or
+// whose output type is an attribute of its own.
+var floatOnly = set("Range CumSum NonMaxSuppression QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul " +
+	"RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli EyeLike SequenceEmpty Optional " +
+	"HannWindow HammingWindow BlackmanWindow MelWeightMatrix DFT STFT")
+
+// staysFloat tells the inputs of an operator that are float32 whatever it
+// computes in: the factors of a resize.
+func staysFloat(nd *onnxpb.Node, input int) bool {
+	switch nd.GetOpType() {
+	case "Resize":
+		return input == 1 || input == 2 && len(nd.Input) > 2
+	case "Upsample":
+		return input == 1
+	}
+	return false
+}
+
+// inner is the type that a tensor has inside a part.
+func (p *part) inner(t engine.DType) engine.DType {
+	if p.half && t == engine.F32 {
+		return engine.F16
+	}
+	return t
+}
+
+// halfTensor is a constant as float16, or as it is where it holds no float32.
+func halfTensor(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
+	if engine.DType(t.GetDataType()) != engine.F32 {
+		return t, nil
+	}
+	n := len(t.FloatData)
+	at := func(i int) float32 { return t.FloatData[i] }
+	if t.RawData != nil {
+		n = len(t.RawData) / 4
+		at = func(i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(t.RawData[4*i:])) }
+	}
+	raw := make([]byte, 2*n)
+	for i := range n {
+		x := at(i)
+		if a := math.Abs(float64(x)); a > largestHalf && !math.IsInf(a, 0) {
+			return nil, bad("tensor %q holds %g: float16 ends at %d, this model cannot compute in it", t.GetName(), x, largestHalf)
+		}
+		binary.LittleEndian.PutUint16(raw[2*i:], Half(x))
+	}
+	return &onnxpb.Tensor{Name: t.Name, DataType: proto.Int32(int32(engine.F16)), Dims: t.Dims, RawData: raw}, nil
+}
+
+// halfNode is a node that computes in float16 what it computed in float32.
+// Further constants that it needs are added to extra.
+func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxpb.Node, error) {
+	op := nd.GetOpType()
+	if floatOnly[op] {
+		return nil, bad("node %s: its operator exists in float32 only, this model cannot compute in float16", label(nd))
+	}
+	own := nd
+	change := func() *onnxpb.Node {
+		if own == nd {
+			own = proto.Clone(nd).(*onnxpb.Node)
+		}
+		return own
+	}
+	for i, name := range nd.Input {
+		if !staysFloat(nd, i) || name == "" {
+			continue
+		}
+		t := n.constTensor(name)
+		if t == nil {
+			return nil, bad("node %s: its factors are not constant, this model cannot compute in float16", label(nd))
+		}
+		if engine.DType(t.GetDataType()) == engine.F32 {
+			c := proto.Clone(t).(*onnxpb.Tensor)
+			c.Name = proto.String(name + "@float")
+			extra[c.GetName()] = c
+			change().Input[i] = c.GetName()
+		}
+	}
+	for k, a := range nd.Attribute {
+		switch {
+		case a.G != nil || len(a.Graphs) > 0:
+			return nil, bad("node %s has a body, this model cannot compute in float16", label(nd))
+		case op == "Cast" && a.GetName() == "to" && a.GetI() == int64(engine.F32):
+			change().Attribute[k].I = proto.Int64(int64(engine.F16))
+		case a.T != nil:
+			t, err := halfTensor(a.T)
+			if err != nil {
+				return nil, fmt.Errorf("node %s: %w", label(nd), err)
+			}
+			if t != a.T {
+				change().Attribute[k].T = t
+			}
+		case op == "Constant" && (a.GetName() == "value_float" || a.GetName() == "value_floats"):
+			t := &onnxpb.Tensor{DataType: proto.Int32(int32(engine.F32)), FloatData: slices.Clone(a.Floats)}
+			if a.GetName() == "value_float" {
+				t.FloatData = []float32{a.GetF()}
+			} else {
+				t.Dims = []int64{int64(len(a.Floats))}
+			}
+			t, err := halfTensor(t)
+			if err != nil {
+				return nil, fmt.Errorf("node %s: %w", label(nd), err)
+			}
+			change().Attribute[k] = tensorAttribute(t)
+		}
+	}
+	if op == "ConstantOfShape" && len(nd.Attribute) == 0 { // float32 zeros
+		change().Attribute = []*onnxpb.Attribute{tensorAttribute(&onnxpb.Tensor{DataType: proto.Int32(int32(engine.F16)), Dims: []int64{1}, RawData: []byte{0, 0}})}
+	}
+	return own, nil
+}
+
+func tensorAttribute(t *onnxpb.Tensor) *onnxpb.Attribute {
+	return &onnxpb.Attribute{Name: proto.String("value"), Type: onnxpb.Attribute_TENSOR.Enum(), T: t}
+}
+
+// halve turns a written graph's nodes and constants, those of the boundary
+// aside, into ones that compute in float16.
+func (n *net) halve(inits []*onnxpb.Tensor, nodes []*onnxpb.Node) ([]*onnxpb.Tensor, []*onnxpb.Node, error) {
+	extra := map[string]*onnxpb.Tensor{}
+	outNodes := make([]*onnxpb.Node, len(nodes))
+	for i, nd := range nodes {
+		var err error
+		if outNodes[i], err = n.halfNode(nd, extra); err != nil {
+			return nil, nil, err
+		}
+	}
+	outInits := make([]*onnxpb.Tensor, len(inits))
+	for i, t := range inits {
+		var err error
+		if outInits[i], err = halfTensor(t); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, nd := range outNodes { // in the order of the nodes
+		for _, in := range nd.Input {
+			if t := extra[in]; t != nil {
+				outInits = append(outInits, t)
+				delete(extra, in)
+			}
+		}
+	}
+	return outInits, outNodes, nil
+}
