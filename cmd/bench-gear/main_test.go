@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -152,6 +153,42 @@ func TestFamiliesTogether(t *testing.T) {
 		}
 		if rows := fmt.Sprint(got.rows, got.notes); rows != "[[a] [b] [c]] [of a of b of c]" {
 			t.Errorf("timed %v: %s", timed, rows)
+		}
+	}
+}
+
+// The table of goals has a line for every goal, kept or not reached, with the
+// median of the times.
+func TestGoalsTable(t *testing.T) {
+	f := &published.Family{Name: "imdb3"}
+	b := &bench{store: &store{values: map[string]json.RawMessage{}}, counting: map[string]bool{}, progress: &progress{}}
+	if err := b.goals(f, &table{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.counting) != 3*8 {
+		t.Errorf("%d goals, expected 24", len(b.counting))
+	}
+	for key := range b.counting {
+		v := reachedGoal{OK: true, Value: .8123, Bound: .8234, Gap: .0111, CPU: []float64{.9, .1, .2}}
+		if strings.Contains(key, "latency for 0.78/") {
+			v = reachedGoal{CPU: []float64{.3}}
+		}
+		if err := b.store.put(key, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.counting = nil
+	got := &table{}
+	if err := b.goals(f, got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.rows) != 3*8 {
+		t.Fatalf("%d rows, expected 24", len(got.rows))
+	}
+	for i, want := range []string{"imdb3 2 accuracy ranges 0.8123 0.8234 1.110 0.20 0", "imdb3 2 accuracy requests 0.8123 0.8234 1.110 0.20 0",
+		"imdb3 2 latency for 0.78 ranges no plan   0.30 ", "imdb3 2 devices for 0.78 ranges 0.8123 0.8234  0.20 0"} {
+		if row := strings.Join(got.rows[i], " "); row != want {
+			t.Errorf("row %d: %q, expected %q", i, row, want)
 		}
 	}
 }

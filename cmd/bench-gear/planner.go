@@ -189,6 +189,91 @@ func (b *bench) planningTime(f *published.Family, t *table) error {
 	return nil
 }
 
+// aims are cases of the paper's size: devices, and accuracies in reach on them,
+// the first by far.
+type aims struct {
+	devices int
+	targets [2]float64
+}
+
+var goalCases = map[string][]aims{
+	"bert5":  {{1, [2]float64{.92, .924}}, {2, [2]float64{.93, .932}}, {3, [2]float64{.93, .934}}, {4, [2]float64{.93, .935}}, {5, [2]float64{.93, .935}}},
+	"llama4": {{4, [2]float64{.62, .638}}, {6, [2]float64{.62, .645}}, {8, [2]float64{.62, .65}}},
+	"imdb3":  {{2, [2]float64{.78, .805}}, {4, [2]float64{.83, .845}}, {6, [2]float64{.84, .855}}},
+}
+
+// goalRounds is how often a plan for a goal is made: the median time is shown.
+const goalRounds = 3
+
+// reachedGoal is what a plan for a goal came to.
+type reachedGoal struct {
+	OK                    bool
+	Value, Bound, Gap     float64 // of the goal; accuracy below its bound
+	CPU                   []float64
+	Accuracy, Simulations float64
+}
+
+// goals is the planning time of every goal, each with the SLO in every range and
+// over all requests.
+func (b *bench) goals(f *published.Family, t *table) error {
+	for _, c := range goalCases[f.Name] {
+		type goal struct {
+			name, over string
+			set        func(*gear.Problem)
+		}
+		list := []goal{{"accuracy", "ranges", func(*gear.Problem) {}}, {"accuracy", "requests", func(p *gear.Problem) { p.Overall, p.Measured = true, f.Rates }}}
+		for _, target := range c.targets {
+			list = append(list,
+				goal{fmt.Sprintf("latency for %g", target), "ranges", func(p *gear.Problem) { p.SLO, p.Target = 0, target }},
+				goal{fmt.Sprintf("devices for %g", target), "ranges", func(p *gear.Problem) { p.Target, p.Devices = target, c.devices+4 }},
+				goal{fmt.Sprintf("devices for %g", target), "requests", func(p *gear.Problem) {
+					p.Target, p.Devices, p.Overall, p.Measured = target, c.devices+4, true, f.Rates
+				}})
+		}
+		for _, g := range list {
+			v, err := memo(b, fmt.Sprintf("%s/goal/%d/%s/%s", f.Name, c.devices, g.name, g.over), goalRounds*perPlan, func() *reachedGoal { return &reachedGoal{} }, func(ctx context.Context) (*reachedGoal, error) {
+				v := &reachedGoal{}
+				for range goalRounds {
+					p, err := b.problem(place{f, c.devices, f.SLO})
+					if err != nil {
+						return nil, err
+					}
+					g.set(p)
+					before := cpuSeconds()
+					out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
+					v.CPU = append(v.CPU, cpuSeconds()-before)
+					if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+						return v, nil
+					}
+					if err != nil {
+						return nil, err
+					}
+					v.OK, v.Value, v.Bound, v.Gap = true, out.Value, out.ValueBound, out.Bound-out.Accuracy
+					v.Accuracy, v.Simulations = out.Accuracy, float64(out.Runs)
+				}
+				return v, nil
+			}, func(v *reachedGoal) string { return fmt.Sprintf("%v s", v.CPU) })
+			if err != nil {
+				return err
+			}
+			if b.counting != nil {
+				continue
+			}
+			slices.Sort(v.CPU)
+			cpu := fmt.Sprintf("%.2f", v.CPU[len(v.CPU)/2])
+			switch {
+			case !v.OK:
+				t.add(f.Name, c.devices, g.name, g.over, "no plan", "", "", cpu, "")
+			case g.name == "accuracy":
+				t.add(f.Name, c.devices, g.name, g.over, digits(v.Value), digits(v.Bound), fmt.Sprintf("%.3f", 100*v.Gap), cpu, v.Simulations)
+			default:
+				t.add(f.Name, c.devices, g.name, g.over, fmt.Sprintf("%.4g", v.Value), fmt.Sprintf("%.4g", v.Bound), "", cpu, v.Simulations)
+			}
+		}
+	}
+	return nil
+}
+
 // ablations is figure 12: what each part is worth.
 func (b *bench) ablations(f *published.Family, t *table) error {
 	devices := []int{2, 4, 6}
