@@ -2,6 +2,7 @@ package reserve_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -140,5 +141,34 @@ func BenchmarkDispatch(b *testing.B) {
 			b.ReportMetric(float64(spent.Nanoseconds())/batches, "cpu-ns/batch")
 			b.ReportMetric(float64(len(rec.calls))/float64(rec.dispatched), "events/batch")
 		})
+	}
+}
+
+// BenchmarkLongQueues is the cost per dispatched batch where an SLO of many
+// service times lets overload fill the timelines: jitter moves what is reserved
+// behind every run.
+func BenchmarkLongQueues(b *testing.B) {
+	for _, slo := range []time.Duration{150 * time.Millisecond, 2 * time.Second, 10 * time.Second} {
+		for _, jitter := range []float64{0, 0.1} {
+			b.Run(fmt.Sprintf("slo=%v/jitter=%v", slo, jitter), func(b *testing.B) {
+				hundred := policytest.Hundred()
+				hundred.Batch, hundred.SLO = 1, slo
+				var service func(*policy.Tables) sim.Service
+				if jitter > 0 {
+					service = lognormal(jitter)
+				}
+				tables, rec := recordRun(b, hundred.Plan(), 1.5, slo+2*time.Second, service)
+				var out policy.Actions
+				b.ReportAllocs()
+				var spent time.Duration
+				for b.Loop() {
+					p := reserve.New(tables, reserve.DefaultOptions())
+					start := cpuTime(b)
+					replay(p, rec.calls, &out)
+					spent += cpuTime(b) - start
+				}
+				b.ReportMetric(float64(spent.Nanoseconds())/(float64(rec.dispatched)*float64(b.N)), "cpu-ns/batch")
+			})
+		}
 	}
 }

@@ -78,6 +78,11 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 			mo.wake, mo.held = now+found.hold, true
 			break
 		}
+		if p.deep(found) {
+			mo.held = true // until something has ended there
+			p.shedLast(m, found, out)
+			break
+		}
 		dispatched = true
 		if p.yield(m, found, now, out) {
 			continue
@@ -91,6 +96,38 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 				p.again(o)
 			}
 		}
+	}
+}
+
+// maxDepth bounds the reservations on a device. Whatever runs otherwise than
+// planned moves all that is reserved behind it, so that an SLO of thousands of
+// service times would make every event of an overload cost thousands of steps;
+// and what is decided about so late a start will be known better later. Plans
+// whose SLO is a few times the latency come nowhere near it.
+const maxDepth = 64
+
+// deep tells whether a path's devices have so much before them that nothing is
+// to be added yet.
+func (p *Policy) deep(pa *path) bool {
+	for i := range pa.hops {
+		if p.tl.depths[pa.hops[i].Device] >= p.maxDepth {
+			return true
+		}
+	}
+	return false
+}
+
+// shedLast drops from the end of a queue whose head is held for deep devices
+// what could not be in time if the model had all of its devices at full rate
+// from the head on: sooner told than when it is the head.
+func (p *Policy) shedLast(m int32, head *path, out *policy.Actions) {
+	q := &p.models[m].queue
+	for q.Len > 1 {
+		soonest := head.finish + time.Duration(max(int32(q.Len)-head.batch, 0))*p.pace[m]
+		if soonest <= p.limit(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
+			return
+		}
+		p.drop(m, q.PopLast().Req, policy.ReasonDeadline, out)
 	}
 }
 

@@ -2,6 +2,7 @@ package reserve
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -118,3 +119,12 @@ func (p *Policy) ForgetWaits() (known int) {
 	}
 	return known
 }
+
+// MaxDepth is the bound.
+const MaxDepth = maxDepth
+
+// SetMaxDepth changes how many reservations a device may have.
+func (p *Policy) SetMaxDepth(n int32) { p.maxDepth = n }
+
+// Depth is the largest number of reservations on a device now.
+func (p *Policy) Depth() int32 { return slices.Max(p.tl.depths[:p.numDevices]) }

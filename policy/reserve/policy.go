@@ -2,6 +2,7 @@ package reserve
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -97,11 +98,13 @@ type Policy struct {
 	free    []int32           // batch slots
 
 	maxBatch int32
+	maxDepth int32
 	spending bool      // the guard is not kept back (spendGuard)
 	users    [][]int32 // per device: the models with a stage on it
 	dirty    []int32   // models to decide about again
 	work     [][]time.Duration
 	least    [][]time.Duration // per pipeline and batch: path without waiting at best
+	pace     []time.Duration   // per model: between its requests with all devices at work
 	monotone []bool            // per pipeline: no stage is faster at a larger batch
 	probes   int64             // so far
 	paths    [2]path
@@ -137,7 +140,7 @@ type batch struct {
 
 // New makes the policy for a plan's tables.
 func New(t *policy.Tables, opt Options) *Policy {
-	p := &Policy{t: t, opt: opt, numDevices: int32(len(t.Devices)), maxBatch: t.MaxBatch()}
+	p := &Policy{t: t, opt: opt, numDevices: int32(len(t.Devices)), maxBatch: t.MaxBatch(), maxDepth: maxDepth}
 	slots := 64 + 4*p.numDevices
 	p.tl.init(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
 	p.growBatches(slots)
@@ -159,6 +162,7 @@ func New(t *policy.Tables, opt Options) *Policy {
 	}
 	p.dirty = make([]int32, 0, len(t.Models))
 	p.indexPipelines()
+	p.indexPace()
 	p.indexUsers()
 	return p
 }
@@ -190,6 +194,31 @@ func (p *Policy) indexPipelines() {
 			monotone = monotone && slices.IsSorted(stages[s].Infer) && slices.IsSorted(stages[s].Xfer)
 		}
 		p.work, p.least, p.monotone = append(p.work, work), append(p.least, least), append(p.monotone, monotone)
+	}
+}
+
+// indexPace sums the rates of each model's pipelines, which are those of their
+// slowest stages with all of the stage's devices at their best batch.
+func (p *Policy) indexPace() {
+	p.pace = make([]time.Duration, len(p.t.Models))
+	for m := range p.pace {
+		rate := 0.0
+		first, last := p.t.PipelinesOf(int32(m))
+		for i := first; i < last; i++ {
+			pl := &p.t.Pipelines[i]
+			slowest := math.Inf(1)
+			for _, st := range p.t.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages] {
+				best := 0.0
+				for b := range pl.Batch {
+					best = max(best, float64(b+1)/float64(max(st.Infer[b], 1)))
+				}
+				slowest = min(slowest, best*float64(st.NumDevices))
+			}
+			rate += slowest
+		}
+		if rate > 0 {
+			p.pace[m] = time.Duration(1 / rate)
+		}
 	}
 }
 

@@ -45,6 +45,7 @@ type timelines struct {
 	spans  []span
 	floors []time.Duration // no start before this: end of work that is no longer listed
 	lost   []bool
+	depths []int32 // how many reservations there are
 	nodes  []node
 	delays []time.Duration // per batch and hop: transfer into the hop that holds no link
 	stride int32
@@ -57,6 +58,7 @@ func (t *timelines) init(resources, batches, hops int32) {
 	t.spans = make([]span, resources)
 	t.floors = make([]time.Duration, resources)
 	t.lost = make([]bool, resources)
+	t.depths = make([]int32, resources)
 	for i := range t.spans {
 		t.spans[i] = span{head: -1, last: -1}
 	}
@@ -182,6 +184,7 @@ func (t *timelines) insert(n int32) {
 func (t *timelines) linkAfter(n, after int32) {
 	nd := &t.nodes[n]
 	sp := &t.spans[nd.res]
+	t.depths[nd.res]++
 	nd.prev = after
 	if after < 0 {
 		nd.next = sp.head
@@ -202,6 +205,7 @@ func (t *timelines) linkAfter(n, after int32) {
 func (t *timelines) unlink(n int32) {
 	nd := &t.nodes[n]
 	sp := &t.spans[nd.res]
+	t.depths[nd.res]--
 	if nd.prev < 0 {
 		sp.head = nd.next
 	} else {

@@ -61,6 +61,12 @@ func (q *Queue) Pop() Request {
 	return r
 }
 
+// PopLast takes the last request out.
+func (q *Queue) PopLast() Request {
+	q.Len--
+	return *q.At(q.Len)
+}
+
 // Remove takes a request out and tells whether it was there.
 func (q *Queue) Remove(req int32) bool {
 	for i := range q.Len {

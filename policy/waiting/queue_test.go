@@ -14,7 +14,7 @@ func TestQueueAgainstList(t *testing.T) {
 		var q Queue
 		var list []Request
 		for i := range rapid.IntRange(1, 200).Draw(t, "steps") {
-			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
 			case 0:
 				if q.Len > 0 {
 					if got := q.Pop(); got != list[0] {
@@ -30,6 +30,13 @@ func TestQueueAgainstList(t *testing.T) {
 				}
 				if at >= 0 {
 					list = slices.Delete(list, at, at+1)
+				}
+			case 2:
+				if n := len(list); n > 0 {
+					if got := q.PopLast(); got != list[n-1] {
+						t.Fatalf("popped %+v from the end, want %+v", got, list[n-1])
+					}
+					list = list[:n-1]
 				}
 			default:
 				r := Request{Deadline: time.Duration(rapid.IntRange(0, 20).Draw(t, "deadline")), Arrived: time.Duration(i), Req: int32(i)}
