@@ -38,6 +38,10 @@ type Options struct {
 	Remote map[string]int
 	Lobby  *worker.Lobby
 
+	// Execute changes how models are executed on the devices of a kind against what
+	// the plan's numbers were measured with; nil: as measured.
+	Execute func(kind string, planned worker.Execution) worker.Execution
+
 	// Depth is how many runs a worker is sent ahead, at most 8; 0: 2, one runs and
 	// one waits in the socket.
 	Depth int

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"inferplan/engine"
 	"inferplan/engine/worker"
-	"inferplan/formats"
 )
 
 // Pauses before a worker is started again: none for the first, then growing.
@@ -21,14 +21,11 @@ const (
 )
 
 func (c *core) workerConfig(d *device, place worker.Device) worker.Config {
-	cfg := worker.Config{
-		Hello:   worker.Hello{Engine: c.opt.Engine, Device: place, Library: c.opt.Library},
-		Command: c.opt.Command, Env: c.opt.Env,
+	hello := worker.Hello{Engine: c.opt.Engine, Device: place, Library: c.opt.Library, Execution: worker.PlannedExecution(c.plan, place.Kind)}
+	if c.opt.Execute != nil {
+		hello.Execution = c.opt.Execute(place.Kind, hello.Execution)
 	}
-	if !formats.IsCPU(place.Kind) && place.Share > 1 {
-		// A share of a GPU is a process limited by CUDA's MPS.
-		cfg.Env = append(append([]string(nil), cfg.Env...), fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", 100/place.Share))
-	}
+	cfg := worker.Config{Hello: hello, Command: c.opt.Command, Env: slices.Concat(c.opt.Env, hello.Env())}
 	for i := range c.stages {
 		for _, dev := range c.tables.DevicesOf(int32(i)) {
 			if dev == d.index {

@@ -92,6 +92,9 @@ func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) fo
 		}
 		p.Options = providerOptions(d, o)
 	}
+	if o.Half {
+		p.Precision = formats.PrecisionFP16
+	}
 	return p
 }
 
@@ -109,6 +112,9 @@ func method(d engine.Device, o *Options) string {
 	}
 	if e := o.EngineOptions; e.Optimization != "" && e.Optimization != "all" {
 		s += "; optimisation " + e.Optimization
+	}
+	if o.Half {
+		s += "; models compute in float16"
 	}
 	if o.EngineOptions.CUDAGraph {
 		s += "; CUDA graphs"

@@ -53,11 +53,13 @@ func closeAll(b []engine.Binding) error {
 	return errors.Join(errs...)
 }
 
-// place is where a model is loaded: an engine, its device, the load options.
+// place is where a model is loaded: an engine, its device, the load options, and
+// whether it computes in float16.
 type place struct {
-	eng engine.Engine
-	dev engine.Device
-	opt engine.Options
+	eng  engine.Engine
+	dev  engine.Device
+	opt  engine.Options
+	half bool
 }
 
 // loadSlices loads every block of a cut.
@@ -80,6 +82,7 @@ func (p place) loadSlice(ctx context.Context, b blocks, i, j int, o graph.SliceO
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	o.Half = p.half
 	sub, err := b.Slice(i, j, o)
 	if err != nil {
 		return nil, err

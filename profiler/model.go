@@ -220,7 +220,10 @@ func (m *fixedModel) Cut(i int) graph.Cut {
 	return graph.Cut{Tensors: m.in.outputs}
 }
 
-func (m *fixedModel) Slice(int, int, graph.SliceOptions) (*engine.Submodel, error) {
+func (m *fixedModel) Slice(_, _ int, o graph.SliceOptions) (*engine.Submodel, error) {
+	if o.Half {
+		return nil, inputError("%s: a model whose batch cannot be made free runs as its file is, not in float16", m.in.path)
+	}
 	return &engine.Submodel{
 		Model: m.in.name, Identity: m.in.sha256, From: 0, To: 1, Blocks: 1, Inputs: m.in.inputs, Outputs: m.in.outputs,
 		WeightBytes: m.in.weightBytes, Nodes: m.node, ONNX: m.onnx,

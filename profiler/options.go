@@ -38,6 +38,11 @@ type Options struct {
 	EngineOptions engine.Options // options of every Load
 	Sharer        Sharer         // for Shares above 1
 
+	// Half lets whole models compute in float16 (weights and all that is float32
+	// between the model's own inputs and outputs). What that does to their answers
+	// is checked on FP16Samples inputs, against the same device in float32.
+	Half bool
+
 	// Watch, where given, opens a reader of a GPU's power and clocks.
 	Watch func(d engine.Device) (StateReader, error)
 
@@ -47,7 +52,7 @@ type Options struct {
 	Seed uint64
 	Dims map[string]map[string][]int64
 
-	FP16Samples int // inputs per check of float16 at the cuts; default 8, negative for none
+	FP16Samples int // inputs per check of float16; default 8, negative for none
 
 	// Out is the profile's file. What it holds is kept and extended, and it is
 	// written (whole, by renaming) after every finished measurement. Empty: no

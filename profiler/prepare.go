@@ -88,7 +88,13 @@ func (r *runner) load(ctx context.Context, j *job, share int, places []place) er
 			}
 			j.memory[unit{share, batch}] = need
 		}
-		if k == 0 && r.wantsFP16(j) {
+		switch {
+		case k > 0:
+		case r.wantsHalf(j):
+			if err := r.half(ctx, j, p); err != nil {
+				return err
+			}
+		case r.wantsFP16(j):
 			if err := r.fp16(ctx, j, p, c); err != nil {
 				return err
 			}
@@ -111,7 +117,8 @@ func (r *runner) load(ctx context.Context, j *job, share int, places []place) er
 
 // wantsFP16 tells whether a model's cuts are still to be checked.
 func (r *runner) wantsFP16(j *job) bool {
-	if r.o.FP16Samples < 0 || j.in.batch > 0 {
+	// A model that computes in float16 crosses in it without loss.
+	if r.o.FP16Samples < 0 || j.in.batch > 0 || r.o.Half {
 		return false
 	}
 	if j.cut == nil {
@@ -138,7 +145,7 @@ func (r *runner) fp16(ctx context.Context, j *job, p place, c *chain) (err error
 		if k := slices.IndexFunc(j.cut.Cut(n-1).Tensors, func(s engine.Spec) bool { return s.Name == name }); k >= 0 {
 			// The last block is but the softmax: compare what goes into it.
 			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Inputs()[k] }
-		} else if last, err := p.loadLogits(ctx, j, name); err == nil {
+		} else if last, err := p.loadLogits(ctx, j, j.cut, name); err == nil {
 			list[n-1] = last
 			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[len(j.in.outputs)] }
 			defer func() { err = errors.Join(err, last.Close()) }()
@@ -183,10 +190,76 @@ func (j *job) logits() string {
 	return j.in.logits[0]
 }
 
-// loadLogits loads the last block with a further output.
-func (p place) loadLogits(ctx context.Context, j *job, name string) (engine.Block, error) {
-	n := j.cut.Len()
-	sub, err := j.cut.Slice(n-1, n, graph.SliceOptions{Extra: []string{name}})
+// wantsHalf tells whether it is still to be checked what computing in float16
+// does to a model's answers.
+func (r *runner) wantsHalf(j *job) bool {
+	return r.o.Half && r.o.FP16Samples > 0 && j.entry.FP16 == nil
+}
+
+// half compares a model's answers in float16 with those in float32 of the same
+// device, before a closing softmax where there is one.
+func (r *runner) half(ctx context.Context, j *job, p place) (err error) {
+	r.event(Event{Stage: StageFP16, Model: j.in.name, Done: r.fraction(0)})
+	full := p
+	full.half = false
+	var bound [2]engine.Binding
+	var answer [2]engine.Tensor
+	for k, at := range []place{full, p} {
+		whole := j.m.whole()
+		blk, err := at.loadLogits(ctx, j, whole, j.logits())
+		if err != nil && j.logits() != "" && ctx.Err() == nil { // then the outputs themselves
+			blk, err = at.loadLogits(ctx, j, whole, "")
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, blk.Close()) }()
+		if bound[k], err = blk.Bind(engine.BindOptions{Batch: 1}); err != nil {
+			return err
+		}
+		outputs := bound[k].Outputs()
+		answer[k] = outputs[0]
+		if len(outputs) > len(j.in.outputs) {
+			answer[k] = outputs[len(j.in.outputs)]
+		}
+	}
+	if answer[0].Spec().Type != engine.F32 || answer[0].Spec().Name != answer[1].Spec().Name {
+		return nil // nothing that can be compared as numbers
+	}
+	check := &formats.FP16Check{Samples: r.o.FP16Samples}
+	agree, total := 0, 0
+	for sample := range r.o.FP16Samples {
+		var got [2][]float32
+		var shape []int64
+		for k, b := range bound {
+			for _, t := range b.Inputs() {
+				if err := fillSeeded(t, sample); err != nil {
+					return err
+				}
+			}
+			if err := b.Run(ctx); err != nil {
+				return fmt.Errorf("check float16 inside %s: %w", j.in.path, err)
+			}
+			if got[k], shape, err = floats(answer[k]); err != nil {
+				return err
+			}
+		}
+		check.MaxAbsDiff = max(check.MaxAbsDiff, maxAbsDiff(got[0], got[1]))
+		a, t := top1(got[0], got[1], shape)
+		agree, total = agree+a, total+t
+	}
+	check.Top1Agreement = float64(agree) / float64(max(1, total))
+	j.entry.FP16 = check
+	return nil
+}
+
+// loadLogits loads the last of blocks with a further output, if one is named.
+func (p place) loadLogits(ctx context.Context, j *job, b blocks, name string) (engine.Block, error) {
+	n := b.Len()
+	if name == "" {
+		return p.loadSlice(ctx, b, n-1, n, graph.SliceOptions{})
+	}
+	sub, err := b.Slice(n-1, n, graph.SliceOptions{Extra: []string{name}, Half: p.half})
 	if err != nil {
 		return nil, err
 	}

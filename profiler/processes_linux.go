@@ -8,6 +8,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/remote"
+	"inferplan/engine/worker"
 )
 
 // How a GPU is divided between processes.
@@ -52,10 +53,7 @@ func division(d engine.Device, v int) (method string, env []string) {
 	if !mpsRuns(dir) {
 		return MethodTimeSlicing, nil
 	}
-	env = []string{
-		"CUDA_MPS_PIPE_DIRECTORY=" + dir,
-		fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", max(1, 100/v)),
-	}
+	env = append([]string{"CUDA_MPS_PIPE_DIRECTORY=" + dir}, worker.ShareEnv(v)...)
 	if index, err := d.Index(); err == nil && d.MemoryBytes > 0 {
 		env = append(env, fmt.Sprintf("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=%d=%dM", index, d.MemoryBytes/int64(v)>>20))
 	}

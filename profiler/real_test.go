@@ -310,3 +310,40 @@ func TestThreads(t *testing.T) {
 		}
 	}
 }
+
+// A model that computes in float16: the profile says so, what it does to the
+// answers, and that its weights are half as large. The same file in float32
+// does not go on where it was measured in float16.
+func TestHalfModel(t *testing.T) {
+	eng := realEngine(t)
+	paths := realModels(t, "squeezenet")
+	o := Options{Models: paths, Device: "cpu", Batches: []int{1}, Blocks: 2, Engine: eng, Precision: Precision{HalfWidth: 1, MinRounds: 2, MaxRounds: 2}, Half: true, FP16Samples: 4,
+		Out: filepath.Join(t.TempDir(), "profile.json")}
+	p, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, d := p.Models[0], p.Devices[0]
+	if d.Precision != formats.PrecisionFP16 || !strings.Contains(d.Method, "float16") {
+		t.Errorf("device %+v", d)
+	}
+	if f := m.FP16; f == nil || f.Samples != 4 || f.Top1Agreement < 0.5 || f.MaxAbsDiff <= 0 || f.MaxAbsDiff > 0.1 {
+		t.Errorf("the check of the whole model: %+v", f)
+	}
+	if m.Blocks[0].FP16 != nil {
+		t.Errorf("a cut in float16 that loses nothing was checked: %+v", m.Blocks[0].FP16)
+	}
+	var warnings []string
+	o.Half = false
+	o.Progress = func(e Event) {
+		if e.Stage == StageWarning {
+			warnings = append(warnings, e.Text)
+		}
+	}
+	if p, err = Run(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	if p.Devices[0].Precision != "" || p.Models[0].FP16 != nil || !slices.ContainsFunc(warnings, func(w string) bool { return strings.Contains(w, "float16") }) {
+		t.Errorf("in float32: %+v, %+v, warnings %q", p.Devices[0], p.Models[0].FP16, warnings)
+	}
+}

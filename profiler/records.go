@@ -24,6 +24,7 @@ type RecordOptions struct {
 	Score   string  // of the certainty; empty: certainty.Default
 	Seed    uint64  // of the shuffle, and of weights where a model has none
 
+	Half     bool // the models compute in float16
 	Engine   engine.Engine
 	Progress func(model string, done, samples int)
 }
@@ -109,7 +110,7 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 		return nil, err
 	}
 	whole := m.whole()
-	blk, err := place{eng: o.Engine, dev: device}.loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
+	blk, err := place{eng: o.Engine, dev: device, half: o.Half}.loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
 	if err != nil {
 		return nil, err
 	}

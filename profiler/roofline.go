@@ -46,7 +46,7 @@ func measureCeilings(ctx context.Context, p place) (c ceilings) {
 	} else if p.dev.IsCPU() {
 		c.memoryGBps = round3(HostCopyGBps())
 	}
-	if flops, err := MatmulRate(ctx, p.eng, p.dev, p.opt); err == nil {
+	if flops, err := matmulRate(ctx, p); err == nil {
 		c.matmulGflops = round3(flops / 1e9)
 	}
 	return c
@@ -68,12 +68,17 @@ func round3(x float64) float64 {
 // MatmulRate measures the floating-point operations per second of a large
 // float32 matrix product on a device: the best of several.
 func MatmulRate(ctx context.Context, eng engine.Engine, d engine.Device, o engine.Options) (float64, error) {
-	prober, ok := eng.(Prober)
+	return matmulRate(ctx, place{eng: eng, dev: d, opt: o})
+}
+
+// matmulRate is the same in the precision of a place.
+func matmulRate(ctx context.Context, p place) (float64, error) {
+	prober, ok := p.eng.(Prober)
 	if !ok {
-		return 0, fmt.Errorf("engine %s cannot probe shapes", eng.Info().Name)
+		return 0, fmt.Errorf("engine %s cannot probe shapes", p.eng.Info().Name)
 	}
 	size := matmulGPU
-	if d.IsCPU() {
+	if p.dev.IsCPU() {
 		size = matmulCPU
 	}
 	m, err := graph.MatMul(size, 1)
@@ -84,7 +89,6 @@ func MatmulRate(ctx context.Context, eng engine.Engine, d engine.Device, o engin
 	if err != nil {
 		return 0, err
 	}
-	p := place{eng, d, o}
 	p.opt.CUDAGraph = false
 	blk, err := p.loadSlice(ctx, chain.Whole(), 0, 1, graph.SliceOptions{})
 	if err != nil {
@@ -107,7 +111,7 @@ func MatmulRate(ctx context.Context, eng engine.Engine, d engine.Device, o engin
 			return 0, err
 		}
 		cpu, wall := t.PerRun()
-		if countsCPU(d) {
+		if countsCPU(p.dev) {
 			wall = cpu // what other processes took is not the device's doing
 		}
 		if i > 1 && (best == 0 || wall < best) {
@@ -216,6 +220,9 @@ func Roofline(p *formats.Profile) []RooflineRow {
 func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l formats.Latency, macs, tensors, weights int64) RooflineRow {
 	compute := 2 * float64(macs) * float64(batch) / (d.MatmulGflops * 1e9)
 	memory := (float64(tensors)*float64(batch) + float64(weights)) / (d.MemoryGBps * 1e9)
+	if d.Precision == formats.PrecisionFP16 {
+		memory /= 2 // tensors and weights are counted in float32
+	}
 	r := RooflineRow{Model: model, Device: d.Device, Batch: batch, Block: block, Wall: l.WallUS, Bound: "compute"}
 	if memory > compute {
 		r.Bound = "memory"

@@ -265,6 +265,9 @@ func (r *runner) adopt() error {
 		}
 		j.cut, j.prior = cut, true
 		fresh.Blocks = slices.Clone(have.Blocks)
+		if !stale {
+			fresh.FP16 = have.FP16
+		}
 		fresh.Measurements = slices.Clone(have.Measurements)
 		if stale {
 			dropMeasurements(fresh, r.dev.Kind)
@@ -325,7 +328,7 @@ func (r *runner) plan() (skipped int) {
 	return skipped
 }
 
-func (r *runner) here() place { return place{r.o.Engine, r.dev, r.o.EngineOptions} }
+func (r *runner) here() place { return place{r.o.Engine, r.dev, r.o.EngineOptions, r.o.Half} }
 
 // quickBatch is the batch of quick runs.
 func (j *job) quickBatch() int { return max(1, j.in.batch) }
@@ -505,7 +508,7 @@ func (r *runner) sampleShare(ctx context.Context, s *sampler, group []*job, shar
 		r.shared = sh.Method()
 		places = nil
 		for i, e := range sh.Engines() {
-			places = append(places, place{e, sh.Device(i), r.o.EngineOptions})
+			places = append(places, place{e, sh.Device(i), r.o.EngineOptions, r.o.Half})
 		}
 	}
 	var lanes []*lane

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"strings"
 	"time"
@@ -25,9 +24,8 @@ type profileOptions struct {
 	seed               uint64
 	out                string
 	force              bool
-	graphs, mps        bool
-	tf32               string
-	provider           map[string]string
+	mps                bool
+	executionOptions
 	recordsOptions
 }
 
@@ -70,40 +68,15 @@ certainty comes from the logprobs of the first token; their latencies are not me
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the inputs, and of weights where a model has none")
 	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write or to extend")
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
-	f.BoolVar(&o.graphs, "cuda-graph", false, "GPUs: capture a CUDA graph per batch size and replay it")
-	f.StringVar(&o.tf32, "tf32", "on", "GPUs: let convolutions and products round their inputs to TF32 (on or off)")
 	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
-	f.StringToStringVar(&o.provider, "provider-option", nil, "GPUs: option of ONNX Runtime's provider, KEY=VALUE (gpu_mem_limit=2147483648, prefer_nhwc=1)")
+	o.executionOptions.flags(f, "on")
 	o.recordsOptions.flags(f)
 	_ = cmd.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]string{"auto", "cpu", "cuda:0"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// engineOptions are the options of every load; they are the zero value, which
-// all devices take, unless something was asked for.
-func (o *profileOptions) engineOptions() (engine.Options, error) {
-	e := engine.Options{CUDAGraph: o.graphs, Provider: o.provider}
-	switch o.tf32 {
-	case "", "on":
-	case "off":
-		e.Provider = maps.Clone(o.provider)
-		if e.Provider == nil {
-			e.Provider = map[string]string{}
-		}
-		e.Provider["use_tf32"] = "0"
-		// The provider falls back to TF32 where it finds no other kernel; this
-		// forbids it to CUDA's libraries altogether.
-		if err := os.Setenv("NVIDIA_TF32_OVERRIDE", "0"); err != nil {
-			return e, err
-		}
-	default:
-		return e, usageErrorf("--tf32 %q: expected on or off", o.tf32)
-	}
-	return e, nil
-}
-
 func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []string) error {
-	options, err := o.engineOptions()
+	options, half, err := o.forProfile()
 	if err != nil {
 		return err
 	}
@@ -147,7 +120,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	profile, err := profiler.Run(ctx, profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks,
 		Sharer: profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr},
-		Budget: o.budget, Engine: eng, EngineOptions: options, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
+		Budget: o.budget, Engine: eng, EngineOptions: options, Half: half, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error {
 			printEstimate(p, e, o)
 			return nil
@@ -173,7 +146,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	}
 	var rec *formats.Records
 	if set != nil {
-		if rec, err = o.record(ctx, p, eng, set, paths, o.seed); err != nil {
+		if rec, err = o.record(ctx, p, eng, half, set, paths, o.seed); err != nil {
 			return err
 		}
 		profiler.PutRecords(profile, rec)

@@ -130,12 +130,12 @@ func (o *recordsOptions) samples(paths []string) (*samples.Set, error) {
 	return set, withCode(exitUsage, err)
 }
 
-func (o *recordsOptions) record(ctx context.Context, p *printer, eng engine.Engine, set *samples.Set, paths []string, seed uint64) (*formats.Records, error) {
+func (o *recordsOptions) record(ctx context.Context, p *printer, eng engine.Engine, half bool, set *samples.Set, paths []string, seed uint64) (*formats.Records, error) {
 	bar := p.meter(int64(len(paths)*len(set.Labels)), "recording")
 	defer bar.finish()
 	model, before := "", int64(-1)
 	rec, err := profiler.Record(ctx, profiler.RecordOptions{
-		Models: paths, Samples: set, Source: filepath.Base(o.records), HeldOut: o.heldOut, Score: o.score, Seed: seed, Engine: eng,
+		Models: paths, Samples: set, Source: filepath.Base(o.records), HeldOut: o.heldOut, Score: o.score, Seed: seed, Engine: eng, Half: half,
 		Progress: func(name string, done, samples int) {
 			if name != model {
 				model = name

@@ -32,6 +32,7 @@ type serveOptions struct {
 	joinCert            string
 	joinSilence         time.Duration
 	drain               time.Duration
+	executionOptions
 }
 
 func newServeCommand(g *globals) *cobra.Command {
@@ -80,6 +81,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.joinCert, "join-cert", "", "file with a certificate and key for --join-listen alone, made where there is none; workers trust it by the pin that is printed")
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
+	o.executionOptions.flags(f, "as the plan's numbers were measured")
 	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"onnx", "replay"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -104,6 +106,10 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
+	execute, err := o.forServe(p.note)
+	if err != nil {
+		return err
+	}
 	var joinToken []byte
 	if o.joinCert != "" && o.join == executor.Off {
 		return usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
@@ -127,7 +133,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
-			Places: places, Remote: remote,
+			Places: places, Remote: remote, Execute: execute,
 			Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,

@@ -134,7 +134,9 @@ func (c *Chain) EachAtom() *Blocks {
 func (c *Chain) Whole() *Blocks { return &Blocks{c, []int{0, c.Atoms()}} }
 
 // WeightBytes is the size of the weights of the blocks [i,j).
-func (b *Blocks) WeightBytes(i, j int) int64 { return b.Chain.Model.net.weightBytes(b.nodes(i, j), false) }
+func (b *Blocks) WeightBytes(i, j int) int64 {
+	return b.Chain.Model.net.weightBytes(b.nodes(i, j), false)
+}
 
 // Nodes counts the operators of the blocks [i,j).
 func (b *Blocks) Nodes(i, j int) int { return len(b.nodes(i, j)) }

@@ -9,11 +9,10 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"inferplan/formats"
 )
 
 // JoinConfig says what a host offers to a server.
@@ -274,11 +273,10 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	h.Device.Kind, h.Device.Index, h.Library = c.Kind, a.index, c.Library
 	each := len(c.CPUs) / c.Count
 	h.Device.CPUs, h.Device.Threads = c.CPUs[a.index*each:(a.index+1)*each], each
-	env := c.Env
-	if h.Device.Share > 1 && !formats.IsCPU(h.Device.Kind) {
-		env = append(append([]string(nil), env...), fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", 100/h.Device.Share))
+	if err := h.Execution.check(); err != nil {
+		return nil, err
 	}
-	proc, err := Start(ctx, Config{Hello: h, Command: c.Command, Env: env})
+	proc, err := Start(ctx, Config{Hello: h, Command: c.Command, Env: slices.Concat(c.Env, h.Env())})
 	if err != nil {
 		return nil, err
 	}

@@ -3,8 +3,10 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"inferplan/engine"
+	"inferplan/formats"
 )
 
 // Hello is the parent's first frame.
@@ -13,6 +15,25 @@ type Hello struct {
 	// Device.CPUs, where given, are what the worker's thread is pinned to.
 	Device  Device `json:"device"`
 	Library string `json:"library,omitempty"` // path of the engine's library; empty: its own search
+
+	Execution Execution `json:"execution"`
+}
+
+// Env is what the worker's process needs in its environment.
+func (h *Hello) Env() []string {
+	if formats.IsCPU(h.Device.Kind) {
+		return nil
+	}
+	return slices.Concat(ShareEnv(h.Device.Share), h.Execution.Env())
+}
+
+// ShareEnv limits a process to 1/v of a GPU's multiprocessors where CUDA's
+// Multi-Process Service runs.
+func ShareEnv(v int) []string {
+	if v < 2 {
+		return nil
+	}
+	return []string{fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", max(1, 100/v))}
 }
 
 // Device says what a worker executes on.

@@ -20,7 +20,7 @@ func openONNX(_ context.Context, h *Hello) (Loader, error) {
 		eng.Close()
 		return nil, err
 	}
-	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, chains: map[chainKey]*graph.Chain{}}, nil
+	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, execution: h.Execution, chains: map[chainKey]*graph.Chain{}}, nil
 }
 
 // findDevice turns the plan's device into one of this machine.
@@ -56,6 +56,8 @@ type onnx struct {
 	eng     *ort.Engine
 	device  engine.Device
 	threads int
+
+	execution Execution
 	// chains of the models read so far: stages of one model follow each other.
 	// They hold weights and are let go when the set-up is done.
 	chains map[chainKey]*graph.Chain
@@ -105,11 +107,16 @@ func (o *onnx) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
 	}
-	sub, err := blocks.Slice(from, to, graph.SliceOptions{HalfIn: s.FP16In, HalfOut: s.FP16Out})
+	sub, err := blocks.Slice(from, to, graph.SliceOptions{HalfIn: s.FP16In, HalfOut: s.FP16Out, Half: o.execution.Half})
 	if err != nil {
 		return nil, err
 	}
-	block, err := o.eng.Load(ctx, sub, o.device, engine.Options{Threads: o.threads})
+	options := o.execution.Options
+	options.Threads = o.threads
+	if o.device.IsCPU() { // those are about GPUs
+		options = engine.Options{Threads: o.threads}
+	}
+	block, err := o.eng.Load(ctx, sub, o.device, options)
 	sub.ONNX = nil // the engine has its own copy
 	return block, err
 }

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"inferplan/engine"
+	"inferplan/engine/worker"
+	"inferplan/formats"
+)
+
+// executionOptions are the flags that say how models are executed on a GPU. An
+// empty one is the default: profile's own, and for serve what the plan's
+// numbers were measured with.
+type executionOptions struct {
+	tf32, graphs, fp16, search, memory string
+	provider                           map[string]string
+}
+
+func (o *executionOptions) flags(f *pflag.FlagSet, otherwise string) {
+	f.StringVar(&o.tf32, "tf32", "", "GPUs: let convolutions and products round their inputs to TF32 (on or off; default "+otherwise+")")
+	f.StringVar(&o.graphs, "cuda-graph", "", "GPUs: capture a CUDA graph per batch size and replay it (--cuda-graph, or --cuda-graph=off)")
+	f.StringVar(&o.fp16, "fp16", "", "compute whole models in float16, weights and activations (--fp16, or --fp16=off)")
+	f.StringVar(&o.search, "conv-search", "", "GPUs: how the algorithm of a convolution is chosen (exhaustive, heuristic or default)")
+	f.StringVar(&o.memory, "gpu-memory", "", "GPUs: most memory that a session's pool takes, such as 2GiB")
+	f.StringToStringVar(&o.provider, "provider-option", nil, "GPUs: option of ONNX Runtime's provider, KEY=VALUE (prefer_nhwc=1)")
+	for _, name := range []string{"cuda-graph", "fp16"} {
+		f.Lookup(name).NoOptDefVal = "on"
+	}
+}
+
+// The provider's keys behind the flags.
+const (
+	keyTF32   = "use_tf32"
+	keySearch = "cudnn_conv_algo_search"
+	keyMemory = "gpu_mem_limit"
+)
+
+// onOff reads a flag; set is false where it was not given.
+func onOff(name, value string) (on, set bool, err error) {
+	switch value {
+	case "":
+		return false, false, nil
+	case "on", "off":
+		return value == "on", true, nil
+	}
+	return false, false, usageErrorf("--%s %q: expected on or off", name, value)
+}
+
+// apply changes what the flags name.
+func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
+	set := maps.Clone(o.provider)
+	if set == nil {
+		set = map[string]string{}
+	}
+	key := func(flag, name, value string) error {
+		if have, twice := set[name]; twice && have != value {
+			return usageErrorf("--%s and --provider-option %s=%s: expected one of them", flag, name, have)
+		}
+		set[name] = value
+		return nil
+	}
+	if on, given, err := onOff("tf32", o.tf32); err != nil {
+		return x, err
+	} else if given {
+		if err := key("tf32", keyTF32, map[bool]string{true: "1", false: "0"}[on]); err != nil {
+			return x, err
+		}
+	}
+	if on, given, err := onOff("cuda-graph", o.graphs); err != nil {
+		return x, err
+	} else if given {
+		x.Options.CUDAGraph = on
+	}
+	if on, given, err := onOff("fp16", o.fp16); err != nil {
+		return x, err
+	} else if given {
+		x.Half = on
+	}
+	if o.search != "" {
+		if !slices.Contains([]string{"exhaustive", "heuristic", "default"}, o.search) {
+			return x, usageErrorf("--conv-search %q: expected exhaustive, heuristic or default", o.search)
+		}
+		if err := key("conv-search", keySearch, strings.ToUpper(o.search)); err != nil {
+			return x, err
+		}
+	}
+	if o.memory != "" {
+		var b formats.Bytes
+		if err := b.UnmarshalJSON(fmt.Appendf(nil, "%q", o.memory)); err != nil {
+			return x, usageErrorf("--gpu-memory: %w", err)
+		}
+		if b <= 0 {
+			return x, usageErrorf("--gpu-memory %s: expected a size such as 2GiB", o.memory)
+		}
+		if err := key("gpu-memory", keyMemory, fmt.Sprint(int64(b))); err != nil {
+			return x, err
+		}
+	}
+	if len(set) > 0 {
+		provider := maps.Clone(x.Options.Provider)
+		if provider == nil {
+			provider = map[string]string{}
+		}
+		maps.Copy(provider, set)
+		x.Options.Provider = provider
+	}
+	return x, nil
+}
+
+// forProfile are the options of this process's engine.
+func (o *executionOptions) forProfile() (engine.Options, bool, error) {
+	x, err := o.apply(worker.Execution{})
+	if err != nil {
+		return engine.Options{}, false, err
+	}
+	for _, kv := range x.Env() { // before any library reads it
+		k, v, _ := strings.Cut(kv, "=")
+		if err := os.Setenv(k, v); err != nil {
+			return engine.Options{}, false, err
+		}
+	}
+	return x.Options, x.Half, nil
+}
+
+// forServe changes what the plan says of a kind, and tells where that differs.
+func (o *executionOptions) forServe(note func(format string, a ...any)) (func(kind string, x worker.Execution) worker.Execution, error) {
+	if _, err := o.apply(worker.Execution{}); err != nil {
+		return nil, err
+	}
+	told := map[string]bool{}
+	return func(kind string, planned worker.Execution) worker.Execution {
+		x, _ := o.apply(planned) // the flags are right, see above
+		if formats.IsCPU(kind) { // only the precision is about them, too
+			x.Options = planned.Options
+		}
+		if was, is := planned.String(), x.String(); was != is && !told[kind] {
+			told[kind] = true
+			note("warning: %s executes with %s; the plan's times were measured with %s", kind, is, was)
+		}
+		return x
+	}, nil
+}

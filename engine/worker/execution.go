@@ -1,0 +1,89 @@
+package worker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"inferplan/engine"
+	"inferplan/formats"
+)
+
+// Execution says how models are executed on a device: options of every load,
+// and whether whole models compute in float16.
+type Execution struct {
+	Options engine.Options `json:"options"`
+	Half    bool           `json:"half,omitempty"`
+}
+
+// The keys under which profiles name CUDA graphs.
+var graphKeys = []string{"enable_cuda_graph", "trt_cuda_graph_enable"}
+
+// PlannedExecution is what a plan's numbers of a device kind were measured with:
+// the defaults where it does not say.
+func PlannedExecution(plan *formats.Plan, kind string) Execution {
+	i := slices.IndexFunc(plan.Execution, func(e formats.Execution) bool { return e.Device == kind })
+	if i < 0 {
+		return Execution{}
+	}
+	e := plan.Execution[i]
+	x := Execution{Half: e.Precision == formats.PrecisionFP16}
+	x.Options.TensorRT = e.Provider == "tensorrt"
+	for _, k := range slices.Sorted(maps.Keys(e.Options)) {
+		if slices.Contains(graphKeys, k) {
+			x.Options.CUDAGraph = e.Options[k] == "1"
+			continue
+		}
+		if x.Options.Provider == nil {
+			x.Options.Provider = map[string]string{}
+		}
+		x.Options.Provider[k] = e.Options[k]
+	}
+	return x
+}
+
+// check refuses what another host may not ask for: options that are addresses,
+// and entries of the session, which name files.
+func (x Execution) check() error {
+	if len(x.Options.Session) > 0 {
+		return fmt.Errorf("%w: session entries from another host", ErrProtocol)
+	}
+	for k := range x.Options.Provider {
+		if strings.Contains(k, "user_compute_stream") || strings.Contains(k, "external") || strings.HasPrefix(k, "trt_") {
+			return fmt.Errorf("%w: provider option %q from another host", ErrProtocol, k)
+		}
+	}
+	return nil
+}
+
+// Env are variables that CUDA's libraries read when they are opened.
+func (x Execution) Env() []string {
+	if x.Options.Provider["use_tf32"] == "0" {
+		// The provider falls back to TF32 where it finds no other kernel; this
+		// forbids it to CUDA's libraries altogether.
+		return []string{"NVIDIA_TF32_OVERRIDE=0"}
+	}
+	return nil
+}
+
+// String lists what differs from nothing at all.
+func (x Execution) String() string {
+	var parts []string
+	if x.Options.TensorRT {
+		parts = append(parts, "TensorRT")
+	}
+	if x.Half {
+		parts = append(parts, "float16")
+	}
+	if x.Options.CUDAGraph {
+		parts = append(parts, "CUDA graphs")
+	}
+	for _, k := range slices.Sorted(maps.Keys(x.Options.Provider)) {
+		parts = append(parts, k+"="+x.Options.Provider[k])
+	}
+	if parts == nil {
+		return "the defaults"
+	}
+	return strings.Join(parts, ", ")
+}
