@@ -97,7 +97,8 @@ bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
 # PPIPE selects tables and cases, for example PPIPE="-tables load -cases G4/HC2 -runs 2"; a second start goes on where the first was stopped.
 .PHONY: bench-ppipe
 bench-ppipe: setup ## tables and plots against PPipe from its reference data, kept in bench/ppipe (INFERPLAN_DATA, PPIPE: see cmd/bench-ppipe)
-	nice -n 19 $(GO) run ./cmd/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' -keep bench/ppipe -plots bench/ppipe $(PPIPE)
+	$(GO) build -o bin/bench-ppipe ./cmd/bench-ppipe
+	nice -n 19 bin/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' -keep bench/ppipe -plots bench/ppipe $(PPIPE)
 
 # GEAR selects, for example GEAR="-tables gpus -families bert5"; a second start goes on where the first was stopped.
 .PHONY: bench-gear

@@ -86,7 +86,7 @@ func (b *bench) blocksOf(ctx context.Context, w *tabwriter.Writer, name, cluster
 	if err != nil {
 		return err
 	}
-	opt.MaxPartitions = partitions
+	opt.MaxPartitions, opt.Gap = partitions, 5e-3
 	cuts := granularities()
 	rows := make([]grained, len(cuts))
 	if err := each(ctx, len(cuts), func(ctx context.Context, i int) (err error) {

@@ -98,7 +98,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.StringVar(&b.cases, "cases", "", "regular expression of the cases, such as ^maf19/G4/HC2 or ^ours21/; empty: each table's own")
 	f.IntVar(&b.runs, "runs", 5, "replications of every simulated point")
 	f.DurationVar(&b.duration, "duration", 30*time.Second, "virtual time of a replication")
-	f.StringVar(&b.arrivals, "arrivals", "", "arrivals of the load table: some of poisson, gamma:CV, azure, azure-minutes, twitter; empty: poisson for the cases weighted as maf19, "+bursty+" for those as maf21")
+	f.StringVar(&b.arrivals, "arrivals", "", "arrivals of the load table: some of poisson, gamma:CV, azure, azure-minutes, twitter; empty: poisson for the cases weighted as maf19, "+bursty+" for the recorded ones as maf21, some of these for the others")
 	f.DurationVar(&b.timeLimit, "time-limit", 0, "limit of one solve; 0: only the solver's own, on its work, which gives the same plans on a machine of any load")
 	f.BoolVar(&b.byDNN, "by-dnn", false, "small table: a row per DNN too, with what each plan promises beside what was sustained")
 	f.BoolVar(&b.evenNIC, "even-nic", false, "our PPipe plans give the devices of a node like parts of its NIC, as the artifact's do")

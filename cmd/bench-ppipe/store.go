@@ -61,28 +61,27 @@ func openStore(dir string) (*store, error) {
 	if s.program, err = programHash(); err != nil {
 		return nil, fmt.Errorf("reading this program, whose results are kept: %w", err)
 	}
-	if s.file, err = os.OpenFile(filepath.Join(dir, "runs.jsonl"), os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+	// Lines are only added, each at once, so that several processes may make
+	// tables in one folder.
+	if s.file, err = os.OpenFile(filepath.Join(dir, "runs.jsonl"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
 		return nil, fmt.Errorf("opening the results: %w", err)
 	}
-	// A line that was cut off by an interruption is the last one: it is written over.
 	read := bufio.NewReader(s.file)
-	good := int64(0)
 	for {
 		line, err := read.ReadBytes('\n')
 		var r storedRun
-		if err != nil || json.Unmarshal(line, &r) != nil || r.Key == "" {
-			break
+		if err != nil && len(line) > 0 { // cut off by an interruption
+			if _, err := s.file.WriteString("\n"); err != nil {
+				return nil, fmt.Errorf("opening the results: %w", err)
+			}
 		}
-		good += int64(len(line))
-		s.runs[r.Key] = r.runResult
+		if err != nil {
+			return s, nil
+		}
+		if json.Unmarshal(line, &r) == nil && r.Key != "" {
+			s.runs[r.Key] = r.runResult
+		}
 	}
-	if err := s.file.Truncate(good); err != nil {
-		return nil, fmt.Errorf("opening the results: %w", err)
-	}
-	if _, err := s.file.Seek(good, 0); err != nil {
-		return nil, fmt.Errorf("opening the results: %w", err)
-	}
-	return s, nil
 }
 
 func (s *store) run(key string, simulate func() (runResult, error)) (runResult, error) {
