@@ -61,11 +61,20 @@ func TestPauseIsNoHang(t *testing.T) {
 	x := open(t, onePlan(200*time.Millisecond, 1, 1, time.Hour), o)
 	c := x.core.Load()
 	answered := make(chan error, 1)
-	go func() {
+	ask := func() {
 		_, err := x.Infer(context.Background(), sample(x, 1))
 		answered <- err
-	}()
+	}
+	go ask()
 	for looked := false; !looked; time.Sleep(time.Millisecond) {
+		select {
+		case err := <-answered: // the machine paused for longer than the run lasts
+			if got := reasonOf(err); got != "served" {
+				t.Fatalf("the request ended as %s", got)
+			}
+			go ask()
+		default:
+		}
 		c.call(func() {
 			d := c.devices[0]
 			if len(d.flight) == 0 {
