@@ -261,7 +261,8 @@ type block struct {
 	more     map[int]*C.ip_session // GPU: of the other batches
 	onnx     []byte                // GPU: to make more of
 	bindings map[*binding]struct{}
-	nextID   int // of CUDA graphs
+	cores    map[int]*binding // by batch: those of staged bindings
+	nextID   int              // of CUDA graphs
 }
 
 // at is the session for a batch size. b.mu is held.
@@ -361,7 +362,7 @@ func (b *block) Close() error {
 		for _, s := range b.more {
 			freeSession(s)
 		}
-		b.s, b.more, b.onnx = nil, nil, nil
+		b.s, b.more, b.onnx, b.cores = nil, nil, nil, nil
 	}
 	b.mu.Unlock()
 	b.e.mu.Lock()
@@ -385,6 +386,17 @@ type binding struct {
 
 // Bind allocates what the caller does not give and binds it.
 func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
+	if o.Batch > 0 && b.stages(o) {
+		return b.bindStaged(o)
+	}
+	x, err := b.bind(o)
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+func (b *block) bind(o engine.BindOptions) (*binding, error) {
 	what := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	if o.Batch < 1 {
 		return nil, fmt.Errorf("%s: %w: the batch must be at least 1", what, engine.ErrShape)

@@ -103,6 +103,7 @@ type Memory struct {
 	at     C.uint64_t
 	size   int
 	mapped bool
+	views  []*tensor
 }
 
 // Allocate takes memory of a GPU.
@@ -148,6 +149,7 @@ func (m *Memory) Close() error {
 	if m.at == 0 {
 		return nil
 	}
+	m.closeViews()
 	at := m.at
 	m.at = 0
 	if m.mapped {

@@ -356,6 +356,122 @@ func TestRunsWaitForTheDevice(t *testing.T) {
 	}
 }
 
+// A block whose tensors have addresses of their own, as with CUDA graphs: many
+// bindings to memory of callers share one per batch size, and answer the same.
+func TestStaged(t *testing.T) {
+	e := open(t)
+	sub := mlpSlice(t, e, 4)
+	b, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	want := map[int][]byte{}
+	for _, batch := range []int{1, 3} {
+		x, err := b.Bind(engine.BindOptions{Batch: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(x.Inputs()[0], 5)
+		if err := x.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		want[batch] = bytes.Clone(x.Outputs()[0].Bytes())
+	}
+	e.staged = true
+	s, err := e.Load(ctx, mlpSlice(t, e, 4), engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, before, _ := Live()
+	for _, batch := range []int{1, 3, 1, 3} {
+		in, err := engine.NewHostTensor(sub.Inputs[0], batch, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := s.Bind(engine.BindOptions{Batch: batch, Inputs: []engine.Tensor{in}, HostIO: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(in, 5)
+		if tm, err := x.RunN(2); err != nil || tm.Runs != 2 || tm.Wall <= 0 {
+			t.Fatalf("%+v, %v", tm, err)
+		}
+		if got := x.Outputs()[0].Bytes(); !bytes.Equal(got, want[batch]) {
+			t.Errorf("batch %d: another answer", batch)
+		}
+		if err := errors.Join(x.Close(), x.Close()); err != nil {
+			t.Error(err)
+		}
+		if err := x.Run(ctx); !errors.Is(err, engine.ErrClosed) {
+			t.Errorf("run after Close: %v", err)
+		}
+	}
+	if _, now, _ := Live(); now != before+2 {
+		t.Errorf("%d bindings for two batch sizes", now-before)
+	}
+	if _, err := s.Bind(engine.BindOptions{Batch: 2, Inputs: []engine.Tensor{}}); !errors.Is(err, engine.ErrShape) {
+		t.Errorf("no input given: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, now, _ := Live(); now != before {
+		t.Errorf("%d bindings are left", now-before)
+	}
+}
+
+// Tensors in a piece of the device's memory, which another process may have
+// mapped: at their offsets, and gone with it.
+func TestMemoryTensors(t *testing.T) {
+	fakeDriver(t)
+	open(t)
+	m, h, err := ShareMemory(0, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := Import(0, h, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := engine.Spec{Name: "x", Type: engine.F32, Shape: []int64{engine.BatchDim, 16}}
+	_, _, before := Live()
+	a, err := m.Tensor(spec, 2, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := there.Tensor(spec, 2, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Bytes() != nil {
+		t.Error("memory of a device is handed out as the host's")
+	}
+	data := bytes.Repeat([]byte{1, 2, 3, 4}, 32)
+	back := make([]byte, len(data))
+	if err := errors.Join(a.Write(data), b.Read(back)); err != nil || !bytes.Equal(data, back) {
+		t.Errorf("through the handle: %v", err)
+	}
+	if _, err := m.Tensor(spec, 100, 0); !errors.Is(err, engine.ErrShape) {
+		t.Errorf("more than there is: %v", err)
+	}
+	if _, err := m.Tensor(spec, 1, -64); !errors.Is(err, engine.ErrShape) {
+		t.Errorf("before the beginning: %v", err)
+	}
+	if err := errors.Join(there.Close(), m.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, _, now := Live(); now != before {
+		t.Errorf("%d tensors are left", now-before)
+	}
+	if _, err := m.Tensor(spec, 1, 0); !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if err := a.Read(back); !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("a tensor of memory that is gone: %v", err)
+	}
+}
+
 // Without NVML the driver lists the GPUs.
 func TestGPUsOfTheDriver(t *testing.T) {
 	fakeDriver(t)

@@ -45,6 +45,9 @@ type Engine struct {
 	// perBatch makes blocks on the CPU keep a session per batch size, as those
 	// on a GPU do. Tests set it.
 	perBatch bool
+	// staged makes blocks copy into and out of tensors of their own, as those with
+	// CUDA graphs do. Tests set it.
+	staged bool
 	// waits makes runs on the CPU wait through the GPU's driver. Tests set it.
 	waits bool
 

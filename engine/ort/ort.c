@@ -227,11 +227,11 @@ char *ip_value_device(ip_session *s, const int64_t *shape, int rank, int type, v
   return message(api->CreateTensorAsOrtValue(s->allocator, shape, rank, (ONNXTensorElementDataType)type, (OrtValue **)out));
 }
 
-char *ip_value_on(int device, void *data, size_t len, const int64_t *shape, int rank, int type, void **out) {
+char *ip_value_on(int device, uint64_t data, size_t len, const int64_t *shape, int rank, int type, void **out) {
   char *err = NULL;
   OrtMemoryInfo *memory = NULL;
   TRY(api->CreateMemoryInfo("Cuda", OrtDeviceAllocator, device, OrtMemTypeDefault, &memory));
-  TRY(api->CreateTensorWithDataAsOrtValue(memory, data, len, shape, rank, (ONNXTensorElementDataType)type, (OrtValue **)out));
+  TRY(api->CreateTensorWithDataAsOrtValue(memory, (void *)(uintptr_t)data, len, shape, rank, (ONNXTensorElementDataType)type, (OrtValue **)out));
 fail:
   if (memory) api->ReleaseMemoryInfo(memory);
   return err;

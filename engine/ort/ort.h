@@ -42,7 +42,7 @@ char *ip_session_nodes(ip_session *s, char **out);
 char *ip_value_host(void *data, size_t len, const int64_t *shape, int rank, int type, void **out);
 char *ip_value_device(ip_session *s, const int64_t *shape, int rank, int type, void **out);
 // A value over memory of a GPU that the caller owns.
-char *ip_value_on(int device, void *data, size_t len, const int64_t *shape, int rank, int type, void **out);
+char *ip_value_on(int device, uint64_t data, size_t len, const int64_t *shape, int rank, int type, void **out);
 char *ip_value_data(void *value, void **data);
 char *ip_value_info(void *value, int *type, int64_t *dims, int cap, int *rank, size_t *bytes);
 void ip_value_free(void *value);

@@ -27,6 +27,7 @@ type tensor struct {
 	size   int
 	bytes  []byte // host memory only
 	device int
+	view   bool // of memory that is not this tensor's own
 }
 
 func shapeC(shape []int64) *C.int64_t {
@@ -42,6 +43,17 @@ func hostValue(data []byte, spec engine.Spec, batch int) (unsafe.Pointer, error)
 	var v unsafe.Pointer
 	if err := goError(C.ip_value_host(unsafe.Pointer(unsafe.SliceData(data)), C.size_t(len(data)), shapeC(shape), C.int(len(shape)), C.int(spec.Type), &v)); err != nil {
 		return nil, fmt.Errorf("tensor %s: %w", spec, err)
+	}
+	live.values.Add(1)
+	return v, nil
+}
+
+// deviceValue wraps memory of a GPU that outlives the value.
+func deviceValue(index int, at C.uint64_t, size int, spec engine.Spec, batch int) (unsafe.Pointer, error) {
+	shape := spec.ShapeAt(batch)
+	var v unsafe.Pointer
+	if err := goError(C.ip_value_on(C.int(index), at, C.size_t(size), shapeC(shape), C.int(len(shape)), C.int(spec.Type), &v)); err != nil {
+		return nil, fmt.Errorf("tensor %s on cuda:%d: %w", spec, index, err)
 	}
 	live.values.Add(1)
 	return v, nil

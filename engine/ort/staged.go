@@ -1,0 +1,205 @@
+//go:build cgo && !noort
+
+package ort
+
+// #include "ort.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"inferplan/engine"
+)
+
+// A captured CUDA graph reads and writes the addresses that it was captured
+// with, and the runtime copies nothing when it replays one. So a block with
+// graphs that is bound to memory of others (of the host, of another process) has
+// one binding per batch size with tensors of its own, whose graph is captured
+// once; what callers get are bindings that copy into it and out of it.
+
+// staged is such a binding.
+type staged struct {
+	core    *binding
+	in, out []engine.Tensor
+	closed  bool
+}
+
+// stages tells whether a bind needs that.
+func (b *block) stages(o engine.BindOptions) bool {
+	if b.e.staged {
+		return true
+	}
+	if !b.o.CUDAGraph || b.device.IsCPU() {
+		return false
+	}
+	foreign := func(list []engine.Tensor) bool {
+		for _, t := range list {
+			if x, ours := t.(*tensor); t != nil && (!ours || x.device < 0 || x.view) {
+				return true
+			}
+		}
+		return false
+	}
+	return o.HostIO || foreign(o.Inputs) || foreign(o.Outputs)
+}
+
+// bindStaged is Bind for such blocks.
+func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
+	b.mu.Lock()
+	core := b.cores[o.Batch]
+	b.mu.Unlock()
+	if core == nil {
+		x, err := b.bind(engine.BindOptions{Batch: o.Batch})
+		if err != nil {
+			return nil, err
+		}
+		core = x
+		b.mu.Lock()
+		if b.cores == nil {
+			b.cores = map[int]*binding{}
+		}
+		b.cores[o.Batch] = core
+		b.mu.Unlock()
+	}
+	s := &staged{core: core}
+	for _, side := range []struct {
+		what  string
+		given []engine.Tensor
+		own   []engine.Tensor
+		into  *[]engine.Tensor
+	}{{"input", o.Inputs, core.in, &s.in}, {"output", o.Outputs, core.out, &s.out}} {
+		if side.given != nil && len(side.given) != len(side.own) {
+			return nil, fmt.Errorf("bind %s at batch %d: %w: %d %ss given, the block has %d", b.sub.Model, o.Batch, engine.ErrShape, len(side.given), side.what, len(side.own))
+		}
+		for i, t := range side.own {
+			x := t
+			if side.given != nil && side.given[i] != nil {
+				x = side.given[i]
+				if err := engine.Fits(x, t.Spec(), o.Batch); err != nil {
+					return nil, fmt.Errorf("bind %s at batch %d: %s %d: %w", b.sub.Model, o.Batch, side.what, i, err)
+				}
+			} else if o.HostIO {
+				h, err := engine.NewHostTensor(t.Spec(), o.Batch, nil)
+				if err != nil {
+					return nil, err
+				}
+				x = h
+			}
+			*side.into = append(*side.into, x)
+		}
+	}
+	return s, nil
+}
+
+// copyTensor copies between a tensor of the core and one of the caller.
+func copyTensor(dst, src engine.Tensor) error {
+	if dst == src {
+		return nil
+	}
+	if b := src.Bytes(); b != nil {
+		return dst.Write(b)
+	}
+	if b := dst.Bytes(); b != nil {
+		return src.Read(b)
+	}
+	d, ok1 := dst.(*tensor)
+	s, ok2 := src.(*tensor)
+	if !ok1 || !ok2 || d.size != s.size {
+		return fmt.Errorf("tensor %s: %w: memory of another engine's device", src.Spec().Name, engine.ErrShape)
+	}
+	return copyBytes(d.device, d.data, s.data, d.size, onDevice)
+}
+
+func (s *staged) Batch() int               { return s.core.batch }
+func (s *staged) Inputs() []engine.Tensor  { return s.in }
+func (s *staged) Outputs() []engine.Tensor { return s.out }
+
+// Run copies in, runs and copies out.
+func (s *staged) Run(ctx context.Context) error {
+	if s.closed {
+		return s.core.fail(engine.ErrClosed)
+	}
+	for i, t := range s.in {
+		if err := copyTensor(s.core.in[i], t); err != nil {
+			return s.core.fail(err)
+		}
+	}
+	if err := s.core.Run(ctx); err != nil {
+		return err
+	}
+	for i, t := range s.out {
+		if err := copyTensor(t, s.core.out[i]); err != nil {
+			return s.core.fail(err)
+		}
+	}
+	return nil
+}
+
+// RunN times runs with their copies.
+func (s *staged) RunN(n int) (engine.Timing, error) {
+	if n < 1 {
+		return engine.Timing{}, s.core.fail(fmt.Errorf("%d runs: expected at least 1", n))
+	}
+	sum := engine.Timing{Runs: n}
+	begin := time.Now()
+	for range n {
+		if err := s.Run(context.Background()); err != nil {
+			return engine.Timing{}, err
+		}
+	}
+	sum.Wall = time.Since(begin)
+	return sum, nil
+}
+
+// Close leaves the core to the block.
+func (s *staged) Close() error {
+	s.closed = true
+	return nil
+}
+
+// Tensor is a tensor that lies in m from an offset on. It is gone when m is
+// closed, and what is bound to it must be closed before.
+func (m *Memory) Tensor(spec engine.Spec, batch int, off int64) (engine.Tensor, error) {
+	size := spec.BytesAt(batch)
+	if m.at == 0 {
+		return nil, fmt.Errorf("tensor %s: GPU memory: %w", spec, engine.ErrClosed)
+	}
+	if off < 0 || size < 0 || size > int64(m.size)-off {
+		return nil, fmt.Errorf("tensor %s: %w: %d bytes from %d on in %d bytes of GPU memory", spec, engine.ErrShape, size, off, m.size)
+	}
+	t := &tensor{spec: spec, batch: batch, size: int(size), device: m.index, view: true}
+	var err error
+	if t.value, err = deviceValue(m.index, m.at+C.uint64_t(off), t.size, spec, batch); err != nil {
+		return nil, err
+	}
+	if err := goError(C.ip_value_data(t.value, &t.data)); err != nil {
+		t.free()
+		return nil, err
+	}
+	m.views = append(m.views, t)
+	return t, nil
+}
+
+// closeViews frees the tensors in m.
+func (m *Memory) closeViews() {
+	for _, t := range m.views {
+		t.free()
+	}
+	m.views = nil
+}
+
+// ShareMemory takes memory of a GPU and names it for other processes.
+func ShareMemory(index int, size int64) (*Memory, Handle, error) {
+	m, err := Allocate(index, int(size))
+	if err != nil {
+		return nil, Handle{}, err
+	}
+	h, err := m.Export()
+	if err != nil {
+		return nil, h, errors.Join(err, m.Close())
+	}
+	return m, h, nil
+}
