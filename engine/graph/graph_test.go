@@ -397,7 +397,8 @@ func TestPartitionIsOptimal(t *testing.T) {
 			}
 			return worst, bytes
 		}
-		best, fewest := math.Inf(1), int64(math.MaxInt64)
+		var all [][]int
+		best := math.Inf(1)
 		for mask := range 1 << (len(costs) - 1) {
 			b := []int{0}
 			for i := range len(costs) - 1 {
@@ -406,22 +407,23 @@ func TestPartitionIsOptimal(t *testing.T) {
 				}
 			}
 			b = append(b, len(costs))
-			if len(b) != n+1 {
-				continue
+			if len(b) == n+1 {
+				all = append(all, b)
+				w, _ := value(b)
+				best = min(best, w)
 			}
-			w, by := value(b)
-			switch {
-			case w < best-1e-6:
-				best, fewest = w, by
-			case w < best+1e-12 && by < fewest:
-				fewest = by
+		}
+		fewest := int64(math.MaxInt64) // of those that are best but for rounding
+		for _, b := range all {
+			if w, by := value(b); w <= best*(1+1e-12) {
+				fewest = min(fewest, by)
 			}
 		}
 		w, by := value(got)
-		if w > best+1e-6 {
+		if w > best*(1+2e-9) {
 			t.Fatalf("largest block %v, best is %v", w, best)
 		}
-		if w <= best && by > fewest {
+		if by > fewest {
 			t.Fatalf("%d bytes cross, %d would do", by, fewest)
 		}
 	})
