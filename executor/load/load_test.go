@@ -341,7 +341,7 @@ func TestAnswerToAnotherRequestIsAnError(t *testing.T) {
 	var n atomic.Int64
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && n.Add(1)%2 == 0 {
-			body := `{"id":"0000000000000000","model_name":"mlp","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[1]}]}`
+			body := `{"id":"ffffffffffffffff","model_name":"mlp","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1],"data":[1]}]}`
 			w.Write([]byte(body))
 			return
 		}
