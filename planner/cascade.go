@@ -125,7 +125,7 @@ func (r *resolved) resolveFamily() (*family, error) {
 		return nil, err
 	}
 	for _, pool := range r.pools {
-		p.Devices, p.Memory = pool.Count, int64(pool.Memory)
+		p.Devices, p.Memory = pool.Count, int64(pool.Memory) // of the only kind: Kinds says what several have
 		if pool.Memory == 0 {
 			r.assume("every model of the family fits on a device of kind %s together with the others: the pool gives no memory", pool.Device)
 		}
@@ -144,6 +144,9 @@ func (r *resolved) resolveFamily() (*family, error) {
 		return nil, err
 	}
 	if err := f.target(w, p.Models[len(p.Models)-1].Times[0]); err != nil {
+		return nil, err
+	}
+	if err := f.inStages(); err != nil {
 		return nil, err
 	}
 	return f, f.ranges(&w.QPS)
@@ -195,9 +198,7 @@ func (f *family) member(name, path string) (*gear.Model, error) {
 			}
 			m.Times[b] = min(m.Times[b], t)
 		}
-		if f.problem.Mixed() {
-			m.On = append(m.On, v)
-		}
+		m.On = append(m.On, v)
 	}
 	if len(m.Times) == 0 {
 		return nil, f.fail("profile", fmt.Sprintf("models[%d].measurements", at), "none of "+name+" on "+strings.Join(kinds, " or "), "at least one", "measure it there: plan profile --device …")
@@ -415,6 +416,30 @@ func (f *family) write(out *gear.Outcome, solverName string) *formats.Plan {
 // another kind of devices.
 func (f *family) deploy(p *formats.Plan, d *gear.Deployment) {
 	m, pm, g := &f.problem.Models[d.Model], f.profile[d.Model], p.Gear
+	var pipeline formats.Pipeline
+	if d.Chain != nil {
+		pipeline = f.deployChain(p, d)
+	} else {
+		pipeline = f.deployWhole(d)
+	}
+	if n := len(p.Models) - 1; n >= 0 && p.Models[n].Model == m.Name {
+		p.Models[n].Pipelines = append(p.Models[n].Pipelines, pipeline)
+		p.Models[n].RPS += pipeline.RPS
+		return
+	}
+	o := formats.PlanModel{
+		Model: m.Name, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: pipeline.RPS, Inputs: pm.Inputs, Outputs: pm.Outputs, NumBlocks: len(pm.Blocks),
+		Pipelines: []formats.Pipeline{pipeline},
+	}
+	if pm.Source != nil {
+		o.SHA256 = pm.Source.SHA256
+	}
+	p.Models = append(p.Models, o)
+}
+
+// deployWhole is a pipeline of a model that runs whole.
+func (f *family) deployWhole(d *gear.Deployment) formats.Pipeline {
+	m, pm := &f.problem.Models[d.Model], f.profile[d.Model]
 	times := m.Times
 	if f.problem.Mixed() {
 		times = m.On[d.Kind].Times
@@ -425,18 +450,5 @@ func (f *family) deploy(p *formats.Plan, d *gear.Deployment) {
 	}
 	last := times[d.Batch-1]
 	s.RPS = min(float64(d.Replicas), d.Devices) * float64(d.Batch) / last.Seconds()
-	pipeline := formats.Pipeline{Batch: d.Batch, RPS: s.RPS, LatencyUS: formats.Micros(last), Stages: []formats.Stage{s}}
-	if n := len(p.Models) - 1; n >= 0 && p.Models[n].Model == m.Name {
-		p.Models[n].Pipelines = append(p.Models[n].Pipelines, pipeline)
-		p.Models[n].RPS += s.RPS
-		return
-	}
-	o := formats.PlanModel{
-		Model: m.Name, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: s.RPS, Inputs: pm.Inputs, Outputs: pm.Outputs, NumBlocks: len(pm.Blocks),
-		Pipelines: []formats.Pipeline{pipeline},
-	}
-	if pm.Source != nil {
-		o.SHA256 = pm.Source.SHA256
-	}
-	p.Models = append(p.Models, o)
+	return formats.Pipeline{Batch: d.Batch, RPS: s.RPS, LatencyUS: formats.Micros(last), Stages: []formats.Stage{s}}
 }

@@ -1,12 +1,14 @@
 package check
 
 import (
+	"context"
 	"math"
 	"slices"
 	"testing"
 
 	"inferplan/formats"
 	"inferplan/planner"
+	"inferplan/solver/highs"
 )
 
 // chained is a plan on one device whose large model was cut in two by hand: its
@@ -57,6 +59,7 @@ func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
 	}
 	one := 1.0
 	p.Objective.Bound = &one
+	p.Options.MaxPartitions = 1 // else the bound is that of plans with members in stages
 	return p, in
 }
 
@@ -99,6 +102,60 @@ func TestChainedGearPlan(t *testing.T) {
 		got := Recompute(p, now.Profile, now.Cluster, now.Workload)
 		if !slices.ContainsFunc(got, func(f Finding) bool { return f.Constraint == c.constraint && f.Severity == c.severity }) {
 			t.Errorf("%s: no %s about %s in %v", name, c.severity, c.constraint, got)
+		}
+	}
+}
+
+// A plan that the planner made with a member in stages holds when it is fresh, with
+// its bound, which whole models do not limit; a bound that no stages reach does not.
+func TestGearPlanInStages(t *testing.T) {
+	if err := highs.Available(); err != nil {
+		t.Skipf("gears in stages need HiGHS: %v", err)
+	}
+	for name, c := range map[string]struct {
+		factors []float64 // of the second kind's times, by block
+		memory  formats.Bytes
+	}{"parts that are fast elsewhere": {[]float64{3, .2}, 0}, "a member that fits nowhere": {[]float64{1.5, 1.5}, 2500}} {
+		in := cascadeDocuments(1, c.memory, 3)
+		for k := range in.Profile.Models {
+			m := &in.Profile.Models[k]
+			m.Blocks = []formats.Block{{Name: "first", WeightBytes: m.Blocks[0].WeightBytes / 2, CutBytesFP32: 4000}, {Name: "second", WeightBytes: m.Blocks[0].WeightBytes / 2}}
+			for _, ms := range m.Measurements {
+				half, other := ms.Blocks[0].WallUS/2, formats.Measurement{Device: "cpu-4", Share: 1, Batch: ms.Batch}
+				for _, f := range c.factors {
+					other.Blocks = append(other.Blocks, formats.Latency{WallUS: formats.Micros(f*float64(half)) / 1000 * 1000})
+				}
+				at := slices.IndexFunc(m.Measurements, func(o formats.Measurement) bool { return o.Batch == ms.Batch && o.Device == "cpu-1" })
+				m.Measurements[at].Blocks = []formats.Latency{{WallUS: half}, {WallUS: half}}
+				m.Measurements = append(m.Measurements, other)
+			}
+		}
+		in.Cluster.Pools[0].NICGbps = 10
+		in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "cpu-4", Count: 2, Memory: c.memory, NICGbps: 10})
+		in.Workload.Cascade.QPS.Max = 3000
+		res, err := planner.Solve(context.Background(), in, planner.DefaultOptions(), highs.Solver{}, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		k := checker{world: world{res.Plan, in.Profile, in.Cluster, in.Workload}}
+		if !k.chained() {
+			t.Errorf("%s: no member in stages: %+v", name, res.Plan.Objective)
+		}
+		if got := Recompute(res.Plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+		gate, err := Gate(context.Background(), GateInput{Plan: res.Plan, Today: planner.Inputs{Profile: in.Profile}, Solver: highs.Solver{}})
+		if err != nil || gate.Verdict != Pass {
+			t.Errorf("%s: from the plan alone: %v, %+v", name, err, gate)
+		}
+		for i := range res.Plan.Gear.Gears {
+			p := duplicate(t, res.Plan)
+			*p.Objective.Bound += p.Gear.Gears[i].Weight * (1 - p.Gear.Gears[i].Bound)
+			p.Gear.Gears[i].Bound = 1
+			got := Recompute(p, in.Profile, in.Cluster, in.Workload)
+			if !slices.ContainsFunc(got, func(f Finding) bool { return f.Constraint == "bound" && f.Severity == Error }) {
+				t.Errorf("%s: nothing is said of a bound of 1 in gear %d: %v", name, i, got)
+			}
 		}
 	}
 }

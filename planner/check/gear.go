@@ -683,7 +683,7 @@ func (c *checker) gearBounds(g *gears) {
 	var alone []hull
 	for _, kind := range kinds {
 		pool := c.pool(kind)
-		e := c.envelope(p.SLOUS.D(), kind)
+		e := c.envelope(p.SLOUS.D(), false, kind)
 		if pool == nil || e == nil && len(kinds) == 1 {
 			return
 		}
@@ -694,15 +694,13 @@ func (c *checker) gearBounds(g *gears) {
 		devices += n
 		counts, alone = append(counts, n), append(alone, e)
 	}
-	e := alone[0]
-	if len(kinds) > 1 {
-		if e = c.envelope(p.SLOUS.D(), kinds...); e == nil {
+	e, limited := alone[0], c.workload != nil && c.workload.Cascade != nil
+	if parts := c.inParts(); len(kinds) > 1 || parts {
+		if e = c.envelope(p.SLOUS.D(), parts, kinds...); e == nil {
 			return
 		}
+		limited = limited && (parts || !c.chained())
 	}
-	// A chain may run each part of a model where that part is fastest, or fit where
-	// the whole does not: what whole models reach does not limit it.
-	whole := c.workload != nil && c.workload.Cascade != nil && !c.chained()
 	report := c.fail
 	if g.moved {
 		report = c.warn
@@ -715,7 +713,7 @@ func (c *checker) gearBounds(g *gears) {
 		}
 		where := fmt.Sprintf("gear.gears[%d].bound", i)
 		switch {
-		case whole && r.Bound > free+rounding:
+		case limited && r.Bound > free+rounding:
 			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", free), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
 		case r.Bound < least-rounding:
 			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", least), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
@@ -728,7 +726,7 @@ func (c *checker) gearBounds(g *gears) {
 	reached, what := 0.0, ""
 	if o.Name == "latency" {
 		slo := time.Duration(*o.Bound*1e6) - 1
-		reached, what = c.weighted(c.envelope(slo, kinds...), devices), fmt.Sprintf("within %v", slo)
+		reached, what = c.weighted(c.envelope(slo, false, kinds...), devices), fmt.Sprintf("within %v", slo)
 	} else {
 		n := math.Round(c.devicesAt(*o.Bound)) - 1
 		reached, what = c.weighted(e, n), fmt.Sprintf("on %.0f devices", n)
@@ -774,11 +772,65 @@ func (h hull) at(budget float64) float64 {
 	return best
 }
 
+// inParts says whether the plan's bound counts members that run in stages: such were
+// allowed, and there are several kinds of devices or one that a member does not fit
+// on.
+func (c *checker) inParts() bool {
+	if c.plan.Options.MaxPartitions < 2 || c.plan.Objective.Name != "accuracy" || c.plan.Gear.Over == formats.OverRequests || c.plan.Algorithm != "exact" {
+		return false
+	}
+	kinds := c.kinds()
+	if len(kinds) > 1 || c.workload == nil || c.workload.Cascade == nil {
+		return len(kinds) > 1
+	}
+	pool := c.pool(kinds[0])
+	return pool != nil && pool.Memory > 0 && slices.ContainsFunc(c.workload.Cascade.Family, func(n string) bool {
+		return c.profileModel(n) != nil && c.weights(n, kinds[0]) > int64(pool.Memory)
+	})
+}
+
+// partly is what a model takes at least in stages over some kinds, per sample in the
+// best batch within a latency and for one sample alone: every block where it is
+// fastest, whatever fits there. Infinite where blocks were not measured.
+func (c *checker) partly(model string, slo time.Duration, kinds []string) (per float64, one time.Duration) {
+	pm := c.profileModel(model)
+	per, one = math.Inf(1), time.Duration(math.MaxInt64)
+	if len(pm.Blocks) < 2 {
+		return per, one
+	}
+	most := 0
+	for _, kind := range kinds {
+		most = max(most, len(c.timesOf(model, kind)))
+	}
+	for b := 1; b <= most; b++ {
+		took := time.Duration(0)
+		for k := range pm.Blocks {
+			least := time.Duration(math.MaxInt64)
+			for _, kind := range kinds {
+				if ms := measured(pm, kind, 1, b); ms != nil && len(ms.Blocks) == len(pm.Blocks) {
+					least = min(least, inference(ms, k, k+1))
+				}
+			}
+			if least == math.MaxInt64 {
+				return per, one
+			}
+			took += least
+		}
+		if b == 1 {
+			one = took
+		}
+		if took <= slo {
+			per = min(per, took.Seconds()/float64(b))
+		}
+	}
+	return per, one
+}
+
 // envelope lists every cascade of the family over its quantile thresholds with
 // bit sets, as far as they keep a latency; a model costs what it does on the kind
-// where it is cheapest. Nil where the documents do not say enough, or there are
-// too many.
-func (c *checker) envelope(slo time.Duration, kinds ...string) hull {
+// where it is cheapest, in parts what these do. Nil where the documents do not say
+// enough, or there are too many.
+func (c *checker) envelope(slo time.Duration, parts bool, kinds ...string) hull {
 	var names []string
 	grid := 10
 	for i := range c.plan.Gear.Models {
@@ -837,6 +889,10 @@ func (c *checker) envelope(slo time.Duration, kinds ...string) hull {
 		}
 		if !measured && len(c.plan.Pools) == 1 {
 			return nil
+		}
+		if parts && c.profileModel(n) != nil {
+			p, o := c.partly(n, slo, kinds)
+			per, one = min(per, p), min(one, o)
 		}
 		w.per, w.one = append(w.per, per), append(w.one, one)
 	}

@@ -77,7 +77,12 @@ func (s *search) cure(ctx context.Context, err error) error {
 func (p *Problem) shortest() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for m := range p.Models {
-		if p.Memory == 0 || p.Models[m].Memory <= p.Memory {
+		fits := p.Memory == 0 || p.Models[m].Memory <= p.Memory
+		for k := range p.Kinds {
+			v, memory := p.variant(m, k), p.Kinds[k].Memory
+			fits = k > 0 && fits || len(v.Times) > 0 && (memory == 0 || v.Memory <= memory)
+		}
+		if fits {
 			least = min(least, p.Models[m].Times[0])
 		}
 	}

@@ -43,23 +43,18 @@ type Config struct {
 type mixed struct {
 	p       *Problem
 	solver  milp.Solver
+	found   int // cascades enumerated
 	list    []Cascade
-	reach   [][]float64   // of a request, by cascade and model
-	per     [][]float64   // seconds per sample, by kind and model; infinite: not there
-	batch   [][]int       // largest, by kind and model
-	configs []Config      // maximal sets by kind; counts to be found
-	all     []Config      // of each kind one, with whatever fits alone: for the bound
-	tables  policy.Tables // of the placement
-	of      [][]int32     // pipelines by model
-	cuts    [][]float64   // by program solved: what a sample of a model adds to the load at least
-	loads   map[int]split // by cascade, on the placement
-}
-
-// split is the load of the busiest device per request per second under the best
-// split, with that split as shares by configuration and model.
-type split struct {
-	load   float64
-	shares [][]float64
+	reach   [][]float64    // of a request, by cascade and model
+	per     [][]float64    // seconds per sample, by kind and model; infinite: not there
+	batch   [][]int        // largest, by kind and model
+	chains  []*Chain       // that members may run as
+	run     []*Chain       // those of them that a placement is made for
+	bit     [][]int        // their stages in the sets of configurations
+	configs []Config       // maximal sets by kind; counts to be found
+	all     []Config       // of each kind one, with whatever fits alone: for the bound
+	cuts    [][]float64    // by program solved: what a sample of a model adds to the load at least
+	loads   map[int]*split // by cascade, on the placement
 }
 
 // Mixed tells that a problem has several kinds of devices.
@@ -68,7 +63,9 @@ func (p *Problem) Mixed() bool { return len(p.Kinds) > 0 }
 // variant is a model on a kind.
 func (p *Problem) variant(m, k int) *Variant { return &p.Models[m].On[k] }
 
-// solveMixed finds the most accurate gears on several kinds of devices.
+// solveMixed finds the most accurate gears on several kinds of devices. With whole
+// models first, and then with some in stages, where the relaxation says that there
+// is something in it.
 func (p *Problem) solveMixed(ctx context.Context, solver milp.Solver, o *Options) (*Outcome, error) {
 	switch {
 	case solver == nil:
@@ -76,42 +73,59 @@ func (p *Problem) solveMixed(ctx context.Context, solver milp.Solver, o *Options
 	case p.Goal() != MostAccurate || p.Overall || o.Algorithm == EM:
 		return nil, errors.New("gears on several kinds of devices are planned for the most accuracy under a latency that every range keeps, by the exact algorithm")
 	}
-	x := &mixed{p: p, solver: solver}
-	x.measure()
-	usable := make([]bool, len(p.Models))
-	for m := range usable {
-		for k := range p.Kinds {
-			usable[m] = usable[m] || !math.IsInf(x.per[k][m], 1)
+	chains, least, err := p.chains()
+	if err != nil {
+		return nil, err
+	}
+	x, out, err := p.wholeModels(ctx, solver, o)
+	if _, none := errors.AsType[*Infeasible](err); err != nil && (!none || len(chains) == 0) {
+		return nil, err
+	}
+	missing := err
+	y, err := p.inStages(x, solver, worthwhileChains(chains, p.SLO), least)
+	if err != nil {
+		return nil, cmp.Or(missing, err)
+	}
+	bounds, use, err := y.bounds(ctx, -1)
+	if err != nil {
+		return nil, err
+	}
+	for _, within := range []time.Duration{p.SLO, p.SLO / 2} {
+		if slices.Max(append(use, 0)) == 0 || out != nil && p.weighted(bounds) <= out.Accuracy+worthwhile {
+			break // whole models do as well
+		}
+		if within < p.SLO {
+			if y, err = p.inStages(y, solver, worthwhileChains(chains, within), least); err != nil {
+				break
+			}
+			if _, use, err = y.bounds(ctx, -1); err != nil {
+				return nil, err
+			}
+		}
+		better, err := y.staged(ctx, use, o)
+		if _, none := errors.AsType[*Infeasible](err); none {
+			missing = cmp.Or(missing, err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if better != nil && (out == nil || better.Accuracy > out.Accuracy+worthwhile) {
+			out = better
 		}
 	}
-	if !slices.Contains(usable, true) {
-		return nil, &Infeasible{NoneUsable: true, SLO: p.shortest()}
+	if out == nil && len(p.Kinds) == 1 {
+		q := *p
+		q.Kinds = nil
+		return nil, (&search{p: &q, o: o}).cure(ctx, missing)
 	}
-	all := Enumerate(p.Planned, p.Grid, usable)
-	if x.list = p.inTime(prune(all, len(p.Models))); len(x.list) == 0 {
-		return nil, &Infeasible{NoneInTime: true, SLO: p.shortest()}
+	if out == nil {
+		return nil, missing
 	}
-	for i := range x.list {
-		row := make([]float64, len(p.Models))
-		for k, m := range x.list[i].Models {
-			row[m] = float64(x.list[i].Reach[k]) / float64(p.Planned.N)
-		}
-		x.reach = append(x.reach, row)
+	if out.Problem == nil {
+		out.Problem = p
 	}
-	x.configurations()
-	bounds, err := x.bounds(ctx, -1)
-	if err != nil {
-		return nil, err
-	}
-	placed, err := x.place(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out, err := x.staircase(ctx, placed, o)
-	if err != nil {
-		return nil, err
-	}
-	out.Problem, out.Goal, out.Cascades = p, MostAccurate, len(all)
+	out.Cascades, out.Goal = x.found, MostAccurate
 	for r := range out.Gears {
 		out.Gears[r].Bound = max(bounds[r], out.Gears[r].Accuracy)
 	}
@@ -120,13 +134,114 @@ func (p *Problem) solveMixed(ctx context.Context, solver milp.Solver, o *Options
 	for k := range p.Kinds {
 		more := math.NaN()
 		if p.Kinds[k].Of < 0 {
-			if b, err := x.bounds(ctx, k); err == nil {
+			if b, _, err := y.bounds(ctx, k); err == nil {
 				more = p.weighted(b)
 			}
 		}
 		out.MoreOf = append(out.MoreOf, more)
 	}
 	return out, ctx.Err()
+}
+
+// wholeModels plans without stages, on one kind as on identical devices.
+func (p *Problem) wholeModels(ctx context.Context, solver milp.Solver, o *Options) (*mixed, *Outcome, error) {
+	x := &mixed{p: p, solver: solver}
+	x.measure()
+	if err := x.cascades(); err != nil {
+		return x, nil, err
+	}
+	if len(p.Kinds) == 1 {
+		q := *p
+		q.Kinds = nil
+		out, err := (&search{p: &q, o: o}).once(ctx, &q)
+		return x, out, err
+	}
+	x.configurations()
+	placed, _, err := x.place(ctx)
+	if err != nil {
+		return x, nil, err
+	}
+	out, err := x.staircase(ctx, x.lay(placed, nil), o)
+	return x, out, err
+}
+
+// cascades lists those that whole models, or chains, answer in time.
+func (x *mixed) cascades() error {
+	p := x.p
+	usable := make([]bool, len(p.Models))
+	for m := range usable {
+		for k := range p.Kinds {
+			usable[m] = usable[m] || !math.IsInf(x.per[k][m], 1)
+		}
+		usable[m] = usable[m] || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
+	}
+	if !slices.Contains(usable, true) {
+		return &Infeasible{NoneUsable: true, SLO: p.shortest()}
+	}
+	all := Enumerate(p.Planned, p.Grid, usable)
+	x.found = len(all)
+	if x.list = p.inTime(prune(all, len(p.Models))); len(x.list) == 0 {
+		return &Infeasible{NoneInTime: true, SLO: p.shortest()}
+	}
+	for i := range x.list {
+		row := make([]float64, len(p.Models))
+		for k, m := range x.list[i].Models {
+			row[m] = float64(x.list[i].Reach[k]) / float64(p.Planned.N)
+		}
+		x.reach = append(x.reach, row)
+	}
+	return nil
+}
+
+// inStages is a planner that may run members as chains. The cascades are those of
+// whole models, where chains make no others possible.
+func (p *Problem) inStages(x *mixed, solver milp.Solver, chains []*Chain, least []time.Duration) (*mixed, error) {
+	if len(chains) == 0 {
+		return x, nil
+	}
+	q, others := *p, x.list == nil
+	q.Models = slices.Clone(p.Models)
+	for m := range q.Models {
+		whole := false
+		for k := range p.Kinds {
+			whole = whole || !math.IsInf(x.per[k][m], 1)
+		}
+		others = others || !whole
+		if t := least[m]; t > 0 && t < q.Models[m].Times[0] {
+			q.Models[m].Times = slices.Clone(q.Models[m].Times)
+			q.Models[m].Times[0], others = t, true
+		}
+	}
+	y := &mixed{p: &q, solver: solver, found: x.found, list: x.list, reach: x.reach, per: x.per, batch: x.batch, chains: chains}
+	if others {
+		y.list, y.reach = nil, nil
+		if err := y.cascades(); err != nil {
+			return nil, err
+		}
+	}
+	y.configurations()
+	return y, nil
+}
+
+// staged plans with those chains that the relaxation makes use of; nil: with none.
+func (x *mixed) staged(ctx context.Context, use []float64, o *Options) (*Outcome, error) {
+	if x.run = x.pick(use); len(x.run) == 0 {
+		return nil, nil
+	}
+	x.configurations()
+	placed, columns, err := x.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := x.arrange(ctx, placed, columns)
+	if err != nil {
+		return nil, err
+	}
+	out, err := x.staircase(ctx, l, o)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // measure finds the batches at which models are cheapest within the SLO.
@@ -150,9 +265,12 @@ func (x *mixed) measure() {
 	}
 }
 
-// configurations are the maximal sets of models that fit on a device of a kind.
+// configurations are the maximal sets of models, and of stages of the chains that a
+// placement is made for, that fit on a device of a kind. Bits of stages are above
+// those of models.
 func (x *mixed) configurations() {
 	p := x.p
+	x.configs, x.all, x.bit = nil, nil, make([][]int, len(x.run))
 	for k := range p.Kinds {
 		q := &Problem{Models: make([]Model, len(p.Models)), Memory: p.Kinds[k].Memory, SLO: p.SLO}
 		some := uint32(0)
@@ -164,214 +282,71 @@ func (x *mixed) configurations() {
 				some |= 1 << m
 			}
 		}
-		if some == 0 {
-			continue
+		for c := range x.run {
+			for s := range x.run[c].Stages {
+				if st := &x.run[c].Stages[s]; st.Kind == k {
+					x.bit[c] = append(x.bit[c], len(q.Models))
+					q.Models = append(q.Models, Model{Memory: st.Memory, Times: st.Times})
+				}
+			}
 		}
 		for _, set := range q.configurations() {
 			x.configs = append(x.configs, Config{Kind: k, Set: set})
 		}
-		x.all = append(x.all, Config{Kind: k, Set: some})
-	}
-}
-
-// program is a linear program over ranges: mixtures of cascades on devices. Rows
-// and variables are kept by what they mean.
-type program struct {
-	m       *milp.Model
-	x       *mixed
-	configs []Config
-	ranges  []int
-	one     []milp.Row     // by range: the mixture
-	need    [][]milp.Row   // by range and model: samples per second
-	count   []milp.Var     // by configuration
-	flow    [][][]milp.Var // by range, configuration and model; negative: not there
-	short   []milp.Var     // by range: requests that nothing answers
-	columns [][]int        // by range: cascades
-}
-
-// newProgram is the program of some ranges with the counts left open, as whole
-// numbers or not; extra is a kind with one more device, negative: none.
-func (x *mixed) newProgram(configs []Config, ranges []int, whole bool, extra int) *program {
-	p := x.p
-	g := &program{m: milp.New("gears"), x: x, configs: configs, ranges: ranges, columns: make([][]int, len(ranges))}
-	g.m.SetSense(milp.Maximize)
-	devices := make([][]milp.Term, len(p.Kinds))
-	for _, c := range configs {
-		n := g.m.AddVar("", 0, milp.Inf, 0)
-		g.m.SetInteger(n, whole)
-		g.count = append(g.count, n)
-		owner, span := c.Kind, 1.0
-		if k := &p.Kinds[c.Kind]; k.Of >= 0 {
-			owner, span = k.Of, float64(k.Span)
-		}
-		devices[owner] = append(devices[owner], milp.Term{Var: n, Coef: span})
-	}
-	for k, terms := range devices {
-		if have := float64(p.Kinds[k].Devices); len(terms) > 0 {
-			if k == extra {
-				have++
-			}
-			g.m.AddLE("devices", have, terms...)
+		if some != 0 || slices.ContainsFunc(x.chains, func(c *Chain) bool {
+			return slices.ContainsFunc(c.Stages, func(s Stage) bool { return s.Kind == k })
+		}) {
+			x.all = append(x.all, Config{Kind: k, Set: some})
 		}
 	}
-	for _, r := range ranges {
-		short := g.m.AddVar("", 0, milp.Inf, -1e3)
-		g.short = append(g.short, short)
-		g.one = append(g.one, g.m.AddEQ("one cascade", 1, milp.Term{Var: short, Coef: 1}))
-		need := make([]milp.Row, len(p.Models))
-		for m := range need {
-			need[m] = g.m.AddLE("", 0)
-		}
-		var flows [][]milp.Var
-		for c, conf := range configs {
-			time := g.m.AddLE("", 0, milp.Term{Var: g.count[c], Coef: -1})
-			vars := make([]milp.Var, len(p.Models))
-			for m := range vars {
-				vars[m] = -1
-				if conf.Set&(1<<m) != 0 {
-					vars[m] = g.m.AddColumn("", 0, milp.Inf, 0, milp.Entry{Row: need[m], Coef: -1}, milp.Entry{Row: time, Coef: x.per[conf.Kind][m] * p.Edges[r]})
+	for c := range x.run { // bits came kind by kind, stages are in order
+		bits, n := make([]int, len(x.run[c].Stages)), 0
+		for k := range p.Kinds {
+			for s := range x.run[c].Stages {
+				if x.run[c].Stages[s].Kind == k {
+					bits[s] = x.bit[c][n]
+					n++
 				}
 			}
-			flows = append(flows, vars)
 		}
-		g.need, g.flow = append(g.need, need), append(g.flow, flows)
-	}
-	return g
-}
-
-// column adds a cascade to the mixture of a range.
-func (g *program) column(at, cascade int) {
-	p := g.x.p
-	entries := []milp.Entry{{Row: g.one[at], Coef: 1}}
-	for m, share := range g.x.reach[cascade] {
-		if share > 0 {
-			entries = append(entries, milp.Entry{Row: g.need[at][m], Coef: share})
-		}
-	}
-	weight := max(p.Weights[g.ranges[at]], 1e-6) // a range without weight has cascades, too
-	g.m.AddColumn("", 0, milp.Inf, weight*float64(g.x.list[cascade].Correct)/float64(p.Planned.N), entries...)
-	g.columns[at] = append(g.columns[at], cascade)
-}
-
-// perRound is how many columns a range gets at most in one round of pricing.
-const perRound = 4
-
-// generate solves the program by column generation; with all columns priced out
-// nothing over these cascades is better.
-func (g *program) generate(ctx context.Context) (*milp.Solution, error) {
-	p, x := g.x.p, g.x
-	for at := range g.ranges {
-		g.column(at, x.lightest())
-	}
-	for {
-		sol, err := x.solver.Solve(ctx, g.m, milp.Options{})
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return nil, err
-		}
-		if sol.X == nil || len(sol.RowDuals) == 0 {
-			return nil, fmt.Errorf("the program of gears on several kinds has no solution (%v)", sol.Status)
-		}
-		added := false
-		for at, r := range g.ranges {
-			price := make([]float64, len(p.Models))
-			for m, row := range g.need[at] {
-				price[m] = sol.RowDuals[row]
-			}
-			weight, level := max(p.Weights[r], 1e-6), sol.RowDuals[g.one[at]]
-			type gain struct {
-				cascade int
-				by      float64
-			}
-			var gains []gain
-			for i := range x.list {
-				by := weight*float64(x.list[i].Correct)/float64(p.Planned.N) - level
-				for _, m := range x.list[i].Models {
-					by -= price[m] * x.reach[i][m]
-				}
-				if by > 1e-9*weight+1e-13 && !slices.Contains(g.columns[at], i) {
-					gains = append(gains, gain{i, by})
-				}
-			}
-			slices.SortFunc(gains, func(a, b gain) int {
-				return cmp.Or(cmp.Compare(b.by, a.by), cmp.Compare(a.cascade, b.cascade))
-			})
-			for _, n := range gains[:min(perRound, len(gains))] {
-				g.column(at, n.cascade)
-				added = true
-			}
-		}
-		if !added {
-			return sol, nil
-		}
+		x.bit[c] = bits
 	}
 }
 
-// lightest is the cascade with the least time where each model is fastest.
-func (x *mixed) lightest() int {
-	best, least := 0, math.Inf(1)
-	for i := range x.list {
-		total := 0.0
-		for m, share := range x.reach[i] {
-			fastest := math.Inf(1)
-			for k := range x.per {
-				fastest = min(fastest, x.per[k][m])
-			}
-			if share > 0 {
-				total += share * fastest
-			}
-		}
-		if total < least {
-			best, least = i, total
-		}
-	}
-	return best
-}
-
-// bounds are what no plan over the same thresholds exceeds in a range: fractions
-// of devices, each with whatever model, any mixture. With one more device of a
-// kind, where extra is not negative.
-func (x *mixed) bounds(ctx context.Context, extra int) ([]float64, error) {
-	out := make([]float64, len(x.p.Edges))
-	for r := range out {
-		g := x.newProgram(x.all, []int{r}, false, extra)
-		sol, err := g.generate(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("bounding the accuracy at %.6g requests per second: %w", x.p.Edges[r], err)
-		}
-		if out[r] = sol.Value / max(x.p.Weights[r], 1e-6); sol.X[g.short[0]] > 1e-7 {
-			out[r] = math.NaN()
-		}
-	}
-	return out, nil
-}
-
-// place finds how many devices of a kind hold which models: all ranges together,
-// the relaxation by column generation and then whole numbers over its columns.
-func (x *mixed) place(ctx context.Context) ([]Config, error) {
+// place finds how many devices of a kind hold which models, and stages of chains:
+// all ranges together, the relaxation by column generation and then whole numbers
+// over its columns, which are returned, too.
+func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, err error) {
 	p := x.p
 	ranges := make([]int, len(p.Edges))
 	for r := range ranges {
 		ranges[r] = r
 	}
 	relaxed := x.newProgram(x.configs, ranges, false, -1)
-	if _, err := relaxed.generate(ctx); err != nil {
-		return nil, fmt.Errorf("placing models on several kinds: %w", err)
+	relaxed.chains()
+	if _, _, err := relaxed.generate(ctx, nil, nil); err != nil {
+		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	g := x.newProgram(x.configs, ranges, true, -1)
+	g.chains()
 	for at, list := range relaxed.columns {
 		for _, i := range list {
 			g.column(at, i)
 		}
 	}
-	sol, err := x.solver.Solve(ctx, g.m, milp.Options{})
+	var limits milp.Options
+	if len(x.run) > 0 {
+		limits = milp.Options{Gap: chainsGap, MaxNodes: chainsNodes}
+	}
+	sol, err := x.solver.Solve(ctx, g.m, limits)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	if sol.X == nil {
-		return nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
+		return nil, nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
 	}
 	out := slices.Clone(x.configs)
 	free := make([]int, len(p.Kinds))
@@ -392,119 +367,44 @@ func (x *mixed) place(ctx context.Context) ([]Config, error) {
 			free[k] = 0
 		}
 	}
-	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), nil
+	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), relaxed.columns, nil
 }
 
-// split finds the best split of a cascade's work on the placement.
-func (x *mixed) split(ctx context.Context, placed []Config, cascade int) (split, error) {
-	if got, ok := x.loads[cascade]; ok {
-		return got, nil
-	}
-	m := milp.New("split")
-	u := m.AddVar("", 0, milp.Inf, 1)
-	flows := make([][]milp.Var, len(placed))
-	need := make([][]milp.Term, len(x.p.Models))
-	rows := make([]milp.Row, len(placed))
-	for c, conf := range placed {
-		time := []milp.Term{{Var: u, Coef: -float64(conf.Count)}}
-		flows[c] = make([]milp.Var, len(x.p.Models))
-		for k, share := range x.reach[cascade] {
-			if flows[c][k] = -1; share > 0 && conf.Set&(1<<k) != 0 {
-				f := m.AddVar("", 0, milp.Inf, 0)
-				flows[c][k] = f
-				time = append(time, milp.Term{Var: f, Coef: 1e3 * x.per[conf.Kind][k]}) // milliseconds: near 1
-				need[k] = append(need[k], milp.Term{Var: f, Coef: 1})
-			}
-		}
-		rows[c] = m.AddLE("", 0, time...)
-	}
-	out := split{load: math.Inf(1)}
-	for k, share := range x.reach[cascade] {
-		if share > 0 && len(need[k]) == 0 {
-			x.loads[cascade] = out
-			return out, nil
-		}
-		if share > 0 {
-			m.AddEQ("", share, need[k]...)
-		}
-	}
-	sol, err := x.solver.Solve(ctx, m, milp.Options{})
-	if err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		return out, fmt.Errorf("splitting the work of a cascade: %w", err)
-	}
-	if sol.X == nil {
-		return out, fmt.Errorf("splitting the work of a cascade: no solution (%v)", sol.Status)
-	}
-	out.load, out.shares = 0, make([][]float64, len(placed))
-	for c := range placed {
-		out.shares[c] = make([]float64, len(x.p.Models))
-		time := 0.0
-		for k, f := range flows[c] {
-			if f >= 0 {
-				out.shares[c][k] = max(0, sol.X[f]) / x.reach[cascade][k]
-				time += max(0, sol.X[f]) * x.per[placed[c].Kind][k]
-			}
-		}
-		out.load = max(out.load, time/float64(placed[c].Count))
-	}
-	x.loads[cascade] = out
-	x.cut(placed, rows, sol)
-	return out, nil
-}
+// Of the program that places chains: where it may stop.
+const (
+	chainsGap   = 1e-4
+	chainsNodes = 2000
+)
 
-// cut keeps what a program says of other cascades: with its prices of device
-// time, whose total over the devices is 1, a sample of a model costs what it
-// takes where that is cheapest; no split does better.
-func (x *mixed) cut(placed []Config, rows []milp.Row, sol *milp.Solution) {
-	if len(sol.RowDuals) == 0 {
-		return
-	}
-	total := 0.0
-	price := make([]float64, len(placed))
-	for c, conf := range placed {
-		price[c] = math.Abs(sol.RowDuals[rows[c]])
-		total += float64(conf.Count) * price[c]
-	}
-	if !(total > 0) {
-		return
-	}
-	cut := make([]float64, len(x.p.Models))
-	for m := range cut {
-		cut[m] = math.Inf(1)
-		for c, conf := range placed {
-			if conf.Set&(1<<m) != 0 {
-				cut[m] = min(cut[m], price[c]/total*x.per[conf.Kind][m])
+// chains adds those that a placement is made for to all ranges.
+func (g *program) chains() {
+	for at := range g.ranges {
+		for c, chain := range g.x.run {
+			cells := make([][]int, len(chain.Stages))
+			for s := range chain.Stages {
+				for i, conf := range g.configs {
+					if conf.Kind == chain.Stages[s].Kind && conf.Set&(1<<g.x.bit[c][s]) != 0 {
+						cells[s] = append(cells[s], i)
+					}
+				}
 			}
+			g.spread(at, chain, cells)
 		}
 	}
-	x.cuts = append(x.cuts, cut)
-}
-
-// atLeast bounds the load of a cascade from below.
-func (x *mixed) atLeast(cascade int) float64 {
-	most := 0.0
-	for _, cut := range x.cuts {
-		load := 0.0
-		for _, m := range x.list[cascade].Models {
-			load += cut[m] * x.reach[cascade][m]
-		}
-		most = max(most, load)
-	}
-	return most
 }
 
 // staircase gives every range the most accurate cascade that passes: down the
 // front of accuracy over the load of the busiest device, which is found on the
 // way.
-func (x *mixed) staircase(ctx context.Context, placed []Config, o *Options) (*Outcome, error) {
+func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome, error) {
 	p := x.p
-	x.tabulate(placed)
-	x.loads = map[int]split{}
-	b := &bench{p: p, seed: o.Seed, tables: x.tables, pipelines: x.of}
-	out := &Outcome{Configs: placed}
+	tables, of, err := l.tables()
+	if err != nil {
+		return nil, err
+	}
+	x.loads, x.cuts = map[int]*split{}, nil
+	b := &bench{p: p, seed: o.Seed, tables: tables, pipelines: of}
+	out := &Outcome{Configs: l.configs, Chains: l.chains}
 	order := make([]int, len(x.list))
 	for i := range order {
 		order[i] = i
@@ -517,20 +417,20 @@ func (x *mixed) staircase(ctx context.Context, placed []Config, o *Options) (*Ou
 		var last *Trial
 		for ; ; at++ {
 			if at == len(order) {
-				return nil, x.infeasible(ctx, placed, r, last)
+				return nil, x.infeasible(ctx, l, r, last)
 			}
 			i, most := order[at], min(below, 1/edge)
 			if x.atLeast(i) >= most {
 				continue
 			}
-			s, err := x.split(ctx, placed, i)
+			s, err := x.split(ctx, l, i)
 			if err != nil {
 				return nil, err
 			}
-			if s.load >= most {
+			if s.taken >= most {
 				continue
 			}
-			shares := x.shares(placed, s.shares)
+			shares := l.shares(s)
 			q, trial, err := p.passes(ctx, b, &x.list[i], shares, edge, o.MinQueues)
 			if err != nil {
 				return nil, err
@@ -543,23 +443,24 @@ func (x *mixed) staircase(ctx context.Context, placed []Config, o *Options) (*Ou
 				below = math.Inf(1)
 				break
 			}
-			below = s.load
+			below = s.taken
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))
 		}
 	}
 	out.Runs = b.runs
+	out.leaveOut(p)
 	return out, nil
 }
 
-func (x *mixed) infeasible(ctx context.Context, placed []Config, r int, last *Trial) error {
+func (x *mixed) infeasible(ctx context.Context, l *layout, r int, last *Trial) error {
 	i := x.lightest()
-	s, err := x.split(ctx, placed, i)
+	s, err := x.split(ctx, l, i)
 	if err != nil {
 		return err
 	}
-	load := s.load
+	load := s.taken
 	inf := &Infeasible{Range: r, Edge: x.p.Edges[r], Model: x.p.Models[x.list[i].Models[0]].Name, MaxQPS: 1 / load}
 	if last != nil {
 		inf.LatencyMS, inf.Unstable = max(0, float64(last.Latency)/1e6), !last.Stable
@@ -594,8 +495,9 @@ func (out *Outcome) Replicas(model, kind int) []int {
 
 // tabulate makes the run-time tables: a pipeline for every model on every kind
 // that holds it.
-func (x *mixed) tabulate(placed []Config) {
+func (x *mixed) tabulate(placed []Config) (policy.Tables, [][]int32) {
 	p := x.p
+	var pipelines [][]int32
 	t := policy.Tables{Models: []policy.Model{{Name: "cascade", SLO: p.SLO, Percentile: p.Percentile}}}
 	out := &Outcome{Configs: placed}
 	first := make([]int, len(p.Kinds))
@@ -630,40 +532,8 @@ func (x *mixed) tabulate(placed []Config) {
 				t.StageDevices = append(t.StageDevices, int32(first[k]+d))
 			}
 		}
-		x.of = append(x.of, of)
+		pipelines = append(pipelines, of)
 	}
 	t.Models[0].NumPipelines = int32(len(t.Pipelines))
-	x.tables = t
-}
-
-// shares turns a split over configurations into one over replicas, in the order
-// of the pipelines and their devices.
-func (x *mixed) shares(placed []Config, byConfig [][]float64) [][]float64 {
-	out := make([][]float64, len(x.p.Models))
-	for m := range out {
-		sum := 0.0
-		for k := range x.p.Kinds {
-			for c, conf := range placed {
-				if conf.Kind != k || conf.Set&(1<<m) == 0 {
-					continue
-				}
-				for range conf.Count {
-					share := 0.0
-					if byConfig[c] != nil {
-						share = byConfig[c][m] / float64(conf.Count)
-					}
-					out[m] = append(out[m], share)
-					sum += share
-				}
-			}
-		}
-		for i := range out[m] {
-			if sum > 0 {
-				out[m][i] /= sum
-			} else {
-				out[m][i] = 1 / float64(len(out[m]))
-			}
-		}
-	}
-	return out
+	return t, pipelines
 }

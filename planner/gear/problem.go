@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"inferplan/planner/pool"
 )
 
 // Problem is what is to be planned.
@@ -19,6 +21,10 @@ type Problem struct {
 	// Kinds are the kinds of devices where there are several; Devices and Memory
 	// are then not used, and every model says what it takes on each (Model.On).
 	Kinds []Kind
+	// Blocks are the models block by block, with what crosses between devices, its
+	// models and pools in the order of Models and Kinds; then models may run in stages.
+	// Nil: whole models only.
+	Blocks *pool.Problem
 
 	// SLO is the latency that every range keeps, Target the weighted accuracy to
 	// reach. Without a target accuracy is maximised, without an SLO latency is
@@ -72,12 +78,12 @@ func (p *Problem) batches() []int {
 }
 
 // usable tells which models can be part of a cascade: they answer one sample
-// within the SLO and fit on a device.
+// within the SLO and fit on a device. Of several kinds on which is not asked.
 func (p *Problem) usable() []bool {
 	out := make([]bool, len(p.Models))
 	for m := range out {
 		batch, _ := p.operating(m)
-		out[m] = batch > 0 && (p.Memory == 0 || p.Models[m].Memory <= p.Memory)
+		out[m] = batch > 0 && (p.Mixed() || p.Memory == 0 || p.Models[m].Memory <= p.Memory)
 	}
 	return out
 }

@@ -34,6 +34,7 @@ type Outcome struct {
 	Problem   *Problem   // as it was solved: with the least SLO or the fewest devices
 	Placement *Placement // on identical devices
 	Configs   []Config   // on several kinds
+	Chains    []PlacedChain
 	Gears     []Planned
 	Accuracy  float64 // weighted over the ranges
 	Bound     float64 // of the accuracy
@@ -61,7 +62,7 @@ type Outcome struct {
 type Planned struct {
 	Cascade  Cascade
 	MinQueue int
-	Shares   [][]float64 // by model, over Placement.DevicesOf
+	Shares   [][]float64 // by model, over Placement.DevicesOf, or Replicas kind after kind and then the chains'
 	Load     float64     // of the busiest device at the upper edge
 	Trial    Trial
 	Late     float64 // share of the requests past the SLO, at the upper edge
@@ -143,6 +144,10 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	}
 	if len(o.MinQueues) == 0 {
 		o.MinQueues = []int{1, 4, 16}
+	}
+	if len(p.Kinds) == 1 && solver == nil { // one kind needs no solver, but for stages
+		q := *p
+		q.Kinds, p = nil, &q
 	}
 	if p.Mixed() {
 		out, err := p.solveMixed(ctx, solver, &o)

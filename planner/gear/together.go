@@ -104,7 +104,7 @@ func (p *Problem) together(ctx context.Context, out *Outcome) error {
 // than there is room for. Every range's first choice is its least late; where
 // even these exceed the room, they are taken.
 func knapsack(choices [][]choice, room float64) []int {
-	most := int(room * lateUnit)
+	most := int(room*lateUnit + 1e-9)
 	value := make([]float64, most+1) // by lateness, of the ranges so far
 	taken := make([][]int, len(choices))
 	for r, list := range choices {

@@ -53,6 +53,17 @@ func TestKnapsack(t *testing.T) {
 	})
 }
 
+// Room for k units takes a choice of k units, however their product rounds:
+// 3 units of a ten-thousandth are a little less than 3.
+func TestKnapsackTakesAllOfTheRoom(t *testing.T) {
+	for k := range 501 {
+		room := float64(k) / lateUnit
+		if got := knapsack([][]choice{{{accuracy: 0}, {late: room, accuracy: 1}}}, room); got[0] != 1 {
+			t.Errorf("room for %d units: choice %d", k, got[0])
+		}
+	}
+}
+
 // An SLO over all requests is at least as accurate as one in every range, keeps
 // the lateness that the percentile allows, and no range grows without end.
 func TestTogether(t *testing.T) {

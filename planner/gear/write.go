@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,8 @@ type Deployment struct {
 	Devices   float64 // time share, mean over the ranges
 	Placement []formats.Placement
 	Replicas  int
+	Chain     *Chain       // that the model runs as; nil: whole
+	Stages    []Deployment // of it, with Kind, Devices, Placement and Replicas of each
 }
 
 // Deployments are the models in use, in order of the family. A model's time
@@ -87,8 +90,76 @@ func (out *Outcome) mixedDeployments(p *Problem) []Deployment {
 			d.place(devices)
 			list = append(list, d)
 		}
+		for c := range out.Chains {
+			if chain := &out.Chains[c]; chain.Chain.Model == m {
+				list = append(list, out.deployChain(p, chain, first))
+				first += chain.Replicas()
+			}
+		}
 	}
 	return list
+}
+
+// deployChain is the deployment of a chain whose shares begin at a replica of its
+// model.
+func (out *Outcome) deployChain(p *Problem, placed *PlacedChain, first int) Deployment {
+	c := placed.Chain
+	d := Deployment{Model: c.Model, Kind: c.Stages[0].Kind, Batch: c.Batch, Chain: c, Replicas: placed.Replicas()}
+	samples := 0.0
+	for r := range out.Gears {
+		g := &out.Gears[r].Cascade
+		weight := (p.Weights[r] + 1/float64(len(p.Edges))) / 2
+		for k, member := range g.Models {
+			if int(member) == c.Model {
+				samples += weight * p.Edges[r] * float64(g.Reach[k]) / float64(p.Planned.N) * sum(out.Gears[r].Shares[c.Model][first:first+d.Replicas])
+			}
+		}
+	}
+	for s := range c.Stages {
+		st := Deployment{Model: c.Model, Kind: c.Stages[s].Kind, Batch: c.Batch, Devices: samples * c.Stages[s].per}
+		st.place(placed.Devices[s])
+		d.Stages = append(d.Stages, st)
+	}
+	return d
+}
+
+// leaveOut takes pipelines out that no gear sends anything along: models from the
+// sets of a kind, and chains.
+func (out *Outcome) leaveOut(p *Problem) {
+	out.Configs = slices.Clone(out.Configs)
+	var chains []PlacedChain
+	for m := range p.Models {
+		first := 0
+		idle := func(n int) bool {
+			for r := range out.Gears {
+				if g := &out.Gears[r]; slices.Contains(g.Cascade.Models, uint8(m)) && sum(g.Shares[m][first:first+n]) > 0 {
+					first += n
+					return false
+				}
+			}
+			for r := range out.Gears {
+				g := &out.Gears[r]
+				g.Shares = slices.Clone(g.Shares)
+				g.Shares[m] = slices.Delete(slices.Clone(g.Shares[m]), first, first+n)
+			}
+			return true
+		}
+		for k := range p.Kinds {
+			if n := len(out.Replicas(m, k)); n > 0 && idle(n) {
+				for c := range out.Configs {
+					if out.Configs[c].Kind == k {
+						out.Configs[c].Set &^= 1 << m
+					}
+				}
+			}
+		}
+		for _, chain := range out.Chains {
+			if chain.Chain.Model == m && !idle(chain.Replicas()) {
+				chains = append(chains, chain)
+			}
+		}
+	}
+	out.Chains = chains
 }
 
 // place puts the replicas on devices.

@@ -9,6 +9,7 @@
 //
 //	problem.go    the problem as numbers, without documents
 //	enumerate.go  every template that keeps the SLO, less those that another dominates
+//	templates.go  the same for planners of other things
 //	price.go      the cheapest template at given prices: labels along the layers, with Lagrangian bounds
 //	columns.go    the same program without listing the templates, where they are too many
 //	bundle.go     whole replicas for many models: one choice per model within the devices

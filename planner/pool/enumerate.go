@@ -209,6 +209,14 @@ func (w *walker) rate(t *Template, i int) {
 // enumerate lists the templates of one model, in a fixed order, less the
 // dominated ones. tooBig counts stages left out for lack of memory.
 func (p *Problem) enumerate(model int) (list []Template, tooBig int, err error) {
+	if list, tooBig, err = p.every(model); err != nil {
+		return nil, 0, err
+	}
+	return p.undominated(list), tooBig, nil
+}
+
+// every is enumerate with the dominated ones.
+func (p *Problem) every(model int) (list []Template, tooBig int, err error) {
 	m := &p.Models[model]
 	for _, b := range p.batchSizes(m) {
 		w := p.walker(model, b, m.Budget(b))
@@ -222,7 +230,7 @@ func (p *Problem) enumerate(model int) (list []Template, tooBig int, err error) 
 		list = append(list, w.found...)
 		tooBig += w.tooBig
 	}
-	return p.undominated(list), tooBig, nil
+	return list, tooBig, nil
 }
 
 // undominated keeps the templates that no other one replaces. One replaces

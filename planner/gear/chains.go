@@ -1,0 +1,267 @@
+package gear
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/planner/pool"
+)
+
+// Chain is a member that runs in stages. A replica of it is one device for each.
+type Chain struct {
+	Model   int
+	Batch   int           // largest
+	Latency time.Duration // of that batch, with what crosses between the stages
+	Stages  []Stage
+}
+
+// Stage is a part of a member on a kind of devices.
+type Stage struct {
+	Kind        int
+	First, Last int // blocks, half-open
+	Memory      int64
+	Times       []time.Duration // [b-1]
+	Bytes       int64           // of a sample that cross to the next stage
+	Transfer    []time.Duration // [b-1]: there; nil for the last
+
+	per      float64 // seconds of a device per sample, in the largest batch
+	wire     float64 // seconds of a NIC per sample, to the next stage
+	from, to bool    // whether that takes a NIC of this kind, and of the next stage's
+}
+
+// PlacedChain is a chain on devices: Devices[stage] are numbered within the stage's
+// kind, ascending. There are as many replicas as the stage with the most has
+// devices; every other has a whole fraction of that, each in replicas that follow
+// each other.
+type PlacedChain struct {
+	Chain   *Chain
+	Devices [][]int
+}
+
+// Replicas is the number of a chain's replicas.
+func (c *PlacedChain) Replicas() int {
+	most := 0
+	for _, list := range c.Devices {
+		most = max(most, len(list))
+	}
+	return most
+}
+
+// device is the device of a stage in a replica.
+func (c *PlacedChain) device(stage, replica int) int {
+	list := c.Devices[stage]
+	return list[replica/(c.Replicas()/len(list))]
+}
+
+// errTooManyChains says what to do.
+var errTooManyChains = errors.New("too many ways to cut the members into stages: fewer blocks (--blocks) or stages (--max-partitions)")
+
+// chains are the ways to run members in stages within the SLO, by the templates of
+// the pool method, and the least time in which a sample passes each member in
+// stages; 0: it does not.
+func (p *Problem) chains() (list []*Chain, least []time.Duration, err error) {
+	least = make([]time.Duration, len(p.Models))
+	if p.Blocks == nil || p.Blocks.MaxPartitions < 2 {
+		return nil, least, nil
+	}
+	b := *p.Blocks
+	b.Models = slices.Clone(b.Models)
+	for m := range b.Models {
+		one := &b.Models[m]
+		one.SLO, one.Margin, one.Build, one.EveryBatch = p.SLO, 0, 0, false
+		if one.NumBlocks() < 2 {
+			continue
+		}
+		templates, err := b.Templates(m)
+		if errors.Is(err, pool.ErrTooMany) {
+			return nil, nil, fmt.Errorf("%s: %w", p.Models[m].Name, errTooManyChains)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("cutting members into stages: %w", err)
+		}
+		some := false
+		for i := range templates {
+			if t := &templates[i]; len(t.Stages) > 1 && !needless(&b, t) {
+				list, some = append(list, newChain(&b, m, t)), true
+			}
+		}
+		if some {
+			if t, ok := b.Fastest(m, 1); ok {
+				least[m] = t
+			}
+		}
+	}
+	return list, least, nil
+}
+
+// needless tells whether two stages that follow each other would do as one: on one
+// kind a second stage only helps where memory is short.
+func needless(b *pool.Problem, t *pool.Template) bool {
+	for i := 1; i < len(t.Stages); i++ {
+		before, s := &t.Stages[i-1], &t.Stages[i]
+		if before.Pool != s.Pool {
+			continue
+		}
+		own := int64(0)
+		for _, w := range b.Models[t.Model].Weights[s.First:s.Last] {
+			own += w
+		}
+		if limit := b.Pools[s.Pool].Memory; limit == 0 || before.Need+own <= limit {
+			return true
+		}
+	}
+	return false
+}
+
+func newChain(b *pool.Problem, m int, t *pool.Template) *Chain {
+	c := &Chain{Model: m, Batch: t.Batch, Latency: t.Latency}
+	for i := range t.Stages {
+		ts := &t.Stages[i]
+		s := Stage{Kind: ts.Pool, First: ts.First, Last: ts.Last, Memory: ts.Need, per: ts.Infer.Seconds() / float64(t.Batch)}
+		for n := 1; n <= t.Batch; n++ {
+			s.Times = append(s.Times, pool.Infer(&b.Models[m].Costs[ts.Pool][0], n, ts.First, ts.Last))
+		}
+		if i+1 < len(t.Stages) {
+			next := t.Stages[i+1].Pool
+			s.Bytes = b.Models[m].CutBytes[ts.Last-1]
+			s.wire, s.from, s.to = b.LinkTime(ts.Pool, next, s.Bytes)
+			if ts.Pool == next && b.Pools[next].PerNode > 1 {
+				s.from, s.to = false, false // both may be behind one NIC
+			}
+			for n := 1; n <= t.Batch; n++ {
+				s.Transfer = append(s.Transfer, b.XferTime(ts.Pool, next, s.Bytes, n))
+			}
+		}
+		c.Stages = append(c.Stages, s)
+	}
+	return c
+}
+
+// along tells whether two chains are of one member over the same kinds, in order.
+func (c *Chain) along(o *Chain) bool {
+	return c.Model == o.Model && slices.EqualFunc(c.Stages, o.Stages, func(a, b Stage) bool { return a.Kind == b.Kind })
+}
+
+// replaces tells whether nothing is lost by running another chain as this one: no
+// stage takes more time or memory, and no cut more of a NIC.
+func (c *Chain) replaces(o *Chain) bool {
+	for i := range c.Stages {
+		a, b := &c.Stages[i], &o.Stages[i]
+		if a.per > b.per || a.Memory > b.Memory || a.wire > b.wire {
+			return false
+		}
+	}
+	return true
+}
+
+// worthwhileChains are those within a latency that no other replaces. Of equal ones
+// the one of least latency stands.
+func worthwhileChains(list []*Chain, within time.Duration) []*Chain {
+	var groups [][]*Chain
+	for _, c := range list {
+		if c.Latency > within {
+			continue
+		}
+		at := slices.IndexFunc(groups, func(g []*Chain) bool { return g[0].along(c) })
+		if at < 0 {
+			at, groups = len(groups), append(groups, nil)
+		}
+		groups[at] = append(groups[at], c)
+	}
+	var out []*Chain
+	for _, g := range groups {
+		slices.SortStableFunc(g, func(a, b *Chain) int { return cmp.Compare(a.Latency, b.Latency) })
+		var kept []*Chain
+		for _, c := range g {
+			if !slices.ContainsFunc(kept, func(k *Chain) bool { return k.replaces(c) }) {
+				kept = append(slices.DeleteFunc(kept, c.replaces), c)
+			}
+		}
+		out = append(out, kept...)
+	}
+	return out
+}
+
+// Of the chains that a plan is tried with: parts that a kind's devices hold, beside
+// whole members, and all that its sets are made of.
+const (
+	maxParts = 6
+	maxItems = 14
+)
+
+// pick takes, of every member and sequence of kinds, the chain that the relaxation
+// makes the most use of: a plan has one. use is by chain.
+func (x *mixed) pick(use []float64) []*Chain {
+	order := make([]int, 0, len(use))
+	for i, u := range use {
+		if u > 1e-6 {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(use[b], use[a]) })
+	parts := make([]int, len(x.p.Kinds))
+	var out []*Chain
+next:
+	for _, i := range order {
+		c := x.chains[i]
+		more := make([]int, len(parts))
+		for s := range c.Stages {
+			more[c.Stages[s].Kind]++
+		}
+		for k := range more {
+			if n := parts[k] + more[k]; n > maxParts || n+len(x.p.Models) > max(maxItems, len(x.p.Models)+2) {
+				continue next
+			}
+		}
+		if !slices.ContainsFunc(out, c.along) {
+			out = append(out, c)
+			for k := range more {
+				parts[k] += more[k]
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *Chain) int { return cmp.Compare(a.Model, b.Model) })
+	return out
+}
+
+// shapes are numbers of devices by stage, as many as there are at most, that a chain
+// can have: every stage a whole fraction of the one with the most. Those that
+// another has no fewer of anywhere are left out; the widest comes first.
+func (c *Chain) shapes(most []int) [][]int {
+	var out [][]int
+	for n := slices.Max(most); n > 0; n-- {
+		shape := make([]int, len(most))
+		for s := range shape {
+			for k := min(n, most[s]); k > 0; k-- {
+				if n%k == 0 {
+					shape[s] = k
+					break
+				}
+			}
+		}
+		covered := func(o []int) bool {
+			for s := range o {
+				if o[s] < shape[s] {
+					return false
+				}
+			}
+			return true
+		}
+		if slices.Max(shape) == n && slices.Min(shape) > 0 && !slices.ContainsFunc(out, covered) {
+			out = append(out, shape)
+		}
+	}
+	width := func(shape []int) float64 {
+		w := math.Inf(1)
+		for s, n := range shape {
+			w = min(w, float64(n)/c.Stages[s].per)
+		}
+		return w
+	}
+	slices.SortStableFunc(out, func(a, b []int) int { return cmp.Compare(width(b), width(a)) })
+	return out
+}

@@ -1,0 +1,426 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/planner/pool"
+)
+
+// inBlocks gives a problem's models blocks: parts of their times on the first kind,
+// and factors of these on the second.
+func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, parts, factors []float64) *Problem {
+	q := *p
+	q.Devices, q.Memory, q.Kinds = 0, 0, nil
+	b := &pool.Problem{MaxPartitions: 2}
+	for k := range counts {
+		name := string(rune('a' + k))
+		q.Kinds = append(q.Kinds, Kind{Name: name, Devices: counts[k], Memory: memory[k], Of: -1})
+		b.Pools = append(b.Pools, pool.Pool{Kind: name, Count: counts[k], MaxShares: 1, PerNode: perNode[k], Gbps: gbps, Memory: memory[k]})
+	}
+	q.Models = slices.Clone(p.Models)
+	for m := range q.Models {
+		one := &q.Models[m]
+		pm := pool.Model{Name: one.Name, Costs: make([][]pool.Share, len(counts))}
+		own := one.Times
+		one.Times, one.On = nil, nil
+		left := one.Memory
+		for i := range parts {
+			w := one.Memory / int64(len(parts))
+			if i == len(parts)-1 {
+				w = left
+			}
+			pm.Weights, left = append(pm.Weights, w), left-w
+			if i > 0 {
+				pm.CutBytes = append(pm.CutBytes, 20_000)
+			}
+		}
+		for k := range counts {
+			v := Variant{Memory: one.Memory}
+			var share pool.Share
+			for n, t := range own {
+				cost := pool.BatchCost{Batch: n + 1}
+				whole := time.Duration(0)
+				for i, part := range parts {
+					d := time.Duration(part * float64(t))
+					if k > 0 {
+						d = time.Duration(factors[i] * float64(d))
+					}
+					cost.Blocks, whole = append(cost.Blocks, d), whole+d
+				}
+				share.Batches, v.Times = append(share.Batches, cost), append(v.Times, whole)
+				if len(one.Times) == n {
+					one.Times = append(one.Times, whole)
+				}
+				one.Times[n] = min(one.Times[n], whole)
+			}
+			pm.Costs[k] = []pool.Share{share}
+			one.On = append(one.On, v)
+		}
+		b.Models = append(b.Models, pm)
+	}
+	q.Blocks = b
+	return &q
+}
+
+// drawStaged is a small problem whose models may run in stages on two kinds.
+func drawStaged(t *rapid.T) *Problem {
+	p := draw(t)
+	for m := range p.Models {
+		p.Models[m].Memory *= 2
+	}
+	cut := rapid.Float64Range(.2, .8).Draw(t, "cut")
+	factors := []float64{rapid.Float64Range(1, 6).Draw(t, "slower"), rapid.Float64Range(.1, 1).Draw(t, "faster")}
+	if rapid.Bool().Draw(t, "first") {
+		slices.Reverse(factors)
+	}
+	p.Edges = Ranges(rapid.Float64Range(200, 5000).Draw(t, "staged peak"), 2)
+	counts := []int{min(2, p.Devices), rapid.IntRange(1, 2).Draw(t, "others")}
+	memory := []int64{0, 0}
+	if rapid.Bool().Draw(t, "limited") {
+		memory = []int64{rapid.Int64Range(5, 30).Draw(t, "memory"), rapid.Int64Range(5, 30).Draw(t, "other memory")}
+	}
+	gbps := rapid.SampledFrom([]float64{0, 1, 10}).Draw(t, "gbps")
+	perNode := []int{rapid.IntRange(1, 2).Draw(t, "per node"), 1}
+	return inBlocks(p, counts, perNode, memory, gbps, []float64{cut, 1 - cut}, factors)
+}
+
+// whole is a problem whose models do not run in stages.
+func (p *Problem) whole() *Problem {
+	q := *p
+	q.Blocks = nil
+	return &q
+}
+
+// Whatever the kinds, memory and network: every device has the memory for what it
+// holds and the time for what it is sent, fractions are the records', the accuracy
+// is within the bound and no worse than that of whole models.
+func TestStagedProperties(t *testing.T) {
+	s := solver(t)
+	held, staged := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		if held > 30 {
+			return
+		}
+		q := drawStaged(t)
+		out, err := Solve(context.Background(), q, s, Options{Seed: 1})
+		without, errWithout := Solve(context.Background(), q.whole(), s, Options{Seed: 1})
+		if inf, ok := errors.AsType[*Infeasible](err); ok {
+			if inf.Reason() == "" || errWithout == nil {
+				t.Fatalf("infeasible (%v), with whole models %v", err, errWithout)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		held++
+		if len(out.Chains) > 0 {
+			staged++
+		}
+		if errWithout == nil && (out.Accuracy < without.Accuracy-1e-12 || out.Bound < without.Bound-1e-7) {
+			t.Fatalf("%v of %v, with whole models %v of %v", out.Accuracy, out.Bound, without.Accuracy, without.Bound)
+		}
+		checkStaged(t, q, out)
+	})
+	t.Logf("%d plans, %d of them with members in stages", held, staged)
+	if held < 8 || staged < 3 {
+		t.Errorf("only %d instances had a plan, %d of them in stages", held, staged)
+	}
+}
+
+// checkStaged adds up what devices hold and are sent.
+func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
+	x := &mixed{p: q}
+	x.measure()
+	memory := make([][]int64, len(q.Kinds))
+	for k := range memory {
+		for _, c := range out.Configs {
+			if c.Kind == k {
+				for range c.Count {
+					total := int64(0)
+					for m := range q.Models {
+						if c.Set&(1<<m) != 0 {
+							total += q.variant(m, k).Memory
+						}
+					}
+					memory[k] = append(memory[k], total)
+				}
+			}
+		}
+		if len(memory[k]) > q.Kinds[k].Devices {
+			t.Fatalf("%d of %d devices of kind %d", len(memory[k]), q.Kinds[k].Devices, k)
+		}
+	}
+	for _, c := range out.Chains {
+		n := c.Replicas()
+		blocks := 0
+		for s, devices := range c.Devices {
+			st := &c.Chain.Stages[s]
+			if len(devices) == 0 || n%len(devices) != 0 || !slices.IsSorted(devices) || st.First != blocks || st.Last <= st.First {
+				t.Fatalf("stage %d of %+v on %v, %d replicas", s, c.Chain, devices, n)
+			}
+			blocks = st.Last
+			for _, d := range devices {
+				memory[st.Kind][d] += st.Memory
+			}
+		}
+		if blocks != q.Blocks.Models[c.Chain.Model].NumBlocks() || c.Chain.Latency > q.SLO {
+			t.Fatalf("%+v ends at block %d", c.Chain, blocks)
+		}
+	}
+	for k := range memory {
+		for d, used := range memory[k] {
+			if limit := q.Kinds[k].Memory; limit > 0 && used > limit {
+				t.Fatalf("device %d of kind %d holds %d of %d bytes", d, k, used, limit)
+			}
+		}
+	}
+	for r := range out.Gears {
+		g := &out.Gears[r]
+		reach, correct := q.Planned.Replay(g.Cascade.Models, g.Cascade.Levels)
+		if int32(correct) != g.Cascade.Correct {
+			t.Fatalf("range %d: %d right, the records say %d", r, g.Cascade.Correct, correct)
+		}
+		loads := make([][]float64, len(q.Kinds))
+		for k := range loads {
+			loads[k] = make([]float64, len(memory[k]))
+		}
+		for k, m := range g.Cascade.Models {
+			rate, i := q.Edges[r]*float64(reach[k])/float64(q.Planned.N), 0
+			if math.Abs(sum(g.Shares[m])-1) > 1e-9 {
+				t.Fatalf("range %d: shares %v of model %d", r, g.Shares[m], m)
+			}
+			for kind := range loads {
+				for _, d := range out.Replicas(int(m), kind) {
+					loads[kind][d] += g.Shares[m][i] * rate * x.per[kind][m]
+					i++
+				}
+			}
+			for _, c := range out.Chains {
+				if c.Chain.Model != int(m) {
+					continue
+				}
+				for n := range c.Replicas() {
+					for s := range c.Devices {
+						st := &c.Chain.Stages[s]
+						loads[st.Kind][c.device(s, n)] += g.Shares[m][i] * rate * st.Times[c.Chain.Batch-1].Seconds() / float64(c.Chain.Batch)
+					}
+					i++
+				}
+			}
+			if i != len(g.Shares[m]) {
+				t.Fatalf("range %d: %d shares of model %d, %d replicas", r, len(g.Shares[m]), m, i)
+			}
+		}
+		most := 0.0
+		for k := range loads {
+			most = max(most, slices.Max(append(loads[k], 0)))
+		}
+		if most > 1+1e-6 || math.Abs(most-g.Load) > 1e-6 {
+			t.Fatalf("range %d: busiest device %v, said to be %v", r, most, g.Load)
+		}
+		if g.Accuracy > g.Bound+1e-9 || !g.Trial.Passed {
+			t.Fatalf("range %d: accuracy %v, bound %v, trial %+v", r, g.Accuracy, g.Bound, g.Trial)
+		}
+	}
+}
+
+// everyLayout visits all ways to put members, whole or as some of the chains with
+// one of each member's sequences of kinds, on the devices.
+func everyLayout(t *rapid.T, x *mixed, visit func(l *layout)) {
+	var groups [][]*Chain
+	for _, c := range x.chains {
+		at := slices.IndexFunc(groups, func(g []*Chain) bool { return g[0].along(c) })
+		if at < 0 {
+			at, groups = len(groups), append(groups, nil)
+		}
+		groups[at] = append(groups[at], c)
+	}
+	var choose func(at int)
+	place := func() {
+		x.configurations()
+		byKind := make([][]Config, len(x.p.Kinds))
+		for _, c := range x.configs {
+			byKind[c.Kind] = append(byKind[c.Kind], c)
+		}
+		var fill func(kind int, placed []Config)
+		fill = func(kind int, placed []Config) {
+			if kind == len(byKind) {
+				var chains []PlacedChain
+				var options [][][]int
+				for c, chain := range x.run {
+					pc := PlacedChain{Chain: chain, Devices: make([][]int, len(chain.Stages))}
+					var most []int
+					for s := range chain.Stages {
+						first := 0
+						for _, conf := range placed {
+							if conf.Kind != chain.Stages[s].Kind {
+								continue
+							}
+							for d := range conf.Count {
+								if conf.Set&(1<<x.bit[c][s]) != 0 {
+									pc.Devices[s] = append(pc.Devices[s], first+d)
+								}
+							}
+							first += conf.Count
+						}
+						most = append(most, len(pc.Devices[s]))
+					}
+					if slices.Min(most) > 0 {
+						chains, options = append(chains, pc), append(options, chain.shapes(most))
+					}
+				}
+				var shape func(c int, out []PlacedChain)
+				shape = func(c int, out []PlacedChain) {
+					if c == len(chains) {
+						visit(x.lay(slices.Clone(placed), slices.Clone(out)))
+						return
+					}
+					for _, o := range options[c] {
+						pc := PlacedChain{Chain: chains[c].Chain}
+						for s, n := range o {
+							pc.Devices = append(pc.Devices, chains[c].Devices[s][:n])
+						}
+						shape(c+1, append(out, pc))
+					}
+				}
+				shape(0, nil)
+				return
+			}
+			if len(byKind[kind]) == 0 {
+				fill(kind+1, placed)
+				return
+			}
+			counts := make([]int, len(byKind[kind]))
+			eachComposition(counts, 0, x.p.Kinds[kind].Devices, func() {
+				next := slices.Clone(placed)
+				for i, n := range counts {
+					if c := byKind[kind][i]; n > 0 {
+						c.Count = n
+						next = append(next, c)
+					}
+				}
+				fill(kind+1, next)
+			})
+		}
+		fill(0, nil)
+	}
+	choose = func(at int) {
+		if at == len(groups) {
+			place()
+			return
+		}
+		choose(at + 1)
+		for _, c := range groups[at] {
+			x.run = append(x.run, c)
+			choose(at + 1)
+			x.run = x.run[:len(x.run)-1]
+		}
+	}
+	choose(0)
+}
+
+// A planner that simulates every cascade in every range on every way to place
+// members whole and in stages beats ours by no more than a step of the grid.
+func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
+	s := solver(t)
+	held, equal, staged := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		if held >= 6 { // everything is simulated: a few are enough
+			return
+		}
+		p := drawStaged(t)
+		if len(p.Models) > 2 {
+			return
+		}
+		ctx := context.Background()
+		chains, least, err := p.chains()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &mixed{p: p, solver: s}
+		x.measure()
+		x, err = p.inStages(x, s, worthwhileChains(chains, p.SLO), least)
+		if err != nil || len(x.chains) == 0 || len(x.chains) > 8 || len(x.list) > 12 {
+			return
+		}
+		best, layouts := -1.0, 0
+		everyLayout(t, x, func(l *layout) {
+			if layouts++; layouts > 200 {
+				return
+			}
+			tables, of, err := l.tables()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{p: p, seed: 1, tables: tables, pipelines: of}
+			x.loads, x.cuts = map[int]*split{}, nil
+			value := 0.0
+			for r, edge := range p.Edges {
+				most := -1.0
+				for i := range x.list {
+					accuracy := float64(x.list[i].Correct) / float64(p.Planned.N)
+					if accuracy <= most {
+						continue
+					}
+					sp, err := x.split(ctx, l, i)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if sp.taken*edge > 1 {
+						continue
+					}
+					q, _, err := p.passes(ctx, b, &x.list[i], l.shares(sp), edge, []int{1, 4, 16})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if q > 0 {
+						most = accuracy
+					}
+				}
+				if most < 0 {
+					return
+				}
+				value += p.Weights[r] * most
+			}
+			best = max(best, value)
+		})
+		if layouts > 200 {
+			return
+		}
+		out, err := Solve(ctx, p, s, Options{Seed: 1})
+		if _, none := errors.AsType[*Infeasible](err); none {
+			if best >= 0 {
+				t.Fatalf("infeasible (%v), brute force has accuracy %v", err, best)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		held++
+		if len(out.Chains) > 0 {
+			staged++
+		}
+		if out.Accuracy >= best-1e-12 {
+			equal++
+		}
+		if most := step(x.list, p.Planned.N); best > out.Accuracy+most+1e-12 {
+			t.Fatalf("accuracy %v, brute force %v on one of %d layouts: more than a step of %v above; bound %v", out.Accuracy, best, layouts, most, out.Bound)
+		}
+		if best > out.Bound+1e-7 {
+			t.Fatalf("brute force %v above the bound %v", best, out.Bound)
+		}
+	})
+	t.Logf("%d instances, %d in stages, ours at least as accurate in %d", held, staged, equal)
+	if held < 4 {
+		t.Errorf("only %d instances had a plan", held)
+	}
+}

@@ -1,0 +1,345 @@
+package gear
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"fmt"
+	"inferplan/solver/milp"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// layout is which devices hold what, on several kinds: numbered within their kind,
+// configuration by configuration.
+type layout struct {
+	x       *mixed
+	configs []Config // none without devices
+	chains  []PlacedChain
+	cells   []Config // devices that are alike, by chains too; without chains the configurations
+	cellOf  [][]int  // by kind and device
+	lanes   []lane
+}
+
+// lane are the replicas of a chain that are alike: those of a stage are on devices of
+// one cell, evenly. So one number says what goes along all of them.
+type lane struct {
+	chain    int
+	cells    []int // by stage
+	replicas []int
+}
+
+// lay numbers the devices and finds which are alike. Of devices that start alike,
+// those part that are in replicas that are not; and so do replicas over devices
+// that are not, until nothing parts any more. A linear program over the groups has
+// then the optimum of the one over single devices: the mean of a solution over
+// what is alike is a solution.
+func (x *mixed) lay(configs []Config, chains []PlacedChain) *layout {
+	l := &layout{x: x, configs: configs, chains: chains}
+	first := make([]int, len(x.p.Kinds))
+	var colour []int
+	l.cellOf = make([][]int, len(x.p.Kinds))
+	for k := range x.p.Kinds {
+		first[k] = len(colour)
+		for c, conf := range configs {
+			if conf.Kind == k {
+				l.cellOf[k] = append(l.cellOf[k], slices.Repeat([]int{c}, conf.Count)...)
+				colour = append(colour, slices.Repeat([]int{c}, conf.Count)...)
+			}
+		}
+	}
+	if len(chains) == 0 {
+		l.cells = configs
+		return l
+	}
+	type replica struct {
+		chain, n int
+		devices  []int
+		colour   int
+	}
+	var all []replica
+	type part struct{ replica, stage int }
+	in := make([][]part, len(colour))
+	for c := range chains {
+		for n := range chains[c].Replicas() {
+			r := replica{chain: c, n: n}
+			for s := range chains[c].Devices {
+				d := first[chains[c].Chain.Stages[s].Kind] + chains[c].device(s, n)
+				r.devices = append(r.devices, d)
+				in[d] = append(in[d], part{len(all), s})
+			}
+			all = append(all, r)
+		}
+	}
+	for groups := 0; ; {
+		names := map[string]int{}
+		number := func(name string) int {
+			at, ok := names[name]
+			if !ok {
+				at = len(names)
+				names[name] = at
+			}
+			return at
+		}
+		for i := range all {
+			name := fmt.Sprint(all[i].chain)
+			for _, d := range all[i].devices {
+				name += fmt.Sprint(" ", colour[d])
+			}
+			all[i].colour = number(name)
+		}
+		names = map[string]int{}
+		next := make([]int, len(colour))
+		for d := range colour {
+			var of []string
+			for _, at := range in[d] {
+				of = append(of, fmt.Sprint(all[at.replica].colour, "/", at.stage))
+			}
+			slices.Sort(of)
+			next[d] = number(fmt.Sprint(colour[d], ":", strings.Join(of, " ")))
+		}
+		colour = next
+		if len(names) == groups {
+			break
+		}
+		groups = len(names)
+	}
+	for k := range l.cellOf {
+		for d := range l.cellOf[k] {
+			at, old := colour[first[k]+d], l.cellOf[k][d]
+			for at >= len(l.cells) { // colours are numbered in the order of the devices
+				l.cells = append(l.cells, Config{Kind: k, Set: configs[old].Set})
+			}
+			l.cells[at].Count++
+			l.cellOf[k][d] = at
+		}
+	}
+	lanes := map[int]int{}
+	for i := range all {
+		at, ok := lanes[all[i].colour]
+		if !ok {
+			at = len(l.lanes)
+			lanes[all[i].colour] = at
+			n := lane{chain: all[i].chain}
+			for _, d := range all[i].devices {
+				n.cells = append(n.cells, colour[d])
+			}
+			l.lanes = append(l.lanes, n)
+		}
+		l.lanes[at].replicas = append(l.lanes[at].replicas, all[i].n)
+	}
+	return l
+}
+
+// shares turns a split over cells and lanes into one over replicas: in the order of
+// the pipelines, those of whole models kind after kind and then the chains.
+func (l *layout) shares(s *split) [][]float64 {
+	out := make([][]float64, len(l.x.p.Models))
+	for m := range out {
+		total := 0.0
+		add := func(share float64) {
+			out[m] = append(out[m], share)
+			total += share
+		}
+		for k := range l.cellOf {
+			for _, c := range l.cellOf[k] {
+				if cell := &l.cells[c]; cell.Set&(1<<m) != 0 {
+					share := 0.0
+					if s.shares[c] != nil {
+						share = s.shares[c][m] / float64(cell.Count)
+					}
+					add(share)
+				}
+			}
+		}
+		for c := range l.chains {
+			if l.chains[c].Chain.Model != m {
+				continue
+			}
+			one := make([]float64, l.chains[c].Replicas())
+			for at := range l.lanes {
+				if lane := &l.lanes[at]; lane.chain == c {
+					for _, n := range lane.replicas {
+						one[n] = s.lanes[at] / float64(len(lane.replicas))
+					}
+				}
+			}
+			for _, share := range one {
+				add(share)
+			}
+		}
+		for i := range out[m] {
+			if total > 0 {
+				out[m][i] /= total
+			} else {
+				out[m][i] = 1 / float64(len(out[m]))
+			}
+		}
+	}
+	return out
+}
+
+// tables makes the run-time tables: for every model a pipeline on each kind that
+// holds it, and one for each chain.
+func (l *layout) tables() (policy.Tables, [][]int32, error) {
+	x, p := l.x, l.x.p
+	if len(l.chains) == 0 {
+		t, of := x.tabulate(l.configs)
+		return t, of, nil
+	}
+	out := &Outcome{Configs: l.configs}
+	plan := &formats.Plan{Kind: formats.PlanPool}
+	for k := range p.Kinds {
+		b := &p.Blocks.Pools[k]
+		plan.Pools = append(plan.Pools, formats.Pool{Device: p.Kinds[k].Name, Count: p.Kinds[k].Devices, PerNode: b.PerNode, NICGbps: b.Gbps, Sharing: formats.SharingTime})
+	}
+	for m := range p.Models {
+		pm := formats.PlanModel{Model: p.Models[m].Name, SLOUS: formats.Micros(p.SLO)}
+		for k := range p.Kinds {
+			if devices := out.Replicas(m, k); len(devices) > 0 {
+				n := x.batch[k][m]
+				pm.Pipelines = append(pm.Pipelines, formats.Pipeline{Batch: n, Stages: []formats.Stage{x.stage(k, devices, p.variant(m, k).Times[:n])}})
+			}
+		}
+		for c := range l.chains {
+			if chain := l.chains[c].Chain; chain.Model == m {
+				pl := formats.Pipeline{Batch: chain.Batch}
+				for s := range chain.Stages {
+					st := x.stage(chain.Stages[s].Kind, l.chains[c].Devices[s], chain.Stages[s].Times)
+					st.Blocks = [2]int{chain.Stages[s].First, chain.Stages[s].Last}
+					if chain.Stages[s].Transfer != nil {
+						st.Cut = &formats.Cut{Bytes: chain.Stages[s].Bytes, TransferUS: micros(chain.Stages[s].Transfer)}
+					}
+					pl.Stages = append(pl.Stages, st)
+				}
+				pm.Pipelines = append(pm.Pipelines, pl)
+			}
+		}
+		plan.Models = append(plan.Models, pm)
+	}
+	t, err := policy.Compile(plan)
+	if err != nil {
+		return policy.Tables{}, nil, fmt.Errorf("placing chains: %w", err)
+	}
+	of := make([][]int32, len(p.Models))
+	for m := range t.Models {
+		for n := range t.Models[m].NumPipelines {
+			of[m] = append(of[m], t.Models[m].FirstPipeline+n)
+		}
+	}
+	for n := range t.Pipelines {
+		t.Pipelines[n].Model = 0
+	}
+	t.Models = []policy.Model{{Name: "cascade", SLO: p.SLO, Percentile: p.Percentile, NumPipelines: int32(len(t.Pipelines))}}
+	return *t, of, nil
+}
+
+func (x *mixed) stage(kind int, devices []int, times []time.Duration) formats.Stage {
+	s := formats.Stage{Blocks: [2]int{0, 1}, Device: x.p.Kinds[kind].Name, Share: 1, Replicas: len(devices), InferUS: micros(times)}
+	d := Deployment{}
+	d.place(devices)
+	s.Placement = d.Placement
+	return s
+}
+
+func micros(list []time.Duration) []formats.Micros {
+	var out []formats.Micros
+	for _, t := range list {
+		out = append(out, formats.Micros(t))
+	}
+	return out
+}
+
+// arrange puts chains on the devices whose sets have their parts: of the shapes that
+// are possible, those with which the relaxation over the ranges comes to most, chain
+// after chain.
+func (x *mixed) arrange(ctx context.Context, configs []Config, columns [][]int) (*layout, error) {
+	var chains []PlacedChain
+	var options [][][]int
+	for c, chain := range x.run {
+		placed := PlacedChain{Chain: chain}
+		var most []int
+		for s := range chain.Stages {
+			var list []int
+			first := 0
+			for _, conf := range configs {
+				if conf.Kind != chain.Stages[s].Kind {
+					continue
+				}
+				if conf.Set&(1<<x.bit[c][s]) != 0 {
+					for d := range conf.Count {
+						list = append(list, first+d)
+					}
+				}
+				first += conf.Count
+			}
+			placed.Devices, most = append(placed.Devices, list), append(most, len(list))
+		}
+		if slices.Min(most) > 0 {
+			chains, options = append(chains, placed), append(options, chain.shapes(most))
+		}
+	}
+	shape := func(pick []int) *layout {
+		out := make([]PlacedChain, len(chains))
+		for c := range chains {
+			out[c] = PlacedChain{Chain: chains[c].Chain}
+			for s, n := range options[c][pick[c]] {
+				out[c].Devices = append(out[c].Devices, chains[c].Devices[s][:n])
+			}
+		}
+		return x.lay(configs, out)
+	}
+	pick := make([]int, len(chains))
+	best := shape(pick)
+	value := math.Inf(-1)
+	for c := range chains {
+		for n := range options[c] {
+			try := slices.Clone(pick)
+			try[c] = n
+			l := shape(try)
+			v, err := x.fluid(ctx, l, columns)
+			if err != nil {
+				return nil, err
+			}
+			if v > value+1e-9 {
+				value, pick, best = v, try, l
+			}
+		}
+	}
+	return best, nil
+}
+
+// fluid is what mixtures of cascades come to on a layout, over all ranges.
+func (x *mixed) fluid(ctx context.Context, l *layout, columns [][]int) (float64, error) {
+	ranges := make([]int, len(x.p.Edges))
+	for r := range ranges {
+		ranges[r] = r
+	}
+	g := x.newProgram(l.cells, ranges, false, -1)
+	for c, v := range g.count {
+		g.m.SetBounds(v, float64(l.cells[c].Count), float64(l.cells[c].Count))
+	}
+	for at, list := range columns {
+		for i := range l.lanes {
+			g.lane(at, l.chains[l.lanes[i].chain].Chain, l.lanes[i].cells)
+		}
+		for _, i := range list {
+			g.column(at, i)
+		}
+	}
+	sol, err := x.solver.Solve(ctx, g.m, milp.Options{})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("arranging chains: %w", err)
+	}
+	if sol.X == nil {
+		return math.Inf(-1), nil
+	}
+	return sol.Value, nil
+}

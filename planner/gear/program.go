@@ -1,0 +1,506 @@
+package gear
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// program is a linear program over ranges: mixtures of cascades on devices. Rows
+// and variables are kept by what they mean.
+type program struct {
+	m       *milp.Model
+	x       *mixed
+	configs []Config
+	ranges  []int
+	one     []milp.Row         // by range: the mixture
+	need    [][]milp.Row       // by range and model: samples per second
+	time    [][]milp.Row       // by range and configuration: seconds of its devices
+	nic     []map[nic]milp.Row // by range, as chains ask for them: seconds of the NICs of a kind
+	count   []milp.Var         // by configuration
+	flow    [][][]milp.Var     // by range, configuration and model; negative: not there
+	short   []milp.Var         // by range: requests that nothing answers
+	columns [][]int            // by range: cascades
+	priced  [][]int            // by range: chains
+	extra   int                // kind with one more device; negative: none
+}
+
+// nic is one direction of the NICs of a kind.
+type nic struct {
+	kind int
+	in   bool
+}
+
+// newProgram is the program of some ranges with the counts left open, as whole
+// numbers or not; extra is a kind with one more device, negative: none.
+func (x *mixed) newProgram(configs []Config, ranges []int, whole bool, extra int) *program {
+	p := x.p
+	g := &program{m: milp.New("gears"), x: x, configs: configs, ranges: ranges, columns: make([][]int, len(ranges)), priced: make([][]int, len(ranges)), extra: extra}
+	g.m.SetSense(milp.Maximize)
+	devices := make([][]milp.Term, len(p.Kinds))
+	for _, c := range configs {
+		n := g.m.AddVar("", 0, milp.Inf, 0)
+		g.m.SetInteger(n, whole)
+		g.count = append(g.count, n)
+		owner, span := c.Kind, 1.0
+		if k := &p.Kinds[c.Kind]; k.Of >= 0 {
+			owner, span = k.Of, float64(k.Span)
+		}
+		devices[owner] = append(devices[owner], milp.Term{Var: n, Coef: span})
+	}
+	for k, terms := range devices {
+		if have := float64(p.Kinds[k].Devices); len(terms) > 0 {
+			if k == extra {
+				have++
+			}
+			g.m.AddLE("devices", have, terms...)
+		}
+	}
+	for _, r := range ranges {
+		short := g.m.AddVar("", 0, milp.Inf, -1e3)
+		g.short = append(g.short, short)
+		g.one = append(g.one, g.m.AddEQ("one cascade", 1, milp.Term{Var: short, Coef: 1}))
+		need := make([]milp.Row, len(p.Models))
+		for m := range need {
+			need[m] = g.m.AddLE("", 0)
+		}
+		var flows [][]milp.Var
+		var times []milp.Row
+		for c, conf := range configs {
+			time := g.m.AddLE("", 0, milp.Term{Var: g.count[c], Coef: -1})
+			times = append(times, time)
+			vars := make([]milp.Var, len(p.Models))
+			for m := range vars {
+				vars[m] = -1
+				if conf.Set&(1<<m) != 0 {
+					vars[m] = g.m.AddColumn("", 0, milp.Inf, 0, milp.Entry{Row: need[m], Coef: -1}, milp.Entry{Row: time, Coef: x.per[conf.Kind][m] * p.Edges[r]})
+				}
+			}
+			flows = append(flows, vars)
+		}
+		g.need, g.flow, g.time = append(g.need, need), append(g.flow, flows), append(g.time, times)
+		g.nic = append(g.nic, map[nic]milp.Row{})
+	}
+	return g
+}
+
+// column adds a cascade to the mixture of a range.
+func (g *program) column(at, cascade int) {
+	p := g.x.p
+	entries := []milp.Entry{{Row: g.one[at], Coef: 1}}
+	for m, share := range g.x.reach[cascade] {
+		if share > 0 {
+			entries = append(entries, milp.Entry{Row: g.need[at][m], Coef: share})
+		}
+	}
+	weight := max(p.Weights[g.ranges[at]], 1e-6) // a range without weight has cascades, too
+	g.m.AddColumn("", 0, milp.Inf, weight*float64(g.x.list[cascade].Correct)/float64(p.Planned.N), entries...)
+	g.columns[at] = append(g.columns[at], cascade)
+}
+
+// lane adds a chain to a range whose stages are on devices of one configuration
+// each, and returns what goes along it.
+func (g *program) lane(at int, c *Chain, cells []int) milp.Var {
+	entries := g.wires(at, c, []milp.Entry{{Row: g.need[at][c.Model], Coef: -1}})
+	for s, cell := range cells {
+		entries = addEntry(entries, g.time[at][cell], c.Stages[s].per*g.x.p.Edges[g.ranges[at]])
+	}
+	return g.m.AddColumn("", 0, milp.Inf, 0, entries...)
+}
+
+// spread adds a chain to a range whose stages may be on devices of several
+// configurations: by stage, those that have its part.
+func (g *program) spread(at int, c *Chain, cells [][]int) {
+	all := g.m.AddColumn("", 0, milp.Inf, 0, g.wires(at, c, []milp.Entry{{Row: g.need[at][c.Model], Coef: -1}})...)
+	for s, some := range cells {
+		row := g.m.AddEQ("", 0, milp.Term{Var: all, Coef: -1})
+		for _, cell := range some {
+			g.m.AddColumn("", 0, milp.Inf, 0, milp.Entry{Row: row, Coef: 1}, milp.Entry{Row: g.time[at][cell], Coef: c.Stages[s].per * g.x.p.Edges[g.ranges[at]]})
+		}
+	}
+}
+
+// wires adds what a chain takes of NICs.
+func (g *program) wires(at int, c *Chain, entries []milp.Entry) []milp.Entry {
+	g.x.eachNIC(c, func(n nic, seconds float64) {
+		row, ok := g.nic[at][n]
+		if !ok {
+			row = g.m.AddLE("", g.x.nics(n.kind, n.kind == g.extra))
+			g.nic[at][n] = row
+		}
+		entries = addEntry(entries, row, seconds*g.x.p.Edges[g.ranges[at]])
+	})
+	return entries
+}
+
+// addEntry adds to a column, once per row.
+func addEntry(entries []milp.Entry, row milp.Row, coef float64) []milp.Entry {
+	for i := range entries {
+		if entries[i].Row == row {
+			entries[i].Coef += coef
+			return entries
+		}
+	}
+	return append(entries, milp.Entry{Row: row, Coef: coef})
+}
+
+// eachNIC visits what a sample takes of NICs along a chain.
+func (x *mixed) eachNIC(c *Chain, visit func(n nic, seconds float64)) {
+	for s := range c.Stages {
+		st := &c.Stages[s]
+		if st.from {
+			visit(nic{st.Kind, false}, st.wire)
+		}
+		if st.to {
+			visit(nic{c.Stages[s+1].Kind, true}, st.wire)
+		}
+	}
+}
+
+// nics is how many NICs the devices of a kind have.
+func (x *mixed) nics(kind int, extra bool) float64 {
+	n := x.p.Kinds[kind].Devices
+	if extra {
+		n++
+	}
+	each := max(1, x.p.Blocks.Pools[kind].PerNode)
+	return float64((n + each - 1) / each)
+}
+
+// perRound is how many columns a range gets at most in one round of pricing.
+const perRound = 4
+
+// generate solves the program by column generation; with all columns priced out
+// nothing over these cascades is better, nor over these chains, for which kinds
+// have one configuration each: home by kind.
+func (g *program) generate(ctx context.Context, chains []*Chain, home []int) (*milp.Solution, []milp.Var, error) {
+	p, x := g.x.p, g.x
+	for at := range g.ranges {
+		g.column(at, x.lightest())
+	}
+	var along []milp.Var // of the chains priced, range after range as they came
+	for {
+		sol, err := x.solver.Solve(ctx, g.m, milp.Options{})
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if sol.X == nil || len(sol.RowDuals) == 0 {
+			return nil, nil, fmt.Errorf("the program of gears on several kinds has no solution (%v)", sol.Status)
+		}
+		added := false
+		for at, r := range g.ranges {
+			price := make([]float64, len(p.Models))
+			for m, row := range g.need[at] {
+				price[m] = sol.RowDuals[row]
+			}
+			weight, level := max(p.Weights[r], 1e-6), sol.RowDuals[g.one[at]]
+			type gain struct {
+				cascade int
+				by      float64
+			}
+			var gains []gain
+			for i := range x.list {
+				by := weight*float64(x.list[i].Correct)/float64(p.Planned.N) - level
+				for _, m := range x.list[i].Models {
+					by -= price[m] * x.reach[i][m]
+				}
+				if by > 1e-9*weight+1e-13 && !slices.Contains(g.columns[at], i) {
+					gains = append(gains, gain{i, by})
+				}
+			}
+			slices.SortFunc(gains, func(a, b gain) int {
+				return cmp.Or(cmp.Compare(b.by, a.by), cmp.Compare(a.cascade, b.cascade))
+			})
+			for _, n := range gains[:min(perRound, len(gains))] {
+				g.column(at, n.cascade)
+				added = true
+			}
+			for _, i := range g.cheaper(at, chains, home, price, sol, weight) {
+				along = append(along, g.lane(at, chains[i], homes(chains[i], home)))
+				g.priced[at] = append(g.priced[at], i)
+				added = true
+			}
+		}
+		if !added {
+			return sol, along, nil
+		}
+	}
+}
+
+func homes(c *Chain, home []int) []int {
+	var out []int
+	for s := range c.Stages {
+		out = append(out, home[c.Stages[s].Kind])
+	}
+	return out
+}
+
+// cheaper is, for every member, the chain that is cheapest for its work at the
+// prices of a solution, where it saves any.
+func (g *program) cheaper(at int, chains []*Chain, home []int, price []float64, sol *milp.Solution, weight float64) []int {
+	best := make([]int, len(g.x.p.Models))
+	by := make([]float64, len(best))
+	edge := g.x.p.Edges[g.ranges[at]]
+	for i, c := range chains {
+		saves := price[c.Model]
+		for s := range c.Stages {
+			saves -= sol.RowDuals[g.time[at][home[c.Stages[s].Kind]]] * c.Stages[s].per * edge
+		}
+		g.x.eachNIC(c, func(n nic, seconds float64) {
+			if row, ok := g.nic[at][n]; ok && int(row) < len(sol.RowDuals) {
+				saves -= sol.RowDuals[row] * seconds * edge
+			}
+		})
+		if saves > max(by[c.Model], 1e-9*weight+1e-13) && !slices.Contains(g.priced[at], i) {
+			best[c.Model], by[c.Model] = i, saves
+		}
+	}
+	var out []int
+	for m := range best {
+		if by[m] > 0 {
+			out = append(out, best[m])
+		}
+	}
+	return out
+}
+
+// lightest is the cascade with the least time where each model is fastest.
+func (x *mixed) lightest() int {
+	best, least := 0, math.Inf(1)
+	for i := range x.list {
+		total := 0.0
+		for m, share := range x.reach[i] {
+			fastest := math.Inf(1)
+			for k := range x.per {
+				fastest = min(fastest, x.per[k][m])
+			}
+			for _, c := range x.chains {
+				if c.Model == m && len(c.Stages) > 0 {
+					own := 0.0
+					for s := range c.Stages {
+						own += c.Stages[s].per
+					}
+					fastest = min(fastest, own)
+				}
+			}
+			if share > 0 {
+				total += share * fastest
+			}
+		}
+		if total < least {
+			best, least = i, total
+		}
+	}
+	return best
+}
+
+// bounds are what no plan over the same thresholds exceeds in a range: fractions
+// of devices, each with whatever model or part of one, any mixture. With one more
+// device of a kind, where extra is not negative. use is what chains carry in these
+// mixtures, weighted over the ranges.
+func (x *mixed) bounds(ctx context.Context, extra int) (out, use []float64, err error) {
+	out, use = make([]float64, len(x.p.Edges)), make([]float64, len(x.chains))
+	home := make([]int, len(x.p.Kinds))
+	for c, conf := range x.all {
+		home[conf.Kind] = c
+	}
+	for r := range out {
+		g := x.newProgram(x.all, []int{r}, false, extra)
+		sol, along, err := g.generate(ctx, x.chains, home)
+		if err != nil {
+			return nil, nil, fmt.Errorf("bounding the accuracy at %.6g requests per second: %w", x.p.Edges[r], err)
+		}
+		if out[r] = sol.Value / max(x.p.Weights[r], 1e-6); sol.X[g.short[0]] > 1e-7 {
+			out[r] = math.NaN()
+		}
+		for n, i := range g.priced[0] {
+			use[i] += (x.p.Weights[r] + 1/float64(len(out))) / 2 * sol.X[along[n]]
+		}
+	}
+	return out, use, nil
+}
+
+// split is the load of the busiest device per request per second under the best
+// split, with that split as shares by cell and model, and by lane of chains. taken
+// is that of the busiest device or NIC.
+type split struct {
+	load   float64
+	taken  float64
+	shares [][]float64
+	lanes  []float64
+}
+
+// split finds the best split of a cascade's work on the placement.
+func (x *mixed) split(ctx context.Context, l *layout, cascade int) (*split, error) {
+	if got, ok := x.loads[cascade]; ok {
+		return got, nil
+	}
+	m := milp.New("split")
+	u := m.AddVar("", 0, milp.Inf, 1)
+	flows := make([][]milp.Var, len(l.cells))
+	need := make([][]milp.Term, len(x.p.Models))
+	time := make([][]milp.Term, len(l.cells))
+	for c, conf := range l.cells {
+		time[c] = []milp.Term{{Var: u, Coef: -float64(conf.Count)}}
+		flows[c] = make([]milp.Var, len(x.p.Models))
+		for k, share := range x.reach[cascade] {
+			if flows[c][k] = -1; share > 0 && conf.Set&(1<<k) != 0 {
+				f := m.AddVar("", 0, milp.Inf, 0)
+				flows[c][k] = f
+				time[c] = append(time[c], milp.Term{Var: f, Coef: 1e3 * x.per[conf.Kind][k]}) // milliseconds: near 1
+				need[k] = append(need[k], milp.Term{Var: f, Coef: 1})
+			}
+		}
+	}
+	along := make([]milp.Var, len(l.lanes))
+	wires := map[nic][]milp.Term{}
+	var nics []nic
+	for i := range l.lanes {
+		c := l.chains[l.lanes[i].chain].Chain
+		if along[i] = -1; x.reach[cascade][c.Model] == 0 {
+			continue
+		}
+		f := m.AddVar("", 0, milp.Inf, 0)
+		along[i] = f
+		need[c.Model] = append(need[c.Model], milp.Term{Var: f, Coef: 1})
+		for s, cell := range l.lanes[i].cells {
+			time[cell] = addTerm(time[cell], f, 1e3*c.Stages[s].per)
+		}
+		x.eachNIC(c, func(n nic, seconds float64) {
+			if _, ok := wires[n]; !ok {
+				nics = append(nics, n)
+				wires[n] = []milp.Term{{Var: u, Coef: -x.nics(n.kind, false)}}
+			}
+			wires[n] = addTerm(wires[n], f, 1e3*seconds)
+		})
+	}
+	rows := make([]milp.Row, len(l.cells))
+	for c := range l.cells {
+		rows[c] = m.AddLE("", 0, time[c]...)
+	}
+	links := make([]milp.Row, len(nics))
+	for i, n := range nics {
+		links[i] = m.AddLE("", 0, wires[n]...)
+	}
+	out := &split{load: math.Inf(1), taken: math.Inf(1)}
+	for k, share := range x.reach[cascade] {
+		if share > 0 && len(need[k]) == 0 {
+			x.loads[cascade] = out
+			return out, nil
+		}
+		if share > 0 {
+			m.AddEQ("", share, need[k]...)
+		}
+	}
+	sol, err := x.solver.Solve(ctx, m, milp.Options{})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return out, fmt.Errorf("splitting the work of a cascade: %w", err)
+	}
+	if sol.X == nil {
+		return out, fmt.Errorf("splitting the work of a cascade: no solution (%v)", sol.Status)
+	}
+	out.load, out.shares, out.lanes = 0, make([][]float64, len(l.cells)), make([]float64, len(l.lanes))
+	busy, wired := make([]float64, len(l.cells)), map[nic]float64{}
+	for c := range l.cells {
+		out.shares[c] = make([]float64, len(x.p.Models))
+		for k, f := range flows[c] {
+			if f >= 0 {
+				out.shares[c][k] = max(0, sol.X[f]) / x.reach[cascade][k]
+				busy[c] += max(0, sol.X[f]) * x.per[l.cells[c].Kind][k]
+			}
+		}
+	}
+	for i, f := range along {
+		if f < 0 {
+			continue
+		}
+		c, flow := l.chains[l.lanes[i].chain].Chain, max(0, sol.X[f])
+		out.lanes[i] = flow / x.reach[cascade][c.Model]
+		for s, cell := range l.lanes[i].cells {
+			busy[cell] += flow * c.Stages[s].per
+		}
+		x.eachNIC(c, func(n nic, seconds float64) { wired[n] += flow * seconds })
+	}
+	for c := range l.cells {
+		out.load = max(out.load, busy[c]/float64(l.cells[c].Count))
+	}
+	out.taken = out.load
+	for _, n := range nics {
+		out.taken = max(out.taken, wired[n]/x.nics(n.kind, false))
+	}
+	x.loads[cascade] = out
+	x.cut(l, rows, nics, links, sol)
+	return out, nil
+}
+
+func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
+	if n := len(terms) - 1; terms[n].Var == v {
+		terms[n].Coef += coef
+		return terms
+	}
+	return append(terms, milp.Term{Var: v, Coef: coef})
+}
+
+// cut keeps what a program says of other cascades: with its prices of device
+// time, whose total over the devices is 1, a sample of a model costs what it
+// takes where that is cheapest; no split does better.
+func (x *mixed) cut(l *layout, rows []milp.Row, nics []nic, links []milp.Row, sol *milp.Solution) {
+	if len(sol.RowDuals) == 0 {
+		return
+	}
+	total := 0.0
+	price := make([]float64, len(l.cells))
+	for c, conf := range l.cells {
+		price[c] = math.Abs(sol.RowDuals[rows[c]])
+		total += float64(conf.Count) * price[c]
+	}
+	wire := map[nic]float64{}
+	for i, n := range nics {
+		wire[n] = math.Abs(sol.RowDuals[links[i]])
+		total += x.nics(n.kind, false) * wire[n]
+	}
+	if !(total > 0) {
+		return
+	}
+	cut := make([]float64, len(x.p.Models))
+	for m := range cut {
+		cut[m] = math.Inf(1)
+		for c, conf := range l.cells {
+			if conf.Set&(1<<m) != 0 {
+				cut[m] = min(cut[m], price[c]/total*x.per[conf.Kind][m])
+			}
+		}
+	}
+	for i := range l.lanes {
+		c, costs := l.chains[l.lanes[i].chain].Chain, 0.0
+		for s, cell := range l.lanes[i].cells {
+			costs += price[cell] / total * c.Stages[s].per
+		}
+		x.eachNIC(c, func(n nic, seconds float64) { costs += wire[n] / total * seconds })
+		cut[c.Model] = min(cut[c.Model], costs)
+	}
+	x.cuts = append(x.cuts, cut)
+}
+
+// atLeast bounds the load of a cascade from below.
+func (x *mixed) atLeast(cascade int) float64 {
+	most := 0.0
+	for _, cut := range x.cuts {
+		load := 0.0
+		for _, m := range x.list[cascade].Models {
+			load += cut[m] * x.reach[cascade][m]
+		}
+		most = max(most, load)
+	}
+	return most
+}
