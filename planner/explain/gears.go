@@ -21,6 +21,11 @@ func gears(p *formats.Plan) []string {
 		}
 		out = append(out, fmt.Sprintf("accuracy: %.4f over the ranges by weight, %.4f asked for", accuracy, p.Gear.Accuracy))
 	}
+	for i := range p.Models {
+		if line := inStages(&p.Models[i]); line != "" {
+			out = append(out, line)
+		}
+	}
 	for i := range p.Gear.Gears {
 		g := &p.Gear.Gears[i]
 		var stages []string
@@ -40,4 +45,31 @@ func gears(p *formats.Plan) []string {
 		out = append(out, line)
 	}
 	return out
+}
+
+// inStages tells where a member runs that is cut into stages somewhere; empty: it is
+// not.
+func inStages(m *formats.PlanModel) string {
+	var ways []string
+	cut := false
+	for i := range m.Pipelines {
+		l := &m.Pipelines[i]
+		cut = cut || len(l.Stages) > 1
+		var parts []string
+		for k := range l.Stages {
+			s := &l.Stages[k]
+			part := fmt.Sprintf("%d %s", s.Replicas, s.Device)
+			if len(l.Stages) > 1 {
+				part = fmt.Sprintf("blocks %d to %d on %s", s.Blocks[0], s.Blocks[1]-1, part)
+			} else {
+				part = "whole on " + part
+			}
+			parts = append(parts, part)
+		}
+		ways = append(ways, strings.Join(parts, " > "))
+	}
+	if !cut {
+		return ""
+	}
+	return m.Model + ": " + strings.Join(ways, "; ")
 }
