@@ -89,13 +89,23 @@ func (b *bench) compare(ctx context.Context, scenes []scene, m manner, p process
 	}
 	all := make([]*found, len(scenes)*len(of))
 	if err := each(ctx, len(all), func(ctx context.Context, i int) error {
-		s, err := b.subject(ctx, &scenes[i/len(of)], of[i%len(of)], m.policy, m.network, p)
-		if err == nil {
-			all[i], err = s.find(ctx)
+		sc, algorithm := &scenes[i/len(of)], of[i%len(of)]
+		s, err := b.subject(ctx, sc, algorithm, m.policy, m.network, p)
+		if err != nil {
+			return err
 		}
+		for k := range s.near {
+			s.near[k] = b.near[nearKey(sc, algorithm, s.sc.Tables.Models[k].Name)]
+		}
+		all[i], err = s.find(ctx)
 		return err
 	}); err != nil {
 		return nil, err
+	}
+	for i, f := range all { // not before all are found, so that the order of the searches changes nothing
+		for k, name := range f.models {
+			b.near[nearKey(&scenes[i/len(of)], of[i%len(of)], name)] = int(math.Round(f.loads[k] * gridSteps))
+		}
 	}
 	out := &compared{use: map[string]map[string]map[string]*mean{}}
 	for i := range scenes {
@@ -123,6 +133,8 @@ func (b *bench) compare(ctx context.Context, scenes []scene, m manner, p process
 	}
 	return out, nil
 }
+
+func nearKey(s *scene, algorithm, model string) string { return s.name + " " + algorithm + " " + model }
 
 func (c *compared) addUse(cluster, algorithm, class string, u float64) {
 	if c.use[cluster] == nil {

@@ -41,6 +41,7 @@ type bench struct {
 	byDNN     bool
 	evenNIC   bool
 	store     *store
+	near      map[string]int // highest points found last, by case, algorithm and model
 	out       io.Writer
 	notes     io.Writer
 }
@@ -94,7 +95,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	data := f.String("data", "../shared/data", "folder that holds ppipe/ and traces/")
 	chosen := f.String("tables", strings.Join(names, ","), "tables to make")
 	keep := f.String("keep", "", "folder that keeps what was simulated and solved, so that an interrupted bench goes on")
-	b := &bench{out: out, notes: os.Stderr}
+	keptBy := f.String("kept-by", "", "go on from what another build solved, by the hash that it told; for builds that plan the same")
+	b := &bench{out: out, notes: os.Stderr, near: map[string]int{}}
 	f.StringVar(&b.cases, "cases", "", "regular expression of the cases, such as ^maf19/G4/HC2 or ^ours21/; empty: each table's own")
 	f.IntVar(&b.runs, "runs", 5, "replications of every simulated point")
 	f.DurationVar(&b.duration, "duration", 30*time.Second, "virtual time of a replication")
@@ -122,8 +124,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if b.store, err = openStore(*keep); err != nil {
+	if b.store, err = openStore(*keep, *keptBy); err != nil {
 		return err
+	}
+	if *keep != "" {
+		fmt.Fprintf(b.notes, "results are kept in %s, what is solved by this program as of -kept-by %s\n", *keep, b.store.program)
 	}
 	defer b.store.close()
 	for _, t := range tables {

@@ -25,6 +25,8 @@ type subject struct {
 	// itself and the others have no arrivals.
 	alone   bool
 	planned []float64 // what the plan promises each model, as a load
+	near    []int     // where each model's highest point may be; 0: not known
+	seen    []int     // points that were simulated
 	print   string    // fingerprint
 }
 
@@ -62,6 +64,7 @@ func (b *bench) subject(ctx context.Context, s *scene, algorithm, policyName str
 	if err != nil {
 		return nil, fmt.Errorf("%s, %s: %w", s.name, algorithm, err)
 	}
+	out.near = make([]int, len(out.planned))
 	out.print = keyOf(res.Report, p.name, fmt.Sprint(sc.Rates, res.Events, res.Transfers))
 	return out, nil
 }
@@ -71,10 +74,14 @@ const (
 	everyone  = -1 // all models at once
 )
 
+// key is what a run is kept under.
+func (s *subject) key(model, point, run int) string {
+	return fmt.Sprintf("%s m%d l%d r%d %v", s.print, model, point, run, s.sc.Duration)
+}
+
 // run simulates one run at a point of the grid, of one model or of everyone.
 func (s *subject) run(ctx context.Context, model, point, run int) (runResult, error) {
-	key := fmt.Sprintf("%s m%d l%d r%d %v", s.print, model, point, run, s.sc.Duration)
-	return s.b.store.run(key, func() (runResult, error) {
+	return s.b.store.run(s.key(model, point, run), func() (runResult, error) {
 		sc := *s.sc
 		sc.Load = float64(point) / gridSteps
 		if model != everyone {
@@ -149,32 +156,68 @@ func (m *modelResult) attained() float64 {
 }
 
 // highest is the highest point of the grid at which a model attains what is
-// asked; 0: none. It starts where the plan's own rate is, goes away from it in
-// growing steps and halves what is left: attainment is taken to fall with load.
+// asked; 0: none. It starts near where it was under other arrivals or another
+// policy, else where the plan's own rate is, between the points that are known
+// already. It goes away from there in growing steps and halves what is left:
+// attainment is taken to fall with load.
 func (s *subject) highest(ctx context.Context, model int) (int, error) {
-	good, bad := 0, gridSteps+1
-	at := min(max(int(math.Floor(s.planned[model]*gridSteps+1e-9)), 1), gridSteps)
-	for step := 1; bad-good > 1; {
+	good, bad := s.known(model)
+	at := s.near[model]
+	if at == 0 {
+		at = int(math.Floor(s.planned[model]*gridSteps + 1e-9))
+	}
+	at = max(good+1, min(at, bad-1))
+	for step := 1; bad-good > 1; step *= 2 {
 		pass, err := s.attains(ctx, model, at)
 		if err != nil {
 			return 0, err
 		}
+		s.seen = append(s.seen, at)
+		next := at - step
 		if pass {
-			good = at
+			good, next = at, at+step
 		} else {
 			bad = at
 		}
-		switch {
-		case bad > gridSteps: // not bad anywhere so far
-			at = min(good+step, gridSteps)
-		case good == 0:
-			at = max(bad-step, 1)
-		default:
+		if at = next; at <= good || at >= bad {
 			at = (good + bad) / 2
 		}
-		step *= 2
 	}
 	return good, nil
+}
+
+// known is what the points simulated for other models say of a model: the
+// highest at which it attains what is asked, 0 for none, and the lowest above
+// at which it does not, one past the grid for none.
+func (s *subject) known(model int) (good, bad int) {
+	bad = gridSteps + 1
+	if s.alone {
+		return 0, bad
+	}
+	for _, at := range s.seen {
+		var all modelResult
+		runs := 0
+		for run := range s.b.runs {
+			r, ok := s.b.store.has(s.key(everyone, at, run))
+			if !ok {
+				break
+			}
+			runs++
+			all.Requests += r.Models[model].Requests
+			all.Lost += r.Models[model].Lost
+		}
+		switch {
+		case runs < s.b.runs: // it was enough for another model
+		case all.attained() >= asked:
+			good = max(good, at)
+		default:
+			bad = min(bad, at)
+		}
+	}
+	if good >= bad { // attainment rose with load; the search decides
+		return 0, bad
+	}
+	return good, bad
 }
 
 // found is the highest load of every model of a case, and the use of device

@@ -49,7 +49,7 @@ type storedRun struct {
 	runResult
 }
 
-func openStore(dir string) (*store, error) {
+func openStore(dir, keptBy string) (*store, error) {
 	s := &store{dir: dir, runs: map[string]runResult{}}
 	if dir == "" {
 		return s, nil
@@ -58,8 +58,10 @@ func openStore(dir string) (*store, error) {
 		return nil, fmt.Errorf("making the folder of results: %w", err)
 	}
 	var err error
-	if s.program, err = programHash(); err != nil {
-		return nil, fmt.Errorf("reading this program, whose results are kept: %w", err)
+	if s.program = keptBy; keptBy == "" {
+		if s.program, err = programHash(); err != nil {
+			return nil, fmt.Errorf("reading this program, whose results are kept: %w", err)
+		}
 	}
 	// Lines are only added, each at once, so that several processes may make
 	// tables in one folder.
@@ -84,10 +86,16 @@ func openStore(dir string) (*store, error) {
 	}
 }
 
-func (s *store) run(key string, simulate func() (runResult, error)) (runResult, error) {
+// has is what is kept under a key.
+func (s *store) has(key string) (runResult, bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	r, ok := s.runs[key]
-	s.mu.Unlock()
+	return r, ok
+}
+
+func (s *store) run(key string, simulate func() (runResult, error)) (runResult, error) {
+	r, ok := s.has(key)
 	if ok {
 		return r, nil
 	}
