@@ -37,7 +37,7 @@ func (d Device) Index() (int, error) {
 			return n, nil
 		}
 	}
-	return 0, fmt.Errorf("device %q: expected a form such as cpu:0 or cuda:0", d.ID)
+	return 0, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, ErrNoDevice)
 }
 
 // CPUDevice is the device made of a set of CPUs; its kind is cpu-<threads>.

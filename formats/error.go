@@ -144,24 +144,29 @@ func nearest(s string, candidates []string) string {
 	return best
 }
 
-// editDistance is the Levenshtein distance, or limit where it is at least that.
+// editDistance is the Levenshtein distance in which two neighbours that are
+// swapped count once, the most frequent slip of fingers; or limit where it is at
+// least that.
 func editDistance(a, b string, limit int) int {
 	if len(a) > 100 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}
-	row := make([]int, len(b)+1)
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		diag := row[0]
+		before, last, row = last, row, before
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
 			cost := 1
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
-			diag, row[j] = row[j], min(row[j]+1, row[j-1]+1, diag+cost)
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
 		}
 	}
 	return min(row[len(b)], limit)

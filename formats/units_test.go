@@ -165,3 +165,13 @@ func TestUnitsInsideOtherEncodings(t *testing.T) {
 		}
 	}
 }
+
+// Two letters that changed places are one slip, not two.
+func TestNearest(t *testing.T) {
+	words := []string{"exclusive", "time", "solve", "serve"}
+	for found, want := range map[string]string{"tiem": "time", "slove": "solve", "sreve": "serve", "exclusiv": "exclusive", "tim": "time", "frobnicate": "", "": ""} {
+		if got := Nearest(found, words); got != want {
+			t.Errorf("Nearest(%q) = %q, expected %q", found, got, want)
+		}
+	}
+}

@@ -98,7 +98,7 @@ func optionsError(name, found, expected string) error {
 
 // later are values that other versions have and this one has not.
 var later = map[string][]string{
-	"method":    {"gear", "queue", "flow"},
+	"method":    {"queue", "flow"},
 	"algorithm": {"a2"},
 }
 
@@ -107,6 +107,9 @@ func oneOf(name, value string, allowed ...string) error {
 		return nil
 	}
 	e := &formats.Error{Path: "--" + name, Found: fmt.Sprintf("%q", value), Expected: strings.Join(allowed, " or ")}
+	if near := formats.Nearest(value, allowed); near != "" {
+		e.Hint = "did you mean " + near + "?"
+	}
 	if slices.Contains(later[name], value) {
 		e.Hint = value + " is not available in this version"
 	}
@@ -131,7 +134,7 @@ func (o *Options) complete() error {
 		o.Effort = d.Effort
 	}
 	for _, err := range []error{
-		oneOf("method", o.Method, MethodAuto, MethodPool),
+		oneOf("method", o.Method, MethodAuto, MethodPool, MethodGear),
 		oneOf("algorithm", o.Algorithm, AlgorithmTemplate, AlgorithmNP, AlgorithmDARTr),
 		oneOf("objective", o.Objective, ObjectiveThroughput, ObjectiveCost, ObjectivePower, ObjectiveGPUs),
 		oneOf("gpu-rounding", o.GPURounding, RoundingSlot, RoundingFractional),
