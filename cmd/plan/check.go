@@ -68,7 +68,7 @@ Exit codes: 0 the gate passes; 1 it fails, and says by what; 2 bad input.`,
 	f.StringVar(&o.regression, "max-regression", "", "tolerances, such as rps=1%,p99=2%,cost=1%")
 	f.StringVar(&o.format, "format", "text", "text, json, junit, github or markdown")
 	f.BoolVar(&o.noSolve, "no-solve", false, "only validate; do not plan again")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]string{"text", "json", "junit", "github", "markdown"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "format", "text", "json", "junit", "github", "markdown")
 	return cmd
 }
 
@@ -81,7 +81,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	plan, err := formats.ReadPlan(path)
+	plan, err := readPlan(path)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -174,7 +174,7 @@ func (o *checkOptions) promised(ctx context.Context, p *printer, in *check.GateI
 	in.Against = in.Plan
 	from := planPath
 	if o.against != "" {
-		against, err := formats.ReadPlan(o.against)
+		against, err := readPlan(o.against)
 		if err != nil {
 			return withCode(exitUsage, err)
 		}

@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,10 +29,17 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 		path = "inferplan.yaml"
 	}
 	v.SetConfigFile(path)
-	if err := v.ReadInConfig(); err != nil {
-		if explicit || !errors.Is(err, os.ErrNotExist) {
-			return usageErrorf("reading configuration %s: %w", path, err)
-		}
+	if filepath.Ext(path) == "" {
+		v.SetConfigType("yaml")
+	}
+	_, missing := os.Stat(path)
+	if missing != nil && (explicit || !errors.Is(missing, fs.ErrNotExist)) {
+		return usageErrorf("reading configuration: %w", missing)
+	}
+	if missing != nil {
+		// no file is no configuration
+	} else if err := v.ReadInConfig(); err != nil {
+		return usageErrorf("reading configuration %s: %w", path, err)
 	} else if err := knownKeys(cmd.Root(), v, path); err != nil {
 		return err
 	}
@@ -40,27 +50,46 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 	env.SetEnvKeyReplacer(strings.NewReplacer("-", "_", ".", "_"))
 	env.AutomaticEnv()
 
-	var first error
+	var failed error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || f.Name == "config" || first != nil {
+		if f.Changed || f.Name == "help" || f.Name == "config" || failed != nil {
 			return
 		}
-		for _, from := range []struct {
-			name   string
-			values *viper.Viper
-		}{{"environment (INFERPLAN_...)", env}, {path, v}} {
-			for _, key := range []string{cmd.Name() + "." + f.Name, f.Name} {
-				if !from.values.IsSet(key) {
-					continue
-				}
-				if err := cmd.Flags().Set(f.Name, flagText(from.values.Get(key))); err != nil {
-					first = usageErrorf("%s: %s: %w", from.name, key, err)
-				}
+		for _, key := range keysOf(cmd, f.Name) {
+			if env.IsSet(key) {
+				failed = setFlag(cmd, f.Name, env.Get(key), "INFERPLAN_"+strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(key)))
+				return
+			}
+		}
+		for _, key := range keysOf(cmd, f.Name) {
+			if v.IsSet(key) {
+				failed = setFlag(cmd, f.Name, v.Get(key), path+": "+key)
 				return
 			}
 		}
 	})
-	return first
+	return failed
+}
+
+// keysOf are the keys that a flag of a verb may have, the most special first:
+// import.blocks.models, import.models, models.
+func keysOf(cmd *cobra.Command, flag string) []string {
+	var verbs []string
+	for c := cmd; c.HasParent(); c = c.Parent() {
+		verbs = append([]string{c.Name()}, verbs...)
+	}
+	var keys []string
+	for n := len(verbs); n >= 0; n-- {
+		keys = append(keys, strings.Join(append(slices.Clone(verbs[:n]), flag), "."))
+	}
+	return keys
+}
+
+func setFlag(cmd *cobra.Command, flag string, value any, from string) error {
+	if err := cmd.Flags().Set(flag, flagText(value)); err != nil {
+		return usageErrorf("%s: %w", from, err)
+	}
+	return nil
 }
 
 // flagText writes a configuration value as it would stand on the command line.
@@ -78,28 +107,27 @@ func flagText(value any) string {
 
 // knownKeys refuses a configuration key that nothing reads.
 func knownKeys(root *cobra.Command, v *viper.Viper, path string) error {
-	var all []string
-	sections := map[string][]string{}
-	for _, c := range root.Commands() {
-		var names []string
-		visit := func(f *pflag.Flag) { names = append(names, f.Name) }
-		c.Flags().VisitAll(visit)
-		root.PersistentFlags().VisitAll(visit)
-		sections[c.Name()] = names
-		all = append(all, names...)
+	known := map[string]bool{}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		add := func(f *pflag.Flag) {
+			for _, key := range keysOf(cmd, f.Name) {
+				known[key] = true
+			}
+		}
+		cmd.Flags().VisitAll(add)
+		root.PersistentFlags().VisitAll(add)
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
 	}
+	visit(root)
+	all := slices.Sorted(maps.Keys(known))
 	keys := v.AllKeys()
 	slices.Sort(keys)
 	for _, key := range keys {
-		section, name, nested := strings.Cut(key, ".")
-		if known := sections[section]; nested && known != nil {
-			if !slices.Contains(known, name) {
-				return usageErrorf("%s: %s: found a key that is no flag of 'plan %s'; see 'plan %s --help'", path, key, section, section)
-			}
-			continue
-		}
-		if nested || !slices.Contains(all, key) {
-			return usageErrorf("%s: %s: found a key that is no flag of any verb; expected a flag's name, or a verb with flags under it", path, key)
+		if !known[key] {
+			return usageErrorf("%s: %s: found a key that is no flag; expected a flag's name, or a verb with its flags under it%s", path, key, meant(key, all))
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/formats"
 	"inferplan/formats/diff"
 )
 
@@ -21,11 +20,11 @@ Exit code 0: nothing differs; 1: something does.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
-			a, err := formats.ReadPlan(args[0])
+			a, err := readPlan(args[0])
 			if err != nil {
 				return withCode(exitUsage, err)
 			}
-			b, err := formats.ReadPlan(args[1])
+			b, err := readPlan(args[1])
 			if err != nil {
 				return withCode(exitUsage, err)
 			}

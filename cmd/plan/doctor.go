@@ -28,7 +28,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 		Short: "What was found on this machine, what is missing, what to type",
 		Example: `  plan doctor
   plan doctor --json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			found, ok := diagnose()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"inferplan/engine"
@@ -32,6 +33,14 @@ func (o *executionOptions) flags(f *pflag.FlagSet, otherwise string) {
 	for _, name := range []string{"cuda-graph", "fp16"} {
 		f.Lookup(name).NoOptDefVal = "on"
 	}
+}
+
+// completeExecution lets the shell complete these flags.
+func completeExecution(cmd *cobra.Command) {
+	for _, name := range []string{"tf32", "cuda-graph", "fp16"} {
+		complete(cmd, name, "on", "off")
+	}
+	complete(cmd, "conv-search", "exhaustive", "heuristic", "default")
 }
 
 // The provider's keys behind the flags.

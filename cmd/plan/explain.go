@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/formats"
 	"inferplan/planner/explain"
 )
 
@@ -22,7 +21,7 @@ func newExplainCommand(g *globals) *cobra.Command {
 			if len(args) == 1 {
 				path = args[0]
 			}
-			plan, err := formats.ReadPlan(path)
+			plan, err := readPlan(path)
 			if err != nil {
 				return withCode(exitUsage, err)
 			}

@@ -21,7 +21,7 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 		Hidden: true, // gpu-check.sh is the way in
 		Example: `  plan gpu-check --out results --limit 9m
   plan gpu-check --device cpu --out rehearsal --steps doctor,outputs`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			var err error
@@ -62,5 +62,7 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 	f.BoolVar(&o.Quick, "quick", false, "small sizes")
 	f.StringVar(&one, "one", "", "run one step in this process")
 	_ = f.MarkHidden("one")
+	complete(cmd, "device", "cuda:0", "cpu")
+	complete(cmd, "steps", gpucheck.Names()...)
 	return cmd
 }

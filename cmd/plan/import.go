@@ -38,7 +38,7 @@ func newImportBlocksCommand(g *globals) *cobra.Command {
 latency: model,gpu,vgpu_denominator,block,batch,latency_us
 cuts:    model,after_block,bytes_fp16_batch1`,
 		Example: `  plan import blocks --latency block_latency.csv --cuts cut_sizes.csv --models fcn,encnet -o profile.json`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runImportBlocks(newPrinter(cmd, g), o) },
 	}
 	f := cmd.Flags()
@@ -52,6 +52,9 @@ cuts:    model,after_block,bytes_fp16_batch1`,
 }
 
 func runImportBlocks(p *printer, o *importBlocksOptions) error {
+	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+		return err
+	}
 	latency, err := os.Open(o.latency)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("opening latencies: %w", err))
@@ -66,7 +69,7 @@ func runImportBlocks(p *printer, o *importBlocksOptions) error {
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	if _, err := formats.WriteFile(o.out, profile, formats.Force(true)); err != nil {
+	if err := p.save(o.out, profile, true); err != nil {
 		return err
 	}
 	if p.json {

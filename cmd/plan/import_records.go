@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"inferplan/engine/certainty"
 	"inferplan/formats"
 	"inferplan/formats/importer/records"
 )
@@ -63,10 +64,14 @@ output file, where it exists) and replace records of the same models there.`,
 	f.StringVar(&o.score, "score", "", "what the certainty in the file is, such as top1-top2, for the profile")
 	f.StringVar(&o.profile, "profile", "", "profile that the records are added to (default: the output file, if it exists)")
 	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write")
+	complete(cmd, "score", certainty.Names()...)
 	return cmd
 }
 
 func runImportRecords(p *printer, o *importRecordsOptions) error {
+	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+		return err
+	}
 	if !(o.heldOut >= 0 && o.heldOut < 1) {
 		return usageErrorf("--held-out %v: expected a share from 0 to below 1, such as 0.25", o.heldOut)
 	}
@@ -97,7 +102,7 @@ func runImportRecords(p *printer, o *importRecordsOptions) error {
 	if err := profile.Validate(); err != nil {
 		return withCode(exitUsage, fmt.Errorf("the records do not fit the profile; --models NEW=OLD gives a model the profile's name: %w", err))
 	}
-	if _, err := formats.WriteFile(o.out, profile, formats.Force(true)); err != nil {
+	if err := p.save(o.out, profile, true); err != nil {
 		return err
 	}
 	if len(profile.Models) == 0 {

@@ -39,10 +39,14 @@ does not give again (1 us, 1e-5) is an error that names it.`,
 	f.StringVar(&o.profile, "profile", "", "profile of the case's models (default ./profile.json or .yaml)")
 	f.StringVarP(&o.out, "output", "o", "plan.json", "plan to write")
 	_ = cmd.MarkFlagRequired("case")
+	complete(cmd, "algorithm", "PPipe", "NP", "DART-r")
 	return cmd
 }
 
 func runImportReference(p *printer, o *importReferenceOptions) error {
+	if err := p.output("output", o.out, formats.KindPlan); err != nil {
+		return err
+	}
 	f, err := os.Open(o.file)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("opening recorded plans: %w", err))
@@ -79,7 +83,7 @@ func runImportReference(p *printer, o *importReferenceOptions) error {
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	if err := writePlan(o.out, plan, true); err != nil {
+	if err := p.save(o.out, plan, true); err != nil {
 		return err
 	}
 	p.assumed(plan.Assumptions)

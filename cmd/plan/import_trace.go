@@ -61,11 +61,15 @@ every row is a request: t_us or t_s, and input_tokens and output_tokens where th
 	f.StringVar(&o.class, "class", "", "SLO class of the model that they ask for")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals")
 	f.StringVarP(&o.out, "output", "o", "trace.csv.gz", "trace to write, packed where it ends in .gz")
-	_ = cmd.RegisterFlagCompletionFunc("counts", cobra.FixedCompletions([]string{"1s", "60s"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "counts", "1s", "60s")
+	complete(cmd, "spread", "uniform", "gamma:1", "gamma:2")
 	return cmd
 }
 
 func runImportTrace(p *printer, o *importTraceOptions) error {
+	if err := p.output("output", o.out, "trace"); err != nil {
+		return err
+	}
 	src, columns, err := openArrivals(o)
 	if err != nil {
 		return withCode(exitUsage, err)
@@ -84,6 +88,10 @@ func runImportTrace(p *printer, o *importTraceOptions) error {
 	}
 	if o.duration > 0 {
 		src = arrivals.Until(src, o.duration)
+	}
+	if o.out == toStdout {
+		_, err := arrivals.WriteTrace(p.out, src, models, columns...)
+		return withCode(exitUsage, err)
 	}
 	n, _, err := arrivals.WriteTraceFile(o.out, src, models, columns, formats.Force(true))
 	if err != nil {

@@ -53,7 +53,7 @@ The numbers are added to --profile (default: the output file, where it exists).`
 		Example: `  trtexec --onnx=resnet50.onnx --shapes=data:4x3x224x224 --exportTimes=t4.json --exportProfile=p4.json --separateProfileRun
   plan import trtexec --model resnet50.onnx --device L4 --run batch=1,times=t1.json,profile=p1.json --run batch=4,times=t4.json,profile=p4.json
   plan import trtexec --name resnet50 --device L4 --tensorrt 10.3.0 --run batch=1,times=t1.json -o profile.json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runImportTRTExec(cmd.Context(), newPrinter(cmd, g), o)
 		},
@@ -78,6 +78,9 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 	opt := profiler.TRTExecOptions{
 		Model: o.name, File: o.model, Blocks: o.blocks, Out: o.out,
 		Device: formats.ProfileDevice{Device: o.device, Name: o.deviceName, Driver: o.driver, EngineVersion: o.engineVersion},
+	}
+	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+		return err
 	}
 	if o.blocks < 1 {
 		return usageErrorf("--blocks %d: expected at least 1", o.blocks)
@@ -115,7 +118,7 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 	if err := into.Validate(); err != nil {
 		return withCode(exitUsage, err)
 	}
-	if _, err := formats.WriteFile(o.out, into, formats.Force(true)); err != nil {
+	if err := p.save(o.out, into, true); err != nil {
 		return err
 	}
 	m := &profile.Models[0]

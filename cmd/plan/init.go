@@ -46,9 +46,10 @@ func newInitCommand(g *globals) *cobra.Command {
 		Long:  "Write cluster.yaml, workload.yaml and inferplan.yaml, commented, into this folder. A file that is there stays as it is.",
 		Example: `  plan init
   plan init --force`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
+			written := []string{}
 			for _, s := range starters {
 				_, err := os.Stat(s.name)
 				if err == nil && !force {
@@ -61,9 +62,9 @@ func newInitCommand(g *globals) *cobra.Command {
 				if _, err := formats.WriteBytes(s.name, []byte(s.text), formats.Force(force)); err != nil {
 					return err
 				}
-				fmt.Fprintln(p.out, "wrote", s.name)
+				written = append(written, s.name)
 			}
-			return nil
+			return p.wrote(written)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace files that are there")

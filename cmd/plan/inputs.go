@@ -37,6 +37,15 @@ func document(role, flag string) (string, error) {
 	return found[0], nil
 }
 
+// readPlan is formats.ReadPlan with a way out where there is no plan.
+func readPlan(path string) (*formats.Plan, error) {
+	plan, err := formats.ReadPlan(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usageErrorf("no plan %s\n  hint: plan solve --slo 200ms -o %s makes one", path, path)
+	}
+	return plan, err
+}
+
 // input describes a file that a plan was made from; the path is relative to
 // the folder of the plan.
 func input(role, path, planPath string) (formats.Input, error) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -59,12 +60,19 @@ classes is asked for each of them: as planned, by --mix, or as the column class 
 	f.StringVar(&o.token, "token-file", "", "file with the bearer token to send")
 	f.BoolVar(&o.noTimeout, "no-timeout", false, "do not tell the server the remaining budget")
 	f.StringVar(&o.outcomes, "outcomes", "", "CSV to write with what became of every request: when it fell due, its latency, or why it was dropped")
-	f.StringVarP(&o.out, "output", "o", "", "report to write")
+	f.StringVarP(&o.out, "output", "o", "", "report to write; - is stdout, instead of the tables")
+	complete(cmd, "protocol", protocols()...)
 	return cmd
 }
 
 func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error {
-	plan, err := formats.ReadPlan(o.plan)
+	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("outcomes", o.outcomes, "table")); err != nil {
+		return err
+	}
+	if err := o.bounds(); err != nil {
+		return err
+	}
+	plan, err := readPlan(o.plan)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -81,6 +89,8 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	}
 	if src != nil {
 		defer closeSource()
+	} else if err := first(longer("duration", o.duration), o.few(rates, o.duration)); err != nil {
+		return err
 	} else if src, err = o.process(plan, rates, formats.Duration(o.duration)); err != nil {
 		return err
 	}
@@ -104,11 +114,14 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	res, err := load.Run(ctx, cfg, src)
 	stop()
 	bar.finish()
+	if errors.Is(err, load.ErrConfig) {
+		return withCode(exitUsage, err)
+	}
 	if err != nil {
 		return err
 	}
 	if o.out != "" {
-		if _, err := formats.WriteFile(o.out, &res.Report, formats.Force(true)); err != nil {
+		if err := p.save(o.out, &res.Report, true); err != nil {
 			return err
 		}
 	}
@@ -132,6 +145,27 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the figures are of what was sent")}
 	}
 	return nil
+}
+
+// bounds checks the numbers of flags before any file is read.
+func (o *loadOptions) bounds() error {
+	if o.warmup > 0 && o.warmup >= o.duration {
+		return usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
+	}
+	if o.protocol != "" {
+		if err := oneOf("protocol", o.protocol, protocols()...); err != nil {
+			return err
+		}
+	}
+	return first(atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("grace", o.grace, 0), whole("max-in-flight", o.inflight, 1, 1<<20))
+}
+
+func protocols() []string {
+	var out []string
+	for _, p := range load.Protocols {
+		out = append(out, string(p))
+	}
+	return out
 }
 
 // writeOutcomes writes what became of every request, in the order in which they

@@ -148,7 +148,7 @@ func answers(ts *testscript.TestScript, neg bool, args []string) {
 // Every verb has help with an example, and completion works.
 func TestHelp(t *testing.T) {
 	for _, c := range newRootCommand().Commands() {
-		if c.Hidden || c.Name() == "help" || c.Name() == "completion" || c.Name() == "version" || c.Name() == "import" {
+		if c.Hidden || c.Name() == "help" || c.Name() == "completion" || c.Name() == "import" {
 			continue
 		}
 		if c.Short == "" || c.Example == "" {
@@ -159,6 +159,28 @@ func TestHelp(t *testing.T) {
 		var out, stderr bytes.Buffer
 		if code := execute(context.Background(), []string{"completion", shell}, &out, &stderr); code != 0 || out.Len() == 0 {
 			t.Errorf("completion %s: exit %d, %s", shell, code, stderr.String())
+		}
+	}
+}
+
+// Flags whose values are a fixed set complete to that set, and to no file.
+func TestCompletion(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"solve --method", "gear"}, {"solve --algorithm", "dart-r"}, {"solve --objective", "power"}, {"solve --gpu-rounding", "fractional"},
+		{"solve --blocks-by", "bytes"}, {"solve --margin", "auto"},
+		{"simulate --policy", "reserve"}, {"simulate --network", "stages"},
+		{"serve --engine", "replay"}, {"serve --policy", "reserve"}, {"load --protocol", "grpc"}, {"check --format", "junit"},
+		{"profile --device", "cpu"}, {"profile --tf32", "off"}, {"profile --score", "entropy"},
+		{"import trace --spread", "uniform"}, {"import reference --algorithm", "DART-r"}, {"import records --score", "top1"},
+		{"schema", "cluster"}, {"models write", "squeezenet"}, {"import", "trtexec"}, {"", "solve"},
+	} {
+		var out, stderr bytes.Buffer
+		args := append(append([]string{"__complete"}, strings.Fields(c.line)...), "")
+		if code := execute(context.Background(), args, &out, &stderr); code != 0 || !strings.Contains(out.String(), c.want) {
+			t.Errorf("plan %s <tab>: exit %d, found %q, expected %s among them", c.line, code, out.String(), c.want)
+		}
+		if !strings.Contains(out.String(), ":4\n") { // cobra's directive: no file names
+			t.Errorf("plan %s <tab> completes file names, too: %q", c.line, out.String())
 		}
 	}
 }

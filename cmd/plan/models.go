@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,11 +14,16 @@ import (
 
 func newModelsCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:    "models",
-		Short:  "The models that set-up fetched: published architectures, seeded weights",
-		Hidden: true, // an aid of demo and tests
-		Args:   cobra.NoArgs,
+		Use:   "models",
+		Short: "List the models that set-up fetched, and write them: published architectures, seeded weights",
+		Example: `  plan models
+  plan models write squeezenet resnet50 --dir models
+  plan models samples digits.csv.gz`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if g.json {
+				return newPrinter(cmd, g).document(models.Names())
+			}
 			for _, n := range models.Names() {
 				fmt.Fprintln(cmd.OutOrStdout(), n)
 			}
@@ -27,21 +33,24 @@ func newModelsCommand(g *globals) *cobra.Command {
 	var dir string
 	var seed uint64
 	write := &cobra.Command{
-		Use:     "write NAME...",
-		Short:   "Write models of the catalogue as ordinary ONNX files",
-		Long:    "Write models of the catalogue as ordinary ONNX files: " + strings.Join(models.Names(), ", ") + ".",
-		Example: "  plan models write squeezenet resnet50 --dir models",
-		Args:    cobra.MinimumNArgs(1),
+		Use:       "write NAME...",
+		Short:     "Write models of the catalogue as ordinary ONNX files",
+		Long:      "Write models of the catalogue as ordinary ONNX files: " + strings.Join(models.Names(), ", ") + ".",
+		Example:   "  plan models write squeezenet resnet50 --dir models",
+		Args:      cobra.MinimumNArgs(1),
+		ValidArgs: models.Names(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
+			for _, name := range args {
+				if !slices.Contains(models.Names(), name) {
+					return usageErrorf("found the model %q, expected %s%s", name, list(models.Names()), meant(name, models.Names()))
+				}
+			}
 			paths, err := models.Write(dir, seed, args...)
 			if err != nil {
 				return withCode(exitUsage, err)
 			}
-			for _, path := range paths {
-				fmt.Fprintln(p.out, "wrote", path)
-			}
-			return nil
+			return p.wrote(paths)
 		},
 	}
 	write.Flags().StringVar(&dir, "dir", "models", "folder to write to")
@@ -58,6 +67,9 @@ func newSamplesCommand(g *globals) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
+			if err := p.output("output", args[0], "table"); err != nil {
+				return err
+			}
 			d, err := models.Digits()
 			if err != nil {
 				return withCode(exitUsage, err)
@@ -70,8 +82,7 @@ func newSamplesCommand(g *globals) *cobra.Command {
 			if err := set.WriteFile(args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintln(p.out, "wrote", args[0])
-			return nil
+			return p.wrote(args)
 		},
 	}
 }

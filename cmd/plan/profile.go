@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/engine"
+	"inferplan/engine/certainty"
 	"inferplan/engine/ort"
 	"inferplan/formats"
 	"inferplan/profiler"
@@ -71,11 +72,22 @@ certainty comes from the logprobs of the first token; their latencies are not me
 	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
 	o.executionOptions.flags(f, "on")
 	o.recordsOptions.flags(f)
-	_ = cmd.RegisterFlagCompletionFunc("device", cobra.FixedCompletions([]string{"auto", "cpu", "cuda:0"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "device", "auto", "cpu", "cuda:0")
+	completeExecution(cmd)
+	complete(cmd, "score", certainty.Names()...)
 	return cmd
 }
 
 func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []string) error {
+	if o.out == toStdout {
+		return usageErrorf("--output -: a profile grows in its file while it is measured; name a file")
+	}
+	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+		return err
+	}
+	if err := first(whole("blocks", o.blocks, 1, 100_000), longer("budget", o.budget)); err != nil {
+		return err
+	}
 	options, half, err := o.forProfile()
 	if err != nil {
 		return err
@@ -140,6 +152,9 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	bar.finish()
 	switch {
 	case errors.Is(err, context.Canceled):
+		if _, missing := os.Stat(o.out); missing != nil {
+			return &exitError{exitInterrupted, fmt.Errorf("interrupted before the first measurement was complete; nothing was written")}
+		}
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted; what was measured is in %s, and the same command goes on from there", o.out)}
 	case err != nil:
 		return err

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"inferplan/formats"
 )
 
 // globals are the flags that every verb has.
@@ -22,31 +26,52 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitDone
+	}
+	// What cobra itself refuses (an unknown verb or flag, a wrong number of
+	// arguments, a required flag that is missing) never came to a RunE, and is
+	// bad usage.
+	if _, ours := errors.AsType[*exitError](err); !ours && root.Annotations[running] == "" {
+		err = usageErrorf("%w\n  usage: %s%s", err, cmd.UseLine(), misspelt(cmd, err))
 	}
 	if msg := err.Error(); msg != "" {
 		fmt.Fprintln(stderr, "plan: "+msg)
 	}
-	// What cobra itself refuses (unknown verb, flag or argument) never reached
-	// a RunE, and is bad usage.
-	var parse *parseError
-	if errors.As(err, &parse) || !reachedRun(root) {
-		return exitUsage
-	}
 	return exitCode(err)
 }
 
-// parseError is a flag that cobra could not parse.
-type parseError struct{ err error }
+// running is set on the root command as soon as a verb runs.
+const running = "running"
 
-func (e *parseError) Error() string { return e.err.Error() }
-func (e *parseError) Unwrap() error { return e.err }
-
-const reached = "reached"
-
-func reachedRun(root *cobra.Command) bool { return root.Annotations[reached] != "" }
+// misspelt is a hint at the verb or flag that was probably meant.
+func misspelt(cmd *cobra.Command, err error) string {
+	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
+		var names []string
+		visit := func(f *pflag.Flag) { names = append(names, f.Name) }
+		cmd.Flags().VisitAll(visit)
+		cmd.InheritedFlags().VisitAll(visit)
+		if near := formats.Nearest(name, names); near != "" {
+			return "\n  hint: did you mean --" + near + "?"
+		}
+		return "\n  hint: " + cmd.CommandPath() + " --help lists the flags"
+	}
+	if rest, ok := strings.CutPrefix(err.Error(), "unknown command \""); ok && cmd.HasSubCommands() {
+		name, _, _ := strings.Cut(rest, "\"")
+		var names []string
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				names = append(names, c.Name())
+			}
+		}
+		if near := formats.Nearest(name, names); near != "" {
+			return "\n  hint: did you mean " + cmd.CommandPath() + " " + near + "?"
+		}
+		return "\n  hint: " + cmd.CommandPath() + " --help lists the verbs"
+	}
+	return ""
+}
 
 func newRootCommand() *cobra.Command {
 	g := &globals{}
@@ -68,20 +93,13 @@ the environment over the file.
 Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or input;
 3 infeasible; 4 interrupted or a required gap missed, best so far written;
 5 environment or internal failure.`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Annotations:   map[string]string{},
-		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
-			if err := loadConfig(cmd, g); err != nil {
-				return err
-			}
-			cmd.Root().Annotations[reached] = "yes"
-			return nil
-		},
+		SilenceUsage: true,
+		// misspelt has its own hints, in one line.
+		DisableSuggestions: true,
+		SilenceErrors:      true,
+		Annotations:        map[string]string{},
+		PersistentPreRunE:  func(cmd *cobra.Command, args []string) error { return loadConfig(cmd, g) },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &parseError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
-	})
 	pf := root.PersistentFlags()
 	pf.StringVar(&g.config, "config", "", "configuration file (default ./inferplan.yaml if it exists)")
 	pf.BoolVar(&g.json, "json", false, "print one JSON document instead of tables")
@@ -99,7 +117,38 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 	}
 	add("main", newProfileCommand(g), newSolveCommand(g), newSimulateCommand(g), newServeCommand(g), newWorkerCommand(g), newLoadCommand(g))
 	add("gate", newCheckCommand(g), newDiffCommand(g), newExplainCommand(g), newReportCommand(g))
-	add("aid", newInitCommand(g), newImportCommand(g), newSchemaCommand(g), newDoctorCommand(g), newVersionCommand(g))
-	root.AddCommand(newShareCommand(), newModelsCommand(g), newGPUCheckCommand(g))
+	add("aid", newInitCommand(g), newImportCommand(g), newSchemaCommand(g), newModelsCommand(g), newDoctorCommand(g), newVersionCommand(g))
+	root.AddCommand(newShareCommand(), newGPUCheckCommand(g))
+	markRunning(root, root)
 	return root
+}
+
+// markRunning lets every verb tell that cobra had nothing to refuse.
+func markRunning(root, cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(c *cobra.Command, args []string) error {
+			root.Annotations[running] = "yes"
+			return run(c, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		markRunning(root, c)
+	}
+}
+
+// noArguments is cobra.NoArgs for verbs without verbs below them, which would
+// speak of an unknown command.
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("found the argument %q, expected flags alone", args[0])
+	}
+	return nil
+}
+
+// complete lets the shell complete a flag's values.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil { // no such flag, or a second time: a mistake in this program
+		panic(err)
+	}
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -78,12 +80,12 @@ func (s *schedule) rates(plan *formats.Plan, reference string) ([]float64, error
 	if err != nil {
 		return nil, err
 	}
-	if s.load <= 0 || s.poisson < 0 {
-		return nil, usageErrorf("--load %g and --poisson %g: expected more than 0", s.load, s.poisson)
+	if err := first(positive("load", s.load), number("poisson", s.poisson, 0, math.MaxFloat64)); err != nil {
+		return nil, err
 	}
 	from := plan
 	if reference != "" {
-		if from, err = formats.ReadPlan(reference); err != nil {
+		if from, err = readPlan(reference); err != nil {
 			return nil, withCode(exitUsage, err)
 		}
 	}
@@ -102,7 +104,26 @@ func (s *schedule) rates(plan *formats.Plan, reference string) ([]float64, error
 			out[i] = rps
 		}
 	}
-	return out, s.divide(served, chosen, out)
+	if err := s.divide(served, chosen, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// maxRequests bounds what is drawn in one run; simulated at a million a second
+// it would last for days.
+const maxRequests = 1e12
+
+// few refuses rates at which a run would never end.
+func (s *schedule) few(rates []float64, d time.Duration) error {
+	sum := 0.0
+	for _, r := range rates {
+		sum += r * s.load
+	}
+	if n := sum * d.Seconds(); !(n <= maxRequests) {
+		return usageErrorf("--load %g, --poisson %g: %.3g requests in %s, expected at most %g", s.load, s.poisson, n, d, float64(maxRequests))
+	}
+	return nil
 }
 
 // divide gives each model the rate of --poisson and divides its rate among its

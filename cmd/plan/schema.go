@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,9 @@ func newSchemaCommand(g *globals) *cobra.Command {
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: formats.Kinds(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(formats.Kinds(), args[0]) {
+				return usageErrorf("found the kind %q, expected %s%s", args[0], list(formats.Kinds()), meant(args[0], formats.Kinds()))
+			}
 			s, err := formats.Schema(args[0])
 			if err != nil {
 				return withCode(exitUsage, err)

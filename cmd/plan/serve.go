@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +18,7 @@ import (
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/policy/policies"
 )
 
 type serveOptions struct {
@@ -64,7 +69,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.metrics, "metrics", ":8002", "address of the metrics, or off")
 	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
 	f.StringVar(&o.engine, "engine", "onnx", "onnx or replay")
-	f.StringVar(&o.policy, "policy", "", "run-time policy (default the plan's)")
+	f.StringVar(&o.policy, "policy", "", "run-time policy: "+strings.Join(policies.Names(), ", ")+" (default the plan's; reactive is for the simulator alone)")
 	f.StringVar(&o.record, "record", "", "write the actual service times at the end, for 'plan simulate --service'")
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
 	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")
@@ -82,7 +87,9 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
 	o.executionOptions.flags(f, "as the plan's numbers were measured")
-	_ = cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions([]string{"onnx", "replay"}, cobra.ShellCompDirectiveNoFileComp))
+	completeExecution(cmd)
+	complete(cmd, "engine", "onnx", "replay")
+	complete(cmd, "policy", policies.Names()...)
 	return cmd
 }
 
@@ -91,8 +98,11 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err := body.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.maxBody))); err != nil {
 		return usageErrorf("--max-body: %w", err)
 	}
-	if o.engine != "onnx" && o.engine != "replay" {
-		return usageErrorf("--engine %q: expected onnx or replay", o.engine)
+	if err := o.bounds(int64(body)); err != nil {
+		return err
+	}
+	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("record", o.record, "record"), p.output("event-log", o.eventLog, "log")); err != nil {
+		return err
 	}
 	token, err := readToken(o.token)
 	if err != nil {
@@ -170,7 +180,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	if o.out != "" {
-		if _, err := formats.WriteFile(o.out, rep, formats.Force(true)); err != nil {
+		if err := p.save(o.out, rep, true); err != nil {
 			return err
 		}
 	}
@@ -178,6 +188,42 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return p.document(rep)
 	}
 	return printReport(p, rep)
+}
+
+// bounds checks flags before any file is read.
+func (o *serveOptions) bounds(body int64) error {
+	if body < 1 || body > math.MaxInt32 {
+		return usageErrorf("--max-body: found %s, expected 1 byte to 2GiB, less one", formats.Bytes(body))
+	}
+	for _, a := range []struct{ flag, address string }{{"http", o.http}, {"grpc", o.grpc}, {"metrics", o.metrics}, {"join-listen", o.join}} {
+		if err := address(a.flag, a.address); err != nil {
+			return err
+		}
+	}
+	if (o.tlsCert == "") != (o.tlsKey == "") {
+		return usageErrorf("--tls-cert and --tls-key go together: found %s alone", map[bool]string{true: "--tls-key", false: "--tls-cert"}[o.tlsCert == ""])
+	}
+	if o.tlsCert != "" {
+		if _, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey); err != nil {
+			return usageErrorf("--tls-cert %s, --tls-key %s: %w", o.tlsCert, o.tlsKey, err)
+		}
+	}
+	return first(oneOf("engine", o.engine, "onnx", "replay"), whole("max-queue", o.maxQueue, 0, 1<<30), longer("drain", o.drain), longer("join-silence", o.joinSilence))
+}
+
+// address refuses what is no HOST:PORT before anything is started.
+func address(flag, address string) error {
+	if address == executor.Off {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return usageErrorf("--%s: found %q, expected HOST:PORT, :PORT or %s", flag, address, executor.Off)
+	}
+	return nil
 }
 
 func orOff(address string) string {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -83,12 +82,20 @@ the run drains; arrivals during --warmup run but are not counted.`,
 	f.Float64Var(&o.jitter, "jitter", 0, "coefficient of variation of service times (lognormal)")
 	f.StringVar(&o.chromeTrace, "chrome-trace", "", "write a trace of every device, for Perfetto")
 	f.BoolVar(&o.verify, "verify", false, "check the simulator's invariants while running")
-	f.StringVarP(&o.out, "output", "o", "", "report to write")
+	f.StringVarP(&o.out, "output", "o", "", "report to write; - is stdout, instead of the tables")
+	complete(cmd, "policy", policies.Names()...)
+	complete(cmd, "network", networks()...)
 	return cmd
 }
 
 func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
-	plan, err := formats.ReadPlan(path)
+	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("chrome-trace", o.chromeTrace, "trace")); err != nil {
+		return err
+	}
+	if err := o.bounds(); err != nil {
+		return err
+	}
+	plan, err := readPlan(path)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -96,8 +103,10 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	if o.policy != "" {
 		spec = formats.PolicySpec{Name: o.policy}
 	}
-	if spec.Name != "" && !slices.Contains(policies.Names(), spec.Name) {
-		return usageErrorf("policy %q: expected one of %v", spec.Name, policies.Names())
+	if spec.Name != "" {
+		if err := oneOf("policy", spec.Name, policies.Names()...); err != nil {
+			return err
+		}
 	}
 	network, assumed, err := o.links(spec.Name)
 	if err != nil {
@@ -109,6 +118,9 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	}
 	if !o.given() {
 		assumed = append(assumed, fmt.Sprintf("load: %g of the planned rate", o.load))
+	}
+	if _, err := policies.New(spec, sc.Tables); err != nil {
+		return withCode(exitUsage, err)
 	}
 	p.assumed(assumed)
 	sc.Policy = spec
@@ -125,7 +137,6 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 		return err
 	}
 
-	began := time.Now()
 	var rep *formats.Report
 	var events int64
 	src, closeSource, err := o.open(plan)
@@ -145,6 +156,15 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 			p.assumed([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
 		}
 	}
+	if src == nil {
+		if err := first(longer("duration", o.duration), o.few(sc.Rates, o.duration)); err != nil {
+			return err
+		}
+		if o.warmup >= o.duration {
+			return usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
+		}
+	}
+	began := time.Now()
 	switch {
 	case src != nil:
 		if !o.durationGiven {
@@ -196,7 +216,7 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 		if rep.Plan.Path, err = relativeTo(dirOf(o.out), path); err != nil {
 			return err
 		}
-		if _, err := formats.WriteFile(o.out, rep, formats.Force(true)); err != nil {
+		if err := p.save(o.out, rep, true); err != nil {
 			return err
 		}
 	}
@@ -210,6 +230,25 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 	p.note("%d events, %.2f million per second", events, rep.EventsPerSecond/1e6)
 	return nil
 }
+
+// maxWindows bounds the time windows of a report, maxRuns the replications.
+const (
+	maxWindows = 100_000
+	maxRuns    = 100_000
+)
+
+// bounds checks the numbers of flags before any file is read.
+func (o *simulateOptions) bounds() error {
+	if o.window > 0 && (o.duration/o.window >= maxWindows || o.trace != "" && !o.durationGiven && o.window < time.Second) {
+		return usageErrorf("--window: found %s, expected at most %d windows of the run, and at least 1s with a --trace that is played to its end", o.window, maxWindows)
+	}
+	return first(atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("window", o.window, 0), whole("runs", o.runs, 1, maxRuns),
+		share("attainment", o.attainment), number("jitter", o.jitter, 0, maxJitter))
+}
+
+// maxJitter is a coefficient of variation beyond which no service time is like
+// another: the simulated times would mean nothing.
+const maxJitter = 100
 
 // maxLoads bounds the points of a sweep.
 const maxLoads = 1000
@@ -269,11 +308,17 @@ func (o *simulateOptions) links(policyName string) (policy.Network, []string, er
 		return policy.NetworkStages, []string{"network: stages, as the PPipe artifact has it (--network nodes for shared NICs)"}, nil
 	case n == "":
 		return policy.NetworkNodes, nil, nil
-	case slices.Contains(policy.Networks(), n):
-		return n, nil, nil
 	default:
-		return "", nil, usageErrorf("--network %s: expected one of %v", o.network, policy.Networks())
+		return n, nil, oneOf("network", o.network, networks()...)
 	}
+}
+
+func networks() []string {
+	var out []string
+	for _, n := range policy.Networks() {
+		out = append(out, string(n))
+	}
+	return out
 }
 
 // replay runs the arrivals of a trace once.
@@ -347,8 +392,6 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 		// the same arrivals it is the recorded run again; replications draw.
 		draw := o.runs > 1 || o.findMaxLoad
 		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Empirical(sc.Tables, samples, draw, seed) }
-	case o.jitter < 0:
-		return usageErrorf("--jitter %g: expected at least 0", o.jitter)
 	case o.jitter > 0:
 		sc.Service = func(seed uint64) (sim.Service, error) {
 			return sim.Jitter(sc.Tables, sim.Lognormal, o.jitter, seed), nil

@@ -59,7 +59,7 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
   plan solve --profile p.json --cluster c.yaml --workload w.yaml --gap 1e-4 -o plan.json
   plan solve --from plan.json --max-moved 0.1 -o next.json
   plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("output") {
 				o.out = "plan.json"
@@ -93,18 +93,26 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.Uint64Var(&o.seed, "seed", 1, "seed of every random choice")
 	f.BoolVar(&o.certify, "certify", false, "simulate the workload's arrivals and store the rate that holds")
 	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --certify asks for")
-	f.StringVarP(&o.out, "output", "o", "", "plan to write (default plan.json)")
+	f.StringVarP(&o.out, "output", "o", "", "plan to write, - for stdout instead of the tables (default plan.json)")
 	f.StringVar(&o.from, "from", "", "plan that runs: its devices go on as they are where that is good enough")
 	f.Float64Var(&o.maxMoved, "max-moved", planner.DefaultOptions().MaxMoved, "with --from: share of the devices that may have to load something new")
 	f.BoolVar(&o.force, "force", false, "replace plan.json if it differs")
-	_ = cmd.RegisterFlagCompletionFunc("gpu-rounding", cobra.FixedCompletions([]string{"slot", "fractional"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions([]string{"throughput", "cost", "power", "gpus", "accuracy", "latency"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("method", cobra.FixedCompletions([]string{"auto", "pool", "gear"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("algorithm", cobra.FixedCompletions([]string{"template", "np", "dart-r", "exact", "em"}, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "blocks-by", planner.BlocksByTime, planner.BlocksByBytes)
+	complete(cmd, "margin", planner.MarginAuto, "0.4")
+	complete(cmd, "gpu-rounding", "slot", "fractional")
+	complete(cmd, "objective", "throughput", "cost", "power", "gpus", "accuracy", "latency")
+	complete(cmd, "method", "auto", "pool", "gear")
+	complete(cmd, "algorithm", "template", "np", "dart-r", "exact", "em")
 	return cmd
 }
 
 func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
+	if err := p.output("output", o.out, formats.KindPlan); err != nil {
+		return err
+	}
+	if err := o.bounds(); err != nil {
+		return err
+	}
 	in, assumed, err := solveInputs(o)
 	if err != nil {
 		return err
@@ -145,7 +153,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		}
 		interrupted = ctx.Err() != nil
 	}
-	if err := writePlan(o.out, plan, o.force); err != nil {
+	if err := p.save(o.out, plan, o.force); err != nil {
 		return err
 	}
 	p.assumed(plan.Assumptions)
@@ -166,6 +174,12 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	return nil
 }
 
+// bounds checks what the planner's options take a zero of as their default.
+func (o *solveOptions) bounds() error {
+	return first(number("require-gap", o.requireGap, 0, 1), share("attainment", o.attainment), whole("max-partitions", o.maxPartitions, 1, 8),
+		whole("effort", o.effort, 1, 16), number("min-load", o.minLoad, 0, 1e12))
+}
+
 // planner turns the flags into the planner's options.
 func (o *solveOptions) planner() (planner.Options, error) {
 	opt := planner.DefaultOptions()
@@ -173,12 +187,12 @@ func (o *solveOptions) planner() (planner.Options, error) {
 	opt.MaxPartitions, opt.MaxBatch, opt.BatchBuild, opt.MinLoad = o.maxPartitions, o.maxBatch, o.batchBuild, o.minLoad
 	opt.Blocks, opt.BlocksBy, opt.UnevenNIC = o.blocks, o.blocksBy, o.unevenNIC
 	opt.Gap, opt.Effort, opt.TimeLimit, opt.Seed, opt.MaxMoved = o.gap, o.effort, o.timeLimit, o.seed, o.maxMoved
-	if o.margin == planner.MarginAuto {
-		return opt, nil // chosen by planner.SolveAuto
-	}
 	var err error
 	if opt.SLO, err = o.target(); err != nil {
 		return opt, err
+	}
+	if o.margin == planner.MarginAuto {
+		return opt, nil // chosen by planner.SolveAuto
 	}
 	m, err := strconv.ParseFloat(o.margin, 64)
 	if err != nil {
@@ -228,7 +242,7 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 	}
 	in.ProfileDir = filepath.Dir(path)
 	if o.from != "" {
-		if in.Running, err = formats.ReadPlan(o.from); err != nil {
+		if in.Running, err = readPlan(o.from); err != nil {
 			return in, nil, withCode(exitUsage, err)
 		}
 		if err := add("running", o.from); err != nil {
@@ -283,15 +297,6 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 		assumed = append(assumed, why...)
 	}
 	return in, assumed, nil
-}
-
-func writePlan(path string, plan *formats.Plan, force bool) error {
-	_, err := formats.WriteFile(path, plan, formats.Force(force))
-	var exists *formats.ExistsError
-	if errors.As(err, &exists) {
-		return withCode(exitUsage, err)
-	}
-	return err
 }
 
 // solveJSON is the stable document of `plan solve --json`.
@@ -365,7 +370,9 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 	for _, l := range explain.Lines(plan) {
 		fmt.Fprintln(p.out, l)
 	}
-	p.note("wrote %s; next: plan simulate %s --load 0.8", path, path)
+	if path != toStdout {
+		p.note("wrote %s; next: plan simulate %s --load 0.8", path, path)
+	}
 	return nil
 }
 

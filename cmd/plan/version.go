@@ -14,7 +14,9 @@ func newVersionCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of plan and of its solver",
-		Args:  cobra.NoArgs,
+		Example: `  plan version
+  plan version --json`,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			if g.json {

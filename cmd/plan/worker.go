@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -40,7 +41,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 		Example: `  plan worker --join 10.0.0.1:8003 --token token.txt --device L4 --count 2
   plan worker --join 10.0.0.1:8003 --token token.txt --device L4 --tls-pin sha256:3fa4…
   plan worker --join 10.0.0.1:8003 --token token.txt --device cpu-2 --count 2 --cpus 0-3 --models /srv/models`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.join == "" {
 				return worker.Main(cmd.Context())
@@ -63,6 +64,9 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	return cmd
 }
 
+// maxJoined bounds the devices of one host, each of which joins by itself.
+const maxJoined = 1024
+
 func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	token, err := readToken(o.token)
 	if err != nil {
@@ -77,8 +81,11 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if o.device == "" {
 		return usageErrorf("--device: expected the kind of this host's devices, as the plan names it")
 	}
-	if o.count < 1 {
-		return usageErrorf("--count %d: expected at least 1", o.count)
+	if err := first(whole("count", o.count, 1, maxJoined), longer("silence", o.silence)); err != nil {
+		return err
+	}
+	if _, _, err := net.SplitHostPort(o.join); err != nil {
+		return usageErrorf("--join: found %q, expected HOST:PORT", o.join)
 	}
 	cpus, err := parseCPUs(o.cpus)
 	if err != nil {

@@ -2,6 +2,7 @@ package load
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -17,6 +18,9 @@ const (
 	HTTPJSON   Protocol = "http-json"   // REST with JSON tensors
 	GRPC       Protocol = "grpc"        // ModelInfer with raw contents
 )
+
+// ErrConfig is behind errors about the configuration: nothing was sent.
+var ErrConfig = errors.New("load cannot be sent")
 
 // Protocols lists the valid values, the default first.
 var Protocols = []Protocol{HTTPBinary, HTTPJSON, GRPC}

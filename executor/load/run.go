@@ -21,7 +21,7 @@ import (
 func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, error) {
 	base, err := cfg.normalise()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	var t target
 	if cfg.Protocol == GRPC {
