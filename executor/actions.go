@@ -53,7 +53,7 @@ func (c *core) dispatch(a *policy.Action) {
 	b.slot, b.pipeline, b.model = a.Batch, a.Pipeline, c.models[a.Model]
 	b.reqs = append(b.reqs[:0], reqs...)
 	b.hops = append(b.hops[:0], hops...)
-	b.hop, b.failed, b.live = 0, false, true
+	b.hop, b.failed, b.live, b.inDevice = 0, false, true, false
 	b.dispatched, b.started, b.gather, b.infer = c.last, 0, 0, 0
 	b.model.waiting.Add(-int64(len(reqs)))
 	b.model.running.Add(int64(len(reqs)))

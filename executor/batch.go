@@ -32,6 +32,7 @@ type batch struct {
 	hop      int  // the next one to finish
 	run      *run // queued or under way; nil between
 	in       slotRef
+	inDevice bool // the tensor in it lies in the memory of its worker's GPU
 	failed   bool // answered as failed; goes through the motions without running
 	live     bool
 	serial   uint64 // of this use of the record
@@ -77,4 +78,6 @@ type run struct {
 	in      slotRef // held until the run is over; the own slot for a first stage
 	out     slotRef
 	started time.Duration // as far as the core knows
+
+	inDevice, outDevice bool // where its input lies and its output goes
 }

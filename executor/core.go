@@ -445,7 +445,7 @@ func (c *core) deviceEvent(e *deviceEvent) {
 			c.lost(d)
 		}
 	case workerBack:
-		d.proc, d.gen, d.total = e.proc, e.gen, 0
+		d.proc, d.gen, d.total, d.pinned = e.proc, e.gen, 0, e.proc.Pinned()
 		c.setUp(d, true)
 		c.handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
 		c.flush()
@@ -490,7 +490,7 @@ func (c *core) result(d *device, res *worker.Result) {
 	if b.hop == len(b.hops)-1 {
 		c.complete(b, r)
 	} else {
-		b.in, r.out = r.out, slotRef{}
+		b.in, b.inDevice, r.out = r.out, r.outDevice, slotRef{}
 	}
 	c.freeRun(r)
 	c.finishHop(b, d.index, start, end)
@@ -550,7 +550,7 @@ func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 	h := &b.hops[b.hop]
 	now := c.now()
 	if !b.failed {
-		c.stats.moved(c.tables.Stages[h.Stage].CutBytes*int64(len(b.reqs)), c.devices[dev], c.devices[h.Device], now-end)
+		c.stats.moved(c.tables.Stages[h.Stage].CutBytes*int64(len(b.reqs)), c.devices[dev], c.devices[h.Device], b.inDevice, now-end)
 	}
 	c.handle(policy.Event{Kind: policy.TransferFinished, Hop: int16(b.hop), Model: b.model.index, Batch: b.slot, Device: h.Device, Start: end, End: now})
 	if !b.live || b.serial != serial {
@@ -604,6 +604,7 @@ func (c *core) failBatch(b *batch, reason policy.Reason, err error) {
 func (c *core) lost(d *device) {
 	d.proc = nil
 	c.setUp(d, false)
+	c.forgetMemory(d)
 	flight := d.flight
 	d.flight = nil
 	c.handle(policy.Event{Kind: policy.WorkerLost, Device: d.index})

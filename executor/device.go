@@ -19,13 +19,19 @@ type device struct {
 	gen     int             // of proc
 	up      atomic.Bool     // proc is there, for other goroutines
 	segment *worker.Segment
-	slots   []*stageSlots // by stage; nil where the stage is not placed here
-	queue   []*run        // not yet sent, first-in first-out
-	flight  []*run        // sent, in order
-	full    bool          // a run in the queue waits for a slot
-	total   int64         // CPU time of the process so far, ns
-	busy    time.Duration
-	stats   *deviceMetrics
+	// shares: the worker has memory of its GPU beside the segment; maps: it has
+	// mapped that of other devices, by device. Both end with the first worker: one
+	// that is started again does without.
+	shares bool
+	maps   []bool
+	pinned bool          // the GPU copies from and to all segments that it sees directly
+	slots  []*stageSlots // by stage; nil where the stage is not placed here
+	queue  []*run        // not yet sent, first-in first-out
+	flight []*run        // sent, in order
+	full   bool          // a run in the queue waits for a slot
+	total  int64         // CPU time of the process so far, ns
+	busy   time.Duration
+	stats  *deviceMetrics
 }
 
 // enqueue puts the batch's next run behind the device.
@@ -100,7 +106,9 @@ func (c *core) send(d *device, r *run) {
 	cmd := worker.Run{
 		ID: r.id, Stage: uint32(r.stage), Batch: uint32(r.size), Segment: d.segment.ID,
 		In: uint64(own.layout.In(int(slot))), Out: uint64(own.layout.Out(int(slot))),
+		OutDevice: c.handsOver(b, d),
 	}
+	r.outDevice = cmd.OutDevice
 	if b.hop == 0 {
 		start := c.now()
 		c.gatherInputs(b, d, own, slot)
@@ -110,6 +118,13 @@ func (c *core) send(d *device, r *run) {
 		from := r.in.pool
 		cmd.Segment = c.devices[from.device].segment.ID
 		cmd.In = uint64(from.layout.Out(int(r.in.slot)))
+		cmd.InDevice = b.inDevice
+		if r.inDevice = b.inDevice; b.inDevice && !d.reaches(c.devices[from.device]) {
+			// One of the two workers was lost, and the tensor with it.
+			c.failBatch(b, policy.ReasonWorkerLost, nil)
+			c.freeRun(r)
+			return
+		}
 	}
 	c.cmd[0] = cmd
 	// A send that fails means that the worker is gone, which its reader tells.

@@ -27,6 +27,7 @@ type metrics struct {
 	transfers, bytes *prometheus.CounterVec
 	reference, shm   tierMetrics
 	stream           tierMetrics
+	ipc, pinned      tierMetrics
 
 	plan    *prometheus.GaugeVec
 	devices []*deviceMetrics
@@ -108,6 +109,8 @@ func newMetrics(models []policy.Model) *metrics {
 	m.registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
 	m.reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
 	m.shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
+	m.ipc = tierMetrics{m.transfers.WithLabelValues("ipc"), m.bytes.WithLabelValues("ipc")}
+	m.pinned = tierMetrics{m.transfers.WithLabelValues("pinned"), m.bytes.WithLabelValues("pinned")}
 	m.stream = tierMetrics{m.transfers.WithLabelValues("stream"), m.bytes.WithLabelValues("stream")}
 	return m
 }

@@ -170,8 +170,9 @@ func (c *core) deviceReports(elapsed time.Duration) []formats.DeviceReport {
 
 // tiers reports how tensors moved. Between stages, the time is from the end
 // of the producer's run until the consumer has been told where the tensor
-// lies (reference: in its own process; shm: in another's memory); nothing is
-// copied. A stream is a tensor to or from another host: the time is that of its
+// lies (reference: in its own process, on a GPU by its address there; ipc: in
+// GPU memory of another process; pinned: in shared memory that GPUs copy from and to
+// directly, within the runs; shm: in shared memory); nothing is copied here. A stream is a tensor to or from another host: the time is that of its
 // way here, and the way out counts with the next run. Ingress and egress are the copies from requests into the first
 // stage's memory, and from the last stage's.
 func (c *core) tiers() *formats.TierReport {
@@ -180,7 +181,7 @@ func (c *core) tiers() *formats.TierReport {
 	for _, t := range []struct {
 		name string
 		*transferCount
-	}{{"reference", &s.reference}, {"shm", &s.shm}, {"stream", &s.stream}, {"ingress", &s.ingress}, {"egress", &s.egress}} {
+	}{{"reference", &s.reference}, {"ipc", &s.ipc}, {"pinned", &s.pinned}, {"shm", &s.shm}, {"stream", &s.stream}, {"ingress", &s.ingress}, {"egress", &s.egress}} {
 		if t.n == 0 {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/executor/oip"
+	"inferplan/formats"
 	"inferplan/policy"
 )
 
@@ -22,6 +23,7 @@ type stats struct {
 
 	ingress, egress transferCount // copies between requests and workers
 	reference, shm  transferCount // between stages
+	ipc, pinned     transferCount
 	stream          transferCount // likewise, to or from another host
 
 	events  int64
@@ -174,13 +176,17 @@ func (s *stats) ran(d *device, r *run, res *worker.Result) {
 }
 
 // moved notes a tensor that the next stage takes over.
-func (s *stats) moved(bytes int64, from, to *device, took time.Duration) {
+func (s *stats) moved(bytes int64, from, to *device, onDevice bool, took time.Duration) {
 	t, m := &s.shm, &s.metrics.shm
-	switch {
+	switch gpu := !formats.IsCPU(from.kind) && s.core.opt.Engine == engineONNX; {
 	case from.remote || to.remote:
 		t, m = &s.stream, &s.metrics.stream
-	case from == to:
+	case onDevice && from != to:
+		t, m = &s.ipc, &s.metrics.ipc
+	case from == to && (onDevice || !gpu):
 		t, m = &s.reference, &s.metrics.reference
+	case gpu && from.pinned && to.pinned:
+		t, m = &s.pinned, &s.metrics.pinned
 	}
 	t.add(bytes)
 	t.took += took

@@ -87,8 +87,9 @@ func (c *core) startWorkers(ctx context.Context, places []worker.Device) (cfgs [
 		return nil, err
 	}
 	for i, d := range c.devices {
-		d.proc, d.gen = procs[i], 1
+		d.proc, d.gen, d.pinned = procs[i], 1, procs[i].Pinned()
 	}
+	c.shareMemory(ctx)
 	return cfgs, nil
 }
 
@@ -113,12 +114,12 @@ const page = 4096
 // layOut divides a device's segment among its stages and creates it.
 func (c *core) layOut(d *device, p *worker.Process) error {
 	d.slots = make([]*stageSlots, len(c.stages))
-	var base int64
+	var stride int64
 	for i := range p.Loaded {
 		l := &p.Loaded[i]
 		st := &c.stages[l.ID]
-		s := &stageSlots{device: d.index, loaded: l, pool: worker.NewSlotPool(c.opt.Slots)}
-		s.layout = worker.Layout{ID: l.ID, Base: base, Slots: c.opt.Slots, Warm: 2}
+		s := &stageSlots{device: d.index, loaded: l}
+		s.layout = worker.Layout{ID: l.ID, Warm: 2}
 		if c.opt.Engine == "replay" {
 			s.layout.Warm = 0
 		}
@@ -126,8 +127,15 @@ func (c *core) layOut(d *device, p *worker.Process) error {
 			s.layout.InBytes = worker.Span(l.Inputs, st.batches)
 		}
 		s.layout.Stride = (s.layout.InBytes + worker.Span(l.Outputs, st.batches) + page - 1) &^ (page - 1)
-		base += s.layout.Stride * int64(c.opt.Slots)
+		stride += s.layout.Stride
 		d.slots[l.ID] = s
+	}
+	slots := c.slotsOf(d, stride)
+	var base int64
+	for i := range p.Loaded {
+		s := d.slots[p.Loaded[i].ID]
+		s.pool, s.layout.Base, s.layout.Slots = worker.NewSlotPool(slots), base, slots
+		base += s.layout.Stride * int64(slots)
 	}
 	var err error
 	d.segment, err = worker.NewSegment(uint32(d.index), max(base, page))

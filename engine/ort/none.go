@@ -56,3 +56,21 @@ func Pin(int, []byte) (func() error, error) { return nil, absent() }
 func CUDA() []Requirement {
 	return []Requirement{{Name: "cgo", Purpose: "this binary was built without it", Err: absent()}}
 }
+
+// Handle names a piece of GPU memory.
+type Handle [64]byte
+
+// Memory cannot be had.
+type Memory struct{}
+
+// ShareMemory cannot be done.
+func ShareMemory(int, int64) (*Memory, Handle, error) { return nil, Handle{}, absent() }
+
+// Import cannot be done.
+func Import(int, Handle, int) (*Memory, error) { return nil, absent() }
+
+// Tensor cannot be had.
+func (*Memory) Tensor(engine.Spec, int, int64) (engine.Tensor, error) { return nil, absent() }
+
+// Close does nothing.
+func (*Memory) Close() error { return nil }

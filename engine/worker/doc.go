@@ -45,13 +45,17 @@
 //	segment  5   to worker  JSON SegmentSpec, with the descriptor (SCM_RIGHTS)
 //	prepare  6   to worker  JSON Layout: the slots of one stage; bind and warm up
 //	ready    7   to parent  JSON Ready: answers segment, prepare and unload
-//	run      8   to worker  40 bytes: run 8, stage 4, batch 4, segment 4, zero 4, in 8, out 8
+//	run      8   to worker  40 bytes: run 8, stage 4, batch 4, segment 4, flags 4, in 8, out 8
 //	result   9   to parent  48 bytes: run 8, stage 4, code 4, start 8, end 8, cpu 8, total 8; then text
 //	unload   10  to worker  JSON Unload: one stage
 //	ping     11  to worker  8 bytes, sent back as
 //	pong     12  to parent  the same
 //	shutdown 13  to worker  empty: finish what came before and exit
+//	share    21  both       JSON DeviceSpec: memory of a GPU beside a segment, and its handle for others
 //	error    14  to parent  JSON Failure: a set-up step failed
+//
+// A run's flags: bit 0, the input lies in the device's memory beside the segment;
+// bit 1, the output goes there. Offsets are the same as in the segment.
 //
 // Result times are nanoseconds of CLOCK_MONOTONIC, which all processes of a
 // machine share; cpu is the CPU time of the run's thread inside the engine

@@ -45,12 +45,14 @@ const (
 	TypePush
 	TypeDone
 	TypeBeat
+	// Inside a machine again.
+	TypeShare
 	numTypes
 )
 
 var typeNames = [numTypes]string{
 	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "unload", "ping", "pong",
-	"shutdown", "error", "challenge", "offer", "proof", "push", "done", "beat",
+	"shutdown", "error", "challenge", "offer", "proof", "push", "done", "beat", "share",
 }
 
 func (t Type) String() string {
@@ -77,6 +79,26 @@ type Run struct {
 	Segment uint32 // of the input
 	In      uint64 // offset of the input in that segment
 	Out     uint64 // offset of the output in the worker's own segment
+	// The input, or the output, lies at its offset in the device's memory beside
+	// the segment.
+	InDevice, OutDevice bool
+}
+
+// The bits of a run's flags.
+const (
+	flagIn = 1 << iota
+	flagOut
+	allFlags = 1<<iota - 1
+)
+
+func (r *Run) flags() (f uint32) {
+	if r.InDevice {
+		f |= flagIn
+	}
+	if r.OutDevice {
+		f |= flagOut
+	}
+	return f
 }
 
 // Result tells how a run went.
@@ -125,7 +147,7 @@ func AppendRun(dst []byte, r *Run) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, r.Stage)
 	dst = binary.LittleEndian.AppendUint32(dst, r.Batch)
 	dst = binary.LittleEndian.AppendUint32(dst, r.Segment)
-	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, r.flags())
 	dst = binary.LittleEndian.AppendUint64(dst, r.In)
 	return binary.LittleEndian.AppendUint64(dst, r.Out)
 }
@@ -135,13 +157,15 @@ func ParseRun(p []byte) (Run, error) {
 	if len(p) != runSize {
 		return Run{}, fmt.Errorf("%w: run frame of %d bytes, expected %d", ErrProtocol, len(p), runSize)
 	}
+	flags := binary.LittleEndian.Uint32(p[20:])
 	r := Run{
+		InDevice: flags&flagIn != 0, OutDevice: flags&flagOut != 0,
 		ID: binary.LittleEndian.Uint64(p), Stage: binary.LittleEndian.Uint32(p[8:]), Batch: binary.LittleEndian.Uint32(p[12:]),
 		Segment: binary.LittleEndian.Uint32(p[16:]), In: binary.LittleEndian.Uint64(p[24:]), Out: binary.LittleEndian.Uint64(p[32:]),
 	}
 	switch {
-	case binary.LittleEndian.Uint32(p[20:]) != 0:
-		return Run{}, fmt.Errorf("%w: run frame with reserved bytes set", ErrProtocol)
+	case flags&^allFlags != 0:
+		return Run{}, fmt.Errorf("%w: run frame with reserved bits set", ErrProtocol)
 	case r.Batch == 0 || r.Batch > MaxBatch:
 		return Run{}, fmt.Errorf("%w: run of batch %d, expected 1 to %d", ErrProtocol, r.Batch, MaxBatch)
 	case r.In > math.MaxInt64 || r.Out > math.MaxInt64:

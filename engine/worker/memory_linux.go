@@ -16,6 +16,8 @@ type Segment struct {
 	fd   int
 	// unpin, where the memory is locked for a GPU, undoes that.
 	unpin func() error
+	// device is memory of the device laid out alike, where there is some.
+	device DeviceMemory
 }
 
 // maxSegment bounds what one worker may map (virtual; pages that nobody
@@ -68,8 +70,11 @@ func (s *Segment) Close() error {
 		return nil
 	}
 	var err error
+	if s.device != nil {
+		err = s.device.Close()
+	}
 	if s.unpin != nil {
-		err = s.unpin()
+		err = errors.Join(err, s.unpin())
 	}
 	err = errors.Join(err, unix.Munmap(s.Data))
 	unix.Close(s.fd)
@@ -113,8 +118,8 @@ func (s *Segment) TensorAt(specs []engine.Spec, i, batch int, off int64) []byte 
 
 // tensors wraps the memory of specs from off on.
 func (s *Segment) tensors(specs []engine.Spec, batch int, off int64) ([]engine.Tensor, error) {
-	if off < 0 || off%align != 0 || Span(specs, batch) > int64(len(s.Data))-off {
-		return nil, fmt.Errorf("%w: tensors of %d bytes at offset %d of segment %d (%d bytes)", ErrProtocol, Span(specs, batch), off, s.ID, len(s.Data))
+	if err := s.holds(specs, batch, off); err != nil {
+		return nil, err
 	}
 	out := make([]engine.Tensor, len(specs))
 	for i := range specs {
@@ -125,4 +130,12 @@ func (s *Segment) tensors(specs []engine.Spec, batch int, off int64) ([]engine.T
 		out[i] = t
 	}
 	return out, nil
+}
+
+// holds tells whether specs lie inside the segment.
+func (s *Segment) holds(specs []engine.Spec, batch int, off int64) error {
+	if off < 0 || off%align != 0 || Span(specs, batch) > int64(len(s.Data))-off {
+		return fmt.Errorf("%w: tensors of %d bytes at offset %d of segment %d (%d bytes)", ErrProtocol, Span(specs, batch), off, s.ID, len(s.Data))
+	}
+	return nil
 }

@@ -134,6 +134,7 @@ type Ready struct {
 	For    string `json:"for"` // the frame it answers
 	ID     uint32 `json:"id"`
 	WarmNS int64  `json:"warm_ns,omitempty"`
+	Pinned bool   `json:"pinned,omitempty"` // a segment that the device copies from and to directly
 }
 
 // Unload gives a stage's memory back.

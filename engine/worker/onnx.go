@@ -80,6 +80,43 @@ func (o *onnx) Pin(data []byte) (unpin func() error, err error) {
 	return ort.Pin(i, data)
 }
 
+// Share takes memory of the GPU that other processes can map.
+func (o *onnx) Share(size int64) (DeviceMemory, []byte, error) {
+	i, err := o.gpu()
+	if err != nil {
+		return nil, nil, err
+	}
+	m, h, err := ort.ShareMemory(i, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, h[:], nil
+}
+
+// Map maps what another process took.
+func (o *onnx) Map(handle []byte, size int64) (DeviceMemory, error) {
+	i, err := o.gpu()
+	if err != nil {
+		return nil, err
+	}
+	var h ort.Handle
+	if copy(h[:], handle) != len(handle) || len(handle) != len(h) {
+		return nil, fmt.Errorf("%w: a handle of %d bytes, expected %d", ErrProtocol, len(handle), len(h))
+	}
+	m, err := ort.Import(i, h, int(size))
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (o *onnx) gpu() (int, error) {
+	if o.device.IsCPU() {
+		return 0, fmt.Errorf("%w: %s is no GPU", engine.ErrNoDevice, o.device.ID)
+	}
+	return o.device.Index()
+}
+
 // Load cuts the stage out of its model's file and loads it.
 func (o *onnx) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
 	chain, err := o.chain(ctx, s)

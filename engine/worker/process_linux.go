@@ -35,14 +35,15 @@ type Process struct {
 	Welcome Welcome
 	Loaded  []Loaded // as Config.Stages
 
-	conn    *net.UnixConn
-	cmd     *exec.Cmd // nil for a worker inside this process
-	dec     Decoder
-	out     []byte
-	exited  chan struct{}
-	exitErr error
-	once    sync.Once
-	pongs   atomic.Uint64
+	conn     *net.UnixConn
+	cmd      *exec.Cmd // nil for a worker inside this process
+	dec      Decoder
+	out      []byte
+	exited   chan struct{}
+	exitErr  error
+	once     sync.Once
+	pongs    atomic.Uint64
+	pageable int // segments attached that are not locked for the device
 }
 
 // ErrGone: the worker has ended, or was killed.
@@ -169,7 +170,23 @@ func (p *Process) Attach(ctx context.Context, s *Segment, own bool) error {
 		return p.gone(err)
 	}
 	var r Ready
-	return p.await(ctx, TypeReady, &r)
+	err = p.await(ctx, TypeReady, &r)
+	if !r.Pinned {
+		p.pageable++
+	}
+	return err
+}
+
+// Pinned tells whether the device copies from and to all attached segments
+// directly.
+func (p *Process) Pinned() bool { return p.pageable == 0 }
+
+// Share takes memory of the worker's device beside its segment (no handle given)
+// and returns its handle, or maps what another worker's Share returned.
+func (p *Process) Share(ctx context.Context, s *Segment, handle []byte) ([]byte, error) {
+	var r DeviceSpec
+	err := call(ctx, p, TypeShare, DeviceSpec{s.ID, int64(len(s.Data)), handle}, TypeShare, &r)
+	return r.Handle, err
 }
 
 // Prepare lays out the slots of a stage, binds them and warms the stage up.
@@ -246,6 +263,8 @@ func decodeReply(t Type, payload []byte, reply any) error {
 		*r, err = parseJSON[Loaded](t, payload)
 	case *Ready:
 		*r, err = parseJSON[Ready](t, payload)
+	case *DeviceSpec:
+		*r, err = parseJSON[DeviceSpec](t, payload)
 	default:
 		err = fmt.Errorf("no reply of type %T", reply)
 	}

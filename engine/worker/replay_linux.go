@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,45 @@ func (r *replayLoader) Load(ctx context.Context, s *StageSpec) (engine.Block, er
 		return nil, err
 	}
 	return &replayBlock{b, s.InferNS}, nil
+}
+
+// ReplayMemoryEnv lets replayed devices have memory that others map, so that the
+// way by CUDA IPC can be tried without a GPU, where it is 1.
+const ReplayMemoryEnv = "INFERPLAN_REPLAY_DEVICE_MEMORY"
+
+// Share makes a piece of such memory: a file in memory, whose handle is its path.
+func (r *replayLoader) Share(size int64) (DeviceMemory, []byte, error) {
+	if os.Getenv(ReplayMemoryEnv) != "1" {
+		return nil, nil, fmt.Errorf("%w: a replayed device", engine.ErrNoDevice)
+	}
+	s, err := NewSegment(0, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	return replayMemory{s}, fmt.Appendf(nil, "/proc/%d/fd/%d", os.Getpid(), s.fd), nil
+}
+
+// Map opens it.
+func (r *replayLoader) Map(handle []byte, size int64) (DeviceMemory, error) {
+	fd, err := unix.Open(string(handle), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("map a replayed device's memory: %w", err)
+	}
+	s, err := mapSegment(0, fd, size)
+	if err != nil {
+		return nil, err
+	}
+	return replayMemory{s}, nil
+}
+
+type replayMemory struct{ *Segment }
+
+func (m replayMemory) Tensor(spec engine.Spec, batch int, off int64) (engine.Tensor, error) {
+	list, err := m.tensors([]engine.Spec{spec}, batch, off)
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
 }
 
 type replayBlock struct {

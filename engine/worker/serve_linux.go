@@ -127,8 +127,9 @@ type stage struct {
 }
 
 type bindKey struct {
-	batch, segment uint32
-	in, out        uint64
+	batch, segment      uint32
+	in, out             uint64
+	inDevice, outDevice bool
 }
 
 // maxBindings bounds what a stage keeps bound: pairs of slots, times batches.
@@ -287,6 +288,9 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 		reply, err = s.prepare(ctx, p)
 	case TypeUnload:
 		reply, err = s.unload(p)
+	case TypeShare:
+		answer = TypeShare
+		reply, err = s.share(p)
 	case TypePing:
 		if len(p) != pingSize {
 			return fmt.Errorf("%w: ping frame of %d bytes, expected %d", ErrProtocol, len(p), pingSize)
@@ -415,7 +419,7 @@ func (s *server) segment(p []byte) (*Ready, error) {
 	if spec.Own {
 		s.own = seg
 	}
-	return &Ready{For: TypeSegment.String(), ID: spec.ID}, nil
+	return &Ready{For: TypeSegment.String(), ID: spec.ID, Pinned: seg.unpin != nil}, nil
 }
 
 func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
@@ -445,7 +449,7 @@ func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
 			if l.InBytes == 0 {
 				break // the input's place is known only when the batch comes
 			}
-			key := bindKey{uint32(b), s.own.ID, uint64(l.In(slot)), uint64(l.Out(slot))}
+			key := bindKey{batch: uint32(b), segment: s.own.ID, in: uint64(l.In(slot)), out: uint64(l.Out(slot))}
 			if _, err := s.bind(st, key); err != nil {
 				return nil, err
 			}
@@ -523,10 +527,10 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	}
 	o := engine.BindOptions{Batch: int(key.batch), HostIO: true}
 	var err error
-	if o.Inputs, err = seg.tensors(st.inputs, int(key.batch), int64(key.in)); err != nil {
+	if o.Inputs, err = seg.place(key.inDevice, st.inputs, int(key.batch), int64(key.in)); err != nil {
 		return nil, err
 	}
-	if o.Outputs, err = s.own.tensors(st.outputs, int(key.batch), int64(key.out)); err != nil {
+	if o.Outputs, err = s.own.place(key.outDevice, st.outputs, int(key.batch), int64(key.out)); err != nil {
 		return nil, err
 	}
 	b, err := st.content.block.Bind(o)
@@ -556,7 +560,7 @@ func (s *server) run(ctx context.Context, p []byte) error {
 	res := Result{ID: r.ID, Stage: r.Stage, Start: monotonic()}
 	if st := s.stage(r.Stage); st == nil {
 		res.Code, res.Text = Failed, fmt.Sprintf("stage %d is not loaded", r.Stage)
-	} else if b, err := s.bind(st, bindKey{r.Batch, r.Segment, r.In, r.Out}); err != nil {
+	} else if b, err := s.bind(st, bindKey{r.Batch, r.Segment, r.In, r.Out, r.InDevice, r.OutDevice}); err != nil {
 		res.Code, res.Text = codeOf(err), err.Error()
 	} else {
 		cpu := clock(s.cpuClock)
@@ -591,11 +595,12 @@ func (s *server) close() {
 			st.close()
 		}
 	}
-	if s.loader != nil {
-		s.loader.Close()
-	}
+	// The device's memory goes before the engine that it is of.
 	for _, seg := range s.segments {
 		seg.Close()
+	}
+	if s.loader != nil {
+		s.loader.Close()
 	}
 	for _, fd := range s.fds {
 		unix.Close(fd)

@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"fmt"
+
+	"inferplan/engine"
+)
+
+// DeviceMemory is memory of a device that holds tensors.
+type DeviceMemory interface {
+	Tensor(spec engine.Spec, batch int, off int64) (engine.Tensor, error)
+	Close() error
+}
+
+// sharer is a Loader whose device has memory that other processes of this
+// machine can map (CUDA IPC).
+type sharer interface {
+	// Share takes memory and names it; Map maps what another process named.
+	Share(size int64) (m DeviceMemory, handle []byte, err error)
+	Map(handle []byte, size int64) (DeviceMemory, error)
+}
+
+// DeviceSpec asks a worker for memory of its device beside a segment, laid out
+// as that, or (with a handle) to map another worker's.
+type DeviceSpec struct {
+	ID     uint32 `json:"id"` // of the segment
+	Size   int64  `json:"size"`
+	Handle []byte `json:"handle,omitempty"`
+}
+
+// share takes or maps memory of the device beside a segment.
+func (s *server) share(p []byte) (*DeviceSpec, error) {
+	spec, err := parseJSON[DeviceSpec](TypeShare, p)
+	if err != nil {
+		return nil, err
+	}
+	seg := s.segments[spec.ID]
+	l, can := s.loader.(sharer)
+	switch {
+	case !can:
+		return nil, fmt.Errorf("%w: this device has no memory that processes share", engine.ErrNoDevice)
+	case seg == nil:
+		return nil, fmt.Errorf("segment %d is not attached", spec.ID)
+	case seg.device != nil:
+		return nil, fmt.Errorf("segment %d has memory of the device already", spec.ID)
+	case spec.Size != int64(len(seg.Data)):
+		return nil, fmt.Errorf("%w: %d bytes of the device beside %d of segment %d", ErrProtocol, spec.Size, len(seg.Data), spec.ID)
+	case len(spec.Handle) == 0:
+		seg.device, spec.Handle, err = l.Share(spec.Size)
+	default:
+		seg.device, err = l.Map(spec.Handle, spec.Size)
+	}
+	if err != nil {
+		seg.device = nil
+		return nil, err
+	}
+	return &spec, nil
+}
+
+// place wraps the memory of specs from off on, in the host's memory or the
+// device's.
+func (s *Segment) place(onDevice bool, specs []engine.Spec, batch int, off int64) ([]engine.Tensor, error) {
+	if !onDevice {
+		return s.tensors(specs, batch, off)
+	}
+	if s.device == nil {
+		return nil, fmt.Errorf("%w: segment %d has no memory of the device here", ErrProtocol, s.ID)
+	}
+	if err := s.holds(specs, batch, off); err != nil {
+		return nil, err
+	}
+	out := make([]engine.Tensor, len(specs))
+	for i := range specs {
+		var err error
+		if out[i], err = s.device.Tensor(specs[i], batch, off+Span(specs[:i], batch)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
