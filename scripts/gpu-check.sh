@@ -32,6 +32,8 @@ for ((i = 0; i < ${#args[@]}; i++)); do
   case ${args[i]} in --out) out=${args[i + 1]:-} ;; --out=*) out=${args[i]#--out=} ;; esac
 done
 has --out || args+=(--out "$out")
+# Kernels are read when they are called: those of other architectures are not in the folder.
+export CUDA_MODULE_LOADING=${CUDA_MODULE_LOADING:-LAZY}
 rc=0
 "$plan" gpu-check ${args[@]+"${args[@]}"} || rc=$?
 if [ -n "${OUT:-}" ] && [ -d "$out" ]; then

@@ -19,6 +19,7 @@
 //	repeat     the same profile again: how far do its numbers move
 //	graphs     the chain of blocks against the whole, without and with CUDA graphs
 //	roofline   which blocks are far from what the device can do
+//	half       whole models in float16: how fast, and what it does to answers
 //	shares     1/2, 1/3 and 1/4 of the GPU with as many copies at work
 //	pooled     two stages on two shares of one GPU, served
 //	cascade    a family of classifiers, served

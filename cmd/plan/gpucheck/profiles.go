@@ -63,7 +63,7 @@ func (c *check) measure(ctx context.Context, file string, budget time.Duration, 
 
 // profileOnce measures the served models, each on its own clock.
 func profileOnce(ctx context.Context, c *check, r *StepResult) error {
-	budget := 100 * time.Second
+	budget := 75 * time.Second
 	if c.Quick {
 		budget = 12 * time.Second
 	}
@@ -192,7 +192,7 @@ func repeatProfile(ctx context.Context, c *check, r *StepResult) error {
 		return err
 	}
 	defer os.Remove(c.out(again))
-	budget := 80 * time.Second
+	budget := 50 * time.Second
 	if c.Quick {
 		budget = 10 * time.Second
 	}
@@ -234,7 +234,7 @@ func graphs(ctx context.Context, c *check, r *StepResult) error {
 		more = nil
 		r.note("on a CPU there are no CUDA graphs: both columns are plain runs")
 	}
-	budget := 80 * time.Second
+	budget := 50 * time.Second
 	if c.Quick {
 		budget = 10 * time.Second
 	}
@@ -262,6 +262,48 @@ func graphs(ctx context.Context, c *check, r *StepResult) error {
 			x, y := sum(s.Blocks), sum(g.Blocks)
 			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprint(s.Batch), micros(s.Whole.WallUS), micros(x), fmt.Sprintf("%.3f", float64(x)/float64(s.Whole.WallUS)),
 				micros(g.Whole.WallUS), micros(y), fmt.Sprintf("%.3f", float64(y)/float64(g.Whole.WallUS)), fmt.Sprintf("%.2fx", float64(s.Whole.WallUS)/float64(g.Whole.WallUS))})
+		}
+	}
+	r.Tables = append(r.Tables, t)
+	return nil
+}
+
+// half measures the served models in float16 and sets them against float32.
+func half(ctx context.Context, c *check, r *StepResult) error {
+	const file = "profile-fp16.json"
+	if err := c.needsProfile(served...); err != nil {
+		return err
+	}
+	if err := c.blank("profile.json", file, served); err != nil {
+		return err
+	}
+	batches, budget := []int{1, 8, 64}, 25*time.Second
+	if c.Quick {
+		batches, budget = []int{1, 2}, 8*time.Second
+	}
+	for _, name := range served {
+		if _, err := c.measure(ctx, file, budget, []string{name}, batches, "--fp16"); err != nil {
+			return err
+		}
+	}
+	r.Files = append(r.Files, file)
+	a, err := readProfile(c.out("profile.json"))
+	if err != nil {
+		return err
+	}
+	b, err := readProfile(c.out(file))
+	if err != nil {
+		return err
+	}
+	t := Table{Title: "whole models, medians in microseconds", Header: []string{"model", "batch", "float32", "float16", "gains", "first class agrees, of samples", "largest difference before softmax"}}
+	for _, m := range b.Models {
+		for _, s := range m.Measurements {
+			f := find(a, m.Model, s.Device, s.Share, s.Batch)
+			if f == nil || f.Whole == nil || s.Whole == nil || m.FP16 == nil {
+				continue
+			}
+			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprint(s.Batch), micros(f.Whole.WallUS), micros(s.Whole.WallUS), fmt.Sprintf("%.2fx", float64(f.Whole.WallUS)/float64(s.Whole.WallUS)),
+				fmt.Sprintf("%.0f %% of %d", 100*m.FP16.Top1Agreement, m.FP16.Samples), fmt.Sprintf("%.2g", m.FP16.MaxAbsDiff)})
 		}
 	}
 	r.Tables = append(r.Tables, t)
@@ -337,13 +379,16 @@ func shares(ctx context.Context, c *check, r *StepResult) error {
 	if c.rehearsal() {
 		return c.rehearseShares(ctx, r)
 	}
-	stop, note := c.startMPS()
-	defer stop()
-	r.note("%s", note)
-	for _, name := range served {
-		if _, err := c.measure(ctx, "profile.json", 2*time.Minute, []string{name}, []int{1, 8}, "--shares", "2,3,4"); err != nil {
-			return err
+	err := c.withMPS(r, func() error {
+		for _, name := range served {
+			if _, err := c.measure(ctx, "profile.json", 70*time.Second, []string{name}, []int{1, 8}, "--shares", "2,3,4"); err != nil {
+				return errors.Join(err, stopped(ctx))
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	p, err := readProfile(c.out("profile.json"))
 	if err != nil {
@@ -412,7 +457,7 @@ func (c *check) rehearseShares(ctx context.Context, r *StepResult) error {
 
 // allCNNs measures every CNN, one after the other; the next call goes on.
 func allCNNs(ctx context.Context, c *check, r *StepResult) error {
-	names, batches, budget := cnns, []int{1, 2, 4, 8, 16, 32, 64}, 45*time.Second
+	names, batches, budget := cnns, []int{1, 2, 4, 8, 16, 32, 64}, 25*time.Second
 	if c.Quick {
 		names, batches, budget = []string{"squeezenet", "shufflenet"}, []int{1, 2}, 8*time.Second
 	}

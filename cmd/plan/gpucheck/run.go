@@ -95,27 +95,29 @@ func (r *StepResult) note(format string, a ...any) {
 // step is one part of the check.
 type step struct {
 	name, title string
+	needs       time.Duration // on a GPU, about: with less left of the call's limit it is left for the next call
 	limit       time.Duration // on a GPU
 	run         func(ctx context.Context, c *check, r *StepResult) error
 }
 
 var steps = []step{
-	{"doctor", "What is here", time.Minute, doctor},
-	{"outputs", "Outputs against the CPU's, TF32 off", 4 * time.Minute, outputs},
-	{"fallback", "An operator that the provider lacks", time.Minute, fallback},
-	{"ceilings", "Copies and matrix products", 2 * time.Minute, ceilings},
-	{"profile", "One CNN, 8 batch sizes, 10 blocks", 4 * time.Minute, profileOnce},
-	{"executor", "The executor against a bare engine loop", 2 * time.Minute, executorRatio},
-	{"promise", "Promise against measurement", 5 * time.Minute, promise},
-	{"repeat", "The same profile again", 4 * time.Minute, repeatProfile},
-	{"graphs", "Chain of blocks against the whole, CUDA graphs", 4 * time.Minute, graphs},
-	{"roofline", "Distance from the roofline", time.Minute, roofline},
-	{"shares", "Shares of the GPU", 5 * time.Minute, shares},
-	{"pooled", "Two stages on two shares", 3 * time.Minute, pooled},
-	{"cascade", "A cascade", 4 * time.Minute, cascade},
-	{"tiers", "How tensors cross between processes", time.Minute, tiers},
-	{"swap", "Load, first run, unload", 3 * time.Minute, swap},
-	{"cnns", "All CNNs at batches 1 to 64", 20 * time.Minute, allCNNs},
+	{"doctor", "What is here", 15 * time.Second, time.Minute, doctor},
+	{"outputs", "Outputs against the CPU's, TF32 off", 100 * time.Second, 4 * time.Minute, outputs},
+	{"fallback", "An operator that the provider lacks", 15 * time.Second, time.Minute, fallback},
+	{"ceilings", "Copies and matrix products", 30 * time.Second, 2 * time.Minute, ceilings},
+	{"profile", "One CNN, 8 batch sizes, 10 blocks", 160 * time.Second, 4 * time.Minute, profileOnce},
+	{"executor", "The executor against a bare engine loop", 75 * time.Second, 2 * time.Minute, executorRatio},
+	{"promise", "Promise against measurement", 120 * time.Second, 5 * time.Minute, promise},
+	{"repeat", "The same profile again", 110 * time.Second, 4 * time.Minute, repeatProfile},
+	{"graphs", "Chain of blocks against the whole, CUDA graphs", 110 * time.Second, 4 * time.Minute, graphs},
+	{"roofline", "Distance from the roofline", 0, time.Minute, roofline},
+	{"half", "Whole models in float16", 60 * time.Second, 3 * time.Minute, half},
+	{"shares", "Shares of the GPU", 150 * time.Second, 5 * time.Minute, shares},
+	{"pooled", "Two stages on two shares", 80 * time.Second, 3 * time.Minute, pooled},
+	{"cascade", "A cascade", 80 * time.Second, 4 * time.Minute, cascade},
+	{"tiers", "How tensors cross between processes", 0, time.Minute, tiers},
+	{"swap", "Load, first run, unload", 60 * time.Second, 3 * time.Minute, swap},
+	{"cnns", "All CNNs at batches 1 to 64", 45 * time.Second, 20 * time.Minute, allCNNs},
 }
 
 // Names lists the steps in their order.
@@ -127,8 +129,7 @@ func Names() []string {
 	return out
 }
 
-// leastTime is what a step is at least given: with less left of the call's
-// limit it is left for the next call.
+// leastTime is what a step is at least given.
 const leastTime = 30 * time.Second
 
 // Run does what is not done yet and writes the document after every step. It
@@ -165,7 +166,7 @@ func Run(ctx context.Context, o Options) (ok bool, err error) {
 		}
 		if o.Limit > 0 {
 			left := o.Limit - time.Since(begun)
-			if left < leastTime {
+			if left < max(leastTime, s.needs) {
 				fmt.Fprintf(o.Log, "%-9s left for the next call\n", s.name)
 				ok = false
 				continue
