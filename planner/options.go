@@ -87,7 +87,7 @@ func DefaultOptions() Options {
 	return Options{
 		Method: MethodAuto, Algorithm: AlgorithmTemplate, Objective: ObjectiveThroughput,
 		Margin: 0.4, GPURounding: RoundingSlot, MaxPartitions: 2, Gap: 1e-2, Effort: 1, Seed: 1, CutDType: CutsAuto,
-		BlocksBy: BlocksByTime, MaxMoved: pool.MaxMovedDefault,
+		BlocksBy: BlocksByBytes, MaxMoved: pool.MaxMovedDefault,
 	}
 }
 

@@ -84,7 +84,7 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.IntVar(&o.maxPartitions, "max-partitions", 2, "stages per pipeline")
 	f.IntVar(&o.maxBatch, "max-batch", 0, "largest batch (default: the largest measured)")
 	f.IntVar(&o.blocks, "blocks", 0, "cut every model as if it had so many blocks at most (default: all of the profile's)")
-	f.StringVar(&o.blocksBy, "blocks-by", planner.BlocksByTime, "with --blocks: time (the slowest block as fast as can be) or bytes (cuts that few bytes cross)")
+	f.StringVar(&o.blocksBy, "blocks-by", planner.BlocksByBytes, "with --blocks: bytes (cuts that few bytes cross) or time (the slowest block as fast as can be)")
 	f.BoolVar(&o.unevenNIC, "uneven-nic", false, "where a kind is one node: some of its devices may leave the NIC to the others, to run whole models")
 	f.IntVar(&o.effort, "effort", 1, "work allowed to the solver: each step doubles it")
 	f.Float64Var(&o.gap, "gap", 1e-2, "stop when the relative gap to the bound is this small")
