@@ -16,6 +16,7 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
+	"inferplan/engine/worker"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 )
@@ -228,5 +229,44 @@ func TestModelThatDiffersIsRefused(t *testing.T) {
 		if _, err := New(context.Background(), p, onnxOptions(dir)); !errors.Is(err, c.is) {
 			t.Errorf("%s: %v, want %v", name, err, c.is)
 		}
+	}
+}
+
+// A plan whose numbers were measured in float16 is served in it: near the answers
+// in float32, and not the same. A flag takes that back.
+func TestServedAsMeasured(t *testing.T) {
+	withORT(t)
+	dir := squeezenet(t)
+	plan := onnxPlan(t, filepath.Join(dir, "squeezenet.onnx"), 5*time.Millisecond, 1, patient)
+	answer := func(o Options) []float64 {
+		x := open(t, plan, o)
+		req := sample(x, 1)
+		image(req)
+		resp, err := x.Infer(context.Background(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Release()
+		return floats(resp.Outputs[0].Data)
+	}
+	full := answer(onnxOptions(dir))
+	plan.Execution = []formats.Execution{{Device: "cpu-1", Precision: formats.PrecisionFP16}}
+	if err := plan.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	half := answer(onnxOptions(dir))
+	if diff, size := furthest(full, half); diff == 0 || diff > 0.02*size {
+		t.Errorf("in float16 the answer differs by %g of %g", diff, size)
+	}
+	o := onnxOptions(dir)
+	o.Execute = func(kind string, x worker.Execution) worker.Execution {
+		if kind != "cpu-1" || !x.Half {
+			t.Errorf("asked for %s, %+v", kind, x)
+		}
+		x.Half = false
+		return x
+	}
+	if diff, _ := furthest(full, answer(o)); diff != 0 {
+		t.Errorf("in float32 again the answer differs by %g", diff)
 	}
 }
