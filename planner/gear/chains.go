@@ -186,16 +186,18 @@ func worthwhileChains(list []*Chain, within time.Duration) []*Chain {
 	return out
 }
 
-// Of the chains that a plan is tried with: parts that a kind's devices hold, beside
-// whole members, and all that its sets are made of.
+// Of the chains that a plan is tried with: how many parts a kind's devices hold at
+// most beside whole members, of how many items its sets are made, and how many sets
+// there are.
 const (
 	maxParts = 6
 	maxItems = 14
+	maxSets  = 120
 )
 
-// pick takes, of every member and sequence of kinds, the chain that the relaxation
-// makes the most use of: a plan has one. use is by chain.
-func (x *mixed) pick(use []float64) []*Chain {
+// inUse are, of every member and sequence of kinds, the chain that the relaxation
+// makes the most use of, the most used first. use is by chain.
+func (x *mixed) inUse(use []float64) []*Chain {
 	order := make([]int, 0, len(use))
 	for i, u := range use {
 		if u > 1e-6 {
@@ -203,29 +205,73 @@ func (x *mixed) pick(use []float64) []*Chain {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(use[b], use[a]) })
-	parts := make([]int, len(x.p.Kinds))
 	var out []*Chain
-next:
 	for _, i := range order {
-		c := x.chains[i]
-		more := make([]int, len(parts))
-		for s := range c.Stages {
-			more[c.Stages[s].Kind]++
-		}
-		for k := range more {
-			if n := parts[k] + more[k]; n > maxParts || n+len(x.p.Models) > max(maxItems, len(x.p.Models)+2) {
-				continue next
-			}
-		}
-		if !slices.ContainsFunc(out, c.along) {
+		if c := x.chains[i]; !slices.ContainsFunc(out, c.along) {
 			out = append(out, c)
-			for k := range more {
-				parts[k] += more[k]
-			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *Chain) int { return cmp.Compare(a.Model, b.Model) })
 	return out
+}
+
+// forMemory are chains along which members use devices that they do not fit on: of
+// every sequence of kinds the one that carries most on all devices, the most first.
+// The relaxation, which knows fractions of devices, makes no use of them where the
+// member fits elsewhere but then nothing else does.
+func (x *mixed) forMemory() []*Chain {
+	carries := func(c *Chain) float64 {
+		parts := make([]int, len(x.p.Kinds))
+		for s := range c.Stages {
+			parts[c.Stages[s].Kind]++
+		}
+		least := math.Inf(1)
+		for s := range c.Stages {
+			k := c.Stages[s].Kind
+			least = min(least, float64(x.p.Kinds[k].Devices)/float64(parts[k])/c.Stages[s].per)
+		}
+		return least
+	}
+	var out []*Chain
+	for _, c := range x.chains {
+		if !slices.ContainsFunc(c.Stages, func(s Stage) bool { return math.IsInf(x.per[s.Kind][c.Model], 1) }) {
+			continue
+		}
+		if at := slices.IndexFunc(out, c.along); at < 0 {
+			out = append(out, c)
+		} else if carries(c) > carries(out[at]) {
+			out[at] = c
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *Chain) int { return cmp.Compare(carries(b), carries(a)) })
+	return out
+}
+
+// pick makes a placement's chains of a list, the first first, as many as leave its
+// program small.
+func (x *mixed) pick(list []*Chain) {
+	x.run = nil
+	for _, c := range list {
+		if slices.ContainsFunc(x.run, c.along) {
+			continue
+		}
+		x.run = append(x.run, c)
+		parts, small := make([]int, len(x.p.Kinds)), true
+		for _, o := range x.run {
+			for s := range o.Stages {
+				k := o.Stages[s].Kind
+				parts[k]++
+				small = small && parts[k] <= max(2, min(maxParts, maxItems-len(x.p.Models)))
+			}
+		}
+		if small {
+			x.configurations()
+			small = len(x.configs) <= maxSets || len(x.run) == 1
+		}
+		if !small {
+			x.run = x.run[:len(x.run)-1]
+		}
+	}
+	x.configurations()
 }
 
 // shapes are numbers of devices by stage, as many as there are at most, that a chain

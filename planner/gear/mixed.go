@@ -90,28 +90,36 @@ func (p *Problem) solveMixed(ctx context.Context, solver milp.Solver, o *Options
 	if err != nil {
 		return nil, err
 	}
+	all := y
 	for _, within := range []time.Duration{p.SLO, p.SLO / 2} {
-		if slices.Max(append(use, 0)) == 0 || out != nil && p.weighted(bounds) <= out.Accuracy+worthwhile {
-			break // whole models do as well
+		if len(chains) == 0 || out != nil && p.weighted(bounds) <= out.Accuracy+worthwhile {
+			break // there is nothing to be had
 		}
 		if within < p.SLO {
 			if y, err = p.inStages(y, solver, worthwhileChains(chains, within), least); err != nil {
-				break
+				break // nothing is as fast
 			}
 			if _, use, err = y.bounds(ctx, -1); err != nil {
 				return nil, err
 			}
 		}
-		better, err := y.staged(ctx, use, o)
-		if _, none := errors.AsType[*Infeasible](err); none {
-			missing = cmp.Or(missing, err)
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if better != nil && (out == nil || better.Accuracy > out.Accuracy+worthwhile) {
-			out = better
+		used := y.inUse(use)
+		for _, list := range [][]*Chain{used, append(slices.Clone(used), y.forMemory()...)} {
+			before := y.run
+			if y.pick(list); len(y.run) == 0 || slices.Equal(before, y.run) {
+				continue // as tried
+			}
+			better, err := y.staged(ctx, o)
+			if _, none := errors.AsType[*Infeasible](err); none {
+				missing = cmp.Or(missing, err)
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if out == nil || better.Accuracy > out.Accuracy+worthwhile {
+				out = better
+			}
 		}
 	}
 	if out == nil && len(p.Kinds) == 1 {
@@ -134,7 +142,7 @@ func (p *Problem) solveMixed(ctx context.Context, solver milp.Solver, o *Options
 	for k := range p.Kinds {
 		more := math.NaN()
 		if p.Kinds[k].Of < 0 {
-			if b, _, err := y.bounds(ctx, k); err == nil {
+			if b, _, err := all.bounds(ctx, k); err == nil {
 				more = p.weighted(b)
 			}
 		}
@@ -223,12 +231,8 @@ func (p *Problem) inStages(x *mixed, solver milp.Solver, chains []*Chain, least 
 	return y, nil
 }
 
-// staged plans with those chains that the relaxation makes use of; nil: with none.
-func (x *mixed) staged(ctx context.Context, use []float64, o *Options) (*Outcome, error) {
-	if x.run = x.pick(use); len(x.run) == 0 {
-		return nil, nil
-	}
-	x.configurations()
+// staged plans with the chains that were picked.
+func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 	placed, columns, err := x.place(ctx)
 	if err != nil {
 		return nil, err
@@ -237,11 +241,7 @@ func (x *mixed) staged(ctx context.Context, use []float64, o *Options) (*Outcome
 	if err != nil {
 		return nil, err
 	}
-	out, err := x.staircase(ctx, l, o)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return x.staircase(ctx, l, o)
 }
 
 // measure finds the batches at which models are cheapest within the SLO.
