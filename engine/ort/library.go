@@ -117,9 +117,11 @@ var cudaNeeds = [][2]string{
 	{"libcudnn.so.9", "cuDNN 9, for convolutions"},
 }
 
-// cudaOpens are libraries that cuDNN and the provider open by themselves when
-// they compile kernels at run time.
+// cudaOpens are libraries that are opened by name and can be done without: by
+// cuDNN and the provider when they compile kernels at run time, and by this
+// package to list GPUs.
 var cudaOpens = [][2]string{
+	{"libnvidia-ml.so.1", "NVML, for power and clocks"},
 	{"libnvrtc.so.13", "run-time compiler, for some of cuDNN's convolutions"},
 }
 
