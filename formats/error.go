@@ -115,6 +115,14 @@ func (f *findings) err() error {
 	return f.list
 }
 
+// encodingHint tells what a text that is not UTF-8 probably is.
+func encodingHint(text string) string {
+	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") || len(text) > 1 && (text[0] == 0) != (text[1] == 0) {
+		return "it looks like UTF-16: save it as UTF-8"
+	}
+	return ""
+}
+
 // quote shows text from a document inside a message, shortened when long.
 func quote(s string) string { return fmt.Sprintf("%q", shorten(s)) }
 

@@ -21,7 +21,7 @@ func parseJSON(src *source) (root node, err *Error) {
 			}
 			i += size
 		}
-		return root, src.fail(int64(i), "", "bytes that are not UTF-8", "a UTF-8 text", "")
+		return root, src.fail(int64(i), "", "bytes that are not UTF-8", "a UTF-8 text", encodingHint(p.s))
 	}
 	defer func() {
 		if r := recover(); r != nil {

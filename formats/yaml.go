@@ -27,7 +27,10 @@ func parseYAML(src *source) (root node, err *Error) {
 		return root, src.fail(start, "", Bytes(len(src.text)).String()+" of YAML", "at most "+Bytes(maxYAML).String(), "write large documents as JSON")
 	}
 	if !utf8.ValidString(src.text) {
-		return root, src.fail(start, "", "bytes that are not UTF-8", "a UTF-8 text", "")
+		return root, src.fail(start, "", "bytes that are not UTF-8", "a UTF-8 text", encodingHint(src.text))
+	}
+	if i := strings.IndexByte(src.text, 0); i >= 0 {
+		return root, src.fail(start, "", "a zero byte", "a UTF-8 text", encodingHint(src.text))
 	}
 	defer func() {
 		if r := recover(); r != nil {
@@ -138,6 +141,9 @@ func (y *yamlReader) node(a ast.Node, depth int) node {
 		y.fail(t, t.Value, "a finite number", "leave the field out where there is no value")
 	case *ast.StringNode:
 		n.kind, n.text = stringNode, v.Value
+		if t.Type == token.StringType && t.Value == v.Value && v.Value != "" && scanNumber(v.Value) == len(v.Value) {
+			n.kind = numberNode // 1e3 and what no machine integer holds: the library takes them for text
+		}
 		y.text(t, n.text)
 	case *ast.LiteralNode:
 		n.kind = stringNode
