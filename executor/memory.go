@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"os"
+	"time"
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
@@ -120,4 +121,16 @@ func (c *core) forgetMemory(d *device) {
 			}
 		}
 	}
+}
+
+// sizesOf are the batch sizes that a plan tells apart: one that was not measured
+// costs as much as the next larger, and on a GPU it runs as that.
+func sizesOf(infer []time.Duration, most int) []int {
+	var out []int
+	for b := 1; b < most && b < len(infer); b++ {
+		if infer[b-1] != infer[b] {
+			out = append(out, b)
+		}
+	}
+	return append(out, most)
 }

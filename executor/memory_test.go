@@ -3,6 +3,7 @@ package executor
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -136,5 +137,21 @@ func TestSlotsOfAGPU(t *testing.T) {
 	o.Engine = "replay"
 	if got := c.slotsOf(&device{kind: "H100"}, 1<<30); got != 64 {
 		t.Errorf("replayed: %d slots", got)
+	}
+}
+
+// The sizes that a plan tells apart are those that were measured.
+func TestSizesOf(t *testing.T) {
+	ms := time.Millisecond
+	for _, x := range []struct {
+		infer []time.Duration
+		want  string
+	}{
+		{[]time.Duration{ms, 2 * ms, 4 * ms, 4 * ms}, "[1 2 4]"}, {[]time.Duration{ms}, "[1]"}, {[]time.Duration{ms, ms, ms}, "[3]"},
+		{[]time.Duration{ms, 2 * ms, 3 * ms}, "[1 2 3]"},
+	} {
+		if got := fmt.Sprint(sizesOf(x.infer, len(x.infer))); got != x.want {
+			t.Errorf("%v: sizes %s, want %s", x.infer, got, x.want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/worker"
+	"inferplan/formats"
 )
 
 // Pauses before a worker is started again: none for the first, then growing.
@@ -29,7 +30,11 @@ func (c *core) workerConfig(d *device, place worker.Device) worker.Config {
 	for i := range c.stages {
 		for _, dev := range c.tables.DevicesOf(int32(i)) {
 			if dev == d.index {
-				cfg.Stages = append(cfg.Stages, c.stages[i].spec)
+				spec := c.stages[i].spec
+				if !formats.IsCPU(place.Kind) {
+					spec.Sizes = sizesOf(c.tables.Stages[i].Infer[:min(spec.MaxBatch, len(c.tables.Stages[i].Infer))], spec.MaxBatch)
+				}
+				cfg.Stages = append(cfg.Stages, spec)
 			}
 		}
 	}

@@ -61,12 +61,16 @@ type StageSpec struct {
 	Path   string `json:"path,omitempty"`
 	SHA256 string `json:"sha256,omitempty"` // of the file; empty: not checked
 	// From and To are the half-open range of the model's Blocks blocks.
-	From     int  `json:"from"`
-	To       int  `json:"to"`
-	Blocks   int  `json:"blocks"`
-	MaxBatch int  `json:"max_batch"`
-	FP16In   bool `json:"fp16_in,omitempty"`  // floats arrive as float16
-	FP16Out  bool `json:"fp16_out,omitempty"` // floats leave as float16
+	From     int `json:"from"`
+	To       int `json:"to"`
+	Blocks   int `json:"blocks"`
+	MaxBatch int `json:"max_batch"`
+	// Sizes are the batch sizes that are made ready, ascending, the last MaxBatch;
+	// empty: all. A smaller batch runs as the next of them: where every size costs a
+	// session and memory, as on a GPU.
+	Sizes   []int `json:"sizes,omitempty"`
+	FP16In  bool  `json:"fp16_in,omitempty"`  // floats arrive as float16
+	FP16Out bool  `json:"fp16_out,omitempty"` // floats leave as float16
 	// CutIn and CutOut, where known, are the names of the tensors that cross;
 	// the engine's must be the same.
 	CutIn  []string `json:"cut_in,omitempty"`
@@ -88,6 +92,8 @@ func (s *StageSpec) check() error {
 		return fmt.Errorf("stage %d of %s: blocks [%d,%d) of %d", s.ID, s.Model, s.From, s.To, s.Blocks)
 	case s.MaxBatch < 1 || s.MaxBatch > MaxBatch:
 		return fmt.Errorf("stage %d of %s: max_batch %d, expected 1 to %d", s.ID, s.Model, s.MaxBatch, MaxBatch)
+	case len(s.Sizes) > 0 && (s.Sizes[0] < 1 || s.Sizes[len(s.Sizes)-1] != s.MaxBatch || !slices.IsSorted(s.Sizes)):
+		return fmt.Errorf("stage %d of %s: sizes %v, expected them ascending up to max_batch %d", s.ID, s.Model, s.Sizes, s.MaxBatch)
 	}
 	return nil
 }

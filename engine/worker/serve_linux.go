@@ -132,6 +132,19 @@ type bindKey struct {
 	inDevice, outDevice bool
 }
 
+// size is the batch size at which a batch runs. Only where one tensor goes in and
+// one comes out may it be larger: several lie side by side, at places that follow
+// from the batch.
+func (st *stage) size(batch int) int {
+	if len(st.inputs) != 1 || len(st.outputs) != 1 {
+		return batch
+	}
+	if i, _ := slices.BinarySearch(st.spec.Sizes, batch); i < len(st.spec.Sizes) {
+		return st.spec.Sizes[i]
+	}
+	return batch
+}
+
 // maxBindings bounds what a stage keeps bound: pairs of slots, times batches.
 const maxBindings = 4096
 
@@ -445,6 +458,9 @@ func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if st.size(b) != b {
+			continue
+		}
 		for slot := range min(l.Warm, l.Slots) {
 			if l.InBytes == 0 {
 				break // the input's place is known only when the batch comes
@@ -560,7 +576,7 @@ func (s *server) run(ctx context.Context, p []byte) error {
 	res := Result{ID: r.ID, Stage: r.Stage, Start: monotonic()}
 	if st := s.stage(r.Stage); st == nil {
 		res.Code, res.Text = Failed, fmt.Sprintf("stage %d is not loaded", r.Stage)
-	} else if b, err := s.bind(st, bindKey{r.Batch, r.Segment, r.In, r.Out, r.InDevice, r.OutDevice}); err != nil {
+	} else if b, err := s.bind(st, bindKey{uint32(st.size(int(r.Batch))), r.Segment, r.In, r.Out, r.InDevice, r.OutDevice}); err != nil {
 		res.Code, res.Text = codeOf(err), err.Error()
 	} else {
 		cpu := clock(s.cpuClock)

@@ -122,6 +122,48 @@ func TestRunsAreFIFOAndLastAsPlanned(t *testing.T) {
 	}
 }
 
+// A batch of a size that is not made ready runs as the next larger one: it takes
+// that one's time, and the answers are those of its own samples.
+func TestBatchesRunAtReadySizes(t *testing.T) {
+	const long = 20 * time.Millisecond
+	config := func(sizes ...int) Config {
+		c := replayConfig(0, 0, 0, long)
+		c.Stages[0].Inputs = c.Stages[0].Inputs[:1]
+		c.Stages[0].Sizes = sizes
+		return c
+	}
+	var answers [2][]byte
+	for i, sizes := range [][]int{nil, {1, 4}} {
+		p, seg, l := setUp(t, config(sizes...), true)
+		data := seg.TensorAt(p.Loaded[0].Inputs, 0, 2, l.In(0))
+		for k := range data {
+			data[k] = byte(k)
+		}
+		if err := p.Send(Run{Batch: 2, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
+			t.Fatal(err)
+		}
+		r := receive(t, p, 1)[0]
+		if r.Code != OK || sizes != nil && time.Duration(r.End-r.Start) < long {
+			t.Errorf("sizes %v: %+v", sizes, r)
+		}
+		answers[i] = append([]byte(nil), seg.TensorAt(p.Loaded[0].Outputs, 0, 2, l.Out(0))...)
+	}
+	if string(answers[0]) != string(answers[1]) {
+		t.Error("another answer at the larger size")
+	}
+	// Several tensors lie at places that follow from the batch: it stays as it is.
+	st := &stage{spec: StageSpec{Sizes: []int{1, 4}}, inputs: make([]engine.Spec, 2), outputs: make([]engine.Spec, 1)}
+	if st.size(2) != 2 {
+		t.Error("a batch of two tensors was moved")
+	}
+	for _, bad := range [][]int{{0, 4}, {4, 1}, {1, 2}} {
+		c := config(bad...)
+		if err := c.Stages[0].check(); err == nil {
+			t.Errorf("sizes %v pass", bad)
+		}
+	}
+}
+
 func TestBadRunsAreAnswered(t *testing.T) {
 	p, seg, l := setUp(t, replayConfig(0), true)
 	good := Run{Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}

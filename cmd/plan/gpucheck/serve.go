@@ -150,7 +150,9 @@ func signed(x float64) string { return fmt.Sprintf("%+.2f", 100*x) }
 
 // promise serves the planned models at three loads.
 func promise(ctx context.Context, c *check, r *StepResult) error {
-	names, loads, seconds, slo := served, []float64{0.5, 0.8, 0.95}, 15, "8x"
+	// One model: two would take turns on the only device, and the longer one decide
+	// about the other's SLO.
+	names, loads, seconds, slo := served[:1], []float64{0.5, 0.8, 0.95}, 15, "8x"
 	if c.Quick {
 		names, loads, seconds, slo = []string{"squeezenet"}, []float64{0.5}, 6, "20x"
 	}
@@ -218,7 +220,7 @@ func pooled(ctx context.Context, c *check, r *StepResult) error {
 		return c.servePooled(ctx, r, 2, 1)
 	}
 	return c.withMPS(r, func() error {
-		if _, err := c.measure(ctx, "profile.json", 30*time.Second, []string{pooledModel}, []int{1, 8}, "--shares", "2"); err != nil {
+		if _, err := c.measure(ctx, "profile.json", 30*time.Second, []string{pooledModel}, []int{1, servedBatch}, "--shares", "2"); err != nil {
 			return errors.Join(err, stopped(ctx))
 		}
 		return errors.Join(c.servePooled(ctx, r, 1, 2), stopped(ctx))
@@ -235,10 +237,20 @@ func (c *check) servePooled(ctx context.Context, r *StepResult, count, share int
 	if c.Quick {
 		seconds = 6
 	}
-	if err := c.workload("pooled-workload.yaml", "20x", name); err != nil {
+	profile, slo := c.out(file), "20x"
+	rounding := "slot"
+	if share > 1 {
+		// Only shares may be used: on the whole device no model would have to be cut.
+		var err error
+		if slo, err = c.onlyShare(file, c.work("pooled-profile.json"), name, share); err != nil {
+			return err
+		}
+		profile, rounding = c.work("pooled-profile.json"), "fractional"
+	}
+	if err := c.workload("pooled-workload.yaml", slo, name); err != nil {
 		return err
 	}
-	solve := []string{"solve", "--profile", c.out(file), "--cluster", c.work("pooled-cluster.yaml"), "--workload", c.work("pooled-workload.yaml"),
+	solve := []string{"solve", "--profile", profile, "--gpu-rounding", rounding, "--cluster", c.work("pooled-cluster.yaml"), "--workload", c.work("pooled-workload.yaml"),
 		"--max-partitions", "2", "--max-batch", fmt.Sprint(min(servedBatch, slices.Max(c.batches()))), "-o", c.work("pooled.json"), "--force"}
 	// The planner says how little memory is enough for some pipeline.
 	if err := c.cluster("pooled-cluster.yaml", count, share, 1<<20); err != nil {
@@ -277,6 +289,25 @@ func (c *check) servePooled(ctx context.Context, r *StepResult, count, share int
 		r.Tables = append(r.Tables, transferTable(s.Transfer))
 	}
 	return nil
+}
+
+// onlyShare copies a profile without the measurements of other shares, and
+// returns the SLO of 20 times the whole device's time.
+func (c *check) onlyShare(file, to, name string, share int) (slo string, err error) {
+	p, err := readProfile(c.out(file))
+	if err != nil {
+		return "", err
+	}
+	one := find(p, name, c.kind(), 1, 1)
+	if one == nil || one.Whole == nil {
+		return "", fmt.Errorf("%s has no measurement of %s at batch 1", file, name)
+	}
+	for i := range p.Models {
+		m := &p.Models[i]
+		m.Measurements = slices.DeleteFunc(m.Measurements, func(s formats.Measurement) bool { return s.Share != share })
+	}
+	_, err = formats.WriteFile(to, p, formats.Force(true))
+	return fmt.Sprintf("%dus", 20*one.Whole.WallUS.D().Microseconds()), err
 }
 
 // transferTable tells by which tiers tensors went.
