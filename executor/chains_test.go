@@ -3,7 +3,6 @@ package executor
 import (
 	"bytes"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -92,21 +91,7 @@ func TestCascadeOverChains(t *testing.T) {
 // chain, and no request is lost.
 func TestLostWorkerOfAChain(t *testing.T) {
 	x := open(t, chainPlan(2*time.Millisecond, 5*time.Millisecond, 20*time.Millisecond, 2), replayOptions(false))
-	c := x.core.Load()
-	got := during(x, 0, 1, 60, func() {
-		var pid int
-		until(func() (busy bool) {
-			c.call(func() { pid, busy = c.devices[2].proc.PID(), len(c.devices[2].flight) > 0 })
-			return busy
-		})
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
-		until(func() (back bool) {
-			c.call(func() { back = c.devices[2].proc != nil && c.devices[2].gen == 2 })
-			return back
-		})
-	})
+	got := during(x, 0, 1, 60, func() { loseWorker(t, x, 2, 2) })
 	if got["served"] != total(got) {
 		t.Errorf("ended as %v", got)
 	}

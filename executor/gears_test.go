@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -219,21 +218,7 @@ func TestReloadOfGearsLosesNothing(t *testing.T) {
 // device runs its batch again.
 func TestLostWorkerOfACascade(t *testing.T) {
 	x := open(t, gearPlan(2, 2*time.Millisecond, 30*time.Millisecond), replayOptions(false))
-	c := x.core.Load()
-	got := during(x, 0, 1, 60, func() {
-		var pid int
-		until(func() (busy bool) {
-			c.call(func() { pid, busy = c.devices[0].proc.PID(), len(c.devices[0].flight) > 0 })
-			return busy
-		})
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
-		until(func() (back bool) {
-			c.call(func() { back = c.devices[0].proc != nil && c.devices[0].gen == 2 })
-			return back
-		})
-	})
+	got := during(x, 0, 1, 60, func() { loseWorker(t, x, 0, 0) })
 	if got["served"] != total(got) {
 		t.Errorf("ended as %v", got)
 	}

@@ -24,6 +24,25 @@ func sharesPlan(infer time.Duration) *formats.Plan {
 	return complete(p)
 }
 
+// loseWorker kills a device's worker while another (or itself) is busy, and
+// returns when it is back.
+func loseWorker(t *testing.T, x *Executor, dev, busy int) {
+	t.Helper()
+	c := x.core.Load()
+	var pid int
+	until(func() (now bool) {
+		c.call(func() { pid, now = c.devices[dev].proc.PID(), len(c.devices[busy].flight) > 0 })
+		return now
+	})
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	until(func() (back bool) {
+		c.call(func() { back = c.devices[dev].proc != nil && c.devices[dev].gen == 2 })
+		return back
+	})
+}
+
 // tiersOf are the transfers between stages by tier.
 func tiersOf(x *Executor) map[string]int64 {
 	out := map[string]int64{}
@@ -84,17 +103,9 @@ func TestLostGPUMemory(t *testing.T) {
 	t.Setenv(worker.ReplayMemoryEnv, "1")
 	x := open(t, sharesPlan(5*time.Millisecond), replayOptions(false))
 	want := answersTo(t, x, 1)
-	c := x.core.Load()
 	done := make(chan map[string]int)
 	go func() { done <- burst(x, 0, 40, 2) }()
-	var pid int
-	until(func() (busy bool) {
-		c.call(func() { pid, busy = c.devices[0].proc.PID(), len(c.devices[1].flight) > 0 })
-		return busy
-	})
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	loseWorker(t, x, 0, 1)
 	got := <-done
 	if total(got) != 80 {
 		t.Errorf("ended as %v", got)
@@ -104,10 +115,6 @@ func TestLostGPUMemory(t *testing.T) {
 			t.Errorf("ended as %v", got)
 		}
 	}
-	until(func() (back bool) {
-		c.call(func() { back = c.devices[0].proc != nil && c.devices[0].gen == 2 })
-		return back
-	})
 	before := tiersOf(x)
 	if again := answersTo(t, x, 1); !bytes.Equal(again[0], want[0]) {
 		t.Error("another answer after the worker came back")

@@ -70,13 +70,18 @@ func reference() (engine.Device, error) {
 	return engine.CPUDevice(cpus...), err
 }
 
-// whole makes one submodel of a model's file.
-func (c *check) whole(ctx context.Context, path string) (*engine.Submodel, error) {
+// chain opens a model's file.
+func (c *check) chain(ctx context.Context, path string) (*graph.Chain, error) {
 	m, err := graph.Open(path, graph.Options{Dims: ocrDims[profiler.ModelName(path)]})
 	if err != nil {
 		return nil, err
 	}
-	chain, err := m.Chain(ctx, c.eng.Probe, graph.ChainOptions{})
+	return m.Chain(ctx, c.eng.Probe, graph.ChainOptions{})
+}
+
+// whole makes one submodel of a model's file.
+func (c *check) whole(ctx context.Context, path string) (*engine.Submodel, error) {
+	chain, err := c.chain(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -86,15 +91,11 @@ func (c *check) whole(ctx context.Context, path string) (*engine.Submodel, error
 // logits makes the same with what goes into a closing softmax as a further
 // output: softmax hides differences.
 func (c *check) logits(ctx context.Context, path string) (*engine.Submodel, error) {
-	m, err := graph.Open(path, graph.Options{Dims: ocrDims[profiler.ModelName(path)]})
+	chain, err := c.chain(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	chain, err := m.Chain(ctx, c.eng.Probe, graph.ChainOptions{})
-	if err != nil {
-		return nil, err
-	}
-	sub, err := chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: m.Logits()[:1]})
+	sub, err := chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: chain.Model.Logits()[:1]})
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,15 @@ func readProfile(path string) (*formats.Profile, error) { return formats.ReadPro
 // served are the two models that most steps need a profile of.
 var served = []string{"resnet50", "squeezenet"}
 
+// besideProfile reads the profile of step profile and one that is to be set
+// against it.
+func (c *check) besideProfile(file string) (a, b *formats.Profile, err error) {
+	if a, err = readProfile(c.out("profile.json")); err == nil {
+		b, err = readProfile(c.out(file))
+	}
+	return a, b, err
+}
+
 // batches of the profile: eight sizes.
 func (c *check) batches() []int {
 	if c.Quick {
@@ -201,11 +210,7 @@ func repeatProfile(ctx context.Context, c *check, r *StepResult) error {
 			return err
 		}
 	}
-	a, err := readProfile(c.out("profile.json"))
-	if err != nil {
-		return err
-	}
-	b, err := readProfile(c.out(again))
+	a, b, err := c.besideProfile(again)
 	if err != nil {
 		return err
 	}
@@ -244,11 +249,7 @@ func graphs(ctx context.Context, c *check, r *StepResult) error {
 		}
 	}
 	r.Files = append(r.Files, file)
-	a, err := readProfile(c.out("profile.json"))
-	if err != nil {
-		return err
-	}
-	b, err := readProfile(c.out(file))
+	a, b, err := c.besideProfile(file)
 	if err != nil {
 		return err
 	}
@@ -287,11 +288,7 @@ func half(ctx context.Context, c *check, r *StepResult) error {
 		}
 	}
 	r.Files = append(r.Files, file)
-	a, err := readProfile(c.out("profile.json"))
-	if err != nil {
-		return err
-	}
-	b, err := readProfile(c.out(file))
+	a, b, err := c.besideProfile(file)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"inferplan/formats"
@@ -22,12 +21,7 @@ const maxPrompt = 1 << 20
 
 // ReadPromptsFile reads a file.
 func ReadPromptsFile(path string) (*Prompts, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading prompts: %w", err)
-	}
-	defer f.Close()
-	return ReadPrompts(f, path)
+	return open(path, "prompts", ReadPrompts)
 }
 
 // ReadPrompts reads CSV, plain or gzip, with the header label,prompt; name is

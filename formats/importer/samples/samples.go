@@ -34,12 +34,16 @@ func (s *Set) Sample(i int) []float32 { return s.Values[i*s.Width : (i+1)*s.Widt
 
 // ReadFile reads a file.
 func ReadFile(path string) (*Set, error) {
+	return open(path, "samples", Read)
+}
+
+func open[T any](path, what string, read func(io.Reader, string) (T, error)) (none T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading samples: %w", err)
+		return none, fmt.Errorf("reading %s: %w", what, err)
 	}
 	defer f.Close()
-	return Read(f, path)
+	return read(f, path)
 }
 
 // Read reads samples; name is what errors call the source.
