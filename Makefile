@@ -145,8 +145,8 @@ gpu-check: build ## everything that needs an NVIDIA GPU, in steps; results in gp
 
 # SM=90 keeps the CUDA provider's kernels for that architecture only.
 .PHONY: dist
-dist: setup ## dist/inferplan-linux-amd64: a self-contained folder and an OCI image recipe (CUDA=1, SM=90)
-	@CUDA='$(CUDA)' SM='$(SM)' GO='$(GO)' ORT_LIB='$(ORT_LIB)' third_party/dist/make.sh
+dist: setup ## dist/inferplan-linux-amd64: a self-contained folder and an OCI image recipe (CUDA=1, SM=90, FULL=1)
+	@CUDA='$(CUDA)' SM='$(SM)' FULL='$(FULL)' GO='$(GO)' ORT_LIB='$(ORT_LIB)' third_party/dist/make.sh
 
 .PHONY: clean
 clean: ## remove what build and dist made (set-up stays)

@@ -3,6 +3,7 @@
 # opened at run time), libonnxruntime.so.1 beside it, licences, a README and a Containerfile. Called by `make dist`.
 #   CUDA=1   adds the CUDA provider, the check of a GPU (gpu-check.sh) with the models it runs, and an archive of it all
 #   SM=90    keeps the provider's kernels for that architecture only, and not those of language models
+#   FULL=1   with SM: keeps the kernels of language models, too, and leaves the OCR models out, to stay below 64 MiB
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . third_party/lib.sh
@@ -26,8 +27,9 @@ if [ "${CUDA:-0}" = 1 ]; then
   if [ -n "${SM:-}" ]; then
     say "keeping the kernels for sm_$SM"
     # Attention, mixtures of experts, quantised products: no CNN calls them. A model that does says so.
-    "${GO:-go}" run ./third_party/trimfatbin -keep "$SM" \
-      -drop 'onnxruntime5flash|onnxruntime3llm|cutlass|multihead_attention|attention_kernel_batched' "$out/libonnxruntime_providers_cuda.so"
+    drop=(-drop 'onnxruntime5flash|onnxruntime3llm|cutlass|multihead_attention|attention_kernel_batched')
+    [ "${FULL:-0}" != 1 ] || drop=()
+    "${GO:-go}" run ./third_party/trimfatbin -keep "$SM" ${drop[@]+"${drop[@]}"} "$out/libonnxruntime_providers_cuda.so"
   else
     install -m 644 third_party/ort/lib/libonnxruntime_providers_tensorrt.so "$out/"
   fi
@@ -36,6 +38,7 @@ if [ "${CUDA:-0}" = 1 ]; then
   install -m 755 scripts/gpu-check.sh "$out/"
   mkdir -p "$out/model-files" "$out/digits"
   install -m 644 third_party/models/files/*.onnx "$out/model-files/"
+  if [ "${FULL:-0}" = 1 ]; then rm -f "$out"/model-files/*OCR*; fi
   say "training the digits family"
   INFERPLAN_ORT_LIB=$ORT_LIB "$out/plan" models write digits-4 digits-16 digits-64 digits-256 digits-conv --dir "$out/digits" >/dev/null
   INFERPLAN_ORT_LIB=$ORT_LIB "$out/plan" models samples "$out/digits/samples.csv.gz" >/dev/null

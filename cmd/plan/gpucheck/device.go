@@ -187,8 +187,12 @@ func outputs(ctx context.Context, c *check, r *StepResult) error {
 	t := Table{Title: "largest absolute difference of the outputs", Header: []string{"model", "batch", "difference", "largest output", "classes agree", "before softmax, of the largest"}}
 	for _, name := range names {
 		path, err := c.models(ctx, name)
-		if err != nil {
-			return err
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil { // the folder with all kernels comes without some
+			r.note("%s is left out: %v", name, err)
+			continue
 		}
 		sub, err := c.logits(ctx, path[0])
 		if err != nil {
