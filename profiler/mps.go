@@ -16,6 +16,21 @@ import (
 // Service; it comes with the driver.
 var mpsControl = "nvidia-cuda-mps-control"
 
+// mpsFolders are where the driver's programs lie when they are not on the PATH.
+var mpsFolders = []string{"/usr/local/nvidia/bin", "/usr/bin", "/opt/nvidia/bin"}
+
+// findMPS finds that program.
+func findMPS() (string, error) {
+	path, err := exec.LookPath(mpsControl)
+	for _, dir := range mpsFolders {
+		if err == nil {
+			return path, nil
+		}
+		path, err = exec.LookPath(filepath.Join(dir, mpsControl))
+	}
+	return path, err
+}
+
 // What MPSState finds.
 const (
 	MPSAbsent  = "absent"  // its program is not on this machine
@@ -28,7 +43,7 @@ func MPSState() (state, text string) {
 	if dir := mpsPipe(); mpsRuns(dir) {
 		return MPSRunning, "a service runs at " + dir
 	}
-	path, err := exec.LookPath(mpsControl)
+	path, err := findMPS()
 	if err != nil {
 		return MPSAbsent, mpsControl + " is not on this machine"
 	}
@@ -57,7 +72,7 @@ type MPS struct{ pipe, log string }
 // stopping MPS on Linux".)
 func StartMPS(dir string) (*MPS, error) {
 	m := &MPS{pipe: filepath.Join(dir, "pipe"), log: filepath.Join(dir, "log")}
-	path, err := exec.LookPath(mpsControl)
+	path, err := findMPS()
 	if err != nil {
 		return nil, fmt.Errorf("start MPS: %s is not on this machine: it comes with the driver's packages", mpsControl)
 	}
@@ -84,7 +99,9 @@ func (m *MPS) control(path, flag, input string) (string, error) {
 		args = append(args, flag)
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
+	// It starts the server by name.
 	cmd.Env = append(os.Environ(), m.Env()...)
+	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+string(filepath.ListSeparator)+filepath.Dir(path))
 	cmd.Stdin = strings.NewReader(input)
 	// Not pipes: the daemon would keep them open.
 	out, err := os.CreateTemp(m.log, "control-*")
@@ -106,7 +123,7 @@ func (m *MPS) Env() []string {
 
 // Stop ends the service; processes that use it must be gone.
 func (m *MPS) Stop() error {
-	path, err := exec.LookPath(mpsControl)
+	path, err := findMPS()
 	if err != nil {
 		return fmt.Errorf("stop MPS: %w", err)
 	}

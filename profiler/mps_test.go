@@ -84,3 +84,23 @@ func TestMPS(t *testing.T) {
 		t.Errorf("without the program: %v", err)
 	}
 }
+
+// The program is found where the driver lies, off the PATH.
+func TestFindMPS(t *testing.T) {
+	bin := t.TempDir()
+	program := filepath.Join(bin, mpsControl)
+	if err := os.WriteFile(program, []byte(fakeControl), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	was := mpsFolders
+	defer func() { mpsFolders = was }()
+	t.Setenv("PATH", t.TempDir())
+	mpsFolders = []string{t.TempDir(), bin, t.TempDir()}
+	if got, err := findMPS(); err != nil || got != program {
+		t.Errorf("%q, %v", got, err)
+	}
+	mpsFolders = nil
+	if got, err := findMPS(); err == nil {
+		t.Errorf("found %q where there is none", got)
+	}
+}
