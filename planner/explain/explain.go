@@ -146,7 +146,13 @@ func limits(p *formats.Plan) []string {
 		if kind == "slo" {
 			what = "the SLO of " + name
 		}
-		out = append(out, fmt.Sprintf("%s%s; %s would raise the bound to %s (+%s)", head, what, more(kind, name, l.Change), number(l.Value), percent(l.Gain)))
+		// The gain is the relaxation's. Where whole devices made the proven bound
+		// lower than that, both ends are told: the rise is not one of that bound.
+		bound := "the bound"
+		if now := l.Value / (1 + l.Gain); p.Objective.Name == "throughput" && p.Objective.Bound != nil && now > *p.Objective.Bound*1.005 {
+			bound = "the bound over fractions of devices from " + number(now)
+		}
+		out = append(out, fmt.Sprintf("%s%s; %s would raise %s to %s (+%s)", head, what, more(kind, name, l.Change), bound, number(l.Value), percent(l.Gain)))
 	}
 	return out
 }

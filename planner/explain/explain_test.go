@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -36,6 +37,20 @@ func TestLines(t *testing.T) {
 	}
 	if d := cmp.Diff(want, Lines(p)); d != "" {
 		t.Error(d)
+	}
+}
+
+// A plan that is proven best of whole devices has a bound below the relaxation's,
+// which is what one more device is reckoned with.
+func TestLimitsOfRelaxation(t *testing.T) {
+	bound := 1429.0
+	p := &formats.Plan{
+		Objective: formats.Objective{Name: "throughput", Value: 1429, Bound: &bound},
+		Limits:    []formats.Limit{{What: "device L4", Change: "+1 device", Value: 3056, Gain: 0.375}},
+	}
+	want := "what limits it: L4; one more L4 would raise the bound over fractions of devices from 2223 to 3056 (+37.5 %)"
+	if lines := Lines(p); !slices.Contains(lines, want) {
+		t.Errorf("found %q, expected %q among them", lines, want)
 	}
 }
 
