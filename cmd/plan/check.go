@@ -99,6 +99,9 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	in.Progress = func(u planner.Progress) { bar.set(int64(100*u.Fraction), 0, u.Phase) }
 	res, err := check.Gate(ctx, in)
 	bar.finish()
+	if errors.Is(err, context.Canceled) {
+		return &exitError{exitInterrupted, errors.New("interrupted; there is no verdict")}
+	}
 	if err != nil {
 		return err
 	}

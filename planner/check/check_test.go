@@ -383,3 +383,16 @@ func FuzzRecompute(f *testing.F) {
 		}
 	})
 }
+
+// A check that is interrupted while it plans again has no verdict: what the
+// solver holds at that moment says nothing about what is reachable.
+func TestGateInterrupted(t *testing.T) {
+	today := documents()
+	plan := copyOf(t, solve(t, today))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r, err := Gate(ctx, GateInput{Plan: plan, Today: today, Solver: highs.Solver{}})
+	if r != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("found %v, %v, expected no verdict and context.Canceled", r, err)
+	}
+}

@@ -129,6 +129,8 @@ func (r *Result) planAgain(ctx context.Context, in GateInput) (*formats.Plan, er
 	res, err := planner.Solve(ctx, in.Today, planner.OptionsOf(in.Plan), in.Solver, in.Progress)
 	var inf *planner.InfeasibleError
 	switch {
+	case ctx.Err() != nil: // the best so far says nothing about what is reachable
+		return nil, fmt.Errorf("planning again: %w", ctx.Err())
 	case err == nil:
 	case errors.As(err, &inf):
 		r.Findings = append(r.Findings, Finding{Severity: Error, Constraint: "infeasible", Expected: inf.Nearest.String(), Message: "there is no plan any more: " + inf.Reason})
