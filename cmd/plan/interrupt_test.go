@@ -25,7 +25,7 @@ func TestInterrupt(t *testing.T) {
 		after time.Duration
 		args  []string
 	}{
-		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "-o", "report.json"}},
+		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "-o", "report.json", "--chrome-trace", "trace.json"}},
 		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "--find-max-load", "-o", "report.json"}},
 		{0, []string{"solve", "--slo", "100ms", "-o", "other.json"}},
 	} {
@@ -39,6 +39,9 @@ func TestInterrupt(t *testing.T) {
 		// Were the interrupt not heeded, this would last until the test's time-out.
 		if code := execute(ctx, c.args, &out, &stderr); code != exitInterrupted {
 			t.Errorf("%v: exit %d, expected %d: %s", c.args, code, exitInterrupted, stderr.String())
+		}
+		if !bytes.Contains(stderr.Bytes(), []byte("interrupted")) {
+			t.Errorf("%v does not say that it was interrupted: %s", c.args, stderr.String())
 		}
 		cancel()
 		left, err := filepath.Glob("*")

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -181,6 +182,21 @@ func TestCompletion(t *testing.T) {
 		}
 		if !strings.Contains(out.String(), ":4\n") { // cobra's directive: no file names
 			t.Errorf("plan %s <tab> completes file names, too: %q", c.line, out.String())
+		}
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// What cannot be printed is a failure, whatever prints it.
+func TestFullStdout(t *testing.T) {
+	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"models"}, {"schema", "plan"}} {
+		var stderr bytes.Buffer
+		if code := execute(context.Background(), args, full{}, &stderr); code != exitEnvironment || !strings.Contains(stderr.String(), "no space left") {
+			t.Errorf("%v: exit %d, expected %d: %s", args, code, exitEnvironment, stderr.String())
 		}
 	}
 }

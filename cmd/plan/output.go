@@ -19,10 +19,11 @@ type printer struct {
 	out, err io.Writer
 	json     bool
 	quiet    bool
+	width    int // of the terminal; 0: none
 }
 
 func newPrinter(cmd *cobra.Command, g *globals) *printer {
-	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet}
+	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout())}
 }
 
 // note prints a line for the person at the terminal.
@@ -60,6 +61,9 @@ func (p *printer) document(v any) error {
 // table prints rows under a header; numbers are right-aligned by column kind
 // ('l' or 'r' per column).
 func (p *printer) table(align string, header []string, rows [][]string) error {
+	if p.width > 0 && tableWidth(header, rows) > p.width {
+		return narrow(p.out, p.width, header, rows)
+	}
 	aligns := make([]tw.Align, len(header))
 	for i := range aligns {
 		aligns[i] = tw.AlignLeft

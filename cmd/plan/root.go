@@ -24,9 +24,13 @@ type globals struct {
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := &witness{w: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil {
+		err = withCode(exitEnvironment, fmt.Errorf("writing to stdout: %w", out.err))
+	}
 	if err == nil {
 		return exitDone
 	}
@@ -40,6 +44,21 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "plan: "+msg)
 	}
 	return exitCode(err)
+}
+
+// witness keeps the first error of writing to stdout: tables and lines are
+// printed without looking, and a full disk must not end with exit code 0.
+type witness struct {
+	w   io.Writer
+	err error
+}
+
+func (w *witness) Write(p []byte) (int, error) {
+	n, err := w.w.Write(p)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
 }
 
 // running is set on the root command as soon as a verb runs.

@@ -88,7 +88,17 @@ the run drains; arrivals during --warmup run but are not counted.`,
 	return cmd
 }
 
+// runSimulate writes what a whole simulation shows, or nothing: figures of a run
+// that was cut short would look like those of a shorter one.
 func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
+	err := simulate(ctx, p, o, path)
+	if errors.Is(err, context.Canceled) {
+		return &exitError{exitInterrupted, errors.New("interrupted before the simulation was complete; nothing was written")}
+	}
+	return err
+}
+
+func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
 	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("chrome-trace", o.chromeTrace, "trace")); err != nil {
 		return err
 	}
@@ -332,16 +342,33 @@ func (o *simulateOptions) replay(ctx context.Context, sc *sim.Scenario, src arri
 
 func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
 	var trace *os.File
+	whole := true // a file, and not a pipe: it has another name until it is complete
 	if o.chromeTrace != "" {
+		if info, err := os.Stat(o.chromeTrace); err == nil && !info.Mode().IsRegular() {
+			whole = false
+		}
 		var err error
-		if trace, err = os.Create(o.chromeTrace); err != nil {
+		if whole {
+			trace, err = os.CreateTemp(dirOf(o.chromeTrace), ".trace.*.tmp")
+		} else {
+			trace, err = os.OpenFile(o.chromeTrace, os.O_WRONLY, 0)
+		}
+		if err != nil {
 			return nil, 0, fmt.Errorf("writing the device trace: %w", err)
+		}
+		if whole {
+			defer os.Remove(trace.Name())
 		}
 		cfg.ChromeTrace = trace
 	}
 	res, err := sim.Run(ctx, cfg)
 	if trace != nil {
-		err = errors.Join(err, trace.Close())
+		if whole {
+			err = errors.Join(err, trace.Chmod(0o644))
+		}
+		if err = errors.Join(err, trace.Close()); err == nil && whole {
+			err = os.Rename(trace.Name(), o.chromeTrace)
+		}
 	}
 	if err != nil {
 		return nil, 0, err

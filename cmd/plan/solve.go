@@ -134,6 +134,9 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	})
 	bar.finish()
 	if err != nil {
+		if errors.Is(err, context.Canceled) {
+			return &exitError{exitInterrupted, errors.New("interrupted before a first plan was found; nothing was written")}
+		}
 		var inf *planner.InfeasibleError
 		if errors.As(err, &inf) && p.json {
 			if e := p.document(map[string]any{"status": "infeasible", "reason": inf.Error(), "nearest": inf.Nearest}); e != nil {
