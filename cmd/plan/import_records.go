@@ -94,7 +94,7 @@ func runImportRecords(p *printer, o *importRecordsOptions) error {
 		rec.Models[i].Model = n
 	}
 	rec.Score = o.score
-	profile, err := o.target()
+	profile, err := profileToExtend(o.profile, o.out)
 	if err != nil {
 		return err
 	}
@@ -133,20 +133,16 @@ func (o *importRecordsOptions) names() (names, rows []string, err error) {
 	return names, rows, nil
 }
 
-// target is the profile that the records are added to.
-func (o *importRecordsOptions) target() (*formats.Profile, error) {
-	path := o.profile
-	if path == "" {
-		path = o.out
+// profileToExtend is the profile that numbers or records are added to: the one
+// named, else the output where it exists, else a new one.
+func profileToExtend(path, out string) (*formats.Profile, error) {
+	named := path != ""
+	if !named {
+		path = out
 	}
-	return profileAt(path, o.profile == "")
-}
-
-// profileAt reads a profile, or makes an empty one where there may be none.
-func profileAt(path string, none bool) (*formats.Profile, error) {
 	profile, err := formats.ReadProfile(path)
-	if none && errors.Is(err, fs.ErrNotExist) {
-		return &formats.Profile{Format: "inferplan.profile/v1", Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}, nil
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		return &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}, nil
 	}
 	return profile, withCode(exitUsage, err)
 }

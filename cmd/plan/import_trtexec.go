@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -143,20 +142,6 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 	}
 	fmt.Fprintf(p.out, "wrote %s\n", o.out)
 	return nil
-}
-
-// profileToExtend is the profile that imported numbers are added to: the one
-// named, else the output where it exists, else a new one.
-func profileToExtend(path, out string) (*formats.Profile, error) {
-	named := path != ""
-	if !named {
-		path = out
-	}
-	profile, err := formats.ReadProfile(path)
-	if !named && errors.Is(err, fs.ErrNotExist) {
-		return &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}, nil
-	}
-	return profile, withCode(exitUsage, err)
 }
 
 // readTRTExecRun reads one --run with its files.

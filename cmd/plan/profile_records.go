@@ -80,7 +80,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	if c.Prompts, err = samples.ReadPromptsFile(o.records); err != nil {
 		return withCode(exitUsage, err)
 	}
-	profile, err := profileAt(out, true)
+	profile, err := profileToExtend("", out)
 	if err != nil {
 		return err
 	}
