@@ -44,11 +44,14 @@ func (s *machine) sampleOf() int32 {
 // hears what level each answer has.
 func (s *machine) reveal(slot int32, d int32) {
 	b := &s.batches[slot]
-	levels := s.t.Gears.Records.Levels[b.pipeline]
+	pipeline := b.pipeline
+	levels := s.t.Gears.Records.Levels[pipeline]
+	s.event = policy.Event{Kind: policy.ControlRevealed, Model: b.model, Batch: slot, Device: d}
 	for _, r := range s.members(slot) {
 		q := &s.requests[r]
-		q.state, q.answer = waiting, b.pipeline
-		s.tell(policy.Event{Kind: policy.ControlRevealed, Model: b.model, Req: r, Batch: slot, Device: d, Value: int64(levels[q.sample])})
+		q.state, q.answer = waiting, pipeline
+		s.event.Req, s.event.Value = r, int64(levels[q.sample])
+		s.hear()
 	}
 }
 

@@ -29,6 +29,8 @@ type machine struct {
 	fatal   error
 
 	next     arrivals.Request // pulled, not yet arrived
+	due      time.Duration    // when it arrives
+	ahead    bool             // whether there is one
 	arrivals int64
 	serial   int64 // batches dispatched so far
 	sampled  int64 // requests that came

@@ -55,7 +55,8 @@ type item struct {
 
 // loop handles events in order until none is left. The events of this instant
 // that follow at once from others (a batch starts, a transfer within a node
-// ends) wait in two short queues instead of the heap.
+// ends) wait in two short queues instead of the heap, and so does the one arrival
+// that is ahead.
 func (s *machine) loop(ctx context.Context) error {
 	s.pull()
 	for s.fatal == nil {
@@ -72,6 +73,8 @@ func (s *machine) loop(ctx context.Context) error {
 			kind, it = policy.TransferFinished, s.moved.pop()
 		case s.begun.n > 0 && (at > s.now || k > uint8(policy.BatchStarted)):
 			kind, it = policy.BatchStarted, s.begun.pop()
+		case s.ahead && k == uint8(policy.Arrival):
+			s.now, kind, s.ahead = at, policy.Arrival, false
 		case s.heap.Len() > 0:
 			at, k, it = s.heap.Pop()
 			if s.cfg.Verify && at < s.now {
@@ -87,12 +90,17 @@ func (s *machine) loop(ctx context.Context) error {
 	return s.fatal
 }
 
-// peek is the time and kind of the heap's next event, or past all others.
+// peek is the time and kind of the next event of the heap or of the next arrival,
+// or past all others.
 func (s *machine) peek() (time.Duration, uint8) {
-	if s.heap.Len() == 0 {
-		return 1<<63 - 1, 255
+	at, kind := time.Duration(1<<63-1), uint8(255)
+	if s.heap.Len() > 0 {
+		at, kind = s.heap.Next()
 	}
-	return s.heap.Next()
+	if s.ahead && (s.due < at || s.due == at && uint8(policy.Arrival) < kind) {
+		return s.due, uint8(policy.Arrival)
+	}
+	return at, kind
 }
 
 // handle brings devices and links up to date with an event, and tells the
@@ -124,6 +132,11 @@ func (s *machine) handle(kind policy.EventKind, it item) {
 // tell gives the policy an event and does what it answers.
 func (s *machine) tell(ev policy.Event) {
 	s.event = ev
+	s.hear()
+}
+
+// hear has the policy handle the event that is set; no action sets another.
+func (s *machine) hear() {
 	s.actions.Reset()
 	s.cfg.Policy.Handle(s.now, &s.event, &s.actions)
 	for i := range s.actions.List {
@@ -152,7 +165,7 @@ func (s *machine) pull() {
 		s.first = s.next.At
 	}
 	s.arrivals++
-	s.heap.Push(at, uint8(policy.Arrival), s.arrivals, item{})
+	s.due, s.ahead = at, true
 }
 
 // arrive lets the pulled request in.

@@ -159,6 +159,7 @@ func (p *Policy) lose(now time.Duration, d int32, out *policy.Actions) {
 		return
 	}
 	p.devices[d].down = true
+	p.gone++
 	for c := range p.chains {
 		if slices.Contains(p.devicesOf(int32(c)), d) {
 			p.chains[c].lost++
@@ -203,6 +204,7 @@ func (p *Policy) regain(d int32) {
 		return
 	}
 	p.devices[d].down = false
+	p.gone--
 	for c := range p.chains {
 		if slices.Contains(p.devicesOf(int32(c)), d) {
 			p.chains[c].lost--

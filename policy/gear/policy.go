@@ -36,6 +36,7 @@ type Policy struct {
 	running  []int32 // requests of each batch
 	most     int32   // largest batch
 
+	gone    int // devices that are down
 	gear    int32
 	pending int   // requests not yet answered
 	count   int64 // arrivals in this window

@@ -40,15 +40,16 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 // turn gives the replica whose turn it is at a stage; negative: none.
 func (p *Policy) turn(s *stage) int {
 	current := p.current[s.current : int(s.current)+len(s.weights)]
-	best, total := -1, 0.0
+	best, most, total := -1, 0.0, 0.0
 	for i, w := range s.weights {
-		if p.chains[s.chains[i]].lost > 0 || w <= 0 {
+		if w <= 0 || p.gone > 0 && p.chains[s.chains[i]].lost > 0 {
 			continue
 		}
-		current[i] += w
+		now := current[i] + w
+		current[i] = now
 		total += w
-		if best < 0 || current[i] > current[best] {
-			best = i
+		if best < 0 || now > most {
+			best, most = i, now
 		}
 	}
 	if best >= 0 {
