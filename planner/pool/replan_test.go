@@ -91,7 +91,8 @@ func TestReplan(t *testing.T) {
 		if after.Value > free.Bound*(1+1e-6) {
 			t.Errorf("value %v above the bound %v of a plan that may move all", after.Value, free.Bound)
 		}
-		if most == 1 && after.Value < free.Value*(1-0.011) {
+		// A re-plan is wanted soon: where its work ends first it says so, and may be worse.
+		if most == 1 && after.StoppedBy != "work" && after.Value < free.Value*(1-0.011) {
 			t.Errorf("value %v, without a plan that runs %v", after.Value, free.Value)
 		}
 		have, want, moved, devices := deviceHolds(p, before), deviceHolds(&q, after), 0, 0
