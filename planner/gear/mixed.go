@@ -393,6 +393,10 @@ func (g *program) chains() {
 	}
 }
 
+// mostFilled is the part of the time that a split leaves over in which another one
+// may work, so as to have samples in shorter batches.
+const mostFilled = .7
+
 // staircase gives every range the most accurate cascade that passes: down the
 // front of accuracy over the load of the busiest device, which is found on the
 // way.
@@ -435,6 +439,17 @@ func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome,
 			if err != nil {
 				return nil, err
 			}
+			if q == 0 && len(l.chains) > 0 {
+				if s, err = x.divide(ctx, l, i, s.taken+mostFilled*(1/edge-s.taken)); err != nil {
+					return nil, err
+				}
+				if s.shares != nil && s.taken < 1/edge {
+					shares = l.shares(s)
+					if q, trial, err = p.passes(ctx, b, &x.list[i], shares, edge, o.MinQueues); err != nil {
+						return nil, err
+					}
+				}
+			}
 			out.Front++
 			if last = &trial; q > 0 {
 				out.Gears = append(out.Gears, Planned{Cascade: x.list[i], MinQueue: q, Shares: shares, Load: s.load * edge, Trial: trial,
@@ -443,7 +458,7 @@ func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome,
 				below = math.Inf(1)
 				break
 			}
-			below = s.taken
+			below = x.loads[i].taken
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))

@@ -342,8 +342,26 @@ func (x *mixed) split(ctx context.Context, l *layout, cascade int) (*split, erro
 	if got, ok := x.loads[cascade]; ok {
 		return got, nil
 	}
+	out, err := x.divide(ctx, l, cascade, 0)
+	if err == nil {
+		x.loads[cascade] = out
+	}
+	return out, err
+}
+
+// divide splits a cascade's work on the placement: so that the busiest device has
+// the least load, or, where a load is given that none may exceed, so that samples
+// are in the shortest batches. The former gives slow devices all that they have time
+// for, also what holds up chains there.
+func (x *mixed) divide(ctx context.Context, l *layout, cascade int, within float64) (*split, error) {
 	m := milp.New("split")
 	u := m.AddVar("", 0, milp.Inf, 1)
+	slow := func(took float64) float64 { return 0 }
+	if within > 0 {
+		m.SetObj(u, 0)
+		m.SetBounds(u, 0, 1e3*within)
+		slow = func(took float64) float64 { return took }
+	}
 	flows := make([][]milp.Var, len(l.cells))
 	need := make([][]milp.Term, len(x.p.Models))
 	time := make([][]milp.Term, len(l.cells))
@@ -352,7 +370,7 @@ func (x *mixed) split(ctx context.Context, l *layout, cascade int) (*split, erro
 		flows[c] = make([]milp.Var, len(x.p.Models))
 		for k, share := range x.reach[cascade] {
 			if flows[c][k] = -1; share > 0 && conf.Set&(1<<k) != 0 {
-				f := m.AddVar("", 0, milp.Inf, 0)
+				f := m.AddVar("", 0, milp.Inf, slow(float64(x.batch[conf.Kind][k])*x.per[conf.Kind][k]))
 				flows[c][k] = f
 				time[c] = append(time[c], milp.Term{Var: f, Coef: 1e3 * x.per[conf.Kind][k]}) // milliseconds: near 1
 				need[k] = append(need[k], milp.Term{Var: f, Coef: 1})
@@ -367,7 +385,7 @@ func (x *mixed) split(ctx context.Context, l *layout, cascade int) (*split, erro
 		if along[i] = -1; x.reach[cascade][c.Model] == 0 {
 			continue
 		}
-		f := m.AddVar("", 0, milp.Inf, 0)
+		f := m.AddVar("", 0, milp.Inf, slow(c.Latency.Seconds()))
 		along[i] = f
 		need[c.Model] = append(need[c.Model], milp.Term{Var: f, Coef: 1})
 		for s, cell := range l.lanes[i].cells {
@@ -392,7 +410,6 @@ func (x *mixed) split(ctx context.Context, l *layout, cascade int) (*split, erro
 	out := &split{load: math.Inf(1), taken: math.Inf(1)}
 	for k, share := range x.reach[cascade] {
 		if share > 0 && len(need[k]) == 0 {
-			x.loads[cascade] = out
 			return out, nil
 		}
 		if share > 0 {
@@ -438,8 +455,9 @@ func (x *mixed) split(ctx context.Context, l *layout, cascade int) (*split, erro
 	for _, n := range nics {
 		out.taken = max(out.taken, wired[n]/x.nics(n.kind, false))
 	}
-	x.loads[cascade] = out
-	x.cut(l, rows, nics, links, sol)
+	if within == 0 {
+		x.cut(l, rows, nics, links, sol)
+	}
 	return out, nil
 }
 
