@@ -424,3 +424,28 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 		t.Errorf("only %d instances had a plan", held)
 	}
 }
+
+// Level loads would give a slow device whole batches that hold up the chains which
+// start there: the work is split so that it does not get them.
+func TestChainsAreNotHeldUp(t *testing.T) {
+	p := &Problem{Grid: 2, Devices: 1, SLO: 200 * time.Millisecond, Percentile: .95, Edges: Ranges(4685, 2), Weights: Zipf(2),
+		Planned: &Samples{N: 40, Levels: [][]uint8{make([]uint8, 40)}, Correct: [][]bool{make([]bool, 40)}},
+		HeldOut: &Samples{Levels: make([][]uint8, 1), Correct: make([][]bool, 1)}, Thresholds: [][]float64{{0}}, Models: []Model{{Name: "a", Memory: 2}}}
+	for i := range 24 {
+		p.Planned.Correct[0][i] = true
+	}
+	for b := 1; b <= 8; b++ {
+		p.Models[0].Times = append(p.Models[0].Times, time.Duration(2000+250*b)*time.Microsecond)
+	}
+	q := inBlocks(p, []int{2, 1}, []int{1, 1}, []int64{0, 0}, 0, []float64{.21, .79}, []float64{.1, 6})
+	out, err := Solve(context.Background(), q, solver(t), Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Chains) != 1 || out.Accuracy != .6 {
+		t.Errorf("accuracy %v with %d chains, expected .6 with one", out.Accuracy, len(out.Chains))
+	}
+	if _, err := Solve(context.Background(), q.whole(), solver(t), Options{Seed: 1}); err == nil {
+		t.Error("whole models do as well: the test shows nothing")
+	}
+}
