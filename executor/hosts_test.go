@@ -268,6 +268,9 @@ func TestRemoteDevicesThatCannotBe(t *testing.T) {
 // so that nothing says goodbye, and mended.
 func TestHostLostBetweenNamespaces(t *testing.T) {
 	here, there := fmt.Sprintf("ipl%da", os.Getpid()%100000), fmt.Sprintf("ipl%db", os.Getpid()%100000)
+	// Addresses of its own, too: another run, or what a killed one left, may be here.
+	subnet := fmt.Sprintf("198.18.%d.", os.Getpid()>>6&255)
+	near, far := subnet+fmt.Sprint(os.Getpid()&63<<2+1), subnet+fmt.Sprint(os.Getpid()&63<<2+2)
 	ip := func(args ...string) error {
 		out, err := exec.Command("ip", args...).CombinedOutput()
 		if err != nil {
@@ -285,8 +288,8 @@ func TestHostLostBetweenNamespaces(t *testing.T) {
 	}
 	t.Cleanup(func() { ip("link", "del", here) })
 	if err := errors.Join(
-		ip("link", "set", there, "netns", there), ip("addr", "add", "198.18.77.1/30", "dev", here), ip("link", "set", here, "up"),
-		ip("-n", there, "addr", "add", "198.18.77.2/30", "dev", there), ip("-n", there, "link", "set", there, "up"), ip("-n", there, "link", "set", "lo", "up"),
+		ip("link", "set", there, "netns", there), ip("addr", "add", near+"/30", "dev", here), ip("link", "set", here, "up"),
+		ip("-n", there, "addr", "add", far+"/30", "dev", there), ip("-n", there, "link", "set", there, "up"), ip("-n", there, "link", "set", "lo", "up"),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +299,7 @@ func TestHostLostBetweenNamespaces(t *testing.T) {
 	if long() {
 		silent = 500 * time.Millisecond
 	}
-	b, address := openLobby(t, "198.18.77.1:0", silent)
+	b, address := openLobby(t, near+":0", silent)
 	host := exec.Command("ip", "netns", "exec", there, os.Args[0])
 	host.Env = append(os.Environ(), asHost+"="+address)
 	host.Stderr = os.Stderr
