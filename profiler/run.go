@@ -82,6 +82,7 @@ type job struct {
 	in     modelInfo
 	entry  *formats.ProfileModel // what stands in the profile or will
 	prior  bool                  // its blocks come from the profile
+	added  bool                  // this run put it into the profile
 	todo   []unit
 	whole  time.Duration // quick run at batch 1
 	load   time.Duration // of the whole model
@@ -619,7 +620,7 @@ func (r *runner) record(j *job, u unit, l *lane) {
 		}
 	}
 	putMeasurement(j.entry, m)
-	setModel(r.profile, j.entry)
+	r.put(j)
 
 	now := r.o.now()
 	d := provenance(r.dev, r.o.Engine.Info(), r.o, now)
@@ -665,16 +666,27 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	putNote(r.profile, subject, note)
 }
 
-// setModel puts a model into the profile in place of what stands under its
-// name.
-func setModel(p *formats.Profile, m *formats.ProfileModel) {
-	c := *m
-	c.Measurements = slices.Clone(m.Measurements)
-	if i := slices.IndexFunc(p.Models, func(h formats.ProfileModel) bool { return h.Model == m.Model }); i >= 0 {
-		p.Models[i] = c
+// put puts a job's model into the profile: in place of what stands under its
+// name, else behind what was there before the run, in the order in which the
+// models were named, whichever is measured first.
+func (r *runner) put(j *job) {
+	c := *j.entry
+	c.Measurements = slices.Clone(j.entry.Measurements)
+	index := func(j *job) int {
+		return slices.IndexFunc(r.profile.Models, func(h formats.ProfileModel) bool { return h.Model == j.entry.Model })
+	}
+	if i := index(j); i >= 0 {
+		r.profile.Models[i] = c
 		return
 	}
-	p.Models = append(p.Models, c)
+	at := len(r.profile.Models)
+	for _, later := range r.jobs[slices.Index(r.jobs, j)+1:] {
+		if later.added {
+			at = min(at, index(later))
+		}
+	}
+	r.profile.Models = slices.Insert(r.profile.Models, at, c)
+	j.added = true
 }
 
 // save writes the profile where there is a file for it.
