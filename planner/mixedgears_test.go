@@ -5,14 +5,8 @@ import (
 	"context"
 	"math"
 	"testing"
-	"time"
 
 	"inferplan/formats"
-	"inferplan/formats/arrivals"
-	"inferplan/formats/seeded"
-	"inferplan/policy"
-	"inferplan/policy/policies"
-	"inferplan/sim"
 	"inferplan/solver/highs"
 )
 
@@ -71,30 +65,5 @@ func TestGearPlanOnTwoKinds(t *testing.T) {
 	if len(kinds) != 2 {
 		t.Errorf("models on %v, expected both kinds", kinds)
 	}
-	for i, g := range plan.Gear.Gears {
-		tables, err := policy.Compile(plan)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tables.Gears.Gears = tables.Gears.Gears[i : i+1]
-		pol, err := policies.New(plan.Policy, tables)
-		if err != nil {
-			t.Fatal(err)
-		}
-		src, err := arrivals.Process(nil, seeded.New(3, "test"), 0, .95*g.ToQPS, 10*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		run, err := sim.Run(ctx, sim.Config{Tables: tables, Policy: pol, Source: src, Duration: 10 * time.Second, Verify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := run.Report.Models[0]
-		if run.Gears.Answered != int64(m.Completed) || m.Attainment < .95 {
-			t.Errorf("gear %d at %.0f rps: %d answered of %d, attainment %.3f", i, .95*g.ToQPS, run.Gears.Answered, m.Completed, m.Attainment)
-		}
-		if d := math.Abs(run.Gears.Accuracy() - g.Accuracy); d > 3*math.Sqrt(.25/float64(run.Gears.Answered)) {
-			t.Errorf("gear %d: %.4f of the answers are right, planned %.4f", i, run.Gears.Accuracy(), g.Accuracy)
-		}
-	}
+	gearsHold(t, plan)
 }
