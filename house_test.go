@@ -38,6 +38,7 @@ type goFile struct {
 	path    string // from the root, with slashes
 	pkg     string
 	imports []string
+	doc     bool // has the comment that describes the package
 }
 
 func TestHouse(t *testing.T) {
@@ -49,6 +50,13 @@ func TestHouse(t *testing.T) {
 		t.Fatalf("only %d source files found: the walk is broken", len(files))
 	}
 	for _, v := range violations(files) {
+		t.Error(v)
+	}
+	ours, err := sources("third_party/trimfatbin") // all that is ours there; the rest is fetched
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range undescribed(append(files, ours...)) {
 		t.Error(v)
 	}
 }
@@ -72,11 +80,11 @@ func sources(root string) ([]goFile, error) {
 		if !strings.HasSuffix(base, ".go") || strings.HasSuffix(base, "_test.go") {
 			return nil
 		}
-		f, err := parser.ParseFile(fset, name, nil, parser.ImportsOnly)
+		f, err := parser.ParseFile(fset, name, nil, parser.ImportsOnly|parser.ParseComments)
 		if err != nil {
 			return err
 		}
-		g := goFile{path: filepath.ToSlash(name), pkg: f.Name.Name}
+		g := goFile{path: filepath.ToSlash(name), pkg: f.Name.Name, doc: f.Doc != nil}
 		for _, imp := range f.Imports {
 			p, err := strconv.Unquote(imp.Path.Value)
 			if err != nil {
@@ -120,6 +128,48 @@ func violations(files []goFile) []string {
 	return out
 }
 
+// undescribed lists packages that are not described in their doc.go, and there
+// alone.
+func undescribed(files []goFile) []string {
+	var out []string
+	described, seen := map[string]bool{}, []string{}
+	for _, f := range files {
+		folder, name := path.Split(f.path)
+		if !slices.Contains(seen, folder) {
+			seen = append(seen, folder)
+		}
+		switch {
+		case f.doc && name == "doc.go":
+			described[folder] = true
+		case f.doc:
+			out = append(out, f.path+": the package's comment belongs in doc.go")
+		}
+	}
+	for _, folder := range seen {
+		if !described[folder] {
+			out = append(out, folder+"doc.go: missing, or without a comment that describes the package")
+		}
+	}
+	return out
+}
+
+func TestUndescribed(t *testing.T) {
+	for _, c := range []struct {
+		files []goFile
+		want  string
+	}{
+		{[]goFile{{path: "a/doc.go", doc: true}, {path: "a/b.go"}, {path: "doc.go", doc: true}}, ""},
+		{[]goFile{{path: "a/doc.go", doc: true}, {path: "a/b.go", doc: true}}, "a/b.go: the package's comment belongs in doc.go"},
+		{[]goFile{{path: "a/doc.go"}, {path: "a/b.go"}}, "a/doc.go: missing, or without a comment"},
+		{[]goFile{{path: "a/doc.go", doc: true}, {path: "a/c/b.go"}}, "a/c/doc.go: missing"},
+	} {
+		got := strings.Join(undescribed(c.files), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%v: got %q, want %q", c.files, got, c.want)
+		}
+	}
+}
+
 // within tells whether a package is folder or inside it.
 func within(pkg, folder string) bool {
 	return pkg == folder || strings.HasPrefix(pkg, folder+"/")
@@ -130,19 +180,19 @@ func TestHouseFindsViolations(t *testing.T) {
 		file goFile
 		want string // "" when allowed
 	}{
-		{goFile{"cmd/plan/solve.go", "main", []string{"inferplan/planner/pool", "inferplan/executor"}}, ""},
-		{goFile{"policy/gear/gear.go", "gear", []string{"inferplan/solver/stoch", "inferplan/policy", "inferplan/formats"}}, ""},
-		{goFile{"formats/diff/diff.go", "diff", []string{"inferplan/formats", "math"}}, ""},
-		{goFile{"policy/gear/gear.go", "gear", []string{"inferplan/solver/highs"}}, "policy may not import inferplan/solver/highs"},
-		{goFile{"policy/gear/gear.go", "gear", []string{"inferplan/solver/stochastic"}}, "policy may not import"},
-		{goFile{"formats/diff/diff.go", "diff", []string{"inferplan/policy"}}, "formats may not import inferplan/policy"},
-		{goFile{"sim/run.go", "sim", []string{"inferplan/planner"}}, "sim may not import inferplan/planner"},
-		{goFile{"executor/run.go", "executor", []string{"inferplan/sim"}}, "executor may not import inferplan/sim"},
-		{goFile{"engine/run.go", "engine", []string{"inferplan/cmd/plan"}}, "engine may not import"},
-		{goFile{"doc.go", "inferplan", []string{"inferplan/formats"}}, ". may not import"},
-		{goFile{"extras/x.go", "extras", nil}, "folder extras is not in the table"},
-		{goFile{"sim/util/x.go", "util", nil}, "the name util"},
-		{goFile{"sim/common/x.go", "shared", nil}, "the name common"},
+		{goFile{path: "cmd/plan/solve.go", pkg: "main", imports: []string{"inferplan/planner/pool", "inferplan/executor"}}, ""},
+		{goFile{path: "policy/gear/gear.go", pkg: "gear", imports: []string{"inferplan/solver/stoch", "inferplan/policy", "inferplan/formats"}}, ""},
+		{goFile{path: "formats/diff/diff.go", pkg: "diff", imports: []string{"inferplan/formats", "math"}}, ""},
+		{goFile{path: "policy/gear/gear.go", pkg: "gear", imports: []string{"inferplan/solver/highs"}}, "policy may not import inferplan/solver/highs"},
+		{goFile{path: "policy/gear/gear.go", pkg: "gear", imports: []string{"inferplan/solver/stochastic"}}, "policy may not import"},
+		{goFile{path: "formats/diff/diff.go", pkg: "diff", imports: []string{"inferplan/policy"}}, "formats may not import inferplan/policy"},
+		{goFile{path: "sim/run.go", pkg: "sim", imports: []string{"inferplan/planner"}}, "sim may not import inferplan/planner"},
+		{goFile{path: "executor/run.go", pkg: "executor", imports: []string{"inferplan/sim"}}, "executor may not import inferplan/sim"},
+		{goFile{path: "engine/run.go", pkg: "engine", imports: []string{"inferplan/cmd/plan"}}, "engine may not import"},
+		{goFile{path: "doc.go", pkg: "inferplan", imports: []string{"inferplan/formats"}}, ". may not import"},
+		{goFile{path: "extras/x.go", pkg: "extras", imports: nil}, "folder extras is not in the table"},
+		{goFile{path: "sim/util/x.go", pkg: "util", imports: nil}, "the name util"},
+		{goFile{path: "sim/common/x.go", pkg: "shared", imports: nil}, "the name common"},
 	} {
 		got := strings.Join(violations([]goFile{c.file}), "\n")
 		if c.want == "" && got != "" || c.want != "" && !strings.Contains(got, c.want) {

@@ -1,5 +1,3 @@
-// Package policies makes the policy that a plan names. Simulator and executor
-// both get theirs here.
 package policies
 
 import (

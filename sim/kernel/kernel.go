@@ -1,10 +1,3 @@
-// Package kernel is the event queue of the simulator: an indexed heap keyed
-// (time, kind, sequence).
-//
-// Events of one instant come out in the order of their kinds and, within a
-// kind, of the sequence number that the caller gave. Every pending event has a
-// handle by which it can be moved or removed. Pushing and popping allocate
-// nothing once the queue has reached its largest size.
 package kernel
 
 import "time"
