@@ -39,16 +39,6 @@ func (d DType) String() string {
 	return "type " + strconv.Itoa(int(d))
 }
 
-// ParseDType reads a type's name as String writes it.
-func ParseDType(s string) (DType, error) {
-	for d, t := range dtypes {
-		if t.name == s {
-			return d, nil
-		}
-	}
-	return 0, fmt.Errorf("element type %q: expected float32, float16, float64, int64, int32, int8, uint8 or bool", s)
-}
-
 // BatchDim stands in Spec.Shape for the batch size.
 const BatchDim int64 = -1
 

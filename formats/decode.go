@@ -2,7 +2,6 @@ package formats
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -110,19 +109,9 @@ func DecodeCluster(data []byte, name string) (*Cluster, error) {
 	return decodeAs[*Cluster](data, name, KindCluster)
 }
 
-// DecodeWorkload is ReadWorkload for bytes at hand.
-func DecodeWorkload(data []byte, name string) (*Workload, error) {
-	return decodeAs[*Workload](data, name, KindWorkload)
-}
-
 // DecodePlan is ReadPlan for bytes at hand.
 func DecodePlan(data []byte, name string) (*Plan, error) {
 	return decodeAs[*Plan](data, name, KindPlan)
-}
-
-// DecodeReport is ReadReport for bytes at hand.
-func DecodeReport(data []byte, name string) (*Report, error) {
-	return decodeAs[*Report](data, name, KindReport)
 }
 
 func read[T any](path, kind string) (T, error) {
@@ -264,11 +253,4 @@ func formatOf(src *source, root *node, want string) (*kindInfo, *Error) {
 		hint = "a newer inferplan wrote this file: upgrade this one, or write the file anew"
 	}
 	return nil, src.fail(f.pos, "format", f.describe(), "format: "+info.format, hint)
-}
-
-// IsContent tells whether err is about the content of a document rather than
-// about reaching the file.
-func IsContent(err error) bool {
-	_, one := errors.AsType[*Error](err)
-	return one
 }

@@ -187,11 +187,11 @@ func TestLayout(t *testing.T) {
 
 func TestReadOfAnotherKind(t *testing.T) {
 	_, err := ReadCluster(compat + "workload.v1.yaml")
-	if err == nil || !strings.Contains(err.Error(), "this file is a workload; give a cluster here") || !IsContent(err) {
+	if err == nil || !strings.Contains(err.Error(), "this file is a workload; give a cluster here") || Findings(err) == nil {
 		t.Errorf("got %v", err)
 	}
 	_, err = ReadCluster("no/such/file.yaml")
-	if err == nil || IsContent(err) || !errors.Is(err, fs.ErrNotExist) {
+	if err == nil || Findings(err) != nil || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 }

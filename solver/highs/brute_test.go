@@ -169,13 +169,6 @@ func TestConflictAgainstDeletion(t *testing.T) {
 				t.Fatalf("%v: infeasible without %v, so not minimal", c, c.Limits[i])
 			}
 		}
-		r, err := milp.Relax(ctx, solver, p.model, milp.Options{}, nil)
-		if err != nil || r == nil {
-			t.Fatalf("relaxing: %v, %v", r, err)
-		}
-		if r.Cost <= 0 || len(r.Violated) == 0 {
-			t.Fatalf("relaxing an infeasible model costs %v, violates %v", r.Cost, r.Violated)
-		}
 	})
 	if seen == 0 {
 		t.Error("no infeasible model was drawn")

@@ -32,14 +32,11 @@ func (c *Conflict) String() string {
 // ConflictOptions steer FindConflict.
 type ConflictOptions struct {
 	// Hard says which limits are given and never named, such as the sign of a variable or a definition; nil
-	// names rows only, and takes variables' bounds as given. NameAll names everything.
+	// names rows only, and takes variables' bounds as given.
 	Hard func(Limit) bool
 	// Solve holds the limits of each solve.
 	Solve Options
 }
-
-// NameAll is a ConflictOptions.Hard that lets every limit be named.
-func NameAll(Limit) bool { return false }
 
 // FindConflict explains an infeasible model: a set of its limits that exclude each other, minimal where the work
 // allows. Integrality is always given.
@@ -108,7 +105,7 @@ func (f *filter) solve(m *Model) (*Solution, error) {
 // elastic returns which of the soft limits hold a conflict.
 func (f *filter) elastic(soft []Limit) ([]bool, error) {
 	found := make([]bool, len(soft))
-	e := newElastic(f.model, soft, func(Limit) float64 { return 1 })
+	e := newElastic(f.model, soft)
 	for {
 		sol, err := f.solve(e.model)
 		if err != nil {

@@ -1,7 +1,6 @@
 package milp
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -60,62 +59,12 @@ func (m *Model) limits() []Limit {
 	return out
 }
 
-// Violated is a limit and by how much a point goes beyond it.
-type Violated struct {
-	Limit
-	Amount float64
-}
-
-// Relaxation is the cheapest way to make a model feasible.
-type Relaxation struct {
-	Cost     float64    // sum of weight * amount
-	Violated []Violated // what must give, rows first, in the model's order
-	X        []float64
-	Status   Status // Optimal, or the limit that stopped the search: then a way, perhaps not the cheapest
-}
-
-// Relax finds the smallest weighted violation of m's limits: what must give, and by how much, for a solution to
-// exist. weight gives the price of violating a limit by one unit; 0 or less means that the limit is hard. A nil
-// weight prices every row's side 1 and keeps variables' bounds hard. It returns a nil Relaxation where the hard limits
-// alone exclude each other.
-func Relax(ctx context.Context, s Solver, m *Model, o Options, weight func(Limit) float64) (*Relaxation, error) {
-	if err := m.Validate(); err != nil {
-		return nil, err
-	}
-	if weight == nil {
-		weight = func(l Limit) float64 {
-			if l.IsVar {
-				return 0
-			}
-			return 1
-		}
-	}
-	e := newElastic(m, m.limits(), weight)
-	sol, err := s.Solve(ctx, e.model, o.limitsOnly())
-	if err != nil {
-		return nil, fmt.Errorf("relaxing %q: %w", m.Name, err)
-	}
-	if sol.Status == Infeasible {
-		return nil, nil
-	}
-	if !sol.Feasible() {
-		return nil, fmt.Errorf("relaxing %q: stopped (%v) before a solution was found", m.Name, sol.Status)
-	}
-	out := &Relaxation{Cost: sol.Value, X: sol.X[:len(m.vars)], Status: sol.Status}
-	for k, l := range e.limits {
-		if a := e.amount(sol.X, k); a > 0 {
-			out.Violated = append(out.Violated, Violated{Limit: l, Amount: a})
-		}
-	}
-	return out, nil
-}
-
 // limitsOnly keeps the options that a derived solve should share: limits and seed, not starts or callbacks.
 func (o Options) limitsOnly() Options {
 	return Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed, Gap: o.Gap, AbsGap: o.AbsGap}
 }
 
-// elastic is a model in which some limits may be violated at a price: each has a slack variable, and the
+// elastic is a model in which some limits may be violated, each at a price of 1 per unit: each has a slack variable, and the
 // objective is to pay least. Variables' own limits become rows, so that all sides are treated alike.
 type elastic struct {
 	model  *Model
@@ -123,7 +72,7 @@ type elastic struct {
 	slack  []Var // per limit; -1: hard
 }
 
-func newElastic(m *Model, limits []Limit, weight func(Limit) float64) *elastic {
+func newElastic(m *Model, limits []Limit) *elastic {
 	c := m.Clone()
 	c.Name = m.Name + " (elastic)"
 	c.sense, c.offset = Minimize, 0
@@ -132,16 +81,11 @@ func newElastic(m *Model, limits []Limit, weight func(Limit) float64) *elastic {
 	}
 	e := &elastic{model: c, limits: limits, slack: make([]Var, len(limits))}
 	for k, l := range limits {
-		e.slack[k] = -1
-		w := weight(l)
-		if !(w > 0) {
-			continue
-		}
 		sign := 1.0
 		if l.Side == Upper {
 			sign = -1
 		}
-		s := c.AddVar("slack "+l.String(), 0, Inf, w)
+		s := c.AddVar("slack "+l.String(), 0, Inf, 1)
 		e.slack[k] = s
 		if !l.IsVar {
 			c.AddTerm(Row(l.Index), s, sign)
