@@ -60,6 +60,35 @@ type onDevice struct {
 	taken  float64 // of the device
 	memory int64
 	cause  string // a placement there, for messages
+	loaded map[loaded]bool
+}
+
+// loaded is what the stages of a device may have in memory together.
+type loaded struct {
+	model       string
+	first, last int
+}
+
+// need is the memory that a replica takes.
+type need struct {
+	blocks        loaded
+	weights, rest int64
+	once          bool // weights are in a device's memory once, whatever stages use them
+}
+
+// hold puts n replicas of a stage into the device's memory.
+func (on *onDevice) hold(n int, need need) {
+	on.memory += int64(n) * need.rest
+	switch {
+	case !need.once:
+		on.memory += int64(n) * need.weights
+	case !on.loaded[need.blocks]:
+		on.memory += need.weights
+		if on.loaded == nil {
+			on.loaded = map[loaded]bool{}
+		}
+		on.loaded[need.blocks] = true
+	}
 }
 
 // slot is what may share whole devices under the slot rule.
@@ -86,7 +115,10 @@ func (c *checker) devices() {
 					}
 					uses = true
 					path := fmt.Sprintf("models[%d].pipelines[%d].stages[%d]", mi, pi, si)
-					c.placement(pool, s, path, byDevice, c.memory(m, &m.Pipelines[pi], s))
+					need := c.memory(m, &m.Pipelines[pi], s)
+					// A worker there loads the same blocks once, for whatever class or batch.
+					need.once = pool.TimeShared() && formats.IsCPU(pool.Device)
+					c.placement(pool, s, path, byDevice, need)
 					part := float64(s.Replicas) / float64(s.Share)
 					bySlot[slot{mi, si}] += part
 					fraction += part
@@ -136,7 +168,7 @@ func (c *checker) oneByOne(pool *formats.Pool, byDevice map[int]*onDevice) {
 }
 
 // placement puts a stage's replicas on its devices.
-func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, byDevice map[int]*onDevice, memory int64) {
+func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, byDevice map[int]*onDevice, need need) {
 	total := 0
 	for i, p := range s.Placement {
 		where := fmt.Sprintf("%s.placement[%d]", path, i)
@@ -156,7 +188,7 @@ func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, b
 				byDevice[d] = &onDevice{}
 			}
 			byDevice[d].taken += float64(n) / float64(s.Share)
-			byDevice[d].memory += int64(n) * memory
+			byDevice[d].hold(n, need)
 			byDevice[d].cause = where
 		}
 	}
@@ -167,20 +199,21 @@ func (c *checker) placement(pool *formats.Pool, s *formats.Stage, path string, b
 
 // memory is what one replica of a stage needs: its weights, and what the
 // measurement shows beyond the whole model's weights.
-func (c *checker) memory(m *formats.PlanModel, pl *formats.Pipeline, s *formats.Stage) int64 {
+func (c *checker) memory(m *formats.PlanModel, pl *formats.Pipeline, s *formats.Stage) need {
 	pm := c.profileModel(m.Model)
 	if pm == nil || len(pm.Blocks) < s.Blocks[1] {
-		return 0
+		return need{}
 	}
-	var own, whole int64
+	out := need{blocks: loaded{m.Model, s.Blocks[0], s.Blocks[1]}}
+	var whole int64
 	for i := range pm.Blocks {
 		whole += pm.Blocks[i].WeightBytes
 		if i >= s.Blocks[0] && i < s.Blocks[1] {
-			own += pm.Blocks[i].WeightBytes
+			out.weights += pm.Blocks[i].WeightBytes
 		}
 	}
 	if ms := measured(pm, s.Device, s.Share, pl.Batch); ms != nil && ms.MemoryBytes > whole {
-		own += ms.MemoryBytes - whole
+		out.rest = ms.MemoryBytes - whole
 	}
-	return own
+	return out
 }

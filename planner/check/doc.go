@@ -9,7 +9,11 @@
 //	devices.go    placements, shares, memory
 //	metrics.go    the figures that are compared, each with a tolerance
 //	blocks.go     which blocks became slower
-//	gear.go       the same for gear plans: records replayed, loads, bounds
+//	gear.go       the same for gear plans, gear by gear; in gearfamily.go against
+//	              the workload, in geardevices.go where models stand and what
+//	              they take, in gearrecords.go what samples say
+//	gearbounds.go what no cascades exceed, from those of gearenvelope.go;
+//	              gearobjective.go the plan's value
 //	tails.go      figures of gear plans, with their tails simulated
 //	gate.go       Gate and its result
 package check

@@ -1,0 +1,153 @@
+package check
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+)
+
+// gearBounds recomputes what no cascades over the same thresholds exceed: the
+// concave envelope of accuracy over cost, which memory does not lower. On several
+// kinds of devices the bound lies between what each kind reaches alone, and what
+// all devices would reach as if each model ran where it is fastest. From the
+// plan alone, models that no gear asks are not known; then a bound can only be
+// too low.
+func (c *checker) gearBounds(g *gears) {
+	p, o := c.plan.Gear, &c.plan.Objective
+	kinds := c.kinds()
+	fewest := o.Name != "accuracy" && o.Name != "latency"
+	if len(kinds) == 0 || len(kinds) > 1 && o.Name != "accuracy" {
+		return
+	}
+	devices := 0.0
+	var counts []float64
+	var alone []hull
+	for _, kind := range kinds {
+		pool := c.pool(kind)
+		e := c.envelope(p.SLOUS.D(), false, kind)
+		if pool == nil || e == nil && len(kinds) == 1 {
+			return
+		}
+		n := float64(pool.Count)
+		if fewest {
+			n = math.Round(c.gearDevices())
+		}
+		devices += n
+		counts, alone = append(counts, n), append(alone, e)
+	}
+	e, limited := alone[0], c.workload != nil && c.workload.Cascade != nil
+	if parts := c.inParts(); len(kinds) > 1 || parts {
+		if e = c.envelope(p.SLOUS.D(), parts, kinds...); e == nil {
+			return
+		}
+		limited = limited && (parts || !c.chained())
+	}
+	report := c.fail
+	if g.moved {
+		report = c.warn
+	}
+	for i := range p.Gears {
+		r := &p.Gears[i]
+		free, least := e.at(devices/r.ToQPS), math.Inf(-1)
+		for k := range alone {
+			least = max(least, alone[k].at(counts[k]/r.ToQPS))
+		}
+		where := fmt.Sprintf("gear.gears[%d].bound", i)
+		switch {
+		case limited && r.Bound > free+rounding:
+			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", free), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
+		case r.Bound < least-rounding:
+			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", least), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
+		}
+	}
+	if o.Bound == nil || o.Name == "accuracy" {
+		return
+	}
+	// Just below the bound not even a mixture may reach the accuracy asked for.
+	reached, what := 0.0, ""
+	if o.Name == "latency" {
+		slo := time.Duration(*o.Bound*1e6) - 1
+		reached, what = c.weighted(c.envelope(slo, false, kinds...), devices), fmt.Sprintf("within %v", slo)
+	} else {
+		n := math.Round(c.devicesAt(*o.Bound)) - 1
+		reached, what = c.weighted(e, n), fmt.Sprintf("on %.0f devices", n)
+	}
+	if reached >= p.Accuracy+rounding {
+		report("bound", "objective.bound", fmt.Sprint(*o.Bound), "less", "a mixture of cascades reaches accuracy %.6g %s, below the bound", reached, what)
+	}
+	if *o.Bound > o.Value+rounding*max(1, o.Value) {
+		c.fail("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the bound is above the objective that it bounds")
+	}
+}
+
+// weighted is what mixtures of cascades reach at most over all ranges.
+func (c *checker) weighted(h hull, devices float64) float64 {
+	if len(h) == 0 {
+		return math.Inf(-1)
+	}
+	sum := 0.0
+	for i := range c.plan.Gear.Gears {
+		r := &c.plan.Gear.Gears[i]
+		if r.Weight > 0 || h.at(devices/r.ToQPS) < 0 {
+			sum += max(r.Weight, 1e-300) * h.at(devices/r.ToQPS)
+		}
+	}
+	return sum
+}
+
+// inParts says whether the plan's bound counts members that run in stages: such were
+// allowed, and there are several kinds of devices or one that a member does not fit
+// on.
+func (c *checker) inParts() bool {
+	if c.plan.Options.MaxPartitions < 2 || c.plan.Objective.Name != "accuracy" || c.plan.Gear.Over == formats.OverRequests || c.plan.Algorithm != "exact" {
+		return false
+	}
+	kinds := c.kinds()
+	if len(kinds) > 1 || c.workload == nil || c.workload.Cascade == nil {
+		return len(kinds) > 1
+	}
+	pool := c.pool(kinds[0])
+	return pool != nil && pool.Memory > 0 && slices.ContainsFunc(c.workload.Cascade.Family, func(n string) bool {
+		return c.profileModel(n) != nil && c.weights(n, kinds[0]) > int64(pool.Memory)
+	})
+}
+
+// partly is what a model takes at least in stages over some kinds, per sample in the
+// best batch within a latency and for one sample alone: every block where it is
+// fastest, whatever fits there. Infinite where blocks were not measured.
+func (c *checker) partly(model string, slo time.Duration, kinds []string) (per float64, one time.Duration) {
+	pm := c.profileModel(model)
+	per, one = math.Inf(1), time.Duration(math.MaxInt64)
+	if len(pm.Blocks) < 2 {
+		return per, one
+	}
+	most := 0
+	for _, kind := range kinds {
+		most = max(most, len(c.timesOf(model, kind)))
+	}
+	for b := 1; b <= most; b++ {
+		took := time.Duration(0)
+		for k := range pm.Blocks {
+			least := time.Duration(math.MaxInt64)
+			for _, kind := range kinds {
+				if ms := measured(pm, kind, 1, b); ms != nil && len(ms.Blocks) == len(pm.Blocks) {
+					least = min(least, inference(ms, k, k+1))
+				}
+			}
+			if least == math.MaxInt64 {
+				return per, one
+			}
+			took += least
+		}
+		if b == 1 {
+			one = took
+		}
+		if took <= slo {
+			per = min(per, took.Seconds()/float64(b))
+		}
+	}
+	return per, one
+}
