@@ -110,6 +110,9 @@ func (c *core) abort(b *batch) {
 		q.batch = -1
 		b.model.running.Add(-1)
 		b.model.waiting.Add(1)
+		if q.job.answered { // it need not run again
+			c.forsaken = append(c.forsaken, req)
+		}
 	}
 	c.stats.aborted++
 	c.forget(b)

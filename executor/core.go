@@ -129,7 +129,10 @@ func (c *core) submit(j *job) bool {
 	return true
 }
 
+// cancelJob tells that nobody waits for a job any more. The message holds the
+// job: an answer may be quicker, and the job another client's by then.
 func (c *core) cancelJob(j *job) {
+	j.refs.Add(1)
 	c.in.mu.Lock()
 	c.in.cancels = append(c.in.cancels, j)
 	c.in.mu.Unlock()
@@ -196,6 +199,7 @@ func (c *core) run() {
 		for _, j := range t.cancels {
 			c.clientGone(j)
 			c.flush()
+			j.release()
 		}
 		c.timers()
 		c.refill()

@@ -21,7 +21,8 @@ const (
 
 // job is a client request inside the executor: n samples, each a request of
 // the policy. Jobs are pooled. Two hold one: the goroutine in Infer until the
-// answer was written, and the core until the last sample has left the policy.
+// answer was written, and the core until the last sample has left the policy; so
+// does the message that the client went away.
 type job struct {
 	model    *model
 	n        int
