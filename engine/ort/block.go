@@ -262,7 +262,8 @@ type block struct {
 	onnx     []byte                // GPU: to make more of
 	bindings map[*binding]struct{}
 	cores    map[int]*binding // by batch: those of staged bindings
-	nextID   int              // of CUDA graphs
+	fedFrom  map[feedKey]*tensor
+	nextID   int // of CUDA graphs
 }
 
 // at is the session for a batch size. b.mu is held.
@@ -357,6 +358,10 @@ func (b *block) Close() error {
 		errs = append(errs, x.Close())
 	}
 	b.mu.Lock()
+	for _, t := range b.fedFrom {
+		t.free()
+	}
+	b.fedFrom = nil
 	if b.s != nil {
 		freeSession(b.s)
 		for _, s := range b.more {
@@ -388,6 +393,9 @@ type binding struct {
 func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	if o.Batch > 0 && b.stages(o) {
 		return b.bindStaged(o)
+	}
+	if o.Batch > 0 && b.feeds(o) {
+		return b.bindFed(o)
 	}
 	x, err := b.bind(o)
 	if err != nil {

@@ -515,3 +515,84 @@ func TestProviderOptions(t *testing.T) {
 		t.Errorf("on a CPU %v", got)
 	}
 }
+
+// The runtime takes an input of the host's memory to a GPU when it is bound. What
+// is written there later must be read all the same.
+func TestFed(t *testing.T) {
+	e := open(t)
+	sub := mlpSlice(t, e, 4)
+	b, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	answer := func(batch int, seed uint64) []byte {
+		x, err := b.Bind(engine.BindOptions{Batch: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		fill(x.Inputs()[0], seed)
+		if err := x.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Clone(x.Outputs()[0].Bytes())
+	}
+	e.fed = true
+	f, err := e.Load(ctx, mlpSlice(t, e, 4), engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, values := Live()
+	for _, given := range []bool{true, false} {
+		for _, batch := range []int{1, 3} {
+			o := engine.BindOptions{Batch: batch, HostIO: true}
+			if given {
+				in, err := engine.NewHostTensor(sub.Inputs[0], batch, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out, err := engine.NewHostTensor(sub.Outputs[0], batch, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Inputs, o.Outputs = []engine.Tensor{in}, []engine.Tensor{out}
+			}
+			x, err := f.Bind(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, ok := x.(*staged)
+			if !ok || s.core.in[0] == s.in[0] {
+				t.Fatalf("a binding of type %T, whose engine reads the caller's memory", x)
+			}
+			if given && x.Outputs()[0] != o.Outputs[0] {
+				t.Error("the output is not where it was asked for")
+			}
+			for _, seed := range []uint64{3, 4} {
+				fill(x.Inputs()[0], seed)
+				if err := x.Run(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(x.Outputs()[0].Bytes(), answer(batch, seed)) {
+					t.Errorf("batch %d, inputs given %v, input %d: not the answer to what was written last", batch, given, seed)
+				}
+			}
+			if err := errors.Join(x.Close(), x.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, _, now := Live(); now != values+2 {
+		t.Errorf("%d tensors are left, expected an input for each of two batch sizes", now-values)
+	}
+	if _, err := f.Bind(engine.BindOptions{Batch: 2, HostIO: true, Inputs: []engine.Tensor{}}); !errors.Is(err, engine.ErrShape) {
+		t.Errorf("no input given: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, now := Live(); now != values {
+		t.Errorf("%d tensors are left", now-values)
+	}
+}

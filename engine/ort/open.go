@@ -48,6 +48,9 @@ type Engine struct {
 	// staged makes blocks copy into and out of tensors of their own, as those with
 	// CUDA graphs do. Tests set it.
 	staged bool
+	// fed makes blocks on the CPU copy inputs into tensors of their own at each
+	// run, as those on a GPU do. Tests set it.
+	fed bool
 	// waits makes runs on the CPU wait through the GPU's driver. Tests set it.
 	waits bool
 

@@ -14,6 +14,11 @@ import (
 	"inferplan/engine"
 )
 
+// ONNX Runtime copies an input that lies in the host's memory to the GPU when it
+// is bound, and not when it is run: what is written there later a run would not
+// see. So on a GPU a binding to inputs in the host's memory reads tensors on the
+// device, one set per batch size, into which each of its runs copies first.
+//
 // A captured CUDA graph reads and writes the addresses that it was captured
 // with, and the runtime copies nothing when it replays one. So a block with
 // graphs that is bound to memory of others (of the host, of another process) has
@@ -23,11 +28,119 @@ import (
 // staged is such a binding.
 type staged struct {
 	core    *binding
+	own     bool // core is this binding's alone
 	in, out []engine.Tensor
 	closed  bool
 }
 
-// stages tells whether a bind needs that.
+// feeds tells whether inputs lie in the host's memory and the device's is
+// another.
+func (b *block) feeds(o engine.BindOptions) bool {
+	if b.device.IsCPU() && !b.e.fed {
+		return false
+	}
+	for i := range b.sub.Inputs {
+		if b.fed(o, i) {
+			return true
+		}
+	}
+	return false
+}
+
+// fed tells it of one input.
+func (b *block) fed(o engine.BindOptions, i int) bool {
+	if i >= len(o.Inputs) || o.Inputs[i] == nil {
+		return o.HostIO
+	}
+	return o.Inputs[i].Bytes() != nil
+}
+
+// feed is the tensor on the device from which input i is read at a batch size.
+func (b *block) feed(batch, i int) (engine.Tensor, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.s == nil {
+		return nil, fmt.Errorf("block: %w", engine.ErrClosed)
+	}
+	key := feedKey{batch, i}
+	if t := b.fedFrom[key]; t != nil {
+		return t, nil
+	}
+	s, err := b.at(batch)
+	if err != nil {
+		return nil, err
+	}
+	var t *tensor
+	if b.device.IsCPU() {
+		t, err = newHost(b.sub.Inputs[i], batch)
+	} else {
+		t, err = newDevice(s, b.device, b.sub.Inputs[i], batch)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if b.fedFrom == nil {
+		b.fedFrom = map[feedKey]*tensor{}
+	}
+	b.fedFrom[key] = t
+	return t, nil
+}
+
+type feedKey struct{ batch, input int }
+
+// bindFed is Bind for inputs in the host's memory. Outputs are bound as they are:
+// the runtime copies them at each run.
+func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
+	what := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
+	if o.Inputs != nil && len(o.Inputs) != len(b.sub.Inputs) {
+		return nil, fmt.Errorf("%s: %w: %d inputs given, the block has %d", what, engine.ErrShape, len(o.Inputs), len(b.sub.Inputs))
+	}
+	s := &staged{own: true}
+	inner := o
+	inner.Inputs = make([]engine.Tensor, len(b.sub.Inputs))
+	for i, spec := range b.sub.Inputs {
+		var given engine.Tensor
+		if o.Inputs != nil {
+			given = o.Inputs[i]
+		}
+		if given != nil {
+			if err := engine.Fits(given, spec, o.Batch); err != nil {
+				return nil, fmt.Errorf("%s: input %d: %w", what, i, err)
+			}
+		}
+		if !b.fed(o, i) {
+			inner.Inputs[i] = given // nil: bind makes one on the device
+			s.in = append(s.in, given)
+			continue
+		}
+		if given == nil {
+			h, err := engine.NewHostTensor(spec, o.Batch, nil)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", what, err)
+			}
+			given = h
+		}
+		t, err := b.feed(o.Batch, i)
+		if err != nil {
+			return nil, fmt.Errorf("%s: input %s: %w", what, spec, err)
+		}
+		inner.Inputs[i] = t
+		s.in = append(s.in, given)
+	}
+	var err error
+	if s.core, err = b.bind(inner); err != nil {
+		return nil, err
+	}
+	for i, t := range s.in {
+		if t == nil {
+			s.in[i] = s.core.in[i]
+		}
+	}
+	s.out = s.core.out
+	return s, nil
+}
+
+// stages tells whether a bind needs a captured graph's own tensors.
 func (b *block) stages(o engine.BindOptions) bool {
 	if b.e.staged {
 		return true
@@ -154,9 +267,12 @@ func (s *staged) RunN(n int) (engine.Timing, error) {
 	return sum, nil
 }
 
-// Close leaves the core to the block.
+// Close leaves a shared core to the block.
 func (s *staged) Close() error {
 	s.closed = true
+	if s.own {
+		return s.core.Close()
+	}
 	return nil
 }
 
