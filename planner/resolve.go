@@ -176,6 +176,7 @@ func (r *resolved) resolvePools() error {
 		r.problem.Pools = append(r.problem.Pools, pool.Pool{
 			Kind: p.Device, Count: p.Count, MaxShares: p.MaxShares, PerNode: p.PerNode,
 			Gbps: rate, Memory: int64(p.Memory), Time: p.Sharing == formats.SharingTime,
+			OneCopy: formats.IsCPU(p.Device),
 		})
 	}
 	if devices == 0 {

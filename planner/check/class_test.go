@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -89,5 +90,44 @@ func TestClassesAreCheckedEach(t *testing.T) {
 	other.Models[1].RPS, other.Models[2].RPS = 1e9, 1e9
 	if lines := strings.Join(explain.Lines(&other), "\n"); !strings.Contains(lines, "resnet/interactive sets the objective") {
 		t.Errorf("no class in\n%s", lines)
+	}
+}
+
+// Two classes of a model have its weights once in a CPU's memory, and on another
+// device that takes turns each has its own: planner and check agree to the byte.
+func TestClassesShareWeights(t *testing.T) {
+	const mb = 1 << 20
+	in := documents()
+	for i := range in.Profile.Models[1].Blocks {
+		in.Profile.Models[1].Blocks[i].WeightBytes = 8 * mb // of 20
+	}
+	in.Workload.Models = []formats.WorkloadModel{
+		{Model: "ocr", Class: "interactive", SLO: formats.SLO{Duration: 90 * time.Millisecond}, Weight: 0.5, Percentile: "p99"},
+		{Model: "ocr", Class: "batch", SLO: formats.SLO{Duration: 900 * time.Millisecond}, Weight: 0.5, Percentile: "p99"},
+	}
+	opt := planner.DefaultOptions()
+	opt.MaxPartitions = 1
+	for _, c := range []struct {
+		device string
+		need   formats.Bytes
+	}{{"cpu-1", 24 * mb}, {"L", 40 * mb}} {
+		in.Cluster.Pools = []formats.Pool{{Device: c.device, Count: 2, Sharing: formats.SharingTime, Memory: c.need}}
+		res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
+		if err != nil {
+			t.Errorf("%s: %v", c.device, err)
+			continue
+		}
+		if f := Recompute(res.Plan, in.Profile, in.Cluster, in.Workload); len(f) > 0 {
+			t.Errorf("%s: %v", c.device, f)
+		}
+		in.Cluster.Pools[0].Memory--
+		f := Recompute(res.Plan, in.Profile, in.Cluster, in.Workload)
+		if len(f) == 0 || f[0].Constraint != "memory" {
+			t.Errorf("%s: %v with a byte less", c.device, f)
+		}
+		_, err = planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
+		if inf, ok := errors.AsType[*planner.InfeasibleError](err); !ok || inf.Constraint != "memory" || inf.Nearest.MemoryBytes != int64(c.need) {
+			t.Errorf("%s: %v with a byte less", c.device, err)
+		}
 	}
 }

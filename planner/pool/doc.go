@@ -13,6 +13,7 @@
 //	price.go      the cheapest template at given prices: labels along the layers, with Lagrangian bounds
 //	columns.go    the same program without listing the templates, where they are too many
 //	bundle.go     whole replicas for many models: one choice per model within the devices
+//	memory.go     what time-shared pools hold: the weights of the same blocks once
 //	blocking.go   the rule for time-shared pools, where stages of several pipelines run on one device
 //	lp.go         a linear program over all templates: a proven bound on every plan, and prices
 //	loss.go       what a plan must lose at least when it uses a template

@@ -295,6 +295,10 @@ func (p *Problem) replaces(a, b *Template) bool {
 			if x.Infer > y.Infer {
 				return false
 			}
+			// What is larger by itself may have its weights in memory already.
+			if pool.Memory > 0 && pool.OneCopy && (x.First != y.First || x.Last != y.Last) {
+				return false
+			}
 		}
 	}
 	return !shared || a.Latency+p.Models[a.Model].BuildTime(a.Batch) <= b.Latency+p.Models[b.Model].BuildTime(b.Batch)

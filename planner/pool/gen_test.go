@@ -78,3 +78,21 @@ func drawProblem(t *rapid.T, z size) *Problem {
 	}
 	return p
 }
+
+// asClasses makes some of the models SLO classes of the first, and lets some
+// time-shared pools hold the same blocks once.
+func asClasses(t *rapid.T, p *Problem) {
+	first := &p.Models[0]
+	for d := range p.Models {
+		m := &p.Models[d]
+		if d == 0 || !rapid.Bool().Draw(t, "class of the first") {
+			continue
+		}
+		m.Network, m.Weights, m.CutBytes, m.Costs = first.Name, first.Weights, first.CutBytes, first.Costs
+		m.SLO = first.SLO * time.Duration(rapid.IntRange(5, 30).Draw(t, "of its SLO")) / 10
+		m.Margin = Margin(m.SLO, p.MarginShare)
+	}
+	for k := range p.Pools {
+		p.Pools[k].OneCopy = p.Pools[k].Time && rapid.Bool().Draw(t, "one copy")
+	}
+}

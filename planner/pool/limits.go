@@ -324,8 +324,57 @@ func (x *search) tooFewDevices(ctx context.Context) error {
 		e.Reason = fmt.Sprintf("in whole devices the cluster carries about %.4g times the rates asked as min_rps", e.Load)
 		return e
 	}
+	if k, bytes := x.memoryTogether(ctx); bytes > 0 {
+		e.Constraint, e.Memory = "memory", bytes
+		e.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(p.Models), bytes, p.Pools[k].Kind, p.Pools[k].Memory)
+		return e
+	}
 	e.Reason = "no plan was found within the work limit; a higher effort may find one"
 	return e
+}
+
+// memoryTogether is the pool whose memory is too small for every model to have
+// some pipeline there or elsewhere, and the bytes per device that would do, as
+// few as can be against what the devices have; 0 where memory is enough.
+func (x *search) memoryTogether(ctx context.Context) (pool int, bytes int64) {
+	p := x.p
+	set := all(len(x.templates))
+	tight := p.tightMemory(x.templates, set)
+	q := &mipModel{m: milp.New("memory missing")}
+	rows := make([]milp.Row, len(p.Pools))
+	for k := range p.Pools {
+		rows[k] = -1
+		if tight[k] {
+			rows[k] = q.m.AddLE("memory "+p.Pools[k].Kind, 1, milp.Term{Var: q.m.AddVar("more "+p.Pools[k].Kind, 0, milp.Inf, 1), Coef: -1})
+		}
+	}
+	var one []milp.Row
+	for d := range p.Models {
+		one = append(one, q.m.AddEQ("model "+p.Models[d].Name, 1))
+	}
+	y := make([]milp.Var, len(set))
+	for i := range set {
+		t := &x.templates[i]
+		y[i] = q.m.AddBool("", 0)
+		q.m.AddTerm(one[t.Model], y[i], 1)
+		p.addMemory(q, t, y[i], rows)
+	}
+	sol, err := x.s.Solve(ctx, q.m, milp.Options{MaxNodes: 10000})
+	if err != nil || !sol.Feasible() {
+		return 0, 0
+	}
+	r := p.resident()
+	for i := range set {
+		if sol.Int(y[i]) > 0 {
+			r.add(&x.templates[i])
+		}
+	}
+	for k := range p.Pools {
+		if tight[k] && r.bytes[k] > p.Pools[k].Memory {
+			return k, r.bytes[k]
+		}
+	}
+	return 0, 0
 }
 
 // wholeFactor is the largest factor of the floors that a plan of whole devices

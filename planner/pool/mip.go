@@ -17,6 +17,7 @@ type mipModel struct {
 	x       []milp.Var   // [i]: rate of template set[i], in units
 	g       [][]milp.Var // [i][stage]: replicas; -1 on time-shared pools
 	y       []milp.Var   // [i]: whether it is used at all; -1 where nothing asks
+	once    []heldOnce
 	whole   []wholeDevices
 	byModel []milp.Row
 	pools   []milp.Row // -1 for empty pools
@@ -30,6 +31,13 @@ type mipModel struct {
 type wholeDevices struct {
 	v     milp.Var
 	parts []milp.Term // replicas, by the part of a device each takes
+}
+
+// heldOnce tells whether weights are in memory that stages of several templates use.
+type heldOnce struct {
+	key   kept
+	v     milp.Var
+	users []milp.Var // their y
 }
 
 // slotKey names what may share whole devices under the slot rule.
@@ -94,12 +102,10 @@ func (p *Problem) mip(u units, templates []Template, set []int, bound, floor flo
 			if pool.Time {
 				g[si] = -1
 				m.AddTerm(pools[s.Pool], x, unit/s.Rate)
-				if memory[s.Pool] {
-					if y < 0 {
-						y = m.AddBool(fmt.Sprintf("y%d", i), 0)
-						m.AddLE("", 0, milp.Term{Var: x, Coef: 1}, milp.Term{Var: y, Coef: -most})
-					}
-					m.AddTerm(memRows[s.Pool], y, float64(s.Need)/float64(pool.Memory))
+				if memory[s.Pool] && y < 0 {
+					y = m.AddBool(fmt.Sprintf("y%d", i), 0)
+					m.AddLE("", 0, milp.Term{Var: x, Coef: 1}, milp.Term{Var: y, Coef: -most})
+					p.addMemory(q, t, y, memRows)
 				}
 				continue
 			}
@@ -132,24 +138,49 @@ func (p *Problem) mip(u units, templates []Template, set []int, bound, floor flo
 	return q
 }
 
+// addMemory counts what a template needs, if y, in the rows of memory; -1: none.
+func (p *Problem) addMemory(q *mipModel, t *Template, y milp.Var, memory []milp.Row) {
+	for si := range t.Stages {
+		s := &t.Stages[si]
+		row := memory[s.Pool]
+		if row < 0 {
+			continue
+		}
+		unit := float64(p.Pools[s.Pool].Memory)
+		own := s.Need
+		if key, ok := p.kept(t, s); ok {
+			w := p.weightBytes(t, s)
+			own -= w
+			q.keep(key, y, row, float64(w)/unit)
+		}
+		q.m.AddTerm(row, y, float64(own)/unit)
+	}
+}
+
+// keep counts weights in a row of memory while y, or another user of them, is used.
+func (q *mipModel) keep(key kept, y milp.Var, memory milp.Row, part float64) {
+	i := slices.IndexFunc(q.once, func(h heldOnce) bool { return h.key == key })
+	if i < 0 {
+		i = len(q.once)
+		v := q.m.AddVar(fmt.Sprintf("w%d", i), 0, 1, 0)
+		q.m.AddTerm(memory, v, part)
+		q.once = append(q.once, heldOnce{key: key, v: v})
+	}
+	h := &q.once[i]
+	q.m.AddLE("", 0, milp.Term{Var: y, Coef: 1}, milp.Term{Var: h.v, Coef: -1})
+	h.users = append(h.users, y)
+}
+
 // tightMemory tells, per time-shared pool, whether the templates of the set
 // could together need more memory than a device has.
 func (p *Problem) tightMemory(templates []Template, set []int) []bool {
+	r := p.resident()
+	for _, ti := range set {
+		r.add(&templates[ti])
+	}
 	out := make([]bool, len(p.Pools))
 	for k := range p.Pools {
-		pool := &p.Pools[k]
-		if !pool.Time || pool.Memory <= 0 {
-			continue
-		}
-		var sum int64
-		for _, ti := range set {
-			for _, s := range templates[ti].Stages {
-				if s.Pool == k {
-					sum += s.Need
-				}
-			}
-		}
-		out[k] = sum > pool.Memory
+		out[k] = p.Pools[k].Memory > 0 && r.bytes[k] > p.Pools[k].Memory
 	}
 	return out
 }
@@ -189,6 +220,11 @@ func (q *mipModel) start(p *Problem, u units, templates []Template, plan *counts
 			x[q.y[i]] = 1
 		}
 	}
+	for _, h := range q.once {
+		for _, y := range h.users {
+			x[h.v] = max(x[h.v], x[y])
+		}
+	}
 	for _, w := range q.whole {
 		sum := 0.0
 		for _, t := range w.parts {
@@ -215,7 +251,8 @@ func (q *mipModel) read(p *Problem, u units, templates []Template, sol *milp.Sol
 	for i, ti := range q.set {
 		t := &templates[ti]
 		c := count{template: ti, model: t.Model, rps: sol.At(q.x[i]) * u.rps[t.Model], replicas: make([]int, len(t.Stages))}
-		used := c.rps > 1e-7*u.rps[t.Model]
+		// Within the solver's tolerance a little goes through what is not used.
+		used := c.rps > 1e-7*u.rps[t.Model] && (q.y[i] < 0 || sol.Int(q.y[i]) > 0)
 		for si, v := range q.g[i] {
 			if v >= 0 {
 				c.replicas[si] = sol.Int(v)

@@ -34,6 +34,7 @@ type Pool struct {
 	Gbps      float64 // usable NIC rate; 0: no network
 	Memory    int64   // bytes per device; 0: not limited
 	Time      bool    // stages share every device in time
+	OneCopy   bool    // of a time-shared pool: stages with the same blocks have their weights once in a device
 	OffWire   bool    // whole models only: nothing passes from or to these devices
 }
 

@@ -94,15 +94,15 @@ func (p *Problem) recount(templates []Template, list []count) *counts {
 // excess says which limit a plan breaks, "" when it keeps all.
 func (p *Problem) excess(templates []Template, plan *counts) string {
 	taken := make([]float64, len(p.Pools))
-	memory := make([]int64, len(p.Pools))
+	memory := p.resident()
 	slots := map[slotKey]float64{}
 	for _, c := range plan.list {
 		t := &templates[c.template]
+		memory.add(t)
 		for si := range t.Stages {
 			s := &t.Stages[si]
 			if p.Pools[s.Pool].Time {
 				taken[s.Pool] += c.rps / s.Rate
-				memory[s.Pool] += s.Need
 				continue
 			}
 			part := float64(c.replicas[si]) / float64(s.Share)
@@ -121,8 +121,8 @@ func (p *Problem) excess(templates []Template, plan *counts) string {
 		if taken[k] > float64(pool.Count)*(1+1e-9)+1e-9 {
 			return fmt.Sprintf("%g devices of %s where there are %d", taken[k], pool.Kind, pool.Count)
 		}
-		if pool.Time && pool.Memory > 0 && memory[k] > pool.Memory {
-			return fmt.Sprintf("%d bytes on each %s where it has %d", memory[k], pool.Kind, pool.Memory)
+		if pool.Time && pool.Memory > 0 && memory.bytes[k] > pool.Memory {
+			return fmt.Sprintf("%d bytes on each %s where it has %d", memory.bytes[k], pool.Kind, pool.Memory)
 		}
 	}
 	for d := range p.Models {

@@ -176,12 +176,13 @@ func (x *search) take(i int) {
 }
 
 // each plans under each of the first most choices of the blocking rule that may
-// still hold something better than the best plan.
+// still hold something better than the best plan; without a plan that serves
+// every model, which memory may be too small for, also under those that follow.
 func (x *search) each(ctx context.Context, most int) error {
 	at, best := 0, 0
-	for i := range x.choices[:min(most, len(x.choices))] {
+	for i := range x.choices {
 		if i > 0 {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || i >= most && x.best != nil && x.best.value > 0 {
 				break
 			}
 			if score := x.score(); x.best != nil && x.choices[i].bound <= score+proof*math.Abs(score) {

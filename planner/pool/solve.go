@@ -72,8 +72,13 @@ func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 	if err != nil {
 		return nil, err
 	}
+	most := 1
+	if slices.Contains(p.tightMemory(x.templates, all(len(x.templates))), true) {
+		// The relaxation, which orders the choices, knows no memory.
+		most = maxCandidates * x.o.Effort
+	}
 	for {
-		if err := x.each(ctx, 1); err != nil {
+		if err := x.each(ctx, most); err != nil {
 			return nil, err
 		}
 		if err := x.served(ctx); err != nil {

@@ -1,0 +1,215 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/solver/highs"
+)
+
+// inMemory is what each device of every time-shared pool holds, by its own
+// arithmetic: block ranges of a network once where the pool says so.
+func inMemory(p *Problem, templates []Template) []int64 {
+	type blocks struct {
+		network           string
+		pool, first, last int
+	}
+	out := make([]int64, len(p.Pools))
+	var loaded []blocks
+	for i := range templates {
+		m := &p.Models[templates[i].Model]
+		name := m.Network
+		if name == "" {
+			name = m.Name
+		}
+		for _, s := range templates[i].Stages {
+			pool := &p.Pools[s.Pool]
+			if !pool.Time {
+				continue
+			}
+			var weights int64
+			for b := s.First; b < s.Last; b++ {
+				weights += m.Weights[b]
+			}
+			out[s.Pool] += s.Need - weights
+			what := blocks{name, s.Pool, s.First, s.Last}
+			if !pool.OneCopy || !slices.Contains(loaded, what) {
+				out[s.Pool] += weights
+			}
+			loaded = append(loaded, what)
+		}
+	}
+	return out
+}
+
+// Two SLO classes of a model have its weights in memory once: both fit where
+// the weights would not fit twice, and beside a third model only as they count.
+func TestClassesShareWeights(t *testing.T) {
+	const mb = 1 << 20
+	problem := func(memory int64, oneCopy bool) *Problem {
+		model := func(name, network string, batch int) Model {
+			return Model{
+				Name: name, Network: network, SLO: time.Second, Weight: 1, Weights: []int64{60 * mb, 40 * mb}, CutBytes: []int64{1000},
+				Costs: [][]Share{{{Batches: []BatchCost{{Batch: batch, Memory: 110 * mb, Blocks: []time.Duration{time.Millisecond, time.Millisecond}}}}}},
+			}
+		}
+		p := &Problem{MaxPartitions: 1, Pools: []Pool{{Kind: "cpu-1", Count: 2, MaxShares: 1, PerNode: 1, Memory: memory, Time: true, OneCopy: oneCopy}}}
+		p.Models = []Model{model("a/fast", "a", 1), model("a/slow", "a", 4), model("b", "b", 1)}
+		return p
+	}
+	for _, c := range []struct {
+		memory  int64
+		oneCopy bool
+		fits    bool
+	}{
+		{230 * mb, true, true},          // 100 + 2 x 10 of a, 110 of b
+		{230*mb - 1, true, false},       // a byte less
+		{230 * mb, false, false},        // 3 x 110
+		{330 * mb, false, true},         //
+		{330*mb - 1, false, false},      //
+		{330*mb - 1, true, true},        //
+		{0, false, true},                // no limit
+		{3 * 110 * mb / 2, true, false}, // a alone would
+	} {
+		out, err := Solve(context.Background(), problem(c.memory, c.oneCopy), highs.Solver{}, Options{})
+		if (err == nil) != c.fits {
+			t.Errorf("%d bytes, weights once %v: %v", c.memory, c.oneCopy, err)
+			continue
+		}
+		if inf, ok := errors.AsType[*Infeasible](err); ok {
+			need := int64(330 * mb)
+			if c.oneCopy {
+				need = 230 * mb
+			}
+			if inf.Constraint != "memory" || inf.Memory != need {
+				t.Errorf("%d bytes, weights once %v: %s, %d bytes: %v", c.memory, c.oneCopy, inf.Constraint, inf.Memory, err)
+			}
+		}
+		if c.fits && math.Abs(out.Value/(2*500/(1+.25+1))-1) > 1e-6 {
+			t.Errorf("%d bytes: value %v", c.memory, out.Value)
+		}
+	}
+}
+
+// On time-shared pools of little memory the plan is as good as the best over
+// all sets of pipelines that fit, found by trying every set.
+func TestMemoryAgainstSubsets(t *testing.T) {
+	compared, proven, shared := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 3, pools: 2, count: 3, shares: 1, blocks: 2, batches: 2, partitions: 2, memory: true, timePools: true})
+		for k := range p.Pools {
+			p.Pools[k].Time, p.Pools[k].MaxShares = true, 1
+			p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "bytes"))
+		}
+		asClasses(t, p)
+		for d := range p.Models {
+			p.Models[d].SLO = time.Minute // waiting for others is no matter here
+		}
+		var all []Template
+		for d := range p.Models {
+			// Costs within two orders of magnitude: the solver's tolerance is of the largest rate.
+			for _, pool := range p.Models[d].Costs {
+				for _, c := range pool[0].Batches {
+					for b := range c.Blocks {
+						c.Blocks[b] = max(c.Blocks[b], 200*time.Microsecond)
+					}
+				}
+			}
+			for _, x := range everyPipeline(p, d) {
+				if len(x.Stages) == 1 || x.Stages[0].Pool != x.Stages[1].Pool {
+					all = append(all, x) // the rest do the same in fewer hops
+				}
+			}
+		}
+		fits := func(set []int) bool {
+			var list []Template
+			for _, i := range set {
+				list = append(list, all[i])
+			}
+			for k, bytes := range inMemory(p, list) {
+				if bytes > p.Pools[k].Memory {
+					return false
+				}
+			}
+			return true
+		}
+		u := p.units(all)
+		want, sets, steps := 0.0, 0, 0
+		var grow func(set []int, from int)
+		grow = func(set []int, from int) {
+			if steps++; steps > 800 || sets > 20 {
+				return
+			}
+			whole := true
+			for i := range all {
+				if slices.Contains(set, i) {
+					continue
+				}
+				if with := append(slices.Clone(set), i); fits(with) {
+					whole = false // of the sets that fit only those that nothing can join count
+					if i >= from {
+						grow(with, i+1)
+					}
+				}
+			}
+			if !whole {
+				return
+			}
+			sets++
+			if r, err := p.relax(context.Background(), highs.Solver{}, u, nil, all, set, -1); err == nil {
+				want = max(want, r.value*u.theta)
+			}
+		}
+		grow(nil, 0)
+		if steps > 800 || sets > 20 {
+			return
+		}
+		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		if inf, ok := errors.AsType[*Infeasible](err); ok {
+			if want > 1e-9 {
+				t.Fatalf("a plan of %v exists: %v", want, inf)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		compared++
+		if out.Value > want*(1+1e-5) || out.Bound < want*(1-1e-5) {
+			t.Errorf("value %v, bound %v, trying every set gives %v", out.Value, out.Bound, want)
+		}
+		if out.Bound <= out.Value*(1+1e-6) {
+			proven++
+		}
+		var list []Template
+		for i := range out.Pipelines {
+			list = append(list, out.Pipelines[i].Template)
+		}
+		for k, bytes := range inMemory(p, list) {
+			if bytes > p.Pools[k].Memory {
+				t.Errorf("%d bytes on each %s, which has %d", bytes, p.Pools[k].Kind, p.Pools[k].Memory)
+			}
+			var twice int64
+			for i := range list {
+				for _, s := range list[i].Stages {
+					if s.Pool == k {
+						twice += s.Need
+					}
+				}
+			}
+			if twice > p.Pools[k].Memory {
+				shared++
+			}
+		}
+	})
+	t.Logf("%d problems compared, %d proven, %d with weights shared for lack of room", compared, proven, shared)
+	if compared == 0 || proven == 0 || shared == 0 {
+		t.Error("no case showed what was to be shown")
+	}
+}
