@@ -42,7 +42,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		head.Looked = true
 		if int32(mo.queue.Len) < found.batch {
 			at := p.lastMoment(found, mo, now)
-			mo.wake = at - p.opt.GuardTime
+			mo.wake = at - p.early(found.pipeline, min(int32(mo.queue.Len)+1, found.batch))
 			p.remember(m, found)
 			switch {
 			case mo.wake > now && p.eager(mo) && p.idle(found.pipeline, mo, head, now):
@@ -157,7 +157,7 @@ func (p *Policy) waitsOn(m int32, now time.Duration) bool {
 	if !head.Looked || more > p.t.Pipelines[pl].Batch || p.along(pl, more, mo.waits, now) > p.limit(head.Deadline, pl, more) {
 		return false
 	}
-	wake := p.limit(head.Deadline, pl, more) - p.least[pl][more-1] + 1 - p.opt.GuardTime
+	wake := p.limit(head.Deadline, pl, more) - p.least[pl][more-1] + 1 - p.early(pl, more)
 	if wake <= now {
 		return false
 	}
@@ -277,10 +277,16 @@ func (p *Policy) spendGuard(m int32, head *waiting.Request, now time.Duration) *
 
 // limit is the latest completion that a deadline allows a batch.
 func (p *Policy) limit(deadline time.Duration, pipeline, batch int32) time.Duration {
-	if p.spending || !p.guarded() {
+	if p.spending {
 		return deadline
 	}
-	return deadline - p.opt.GuardTime - time.Duration(p.opt.GuardShare*float64(p.work[pipeline][batch-1]))
+	return deadline - p.guard[pipeline][batch-1]
+}
+
+// early is how long before its last moment a head that waits for a batch is
+// looked at again.
+func (p *Policy) early(pipeline, batch int32) time.Duration {
+	return min(p.opt.GuardTime, p.guard[pipeline][batch-1])
 }
 
 // fit looks for the largest batch on pa's pipeline that meets the head's

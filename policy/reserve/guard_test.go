@@ -42,3 +42,34 @@ func TestLateWakeSpendsTheGuard(t *testing.T) {
 		}
 	}
 }
+
+// Under an SLO of few milliseconds the guard takes no more than half of what the
+// batch leaves of it: a plan that keeps its margin is servable with the guards
+// that every plan of measured times has.
+func TestGuardUnderShortSLO(t *testing.T) {
+	const us = time.Microsecond
+	for _, c := range []struct {
+		slo, service, at time.Duration // at: the latest arrival after which the device is free in time
+		want             policy.ActionKind
+	}{
+		{4000 * us, 2000 * us, 0, policy.Dispatch}, {2500 * us, 1500 * us, 0, policy.Dispatch}, {500 * us, 300 * us, 0, policy.Dispatch},
+		{4000 * us, 2000 * us, 990 * us, policy.Dispatch}, {4000 * us, 2000 * us, 1010 * us, policy.Drop},
+		{100_000 * us, 60_000 * us, 31_990 * us, policy.Dispatch}, {100_000 * us, 60_000 * us, 32_010 * us, policy.Drop}, // 2 ms + 10 %
+	} {
+		plan := policytest.Single(1, false, policytest.Model{Batch: 1, First: c.service, SLO: c.slo, RPS: 10})
+		tables, err := policy.Compile(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt, err := reserve.ParseOptions(reserve.WithGuards(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := reserve.New(tables, opt)
+		var out policy.Actions
+		p.Handle(c.at, &policy.Event{Kind: policy.Arrival, Deadline: c.slo}, &out)
+		if len(out.List) == 0 || out.List[0].Kind != c.want {
+			t.Errorf("SLO %v, service %v, %v late: %+v, want action %d", c.slo, c.service, c.at, out.List, c.want)
+		}
+	}
+}

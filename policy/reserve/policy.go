@@ -32,7 +32,9 @@ type Options struct {
 	// dropped. 0: no bound.
 	QueueLimit int
 	// GuardTime and GuardShare keep back a time, and a share of the batch's
-	// device time, of every deadline against jitter and overheads. GuardTime is
+	// device time, of every deadline against jitter and overheads, but never more
+	// than half of what the SLO leaves beside the batch's least time: under an SLO
+	// of few milliseconds nothing else would ever be in time. GuardTime is
 	// also how much early a head that waits for a fuller batch is looked at
 	// again: a wake on a real clock comes late.
 	GuardTime  time.Duration
@@ -99,11 +101,11 @@ type Policy struct {
 
 	maxBatch int32
 	maxDepth int32
-	spending bool      // the guard is not kept back (spendGuard)
-	users    [][]int32 // per device: the models with a stage on it
-	dirty    []int32   // models to decide about again
-	work     [][]time.Duration
+	spending bool              // the guard is not kept back (spendGuard)
+	users    [][]int32         // per device: the models with a stage on it
+	dirty    []int32           // models to decide about again
 	least    [][]time.Duration // per pipeline and batch: path without waiting at best
+	guard    [][]time.Duration // per pipeline and batch: kept back of a deadline
 	pace     []time.Duration   // per model: between its requests with all devices at work
 	monotone []bool            // per pipeline: no stage is faster at a larger batch
 	probes   int64             // so far
@@ -174,7 +176,7 @@ func (p *Policy) resource(link int32) int32 {
 	return p.numDevices + link
 }
 
-// indexPipelines sums each pipeline's device time and its least path.
+// indexPipelines sums each pipeline's least path, and what is kept back of it.
 func (p *Policy) indexPipelines() {
 	for i := range p.t.Pipelines {
 		pl := &p.t.Pipelines[i]
@@ -193,7 +195,12 @@ func (p *Policy) indexPipelines() {
 		for s := range stages {
 			monotone = monotone && slices.IsSorted(stages[s].Infer) && slices.IsSorted(stages[s].Xfer)
 		}
-		p.work, p.least, p.monotone = append(p.work, work), append(p.least, least), append(p.monotone, monotone)
+		guard := make([]time.Duration, pl.Batch)
+		for b := range guard {
+			room := max(p.t.Models[pl.Model].SLO-least[b], 0)
+			guard[b] = min(p.opt.GuardTime+time.Duration(p.opt.GuardShare*float64(work[b])), room/2)
+		}
+		p.least, p.guard, p.monotone = append(p.least, least), append(p.guard, guard), append(p.monotone, monotone)
 	}
 }
 
