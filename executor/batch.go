@@ -77,6 +77,7 @@ type run struct {
 	size    int
 	in      slotRef // held until the run is over; the own slot for a first stage
 	out     slotRef
+	sent    time.Duration // when its inputs began to be copied
 	started time.Duration // as far as the core knows
 
 	inDevice, outDevice bool // where its input lies and its output goes

@@ -37,12 +37,13 @@ type core struct {
 	epoch     time.Time
 	epochMono int64
 
-	in     inbox
-	alarm  *alarm
-	ctx    context.Context // of supervisors and workers
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	done   chan struct{} // closed when the loop has ended
+	in      inbox
+	alarm   *alarm
+	copiers *copiers
+	ctx     context.Context // of supervisors and workers
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	done    chan struct{} // closed when the loop has ended
 
 	// What follows belongs to the loop's goroutine.
 	last     time.Duration

@@ -31,6 +31,7 @@ type device struct {
 	full   bool          // a run in the queue waits for a slot
 	total  int64         // CPU time of the process so far, ns
 	busy   time.Duration
+	ended  time.Duration // the latest end of a run
 	stats  *deviceMetrics
 }
 
@@ -89,6 +90,7 @@ func (c *core) refill() {
 }
 
 func (c *core) send(d *device, r *run) {
+	r.sent = c.now()
 	b := r.batch
 	own := d.slots[r.stage]
 	if own == nil {
@@ -162,10 +164,11 @@ func (c *core) gatherInputs(b *batch, d *device, own *stageSlots, slot int32) {
 				clear(part) // nobody waits for this sample any more
 				continue
 			}
-			copy(part, q.job.inputs[i][int(q.sample)*size:])
+			c.copiers.copy(part, q.job.inputs[i][int(q.sample)*size:][:size])
 		}
 		bytes += int64(len(dst))
 	}
+	c.copiers.wait()
 	c.stats.ingress.add(bytes)
 }
 

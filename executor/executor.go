@@ -110,6 +110,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if c.alarm, err = newAlarm(); err != nil {
 		return nil, err
 	}
+	c.copiers = newCopiers(helpers())
 	c.epochMono, c.epoch = monotonicNow()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for i, d := range c.devices {
@@ -164,6 +165,7 @@ func (c *core) stop() error {
 	<-c.done
 	c.cancel()
 	c.alarm.close()
+	c.copiers.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup

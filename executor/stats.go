@@ -170,8 +170,15 @@ func (s *stats) ran(d *device, r *run, res *worker.Result) {
 	own := res.Total - d.total
 	d.total = res.Total
 	d.stats.ran(time.Duration(res.CPU), time.Duration(own))
+	begin, end := s.core.since(res.Start), s.core.since(res.End)
+	// The device was taken from the moment at which it could have begun: until it
+	// did, the batch was laid into its memory and the command travelled.
+	if !d.remote {
+		begin = min(begin, max(r.sent, d.ended))
+	}
+	d.ended = max(d.ended, end)
 	if s.service != nil && r.batch != nil && res.Code == worker.OK && !s.core.heldWhole(r.batch.pipeline) {
-		s.service.ran(r.stage, r.size, s.core.since(res.Start), took)
+		s.service.ran(r.stage, r.size, begin, end-begin)
 	}
 }
 
@@ -255,7 +262,8 @@ func (r *recorder) overhead(b *batch, ended, answered time.Duration) {
 // shows what the policy makes of this very run.
 type Service struct {
 	// Runs[stage][batch-1] are the times of runs in order, stages as in
-	// policy.Tables.
+	// policy.Tables: from when the device was free and the run was sent until it
+	// ended.
 	Runs [][][]time.Duration `json:"runs_ns"`
 	// Starts are when these began, since the first request came.
 	Starts [][][]time.Duration `json:"starts_ns,omitempty"`
