@@ -39,10 +39,11 @@ type solveOptions struct {
 	blocksBy                        string
 	unevenNIC                       bool
 	attainment                      float64
+	typed                           map[string]bool // flags of the command line, of those that need another
 }
 
 func newSolveCommand(g *globals) *cobra.Command {
-	o := &solveOptions{}
+	o := &solveOptions{typed: map[string]bool{}}
 	cmd := &cobra.Command{
 		Use:   "solve",
 		Short: "Find the best deployment, with a proven bound where there is one",
@@ -59,7 +60,13 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
   plan solve --profile p.json --cluster c.yaml --workload w.yaml --gap 1e-4 -o plan.json
   plan solve --from plan.json --max-moved 0.1 -o next.json
   plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json`,
-		Args: noArguments,
+		Args: func(cmd *cobra.Command, args []string) error {
+			// Here, before the configuration is read: that may say for all solves what only some use.
+			for _, flag := range []string{"max-moved", "blocks-by", "attainment"} {
+				o.typed[flag] = cmd.Flags().Changed(flag)
+			}
+			return noArguments(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("output") {
 				o.out = "plan.json"
@@ -110,7 +117,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	if err := p.output("output", o.out, formats.KindPlan); err != nil {
 		return err
 	}
-	if err := o.bounds(); err != nil {
+	if err := first(o.bounds(), o.together()); err != nil {
 		return err
 	}
 	in, assumed, err := solveInputs(o)
@@ -181,6 +188,19 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 func (o *solveOptions) bounds() error {
 	return first(number("require-gap", o.requireGap, 0, 1), share("attainment", o.attainment), whole("max-partitions", o.maxPartitions, 1, 8),
 		whole("effort", o.effort, 1, 16), number("min-load", o.minLoad, 0, 1e12))
+}
+
+// together refuses flags that were typed without the one that they say more about.
+func (o *solveOptions) together() error {
+	switch {
+	case o.typed["max-moved"] && o.from == "":
+		return usageErrorf("--max-moved limits what a new plan may change of one that runs: it needs --from, such as --from plan.json")
+	case o.typed["blocks-by"] && o.blocks == 0:
+		return usageErrorf("--blocks-by says where few blocks are cut: it needs --blocks, such as --blocks 10")
+	case o.typed["attainment"] && !o.certify && o.margin != planner.MarginAuto:
+		return usageErrorf("--attainment is what the certified rate must reach: it needs --certify or --margin auto")
+	}
+	return nil
 }
 
 // planner turns the flags into the planner's options.
