@@ -242,32 +242,37 @@ func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions)
 	}
 }
 
+// drawCascade draws a plan of two models, the larger one in chains, on devices that
+// they share or not.
+func drawCascade(t *rapid.T) *formats.Plan {
+	shared := rapid.Bool().Draw(t, "time-shared")
+	sharing, old, fresh := "", 8, 4
+	if shared {
+		sharing = formats.SharingTime
+	}
+	each := func(name string) time.Duration { return time.Duration(rapid.IntRange(1, 9).Draw(t, name)) * ms }
+	batch := rapid.IntRange(1, 4).Draw(t, "batch")
+	chains := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "chains")
+	part := rapid.SampledFrom([]int{1, 2, 4}).Filter(func(n int) bool { return n <= chains }).Draw(t, "devices of the second stage")
+	at := 4 // the chains' first devices: apart from the small model's, or shared with it
+	if shared {
+		at = rapid.IntRange(0, 4).Draw(t, "first device")
+	}
+	small := []deployment{along(on(0, "old", 0, 2, each("small"), batch))}
+	large := []deployment{along(on(0, "old", at, chains, each("first stage"), batch), on(1, "new", 0, part, each("second stage"), batch))}
+	if shared && rapid.Bool().Draw(t, "three stages") {
+		large = append(large, along(on(0, "new", 1, 2, each("a"), batch), on(1, "old", 3, 1, each("b"), batch), on(2, "new", 1, 2, each("c"), batch)))
+		large[0].stages[1].Blocks[1] = 3
+	}
+	return cascade(mixed(sharing, old, fresh), []int{rapid.IntRange(1, 9).Draw(t, "level"), rapid.IntRange(1, 9).Draw(t, "level")}, small, large)
+}
+
 // Over random plans with chains, rates and lost devices: no request is lost or
 // answered twice, no device works on two batches at a time, a batch goes through
 // its stages in their order. The simulator's own checks run along.
 func TestChainsConserveRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		shared := rapid.Bool().Draw(t, "time-shared")
-		sharing, old, fresh := "", 8, 4
-		if shared {
-			sharing = formats.SharingTime
-		}
-		each := func(name string) time.Duration { return time.Duration(rapid.IntRange(1, 9).Draw(t, name)) * ms }
-		batch := rapid.IntRange(1, 4).Draw(t, "batch")
-		chains := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "chains")
-		part := rapid.SampledFrom([]int{1, 2, 4}).Filter(func(n int) bool { return n <= chains }).Draw(t, "devices of the second stage")
-		at := 4 // the chains' first devices: apart from the small model's, or shared with it
-		if shared {
-			at = rapid.IntRange(0, 4).Draw(t, "first device")
-		}
-		small := []deployment{along(on(0, "old", 0, 2, each("small"), batch))}
-		large := []deployment{along(on(0, "old", at, chains, each("first stage"), batch), on(1, "new", 0, part, each("second stage"), batch))}
-		if shared && rapid.Bool().Draw(t, "three stages") {
-			large = append(large, along(on(0, "new", 1, 2, each("a"), batch), on(1, "old", 3, 1, each("b"), batch), on(2, "new", 1, 2, each("c"), batch)))
-			large[0].stages[1].Blocks[1] = 3
-		}
-		p := cascade(mixed(sharing, old, fresh), []int{rapid.IntRange(1, 9).Draw(t, "level"), rapid.IntRange(1, 9).Draw(t, "level")}, small, large)
-		tab, pol := compile(t, p)
+		tab, pol := compile(t, drawCascade(t))
 		w := newWatch(tab, pol)
 		var faults []sim.Fault
 		for range rapid.IntRange(0, 3).Draw(t, "faults") {

@@ -48,7 +48,7 @@ func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Action
 			if nd.res < 0 {
 				continue
 			}
-			if (nd.started || kind != run && nd.arrived && nd.start <= now) && nd.res != device {
+			if (nd.started || kind != run && nd.arrived && nd.prev < 0 && nd.start <= now) && nd.res != device {
 				p.tl.floors[nd.res] = max(p.tl.floors[nd.res], nd.end())
 			}
 			p.tl.release(n + kind)

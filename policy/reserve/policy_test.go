@@ -373,3 +373,30 @@ func TestEagerPays(t *testing.T) {
 		}
 	}
 }
+
+// A batch that fails before its turn (its stage is told to have taken no time)
+// leaves those that run where they are.
+func TestFailedBeforeItsTurn(t *testing.T) {
+	d := newDriver(t, policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: 100 * ms, RPS: 100}), reserve.Options{})
+	d.play([]step{
+		{0, arrive(1, 100*ms), "dispatch [1] on 0 until 10ms"},
+		{0, policy.Event{Kind: policy.BatchStarted}, ""},
+		{0, arrive(2, 100*ms), "dispatch [2] on 0 until 20ms"},
+		{4 * ms, finished(1, 0, 4*ms, 4*ms), ""},
+		{4 * ms, arrive(3, 100*ms), "dispatch [3] on 0 until 20ms"},
+	})
+}
+
+// A transfer that is aborted behind another, both of them late, holds nothing.
+func TestAbortedBehindALateTransfer(t *testing.T) {
+	plan := policytest.Pooled{High: 2, Low: 2, PerNode: 2, Batch: 1, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 1 << 19, SLO: 100 * ms}.Plan()
+	d := newDriver(t, plan, reserve.Options{})
+	d.tell(0, arrive(1, 100*ms))
+	d.tell(0, arrive(2, 100*ms))
+	for b := range int32(2) {
+		d.tell(6*ms, finished(b, b, 0, 6*ms))
+	}
+	if got := d.tell(50*ms, policy.Event{Kind: policy.WorkerLost, Device: 3}); !strings.HasPrefix(got, "abort ") {
+		t.Fatalf("got %s", got)
+	}
+}

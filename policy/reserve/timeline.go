@@ -50,7 +50,7 @@ type timelines struct {
 	delays []time.Duration // per batch and hop: transfer into the hop that holds no link
 	stride int32
 	hops   int32
-	work   []int32 // cascade's stack
+	work   []int32 // what is to be settled
 }
 
 func (t *timelines) init(resources, batches, hops int32) {
@@ -374,14 +374,22 @@ func (t *timelines) moveAfter(n, after int32) {
 	}
 }
 
-// drain settles all queued work. The order of the lists has no cycle, so it
-// ends; the bound only keeps a wrong report of an interpreter from hanging it.
+// drain settles all queued work, first in, first out: what is reached in several
+// ways is then mostly reached at once, and settled once. (Last in, first out,
+// every step of a long queue ran through all that follows it, again and again.)
+//
+// Where it does not end, the orders of the lists contradict each other: what was
+// planned comes so much later than what it was put in front of that each waits for
+// the other. That takes devices that paths cross in both directions.
 func (t *timelines) drain() {
-	for steps := 64 + 16*len(t.nodes); len(t.work) > 0 && steps > 0; steps-- {
-		n := t.work[len(t.work)-1]
-		t.work = t.work[:len(t.work)-1]
-		t.settle(n)
+	for i := 0; i < len(t.work); i++ {
+		if i > 64+4*len(t.nodes) {
+			t.line()
+			break
+		}
+		t.settle(t.work[i])
 	}
+	t.work = t.work[:0]
 }
 
 // overrun corrects a resource whose work should all have ended by now. What
@@ -448,7 +456,9 @@ func (t *timelines) transferredAt(n int32, at time.Duration) {
 // ended takes a reservation away whose work left the resource at at.
 func (t *timelines) ended(n int32, at time.Duration) {
 	if res := t.nodes[n].res; res >= 0 {
-		t.floors[res] = at
+		if n%t.stride%perHop != run || t.nodes[n].started { // what failed before its turn held nothing up
+			t.floors[res] = at
+		}
 		t.release(n)
 	}
 }

@@ -1,0 +1,91 @@
+package reserve
+
+// line puts all that is reserved into line anew: what runs stays, and of the rest
+// whatever gets to its resource first is the next there.
+func (t *timelines) line() {
+	for res := range t.spans {
+		t.spans[res].head, t.spans[res].last, t.depths[res] = -1, -1, 0
+		t.setTail(int32(res))
+	}
+	next := t.work[:0] // of each batch: what has no place yet
+	for first := int32(0); first < int32(len(t.nodes)); first += t.stride {
+		n := t.after(first)
+		if n >= 0 && t.nodes[n].started {
+			t.linkAfter(n, t.spans[t.nodes[n].res].last)
+			n = t.handOn(n)
+		}
+		if n >= 0 {
+			next = append(next, n)
+		}
+	}
+	for len(next) > 0 {
+		least := 0
+		for i := range next {
+			if t.nodes[next[i]].ready < t.nodes[next[least]].ready {
+				least = i
+			}
+		}
+		n := next[least]
+		t.place(n)
+		if next[least] = t.handOn(n); next[least] < 0 {
+			next = append(next[:least], next[least+1:]...)
+		}
+	}
+	t.work = next
+}
+
+// after is the first reservation of a batch from the hop of node n on: a transfer
+// by its uplink's node, or a run; negative: none.
+func (t *timelines) after(n int32) int32 {
+	for end := n - n%t.stride + t.stride; n < end; n += perHop {
+		if t.nodes[n].res < 0 {
+			continue
+		}
+		if t.nodes[n+up].res >= 0 || t.nodes[n+down].res >= 0 {
+			return n + up
+		}
+		return n
+	}
+	return -1
+}
+
+// place puts a reservation behind all others of its resources.
+func (t *timelines) place(n int32) {
+	if n%t.stride%perHop == run {
+		nd := &t.nodes[n]
+		t.linkAfter(n, t.spans[nd.res].last)
+		nd.start = max(nd.ready, t.freeBefore(n))
+		t.setTail(nd.res)
+		return
+	}
+	u, d := &t.nodes[n], &t.nodes[n+down-up]
+	for _, k := range [2]int32{n, n + down - up} {
+		if res := t.nodes[k].res; res >= 0 {
+			t.linkAfter(k, t.spans[res].last)
+		}
+	}
+	start := max(u.ready, t.freeBefore(n), t.freeBefore(n+down-up))
+	u.start, d.start = start, start
+	t.touch(n)
+	t.touch(n + down - up)
+}
+
+// handOn says when what follows a placed reservation in its batch can come, and
+// returns it.
+func (t *timelines) handOn(n int32) int32 {
+	end := t.nodes[n].end()
+	if n%t.stride%perHop == up {
+		t.nodes[n-up].ready = end
+		return n - up
+	}
+	next := n + perHop
+	if next%t.stride == 0 || t.nodes[next].res < 0 {
+		return -1
+	}
+	if t.nodes[next+up].res < 0 && t.nodes[next+down].res < 0 {
+		t.nodes[next].ready = end + t.delays[next/perHop]
+		return next
+	}
+	t.nodes[next+up].ready, t.nodes[next+down].ready = end, end
+	return next + up
+}
