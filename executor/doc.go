@@ -51,12 +51,14 @@
 //
 // # Files
 //
-// executor.go is what transports see; core.go the loop and the events;
-// actions.go what actions do; batch.go and job.go the records behind them;
-// device.go the queue in front of a worker and the
-// copies in and out of its memory, with the help of copiers.go; memory.go what stays in a GPU's memory between stages; supervise.go its life; place.go
+// executor.go is what transports see; core.go what a plan in execution holds,
+// inbox.go what others leave for its loop, loop.go the loop, wakes.go its
+// wake-ups; requests.go the way of a request, actions.go what actions do,
+// results.go what becomes of runs; batch.go and job.go the records behind them;
+// device.go the queue in front of a worker and the copies in and out of its
+// memory, with the help of copiers.go; memory.go what stays in a GPU's memory
+// between stages; supervise.go its life, watch.go its end where it hangs; place.go
 // maps the plan's devices to this machine; switch.go changes plans; mix.go says
-// when another plan is due; serve.go puts servers, signals and
-// metrics around it; metrics.go, stats.go, record.go and report.go tell what
-// happened.
+// when another plan is due; serve.go puts servers, signals and metrics around it;
+// metrics.go, stats.go, record.go and report.go tell what happened.
 package executor

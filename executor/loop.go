@@ -1,0 +1,122 @@
+package executor
+
+import (
+	"time"
+
+	"inferplan/policy"
+)
+
+// run is the loop.
+func (c *core) run() {
+	defer close(c.done)
+	c.handle(policy.Event{Kind: policy.PlanInstalled})
+	c.flush()
+	for !c.stopping {
+		c.take()
+		t := &c.taken
+		for i := range t.events {
+			c.deviceEvent(&t.events[i])
+			c.flush()
+		}
+		for _, j := range t.arrivals {
+			// A wake-up that is due was so before the policy hears of this one.
+			c.timers()
+			c.arrive(j)
+			c.flush()
+		}
+		for _, j := range t.cancels {
+			c.clientGone(j)
+			c.flush()
+			j.release()
+		}
+		c.timers()
+		c.refill()
+		for _, f := range t.calls {
+			f()
+		}
+		if c.open == 0 && len(c.idle) > 0 {
+			for _, ch := range c.idle {
+				close(ch)
+			}
+			c.idle = nil
+		}
+		c.sleep()
+	}
+	c.closeInbox()
+	c.take() // what came in between is refused too
+	for _, j := range c.taken.arrivals {
+		c.open++
+		j.open = 0
+		c.refuse(j, policy.ReasonDraining)
+		j.release()
+	}
+}
+
+// sleep waits for the inbox or the next wake-up.
+func (c *core) sleep() {
+	if c.stopping {
+		return
+	}
+	at := time.Duration(-1)
+	for i := range c.wakes {
+		if at < 0 || c.wakes[i].at < at {
+			at = c.wakes[i].at
+		}
+	}
+	if at >= 0 {
+		c.alarm.before(max(1, c.epochMono+int64(at)), c.epochMono+int64(c.now()))
+	}
+	<-c.in.signal
+}
+
+// handle asks the policy and does what it says.
+func (c *core) handle(ev policy.Event) {
+	now := c.tick()
+	c.actions.Reset()
+	c.policy.Handle(now, &ev, &c.actions)
+	c.stats.events++
+	for i := range c.actions.List {
+		c.act(&c.actions.List[i])
+	}
+}
+
+type queued struct {
+	ev     policy.Event
+	batch  *batch
+	serial uint64
+}
+
+// emit queues an event that follows from an action.
+func (c *core) emit(b *batch, ev policy.Event) {
+	c.events = append(c.events, queued{ev, b, b.serial})
+}
+
+// flush hands over what actions brought about, until nothing more follows.
+func (c *core) flush() {
+	for {
+		switch {
+		case len(c.events) > 0:
+			q := c.events[0]
+			c.events = c.events[:copy(c.events, c.events[1:])]
+			if q.batch.live && q.batch.serial == q.serial {
+				c.handle(q.ev)
+			}
+		case len(c.skips) > 0:
+			q := c.skips[0]
+			c.skips = c.skips[:copy(c.skips, c.skips[1:])]
+			if q.batch.live && q.batch.serial == q.serial {
+				now := c.now()
+				c.finishHop(q.batch, q.batch.hops[q.batch.hop].Device, now, now)
+			}
+		case len(c.forsaken) > 0:
+			slot := c.forsaken[len(c.forsaken)-1]
+			c.forsaken = c.forsaken[:len(c.forsaken)-1]
+			// Those in a batch run with it.
+			if q := &c.reqs[slot]; q.job != nil && q.job.answered && q.batch < 0 {
+				c.handle(policy.Event{Kind: policy.Cancel, Model: q.job.model.index, Req: slot})
+			}
+		default:
+			return
+		}
+	}
+}
