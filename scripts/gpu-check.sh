@@ -34,6 +34,7 @@ done
 has --out || args+=(--out "$out")
 # Kernels are read when they are called: those of other architectures are not in the folder.
 export CUDA_MODULE_LOADING=${CUDA_MODULE_LOADING:-LAZY}
+[ -z "${OUT:-}" ] || has --mirror || args+=(--mirror "$OUT") # while it runs: a call may be killed
 rc=0
 "$plan" gpu-check ${args[@]+"${args[@]}"} || rc=$?
 if [ -n "${OUT:-}" ] && [ -d "$out" ]; then

@@ -28,7 +28,7 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 			if o.Self, err = os.Executable(); err != nil {
 				return fmt.Errorf("find this program: %w", err)
 			}
-			for _, dir := range []*string{&o.Out, &o.Work, &o.Digits} {
+			for _, dir := range []*string{&o.Out, &o.Work, &o.Digits, &o.Mirror} {
 				if *dir == "" {
 					continue
 				}
@@ -60,6 +60,7 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 	f.StringSliceVar(&o.Steps, "steps", nil, "only these steps")
 	f.BoolVar(&o.Again, "again", false, "do again what is done")
 	f.BoolVar(&o.Quick, "quick", false, "small sizes")
+	f.StringVar(&o.Mirror, "mirror", "", "folder that gets a copy of the results again and again")
 	f.StringVar(&one, "one", "", "run one step in this process")
 	_ = f.MarkHidden("one")
 	complete(cmd, "device", "cuda:0", "cpu")

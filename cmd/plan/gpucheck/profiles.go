@@ -56,12 +56,17 @@ func join(list []int) string {
 
 // measure runs plan profile on models into a file of the results.
 func (c *check) measure(ctx context.Context, file string, budget time.Duration, names []string, batches []int, more ...string) (time.Duration, error) {
+	return c.measureInto(ctx, c.out(file), budget, names, batches, c.blocks(), more...)
+}
+
+// measureInto does it with any file and number of blocks.
+func (c *check) measureInto(ctx context.Context, path string, budget time.Duration, names []string, batches []int, blocks int, more ...string) (time.Duration, error) {
 	paths, err := c.models(ctx, names...)
 	if err != nil {
 		return 0, err
 	}
 	args := append([]string{"profile"}, paths...)
-	args = append(args, "--device", c.Device, "--batches", join(batches), "--blocks", strconv.Itoa(c.blocks()), "--budget", budget.String(), "-o", c.out(file), "-q")
+	args = append(args, "--device", c.Device, "--batches", join(batches), "--blocks", strconv.Itoa(blocks), "--budget", budget.String(), "-o", path, "-q")
 	if c.rehearsal() {
 		args[slices.Index(args, "--device")+1] = "cpu"
 	}
@@ -76,11 +81,19 @@ func profileOnce(ctx context.Context, c *check, r *StepResult) error {
 	if c.Quick {
 		budget = 12 * time.Second
 	}
-	t := Table{Header: []string{"model", "batches", "blocks", "seconds", "device state"}}
+	const what = "what it took, with loading and cutting"
 	for _, name := range served {
+		verdict := "seconds for " + name
+		if r.judged(verdict) {
+			continue
+		}
+		begun := c.measured("profile.json", name)
 		took, err := c.measure(ctx, "profile.json", budget, []string{name}, c.batches())
 		if err != nil {
 			return err
+		}
+		if begun {
+			r.note("%s: a call that was broken off had measured a part of it, whose seconds are not counted", name)
 		}
 		p, err := readProfile(c.out("profile.json"))
 		if err != nil {
@@ -90,18 +103,29 @@ func profileOnce(ctx context.Context, c *check, r *StepResult) error {
 		if s := p.Devices[0].State; s != nil {
 			state = fmt.Sprintf("%.0f W (most %.0f), %d MHz (least %d), %d C, clocks lowered in %.0f %% of readings", s.WattsMedian, s.WattsMax, s.ClockMHzMedian, s.ClockMHzMin, s.CelsiusMax, 100*s.Throttled)
 		}
+		t := r.table(what, "model", "batches", "blocks", "seconds", "device state")
 		t.Rows = append(t.Rows, []string{name, fmt.Sprint(len(c.batches())), fmt.Sprint(c.blocks()), fmt.Sprintf("%.1f", took.Seconds()), state})
-		r.verdict("seconds for "+name, "<= 120", math.Round(10*took.Seconds())/10, took <= 2*time.Minute)
+		r.verdict(verdict, "<= 120", math.Round(10*took.Seconds())/10, took <= 2*time.Minute)
+		if err := c.keep(r); err != nil {
+			return err
+		}
 	}
-	r.Tables = append(r.Tables, t)
-	r.Files = append(r.Files, "profile.json")
+	r.wrote("profile.json")
 	p, err := readProfile(c.out("profile.json"))
 	if err != nil {
 		return err
 	}
 	r.Tables = append(r.Tables, additivity(p, "latency"))
-	r.Notes = append(r.Notes, p.Notes...)
+	for _, n := range p.Notes {
+		r.note("%s", n)
+	}
 	return nil
+}
+
+// measured tells whether a profile of the results holds numbers of a model.
+func (c *check) measured(file, name string) bool {
+	p, err := readProfile(c.out(file))
+	return err == nil && slices.ContainsFunc(p.Models, func(m formats.ProfileModel) bool { return m.Model == name && len(m.Measurements) > 0 })
 }
 
 // additivity sets the chain of blocks against the whole.
@@ -194,9 +218,12 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
+// againFile is what step repeat measures, only to compare it.
+const againFile = "profile-again.json"
+
 // repeatProfile measures again what step profile measured.
 func repeatProfile(ctx context.Context, c *check, r *StepResult) error {
-	const again = "profile-again.json"
+	const again = againFile
 	if err := c.blank("profile.json", again, served); err != nil {
 		return err
 	}
@@ -248,7 +275,7 @@ func graphs(ctx context.Context, c *check, r *StepResult) error {
 			return err
 		}
 	}
-	r.Files = append(r.Files, file)
+	r.wrote(file)
 	a, b, err := c.besideProfile(file)
 	if err != nil {
 		return err
@@ -287,7 +314,7 @@ func half(ctx context.Context, c *check, r *StepResult) error {
 			return err
 		}
 	}
-	r.Files = append(r.Files, file)
+	r.wrote(file)
 	a, b, err := c.besideProfile(file)
 	if err != nil {
 		return err
@@ -472,7 +499,7 @@ func allCNNs(ctx context.Context, c *check, r *StepResult) error {
 		return errors.Join(err, perr)
 	}
 	r.Tables = append(r.Tables, additivity(p, fmt.Sprintf("%d of %d CNNs", done, len(names))))
-	r.Files = append(r.Files, "profile.json")
+	r.wrote("profile.json")
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w: %d of %d models", errMore, done, len(names))
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ type Options struct {
 	Steps  []string      // only these; empty: all
 	Again  bool          // do again what is done
 	Quick  bool          // small sizes: always so on a CPU
+	Mirror string        // folder that gets a copy of the results while the check runs; empty: none
 	Log    io.Writer
 }
 
@@ -84,12 +86,42 @@ type Table struct {
 	Rows   [][]string `json:"rows"`
 }
 
+// judged tells whether an earlier call came to a verdict whose name begins so.
+func (r *StepResult) judged(prefix string) bool {
+	return slices.ContainsFunc(r.Verdicts, func(v Verdict) bool { return strings.HasPrefix(v.What, prefix) })
+}
+
+// table is the result's table of a title, with the rows of earlier calls.
+func (r *StepResult) table(title string, header ...string) *Table {
+	for i := range r.Tables {
+		if r.Tables[i].Title == title {
+			return &r.Tables[i]
+		}
+	}
+	r.Tables = append(r.Tables, Table{Title: title, Header: header})
+	return &r.Tables[len(r.Tables)-1]
+}
+
 func (r *StepResult) verdict(what, want string, got float64, ok bool) {
-	r.Verdicts = append(r.Verdicts, Verdict{what, want, got, ok})
+	v := Verdict{what, want, got, ok}
+	if i := slices.IndexFunc(r.Verdicts, func(v Verdict) bool { return v.What == what }); i >= 0 {
+		r.Verdicts[i] = v // of an earlier call
+		return
+	}
+	r.Verdicts = append(r.Verdicts, v)
+}
+
+// wrote names a file beside the document.
+func (r *StepResult) wrote(name string) {
+	if !slices.Contains(r.Files, name) {
+		r.Files = append(r.Files, name)
+	}
 }
 
 func (r *StepResult) note(format string, a ...any) {
-	r.Notes = append(r.Notes, fmt.Sprintf(format, a...))
+	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Notes, text) {
+		r.Notes = append(r.Notes, text)
+	}
 }
 
 // step is one part of the check.
@@ -120,6 +152,10 @@ var steps = []step{
 	{"cnns", "All CNNs at batches 1 to 64", 45 * time.Second, 20 * time.Minute, allCNNs},
 }
 
+// goOn are the steps that go on from what an earlier call kept of them. (Steps
+// that measure profiles go on from those by themselves.)
+var goOn = map[string]bool{"outputs": true, "profile": true, "executor": true, "promise": true, "swap": true}
+
 // Names lists the steps in their order.
 func Names() []string {
 	var out []string
@@ -149,6 +185,17 @@ func Run(ctx context.Context, o Options) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// What the last call was doing when it was killed.
+	if r, err := readKept(o.Out); err == nil {
+		if have := doc.find(r.Step); have == nil || have.Status == Partial || have.Status == Failed {
+			doc.put(*r)
+			if err := doc.write(&o); err != nil {
+				return false, err
+			}
+		}
+		_ = os.Remove(keptIn(o.Out))
+	}
+	defer mirror(ctx, &o)()
 	begun := time.Now()
 	ok = true
 	for _, s := range steps {
@@ -174,8 +221,14 @@ func Run(ctx context.Context, o Options) (ok bool, err error) {
 			limit = min(limit, left)
 		}
 		fmt.Fprintf(o.Log, "%-9s %s, at most %s\n", s.name, s.title, limit.Round(time.Second))
+		if have := doc.find(s.name); have != nil && have.Status == Partial && !o.Again && goOn[s.name] {
+			if err := have.keep(o.Out); err != nil { // the step goes on from there
+				return false, err
+			}
+		}
 		r := runApart(ctx, &o, s, limit)
 		doc.put(r)
+		_ = os.Remove(keptIn(o.Out))
 		if err := doc.write(&o); err != nil {
 			return false, err
 		}
@@ -205,8 +258,12 @@ func (v Verdict) String() string {
 func runApart(ctx context.Context, o *Options, s step, limit time.Duration) StepResult {
 	r := StepResult{Step: s.name, Title: s.title, Status: Failed}
 	begun := time.Now()
-	result := filepath.Join(o.Work, "step-"+s.name+".json")
-	_ = os.Remove(result)
+	before := 0.0 // what earlier calls spent on the step
+	if have, err := readKept(o.Out); err == nil && have.Step == s.name {
+		before = have.Seconds
+	} else {
+		_ = os.Remove(keptIn(o.Out))
+	}
 	cmd := exec.Command(o.Self, "gpu-check", "--one", s.name, "--device", o.Device, "--out", o.Out, "--work", o.Work, "--digits", o.Digits,
 		"--limit", (limit - 5*time.Second).String(), "--quick="+fmt.Sprint(o.Quick))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -231,19 +288,94 @@ func runApart(ctx context.Context, o *Options, s step, limit time.Duration) Step
 		stop()
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // whatever it left behind
 	}
-	seconds := time.Since(begun).Seconds()
-	if data, rerr := os.ReadFile(result); rerr == nil {
-		if jerr := json.Unmarshal(data, &r); jerr != nil {
-			err = errors.Join(err, jerr)
-		}
-	} else if err == nil {
+	seconds := before + time.Since(begun).Seconds()
+	switch kept, kerr := readKept(o.Out); {
+	case kerr == nil && kept.Step == s.name:
+		r = *kept
+	case kerr != nil && !errors.Is(kerr, os.ErrNotExist):
+		err = errors.Join(err, kerr)
+	case err == nil:
 		err = errors.New("the step ended without a result")
 	}
-	if err != nil && r.Error == "" && r.Status == Failed {
+	if err != nil && (r.Status == Failed || r.Status == Partial) && (r.Error == "" || r.Error == errUnderWay.Error()) {
 		r.Error = fmt.Sprintf("%v: %s", err, tail.String())
 	}
 	r.Seconds = float64(int(seconds*10)) / 10
 	return r
+}
+
+// keptIn is the file for what a step has found so far, and at its end for its
+// result: a step that is killed in the midst leaves that, and goes on from there.
+func keptIn(out string) string { return filepath.Join(out, "gpu-check-step.json") }
+
+func (r *StepResult) keep(out string) error {
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return replace(keptIn(out), append(data, '\n'))
+}
+
+func readKept(out string) (*StepResult, error) {
+	data, err := os.ReadFile(keptIn(out))
+	if err != nil {
+		return nil, err
+	}
+	r := &StepResult{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", keptIn(out), err)
+	}
+	return r, nil
+}
+
+// mirrorEvery is how often the results are copied to Options.Mirror.
+const mirrorEvery = 10 * time.Second
+
+// mirror copies the results again and again until it is told to end, so that a
+// call that is killed leaves what it found, too.
+func mirror(ctx context.Context, o *Options) (end func()) {
+	if o.Mirror == "" {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				copyResults(o)
+				return
+			case <-time.After(mirrorEvery):
+				copyResults(o)
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+func copyResults(o *Options) {
+	err := os.MkdirAll(o.Mirror, 0o755)
+	files, gerr := filepath.Glob(filepath.Join(o.Out, "*.*"))
+	err = errors.Join(err, gerr)
+	for _, f := range files {
+		if name := filepath.Base(f); strings.HasSuffix(name, ".part") || name[0] == '.' || name == againFile {
+			continue
+		}
+		data, rerr := os.ReadFile(f)
+		if rerr == nil {
+			rerr = replace(filepath.Join(o.Mirror, filepath.Base(f)), data)
+		} else if errors.Is(rerr, os.ErrNotExist) { // a step has ended meanwhile
+			rerr = nil
+		}
+		err = errors.Join(err, rerr)
+	}
+	// What the folder no longer holds was for a step under way only.
+	if _, serr := os.Stat(keptIn(o.Out)); errors.Is(serr, os.ErrNotExist) {
+		_ = os.Remove(keptIn(o.Mirror))
+	}
+	if err != nil {
+		fmt.Fprintf(o.Log, "copy of the results to %s: %v\n", o.Mirror, err)
+	}
 }
 
 // environment is what a step's process needs before any library is opened.
@@ -296,6 +428,10 @@ func RunOne(ctx context.Context, o Options, name string) error {
 		defer cancel()
 	}
 	r := StepResult{Step: name, Title: steps[i].title}
+	if have, err := readKept(o.Out); err == nil && have.Step == name {
+		r = *have
+	}
+	r.Status, r.Error = Partial, errUnderWay.Error()
 	c := &check{Options: o}
 	c.Quick = c.Quick || c.rehearsal()
 	err := c.open()
@@ -303,6 +439,7 @@ func RunOne(ctx context.Context, o Options, name string) error {
 		err = steps[i].run(ctx, c, &r)
 		err = errors.Join(err, c.eng.Close())
 	}
+	r.Error = ""
 	switch {
 	case errors.Is(err, errMore), err != nil && ctx.Err() != nil:
 		r.Status, r.Error = Partial, err.Error()
@@ -313,12 +450,14 @@ func RunOne(ctx context.Context, o Options, name string) error {
 	default:
 		r.Status = Passed
 	}
-	data, jerr := json.MarshalIndent(&r, "", " ")
-	if jerr != nil {
-		return jerr
-	}
-	return os.WriteFile(filepath.Join(o.Work, "step-"+name+".json"), data, 0o644)
+	return r.keep(o.Out)
 }
+
+// errUnderWay is what stands in a result that a step keeps before its end.
+var errUnderWay = errors.New("ended in the midst")
+
+// keep writes down what the step has found so far.
+func (c *check) keep(r *StepResult) error { return r.keep(c.Out) }
 
 // errMore: the step did a part, the next call does the rest.
 var errMore = errors.New("not all done yet")

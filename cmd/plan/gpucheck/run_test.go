@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,13 +44,27 @@ func TestMain(m *testing.M) {
 		r.Status, r.Verdicts = Missed, []Verdict{{"seconds", "<= 120", 300, false}}
 	case "repeat":
 		r.Status, r.Error = Partial, "not all done yet"
+	case "promise": // is killed after a part, each time; the third time nothing is left
+		if have, err := readKept(args["--out"]); err == nil && have.Step == r.Step {
+			r = *have
+		}
+		n := len(r.Verdicts)
+		r.verdict(fmt.Sprintf("load %d: attainment", n), "all", 1, true)
+		if r.Status, r.Error = Passed, ""; n < 2 {
+			r.Status, r.Error = Partial, errUnderWay.Error()
+			if err := r.keep(args["--out"]); err != nil {
+				os.Exit(1)
+			}
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
 	}
 	if v := os.Getenv("NVIDIA_TF32_OVERRIDE"); v != "" {
 		r.Notes = append(r.Notes, "TF32 "+v)
 	}
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(args["--work"], "step-"+args["--one"]+".json"), data, 0o644)
+		err = os.WriteFile(keptIn(args["--out"]), data, 0o644)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -147,6 +162,52 @@ func TestRunApartEndsWhatHangs(t *testing.T) {
 	// Before any library is opened, TF32 is off where outputs are compared.
 	if env := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "outputs" })].environment(); !slices.Contains(env, "NVIDIA_TF32_OVERRIDE=0") {
 		t.Errorf("environment of outputs: %v", env)
+	}
+}
+
+// A step that is killed in the midst goes on where it was, also where the whole
+// call was killed with it.
+func TestGoesOn(t *testing.T) {
+	o := options(t, "promise")
+	if ok, err := Run(context.Background(), o); ok || err != nil {
+		t.Fatalf("ok %v, %v", ok, err)
+	}
+	s := document(t, o).find("promise")
+	if s.Status != Partial || len(s.Verdicts) != 1 || !strings.Contains(s.Error, "killed") {
+		t.Fatalf("after a part: %+v", s)
+	}
+	if _, err := os.Stat(keptIn(o.Out)); !os.IsNotExist(err) {
+		t.Errorf("what a step kept stays: %v", err)
+	}
+	// The call that would have put the second part into the document is killed too.
+	i := slices.IndexFunc(steps, func(s step) bool { return s.name == "promise" })
+	if err := s.keep(o.Out); err != nil {
+		t.Fatal(err)
+	}
+	second := runApart(context.Background(), &o, steps[i], time.Minute)
+	if second.Status != Partial || len(second.Verdicts) != 2 || second.Seconds < s.Seconds {
+		t.Fatalf("after two parts: %+v", second)
+	}
+	if len(document(t, o).find("promise").Verdicts) != 1 {
+		t.Fatal("the document has the second part already")
+	}
+	o.Mirror = filepath.Join(t.TempDir(), "mirror")
+	if ok, err := Run(context.Background(), o); !ok || err != nil {
+		t.Fatalf("ok %v, %v", ok, err)
+	}
+	if s := document(t, o).find("promise"); s.Status != Passed || len(s.Verdicts) != 3 || s.Error != "" {
+		t.Errorf("at the end: %+v", s)
+	}
+	files, err := os.ReadDir(o.Mirror)
+	if err != nil || len(files) != 3 {
+		t.Errorf("copied: %v, %v", files, err)
+	}
+	// Another step does not take what this one kept.
+	if err := (&StepResult{Step: "promise", Verdicts: []Verdict{{What: "x"}}}).keep(o.Out); err != nil {
+		t.Fatal(err)
+	}
+	if r := runApart(context.Background(), &o, steps[0], time.Minute); r.Step != steps[0].name || len(r.Verdicts) != 0 || r.Status != Passed {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -12,11 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"inferplan/engine"
 	"inferplan/formats"
 )
 
@@ -148,47 +150,143 @@ var drivenHeader = []string{"load", "requests", "p50 us", "p99 us", "attainment 
 
 func signed(x float64) string { return fmt.Sprintf("%+.2f", 100*x) }
 
-// promise serves the planned models at three loads.
+// promisedModel is the one that is served against its promise: of the nine CNNs
+// that with the longest runs on a GPU at small batches, so that what a client adds
+// to a request's way (a tenth of a millisecond or two) is a small part of what is
+// compared.
+const promisedModel = "densenet121"
+
+// promise serves a planned model at three loads.
 func promise(ctx context.Context, c *check, r *StepResult) error {
 	// One model: two would take turns on the only device, and the longer one decide
 	// about the other's SLO.
-	names, loads, seconds, slo := served[:1], []float64{0.5, 0.8, 0.95}, 15, "8x"
+	name, loads, seconds, slo, budget := promisedModel, []float64{0.5, 0.8, 0.95}, 15, "8x", 20*time.Second
+	batches := []int{1, 2, servedBatch}
 	if c.Quick {
-		names, loads, seconds, slo = []string{"squeezenet"}, []float64{0.5}, 6, "20x"
+		name, loads, seconds, slo, budget = "squeezenet", []float64{0.5}, 6, "20x", 8*time.Second
+		batches = []int{1, 2}
 	}
-	if err := c.needsProfile(names...); err != nil {
+	profile := c.work("promise-profile.json")
+	if _, err := c.measureInto(ctx, profile, budget, []string{name}, batches, 1); err != nil {
+		return err
+	}
+	planned := c.work("promise-as-served.json")
+	if err := c.asServed(ctx, r, profile, planned, name); err != nil {
 		return err
 	}
 	if err := c.cluster("promise-cluster.yaml", 1, 1, 0); err != nil {
 		return err
 	}
-	if err := c.workload("promise-workload.yaml", slo, names...); err != nil {
+	if err := c.workload("promise-workload.yaml", slo, name); err != nil {
 		return err
 	}
-	if _, err := c.plan(ctx, "solve", "--profile", c.out("profile.json"), "--cluster", c.work("promise-cluster.yaml"), "--workload", c.work("promise-workload.yaml"),
-		"--margin", "auto", "--certify", "--max-batch", fmt.Sprint(min(servedBatch, slices.Max(c.batches()))), "-o", c.work("promise.json"), "--force"); err != nil {
+	if _, err := c.plan(ctx, "solve", "--profile", planned, "--cluster", c.work("promise-cluster.yaml"), "--workload", c.work("promise-workload.yaml"),
+		"--margin", "auto", "--certify", "--max-batch", fmt.Sprint(slices.Max(batches)), "-o", c.work("promise.json"), "--force"); err != nil {
 		return err
 	}
 	plan, err := formats.ReadPlan(c.work("promise.json"))
 	if err != nil {
 		return err
 	}
-	r.Tables = append(r.Tables, planTable(plan))
-	t := Table{Title: "measured against simulated with the times recorded meanwhile, and against what the profile promised", Header: drivenHeader}
+	shown := planTable(plan)
+	r.table(shown.Title, shown.Header...).Rows = shown.Rows
 	for _, load := range loads {
+		at := fmt.Sprintf("load %g: ", load)
+		if r.judged(at + "attainment") {
+			continue
+		}
 		d, err := c.drive(ctx, "promise.json", c.work("models"), load, seconds)
 		if err != nil {
 			return err
 		}
+		t := r.table("measured against simulated with the times recorded meanwhile, and against what the profile promised", drivenHeader...)
 		t.Rows = append(t.Rows, d.row(load))
 		m, s := d.measured, d.simulated
 		p50, p99, points := 100*rel(m.Latency.P50US, s.Latency.P50US), 100*rel(m.Latency.P99US, s.Latency.P99US), 100*(m.Attainment-s.Attainment)
-		r.verdict(fmt.Sprintf("load %g: p50 to simulated, %%", load), "within 5", p50, math.Abs(p50) <= 5)
-		r.verdict(fmt.Sprintf("load %g: p99 to simulated, %%", load), "within 10", p99, math.Abs(p99) <= 10)
-		r.verdict(fmt.Sprintf("load %g: attainment to simulated, points", load), "within 1", points, math.Abs(points) <= 1)
+		r.verdict(at+"p50 to simulated, %", "within 5", p50, math.Abs(p50) <= 5)
+		r.verdict(at+"p99 to simulated, %", "within 10", p99, math.Abs(p99) <= 10)
+		r.verdict(at+"attainment to simulated, points", "within 1", points, math.Abs(points) <= 1)
+		if err := c.keep(r); err != nil {
+			return err
+		}
 	}
-	r.Tables = append(r.Tables, t)
 	return nil
+}
+
+// asServed writes a profile whose times of a model's runs at one block are those
+// of a worker's runs: inputs and outputs in the host's memory, copied by each run.
+// A profile has what lies on the device copied by nobody.
+func (c *check) asServed(ctx context.Context, r *StepResult, from, to, name string) error {
+	p, err := readProfile(from)
+	if err != nil {
+		return err
+	}
+	path, err := c.models(ctx, name)
+	if err != nil {
+		return err
+	}
+	sub, err := c.whole(ctx, path[0])
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	blk, err := c.eng.Load(ctx, sub, c.dev, engine.Options{})
+	if err != nil {
+		return err
+	}
+	defer blk.Close()
+	t := Table{Title: "one run, microseconds: on the device alone, and with the copies that a worker's run makes", Header: []string{"model", "batch", "profile", "as served"}}
+	for i := range p.Models {
+		m := &p.Models[i]
+		for k := range m.Measurements {
+			s := &m.Measurements[k]
+			if m.Model != name || s.Share != 1 || len(s.Blocks) != 1 {
+				continue
+			}
+			took, err := c.hostRuns(ctx, blk, s.Batch)
+			if err != nil {
+				return err
+			}
+			t.Rows = append(t.Rows, []string{name, fmt.Sprint(s.Batch), micros(s.Blocks[0].WallUS), fmt.Sprintf("%.1f", float64(took)/1e3)})
+			if c.rehearsal() {
+				continue // a CPU copies nothing, and its profile counts CPU time
+			}
+			for _, l := range []*formats.Latency{&s.Blocks[0], s.Whole} {
+				if l == nil {
+					continue
+				}
+				if l.P99US != 0 {
+					l.P99US += formats.Micros(took) - l.WallUS
+				}
+				l.WallUS = formats.Micros(took)
+			}
+		}
+	}
+	r.table(t.Title, t.Header...).Rows = t.Rows
+	_, err = formats.WriteFile(to, p, formats.Force(true))
+	return err
+}
+
+// hostRuns is the median time of a run between copies in and out.
+func (c *check) hostRuns(ctx context.Context, blk engine.Block, batch int) (time.Duration, error) {
+	b, free, err := c.hostBinding(blk, batch)
+	if err != nil {
+		return 0, err
+	}
+	defer free()
+	defer b.Close()
+	var took []time.Duration
+	for begin := time.Now(); len(took) < 20 || len(took) < 400 && time.Since(begin) < 2*time.Second; {
+		at := time.Now()
+		if err := b.Run(ctx); err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(at))
+	}
+	took = took[len(took)/10:] // the first ones warm up
+	slices.Sort(took)
+	return took[len(took)/2], nil
 }
 
 func planTable(p *formats.Plan) Table {
@@ -376,7 +474,7 @@ func cascade(ctx context.Context, c *check, r *StepResult) error {
 	if _, err := c.plan(ctx, append(args, "--device", device, "--blocks", "1", "--batches", batches, "--budget", budget, "--records", samples, "-o", c.out("profile-digits.json"), "-q")...); err != nil {
 		return err
 	}
-	r.Files = append(r.Files, "profile-digits.json")
+	r.wrote("profile-digits.json")
 	if err := c.cluster("cascade-cluster.yaml", 1, 1, 0); err != nil {
 		return err
 	}
