@@ -1,7 +1,9 @@
 package formats
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Kinds of documents.
@@ -141,19 +144,49 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("reading a document: %w", err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, &Error{File: path, Found: "a folder", Expected: "a file"}
+	}
+	// What does not begin like a text is not read to its end, which a device
+	// does not have.
+	head := make([]byte, 64<<10)
+	n, err := io.ReadFull(f, head)
+	if head = head[:n]; err == nil && !beginsText(head) {
+		return head, nil // whoever decodes it says what it is
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return head, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	data, err := io.ReadAll(io.LimitReader(io.MultiReader(bytes.NewReader(head), f), maxDocument+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
 	if len(data) > maxDocument {
-		return nil, &Error{File: path, Found: "more than " + Bytes(maxDocument).String(), Expected: "a document"}
+		return nil, &Error{File: path, Found: "more than " + Bytes(maxDocument).String(), Expected: "a document of no more than that"}
 	}
 	return data, nil
+}
+
+// beginsText tells whether what a file begins with is UTF-8 without control
+// characters that no text has; its last character may be cut.
+func beginsText(head []byte) bool {
+	for cut := range utf8.UTFMax {
+		if cut <= len(head) && utf8.Valid(head[:len(head)-cut]) {
+			return bytes.IndexByte(head, 0) < 0
+		}
+	}
+	return false
 }
 
 // parse turns text into nodes by its syntax.
 func parse(data []byte, name string) (*source, node, error) {
 	src := &source{file: name, text: strings.TrimPrefix(string(data), "\ufeff")}
+	if at := strings.IndexByte(src.text, 0); at >= 0 && utf8.ValidString(src.text) && encodingHint(src.text) == "" {
+		return src, node{}, src.fail(int64(at), "", "binary data (a zero byte)", "a text: JSON or YAML", "")
+	}
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".json":
 	case ".yaml", ".yml":

@@ -195,3 +195,26 @@ func TestReadOfAnotherKind(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// What begins like no text is refused at its beginning: a device never ends.
+func TestReadOfNoText(t *testing.T) {
+	for path, want := range map[string]string{
+		"/dev/zero":    "binary data (a zero byte), expected a text",
+		"/dev/urandom": "expected a ",
+		".":            "found a folder, expected a file",
+	} {
+		if _, err := ReadPlan(path); err == nil || !strings.Contains(err.Error(), want) || Findings(err) == nil {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	for _, c := range []struct {
+		head string
+		want bool
+	}{
+		{"", true}, {"{}", true}, {"ä", true}, {"\xc3", true}, {"a\xe2\x82", true}, {"a\x00", false}, {"\xc3(abc", false}, {"\x80\x80\x80\x80", false},
+	} {
+		if got := beginsText([]byte(c.head)); got != c.want {
+			t.Errorf("%q begins a text: %v, want %v", c.head, got, c.want)
+		}
+	}
+}

@@ -120,6 +120,9 @@ func encodingHint(text string) string {
 	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") || len(text) > 1 && (text[0] == 0) != (text[1] == 0) {
 		return "it looks like UTF-16: save it as UTF-8"
 	}
+	if strings.HasPrefix(text, "\x1f\x8b") {
+		return "it is packed with gzip: unpack it first"
+	}
 	return ""
 }
 

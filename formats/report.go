@@ -2,15 +2,18 @@ package formats
 
 // Report is what a simulated or measured run showed.
 type Report struct {
-	Format     string  `json:"format"` // inferplan.report/v1
-	Source     string  `json:"source"` // simulate, serve, load
-	Plan       *Input  `json:"plan,omitempty"`
-	Policy     string  `json:"policy,omitempty"`
-	Seed       uint64  `json:"seed"`
-	Runs       int     `json:"runs"`
-	Load       float64 `json:"load,omitempty"` // factor of the planned rate
-	DurationUS Micros  `json:"duration_us"`
-	WarmupUS   Micros  `json:"warmup_us"`
+	Format string `json:"format"` // inferplan.report/v1
+	Source string `json:"source"` // simulate, serve, load
+	Plan   *Input `json:"plan,omitempty"`
+	Policy string `json:"policy,omitempty"`
+	Seed   uint64 `json:"seed"`
+	Runs   int    `json:"runs"`
+	// Interrupted says that the run was ended early: the figures are of the
+	// replications or loads that were complete, or of what was sent until then.
+	Interrupted bool    `json:"interrupted,omitempty"`
+	Load        float64 `json:"load,omitempty"` // factor of the planned rate
+	DurationUS  Micros  `json:"duration_us"`
+	WarmupUS    Micros  `json:"warmup_us"`
 
 	Counts
 	Latency  LatencySummary `json:"latency"`

@@ -79,6 +79,9 @@ func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
 	}
 }
 
+// maxBatch bounds batch sizes: plans list a time for every batch up to theirs.
+const maxBatch = 1 << 16
+
 func (c *checker) measurement(s *Measurement, blocks int, devices map[string]int, path string, k int) {
 	if _, ok := devices[s.Device]; !ok {
 		c.failf("the device "+quote(s.Device), "a device of the profile's list devices", "", "%s.measurements[%d].device", path, k)
@@ -89,8 +92,8 @@ func (c *checker) measurement(s *Measurement, blocks int, devices map[string]int
 	case s.Share > 1 && IsCPU(s.Device):
 		c.failf(integer64(s.Share), "1: CPU thread sets have no shares", "", "%s.measurements[%d].share", path, k)
 	}
-	if s.Batch < 1 {
-		c.failf(integer64(s.Batch), "1 or more", "", "%s.measurements[%d].batch", path, k)
+	if s.Batch < 1 || s.Batch > maxBatch {
+		c.failf(integer64(s.Batch), fmt.Sprintf("1 to %d", maxBatch), "", "%s.measurements[%d].batch", path, k)
 	}
 	if s.MemoryBytes < 0 {
 		c.failf(integer64(s.MemoryBytes), "0 or more", "", "%s.measurements[%d].memory_bytes", path, k)

@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -37,6 +38,7 @@ func (d *Workload) Validate() error {
 		c.key(seen, i, d.Models[i].Key(), fmt.Sprintf("models[%d]", i))
 		c.workloadModel(&d.Models[i], i)
 	}
+	c.weights(d.Models)
 	if d.Cascade != nil {
 		c.cascade(d.Cascade)
 	}
@@ -60,6 +62,29 @@ func (c *checker) workloadModel(m *WorkloadModel, i int) {
 	}
 	if m.Accuracy < 0 || m.Accuracy > 1 {
 		c.fail(path+".accuracy", number(m.Accuracy), "a share from 0 to 1", "")
+	}
+}
+
+// maxWeights bounds how far weights are apart: a model that weighs less than
+// a millionth of another would be lost in the precision of its rate.
+const maxWeights = 1e6
+
+// weights checks each weight against the largest.
+func (c *checker) weights(models []WorkloadModel) {
+	heaviest, most := 0, 0.0
+	for i := range models {
+		if w := max(models[i].Weight, 0); w > most || w == 0 && most < 1 {
+			heaviest, most = i, cmp.Or(w, 1)
+		}
+	}
+	for i := range models {
+		switch w := cmp.Or(models[i].Weight, 1); {
+		case w > 0 && (w < 1e-9 || w > 1e9):
+			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), "a weight from 1e-9 to 1e9", "weights count against each other alone")
+		case w > 0 && w*maxWeights < most && most <= 1e9:
+			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), fmt.Sprintf("at least a millionth of the largest weight, %g of models[%d]", most, heaviest),
+				"min_rps gives a model a floor of its own")
+		}
 	}
 }
 

@@ -192,13 +192,17 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// Digest returns the SHA-256 of a file's bytes in hexadecimal.
+// Digest returns the SHA-256 of a file's bytes in hexadecimal. A pipe has none
+// to return: it can be read once.
 func Digest(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("hashing: %w", err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
+		return "", &Error{File: path, Found: "a pipe, device or folder", Expected: "a file, which can be read again"}
+	}
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", fmt.Errorf("hashing %s: %w", path, err)

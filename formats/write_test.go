@@ -254,3 +254,16 @@ func BenchmarkMarshalProfile(b *testing.B) {
 		}
 	}
 }
+
+// A pipe's content is gone once it was read: there is no digest of it.
+func TestDigestOfAPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	w.Close()
+	if d, err := Digest(fmt.Sprintf("/dev/fd/%d", r.Fd())); err == nil || !strings.Contains(err.Error(), "found a pipe") {
+		t.Errorf("%q, %v", d, err)
+	}
+}

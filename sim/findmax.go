@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -23,6 +24,9 @@ type MaxLoad struct {
 	Models  []float64
 	// Points are the loads that were simulated, in order of load.
 	Points []LoadPoint
+	// Interrupted says that not all of them were: Overall is then the highest so
+	// far, and Models is nil.
+	Interrupted bool
 }
 
 // LoadPoint is one simulated load.
@@ -51,6 +55,8 @@ func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 // which the attainment holds, for each model and for all of them. Every point
 // is replicated runs times; all points use the same random numbers. The search
 // starts at load 1: it goes up while a model passes, else down until it does.
+// Where ctx is cancelled there is, beside the error, what the complete points
+// showed; nil without any.
 func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int) (*MaxLoad, error) {
 	s, err := newLoadSearch(ctx, sc, attainment, runs)
 	if err != nil {
@@ -59,7 +65,7 @@ func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int
 	models := make([]float64, len(sc.Tables.Models))
 	for m := range models {
 		if models[m], err = s.highest(func(r *formats.Report) bool { return r.Models[m].Attainment >= attainment }); err != nil {
-			return nil, err
+			return s.interrupted(err), err
 		}
 	}
 	return s.overall(models)
@@ -128,22 +134,45 @@ func (s *loadSearch) highest(passes func(*formats.Report) bool) (float64, error)
 }
 
 func (s *loadSearch) overall(models []float64) (*MaxLoad, error) {
-	out := &MaxLoad{Models: models}
-	var err error
-	if out.Overall, err = s.highest(func(r *formats.Report) bool {
-		return !slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < s.attainment })
-	}); err != nil {
-		return nil, err
+	highest, err := s.highest(s.passes)
+	if err != nil {
+		return s.interrupted(err), err
 	}
-	for i := 1; i <= maxLoadPoint; i++ {
-		if p, ok := s.points[i]; ok {
-			out.Points = append(out.Points, p)
-		}
-	}
-	return out, nil
+	return &MaxLoad{Overall: highest, Models: models, Points: s.inOrder()}, nil
 }
 
-// Sweep simulates the given loads, in order; there is no highest in it.
+// passes tells whether every model attains what was asked.
+func (s *loadSearch) passes(r *formats.Report) bool {
+	return !slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < s.attainment })
+}
+
+func (s *loadSearch) inOrder() []LoadPoint {
+	var out []LoadPoint
+	for i := 1; i <= maxLoadPoint; i++ {
+		if p, ok := s.points[i]; ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// interrupted is what the points so far show, where the search was cancelled.
+func (s *loadSearch) interrupted(err error) *MaxLoad {
+	if !errors.Is(err, context.Canceled) || len(s.points) == 0 {
+		return nil
+	}
+	out := &MaxLoad{Points: s.inOrder(), Interrupted: true}
+	for _, p := range out.Points {
+		if s.passes(p.Report) {
+			out.Overall = p.Load
+		}
+	}
+	return out
+}
+
+// Sweep simulates the given loads, in order; there is no highest in it. Where
+// ctx is cancelled there is, beside the error, what the complete loads showed;
+// nil without any.
 func Sweep(ctx context.Context, sc *Scenario, loads []float64, runs int) (*MaxLoad, error) {
 	out := &MaxLoad{}
 	for _, load := range loads {
@@ -154,7 +183,11 @@ func Sweep(ctx context.Context, sc *Scenario, loads []float64, runs int) (*MaxLo
 		at.Load = load
 		res, err := Replicate(ctx, &at, runs)
 		if err != nil {
-			return nil, fmt.Errorf("load %g: %w", load, err)
+			err = fmt.Errorf("load %g: %w", load, err)
+			if out.Interrupted = errors.Is(err, context.Canceled); !out.Interrupted || len(out.Points) == 0 {
+				return nil, err
+			}
+			return out, err
 		}
 		out.Points = append(out.Points, LoadPoint{Load: load, Report: res.Report, Events: res.Events})
 	}
@@ -185,6 +218,7 @@ func (m *MaxLoad) SweepReport() (*formats.Report, int64) {
 	}
 	rep := *m.Points[len(m.Points)-1].Report
 	rep.Curve = m.curve()
+	rep.Interrupted = m.Interrupted
 	var events int64
 	for _, p := range m.Points {
 		events += p.Events
@@ -206,8 +240,10 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	rep := *point.Report
 	rep.Models = slices.Clone(rep.Models)
 	rep.Curve = m.curve()
-	overall := m.Overall
-	rep.MaxLoadFactor = &overall
+	if rep.Interrupted = m.Interrupted; !m.Interrupted {
+		overall := m.Overall
+		rep.MaxLoadFactor = &overall
+	}
 	for i := range m.Models {
 		best := m.Models[i]
 		rep.Models[i].MaxLoadFactor = &best

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,6 +140,10 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 // Replicate runs a scenario under several seeds, in parallel, and pools the
 // outcome. The report has the 95 % intervals over the runs, and its bytes do
 // not depend on how many run at once.
+//
+// Where ctx is cancelled there is, beside the error, the outcome of the first
+// runs, as many as were complete: what as many runs alone would have given, but
+// for the mark. It is nil where the first was not.
 func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
 	if runs < 1 {
 		return nil, fmt.Errorf("simulating: %d runs, expected at least 1", runs)
@@ -158,15 +163,28 @@ func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
 			}
 		})
 	}
+feed:
 	for run := range runs {
-		next <- run
+		select {
+		case next <- run:
+		case <-ctx.Done():
+			errs[run] = ctx.Err()
+			break feed
+		}
 	}
 	close(next)
 	wg.Wait()
-	if err := firstCause(errs); err != nil {
+	err := firstCause(errs)
+	if err == nil {
+		return pool(results), nil
+	}
+	complete := slices.Index(results, nil)
+	if !errors.Is(err, context.Canceled) || complete == 0 {
 		return nil, err
 	}
-	return pool(results), nil
+	out := pool(results[:complete])
+	out.Report.Interrupted = true
+	return out, err
 }
 
 // firstCause prefers what went wrong over the cancellations that it caused.

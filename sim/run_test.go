@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
@@ -470,5 +472,63 @@ func TestBadInput(t *testing.T) {
 	}
 	if _, err := sim.Replicate(context.Background(), scenario(t, policytest.Hundred().Plan(), 1, time.Second), 0); err == nil {
 		t.Error("no runs: no error")
+	}
+}
+
+// An interrupt keeps the first runs that were complete: the report of as many
+// runs alone, but for the mark.
+func TestInterruptedRuns(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one run after the other
+	plan := policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 50})
+	// after n runs have begun, the context ends
+	after := func(n int) (context.Context, *sim.Scenario) {
+		ctx, cancel := context.WithCancel(context.Background())
+		sc := scenario(t, plan, 1, time.Second)
+		sc.Service = func(uint64) (sim.Service, error) {
+			if n--; n == 0 {
+				cancel()
+			}
+			return sim.Exact(sc.Tables), nil
+		}
+		return ctx, sc
+	}
+	ctx, sc := after(4)
+	got, err := sim.Replicate(ctx, sc, 1000)
+	if !errors.Is(err, context.Canceled) || got == nil {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	want, err := sim.Replicate(context.Background(), scenario(t, plan, 1, time.Second), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Report.Interrupted = true
+	if diff := cmp.Diff(want.Report, got.Report); diff != "" {
+		t.Error(diff)
+	}
+	ctx, sc = after(1)
+	if got, err := sim.Replicate(ctx, sc, 1000); got != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("with no run complete: %v, %v", got, err)
+	}
+
+	ctx, sc = after(6) // in the third load
+	found, err := sim.Sweep(ctx, sc, []float64{.5, .7, .9, 1.1}, 2)
+	if !errors.Is(err, context.Canceled) || found == nil {
+		t.Fatalf("sweep: %v, %v", found, err)
+	}
+	if r, _ := found.SweepReport(); !r.Interrupted || len(r.Curve) != 2 || r.Load != .7 || r.Runs != 2 {
+		t.Errorf("sweep: %+v", r)
+	}
+	ctx, sc = after(1)
+	if found, err := sim.Sweep(ctx, sc, []float64{.5, .7}, 2); found != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("sweep with no load complete: %v, %v", found, err)
+	}
+
+	ctx, sc = after(3)
+	found, err = sim.FindMaxLoad(ctx, sc, .99, 1)
+	if !errors.Is(err, context.Canceled) || found == nil {
+		t.Fatalf("search: %v, %v", found, err)
+	}
+	if r, _ := found.Report(); !r.Interrupted || len(r.Curve) != 2 || r.MaxLoadFactor != nil || r.Models[0].MaxLoadFactor != nil {
+		t.Errorf("search: %+v", r)
 	}
 }

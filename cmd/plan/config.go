@@ -32,12 +32,14 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 	if filepath.Ext(path) == "" {
 		v.SetConfigType("yaml")
 	}
-	_, missing := os.Stat(path)
+	info, missing := os.Stat(path)
 	if missing != nil && (explicit || !errors.Is(missing, fs.ErrNotExist)) {
 		return usageErrorf("reading configuration: %w", missing)
 	}
 	if missing != nil {
 		// no file is no configuration
+	} else if info.IsDir() {
+		return usageErrorf("reading configuration %s: found a folder, expected a file", path)
 	} else if err := v.ReadInConfig(); err != nil {
 		return usageErrorf("reading configuration %s: %w", path, err)
 	} else if err := knownKeys(cmd.Root(), v, path); err != nil {

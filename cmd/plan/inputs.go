@@ -41,9 +41,13 @@ func document(role, flag string) (string, error) {
 func readPlan(path string) (*formats.Plan, error) {
 	plan, err := formats.ReadPlan(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usageErrorf("no plan %s\n  hint: plan solve --slo 200ms -o %s makes one", path, path)
+		return nil, missingPlan(path)
 	}
 	return plan, err
+}
+
+func missingPlan(path string) error {
+	return usageErrorf("no plan %s\n  hint: plan solve --slo 200ms -o %s makes one", path, path)
 }
 
 // input describes a file that a plan was made from; the path is relative to
@@ -51,7 +55,7 @@ func readPlan(path string) (*formats.Plan, error) {
 func input(role, path, planPath string) (formats.Input, error) {
 	sum, err := formats.Digest(path)
 	if err != nil {
-		return formats.Input{}, fmt.Errorf("hashing %s: %w", path, err)
+		return formats.Input{}, fmt.Errorf("the plan names its %s, to be checked and made again: %w", role, err)
 	}
 	rel, err := relativeTo(filepath.Dir(planPath), path)
 	if err != nil {

@@ -109,6 +109,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if o.outcomes != "" {
 		cfg.Ended = func(out load.Outcome) { ended = append(ended, out) }
 	}
+	heed(ctx)
 	bar := p.meter(int64(o.duration/time.Millisecond), "sending")
 	stop := tick(func(passed time.Duration) { bar.set(int64(passed/time.Millisecond), 0, "sending") })
 	res, err := load.Run(ctx, cfg, src)
@@ -120,6 +121,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if err != nil {
 		return err
 	}
+	res.Report.Interrupted = res.Interrupted
 	if o.out != "" {
 		if err := p.save(o.out, &res.Report, true); err != nil {
 			return err

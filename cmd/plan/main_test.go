@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 //	completions [mute]      serve two language models, tiny and big, at $COMPLETIONS
 //	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
 //	drained                 end it with SIGTERM, and well
+//	abandoned FIFO ARGS...  run plan, interrupt it once while it reads the pipe, and require exit code 4
 //	ask STATUS URL [BODY [HEADER...]]   an HTTP request
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -77,6 +78,8 @@ func TestScripts(t *testing.T) {
 			"served":  served,
 			"drained": drained,
 			"ask":     ask,
+
+			"abandoned": abandoned,
 		},
 	})
 }

@@ -104,6 +104,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		paths = found
 		p.assumed([]string{"models: " + list(paths)})
 	}
+	heed(ctx)
 	eng, err := ort.Open("")
 	if err != nil {
 		return fmt.Errorf("opening the engine: %w", err)

@@ -52,6 +52,8 @@ const patience = 2 * time.Minute
 // answer to a profile.
 func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, paths []string, out string, seed uint64) error {
 	switch {
+	case out == toStdout:
+		return usageErrorf("--output -: records are added to the profile in a file; name a file")
 	case o.records == "":
 		return usageErrorf("--completions asks for answers to prompts: name their file with --records (CSV, label,prompt)")
 	case len(paths) > 0:
@@ -62,6 +64,9 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 		return usageErrorf("--logprobs %d: expected 2 to 100 (OpenAI's API gives 5 at most)", o.logprobs)
 	case o.parallel < 1 || o.parallel > 1000:
 		return usageErrorf("--parallel %d: expected 1 to 1000", o.parallel)
+	}
+	if err := p.output("output", out, formats.KindProfile); err != nil {
+		return err
 	}
 	c := profiler.CompletionOptions{Source: filepath.Base(o.records), Options: o.answers, HeldOut: o.heldOut, Score: o.score, Seed: seed,
 		Key: os.Getenv("OPENAI_API_KEY"), Top: o.logprobs, Parallel: o.parallel, Patience: patience}
@@ -84,6 +89,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	if err != nil {
 		return err
 	}
+	heed(ctx)
 	n := len(c.Prompts.Labels)
 	bar := p.meter(int64(n*len(c.Models)), "asking")
 	c.Progress = func(name string, done, _ int) {

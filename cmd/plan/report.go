@@ -29,6 +29,11 @@ Each row is a model in one report; the differences are against the first report.
 				}
 				reports = append(reports, r)
 			}
+			for i, r := range reports {
+				if r.Interrupted {
+					p.note("note: %s: interrupted; it is of what was complete until then", args[i])
+				}
+			}
 			if g.json {
 				return p.document(reports)
 			}

@@ -27,6 +27,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := &witness{w: stdout}
 	root.SetOut(out)
 	root.SetErr(stderr)
+	addCompletion(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil && out.err != nil {
 		err = withCode(exitEnvironment, fmt.Errorf("writing to stdout: %w", out.err))
@@ -128,6 +129,7 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 		&cobra.Group{ID: "gate", Title: "Plans over time:"},
 		&cobra.Group{ID: "aid", Title: "Aids:"},
 	)
+	cobra.EnableCommandSorting = false // the verbs stand in the order of their use
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
 			c.GroupID = group
@@ -138,8 +140,51 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 	add("gate", newCheckCommand(g), newDiffCommand(g), newExplainCommand(g), newReportCommand(g))
 	add("aid", newInitCommand(g), newImportCommand(g), newSchemaCommand(g), newModelsCommand(g), newDoctorCommand(g), newVersionCommand(g))
 	root.AddCommand(newShareCommand(), newGPUCheckCommand(g))
+	root.SetHelpCommand(newHelpCommand(root))
 	markRunning(root, root)
 	return root
+}
+
+// addCompletion adds cobra's verb, which writes to what the root's output is
+// by then, and refuses a shell that it does not know.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	c, _, err := root.Find([]string{"completion"})
+	if err != nil { // there is one: a mistake in this program
+		panic(err)
+	}
+	c.Args, c.RunE = cobra.NoArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+	markRunning(root, c)
+}
+
+// newHelpCommand is cobra's, but that a verb that does not exist is bad usage.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [verb]",
+		Short: "Help about any verb",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if c, _, err := root.Find(args); err == nil {
+				for _, sub := range c.Commands() {
+					if sub.IsAvailableCommand() {
+						names = append(names, sub.Name()+"\t"+sub.Short)
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("unknown command %q for %q", rest[0], c.CommandPath())
+			}
+			if err != nil {
+				return usageErrorf("%w%s", err, misspelt(c, err))
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
 }
 
 // markRunning lets every verb tell that cobra had nothing to refuse.

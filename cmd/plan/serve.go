@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"net"
@@ -136,6 +137,9 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 			p.note("made %s: the other hosts need a copy", o.joinToken)
 		}
 	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return missingPlan(path)
+	}
 	level := slog.LevelInfo
 	if p.quiet {
 		level = slog.LevelWarn
@@ -172,6 +176,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		defer func() { err = errors.Join(err, f.Close()) }()
 		so.EventLog = f
 	}
+	heed(ctx)
 	rep, err := executor.Serve(ctx, so)
 	if err != nil {
 		if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {

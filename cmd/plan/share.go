@@ -18,7 +18,8 @@ func newShareCommand() *cobra.Command {
 		Short:  "The process of one share of a GPU, started by profile",
 		Hidden: true,
 		Args:   cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			heed(cmd.Context())
 			return remote.Main(func() (engine.Engine, error) { return ort.Open("") })
 		},
 	}

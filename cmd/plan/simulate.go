@@ -88,12 +88,13 @@ the run drains; arrivals during --warmup run but are not counted.`,
 	return cmd
 }
 
-// runSimulate writes what a whole simulation shows, or nothing: figures of a run
-// that was cut short would look like those of a shorter one.
+// runSimulate writes what whole runs show, also where an interrupt kept others
+// from being complete; of a run that was cut short it writes nothing: its figures
+// would look like those of a shorter one.
 func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
 	err := simulate(ctx, p, o, path)
-	if errors.Is(err, context.Canceled) {
-		return &exitError{exitInterrupted, errors.New("interrupted before the simulation was complete; nothing was written")}
+	if _, told := errors.AsType[*exitError](err); !told && errors.Is(err, context.Canceled) {
+		return &exitError{exitInterrupted, errors.New("interrupted before a first run was complete; nothing was written")}
 	}
 	return err
 }
@@ -174,7 +175,9 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 			return usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
 		}
 	}
+	heed(ctx)
 	began := time.Now()
+	done := "" // what was complete when an interrupt came
 	switch {
 	case src != nil:
 		if !o.durationGiven {
@@ -190,55 +193,75 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 			return err
 		}
 		found, err := sim.Sweep(ctx, sc, loads, o.runs)
-		if err != nil {
+		if found == nil {
 			return err
 		}
 		rep, events = found.SweepReport()
+		done = fmt.Sprintf("the first %d of %d loads", len(found.Points), len(loads))
 	case o.findMaxLoad:
 		found, err := sim.FindMaxLoad(ctx, sc, o.attainment, o.runs)
-		if err != nil {
+		if found == nil {
 			return err
 		}
-		rep, events = found.Report()
-		if rep == nil {
+		if rep, events = found.Report(); rep == nil {
 			return fmt.Errorf("no load was simulated")
 		}
+		done = "the loads that were tried so far, and the highest load is not known"
 	default:
 		res, err := o.replicate(ctx, sc)
-		if err != nil {
+		if res == nil {
 			return err
 		}
 		rep, events = res.Report, res.Events
+		done = fmt.Sprintf("the first %d of %d runs", rep.Runs, o.runs)
 	}
 	if seconds := time.Since(began).Seconds(); seconds > 0 {
 		rep.EventsPerSecond = float64(events) / seconds
 	}
 	rep.Events = events
-	sum, err := formats.Digest(path)
-	if err != nil {
+	if rep.Plan, err = o.simulated(path); err != nil {
 		return err
 	}
-	rep.Plan = &formats.Input{Role: "plan", Path: path, SHA256: sum}
 	if plan.Objective.Name == "throughput" && plan.Objective.Bound != nil && *plan.Objective.Bound > 0 {
 		rep.BoundShare = boundShare(plan, rep)
 	}
 	if o.out != "" {
-		if rep.Plan.Path, err = relativeTo(dirOf(o.out), path); err != nil {
-			return err
-		}
 		if err := p.save(o.out, rep, true); err != nil {
 			return err
 		}
 	}
 	p.warned(rep.Warnings)
 	if p.json {
-		return p.document(rep)
+		if err := p.document(rep); err != nil {
+			return err
+		}
+	} else {
+		if err := printReport(p, rep); err != nil {
+			return err
+		}
+		p.note("%d events, %.2f million per second", events, rep.EventsPerSecond/1e6)
 	}
-	if err := printReport(p, rep); err != nil {
-		return err
+	if rep.Interrupted {
+		return &exitError{exitInterrupted, errors.New("interrupted; the report is of " + done)}
 	}
-	p.note("%d events, %.2f million per second", events, rep.EventsPerSecond/1e6)
 	return nil
+}
+
+// simulated names the plan in the report; nil where it came out of a pipe.
+func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	sum, err := formats.Digest(path)
+	if err != nil {
+		return nil, err
+	}
+	if o.out != "" {
+		if path, err = relativeTo(dirOf(o.out), path); err != nil {
+			return nil, err
+		}
+	}
+	return &formats.Input{Role: "plan", Path: path, SHA256: sum}, nil
 }
 
 // maxWindows bounds the time windows of a report, maxRuns the replications.

@@ -129,6 +129,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		return err
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
+	heed(ctx)
 	bar := p.meter(100, "solving")
 	solve := planner.Solve
 	if o.margin == planner.MarginAuto {

@@ -44,6 +44,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.join == "" {
+				heed(cmd.Context())
 				return worker.Main(cmd.Context())
 			}
 			return runWorker(cmd, newPrinter(cmd, g), o)
@@ -107,6 +108,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if p.quiet {
 		level = slog.LevelWarn
 	}
+	heed(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
 		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus,
 		Silence: o.silence, Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),

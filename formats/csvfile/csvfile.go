@@ -2,6 +2,7 @@ package csvfile
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"encoding/csv"
@@ -20,6 +21,7 @@ type File struct {
 	*bufio.Reader
 	Name    string // in errors
 	MaxLine int    // bytes; 0: a mebibyte
+	plain   bool   // though its name ends like that of a gzip file
 	closes  []io.Closer
 }
 
@@ -28,6 +30,9 @@ func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
+	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, errors.Join(&formats.Error{File: path, Found: "a folder", Expected: "a file"}, f.Close())
 	}
 	x, err := New(f, path)
 	if err != nil {
@@ -47,9 +52,24 @@ func New(r io.Reader, name string) (*File, error) {
 		}
 		f.Reader = bufio.NewReaderSize(z, 1<<16)
 		f.closes = append(f.closes, z)
+		return f, nil
+	}
+	f.plain = strings.HasSuffix(name, ".gz")
+	if head, _ := f.Peek(512); bytes.ContainsFunc(head, binary) {
+		e := &formats.Error{File: name, Found: "binary data", Expected: "a text, plain or packed with gzip"}
+		if f.plain {
+			e.Found = "binary data that is no gzip, in spite of the name"
+		}
+		return nil, e
 	}
 	return f, nil
 }
+
+// readPlain is the hint where the text of such a file is not what it should be.
+const readPlain = "it is no gzip, in spite of its name, and was read as text"
+
+// binary tells control characters that no text has.
+func binary(r rune) bool { return r < '\t' || r > '\r' && r < 0x1b }
 
 // Close closes what was opened.
 func (f *File) Close() error {
@@ -98,6 +118,14 @@ type Table struct {
 
 // NewTable reads the header of a file.
 func NewTable(f *File) (*Table, error) {
+	t, err := newTable(f)
+	if e, ok := errors.AsType[*formats.Error](err); ok && f.plain && e.Hint == "" {
+		e.Hint = readPlain
+	}
+	return t, err
+}
+
+func newTable(f *File) (*Table, error) {
 	t := &Table{File: f, csv: csv.NewReader(&lineGuard{f: f, max: cmp.Or(f.MaxLine, maxLine)})}
 	t.csv.ReuseRecord = true
 	header, err := t.csv.Read()
@@ -124,7 +152,11 @@ func (t *Table) Expect(header ...string) error {
 	if slices.Equal(t.Header, header) {
 		return nil
 	}
-	return &formats.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: strings.Join(header, ",")}
+	e := &formats.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: strings.Join(header, ",")}
+	if t.plain {
+		e.Hint = readPlain
+	}
+	return e
 }
 
 // Next reads a row into t.Row; io.EOF at the end.
@@ -161,7 +193,11 @@ func (t *Table) wrap(err error) error {
 // Fail is a finding about field i of the row at hand.
 func (t *Table) Fail(i int, column, found, expected string) *formats.Error {
 	line, col := t.csv.FieldPos(i)
-	return &formats.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
+	e := &formats.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
+	if t.plain && line == 1 {
+		e.Hint = readPlain
+	}
+	return e
 }
 
 // Cell is a finding about the text of field i.

@@ -138,3 +138,31 @@ func FuzzTable(f *testing.F) {
 		}
 	})
 }
+
+// A file that is no gzip in spite of its name is told so, and binary data is no CSV.
+func TestNamedGzip(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ text, want string }{
+		"noise.csv.gz": {"PK\x03\x04\x14\x00\x00\x00", "binary data that is no gzip, in spite of the name, expected a text, plain or packed with gzip"},
+		"noise.csv":    {"PK\x03\x04\x14\x00\x00\x00", "found binary data, expected a text"},
+		"text.csv.gz":  {"a,a\n1,2\n", "hint: it is no gzip, in spite of its name"},
+		"cut.csv.gz":   {string(pack(t, "a,b\n1,2\n")[:11]), "unexpected EOF"},
+		"good.csv.gz":  {"a,b\n1,2\n", ""},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path)
+		if err == nil {
+			_, err = NewTable(f)
+			f.Close()
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "found a folder, expected a file") {
+		t.Errorf("a folder: %v", err)
+	}
+}
