@@ -24,6 +24,12 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
+			for _, step := range o.Steps {
+				if err := oneOf("steps", step, gpucheck.Names()...); err != nil {
+					return err
+				}
+			}
+			heed(cmd.Context())
 			var err error
 			if o.Self, err = os.Executable(); err != nil {
 				return fmt.Errorf("find this program: %w", err)
