@@ -29,6 +29,9 @@ type grpcTarget struct {
 	token   string
 }
 
+// bufferBytes is the size of a connection's buffers: requests are tensors.
+const bufferBytes = 128 << 10
+
 // grpcPayload is a request without id and parameters. Protobuf messages in a
 // row are one message, so these are sent in front of it.
 type grpcPayload struct{ wire []byte }
@@ -43,6 +46,8 @@ func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 		grpc.WithUserAgent("inferplan-load"),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.MaxCallSendMsgSize(maxAnswer), grpc.ForceCodecV2(codec{encoding.GetCodecV2("proto")})),
 		grpc.WithDisableRetry(),
+		grpc.WithWriteBufferSize(bufferBytes),
+		grpc.WithReadBufferSize(bufferBytes),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", u.Host, err)

@@ -40,6 +40,12 @@ type GRPCServer struct {
 	stopOnce sync.Once
 }
 
+// Sizes of a stream's window and of a connection's buffers.
+const (
+	windowBytes = 1 << 20
+	bufferBytes = 128 << 10
+)
+
 // NewGRPCServer makes a server; nothing listens until Serve.
 func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	opt = opt.withDefaults()
@@ -54,6 +60,12 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 		grpc.MaxHeaderListSize(uint32(opt.MaxHeaderBytes)),
 		grpc.MaxConcurrentStreams(opt.MaxStreams),
 		grpc.ConnectionTimeout(opt.ReadTimeout),
+		// Requests are tensors, often of hundreds of kilobytes: with windows and
+		// buffers for text they arrive in many small pieces.
+		grpc.InitialWindowSize(windowBytes),
+		grpc.InitialConnWindowSize(16*windowBytes),
+		grpc.ReadBufferSize(bufferBytes),
+		grpc.WriteBufferSize(bufferBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: opt.IdleTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary),
