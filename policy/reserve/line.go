@@ -1,17 +1,27 @@
 package reserve
 
-// line puts all that is reserved into line anew: what runs stays, and of the rest
-// whatever gets to its resource first is the next there.
+// line puts all that is reserved into line anew: what has come to its resource
+// stays in the order in which it came, and of the rest whatever gets to its
+// resource first is the next there.
 func (t *timelines) line() {
+	for n := range t.nodes {
+		if nd := &t.nodes[n]; nd.res >= 0 && !nd.arrived && !nd.started {
+			t.unlink(int32(n))
+		}
+	}
+	t.work = t.work[:0]
 	for res := range t.spans {
-		t.spans[res].head, t.spans[res].last, t.depths[res] = -1, -1, 0
-		t.setTail(int32(res))
+		for n := t.spans[res].head; n >= 0; n = t.nodes[n].next {
+			t.work = append(t.work, n)
+		}
+	}
+	for i := 0; i < len(t.work) && i <= t.mostSteps(); i++ {
+		t.settle(t.work[i])
 	}
 	next := t.work[:0] // of each batch: what has no place yet
 	for first := int32(0); first < int32(len(t.nodes)); first += t.stride {
 		n := t.after(first)
-		if n >= 0 && t.nodes[n].started {
-			t.linkAfter(n, t.spans[t.nodes[n].res].last)
+		if n >= 0 && t.here(n) {
 			n = t.handOn(n)
 		}
 		if n >= 0 {
@@ -32,6 +42,12 @@ func (t *timelines) line() {
 		}
 	}
 	t.work = next
+}
+
+// here tells whether what a reservation is for has come to its resource.
+func (t *timelines) here(n int32) bool {
+	nd := &t.nodes[n]
+	return nd.arrived || nd.started || n%t.stride%perHop == up && t.nodes[n+down-up].arrived // a transfer may hold one end only
 }
 
 // after is the first reservation of a batch from the hop of node n on: a transfer

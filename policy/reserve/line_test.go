@@ -67,3 +67,20 @@ func TestContradictingOrders(t *testing.T) {
 		}
 	}
 }
+
+// What has come keeps its turn, although news of what came behind it may say that
+// it was ready earlier.
+func TestLineKeepsWhatHasCome(t *testing.T) {
+	var tl timelines
+	tl.init(2, 3, 2)
+	way(&tl, 0, 5*tick, 0, 1)
+	way(&tl, 1, 3*tick, 0, 1)
+	way(&tl, 2, 0, 1, 0)
+	tl.line()
+	wholeTimelines(t, &tl)
+	for b, want := range [][2]time.Duration{{5 * tick, 6 * tick}, {6 * tick, 7 * tick}, {0, 7 * tick}} {
+		if got := starts(&tl, int32(b), 2); got[0] != want[0] || got[1] != want[1] {
+			t.Errorf("batch %d starts at %v, expected %v", b, got, want)
+		}
+	}
+}

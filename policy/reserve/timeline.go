@@ -383,7 +383,7 @@ func (t *timelines) moveAfter(n, after int32) {
 // the other. That takes devices that paths cross in both directions.
 func (t *timelines) drain() {
 	for i := 0; i < len(t.work); i++ {
-		if i > 64+4*len(t.nodes) {
+		if i > t.mostSteps() {
 			t.line()
 			break
 		}
@@ -391,6 +391,9 @@ func (t *timelines) drain() {
 	}
 	t.work = t.work[:0]
 }
+
+// mostSteps is more than what settles takes where orders do not contradict.
+func (t *timelines) mostSteps() int { return 64 + 4*len(t.nodes) }
 
 // overrun corrects a resource whose work should all have ended by now. What
 // runs there runs past its time; it is given a sixteenth of it more, so that an
