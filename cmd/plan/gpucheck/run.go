@@ -145,7 +145,7 @@ var steps = []step{
 	{"roofline", "Distance from the roofline", 0, time.Minute, roofline},
 	{"half", "Whole models in float16", 60 * time.Second, 3 * time.Minute, half},
 	{"shares", "Shares of the GPU", 150 * time.Second, 5 * time.Minute, shares},
-	{"pooled", "Two stages on two shares", 80 * time.Second, 3 * time.Minute, pooled},
+	{"pooled", "Two stages on two shares", 95 * time.Second, 3 * time.Minute, pooled},
 	{"cascade", "A cascade", 80 * time.Second, 4 * time.Minute, cascade},
 	{"tiers", "How tensors cross between processes", 0, time.Minute, tiers},
 	{"swap", "Load, first run, unload", 60 * time.Second, 3 * time.Minute, swap},
@@ -495,13 +495,14 @@ func (c *check) plan(ctx context.Context, args ...string) (string, error) {
 	cmd.WaitDelay = 20 * time.Second
 	cmd.Dir = c.Work
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, c.log()), c.log()
+	var said lastBytes
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, c.log()), io.MultiWriter(c.log(), &said)
 	fmt.Fprintf(c.log(), "$ plan %s\n", strings.Join(args, " "))
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = errors.Join(err, ctx.Err())
 		}
-		return out.String(), fmt.Errorf("plan %s: %w", strings.Join(args, " "), err)
+		return out.String(), fmt.Errorf("plan %s: %w: %s", strings.Join(args, " "), err, said.String())
 	}
 	return out.String(), nil
 }

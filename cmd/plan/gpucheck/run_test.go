@@ -299,3 +299,15 @@ func TestRehearsal(t *testing.T) {
 		}
 	}
 }
+
+func TestNearest(t *testing.T) {
+	all := []float32{1, 0, 0, 1, 0.5, 0.5}
+	for k := range 3 {
+		if got := nearest([]float32{all[2*k] + 0.01, all[2*k+1]}, all); got != k {
+			t.Errorf("row %d: nearest %d", k, got)
+		}
+	}
+	if got := nearest([]float32{float32(math.NaN()), 0}, all); got > 0 {
+		t.Errorf("no number is nearest to %d", got)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"inferplan/engine"
+	"inferplan/executor"
 	"inferplan/formats"
 )
 
@@ -327,6 +329,64 @@ func pooled(ctx context.Context, c *check, r *StepResult) error {
 
 const pooledModel = "resnet50"
 
+// pipelineAnswers sends several inputs through a plan, one after the other, and
+// looks whether each answer is that of its own input: what one stage reads of
+// another's memory must be what was written last. (Numbers are not held against
+// each other: a GPU rounds otherwise.)
+func (c *check) pipelineAnswers(ctx context.Context, r *StepResult, plan *formats.Plan, name string) error {
+	const samples = 3
+	path, err := c.models(ctx, name)
+	if err != nil {
+		return err
+	}
+	sub, err := c.whole(ctx, path[0])
+	if err != nil {
+		return err
+	}
+	// By the CPU: a process that has opened the GPU would keep MPS from ending.
+	cpu, err := reference()
+	if err != nil {
+		return err
+	}
+	want, err := c.answer(ctx, sub, cpu, engine.Options{}, samples)
+	if err != nil {
+		return err
+	}
+	x, err := executor.New(ctx, plan, executor.Options{
+		ModelsDir: filepath.Dir(path[0]), ShareCPUs: true, Command: []string{c.Self, "worker"}, Log: slog.New(slog.NewTextHandler(c.log(), nil)),
+	})
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	data := input(sub.Inputs[0], samples)
+	per, own := len(data)/samples, 0
+	for k := range samples {
+		req := request(name, sub, 1, data[k*per:(k+1)*per])
+		resp, err := x.Infer(ctx, req)
+		if err != nil {
+			return err
+		}
+		own += count(nearest(float32s(resp.Outputs[0].Data), want[0]) == k)
+		if resp.Release != nil {
+			resp.Release()
+		}
+	}
+	r.verdict("answers of the pipeline that are those of their inputs", fmt.Sprint(samples), float64(own), own == samples)
+	return nil
+}
+
+// nearest is the row of all whose largest difference from v is the least.
+func nearest(v, all []float32) int {
+	best, least := -1, math.Inf(1)
+	for k := 0; (k+1)*len(v) <= len(all); k++ {
+		if d, _, _, _ := difference([][]float32{v}, [][]float32{all[k*len(v) : (k+1)*len(v)]}, 1); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
 // servePooled plans and serves it. The planner cuts a model in two where it must:
 // here the cluster's memory is declared too small for the whole of it.
 func (c *check) servePooled(ctx context.Context, r *StepResult, count, share int) error {
@@ -377,6 +437,9 @@ func (c *check) servePooled(ctx context.Context, r *StepResult, count, share int
 		stages = max(stages, len(pl.Stages))
 	}
 	r.verdict("stages of the pipeline", "2", float64(stages), stages == 2)
+	if err := c.pipelineAnswers(ctx, r, plan, name); err != nil {
+		return err
+	}
 	d, err := c.drive(ctx, "pooled.json", c.work("models"), 0.8, seconds)
 	if err != nil {
 		return err
