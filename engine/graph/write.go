@@ -140,7 +140,10 @@ func (m *Model) encode(p part) ([]byte, error) {
 		if g.Initializer, nodes, err = n.halve(g.Initializer, append(constant, inner...)); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Name, err)
 		}
-		constant, inner = nodes[:len(idx)], nodes[len(idx):]
+		var bounds []*onnxpb.Tensor
+		constant = nodes[:len(idx)]
+		inner, bounds = halfClips(nodes[len(idx):], m.opset())
+		g.Initializer = append(g.Initializer, bounds...)
 	}
 	g.Initializer = append(g.Initializer, p.inits...)
 	g.Node = append(g.Node, constant...)
@@ -189,6 +192,10 @@ func renamed(nd *onnxpb.Node, names map[string]string) *onnxpb.Node {
 	return c
 }
 
+// BatchName is what written models call the batch size in the shapes of their
+// inputs and outputs.
+const BatchName = "N"
+
 // valueInfo declares a tensor; one without type is left to the runtime.
 func valueInfo(s engine.Spec) *onnxpb.ValueInfo {
 	v := &onnxpb.ValueInfo{Name: proto.String(s.Name)}
@@ -200,7 +207,7 @@ func valueInfo(s engine.Spec) *onnxpb.ValueInfo {
 		dim := &onnxpb.Shape_Dim{Value: &onnxpb.Shape_Dim_DimValue{DimValue: d}}
 		switch {
 		case d == engine.BatchDim:
-			dim.Value = &onnxpb.Shape_Dim_DimParam{DimParam: "N"}
+			dim.Value = &onnxpb.Shape_Dim_DimParam{DimParam: BatchName}
 		case d <= 0: // not known
 			dim.Value = nil
 		}

@@ -23,6 +23,7 @@ import (
 	"unsafe"
 
 	"inferplan/engine"
+	"inferplan/engine/graph"
 )
 
 // What is alive in C, for leak checks.
@@ -111,8 +112,9 @@ const (
 	recordEntry = "session.record_ep_graph_assignment_info"
 )
 
-// session makes a session from a model's bytes.
-func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip_session, error) {
+// session makes a session from a model's bytes: of any batch size, or where batch
+// is not 0 of that one.
+func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch int) (*C.ip_session, error) {
 	level, ok := levels[o.Optimization]
 	if !ok {
 		return nil, fmt.Errorf("optimisation %q: expected all, extended, basic or none", o.Optimization)
@@ -158,31 +160,45 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options) (*C.ip
 		return nil, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, engine.ErrNoDevice)
 	}
 	maps.Copy(config, o.Session)
-	provider := providerOptions(d, o)
-	s, err := newSession(model, c, config, provider)
+	s, err := newSession(model, c, batch, config, providerOptions(d, o))
 	if err == nil {
 		return s, nil
 	}
-	if !strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
-		return nil, fmt.Errorf("device %s: %w: %v", d.ID, engine.ErrModel, err)
+	kind := engine.ErrModel
+	if strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
+		kind = engine.ErrFallback
 	}
-	// Which operators are they? Only a session that allows them can tell.
-	config[strictEntry], config[recordEntry] = "0", "1"
-	if s, again := newSession(model, c, config, provider); again == nil {
-		if nodes, again := assignment(s); again == nil && len(nodes[cpuProvider]) > 0 {
-			list := nodes[cpuProvider]
-			text := strings.Join(list[:min(len(list), 8)], ", ")
-			if more := len(list) - 8; more > 0 {
-				text += fmt.Sprintf(" and %d more", more)
-			}
-			err = fmt.Errorf("%d operators would run on the CPU: %s", len(list), text)
-		}
-		freeSession(s)
-	}
-	return nil, fmt.Errorf("device %s: %w: %v", d.ID, engine.ErrFallback, err)
+	return nil, fmt.Errorf("device %s: %w: %v", d.ID, kind, err)
 }
 
-func newSession(model []byte, c C.ip_options, config, provider map[string]string) (*C.ip_session, error) {
+// strict is session, whose error names the operators that the device lacks. A
+// graph may compute with its own shapes, for which the CUDA provider has no
+// kernels: where the batch size is given they are constants. So where the device
+// refuses a model of any batch size, it is tried with one: static tells that, and
+// that the session is of batch size 1.
+func (e *Engine) strict(model []byte, d engine.Device, o engine.Options) (s *C.ip_session, static bool, err error) {
+	if e.static {
+		s, err = e.session(model, d, o, 1)
+		return s, true, err
+	}
+	if s, err = e.session(model, d, o, 0); err == nil || !errors.Is(err, engine.ErrFallback) {
+		return s, false, err
+	}
+	if s, again := e.session(model, d, o, 1); again == nil {
+		return s, true, nil
+	}
+	nodes, again := e.assignmentOf(model, d, o)
+	if list := nodes[cpuProvider]; again == nil && len(list) > 0 {
+		text := strings.Join(list[:min(len(list), 8)], ", ")
+		if more := len(list) - 8; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		err = fmt.Errorf("device %s: %w: %d operators would run on the CPU: %s", d.ID, engine.ErrFallback, len(list), text)
+	}
+	return nil, false, err
+}
+
+func newSession(model []byte, c C.ip_options, batch int, config, provider map[string]string) (*C.ip_session, error) {
 	var texts cStrings
 	var arrays []unsafe.Pointer
 	defer func() {
@@ -191,6 +207,9 @@ func newSession(model []byte, c C.ip_options, config, provider map[string]string
 			C.free(p)
 		}
 	}()
+	if batch > 0 {
+		c.batch_name, c.batch = texts.add(graph.BatchName), C.int(batch)
+	}
 	c.config_keys, c.config_values, c.n_config = texts.pairs(config, &arrays)
 	c.provider_keys, c.provider_values, c.n_provider = texts.pairs(provider, &arrays)
 	var s *C.ip_session
@@ -225,12 +244,19 @@ func assignment(s *C.ip_session) (map[string][]string, error) {
 // Assignment tells which provider would execute which operators of a submodel,
 // the CPU's where the device's lacks them.
 func (e *Engine) Assignment(m *engine.Submodel, d engine.Device, o engine.Options) (map[string][]string, error) {
+	return e.assignmentOf(m.ONNX, d, o)
+}
+
+// assignmentOf is Assignment. At a given batch size, as Load would make it where
+// it has to: what computes with shapes is no operator that runs.
+func (e *Engine) assignmentOf(model []byte, d engine.Device, o engine.Options) (map[string][]string, error) {
 	o.Session = maps.Clone(o.Session)
 	if o.Session == nil {
 		o.Session = map[string]string{}
 	}
 	o.Session[strictEntry], o.Session[recordEntry] = "0", "1"
-	s, err := e.session(m.ONNX, d, o)
+	// Only a session that allows the CPU can tell.
+	s, err := e.session(model, d, o, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -258,6 +284,7 @@ type block struct {
 	mu       sync.Mutex
 	s        *C.ip_session         // of any batch; on a GPU of the batch first
 	first    int                   // 0 until the first Bind
+	static   bool                  // sessions run at their batch only, s at 1 until the first Bind
 	more     map[int]*C.ip_session // GPU: of the other batches
 	onnx     []byte                // GPU: to make more of
 	bindings map[*binding]struct{}
@@ -271,16 +298,25 @@ func (b *block) at(batch int) (*C.ip_session, error) {
 	if b.onnx == nil || b.first == batch {
 		return b.s, nil
 	}
-	if b.first == 0 {
+	if b.first == 0 && (!b.static || batch == 1) {
 		b.first = batch
 		return b.s, nil
 	}
 	if s := b.more[batch]; s != nil {
 		return s, nil
 	}
-	s, err := b.e.session(b.onnx, b.device, b.o)
+	fixed := 0
+	if b.static {
+		fixed = batch
+	}
+	s, err := b.e.session(b.onnx, b.device, b.o, fixed)
 	if err != nil {
 		return nil, err
+	}
+	if b.first == 0 { // nobody needs the one of batch size 1 yet
+		freeSession(b.s)
+		b.s, b.first = s, batch
+		return s, nil
 	}
 	b.more[batch] = s
 	return s, nil
@@ -293,16 +329,16 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 		return nil, err
 	}
 	what := fmt.Sprintf("load %s blocks [%d,%d)", m.Model, m.From, m.To)
-	s, err := e.session(m.ONNX, d, o)
+	s, static, err := e.strict(m.ONNX, d, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if err := sameBoundary(s, m); err != nil {
+	if err := sameBoundary(s, m, static); err != nil {
 		freeSession(s)
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	b := &block{e: e, sub: m, device: d, o: o, s: s, bindings: map[*binding]struct{}{}}
-	if !d.IsCPU() || e.perBatch {
+	b := &block{e: e, sub: m, device: d, o: o, s: s, static: static, bindings: map[*binding]struct{}{}}
+	if !d.IsCPU() || e.perBatch || static {
 		b.onnx, b.more = m.ONNX, map[int]*C.ip_session{}
 	}
 	e.mu.Lock()
@@ -315,8 +351,9 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 	return b, nil
 }
 
-// sameBoundary compares what the session tells with what the submodel declares.
-func sameBoundary(s *C.ip_session, m *engine.Submodel) error {
+// sameBoundary compares what the session, static at batch size 1, tells with what
+// the submodel declares.
+func sameBoundary(s *C.ip_session, m *engine.Submodel, static bool) error {
 	for k, specs := range [][]engine.Spec{m.Inputs, m.Outputs} {
 		side := [2]string{"input", "output"}[k]
 		if n := int(C.ip_session_count(s, C.int(k))); n != len(specs) {
@@ -332,7 +369,8 @@ func sameBoundary(s *C.ip_session, m *engine.Submodel) error {
 			same := got.Name == want.Name && got.Type == want.Type && int(rank) == len(want.Shape)
 			for j := range int(rank) {
 				got.Shape = append(got.Shape, int64(dims[j]))
-				same = same && (got.Shape[j] < 0 || got.Shape[j] == want.Shape[j])
+				fixed := static && got.Shape[j] == 1 && want.Shape[j] == engine.BatchDim
+				same = same && (got.Shape[j] < 0 || got.Shape[j] == want.Shape[j] || fixed)
 			}
 			if !same {
 				return fmt.Errorf("%w: %s %d is %s in the model, declared is %s", engine.ErrModel, side, i, got, want)

@@ -596,3 +596,48 @@ func TestFed(t *testing.T) {
 		t.Errorf("%d tensors are left", now-values)
 	}
 }
+
+// A model that computes with its own shapes is loaded on a GPU at one batch size
+// per session. The same on the CPU, to be seen here: the answers are those of a
+// session of any batch size, and what Load made for the check is not kept beside.
+func TestStatic(t *testing.T) {
+	e := open(t)
+	sub := mlpSlice(t, e, 4)
+	free, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free.Close()
+	e.static = true
+	before, _, _ := Live()
+	b, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(b engine.Block, batch int) []byte {
+		x, err := b.Bind(engine.BindOptions{Batch: batch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		fill(x.Inputs()[0], 5)
+		if err := x.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Clone(x.Outputs()[0].Bytes())
+	}
+	for i, batch := range []int{3, 1, 3, 2} {
+		if !bytes.Equal(answer(b, batch), answer(free, batch)) {
+			t.Errorf("batch %d: another answer", batch)
+		}
+		if now, _, _ := Live(); now != before+int64([]int{1, 2, 2, 3}[i]) {
+			t.Errorf("%d sessions after batch %d", now-before, batch)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if now, _, _ := Live(); now != before {
+		t.Errorf("%d sessions are left", now-before)
+	}
+}

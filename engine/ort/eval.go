@@ -35,7 +35,7 @@ func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor,
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s, err := e.session(model, engine.CPUDevice(0), o)
+	s, err := e.session(model, engine.CPUDevice(0), o, 0)
 	if err != nil {
 		return nil, err
 	}

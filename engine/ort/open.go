@@ -51,6 +51,9 @@ type Engine struct {
 	// fed makes blocks on the CPU copy inputs into tensors of their own at each
 	// run, as those on a GPU do. Tests set it.
 	fed bool
+	// static makes sessions for one batch size each, as on a GPU where a model
+	// computes with its own shapes. Tests set it.
+	static bool
 	// waits makes runs on the CPU wait through the GPU's driver. Tests set it.
 	waits bool
 

@@ -114,6 +114,7 @@ char *ip_session_new(const void *model, size_t len, const ip_options *o, ip_sess
   TRY(api->SetInterOpNumThreads(so, 1));
   TRY(api->SetSessionExecutionMode(so, ORT_SEQUENTIAL));
   TRY(api->SetSessionGraphOptimizationLevel(so, (GraphOptimizationLevel)o->level));
+  if (o->batch_name) TRY(api->AddFreeDimensionOverrideByName(so, o->batch_name, o->batch));
   for (int i = 0; i < o->n_config; i++) TRY(api->AddSessionConfigEntry(so, o->config_keys[i], o->config_values[i]));
   if (o->provider == IP_CUDA && (err = append_cuda(so, o))) goto fail;
   if (o->provider == IP_TENSORRT && (err = append_tensorrt(so, o))) goto fail;

@@ -18,6 +18,8 @@ typedef struct {
   int provider, device;
   int waits; // as on a GPU, also for the CPU's provider (tests)
   int threads, level; // level: 0 none, 1 basic, 2 extended, 99 all
+  const char *batch_name; // the symbolic dimension that is fixed at batch, or NULL
+  int batch;
   int n_config;
   char **config_keys, **config_values;
   int n_provider;
