@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -38,6 +39,9 @@ func doctor(ctx context.Context, c *check, r *StepResult) error {
 		t.Rows = append(t.Rows, []string{f.What, f.State, f.Found})
 	}
 	r.Tables = append(r.Tables, t)
+	if v := packageVersions(os.Getenv("LD_LIBRARY_PATH")); len(v) > 0 {
+		r.note("CUDA's libraries: %s", strings.Join(v, ", "))
+	}
 	missing := slices.ContainsFunc(found, func(f struct{ What, State, Found string }) bool { return f.State == "missing" })
 	r.verdict("things missing", "none", float64(count(missing)), !missing)
 	if c.rehearsal() {
@@ -56,6 +60,28 @@ func doctor(ctx context.Context, c *check, r *StepResult) error {
 		fmt.Sprintf("%.1f", float64(d.TotalBytes)/(1<<30)), fmt.Sprintf("%.1f", float64(d.FreeBytes)/(1<<30)),
 	}}})
 	return nil
+}
+
+// packageVersions names the Python packages that CUDA's libraries on a path are of.
+func packageVersions(path string) []string {
+	var out []string
+	for _, dir := range filepath.SplitList(path) {
+		site, _, ok := strings.Cut(dir, "/nvidia/")
+		if !ok {
+			continue
+		}
+		found, _ := filepath.Glob(filepath.Join(site, "nvidia_*.dist-info")) // the pattern is well formed
+		for _, f := range found {
+			name, version, ok := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "nvidia_"), ".dist-info"), "-")
+			switch name, _, _ = strings.Cut(name, "_cu1"); name {
+			case "cublas", "cudnn", "cuda_runtime", "curand", "cufft", "cuda_nvrtc":
+				if text := name + " " + version; ok && !slices.Contains(out, text) {
+					out = append(out, text)
+				}
+			}
+		}
+	}
+	return out
 }
 
 func count(yes bool) int {

@@ -24,7 +24,7 @@ func executorRatio(ctx context.Context, c *check, r *StepResult) error {
 		name  string
 		batch int
 	}{{"squeezenet", 8}, {"resnet50", 1}}
-	turns, turn := 5, 2*time.Second
+	turns, turn := 4, 1500*time.Millisecond
 	if c.Quick {
 		cases, turns, turn = cases[:1], 2, time.Second
 		cases[0].batch = 2

@@ -185,6 +185,9 @@ func Run(ctx context.Context, o Options) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if err := doc.sameGPU(&o); err != nil {
+		return false, err
+	}
 	// What the last call was doing when it was killed.
 	if r, err := readKept(o.Out); err == nil {
 		if have := doc.find(r.Step); have == nil || have.Status == Partial || have.Status == Failed {
@@ -551,6 +554,27 @@ func open(o *Options) (*Document, error) {
 	}
 	return have, nil
 }
+
+// sameGPU refuses to mix the results of two kinds of GPU, as of machines that one
+// has in turn, and notes which it is.
+func (d *Document) sameGPU(o *Options) error {
+	gpus, err := listGPUs()
+	if err != nil || d.Rehearsal {
+		return nil // the step doctor says what is wrong
+	}
+	i := slices.IndexFunc(gpus, func(g engine.Device) bool { return g.ID == o.Device })
+	if i < 0 {
+		return nil
+	}
+	if d.Name != "" && d.Name != gpus[i].Name {
+		return fmt.Errorf("%s holds results of %s, here is %s: choose another folder with --out", o.Out, d.Name, gpus[i].Name)
+	}
+	d.Name, d.Driver = gpus[i].Name, gpus[i].Driver
+	return nil
+}
+
+// listGPUs is replaced by tests.
+var listGPUs = ort.GPUs
 
 func (d *Document) find(name string) *StepResult {
 	for i := range d.Steps {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/engine"
 	"inferplan/formats"
 )
 
@@ -309,5 +310,39 @@ func TestNearest(t *testing.T) {
 	}
 	if got := nearest([]float32{float32(math.NaN()), 0}, all); got > 0 {
 		t.Errorf("no number is nearest to %d", got)
+	}
+}
+
+// Results of one kind of GPU are not gone on with on another.
+func TestSameGPU(t *testing.T) {
+	was := listGPUs
+	t.Cleanup(func() { listGPUs = was })
+	name := "NVIDIA H100 80GB HBM3"
+	listGPUs = func() ([]engine.Device, error) {
+		return []engine.Device{{ID: "cuda:0", Name: name, Driver: "580"}}, nil
+	}
+	o := options(t, "doctor")
+	if ok, err := Run(context.Background(), o); !ok || err != nil {
+		t.Fatalf("ok %v, %v", ok, err)
+	}
+	if d := document(t, o); d.Name != name || d.Driver != "580" {
+		t.Errorf("of %q, driver %q", d.Name, d.Driver)
+	}
+	name = "NVIDIA H200"
+	if _, err := Run(context.Background(), o); err == nil || !strings.Contains(err.Error(), "--out") || !strings.Contains(err.Error(), name) {
+		t.Errorf("on another GPU: %v", err)
+	}
+}
+
+func TestPackageVersions(t *testing.T) {
+	site := filepath.Join(t.TempDir(), "site-packages")
+	for _, d := range []string{"nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia_cublas-13.1.0.3.dist-info", "nvidia_cudnn_cu13-9.15.1.9.dist-info", "nvidia_nccl_cu13-2.28.dist-info", "numpy-2.5.2.dist-info"} {
+		if err := os.MkdirAll(filepath.Join(site, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := packageVersions(strings.Join([]string{"/usr/local/nvidia/lib64", filepath.Join(site, "nvidia/cu13/lib"), filepath.Join(site, "nvidia/cudnn/lib")}, ":"))
+	if !slices.Equal(got, []string{"cublas 13.1.0.3", "cudnn 9.15.1.9"}) {
+		t.Errorf("%q", got)
 	}
 }
