@@ -180,18 +180,24 @@ func BenchmarkOverhead(b *testing.B) {
 }
 
 // BenchmarkOverheadBusy is BenchmarkOverhead with 32 requests always open: as
-// many as the server takes.
-func BenchmarkOverheadBusy(b *testing.B) {
+// many as the server takes. With 1, every request goes its way alone, in a batch of
+// its own.
+func BenchmarkOverheadBusy(b *testing.B) { overheadOf(b, 8, 32) }
+
+// BenchmarkOverheadAlone: see BenchmarkOverheadBusy.
+func BenchmarkOverheadAlone(b *testing.B) { overheadOf(b, 1, 1) }
+
+func overheadOf(b *testing.B, batch, open int) {
 	withORT(b)
 	dir := mlp(b)
-	a := apart(b, onnxPlan(b, filepath.Join(dir, "mlp.onnx"), 20*time.Microsecond, 8, time.Second), dir)
+	a := apart(b, onnxPlan(b, filepath.Join(dir, "mlp.onnx"), 20*time.Microsecond, batch, time.Second), dir)
 	for _, c := range callers(b, a, "mlp", 1, 784) {
 		b.Run(c.protocol, func(b *testing.B) {
 			var before, after usage
 			for b.Loop() {
-				closedLoop(b, 300*time.Millisecond, 32, c.call)
+				closedLoop(b, 300*time.Millisecond, open, c.call)
 				before = usageOf(b, a)
-				closedLoop(b, 3*time.Second, 32, c.call)
+				closedLoop(b, 3*time.Second, open, c.call)
 				after = usageOf(b, a)
 			}
 			n := after.requests - before.requests

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// copiers help the core's goroutine to lay large samples into a batch: one core
+// copiers help to lay large samples into a batch: one core
 // copies a batch of images in about the time in which a GPU runs it.
 type copiers struct {
 	tasks chan copyTask

@@ -13,8 +13,8 @@ import (
 	"inferplan/policy/conform"
 )
 
-// core is one plan in execution: a goroutine around a policy, its workers and
-// their supervisors.
+// core is one plan in execution: a policy that one goroutine at a time turns to
+// (loop.go), its workers and their supervisors.
 type core struct {
 	opt     *Options
 	plan    *formats.Plan
@@ -42,9 +42,11 @@ type core struct {
 	ctx     context.Context // of supervisors and workers
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
-	done    chan struct{} // closed when the loop has ended
+	done    chan struct{} // closed when the last round is over
 
-	// What follows belongs to the loop's goroutine.
+	// What follows belongs to whoever has the turn.
+	turn     sync.Mutex
+	ended    bool
 	last     time.Duration
 	reqs     []request
 	freeReqs []int32

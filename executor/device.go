@@ -10,7 +10,7 @@ import (
 )
 
 // device is a worker with the queue in front of it. Everything here belongs to
-// the core's goroutine.
+// whoever has the core's turn.
 type device struct {
 	index   int32
 	kind    string

@@ -4,9 +4,11 @@
 // # How a request goes
 //
 // A transport (executor/oip) calls Executor.Infer on its own goroutine. Infer
-// puts the request into the inbox of the plan's core and sleeps. The core is
-// one goroutine: it hands an Arrival to the policy and carries out what the
-// policy answers. For a Dispatch it copies the batch's samples into a slot of
+// puts the request into the inbox of the plan's core and, where nobody is at it,
+// takes the core's turn itself: it hands an Arrival to the policy and carries out
+// what the policy answers. So do all others that bring news; one goroutine at a
+// time has the turn, and who comes meanwhile leaves the news to it (loop.go). For
+// a Dispatch it copies the batch's samples into a slot of
 // the first stage's worker (engine/worker: a process per device, tensors in
 // shared memory) and sends a 48-byte command. The worker's result comes back
 // through a reader goroutine as a BatchFinished with actual times; the core
@@ -52,7 +54,7 @@
 // # Files
 //
 // executor.go is what transports see; core.go what a plan in execution holds,
-// inbox.go what others leave for its loop, loop.go the loop, wakes.go its
+// inbox.go what others leave for it, loop.go who looks at that, wakes.go its
 // wake-ups; requests.go the way of a request, actions.go what actions do,
 // results.go what becomes of runs; batch.go and job.go the records behind them;
 // device.go the queue in front of a worker and the copies in and out of its

@@ -113,14 +113,17 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	c.copiers = newCopiers(helpers())
 	c.epochMono, c.epoch = monotonicNow()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	for i, d := range c.devices {
+	for _, d := range c.devices {
 		c.setUp(d, true)
+	}
+	c.setWake(watchTag, watchEvery)
+	c.begin()
+	for i, d := range c.devices {
 		c.wg.Add(1)
 		go c.supervise(d, cfgs[i], d.proc, d.gen)
 	}
-	c.wg.Go(func() { c.alarm.run(c.in.wake) })
-	c.setWake(watchTag, watchEvery)
-	go c.run()
+	c.wg.Go(func() { c.alarm.run(c.attend) })
+	c.wg.Go(c.loop)
 	return c, nil
 }
 
@@ -150,7 +153,7 @@ func (c *core) drain(ctx context.Context) error {
 	}
 }
 
-// stop answers what is left, ends the loop and the workers and frees memory.
+// stop answers what is left, ends the rounds and the workers and frees memory.
 func (c *core) stop() error {
 	c.closeInbox()
 	c.call(func() {
@@ -176,7 +179,7 @@ func (c *core) stop() error {
 	}
 	wg.Wait()
 	c.wg.Wait()
-	// A worker that came back while the loop ended is in the inbox.
+	// A worker that came back after the last round is in the inbox.
 	c.in.mu.Lock()
 	for _, e := range c.in.events {
 		if e.proc != nil {

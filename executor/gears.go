@@ -16,7 +16,7 @@ import (
 
 // cascade is what a core needs to serve a gear plan beside what it needs for
 // any plan: it tells the policy how certain the answers are. It belongs to the
-// loop's goroutine, the counters of metrics aside.
+// core's turn, the counters of metrics aside.
 type cascade struct {
 	gears   *policy.Gears
 	score   certainty.Func

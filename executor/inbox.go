@@ -2,15 +2,17 @@ package executor
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"inferplan/engine/worker"
 )
 
-// inbox is what others leave for the loop.
+// inbox is what others leave for the core.
 type inbox struct {
 	mu     sync.Mutex
 	closed bool
-	signal chan struct{}
+	news   atomic.Bool   // something was left, or a wake-up is due, since the last round
+	signal chan struct{} // wakes core.loop
 	inboxContent
 }
 
@@ -38,6 +40,7 @@ type deviceEvent struct {
 	result worker.Result
 }
 
+// wake has core.loop look.
 func (i *inbox) wake() {
 	select {
 	case i.signal <- struct{}{}:
@@ -54,7 +57,7 @@ func (c *core) submit(j *job) bool {
 	}
 	c.in.arrivals = append(c.in.arrivals, j)
 	c.in.mu.Unlock()
-	c.in.wake()
+	c.attend()
 	return true
 }
 
@@ -65,23 +68,23 @@ func (c *core) cancelJob(j *job) {
 	c.in.mu.Lock()
 	c.in.cancels = append(c.in.cancels, j)
 	c.in.mu.Unlock()
-	c.in.wake()
+	c.attend()
 }
 
 func (c *core) post(events ...deviceEvent) {
 	c.in.mu.Lock()
 	c.in.events = append(c.in.events, events...)
 	c.in.mu.Unlock()
-	c.in.wake()
+	c.attend()
 }
 
-// call runs f on the loop's goroutine; false when the loop has ended.
+// call runs f in a round; false when the core has ended.
 func (c *core) call(f func()) bool {
 	ran := make(chan struct{})
 	c.in.mu.Lock()
 	c.in.calls = append(c.in.calls, func() { f(); close(ran) })
 	c.in.mu.Unlock()
-	c.in.wake()
+	c.attend()
 	select {
 	case <-ran:
 		return true
@@ -104,6 +107,7 @@ func (c *core) take() {
 	clear(t.cancels)
 	clear(t.calls)
 	t.events, t.arrivals, t.cancels, t.calls = t.events[:0], t.arrivals[:0], t.cancels[:0], t.calls[:0]
+	c.in.news.Store(false)
 	c.in.mu.Lock()
 	*t, c.in.inboxContent = c.in.inboxContent, *t
 	c.in.mu.Unlock()

@@ -1,62 +1,128 @@
 package executor
 
 import (
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"inferplan/policy"
 )
 
-// run is the loop.
-func (c *core) run() {
-	defer close(c.done)
+// attend sees to it that what has come is looked at: at once and by this goroutine
+// where nobody is at it, or else by whoever is. A request that comes alone is so
+// served without waking another goroutine, which would cost more than all that is
+// decided about it.
+func (c *core) attend() {
+	c.in.news.Store(true)
+	if !c.turn.TryLock() {
+		return // who has the turn looks again when it is over
+	}
+	c.takeTurn()
+	if c.in.news.Load() {
+		c.in.wake() // more has come: not for this goroutine, whose own is done
+	}
+}
+
+// loop takes the turns that others leave.
+func (c *core) loop() {
+	for {
+		select {
+		case <-c.in.signal:
+		case <-c.done:
+			return
+		}
+		for c.in.news.Load() {
+			c.turn.Lock()
+			c.takeTurn()
+		}
+	}
+}
+
+// takeTurn runs a round and gives the turn back. A panic ends the process: the
+// transports, whose goroutine this may be, would keep it to the one request.
+func (c *core) takeTurn() {
+	whole := false
+	defer func() {
+		if p := recover(); !whole && p != nil {
+			stack := debug.Stack()
+			go func() { panic(fmt.Sprintf("%v\n\n%s", p, stack)) }()
+			select {}
+		}
+		c.turn.Unlock()
+	}()
+	if !c.ended {
+		c.round()
+	}
+	whole = true
+}
+
+// begin is the first thing that the policy hears.
+func (c *core) begin() {
+	c.turn.Lock()
+	defer c.turn.Unlock()
 	c.handle(policy.Event{Kind: policy.PlanInstalled})
 	c.flush()
-	for !c.stopping {
-		c.take()
-		t := &c.taken
-		for i := range t.events {
-			c.deviceEvent(&t.events[i])
-			c.flush()
-		}
-		for _, j := range t.arrivals {
-			// A wake-up that is due was so before the policy hears of this one.
-			c.timers()
-			c.arrive(j)
-			c.flush()
-		}
-		for _, j := range t.cancels {
-			c.clientGone(j)
-			c.flush()
-			j.release()
-		}
-		c.timers()
-		c.refill()
-		for _, f := range t.calls {
-			f()
-		}
-		if c.open == 0 && len(c.idle) > 0 {
-			for _, ch := range c.idle {
-				close(ch)
-			}
-			c.idle = nil
-		}
-		c.sleep()
+	c.arm()
+}
+
+// round does all that has come.
+func (c *core) round() {
+	c.take()
+	t := &c.taken
+	for i := range t.events {
+		c.deviceEvent(&t.events[i])
+		c.flush()
 	}
+	for _, j := range t.arrivals {
+		// A wake-up that is due was so before the policy hears of this one.
+		c.timers()
+		c.arrive(j)
+		c.flush()
+	}
+	for _, j := range t.cancels {
+		c.clientGone(j)
+		c.flush()
+		j.release()
+	}
+	c.timers()
+	c.refill()
+	for _, f := range t.calls {
+		f()
+	}
+	if c.open == 0 && len(c.idle) > 0 {
+		for _, ch := range c.idle {
+			close(ch)
+		}
+		c.idle = nil
+	}
+	if c.stopping {
+		c.end()
+		return
+	}
+	c.arm()
+}
+
+// end refuses what came in between; there are no further rounds.
+func (c *core) end() {
 	c.closeInbox()
-	c.take() // what came in between is refused too
+	c.take()
+	for _, e := range c.taken.events {
+		if e.proc != nil {
+			c.devices[e.device].proc = e.proc // for stop, which ends it
+		}
+	}
 	for _, j := range c.taken.arrivals {
 		c.open++
 		j.open = 0
 		c.refuse(j, policy.ReasonDraining)
 		j.release()
 	}
+	c.ended = true
+	close(c.done)
 }
 
-// sleep waits for the inbox or the next wake-up.
-func (c *core) sleep() {
-	if c.stopping {
-		return
-	}
+// arm sets the alarm for the next wake-up.
+func (c *core) arm() {
 	at := time.Duration(-1)
 	for i := range c.wakes {
 		if at < 0 || c.wakes[i].at < at {
@@ -66,7 +132,6 @@ func (c *core) sleep() {
 	if at >= 0 {
 		c.alarm.before(max(1, c.epochMono+int64(at)), c.epochMono+int64(c.now()))
 	}
-	<-c.in.signal
 }
 
 // handle asks the policy and does what it says.

@@ -16,7 +16,7 @@ import (
 // order matters to a plan: how long rates stay on one side of an edge between two
 // ranges decides which gear answers.
 type rates struct {
-	mu      sync.Mutex // the loop writes, servers read
+	mu      sync.Mutex // rounds write, servers read
 	seconds []float32  // a ring once it is as long as it may be
 	at      int        // where the next second goes, in a full ring
 	idle    int        // seconds without a request before now

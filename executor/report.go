@@ -20,7 +20,7 @@ func (x *Executor) Report() *formats.Report {
 	c := x.core.Load()
 	var r *formats.Report
 	if !c.call(func() { r = c.report() }) {
-		r = c.report() // the loop has ended: nobody writes any more
+		r = c.report() // the last round is over: nobody writes any more
 	}
 	return r
 }

@@ -2,12 +2,12 @@ package executor
 
 import "time"
 
-// watchTag is the tag of the loop's own wake-up, which no policy uses.
+// watchTag is the tag of the core's own wake-up, which no policy uses.
 const watchTag = -1 << 31
 
 const watchEvery = time.Second
 
-// watch kills workers that hang. Time in which this loop did not run either, as
+// watch kills workers that hang. Time in which no round ran either, as
 // on a machine that was paused, says nothing of workers.
 func (c *core) watch() {
 	now := c.now()
