@@ -63,9 +63,9 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 	if err := f.objective(); err != nil {
 		return nil, err
 	}
-	if p := f.problem; p.Mixed() && (p.Goal() != gear.MostAccurate || p.Overall || r.opt.Algorithm == AlgorithmEM) {
-		return nil, r.fail("cluster", "pools[1]", "a second device kind, "+r.pools[1].Device, "one: on several kinds gears are planned for the most accuracy under a latency that every range keeps, by --algorithm exact",
-			"leave all pools but one out, or the accuracy, over and em")
+	if len(r.pools) > 1 && r.opt.Algorithm == AlgorithmEM {
+		return nil, r.fail("cluster", "pools[1]", "a second device kind, "+r.pools[1].Device, "one, for --algorithm em: the paper's Algorithm 1 shares work over devices that are all alike",
+			"leave em out, or all pools but one")
 	}
 	r.checkModelFiles()
 	outer := ctx
@@ -315,25 +315,42 @@ func (f *family) objective() error {
 		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
 		return &formats.Error{Path: "--objective", Found: fmt.Sprintf("%q", asked), Expected: goal + " for this workload's cascade.slo", Hint: hint}
 	}
-	switch pool := &f.pools[0]; {
-	case f.opt.Objective == ObjectiveCost && pool.USDPerHour <= 0:
-		return f.fail("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
-	case f.opt.Objective == ObjectivePower && pool.Watts <= 0:
-		return f.fail("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
+	for i := range f.pools {
+		pool, price := &f.pools[i], f.price(i)
+		switch {
+		case price > 0:
+		case f.opt.Objective == ObjectiveCost:
+			return f.fail("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
+		default:
+			return f.fail("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
+		}
+	}
+	for k := range f.problem.Kinds {
+		f.problem.Kinds[k].Price = f.price(k)
 	}
 	return nil
+}
+
+// price is what a device of a pool costs by the objective.
+func (f *family) price(pool int) float64 {
+	switch f.opt.Objective {
+	case ObjectiveCost:
+		return f.pools[pool].USDPerHour
+	case ObjectivePower:
+		return f.pools[pool].Watts
+	}
+	return 1
 }
 
 // value is what the objective came to, with its bound.
 func (f *family) value(out *gear.Outcome) formats.Objective {
 	value, bound, sense := out.Value, out.ValueBound, milp.Minimize
-	switch f.opt.Objective {
-	case gear.MostAccurate:
+	switch {
+	case f.opt.Objective == gear.MostAccurate:
 		sense = milp.Maximize
-	case ObjectiveCost:
-		value, bound = value*f.pools[0].USDPerHour, bound*f.pools[0].USDPerHour
-	case ObjectivePower:
-		value, bound = value*f.pools[0].Watts, bound*f.pools[0].Watts
+	case f.opt.Objective == gear.LeastLatency || out.Priced:
+	default: // devices that are all alike
+		value, bound = value*f.price(0), bound*f.price(0)
 	}
 	gap := max(0, milp.RelativeGap(sense, value, bound))
 	return formats.Objective{Name: f.opt.Objective, Value: value, Bound: &bound, Gap: &gap}

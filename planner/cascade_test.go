@@ -174,14 +174,6 @@ func TestGearPlanErrors(t *testing.T) {
 		change func(*Inputs)
 		want   []string
 	}{
-		"two kinds and an accuracy": {func(in *Inputs) {
-			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
-			in.Workload.Cascade.SLO.Accuracy = .8
-		}, []string{"pools[1]", "L4", "most accuracy"}},
-		"over all requests of two kinds": {func(in *Inputs) {
-			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
-			in.Workload.Cascade.SLO.Over = formats.OverRequests
-		}, []string{"pools[1]", "L4"}},
 		"a model that is measured nowhere": {func(in *Inputs) { in.Cluster.Pools[0].Device = "L4" }, []string{"measurements", "small", "L4"}},
 		"unknown model":                    {func(in *Inputs) { in.Workload.Cascade.Family[1] = "midle" }, []string{"cascade.family[1]", "midle", "small, middle, large"}},
 		"no records":                       {func(in *Inputs) { in.Profile.Records = nil }, []string{"records", "plan import records"}},
@@ -208,6 +200,14 @@ func TestGearPlanErrors(t *testing.T) {
 		"algorithm": {func(_ *Inputs, o *Options) { o.Algorithm = AlgorithmNP }, []string{"--algorithm", "np", "em"}},
 		"gpus under a latency SLO alone": {func(_ *Inputs, o *Options) { o.Objective = ObjectiveGPUs },
 			[]string{"--objective", "gpus", "both together"}},
+		"Algorithm 1 on two kinds": {func(in *Inputs, o *Options) {
+			in.Cluster.Pools, o.Algorithm = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1}), AlgorithmEM
+		}, []string{"pools[1]", "L4", "all alike"}},
+		"cost of two kinds, one without a price": {func(in *Inputs, o *Options) {
+			in.Cluster.Pools[0].USDPerHour = 1
+			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
+			o.Objective, in.Workload.Cascade.SLO.Accuracy = ObjectiveCost, .8
+		}, []string{"pools", "usd_per_hour", "L4"}},
 		"cost without a price": {func(in *Inputs, o *Options) {
 			o.Objective, in.Workload.Cascade.SLO.Accuracy = ObjectiveCost, .8
 		}, []string{"pools", "usd_per_hour"}},

@@ -72,8 +72,8 @@ func (f *family) inStages() error {
 		b.PrePartition(f.opt.Blocks, by)
 	}
 	if len(f.pools) == 1 {
-		if p.Goal() != gear.MostAccurate || p.Overall || f.opt.Algorithm == AlgorithmEM {
-			f.warn("%v: no cascade asks what does not fit on a device: members in stages are planned for the most accuracy under a latency that every range keeps, by --algorithm exact", large)
+		if f.opt.Algorithm == AlgorithmEM {
+			f.warn("%v: no cascade asks what does not fit on a device: members in stages are planned by --algorithm exact", large)
 			return nil
 		}
 		p.Kinds = []gear.Kind{{Name: f.pools[0].Device, Devices: p.Devices, Memory: p.Memory, Of: -1}}

@@ -3,6 +3,7 @@ package planner
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"testing"
 
@@ -66,4 +67,79 @@ func TestGearPlanOnTwoKinds(t *testing.T) {
 		t.Errorf("models on %v, expected both kinds", kinds)
 	}
 	gearsHold(t, plan)
+}
+
+// Whatever is optimised on one kind is on two: a valid document, the same at every
+// solve, within its bound, and never worse than on either kind alone.
+func TestGoalsOnTwoKinds(t *testing.T) {
+	if err := highs.Available(); err != nil {
+		t.Skipf("gears on several kinds of devices need HiGHS: %v", err)
+	}
+	ctx := context.Background()
+	for _, c := range []struct {
+		name, objective string
+		slo             formats.CascadeSLO
+	}{
+		{"accuracy of all requests", "accuracy", formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}, Over: formats.OverRequests}},
+		{"latency", "latency", formats.CascadeSLO{Accuracy: .8}},
+		{"gpus", "gpus", formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}, Accuracy: .84}},
+		{"cost", "cost", formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}, Accuracy: .84}},
+		{"power", "power", formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}, Accuracy: .84, Over: formats.OverRequests}},
+	} {
+		documents := func(first, second int) Inputs {
+			in := onTwoKinds(2, 2)
+			in.Workload.Cascade.SLO = c.slo
+			for k, price := range []float64{1, .4} {
+				in.Cluster.Pools[k].USDPerHour, in.Cluster.Pools[k].Watts = price, 100*price
+			}
+			in.Cluster.Pools[0].Count, in.Cluster.Pools[1].Count = first, second
+			return in
+		}
+		opt := DefaultOptions()
+		opt.Objective = c.objective
+		res, err := Solve(ctx, documents(2, 2), opt, highs.Solver{}, nil)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		plan, o := res.Plan, res.Plan.Objective
+		first := planBytes(t, plan)
+		if _, err := formats.DecodePlan(first, "plan.json"); err != nil {
+			t.Errorf("%s: the plan does not read back: %v", c.name, err)
+		}
+		if again, err := Solve(ctx, documents(2, 2), opt, highs.Solver{}, nil); err != nil || !bytes.Equal(first, planBytes(t, again.Plan)) {
+			t.Errorf("%s: another plan from the same inputs (%v)", c.name, err)
+		}
+		accuracy := 0.0
+		for _, g := range plan.Gear.Gears {
+			accuracy += g.Weight * g.Accuracy
+		}
+		ahead := func(a, b float64) bool {
+			return c.objective == "accuracy" && a > b || c.objective != "accuracy" && a < b
+		}
+		if o.Name != c.objective || ahead(o.Value, *o.Bound) || accuracy < c.slo.Accuracy {
+			t.Errorf("%s: %+v, accuracy %v", c.name, o, accuracy)
+		}
+		text := ""
+		for _, n := range [][2]int{{2, 0}, {0, 2}} {
+			alone, err := Solve(ctx, documents(n[0], n[1]), opt, highs.Solver{}, nil)
+			if err != nil {
+				text += fmt.Sprintf(", %v alone: %v", n, err)
+				continue
+			}
+			value := alone.Plan.Objective.Value
+			text += fmt.Sprintf(", %v alone: %.5g", n, value)
+			slack := 1.0
+			if c.objective == "latency" {
+				slack = 1.05 // as close as the search comes
+			}
+			if ahead(value, o.Value*slack) {
+				t.Errorf("%s: %v, on %v alone %v", c.name, o.Value, n, value)
+			}
+		}
+		t.Logf("%s: %.5g of %.5g%s", c.name, o.Value, *o.Bound, text)
+		if c.slo.Over == "" {
+			gearsHold(t, plan)
+		}
+	}
 }

@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"inferplan/formats"
 )
 
 // gearBounds recomputes what no cascades over the same thresholds exceed: the
@@ -18,25 +16,23 @@ import (
 func (c *checker) gearBounds(g *gears) {
 	p, o := c.plan.Gear, &c.plan.Objective
 	kinds := c.kinds()
-	fewest := o.Name != "accuracy" && o.Name != "latency"
-	if len(kinds) == 0 || len(kinds) > 1 && o.Name != "accuracy" {
+	if len(kinds) == 0 {
 		return
 	}
-	devices := 0.0
-	var counts []float64
+	devices, counts := 0.0, c.gearDevices(g)
 	var alone []hull
-	for _, kind := range kinds {
+	for k, kind := range kinds {
 		pool := c.pool(kind)
 		e := c.envelope(p.SLOUS.D(), false, kind)
 		if pool == nil || e == nil && len(kinds) == 1 {
 			return
 		}
-		n := float64(pool.Count)
-		if fewest {
-			n = math.Round(c.gearDevices())
+		if !c.fewest() {
+			counts[k] = float64(pool.Count)
 		}
-		devices += n
-		counts, alone = append(counts, n), append(alone, e)
+		counts[k] = math.Round(counts[k])
+		devices += counts[k]
+		alone = append(alone, e)
 	}
 	e, limited := alone[0], c.workload != nil && c.workload.Cascade != nil
 	if parts := c.inParts(); len(kinds) > 1 || parts {
@@ -66,17 +62,23 @@ func (c *checker) gearBounds(g *gears) {
 	if o.Bound == nil || o.Name == "accuracy" {
 		return
 	}
-	// Just below the bound not even a mixture may reach the accuracy asked for.
-	reached, what := 0.0, ""
-	if o.Name == "latency" {
-		slo := time.Duration(*o.Bound*1e6) - 1
-		reached, what = c.weighted(c.envelope(slo, false, kinds...), devices), fmt.Sprintf("within %v", slo)
-	} else {
-		n := math.Round(c.devicesAt(*o.Bound)) - 1
-		reached, what = c.weighted(e, n), fmt.Sprintf("on %.0f devices", n)
-	}
-	if reached >= p.Accuracy+rounding {
-		report("bound", "objective.bound", fmt.Sprint(*o.Bound), "less", "a mixture of cascades reaches accuracy %.6g %s, below the bound", reached, what)
+	// Just below the bound not even a mixture may reach the accuracy asked for; on
+	// several kinds, not on any of them alone.
+	slo := time.Duration(*o.Bound*1e6) - 1
+	for k, kind := range kinds {
+		reached, what := 0.0, ""
+		if o.Name == "latency" {
+			reached, what = c.weighted(c.envelope(slo, false, kind), counts[k]), fmt.Sprintf("within %v", slo)
+		} else {
+			n := math.Ceil(*o.Bound/c.price(k)*(1-1e-9)) - 1
+			if len(kinds) > 1 {
+				n = min(n, float64(c.plan.Pools[k].Count))
+			}
+			reached, what = c.weighted(alone[k], n), fmt.Sprintf("on %.0f devices", n)
+		}
+		if reached >= p.Accuracy+rounding {
+			report("bound", "objective.bound", fmt.Sprint(*o.Bound), "less", "a mixture of cascades reaches accuracy %.6g %s, below the bound", reached, what)
+		}
 	}
 	if *o.Bound > o.Value+rounding*max(1, o.Value) {
 		c.fail("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the bound is above the objective that it bounds")
@@ -102,7 +104,7 @@ func (c *checker) weighted(h hull, devices float64) float64 {
 // allowed, and there are several kinds of devices or one that a member does not fit
 // on.
 func (c *checker) inParts() bool {
-	if c.plan.Options.MaxPartitions < 2 || c.plan.Objective.Name != "accuracy" || c.plan.Gear.Over == formats.OverRequests || c.plan.Algorithm != "exact" {
+	if c.plan.Options.MaxPartitions < 2 || c.plan.Algorithm != "exact" {
 		return false
 	}
 	kinds := c.kinds()

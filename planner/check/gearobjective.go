@@ -23,7 +23,7 @@ func (c *checker) gearObjective(g *gears) {
 	if p.Accuracy > 0 && accuracy < p.Accuracy-rounding {
 		c.fail("accuracy", "gear.accuracy_slo", fmt.Sprint(p.Accuracy), fmt.Sprintf("at most %.6g", accuracy), "the gears' accuracies and weights do not reach the accuracy asked for")
 	}
-	value := o.Value
+	value := 0.0
 	switch o.Name {
 	case "accuracy":
 		value = accuracy
@@ -33,22 +33,19 @@ func (c *checker) gearObjective(g *gears) {
 	case "latency":
 		value = slowest.D().Seconds() * 1e3
 	default: // devices, or what they cost
-		n := c.gearDevices()
-		if n < 1 || math.Abs(n-math.Round(n)) > rounding {
+		counts := c.gearDevices(g)
+		if n := counts[0]; len(counts) == 1 && (n < 1 || math.Abs(n-math.Round(n)) > rounding) {
 			c.fail("objective", "objective.value", fmt.Sprint(o.Value), "a whole number of devices", "the objective is the number of devices, or that times their price or power")
 			return
 		}
-		for m, devices := range g.devices {
-			last := 0
-			for _, on := range devices {
-				for _, at := range on.on {
-					last = max(last, at.device)
-				}
-			}
-			if float64(last) > n-1+rounding {
+		for m := range g.devices {
+			if last := g.last(m, c.plan.Pools[0].Device); len(counts) == 1 && float64(last) > counts[0]-1+rounding {
 				c.fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", last), "%s stands on more devices than the objective counts", c.plan.Models[m].Model)
 				return
 			}
+		}
+		for k := range counts {
+			value += counts[k] * c.price(k)
 		}
 	}
 	if math.Abs(value-o.Value) > rounding*max(1, value) {
@@ -56,23 +53,56 @@ func (c *checker) gearObjective(g *gears) {
 	}
 }
 
-// gearDevices is the number of devices that the plan was made for: all of the
-// pool, but where they were to be few.
-func (c *checker) gearDevices() float64 {
-	return c.devicesAt(c.plan.Objective.Value)
+// gearDevices are the numbers of devices that the plan was made for, by pool: all of
+// them, but where they were to be few. Of one kind the objective counts them, of
+// several where models stand.
+func (c *checker) gearDevices(g *gears) []float64 {
+	var out []float64
+	for k := range c.plan.Pools {
+		pool := &c.plan.Pools[k]
+		n := float64(pool.Count)
+		switch {
+		case !c.fewest():
+		case len(c.plan.Pools) == 1:
+			n = c.plan.Objective.Value / c.price(0)
+		default:
+			n = 0
+			for m := range g.devices {
+				n = max(n, float64(g.last(m, pool.Device)+1))
+			}
+		}
+		out = append(out, n)
+	}
+	return out
 }
 
-func (c *checker) devicesAt(value float64) float64 {
-	pool := &c.plan.Pools[0]
-	switch c.plan.Objective.Name {
-	case "gpus":
-		return value
-	case "cost":
-		return value / pool.USDPerHour
-	case "power":
-		return value / pool.Watts
+// last is the highest number of a kind's devices that a model stands on; -1: none.
+func (g *gears) last(model int, kind string) int {
+	last := -1
+	for _, on := range g.devices[model] {
+		for _, at := range on.on {
+			if at.kind == kind {
+				last = max(last, at.device)
+			}
+		}
 	}
-	return float64(pool.Count)
+	return last
+}
+
+// fewest tells whether devices, or what they cost, were to be few.
+func (c *checker) fewest() bool {
+	return c.plan.Objective.Name != "accuracy" && c.plan.Objective.Name != "latency"
+}
+
+// price is what a device of a pool counts in the objective.
+func (c *checker) price(pool int) float64 {
+	switch c.plan.Objective.Name {
+	case "cost":
+		return c.plan.Pools[pool].USDPerHour
+	case "power":
+		return c.plan.Pools[pool].Watts
+	}
+	return 1
 }
 
 // gearLate sums the lateness of the gears of a plan whose SLO is over all

@@ -10,12 +10,9 @@ import (
 	"inferplan/solver/highs"
 )
 
-// A gear plan over two kinds of devices holds when it is fresh; what is changed
-// on the second kind is found, too.
-func TestGearPlanOnKinds(t *testing.T) {
-	if err := highs.Available(); err != nil {
-		t.Skipf("gears on several kinds of devices need HiGHS: %v", err)
-	}
+// onTwoKinds are documents of a family on two devices, of which one is slow at small
+// models and fast at the largest.
+func onTwoKinds() planner.Inputs {
 	in := cascadeDocuments(1, 0, 3)
 	for k := range in.Profile.Models {
 		m := &in.Profile.Models[k]
@@ -28,6 +25,16 @@ func TestGearPlanOnKinds(t *testing.T) {
 	}
 	in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "cpu-4", Count: 1, Memory: 5000})
 	in.Workload.Cascade.QPS.Max = 4000
+	return in
+}
+
+// A gear plan over two kinds of devices holds when it is fresh; what is changed
+// on the second kind is found, too.
+func TestGearPlanOnKinds(t *testing.T) {
+	if err := highs.Available(); err != nil {
+		t.Skipf("gears on several kinds of devices need HiGHS: %v", err)
+	}
+	in := onTwoKinds()
 	res, err := planner.Solve(context.Background(), in, planner.DefaultOptions(), highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +82,52 @@ func TestGearPlanOnKinds(t *testing.T) {
 		got := Recompute(p, now.Profile, now.Cluster, now.Workload)
 		if !slices.ContainsFunc(got, func(f Finding) bool { return f.Constraint == c.constraint && f.Severity == c.severity }) {
 			t.Errorf("%s: no %s about %s in %v", name, c.severity, c.constraint, got)
+		}
+	}
+}
+
+// So does a plan for another goal; a value or a bound that was changed by hand does
+// not.
+func TestGoalsOnKinds(t *testing.T) {
+	if err := highs.Available(); err != nil {
+		t.Skipf("gears on several kinds of devices need HiGHS: %v", err)
+	}
+	in := onTwoKinds()
+	for k, price := range []float64{1, .4} {
+		in.Cluster.Pools[k].Count, in.Cluster.Pools[k].USDPerHour = 2, price
+	}
+	latency := formats.SLO{Duration: 100e6}
+	for name, c := range map[string]struct {
+		objective string
+		slo       formats.CascadeSLO
+	}{
+		"over all requests": {"accuracy", formats.CascadeSLO{Latency: latency, Over: formats.OverRequests}},
+		"latency":           {"latency", formats.CascadeSLO{Accuracy: .8}},
+		"cost":              {"cost", formats.CascadeSLO{Latency: latency, Accuracy: .82}},
+	} {
+		in.Workload.Cascade.SLO = c.slo
+		opt := planner.DefaultOptions()
+		opt.Objective = c.objective
+		res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := Recompute(res.Plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+		if got := Recompute(res.Plan, in.Profile, in.Cluster, nil); len(got) > 0 {
+			t.Errorf("%s, without a workload: %v", name, got)
+		}
+		for what, change := range map[string]func(*formats.Plan){
+			"value": func(p *formats.Plan) { p.Objective.Value *= .9 },
+			"bound": func(p *formats.Plan) { *p.Objective.Bound, p.Gear.Gears[0].Bound = 1e3, 1 },
+		} {
+			p := duplicate(t, res.Plan)
+			change(p)
+			if got := Recompute(p, in.Profile, in.Cluster, in.Workload); !slices.ContainsFunc(got, func(f Finding) bool { return f.Severity == Error }) {
+				t.Errorf("%s: nothing is said of another %s: %v", name, what, got)
+			}
 		}
 	}
 }

@@ -361,7 +361,6 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := &bench{p: p, seed: 1, tables: tables, pipelines: of}
-			x.loads, x.cuts = map[int]*split{}, nil
 			value := 0.0
 			for r, edge := range p.Edges {
 				most := -1.0

@@ -26,6 +26,12 @@ func (s *search) cure(ctx context.Context, err error) error {
 	if !ok || inf.Target > 0 {
 		return err
 	}
+	if len(s.p.Kinds) > 1 {
+		return err // which kind it should be more of is not said
+	}
+	if s.p.Mixed() {
+		s = s.identical()
+	}
 	p := s.p
 	if p.SLO == 0 {
 		return err // the latency was free, too: only devices are missing

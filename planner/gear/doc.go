@@ -18,7 +18,9 @@
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	latency.go    the least latency: options reckoned, few of them simulated
 //	together.go   an SLO over all requests instead of in every range
-//	mixed.go      several kinds of devices, by linear programs
+//	kinds.go      the same goals on several kinds of devices, members in stages too
+//	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go)
+//	price.go      the devices of least price among them
 //	reckon.go     the tail latency of a cascade without simulating it
 //	em.go         Algorithm 1 of the paper, with repaired semantics
 //	write.go      the outcome as the sections of a plan

@@ -24,16 +24,12 @@ const (
 // cascade that keeps it, so that the least latency comes from bisection; where
 // the relaxation falls short of the target, nothing is simulated.
 func (s *search) fastest(ctx context.Context) (*Outcome, error) {
-	low, high := time.Duration(math.MaxInt64), time.Duration(0)
-	for m := range s.p.Models {
-		low = min(low, s.p.Models[m].Times[0])
-		high += slowest * slices.Max(s.p.Models[m].Times)
-	}
-	b, err := s.relaxed(s.with(high, s.p.Devices))
+	low, high := s.p.extremes()
+	b, err := s.relaxed(ctx, s.with(high, s.p.Devices))
 	if err != nil {
 		return nil, err
 	}
-	if !(b >= s.p.Target) {
+	if math.IsNaN(b) || s.p.misses(b) {
 		if math.IsNaN(b) { // some range has no cascade at all: that is the reason
 			if _, err := s.once(ctx, s.with(high, s.p.Devices)); err != nil {
 				return nil, err
@@ -44,19 +40,21 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	top := high
 	for float64(high) > boundStep*float64(low) {
 		mid := between(low, high)
-		b, err := s.relaxed(s.with(mid, s.p.Devices))
+		b, err := s.relaxed(ctx, s.with(mid, s.p.Devices))
 		if err != nil {
 			return nil, err
 		}
-		if b >= s.p.Target {
+		if !math.IsNaN(b) && !s.p.misses(b) {
 			high = mid
 		} else {
 			low = mid
 		}
 	}
 	var best *Outcome
-	if s.o.Algorithm == EM {
-		best, err = s.bisect(ctx, low, high, top)
+	if s.o.Algorithm == EM || s.p.Mixed() {
+		if best, err = s.fastestWhole(ctx); err == nil {
+			best, err = s.bisect(ctx, best, low, high, top)
+		}
 	} else {
 		f := &fast{search: s, top: top}
 		best, err = f.least(ctx, low)
@@ -72,10 +70,45 @@ func between(low, high time.Duration) time.Duration {
 	return time.Duration(math.Sqrt(float64(low) * float64(high)))
 }
 
-// bisect plans anew for every latency that it tries.
-func (s *search) bisect(ctx context.Context, fails, next, top time.Duration) (*Outcome, error) {
-	var best *Outcome
-	for next *= 2; best == nil || float64(best.worst()) > latencyStep*float64(fails); {
+// fastestWhole is, on one kind whose devices some member does not fit on, the plan
+// without that member; nil: there is none, or there are several kinds.
+func (s *search) fastestWhole(ctx context.Context) (*Outcome, error) {
+	if len(s.p.Kinds) != 1 {
+		return nil, nil
+	}
+	out, err := s.identical().fastest(ctx)
+	if _, none := errors.AsType[*Infeasible](err); none {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.waysOf(s.with(out.Problem.SLO, 0))
+	if err != nil {
+		return nil, err
+	}
+	bounds, _, err := w.staged.bounds(ctx, -1)
+	if err != nil {
+		return nil, err
+	}
+	out.bound(bounds)
+	return out, nil
+}
+
+// identical is the search without members in stages, of one kind.
+func (s *search) identical() *search {
+	q := *s.p
+	q.Kinds, q.Devices, q.Memory = nil, s.p.Kinds[0].Devices, s.p.Kinds[0].Memory
+	return &search{p: &q, o: s.o}
+}
+
+// bisect plans anew for every latency that it tries, for less than that of a plan, if
+// there is one.
+func (s *search) bisect(ctx context.Context, best *Outcome, fails, next, top time.Duration) (*Outcome, error) {
+	if next *= 2; best != nil {
+		next = between(fails, best.worst())
+	}
+	for best == nil || float64(best.worst()) > latencyStep*float64(fails) {
 		next = min(next, top)
 		out, err := s.once(ctx, s.with(next, s.p.Devices))
 		switch _, inf := errors.AsType[*Infeasible](err); {

@@ -2,16 +2,15 @@ package gear
 
 import (
 	"context"
-	"math"
-	"time"
-
 	"fmt"
-	"inferplan/solver/milp"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/solver/milp"
 )
 
 // layout is which devices hold what, on several kinds: numbered within their kind,
@@ -23,6 +22,8 @@ type layout struct {
 	cells   []Config // devices that are alike, by chains too; without chains the configurations
 	cellOf  [][]int  // by kind and device
 	lanes   []lane
+	loads   map[int]*split // of cascades whose program was solved
+	cuts    [][]float64    // by program solved: what a sample of a model adds to the load at least
 }
 
 // lane are the replicas of a chain that are alike: those of a stage are on devices of
@@ -39,7 +40,7 @@ type lane struct {
 // then the optimum of the one over single devices: the mean of a solution over
 // what is alike is a solution.
 func (x *mixed) lay(configs []Config, chains []PlacedChain) *layout {
-	l := &layout{x: x, configs: configs, chains: chains}
+	l := &layout{x: x, configs: configs, chains: chains, loads: map[int]*split{}}
 	first := make([]int, len(x.p.Kinds))
 	var colour []int
 	l.cellOf = make([][]int, len(x.p.Kinds))

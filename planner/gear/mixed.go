@@ -3,7 +3,6 @@ package gear
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,6 +20,7 @@ type Kind struct {
 	Memory  int64 // of a device or unit; 0: no limit
 	Of      int   // kind whose devices make the units; negative: it has its own
 	Span    int
+	Price   float64 // of a device, where the least of it is to be found
 }
 
 // Variant is a model on a kind of devices.
@@ -43,18 +43,17 @@ type Config struct {
 type mixed struct {
 	p       *Problem
 	solver  milp.Solver
-	found   int // cascades enumerated
+	known   catalogue // of cascades
+	found   int       // cascades enumerated
 	list    []Cascade
-	reach   [][]float64    // of a request, by cascade and model
-	per     [][]float64    // seconds per sample, by kind and model; infinite: not there
-	batch   [][]int        // largest, by kind and model
-	chains  []*Chain       // that members may run as
-	run     []*Chain       // those of them that a placement is made for
-	bit     [][]int        // their stages in the sets of configurations
-	configs []Config       // maximal sets by kind; counts to be found
-	all     []Config       // of each kind one, with whatever fits alone: for the bound
-	cuts    [][]float64    // by program solved: what a sample of a model adds to the load at least
-	loads   map[int]*split // by cascade, on the placement
+	reach   [][]float64 // of a request, by cascade and model
+	per     [][]float64 // seconds per sample, by kind and model; infinite: not there
+	batch   [][]int     // largest, by kind and model
+	chains  []*Chain    // that members may run as
+	run     []*Chain    // those of them that a placement is made for
+	bit     [][]int     // their stages in the sets of configurations
+	configs []Config    // maximal sets by kind; counts to be found
+	all     []Config    // of each kind one, with whatever fits alone: for the bound
 }
 
 // Mixed tells that a problem has several kinds of devices.
@@ -62,116 +61,6 @@ func (p *Problem) Mixed() bool { return len(p.Kinds) > 0 }
 
 // variant is a model on a kind.
 func (p *Problem) variant(m, k int) *Variant { return &p.Models[m].On[k] }
-
-// solveMixed finds the most accurate gears on several kinds of devices. With whole
-// models first, and then with some in stages, where the relaxation says that there
-// is something in it.
-func (p *Problem) solveMixed(ctx context.Context, solver milp.Solver, o *Options) (*Outcome, error) {
-	switch {
-	case solver == nil:
-		return nil, errors.New("gears on several kinds of devices need a solver for linear programs")
-	case p.Goal() != MostAccurate || p.Overall || o.Algorithm == EM:
-		return nil, errors.New("gears on several kinds of devices are planned for the most accuracy under a latency that every range keeps, by the exact algorithm")
-	}
-	chains, least, err := p.chains()
-	if err != nil {
-		return nil, err
-	}
-	x, out, err := p.wholeModels(ctx, solver, o)
-	if _, none := errors.AsType[*Infeasible](err); err != nil && (!none || len(chains) == 0) {
-		return nil, err
-	}
-	missing := err
-	y, err := p.inStages(x, solver, worthwhileChains(chains, p.SLO), least)
-	if err != nil {
-		return nil, cmp.Or(missing, err)
-	}
-	bounds, use, err := y.bounds(ctx, -1)
-	if err != nil {
-		return nil, err
-	}
-	all := y
-	for _, within := range []time.Duration{p.SLO, p.SLO / 2} {
-		if len(chains) == 0 || out != nil && p.weighted(bounds) <= out.Accuracy+worthwhile {
-			break // there is nothing to be had
-		}
-		if within < p.SLO {
-			if y, err = p.inStages(y, solver, worthwhileChains(chains, within), least); err != nil {
-				break // nothing is as fast
-			}
-			if _, use, err = y.bounds(ctx, -1); err != nil {
-				return nil, err
-			}
-		}
-		used := y.inUse(use)
-		for _, list := range [][]*Chain{used, append(slices.Clone(used), y.forMemory()...)} {
-			before := y.run
-			if y.pick(list); len(y.run) == 0 || slices.Equal(before, y.run) {
-				continue // as tried
-			}
-			better, err := y.staged(ctx, o)
-			if _, none := errors.AsType[*Infeasible](err); none {
-				missing = cmp.Or(missing, err)
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			if out == nil || better.Accuracy > out.Accuracy+worthwhile {
-				out = better
-			}
-		}
-	}
-	if out == nil && len(p.Kinds) == 1 {
-		q := *p
-		q.Kinds = nil
-		return nil, (&search{p: &q, o: o}).cure(ctx, missing)
-	}
-	if out == nil {
-		return nil, missing
-	}
-	if out.Problem == nil {
-		out.Problem = p
-	}
-	out.Cascades, out.Goal = x.found, MostAccurate
-	for r := range out.Gears {
-		out.Gears[r].Bound = max(bounds[r], out.Gears[r].Accuracy)
-	}
-	out.Bound = p.weighted(bounds)
-	out.Value, out.ValueBound, out.Steps = out.Accuracy, out.Bound, []float64{out.Accuracy}
-	for k := range p.Kinds {
-		more := math.NaN()
-		if p.Kinds[k].Of < 0 {
-			if b, _, err := all.bounds(ctx, k); err == nil {
-				more = p.weighted(b)
-			}
-		}
-		out.MoreOf = append(out.MoreOf, more)
-	}
-	return out, ctx.Err()
-}
-
-// wholeModels plans without stages, on one kind as on identical devices.
-func (p *Problem) wholeModels(ctx context.Context, solver milp.Solver, o *Options) (*mixed, *Outcome, error) {
-	x := &mixed{p: p, solver: solver}
-	x.measure()
-	if err := x.cascades(); err != nil {
-		return x, nil, err
-	}
-	if len(p.Kinds) == 1 {
-		q := *p
-		q.Kinds = nil
-		out, err := (&search{p: &q, o: o}).once(ctx, &q)
-		return x, out, err
-	}
-	x.configurations()
-	placed, _, err := x.place(ctx)
-	if err != nil {
-		return x, nil, err
-	}
-	out, err := x.staircase(ctx, x.lay(placed, nil), o)
-	return x, out, err
-}
 
 // cascades lists those that whole models, or chains, answer in time.
 func (x *mixed) cascades() error {
@@ -186,9 +75,9 @@ func (x *mixed) cascades() error {
 	if !slices.Contains(usable, true) {
 		return &Infeasible{NoneUsable: true, SLO: p.shortest()}
 	}
-	all := Enumerate(p.Planned, p.Grid, usable)
-	x.found = len(all)
-	if x.list = p.inTime(prune(all, len(p.Models))); len(x.list) == 0 {
+	all := x.known.of(p, usable)
+	x.found = all.found
+	if x.list = p.inTime(all.list); len(x.list) == 0 {
 		return &Infeasible{NoneInTime: true, SLO: p.shortest()}
 	}
 	for i := range x.list {
@@ -220,7 +109,7 @@ func (p *Problem) inStages(x *mixed, solver milp.Solver, chains []*Chain, least 
 			q.Models[m].Times[0], others = t, true
 		}
 	}
-	y := &mixed{p: &q, solver: solver, found: x.found, list: x.list, reach: x.reach, per: x.per, batch: x.batch, chains: chains}
+	y := &mixed{p: &q, solver: solver, known: x.known, found: x.found, list: x.list, reach: x.reach, per: x.per, batch: x.batch, chains: chains}
 	if others {
 		y.list, y.reach = nil, nil
 		if err := y.cascades(); err != nil {
@@ -233,7 +122,7 @@ func (p *Problem) inStages(x *mixed, solver milp.Solver, chains []*Chain, least 
 
 // staged plans with the chains that were picked.
 func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
-	placed, columns, err := x.place(ctx)
+	placed, columns, _, err := x.place(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -256,6 +145,9 @@ func (x *mixed) measure() {
 				continue
 			}
 			for b, t := range v.Times {
+				if b > 0 && p.longest > 0 && t > p.longest {
+					continue
+				}
 				if one := t.Seconds() / float64(b+1); t <= p.SLO && one <= per[m] {
 					per[m], batch[m] = one, b+1
 				}
@@ -315,9 +207,18 @@ func (x *mixed) configurations() {
 
 // place finds how many devices of a kind hold which models, and stages of chains:
 // all ranges together, the relaxation by column generation and then whole numbers
-// over its columns, which are returned, too.
-func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, err error) {
+// over its columns, which are returned, too, and what mixtures come to on them. Of the
+// devices' time only a part is taken.
+func (x *mixed) place(ctx context.Context, full float64) (placed []Config, columns [][]int, most float64, err error) {
 	p := x.p
+	if full < 1 {
+		q, y := *p, *x
+		q.Edges = slices.Clone(p.Edges)
+		for r := range q.Edges {
+			q.Edges[r] /= full
+		}
+		y.p, x = &q, &y
+	}
 	ranges := make([]int, len(p.Edges))
 	for r := range ranges {
 		ranges[r] = r
@@ -325,7 +226,7 @@ func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, er
 	relaxed := x.newProgram(x.configs, ranges, false, -1)
 	relaxed.chains()
 	if _, _, err := relaxed.generate(ctx, nil, nil); err != nil {
-		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, nil, 0, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	g := x.newProgram(x.configs, ranges, true, -1)
 	g.chains()
@@ -343,10 +244,10 @@ func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, er
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, nil, 0, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	if sol.X == nil {
-		return nil, nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
+		return nil, nil, 0, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
 	}
 	out := slices.Clone(x.configs)
 	free := make([]int, len(p.Kinds))
@@ -367,7 +268,58 @@ func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, er
 			free[k] = 0
 		}
 	}
-	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), relaxed.columns, nil
+	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), relaxed.columns, sol.Value, nil
+}
+
+// placements visits all ways to give the devices of every kind maximal sets of models.
+func (x *mixed) placements(visit func(placed []Config)) {
+	byKind := make([][]Config, len(x.p.Kinds))
+	for _, c := range x.configs {
+		byKind[c.Kind] = append(byKind[c.Kind], c)
+	}
+	var fill func(kind int, placed []Config)
+	fill = func(kind int, placed []Config) {
+		if kind == len(byKind) {
+			visit(slices.Clone(placed))
+			return
+		}
+		if len(byKind[kind]) == 0 {
+			fill(kind+1, placed)
+			return
+		}
+		counts := make([]int, len(byKind[kind]))
+		eachComposition(counts, 0, x.p.Kinds[kind].Devices, func() {
+			next := slices.Clone(placed)
+			for i, n := range counts {
+				if c := byKind[kind][i]; n > 0 {
+					c.Count = n
+					next = append(next, c)
+				}
+			}
+			fill(kind+1, next)
+		})
+	}
+	fill(0, nil)
+}
+
+// few tells whether there are no more placements than a number.
+func (x *mixed) few(most int) bool {
+	total := 1.0
+	for k := range x.p.Kinds {
+		if x.p.Kinds[k].Of >= 0 {
+			return false // units take another kind's devices
+		}
+		sets := 0
+		for _, c := range x.configs {
+			if c.Kind == k {
+				sets++
+			}
+		}
+		for i := 1; i < sets; i++ {
+			total = total * float64(x.p.Kinds[k].Devices+i) / float64(i)
+		}
+	}
+	return total <= float64(most)
 }
 
 // Of the program that places chains: where it may stop.
@@ -406,9 +358,8 @@ func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome,
 	if err != nil {
 		return nil, err
 	}
-	x.loads, x.cuts = map[int]*split{}, nil
 	b := &bench{p: p, seed: o.Seed, tables: tables, pipelines: of}
-	out := &Outcome{Configs: l.configs, Chains: l.chains}
+	out := &Outcome{Problem: p, Configs: l.configs, Chains: l.chains}
 	order := make([]int, len(x.list))
 	for i := range order {
 		order[i] = i
@@ -424,7 +375,7 @@ func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome,
 				return nil, x.infeasible(ctx, l, r, last)
 			}
 			i, most := order[at], min(below, 1/edge)
-			if x.atLeast(i) >= most {
+			if l.atLeast(i) >= most {
 				continue
 			}
 			s, err := x.split(ctx, l, i)
@@ -439,11 +390,11 @@ func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome,
 			if err != nil {
 				return nil, err
 			}
-			if q == 0 && len(l.chains) > 0 {
+			if q == 0 {
 				if s, err = x.divide(ctx, l, i, s.taken+mostFilled*(1/edge-s.taken)); err != nil {
 					return nil, err
 				}
-				if s.shares != nil && s.taken < 1/edge {
+				if other := s.shares != nil && s.taken < 1/edge; other && !same(shares, l.shares(s)) {
 					shares = l.shares(s)
 					if q, trial, err = p.passes(ctx, b, &x.list[i], shares, edge, o.MinQueues); err != nil {
 						return nil, err
@@ -458,15 +409,72 @@ func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome,
 				below = math.Inf(1)
 				break
 			}
-			below = x.loads[i].taken
+			below = l.loads[i].taken
+		}
+		if !p.Overall { // else the ranges are not done
+			if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; p.misses(best) {
+				return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
+			}
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))
 		}
 	}
-	out.Runs = b.runs
-	out.leaveOut(p)
+	out.Runs, b.runs = b.runs, 0
+	out.stairs = &stairs{bench: b, above: func(ctx context.Context, r int) ([]stair, error) { return x.above(ctx, l, out, r) }}
 	return out, nil
+}
+
+// same tells whether two splits are.
+func same(a, b [][]float64) bool { return slices.EqualFunc(a, b, slices.Equal[[]float64]) }
+
+// above are the stairs over the gear of a range that its devices and NICs have the
+// time for.
+func (x *mixed) above(ctx context.Context, l *layout, out *Outcome, r int) ([]stair, error) {
+	front, err := x.front(ctx, l, out.Gears[r].Cascade.Correct)
+	if err != nil {
+		return nil, err
+	}
+	var list []stair
+	for _, i := range front {
+		s := l.loads[i]
+		if s.taken*x.p.Edges[r] > 1 || len(list) == stepsUp {
+			break
+		}
+		list = append(list, stair{&x.list[i], s.load, l.shares(s)})
+	}
+	return list, nil
+}
+
+// front are the cascades with more right answers than a number that no other one
+// beats with less load, by rising load. What programs said of other cascades bounds
+// the loads from below; once those that are on the front by these bounds are loads
+// themselves, so is the front: whatever a bound leaves out, its load does.
+func (x *mixed) front(ctx context.Context, l *layout, above int32) ([]int, error) {
+	least := make([]float64, len(x.list))
+	for {
+		for i := range x.list {
+			least[i] = math.Inf(1)
+			if s, ok := l.loads[i]; x.list[i].Correct > above && ok {
+				least[i] = s.taken
+			} else if x.list[i].Correct > above {
+				least[i] = l.atLeast(i)
+			}
+		}
+		front, news := pareto(least, x.list), false
+		for _, i := range front {
+			if _, ok := l.loads[i]; ok {
+				continue
+			}
+			news = true
+			if _, err := x.split(ctx, l, i); err != nil {
+				return nil, err
+			}
+		}
+		if !news {
+			return front, nil
+		}
+	}
 }
 
 func (x *mixed) infeasible(ctx context.Context, l *layout, r int, last *Trial) error {

@@ -21,12 +21,14 @@ type program struct {
 	need    [][]milp.Row       // by range and model: samples per second
 	time    [][]milp.Row       // by range and configuration: seconds of its devices
 	nic     []map[nic]milp.Row // by range, as chains ask for them: seconds of the NICs of a kind
+	devices []milp.Row         // by kind; negative: none of it
 	count   []milp.Var         // by configuration
 	flow    [][][]milp.Var     // by range, configuration and model; negative: not there
 	short   []milp.Var         // by range: requests that nothing answers
 	columns [][]int            // by range: cascades
 	priced  [][]int            // by range: chains
 	extra   int                // kind with one more device; negative: none
+	serve   bool               // whatever the accuracy: only that requests are answered counts
 }
 
 // nic is one direction of the NICs of a kind.
@@ -53,11 +55,12 @@ func (x *mixed) newProgram(configs []Config, ranges []int, whole bool, extra int
 		devices[owner] = append(devices[owner], milp.Term{Var: n, Coef: span})
 	}
 	for k, terms := range devices {
+		g.devices = append(g.devices, -1)
 		if have := float64(p.Kinds[k].Devices); len(terms) > 0 {
 			if k == extra {
 				have++
 			}
-			g.m.AddLE("devices", have, terms...)
+			g.devices[k] = g.m.AddLE("devices", have, terms...)
 		}
 	}
 	for _, r := range ranges {
@@ -90,16 +93,24 @@ func (x *mixed) newProgram(configs []Config, ranges []int, whole bool, extra int
 
 // column adds a cascade to the mixture of a range.
 func (g *program) column(at, cascade int) {
-	p := g.x.p
 	entries := []milp.Entry{{Row: g.one[at], Coef: 1}}
 	for m, share := range g.x.reach[cascade] {
 		if share > 0 {
 			entries = append(entries, milp.Entry{Row: g.need[at][m], Coef: share})
 		}
 	}
-	weight := max(p.Weights[g.ranges[at]], 1e-6) // a range without weight has cascades, too
-	g.m.AddColumn("", 0, milp.Inf, weight*float64(g.x.list[cascade].Correct)/float64(p.Planned.N), entries...)
+	g.m.AddColumn("", 0, milp.Inf, g.worth(at, cascade), entries...)
 	g.columns[at] = append(g.columns[at], cascade)
+}
+
+// worth is what a cascade adds in the mixture of a range. A range without weight has
+// cascades, too.
+func (g *program) worth(at, cascade int) float64 {
+	if g.serve {
+		return 0
+	}
+	p := g.x.p
+	return max(p.Weights[g.ranges[at]], 1e-6) * float64(g.x.list[cascade].Correct) / float64(p.Planned.N)
 }
 
 // lane adds a chain to a range whose stages are on devices of one configuration
@@ -207,7 +218,7 @@ func (g *program) generate(ctx context.Context, chains []*Chain, home []int) (*m
 			}
 			var gains []gain
 			for i := range x.list {
-				by := weight*float64(x.list[i].Correct)/float64(p.Planned.N) - level
+				by := g.worth(at, i) - level
 				for _, m := range x.list[i].Models {
 					by -= price[m] * x.reach[i][m]
 				}
@@ -339,12 +350,12 @@ type split struct {
 
 // split finds the best split of a cascade's work on the placement.
 func (x *mixed) split(ctx context.Context, l *layout, cascade int) (*split, error) {
-	if got, ok := x.loads[cascade]; ok {
+	if got, ok := l.loads[cascade]; ok {
 		return got, nil
 	}
 	out, err := x.divide(ctx, l, cascade, 0)
 	if err == nil {
-		x.loads[cascade] = out
+		l.loads[cascade] = out
 	}
 	return out, err
 }
@@ -507,16 +518,16 @@ func (x *mixed) cut(l *layout, rows []milp.Row, nics []nic, links []milp.Row, so
 		x.eachNIC(c, func(n nic, seconds float64) { costs += wire[n] / total * seconds })
 		cut[c.Model] = min(cut[c.Model], costs)
 	}
-	x.cuts = append(x.cuts, cut)
+	l.cuts = append(l.cuts, cut)
 }
 
 // atLeast bounds the load of a cascade from below.
-func (x *mixed) atLeast(cascade int) float64 {
+func (l *layout) atLeast(cascade int) float64 {
 	most := 0.0
-	for _, cut := range x.cuts {
+	for _, cut := range l.cuts {
 		load := 0.0
-		for _, m := range x.list[cascade].Models {
-			load += cut[m] * x.reach[cascade][m]
+		for _, m := range l.x.list[cascade].Models {
+			load += cut[m] * l.x.reach[cascade][m]
 		}
 		most = max(most, load)
 	}

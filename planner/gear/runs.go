@@ -2,6 +2,7 @@ package gear
 
 import (
 	"fmt"
+	"slices"
 
 	"inferplan/policy"
 )
@@ -20,13 +21,21 @@ func (p *Problem) Tables(pl *Placement, gears []policy.GearTable) *policy.Tables
 // Tables are the run-time tables of the outcome's gears, for the problem as it
 // was solved.
 func (out *Outcome) Tables(*Problem) *policy.Tables {
-	p := out.Problem
-	var gears []policy.GearTable
-	for r := range out.Gears {
-		g := &out.Gears[r]
-		gears = append(gears, g.Cascade.table(p.Edges[r], g.MinQueue, g.Shares))
+	return newBench(out.Problem, out.Placement, 0).whole(out.Gears)
+}
+
+// whole are the run-time tables of gears, a range each.
+func (b *bench) whole(gears []Planned) *policy.Tables {
+	t, p := b.tables, b.p
+	peak := p.Edges[len(p.Edges)-1]
+	t.Models = slices.Clone(t.Models)
+	t.Models[0].RPS = peak
+	t.Gears = &policy.Gears{MaxQPS: peak, Records: b.records()}
+	for r := range gears {
+		g := &gears[r]
+		t.Gears.Gears = append(t.Gears.Gears, b.table(&attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: p.Edges[r]}))
 	}
-	return p.Tables(out.Placement, gears)
+	return &t
 }
 
 // Fluid is the placement that lets most ranges, and then the most accurate

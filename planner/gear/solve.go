@@ -43,6 +43,7 @@ type Outcome struct {
 	Goal              string
 	Value, ValueBound float64
 	Proved            bool
+	Priced            bool // devices are counted by the price of their kind
 	// MoreDevices is the bound of the accuracy with one more device; 0: not known.
 	MoreDevices float64
 	MoreOf      []float64 // the same by kind of several; NaN: not known
@@ -149,14 +150,13 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 		q := *p
 		q.Kinds, p = nil, &q
 	}
-	if p.Mixed() {
-		out, err := p.solveMixed(ctx, solver, &o)
-		if err != nil {
-			return nil, fmt.Errorf("planning gears: %w", err)
-		}
-		return out, nil
+	if p.Mixed() && solver == nil {
+		return nil, errors.New("planning gears: several kinds of devices need a solver for linear programs")
 	}
-	s := &search{p: p, o: &o}
+	if p.Mixed() && o.Algorithm == EM {
+		return nil, errors.New("planning gears: Algorithm 1 is of identical devices: several kinds are planned by the exact algorithm")
+	}
+	s := &search{p: p, o: &o, solver: solver, known: catalogue{}}
 	switch p.Goal() {
 	case LeastLatency:
 		return s.fastest(ctx)
@@ -168,10 +168,15 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if err != nil {
 		return nil, s.cure(ctx, err)
 	}
-	if out.MoreDevices, err = s.more(p); err != nil {
+	if p.Mixed() {
+		err = s.moreOfKinds(ctx, out)
+	} else {
+		out.MoreDevices, err = s.more(ctx, p)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	return out, ctx.Err()
 }
 
 // solveExact takes the best placements, with batches as long as the SLO and half
@@ -189,7 +194,7 @@ func (p *Problem) solveExact(ctx context.Context, list []Cascade, work [][]float
 			if best != nil && (k >= placementsCompared || p.Target > 0 || c.accuracy <= best.Accuracy+worthwhile) {
 				break
 			}
-			if c.feasible == len(p.Edges) && c.accuracy < p.Target && first != nil {
+			if c.feasible == len(p.Edges) && p.misses(c.accuracy) && first != nil {
 				break // nor do those that are worse
 			}
 			out, err := q.staircase(ctx, list, work, c, o, best)
@@ -212,11 +217,11 @@ func (p *Problem) solveExact(ctx context.Context, list []Cascade, work [][]float
 		return nil, first
 	}
 	if p.Overall {
-		if err := best.Problem.together(ctx, best); err != nil {
+		if err := best.Problem.together(ctx, best, best.Problem.bounds(list, best.Problem.works(list))); err != nil {
 			return nil, err
 		}
 		runs += best.stairs.bench.runs
-		if best.Accuracy < p.Target {
+		if p.misses(best.Accuracy) {
 			return nil, &Infeasible{Target: p.Target, Best: best.Accuracy}
 		}
 	}
@@ -258,9 +263,7 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 	front := pareto(load, list)
 	out := &Outcome{Problem: p, Placement: pl, Front: len(front)}
 	b := newBench(p, pl, o.Seed)
-	st := &stairs{bench: b, list: list, work: work, load: load, front: front}
-	out.stairs = st
-	at := len(front) - 1
+	at, steps := len(front)-1, []int(nil)
 	hope := c.accuracy
 	for r, edge := range p.Edges {
 		var last *Trial
@@ -283,15 +286,15 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 		if at < 0 {
 			return nil, p.infeasible(r, edge, list, front, load, work, last)
 		}
-		st.at = append(st.at, at)
+		steps = append(steps, at)
 		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 		if !p.Overall { // else the ranges are not done
-			if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; best < p.Target {
+			if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; p.misses(best) {
 				return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
 			}
 		}
 		hope += p.Weights[r] * (out.Gears[r].Accuracy - c.ranges[r])
-		if !p.Overall && hope < p.Target-1e-12 {
+		if !p.Overall && p.misses(hope) {
 			return nil, &Infeasible{Target: p.Target, Best: hope} // what the fluid model allows the others is not enough
 		}
 		if beat != nil && hope <= beat.Accuracy {
@@ -303,17 +306,17 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 		}
 	}
 	out.Runs, b.runs = b.runs, 0
+	out.stairs = &stairs{bench: b, above: func(_ context.Context, r int) (above []stair, err error) {
+		for _, i := range front[steps[r]+1:] {
+			if load[i]*p.Edges[r] > 1 || len(above) == stepsUp {
+				break
+			}
+			shares, _ := pl.Split(work[i])
+			above = append(above, stair{&list[i], load[i], shares})
+		}
+		return above, nil
+	}}
 	return out, nil
-}
-
-// stairs are what a staircase went down on.
-type stairs struct {
-	bench *bench
-	list  []Cascade
-	work  [][]float64
-	load  []float64 // per request
-	front []int
-	at    []int // by range, in the front
 }
 
 // passes tries the least queue lengths in turn; it returns the first that

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/solver/milp"
 )
 
 // Goals: what is optimised follows from what is asked for.
@@ -31,6 +33,10 @@ func (p *Problem) Goal() string {
 type search struct {
 	p      *Problem
 	o      *Options
+	solver milp.Solver // of linear programs, for several kinds of devices
+	known  catalogue
+	kinds  *ways // of the SLO looked at last, on several kinds
+
 	all    []Cascade       // over the models that are usable
 	alone  []time.Duration // how long each takes at least
 	usable []bool
@@ -97,7 +103,10 @@ func (s *search) enumerate(p *Problem) error {
 
 // relaxed is the bound on the weighted accuracy; NaN where a range cannot be
 // served at all.
-func (s *search) relaxed(p *Problem) (float64, error) {
+func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
+	if p.Mixed() {
+		return s.relaxedOnKinds(ctx, p)
+	}
 	list, work, err := s.cascades(p)
 	if _, ok := errors.AsType[*Infeasible](err); ok {
 		return math.NaN(), nil
@@ -107,6 +116,10 @@ func (s *search) relaxed(p *Problem) (float64, error) {
 	}
 	return p.weighted(p.bounds(list, work)), nil
 }
+
+// misses tells whether an accuracy is below the target, by more than sums of weighted
+// accuracies round.
+func (p *Problem) misses(accuracy float64) bool { return accuracy < p.Target-1e-12 }
 
 func (p *Problem) weighted(list []float64) float64 {
 	total := 0.0
@@ -124,15 +137,18 @@ func (p *Problem) short(best float64) *Infeasible {
 // fewest finds the least number of devices that holds target and SLO. Below the
 // number at which even the relaxation reaches the target there is none.
 func (s *search) fewest(ctx context.Context) (*Outcome, error) {
+	if s.p.Mixed() {
+		return s.cheapest(ctx)
+	}
 	most := s.p.Devices
 	least, high := 1, most
 	for least < high {
 		mid := (least + high) / 2
-		b, err := s.relaxed(s.with(s.p.SLO, mid))
+		b, err := s.relaxed(ctx, s.with(s.p.SLO, mid))
 		if err != nil {
 			return nil, err
 		}
-		if b >= s.p.Target {
+		if !math.IsNaN(b) && !s.p.misses(b) {
 			high = mid
 		} else {
 			least = mid + 1
@@ -156,18 +172,21 @@ func (s *search) fewest(ctx context.Context) (*Outcome, error) {
 // once plans for the most accuracy under an SLO; with a target, that much at
 // least.
 func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
+	if p.Mixed() {
+		return s.onKinds(ctx, p)
+	}
 	list, work, err := s.cascades(p)
 	if err != nil {
 		return nil, err
 	}
 	bounds := p.bounds(list, work)
-	if b := p.weighted(bounds); b < p.Target {
+	if b := p.weighted(bounds); p.misses(b) {
 		return nil, p.short(b)
 	}
 	var out *Outcome
 	if s.o.Algorithm == EM {
 		out, err = p.solveEM(ctx, list, work, s.o)
-		if err == nil && out.Accuracy < p.Target {
+		if err == nil && p.misses(out.Accuracy) {
 			err = &Infeasible{Target: p.Target, Best: out.Accuracy}
 		}
 	} else {
@@ -190,7 +209,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 }
 
 // more is the bound with one more device.
-func (s *search) more(p *Problem) (float64, error) {
-	b, err := s.relaxed(s.with(p.SLO, p.Devices+1))
+func (s *search) more(ctx context.Context, p *Problem) (float64, error) {
+	b, err := s.relaxed(ctx, s.with(p.SLO, p.Devices+1))
 	return max(b, 0), err
 }

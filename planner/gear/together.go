@@ -27,10 +27,24 @@ const (
 // choice is a gear that a range could have: how much it adds to the accuracy of
 // all requests, and to their lateness.
 type choice struct {
-	front    int
+	gear     Planned
 	accuracy float64
 	late     float64
-	trial    Trial
+}
+
+// stairs are what gears were found on, range by range: above are the cascades with
+// their loads per request that a range could take instead of its own, up to
+// stepsUp of them, the next one first.
+type stairs struct {
+	bench *bench
+	above func(ctx context.Context, r int) ([]stair, error)
+}
+
+// stair is a cascade on a placement.
+type stair struct {
+	cascade *Cascade
+	load    float64
+	shares  [][]float64
 }
 
 // together lets ranges be later than the percentile allows where others are not:
@@ -39,48 +53,41 @@ type choice struct {
 // room is the lateness that the percentile allows. Where rates were measured,
 // the plan is run on them; if more requests are late than the ranges said, the
 // room is made smaller.
-func (p *Problem) together(ctx context.Context, out *Outcome) error {
-	st := out.stairs
-	b, list, work, load, front, steps := st.bench, st.list, st.work, st.load, st.front, st.at
-	bounds := p.bounds(list, work)
+func (p *Problem) together(ctx context.Context, out *Outcome, bounds []float64) error {
+	b := out.stairs.bench
 	choices := make([][]choice, len(p.Edges))
 	for r, edge := range p.Edges {
-		g, w := &out.Gears[r], p.Weights[r]
-		choices[r] = []choice{{front: steps[r], accuracy: w * g.Accuracy, late: w * g.Trial.late, trial: g.Trial}}
+		g, w := out.Gears[r], p.Weights[r]
+		g.Late = g.Trial.late
+		choices[r] = []choice{{g, w * g.Accuracy, w * g.Late}}
 		if w*(bounds[r]-g.Accuracy) < worthwhile/float64(len(p.Edges)) {
 			continue
 		}
-		fails := 0
-		for at := steps[r] + 1; at < len(front) && at <= steps[r]+stepsUp && fails < 2; at++ {
-			i := front[at]
-			if load[i]*edge > 1 {
-				break
-			}
-			shares, _ := b.pl.Split(work[i])
-			t, err := b.tryLate(ctx, &list[i], 1, shares, edge, min(1, (1-p.Percentile)/w))
+		list, err := out.stairs.above(ctx, r)
+		if err != nil {
+			return err
+		}
+		for k, fails := 0, 0; k < len(list) && fails < 2; k++ {
+			s := &list[k]
+			t, err := b.tryLate(ctx, s.cascade, 1, s.shares, edge, min(1, (1-p.Percentile)/w))
 			if err != nil {
 				return err
 			}
 			if !t.Stable {
 				fails++
-			} else {
-				choices[r] = append(choices[r], choice{at, w * float64(list[i].Correct) / float64(p.Planned.N), w * t.late, t})
+				continue
 			}
+			g := Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Trial: t, Late: t.late,
+				Accuracy: float64(s.cascade.Correct) / float64(p.Planned.N)}
+			choices[r] = append(choices[r], choice{g, w * float64(s.cascade.Correct) / float64(p.Planned.N), w * t.late})
 		}
 	}
 	for room := spent * (1 - p.Percentile); ; room *= lessLate {
 		picks := knapsack(choices, room)
 		out.Accuracy = 0
 		for r, k := range picks {
-			g, c := &out.Gears[r], &choices[r][k]
-			if k > 0 {
-				g.MinQueue = 1
-			}
-			i := front[c.front]
-			g.Cascade, g.Load, g.Trial = list[i], load[i]*p.Edges[r], c.trial
-			g.Shares, _ = b.pl.Split(work[i])
-			g.Late, g.Accuracy = c.trial.late, float64(list[i].Correct)/float64(p.Planned.N)
-			out.Accuracy += c.accuracy
+			out.Gears[r] = choices[r][k].gear
+			out.Accuracy += choices[r][k].accuracy
 		}
 		if sum(p.Measured) == 0 || sum(p.Measured) > mostShown {
 			return nil
@@ -147,7 +154,7 @@ func (out *Outcome) onMeasured(ctx context.Context, seed uint64) (time.Duration,
 		}
 		slices.SortFunc(requests[first:], func(a, b arrivals.Request) int { return int(a.At - b.At) })
 	}
-	t := out.Tables(p)
+	t := out.stairs.bench.whole(out.Gears)
 	pol, err := gear.New(t, gear.DefaultOptions(t))
 	if err != nil {
 		return 0, err

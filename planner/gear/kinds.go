@@ -1,0 +1,349 @@
+package gear
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// catalogue are the cascades of sets of usable models, enumerated once: whichever
+// latency or devices are looked at, they are the same.
+type catalogue map[uint32]listed
+
+// listed are the cascades that are on some front, and how many were enumerated.
+type listed struct {
+	list  []Cascade
+	found int
+}
+
+func (c catalogue) of(p *Problem, usable []bool) listed {
+	set := uint32(0)
+	for m, ok := range usable {
+		if ok {
+			set |= 1 << m
+		}
+	}
+	got, ok := c[set]
+	if !ok {
+		all := Enumerate(p.Planned, p.Grid, usable)
+		if got = (listed{prune(all, len(p.Models)), len(all)}); c != nil {
+			c[set] = got
+		}
+	}
+	return got
+}
+
+// ways are what a problem on several kinds of devices is planned from: members as
+// whole models, and in stages.
+type ways struct {
+	p      *Problem
+	whole  *mixed
+	none   error // that no cascade of whole models is in time
+	staged *mixed
+	chains []*Chain
+	least  []time.Duration // in which a sample passes a member in stages
+}
+
+// waysOf finds them, of which those of the SLO looked at last are kept: numbers of
+// devices change nothing in them.
+func (s *search) waysOf(p *Problem) (*ways, error) {
+	if w := s.kinds; w != nil && w.p.SLO == p.SLO {
+		return w.on(p), nil
+	}
+	chains, least, err := p.chains()
+	if err != nil {
+		return nil, err
+	}
+	w := &ways{p: p, whole: &mixed{p: p, solver: s.solver, known: s.known}, chains: chains, least: least}
+	w.whole.measure()
+	if w.none = w.whole.cascades(); w.none != nil && len(chains) == 0 {
+		return nil, w.none
+	}
+	if w.staged, err = p.inStages(w.whole, s.solver, worthwhileChains(chains, p.SLO), least); err != nil {
+		return nil, cmp.Or(w.none, err)
+	}
+	if len(chains) == 0 {
+		w.whole.configurations()
+	}
+	s.kinds = w
+	return w.on(p), nil
+}
+
+// on are the same ways on other numbers of devices.
+func (w *ways) on(p *Problem) *ways {
+	out := *w
+	out.p, out.whole, out.staged = p, w.whole.on(p), w.staged.on(p)
+	return &out
+}
+
+func (x *mixed) on(p *Problem) *mixed {
+	y, q := *x, *x.p // the models of members in stages are not the problem's
+	q.Kinds, q.Target = p.Kinds, p.Target
+	y.p = &q
+	return &y
+}
+
+// relaxedOnKinds is the bound on the weighted accuracy; NaN where a range cannot be
+// served at all.
+func (s *search) relaxedOnKinds(ctx context.Context, p *Problem) (float64, error) {
+	w, err := s.waysOf(p)
+	if _, none := errors.AsType[*Infeasible](err); none {
+		return math.NaN(), nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	bounds, _, err := w.staged.bounds(ctx, -1)
+	return p.weighted(bounds) + reaches, err
+}
+
+// onKinds plans for the most accuracy on several kinds of devices; with a target,
+// that much at least. With whole models first, and then with some in stages, where
+// the relaxation says that there is something in it.
+func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
+	w, err := s.waysOf(p)
+	if err != nil {
+		return nil, fmt.Errorf("planning gears: %w", err)
+	}
+	bounds, use, err := w.staged.bounds(ctx, -1)
+	if err != nil {
+		return nil, fmt.Errorf("planning gears: %w", err)
+	}
+	if b := p.weighted(bounds); p.misses(b + reaches) {
+		return nil, p.short(b)
+	}
+	t := &tries{search: s, p: p, bounds: bounds, missing: w.none}
+	if w.none == nil {
+		err = t.wholeModels(ctx, w.whole)
+	}
+	if err == nil && len(w.chains) > 0 {
+		err = t.inStages(ctx, w, use)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("planning gears: %w", err)
+	}
+	if t.best == nil {
+		return nil, fmt.Errorf("planning gears: %w", t.missing)
+	}
+	out := t.best
+	if out.Placement == nil {
+		out.leaveOut(out.Problem)
+	}
+	s.runs += t.runs
+	out.Cascades, out.Goal, out.Runs = w.staged.found, s.p.Goal(), s.runs
+	out.bound(bounds)
+	out.Value, out.ValueBound, out.Steps = out.Accuracy, out.Bound, []float64{out.Accuracy}
+	return out, ctx.Err()
+}
+
+// bound writes down what no plan exceeds, by range.
+func (out *Outcome) bound(bounds []float64) {
+	for r := range out.Gears {
+		out.Gears[r].Bound = max(bounds[r], out.Gears[r].Accuracy)
+	}
+	out.Bound = out.Problem.weighted(bounds)
+}
+
+// moreOfKinds bounds the accuracy with one more device of each kind.
+func (s *search) moreOfKinds(ctx context.Context, out *Outcome) error {
+	w, err := s.waysOf(s.p)
+	if err != nil {
+		return err
+	}
+	for k := range s.p.Kinds {
+		more := math.NaN()
+		if s.p.Kinds[k].Of < 0 {
+			if b, _, err := w.staged.bounds(ctx, k); err == nil {
+				more = s.p.weighted(b)
+			}
+		}
+		out.MoreOf = append(out.MoreOf, more)
+	}
+	return nil
+}
+
+// tries are the plans of a problem on several kinds, of which the best stands.
+type tries struct {
+	*search
+	p       *Problem
+	bounds  []float64
+	best    *Outcome
+	missing error // of the first that was none
+	runs    int
+}
+
+// enough tells that no other plan is worth a try: there is nothing to be had, or no
+// more than the target was asked for.
+func (t *tries) enough() bool {
+	return t.best != nil && (t.p.Target > 0 || !(t.p.weighted(t.bounds) > t.best.Accuracy+worthwhile))
+}
+
+// take keeps a plan that is better by something. An SLO over all requests first lets
+// it be late here and there.
+func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
+	if _, none := errors.AsType[*Infeasible](err); none {
+		t.missing = cmp.Or(t.missing, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if t.p.Overall && out.Placement == nil {
+		if err := out.Problem.together(ctx, out, t.bounds); err != nil {
+			return err
+		}
+		out.Runs += out.stairs.bench.runs
+	}
+	t.runs += out.Runs
+	switch {
+	case t.p.misses(out.Accuracy):
+		t.missing = cmp.Or[error](t.missing, &Infeasible{Target: t.p.Target, Best: out.Accuracy})
+	case t.best == nil || out.Accuracy > t.best.Accuracy+worthwhile:
+		t.best = out
+	}
+	return nil
+}
+
+// wholeModels plans without stages, on one kind as on identical devices; on several
+// with batches as long as the SLO and half as long, and placements for devices that
+// are busy all the time and most of it.
+func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
+	if len(x.p.Kinds) == 1 {
+		s := (&search{p: x.p, o: t.o}).identical()
+		out, err := s.once(ctx, s.p)
+		return t.take(ctx, out, err)
+	}
+	first := x
+	for _, longest := range []time.Duration{0, x.p.SLO / 2} {
+		var before []Config
+		if longest > 0 {
+			if t.enough() {
+				break
+			}
+			q := *x.p
+			q.longest = longest
+			y := *x
+			y.p, y.per, y.batch = &q, nil, nil
+			if y.measure(); slices.EqualFunc(x.batch, y.batch, slices.Equal[[]int]) {
+				continue
+			}
+			x = &y
+		}
+		x.configurations()
+		for _, full := range t.fullness() {
+			placed, _, most, err := x.place(ctx, full)
+			if err != nil {
+				return err
+			}
+			if t.enough() || t.best != nil && full == 1 && most <= t.best.Accuracy+worthwhile {
+				break
+			}
+			if slices.Equal(before, placed) || full < 1 && t.p.misses(most) {
+				continue // as tried, or for less than is asked for
+			}
+			before = placed
+			out, err := x.staircase(ctx, x.lay(placed, nil), t.o)
+			if err := t.take(ctx, out, err); err != nil {
+				return err
+			}
+		}
+	}
+	return t.anyPlacement(ctx, first)
+}
+
+// fewPlacements is up to how many placements all are tried before a problem is called
+// infeasible.
+const fewPlacements = 40
+
+// anyPlacement goes through all placements, where there are few and nothing held on the
+// best of them.
+func (t *tries) anyPlacement(ctx context.Context, x *mixed) (err error) {
+	if x.configurations(); t.best != nil || !x.few(fewPlacements) {
+		return nil
+	}
+	x.placements(func(placed []Config) {
+		if err != nil || t.best != nil && t.p.Target > 0 || len(placed) == 0 {
+			return
+		}
+		out, e := x.staircase(ctx, x.lay(placed, nil), t.o)
+		err = t.take(ctx, out, e)
+	})
+	return err
+}
+
+// fullness are the parts of the devices' time that placements of whole models are made
+// for: under a short SLO devices are never as busy as a program that knows no queues
+// takes them to be. Where an accuracy is asked for, less is better as long as it is
+// reached.
+func (t *tries) fullness() []float64 {
+	if t.p.Target > 0 {
+		return []float64{.2, .35, .5, .65, .8, 1}
+	}
+	return []float64{1, .8}
+}
+
+// inStages plans with members in stages, with chains as long as the SLO and half as
+// long: those that the relaxation makes use of, and then with those as well that go
+// over devices which a member does not fit on.
+func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
+	y := w.staged
+	for _, within := range []time.Duration{t.p.SLO, t.p.SLO / 2} {
+		if t.enough() {
+			break
+		}
+		if within < t.p.SLO {
+			var err error
+			if y, err = t.p.inStages(y, t.solver, worthwhileChains(w.chains, within), w.least); err != nil {
+				t.missing = cmp.Or(t.missing, err)
+				break // nothing is as fast
+			}
+			if _, use, err = y.bounds(ctx, -1); err != nil {
+				return err
+			}
+		}
+		used := y.inUse(use)
+		for _, list := range [][]*Chain{used, append(slices.Clone(used), y.forMemory()...)} {
+			before := y.run
+			if y.pick(list); len(y.run) == 0 || slices.Equal(before, y.run) {
+				continue // as tried
+			}
+			if t.best != nil && t.p.Target > 0 {
+				break
+			}
+			out, err := y.staged(ctx, t.o)
+			if err == nil {
+				out.Problem = t.p
+			}
+			if err := t.take(ctx, out, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// extremes are latencies below and above those that are looked for: of a sample where
+// it passes fastest, and many times those of the largest batches.
+func (p *Problem) extremes() (low, high time.Duration) {
+	low = math.MaxInt64
+	for m := range p.Models {
+		low = min(low, p.Models[m].Times[0])
+		longest := slices.Max(p.Models[m].Times)
+		for k := range p.Kinds {
+			if times := p.variant(m, k).Times; len(times) > 0 {
+				longest = max(longest, slices.Max(times))
+			}
+		}
+		high += slowest * longest
+		if p.Blocks != nil && p.Blocks.Models[m].NumBlocks() > 1 {
+			if t, ok := p.Blocks.Fastest(m, 1); ok {
+				low = min(low, t)
+			}
+		}
+	}
+	return low, high
+}

@@ -1,0 +1,290 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// priced is a problem whose devices cost something, by kind.
+func priced(p *Problem, prices ...float64) *Problem {
+	for k := range p.Kinds {
+		p.Kinds[k].Price = prices[k]
+	}
+	return p
+}
+
+// Two kinds that are the same, at the same price, are planned as one kind, whatever the
+// goal: the same bound, and the same value but for a few steps of the grid, or of the
+// search for a latency.
+func TestGoalsOnTheSameKinds(t *testing.T) {
+	s := solver(t)
+	ctx := context.Background()
+	families, grid := []*family{&llama4}, 5
+	long := os.Getenv("INFERPLAN_LONG") != ""
+	if long {
+		families, grid = []*family{&llama4, &bert5}, 10
+	}
+	for _, f := range families {
+		first, second, target := 2, 4, .635
+		if f == &bert5 {
+			first, second, target = 1, 2, .932
+		}
+		one := f.problem(t, first+second, grid)
+		for _, goal := range []struct {
+			name string
+			set  func(*Problem)
+			near float64 // of the value
+		}{
+			{"accuracy", func(*Problem) {}, 3e-4},
+			{"accuracy of all requests", func(p *Problem) { p.Overall = true }, 3e-4},
+			{"devices", func(p *Problem) { p.Target = target }, 1e-9},
+			{"devices, all requests", func(p *Problem) { p.Target, p.Overall = target, true }, 1e-9},
+			{"latency", func(p *Problem) { p.Target, p.SLO = target, 0 }, .1},
+		} {
+			p := *one
+			if goal.set(&p); p.SLO == 0 && !long {
+				continue // a search of seconds; the test below has small ones
+			}
+			start := cpuMS(t)
+			alone, err := Solve(ctx, &p, s, Options{Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			between := cpuMS(t)
+			two, err := Solve(ctx, priced(mix(&p, first, second, []float64{1, 1, 1, 1, 1}), 1, 1), s, Options{Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s: one kind %.5f of %.5f in %.0f ms of CPU, two %.5f of %.5f in %.0f ms, %d simulations", goal.name, alone.Value, alone.ValueBound, between-start, two.Value, two.ValueBound, cpuMS(t)-between, two.Runs)
+			worse := alone.Value - two.Value
+			if p.Target > 0 {
+				worse = -worse
+			}
+			if worse > goal.near*alone.Value || math.Abs(two.ValueBound-alone.ValueBound) > 1e-6*alone.ValueBound || two.Goal != alone.Goal || two.Accuracy < p.Target {
+				t.Errorf("%s: one kind %v of %v, two %v of %v with accuracy %v", goal.name, alone.Value, alone.ValueBound, two.Value, two.ValueBound, two.Accuracy)
+			}
+		}
+	}
+}
+
+// drawMixed is a small problem on two kinds whose speeds are unrelated.
+func drawMixed(t *rapid.T) *Problem {
+	p := draw(t)
+	factors := make([]float64, len(p.Models))
+	for m := range factors {
+		factors[m] = rapid.Float64Range(.3, 4).Draw(t, "factor")
+	}
+	return priced(mix(p, min(2, p.Devices), rapid.IntRange(1, 2).Draw(t, "others"), factors), 1, rapid.SampledFrom([]float64{.3, 1, 2.5}).Draw(t, "price"))
+}
+
+// tried are the accuracies, tails and lateness of every cascade in every range on a
+// placement, by simulation; what its devices have no time for, or is not stable, is left
+// out.
+type tried struct {
+	cascade int
+	trial   Trial
+}
+
+func tryAll(t *rapid.T, x *mixed, l *layout, late float64) [][]tried {
+	tables, of, err := l.tables()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := x.p
+	b := &bench{p: p, seed: 1, tables: tables, pipelines: of}
+	out := make([][]tried, len(p.Edges))
+	for r, edge := range p.Edges {
+		for i := range x.list {
+			s, err := x.split(context.Background(), l, i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.taken*edge > 1 {
+				continue
+			}
+			trial, err := b.tryLate(context.Background(), &x.list[i], 1, l.shares(s), edge, late)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if trial.Stable {
+				out[r] = append(out[r], tried{i, trial})
+			}
+		}
+	}
+	return out
+}
+
+// A planner that simulates every cascade in every range on every placement on every
+// number of devices finds nothing below the bounds, and no less than ours but for what a
+// step of the grid, and of the latency, makes.
+func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
+	s := solver(t)
+	held, equal, enough := map[string]int{}, map[string]int{}, 3 // everything is simulated
+	if os.Getenv("INFERPLAN_LONG") != "" {
+		enough = 1000
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		if held[FewestDevices] >= enough && held[LeastLatency] >= enough && held[MostAccurate] >= enough {
+			return
+		}
+		p := drawMixed(t)
+		if len(p.Models) > 3 {
+			return
+		}
+		goal := rapid.SampledFrom([]string{FewestDevices, LeastLatency, MostAccurate}).Draw(t, "goal")
+		x := &mixed{p: p, solver: s}
+		x.measure()
+		if err := x.cascades(); err != nil || len(x.list) > 12 || held[goal] >= enough {
+			return
+		}
+		most := int32(0)
+		for i := range x.list {
+			most = max(most, x.list[i].Correct)
+		}
+		grid := step(Enumerate(p.Planned, p.Grid, slices.Repeat([]bool{true}, len(p.Models))), p.Planned.N)
+		if grid == 0 {
+			return // every other cascade is more than a step away
+		}
+		target := float64(most)/float64(p.Planned.N) - rapid.Float64Range(0, .2).Draw(t, "below")
+		switch goal {
+		case FewestDevices:
+			p.Target = target
+		case LeastLatency:
+			p.Target = target
+		default:
+			p.Overall = true
+		}
+		best, surely := math.Inf(1), math.Inf(1) // surely: with a step of the grid to spare
+		counts := make([]int, 2)
+		for counts[0] = 0; counts[0] <= p.Kinds[0].Devices; counts[0]++ {
+			for counts[1] = 0; counts[1] <= p.Kinds[1].Devices; counts[1]++ {
+				if goal != FewestDevices && (counts[0] < p.Kinds[0].Devices || counts[1] < p.Kinds[1].Devices) || counts[0]+counts[1] == 0 {
+					continue
+				}
+				q := *p
+				q.Kinds = slices.Clone(p.Kinds)
+				price := 0.0
+				for k := range counts {
+					q.Kinds[k].Devices = counts[k]
+					price += float64(counts[k]) * q.Kinds[k].Price
+				}
+				y := x.on(&q)
+				y.p.SLO = p.SLO
+				y.configurations()
+				y.placements(func(placed []Config) {
+					l := y.lay(placed, nil)
+					late := 1.0
+					if goal == FewestDevices { // as ours: a run ends where more are late than may be
+						late = 1 - p.Percentile
+					}
+					all := tryAll(t, y, l, late)
+					switch goal {
+					case FewestDevices:
+						a := accuracyWithin(y, all, p.SLO)
+						if a >= p.Target {
+							best = min(best, price)
+						}
+						if a >= p.Target+grid {
+							surely = min(surely, price)
+						}
+					case LeastLatency:
+						for _, list := range all {
+							for _, one := range list {
+								a, ms := accuracyWithin(y, all, one.trial.Latency), one.trial.Latency.Seconds()*1e3
+								if a >= p.Target {
+									best = min(best, ms)
+								}
+								if a >= p.Target+grid {
+									surely = min(surely, ms)
+								}
+							}
+						}
+					default:
+						if a := accuracyLate(y, all); a >= 0 {
+							best, surely = min(best, -a), min(surely, grid-a)
+						}
+					}
+				})
+			}
+		}
+		if goal == LeastLatency {
+			p.SLO = 0
+		}
+		out, err := Solve(context.Background(), p, s, Options{Seed: 1})
+		if inf, ok := errors.AsType[*Infeasible](err); ok {
+			if inf.Reason() == "" || !math.IsInf(surely, 1) {
+				t.Fatalf("%s: infeasible (%v), brute force has %v", goal, err, surely)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[goal]++
+		value, bound := out.Value, out.ValueBound
+		if goal == MostAccurate {
+			value, bound = -value, -bound
+		}
+		if value <= best+1e-9 {
+			equal[goal]++
+		}
+		if best < bound-1e-6*math.Abs(bound) {
+			t.Fatalf("%s: brute force %v is beyond the bound %v", goal, best, bound)
+		}
+		if goal == LeastLatency {
+			surely *= 1.25 // the search comes only near
+		}
+		if value > surely+1e-9 {
+			t.Fatalf("%s: %v, brute force %v and with a step to spare %v; nothing is below %v", goal, value, best, surely, bound)
+		}
+	})
+	if held[FewestDevices] < 2 || held[LeastLatency] < 2 || held[MostAccurate] < 2 {
+		t.Errorf("only %v instances had a plan", held)
+	}
+	t.Logf("plans %v, as good as brute force or better %v", held, equal)
+}
+
+// accuracyWithin is the weighted accuracy of the most accurate cascades that keep a
+// latency, negative where a range has none.
+func accuracyWithin(x *mixed, all [][]tried, within time.Duration) float64 {
+	total := 0.0
+	for r, list := range all {
+		most := math.Inf(-1)
+		for _, one := range list {
+			if one.trial.Latency >= 0 && one.trial.Latency <= within {
+				most = max(most, float64(x.list[one.cascade].Correct)/float64(x.p.Planned.N))
+			}
+		}
+		total += x.p.Weights[r] * most
+	}
+	return total
+}
+
+// accuracyLate is the most weighted accuracy with no more late requests over all ranges
+// than the percentile allows.
+func accuracyLate(x *mixed, all [][]tried) float64 {
+	best := -1.0
+	var pick func(r int, accuracy, late float64)
+	pick = func(r int, accuracy, late float64) {
+		if late > 1-x.p.Percentile {
+			return
+		}
+		if r == len(all) {
+			best = max(best, accuracy)
+			return
+		}
+		for _, one := range all[r] {
+			w := x.p.Weights[r]
+			pick(r+1, accuracy+w*float64(x.list[one.cascade].Correct)/float64(x.p.Planned.N), late+w*one.trial.late)
+		}
+	}
+	pick(0, 0, 0)
+	return best
+}
