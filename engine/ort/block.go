@@ -72,10 +72,11 @@ func (s *cStrings) pairs(m map[string]string, arrays *[]unsafe.Pointer) (keys, v
 var levels = map[string]C.int{"": 99, "all": 99, "extended": 2, "basic": 1, "none": 0}
 
 // cudaDefaults are the options of the CUDA provider that this package sets
-// unless the caller does: the best algorithm of each convolution is searched for
-// (its own default), and memory grows by what is needed rather than doubling,
-// because every session has a pool of its own. use_tf32 is the provider's own
-// default; it stands here so that profiles can name it.
+// unless the caller does. The algorithm of a convolution is the first that cuDNN's
+// heuristics B name: whatever the option is called, ONNX Runtime 1.29 times none.
+// (HEURISTIC asks heuristics A, DEFAULT the fallback.) Memory grows by what is needed
+// rather than doubling, because every session has a pool of its own. use_tf32 is
+// the provider's own default; it stands here so that profiles can name it.
 var cudaDefaults = map[string]string{
 	"cudnn_conv_algo_search": "EXHAUSTIVE",
 	"arena_extend_strategy":  "kSameAsRequested",

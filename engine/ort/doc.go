@@ -8,6 +8,10 @@
 // device memory, timing excludes copies, and a node that the device cannot
 // execute is an error (engine.ErrFallback), never a silent run on the CPU.
 //
+// The CUDA provider keeps handles, workspaces and captured graphs by thread: who
+// runs a block on a GPU stays on one (runtime.LockOSThread). Only one goroutine
+// runs a block at a time.
+//
 // There is one Engine per process: ONNX Runtime has one environment.
 //
 // Without cgo, or with the build tag noort, Open reports that this binary was

@@ -556,6 +556,9 @@ func convolutionsOnProvider(t *testing.T, g *gpu) {
 			if i == 0 && plans != 2*26 || i == 3 && plans != 0 {
 				t.Errorf("%+v: %d plans in round %d of 26 convolutions at two batch sizes", o, plans, i)
 			}
+			if n := count(calls, "cudaMalloc"); i == 3 && n != 0 {
+				t.Errorf("%+v: %d allocations in round %d", o, n, i)
+			}
 			if want := 2 * 26; !o.load.CUDAGraph && runs != want || i == 3 && o.load.CUDAGraph && (runs != 0 || count(calls, "replay") != 2) {
 				t.Errorf("%+v: %d convolutions ran in round %d", o, runs, i)
 			}

@@ -8,11 +8,14 @@
 #define _GNU_SOURCE
 #include "fakecuda.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 typedef int CUresult;
 typedef int CUdevice;
@@ -53,7 +56,7 @@ static int started;
 // Device addresses: far above what a host has.
 #define BASE 0x7f00000000000000ull
 #define PIECES 4096
-static struct { size_t len; char *data; } piece[PIECES];
+static struct { size_t len; char *data; int file, mapped; } piece[PIECES]; // file: what lies in one that processes can share
 static struct { char *data; size_t len; } pinned[PIECES];
 static size_t in_use;
 
@@ -68,18 +71,33 @@ void fake_memory(size_t *free, size_t *all) {
   *free = *all - in_use;
 }
 
-uint64_t fake_take(size_t len) {
-  LOCKED;
-  if (!len || len > total() - in_use) return 0;
-  for (int i = 0; i < PIECES; i++)
+// place puts bytes behind an address of the device.
+static uint64_t place(char *data, size_t len, int file, int mapped) {
+  for (int i = 0; data && i < PIECES; i++)
     if (!piece[i].data) {
-      if (!(piece[i].data = malloc(len))) return 0;
-      memset(piece[i].data, 0xcd, len < 1 << 20 ? len : 1 << 20);
-      piece[i].len = len;
-      in_use += len;
+      piece[i].data = data, piece[i].len = len, piece[i].file = file, piece[i].mapped = mapped;
+      if (!mapped) in_use += len;
       return BASE + ((uint64_t)i << 40);
     }
   return 0;
+}
+
+uint64_t fake_take(size_t len) {
+  LOCKED;
+  if (!len || len > total() - in_use) return 0;
+  char *data = malloc(len);
+  if (data) memset(data, 0xcd, len < 1 << 20 ? len : 1 << 20);
+  return place(data, len, -1, 0);
+}
+
+// Memory of the driver's own interface can be shared with other processes.
+static uint64_t take_shared(size_t len) {
+  LOCKED;
+  if (!len || len > total() - in_use) return 0;
+  int file = memfd_create("fakecuda", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, len)) return 0;
+  char *data = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return place(data == MAP_FAILED ? NULL : data, len, file, 0);
 }
 
 int on_device(const void *p) { return (uint64_t)p >= BASE && (uint64_t)p < BASE + ((uint64_t)PIECES << 40); }
@@ -97,8 +115,13 @@ int fake_give(uint64_t p) {
   if (!device(p, 1) || (p & ((1ull << 40) - 1))) return INVALID_VALUE;
   fake_wait_all(); // freeing waits for the device
   int i = (p - BASE) >> 40;
-  in_use -= piece[i].len;
-  free(piece[i].data);
+  if (piece[i].file < 0) {
+    free(piece[i].data);
+  } else {
+    munmap(piece[i].data, piece[i].len);
+    close(piece[i].file);
+  }
+  if (!piece[i].mapped) in_use -= piece[i].len;
   piece[i].data = NULL;
   return OK;
 }
@@ -395,8 +418,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { SAY; if (d != 7) r
 CUresult cuCtxSetCurrent(CUcontext c) { SAY; if (c != &started) return INVALID_CONTEXT; current = c; return OK; }
 CUresult cuCtxSynchronize(void) { SAY; CURRENT; SAFE; return fake_wait_all(); }
 CUresult cuMemGetInfo_v2(size_t *free, size_t *all) { SAY; CURRENT; fake_memory(free, all); return OK; }
-CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t len) { SAY; CURRENT; SAFE; return (*p = fake_take(len)) ? OK : OUT_OF_MEMORY; }
-CUresult cuMemFree_v2(CUdeviceptr p) { SAY; CURRENT; SAFE; return fake_give(p); }
+CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t len) { SAY; CURRENT; SAFE; return (*p = take_shared(len)) ? OK : OUT_OF_MEMORY; }
+CUresult cuMemFree_v2(CUdeviceptr p) { SAY; CURRENT; SAFE; return device(p, 1) && piece[(p - BASE) >> 40].mapped ? INVALID_VALUE : fake_give(p); }
 CUresult cuMemHostRegister_v2(void *p, size_t len, unsigned flags) {
   SAY; CURRENT; SAFE;
   if (!host(p) || !len || flags != 1) return INVALID_VALUE;
@@ -425,20 +448,30 @@ CUresult cuEventDestroy_v2(CUevent e) { SAY; if (!e) return INVALID_HANDLE; free
 CUresult cuEventRecord(CUevent e, CUstream s) { SAY; CURRENT; if (!s) return INVALID_HANDLE; return fake_event_record(e, s); }
 CUresult cuEventSynchronize(CUevent e) { SAY; return fake_event_recorded(e) ? fake_event_wait(e) : INVALID_HANDLE; }
 CUresult cuEventElapsedTime(float *ms, CUevent a, CUevent b) { SAY; if (a == b || !fake_event_recorded(a) || !fake_event_recorded(b)) return INVALID_HANDLE; *ms = 2; return OK; }
+// A handle names the process, its file and the length.
+struct handle { int64_t process, file, len; };
 CUresult cuIpcGetMemHandle(CUipcMemHandle *h, CUdeviceptr p) {
   SAY; CURRENT;
-  if (!device(p, 1)) return INVALID_VALUE;
+  if (!device(p, 1) || piece[(p - BASE) >> 40].file < 0) return INVALID_VALUE;
+  struct handle x = {getpid(), piece[(p - BASE) >> 40].file, piece[(p - BASE) >> 40].len};
   memset(h, 0, sizeof *h);
-  memcpy(h->reserved + 8, &p, sizeof p);
+  memcpy(h->reserved, &x, sizeof x);
   return OK;
 }
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *p, CUipcMemHandle h, unsigned flags) {
-  SAY; CURRENT;
+  SAY; CURRENT; LOCKED;
+  struct handle x;
+  char path[64];
+  memcpy(&x, h.reserved, sizeof x);
+  snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)x.process, (long long)x.file);
   if (flags != 1) return INVALID_VALUE;
-  memcpy(p, h.reserved + 8, sizeof *p);
-  return device(*p, 1) ? OK : INVALID_HANDLE;
+  int file = x.process ? open(path, O_RDWR | O_CLOEXEC) : -1;
+  if (file < 0) return INVALID_HANDLE;
+  char *data = mmap(NULL, x.len, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  *p = place(data == MAP_FAILED ? NULL : data, x.len, file, 1);
+  return *p ? OK : INVALID_HANDLE;
 }
-CUresult cuIpcCloseMemHandle(CUdeviceptr p) { SAY; CURRENT; return device(p, 1) ? OK : INVALID_VALUE; }
+CUresult cuIpcCloseMemHandle(CUdeviceptr p) { SAY; CURRENT; return device(p, 1) && piece[(p - BASE) >> 40].mapped ? fake_give(p) : INVALID_VALUE; }
 CUresult cuGetErrorString(CUresult rc, const char **text) {
   switch (rc) {
     case INVALID_VALUE: *text = "invalid argument"; return OK;

@@ -96,6 +96,7 @@ const char *cudaGetErrorString(cudaError_t e) {
     case INVALID_VALUE: return "invalid argument";
     case OUT_OF_MEMORY: return "out of memory";
     case NO_DEVICE: return "invalid device ordinal";
+    case 209: return "no kernel image is available for execution on the device";
     case CAPTURE_FORBIDS: return "operation not permitted when stream is capturing";
     default: return "unknown error";
   }
@@ -198,7 +199,7 @@ cudaError_t cudaGraphExecDestroy(fake_graph *exec) { SAY; fake_graph_free(exec);
 
 // Kernels: found by the address of their host function.
 
-typedef struct kernel { const void *host; const char *name; struct kernel *next; } kernel;
+typedef struct kernel { const void *host; const char *name; const char *images; struct kernel *next; } kernel;
 static kernel *table[1 << 14];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static kernel **slot(const void *host) { return &table[((uintptr_t)host >> 4) % (sizeof table / sizeof *table)]; }
@@ -214,9 +215,9 @@ void __cudaRegisterVar(void **h, char *var, char *address, const char *name, int
   (void)h; (void)var; (void)address; (void)name; (void)ext; (void)size; (void)constant; (void)global;
 }
 void __cudaRegisterFunction(void **h, const char *host, char *fun, const char *name, int limit, void *tid, void *bid, void *block, void *grid, int *warp) {
-  (void)h; (void)fun; (void)limit; (void)tid; (void)bid; (void)block; (void)grid; (void)warp;
+  (void)fun; (void)limit; (void)tid; (void)bid; (void)block; (void)grid; (void)warp;
   kernel *k = malloc(sizeof *k);
-  *k = (kernel){host, name, NULL};
+  *k = (kernel){host, name, ((const struct { int magic, version; const char *data; } *)*h)->data, NULL};
   pthread_mutex_lock(&lock);
   k->next = *slot(host);
   *slot(host) = k;
@@ -241,6 +242,24 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
   return 0;
 }
 
+// Whether the container of a kernel holds code for the device's architecture (third_party/trimfatbin tells the layout):
+// zeroes are none.
+static int has_image(const char *p) {
+  const char *sm = getenv("FAKECUDA_SM");
+  uint32_t want = sm && *sm ? atoi(sm) : MAJOR * 10 + MINOR;
+  uint16_t header = *(uint16_t *)(p + 6);
+  const char *end = p + header + *(uint64_t *)(p + 8);
+  if (*(uint32_t *)p != 0xBA55ED50) return 0;
+  for (p += header; p < end;) {
+    uint32_t h = *(uint32_t *)(p + 4), arch = *(uint32_t *)(p + 28);
+    uint64_t payload = *(uint64_t *)(p + 8);
+    // Code for an architecture runs on later ones of the same generation.
+    if (arch / 10 == want / 10 && arch <= want && payload >= 4 && *(uint32_t *)(p + h)) return 1;
+    p += h + payload;
+  }
+  return 0;
+}
+
 static void nothing(void *args) { (void)args; }
 
 // The kernels of a multi-layer perceptron, so that its answers can be looked at.
@@ -251,6 +270,10 @@ static void fill(void *args) { elements *e = args; for (int64_t i = 0; i < e->n;
 static cudaError_t launch(kernel *k, dim3 grid, void **args, cudaStream_t s) {
   (void)grid;
   if (!k) return result(98); // invalid device function
+  if (!has_image(k->images)) {
+    noted("no kernel image for %s\n", k->name);
+    return result(209);
+  }
   noted("kernel %s%s\n", k->name, fake_capturing(s) ? " captured" : "");
   elements e = {0};
   if (strstr(k->name, "17_UnaryElementWiseIffNS0_7OP_ReluIfEE")) { // (x, y, operator, n)
