@@ -109,6 +109,9 @@ func (c *checker) key(seen map[ModelClass]int, i int, k ModelClass, path string)
 	case k.Model == "":
 		c.fail(path+".model", "an empty name", "a name", "")
 		return
+	case !printable(k.Model):
+		c.fail(path+".model", "the name "+quote(k.Model), printableName, "")
+		return
 	case !classOK(k.Class):
 		c.fail(path+".class", "the text "+quote(k.Class), fmt.Sprintf("up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName), "")
 		return

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // checker gathers what Validate finds. Paths are those of the document.
@@ -133,12 +134,21 @@ func (c *checker) name(seen map[string]int, i int, name, path string, args ...an
 		c.failf("an empty name", "a name", "", path, args...)
 		return
 	}
+	if !printable(name) {
+		c.failf("the name "+quote(name), printableName, "", path, args...)
+		return
+	}
 	if first, dup := seen[name]; dup {
 		c.failf(quote(name)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first), path, args...)
 		return
 	}
 	seen[name] = i
 }
+
+const printableName = "a name without line breaks, tabs and other control characters"
+
+// printable tells whether a name can stand in a line of a table or log.
+func printable(name string) bool { return !strings.ContainsFunc(name, unicode.IsControl) }
 
 // ParsePercentile reads "p99" or "p99.9" as 0.99 or 0.999.
 func ParsePercentile(text string) (float64, error) {

@@ -266,7 +266,11 @@ func gateText(p *printer, r *check.Result) error {
 func gateMarkdown(p *printer, r *check.Result) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "**plan check: %s**\n\n| | figure | of | promised | today | unit | worse | allowed |\n|---|---|---|---:|---:|---|---:|---:|\n", r.Verdict)
+	cell := strings.NewReplacer("|", "\\|", "<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`")
 	for _, row := range comparisonRows(r) {
+		for i := range row {
+			row[i] = cell.Replace(row[i])
+		}
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
 	}
 	for _, f := range r.Findings {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -96,6 +97,33 @@ func TestInterruptKeepsRuns(t *testing.T) {
 		if err := os.Remove("report.json"); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// interrupted runs plan until it says FIRST, interrupts it as timeout(1) does,
+// twice, and requires that it ends as after one signal.
+func interrupted(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: interrupted FIRST ARGS...")
+	}
+	path, err := exec.LookPath("plan")
+	ts.Check(err)
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Dir = ts.Getenv("WORK")
+	out, err := cmd.StderrPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	ts.Defer(func() { _ = cmd.Process.Kill() })
+	last := ""
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if last = lines.Text(); strings.Contains(last, args[0]) {
+			ts.Check(cmd.Process.Signal(os.Interrupt))
+			ts.Check(cmd.Process.Signal(os.Interrupt))
+		}
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.HasPrefix(last, "plan: interrupted") {
+		ts.Fatalf("plan %v: exit code %d and %q at last, expected %d and what was kept", args[1:], code, last, exitInterrupted)
 	}
 }
 

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 //	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
 //	drained                 end it with SIGTERM, and well
 //	abandoned FIFO ARGS...  run plan, interrupt it once while it reads the pipe, and require exit code 4
+//	interrupted FIRST ARGS...  run plan, interrupt it twice at once when it says FIRST, and require that it says what it kept
 //	ask STATUS URL [BODY [HEADER...]]   an HTTP request
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -79,7 +80,8 @@ func TestScripts(t *testing.T) {
 			"drained": drained,
 			"ask":     ask,
 
-			"abandoned": abandoned,
+			"abandoned":   abandoned,
+			"interrupted": interrupted,
 		},
 	})
 }

@@ -22,9 +22,13 @@ func (p *printer) meter(total int64, what string) *meter {
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionShowElapsedTimeOnFinish(),
 		progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetWidth(30),
+		progressbar.OptionSetWidth(barWidth(terminalWidth(f))),
 	)}
 }
+
+// barWidth leaves room for the text beside the bar: a line that a terminal
+// breaks is not drawn over.
+func barWidth(columns int) int { return min(max(columns-50, 5), 30) }
 
 // set moves the bar; a total of zero or less keeps the old one. Failing to
 // draw is no reason to stop working, so errors of the bar are dropped.
