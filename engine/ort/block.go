@@ -291,7 +291,8 @@ type block struct {
 	bindings map[*binding]struct{}
 	cores    map[int]*binding // by batch: those of staged bindings
 	fedFrom  map[feedKey]*tensor
-	nextID   int // of CUDA graphs
+	turns    map[int]*sync.Mutex // by batch: of bindings that share tensors
+	nextID   int                 // of CUDA graphs
 }
 
 // at is the session for a batch size. b.mu is held.

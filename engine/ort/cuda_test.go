@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -594,6 +595,61 @@ func TestFed(t *testing.T) {
 	}
 	if _, _, now := Live(); now != values {
 		t.Errorf("%d tensors are left", now-values)
+	}
+}
+
+// Bindings of one batch size share the tensors into which inputs are copied, and
+// may run at the same time all the same.
+func TestFedAtOnce(t *testing.T) {
+	e := open(t)
+	sub := mlpSlice(t, e, 4)
+	for _, staged := range []bool{false, true} {
+		e.fed, e.staged = !staged, staged
+		b, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runAtOnce(t, b)
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// runAtOnce runs bindings of a block to memory of the host in goroutines of their
+// own, each with inputs of its own, whose answers must stay the same.
+func runAtOnce(t *testing.T, b engine.Block) {
+	t.Helper()
+	var all sync.WaitGroup
+	var answers [4][]byte
+	for k := range answers {
+		x, err := b.Bind(engine.BindOptions{Batch: 2, HostIO: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(x.Inputs()[0], uint64(10*k))
+		if err := x.Run(ctx); err != nil { // alone
+			t.Fatal(err)
+		}
+		answers[k] = bytes.Clone(x.Outputs()[0].Bytes())
+		all.Go(func() {
+			for range 50 {
+				if err := x.Run(ctx); err != nil {
+					t.Error(err)
+				}
+				if !bytes.Equal(answers[k], x.Outputs()[0].Bytes()) {
+					t.Errorf("binding %d: another answer than alone", k)
+					return
+				}
+			}
+		})
+		defer all.Wait()
+	}
+	all.Wait()
+	for k := range answers[1:] {
+		if bytes.Equal(answers[k], answers[k+1]) {
+			t.Error("two inputs with one answer")
+		}
 	}
 }
 

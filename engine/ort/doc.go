@@ -9,8 +9,7 @@
 // execute is an error (engine.ErrFallback), never a silent run on the CPU.
 //
 // The CUDA provider keeps handles, workspaces and captured graphs by thread: who
-// runs a block on a GPU stays on one (runtime.LockOSThread). Only one goroutine
-// runs a block at a time.
+// runs a block on a GPU stays on one (runtime.LockOSThread).
 //
 // There is one Engine per process: ONNX Runtime has one environment.
 //

@@ -566,9 +566,10 @@ func convolutionsOnProvider(t *testing.T, g *gpu) {
 	}
 }
 
-// Blocks on several threads at once.
+// Blocks, and bindings of one block, on several threads at once.
 func threadsOnProvider(t *testing.T, g *gpu) {
 	sub := mlpSlice(t, g.e, 16)
+	runAtOnce(t, g.load(t, sub, engine.Options{}))
 	var all sync.WaitGroup
 	for k := range 3 {
 		x := bind(t, g.load(t, sub, engine.Options{}), engine.BindOptions{Batch: 1, HostIO: true})

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"inferplan/engine"
@@ -28,7 +29,8 @@ import (
 // staged is such a binding.
 type staged struct {
 	core    *binding
-	own     bool // core is this binding's alone
+	own     bool        // core is this binding's alone
+	turn    *sync.Mutex // of the tensors that bindings of this batch size share
 	in, out []engine.Tensor
 	closed  bool
 }
@@ -53,6 +55,19 @@ func (b *block) fed(o engine.BindOptions, i int) bool {
 		return o.HostIO
 	}
 	return o.Inputs[i].Bytes() != nil
+}
+
+// turn is held by the one of a batch size's bindings that runs.
+func (b *block) turn(batch int) *sync.Mutex {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.turns == nil {
+		b.turns = map[int]*sync.Mutex{}
+	}
+	if b.turns[batch] == nil {
+		b.turns[batch] = &sync.Mutex{}
+	}
+	return b.turns[batch]
 }
 
 // feed is the tensor on the device from which input i is read at a batch size.
@@ -95,7 +110,7 @@ func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
 	if o.Inputs != nil && len(o.Inputs) != len(b.sub.Inputs) {
 		return nil, fmt.Errorf("%s: %w: %d inputs given, the block has %d", what, engine.ErrShape, len(o.Inputs), len(b.sub.Inputs))
 	}
-	s := &staged{own: true}
+	s := &staged{own: true, turn: b.turn(o.Batch)}
 	inner := o
 	inner.Inputs = make([]engine.Tensor, len(b.sub.Inputs))
 	for i, spec := range b.sub.Inputs {
@@ -177,7 +192,7 @@ func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
 		b.cores[o.Batch] = core
 		b.mu.Unlock()
 	}
-	s := &staged{core: core}
+	s := &staged{core: core, turn: b.turn(o.Batch)}
 	for _, side := range []struct {
 		what  string
 		given []engine.Tensor
@@ -235,6 +250,8 @@ func (s *staged) Run(ctx context.Context) error {
 	if s.closed {
 		return s.core.fail(engine.ErrClosed)
 	}
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	for i, t := range s.in {
 		if err := copyTensor(s.core.in[i], t); err != nil {
 			return s.core.fail(err)
