@@ -77,6 +77,7 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	set(&o.Metrics, ":8002")
 	set(&o.Join, Off)
 	set(&o.DrainTimeout, 30*time.Second)
+	set(&o.FlushTimeout, o.DrainTimeout)
 	o.Options = o.Options.withDefaults()
 	o.RecordService = o.RecordService || o.Record != ""
 	if o.OIP.Log == nil {
@@ -119,6 +120,8 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 		return nil, err
 	}
 	s.start(x)
+	// Not ready at once, also in the midst of a switch of plans.
+	defer context.AfterFunc(ctx, func() { x.draining.Store(true) })()
 	if o.Ready != nil {
 		o.Ready(s.addresses)
 	}
@@ -287,7 +290,7 @@ func (s *servers) switchPlan(ctx context.Context, x *Executor, sum *string) erro
 		s.opt.Log.Info("the plan's file has not changed", "plan", s.opt.Plan)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opt.DrainTimeout+s.opt.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*s.opt.StartTimeout)
 	defer cancel()
 	if err := x.Reload(ctx, plan, next); err != nil {
 		return err
@@ -319,7 +322,16 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	}
 	stop()
 	err := x.Close()
+	// All that came whole is answered now. What is left are clients that do not
+	// finish what they send, or do not read: they hold up nobody for long.
+	defer time.AfterFunc(answering, cancel).Stop()
 	wg.Wait()
+	for i := range errs {
+		if errors.Is(errs[i], context.Canceled) || errors.Is(errs[i], context.DeadlineExceeded) {
+			s.opt.Log.Warn("connections were cut off whose clients did not finish", "error", errs[i])
+			errs[i] = nil
+		}
+	}
 	if s.stats != nil {
 		s.stats.Close()
 	}

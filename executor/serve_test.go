@@ -1,10 +1,13 @@
 package executor
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -216,5 +219,37 @@ func TestServeRefusesToStart(t *testing.T) {
 	cancel()
 	if _, err := Serve(ctx, o); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that has ended: %v", err)
+	}
+}
+
+// A client that sends half a body and then nothing does not hold up the end, nor
+// does it make a failure of it.
+func TestHalfABodyAtTheEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.json")
+	writePlan(t, path, onePlan(time.Millisecond, 1, 1, patient))
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ready, done := make(chan Addresses, 1), make(chan error, 1)
+	go func() {
+		_, err := Serve(ctx, ServeOptions{
+			Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: Off, Metrics: Off, DrainTimeout: time.Hour,
+			Ready: func(a Addresses) { ready <- a },
+		})
+		done <- err
+	}()
+	conn, err := net.Dial("tcp", (<-ready).HTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n")
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(line, "100") { // it now waits for the body
+		t.Fatalf("%q, %v", line, err)
+	}
+	fmt.Fprint(conn, `{"inputs":`)
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("the server ended with %v", err)
 	}
 }

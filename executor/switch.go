@@ -13,9 +13,10 @@ import (
 
 // Reload switches to another plan: its workers are started and warmed beside
 // those in use (preload), requests go to it from one moment on (switch), and
-// what the old plan has accepted is answered by it (flush), for at most as long
-// as ctx lasts. No request waits for the flush: until it is over, both plans'
-// workers share the devices. On failure the old plan stays in force.
+// what the old plan has accepted is answered by it (flush), for at most
+// Options.FlushTimeout. No request waits for the flush: until it is over, both
+// plans' workers share the devices. On failure the old plan stays in force. ctx
+// bounds the preload only: who ends the server still owes these answers.
 func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string) error {
 	x.reload.Lock()
 	defer x.reload.Unlock()
@@ -31,7 +32,9 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	old := x.core.Load()
 	loaded := time.Now()
 	x.install(next)
-	if err = old.drain(ctx); err != nil {
+	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
+	defer cancel()
+	if err = old.drain(flush); err != nil {
 		err = fmt.Errorf("reload: requests of the old plan were still under way: %w", err)
 	}
 	flushed := time.Now()

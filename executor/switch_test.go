@@ -201,3 +201,27 @@ func phases(t *testing.T, x *Executor) string {
 	}
 	return out
 }
+
+// Who ends the server in the midst of a switch does not take the answers away
+// that the old plan owes.
+func TestEndInTheMidstOfASwitch(t *testing.T) {
+	x := open(t, onePlan(time.Second, 1, 1, patient), replayOptions(true))
+	old := x.core.Load()
+	answered := make(chan error, 1)
+	go func() {
+		_, err := x.Infer(context.Background(), sample(x, 1))
+		answered <- err
+	}()
+	until(func() bool { return old.models[0].running.Load() == 1 })
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		until(func() bool { return x.core.Load() != old })
+		cancel()
+	}()
+	if err := x.Reload(ctx, onePlan(time.Millisecond, 1, 1, patient), ""); err != nil {
+		t.Error(err)
+	}
+	if how := reasonOf(<-answered); how != "served" {
+		t.Errorf("what the old plan had accepted ended as %s", how)
+	}
+}
