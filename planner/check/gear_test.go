@@ -271,3 +271,18 @@ func TestGearGate(t *testing.T) {
 		t.Errorf("60 wrong answers: %v, %+v", err, res.Metrics)
 	}
 }
+
+// Models of a cascade take turns on GPUs, too, where pools of pipelines are each
+// model's own: a fresh plan for a GPU holds.
+func TestGearPlanOfAGPU(t *testing.T) {
+	in := cascadeDocuments(2, 0, 5)
+	in.Cluster.Pools[0].Device = "L4"
+	for m := range in.Profile.Models {
+		for i := range in.Profile.Models[m].Measurements {
+			in.Profile.Models[m].Measurements[i].Device = "L4"
+		}
+	}
+	if got := Recompute(gearPlan(t, in), in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+}

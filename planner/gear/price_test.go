@@ -1,0 +1,135 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The bound of a price is the least price of all numbers of devices at which the
+// relaxation reaches the target, whatever the kinds, memory, stages and network; and
+// what the relaxation's prices say of other numbers of devices is never below what it
+// comes to there.
+func TestLeastPriceMatchesEnumeration(t *testing.T) {
+	s := solver(t)
+	reached, served := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		if reached >= 12 {
+			return
+		}
+		var p *Problem
+		if rapid.Bool().Draw(t, "in stages") {
+			p = priced(drawStaged(t), 1, rapid.SampledFrom([]float64{.3, 1, 2.5}).Draw(t, "price"))
+		} else {
+			p = drawMixed(t)
+		}
+		ctx := context.Background()
+		o := Options{Seed: 1, MinQueues: []int{1}}
+		search := &search{p: p, o: &o, solver: s, known: catalogue{}}
+		if w, err := search.waysOf(p); err != nil || len(w.staged.list) > 60 || len(w.staged.chains) > 30 {
+			return
+		}
+		newShop := func() *shop {
+			c := &shop{search: search, tangents: map[string]*tangent{}, seeds: make([][]int, len(p.Edges))}
+			for k := range p.Kinds {
+				c.price, c.full = append(c.price, p.Kinds[k].Price), append(c.full, p.Kinds[k].Devices)
+			}
+			return c
+		}
+		c := newShop()
+		full, err := c.at(ctx, c.full)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !full.served {
+			return
+		}
+		served++
+		p.Target = rapid.Float64Range(.7, 1.02).Draw(t, "of what all devices reach") * full.value
+		if p.Target > 1 {
+			return
+		}
+		all := newShop()
+		best := math.Inf(1)
+		n := make([]int, 2)
+		for n[0] = 0; n[0] <= c.full[0]; n[0]++ {
+			for n[1] = 0; n[1] <= c.full[1]; n[1]++ {
+				at, err := all.at(ctx, slices.Clone(n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if all.reached(at) {
+					best = min(best, c.sum(n))
+				}
+			}
+		}
+		for _, a := range all.order {
+			for _, b := range all.order {
+				most := a.value + a.slack
+				for k := range a.at {
+					most += a.by[k] * float64(b.at[k]-a.at[k])
+				}
+				if a.served && b.served && most < b.value-1e-6 {
+					t.Fatalf("on %v at most %v by the prices on %v, but %v", b.at, most, a.at, b.value)
+				}
+				if !a.served && b.served && most < -1e-6 {
+					t.Fatalf("%v is served, but the prices on %v say %v", b.at, a.at, most)
+				}
+			}
+		}
+		got, err := newShop().above(ctx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != best && math.Abs(got-best) > 1e-9 {
+			t.Fatalf("least price %v, by enumeration %v", got, best)
+		}
+		if math.IsInf(best, 1) {
+			if _, err := Solve(ctx, p, s, o); !isInfeasible(err) {
+				t.Fatalf("no numbers of devices reach %v, but %v", p.Target, err)
+			}
+			return
+		}
+		reached++
+		out, err := Solve(ctx, p, s, o)
+		if isInfeasible(err) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.ValueBound > best*(1+1e-9) || out.Value < best*(1-1e-9) || out.Accuracy < p.Target-1e-9 || out.Bound < p.Target-1e-6 {
+			t.Fatalf("price %v of at least %v, by enumeration %v; accuracy %v of %v, asked for %v", out.Value, out.ValueBound, best, out.Accuracy, out.Bound, p.Target)
+		}
+	})
+	t.Logf("%d problems, %d with a target in reach", served, reached)
+	if reached < 4 {
+		t.Errorf("only %d instances had a price", reached)
+	}
+}
+
+func isInfeasible(err error) bool {
+	_, none := errors.AsType[*Infeasible](err)
+	return none
+}
+
+// Devices that nothing stands on are left out, and the others numbered anew, those
+// that chains go over too.
+func TestCompact(t *testing.T) {
+	p := &Problem{Models: make([]Model, 2), Kinds: []Kind{{Devices: 4, Of: -1}, {Devices: 3, Of: -1}}}
+	chain := &Chain{Model: 1, Stages: []Stage{{Kind: 0}, {Kind: 1}}}
+	out := &Outcome{Problem: p,
+		Configs: []Config{{0, 0b100, 2}, {0, 0b01, 1}, {0, 0, 1}, {1, 0b1000, 2}, {1, 0b11, 1}},
+		Chains:  []PlacedChain{{Chain: chain, Devices: [][]int{{1}, {0}}}}}
+	used := out.compact()
+	if !slices.Equal(used, []int{2, 2}) || !slices.Equal(out.Configs, []Config{{0, 0b100, 1}, {0, 0b01, 1}, {1, 0b1000, 1}, {1, 0b11, 1}}) {
+		t.Errorf("%v devices as %v", used, out.Configs)
+	}
+	if d := out.Chains[0].Devices; d[0][0] != 0 || d[1][0] != 0 || !slices.Equal(out.Replicas(0, 1), []int{1}) {
+		t.Errorf("chain on %v, model on %v", d, out.Replicas(0, 1))
+	}
+}
