@@ -275,11 +275,16 @@ func graphsOnProvider(t *testing.T, g *gpu) {
 			if n := len(relu); n != 3*captures {
 				t.Errorf("%d launches of the one rectifier outside of replays of %d graphs", n, captures)
 			}
-			if tm, err := all[0].RunN(4); err != nil || tm.Wall <= 0 {
+			// Timed runs of a graph are launched, too, and waited for by us.
+			if tm, err := all[0].RunN(4); err != nil || tm.Wall <= 0 || !host && (tm.Host <= 0 || tm.Host > tm.Wall) {
 				t.Errorf("%+v, %v", tm, err)
 			}
-			if n := count(g.calls(), "replay"); n != 4 {
+			calls = g.calls()
+			if n := count(calls, "replay"); n != 4 {
 				t.Errorf("%d replays in 4 timed runs", n)
+			}
+			if n := count(calls, "cudaStreamSynchronize"); !host && n != 0 {
+				t.Errorf("the provider waited %d times for replays that were to be launched only", n)
 			}
 		})
 	}
