@@ -99,11 +99,11 @@ func solveGear(ctx context.Context, in Inputs, opt Options, solver milp.Solver, 
 // noGears turns the method's infeasibility into the planner's.
 func (r *resolved) noGears(inf *gear.Infeasible, devices int) *InfeasibleError {
 	out := &InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
-	if len(r.pools) > 1 {
-		return out // which kind it should be more of is not said
-	}
 	if inf.Target > 0 {
 		out.Constraint = "accuracy"
+	}
+	if len(r.pools) > 1 {
+		return out // which kind it should be more of is not said
 	}
 	out.Nearest.SLOUS = float64(inf.SLO) / 1e3
 	if more := max(inf.Enough, inf.Devices) - devices; more > 0 && inf.Target == 0 {

@@ -288,3 +288,27 @@ func accuracyLate(x *mixed, all [][]tried) float64 {
 	pick(0, 0, 0)
 	return best
 }
+
+// On measured rates a plan over two kinds is run as a whole, and keeps the SLO there.
+func TestMixedOnMeasuredRates(t *testing.T) {
+	p := llama4.problem(t, 6, 5)
+	for _, rate := range []float64{15, 30, 55, 58, 12} {
+		for range 40 { // seconds
+			p.Measured = append(p.Measured, rate)
+		}
+	}
+	p.Weights, p.Overall = Measured(p.Measured, 60, 10), true
+	q := mix(p, 2, 4, []float64{1.5, 1, 1, .8})
+	out, err := Solve(context.Background(), q, solver(t), Options{Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := 0.0
+	for r := range out.Gears {
+		late += q.Weights[r] * out.Gears[r].Late
+	}
+	t.Logf("accuracy %.4f of %.4f, %v at the percentile, %.4f late by the ranges", out.Accuracy, out.Bound, out.Tail, late)
+	if out.Tail == 0 || out.Tail > p.SLO || late > 1-p.Percentile || out.Accuracy > out.Bound {
+		t.Errorf("%v at the percentile of all requests, expected up to %v; %.4f late, accuracy %v of %v", out.Tail, p.SLO, late, out.Accuracy, out.Bound)
+	}
+}
