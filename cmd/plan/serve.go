@@ -19,6 +19,7 @@ import (
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/planner"
 	"inferplan/policy/policies"
 )
 
@@ -162,7 +163,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 			p.note("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
 		},
 		Plan: path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
-		OIP:          oip.Options{MaxBodyBytes: int64(body), BearerToken: token},
+		OIP:          oip.Options{Version: planner.Version, MaxBodyBytes: int64(body), BearerToken: token},
 		DrainTimeout: o.drain, Record: o.record,
 		Ready: func(a executor.Addresses) {
 			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, orOff(a.HTTP), orOff(a.GRPC), orOff(a.Metrics))

@@ -185,14 +185,14 @@ func Open(name string, o Options) (*graph.Model, error) {
 // Write writes models with their weights as ordinary ONNX files NAME.onnx into
 // a folder, which is made, and returns the paths.
 func Write(dir string, seed uint64, names ...string) ([]string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("write models: %w", err)
-	}
 	var out []string
 	for _, name := range names {
 		m, err := Open(name, Options{Seed: seed})
 		if err != nil {
 			return nil, err
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil { // now that there is something to write
+			return nil, fmt.Errorf("write models: %w", err)
 		}
 		path := filepath.Join(dir, name+".onnx")
 		if err := m.WriteFile(path); err != nil {
