@@ -17,6 +17,8 @@
 //	blocking.go   the rule for time-shared pools, where stages of several pipelines run on one device
 //	lp.go         a linear program over all templates: a proven bound on every plan, and prices
 //	loss.go       what a plan must lose at least when it uses a template
+//	whole.go      a tighter bound: whole devices of each kind to each model
+//	losses.go     the best plans as sums of whole replicas whose losses fit the gap: a knapsack, and the proof
 //	mip.go        integer programs over some templates
 //	search.go     the phases, whatever is looked for: LP, rounding, basis, small pool, survivors (the proof)
 //	goal.go       what is looked for: the most throughput, or the least price

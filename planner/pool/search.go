@@ -358,6 +358,18 @@ func (x *search) plan(ctx context.Context) error {
 		if x.done(ctx) {
 			return nil
 		}
+		if err := x.wholePerModel(ctx); err != nil {
+			return err
+		}
+		if x.done(ctx) {
+			return nil
+		}
+		if x.sums(lossWork, false) {
+			x.sums(lossMore*lossWork, true)
+		}
+		if x.done(ctx) {
+			return nil
+		}
 	}
 	if bundled {
 		if err := x.bundles(ctx); err != nil {
@@ -372,6 +384,13 @@ func (x *search) plan(ctx context.Context) error {
 	solved, err := x.integer(ctx, "pool", small, poolNodes/hurry)
 	if err != nil {
 		return err
+	}
+	if x.done(ctx) {
+		return nil
+	}
+	// The plan is better now, so there is less to look at.
+	if x.sums(lossMore*lossWork, false) {
+		x.sums(lossMore*lossWork, true)
 	}
 	if x.done(ctx) {
 		return nil
