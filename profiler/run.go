@@ -166,7 +166,9 @@ func (r *runner) run(ctx context.Context) error {
 	for _, j := range todo {
 		r.total += j.expect
 	}
-	r.ceilings = r.o.ceilings(ctx, r.here())
+	if !r.knowsCeilings() {
+		r.ceilings = r.o.ceilings(ctx, r.here())
+	}
 	r.watch = watchDevice(r.o, r.dev)
 	defer r.watch.stop()
 	groups := r.groups(todo)
@@ -327,6 +329,15 @@ func (r *runner) plan() (skipped int) {
 		}
 	}
 	return skipped
+}
+
+// knowsCeilings tells whether the profile has what the GPU reaches at best: it
+// costs seconds to measure. (A CPU is measured anew: others may be using it.)
+func (r *runner) knowsCeilings() bool {
+	now := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
+	return !r.dev.IsCPU() && !r.o.Force && slices.ContainsFunc(r.profile.Devices, func(d formats.ProfileDevice) bool {
+		return d.Device == r.dev.Kind && d.MemoryGBps > 0 && d.MatmulGflops > 0 && sameProvenance(d, now)
+	})
 }
 
 func (r *runner) here() place { return place{r.o.Engine, r.dev, r.o.EngineOptions, r.o.Half} }

@@ -163,6 +163,34 @@ func TestRunResumes(t *testing.T) {
 	}
 }
 
+// What a GPU reaches at best is measured once per profile, and kept.
+func TestCeilingsOfAGPUAreMeasuredOnce(t *testing.T) {
+	eng := newFakeEngine(uniformModel("net", 12, 100*time.Microsecond))
+	eng.devices = append(eng.devices, engine.Device{ID: "cuda:0", Kind: "L4", Name: "NVIDIA L4", Share: 1, MemoryBytes: 24 << 30, Driver: "580"})
+	o := eng.options("net")
+	o.Device, o.Blocks, o.Batches, o.Out = "cuda:0", 4, []int{1}, filepath.Join(t.TempDir(), "profile.json")
+	measured := 0
+	o.ceilings = func(context.Context, place) ceilings {
+		measured++
+		return ceilings{memoryGBps: 300, matmulGflops: 9000}
+	}
+	for batch := 1; batch <= 3; batch++ {
+		o.Batches = []int{batch}
+		p := mustRun(t, o)
+		if d := p.Devices[0]; d.MemoryGBps != 300 || d.MatmulGflops != 9000 || len(p.Models[0].Measurements) != batch {
+			t.Fatalf("batch %d: %+v", batch, d)
+		}
+	}
+	if measured != 1 {
+		t.Errorf("measured %d times", measured)
+	}
+	eng.version = "another"
+	mustRun(t, o)
+	if measured != 2 {
+		t.Errorf("with another engine measured %d times in all", measured)
+	}
+}
+
 // A second device kind gets the blocks that the first one was measured with,
 // and numbers of the first stay.
 func TestSecondDeviceTakesOverCuts(t *testing.T) {
