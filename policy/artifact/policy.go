@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -13,12 +12,7 @@ import (
 // Name is the policy's name in plans.
 const Name = "artifact"
 
-// never is later than anything; sums of a few of it do not overflow.
-const never = time.Duration(1) << 60
-
-// firstLook is the least share of the planned batch that must be in time at a
-// head's first look.
-const firstLook = 0.95
+const never = underway.Never
 
 // Policy is the state of the artifact's dispatcher over one plan's tables. It
 // implements policy.Policy.
@@ -44,8 +38,8 @@ type path struct {
 
 // New makes the policy; it has no parameters.
 func New(t *policy.Tables, params map[string]float64) (*Policy, error) {
-	for name := range params {
-		return nil, fmt.Errorf("policy %s: unknown parameter %q, expected none", Name, name)
+	if err := underway.NoParameters(Name, params); err != nil {
+		return nil, err
 	}
 	p := &Policy{
 		t: t, tails: make([]time.Duration, len(t.Devices)), links: make([]time.Duration, len(t.Links)),
@@ -102,7 +96,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		planned := p.t.Pipelines[pl].Batch
 		least := int32(1)
 		if !head.Looked {
-			least = max(1, int32(math.Round(firstLook*float64(planned))))
+			least = max(1, int32(math.Round(underway.FirstLook*float64(planned))))
 		}
 		found, ok := p.largest(pl, planned, least, head.Deadline, now)
 		if !ok {
@@ -239,11 +233,7 @@ func (p *Policy) dispatch(m int32, found path, out *policy.Actions) {
 
 // drop drops the head of a model's queue.
 func (p *Policy) drop(m int32, reason policy.Reason, out *policy.Actions) {
-	r := p.models[m].queue.Pop()
-	if r.Lost {
-		reason = policy.ReasonWorkerLost
-	}
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: m, Req: r.Req})
+	underway.DropHead(&p.models[m].queue, m, reason, out)
 }
 
 // lose takes a device away and queues again what cannot end without it.
@@ -252,18 +242,7 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 		return
 	}
 	p.tails[device] = never
-	for slot := range p.batches.Len() {
-		if !p.batches.Needs(slot, device) {
-			continue
-		}
-		b := p.batches.At(slot)
-		for _, r := range p.batches.Members(slot) {
-			r.Looked, r.Lost = true, true
-			p.models[b.Model].queue.Insert(r)
-		}
-		p.batches.Free(slot)
-		out.List = append(out.List, policy.Action{Kind: policy.Abort, Model: b.Model, Pipeline: b.Pipeline, Batch: slot})
-	}
+	p.batches.Lose(device, func(b *underway.Batch) *waiting.Queue { return &p.models[b.Model].queue }, out)
 	p.decideAll(now, out)
 }
 

@@ -1,7 +1,6 @@
 package reactive
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -13,12 +12,7 @@ import (
 // Name is the policy's name in plans.
 const Name = "reactive"
 
-// never is later than anything; sums of a few of it do not overflow.
-const never = time.Duration(1) << 60
-
-// firstLook is the least share of the planned batch that must fit at a head's
-// first look.
-const firstLook = 0.95
+const never = underway.Never
 
 // Policy is the state of the reactive dispatcher over one plan's tables. It
 // implements policy.Policy.
@@ -43,8 +37,8 @@ type stop struct {
 
 // New makes the policy; it has no parameters.
 func New(t *policy.Tables, params map[string]float64) (*Policy, error) {
-	for name := range params {
-		return nil, fmt.Errorf("policy %s: unknown parameter %q, expected none", Name, name)
+	if err := underway.NoParameters(Name, params); err != nil {
+		return nil, err
 	}
 	p := &Policy{
 		t: t, workers: make([]worker, len(t.Devices)), queues: make([]stop, len(t.Models)+len(t.Stages)),
@@ -147,7 +141,7 @@ func (p *Policy) decide(at int32, now time.Duration, out *policy.Actions) {
 		}
 		planned := p.t.Pipelines[p.t.Stages[stage].Pipeline].Batch
 		fits := p.fits(stage, planned, head.Deadline-p.slack[stage]-max(now, p.workers[device].free))
-		if fits == 0 || !head.Looked && fits < int32(math.Round(firstLook*float64(planned))) {
+		if fits == 0 || !head.Looked && fits < int32(math.Round(underway.FirstLook*float64(planned))) {
 			p.drop(at, policy.ReasonDeadline, out)
 			continue
 		}
@@ -243,11 +237,7 @@ func (p *Policy) modelOf(at int32) int32 {
 
 // drop drops the head of a queue.
 func (p *Policy) drop(at int32, reason policy.Reason, out *policy.Actions) {
-	r := p.queues[at].queue.Pop()
-	if r.Lost {
-		reason = policy.ReasonWorkerLost
-	}
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: p.modelOf(at), Req: r.Req})
+	underway.DropHead(&p.queues[at].queue, p.modelOf(at), reason, out)
 }
 
 // cancel drops a request wherever it waits; one that runs goes on.
@@ -267,19 +257,9 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 		return
 	}
 	p.workers[device] = worker{free: never}
-	for slot := range p.batches.Len() {
-		if !p.batches.Needs(slot, device) {
-			continue
-		}
-		b := p.batches.At(slot)
-		at := p.stopOf(p.t.Pipelines[b.Pipeline].FirstStage + int32(b.First))
-		for _, r := range p.batches.Members(slot) {
-			r.Looked, r.Lost = true, true
-			p.queues[at].queue.Insert(r)
-		}
-		p.batches.Free(slot)
-		out.List = append(out.List, policy.Action{Kind: policy.Abort, Model: b.Model, Pipeline: b.Pipeline, Batch: slot})
-	}
+	p.batches.Lose(device, func(b *underway.Batch) *waiting.Queue {
+		return &p.queues[p.stopOf(p.t.Pipelines[b.Pipeline].FirstStage+int32(b.First))].queue
+	}, out)
 	p.decideAll(now, out)
 }
 
