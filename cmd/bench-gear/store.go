@@ -1,19 +1,12 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
+
+	"inferplan/cmd/kept"
 )
 
 // store keeps results by key, in memory and in a file of JSON lines that grows
@@ -21,8 +14,8 @@ import (
 type store struct {
 	mu       sync.Mutex
 	values   map[string]json.RawMessage
-	file     *os.File // nil: memory only
-	revision string   // of the program that wrote the file's first line
+	lines    *kept.Lines // nil: memory only
+	revision string      // of the program that wrote the file's first line
 }
 
 // header is the first line of the file, entry every other one.
@@ -41,82 +34,31 @@ const storeFormat = "inferplan.bench-gear/v1"
 // openStore reads what an earlier run left; fresh leaves that out.
 func openStore(path string, fresh bool) (*store, error) {
 	s := &store{values: map[string]json.RawMessage{}, revision: revision()}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("making the folder of results: %w", err)
-	}
-	whole := int64(0) // length of the lines that are whole
-	if !fresh {
-		text, err := os.ReadFile(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("reading earlier results: %w", err)
-		}
-		if whole, err = s.read(text); err != nil {
-			return nil, fmt.Errorf("reading earlier results: %s: %w (-fresh measures all again)", path, err)
-		}
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("opening the results: %w", err)
-	}
-	if s.file = f; whole == 0 {
-		err = errors.Join(f.Truncate(0), s.line(header{storeFormat, s.revision}))
-	} else {
-		err = f.Truncate(whole)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the results: %w", err), f.Close())
-	}
-	return s, nil
-}
-
-// read takes lines; a last one without its end, of a run that was killed, is
-// left out. It returns the length of what it took.
-func (s *store) read(text []byte) (int64, error) {
-	r := bufio.NewReader(bytes.NewReader(text))
-	whole := int64(0)
-	for n := 1; ; n++ {
-		line, err := r.ReadBytes('\n')
-		if err == io.EOF {
-			return whole, nil
-		}
-		if err != nil {
-			return 0, err
-		}
-		if n == 1 {
+	begun := false
+	var err error
+	s.lines, err = kept.Open(path, fresh, func(line []byte) error {
+		if !begun {
 			var h header
 			if err := json.Unmarshal(line, &h); err != nil || h.Format != storeFormat {
-				return 0, fmt.Errorf("line 1: found %.60q, expected the format %s", line, storeFormat)
+				return fmt.Errorf("found %.60q, expected the format %s (-fresh measures all again)", line, storeFormat)
 			}
-			s.revision = h.Revision
-		} else {
-			var e entry
-			if err := json.Unmarshal(line, &e); err != nil {
-				return 0, fmt.Errorf("line %d: %w", n, err)
-			}
-			s.values[e.Key] = e.Value
+			s.revision, begun = h.Revision, true
+			return nil
 		}
-		whole += int64(len(line))
+		var e entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("%w (-fresh measures all again)", err)
+		}
+		s.values[e.Key] = e.Value
+		return nil
+	})
+	if err == nil && !begun {
+		err = s.lines.Add(header{storeFormat, s.revision})
 	}
+	return s, err
 }
 
-func (s *store) line(v any) error {
-	if s.file == nil {
-		return nil
-	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = s.file.Write(append(text, '\n'))
-	return err
-}
-
-func (s *store) close() error {
-	if s.file == nil {
-		return nil
-	}
-	return s.file.Close()
-}
+func (s *store) close() error { return s.lines.Close() }
 
 // get fills v with the result of a key.
 func (s *store) get(key string, v any) (bool, error) {
@@ -141,10 +83,7 @@ func (s *store) put(key string, v any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.values[key] = text
-	if err := s.line(entry{key, text}); err != nil {
-		return fmt.Errorf("keeping the result %s: %w", key, err)
-	}
-	return nil
+	return s.lines.Add(entry{key, text})
 }
 
 // revision is the commit that this program was built from, "+" where the tree had
@@ -164,14 +103,9 @@ func revision() string {
 	if rev != "" {
 		return rev + changed
 	}
-	path, err := os.Executable()
+	program, err := kept.Program()
 	if err != nil {
 		return "unknown"
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "unknown"
-	}
-	sum := sha256.Sum256(text)
-	return "program " + hex.EncodeToString(sum[:6])
+	return "program " + program[:12]
 }

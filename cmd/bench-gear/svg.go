@@ -2,31 +2,24 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"io"
 	"math"
-	"strings"
 	"time"
 
+	"inferplan/cmd/picture"
 	"inferplan/planner/gear/baseline"
 	"inferplan/planner/gear/published"
 )
 
-// Sizes of a picture, and colours of its lines that differ without colour
-// vision (Okabe and Ito).
+// Sizes of a picture.
 const (
 	picWidth, panelHeight, panelGap = 860, 150, 34
 	picLeft, picRight, picTop       = 64, 190, 26
 )
 
-var colours = []string{"#0072B2", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#E69F00"}
-
 // drawTimeline draws rate, accuracy and p95 over time, with the SLOs as lines.
 func drawTimeline(w io.Writer, f *published.Family, s scene, lines []line) error {
-	var text strings.Builder
-	height := picTop + 3*(panelHeight+panelGap)
-	fmt.Fprintf(&text, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n", picWidth, height, picWidth, height)
-	fmt.Fprintf(&text, `<rect width="%d" height="%d" fill="white"/>`+"\n", picWidth, height)
+	text := picture.New(picWidth, picTop+3*(panelHeight+panelGap), 11)
 	low, high := 1.0, 0.0
 	fastest, slowest := ms(f.SLO), ms(f.SLO)
 	for _, l := range lines {
@@ -43,7 +36,7 @@ func drawTimeline(w io.Writer, f *published.Family, s scene, lines []line) error
 	}
 	for k := range panels {
 		p := &panels[k]
-		p.w, p.end, p.width, p.top = &text, f.Rates.Duration(), s.windows.Width, picTop+k*(panelHeight+panelGap)
+		p.to, p.end, p.width, p.top = text, f.Rates.Duration(), s.windows.Width, picTop+k*(panelHeight+panelGap)
 		p.frame()
 	}
 	if s.accuracySLO > 0 {
@@ -52,7 +45,7 @@ func drawTimeline(w io.Writer, f *published.Family, s scene, lines []line) error
 	panels[2].rule(ms(f.SLO))
 	panels[0].line("#000000", lines[0].run.Windows, func(w *baseline.Window) float64 { return float64(w.Requests) / s.windows.Width.Seconds() })
 	for k, l := range lines {
-		colour := colours[k%len(colours)]
+		colour := picture.Colours[k%len(picture.Colours)]
 		panels[1].line(colour, l.run.Windows, func(w *baseline.Window) float64 { return w.Expected })
 		panels[2].line(colour, l.run.Windows, func(w *baseline.Window) float64 { return ms(w.P95) })
 		x, y := picWidth-picRight+10, panels[1].top+28+16*k
@@ -60,10 +53,9 @@ func drawTimeline(w io.Writer, f *published.Family, s scene, lines []line) error
 		if l.devices == "1" {
 			devices = "1 device"
 		}
-		fmt.Fprintf(&text, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="3"/><text x="%d" y="%d">%s, %s</text>`+"\n",
-			x, y-4, x+18, y-4, colour, x+23, y, html.EscapeString(l.name), devices)
+		text.Curve(colour, 3, [][2]float64{{float64(x), float64(y - 4)}, {float64(x + 18), float64(y - 4)}})
+		text.Text(float64(x+23), float64(y), "", l.name+", "+devices)
 	}
-	text.WriteString("</svg>\n")
 	_, err := io.WriteString(w, text.String())
 	return err
 }
@@ -75,7 +67,7 @@ type panel struct {
 	low, high float64
 	log       bool
 
-	w          io.Writer
+	to         *picture.Picture
 	end, width time.Duration // of the run, of a window
 	top        int
 }
@@ -99,18 +91,18 @@ func (p *panel) frame() {
 		step = round(max(p.high-p.low, 1e-3) / 4)
 		p.low, p.high = step*math.Floor(p.low/step+1e-9), step*math.Ceil(p.high/step-1e-9)
 	}
-	fmt.Fprintf(p.w, `<text x="%d" y="%d" font-weight="bold">%s</text><rect x="%d" y="%d" width="%d" height="%d" fill="none" stroke="#999"/>`+"\n",
-		picLeft, p.top-6, html.EscapeString(p.title), picLeft, p.top, picWidth-picLeft-picRight, panelHeight)
+	p.to.Text(picLeft, float64(p.top-6), `font-weight="bold"`, p.title)
+	p.to.Addf(`<rect x="%d" y="%d" width="%d" height="%d" fill="none" stroke="#999"/>`, picLeft, p.top, picWidth-picLeft-picRight, panelHeight)
 	for v := p.low; v <= p.high+step/2; v += step {
 		shown := math.Round(v*1e6) / 1e6
 		if p.log {
 			shown = math.Pow(10, v)
 		}
-		fmt.Fprintf(p.w, `<text x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n", picLeft-5, p.y(shown)+4, shown)
+		p.to.Text(picLeft-5, p.y(shown)+4, `text-anchor="end"`, fmt.Sprintf("%g", shown))
 	}
 	for k := range 5 {
 		at := p.end * time.Duration(k) / 4
-		fmt.Fprintf(p.w, `<text x="%.0f" y="%d" text-anchor="middle">%.0f s</text>`+"\n", p.x(at), p.top+panelHeight+13, at.Seconds())
+		p.to.Text(p.x(at), float64(p.top+panelHeight+13), `text-anchor="middle"`, fmt.Sprintf("%.0f s", at.Seconds()))
 	}
 }
 
@@ -126,15 +118,15 @@ func round(step float64) float64 {
 }
 
 func (p *panel) rule(v float64) {
-	fmt.Fprintf(p.w, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#444" stroke-dasharray="5 4"/><text x="%d" y="%.1f">SLO</text>`+"\n",
-		picLeft, p.y(v), picWidth-picRight, p.y(v), picWidth-picRight+10, p.y(v)+4)
+	p.to.Addf(`<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#444" stroke-dasharray="5 4"/>`, picLeft, p.y(v), picWidth-picRight, p.y(v))
+	p.to.Text(picWidth-picRight+10, p.y(v)+4, "", "SLO")
 }
 
 // line joins windows at their middles.
 func (p *panel) line(colour string, windows []baseline.Window, value func(*baseline.Window) float64) {
-	fmt.Fprintf(p.w, `<polyline fill="none" stroke="%s" stroke-width="1.3" points="`, colour)
+	points := make([][2]float64, len(windows))
 	for i := range windows {
-		fmt.Fprintf(p.w, "%.0f,%.1f ", p.x(windows[i].From+p.width/2), p.y(value(&windows[i])))
+		points[i] = [2]float64{p.x(windows[i].From + p.width/2), p.y(value(&windows[i]))}
 	}
-	fmt.Fprintln(p.w, `"/>`)
+	p.to.Curve(colour, 1.3, points)
 }

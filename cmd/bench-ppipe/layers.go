@@ -103,7 +103,7 @@ func (b *bench) blocksOf(ctx context.Context, w *tabwriter.Writer, name, cluster
 		if in.Profile = b.profile; g.layers {
 			in.Profile = layered
 		}
-		rows[i], err = kept(b.store, keyOf("blocks", in.Profile, in.Cluster, in.Workload, fmt.Sprintf("%+v", opt)), func() (grained, error) {
+		rows[i], err = keep(b.store, keyOf("blocks", in.Profile, in.Cluster, in.Workload, fmt.Sprintf("%+v", opt)), func() (grained, error) {
 			res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 			if err != nil {
 				return grained{}, err

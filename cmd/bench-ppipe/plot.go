@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"inferplan/cmd/picture"
 )
 
 // line is a curve of a plot.
@@ -14,8 +14,6 @@ type line struct {
 	name   string
 	points [][2]float64
 }
-
-var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7"}
 
 // plot writes lines as an SVG file, where plots are asked for. The vertical
 // axis starts at 0.
@@ -35,7 +33,7 @@ func (b *bench) plot(name, title, x, y string, lines []line) error {
 }
 
 func svg(title, x, y string, lines []line) string {
-	const width, height, left, right, top, bottom = 640.0, 400.0, 60.0, 20.0, 40.0, 50.0
+	const width, height, left, right, top, bottom = 640, 400, 60.0, 20.0, 40.0, 50.0
 	low, high, most := math.Inf(1), math.Inf(-1), 0.0
 	for _, l := range lines {
 		for _, p := range l.points {
@@ -49,30 +47,29 @@ func svg(title, x, y string, lines []line) string {
 	at := func(p [2]float64) (float64, float64) {
 		return left + (p[0]-low)/(high-low)*(width-left-right), height - bottom - p[1]/most*(height-top-bottom)
 	}
-	var s strings.Builder
-	fmt.Fprintf(&s, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">`+"\n", width, height)
-	fmt.Fprintf(&s, `<rect width="100%%" height="100%%" fill="white"/><text x="%g" y="20" font-size="14">%s</text>`+"\n", left, html.EscapeString(title))
+	s := picture.New(width, height, 12)
+	s.Text(left, 20, `font-size="14"`, title)
 	for i := range 6 {
 		v := most * float64(i) / 5
 		_, py := at([2]float64{low, v})
-		fmt.Fprintf(&s, `<line x1="%g" y1="%.1f" x2="%g" y2="%.1f" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%.2g</text>`+"\n", left, py, width-right, py, left-6, py+4, v)
+		s.Curve("#ddd", 1, [][2]float64{{left, py}, {width - right, py}})
+		s.Text(left-6, py+4, `text-anchor="end"`, fmt.Sprintf("%.2g", v))
 		u := low + (high-low)*float64(i)/5
 		px, _ := at([2]float64{u, 0})
-		fmt.Fprintf(&s, `<text x="%.1f" y="%g" text-anchor="middle">%.3g</text>`+"\n", px, height-bottom+18, u)
+		s.Text(px, height-bottom+18, `text-anchor="middle"`, fmt.Sprintf("%.3g", u))
 	}
-	fmt.Fprintf(&s, `<text x="%g" y="%g" text-anchor="middle">%s</text><text transform="translate(16 %g) rotate(-90)" text-anchor="middle">%s</text>`+"\n",
-		(left+width-right)/2, height-10, html.EscapeString(x), (top+height-bottom)/2, html.EscapeString(y))
+	s.Text((left+width-right)/2, height-10, `text-anchor="middle"`, x)
+	s.Text(0, 0, fmt.Sprintf(`transform="translate(16 %g) rotate(-90)" text-anchor="middle"`, (top+height-bottom)/2), y)
 	for i, l := range lines {
-		colour := colours[i%len(colours)]
-		var points []string
-		for _, p := range l.points {
+		colour := picture.Colours[i%len(picture.Colours)]
+		points := make([][2]float64, len(l.points))
+		for k, p := range l.points {
 			px, py := at(p)
-			points = append(points, fmt.Sprintf("%.1f,%.1f", px, py))
-			fmt.Fprintf(&s, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`, px, py, colour)
+			points[k] = [2]float64{px, py}
+			s.Addf(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`, px, py, colour)
 		}
-		fmt.Fprintf(&s, "\n"+`<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/><text x="%g" y="%g" fill="%s">%s</text>`+"\n",
-			strings.Join(points, " "), colour, left+10+120*float64(i), top-6, colour, html.EscapeString(l.name))
+		s.Curve(colour, 2, points)
+		s.Text(left+10+120*float64(i), top-6, fmt.Sprintf(`fill="%s"`, colour), l.name)
 	}
-	s.WriteString("</svg>\n")
 	return s.String()
 }

@@ -1,18 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"inferplan/cmd/kept"
 	"inferplan/formats"
 )
 
@@ -27,7 +26,7 @@ type store struct {
 	dir     string
 	program string // hash of what runs
 	runs    map[string]runResult
-	file    *os.File
+	lines   *kept.Lines
 }
 
 // runResult is what one simulated run showed.
@@ -59,31 +58,18 @@ func openStore(dir, keptBy string) (*store, error) {
 	}
 	var err error
 	if s.program = keptBy; keptBy == "" {
-		if s.program, err = programHash(); err != nil {
+		if s.program, err = kept.Program(); err != nil {
 			return nil, fmt.Errorf("reading this program, whose results are kept: %w", err)
 		}
 	}
-	// Lines are only added, each at once, so that several processes may make
-	// tables in one folder.
-	if s.file, err = os.OpenFile(filepath.Join(dir, "runs.jsonl"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
-		return nil, fmt.Errorf("opening the results: %w", err)
-	}
-	read := bufio.NewReader(s.file)
-	for {
-		line, err := read.ReadBytes('\n')
+	s.lines, err = kept.Open(filepath.Join(dir, "runs.jsonl"), false, func(line []byte) error {
 		var r storedRun
-		if err != nil && len(line) > 0 { // cut off by an interruption
-			if _, err := s.file.WriteString("\n"); err != nil {
-				return nil, fmt.Errorf("opening the results: %w", err)
-			}
-		}
-		if err != nil {
-			return s, nil
-		}
 		if json.Unmarshal(line, &r) == nil && r.Key != "" {
 			s.runs[r.Key] = r.runResult
 		}
-	}
+		return nil
+	})
+	return s, err
 }
 
 // has is what is kept under a key.
@@ -106,17 +92,7 @@ func (s *store) run(key string, simulate func() (runResult, error)) (runResult, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runs[key] = r
-	if s.file == nil {
-		return r, nil
-	}
-	line, err := json.Marshal(storedRun{key, r})
-	if err == nil {
-		_, err = s.file.Write(append(line, '\n'))
-	}
-	if err != nil {
-		return r, fmt.Errorf("keeping a result: %w", err)
-	}
-	return r, nil
+	return r, s.lines.Add(storedRun{key, r})
 }
 
 // plan is a plan kept under what it was made from, made where there is none.
@@ -136,8 +112,8 @@ func (s *store) plan(key string, make func() (*formats.Plan, error)) (*formats.P
 	return p, err
 }
 
-// kept is a value of a table, kept like a plan under what it was made from.
-func kept[T any](s *store, key string, make func() (T, error)) (T, error) {
+// keep is a value of a table, kept like a plan under what it was made from.
+func keep[T any](s *store, key string, make func() (T, error)) (T, error) {
 	if s.dir == "" {
 		return make()
 	}
@@ -165,30 +141,7 @@ func kept[T any](s *store, key string, make func() (T, error)) (T, error) {
 	return v, os.Rename(path+".part", path)
 }
 
-// programHash is a hash of the running program.
-func programHash() (string, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil))[:20], nil
-}
-
-func (s *store) close() error {
-	if s.file == nil {
-		return nil
-	}
-	return s.file.Close()
-}
+func (s *store) close() error { return s.lines.Close() }
 
 // keyOf is a short hash of documents and values.
 func keyOf(parts ...any) string {

@@ -61,7 +61,7 @@ func (b *bench) objective(ctx context.Context, w *tabwriter.Writer) error {
 	for _, ref := range all {
 		in, opt := b.inputs(ref)
 		opt.Gap = 1e-4
-		r, err := kept(b.store, keyOf("objective", b.profileKey, in.Cluster, in.Workload, ref.Objective, fmt.Sprintf("%+v", opt)), func() (reached, error) {
+		r, err := keep(b.store, keyOf("objective", b.profileKey, in.Cluster, in.Workload, ref.Objective, fmt.Sprintf("%+v", opt)), func() (reached, error) {
 			cpu := cpuTime()
 			res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 			if err != nil {
