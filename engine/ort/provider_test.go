@@ -20,6 +20,7 @@ import (
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/engine/graph/onnxpb"
+	"inferplan/engine/models"
 )
 
 // The tests in this file run ONNX Runtime's own CUDA provider on stand-ins for
@@ -157,7 +158,7 @@ func TestOnProvider(t *testing.T) {
 	}{
 		{"answers", answersOnProvider}, {"graphs", graphsOnProvider}, {"chain", chainOnProvider}, {"shared memory", memoryOnProvider},
 		{"timing", timingOnProvider}, {"options", optionsOnProvider}, {"refused", refusedOnProvider}, {"shapes", shapesOnProvider},
-		{"convolutions", convolutionsOnProvider}, {"threads", threadsOnProvider},
+		{"convolutions", convolutionsOnProvider}, {"threads", threadsOnProvider}, {"models", modelsOnProvider},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.f(t, g)
@@ -595,4 +596,55 @@ func threadsOnProvider(t *testing.T, g *gpu) {
 		})
 	}
 	all.Wait()
+}
+
+// Every model that this project names loads whole and at each of its cuts, in
+// float32 and float16, with no operator left on the CPU, and runs whole. What
+// float16 cannot hold is refused before. All of them where INFERPLAN_LONG is set.
+func modelsOnProvider(t *testing.T, g *gpu) {
+	names := []string{"shufflenet", "ocr_rec", "digits-16"}
+	if long() {
+		names = models.Names()
+	}
+	for _, name := range names {
+		m := model(t, name)
+		c, err := m.Chain(ctx, g.e.Probe, graph.ChainOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cuts := c.EachAtom()
+		if c.Whole().WeightBytes(0, 1) > 700<<20 {
+			cuts = c.Whole()
+		}
+		for _, half := range []bool{false, true} {
+			loaded, refused := 0, 0
+			for k, blocks := range []*graph.Blocks{c.Whole(), cuts} {
+				for i := range blocks.Len() {
+					sub, err := blocks.Slice(i, i+1, graph.SliceOptions{Half: half})
+					if half && err != nil && strings.Contains(err.Error(), "float16 ends at") {
+						refused++
+						continue
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					b, err := g.e.Load(ctx, sub, g.d, engine.Options{})
+					if err != nil {
+						t.Errorf("float16 %v: %v", half, err)
+						continue
+					}
+					loaded++
+					if k == 0 {
+						if err := bind(t, b, engine.BindOptions{Batch: 1}).Run(ctx); err != nil {
+							t.Errorf("float16 %v: %v", half, err)
+						}
+					}
+					if err := b.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			t.Logf("%s, float16 %v: %d loaded, %d cannot be in float16", name, half, loaded, refused)
+		}
+	}
 }
