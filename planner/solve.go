@@ -41,7 +41,7 @@ type Progress struct {
 }
 
 // phases are the names of the phases in order, for Progress.Fraction.
-var phases = []string{"pipelines", "relaxation", "what runs", "rounding", "bundles", "basis", "pool", "survivors", "fewest moves", "weighted sum"}
+var phases = []string{"pipelines", "relaxation", "what runs", "rounding", "bundles", "basis", "whole devices", "losses", "pool", "survivors", "fewest moves", "weighted sum"}
 
 func fraction(phase string) float64 {
 	for i, p := range phases {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -111,4 +112,34 @@ func leastByEnumeration(t *rapid.T, p *Problem, prices []float64) float64 {
 	}
 	try(0, 0)
 	return best
+}
+
+// A stage of one device may carry more than all time-shared devices of the next
+// one: such a pipeline may be in a plan all the same.
+func TestCheapestBesideTimeSharing(t *testing.T) {
+	us := func(list ...int) []time.Duration {
+		var out []time.Duration
+		for _, v := range list {
+			out = append(out, time.Duration(v)*time.Microsecond)
+		}
+		return out
+	}
+	one := func(blocks []time.Duration) []Share {
+		return []Share{{Batches: []BatchCost{{Batch: 1, Blocks: blocks}}}}
+	}
+	p := &Problem{
+		MaxPartitions: 2,
+		Pools:         []Pool{{Kind: "A", Count: 2, MaxShares: 1, PerNode: 2}, {Kind: "B", Count: 3, MaxShares: 1, PerNode: 1, Time: true}},
+		Models: []Model{
+			{Name: "a", SLO: time.Second, Weight: 0.3, MinRPS: 20_000, Weights: []int64{1}, Costs: [][]Share{one(us(3)), {{}}}},
+			{Name: "b", SLO: time.Second, Weight: 1, MinRPS: 87_000, Weights: []int64{1, 1}, CutBytes: []int64{1}, Costs: [][]Share{one(us(16, 4)), one(us(24, 90))}},
+		},
+	}
+	out, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.RPS[0] < 20_000*(1-1e-6) || out.RPS[1] < 87_000*(1-1e-6) {
+		t.Errorf("rates %v", out.RPS)
+	}
 }

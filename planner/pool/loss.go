@@ -23,8 +23,21 @@ func (p *Problem) loss(u units, t *Template, r *relaxation) float64 {
 			most = min(most, float64(p.Pools[k].Count)/c/unit)
 		}
 	}
-	exclusive := false
+	exclusive, timed := false, false
 	best, tail := math.Inf(1), math.Inf(1)
+	try := func(x float64) { best = min(best, p.paid(t, r, x, unit)-worth*x) }
+	for i := range t.Stages {
+		if !p.Pools[t.Stages[i].Pool].Time {
+			continue
+		}
+		// What a time-shared stage takes grows with every request, so the least
+		// may lie where the next replica has just begun; and it may carry less
+		// than a single replica of the others.
+		timed = true
+		try(most * 1e-6)
+		try(most)
+		break
+	}
 	for i := range t.Stages {
 		if p.Pools[t.Stages[i].Pool].Time {
 			continue
@@ -35,7 +48,10 @@ func (p *Problem) loss(u units, t *Template, r *relaxation) float64 {
 			if x > most*(1+1e-9) {
 				break
 			}
-			best = min(best, p.paid(t, r, x, unit)-worth*x)
+			try(x)
+			if timed {
+				try(min(x*(1+1e-7), most))
+			}
 			if g == lossSteps {
 				tail = min(tail, x)
 			}
