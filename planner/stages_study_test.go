@@ -112,3 +112,64 @@ func TestStagesStudy(t *testing.T) {
 		}
 	}
 }
+
+// What the other goals come to on the same clusters, members in stages allowed.
+func TestGoalsStudy(t *testing.T) {
+	if os.Getenv("INFERPLAN_LONG") == "" {
+		t.Skip("a study of minutes: INFERPLAN_LONG=1 runs it")
+	}
+	if err := highs.Available(); err != nil {
+		t.Skipf("gears on several kinds of devices need HiGHS: %v", err)
+	}
+	profile := recognition(t)
+	for _, c := range []struct {
+		fresh, old string
+		gbps       float64
+	}{{"L4", "P4", 6}, {"V100", "T4", 10}} {
+		cluster := &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{
+			{Device: c.fresh, Count: 4, NICGbps: c.gbps, USDPerHour: 1}, {Device: c.old, Count: 12, NICGbps: c.gbps, USDPerHour: .4}}}
+		for _, goal := range []struct {
+			objective string
+			slo       formats.CascadeSLO
+		}{
+			{"accuracy", formats.CascadeSLO{Latency: formats.SLO{Times: 5}}},
+			{"accuracy", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Over: formats.OverRequests}},
+			{"latency", formats.CascadeSLO{Accuracy: .7}},
+			{"gpus", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Accuracy: .7}},
+			{"cost", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Accuracy: .7}},
+			{"cost", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Accuracy: .7, Over: formats.OverRequests}},
+		} {
+			goal.slo.Percentile = "p95"
+			in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Cascade: &formats.Cascade{
+				Family: []string{"googlenet", "repvgg-b3", "wide_resnet101_2", "efficientnet-b8"}, SLO: goal.slo,
+				QPS: formats.CascadeQPS{Max: math.Round(capacity(profile, cluster, "efficientnet-b8")), Ranges: 10, Distribution: "uniform"}}}}
+			opt := DefaultOptions()
+			opt.Objective = goal.objective
+			start := cpuTime()
+			line := fmt.Sprintf("| 4 %s, 12 %s | %s %s |", c.fresh, c.old, goal.objective, goal.slo.Over)
+			res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
+			if err != nil {
+				t.Errorf("%s %v", line, err)
+				continue
+			}
+			o := res.Plan.Objective
+			var used []string
+			for _, p := range cluster.Pools {
+				n := 0
+				for i := range res.Plan.Models {
+					for _, l := range res.Plan.Models[i].Pipelines {
+						for _, s := range l.Stages {
+							for _, at := range s.Placement {
+								if s.Device == p.Device {
+									n = max(n, at.First+at.Replicas)
+								}
+							}
+						}
+					}
+				}
+				used = append(used, fmt.Sprintf("%d %s", n, p.Device))
+			}
+			t.Logf("%s %.5g / %.5g | %s | %.1f s | %s |", line, o.Value, *o.Bound, strings.Join(used, ", "), (cpuTime() - start).Seconds(), strings.Join(stagesOf(res.Plan), "; "))
+		}
+	}
+}

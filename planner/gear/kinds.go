@@ -209,8 +209,9 @@ func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
 }
 
 // wholeModels plans without stages, on one kind as on identical devices; on several
-// with batches as long as the SLO and half as long, and placements for devices that
-// are busy all the time and most of it.
+// with batches as long as the SLO and half as long (and no model where even one sample
+// takes longer, if it takes less elsewhere), and placements for devices that are busy
+// all the time, most of it and half of it.
 func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 	if len(x.p.Kinds) == 1 {
 		s := (&search{p: x.p, o: t.o}).identical()
@@ -283,7 +284,7 @@ func (t *tries) fullness() []float64 {
 	if t.p.Target > 0 {
 		return []float64{.2, .35, .5, .65, .8, 1}
 	}
-	return []float64{1, .8}
+	return []float64{1, .8, .65, .5}
 }
 
 // inStages plans with members in stages, with chains as long as the SLO and half as

@@ -133,6 +133,21 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 	return x.staircase(ctx, l, o)
 }
 
+// elsewhere tells whether a model takes longer than the longest batch for one sample on
+// a kind and not on another that it fits on.
+func (p *Problem) elsewhere(m, kind int) bool {
+	if times := p.variant(m, kind).Times; len(times) == 0 || times[0] <= p.longest {
+		return false
+	}
+	for k := range p.Kinds {
+		v := p.variant(m, k)
+		if k != kind && p.Kinds[k].Devices > 0 && len(v.Times) > 0 && v.Times[0] <= p.longest && (p.Kinds[k].Memory == 0 || v.Memory <= p.Kinds[k].Memory) {
+			return true
+		}
+	}
+	return false
+}
+
 // measure finds the batches at which models are cheapest within the SLO.
 func (x *mixed) measure() {
 	p := x.p
@@ -141,7 +156,7 @@ func (x *mixed) measure() {
 		for m := range p.Models {
 			v := p.variant(m, k)
 			per[m] = math.Inf(1)
-			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory {
+			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.longest > 0 && p.elsewhere(m, k) {
 				continue
 			}
 			for b, t := range v.Times {
