@@ -126,6 +126,9 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if o.joinCert != "" && o.join == executor.Off {
 		return usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
 	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return missingPlan(path)
+	}
 	if o.join != executor.Off {
 		if o.joinToken == "" {
 			return usageErrorf("--join-listen needs --join-token FILE: workers of other hosts run models and see requests")
@@ -137,9 +140,6 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		if made {
 			p.note("made %s: the other hosts need a copy", o.joinToken)
 		}
-	}
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return missingPlan(path)
 	}
 	level := slog.LevelInfo
 	if p.quiet {
