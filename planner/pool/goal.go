@@ -40,7 +40,9 @@ func (throughput) gap(score, bound float64) float64 {
 }
 
 func (throughput) program(x *search, set []int) *mipModel {
-	return x.p.mip(x.u, x.templates, set, x.inner, 0)
+	// Not below the relaxation: at a tighter limit all its solutions look alike,
+	// and the search for plans loses its way.
+	return x.p.mip(x.u, x.templates, set, x.lp.bound, 0)
 }
 
 // leastPrice looks for the least price of the whole devices that carry the
