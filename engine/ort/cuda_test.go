@@ -19,6 +19,30 @@ import (
 	"inferplan/engine"
 )
 
+// builtDriver compiles the stand-in once.
+func builtDriver(cc string) ([]byte, error) {
+	buildOnce.Do(func() {
+		var dir string
+		if dir, buildOnce.err = os.MkdirTemp("", "fakecuda"); buildOnce.err != nil {
+			return
+		}
+		defer os.RemoveAll(dir)
+		so := filepath.Join(dir, "libfakecuda.so")
+		if out, err := exec.Command(cc, "-shared", "-fPIC", "-Wall", "-o", so, "testdata/fakecuda.c", "-lpthread").CombinedOutput(); err != nil {
+			buildOnce.err = fmt.Errorf("%w: %s", err, out)
+			return
+		}
+		buildOnce.so, buildOnce.err = os.ReadFile(so)
+	})
+	return buildOnce.so, buildOnce.err
+}
+
+var buildOnce struct {
+	sync.Once
+	so  []byte
+	err error
+}
+
 // fakeDriver builds the stand-in of testdata and puts it in the place of the
 // driver and NVML. calls returns what was called since the last look.
 func fakeDriver(t *testing.T) (calls func() []string) {
@@ -27,10 +51,14 @@ func fakeDriver(t *testing.T) (calls func() []string) {
 	if err != nil {
 		t.Skip("no C compiler (cc) to build a stand-in for the GPU driver with")
 	}
+	built, err := builtDriver(cc)
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
-	so := filepath.Join(dir, "libfakecuda.so")
-	if out, err := exec.Command(cc, "-shared", "-fPIC", "-Wall", "-o", so, "testdata/fakecuda.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	so := filepath.Join(dir, "libfakecuda.so") // each test opens one of its own
+	if err := os.WriteFile(so, built, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	wasDriver, wasNVML := driverLibrary, nvmlLibrary
 	driverLibrary, nvmlLibrary = so, so
