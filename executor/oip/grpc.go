@@ -63,7 +63,7 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 		// Requests are tensors, often of hundreds of kilobytes: with windows and
 		// buffers for text they arrive in many small pieces.
 		grpc.InitialWindowSize(windowBytes),
-		grpc.InitialConnWindowSize(16*windowBytes),
+		grpc.InitialConnWindowSize(16 * windowBytes),
 		grpc.ReadBufferSize(bufferBytes),
 		grpc.WriteBufferSize(bufferBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: opt.IdleTimeout}),
