@@ -19,18 +19,25 @@ import (
 	"inferplan/formats"
 )
 
-// Ctrl-C in the middle of long work ends it with code 4 and writes nothing half.
-func TestInterrupt(t *testing.T) {
+// planned goes to a folder with a profile and the plan made from it.
+func planned(t *testing.T) (out, stderr *bytes.Buffer) {
+	t.Helper()
 	t.Chdir(t.TempDir())
 	profile := `{"format":"inferplan.profile/v1","devices":[{"device":"cpu-1"}],"models":[
  {"model":"alpha","blocks":[{"name":"a0"}],"measurements":[{"device":"cpu-1","share":1,"batch":1,"whole":{"wall_us":5000},"blocks":[{"wall_us":5000}]}]}]}`
 	if err := os.WriteFile("profile.json", []byte(profile), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var out, stderr bytes.Buffer
-	if code := execute(context.Background(), []string{"solve", "--slo", "100ms"}, &out, &stderr); code != exitDone {
+	out, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	if code := execute(context.Background(), []string{"solve", "--slo", "100ms"}, out, stderr); code != exitDone {
 		t.Fatalf("solve: exit %d: %s", code, stderr.String())
 	}
+	return out, stderr
+}
+
+// Ctrl-C in the middle of long work ends it with code 4 and writes nothing half.
+func TestInterrupt(t *testing.T) {
+	out, stderr := planned(t)
 	for _, c := range []struct {
 		after time.Duration
 		args  []string
@@ -47,7 +54,7 @@ func TestInterrupt(t *testing.T) {
 		out.Reset()
 		stderr.Reset()
 		// Were the interrupt not heeded, this would last until the test's time-out.
-		if code := execute(ctx, c.args, &out, &stderr); code != exitInterrupted {
+		if code := execute(ctx, c.args, out, stderr); code != exitInterrupted {
 			t.Errorf("%v: exit %d, expected %d: %s", c.args, code, exitInterrupted, stderr.String())
 		}
 		if !bytes.Contains(stderr.Bytes(), []byte("interrupted")) {
@@ -63,16 +70,7 @@ func TestInterrupt(t *testing.T) {
 
 // What was complete when Ctrl-C came is kept, and marked.
 func TestInterruptKeepsRuns(t *testing.T) {
-	t.Chdir(t.TempDir())
-	profile := `{"format":"inferplan.profile/v1","devices":[{"device":"cpu-1"}],"models":[
- {"model":"alpha","blocks":[{"name":"a0"}],"measurements":[{"device":"cpu-1","share":1,"batch":1,"whole":{"wall_us":5000},"blocks":[{"wall_us":5000}]}]}]}`
-	if err := os.WriteFile("profile.json", []byte(profile), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	var out, stderr bytes.Buffer
-	if code := execute(context.Background(), []string{"solve", "--slo", "100ms"}, &out, &stderr); code != exitDone {
-		t.Fatalf("solve: exit %d: %s", code, stderr.String())
-	}
+	out, stderr := planned(t)
 	for _, args := range [][]string{
 		{"simulate", "plan.json", "--runs", "100000", "--duration", "10s", "-o", "report.json"},
 		{"simulate", "plan.json", "--loads", "0.5:1.4:0.001", "--runs", "10", "--duration", "10s", "-o", "report.json"},
@@ -82,7 +80,7 @@ func TestInterruptKeepsRuns(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			time.AfterFunc(after, cancel)
 			stderr.Reset()
-			if code := execute(ctx, args, &out, &stderr); code != exitInterrupted {
+			if code := execute(ctx, args, out, stderr); code != exitInterrupted {
 				t.Fatalf("%v: exit %d, expected %d: %s", args, code, exitInterrupted, stderr.String())
 			}
 			rep, err := formats.ReadReport("report.json")

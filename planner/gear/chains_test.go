@@ -246,71 +246,47 @@ func everyLayout(t *rapid.T, x *mixed, visit func(l *layout)) {
 	var choose func(at int)
 	place := func() {
 		x.configurations()
-		byKind := make([][]Config, len(x.p.Kinds))
-		for _, c := range x.configs {
-			byKind[c.Kind] = append(byKind[c.Kind], c)
-		}
-		var fill func(kind int, placed []Config)
-		fill = func(kind int, placed []Config) {
-			if kind == len(byKind) {
-				var chains []PlacedChain
-				var options [][][]int
-				for c, chain := range x.run {
-					pc := PlacedChain{Chain: chain, Devices: make([][]int, len(chain.Stages))}
-					var most []int
-					for s := range chain.Stages {
-						first := 0
-						for _, conf := range placed {
-							if conf.Kind != chain.Stages[s].Kind {
-								continue
-							}
-							for d := range conf.Count {
-								if conf.Set&(1<<x.bit[c][s]) != 0 {
-									pc.Devices[s] = append(pc.Devices[s], first+d)
-								}
-							}
-							first += conf.Count
+		x.placements(func(placed []Config) {
+			var chains []PlacedChain
+			var options [][][]int
+			for c, chain := range x.run {
+				pc := PlacedChain{Chain: chain, Devices: make([][]int, len(chain.Stages))}
+				var most []int
+				for s := range chain.Stages {
+					first := 0
+					for _, conf := range placed {
+						if conf.Kind != chain.Stages[s].Kind {
+							continue
 						}
-						most = append(most, len(pc.Devices[s]))
-					}
-					if slices.Min(most) > 0 {
-						chains, options = append(chains, pc), append(options, chain.shapes(most))
-					}
-				}
-				var shape func(c int, out []PlacedChain)
-				shape = func(c int, out []PlacedChain) {
-					if c == len(chains) {
-						visit(x.lay(slices.Clone(placed), slices.Clone(out)))
-						return
-					}
-					for _, o := range options[c] {
-						pc := PlacedChain{Chain: chains[c].Chain}
-						for s, n := range o {
-							pc.Devices = append(pc.Devices, chains[c].Devices[s][:n])
+						for d := range conf.Count {
+							if conf.Set&(1<<x.bit[c][s]) != 0 {
+								pc.Devices[s] = append(pc.Devices[s], first+d)
+							}
 						}
-						shape(c+1, append(out, pc))
+						first += conf.Count
 					}
+					most = append(most, len(pc.Devices[s]))
 				}
-				shape(0, nil)
-				return
+				if slices.Min(most) > 0 {
+					chains, options = append(chains, pc), append(options, chain.shapes(most))
+				}
 			}
-			if len(byKind[kind]) == 0 {
-				fill(kind+1, placed)
-				return
-			}
-			counts := make([]int, len(byKind[kind]))
-			eachComposition(counts, 0, x.p.Kinds[kind].Devices, func() {
-				next := slices.Clone(placed)
-				for i, n := range counts {
-					if c := byKind[kind][i]; n > 0 {
-						c.Count = n
-						next = append(next, c)
+			var shape func(c int, out []PlacedChain)
+			shape = func(c int, out []PlacedChain) {
+				if c == len(chains) {
+					visit(x.lay(slices.Clone(placed), slices.Clone(out)))
+					return
+				}
+				for _, o := range options[c] {
+					pc := PlacedChain{Chain: chains[c].Chain}
+					for s, n := range o {
+						pc.Devices = append(pc.Devices, chains[c].Devices[s][:n])
 					}
+					shape(c+1, append(out, pc))
 				}
-				fill(kind+1, next)
-			})
-		}
-		fill(0, nil)
+			}
+			shape(0, nil)
+		})
 	}
 	choose = func(at int) {
 		if at == len(groups) {

@@ -106,13 +106,18 @@ func (c *check) chain(ctx context.Context, path string) (*graph.Chain, error) {
 	return m.Chain(ctx, c.eng.Probe, graph.ChainOptions{})
 }
 
-// whole makes one submodel of a model's file.
-func (c *check) whole(ctx context.Context, path string) (*engine.Submodel, error) {
-	chain, err := c.chain(ctx, path)
+// model makes a model's file and one submodel of it.
+func (c *check) model(ctx context.Context, name string) (path string, sub *engine.Submodel, err error) {
+	paths, err := c.models(ctx, name)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	return chain.Whole().Slice(0, 1, graph.SliceOptions{})
+	chain, err := c.chain(ctx, paths[0])
+	if err != nil {
+		return "", nil, err
+	}
+	sub, err = chain.Whole().Slice(0, 1, graph.SliceOptions{})
+	return paths[0], sub, err
 }
 
 // logits makes the same with what goes into a closing softmax as a further
@@ -500,11 +505,7 @@ func swap(ctx context.Context, c *check, r *StepResult) error {
 		if slices.ContainsFunc(t.Rows, func(row []string) bool { return row[0] == name }) {
 			continue
 		}
-		path, err := c.models(ctx, name)
-		if err != nil {
-			return err
-		}
-		sub, err := c.whole(ctx, path[0])
+		_, sub, err := c.model(ctx, name)
 		if err != nil {
 			return err
 		}

@@ -55,11 +55,7 @@ type ratios struct{ served, host, device, differs float64 }
 
 // ratio measures the executor and two bare loops in turns, samples per second.
 func (c *check) ratio(ctx context.Context, name string, batch, turns int, turn time.Duration) (r ratios, err error) {
-	paths, err := c.models(ctx, name)
-	if err != nil {
-		return r, err
-	}
-	sub, err := c.whole(ctx, paths[0])
+	path, sub, err := c.model(ctx, name)
 	if err != nil {
 		return r, err
 	}
@@ -122,12 +118,12 @@ func (c *check) ratio(ctx context.Context, name string, batch, turns int, turn t
 	if err != nil {
 		return r, err
 	}
-	plan, err := c.oneStage(name, paths[0], sub, batch, time.Duration(float64(batch)/infer*float64(time.Second)))
+	plan, err := c.oneStage(name, path, sub, batch, time.Duration(float64(batch)/infer*float64(time.Second)))
 	if err != nil {
 		return r, err
 	}
 	x, err := executor.New(ctx, plan, executor.Options{
-		ModelsDir: filepath.Dir(paths[0]), ShareCPUs: true, Command: []string{c.Self, "worker"},
+		ModelsDir: filepath.Dir(path), ShareCPUs: true, Command: []string{c.Self, "worker"},
 		Log: slog.New(slog.NewTextHandler(c.log(), nil)),
 	})
 	if err != nil {

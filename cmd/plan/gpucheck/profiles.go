@@ -438,11 +438,7 @@ func shares(ctx context.Context, c *check, r *StepResult) error {
 // rehearseShares starts two processes of shares on the CPU and lets them run
 // side by side: everything but the division of a GPU.
 func (c *check) rehearseShares(ctx context.Context, r *StepResult) error {
-	path, err := c.models(ctx, "squeezenet")
-	if err != nil {
-		return err
-	}
-	sub, err := c.whole(ctx, path[0])
+	_, sub, err := c.model(ctx, "squeezenet")
 	if err != nil {
 		return err
 	}

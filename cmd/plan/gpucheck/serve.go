@@ -223,11 +223,7 @@ func (c *check) asServed(ctx context.Context, r *StepResult, from, to, name stri
 	if err != nil {
 		return err
 	}
-	path, err := c.models(ctx, name)
-	if err != nil {
-		return err
-	}
-	sub, err := c.whole(ctx, path[0])
+	_, sub, err := c.model(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -335,11 +331,7 @@ const pooledModel = "resnet50"
 // each other: a GPU rounds otherwise.)
 func (c *check) pipelineAnswers(ctx context.Context, r *StepResult, plan *formats.Plan, name string) error {
 	const samples = 3
-	path, err := c.models(ctx, name)
-	if err != nil {
-		return err
-	}
-	sub, err := c.whole(ctx, path[0])
+	path, sub, err := c.model(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -353,7 +345,7 @@ func (c *check) pipelineAnswers(ctx context.Context, r *StepResult, plan *format
 		return err
 	}
 	x, err := executor.New(ctx, plan, executor.Options{
-		ModelsDir: filepath.Dir(path[0]), ShareCPUs: true, Command: []string{c.Self, "worker"}, Log: slog.New(slog.NewTextHandler(c.log(), nil)),
+		ModelsDir: filepath.Dir(path), ShareCPUs: true, Command: []string{c.Self, "worker"}, Log: slog.New(slog.NewTextHandler(c.log(), nil)),
 	})
 	if err != nil {
 		return err
