@@ -9,7 +9,7 @@ MODULE := inferplan
 
 # Packages whose tests run under the race detector (-short where they are long: LONG runs whole without it, too), and
 # packages that need neither HiGHS nor ONNX Runtime.
-RACE := cmd executor engine policy sim solver/highs
+RACE := bench/digits bench/gear$$ bench/gpucheck bench/ppipe cmd executor engine policy sim solver/highs
 LONG := policy sim engine/models/digits
 PURE := formats policy sim solver/milp solver/stoch engine/graph executor/oip third_party
 
@@ -96,20 +96,20 @@ bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
 
 # PPIPE selects tables and cases, for example PPIPE="-tables load -cases G4/HC2 -runs 2"; a second start goes on where the first was stopped.
 .PHONY: bench-ppipe
-bench-ppipe: setup ## tables and plots against PPipe from its reference data, kept in bench/ppipe (INFERPLAN_DATA, PPIPE: see cmd/bench-ppipe)
-	$(GO) build -o bin/bench-ppipe ./cmd/bench-ppipe
-	nice -n 19 bin/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' -keep bench/ppipe -plots bench/ppipe $(PPIPE)
+bench-ppipe: setup ## tables and plots against PPipe from its reference data, kept in bench/ppipe/results (INFERPLAN_DATA, PPIPE: see bench/ppipe)
+	$(GO) build -o bin/bench-ppipe ./bench/ppipe
+	nice -n 19 bin/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' -keep bench/ppipe/results -plots bench/ppipe/results $(PPIPE)
 
 # GEAR selects, for example GEAR="-tables gpus -families bert5"; a second start goes on where the first was stopped.
 .PHONY: bench-gear
-bench-gear: ## cascades against their baselines: tables, CSV and pictures in bench/gear (INFERPLAN_DATA, GEAR=-cost: what it takes)
-	$(GO) build -o bin/bench-gear ./cmd/bench-gear
+bench-gear: ## cascades against their baselines: tables, CSV and pictures in bench/gear/results (INFERPLAN_DATA, GEAR=-cost: what it takes)
+	$(GO) build -o bin/bench-gear ./bench/gear
 	nice -n 19 bin/bench-gear $(GEAR)
 
-# DIGITS holds flags of cmd/bench-digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
+# DIGITS holds flags of bench/digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
 .PHONY: bench-digits
-bench-digits: build ## gear plans of a real cascade, served here against plan and simulator: table and bench/digits/figures.json (INFERPLAN_DATA, DIGITS)
-	$(GO) build -o bin/bench-digits ./cmd/bench-digits
+bench-digits: build ## gear plans of a real cascade, served here against plan and simulator: table and bench/digits/results/figures.json (INFERPLAN_DATA, DIGITS)
+	$(GO) build -o bin/bench-digits ./bench/digits
 	INFERPLAN_ORT_LIB='$(ORT_LIB)' scripts/digits.sh $(DIGITS)
 
 .PHONY: fuzz

@@ -4,6 +4,7 @@
 // The folders form a house with few doors, which house_test.go keeps shut:
 //
 //	cmd        the command line                         may import everything
+//	bench      instruments: tables, pictures, GPU check may import everything
 //	formats    documents and what is built from them    nothing of ours
 //	solver     mathematics                              nothing of ours
 //	engine     what executes models                     formats

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/gear/published"
 	"inferplan/formats"
 	"inferplan/formats/importer/blocks"
 	"inferplan/formats/importer/records"
-	"inferplan/planner/gear/published"
 	"inferplan/solver/highs"
 )
 

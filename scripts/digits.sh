@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The digits family, trained, measured and planned on this machine, then served
 # on recorded traces against its plans and the simulator. Flags go to
-# bench-digits (-h tells them). What is made stays in bench/digits, and is made
+# bench-digits (-h tells them). What is made stays in bench/digits/results, and is made
 # again where it is missing. `make bench-digits` calls it.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 plan=$root/bin/plan
-dir=${DIGITS_DIR:-$root/bench/digits}
+dir=${DIGITS_DIR:-$root/bench/digits/results}
 data=${INFERPLAN_DATA:-$root/../shared/data}
 members=(digits-4 digits-16 digits-64 digits-256 digits-conv)
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/cmd/plan/gpucheck"
+	"inferplan/bench/gpucheck"
 )
 
 // newGPUCheckCommand is what `make gpu-check` and gpu-check.sh start.

@@ -3,7 +3,7 @@ package gear
 import (
 	"testing"
 
-	"inferplan/planner/gear/published"
+	"inferplan/bench/gear/published"
 )
 
 // family is one of the published families that need no reference data.

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/bench/gear/published"
 	"inferplan/formats/arrivals"
 	"inferplan/planner/gear"
-	"inferplan/planner/gear/published"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 	"inferplan/sim"

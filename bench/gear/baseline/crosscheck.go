@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"inferplan/bench/gear/published"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
-	"inferplan/planner/gear/published"
 	"inferplan/policy"
 )
 

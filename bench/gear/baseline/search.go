@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"inferplan/bench/gear/published"
 	"inferplan/planner/gear"
-	"inferplan/planner/gear/published"
 	"inferplan/policy"
 )
 

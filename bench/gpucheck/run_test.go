@@ -268,7 +268,7 @@ func TestLacking(t *testing.T) {
 // Every step on the CPU, by the program itself: what `gpu-check --device cpu`
 // does.
 //
-//	INFERPLAN_LONG=1 go test ./cmd/plan/gpucheck -run TestRehearsal -v -timeout 60m
+//	INFERPLAN_LONG=1 go test ./bench/gpucheck -run TestRehearsal -v -timeout 60m
 func TestRehearsal(t *testing.T) {
 	if os.Getenv("INFERPLAN_LONG") == "" {
 		t.Skip("takes ten minutes and more: set INFERPLAN_LONG=1")
@@ -278,7 +278,7 @@ func TestRehearsal(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", program, "..").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	root, err := filepath.Abs("../../..")
+	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}

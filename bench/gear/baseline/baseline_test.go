@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/bench/gear/published"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
-	"inferplan/planner/gear/published"
 )
 
 // burst is a workload small enough for every run of the tests: bert5 through a

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"inferplan/planner/gear/published"
+	"inferplan/bench/gear/published"
 )
 
 // Front, bounds, planned accuracy and traces of the cross-check's notes (sections

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"inferplan/bench/gear/baseline"
+	"inferplan/bench/gear/published"
 	"inferplan/formats/arrivals"
-	"inferplan/planner/gear/baseline"
-	"inferplan/planner/gear/published"
 )
 
 // study is what is asked of a family.

@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 	"sync"
 
-	"inferplan/cmd/kept"
+	"inferplan/bench/kept"
 )
 
 // store keeps results by key, in memory and in a file of JSON lines that grows

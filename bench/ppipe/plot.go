@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"inferplan/cmd/picture"
+	"inferplan/bench/picture"
 )
 
 // line is a curve of a plot.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"inferplan/bench/gear/published"
 	"inferplan/planner/gear"
-	"inferplan/planner/gear/published"
 )
 
 // Problem is a family's planning problem on some devices, planned for the

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"inferplan/cmd/kept"
+	"inferplan/bench/kept"
 	"inferplan/formats"
 )
 

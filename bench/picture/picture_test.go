@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"inferplan/cmd/picture"
+	"inferplan/bench/picture"
 )
 
 // A picture is a whole XML document, whatever its texts hold.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"inferplan/cmd/kept"
+	"inferplan/bench/kept"
 )
 
 // open returns what a file holds.

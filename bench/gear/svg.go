@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"inferplan/cmd/picture"
-	"inferplan/planner/gear/baseline"
-	"inferplan/planner/gear/published"
+	"inferplan/bench/gear/baseline"
+	"inferplan/bench/gear/published"
+	"inferplan/bench/picture"
 )
 
 // Sizes of a picture.

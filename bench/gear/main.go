@@ -20,7 +20,7 @@ import (
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
 
-	"inferplan/planner/gear/published"
+	"inferplan/bench/gear/published"
 )
 
 // bench is what the tables are made from.
@@ -95,7 +95,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	data := f.String("data", published.Dir(), "folder that holds traces/ and cascade/")
 	tables := f.String("tables", strings.Join(names, ","), "tables to make")
 	families := f.String("families", strings.Join(published.Names, ","), "families to measure")
-	dir := f.String("o", "bench/gear", "folder for results.jsonl, CSV and SVG; what it holds is not measured again")
+	dir := f.String("o", "bench/gear/results", "folder for results.jsonl, CSV and SVG; what it holds is not measured again")
 	fresh := f.Bool("fresh", false, "measure all again")
 	cost := f.Bool("cost", false, "say what there is to measure, and stop")
 	b := &bench{ctx: ctx, out: out}

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/bench/gear/baseline"
+	"inferplan/bench/gear/published"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
-	"inferplan/planner/gear/baseline"
-	"inferplan/planner/gear/published"
 	"inferplan/policy"
 )
 

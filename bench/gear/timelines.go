@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
+	"inferplan/bench/gear/baseline"
+	"inferplan/bench/gear/published"
 	"inferplan/planner/gear"
-	"inferplan/planner/gear/baseline"
-	"inferplan/planner/gear/published"
 )
 
 var timelineColumns = []string{"workload", "system", "devices", "accuracy", "p95 ms", "accuracy before, at the peak", "p95 ms before, at the peak",

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"inferplan/planner/gear/baseline"
-	"inferplan/planner/gear/published"
+	"inferplan/bench/gear/baseline"
+	"inferplan/bench/gear/published"
 )
 
 // crosscheck holds the notes' figures.

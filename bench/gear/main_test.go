@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"inferplan/planner/gear/published"
+	"inferplan/bench/gear/published"
 )
 
 func data(t *testing.T) string {

@@ -14,11 +14,11 @@ import (
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 
+	"inferplan/bench/gear/baseline"
+	"inferplan/bench/gear/published"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
-	"inferplan/planner/gear/baseline"
-	"inferplan/planner/gear/published"
 	"inferplan/policy"
 )
 
