@@ -21,6 +21,7 @@
 //	objective.go what is to grow or to shrink, and at what prices
 //	adopt.go     plans that others recorded, as ours
 //
-// Sub-packages: pool (the method for pooled pipelines), check (is a plan still
+// Sub-packages: pool (the method for pooled pipelines), stages (what models can
+// be cut into, below all methods), check (is a plan still
 // true?) and explain (text for people).
 package planner

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 )
 
 // resolved is what the documents say, as numbers.
@@ -70,7 +71,7 @@ func resolve(in Inputs, opt Options) (*resolved, error) {
 	if err := r.method(); err != nil {
 		return nil, err
 	}
-	r.problem = &pool.Problem{MaxPartitions: opt.MaxPartitions, Rounding: opt.rounding(), MarginShare: opt.Margin}
+	r.problem = &pool.Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.rounding(), MarginShare: opt.Margin}
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
@@ -80,9 +81,9 @@ func resolve(in Inputs, opt Options) (*resolved, error) {
 		}
 	}
 	if r.opt.Blocks > 0 {
-		by := pool.ByTime
+		by := stages.ByTime
 		if r.opt.BlocksBy == BlocksByBytes {
-			by = pool.ByBytes
+			by = stages.ByBytes
 		}
 		r.problem.PrePartition(r.opt.Blocks, by)
 		r.assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.opt.Blocks, r.opt.Blocks, r.opt.BlocksBy)
@@ -173,7 +174,7 @@ func (r *resolved) resolvePools() error {
 		r.network = r.network || rate > 0
 		devices += p.Count
 		r.pools = append(r.pools, p)
-		r.problem.Pools = append(r.problem.Pools, pool.Pool{
+		r.problem.Pools = append(r.problem.Pools, stages.Pool{
 			Kind: p.Device, Count: p.Count, MaxShares: p.MaxShares, PerNode: p.PerNode,
 			Gbps: rate, Memory: int64(p.Memory), Time: p.Sharing == formats.SharingTime,
 			OneCopy: formats.IsCPU(p.Device),
@@ -214,7 +215,7 @@ func (r *resolved) resolveModel(i int) error {
 	if err != nil {
 		return err
 	}
-	pm := pool.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
+	pm := stages.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
 	switch {
 	case math.IsNaN(w.Weight) || w.Weight < 0 || math.IsInf(w.Weight, 0):
 		return r.fail("workload", path+".weight", fmt.Sprint(w.Weight), "more than 0", "")
@@ -284,12 +285,12 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 }
 
 // costs gathers a model's measurements by pool and share.
-func (r *resolved) costs(pm *pool.Model, m *formats.ProfileModel, mpath string) error {
-	pm.Costs = make([][]pool.Share, len(r.pools))
+func (r *resolved) costs(pm *stages.Model, m *formats.ProfileModel, mpath string) error {
+	pm.Costs = make([][]stages.Share, len(r.pools))
 	index := map[string]int{}
 	for k := range r.pools {
 		index[r.pools[k].Device] = k
-		pm.Costs[k] = make([]pool.Share, r.pools[k].MaxShares)
+		pm.Costs[k] = make([]stages.Share, r.pools[k].MaxShares)
 	}
 	for i := range m.Measurements {
 		ms := &m.Measurements[i]
@@ -305,7 +306,7 @@ func (r *resolved) costs(pm *pool.Model, m *formats.ProfileModel, mpath string) 
 		if ms.Batch < 1 {
 			return r.fail("profile", path+".batch", fmt.Sprint(ms.Batch), "at least 1", "")
 		}
-		c := pool.BatchCost{Batch: ms.Batch, Memory: ms.MemoryBytes, Blocks: make([]time.Duration, len(ms.Blocks))}
+		c := stages.BatchCost{Batch: ms.Batch, Memory: ms.MemoryBytes, Blocks: make([]time.Duration, len(ms.Blocks))}
 		for b := range ms.Blocks {
 			c.Blocks[b] = ms.Blocks[b].WallUS.D()
 			if c.Blocks[b] < 0 {
@@ -313,7 +314,7 @@ func (r *resolved) costs(pm *pool.Model, m *formats.ProfileModel, mpath string) 
 			}
 		}
 		s := &pm.Costs[k][share-1]
-		at, twice := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c pool.BatchCost, b int) int { return c.Batch - b })
+		at, twice := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c stages.BatchCost, b int) int { return c.Batch - b })
 		if twice {
 			return r.fail("profile", path, fmt.Sprintf("%s, share %d, batch %d a second time", ms.Device, share, ms.Batch), "each once", "")
 		}
@@ -331,7 +332,7 @@ func (r *resolved) costs(pm *pool.Model, m *formats.ProfileModel, mpath string) 
 
 // capBatches leaves out what no batch of at most `most` costs: the first
 // measured size from there on is the last one needed.
-func capBatches(list []pool.BatchCost, most int) []pool.BatchCost {
+func capBatches(list []stages.BatchCost, most int) []stages.BatchCost {
 	for i := range list {
 		if list[i].Batch >= most {
 			last := list[i]
@@ -365,7 +366,7 @@ func (r *resolved) measuredPools() error {
 		pm := &r.problem.Models[d]
 		measured, nowhere := false, []string(nil)
 		for k := range pm.Costs {
-			here := slices.ContainsFunc(pm.Costs[k], func(s pool.Share) bool { return len(s.Batches) > 0 })
+			here := slices.ContainsFunc(pm.Costs[k], func(s stages.Share) bool { return len(s.Batches) > 0 })
 			measured = measured || here && r.pools[k].Count > 0
 			if !here {
 				nowhere = append(nowhere, r.pools[k].Device)
