@@ -51,8 +51,8 @@ func (f *family) inStages() error {
 			for i := range pm.Blocks {
 				one.Weights = append(one.Weights, pm.Blocks[i].WeightBytes)
 				if i+1 < len(pm.Blocks) {
-					c := cutAfter(&pm.Blocks[i], network, f.opt.CutDType)
-					f.models[m].cuts, one.CutBytes = append(f.models[m].cuts, c), append(one.CutBytes, c.bytes)
+					c := stages.CutAfter(&pm.Blocks[i], network, f.opt.CutDType)
+					f.models[m].cuts, one.CutBytes = append(f.models[m].cuts, c), append(one.CutBytes, c.Bytes)
 				}
 			}
 			cuttable = cuttable || len(f.pools) > 1 || slices.Contains(large, pm.Model)
@@ -109,7 +109,7 @@ func (f *family) deployChain(p *formats.Plan, d *gear.Deployment) formats.Pipeli
 		out.RPS = min(out.RPS, st.RPS)
 		if s.Transfer != nil {
 			c := cuts[s.Last-1]
-			st.Cut = &formats.Cut{Tensors: c.tensors, DType: c.dtype, Bytes: c.bytes}
+			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
 			for _, t := range s.Transfer {
 				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(t))
 			}

@@ -11,7 +11,6 @@
 //
 //	options.go   what the caller may choose
 //	resolve.go   documents to a pool.Problem
-//	cuts.go      what may cross between blocks, and as what
 //	write.go     the outcome as a plan
 //	solve.go     Solve
 //	errors.go    InfeasibleError

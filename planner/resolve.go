@@ -29,7 +29,7 @@ type resolved struct {
 type resolvedModel struct {
 	workload *formats.WorkloadModel
 	profile  *formats.ProfileModel
-	cuts     []cut
+	cuts     []stages.Cut
 }
 
 // file is the name of a document in messages.
@@ -235,12 +235,12 @@ func (r *resolved) resolveModel(i int) error {
 		if b+1 == len(m.Blocks) {
 			break
 		}
-		c := cutAfter(&m.Blocks[b], r.network, r.opt.CutDType)
-		if c.bytes < 0 && r.opt.MaxPartitions > 1 {
-			r.warn("no cut after block %d of %s: the profile has no %s size for it", b, m.Model, c.dtype)
+		c := stages.CutAfter(&m.Blocks[b], r.network, r.opt.CutDType)
+		if c.Bytes < 0 && r.opt.MaxPartitions > 1 {
+			r.warn("no cut after block %d of %s: the profile has no %s size for it", b, m.Model, c.DType)
 		}
 		rm.cuts = append(rm.cuts, c)
-		pm.CutBytes = append(pm.CutBytes, c.bytes)
+		pm.CutBytes = append(pm.CutBytes, c.Bytes)
 	}
 	if err := r.costs(&pm, m, mpath); err != nil {
 		return err

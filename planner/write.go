@@ -127,9 +127,9 @@ func (r *resolved) writePipeline(d int, pl *pool.Pipeline) formats.Pipeline {
 		}
 		if i+1 < len(pl.Stages) {
 			c := r.models[d].cuts[s.Last-1]
-			st.Cut = &formats.Cut{Tensors: c.tensors, DType: c.dtype, Bytes: c.bytes}
+			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
 			for b := 1; b <= pl.Batch; b++ {
-				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(r.problem.XferTime(s.Pool, pl.Stages[i+1].Pool, c.bytes, b)))
+				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(r.problem.XferTime(s.Pool, pl.Stages[i+1].Pool, c.Bytes, b)))
 			}
 		}
 		o.Stages = append(o.Stages, st)

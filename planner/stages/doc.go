@@ -9,6 +9,7 @@
 //	enumerate.go     every template that keeps the SLO and fits in memory; the fastest; the least memory
 //	transfer.go      what a cut takes of the network between two pools
 //	prepartition.go  fewer places to cut at: blocks of like times, or cuts of few bytes
+//	cuts.go          whether a cut may cross, and as float16 or float32
 //
 // A stage takes five forms on its way from a profile to a worker:
 //
