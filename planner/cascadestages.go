@@ -45,7 +45,8 @@ func (f *family) inStages() error {
 		one := stages.Model{Name: pm.Model, Costs: make([][]stages.Share, len(f.pools))}
 		if len(pm.Blocks) > 1 && f.blockwise(pm) {
 			at := slices.IndexFunc(f.in.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
-			if err := f.costs(&one, pm, fmt.Sprintf("models[%d]", at)); err != nil {
+			var err error
+			if one.Costs, err = stages.Costs(pm, f.pools, f.opt.MaxBatch, f.in.file("profile"), fmt.Sprintf("models[%d]", at)); err != nil {
 				return err
 			}
 			for i := range pm.Blocks {

@@ -242,7 +242,7 @@ func (r *resolved) resolveModel(i int) error {
 		rm.cuts = append(rm.cuts, c)
 		pm.CutBytes = append(pm.CutBytes, c.Bytes)
 	}
-	if err := r.costs(&pm, m, mpath); err != nil {
+	if pm.Costs, err = stages.Costs(m, r.pools, r.opt.MaxBatch, r.in.file("profile"), mpath); err != nil {
 		return err
 	}
 	r.problem.Models = append(r.problem.Models, pm)
@@ -282,65 +282,6 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 		return 0, r.fail("workload", path+".slo", target.String(), "more than 0", "")
 	}
 	return slo, nil
-}
-
-// costs gathers a model's measurements by pool and share.
-func (r *resolved) costs(pm *stages.Model, m *formats.ProfileModel, mpath string) error {
-	pm.Costs = make([][]stages.Share, len(r.pools))
-	index := map[string]int{}
-	for k := range r.pools {
-		index[r.pools[k].Device] = k
-		pm.Costs[k] = make([]stages.Share, r.pools[k].MaxShares)
-	}
-	for i := range m.Measurements {
-		ms := &m.Measurements[i]
-		k, ok := index[ms.Device]
-		share := max(ms.Share, 1)
-		if !ok || share > r.pools[k].MaxShares {
-			continue
-		}
-		path := fmt.Sprintf("%s.measurements[%d]", mpath, i)
-		if len(ms.Blocks) != len(m.Blocks) {
-			return r.fail("profile", path+".blocks", fmt.Sprintf("%d latencies", len(ms.Blocks)), fmt.Sprintf("%d, one per block", len(m.Blocks)), "")
-		}
-		if ms.Batch < 1 {
-			return r.fail("profile", path+".batch", fmt.Sprint(ms.Batch), "at least 1", "")
-		}
-		c := stages.BatchCost{Batch: ms.Batch, Memory: ms.MemoryBytes, Blocks: make([]time.Duration, len(ms.Blocks))}
-		for b := range ms.Blocks {
-			c.Blocks[b] = ms.Blocks[b].WallUS.D()
-			if c.Blocks[b] < 0 {
-				return r.fail("profile", fmt.Sprintf("%s.blocks[%d].wall_us", path, b), ms.Blocks[b].WallUS.String(), "at least 0", "")
-			}
-		}
-		s := &pm.Costs[k][share-1]
-		at, twice := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c stages.BatchCost, b int) int { return c.Batch - b })
-		if twice {
-			return r.fail("profile", path, fmt.Sprintf("%s, share %d, batch %d a second time", ms.Device, share, ms.Batch), "each once", "")
-		}
-		s.Batches = slices.Insert(s.Batches, at, c)
-	}
-	if most := r.opt.MaxBatch; most > 0 {
-		for k := range pm.Costs {
-			for v := range pm.Costs[k] {
-				pm.Costs[k][v].Batches = capBatches(pm.Costs[k][v].Batches, most)
-			}
-		}
-	}
-	return nil
-}
-
-// capBatches leaves out what no batch of at most `most` costs: the first
-// measured size from there on is the last one needed.
-func capBatches(list []stages.BatchCost, most int) []stages.BatchCost {
-	for i := range list {
-		if list[i].Batch >= most {
-			last := list[i]
-			last.Batch = most
-			return append(slices.Clone(list[:i]), last)
-		}
-	}
-	return list
 }
 
 // measuredPools checks that every pool was measured for some model and every
