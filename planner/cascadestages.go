@@ -7,7 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/gear"
-	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 )
 
 // inStages lets members run in stages over several devices, where that can bring
@@ -34,25 +34,26 @@ func (f *family) inStages() error {
 	if len(f.pools) == 1 && len(large) == 0 {
 		return nil
 	}
-	b := &pool.Problem{MaxPartitions: most}
+	b := &stages.Problem{MaxPartitions: most}
 	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
 	for i := range f.pools {
 		at := &f.pools[i]
-		b.Pools = append(b.Pools, pool.Pool{Kind: at.Device, Count: at.Count, MaxShares: 1, PerNode: max(1, at.PerNode), Gbps: at.NICRate(), Memory: int64(at.Memory)})
+		b.Pools = append(b.Pools, stages.Pool{Kind: at.Device, Count: at.Count, MaxShares: 1, PerNode: max(1, at.PerNode), Gbps: at.NICRate(), Memory: int64(at.Memory)})
 	}
 	cuttable := false
 	for m, pm := range f.profile {
-		one := pool.Model{Name: pm.Model, Costs: make([][]pool.Share, len(f.pools))}
+		one := stages.Model{Name: pm.Model, Costs: make([][]stages.Share, len(f.pools))}
 		if len(pm.Blocks) > 1 && f.blockwise(pm) {
 			at := slices.IndexFunc(f.in.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
-			if err := f.costs(&one, pm, fmt.Sprintf("models[%d]", at)); err != nil {
+			var err error
+			if one.Costs, err = stages.Costs(pm, f.pools, f.opt.MaxBatch, f.in.file("profile"), fmt.Sprintf("models[%d]", at)); err != nil {
 				return err
 			}
 			for i := range pm.Blocks {
 				one.Weights = append(one.Weights, pm.Blocks[i].WeightBytes)
 				if i+1 < len(pm.Blocks) {
-					c := cutAfter(&pm.Blocks[i], network, f.opt.CutDType)
-					f.models[m].cuts, one.CutBytes = append(f.models[m].cuts, c), append(one.CutBytes, c.bytes)
+					c := stages.CutAfter(&pm.Blocks[i], network, f.opt.CutDType)
+					f.models[m].cuts, one.CutBytes = append(f.models[m].cuts, c), append(one.CutBytes, c.Bytes)
 				}
 			}
 			cuttable = cuttable || len(f.pools) > 1 || slices.Contains(large, pm.Model)
@@ -65,9 +66,9 @@ func (f *family) inStages() error {
 		return nil
 	}
 	if f.opt.Blocks > 0 {
-		by := pool.ByTime
+		by := stages.ByTime
 		if f.opt.BlocksBy == BlocksByBytes {
-			by = pool.ByBytes
+			by = stages.ByBytes
 		}
 		b.PrePartition(f.opt.Blocks, by)
 	}
@@ -109,7 +110,7 @@ func (f *family) deployChain(p *formats.Plan, d *gear.Deployment) formats.Pipeli
 		out.RPS = min(out.RPS, st.RPS)
 		if s.Transfer != nil {
 			c := cuts[s.Last-1]
-			st.Cut = &formats.Cut{Tensors: c.tensors, DType: c.dtype, Bytes: c.bytes}
+			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
 			for _, t := range s.Transfer {
 				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(t))
 			}

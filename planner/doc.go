@@ -11,7 +11,6 @@
 //
 //	options.go   what the caller may choose
 //	resolve.go   documents to a pool.Problem
-//	cuts.go      what may cross between blocks, and as what
 //	write.go     the outcome as a plan
 //	solve.go     Solve
 //	errors.go    InfeasibleError
@@ -21,6 +20,7 @@
 //	objective.go what is to grow or to shrink, and at what prices
 //	adopt.go     plans that others recorded, as ours
 //
-// Sub-packages: pool (the method for pooled pipelines), check (is a plan still
+// Sub-packages: pool (the method for pooled pipelines), stages (what models can
+// be cut into, below all methods), check (is a plan still
 // true?) and explain (text for people).
 package planner

@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 )
 
 // Version is the version of this tool, as plans state it.
@@ -50,8 +51,8 @@ const (
 	RoundingSlot       = "slot"
 	RoundingFractional = "fractional"
 
-	CutsAuto = "auto" // float16 where the profile shows that answers stay the same
-	CutsFP32 = "fp32"
+	CutsAuto = stages.CutsAuto
+	CutsFP32 = stages.CutsFP32
 
 	BlocksByTime  = "time"  // the slowest block as fast as can be
 	BlocksByBytes = "bytes" // cuts that few bytes cross

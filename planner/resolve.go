@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 )
 
 // resolved is what the documents say, as numbers.
@@ -28,7 +29,7 @@ type resolved struct {
 type resolvedModel struct {
 	workload *formats.WorkloadModel
 	profile  *formats.ProfileModel
-	cuts     []cut
+	cuts     []stages.Cut
 }
 
 // file is the name of a document in messages.
@@ -70,7 +71,7 @@ func resolve(in Inputs, opt Options) (*resolved, error) {
 	if err := r.method(); err != nil {
 		return nil, err
 	}
-	r.problem = &pool.Problem{MaxPartitions: opt.MaxPartitions, Rounding: opt.rounding(), MarginShare: opt.Margin}
+	r.problem = &pool.Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.rounding(), MarginShare: opt.Margin}
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
@@ -80,9 +81,9 @@ func resolve(in Inputs, opt Options) (*resolved, error) {
 		}
 	}
 	if r.opt.Blocks > 0 {
-		by := pool.ByTime
+		by := stages.ByTime
 		if r.opt.BlocksBy == BlocksByBytes {
-			by = pool.ByBytes
+			by = stages.ByBytes
 		}
 		r.problem.PrePartition(r.opt.Blocks, by)
 		r.assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.opt.Blocks, r.opt.Blocks, r.opt.BlocksBy)
@@ -173,7 +174,7 @@ func (r *resolved) resolvePools() error {
 		r.network = r.network || rate > 0
 		devices += p.Count
 		r.pools = append(r.pools, p)
-		r.problem.Pools = append(r.problem.Pools, pool.Pool{
+		r.problem.Pools = append(r.problem.Pools, stages.Pool{
 			Kind: p.Device, Count: p.Count, MaxShares: p.MaxShares, PerNode: p.PerNode,
 			Gbps: rate, Memory: int64(p.Memory), Time: p.Sharing == formats.SharingTime,
 			OneCopy: formats.IsCPU(p.Device),
@@ -214,7 +215,7 @@ func (r *resolved) resolveModel(i int) error {
 	if err != nil {
 		return err
 	}
-	pm := pool.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
+	pm := stages.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: pool.Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
 	switch {
 	case math.IsNaN(w.Weight) || w.Weight < 0 || math.IsInf(w.Weight, 0):
 		return r.fail("workload", path+".weight", fmt.Sprint(w.Weight), "more than 0", "")
@@ -234,14 +235,14 @@ func (r *resolved) resolveModel(i int) error {
 		if b+1 == len(m.Blocks) {
 			break
 		}
-		c := cutAfter(&m.Blocks[b], r.network, r.opt.CutDType)
-		if c.bytes < 0 && r.opt.MaxPartitions > 1 {
-			r.warn("no cut after block %d of %s: the profile has no %s size for it", b, m.Model, c.dtype)
+		c := stages.CutAfter(&m.Blocks[b], r.network, r.opt.CutDType)
+		if c.Bytes < 0 && r.opt.MaxPartitions > 1 {
+			r.warn("no cut after block %d of %s: the profile has no %s size for it", b, m.Model, c.DType)
 		}
 		rm.cuts = append(rm.cuts, c)
-		pm.CutBytes = append(pm.CutBytes, c.bytes)
+		pm.CutBytes = append(pm.CutBytes, c.Bytes)
 	}
-	if err := r.costs(&pm, m, mpath); err != nil {
+	if pm.Costs, err = stages.Costs(m, r.pools, r.opt.MaxBatch, r.in.file("profile"), mpath); err != nil {
 		return err
 	}
 	r.problem.Models = append(r.problem.Models, pm)
@@ -283,65 +284,6 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 	return slo, nil
 }
 
-// costs gathers a model's measurements by pool and share.
-func (r *resolved) costs(pm *pool.Model, m *formats.ProfileModel, mpath string) error {
-	pm.Costs = make([][]pool.Share, len(r.pools))
-	index := map[string]int{}
-	for k := range r.pools {
-		index[r.pools[k].Device] = k
-		pm.Costs[k] = make([]pool.Share, r.pools[k].MaxShares)
-	}
-	for i := range m.Measurements {
-		ms := &m.Measurements[i]
-		k, ok := index[ms.Device]
-		share := max(ms.Share, 1)
-		if !ok || share > r.pools[k].MaxShares {
-			continue
-		}
-		path := fmt.Sprintf("%s.measurements[%d]", mpath, i)
-		if len(ms.Blocks) != len(m.Blocks) {
-			return r.fail("profile", path+".blocks", fmt.Sprintf("%d latencies", len(ms.Blocks)), fmt.Sprintf("%d, one per block", len(m.Blocks)), "")
-		}
-		if ms.Batch < 1 {
-			return r.fail("profile", path+".batch", fmt.Sprint(ms.Batch), "at least 1", "")
-		}
-		c := pool.BatchCost{Batch: ms.Batch, Memory: ms.MemoryBytes, Blocks: make([]time.Duration, len(ms.Blocks))}
-		for b := range ms.Blocks {
-			c.Blocks[b] = ms.Blocks[b].WallUS.D()
-			if c.Blocks[b] < 0 {
-				return r.fail("profile", fmt.Sprintf("%s.blocks[%d].wall_us", path, b), ms.Blocks[b].WallUS.String(), "at least 0", "")
-			}
-		}
-		s := &pm.Costs[k][share-1]
-		at, twice := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c pool.BatchCost, b int) int { return c.Batch - b })
-		if twice {
-			return r.fail("profile", path, fmt.Sprintf("%s, share %d, batch %d a second time", ms.Device, share, ms.Batch), "each once", "")
-		}
-		s.Batches = slices.Insert(s.Batches, at, c)
-	}
-	if most := r.opt.MaxBatch; most > 0 {
-		for k := range pm.Costs {
-			for v := range pm.Costs[k] {
-				pm.Costs[k][v].Batches = capBatches(pm.Costs[k][v].Batches, most)
-			}
-		}
-	}
-	return nil
-}
-
-// capBatches leaves out what no batch of at most `most` costs: the first
-// measured size from there on is the last one needed.
-func capBatches(list []pool.BatchCost, most int) []pool.BatchCost {
-	for i := range list {
-		if list[i].Batch >= most {
-			last := list[i]
-			last.Batch = most
-			return append(slices.Clone(list[:i]), last)
-		}
-	}
-	return list
-}
-
 // measuredPools checks that every pool was measured for some model and every
 // model on some pool.
 func (r *resolved) measuredPools() error {
@@ -365,7 +307,7 @@ func (r *resolved) measuredPools() error {
 		pm := &r.problem.Models[d]
 		measured, nowhere := false, []string(nil)
 		for k := range pm.Costs {
-			here := slices.ContainsFunc(pm.Costs[k], func(s pool.Share) bool { return len(s.Batches) > 0 })
+			here := slices.ContainsFunc(pm.Costs[k], func(s stages.Share) bool { return len(s.Batches) > 0 })
 			measured = measured || here && r.pools[k].Count > 0
 			if !here {
 				nowhere = append(nowhere, r.pools[k].Device)

@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -199,7 +200,7 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, po poo
 	if missing {
 		po.Progress, po.Running = nil, nil
 		free := *r.problem
-		free.Models = append([]pool.Model(nil), r.problem.Models...)
+		free.Models = append([]stages.Model(nil), r.problem.Models...)
 		for d := range free.Models {
 			free.Models[d].MinRPS = 0
 		}

@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 	"inferplan/policy/reserve"
 	"inferplan/solver/milp"
 )
@@ -116,7 +117,7 @@ func (r *resolved) writePipeline(d int, pl *pool.Pipeline) formats.Pipeline {
 		}
 		costs := &pm.Costs[s.Pool][s.Share-1]
 		for b := 1; b <= pl.Batch; b++ {
-			st.InferUS = append(st.InferUS, formats.Micros(pool.Infer(costs, b, s.First, s.Last)))
+			st.InferUS = append(st.InferUS, formats.Micros(stages.Infer(costs, b, s.First, s.Last)))
 		}
 		for _, t := range costs.At(pl.Batch).Blocks[s.First:s.Last] {
 			st.BlockUS = append(st.BlockUS, formats.Micros(t))
@@ -126,9 +127,9 @@ func (r *resolved) writePipeline(d int, pl *pool.Pipeline) formats.Pipeline {
 		}
 		if i+1 < len(pl.Stages) {
 			c := r.models[d].cuts[s.Last-1]
-			st.Cut = &formats.Cut{Tensors: c.tensors, DType: c.dtype, Bytes: c.bytes}
+			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
 			for b := 1; b <= pl.Batch; b++ {
-				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(r.problem.XferTime(s.Pool, pl.Stages[i+1].Pool, c.bytes, b)))
+				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(r.problem.XferTime(s.Pool, pl.Stages[i+1].Pool, c.Bytes, b)))
 			}
 		}
 		o.Stages = append(o.Stages, st)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 )
 
 // Chain is a member that runs in stages. A replica of it is one device for each.
@@ -60,8 +60,8 @@ func (c *PlacedChain) device(stage, replica int) int {
 // errTooManyChains says what to do.
 var errTooManyChains = errors.New("too many ways to cut the members into stages: fewer blocks (--blocks) or stages (--max-partitions)")
 
-// chains are the ways to run members in stages within the SLO, by the templates of
-// the pool method, and the least time in which a sample passes each member in
+// chains are the ways to run members in stages within the SLO, by their templates,
+// and the least time in which a sample passes each member in
 // stages; 0: it does not.
 func (p *Problem) chains() (list []*Chain, least []time.Duration, err error) {
 	least = make([]time.Duration, len(p.Models))
@@ -76,8 +76,8 @@ func (p *Problem) chains() (list []*Chain, least []time.Duration, err error) {
 		if one.NumBlocks() < 2 {
 			continue
 		}
-		templates, err := b.Templates(m)
-		if errors.Is(err, pool.ErrTooMany) {
+		templates, _, err := b.Templates(m)
+		if errors.Is(err, stages.ErrTooMany) {
 			return nil, nil, fmt.Errorf("%s: %w", p.Models[m].Name, errTooManyChains)
 		}
 		if err != nil {
@@ -100,16 +100,13 @@ func (p *Problem) chains() (list []*Chain, least []time.Duration, err error) {
 
 // needless tells whether two stages that follow each other would do as one: on one
 // kind a second stage only helps where memory is short.
-func needless(b *pool.Problem, t *pool.Template) bool {
+func needless(b *stages.Problem, t *stages.Template) bool {
 	for i := 1; i < len(t.Stages); i++ {
 		before, s := &t.Stages[i-1], &t.Stages[i]
 		if before.Pool != s.Pool {
 			continue
 		}
-		own := int64(0)
-		for _, w := range b.Models[t.Model].Weights[s.First:s.Last] {
-			own += w
-		}
+		own := b.Models[t.Model].WeightBytes(s.First, s.Last)
 		if limit := b.Pools[s.Pool].Memory; limit == 0 || before.Need+own <= limit {
 			return true
 		}
@@ -117,13 +114,13 @@ func needless(b *pool.Problem, t *pool.Template) bool {
 	return false
 }
 
-func newChain(b *pool.Problem, m int, t *pool.Template) *Chain {
+func newChain(b *stages.Problem, m int, t *stages.Template) *Chain {
 	c := &Chain{Model: m, Batch: t.Batch, Latency: t.Latency}
 	for i := range t.Stages {
 		ts := &t.Stages[i]
 		s := Stage{Kind: ts.Pool, First: ts.First, Last: ts.Last, Memory: ts.Need, per: ts.Infer.Seconds() / float64(t.Batch)}
 		for n := 1; n <= t.Batch; n++ {
-			s.Times = append(s.Times, pool.Infer(&b.Models[m].Costs[ts.Pool][0], n, ts.First, ts.Last))
+			s.Times = append(s.Times, stages.Infer(&b.Models[m].Costs[ts.Pool][0], n, ts.First, ts.Last))
 		}
 		if i+1 < len(t.Stages) {
 			next := t.Stages[i+1].Pool

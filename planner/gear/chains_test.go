@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 )
 
 // inBlocks gives a problem's models blocks: parts of their times on the first kind,
@@ -18,16 +18,16 @@ import (
 func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, parts, factors []float64) *Problem {
 	q := *p
 	q.Devices, q.Memory, q.Kinds = 0, 0, nil
-	b := &pool.Problem{MaxPartitions: 2}
+	b := &stages.Problem{MaxPartitions: 2}
 	for k := range counts {
 		name := string(rune('a' + k))
 		q.Kinds = append(q.Kinds, Kind{Name: name, Devices: counts[k], Memory: memory[k], Of: -1})
-		b.Pools = append(b.Pools, pool.Pool{Kind: name, Count: counts[k], MaxShares: 1, PerNode: perNode[k], Gbps: gbps, Memory: memory[k]})
+		b.Pools = append(b.Pools, stages.Pool{Kind: name, Count: counts[k], MaxShares: 1, PerNode: perNode[k], Gbps: gbps, Memory: memory[k]})
 	}
 	q.Models = slices.Clone(p.Models)
 	for m := range q.Models {
 		one := &q.Models[m]
-		pm := pool.Model{Name: one.Name, Costs: make([][]pool.Share, len(counts))}
+		pm := stages.Model{Name: one.Name, Costs: make([][]stages.Share, len(counts))}
 		own := one.Times
 		one.Times, one.On = nil, nil
 		left := one.Memory
@@ -43,9 +43,9 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 		}
 		for k := range counts {
 			v := Variant{Memory: one.Memory}
-			var share pool.Share
+			var share stages.Share
 			for n, t := range own {
-				cost := pool.BatchCost{Batch: n + 1}
+				cost := stages.BatchCost{Batch: n + 1}
 				whole := time.Duration(0)
 				for i, part := range parts {
 					d := time.Duration(part * float64(t))
@@ -60,7 +60,7 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 				}
 				one.Times[n] = min(one.Times[n], whole)
 			}
-			pm.Costs[k] = []pool.Share{share}
+			pm.Costs[k] = []stages.Share{share}
 			one.On = append(one.On, v)
 		}
 		b.Models = append(b.Models, pm)

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"inferplan/planner/pool"
+	"inferplan/planner/stages"
 )
 
 // Problem is what is to be planned.
@@ -24,7 +24,7 @@ type Problem struct {
 	// Blocks are the models block by block, with what crosses between devices, its
 	// models and pools in the order of Models and Kinds; then models may run in stages.
 	// Nil: whole models only.
-	Blocks *pool.Problem
+	Blocks *stages.Problem
 
 	// SLO is the latency that every range keeps, Target the weighted accuracy to
 	// reach. Without a target accuracy is maximised, without an SLO latency is

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -27,7 +28,7 @@ type Adopted struct {
 // they are, what they cost and carry is computed from the problem, and they are
 // placed on devices as our own are. There is no bound. Pools must be exclusive.
 func Adopt(p *Problem, given []Given) (*Adopted, error) {
-	var templates []Template
+	var templates []stages.Template
 	var carried []float64
 	plan := &counts{rps: make([]float64, len(p.Models)), value: math.Inf(1)}
 	for i := range given {
@@ -70,12 +71,12 @@ func Adopt(p *Problem, given []Given) (*Adopted, error) {
 }
 
 // template works out what a given pipeline costs.
-func (p *Problem) template(g *Given) (*Template, error) {
+func (p *Problem) template(g *Given) (*stages.Template, error) {
 	if g.Model < 0 || g.Model >= len(p.Models) {
 		return nil, fmt.Errorf("model %d of %d", g.Model, len(p.Models))
 	}
 	m := &p.Models[g.Model]
-	t := &Template{Model: g.Model, Batch: g.Batch}
+	t := &stages.Template{Model: g.Model, Batch: g.Batch}
 	at := 0
 	for i, s := range g.Stages {
 		switch {
@@ -91,8 +92,8 @@ func (p *Problem) template(g *Given) (*Template, error) {
 			return nil, fmt.Errorf("stage %d: the size of the cut after block %d is not known", i, s.Last-1)
 		}
 		at = s.Last
-		st := Stage{First: s.First, Last: s.Last, Pool: s.Pool, Share: s.Share}
-		st.Infer = Infer(&m.Costs[s.Pool][s.Share-1], g.Batch, s.First, s.Last)
+		st := stages.Stage{First: s.First, Last: s.Last, Pool: s.Pool, Share: s.Share}
+		st.Infer = stages.Infer(&m.Costs[s.Pool][s.Share-1], g.Batch, s.First, s.Last)
 		if i > 0 {
 			prev := &t.Stages[i-1]
 			prev.Xfer = p.XferTime(prev.Pool, s.Pool, m.CutBytes[s.First-1], g.Batch)
@@ -102,10 +103,9 @@ func (p *Problem) template(g *Given) (*Template, error) {
 	if at != m.NumBlocks() {
 		return nil, fmt.Errorf("the stages hold %d of %d blocks", at, m.NumBlocks())
 	}
-	w := &walker{p: p, m: m}
 	for i := range t.Stages {
 		t.Latency += t.Stages[i].Infer + t.Stages[i].Xfer
-		w.rate(t, i)
+		t.Stages[i].Rate = p.StageRate(t, i)
 	}
 	if spent := t.Latency + m.BuildTime(g.Batch) + m.Margin; spent > m.SLO {
 		return nil, fmt.Errorf("it takes %v with margin and batch building, the SLO of %s is %v", spent, m.Name, m.SLO)

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 )
@@ -49,7 +50,7 @@ func appendix(p *Problem, unified bool, copies int) *milp.Model {
 	return m
 }
 
-func addPipeline(m *milp.Model, p *Problem, model *Model, kinds []int, unified bool, served milp.Row, pools []milp.Row) {
+func addPipeline(m *milp.Model, p *Problem, model *stages.Model, kinds []int, unified bool, served milp.Row, pools []milp.Row) {
 	end := model.NumBlocks()
 	used := m.AddBool("", 0)
 	x := m.AddVar("", 0, milp.Inf, 0)
@@ -86,7 +87,7 @@ func addPipeline(m *milp.Model, p *Problem, model *Model, kinds []int, unified b
 						}
 						rate := float64(cost.Batch) / infer.Seconds()
 						wire := func(to, cut int) float64 {
-							return sampleUS(model.CutBytes[cut-1], linkGbps(&p.Pools[k], &p.Pools[to]))
+							return stages.SampleMicros(model.CutBytes[cut-1], stages.LinkGbps(&p.Pools[k], &p.Pools[to]))
 						}
 						spent := float64(infer) / 1e6
 						if j < end {
@@ -174,7 +175,7 @@ func TestAgainstAppendix(t *testing.T) {
 			}
 		}
 		whole := *p
-		whole.Pools = append([]Pool(nil), p.Pools...)
+		whole.Pools = append([]stages.Pool(nil), p.Pools...)
 		for k := range whole.Pools {
 			whole.Pools[k].MaxShares = 1
 		}

@@ -3,6 +3,8 @@ package pool
 import (
 	"slices"
 	"time"
+
+	"inferplan/planner/stages"
 )
 
 // On a time-shared pool every device runs batches of several pipelines, one at
@@ -30,7 +32,7 @@ type blocking struct {
 }
 
 // allows tells whether a template keeps the rule.
-func (b *blocking) allows(p *Problem, t *Template) bool {
+func (b *blocking) allows(p *Problem, t *stages.Template) bool {
 	if b == nil {
 		return true
 	}
@@ -54,7 +56,7 @@ const maxBlockings = 256
 
 // blockings lists the choices of longest inferences; nil when the problem has
 // no time-shared pool. exact tells that none was left out.
-func (p *Problem) blockings(templates []Template) (list []*blocking, exact bool) {
+func (p *Problem) blockings(templates []stages.Template) (list []*blocking, exact bool) {
 	var pools []int
 	for k := range p.Pools {
 		if p.Pools[k].Time && p.Pools[k].Count > 0 {
@@ -73,14 +75,14 @@ func (p *Problem) blockings(templates []Template) (list []*blocking, exact bool)
 		}
 		for ti := range templates {
 			t := &templates[ti]
-			if l := t.longest(k); least[t.Model] < 0 || l < least[t.Model] {
+			if l := longest(t, k); least[t.Model] < 0 || l < least[t.Model] {
 				least[t.Model] = l
 			}
 		}
 		floor := slices.Max(least)
 		var vs []time.Duration
 		for ti := range templates {
-			if l := templates[ti].longest(k); l >= floor {
+			if l := longest(&templates[ti], k); l >= floor {
 				vs = append(vs, l)
 			}
 		}
@@ -155,7 +157,7 @@ func (p *Problem) blockings(templates []Template) (list []*blocking, exact bool)
 }
 
 // unserved lists the models that have no template under the rule.
-func (b *blocking) unserved(p *Problem, templates []Template) []int {
+func (b *blocking) unserved(p *Problem, templates []stages.Template) []int {
 	served := make([]bool, len(p.Models))
 	for i := range templates {
 		if t := &templates[i]; !served[t.Model] && b.allows(p, t) {
@@ -169,6 +171,17 @@ func (b *blocking) unserved(p *Problem, templates []Template) []int {
 		}
 	}
 	return out
+}
+
+// longest is the longest inference of t on pool k.
+func longest(t *stages.Template, k int) time.Duration {
+	var d time.Duration
+	for i := range t.Stages {
+		if s := &t.Stages[i]; s.Pool == k && s.Infer > d {
+			d = s.Infer
+		}
+	}
+	return d
 }
 
 func isqrt(n int) int {

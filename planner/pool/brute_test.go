@@ -9,14 +9,15 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
 
 // everyPipeline lists all pipelines of a model that keep the SLO, by its own
 // loops over partitions, cuts, kinds, shares and batches: no pruning.
-func everyPipeline(p *Problem, d int) []Template {
+func everyPipeline(p *Problem, d int) []stages.Template {
 	m := &p.Models[d]
-	var out []Template
+	var out []stages.Template
 	largest := 0
 	for _, pool := range m.Costs {
 		for _, s := range pool {
@@ -25,14 +26,14 @@ func everyPipeline(p *Problem, d int) []Template {
 			}
 		}
 	}
-	var grow func(t Template)
-	grow = func(t Template) {
+	var grow func(t stages.Template)
+	grow = func(t stages.Template) {
 		first := 0
 		if n := len(t.Stages); n > 0 {
 			first = t.Stages[n-1].Last
 		}
 		if first == m.NumBlocks() {
-			t.Stages = append([]Stage(nil), t.Stages...)
+			t.Stages = append([]stages.Stage(nil), t.Stages...)
 			if finishPipeline(p, m, &t) {
 				out = append(out, t)
 			}
@@ -45,26 +46,26 @@ func everyPipeline(p *Problem, d int) []Template {
 			for k := range p.Pools {
 				for v := 1; v <= p.Pools[k].MaxShares; v++ {
 					next := t
-					next.Stages = append(t.Stages[:len(t.Stages):len(t.Stages)], Stage{First: first, Last: last, Pool: k, Share: v})
+					next.Stages = append(t.Stages[:len(t.Stages):len(t.Stages)], stages.Stage{First: first, Last: last, Pool: k, Share: v})
 					grow(next)
 				}
 			}
 		}
 	}
 	for b := 1; b <= largest; b++ {
-		grow(Template{Model: d, Batch: b})
+		grow(stages.Template{Model: d, Batch: b})
 	}
 	return out
 }
 
 // finishPipeline fills in times and rates by the formulas of the reference
 // setting; false where the SLO or the memory is broken.
-func finishPipeline(p *Problem, m *Model, t *Template) bool {
+func finishPipeline(p *Problem, m *stages.Model, t *stages.Template) bool {
 	us := 0.0 // of everything
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		pool := &p.Pools[s.Pool]
-		var cost *BatchCost
+		var cost *stages.BatchCost
 		for j := range m.Costs[s.Pool][s.Share-1].Batches {
 			if c := &m.Costs[s.Pool][s.Share-1].Batches[j]; c.Batch >= t.Batch && (cost == nil || c.Batch < cost.Batch) {
 				cost = c
@@ -128,7 +129,7 @@ func finishPipeline(p *Problem, m *Model, t *Template) bool {
 
 // bruteForce tries every replica count of every pipeline. It gives up, with
 // false, where that is too much.
-func bruteForce(p *Problem, templates []Template) (best float64, ok bool) {
+func bruteForce(p *Problem, templates []stages.Template) (best float64, ok bool) {
 	steps := 0
 	rps := make([]float64, len(p.Models))
 	slots := map[slotKey]float64{}
@@ -199,7 +200,7 @@ func TestAgainstBruteForce(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 2, pools: 2, count: 2, shares: 2, blocks: 2, batches: 2, partitions: 2, memory: true})
-		var all []Template
+		var all []stages.Template
 		for d := range p.Models {
 			all = append(all, everyPipeline(p, d)...)
 		}
@@ -237,7 +238,7 @@ func TestAgainstBruteForce(t *testing.T) {
 func TestEnumerationLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 2, pools: 2, count: 5, shares: 3, blocks: 4, batches: 3, partitions: 3, memory: true, timePools: true})
-		var all []Template
+		var all []stages.Template
 		for d := range p.Models {
 			list := everyPipeline(p, d)
 			kept, _, err := p.enumerate(d)
@@ -256,7 +257,7 @@ func TestEnumerationLosesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		value := func(list []Template) float64 {
+		value := func(list []stages.Template) float64 {
 			set := make([]int, len(list))
 			for i := range set {
 				set[i] = i

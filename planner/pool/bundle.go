@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -162,9 +163,9 @@ func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
 		}
 		out = append(out, b)
 	}
-	carry := func(ti int, rate float64) count { return x.templates[ti].carry(ti, rate) }
+	serve := func(ti int, rate float64) count { return carry(&x.templates[ti], ti, rate) }
 	for _, ti := range list[:min(len(list), bundleSingles)] {
-		add(carry(ti, rps))
+		add(serve(ti, rps))
 	}
 	few := list[:min(len(list), bundleTemplates)]
 	for _, a := range few {
@@ -175,7 +176,7 @@ func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
 				rate := s.Rate * float64(g)
 				for _, b := range few {
 					if b != a {
-						add(carry(a, rate), carry(b, rps-rate))
+						add(serve(a, rate), serve(b, rps-rate))
 					}
 				}
 			}
@@ -231,28 +232,28 @@ func (x *search) stayBundles(d int, few []int, rps float64, add func(...count)) 
 		// All others as they are, and this one at what is missing.
 		rest := slices.Delete(slices.Clone(list), i, i+1)
 		if need := rps - (total - c.rps); need > 0 {
-			add(append(rest, x.templates[c.template].carry(c.template, need))...)
+			add(append(rest, carry(&x.templates[c.template], c.template, need))...)
 			continue
 		}
 		// The others carry it without this one: each of them with less.
 		for j, o := range rest {
 			less := slices.Delete(slices.Clone(rest), j, j+1)
 			if need := rps - (total - c.rps - o.rps); need > 0 {
-				add(append(less, x.templates[o.template].carry(o.template, need))...)
+				add(append(less, carry(&x.templates[o.template], o.template, need))...)
 			}
 		}
 	}
 	if total < rps && len(list) > 0 {
 		for _, t := range few {
 			if !slices.ContainsFunc(list, func(c count) bool { return c.template == t }) {
-				add(append(slices.Clone(list), x.templates[t].carry(t, rps-total))...)
+				add(append(slices.Clone(list), carry(&x.templates[t], t, rps-total))...)
 			}
 		}
 	}
 }
 
 // taken is the devices of exclusive pools that templates of one model take.
-func (p *Problem) taken(templates []Template, list []count) []float64 {
+func (p *Problem) taken(templates []stages.Template, list []count) []float64 {
 	use := make([]float64, len(p.Pools))
 	if p.Rounding == Fractional {
 		for _, c := range list {

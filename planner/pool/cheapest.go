@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -57,7 +58,7 @@ type cheapest struct {
 }
 
 // wholePools counts the whole devices that a plan takes of every pool.
-func (p *Problem) wholePools(templates []Template, plan *counts) []int {
+func (p *Problem) wholePools(templates []stages.Template, plan *counts) []int {
 	parts := make([]float64, len(p.Pools)) // of pools whose stages share freely
 	slots := map[slotKey]float64{}
 	for _, c := range plan.list {
@@ -100,7 +101,7 @@ func (c *cheapest) most(ctx context.Context) error {
 	p := c.within(c.best)
 	var set []int
 	for _, i := range c.pick(c.ranked(), c.lp.used, poolPerModel) {
-		if !slices.ContainsFunc(c.templates[i].Stages, func(s Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
+		if !slices.ContainsFunc(c.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
 			set = append(set, i)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
 
@@ -85,7 +86,7 @@ func TestCheapest(t *testing.T) {
 func leastByEnumeration(t *rapid.T, p *Problem, prices []float64) float64 {
 	best := math.Inf(1)
 	q := *p
-	q.Pools = append([]Pool(nil), p.Pools...)
+	q.Pools = append([]stages.Pool(nil), p.Pools...)
 	var try func(k int, price float64)
 	try = func(k int, price float64) {
 		if price >= best {
@@ -124,17 +125,17 @@ func TestCheapestBesideTimeSharing(t *testing.T) {
 		}
 		return out
 	}
-	one := func(blocks []time.Duration) []Share {
-		return []Share{{Batches: []BatchCost{{Batch: 1, Blocks: blocks}}}}
+	one := func(blocks []time.Duration) []stages.Share {
+		return []stages.Share{{Batches: []stages.BatchCost{{Batch: 1, Blocks: blocks}}}}
 	}
-	p := &Problem{
+	p := &Problem{Problem: stages.Problem{
 		MaxPartitions: 2,
-		Pools:         []Pool{{Kind: "A", Count: 2, MaxShares: 1, PerNode: 2}, {Kind: "B", Count: 3, MaxShares: 1, PerNode: 1, Time: true}},
-		Models: []Model{
-			{Name: "a", SLO: time.Second, Weight: 0.3, MinRPS: 20_000, Weights: []int64{1}, Costs: [][]Share{one(us(3)), {{}}}},
-			{Name: "b", SLO: time.Second, Weight: 1, MinRPS: 87_000, Weights: []int64{1, 1}, CutBytes: []int64{1}, Costs: [][]Share{one(us(16, 4)), one(us(24, 90))}},
+		Pools:         []stages.Pool{{Kind: "A", Count: 2, MaxShares: 1, PerNode: 2}, {Kind: "B", Count: 3, MaxShares: 1, PerNode: 1, Time: true}},
+		Models: []stages.Model{
+			{Name: "a", SLO: time.Second, Weight: 0.3, MinRPS: 20_000, Weights: []int64{1}, Costs: [][]stages.Share{one(us(3)), {{}}}},
+			{Name: "b", SLO: time.Second, Weight: 1, MinRPS: 87_000, Weights: []int64{1, 1}, CutBytes: []int64{1}, Costs: [][]stages.Share{one(us(16, 4)), one(us(24, 90))}},
 		},
-	}
+	}}
 	out, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)

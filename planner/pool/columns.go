@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -33,7 +34,7 @@ func (p *Problem) sequences() float64 {
 	total := 0.0
 	for d := range p.Models {
 		m := &p.Models[d]
-		for _, b := range p.batchSizes(m) {
+		for _, b := range m.BatchSizes() {
 			options := 0.0
 			for k := range m.Costs {
 				for v := range m.Costs[k] {
@@ -67,7 +68,7 @@ func (p *Problem) generates() bool {
 	if devices >= largeCluster {
 		most /= 10
 	}
-	return p.sequences() > most && !slices.ContainsFunc(p.Pools, func(p Pool) bool { return p.Time })
+	return p.sequences() > most && !slices.ContainsFunc(p.Pools, func(p stages.Pool) bool { return p.Time })
 }
 
 // columns is a column generation under way.
@@ -77,7 +78,7 @@ type columns struct {
 	u       units
 	cost    []float64   // per pool, of all its devices; nil where throughput is looked for
 	pricers [][]*pricer // per model and batch size
-	list    []Template
+	list    []stages.Template
 	have    map[string]bool
 	rounds  int
 }
@@ -85,7 +86,7 @@ type columns struct {
 // generate returns templates that hold an optimum of the linear program over
 // all templates, with that program's solution and proven bound, and others of
 // little loss besides. extra are templates to have in any case.
-func (p *Problem) generate(ctx context.Context, s milp.Solver, cost []float64, extra []Template) (*columns, *relaxation, error) {
+func (p *Problem) generate(ctx context.Context, s milp.Solver, cost []float64, extra []stages.Template) (*columns, *relaxation, error) {
 	c := &columns{p: p, s: s, cost: cost, have: map[string]bool{}}
 	perDevice := make([]float64, len(p.Pools))
 	for d := range p.Models {
@@ -94,7 +95,7 @@ func (p *Problem) generate(ctx context.Context, s milp.Solver, cost []float64, e
 		for k := range p.Pools {
 			perDevice[k] = 1 / float64(max(p.Pools[k].Count, 1))
 		}
-		for _, b := range p.batchSizes(&p.Models[d]) {
+		for _, b := range p.Models[d].BatchSizes() {
 			q := p.pricer(d, b)
 			if q == nil {
 				continue
@@ -136,20 +137,9 @@ func (p *Problem) generate(ctx context.Context, s milp.Solver, cost []float64, e
 	return c, r, nil
 }
 
-// key names a template.
-func (t *Template) key() string {
-	buf := make([]byte, 0, 64)
-	buf = fmt.Appendf(buf, "%d:%d", t.Model, t.Batch)
-	for i := range t.Stages {
-		s := &t.Stages[i]
-		buf = fmt.Appendf(buf, "/%d-%d,%d,%d", s.First, s.Last, s.Pool, s.Share)
-	}
-	return string(buf)
-}
-
 // add keeps a template that is new.
-func (c *columns) add(t *Template) bool {
-	k := t.key()
+func (c *columns) add(t *stages.Template) bool {
+	k := t.Key()
 	if c.have[k] {
 		return false
 	}
@@ -215,7 +205,7 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 }
 
 // addColumns adds the templates from first on to the program.
-func (p *Problem) addColumns(l *lpModel, u units, list []Template, first int) {
+func (p *Problem) addColumns(l *lpModel, u units, list []stages.Template, first int) {
 	for i := first; i < len(list); i++ {
 		l.x = append(l.x, p.addColumn(l, u, &list[i]))
 	}
@@ -293,7 +283,7 @@ func (c *columns) enrich(ctx context.Context, r *relaxation) error {
 	for _, i := range r.used {
 		t := c.list[i]
 		for _, q := range c.pricers[t.Model] {
-			if q.batch != t.Batch {
+			if q.Batch != t.Batch {
 				continue
 			}
 			path := slices.Clone(t.Stages)
@@ -306,8 +296,8 @@ func (c *columns) enrich(ctx context.Context, r *relaxation) error {
 					return
 				}
 				for _, a := range q.arcs {
-					if a.pool == t.Stages[s].Pool {
-						path[s].Share = a.share
+					if a.Pool == t.Stages[s].Pool {
+						path[s].Share = a.Share
 						vary(s + 1)
 					}
 				}

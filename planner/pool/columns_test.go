@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
 
@@ -193,14 +194,14 @@ func processCPU() time.Duration {
 // A floor of a millionth of what the cluster carries is carried all the same,
 // and by the cheaper of two pipelines.
 func TestTinyFloorIsKept(t *testing.T) {
-	costs := func(us time.Duration) []Share {
-		return []Share{{Batches: []BatchCost{{Batch: 1, Blocks: []time.Duration{us * time.Microsecond}}}}}
+	costs := func(us time.Duration) []stages.Share {
+		return []stages.Share{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{us * time.Microsecond}}}}}
 	}
-	p := &Problem{
+	p := &Problem{Problem: stages.Problem{
 		MaxPartitions: 1,
-		Pools:         []Pool{{Kind: "dear", Count: 1000, MaxShares: 1, PerNode: 1}, {Kind: "cheap", Count: 1000, MaxShares: 1, PerNode: 1}},
-		Models:        []Model{{Name: "m", Weight: 1, SLO: time.Second, Weights: []int64{1}, Costs: [][]Share{costs(1000), costs(1000)}, MinRPS: 0.05}},
-	}
+		Pools:         []stages.Pool{{Kind: "dear", Count: 1000, MaxShares: 1, PerNode: 1}, {Kind: "cheap", Count: 1000, MaxShares: 1, PerNode: 1}},
+		Models:        []stages.Model{{Name: "m", Weight: 1, SLO: time.Second, Weights: []int64{1}, Costs: [][]stages.Share{costs(1000), costs(1000)}, MinRPS: 0.05}},
+	}}
 	g := newLeastPrice(p, []float64{3, 1})
 	const price = 0.05 / 1000 // of a device of price 1 that carries 1000 requests/s
 	templates, err := p.list()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -80,7 +81,7 @@ func (p *Problem) deal(np *Outcome) [][]int {
 }
 
 // pairs uses the devices of each model one pair at a time.
-func (p *Problem) pairs(templates []Template, devices [][]int) []Given {
+func (p *Problem) pairs(templates []stages.Template, devices [][]int) []Given {
 	var out []Given
 	use := func(i, n int) {
 		if i < 0 || n == 0 {
@@ -97,13 +98,13 @@ func (p *Problem) pairs(templates []Template, devices [][]int) []Given {
 		alone := slices.Repeat([]int{-1}, len(p.Pools)) // best whole model per kind
 		chain := -1                                     // best chain of two kinds
 		better := func(at *int, i int) {
-			if *at < 0 || templates[i].slowest() > templates[*at].slowest() {
+			if *at < 0 || slowest(&templates[i]) > slowest(&templates[*at]) {
 				*at = i
 			}
 		}
 		for i := range templates {
 			t := &templates[i]
-			if t.Model != d || slices.ContainsFunc(t.Stages, func(s Stage) bool { return s.Share != 1 }) {
+			if t.Model != d || slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return s.Share != 1 }) {
 				continue
 			}
 			switch {
@@ -119,10 +120,10 @@ func (p *Problem) pairs(templates []Template, devices [][]int) []Given {
 			apart := 0.0
 			for _, k := range []int{a, b} {
 				if alone[k] >= 0 {
-					apart += templates[alone[k]].slowest()
+					apart += slowest(&templates[alone[k]])
 				}
 			}
-			if n := min(left[a], left[b]); templates[chain].slowest() > apart {
+			if n := min(left[a], left[b]); slowest(&templates[chain]) > apart {
 				use(chain, n)
 				left[a] -= n
 				left[b] -= n
@@ -136,7 +137,7 @@ func (p *Problem) pairs(templates []Template, devices [][]int) []Given {
 }
 
 // slowest is the rate of one replica of each stage.
-func (t *Template) slowest() float64 {
+func slowest(t *stages.Template) float64 {
 	rate := t.Stages[0].Rate
 	for i := range t.Stages {
 		rate = min(rate, t.Stages[i].Rate)

@@ -5,11 +5,10 @@
 // what it must keep, and replaces its big-M program by templates. A template is
 // one pooled pipeline without replica counts: a batch size and, per stage, a
 // block range, a device kind and a share 1/v. Only templates that keep the SLO
-// exist, so latency never enters a program. The steps:
+// exist, so latency never enters a program. Package stages lists them. The steps:
 //
 //	problem.go    the problem as numbers, without documents
-//	enumerate.go  every template that keeps the SLO, less those that another dominates
-//	templates.go  the same for planners of other things
+//	dominance.go  the templates, less those that another dominates
 //	price.go      the cheapest template at given prices: labels along the layers, with Lagrangian bounds
 //	columns.go    the same program without listing the templates, where they are too many
 //	bundle.go     whole replicas for many models: one choice per model within the devices
@@ -23,12 +22,15 @@
 //	search.go     the phases, whatever is looked for: LP, rounding, basis, small pool, survivors (the proof)
 //	goal.go       what is looked for: the most throughput, or the least price
 //	solve.go      the most throughput, and at that the largest weighted sum
+//	latency.go    among plans as good, one of less latency
+//	nic.go        devices that leave the NIC of their node to others
 //	round.go      the plan recomputed from integer counts
 //	place.go      replicas onto physical devices, never more than a whole one
 //	cheapest.go   the least price (cost, power, devices) that carries given rates, and at that the most throughput
 //	baseline.go   NP: no partitioning, whole devices, fewest of them
 //	dartr.go      DART-r: devices split by model, one of each kind to a pair
 //	adopt.go      pipelines that others chose, with our costs and placement
+//	replan.go     a plan that continues a running one and moves few devices
 //	limits.go     what limits the objective, what more would buy, and what is missing when nothing fits
 //
 // Every phase stops on deterministic work, so the same problem gives the same

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"inferplan/planner/stages"
 )
 
 // size bounds a random problem.
@@ -16,12 +18,12 @@ type size struct {
 // pipeline takes, so that some models fit easily and others hardly.
 func drawProblem(t *rapid.T, z size) *Problem {
 	p := &Problem{
-		MaxPartitions: rapid.IntRange(1, z.partitions).Draw(t, "partitions"),
-		Rounding:      Rounding(rapid.IntRange(0, 1).Draw(t, "rounding")),
-		MarginShare:   rapid.SampledFrom([]float64{0, 0.1, 0.4}).Draw(t, "margin"),
+		Problem:     stages.Problem{MaxPartitions: rapid.IntRange(1, z.partitions).Draw(t, "partitions")},
+		Rounding:    Rounding(rapid.IntRange(0, 1).Draw(t, "rounding")),
+		MarginShare: rapid.SampledFrom([]float64{0, 0.1, 0.4}).Draw(t, "margin"),
 	}
 	for k := range rapid.IntRange(1, z.pools).Draw(t, "pools") {
-		pool := Pool{
+		pool := stages.Pool{
 			Kind: string(rune('A' + k)), Count: rapid.IntRange(1, z.count).Draw(t, "count"),
 			MaxShares: rapid.IntRange(1, z.shares).Draw(t, "shares"), PerNode: rapid.IntRange(1, 2).Draw(t, "per node"),
 			Gbps: rapid.SampledFrom([]float64{0, 1, 10}).Draw(t, "gbps"),
@@ -35,7 +37,7 @@ func drawProblem(t *rapid.T, z size) *Problem {
 		p.Pools = append(p.Pools, pool)
 	}
 	for d := range rapid.IntRange(1, z.models).Draw(t, "models") {
-		m := Model{Name: string(rune('a' + d)), Weight: rapid.SampledFrom([]float64{0.3, 0.5, 1, 2}).Draw(t, "weight")}
+		m := stages.Model{Name: string(rune('a' + d)), Weight: rapid.SampledFrom([]float64{0.3, 0.5, 1, 2}).Draw(t, "weight")}
 		blocks := rapid.IntRange(1, z.blocks).Draw(t, "blocks")
 		for b := range blocks {
 			m.Weights = append(m.Weights, int64(rapid.IntRange(1, 60).Draw(t, "weights")))
@@ -46,11 +48,11 @@ func drawProblem(t *rapid.T, z size) *Problem {
 		least := time.Duration(0)
 		for range p.Pools {
 			speed := rapid.IntRange(1, 5).Draw(t, "speed")
-			var shares []Share
+			var shares []stages.Share
 			for v := 1; v <= z.shares; v++ {
-				var s Share
+				var s stages.Share
 				for b := 1; b <= z.batches; b++ {
-					c := BatchCost{Batch: b, Memory: int64(rapid.IntRange(0, 120).Draw(t, "used"))}
+					c := stages.BatchCost{Batch: b, Memory: int64(rapid.IntRange(0, 120).Draw(t, "used"))}
 					total := time.Duration(0)
 					for range blocks {
 						us := rapid.IntRange(0, 2000).Draw(t, "us") * speed * v * (b + 1) / 2

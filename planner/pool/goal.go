@@ -3,6 +3,7 @@ package pool
 import (
 	"math"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -89,7 +90,7 @@ func (g *leastPrice) tighten(bound float64) float64 {
 }
 
 // of is the price of the whole devices that a plan takes.
-func (g *leastPrice) of(p *Problem, templates []Template, plan *counts) float64 {
+func (g *leastPrice) of(p *Problem, templates []stages.Template, plan *counts) float64 {
 	sum := 0.0
 	for k, n := range p.wholePools(templates, plan) {
 		sum += g.prices[k] * float64(n)

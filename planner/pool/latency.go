@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -21,7 +22,7 @@ const latencySlack = 1e-2
 // pools whole devices decide, and the plan stays as it is.
 func (x *search) leastLatency(ctx context.Context) error {
 	slack := min(x.o.Gap, latencySlack)
-	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.p.Pools, func(p Pool) bool { return !p.Time }) {
+	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.p.Pools, func(p stages.Pool) bool { return !p.Time }) {
 		return nil
 	}
 	// The first program: least time in service per unit of theta.
@@ -108,7 +109,7 @@ func (x *search) shorten(ctx context.Context) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x.best.list[b].rps, x.best.list[a].rps) })
 	for _, ci := range order {
 		now := &x.templates[x.best.list[ci].template]
-		if ctx.Err() != nil || slices.ContainsFunc(now.Stages, func(s Stage) bool { return x.p.Pools[s.Pool].Time }) {
+		if ctx.Err() != nil || slices.ContainsFunc(now.Stages, func(s stages.Stage) bool { return x.p.Pools[s.Pool].Time }) {
 			continue
 		}
 		for _, ti := range byModel[now.Model] {
@@ -116,11 +117,11 @@ func (x *search) shorten(ctx context.Context) {
 			if t.Latency >= now.Latency {
 				break
 			}
-			if t.Batch != now.Batch || !slices.EqualFunc(t.Stages, now.Stages, func(a, b Stage) bool { return a.Pool == b.Pool }) {
+			if t.Batch != now.Batch || !slices.EqualFunc(t.Stages, now.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
 				continue
 			}
 			list := slices.Clone(x.best.list)
-			list[ci] = t.carry(ti, list[ci].rps)
+			list[ci] = carry(t, ti, list[ci].rps)
 			plan := x.p.recount(x.templates, list)
 			if plan == nil || len(plan.list) < len(list) || plan.value < x.best.value || x.slower(plan) {
 				continue

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
 
@@ -12,16 +13,16 @@ import (
 // cent more is not taken, unless the gap asks for that per cent; one that
 // carries more is.
 func TestLeastLatency(t *testing.T) {
-	model := func(name string, one, two time.Duration) Model {
-		return Model{Name: name, SLO: time.Second, Margin: 400 * time.Millisecond, Weight: 1, Weights: []int64{1}, Costs: [][]Share{{{Batches: []BatchCost{
+	model := func(name string, one, two time.Duration) stages.Model {
+		return stages.Model{Name: name, SLO: time.Second, Margin: 400 * time.Millisecond, Weight: 1, Weights: []int64{1}, Costs: [][]stages.Share{{{Batches: []stages.BatchCost{
 			{Batch: 1, Blocks: []time.Duration{one}}, {Batch: 2, Blocks: []time.Duration{two}},
 		}}}}}
 	}
 	const ms = time.Millisecond
-	p := &Problem{
-		MaxPartitions: 1, MarginShare: 0.4, Pools: []Pool{{Kind: "cpu-1", Count: 1, MaxShares: 1, PerNode: 1, Time: true}},
-		Models: []Model{model("flat", 100*ms, 199*ms), model("batches", 20*ms, 30*ms)},
-	}
+	p := &Problem{MarginShare: 0.4, Problem: stages.Problem{
+		MaxPartitions: 1, Pools: []stages.Pool{{Kind: "cpu-1", Count: 1, MaxShares: 1, PerNode: 1, Time: true}},
+		Models: []stages.Model{model("flat", 100*ms, 199*ms), model("batches", 20*ms, 30*ms)},
+	}}
 	for _, c := range []struct {
 		gap           float64
 		flat, batches int

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -56,7 +57,7 @@ func (x *search) limits(ctx context.Context) []Limit {
 		if err != nil {
 			continue
 		}
-		var list []Template
+		var list []stages.Template
 		var set []int
 		for _, i := range x.allowed {
 			if x.templates[i].Model != d {
@@ -107,12 +108,7 @@ func (p *Problem) noPipeline(d, tooBig int) error {
 	need, batch, ok := p.leastTime(d)
 	if !ok {
 		e.Constraint = "memory"
-		free := *p
-		free.Pools = slices.Clone(p.Pools)
-		for k := range free.Pools {
-			free.Pools[k].Memory = 0
-		}
-		e.Memory = free.leastMemory(d)
+		e.Memory = p.LeastMemory(d)
 		if e.Memory == 0 {
 			e.Constraint = "devices"
 			e.Reason = fmt.Sprintf("%s was measured on no device of the cluster", m.Name)
@@ -135,34 +131,12 @@ func (p *Problem) noPipeline(d, tooBig int) error {
 // the memory limits, whatever the SLO.
 func (p *Problem) leastTime(d int) (least time.Duration, batch int, ok bool) {
 	m := &p.Models[d]
-	for _, b := range p.batchSizes(m) {
-		if t, found := p.fastest(d, b); found && (!ok || t+m.BuildTime(b) < least) {
+	for _, b := range m.BatchSizes() {
+		if t, found := p.Fastest(d, b); found && (!ok || t+m.BuildTime(b) < least) {
 			least, batch, ok = t+m.BuildTime(b), b, true
 		}
 	}
 	return least, batch, ok
-}
-
-// leastMemory is the memory per device with which some pipeline fits, 0 where
-// none exists.
-func (p *Problem) leastMemory(d int) int64 {
-	var best int64
-	for _, b := range p.batchSizes(&p.Models[d]) {
-		w := p.walker(d, b, 1<<60)
-		if len(w.opts) == 0 || w.from(0, 0) != nil {
-			continue
-		}
-		for i := range w.found {
-			var most int64 = 1
-			for _, s := range w.found[i].Stages {
-				most = max(most, s.Need*int64(s.Share))
-			}
-			if best == 0 || most < best {
-				best = most
-			}
-		}
-	}
-	return best
 }
 
 // leastSLO is the smallest SLO of whole microseconds that leaves need after

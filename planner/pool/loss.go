@@ -1,6 +1,10 @@
 package pool
 
-import "math"
+import (
+	"math"
+
+	"inferplan/planner/stages"
+)
 
 // lossSteps is how many replica counts of each stage are looked at.
 const lossSteps = 24
@@ -13,13 +17,13 @@ const lossSteps = 24
 // because whole replicas of t cost, at the prices of r, at least so much more
 // than the rate they carry is worth. Devices of one kind are priced by what
 // replicas take of them; rounding up to whole devices only adds to it.
-func (p *Problem) loss(u units, t *Template, r *relaxation) float64 {
+func (p *Problem) loss(u units, t *stages.Template, r *relaxation) float64 {
 	worth := r.worth[t.Model]
 	unit := u.rps[t.Model]
 	// Rates, in units, at which a stage's replica count must grow.
 	most := math.Inf(1)
 	for k := range p.Pools {
-		if c := t.use(k); c > 0 {
+		if c := t.DevicesPerRPS(k); c > 0 {
 			most = min(most, float64(p.Pools[k].Count)/c/unit)
 		}
 	}
@@ -71,7 +75,7 @@ func (p *Problem) loss(u units, t *Template, r *relaxation) float64 {
 }
 
 // paid is the price of the whole replicas that carry rate x.
-func (p *Problem) paid(t *Template, r *relaxation, x, unit float64) float64 {
+func (p *Problem) paid(t *stages.Template, r *relaxation, x, unit float64) float64 {
 	sum := 0.0
 	for i := range t.Stages {
 		s := &t.Stages[i]

@@ -412,7 +412,7 @@ func (k *knapsack) join(all []*fillings, least float64) (theta float64, plan []c
 				order = append(order, c.template)
 				byTemplate[c.template] = g
 			}
-			for si, n := range t.carry(c.template, c.rate*x.u.rps[d]).replicas {
+			for si, n := range carry(t, c.template, c.rate*x.u.rps[d]).replicas {
 				g[si] += n
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -17,13 +18,13 @@ type units struct {
 	rps   []float64 // per model: theta * weight
 }
 
-func (p *Problem) units(templates []Template) units {
+func (p *Problem) units(templates []stages.Template) units {
 	alone := make([]float64, len(p.Models))
 	for i := range templates {
 		t := &templates[i]
 		rate := math.Inf(1)
 		for k := range p.Pools {
-			if u := t.use(k); u > 0 {
+			if u := t.DevicesPerRPS(k); u > 0 {
 				rate = min(rate, float64(p.Pools[k].Count)/u)
 			}
 		}
@@ -72,7 +73,7 @@ type lpModel struct {
 
 // lp builds the program. With extra >= 0 that pool has one more device; without
 // floors, those are left out.
-func (p *Problem) lp(u units, cost []float64, templates []Template, set []int, extra int, floors bool) *lpModel {
+func (p *Problem) lp(u units, cost []float64, templates []stages.Template, set []int, extra int, floors bool) *lpModel {
 	l := &lpModel{m: milp.New("relaxation"), cost: cost, theta: -1}
 	if cost == nil {
 		l.m.SetSense(milp.Maximize)
@@ -109,7 +110,7 @@ func (p *Problem) lp(u units, cost []float64, templates []Template, set []int, e
 }
 
 // addColumn adds the rate of a template to the program.
-func (p *Problem) addColumn(l *lpModel, u units, t *Template) milp.Var {
+func (p *Problem) addColumn(l *lpModel, u units, t *stages.Template) milp.Var {
 	entries := make([]milp.Entry, 0, 8)
 	if r := l.models[t.Model]; r >= 0 {
 		entries = append(entries, milp.Entry{Row: r, Coef: 1})
@@ -118,7 +119,7 @@ func (p *Problem) addColumn(l *lpModel, u units, t *Template) milp.Var {
 		entries = append(entries, milp.Entry{Row: r, Coef: p.ofFloor(u, t.Model)})
 	}
 	for k := range p.Pools {
-		if c := t.use(k); c > 0 {
+		if c := t.DevicesPerRPS(k); c > 0 {
 			entries = append(entries, milp.Entry{Row: l.pools[k], Coef: c * u.rps[t.Model] / float64(p.Pools[k].Count)})
 		}
 	}
@@ -141,7 +142,7 @@ var errInfeasible = errors.New("the relaxation is infeasible")
 
 // relax solves the linear program over a set of templates. With extra >= 0 that
 // pool has one more device.
-func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, cost []float64, templates []Template, set []int, extra int) (*relaxation, error) {
+func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, cost []float64, templates []stages.Template, set []int, extra int) (*relaxation, error) {
 	l := p.lp(u, cost, templates, set, extra, true)
 	sol, err := s.Solve(ctx, l.m, milp.Options{})
 	if err != nil {
@@ -288,11 +289,11 @@ func (p *Problem) prove(u units, l *lpModel, w weights, least []float64, extra i
 }
 
 // cost is the price of the devices that one unit of rate through t takes.
-func (p *Problem) cost(u units, t *Template, price []float64) float64 {
+func (p *Problem) cost(u units, t *stages.Template, price []float64) float64 {
 	c := 0.0
 	for k := range p.Pools {
 		if price[k] != 0 {
-			if v := t.use(k); v > 0 {
+			if v := t.DevicesPerRPS(k); v > 0 {
 				c += price[k] * v * u.rps[t.Model] / float64(p.Pools[k].Count)
 			}
 		}

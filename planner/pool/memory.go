@@ -1,5 +1,7 @@
 package pool
 
+import "inferplan/planner/stages"
+
 // Memory of time-shared pools, where every device holds the stages of all
 // pipelines that are placed there. A worker on a CPU loads the same blocks once
 // for all its stages (SLO classes of a model, pipelines at several batch sizes):
@@ -14,20 +16,11 @@ type kept struct {
 }
 
 // kept of a stage; false where its weights are its own.
-func (p *Problem) kept(t *Template, s *Stage) (kept, bool) {
+func (p *Problem) kept(t *stages.Template, s *stages.Stage) (kept, bool) {
 	if pool := &p.Pools[s.Pool]; !pool.Time || !pool.OneCopy {
 		return kept{}, false
 	}
-	return kept{p.Models[t.Model].network(), s.Pool, s.First, s.Last}, true
-}
-
-// weightBytes is the bytes of the weights of a stage's blocks.
-func (p *Problem) weightBytes(t *Template, s *Stage) int64 {
-	var sum int64
-	for _, w := range p.Models[t.Model].Weights[s.First:s.Last] {
-		sum += w
-	}
-	return sum
+	return kept{p.Models[t.Model].NetworkName(), s.Pool, s.First, s.Last}, true
 }
 
 // resident adds up what every device of each time-shared pool holds.
@@ -42,7 +35,7 @@ func (p *Problem) resident() *resident {
 }
 
 // add puts the stages of a template on the devices.
-func (r *resident) add(t *Template) {
+func (r *resident) add(t *stages.Template) {
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		if pool := &r.p.Pools[s.Pool]; !pool.Time || pool.Memory <= 0 {
@@ -51,7 +44,7 @@ func (r *resident) add(t *Template) {
 		r.bytes[s.Pool] += s.Need
 		if key, ok := r.p.kept(t, s); ok {
 			if r.once[key] {
-				r.bytes[s.Pool] -= r.p.weightBytes(t, s)
+				r.bytes[s.Pool] -= r.p.Models[t.Model].WeightBytes(s.First, s.Last)
 			}
 			r.once[key] = true
 		}

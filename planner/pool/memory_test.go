@@ -10,12 +10,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
 
 // inMemory is what each device of every time-shared pool holds, by its own
 // arithmetic: block ranges of a network once where the pool says so.
-func inMemory(p *Problem, templates []Template) []int64 {
+func inMemory(p *Problem, templates []stages.Template) []int64 {
 	type blocks struct {
 		network           string
 		pool, first, last int
@@ -53,14 +54,14 @@ func inMemory(p *Problem, templates []Template) []int64 {
 func TestClassesShareWeights(t *testing.T) {
 	const mb = 1 << 20
 	problem := func(memory int64, oneCopy bool) *Problem {
-		model := func(name, network string, batch int) Model {
-			return Model{
+		model := func(name, network string, batch int) stages.Model {
+			return stages.Model{
 				Name: name, Network: network, SLO: time.Second, Weight: 1, Weights: []int64{60 * mb, 40 * mb}, CutBytes: []int64{1000},
-				Costs: [][]Share{{{Batches: []BatchCost{{Batch: batch, Memory: 110 * mb, Blocks: []time.Duration{time.Millisecond, time.Millisecond}}}}}},
+				Costs: [][]stages.Share{{{Batches: []stages.BatchCost{{Batch: batch, Memory: 110 * mb, Blocks: []time.Duration{time.Millisecond, time.Millisecond}}}}}},
 			}
 		}
-		p := &Problem{MaxPartitions: 1, Pools: []Pool{{Kind: "cpu-1", Count: 2, MaxShares: 1, PerNode: 1, Memory: memory, Time: true, OneCopy: oneCopy}}}
-		p.Models = []Model{model("a/fast", "a", 1), model("a/slow", "a", 4), model("b", "b", 1)}
+		p := &Problem{Problem: stages.Problem{MaxPartitions: 1, Pools: []stages.Pool{{Kind: "cpu-1", Count: 2, MaxShares: 1, PerNode: 1, Memory: memory, Time: true, OneCopy: oneCopy}}}}
+		p.Models = []stages.Model{model("a/fast", "a", 1), model("a/slow", "a", 4), model("b", "b", 1)}
 		return p
 	}
 	for _, c := range []struct {
@@ -111,7 +112,7 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 		for d := range p.Models {
 			p.Models[d].SLO = time.Minute // waiting for others is no matter here
 		}
-		var all []Template
+		var all []stages.Template
 		for d := range p.Models {
 			// Costs within two orders of magnitude: the solver's tolerance is of the largest rate.
 			for _, pool := range p.Models[d].Costs {
@@ -128,7 +129,7 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 			}
 		}
 		fits := func(set []int) bool {
-			var list []Template
+			var list []stages.Template
 			for _, i := range set {
 				list = append(list, all[i])
 			}
@@ -187,7 +188,7 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 		if out.Bound <= out.Value*(1+1e-6) {
 			proven++
 		}
-		var list []Template
+		var list []stages.Template
 		for i := range out.Pipelines {
 			list = append(list, out.Pipelines[i].Template)
 		}

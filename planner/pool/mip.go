@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -44,7 +45,7 @@ type heldOnce struct {
 type slotKey struct{ model, slot, pool int }
 
 // mip builds the program. theta is at most bound and at least floor (units).
-func (p *Problem) mip(u units, templates []Template, set []int, bound, floor float64) *mipModel {
+func (p *Problem) mip(u units, templates []stages.Template, set []int, bound, floor float64) *mipModel {
 	q := &mipModel{m: milp.New("plan"), set: set}
 	m := q.m
 	m.SetSense(milp.Maximize)
@@ -84,7 +85,7 @@ func (p *Problem) mip(u units, templates []Template, set []int, bound, floor flo
 		unit := u.rps[t.Model]
 		most := math.Inf(1)
 		for k := range p.Pools {
-			if c := t.use(k); c > 0 {
+			if c := t.DevicesPerRPS(k); c > 0 {
 				most = min(most, float64(p.Pools[k].Count)/c/unit)
 			}
 		}
@@ -139,7 +140,7 @@ func (p *Problem) mip(u units, templates []Template, set []int, bound, floor flo
 }
 
 // addMemory counts what a template needs, if y, in the rows of memory; -1: none.
-func (p *Problem) addMemory(q *mipModel, t *Template, y milp.Var, memory []milp.Row) {
+func (p *Problem) addMemory(q *mipModel, t *stages.Template, y milp.Var, memory []milp.Row) {
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		row := memory[s.Pool]
@@ -149,7 +150,7 @@ func (p *Problem) addMemory(q *mipModel, t *Template, y milp.Var, memory []milp.
 		unit := float64(p.Pools[s.Pool].Memory)
 		own := s.Need
 		if key, ok := p.kept(t, s); ok {
-			w := p.weightBytes(t, s)
+			w := p.Models[t.Model].WeightBytes(s.First, s.Last)
 			own -= w
 			q.keep(key, y, row, float64(w)/unit)
 		}
@@ -173,7 +174,7 @@ func (q *mipModel) keep(key kept, y milp.Var, memory milp.Row, part float64) {
 
 // tightMemory tells, per time-shared pool, whether the templates of the set
 // could together need more memory than a device has.
-func (p *Problem) tightMemory(templates []Template, set []int) []bool {
+func (p *Problem) tightMemory(templates []stages.Template, set []int) []bool {
 	r := p.resident()
 	for _, ti := range set {
 		r.add(&templates[ti])
@@ -203,7 +204,7 @@ func (q *mipModel) pin(plan *counts) {
 
 // start writes a plan as a point of the program; nil where it uses a template
 // that the program lacks.
-func (q *mipModel) start(p *Problem, u units, templates []Template, plan *counts) []float64 {
+func (q *mipModel) start(p *Problem, u units, templates []stages.Template, plan *counts) []float64 {
 	x := make([]float64, q.m.NumVars())
 	for _, c := range plan.list {
 		i := slices.Index(q.set, c.template)
@@ -246,7 +247,7 @@ func (q *mipModel) start(p *Problem, u units, templates []Template, plan *counts
 }
 
 // read takes the counts from a solution.
-func (q *mipModel) read(p *Problem, u units, templates []Template, sol *milp.Solution) *counts {
+func (q *mipModel) read(p *Problem, u units, templates []stages.Template, sol *milp.Solution) *counts {
 	var list []count
 	for i, ti := range q.set {
 		t := &templates[ti]

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
 
@@ -17,17 +18,17 @@ const (
 // cutOnce is one model of two blocks on 4 fast devices behind one NIC and 6 slow
 // ones on a node each: the slow ones are too slow for the whole of it.
 func cutOnce(cut int64) *Problem {
-	cost := func(a, b time.Duration) []Share {
-		return []Share{{Batches: []BatchCost{{Batch: 1, Blocks: []time.Duration{a, b}}}}, {Batches: []BatchCost{{Batch: 1, Blocks: []time.Duration{a * 19 / 10, b * 19 / 10}}}}}
+	cost := func(a, b time.Duration) []stages.Share {
+		return []stages.Share{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{a, b}}}}, {Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{a * 19 / 10, b * 19 / 10}}}}}
 	}
-	return &Problem{
-		MaxPartitions: 2, MarginShare: 0.4,
-		Pools: []Pool{{Kind: "fast", Count: 4, MaxShares: 1, PerNode: 4, Gbps: 10}, {Kind: "slow", Count: 6, MaxShares: 2, PerNode: 1, Gbps: 10}},
-		Models: []Model{{
+	return &Problem{MarginShare: 0.4, Problem: stages.Problem{
+		MaxPartitions: 2,
+		Pools:         []stages.Pool{{Kind: "fast", Count: 4, MaxShares: 1, PerNode: 4, Gbps: 10}, {Kind: "slow", Count: 6, MaxShares: 2, PerNode: 1, Gbps: 10}},
+		Models: []stages.Model{{
 			Name: "m", SLO: 100 * ms, Margin: 40 * ms, Weight: 1, Weights: []int64{1, 1}, CutBytes: []int64{cut},
-			Costs: [][]Share{cost(10*ms, 8*ms), cost(20*ms, 50*ms)},
+			Costs: [][]stages.Share{cost(10*ms, 8*ms), cost(20*ms, 50*ms)},
 		}},
-	}
+	}}
 }
 
 // Where the NIC limits what passes, a device of the node is better off it: the

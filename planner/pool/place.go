@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"inferplan/planner/stages"
 )
 
 // Run puts replicas on consecutive devices of a pool: PerDevice on each from First.
@@ -32,7 +34,7 @@ type placed [][][]Run
 // are none the least useful replica goes, with a warning.
 //
 // Devices that hold what the plan wants somewhere go on with it.
-func (p *Problem) place(templates []Template, plan *counts, have held) (*counts, placed, []string) {
+func (p *Problem) place(templates []stages.Template, plan *counts, have held) (*counts, placed, []string) {
 	var warnings []string
 	for {
 		where, stuck := p.tryPlace(templates, plan, have)
@@ -51,7 +53,7 @@ func (p *Problem) place(templates []Template, plan *counts, have held) (*counts,
 }
 
 // tryPlace returns the pool that is too small, -1 when all fits.
-func (p *Problem) tryPlace(templates []Template, plan *counts, have held) (placed, int) {
+func (p *Problem) tryPlace(templates []stages.Template, plan *counts, have held) (placed, int) {
 	out := make(placed, len(plan.list))
 	for i := range plan.list {
 		out[i] = make([][]Run, len(plan.list[i].replicas))
@@ -114,7 +116,7 @@ func (p *Problem) tryPlace(templates []Template, plan *counts, have held) (place
 
 // settled orders the bins of a pool by the devices that they go to; devices
 // between them get empty ones.
-func (p *Problem) settled(templates []Template, plan *counts, have held, pool int, bins []bin) []bin {
+func (p *Problem) settled(templates []stages.Template, plan *counts, have held, pool int, bins []bin) []bin {
 	holds := make([]map[content]int, len(bins))
 	for i := range bins {
 		holds[i] = map[content]int{}
@@ -216,7 +218,7 @@ func merge(parts []piece) []piece {
 }
 
 // dropOne removes the replica on pool k whose loss hurts least.
-func (p *Problem) dropOne(templates []Template, plan *counts, k int) *counts {
+func (p *Problem) dropOne(templates []stages.Template, plan *counts, k int) *counts {
 	var best *counts
 	for ci := range plan.list {
 		t := &templates[plan.list[ci].template]

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
 
@@ -50,7 +51,7 @@ func holds(t *rapid.T, p *Problem, out *Outcome) {
 	for k := range taken {
 		taken[k], memory[k] = map[int]float64{}, map[int]int64{}
 	}
-	var list []Template
+	var list []stages.Template
 	for i := range out.Pipelines {
 		list = append(list, out.Pipelines[i].Template)
 	}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/planner/stages"
 )
 
 // Pricing finds, at given prices of devices, the template of one model that
@@ -17,7 +19,7 @@ import (
 
 // arcKind is a device kind and share as pricing sees it.
 type arcKind struct {
-	option
+	stages.Choice
 	at      []float64 // prefix sums in nanoseconds
 	perNS   float64   // cost of one nanosecond of a batch
 	perWire float64   // cost of one microsecond of a sample on the NIC
@@ -27,7 +29,7 @@ type arcKind struct {
 
 // pricer prices one model at one batch size.
 type pricer struct {
-	*walker
+	stages.Sums
 	n       int
 	arcs    []arcKind
 	classes []float64         // distinct NIC rates
@@ -53,11 +55,11 @@ type grid struct {
 // size can keep the SLO.
 func (p *Problem) pricer(model, batch int) *pricer {
 	m := &p.Models[model]
-	w := p.walker(model, batch, m.Budget(batch))
-	if w.budget <= 0 || len(w.opts) == 0 || w.rest[0] > w.budget {
+	w := p.Sums(model, batch, m.Budget(batch))
+	if w.Budget <= 0 || len(w.Choices) == 0 || w.Rest[0] > w.Budget {
 		return nil
 	}
-	q := &pricer{walker: w, n: m.NumBlocks()}
+	q := &pricer{Sums: w, n: m.NumBlocks()}
 	for k := range p.Pools {
 		if p.Pools[k].Count > 0 && !slices.Contains(q.classes, p.Pools[k].Gbps) {
 			q.classes = append(q.classes, p.Pools[k].Gbps)
@@ -66,7 +68,7 @@ func (p *Problem) pricer(model, batch int) *pricer {
 	q.link = make([][]int, len(q.classes))
 	for a, ga := range q.classes {
 		for _, gb := range q.classes {
-			rate := linkGbps(&Pool{Gbps: ga}, &Pool{Gbps: gb})
+			rate := stages.LinkGbps(&stages.Pool{Gbps: ga}, &stages.Pool{Gbps: gb})
 			i := slices.Index(q.links, rate)
 			if i < 0 {
 				i = len(q.links)
@@ -82,15 +84,15 @@ func (p *Problem) pricer(model, batch int) *pricer {
 			if m.CutBytes[j-1] < 0 {
 				continue // no cut there
 			}
-			wire[j] = sampleUS(m.CutBytes[j-1], rate)
+			wire[j] = stages.SampleMicros(m.CutBytes[j-1], rate)
 			xfer[j] = time.Duration(math.Round(wire[j] * float64(batch) * 1000))
 			q.quick[j] = min(q.quick[j], float64(xfer[j]))
 		}
 		q.xfer, q.wire = append(q.xfer, xfer), append(q.wire, wire)
 	}
-	for _, o := range w.opts {
-		a := arcKind{option: o, class: slices.Index(q.classes, p.Pools[o.pool].Gbps), at: make([]float64, q.n+1)}
-		for i, d := range o.prefix {
+	for _, o := range w.Choices {
+		a := arcKind{Choice: o, class: slices.Index(q.classes, p.Pools[o.Pool].Gbps), at: make([]float64, q.n+1)}
+		for i, d := range o.Times {
 			a.at[i] = float64(d)
 		}
 		for _, l := range q.link[a.class] {
@@ -108,10 +110,10 @@ func (q *pricer) set(perDevice []float64) {
 	q.prices = perDevice
 	for i := range q.arcs {
 		a := &q.arcs[i]
-		a.perNS = perDevice[a.pool] / (float64(a.share) * float64(q.batch) * 1e9)
+		a.perNS = perDevice[a.Pool] / (float64(a.Share) * float64(q.Batch) * 1e9)
 		a.perWire = 0
-		if pool := &q.p.Pools[a.pool]; pool.Gbps > 0 {
-			a.perWire = perDevice[a.pool] * float64(pool.PerNode) / 1e6
+		if pool := &q.Problem.Pools[a.Pool]; pool.Gbps > 0 {
+			a.perWire = perDevice[a.Pool] * float64(pool.PerNode) / 1e6
 		}
 	}
 	q.grids = q.grids[:0]
@@ -119,14 +121,14 @@ func (q *pricer) set(perDevice []float64) {
 
 // bound makes the Lagrangian bound for a price of latency (cost per
 // nanosecond), and the path that it is of.
-func (q *pricer) bound(mu float64) (grid, []Stage) {
-	stages := q.p.MaxPartitions
+func (q *pricer) bound(mu float64) (grid, []stages.Stage) {
+	most := q.Problem.MaxPartitions
 	g := grid{mu: mu}
 	type step struct{ arc, cut int32 }
-	next := make([][]step, stages+1)
+	next := make([][]step, most+1)
 	g.to = append(g.to, slices.Repeat([]float64{math.Inf(1)}, q.n+1))
 	g.by = append(g.by, nil)
-	for s := 1; s <= stages; s++ {
+	for s := 1; s <= most; s++ {
 		to, st := slices.Repeat([]float64{math.Inf(1)}, q.n+1), make([]step, q.n+1)
 		by := make([][]float64, len(q.arcs))
 		for ai := range q.arcs {
@@ -150,12 +152,12 @@ func (q *pricer) bound(mu float64) (grid, []Stage) {
 		}
 		g.to, g.by, next[s] = append(g.to, to), append(g.by, by), st
 	}
-	g.value = g.to[stages][0] - mu*float64(q.budget)
-	var path []Stage
-	for s, j := stages, 0; j < q.n; s-- {
+	g.value = g.to[most][0] - mu*float64(q.Budget)
+	var path []stages.Stage
+	for s, j := most, 0; j < q.n; s-- {
 		st := next[s][j]
 		a := &q.arcs[st.arc]
-		path = append(path, Stage{First: j, Last: int(st.cut), Pool: a.pool, Share: a.share})
+		path = append(path, stages.Stage{First: j, Last: int(st.cut), Pool: a.Pool, Share: a.Share})
 		j = int(st.cut)
 	}
 	return g, path
@@ -163,7 +165,7 @@ func (q *pricer) bound(mu float64) (grid, []Stage) {
 
 // relaxed looks for the price of latency with the best bound, keeps a few
 // grids around it, and returns the best template met on the way, if any.
-func (q *pricer) relaxed() (best *Template, cost float64) {
+func (q *pricer) relaxed() (best *stages.Template, cost float64) {
 	cost = math.Inf(1)
 	try := func(mu float64) grid {
 		g, path := q.bound(mu)
@@ -178,7 +180,7 @@ func (q *pricer) relaxed() (best *Template, cost float64) {
 	q.grids = append(q.grids, zero)
 	// The bound is concave in mu. A price at which latency alone costs as much
 	// as the whole template is a scale to start from.
-	scale := max(zero.to[q.p.MaxPartitions][0], 1e-12) / float64(q.budget)
+	scale := max(zero.to[q.Problem.MaxPartitions][0], 1e-12) / float64(q.Budget)
 	lo, hi := 0.0, scale
 	high := try(hi)
 	for range 20 {
@@ -213,42 +215,42 @@ func (q *pricer) least() float64 { return q.grids[0].value }
 
 // template makes a template of stages; nil where it breaks the SLO, the
 // memory or a cut that does not exist.
-func (q *pricer) template(path []Stage) *Template {
-	t := &Template{Model: q.model, Batch: q.batch, Stages: slices.Clone(path)}
+func (q *pricer) template(path []stages.Stage) *stages.Template {
+	t := &stages.Template{Model: q.Index, Batch: q.Batch, Stages: slices.Clone(path)}
 	for i := range t.Stages {
 		s := &t.Stages[i]
-		ai := slices.IndexFunc(q.arcs, func(a arcKind) bool { return a.pool == s.Pool && a.share == s.Share })
-		if ai < 0 || s.Last < q.n && q.m.CutBytes[s.Last-1] < 0 {
+		ai := slices.IndexFunc(q.arcs, func(a arcKind) bool { return a.Pool == s.Pool && a.Share == s.Share })
+		if ai < 0 || s.Last < q.n && q.Model.CutBytes[s.Last-1] < 0 {
 			return nil
 		}
 		a := &q.arcs[ai]
-		s.Infer = a.prefix[s.Last] - a.prefix[s.First]
-		s.Need = q.weights[s.Last] - q.weights[s.First] + a.memory
+		s.Infer = a.Times[s.Last] - a.Times[s.First]
+		s.Need = q.Weights[s.Last] - q.Weights[s.First] + a.Memory
 		if !q.fits(a, s.Need) {
 			return nil
 		}
 		s.Xfer = 0
 		if s.Last < q.n {
-			s.Xfer = q.p.XferTime(s.Pool, t.Stages[i+1].Pool, q.m.CutBytes[s.Last-1], q.batch)
+			s.Xfer = q.Problem.XferTime(s.Pool, t.Stages[i+1].Pool, q.Model.CutBytes[s.Last-1], q.Batch)
 		}
 		t.Latency += s.Infer + s.Xfer
 	}
-	if t.Latency > q.budget {
+	if t.Latency > q.Budget {
 		return nil
 	}
 	for i := range t.Stages {
-		q.rate(t, i)
+		t.Stages[i].Rate = q.Problem.StageRate(t, i)
 	}
 	return t
 }
 
 func (q *pricer) fits(a *arcKind, need int64) bool {
-	pool := &q.p.Pools[a.pool]
-	return pool.Memory <= 0 || need <= pool.Memory/int64(a.share)
+	pool := &q.Problem.Pools[a.Pool]
+	return pool.Memory <= 0 || need <= pool.Memory/int64(a.Share)
 }
 
 // cost is what one unit of rate through t costs.
-func (q *pricer) cost(t *Template) float64 {
+func (q *pricer) cost(t *stages.Template) float64 {
 	c := 0.0
 	for i := range t.Stages {
 		s := &t.Stages[i]
@@ -278,7 +280,7 @@ const (
 // that there are none. It looks close to the bound first, since what lies there
 // is found with little work, and further away only where it finds none. It
 // gives up with false after so many steps.
-func (q *pricer) exact(limit float64, steps int) (list []Template, ok bool) {
+func (q *pricer) exact(limit float64, steps int) (list []stages.Template, ok bool) {
 	if math.IsInf(limit, 1) {
 		return q.below(limit, &steps)
 	}
@@ -312,8 +314,8 @@ func (q *pricer) completions() [][][]completion {
 				var front []completion
 				for ai := range q.arcs {
 					a := &q.arcs[ai]
-					x := completion{max(a.perNS*(a.at[q.n]-a.at[j]), a.perWire*q.wire[l][j]), a.prefix[q.n] - a.prefix[j], int32(ai)}
-					if q.link[class][a.class] != l || !q.fits(a, q.weights[q.n]-q.weights[j]+a.memory) ||
+					x := completion{max(a.perNS*(a.at[q.n]-a.at[j]), a.perWire*q.wire[l][j]), a.Times[q.n] - a.Times[j], int32(ai)}
+					if q.link[class][a.class] != l || !q.fits(a, q.Weights[q.n]-q.Weights[j]+a.Memory) ||
 						slices.ContainsFunc(front, func(y completion) bool { return y.cost <= x.cost && y.spent <= x.spent }) {
 						continue
 					}
@@ -330,14 +332,14 @@ func (q *pricer) completions() [][][]completion {
 
 // below finds a template that costs less than limit, the cheapest there is;
 // none tells that there are none.
-func (q *pricer) below(limit float64, steps *int) (list []Template, ok bool) {
+func (q *pricer) below(limit float64, steps *int) (list []stages.Template, ok bool) {
 	var all []label  // of every stage so far
 	var best []label // the cheapest template's last labels
-	stages := q.p.MaxPartitions
+	most := q.Problem.MaxPartitions
 	ends := q.completions()
 	// short tells whether a label cannot end below the limit.
 	short := func(g func(*grid) float64, cost float64, spent time.Duration) bool {
-		left := float64(q.budget - spent)
+		left := float64(q.Budget - spent)
 		for i := range q.grids {
 			if cost+g(&q.grids[i])-q.grids[i].mu*left >= limit {
 				return true
@@ -366,15 +368,15 @@ func (q *pricer) below(limit float64, steps *int) (list []Template, ok bool) {
 				if *steps--; *steps < 0 {
 					return false
 				}
-				at := spent + a.prefix[last] - a.prefix[first]
+				at := spent + a.Times[last] - a.Times[first]
 				busy := max(a.perNS*(a.at[last]-a.at[first]), wireIn)
-				if at > q.budget || cost+busy >= limit {
+				if at > q.Budget || cost+busy >= limit {
 					break
 				}
-				if last < q.n && (q.m.CutBytes[last-1] < 0 || at+q.walker.rest[last] > q.budget) {
+				if last < q.n && (q.Model.CutBytes[last-1] < 0 || at+q.Rest[last] > q.Budget) {
 					continue
 				}
-				if !q.fits(a, q.weights[last]-q.weights[first]+a.memory) {
+				if !q.fits(a, q.Weights[last]-q.Weights[first]+a.Memory) {
 					break
 				}
 				if last == q.n {
@@ -389,7 +391,7 @@ func (q *pricer) below(limit float64, steps *int) (list []Template, ok bool) {
 							if c+end.cost >= limit {
 								break
 							}
-							if e+end.spent <= q.budget {
+							if e+end.spent <= q.Budget {
 								limit = c + end.cost
 								best = append(best[:0],
 									label{c, e, int32(last), int32(ai), int32(l), from},
@@ -399,7 +401,7 @@ func (q *pricer) below(limit float64, steps *int) (list []Template, ok bool) {
 						}
 						continue
 					}
-					if e+q.walker.rest[last] > q.budget || c >= limit {
+					if e+q.Rest[last] > q.Budget || c >= limit {
 						continue
 					}
 					if short(func(g *grid) float64 { return g.to[s-1][last] }, c, e) {
@@ -411,11 +413,11 @@ func (q *pricer) below(limit float64, steps *int) (list []Template, ok bool) {
 		}
 		return true
 	}
-	if !extend(-1, 0, 0, 0, -1, stages) {
+	if !extend(-1, 0, 0, 0, -1, most) {
 		return nil, false
 	}
 	begin := 0
-	for s := stages - 1; s >= 2; s-- {
+	for s := most - 1; s >= 2; s-- {
 		layer := all[begin:]
 		// The Pareto front of cost and latency per cut and link.
 		slices.SortFunc(layer, func(x, y label) int {
@@ -443,11 +445,11 @@ func (q *pricer) below(limit float64, steps *int) (list []Template, ok bool) {
 	if len(best) == 0 {
 		return nil, true
 	}
-	var path []Stage
+	var path []stages.Stage
 	last := int32(q.n)
 	for i := len(best) - 1; i > 0; i-- {
 		a := &q.arcs[best[i].arc]
-		path = append(path, Stage{First: int(best[i-1].cut), Last: int(last), Pool: a.pool, Share: a.share})
+		path = append(path, stages.Stage{First: int(best[i-1].cut), Last: int(last), Pool: a.Pool, Share: a.Share})
 		last = best[i-1].cut
 	}
 	for x := best[0]; ; x = all[x.earlier] {
@@ -456,7 +458,7 @@ func (q *pricer) below(limit float64, steps *int) (list []Template, ok bool) {
 			first = all[x.earlier].cut
 		}
 		a := &q.arcs[x.arc]
-		path = append(path, Stage{First: int(first), Last: int(last), Pool: a.pool, Share: a.share})
+		path = append(path, stages.Stage{First: int(first), Last: int(last), Pool: a.Pool, Share: a.Share})
 		last = first
 		if x.earlier < 0 {
 			break

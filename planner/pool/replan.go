@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -47,9 +48,9 @@ type content struct {
 type held [][]map[content]int
 
 // content of a stage.
-func (p *Problem) content(t *Template, si int) content {
+func (p *Problem) content(t *stages.Template, si int) content {
 	s := &t.Stages[si]
-	return content{p.Models[t.Model].network(), s.First, s.Last, s.Pool, s.Share}
+	return content{p.Models[t.Model].NetworkName(), s.First, s.Last, s.Pool, s.Share}
 }
 
 // staying is what a search knows of the plan that runs.
@@ -77,7 +78,7 @@ func (s *staying) devices() held {
 
 // stay reads the plan that runs; templates are added to the list where they
 // still keep the SLO.
-func (p *Problem) stay(r *Running, add func(*Template) int) *staying {
+func (p *Problem) stay(r *Running, add func(*stages.Template) int) *staying {
 	s := &staying{total: map[content]int{}, number: map[content]int{}, running: r}
 	devices := 0
 	for k := range p.Pools {
@@ -124,7 +125,7 @@ func (p *Problem) stay(r *Running, add func(*Template) int) *staying {
 }
 
 // fitsMemory works out what the replicas of t need, and tells whether they fit.
-func (p *Problem) fitsMemory(t *Template) bool {
+func (p *Problem) fitsMemory(t *stages.Template) bool {
 	m := &p.Models[t.Model]
 	for i := range t.Stages {
 		s := &t.Stages[i]
@@ -254,13 +255,13 @@ func (x *search) remember() {
 	}
 	known := make(map[string]int, len(x.templates))
 	for i := range x.templates {
-		known[x.templates[i].key()] = i
+		known[x.templates[i].Key()] = i
 	}
-	x.stay = x.p.stay(x.o.Running, func(t *Template) int {
-		i, ok := known[t.key()]
+	x.stay = x.p.stay(x.o.Running, func(t *stages.Template) int {
+		i, ok := known[t.Key()]
 		if !ok {
 			i = len(x.templates)
-			x.templates, known[t.key()] = append(x.templates, *t), i
+			x.templates, known[t.Key()] = append(x.templates, *t), i
 		}
 		return i
 	})
@@ -340,7 +341,7 @@ func (x *search) fewestMoves(ctx context.Context) error {
 // device takes what it holds and is still wanted, then the rest fills empty
 // devices and what is free of others. It returns nil where that needs more
 // devices than there are, and without a plan that runs.
-func (p *Problem) sticky(templates []Template, plan *counts, have held, pool int, keys []slotKey, groups map[slotKey][]piece) []bin {
+func (p *Problem) sticky(templates []stages.Template, plan *counts, have held, pool int, keys []slotKey, groups map[slotKey][]piece) []bin {
 	if have == nil {
 		return nil
 	}
@@ -524,7 +525,7 @@ const MaxMovedDefault = 0.2
 
 // moves counts, per pool, the devices of an outcome that have to load something.
 func (p *Problem) moves(r *Running, list []Pipeline) (moved int) {
-	s := p.stay(r, func(*Template) int { return 0 })
+	s := p.stay(r, func(*stages.Template) int { return 0 })
 	want := make(held, len(p.Pools))
 	for k := range want {
 		want[k] = make([]map[content]int, p.Pools[k].Count)

@@ -19,7 +19,7 @@ func running(p *Problem, o *Outcome, most float64) *Running {
 	r := &Running{MaxMoved: most}
 	for i := range o.Pipelines {
 		pl := &o.Pipelines[i]
-		rp := RunningPipeline{Network: p.Models[pl.Model].network(), Model: pl.Model, Batch: pl.Batch}
+		rp := RunningPipeline{Network: p.Models[pl.Model].NetworkName(), Model: pl.Model, Batch: pl.Batch}
 		for si, s := range pl.Stages {
 			rp.Stages = append(rp.Stages, RunningStage{First: s.First, Last: s.Last, Share: s.Share, Pool: s.Pool, Placed: pl.Placed[si]})
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"inferplan/planner/stages"
 )
 
 // count is one template of a plan with its replicas.
@@ -15,7 +17,7 @@ type count struct {
 }
 
 // carry is the fewest replicas of each stage that carry a rate.
-func (t *Template) carry(index int, rps float64) count {
+func carry(t *stages.Template, index int, rps float64) count {
 	c := count{template: index, model: t.Model, rps: rps, replicas: make([]int, len(t.Stages))}
 	for si := range t.Stages {
 		c.replicas[si] = int(math.Ceil(rps/t.Stages[si].Rate - 1e-9))
@@ -35,7 +37,7 @@ type counts struct {
 // and the fewest replicas that carry them. Rates that time-shared pools limit
 // are taken from the list and scaled down where they exceed the devices. It
 // returns nil where the counts exceed the devices: no such plan is ever used.
-func (p *Problem) recount(templates []Template, list []count) *counts {
+func (p *Problem) recount(templates []stages.Template, list []count) *counts {
 	out := &counts{rps: make([]float64, len(p.Models))}
 	shared := make([]float64, len(p.Pools)) // devices taken on time-shared pools
 	for _, c := range list {
@@ -75,7 +77,7 @@ func (p *Problem) recount(templates []Template, list []count) *counts {
 	for i := range out.list {
 		c := &out.list[i]
 		t := &templates[c.template]
-		if scale < 1 && slices.ContainsFunc(t.Stages, func(s Stage) bool { return p.Pools[s.Pool].Time }) {
+		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Time }) {
 			c.rps *= scale
 		}
 		out.rps[c.model] += c.rps
@@ -92,7 +94,7 @@ func (p *Problem) recount(templates []Template, list []count) *counts {
 }
 
 // excess says which limit a plan breaks, "" when it keeps all.
-func (p *Problem) excess(templates []Template, plan *counts) string {
+func (p *Problem) excess(templates []stages.Template, plan *counts) string {
 	taken := make([]float64, len(p.Pools))
 	memory := p.resident()
 	slots := map[slotKey]float64{}
@@ -134,7 +136,7 @@ func (p *Problem) excess(templates []Template, plan *counts) string {
 }
 
 // devices is how many whole devices a plan takes, over all exclusive pools.
-func (p *Problem) devices(templates []Template, plan *counts) float64 {
+func (p *Problem) devices(templates []stages.Template, plan *counts) float64 {
 	slots := map[slotKey]float64{}
 	sum := 0.0
 	for _, c := range plan.list {

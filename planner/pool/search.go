@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -35,7 +36,7 @@ type search struct {
 	o         Options
 	u         units
 	goal      goal
-	templates []Template
+	templates []stages.Template
 	choices   []candidate // of the blocking rule, the best relaxation first
 	unruled   float64     // proven over the choices that were left out
 	allowed   []int       // templates under the blocking rule
@@ -86,9 +87,9 @@ func newSearch(ctx context.Context, p *Problem, s milp.Solver, o Options, g goal
 // generate makes the templates by column generation.
 func (x *search) generate(ctx context.Context) error {
 	x.partial = true
-	var running []Template
+	var running []stages.Template
 	if x.o.Running != nil {
-		x.p.stay(x.o.Running, func(t *Template) int { running = append(running, *t); return 0 })
+		x.p.stay(x.o.Running, func(t *stages.Template) int { running = append(running, *t); return 0 })
 	}
 	c, r, err := x.p.generate(ctx, x.s, x.goal.cost(), running)
 	if c != nil {
@@ -231,8 +232,8 @@ func (x *search) served(ctx context.Context) error {
 
 // list enumerates the templates of all models; an *Infeasible names the models
 // that have none.
-func (p *Problem) list() ([]Template, error) {
-	var all []Template
+func (p *Problem) list() ([]stages.Template, error) {
+	var all []stages.Template
 	for d := range p.Models {
 		list, tooBig, err := p.enumerate(d)
 		if err != nil {
@@ -241,8 +242,8 @@ func (p *Problem) list() ([]Template, error) {
 		if len(list) == 0 {
 			return nil, p.noPipeline(d, tooBig)
 		}
-		if all = append(all, list...); len(all) > maxTemplates {
-			return nil, fmt.Errorf("%w: more than %d", ErrTooMany, maxTemplates)
+		if all = append(all, list...); len(all) > stages.MaxTemplates {
+			return nil, fmt.Errorf("%w: more than %d", stages.ErrTooMany, stages.MaxTemplates)
 		}
 	}
 	return all, nil
@@ -433,7 +434,7 @@ func (x *search) shrink() {
 		list := make([]count, len(x.lp.used))
 		for i, ti := range x.lp.used {
 			t := &x.templates[ti]
-			list[i] = t.carry(ti, f*x.lp.rate[i]*x.u.rps[t.Model])
+			list[i] = carry(t, ti, f*x.lp.rate[i]*x.u.rps[t.Model])
 		}
 		return x.p.recount(x.templates, list)
 	}
@@ -471,7 +472,7 @@ func (x *search) many() bool { return len(x.p.Models) >= manyModels && !x.timed(
 
 // timed tells whether there is a time-shared pool.
 func (x *search) timed() bool {
-	return slices.ContainsFunc(x.p.Pools, func(p Pool) bool { return p.Time })
+	return slices.ContainsFunc(x.p.Pools, func(p stages.Pool) bool { return p.Time })
 }
 
 // placeable tells whether a plan fits on devices one by one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -57,7 +58,7 @@ type Outcome struct {
 
 // Pipeline is a chosen template.
 type Pipeline struct {
-	Template
+	stages.Template
 	RPS      float64
 	Replicas []int
 	Devices  []float64 // per stage: replicas/share, or the share of the pool's time
@@ -173,7 +174,7 @@ func (x *search) finish(ctx context.Context) (*Outcome, error) {
 }
 
 // pipelines writes out a placed plan.
-func (p *Problem) pipelines(templates []Template, plan *counts, where placed) []Pipeline {
+func (p *Problem) pipelines(templates []stages.Template, plan *counts, where placed) []Pipeline {
 	var out []Pipeline
 	for ci, c := range plan.list {
 		t := &templates[c.template]

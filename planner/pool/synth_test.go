@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"inferplan/planner/stages"
 )
 
 // synthetic is the size of a made-up instance.
@@ -22,7 +24,7 @@ type synthetic struct {
 func (z synthetic) problem() *Problem {
 	r := rand.New(rand.NewPCG(z.seed, 1))
 	in := func(lo, hi float64) float64 { return lo + (hi-lo)*r.Float64() }
-	p := &Problem{MaxPartitions: z.partitions, Rounding: z.rounding, MarginShare: 0.4}
+	p := &Problem{Problem: stages.Problem{MaxPartitions: z.partitions}, Rounding: z.rounding, MarginShare: 0.4}
 	speed := make([]float64, z.kinds) // time per work: 1 is the fastest
 	left := z.gpus
 	for k := range z.kinds {
@@ -32,7 +34,7 @@ func (z synthetic) problem() *Problem {
 			n = left
 		}
 		left -= n
-		pool := Pool{Kind: fmt.Sprintf("K%d", k), Count: n, MaxShares: z.shares, PerNode: 1 << r.IntN(3), Gbps: []float64{6, 10, 25}[r.IntN(3)]}
+		pool := stages.Pool{Kind: fmt.Sprintf("K%d", k), Count: n, MaxShares: z.shares, PerNode: 1 << r.IntN(3), Gbps: []float64{6, 10, 25}[r.IntN(3)]}
 		p.Pools = append(p.Pools, pool)
 	}
 	for d := range z.models {
@@ -43,7 +45,7 @@ func (z synthetic) problem() *Problem {
 			shape[i] = math.Exp(in(-1, 1))
 			sum += shape[i]
 		}
-		m := Model{Weights: make([]int64, z.layers)}
+		m := stages.Model{Weights: make([]int64, z.layers)}
 		start, fall := in(3e5, 1.5e6), in(1, 4)
 		for i := range z.layers {
 			shape[i] *= total / sum
@@ -56,11 +58,11 @@ func (z synthetic) problem() *Problem {
 		for k := range z.kinds {
 			affinity := in(0.75, 1.3)
 			tilt := in(-0.3, 0.3) // early layers suit some kinds better
-			var shares []Share
+			var shares []stages.Share
 			for v := 1; v <= z.shares; v++ {
-				var s Share
+				var s stages.Share
 				for b := 1; b <= max(z.batches/v, 1); b *= 2 {
-					c := BatchCost{Batch: b, Blocks: make([]time.Duration, z.layers)}
+					c := stages.BatchCost{Batch: b, Blocks: make([]time.Duration, z.layers)}
 					f := speed[k] * affinity * (fixed + (1-fixed)*float64(b)) * math.Pow(float64(v), crowd)
 					for i := range z.layers {
 						at := 1 + tilt*(float64(i)/float64(z.layers)-0.5)

@@ -49,7 +49,7 @@ func (x *search) wholePerModel(ctx context.Context) error {
 		t := &x.templates[ti]
 		entries := []milp.Entry{{Row: rates[t.Model], Coef: 1}}
 		for k := range p.Pools {
-			if c := t.use(k); c > 0 {
+			if c := t.DevicesPerRPS(k); c > 0 {
 				entries = append(entries, milp.Entry{Row: taken[t.Model][k], Coef: c * x.u.rps[t.Model]})
 			}
 		}

@@ -1,0 +1,236 @@
+package stages
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// MaxTemplates bounds what is listed: beyond, fewer blocks, partitions or
+// device kinds are needed.
+const MaxTemplates = 2_000_000
+
+// ErrTooMany means that the templates are too many to list.
+var ErrTooMany = errors.New("too many possible pipelines to list")
+
+// Choice is a device kind and share that stages of a model can be on, with what
+// they cost there at one batch size.
+type Choice struct {
+	Pool, Share int
+	Times       []time.Duration // prefix sums over blocks, each at least minBlock
+	Memory      int64           // beyond weights
+}
+
+// Sums are what a model costs at one batch size, as sums over its first blocks:
+// what a stage costs is the difference of two.
+type Sums struct {
+	Problem *Problem
+	Index   int // of the model
+	Model   *Model
+	Batch   int
+	Budget  time.Duration // for inference and transfer
+	Choices []Choice
+	Rest    []time.Duration // least time from a block to the end
+	Weights []int64         // bytes of the blocks before
+}
+
+// walker enumerates the templates of one model at one batch size.
+type walker struct {
+	Sums
+	stages []Stage
+	tooBig int // stages left out because they do not fit in memory
+	found  []Template
+	limit  int
+}
+
+// Sums adds up what a model costs at a batch size, on the kinds and shares that
+// it was measured on.
+func (p *Problem) Sums(model, batch int, budget time.Duration) Sums {
+	m := &p.Models[model]
+	n := m.NumBlocks()
+	s := Sums{Problem: p, Index: model, Model: m, Batch: batch, Budget: budget}
+	s.Weights = make([]int64, n+1)
+	for i := range n {
+		s.Weights[i+1] = s.Weights[i] + m.Weights[i]
+	}
+	for k := range p.Pools {
+		if p.Pools[k].Count <= 0 {
+			continue
+		}
+		for v := 1; v <= p.Pools[k].MaxShares && v <= len(m.Costs[k]); v++ {
+			c := m.Costs[k][v-1].At(batch)
+			if c == nil {
+				continue
+			}
+			o := Choice{Pool: k, Share: v, Times: make([]time.Duration, n+1)}
+			for i, d := range c.Blocks {
+				o.Times[i+1] = o.Times[i] + max(d, minBlock)
+			}
+			o.Memory = max(c.Memory-s.Weights[n], 0)
+			s.Choices = append(s.Choices, o)
+		}
+	}
+	s.Rest = make([]time.Duration, n+1)
+	for i := n - 1; i >= 0; i-- {
+		least := time.Duration(-1)
+		for _, o := range s.Choices {
+			if d := o.Times[i+1] - o.Times[i]; least < 0 || d < least {
+				least = d
+			}
+		}
+		s.Rest[i] = s.Rest[i+1] + least
+	}
+	return s
+}
+
+// from extends the pipeline by every stage that can start at block first.
+func (w *walker) from(first int, spent time.Duration) error {
+	n := w.Model.NumBlocks()
+	for i := range w.Choices {
+		o := &w.Choices[i]
+		pool := &w.Problem.Pools[o.Pool]
+		at := spent
+		if pool.OffWire && first > 0 {
+			continue
+		}
+		if len(w.stages) > 0 {
+			prev := &w.stages[len(w.stages)-1]
+			if pool.Time && prev.Pool == o.Pool {
+				// One stage does the same in fewer hops.
+				continue
+			}
+			prev.Xfer = w.Problem.XferTime(prev.Pool, o.Pool, w.Model.CutBytes[first-1], w.Batch)
+			at += prev.Xfer
+		}
+		// The last allowed stage must reach the end.
+		last := first + 1
+		if len(w.stages) == w.Problem.MaxPartitions-1 || pool.OffWire {
+			last = n
+		}
+		for ; last <= n; last++ {
+			infer := o.Times[last] - o.Times[first]
+			if at+infer+w.Rest[last] > w.Budget {
+				if at+infer > w.Budget {
+					break
+				}
+				continue
+			}
+			if last < n && w.Model.CutBytes[last-1] < 0 {
+				continue
+			}
+			need := w.Weights[last] - w.Weights[first] + o.Memory
+			if pool.Memory > 0 && need+w.resident(o.Pool) > pool.Memory/int64(o.Share) {
+				w.tooBig++
+				continue
+			}
+			w.stages = append(w.stages, Stage{First: first, Last: last, Pool: o.Pool, Share: o.Share, Infer: infer, Need: need})
+			if last == n {
+				if err := w.keep(at + infer); err != nil {
+					return err
+				}
+			} else if err := w.from(last, at+infer); err != nil {
+				return err
+			}
+			w.stages = w.stages[:len(w.stages)-1]
+		}
+	}
+	return nil
+}
+
+// resident is what the stages so far need on every device of a time-shared pool.
+func (w *walker) resident(pool int) int64 {
+	if !w.Problem.Pools[pool].Time {
+		return 0
+	}
+	var sum int64
+	for i := range w.stages {
+		if w.stages[i].Pool == pool {
+			sum += w.stages[i].Need
+		}
+	}
+	return sum
+}
+
+func (w *walker) keep(latency time.Duration) error {
+	if len(w.found) >= w.limit {
+		return fmt.Errorf("%w: model %s has more than %d", ErrTooMany, w.Model.Name, w.limit)
+	}
+	t := Template{Model: w.Index, Batch: w.Batch, Latency: latency, Stages: slices.Clone(w.stages)}
+	t.Stages[len(t.Stages)-1].Xfer = 0
+	for i := range t.Stages {
+		t.Stages[i].Rate = w.Problem.StageRate(&t, i)
+	}
+	w.found = append(w.found, t)
+	return nil
+}
+
+// Templates lists a model's pooled pipelines that keep its SLO and fit in memory, in
+// a fixed order. Only those with two stages in a row on one time-shared pool are left
+// out. tooBig counts stages that do not fit in memory.
+func (p *Problem) Templates(model int) (list []Template, tooBig int, err error) {
+	m := &p.Models[model]
+	for _, b := range m.BatchSizes() {
+		w := walker{Sums: p.Sums(model, b, m.Budget(b)), limit: MaxTemplates - len(list)}
+		if w.Budget <= 0 || len(w.Choices) == 0 {
+			continue
+		}
+		if err := w.from(0, 0); err != nil {
+			return nil, 0, err
+		}
+		list = append(list, w.found...)
+		tooBig += w.tooBig
+	}
+	return list, tooBig, nil
+}
+
+// Fastest is the least time in which a batch can pass through a model within the
+// memory of the devices, whatever the SLO; false when none can.
+func (p *Problem) Fastest(model, batch int) (time.Duration, bool) {
+	const forever = time.Duration(1) << 60
+	best := forever
+	w := walker{Sums: p.Sums(model, batch, forever)}
+	if len(w.Choices) == 0 {
+		return 0, false
+	}
+	// Each round asks for anything faster than the best so far; the bound on
+	// the time to the end prunes all else.
+	for {
+		w.found, w.stages, w.limit = w.found[:0], w.stages[:0], 1
+		w.Budget = best - 1
+		if err := w.from(0, 0); err != nil && !errors.Is(err, ErrTooMany) {
+			return 0, false
+		}
+		if len(w.found) == 0 {
+			return best, best < forever
+		}
+		best = w.found[0].Latency
+	}
+}
+
+// LeastMemory is the bytes per device with which some pipeline of a model fits,
+// whatever the SLO and the memory of the devices; 0 where none exists.
+func (p *Problem) LeastMemory(model int) int64 {
+	free := *p
+	free.Pools = slices.Clone(p.Pools)
+	for k := range free.Pools {
+		free.Pools[k].Memory = 0
+	}
+	var best int64
+	for _, b := range p.Models[model].BatchSizes() {
+		w := walker{Sums: free.Sums(model, b, 1<<60), limit: MaxTemplates}
+		if len(w.Choices) == 0 || w.from(0, 0) != nil {
+			continue
+		}
+		for i := range w.found {
+			var most int64 = 1
+			for _, s := range w.found[i].Stages {
+				most = max(most, s.Need*int64(s.Share))
+			}
+			if best == 0 || most < best {
+				best = most
+			}
+		}
+	}
+	return best
+}

@@ -1,0 +1,81 @@
+package stages
+
+import (
+	"fmt"
+	"time"
+)
+
+// Template is a pipeline without replica counts: a possible way to run a model.
+type Template struct {
+	Model   int
+	Batch   int
+	Latency time.Duration // inference and transfer
+	Stages  []Stage
+}
+
+// Stage is a block range on a device kind and share.
+type Stage struct {
+	First, Last int // half-open
+	Pool        int
+	Share       int // v of 1/v
+	Infer       time.Duration
+	Xfer        time.Duration // of the cut that leaves it
+	Rate        float64       // requests/s of one replica; of one device on a time-shared pool
+	Need        int64         // bytes of memory of one replica
+}
+
+// Key names a template within a problem.
+func (t *Template) Key() string {
+	buf := make([]byte, 0, 64)
+	buf = fmt.Appendf(buf, "%d:%d", t.Model, t.Batch)
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		buf = fmt.Appendf(buf, "/%d-%d,%d,%d", s.First, s.Last, s.Pool, s.Share)
+	}
+	return string(buf)
+}
+
+// DevicesPerRPS is the devices of pool k that one request/s through t takes at least.
+func (t *Template) DevicesPerRPS(k int) float64 {
+	sum := 0.0
+	for i := range t.Stages {
+		if s := &t.Stages[i]; s.Pool == k {
+			sum += 1 / (float64(s.Share) * s.Rate)
+		}
+	}
+	return sum
+}
+
+// Infer is the time that a batch takes through blocks [first, last).
+func Infer(s *Share, batch, first, last int) time.Duration {
+	var sum time.Duration
+	for _, d := range s.At(batch).Blocks[first:last] {
+		sum += max(d, minBlock)
+	}
+	return sum
+}
+
+// StageRate is the requests/s that one replica of a stage sustains: what its
+// inference allows, and its part of the NIC that the replicas of a node share, in
+// and out.
+func (p *Problem) StageRate(t *Template, i int) float64 {
+	s, cuts := &t.Stages[i], p.Models[t.Model].CutBytes
+	rate := 1e9 * float64(t.Batch) / float64(s.Infer)
+	pool := &p.Pools[s.Pool]
+	if pool.Gbps <= 0 {
+		return rate
+	}
+	nic := func(a, b, after int) {
+		us := SampleMicros(cuts[after-1], LinkGbps(&p.Pools[a], &p.Pools[b]))
+		if us > 0 {
+			rate = min(rate, 1e6/us/float64(s.Share*pool.PerNode))
+		}
+	}
+	if i > 0 {
+		nic(t.Stages[i-1].Pool, s.Pool, s.First)
+	}
+	if i+1 < len(t.Stages) {
+		nic(s.Pool, t.Stages[i+1].Pool, s.Last)
+	}
+	return rate
+}
