@@ -127,12 +127,13 @@ fuzz: setup ## every fuzz target for FUZZTIME (60s)
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 .PHONY: lint
-lint: setup ## gofmt, vet, staticcheck, shell syntax, govulncheck where it can run
+lint: setup ## gofmt, vet, staticcheck, shell syntax, notices, govulncheck where it can run
 	@unformatted=$$(git ls-files -z --cached --others --exclude-standard '*.go' | xargs -0 -r ls -d 2>/dev/null | xargs -r gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -l:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	@git ls-files -z --cached --others --exclude-standard '*.sh' .ci/run | xargs -0 -r -n 1 bash -n
+	@GO='$(GO)' scripts/notices.sh check
 	@rc=0; out=$$(timeout 300 $(GO) run $(GOVULNCHECK) ./... 2>&1) || rc=$$?; \
 	if [ $$rc = 0 ]; then echo "govulncheck: no known vulnerabilities"; \
 	elif grep -q '^exit status 3$$' <<<"$$out"; then echo "$$out"; exit 1; \
@@ -146,6 +147,10 @@ lines: ## lines of Go by top folder, without tests, generated code and bench/
 .PHONY: gpu-check
 gpu-check: build ## everything that needs an NVIDIA GPU, in steps; results in gpu-check/ (CUDA=1, CHECK)
 	scripts/gpu-check.sh $(CHECK)
+
+.PHONY: notices
+notices: ## third_party/licenses/NOTICES.txt: licences of what is linked and shipped (lint tells when it is due)
+	@GO='$(GO)' scripts/notices.sh
 
 # SM=90 keeps the CUDA provider's kernels for that architecture only.
 .PHONY: dist

@@ -45,17 +45,10 @@ if [ "${CUDA:-0}" = 1 ]; then
 fi
 
 cp third_party/dist/README.md third_party/dist/Containerfile "$out/"
-cp third_party/licenses/* "$out/licenses/"
-if [ -f third_party/highs/prefix/LICENSE.txt ]; then cp third_party/highs/prefix/LICENSE.txt "$out/licenses/HiGHS.txt"; fi
-# The licences of what is linked in: Go's own library and the modules.
-install -m 644 "$("${GO:-go}" env GOROOT)/LICENSE" "$out/licenses/Go.txt"
-"${GO:-go}" list -deps -f '{{with .Module}}{{if .Dir}}{{.Path}}|{{.Dir}}{{end}}{{end}}' ./cmd/plan | sort -u |
-  while IFS='|' read -r path dir; do
-    for f in "$dir"/LICENSE* "$dir"/LICENCE* "$dir"/COPYING* "$dir"/NOTICE*; do
-      if [ -f "$f" ] && [ "$dir" != "$PWD" ]; then install -m 644 "$f" "$out/licenses/${path//\//_}.$(basename "$f")"; fi
-    done
-  done
-for f in LICENSE LICENSE.txt LICENSE.md; do if [ -f "$f" ]; then cp "$f" "$out/"; fi; done
+# Ours, and that of every part by others.
+GO="${GO:-go}" scripts/notices.sh check
+install -m 644 LICENSE NOTICE "$out/"
+install -m 644 third_party/licenses/NOTICES.txt "$out/licenses/"
 
 "$out/plan" version >/dev/null || fail "the built plan does not run"
 rm -rf "dist/$name" && mv "$out" "dist/$name"
