@@ -42,11 +42,11 @@ type Scenario struct {
 // NewScenario takes from a plan what it says: tables, policy and arrivals, at
 // load 1.
 func NewScenario(plan *formats.Plan) (*Scenario, error) {
-	return NewScenarioOn(plan, policy.NetworkNodes)
+	return NewScenarioOn(plan, policy.TopologyNodes)
 }
 
 // NewScenarioOn is NewScenario on another network than the plan's own.
-func NewScenarioOn(plan *formats.Plan, network policy.Network) (*Scenario, error) {
+func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
 	t, err := policy.CompileOn(plan, network)
 	if err != nil {
 		return nil, err
