@@ -29,8 +29,8 @@ type Config struct {
 	// Window is the width of the report's windows. 0: none.
 	Window time.Duration
 
-	// LoadTime is how long a model takes to load on a device. nil: no time.
-	LoadTime func(model, device int32) time.Duration
+	// LoadTime is how long a network takes to load on a device. nil: no time.
+	LoadTime func(network, device int32) time.Duration
 	Faults   []Fault
 
 	// Completed hears of every answered request of a gear plan; nil: nobody.

@@ -34,10 +34,10 @@ func (r *Result) setGears(g GearResult) {
 // sampleOf is the sample that a request carries: request i of the run carries
 // sample i modulo their number.
 func (s *machine) sampleOf() int32 {
-	if s.t.Gears == nil {
+	if s.family == nil {
 		return 0
 	}
-	return int32(s.sampled % int64(s.t.Gears.Records.Samples))
+	return int32(s.sampled % int64(s.family.Records.Samples))
 }
 
 // reveal ends a batch of a gear plan: its requests wait again, and the policy
@@ -45,12 +45,12 @@ func (s *machine) sampleOf() int32 {
 func (s *machine) reveal(slot int32, d int32) {
 	b := &s.batches[slot]
 	pipeline := b.pipeline
-	levels := s.t.Gears.Records.Levels[pipeline]
+	levels := s.family.Records.Levels[pipeline]
 	s.event = policy.Event{Kind: policy.ControlRevealed, Model: b.model, Batch: slot, Device: d}
 	for _, r := range s.members(slot) {
 		q := &s.requests[r]
 		q.state, q.answer = waiting, pipeline
-		s.event.Req, s.event.Value = r, int64(levels[q.sample])
+		s.event.Req, s.event.Task, s.event.Value = r, r, int64(levels[q.sample])
 		s.hear()
 	}
 }
@@ -58,13 +58,13 @@ func (s *machine) reveal(slot int32, d int32) {
 // answer completes a request of a gear plan with its last answer.
 func (s *machine) answer(slot int32) {
 	q := &s.requests[slot]
-	if s.t.Gears == nil || q.state != waiting || q.answer < 0 {
+	if s.family == nil || q.state != waiting || q.answer < 0 {
 		s.fail(fmt.Errorf("the policy completes request slot %d, which has no answer", slot))
 		return
 	}
 	if q.arrived >= s.cfg.Warmup {
 		s.gears.Answered++
-		if s.t.Gears.Records.Correct[q.answer][q.sample] {
+		if s.family.Records.Correct[q.answer][q.sample] {
 			s.gears.Correct++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/report"
 	"inferplan/policy"
+	"inferplan/policy/gear"
 	"inferplan/sim/kernel"
 )
 
@@ -35,6 +36,7 @@ type machine struct {
 	serial   int64 // batches dispatched so far
 	sampled  int64 // requests that came
 	gears    GearResult
+	family   *gear.Tables // of a gear plan; nil: of another
 
 	devices  []device
 	links    []link
@@ -117,7 +119,7 @@ type request struct {
 
 func newMachine(cfg *Config) *machine {
 	t := cfg.Tables
-	s := &machine{cfg: cfg, t: t, service: cfg.Service, stride: t.MaxStages(), most: t.MaxBatch()}
+	s := &machine{cfg: cfg, t: t, family: gear.Of(t), service: cfg.Service, stride: t.MaxStages(), most: t.MaxBatch()}
 	if s.service == nil {
 		s.service = Exact(t)
 	}
@@ -200,13 +202,13 @@ func (s *machine) act(a *policy.Action) {
 	case policy.Abort:
 		s.abort(a.Batch)
 	case policy.Load:
-		s.load(policy.ModelLoaded, a)
-	case policy.Unload, policy.Evict:
-		s.load(policy.ModelUnloaded, a)
+		s.load(policy.NetworkLoaded, a)
+	case policy.Unload:
+		s.load(policy.NetworkUnloaded, a)
 	case policy.Complete:
 		s.answer(a.Req)
-	case policy.SwitchGear:
-		if s.t.Gears == nil || a.Tag < 0 || int(a.Tag) >= len(s.t.Gears.Gears) {
+	case policy.SwitchMode:
+		if s.family == nil || a.Tag < 0 || int(a.Tag) >= len(s.family.Gears) {
 			s.fail(fmt.Errorf("the policy asks for action %d, gear %d, which the plan does not have", a.Kind, a.Tag))
 			return
 		}
@@ -235,10 +237,10 @@ func (s *machine) wake(tag int32, at time.Duration) {
 
 func (s *machine) load(done policy.EventKind, a *policy.Action) {
 	took := time.Duration(0)
-	if done == policy.ModelLoaded && s.cfg.LoadTime != nil {
-		took = s.cfg.LoadTime(a.Model, a.Device)
+	if done == policy.NetworkLoaded && s.cfg.LoadTime != nil {
+		took = s.cfg.LoadTime(a.Network, a.Device)
 	}
-	s.heap.Push(s.now+took, uint8(done), int64(a.Device), item{batch: a.Model, device: a.Device})
+	s.heap.Push(s.now+took, uint8(done), int64(a.Device), item{batch: a.Network, device: a.Device})
 }
 
 // dispatch takes a batch over from the policy and queues it at its first device.
@@ -340,7 +342,7 @@ func (s *machine) runFinished(it item) {
 	}
 	model, last, hop := b.model, b.hop+1 == b.numHops, b.first+it.hop
 	switch {
-	case last && s.t.Gears != nil:
+	case last && s.family != nil:
 		b.live, b.at = false, nowhere
 	case last && int32(hop)+1 < s.t.Pipelines[b.pipeline].NumStages:
 		s.handBack(it.batch, it.device)
@@ -352,7 +354,7 @@ func (s *machine) runFinished(it item) {
 		s.queueTransfer(it.batch)
 	}
 	s.startRun(it.device)
-	if last && s.t.Gears != nil {
+	if last && s.family != nil {
 		s.reveal(it.batch, it.device)
 	}
 	s.tell(policy.Event{Kind: policy.BatchFinished, Model: model, Batch: it.batch, Hop: hop, Device: it.device, Start: it.start, End: s.now})

@@ -216,7 +216,7 @@ func (b *bundle) find(st *stream, group, cluster string, lf int) bool {
 
 func (b *bundle) replay(t *testing.T, st *stream, spec formats.PolicySpec, network policy.Topology) outcome {
 	t.Helper()
-	tables, err := policy.CompileOn(b.plan(t, st.plan, st.dnn), network)
+	tables, err := policies.CompileOn(b.plan(t, st.plan, st.dnn), network)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func NewScenario(plan *formats.Plan) (*Scenario, error) {
 
 // NewScenarioOn is NewScenario on another network than the plan's own.
 func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
-	t, err := policy.CompileOn(plan, network)
+	t, err := policies.CompileOn(plan, network)
 	if err != nil {
 		return nil, err
 	}

@@ -28,14 +28,14 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, fmt.Errorf("simulating: %w", err)
 	}
 	res := &Result{Events: s.events, Dispatched: s.serial, Transfers: s.crossed.summary(), crossed: s.crossed, acc: s.acc}
-	if c, ok := cfg.Policy.(interface{ Probes() int64 }); ok {
+	if c, ok := policy.As[policy.Prober](cfg.Policy); ok {
 		res.Probes = c.Probes()
 	}
 	if !cfg.NoReport {
 		res.Report = s.acc.Build()
 		res.dispatching()
 	}
-	if s.t.Gears != nil {
+	if s.family != nil {
 		res.setGears(s.gears)
 	}
 	return res, nil
@@ -124,8 +124,8 @@ func (s *machine) handle(kind policy.EventKind, it item) {
 		s.lose(it.device)
 	case policy.WorkerBack:
 		s.regain(it.device)
-	case policy.ModelLoaded, policy.ModelUnloaded:
-		s.tell(policy.Event{Kind: kind, Model: it.batch, Device: it.device})
+	case policy.NetworkLoaded, policy.NetworkUnloaded:
+		s.tell(policy.Event{Kind: kind, Network: it.batch, Device: it.device})
 	}
 }
 
@@ -179,7 +179,7 @@ func (s *machine) arrive() {
 	s.requests[slot] = request{model: r.Model, state: waiting, arrived: r.At, deadline: r.At + slo, sample: s.sampleOf(), answer: -1, stage: -1}
 	s.sampled++
 	s.acc.Arrive(r.Model, r.At)
-	ev := policy.Event{Kind: policy.Arrival, Model: r.Model, Req: slot, Arrived: r.At, Deadline: r.At + slo}
+	ev := policy.Event{Kind: policy.Arrival, Model: r.Model, Service: r.Model, Req: slot, Task: slot, Arrived: r.At, Deadline: r.At + slo}
 	s.pull()
 	s.tell(ev)
 }

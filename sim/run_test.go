@@ -376,8 +376,8 @@ func (r rogue) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) 
 
 func dispatch(out *policy.Actions, batch int32, reqs []int32, hops ...policy.Hop) {
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Batch: batch, Size: int32(len(reqs)), HopCount: int16(len(hops)),
-		ReqFirst: int32(len(out.Reqs)), HopFirst: int32(len(out.Hops))})
-	out.Reqs = append(out.Reqs, reqs...)
+		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops))})
+	out.Tasks = append(out.Tasks, reqs...)
 	out.Hops = append(out.Hops, hops...)
 }
 
@@ -429,7 +429,7 @@ func TestVerifyCatches(t *testing.T) {
 			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: 4})
 		}, "aborts batch slot 4"},
 		"asks for more than a pool has": {func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
-			out.List = append(out.List, policy.Action{Kind: policy.SwitchGear})
+			out.List = append(out.List, policy.Action{Kind: policy.SwitchMode})
 		}, "does not have"},
 	} {
 		src := arrivals.Slice([]arrivals.Request{{At: 0}, {At: ms}, {At: 2 * ms}})

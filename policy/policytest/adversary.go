@@ -21,6 +21,11 @@ type Adversary struct {
 	Rand   *rand.Rand
 	// Check is called after every event; nil: nothing more is checked.
 	Check func() error
+	// Levels is how many levels answers may have: each is revealed at the end of
+	// its batch, and the policy completes requests. 0: the end of a batch answers.
+	Levels int
+	// Modes is how many modes the policy may switch between.
+	Modes int32
 
 	// What became of the requests.
 	Requests, Answered, Dropped int
@@ -256,7 +261,7 @@ func (a *Adversary) finish(b *foeBatch, d int32, start, end time.Duration) {
 		return
 	}
 	a.batches[b.slot], b.live = nil, false
-	if a.Tables.Gears == nil {
+	if a.Levels == 0 {
 		a.tell(ev)
 		for _, r := range b.reqs {
 			a.Answered++
@@ -274,7 +279,7 @@ func (a *Adversary) finish(b *foeBatch, d int32, start, end time.Duration) {
 			a.tell(policy.Event{Kind: policy.Cancel, Model: b.model, Req: r})
 		}
 		a.requests[r].revealed = true
-		a.tell(policy.Event{Kind: policy.ControlRevealed, Model: b.model, Req: r, Batch: b.slot, Device: d, Value: int64(a.draw(0, 9))})
+		a.tell(policy.Event{Kind: policy.ControlRevealed, Model: b.model, Req: r, Batch: b.slot, Device: d, Task: r, Value: int64(a.draw(0, a.Levels-1))})
 		if q := &a.requests[r]; q.known && q.left && a.err == nil {
 			a.fail("request slot %d was cancelled before its answer was revealed and is still with the policy", r)
 		}
@@ -435,9 +440,9 @@ func (a *Adversary) act(ev *policy.Event, act *policy.Action) {
 				a.gone = append(a.gone, r)
 			}
 		}
-	case policy.SwitchGear:
-		if a.Tables.Gears == nil || act.Tag < 0 || int(act.Tag) >= len(a.Tables.Gears.Gears) {
-			a.fail("on %+v the policy takes gear %d", *ev, act.Tag)
+	case policy.SwitchMode:
+		if act.Tag < 0 || act.Tag >= a.Modes {
+			a.fail("on %+v the policy takes mode %d", *ev, act.Tag)
 		}
 	default:
 		a.fail("on %+v the policy asks for action %d", *ev, act.Kind)
