@@ -138,6 +138,10 @@ lint: setup ## gofmt, vet, staticcheck, shell syntax, govulncheck where it can r
 	elif grep -q '^exit status 3$$' <<<"$$out"; then echo "$$out"; exit 1; \
 	else echo "govulncheck did NOT run: $$(grep -v '^exit status' <<<"$$out" | tail -n 2 | tr -s '\n\t' ' ')"; fi
 
+.PHONY: lines
+lines: ## lines of Go by top folder, without tests, generated code and bench/
+	@scripts/lines.sh
+
 # CHECK holds arguments, for example CHECK="--device cpu" (a rehearsal) or CHECK="--steps outputs,profile".
 .PHONY: gpu-check
 gpu-check: build ## everything that needs an NVIDIA GPU, in steps; results in gpu-check/ (CUDA=1, CHECK)

@@ -55,6 +55,7 @@ type core struct {
 	freeRuns []*run
 	nextRun  uint64
 	serial   uint64
+	event    policy.Event // that the policy is told; see handle
 	actions  policy.Actions
 	events   []queued
 	skips    []queued

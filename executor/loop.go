@@ -134,11 +134,15 @@ func (c *core) arm() {
 	}
 }
 
-// handle asks the policy and does what it says.
+// handle asks the policy and does what it says. The policy gets the address of a
+// field: a parameter whose address it gets would be allocated for every event. One
+// event and one buffer of actions suffice, for no action comes back here: what
+// follows from one waits for flush.
 func (c *core) handle(ev policy.Event) {
 	now := c.tick()
+	c.event = ev
 	c.actions.Reset()
-	c.policy.Handle(now, &ev, &c.actions)
+	c.policy.Handle(now, &c.event, &c.actions)
 	c.stats.events++
 	for i := range c.actions.List {
 		c.act(&c.actions.List[i])
