@@ -397,12 +397,12 @@ func TestVerifyCatches(t *testing.T) {
 			if ev.Kind == policy.Arrival {
 				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: ev.Req}, policy.Action{Kind: policy.Drop, Req: ev.Req})
 			}
-		}, "does not wait"},
+		}, "is not open"},
 		"dispatches a request twice": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
 			if ev.Kind == policy.Arrival {
 				dispatch(out, 0, []int32{ev.Req, ev.Req}, hop(now))
 			}
-		}, "not a waiting request"},
+		}, "not a waiting task"},
 		"uses a slot twice": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
 			if ev.Kind == policy.Arrival {
 				dispatch(out, 0, []int32{ev.Req}, hop(now))
