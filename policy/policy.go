@@ -134,7 +134,8 @@ const (
 	// Key.
 	Load
 	// Unload: Network off Device, once no batch there runs it. A load that has not
-	// begun is taken back. NetworkUnloaded follows.
+	// begun is taken back. NetworkUnloaded follows, unless a Load comes before and
+	// takes the Unload back.
 	Unload
 	// Evict: Batch leaves its instance; with Tag 1 its state is kept in the host's
 	// memory. BatchReturned follows.

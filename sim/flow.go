@@ -14,6 +14,7 @@ type flow struct {
 	out     policy.Reveals
 	facts   []facts // by task
 	placed  []int32 // tasks that are to be brought somewhere once their inputs are there
+	late    []int32 // tasks that their batch held longer than anybody wanted them
 	telling bool
 }
 
@@ -48,7 +49,7 @@ func (f *flow) ran(slot, _ int32) {
 	for _, t := range l.members(slot) {
 		req := l.tasks[t].req
 		if !l.leave(t, over) {
-			f.left(t)
+			f.late = append(f.late, t)
 			continue
 		}
 		var o policy.Outcome
@@ -58,6 +59,12 @@ func (f *flow) ran(slot, _ int32) {
 		f.control.Ended(t, o, &f.out)
 	}
 	f.reveal()
+	// Slots come free behind what is revealed, so that nothing new has the slot of
+	// a task whose batch is still to be told of.
+	for _, t := range f.late {
+		f.left(t)
+	}
+	f.late = f.late[:0]
 	f.bring()
 }
 

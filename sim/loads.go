@@ -59,6 +59,7 @@ func (h *devices) load(o order) {
 	switch {
 	case h.list[o.device].down:
 	case o.up:
+		ld.asked = slices.DeleteFunc(ld.asked, func(w order) bool { return w.network == o.network && w.key == o.key })
 		ld.waiting = append(ld.waiting, o)
 		h.startLoad(o.device)
 	default:
