@@ -21,7 +21,7 @@ func (c *core) act(a *policy.Action) {
 		}
 	case policy.Complete:
 		c.completeRequest(a.Req)
-	case policy.SwitchGear:
+	case policy.SwitchMode:
 		c.switchGear(a.Tag)
 	case policy.Load, policy.Unload, policy.Evict, policy.Replan:
 		// Every model stays loaded where the plan places it; the policies that

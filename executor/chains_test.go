@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/policy"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
 )
@@ -73,7 +72,7 @@ func TestCascadeOverChains(t *testing.T) {
 		}
 	}
 	spec := x.PolicySpec()
-	tables, err := policy.Compile(p)
+	tables, err := policies.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}

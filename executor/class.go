@@ -6,6 +6,7 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/policy/gear"
 )
 
 // addModels makes a model of each entry of the plan: each SLO class of a model
@@ -17,7 +18,7 @@ func (c *core) addModels() {
 		keys = append(keys, t.Key())
 		c.models = append(c.models, &model{
 			index: int32(i), name: t.Name, class: t.Class, label: t.Key().String(), slo: t.SLO,
-			stats: newModelStats(t.Name), metrics: c.metrics.model(t.Key()), family: c.tables.Gears != nil,
+			stats: newModelStats(t.Name), metrics: c.metrics.model(t.Key()), family: gear.Of(c.tables) != nil,
 		})
 	}
 	c.named = formats.NewClasses(keys)

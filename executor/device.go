@@ -147,7 +147,7 @@ func (c *core) markStarted(r *run) {
 	if b.hop == 0 {
 		b.started = r.started
 	}
-	c.emit(b, policy.Event{Kind: policy.BatchStarted, Hop: int16(b.hop), Batch: b.slot, Device: r.device.index, Model: b.model.index, Start: r.started})
+	c.emit(b, policy.Event{Kind: policy.BatchStarted, Hop: int16(b.hop), Batch: b.slot, Device: r.device.index, Model: b.model.index, Service: b.model.index, Start: r.started})
 }
 
 // gatherInputs copies the samples of a batch side by side into a slot.

@@ -12,6 +12,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/gear"
 )
 
 // drift holds the rates that a gear plan sees against those that it was made
@@ -50,7 +51,7 @@ const driftBack = 0.8
 func newDrift(plan *formats.Plan, t *policy.Tables, o *Options, m *gearMetrics) *drift {
 	g := plan.Gear
 	n := len(g.Gears)
-	d := &drift{opt: o, plan: plan, metrics: m, width: t.Gears.MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform"}
+	d := &drift{opt: o, plan: plan, metrics: m, width: gear.Of(t).MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform"}
 	d.planned = make([]float64, driftRanges*n)
 	// Windows are told apart by their rates, and so are the shares that they are
 	// held against: of measured rates, weights are of the gears in force instead.

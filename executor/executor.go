@@ -15,6 +15,8 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/conform"
+	"inferplan/policy/gear"
+	"inferplan/policy/policies"
 )
 
 // Executor serves a plan. It implements oip.Backend.
@@ -47,7 +49,7 @@ func (x *Executor) install(c *core) {
 
 // start makes a core and its workers, ready to serve.
 func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_ *core, err error) {
-	tables, err := policy.Compile(plan)
+	tables, err := policies.Compile(plan)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
@@ -70,7 +72,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	c.addModels()
 	c.metrics.gauges.models = c.models
 	c.mix, c.arrived = newMix(plan, tables, &x.opt, c.metrics.registry), make([]int64, len(tables.Models))
-	if tables.Gears != nil {
+	if gear.Of(tables) != nil {
 		if c.cascade, err = newCascade(plan, tables, &x.opt, c.metrics); err != nil {
 			return nil, err
 		}

@@ -18,6 +18,7 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/policies"
 )
 
 // The test binary is its own worker, as plan is.
@@ -141,7 +142,7 @@ func sample(x *Executor, n int) *oip.Request { return sampleOf(x, 0, n) }
 
 func compiled(t testing.TB, p *formats.Plan) *policy.Tables {
 	t.Helper()
-	tables, err := policy.Compile(p)
+	tables, err := policies.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"inferplan/policy"
+	"inferplan/policy/gear"
 )
 
 // gearMetrics are the series of a gear plan.
@@ -22,7 +22,7 @@ type gearMetrics struct {
 	seen           []prometheus.Gauge // by range
 }
 
-func newGearMetrics(r *prometheus.Registry, t *policy.Gears) *gearMetrics {
+func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 	m := &gearMetrics{
 		gear:    prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "gear", Help: "The gear in force: the number of its range of rates, from 0."}),
 		drift:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "qps_drift", Help: "How far the rates seen are from those planned for: total variation, 0 to 1."}),

@@ -12,13 +12,14 @@ import (
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/gear"
 )
 
 // cascade is what a core needs to serve a gear plan beside what it needs for
 // any plan: it tells the policy how certain the answers are. It belongs to the
 // core's turn, the counters of metrics aside.
 type cascade struct {
-	gears   *policy.Gears
+	gears   *gear.Tables
 	score   certainty.Func
 	raised  []formats.Calibration // by pipeline: what makes certainties of scores
 	metrics *gearMetrics
@@ -52,7 +53,8 @@ type gearCounts struct {
 }
 
 func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*cascade, error) {
-	g := &cascade{gears: t.Gears, score: o.Certainty, replay: o.Engine == "replay", models: make([]memberCount, len(t.Pipelines))}
+	own := gear.Of(t)
+	g := &cascade{gears: own, score: o.Certainty, replay: o.Engine == "replay", models: make([]memberCount, len(t.Pipelines))}
 	if g.score == nil && !g.replay {
 		var err error
 		if g.score, err = certainty.Named(plan.Gear.Score); err != nil {
@@ -60,11 +62,11 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 				Expected: "one of " + strings.Join(certainty.Names(), ", "), Hint: "the thresholds of the plan are certainties of this kind, which this server cannot compute"})
 		}
 	}
-	g.counts.requests = make([]int64, len(t.Gears.Gears))
-	for i := range t.Gears.Gears {
+	g.counts.requests = make([]int64, len(own.Gears))
+	for i := range own.Gears {
 		g.gearOf = append(g.gearOf, oip.Param(int64(i)))
 	}
-	for _, name := range t.Gears.Family {
+	for _, name := range own.Family {
 		g.nameOf = append(g.nameOf, oip.Param(name))
 		var raise formats.Calibration
 		if at := slices.IndexFunc(plan.Gear.Models, func(m formats.GearModel) bool { return m.Model == name }); at >= 0 {
@@ -72,7 +74,7 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 		}
 		g.raised = append(g.raised, raise)
 	}
-	g.metrics = newGearMetrics(m.registry, t.Gears)
+	g.metrics = newGearMetrics(m.registry, own)
 	g.drift = newDrift(plan, t, o, g.metrics)
 	return g, nil
 }
@@ -150,7 +152,7 @@ func (c *core) reveal(b *batch, dev int32) {
 		q := &c.reqs[req]
 		level := int64(0)
 		if b.failed || q.job.answered {
-			c.handle(policy.Event{Kind: policy.Cancel, Model: b.model.index, Req: req})
+			c.handle(policy.Event{Kind: policy.Cancel, Model: b.model.index, Service: b.model.index, Req: req, Task: req})
 		} else {
 			q.answer = b.pipeline
 			q.infer += b.infer
@@ -160,7 +162,7 @@ func (c *core) reveal(b *batch, dev int32) {
 				q.certainty = b.certain[k]
 			}
 		}
-		c.handle(policy.Event{Kind: policy.ControlRevealed, Model: b.model.index, Req: req, Batch: b.slot, Device: dev, Value: level})
+		c.handle(policy.Event{Kind: policy.ControlRevealed, Model: b.model.index, Service: b.model.index, Req: req, Task: req, Batch: b.slot, Device: dev, Value: level})
 	}
 	g.batch = nil
 }

@@ -19,7 +19,6 @@ import (
 	"inferplan/engine/graph"
 	"inferplan/executor/oip"
 	"inferplan/formats"
-	"inferplan/policy"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
 )
@@ -184,7 +183,7 @@ func TestSpikeSwitchesDownAndBack(t *testing.T) {
 		t.Errorf("requests by gear %v, responses say %v", r.Gears.Requests, byGear)
 	}
 	spec := x.PolicySpec()
-	tables, err := policy.Compile(gearPlan(2, time.Millisecond, 2*time.Millisecond))
+	tables, err := policies.Compile(gearPlan(2, time.Millisecond, 2*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +262,7 @@ func TestUnknownScore(t *testing.T) {
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
 	p.Gear.Score = "margin of logits"
 	open(t, p, replayOptions(true)) // its records need no score
-	tables, err := policy.Compile(p)
+	tables, err := policies.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +392,7 @@ func TestDrift(t *testing.T) {
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
 	p.Seed = 1
 	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "w.yaml"}}
-	tables, err := policy.Compile(p)
+	tables, err := policies.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,7 +450,7 @@ func TestDriftOfMeasuredRates(t *testing.T) {
 	for i, share := range []float64{.4, .6} { // 80 and 120 rps in turn
 		p.Gear.Gears[i].Weight, p.Gear.Gears[i].RateShare = []float64{.02, .98}[i], share
 	}
-	tables, err := policy.Compile(p)
+	tables, err := policies.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,7 @@ func (c *core) flush() {
 			c.forsaken = c.forsaken[:len(c.forsaken)-1]
 			// Those in a batch run with it.
 			if q := &c.reqs[slot]; q.job != nil && q.job.answered && q.batch < 0 {
-				c.handle(policy.Event{Kind: policy.Cancel, Model: q.job.model.index, Req: slot})
+				c.handle(policy.Event{Kind: policy.Cancel, Model: q.job.model.index, Service: q.job.model.index, Req: slot, Task: slot})
 			}
 		default:
 			return

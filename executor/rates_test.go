@@ -12,7 +12,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
-	"inferplan/policy"
+	"inferplan/policy/policies"
 )
 
 func TestRatesKeepTheirOrder(t *testing.T) {
@@ -55,7 +55,7 @@ func TestNoticeCarriesTheRates(t *testing.T) {
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
 	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "../of/w.yaml"}}
 	p.Algorithm, p.Seed, p.Options.MaxBatch, p.Options.SLO = "em", 7, 4, "300ms"
-	tables, err := policy.Compile(p)
+	tables, err := policies.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}

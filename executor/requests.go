@@ -39,7 +39,7 @@ func (c *core) arrive(j *job) {
 			c.settle(j.slots[k])
 			continue
 		}
-		c.handle(policy.Event{Kind: policy.Arrival, Model: m.index, Req: j.slots[k], Arrived: j.arrived, Deadline: j.deadline})
+		c.handle(policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: j.slots[k], Task: j.slots[k], Arrived: j.arrived, Deadline: j.deadline})
 	}
 }
 

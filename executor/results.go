@@ -99,7 +99,7 @@ func (c *core) complete(b *batch, r *run) {
 // finishHop tells the policy that a stage is done and sends the batch on.
 func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 	serial := b.serial
-	ev := policy.Event{Kind: policy.BatchFinished, Hop: int16(b.hop), Model: b.model.index, Batch: b.slot, Device: dev, Start: start, End: end}
+	ev := policy.Event{Kind: policy.BatchFinished, Hop: int16(b.hop), Model: b.model.index, Service: b.model.index, Batch: b.slot, Device: dev, Start: start, End: end}
 	if b.hop == len(b.hops)-1 {
 		// The policy may use the batch's slot again in its very answer.
 		c.batches[b.slot], b.live = nil, false
@@ -127,7 +127,7 @@ func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 	if !b.failed {
 		c.stats.moved(c.tables.Stages[h.Stage].CutBytes*int64(len(b.reqs)), c.devices[dev], c.devices[h.Device], b.inDevice, now-end)
 	}
-	c.handle(policy.Event{Kind: policy.TransferFinished, Hop: int16(b.hop), Model: b.model.index, Batch: b.slot, Device: h.Device, Start: end, End: now})
+	c.handle(policy.Event{Kind: policy.TransferFinished, Hop: int16(b.hop), Model: b.model.index, Service: b.model.index, Batch: b.slot, Device: h.Device, Start: end, End: now})
 	if !b.live || b.serial != serial {
 		return
 	}

@@ -21,7 +21,6 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
-	"inferplan/policy"
 	"inferplan/policy/conform"
 	"inferplan/policy/policies"
 )
@@ -184,7 +183,7 @@ func TestServeWithHostOverTLS(t *testing.T) {
 // same actions.
 func conforms(t *testing.T, plan *formats.Plan, log io.Reader) {
 	t.Helper()
-	tables, err := policy.Compile(plan)
+	tables, err := policies.Compile(plan)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
-	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 )
@@ -80,11 +80,12 @@ func TestGearPlan(t *testing.T) {
 			t.Errorf("gear %d: %+v", i, g)
 		}
 		before = g.Accuracy
-		tables, err := policy.Compile(plan)
+		tables, err := policies.Compile(plan)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tables.Gears.Gears = tables.Gears.Gears[i : i+1] // this gear alone: its own accuracy
+		own := policygear.Of(tables)
+		own.Gears = own.Gears[i : i+1] // this gear alone: its own accuracy
 		pol, err := policies.New(plan.Policy, tables)
 		if err != nil {
 			t.Fatal(err)

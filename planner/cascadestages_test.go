@@ -12,7 +12,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
-	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 	"inferplan/solver/highs"
@@ -57,11 +57,12 @@ func inBlocks(first, second int, factors []float64) Inputs {
 // shows against what the plan says.
 func gearsHold(t *testing.T, plan *formats.Plan) {
 	for i, g := range plan.Gear.Gears {
-		tables, err := policy.Compile(plan)
+		tables, err := policies.Compile(plan)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tables.Gears.Gears = tables.Gears.Gears[i : i+1]
+		own := policygear.Of(tables)
+		own.Gears = own.Gears[i : i+1]
 		pol, err := policies.New(plan.Policy, tables)
 		if err != nil {
 			t.Fatal(err)

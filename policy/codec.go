@@ -7,42 +7,64 @@ import (
 	"time"
 )
 
+// eventNumbers are the kinds' numbers in event logs. A kind that is added later
+// gets the next number, wherever its constant stands.
+var eventNumbers = [NumEvents]byte{
+	BatchFinished: 0, BatchReturned: 1, TransferFinished: 2, BatchStarted: 3, NetworkLoaded: 4, NetworkUnloaded: 5, WorkerLost: 6, WorkerBack: 7,
+	ControlRevealed: 8, TaskRevealed: 9, TokenProgress: 10, PlanInstalled: 11, ReplanResult: 12, Arrival: 13, Cancel: 14, Timer: 15,
+}
+
+// actionNumbers are likewise those of actions.
+var actionNumbers = [NumActions]byte{
+	Dispatch: 0, Drop: 1, Wake: 2, Abort: 3, Load: 4, Unload: 5, Evict: 6, SwitchMode: 7, Replan: 8, Complete: 9, Place: 10,
+}
+
 // AppendEvent appends an event in the form of event logs: its kind, then every
-// field as a signed varint.
+// field as a signed varint, then its list behind its length.
 func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
-	dst = append(dst, byte(ev.Kind))
-	for _, v := range [...]int64{int64(now), int64(ev.Hop), int64(ev.Model), int64(ev.Req), int64(ev.Batch), int64(ev.Device),
-		ev.Value, int64(ev.Arrived), int64(ev.Deadline), int64(ev.Start), int64(ev.End)} {
+	dst = append(dst, eventNumbers[ev.Kind])
+	for _, v := range [...]int64{int64(now), int64(ev.Hop), int64(ev.Model), int64(ev.Req), int64(ev.Task), int64(ev.Service), int64(ev.Network),
+		int64(ev.Batch), int64(ev.Device), int64(ev.Tokens), int64(ev.Limit), ev.Value, ev.Key,
+		int64(ev.Arrived), int64(ev.Deadline), int64(ev.Start), int64(ev.End)} {
 		dst = binary.AppendVarint(dst, v)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(ev.List)))
+	for _, v := range ev.List {
+		dst = binary.AppendVarint(dst, int64(v))
 	}
 	return dst
 }
 
 // AppendActions appends the actions of a buffer from the first-th on, each with
-// its requests and hops: the bytes say what is done and nothing about where in
+// its tasks and hops: the bytes say what is done and nothing about where in
 // the buffer it stood.
 func AppendActions(dst []byte, a *Actions, first int) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(a.List)-first))
 	for i := range a.List[first:] {
 		act := &a.List[first+i]
-		dst = append(dst, byte(act.Kind), byte(act.Reason))
-		for _, v := range [...]int64{int64(act.HopCount), int64(act.Pipeline), int64(act.Model), int64(act.Req), int64(act.Batch),
-			int64(act.Size), int64(act.Device), int64(act.Tag), int64(act.At)} {
+		dst = append(dst, actionNumbers[act.Kind], byte(act.Reason))
+		for _, v := range [...]int64{int64(act.HopCount), int64(act.Pipeline), int64(act.Model), int64(act.Req), int64(act.Task), int64(act.Network),
+			int64(act.Batch), int64(act.Size), int64(act.Device), int64(act.Tag), act.Key, int64(act.At)} {
 			dst = binary.AppendVarint(dst, v)
 		}
-		if act.Kind != Dispatch {
-			continue
+		if act.Kind == Dispatch {
+			dst = appendBatch(dst, a, act)
 		}
-		reqs, hops := a.Dispatched(act)
-		for _, r := range reqs {
-			dst = binary.AppendVarint(dst, int64(r))
-		}
-		for h := range hops {
-			hop := &hops[h]
-			for _, v := range [...]int64{int64(hop.Stage), int64(hop.Device), int64(hop.Uplink), int64(hop.Downlink),
-				int64(hop.XferStart), int64(hop.XferEnd), int64(hop.Start), int64(hop.End)} {
-				dst = binary.AppendVarint(dst, v)
-			}
+	}
+	return dst
+}
+
+// appendBatch appends the tasks and hops of a Dispatch.
+func appendBatch(dst []byte, a *Actions, act *Action) []byte {
+	tasks, hops := a.Dispatched(act)
+	for _, t := range tasks {
+		dst = binary.AppendVarint(dst, int64(t))
+	}
+	for h := range hops {
+		hop := &hops[h]
+		for _, v := range [...]int64{int64(hop.Stage), int64(hop.Device), int64(hop.Uplink), int64(hop.Downlink),
+			int64(hop.XferStart), int64(hop.XferEnd), int64(hop.Start), int64(hop.End)} {
+			dst = binary.AppendVarint(dst, v)
 		}
 	}
 	return dst
@@ -76,6 +98,17 @@ func (f *fields) int() int64 {
 	return v
 }
 
+// count reads the length of a list, of which every value takes at least a byte.
+func (f *fields) count() int {
+	v, n := binary.Uvarint(f.b)
+	if n <= 0 || v > uint64(len(f.b)-n) {
+		f.err, f.b = errShort, nil
+		return 0
+	}
+	f.b = f.b[n:]
+	return int(v)
+}
+
 func (f *fields) int32() int32 {
 	v := f.int()
 	if v != int64(int32(v)) && f.err == nil {
@@ -94,26 +127,73 @@ func (f *fields) int16() int16 {
 
 func (f *fields) time() time.Duration { return time.Duration(f.int()) }
 
+// kindOf finds the kind that a log's number stands for.
+func kindOf(numbers []byte, number byte) int {
+	for kind, n := range numbers {
+		if n == number {
+			return kind
+		}
+	}
+	return -1
+}
+
+// eventKind reads the kind of an event by a table of numbers.
+func (f *fields) eventKind(numbers []byte) EventKind {
+	number := f.byte()
+	kind := kindOf(numbers, number)
+	if kind < 0 && f.err == nil {
+		f.err = fmt.Errorf("kind %d, which no event has", number)
+	}
+	return EventKind(max(0, kind))
+}
+
+// end is the error of a whole record, with what was read of it.
+func (f *fields) end(what string) error {
+	switch {
+	case f.err != nil:
+		return fmt.Errorf("decoding %s: %w", what, f.err)
+	case len(f.b) > 0:
+		return fmt.Errorf("decoding %s: %d bytes behind it", what, len(f.b))
+	}
+	return nil
+}
+
 // DecodeEvent reads what AppendEvent wrote.
 func DecodeEvent(b []byte) (now time.Duration, ev Event, err error) {
 	f := fields{b: b}
-	ev.Kind = EventKind(f.byte())
+	ev.Kind = f.eventKind(eventNumbers[:])
 	now = f.time()
-	ev.Hop, ev.Model, ev.Req, ev.Batch, ev.Device = f.int16(), f.int32(), f.int32(), f.int32(), f.int32()
-	ev.Value, ev.Arrived, ev.Deadline, ev.Start, ev.End = f.int(), f.time(), f.time(), f.time(), f.time()
-	switch {
-	case f.err != nil:
-		err = fmt.Errorf("decoding an event: %w", f.err)
-	case ev.Kind > Timer:
-		err = fmt.Errorf("decoding an event: kind %d, expected at most %d", ev.Kind, Timer)
-	case len(f.b) > 0:
-		err = fmt.Errorf("decoding an event: %d bytes behind it", len(f.b))
+	ev.Hop, ev.Model, ev.Req, ev.Task, ev.Service, ev.Network = f.int16(), f.int32(), f.int32(), f.int32(), f.int32(), f.int32()
+	ev.Batch, ev.Device, ev.Tokens, ev.Limit, ev.Value, ev.Key = f.int32(), f.int32(), f.int32(), f.int32(), f.int(), f.int()
+	ev.Arrived, ev.Deadline, ev.Start, ev.End = f.time(), f.time(), f.time(), f.time()
+	for n := f.count(); n > 0; n-- {
+		ev.List = append(ev.List, f.int32())
 	}
-	return now, ev, err
+	return now, ev, f.end("an event")
 }
 
 // DecodeActions reads what AppendActions wrote, into an empty buffer.
 func DecodeActions(b []byte, out *Actions) error {
+	return decodeActions(b, out, func(f *fields) Action {
+		act := f.actionKind()
+		act.HopCount, act.Pipeline, act.Model, act.Req, act.Task, act.Network = f.int16(), f.int32(), f.int32(), f.int32(), f.int32(), f.int32()
+		act.Batch, act.Size, act.Device, act.Tag, act.Key, act.At = f.int32(), f.int32(), f.int32(), f.int32(), f.int(), f.time()
+		return act
+	})
+}
+
+// actionKind reads the kind of an action and its reason.
+func (f *fields) actionKind() Action {
+	number := f.byte()
+	kind := kindOf(actionNumbers[:], number)
+	if kind < 0 && f.err == nil {
+		f.err = fmt.Errorf("kind %d, which no action has", number)
+	}
+	return Action{Kind: ActionKind(max(0, kind)), Reason: Reason(f.byte())}
+}
+
+// decodeActions reads a buffer of actions; read reads one without its batch.
+func decodeActions(b []byte, out *Actions, read func(*fields) Action) error {
 	out.Reset()
 	n, size := binary.Uvarint(b)
 	if size <= 0 {
@@ -121,16 +201,14 @@ func DecodeActions(b []byte, out *Actions) error {
 	}
 	f := fields{b: b[size:]}
 	for ; n > 0 && f.err == nil; n-- {
-		act := Action{Kind: ActionKind(f.byte()), Reason: Reason(f.byte())}
-		act.HopCount, act.Pipeline, act.Model, act.Req, act.Batch = f.int16(), f.int32(), f.int32(), f.int32(), f.int32()
-		act.Size, act.Device, act.Tag, act.At = f.int32(), f.int32(), f.int32(), f.time()
-		act.ReqFirst, act.HopFirst = int32(len(out.Reqs)), int32(len(out.Hops))
+		act := read(&f)
+		act.TaskFirst, act.HopFirst = int32(len(out.Tasks)), int32(len(out.Hops))
 		if act.Kind == Dispatch {
 			if act.Size < 0 || act.HopCount < 0 || int64(act.Size)+int64(act.HopCount) > int64(len(f.b)) {
 				return fmt.Errorf("decoding actions: a batch of %d along %d hops in %d bytes", act.Size, act.HopCount, len(f.b))
 			}
 			for range act.Size {
-				out.Reqs = append(out.Reqs, f.int32())
+				out.Tasks = append(out.Tasks, f.int32())
 			}
 			for range act.HopCount {
 				out.Hops = append(out.Hops, Hop{Stage: f.int32(), Device: f.int32(), Uplink: f.int32(), Downlink: f.int32(),
@@ -139,11 +217,5 @@ func DecodeActions(b []byte, out *Actions) error {
 		}
 		out.List = append(out.List, act)
 	}
-	switch {
-	case f.err != nil:
-		return fmt.Errorf("decoding actions: %w", f.err)
-	case len(f.b) > 0:
-		return fmt.Errorf("decoding actions: %d bytes behind them", len(f.b))
-	}
-	return nil
+	return f.end("actions")
 }

@@ -10,8 +10,9 @@ import (
 	"inferplan/formats"
 )
 
-// Compile makes the flat tables of a plan: what policies, the simulator and
-// the executor index into.
+// Compile makes the flat tables that all kinds of plans share: what policies,
+// the simulator and the executor index into. The tables of a kind's own come
+// from its package; package policies does both.
 //
 // Devices. On an exclusive pool every replica is a device of its own: slot s of
 // physical device g, with 1/v of it. On a time-shared pool every physical
@@ -65,10 +66,6 @@ type stageDevices struct {
 }
 
 func (c *compiler) run() error {
-	if c.plan.Kind != "" && c.plan.Kind != formats.PlanPool && c.plan.Kind != formats.PlanGear {
-		return &formats.Error{Path: "kind", Found: strconv.Quote(c.plan.Kind), Expected: strconv.Quote(formats.PlanPool) + " or " + strconv.Quote(formats.PlanGear),
-			Hint: "only plans of pooled pipelines and of gears have run-time tables so far"}
-	}
 	if len(c.plan.Models) == 0 {
 		return &formats.Error{Path: "models", Found: "no model", Expected: "at least one"}
 	}
@@ -83,9 +80,8 @@ func (c *compiler) run() error {
 	if err := c.numberDevices(); err != nil {
 		return err
 	}
-	if c.plan.Kind == formats.PlanGear {
-		return c.addGears(c.plan.Gear)
-	}
+	c.t.addServices()
+	c.t.addNetworks()
 	return nil
 }
 
@@ -121,7 +117,7 @@ func (c *compiler) addModel(mi int) error {
 			return &formats.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
 		}
 	}
-	percentile, err := parsePercentile(m.Percentile)
+	percentile, err := ParsePercentile(m.Percentile)
 	if err != nil {
 		return &formats.Error{Path: path + ".percentile", Found: strconv.Quote(m.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
 	}
@@ -137,8 +133,8 @@ func (c *compiler) addModel(mi int) error {
 	return nil
 }
 
-// parsePercentile reads a percentile; p99 where there is none.
-func parsePercentile(s string) (float64, error) {
+// ParsePercentile reads a percentile; p99 where there is none.
+func ParsePercentile(s string) (float64, error) {
 	if s == "" {
 		return 0.99, nil
 	}
@@ -307,7 +303,7 @@ func (c *compiler) numberDevices() error {
 						Link{Kind: int32(pi), Node: int32(lastNode), Gbps: rate})
 				}
 				index := int32(len(c.t.Devices))
-				c.t.Devices = append(c.t.Devices, Device{Kind: int32(pi), Share: int32(d.share), GPU: int32(gpu), Slot: int32(slot), Node: thisNode, Uplink: up, Downlink: down})
+				c.t.Devices = append(c.t.Devices, Device{Kind: int32(pi), Share: int32(d.share), GPU: int32(gpu), Slot: int32(slot), Node: thisNode, Uplink: up, Downlink: down, Instance: -1})
 				for _, s := range d.stages {
 					c.stages[s].devices = append(c.stages[s].devices, index)
 				}

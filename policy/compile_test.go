@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -57,13 +58,16 @@ func TestCompile(t *testing.T) {
 				Xfer: []time.Duration{2 * us, 4 * us}, CutBytes: 1000, FP16In: true},
 		},
 		StageDevices: []int32{0, 1, 2, 3, 4},
+		Services:     []policy.Service{{Name: "m", NumPipelines: 1}},
+		Networks:     []policy.Network{{Name: "m", Base: -1}},
+		Resident:     [][]int32{{0}, {0}, {0}, {0}, {0}},
 		// L4 device 1 is on node 0 of its pool, device 2 on node 1.
 		Devices: []policy.Device{
-			{Share: 2, GPU: 1, Slot: 0, Node: 0, Uplink: 0, Downlink: 1},
-			{Share: 2, GPU: 1, Slot: 1, Node: 0, Uplink: 0, Downlink: 1},
-			{Share: 2, GPU: 2, Slot: 0, Node: 1, Uplink: 2, Downlink: 3},
-			{Kind: 1, Share: 1, GPU: 0, Node: 2, Uplink: 4, Downlink: 5},
-			{Kind: 1, Share: 1, GPU: 2, Node: 3, Uplink: 6, Downlink: 7},
+			{Share: 2, GPU: 1, Slot: 0, Node: 0, Uplink: 0, Downlink: 1, Instance: -1},
+			{Share: 2, GPU: 1, Slot: 1, Node: 0, Uplink: 0, Downlink: 1, Instance: -1},
+			{Share: 2, GPU: 2, Slot: 0, Node: 1, Uplink: 2, Downlink: 3, Instance: -1},
+			{Kind: 1, Share: 1, GPU: 0, Node: 2, Uplink: 4, Downlink: 5, Instance: -1},
+			{Kind: 1, Share: 1, GPU: 2, Node: 3, Uplink: 6, Downlink: 7, Instance: -1},
 		},
 		Links: []policy.Link{
 			{Node: 0, Up: true, Gbps: 4}, {Node: 0, Gbps: 4}, {Node: 1, Up: true, Gbps: 4}, {Node: 1, Gbps: 4},
@@ -155,7 +159,6 @@ func TestCompileErrors(t *testing.T) {
 		change func(*plan)
 		path   string
 	}{
-		{"other kind", func(p *plan) { p.Kind = formats.PlanQueue }, "kind"},
 		{"no models", func(p *plan) { p.Models = nil }, "models"},
 		{"pool twice", func(p *plan) { p.Pools = append(p.Pools, p.Pools[0]) }, "pools[2].device"},
 		{"negative rate", func(p *plan) { p.Pools[1].NICGbps = -1 }, "pools[1].nic_gbps"},
@@ -188,19 +191,22 @@ func TestCompileErrors(t *testing.T) {
 
 // What goes into a log comes out of it.
 func TestCodecRoundTrip(t *testing.T) {
-	ev := policy.Event{Kind: policy.TransferFinished, Hop: 2, Model: 3, Req: 4, Batch: 5, Device: 6, Value: -7, Arrived: 8, Deadline: 9, Start: 10, End: 11}
+	ev := policy.Event{Kind: policy.TransferFinished, Hop: 2, Model: 3, Req: 4, Task: 14, Service: 15, Network: 16, Batch: 5, Device: 6, Tokens: 17, Limit: 18,
+		Value: -7, Key: 19, Arrived: 8, Deadline: 9, Start: 10, End: 11, List: []int32{-1, 70000}}
 	now, got, err := policy.DecodeEvent(policy.AppendEvent(nil, 12, &ev))
-	if err != nil || now != 12 || got != ev {
+	if err != nil || now != 12 || !reflect.DeepEqual(got, ev) {
 		t.Errorf("event %+v at %v, %v, want %+v at 12", got, now, err, ev)
 	}
 	acts := policy.Actions{
 		List: []policy.Action{
 			{Kind: policy.Drop, Reason: policy.ReasonDeadline, Req: 3},
+			{Kind: policy.Place, Task: 5, Device: 2},
+			{Kind: policy.Load, Network: -1, Device: 2, Key: 1 << 40},
 			{Kind: policy.Wake, Tag: 2, At: -1},
-			{Kind: policy.Dispatch, Pipeline: 1, Model: 2, Batch: 9, Size: 2, HopCount: 1, ReqFirst: 0, HopFirst: 0},
+			{Kind: policy.Dispatch, Pipeline: 1, Model: 2, Batch: 9, Size: 2, HopCount: 1, TaskFirst: 0, HopFirst: 0},
 		},
-		Reqs: []int32{7, 8},
-		Hops: []policy.Hop{{Stage: 1, Device: 2, Uplink: -1, Downlink: 3, XferStart: 4, XferEnd: 5, Start: 6, End: 7}},
+		Tasks: []int32{7, 8},
+		Hops:  []policy.Hop{{Stage: 1, Device: 2, Uplink: -1, Downlink: 3, XferStart: 4, XferEnd: 5, Start: 6, End: 7}},
 	}
 	var back policy.Actions
 	if err := policy.DecodeActions(policy.AppendActions(nil, &acts, 0), &back); err != nil {

@@ -7,13 +7,43 @@
 // a buffer for actions; it never sleeps, reads a clock, logs or, in steady
 // state, allocates. One goroutine calls it.
 //
-// Indexes in events and actions point into Tables, which Compile makes from a
-// plan. Requests are named by slots that the interpreter chooses and may use
-// again once the request has been dropped or its batch has finished its last
-// stage; batches are named by slots that the policy chooses and may use again
-// after the same moment (or after it aborted them).
+// # Words
+//
+// Indexes in events and actions point into Tables. A request asks for a model:
+// what has an SLO. A task is one visit of a request to a service: what has
+// pipelines. A device holds networks: what has weights. A request has one task,
+// in its own slot, unless the plan's kind has a Control; that one says which
+// tasks follow which. An instance is a device that admits batches of one task
+// continuously.
+//
+// # Slots
+//
+//	slot     chosen by        free again when
+//	request  the interpreter  it ended (answered, dropped, failed) and none of its tasks is in a batch
+//	task     the interpreter  no batch runs it and no task that has not ended reads it
+//	batch    the policy       it left its last hop, was aborted, or came back (BatchReturned)
+//
+// A Drop may come while tasks of the request are in batches. The client is
+// answered at once and the batches run on: the policy hears of their ends as
+// ever, and nothing more about the request. The policy forgets its waiting tasks
+// in the same turn, because their slots may be another's at the next event.
+//
+// # Order
+//
+// Events of one instant come in the order of their kinds, then of sequence. What
+// a batch reveals is told before its BatchFinished. A Replan is carried out
+// beside the loop, and its result is in the event, so a log holds everything
+// that a policy was told.
+//
+// # Files
+//
+// policy.go has events and actions, control.go which tasks come next, sides.go
+// what a policy may offer beside Handle. tables.go has the tables that all kinds
+// share, and compile.go and services.go make them from a plan, topology.go on
+// other links. codec.go writes and reads events and actions, codec_v1.go reads
+// those of the first version.
 //
 // Sub-packages hold one policy each: reserve (PPipe §5.4, Algorithms 1 and 2),
-// its yardsticks artifact and reactive, and gear; waiting and underway are what
-// they share, policies makes one by name.
+// its baselines artifact and reactive, and gear; waiting and underway are what
+// they share, policies makes tables and policy of a plan by its kind.
 package policy

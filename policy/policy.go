@@ -14,85 +14,146 @@ type EventKind uint8
 
 const (
 	// BatchFinished: the batch left device Device after stage Hop. Start and End
-	// are the actual times of the run. After the last hop the batch's requests
-	// are complete.
+	// are the actual times of the run. What the batch revealed was told before.
+	// After the last hop the batch's tasks have ended.
 	BatchFinished EventKind = iota
+	// BatchReturned: batch Batch ended on Device without a result; Value is a
+	// Return. Its tasks wait again and its slot is free. List has, per task, the
+	// tokens that it has produced.
+	BatchReturned
 	// TransferFinished: the batch's cut tensors arrived for stage Hop; Start and
-	// End are the actual times.
+	// End are the actual times. With Batch -1 it answers a Place: all that Task
+	// reads is at Device.
 	TransferFinished
-	// BatchStarted: the batch began to run on Device at stage Hop.
+	// BatchStarted: the batch began to run on Device at stage Hop. On an instance:
+	// it was admitted.
 	BatchStarted
-	// ModelLoaded and ModelUnloaded: model Model on Device.
-	ModelLoaded
-	ModelUnloaded
+	// NetworkLoaded: network Network is on Device, loaded from Start to End.
+	// Value is 0, or a Return where it could not be loaded.
+	NetworkLoaded
+	// NetworkUnloaded: network Network is no longer on Device.
+	NetworkUnloaded
 	// WorkerLost: Device no longer runs anything; what was on it is gone.
 	WorkerLost
-	// WorkerBack: Device is empty and ready.
+	// WorkerBack: Device is empty and ready. Of an instance: Value sequences and
+	// Limit tokens of KV memory, as its server says.
 	WorkerBack
-	// ControlRevealed: what decides the way of request Req on is known. Of a gear
-	// plan: Value is the level of the answer of batch Batch (see Gears); it comes
-	// for every request of the batch, in its order, before BatchFinished. Of a
-	// workflow: the next segment.
+	// ControlRevealed: what decides the way of request Req on is known. Of a
+	// cascade: Value is the level of the answer of batch Batch; it comes for every
+	// request of the batch, in its order, before BatchFinished. With a Control:
+	// Value tasks follow with TaskRevealed; 0: the request is over.
 	ControlRevealed
-	// TokenProgress: an LLM instance produced tokens.
+	// TaskRevealed: Task of Req asks for Service. List has the tasks that it
+	// reads, -1 the client's input. It may run once they have ended. Value is its
+	// work in millionths of the usual, 0 the usual; Key its item of a fan-out.
+	TaskRevealed
+	// TokenProgress: Batch has produced Tokens: the first, then every
+	// Instance.Progress.
 	TokenProgress
 	// PlanInstalled: the plan that the policy was made for is in force.
 	PlanInstalled
-	// ReplanResult: an asynchronous re-plan came back.
+	// ReplanResult: the search of the Replan with tag Value came back with List;
+	// an empty one: with nothing in time.
 	ReplanResult
-	// Arrival: request Req of model Model wants its answer by Deadline.
+	// Arrival: request Req of model Model wants its answer by Deadline. Without a
+	// Control it reveals the one task of Req, whose slot is Req. Tokens is the
+	// length of the prompt, Limit the most to produce, Key the session.
 	Arrival
 	// Cancel: nobody waits for request Req any more.
 	Cancel
 	// Timer: the time asked for with a Wake action has come. Value is the
 	// Wake's tag.
 	Timer
+
+	// NumEvents is the number of kinds.
+	NumEvents
+)
+
+// Return says why a batch came back, or a network could not be loaded.
+type Return int64
+
+const (
+	// ReturnEvicted: the policy asked for it.
+	ReturnEvicted Return = 1 + iota
+	// ReturnFull: the instance, or the device's memory, had no room.
+	ReturnFull
+	// ReturnFailed: the engine or server failed.
+	ReturnFailed
+	// ReturnNotLoaded: the network is not on the device.
+	ReturnNotLoaded
+	// ReturnRefused: what executes cannot do this at run time.
+	ReturnRefused
 )
 
 // Event is one thing that happened. Which fields are set depends on Kind; the
-// others are zero.
+// others are zero. Where requests have one task each (there is no Control), Task
+// is Req, and Service is Model.
 type Event struct {
 	Kind     EventKind
 	Hop      int16 // stage position within the pipeline, from 0
-	Model    int32
+	Model    int32 // what is served; -1 of a batch of several
 	Req      int32 // request slot
+	Task     int32 // task slot
+	Service  int32 // what a task asks for
+	Network  int32 // what a device holds
 	Batch    int32 // batch slot
 	Device   int32
+	Tokens   int32
+	Limit    int32
 	Value    int64         // kind-specific
+	Key      int64         // kind-specific
 	Arrived  time.Duration // Arrival: when the request came in (<= now)
 	Deadline time.Duration // Arrival: absolute
 	Start    time.Duration // finished work: actual start
 	End      time.Duration // finished work: actual end
+	List     []int32       // kind-specific; the caller's, for the call alone
 }
 
 // ActionKind says what to do.
 type ActionKind uint8
 
 const (
-	// Dispatch: run batch Batch of Size requests (Reqs) along Hops. Where Hops end
+	// Dispatch: run batch Batch of Size tasks (Tasks) along Hops. Where Hops end
 	// before the pipeline does, BatchFinished of the last of them hands the
-	// requests back: they wait for a Dispatch to the stages behind it, whose first
-	// hop begins with the transfer from where the last request is. Only the
-	// simulator runs parts of pipelines.
+	// tasks back: they wait for a Dispatch to the stages behind it, whose first
+	// hop begins with the transfer from where the last task is. Only the
+	// simulator runs parts of pipelines. To an instance: one task with one hop.
 	Dispatch ActionKind = iota
-	// Drop: answer request Req with Reason at once.
+	// Drop: answer request Req with Reason at once, wherever its tasks are.
+	// Batches that hold some run on; the policy forgets those that wait. At: when
+	// asking again is worth it; 0: not known.
 	Drop
 	// Wake: send a Timer event with Tag at At. Each Tag has at most one pending
 	// wake; a new one replaces it, and At < 0 cancels it.
 	Wake
-	// Abort: forget batch Batch, whatever still runs of it; its requests are
+	// Abort: forget batch Batch, whatever still runs of it; its tasks are
 	// still pending with the policy, its slot is free again.
 	Abort
-	// Load, Unload and Evict: model Model on Device.
+	// Load: Network on Device. Loads of a device run one after the other, beside
+	// its batches; NetworkLoaded follows. With Network -1: the state of session
+	// Key.
 	Load
+	// Unload: Network off Device, once no batch there runs it. A load that has not
+	// begun is taken back. NetworkUnloaded follows, unless a Load comes before and
+	// takes the Unload back.
 	Unload
+	// Evict: Batch leaves its instance; with Tag 1 its state is kept in the host's
+	// memory. BatchReturned follows.
 	Evict
-	// SwitchGear: gear Tag is in force.
-	SwitchGear
-	// Replan: start an asynchronous re-plan.
+	// SwitchMode: mode Tag (a gear) is in force.
+	SwitchMode
+	// Replan: run what Searcher.Search returns for Tag beside the loop;
+	// ReplanResult follows. A further Replan with the same tag takes the place of
+	// the first.
 	Replan
-	// Complete: the last answer of request Req is its answer (gear plans).
+	// Complete: the last answer of request Req is its answer (cascades).
 	Complete
+	// Place: bring what Task reads to Device, as soon as it is there; again: to
+	// another. TransferFinished follows.
+	Place
+
+	// NumActions is the number of kinds.
+	NumActions
 )
 
 // Reason says why a request was dropped.
@@ -135,22 +196,25 @@ func Reasons() []Reason {
 	return out
 }
 
-// Action is one thing to do. Dispatch names its requests and hops as ranges of
-// the buffer: Reqs[ReqFirst:ReqFirst+Size], Hops[HopFirst:HopFirst+HopCount].
+// Action is one thing to do. Dispatch names its tasks and hops as ranges of
+// the buffer: Tasks[TaskFirst:TaskFirst+Size], Hops[HopFirst:HopFirst+HopCount].
 type Action struct {
-	Kind     ActionKind
-	Reason   Reason
-	HopCount int16
-	Pipeline int32
-	Model    int32
-	Req      int32
-	Batch    int32
-	Size     int32
-	Device   int32
-	Tag      int32
-	ReqFirst int32
-	HopFirst int32
-	At       time.Duration
+	Kind      ActionKind
+	Reason    Reason
+	HopCount  int16
+	Pipeline  int32 // also says which service a batch is of
+	Model     int32 // of the requests; -1: of several
+	Req       int32
+	Task      int32
+	Network   int32
+	Batch     int32
+	Size      int32
+	Device    int32
+	Tag       int32
+	TaskFirst int32
+	HopFirst  int32
+	Key       int64
+	At        time.Duration
 }
 
 // Hop is one stage of a batch's path with what was reserved for it. The
@@ -170,17 +234,17 @@ type Hop struct {
 // Actions is the buffer that Handle appends to. The caller resets it and owns
 // it; reusing one buffer makes the loop free of allocation.
 type Actions struct {
-	List []Action
-	Reqs []int32
-	Hops []Hop
+	List  []Action
+	Tasks []int32
+	Hops  []Hop
 }
 
 // Reset empties the buffer and keeps its memory.
 func (a *Actions) Reset() {
-	a.List, a.Reqs, a.Hops = a.List[:0], a.Reqs[:0], a.Hops[:0]
+	a.List, a.Tasks, a.Hops = a.List[:0], a.Tasks[:0], a.Hops[:0]
 }
 
-// Dispatched returns the requests and hops of a Dispatch action.
+// Dispatched returns the tasks and hops of a Dispatch action.
 func (a *Actions) Dispatched(act *Action) ([]int32, []Hop) {
-	return a.Reqs[act.ReqFirst : act.ReqFirst+act.Size], a.Hops[act.HopFirst : act.HopFirst+int32(act.HopCount)]
+	return a.Tasks[act.TaskFirst : act.TaskFirst+act.Size], a.Hops[act.HopFirst : act.HopFirst+int32(act.HopCount)]
 }

@@ -17,12 +17,27 @@ type Tables struct {
 	// StageDevices holds the devices of all stages, stage after stage; on
 	// time-shared pools a device is in the lists of several stages.
 	StageDevices []int32
+	// Services are what tasks ask for. Without a Control there is one per model,
+	// with its index.
+	Services []Service
+	// Networks are what devices hold.
+	Networks []Network
+	// Instances are the devices that admit batches of one continuously.
+	Instances []Instance
+	// Resident has, by device, the networks that are on it from the start.
+	Resident [][]int32
+	// Memory has, by device, the bytes that networks may take; 0, or no list: all
+	// of Resident fits and nothing is loaded at run time.
+	Memory []int64
+	// Hears has a bit (1 << kind) for every event that the policy wants; 0: all.
+	Hears uint32
 	// Kinds names the device kinds, in the order of the plan's pools.
 	Kinds []string
 	// KindCounts is the number of physical devices of each kind, used or not.
 	KindCounts []int32
-	// Gears is set where a cascade of models serves Models[0]; nil otherwise.
-	Gears *Gears
+	// Own holds the tables that only the plan's kind knows; nil: it has none. The
+	// kind's policies, and what answers its requests, take them by their type.
+	Own any
 }
 
 // Model is a served model, or one SLO class of it: what has a queue, an SLO and
@@ -37,12 +52,40 @@ type Model struct {
 	NumPipelines  int32
 }
 
+// Service is what a task asks for: pipelines that all do the same.
+type Service struct {
+	Name          string
+	FirstPipeline int32
+	NumPipelines  int32
+}
+
+// Network is what is loaded onto a device: a network, a variant of one, or an
+// adapter.
+type Network struct {
+	Name  string
+	Bytes int64 // of its weights; 0: not known
+	Base  int32 // the network that an adapter is of; -1: it is none
+	// Load is how long loading takes: [device kind][0 warm, 1 cold]; nil: not
+	// known.
+	Load [][2]time.Duration
+}
+
+// Instance is a server of language models on a device.
+type Instance struct {
+	Sequences int32 // that run at once
+	Budget    int32 // tokens of one iteration
+	Progress  int32 // tokens between two TokenProgress events of a batch
+	KV        int64 // tokens of KV memory
+}
+
 // Key names the model and its class.
 func (m *Model) Key() formats.ModelClass { return formats.ModelClass{Model: m.Name, Class: m.Class} }
 
-// Pipeline is a pooled pipeline of a model.
+// Pipeline is a pooled pipeline of a service.
 type Pipeline struct {
-	Model      int32
+	Model      int32 // that it serves; -1: several
+	Service    int32
+	Network    int32
 	Batch      int32 // planned
 	FirstStage int32
 	NumStages  int32
@@ -73,6 +116,7 @@ type Device struct {
 	Node     int32 // devices of one node reach each other without a NIC
 	Uplink   int32 // into Links; -1 on one host
 	Downlink int32
+	Instance int32 // into Instances; -1: it runs batches of stages
 }
 
 // Link is one direction of a node's NIC.
@@ -82,6 +126,9 @@ type Link struct {
 	Up   bool
 	Gbps float64
 }
+
+// Wants tells whether the policy hears events of a kind.
+func (t *Tables) Wants(kind EventKind) bool { return t.Hears == 0 || t.Hears&(1<<kind) != 0 }
 
 // DevicesOf returns the devices of a stage.
 func (t *Tables) DevicesOf(stage int32) []int32 {
@@ -121,4 +168,21 @@ func (t *Tables) MaxStages() int32 {
 		most = max(most, t.Pipelines[i].NumStages)
 	}
 	return most
+}
+
+// Chains is the number of replicas of a pipeline: that of the devices of the stage
+// that has most. A device of a stage that has fewer is in several chains, in each
+// stage's devices in equally many.
+func (t *Tables) Chains(pipeline int32) int32 {
+	p, most := &t.Pipelines[pipeline], int32(0)
+	for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
+		most = max(most, t.Stages[s].NumDevices)
+	}
+	return most
+}
+
+// ChainDevice is the device of a stage (by its place in the pipeline) in a chain.
+func (t *Tables) ChainDevice(pipeline, chain, hop int32) int32 {
+	stage := t.Pipelines[pipeline].FirstStage + hop
+	return t.DevicesOf(stage)[chain/(t.Chains(pipeline)/t.Stages[stage].NumDevices)]
 }

@@ -29,11 +29,24 @@ type Config struct {
 	// Window is the width of the report's windows. 0: none.
 	Window time.Duration
 
-	// LoadTime is how long a model takes to load on a device. nil: no time.
-	LoadTime func(model, device int32) time.Duration
-	Faults   []Fault
+	// LoadTime is how long a network takes to load on a device. nil: no time.
+	LoadTime func(network, device int32) time.Duration
+	// PlaceTime is how long it takes to bring what a task reads to a device. nil:
+	// no time.
+	PlaceTime func(task, device int32) time.Duration
+	// SearchWork bounds the work of a re-plan's search; 0: 2^20. SearchTime is how
+	// long a search of so much work takes. nil: no time.
+	SearchWork int64
+	SearchTime func(worked int64) time.Duration
+	Faults     []Fault
 
-	// Completed hears of every answered request of a gear plan; nil: nobody.
+	// Control says which tasks a request has; nil: one. Truth is what only
+	// reality knows; nil: nothing, or what the tables have. Both belong to the run
+	// alone.
+	Control policy.Control
+	Truth   Truth
+
+	// Completed hears of every answered request; nil: nobody.
 	Completed CompletedFunc
 
 	// Verify checks the invariants: conservation, one batch at a time on a
@@ -46,6 +59,9 @@ type Config struct {
 	// NoReport leaves the report out: its percentiles take a fifth of a short
 	// run, and a caller that takes Completed needs none.
 	NoReport bool
+
+	// instances makes the host of instances; nil: there are none.
+	instances func(l *loop) host
 
 	// For the report.
 	PolicyName string

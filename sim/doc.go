@@ -7,14 +7,29 @@
 // uplink of the sending and the downlink of the receiving node at once, each
 // first-in first-out. Nothing is held back for a reserved start.
 //
-// How the pieces fit: config.go says what a run is, service.go how long work
-// takes, run.go holds the loop, machine.go the devices, links and the
-// interpretation of actions, fault.go what loss and abort do, verify.go the
-// invariants, trace.go the Chrome trace, replicate.go runs over several seeds
+// # The loop and its hosts
+//
+// The loop knows arrivals, the policy with its timers and searches, requests and
+// tasks, and the order of all that happens (loop.go, agenda.go, ledger.go,
+// actions.go, replan.go). It asks a host, per device, to execute (host.go). One
+// host models devices that run batches of stages and the links between them
+// (devices.go, links.go) and loads networks (loads.go). What an entry of the heap
+// is to its host and its order in the instant are two numbers, so that what
+// happens within a host has its place and is no event of the policy.
+//
+// An ending says what the end of a batch means to its requests, and a Truth says
+// what only reality knows (endings.go). There is the direct ending, one for
+// cascades (gears.go), and one for requests of several tasks (flow.go).
+//
+// # The rest
+//
+// config.go says what a run is, service.go how long work takes, recorded.go which
+// arrivals a trace has, transfers.go how long tensors were under way, verify.go
+// the invariants, trace.go the Chrome trace, replicate.go runs over several seeds
 // and findmax.go the search for the highest load.
 //
-// The typical steps: Compile the plan (package policy), make its policy
-// (package policies) and a source (package arrivals; PlanSource does it for the
+// The typical steps: Compile the plan (package policies), make its policy
+// (likewise) and a source (package arrivals; Scenario.Source does it for the
 // plan's own rates), then Run. Replicate and FindMaxLoad do these steps for
 // every run that they need.
 package sim

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"inferplan/formats/arrivals"
 	"inferplan/policy"
+	"inferplan/policy/gear"
 )
 
 // GearResult is what a run of a gear plan showed beside its report. Only
@@ -31,49 +33,117 @@ func (r *Result) setGears(g GearResult) {
 	}
 }
 
-// sampleOf is the sample that a request carries: request i of the run carries
-// sample i modulo their number.
-func (s *machine) sampleOf() int32 {
-	if s.t.Gears == nil {
-		return 0
-	}
-	return int32(s.sampled % int64(s.t.Gears.Records.Samples))
-}
-
-// reveal ends a batch of a gear plan: its requests wait again, and the policy
+// cascade is the ending of gear plans: a batch answers nobody, and the policy
 // hears what level each answer has.
-func (s *machine) reveal(slot int32, d int32) {
-	b := &s.batches[slot]
-	pipeline := b.pipeline
-	levels := s.t.Gears.Records.Levels[pipeline]
-	s.event = policy.Event{Kind: policy.ControlRevealed, Model: b.model, Batch: slot, Device: d}
-	for _, r := range s.members(slot) {
-		q := &s.requests[r]
-		q.state, q.answer = waiting, pipeline
-		s.event.Req, s.event.Value = r, int64(levels[q.sample])
-		s.hear()
+type cascade struct {
+	records
+	l       *loop
+	gears   int
+	answers []int32 // by request: pipeline that answered last; -1: none
+	sums    GearResult
+}
+
+func newCascade(l *loop) ending {
+	own := gear.Of(l.t)
+	if own == nil {
+		return nil
+	}
+	c := &cascade{l: l, gears: len(own.Gears), records: records{own: &own.Records}}
+	l.truth = c
+	return c
+}
+
+// Arrive implements Truth.
+func (c *cascade) Arrive(req int32, r *arrivals.Request) {
+	c.records.Arrive(req, r)
+	for int(req) >= len(c.answers) {
+		c.answers = append(c.answers, -1)
+	}
+	c.answers[req] = -1
+}
+
+// ran reveals the levels of a batch's answers; its requests wait again.
+func (c *cascade) ran(slot, device int32) {
+	l := c.l
+	pipeline := l.batches[slot].pipeline
+	for _, r := range l.members(slot) {
+		if !l.leave(r, waiting) {
+			continue
+		}
+		c.answers[r] = pipeline
+		_, level := c.Outcome(r, r, pipeline)
+		ev := l.beginBatch(policy.ControlRevealed, slot, device)
+		ev.Req, ev.Task, ev.Value = r, r, level
+		l.tell()
 	}
 }
 
-// answer completes a request of a gear plan with its last answer.
-func (s *machine) answer(slot int32) {
-	q := &s.requests[slot]
-	if s.t.Gears == nil || q.state != waiting || q.answer < 0 {
-		s.fail(fmt.Errorf("the policy completes request slot %d, which has no answer", slot))
-		return
+// complete answers a request with its last answer.
+func (c *cascade) complete(req int32) error {
+	l := c.l
+	if req < 0 || int(req) >= len(l.requests) || l.requests[req].state != waiting || l.tasks[req].state != waiting || c.answers[req] < 0 {
+		return fmt.Errorf("the policy completes request slot %d, which has no answer", req)
 	}
-	if q.arrived >= s.cfg.Warmup {
-		s.gears.Answered++
-		if s.t.Gears.Records.Correct[q.answer][q.sample] {
-			s.gears.Correct++
+	if l.requests[req].arrived >= l.cfg.Warmup {
+		c.sums.Answered++
+		if c.correct(req, c.answers[req]) {
+			c.sums.Correct++
 		}
 	}
-	s.acc.Complete(q.model, q.arrived, s.now+s.cfg.Egress, q.deadline)
-	if s.cfg.Completed != nil {
-		s.cfg.Completed(q.arrived, s.now+s.cfg.Egress)
-	}
-	s.freeRequest(slot)
+	l.answer(req)
+	return nil
 }
+
+func (c *cascade) mode(tag int32) error {
+	if tag < 0 || int(tag) >= c.gears {
+		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", tag)
+	}
+	c.sums.Switches++
+	return nil
+}
+
+func (c *cascade) result(r *Result) { r.setGears(c.sums) }
+
+// poolCascades adds up the runs of a gear plan.
+func poolCascades(out *Result, runs []*Result) {
+	if runs[0].Gears == nil {
+		return
+	}
+	var all GearResult
+	for _, r := range runs {
+		all.Answered += r.Gears.Answered
+		all.Correct += r.Gears.Correct
+		all.Switches += r.Gears.Switches
+	}
+	out.setGears(all)
+}
+
+// records are the truth of gear plans: request i of the run carries sample i
+// modulo their number.
+type records struct {
+	own     *gear.Records
+	samples []int32 // by request
+	count   int64
+}
+
+// Arrive implements Truth.
+func (r *records) Arrive(req int32, _ *arrivals.Request) {
+	for int(req) >= len(r.samples) {
+		r.samples = append(r.samples, 0)
+	}
+	r.samples[req] = int32(r.count % int64(r.own.Samples))
+	r.count++
+}
+
+// Outcome implements Truth.
+func (r *records) Outcome(req, _, pipeline int32) (policy.Outcome, int64) {
+	return policy.Outcome{}, int64(r.own.Levels[pipeline][r.samples[req]])
+}
+
+// Tokens implements Truth: there are none.
+func (r *records) Tokens(int32) int32 { return 0 }
+
+func (r *records) correct(req, pipeline int32) bool { return r.own.Correct[pipeline][r.samples[req]] }
 
 // CompletedFunc hears of every answered request.
 type CompletedFunc func(arrived, answered time.Duration)

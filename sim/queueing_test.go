@@ -16,6 +16,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
+	"inferplan/policy/policies"
 	"inferplan/policy/policytest"
 	"inferplan/sim"
 )
@@ -80,8 +81,8 @@ func (s *station) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 		s.idle = s.idle[:len(s.idle)-1]
 		s.batch[d] = r
 		s.stats.wait(s.serial[r], now-s.arrived[r])
-		out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Batch: d, Size: 1, HopCount: 1, ReqFirst: int32(len(out.Reqs)), HopFirst: int32(len(out.Hops))})
-		out.Reqs = append(out.Reqs, r)
+		out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Batch: d, Size: 1, HopCount: 1, TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops))})
+		out.Tasks = append(out.Tasks, r)
 		out.Hops = append(out.Hops, policy.Hop{Device: d, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: now + 1})
 	}
 }
@@ -251,7 +252,7 @@ func (c *queueCase) simulate(rho float64, seed uint64) (mean, half float64, even
 	meanA := meanService / (rho * float64(c.servers))
 	stats := newWaitStats(skip, customers, meanService, meanA)
 	plan := policytest.Single(c.servers, true, policytest.Model{Batch: 1, First: time.Duration(meanService * 1e9), SLO: time.Hour, RPS: 1 / meanA})
-	tables, err := policy.Compile(plan)
+	tables, err := policies.Compile(plan)
 	if err != nil {
 		return 0, 0, 0, err
 	}

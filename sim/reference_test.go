@@ -214,9 +214,9 @@ func (b *bundle) find(st *stream, group, cluster string, lf int) bool {
 	return false
 }
 
-func (b *bundle) replay(t *testing.T, st *stream, spec formats.PolicySpec, network policy.Network) outcome {
+func (b *bundle) replay(t *testing.T, st *stream, spec formats.PolicySpec, network policy.Topology) outcome {
 	t.Helper()
-	tables, err := policy.CompileOn(b.plan(t, st.plan, st.dnn), network)
+	tables, err := policies.CompileOn(b.plan(t, st.plan, st.dnn), network)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,14 +246,14 @@ func TestAgainstArtifactOnItsArrivals(t *testing.T) {
 	b := loadBundle(t, dir)
 	for _, st := range b.streams(t, dir) {
 		ours, theirs := formats.PolicySpec{Name: reserve.Name}, formats.PolicySpec{Name: artifact.Name}
-		if got := b.replay(t, &st, theirs, policy.NetworkStages); got != st.artifact {
+		if got := b.replay(t, &st, theirs, policy.TopologyStages); got != st.artifact {
 			t.Errorf("%s: the artifact's policy drops %d and has %d late, the artifact itself %d and %d", st.name, got.dropped, got.late, st.artifact.dropped, st.artifact.late)
 		}
-		same := b.replay(t, &st, ours, policy.NetworkStages)
+		same := b.replay(t, &st, ours, policy.TopologyStages)
 		if same.lost() > st.artifact.lost() {
 			t.Errorf("%s: reserve loses %d on the artifact's network, the artifact %d", st.name, same.lost(), st.artifact.lost())
 		}
-		nodes, nodesTheirs := b.replay(t, &st, ours, policy.NetworkNodes), b.replay(t, &st, theirs, policy.NetworkNodes)
+		nodes, nodesTheirs := b.replay(t, &st, ours, policy.TopologyNodes), b.replay(t, &st, theirs, policy.TopologyNodes)
 		if nodes.lost() > nodesTheirs.lost() {
 			t.Errorf("%s: reserve loses %d on shared NICs, the artifact's dispatch %d", st.name, nodes.lost(), nodesTheirs.lost())
 		}

@@ -42,12 +42,12 @@ type Scenario struct {
 // NewScenario takes from a plan what it says: tables, policy and arrivals, at
 // load 1.
 func NewScenario(plan *formats.Plan) (*Scenario, error) {
-	return NewScenarioOn(plan, policy.NetworkNodes)
+	return NewScenarioOn(plan, policy.TopologyNodes)
 }
 
 // NewScenarioOn is NewScenario on another network than the plan's own.
-func NewScenarioOn(plan *formats.Plan, network policy.Network) (*Scenario, error) {
-	t, err := policy.CompileOn(plan, network)
+func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, error) {
+	t, err := policies.CompileOn(plan, network)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	cfg := Config{
 		Tables: sc.Tables, Policy: pol, Source: src, Duration: sc.Duration, Warmup: sc.Warmup,
 		Ingress: sc.Ingress, Egress: sc.Egress, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
-		PolicyName: name, Seed: seed, Load: sc.Load,
+		PolicyName: name, Seed: seed, Load: sc.Load, Control: policies.Control(sc.Tables),
 	}
 	if sc.Service != nil {
 		if cfg.Service, err = sc.Service(seed); err != nil {
@@ -224,14 +224,10 @@ func pool(results []*Result) *Result {
 	out.Report = report.Merge(accs)
 	out.Transfers = out.crossed.summary()
 	out.dispatching()
-	if results[0].Gears != nil {
-		var all GearResult
-		for _, r := range results {
-			all.Answered += r.Gears.Answered
-			all.Correct += r.Gears.Correct
-			all.Switches += r.Gears.Switches
+	for _, e := range endings {
+		if e.pool != nil {
+			e.pool(out, results)
 		}
-		out.setGears(all)
 	}
 	return out
 }

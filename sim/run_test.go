@@ -376,8 +376,8 @@ func (r rogue) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) 
 
 func dispatch(out *policy.Actions, batch int32, reqs []int32, hops ...policy.Hop) {
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Batch: batch, Size: int32(len(reqs)), HopCount: int16(len(hops)),
-		ReqFirst: int32(len(out.Reqs)), HopFirst: int32(len(out.Hops))})
-	out.Reqs = append(out.Reqs, reqs...)
+		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops))})
+	out.Tasks = append(out.Tasks, reqs...)
 	out.Hops = append(out.Hops, hops...)
 }
 
@@ -397,12 +397,12 @@ func TestVerifyCatches(t *testing.T) {
 			if ev.Kind == policy.Arrival {
 				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: ev.Req}, policy.Action{Kind: policy.Drop, Req: ev.Req})
 			}
-		}, "does not wait"},
+		}, "is not open"},
 		"dispatches a request twice": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
 			if ev.Kind == policy.Arrival {
 				dispatch(out, 0, []int32{ev.Req, ev.Req}, hop(now))
 			}
-		}, "not a waiting request"},
+		}, "not a waiting task"},
 		"uses a slot twice": {func(now time.Duration, ev *policy.Event, out *policy.Actions) {
 			if ev.Kind == policy.Arrival {
 				dispatch(out, 0, []int32{ev.Req}, hop(now))
@@ -429,7 +429,7 @@ func TestVerifyCatches(t *testing.T) {
 			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: 4})
 		}, "aborts batch slot 4"},
 		"asks for more than a pool has": {func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
-			out.List = append(out.List, policy.Action{Kind: policy.SwitchGear})
+			out.List = append(out.List, policy.Action{Kind: policy.SwitchMode})
 		}, "does not have"},
 	} {
 		src := arrivals.Slice([]arrivals.Request{{At: 0}, {At: ms}, {At: 2 * ms}})

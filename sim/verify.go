@@ -8,15 +8,15 @@ import (
 )
 
 // verifyDispatch checks a dispatch against the tables and the state.
-func (s *machine) verifyDispatch(a *policy.Action, reqs []int32, hops []policy.Hop) error {
-	b := &s.batches[a.Batch]
-	pl := &s.t.Pipelines[a.Pipeline]
+func (l *loop) verifyDispatch(a *policy.Action, tasks []int32, hops []policy.Hop) error {
+	b := &l.batches[a.Batch]
+	pl := &l.t.Pipelines[a.Pipeline]
 	switch {
 	case b.live:
 		return fmt.Errorf("the policy dispatches batch slot %d, which is under way", a.Batch)
-	case a.Size < 1 || a.Size > pl.Batch || len(reqs) != int(a.Size):
+	case a.Size < 1 || a.Size > pl.Batch || len(tasks) != int(a.Size):
 		return fmt.Errorf("the policy dispatches a batch of %d, expected 1 to %d", a.Size, pl.Batch)
-	case pl.Model != a.Model || len(hops) == 0:
+	case a.Model >= 0 && pl.Model != a.Model || len(hops) == 0:
 		return fmt.Errorf("the policy dispatches a batch of model %d along %d hops of pipeline %d, which is of model %d", a.Model, len(hops), a.Pipeline, pl.Model)
 	}
 	first := hops[0].Stage
@@ -27,16 +27,16 @@ func (s *machine) verifyDispatch(a *policy.Action, reqs []int32, hops []policy.H
 	if first > pl.FirstStage {
 		left = first - 1
 	}
-	for _, r := range reqs {
-		if q := &s.requests[r]; q.state != waiting || q.model != a.Model || q.stage != left {
-			return fmt.Errorf("the policy dispatches request slot %d of model %d to stage %d, which is not a waiting request of it that left stage %d", r, a.Model, first, left)
+	for _, t := range tasks {
+		if t < 0 || int(t) >= len(l.tasks) || !l.mayRun(t, pl.Service, left) || a.Model >= 0 && l.requests[l.tasks[t].req].model != a.Model {
+			return fmt.Errorf("the policy dispatches task slot %d of model %d to stage %d, which is not a waiting task of it that left stage %d", t, a.Model, first, left)
 		}
-		s.requests[r].state = batched // so that the same request twice is seen
+		l.tasks[t].state = batched // so that the same task twice is seen
 	}
-	end := s.now
+	end := l.now
 	for h := range hops {
 		hop := &hops[h]
-		if hop.Stage != first+int32(h) || !s.onStage(hop) {
+		if hop.Stage != first+int32(h) || !l.onStage(hop) {
 			return fmt.Errorf("hop %d of pipeline %d goes to device %d of stage %d, which is not on it", h, a.Pipeline, hop.Device, hop.Stage)
 		}
 		if hop.XferStart < end || hop.XferEnd < hop.XferStart || hop.Start < hop.XferEnd || hop.End <= hop.Start {
@@ -47,8 +47,15 @@ func (s *machine) verifyDispatch(a *policy.Action, reqs []int32, hops []policy.H
 	return nil
 }
 
-func (s *machine) onStage(hop *policy.Hop) bool {
-	for _, d := range s.t.DevicesOf(hop.Stage) {
+// mayRun tells whether a task waits for a service behind a stage, and all that
+// it reads is there.
+func (l *loop) mayRun(t, service, left int32) bool {
+	k := &l.tasks[t]
+	return k.state == waiting && l.requests[k.req].state == waiting && k.service == service && k.stage == left && (l.flow == nil || l.flow.ready(t))
+}
+
+func (l *loop) onStage(hop *policy.Hop) bool {
+	for _, d := range l.t.DevicesOf(hop.Stage) {
 		if d == hop.Device {
 			return true
 		}
@@ -57,45 +64,71 @@ func (s *machine) onStage(hop *policy.Hop) bool {
 }
 
 // finish closes the run: conservation, the trace, the use of devices.
-func (s *machine) finish() error {
-	if open := len(s.requests) - len(s.free); open > 0 {
+func (l *loop) finish() error {
+	if open := l.open(); open > 0 {
 		return fmt.Errorf("%d requests were neither answered nor dropped when nothing was left to happen", open)
 	}
-	if s.cfg.Verify {
-		for slot := range s.batches {
-			if s.batches[slot].live {
-				return fmt.Errorf("batch slot %d is still under way when nothing is left to happen", slot)
-			}
-		}
-		for d := range s.devices {
-			if dev := &s.devices[d]; dev.busy || dev.head >= 0 {
-				return fmt.Errorf("device %d still works when nothing is left to happen", d)
-			}
+	if l.cfg.Verify {
+		if err := l.verifyEnd(); err != nil {
+			return err
 		}
 	}
-	s.acc.AddEvents(s.events)
-	s.addDevices()
-	return s.trace.close()
+	l.acc.AddEvents(l.events)
+	l.addDevices()
+	return l.trace.close()
+}
+
+// verifyEnd checks that nothing is under way.
+func (l *loop) verifyEnd() error {
+	for slot := range l.batches {
+		if l.batches[slot].live {
+			return fmt.Errorf("batch slot %d is still under way when nothing is left to happen", slot)
+		}
+	}
+	for _, h := range l.hosts {
+		if err := h.finish(); err != nil {
+			return err
+		}
+	}
+	if l.flow != nil {
+		return l.flow.finish()
+	}
+	return nil
 }
 
 // addDevices reports the use of each kind; a share 1/v counts 1/v.
-func (s *machine) addDevices() {
-	span := s.cfg.Duration
+func (l *loop) addDevices() {
+	span := l.cfg.Duration
 	if span == 0 {
-		span = s.now
+		span = l.now
 	}
-	span = max(0, span-s.cfg.Warmup)
-	for kind, name := range s.t.Kinds {
+	span = max(0, span-l.cfg.Warmup)
+	for kind, name := range l.t.Kinds {
 		busy := 0.0
-		for d := range s.devices {
-			if s.t.Devices[d].Kind == int32(kind) {
-				busy += float64(s.devices[d].running) / float64(s.t.Devices[d].Share)
+		for d := range l.t.Devices {
+			if l.t.Devices[d].Kind == int32(kind) {
+				busy += float64(l.hosts[l.of[d]].running(int32(d))) / float64(l.t.Devices[d].Share)
 			}
 		}
-		count := int64(s.t.KindCounts[kind])
+		count := int64(l.t.KindCounts[kind])
 		running := formats.Micros(busy)
-		s.acc.AddDevice(formats.DeviceReport{
+		l.acc.AddDevice(formats.DeviceReport{
 			Device: name, Count: int(count), RunningUS: running, IdleUS: max(0, formats.Micros(int64(span)*count)-running),
 		})
 	}
+}
+
+// result is what the run showed.
+func (l *loop) result() *Result {
+	crossed := l.hosts[0].(*devices).crossed
+	res := &Result{Events: l.events, Dispatched: l.serial, Transfers: crossed.summary(), crossed: crossed, acc: l.acc}
+	if p, ok := policy.As[policy.Prober](l.cfg.Policy); ok {
+		res.Probes = p.Probes()
+	}
+	if !l.cfg.NoReport {
+		res.Report = l.acc.Build()
+		res.dispatching()
+	}
+	l.ending.result(res)
+	return res
 }

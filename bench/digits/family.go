@@ -14,6 +14,7 @@ import (
 	"inferplan/formats/importer/samples"
 	"inferplan/planner"
 	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 	"inferplan/profiler"
 	"inferplan/solver/highs"
 )
@@ -142,8 +143,8 @@ func (f *family) cheapest(plan *formats.Plan, accuracy float64) string {
 // rowsAs gives tables the records of the rows that requests carry, in their
 // order, so that the simulator's request i has the answers of row rows[i].
 func (f *family) rowsAs(t *policy.Tables, rows []int) {
-	g := *t.Gears
-	g.Records = policy.GearRecords{Samples: len(rows)}
+	g := *policygear.Of(t)
+	g.Records = policygear.Records{Samples: len(rows)}
 	for p, name := range g.Family {
 		at := slices.IndexFunc(f.records.Models, func(m formats.ModelRecords) bool { return m.Model == name })
 		m := &f.records.Models[at]
@@ -153,16 +154,17 @@ func (f *family) rowsAs(t *policy.Tables, rows []int) {
 		}
 		g.Records.Levels, g.Records.Correct = append(g.Records.Levels, levels), append(g.Records.Correct, correct)
 	}
-	t.Gears = &g
+	t.Own = &g
 }
 
 // expected is whether the cascade of a gear answers a row right, by the
 // records, and which model answers.
 func (f *family) expected(t *policy.Tables, gear int, row int) (correct bool, by int32) {
-	for _, s := range t.Gears.Gears[gear].Stages {
-		m := f.model(t.Gears.Family[s.Pipeline])
+	own := policygear.Of(t)
+	for _, s := range own.Gears[gear].Stages {
+		m := f.model(own.Family[s.Pipeline])
 		correct, by = m.Correct[row] == '1', s.Pipeline
-		if t.Gears.Level(s.Pipeline, m.Certainty[row]) >= int64(s.Below) {
+		if own.Level(s.Pipeline, m.Certainty[row]) >= int64(s.Below) {
 			break
 		}
 	}

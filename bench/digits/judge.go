@@ -8,6 +8,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/report"
 	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 )
 
 // verdict is a run against its plan, as it is printed and written.
@@ -71,7 +72,7 @@ func (f *family) judge(plan *formats.Plan, t *policy.Tables, run *served) verdic
 		}
 		residual[a.row][0] += d
 		residual[a.row][1]++
-		if correct, by := f.expected(t, a.gear, a.row); correct == a.correct && t.Gears.Family[by] == a.model {
+		if correct, by := f.expected(t, a.gear, a.row); correct == a.correct && policygear.Of(t).Family[by] == a.model {
 			known++
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/report"
 	"inferplan/policy"
+	"inferplan/policy/policies"
 )
 
 // document is everything that was measured.
@@ -185,7 +186,7 @@ func (b *bench) prepare(ctx context.Context, peak float64) error {
 	if err != nil {
 		return err
 	}
-	tables, err := policy.Compile(plan)
+	tables, err := policies.Compile(plan)
 	if err != nil {
 		return err
 	}

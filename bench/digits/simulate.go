@@ -10,7 +10,6 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/report"
-	"inferplan/policy"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 )
@@ -101,7 +100,7 @@ func (f *family) simulate(ctx context.Context, plan *formats.Plan, run *served, 
 }
 
 func (f *family) replay(ctx context.Context, plan *formats.Plan, run *served, how replay) (*shown, error) {
-	tables, err := policy.Compile(plan)
+	tables, err := policies.Compile(plan)
 	if err != nil {
 		return nil, err
 	}

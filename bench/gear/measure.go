@@ -20,6 +20,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
 	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 )
 
 // planSeed is the seed of all plans: the cross-check's.
@@ -240,7 +241,7 @@ type plan struct {
 
 // fingerprint is a short hash of what a system does.
 func fingerprint(t *policy.Tables) (string, error) {
-	text, err := json.Marshal([]any{t.Models, t.Pipelines, t.Stages, t.StageDevices, t.Gears.Gears})
+	text, err := json.Marshal([]any{t.Models, t.Pipelines, t.Stages, t.StageDevices, policygear.Of(t).Gears})
 	if err != nil {
 		return "", fmt.Errorf("telling plans apart: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
 	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 )
 
 // small is a space in which all plans can be tried: some models, few thresholds
@@ -342,10 +343,11 @@ func evenSplit(v *plan) *plan {
 		if err != nil {
 			return nil, err
 		}
-		if t.Gears == nil {
+		own := policygear.Of(t)
+		if own == nil {
 			return nil, errors.New("tables without gears")
 		}
-		changed, gears := *t, *t.Gears
+		changed, gears := *t, *own
 		gears.Gears = slices.Clone(gears.Gears)
 		for g := range gears.Gears {
 			stages := slices.Clone(gears.Gears[g].Stages)
@@ -358,7 +360,7 @@ func evenSplit(v *plan) *plan {
 			}
 			gears.Gears[g].Stages = stages
 		}
-		changed.Gears = &gears
+		changed.Own = &gears
 		return &changed, nil
 	}}
 	return &out

@@ -42,12 +42,12 @@ func arrivalsOf(s *scene) string {
 // manner is a policy on a network.
 type manner struct {
 	policy  string
-	network policy.Network
+	network policy.Topology
 }
 
 var (
-	asArtifact = manner{artifact.Name, policy.NetworkStages}
-	asOurs     = manner{reserve.Name, policy.NetworkNodes}
+	asArtifact = manner{artifact.Name, policy.TopologyStages}
+	asOurs     = manner{reserve.Name, policy.TopologyNodes}
 )
 
 // dnn is one model of a case, with its highest load under each algorithm.

@@ -30,7 +30,7 @@ type subject struct {
 	print   string    // fingerprint
 }
 
-func (b *bench) subject(ctx context.Context, s *scene, algorithm, policyName string, network policy.Network, p process) (*subject, error) {
+func (b *bench) subject(ctx context.Context, s *scene, algorithm, policyName string, network policy.Topology, p process) (*subject, error) {
 	plan, err := s.plan(ctx, algorithm)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (b *bench) subject(ctx context.Context, s *scene, algorithm, policyName str
 		return nil, err
 	}
 	sc.Policy, sc.Duration, sc.Seed = formats.PolicySpec{Name: policyName}, b.duration, 1
-	out := &subject{b: b, sc: sc, arrivals: p, alone: network == policy.NetworkStages}
+	out := &subject{b: b, sc: sc, arrivals: p, alone: network == policy.TopologyStages}
 	for i := range sc.Tables.Models {
 		m := &sc.Tables.Models[i]
 		if !(rates[m.Name] > 0) {

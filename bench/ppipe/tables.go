@@ -107,7 +107,7 @@ func (b *bench) transfers(ctx context.Context, w *tabwriter.Writer) error {
 	rows := make([]row, len(scenes)*len(names))
 	b.announce(ctx, scenes, "transfers", 10)
 	if err := each(ctx, len(rows), func(ctx context.Context, i int) error {
-		s, err := b.subject(ctx, &scenes[i/len(names)], "PPipe", names[i%len(names)], policy.NetworkNodes, process{name: "poisson", spec: poisson})
+		s, err := b.subject(ctx, &scenes[i/len(names)], "PPipe", names[i%len(names)], policy.TopologyNodes, process{name: "poisson", spec: poisson})
 		if err != nil {
 			return err
 		}
@@ -225,7 +225,7 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (own, auto, fr
 	cert := planner.CertifyOptions{Attainment: asked, Runs: b.runs, Duration: b.duration, Seed: 1}
 	scenes := b.recorded()
 	at := slices.IndexFunc(scenes, func(s scene) bool { return s.name == ref.Case })
-	s, err := b.subject(ctx, &scenes[at], "PPipe", reserve.Name, policy.NetworkNodes, process{name: "poisson", spec: poisson})
+	s, err := b.subject(ctx, &scenes[at], "PPipe", reserve.Name, policy.TopologyNodes, process{name: "poisson", spec: poisson})
 	if err != nil {
 		return nil, nil, nil, err
 	}

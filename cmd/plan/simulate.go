@@ -335,12 +335,12 @@ func (o *simulateOptions) sweep() ([]float64, error) {
 
 // links is the network to simulate on, and what was assumed about it: the
 // artifact's dispatch is judged on the artifact's network unless told otherwise.
-func (o *simulateOptions) links(policyName string) (policy.Network, []string, error) {
-	switch n := policy.Network(o.network); {
+func (o *simulateOptions) links(policyName string) (policy.Topology, []string, error) {
+	switch n := policy.Topology(o.network); {
 	case n == "" && policyName == artifact.Name:
-		return policy.NetworkStages, []string{"network: stages, as the PPipe artifact has it (--network nodes for shared NICs)"}, nil
+		return policy.TopologyStages, []string{"network: stages, as the PPipe artifact has it (--network nodes for shared NICs)"}, nil
 	case n == "":
-		return policy.NetworkNodes, nil, nil
+		return policy.TopologyNodes, nil, nil
 	default:
 		return n, nil, oneOf("network", o.network, networks()...)
 	}
@@ -348,7 +348,7 @@ func (o *simulateOptions) links(policyName string) (policy.Network, []string, er
 
 func networks() []string {
 	var out []string
-	for _, n := range policy.Networks() {
+	for _, n := range policy.Topologies() {
 		out = append(out, string(n))
 	}
 	return out

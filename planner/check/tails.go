@@ -10,7 +10,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/report"
 	"inferplan/formats/seeded"
-	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 )
@@ -90,14 +90,14 @@ func (c *comparison) simulate(ctx context.Context) ([]sample, error) {
 
 // tailOf is the latency at the plan's percentile of one gear alone.
 func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
-	t, err := policy.Compile(p)
+	t, err := policies.Compile(p)
 	if err != nil {
 		return 0, err
 	}
 	rate := p.Gear.Gears[gear].ToQPS
-	one := *t.Gears
-	one.Gears, one.MaxQPS = t.Gears.Gears[gear:gear+1], rate
-	t.Gears = &one
+	one := *policygear.Of(t)
+	one.Gears, one.MaxQPS = one.Gears[gear:gear+1], rate
+	t.Own = &one
 	t.Models[0].RPS = rate
 	at := 0
 	for _, stages := range times {

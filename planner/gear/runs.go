@@ -5,16 +5,17 @@ import (
 	"slices"
 
 	"inferplan/policy"
+	"inferplan/policy/gear"
 )
 
 // Tables are the run-time tables of gears on a placement: what a simulation of
 // them, outside of planning, needs.
-func (p *Problem) Tables(pl *Placement, gears []policy.GearTable) *policy.Tables {
+func (p *Problem) Tables(pl *Placement, gears []gear.Gear) *policy.Tables {
 	t := p.tables(pl)
 	peak := p.Edges[len(p.Edges)-1]
 	t.Models[0].RPS = peak
-	t.Gears = &policy.Gears{MaxQPS: peak, Gears: gears,
-		Records: policy.GearRecords{Samples: p.Planned.N, Levels: p.Planned.Levels, Correct: p.Planned.Correct}}
+	t.Own = &gear.Tables{MaxQPS: peak, Gears: gears,
+		Records: gear.Records{Samples: p.Planned.N, Levels: p.Planned.Levels, Correct: p.Planned.Correct}}
 	return &t
 }
 
@@ -30,10 +31,11 @@ func (b *bench) whole(gears []Planned) *policy.Tables {
 	peak := p.Edges[len(p.Edges)-1]
 	t.Models = slices.Clone(t.Models)
 	t.Models[0].RPS = peak
-	t.Gears = &policy.Gears{MaxQPS: peak, Records: b.records()}
+	own := &gear.Tables{MaxQPS: peak, Records: b.records()}
+	t.Own = own
 	for r := range gears {
 		g := &gears[r]
-		t.Gears.Gears = append(t.Gears.Gears, b.table(&attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: p.Edges[r]}))
+		own.Gears = append(own.Gears, b.table(&attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: p.Edges[r]}))
 	}
 	return &t
 }
@@ -70,7 +72,7 @@ const unplaced = 1e300
 
 // Gear is a cascade as a gear up to a rate, its load split as planned gears
 // split theirs.
-func (p *Problem) Gear(pl *Placement, c *Cascade, to float64, minQueue int) policy.GearTable {
+func (p *Problem) Gear(pl *Placement, c *Cascade, to float64, minQueue int) gear.Gear {
 	shares, _ := pl.Split(p.works([]Cascade{*c})[0])
 	return c.table(to, minQueue, shares)
 }

@@ -55,10 +55,10 @@ func (p *Problem) tables(pl *Placement) policy.Tables {
 }
 
 // table is a cascade as a gear of the run-time tables.
-func (c *Cascade) table(to float64, minQueue int, shares [][]float64) policy.GearTable {
-	g := policy.GearTable{ToQPS: to}
+func (c *Cascade) table(to float64, minQueue int, shares [][]float64) gear.Gear {
+	g := gear.Gear{ToQPS: to}
 	for k, m := range c.Models {
-		s := policy.GearStage{Pipeline: int32(m), MinQueue: 1, Split: shares[m]}
+		s := gear.Stage{Pipeline: int32(m), MinQueue: 1, Split: shares[m]}
 		if k < len(c.Levels) {
 			s.Below = int32(c.Levels[k])
 		}
@@ -162,7 +162,8 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	t := b.tables
 	t.Models = slices.Clone(t.Models)
 	t.Models[0].RPS = a.rate
-	t.Gears = &policy.Gears{MaxQPS: a.rate, Gears: []policy.GearTable{b.table(a)}, Records: b.records()}
+	own := &gear.Tables{MaxQPS: a.rate, Gears: []gear.Gear{b.table(a)}, Records: b.records()}
+	t.Own = own
 	pol, err := gear.New(&t, gear.DefaultOptions(&t))
 	if err != nil {
 		return shown{}, err
@@ -180,7 +181,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	}
 	w := watch{length: a.length, limit: a.limit, cancel: cancel, most: int(most * expected)}
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
-	first := &firstBatches{Policy: pol, pipelines: t.Gears.Gears[0].Stages[0].Pipelines()}
+	first := &firstBatches{Policy: pol, pipelines: own.Gears[0].Stages[0].Pipelines()}
 	_, err = sim.Run(ctx, sim.Config{Tables: &t, Policy: first, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
 	b.latencies = w.latencies
 	out := shown{batch: first.mean()}
@@ -207,7 +208,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 }
 
 // table is the attempt's gear.
-func (b *bench) table(a *attempt) policy.GearTable {
+func (b *bench) table(a *attempt) gear.Gear {
 	g := a.c.table(a.rate, a.minQueue, a.shares)
 	if b.pipelines != nil {
 		for k := range g.Stages {
@@ -219,9 +220,9 @@ func (b *bench) table(a *attempt) policy.GearTable {
 }
 
 // records are the answers of every pipeline.
-func (b *bench) records() policy.GearRecords {
+func (b *bench) records() gear.Records {
 	s := b.p.Planned
-	out := policy.GearRecords{Samples: s.N, Levels: s.Levels, Correct: s.Correct}
+	out := gear.Records{Samples: s.N, Levels: s.Levels, Correct: s.Correct}
 	if b.pipelines == nil {
 		return out
 	}

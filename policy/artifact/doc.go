@@ -17,6 +17,6 @@
 //   - Transfers hold the sender's uplink; the receiver's downlink is reserved
 //     but nothing waits for it.
 //
-// Run it on policy.NetworkStages for the artifact's figures. Lost devices are
+// Run it on policy.TopologyStages for the artifact's figures. Lost devices are
 // beyond the artifact; here their batches are queued again.
 package artifact

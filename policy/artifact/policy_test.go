@@ -55,7 +55,7 @@ func TestUnderTheSimulator(t *testing.T) {
 		"one host":      policytest.Pooled{High: 3, Low: 9, Batch: 3, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 1 << 19, SLO: 200 * ms, OneHost: true}.Plan(),
 		"a node of two": policytest.Pooled{High: 4, Low: 12, PerNode: 2, Batch: 2, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 1 << 20, SLO: 200 * ms}.Plan(),
 	} {
-		for _, network := range policy.Networks() {
+		for _, network := range policy.Topologies() {
 			sc, err := sim.NewScenarioOn(plan, network)
 			if err != nil {
 				t.Fatal(err)

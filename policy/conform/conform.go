@@ -12,7 +12,12 @@ import (
 	"inferplan/policy"
 )
 
-const header = "inferplan.eventlog/v1\n"
+// Headers of the versions; both have the same length. Logs are written in the
+// second.
+const (
+	headerV1 = "inferplan.eventlog/v1\n"
+	header   = "inferplan.eventlog/v2\n"
+)
 
 // maxRecord bounds one record of a log that is read.
 const maxRecord = 1 << 26
@@ -35,6 +40,9 @@ func NewRecorder(p policy.Policy, w io.Writer) *Recorder {
 	_, r.err = r.w.WriteString(header)
 	return r
 }
+
+// Unwrap is the wrapped policy, for its optional sides (policy.As).
+func (r *Recorder) Unwrap() policy.Policy { return r.inner }
 
 // Handle lets the wrapped policy decide and writes the call down.
 func (r *Recorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
@@ -73,24 +81,27 @@ func (r *Recorder) Close() error {
 type Log struct {
 	r     *bufio.Reader
 	calls int64
+	old   bool // version 1
 	buf   [2][]byte
+	acts  policy.Actions // of a call of version 1
+	now   []byte         // the same as version 2
 }
 
 // Call is one call of a policy. Its slices hold until the next one.
 type Call struct {
 	Now     time.Duration
 	Event   policy.Event
-	Actions []byte // as policy.AppendActions wrote them
+	Actions []byte // as policy.AppendActions writes them
 }
 
-// OpenLog starts reading a log.
+// OpenLog starts reading a log of either version.
 func OpenLog(r io.Reader) (*Log, error) {
 	l := &Log{r: bufio.NewReaderSize(r, 1<<16)}
 	got := make([]byte, len(header))
 	if _, err := io.ReadFull(l.r, got); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("reading the event log: %w", err)
 	}
-	if string(got) != header {
+	if l.old = string(got) == headerV1; !l.old && string(got) != header {
 		return nil, fmt.Errorf("reading the event log: it starts with %q, expected %q", got, header)
 	}
 	return l, nil
@@ -104,10 +115,10 @@ func (l *Log) Next() (Call, error) {
 		return c, io.EOF
 	}
 	if err == nil {
-		c.Now, c.Event, err = policy.DecodeEvent(event)
+		c.Now, c.Event, err = l.event(event)
 	}
 	if err == nil {
-		if c.Actions, err = l.record(1); errors.Is(err, io.EOF) {
+		if c.Actions, err = l.actions(); errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 	}
@@ -116,6 +127,26 @@ func (l *Log) Next() (Call, error) {
 	}
 	l.calls++
 	return c, nil
+}
+
+func (l *Log) event(b []byte) (time.Duration, policy.Event, error) {
+	if l.old {
+		return policy.DecodeEventV1(b)
+	}
+	return policy.DecodeEvent(b)
+}
+
+// actions reads the actions of a call; those of version 1 it writes anew.
+func (l *Log) actions() ([]byte, error) {
+	b, err := l.record(1)
+	if err != nil || !l.old {
+		return b, err
+	}
+	if err := policy.DecodeActionsV1(b, &l.acts); err != nil {
+		return nil, err
+	}
+	l.now = policy.AppendActions(l.now[:0], &l.acts, 0)
+	return l.now, nil
 }
 
 func (l *Log) record(i int) ([]byte, error) {

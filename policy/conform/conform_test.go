@@ -132,7 +132,7 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte("inferplan.eventlog/v1\n"))
 	ev := policy.AppendEvent(nil, 5, &policy.Event{Kind: policy.Arrival, Model: 1, Deadline: 7})
 	acts := policy.AppendActions(nil, &policy.Actions{
-		List: []policy.Action{{Kind: policy.Dispatch, Size: 1, HopCount: 1}}, Reqs: []int32{3}, Hops: []policy.Hop{{Device: 2}}}, 0)
+		List: []policy.Action{{Kind: policy.Dispatch, Size: 1, HopCount: 1}}, Tasks: []int32{3}, Hops: []policy.Hop{{Device: 2}}}, 0)
 	log := append([]byte("inferplan.eventlog/v1\n"), byte(len(ev)))
 	log = append(append(append(log, ev...), byte(len(acts))), acts...)
 	f.Add(log)

@@ -10,5 +10,6 @@
 //
 // The log is a header line and then, per call, two byte strings with their
 // lengths as uvarints: the event (policy.AppendEvent) and the actions
-// (policy.AppendActions).
+// (policy.AppendActions). Logs of version 1, from before requests had tasks, are
+// read as well.
 package conform

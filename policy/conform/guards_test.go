@@ -19,6 +19,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/conform"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 )
@@ -98,9 +99,9 @@ func (g *guard) config(t *testing.T) sim.Config {
 	t.Helper()
 	plan, spec := g.plan(t)
 	r := g.Sim
-	network := policy.NetworkNodes
+	network := policy.TopologyNodes
 	if r.Network != "" {
-		network = policy.Network(r.Network)
+		network = policy.Topology(r.Network)
 	}
 	sc, err := sim.NewScenarioOn(plan, network)
 	if err != nil {
@@ -199,11 +200,11 @@ func TestGuardLogs(t *testing.T) {
 				t.Fatalf("the log has the sum %s, expected %s: it is not the recorded one", sum, g.Log256)
 			}
 			plan, spec := g.plan(t)
-			network := policy.NetworkNodes
+			network := policy.TopologyNodes
 			if g.Sim != nil && g.Sim.Network != "" {
-				network = policy.Network(g.Sim.Network)
+				network = policy.Topology(g.Sim.Network)
 			}
-			tables, err := policy.CompileOn(plan, network)
+			tables, err := policies.CompileOn(plan, network)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -327,7 +328,7 @@ func (g *guard) record(t *testing.T, log []byte, calls int64, report string) {
 func TestGuardsCanFail(t *testing.T) {
 	g := readGuards(t)[0]
 	plan, _ := g.plan(t)
-	tables, err := policy.Compile(plan)
+	tables, err := policies.Compile(plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,5 +338,28 @@ func TestGuardsCanFail(t *testing.T) {
 	}
 	if calls, err := replayV1(bytes.NewReader(g.readLog(t)), pol); err == nil {
 		t.Errorf("another policy agrees with %d calls", calls)
+	}
+}
+
+// The public reader takes logs of the first form, too: they replay by it as by
+// the codec of this test.
+func TestReplayReadsTheFirstForm(t *testing.T) {
+	for _, g := range readGuards(t) {
+		plan, spec := g.plan(t)
+		topology := policy.TopologyNodes
+		if g.Sim != nil && g.Sim.Network != "" {
+			topology = policy.Topology(g.Sim.Network)
+		}
+		tables, err := policies.CompileOn(plan, topology)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pol, err := policies.New(spec, tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if calls, err := conform.Replay(bytes.NewReader(g.readLog(t)), pol); err != nil || calls != g.Calls {
+			t.Errorf("%s: after %d of %d calls: %v", g.Name, calls, g.Calls, err)
+		}
 	}
 }

@@ -22,13 +22,13 @@ import (
 // The kinds and reasons of the first form, in its order.
 var (
 	v1Events = []policy.EventKind{
-		policy.BatchFinished, policy.TransferFinished, policy.BatchStarted, policy.ModelLoaded, policy.ModelUnloaded,
+		policy.BatchFinished, policy.TransferFinished, policy.BatchStarted, policy.NetworkLoaded, policy.NetworkUnloaded,
 		policy.WorkerLost, policy.WorkerBack, policy.ControlRevealed, policy.TokenProgress, policy.PlanInstalled,
 		policy.ReplanResult, policy.Arrival, policy.Cancel, policy.Timer,
 	}
 	v1Actions = []policy.ActionKind{
 		policy.Dispatch, policy.Drop, policy.Wake, policy.Abort, policy.Load, policy.Unload, policy.Evict,
-		policy.SwitchGear, policy.Replan, policy.Complete,
+		policy.SwitchMode, policy.Replan, policy.Complete,
 	}
 	v1Reasons = []policy.Reason{
 		policy.ReasonNone, policy.ReasonDeadline, policy.ReasonQueueFull, policy.ReasonWorkerLost, policy.ReasonCancelled,
@@ -39,7 +39,7 @@ var (
 // today makes the event that a policy is told.
 func (e *v1Event) today() policy.Event {
 	return policy.Event{
-		Kind: v1Events[e.kind], Hop: int16(e.hop), Model: int32(e.model), Req: int32(e.req), Batch: int32(e.batch), Device: int32(e.device),
+		Kind: v1Events[e.kind], Hop: int16(e.hop), Model: int32(e.model), Service: int32(e.model), Req: int32(e.req), Task: int32(e.req), Batch: int32(e.batch), Device: int32(e.device),
 		Value: e.value, Arrived: time.Duration(e.arrived), Deadline: time.Duration(e.deadline), Start: time.Duration(e.start), End: time.Duration(e.end),
 	}
 }

@@ -95,13 +95,13 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	pl, q := &p.t.Pipelines[ch.pipeline], &p.queues[c]
 	devices := p.devicesOf(c)
 	slot, size := p.freeSlot(devices[0]), min(q.length, pl.Batch)
-	first, hops := int32(len(out.Reqs)), int32(len(out.Hops))
+	first, hops := int32(len(out.Tasks)), int32(len(out.Hops))
 	for range size {
 		r := q.head
 		p.remove(r)
-		out.Reqs = append(out.Reqs, r)
+		out.Tasks = append(out.Tasks, r)
 	}
-	copy(p.running[slot*p.most:], out.Reqs[first:])
+	copy(p.running[slot*p.most:], out.Tasks[first:])
 	p.batches[slot] = batch{chain: c, size: size, live: true}
 	p.devices[devices[0]].work++
 	ch.under++
@@ -120,7 +120,7 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 		out.Hops = append(out.Hops, hop)
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: ch.pipeline, Model: pl.Model, Batch: slot, Size: size, Device: devices[0],
-		ReqFirst: first, HopFirst: hops, HopCount: int16(ch.hops)})
+		TaskFirst: first, HopFirst: hops, HopCount: int16(ch.hops)})
 }
 
 // reached: a batch is at the device of its next stage, which works on it before

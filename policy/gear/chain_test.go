@@ -13,6 +13,7 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/gear"
+	"inferplan/policy/policies"
 	"inferplan/sim"
 )
 
@@ -101,7 +102,7 @@ func compile(t interface{ Fatal(...any) }, p *formats.Plan) (*policy.Tables, *ge
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	tab, err := policy.Compile(p)
+	tab, err := policies.Compile(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +306,7 @@ func TestNoChains(t *testing.T) {
 			t.Errorf("%v, expected an error at %s", err, c.at)
 		}
 	}
-	if _, err := policy.Compile(uneven()); err == nil || !strings.Contains(err.Error(), "models[0].pipelines[0].stages[1].replicas") {
+	if _, err := policies.Compile(uneven()); err == nil || !strings.Contains(err.Error(), "models[0].pipelines[0].stages[1].replicas") {
 		t.Errorf("compiling: %v", err)
 	}
 }

@@ -25,7 +25,8 @@
 // The least queue length alone follows the gear in force. Nothing is dropped,
 // except where the client went away or no device is left that could answer.
 //
-// How the pieces fit: policy.go holds the state and the events, queue.go the
+// How the pieces fit: tables.go and compile.go hold what a plan says of its
+// gears, policy.go holds the state and the events, queue.go the
 // queues, chain.go what goes along the chains, shift.go the choice of the gear,
 // options.go the parameters.
 package gear

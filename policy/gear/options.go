@@ -26,7 +26,7 @@ type Options struct {
 // of the SLO as flush time.
 func DefaultOptions(t *policy.Tables) Options {
 	o := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: t.Models[0].SLO / 4}
-	if g := t.Gears; g != nil && len(g.Gears) > 0 {
+	if g := Of(t); g != nil && len(g.Gears) > 0 {
 		o.Window, o.Hysteresis = WindowFor(g.MaxQPS / float64(len(g.Gears)))
 	}
 	return o

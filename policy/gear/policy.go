@@ -18,7 +18,7 @@ const (
 // on: where all models run whole on a device, batch and device have one number.
 type Policy struct {
 	t     *policy.Tables
-	gears []policy.GearTable
+	gears []Gear
 	opt   Options
 
 	stages  []stage // gear after gear
@@ -74,7 +74,8 @@ type request struct {
 
 // New makes the policy of a gear plan.
 func New(t *policy.Tables, opt Options) (*Policy, error) {
-	if t.Gears == nil || len(t.Gears.Gears) == 0 {
+	g := Of(t)
+	if g == nil || len(g.Gears) == 0 {
 		return nil, errors.New("policy gear: the plan has no gears: it is for plans of kind gear")
 	}
 	if opt.Window <= 0 {
@@ -82,7 +83,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	}
 	pipelines := len(t.Pipelines)
 	p := &Policy{
-		t: t, gears: t.Gears.Gears, opt: opt, most: t.MaxBatch(), flushAt: -1,
+		t: t, gears: g.Gears, opt: opt, most: t.MaxBatch(), flushAt: -1,
 		minQ: make([]int32, pipelines), devices: make([]device, len(t.Devices)),
 	}
 	of := p.addChains()

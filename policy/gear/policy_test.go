@@ -24,11 +24,11 @@ func tables() *policy.Tables {
 		Devices:      []policy.Device{{Share: 1, Uplink: -1, Downlink: -1}, {Share: 1, GPU: 1, Uplink: -1, Downlink: -1}},
 		StageDevices: []int32{0, 1, 0, 1}, Kinds: []string{"device"}, KindCounts: []int32{2},
 	}
-	stages := func(below int32) []policy.GearStage {
-		return []policy.GearStage{{Pipeline: 0, Below: below, MinQueue: 1, Split: []float64{.75, .25}}, {Pipeline: 1, MinQueue: 1, Split: []float64{.5, .5}}}
+	stages := func(below int32) []Stage {
+		return []Stage{{Pipeline: 0, Below: below, MinQueue: 1, Split: []float64{.75, .25}}, {Pipeline: 1, MinQueue: 1, Split: []float64{.5, .5}}}
 	}
-	g := &policy.Gears{Family: []string{"small", "large"}, Thresholds: [][]float64{{.3, .6}, {.3, .6}}, MaxQPS: 200,
-		Gears: []policy.GearTable{{ToQPS: 100, Stages: stages(2)}, {ToQPS: 200, Stages: stages(1)}}}
+	g := &Tables{Family: []string{"small", "large"}, Thresholds: [][]float64{{.3, .6}, {.3, .6}}, MaxQPS: 200,
+		Gears: []Gear{{ToQPS: 100, Stages: stages(2)}, {ToQPS: 200, Stages: stages(1)}}}
 	rng := rand.New(rand.NewPCG(1, 2))
 	g.Records.Samples = 1000
 	for range 2 {
@@ -40,12 +40,12 @@ func tables() *policy.Tables {
 		}
 		g.Records.Levels, g.Records.Correct = append(g.Records.Levels, levels), append(g.Records.Correct, correct)
 	}
-	t.Gears = g
+	t.Own = g
 	return t
 }
 
-// Tables are for tests outside of the package, which may import the simulator.
-var Tables = tables
+// TwoModels are for tests outside of the package, which may import the simulator.
+var TwoModels = tables
 
 // script drives a policy by hand.
 type script struct {
@@ -113,9 +113,9 @@ func TestForwarding(t *testing.T) {
 // A free device serves its longest queue; batches stop at the planned size.
 func TestLongestQueue(t *testing.T) {
 	s := newScript(t, func(tab *policy.Tables, _ *Options) {
-		for g := range tab.Gears.Gears {
-			for k := range tab.Gears.Gears[g].Stages {
-				tab.Gears.Gears[g].Stages[k].Split = []float64{1, 0}
+		for g := range Of(tab).Gears {
+			for k := range Of(tab).Gears[g].Stages {
+				Of(tab).Gears[g].Stages[k].Split = []float64{1, 0}
 			}
 		}
 	})
@@ -133,14 +133,14 @@ func TestLongestQueue(t *testing.T) {
 	}
 	s.at(6*ms, policy.Event{Kind: policy.Arrival, Req: 4})
 	got = s.at(6*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
-	if len(got) != 1 || got[0].Pipeline != 1 || got[0].Size != 2 || s.out.Reqs[0] != 0 {
-		t.Fatalf("four at the large model: %+v %v, expected its two oldest", got, s.out.Reqs)
+	if len(got) != 1 || got[0].Pipeline != 1 || got[0].Size != 2 || s.out.Tasks[0] != 0 {
+		t.Fatalf("four at the large model: %+v %v, expected its two oldest", got, s.out.Tasks)
 	}
 }
 
 // A short queue waits for the least length, but not longer than the flush time.
 func TestFlush(t *testing.T) {
-	s := newScript(t, func(tab *policy.Tables, _ *Options) { tab.Gears.Gears[0].Stages[0].MinQueue = 3 })
+	s := newScript(t, func(tab *policy.Tables, _ *Options) { Of(tab).Gears[0].Stages[0].MinQueue = 3 })
 	got := s.at(5*ms, policy.Event{Kind: policy.Arrival, Req: 0})
 	if len(got) != 2 || got[1].Kind != policy.Wake || got[1].Tag != flushTag || got[1].At != 105*ms {
 		t.Fatalf("%+v, expected a wake at 105 ms", got)
@@ -156,7 +156,7 @@ func TestSwitching(t *testing.T) {
 	s := newScript(t, nil)
 	window := func(now time.Duration, arrivals int64) bool {
 		s.p.count = arrivals
-		return slices.Contains(kinds(s.at(now, policy.Event{Kind: policy.Timer, Value: tickTag})), policy.SwitchGear)
+		return slices.Contains(kinds(s.at(now, policy.Event{Kind: policy.Timer, Value: tickTag})), policy.SwitchMode)
 	}
 	s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
 	for i, c := range []struct {

@@ -34,7 +34,7 @@ func runChains(t interface{ Fatal(...any) }, tab *policy.Tables, pol policy.Poli
 // Losing a device, or both for a while, loses no request that can be answered,
 // and a recorded run replays to the same bytes.
 func TestFaultsAndReplay(t *testing.T) {
-	tab := gear.Tables()
+	tab := gear.TwoModels()
 	pol, err := gear.New(tab, gear.DefaultOptions(tab))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestFaultsAndReplay(t *testing.T) {
 }
 
 func BenchmarkRun(b *testing.B) {
-	tab := gear.Tables()
+	tab := gear.TwoModels()
 	b.ReportAllocs()
 	for range b.N {
 		pol, err := gear.New(tab, gear.DefaultOptions(tab))

@@ -70,7 +70,7 @@ func (p *Policy) waiting() int32 {
 
 func (p *Policy) shift(now time.Duration, to int32, out *policy.Actions) {
 	p.setGear(to)
-	out.List = append(out.List, policy.Action{Kind: policy.SwitchGear, Tag: to})
+	out.List = append(out.List, policy.Action{Kind: policy.SwitchMode, Tag: to})
 	p.serveIdle(now, out)
 }
 

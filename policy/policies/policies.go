@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"inferplan/formats"
 	"inferplan/policy"
@@ -16,46 +18,93 @@ import (
 // Default is the policy of a plan that names none.
 const Default = reserve.Name
 
-// makers holds the constructor of each policy.
-var makers = map[string]func(*policy.Tables, map[string]float64) (policy.Policy, error){
-	artifact.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-		if err := pooled(artifact.Name, t); err != nil {
-			return nil, err
-		}
-		return artifact.New(t, params)
+// kind is what plans of a kind have at run time.
+type kind struct {
+	name string
+	// compile adds the kind's own tables to the shared ones; nil: it has none.
+	compile func(plan *formats.Plan, t *policy.Tables) error
+	// owns tells the kind's tables from others.
+	owns func(t *policy.Tables) bool
+	// control says which tasks a request has next; nil: one task per request.
+	control func(t *policy.Tables) policy.Control
+	makers  map[string]maker
+}
+
+// maker makes a policy with the parameters of a plan.
+type maker func(t *policy.Tables, params map[string]float64) (policy.Policy, error)
+
+// kinds is the only list of what plans may be at run time, the default first.
+var kinds = []kind{
+	{
+		name: formats.PlanPool,
+		owns: func(t *policy.Tables) bool { return t.Own == nil },
+		makers: map[string]maker{
+			artifact.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+				return artifact.New(t, params)
+			},
+			reactive.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+				return reactive.New(t, params)
+			},
+			reserve.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+				opt, err := reserve.ParseOptions(params)
+				if err != nil {
+					return nil, err
+				}
+				return reserve.New(t, opt), nil
+			},
+		},
 	},
-	reactive.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-		if err := pooled(reactive.Name, t); err != nil {
-			return nil, err
-		}
-		return reactive.New(t, params)
-	},
-	reserve.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-		if err := pooled(reserve.Name, t); err != nil {
-			return nil, err
-		}
-		opt, err := reserve.ParseOptions(params)
-		if err != nil {
-			return nil, err
-		}
-		return reserve.New(t, opt), nil
-	},
-	gear.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-		if t.Gears == nil {
-			return nil, fmt.Errorf("policy %s: the plan has no gears, expected a plan of kind gear", gear.Name)
-		}
-		opt, err := gear.ParseOptions(t, params)
-		if err != nil {
-			return nil, err
-		}
-		return gear.New(t, opt)
+	{
+		name:    formats.PlanGear,
+		compile: gear.Compile,
+		owns:    func(t *policy.Tables) bool { return gear.Of(t) != nil },
+		makers: map[string]maker{
+			gear.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+				opt, err := gear.ParseOptions(t, params)
+				if err != nil {
+					return nil, err
+				}
+				return gear.New(t, opt)
+			},
+		},
 	},
 }
 
-// pooled refuses plans that are not of pooled pipelines.
-func pooled(name string, t *policy.Tables) error {
-	if t.Gears != nil {
-		return fmt.Errorf("policy %s: the plan is one of gears, expected a pool plan", name)
+// Compile makes the tables of a plan: the shared ones and those of its kind.
+func Compile(plan *formats.Plan) (*policy.Tables, error) {
+	return CompileOn(plan, policy.TopologyNodes)
+}
+
+// CompileOn is Compile on a given topology.
+func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, error) {
+	at := slices.IndexFunc(kinds, func(k kind) bool { return k.name == plan.Kind })
+	if at < 0 && plan.Kind != "" {
+		var names []string
+		for _, k := range kinds {
+			names = append(names, strconv.Quote(k.name))
+		}
+		return nil, fmt.Errorf("compiling the plan: %w", &formats.Error{Path: "kind", Found: strconv.Quote(plan.Kind), Expected: strings.Join(names, " or "),
+			Hint: "plans of other kinds have no run-time tables so far"})
+	}
+	t, err := policy.CompileOn(plan, topology)
+	if err != nil {
+		return nil, err
+	}
+	if compile := kinds[max(0, at)].compile; compile != nil {
+		if err := compile(plan, t); err != nil {
+			return nil, fmt.Errorf("compiling the plan: %w", err)
+		}
+	}
+	return t, nil
+}
+
+// Control makes what says which tasks the requests of a plan have; nil where
+// every request has one task. Every run needs one of its own.
+func Control(t *policy.Tables) policy.Control {
+	for _, k := range kinds {
+		if k.control != nil && k.owns(t) {
+			return k.control(t)
+		}
 	}
 	return nil
 }
@@ -65,7 +114,14 @@ func pooled(name string, t *policy.Tables) error {
 func SimulatedOnly(name string) bool { return name == reactive.Name }
 
 // Names lists the policies, in order.
-func Names() []string { return slices.Sorted(maps.Keys(makers)) }
+func Names() []string {
+	var names []string
+	for _, k := range kinds {
+		names = slices.AppendSeq(names, maps.Keys(k.makers))
+	}
+	slices.Sort(names)
+	return names
+}
 
 // New makes the policy that spec asks for over a plan's tables. Every run
 // needs one of its own.
@@ -74,9 +130,14 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 	if name == "" {
 		name = Default
 	}
-	mk, ok := makers[name]
-	if !ok {
-		return nil, fmt.Errorf("policy %q: unknown, expected one of %v", name, Names())
+	for _, k := range kinds {
+		mk, ok := k.makers[name]
+		switch {
+		case ok && !k.owns(t):
+			return nil, fmt.Errorf("policy %s: the plan is of another kind, expected one of kind %s", name, k.name)
+		case ok:
+			return mk(t, spec.Params)
+		}
 	}
-	return mk(t, spec.Params)
+	return nil, fmt.Errorf("policy %q: unknown, expected one of %v", name, Names())
 }

@@ -382,13 +382,13 @@ func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Acti
 	b.model, b.pipeline, b.size, b.hops, b.done, b.arrived, b.live = m, pa.pipeline, pa.batch, int16(len(pa.hops)), 0, 0, true
 	act := policy.Action{
 		Kind: policy.Dispatch, Pipeline: pa.pipeline, Model: m, Batch: slot, Size: pa.batch,
-		ReqFirst: int32(len(out.Reqs)), HopFirst: int32(len(out.Hops)), HopCount: b.hops,
+		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)), HopCount: b.hops,
 	}
 	q := &p.models[m].queue
 	for i := range p.membersOf(slot) {
 		r := q.Pop()
 		p.members[slot*p.maxBatch+int32(i)] = r
-		out.Reqs = append(out.Reqs, r.Req)
+		out.Tasks = append(out.Tasks, r.Req)
 	}
 	for h := range pa.hops {
 		b.device[h] = pa.hops[h].Device

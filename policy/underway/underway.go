@@ -76,12 +76,12 @@ func (u *Table) Dispatch(q *waiting.Queue, model, pipeline, size int32, first in
 	b.Model, b.Pipeline, b.Size, b.First, b.Hops, b.Done, b.Arrived, b.Live = model, pipeline, size, first, int16(hops), 0, 0, true
 	act := policy.Action{
 		Kind: policy.Dispatch, Pipeline: pipeline, Model: model, Batch: slot, Size: size,
-		ReqFirst: int32(len(out.Reqs)), HopFirst: int32(len(out.Hops) - hops), HopCount: b.Hops,
+		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops) - hops), HopCount: b.Hops,
 	}
 	for i := range u.Members(slot) {
 		r := q.Pop()
 		u.members[slot*u.most+int32(i)] = r
-		out.Reqs = append(out.Reqs, r.Req)
+		out.Tasks = append(out.Tasks, r.Req)
 	}
 	for h := range hops {
 		b.device[h] = out.Hops[int(act.HopFirst)+h].Device

@@ -12,6 +12,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
 	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 )
 
 // Tolerances of the cross-check: counts are equal, enumeration and bounds agree
@@ -257,7 +258,7 @@ func notedGears(p *gear.Problem) (*policy.Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	var gears []policy.GearTable
+	var gears []policygear.Gear
 	for r := range edges {
 		c, err := parseCascade(p, edges[r].cascade)
 		if err != nil {

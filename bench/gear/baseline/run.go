@@ -12,6 +12,7 @@ import (
 	"inferplan/formats/report"
 	"inferplan/policy"
 	"inferplan/policy/gear"
+	policygear "inferplan/policy/gear"
 	"inferplan/sim"
 )
 
@@ -209,9 +210,10 @@ type slice struct {
 
 func newObserver(inner policy.Policy, t *policy.Tables, step time.Duration) *observer {
 	o := &observer{inner: inner, t: t, step: step, pipelines: make([]int32, len(t.Devices))}
-	rec := &t.Gears.Records
-	for g := range t.Gears.Gears {
-		stages := t.Gears.Gears[g].Stages
+	own := policygear.Of(t)
+	rec := &own.Records
+	for g := range own.Gears {
+		stages := own.Gears[g].Stages
 		right := 0
 		for i := range rec.Samples {
 			for k := range stages {
@@ -240,7 +242,7 @@ func (o *observer) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 			o.slices = append(o.slices, slice{})
 		}
 		o.slices[k].expected += o.accuracy[o.gear]
-		o.requests[ev.Req] = observed{sample: int32(o.arrived % int64(o.t.Gears.Records.Samples)), slice: k}
+		o.requests[ev.Req] = observed{sample: int32(o.arrived % int64(policygear.Of(o.t).Records.Samples)), slice: k}
 		o.arrived++
 	case policy.ControlRevealed:
 		o.requests[ev.Req].pipeline = o.pipelines[ev.Device]
@@ -250,10 +252,10 @@ func (o *observer) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 		switch a := &out.List[i]; a.Kind {
 		case policy.Dispatch:
 			o.pipelines[a.Device] = a.Pipeline
-		case policy.SwitchGear:
+		case policy.SwitchMode:
 			o.gear = a.Tag
 		case policy.Complete:
-			if r := &o.requests[a.Req]; o.t.Gears.Records.Correct[r.pipeline][r.sample] {
+			if r := &o.requests[a.Req]; policygear.Of(o.t).Records.Correct[r.pipeline][r.sample] {
 				o.slices[r.slice].correct++
 			}
 		}

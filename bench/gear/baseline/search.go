@@ -13,6 +13,7 @@ import (
 	"inferplan/bench/gear/published"
 	"inferplan/planner/gear"
 	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 )
 
 // Space is a planning problem small enough to try every plan (CascadeServe,
@@ -24,7 +25,7 @@ type Space struct {
 
 	rates published.Rates
 	place *gear.Placement
-	gears [][]policy.GearTable // by range and cascade
+	gears [][]policygear.Gear // by range and cascade
 }
 
 // Point is what a plan shows on the trace.
@@ -54,7 +55,7 @@ func NewSpace(f *published.Family, devices, ranges int, rates published.Rates) (
 		return nil, err
 	}
 	for _, edge := range p.Edges {
-		var row []policy.GearTable
+		var row []policygear.Gear
 		for i := range s.Cascades {
 			row = append(row, p.Gear(s.place, &s.Cascades[i], edge, 1))
 		}
@@ -74,7 +75,7 @@ func (s *Space) Size() int {
 
 // Try runs a plan, a cascade for every range, through the trace.
 func (s *Space) Try(ctx context.Context, plan []int) (Point, error) {
-	gears := make([]policy.GearTable, len(plan))
+	gears := make([]policygear.Gear, len(plan))
 	for r, i := range plan {
 		gears[r] = s.gears[r][i]
 	}

@@ -11,6 +11,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/planner/gear"
 	"inferplan/policy"
+	policygear "inferplan/policy/gear"
 )
 
 // DynBa is dynamic batching with one model on every device: no cascade, no
@@ -18,7 +19,7 @@ import (
 func DynBa(p *gear.Problem, model int) *policy.Tables {
 	pl := p.Only(model)
 	c := single(p, model)
-	return p.Tables(pl, []policy.GearTable{p.Gear(pl, &c, p.Edges[len(p.Edges)-1], 1)})
+	return p.Tables(pl, []policygear.Gear{p.Gear(pl, &c, p.Edges[len(p.Edges)-1], 1)})
 }
 
 func single(p *gear.Problem, model int) gear.Cascade {
@@ -86,7 +87,7 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 		}
 	}
 	peak := p.Edges[len(p.Edges)-1]
-	var gears []policy.GearTable
+	var gears []policygear.Gear
 	for i := range list {
 		to := list[i].to
 		if i == len(list)-1 {
@@ -180,7 +181,7 @@ func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, err
 	peak := p.Edges[len(p.Edges)-1]
 	var best *Tuned
 	try := func(i int) (bool, error) {
-		t := p.Tables(pl, []policy.GearTable{p.Gear(pl, &front[i], peak, 1)})
+		t := p.Tables(pl, []policygear.Gear{p.Gear(pl, &front[i], peak, 1)})
 		name := fmt.Sprintf("no switching %d", i)
 		r, err := run.inTime(name, t, target)
 		if err != nil || r == nil {

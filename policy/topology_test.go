@@ -11,10 +11,10 @@ import (
 
 // On the network of stages, senders share uplinks in groups of the larger node's
 // size, receivers have downlinks of their own, and nothing is within a node.
-func TestNetworkStages(t *testing.T) {
+func TestTopologyStages(t *testing.T) {
 	plan := policytest.Pooled{High: 5, Low: 6, PerNode: 2, Batch: 1, HighTime: time.Millisecond, LowTime: time.Millisecond, Bytes: 1 << 20, SLO: time.Second}.Plan()
 	plan.Pools[1].PerNode = 4
-	tables, err := policy.CompileOn(plan, policy.NetworkStages)
+	tables, err := policy.CompileOn(plan, policy.TopologyStages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestNetworkErrors(t *testing.T) {
 	}
 	shared := policytest.Single(2, true, policytest.Model{Batch: 1, First: time.Millisecond, SLO: time.Second, RPS: 1})
 	shared.Pools[0].NICGbps = 10
-	if _, err := policy.CompileOn(shared, policy.NetworkStages); err == nil || !strings.Contains(err.Error(), "pools[0].sharing") {
+	if _, err := policy.CompileOn(shared, policy.TopologyStages); err == nil || !strings.Contains(err.Error(), "pools[0].sharing") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,32 +7,32 @@ import (
 	"inferplan/formats"
 )
 
-// Network says which devices share which links.
-type Network string
+// Topology says which devices share which links.
+type Topology string
 
 const (
-	// NetworkNodes is the network of the cluster document: one NIC per node,
+	// TopologyNodes is the network of the cluster document: one NIC per node,
 	// shared by all that stand on it, whatever pipeline they belong to.
-	NetworkNodes Network = "nodes"
-	// NetworkStages is the network that the simulator of PPipe's public artifact
+	TopologyNodes Topology = "nodes"
+	// TopologyStages is the network that the simulator of PPipe's public artifact
 	// assumes: nothing is shared between stages. The devices of a sending stage
 	// share uplinks in groups, of as many shares as the larger node of its own
 	// and the next stage's pool holds, in order of index; every receiving device
 	// has a downlink of its own. There is no short way within a node.
-	NetworkStages Network = "stages"
+	TopologyStages Topology = "stages"
 )
 
-// Networks lists the networks, in order.
-func Networks() []Network { return []Network{NetworkNodes, NetworkStages} }
+// Topologies lists the topologies, in order.
+func Topologies() []Topology { return []Topology{TopologyNodes, TopologyStages} }
 
-// CompileOn is Compile on a given network.
-func CompileOn(plan *formats.Plan, network Network) (*Tables, error) {
+// CompileOn is Compile on a given topology.
+func CompileOn(plan *formats.Plan, network Topology) (*Tables, error) {
 	t, err := Compile(plan)
-	if err != nil || network == NetworkNodes {
+	if err != nil || network == TopologyNodes {
 		return t, err
 	}
-	if network != NetworkStages {
-		return nil, fmt.Errorf("compiling the plan: network %q, expected one of %v", network, Networks())
+	if network != TopologyStages {
+		return nil, fmt.Errorf("compiling the plan: network %q, expected one of %v", network, Topologies())
 	}
 	if err := t.linkStages(plan); err != nil {
 		return nil, fmt.Errorf("compiling the plan: %w", err)
@@ -40,7 +40,7 @@ func CompileOn(plan *formats.Plan, network Network) (*Tables, error) {
 	return t, nil
 }
 
-// linkStages replaces the links by those of NetworkStages.
+// linkStages replaces the links by those of TopologyStages.
 func (t *Tables) linkStages(plan *formats.Plan) error {
 	rates := make([]float64, len(plan.Pools))
 	for i := range plan.Pools {

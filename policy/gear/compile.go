@@ -1,0 +1,161 @@
+package gear
+
+import (
+	"fmt"
+	"strings"
+
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// compiler turns the tables of a gear plan's models, one served model each,
+// into those of one served model with one pipeline per member and kind.
+type compiler struct {
+	plan      *formats.GearPlan
+	shared    *policy.Tables
+	own       *Tables
+	member    map[string]int // by name: index of the model
+	pipelines [][]int32      // by model
+}
+
+// Compile reads the gears of a plan into its tables, which policy.Compile made.
+func Compile(plan *formats.Plan, t *policy.Tables) error {
+	g := plan.Gear
+	if g == nil {
+		return &formats.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
+	}
+	c := compiler{
+		plan: g, shared: t, own: &Tables{MaxQPS: g.MaxQPS, Records: Records{Samples: g.Samples}},
+		member: map[string]int{}, pipelines: make([][]int32, len(t.Models)),
+	}
+	for i := range t.Models {
+		if err := c.addMember(i); err != nil {
+			return err
+		}
+	}
+	if err := c.serveOne(); err != nil {
+		return err
+	}
+	for i := range g.Gears {
+		if err := c.addGear(i); err != nil {
+			return err
+		}
+	}
+	t.Own = c.own
+	return nil
+}
+
+// addMember reads a model of the family with all of its pipelines.
+func (c *compiler) addMember(i int) error {
+	m, at := &c.shared.Models[i], fmt.Sprintf("models[%d]", i)
+	if i >= len(c.plan.Models) || c.plan.Models[i].Model != m.Name {
+		return &formats.Error{Path: "gear.models", Found: fmt.Sprintf("%d models", len(c.plan.Models)), Expected: "those of models, in order"}
+	}
+	if m.NumPipelines < 1 {
+		return &formats.Error{Path: at + ".pipelines", Found: "nothing", Expected: "a pipeline on every kind of its devices"}
+	}
+	c.member[m.Name] = i
+	for n := range m.NumPipelines {
+		p := m.FirstPipeline + n
+		if err := c.checkChains(p, fmt.Sprintf("%s.pipelines[%d]", at, n)); err != nil {
+			return err
+		}
+		c.pipelines[i] = append(c.pipelines[i], p)
+		c.own.Family = append(c.own.Family, m.Name)
+		if err := c.own.addRecords(&c.plan.Models[i], fmt.Sprintf("gear.models[%d]", i), n == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkChains makes sure that a pipeline's devices can be put into chains.
+func (c *compiler) checkChains(p int32, at string) error {
+	chains := c.shared.Chains(p)
+	pl := &c.shared.Pipelines[p]
+	for k := range pl.NumStages {
+		if on := c.shared.Stages[pl.FirstStage+k].NumDevices; chains%on != 0 {
+			return &formats.Error{Path: fmt.Sprintf("%s.stages[%d].replicas", at, k), Found: fmt.Sprint(on), Expected: fmt.Sprintf("a divisor of %d, the most of any stage", chains),
+				Hint: "in a plan of kind gear a replica is a chain of one device per stage"}
+		}
+	}
+	return nil
+}
+
+// serveOne puts one served model, and one service, in place of the family's.
+func (c *compiler) serveOne() error {
+	g, t := c.plan, c.shared
+	percentile, err := policy.ParsePercentile(g.Percentile)
+	if err != nil || g.SLOUS <= 0 || len(g.Gears) == 0 || g.Samples < 1 {
+		return &formats.Error{Path: "gear", Found: fmt.Sprintf("percentile %q, SLO %v, %d gears, %d samples", g.Percentile, g.SLOUS.D(), len(g.Gears), g.Samples), Expected: "a percentile, a positive SLO, a gear and a sample"}
+	}
+	for p := range t.Pipelines {
+		t.Pipelines[p].Model, t.Pipelines[p].Service = 0, 0
+	}
+	t.Models = []policy.Model{{Name: formats.CascadeName, SLO: g.SLOUS.D(), Percentile: percentile, RPS: g.MaxQPS, NumPipelines: int32(len(t.Pipelines))}}
+	t.Services = []policy.Service{{Name: formats.CascadeName, NumPipelines: int32(len(t.Pipelines))}}
+	return nil
+}
+
+// addGear reads a range of rates.
+func (c *compiler) addGear(i int) error {
+	gear := Gear{ToQPS: c.plan.Gears[i].ToQPS}
+	for k := range c.plan.Gears[i].Stages {
+		s, err := c.stage(i, k)
+		if err != nil {
+			return err
+		}
+		gear.Stages = append(gear.Stages, s)
+	}
+	if len(gear.Stages) == 0 {
+		return &formats.Error{Path: fmt.Sprintf("gear.gears[%d].stages", i), Found: "an empty list", Expected: "at least one model"}
+	}
+	c.own.Gears = append(c.own.Gears, gear)
+	return nil
+}
+
+// stage reads model k of gear i.
+func (c *compiler) stage(i, k int) (Stage, error) {
+	s, at := &c.plan.Gears[i].Stages[k], fmt.Sprintf("gear.gears[%d].stages[%d]", i, k)
+	m, ok := c.member[s.Model]
+	replicas := 0
+	if ok {
+		for _, p := range c.pipelines[m] {
+			replicas += int(c.shared.Chains(p))
+		}
+	}
+	if !ok || len(s.Split) != replicas {
+		return Stage{}, &formats.Error{Path: at, Found: fmt.Sprintf("model %q with %d shares", s.Model, len(s.Split)), Expected: "a model of the plan with one share per replica"}
+	}
+	p := c.pipelines[m][0]
+	if last := k == len(c.plan.Gears[i].Stages)-1; last != (s.Level == 0) || s.Level < 0 || s.Level > len(c.own.Thresholds[p]) {
+		return Stage{}, &formats.Error{Path: at + ".level", Found: fmt.Sprint(s.Level), Expected: "a level of the model, and none in the last stage"}
+	}
+	return Stage{Pipeline: p, More: c.pipelines[m][1:], Below: int32(s.Level), MinQueue: int32(max(1, s.MinQueue)), Split: s.Split}, nil
+}
+
+// addRecords adds a pipeline of a model; the further ones share the first's records.
+func (t *Tables) addRecords(m *formats.GearModel, at string, first bool) error {
+	n := t.Records.Samples
+	if last := len(t.Thresholds) - 1; !first {
+		t.Thresholds = append(t.Thresholds, t.Thresholds[last])
+		t.Records.Levels = append(t.Records.Levels, t.Records.Levels[last])
+		t.Records.Correct = append(t.Records.Correct, t.Records.Correct[last])
+		return nil
+	}
+	if len(m.Levels) != n || len(m.Correct) != n || len(m.Thresholds) >= formats.MaxGrid {
+		return &formats.Error{Path: at, Found: fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), Expected: fmt.Sprintf("%d of each, one per sample", n)}
+	}
+	levels, correct := make([]uint8, n), make([]bool, n)
+	for i := range levels {
+		l := strings.IndexByte(formats.GearLevels, m.Levels[i])
+		if l < 0 || l > len(m.Thresholds) {
+			return &formats.Error{Path: at + ".levels", Found: fmt.Sprintf("%q at sample %d", m.Levels[i], i), Expected: fmt.Sprintf("a level of 0 to %d", len(m.Thresholds))}
+		}
+		levels[i], correct[i] = uint8(l), m.Correct[i] == '1'
+	}
+	t.Thresholds = append(t.Thresholds, m.Thresholds)
+	t.Records.Levels = append(t.Records.Levels, levels)
+	t.Records.Correct = append(t.Records.Correct, correct)
+	return nil
+}

@@ -1,0 +1,50 @@
+package policy
+
+import "slices"
+
+// addServices gives every model a service with its index.
+func (t *Tables) addServices() {
+	for m := range t.Models {
+		mo := &t.Models[m]
+		t.Services = append(t.Services, Service{Name: mo.Key().String(), FirstPipeline: mo.FirstPipeline, NumPipelines: mo.NumPipelines})
+		for p := mo.FirstPipeline; p < mo.FirstPipeline+mo.NumPipelines; p++ {
+			t.Pipelines[p].Service = int32(m)
+		}
+	}
+}
+
+// addNetworks gives every model's name a network, which its SLO classes share,
+// and notes which networks the placement puts on each device.
+func (t *Tables) addNetworks() {
+	t.Resident = make([][]int32, len(t.Devices))
+	for p := range t.Pipelines {
+		pl := &t.Pipelines[p]
+		pl.Network = t.networkOf(t.Models[pl.Model].Name)
+		for s := pl.FirstStage; s < pl.FirstStage+pl.NumStages; s++ {
+			for _, d := range t.DevicesOf(s) {
+				if !slices.Contains(t.Resident[d], pl.Network) {
+					t.Resident[d] = append(t.Resident[d], pl.Network)
+				}
+			}
+		}
+	}
+}
+
+// networkOf is the network of a name, added where there is none.
+func (t *Tables) networkOf(name string) int32 {
+	for n := range t.Networks {
+		if t.Networks[n].Name == name {
+			return int32(n)
+		}
+	}
+	t.Networks = append(t.Networks, Network{Name: name, Base: -1})
+	return int32(len(t.Networks) - 1)
+}
+
+// InstanceOf is the instance on a device; -1: it runs batches of stages.
+func (t *Tables) InstanceOf(device int32) int32 {
+	if len(t.Instances) == 0 {
+		return -1
+	}
+	return t.Devices[device].Instance
+}

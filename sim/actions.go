@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"inferplan/policy"
+	"inferplan/sim/kernel"
+)
+
+// act does one action of the policy.
+func (l *loop) act(a *policy.Action) {
+	switch a.Kind {
+	case policy.Dispatch:
+		l.dispatch(a)
+	case policy.Drop:
+		if err := l.drop(a.Req, a.Reason); err != nil {
+			l.fail(err)
+		} else if l.flow != nil {
+			l.flow.forget(a.Req)
+		}
+	case policy.Wake:
+		l.wake(a.Tag, a.At)
+	case policy.Abort:
+		l.abort(a.Batch)
+	case policy.Load, policy.Unload:
+		l.hosts[l.of[a.Device]].load(order{network: a.Network, device: a.Device, key: a.Key, up: a.Kind == policy.Load})
+	case policy.Evict:
+		l.evict(a.Batch, a.Tag == 1)
+	case policy.SwitchMode:
+		if err := l.ending.mode(a.Tag); err != nil {
+			l.fail(err)
+		}
+	case policy.Replan:
+		l.replan(a.Tag)
+	case policy.Complete:
+		if err := l.ending.complete(a.Req); err != nil {
+			l.fail(err)
+		}
+	case policy.Place:
+		if l.flow == nil {
+			l.fail(fmt.Errorf("the policy places task slot %d, whose inputs are the client's", a.Task))
+			return
+		}
+		l.flow.place(a.Task, a.Device)
+	default:
+		l.fail(fmt.Errorf("the policy asks for action %d, which there is not", a.Kind))
+	}
+}
+
+func (l *loop) wake(tag int32, at time.Duration) {
+	for int(tag) >= len(l.timers) {
+		l.timers = append(l.timers, kernel.None)
+	}
+	h := &l.timers[tag]
+	switch {
+	case at < 0 && *h == kernel.None:
+	case at < 0:
+		l.heap.Remove(*h)
+		*h = kernel.None
+	case *h == kernel.None:
+		*h = l.at(max(at, l.now), policy.Timer, int64(tag), item{what: isTimer, batch: tag})
+	default:
+		l.heap.Move(*h, max(at, l.now))
+	}
+}
+
+// dispatch takes a batch over from the policy and hands it to its host.
+func (l *loop) dispatch(a *policy.Action) {
+	for a.Batch >= int32(len(l.batches)) {
+		l.grow(2 * int32(len(l.batches)))
+	}
+	tasks, hops := l.actions.Dispatched(a)
+	if l.cfg.Verify {
+		if err := l.verifyDispatch(a, tasks, hops); err != nil {
+			l.fail(err)
+			return
+		}
+	}
+	l.put(a, l.t.Pipelines[a.Pipeline].Service, tasks, hops)
+	for _, t := range tasks {
+		l.enter(t)
+	}
+	l.hosts[l.of[hops[0].Device]].dispatch(a.Batch)
+}
+
+// hostOf is the host that has a batch.
+func (l *loop) hostOf(slot int32) host { return l.hosts[l.of[l.hop(slot, 0).Device]] }
+
+// abort forgets a batch; its tasks wait again.
+func (l *loop) abort(slot int32) {
+	if slot < 0 || int(slot) >= len(l.batches) || !l.batches[slot].live {
+		l.fail(fmt.Errorf("the policy aborts batch slot %d, which is not under way", slot))
+		return
+	}
+	l.hostOf(slot).abort(slot)
+	l.giveBack(slot)
+}
+
+// giveBack ends a batch without a result.
+func (l *loop) giveBack(slot int32) {
+	for _, t := range l.members(slot) {
+		if !l.leave(t, waiting) && l.flow != nil {
+			l.flow.left(t)
+		}
+	}
+	l.batches[slot].live = false
+}
+
+// evict has a batch leave its instance.
+func (l *loop) evict(slot int32, keep bool) {
+	if slot < 0 || int(slot) >= len(l.batches) || !l.batches[slot].live {
+		l.fail(fmt.Errorf("the policy evicts batch slot %d, which is not under way", slot))
+		return
+	}
+	l.hostOf(slot).evict(slot, keep)
+}
+
+// returned ends a batch without a result and tells the policy why. Tokens are
+// what each task has produced; the list is the host's.
+func (l *loop) returned(slot, device int32, why policy.Return, tokens []int32) {
+	ev := l.beginBatch(policy.BatchReturned, slot, device)
+	ev.Value, ev.List = int64(why), tokens
+	l.giveBack(slot)
+	l.tell()
+}

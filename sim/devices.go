@@ -1,0 +1,334 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/policy"
+)
+
+// Entries of devices on the agenda.
+const (
+	isRun uint8 = ofHost + iota // a run ends
+	isTransfer
+	isBegun
+	isReturned
+	isLoaded
+	isUnloaded
+	isPlaced
+)
+
+// devices is the host of devices that run batches of stages, and of the links
+// between them. A device runs one batch at a time, first-in first-out.
+type devices struct {
+	*loop
+	service Service
+	clock   Clocked // the service, where it wants to know the time
+	list    []device
+	links   []link
+	crossed transferTimes
+	loaders []loader // by device; nil: no network has come or gone yet
+}
+
+type device struct {
+	head, last int32 // batches that wait; -1: none
+	current    int32 // batch that runs; -1: none, or one that was aborted
+	epoch      int32 // counts losses
+	busy       bool
+	down       bool
+	ranUntil   time.Duration
+	running    time.Duration // counted busy time
+}
+
+// place is where a live batch is.
+type place uint8
+
+const (
+	nowhere place = iota
+	waitsForDevice
+	runs
+	waitsForLinks
+	crosses
+)
+
+func newDevices(l *loop) *devices {
+	h := &devices{loop: l, service: l.cfg.Service, list: make([]device, len(l.t.Devices)), links: make([]link, len(l.t.Links))}
+	if h.service == nil {
+		h.service = Exact(l.t)
+	}
+	h.clock, _ = h.service.(Clocked)
+	for i := range h.list {
+		h.list[i] = device{head: -1, last: -1, current: -1}
+	}
+	for i := range h.links {
+		h.links[i] = link{head: -1, last: -1}
+	}
+	if slices.ContainsFunc(l.t.Memory, func(bytes int64) bool { return bytes > 0 }) {
+		h.addLoaders()
+	}
+	return h
+}
+
+// due implements host.
+func (h *devices) due(it *item) {
+	switch it.what {
+	case isRun:
+		h.runFinished(it)
+	case isTransfer:
+		h.transferFinished(it)
+	case isBegun:
+		if b := &h.batches[it.batch]; b.live && b.serial == it.serial {
+			ev := h.beginBatch(policy.BatchStarted, it.batch, it.device)
+			ev.Hop, ev.Start = b.first+it.hop, it.start
+			h.tell()
+		}
+	case isReturned:
+		if b := &h.batches[it.batch]; b.live && b.serial == it.serial {
+			h.returned(it.batch, it.device, policy.ReturnNotLoaded, nil)
+		}
+	case isLoaded:
+		h.loadEnded(it)
+	case isUnloaded:
+		if h.list[it.device].epoch == it.epoch {
+			ev := h.begin(policy.NetworkUnloaded)
+			ev.Network, ev.Device, ev.Key = it.batch, it.device, it.serial
+			h.tell()
+		}
+	case isPlaced:
+		if !h.list[it.device].down {
+			h.flow.arrived(it)
+		}
+	}
+}
+
+// dispatch queues a batch at its first device.
+func (h *devices) dispatch(slot int32) {
+	b := &h.batches[slot]
+	hop := h.hop(slot, 0)
+	if b.first = h.t.Stages[hop.Stage].Hop; b.first == 0 {
+		if b.model >= 0 {
+			h.acc.Batch(b.model, int(b.size), h.now)
+		}
+		h.queueRun(slot)
+		return
+	}
+	b.from = h.tasks[h.members(slot)[b.size-1]].device
+	b.readyAt = h.now
+	h.queueTransfer(slot)
+}
+
+// abort takes a batch out of the queue where it is. A device or link that works
+// on it goes on to the end: running work cannot be stopped.
+func (h *devices) abort(slot int32) {
+	b := &h.batches[slot]
+	hop := h.hop(slot, b.hop)
+	switch b.at {
+	case runs:
+		h.list[hop.Device].current = -1
+	case waitsForDevice:
+		h.leaveDevice(hop.Device, slot)
+	case waitsForLinks:
+		h.leaveLinks(slot)
+	}
+	b.at = nowhere
+}
+
+// evict implements host: only instances can.
+func (h *devices) evict(slot int32, _ bool) {
+	h.fail(fmt.Errorf("the policy evicts batch slot %d from device %d, which is no instance", slot, h.hop(slot, 0).Device))
+}
+
+// place brings what a task reads to a device.
+func (h *devices) place(task, device int32) {
+	took := time.Duration(0)
+	if h.cfg.PlaceTime != nil {
+		took = h.cfg.PlaceTime(task, device)
+	}
+	h.at(h.now+took, policy.TransferFinished, h.sequence(), item{what: isPlaced, start: h.now, batch: task, device: device, epoch: h.flow.facts[task].epoch})
+}
+
+// fault takes a device away, or gives it back. What runs or waits there is gone;
+// the policy aborts these batches when it hears of it. Loads at run time are
+// gone, too.
+func (h *devices) fault(d int32, back bool) {
+	dev := &h.list[d]
+	if dev.down != back {
+		return
+	}
+	dev.down = !back
+	kind := policy.WorkerBack
+	if !back {
+		kind = policy.WorkerLost
+		h.empty(dev)
+		if h.loaders != nil {
+			h.loaders[d].begin(h.t, d)
+		}
+	}
+	h.begin(kind).Device = d
+	h.tell()
+}
+
+// empty forgets what is on a device.
+func (h *devices) empty(dev *device) {
+	dev.busy, dev.epoch, dev.ranUntil = false, dev.epoch+1, h.now
+	if dev.current >= 0 {
+		h.batches[dev.current].at = nowhere
+		dev.current = -1
+	}
+	for b := dev.head; b >= 0; b = h.batches[b].nextRun {
+		h.batches[b].at = nowhere
+	}
+	dev.head, dev.last = -1, -1
+}
+
+// queueRun puts a batch into the queue of the device of its hop.
+func (h *devices) queueRun(slot int32) {
+	b := &h.batches[slot]
+	d := h.hop(slot, b.hop).Device
+	dev := &h.list[d]
+	if dev.down {
+		b.at = nowhere // lost with the device; the policy aborts it
+		return
+	}
+	b.at, b.nextRun = waitsForDevice, -1
+	if dev.last < 0 {
+		dev.head = slot
+	} else {
+		h.batches[dev.last].nextRun = slot
+	}
+	dev.last = slot
+	if !dev.busy {
+		h.startRun(d)
+	}
+}
+
+// startRun starts the first batch in a device's queue, if there is one.
+func (h *devices) startRun(d int32) {
+	dev := &h.list[d]
+	slot := dev.head
+	if slot < 0 {
+		return
+	}
+	b := &h.batches[slot]
+	dev.head = b.nextRun
+	if dev.head < 0 {
+		dev.last = -1
+	}
+	if h.loaders != nil && h.missing(slot, d) {
+		b.at = nowhere
+		h.at(h.now, policy.BatchReturned, b.serial, item{what: isReturned, serial: b.serial, batch: slot, device: d})
+		h.startRun(d)
+		return
+	}
+	if h.cfg.Verify && h.now < dev.ranUntil {
+		h.fail(fmt.Errorf("device %d starts batch slot %d before it is free at %v", d, slot, dev.ranUntil))
+	}
+	dev.busy, dev.current = true, slot
+	b.at = runs
+	if h.clock != nil {
+		h.clock.Tick(h.now - h.firstAt)
+	}
+	took := h.service.Run(h.hop(slot, b.hop).Stage, b.size)
+	it := item{what: isRun, start: h.now, serial: b.serial, batch: slot, device: d, epoch: dev.epoch, hop: b.hop}
+	h.at(h.now+took, policy.BatchFinished, b.serial, it)
+	it.what = isBegun
+	h.begun.push(it)
+}
+
+// runFinished ends a run: the batch goes on or has ended, and the device takes
+// the next one.
+func (h *devices) runFinished(it *item) {
+	dev := &h.list[it.device]
+	if dev.epoch != it.epoch {
+		return // lost meanwhile
+	}
+	h.countRun(dev, it.start, h.now)
+	dev.busy = false
+	dev.ranUntil = h.now
+	aborted := dev.current < 0
+	dev.current = -1
+	if aborted {
+		h.startRun(it.device)
+		return
+	}
+	b := &h.batches[it.batch]
+	if h.trace != nil {
+		h.trace.run(it.device, b.model, b.size, it.start, h.now)
+	}
+	model, service, last, hop := b.model, b.service, b.hop+1 == b.numHops, b.first+it.hop
+	part := last && int32(hop)+1 < h.t.Pipelines[b.pipeline].NumStages
+	switch {
+	case part:
+		h.handBack(it.batch, it.device)
+	case last:
+		b.live, b.at = false, nowhere
+	default:
+		b.hop++
+		b.readyAt = h.now
+		h.queueTransfer(it.batch)
+	}
+	h.startRun(it.device)
+	if last && !part {
+		h.ending.ran(it.batch, it.device)
+	}
+	ev := h.begin(policy.BatchFinished)
+	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, it.batch, hop, it.device, it.start, h.now
+	h.tell()
+	if h.loaders != nil {
+		h.retire(it.device)
+	}
+}
+
+// countRun adds the part of a run that lies in the counted time.
+func (h *devices) countRun(dev *device, from, to time.Duration) {
+	from = max(from, h.cfg.Warmup)
+	if h.cfg.Duration > 0 {
+		to = min(to, h.cfg.Duration)
+	}
+	dev.running += max(0, to-from)
+}
+
+// handBack ends a batch that ran a part of its pipeline: its tasks wait for
+// another to take them on from the device that they are on.
+func (h *devices) handBack(slot, device int32) {
+	b := &h.batches[slot]
+	stage := h.hop(slot, b.hop).Stage
+	for _, t := range h.members(slot) {
+		h.tasks[t].stage, h.tasks[t].device = stage, device
+		if !h.leave(t, waiting) && h.flow != nil {
+			h.flow.left(t)
+		}
+	}
+	b.live, b.at = false, nowhere
+}
+
+func (h *devices) leaveDevice(d, slot int32) {
+	dev := &h.list[d]
+	before := int32(-1)
+	for b := dev.head; b != slot; b = h.batches[b].nextRun {
+		before = b
+	}
+	next := h.batches[slot].nextRun
+	if before < 0 {
+		dev.head = next
+	} else {
+		h.batches[before].nextRun = next
+	}
+	if next < 0 {
+		dev.last = before
+	}
+}
+
+// running implements host.
+func (h *devices) running(d int32) time.Duration { return h.list[d].running }
+
+// finish implements host.
+func (h *devices) finish() error {
+	for d := range h.list {
+		if dev := &h.list[d]; dev.busy || dev.head >= 0 {
+			return fmt.Errorf("device %d still works when nothing is left to happen", d)
+		}
+	}
+	return nil
+}

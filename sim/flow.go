@@ -1,0 +1,238 @@
+package sim
+
+import (
+	"fmt"
+
+	"inferplan/policy"
+)
+
+// flow is the ending of kinds whose requests have several tasks: a Control says
+// which come next.
+type flow struct {
+	l       *loop
+	control policy.Control
+	out     policy.Reveals
+	facts   []facts // by task
+	placed  []int32 // tasks that are to be brought somewhere once their inputs are there
+	late    []int32 // tasks that their batch held longer than anybody wanted them
+	telling bool
+}
+
+// facts are what a task has beside its place in the ledger.
+type facts struct {
+	inputs  []int32 // tasks that it reads; -1: the client's input
+	placing int32   // device that it is to be brought to; -1: none
+	epoch   int32   // counts placings; an entry of an older one is void
+}
+
+func newFlow(l *loop) ending {
+	if l.cfg.Control == nil {
+		return nil
+	}
+	l.flow = &flow{l: l, control: l.cfg.Control}
+	return l.flow
+}
+
+// begin reveals the first tasks of a request, unless the policy dropped it at
+// once.
+func (f *flow) begin(req, model int32) {
+	if f.l.requests[req].state == waiting {
+		f.control.Begin(req, model, &f.out)
+		f.reveal()
+	}
+}
+
+// ran ends the tasks of a batch and reveals what follows from them.
+func (f *flow) ran(slot, _ int32) {
+	l := f.l
+	pipeline := l.batches[slot].pipeline
+	for _, t := range l.members(slot) {
+		req := l.tasks[t].req
+		if !l.leave(t, over) {
+			f.late = append(f.late, t)
+			continue
+		}
+		var o policy.Outcome
+		if l.truth != nil {
+			o, _ = l.truth.Outcome(req, t, pipeline)
+		}
+		f.control.Ended(t, o, &f.out)
+	}
+	f.reveal()
+	// Slots come free behind what is revealed, so that nothing new has the slot of
+	// a task whose batch is still to be told of.
+	for _, t := range f.late {
+		f.left(t)
+	}
+	f.late = f.late[:0]
+	f.bring()
+}
+
+// left gives back the slot of a task that a batch held longer than anybody
+// wanted it.
+func (f *flow) left(t int32) {
+	if ta := &f.l.tasks[t]; ta.freed {
+		ta.freed = false
+		f.out.Give(t)
+	}
+}
+
+// forget ends the tasks of a request that was dropped.
+func (f *flow) forget(req int32) {
+	f.control.Forget(req, &f.out)
+	if !f.telling {
+		f.reveal()
+	}
+}
+
+// reveal tells the policy of tasks that have become known and of requests that
+// are over. Requests that it drops meanwhile are passed over.
+func (f *flow) reveal() {
+	f.telling = true
+	for i := 0; i < len(f.out.Tasks); {
+		n := i + 1
+		for n < len(f.out.Tasks) && f.out.Tasks[n].Req == f.out.Tasks[i].Req {
+			n++
+		}
+		f.tellTasks(i, n)
+		i = n
+	}
+	for _, req := range f.out.Over {
+		if f.l.requests[req].state == waiting {
+			f.l.answer(req)
+			ev := f.l.begin(policy.ControlRevealed)
+			ev.Model, ev.Req, ev.Task = f.l.requests[req].model, req, -1
+			f.l.tell()
+		}
+	}
+	for i := 0; i < len(f.out.Freed); i++ {
+		f.free(f.out.Freed[i])
+	}
+	f.out.Reset()
+	f.telling = false
+}
+
+// tellTasks tells of the tasks [from, to) of the list, all of one request.
+func (f *flow) tellTasks(from, to int) {
+	l, req := f.l, f.out.Tasks[from].Req
+	for i := from; i < to; i++ {
+		f.add(&f.out.Tasks[i])
+	}
+	ev := l.begin(policy.ControlRevealed)
+	ev.Model, ev.Req, ev.Task, ev.Value = l.requests[req].model, req, -1, int64(to-from)
+	l.tell()
+	for i := from; i < to && l.requests[req].state == waiting; i++ {
+		t := &f.out.Tasks[i]
+		ev := l.begin(policy.TaskRevealed)
+		ev.Model, ev.Req, ev.Task, ev.Service = l.requests[req].model, req, t.Task, t.Service
+		ev.Value, ev.Key, ev.List = t.Work, t.Item, f.out.InputsOf(t)
+		l.tell()
+	}
+}
+
+// add notes a task in the ledger.
+func (f *flow) add(t *policy.Reveal) {
+	l := f.l
+	for int(t.Task) >= len(l.tasks) {
+		l.tasks = append(l.tasks, task{})
+	}
+	for int(t.Task) >= len(f.facts) {
+		f.facts = append(f.facts, facts{})
+	}
+	l.tasks[t.Task] = task{req: t.Req, service: t.Service, state: waiting, stage: -1}
+	fa := &f.facts[t.Task]
+	fa.inputs, fa.placing, fa.epoch = append(fa.inputs[:0], f.out.InputsOf(t)...), -1, fa.epoch+1
+}
+
+// free takes back a slot that no task reads, now or with its batch.
+func (f *flow) free(t int32) {
+	if int(t) < len(f.l.tasks) && f.l.tasks[t].state == batched {
+		f.l.tasks[t].freed = true
+		return
+	}
+	if int(t) < len(f.l.tasks) {
+		f.l.tasks[t].state = unused
+	}
+	f.out.Give(t)
+}
+
+// ready tells whether all that a task reads is there.
+func (f *flow) ready(t int32) bool {
+	for _, in := range f.facts[t].inputs {
+		if in >= 0 && f.l.tasks[in].state != over {
+			return false
+		}
+	}
+	return true
+}
+
+// place has a task's inputs brought to a device as soon as they are there; an
+// earlier place of the same task is forgotten.
+func (f *flow) place(t, device int32) {
+	if t < 0 || int(t) >= len(f.facts) || f.l.tasks[t].state != waiting {
+		f.l.fail(fmt.Errorf("the policy places task slot %d, which does not wait", t))
+		return
+	}
+	fa := &f.facts[t]
+	again := fa.placing >= 0
+	fa.placing = device
+	fa.epoch++
+	if f.ready(t) {
+		f.send(t)
+	} else if !again {
+		f.placed = append(f.placed, t)
+	}
+}
+
+// bring sends what has become ready.
+func (f *flow) bring() {
+	kept := f.placed[:0]
+	for _, t := range f.placed {
+		switch {
+		case f.l.tasks[t].state != waiting || f.facts[t].placing < 0: // it is gone
+		case f.ready(t):
+			f.send(t)
+		default:
+			kept = append(kept, t)
+		}
+	}
+	f.placed = kept
+}
+
+func (f *flow) send(t int32) {
+	fa := &f.facts[t]
+	device := fa.placing
+	fa.placing = -1
+	f.l.hosts[f.l.of[device]].place(t, device)
+}
+
+// arrived tells that what a task reads is at a device, unless the task is gone
+// or was sent elsewhere meanwhile.
+func (f *flow) arrived(it *item) {
+	l, t := f.l, it.batch
+	if l.tasks[t].state != waiting || f.facts[t].epoch != it.epoch {
+		return
+	}
+	ev := l.begin(policy.TransferFinished)
+	ev.Model, ev.Service, ev.Req, ev.Task = l.requests[l.tasks[t].req].model, l.tasks[t].service, l.tasks[t].req, t
+	ev.Batch, ev.Device, ev.Start, ev.End = -1, it.device, it.start, l.now
+	l.tell()
+}
+
+func (*flow) complete(req int32) error {
+	return fmt.Errorf("the policy completes request slot %d, which ends with its last task", req)
+}
+
+func (*flow) mode(tag int32) error {
+	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
+}
+
+func (*flow) result(*Result) {}
+
+// finish checks that no slot is lost when nothing is left to happen.
+func (f *flow) finish() error {
+	if n := f.out.Taken(); n > 0 {
+		return fmt.Errorf("%d slots of tasks are in use when no request is left", n)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"inferplan/formats/report"
+	"inferplan/policy"
+)
+
+// state of a slot of a request or task.
+type state uint8
+
+const (
+	unused  state = iota
+	waiting       // of a request: it is open
+	batched       // of a task alone
+	over          // its slot is still in use: of a request by batches, of a task by readers
+)
+
+type request struct {
+	arrived  time.Duration
+	deadline time.Duration
+	model    int32
+	running  int32 // of its tasks, in batches
+	state    state
+}
+
+type task struct {
+	req     int32
+	service int32
+	stage   int32 // that it left last, where a batch ran a part of a pipeline; -1: none
+	device  int32 // that holds its tensors then
+	state   state
+	freed   bool // nothing reads it; its slot is free once no batch runs it
+}
+
+// ledger keeps account of requests and tasks. Without a Control the one task of
+// a request has its slot.
+type ledger struct {
+	acc      *report.Accumulator
+	requests []request
+	tasks    []task
+	free     []int32 // request slots
+}
+
+// init makes room for what most runs have open at once.
+func (k *ledger) init() {
+	k.requests, k.tasks, k.free = make([]request, 0, 256), make([]task, 0, 256), make([]int32, 0, 256)
+}
+
+// take gives a slot for a request, with room for a task of the same slot.
+func (k *ledger) take() int32 {
+	if n := len(k.free); n > 0 {
+		slot := k.free[n-1]
+		k.free = k.free[:n-1]
+		return slot
+	}
+	k.requests = append(k.requests, request{})
+	for len(k.tasks) < len(k.requests) {
+		k.tasks = append(k.tasks, task{})
+	}
+	return int32(len(k.requests) - 1)
+}
+
+// enter puts a task into a batch.
+func (k *ledger) enter(t int32) {
+	ta := &k.tasks[t]
+	ta.state = batched
+	k.requests[ta.req].running++
+}
+
+// leave takes a task out of its batch: it waits again, or is over. It tells
+// whether anybody still wants it. A request that ended meanwhile gives its slot
+// back with the last of its tasks.
+func (k *ledger) leave(t int32, then state) bool {
+	ta := &k.tasks[t]
+	ta.state = then
+	q := &k.requests[ta.req]
+	q.running--
+	if q.state == waiting {
+		return true
+	}
+	ta.state = unused
+	if q.running == 0 {
+		k.release(ta.req)
+	}
+	return false
+}
+
+// drop ends a request without an answer.
+func (k *ledger) drop(slot int32, reason policy.Reason) error {
+	if slot < 0 || int(slot) >= len(k.requests) || k.requests[slot].state != waiting {
+		return fmt.Errorf("the policy drops request slot %d, which is not open", slot)
+	}
+	q := &k.requests[slot]
+	k.acc.Drop(q.model, q.arrived, int(reason))
+	k.end(slot)
+	return nil
+}
+
+// end closes a request; its slot is free once no batch holds a task of it.
+func (k *ledger) end(slot int32) {
+	q := &k.requests[slot]
+	if q.state = over; q.running == 0 {
+		k.release(slot)
+	}
+}
+
+func (k *ledger) release(slot int32) {
+	k.requests[slot].state = unused
+	k.free = append(k.free, slot)
+}
+
+// open is the number of requests whose slots are in use.
+func (k *ledger) open() int { return len(k.requests) - len(k.free) }

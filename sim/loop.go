@@ -1,0 +1,253 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/policy"
+	"inferplan/sim/kernel"
+)
+
+// loop is a run: arrivals, the policy and its timers, requests and tasks, and
+// the order of all that happens. Hosts execute.
+type loop struct {
+	agenda
+	ledger
+	batchTable
+	ctx    context.Context
+	cfg    *Config
+	t      *policy.Tables
+	trace  *chromeTrace
+	events int64
+	fatal  error
+
+	upcoming arrivals.Request // pulled, not yet arrived
+	pulled   int64            // arrivals so far
+	firstAt  time.Duration    // arrival of the first
+
+	hosts    []host
+	of       []uint8 // host by device
+	flow     *flow   // nil: one task per request
+	ending   ending
+	truth    Truth // nil: there is nothing to know
+	searcher policy.Searcher
+	searches []search
+	timers   []kernel.Handle
+
+	item    item // at hand
+	deaf    uint32
+	event   policy.Event
+	actions policy.Actions
+}
+
+// Run simulates one run to its end: after the last arrival everything that is
+// under way is served or dropped.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	l := newLoop(ctx, &cfg)
+	if err := l.run(); err != nil {
+		return nil, fmt.Errorf("simulating: at %v: %w", l.now, err)
+	}
+	if err := arrivals.Err(cfg.Source); err != nil {
+		return nil, fmt.Errorf("simulating: reading arrivals: %w", err)
+	}
+	if err := l.finish(); err != nil {
+		return nil, fmt.Errorf("simulating: %w", err)
+	}
+	return l.result(), nil
+}
+
+func newLoop(ctx context.Context, cfg *Config) *loop {
+	t := cfg.Tables
+	l := &loop{ctx: ctx, cfg: cfg, t: t, truth: cfg.Truth}
+	l.acc = report.New(reportConfig(cfg))
+	l.batchTable.init(t)
+	l.ledger.init()
+	if cfg.ChromeTrace != nil {
+		l.trace = newChromeTrace(cfg.ChromeTrace, t)
+	}
+	if t.Hears != 0 {
+		l.deaf = ^t.Hears
+	}
+	l.searcher, _ = policy.As[policy.Searcher](cfg.Policy)
+	l.addHosts()
+	l.ending = endingOf(l)
+	for i, f := range cfg.Faults {
+		kind, what := policy.WorkerLost, isLoss
+		if f.Up {
+			kind, what = policy.WorkerBack, isBack
+		}
+		l.at(f.At, kind, int64(i), item{what: what, device: f.Device})
+	}
+	return l
+}
+
+// addHosts makes the hosts of the devices: what runs batches of stages, and what
+// runs instances where the plan has some.
+func (l *loop) addHosts() {
+	l.of = make([]uint8, len(l.t.Devices))
+	l.hosts = append(l.hosts, newDevices(l))
+	if l.cfg.instances == nil {
+		return
+	}
+	l.hosts = append(l.hosts, l.cfg.instances(l))
+	for d := range l.of {
+		if l.t.InstanceOf(int32(d)) >= 0 {
+			l.of[d] = 1
+		}
+	}
+}
+
+// run handles what happens in order until nothing is left.
+func (l *loop) run() error {
+	l.pull()
+	for l.fatal == nil {
+		if l.events&0xfff == 0 {
+			if err := l.ctx.Err(); err != nil {
+				return err
+			}
+		}
+		before := l.now
+		if !l.next(&l.item) {
+			return nil
+		}
+		if l.cfg.Verify && l.now < before {
+			return fmt.Errorf("the clock goes back to %v", l.now)
+		}
+		l.events++
+		l.handle(&l.item)
+	}
+	return l.fatal
+}
+
+// handle brings the run up to date with what happens now.
+func (l *loop) handle(it *item) {
+	switch it.what {
+	case isArrival:
+		l.letIn()
+	case isTimer:
+		l.timers[it.batch] = kernel.None
+		ev := l.begin(policy.Timer)
+		ev.Value = int64(it.batch)
+		l.tell()
+	case isLoss:
+		l.hosts[l.of[it.device]].fault(it.device, false)
+	case isBack:
+		l.hosts[l.of[it.device]].fault(it.device, true)
+	case isSearched:
+		l.searched(it)
+	default:
+		l.hosts[it.host].due(it)
+	}
+}
+
+// begin empties the event that the policy is told next and sets its kind. No
+// event is begun between this and tell.
+func (l *loop) begin(kind policy.EventKind) *policy.Event {
+	l.event = policy.Event{}
+	l.event.Kind = kind
+	return &l.event
+}
+
+// beginBatch is begin of an event about a batch on a device.
+func (l *loop) beginBatch(kind policy.EventKind, slot, device int32) *policy.Event {
+	ev, b := l.begin(kind), &l.batches[slot]
+	ev.Model, ev.Service, ev.Batch, ev.Device = b.model, b.service, slot, device
+	return ev
+}
+
+// tell has the policy handle the event that was begun, and does what it
+// answers. No action tells another event, so that one buffer is enough.
+func (l *loop) tell() {
+	if l.deaf>>l.event.Kind&1 != 0 {
+		return
+	}
+	l.actions.Reset()
+	l.cfg.Policy.Handle(l.now, &l.event, &l.actions)
+	for i := range l.actions.List {
+		l.act(&l.actions.List[i])
+	}
+}
+
+func (l *loop) fail(err error) {
+	if l.fatal == nil {
+		l.fatal = err
+	}
+}
+
+// pull takes the next request of the source.
+func (l *loop) pull() {
+	r := &l.upcoming
+	if !l.cfg.Source.Next(r) {
+		return
+	}
+	if l.cfg.Duration > 0 && r.At >= l.cfg.Duration {
+		return
+	}
+	if r.Model < 0 || int(r.Model) >= len(l.t.Models) {
+		l.fail(fmt.Errorf("an arrival at %v names model %d, the plan has %d", r.At, r.Model, len(l.t.Models)))
+		return
+	}
+	at := r.At + l.cfg.Ingress
+	if at < l.now {
+		l.fail(fmt.Errorf("arrivals are not in order: %v after %v", r.At, l.now-l.cfg.Ingress))
+		return
+	}
+	if l.pulled == 0 {
+		l.firstAt = r.At
+	}
+	l.pulled++
+	l.arrive, l.ahead = at, true
+}
+
+// letIn lets the pulled request in.
+func (l *loop) letIn() {
+	r := &l.upcoming
+	slo := r.SLO
+	if slo <= 0 {
+		slo = l.t.Models[r.Model].SLO
+	}
+	slot, model, arrived := l.take(), r.Model, r.At
+	l.requests[slot] = request{model: model, state: waiting, arrived: arrived, deadline: arrived + slo}
+	l.acc.Arrive(model, arrived)
+	if l.truth != nil {
+		l.truth.Arrive(slot, r)
+	}
+	if l.flow == nil {
+		l.tasks[slot] = task{req: slot, service: model, state: waiting, stage: -1}
+	}
+	l.pull()
+	ev := l.begin(policy.Arrival)
+	ev.Model, ev.Service, ev.Req, ev.Task, ev.Arrived, ev.Deadline = model, model, slot, slot, arrived, arrived+slo
+	l.tell()
+	if l.flow != nil {
+		l.flow.begin(slot, model)
+	}
+}
+
+func reportConfig(cfg *Config) report.Config {
+	c := report.Config{
+		Source: "simulate", Policy: cfg.PolicyName, Seed: cfg.Seed, Load: cfg.Load,
+		Warmup: cfg.Warmup, Duration: cfg.Duration, Window: cfg.Window,
+		Reasons: make([]string, 0, len(policy.Reasons())+1),
+	}
+	c.Reasons = append(c.Reasons, policy.ReasonNone.String())
+	for _, r := range policy.Reasons() {
+		c.Reasons = append(c.Reasons, r.String())
+	}
+	rps := 0.0
+	for i := range cfg.Tables.Models {
+		m := &cfg.Tables.Models[i]
+		c.Models = append(c.Models, report.Model{Name: m.Name, Class: m.Class, SLO: m.SLO})
+		rps = max(rps, m.RPS)
+	}
+	if counted := c.Duration - c.Warmup; counted > 0 {
+		c.Expect = int(min(1.2*rps*counted.Seconds(), 1<<22))
+	}
+	return c
+}

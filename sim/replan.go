@@ -1,0 +1,53 @@
+package sim
+
+import (
+	"fmt"
+
+	"inferplan/policy"
+	"inferplan/sim/kernel"
+)
+
+// searchWork is the work of a search where the run does not say.
+const searchWork = 1 << 20
+
+// search is a re-plan under way, by its tag.
+type search struct {
+	pending kernel.Handle // None: it is not
+	result  []int32
+}
+
+// replan lets the policy search. Its search runs at once, bounded by work, and
+// its result comes after the time that this takes.
+func (l *loop) replan(tag int32) {
+	if l.searcher == nil || tag < 0 {
+		l.fail(fmt.Errorf("the policy asks for re-plan %d and has no search for it", tag))
+		return
+	}
+	for int(tag) >= len(l.searches) {
+		l.searches = append(l.searches, search{pending: kernel.None})
+	}
+	s := &l.searches[tag]
+	if s.pending != kernel.None {
+		l.heap.Remove(s.pending)
+	}
+	work := l.cfg.SearchWork
+	if work == 0 {
+		work = searchWork
+	}
+	var worked int64
+	s.result, worked = l.searcher.Search(l.now, tag)(l.ctx, work, s.result[:0])
+	at := l.now
+	if l.cfg.SearchTime != nil {
+		at += l.cfg.SearchTime(worked)
+	}
+	s.pending = l.at(at, policy.ReplanResult, int64(tag), item{what: isSearched, batch: tag})
+}
+
+// searched tells the result of a search.
+func (l *loop) searched(it *item) {
+	s := &l.searches[it.batch]
+	s.pending = kernel.None
+	ev := l.begin(policy.ReplanResult)
+	ev.Value, ev.List = int64(it.batch), s.result
+	l.tell()
+}
