@@ -29,8 +29,10 @@ type Budget struct {
 	full atomic.Bool
 }
 
-// NewBudget makes a budget of so many bytes, to be given to both servers.
+// NewBudget makes a budget of so many bytes (0: 1 GiB), to be given to both
+// servers.
 func NewBudget(limit int64, log *slog.Logger) *Budget {
+	setDefault(&limit, 1<<30)
 	b := &Budget{limit: limit, log: log}
 	b.holds.prev, b.holds.next = &b.holds, &b.holds
 	return b

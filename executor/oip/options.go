@@ -45,7 +45,6 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Name, "inferplan")
 	setDefault(&o.Version, "dev")
 	setDefault(&o.MaxBodyBytes, 64<<20)
-	setDefault(&o.MaxInFlightBytes, 1<<30)
 	setDefault(&o.MaxTensors, 128)
 	setDefault(&o.MaxHeaderBytes, 64<<10)
 	setDefault(&o.MaxStreams, 4096)
