@@ -503,7 +503,7 @@ func TestCascadeOverHTTP(t *testing.T) {
 	x := open(t, gearPlan(1, time.Millisecond, time.Millisecond), replayOptions(true))
 	s := oip.NewHTTPServer(x, oip.Options{Log: quiet()})
 	rec := httptest.NewRecorder()
-	req := httptest.NewRequest("POST", "/v2/models/cascade/infer", strings.NewReader(`{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}`))
+	req := httptest.NewRequest("POST", "http://127.0.0.1/v2/models/cascade/infer", strings.NewReader(`{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}`))
 	s.ServeHTTP(rec, req)
 	if rec.Code != 200 || !strings.Contains(rec.Body.String(), `"gear":0`) || !strings.Contains(rec.Body.String(), `"model":"large"`) {
 		t.Errorf("%d %s", rec.Code, rec.Body)

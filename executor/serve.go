@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -83,6 +84,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if o.OIP.Log == nil {
 		o.OIP.Log = o.Log
 	}
+	if o.OIP.Budget == nil {
+		o.OIP.Budget = oip.NewBudget(o.OIP.MaxInFlightBytes, o.Log)
+	}
 	if err := o.loadTLS(); err != nil {
 		return nil, err
 	}
@@ -105,6 +109,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	defer s.closeListeners()
 	if s.metrics != nil {
 		o.RatesURL = "http://" + s.addresses.Metrics + "/rates"
+		if o.OIP.TLS != nil {
+			o.RatesURL = "https" + strings.TrimPrefix(o.RatesURL, "http")
+		}
 	}
 	if s.join != nil {
 		if o.Lobby, err = worker.NewLobby(s.join, o.JoinToken, o.JoinSilence, o.Log); err != nil {
@@ -208,8 +215,12 @@ func (s *servers) listen() error {
 			return nil
 		}
 		*bound = l.Addr().String()
-		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && s.opt.OIP.BearerToken == "" && what != "join" {
-			s.opt.Log.Warn("others can reach this address, and no bearer token is asked for", "server", what, "address", *bound)
+		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && what != "join" {
+			if s.opt.OIP.BearerToken == "" {
+				s.opt.Log.Warn("others can reach this address, and no bearer token is asked for", "server", what, "address", *bound)
+			} else if s.opt.OIP.TLS == nil {
+				s.opt.Log.Warn("others can reach this address, and the bearer token travels in the clear: give --tls-cert and --tls-key", "server", what, "address", *bound)
+			}
 		}
 		return l
 	}
@@ -270,7 +281,10 @@ func (s *servers) start(x *Executor) {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 		mux.HandleFunc("GET /rates", x.serveRates)
-		s.stats = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+		s.stats = &http.Server{Handler: oip.Guard(s.opt.OIP, mux), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
+		if s.opt.OIP.TLS != nil {
+			s.metrics = tls.NewListener(s.metrics, s.opt.OIP.TLS)
+		}
 		run(func() error {
 			if err := s.stats.Serve(s.metrics); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serving metrics on %s: %w", s.addresses.Metrics, err)

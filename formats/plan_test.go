@@ -95,6 +95,12 @@ func TestPlanIsCheckedFromFirstPrinciples(t *testing.T) {
 		{"policy", func(p *Plan) { p.Policy.Name = "" }, "policy.name"},
 		{"certified model", func(p *Plan) { p.Certified.Models[0].Model = "x" }, "certified.models[0].model: found the model \"x\""},
 		{"certified interval", func(p *Plan) { p.Certified.Models[0].AttainmentCI = [2]float64{0.9, 0.8} }, "certified.models[0].attainment_interval"},
+		{"absurd gap", func(p *Plan) { bad = 1e300; p.Objective.Gap = &bad }, "objective.gap: found the number 1e+300, expected what follows from value and bound"},
+		{"gap of another bound", func(p *Plan) { bad = 0.5; p.Objective.Gap = &bad }, "objective.gap: found the number 0.5"},
+		{"bound below value", func(p *Plan) { bad = 900; p.Objective.Bound = &bad }, "objective.bound: found the number 900, expected at least the value, 1000"},
+		{"cost below its bound", func(p *Plan) { p.Objective.Name = "cost" }, "objective.bound: found the number 1010, expected at most the value, 1000"},
+		{"absurd value", func(p *Plan) { p.Objective.Value = 1e300 }, "objective.value: found the number 1e+300"},
+		{"absurd bound", func(p *Plan) { bad = -1e300; p.Objective.Bound = &bad }, "objective.bound: found the number -1e+300"},
 		{"negative gap", func(p *Plan) { bad = -0.5; p.Objective.Gap = &bad }, "objective.gap: found the number -0.5"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

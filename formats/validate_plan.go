@@ -61,14 +61,50 @@ func (c *checker) execution(d *Plan) {
 	}
 }
 
+// maxObjective bounds what an objective can come to, whatever it counts.
+const maxObjective = 1e15
+
+// objective holds value, bound and gap against each other. Up to rounding the
+// bound is on the better side of the value, and the gap is their distance as a
+// part of the one or the other.
 func (c *checker) objective(o *Objective) {
 	c.oneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
+	if !(math.Abs(o.Value) <= maxObjective) {
+		c.fail("objective.value", number(o.Value), fmt.Sprintf("a number of at most %g", maxObjective), "")
+		return
+	}
+	if o.Bound == nil {
+		if o.Gap != nil {
+			c.fail("objective.gap", number(*o.Gap), "null: there is no bound", "")
+		}
+		return
+	}
+	bound := *o.Bound
+	if !(math.Abs(bound) <= maxObjective) {
+		c.fail("objective.bound", number(bound), fmt.Sprintf("a number of at most %g", maxObjective), "")
+		return
+	}
+	most := o.Name == "throughput" || o.Name == "accuracy" || o.Name == "goodput"
 	switch {
-	case o.Gap == nil:
-	case o.Bound == nil:
-		c.fail("objective.gap", number(*o.Gap), "null: there is no bound", "")
-	case *o.Gap < -1e-9:
-		c.fail("objective.gap", number(*o.Gap), "0 or more", "")
+	case closeTo(o.Value, bound):
+	case most && bound < o.Value:
+		c.fail("objective.bound", number(bound), "at least the value, "+formatFloat(o.Value), "a bound is what no plan can exceed")
+	case !most && bound > o.Value:
+		c.fail("objective.bound", number(bound), "at most the value, "+formatFloat(o.Value), "a bound is what no plan can go below")
+	}
+	if o.Gap == nil {
+		return
+	}
+	apart := math.Abs(bound - o.Value)
+	low := apart / max(math.Abs(bound), math.Abs(o.Value), 1e-12)
+	high := min(apart/max(min(math.Abs(bound), math.Abs(o.Value)), 1e-12), maxObjective)
+	const slack = 2e-6
+	if g := *o.Gap; !(g >= low*(1-slack)-slack && g <= high*(1+slack)+slack) {
+		want := formatFloat(low)
+		if !closeTo(low, high) {
+			want += " to " + formatFloat(high)
+		}
+		c.fail("objective.gap", number(g), "what follows from value and bound, "+want, "")
 	}
 }
 

@@ -60,10 +60,20 @@ func (c *checker) workloadModel(m *WorkloadModel, i int) {
 			c.fail(path+"."+f.name, number(f.value), "a positive number", "")
 		}
 	}
+	if m.MinRPS > 0 && !(m.MinRPS >= minRate && m.MinRPS <= maxRate) {
+		c.fail(path+".min_rps", number(m.MinRPS), fmt.Sprintf("0, or a rate from %g to %g", minRate, maxRate), "")
+	}
 	if m.Accuracy < 0 || m.Accuracy > 1 {
 		c.fail(path+".accuracy", number(m.Accuracy), "a share from 0 to 1", "")
 	}
 }
+
+// Rates that a floor may have: a request in eleven days, and more than any
+// cluster serves.
+const (
+	minRate = 1e-6
+	maxRate = 1e9
+)
 
 // maxWeights bounds how far weights are apart: a model that weighs less than
 // a millionth of another would be lost in the precision of its rate.

@@ -48,16 +48,16 @@ curl -s "http://$http/v2/models/mlp-64" | expect "REST model metadata" '"inputs"
 input=$(curl -s "http://$http/v2/models/mlp-64" | node -e 'console.log(JSON.parse(require("fs").readFileSync(0)).inputs[0].name)')
 zeros=$(printf '0.5,%.0s' $(seq 1 783))0.5
 body=$(printf '{"id":"e2e-1","inputs":[{"name":"%s","shape":[1,784],"datatype":"FP32","data":[%s]}]}' "$input" "$zeros")
-curl -s -d "$body" "http://$http/v2/models/mlp-64/infer" | expect "REST infer echoes the id" '"id": ?"e2e-1"'
-curl -s -d "$body" "http://$http/v2/models/mlp-64/infer" | expect "REST infer answers ten numbers" '"shape": ?\[1, ?10\]'
+curl -s --json "$body" "http://$http/v2/models/mlp-64/infer" | expect "REST infer echoes the id" '"id": ?"e2e-1"'
+curl -s --json "$body" "http://$http/v2/models/mlp-64/infer" | expect "REST infer answers ten numbers" '"shape": ?\[1, ?10\]'
 printf '{"id":"b","inputs":[{"name":"%s","shape":[1,784],"datatype":"FP32","parameters":{"binary_data_size":3136}}]}' "$input" > head.json
 { cat head.json; head -c 3136 /dev/zero; } > binary.bin
 curl -s -D headers.txt -o answer.bin -H "Inference-Header-Content-Length: $(stat -c %s head.json)" -H 'Content-Type: application/octet-stream' \
   --data-binary @binary.bin "http://$http/v2/models/mlp-64/infer"
 expect "REST binary infer" '200' < headers.txt
-curl -s -o /dev/null -w '%{http_code}' -d "${body/784/783}" "http://$http/v2/models/mlp-64/infer" | expect "REST wrong shape is 400" '^400$'
-curl -s -d "${body/784/783}" "http://$http/v2/models/mlp-64/infer" | expect "REST wrong shape names the field" "inputs\\[0\\]"
-curl -s -o /dev/null -w '%{http_code}' -d "$body" "http://$http/v2/models/nope/infer" | expect "REST unknown model is 404" '^404$'
+curl -s -o /dev/null -w '%{http_code}' --json "${body/784/783}" "http://$http/v2/models/mlp-64/infer" | expect "REST wrong shape is 400" '^400$'
+curl -s --json "${body/784/783}" "http://$http/v2/models/mlp-64/infer" | expect "REST wrong shape names the field" "inputs\\[0\\]"
+curl -s -o /dev/null -w '%{http_code}' --json "$body" "http://$http/v2/models/nope/infer" | expect "REST unknown model is 404" '^404$'
 curl -s "http://$http/v2/models/stats" | expect "REST statistics" 'inference_count'
 curl -s "http://$metrics/metrics" | expect "metrics" 'inferplan_'
 
@@ -67,7 +67,7 @@ curl -s "http://$metrics/metrics" | expect "metrics" 'inferplan_'
 printf '{"model_name":"mlp-64","id":"g1","inputs":[{"name":"%s","datatype":"FP32","shape":[1,784],"contents":{"fp32_contents":[%s]}}]}' "$input" "$zeros" |
   "$tools/grpcurl" -plaintext -d @ "$grpc" inference.GRPCInferenceService/ModelInfer | expect "gRPC ModelInfer" '"id": "g1"'
 
-"$tools/hey" -z 5s -c 4 -m POST -T application/json -d "$body" "http://$http/v2/models/mlp-64/infer" | tee hey.txt | expect "hey: only 200s" '\[200\]'
+"$tools/hey" -z 5s -c 4 -m POST -T application/json --json "$body" "http://$http/v2/models/mlp-64/infer" | tee hey.txt | expect "hey: only 200s" '\[200\]'
 grep -E 'Requests/sec|99% in|\[[0-9]+\]' hey.txt | sed 's/^/      /'
 
 kill -TERM "$server"

@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/profiler"
+	"inferplan/solver/milp"
 )
 
 // Exit codes. They are part of the command line's contract.
@@ -64,7 +65,8 @@ func exitCode(err error) int {
 	case errors.As(err, &bad):
 		return exitUsage
 	case errors.Is(err, engine.ErrModel), errors.Is(err, graph.ErrModel), errors.Is(err, profiler.ErrInput),
-		errors.Is(err, engine.ErrShape), errors.Is(err, engine.ErrNoDevice):
+		errors.Is(err, engine.ErrShape), errors.Is(err, engine.ErrNoDevice),
+		errors.Is(err, milp.ErrInvalid): // figures so far apart that no solver can tell them from nothing
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted

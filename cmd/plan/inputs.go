@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"inferplan/engine/worker"
 	"inferplan/formats"
 )
 
@@ -102,7 +103,7 @@ func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := worker.ReadSecret(path)
 	if err != nil {
 		return "", withCode(exitUsage, fmt.Errorf("reading the token: %w", err))
 	}

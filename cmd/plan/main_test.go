@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 //	labelled FILE WIDTH N   write N labelled samples of WIDTH values
 //	completions [mute]      serve two language models, tiny and big, at $COMPLETIONS
 //	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
-//	drained                 end it with SIGTERM, and well
+//	drained [CODE]          end it with SIGTERM, and well or with an exit code
 //	abandoned FIFO ARGS...  run plan, interrupt it once while it reads the pipe, and require exit code 4
 //	interrupted FIRST ARGS...  run plan, interrupt it twice at once when it says FIRST, and require that it says what it kept
 //	ask STATUS URL [BODY [HEADER...]]   an HTTP request

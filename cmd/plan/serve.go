@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -30,6 +31,8 @@ type serveOptions struct {
 	record, eventLog    string
 	out                 string
 	maxBody             string
+	memoryLimit         string
+	hosts               []string
 	maxQueue            int
 	shareCPUs           bool
 	tlsCert, tlsKey     string
@@ -76,6 +79,8 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
 	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")
 	f.StringVar(&o.maxBody, "max-body", "64MiB", "largest request body")
+	f.StringVar(&o.memoryLimit, "memory-limit", "", "memory that the front end should keep to, such as 4GiB; requests get half of it (default: no limit, and 1GiB for requests)")
+	f.StringArrayVar(&o.hosts, "host", nil, "name under which clients reach the server without a token, beside localhost and addresses; * for any (repeatable)")
 	f.IntVar(&o.maxQueue, "max-queue", 0, "most samples inside the server (default 65536)")
 	f.BoolVar(&o.shareCPUs, "share-cpus", false, "let workers share CPUs where the plan has more CPU devices than this machine")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "TLS certificate (PEM)")
@@ -99,6 +104,19 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	var body formats.Bytes
 	if err := body.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.maxBody))); err != nil {
 		return usageErrorf("--max-body: %w", err)
+	}
+	var memory formats.Bytes
+	if o.memoryLimit != "" {
+		if err := memory.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.memoryLimit))); err != nil {
+			return usageErrorf("--memory-limit: %w", err)
+		}
+		if memory < leastMemory {
+			return usageErrorf("--memory-limit: found %s, expected %s or more", memory, formats.Bytes(leastMemory))
+		}
+		if int64(body) > int64(memory)/4 {
+			return usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
+		}
+		debug.SetMemoryLimit(int64(memory))
 	}
 	if err := o.bounds(int64(body)); err != nil {
 		return err
@@ -163,7 +181,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 			p.note("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
 		},
 		Plan: path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
-		OIP:          oip.Options{Version: planner.Version, MaxBodyBytes: int64(body), BearerToken: token},
+		OIP:          oip.Options{Version: planner.Version, MaxBodyBytes: int64(body), MaxInFlightBytes: int64(memory) / 2, BearerToken: token, Hosts: o.hosts},
 		DrainTimeout: o.drain, Record: o.record,
 		Ready: func(a executor.Addresses) {
 			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, orOff(a.HTTP), orOff(a.GRPC), orOff(a.Metrics))
@@ -179,22 +197,24 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	}
 	heed(ctx)
 	rep, err := executor.Serve(ctx, so)
-	if err != nil {
-		if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {
-			return withCode(exitUsage, err)
-		}
+	if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {
+		err = withCode(exitUsage, err)
+	}
+	// The report is there whatever became of the record and the log.
+	if rep == nil {
 		return err
 	}
 	if o.out != "" {
-		if err := p.save(o.out, rep, true); err != nil {
-			return err
-		}
+		err = errors.Join(err, p.save(o.out, rep, true))
 	}
 	if p.json {
-		return p.document(rep)
+		return errors.Join(err, p.document(rep))
 	}
-	return printReport(p, rep)
+	return errors.Join(err, printReport(p, rep))
 }
+
+// leastMemory is what the front end needs to work at all.
+const leastMemory = 256 << 20
 
 // bounds checks flags before any file is read.
 func (o *serveOptions) bounds(body int64) error {
@@ -212,6 +232,9 @@ func (o *serveOptions) bounds(body int64) error {
 	if o.tlsCert != "" {
 		if _, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey); err != nil {
 			return usageErrorf("--tls-cert %s, --tls-key %s: %w", o.tlsCert, o.tlsKey, err)
+		}
+		if _, err := worker.ReadSecret(o.tlsKey); err != nil {
+			return usageErrorf("--tls-key: %w", err)
 		}
 	}
 	return first(oneOf("engine", o.engine, "onnx", "replay"), whole("max-queue", o.maxQueue, 0, 1<<30), longer("drain", o.drain), longer("join-silence", o.joinSilence))

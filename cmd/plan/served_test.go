@@ -68,16 +68,21 @@ func served(ts *testscript.TestScript, neg bool, args []string) {
 // servers are those that run, by script.
 var servers sync.Map
 
-// drained ends the server as an operator does and requires that it ends well.
+// drained ends the server as an operator does and requires that it ends well, or
+// with an exit code.
 func drained(ts *testscript.TestScript, neg bool, args []string) {
 	v, ok := servers.LoadAndDelete(ts)
-	if neg || len(args) != 0 || !ok {
-		ts.Fatalf("usage: drained, after served")
+	if neg || len(args) > 1 || !ok {
+		ts.Fatalf("usage: drained [CODE], after served")
 	}
 	s := v.(*server)
 	ts.Check(s.cmd.Process.Signal(syscall.SIGTERM))
 	<-s.done
-	if err := s.cmd.Wait(); err != nil {
+	err := s.cmd.Wait()
+	if len(args) == 1 && fmt.Sprint(s.cmd.ProcessState.ExitCode()) == args[0] {
+		return
+	}
+	if err != nil || len(args) == 1 {
 		ts.Fatalf("plan serve: %v\n%s", err, s.text.String())
 	}
 }
@@ -98,7 +103,9 @@ func ask(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	for _, h := range args[min(3, len(args)):] {
 		name, value, _ := strings.Cut(h, ":")
-		r.Header.Set(name, value)
+		if r.Header.Set(name, value); name == "Host" {
+			r.Host = value
+		}
 	}
 	resp, err := http.DefaultClient.Do(r)
 	ts.Check(err)

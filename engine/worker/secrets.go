@@ -13,11 +13,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -28,17 +30,54 @@ var ErrCertificate = errors.New("the server's certificate was refused")
 // pinPrefix names the hash of a pin.
 const pinPrefix = "sha256:"
 
+// ErrSecret: a file with a secret is not kept like one.
+var ErrSecret = errors.New("the file is not kept like a secret")
+
+// ReadSecret reads a file with a token or a key. Others may not be able to read
+// it, nor its group to write it, and it is this user's or root's. What is no
+// file, such as a pipe, has no mode to speak of.
+func ReadSecret(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().IsRegular() {
+		if mode := info.Mode().Perm(); mode&0o027 != 0 {
+			return nil, fmt.Errorf("%w: %s: found mode %04o, expected 0600, or 0640 for a group that reads it: chmod 600 %s", ErrSecret, path, mode, path)
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && st.Uid != 0 {
+			return nil, fmt.Errorf("%w: %s: found an owner with the number %d, expected this user, %d, or root", ErrSecret, path, st.Uid, os.Geteuid())
+		}
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxSecret {
+		return nil, fmt.Errorf("%w: %s: found more than %d bytes", ErrSecret, path, maxSecret)
+	}
+	return data, nil
+}
+
+// maxSecret is more than any token, or chain of certificates with a key, takes.
+const maxSecret = 1 << 20
+
 // Certificate reads a lobby's certificate and its key from a file, which it
 // makes where there is none: self-signed, for its owner's eyes only. Hosts
 // trust it by its pin.
 func Certificate(path string) (cert tls.Certificate, pin string, err error) {
-	data, err := os.ReadFile(path)
+	data, err := ReadSecret(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if data, err = makeCertificate(time.Now()); err == nil {
 			err = writeSecret(path, data)
 		}
 		if errors.Is(err, fs.ErrExist) { // another server was faster
-			data, err = os.ReadFile(path)
+			data, err = ReadSecret(path)
 		}
 	}
 	if err != nil {
@@ -53,11 +92,11 @@ func Certificate(path string) (cert tls.Certificate, pin string, err error) {
 // Token reads the token that both sides of a join know, and makes a file with
 // one where there is none.
 func Token(path string) (token []byte, made bool, err error) {
-	data, err := os.ReadFile(path)
+	data, err := ReadSecret(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = writeSecret(path, []byte(newNonce()+"\n")); err == nil || errors.Is(err, fs.ErrExist) {
 			made = err == nil
-			data, err = os.ReadFile(path)
+			data, err = ReadSecret(path)
 		}
 	}
 	if err != nil {

@@ -215,6 +215,33 @@ func TestSecretsAreMadeOnce(t *testing.T) {
 	}
 }
 
+func TestLooseSecretsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "secret")
+	if err := os.WriteFile(path, []byte(testToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o640: true, 0o644: false, 0o660: false, 0o666: false, 0o604: false} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := Token(path)
+		if ok != (err == nil) || !ok && !errors.Is(err, ErrSecret) {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+		if _, _, err := Certificate(path); !ok && !errors.Is(err, ErrSecret) {
+			t.Errorf("mode %v of a certificate: %v", mode, err)
+		}
+	}
+	if err := os.WriteFile(path, make([]byte, maxSecret+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	os.Chmod(path, 0o600)
+	if _, err := ReadSecret(path); !errors.Is(err, ErrSecret) {
+		t.Errorf("a large file: %v", err)
+	}
+}
+
 func TestPins(t *testing.T) {
 	hash := strings.Repeat("aB", 32)
 	colons := strings.TrimSuffix(strings.Repeat("AB:", 32), ":")

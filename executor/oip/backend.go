@@ -81,6 +81,7 @@ type Request struct {
 	// binaryDefault is the parameter "binary_data_output".
 	binaryDefault bool
 	body          *buffer
+	hold          hold // of the memory for requests
 
 	// Room for the usual request, so that it costs one allocation.
 	inputRoom [2]Tensor

@@ -57,7 +57,7 @@ func benchDecode(b *testing.B, r *Request, binary bool) {
 	b.ReportAllocs()
 	for b.Loop() {
 		got := &Request{Model: "mlp"}
-		if err := decodeRequest(text, tail, m, got); err != nil {
+		if err := decodeRequest(context.Background(), text, tail, m, got); err != nil {
 			b.Fatal(err)
 		}
 		if err := m.validate(got); err != nil {
@@ -75,7 +75,7 @@ func BenchmarkDecodeGRPC784(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		got := &Request{}
-		if err := unmarshalRequest(wire, got, c.find); err != nil {
+		if err := unmarshalRequest(context.Background(), wire, got, c.find); err != nil {
 			b.Fatal(err)
 		}
 		if err := c.All()[0].validate(got); err != nil {
@@ -126,7 +126,7 @@ func benchHTTP(b *testing.B, binary bool) {
 		header = fmt.Sprintf("%s: %d\r\n", HeaderJSONLength, len(text))
 		body = append(bytes.Clone(text), r.Inputs[0].Data...)
 	}
-	wire := append([]byte("POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n"+header+"\r\n"), body...)
+	wire := append([]byte("POST /v2/models/mlp/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n"+header+"\r\n"), body...)
 	conn, err := net.Dial("tcp", url[len("http://"):])
 	if err != nil {
 		b.Fatal(err)

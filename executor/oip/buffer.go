@@ -15,6 +15,8 @@ type buffer struct {
 	class int8
 	// lender, when set, owns the bytes: a message as gRPC received it.
 	lender interface{ Free() }
+	// hold, when set, is what the request has booked; it ends with the buffer.
+	hold *hold
 }
 
 const (
@@ -23,6 +25,14 @@ const (
 )
 
 var pools [maxClass + 1]sync.Pool
+
+// roundUp is the capacity that newBuffer gives for one asked for.
+func roundUp(capacity int) int {
+	if class := max(minClass, bits.Len(uint(max(capacity, 1)-1))); class <= maxClass {
+		return 1 << class
+	}
+	return capacity
+}
 
 // newBuffer returns a buffer with length 0 and at least that capacity, held once.
 func newBuffer(capacity int) *buffer {
@@ -44,9 +54,15 @@ func newBuffer(capacity int) *buffer {
 func (b *buffer) retain() { b.refs.Add(1) }
 
 func (b *buffer) release() {
-	switch n := b.refs.Add(-1); {
-	case n < 0:
+	n := b.refs.Add(-1)
+	if n < 0 {
 		panic("oip: a request's data was released twice")
+	}
+	if n == 0 && b.hold != nil {
+		b.hold.close()
+		b.hold = nil
+	}
+	switch {
 	case n == 0 && b.lender != nil:
 		b.lender.Free()
 	case n == 0 && b.class >= 0 && cap(b.b) == 1<<b.class:
@@ -54,13 +70,10 @@ func (b *buffer) release() {
 	}
 }
 
-// grow makes room for n more bytes. Only while the buffer is held once: a
-// larger array takes the place of the old one.
-func (b *buffer) grow(n int) {
-	if len(b.b)+n <= cap(b.b) {
-		return
-	}
-	next := newBuffer(max(2*cap(b.b), len(b.b)+n))
+// resize moves the bytes to an array of at least that capacity. Only while the
+// buffer is held once.
+func (b *buffer) resize(capacity int) {
+	next := newBuffer(capacity)
 	next.b = append(next.b, b.b...)
 	b.b, next.b = next.b, b.b
 	b.class, next.class = next.class, b.class

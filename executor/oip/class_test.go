@@ -66,7 +66,7 @@ func TestClassOverREST(t *testing.T) {
 		if c.param != "-" {
 			params = `"parameters":{"class":"` + c.param + `"},`
 		}
-		r := httptest.NewRequest("POST", "/v2/models/mlp/infer", strings.NewReader(`{`+params+`"inputs":[`+goodInput+`]}`))
+		r := httptest.NewRequest("POST", "http://127.0.0.1/v2/models/mlp/infer", strings.NewReader(`{`+params+`"inputs":[`+goodInput+`]}`))
 		if c.header != "-" {
 			r.Header.Set(HeaderClass, c.header)
 		}
@@ -92,7 +92,7 @@ func TestClassOverREST(t *testing.T) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
-	two := httptest.NewRequest("POST", "/v2/models/mlp/infer", strings.NewReader(`{"inputs":[`+goodInput+`]}`))
+	two := httptest.NewRequest("POST", "http://127.0.0.1/v2/models/mlp/infer", strings.NewReader(`{"inputs":[`+goodInput+`]}`))
 	two.Header[HeaderClass] = []string{"gold", "gold"}
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, two); w.Code != 400 || !strings.Contains(w.Body.String(), "given 2 times") {

@@ -17,7 +17,7 @@ type core struct {
 	gate    gate
 }
 
-func (c *core) ready() bool { return !c.gate.closed() && c.backend.Ready() }
+func (c *core) ready() bool { return !c.gate.closed() && !c.opt.Budget.Full() && c.backend.Ready() }
 
 func (c *core) modelReady(model, version string) bool {
 	if !c.ready() {

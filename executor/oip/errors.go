@@ -25,6 +25,7 @@ const (
 	CodeUnauthenticated              // 401, UNAUTHENTICATED
 	CodeMethod                       // 405, UNIMPLEMENTED code of gRPC
 	CodeUnsupportedMedia             // 415, INVALID_ARGUMENT
+	CodeForbidden                    // 403, PERMISSION_DENIED: a page of another site asks
 )
 
 var codeTable = [...]struct {
@@ -42,6 +43,7 @@ var codeTable = [...]struct {
 	CodeUnauthenticated:  {http.StatusUnauthorized, codes.Unauthenticated},
 	CodeMethod:           {http.StatusMethodNotAllowed, codes.Unimplemented},
 	CodeUnsupportedMedia: {http.StatusUnsupportedMediaType, codes.InvalidArgument},
+	CodeForbidden:        {http.StatusForbidden, codes.PermissionDenied},
 }
 
 // HTTPStatus is the status that the code becomes over HTTP.

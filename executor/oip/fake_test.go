@@ -197,6 +197,7 @@ func startGRPC(t testing.TB, b Backend, opt Options, dial ...grpc.DialOption) (*
 // do sends one request to the handler without a network.
 func do(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Host = "127.0.0.1:8000"
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}

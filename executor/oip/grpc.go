@@ -14,14 +14,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
 
 	"inferplan/executor/oip/oippb"
@@ -71,8 +74,13 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
 	}
+	creds := insecure.NewCredentials()
 	if opt.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(opt.TLS.Clone())))
+		creds = credentials.NewTLS(opt.TLS.Clone())
+	}
+	options = append(options, grpc.Creds(watchedCredentials{creds, &s.core.opt}))
+	if s.token.on {
+		options = append(options, grpc.InTapHandle(s.authorise))
 	}
 	s.server = grpc.NewServer(options...)
 	s.server.RegisterService(serviceDesc(), s)
@@ -135,21 +143,14 @@ func (s *GRPCServer) Close() error {
 	return nil
 }
 
-// unary checks the token and keeps a panic to its own call.
+// unary keeps a panic to its own call.
 func (s *GRPCServer) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	defer s.recovered(info.FullMethod, &err)
-	if err := s.authorise(ctx, info.FullMethod); err != nil {
-		discard(req)
-		return nil, err
-	}
 	return handler(ctx, req)
 }
 
 func (s *GRPCServer) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
-	if err := s.authorise(ss.Context(), info.FullMethod); err != nil {
-		return err
-	}
 	return handler(srv, ss)
 }
 
@@ -168,18 +169,20 @@ var open = map[string]bool{
 	oippb.GRPCInferenceService_ServerReady_FullMethodName: true,
 }
 
-func (s *GRPCServer) authorise(ctx context.Context, method string) error {
-	if !s.token.on || open[method] {
-		return nil
+// authorise looks at a call's token when its header has come: of a call that it
+// refuses no message is kept, let alone decoded.
+func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if open[call.FullMethodName] {
+		return ctx, nil
 	}
 	header := ""
-	if v := metadata.ValueFromIncomingContext(ctx, "authorization"); len(v) == 1 {
+	if v := call.Header["authorization"]; len(v) == 1 {
 		header = v[0]
 	}
 	if err := s.token.check(header); err != nil {
-		return toStatus(err)
+		return nil, toStatus(err)
 	}
-	return nil
+	return ctx, nil
 }
 
 // toStatus carries code, reason and field over gRPC.
@@ -200,7 +203,8 @@ func toStatus(e *Error) error {
 // inferCall is the request message of ModelInfer as the codec reads it.
 type inferCall struct {
 	core *core
-	req  *Request
+	ctx  context.Context // ends when the client goes away
+	req  Request
 	err  *Error
 }
 
@@ -224,7 +228,7 @@ func discard(req any) {
 
 func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	s := srv.(*GRPCServer)
-	call := &inferCall{core: &s.core, req: &Request{Received: time.Now()}}
+	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now()}}
 	if err := dec(call); err != nil {
 		discard(call)
 		return nil, err
@@ -235,7 +239,7 @@ func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor
 
 func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	call := msg.(*inferCall)
-	req := call.req
+	req := &call.req
 	sent := false
 	defer func() {
 		if !sent {
@@ -287,11 +291,25 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
+	req := &call.req
+	if req.body != nil {
+		return errors.New("a second message in a call that takes one")
+	}
+	// What has come is held as pieces and, from here on, once more in one piece.
+	client := ""
+	if p, ok := peer.FromContext(call.ctx); ok {
+		if info, ok := p.AuthInfo.(watchedInfo); ok {
+			client = info.client
+		}
+	}
+	req.hold.open(call.core.opt.Budget, client, nil)
+	if call.err = req.hold.grow(int64(data.Len())); call.err != nil {
+		return nil
+	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	body := &buffer{b: whole.ReadOnlyData(), class: -1, lender: whole}
-	body.refs.Store(1)
-	call.req.body = body
-	call.err = unmarshalRequest(body.b, call.req, call.core.backend.Models().find)
+	req.body = &buffer{b: whole.ReadOnlyData(), class: -1, lender: whole, hold: &req.hold}
+	req.body.refs.Store(1)
+	call.err = unmarshalRequest(call.ctx, req.body.b, req, call.core.backend.Models().find)
 	return nil
 }
 
@@ -379,8 +397,8 @@ func (s *GRPCServer) ModelInfer(ctx context.Context, in *oippb.ModelInferRequest
 	if err != nil {
 		return nil, toStatus(Internal(err, "encoding the request: %v", err))
 	}
-	call := &inferCall{core: &s.core, req: &Request{Received: time.Now(), body: newBuffer(0)}}
-	call.err = unmarshalRequest(wire, call.req, s.core.backend.Models().find)
+	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now(), body: newBuffer(0)}}
+	call.err = unmarshalRequest(ctx, wire, &call.req, s.core.backend.Models().find)
 	reply, err := s.modelInfer(ctx, call)
 	if err != nil {
 		return nil, err

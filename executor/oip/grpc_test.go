@@ -322,13 +322,14 @@ func FuzzUnmarshalRequest(f *testing.F) {
 		{Name: "i8", Datatype: "INT8", Shape: []int64{2}, Contents: &pbData{IntContents: []int32{-1, 2}}},
 		{Name: "text", Datatype: "BYTES", Shape: []int64{1}, Contents: &pbData{BytesContents: [][]byte{[]byte("a")}}},
 	}})
+	f.Add(repeatedContents(3))
 	f.Add(MarshalRequest(MarshalRequest(nil, &Request{ID: "z", Timeout: time.Second}), &Request{Model: "mlp", Inputs: []Tensor{{"x", FP32, []int64{1, 4}, raw(1, 2, 3, 4)}}}))
 	c := testCatalog(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var want oippb.ModelInferRequest
 		perr := proto.Unmarshal(b, &want)
 		got := &Request{}
-		if err := unmarshalRequest(b, got, c.find); err != nil {
+		if err := unmarshalRequest(context.Background(), b, got, c.find); err != nil {
 			return
 		}
 		if perr != nil {

@@ -2,6 +2,7 @@ package oip
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"math"
 	"math/rand/v2"
@@ -91,7 +92,7 @@ func FuzzDecodeRequestJSON(f *testing.F) {
 	m := testCatalog(f).All()[0]
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r := &Request{}
-		if err := decodeRequest(text, nil, m, r); err != nil {
+		if err := decodeRequest(context.Background(), text, nil, m, r); err != nil {
 			if err.Error() == "" || err.Code != CodeInvalid {
 				t.Fatalf("error %#v", err)
 			}
@@ -110,7 +111,7 @@ func FuzzDecodeRequestJSON(f *testing.F) {
 			t.Fatal(err)
 		}
 		r2 := &Request{}
-		if err := decodeRequest(again, nil, m, r2); err != nil {
+		if err := decodeRequest(context.Background(), again, nil, m, r2); err != nil {
 			t.Fatalf("%q encoded as %q: %v", text, again, err)
 		}
 		if len(r2.Inputs) != len(r.Inputs) || r2.ID != r.ID || r2.Timeout != r.Timeout || r2.Class != r.Class || len(r2.Outputs) != len(r.Outputs) {
@@ -137,7 +138,7 @@ func FuzzDecodeRequestBinary(f *testing.F) {
 			return
 		}
 		r := &Request{Model: "mix"}
-		if err := decodeRequest(body[:split], body[split:], m, r); err != nil {
+		if err := decodeRequest(context.Background(), body[:split], body[split:], m, r); err != nil {
 			return
 		}
 		used := 0

@@ -2,6 +2,7 @@ package oip
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -16,14 +17,14 @@ import (
 // allocating the names that the model knows. Tensors may alias text and tail.
 // Names, datatypes and shapes are not yet held against the model.
 func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
-	if err := decodeRequest(text, tail, m, r); err != nil {
+	if err := decodeRequest(context.Background(), text, tail, m, r); err != nil {
 		return err
 	}
 	return nil
 }
 
-func decodeRequest(text, tail []byte, m *ModelInfo, r *Request) *Error {
-	d := decoder{cursor: cursor{b: text}, model: m, tail: tail, room: r.shape}
+func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Request) *Error {
+	d := decoder{cursor: cursor{b: text, progress: progress{ctx: ctx, hold: &r.hold}}, model: m, tail: tail, room: r.shape}
 	var seen fieldSet
 	r.Inputs = r.inputRoom[:0]
 	err := d.object(func(key []byte) *Error {
@@ -162,15 +163,31 @@ func (d *decoder) same(field, want string) *Error {
 	return err
 }
 
+// maxParams bounds the parameters of one object: one takes six bytes of text
+// and some two hundred of memory.
+const maxParams = 256
+
 // params reads an object of parameters.
 func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *Error {
 	var room [8][]byte
 	names := room[:0]
+	var more map[string]struct{} // the names past the eighth
 	return d.object(func(name []byte) *Error {
-		if slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
+		_, twice := more[string(name)]
+		if twice || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
 			return Invalid(field+"."+clip(string(name)), "given twice")
 		}
-		names = append(names, name)
+		switch {
+		case len(names) < len(room):
+			names = append(names, name)
+		case len(more) == maxParams-len(room):
+			return tooLarge(field, "more than %d parameters", maxParams)
+		default:
+			if more == nil {
+				more = map[string]struct{}{}
+			}
+			more[string(name)] = struct{}{}
+		}
 		v, err := d.param()
 		if err == nil {
 			err = set(name, v)
@@ -192,32 +209,34 @@ func (r *Request) setParam(name string, v Param) *Error {
 	case "timeout":
 		us, ok := paramInt(v)
 		if !ok || us > math.MaxInt64/int64(time.Microsecond) {
-			return Invalid("parameters.timeout", "got %v, expected microseconds as a non-negative integer", v)
+			return Invalid("parameters.timeout", "got %s, expected microseconds as a non-negative integer", clip(fmt.Sprint(v)))
 		}
 		r.Timeout = time.Duration(us) * time.Microsecond
 	case "priority":
 		p, ok := paramInt(v)
 		if !ok {
-			return Invalid("parameters.priority", "got %v, expected a non-negative integer", v)
+			return Invalid("parameters.priority", "got %s, expected a non-negative integer", clip(fmt.Sprint(v)))
 		}
 		r.Priority = uint64(p)
 	case "binary_data_output":
 		b, ok := v.(bool)
 		if !ok {
-			return Invalid("parameters.binary_data_output", "got %v, expected a boolean", v)
+			return Invalid("parameters.binary_data_output", "got %s, expected a boolean", clip(fmt.Sprint(v)))
 		}
 		r.binaryDefault = b
 	case "class":
 		c, ok := v.(string)
 		if !ok {
-			return Invalid("parameters.class", "got %v, expected the name of an SLO class", v)
+			return Invalid("parameters.class", "got %s, expected the name of an SLO class", clip(fmt.Sprint(v)))
 		}
 		return r.setClass("parameters.class", c)
 	default:
 		if r.Params == nil {
 			r.Params = map[string]Param{}
 		}
-		r.Params[name] = v
+		if r.Params[name] = v; len(r.Params) > maxParams {
+			return tooLarge("parameters", "more than %d parameters", maxParams)
+		}
 	}
 	return nil
 }
@@ -269,7 +288,7 @@ func (d *decoder) outputRequests(r *Request) *Error {
 						if string(name) == "binary_data" {
 							b, ok := v.(bool)
 							if !ok {
-								return Invalid(".parameters.binary_data", "got %v, expected a boolean", v)
+								return Invalid(".parameters.binary_data", "got %s, expected a boolean", clip(fmt.Sprint(v)))
 							}
 							o.Binary, explicit = b, true
 							return nil
@@ -457,7 +476,11 @@ func (d *decoder) data(t *Tensor) *Error {
 	// An element and its comma take two bytes of text at least, so a shape
 	// alone cannot make the server allocate.
 	if limit := int64(len(d.b)-d.i)/2 + 1; n <= limit {
-		t.Data = make([]byte, 0, int(n)*max(t.Datatype.Size(), 4))
+		size := int(n) * max(t.Datatype.Size(), 4)
+		if err := d.book(size); err != nil {
+			return err
+		}
+		t.Data = make([]byte, 0, size)
 	}
 	if d.peek() != '[' {
 		return d.syntax("found %s where an array is expected", d.found())
@@ -501,8 +524,18 @@ func (d *decoder) flat(t *Tensor) (int64, *Error) {
 		return 0, nil
 	}
 	dt, data := t.Datatype, t.Data
+	// There is room for as many elements as the shape has. More are an error, which
+	// is told at the end: they are counted, not kept.
+	last := cap(data) - dt.Size()
+	if dt == Bytes {
+		last = math.MaxInt
+	}
 	var n int64
+	at := d.i
 	for {
+		if len(data) > last {
+			data = data[:0]
+		}
 		var err *Error
 		if data, err = d.element(dt, data); err != nil {
 			if err.Field == "" {
@@ -510,7 +543,12 @@ func (d *decoder) flat(t *Tensor) (int64, *Error) {
 			}
 			return n, err
 		}
-		n++
+		if n++; n%1024 == 0 {
+			if err := d.read(d.i - at); err != nil {
+				return n, err
+			}
+			at = d.i
+		}
 		again, err := d.more(']')
 		if err != nil {
 			return n, err

@@ -152,6 +152,14 @@ func (e *encoder) fail(format string, args ...any) {
 	}
 }
 
+// ask is an answer that JSON cannot carry: the client, whose data it follows
+// from, has to ask for another form.
+func (e *encoder) ask(format string, args ...any) {
+	if e.err == nil {
+		e.err = &Error{Code: CodeInvalid, Reason: "not_json", Field: "outputs", Msg: fmt.Sprintf(format, args...)}
+	}
+}
+
 func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.open('[')
 	for i := range ts {
@@ -197,7 +205,7 @@ func (e *encoder) data(t *Tensor) {
 				break
 			}
 			if !utf8.Valid(data[4:n]) {
-				e.fail("tensor %q holds bytes that are not UTF-8, which JSON cannot carry; ask for binary_data", t.Name)
+				e.ask("tensor %q holds bytes that are not UTF-8, which JSON cannot carry; ask for binary_data", t.Name)
 				break
 			}
 			e.comma()
@@ -205,14 +213,14 @@ func (e *encoder) data(t *Tensor) {
 			data = data[n:]
 		}
 	case BF16:
-		e.fail("tensor %q is BF16, which travels as binary data only; ask for binary_data", t.Name)
+		e.ask("tensor %q is BF16, which travels as binary data only; ask for binary_data", t.Name)
 	default:
 		for data := t.Data; len(data) >= size; data = data[size:] {
 			if len(data) < len(t.Data) {
 				e.dst = append(e.dst, ',')
 			}
 			if !e.element(t.Datatype, data) {
-				e.fail("tensor %q holds NaN or infinity, which JSON cannot carry; ask for binary_data", t.Name)
+				e.ask("tensor %q holds NaN or infinity, which JSON cannot carry; ask for binary_data", t.Name)
 				break
 			}
 		}

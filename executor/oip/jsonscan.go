@@ -14,6 +14,7 @@ import (
 type cursor struct {
 	b []byte
 	i int
+	progress
 }
 
 // syntax is an error in the JSON text itself, at the cursor.
@@ -91,7 +92,11 @@ func (c *cursor) object(member func(key []byte) *Error) *Error {
 		if err := c.expect(':'); err != nil {
 			return err
 		}
+		at := c.i
 		if err := member(key); err != nil {
+			return err
+		}
+		if err := c.read(c.i - at); err != nil {
 			return err
 		}
 		if again, err := c.more('}'); err != nil || !again {
@@ -110,7 +115,11 @@ func (c *cursor) array(element func(i int) *Error) *Error {
 		return nil
 	}
 	for i := 0; ; i++ {
+		at := c.i
 		if err := element(i); err != nil {
+			return err
+		}
+		if err := c.read(c.i - at); err != nil {
 			return err
 		}
 		if again, err := c.more(']'); err != nil || !again {

@@ -91,9 +91,26 @@ func checkTensors(kind string, tensors []TensorInfo, maxBatch int) error {
 				return fmt.Errorf("%s %q has dimension %d in shape %v; -1 stands for any", kind, t.Name, d, t.Shape)
 			}
 		}
+		if n, ok := elements(fixed(t.Shape)); !ok || n > maxTensorBytes/int64(max(t.Datatype.Size(), 1)) {
+			return fmt.Errorf("%s %q has shape %v: its %s would take more than %d bytes", kind, t.Name, t.Shape, t.Datatype, int64(maxTensorBytes))
+		}
 		seen[t.Name] = true
 	}
 	return nil
+}
+
+// maxTensorBytes is the most that a sample of a tensor may take.
+const maxTensorBytes = 1 << 31
+
+// fixed is the shape of one sample: 1 where any size is allowed.
+func fixed(shape []int64) []int64 {
+	out := slices.Clone(shape)
+	for i, d := range out {
+		if d < 0 {
+			out[i] = 1
+		}
+	}
+	return out
 }
 
 // All lists the models; the slice and what it points to must not be changed.

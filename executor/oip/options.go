@@ -13,16 +13,21 @@ type Options struct {
 	Name, Version string
 	// MaxBodyBytes bounds a request's body or message; 0: 64 MiB.
 	MaxBodyBytes int64
-	// MaxInFlightBytes bounds the sum of HTTP bodies held at once, so that
-	// many clients that announce large bodies cannot exhaust memory; 0: 1 GiB.
+	// Budget is the memory for requests, which servers may share; nil: one of
+	// the server's own of MaxInFlightBytes; 0: 1 GiB.
+	Budget           *Budget
 	MaxInFlightBytes int64
+	// Hosts are names under which clients reach the server, beside localhost and
+	// addresses. Without a token a request to another name is refused, for a web
+	// page may have pointed that name at this server; "*": any name.
+	Hosts []string
 	// MaxTensors bounds the inputs, and the outputs asked for; 0: 128.
 	MaxTensors int
 	// MaxHeaderBytes bounds HTTP headers and gRPC metadata; 0: 64 KiB.
 	MaxHeaderBytes int
 	// MaxStreams bounds concurrent requests on one gRPC connection; 0: 4096.
 	MaxStreams uint32
-	// ReadTimeout bounds reading a request, IdleTimeout an unused connection,
+	// ReadTimeout bounds reading a request or message, IdleTimeout an unused connection,
 	// WriteTimeout an HTTP request from its head to the end of its answer;
 	// 0: 1 minute, 5 minutes, 5 minutes.
 	ReadTimeout, IdleTimeout, WriteTimeout time.Duration
@@ -40,7 +45,6 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Name, "inferplan")
 	setDefault(&o.Version, "dev")
 	setDefault(&o.MaxBodyBytes, 64<<20)
-	setDefault(&o.MaxInFlightBytes, 1<<30)
 	setDefault(&o.MaxTensors, 128)
 	setDefault(&o.MaxHeaderBytes, 64<<10)
 	setDefault(&o.MaxStreams, 4096)
@@ -49,6 +53,9 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.WriteTimeout, 5*time.Minute)
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.Budget == nil {
+		o.Budget = NewBudget(o.MaxInFlightBytes, o.Log)
 	}
 	return o
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -34,10 +33,9 @@ var Extensions = []string{"binary_tensor_data", "statistics", "model_repository"
 
 // HTTPServer serves the REST protocol.
 type HTTPServer struct {
-	core     core
-	token    tokenCheck
-	server   *http.Server
-	inFlight atomic.Int64 // bytes of bodies held
+	core   core
+	token  tokenCheck
+	server *http.Server
 }
 
 // NewHTTPServer makes a server; nothing listens until Serve.
@@ -99,12 +97,8 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fallback(w, r)
 		return
 	}
-	if !strings.HasPrefix(rest, "/health/") {
-		if err := s.token.check(r.Header.Get("Authorization")); err != nil {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			s.fail(w, err)
-			return
-		}
+	if !strings.HasPrefix(rest, "/health/") && !s.admit(w, r) {
+		return
 	}
 	if err := s.route(w, r, strings.TrimSuffix(rest, "/")); err != nil {
 		s.fail(w, err)
@@ -116,12 +110,9 @@ func (s *HTTPServer) fallback(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, NotFound("no such path %q; the protocol's paths start with /v2", clip(r.URL.Path)))
 		return
 	}
-	if err := s.token.check(r.Header.Get("Authorization")); err != nil {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		s.fail(w, err)
-		return
+	if s.admit(w, r) {
+		s.core.opt.Fallback.ServeHTTP(w, r)
 	}
-	s.core.opt.Fallback.ServeHTTP(w, r)
 }
 
 // recovered keeps a panic to its own request.
@@ -188,6 +179,9 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string) 
 func (s *HTTPServer) notReady() *Error {
 	if s.core.gate.closed() {
 		return errDraining
+	}
+	if s.core.opt.Budget.Full() {
+		return Unavailable("memory", "the memory for requests is full")
 	}
 	return Unavailable("not_ready", "the server is not ready")
 }
@@ -370,6 +364,9 @@ func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request) *Er
 		Repository string `json:"repository_name"`
 		Ready      bool   `json:"ready"`
 	}
+	if err := checkContentType(r); err != nil {
+		return s.refuse(w, r, err)
+	}
 	if r.ContentLength != 0 {
 		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10))
 		dec.DisallowUnknownFields()
@@ -398,8 +395,7 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 	if err != nil {
 		return s.refuse(w, r, err)
 	}
-	body, held, err := s.readBody(r)
-	defer s.inFlight.Add(-held)
+	body, err := s.readBody(w, r, req)
 	if err != nil {
 		return s.refuse(w, r, err)
 	}
@@ -412,7 +408,7 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 		}
 		text, tail = body.b[:split], body.b[split:]
 	}
-	if err := decodeRequest(text, tail, m, req); err != nil {
+	if err := decodeRequest(r.Context(), text, tail, m, req); err != nil {
 		return err
 	}
 	resp, err := s.core.infer(r.Context(), m, req)
@@ -434,6 +430,9 @@ func (s *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, err *Error) 
 
 // checkHead looks at the headers; split is the length of the JSON, -1 for all.
 func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
+	if err := checkContentType(r); err != nil {
+		return 0, err
+	}
 	if enc := r.Header["Content-Encoding"]; len(enc) > 0 && !slices.Equal(enc, []string{"identity"}) {
 		return 0, &Error{Code: CodeUnsupportedMedia, Reason: "content_encoding", Field: "Content-Encoding", Msg: fmt.Sprintf("%q is not taken; send the body as it is", clip(strings.Join(enc, ", ")))}
 	}
@@ -451,52 +450,58 @@ func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
 	return n, nil
 }
 
-// readBody reads the whole body into a pooled buffer. held is what was added
-// to the sum of bytes in flight, also when there is an error.
-func (s *HTTPServer) readBody(r *http.Request) (body *buffer, held int64, err *Error) {
-	limit := s.core.opt.MaxBodyBytes
-	if n := r.ContentLength; n >= 0 {
-		if err := s.hold(n, &held); err != nil {
-			return nil, held, err
-		}
-		body = newBuffer(int(n))
-		body.b = body.b[:n]
-		if _, rerr := io.ReadFull(r.Body, body.b); rerr != nil {
-			body.release()
-			return nil, held, Invalid("body", "cut off: %v", rerr)
-		}
-		return body, held, nil
-	}
-	body = newBuffer(1 << minClass)
-	for {
-		if len(body.b) == cap(body.b) {
-			if err := s.hold(int64(cap(body.b)), &held); err != nil {
-				body.release()
-				return nil, held, err
+// firstRoom is what a body gets before its first byte has come; from then on
+// the room grows with the bytes that came.
+const firstRoom = 1 << minClass
+
+// readBody reads the whole body into a pooled buffer, which holds its share of
+// the memory for requests until it is released.
+func (s *HTTPServer) readBody(w http.ResponseWriter, r *http.Request, req *Request) (*buffer, *Error) {
+	limit, length := s.core.opt.MaxBodyBytes, r.ContentLength
+	req.hold.open(s.core.opt.Budget, host(r.RemoteAddr), w)
+	body := newBuffer(firstRoom)
+	body.hold = &req.hold
+	err := body.hold.grow(int64(cap(body.b)))
+	for err == nil {
+		if len(body.b) == cap(body.b) && int64(len(body.b)) != length {
+			if err = widen(body, length); err != nil {
+				break
 			}
-			body.grow(1)
 		}
 		n, rerr := r.Body.Read(body.b[len(body.b):cap(body.b)])
 		body.b = body.b[:len(body.b)+n]
 		switch {
 		case int64(len(body.b)) > limit:
-			body.release()
-			return nil, held, tooLarge("body", "more than %d bytes", limit)
-		case rerr == io.EOF:
-			return body, held, nil
+			err = tooLarge("body", "more than %d bytes", limit)
+		case rerr == io.EOF || int64(len(body.b)) == length:
+			if err = body.hold.whole(); err == nil {
+				return body, nil
+			}
 		case rerr != nil:
-			body.release()
-			return nil, held, Invalid("body", "cut off: %v", rerr)
+			if err = body.hold.whole(); err == nil {
+				err = Invalid("body", "cut off: %v", rerr)
+			}
 		}
 	}
+	if err == errEvicted {
+		w.Header().Set("Connection", "close")
+	}
+	body.release()
+	return nil, err
 }
 
-// hold books n bytes of memory for a body.
-func (s *HTTPServer) hold(n int64, held *int64) *Error {
-	*held += n
-	if sum := s.inFlight.Add(n); sum > s.core.opt.MaxInFlightBytes {
-		return Unavailable("memory", "the bodies in flight would take %d bytes, at most %d are held; try again", sum, s.core.opt.MaxInFlightBytes)
+// widen makes room for what comes next: four times as much, 64 KiB at least,
+// but not more than the length that was announced, where one was.
+func widen(body *buffer, length int64) *Error {
+	room := max(4*int64(cap(body.b)), 64<<10)
+	if length >= 0 {
+		room = min(room, length)
 	}
+	room = int64(roundUp(int(room)))
+	if err := body.hold.grow(room - int64(cap(body.b))); err != nil {
+		return err
+	}
+	body.resize(int(room))
 	return nil
 }
 

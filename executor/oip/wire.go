@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -46,8 +47,9 @@ func wireError(n int) *Error { return Invalid("", "protobuf: %v", protowire.Pars
 
 // fields calls f with each field of a message; val is the content of a
 // length-delimited field and num the value of the others.
-func fields(b []byte, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
+func fields(b []byte, p *progress, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
 	for len(b) > 0 {
+		left := len(b)
 		field, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return wireError(n)
@@ -76,6 +78,9 @@ func fields(b []byte, f func(field protowire.Number, typ protowire.Type, val []b
 			return wireError(n)
 		}
 		b = b[n:]
+		if err := p.read(left - len(b)); err != nil {
+			return err
+		}
 		if err := f(field, typ, val, num); err != nil {
 			return err
 		}
@@ -95,17 +100,40 @@ func wireText(field string, val []byte) *Error {
 type wireTensor struct {
 	contents []byte // of InferTensorContents, concatenated
 	has      bool
+	own      bool // contents no longer aliases the message
 }
+
+// add takes a contents field. A message field that stands several times is
+// merged, and merging is concatenating: the first piece aliases the message,
+// from the second on the pieces are gathered in an array that grows by factors.
+func (t *wireTensor) add(val []byte) {
+	switch {
+	case !t.has:
+		t.contents = val
+	case !t.own:
+		t.contents, t.own = append(slices.Clip(t.contents), val...), true
+	default:
+		t.contents = append(t.contents, val...)
+	}
+	t.has = true
+}
+
+// maxListed bounds the tensors and raw contents of one message while it is
+// read: an entry takes two bytes on the wire and a hundred in memory.
+const maxListed = 1 << 12
+
+func tooMany(list string) *Error { return tooLarge(list, "more than %d entries", maxListed) }
 
 // unmarshalRequest reads a ModelInferRequest; tensors alias b. find looks up
 // the model for its tensor names; it may return nil.
-func unmarshalRequest(b []byte, r *Request, find func(model string) *ModelInfo) *Error {
+func unmarshalRequest(ctx context.Context, b []byte, r *Request, find func(model string) *ModelInfo) *Error {
+	p := progress{ctx: ctx, hold: &r.hold}
 	var m *ModelInfo
 	var rawRoom [2][]byte
 	var wireRoom [2]wireTensor
 	raw, parts := rawRoom[:0], wireRoom[:0]
 	r.Inputs = r.inputRoom[:0]
-	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+	err := fields(b, &p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		if typ != protowire.BytesType {
 			return nil
 		}
@@ -124,17 +152,26 @@ func unmarshalRequest(b []byte, r *Request, find func(model string) *ModelInfo) 
 			r.ID = string(val)
 			return wireText("id", val)
 		case fieldParameters:
-			return wireParam("parameters", val, func(name string, v Param) *Error { return r.setParam(name, v) })
+			return wireParam("parameters", val, &p, func(name string, v Param) *Error { return r.setParam(name, v) })
 		case requestInputs:
+			if len(parts) == maxListed {
+				return tooMany("inputs")
+			}
 			r.Inputs = append(r.Inputs, Tensor{})
 			parts = append(parts, wireTensor{})
 			i := len(r.Inputs) - 1
-			return within2("inputs", i, unmarshalTensor(val, &r.Inputs[i], &parts[i], m, r.shape))
+			return within2("inputs", i, unmarshalTensor(val, &p, &r.Inputs[i], &parts[i], m, r.shape))
 		case requestOutputs:
-			o, err := unmarshalOutputRequest(val, m)
+			if len(r.Outputs) == maxListed {
+				return tooMany("outputs")
+			}
+			o, err := unmarshalOutputRequest(val, &p, m)
 			r.Outputs = append(r.Outputs, o)
 			return within2("outputs", len(r.Outputs)-1, err)
 		case requestRaw:
+			if len(raw) == maxListed {
+				return tooMany("raw_input_contents")
+			}
 			raw = append(raw, val)
 		}
 		return nil
@@ -142,7 +179,7 @@ func unmarshalRequest(b []byte, r *Request, find func(model string) *ModelInfo) 
 	if err != nil {
 		return err
 	}
-	return joinContents("inputs", "raw_input_contents", r.Inputs, parts, raw)
+	return joinContents("inputs", "raw_input_contents", r.Inputs, parts, raw, &p)
 }
 
 func within2(list string, i int, err *Error) *Error {
@@ -153,7 +190,7 @@ func within2(list string, i int, err *Error) *Error {
 }
 
 // joinContents gives each tensor its data, raw or typed.
-func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][]byte) *Error {
+func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][]byte, p *progress) *Error {
 	if len(raw) > 0 {
 		if len(raw) != len(ts) {
 			return Invalid(rawList, "%d entries for %d %s", len(raw), len(ts), list)
@@ -170,7 +207,7 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 		if !parts[i].has {
 			continue
 		}
-		data, err := unmarshalContents(ts[i].Datatype, parts[i].contents)
+		data, err := unmarshalContents(ts[i].Datatype, parts[i].contents, p)
 		if err != nil {
 			return within2(list, i, within(".contents", err))
 		}
@@ -179,11 +216,11 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 	return nil
 }
 
-func unmarshalTensor(b []byte, t *Tensor, part *wireTensor, m *ModelInfo, room func(int) []int64) *Error {
+func unmarshalTensor(b []byte, p *progress, t *Tensor, part *wireTensor, m *ModelInfo, room func(int) []int64) *Error {
 	var dimRoom [maxRank]int64
 	dims := dimRoom[:0]
 	var datatype []byte
-	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+	err := fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
 		switch {
 		case field == tensorName && typ == protowire.BytesType:
 			t.Name = m.intern(val)
@@ -191,6 +228,9 @@ func unmarshalTensor(b []byte, t *Tensor, part *wireTensor, m *ModelInfo, room f
 		case field == tensorDatatype && typ == protowire.BytesType:
 			datatype = val
 		case field == tensorShape && typ == protowire.VarintType:
+			if len(dims) > maxRank {
+				return Invalid(".shape", "more than %d dimensions", maxRank)
+			}
 			dims = append(dims, int64(num))
 		case field == tensorShape && typ == protowire.BytesType:
 			for len(val) > 0 {
@@ -208,15 +248,9 @@ func unmarshalTensor(b []byte, t *Tensor, part *wireTensor, m *ModelInfo, room f
 				return Invalid(".shape", "more than %d dimensions", maxRank)
 			}
 		case field == tensorParameters && typ == protowire.BytesType:
-			return wireParam(".parameters", val, func(name string, _ Param) *Error { return outputParam(name) })
+			return wireParam(".parameters", val, p, func(name string, _ Param) *Error { return outputParam(name) })
 		case field == tensorContents && typ == protowire.BytesType:
-			part.has = true
-			if part.contents == nil {
-				part.contents = val
-			} else {
-				// A message field that stands twice is merged, and merging is concatenating.
-				part.contents = append(slices.Clip(part.contents), val...)
-			}
+			part.add(val)
 		}
 		return nil
 	})
@@ -235,14 +269,14 @@ func unmarshalTensor(b []byte, t *Tensor, part *wireTensor, m *ModelInfo, room f
 	return nil
 }
 
-func unmarshalOutputRequest(b []byte, m *ModelInfo) (o OutputRequest, err *Error) {
-	err = fields(b, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+func unmarshalOutputRequest(b []byte, p *progress, m *ModelInfo) (o OutputRequest, err *Error) {
+	err = fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		switch {
 		case field == 1 && typ == protowire.BytesType:
 			o.Name = m.intern(val)
 			return wireText(".name", val)
 		case field == 2 && typ == protowire.BytesType:
-			return wireParam(".parameters", val, func(name string, _ Param) *Error { return outputParam(name) })
+			return wireParam(".parameters", val, p, func(name string, _ Param) *Error { return outputParam(name) })
 		}
 		return nil
 	})
@@ -250,16 +284,16 @@ func unmarshalOutputRequest(b []byte, m *ModelInfo) (o OutputRequest, err *Error
 }
 
 // wireParam reads an entry of map<string, InferParameter>.
-func wireParam(where string, b []byte, set func(name string, v Param) *Error) *Error {
+func wireParam(where string, b []byte, p *progress, set func(name string, v Param) *Error) *Error {
 	var name string
 	var value Param
-	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+	err := fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		switch {
 		case field == 1 && typ == protowire.BytesType:
 			name = string(val)
 			return wireText(where, val)
 		case field == 2 && typ == protowire.BytesType:
-			return fields(val, func(choice protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+			return fields(val, p, func(choice protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
 				switch {
 				case choice == 1 && typ == protowire.VarintType:
 					value = num != 0
@@ -288,7 +322,7 @@ func wireParam(where string, b []byte, set func(name string, v Param) *Error) *E
 }
 
 // unmarshalContents turns typed contents into raw little-endian bytes.
-func unmarshalContents(dt Datatype, b []byte) ([]byte, *Error) {
+func unmarshalContents(dt Datatype, b []byte, p *progress) ([]byte, *Error) {
 	want := contentsField[dt]
 	data := []byte{}
 	n := 0
@@ -311,7 +345,7 @@ func unmarshalContents(dt Datatype, b []byte) ([]byte, *Error) {
 		n++
 		return nil
 	}
-	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+	err := fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
 		if field < 1 || int(field) >= len(contentsNames) {
 			return nil
 		}
@@ -350,6 +384,9 @@ func unmarshalContents(dt Datatype, b []byte) ([]byte, *Error) {
 			}
 			data = append(data, val...) // the wire is little endian too
 			return nil
+		}
+		if err := p.book(len(val) * dt.Size()); err != nil {
+			return err
 		}
 		data = slices.Grow(data, len(val)*min(dt.Size(), 4))
 		for len(val) > 0 {
@@ -490,7 +527,8 @@ func unmarshalResponse(b []byte, resp *Response) *Error {
 	var wireRoom [2]wireTensor
 	raw, parts := rawRoom[:0], wireRoom[:0]
 	resp.Outputs = resp.Outputs[:0]
-	err := fields(b, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+	var p progress
+	err := fields(b, &p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		if typ != protowire.BytesType {
 			return nil
 		}
@@ -502,7 +540,7 @@ func unmarshalResponse(b []byte, resp *Response) *Error {
 		case fieldID:
 			resp.ID = string(val)
 		case fieldParameters:
-			return wireParam("parameters", val, func(name string, v Param) *Error {
+			return wireParam("parameters", val, &p, func(name string, v Param) *Error {
 				if resp.Params == nil {
 					resp.Params = map[string]Param{}
 				}
@@ -513,7 +551,7 @@ func unmarshalResponse(b []byte, resp *Response) *Error {
 			resp.Outputs = append(resp.Outputs, Tensor{})
 			parts = append(parts, wireTensor{})
 			i := len(resp.Outputs) - 1
-			return within2("outputs", i, unmarshalTensor(val, &resp.Outputs[i], &parts[i], nil, func(n int) []int64 { return make([]int64, n) }))
+			return within2("outputs", i, unmarshalTensor(val, &p, &resp.Outputs[i], &parts[i], nil, func(n int) []int64 { return make([]int64, n) }))
 		case responseRaw:
 			raw = append(raw, val)
 		}
@@ -522,5 +560,5 @@ func unmarshalResponse(b []byte, resp *Response) *Error {
 	if err != nil {
 		return err
 	}
-	return joinContents("outputs", "raw_output_contents", resp.Outputs, parts, raw)
+	return joinContents("outputs", "raw_output_contents", resp.Outputs, parts, raw, &p)
 }

@@ -63,7 +63,7 @@ func ParseOptions(t *policy.Tables, params map[string]float64) (Options, error) 
 		case "window_us":
 			ok, o.Window = ok && v >= 1000, time.Duration(math.Round(v*1e3))
 		case "alpha":
-			o.Alpha = v
+			ok, o.Alpha = ok && v <= 1e6, v
 		case "hysteresis":
 			ok, o.Hysteresis = ok && v == math.Trunc(v) && v <= 1e6, int(min(v, 1e6))
 		case "flush_us":
@@ -73,7 +73,7 @@ func ParseOptions(t *policy.Tables, params map[string]float64) (Options, error) 
 				strings.Join([]string{"window_us", "alpha", "hysteresis", "flush_us"}, ", "))
 		}
 		if !ok {
-			return o, fmt.Errorf("policy %s: parameter %s: found %v, expected a number of at least 0 (window_us: 1000, hysteresis: whole)", Name, name, v)
+			return o, fmt.Errorf("policy %s: parameter %s: found %v, expected a number of at least 0 (window_us: 1000, hysteresis: whole) and at most 1e12 (alpha, hysteresis: 1e6)", Name, name, v)
 		}
 	}
 	return o, nil

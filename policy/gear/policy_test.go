@@ -204,7 +204,7 @@ func TestOptions(t *testing.T) {
 	if err != nil || back != o {
 		t.Errorf("%+v, %v, expected %+v", back, err, o)
 	}
-	for _, params := range []map[string]float64{{"windw": 1}, {"window_us": 0}, {"alpha": -1}, {"hysteresis": 1.5}} {
+	for _, params := range []map[string]float64{{"windw": 1}, {"window_us": 0}, {"alpha": -1}, {"hysteresis": 1.5}, {"alpha": 1e300}} {
 		if _, err := ParseOptions(tab, params); err == nil {
 			t.Errorf("%v: no error", params)
 		}

@@ -48,6 +48,13 @@ type Options struct {
 // difference.
 func DefaultOptions() Options { return Options{Shed: true, Eager: true, Ahead: time.Millisecond} }
 
+// Bounds of parameters: past them they say nothing that the bound does not.
+const (
+	maxMicroseconds = 1e12
+	maxQueueLimit   = 1e9
+	maxGuardShare   = 10
+)
+
 // ParseOptions reads a plan's policy parameters: shed and eager (0 or 1), ahead_us, queue_limit,
 // guard_us, guard_share.
 func ParseOptions(params map[string]float64) (Options, error) {
@@ -60,24 +67,29 @@ func ParseOptions(params map[string]float64) (Options, error) {
 	for _, name := range names {
 		v := params[name]
 		ok := v >= 0
+		expected := "a number in range"
 		switch name {
 		case "shed":
-			o.Shed, ok = v != 0, v == 0 || v == 1
+			o.Shed, ok, expected = v != 0, v == 0 || v == 1, "0 or 1"
 		case "eager":
-			o.Eager, ok = v != 0, v == 0 || v == 1
+			o.Eager, ok, expected = v != 0, v == 0 || v == 1, "0 or 1"
 		case "ahead_us":
+			ok, expected = ok && v <= maxMicroseconds, "microseconds from 0 to 1e12"
 			o.Ahead = time.Duration(v * float64(time.Microsecond))
 		case "queue_limit":
-			o.QueueLimit, ok = int(v), ok && v == float64(int(v))
+			ok, expected = ok && v <= maxQueueLimit && v == math.Trunc(v), "a whole number from 0 to 1e9"
+			o.QueueLimit = int(min(max(v, 0), maxQueueLimit))
 		case "guard_us":
+			ok, expected = ok && v <= maxMicroseconds, "microseconds from 0 to 1e12"
 			o.GuardTime = time.Duration(v * float64(time.Microsecond))
 		case "guard_share":
+			ok, expected = ok && v <= maxGuardShare, "a share from 0 to 10"
 			o.GuardShare = v
 		default:
 			return o, fmt.Errorf("policy %s: unknown parameter %q, expected shed, eager, ahead_us, queue_limit, guard_us or guard_share", Name, name)
 		}
 		if !ok {
-			return o, fmt.Errorf("policy %s: parameter %s is %v, expected a number in range", Name, name, v)
+			return o, fmt.Errorf("policy %s: parameter %s: found %v, expected %s", Name, name, v, expected)
 		}
 	}
 	return o, nil

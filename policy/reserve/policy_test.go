@@ -319,7 +319,7 @@ func TestParseOptions(t *testing.T) {
 	if o, err := reserve.ParseOptions(nil); err != nil || o != reserve.DefaultOptions() {
 		t.Errorf("no parameters: %+v, %v", o, err)
 	}
-	for _, bad := range []map[string]float64{{"shed": 2}, {"eager": 2}, {"ahead_us": -1}, {"queue_limit": 1.5}, {"queue_limit": -1}, {"guard_us": -1}, {"gard_us": 1}} {
+	for _, bad := range []map[string]float64{{"shed": 2}, {"eager": 2}, {"ahead_us": -1}, {"queue_limit": 1.5}, {"queue_limit": -1}, {"guard_us": -1}, {"gard_us": 1}, {"guard_share": 1e308}, {"guard_us": 1e300}, {"ahead_us": 1e13}, {"queue_limit": 1e300}} {
 		if _, err := reserve.ParseOptions(bad); err == nil {
 			t.Errorf("%v is accepted", bad)
 		}

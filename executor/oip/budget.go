@@ -1,0 +1,208 @@
+package oip
+
+import (
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Budget bounds the memory of requests, from their first byte until nobody
+// needs their data any more, over both transports: bytes that were received and
+// what decoding adds to them. What a client announces counts for nothing.
+//
+// When it is full, the client that takes most makes room for one that takes
+// less: what it is still sending is cut off, its largest body first. A request
+// that has come whole is never cut off.
+type Budget struct {
+	limit int64
+	log   *slog.Logger
+
+	mu      sync.Mutex
+	used    int64
+	leaving int64 // part of used: of holds that were told to go
+	holds   hold  // ring of the holds with bytes; this one is its anchor
+	warned  time.Time
+
+	full atomic.Bool
+}
+
+// NewBudget makes a budget of so many bytes (0: 1 GiB), to be given to both
+// servers.
+func NewBudget(limit int64, log *slog.Logger) *Budget {
+	setDefault(&limit, 1<<30)
+	b := &Budget{limit: limit, log: log}
+	b.holds.prev, b.holds.next = &b.holds, &b.holds
+	return b
+}
+
+// Full says whether so little is left that new requests may be refused.
+func (b *Budget) Full() bool { return b.full.Load() }
+
+// Used is the number of bytes that are taken.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// sender is what is being received, and can be told to stop: a *watchedConn, or
+// an HTTP request by its http.ResponseWriter.
+type sender any
+
+// evict does not wait. Where the connection of an HTTP request cannot be told,
+// ReadTimeout ends it, and the body gets no more memory anyway.
+func evict(s sender) {
+	switch s := s.(type) {
+	case *watchedConn:
+		s.evict()
+	case http.ResponseWriter:
+		_ = http.NewResponseController(s).SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// hold is what one request, or the unfinished requests of one gRPC connection,
+// take. Its fields are the budget's to touch.
+type hold struct {
+	budget     *Budget
+	client     string // host
+	n          int64
+	sender     sender // nil: the request has come whole
+	gone       bool   // told to go
+	prev, next *hold
+}
+
+// open sets up a hold with nothing in it. One without a budget books nothing.
+func (h *hold) open(b *Budget, client string, sender sender) {
+	h.budget, h.client, h.sender = b, client, sender
+}
+
+// grow takes n bytes more, or fewer where n is negative.
+func (h *hold) grow(n int64) *Error {
+	b := h.budget
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.gone {
+		return errEvicted
+	}
+	if n > 0 && b.used-b.leaving+n > b.limit && !b.makeRoom(h, n) {
+		b.warn()
+		return Unavailable("memory", "requests take %d bytes, at most %d are held; try again", b.used, b.limit)
+	}
+	if h.next == nil {
+		h.prev, h.next = b.holds.prev, &b.holds
+		h.prev.next, h.next.prev = h, h
+	}
+	h.n += n
+	b.used += n
+	b.look()
+	return nil
+}
+
+// whole says that the request has been received: it is not cut off any more.
+func (h *hold) whole() *Error {
+	b := h.budget
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.gone {
+		return errEvicted
+	}
+	h.sender = nil
+	return nil
+}
+
+// close gives everything back.
+func (h *hold) close() {
+	b := h.budget
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.next != nil {
+		h.prev.next, h.next.prev = h.next, h.prev
+		h.prev, h.next = nil, nil
+	}
+	b.used -= h.n
+	if h.gone {
+		b.leaving -= h.n
+	}
+	h.n, h.sender = 0, nil
+	b.look()
+}
+
+// look sets the sign for probes.
+func (b *Budget) look() { b.full.Store(b.used-b.leaving > b.limit-b.limit/16) }
+
+// warn tells of a full budget, every ten seconds at most.
+func (b *Budget) warn() {
+	if now := time.Now(); now.Sub(b.warned) > 10*time.Second {
+		b.warned = now
+		b.log.Warn("the memory for requests is full: clients are refused or cut off", "bytes", b.used, "limit", b.limit)
+	}
+}
+
+// makeRoom cuts off senders until n bytes more fit, and some beyond that, so
+// that the next ones find room without a search. Only a client that takes more
+// than the asking one would has to give way; of the same client, a larger body.
+func (b *Budget) makeRoom(asking *hold, n int64) bool {
+	if n > b.limit {
+		return false
+	}
+	clients := map[string]int64{asking.client: n}
+	for h := b.holds.next; h != &b.holds; h = h.next {
+		if !h.gone {
+			clients[h.client] += h.n
+		}
+	}
+	var senders []*hold
+	for h := b.holds.next; h != &b.holds; h = h.next {
+		if h.sender == nil || h.gone || h == asking {
+			continue
+		}
+		if h.client == asking.client && h.n > asking.n+n || h.client != asking.client && clients[h.client] > clients[asking.client] {
+			senders = append(senders, h)
+		}
+	}
+	slices.SortFunc(senders, func(x, y *hold) int {
+		if c := clients[y.client] - clients[x.client]; c != 0 {
+			return int(max(min(c, 1), -1))
+		}
+		return int(max(min(y.n-x.n, 1), -1))
+	})
+	free := b.limit - (b.used - b.leaving)
+	for _, h := range senders {
+		if free >= n+b.limit/64 {
+			break
+		}
+		h.gone = true
+		b.leaving += h.n
+		free += h.n
+		evict(h.sender)
+		h.sender = nil
+	}
+	if len(senders) > 0 {
+		b.warn()
+	}
+	return free >= n
+}
+
+var errEvicted = Unavailable("memory", "the memory for requests is full, and this client took most of it; try again")
+
+// host is the part of an address that says who the client is.
+func host(address string) string {
+	for i := len(address) - 1; i >= 0; i-- {
+		if address[i] == ':' {
+			return address[:i]
+		}
+	}
+	return address
+}

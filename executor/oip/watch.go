@@ -1,0 +1,314 @@
+package oip
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// gRPC hands over a message when it is whole, and has no say over those that
+// never are. So a connection reads along, below gRPC and above TLS: it follows
+// the frames of HTTP/2 in both directions, knows which calls have not been
+// received to their end and how many bytes of them lie in memory, books these
+// bytes, and cuts itself off when one takes too long or the memory is full.
+
+// Sizes that a frame and a call take beside their bytes.
+const (
+	frameCost  = 512
+	streamCost = 16 << 10
+)
+
+// smallMessages is how much a call that stays open, such as one of reflection,
+// may have sent without a time limit.
+const smallMessages = 64 << 10
+
+// watchedCredentials puts a watchedConn on top of the connection that the
+// credentials inside make.
+type watchedCredentials struct {
+	credentials.TransportCredentials
+	opt *Options
+}
+
+func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &watchedConn{Conn: conn, timeout: w.opt.ReadTimeout, streams: map[uint32]inbound{}}
+	c.in.skip = prefaceBytes
+	client := host(conn.RemoteAddr().String())
+	c.hold.open(w.opt.Budget, client, c)
+	return c, watchedInfo{info, client}, nil
+}
+
+// watchedInfo lets a call know its client.
+type watchedInfo struct {
+	credentials.AuthInfo
+	client string
+}
+
+func (w watchedCredentials) Clone() credentials.TransportCredentials {
+	return watchedCredentials{w.TransportCredentials.Clone(), w.opt}
+}
+
+// watchedConn is a connection of HTTP/2 that reads along.
+type watchedConn struct {
+	net.Conn
+	timeout time.Duration
+	hold    hold
+
+	mu      sync.Mutex // guards what follows
+	in, out frames
+	streams map[uint32]inbound // calls that the client has not sent to their end
+	last    uint32             // highest stream that the client has opened
+	total   int64              // what these calls take
+	booked  int64
+	timer   *time.Timer // runs while there are streams that may take too long
+	armed   bool
+	late    bool
+	closed  bool
+}
+
+// inbound is a call that is being received.
+type inbound struct {
+	since time.Time // when its message, or the call itself, began
+	bytes int64     // with what its frames cost
+	head  [5]byte   // of the message: flag and length
+	have  int       // bytes of head
+	left  int64     // of the message
+	done  bool      // a message is whole, and no other has begun
+}
+
+// overdue says when the call is taken to be stuck; zero: never.
+func (s *inbound) overdue(timeout time.Duration) time.Time {
+	if s.done && s.bytes <= smallMessages {
+		return time.Time{}
+	}
+	return s.since.Add(timeout)
+}
+
+var errSlowMessage = errors.New("a message took too long to come")
+
+// Read reads along with what the client sends.
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.late {
+		return 0, errSlowMessage
+	}
+	if n > 0 {
+		c.follow(&c.in, p[:n], true)
+	}
+	if berr := c.book(); berr != nil {
+		return 0, berr
+	}
+	return n, err
+}
+
+// Write reads along with what the server answers: it may end calls.
+func (c *watchedConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	c.follow(&c.out, p, false)
+	// A refusal to book more would show at the next Read.
+	_ = c.book()
+	c.mu.Unlock()
+	return c.Conn.Write(p)
+}
+
+func (c *watchedConn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.booked = 0
+	c.hold.close()
+	c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// book brings the hold in line with the calls, and the timer to life.
+func (c *watchedConn) book() error {
+	if c.closed {
+		return nil
+	}
+	if c.total != c.booked {
+		if err := c.hold.grow(c.total - c.booked); err != nil {
+			return err
+		}
+		c.booked = c.total
+	}
+	if c.total > 0 && !c.armed {
+		c.arm(c.timeout)
+	}
+	return nil
+}
+
+func (c *watchedConn) arm(d time.Duration) {
+	c.armed = true
+	if c.timer == nil {
+		c.timer = time.AfterFunc(d, c.look)
+	} else {
+		c.timer.Reset(d)
+	}
+}
+
+// look cuts the connection off when a call of it is stuck.
+func (c *watchedConn) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = false
+	if c.closed {
+		return
+	}
+	var next time.Time
+	for _, s := range c.streams {
+		if t := s.overdue(c.timeout); !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	switch wait := time.Until(next); {
+	case next.IsZero():
+		if len(c.streams) > 0 {
+			c.arm(c.timeout)
+		}
+	case wait > 0:
+		c.arm(wait)
+	default:
+		c.late = true
+		c.evict()
+	}
+}
+
+// evict lets the Read that waits return; gRPC then closes the connection.
+func (c *watchedConn) evict() { _ = c.Conn.SetReadDeadline(time.Unix(1, 0)) }
+
+// What there is to know of HTTP/2 (RFC 9113).
+const (
+	prefaceBytes = 24 // that a client sends before its first frame
+	frameHeader  = 9
+
+	frameData    = 0
+	frameHeaders = 1
+	frameReset   = 3
+
+	flagEndStream = 0x1
+	flagPadded    = 0x8
+)
+
+// frames is where one direction of a connection stands.
+type frames struct {
+	skip  int // bytes before the first frame
+	head  [frameHeader]byte
+	have  int // bytes of head
+	left  int // of the frame's payload
+	pad   int // last bytes of the payload that are padding
+	typ   byte
+	flags byte
+	id    uint32
+	// padded: the payload's first byte is still to come; it is the padding's length.
+	padded bool
+}
+
+// follow takes the next bytes of one direction.
+func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
+	if n := min(f.skip, len(p)); n > 0 {
+		f.skip -= n
+		p = p[n:]
+	}
+	for len(p) > 0 {
+		if f.left == 0 {
+			n := copy(f.head[f.have:], p)
+			f.have += n
+			p = p[n:]
+			if f.have < frameHeader {
+				return
+			}
+			f.have = 0
+			f.left = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
+			f.typ, f.flags = f.head[3], f.head[4]
+			f.id = binary.BigEndian.Uint32(f.head[5:]) &^ (1 << 31)
+			f.pad, f.padded = 0, f.typ == frameData && f.flags&flagPadded != 0
+			if fromClient {
+				c.opens(f)
+			}
+		} else {
+			n := min(f.left, len(p))
+			if fromClient && f.typ == frameData {
+				c.data(f, p[:n])
+			}
+			f.left -= n
+			p = p[n:]
+		}
+		if f.left == 0 && (f.typ == frameReset || f.flags&flagEndStream != 0 && f.typ <= frameHeaders) {
+			if s, ok := c.streams[f.id]; ok {
+				c.total -= streamCost + s.bytes
+				delete(c.streams, f.id)
+			}
+		}
+	}
+}
+
+// opens notes a frame of the client that begins.
+func (c *watchedConn) opens(f *frames) {
+	if f.typ == frameHeaders && f.id > c.last {
+		c.last = f.id
+		if f.flags&flagEndStream == 0 {
+			c.streams[f.id] = inbound{since: time.Now()}
+			c.total += streamCost
+		}
+	}
+	if f.typ != frameData {
+		return
+	}
+	if s, ok := c.streams[f.id]; ok {
+		s.bytes += frameCost
+		c.total += frameCost
+		c.streams[f.id] = s
+	}
+}
+
+// data takes a part of a data frame's payload.
+func (c *watchedConn) data(f *frames, p []byte) {
+	s, ok := c.streams[f.id]
+	if !ok {
+		return
+	}
+	s.bytes += int64(len(p))
+	c.total += int64(len(p))
+	left := f.left // of the frame, from the start of p
+	if f.padded {
+		f.pad, f.padded = int(p[0]), false
+		p = p[1:]
+		left--
+	}
+	if end := left - f.pad; end < len(p) {
+		p = p[:max(end, 0)]
+	}
+	for len(p) > 0 {
+		if s.left > 0 {
+			n := min(s.left, int64(len(p)))
+			s.left -= n
+			p = p[n:]
+			s.done = s.left == 0
+			continue
+		}
+		if s.have == 0 && s.done {
+			s.since, s.done = time.Now(), false
+		}
+		n := copy(s.head[s.have:], p)
+		s.have += n
+		p = p[n:]
+		if s.have == len(s.head) {
+			s.have = 0
+			s.left = int64(binary.BigEndian.Uint32(s.head[1:]))
+			s.done = s.left == 0
+		}
+	}
+	c.streams[f.id] = s
+}
