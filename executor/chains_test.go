@@ -16,7 +16,7 @@ import (
 func chainPlan(small, first, second time.Duration, fresh int) *formats.Plan {
 	p := gearPlan(2, small, first)
 	p.Pools = append(p.Pools, formats.Pool{Device: "cpu-b", Count: fresh, PerNode: 1, Sharing: formats.SharingTime})
-	pl := &p.Models[1].Pipelines[0]
+	pl := &p.Deployment[1].Pipelines[0]
 	pl.RPS = 1
 	last := pl.Stages[0]
 	pl.Stages[0].Blocks, last.Blocks = [2]int{0, 1}, [2]int{1, 2}
@@ -25,8 +25,8 @@ func chainPlan(small, first, second time.Duration, fresh int) *formats.Plan {
 	last.Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: fresh}}
 	pl.Stages = append(pl.Stages, last)
 	complete(p)
-	for i := range p.Models {
-		p.Models[i].Pipelines[0].Stages[0].RPS /= 2
+	for i := range p.Deployment {
+		p.Deployment[i].Pipelines[0].Stages[0].RPS /= 2
 	}
 	return p
 }

@@ -22,13 +22,17 @@ func classPlan(gold, bulk time.Duration) *formats.Plan {
 	p := onePlan(time.Millisecond, 4, 2, gold)
 	p.Pools[0].Sharing = formats.SharingTime
 	p.Policy.Params = nil
-	p.Models[0].Class, p.Models[0].Pipelines[0].Stages[0].GPUs = "gold", 0.5
+	p.Deployment[0].Class, p.Deployment[0].Pipelines[0].Stages[0].GPUs = "gold", 0.5
 	for _, k := range []formats.ModelClass{{Model: "m", Class: "bulk"}, {Model: "plain"}} {
-		m := p.Models[0]
-		m.Model, m.Class, m.SLOUS = k.Model, k.Class, us(bulk)
-		p.Models = append(p.Models, m)
+		m := p.Deployment[0]
+		m.Model, m.Class = k.Model, k.Class
+		p.Deployment = append(p.Deployment, m)
 	}
-	return complete(p)
+	complete(p)
+	for i := range p.Deployment[1:] {
+		formats.PoolOf(p).Models[1+i].SLOUS = us(bulk)
+	}
+	return p
 }
 
 // classWatch notes which deadline each request got and which requests shared a

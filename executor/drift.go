@@ -49,7 +49,7 @@ const driftRanges = 4
 const driftBack = 0.8
 
 func newDrift(plan *formats.Plan, t *policy.Tables, o *Options, m *gearMetrics) *drift {
-	g := plan.Gear
+	g := formats.GearOf(plan)
 	n := len(g.Gears)
 	d := &drift{opt: o, plan: plan, metrics: m, width: gear.Of(t).MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform"}
 	d.planned = make([]float64, driftRanges*n)
@@ -179,15 +179,11 @@ func choices(p *formats.Plan) string {
 	if p.Objective.Name == "cost" || p.Objective.Name == "power" { // the SLO says the others
 		add("objective", p.Objective.Name)
 	}
-	if p.Options.SLO != "" {
-		add("slo", p.Options.SLO)
-	}
-	if p.Options.MaxBatch > 0 {
-		add("max-batch", p.Options.MaxBatch)
-	}
-	if p.Options.Blocks > 0 {
-		add("blocks", p.Options.Blocks)
-		add("blocks-by", p.Options.BlocksBy)
+	kept := p.Options.Kept()
+	for _, o := range kept.Options() {
+		if kept.Chosen(o.Name) && kept.Get(o.Name) != o.Initial() {
+			add(o.Name, o.Text(kept.Get(o.Name)))
+		}
 	}
 	if p.Seed != 1 {
 		add("seed", p.Seed)

@@ -80,24 +80,34 @@ func flat(base time.Duration, batch int) []formats.Micros {
 func onePlan(infer time.Duration, batch, devices int, slo time.Duration) *formats.Plan {
 	return complete(&formats.Plan{
 		Format: formats.FormatPlan, StoppedBy: "proved", Objective: formats.Objective{Name: "throughput", Value: 100}, Kind: formats.PlanPool, Pools: []formats.Pool{{Device: "L4", Count: devices, MaxShares: 1, PerNode: 1}},
-		Models: []formats.PlanModel{{
-			Model: "m", SLOUS: us(slo), Percentile: "p99", Weight: 1, RPS: 100, NumBlocks: 2,
+		Deployment: []formats.Deployed{{
+			Model: "m", NumBlocks: 2,
 			Inputs:  []formats.TensorInfo{{Name: "x", DType: "FP32", Shape: []int64{-1, 4}}},
 			Outputs: []formats.TensorInfo{{Name: "y", DType: "FP32", Shape: []int64{-1, 2}}},
 			Pipelines: []formats.Pipeline{{Batch: batch, RPS: 100, Stages: []formats.Stage{{
 				Blocks: [2]int{0, 2}, Device: "L4", Share: 1, Replicas: devices, GPUs: float64(devices), InferUS: flat(infer, batch),
 				Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: devices}},
-			}}}},
-		}},
-		Policy: formats.PolicySpec{Name: "reserve", Params: map[string]float64{"guard_us": float64(slo/time.Microsecond) / 5}},
+			}}}}}},
+		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "m", SLOUS: us(slo), Percentile: "p99", Weight: 1, RPS: 100}}},
+		Policy:  formats.PolicySpec{Name: "reserve", Params: map[string]float64{"guard_us": float64(slo/time.Microsecond) / 5}},
 	})
 }
 
-// complete fills in what follows from the rest of a plan.
+// complete fills in what follows from the rest of a plan: a deployed model for
+// which nothing is promised gets the promise of the one before.
 func complete(p *formats.Plan) *formats.Plan {
-	for m := range p.Models {
-		for i := range p.Models[m].Pipelines {
-			pl := &p.Models[m].Pipelines[i]
+	if s := formats.PoolOf(p); s != nil {
+		for i := range p.Deployment {
+			if i == len(s.Models) {
+				s.Models = append(s.Models, s.Models[i-1])
+			}
+			s.Models[i].Model, s.Models[i].Class, s.Models[i].RPS = p.Deployment[i].Model, p.Deployment[i].Class, p.Deployment[i].RPS()
+		}
+		s.Models = s.Models[:len(p.Deployment)]
+	}
+	for m := range p.Deployment {
+		for i := range p.Deployment[m].Pipelines {
+			pl := &p.Deployment[m].Pipelines[i]
 			pl.LatencyUS = 0
 			for k := range pl.Stages {
 				s := &pl.Stages[k]
@@ -113,7 +123,7 @@ func complete(p *formats.Plan) *formats.Plan {
 func twoStagePlan(infer time.Duration, batch int, slo time.Duration) *formats.Plan {
 	p := onePlan(infer, batch, 1, slo)
 	p.Pools[0].Count = 2
-	pl := &p.Models[0].Pipelines[0]
+	pl := &p.Deployment[0].Pipelines[0]
 	second := pl.Stages[0]
 	pl.Stages[0].Blocks, second.Blocks = [2]int{0, 1}, [2]int{1, 2}
 	pl.Stages[0].Cut = &formats.Cut{Tensors: []string{"c"}, DType: "FP32", Bytes: 1000, TransferUS: make([]formats.Micros, batch)}
@@ -426,14 +436,14 @@ func TestPlansThatCannotBeServed(t *testing.T) {
 	cases := map[string]func(*formats.Plan, *Options){
 		"policy": func(p *formats.Plan, o *Options) { p.Policy.Name = "oracle" },
 		"cpus": func(p *formats.Plan, o *Options) {
-			p.Pools[0].Device, p.Models[0].Pipelines[0].Stages[0].Device = "cpu-64", "cpu-64"
+			p.Pools[0].Device, p.Deployment[0].Pipelines[0].Stages[0].Device = "cpu-64", "cpu-64"
 			o.Engine = "onnx"
 			o.ModelsDir = t.TempDir()
 			os.WriteFile(o.ModelsDir+"/m.onnx", nil, 0o600)
 		},
 		"model":    func(p *formats.Plan, o *Options) { o.Engine = "onnx"; o.ModelsDir = t.TempDir() },
-		"datatype": func(p *formats.Plan, o *Options) { p.Models[0].Inputs[0].DType = "FP99" },
-		"shape":    func(p *formats.Plan, o *Options) { p.Models[0].Inputs[0].Shape = []int64{-1, -1} },
+		"datatype": func(p *formats.Plan, o *Options) { p.Deployment[0].Inputs[0].DType = "FP99" },
+		"shape":    func(p *formats.Plan, o *Options) { p.Deployment[0].Inputs[0].Shape = []int64{-1, -1} },
 	}
 	for name, spoil := range cases {
 		t.Run(name, func(t *testing.T) {

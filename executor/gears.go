@@ -57,8 +57,8 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 	g := &cascade{gears: own, score: o.Certainty, replay: o.Engine == "replay", models: make([]memberCount, len(t.Pipelines))}
 	if g.score == nil && !g.replay {
 		var err error
-		if g.score, err = certainty.Named(plan.Gear.Score); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: "gear.score", Found: fmt.Sprintf("%q", plan.Gear.Score),
+		if g.score, err = certainty.Named(formats.GearOf(plan).Score); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPlan, &formats.Error{Path: "gear.score", Found: fmt.Sprintf("%q", formats.GearOf(plan).Score),
 				Expected: "one of " + strings.Join(certainty.Names(), ", "), Hint: "the thresholds of the plan are certainties of this kind, which this server cannot compute"})
 		}
 	}
@@ -69,8 +69,8 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 	for _, name := range own.Family {
 		g.nameOf = append(g.nameOf, oip.Param(name))
 		var raise formats.Calibration
-		if at := slices.IndexFunc(plan.Gear.Models, func(m formats.GearModel) bool { return m.Model == name }); at >= 0 {
-			raise = plan.Gear.Models[at].Calibration
+		if at := slices.IndexFunc(formats.GearOf(plan).Models, func(m formats.GearModel) bool { return m.Model == name }); at >= 0 {
+			raise = formats.GearOf(plan).Models[at].Calibration
 		}
 		g.raised = append(g.raised, raise)
 	}

@@ -32,7 +32,7 @@ func gearPlan(devices int, small, large time.Duration) *formats.Plan {
 	p.Kind, p.Objective = formats.PlanGear, formats.Objective{Name: "accuracy", Value: 1}
 	p.Pools[0].Sharing = formats.SharingTime
 	p.Policy = formats.PolicySpec{Name: "gear", Params: map[string]float64{"window_us": 100_000, "hysteresis": 2, "alpha": 8, "flush_us": 100_000}}
-	m := p.Models[0]
+	m := p.Deployment[0]
 	m.Model = "small"
 	// Each model has half of the devices' time.
 	st := &m.Pipelines[0].Stages[0]
@@ -43,7 +43,7 @@ func gearPlan(devices int, small, large time.Duration) *formats.Plan {
 	pl.Stages = slices.Clone(pl.Stages)
 	pl.Stages[0].InferUS = flat(large, 8)
 	two.Pipelines = []formats.Pipeline{pl}
-	p.Models = []formats.PlanModel{m, two}
+	p.Deployment = []formats.Deployed{m, two}
 	split := make([]float64, devices)
 	for i := range split {
 		split[i] = 1 / float64(devices)
@@ -54,12 +54,12 @@ func gearPlan(devices int, small, large time.Duration) *formats.Plan {
 			{Model: "large", Fraction: .5, MinQueue: 1, Split: split},
 		}}
 	}
-	p.Gear = &formats.GearPlan{SLOUS: us(400 * time.Millisecond), Percentile: "p95", MaxQPS: 200, Weights: "uniform", Samples: 6,
+	p.Section = &formats.GearPlan{SLOUS: us(400 * time.Millisecond), Percentile: "p95", MaxQPS: 200, Weights: "uniform", Samples: 6,
 		Models: []formats.GearModel{{Model: "small", Thresholds: []float64{.4, .8}, Levels: "012012", Correct: "011011"}, {Model: "large", Thresholds: []float64{.4, .8}, Levels: "222222", Correct: "111111"}},
 		Gears:  []formats.Gear{gear(0, 100, 2, .5), gear(100, 200, 1, .5)}}
 	complete(p)
-	for i := range p.Models {
-		p.Models[i].Pipelines[0].Stages[0].RPS /= 2
+	for i := range p.Deployment {
+		p.Deployment[i].Pipelines[0].Stages[0].RPS /= 2
 	}
 	return p
 }
@@ -260,7 +260,7 @@ func TestCancelledInACascade(t *testing.T) {
 // A plan whose certainties this server cannot compute is refused.
 func TestUnknownScore(t *testing.T) {
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
-	p.Gear.Score = "margin of logits"
+	formats.GearOf(p).Score = "margin of logits"
 	open(t, p, replayOptions(true)) // its records need no score
 	tables, err := policies.Compile(p)
 	if err != nil {
@@ -291,7 +291,7 @@ func TestRealCascade(t *testing.T) {
 		if onnx[i], err = m.Encode(); err != nil {
 			t.Fatal(err)
 		}
-		pm := &p.Models[i]
+		pm := &p.Deployment[i]
 		path := filepath.Join(dir, pm.Model+".onnx")
 		if err := m.WriteFile(path); err != nil {
 			t.Fatal(err)
@@ -331,9 +331,9 @@ func TestRealCascade(t *testing.T) {
 	sorted := slices.Sorted(slices.Values(sure))
 	limit := (sorted[5] + sorted[6]) / 2
 	for g, level := range []int{2, 1} {
-		p.Gear.Gears[g].Stages[0].Threshold = []float64{limit / 2, limit}[level-1]
+		formats.GearOf(p).Gears[g].Stages[0].Threshold = []float64{limit / 2, limit}[level-1]
 	}
-	p.Gear.Models[0].Thresholds = []float64{limit / 2, limit}
+	formats.GearOf(p).Models[0].Thresholds = []float64{limit / 2, limit}
 	if err := x.Reload(context.Background(), p, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -359,10 +359,10 @@ func TestRealCascade(t *testing.T) {
 	}
 
 	// Calibrated, the thresholds are shares of right answers: the same go on.
-	small := &p.Gear.Models[0]
+	small := &formats.GearOf(p).Models[0]
 	small.Calibration, small.Thresholds = formats.Calibration{{From: 0, Certainty: .25}, {From: limit, Certainty: .75}}, []float64{.3, .5}
 	for g, level := range []int{2, 1} {
-		p.Gear.Gears[g].Stages[0].Threshold = small.Thresholds[level-1]
+		formats.GearOf(p).Gears[g].Stages[0].Threshold = small.Thresholds[level-1]
 	}
 	if err := x.Reload(context.Background(), p, ""); err != nil {
 		t.Fatal(err)
@@ -446,9 +446,9 @@ func TestDriftOfMeasuredRates(t *testing.T) {
 	o.DriftWindows = 20
 	o = o.withDefaults()
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
-	p.Gear.Weights = "measured"
+	formats.GearOf(p).Weights = "measured"
 	for i, share := range []float64{.4, .6} { // 80 and 120 rps in turn
-		p.Gear.Gears[i].Weight, p.Gear.Gears[i].RateShare = []float64{.02, .98}[i], share
+		formats.GearOf(p).Gears[i].Weight, formats.GearOf(p).Gears[i].RateShare = []float64{.02, .98}[i], share
 	}
 	tables, err := policies.Compile(p)
 	if err != nil {

@@ -188,7 +188,7 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := twoStagePlan(2*time.Millisecond, 2, patient)
-	m := &plan.Models[0]
+	m := &plan.Deployment[0]
 	sum, err := formats.Digest(path)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 func TestCascadeOnTwoKinds(t *testing.T) {
 	p := gearPlan(1, time.Millisecond, 3*time.Millisecond)
 	p.Pools = append(p.Pools, formats.Pool{Device: "cpu-4", Count: 1, Sharing: formats.SharingTime})
-	large := &p.Models[1]
+	large := &p.Deployment[1]
 	other := large.Pipelines[0]
 	other.Batch = 4
 	other.Stages = slices.Clone(other.Stages)
@@ -23,10 +23,9 @@ func TestCascadeOnTwoKinds(t *testing.T) {
 	other.Stages[0].RPS, other.Stages[0].GPUs = 4/last.D().Seconds(), 1
 	other.RPS, other.LatencyUS = other.Stages[0].RPS, last
 	large.Pipelines = append(large.Pipelines, other)
-	large.RPS += other.RPS
-	p.Gear.Gears = p.Gear.Gears[:1] // whatever the rate
-	p.Gear.Gears[0].ToQPS, p.Gear.Gears[0].Weight = p.Gear.MaxQPS, 1
-	p.Gear.Gears[0].Stages[1].Split = []float64{.25, .75}
+	formats.GearOf(p).Gears = formats.GearOf(p).Gears[:1] // whatever the rate
+	formats.GearOf(p).Gears[0].ToQPS, formats.GearOf(p).Gears[0].Weight = formats.GearOf(p).MaxQPS, 1
+	formats.GearOf(p).Gears[0].Stages[1].Split = []float64{.25, .75}
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}

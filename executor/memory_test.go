@@ -16,7 +16,7 @@ import (
 func sharesPlan(infer time.Duration) *formats.Plan {
 	p := twoStagePlan(infer, 4, patient)
 	p.Pools[0].Count, p.Pools[0].MaxShares = 1, 2
-	st := p.Models[0].Pipelines[0].Stages
+	st := p.Deployment[0].Pipelines[0].Stages
 	for i := range st {
 		st[i].Share, st[i].GPUs = 2, .5
 		st[i].Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}}

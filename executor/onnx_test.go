@@ -52,7 +52,7 @@ func onnxPlan(t testing.TB, path string, infer time.Duration, batch int, slo tim
 	t.Helper()
 	p := onePlan(infer, batch, 1, slo)
 	p.Pools[0] = formats.Pool{Device: "cpu-1", Count: 1, PerNode: 1, Sharing: formats.SharingTime}
-	m := &p.Models[0]
+	m := &p.Deployment[0]
 	m.Model = modelName(path)
 	m.Inputs, m.Outputs = nil, nil
 	m.Pipelines[0].Stages[0].Device = "cpu-1"
@@ -61,7 +61,7 @@ func onnxPlan(t testing.TB, path string, infer time.Duration, batch int, slo tim
 		t.Fatal(err)
 	}
 	m.SHA256 = sum
-	return p
+	return complete(p)
 }
 
 func modelName(path string) string {
@@ -130,7 +130,7 @@ func TestPipelineAnswersAsTheWholeModel(t *testing.T) {
 	for _, dtype := range []string{"FP32", "FP16"} {
 		p := onnxPlan(t, path, 15*time.Millisecond, 2, patient)
 		p.Pools[0] = formats.Pool{Device: "cpu-1", Count: 2, PerNode: 2}
-		pl := &p.Models[0].Pipelines[0]
+		pl := &p.Deployment[0].Pipelines[0]
 		bytes := cut.Bytes
 		if dtype == "FP16" {
 			bytes = cut.HalfBytes
@@ -225,7 +225,7 @@ func TestModelThatDiffersIsRefused(t *testing.T) {
 		if err := os.WriteFile(path, c.file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p.Models[0].SHA256 = c.sum
+		p.Deployment[0].SHA256 = c.sum
 		if _, err := New(context.Background(), p, onnxOptions(dir)); !errors.Is(err, c.is) {
 			t.Errorf("%s: %v, want %v", name, err, c.is)
 		}

@@ -140,8 +140,8 @@ func placeDevices(t *policy.Tables, o *Options) ([]worker.Device, error) {
 // Tables.Stages.
 func planStages(plan *formats.Plan, t *policy.Tables, o *Options) ([]stagePlan, error) {
 	var out []stagePlan
-	for mi := range plan.Models {
-		m := &plan.Models[mi]
+	for mi := range plan.Deployment {
+		m := &plan.Deployment[mi]
 		path := ""
 		if o.Engine != "replay" {
 			var err error
@@ -244,7 +244,7 @@ func specs(tensors []formats.TensorInfo, missing string) ([]engine.Spec, error) 
 }
 
 // findModel finds a model's file: by its name, else by its hash.
-func findModel(dir string, m *formats.PlanModel) (string, error) {
+func findModel(dir string, m *formats.Deployed) (string, error) {
 	path := filepath.Join(dir, m.Model+".onnx")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil

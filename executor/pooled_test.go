@@ -25,8 +25,8 @@ func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan 
 	p.Pools = []formats.Pool{
 		{Device: "cpu-a", Count: 3, PerNode: 3, Sharing: formats.SharingTime}, {Device: "cpu-b", Count: 3, PerNode: 3, Sharing: formats.SharingTime},
 	}
-	m := &p.Models[0]
-	m.SLOUS = us(slo)
+	m := &p.Deployment[0]
+	formats.PoolOf(p).Models[0].SLOUS = us(slo)
 	first, second := &m.Pipelines[0].Stages[0], &m.Pipelines[0].Stages[1]
 	first.Device, first.Replicas, first.GPUs, first.Placement = "cpu-a", 2, 2, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}
 	second.Device, second.Replicas, second.GPUs, second.Placement = "cpu-b", 2, 2, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}
@@ -41,11 +41,12 @@ func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan 
 	alone.Device, alone.InferUS = "cpu-a", flat(8*unit, batch)
 	alone.Placement = []formats.Placement{{First: 2, PerDevice: 1, Replicas: 1}}
 	n.Pipelines = []formats.Pipeline{{Batch: batch, RPS: 50, Stages: []formats.Stage{alone}}}
-	p.Models = append(p.Models, n)
-	for i := range p.Models {
-		p.Models[i].RPS, p.Models[i].Weight = 100, 1
+	p.Deployment = append(p.Deployment, n)
+	complete(p)
+	for i := range p.Deployment {
+		formats.PoolOf(p).Models[i].RPS = 100
 	}
-	return complete(p)
+	return p
 }
 
 // busyTimes is how long each device has run so far.
@@ -110,7 +111,7 @@ func TestStageWaitsForRoom(t *testing.T) {
 	for _, second := range []int{1, 0} {
 		t.Run(fmt.Sprintf("second stage on device %d", second), func(t *testing.T) {
 			p := twoStagePlan(time.Millisecond, 2, patient)
-			st := p.Models[0].Pipelines[0].Stages
+			st := p.Deployment[0].Pipelines[0].Stages
 			st[1].InferUS = flat(8*time.Millisecond, 2)
 			st[1].Placement[0].First = second
 			if second == 0 {
@@ -166,10 +167,10 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := pooledPlan(2*time.Millisecond, 2, patient)
-	for i := range p.Models {
-		p.Models[i].Inputs, p.Models[i].Outputs = nil, nil
+	for i := range p.Deployment {
+		p.Deployment[i].Inputs, p.Deployment[i].Outputs = nil, nil
 	}
-	*p.Models[0].Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: chain.Cuts[at].Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]formats.Micros, 2)}
+	*p.Deployment[0].Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: chain.Cuts[at].Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]formats.Micros, 2)}
 	o := onnxOptions(dir)
 	cpus, err := engine.CPUs()
 	if err != nil {

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -54,7 +55,11 @@ func TestNoticeCarriesTheRates(t *testing.T) {
 	o = o.withDefaults()
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
 	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "../of/w.yaml"}}
-	p.Algorithm, p.Seed, p.Options.MaxBatch, p.Options.SLO = "em", 7, 4, "300ms"
+	p.Algorithm, p.Seed = "em", 7
+	p.Options = formats.NewValues(formats.PlanOptions(p.Kind))
+	if err := errors.Join(p.Options.Set("max-batch", 4), p.Options.Set("slo", formats.SLO{Duration: 300 * time.Millisecond})); err != nil {
+		t.Fatal(err)
+	}
 	tables, err := policies.Compile(p)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +113,7 @@ func TestNoticeCarriesTheRates(t *testing.T) {
 	if err := os.WriteFile(w, []byte(doc), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := formats.ReadWorkload(w); err != nil || got.Cascade.QPS.Measured != "rates.csv" || got.Cascade.QPS.Max != 300 || got.Cascade.QPS.Ranges != 3 {
+	if got, err := formats.ReadWorkload(w); err != nil || formats.CascadeOf(got).QPS.Measured != "rates.csv" || formats.CascadeOf(got).QPS.Max != 300 || formats.CascadeOf(got).QPS.Ranges != 3 {
 		t.Errorf("%+v %v", got, err)
 	}
 

@@ -112,15 +112,15 @@ func TestSwitchOfARealModelUnderLoad(t *testing.T) {
 	cut := chain.Cuts[len(chain.Cuts)/2]
 	real := func() *formats.Plan {
 		p := pooledPlan(5*time.Millisecond, 2, slo)
-		p.Models = p.Models[:1]
+		p.Deployment = p.Deployment[:1]
 		p.Pools[0].Count = 2
-		m := &p.Models[0]
+		m := &p.Deployment[0]
 		m.Model, m.Inputs, m.Outputs = "squeezenet", nil, nil
 		*m.Pipelines[0].Stages[0].Cut = formats.Cut{Tensors: cut.Names(), DType: "FP32", Bytes: cut.Bytes, TransferUS: make([]formats.Micros, 2)}
-		return p
+		return complete(p)
 	}
 	single := real()
-	m := &single.Models[0]
+	m := &single.Deployment[0]
 	m.Pipelines = m.Pipelines[1:]
 	st := &m.Pipelines[0].Stages[0]
 	st.Replicas, st.GPUs, st.Placement = 3, 3, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 3}}

@@ -1,7 +1,6 @@
 package formats
 
 import (
-	"encoding/json"
 	"errors"
 	"math"
 	"reflect"
@@ -15,6 +14,9 @@ type structInfo struct {
 	fields []fieldInfo // in the order of the type: the order of writing
 	byName map[string]int
 	names  []string
+	// section is the field whose name in the document depends on the kind; -1
+	// without one.
+	section int
 }
 
 type fieldInfo struct {
@@ -23,6 +25,7 @@ type fieldInfo struct {
 	typ      reflect.Type
 	optional bool   // left out of the file when zero
 	def      string // what leaving it out means; an explicit zero is then an error
+	table    string // of a section: the table that lists what it may be
 }
 
 var structInfos sync.Map // reflect.Type to *structInfo
@@ -31,9 +34,14 @@ func infoOf(t reflect.Type) *structInfo {
 	if v, ok := structInfos.Load(t); ok {
 		return v.(*structInfo)
 	}
-	info := &structInfo{byName: map[string]int{}}
+	info := &structInfo{byName: map[string]int{}, section: -1}
 	for _, f := range reflect.VisibleFields(t) {
 		tag := f.Tag.Get("json")
+		if table := f.Tag.Get("section"); table != "" {
+			info.section = len(info.fields)
+			info.fields = append(info.fields, fieldInfo{index: f.Index, typ: f.Type, optional: true, table: table})
+			continue
+		}
 		if f.Anonymous || !f.IsExported() || tag == "-" || tag == "" {
 			continue
 		}
@@ -52,15 +60,19 @@ var (
 	sloType      = reflect.TypeFor[SLO]()
 	durationType = reflect.TypeFor[Duration]()
 	bytesType    = reflect.TypeFor[Bytes]()
-	rawType      = reflect.TypeFor[json.RawMessage]()
 )
+
+// isRaw tells whether a type is carried undecoded: json.RawMessage and types
+// made of it.
+func isRaw(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 }
 
 // binder fills Go values from nodes and gathers what does not fit.
 type binder struct {
 	src      *source
 	findings findings
-	path     []byte // of the node at hand
-	nullable bool   // the field at hand may be null: a pointer that is always written
+	path     []byte   // of the node at hand
+	nullable bool     // the field at hand may be null: a pointer that is always written
+	options  []Option // of the plan's kind
 }
 
 func (b *binder) fail(n *node, expected, hint string) {
@@ -84,7 +96,11 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		b.unit(n, v, "a size", "write a whole number of bytes or text with a unit: \"24GiB\", \"512MB\"", true,
 			func(s string) (any, error) { return ParseBytes(s) })
 		return
-	case rawType:
+	case valuesType:
+		b.values(n, v)
+		return
+	}
+	if isRaw(v.Type()) {
 		if n.kind == nullNode {
 			b.fail(n, "an object or a list", "leave the field out instead")
 			return
@@ -138,11 +154,17 @@ func (b *binder) object(n *node, v reflect.Value) {
 		return
 	}
 	info := infoOf(v.Type())
+	if info.section >= 0 {
+		b.ofKind(n, info)
+	}
 	var seen uint64 // no document type has more than 64 fields
 	mark := len(b.path)
 	for i := range n.len() {
 		k := &n.kids.keys[i]
 		f, ok := info.byName[k.name]
+		if !ok && info.section >= 0 && b.section(n, i, info, v) {
+			continue
+		}
 		if !ok {
 			b.unknown(n, k, info)
 			continue
@@ -158,7 +180,7 @@ func (b *binder) object(n *node, v reflect.Value) {
 		b.path = b.path[:mark]
 	}
 	for f := range info.fields {
-		if seen&(1<<f) == 0 && !info.fields[f].optional {
+		if f != info.section && seen&(1<<f) == 0 && !info.fields[f].optional {
 			b.field(info.fields[f].name)
 			b.findings.add(b.src.fail(n.pos, string(b.path), "nothing", describeType(info.fields[f].typ), ""))
 			b.path = b.path[:mark]
@@ -355,7 +377,10 @@ func describeType(t reflect.Type) string {
 		return "a duration such as \"30s\""
 	case bytesType:
 		return "a size such as \"24GiB\""
-	case rawType:
+	case valuesType:
+		return "an object"
+	}
+	if isRaw(t) {
 		return "an object or a list"
 	}
 	switch t.Kind() {

@@ -21,7 +21,10 @@ func (k ModelClass) String() string {
 func (m *WorkloadModel) Key() ModelClass { return ModelClass{m.Model, m.Class} }
 
 // Key names the entry.
-func (m *PlanModel) Key() ModelClass { return ModelClass{m.Model, m.Class} }
+func (d *Deployed) Key() ModelClass { return ModelClass{d.Model, d.Class} }
+
+// Key names the entry.
+func (s *Served) Key() ModelClass { return ModelClass{s.Model, s.Class} }
 
 // Key names the entry.
 func (m *CertifiedModel) Key() ModelClass { return ModelClass{m.Model, m.Class} }

@@ -29,7 +29,7 @@ const (
 	FormatProfile  = "inferplan.profile/v1"
 	FormatCluster  = "inferplan.cluster/v1"
 	FormatWorkload = "inferplan.workload/v1"
-	FormatPlan     = "inferplan.plan/v1"
+	FormatPlan     = "inferplan.plan/v2"
 	FormatReport   = "inferplan.report/v1"
 )
 
@@ -42,15 +42,30 @@ type kindInfo struct {
 	format  string
 	version int
 	make    func() document
+	older   []olderForm
+}
+
+// olderForm is a version of a document that is still read.
+type olderForm struct {
+	format string
+	make   func() older
+}
+
+// older is a document of an older version.
+type older interface {
+	// upgrade makes the document of today.
+	upgrade() (document, error)
+	// path is where the old document has what the new one has at a path.
+	path(today string) string
 }
 
 // kindTable is the only list of kinds: reading, schemas and tests follow it.
 var kindTable = []kindInfo{
-	{KindProfile, FormatProfile, 1, func() document { return new(Profile) }},
-	{KindCluster, FormatCluster, 1, func() document { return new(Cluster) }},
-	{KindWorkload, FormatWorkload, 1, func() document { return new(Workload) }},
-	{KindPlan, FormatPlan, 1, func() document { return new(Plan) }},
-	{KindReport, FormatReport, 1, func() document { return new(Report) }},
+	{KindProfile, FormatProfile, 1, func() document { return new(Profile) }, nil},
+	{KindCluster, FormatCluster, 1, func() document { return new(Cluster) }, nil},
+	{KindWorkload, FormatWorkload, 1, func() document { return new(Workload) }, nil},
+	{KindPlan, FormatPlan, 2, func() document { return new(Plan) }, []olderForm{{"inferplan.plan/v1", func() older { return new(planV1) }}}},
+	{KindReport, FormatReport, 1, func() document { return new(Report) }, nil},
 }
 
 // Kinds lists the kinds of documents.
@@ -217,23 +232,41 @@ func decode(data []byte, name, want string) (string, document, error) {
 	if e != nil {
 		return "", nil, e
 	}
-	doc := info.make()
 	b := &binder{src: src}
-	b.bind(&root, reflect.ValueOf(doc).Elem())
-	if err := b.findings.err(); err != nil {
-		return info.name, nil, err
+	here := func(path string) string { return path }
+	var doc document
+	if i := slices.IndexFunc(info.older, func(o olderForm) bool { return o.format == root.field("format").text }); i >= 0 {
+		old := info.older[i].make()
+		b.bind(&root, reflect.ValueOf(old).Elem())
+		if err := b.findings.err(); err != nil {
+			return info.name, nil, err
+		}
+		if doc, err = old.upgrade(); err != nil {
+			return info.name, nil, place(err, src, &root, here)
+		}
+		here = old.path
+	} else {
+		doc = info.make()
+		b.bind(&root, reflect.ValueOf(doc).Elem())
+		if err := b.findings.err(); err != nil {
+			return info.name, nil, err
+		}
 	}
 	if err := doc.Validate(); err != nil {
-		return info.name, nil, place(err, src, &root)
+		return info.name, nil, place(err, src, &root, here)
 	}
 	return info.name, doc, nil
 }
 
-// place gives the findings of Validate their file, line and column.
-func place(err error, src *source, root *node) error {
+// place gives the findings of Validate their file, line and column, and their
+// paths in the document as it stands.
+func place(err error, src *source, root *node, here func(path string) string) error {
 	list := Findings(err)
 	for _, e := range list {
 		e.File = src.file
+		if e.Path != "" {
+			e.Path = here(e.Path)
+		}
 		e.Line, e.Column = src.locate(root.find(e.Path).pos)
 	}
 	head := list[:min(len(list), maxFindings)] // the note that there are more stays last
@@ -252,7 +285,7 @@ func formatOf(src *source, root *node, want string) (*kindInfo, *Error) {
 	}
 	f := root.field("format")
 	if f == nil {
-		hint := "start the file with the line `format: inferplan.KIND/v1`"
+		hint := "start the file with its format, such as `format: " + FormatCluster + "`"
 		if w := kindOf(want); w != nil {
 			hint = "start the file with the line `format: " + w.format + "`"
 		}
@@ -278,7 +311,7 @@ func formatOf(src *source, root *node, want string) (*kindInfo, *Error) {
 	if want != "" && kind != want {
 		return nil, src.fail(f.pos, "format", "a "+kind, expected, "this file is a "+kind+"; give a "+want+" here")
 	}
-	if f.text == info.format {
+	if f.text == info.format || slices.ContainsFunc(info.older, func(o olderForm) bool { return o.format == f.text }) {
 		return info, nil
 	}
 	hint := "the version that this program writes is " + info.format

@@ -81,7 +81,7 @@ func TestExamplesSayWhatTheyMean(t *testing.T) {
 		{Model: "efficientnet-b8", SLO: SLO{Duration: 165577200 * time.Nanosecond}, Weight: 0.3, BatchBuildRPS: 277.38},
 		{Model: "encnet", SLO: SLO{Duration: 87047400 * time.Nanosecond}, Weight: 0.33},
 	}
-	if diff := cmp.Diff(wantModels, w.Models); diff != "" {
+	if diff := cmp.Diff(wantModels, []WorkloadModel(ModelsOf(w))); diff != "" {
 		t.Error(diff)
 	}
 	if w.Arrivals.Process != "poisson" {
@@ -97,14 +97,14 @@ func TestExamplesSayWhatTheyMean(t *testing.T) {
 		QPS:    CascadeQPS{Max: 7600, Ranges: 10, Distribution: "zipf"},
 		Grid:   10,
 	}
-	if diff := cmp.Diff(wantCascade, w.Cascade); diff != "" {
+	if diff := cmp.Diff(wantCascade, CascadeOf(w)); diff != "" {
 		t.Error(diff)
 	}
 	w, err = ReadWorkload("../testdata/formats/good/block-style.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Models[0].SLO.Times != 5 || w.Models[1].SLO.Duration != 1500*time.Millisecond || w.Arrivals.CV != 2.5 {
+	if ModelsOf(w)[0].SLO.Times != 5 || ModelsOf(w)[1].SLO.Duration != 1500*time.Millisecond || w.Arrivals.CV != 2.5 {
 		t.Errorf("%+v", w)
 	}
 }

@@ -34,7 +34,10 @@ func toNode(v reflect.Value, path string) (node, error) {
 			return node{kind: numberNode, text: t}, nil
 		}
 		return node{kind: stringNode, text: t}, nil
-	case rawType:
+	case valuesType:
+		return v.Interface().(Values).node(), nil
+	}
+	if isRaw(v.Type()) {
 		n, e := parseJSON(&source{text: string(v.Bytes())})
 		if e != nil {
 			return node{}, fmt.Errorf("%s: %w", path, e)
@@ -42,6 +45,8 @@ func toNode(v reflect.Value, path string) (node, error) {
 		return n, nil
 	}
 	switch v.Kind() {
+	case reflect.Interface:
+		return toNode(v.Elem(), path)
 	case reflect.Pointer:
 		if v.IsNil() {
 			return node{kind: nullNode}, nil
@@ -100,11 +105,15 @@ func structNode(v reflect.Value, path string) (node, error) {
 		if f.optional && isEmpty(fv) {
 			continue
 		}
-		n, err := toNode(fv, join(path, f.name))
+		name := f.name
+		if i == info.section {
+			name = sectionName(f.table, fv.Elem().Type())
+		}
+		n, err := toNode(fv, join(path, name))
 		if err != nil {
 			return node{}, err
 		}
-		k.keys, k.items = append(k.keys, key{name: f.name}), append(k.items, n)
+		k.keys, k.items = append(k.keys, key{name: name}), append(k.items, n)
 	}
 	return node{kind: objectNode, kids: k}, nil
 }

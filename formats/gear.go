@@ -90,13 +90,49 @@ func (l *Pipeline) Devices() string {
 // CascadeName is the name under which requests ask for a plan's cascade.
 const CascadeName = "cascade"
 
-// Served are the models that requests can ask for, with their planned rates:
-// those of the plan, or one for the whole family of a gear plan.
-func (d *Plan) Served() []PlanModel {
-	if d.Gear == nil {
-		return d.Models
+// PlanGear is the kind of plans of gears.
+const PlanGear = "gear"
+
+var gearKind = planKind{name: PlanGear, section: (*GearPlan)(nil), options: gearOptions, schema: schemaFile("plan.gear")}
+
+var gearOptions = []Option{
+	{Name: "algorithm", Type: ChoiceOption, Default: "exact", Choices: []string{"exact", "em"},
+		Help: "exact, or em (the paper's alternation)"},
+	{Name: "objective", Type: ChoiceOption, Choices: []string{"accuracy", "latency", "gpus", "cost", "power"},
+		Help: "what the workload's SLO leaves open: accuracy, latency, or gpus, cost, power"},
+	maxPartitionsOption,
+	sloOption,
+	cutDTypeOption,
+	maxBatchOption,
+	blocksOption,
+	blocksByOption,
+	gapOption,
+	timeLimitOption,
+}
+
+// GearOf is the section of a plan of gears; nil for other plans.
+func GearOf(p *Plan) *GearPlan {
+	s, _ := p.Section.(*GearPlan)
+	return s
+}
+
+// Served is the family under one name.
+func (g *GearPlan) Served() []Served {
+	return []Served{{Model: CascadeName, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: g.MaxQPS}}
+}
+
+// Promised is the SLO of the cascade, for every model of the family.
+func (g *GearPlan) Promised(d *Deployed) Served {
+	return Served{Model: d.Model, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: d.RPS()}
+}
+
+// Attainment is the percentile of the SLO.
+func (g *GearPlan) Attainment() (float64, string) {
+	share, err := ParsePercentile(g.Percentile)
+	if err != nil {
+		return 0, ""
 	}
-	return []PlanModel{{Model: CascadeName, SLOUS: d.Gear.SLOUS, Percentile: d.Gear.Percentile, Weight: 1, RPS: d.Gear.MaxQPS}}
+	return share, "the percentile of the cascade's SLO"
 }
 
 // GearLevels are the characters that stand for levels 0, 1, 2, …
@@ -164,19 +200,8 @@ func (c *checker) flags(text string, samples int, path, alphabet string) {
 	}
 }
 
-// gear checks the gears of a plan against themselves and its models.
-func (p *planChecker) gear() {
-	g := p.plan.Gear
-	if g == nil {
-		if p.plan.Kind == PlanGear {
-			p.fail("gear", "nothing", "the gears of a plan of kind gear", "")
-		}
-		return
-	}
-	if p.plan.Kind != PlanGear {
-		p.fail("gear", "gears", "none in a plan of kind "+p.plan.Kind, "")
-		return
-	}
+// check holds the gears of a plan against themselves and its deployment.
+func (g *GearPlan) check(p *planChecker) {
 	if g.SLOUS <= 0 {
 		p.fail("gear.slo_us", "the number "+g.SLOUS.String(), "a positive latency", "")
 	}
@@ -189,20 +214,25 @@ func (p *planChecker) gear() {
 	if g.Samples < 1 || g.HeldOut < 0 {
 		p.fail("gear.samples", integer64(g.Samples), "1 or more, and held_out of 0 or more", "")
 	}
-	if len(g.Models) != len(p.plan.Models) {
-		p.fail("gear.models", fmt.Sprintf("%d models", len(g.Models)), fmt.Sprintf("the %d models of the plan, in order", len(p.plan.Models)), "")
+	if len(g.Models) != len(p.plan.Deployment) {
+		p.fail("gear.models", fmt.Sprintf("%d models", len(g.Models)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
 		return
 	}
 	replicas := map[string]int{}
 	for i := range g.Models {
-		m, d := &g.Models[i], &p.plan.Models[i]
+		m, d := &g.Models[i], &p.plan.Deployment[i]
 		at := fmt.Sprintf("gear.models[%d]", i)
 		if m.Model != d.Model {
-			p.fail(at+".model", quote(m.Model), "the model at the same place of models, "+quote(d.Model), "")
+			p.fail(at+".model", quote(m.Model), "the model at the same place of the deployment, "+quote(d.Model), "")
 		}
+		if d.Class != "" {
+			p.fail(fmt.Sprintf("deployment[%d].class", i), "the class "+quote(d.Class), "none: a cascade has one SLO", "")
+		}
+		promised := g.Promised(d)
 		kinds := map[string]int{} // the devices of a pipeline's stages, as one text
 		for n := range d.Pipelines {
-			at := fmt.Sprintf("models[%d].pipelines[%d]", i, n)
+			at := fmt.Sprintf("deployment[%d].pipelines[%d]", i, n)
+			p.keeps(&d.Pipelines[n], &promised, at)
 			chains, along := d.Pipelines[n].Chains(), d.Pipelines[n].Devices()
 			for k := range d.Pipelines[n].Stages {
 				if on := d.Pipelines[n].Stages[k].Replicas; on < 1 || chains%on != 0 {
@@ -218,7 +248,7 @@ func (p *planChecker) gear() {
 			replicas[m.Model] += chains
 		}
 		if len(d.Pipelines) == 0 {
-			p.fail(fmt.Sprintf("models[%d].pipelines", i), "nothing", "a pipeline for each device kind, or sequence of kinds, that the model is on", "")
+			p.fail(fmt.Sprintf("deployment[%d].pipelines", i), "nothing", "a pipeline for each device kind, or sequence of kinds, that the model is on", "")
 			return
 		}
 		if len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds) {
@@ -245,27 +275,27 @@ func (p *planChecker) gear() {
 		p.share(at+".rate_share", r.RateShare)
 		p.share(at+".late", r.Late)
 		p.share(at+".utilisation", r.Utilisation)
-		p.gearStages(r, at, replicas)
+		g.stages(p, r, at, replicas)
 	}
 	if !closeTo(from, g.MaxQPS) {
 		p.fail("gear.max_qps", number(g.MaxQPS), "the rate at which the last gear ends, "+formatFloat(from), "")
 	}
 }
 
-func (p *planChecker) gearStages(r *Gear, at string, replicas map[string]int) {
+func (g *GearPlan) stages(p *planChecker, r *Gear, at string, replicas map[string]int) {
 	if len(r.Stages) == 0 {
 		p.fail(at+".stages", "an empty list", "at least one model", "")
 	}
 	before := -1
 	for k := range r.Stages {
 		s, here := &r.Stages[k], fmt.Sprintf("%s.stages[%d]", at, k)
-		i := slices.IndexFunc(p.plan.Gear.Models, func(m GearModel) bool { return m.Model == s.Model })
+		i := slices.IndexFunc(g.Models, func(m GearModel) bool { return m.Model == s.Model })
 		if i <= before {
 			p.fail(here+".model", "the model "+quote(s.Model), "a model of the plan that stands after those of the stages before", "")
 			return
 		}
 		before = i
-		thresholds := p.plan.Gear.Models[i].Thresholds
+		thresholds := g.Models[i].Thresholds
 		last := k == len(r.Stages)-1
 		switch {
 		case last && s.Level != 0:

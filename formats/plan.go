@@ -1,17 +1,13 @@
 package formats
 
-// Plan kinds.
-const (
-	PlanPool  = "pool"
-	PlanGear  = "gear"
-	PlanQueue = "queue"
-	PlanFlow  = "flow"
-)
-
 // Plan says what runs where and which policy decides at run time. It is
 // self-contained for simulation; inputs are needed only to check and to serve.
+//
+// The header and the deployment are the same for every kind of plan. What is
+// promised, and what a kind needs besides, is the section. It stands in the
+// document under the name of the kind.
 type Plan struct {
-	Format      string       `json:"format"` // inferplan.plan/v1
+	Format      string       `json:"format"` // inferplan.plan/v2
 	Kind        string       `json:"kind"`
 	Tool        Tool         `json:"tool"`
 	Seed        uint64       `json:"seed"`
@@ -19,10 +15,10 @@ type Plan struct {
 	Objective   Objective    `json:"objective"`
 	StoppedBy   string       `json:"stopped_by"` // proved, gap, work, time, interrupt
 	Inputs      []Input      `json:"inputs"`
-	Options     PlanOptions  `json:"options"`
+	Options     Values       `json:"options"`
 	Pools       []Pool       `json:"pools"` // the cluster that was planned for
-	Models      []PlanModel  `json:"models"`
-	Gear        *GearPlan    `json:"gear,omitempty"` // of kind gear
+	Deployment  []Deployed   `json:"deployment"`
+	Section     PlanSection  `json:"-" section:"plan"`
 	Policy      PolicySpec   `json:"policy"`
 	Execution   []Execution  `json:"execution,omitempty"` // where not the default: what the planned times were measured with
 	Arrivals    *Arrivals    `json:"arrivals,omitempty"`
@@ -62,37 +58,66 @@ type Input struct {
 	SHA256 string `json:"sha256"`
 }
 
-// PlanOptions are the choices under which the plan was made: with the inputs
-// they make it again.
-type PlanOptions struct {
-	Margin        float64 `json:"margin"`       // share of the SLO kept back
-	GPURounding   string  `json:"gpu_rounding"` // slot or fractional
-	MaxPartitions int     `json:"max_partitions"`
-	SLO           string  `json:"slo,omitempty"`       // of every model, where it was set over the workload
-	CutDType      string  `json:"cut_dtype,omitempty"` // auto where empty
-	MaxBatch      int     `json:"max_batch,omitempty"`
-	Blocks        int     `json:"blocks,omitempty"`    // cuts lie between so many of each model at most; absent: all of the profile
-	BlocksBy      string  `json:"blocks_by,omitempty"` // how they were chosen: time or bytes
-	BatchBuild    float64 `json:"batch_build,omitempty"`
-	MinLoadRPS    float64 `json:"min_load_rps,omitempty"`
-	GapTarget     float64 `json:"gap_target"`
-	Effort        int     `json:"effort"`
+// Deployed is where a model runs, or one SLO class of it: its tensors, its blocks
+// and its pipelines with their placement.
+type Deployed struct {
+	Model     string       `json:"model"`
+	Class     string       `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
+	SHA256    string       `json:"sha256,omitempty"` // of the model file
+	Inputs    []TensorInfo `json:"inputs,omitempty"`
+	Outputs   []TensorInfo `json:"outputs,omitempty"`
+	NumBlocks int          `json:"num_blocks"`
+	Pipelines []Pipeline   `json:"pipelines"`
 }
 
-// PlanModel is the deployment of one model, or of one SLO class of it.
-type PlanModel struct {
-	Model      string       `json:"model"`
-	Class      string       `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
-	SHA256     string       `json:"sha256,omitempty"` // of the model file
-	SLOUS      Micros       `json:"slo_us"`
-	MarginUS   Micros       `json:"margin_us"`
-	Percentile string       `json:"percentile"`
-	Weight     float64      `json:"weight"`
-	RPS        float64      `json:"rps"` // planned
-	Inputs     []TensorInfo `json:"inputs,omitempty"`
-	Outputs    []TensorInfo `json:"outputs,omitempty"`
-	NumBlocks  int          `json:"num_blocks"`
-	Pipelines  []Pipeline   `json:"pipelines"`
+// RPS is the rate that the model's pipelines carry together.
+func (d *Deployed) RPS() float64 {
+	sum := 0.0
+	for i := range d.Pipelines {
+		sum += d.Pipelines[i].RPS
+	}
+	return sum
+}
+
+// Served is what requests can ask for, with what is promised: a model, one SLO
+// class of it, or one name for several models.
+type Served struct {
+	Model      string  `json:"model"`
+	Class      string  `json:"class,omitempty"`
+	SLOUS      Micros  `json:"slo_us"`
+	MarginUS   Micros  `json:"margin_us"` // of the SLO, kept back
+	Percentile string  `json:"percentile"`
+	Weight     float64 `json:"weight"`
+	RPS        float64 `json:"rps"` // planned
+}
+
+// PlanSection is what a kind adds to a plan.
+type PlanSection interface {
+	// Served lists what requests can ask for.
+	Served() []Served
+	// Promised is what a deployed model is held to.
+	Promised(d *Deployed) Served
+	// Attainment is the share of requests in time that the plan is held to, with
+	// the words that say where it comes from; 0: whoever asks has a default.
+	Attainment() (share float64, why string)
+
+	check(p *planChecker)
+}
+
+// Served lists what requests can ask for; nothing where the plan has no section.
+func (d *Plan) Served() []Served {
+	if d.Section == nil {
+		return nil
+	}
+	return d.Section.Served()
+}
+
+// Promised is what deployment i is held to.
+func (d *Plan) Promised(i int) Served {
+	if d.Section == nil {
+		return Served{}
+	}
+	return d.Section.Promised(&d.Deployment[i])
 }
 
 // Pipeline is a pooled pipeline: a batch may take any replica at every stage.

@@ -47,14 +47,18 @@ func (c *checker) numbers(v reflect.Value) {
 		if v.Int() < 0 {
 			c.fail(string(c.path), "the negative value "+fmt.Sprint(v.Interface()), "0 or more", "")
 		}
-	case reflect.Pointer:
+	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
 			c.numbers(v.Elem())
 		}
 	case reflect.Struct:
 		info := infoOf(v.Type())
 		for i := range info.fields {
-			c.path = append(append(c.path, '.'), info.fields[i].name...)
+			name := info.fields[i].name
+			if at := v.FieldByIndex(info.fields[i].index); i == info.section && !at.IsNil() {
+				name = sectionName(info.fields[i].table, at.Elem().Type())
+			}
+			c.path = append(append(c.path, '.'), name...)
 			if mark == 0 {
 				c.path = append(c.path[:0], c.path[1:]...)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -17,23 +18,22 @@ import (
 func (d *Plan) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatPlan)
-	c.oneOf("kind", d.Kind, PlanPool, PlanGear, PlanQueue, PlanFlow)
+	c.oneOf("kind", d.Kind, PlanKinds()...)
 	c.oneOf("stopped_by", d.StoppedBy, "proved", "gap", "work", "time", "interrupt")
 	c.objective(&d.Objective)
 	c.inputs(d.Inputs)
-	c.planOptions(&d.Options)
+	c.options(d.Options)
 	c.pools(d.Pools)
-	p := &planChecker{checker: &c, plan: d, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
+	p := &planChecker{checker: &c, plan: d, sound: map[*Pipeline]bool{}, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
 	for i := range d.Pools {
 		p.pools[d.Pools[i].Device] = i
 		if n := d.Pools[i].Count; n > 0 && n <= maxCount {
 			p.load[i] = make([]float64, n+1)
 		}
 	}
-	p.models()
-	p.gear()
+	p.deployment()
+	p.section()
 	p.occupancy()
-	p.throughput()
 	if d.Policy.Name == "" {
 		c.fail("policy.name", "an empty name", "a policy", "")
 	}
@@ -122,88 +122,85 @@ func (c *checker) inputs(inputs []Input) {
 	}
 }
 
-func (c *checker) planOptions(o *PlanOptions) {
-	if !(o.Margin >= 0 && o.Margin < 1) {
-		c.fail("options.margin", number(o.Margin), "a share of the SLO from 0 to below 1", "")
-	}
-	if o.GPURounding != "" {
-		c.oneOf("options.gpu_rounding", o.GPURounding, "slot", "fractional")
-	}
-	if o.CutDType != "" {
-		c.oneOf("options.cut_dtype", o.CutDType, "auto", "fp32", "fp16")
-	}
-	if o.SLO != "" {
-		if _, err := ParseSLO(o.SLO); err != nil {
-			c.fail("options.slo", "the text "+quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"", "")
-		}
-	}
-	for _, f := range [...]struct {
-		name  string
-		value float64
-	}{{"max_partitions", float64(o.MaxPartitions)}, {"max_batch", float64(o.MaxBatch)}, {"batch_build", o.BatchBuild},
-		{"min_load_rps", o.MinLoadRPS}, {"gap_target", o.GapTarget}, {"effort", float64(o.Effort)}} {
-		if f.value < 0 {
-			c.fail("options."+f.name, number(f.value), "0 or more", "")
-		}
-	}
-}
-
 // planChecker follows a plan's replicas onto devices.
 type planChecker struct {
 	*checker
 	plan  *Plan
+	sound map[*Pipeline]bool // pipelines whose latency adds up
 	pools map[string]int
 	load  [][]float64 // by pool and physical device: change of the shares taken against the device before
 	gpus  []float64   // by pool: sum of the stages' gpus
 }
 
-func (p *planChecker) models() {
-	if len(p.plan.Models) == 0 && p.plan.Kind == PlanPool {
-		p.fail("models", "an empty list", "at least one model", "")
+// section checks that the plan has the section of its kind, and the section.
+func (p *planChecker) section() {
+	kind := planKindOf(p.plan.Kind)
+	if kind == nil {
+		return
 	}
+	if p.plan.Section == nil {
+		p.fail(kind.name, "nothing", "the section of a plan of kind "+kind.name, "")
+		return
+	}
+	if name := sectionName("plan", reflect.TypeOf(p.plan.Section)); name != kind.name {
+		p.fail(name, "a section "+name, "none in a plan of kind "+kind.name, "")
+		return
+	}
+	p.plan.Section.check(p)
+}
+
+// deployment checks what holds for the models of every kind of plan.
+func (p *planChecker) deployment() {
 	seen := map[ModelClass]int{}
-	for i := range p.plan.Models {
-		m := &p.plan.Models[i]
-		at := fmt.Sprintf("models[%d]", i)
+	for i := range p.plan.Deployment {
+		m := &p.plan.Deployment[i]
+		at := fmt.Sprintf("deployment[%d]", i)
 		p.key(seen, i, m.Key(), at)
 		p.class(m, at)
 		if m.SHA256 != "" {
 			p.sha(at+".sha256", m.SHA256)
-		}
-		if m.SLOUS <= 0 {
-			p.fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
-		} else if m.MarginUS >= m.SLOUS {
-			p.fail(at+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
-		}
-		p.percentile(m.Percentile, at+".percentile")
-		if !(m.Weight > 0) {
-			p.fail(at+".weight", number(m.Weight), "a positive weight", "")
 		}
 		p.tensors(m.Inputs, at+".inputs")
 		p.tensors(m.Outputs, at+".outputs")
 		if m.NumBlocks < 1 {
 			p.fail(at+".num_blocks", integer64(m.NumBlocks), "1 or more", "")
 		}
-		sum := 0.0
 		for k := range m.Pipelines {
-			sum += m.Pipelines[k].RPS
 			p.pipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", at, k))
-		}
-		if p.plan.Kind == PlanPool && !closeTo(sum, m.RPS) {
-			p.fail(at+".rps", number(m.RPS), "the sum over its pipelines, "+formatFloat(sum), "")
 		}
 	}
 }
 
+// served checks what is promised for one model.
+func (p *planChecker) served(m *Served, at string) {
+	if m.SLOUS <= 0 {
+		p.fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
+	} else if m.MarginUS >= m.SLOUS {
+		p.fail(at+".margin_us", "the number "+m.MarginUS.String(), "less than the SLO, "+m.SLOUS.String(), "")
+	}
+	p.percentile(m.Percentile, at+".percentile")
+	if !(m.Weight > 0) {
+		p.fail(at+".weight", number(m.Weight), "a positive weight", "")
+	}
+}
+
+// keeps checks that a pipeline keeps what is promised for its model, and the
+// largest batch that was asked for.
+func (p *planChecker) keeps(l *Pipeline, m *Served, at string) {
+	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.sound[l] && need > m.SLOUS+Micros(time.Microsecond) {
+		p.fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
+	}
+	if most := p.plan.Options.Whole("max-batch"); most > 0 && l.Batch > most {
+		p.fail(at+".batch", integer64(l.Batch), fmt.Sprintf("at most options.max_batch, %d", most), "")
+	}
+}
+
 // class checks what the classes of one model have in common: the model.
-func (p *planChecker) class(m *PlanModel, at string) {
+func (p *planChecker) class(m *Deployed, at string) {
 	if m.Class == "" {
 		return
 	}
-	if p.plan.Kind == PlanGear {
-		p.fail(at+".class", "the class "+quote(m.Class), "none: a cascade has one SLO", "")
-	}
-	first := &p.plan.Models[slices.IndexFunc(p.plan.Models, func(o PlanModel) bool { return o.Model == m.Model })]
+	first := &p.plan.Deployment[slices.IndexFunc(p.plan.Deployment, func(o Deployed) bool { return o.Model == m.Model })]
 	if m.SHA256 != first.SHA256 {
 		p.fail(at+".sha256", "the text "+quote(m.SHA256), "that of the model's other classes, "+quote(first.SHA256), "")
 	}
@@ -212,13 +209,10 @@ func (p *planChecker) class(m *PlanModel, at string) {
 	}
 }
 
-func (p *planChecker) pipeline(m *PlanModel, l *Pipeline, at string) {
+func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 	if l.Batch < 1 {
 		p.fail(at+".batch", integer64(l.Batch), "1 or more", "")
 		return
-	}
-	if most := p.plan.Options.MaxBatch; most > 0 && l.Batch > most {
-		p.fail(at+".batch", integer64(l.Batch), fmt.Sprintf("at most options.max_batch, %d", most), "")
 	}
 	if !(l.RPS > 0) {
 		p.fail(at+".rps", number(l.RPS), "a positive rate", "leave out pipelines that carry nothing")
@@ -226,9 +220,6 @@ func (p *planChecker) pipeline(m *PlanModel, l *Pipeline, at string) {
 	if len(l.Stages) == 0 {
 		p.fail(at+".stages", "an empty list", "at least one stage", "")
 		return
-	}
-	if most := p.plan.Options.MaxPartitions; p.plan.Kind == PlanPool && most > 0 && len(l.Stages) > most {
-		p.fail(at+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", most), "")
 	}
 	next, latency, whole := 0, time.Duration(0), true
 	for i := range l.Stages {
@@ -257,9 +248,7 @@ func (p *planChecker) pipeline(m *PlanModel, l *Pipeline, at string) {
 	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
 		p.fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+Micros(latency).String(), "")
 	}
-	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && need > m.SLOUS+Micros(time.Microsecond) {
-		p.fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
-	}
+	p.sound[l] = true
 }
 
 // stage checks one stage and puts its replicas on their devices; it tells
@@ -412,23 +401,6 @@ func (p *planChecker) occupancy() {
 	}
 }
 
-// throughput checks the objective of pool plans against what it is defined as.
-func (p *planChecker) throughput() {
-	o := &p.plan.Objective
-	if p.plan.Kind != PlanPool || o.Name != "throughput" || len(p.plan.Models) == 0 {
-		return
-	}
-	least := math.Inf(1)
-	for i := range p.plan.Models {
-		if m := &p.plan.Models[i]; m.Weight > 0 {
-			least = min(least, m.RPS/m.Weight)
-		}
-	}
-	if !math.IsInf(least, 1) && !closeTo(o.Value, least) {
-		p.fail("objective.value", number(o.Value), "the least rps / weight over the models, "+formatFloat(least), "")
-	}
-}
-
 func (p *planChecker) certificate() {
 	d := p.plan.Certified
 	if d == nil {
@@ -446,7 +418,7 @@ func (p *planChecker) certificate() {
 	for i := range d.Models {
 		m := &d.Models[i]
 		at := fmt.Sprintf("certified.models[%d]", i)
-		if !slices.ContainsFunc(p.plan.Models, func(o PlanModel) bool { return o.Key() == m.Key() }) {
+		if !slices.ContainsFunc(p.plan.Served(), func(o Served) bool { return o.Key() == m.Key() }) {
 			p.fail(at+".model", "the model "+quote(m.Key().String()), "a model of the plan", "")
 		}
 		if m.RPS < 0 {

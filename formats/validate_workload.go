@@ -3,7 +3,6 @@ package formats
 import (
 	"cmp"
 	"fmt"
-	"strings"
 )
 
 // Validate checks what the types of a workload cannot say and returns all
@@ -11,36 +10,11 @@ import (
 func (d *Workload) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatWorkload)
-	var parts []string
-	if d.Models != nil {
-		parts = append(parts, "models")
-	}
-	if d.Cascade != nil {
-		parts = append(parts, "cascade")
-	}
-	if d.Applications != nil {
-		parts = append(parts, "applications")
-	}
-	if d.LLM != nil {
-		parts = append(parts, "llm")
-	}
-	switch {
-	case len(parts) == 0:
-		c.fail("", "none of models, cascade, applications and llm", "exactly one of them", "")
-	case len(parts) > 1:
-		c.fail(parts[1], strings.Join(parts, " and "), "exactly one of models, cascade, applications and llm", "make two workloads")
-	}
-	if d.Models != nil && len(d.Models) == 0 {
-		c.fail("models", "an empty list", "at least one model", "")
-	}
-	seen := map[ModelClass]int{}
-	for i := range d.Models {
-		c.key(seen, i, d.Models[i].Key(), fmt.Sprintf("models[%d]", i))
-		c.workloadModel(&d.Models[i], i)
-	}
-	c.weights(d.Models)
-	if d.Cascade != nil {
-		c.cascade(d.Cascade)
+	if d.Section == nil {
+		names := sectionNames("workload")
+		c.fail("", "none of "+listOf(names), "exactly one of them", "")
+	} else {
+		d.Section.check(&c)
 	}
 	c.arrivals(d.Arrivals)
 	return c.err()
@@ -123,81 +97,6 @@ func (c *checker) arrivals(a *Arrivals) {
 		c.fail("arrivals.cv", number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")
 	case a.Process != "gamma" && a.CV != 0:
 		c.fail("arrivals.cv", number(a.CV), "no cv: only process gamma has one", "")
-	}
-}
-
-func (c *checker) cascade(d *Cascade) {
-	if len(d.Family) == 0 {
-		c.fail("cascade.family", "an empty list", "at least one model", "")
-	}
-	seen := map[string]int{}
-	for i, m := range d.Family {
-		c.name(seen, i, m, "cascade.family[%d]", i)
-	}
-	switch {
-	case d.SLO.Latency.IsZero() && d.SLO.Accuracy == 0:
-		c.fail("cascade.slo", "neither latency nor accuracy", "one of the two, or both: what is left out is optimised, with both the number of devices", "")
-	case !d.SLO.Latency.IsZero():
-		c.slo(d.SLO.Latency, "cascade.slo.latency")
-	}
-	switch {
-	case d.SLO.Accuracy < 0 || d.SLO.Accuracy > 1:
-		c.fail("cascade.slo.accuracy", number(d.SLO.Accuracy), "a share from 0 to 1", "")
-	}
-	if d.SLO.Percentile != "" {
-		c.percentile(d.SLO.Percentile, "cascade.slo.percentile")
-	}
-	if d.SLO.Over != "" {
-		c.oneOf("cascade.slo.over", d.SLO.Over, OverRanges, OverRequests)
-		if d.SLO.Over == OverRequests && d.SLO.Latency.IsZero() {
-			c.fail("cascade.slo.over", quote(d.SLO.Over), "a latency beside it", "without one the least latency of every range is looked for")
-		}
-	}
-	if d.Grid < 0 {
-		c.fail("cascade.grid", integer64(d.Grid), "1 or more", "")
-	}
-	c.cascadeQPS(&d.QPS)
-}
-
-func (c *checker) cascadeQPS(q *CascadeQPS) {
-	ways := 0
-	if q.Distribution != "" {
-		ways++
-		c.oneOf("cascade.qps.distribution", q.Distribution, "zipf", "uniform")
-		if !(q.Max > 0) {
-			c.fail("cascade.qps.max", number(q.Max), "a positive rate", "")
-		}
-		if q.Ranges < 1 {
-			c.fail("cascade.qps.ranges", integer64(q.Ranges), "1 or more", "")
-		}
-	}
-	if q.Measured != "" {
-		ways++
-	}
-	if q.Histogram != nil {
-		ways++
-		sum := 0.0
-		for i, x := range q.Histogram {
-			if x < 0 {
-				c.fail(fmt.Sprintf("cascade.qps.histogram[%d]", i), number(x), "0 or more", "")
-			}
-			sum += x
-		}
-		if sum == 0 {
-			c.fail("cascade.qps.histogram", "no weight at all", "at least one positive weight", "")
-		}
-		if !(q.Max > 0) {
-			c.fail("cascade.qps.max", number(q.Max), "the rate at which the last bar ends", "")
-		}
-	}
-	if ways != 1 {
-		c.fail("cascade.qps", fmt.Sprintf("%d of distribution, measured and histogram", ways), "exactly one of them", "")
-	}
-	if q.Max < 0 {
-		c.fail("cascade.qps.max", number(q.Max), "a positive rate", "")
-	}
-	if q.Ranges < 0 {
-		c.fail("cascade.qps.ranges", integer64(q.Ranges), "1 or more", "")
 	}
 }
 

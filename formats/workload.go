@@ -2,16 +2,27 @@ package formats
 
 import "encoding/json"
 
-// Workload says what is asked of the cluster. Exactly one of Models, Cascade,
-// Applications and LLM is set; the last two are carried undecoded until their
-// planners exist.
+// Workload says what is asked of the cluster. The section holds the one thing
+// that is asked for. It stands in the document under a name of its own: models,
+// cascade, applications or llm.
 type Workload struct {
-	Format       string          `json:"format"` // inferplan.workload/v1
-	Models       []WorkloadModel `json:"models,omitempty"`
-	Cascade      *Cascade        `json:"cascade,omitempty"`
-	Applications json.RawMessage `json:"applications,omitempty"`
-	LLM          json.RawMessage `json:"llm,omitempty"`
-	Arrivals     *Arrivals       `json:"arrivals,omitempty"`
+	Format   string          `json:"format"` // inferplan.workload/v1
+	Section  WorkloadSection `json:"-" section:"workload"`
+	Arrivals *Arrivals       `json:"arrivals,omitempty"`
+}
+
+// WorkloadSection is what a workload asks for.
+type WorkloadSection interface {
+	// Files are the files that the section names.
+	Files() []SectionFile
+
+	check(c *checker)
+}
+
+// SectionFile is a file that a document names beside itself.
+type SectionFile struct {
+	Role string // in the inputs of a plan
+	Path string // from the folder of the document, with slashes
 }
 
 // WorkloadModel is the target and weight of one model, or of one SLO class of it.
@@ -33,35 +44,27 @@ type Arrivals struct {
 	Trace   string  `json:"trace,omitempty"`   // a request trace instead of a process
 }
 
-// Cascade is a family of models asked in order of size.
-type Cascade struct {
-	Family []string   `json:"family"`
-	SLO    CascadeSLO `json:"slo"`
-	QPS    CascadeQPS `json:"qps"`
-	Grid   int        `json:"grid,omitempty" default:"10"` // quantile thresholds per model
-}
+// Applications are pipelines of models under one deadline, carried undecoded
+// until they can be planned.
+type Applications json.RawMessage
 
-// CascadeSLO is a latency target at a percentile, an accuracy target, or both.
-// With a latency accuracy is maximised, with an accuracy latency is minimised,
-// with both the number of devices is.
-type CascadeSLO struct {
-	Latency    SLO     `json:"latency,omitzero"`
-	Percentile string  `json:"percentile,omitempty"`
-	Accuracy   float64 `json:"accuracy,omitempty"`
-	Over       string  `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together
-}
+// LLM are models that produce tokens, carried undecoded until they can be
+// planned.
+type LLM json.RawMessage
 
-// Of CascadeSLO.Over.
-const (
-	OverRanges   = "ranges"
-	OverRequests = "requests"
+var (
+	applicationsPart = workloadPart{name: "applications", kind: "flow", section: Applications(nil), schema: undecoded}
+	llmPart          = workloadPart{name: "llm", kind: "queue", section: LLM(nil), schema: undecoded}
 )
 
-// CascadeQPS is the range of request rates to plan for and how often each occurs.
-type CascadeQPS struct {
-	Max          float64   `json:"max,omitempty"`
-	Ranges       int       `json:"ranges,omitempty"`
-	Distribution string    `json:"distribution,omitempty"` // zipf, uniform
-	Measured     string    `json:"measured,omitempty"`     // file of second,count
-	Histogram    []float64 `json:"histogram,omitempty"`
-}
+// undecoded is the schema of what is carried as it stands.
+const undecoded = `{"section": {"type": ["object", "array"]}}`
+
+// Files are not known.
+func (Applications) Files() []SectionFile { return nil }
+
+// Files are not known.
+func (LLM) Files() []SectionFile { return nil }
+
+func (Applications) check(*checker) {}
+func (LLM) check(*checker)          {}

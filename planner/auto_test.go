@@ -10,31 +10,38 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool"
 	"inferplan/solver/highs"
 )
+
+// margins are those that are tried.
+var margins = []float64{0.4, 0.3, 0.2, 0.1, 0.5}
 
 // The margin chosen certifies at least what each margin of the grid does, is
 // stored with what was tried, and comes out the same again.
 func TestMarginAuto(t *testing.T) {
-	cert := CertifyOptions{Runs: 2, Duration: 2 * time.Second}
 	for name, c := range map[string]struct {
-		in   Inputs
-		edit func(*Options)
+		in        Inputs
+		objective string
+		load      float64
 	}{
-		"two kinds":      {twoKinds(), func(*Options) {}},
-		"one CPU":        {oneCPU(2), func(*Options) {}},
-		"fewest devices": {twoKinds(), func(o *Options) { o.Objective, o.MinLoad = ObjectiveGPUs, 100 }},
+		"two kinds":      {twoKinds(), pool.ObjectiveThroughput, 0},
+		"one CPU":        {oneCPU(2), pool.ObjectiveThroughput, 0},
+		"fewest devices": {twoKinds(), pool.ObjectiveGPUs, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt := DefaultOptions()
-			opt.Gap = 0.05
-			c.edit(&opt)
-			res, err := SolveAuto(context.Background(), c.in, opt, cert, highs.Solver{}, nil)
+			opt := Options{Asked: kind.Asked{Runs: 2, Duration: 2 * time.Second}}
+			opt.Set("gap", 0.05)
+			opt.Set("objective", c.objective)
+			opt.Set("min-load", c.load)
+			opt.Set("margin", Auto)
+			res, err := Solve(context.Background(), c.in, opt, highs.Solver{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p := res.Plan
-			if p.Certified == nil || !slices.Contains(autoMargins, p.Options.Margin) {
+			if p.Certified == nil || !slices.Contains(margins, p.Options.Number("margin")) {
 				t.Fatalf("options %+v, certified %+v", p.Options, p.Certified)
 			}
 			if err := p.Validate(); err != nil {
@@ -42,11 +49,11 @@ func TestMarginAuto(t *testing.T) {
 			}
 			said := p.Assumptions[len(p.Assumptions)-1]
 			t.Log(said)
-			if !strings.Contains(said, "chosen by simulation") || strings.Count(said, "certifies") < len(autoMargins) {
+			if !strings.Contains(said, "chosen by simulation") || strings.Count(said, "certifies") < len(margins) {
 				t.Errorf("assumption %q", said)
 			}
 			if name != "two kinds" { // the slowest
-				again, err := SolveAuto(context.Background(), c.in, opt, cert, highs.Solver{}, nil)
+				again, err := Solve(context.Background(), c.in, opt, highs.Solver{}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -55,13 +62,13 @@ func TestMarginAuto(t *testing.T) {
 				}
 			}
 			fixed := opt
-			fixed.Margin = 0.4
+			fixed.Set("margin", 0.4)
 			at := mustSolve(t, c.in, fixed).Plan
-			if err := Certify(context.Background(), at, cert); err != nil {
+			if err := Certify(context.Background(), at, opt.Asked); err != nil {
 				t.Fatal(err)
 			}
-			if opt.Objective != ObjectiveThroughput {
-				if got := certifiedRate(p); got < opt.MinLoad || certifiedRate(at) >= opt.MinLoad && p.Objective.Value > at.Objective.Value {
+			if c.load > 0 {
+				if got := certifiedRate(p); got < c.load || certifiedRate(at) >= c.load && p.Objective.Value > at.Objective.Value {
 					t.Errorf("%v devices at load %v, with margin 0.4 %v at %v", p.Objective.Value, p.Certified.LoadFactor, at.Objective.Value, at.Certified.LoadFactor)
 				}
 				return
@@ -77,7 +84,7 @@ func TestMarginAuto(t *testing.T) {
 func certifiedRate(p *formats.Plan) float64 {
 	rate := math.Inf(1)
 	for i, m := range p.Certified.Models {
-		rate = min(rate, m.RPS/p.Models[i].Weight)
+		rate = min(rate, m.RPS/p.Promised(i).Weight)
 	}
 	return rate
 }
@@ -85,19 +92,21 @@ func certifiedRate(p *formats.Plan) float64 {
 // Where only a smaller margin leaves a pipeline, that one is chosen.
 func TestMarginAutoWhereTheDefaultIsInfeasible(t *testing.T) {
 	in := oneCPU(1)
-	for i := range in.Workload.Models {
-		in.Workload.Models[i].SLO = formats.SLO{Duration: 11 * time.Millisecond}
+	for i := range formats.ModelsOf(in.Workload) {
+		formats.ModelsOf(in.Workload)[i].SLO = formats.SLO{Duration: 11 * time.Millisecond}
 	}
-	opt := DefaultOptions()
+	var opt Options
 	if _, err := Solve(context.Background(), in, opt, highs.Solver{}, nil); err == nil {
 		t.Fatal("feasible at 0.4")
 	}
-	res, err := SolveAuto(context.Background(), in, opt, CertifyOptions{Runs: 1, Duration: 2 * time.Second}, highs.Solver{}, nil)
+	opt.Asked = kind.Asked{Runs: 1, Duration: 2 * time.Second}
+	opt.Set("margin", Auto)
+	res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Plan.Options.Margin >= 0.4 {
-		t.Errorf("margin %v", res.Plan.Options.Margin)
+	if margin := res.Plan.Options.Number("margin"); margin >= 0.4 {
+		t.Errorf("margin %v", margin)
 	}
 	t.Log(res.Plan.Assumptions[len(res.Plan.Assumptions)-1])
 }

@@ -3,6 +3,7 @@ package planner
 import (
 	"inferplan/formats"
 	"inferplan/formats/importer/reference"
+	"inferplan/planner/pool"
 )
 
 // caseInputs are the documents of a reference case.
@@ -12,13 +13,15 @@ func caseInputs(ref *reference.Plan, p *formats.Profile) Inputs {
 
 // caseOptions are the options under which a reference case was planned.
 func caseOptions(ref *reference.Plan) Options {
-	o := DefaultOptions()
-	o.Margin, o.BatchBuild, o.MaxPartitions = ref.Margin, ref.BatchBuild, ref.MaxPartitions
+	var o Options
+	o.Set("margin", ref.Margin)
+	o.Set("batch-build", ref.BatchBuild)
+	o.Set("max-partitions", ref.MaxPartitions)
 	switch ref.Algorithm {
 	case "NP":
-		o.Algorithm = AlgorithmNP
+		o.Set("algorithm", pool.AlgorithmNP)
 	case "DART-r":
-		o.Algorithm = AlgorithmDARTr
+		o.Set("algorithm", pool.AlgorithmDARTr)
 	}
 	return o
 }

@@ -13,6 +13,8 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
+	"inferplan/planner/gear"
+	"inferplan/planner/pool"
 	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
 	"inferplan/sim"
@@ -49,7 +51,7 @@ func threeSizes(devices int) Inputs {
 	p.Records = []formats.Records{rec}
 	return Inputs{Profile: p,
 		Cluster: &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{{Device: "cpu-1", Count: devices}}},
-		Workload: &formats.Workload{Format: "inferplan.workload/v1", Cascade: &formats.Cascade{
+		Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{
 			Family: []string{"small", "middle", "large"}, SLO: formats.CascadeSLO{Latency: formats.SLO{Duration: 100 * time.Millisecond}},
 			QPS: formats.CascadeQPS{Max: 3000, Ranges: 5, Distribution: "zipf"},
 		}}}
@@ -58,7 +60,7 @@ func threeSizes(devices int) Inputs {
 // A gear plan is a valid document, the same at every solve, and the simulator
 // shows the accuracy and the latency that it promises.
 func TestGearPlan(t *testing.T) {
-	res, err := Solve(context.Background(), threeSizes(2), DefaultOptions(), nil, nil)
+	res, err := Solve(context.Background(), threeSizes(2), Options{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,7 @@ func TestGearPlan(t *testing.T) {
 	if _, err := formats.DecodePlan(first, "plan.json"); err != nil {
 		t.Fatalf("the plan does not read back: %v", err)
 	}
-	again, err := Solve(context.Background(), threeSizes(2), DefaultOptions(), nil, nil)
+	again, err := Solve(context.Background(), threeSizes(2), Options{}, nil, nil)
 	if err != nil || !bytes.Equal(first, planBytes(t, again.Plan)) {
 		t.Errorf("another plan from the same inputs (%v)", err)
 	}
@@ -75,7 +77,7 @@ func TestGearPlan(t *testing.T) {
 		t.Errorf("%s, objective %+v, bound %v", plan.Kind, plan.Objective, *plan.Objective.Bound)
 	}
 	before := 1.0
-	for i, g := range plan.Gear.Gears {
+	for i, g := range formats.GearOf(plan).Gears {
 		if g.Accuracy > before || g.Accuracy > g.Bound+1e-12 || g.Utilisation > 1 || g.LatencyUS.D() > 100*time.Millisecond || g.AccuracyHeldOut == nil {
 			t.Errorf("gear %d: %+v", i, g)
 		}
@@ -115,7 +117,7 @@ func TestGearPlanGoals(t *testing.T) {
 	latency := formats.SLO{Duration: 100 * time.Millisecond}
 	accuracyOf := func(p *formats.Plan) float64 {
 		sum := 0.0
-		for _, g := range p.Gear.Gears {
+		for _, g := range formats.GearOf(p).Gears {
 			sum += g.Weight * g.Accuracy
 		}
 		return sum
@@ -128,14 +130,17 @@ func TestGearPlanGoals(t *testing.T) {
 		{formats.CascadeSLO{Latency: latency}, "", "accuracy"},
 		{formats.CascadeSLO{Accuracy: .85}, "", "latency"},
 		{formats.CascadeSLO{Accuracy: .85, Latency: latency}, "", "gpus"},
-		{formats.CascadeSLO{Accuracy: .85, Latency: latency}, ObjectiveCost, "cost"},
+		{formats.CascadeSLO{Accuracy: .85, Latency: latency}, gear.LeastCost, "cost"},
 	} {
-		for _, algorithm := range []string{AlgorithmExact, AlgorithmEM} {
+		for _, algorithm := range []string{gear.Exact, gear.EM} {
 			in := threeSizes(4)
 			in.Cluster.Pools[0].USDPerHour = .5
-			in.Workload.Cascade.SLO = c.slo
-			opt := DefaultOptions()
-			opt.Algorithm, opt.Objective = algorithm, c.objective
+			formats.CascadeOf(in.Workload).SLO = c.slo
+			var opt Options
+			opt.Set("algorithm", algorithm)
+			if c.objective != "" {
+				opt.Set("objective", c.objective)
+			}
 			res, err := Solve(context.Background(), in, opt, nil, nil)
 			if err != nil {
 				t.Errorf("%s, %s: %v", c.name, algorithm, err)
@@ -147,7 +152,7 @@ func TestGearPlanGoals(t *testing.T) {
 			}
 			o, accuracy := p.Objective, accuracyOf(p)
 			t.Logf("%s, %s: %.4g of %.4g, accuracy %.4f, %s", o.Name, p.Algorithm, o.Value, *o.Bound, accuracy, p.StoppedBy)
-			if o.Name != c.name || p.Algorithm != algorithm || accuracy < c.slo.Accuracy || p.Gear.Accuracy != c.slo.Accuracy {
+			if o.Name != c.name || p.Algorithm != algorithm || accuracy < c.slo.Accuracy || formats.GearOf(p).Accuracy != c.slo.Accuracy {
 				t.Errorf("%s, %s: objective %+v, algorithm %s, accuracy %v", c.name, algorithm, o, p.Algorithm, accuracy)
 			}
 			switch c.name {
@@ -156,7 +161,7 @@ func TestGearPlanGoals(t *testing.T) {
 					t.Errorf("one more device: %+v, bound %v", p.Limits, *o.Bound)
 				}
 			case "latency":
-				for i, g := range p.Gear.Gears {
+				for i, g := range formats.GearOf(p).Gears {
 					if float64(g.LatencyUS.D())/1e6 > o.Value+1e-6 {
 						t.Errorf("gear %d: %v, the plan says at most %v ms", i, g.LatencyUS, o.Value)
 					}
@@ -176,14 +181,14 @@ func TestGearPlanErrors(t *testing.T) {
 		want   []string
 	}{
 		"a model that is measured nowhere": {func(in *Inputs) { in.Cluster.Pools[0].Device = "L4" }, []string{"measurements", "small", "L4"}},
-		"unknown model":                    {func(in *Inputs) { in.Workload.Cascade.Family[1] = "midle" }, []string{"cascade.family[1]", "midle", "small, middle, large"}},
+		"unknown model":                    {func(in *Inputs) { formats.CascadeOf(in.Workload).Family[1] = "midle" }, []string{"cascade.family[1]", "midle", "small, middle, large"}},
 		"no records":                       {func(in *Inputs) { in.Profile.Records = nil }, []string{"records", "plan import records"}},
-		"grid":                             {func(in *Inputs) { in.Workload.Cascade.Grid = 1 }, []string{"cascade.grid", "2 to"}},
-		"measured":                         {func(in *Inputs) { in.Workload.Cascade.QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "f.csv"}},
+		"grid":                             {func(in *Inputs) { formats.CascadeOf(in.Workload).Grid = 1 }, []string{"cascade.grid", "2 to"}},
+		"measured":                         {func(in *Inputs) { formats.CascadeOf(in.Workload).QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "f.csv"}},
 	} {
 		in := threeSizes(1)
 		c.change(&in)
-		_, err := Solve(context.Background(), in, DefaultOptions(), nil, nil)
+		_, err := Solve(context.Background(), in, Options{}, nil, nil)
 		if err == nil {
 			t.Errorf("%s: no error", name)
 			continue
@@ -198,24 +203,27 @@ func TestGearPlanErrors(t *testing.T) {
 		change func(*Inputs, *Options)
 		want   []string
 	}{
-		"algorithm": {func(_ *Inputs, o *Options) { o.Algorithm = AlgorithmNP }, []string{"--algorithm", "np", "em"}},
-		"gpus under a latency SLO alone": {func(_ *Inputs, o *Options) { o.Objective = ObjectiveGPUs },
+		"algorithm": {func(_ *Inputs, o *Options) { o.Set("algorithm", pool.AlgorithmNP) }, []string{"--algorithm", "np", "em"}},
+		"gpus under a latency SLO alone": {func(_ *Inputs, o *Options) { o.Set("objective", gear.FewestDevices) },
 			[]string{"--objective", "gpus", "both together"}},
 		"Algorithm 1 on two kinds": {func(in *Inputs, o *Options) {
-			in.Cluster.Pools, o.Algorithm = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1}), AlgorithmEM
+			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
+			o.Set("algorithm", gear.EM)
 		}, []string{"pools[1]", "L4", "all alike"}},
 		"cost of two kinds, one without a price": {func(in *Inputs, o *Options) {
 			in.Cluster.Pools[0].USDPerHour = 1
 			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
-			o.Objective, in.Workload.Cascade.SLO.Accuracy = ObjectiveCost, .8
+			formats.CascadeOf(in.Workload).SLO.Accuracy = .8
+			o.Set("objective", gear.LeastCost)
 		}, []string{"pools", "usd_per_hour", "L4"}},
 		"cost without a price": {func(in *Inputs, o *Options) {
-			o.Objective, in.Workload.Cascade.SLO.Accuracy = ObjectiveCost, .8
+			formats.CascadeOf(in.Workload).SLO.Accuracy = .8
+			o.Set("objective", gear.LeastCost)
 		}, []string{"pools", "usd_per_hour"}},
-		"accuracy out of reach": {func(in *Inputs, _ *Options) { in.Workload.Cascade.SLO = formats.CascadeSLO{Accuracy: .999} },
+		"accuracy out of reach": {func(in *Inputs, _ *Options) { formats.CascadeOf(in.Workload).SLO = formats.CascadeSLO{Accuracy: .999} },
 			[]string{"0.9990", "at most"}},
 	} {
-		in, opt := threeSizes(1), DefaultOptions()
+		in, opt := threeSizes(1), Options{}
 		c.change(&in, &opt)
 		_, err := Solve(context.Background(), in, opt, nil, nil)
 		for _, w := range c.want {
@@ -229,15 +237,15 @@ func TestGearPlanErrors(t *testing.T) {
 // What cannot be says which range, which model and how many devices it takes.
 func TestGearPlanInfeasible(t *testing.T) {
 	in := threeSizes(1)
-	in.Workload.Cascade.QPS.Max = 30_000
-	_, err := Solve(context.Background(), in, DefaultOptions(), nil, nil)
+	formats.CascadeOf(in.Workload).QPS.Max = 30_000
+	_, err := Solve(context.Background(), in, Options{}, nil, nil)
 	inf, ok := errors.AsType[*InfeasibleError](err)
 	if !ok || inf.Model != "small" || len(inf.Nearest.Devices) != 1 || !strings.Contains(inf.Error(), "range") {
 		t.Fatalf("%v", err)
 	}
 	more := threeSizes(1 + inf.Nearest.Devices[0].Count)
-	more.Workload.Cascade.QPS = in.Workload.Cascade.QPS
-	if _, err := Solve(context.Background(), more, DefaultOptions(), nil, nil); err != nil {
+	formats.CascadeOf(more.Workload).QPS = formats.CascadeOf(in.Workload).QPS
+	if _, err := Solve(context.Background(), more, Options{}, nil, nil); err != nil {
 		t.Errorf("with more devices: %v", err)
 	}
 }

@@ -56,7 +56,7 @@ func inBlocks(first, second int, factors []float64) Inputs {
 // gearsHold runs every gear alone a little below its upper edge and holds what it
 // shows against what the plan says.
 func gearsHold(t *testing.T, plan *formats.Plan) {
-	for i, g := range plan.Gear.Gears {
+	for i, g := range formats.GearOf(plan).Gears {
 		tables, err := policies.Compile(plan)
 		if err != nil {
 			t.Fatal(err)
@@ -88,10 +88,10 @@ func gearsHold(t *testing.T, plan *formats.Plan) {
 // stagesOf are the kinds of the members that run in stages.
 func stagesOf(p *formats.Plan) []string {
 	var out []string
-	for i := range p.Models {
-		for k := range p.Models[i].Pipelines {
-			if l := &p.Models[i].Pipelines[k]; len(l.Stages) > 1 {
-				out = append(out, p.Models[i].Model+": "+l.Devices())
+	for i := range p.Deployment {
+		for k := range p.Deployment[i].Pipelines {
+			if l := &p.Deployment[i].Pipelines[k]; len(l.Stages) > 1 {
+				out = append(out, p.Deployment[i].Model+": "+l.Devices())
 			}
 		}
 	}
@@ -100,8 +100,8 @@ func stagesOf(p *formats.Plan) []string {
 
 func solvedGears(t *testing.T, in Inputs, partitions int) *formats.Plan {
 	t.Helper()
-	opt := DefaultOptions()
-	opt.MaxPartitions = partitions
+	var opt Options
+	opt.Set("max-partitions", partitions)
 	res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,9 @@ func TestGearPlanNeedsNoStages(t *testing.T) {
 	}
 	in := inBlocks(1, 1, []float64{2, 2, 2, 2})
 	whole, staged := solvedGears(t, in, 1), solvedGears(t, in, 2)
-	staged.Options.MaxPartitions = 1
+	if err := staged.Options.Set("max-partitions", 1); err != nil {
+		t.Fatal(err)
+	}
 	if !bytes.Equal(planBytes(t, whole), planBytes(t, staged)) {
 		t.Errorf("whole %+v, with stages allowed %+v, %v", whole.Objective, staged.Objective, stagesOf(staged))
 	}

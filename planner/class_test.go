@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool"
 	"inferplan/solver/highs"
 )
 
 // twoClasses is twoKinds with two SLO classes of the small model.
 func twoClasses() Inputs {
 	in := twoKinds()
-	in.Workload.Models = []formats.WorkloadModel{
+	in.Workload.Section = formats.WorkloadModels{
 		{Model: "small", Class: "interactive", SLO: formats.SLO{Duration: 25 * time.Millisecond}, Weight: 0.4},
 		{Model: "small", Class: "batch", SLO: formats.SLO{Duration: 150 * time.Millisecond}, Weight: 0.2, Percentile: "p95"},
 		{Model: "large", SLO: formats.SLO{Times: 5}, Weight: 0.4},
@@ -29,12 +31,13 @@ func TestClassesArePlannedLikeModels(t *testing.T) {
 	twin := named.Profile.Models[0]
 	twin.Model = "small-batch"
 	named.Profile.Models = append(named.Profile.Models, twin)
-	named.Workload.Models = twoClasses().Workload.Models
-	named.Workload.Models[0].Class = ""
-	named.Workload.Models[1].Model, named.Workload.Models[1].Class = "small-batch", ""
-	for _, algorithm := range []string{AlgorithmTemplate, AlgorithmNP, AlgorithmDARTr} {
-		opt := DefaultOptions()
-		opt.Algorithm = algorithm
+	models := formats.ModelsOf(twoClasses().Workload)
+	models[0].Class = ""
+	models[1].Model, models[1].Class = "small-batch", ""
+	named.Workload.Section = models
+	for _, algorithm := range []string{pool.AlgorithmTemplate, pool.AlgorithmNP, pool.AlgorithmDARTr} {
+		var opt Options
+		opt.Set("algorithm", algorithm)
 		got, want := mustSolve(t, twoClasses(), opt).Plan, mustSolve(t, named, opt).Plan
 		if err := got.Validate(); err != nil {
 			t.Fatalf("%s: %v", algorithm, err)
@@ -42,43 +45,44 @@ func TestClassesArePlannedLikeModels(t *testing.T) {
 		if got.Objective.Value != want.Objective.Value || *got.Objective.Bound != *want.Objective.Bound {
 			t.Errorf("%s: objective %+v, with two names %+v", algorithm, got.Objective, want.Objective)
 		}
-		for i := range got.Models {
-			g, w := &got.Models[i], &want.Models[i]
-			if k := twoClasses().Workload.Models[i].Key(); g.Key() != k {
+		for i := range got.Deployment {
+			g, w := got.Promised(i), want.Promised(i)
+			pipelines := got.Deployment[i].Pipelines
+			if k := formats.ModelsOf(twoClasses().Workload)[i].Key(); g.Key() != k {
 				t.Errorf("%s: models[%d] is %s, want %s", algorithm, i, g.Key(), k)
 			}
-			if g.RPS != w.RPS || g.SLOUS != w.SLOUS || g.MarginUS != w.MarginUS || len(g.Pipelines) != len(w.Pipelines) {
+			if g.RPS != w.RPS || g.SLOUS != w.SLOUS || g.MarginUS != w.MarginUS || len(pipelines) != len(want.Deployment[i].Pipelines) {
 				t.Errorf("%s: %s has %v rps at %v, with a name of its own %v at %v", algorithm, g.Key(), g.RPS, g.SLOUS, w.RPS, w.SLOUS)
 			}
-			for _, pl := range g.Pipelines {
+			for _, pl := range pipelines {
 				if pl.LatencyUS+g.MarginUS > g.SLOUS {
 					t.Errorf("%s: a pipeline of %s takes %v of %v with a margin of %v", algorithm, g.Key(), pl.LatencyUS, g.SLOUS, g.MarginUS)
 				}
 			}
 		}
-		if slo := got.Models[1].SLOUS.D(); slo != 150*time.Millisecond || got.Models[1].Percentile != "p95" {
-			t.Errorf("%s: the class batch has an SLO of %v at %s", algorithm, slo, got.Models[1].Percentile)
+		if batch := got.Promised(1); batch.SLOUS.D() != 150*time.Millisecond || batch.Percentile != "p95" {
+			t.Errorf("%s: the class batch has an SLO of %v at %s", algorithm, batch.SLOUS, batch.Percentile)
 		}
 	}
 }
 
 func TestClassesAreCertifiedEach(t *testing.T) {
-	opt := DefaultOptions()
-	opt.Gap = 0.05
+	var opt Options
+	opt.Set("gap", 0.05)
 	p := mustSolve(t, twoClasses(), opt).Plan
-	if err := Certify(context.Background(), p, CertifyOptions{Runs: 2, Duration: 2 * time.Second}); err != nil {
+	if err := Certify(context.Background(), p, kind.Asked{Runs: 2, Duration: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	for i := range p.Models {
-		c := &p.Certified.Models[i]
-		if c.Key() != p.Models[i].Key() || math.Abs(c.RPS-p.Certified.LoadFactor*p.Models[i].RPS) > 1e-9 {
-			t.Errorf("certified %+v for %s", c, p.Models[i].Key())
+	for i := range p.Deployment {
+		c, m := &p.Certified.Models[i], p.Promised(i)
+		if c.Key() != m.Key() || math.Abs(c.RPS-p.Certified.LoadFactor*m.RPS) > 1e-9 {
+			t.Errorf("certified %+v for %s", c, m.Key())
 		}
-		if c.Attainment < 0.99 || c.P99US > p.Models[i].SLOUS {
-			t.Errorf("%s is certified with %+v, its SLO is %v", c.Key(), c, p.Models[i].SLOUS)
+		if c.Attainment < 0.99 || c.P99US > m.SLOUS {
+			t.Errorf("%s is certified with %+v, its SLO is %v", c.Key(), c, m.SLOUS)
 		}
 	}
 	if said := strings.Join(p.Assumptions, "\n"); !strings.Contains(said, "class interactive answers requests for small that name no class") {
@@ -88,8 +92,8 @@ func TestClassesAreCertifiedEach(t *testing.T) {
 
 // With --slo all classes have one SLO: allowed, and said.
 func TestClassesUnderOneSLO(t *testing.T) {
-	opt := DefaultOptions()
-	opt.SLO = formats.SLO{Duration: 60 * time.Millisecond}
+	var opt Options
+	opt.Set("slo", formats.SLO{Duration: 60 * time.Millisecond})
 	p := mustSolve(t, twoClasses(), opt).Plan
 	if said := strings.Join(p.Warnings, "\n"); !strings.Contains(said, "its 2 classes differ in nothing but their queues") {
 		t.Errorf("warnings: %s", said)
@@ -99,14 +103,14 @@ func TestClassesUnderOneSLO(t *testing.T) {
 // Floors and infeasibility name the class.
 func TestClassThatCannotBe(t *testing.T) {
 	in := twoClasses()
-	in.Workload.Models[0].SLO = formats.SLO{Duration: 2 * time.Millisecond}
-	_, err := Solve(context.Background(), in, DefaultOptions(), highs.Solver{}, nil)
+	formats.ModelsOf(in.Workload)[0].SLO = formats.SLO{Duration: 2 * time.Millisecond}
+	_, err := Solve(context.Background(), in, Options{}, highs.Solver{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "small/interactive") {
 		t.Errorf("%v", err)
 	}
 	in = twoClasses()
-	in.Workload.Models[1].Class = "interactive"
-	_, err = Solve(context.Background(), in, DefaultOptions(), highs.Solver{}, nil)
+	formats.ModelsOf(in.Workload)[1].Class = "interactive"
+	_, err = Solve(context.Background(), in, Options{}, highs.Solver{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "models[1].model: found small/interactive a second time") {
 		t.Errorf("%v", err)
 	}

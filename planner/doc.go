@@ -1,26 +1,22 @@
 // Package planner turns documents into a plan: a profile (what each block
-// costs), a cluster (which devices there are) and a workload (which models,
-// which SLOs) go in, a plan with a proven bound comes out.
+// costs), a cluster (which devices there are) and a workload (what is asked for)
+// go in, a plan with a proven bound comes out.
 //
-// Solve resolves the documents into numbers (SLO multiples, defaults, which
-// cuts may cross as float16), hands them to the method that the workload asks
-// for, and writes the result as a self-contained plan. Every default that
+// The package itself knows no kind of plan. Solve finds the method that the
+// workload asks for in a table, checks the options against those of the method,
+// says at once what the method cannot do, and drives it: clock, time limit,
+// improvements, interrupt, and the header of the plan. Every default that
 // mattered is in the plan's assumptions. What does not fit together is a
 // *formats.Error that names the file and the field; what cannot be done is an
 // *InfeasibleError that names the nearest thing that can.
 //
-//	options.go   what the caller may choose
-//	resolve.go   documents to a pool.Problem
-//	write.go     the outcome as a plan
-//	solve.go     Solve
-//	errors.go    InfeasibleError
+//	kinds.go     the table of methods
+//	options.go   what the caller may choose, checked before any work
+//	solve.go     Solve, the only driver, and Certify
 //	local.go     the documents that are assumed where none is given
-//	certify.go   what simulation says of a plan
-//	auto.go      the margin that simulation certifies most with
-//	objective.go what is to grow or to shrink, and at what prices
-//	adopt.go     plans that others recorded, as ours
+//	diff.go      what moved between two plans
 //
-// Sub-packages: pool (the method for pooled pipelines), stages (what models can
-// be cut into, below all methods), check (is a plan still
-// true?) and explain (text for people).
+// Sub-packages: kind (the contract of a method), stages (what can be cut into
+// stages), pool and gear (the methods), recompute (a plan from first principles),
+// check (is a plan still true?) and explain (text for people).
 package planner

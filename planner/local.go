@@ -79,12 +79,13 @@ func measuredShares(p *formats.Profile) map[string]int {
 	return out
 }
 
-// EqualWorkload is the workload that is assumed when none is given: every
-// model of the profile with the same weight and SLO, Poisson arrivals.
-func EqualWorkload(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string) {
-	w := &formats.Workload{Format: "inferplan.workload/v1", Arrivals: &formats.Arrivals{Process: "poisson"}}
-	for i := range profile.Models {
-		w.Models = append(w.Models, formats.WorkloadModel{Model: profile.Models[i].Model, SLO: slo, Percentile: "p99", Weight: 1})
+// AssumedWorkload is the workload that is assumed when none is given: that of the
+// first method that has one.
+func AssumedWorkload(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string) {
+	for _, m := range methods {
+		if m.Workload != nil {
+			return m.Workload(profile, slo)
+		}
 	}
-	return w, []string{fmt.Sprintf("workload: all %d models of the profile with equal weight, p99, Poisson arrivals", len(w.Models))}
+	return nil, nil
 }

@@ -36,7 +36,7 @@ func TestGearPlanOnTwoKinds(t *testing.T) {
 		t.Skipf("gears on several kinds of devices need HiGHS: %v", err)
 	}
 	ctx := context.Background()
-	res, err := Solve(ctx, onTwoKinds(1, 1), DefaultOptions(), highs.Solver{}, nil)
+	res, err := Solve(ctx, onTwoKinds(1, 1), Options{}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,11 +45,11 @@ func TestGearPlanOnTwoKinds(t *testing.T) {
 	if _, err := formats.DecodePlan(first, "plan.json"); err != nil {
 		t.Fatalf("the plan does not read back: %v", err)
 	}
-	again, err := Solve(ctx, onTwoKinds(1, 1), DefaultOptions(), highs.Solver{}, nil)
+	again, err := Solve(ctx, onTwoKinds(1, 1), Options{}, highs.Solver{}, nil)
 	if err != nil || !bytes.Equal(first, planBytes(t, again.Plan)) {
 		t.Errorf("another plan from the same inputs (%v)", err)
 	}
-	alone, err := Solve(ctx, threeSizes(1), DefaultOptions(), highs.Solver{}, nil)
+	alone, err := Solve(ctx, threeSizes(1), Options{}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,9 +58,9 @@ func TestGearPlanOnTwoKinds(t *testing.T) {
 		t.Errorf("objective %+v, alone %+v, %d pools, limits %+v", plan.Objective, alone.Plan.Objective, len(plan.Pools), plan.Limits)
 	}
 	kinds := map[string]bool{}
-	for i := range plan.Models {
-		for k := range plan.Models[i].Pipelines {
-			kinds[plan.Models[i].Pipelines[k].Stages[0].Device] = true
+	for i := range plan.Deployment {
+		for k := range plan.Deployment[i].Pipelines {
+			kinds[plan.Deployment[i].Pipelines[k].Stages[0].Device] = true
 		}
 	}
 	if len(kinds) != 2 {
@@ -88,15 +88,15 @@ func TestGoalsOnTwoKinds(t *testing.T) {
 	} {
 		documents := func(first, second int) Inputs {
 			in := onTwoKinds(2, 2)
-			in.Workload.Cascade.SLO = c.slo
+			formats.CascadeOf(in.Workload).SLO = c.slo
 			for k, price := range []float64{1, .4} {
 				in.Cluster.Pools[k].USDPerHour, in.Cluster.Pools[k].Watts = price, 100*price
 			}
 			in.Cluster.Pools[0].Count, in.Cluster.Pools[1].Count = first, second
 			return in
 		}
-		opt := DefaultOptions()
-		opt.Objective = c.objective
+		var opt Options
+		opt.Set("objective", c.objective)
 		res, err := Solve(ctx, documents(2, 2), opt, highs.Solver{}, nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
@@ -111,7 +111,7 @@ func TestGoalsOnTwoKinds(t *testing.T) {
 			t.Errorf("%s: another plan from the same inputs (%v)", c.name, err)
 		}
 		accuracy := 0.0
-		for _, g := range plan.Gear.Gears {
+		for _, g := range formats.GearOf(plan).Gears {
 			accuracy += g.Weight * g.Accuracy
 		}
 		ahead := func(a, b float64) bool {

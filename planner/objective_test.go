@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"inferplan/formats/importer/bundletest"
+	"inferplan/planner/pool"
 	"inferplan/solver/highs"
 )
 
@@ -26,9 +27,11 @@ func TestLeastAtALoad(t *testing.T) {
 		in.Cluster.Pools[k].Watts = []float64{72, 70}[k]
 	}
 	opt := caseOptions(ref)
-	opt.Gap = 0.02
-	for _, objective := range []string{ObjectiveCost, ObjectivePower, ObjectiveGPUs} {
-		opt.Objective, opt.MinLoad = objective, ref.Objective/2
+	opt.Set("gap", 0.02)
+	for _, objective := range []string{pool.ObjectiveCost, pool.ObjectivePower, pool.ObjectiveGPUs} {
+		load := ref.Objective / 2
+		opt.Set("objective", objective)
+		opt.Set("min-load", load)
 		res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 		if err != nil {
 			t.Errorf("%s: %v", objective, err)
@@ -39,9 +42,9 @@ func TestLeastAtALoad(t *testing.T) {
 		if o.Name != objective || *o.Bound > o.Value || *o.Gap < 0 || *o.Gap > 0.1 {
 			t.Errorf("%s: objective %+v, bound %v, gap %v", objective, o, *o.Bound, *o.Gap)
 		}
-		for _, m := range res.Plan.Models {
-			if m.RPS < opt.MinLoad*m.Weight*(1-1e-6) {
-				t.Errorf("%s: %s gets %v, asked %v", objective, m.Model, m.RPS, opt.MinLoad*m.Weight)
+		for _, m := range res.Plan.Served() {
+			if m.RPS < load*m.Weight*(1-1e-6) {
+				t.Errorf("%s: %s gets %v, asked %v", objective, m.Model, m.RPS, load*m.Weight)
 			}
 		}
 		if err := res.Plan.Validate(); err != nil {
@@ -54,23 +57,26 @@ func TestLeastAtALoad(t *testing.T) {
 		}
 	}
 
-	opt.Objective, opt.MinLoad = ObjectiveGPUs, 2*ref.Objective
+	load := 2 * ref.Objective
+	opt.Set("objective", pool.ObjectiveGPUs)
+	opt.Set("min-load", load)
 	_, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 	var inf *InfeasibleError
-	if !errors.As(err, &inf) || !(inf.Nearest.MinLoadRPS > 0.9*ref.Objective && inf.Nearest.MinLoadRPS < opt.MinLoad) || !strings.Contains(err.Error(), "--min-load") {
+	if !errors.As(err, &inf) || !(inf.Nearest.MinLoadRPS > 0.9*ref.Objective && inf.Nearest.MinLoadRPS < load) || !strings.Contains(err.Error(), "--min-load") {
 		t.Fatalf("twice the load: %v", err)
 	}
 	t.Log(err)
-	opt.MinLoad = inf.Nearest.MinLoadRPS
+	opt.Set("min-load", inf.Nearest.MinLoadRPS)
 	if _, err := Solve(context.Background(), in, opt, highs.Solver{}, nil); err != nil {
 		t.Errorf("at the load named as nearest: %v", err)
 	}
 
-	opt.MinLoad = 0
+	opt.Set("min-load", 0)
 	if _, err := Solve(context.Background(), in, opt, highs.Solver{}, nil); err == nil || !strings.Contains(err.Error(), "--min-load") {
 		t.Errorf("without a load: %v", err)
 	}
-	opt.Objective, opt.MinLoad = ObjectiveCost, 1
+	opt.Set("objective", pool.ObjectiveCost)
+	opt.Set("min-load", 1)
 	in.Cluster.Pools[1].USDPerHour = 0
 	if _, err := Solve(context.Background(), in, opt, highs.Solver{}, nil); err == nil || !strings.Contains(err.Error(), "usd_per_hour") {
 		t.Errorf("without a price: %v", err)

@@ -23,7 +23,7 @@ func TestReferencePlans(t *testing.T) {
 		}
 		t.Run(ref.Algorithm+"/"+ref.Case, func(t *testing.T) {
 			opt := caseOptions(&ref)
-			opt.Gap = 1e-4
+			opt.Set("gap", 1e-4)
 			res, err := Solve(context.Background(), caseInputs(&ref, profile), opt, highs.Solver{}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -101,7 +101,7 @@ func withinRecorded(ref *reference.Plan, plan *formats.Plan) bool {
 				recorded[p.GPU] += p.GPUs
 			}
 		}
-		for _, pl := range plan.Models[d].Pipelines {
+		for _, pl := range plan.Deployment[d].Pipelines {
 			for _, s := range pl.Stages {
 				ours[s.Device] += s.GPUs
 			}

@@ -3,11 +3,13 @@ package planner
 import (
 	"math"
 	"os"
+	"slices"
 	"testing"
 
 	"inferplan/formats"
 	"inferplan/formats/importer/bundletest"
 	"inferplan/formats/importer/reference"
+	"inferplan/planner/pool"
 )
 
 // The clusters of the recorded plans, re-planned after a device is gone and
@@ -26,7 +28,8 @@ func TestReplanReferences(t *testing.T) {
 
 func replanReference(t *testing.T, ref *reference.Plan, profile *formats.Profile) {
 	opt := caseOptions(ref)
-	opt.Gap, opt.Algorithm = 1e-2, AlgorithmTemplate
+	opt.Set("gap", 1e-2)
+	opt.Set("algorithm", pool.AlgorithmTemplate)
 	before := mustSolve(t, caseInputs(ref, profile), opt).Plan
 	for _, c := range []struct {
 		name   string
@@ -34,13 +37,13 @@ func replanReference(t *testing.T, ref *reference.Plan, profile *formats.Profile
 	}{
 		{"a device gone", func(in *Inputs) { in.Cluster.Pools[0].Count-- }},
 		{"weights +20, -20, 0 %", func(in *Inputs) {
-			in.Workload.Models[0].Weight *= 1.2
-			in.Workload.Models[1].Weight *= 0.8
+			formats.ModelsOf(in.Workload)[0].Weight *= 1.2
+			formats.ModelsOf(in.Workload)[1].Weight *= 0.8
 		}},
 	} {
 		in := caseInputs(ref, profile)
 		cluster, workload := *in.Cluster, *in.Workload
-		cluster.Pools, workload.Models = append([]formats.Pool(nil), cluster.Pools...), append([]formats.WorkloadModel(nil), workload.Models...)
+		cluster.Pools, workload.Section = slices.Clone(cluster.Pools), slices.Clone(formats.ModelsOf(&workload))
 		in.Cluster, in.Workload = &cluster, &workload
 		c.change(&in)
 		fresh := mustSolve(t, in, opt).Plan.Objective.Value

@@ -11,7 +11,7 @@ import (
 // lost device and another mix move few, and a model file that changed moves
 // all of its devices.
 func TestSolveFrom(t *testing.T) {
-	opt := DefaultOptions()
+	var opt Options
 	in := twoKinds()
 	in.Cluster.Pools[0].Count, in.Cluster.Pools[1].Count = 10, 20
 	before := mustSolve(t, in, opt).Plan
@@ -26,10 +26,10 @@ func TestSolveFrom(t *testing.T) {
 		{"nothing", func(*Inputs) {}, 0},
 		{"a device lost", func(in *Inputs) { in.Cluster.Pools[0].Count-- }, 5},
 		{"the mix shifts by 20 %", func(in *Inputs) {
-			in.Workload.Models[0].Weight *= 1.2
-			in.Workload.Models[1].Weight *= 0.8
+			formats.ModelsOf(in.Workload)[0].Weight *= 1.2
+			formats.ModelsOf(in.Workload)[1].Weight *= 0.8
 		}, 6},
-		{"a tighter SLO", func(in *Inputs) { in.Workload.Models[0].SLO = formats.SLO{Duration: 36 * time.Millisecond} }, 6},
+		{"a tighter SLO", func(in *Inputs) { formats.ModelsOf(in.Workload)[0].SLO = formats.SLO{Duration: 36 * time.Millisecond} }, 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			next := twoKinds()
@@ -52,7 +52,8 @@ func TestSolveFrom(t *testing.T) {
 	for i := range next.Profile.Models {
 		next.Profile.Models[i].Source.SHA256 = next.Profile.Models[i].Source.SHA256[:63] + "b"
 	}
-	next.Running, opt.MaxMoved = before, 1
+	next.Running = before
+	opt.Set("max-moved", 1)
 	if got := mustSolve(t, next, opt).Plan; got.Replan.MovedGPUs < 20 {
 		t.Errorf("other model files, and only %d devices load them", got.Replan.MovedGPUs)
 	}

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool"
 	"inferplan/solver/highs"
 	"inferplan/solver/milp"
 )
@@ -68,7 +70,7 @@ func twoKinds() Inputs {
 			{Device: "H", Count: 3, MaxShares: 2, PerNode: 1, NICGbps: 10, USDPerHour: 2},
 			{Device: "L", Count: 5, MaxShares: 1, PerNode: 1, NICGbps: 10, USDPerHour: 0.5},
 		}},
-		Workload: &formats.Workload{Format: "inferplan.workload/v1", Models: []formats.WorkloadModel{
+		Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: formats.WorkloadModels{
 			{Model: "small", SLO: formats.SLO{Duration: 40 * time.Millisecond}, Weight: 0.6},
 			{Model: "large", SLO: formats.SLO{Times: 5}, Weight: 0.4},
 		}},
@@ -81,7 +83,7 @@ func oneCPU(count int) Inputs {
 	measure(p, "a", "cpu-1", 1, []int{1, 2, 4}, 2, 3)
 	measure(p, "b", "cpu-1", 1, []int{1, 2, 4}, 4, 4)
 	in := Inputs{Profile: p, Cluster: &formats.Cluster{Format: "inferplan.cluster/v1", Pools: []formats.Pool{{Device: "cpu-1", Count: count}}}}
-	in.Workload, _ = EqualWorkload(p, formats.SLO{Duration: 50 * time.Millisecond})
+	in.Workload, _ = AssumedWorkload(p, formats.SLO{Duration: 50 * time.Millisecond})
 	return in
 }
 
@@ -108,8 +110,8 @@ func planBytes(t testing.TB, p *formats.Plan) []byte {
 func TestPlanFile(t *testing.T) {
 	for name, in := range map[string]Inputs{"two kinds": twoKinds(), "one CPU": oneCPU(2)} {
 		t.Run(name, func(t *testing.T) {
-			opt := DefaultOptions()
-			opt.Gap = 0
+			var opt Options
+			opt.Set("gap", 0)
 			first := planBytes(t, mustSolve(t, in, opt).Plan)
 			if _, err := formats.DecodePlan(first, "plan.json"); err != nil {
 				t.Errorf("the plan does not read back: %v\n%s", err, first)
@@ -128,7 +130,7 @@ func TestPlanFile(t *testing.T) {
 // On time-shared devices the plan is the one of the linear program: here by hand.
 func TestTimeShared(t *testing.T) {
 	in := oneCPU(2)
-	opt := DefaultOptions()
+	var opt Options
 	res := mustSolve(t, in, opt)
 	// A batch of 4 of a takes 12.5 ms, of b 20 ms: both within 30 ms (50 less the
 	// margin of 20), and 12.5 + 20 and 20 + 20 within 50. Two devices, equal rates.
@@ -137,7 +139,7 @@ func TestTimeShared(t *testing.T) {
 		t.Errorf("%+v %s, expected %v, proved", got, res.Status, want)
 	}
 	share := 0.0
-	for _, m := range res.Plan.Models {
+	for _, m := range res.Plan.Deployment {
 		for _, pl := range m.Pipelines {
 			if len(pl.Stages) != 1 {
 				t.Errorf("%d stages on one pool", len(pl.Stages))
@@ -161,16 +163,16 @@ func TestTimeShared(t *testing.T) {
 // one model shortens the batches of the other.
 func TestBlocking(t *testing.T) {
 	in := oneCPU(1)
-	in.Workload.Models[0].SLO.Duration = 25 * time.Millisecond // a: 15 ms after the margin; 5 ms at batch 1
-	in.Workload.Models[1].SLO.Duration = time.Second
-	plan := mustSolve(t, in, DefaultOptions()).Plan
+	formats.ModelsOf(in.Workload)[0].SLO.Duration = 25 * time.Millisecond // a: 15 ms after the margin; 5 ms at batch 1
+	formats.ModelsOf(in.Workload)[1].SLO.Duration = time.Second
+	plan := mustSolve(t, in, Options{}).Plan
 	longest := time.Duration(0)
-	for _, m := range plan.Models {
+	for _, m := range plan.Deployment {
 		for _, pl := range m.Pipelines {
 			longest = max(longest, pl.LatencyUS.D())
 		}
 	}
-	for _, pl := range plan.Models[0].Pipelines {
+	for _, pl := range plan.Deployment[0].Pipelines {
 		if wait := pl.LatencyUS.D() + longest; wait > 25*time.Millisecond {
 			t.Errorf("a batch of a takes %v and may wait %v", pl.LatencyUS.D(), longest)
 		}
@@ -179,8 +181,8 @@ func TestBlocking(t *testing.T) {
 		t.Errorf("warnings %q", plan.Warnings)
 	}
 	// Where no choice keeps the rule, there is a plan with a warning.
-	in.Workload.Models[0].SLO.Duration = 12 * time.Millisecond // 7.2 ms for 5 ms; b takes 8 at least
-	plan = mustSolve(t, in, DefaultOptions()).Plan
+	formats.ModelsOf(in.Workload)[0].SLO.Duration = 12 * time.Millisecond // 7.2 ms for 5 ms; b takes 8 at least
+	plan = mustSolve(t, in, Options{}).Plan
 	if len(plan.Warnings) != 1 || !strings.HasPrefix(plan.Warnings[0], "a: its requests may wait") {
 		t.Errorf("warnings %q", plan.Warnings)
 	}
@@ -193,8 +195,8 @@ func TestWeightedSum(t *testing.T) {
 	p := in.Profile
 	measure(p, "a", "cpu-2", 1, []int{1}, 1, 1) // only a runs there
 	in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "cpu-2", Count: 1})
-	res := mustSolve(t, in, DefaultOptions())
-	a, b := res.Plan.Models[0], res.Plan.Models[1]
+	res := mustSolve(t, in, Options{})
+	a, b := res.Plan.Promised(0), res.Plan.Promised(1)
 	if math.Abs(res.Plan.Objective.Value-b.RPS) > 1e-6*b.RPS || a.RPS < 2*b.RPS {
 		t.Errorf("objective %v, a %v, b %v: the device that only a can use stays idle", res.Plan.Objective.Value, a.RPS, b.RPS)
 	}
@@ -211,16 +213,16 @@ func TestOptionsAndInputs(t *testing.T) {
 		want   []string // parts of the message
 	}{
 		{"later method", func(w *world) { w.opt.Method = "queue" }, []string{"--method", "queue is not available in this version"}},
-		{"cost of no load", func(w *world) { w.opt.Objective = "cost" }, []string{"w.yaml: models[0].min_rps", "no rate", "--min-load"}},
-		{"objective of a baseline", func(w *world) { w.opt.Objective, w.opt.Algorithm = "gpus", "np" }, []string{"--objective", "throughput with --algorithm np"}},
-		{"unknown algorithm", func(w *world) { w.opt.Algorithm = "x" }, []string{"--algorithm", `"x"`, "template or np"}},
-		{"margin", func(w *world) { w.opt.Margin = 1 }, []string{"--margin", "less than 1"}},
-		{"margin NaN", func(w *world) { w.opt.Margin = math.NaN() }, []string{"--margin"}},
-		{"gap", func(w *world) { w.opt.Gap = -1 }, []string{"--gap"}},
-		{"partitions", func(w *world) { w.opt.MaxPartitions = 9 }, []string{"--max-partitions", "1 to 8"}},
-		{"model missing", func(w *world) { w.in.Workload.Models[1].Model = "huge" }, []string{"w.yaml: models[1].model", `"huge"`, "p.json", "the profile has small, large"}},
-		{"model twice", func(w *world) { w.in.Workload.Models[1].Model = "small" }, []string{"models[1].model", "a second time"}},
-		{"no SLO", func(w *world) { w.in.Workload.Models[0].SLO = formats.SLO{} }, []string{"models[0].slo", "--slo"}},
+		{"cost of no load", func(w *world) { w.opt.Set("objective", "cost") }, []string{"w.yaml: models[0].min_rps", "no rate", "--min-load"}},
+		{"objective of a baseline", func(w *world) { w.opt = Options{Values: map[string]any{"objective": "gpus", "algorithm": "np"}} }, []string{"--objective", "throughput with --algorithm np"}},
+		{"unknown algorithm", func(w *world) { w.opt.Set("algorithm", "x") }, []string{"--algorithm", `"x"`, "template or np or dart-r"}},
+		{"margin", func(w *world) { w.opt.Set("margin", 1) }, []string{"--margin", "less than 1"}},
+		{"margin NaN", func(w *world) { w.opt.Set("margin", math.NaN()) }, []string{"--margin"}},
+		{"gap", func(w *world) { w.opt.Set("gap", -1) }, []string{"--gap"}},
+		{"partitions", func(w *world) { w.opt.Set("max-partitions", 9) }, []string{"--max-partitions", "from 1 to 8"}},
+		{"model missing", func(w *world) { formats.ModelsOf(w.in.Workload)[1].Model = "huge" }, []string{"w.yaml: models[1].model", `"huge"`, "p.json", "the profile has small, large"}},
+		{"model twice", func(w *world) { formats.ModelsOf(w.in.Workload)[1].Model = "small" }, []string{"models[1].model", "a second time"}},
+		{"no SLO", func(w *world) { formats.ModelsOf(w.in.Workload)[0].SLO = formats.SLO{} }, []string{"models[0].slo", "--slo"}},
 		{"5x without a whole", func(w *world) {
 			for i := range w.in.Profile.Models[1].Measurements {
 				w.in.Profile.Models[1].Measurements[i].Whole = nil
@@ -229,8 +231,10 @@ func TestOptionsAndInputs(t *testing.T) {
 		{"unknown device", func(w *world) { w.in.Cluster.Pools[1].Device = "X9" }, []string{"c.yaml: pools[1].device", `"X9"`, "the profile has H, L"}},
 		{"device twice", func(w *world) { w.in.Cluster.Pools[1].Device = "H" }, []string{"pools[1].device", "a second time"}},
 		{"no device", func(w *world) { w.in.Cluster.Pools[0].Count, w.in.Cluster.Pools[1].Count = 0, 0 }, []string{"c.yaml: pools", "no device"}},
-		{"cascade", func(w *world) { w.in.Workload.Models, w.in.Workload.Cascade = nil, &formats.Cascade{} }, []string{"p.json: records", "plan profile --records"}},
-		{"two kinds of work", func(w *world) { w.in.Workload.LLM = []byte("{}") }, []string{"models and llm", "one of them"}},
+		{"cascade", func(w *world) { w.in.Workload.Section = &formats.Cascade{} }, []string{"p.json: records", "plan profile --records"}},
+		{"work of a later method", func(w *world) { w.in.Workload.Section = formats.LLM("{}") }, []string{"w.yaml: llm", "a workload for the method queue", "the method queue is not available in this version"}},
+		{"no work", func(w *world) { w.in.Workload.Section = nil }, []string{"w.yaml: found nothing that is asked for"}},
+		{"no model", func(w *world) { w.in.Workload.Section = formats.WorkloadModels{} }, []string{"w.yaml: models", "no model", "at least one"}},
 		{"blocks missing", func(w *world) { w.in.Profile.Models[0].Measurements[0].Blocks = nil }, []string{"models[0].measurements[0].blocks", "3, one per block"}},
 		{"measured twice", func(w *world) { m := &w.in.Profile.Models[0]; m.Measurements[1].Batch = 1 }, []string{"models[0].measurements[1]", "a second time"}},
 		{"not measured here", func(w *world) {
@@ -239,7 +243,7 @@ func TestOptionsAndInputs(t *testing.T) {
 		}, []string{"models[0].measurements", "small on a device of the cluster"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := world{twoKinds(), DefaultOptions()}
+			w := world{twoKinds(), Options{}}
 			w.in.Files = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "cluster", Path: "c.yaml"}, {Role: "workload", Path: "w.yaml"}}
 			c.change(&w)
 			_, err := Solve(context.Background(), w.in, w.opt, highs.Solver{}, nil)
@@ -261,22 +265,24 @@ func TestInfeasible(t *testing.T) {
 		change     func(*Inputs, *Options)
 		constraint string
 		model      string
-		nearest    Nearest
+		nearest    kind.Nearest
 	}{
-		{"SLO", func(in *Inputs, _ *Options) { in.Workload.Models[0].SLO = formats.SLO{Duration: 5 * time.Millisecond} },
+		{"SLO", func(in *Inputs, _ *Options) {
+			formats.ModelsOf(in.Workload)[0].SLO = formats.SLO{Duration: 5 * time.Millisecond}
+		},
 			// The fastest: 4 ms on H; 6666 us less round(0.4 * 6666) us are as much.
-			"slo", "small", Nearest{SLOUS: 6666}},
+			"slo", "small", kind.Nearest{SLOUS: 6666}},
 		{"memory", func(in *Inputs, o *Options) {
-			o.MaxPartitions = 1
+			o.Set("max-partitions", 1)
 			for i := range in.Cluster.Pools {
 				in.Cluster.Pools[i].Memory = 2500
 			}
-		}, "memory", "small", Nearest{MemoryBytes: 3000}},
+		}, "memory", "small", kind.Nearest{MemoryBytes: 3000}},
 		{"devices", func(in *Inputs, _ *Options) { in.Cluster.Pools = in.Cluster.Pools[:1]; in.Cluster.Pools[0].Count = 1 },
-			"devices", "", Nearest{Devices: []MissingCount{{"H", 1}}}},
+			"devices", "", kind.Nearest{Devices: []kind.MissingCount{{Device: "H", Count: 1}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in, opt := twoKinds(), DefaultOptions()
+			in, opt := twoKinds(), Options{}
 			c.change(&in, &opt)
 			_, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 			var inf *InfeasibleError
@@ -290,9 +296,9 @@ func TestInfeasible(t *testing.T) {
 	}
 	t.Run("floors", func(t *testing.T) {
 		in := oneCPU(1)
-		in.Workload.Models[0].MinRPS = 200 // 1/320 s each at batch 4
-		in.Workload.Models[1].MinRPS = 200 // 1/200 s each
-		_, err := Solve(context.Background(), in, DefaultOptions(), highs.Solver{}, nil)
+		formats.ModelsOf(in.Workload)[0].MinRPS = 200 // 1/320 s each at batch 4
+		formats.ModelsOf(in.Workload)[1].MinRPS = 200 // 1/200 s each
+		_, err := Solve(context.Background(), in, Options{}, highs.Solver{}, nil)
 		var inf *InfeasibleError
 		if !errors.As(err, &inf) {
 			t.Fatalf("got %v", err)
@@ -302,9 +308,9 @@ func TestInfeasible(t *testing.T) {
 		if inf.Constraint != "min_rps" || math.Abs(inf.Nearest.LoadFactor-want) > 1e-6 || !slices.Equal(inf.Conflict, conflict) {
 			t.Errorf("factor %v, expected %v; conflict %q", inf.Nearest.LoadFactor, want, inf.Conflict)
 		}
-		in.Workload.Models[0].MinRPS *= want * 0.999
-		in.Workload.Models[1].MinRPS *= want * 0.999
-		mustSolve(t, in, DefaultOptions())
+		formats.ModelsOf(in.Workload)[0].MinRPS *= want * 0.999
+		formats.ModelsOf(in.Workload)[1].MinRPS *= want * 0.999
+		mustSolve(t, in, Options{})
 	})
 }
 
@@ -327,8 +333,8 @@ func (c *cancelling) Solve(ctx context.Context, m *milp.Model, o milp.Options) (
 // relaxation, of which a first plan is made without another program, it is an
 // error.
 func TestCancel(t *testing.T) {
-	in, opt := twoKinds(), DefaultOptions()
-	opt.Gap = 0
+	in, opt := twoKinds(), Options{}
+	opt.Set("gap", 0)
 	for _, n := range []int{0, 1, 2, 3} {
 		ctx, cancel := context.WithCancel(context.Background())
 		if n == 0 {
@@ -348,35 +354,47 @@ func TestCancel(t *testing.T) {
 }
 
 func TestTimeLimit(t *testing.T) {
-	opt := DefaultOptions()
-	opt.TimeLimit = time.Nanosecond
-	if res, err := Solve(context.Background(), twoKinds(), opt, highs.Solver{}, nil); !errors.Is(err, context.DeadlineExceeded) {
+	var opt Options
+	opt.Set("time-limit", time.Nanosecond)
+	if res, err := Solve(context.Background(), twoKinds(), opt, highs.Solver{}, nil); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the time limit of 1ns ended before there was a plan") {
 		t.Errorf("no time at all: %v, %v", res, err)
 	}
-	opt.TimeLimit = time.Hour
+	// What more time would not change is not blamed on the limit.
+	bad := twoKinds()
+	formats.ModelsOf(bad.Workload)[0].SLO = formats.SLO{}
+	if _, err := Solve(context.Background(), bad, opt, highs.Solver{}, nil); err == nil || strings.Contains(err.Error(), "time limit") || !strings.Contains(err.Error(), "models[0].slo") {
+		t.Errorf("no SLO and no time: %v", err)
+	}
+	formats.ModelsOf(bad.Workload)[0].SLO = formats.SLO{Duration: time.Microsecond}
+	var inf *InfeasibleError
+	if _, err := Solve(context.Background(), bad, opt, highs.Solver{}, nil); !errors.As(err, &inf) || strings.Contains(err.Error(), "time limit") {
+		t.Errorf("no pipeline in time and no time: %v", err)
+	}
+	opt.Set("time-limit", time.Hour)
 	if res := mustSolve(t, twoKinds(), opt); res.StoppedBy == "time" || res.StoppedBy == "interrupt" {
 		t.Errorf("an hour was not enough: %s", res.StoppedBy)
 	}
 }
 
 func TestBatchBuilding(t *testing.T) {
-	in, opt := twoKinds(), DefaultOptions()
-	opt.BatchBuild = 1.3
-	in.Workload.Models[0].BatchBuildRPS = 500
+	in, opt := twoKinds(), Options{}
+	opt.Set("batch-build", 1.3)
+	formats.ModelsOf(in.Workload)[0].BatchBuildRPS = 500
 	plan := mustSolve(t, in, opt).Plan
 	np := opt
-	np.Algorithm, np.BatchBuild = AlgorithmNP, 0
-	rate := mustSolve(t, in, np).Plan.Models[1].RPS
+	np.Set("algorithm", pool.AlgorithmNP)
+	np.Set("batch-build", 0)
+	rate := mustSolve(t, in, np).Plan.Promised(1).RPS
 	if !slices.ContainsFunc(plan.Assumptions, func(a string) bool {
 		return strings.HasPrefix(a, "batch_build_rps") && strings.Contains(a, "for large")
 	}) {
 		t.Errorf("assumptions %q", plan.Assumptions)
 	}
 	for i, r := range []float64{500, rate} {
-		for _, pl := range plan.Models[i].Pipelines {
+		for _, pl := range plan.Deployment[i].Pipelines {
 			want := 1.3e6 * float64(pl.Batch-1) / r
 			if got := float64(pl.BatchBuildUS) / 1000; math.Abs(got-want) > 0.001 {
-				t.Errorf("%s, batch %d: %v us, expected %v", plan.Models[i].Model, pl.Batch, got, want)
+				t.Errorf("%s, batch %d: %v us, expected %v", plan.Deployment[i].Model, pl.Batch, got, want)
 			}
 		}
 	}
@@ -385,7 +403,7 @@ func TestBatchBuilding(t *testing.T) {
 // What the plan says of a little more is what a plan with a little more has as
 // its bound.
 func TestLimits(t *testing.T) {
-	in, opt := twoKinds(), DefaultOptions()
+	in, opt := twoKinds(), Options{}
 	plan := mustSolve(t, in, opt).Plan
 	if len(plan.Limits) == 0 {
 		t.Fatal("nothing limits the plan")
@@ -397,7 +415,7 @@ func TestLimits(t *testing.T) {
 		if l.What == "device H" {
 			more := twoKinds()
 			more.Cluster.Pools[0].Count++
-			opt.Gap = 0.9 // the relaxation is all that is asked for
+			opt.Set("gap", 0.9) // the relaxation is all that is asked for
 			res := mustSolve(t, more, opt)
 			if b := res.Phases[0].Bound; math.Abs(b-l.Value) > 1e-6*b {
 				t.Errorf("one more H: %v, the limit says %v", b, l.Value)
@@ -412,15 +430,15 @@ func TestStaleModelFile(t *testing.T) {
 	if _, err := formats.WriteBytes(filepath.Join(in.ProfileDir, "small.onnx"), []byte("another model")); err != nil {
 		t.Fatal(err)
 	}
-	plan := mustSolve(t, in, DefaultOptions()).Plan
+	plan := mustSolve(t, in, Options{}).Plan
 	if len(plan.Warnings) != 1 || !strings.HasPrefix(plan.Warnings[0], "stale profile: small.onnx") {
 		t.Errorf("warnings %q", plan.Warnings)
 	}
 }
 
 func TestCertify(t *testing.T) {
-	plan := mustSolve(t, oneCPU(2), DefaultOptions()).Plan
-	if err := Certify(context.Background(), plan, CertifyOptions{Runs: 2, Duration: 5 * time.Second}); err != nil {
+	plan := mustSolve(t, oneCPU(2), Options{}).Plan
+	if err := Certify(context.Background(), plan, kind.Asked{Runs: 2, Duration: 5 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	c := plan.Certified
@@ -429,7 +447,7 @@ func TestCertify(t *testing.T) {
 	}
 	for i, m := range c.Models {
 		if m.Attainment < 0.99 || m.AttainmentCI[0] > m.Attainment || m.AttainmentCI[1] < m.Attainment ||
-			math.Abs(m.RPS-c.LoadFactor*plan.Models[i].RPS) > 1e-9*m.RPS || m.P99US <= 0 || m.P99US > plan.Models[i].SLOUS {
+			math.Abs(m.RPS-c.LoadFactor*plan.Promised(i).RPS) > 1e-9*m.RPS || m.P99US <= 0 || m.P99US > plan.Promised(i).SLOUS {
 			t.Errorf("%+v", m)
 		}
 		if ci := m.AttainedRPSCI; ci == nil || ci[0] > m.AttainedRPS || ci[1] < m.AttainedRPS || ci[1] > m.RPS*(1+1e-9) || m.AttainedRPS < 0.99*m.RPS {
@@ -440,7 +458,7 @@ func TestCertify(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	before := *plan
-	if err := Certify(ctx, plan, CertifyOptions{}); !errors.Is(err, context.Canceled) || plan.Certified != before.Certified {
+	if err := Certify(ctx, plan, kind.Asked{}); !errors.Is(err, context.Canceled) || plan.Certified != before.Certified {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -91,13 +91,13 @@ func TestStagesStudy(t *testing.T) {
 			{Device: c.fresh, Count: c.a, NICGbps: c.gbps}, {Device: c.old, Count: c.b, NICGbps: c.gbps}}}
 		for _, slo := range []float64{3, 5, 10} {
 			for _, times := range []float64{.5, 1, 2} {
-				in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Cascade: &formats.Cascade{
+				in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{
 					Family: []string{"googlenet", "repvgg-b3", "wide_resnet101_2", "efficientnet-b8"}, SLO: formats.CascadeSLO{Latency: formats.SLO{Times: slo}, Percentile: "p95"},
 					QPS: formats.CascadeQPS{Max: math.Round(times * capacity(profile, cluster, "efficientnet-b8")), Ranges: 10, Distribution: "uniform"}}}}
-				line := fmt.Sprintf("| %d %s + %d %s | %gx | %g |", c.a, c.fresh, c.b, c.old, slo, in.Workload.Cascade.QPS.Max)
+				line := fmt.Sprintf("| %d %s + %d %s | %gx | %g |", c.a, c.fresh, c.b, c.old, slo, formats.CascadeOf(in.Workload).QPS.Max)
 				for _, partitions := range []int{1, 2} {
-					opt := DefaultOptions()
-					opt.MaxPartitions = partitions
+					var opt Options
+					opt.Set("max-partitions", partitions)
 					start := cpuTime()
 					res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 					if err != nil {
@@ -105,7 +105,7 @@ func TestStagesStudy(t *testing.T) {
 						continue
 					}
 					p := res.Plan
-					line += fmt.Sprintf(" %.4f / %.4f, %.4f | %.1f s | %s |", p.Objective.Value, *p.Objective.Bound, p.Gear.Gears[9].Accuracy, (cpuTime() - start).Seconds(), strings.Join(stagesOf(p), "; "))
+					line += fmt.Sprintf(" %.4f / %.4f, %.4f | %.1f s | %s |", p.Objective.Value, *p.Objective.Bound, formats.GearOf(p).Gears[9].Accuracy, (cpuTime() - start).Seconds(), strings.Join(stagesOf(p), "; "))
 				}
 				t.Log(line)
 			}
@@ -140,11 +140,11 @@ func TestGoalsStudy(t *testing.T) {
 			{"cost", formats.CascadeSLO{Latency: formats.SLO{Times: 5}, Accuracy: .7, Over: formats.OverRequests}},
 		} {
 			goal.slo.Percentile = "p95"
-			in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Cascade: &formats.Cascade{
+			in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{
 				Family: []string{"googlenet", "repvgg-b3", "wide_resnet101_2", "efficientnet-b8"}, SLO: goal.slo,
 				QPS: formats.CascadeQPS{Max: math.Round(capacity(profile, cluster, "efficientnet-b8")), Ranges: 10, Distribution: "uniform"}}}}
-			opt := DefaultOptions()
-			opt.Objective = goal.objective
+			var opt Options
+			opt.Set("objective", goal.objective)
 			start := cpuTime()
 			line := fmt.Sprintf("| 4 %s, 12 %s | %s %s |", c.fresh, c.old, goal.objective, goal.slo.Over)
 			res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
@@ -156,8 +156,8 @@ func TestGoalsStudy(t *testing.T) {
 			var used []string
 			for _, p := range cluster.Pools {
 				n := 0
-				for i := range res.Plan.Models {
-					for _, l := range res.Plan.Models[i].Pipelines {
+				for i := range res.Plan.Deployment {
+					for _, l := range res.Plan.Deployment[i].Pipelines {
 						for _, s := range l.Stages {
 							for _, at := range s.Placement {
 								if s.Device == p.Device {

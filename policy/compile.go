@@ -66,13 +66,13 @@ type stageDevices struct {
 }
 
 func (c *compiler) run() error {
-	if len(c.plan.Models) == 0 {
-		return &formats.Error{Path: "models", Found: "no model", Expected: "at least one"}
+	if len(c.plan.Deployment) == 0 {
+		return &formats.Error{Path: "deployment", Found: "no model", Expected: "at least one"}
 	}
 	if err := c.addPools(); err != nil {
 		return err
 	}
-	for mi := range c.plan.Models {
+	for mi := range c.plan.Deployment {
 		if err := c.addModel(mi); err != nil {
 			return err
 		}
@@ -107,22 +107,22 @@ func (c *compiler) addPools() error {
 }
 
 func (c *compiler) addModel(mi int) error {
-	m := &c.plan.Models[mi]
-	path := fmt.Sprintf("models[%d]", mi)
-	if m.SLOUS <= 0 {
-		return &formats.Error{Path: path + ".slo_us", Found: m.SLOUS.D().String(), Expected: "more than 0"}
+	m, promised := &c.plan.Deployment[mi], c.plan.Promised(mi)
+	path := fmt.Sprintf("deployment[%d]", mi)
+	if promised.SLOUS <= 0 {
+		return &formats.Error{Path: path, Found: "an SLO of " + promised.SLOUS.D().String(), Expected: "more than 0"}
 	}
 	for other := range mi {
-		if c.plan.Models[other].Key() == m.Key() {
+		if c.plan.Deployment[other].Key() == m.Key() {
 			return &formats.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
 		}
 	}
-	percentile, err := ParsePercentile(m.Percentile)
+	percentile, err := ParsePercentile(promised.Percentile)
 	if err != nil {
-		return &formats.Error{Path: path + ".percentile", Found: strconv.Quote(m.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
+		return &formats.Error{Path: path, Found: "the percentile " + strconv.Quote(promised.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
 	}
 	c.t.Models = append(c.t.Models, Model{
-		Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Percentile: percentile, RPS: m.RPS,
+		Name: m.Model, Class: m.Class, SLO: promised.SLOUS.D(), Percentile: percentile, RPS: promised.RPS,
 		FirstPipeline: int32(len(c.t.Pipelines)), NumPipelines: int32(len(m.Pipelines)),
 	})
 	for pi := range m.Pipelines {

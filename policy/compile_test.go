@@ -29,8 +29,8 @@ func mixed() *formats.Plan {
 			{Device: "L4", Count: 4, MaxShares: 4, PerNode: 2, NICGbps: 8, NICEfficiency: 0.5},
 			{Device: "P4", Count: 3, PerNode: 1, NICGbps: 6},
 		},
-		Models: []formats.PlanModel{{
-			Model: "m", SLOUS: formats.Micros(time.Second), Percentile: "p95", RPS: 100,
+		Deployment: []formats.Deployed{{
+			Model: "m",
 			Pipelines: []formats.Pipeline{{Batch: 2, RPS: 100, Stages: []formats.Stage{
 				{Blocks: [2]int{0, 3}, Device: "L4", Share: 2, Replicas: 3, InferUS: us(100, 150),
 					Placement: []formats.Placement{{First: 1, PerDevice: 2, Replicas: 3}}, Cut: &formats.Cut{DType: "FP16", Bytes: 1000}},
@@ -38,6 +38,7 @@ func mixed() *formats.Plan {
 					Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}, {First: 2, PerDevice: 1, Replicas: 1}}},
 			}}},
 		}},
+		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "m", SLOUS: formats.Micros(time.Second), Percentile: "p95", RPS: 100}}},
 	}
 }
 
@@ -89,7 +90,7 @@ func TestCompileTransferTimes(t *testing.T) {
 		{[]formats.Micros{0, 0}, nil},
 	} {
 		plan := mixed()
-		plan.Models[0].Pipelines[0].Stages[0].Cut.TransferUS = c.given
+		plan.Deployment[0].Pipelines[0].Stages[0].Cut.TransferUS = c.given
 		got, err := policy.Compile(plan)
 		if err != nil {
 			t.Fatal(err)
@@ -134,8 +135,8 @@ func TestCompileTimeShared(t *testing.T) {
 func TestTransferBetween(t *testing.T) {
 	plan := mixed()
 	// The second stage on the L4 pool too, on devices 3 and 1's node mate 0.
-	plan.Models[0].Pipelines[0].Stages[1].Device = "L4"
-	plan.Models[0].Pipelines[0].Stages[1].Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}, {First: 3, PerDevice: 1, Replicas: 1}}
+	plan.Deployment[0].Pipelines[0].Stages[1].Device = "L4"
+	plan.Deployment[0].Pipelines[0].Stages[1].Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}, {First: 3, PerDevice: 1, Replicas: 1}}
 	tables, err := policy.Compile(plan)
 	if err != nil {
 		t.Fatal(err)
@@ -153,31 +154,31 @@ func TestTransferBetween(t *testing.T) {
 
 func TestCompileErrors(t *testing.T) {
 	type plan = formats.Plan
-	stage := func(p *plan, i int) *formats.Stage { return &p.Models[0].Pipelines[0].Stages[i] }
+	stage := func(p *plan, i int) *formats.Stage { return &p.Deployment[0].Pipelines[0].Stages[i] }
 	for _, c := range []struct {
 		name   string
 		change func(*plan)
 		path   string
 	}{
-		{"no models", func(p *plan) { p.Models = nil }, "models"},
+		{"no models", func(p *plan) { p.Deployment = nil }, "deployment"},
 		{"pool twice", func(p *plan) { p.Pools = append(p.Pools, p.Pools[0]) }, "pools[2].device"},
 		{"negative rate", func(p *plan) { p.Pools[1].NICGbps = -1 }, "pools[1].nic_gbps"},
-		{"no slo", func(p *plan) { p.Models[0].SLOUS = 0 }, "models[0].slo_us"},
-		{"percentile", func(p *plan) { p.Models[0].Percentile = "99" }, "models[0].percentile"},
-		{"batch", func(p *plan) { p.Models[0].Pipelines[0].Batch = 0 }, "models[0].pipelines[0].batch"},
-		{"no stages", func(p *plan) { p.Models[0].Pipelines[0].Stages = nil }, "models[0].pipelines[0].stages"},
-		{"unknown device", func(p *plan) { stage(p, 1).Device = "T4" }, "models[0].pipelines[0].stages[1].device"},
-		{"short table", func(p *plan) { stage(p, 0).InferUS = stage(p, 0).InferUS[:1] }, "models[0].pipelines[0].stages[0].infer_us"},
-		{"negative latency", func(p *plan) { stage(p, 0).InferUS[1] = -5 }, "models[0].pipelines[0].stages[0].infer_us[1]"},
-		{"no cut", func(p *plan) { stage(p, 0).Cut = nil }, "models[0].pipelines[0].stages[0].cut"},
-		{"short transfers", func(p *plan) { stage(p, 0).Cut.TransferUS = []formats.Micros{1} }, "models[0].pipelines[0].stages[0].cut.transfer_us"},
-		{"negative transfer", func(p *plan) { stage(p, 0).Cut.TransferUS = []formats.Micros{1, -1} }, "models[0].pipelines[0].stages[0].cut.transfer_us[1]"},
-		{"device that is not there", func(p *plan) { stage(p, 1).Placement[1].First = 3 }, "models[0].pipelines[0].stages[1].placement[1]"},
-		{"more slots than shares", func(p *plan) { stage(p, 0).Placement[0].PerDevice = 3 }, "models[0].pipelines[0].stages[0].placement[0]"},
-		{"fewer placed than said", func(p *plan) { stage(p, 0).Replicas = 4 }, "models[0].pipelines[0].stages[0].placement"},
-		{"nothing placed", func(p *plan) { stage(p, 0).Replicas, stage(p, 0).Placement = 0, nil }, "models[0].pipelines[0].stages[0].placement"},
+		{"no slo", func(p *plan) { formats.PoolOf(p).Models[0].SLOUS = 0 }, "deployment[0]"},
+		{"percentile", func(p *plan) { formats.PoolOf(p).Models[0].Percentile = "99" }, "deployment[0]"},
+		{"batch", func(p *plan) { p.Deployment[0].Pipelines[0].Batch = 0 }, "deployment[0].pipelines[0].batch"},
+		{"no stages", func(p *plan) { p.Deployment[0].Pipelines[0].Stages = nil }, "deployment[0].pipelines[0].stages"},
+		{"unknown device", func(p *plan) { stage(p, 1).Device = "T4" }, "deployment[0].pipelines[0].stages[1].device"},
+		{"short table", func(p *plan) { stage(p, 0).InferUS = stage(p, 0).InferUS[:1] }, "deployment[0].pipelines[0].stages[0].infer_us"},
+		{"negative latency", func(p *plan) { stage(p, 0).InferUS[1] = -5 }, "deployment[0].pipelines[0].stages[0].infer_us[1]"},
+		{"no cut", func(p *plan) { stage(p, 0).Cut = nil }, "deployment[0].pipelines[0].stages[0].cut"},
+		{"short transfers", func(p *plan) { stage(p, 0).Cut.TransferUS = []formats.Micros{1} }, "deployment[0].pipelines[0].stages[0].cut.transfer_us"},
+		{"negative transfer", func(p *plan) { stage(p, 0).Cut.TransferUS = []formats.Micros{1, -1} }, "deployment[0].pipelines[0].stages[0].cut.transfer_us[1]"},
+		{"device that is not there", func(p *plan) { stage(p, 1).Placement[1].First = 3 }, "deployment[0].pipelines[0].stages[1].placement[1]"},
+		{"more slots than shares", func(p *plan) { stage(p, 0).Placement[0].PerDevice = 3 }, "deployment[0].pipelines[0].stages[0].placement[0]"},
+		{"fewer placed than said", func(p *plan) { stage(p, 0).Replicas = 4 }, "deployment[0].pipelines[0].stages[0].placement"},
+		{"nothing placed", func(p *plan) { stage(p, 0).Replicas, stage(p, 0).Placement = 0, nil }, "deployment[0].pipelines[0].stages[0].placement"},
 		{"overlap", func(p *plan) { stage(p, 1).Placement[1].First = 0 }, "pools[1]"},
-		{"share of a time-shared pool", func(p *plan) { p.Pools[0].Sharing = formats.SharingTime }, "models[0].pipelines[0].stages[0].share"},
+		{"share of a time-shared pool", func(p *plan) { p.Pools[0].Sharing = formats.SharingTime }, "deployment[0].pipelines[0].stages[0].share"},
 	} {
 		p := mixed()
 		c.change(p)

@@ -17,7 +17,7 @@ const log = lines('serve.log').map(l => {
   const m = /^time=(\S+) level=\S+ msg="?(worker lost|worker back|a worker joined)/.exec(l)
   return m && { at: Date.parse(m[1]) / 1000 - zero, what: m[2] }
 }).filter(Boolean)
-const slo = plan.models[0].slo_us / 1e6
+const slo = plan.pool.models[0].slo_us / 1e6
 
 const problems = [], lost = []
 const count = f => requests.filter(f).length

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
 	"inferplan/policy/policytest"
@@ -87,12 +88,14 @@ func TestClassesKeepTheirDeadlines(t *testing.T) {
 			})
 		}
 		plan := policytest.Single(rapid.IntRange(1, 3).Draw(r, "devices"), rapid.Bool().Draw(r, "shared"), entries...)
-		for i := range plan.Models {
+		for i := range plan.Deployment {
 			// The last may be another model, whose class is the same name.
-			plan.Models[i].Model, plan.Models[i].Class = "m", fmt.Sprintf("c%d", i)
+			plan.Deployment[i].Model, plan.Deployment[i].Class = "m", fmt.Sprintf("c%d", i)
 			if i == n-1 && n > 2 {
-				plan.Models[i].Model, plan.Models[i].Class = "other", "c0"
+				plan.Deployment[i].Model, plan.Deployment[i].Class = "other", "c0"
 			}
+			promised := &formats.PoolOf(plan).Models[i]
+			promised.Model, promised.Class = plan.Deployment[i].Model, plan.Deployment[i].Class
 		}
 		sc, err := sim.NewScenario(plan)
 		if err != nil {
@@ -119,7 +122,7 @@ func TestClassesKeepTheirDeadlines(t *testing.T) {
 			r.Fatal(err)
 		}
 		for i, m := range res.Report.Models {
-			if m.Key() != plan.Models[i].Key() || m.SLOUS != plan.Models[i].SLOUS {
+			if m.Key() != plan.Deployment[i].Key() || m.SLOUS != plan.Promised(i).SLOUS {
 				r.Fatalf("row %d is of %s with an SLO of %v", i, m.Key(), m.SLOUS)
 			}
 			if m.Completed != w.answers[i] || m.Late != w.late[i] || m.Latency.MaxUS.D() != w.worst[int32(i)] {

@@ -97,7 +97,7 @@ func (b *bundle) plan(t *testing.T, r *reference.Plan, dnn int) *formats.Plan {
 			p.Pools = append(p.Pools, formats.Pool{Device: kind, Count: 10 * r.GPUs[kind], MaxShares: 4, PerNode: r.PerNode[kind], NICGbps: r.Gbps})
 		}
 	}
-	m := formats.PlanModel{Model: d.Model, SLOUS: reference.Micros(d.SLOUS), RPS: d.RPS}
+	m := formats.Deployed{Model: d.Model}
 	for _, rp := range d.Pipelines {
 		pl := formats.Pipeline{Batch: rp.Partitions[0].Batch}
 		for i, part := range rp.Partitions {
@@ -120,7 +120,8 @@ func (b *bundle) plan(t *testing.T, r *reference.Plan, dnn int) *formats.Plan {
 		}
 		m.Pipelines = append(m.Pipelines, pl)
 	}
-	p.Models = []formats.PlanModel{m}
+	p.Deployment = []formats.Deployed{m}
+	p.Section = &formats.PoolPlan{Models: []formats.Served{{Model: d.Model, SLOUS: reference.Micros(d.SLOUS), RPS: d.RPS}}}
 	return p
 }
 

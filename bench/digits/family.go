@@ -78,11 +78,11 @@ func (f *family) plan(ctx context.Context, peak float64, slo time.Duration) (*fo
 	if err != nil {
 		return nil, err
 	}
-	w := &formats.Workload{Format: formats.FormatWorkload, Cascade: &formats.Cascade{Family: f.names(), Grid: 20,
+	w := &formats.Workload{Format: formats.FormatWorkload, Section: &formats.Cascade{Family: f.names(), Grid: 20,
 		SLO: formats.CascadeSLO{Percentile: "p95", Latency: limit}, QPS: formats.CascadeQPS{Max: peak, Ranges: 5, Distribution: "uniform"}}}
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: f.profile, Workload: w,
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: device, Count: 1, Sharing: formats.SharingTime}}}},
-		planner.Options{Method: planner.MethodGear, Seed: 1}, highs.Solver{}, nil)
+		planner.Options{}, highs.Solver{}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("planning for %g requests/s: %w", peak, err)
 	}
@@ -91,12 +91,12 @@ func (f *family) plan(ctx context.Context, peak float64, slo time.Duration) (*fo
 
 // single is the plan with one model for every rate: dynamic batching.
 func (f *family) single(plan *formats.Plan, model string) (*formats.Plan, error) {
-	at := slices.IndexFunc(plan.Gear.Models, func(m formats.GearModel) bool { return m.Model == model })
+	at := slices.IndexFunc(formats.GearOf(plan).Models, func(m formats.GearModel) bool { return m.Model == model })
 	if at < 0 {
 		return nil, fmt.Errorf("the plan has no model %s", model)
 	}
-	p, g := *plan, *plan.Gear
-	p.Gear = &g
+	p, g := *plan, *formats.GearOf(plan)
+	p.Section = &g
 	accuracy := share(g.Models[at].Correct)
 	g.Gears = slices.Clone(g.Gears)
 	for i := range g.Gears {
@@ -124,11 +124,11 @@ func (f *family) cheapest(plan *formats.Plan, accuracy float64) string {
 	best, cost := "", math.Inf(1)
 	for i := range f.records.Models {
 		r := &f.records.Models[i]
-		m := slices.IndexFunc(plan.Models, func(m formats.PlanModel) bool { return m.Model == r.Model })
+		m := slices.IndexFunc(plan.Deployment, func(m formats.Deployed) bool { return m.Model == r.Model })
 		if m < 0 || share(r.Correct[f.records.Planning:]) < accuracy {
 			continue
 		}
-		infer := plan.Models[m].Pipelines[0].Stages[0].InferUS
+		infer := plan.Deployment[m].Pipelines[0].Stages[0].InferUS
 		each := math.Inf(1)
 		for b, d := range infer {
 			each = min(each, d.D().Seconds()/float64(b+1))

@@ -60,7 +60,7 @@ func (f *family) judge(plan *formats.Plan, t *policy.Tables, run *served) verdic
 		}
 		took = append(took, a.took)
 		v.MeanMS += ms(a.took)
-		planned := plan.Gear.Gears[a.gear].Accuracy
+		planned := formats.GearOf(plan).Gears[a.gear].Accuracy
 		v.Planned += planned
 		d := -planned
 		if a.correct {
@@ -78,7 +78,7 @@ func (f *family) judge(plan *formats.Plan, t *policy.Tables, run *served) verdic
 	}
 	n := float64(len(took))
 	v.Accuracy, v.Planned, v.MeanMS, v.AsRecorded = v.Accuracy/n, v.Planned/n, v.MeanMS/n, float64(known)/n
-	v.HalfWidth = 1.96 * math.Sqrt(clustered(residual)+v.Planned*(1-v.Planned)/float64(plan.Gear.Samples))
+	v.HalfWidth = 1.96 * math.Sqrt(clustered(residual)+v.Planned*(1-v.Planned)/float64(formats.GearOf(plan).Samples))
 	v.Within = math.Abs(v.Accuracy-v.Planned) <= v.HalfWidth
 	slices.Sort(took)
 	v.P50MS, v.P95MS = ms(report.Percentile(took, .5)), ms(report.Percentile(took, .95))

@@ -192,7 +192,7 @@ func (b *bench) prepare(ctx context.Context, peak float64) error {
 	}
 	b.plans = append(b.plans, planned{peak, plan, tables})
 	fmt.Fprintf(b.out, "plan for %g requests/s:", peak)
-	for _, g := range plan.Gear.Gears {
+	for _, g := range formats.GearOf(plan).Gears {
 		var names []string
 		for _, s := range g.Stages {
 			names = append(names, fmt.Sprintf("%s %.2f", strings.TrimPrefix(s.Model, "digits-"), s.Fraction))
@@ -348,7 +348,7 @@ func (b *bench) spike(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := &spikeVerdict{verdict: *v, ByGear: make([]int, len(p.plan.Gear.Gears)), FirstGear: run.answers[run.lead].gear, LastGear: run.answers[len(run.answers)-1].gear}
+	s := &spikeVerdict{verdict: *v, ByGear: make([]int, len(formats.GearOf(p.plan).Gears)), FirstGear: run.answers[run.lead].gear, LastGear: run.answers[len(run.answers)-1].gear}
 	for _, a := range run.answers[run.lead:] {
 		s.ByGear[a.gear]++
 		s.TopGear = max(s.TopGear, a.gear)

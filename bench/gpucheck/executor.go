@@ -230,13 +230,13 @@ func (c *check) oneStage(name, path string, sub *engine.Submodel, batch int, inf
 	const slo = 30 * time.Second // nothing is dropped: throughput is asked for
 	return &formats.Plan{
 		Format: formats.FormatPlan, Kind: formats.PlanPool, StoppedBy: "proved", Objective: formats.Objective{Name: "throughput", Value: rate}, Pools: []formats.Pool{pool},
-		Models: []formats.PlanModel{{
-			Model: name, SHA256: sum, SLOUS: us(slo), Percentile: "p99", Weight: 1, RPS: rate, NumBlocks: 1,
+		Deployment: []formats.Deployed{{
+			Model: name, SHA256: sum, NumBlocks: 1,
 			Pipelines: []formats.Pipeline{{Batch: batch, RPS: rate, LatencyUS: times[batch-1], Stages: []formats.Stage{{
 				Blocks: [2]int{0, 1}, Device: c.kind(), Share: 1, Replicas: 1, GPUs: 1, RPS: rate, InferUS: times,
 				Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}},
-			}}}},
-		}},
-		Policy: formats.PolicySpec{Name: "reserve", Params: map[string]float64{"guard_us": float64(slo/time.Microsecond) / 5}},
+			}}}}}},
+		Section: &formats.PoolPlan{Models: []formats.Served{{Model: name, SLOUS: us(slo), Percentile: "p99", Weight: 1, RPS: rate}}},
+		Policy:  formats.PolicySpec{Name: "reserve", Params: map[string]float64{"guard_us": float64(slo/time.Microsecond) / 5}},
 	}, nil
 }

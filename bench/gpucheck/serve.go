@@ -289,13 +289,13 @@ func (c *check) hostRuns(ctx context.Context, blk engine.Block, batch int) (time
 
 func planTable(p *formats.Plan) Table {
 	t := Table{Title: "the plan", Header: []string{"model", "rps", "batch", "stages", "SLO ms"}}
-	for _, m := range p.Models {
+	for i, m := range p.Deployment {
 		for _, pl := range m.Pipelines {
 			var stages []string
 			for _, s := range pl.Stages {
 				stages = append(stages, fmt.Sprintf("[%d,%d) on %d of 1/%d %s", s.Blocks[0], s.Blocks[1], s.Replicas, s.Share, s.Device))
 			}
-			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprintf("%.1f", pl.RPS), fmt.Sprint(pl.Batch), strings.Join(stages, ", "), fmt.Sprintf("%.1f", m.SLOUS.D().Seconds()*1e3)})
+			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprintf("%.1f", pl.RPS), fmt.Sprint(pl.Batch), strings.Join(stages, ", "), fmt.Sprintf("%.1f", p.Promised(i).SLOUS.D().Seconds()*1e3)})
 		}
 	}
 	return t
@@ -425,7 +425,7 @@ func (c *check) servePooled(ctx context.Context, r *StepResult, count, share int
 	}
 	r.Tables = append(r.Tables, planTable(plan))
 	stages := 0
-	for _, pl := range plan.Models[0].Pipelines {
+	for _, pl := range plan.Deployment[0].Pipelines {
 		stages = max(stages, len(pl.Stages))
 	}
 	r.verdict("stages of the pipeline", "2", float64(stages), stages == 2)

@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/importer/reference"
 	"inferplan/planner"
+	"inferplan/planner/pool"
 	"inferplan/solver/highs"
 )
 
@@ -17,7 +18,7 @@ import (
 // plans.
 var algorithms = []string{"PPipe", "DART-r", "NP"}
 
-var ourName = map[string]string{"PPipe": planner.AlgorithmTemplate, "DART-r": planner.AlgorithmDARTr, "NP": planner.AlgorithmNP}
+var ourName = map[string]string{"PPipe": pool.AlgorithmTemplate, "DART-r": pool.AlgorithmDARTr, "NP": pool.AlgorithmNP}
 
 // scene is a case: models on a cluster, and a plan by each algorithm. Load 1 is
 // what the PPipe plan promises each model.
@@ -36,10 +37,10 @@ func (s *scene) rates(ctx context.Context) (map[string]float64, error) {
 		return nil, err
 	}
 	out := map[string]float64{}
-	for i := range p.Models {
-		out[p.Models[i].Model] = p.Models[i].RPS
+	for _, served := range p.Served() {
+		out[served.Model] = served.RPS
 		if s.whole {
-			out[p.Models[i].Model] = math.Floor(p.Models[i].RPS)
+			out[served.Model] = math.Floor(served.RPS)
 		}
 	}
 	return out, nil
@@ -57,7 +58,7 @@ func (b *bench) recorded() []scene {
 					if err != nil {
 						return nil, err
 					}
-					return planner.FromReference(of, b.profile, nil)
+					return pool.FromReference(of, b.profile, nil)
 				},
 			})
 		}
@@ -82,14 +83,14 @@ var setups = map[string]setup{
 
 // cluster makes a cluster of a setup. P4 cannot be shared.
 func (s setup) cluster(high, low int, shares bool) *formats.Cluster {
-	pool := func(kind string, count, perNode int) formats.Pool {
+	devices := func(kind string, count, perNode int) formats.Pool {
 		p := formats.Pool{Device: kind, Count: count, MaxShares: 1, PerNode: perNode, NICGbps: s.gbps}
 		if shares && kind != "P4" {
 			p.MaxShares = 4
 		}
 		return p
 	}
-	return &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{pool(s.high, high, s.highPerNode), pool(s.low, low, s.lowPerNode)}}
+	return &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{devices(s.high, high, s.highPerNode), devices(s.low, low, s.lowPerNode)}}
 }
 
 // variation is what of the paper's setting a made case changes.
@@ -107,20 +108,20 @@ var standard = variation{high: 25, low: 75, sloScale: 5, margin: 0.4}
 func (b *bench) made(name, family, group, cluster string, models []string, weights []float64, v variation) scene {
 	s := setups[strings.TrimSuffix(cluster, "-S")]
 	workload := func(build map[string]float64) *formats.Workload {
-		w := &formats.Workload{Format: formats.FormatWorkload}
+		var list formats.WorkloadModels
 		for i, m := range models {
 			slo := reference.Micros(v.sloScale * b.models[m].wholeL4)
-			w.Models = append(w.Models, formats.WorkloadModel{Model: m, SLO: formats.SLO{Duration: slo.D()}, Weight: weights[i], BatchBuildRPS: build[m]})
+			list = append(list, formats.WorkloadModel{Model: m, SLO: formats.SLO{Duration: slo.D()}, Weight: weights[i], BatchBuildRPS: build[m]})
 		}
-		return w
+		return &formats.Workload{Format: formats.FormatWorkload, Section: list}
 	}
 	inputs := func(algorithm string, build map[string]float64) (planner.Inputs, planner.Options) {
 		in := planner.Inputs{Profile: b.profile, Cluster: s.cluster(v.high, v.low, algorithm == "PPipe"), Workload: workload(build)}
-		opt := planner.DefaultOptions()
-		opt.Algorithm, opt.Margin, opt.TimeLimit, opt.Gap = ourName[algorithm], v.margin, b.timeLimit, 1e-3
-		opt.UnevenNIC = algorithm == "PPipe" && !b.evenNIC
+		opt := planner.Options{Values: map[string]any{
+			"algorithm": ourName[algorithm], "margin": v.margin, "time-limit": b.timeLimit, "gap": 1e-3, "uneven-nic": algorithm == "PPipe" && !b.evenNIC,
+		}}
 		if build != nil {
-			opt.BatchBuild = 1.3
+			opt.Set("batch-build", 1.3)
 		}
 		return in, opt
 	}
@@ -141,8 +142,8 @@ func (b *bench) made(name, family, group, cluster string, models []string, weigh
 			return nil, err
 		}
 		build := map[string]float64{}
-		for i := range np.Models {
-			build[np.Models[i].Model] = np.Models[i].RPS
+		for _, served := range np.Served() {
+			build[served.Model] = served.RPS
 		}
 		return build, nil
 	}

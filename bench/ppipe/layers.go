@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ type granularity struct {
 func granularities() []granularity {
 	out := []granularity{{name: "layers", layers: true}, {name: "the artifact's blocks"}}
 	for _, n := range []int{5, 8, 10, 15, 20} {
-		for _, by := range []string{planner.BlocksByTime, planner.BlocksByBytes} {
+		for _, by := range []string{"time", "bytes"} {
 			out = append(out, granularity{name: fmt.Sprintf("%d by %s", n, by), layers: true, blocks: n, by: by})
 		}
 	}
@@ -88,18 +89,17 @@ func (b *bench) blocksOf(ctx context.Context, w *tabwriter.Writer, name, cluster
 	}
 	// The relaxation, which is exact, tells granularities apart; three partitions
 	// over thousands of layers take minutes for a closer plan.
-	opt.MaxPartitions, opt.Gap = partitions, 5e-3
+	opt.Set("max-partitions", partitions)
+	opt.Set("gap", 5e-3)
 	if partitions > 2 {
-		opt.Gap = 2e-2
+		opt.Set("gap", 2e-2)
 	}
 	cuts := granularities()
 	rows := make([]grained, len(cuts))
 	if err := each(ctx, len(cuts), func(ctx context.Context, i int) (err error) {
 		g, in, opt := &cuts[i], in, opt
-		opt.Blocks, opt.BlocksBy = g.blocks, planner.BlocksByTime
-		if g.by != "" {
-			opt.BlocksBy = g.by
-		}
+		opt.Set("blocks", g.blocks)
+		opt.Set("blocks-by", cmp.Or(g.by, "time"))
 		if in.Profile = b.profile; g.layers {
 			in.Profile = layered
 		}

@@ -422,9 +422,9 @@ func (c *compared) byDNN(ctx context.Context, w *tabwriter.Writer, of []string) 
 			if first == nil {
 				first = plan
 			}
-			for k := range plan.Models {
-				if plan.Models[k].Model == d.model {
-					promised = append(promised, fmt.Sprintf("%.3f, %.2f", plan.Models[k].RPS/rates[d.model], d.load[a]))
+			for k := range plan.Deployment {
+				if plan.Deployment[k].Model == d.model {
+					promised = append(promised, fmt.Sprintf("%.3f, %.2f", plan.Promised(k).RPS/rates[d.model], d.load[a]))
 				}
 			}
 		}
@@ -441,12 +441,12 @@ func (c *compared) byDNN(ctx context.Context, w *tabwriter.Writer, of []string) 
 // 120/s 55%": replicas and share by stage, batch, rate, latency of the SLO.
 func shape(p *formats.Plan, model string) string {
 	var all []string
-	for i := range p.Models {
-		if p.Models[i].Model != model {
+	for i := range p.Deployment {
+		if p.Deployment[i].Model != model {
 			continue
 		}
-		for j := range p.Models[i].Pipelines {
-			pipe := &p.Models[i].Pipelines[j]
+		for j := range p.Deployment[i].Pipelines {
+			pipe := &p.Deployment[i].Pipelines[j]
 			var stages []string
 			for k := range pipe.Stages {
 				s := &pipe.Stages[k]
@@ -456,7 +456,7 @@ func shape(p *formats.Plan, model string) string {
 				}
 				stages = append(stages, text)
 			}
-			all = append(all, fmt.Sprintf("%s b%d %.0f/s %.0f%%", strings.Join(stages, " > "), pipe.Batch, pipe.RPS, 100*float64(pipe.LatencyUS)/float64(p.Models[i].SLOUS)))
+			all = append(all, fmt.Sprintf("%s b%d %.0f/s %.0f%%", strings.Join(stages, " > "), pipe.Batch, pipe.RPS, 100*float64(pipe.LatencyUS)/float64(p.Promised(i).SLOUS)))
 		}
 	}
 	return strings.Join(all, "; ")

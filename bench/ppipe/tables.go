@@ -11,6 +11,8 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/importer/reference"
 	"inferplan/planner"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool"
 	"inferplan/policy"
 	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
@@ -30,7 +32,7 @@ func (b *bench) recompute(_ context.Context, w *tabwriter.Writer) error {
 		}
 		good := 0
 		for _, ref := range all {
-			if _, err := planner.FromReference(ref, b.profile, nil); err != nil {
+			if _, err := pool.FromReference(ref, b.profile, nil); err != nil {
 				fmt.Fprintf(b.out, "%v\n", err)
 				continue
 			}
@@ -43,8 +45,9 @@ func (b *bench) recompute(_ context.Context, w *tabwriter.Writer) error {
 
 // inputs are the documents and options under which a case was planned.
 func (b *bench) inputs(ref *reference.Plan) (planner.Inputs, planner.Options) {
-	opt := planner.DefaultOptions()
-	opt.Margin, opt.BatchBuild, opt.MaxPartitions, opt.TimeLimit = ref.Margin, ref.BatchBuild, ref.MaxPartitions, b.timeLimit
+	opt := planner.Options{Values: map[string]any{
+		"margin": ref.Margin, "batch-build": ref.BatchBuild, "max-partitions": ref.MaxPartitions, "time-limit": b.timeLimit,
+	}}
 	return planner.Inputs{Profile: b.profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument()}, opt
 }
 
@@ -60,7 +63,7 @@ func (b *bench) objective(ctx context.Context, w *tabwriter.Writer) error {
 	// One after the other: the CPU time is that of the whole process.
 	for _, ref := range all {
 		in, opt := b.inputs(ref)
-		opt.Gap = 1e-4
+		opt.Set("gap", 1e-4)
 		r, err := keep(b.store, keyOf("objective", b.profileKey, in.Cluster, in.Workload, ref.Objective, fmt.Sprintf("%+v", opt)), func() (reached, error) {
 			cpu := cpuTime()
 			res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
@@ -210,7 +213,7 @@ func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {
 		fixed.add(o / theirs)
 		auto.add(a / theirs)
 		gained.add(a / o)
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%.3f\t%.2f\t%.1f\t%.3f\n", ref.Case, theirs, o, o/theirs, a, a/theirs, a/o, oursAuto.Options.Margin, bound, a/bound)
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%.3f\t%.2f\t%.1f\t%.3f\n", ref.Case, theirs, o, o/theirs, a, a/theirs, a/o, oursAuto.Options.Number("margin"), bound, a/bound)
 	}
 	if fixed.n > 0 {
 		fmt.Fprintf(w, "mean of %d\t\t\t%.3f\t\t%.3f\t%.3f\t\t\t%.3f\n", fixed.n, fixed.value(), auto.value(), gained.value(), reached.value())
@@ -222,7 +225,7 @@ func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {
 // simulation chooses, and without one.
 func (b *bench) certify(ctx context.Context, ref *reference.Plan) (own, auto, free *formats.Plan, err error) {
 	in, opt := b.inputs(ref)
-	cert := planner.CertifyOptions{Attainment: asked, Runs: b.runs, Duration: b.duration, Seed: 1}
+	cert := kind.Asked{Attainment: asked, Runs: b.runs, Duration: b.duration, Seed: 1}
 	scenes := b.recorded()
 	at := slices.IndexFunc(scenes, func(s scene) bool { return s.name == ref.Case })
 	s, err := b.subject(ctx, &scenes[at], "PPipe", reserve.Name, policy.TopologyNodes, process{name: "poisson", spec: poisson})
@@ -242,7 +245,10 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (own, auto, fr
 		return nil, nil, nil, err
 	}
 	if auto, err = keep("auto", func() (*formats.Plan, error) {
-		res, err := planner.SolveAuto(ctx, in, opt, cert, highs.Solver{}, nil)
+		tuned := opt
+		tuned.Set("margin", planner.Auto)
+		tuned.Asked = cert
+		res, err := planner.Solve(ctx, in, tuned, highs.Solver{}, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -250,7 +256,7 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (own, auto, fr
 	}); err != nil {
 		return nil, nil, nil, err
 	}
-	opt.Margin = 0
+	opt.Set("margin", 0.0)
 	free, err = keep("no margin", func() (*formats.Plan, error) {
 		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 		if err != nil {
@@ -265,7 +271,7 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (own, auto, fr
 func certified(p *formats.Plan) float64 {
 	least := math.Inf(1)
 	for i, m := range p.Certified.Models {
-		least = min(least, m.RPS/p.Models[i].Weight)
+		least = min(least, m.RPS/p.Promised(i).Weight)
 	}
 	return least
 }

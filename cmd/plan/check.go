@@ -164,8 +164,8 @@ func (o *checkOptions) today(p *printer, in *check.GateInput, planPath string) e
 			return err
 		}
 		in.Today.WorkloadDir = filepath.Dir(path)
-		if rates := measuredRates(in.Today.Workload, path); rates != "" {
-			if err := add("qps", rates); err != nil {
+		for _, f := range filesOf(in.Today.Workload, path) {
+			if err := add(f.Role, f.Path); err != nil {
 				return err
 			}
 		}

@@ -88,7 +88,13 @@ func keysOf(cmd *cobra.Command, flag string) []string {
 }
 
 func setFlag(cmd *cobra.Command, flag string, value any, from string) error {
-	if err := cmd.Flags().Set(flag, flagText(value)); err != nil {
+	text := flagText(value)
+	if c, ok := cmd.Flags().Lookup(flag).Value.(*choice); ok {
+		if err := c.taken(text); err != nil {
+			return usageErrorf("%s: %w", from, err)
+		}
+	}
+	if err := cmd.Flags().Set(flag, text); err != nil {
 		return usageErrorf("%s: %w", from, err)
 	}
 	return nil

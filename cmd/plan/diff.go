@@ -7,6 +7,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
+	"inferplan/planner"
 )
 
 func newDiffCommand(g *globals) *cobra.Command {
@@ -72,5 +73,5 @@ func compare(a, b string, tolerance float64) (*diff.Result, error) {
 	if err != nil {
 		return nil, withCode(exitUsage, err)
 	}
-	return diff.Plans(x, y), nil
+	return planner.Diff(x, y), nil
 }

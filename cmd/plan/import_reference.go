@@ -8,7 +8,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/importer/reference"
-	"inferplan/planner"
+	"inferplan/planner/pool"
 )
 
 type importReferenceOptions struct {
@@ -79,7 +79,7 @@ func runImportReference(p *printer, o *importReferenceOptions) error {
 		}
 		files = append(files, file)
 	}
-	plan, err := planner.FromReference(ref, profile, files)
+	plan, err := pool.FromReference(ref, profile, files)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -89,7 +89,7 @@ func runImportReference(p *printer, o *importReferenceOptions) error {
 	p.assumed(plan.Assumptions)
 	p.warned(plan.Warnings)
 	if p.json {
-		return p.document(map[string]any{"output": o.out, "models": len(plan.Models), "objective": plan.Objective})
+		return p.document(map[string]any{"output": o.out, "models": len(plan.Deployment), "objective": plan.Objective})
 	}
 	return printPlan(p, plan, o.out)
 }

@@ -65,21 +65,20 @@ func input(role, path, planPath string) (formats.Input, error) {
 	return formats.Input{Role: role, Path: rel, SHA256: sum}, nil
 }
 
-// measuredRates is the file of measured rates that a workload names, empty
-// where it names none or there is no such file: the planner says so, with the
-// field.
-func measuredRates(w *formats.Workload, workloadPath string) string {
-	if w.Cascade == nil || w.Cascade.QPS.Measured == "" {
-		return ""
+// filesOf are the files that a workload names, with their paths as seen from
+// here. One that is not there is left out: the planner says so, with the field.
+func filesOf(w *formats.Workload, workloadPath string) []formats.SectionFile {
+	var out []formats.SectionFile
+	for _, f := range w.Section.Files() {
+		path := filepath.FromSlash(f.Path)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(workloadPath), path)
+		}
+		if _, err := os.Stat(path); err == nil {
+			out = append(out, formats.SectionFile{Role: f.Role, Path: path})
+		}
 	}
-	path := filepath.FromSlash(w.Cascade.QPS.Measured)
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(workloadPath), path)
-	}
-	if _, err := os.Stat(path); err != nil {
-		return ""
-	}
-	return path
+	return out
 }
 
 func relativeTo(dir, path string) (string, error) {

@@ -34,9 +34,12 @@ func TestMain(m *testing.M) {
 //	abandoned FIFO ARGS...  run plan, interrupt it once while it reads the pipe, and require exit code 4
 //	interrupted FIRST ARGS...  run plan, interrupt it twice at once when it says FIRST, and require that it says what it kept
 //	ask STATUS URL [BODY [HEADER...]]   an HTTP request
-func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"),
+func TestScripts(t *testing.T) { testscript.Run(t, scripts(filepath.Join("testdata", "script"))) }
+
+// scripts runs the scripts of a folder.
+func scripts(dir string) testscript.Params {
+	return testscript.Params{
+		Dir: dir,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("INFERPLAN_ORT_LIB", os.Getenv("INFERPLAN_ORT_LIB"))
 			wd, err := os.Getwd()
@@ -83,7 +86,7 @@ func TestScripts(t *testing.T) {
 			"abandoned":   abandoned,
 			"interrupted": interrupted,
 		},
-	})
+	}
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {

@@ -128,7 +128,7 @@ func (s *schedule) few(rates []float64, d time.Duration) error {
 
 // divide gives each model the rate of --poisson and divides its rate among its
 // classes by --mix.
-func (s *schedule) divide(served []formats.PlanModel, chosen []bool, rates []float64) error {
+func (s *schedule) divide(served []formats.Served, chosen []bool, rates []float64) error {
 	shares, err := parseMix(s.mix)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (s *schedule) divide(served []formats.PlanModel, chosen []bool, rates []flo
 }
 
 // entriesOf are the chosen entries of one model.
-func entriesOf(served []formats.PlanModel, chosen []bool, of int) []int {
+func entriesOf(served []formats.Served, chosen []bool, of int) []int {
 	var out []int
 	for i := range served {
 		if chosen[i] && served[i].Model == served[of].Model {
@@ -238,7 +238,7 @@ func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 
 // openTrace opens a trace of the plan's models; what --model and --class do not
 // ask for is left out.
-func (s *schedule) openTrace(path string, served []formats.PlanModel, chosen []bool) (arrivals.Source, error) {
+func (s *schedule) openTrace(path string, served []formats.Served, chosen []bool) (arrivals.Source, error) {
 	names, classes := make([]string, len(served)), make([]string, len(served))
 	for i := range served {
 		names[i], classes[i] = served[i].Model, served[i].Class

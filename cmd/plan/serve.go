@@ -20,7 +20,7 @@ import (
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/formats"
-	"inferplan/planner"
+	"inferplan/planner/kind"
 	"inferplan/policy/policies"
 )
 
@@ -181,7 +181,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 			p.note("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
 		},
 		Plan: path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
-		OIP:          oip.Options{Version: planner.Version, MaxBodyBytes: int64(body), MaxInFlightBytes: int64(memory) / 2, BearerToken: token, Hosts: o.hosts},
+		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body), MaxInFlightBytes: int64(memory) / 2, BearerToken: token, Hosts: o.hosts},
 		DrainTimeout: o.drain, Record: o.record,
 		Ready: func(a executor.Addresses) {
 			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, orOff(a.HTTP), orOff(a.GRPC), orOff(a.Metrics))

@@ -135,9 +135,9 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	}
 	p.assumed(assumed)
 	sc.Policy = spec
-	if o.findMaxLoad && !o.attainmentGiven && plan.Gear != nil {
-		o.attainment = sc.Tables.Models[0].Percentile
-		p.assumed([]string{fmt.Sprintf("attainment: %g, the percentile of the cascade's SLO", o.attainment)})
+	if share, why := plan.Section.Attainment(); o.findMaxLoad && !o.attainmentGiven && share > 0 {
+		o.attainment = share
+		p.assumed([]string{fmt.Sprintf("attainment: %g, %s", share, why)})
 	}
 	sc.Duration, sc.Warmup, sc.Window, sc.Seed, sc.Verify = o.duration, o.warmup, o.window, o.seed, o.verify
 	if sc.Rates, err = o.rates(plan, o.loadReference); err != nil {
@@ -453,7 +453,7 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 // boundShare is the least goodput / weight of a model over the plan's bound.
 func boundShare(plan *formats.Plan, rep *formats.Report) *float64 {
 	share := -1.0
-	for _, m := range plan.Models {
+	for _, m := range plan.Served() {
 		r := findModel(rep, m.Key())
 		if r == nil || m.Weight <= 0 {
 			return nil

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/planner"
+	"inferplan/planner/kind"
 	"inferplan/solver/highs"
 )
 
@@ -21,10 +21,10 @@ func newVersionCommand(g *globals) *cobra.Command {
 			p := newPrinter(cmd, g)
 			if g.json {
 				return p.document(map[string]string{
-					"version": planner.Version, "solver": highs.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+					"version": kind.Version, "solver": highs.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
-			fmt.Fprintf(p.out, "plan %s (%s, %s, %s/%s)\n", planner.Version, highs.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			fmt.Fprintf(p.out, "plan %s (%s, %s, %s/%s)\n", kind.Version, highs.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil
 		},
 	}

@@ -89,18 +89,18 @@ func (r *Result) WriteText(w io.Writer) error {
 	return nil
 }
 
-// recorder fills a Result; its methods record only what differs.
-type recorder struct {
+// Recorder fills a Result; its methods record only what differs.
+type Recorder struct {
 	Result
 	section string
 }
 
-func (r *recorder) add(what, path, old, new string, relative *float64, note string) {
+func (r *Recorder) add(what, path, old, new string, relative *float64, note string) {
 	r.Changes = append(r.Changes, Change{Section: r.section, What: what, Path: path, Old: old, New: new, Relative: relative, Note: note})
 }
 
 // text compares words.
-func (r *recorder) text(path, old, new string) {
+func (r *Recorder) text(path, old, new string) {
 	if old != new {
 		r.add(Changed, path, orNone(old), orNone(new), nil, "")
 	}
@@ -116,7 +116,7 @@ const (
 )
 
 // figure compares numbers; differences within rounding are none.
-func (r *recorder) figure(path string, old, new float64, unit string, d direction) {
+func (r *Recorder) figure(path string, old, new float64, unit string, d direction) {
 	if old == new || math.Abs(old-new) <= 1e-9*max(math.Abs(old), math.Abs(new)) {
 		return
 	}
@@ -124,7 +124,7 @@ func (r *recorder) figure(path string, old, new float64, unit string, d directio
 }
 
 // optional compares numbers that may be absent.
-func (r *recorder) optional(path string, old, new *float64, unit string, d direction) {
+func (r *Recorder) optional(path string, old, new *float64, unit string, d direction) {
 	switch {
 	case old != nil && new != nil:
 		r.figure(path, *old, *new, unit, d)
@@ -136,14 +136,14 @@ func (r *recorder) optional(path string, old, new *float64, unit string, d direc
 }
 
 // span compares times.
-func (r *recorder) span(path string, old, new formats.Micros, d direction) {
+func (r *Recorder) span(path string, old, new formats.Micros, d direction) {
 	if old != new {
 		r.add(Changed, path, spanText(old), spanText(new), relative(float64(old), float64(new)), judge(float64(old), float64(new), d))
 	}
 }
 
 // count compares whole numbers.
-func (r *recorder) count(path string, old, new int, d direction) {
+func (r *Recorder) count(path string, old, new int, d direction) {
 	if old != new {
 		r.add(Changed, path, strconv.Itoa(old), strconv.Itoa(new), nil, judge(float64(old), float64(new), d))
 	}
@@ -214,7 +214,7 @@ func union[T any](a, b []T, name func(*T) string) (names []string, inA, inB map[
 
 // matched walks two lists by name, in the order of union: what is only in one
 // is removed or added, with its text; what is in both is compared.
-func matched[T any](r *recorder, section string, a, b []T, name func(*T) string, label string, text func(*T) string, both func(name string, x, y *T)) {
+func matched[T any](r *Recorder, section string, a, b []T, name func(*T) string, label string, text func(*T) string, both func(name string, x, y *T)) {
 	names, inA, inB := union(a, b, name)
 	for _, n := range names {
 		r.section = section

@@ -2,10 +2,12 @@ package diff_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -34,7 +36,7 @@ func profile(t *testing.T) *formats.Profile {
 }
 
 func TestSameDocumentsDoNotDiffer(t *testing.T) {
-	for _, r := range []*diff.Result{diff.Plans(plan(t), plan(t)), diff.Profiles(profile(t), profile(t), 0)} {
+	for _, r := range []*diff.Result{diff.Plans(plan(t), plan(t), nil), diff.Profiles(profile(t), profile(t), 0)} {
 		if !r.Empty() || len(r.Lines()) != 0 {
 			t.Errorf("%s: %v", r.Kind, r.Lines())
 		}
@@ -51,25 +53,28 @@ func TestPlans(t *testing.T) {
 	b.Algorithm, b.Seed, b.StoppedBy = "a2", 7, "proved"
 	b.Objective = formats.Objective{Name: "throughput", Value: 1100, Bound: &bound}
 	b.Certified.Models[0].RPS = 700
-	m := &b.Models[0]
-	m.RPS, m.SLOUS, m.Weight = 880, 18_000_000, 0.7
+	m, promised := &b.Deployment[0], formats.PoolOf(b)
+	promised.Models[0].RPS, promised.Models[0].SLOUS, promised.Models[0].Weight = 880, 18_000_000, 0.7
 	l := &m.Pipelines[0]
 	l.RPS, l.LatencyUS = 880, 9_000_000
 	l.Stages[0].Blocks[1], l.Stages[1].Blocks[0] = 3, 3
 	l.Stages[1].Replicas = 4
 	l.Stages[1].GPUs = 2
 	m.Pipelines = append(m.Pipelines, formats.Pipeline{Batch: 4, RPS: 50, Stages: []formats.Stage{{Blocks: [2]int{0, 4}, Device: "H100", Share: 1, Replicas: 1, GPUs: 1}}})
-	b.Models = append(b.Models[:1], formats.PlanModel{Model: "new", RPS: 5})
+	b.Deployment = append(b.Deployment[:1], formats.Deployed{Model: "new", Pipelines: []formats.Pipeline{{RPS: 5, Batch: 1, Stages: []formats.Stage{{Blocks: [2]int{0, 1}, Device: "P4", Share: 1, Replicas: 1, GPUs: 1}}}}})
+	promised.Models = append(promised.Models[:1], formats.Served{Model: "new", RPS: 5})
 	b.Pools = append(b.Pools, formats.Pool{Device: "H100", Count: 1})
 	b.Pools[0].Count, b.Pools[1].NICEfficiency = 3, 0.5
 	b.Policy = formats.PolicySpec{Name: "reactive", Params: map[string]float64{"slack": 0.2, "wait": 1}}
-	b.Options.Margin, b.Options.SLO = 0.3, "18ms"
+	if err := errors.Join(b.Options.Set("margin", 0.3), b.Options.Set("slo", formats.SLO{Duration: 18 * time.Millisecond})); err != nil {
+		t.Fatal(err)
+	}
 	b.Arrivals = &formats.Arrivals{Process: "gamma", CV: 2}
 	b.Inputs[0].SHA256 = strings.Repeat("f", 64)
 	b.Inputs = append(b.Inputs, formats.Input{Role: "cluster", Path: "cluster.yaml"})
 	b.Warnings = []string{"another"}
 
-	got := strings.Join(diff.Plans(a, b).Lines(), "\n") + "\n"
+	got := strings.Join(diff.Plans(a, b, nil).Lines(), "\n") + "\n"
 	golden := "../../testdata/formats/diff-plans.txt"
 	if *update {
 		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
@@ -84,7 +89,7 @@ func TestPlans(t *testing.T) {
 		t.Error(d)
 	}
 	// The other way round the same things moved.
-	forth, back := diff.Plans(a, b), diff.Plans(b, a)
+	forth, back := diff.Plans(a, b, nil), diff.Plans(b, a, nil)
 	if len(forth.Changes) != len(back.Changes) {
 		t.Errorf("%d changes forth, %d back", len(forth.Changes), len(back.Changes))
 	}
@@ -99,18 +104,18 @@ func TestJudgement(t *testing.T) {
 	}{
 		{"more throughput", func(p *formats.Plan) { p.Objective.Value = 1100 }, "value", "better"},
 		{"less throughput", func(p *formats.Plan) { p.Objective.Value = 900 }, "value", "worse"},
-		{"slower", func(p *formats.Plan) { p.Models[1].Pipelines[0].LatencyUS *= 2 }, "tiny latency", "worse"},
+		{"slower", func(p *formats.Plan) { p.Deployment[1].Pipelines[0].LatencyUS *= 2 }, "tiny latency", "worse"},
 	} {
 		b := plan(t)
 		c.move(b)
-		r := diff.Plans(plan(t), b)
+		r := diff.Plans(plan(t), b, nil)
 		if len(r.Changes) == 0 || r.Changes[0].Path != c.path || r.Changes[0].Note != c.note {
 			t.Errorf("%s: %+v", c.name, r.Changes)
 		}
 	}
 	a, b := plan(t), plan(t)
 	a.Objective.Name, b.Objective.Name, b.Objective.Value = "cost", "cost", 900
-	if r := diff.Plans(a, b); r.Changes[0].Note != "better" {
+	if r := diff.Plans(a, b, nil); r.Changes[0].Note != "better" {
 		t.Errorf("a lower cost: %+v", r.Changes)
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"inferplan/formats"
 )
 
-// Plans tells what moved from plan a to plan b.
-func Plans(a, b *formats.Plan) *Result {
-	r := &recorder{Result: Result{Kind: formats.KindPlan, Changes: []Change{}}}
+// Plans tells what moved from plan a to plan b. section adds what moved between
+// their sections; nil leaves that out.
+func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *Result {
+	r := &Recorder{Result: Result{Kind: formats.KindPlan, Changes: []Change{}}}
 
 	r.section = "plan"
 	r.text("kind", a.Kind, b.Kind)
@@ -38,14 +39,16 @@ func Plans(a, b *formats.Plan) *Result {
 
 	r.models(a, b)
 	r.pipelines(a, b)
-	r.gears(a.Gear, b.Gear)
+	if section != nil {
+		section(a, b, r)
+	}
 	r.pools(a.Pools, b.Pools)
 	r.usage(a, b)
 
 	r.section = "policy"
 	r.text("name", a.Policy.Name, b.Policy.Name)
 	r.params(a.Policy.Params, b.Policy.Params)
-	r.options(&a.Options, &b.Options)
+	r.options(a.Options, b.Options)
 	r.arrivals(a.Arrivals, b.Arrivals)
 	r.inputs(a.Inputs, b.Inputs)
 	r.section = "assumptions"
@@ -55,7 +58,7 @@ func Plans(a, b *formats.Plan) *Result {
 	return &r.Result
 }
 
-func (r *recorder) certified(a, b *formats.Certificate) {
+func (r *Recorder) certified(a, b *formats.Certificate) {
 	switch {
 	case a == nil && b == nil:
 	case b == nil:
@@ -76,27 +79,33 @@ func (r *recorder) certified(a, b *formats.Certificate) {
 	}
 }
 
-func modelName(m *formats.PlanModel) string { return m.Key().String() }
+func modelName(m *formats.Deployed) string { return m.Key().String() }
 
-func (r *recorder) models(a, b *formats.Plan) {
-	rate := func(m *formats.PlanModel) string { return figureText(m.RPS, "rps") }
-	matched(r, "models", a.Models, b.Models, modelName, "model ", rate, func(_ string, x, y *formats.PlanModel) { r.model(x, y) })
+func (r *Recorder) models(a, b *formats.Plan) {
+	rate := func(m *formats.Deployed) string { return figureText(m.RPS(), "rps") }
+	matched(r, "models", a.Deployment, b.Deployment, modelName, "model ", rate, func(_ string, x, y *formats.Deployed) {
+		at, was, is := modelName(x)+" ", promised(a, x), promised(b, y)
+		r.figure(at+"rps", was.RPS, is.RPS, "rps", moreIsBetter)
+		r.span(at+"latency", slowest(x), slowest(y), lessIsBetter)
+		r.span(at+"slo", was.SLOUS, is.SLOUS, neutral)
+		r.span(at+"margin", was.MarginUS, is.MarginUS, neutral)
+		r.text(at+"percentile", was.Percentile, is.Percentile)
+		r.figure(at+"weight", was.Weight, is.Weight, "", neutral)
+		r.count(at+"blocks", x.NumBlocks, y.NumBlocks, neutral)
+		r.text(at+"file", short(x.SHA256), short(y.SHA256))
+	})
 }
 
-func (r *recorder) model(a, b *formats.PlanModel) {
-	at := modelName(a) + " "
-	r.figure(at+"rps", a.RPS, b.RPS, "rps", moreIsBetter)
-	r.span(at+"latency", slowest(a), slowest(b), lessIsBetter)
-	r.span(at+"slo", a.SLOUS, b.SLOUS, neutral)
-	r.span(at+"margin", a.MarginUS, b.MarginUS, neutral)
-	r.text(at+"percentile", a.Percentile, b.Percentile)
-	r.figure(at+"weight", a.Weight, b.Weight, "", neutral)
-	r.count(at+"blocks", a.NumBlocks, b.NumBlocks, neutral)
-	r.text(at+"file", short(a.SHA256), short(b.SHA256))
+// promised is what a deployed model is held to.
+func promised(p *formats.Plan, d *formats.Deployed) formats.Served {
+	if p.Section == nil {
+		return formats.Served{}
+	}
+	return p.Section.Promised(d)
 }
 
 // slowest is the planned latency of a model: that of its slowest pipeline.
-func slowest(m *formats.PlanModel) formats.Micros {
+func slowest(m *formats.Deployed) formats.Micros {
 	worst := formats.Micros(0)
 	for i := range m.Pipelines {
 		worst = max(worst, m.Pipelines[i].LatencyUS+m.Pipelines[i].BatchBuildUS)
@@ -107,22 +116,22 @@ func slowest(m *formats.PlanModel) formats.Micros {
 // pipelines matches the pipelines of each model first by what they are (cuts,
 // devices, shares, batch), then those left over by their device kinds, and
 // reports the rest as added or removed.
-func (r *recorder) pipelines(a, b *formats.Plan) {
+func (r *Recorder) pipelines(a, b *formats.Plan) {
 	r.section = "pipelines"
-	names, inA, inB := union(a.Models, b.Models, modelName)
+	names, inA, inB := union(a.Deployment, b.Deployment, modelName)
 	for _, n := range names {
 		var x, y []formats.Pipeline
 		if i, ok := inA[n]; ok {
-			x = a.Models[i].Pipelines
+			x = a.Deployment[i].Pipelines
 		}
 		if k, ok := inB[n]; ok {
-			y = b.Models[k].Pipelines
+			y = b.Deployment[k].Pipelines
 		}
 		r.modelPipelines(n, x, y)
 	}
 }
 
-func (r *recorder) modelPipelines(model string, a, b []formats.Pipeline) {
+func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 	partner := make([]int, len(a))
 	taken := make([]bool, len(b))
 	for i := range partner {
@@ -156,7 +165,7 @@ func (r *recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 }
 
 // pipeline compares two pipelines over the same device kinds.
-func (r *recorder) pipeline(at string, a, b *formats.Pipeline) {
+func (r *Recorder) pipeline(at string, a, b *formats.Pipeline) {
 	r.count(at+" batch", a.Batch, b.Batch, neutral)
 	r.figure(at+" rps", a.RPS, b.RPS, "rps", neutral)
 	r.span(at+" latency", a.LatencyUS, b.LatencyUS, lessIsBetter)
@@ -220,7 +229,7 @@ func describe(p *formats.Pipeline) string {
 	return fmt.Sprintf("batch %d, %s, %s", p.Batch, figureText(p.RPS, "rps"), strings.Join(parts, ", "))
 }
 
-func (r *recorder) pools(a, b []formats.Pool) {
+func (r *Recorder) pools(a, b []formats.Pool) {
 	count := func(p *formats.Pool) string { return fmt.Sprintf("%d devices", p.Count) }
 	matched(r, "devices", a, b, func(p *formats.Pool) string { return p.Device }, "pool ", count, func(n string, was, is *formats.Pool) {
 		x, y := was.WithDefaults(), is.WithDefaults()
@@ -246,10 +255,10 @@ func bytesText(b formats.Bytes) string {
 }
 
 // usage tells how many devices of each kind each model gives up or gains.
-func (r *recorder) usage(a, b *formats.Plan) {
+func (r *Recorder) usage(a, b *formats.Plan) {
 	r.section = "devices"
 	x, y := gpus(a), gpus(b)
-	models, _, _ := union(a.Models, b.Models, modelName)
+	models, _, _ := union(a.Deployment, b.Deployment, modelName)
 	kinds, _, _ := union(a.Pools, b.Pools, func(p *formats.Pool) string { return p.Device })
 	for _, k := range kinds {
 		total := [2]float64{}
@@ -268,8 +277,8 @@ func (r *recorder) usage(a, b *formats.Plan) {
 
 func gpus(p *formats.Plan) map[[2]string]float64 {
 	out := map[[2]string]float64{}
-	for i := range p.Models {
-		m := &p.Models[i]
+	for i := range p.Deployment {
+		m := &p.Deployment[i]
 		for k := range m.Pipelines {
 			for _, s := range m.Pipelines[k].Stages {
 				out[[2]string{modelName(m), s.Device}] += s.GPUs
@@ -279,7 +288,7 @@ func gpus(p *formats.Plan) map[[2]string]float64 {
 	return out
 }
 
-func (r *recorder) params(a, b map[string]float64) {
+func (r *Recorder) params(a, b map[string]float64) {
 	names := slices.Sorted(maps.Keys(a))
 	for _, n := range slices.Sorted(maps.Keys(b)) {
 		if _, ok := a[n]; !ok {
@@ -299,21 +308,26 @@ func (r *recorder) params(a, b map[string]float64) {
 	}
 }
 
-func (r *recorder) options(a, b *formats.PlanOptions) {
+// options compares what both plans keep, in the order of the first one's table.
+func (r *Recorder) options(a, b formats.Values) {
 	r.section = "options"
-	r.figure("margin", a.Margin, b.Margin, "", neutral)
-	r.text("gpu_rounding", a.GPURounding, b.GPURounding)
-	r.count("max_partitions", a.MaxPartitions, b.MaxPartitions, neutral)
-	r.count("max_batch", a.MaxBatch, b.MaxBatch, neutral)
-	r.figure("batch_build", a.BatchBuild, b.BatchBuild, "", neutral)
-	r.figure("min_load_rps", a.MinLoadRPS, b.MinLoadRPS, "", neutral)
-	r.text("slo", a.SLO, b.SLO)
-	r.text("cut_dtype", a.CutDType, b.CutDType)
-	r.figure("gap_target", a.GapTarget, b.GapTarget, "", neutral)
-	r.count("effort", a.Effort, b.Effort, neutral)
+	for _, o := range a.Options() {
+		if o.Key == "" || !b.Has(o.Name) {
+			continue
+		}
+		x, y := a.Get(o.Name), b.Get(o.Name)
+		switch o.Type {
+		case formats.NumberOption:
+			r.figure(o.Key, a.Number(o.Name), b.Number(o.Name), "", neutral)
+		case formats.WholeOption:
+			r.count(o.Key, a.Whole(o.Name), b.Whole(o.Name), neutral)
+		default:
+			r.text(o.Key, o.Text(x), o.Text(y))
+		}
+	}
 }
 
-func (r *recorder) arrivals(a, b *formats.Arrivals) {
+func (r *Recorder) arrivals(a, b *formats.Arrivals) {
 	r.section = "arrivals"
 	var x, y formats.Arrivals
 	if a != nil {
@@ -327,7 +341,7 @@ func (r *recorder) arrivals(a, b *formats.Arrivals) {
 	r.text("trace", x.Trace, y.Trace)
 }
 
-func (r *recorder) inputs(a, b []formats.Input) {
+func (r *Recorder) inputs(a, b []formats.Input) {
 	path := func(in *formats.Input) string { return in.Path }
 	matched(r, "inputs", a, b, func(in *formats.Input) string { return in.Role }, "", path, func(role string, x, y *formats.Input) {
 		r.text(role+" path", x.Path, y.Path)
@@ -336,7 +350,7 @@ func (r *recorder) inputs(a, b []formats.Input) {
 }
 
 // lines compares lists of sentences as sets.
-func (r *recorder) lines(a, b []string) {
+func (r *Recorder) lines(a, b []string) {
 	for _, s := range a {
 		if !slices.Contains(b, s) {
 			r.add(Removed, s, "", "", nil, "")

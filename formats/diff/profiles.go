@@ -44,7 +44,7 @@ func (c *BlockChange) path() string {
 // that moved by more than tolerance (0.02 is 2 %) relative to the old one.
 // Result.Blocks holds those latencies as numbers.
 func Profiles(a, b *formats.Profile, tolerance float64) *Result {
-	r := &recorder{Result: Result{Kind: formats.KindProfile, Changes: []Change{}}}
+	r := &Recorder{Result: Result{Kind: formats.KindProfile, Changes: []Change{}}}
 	matched(r, "devices", a.Devices, b.Devices, func(d *formats.ProfileDevice) string { return d.Device }, "device ", untold, func(n string, x, y *formats.ProfileDevice) {
 		r.text(n+" name", x.Name, y.Name)
 		r.text(n+" driver", x.Driver, y.Driver)
@@ -58,7 +58,7 @@ func Profiles(a, b *formats.Profile, tolerance float64) *Result {
 	return &r.Result
 }
 
-func (r *recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
+func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 	at := "model " + a.Model
 	if a.Source != nil && b.Source != nil {
 		r.text(at+" file", short(a.Source.SHA256), short(b.Source.SHA256))
@@ -91,7 +91,7 @@ func (r *recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 	})
 }
 
-func (r *recorder) latency(m *formats.ProfileModel, p *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
+func (r *Recorder) latency(m *formats.ProfileModel, p *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
 	rel := relative(float64(a.WallUS), float64(b.WallUS))
 	if rel == nil || math.Abs(*rel) <= tolerance {
 		return

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"inferplan/formats"
 	"inferplan/planner"
+	"inferplan/planner/kind"
+	"inferplan/planner/recompute"
 	"inferplan/solver/milp"
 )
 
@@ -58,21 +59,16 @@ type Comparison struct {
 
 // ClusterOf is the cluster that a plan was made for.
 func ClusterOf(p *formats.Plan) *formats.Cluster {
-	return &formats.Cluster{Format: "inferplan.cluster/v1", Pools: slices.Clone(p.Pools)}
+	return &formats.Cluster{Format: formats.FormatCluster, Pools: slices.Clone(p.Pools)}
 }
 
-// WorkloadOf is the workload that a plan was made for, with its targets as times.
+// WorkloadOf is the workload that a plan was made for, with its targets as times;
+// nil where its kind does not tell.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
-	w := &formats.Workload{Format: "inferplan.workload/v1", Arrivals: p.Arrivals}
-	if p.Gear != nil {
-		w.Cascade = cascadeOf(p)
-		return w
+	if m := planner.MethodOf(p.Kind); m != nil && m.WorkloadOf != nil {
+		return m.WorkloadOf(p)
 	}
-	for _, m := range p.Models {
-		wm := formats.WorkloadModel{Model: m.Model, Class: m.Class, SLO: formats.SLO{Duration: m.SLOUS.D()}, Percentile: m.Percentile, Weight: m.Weight}
-		w.Models = append(w.Models, wm)
-	}
-	return w
+	return nil
 }
 
 // Gate checks a plan against today's documents, plans again with the plan's own
@@ -82,8 +78,8 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Plan == nil || in.Today.Profile == nil {
 		return nil, errors.New("checking a plan needs the plan and a profile")
 	}
-	if k := in.Plan.Kind; k != formats.PlanPool && k != formats.PlanGear {
-		return nil, &formats.Error{Path: "kind", Found: fmt.Sprintf("%q", k), Expected: formats.PlanPool + " or " + formats.PlanGear, Hint: "plans of this kind cannot be checked yet"}
+	if methodOf(in.Plan) == nil {
+		return nil, &formats.Error{Path: "kind", Found: fmt.Sprintf("%q", in.Plan.Kind), Expected: checkable(), Hint: cannotCheck}
 	}
 	if in.Against == nil {
 		in.Against = in.Plan
@@ -94,16 +90,12 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Today.Cluster == nil {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
-	given := in.Today.Workload
-	if given == nil {
-		in.Today.Workload = WorkloadOf(in.Plan)
-		if in.Plan.Kind != formats.PlanGear { // which does not tell of models that no gear asks
-			given = in.Today.Workload
-		}
-	}
-	r := &Result{Verdict: Pass, Findings: Recompute(in.Plan, in.Today.Profile, in.Today.Cluster, given), Metrics: []Comparison{}, Blocks: []BlockChange{}}
+	r := &Result{Verdict: Pass, Findings: Recompute(in.Plan, in.Today.Profile, in.Today.Cluster, in.Today.Workload), Metrics: []Comparison{}, Blocks: []BlockChange{}}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
+	}
+	if in.Today.Workload == nil {
+		in.Today.Workload = WorkloadOf(in.Plan)
 	}
 	planned, err := r.planAgain(ctx, in)
 	if err != nil {
@@ -113,8 +105,7 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 		return nil, err
 	}
 	r.withinMargin(in.Tolerances.of(metric("p99")))
-	if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Error }) ||
-		slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
+	if hasError(r.Findings) || slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
 		r.Verdict = Fail
 	}
 	return r, nil
@@ -135,7 +126,7 @@ func (r *Result) planAgain(ctx context.Context, in GateInput) (*formats.Plan, er
 	case errors.As(err, &inf):
 		r.Findings = append(r.Findings, Finding{Severity: Error, Constraint: "infeasible", Expected: inf.Nearest.String(), Message: "there is no plan any more: " + inf.Reason})
 		return nil, nil
-	case formats.Findings(err) != nil && slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Error }):
+	case formats.Findings(err) != nil && hasError(r.Findings):
 		// What does not fit together has been found already.
 		r.Notes = append(r.Notes, "not planned again: "+err.Error())
 		return nil, nil
@@ -146,57 +137,64 @@ func (r *Result) planAgain(ctx context.Context, in GateInput) (*formats.Plan, er
 	return res.Plan, nil
 }
 
-// compare fills in the metrics.
+// compare fills in the metrics: those of the plan's kind, what devices cost, and
+// the blocks.
 func (r *Result) compare(ctx context.Context, in GateInput, planned *formats.Plan) error {
-	c := &comparison{against: in.Against, world: world{in.Plan, in.Today.Profile, in.Today.Cluster, in.Today.Workload}, planned: planned}
-	c.blocks = blockChanges(in.Against, in.OldProfile, in.Today.Profile)
-	// Where the structure itself is broken, nothing can be computed from it.
-	ck := &checker{world: c.world}
-	if in.Plan.Kind == formats.PlanGear {
-		if c.gears = ck.gearPlan(); c.gears == nil {
-			r.Notes = append(r.Notes, "figures are not compared: the plan does not fit the documents")
-			return nil
-		}
-		var err error
-		if c.tails, err = c.simulate(ctx); err != nil {
+	t := &kind.Today{Plan: in.Plan, Against: in.Against, Profile: in.Today.Profile, Cluster: in.Today.Cluster, Workload: in.Today.Workload, Planned: planned}
+	var list []kind.Sample
+	if m := methodOf(in.Plan); m.Figures != nil {
+		figures, note, err := m.Figures(ctx, t)
+		if err != nil {
 			return err
 		}
-	} else {
-		if slices.Contains(soundness(ck), false) {
-			r.Notes = append(r.Notes, "figures are not compared: the plan does not fit the profile's blocks")
+		if note != "" {
+			r.Notes = append(r.Notes, note)
 			return nil
 		}
-		c.held = c.hold()
+		list = figures
+	}
+	list = append(list, recompute.Cost(t)...)
+	for i := range list {
+		if metric(list[i].Metric) == nil {
+			return fmt.Errorf("the figure of %s belongs to no metric: %q", list[i].What, list[i].Metric)
+		}
 	}
 	for i := range metrics {
 		m := &metrics[i]
-		for _, s := range m.samples(c) {
-			cmp := Comparison{Metric: m.Name, What: s.what, Unit: s.unit, Old: s.old, New: s.now, Tolerance: in.Tolerances.of(m)}
-			switch {
-			case s.old == s.now:
-			case m.Higher:
-				cmp.Worse = (s.old - s.now) / s.old
-			case s.old == 0:
-				cmp.Worse = math.MaxFloat64
-			default:
-				cmp.Worse = (s.now - s.old) / s.old
-			}
-			cmp.Failed = cmp.Worse > cmp.Tolerance+rounding
-			if m.Name == "block" && !cmp.Failed {
-				continue // only those that matter: there are many
-			}
-			r.Metrics = append(r.Metrics, cmp)
-		}
-		if m.Name == "block" {
-			for _, b := range c.blocks {
-				if b.Change > in.Tolerances.of(m)+rounding {
-					r.Blocks = append(r.Blocks, b)
-				}
+		for k := range list {
+			if list[k].Metric == m.Name {
+				r.Metrics = append(r.Metrics, m.compare(&list[k], in.Tolerances.of(m)))
 			}
 		}
 	}
-	r.nameBlocks(c)
+	r.compareBlocks(recompute.BlockChanges(in.Against, in.OldProfile, in.Today.Profile), in.Tolerances)
 	return nil
+}
+
+// compareBlocks adds the blocks that are slower than the tolerance. Where another
+// metric failed and none is, the slowest below it are named, so that a failure
+// always names what moved.
+func (r *Result) compareBlocks(blocks []BlockChange, tolerances Tolerances) {
+	m := metric(blockMetric)
+	tolerance := tolerances.of(m)
+	for _, b := range blocks {
+		s := b.Sample()
+		if c := m.compare(&s, tolerance); c.Failed {
+			r.Metrics = append(r.Metrics, c)
+		}
+		if b.Change > tolerance+recompute.Rounding {
+			r.Blocks = append(r.Blocks, b)
+		}
+	}
+	if len(r.Blocks) > 0 || !slices.ContainsFunc(r.Metrics, func(m Comparison) bool { return m.Failed }) {
+		return
+	}
+	for _, b := range blocks {
+		if b.Change <= recompute.Rounding || len(r.Blocks) == 5 {
+			break
+		}
+		r.Blocks = append(r.Blocks, b)
+	}
 }
 
 // withinMargin turns a latency that eats into the margin by no more than the
@@ -204,71 +202,8 @@ func (r *Result) compare(ctx context.Context, in GateInput, planned *formats.Pla
 // measurement is never quite the old one.
 func (r *Result) withinMargin(tolerance float64) {
 	for i := range r.Findings {
-		if f := &r.Findings[i]; f.Constraint == "slo" && f.excess > 0 && f.excess <= tolerance+rounding {
+		if f := &r.Findings[i]; f.Constraint == "slo" && f.Excess > 0 && f.Excess <= tolerance+recompute.Rounding {
 			f.Severity = Warning
 		}
 	}
-}
-
-// soundness is whether each model's structure can be computed with.
-func soundness(c *checker) []bool {
-	var out []bool
-	for i := range c.plan.Models {
-		out = append(out, c.structure(i))
-	}
-	return out
-}
-
-// nameBlocks adds the slowest blocks below their own tolerance where another
-// metric failed, so that a failure always names what moved.
-func (r *Result) nameBlocks(c *comparison) {
-	if len(r.Blocks) > 0 || !slices.ContainsFunc(r.Metrics, func(m Comparison) bool { return m.Failed }) {
-		return
-	}
-	for _, b := range c.blocks {
-		if b.Change <= rounding || len(r.Blocks) == 5 {
-			break
-		}
-		r.Blocks = append(r.Blocks, b)
-	}
-}
-
-// Text is the result for people: the verdict first, then what failed.
-func (r *Result) Text() []string {
-	var out []string
-	failed := 0
-	for _, m := range r.Metrics {
-		if m.Failed {
-			failed++
-		}
-	}
-	errs := 0
-	for _, f := range r.Findings {
-		if f.Severity == Error {
-			errs++
-		}
-	}
-	head := r.Verdict + ": the plan holds"
-	if r.Verdict == Fail {
-		head = fmt.Sprintf("%s: %d constraints broken, %d figures worse than allowed", r.Verdict, errs, failed)
-	}
-	out = append(out, head)
-	for _, f := range r.Findings {
-		out = append(out, f.String())
-	}
-	for _, m := range r.Metrics {
-		if m.Failed {
-			out = append(out, fmt.Sprintf("regression: %s of %s: %.6g %s, was %.6g (%.2g %% worse, allowed %.2g %%)", m.Metric, m.What, m.New, m.Unit, m.Old, 100*m.Worse, 100*m.Tolerance))
-		}
-	}
-	for _, b := range r.Blocks {
-		out = append(out, "slower: "+b.String())
-	}
-	if r.Planned != nil && r.Verdict == Fail {
-		out = append(out, fmt.Sprintf("planned again today: %.6g; take it with: plan solve", r.Planned.Value))
-	}
-	for _, n := range r.Notes {
-		out = append(out, "note: "+n)
-	}
-	return out
 }

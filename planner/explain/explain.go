@@ -2,17 +2,18 @@ package explain
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/planner/kind"
 )
 
 // shownLimits is how many limits are worth a line.
 const shownLimits = 5
 
-// Lines explains a plan of pooled pipelines, for the closing table of `plan
+// Lines explains a plan, for the closing table of `plan
 // solve` and for `plan explain`.
 func Lines(p *formats.Plan) []string {
 	var out []string
@@ -24,10 +25,12 @@ func Lines(p *formats.Plan) []string {
 		out = append(out, l)
 	}
 	if c := p.Replan; c != nil {
-		out = append(out, fmt.Sprintf("moved: %d of %d devices load something new (at most %s asked); the others go on as they are", c.MovedGPUs, c.GPUs, percent(c.MaxMoved)))
+		out = append(out, fmt.Sprintf("moved: %d of %d devices load something new (at most %s asked); the others go on as they are", c.MovedGPUs, c.GPUs, kind.Percent(c.MaxMoved)))
 	}
 	out = append(out, limits(p)...)
-	out = append(out, gears(p)...)
+	if m := planner.MethodOf(p.Kind); m != nil && m.Explain != nil {
+		out = append(out, m.Explain(p)...)
+	}
 	if c := p.Certified; c != nil {
 		out = append(out, fmt.Sprintf("certified by simulation: load %.4g of the planned rates at attainment %.4g, %d runs of %s",
 			c.LoadFactor, c.Attainment, c.Runs, formats.Duration(c.DurationUS)))
@@ -49,12 +52,12 @@ var units = map[string]string{
 
 func objective(p *formats.Plan) string {
 	o := p.Objective
-	s := fmt.Sprintf("%s: %s %s", o.Name, number(o.Value), units[o.Name])
+	s := fmt.Sprintf("%s: %s %s", o.Name, kind.Number(o.Value), units[o.Name])
 	if o.Bound != nil {
-		s += fmt.Sprintf(", proven bound %s", number(*o.Bound))
+		s += fmt.Sprintf(", proven bound %s", kind.Number(*o.Bound))
 	}
 	if o.Gap != nil {
-		s += ", gap " + percent(*o.Gap)
+		s += ", gap " + kind.Percent(*o.Gap)
 	}
 	// Without a bound, as in a plan that others recorded, more work closes no gap.
 	if why, ok := stops[p.StoppedBy]; ok && (o.Bound != nil || p.StoppedBy != "work") {
@@ -65,17 +68,18 @@ func objective(p *formats.Plan) string {
 
 // tightest names the models whose rate sets the objective.
 func tightest(p *formats.Plan) string {
-	if len(p.Models) < 2 || p.Objective.Name != "throughput" {
+	served := p.Served()
+	if len(served) < 2 || p.Objective.Name != "throughput" {
 		return ""
 	}
 	var names []string
-	for i := range p.Models {
-		m := &p.Models[i]
+	for i := range served {
+		m := &served[i]
 		if m.Weight > 0 && m.RPS/m.Weight <= p.Objective.Value*(1+1e-6) {
 			names = append(names, m.Key().String())
 		}
 	}
-	if len(names) == 0 || len(names) == len(p.Models) {
+	if len(names) == 0 || len(names) == len(served) {
 		return ""
 	}
 	verb := " sets"
@@ -91,8 +95,8 @@ func devices(p *formats.Plan) string {
 	for _, pool := range p.Pools {
 		used := map[int]bool{}
 		share := 0.0
-		for i := range p.Models {
-			for _, pl := range p.Models[i].Pipelines {
+		for i := range p.Deployment {
+			for _, pl := range p.Deployment[i].Pipelines {
 				for _, s := range pl.Stages {
 					if s.Device != pool.Device {
 						continue
@@ -141,51 +145,28 @@ func limits(p *formats.Plan) []string {
 		if i > 0 {
 			head = strings.Repeat(" ", len(head))
 		}
-		kind, name, _ := strings.Cut(l.What, " ")
+		of, name, _ := strings.Cut(l.What, " ")
 		what := name
-		if kind == "slo" {
+		if of == "slo" {
 			what = "the SLO of " + name
 		}
 		// The gain is the relaxation's. Where whole devices made the proven bound
 		// lower than that, both ends are told: the rise is not one of that bound.
 		bound := "the bound"
 		if now := l.Value / (1 + l.Gain); p.Objective.Name == "throughput" && p.Objective.Bound != nil && now > *p.Objective.Bound*1.005 {
-			bound = "the bound over fractions of devices from " + number(now)
+			bound = "the bound over fractions of devices from " + kind.Number(now)
 		}
-		out = append(out, fmt.Sprintf("%s%s; %s would raise %s to %s (+%s)", head, what, more(kind, name, l.Change), bound, number(l.Value), percent(l.Gain)))
+		out = append(out, fmt.Sprintf("%s%s; %s would raise %s to %s (+%s)", head, what, more(of, name, l.Change), bound, kind.Number(l.Value), kind.Percent(l.Gain)))
 	}
 	return out
 }
 
-func more(kind, name, change string) string {
+func more(of, name, change string) string {
 	switch {
-	case kind == "device" && change == "+1 device":
+	case of == "device" && change == "+1 device":
 		return "one more " + name
-	case kind == "slo":
+	case of == "slo":
 		return strings.TrimPrefix(change, "+") + " more"
 	}
 	return change
-}
-
-// number writes a figure with the digits that people read.
-func number(v float64) string {
-	if a := math.Abs(v); a >= 1000 {
-		return fmt.Sprintf("%.0f", v)
-	} else if a >= 100 {
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.4g", v)
-}
-
-func percent(v float64) string {
-	switch p := 100 * v; {
-	case p == 0:
-		return "0 %"
-	case p < 0.01:
-		return fmt.Sprintf("%.1g %%", p)
-	case p < 1:
-		return fmt.Sprintf("%.2f %%", p)
-	default:
-		return fmt.Sprintf("%.1f %%", p)
-	}
 }

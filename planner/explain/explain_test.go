@@ -14,13 +14,12 @@ func TestLines(t *testing.T) {
 	p := &formats.Plan{
 		Objective: formats.Objective{Name: "throughput", Value: 2482.3, Bound: &bound, Gap: &gap}, StoppedBy: "work",
 		Pools: []formats.Pool{{Device: "L4", Count: 25}, {Device: "cpu-1", Count: 2, Sharing: formats.SharingTime}},
-		Models: []formats.PlanModel{
-			{Model: "a", Weight: 0.5, RPS: 0.5 * 2482.3, Pipelines: []formats.Pipeline{{Stages: []formats.Stage{
-				{Device: "L4", GPUs: 2.5, Placement: []formats.Placement{{First: 0, PerDevice: 2, Replicas: 5}}},
-				{Device: "cpu-1", GPUs: 1.25, Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}},
-			}}}},
-			{Model: "b", Weight: 0.5, RPS: 0.6 * 2482.3},
-		},
+		Deployment: []formats.Deployed{{Model: "a", Pipelines: []formats.Pipeline{{Stages: []formats.Stage{
+			{Device: "L4", GPUs: 2.5, Placement: []formats.Placement{{First: 0, PerDevice: 2, Replicas: 5}}},
+			{Device: "cpu-1", GPUs: 1.25, Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}},
+		}}},
+		}, {Model: "b"}},
+		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "a", Weight: 0.5, RPS: 0.5 * 2482.3}, {Model: "b", Weight: 0.5, RPS: 0.6 * 2482.3}}},
 		Limits: []formats.Limit{
 			{What: "slo a", Change: "+10ms", Value: 2500, Gain: 0.0004},
 			{What: "device L4", Change: "+1 device", Value: 2550.2, Gain: 0.015},
@@ -56,7 +55,7 @@ func TestLimitsOfRelaxation(t *testing.T) {
 
 // A plan with nothing but its name must not panic.
 func TestLinesOfLittle(t *testing.T) {
-	for _, p := range []*formats.Plan{{}, {Models: []formats.PlanModel{{}, {}}, Pools: []formats.Pool{{}}}} {
+	for _, p := range []*formats.Plan{{}, {Deployment: []formats.Deployed{{}, {}}, Section: &formats.PoolPlan{Models: []formats.Served{{}, {}}}, Pools: []formats.Pool{{}}}} {
 		if len(Lines(p)) == 0 {
 			t.Error("no line")
 		}

@@ -5,6 +5,11 @@
 // Instead of the paper's loop over four subproblems, each step is solved as far
 // as it can be solved exactly:
 //
+//	documents.go  Method: documents to a problem, the outcome to the parts of a plan
+//	measured.go   ranges of rates from measured ones
+//	instages.go   where members may run in stages
+//	problem.go    the problem as numbers
+//	ranges.go     ranges of rates and their weights
 //	records.go    levels: certainties on a grid of quantile thresholds per model
 //	enumerate.go  every cascade over the grid with its exact accuracy and the
 //	              share of samples that reach each of its models
@@ -24,9 +29,14 @@
 //	reckon.go     the tail latency of a cascade without simulating it
 //	em.go         Algorithm 1 of the paper, with repaired semantics
 //	write.go      the outcome as the sections of a plan
+//	cure.go       what would make an infeasible problem feasible
+//	runs.go       tables for simulations outside of planning
+//	explain.go    the gears of a plan for people
 //
 // Work is priced at the batch where a model is cheapest per sample within the
 // SLO: priced at batch 1 nothing seems feasible at high rates. A range must hold
 // its upper edge for ever, so that a gear passes only if its tail latency is
 // within the SLO and does not grow.
+//
+// Package verify is the independent check of the plans.
 package gear

@@ -193,13 +193,13 @@ func (l *layout) tables() (policy.Tables, [][]int32, error) {
 		return t, of, nil
 	}
 	out := &Outcome{Configs: l.configs}
-	plan := &formats.Plan{Kind: formats.PlanPool}
+	plan := &formats.Plan{Section: &formats.GearPlan{SLOUS: formats.Micros(p.SLO)}} // of no kind: only what all have is compiled
 	for k := range p.Kinds {
 		b := &p.Blocks.Pools[k]
 		plan.Pools = append(plan.Pools, formats.Pool{Device: p.Kinds[k].Name, Count: p.Kinds[k].Devices, PerNode: b.PerNode, NICGbps: b.Gbps, Sharing: formats.SharingTime})
 	}
 	for m := range p.Models {
-		pm := formats.PlanModel{Model: p.Models[m].Name, SLOUS: formats.Micros(p.SLO)}
+		pm := formats.Deployed{Model: p.Models[m].Name}
 		for k := range p.Kinds {
 			if devices := out.Replicas(m, k); len(devices) > 0 {
 				n := x.batch[k][m]
@@ -220,7 +220,7 @@ func (l *layout) tables() (policy.Tables, [][]int32, error) {
 				pm.Pipelines = append(pm.Pipelines, pl)
 			}
 		}
-		plan.Models = append(plan.Models, pm)
+		plan.Deployment = append(plan.Deployment, pm)
 	}
 	t, err := policy.Compile(plan)
 	if err != nil {

@@ -7,6 +7,14 @@
 // block range, a device kind and a share 1/v. Only templates that keep the SLO
 // exist, so latency never enters a program. Package stages lists them. The steps:
 //
+//	method.go     Method: the problem of documents, planned for a driver
+//	resolve.go    documents to a problem
+//	objective.go  what is to grow or to shrink, and at what prices
+//	running.go    the plan that runs, as the problem takes it
+//	write.go      the outcome as the parts of a plan
+//	certify.go    what simulation says of a plan
+//	tune.go       the margin that simulation certifies most with
+//	recorded.go   plans that others recorded, as ours
 //	problem.go    the problem as numbers, without documents
 //	dominance.go  the templates, less those that another dominates
 //	price.go      the cheapest template at given prices: labels along the layers, with Lagrangian bounds
@@ -33,6 +41,18 @@
 //	replan.go     a plan that continues a running one and moves few devices
 //	limits.go     what limits the objective, what more would buy, and what is missing when nothing fits
 //
+// Before and after these stand the documents:
+//
+//	method.go     the method as the driver knows it, and its options
+//	resolve.go    a profile, a cluster and a workload as a problem
+//	running.go    a plan that runs, and what the new one moves
+//	objective.go  prices of devices, and what is said where nothing fits
+//	write.go      the outcome as the parts of a plan
+//	tune.go       the margin that simulation certifies most with
+//	certify.go    what simulation says of a plan
+//	recorded.go   plans that others recorded, as ours
+//
 // Every phase stops on deterministic work, so the same problem gives the same
-// plan; only a cancelled context or a time limit makes it depend on the clock.
+// plan; only a cancelled context or a time limit makes it depend on the clock. Package
+// verify is the independent check of the plans.
 package pool

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -30,14 +31,7 @@ type Progress struct {
 }
 
 // Phase is the work of one phase.
-type Phase struct {
-	Name       string
-	Pipelines  int // templates in the program
-	Nodes      int64
-	Iterations int64
-	Value      float64 // best plan after it
-	Bound      float64 // best bound after it
-}
+type Phase = kind.Phase
 
 // Outcome is the best plan found, with its proof.
 type Outcome struct {

@@ -52,14 +52,14 @@ func along(stages ...formats.Stage) deployment {
 // in their order, each with its pipelines.
 func cascade(pools []formats.Pool, levels []int, models ...[]deployment) *formats.Plan {
 	const most = 1000.0
-	p := &formats.Plan{Format: "inferplan.plan/v1", Kind: formats.PlanGear, Tool: formats.Tool{Version: "test"}, Algorithm: "hand",
+	p := &formats.Plan{Format: formats.FormatPlan, Kind: formats.PlanGear, Tool: formats.Tool{Version: "test"}, Algorithm: "hand",
 		Objective: formats.Objective{Name: "accuracy", Value: 1}, StoppedBy: "proved", Inputs: []formats.Input{}, Pools: pools,
 		Policy: formats.PolicySpec{Name: gear.Name}, Arrivals: &formats.Arrivals{Process: "poisson"},
-		Options: formats.PlanOptions{GPURounding: "fractional", MaxPartitions: 3, GapTarget: .01, Effort: 1},
-		Gear:    &formats.GearPlan{SLOUS: formats.Micros(time.Second), Percentile: "p95", MaxQPS: most, Weights: "uniform", Samples: 10}}
+		Options: formats.NewValues(formats.PlanOptions(formats.PlanGear)),
+		Section: &formats.GearPlan{SLOUS: formats.Micros(time.Second), Percentile: "p95", MaxQPS: most, Weights: "uniform", Samples: 10}}
 	for m, pipelines := range models {
 		name := fmt.Sprintf("m%d", m)
-		pm := formats.PlanModel{Model: name, SLOUS: formats.Micros(time.Second), Percentile: "p95", Weight: 1, RPS: 1, NumBlocks: len(pipelines[0].stages)}
+		pm := formats.Deployed{Model: name, NumBlocks: len(pipelines[0].stages)}
 		for _, d := range pipelines {
 			pl := formats.Pipeline{Batch: d.batch, RPS: .01, Stages: d.stages}
 			for i := range d.stages {
@@ -73,17 +73,18 @@ func cascade(pools []formats.Pool, levels []int, models ...[]deployment) *format
 			pm.Pipelines = append(pm.Pipelines, pl)
 			pm.NumBlocks = len(d.stages)
 		}
-		p.Models = append(p.Models, pm)
-		p.Gear.Models = append(p.Gear.Models, formats.GearModel{Model: name, Thresholds: []float64{.1, .2, .3, .4, .5, .6, .7, .8, .9}, Levels: "0123456789", Correct: strings.Repeat("1", 10)})
+		p.Deployment = append(p.Deployment, pm)
+		g := formats.GearOf(p)
+		g.Models = append(g.Models, formats.GearModel{Model: name, Thresholds: []float64{.1, .2, .3, .4, .5, .6, .7, .8, .9}, Levels: "0123456789", Correct: strings.Repeat("1", 10)})
 	}
 	for i, level := range levels {
 		g := formats.Gear{FromQPS: most * float64(i) / float64(len(levels)), ToQPS: most * float64(i+1) / float64(len(levels)), Weight: 1 / float64(len(levels)), Accuracy: 1, Bound: 1}
-		for m := range p.Models {
+		for m := range p.Deployment {
 			replicas := 0
-			for k := range p.Models[m].Pipelines {
-				replicas += p.Models[m].Pipelines[k].Chains()
+			for k := range p.Deployment[m].Pipelines {
+				replicas += p.Deployment[m].Pipelines[k].Chains()
 			}
-			s := formats.GearStage{Model: p.Models[m].Model, Fraction: 1, MinQueue: 1}
+			s := formats.GearStage{Model: p.Deployment[m].Model, Fraction: 1, MinQueue: 1}
 			if m < len(models)-1 {
 				s.Level, s.Threshold = level, float64(level)/10
 			}
@@ -92,7 +93,7 @@ func cascade(pools []formats.Pool, levels []int, models ...[]deployment) *format
 			}
 			g.Stages = append(g.Stages, s)
 		}
-		p.Gear.Gears = append(p.Gear.Gears, g)
+		formats.GearOf(p).Gears = append(formats.GearOf(p).Gears, g)
 	}
 	return p
 }
@@ -301,12 +302,12 @@ func TestNoChains(t *testing.T) {
 	for _, c := range []struct {
 		plan *formats.Plan
 		at   string
-	}{{uneven(), "models[0].pipelines[0].stages[1].replicas"}, {twice, "models[0].pipelines[1].stages[0].device"}} {
+	}{{uneven(), "deployment[0].pipelines[0].stages[1].replicas"}, {twice, "deployment[0].pipelines[1].stages[0].device"}} {
 		if err := c.plan.Validate(); err == nil || !strings.Contains(err.Error(), c.at) {
 			t.Errorf("%v, expected an error at %s", err, c.at)
 		}
 	}
-	if _, err := policies.Compile(uneven()); err == nil || !strings.Contains(err.Error(), "models[0].pipelines[0].stages[1].replicas") {
+	if _, err := policies.Compile(uneven()); err == nil || !strings.Contains(err.Error(), "deployment[0].pipelines[0].stages[1].replicas") {
 		t.Errorf("compiling: %v", err)
 	}
 }

@@ -20,7 +20,7 @@ type compiler struct {
 
 // Compile reads the gears of a plan into its tables, which policy.Compile made.
 func Compile(plan *formats.Plan, t *policy.Tables) error {
-	g := plan.Gear
+	g := formats.GearOf(plan)
 	if g == nil {
 		return &formats.Error{Path: "gear", Found: "nothing", Expected: "the gears of a plan of kind gear"}
 	}
@@ -47,7 +47,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 
 // addMember reads a model of the family with all of its pipelines.
 func (c *compiler) addMember(i int) error {
-	m, at := &c.shared.Models[i], fmt.Sprintf("models[%d]", i)
+	m, at := &c.shared.Models[i], fmt.Sprintf("deployment[%d]", i)
 	if i >= len(c.plan.Models) || c.plan.Models[i].Model != m.Name {
 		return &formats.Error{Path: "gear.models", Found: fmt.Sprintf("%d models", len(c.plan.Models)), Expected: "those of models, in order"}
 	}

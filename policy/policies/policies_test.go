@@ -14,10 +14,10 @@ import (
 // the tables of another kind than its own.
 func TestKinds(t *testing.T) {
 	plan := policytest.Hundred().Plan()
-	plan.Kind = formats.PlanQueue
+	plan.Kind = "queue"
 	_, err := policies.Compile(plan)
 	if e, ok := errors.AsType[*formats.Error](err); !ok || e.Path != "kind" || !strings.Contains(err.Error(), "compiling the plan") {
-		t.Errorf("a queue plan: %v, expected an error at kind", err)
+		t.Errorf("a plan of an unknown kind: %v, expected an error at kind", err)
 	}
 	plan.Kind = formats.PlanGear
 	if _, err := policies.Compile(plan); err == nil || !strings.Contains(err.Error(), "the gears of a plan of kind gear") {

@@ -185,7 +185,7 @@ func TestLostWorkerOfAnEarlierStage(t *testing.T) {
 	}{{true, ""}, {false, "abort 0; dispatch [1] on 1 until 26.4ms 2 until 44.82ms"}} {
 		plan := policytest.Pooled{High: 2, Low: 1, Batch: 1, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 1 << 19, SLO: 100 * ms}.Plan()
 		d := newDriver(t, plan, reserve.Options{})
-		xfer := plan.Models[0].Pipelines[0].Stages[0].Cut.TransferUS[0].D()
+		xfer := plan.Deployment[0].Pipelines[0].Stages[0].Cut.TransferUS[0].D()
 		if got, want := d.tell(0, arrive(1, 100*ms)), fmt.Sprintf("dispatch [1] on 0 until 6ms 2 until %v", 24*ms+xfer); got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}
@@ -237,8 +237,8 @@ func TestChoiceOfPipeline(t *testing.T) {
 	plan := policytest.Single(1, false,
 		policytest.Model{Batch: 1, First: 30 * ms, SLO: 100 * ms, RPS: 10},
 		policytest.Model{Batch: 1, First: 10 * ms, SLO: 100 * ms, RPS: 10})
-	plan.Models[0].Pipelines = append(plan.Models[0].Pipelines, plan.Models[1].Pipelines...)
-	plan.Models = plan.Models[:1]
+	plan.Deployment[0].Pipelines = append(plan.Deployment[0].Pipelines, plan.Deployment[1].Pipelines...)
+	plan.Deployment = plan.Deployment[:1]
 	d := newDriver(t, plan, reserve.Options{})
 	d.play([]step{
 		{0, arrive(1, 100*ms), "dispatch [1] on 0 until 30ms"}, // both idle: the first
@@ -255,8 +255,8 @@ func TestFasterPipeline(t *testing.T) {
 	plan := policytest.Single(1, false,
 		policytest.Model{Batch: 1, First: 30 * ms, SLO: 100 * ms, RPS: 10},
 		policytest.Model{Batch: 1, First: 10 * ms, SLO: 100 * ms, RPS: 10})
-	plan.Models[0].Pipelines = append(plan.Models[0].Pipelines, plan.Models[1].Pipelines...)
-	plan.Models = plan.Models[:1]
+	plan.Deployment[0].Pipelines = append(plan.Deployment[0].Pipelines, plan.Deployment[1].Pipelines...)
+	plan.Deployment = plan.Deployment[:1]
 	newDriver(t, plan, reserve.DefaultOptions()).play([]step{{0, arrive(1, 20*ms), "dispatch [1] on 1 until 10ms"}})
 }
 
@@ -305,7 +305,7 @@ func TestEvenArrivalsAllMakeIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.Report.Dropped+r.Report.Late > 0 || r.Report.Requests == 0 {
-				t.Errorf("%s at %v: %d of %d requests dropped, %d late", plan.Models[0].Model, load, r.Report.Dropped, r.Report.Requests, r.Report.Late)
+				t.Errorf("%s at %v: %d of %d requests dropped, %d late", plan.Deployment[0].Model, load, r.Report.Dropped, r.Report.Requests, r.Report.Late)
 			}
 		}
 	}

@@ -148,8 +148,11 @@ func drawPlan(t *rapid.T) *formats.Plan {
 		plan.Pools = append(plan.Pools, p)
 	}
 	used := make([]int, pools)
+	promised := &formats.PoolPlan{}
+	plan.Section = promised
 	for m := range num("models", 1, 3) {
-		model := formats.PlanModel{Model: fmt.Sprintf("m%d", m), SLOUS: formats.Micros(time.Duration(num("slo", 20, 200)) * ms), RPS: 1}
+		model := formats.Deployed{Model: fmt.Sprintf("m%d", m)}
+		promised.Models = append(promised.Models, formats.Served{Model: model.Model, SLOUS: formats.Micros(time.Duration(num("slo", 20, 200)) * ms), RPS: 1})
 		for range num("pipelines", 1, 2) {
 			pl := formats.Pipeline{Batch: num("batch", 1, 5)}
 			for range num("stages", 1, 3) {
@@ -171,7 +174,7 @@ func drawPlan(t *rapid.T) *formats.Plan {
 			}
 			model.Pipelines = append(model.Pipelines, pl)
 		}
-		plan.Models = append(plan.Models, model)
+		plan.Deployment = append(plan.Deployment, model)
 	}
 	return plan
 }

@@ -10,7 +10,7 @@
 //	solution.go   Solution, Status, StoppedBy, statistics
 //	check.go      feasibility of a point, by our own arithmetic; rounding of integer variables
 //	finish.go     the last steps every solver shares: round, re-solve what is continuous, check, recompute the value
-//	relax.go      the smallest violations that make an infeasible model feasible
+//	elastic.go    the smallest violations that make an infeasible model feasible
 //	conflict.go   a minimal set of rows and bounds that exclude each other (elastic filter, then deletion)
 //	lp.go         a deterministic text dump in LP format
 //

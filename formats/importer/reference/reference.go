@@ -249,15 +249,3 @@ func (p *Plan) ClusterDocument() *formats.Cluster {
 	}
 	return out
 }
-
-// WorkloadDocument is the workload that the plan was made for.
-func (p *Plan) WorkloadDocument() *formats.Workload {
-	out := &formats.Workload{Format: "inferplan.workload/v1"}
-	for i := range p.DNNs {
-		d := &p.DNNs[i]
-		out.Models = append(out.Models, formats.WorkloadModel{
-			Model: d.Model, SLO: formats.SLO{Duration: Micros(d.SLOUS).D()}, Weight: p.Weights[i], BatchBuildRPS: d.BuildRPS,
-		})
-	}
-	return out
-}

@@ -3,6 +3,8 @@ package reference
 import (
 	"strings"
 	"testing"
+
+	"inferplan/formats"
 )
 
 const good = `[
@@ -34,7 +36,7 @@ func TestRead(t *testing.T) {
 	if c.Pools[0].Device != "L4" || c.Pools[0].MaxShares != 2 || c.Pools[1].PerNode != 2 || c.Pools[1].NICGbps != 10 {
 		t.Errorf("cluster %+v", c.Pools)
 	}
-	if m := w.Models[0]; m.SLO.Duration.Nanoseconds() != 50000500 || m.BatchBuildRPS != 90 {
+	if m := formats.ModelsOf(w)[0]; m.SLO.Duration.Nanoseconds() != 50000500 || m.BatchBuildRPS != 90 {
 		t.Errorf("workload %+v", m)
 	}
 }
@@ -97,7 +99,7 @@ func FuzzRead(f *testing.F) {
 			if c := plans[i].ClusterDocument(); len(c.Pools) != len(plans[i].GPUs) {
 				t.Fatal("a cluster without some of its pools")
 			}
-			if w := plans[i].WorkloadDocument(); len(w.Models) != len(plans[i].DNNs) {
+			if w := plans[i].WorkloadDocument(); len(formats.ModelsOf(w)) != len(plans[i].DNNs) {
 				t.Fatal("a workload without some of its models")
 			}
 		}

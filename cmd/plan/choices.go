@@ -1,0 +1,192 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/planner/kind"
+)
+
+// choices are the flags for the options of all methods, one flag for each name.
+// Which of them a solve has is known with its workload.
+type choices struct {
+	list []*choice
+}
+
+// choice is the flag for the options of one name.
+type choice struct {
+	name  string
+	kinds []string // that have it, in the order of the methods
+	of    []formats.Option
+	text  string
+	set   bool // by the command line, the environment or the configuration file
+	typed bool // on the command line
+}
+
+// newChoices makes a flag for every option that some method has.
+func newChoices(cmd *cobra.Command) *choices {
+	c := &choices{}
+	for _, k := range planner.Kinds() {
+		for _, o := range planner.MethodOf(k).Options() {
+			f := c.find(o.Name)
+			if f == nil {
+				f = &choice{name: o.Name}
+				c.list = append(c.list, f)
+			}
+			f.kinds, f.of = append(f.kinds, k), append(f.of, o)
+		}
+	}
+	for _, f := range c.list {
+		flag := cmd.Flags().VarPF(f, f.name, "", f.usage())
+		if f.of[0].Type == formats.FlagOption {
+			flag.NoOptDefVal = "true"
+		}
+		var words []string
+		for _, o := range f.of {
+			for _, w := range o.Choices {
+				if !slices.Contains(words, w) {
+					words = append(words, w)
+				}
+			}
+		}
+		if len(words) > 0 {
+			complete(cmd, f.name, words...)
+		}
+	}
+	return c
+}
+
+func (c *choices) find(name string) *choice {
+	for _, f := range c.list {
+		if f.name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+var _ pflag.Value = (*choice)(nil)
+
+// String is what was given.
+func (f *choice) String() string { return f.text }
+
+// Set keeps the text; what it means is read where the flags are checked, with
+// messages of our own.
+func (f *choice) Set(text string) error {
+	f.text, f.set = text, true
+	return nil
+}
+
+// Type is the word for the value in the help.
+func (f *choice) Type() string {
+	switch f.of[0].Type {
+	case formats.FlagOption:
+		return "bool"
+	case formats.WholeOption:
+		return "int"
+	case formats.NumberOption:
+		return "float"
+	case formats.DurationOption:
+		return "time"
+	}
+	return "string"
+}
+
+// usage is the help of the flag: what it does by method, with the defaults.
+func (f *choice) usage() string {
+	var parts []string
+	all := len(f.kinds) == len(planner.Kinds())
+	for i, o := range f.of {
+		text := o.Help
+		if o.Default != nil {
+			text += " (default " + o.Text(o.Default) + ")"
+		}
+		if all && i > 0 && text == parts[0] {
+			continue
+		}
+		parts = append(parts, text)
+	}
+	if all && len(parts) == 1 {
+		return parts[0]
+	}
+	for i := range parts {
+		parts[i] = f.kinds[i] + ": " + parts[i]
+	}
+	return strings.Join(parts, "; ")
+}
+
+// noteTyped remembers which flags were typed. It must run before the
+// configuration is read: that may say for all solves what only some use.
+func (c *choices) noteTyped(flags *pflag.FlagSet) {
+	for _, f := range c.list {
+		f.typed = flags.Changed(f.name)
+	}
+}
+
+// taken tells why no method takes a value; nil where one does.
+func (f *choice) taken(text string) error {
+	var wrong error
+	for i := range f.of {
+		_, err := f.of[i].Parse(text)
+		if err == nil {
+			return nil
+		}
+		wrong = err
+	}
+	return wrong
+}
+
+// check refuses values that no method takes, and flags that were typed without
+// one that they say more about.
+func (c *choices) check(flags *pflag.FlagSet) error {
+	for _, f := range c.list {
+		if !f.set {
+			continue
+		}
+		if err := f.taken(f.text); err != nil {
+			return withCode(exitUsage, err)
+		}
+		needs := f.of[0].Needs
+		if f.typed && len(needs) > 0 && !slices.ContainsFunc(needs, flags.Changed) {
+			return usageErrorf("--%s needs --%s\n  hint: %s", f.name, strings.Join(needs, " or --"), f.of[0].Help)
+		}
+	}
+	return nil
+}
+
+// values are the options of a method that were set. One that the method does not
+// have is among them where it was typed, so that it is refused; from the
+// environment or the configuration file it is left alone.
+func (c *choices) values(m *kind.Method) (map[string]any, error) {
+	out := map[string]any{}
+	for _, f := range c.list {
+		i := slices.Index(f.kinds, m.Kind)
+		switch {
+		case !f.set || i < 0 && !f.typed:
+			continue
+		case i < 0:
+			out[f.name] = f.text
+			continue
+		}
+		value, err := f.of[i].Parse(f.text)
+		if err != nil {
+			return nil, withCode(exitUsage, fmt.Errorf("the method %s: %w", m.Kind, err))
+		}
+		out[f.name] = value
+	}
+	return out, nil
+}
+
+// word is the text of a flag; empty where it is not set.
+func (c *choices) word(name string) string {
+	if f := c.find(name); f != nil && f.set {
+		return f.text
+	}
+	return ""
+}

@@ -1,0 +1,94 @@
+package diff
+
+import (
+	"fmt"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// Gears compares how two gear plans answer. Ranges are matched by their upper
+// edge: a plan with other ranges has others added and removed. A plan of another
+// kind has none.
+func Gears(before, after *formats.Plan, r *Recorder) {
+	a, b := formats.GearOf(before), formats.GearOf(after)
+	r.section = "gears"
+	if a == nil || b == nil {
+		var none formats.GearPlan
+		if a == nil {
+			a = &none
+		} else {
+			b = &none
+		}
+	}
+	r.span("slo", a.SLOUS, b.SLOUS, neutral)
+	r.text("percentile", a.Percentile, b.Percentile)
+	r.figure("max", a.MaxQPS, b.MaxQPS, "rps", neutral)
+	r.text("weights", a.Weights, b.Weights)
+	r.count("samples", a.Samples, b.Samples, neutral)
+	r.count("held out", a.HeldOut, b.HeldOut, neutral)
+	names, inA, inB := union(a.Models, b.Models, func(m *formats.GearModel) string { return m.Model })
+	for _, n := range names {
+		i, okA := inA[n]
+		k, okB := inB[n]
+		if !okA || !okB {
+			continue // among the models already
+		}
+		x, y := &a.Models[i], &b.Models[k]
+		if x.Levels != y.Levels || x.Correct != y.Correct {
+			r.text(n+" records", "as planned", "others")
+		}
+		r.count(n+" thresholds", len(x.Thresholds), len(y.Thresholds), neutral)
+	}
+	edges, inA, inB := union(a.Gears, b.Gears, edge)
+	for _, e := range edges {
+		i, okA := inA[e]
+		k, okB := inB[e]
+		switch {
+		case !okB:
+			r.add(Removed, e, cascade(&a.Gears[i]), "", nil, "")
+		case !okA:
+			r.add(Added, e, "", cascade(&b.Gears[k]), nil, "")
+		default:
+			r.gear(e+" ", &a.Gears[i], &b.Gears[k])
+		}
+	}
+}
+
+func edge(g *formats.Gear) string { return fmt.Sprintf("up to %.6g rps", g.ToQPS) }
+
+func (r *Recorder) gear(at string, a, b *formats.Gear) {
+	r.text(at+"cascade", cascade(a), cascade(b))
+	r.figure(at+"accuracy", a.Accuracy, b.Accuracy, "", moreIsBetter)
+	r.optional(at+"accuracy held out", a.AccuracyHeldOut, b.AccuracyHeldOut, "", moreIsBetter)
+	r.figure(at+"bound", a.Bound, b.Bound, "", neutral)
+	r.span(at+"latency", a.LatencyUS, b.LatencyUS, lessIsBetter)
+	r.figure(at+"utilisation", a.Utilisation, b.Utilisation, "", neutral)
+	r.figure(at+"weight", a.Weight, b.Weight, "", neutral)
+	if cascade(a) != cascade(b) {
+		return
+	}
+	for k := range a.Stages {
+		if x, y := fmt.Sprintf("%.3g", a.Stages[k].Split), fmt.Sprintf("%.3g", b.Stages[k].Split); x != y {
+			r.text(at+a.Stages[k].Model+" split", x, y)
+		}
+	}
+}
+
+// cascade writes a gear's models with their thresholds, and the least queue
+// where it is not 1.
+func cascade(g *formats.Gear) string {
+	var parts []string
+	for k := range g.Stages {
+		s := &g.Stages[k]
+		text := s.Model
+		if s.Level > 0 {
+			text += fmt.Sprintf("(%.3g)", s.Threshold)
+		}
+		if s.MinQueue > 1 {
+			text += fmt.Sprintf(" from %d queued", s.MinQueue)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, " > ")
+}

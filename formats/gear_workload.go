@@ -1,0 +1,131 @@
+package formats
+
+import "fmt"
+
+// Cascade is a family of models asked in order of size.
+type Cascade struct {
+	Family []string   `json:"family"`
+	SLO    CascadeSLO `json:"slo"`
+	QPS    CascadeQPS `json:"qps"`
+	Grid   int        `json:"grid,omitempty" default:"10"` // quantile thresholds per model
+}
+
+// CascadeSLO is a latency target at a percentile, an accuracy target, or both.
+// With a latency accuracy is maximised, with an accuracy latency is minimised,
+// with both the number of devices is.
+type CascadeSLO struct {
+	Latency    SLO     `json:"latency,omitzero"`
+	Percentile string  `json:"percentile,omitempty"`
+	Accuracy   float64 `json:"accuracy,omitempty"`
+	Over       string  `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together
+}
+
+// Of CascadeSLO.Over.
+const (
+	OverRanges   = "ranges"
+	OverRequests = "requests"
+)
+
+// CascadeQPS is the range of request rates to plan for and how often each occurs.
+type CascadeQPS struct {
+	Max          float64   `json:"max,omitempty"`
+	Ranges       int       `json:"ranges,omitempty"`
+	Distribution string    `json:"distribution,omitempty"` // zipf, uniform
+	Measured     string    `json:"measured,omitempty"`     // file of second,count
+	Histogram    []float64 `json:"histogram,omitempty"`
+}
+
+var cascadePart = workloadPart{name: "cascade", kind: PlanGear, section: (*Cascade)(nil), schema: schemaFile("workload.cascade")}
+
+// CascadeOf is the cascade that a workload asks for; nil where it asks for
+// something else.
+func CascadeOf(w *Workload) *Cascade {
+	if w == nil {
+		return nil
+	}
+	s, _ := w.Section.(*Cascade)
+	return s
+}
+
+// Files is the file of measured rates, where the cascade names one.
+func (d *Cascade) Files() []SectionFile {
+	if d.QPS.Measured == "" {
+		return nil
+	}
+	return []SectionFile{{Role: "qps", Path: d.QPS.Measured}}
+}
+
+func (d *Cascade) check(c *checker) {
+	if len(d.Family) == 0 {
+		c.fail("cascade.family", "an empty list", "at least one model", "")
+	}
+	seen := map[string]int{}
+	for i, m := range d.Family {
+		c.name(seen, i, m, "cascade.family[%d]", i)
+	}
+	switch {
+	case d.SLO.Latency.IsZero() && d.SLO.Accuracy == 0:
+		c.fail("cascade.slo", "neither latency nor accuracy", "one of the two, or both: what is left out is optimised, with both the number of devices", "")
+	case !d.SLO.Latency.IsZero():
+		c.slo(d.SLO.Latency, "cascade.slo.latency")
+	}
+	switch {
+	case d.SLO.Accuracy < 0 || d.SLO.Accuracy > 1:
+		c.fail("cascade.slo.accuracy", number(d.SLO.Accuracy), "a share from 0 to 1", "")
+	}
+	if d.SLO.Percentile != "" {
+		c.percentile(d.SLO.Percentile, "cascade.slo.percentile")
+	}
+	if d.SLO.Over != "" {
+		c.oneOf("cascade.slo.over", d.SLO.Over, OverRanges, OverRequests)
+		if d.SLO.Over == OverRequests && d.SLO.Latency.IsZero() {
+			c.fail("cascade.slo.over", quote(d.SLO.Over), "a latency beside it", "without one the least latency of every range is looked for")
+		}
+	}
+	if d.Grid < 0 {
+		c.fail("cascade.grid", integer64(d.Grid), "1 or more", "")
+	}
+	c.cascadeQPS(&d.QPS)
+}
+
+func (c *checker) cascadeQPS(q *CascadeQPS) {
+	ways := 0
+	if q.Distribution != "" {
+		ways++
+		c.oneOf("cascade.qps.distribution", q.Distribution, "zipf", "uniform")
+		if !(q.Max > 0) {
+			c.fail("cascade.qps.max", number(q.Max), "a positive rate", "")
+		}
+		if q.Ranges < 1 {
+			c.fail("cascade.qps.ranges", integer64(q.Ranges), "1 or more", "")
+		}
+	}
+	if q.Measured != "" {
+		ways++
+	}
+	if q.Histogram != nil {
+		ways++
+		sum := 0.0
+		for i, x := range q.Histogram {
+			if x < 0 {
+				c.fail(fmt.Sprintf("cascade.qps.histogram[%d]", i), number(x), "0 or more", "")
+			}
+			sum += x
+		}
+		if sum == 0 {
+			c.fail("cascade.qps.histogram", "no weight at all", "at least one positive weight", "")
+		}
+		if !(q.Max > 0) {
+			c.fail("cascade.qps.max", number(q.Max), "the rate at which the last bar ends", "")
+		}
+	}
+	if ways != 1 {
+		c.fail("cascade.qps", fmt.Sprintf("%d of distribution, measured and histogram", ways), "exactly one of them", "")
+	}
+	if q.Max < 0 {
+		c.fail("cascade.qps.max", number(q.Max), "a positive rate", "")
+	}
+	if q.Ranges < 0 {
+		c.fail("cascade.qps.ranges", integer64(q.Ranges), "1 or more", "")
+	}
+}

@@ -1,0 +1,166 @@
+package formats
+
+import (
+	"bytes"
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// drawValue draws a value that an option takes.
+func drawValue(t *rapid.T, o *Option) any {
+	switch o.Type {
+	case FlagOption:
+		return rapid.Bool().Draw(t, o.Name)
+	case WholeOption:
+		most := math.MaxInt32
+		if o.Max > 0 {
+			most = int(o.Max)
+		}
+		return rapid.IntRange(int(o.Min), most).Draw(t, o.Name)
+	case NumberOption:
+		if len(o.Choices) > 0 && rapid.Bool().Draw(t, o.Name+" as a word") {
+			return rapid.SampledFrom(o.Choices).Draw(t, o.Name)
+		}
+		most := math.MaxFloat64
+		switch {
+		case o.Below:
+			most = math.Nextafter(o.Max, o.Min)
+		case o.Max > 0:
+			most = o.Max
+		}
+		return rapid.Float64Range(o.Min, most).Draw(t, o.Name)
+	case DurationOption:
+		return time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, o.Name))
+	case SLOOption:
+		switch rapid.IntRange(0, 2).Draw(t, o.Name+" as") {
+		case 0:
+			return SLO{}
+		case 1:
+			return SLO{Duration: time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, o.Name))}
+		}
+		return SLO{Times: rapid.Float64Range(1e-6, 1e6).Draw(t, o.Name)}
+	}
+	return rapid.SampledFrom(o.Choices).Draw(t, o.Name)
+}
+
+// Every value that an option takes is read from the text that is written of it, and
+// every option takes its own default.
+func TestOptionTextIsRead(t *testing.T) {
+	for _, kind := range PlanKinds() {
+		for _, o := range PlanOptions(kind) {
+			t.Run(kind+" "+o.Name, func(t *testing.T) {
+				if found, _ := o.wrong(o.Initial()); found != "" && o.Default != nil {
+					t.Errorf("the default is refused: %s", found)
+				}
+				rapid.Check(t, func(t *rapid.T) {
+					v := drawValue(t, &o)
+					if taken, err := o.Accept(v); err != nil || taken != v {
+						t.Fatalf("%v was taken as %v: %v", v, taken, err)
+					}
+					if got, err := o.Parse(o.Text(v)); err != nil || got != v {
+						t.Fatalf("%v is written %q and read %v: %v", v, o.Text(v), got, err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What a plan keeps of its options comes back from its document, and stands for
+// what was chosen.
+func TestKeptOptionsAreRead(t *testing.T) {
+	for kind, file := range map[string]string{PlanPool: "plan.v2.json", PlanGear: "plan-gear.v2.json"} {
+		t.Run(kind, func(t *testing.T) {
+			p, err := ReadPlan(compat + file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// What the plan at hand needs of the options that it is checked against.
+			least := map[string]int{}
+			for i := range p.Deployment {
+				for _, l := range p.Deployment[i].Pipelines {
+					least["max-partitions"] = max(least["max-partitions"], len(l.Stages))
+					least["max-batch"] = max(least["max-batch"], l.Batch)
+				}
+			}
+			rapid.Check(t, func(t *rapid.T) {
+				v := NewValues(PlanOptions(kind))
+				for _, o := range v.Options() {
+					if !rapid.Bool().Draw(t, "choose "+o.Name) {
+						continue
+					}
+					value := drawValue(t, &o)
+					if n, whole := value.(int); whole && n > 0 {
+						value = max(n, least[o.Name])
+					}
+					if err := v.Set(o.Name, value); err != nil {
+						t.Fatal(err)
+					}
+				}
+				kept := v.Kept()
+				if !kept.Kept().Equal(kept) {
+					t.Fatalf("%v keeps of itself %v", kept, kept.Kept())
+				}
+				for _, o := range v.Options() {
+					means := o.Key != "" && (len(o.Needs) == 0 || v.Whole(o.Needs[0]) > 0)
+					if means && kept.Get(o.Name) != v.Get(o.Name) {
+						t.Fatalf("--%s is %v, kept as %v", o.Name, v.Get(o.Name), kept.Get(o.Name))
+					}
+				}
+				q := *p
+				q.Options = v
+				var b bytes.Buffer
+				if err := Write(&b, &q); err != nil {
+					t.Fatal(err)
+				}
+				again, err := DecodePlan(b.Bytes(), "plan.json")
+				if err != nil {
+					t.Fatalf("%v\n%s", err, b.Bytes())
+				}
+				if !again.Options.Equal(kept) {
+					t.Fatalf("kept %v, read %v", kept, again.Options)
+				}
+				for _, o := range kept.Options() {
+					if kept.Chosen(o.Name) != again.Options.Chosen(o.Name) {
+						t.Fatalf("--%s: kept %v, read %v", o.Name, kept, again.Options)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What an option does not take is refused in the same words typed and given, and
+// named by the flag.
+func TestOptionRefuses(t *testing.T) {
+	for _, c := range []struct {
+		option, text string
+		value        any
+	}{
+		{"margin", "1", 1.0},
+		{"margin", "NaN", math.NaN()},
+		{"margin", "+Inf", math.Inf(1)},
+		{"effort", "17", 17},
+		{"blocks", "-1", -1},
+		{"time-limit", "-1s", -time.Second},
+	} {
+		o := findOption(PlanOptions(PlanPool), c.option)
+		if o == nil {
+			t.Fatalf("no option %s", c.option)
+		}
+		_, typed := o.Parse(c.text)
+		_, given := o.Accept(c.value)
+		if typed == nil || given == nil || typed.Error() != given.Error() {
+			t.Errorf("%s: typed %v, given %v", c.text, typed, given)
+		}
+	}
+	slo := findOption(PlanOptions(PlanPool), "slo")
+	for _, v := range []SLO{{Duration: -1}, {Times: -2}, {Times: math.NaN()}, {Duration: 1, Times: 5}} {
+		if _, err := slo.Accept(v); err == nil {
+			t.Errorf("%+v was taken", v)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package formats
+
+import (
+	"fmt"
+	"math"
+)
+
+// PlanPool is the kind of plans of pooled pipelines.
+const PlanPool = "pool"
+
+// PoolPlan is what a plan of pooled pipelines promises, in the order of its
+// deployment: entry i is served by deployment i.
+type PoolPlan struct {
+	Models []Served `json:"models"`
+}
+
+var poolKind = planKind{name: PlanPool, section: (*PoolPlan)(nil), options: poolOptions, schema: schemaFile("plan.pool")}
+
+// PoolOf is the section of a plan of pooled pipelines; nil for other plans.
+func PoolOf(p *Plan) *PoolPlan {
+	s, _ := p.Section.(*PoolPlan)
+	return s
+}
+
+// Served lists the models and their classes.
+func (s *PoolPlan) Served() []Served { return s.Models }
+
+// Promised is the entry of the deployed model or class.
+func (s *PoolPlan) Promised(d *Deployed) Served {
+	for i := range s.Models {
+		if s.Models[i].Key() == d.Key() {
+			return s.Models[i]
+		}
+	}
+	return Served{}
+}
+
+// Attainment is left to whoever asks.
+func (s *PoolPlan) Attainment() (float64, string) { return 0, "" }
+
+// Options that several kinds have.
+var (
+	sloOption = Option{Name: "slo", Key: "slo", Type: SLOOption,
+		Help: "latency SLO of every model, such as 200ms or 5x; overrides the workload's"}
+	maxPartitionsOption = Option{Name: "max-partitions", Key: "max_partitions", Type: WholeOption, Default: 2, Min: 1, Max: 8,
+		Help: "stages per pipeline"}
+	maxBatchOption = Option{Name: "max-batch", Key: "max_batch", Type: WholeOption,
+		Help: "largest batch; 0 is the largest measured"}
+	blocksOption = Option{Name: "blocks", Key: "blocks", Type: WholeOption,
+		Help: "cut every model as if it had so many blocks at most; 0 is all of the profile's"}
+	blocksByOption = Option{Name: "blocks-by", Key: "blocks_by", Type: ChoiceOption, Default: "bytes", Choices: []string{"bytes", "time"}, Needs: []string{"blocks"},
+		Help: "with --blocks: bytes (cuts that few bytes cross) or time (the slowest block as fast as can be)"}
+	cutDTypeOption = Option{Name: "cut-dtype", Key: "cut_dtype", Type: ChoiceOption, Default: "auto", Choices: []string{"auto", "fp32"},
+		Help: "how tensors cross between stages: auto (float16 where the profile shows that answers stay the same) or fp32"}
+	gapOption = Option{Name: "gap", Key: "gap_target", Type: NumberOption, Default: 1e-2, Max: 1, Below: true,
+		Help: "stop when the relative gap to the bound is this small"}
+	timeLimitOption = Option{Name: "time-limit", Type: DurationOption,
+		Help: "safety net on wall time; plans stopped by it are not reproducible"}
+)
+
+var poolOptions = []Option{
+	{Name: "algorithm", Type: ChoiceOption, Default: "template", Choices: []string{"template", "np", "dart-r"},
+		Help: "template, np (no partitioning) or dart-r (pairs of devices)"},
+	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
+		Help: "what to optimise: throughput, or the least cost, power or gpus that carries --min-load"},
+	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.4, Max: 1, Below: true, Choices: []string{"auto"},
+		Help: "share of the SLO kept back for queueing and jitter, or auto: what simulation certifies most with"},
+	{Name: "gpu-rounding", Key: "gpu_rounding", Type: ChoiceOption, Default: "slot", Choices: []string{"slot", "fractional"},
+		Help: "whole devices per model and stage position (slot), or shares packed freely (fractional)"},
+	maxPartitionsOption,
+	sloOption,
+	cutDTypeOption,
+	maxBatchOption,
+	blocksOption,
+	blocksByOption,
+	{Name: "batch-build", Key: "batch_build", Type: NumberOption, Max: 1e6,
+		Help: "factor of the delay reserved for filling a batch (1.3 in PPipe's artifact)"},
+	{Name: "min-load", Key: "min_load_rps", Type: NumberOption, Max: 1e12,
+		Help: "least rps / weight that every model must reach"},
+	{Name: "uneven-nic", Key: "uneven_nic", Type: FlagOption,
+		Help: "where a kind is one node: some of its devices may leave the NIC to the others, to run whole models"},
+	gapOption,
+	{Name: "effort", Key: "effort", Type: WholeOption, Default: 1, Min: 1, Max: 16,
+		Help: "work allowed to the solver: each step doubles it"},
+	{Name: "max-moved", Type: NumberOption, Default: 0.2, Max: 1, Needs: []string{"from"},
+		Help: "with --from: share of the devices that may have to load something new"},
+	timeLimitOption,
+}
+
+func (s *PoolPlan) check(p *planChecker) {
+	if len(p.plan.Deployment) == 0 {
+		p.fail("deployment", "an empty list", "at least one model", "")
+	}
+	if len(s.Models) != len(p.plan.Deployment) {
+		p.fail("pool.models", fmt.Sprintf("%d models", len(s.Models)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
+		return
+	}
+	for i := range s.Models {
+		m, at := &s.Models[i], fmt.Sprintf("pool.models[%d]", i)
+		if d := &p.plan.Deployment[i]; m.Key() != d.Key() {
+			p.fail(at+".model", quote(m.Key().String()), "the model at the same place of the deployment, "+quote(d.Key().String()), "")
+			return
+		}
+		p.served(m, at)
+		if sum := p.plan.Deployment[i].RPS(); !closeTo(sum, m.RPS) {
+			p.fail(at+".rps", number(m.RPS), "the sum over its pipelines, "+formatFloat(sum), "")
+		}
+		for k := range p.plan.Deployment[i].Pipelines {
+			l, at := &p.plan.Deployment[i].Pipelines[k], fmt.Sprintf("deployment[%d].pipelines[%d]", i, k)
+			p.keeps(l, m, at)
+			if most := p.plan.Options.Whole("max-partitions"); most > 0 && len(l.Stages) > most {
+				p.fail(at+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", most), "")
+			}
+		}
+	}
+	s.throughput(p)
+}
+
+// throughput checks the objective against what it is defined as.
+func (s *PoolPlan) throughput(p *planChecker) {
+	o := &p.plan.Objective
+	if o.Name != "throughput" || len(s.Models) == 0 {
+		return
+	}
+	least := math.Inf(1)
+	for i := range s.Models {
+		if m := &s.Models[i]; m.Weight > 0 {
+			least = min(least, m.RPS/m.Weight)
+		}
+	}
+	if !math.IsInf(least, 1) && !closeTo(o.Value, least) {
+		p.fail("objective.value", number(o.Value), "the least rps / weight over the models, "+formatFloat(least), "")
+	}
+}
+
+// WorkloadModels are the models of a workload, each with its target and weight,
+// or the SLO classes of models.
+type WorkloadModels []WorkloadModel
+
+var modelsPart = workloadPart{name: "models", kind: PlanPool, section: WorkloadModels(nil), schema: schemaFile("workload.models")}
+
+// ModelsOf are the models that a workload asks for; nil where it asks for
+// something else.
+func ModelsOf(w *Workload) WorkloadModels {
+	if w == nil {
+		return nil
+	}
+	s, _ := w.Section.(WorkloadModels)
+	return s
+}
+
+// Files names no file.
+func (s WorkloadModels) Files() []SectionFile { return nil }
+
+func (s WorkloadModels) check(c *checker) {
+	if len(s) == 0 {
+		c.fail("models", "an empty list", "at least one model", "")
+	}
+	seen := map[ModelClass]int{}
+	for i := range s {
+		c.key(seen, i, s[i].Key(), fmt.Sprintf("models[%d]", i))
+		c.workloadModel(&s[i], i)
+	}
+	c.weights(s)
+}

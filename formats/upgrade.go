@@ -1,0 +1,143 @@
+package formats
+
+import "strings"
+
+// planV1 is a plan of version 1: options and promises of all kinds in one form,
+// models with both what is promised and where they run.
+type planV1 struct {
+	Format      string        `json:"format"` // inferplan.plan/v1
+	Kind        string        `json:"kind"`
+	Tool        Tool          `json:"tool"`
+	Seed        uint64        `json:"seed"`
+	Algorithm   string        `json:"algorithm"`
+	Objective   Objective     `json:"objective"`
+	StoppedBy   string        `json:"stopped_by"`
+	Inputs      []Input       `json:"inputs"`
+	Options     planOptionsV1 `json:"options"`
+	Pools       []Pool        `json:"pools"`
+	Models      []planModelV1 `json:"models"`
+	Gear        *GearPlan     `json:"gear,omitempty"`
+	Policy      PolicySpec    `json:"policy"`
+	Execution   []Execution   `json:"execution,omitempty"`
+	Arrivals    *Arrivals     `json:"arrivals,omitempty"`
+	Certified   *Certificate  `json:"certified,omitempty"`
+	Replan      *Replan       `json:"replan,omitempty"`
+	Limits      []Limit       `json:"limits,omitempty"`
+	Assumptions []string      `json:"assumptions,omitempty"`
+	Warnings    []string      `json:"warnings,omitempty"`
+}
+
+type planOptionsV1 struct {
+	Margin        float64 `json:"margin"`
+	GPURounding   string  `json:"gpu_rounding"`
+	MaxPartitions int     `json:"max_partitions"`
+	SLO           string  `json:"slo,omitempty"`
+	CutDType      string  `json:"cut_dtype,omitempty"`
+	MaxBatch      int     `json:"max_batch,omitempty"`
+	Blocks        int     `json:"blocks,omitempty"`
+	BlocksBy      string  `json:"blocks_by,omitempty"`
+	BatchBuild    float64 `json:"batch_build,omitempty"`
+	MinLoadRPS    float64 `json:"min_load_rps,omitempty"`
+	GapTarget     float64 `json:"gap_target"`
+	Effort        int     `json:"effort"`
+}
+
+type planModelV1 struct {
+	Model      string       `json:"model"`
+	Class      string       `json:"class,omitempty"`
+	SHA256     string       `json:"sha256,omitempty"`
+	SLOUS      Micros       `json:"slo_us"`
+	MarginUS   Micros       `json:"margin_us"`
+	Percentile string       `json:"percentile"`
+	Weight     float64      `json:"weight"`
+	RPS        float64      `json:"rps"`
+	Inputs     []TensorInfo `json:"inputs,omitempty"`
+	Outputs    []TensorInfo `json:"outputs,omitempty"`
+	NumBlocks  int          `json:"num_blocks"`
+	Pipelines  []Pipeline   `json:"pipelines"`
+}
+
+// upgrade makes a plan of today. Options that the plan's kind never read are
+// dropped: version 1 stored those of all kinds.
+func (old *planV1) upgrade() (document, error) {
+	var c checker
+	p := &Plan{
+		Format: FormatPlan, Kind: old.Kind, Tool: old.Tool, Seed: old.Seed, Algorithm: old.Algorithm, Objective: old.Objective,
+		StoppedBy: old.StoppedBy, Inputs: old.Inputs, Pools: old.Pools, Deployment: make([]Deployed, 0, len(old.Models)),
+		Policy: old.Policy, Execution: old.Execution, Arrivals: old.Arrivals, Certified: old.Certified, Replan: old.Replan,
+		Limits: old.Limits, Assumptions: old.Assumptions, Warnings: old.Warnings,
+	}
+	for i := range old.Models {
+		m := &old.Models[i]
+		p.Deployment = append(p.Deployment, Deployed{Model: m.Model, Class: m.Class, SHA256: m.SHA256, Inputs: m.Inputs, Outputs: m.Outputs,
+			NumBlocks: m.NumBlocks, Pipelines: m.Pipelines})
+	}
+	kind := planKindOf(old.Kind)
+	if kind == nil {
+		c.oneOf("kind", old.Kind, PlanKinds()...)
+		return nil, c.err()
+	}
+	p.Options = NewValues(kind.options)
+	old.options(&c, &p.Options)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	p.Options = p.Options.Kept()
+	old.section(p)
+	return p, nil
+}
+
+// options takes over what the kind has.
+func (old *planV1) options(c *checker, v *Values) {
+	o := &old.Options
+	var slo SLO
+	if o.SLO != "" {
+		parsed, err := ParseSLO(o.SLO)
+		if err != nil {
+			c.fail("options.slo", "the text "+quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"", "")
+		}
+		slo = parsed
+	}
+	for i := range v.options {
+		at := &v.options[i]
+		value, ok := map[string]any{
+			"margin": o.Margin, "gpu_rounding": o.GPURounding, "max_partitions": o.MaxPartitions, "slo": slo, "cut_dtype": o.CutDType,
+			"max_batch": o.MaxBatch, "blocks": o.Blocks, "blocks_by": o.BlocksBy, "batch_build": o.BatchBuild, "min_load_rps": o.MinLoadRPS,
+			"gap_target": o.GapTarget, "effort": o.Effort,
+		}[at.Key]
+		_, number := value.(float64)
+		if !ok || value == at.zero() && !number {
+			continue // left out: its default
+		}
+		if found, hint := at.wrong(value); found != "" {
+			c.fail("options."+at.Key, found, at.Expected(), hint)
+			continue
+		}
+		v.set(at.Name, value)
+	}
+}
+
+// section moves what is promised to where the plan's kind has it.
+func (old *planV1) section(p *Plan) {
+	if old.Gear != nil {
+		p.Section = old.Gear // of whatever kind the plan says it is: validation compares
+		return
+	}
+	if old.Kind != PlanPool {
+		return
+	}
+	s := &PoolPlan{}
+	for i := range old.Models {
+		m := &old.Models[i]
+		s.Models = append(s.Models, Served{Model: m.Model, Class: m.Class, SLOUS: m.SLOUS, MarginUS: m.MarginUS, Percentile: m.Percentile, Weight: m.Weight, RPS: m.RPS})
+	}
+	p.Section = s
+}
+
+// path is where version 1 has what a plan of today has at a path.
+func (old *planV1) path(today string) string {
+	if rest, ok := strings.CutPrefix(today, "deployment"); ok {
+		return "models" + rest
+	}
+	return strings.TrimPrefix(today, PlanPool+".")
+}

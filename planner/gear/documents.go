@@ -1,0 +1,457 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/diff"
+	"inferplan/planner/gear/verify"
+	"inferplan/planner/kind"
+	"inferplan/planner/stages"
+	policygear "inferplan/policy/gear"
+	"inferplan/solver/milp"
+)
+
+// Method plans cascades of a family of models for a driver.
+var Method = kind.Method{
+	Kind: formats.PlanGear, Solve: plan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Explain: explain, Diff: diff.Gears,
+}
+
+// Objectives beside those that the workload's SLO names: devices by their price.
+const (
+	LeastCost  = "cost"  // USD per hour
+	LeastPower = "power" // watts
+)
+
+// choices are the values of the options.
+type choices struct {
+	Algorithm     string
+	Objective     string
+	MaxPartitions int
+	MaxBatch      int
+	Blocks        int
+	BlocksBy      string
+	Gap           float64
+	SLO           formats.SLO
+	CutDType      string
+}
+
+func choicesOf(v formats.Values) choices {
+	return choices{
+		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"),
+		Blocks: v.Whole("blocks"), BlocksBy: v.Word("blocks-by"), Gap: v.Number("gap"), SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"),
+	}
+}
+
+// resolved is a cascade workload as numbers.
+type resolved struct {
+	in          *kind.Problem
+	run         *kind.Run
+	opt         choices
+	cascade     *formats.Cascade
+	problem     *Problem
+	pools       []formats.Pool // with defaults filled in
+	profile     []*formats.ProfileModel
+	cuts        [][]stages.Cut // by model
+	weights     string
+	score       string                         // of the records
+	calibration map[string]formats.Calibration // by model
+}
+
+// plan plans the workload's cascade.
+func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	if err := in.Complete(); err != nil {
+		return nil, err
+	}
+	f := &resolved{in: in, run: run, opt: choicesOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{}}
+	if f.cascade == nil {
+		return nil, in.Fail("workload", "cascade", "nothing", "a cascade, for the method gear", "")
+	}
+	if err := f.resolve(); err != nil {
+		return nil, err
+	}
+	if err := f.objective(); err != nil {
+		return nil, err
+	}
+	if len(f.pools) > 1 && f.opt.Algorithm == EM {
+		return nil, in.Fail("cluster", "pools[1]", "a second device kind, "+f.pools[1].Device, "one, for --algorithm em: the paper's Algorithm 1 shares work over devices that are all alike",
+			"leave em out, or all pools but one")
+	}
+	run.StaleModels(&in.Documents, f.profile)
+	out, err := Solve(ctx, f.problem, run.Solver, Options{Algorithm: f.opt.Algorithm, Seed: in.Seed, Progress: func(done, ranges int) {
+		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
+	}})
+	if inf, ok := errors.AsType[*Infeasible](err); ok {
+		return nil, f.noGears(inf, f.problem.Devices)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("before every range had a gear: %w", err)
+		}
+		return nil, err
+	}
+	return f.outcome(out), nil
+}
+
+// noGears turns the method's infeasibility into the planner's.
+func (r *resolved) noGears(inf *Infeasible, devices int) *kind.InfeasibleError {
+	out := &kind.InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
+	if inf.Target > 0 {
+		out.Constraint = "accuracy"
+	}
+	if len(r.pools) > 1 {
+		return out // which kind it should be more of is not said
+	}
+	out.Nearest.SLOUS = float64(inf.SLO) / 1e3
+	if more := max(inf.Enough, inf.Devices) - devices; more > 0 && inf.Target == 0 {
+		out.Constraint = "devices"
+		out.Nearest.Devices = []kind.MissingCount{{Device: r.pools[0].Device, Count: more}}
+	}
+	return out
+}
+
+// resolve turns the documents into a problem.
+func (f *resolved) resolve() error {
+	w, p := f.cascade, f.problem
+	p.Grid = w.Grid
+	if p.Grid == 0 {
+		p.Grid = 10
+		f.run.Assume("grid 10: quantile thresholds per model")
+	}
+	if err := f.gearPools(); err != nil {
+		return err
+	}
+	for _, pool := range f.pools {
+		p.Devices, p.Memory = pool.Count, int64(pool.Memory) // of the only kind: Kinds says what several have
+		if pool.Memory == 0 {
+			f.run.Assume("every model of the family fits on a device of kind %s together with the others: the pool gives no memory", pool.Device)
+		}
+		if len(f.pools) > 1 {
+			p.Kinds = append(p.Kinds, Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory), Of: -1})
+		}
+	}
+	for i, name := range w.Family {
+		m, err := f.member(name, fmt.Sprintf("cascade.family[%d]", i))
+		if err != nil {
+			return err
+		}
+		p.Models = append(p.Models, *m)
+	}
+	if err := f.records(w.Family); err != nil {
+		return err
+	}
+	if err := f.target(w, p.Models[len(p.Models)-1].Times[0]); err != nil {
+		return err
+	}
+	if err := f.inStages(); err != nil {
+		return err
+	}
+	return f.ranges(&w.QPS)
+}
+
+// gearPools are the pools to plan for. On each the models take turns.
+func (r *resolved) gearPools() error {
+	for _, p := range r.in.Cluster.Pools {
+		if p.Count == 0 {
+			continue
+		}
+		p = p.WithDefaults()
+		if p.Sharing != formats.SharingTime {
+			r.run.Assume("sharing: time on %s: the models of a cascade take turns on a device", p.Device)
+		}
+		p.Sharing, p.MaxShares = formats.SharingTime, 1
+		r.pools = append(r.pools, p)
+	}
+	if len(r.pools) == 0 {
+		return r.in.Fail("cluster", "pools", "no device", "at least one", "")
+	}
+	return nil
+}
+
+// member reads a model's latencies; of several kinds of devices at least one must
+// have been measured.
+func (f *resolved) member(name, path string) (*Model, error) {
+	at, err := f.in.Model(name, path)
+	if err != nil {
+		return nil, err
+	}
+	pm := &f.in.Profile.Models[at]
+	f.profile, f.cuts = append(f.profile, pm), append(f.cuts, nil)
+	m := &Model{Name: name}
+	var kinds []string
+	for _, pool := range f.pools {
+		v := f.variant(pm, pool.Device)
+		kinds = append(kinds, pool.Device)
+		m.Memory = max(m.Memory, v.Memory)
+		for b, t := range v.Times {
+			if b == len(m.Times) {
+				m.Times = append(m.Times, t)
+			}
+			m.Times[b] = min(m.Times[b], t)
+		}
+		m.On = append(m.On, v)
+	}
+	if len(m.Times) == 0 {
+		return nil, f.in.Fail("profile", fmt.Sprintf("models[%d].measurements", at), "none of "+name+" on "+strings.Join(kinds, " or "), "at least one", "measure it there: plan profile --device …")
+	}
+	return m, nil
+}
+
+// variant is what a model takes on a kind of devices; an unmeasured batch costs
+// the next larger measured one.
+func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
+	var m Variant
+	var batches []formats.Measurement
+	for _, ms := range pm.Measurements {
+		if ms.Device == device && ms.Share <= 1 {
+			batches = append(batches, ms)
+		}
+	}
+	slices.SortFunc(batches, func(a, b formats.Measurement) int { return a.Batch - b.Batch })
+	for _, ms := range batches {
+		took := time.Duration(0)
+		if ms.Whole != nil {
+			took = ms.Whole.WallUS.D()
+		} else {
+			for b := range ms.Blocks {
+				took += ms.Blocks[b].WallUS.D()
+			}
+		}
+		for len(m.Times) < ms.Batch && (f.opt.MaxBatch == 0 || len(m.Times) < f.opt.MaxBatch) {
+			m.Times = append(m.Times, took)
+		}
+		m.Memory = max(m.Memory, ms.MemoryBytes)
+	}
+	if m.Memory == 0 {
+		for b := range pm.Blocks {
+			m.Memory += pm.Blocks[b].WeightBytes
+		}
+	}
+	return m
+}
+
+// records takes the first entry of the profile's records that has the family.
+func (f *resolved) records(names []string) error {
+	for i := range f.in.Profile.Records {
+		r := &f.in.Profile.Records[i]
+		missing := slices.ContainsFunc(names, func(n string) bool {
+			return !slices.ContainsFunc(r.Models, func(m formats.ModelRecords) bool { return m.Model == n })
+		})
+		if missing {
+			continue
+		}
+		var err error
+		p := f.problem
+		f.score, f.calibration = r.Score, map[string]formats.Calibration{}
+		for k := range r.Models {
+			f.calibration[r.Models[k].Model] = r.Models[k].Calibration
+		}
+		if p.Thresholds, p.Planned, p.HeldOut, err = Grade(r, names, p.Grid); err != nil {
+			return f.in.Fail("workload", "cascade.grid", fmt.Sprint(p.Grid), fmt.Sprintf("2 to %d", formats.MaxGrid), err.Error())
+		}
+		if r.Planning < 5000 {
+			f.run.Warn("planned on %d samples: below 5000 the accuracy of the chosen cascades is noticeably biased", r.Planning)
+		}
+		if p.HeldOut.N == 0 {
+			f.run.Warn("no samples are held out: accuracies are those of the samples that the cascades were chosen on")
+		}
+		return nil
+	}
+	return f.in.Fail("profile", "records", fmt.Sprintf("%d sets of records, none with all of %s", len(f.in.Profile.Records), strings.Join(names, ", ")),
+		"the certainty and correctness of every model of the family on the same samples", "record them: plan profile --records, or import them: plan import records")
+}
+
+// target reads the SLO. "5x" is a multiple of the last model's batch-1 latency.
+func (f *resolved) target(w *formats.Cascade, last time.Duration) error {
+	slo := w.SLO.Latency
+	if !f.opt.SLO.IsZero() {
+		slo = f.opt.SLO
+	}
+	f.problem.Target = w.SLO.Accuracy
+	if !slo.IsZero() {
+		f.problem.SLO = slo.Of(last)
+	} else if f.problem.Target == 0 {
+		return f.in.Fail("workload", "cascade.slo", "neither latency nor accuracy", "a latency or an accuracy target", "")
+	}
+	if slo.Times > 0 {
+		f.run.Assume("slo: %s of %s at batch 1 is %s", slo, w.Family[len(w.Family)-1], formats.Duration(f.problem.SLO))
+	}
+	percentile := w.SLO.Percentile
+	if percentile == "" {
+		percentile = "p95"
+		f.run.Assume("percentile p95 of the cascade")
+	}
+	v, err := formats.ParsePercentile(percentile)
+	if err != nil {
+		return f.in.Fail("workload", "cascade.slo.percentile", percentile, "a percentile such as p95", "")
+	}
+	f.problem.Percentile = v
+	f.problem.Overall = w.SLO.Over == formats.OverRequests
+	f.run.Assume("margin 0: tail latencies of gears are simulated, not added up")
+	return nil
+}
+
+// objective holds --objective against what the workload's SLO leaves to be
+// optimised.
+func (f *resolved) objective() error {
+	goal, asked := f.problem.Goal(), f.opt.Objective
+	fewest := asked == FewestDevices || asked == LeastCost || asked == LeastPower
+	switch {
+	case asked == "" || asked == goal:
+		f.opt.Objective = goal
+	case fewest && goal == FewestDevices:
+	default:
+		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
+		return &formats.Error{Path: "--objective", Found: fmt.Sprintf("%q", asked), Expected: goal + " for this workload's cascade.slo", Hint: hint}
+	}
+	for i := range f.pools {
+		pool, price := &f.pools[i], f.price(i)
+		switch {
+		case price > 0:
+		case f.opt.Objective == LeastCost:
+			return f.in.Fail("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
+		default:
+			return f.in.Fail("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
+		}
+	}
+	for k := range f.problem.Kinds {
+		f.problem.Kinds[k].Price = f.price(k)
+	}
+	return nil
+}
+
+// price is what a device of a pool costs by the objective.
+func (f *resolved) price(pool int) float64 {
+	switch f.opt.Objective {
+	case LeastCost:
+		return f.pools[pool].USDPerHour
+	case LeastPower:
+		return f.pools[pool].Watts
+	}
+	return 1
+}
+
+// sense tells whether the objective is to grow or to shrink.
+func (f *resolved) sense() milp.Sense {
+	if f.opt.Objective == MostAccurate {
+		return milp.Maximize
+	}
+	return milp.Minimize
+}
+
+// value is what the objective came to, with its bound.
+func (f *resolved) value(out *Outcome) formats.Objective {
+	value, bound := out.Value, out.ValueBound
+	switch {
+	case f.opt.Objective == MostAccurate || f.opt.Objective == LeastLatency || out.Priced:
+	default: // devices that are all alike
+		value, bound = value*f.price(0), bound*f.price(0)
+	}
+	gap := max(0, milp.RelativeGap(f.sense(), value, bound))
+	return formats.Objective{Name: f.opt.Objective, Value: value, Bound: &bound, Gap: &gap}
+}
+
+func (f *resolved) ranges(q *formats.CascadeQPS) error {
+	p := f.problem
+	n := q.Ranges
+	switch {
+	case q.Measured != "":
+		return f.measured(q)
+	case q.Histogram != nil:
+		if n != 0 && n != len(q.Histogram) {
+			return f.in.Fail("workload", "cascade.qps.ranges", fmt.Sprint(n), fmt.Sprintf("%d, the bars of the histogram", len(q.Histogram)), "leave it out")
+		}
+		f.weights = "histogram"
+		p.Weights = Shares(q.Histogram)
+		n = len(q.Histogram)
+	case q.Distribution == "uniform":
+		f.weights, p.Weights = "uniform", Uniform(n)
+	default:
+		f.weights, p.Weights = "zipf", Zipf(n)
+	}
+	if n < 1 || n > 1000 || !(q.Max > 0) {
+		return f.in.Fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, q.Max), "1 to 1000 ranges up to a positive rate", "")
+	}
+	p.Edges = Ranges(q.Max, n)
+	return nil
+}
+
+// outcome is what was found, as the parts of a plan.
+func (f *resolved) outcome(out *Outcome) *kind.Outcome {
+	f.problem = out.Problem // with the latency or the devices that came out
+	o := &kind.Outcome{
+		Algorithm: f.opt.Algorithm, Values: f.in.Values, Objective: f.value(out), Sense: f.sense(), StoppedBy: milp.StoppedByWork,
+		Pools: f.pools, Considered: out.Cascades,
+	}
+	switch {
+	case out.Proved:
+		o.StoppedBy = milp.StoppedByProof
+	case *o.Objective.Gap <= f.opt.Gap:
+		o.StoppedBy = milp.StoppedByGap
+	}
+	for k, more := range out.MoreOf {
+		if more >= out.Bound {
+			o.Limits = append(o.Limits, formats.Limit{What: "device " + f.pools[k].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound})
+		}
+	}
+	if more := out.MoreDevices; more > 0 {
+		o.Limits = []formats.Limit{{What: "device " + f.pools[0].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound}}
+	}
+	g := out.Write(f.problem, f.weights)
+	g.Score = f.score
+	for i := range g.Models {
+		g.Models[i].Calibration = f.calibration[g.Models[i].Model]
+	}
+	o.Section = g
+	for _, d := range out.Deployments(f.problem) {
+		f.deploy(o, &d)
+	}
+	window, hysteresis := policygear.WindowFor(f.problem.Edges[0])
+	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4}
+	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Params()}
+	return o
+}
+
+// deploy adds a deployment to the plan: to the model before, where that stands on
+// another kind of devices.
+func (f *resolved) deploy(o *kind.Outcome, d *Deployment) {
+	m, pm := &f.problem.Models[d.Model], f.profile[d.Model]
+	var pipeline formats.Pipeline
+	if d.Chain != nil {
+		pipeline = f.deployChain(d)
+	} else {
+		pipeline = f.deployWhole(d)
+	}
+	if n := len(o.Deployment) - 1; n >= 0 && o.Deployment[n].Model == m.Name {
+		o.Deployment[n].Pipelines = append(o.Deployment[n].Pipelines, pipeline)
+		return
+	}
+	at := formats.Deployed{Model: m.Name, Inputs: pm.Inputs, Outputs: pm.Outputs, NumBlocks: len(pm.Blocks), Pipelines: []formats.Pipeline{pipeline}}
+	if pm.Source != nil {
+		at.SHA256 = pm.Source.SHA256
+	}
+	o.Deployment = append(o.Deployment, at)
+}
+
+// deployWhole is a pipeline of a model that runs whole.
+func (f *resolved) deployWhole(d *Deployment) formats.Pipeline {
+	m, pm := &f.problem.Models[d.Model], f.profile[d.Model]
+	times := m.Times
+	if f.problem.Mixed() {
+		times = m.On[d.Kind].Times
+	}
+	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[d.Kind].Device, Share: 1, Replicas: d.Replicas, GPUs: d.Devices, Placement: d.Placement}
+	for _, t := range times[:d.Batch] {
+		s.InferUS = append(s.InferUS, formats.Micros(t))
+	}
+	last := times[d.Batch-1]
+	s.RPS = min(float64(d.Replicas), d.Devices) * float64(d.Batch) / last.Seconds()
+	return formats.Pipeline{Batch: d.Batch, RPS: s.RPS, LatencyUS: formats.Micros(last), Stages: []formats.Stage{s}}
+}

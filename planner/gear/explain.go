@@ -1,0 +1,77 @@
+package gear
+
+import (
+	"fmt"
+	"strings"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+)
+
+// explain tells, range by range, which models answer. A stage with a threshold
+// passes on what it is less certain of.
+func explain(p *formats.Plan) []string {
+	g := formats.GearOf(p)
+	if g == nil {
+		return nil
+	}
+	var out []string
+	if p.Objective.Name != "accuracy" {
+		accuracy := 0.0
+		for i := range g.Gears {
+			accuracy += g.Gears[i].Weight * g.Gears[i].Accuracy
+		}
+		out = append(out, fmt.Sprintf("accuracy: %.4f over the ranges by weight, %.4f asked for", accuracy, g.Accuracy))
+	}
+	for i := range p.Deployment {
+		if line := partsOf(&p.Deployment[i]); line != "" {
+			out = append(out, line)
+		}
+	}
+	for i := range g.Gears {
+		r := &g.Gears[i]
+		var stages []string
+		for k := range r.Stages {
+			s := &r.Stages[k]
+			text := s.Model
+			if s.Level > 0 {
+				text += fmt.Sprintf("(%.3g)", s.Threshold)
+			}
+			stages = append(stages, text)
+		}
+		line := fmt.Sprintf("up to %s rps: %s: accuracy %.4f of at most %.4f, %s %s ms, busiest device %s", kind.Number(r.ToQPS), strings.Join(stages, " > "),
+			r.Accuracy, r.Bound, g.Percentile, kind.Number(float64(r.LatencyUS.D())/1e6), kind.Percent(r.Utilisation))
+		if r.AccuracyHeldOut != nil && r.HeldOutInterval != nil {
+			line += fmt.Sprintf("; held out %.4f (%.4f to %.4f)", *r.AccuracyHeldOut, r.HeldOutInterval[0], r.HeldOutInterval[1])
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// partsOf tells where a member runs that is cut into stages somewhere; empty: it is
+// not.
+func partsOf(m *formats.Deployed) string {
+	var ways []string
+	cut := false
+	for i := range m.Pipelines {
+		l := &m.Pipelines[i]
+		cut = cut || len(l.Stages) > 1
+		var parts []string
+		for k := range l.Stages {
+			s := &l.Stages[k]
+			part := fmt.Sprintf("%d %s", s.Replicas, s.Device)
+			if len(l.Stages) > 1 {
+				part = fmt.Sprintf("blocks %d to %d on %s", s.Blocks[0], s.Blocks[1]-1, part)
+			} else {
+				part = "whole on " + part
+			}
+			parts = append(parts, part)
+		}
+		ways = append(ways, strings.Join(parts, " > "))
+	}
+	if !cut {
+		return ""
+	}
+	return m.Model + ": " + strings.Join(ways, "; ")
+}

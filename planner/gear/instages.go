@@ -1,0 +1,119 @@
+package gear
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/stages"
+)
+
+// inStages lets members run in stages over several devices, where that can bring
+// anything: there are several kinds of devices, or a member does not fit on one.
+func (f *resolved) inStages() error {
+	p := f.problem
+	most := f.opt.MaxPartitions
+	if most == 1 {
+		return nil
+	}
+	var large []string // on one kind: members that do not fit on a device
+	for m := range p.Models {
+		if len(f.pools) == 1 && p.Memory > 0 && p.Models[m].Memory > p.Memory {
+			large = append(large, p.Models[m].Name)
+		}
+	}
+	if len(f.pools) == 1 && len(large) == 0 {
+		return nil
+	}
+	b := &stages.Problem{MaxPartitions: most}
+	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
+	for i := range f.pools {
+		at := &f.pools[i]
+		b.Pools = append(b.Pools, stages.Pool{Kind: at.Device, Count: at.Count, MaxShares: 1, PerNode: max(1, at.PerNode), Gbps: at.NICRate(), Memory: int64(at.Memory)})
+	}
+	cuttable := false
+	for m, pm := range f.profile {
+		one := stages.Model{Name: pm.Model, Costs: make([][]stages.Share, len(f.pools))}
+		if len(pm.Blocks) > 1 && f.blockwise(pm) {
+			at := slices.IndexFunc(f.in.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
+			var err error
+			if one.Costs, err = stages.Costs(pm, f.pools, f.opt.MaxBatch, f.in.File("profile"), fmt.Sprintf("models[%d]", at)); err != nil {
+				return err
+			}
+			for i := range pm.Blocks {
+				one.Weights = append(one.Weights, pm.Blocks[i].WeightBytes)
+				if i+1 < len(pm.Blocks) {
+					c := stages.CutAfter(&pm.Blocks[i], network, f.opt.CutDType)
+					f.cuts[m], one.CutBytes = append(f.cuts[m], c), append(one.CutBytes, c.Bytes)
+				}
+			}
+			cuttable = cuttable || len(f.pools) > 1 || slices.Contains(large, pm.Model)
+		} else {
+			one.Weights = make([]int64, 1)
+		}
+		b.Models = append(b.Models, one)
+	}
+	if !cuttable {
+		return nil
+	}
+	if f.opt.Blocks > 0 {
+		by := stages.ByTime
+		if f.opt.BlocksBy == "bytes" {
+			by = stages.ByBytes
+		}
+		b.PrePartition(f.opt.Blocks, by)
+	}
+	if len(f.pools) == 1 {
+		if f.opt.Algorithm == EM {
+			f.run.Warn("%v: no cascade asks what does not fit on a device: members in stages are planned by --algorithm exact", large)
+			return nil
+		}
+		p.Kinds = []Kind{{Name: f.pools[0].Device, Devices: p.Devices, Memory: p.Memory, Of: -1}}
+	}
+	p.Blocks = b
+	return nil
+}
+
+// blockwise tells whether every measurement of a model on the cluster's devices is
+// block by block.
+func (f *resolved) blockwise(pm *formats.ProfileModel) bool {
+	for i := range pm.Measurements {
+		ms := &pm.Measurements[i]
+		here := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.Device == ms.Device })
+		if here && ms.Share <= 1 && len(ms.Blocks) != len(pm.Blocks) {
+			return false
+		}
+	}
+	return true
+}
+
+// deployChain adds a member in stages to the plan.
+func (f *resolved) deployChain(d *Deployment) formats.Pipeline {
+	cuts := f.cuts[d.Model]
+	out := formats.Pipeline{Batch: d.Batch, RPS: math.Inf(1), LatencyUS: formats.Micros(d.Chain.Latency)}
+	for i := range d.Stages {
+		s, at := &d.Chain.Stages[i], &d.Stages[i]
+		st := formats.Stage{Blocks: [2]int{s.First, s.Last}, Device: f.pools[s.Kind].Device, Share: 1, Replicas: at.Replicas, GPUs: at.Devices, Placement: at.Placement}
+		for _, t := range s.Times {
+			st.InferUS = append(st.InferUS, formats.Micros(t))
+		}
+		st.RPS = min(float64(at.Replicas), at.Devices) * float64(d.Batch) / s.Times[d.Batch-1].Seconds()
+		out.RPS = min(out.RPS, st.RPS)
+		if s.Transfer != nil {
+			c := cuts[s.Last-1]
+			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
+			for _, t := range s.Transfer {
+				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(t))
+			}
+		}
+		out.Stages = append(out.Stages, st)
+	}
+	if !slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 }) {
+		const one = "one host: no pool has nic_gbps, so crossing between stages takes no network time"
+		if !slices.Contains(f.run.Assumptions, one) {
+			f.run.Assume(one)
+		}
+	}
+	return out
+}

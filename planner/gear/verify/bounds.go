@@ -1,0 +1,162 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/planner/recompute"
+)
+
+// bounds recomputes what no cascades over the same thresholds exceed: the
+// concave envelope of accuracy over cost, which memory does not lower. On several
+// kinds of devices the bound lies between what each kind reaches alone, and what
+// all devices would reach as if each model ran where it is fastest. From the
+// plan alone, models that no gear asks are not known; then a bound can only be
+// too low.
+func (c *checker) bounds(g *gears) {
+	kinds := c.kinds()
+	if len(kinds) == 0 {
+		return
+	}
+	devices, counts := 0.0, c.counts(g)
+	var alone []hull
+	for k, kind := range kinds {
+		pool := c.Pool(kind)
+		e := c.envelope(c.gear.SLOUS.D(), false, kind)
+		if pool == nil || e == nil && len(kinds) == 1 {
+			return
+		}
+		if !c.fewest() {
+			counts[k] = float64(pool.Count)
+		}
+		counts[k] = math.Round(counts[k])
+		devices += counts[k]
+		alone = append(alone, e)
+	}
+	e, limited := alone[0], c.cascade != nil
+	if parts := c.inParts(); len(kinds) > 1 || parts {
+		if e = c.envelope(c.gear.SLOUS.D(), parts, kinds...); e == nil {
+			return
+		}
+		limited = limited && (parts || !c.chained())
+	}
+	report := c.Fail
+	if g.moved {
+		report = c.Warn
+	}
+	for i := range c.gear.Gears {
+		r := &c.gear.Gears[i]
+		free, least := e.at(devices/r.ToQPS), math.Inf(-1)
+		for k := range alone {
+			least = max(least, alone[k].at(counts[k]/r.ToQPS))
+		}
+		where := fmt.Sprintf("gear.gears[%d].bound", i)
+		switch {
+		case limited && r.Bound > free+rounding:
+			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", free), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
+		case r.Bound < least-rounding:
+			report("bound", where, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", least), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
+		}
+	}
+	c.objectiveBound(alone, counts, report)
+}
+
+// objectiveBound checks the bound of another objective than accuracy: just below
+// it not even a mixture may reach the accuracy asked for; on several kinds, not on
+// any of them alone.
+func (c *checker) objectiveBound(alone []hull, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
+	o, kinds := &c.Plan.Objective, c.kinds()
+	if o.Bound == nil || o.Name == "accuracy" {
+		return
+	}
+	slo := time.Duration(*o.Bound*1e6) - 1
+	for k, kind := range kinds {
+		reached, what := 0.0, ""
+		if o.Name == "latency" {
+			reached, what = c.weighted(c.envelope(slo, false, kind), counts[k]), fmt.Sprintf("within %v", slo)
+		} else {
+			n := math.Ceil(*o.Bound/c.price(k)*(1-1e-9)) - 1
+			if len(kinds) > 1 {
+				n = min(n, float64(c.Plan.Pools[k].Count))
+			}
+			reached, what = c.weighted(alone[k], n), fmt.Sprintf("on %.0f devices", n)
+		}
+		if reached >= c.gear.Accuracy+rounding {
+			report("bound", "objective.bound", fmt.Sprint(*o.Bound), "less", "a mixture of cascades reaches accuracy %.6g %s, below the bound", reached, what)
+		}
+	}
+	if *o.Bound > o.Value+rounding*max(1, o.Value) {
+		c.Fail("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the bound is above the objective that it bounds")
+	}
+}
+
+// weighted is what mixtures of cascades reach at most over all ranges.
+func (c *checker) weighted(h hull, devices float64) float64 {
+	if len(h) == 0 {
+		return math.Inf(-1)
+	}
+	sum := 0.0
+	for i := range c.gear.Gears {
+		r := &c.gear.Gears[i]
+		if r.Weight > 0 || h.at(devices/r.ToQPS) < 0 {
+			sum += max(r.Weight, 1e-300) * h.at(devices/r.ToQPS)
+		}
+	}
+	return sum
+}
+
+// inParts says whether the plan's bound counts members that run in stages: such were
+// allowed, and there are several kinds of devices or one that a member does not fit
+// on.
+func (c *checker) inParts() bool {
+	if c.Plan.Options.Whole("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
+		return false
+	}
+	kinds := c.kinds()
+	if len(kinds) > 1 || c.cascade == nil {
+		return len(kinds) > 1
+	}
+	pool := c.Pool(kinds[0])
+	return pool != nil && pool.Memory > 0 && slices.ContainsFunc(c.cascade.Family, func(n string) bool {
+		return c.ProfileModel(n) != nil && c.weights(n, kinds[0]) > int64(pool.Memory)
+	})
+}
+
+// partly is what a model takes at least in stages over some kinds, per sample in the
+// best batch within a latency and for one sample alone: every block where it is
+// fastest, whatever fits there. Infinite where blocks were not measured.
+func (c *checker) partly(model string, slo time.Duration, kinds []string) (per float64, one time.Duration) {
+	pm := c.ProfileModel(model)
+	per, one = math.Inf(1), time.Duration(math.MaxInt64)
+	if len(pm.Blocks) < 2 {
+		return per, one
+	}
+	most := 0
+	for _, kind := range kinds {
+		most = max(most, len(c.timesOf(model, kind)))
+	}
+	for b := 1; b <= most; b++ {
+		took := time.Duration(0)
+		for k := range pm.Blocks {
+			least := time.Duration(math.MaxInt64)
+			for _, kind := range kinds {
+				if ms := recompute.Measured(pm, kind, 1, b); ms != nil && len(ms.Blocks) == len(pm.Blocks) {
+					least = min(least, recompute.Inference(ms, k, k+1))
+				}
+			}
+			if least == math.MaxInt64 {
+				return per, one
+			}
+			took += least
+		}
+		if b == 1 {
+			one = took
+		}
+		if took <= slo {
+			per = min(per, took.Seconds()/float64(b))
+		}
+	}
+	return per, one
+}

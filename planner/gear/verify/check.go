@@ -1,0 +1,198 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/recompute"
+)
+
+const rounding = recompute.Rounding
+
+// checker checks a plan of gears.
+type checker struct {
+	recompute.Checker
+	gear    *formats.GearPlan
+	cascade *formats.Cascade // of the workload; nil: as the plan says
+}
+
+func newChecker(t *kind.Today) *checker {
+	return &checker{Checker: *recompute.New(t), gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload)}
+}
+
+// gears is a gear plan evaluated anew: what its own figures give, and what they
+// give with the latencies and records of today.
+type gears struct {
+	devices [][]replica         // by model of the plan
+	planned [][][]time.Duration // by model and stage of its pipelines, [b-1]
+	today   [][][]time.Duration // as planned where the profile has none
+	list    []gearToday
+	moved   bool // latencies, records or devices are not those of the plan
+	slower  bool // latencies alone
+}
+
+// replica is where a model stands: a chain of one device per stage of a pipeline.
+type replica struct {
+	pipeline int
+	on       []place
+}
+
+// place is a device that runs a stage, one of all of its model's.
+type place struct {
+	stage, device int
+	kind          string
+}
+
+// gearToday is one gear. Shares are of the samples planned on.
+type gearToday struct {
+	load, loadToday         float64 // of the busiest device at the upper edge
+	accuracy, accuracyToday float64
+}
+
+// Check validates a plan of gears against documents. No finding means that all
+// of it holds and nothing has moved.
+func Check(t *kind.Today) []kind.Finding {
+	c := newChecker(t)
+	if g := c.evaluate(); g != nil {
+		c.lateness()
+		c.objective(g)
+		c.bounds(g)
+	}
+	return c.Findings
+}
+
+// evaluate recomputes every gear; nil where the plan does not fit the documents.
+func (c *checker) evaluate() *gears {
+	if c.gear == nil || len(c.gear.Gears) == 0 || len(c.gear.Models) != len(c.Plan.Deployment) {
+		c.Fail("gears", "gear", "no gears for the models", "gears, and the records of every model", "the plan answers nothing")
+		return nil
+	}
+	sound := true
+	for i := range c.Plan.Deployment {
+		sound = c.Structure(i) && sound
+		sound = c.chains(i) && sound
+	}
+	c.Pools(true)
+	if !sound {
+		return nil
+	}
+	g := &gears{}
+	if !c.family() || !c.deployed(g) {
+		return nil
+	}
+	own, ok := c.ownRecords()
+	if !ok {
+		return nil
+	}
+	today := c.recordsToday(g, own)
+	for i := range c.gear.Gears {
+		g.list = append(g.list, c.oneGear(g, i, own, today))
+	}
+	return g
+}
+
+// chains checks that the replicas of a model's stages make whole chains.
+func (c *checker) chains(i int) bool {
+	ok := true
+	for n := range c.Plan.Deployment[i].Pipelines {
+		pl := &c.Plan.Deployment[i].Pipelines[n]
+		chains := pl.Chains()
+		for k, s := range pl.Stages {
+			if s.Replicas < 1 || chains%s.Replicas != 0 {
+				c.Fail("pipelines", fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d].replicas", i, n, k), fmt.Sprint(s.Replicas), fmt.Sprintf("a divisor of %d", chains), "a replica of a model of a cascade is a chain of one device per stage")
+				ok = false
+			}
+		}
+	}
+	return ok
+}
+
+// oneGear recomputes a gear; a gear that cannot be is zero.
+func (c *checker) oneGear(g *gears, i int, own, today *answers) gearToday {
+	r := &c.gear.Gears[i]
+	at := fmt.Sprintf("gear.gears[%d]", i)
+	models, levels, ok := c.cascadeOf(g, r, at)
+	if !ok {
+		return gearToday{}
+	}
+	var out gearToday
+	var fractions, fractionsToday []float64
+	fractions, out.accuracy = own.replay(models, levels)
+	for k := range fractions {
+		if math.Abs(fractions[k]-r.Stages[k].Fraction) > rounding {
+			c.Fail("fraction", fmt.Sprintf("%s.stages[%d].fraction", at, k), fmt.Sprint(r.Stages[k].Fraction), fmt.Sprint(fractions[k]), "the plan's records send another share of the samples to %s", r.Stages[k].Model)
+		}
+	}
+	if math.Abs(out.accuracy-r.Accuracy) > rounding {
+		c.Fail("accuracy", at+".accuracy", fmt.Sprint(r.Accuracy), fmt.Sprint(out.accuracy), "the plan's records give the gear another accuracy")
+	}
+	fractionsToday, out.accuracyToday = fractions, out.accuracy
+	if today != own {
+		fractionsToday, out.accuracyToday = today.replay(models, levels)
+	}
+	if math.Abs(out.accuracyToday-out.accuracy) > rounding {
+		c.Warn("accuracy", at+".accuracy", fmt.Sprint(r.Accuracy), fmt.Sprint(out.accuracyToday), "today's records give the gear another accuracy")
+	}
+	out.load = g.load(c.Plan, r, models, fractions, g.planned)
+	out.loadToday = g.load(c.Plan, r, models, fractionsToday, g.today)
+	c.utilisation(r, &out, at)
+	if r.LatencyUS > c.gear.SLOUS && c.gear.Over != formats.OverRequests {
+		c.Fail("slo", at+".latency_us", r.LatencyUS.String(), "at most "+c.gear.SLOUS.String(), "the gear was planned past the SLO")
+	}
+	return out
+}
+
+// cascadeOf reads the models of a gear and their levels; false where a stage
+// cannot be.
+func (c *checker) cascadeOf(g *gears, r *formats.Gear, at string) (models, levels []int, ok bool) {
+	for k := range r.Stages {
+		s := &r.Stages[k]
+		m := slices.IndexFunc(c.gear.Models, func(m formats.GearModel) bool { return m.Model == s.Model })
+		if m < 0 || s.Level < 0 || s.Level > len(c.gear.Models[m].Thresholds) || len(s.Split) != len(g.devices[m]) {
+			c.Fail("gears", fmt.Sprintf("%s.stages[%d]", at, k), fmt.Sprintf("%s, level %d, %d shares", s.Model, s.Level, len(s.Split)),
+				"a model of the plan, one of its levels, a share for each of its devices", "a stage that cannot be")
+			return nil, nil, false
+		}
+		models, levels = append(models, m), append(levels, s.Level)
+	}
+	return models, levels, true
+}
+
+// utilisation compares the load of the busiest device with the plan's.
+func (c *checker) utilisation(r *formats.Gear, now *gearToday, at string) {
+	switch {
+	case math.Abs(min(1, now.load)-r.Utilisation) > rounding:
+		c.Fail("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprint(now.load), "at %.6g requests per second the busiest device has another load", r.ToQPS)
+	case now.loadToday > 1+rounding:
+		c.Fail("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", now.loadToday), "the devices no longer hold %.6g requests per second of this gear", r.ToQPS)
+	case math.Abs(now.loadToday-now.load) > rounding:
+		c.Warn("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", now.loadToday), "the load of the busiest device has moved")
+	}
+}
+
+// load is the share of the time that the busiest device works at the gear's
+// upper edge, in full batches.
+func (g *gears) load(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][][]time.Duration) float64 {
+	type device struct {
+		kind string
+		n    int
+	}
+	loads := map[device]float64{}
+	most := 0.0
+	for k, m := range models {
+		for i, on := range g.devices[m] {
+			batch := p.Deployment[m].Pipelines[on.pipeline].Batch
+			for _, at := range on.on {
+				per := times[m][at.stage][batch-1].Seconds() / float64(batch)
+				d := device{at.kind, at.device}
+				loads[d] += r.ToQPS * fractions[k] * r.Stages[k].Split[i] * per
+				most = max(most, loads[d])
+			}
+		}
+	}
+	return most
+}

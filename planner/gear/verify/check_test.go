@@ -1,0 +1,342 @@
+package verify_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/planner/check"
+)
+
+func ms(v float64) formats.Micros { return formats.Micros(math.Round(v * 1e6)) }
+
+// cascadeDocuments are a family of three with made-up records; memory 0 means
+// no limit.
+func cascadeDocuments(devices int, memory formats.Bytes, seed uint64) planner.Inputs {
+	const n = 1200
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
+	rec := formats.Records{Samples: n, Planning: 1000}
+	names := []string{"small", "middle", "large"}
+	for k, name := range names {
+		m := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: int64(1000 * (k + 1))}}}
+		for _, b := range []int{1, 4, 16} {
+			m.Measurements = append(m.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b, Blocks: []formats.Latency{{WallUS: ms(.125 + .075*float64(b*(int(1)<<(2*k))))}}})
+		}
+		p.Models = append(p.Models, m)
+		r := formats.ModelRecords{Model: name}
+		right := []byte{}
+		for range n {
+			ok, c := rng.Float64() < .7+.1*float64(k), rng.Float64()
+			if ok {
+				c = max(c, rng.Float64())
+			}
+			r.Certainty = append(r.Certainty, math.Round(1e4*c)/1e4)
+			right = append(right, "01"[map[bool]int{true: 1}[ok]])
+		}
+		r.Correct = string(right)
+		rec.Models = append(rec.Models, r)
+	}
+	p.Records = []formats.Records{rec}
+	return planner.Inputs{Profile: p,
+		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "cpu-1", Count: devices, Memory: memory}}},
+		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: &formats.Cascade{
+			Family: names, SLO: formats.CascadeSLO{Latency: formats.SLO{Duration: 100e6}}, Grid: 5,
+			QPS: formats.CascadeQPS{Max: 1500, Ranges: 3, Distribution: "zipf"},
+		}}}
+}
+
+func gearPlan(t testing.TB, in planner.Inputs) *formats.Plan {
+	res, err := planner.Solve(context.Background(), in, planner.Options{}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Plan
+}
+
+// duplicate copies all that can be reached.
+func duplicate[T any](_ testing.TB, v *T) *T {
+	return deep(reflect.ValueOf(v)).Interface().(*T)
+}
+
+func deep(v reflect.Value) reflect.Value {
+	out := reflect.New(v.Type()).Elem()
+	out.Set(v)
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return out
+		}
+		if v.Kind() == reflect.Interface {
+			out.Set(deep(v.Elem()))
+			return out
+		}
+		out.Set(reflect.New(v.Type().Elem()))
+		out.Elem().Set(deep(v.Elem()))
+	case reflect.Slice:
+		if v.IsNil() {
+			return out
+		}
+		out.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+		for i := range v.Len() {
+			out.Index(i).Set(deep(v.Index(i)))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				out.Field(i).Set(deep(v.Field(i)))
+			}
+		}
+	}
+	return out
+}
+
+// A fresh plan holds, whatever the memory; nothing is found.
+func TestGearPlanHolds(t *testing.T) {
+	planned := 0
+	for _, memory := range []formats.Bytes{0, 3000, 4500, 9000} {
+		for devices := 1; devices <= 3; devices++ {
+			in := cascadeDocuments(devices, memory, uint64(devices)+uint64(memory))
+			res, err := planner.Solve(context.Background(), in, planner.Options{}, nil, nil)
+			if err != nil {
+				continue // few devices with little memory
+			}
+			planned++
+			for _, f := range check.Recompute(res.Plan, in.Profile, in.Cluster, in.Workload) {
+				t.Errorf("memory %d, %d devices: %s", memory, devices, f)
+			}
+			for _, f := range check.Recompute(res.Plan, in.Profile, in.Cluster, nil) {
+				t.Errorf("memory %d, %d devices, without a workload: %s", memory, devices, f)
+			}
+		}
+	}
+	if planned < 8 {
+		t.Errorf("only %d of 12 cases have a plan", planned)
+	}
+}
+
+// Every figure of a gear plan is recomputed: a changed one is found, by name.
+func TestGearPlanTampered(t *testing.T) {
+	in := cascadeDocuments(2, 0, 1)
+	plan := gearPlan(t, in)
+	for name, c := range map[string]struct {
+		change     func(*formats.Plan, *planner.Inputs)
+		constraint string
+		severity   check.Severity
+	}{
+		"accuracy":    {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[1].Accuracy += .001 }, "accuracy", check.Error},
+		"fraction":    {func(p *formats.Plan, _ *planner.Inputs) { last(formats.GearOf(p).Gears[2].Stages).Fraction *= .9 }, "fraction", check.Error},
+		"utilisation": {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[0].Utilisation *= .5 }, "utilisation", check.Error},
+		"bound low":   {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound -= .001 }, "bound", check.Error},
+		"bound high":  {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound += .001 }, "bound", check.Error},
+		"objective":   {func(p *formats.Plan, _ *planner.Inputs) { p.Objective.Value += .001 }, "objective", check.Error},
+		"latency": {func(p *formats.Plan, _ *planner.Inputs) {
+			formats.GearOf(p).Gears[0].LatencyUS = formats.GearOf(p).SLOUS + 1
+		}, "slo", check.Error},
+		"split": {func(p *formats.Plan, _ *planner.Inputs) {
+			formats.GearOf(p).Gears[2].Stages[0].Split = []float64{1, 0}
+		}, "utilisation", check.Error},
+		"memory": {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[0].Memory = 2500 }, "memory", check.Error},
+		"device gone": {func(_ *formats.Plan, in *planner.Inputs) {
+			in.Cluster.Pools[0].Count = 1
+		}, "placement", check.Error},
+		"model gone": {func(_ *formats.Plan, in *planner.Inputs) {
+			formats.CascadeOf(in.Workload).Family = []string{"small", "middle"}
+		}, "model", check.Error},
+		"records gone": {func(_ *formats.Plan, in *planner.Inputs) { in.Profile.Records = nil }, "records", check.Error},
+		"records moved": {func(_ *formats.Plan, in *planner.Inputs) {
+			m := &in.Profile.Records[0].Models[2]
+			m.Correct = strings.Repeat("0", 100) + m.Correct[100:]
+		}, "accuracy", check.Warning},
+		"slower": {func(_ *formats.Plan, in *planner.Inputs) {
+			for i := range in.Profile.Models[2].Measurements {
+				in.Profile.Models[2].Measurements[i].Blocks[0].WallUS *= 3
+			}
+		}, "utilisation", check.Error},
+		"a little slower": {func(_ *formats.Plan, in *planner.Inputs) {
+			in.Profile.Models[2].Measurements[0].Blocks[0].WallUS += 2000
+		}, "latency", check.Warning},
+		"slo":     {func(_ *formats.Plan, in *planner.Inputs) { formats.CascadeOf(in.Workload).SLO.Latency.Duration = 1e6 }, "slo", check.Error},
+		"weights": {func(_ *formats.Plan, in *planner.Inputs) { formats.CascadeOf(in.Workload).QPS.Distribution = "uniform" }, "qps", check.Warning},
+	} {
+		p := duplicate(t, plan)
+		now := planner.Inputs{Profile: duplicate(t, in.Profile), Cluster: duplicate(t, in.Cluster), Workload: duplicate(t, in.Workload)}
+		c.change(p, &now)
+		got := check.Recompute(p, now.Profile, now.Cluster, now.Workload)
+		if !slices.ContainsFunc(got, func(f check.Finding) bool { return f.Constraint == c.constraint && f.Severity == c.severity }) {
+			t.Errorf("%s: no %s about %s in %v", name, c.severity, c.constraint, got)
+		}
+	}
+}
+
+// goals are cascade documents that leave something else than accuracy to be
+// optimised.
+func goals(t testing.TB) map[string]planner.Inputs {
+	out := map[string]planner.Inputs{}
+	for _, name := range []string{"latency", "gpus", "cost", "power"} {
+		in := cascadeDocuments(4, 4500, 1)
+		in.Cluster.Pools[0].USDPerHour, in.Cluster.Pools[0].Watts = .5, 70
+		formats.CascadeOf(in.Workload).SLO.Accuracy = .86
+		if name == "latency" {
+			formats.CascadeOf(in.Workload).SLO.Latency = formats.SLO{}
+		}
+		out[name] = in
+	}
+	return out
+}
+
+// Objective and bound are recomputed for every goal; a changed one is found.
+func TestGearPlanGoals(t *testing.T) {
+	for name, in := range goals(t) {
+		opt := planner.Options{}
+		if name != "latency" {
+			opt.Set("objective", name)
+		}
+		res, err := planner.Solve(context.Background(), in, opt, nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		plan := res.Plan
+		if plan.Objective.Name != name {
+			t.Fatalf("%s: objective %s", name, plan.Objective.Name)
+		}
+		if got := check.Recompute(plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+			t.Errorf("%s: %v", name, got)
+		}
+		gate, err := check.Gate(context.Background(), check.GateInput{Plan: plan, Today: planner.Inputs{Profile: in.Profile}})
+		if err != nil || gate.Verdict != check.Pass {
+			t.Errorf("%s, from the plan alone: %v, %+v", name, err, gate)
+		}
+		step := 1.0
+		switch name {
+		case "cost":
+			step = .5
+		case "power":
+			step = 70
+		}
+		changes := map[string]struct {
+			change     func(*formats.Plan)
+			constraint string
+		}{
+			"value up":     {func(p *formats.Plan) { p.Objective.Value += step / 2 }, "objective"},
+			"value down":   {func(p *formats.Plan) { p.Objective.Value -= step }, "objective"},
+			"target":       {func(p *formats.Plan) { formats.GearOf(p).Accuracy = .95 }, "accuracy"},
+			"gear's bound": {func(p *formats.Plan) { formats.GearOf(p).Gears[1].Bound += .001 }, "bound"},
+			"bound high":   {func(p *formats.Plan) { *p.Objective.Bound = p.Objective.Value + step }, "bound"},
+			"bound a bit high": {func(p *formats.Plan) {
+				if name == "latency" {
+					*p.Objective.Bound *= 1.05
+				} else {
+					*p.Objective.Bound += step
+				}
+			}, "bound"},
+		}
+		for what, c := range changes {
+			p := duplicate(t, plan)
+			c.change(p)
+			got := check.Recompute(p, in.Profile, in.Cluster, in.Workload)
+			if !slices.ContainsFunc(got, func(f check.Finding) bool { return f.Constraint == c.constraint && f.Severity == check.Error }) {
+				t.Errorf("%s, %s: no error about %s in %v (value %v, bound %v)", name, what, c.constraint, got, p.Objective.Value, *p.Objective.Bound)
+			}
+		}
+	}
+}
+
+// An SLO over all requests allows ranges that are late, but not all together.
+func TestGearPlanOverRequests(t *testing.T) {
+	in := cascadeDocuments(1, 0, 1)
+	formats.CascadeOf(in.Workload).SLO.Over = formats.OverRequests
+	formats.CascadeOf(in.Workload).SLO.Latency.Duration = 8e6
+	formats.CascadeOf(in.Workload).QPS = formats.CascadeQPS{Max: 1500, Histogram: []float64{.7, .1, .2}}
+	plan := gearPlan(t, in)
+	if formats.GearOf(plan).Over != formats.OverRequests {
+		t.Fatalf("the plan does not say that its SLO is over requests: %+v", formats.GearOf(plan).Over)
+	}
+	if got := check.Recompute(plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+	formats.GearOf(plan).Gears[2].Late = .3
+	if got := check.Recompute(plan, in.Profile, in.Cluster, in.Workload); len(got) != 1 || got[0].Constraint != "slo" {
+		t.Errorf("30 %% late in a range with a fifth of the requests: %v", got)
+	}
+}
+
+func last(s []formats.GearStage) *formats.GearStage { return &s[len(s)-1] }
+
+// The gate compares accuracy, rate and simulated tails.
+func TestGearGate(t *testing.T) {
+	in := cascadeDocuments(2, 0, 1)
+	plan := gearPlan(t, in)
+	same, err := check.Gate(context.Background(), check.GateInput{Plan: plan, Today: planner.Inputs{Profile: in.Profile}})
+	if err != nil || same.Verdict != check.Pass {
+		t.Fatalf("unchanged: %v, %+v", err, same)
+	}
+	slow := duplicate(t, in.Profile)
+	for m := range slow.Models {
+		for i := range slow.Models[m].Measurements {
+			slow.Models[m].Measurements[i].Blocks[0].WallUS += slow.Models[m].Measurements[i].Blocks[0].WallUS / 20
+		}
+	}
+	res, err := check.Gate(context.Background(), check.GateInput{Plan: plan, Today: planner.Inputs{Profile: slow}, OldProfile: in.Profile})
+	if err != nil || res.Verdict != check.Fail {
+		t.Fatalf("5 %% slower: %v, %+v", err, res)
+	}
+	for _, m := range []string{"rps", "p99", "block"} {
+		if !slices.ContainsFunc(res.Metrics, func(c check.Comparison) bool { return c.Metric == m && c.Failed }) {
+			t.Errorf("5 %% slower: %s did not fail: %+v", m, res.Metrics)
+		}
+	}
+	wrong := duplicate(t, in.Profile)
+	for i := range wrong.Records[0].Models {
+		m := &wrong.Records[0].Models[i]
+		m.Correct = strings.Repeat("0", 60) + m.Correct[60:]
+	}
+	res, err = check.Gate(context.Background(), check.GateInput{Plan: plan, Today: planner.Inputs{Profile: wrong}})
+	if err != nil || !slices.ContainsFunc(res.Metrics, func(c check.Comparison) bool { return c.Metric == "accuracy" && c.Failed }) {
+		t.Errorf("60 wrong answers: %v, %+v", err, res.Metrics)
+	}
+}
+
+// Models of a cascade take turns on GPUs, too, where pools of pipelines are each
+// model's own: a fresh plan for a GPU holds.
+func TestGearPlanOfAGPU(t *testing.T) {
+	in := cascadeDocuments(2, 0, 5)
+	in.Cluster.Pools[0].Device = "L4"
+	for m := range in.Profile.Models {
+		for i := range in.Profile.Models[m].Measurements {
+			in.Profile.Models[m].Measurements[i].Device = "L4"
+		}
+	}
+	if got := check.Recompute(gearPlan(t, in), in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+// What moved between two plans is told once, whatever their kinds.
+func TestGearPlanDiff(t *testing.T) {
+	in := cascadeDocuments(2, 0, 1)
+	plan := gearPlan(t, in)
+	if r := planner.Diff(plan, plan); !r.Empty() {
+		t.Errorf("a plan and itself: %v", r.Lines())
+	}
+	other := duplicate(t, plan)
+	formats.GearOf(other).Gears[1].Accuracy -= .01
+	if r := planner.Diff(plan, other); len(r.Changes) != 1 || r.Changes[0].Section != "gears" {
+		t.Errorf("one accuracy changed: %v", r.Lines())
+	}
+	gears := 0
+	for _, c := range planner.Diff(plan, &formats.Plan{Kind: formats.PlanPool, Section: &formats.PoolPlan{}}).Changes {
+		if c.Section == "gears" && strings.HasPrefix(c.Path, "up to ") {
+			gears++
+		}
+	}
+	if want := len(formats.GearOf(plan).Gears); gears != want {
+		t.Errorf("%d gears removed, expected %d", gears, want)
+	}
+}

@@ -1,0 +1,189 @@
+package verify
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+)
+
+// maxCascades limits the enumeration that the bounds are recomputed from.
+const maxCascades = 5_000_000
+
+// envelope lists every cascade of the family over its quantile thresholds with
+// bit sets, as far as they keep a latency; a model costs what it does on the kind
+// where it is cheapest, in parts what these do. Nil where the documents do not say
+// enough, or there are too many.
+func (c *checker) envelope(slo time.Duration, parts bool, kinds ...string) hull {
+	names, grid := c.members()
+	r := c.records(names)
+	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
+		return nil
+	}
+	w := walk{a: &answers{samples: r.Planning}, slo: slo}
+	percentile, err := formats.ParsePercentile(c.gear.Percentile)
+	if err != nil {
+		return nil
+	}
+	w.late = int((1 - percentile) * float64(r.Planning))
+	for _, n := range names {
+		w.a.addQuantiles(recordsOf(r, n), r.Planning, grid)
+		per, one, measured := c.whole(n, slo, kinds)
+		if !measured && len(c.Plan.Pools) == 1 {
+			return nil
+		}
+		if parts && c.ProfileModel(n) != nil {
+			p, o := c.partly(n, slo, kinds)
+			per, one = min(per, p), min(one, o)
+		}
+		w.per, w.one = append(w.per, per), append(w.one, one)
+	}
+	all := newSet(r.Planning)
+	for i := range r.Planning {
+		all.add(i)
+	}
+	for m := range names {
+		w.visit(m, all, 0, 0, 0)
+	}
+	return w.hull()
+}
+
+// members are the models that cascades are made of, with the number of levels of
+// each: those of the workload, else those of the plan.
+func (c *checker) members() (names []string, grid int) {
+	grid = 10
+	if w := c.cascade; w != nil {
+		if w.Grid != 0 {
+			grid = w.Grid
+		}
+		return w.Family, grid
+	}
+	for i := range c.gear.Models {
+		names = append(names, c.gear.Models[i].Model)
+		grid = len(c.gear.Models[i].Thresholds) + 1
+	}
+	return names, grid
+}
+
+// addQuantiles adds a model with levels at the quantiles of its certainties.
+func (a *answers) addQuantiles(m *formats.ModelRecords, planning, grid int) {
+	sorted := slices.Clone(m.Certainty[:planning])
+	slices.Sort(sorted)
+	var t []float64
+	for j := 1; j < grid; j++ {
+		t = append(t, sorted[min(planning-1, j*planning/grid)])
+	}
+	a.addModel(len(t), func(i int) int {
+		l, _ := slices.BinarySearchFunc(t, m.Certainty[i], func(t, x float64) int {
+			if t <= x {
+				return -1
+			}
+			return 1
+		})
+		return l
+	}, m.Correct)
+}
+
+// whole is what a model takes at least when it runs whole on one of some kinds, per
+// sample in the best batch within a latency and for one sample alone. Infinite
+// where it fits on none.
+func (c *checker) whole(model string, slo time.Duration, kinds []string) (per float64, one time.Duration, measured bool) {
+	per, one = math.Inf(1), time.Duration(math.MaxInt64)
+	for _, kind := range kinds {
+		times, pool := c.timesOf(model, kind), c.Pool(kind)
+		if times == nil {
+			continue
+		}
+		measured = true
+		if pool != nil && pool.Memory > 0 && c.weights(model, kind) > int64(pool.Memory) {
+			continue
+		}
+		one = min(one, times[0])
+		for b, took := range times {
+			if took <= slo {
+				per = min(per, took.Seconds()/float64(b+1))
+			}
+		}
+	}
+	return per, one, measured
+}
+
+type point struct{ cost, accuracy float64 }
+
+// hull is an upper concave envelope, by rising cost.
+type hull []point
+
+func (h hull) at(budget float64) float64 {
+	best := math.Inf(-1)
+	for i, p := range h {
+		if p.cost <= budget {
+			best = p.accuracy
+		} else if i > 0 {
+			before := h[i-1]
+			return before.accuracy + (p.accuracy-before.accuracy)*(budget-before.cost)/(p.cost-before.cost)
+		}
+	}
+	return best
+}
+
+// walk visits all cascades; answered are the right answers given before a model.
+type walk struct {
+	a    *answers
+	per  []float64 // seconds per sample in the best batch
+	one  []time.Duration
+	slo  time.Duration
+	late int // samples that may take longer than the SLO, one by one
+	all  []point
+}
+
+func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered int) {
+	if math.IsInf(w.per[m], 1) {
+		return
+	}
+	n := left.size()
+	cost += w.per[m] * float64(n) / float64(w.a.samples)
+	if path += w.one[m]; path > w.slo && n > w.late {
+		return // and whatever continues it
+	}
+	right := common(left, w.a.right[m])
+	w.all = append(w.all, point{cost, float64(answered+right) / float64(w.a.samples)})
+	if m+1 == len(w.per) {
+		return
+	}
+	rest := newSet(w.a.samples)
+	for l := 1; l < len(w.a.reaches[m]); l++ {
+		without(rest, left, w.a.reaches[m][l])
+		if k := rest.size(); k == 0 || k == n {
+			continue
+		}
+		kept := right - common(rest, w.a.right[m])
+		for next := m + 1; next < len(w.per); next++ {
+			w.visit(next, rest, cost, path, answered+kept)
+		}
+	}
+}
+
+func (w *walk) hull() hull {
+	slices.SortFunc(w.all, func(a, b point) int {
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy))
+	})
+	var h hull
+	best := -1.0
+	for _, p := range w.all {
+		if p.accuracy <= best {
+			continue
+		}
+		best = p.accuracy
+		for n := len(h); n >= 2; n = len(h) {
+			a, b := h[n-2], h[n-1]
+			if (b.accuracy-a.accuracy)*(p.cost-a.cost) > (p.accuracy-a.accuracy)*(b.cost-a.cost) {
+				break
+			}
+			h = h[:n-1]
+		}
+		h = append(h, p)
+	}
+	return h
+}

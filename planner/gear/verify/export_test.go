@@ -1,0 +1,13 @@
+package verify
+
+import (
+	"context"
+	"time"
+
+	"inferplan/planner/kind"
+)
+
+// TailOf is the tail latency of one gear alone, with the latencies of the plan.
+func TailOf(ctx context.Context, t *kind.Today, gear int) (time.Duration, error) {
+	return tailOf(ctx, t.Plan, gear, newChecker(t).evaluate().planned)
+}

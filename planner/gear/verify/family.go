@@ -1,0 +1,106 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"inferplan/formats"
+)
+
+// family checks the plan's models, target and ranges against the workload.
+func (c *checker) family() bool {
+	p := c.gear
+	if c.Workload == nil {
+		return true
+	}
+	w := c.cascade
+	if w == nil {
+		c.Fail("model", "gear", "a cascade", "one in the workload", "the workload no longer asks for a cascade")
+		return false
+	}
+	at := 0
+	for i := range p.Models {
+		k := slices.Index(w.Family[at:], p.Models[i].Model)
+		if k < 0 {
+			c.Fail("model", fmt.Sprintf("gear.models[%d].model", i), strconv.Quote(p.Models[i].Model), "a model of the workload's family, in its order", "the workload no longer has %s there", p.Models[i].Model)
+			return false
+		}
+		at += k + 1
+	}
+	c.target(w)
+	if w.SLO.Percentile != "" && w.SLO.Percentile != p.Percentile {
+		c.Warn("percentile", "gear.percentile", p.Percentile, w.SLO.Percentile, "the percentile of the cascade has changed")
+	}
+	c.ranges(&w.QPS)
+	return true
+}
+
+// target compares the cascade's SLO with that of today.
+func (c *checker) target(w *formats.Cascade) {
+	slo := w.SLO.Latency
+	if s := c.Plan.Options.SLO("slo"); !s.IsZero() {
+		slo = s
+	}
+	if slo.IsZero() {
+		return
+	}
+	p, name := c.gear, w.Family[len(w.Family)-1]
+	last := c.fastestOf(name)
+	if slo.Times > 0 && last == nil {
+		c.Fail("slo", "gear.slo_us", p.SLOUS.String(), "a measurement of "+name, "the SLO is a multiple of its latency, which the profile no longer has")
+		return
+	}
+	var one time.Duration
+	if last != nil {
+		one = last[0]
+	}
+	got := slo.Of(one)
+	if got == p.SLOUS.D() {
+		return
+	}
+	c.Warn("slo", "gear.slo_us", p.SLOUS.String(), formats.Micros(got).String(), "the SLO of the cascade has changed")
+	for i := range p.Gears {
+		if p.Gears[i].LatencyUS.D() > got && p.Over != formats.OverRequests {
+			c.Fail("slo", fmt.Sprintf("gear.gears[%d].latency_us", i), p.Gears[i].LatencyUS.String(), "at most "+formats.Micros(got).String(), "the gear was planned for a longer SLO")
+		}
+	}
+}
+
+// ranges checks the upper edges and weights, but for measured rates: these are
+// read when the gate plans again.
+func (c *checker) ranges(q *formats.CascadeQPS) {
+	p := c.gear
+	if q.Max > 0 && math.Abs(q.Max-p.MaxQPS) > rounding*q.Max {
+		c.Warn("qps", "gear.max_qps", fmt.Sprint(p.MaxQPS), fmt.Sprint(q.Max), "the workload's highest rate has changed")
+	}
+	n := max(q.Ranges, len(q.Histogram))
+	if q.Measured != "" {
+		return
+	}
+	if n != len(p.Gears) {
+		c.Warn("qps", "gear.gears", fmt.Sprint(len(p.Gears)), fmt.Sprint(n), "the workload's number of ranges has changed")
+		return
+	}
+	weights := make([]float64, n)
+	total := 0.0
+	for i := range weights {
+		switch {
+		case q.Histogram != nil:
+			weights[i] = q.Histogram[i]
+		case q.Distribution == "zipf":
+			weights[i] = 1 / float64(i+1)
+		default:
+			weights[i] = 1
+		}
+		total += weights[i]
+	}
+	for i := range weights {
+		if math.Abs(weights[i]/total-p.Gears[i].Weight) > rounding {
+			c.Warn("qps", fmt.Sprintf("gear.gears[%d].weight", i), fmt.Sprint(p.Gears[i].Weight), fmt.Sprint(weights[i]/total), "the workload's distribution of rates has changed")
+			return
+		}
+	}
+}

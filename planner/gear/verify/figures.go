@@ -1,0 +1,79 @@
+package verify
+
+import (
+	"context"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+)
+
+// Figures compares what was promised with what the gears give today, and with the
+// best plan of today.
+func Figures(ctx context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
+	c := newChecker(t)
+	g := c.evaluate()
+	if g == nil {
+		return nil, "figures are not compared: the plan does not fit the documents", nil
+	}
+	list = append(c.rates(g), c.accuracies(g)...)
+	tails, err := c.tails(ctx, g)
+	return append(list, tails...), "", err
+}
+
+// rates compares the highest rate that the plan's fastest gear holds, by the load
+// of its busiest device.
+func (c *checker) rates(g *gears) []kind.Sample {
+	before := formats.GearOf(c.Against)
+	if before == nil || len(before.Gears) == 0 {
+		return nil
+	}
+	last := len(c.gear.Gears) - 1
+	now, promised := g.list[last].loadToday, &before.Gears[len(before.Gears)-1]
+	if !(now > 0) || !(promised.Utilisation > 0) {
+		return nil
+	}
+	return []kind.Sample{{Metric: "rps", What: "cascade, fastest gear", Old: promised.ToQPS / promised.Utilisation, New: c.gear.Gears[last].ToQPS / now, Unit: "rps"}}
+}
+
+// accuracies compares what the plan was promised to answer right with what it does
+// by today's records, or what a plan of today would.
+func (c *checker) accuracies(g *gears) []kind.Sample {
+	if c.Against.Objective.Name != "accuracy" {
+		return nil
+	}
+	now := 0.0
+	for i := range g.list {
+		now += c.gear.Gears[i].Weight * g.list[i].accuracyToday
+	}
+	of := func(what string, now float64) kind.Sample {
+		return kind.Sample{Metric: "accuracy", What: what, Old: c.Against.Objective.Value, New: now, Unit: "share of answers"}
+	}
+	out := []kind.Sample{of("cascade", now)}
+	if c.Planned != nil && c.Planned.Objective.Name == "accuracy" {
+		out = append(out, of("cascade, planned again", max(now, c.Planned.Objective.Value)))
+	}
+	return out
+}
+
+// WorkloadOf is the workload that a plan was made for, with its targets as times, as
+// far as the plan tells: models that no gear asks are not in it.
+func WorkloadOf(p *formats.Plan) *formats.Workload {
+	w := &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals}
+	g := formats.GearOf(p)
+	if g == nil {
+		return w
+	}
+	c := &formats.Cascade{SLO: formats.CascadeSLO{Percentile: g.Percentile, Accuracy: g.Accuracy, Over: g.Over}, QPS: formats.CascadeQPS{Max: g.MaxQPS}}
+	if p.Objective.Name != "latency" {
+		c.SLO.Latency = formats.SLO{Duration: g.SLOUS.D()}
+	}
+	for i := range g.Models {
+		c.Family = append(c.Family, g.Models[i].Model)
+		c.Grid = len(g.Models[i].Thresholds) + 1
+	}
+	for i := range g.Gears {
+		c.QPS.Histogram = append(c.QPS.Histogram, g.Gears[i].Weight)
+	}
+	w.Section = c
+	return w
+}

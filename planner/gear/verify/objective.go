@@ -1,0 +1,126 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+
+	"inferplan/formats"
+)
+
+// objective checks the plan's value against its gears.
+func (c *checker) objective(g *gears) {
+	o, p := &c.Plan.Objective, c.gear
+	accuracy, bound, slowest := 0.0, 0.0, formats.Micros(0)
+	for i := range p.Gears {
+		r := &p.Gears[i]
+		accuracy += r.Weight * r.Accuracy
+		bound += r.Weight * r.Bound
+		slowest = max(slowest, r.LatencyUS)
+		if r.Accuracy > r.Bound+1e-9 {
+			c.Fail("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(r.Bound), fmt.Sprintf("at least %v", r.Accuracy), "the gear's accuracy is above its own bound")
+		}
+	}
+	if p.Accuracy > 0 && accuracy < p.Accuracy-rounding {
+		c.Fail("accuracy", "gear.accuracy_slo", fmt.Sprint(p.Accuracy), fmt.Sprintf("at most %.6g", accuracy), "the gears' accuracies and weights do not reach the accuracy asked for")
+	}
+	value := 0.0
+	switch o.Name {
+	case "accuracy":
+		value = accuracy
+		if o.Bound != nil && math.Abs(bound-*o.Bound) > rounding {
+			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprint(bound), "the gears' bounds and weights do not give this bound")
+		}
+	case "latency":
+		value = slowest.D().Seconds() * 1e3
+	default: // devices, or what they cost
+		counts := c.counts(g)
+		if n := counts[0]; len(counts) == 1 && (n < 1 || math.Abs(n-math.Round(n)) > rounding) {
+			c.Fail("objective", "objective.value", fmt.Sprint(o.Value), "a whole number of devices", "the objective is the number of devices, or that times their price or power")
+			return
+		}
+		for m := range g.devices {
+			if last := g.last(m, c.Plan.Pools[0].Device); len(counts) == 1 && float64(last) > counts[0]-1+rounding {
+				c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprintf("device %d as well", last), "%s stands on more devices than the objective counts", c.Plan.Deployment[m].Model)
+				return
+			}
+		}
+		for k := range counts {
+			value += counts[k] * c.price(k)
+		}
+	}
+	if math.Abs(value-o.Value) > rounding*max(1, value) {
+		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the gears do not give this objective")
+	}
+}
+
+// counts are the numbers of devices that the plan was made for, by pool: all of
+// them, but where they were to be few. Of one kind the objective counts them, of
+// several where models stand.
+func (c *checker) counts(g *gears) []float64 {
+	var out []float64
+	for k := range c.Plan.Pools {
+		pool := &c.Plan.Pools[k]
+		n := float64(pool.Count)
+		switch {
+		case !c.fewest():
+		case len(c.Plan.Pools) == 1:
+			n = c.Plan.Objective.Value / c.price(0)
+		default:
+			n = 0
+			for m := range g.devices {
+				n = max(n, float64(g.last(m, pool.Device)+1))
+			}
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// last is the highest number of a kind's devices that a model stands on; -1: none.
+func (g *gears) last(model int, kind string) int {
+	last := -1
+	for _, on := range g.devices[model] {
+		for _, at := range on.on {
+			if at.kind == kind {
+				last = max(last, at.device)
+			}
+		}
+	}
+	return last
+}
+
+// fewest tells whether devices, or what they cost, were to be few.
+func (c *checker) fewest() bool {
+	return c.Plan.Objective.Name != "accuracy" && c.Plan.Objective.Name != "latency"
+}
+
+// price is what a device of a pool counts in the objective.
+func (c *checker) price(pool int) float64 {
+	switch c.Plan.Objective.Name {
+	case "cost":
+		return c.Plan.Pools[pool].USDPerHour
+	case "power":
+		return c.Plan.Pools[pool].Watts
+	}
+	return 1
+}
+
+// lateness sums the lateness of the gears of a plan whose SLO is over all
+// requests.
+func (c *checker) lateness() {
+	g := c.gear
+	if g.Over != formats.OverRequests {
+		return
+	}
+	percentile, err := formats.ParsePercentile(g.Percentile)
+	if err != nil {
+		return // named already
+	}
+	late := 0.0
+	for i := range g.Gears {
+		late += g.Gears[i].Weight * g.Gears[i].Late
+	}
+	if late > 1-percentile+rounding {
+		c.Fail("slo", "gear.gears", fmt.Sprintf("%.4g of the requests late", late), fmt.Sprintf("at most %.4g", 1-percentile), "the gears' lateness and weights do not keep the SLO over all requests")
+	}
+}

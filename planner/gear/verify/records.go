@@ -1,0 +1,156 @@
+package verify
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// answers are levels and right answers of the models of a plan, as bit sets
+// over samples: reaches[m][l] holds the samples at level l or above.
+type answers struct {
+	samples int
+	reaches [][]set
+	right   []set
+}
+
+type set []uint64
+
+func newSet(n int) set { return make(set, (n+63)/64) }
+
+func (s set) add(i int) { s[i/64] |= 1 << (i % 64) }
+
+func (s set) size() int {
+	n := 0
+	for _, w := range s {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// without is a less b, and with how many of both, in out.
+func without(out, a, b set) {
+	for i := range a {
+		out[i] = a[i] &^ b[i]
+	}
+}
+
+func common(a, b set) int {
+	n := 0
+	for i := range a {
+		n += bits.OnesCount64(a[i] & b[i])
+	}
+	return n
+}
+
+// ownRecords are the records inside the plan.
+func (c *checker) ownRecords() (*answers, bool) {
+	p := c.gear
+	a := &answers{samples: p.Samples}
+	for i := range p.Models {
+		m := &p.Models[i]
+		if len(m.Levels) != p.Samples || len(m.Correct) != p.Samples {
+			c.Fail("records", fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), fmt.Sprint(p.Samples), "one of each per sample is needed")
+			return nil, false
+		}
+		a.addModel(len(m.Thresholds), func(i int) int { return strings.IndexByte(formats.GearLevels, m.Levels[i]) }, m.Correct)
+	}
+	return a, true
+}
+
+func (a *answers) addModel(thresholds int, level func(int) int, correct string) {
+	reaches := make([]set, thresholds+1)
+	for l := range reaches {
+		reaches[l] = newSet(a.samples)
+	}
+	right := newSet(a.samples)
+	for i := range a.samples {
+		for l := 0; l <= min(level(i), thresholds); l++ {
+			reaches[l].add(i)
+		}
+		if correct[i] == '1' {
+			right.add(i)
+		}
+	}
+	a.reaches, a.right = append(a.reaches, reaches), append(a.right, right)
+}
+
+// records finds today's records of models; nil where there are none.
+func (c *checker) records(models []string) *formats.Records {
+	for i := range c.Profile.Records {
+		r := &c.Profile.Records[i]
+		if !slices.ContainsFunc(models, func(n string) bool { return recordsOf(r, n) == nil }) {
+			return r
+		}
+	}
+	return nil
+}
+
+func recordsOf(r *formats.Records, model string) *formats.ModelRecords {
+	for i := range r.Models {
+		if r.Models[i].Model == model {
+			return &r.Models[i]
+		}
+	}
+	return nil
+}
+
+// recordsToday applies the plan's thresholds to today's records and compares
+// them with those that the plan holds.
+func (c *checker) recordsToday(g *gears, own *answers) *answers {
+	p := c.gear
+	var names []string
+	for i := range p.Models {
+		names = append(names, p.Models[i].Model)
+	}
+	r := c.records(names)
+	if r == nil {
+		c.Fail("records", "gear.models", list(names), "records of all of them on the same samples", "the profile no longer has the answers that the cascades were chosen on")
+		g.moved = true
+		return own
+	}
+	a := &answers{samples: r.Planning}
+	for i, n := range names {
+		m := recordsOf(r, n)
+		t := p.Models[i].Thresholds
+		a.addModel(len(t), func(i int) int {
+			l := 0
+			for l < len(t) && t[l] <= m.Certainty[i] {
+				l++
+			}
+			return l
+		}, m.Correct)
+	}
+	if a.samples != own.samples || !slices.EqualFunc(a.right, own.right, slices.Equal[set]) ||
+		!slices.EqualFunc(a.reaches, own.reaches, func(x, y []set) bool { return slices.EqualFunc(x, y, slices.Equal[set]) }) {
+		g.moved = true
+		c.Warn("records", "gear.models", fmt.Sprintf("%d samples", own.samples), fmt.Sprintf("%d samples of the profile", a.samples), "the profile's records are others than the plan was made from")
+	}
+	return a
+}
+
+func list(names []string) string { return strings.Join(names, ", ") }
+
+// replay sends all samples through a cascade: the share that comes to each
+// stage, and that is answered right.
+func (a *answers) replay(models, levels []int) (fractions []float64, accuracy float64) {
+	left, next := newSet(a.samples), newSet(a.samples)
+	for i := range a.samples {
+		left.add(i)
+	}
+	right := 0
+	for k, m := range models {
+		fractions = append(fractions, float64(left.size())/float64(a.samples))
+		if k == len(models)-1 {
+			right += common(left, a.right[m])
+			break
+		}
+		without(next, left, a.reaches[m][levels[k]])
+		right += common(left, a.right[m]) - common(next, a.right[m])
+		left, next = next, left
+	}
+	return fractions, float64(right) / float64(a.samples)
+}

@@ -1,0 +1,85 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/formats/seeded"
+	"inferplan/planner/kind"
+	"inferplan/planner/recompute"
+	policygear "inferplan/policy/gear"
+	"inferplan/policy/policies"
+	"inferplan/sim"
+)
+
+// tails runs every gear alone at its upper edge, with the latencies of the
+// plan and with those of today, on the same arrivals. Nothing where the
+// latencies are the plan's.
+func (c *checker) tails(ctx context.Context, g *gears) ([]kind.Sample, error) {
+	if !g.slower {
+		return nil, nil
+	}
+	var out []kind.Sample
+	for i := range c.gear.Gears {
+		r := &c.gear.Gears[i]
+		if g.list[i].loadToday > 1 {
+			continue // its tail grows for ever: its load is a finding
+		}
+		var tail [2]time.Duration
+		for k, times := range [2][][][]time.Duration{g.planned, g.today} {
+			var err error
+			if tail[k], err = tailOf(ctx, c.Plan, i, times); err != nil {
+				return nil, fmt.Errorf("simulating gear %d of the plan: %w", i, err)
+			}
+		}
+		out = append(out, kind.Sample{Metric: "p99", What: fmt.Sprintf("cascade at %.6g rps (%s)", r.ToQPS, c.gear.Percentile), Old: recompute.US(tail[0]), New: recompute.US(tail[1]), Unit: "us"})
+	}
+	return out, nil
+}
+
+// tailOf is the latency at the plan's percentile of one gear alone.
+func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
+	t, err := policies.Compile(p)
+	if err != nil {
+		return 0, err
+	}
+	section := formats.GearOf(p)
+	rate := section.Gears[gear].ToQPS
+	one := *policygear.Of(t)
+	one.Gears, one.MaxQPS = one.Gears[gear:gear+1], rate
+	t.Own = &one
+	t.Models[0].RPS = rate
+	at := 0
+	for _, stages := range times {
+		for _, list := range stages {
+			t.Stages[at].Infer = list
+			at++
+		}
+	}
+	pol, err := policies.New(p.Policy, t)
+	if err != nil {
+		return 0, err
+	}
+	slo := section.SLOUS.D()
+	length := time.Duration(max(8, 20*slo.Seconds(), 2000/rate) * float64(time.Second))
+	src, err := arrivals.Process(nil, seeded.New(p.Seed, "check/tail"), 0, rate, length)
+	if err != nil {
+		return 0, err
+	}
+	var latency []time.Duration
+	cfg := sim.Config{Tables: t, Policy: pol, Source: src, Duration: length, Completed: func(arrived, answered time.Duration) {
+		if arrived >= length/4 {
+			latency = append(latency, answered-arrived)
+		}
+	}}
+	if _, err := sim.Run(ctx, cfg); err != nil {
+		return 0, err
+	}
+	slices.Sort(latency)
+	return report.Percentile(latency, t.Models[0].Percentile), nil
+}

@@ -1,0 +1,64 @@
+package kind
+
+import (
+	"inferplan/formats"
+)
+
+// Severity of a finding.
+type Severity string
+
+// A plan with an error finding does not hold; a warning tells what moved.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// Finding is one thing that does not hold, or has moved.
+type Finding struct {
+	Severity   Severity `json:"severity"`
+	Constraint string   `json:"constraint"` // slo, devices, pool, placement, memory, ...
+	Where      string   `json:"where"`      // field path in the plan
+	Found      string   `json:"found,omitempty"`
+	Expected   string   `json:"expected,omitempty"`
+	Message    string   `json:"message"`
+
+	// Excess is, of an SLO, by how much of what is left for it, relative.
+	Excess float64 `json:"-"`
+}
+
+// String is the finding on one line.
+func (f Finding) String() string {
+	s := string(f.Severity) + ": " + f.Constraint + ": " + f.Message
+	if f.Where != "" {
+		s += " (" + f.Where
+		if f.Found != "" {
+			s += ": " + f.Found
+		}
+		if f.Expected != "" {
+			s += ", expected " + f.Expected
+		}
+		s += ")"
+	}
+	return s
+}
+
+// Today is a plan beside what was promised before and the documents of today.
+type Today struct {
+	Plan    *formats.Plan // under check
+	Against *formats.Plan // what was promised; nil where figures are not compared
+	// Profile, Cluster and Workload are those of today. A workload may be nil:
+	// then the plan's own targets count.
+	Profile  *formats.Profile
+	Cluster  *formats.Cluster
+	Workload *formats.Workload
+	// Planned is the best plan of today; nil where there is none.
+	Planned *formats.Plan
+}
+
+// Sample is one figure then and now, of one metric of the gate.
+type Sample struct {
+	Metric   string // rps, p99, accuracy, cost, block
+	What     string
+	Old, New float64
+	Unit     string
+}

@@ -1,0 +1,15 @@
+// Package kind is the contract between the planner and its methods. A method
+// plans one kind of plan. It is one value of type Method, made in the room of
+// its kind (planner/pool, planner/gear). Package planner lists them in one table
+// and drives them. Nothing else asks of which kind a plan is.
+//
+//	method.go     Method: what a kind can do
+//	problem.go    Problem, Run and Outcome: what a solve is given and gives back
+//	plan.go       the plan document of an outcome
+//	infeasible.go InfeasibleError and the nearest thing that is feasible
+//	check.go      what the kinds' halves of a check share: findings, figures, today's documents
+//	text.go       figures as people read them
+//
+// The package is a leaf: it imports the documents and the names of the solver's
+// outcomes, nothing else of ours.
+package kind

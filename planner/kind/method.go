@@ -1,0 +1,69 @@
+package kind
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/diff"
+)
+
+// Version is the version of this tool, as plans state it.
+var Version = "0.1.0"
+
+// Method is how plans of one kind are made and judged. A nil func means that the
+// kind cannot: the driver says so before any work.
+type Method struct {
+	Kind string
+	// Workload is the workload that is assumed where none is given, with the
+	// assumptions made; nil: there is none for this kind.
+	Workload func(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string)
+	// Solve plans. When ctx ends after a plan was found, it returns that plan.
+	Solve func(ctx context.Context, p *Problem, run *Run) (*Outcome, error)
+	// From checks whether the new plan can start from Problem.Running.
+	From func(p *Problem) error
+	// Tune solves several times and returns the best plan. It is used where an
+	// option is given as the word "auto".
+	Tune func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)
+	// Certify stores in the plan what simulation shows it to sustain.
+	Certify func(ctx context.Context, plan *formats.Plan, asked Asked) error
+	// Check validates a plan against today's documents from first principles.
+	Check func(t *Today) []Finding
+	// Figures are what the gate compares: promised before against what holds
+	// today. Where the plan fits the documents too little, note says so instead.
+	Figures func(ctx context.Context, t *Today) (list []Sample, note string, err error)
+	// WorkloadOf is the workload that a plan was made for, with its targets as
+	// times.
+	WorkloadOf func(plan *formats.Plan) *formats.Workload
+	// Explain tells what the kind adds to the story of a plan, line by line.
+	Explain func(plan *formats.Plan) []string
+	// Diff adds what moved between the sections of two plans.
+	Diff func(a, b *formats.Plan, r *diff.Recorder)
+}
+
+// Options are the options of the method's plans.
+func (m *Method) Options() []formats.Option { return formats.PlanOptions(m.Kind) }
+
+// Solver plans once, with other values of the options.
+type Solver func(ctx context.Context, values formats.Values, progress func(Progress)) (*Result, error)
+
+// Asked is what a certification must show. Zero values have defaults.
+type Asked struct {
+	Attainment float64       // share of requests in time; 0.99
+	Runs       int           // replications; 5
+	Duration   time.Duration // of arrivals per run; by the rates, 10s to 10m
+	Seed       uint64        // 1
+	Dir        string        // folder against which the trace of the workload is read; empty: the current one
+}
+
+// Cannot is the error of something that a kind does not do. others lists the
+// kinds that do.
+func Cannot(flag, kind string, others []string, hint string) error {
+	expected := "no such option"
+	if len(others) > 0 {
+		expected = "it with the method " + strings.Join(others, " or ") + " only"
+	}
+	return &formats.Error{Path: "--" + flag, Found: fmt.Sprintf("an option that the method %s does not have", kind), Expected: expected, Hint: hint}
+}

@@ -1,0 +1,46 @@
+package planner
+
+import (
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/gear"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool"
+)
+
+// methods is the table of what can plan. A new kind adds one line.
+var methods = []*kind.Method{&pool.Method, &gear.Method}
+
+// Kinds lists the kinds of plans that there is a method for.
+func Kinds() []string {
+	var out []string
+	for _, m := range methods {
+		out = append(out, m.Kind)
+	}
+	return out
+}
+
+// MethodOf is the method of a kind of plans; nil where there is none.
+func MethodOf(kindName string) *kind.Method {
+	if i := slices.IndexFunc(methods, func(m *kind.Method) bool { return m.Kind == kindName }); i >= 0 {
+		return methods[i]
+	}
+	return nil
+}
+
+// kindsWith lists the kinds whose method can do something.
+func kindsWith(can func(m *kind.Method) bool) []string {
+	var out []string
+	for _, m := range methods {
+		if can(m) {
+			out = append(out, m.Kind)
+		}
+	}
+	return out
+}
+
+// kindsWithOption lists the kinds that have an option.
+func kindsWithOption(name string) []string {
+	return kindsWith(func(m *kind.Method) bool { return formats.NewValues(m.Options()).Has(name) })
+}

@@ -1,0 +1,242 @@
+package planner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/gear"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool"
+	"inferplan/solver/highs"
+	"inferplan/solver/milp"
+)
+
+// idle is a solver that must not be asked.
+type idle struct{ t *testing.T }
+
+func (s idle) Solve(context.Context, *milp.Model, milp.Options) (*milp.Solution, error) {
+	s.t.Error("the solver was asked")
+	return nil, errors.New("no work")
+}
+
+// refused solves where no work may begin, and returns the one finding that says why.
+func refused(t *testing.T, in Inputs, opt Options) *formats.Error {
+	t.Helper()
+	res, err := Solve(context.Background(), in, opt, idle{t}, func(u Progress) { t.Errorf("work began: %+v", u) })
+	if err == nil {
+		t.Fatalf("a plan was made: %+v", res.Plan.Objective)
+	}
+	var finding *formats.Error
+	if !errors.As(err, &finding) {
+		t.Fatalf("%v is not a finding", err)
+	}
+	return finding
+}
+
+// workloadOnly leaves nothing to work on: where an error is not about the options,
+// it is about the missing profile.
+func workloadOnly(in Inputs) Inputs { return Inputs{Workload: in.Workload} }
+
+func TestOptionsOfOtherMethodsAreRefused(t *testing.T) {
+	for name, value := range map[string]any{
+		"min-load": 10.0, "uneven-nic": true, "batch-build": 1.3, "gpu-rounding": "slot", "margin": 0.2, "effort": 2, "max-moved": 0.1,
+	} {
+		for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
+			err := refused(t, in, Options{Values: map[string]any{name: value}})
+			if err.Path != "--"+name || !strings.Contains(err.Found, "the method gear does not have") || !strings.Contains(err.Expected, "the method pool only") {
+				t.Errorf("%s on a cascade: %v", name, err)
+			}
+		}
+	}
+	err := refused(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"margin": Auto}})
+	if err.Path != "--margin" || !strings.Contains(err.Expected, "the method pool only") {
+		t.Errorf("margin auto on a cascade: %v", err)
+	}
+	for _, algorithm := range []string{pool.AlgorithmNP, pool.AlgorithmTemplate} {
+		err := refused(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"algorithm": algorithm}})
+		if err.Path != "--algorithm" || !strings.Contains(err.Found, algorithm) || err.Expected != "exact or em" {
+			t.Errorf("algorithm %s on a cascade: %v", algorithm, err)
+		}
+	}
+	if err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"algorithm": gear.EM}}); err.Path != "--algorithm" || !strings.Contains(err.Expected, "template or np") {
+		t.Errorf("algorithm em on models: %v", err)
+	}
+	if err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"speed": 1}}); err.Path != "--speed" || !strings.Contains(err.Expected, "no such option") {
+		t.Errorf("an option that no method has: %v", err)
+	}
+}
+
+// Every option is either taken by a method or refused with the names of those that
+// have it; no method has it in silence.
+func TestEveryOptionHasAMethod(t *testing.T) {
+	for _, m := range methods {
+		for _, o := range m.Options() {
+			for _, other := range methods {
+				opt := Options{Values: map[string]any{o.Name: o.Initial()}}
+				_, err := opt.values(other)
+				has := slices.ContainsFunc(other.Options(), func(p formats.Option) bool { return p.Name == o.Name })
+				if !has && (err == nil || !strings.Contains(err.Error(), "the method "+other.Kind+" does not have") || !strings.Contains(err.Error(), m.Kind)) {
+					t.Errorf("--%s of %s given to %s: %v", o.Name, m.Kind, other.Kind, err)
+				}
+				if other == m && err != nil && o.Default != nil {
+					t.Errorf("--%s does not take its default: %v", o.Name, err)
+				}
+			}
+		}
+	}
+}
+
+// What a method cannot do at all is said before any work.
+func TestCertifyAndFromOnACascade(t *testing.T) {
+	running := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
+	for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
+		if err := refused(t, in, Options{Certify: true}); err.Path != "--certify" || !strings.Contains(err.Expected, "the method pool only") {
+			t.Errorf("certify: %v", err)
+		}
+		in.Running = running
+		if err := refused(t, in, Options{}); err.Path != "--from" || !strings.Contains(err.Expected, "the method pool only") {
+			t.Errorf("from: %v", err)
+		}
+	}
+	// A plan of one kind does not start from one of another.
+	in := twoKinds()
+	in.Running = running
+	if err := refused(t, in, Options{}); err.Path != "kind" || err.Found != "gear" || err.Expected != "pool" {
+		t.Errorf("models from gears: %v", err)
+	}
+	in.Running = &formats.Plan{Kind: formats.PlanPool, Section: &formats.PoolPlan{}}
+	if err := refused(t, in, Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}); err.Path != "--from" || !strings.Contains(err.Found, "np") {
+		t.Errorf("from with np: %v", err)
+	}
+	plan := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
+	err := Certify(context.Background(), plan, kind.Asked{})
+	var finding *formats.Error
+	if !errors.As(err, &finding) || finding.Path != "--certify" || plan.Certified != nil {
+		t.Errorf("certifying gears: %v, %+v", err, plan.Certified)
+	}
+}
+
+func TestInvalidValuesAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		value any
+	}{
+		{"gap", math.NaN()},
+		{"gap", 1.0},
+		{"batch-build", -3.0},
+		{"batch-build", math.Inf(1)},
+		{"gpu-rounding", "bogus"},
+		{"margin", 1},
+		{"margin", "most"},
+		{"effort", 17},
+		{"effort", 0},
+		{"blocks", -1},
+		{"blocks-by", "weight"},
+		{"max-partitions", 9},
+		{"max-partitions", 2.5},
+		{"max-batch", -1},
+		{"max-moved", 1.5},
+		{"min-load", -1.0},
+		{"min-load", "10"},
+		{"cut-dtype", "fp8"},
+		{"objective", "accuracy"},
+		{"uneven-nic", "true"},
+		{"time-limit", -time.Second},
+		{"slo", formats.SLO{Duration: -1}},
+		{"slo", "5x"},
+		{"seed", 3},
+	} {
+		err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{c.name: c.value}})
+		if err.Path != "--"+c.name || err.Expected == "" {
+			t.Errorf("%s %v: %v", c.name, c.value, err)
+		}
+	}
+	// Two values that exclude each other.
+	err := refused(t, twoKinds(), Options{Values: map[string]any{"algorithm": pool.AlgorithmDARTr, "objective": pool.ObjectiveGPUs}})
+	if err.Path != "--objective" {
+		t.Errorf("gpus with dart-r: %v", err)
+	}
+}
+
+// The options that a plan says it was made with make that plan again, also once it
+// was written and read.
+func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
+	oneNode := twoKinds()
+	oneNode.Cluster.Pools[0].Count, oneNode.Cluster.Pools[0].PerNode, oneNode.Cluster.Pools[0].NICGbps = 4, 4, 1
+	for _, c := range []struct {
+		name   string
+		in     Inputs
+		solver milp.Solver
+		opt    Options
+	}{
+		{"pool", twoKinds(), highs.Solver{}, Options{}},
+		{"pool, all that bears on stages", oneNode, highs.Solver{}, Options{Seed: 7, Values: map[string]any{
+			"uneven-nic": true, "blocks": 2, "blocks-by": "time", "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
+		}}},
+		{"pool, another SLO", twoKinds(), highs.Solver{}, Options{Values: map[string]any{
+			"slo": formats.SLO{Times: 6}, "margin": 0, "gap": 0, "max-batch": 2, "max-partitions": 3, "gpu-rounding": "fractional",
+		}}},
+		{"pool without partitioning", twoKinds(), highs.Solver{}, Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}},
+		{"pool, fewest devices", twoKinds(), highs.Solver{}, Options{Values: map[string]any{
+			"objective": pool.ObjectiveGPUs, "min-load": 100, "effort": 2,
+		}}},
+		{"gear", threeSizes(2), nil, Options{Seed: 5}},
+		{"gear by alternation", threeSizes(2), nil, Options{Values: map[string]any{
+			"algorithm": gear.EM, "max-batch": 8, "slo": formats.SLO{Duration: 80 * time.Millisecond},
+		}}},
+		{"gear in stages", inBlocks(1, 2, []float64{3, 3, .3, .3}), highs.Solver{}, Options{Values: map[string]any{
+			"blocks": 2, "cut-dtype": "fp32", "gap": 0.02, "objective": gear.MostAccurate,
+		}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := context.Background()
+			res, err := Solve(ctx, c.in, c.opt, c.solver, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := planBytes(t, res.Plan)
+			read, err := formats.DecodePlan(first, "plan.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, value := range c.opt.Values {
+				switch name {
+				case "algorithm", "objective": // beside the options
+					continue
+				}
+				if got := read.Options.Get(name); fmt.Sprint(got) != fmt.Sprint(value) {
+					t.Errorf("--%s %v, the plan keeps %v", name, value, got)
+				}
+			}
+			for from, p := range map[string]*formats.Plan{"as solved": res.Plan, "as read": read} {
+				again, err := Solve(ctx, c.in, OptionsOf(p), c.solver, nil)
+				if err != nil {
+					t.Fatalf("%s: %v", from, err)
+				}
+				if got := planBytes(t, again.Plan); !bytes.Equal(first, got) {
+					t.Errorf("%s: another plan:\n%s\n%s", from, first, got)
+				}
+			}
+		})
+	}
+}
+
+// Set leaves copies of the options as they were.
+func TestSetLeavesCopies(t *testing.T) {
+	var a Options
+	a.Set("margin", 0.1)
+	b := a
+	b.Set("margin", 0.2)
+	b.Set("gap", 0.0)
+	if len(a.Values) != 1 || a.Values["margin"] != 0.1 || b.Values["margin"] != 0.2 {
+		t.Errorf("%v and %v", a.Values, b.Values)
+	}
+}

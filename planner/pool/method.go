@@ -1,0 +1,201 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/verify"
+	"inferplan/planner/stages"
+	"inferplan/solver/milp"
+)
+
+// Method plans pooled pipelines for a driver.
+var Method = kind.Method{
+	Kind: formats.PlanPool, Workload: equalWorkload, Solve: plan, From: from, Tune: tune, Certify: Certify,
+	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+}
+
+// Algorithms and objectives.
+const (
+	AlgorithmTemplate = "template"
+	AlgorithmNP       = "np"
+	AlgorithmDARTr    = "dart-r"
+
+	ObjectiveThroughput = "throughput"
+	ObjectiveCost       = "cost"  // least USD per hour of the devices used
+	ObjectivePower      = "power" // least watts
+	ObjectiveGPUs       = "gpus"  // fewest devices
+)
+
+// choices are the values of the options.
+type choices struct {
+	Algorithm     string
+	Objective     string
+	Margin        float64
+	Rounding      Rounding
+	MaxPartitions int
+	MaxBatch      int
+	Blocks        int
+	BlocksBy      string
+	BatchBuild    float64
+	MinLoad       float64
+	Gap           float64
+	Effort        int
+	SLO           formats.SLO
+	CutDType      string
+	UnevenNIC     bool
+	MaxMoved      float64
+}
+
+func choicesOf(v formats.Values) choices {
+	c := choices{
+		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
+		MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"), Blocks: v.Whole("blocks"), BlocksBy: v.Word("blocks-by"),
+		BatchBuild: v.Number("batch-build"), MinLoad: v.Number("min-load"), Gap: v.Number("gap"), Effort: v.Whole("effort"),
+		SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"), UnevenNIC: v.Flag("uneven-nic"), MaxMoved: v.Number("max-moved"),
+	}
+	if v.Word("gpu-rounding") == "fractional" {
+		c.Rounding = Fractional
+	}
+	return c
+}
+
+// together refuses values that exclude each other.
+func together(c choices) error {
+	if c.Objective != ObjectiveThroughput && c.Algorithm != AlgorithmTemplate {
+		return &formats.Error{Path: "--objective", Found: c.Objective, Expected: "throughput with --algorithm " + c.Algorithm}
+	}
+	return nil
+}
+
+// searchPhases are the names of the phases in order, for the fraction that is done.
+var searchPhases = []string{"pipelines", "relaxation", "what runs", "rounding", "bundles", "basis", "whole devices", "losses", "pool", "survivors", "fewest moves", "weighted sum"}
+
+func fractionDone(phase string) float64 {
+	for i, p := range searchPhases {
+		if p == phase {
+			return float64(i+1) / float64(len(searchPhases))
+		}
+	}
+	return 0
+}
+
+// plan solves the problem of the documents.
+func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	if err := together(choicesOf(in.Values)); err != nil {
+		return nil, err
+	}
+	r, err := resolve(in, run)
+	if err != nil {
+		return nil, err
+	}
+	var models []*formats.ProfileModel
+	for i := range r.models {
+		models = append(models, r.models[i].profile)
+	}
+	run.StaleModels(&in.Documents, models)
+	o := Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(in.Seed % math.MaxInt32)}
+	o.Progress = func(p Progress) {
+		if !math.IsNaN(p.Value) && p.Value > 0 {
+			run.Incumbent(p.Value, p.Bound)
+		}
+		run.Progress(kind.Progress{Phase: p.Phase, Fraction: fractionDone(p.Phase), Value: p.Value, Bound: p.Bound, Detail: p.Detail})
+	}
+	if o.Running, err = r.running(); err != nil {
+		return nil, err
+	}
+	if err := r.batchBuilding(ctx, run.Solver, o); err != nil {
+		return nil, r.explained(err)
+	}
+	out, err := r.solve(ctx, run.Solver, o)
+	if err != nil {
+		return nil, r.explained(err)
+	}
+	return r.outcome(out), nil
+}
+
+// solve runs the algorithm that was asked for.
+func (r *resolved) solve(ctx context.Context, solver milp.Solver, o Options) (*Outcome, error) {
+	switch {
+	case r.opt.Algorithm == AlgorithmNP:
+		return NP(ctx, r.problem, solver, o)
+	case r.opt.Algorithm == AlgorithmDARTr:
+		out, err := DARTr(ctx, r.problem, solver, o)
+		if errors.Is(err, ErrKinds) {
+			err = r.in.Fail("cluster", "pools", fmt.Sprintf("%d pools", len(r.pools)), "at most two kinds, none shared in time, for --algorithm dart-r", err.Error())
+		}
+		return out, err
+	case r.opt.Objective != ObjectiveThroughput:
+		prices, err := r.prices()
+		if err != nil {
+			return nil, err
+		}
+		return Cheapest(ctx, r.problem, prices, solver, o)
+	case r.opt.UnevenNIC:
+		return SolveUneven(ctx, r.problem, solver, o)
+	}
+	return Solve(ctx, r.problem, solver, o)
+}
+
+// explained turns the search's infeasibility into the planner's.
+func (r *resolved) explained(err error) error {
+	var inf *Infeasible
+	if errors.As(err, &inf) {
+		return r.infeasible(inf)
+	}
+	return err
+}
+
+// batchBuilding sets the delay for filling batches. The rate at which a batch
+// fills is the workload's, else what the model gets in a plan without
+// partitioning and without this delay.
+func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Options) error {
+	if r.opt.BatchBuild == 0 {
+		return nil
+	}
+	rates := make([]float64, len(r.models))
+	missing := false
+	for d := range r.models {
+		rates[d] = r.models[d].workload.BatchBuildRPS
+		missing = missing || rates[d] <= 0
+	}
+	if missing {
+		o.Progress, o.Running = nil, nil
+		free := *r.problem
+		free.Models = append([]stages.Model(nil), r.problem.Models...)
+		for d := range free.Models {
+			free.Models[d].MinRPS = 0
+		}
+		np, err := NP(ctx, &free, solver, o)
+		if err != nil {
+			return fmt.Errorf("planning without partitioning for the rate at which batches fill: %w", err)
+		}
+		for d := range rates {
+			if rates[d] <= 0 {
+				rates[d] = np.RPS[d]
+				r.run.Assume("batch_build_rps %.6g for %s: its rate in the plan without partitioning", rates[d], r.problem.Models[d].Name)
+			}
+		}
+	}
+	for d := range rates {
+		m := &r.problem.Models[d]
+		m.Build = r.opt.BatchBuild * 1e6 / rates[d]
+		m.EveryBatch = true
+	}
+	return nil
+}
+
+// equalWorkload is every model of the profile with the same weight and SLO, and
+// Poisson arrivals.
+func equalWorkload(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string) {
+	var models formats.WorkloadModels
+	for i := range profile.Models {
+		models = append(models, formats.WorkloadModel{Model: profile.Models[i].Model, SLO: slo, Percentile: "p99", Weight: 1})
+	}
+	return &formats.Workload{Format: formats.FormatWorkload, Section: models, Arrivals: &formats.Arrivals{Process: "poisson"}},
+		[]string{fmt.Sprintf("workload: all %d models of the profile with equal weight, p99, Poisson arrivals", len(models))}
+}

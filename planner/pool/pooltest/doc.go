@@ -1,0 +1,3 @@
+// Package pooltest holds the documents of a small world of pooled pipelines, for
+// tests.
+package pooltest

@@ -1,0 +1,188 @@
+package pool
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+	"inferplan/formats/importer/reference"
+	"inferplan/planner/kind"
+)
+
+// recordedAs are our names of the algorithms of the PPipe artifact; its PPipe
+// solves the problem that our templates solve.
+var recordedAs = map[string]string{"np": AlgorithmNP, "dart-r": AlgorithmDARTr, "ppipe": AlgorithmTemplate}
+
+// Recorded figures must come out of the profile again: times to a microsecond
+// (the record rounds them), rates and objective to this part.
+const (
+	recordedUS   = 1.0
+	recordedPart = 1e-5
+)
+
+// FromReference makes a plan of a recorded one: pipelines, replicas and rates as
+// recorded (a rate may be less than what the replicas carry, where another model
+// sets the objective), costs and cuts from the profile, replicas placed on devices as in
+// our own plans. A figure of the record that the profile does not give again is
+// an error. Files are the inputs to name in the plan and in errors, by role:
+// reference and profile.
+func FromReference(ref *reference.Plan, profile *formats.Profile, files []formats.Input) (*formats.Plan, error) {
+	in := &kind.Problem{Documents: kind.Documents{Profile: profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument(), Files: files},
+		Values: formats.NewValues(formats.PlanOptions(formats.PlanPool)), Seed: 1}
+	fail := func(path, found, expected, hint string) error {
+		return &formats.Error{File: in.File("reference"), Path: fmt.Sprintf("%s (%s).%s", ref.Case, ref.Algorithm, path), Found: found, Expected: expected, Hint: hint}
+	}
+	algorithm, ok := recordedAs[strings.ToLower(ref.Algorithm)]
+	if !ok {
+		return nil, fail("algorithm", fmt.Sprintf("%q", ref.Algorithm), "NP, DART-r or PPipe", "")
+	}
+	if ref.Empty || len(ref.DNNs) == 0 {
+		return nil, fail("dnns", "an empty plan", "at least one pipeline", "")
+	}
+	for _, o := range []struct {
+		name  string
+		value any
+	}{{"algorithm", algorithm}, {"margin", ref.Margin}, {"batch-build", ref.BatchBuild}, {"max-partitions", ref.MaxPartitions}} {
+		if err := in.Values.Set(o.name, o.value); err != nil {
+			return nil, fail("options", "options of a plan", "ones that can be", err.Error())
+		}
+	}
+	run := kind.NewRun(nil)
+	run.Assume("recorded: the pipelines and replicas of %s, %s, are as recorded; costs, cuts and placement are ours", ref.Case, ref.Algorithm)
+	r, err := resolve(in, run)
+	if err != nil {
+		return nil, fmt.Errorf("recorded plan %s (%s): %w", ref.Case, ref.Algorithm, err)
+	}
+	var given []Given
+	for d := range ref.DNNs {
+		m := &r.problem.Models[d]
+		if b := ref.DNNs[d].BuildRPS; b > 0 && ref.BatchBuild > 0 {
+			m.Build = ref.BatchBuild * 1e6 / b
+		}
+		for i := range ref.DNNs[d].Pipelines {
+			g := Given{Model: d}
+			for _, part := range ref.DNNs[d].Pipelines[i].Partitions {
+				g.Batch = part.Batch
+				k := slices.IndexFunc(r.pools, func(p formats.Pool) bool { return p.Device == part.GPU })
+				g.Stages = append(g.Stages, GivenStage{First: part.Blocks[0], Last: part.Blocks[1], Pool: k, Share: part.Share, Replicas: part.Replicas})
+			}
+			given = append(given, g)
+		}
+	}
+	// What the replicas carry comes first: recorded rates are rounded.
+	out, err := Adopt(r.problem, given)
+	if err == nil {
+		if err = promised(ref, out, given, fail); err == nil {
+			out, err = Adopt(r.problem, given)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recorded plan %s (%s): %w", ref.Case, ref.Algorithm, err)
+	}
+	plan := kind.Plan(in, run, r.outcome(&out.Outcome), formats.PlanPool, "recorded "+ref.Algorithm)
+	if err := recomputes(ref, plan, fail); err != nil {
+		return nil, err
+	}
+	if err := plan.Validate(); err != nil {
+		return nil, fmt.Errorf("recorded plan %s (%s): %w", ref.Case, ref.Algorithm, err)
+	}
+	return plan, nil
+}
+
+// failure makes the error of a field of the record.
+type failure func(path, found, expected, hint string) error
+
+const otherProfile = "the profile is not the one that the plan was made from"
+
+// promised sets the rates of the given pipelines: as recorded, or what their
+// replicas carry where the two differ by no more than the record's rounding.
+func promised(ref *reference.Plan, out *Adopted, given []Given, fail failure) error {
+	i := 0
+	for d := range ref.DNNs {
+		for j := range ref.DNNs[d].Pipelines {
+			recorded, carried := ref.DNNs[d].Pipelines[j].RPS, out.Carried[i]
+			switch {
+			case sameRate(recorded, carried):
+				given[i].RPS = carried
+			case recorded > carried || recorded <= 0:
+				return fail(fmt.Sprintf("dnns[%d].pipelines[%d].rps", d, j), fmt.Sprint(recorded), fmt.Sprintf("more than 0 and at most the %.6f that its replicas carry by the profile", carried), otherProfile)
+			default:
+				given[i].RPS = recorded
+			}
+			i++
+		}
+	}
+	return nil
+}
+
+// sameRate compares a recorded rate, which has three decimals.
+func sameRate(recorded, ours float64) bool {
+	return math.Abs(recorded-ours) <= recordedPart*ours+0.0005
+}
+
+// recomputes compares a plan with the record that it was made of.
+func recomputes(ref *reference.Plan, plan *formats.Plan, fail failure) error {
+	var err error
+	us := func(path string, recorded float64, ours formats.Micros) {
+		if err == nil && math.Abs(recorded-float64(ours)/1000) > recordedUS {
+			err = fail(path, fmt.Sprint(recorded), ours.String()+" by the profile", otherProfile)
+		}
+	}
+	rate := func(path string, recorded, ours float64) {
+		if err == nil && !sameRate(recorded, ours) {
+			err = fail(path, fmt.Sprint(recorded), fmt.Sprintf("%.6f by the profile", ours), otherProfile)
+		}
+	}
+	for d := range ref.DNNs {
+		dnn, m, served := &ref.DNNs[d], &plan.Deployment[d], plan.Promised(d)
+		at := fmt.Sprintf("dnns[%d]", d)
+		us(at+".slo_us", dnn.SLOUS, served.SLOUS)
+		us(at+".slo_margin_us", dnn.MarginUS, served.MarginUS)
+		rate(at+".rps", dnn.RPS, served.RPS)
+		// The plan's pipelines are in order of rate: each is found by its stages.
+		for i := range dnn.Pipelines {
+			rp := &dnn.Pipelines[i]
+			at := fmt.Sprintf("%s.pipelines[%d]", at, i)
+			k := slices.IndexFunc(m.Pipelines, func(pl formats.Pipeline) bool { return sameStages(rp, &pl) })
+			if k < 0 {
+				return fail(at, "a pipeline", "it in the plan", "")
+			}
+			pl := &m.Pipelines[k]
+			rate(at+".rps", rp.RPS, pl.RPS)
+			us(at+".batch_build_est_us", rp.BuildUS, pl.BatchBuildUS)
+			for s := range rp.Partitions {
+				part, st := &rp.Partitions[s], &pl.Stages[s]
+				at := fmt.Sprintf("%s.partitions[%d]", at, s)
+				us(at+".infer_us", part.InferUS, st.InferUS[pl.Batch-1])
+				if st.Cut != nil {
+					us(at+".transfer_us", part.TransferUS, st.Cut.TransferUS[pl.Batch-1])
+				} else {
+					us(at+".transfer_us", part.TransferUS, 0)
+				}
+				if part.RPS != nil {
+					rate(at+".rps", *part.RPS, st.RPS)
+				}
+				if math.Abs(part.GPUs-st.GPUs) > 1e-3 && err == nil {
+					err = fail(at+".num_physical_gpus", fmt.Sprint(part.GPUs), fmt.Sprintf("%d replicas of 1/%d", st.Replicas, st.Share), "")
+				}
+			}
+		}
+	}
+	rate("objective_min_weighted_rps", ref.Objective, plan.Objective.Value)
+	return err
+}
+
+func sameStages(rp *reference.Pipeline, pl *formats.Pipeline) bool {
+	if len(rp.Partitions) != len(pl.Stages) || rp.Partitions[0].Batch != pl.Batch {
+		return false
+	}
+	for s := range pl.Stages {
+		a, b := &rp.Partitions[s], &pl.Stages[s]
+		if a.Blocks != b.Blocks || a.GPU != b.Device || a.Share != b.Share || a.Replicas != b.Replicas {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,96 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/recompute"
+)
+
+const rounding = recompute.Rounding
+
+// checker checks a plan of pooled pipelines.
+type checker struct {
+	recompute.Checker
+	held *held
+}
+
+func newChecker(t *kind.Today) *checker { return &checker{Checker: *recompute.New(t)} }
+
+// Check validates a plan against documents. No finding means that all of it
+// holds and nothing has moved.
+func Check(t *kind.Today) []kind.Finding {
+	c := newChecker(t)
+	c.workloadModels()
+	sound := c.Sound()
+	c.Pools(false)
+	if !sound {
+		return c.Findings
+	}
+	c.held = c.hold()
+	for i := range c.Plan.Deployment {
+		c.model(i)
+	}
+	c.devices()
+	c.objective()
+	return c.Findings
+}
+
+// workloadModel is what the workload asks of a model; nil where it does not.
+func (c *checker) workloadModel(key formats.ModelClass) *formats.WorkloadModel {
+	models := formats.ModelsOf(c.Workload)
+	if i := slices.IndexFunc(models, func(m formats.WorkloadModel) bool { return m.Key() == key }); i >= 0 {
+		return &models[i]
+	}
+	return nil
+}
+
+// workloadModels checks that plan and workload name the same models.
+func (c *checker) workloadModels() {
+	if len(c.Plan.Deployment) == 0 {
+		c.Fail("model", "pool.models", "no model", "at least one", "the plan serves nothing")
+	}
+	if c.Workload == nil {
+		return
+	}
+	for i := range c.Plan.Deployment {
+		key := c.Plan.Deployment[i].Key()
+		if c.workloadModel(key) == nil {
+			c.Fail("model", fmt.Sprintf("pool.models[%d].model", i), strconv.Quote(key.String()), "a model of the workload", "the workload no longer asks for %s", key)
+		}
+	}
+	for _, m := range formats.ModelsOf(c.Workload) {
+		if key := m.Key(); deployed(c.Plan, key) < 0 {
+			c.Fail("model", "pool.models", "no "+strconv.Quote(key.String()), "every model of the workload", "the workload asks for %s, the plan does not serve it", key)
+		}
+	}
+}
+
+// deployed is the index of a model or class in the deployment; -1: not there.
+func deployed(p *formats.Plan, key formats.ModelClass) int {
+	return slices.IndexFunc(p.Deployment, func(m formats.Deployed) bool { return m.Key() == key })
+}
+
+// objective checks the plan's headline figures.
+func (c *checker) objective() {
+	o := &c.Plan.Objective
+	if o.Name != "throughput" || len(c.Plan.Deployment) == 0 {
+		return
+	}
+	value := math.Inf(1)
+	for i := range c.Plan.Deployment {
+		if m := c.Plan.Promised(i); m.Weight > 0 {
+			value = min(value, m.RPS/m.Weight)
+		}
+	}
+	if math.Abs(value-o.Value) > rounding*value {
+		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the models' rates do not give this objective")
+	}
+	if o.Bound != nil && o.Value > *o.Bound*(1+1e-9) {
+		c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %v", o.Value), "the value is above its own bound")
+	}
+}

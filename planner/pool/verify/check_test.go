@@ -1,0 +1,185 @@
+package verify_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/planner/check"
+	"inferplan/planner/kind"
+	"inferplan/planner/pool/pooltest"
+	"inferplan/planner/pool/verify"
+	"inferplan/solver/highs"
+)
+
+func solve(t testing.TB, in planner.Inputs) *formats.Plan {
+	t.Helper()
+	res, err := planner.Solve(context.Background(), in, planner.Options{}, highs.Solver{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Plan
+}
+
+// copyOf copies a plan through its document.
+func copyOf(t testing.TB, p *formats.Plan) *formats.Plan {
+	t.Helper()
+	var b bytes.Buffer
+	if err := formats.Write(&b, p); err != nil {
+		t.Fatal(err)
+	}
+	out, err := formats.DecodePlan(b.Bytes(), "plan.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// What the planner writes, the independent arithmetic here accepts: on random
+// worlds, with nothing to find.
+func TestPlansHold(t *testing.T) {
+	solved := 0
+	rapid.Check(t, func(t *rapid.T) {
+		in := pooltest.Documents()
+		for k := range in.Cluster.Pools {
+			pool := &in.Cluster.Pools[k]
+			pool.Count = rapid.IntRange(1, 9).Draw(t, "count")
+			if pool.Sharing == "" {
+				pool.PerNode = rapid.IntRange(1, 3).Draw(t, "per node")
+				pool.NICGbps = rapid.SampledFrom([]float64{0, 0.5, 10}).Draw(t, "gbps")
+				pool.NICEfficiency = rapid.SampledFrom([]float64{0, 0.8}).Draw(t, "efficiency")
+			}
+		}
+		for i := range in.Profile.Models {
+			for j := range in.Profile.Models[i].Measurements {
+				m := &in.Profile.Models[i].Measurements[j]
+				for b := range m.Blocks {
+					m.Blocks[b].WallUS = formats.Micros(float64(m.Blocks[b].WallUS) * rapid.Float64Range(0.5, 2).Draw(t, "speed"))
+				}
+			}
+			formats.ModelsOf(in.Workload)[i].SLO = formats.SLO{Duration: time.Duration(rapid.IntRange(20, 90).Draw(t, "slo")) * time.Millisecond}
+		}
+		opt := planner.Options{Values: map[string]any{
+			"margin":         rapid.SampledFrom([]float64{0, 0.1, 0.4}).Draw(t, "margin"),
+			"max-partitions": rapid.IntRange(1, 3).Draw(t, "partitions"),
+			"gpu-rounding":   rapid.SampledFrom([]string{"slot", "fractional"}).Draw(t, "rounding"),
+			"gap":            0.3, // any plan will do
+			"batch-build":    rapid.SampledFrom([]float64{0, 1.3}).Draw(t, "build"),
+			"uneven-nic":     rapid.Bool().Draw(t, "uneven NIC"),
+		}}
+		res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
+		var inf *planner.InfeasibleError
+		if errors.As(err, &inf) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		solved++
+		for _, f := range check.Recompute(res.Plan, in.Profile, in.Cluster, in.Workload) {
+			t.Error(f)
+		}
+		today := &kind.Today{Plan: res.Plan, Against: res.Plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
+		figures, note, err := verify.Figures(context.Background(), today)
+		if err != nil || note != "" {
+			t.Fatalf("%q, %v", note, err)
+		}
+		for _, f := range figures {
+			if f.Metric == "rps" && f.Unit == "rps" && math.Abs(f.New-f.Old) > 1e-6*f.New {
+				t.Errorf("%s carries %v, planned %v", f.What, f.New, f.Old)
+			}
+		}
+	})
+	t.Logf("%d plans", solved)
+	if solved == 0 {
+		t.Error("no world had a plan")
+	}
+}
+
+// Each thing that can go wrong is found and named.
+func TestFindings(t *testing.T) {
+	made := solve(t, pooltest.Documents())
+	for _, c := range []struct {
+		name       string
+		change     func(*planner.Inputs, *formats.Plan)
+		severity   kind.Severity
+		constraint string
+	}{
+		{"pool removed", func(in *planner.Inputs, _ *formats.Plan) { in.Cluster.Pools = in.Cluster.Pools[1:] }, kind.Error, "pool"},
+		{"devices removed", func(in *planner.Inputs, _ *formats.Plan) { in.Cluster.Pools[0].Count = 1 }, kind.Error, "devices"},
+		{"device not there", func(in *planner.Inputs, _ *formats.Plan) { in.Cluster.Pools[0].Count = 1 }, kind.Error, "placement"},
+		{"new pool", func(in *planner.Inputs, _ *formats.Plan) {
+			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "X"})
+		}, kind.Warning, "pool"},
+		{"model gone from the workload", func(in *planner.Inputs, _ *formats.Plan) { in.Workload.Section = formats.ModelsOf(in.Workload)[:1] }, kind.Error, "model"},
+		{"model gone from the profile", func(in *planner.Inputs, _ *formats.Plan) { in.Profile.Models = in.Profile.Models[:1] }, kind.Error, "model"},
+		{"model new in the workload", func(in *planner.Inputs, _ *formats.Plan) {
+			in.Workload.Section = append(formats.ModelsOf(in.Workload), formats.WorkloadModel{Model: "new"})
+		}, kind.Error, "model"},
+		{"other model file", func(in *planner.Inputs, _ *formats.Plan) {
+			in.Profile.Models[0].Source.SHA256 = strings.Repeat("6", 64)
+		}, kind.Error, "source"},
+		{"other blocks", func(in *planner.Inputs, _ *formats.Plan) {
+			in.Profile.Models[0].Blocks = in.Profile.Models[0].Blocks[:3]
+		}, kind.Error, "blocks"},
+		{"SLO tightened", func(in *planner.Inputs, _ *formats.Plan) {
+			formats.ModelsOf(in.Workload)[1].SLO = formats.SLO{Duration: 8 * time.Millisecond}
+		}, kind.Error, "slo"},
+		{"SLO changed", func(in *planner.Inputs, _ *formats.Plan) {
+			formats.ModelsOf(in.Workload)[1].SLO = formats.SLO{Duration: 61 * time.Millisecond}
+		}, kind.Warning, "slo"},
+		{"weight changed", func(in *planner.Inputs, _ *formats.Plan) { formats.ModelsOf(in.Workload)[1].Weight = 9 }, kind.Warning, "weight"},
+		{"floor", func(in *planner.Inputs, _ *formats.Plan) { formats.ModelsOf(in.Workload)[1].MinRPS = 1e6 }, kind.Error, "min_rps"},
+		{"slower", func(in *planner.Inputs, _ *formats.Plan) { pooltest.Slower(in.Profile, 0, -1, 1.2) }, kind.Warning, "latency"},
+		{"much slower", func(in *planner.Inputs, _ *formats.Plan) { pooltest.Slower(in.Profile, 0, -1, 20) }, kind.Error, "slo"},
+		{"not measured any more", func(in *planner.Inputs, _ *formats.Plan) {
+			for i := range in.Profile.Models {
+				in.Profile.Models[i].Measurements = slices.DeleteFunc(in.Profile.Models[i].Measurements, func(m formats.Measurement) bool { return m.Device == "H" })
+			}
+		}, kind.Error, "measurement"},
+		{"less memory", func(in *planner.Inputs, _ *formats.Plan) { in.Cluster.Pools[0].Memory = 1 << 20 }, kind.Error, "memory"},
+		{"shares gone", func(in *planner.Inputs, p *formats.Plan) { p.Deployment[0].Pipelines[0].Stages[0].Share = 7 }, kind.Error, "share"},
+		{"rate that the pipelines do not have", func(_ *planner.Inputs, p *formats.Plan) { formats.PoolOf(p).Models[0].RPS *= 1.1 }, kind.Error, "rps"},
+		{"value above its bound", func(_ *planner.Inputs, p *formats.Plan) { *p.Objective.Bound = p.Objective.Value / 2 }, kind.Error, "objective"},
+		{"oversubscribed", func(_ *planner.Inputs, p *formats.Plan) {
+			for i := range p.Deployment {
+				for _, pl := range p.Deployment[i].Pipelines {
+					for j := range pl.Stages {
+						for k := range pl.Stages[j].Placement {
+							pl.Stages[j].Placement[k].First = 0
+						}
+					}
+				}
+			}
+		}, kind.Error, "placement"},
+		{"gap in the blocks", func(_ *planner.Inputs, p *formats.Plan) { p.Deployment[0].Pipelines[0].Stages[0].Blocks[0] = 1 }, kind.Error, "blocks"},
+		{"another kind", func(_ *planner.Inputs, p *formats.Plan) { p.Kind = "other" }, kind.Error, "kind"},
+		{"turns no more", func(in *planner.Inputs, _ *formats.Plan) { in.Cluster.Pools[2].Sharing = formats.SharingExclusive }, kind.Error, "sharing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := pooltest.Documents()
+			plan := copyOf(t, made)
+			if before := check.Recompute(plan, in.Profile, in.Cluster, in.Workload); len(before) > 0 {
+				t.Fatalf("found before anything changed: %v", before)
+			}
+			c.change(&in, plan)
+			found := check.Recompute(plan, in.Profile, in.Cluster, in.Workload)
+			i := slices.IndexFunc(found, func(f kind.Finding) bool { return f.Severity == c.severity && f.Constraint == c.constraint })
+			if i < 0 {
+				t.Fatalf("no %s about %s in %v", c.severity, c.constraint, found)
+			}
+			if f := found[i]; f.Message == "" || f.Where == "" || strings.Contains(f.String(), "\n") {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}

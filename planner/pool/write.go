@@ -1,0 +1,134 @@
+package pool
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/stages"
+	"inferplan/policy/reserve"
+	"inferplan/solver/milp"
+)
+
+// policy is the run-time policy of the plan. Where the profile was sampled on
+// real devices, the policy keeps the guards that it will need there, so that
+// simulation and execution decide alike; imported times are taken as exact.
+func (r *resolved) policy() formats.PolicySpec {
+	spec := formats.PolicySpec{Name: reserve.Name}
+	for i := range r.in.Profile.Models {
+		for _, m := range r.in.Profile.Models[i].Measurements {
+			for _, b := range m.Blocks {
+				if b.Samples > 0 {
+					spec.Params = reserve.WithGuards(nil)
+					return spec
+				}
+			}
+		}
+	}
+	return spec
+}
+
+// outcome is what was found, as the parts of a plan.
+func (r *resolved) outcome(out *Outcome) *kind.Outcome {
+	o := &kind.Outcome{
+		Algorithm: r.opt.Algorithm, Values: r.in.Values, Objective: formats.Objective{Name: r.opt.Objective, Value: out.Value},
+		Sense: r.opt.sense(), StoppedBy: out.StoppedBy, Pools: r.pools, Policy: r.policy(), Considered: out.Templates, Phases: out.Phases,
+	}
+	if bound := out.Bound; !math.IsNaN(bound) {
+		gap := milp.RelativeGap(o.Sense, out.Value, bound)
+		o.Objective.Bound, o.Objective.Gap = &bound, &gap
+	}
+	promised := &formats.PoolPlan{}
+	for d := range r.models {
+		o.Deployment = append(o.Deployment, r.deployed(d, out))
+		promised.Models = append(promised.Models, r.served(d, out))
+	}
+	o.Section = promised
+	for _, d := range out.Exempt {
+		r.run.Warnings = append(r.run.Warnings, fmt.Sprintf(
+			"%s: its requests may wait behind another batch on a time-shared device for longer than its SLO leaves; certify the plan, relax the SLO or add a device",
+			r.problem.Models[d].Name))
+	}
+	r.run.Warnings = append(r.run.Warnings, out.Warnings...)
+	r.replanned(out, o)
+	for _, l := range out.Limits {
+		o.Limits = append(o.Limits, r.writeLimit(l))
+	}
+	return o
+}
+
+func (r *resolved) writeLimit(l Limit) formats.Limit {
+	out := formats.Limit{Value: l.Value, Gain: l.Gain}
+	if l.Pool >= 0 {
+		out.What, out.Change = "device "+r.problem.Pools[l.Pool].Kind, "+1 device"
+	} else {
+		out.What, out.Change = "slo "+r.problem.Models[l.Model].Name, "+"+formats.Duration(SLOStep).String()
+	}
+	return out
+}
+
+// served is what is promised to the requests for a model.
+func (r *resolved) served(d int, out *Outcome) formats.Served {
+	m, pm := &r.models[d], &r.problem.Models[d]
+	return formats.Served{
+		Model: m.workload.Model, Class: m.workload.Class, SLOUS: formats.Micros(pm.SLO), MarginUS: formats.Micros(pm.Margin),
+		Percentile: cmp.Or(m.workload.Percentile, "p99"), Weight: pm.Weight, RPS: out.RPS[d],
+	}
+}
+
+// deployed is where a model runs.
+func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
+	m := &r.models[d]
+	o := formats.Deployed{
+		Model: m.workload.Model, Class: m.workload.Class, Inputs: m.profile.Inputs, Outputs: m.profile.Outputs, NumBlocks: r.problem.Models[d].NumBlocks(),
+		Pipelines: []formats.Pipeline{},
+	}
+	if m.profile.Source != nil {
+		o.SHA256 = m.profile.Source.SHA256
+	}
+	for i := range out.Pipelines {
+		if out.Pipelines[i].Model == d {
+			o.Pipelines = append(o.Pipelines, r.writePipeline(d, &out.Pipelines[i]))
+		}
+	}
+	return o
+}
+
+func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
+	pm := &r.problem.Models[d]
+	o := formats.Pipeline{
+		Batch: pl.Batch, RPS: pl.RPS, LatencyUS: formats.Micros(pl.Latency),
+		BatchBuildUS: formats.Micros(pm.BuildTime(pl.Batch)),
+	}
+	for i := range pl.Stages {
+		s := &pl.Stages[i]
+		st := formats.Stage{
+			Blocks: [2]int{s.First, s.Last}, Device: r.problem.Pools[s.Pool].Kind, Share: s.Share,
+			Replicas: pl.Replicas[i], GPUs: pl.Devices[i], RPS: s.Rate * float64(pl.Replicas[i]),
+		}
+		if r.problem.Pools[s.Pool].Time {
+			st.RPS = pl.RPS // its time share carries no more
+		}
+		costs := &pm.Costs[s.Pool][s.Share-1]
+		for b := 1; b <= pl.Batch; b++ {
+			st.InferUS = append(st.InferUS, formats.Micros(stages.Infer(costs, b, s.First, s.Last)))
+		}
+		for _, t := range costs.At(pl.Batch).Blocks[s.First:s.Last] {
+			st.BlockUS = append(st.BlockUS, formats.Micros(t))
+		}
+		for _, run := range pl.Placed[i] {
+			st.Placement = append(st.Placement, formats.Placement{First: run.First, PerDevice: run.PerDevice, Replicas: run.Replicas})
+		}
+		if i+1 < len(pl.Stages) {
+			c := r.models[d].cuts[s.Last-1]
+			st.Cut = &formats.Cut{Tensors: c.Tensors, DType: c.DType, Bytes: c.Bytes}
+			for b := 1; b <= pl.Batch; b++ {
+				st.Cut.TransferUS = append(st.Cut.TransferUS, formats.Micros(r.problem.XferTime(s.Pool, pl.Stages[i+1].Pool, c.Bytes, b)))
+			}
+		}
+		o.Stages = append(o.Stages, st)
+	}
+	return o
+}

@@ -1,0 +1,104 @@
+package recompute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+)
+
+// BlockChange is a block that costs more or less than it did.
+type BlockChange struct {
+	Model  string         `json:"model"`
+	Block  int            `json:"block"`
+	Name   string         `json:"name"`
+	Device string         `json:"device"`
+	Share  int            `json:"share"`
+	Batch  int            `json:"batch"`
+	OldUS  formats.Micros `json:"old_us"`
+	NewUS  formats.Micros `json:"new_us"`
+	Change float64        `json:"change"` // relative
+	Where  string         `json:"where"`  // stage of the plan that runs it
+}
+
+func (b BlockChange) String() string {
+	share := ""
+	if b.Share > 1 {
+		share = fmt.Sprintf(", share 1/%d", b.Share)
+	}
+	return fmt.Sprintf("block %d (%s) of %s on %s%s at batch %d: %s us, was %s us (%+.1f %%), in %s",
+		b.Block, b.Name, b.Model, b.Device, share, b.Batch, b.NewUS, b.OldUS, 100*b.Change, b.Where)
+}
+
+// Sample is the change as figures that the gate compares.
+func (b BlockChange) Sample() kind.Sample {
+	what := fmt.Sprintf("%s block %d (%s) on %s", b.Model, b.Block, b.Name, b.Device)
+	return kind.Sample{Metric: "block", What: what, Old: US(b.OldUS.D()), New: US(b.NewUS.D()), Unit: "us"}
+}
+
+// BlockChanges compares what the blocks that a plan runs cost today with what
+// they cost when it was made: by the old profile where it is given, else by
+// the plan's own block_us. Only changes beyond the half width of the new
+// measurement count. Slowest first.
+func BlockChanges(plan *formats.Plan, old, now *formats.Profile) []BlockChange {
+	var out []BlockChange
+	seen := map[string]bool{}
+	for mi := range plan.Deployment {
+		m := &plan.Deployment[mi]
+		pm := profileModel(now, m.Model)
+		if pm == nil || len(pm.Blocks) != m.NumBlocks {
+			continue
+		}
+		var om *formats.ProfileModel
+		if old != nil {
+			om = profileModel(old, m.Model)
+		}
+		for pi := range m.Pipelines {
+			pl := &m.Pipelines[pi]
+			for si := range pl.Stages {
+				where := fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", mi, pi, si)
+				out = append(out, stageChanges(pm, om, pl.Batch, &pl.Stages[si], where, seen)...)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b BlockChange) int { return cmp.Compare(b.Change, a.Change) })
+	return out
+}
+
+// stageChanges compares the blocks of a stage; those in seen were compared.
+func stageChanges(pm, om *formats.ProfileModel, batch int, s *formats.Stage, where string, seen map[string]bool) []BlockChange {
+	ms := Measured(pm, s.Device, s.Share, batch)
+	if ms == nil || len(ms.Blocks) != len(pm.Blocks) || s.Blocks[1] > len(pm.Blocks) {
+		return nil
+	}
+	was := s.BlockUS
+	if om != nil && len(om.Blocks) == len(pm.Blocks) {
+		if oms := Measured(om, s.Device, s.Share, batch); oms != nil && len(oms.Blocks) == len(pm.Blocks) {
+			was = nil
+			for _, l := range oms.Blocks[s.Blocks[0]:s.Blocks[1]] {
+				was = append(was, l.WallUS)
+			}
+		}
+	}
+	if len(was) != s.Blocks[1]-s.Blocks[0] {
+		return nil
+	}
+	var out []BlockChange
+	for i, o := range was {
+		b := s.Blocks[0] + i
+		n := ms.Blocks[b]
+		key := fmt.Sprint(pm.Model, " ", b, " ", s.Device, " ", s.Share, " ", batch)
+		d := n.WallUS - o
+		if o <= 0 || d == 0 || max(d, -d) <= n.HalfWidthUS || seen[key] {
+			continue
+		}
+		seen[key] = true
+		out = append(out, BlockChange{
+			Model: pm.Model, Block: b, Name: pm.Blocks[b].Name, Device: s.Device, Share: s.Share, Batch: batch,
+			OldUS: o, NewUS: n.WallUS, Change: float64(n.WallUS)/float64(o) - 1, Where: where,
+		})
+	}
+	return out
+}

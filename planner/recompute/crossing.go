@@ -1,0 +1,103 @@
+package recompute
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+)
+
+// between is the rate of a crossing: the slower of the NICs that are there.
+func between(a, b *formats.Pool) float64 {
+	switch ra, rb := a.NICRate(), b.NICRate(); {
+	case ra == 0:
+		return rb
+	case rb == 0:
+		return ra
+	default:
+		return min(ra, rb)
+	}
+}
+
+// crossing is the time of a batch over a link, rounded to nanoseconds.
+func crossing(bytes int64, gbps float64, batch int) time.Duration {
+	if gbps <= 0 {
+		return 0
+	}
+	us := float64(bytes) * 8 / (gbps * 1000)
+	return time.Duration(math.Round(us * float64(batch) * 1000))
+}
+
+// cutBytes is what crosses after a block today, in a dtype; 0 when not known.
+func cutBytes(b *formats.Block, dtype string) int64 {
+	if dtype == "FP16" {
+		return b.CutBytesFP16
+	}
+	return b.CutBytesFP32
+}
+
+// nicRate is the rate at which one replica on pool own can pass a cut between
+// pools a and b: all of a node share its NIC.
+func nicRate(bytes int64, a, b, own *formats.Pool, all int) float64 {
+	gbps := between(a, b)
+	if own.NICRate() == 0 || gbps == 0 || bytes == 0 {
+		return math.Inf(1)
+	}
+	perSample := float64(bytes) * 8 / (gbps * 1e9) // seconds
+	return 1 / perSample / float64(all)
+}
+
+// onWire is how many devices share a NIC of a pool: those of a node, or, where
+// the pool is one node, those of them that the plan has pass something.
+func (w *World) onWire(pool *formats.Pool) int {
+	perNode := max(pool.PerNode, 1)
+	if pool.Count > perNode {
+		return perNode
+	}
+	passing := map[int]bool{}
+	for mi := range w.Plan.Deployment {
+		for pi := range w.Plan.Deployment[mi].Pipelines {
+			pl := &w.Plan.Deployment[mi].Pipelines[pi]
+			for si := range pl.Stages {
+				if s := &pl.Stages[si]; s.Device == pool.Device && len(pl.Stages) > 1 {
+					for _, run := range s.Placement {
+						for i := range (run.Replicas + max(run.PerDevice, 1) - 1) / max(run.PerDevice, 1) {
+							passing[run.First+i] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	if len(passing) == 0 {
+		return perNode
+	}
+	return min(perNode, len(passing))
+}
+
+// Cut checks the crossing that leaves a stage of a model that the profile has.
+func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, now *StageToday, path string) {
+	b := &c.ProfileModel(m.Model).Blocks[s.Blocks[1]-1]
+	where := path + ".cut"
+	if bytes := cutBytes(b, s.Cut.DType); bytes > 0 && bytes != s.Cut.Bytes {
+		c.Warn("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
+	}
+	var names []string
+	for _, t := range b.Cut {
+		names = append(names, t.Name)
+	}
+	if len(names) > 0 && len(s.Cut.Tensors) > 0 && !slices.Equal(names, s.Cut.Tensors) {
+		c.Fail("cut", where+".tensors", strings.Join(s.Cut.Tensors, ", "), strings.Join(names, ", "), "other tensors cross after block %d of %s", s.Blocks[1]-1, m.Model)
+	}
+	if s.Cut.DType == "FP16" && b.FP16 != nil && b.FP16.Top1Agreement < 0.99 {
+		c.Fail("fp16", where+".dtype", "FP16", "FP32", "crossing after block %d of %s in float16 changes %.2g %% of the answers",
+			s.Blocks[1]-1, m.Model, 100*(1-b.FP16.Top1Agreement))
+	}
+	if n := len(s.Cut.TransferUS); n == pl.Batch && Moved(s.Cut.TransferUS[n-1].D(), now.Transfer) {
+		c.Warn("transfer", fmt.Sprintf("%s.transfer_us[%d]", where, n-1), s.Cut.TransferUS[n-1].String(), formats.Micros(now.Transfer).String(),
+			"the crossing after block %d of %s takes %s today", s.Blocks[1]-1, m.Model, Change(s.Cut.TransferUS[n-1].D(), now.Transfer))
+	}
+}

@@ -1,0 +1,14 @@
+// Package recompute holds what the kinds' halves of a check share: what a
+// pipeline of a plan costs by the documents of today, and whether a deployment
+// can be at all. It shares no code with the planner, so that a mistake there
+// shows here.
+//
+//	checker.go    findings, and the structure of pipelines
+//	world.go      what the stages of a plan cost and carry today
+//	devices.go    pools, and the memory that a replica takes
+//	crossing.go   what crosses between two stages
+//	blocks.go     which blocks became slower
+//	cost.go       what the devices of a plan cost
+//
+// The halves are planner/pool/verify and planner/gear/verify.
+package recompute
