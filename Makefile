@@ -13,6 +13,9 @@ RACE := bench/digits bench/gear$$ bench/gpucheck bench/ppipe cmd executor engine
 LONG := policy sim engine/models/digits
 PURE := formats policy sim solver/milp solver/stoch engine/graph executor/oip third_party
 
+# Tests of the plan kind that exists behind the build tag testkind.
+TESTKIND := ^TestEcho|^TestSchemas
+
 # Property tests (rapid) draw from a fixed seed, so that a verdict of `make test` depends on the commit only; `make explore`
 # draws new ones. A failure names its seed, so no fail file is kept (one lying in testdata/rapid would be run, too).
 RAPID_SEED ?= 1
@@ -73,6 +76,7 @@ test: setup ## vet, and every test; the race detector where goroutines meet
 	bad=0; \
 	if [ -n "$$rest" ]; then $(GO) test -timeout 20m $(TESTFLAGS) $$rest || bad=1; fi; \
 	if [ -n "$$race" ]; then $(GO) test -race -short -timeout 20m $(TESTFLAGS) $$race || bad=1; fi; \
+	$(GO) test -tags testkind -run '$(TESTKIND)' -timeout 20m $(TESTFLAGS) ./formats ./planner ./cmd/plan || bad=1; \
 	exit $$bad
 
 .PHONY: test-pure

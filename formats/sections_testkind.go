@@ -1,0 +1,5 @@
+//go:build testkind
+
+package formats
+
+func init() { planKinds, workloadParts = append(planKinds, echoKind), append(workloadParts, echoPart) }

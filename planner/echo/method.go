@@ -1,0 +1,89 @@
+//go:build testkind
+
+package echo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/diff"
+	"inferplan/planner/kind"
+	"inferplan/solver/milp"
+)
+
+// Method gives each service whole devices. It cannot certify, tune or start from
+// a plan that runs.
+var Method = kind.Method{
+	Kind: formats.PlanEcho, Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
+}
+
+func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	if err := p.Complete(); err != nil {
+		return nil, err
+	}
+	asked, _ := p.Workload.Section.(formats.Echoes)
+	pool, copies := p.Cluster.Pools[0].WithDefaults(), p.Values.Whole("copies")
+	if missing := copies*len(asked) - pool.Count; missing > 0 {
+		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("%d services take %d devices", len(asked), copies*len(asked)),
+			Nearest: kind.Nearest{Devices: []kind.MissingCount{{Device: pool.Device, Count: missing}}}}
+	}
+	run.Assume("each service has %d devices", copies)
+	section := &formats.EchoPlan{}
+	used := float64(copies * len(asked))
+	out := &kind.Outcome{
+		Algorithm: "echo", Values: p.Values, Sense: milp.Minimize, StoppedBy: milp.StoppedByProof, Pools: []formats.Pool{pool}, Section: section,
+		Objective: formats.Objective{Name: "gpus", Value: used, Bound: &used, Gap: new(float64)}, Policy: formats.PolicySpec{Name: "reserve"},
+	}
+	for i, s := range asked {
+		at, err := p.Model(s.Model, fmt.Sprintf("echoes[%d].model", i))
+		if err != nil {
+			return nil, err
+		}
+		m := &p.Profile.Models[at]
+		took := formats.Micros(time.Millisecond)
+		if len(m.Measurements) > 0 && m.Measurements[0].Whole != nil {
+			took = m.Measurements[0].Whole.WallUS
+		}
+		rate := float64(copies) / took.D().Seconds()
+		out.Deployment = append(out.Deployment, formats.Deployed{Model: s.Model, Inputs: m.Inputs, Outputs: m.Outputs, NumBlocks: len(m.Blocks),
+			Pipelines: []formats.Pipeline{{Batch: 1, RPS: s.RPS, LatencyUS: took, Stages: []formats.Stage{{
+				Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: copies, GPUs: float64(copies), RPS: rate, InferUS: []formats.Micros{took},
+				Placement: []formats.Placement{{First: i * copies, PerDevice: 1, Replicas: copies}}}}}}})
+		section.Services = append(section.Services, formats.Served{Model: s.Model, SLOUS: formats.Micros(s.SLO.Duration), Percentile: "p99", Weight: 1, RPS: s.RPS})
+	}
+	return out, nil
+}
+
+func check(t *kind.Today) []kind.Finding {
+	var out []kind.Finding
+	for i := range t.Plan.Deployment {
+		d := &t.Plan.Deployment[i]
+		for k := range d.Pipelines {
+			if took := d.Pipelines[k].LatencyUS; took > t.Plan.Promised(i).SLOUS {
+				out = append(out, kind.Finding{Severity: kind.Error, Constraint: "slo", Where: fmt.Sprintf("deployment[%d].pipelines[%d].latency_us", i, k),
+					Found: took.String(), Message: d.Model + " takes longer than its SLO"})
+			}
+		}
+	}
+	return out
+}
+
+func figures(_ context.Context, t *kind.Today) ([]kind.Sample, string, error) {
+	return []kind.Sample{{Metric: "rps", What: "services", Old: float64(len(t.Against.Deployment)), New: float64(len(t.Plan.Deployment)), Unit: "services"}}, "", nil
+}
+
+func workloadOf(p *formats.Plan) *formats.Workload {
+	var list formats.Echoes
+	for _, s := range p.Served() {
+		list = append(list, formats.EchoService{Model: s.Model, SLO: formats.SLO{Duration: s.SLOUS.D()}, RPS: s.RPS})
+	}
+	return &formats.Workload{Format: formats.FormatWorkload, Section: list}
+}
+
+func explain(p *formats.Plan) []string {
+	return []string{fmt.Sprintf("echo: %d services, %d devices each", len(p.Deployment), p.Options.Whole("copies"))}
+}
+
+func moved(a, b *formats.Plan, r *diff.Recorder) { diff.Echoes(a, b, r) }

@@ -1,0 +1,7 @@
+//go:build testkind
+
+package planner
+
+import "inferplan/planner/echo"
+
+func init() { methods = append(methods, &echo.Method) }
