@@ -20,9 +20,11 @@ func (c *core) act(a *policy.Action) {
 			c.abort(b)
 		}
 	case policy.Complete:
-		c.completeRequest(a.Req)
+		c.answers.complete(a.Req)
 	case policy.SwitchMode:
-		c.switchGear(a.Tag)
+		if !c.answers.mode(a.Tag) {
+			c.stats.ignored++
+		}
 	case policy.Load, policy.Unload, policy.Evict, policy.Replan:
 		// Every model stays loaded where the plan places it; the policies that
 		// ask for more are not served by plan serve.

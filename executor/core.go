@@ -26,7 +26,7 @@ type core struct {
 	catalog *oip.Catalog
 	stages  []stagePlan
 	devices []*device
-	cascade *cascade // of a gear plan; nil for others
+	answers answer
 	mix     *mix     // of a plan with several models; nil for others
 	arrived []int64  // room for a count by model
 	stats   *stats

@@ -15,7 +15,6 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/conform"
-	"inferplan/policy/gear"
 	"inferplan/policy/policies"
 )
 
@@ -69,14 +68,12 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	}
 	c.metrics = newMetrics(tables.Models)
 	c.metrics.plan.WithLabelValues(sha, plan.Kind, spec.Name).Set(1)
+	if c.answers, err = newAnswer(c, plan); err != nil {
+		return nil, err
+	}
 	c.addModels()
 	c.metrics.gauges.models = c.models
 	c.mix, c.arrived = newMix(plan, tables, &x.opt, c.metrics.registry), make([]int64, len(tables.Models))
-	if gear.Of(tables) != nil {
-		if c.cascade, err = newCascade(plan, tables, &x.opt, c.metrics); err != nil {
-			return nil, err
-		}
-	}
 	for i := range tables.Devices {
 		kind := tables.Kinds[tables.Devices[i].Kind]
 		c.devices = append(c.devices, &device{index: int32(i), kind: kind, remote: isRemote(tables, i, &x.opt), stats: c.metrics.device(int32(i), kind)})
@@ -303,12 +300,8 @@ func (c *core) prepareJob(req *oip.Request) (*job, error) {
 		}
 		j.inputs = append(j.inputs, t.Data)
 	}
-	if c.cascade != nil {
-		j.cascade = c.cascade
-		for range j.n {
-			j.answers = append(j.answers, 0)
-		}
-	}
+	j.answers = c.answers
+	j.answers.admit(j)
 	now := c.now()
 	j.arrived = now
 	if !req.Received.IsZero() {

@@ -71,9 +71,7 @@ func (c *core) report() *formats.Report {
 	}
 	r.Devices = c.deviceReports(elapsed)
 	r.Transfer = c.tiers()
-	if c.cascade != nil {
-		c.cascade.report(r)
-	}
+	c.answers.report(r)
 	return r
 }
 

@@ -36,8 +36,6 @@ func (c *core) watch() {
 		}
 		c.mix.window(now, c.arrived, c.opt.Log)
 	}
-	if g := c.cascade; g != nil {
-		g.drift.window(now, g.arrived, c.opt.Log)
-	}
+	c.answers.tick(now)
 	c.setWake(watchTag, now+watchEvery)
 }
