@@ -33,10 +33,10 @@ type cascade struct {
 	scores  []float64 // room for one sample
 	levels  []int64   // of the batch that ran last: how certain the answers are, by request
 	certain []float64 // likewise; empty where the records say it
-	gearOf []oip.Param
-	nameOf []oip.Param
-	models []memberCount // by pipeline
-	counts gearCounts
+	gearOf  []oip.Param
+	nameOf  []oip.Param
+	models  []memberCount // by pipeline
+	counts  gearCounts
 
 	since time.Duration // when the answers of a batch were revealed last
 }
@@ -250,7 +250,7 @@ func (g *cascade) holds(pipeline int32) bool { return g.c.tables.Pipelines[pipel
 // until the next could go.
 func (g *cascade) told(b *batch) {
 	if s := g.c.stats.service; s != nil && !b.failed && g.holds(b.pipeline) {
-		s.ran(g.c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, g.c.last-b.dispatched)
+		s.ran(g.c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, g.c.loop.Last()-b.dispatched)
 	}
 }
 

@@ -18,7 +18,7 @@ func (c *core) arrive(j *job) {
 		return
 	}
 	m := j.model
-	c.tick() // the policy's now is then no earlier than the arrival
+	c.loop.Tick() // the policy's now is then no earlier than the arrival
 	for k := range j.n {
 		slot := c.newRequest(j, k)
 		j.slots[k] = slot

@@ -23,7 +23,7 @@ func (c *core) deviceEvent(e *deviceEvent) {
 		d.proc, d.gen, d.total, d.pinned = e.proc, e.gen, 0, e.proc.Pinned()
 		c.setUp(d, true)
 		c.handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
-		c.flush()
+		c.Flush()
 		c.pump(d)
 	}
 }

@@ -26,7 +26,6 @@ type stats struct {
 	ipc, pinned     transferCount
 	stream          transferCount // likewise, to or from another host
 
-	events  int64
 	ignored int64
 	aborted int64
 	began   time.Duration
@@ -133,7 +132,7 @@ func (s *stats) answered(j *job, now time.Duration) {
 		}
 		_ = m.latency.RecordValues(min(max(int64(took/time.Microsecond), shortest), longest), n)
 		m.oip.Inference.Success.Add(1, took)
-		m.lastDone = s.core.epoch.Add(now)
+		m.lastDone = s.core.loop.Epoch().Add(now)
 	default:
 		m.dropped[j.reason] += n
 		m.oip.Inference.Fail.Add(1, took)

@@ -1,9 +1,13 @@
 package executor
 
-import "time"
+import (
+	"time"
+
+	"inferplan/executor/loop"
+)
 
 // watchTag is the tag of the core's own wake-up, which no policy uses.
-const watchTag = -1 << 31
+const watchTag = loop.HostTag
 
 const watchEvery = time.Second
 
@@ -37,5 +41,5 @@ func (c *core) watch() {
 		c.mix.window(now, c.arrived, c.opt.Log)
 	}
 	c.answers.tick(now)
-	c.setWake(watchTag, now+watchEvery)
+	c.loop.SetWake(watchTag, now+watchEvery)
 }
