@@ -56,7 +56,7 @@
 // requests.go the way of a request, actions.go what actions do, results.go what
 // becomes of runs; batch.go and job.go the records behind them. answer.go is how
 // requests become answers, gears.go that of gear plans with gearmetrics.go,
-// drift.go and rates.go.
+// geardrift.go and gearrates.go.
 //
 // device.go is the queue in front of a worker and the copies in and out of its
 // memory, with the help of copiers.go; memory.go what stays in a GPU's memory

@@ -108,6 +108,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if c.loop, err = loop.New(pol, c, log); err != nil {
 		return nil, err
 	}
+	c.loop.SearchLimit = x.opt.SearchLimit
 	c.copiers = newCopiers(helpers())
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, d := range c.devices {
