@@ -1,33 +1,53 @@
 package executor
 
-import "inferplan/policy"
+import (
+	"slices"
 
-// act does one thing that the policy decided.
-func (c *core) act(a *policy.Action) {
+	"inferplan/policy"
+)
+
+// Act does one thing that the policy decided. It implements loop.Host.
+func (c *core) Act(a *policy.Action) {
 	switch a.Kind {
 	case policy.Dispatch:
 		c.dispatch(a)
 	case policy.Drop:
 		c.dropRequest(a.Req, a.Reason)
-	case policy.Wake:
-		at := a.At
-		if at >= 0 {
-			at = max(at, c.last+soonest)
-		}
-		c.setWake(a.Tag, at)
 	case policy.Abort:
 		if b := c.batchAt(a.Batch); b != nil {
 			c.abort(b)
 		}
 	case policy.Complete:
-		c.completeRequest(a.Req)
+		c.answers.complete(a.Req)
 	case policy.SwitchMode:
-		c.switchGear(a.Tag)
-	case policy.Load, policy.Unload, policy.Evict, policy.Replan:
-		// Every model stays loaded where the plan places it; the policies that
-		// ask for more are not served by plan serve.
-		c.stats.ignored++
+		if !c.answers.mode(a.Tag) {
+			c.stats.ignored++
+		}
+	case policy.Load, policy.Unload:
+		c.network(a)
+	case policy.Place:
+		// What a task reads is the client's, and that is at every device.
+		now := c.now()
+		c.events = append(c.events, queued{ev: policy.Event{Kind: policy.TransferFinished, Req: a.Task, Task: a.Task, Batch: -1, Device: a.Device, Start: now, End: now}})
+	default:
+		c.stats.ignored++ // workers have no instances that a batch could leave
 	}
+}
+
+// network answers a load or unload. Workers hold what the plan places on their
+// devices from their start to their end: what is there is loaded at once, and
+// the rest is refused.
+func (c *core) network(a *policy.Action) {
+	there := a.Network >= 0 && int(a.Device) < len(c.tables.Resident) && slices.Contains(c.tables.Resident[a.Device], a.Network)
+	now := c.now()
+	ev := policy.Event{Kind: policy.NetworkLoaded, Network: a.Network, Device: a.Device, Key: a.Key, Start: now, End: now}
+	if a.Kind == policy.Unload {
+		ev.Kind = policy.NetworkUnloaded
+	}
+	if there != (a.Kind == policy.Load) {
+		ev.Value = int64(policy.ReturnRefused)
+	}
+	c.events = append(c.events, queued{ev: ev})
 }
 
 func (c *core) batchAt(slot int32) *batch {
@@ -38,7 +58,7 @@ func (c *core) batchAt(slot int32) *batch {
 }
 
 func (c *core) dispatch(a *policy.Action) {
-	reqs, hops := c.actions.Dispatched(a)
+	reqs, hops := c.loop.Dispatched(a)
 	for int(a.Batch) >= len(c.batches) {
 		c.batches = append(c.batches, nil)
 	}
@@ -54,7 +74,7 @@ func (c *core) dispatch(a *policy.Action) {
 	b.reqs = append(b.reqs[:0], reqs...)
 	b.hops = append(b.hops[:0], hops...)
 	b.hop, b.failed, b.live, b.inDevice = 0, false, true, false
-	b.dispatched, b.started, b.gather, b.infer = c.last, 0, 0, 0
+	b.dispatched, b.started, b.gather, b.infer = c.loop.Last(), 0, 0, 0
 	b.model.waiting.Add(-int64(len(reqs)))
 	b.model.running.Add(int64(len(reqs)))
 	for _, req := range reqs {

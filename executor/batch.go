@@ -13,13 +13,6 @@ type request struct {
 	sample int32
 	batch  int32 // policy's batch slot, -1 while it waits
 	gone   bool  // dropped by the policy while in a batch
-
-	// Of a gear plan.
-	record    int32 // of the plan's records, for an engine without models
-	answer    int32 // pipeline whose answer it has; -1: none yet
-	certainty float64
-	infer     time.Duration // of the batches that it was in
-	gather    time.Duration
 }
 
 // batch is what the policy dispatched.
@@ -42,9 +35,6 @@ type batch struct {
 	gather     time.Duration
 	infer      time.Duration // sum over stages
 	ready      int64         // when the last output was complete, CLOCK_MONOTONIC
-
-	levels  []int64   // of a gear plan: how certain the answers are, by request
-	certain []float64 // likewise; empty where the records say it
 }
 
 // slotRef is a slot of a stage on a device, held by whoever reads or writes it.

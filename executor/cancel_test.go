@@ -36,7 +36,7 @@ func TestCancelThatCameTooLate(t *testing.T) {
 			return len(c.in.cancels) == 1
 		})
 		c.refuse(late, policy.ReasonDeadline)
-		c.flush()
+		c.Flush()
 		if how := reasonOf(<-answered); how != "deadline" {
 			t.Errorf("the client has %q", how)
 		}

@@ -6,7 +6,6 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/formats"
-	"inferplan/policy/gear"
 )
 
 // addModels makes a model of each entry of the plan: each SLO class of a model
@@ -18,7 +17,7 @@ func (c *core) addModels() {
 		keys = append(keys, t.Key())
 		c.models = append(c.models, &model{
 			index: int32(i), name: t.Name, class: t.Class, label: t.Key().String(), slo: t.SLO,
-			stats: newModelStats(t.Name), metrics: c.metrics.model(t.Key()), family: gear.Of(c.tables) != nil,
+			stats: newModelStats(t.Name), metrics: c.metrics.model(t.Key()), family: c.answers.oneFamily(),
 		})
 	}
 	c.named = formats.NewClasses(keys)

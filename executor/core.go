@@ -7,47 +7,38 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/loop"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/conform"
 )
 
 // core is one plan in execution: a policy that one goroutine at a time turns to
-// (loop.go), its workers and their supervisors.
+// (package loop), its workers and their supervisors.
 type core struct {
 	opt     *Options
 	plan    *formats.Plan
 	spec    formats.PolicySpec // of policy
 	tables  *policy.Tables
-	policy  policy.Policy
 	models  []*model
 	named   *formats.Classes // of models
 	catalog *oip.Catalog
 	stages  []stagePlan
 	devices []*device
-	cascade *cascade // of a gear plan; nil for others
-	mix     *mix     // of a plan with several models; nil for others
-	arrived []int64  // room for a count by model
+	answers answer
+	mix     *mix    // of a plan with several models; nil for others
+	arrived []int64 // room for a count by model
 	stats   *stats
 	metrics *metrics
-	log     *conform.Recorder // nil: no event log
-
-	epoch     time.Time
-	epochMono int64
+	loop    *loop.Loop
 
 	in      inbox
-	alarm   *alarm
 	copiers *copiers
 	ctx     context.Context // of supervisors and workers
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
-	done    chan struct{} // closed when the last round is over
 
 	// What follows belongs to whoever has the turn.
-	turn     sync.Mutex
-	ended    bool
-	last     time.Duration
 	reqs     []request
 	freeReqs []int32
 	batches  []*batch
@@ -55,12 +46,9 @@ type core struct {
 	freeRuns []*run
 	nextRun  uint64
 	serial   uint64
-	event    policy.Event // that the policy is told; see handle
-	actions  policy.Actions
 	events   []queued
 	skips    []queued
 	forsaken []int32 // slots of requests that nobody waits for
-	wakes    []wakeup
 	cmd      [1]worker.Run
 	open     int // jobs without answer
 	idle     []chan<- struct{}
@@ -69,15 +57,13 @@ type core struct {
 	taken    inboxContent
 }
 
-func (c *core) now() time.Duration { return time.Since(c.epoch) }
+func (c *core) now() time.Duration { return c.loop.Now() }
 
-// tick is now for the policy: it never goes back.
-func (c *core) tick() time.Duration {
-	c.last = max(c.last, c.now())
-	return c.last
-}
+// since is a moment of CLOCK_MONOTONIC on the core's clock.
+func (c *core) since(mono int64) time.Duration { return c.loop.Since(mono) }
 
-func (c *core) since(mono int64) time.Duration { return time.Duration(mono - c.epochMono) }
+// call runs f in a round; false when the core has ended.
+func (c *core) call(f func()) bool { return c.loop.Call(f) }
 
 func (c *core) setUp(d *device, up bool) {
 	d.up.Store(up)

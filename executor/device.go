@@ -84,7 +84,7 @@ func (c *core) refill() {
 	for _, d := range c.devices {
 		if d.full {
 			c.pump(d)
-			c.flush()
+			c.Flush()
 		}
 	}
 }

@@ -5,12 +5,10 @@
 //
 // A transport (executor/oip) calls Executor.Infer on its own goroutine. Infer
 // puts the request into the inbox of the plan's core and, where nobody is at it,
-// takes the core's turn itself: it hands an Arrival to the policy and carries out
-// what the policy answers. So do all others that bring news; one goroutine at a
-// time has the turn, and who comes meanwhile leaves the news to it (loop.go). For
-// a Dispatch it copies the batch's samples into a slot of
-// the first stage's worker (engine/worker: a process per device, tensors in
-// shared memory) and sends a 48-byte command. The worker's result comes back
+// runs a round itself: it hands an Arrival to the policy and carries out what the
+// policy answers. So do all others that bring news (package loop). For a Dispatch
+// it copies the batch's samples into a slot of the first stage's worker
+// (engine/worker: a process per device, tensors in shared memory) and sends a 48-byte command. The worker's result comes back
 // through a reader goroutine as a BatchFinished with actual times; the core
 // sends the next stage's command, which names the place where the first
 // stage's output already lies, or copies the last stage's output to the
@@ -54,13 +52,17 @@
 // # Files
 //
 // executor.go is what transports see; core.go what a plan in execution holds,
-// inbox.go what others leave for it, loop.go who looks at that, wakes.go its
-// wake-ups; requests.go the way of a request, actions.go what actions do,
-// results.go what becomes of runs; batch.go and job.go the records behind them;
-// device.go the queue in front of a worker and the copies in and out of its
+// inbox.go what others leave for it, round.go what a round does with that;
+// requests.go the way of a request, actions.go what actions do, results.go what
+// becomes of runs; batch.go and job.go the records behind them. answer.go is how
+// requests become answers, gears.go that of gear plans with gearmetrics.go,
+// geardrift.go and gearrates.go.
+//
+// device.go is the queue in front of a worker and the copies in and out of its
 // memory, with the help of copiers.go; memory.go what stays in a GPU's memory
-// between stages; supervise.go its life, watch.go its end where it hangs; place.go
-// maps the plan's devices to this machine; switch.go changes plans; mix.go says
-// when another plan is due; serve.go puts servers, signals and metrics around it;
-// metrics.go, stats.go, record.go and report.go tell what happened.
+// between stages; supervise.go a worker's life, watch.go its end where it hangs;
+// place.go maps the plan's devices to this machine; model.go and class.go are what
+// is served, options.go and policies.go how; switch.go changes plans;
+// mix.go says when another plan is due; serve.go puts servers, signals and metrics
+// around it; metrics.go, stats.go, servicefile.go and report.go tell what happened.
 package executor

@@ -11,11 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"inferplan/executor/loop"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/conform"
-	"inferplan/policy/gear"
 	"inferplan/policy/policies"
 )
 
@@ -58,8 +57,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, policy: pol, done: make(chan struct{})}
-	c.in.signal = make(chan struct{}, 1)
+	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables}
 	if c.stages, err = planStages(plan, tables, &x.opt); err != nil {
 		return nil, err
 	}
@@ -69,14 +67,12 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	}
 	c.metrics = newMetrics(tables.Models)
 	c.metrics.plan.WithLabelValues(sha, plan.Kind, spec.Name).Set(1)
+	if c.answers, err = newAnswer(c, plan); err != nil {
+		return nil, err
+	}
 	c.addModels()
 	c.metrics.gauges.models = c.models
 	c.mix, c.arrived = newMix(plan, tables, &x.opt, c.metrics.registry), make([]int64, len(tables.Models))
-	if gear.Of(tables) != nil {
-		if c.cascade, err = newCascade(plan, tables, &x.opt, c.metrics); err != nil {
-			return nil, err
-		}
-	}
 	for i := range tables.Devices {
 		kind := tables.Kinds[tables.Devices[i].Kind]
 		c.devices = append(c.devices, &device{index: int32(i), kind: kind, remote: isRemote(tables, i, &x.opt), stats: c.metrics.device(int32(i), kind)})
@@ -84,10 +80,6 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	c.stats = &stats{core: c, metrics: c.metrics}
 	if x.opt.RecordService {
 		c.stats.service = newRecorder(tables)
-	}
-	if x.opt.EventLog != nil && x.core.Load() == nil {
-		c.log = conform.NewRecorder(pol, x.opt.EventLog)
-		c.policy = c.log
 	}
 	defer func() {
 		if err != nil {
@@ -109,23 +101,25 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if c.catalog, err = c.catalogOf(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	if c.alarm, err = newAlarm(); err != nil {
+	log := x.opt.EventLog
+	if x.core.Load() != nil {
+		log = nil // it has the first plan's events
+	}
+	if c.loop, err = loop.New(pol, c, log); err != nil {
 		return nil, err
 	}
+	c.loop.SearchLimit = x.opt.SearchLimit
 	c.copiers = newCopiers(helpers())
-	c.epochMono, c.epoch = monotonicNow()
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, d := range c.devices {
 		c.setUp(d, true)
 	}
-	c.setWake(watchTag, watchEvery)
-	c.begin()
+	c.loop.SetWake(watchTag, watchEvery)
+	c.loop.Start(func() { c.handle(policy.Event{Kind: policy.PlanInstalled}) })
 	for i, d := range c.devices {
 		c.wg.Add(1)
 		go c.supervise(d, cfgs[i], d.proc, d.gen)
 	}
-	c.wg.Go(func() { c.alarm.run(c.attend) })
-	c.wg.Go(c.loop)
 	return c, nil
 }
 
@@ -148,7 +142,7 @@ func (c *core) drain(ctx context.Context) error {
 	select {
 	case <-idle:
 		return nil
-	case <-c.done:
+	case <-c.loop.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -167,9 +161,8 @@ func (c *core) stop() error {
 		c.forsaken = nil
 		c.stopping = true
 	})
-	<-c.done
+	<-c.loop.Done()
 	c.cancel()
-	c.alarm.close()
 	c.copiers.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -191,10 +184,7 @@ func (c *core) stop() error {
 	}
 	c.in.mu.Unlock()
 	c.freeMemory()
-	if c.log != nil {
-		return c.log.Close()
-	}
-	return nil
+	return c.loop.Close()
 }
 
 // Drain refuses new requests and waits until all accepted ones are answered or
@@ -303,17 +293,13 @@ func (c *core) prepareJob(req *oip.Request) (*job, error) {
 		}
 		j.inputs = append(j.inputs, t.Data)
 	}
-	if c.cascade != nil {
-		j.cascade = c.cascade
-		for range j.n {
-			j.answers = append(j.answers, 0)
-		}
-	}
+	j.answers = c.answers
+	j.answers.admit(j)
 	now := c.now()
 	j.arrived = now
 	if !req.Received.IsZero() {
 		// Requests may come from before the plan was installed.
-		j.arrived = min(max(req.Received.Sub(c.epoch), 0), now)
+		j.arrived = min(max(req.Received.Sub(c.loop.Epoch()), 0), now)
 	}
 	budget := m.slo
 	if req.Timeout > 0 {

@@ -15,10 +15,11 @@ import (
 	"inferplan/policy/gear"
 )
 
-// cascade is what a core needs to serve a gear plan beside what it needs for
-// any plan: it tells the policy how certain the answers are. It belongs to the
-// core's turn, the counters of metrics aside.
+// cascade is the answer of gear plans: it tells the policy how certain the
+// answers of every batch are. It belongs to the core's turn, the counters of
+// metrics aside.
 type cascade struct {
+	c       *core
 	gears   *gear.Tables
 	score   certainty.Func
 	raised  []formats.Calibration // by pipeline: what makes certainties of scores
@@ -28,14 +29,33 @@ type cascade struct {
 	gear    int32 // in force
 	drift   *drift
 
-	scores []float64 // room for one sample
-	gearOf []oip.Param
-	nameOf []oip.Param
-	models []memberCount // by pipeline
-	counts gearCounts
+	asked   []asked   // by request slot
+	scores  []float64 // room for one sample
+	levels  []int64   // of the batch that ran last: how certain the answers are, by request
+	certain []float64 // likewise; empty where the records say it
+	gearOf  []oip.Param
+	nameOf  []oip.Param
+	models  []memberCount // by pipeline
+	counts  gearCounts
 
-	batch *batch // whose answers are being revealed
-	since time.Duration
+	since time.Duration // when the answers of a batch were revealed last
+}
+
+// asked is what a request has beside what all have.
+type asked struct {
+	record    int32 // of the plan's records, for an engine without models
+	answer    int32 // pipeline whose answer it has; -1: none yet
+	certainty float64
+	infer     time.Duration // of the batches that it was in
+	gather    time.Duration
+}
+
+// cascadeJob is what a job has beside what all have.
+type cascadeJob struct {
+	gear      int32   // under which it came
+	answers   []int32 // pipeline that answered, by sample
+	certainty float64 // of the answer of the last sample
+	params    map[string]oip.Param
 }
 
 // memberCount is what a model of the family did.
@@ -79,9 +99,55 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 	return g, nil
 }
 
-// checkOutput makes sure that the family's first output is what a certainty
-// can be computed of.
-func (g *cascade) checkOutput(m *model) error {
+// cascadeOf is the answer of a core's plan, where it is a gear plan.
+func cascadeOf(c *core, plan *formats.Plan) (answer, error) {
+	if gear.Of(c.tables) == nil {
+		return nil, nil
+	}
+	g, err := newCascade(plan, c.tables, c.opt, c.metrics)
+	if err != nil {
+		return nil, err
+	}
+	g.c = c
+	return g, nil
+}
+
+func (g *cascade) oneFamily() bool { return true }
+
+func (g *cascade) tick(now time.Duration) { g.drift.window(now, g.arrived, g.c.opt.Log) }
+
+// kept are the rates that were seen.
+func (g *cascade) kept() *rates { return &g.drift.rates }
+
+// admit gives a job room for who answered its samples.
+func (g *cascade) admit(j *job) {
+	side, ok := j.side.(*cascadeJob)
+	if !ok {
+		side = &cascadeJob{params: map[string]oip.Param{}}
+		j.side = side
+	}
+	side.gear, side.certainty, side.answers = 0, 0, side.answers[:0]
+	for range j.n {
+		side.answers = append(side.answers, 0)
+	}
+}
+
+// arrive notes the gear under which a job came and the records of its samples.
+func (g *cascade) arrive(j *job) {
+	for _, slot := range j.slots {
+		for int(slot) >= len(g.asked) {
+			g.asked = append(g.asked, asked{})
+		}
+		g.asked[slot] = asked{record: int32(g.arrived % int64(g.gears.Records.Samples)), answer: -1}
+		g.arrived++
+	}
+	j.side.(*cascadeJob).gear = g.gear
+	g.counts.requests[g.gear] += int64(j.n)
+}
+
+// check makes sure that the family's first output is what a certainty can be
+// computed of.
+func (g *cascade) check(m *model) error {
 	if g.replay {
 		return nil
 	}
@@ -95,26 +161,26 @@ func (g *cascade) checkOutput(m *model) error {
 	return nil
 }
 
-// grade computes how certain the answers of a batch are, before their memory is
-// given back.
-func (c *core) grade(b *batch, r *run) {
-	g := c.cascade
-	b.levels, b.certain = b.levels[:0], b.certain[:0]
+// ran computes how certain the answers of a batch are. The policy decides which
+// of them are answered.
+func (g *cascade) ran(b *batch, r *run, _ time.Duration) {
+	g.metrics.ran(b.pipeline, len(b.reqs), b.infer)
+	g.levels, g.certain = g.levels[:0], g.certain[:0]
 	if g.replay {
 		for _, req := range b.reqs {
-			b.levels = append(b.levels, int64(g.gears.Records.Levels[b.pipeline][c.reqs[req].record]))
+			g.levels = append(g.levels, int64(g.gears.Records.Levels[b.pipeline][g.asked[req].record]))
 		}
 		return
 	}
 	own := r.out.pool
 	out := &b.model.outputs[0]
-	src := c.devices[own.device].segment.TensorAt(own.loaded.Outputs, 0, r.size, own.layout.Out(int(r.out.slot)))
+	src := g.c.devices[own.device].segment.TensorAt(own.loaded.Outputs, 0, r.size, own.layout.Out(int(r.out.slot)))
 	for k := range b.reqs {
 		readScores(g.scores, src[k*out.bytes:], out.datatype)
 		certainty.Normalise(g.scores)
 		sure := g.raised[b.pipeline].At(g.score(g.scores))
-		b.certain = append(b.certain, sure)
-		b.levels = append(b.levels, g.gears.Level(b.pipeline, sure))
+		g.certain = append(g.certain, sure)
+		g.levels = append(g.levels, g.gears.Level(b.pipeline, sure))
 	}
 }
 
@@ -130,12 +196,12 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 	}
 }
 
-// reveal tells the policy, request by request, how certain the answers of a
+// ended tells the policy, request by request, how certain the answers of a
 // finished batch are. The policy completes a request or keeps it for the next
 // model; of those that nobody waits for it hears so first.
-func (c *core) reveal(b *batch, dev int32) {
-	g := c.cascade
-	g.batch, g.since = b, c.now()
+func (g *cascade) ended(b *batch, dev int32) {
+	c := g.c
+	g.since = c.now()
 	if !b.failed {
 		m := &g.models[b.pipeline]
 		m.batches++
@@ -150,102 +216,108 @@ func (c *core) reveal(b *batch, dev int32) {
 	}
 	for k, req := range b.reqs {
 		q := &c.reqs[req]
+		if q.gone { // the policy dropped it meanwhile
+			c.settle(req)
+			continue
+		}
 		level := int64(0)
 		if b.failed || q.job.answered {
 			c.handle(policy.Event{Kind: policy.Cancel, Model: b.model.index, Service: b.model.index, Req: req, Task: req})
 		} else {
-			q.answer = b.pipeline
-			q.infer += b.infer
-			q.gather += b.gather
-			level = b.levels[k]
-			if !g.replay {
-				q.certainty = b.certain[k]
-			}
+			level = g.note(req, k, b)
 		}
 		c.handle(policy.Event{Kind: policy.ControlRevealed, Model: b.model.index, Service: b.model.index, Req: req, Task: req, Batch: b.slot, Device: dev, Value: level})
 	}
-	g.batch = nil
 }
 
-// heldWhole says whether a batch of a pipeline holds its one device until its
+// note keeps the answer of the k-th request of a batch and gives its level.
+func (g *cascade) note(req int32, k int, b *batch) int64 {
+	a := &g.asked[req]
+	a.answer = b.pipeline
+	a.infer += b.infer
+	a.gather += b.gather
+	if !g.replay {
+		a.certainty = g.certain[k]
+	}
+	return g.levels[k]
+}
+
+// holds says whether a batch of a pipeline holds its one device until its
 // answers were revealed; a batch that goes along a chain leaves its devices before.
-func (c *core) heldWhole(pipeline int32) bool {
-	return c.cascade != nil && c.tables.Pipelines[pipeline].NumStages == 1
-}
+func (g *cascade) holds(pipeline int32) bool { return g.c.tables.Pipelines[pipeline].NumStages == 1 }
 
-// freed notes how long the policy saw a batch hold its device: from its dispatch
+// told notes how long the policy saw a batch hold its device: from its dispatch
 // until the next could go.
-func (c *core) freed(b *batch) {
-	if c.stats.service != nil && !b.failed && c.heldWhole(b.pipeline) {
-		c.stats.service.ran(c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, c.last-b.dispatched)
+func (g *cascade) told(b *batch) {
+	if s := g.c.stats.service; s != nil && !b.failed && g.holds(b.pipeline) {
+		s.ran(g.c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, g.c.loop.Last()-b.dispatched)
 	}
 }
 
-// completeRequest takes a request's last answer as its answer.
-func (c *core) completeRequest(slot int32) {
-	if c.cascade == nil || slot < 0 || int(slot) >= len(c.reqs) || c.reqs[slot].job == nil || c.reqs[slot].answer < 0 {
+// complete takes a request's last answer as its answer.
+func (g *cascade) complete(slot int32) {
+	c := g.c
+	if slot < 0 || int(slot) >= len(c.reqs) || c.reqs[slot].job == nil || g.asked[slot].answer < 0 {
 		c.opt.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
-	g, q := c.cascade, &c.reqs[slot]
+	q, a := &c.reqs[slot], &g.asked[slot]
 	if j := q.job; !j.answered {
-		g.models[q.answer].answers++
-		g.metrics.answer(j.gear, q.answer)
+		side := j.side.(*cascadeJob)
+		g.models[a.answer].answers++
+		g.metrics.answer(side.gear, a.answer)
 		if g.replay {
 			g.counts.answered++
-			if g.gears.Records.Correct[q.answer][q.record] {
+			if g.gears.Records.Correct[a.answer][a.record] {
 				g.counts.correct++
 			}
 		}
-		j.answers[q.sample] = q.answer
-		j.certainty = q.certainty
+		side.answers[q.sample] = a.answer
+		side.certainty = a.certainty
 		if j.left--; j.left == 0 {
 			now := c.now()
 			j.outcome, j.late = served, now > j.deadline
-			c.stats.servedBy(j, q, now)
+			c.stats.servedBy(j, a.infer, a.gather, now, g.since)
 			c.answer(j)
 		}
 	}
 	c.settle(slot)
 }
 
-// switchGear notes the gear that requests from now on come under.
-func (c *core) switchGear(to int32) {
-	g := c.cascade
-	if g == nil || int(to) >= len(g.counts.requests) {
-		c.stats.ignored++
-		return
+// mode notes the gear that requests from now on come under.
+func (g *cascade) mode(to int32) bool {
+	if to < 0 || int(to) >= len(g.counts.requests) {
+		return false
 	}
 	g.metrics.shift(g.gear, to)
 	g.counts.switches++
 	g.gear = to
+	return true
 }
 
 // parameters are what the response tells about the way of its samples: the gear
 // under which they came and the model that answered (with several samples the
 // models in their order), and of a single sample how certain it was.
 func (g *cascade) parameters(j *job) map[string]oip.Param {
-	if j.params == nil {
-		j.params = map[string]oip.Param{}
-	}
-	clear(j.params)
-	j.params["gear"] = g.gearOf[j.gear]
+	side := j.side.(*cascadeJob)
+	clear(side.params)
+	side.params["gear"] = g.gearOf[side.gear]
 	if j.n == 1 {
-		j.params["model"] = g.nameOf[j.answers[0]]
+		side.params["model"] = g.nameOf[side.answers[0]]
 		if !g.replay {
-			j.params["certainty"] = j.certainty
+			side.params["certainty"] = side.certainty
 		}
-		return j.params
+		return side.params
 	}
 	var names strings.Builder
-	for k, a := range j.answers {
+	for k, a := range side.answers {
 		if k > 0 {
 			names.WriteByte(',')
 		}
 		names.WriteString(g.gears.Family[a])
 	}
-	j.params["model"] = names.String()
-	return j.params
+	side.params["model"] = names.String()
+	return side.params
 }
 
 // report is the cascade's part of a report.

@@ -85,7 +85,7 @@ func lossPlan() (plan *formats.Plan, n int) {
 
 // checkAnswers holds the ends of an open loop against the executor's own counts: every
 // request has one answer, served or, with INFERPLAN_LONG, dropped with a reason.
-func checkAnswers(t *testing.T, x *Executor, all []answer, n int) map[string]int {
+func checkAnswers(t *testing.T, x *Executor, all []shot, n int) map[string]int {
 	t.Helper()
 	ended := map[string]int{}
 	for _, a := range all {

@@ -2,7 +2,6 @@ package executor
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"inferplan/engine/worker"
 )
@@ -11,8 +10,6 @@ import (
 type inbox struct {
 	mu     sync.Mutex
 	closed bool
-	news   atomic.Bool   // something was left, or a wake-up is due, since the last round
-	signal chan struct{} // wakes core.loop
 	inboxContent
 }
 
@@ -20,7 +17,6 @@ type inboxContent struct {
 	events   []deviceEvent
 	arrivals []*job
 	cancels  []*job
-	calls    []func()
 }
 
 type deviceEventKind uint8
@@ -40,14 +36,6 @@ type deviceEvent struct {
 	result worker.Result
 }
 
-// wake has core.loop look.
-func (i *inbox) wake() {
-	select {
-	case i.signal <- struct{}{}:
-	default:
-	}
-}
-
 // submit hands a job over; false once the core takes no more.
 func (c *core) submit(j *job) bool {
 	c.in.mu.Lock()
@@ -57,7 +45,7 @@ func (c *core) submit(j *job) bool {
 	}
 	c.in.arrivals = append(c.in.arrivals, j)
 	c.in.mu.Unlock()
-	c.attend()
+	c.loop.Attend()
 	return true
 }
 
@@ -68,29 +56,14 @@ func (c *core) cancelJob(j *job) {
 	c.in.mu.Lock()
 	c.in.cancels = append(c.in.cancels, j)
 	c.in.mu.Unlock()
-	c.attend()
+	c.loop.Attend()
 }
 
 func (c *core) post(events ...deviceEvent) {
 	c.in.mu.Lock()
 	c.in.events = append(c.in.events, events...)
 	c.in.mu.Unlock()
-	c.attend()
-}
-
-// call runs f in a round; false when the core has ended.
-func (c *core) call(f func()) bool {
-	ran := make(chan struct{})
-	c.in.mu.Lock()
-	c.in.calls = append(c.in.calls, func() { f(); close(ran) })
-	c.in.mu.Unlock()
-	c.attend()
-	select {
-	case <-ran:
-		return true
-	case <-c.done:
-		return false
-	}
+	c.loop.Attend()
 }
 
 // closeInbox refuses further jobs.
@@ -105,9 +78,7 @@ func (c *core) take() {
 	t := &c.taken
 	clear(t.arrivals)
 	clear(t.cancels)
-	clear(t.calls)
-	t.events, t.arrivals, t.cancels, t.calls = t.events[:0], t.arrivals[:0], t.cancels[:0], t.calls[:0]
-	c.in.news.Store(false)
+	t.events, t.arrivals, t.cancels = t.events[:0], t.arrivals[:0], t.cancels[:0]
 	c.in.mu.Lock()
 	*t, c.in.inboxContent = c.in.inboxContent, *t
 	c.in.mu.Unlock()

@@ -43,12 +43,8 @@ type job struct {
 	answered bool
 	slots    []int32 // request slot of each sample, -1 when free again
 
-	// Of a gear plan.
-	cascade   *cascade // nil: of another
-	gear      int32    // under which it came
-	answers   []int32  // pipeline that answered, by sample
-	certainty float64  // of the answer of the last sample
-	params    map[string]oip.Param
+	answers answer
+	side    any // what the answer keeps of it; a pooled job brings it along
 
 	refs     atomic.Int32
 	response oip.Response
@@ -68,7 +64,6 @@ func newJob(m *model, n int) *job {
 	}
 	j.model, j.n, j.left, j.open = m, n, n, n
 	j.outcome, j.late, j.reason, j.failure, j.answered = pending, false, policy.ReasonNone, nil, false
-	j.cascade, j.gear, j.answers, j.certainty = nil, 0, j.answers[:0], 0
 	j.refs.Store(2)
 	j.inputs, j.outputs, j.slots = j.inputs[:0], j.outputs[:0], j.slots[:0]
 	for range n {
@@ -106,10 +101,7 @@ func (j *job) respond() *oip.Response {
 		j.tensors = append(j.tensors, oip.Tensor{Name: o.name, Datatype: o.datatype, Shape: shape, Data: j.outputs[i]})
 	}
 	release := j.response.Release
-	j.response = oip.Response{Outputs: j.tensors, Release: release}
-	if j.cascade != nil {
-		j.response.Params = j.cascade.parameters(j)
-	}
+	j.response = oip.Response{Outputs: j.tensors, Release: release, Params: j.answers.parameters(j)}
 	return &j.response
 }
 
@@ -119,7 +111,7 @@ func (j *job) release() {
 		return
 	}
 	clear(j.inputs)
-	j.failure, j.cascade = nil, nil
+	j.failure, j.answers = nil, nil
 	select {
 	case <-j.done:
 	default:

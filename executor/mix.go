@@ -12,7 +12,6 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
-	"inferplan/policy/gear"
 )
 
 // mix holds the load ratio among the models of a plan against the one that it
@@ -45,7 +44,7 @@ func newMix(plan *formats.Plan, t *policy.Tables, o *Options, reg prometheus.Reg
 	for i := range t.Models {
 		total += max(t.Models[i].RPS, 0)
 	}
-	if len(t.Models) < 2 || total <= 0 || gear.Of(t) != nil {
+	if len(t.Models) < 2 || total <= 0 {
 		return nil
 	}
 	m := &mix{

@@ -55,6 +55,7 @@ type Options struct {
 
 	StartTimeout time.Duration // of a worker with its models; 0: 5 minutes
 	HangTimeout  time.Duration // how much longer than planned a run may last; 0: 30 s
+	SearchLimit  time.Duration // how long a policy's search beside the loop may take; 0: 1 s
 	FlushTimeout time.Duration // how long a plan answers what it accepted once another is in force; 0: 30 s
 
 	// Certainty computes how certain a classifier is of an answer from its
@@ -103,6 +104,7 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxQueue, 65536)
 	set(&o.StartTimeout, 5*time.Minute)
 	set(&o.HangTimeout, 30*time.Second)
+	set(&o.SearchLimit, time.Second)
 	set(&o.FlushTimeout, 30*time.Second)
 	set(&o.DriftLimit, 0.25)
 	set(&o.DriftWindows, 600)

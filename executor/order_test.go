@@ -32,7 +32,7 @@ func TestDueWakeComesBeforeArrival(t *testing.T) {
 	c.call(func() { // on the loop's goroutine: what comes meanwhile waits
 		w.kinds = nil
 		due := c.now() + time.Millisecond
-		c.setWake(7, due)
+		c.loop.SetWake(7, due)
 		go func() {
 			_, err := x.Infer(context.Background(), sample(x, 1))
 			answered <- err

@@ -43,7 +43,7 @@ func (c *core) report() *formats.Report {
 	elapsed := c.now() - c.stats.began
 	r := &formats.Report{
 		Format: formats.FormatReport, Source: "serve", Policy: c.spec.Name, Runs: 1, DurationUS: formats.Micros(elapsed.Truncate(time.Microsecond)),
-		Events: c.stats.events,
+		Events: c.loop.Told(),
 	}
 	all := hdrhistogram.New(shortest, longest, digits)
 	total := counts{dropped: make([]int64, len(policy.Reasons())+1)}
@@ -71,9 +71,7 @@ func (c *core) report() *formats.Report {
 	}
 	r.Devices = c.deviceReports(elapsed)
 	r.Transfer = c.tiers()
-	if c.cascade != nil {
-		c.cascade.report(r)
-	}
+	c.answers.report(r)
 	return r
 }
 

@@ -18,20 +18,13 @@ func (c *core) arrive(j *job) {
 		return
 	}
 	m := j.model
-	c.tick() // the policy's now is then no earlier than the arrival
+	c.loop.Tick() // the policy's now is then no earlier than the arrival
 	for k := range j.n {
 		slot := c.newRequest(j, k)
 		j.slots[k] = slot
 		m.waiting.Add(1)
-		if g := c.cascade; g != nil {
-			c.reqs[slot].record = int32(g.arrived % int64(g.gears.Records.Samples))
-			g.arrived++
-		}
 	}
-	if g := c.cascade; g != nil {
-		j.gear = g.gear
-		g.counts.requests[j.gear] += int64(j.n)
-	}
+	c.answers.arrive(j)
 	// The core's hold on the job lasts until its last slot is settled, which is
 	// not before the last round of this loop.
 	for k, n := 0, j.n; k < n; k++ {
@@ -52,7 +45,7 @@ func (c *core) newRequest(j *job, sample int) int32 {
 		slot = int32(len(c.reqs))
 		c.reqs = append(c.reqs, request{})
 	}
-	c.reqs[slot] = request{job: j, sample: int32(sample), batch: -1, answer: -1}
+	c.reqs[slot] = request{job: j, sample: int32(sample), batch: -1}
 	return slot
 }
 

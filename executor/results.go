@@ -23,7 +23,7 @@ func (c *core) deviceEvent(e *deviceEvent) {
 		d.proc, d.gen, d.total, d.pinned = e.proc, e.gen, 0, e.proc.Pinned()
 		c.setUp(d, true)
 		c.handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
-		c.flush()
+		c.Flush()
 		c.pump(d)
 	}
 }
@@ -71,29 +71,13 @@ func (c *core) result(d *device, res *worker.Result) {
 	c.finishHop(b, d.index, start, end)
 }
 
-// complete answers the requests of a batch that has run its last stage.
+// complete takes the outputs of a batch that has run its last stage.
 func (c *core) complete(b *batch, r *run) {
 	begin := c.now()
 	c.scatterOutputs(b, r)
-	now := c.now()
-	c.stats.batchDone(b, now-begin)
-	if c.cascade != nil {
-		// The policy decides which of them are answered.
-		c.grade(b, r)
-		c.cascade.metrics.ran(b.pipeline, len(b.reqs), b.infer)
-		return
-	}
-	for _, req := range b.reqs {
-		j := c.reqs[req].job
-		if j == nil || j.answered {
-			continue
-		}
-		if j.left--; j.left == 0 {
-			j.outcome, j.late = served, now > j.deadline
-			c.stats.served(j, b, now, now-begin)
-			c.answer(j)
-		}
-	}
+	taken := c.now() - begin
+	c.stats.batchDone(b, taken)
+	c.answers.ran(b, r, taken)
 }
 
 // finishHop tells the policy that a stage is done and sends the batch on.
@@ -103,17 +87,9 @@ func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 	if b.hop == len(b.hops)-1 {
 		// The policy may use the batch's slot again in its very answer.
 		c.batches[b.slot], b.live = nil, false
-		if c.cascade != nil {
-			c.reveal(b, dev)
-			c.handle(ev)
-			c.freed(b)
-			c.spare = append(c.spare, b)
-			return
-		}
+		c.answers.ended(b, dev)
 		c.handle(ev)
-		for _, req := range b.reqs {
-			c.settle(req)
-		}
+		c.answers.told(b)
 		c.spare = append(c.spare, b)
 		return
 	}

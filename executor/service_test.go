@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/loop"
 	"inferplan/policy"
 )
 
@@ -17,7 +18,7 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 	tables := &policy.Tables{Stages: make([]policy.Stage, 1)}
 	tables.Stages[0].Infer = make([]time.Duration, 1)
 	m := newMetrics(nil)
-	c := &core{tables: tables, metrics: m}
+	c := &core{answers: direct{}, loop: &loop.Loop{}, tables: tables, metrics: m}
 	c.stats = &stats{core: c, metrics: m, service: newRecorder(tables)}
 	c.stats.service.arrived = []time.Duration{0}
 	near := &device{stats: m.device(0, "H100")}

@@ -26,7 +26,6 @@ type stats struct {
 	ipc, pinned     transferCount
 	stream          transferCount // likewise, to or from another host
 
-	events  int64
 	ignored int64
 	aborted int64
 	began   time.Duration
@@ -102,20 +101,21 @@ func (s *stats) served(j *job, b *batch, now, answer time.Duration) {
 	}
 }
 
-// servedBy is served for a request of a gear plan, which may have been in
-// several batches: what it did not spend in them it waited.
-func (s *stats) servedBy(j *job, q *request, now time.Duration) {
+// servedBy is served for a request that may have been in several batches, of
+// whose last one the end was told from since on: what it did not spend in them
+// it waited.
+func (s *stats) servedBy(j *job, infer, gather time.Duration, now, since time.Duration) {
 	m := j.model.stats
 	m.mu.Lock()
 	st := &m.oip.Inference
-	st.Queue.Add(1, max(0, now-j.arrived-q.infer-q.gather))
-	st.ComputeInput.Add(1, q.gather)
-	st.ComputeInfer.Add(1, q.infer)
+	st.Queue.Add(1, max(0, now-j.arrived-infer-gather))
+	st.ComputeInput.Add(1, gather)
+	st.ComputeInfer.Add(1, infer)
 	st.ComputeOutput.Add(1, 0)
 	m.oip.InferenceCount += uint64(j.n)
 	m.mu.Unlock()
 	if s.service != nil {
-		s.service.egress = append(s.service.egress, now-s.core.cascade.since)
+		s.service.egress = append(s.service.egress, now-since)
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *stats) answered(j *job, now time.Duration) {
 		}
 		_ = m.latency.RecordValues(min(max(int64(took/time.Microsecond), shortest), longest), n)
 		m.oip.Inference.Success.Add(1, took)
-		m.lastDone = s.core.epoch.Add(now)
+		m.lastDone = s.core.loop.Epoch().Add(now)
 	default:
 		m.dropped[j.reason] += n
 		m.oip.Inference.Fail.Add(1, took)
@@ -177,7 +177,7 @@ func (s *stats) ran(d *device, r *run, res *worker.Result) {
 		begin = min(begin, max(r.sent, d.ended))
 	}
 	d.ended = max(d.ended, end)
-	if s.service != nil && r.batch != nil && res.Code == worker.OK && !s.core.heldWhole(r.batch.pipeline) {
+	if s.service != nil && r.batch != nil && res.Code == worker.OK && !s.core.answers.holds(r.batch.pipeline) {
 		s.service.ran(r.stage, r.size, begin, end-begin)
 	}
 }

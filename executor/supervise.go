@@ -174,10 +174,8 @@ func (c *core) readModels() error {
 				if err := m.setTensors(&m.outputs, own.loaded.Outputs, "output"); err != nil {
 					return err
 				}
-				if c.cascade != nil {
-					if err := c.cascade.checkOutput(m); err != nil {
-						return err
-					}
+				if err := c.answers.check(m); err != nil {
+					return err
 				}
 			}
 		}

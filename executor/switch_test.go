@@ -14,8 +14,8 @@ import (
 	"inferplan/formats"
 )
 
-// answer is how an open-loop request ended.
-type answer struct {
+// shot is how an open-loop request ended.
+type shot struct {
 	due, done time.Duration // since the start of the load
 	how       string
 }
@@ -23,7 +23,7 @@ type answer struct {
 // openLoop sends requests of n samples at their times, whatever became of
 // earlier ones, for as long as f takes, and tells what became of each. A machine
 // too busy for the rate would pile up requests: but for figures, that is bounded.
-func openLoop(x *Executor, model, n int, rate float64, f func()) []answer {
+func openLoop(x *Executor, model, n int, rate float64, f func()) []shot {
 	ended := make(chan struct{})
 	start := time.Now()
 	go func() {
@@ -31,7 +31,7 @@ func openLoop(x *Executor, model, n int, rate float64, f func()) []answer {
 		f()
 	}()
 	var mu sync.Mutex
-	var out []answer
+	var out []shot
 	var wg sync.WaitGroup
 	room := make(chan struct{}, 100)
 	if long() {
@@ -55,14 +55,14 @@ func openLoop(x *Executor, model, n int, rate float64, f func()) []answer {
 				resp.Release()
 			}
 			mu.Lock()
-			out = append(out, answer{due, time.Since(start), reasonOf(err)})
+			out = append(out, shot{due, time.Since(start), reasonOf(err)})
 			mu.Unlock()
 		})
 	}
 }
 
 // silence is the longest time without a served answer between two moments.
-func silence(all []answer, from, to time.Duration) time.Duration {
+func silence(all []shot, from, to time.Duration) time.Duration {
 	var done []time.Duration
 	for _, a := range all {
 		if a.how == "served" && a.done >= from && a.done <= to {

@@ -1,9 +1,13 @@
 package executor
 
-import "time"
+import (
+	"time"
+
+	"inferplan/executor/loop"
+)
 
 // watchTag is the tag of the core's own wake-up, which no policy uses.
-const watchTag = -1 << 31
+const watchTag = loop.HostTag
 
 const watchEvery = time.Second
 
@@ -36,8 +40,6 @@ func (c *core) watch() {
 		}
 		c.mix.window(now, c.arrived, c.opt.Log)
 	}
-	if g := c.cascade; g != nil {
-		g.drift.window(now, g.arrived, c.opt.Log)
-	}
-	c.setWake(watchTag, now+watchEvery)
+	c.answers.tick(now)
+	c.loop.SetWake(watchTag, now+watchEvery)
 }

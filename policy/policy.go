@@ -31,7 +31,8 @@ const (
 	// NetworkLoaded: network Network is on Device, loaded from Start to End.
 	// Value is 0, or a Return where it could not be loaded.
 	NetworkLoaded
-	// NetworkUnloaded: network Network is no longer on Device.
+	// NetworkUnloaded: network Network is no longer on Device. Value is 0, or a
+	// Return where it stays.
 	NetworkUnloaded
 	// WorkerLost: Device no longer runs anything; what was on it is gone.
 	WorkerLost

@@ -70,10 +70,14 @@ var ErrNoRates = errors.New("the plan in force has no gears: rates are kept for 
 // workload names.
 func (x *Executor) WriteRates(w io.Writer, seconds int) error {
 	c := x.core.Load()
-	if c == nil || c.cascade == nil {
+	if c == nil {
 		return ErrNoRates
 	}
-	return writeRates(w, c.cascade.drift.rates.last(seconds))
+	kept, ok := c.answers.(interface{ kept() *rates })
+	if !ok {
+		return ErrNoRates
+	}
+	return writeRates(w, kept.kept().last(seconds))
 }
 
 // serveRates answers with the rates, of the last N seconds with ?last=N.

@@ -1,4 +1,4 @@
-package executor
+package loop
 
 import (
 	"fmt"
@@ -7,11 +7,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"inferplan/engine/worker"
 )
 
-// alarm wakes the core at a moment of CLOCK_MONOTONIC. Go's own timers may be
+// alarm wakes the loop at a moment of CLOCK_MONOTONIC. Go's own timers may be
 // a millisecond late in an idle process; a timerfd is not.
 type alarm struct {
 	f  *os.File
@@ -29,7 +27,7 @@ func newAlarm() (*alarm, error) {
 	return &alarm{f: os.NewFile(uintptr(fd), "timer"), fd: fd}, nil
 }
 
-// before sees to it that the core wakes no later than at. An alarm that is
+// before sees to it that the loop wakes no later than at. An alarm that is
 // armed for an earlier moment stays as it is: policies move their wakes with
 // every arrival, and a needless wake costs less than a system call each time.
 func (a *alarm) before(at, now int64) {
@@ -63,5 +61,8 @@ func (a *alarm) close() { a.f.Close() }
 // The first is read last, so that an alarm is never early on the second.
 func monotonicNow() (int64, time.Time) {
 	now := time.Now()
-	return worker.Monotonic(), now
+	var ts unix.Timespec
+	// The clock is there: this cannot fail.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return ts.Nano(), now
 }

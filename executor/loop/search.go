@@ -1,0 +1,86 @@
+package loop
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"inferplan/policy"
+)
+
+// search is a re-plan that runs beside the loop.
+type search struct {
+	tag    int32
+	number int64 // tells it from an earlier one with the same tag
+	cancel context.CancelFunc
+}
+
+// result is what a search has found.
+type result struct {
+	tag    int32
+	number int64
+	list   []int32
+}
+
+// replan has the policy's search run beside the loop. A search under way with
+// the same tag is stopped, and its result forgotten.
+func (l *Loop) replan(tag int32) {
+	if l.searcher == nil {
+		l.ignored++
+		return
+	}
+	find := l.searcher.Search(l.last, tag)
+	ctx, cancel := l.searchContext()
+	at := slices.IndexFunc(l.searches, func(s search) bool { return s.tag == tag })
+	if at < 0 {
+		at = len(l.searches)
+		l.searches = append(l.searches, search{tag: tag})
+	} else if l.searches[at].cancel != nil {
+		l.searches[at].cancel()
+	}
+	s := &l.searches[at]
+	s.number++
+	s.cancel = cancel
+	number := s.number
+	l.wg.Go(func() {
+		list, _ := find(ctx, math.MaxInt64, nil)
+		l.mu.Lock()
+		l.found = append(l.found, result{tag, number, list})
+		l.mu.Unlock()
+		l.Attend()
+	})
+}
+
+func (l *Loop) searchContext() (context.Context, context.CancelFunc) {
+	if l.SearchLimit > 0 {
+		return context.WithTimeout(context.Background(), l.SearchLimit)
+	}
+	return context.WithCancel(context.Background())
+}
+
+// Found tells the policy what searches have found. It is part of a round.
+func (l *Loop) Found() {
+	l.mu.Lock()
+	l.results, l.found = l.found, l.results[:0]
+	l.mu.Unlock()
+	for _, r := range l.results {
+		at := slices.IndexFunc(l.searches, func(s search) bool { return s.tag == r.tag })
+		if s := &l.searches[at]; s.number == r.number {
+			s.cancel()
+			s.cancel = nil
+			l.Tell(policy.Event{Kind: policy.ReplanResult, Value: int64(r.tag), List: r.list})
+			l.host.Flush()
+		}
+	}
+}
+
+// stopSearches ends searches that nobody waits for any more.
+func (l *Loop) stopSearches() {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	for i := range l.searches {
+		if l.searches[i].cancel != nil {
+			l.searches[i].cancel()
+		}
+	}
+}
