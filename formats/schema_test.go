@@ -226,7 +226,7 @@ func TestSchemasAcceptExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, root, err := parse(data, file)
+			_, root, err := parse(string(data), file)
 			if err != nil {
 				t.Fatal(err)
 			}
