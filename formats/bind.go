@@ -76,6 +76,9 @@ type binder struct {
 }
 
 func (b *binder) fail(n *node, expected, hint string) {
+	if b.findings.full() {
+		return
+	}
 	b.findings.add(b.src.fail(n.pos, string(b.path), n.describe(), expected, hint))
 }
 
@@ -158,29 +161,45 @@ func (b *binder) object(n *node, v reflect.Value) {
 		b.ofKind(n, info)
 	}
 	var seen uint64 // no document type has more than 64 fields
+	known := false  // seen is of all fields already
 	mark := len(b.path)
-	for i := range n.len() {
-		k := &n.kids.keys[i]
+	n.each(func(k *key, item *node) bool {
 		f, ok := info.byName[k.name]
-		if !ok && info.section >= 0 && b.section(n, i, info, v) {
-			continue
+		if !ok && info.section >= 0 && b.section(k, item, info, v) {
+			return !b.findings.cut
 		}
 		if !ok {
-			b.unknown(n, k, info)
-			continue
+			if b.findings.full() {
+				return false
+			}
+			if !known {
+				n.each(func(k *key, _ *node) bool {
+					if f, ok := info.byName[k.name]; ok {
+						seen |= 1 << f
+					}
+					return true
+				})
+				known = true
+			}
+			b.unknown(k, info, seen)
+			return true
 		}
 		seen |= 1 << f
 		b.field(k.name)
 		fv := v.FieldByIndex(info.fields[f].index)
 		b.nullable = !info.fields[f].optional
-		b.bind(&n.kids.items[i], fv)
-		if def := info.fields[f].def; def != "" && n.kids.items[i].kind == numberNode && fv.IsZero() {
-			b.zero(&n.kids.items[i], def)
+		b.bind(item, fv)
+		if def := info.fields[f].def; def != "" && item.kind == numberNode && fv.IsZero() {
+			b.zero(item, def)
 		}
 		b.path = b.path[:mark]
+		return !b.findings.cut
+	})
+	if b.findings.cut {
+		return
 	}
 	for f := range info.fields {
-		if f != info.section && seen&(1<<f) == 0 && !info.fields[f].optional {
+		if f != info.section && seen&(1<<f) == 0 && !info.fields[f].optional && !b.findings.full() {
 			b.field(info.fields[f].name)
 			b.findings.add(b.src.fail(n.pos, string(b.path), "nothing", describeType(info.fields[f].typ), ""))
 			b.path = b.path[:mark]
@@ -208,15 +227,16 @@ func (b *binder) index(i int) {
 	b.path = append(b.path, ']')
 }
 
-func (b *binder) unknown(n *node, k *key, info *structInfo) {
+// unknown refuses a field; seen are those that the object has.
+func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
 	mark := len(b.path)
 	b.field(shorten(k.name))
 	e := b.src.fail(k.pos, string(b.path), "an unknown field", "", "")
 	b.path = b.path[:mark]
 	var absent []string // a field that is there already is not what was meant
-	for _, f := range info.names {
-		if n.field(f) == nil {
-			absent = append(absent, f)
+	for f := range info.fields {
+		if name := info.fields[f].name; name != "" && seen&(1<<f) == 0 {
+			absent = append(absent, name)
 		}
 	}
 	if near := nearest(k.name, absent); near != "" {
@@ -227,13 +247,27 @@ func (b *binder) unknown(n *node, k *key, info *structInfo) {
 	b.findings.add(e)
 }
 
+// slice binds a list. The room grows with the values that were bound: a text of
+// two bytes a value must not make room for a model each.
 func (b *binder) slice(n *node, v reflect.Value) {
 	if n.kind != listNode {
 		b.fail(n, "a list", "")
 		return
 	}
-	v.Set(reflect.MakeSlice(v.Type(), n.len(), n.len()))
-	b.elements(n, v)
+	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+	mark := len(b.path)
+	i := 0
+	n.each(func(_ *key, item *node) bool {
+		if i == v.Cap() {
+			v.Grow(max(i, 4))
+		}
+		v.SetLen(i + 1)
+		b.index(i)
+		b.bind(item, v.Index(i))
+		b.path = b.path[:mark]
+		i++
+		return !b.findings.cut
+	})
 }
 
 func (b *binder) array(n *node, v reflect.Value) {
@@ -241,16 +275,15 @@ func (b *binder) array(n *node, v reflect.Value) {
 		b.fail(n, "a list of "+strconv.Itoa(v.Len())+" values", "")
 		return
 	}
-	b.elements(n, v)
-}
-
-func (b *binder) elements(n *node, v reflect.Value) {
 	mark := len(b.path)
-	for i := range n.len() {
+	i := 0
+	n.each(func(_ *key, item *node) bool {
 		b.index(i)
-		b.bind(&n.kids.items[i], v.Index(i))
+		b.bind(item, v.Index(i))
 		b.path = b.path[:mark]
-	}
+		i++
+		return true
+	})
 }
 
 func (b *binder) mapping(n *node, v reflect.Value) {
@@ -258,16 +291,16 @@ func (b *binder) mapping(n *node, v reflect.Value) {
 		b.fail(n, "an object", "")
 		return
 	}
-	v.Set(reflect.MakeMapWithSize(v.Type(), n.len()))
+	v.Set(reflect.MakeMap(v.Type()))
 	mark := len(b.path)
-	for i := range n.len() {
-		name := n.kids.keys[i].name
-		b.field(name)
+	n.each(func(k *key, item *node) bool {
+		b.field(k.name)
 		elem := reflect.New(v.Type().Elem()).Elem()
-		b.bind(&n.kids.items[i], elem)
-		v.SetMapIndex(reflect.ValueOf(name), elem)
+		b.bind(item, elem)
+		v.SetMapIndex(reflect.ValueOf(k.name), elem)
 		b.path = b.path[:mark]
-	}
+		return !b.findings.cut
+	})
 }
 
 func (b *binder) float(n *node, v reflect.Value) {

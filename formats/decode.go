@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 )
 
@@ -92,14 +93,14 @@ func Read(path string) (kind string, doc any, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return Decode(data, path)
+	return decode(data, path, "")
 }
 
 // Decode is Read for bytes at hand; name is what errors call them, and its
 // ending (.json, .yaml, .yml) tells the syntax. Without a known ending, text
 // that starts with a brace is JSON.
 func Decode(data []byte, name string) (kind string, doc any, err error) {
-	return decode(data, name, "")
+	return decode(string(data), name, "")
 }
 
 // ReadProfile reads, decodes and validates a profile.
@@ -138,11 +139,15 @@ func read[T any](path, kind string) (T, error) {
 		var none T
 		return none, err
 	}
-	return decodeAs[T](data, path, kind)
+	return decodeText[T](data, path, kind)
 }
 
 func decodeAs[T any](data []byte, name, kind string) (T, error) {
-	_, doc, err := decode(data, name, kind)
+	return decodeText[T](string(data), name, kind)
+}
+
+func decodeText[T any](text, name, kind string) (T, error) {
+	_, doc, err := decode(text, name, kind)
 	if err != nil {
 		var none T
 		return none, err
@@ -151,38 +156,60 @@ func decodeAs[T any](data []byte, name, kind string) (T, error) {
 }
 
 // maxDocument bounds the size of a file that is read at all.
-const maxDocument = 512 << 20
+var maxDocument atomic.Int64
 
-func readFile(path string) ([]byte, error) {
+// DefaultMaxDocument is the largest file that is read where SetMaxDocument has
+// said nothing else.
+const DefaultMaxDocument = 64 << 20
+
+func init() { maxDocument.Store(DefaultMaxDocument) }
+
+// SetMaxDocument sets the largest file that Read and its kin read, in bytes.
+func SetMaxDocument(n int64) { maxDocument.Store(n) }
+
+func readFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading a document: %w", err)
+		return "", fmt.Errorf("reading a document: %w", err)
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return nil, &Error{File: path, Found: "a folder", Expected: "a file"}
+	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		return "", &Error{File: path, Found: "a folder", Expected: "a file"}
 	}
 	// What does not begin like a text is not read to its end, which a device
 	// does not have.
 	head := make([]byte, 64<<10)
-	n, err := io.ReadFull(f, head)
-	if head = head[:n]; err == nil && !beginsText(head) {
-		return head, nil // whoever decodes it says what it is
+	n, rerr := io.ReadFull(f, head)
+	if head = head[:n]; rerr == nil && !beginsText(head) {
+		return string(head), nil // whoever decodes it says what it is
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return head, nil
+	most := maxDocument.Load()
+	tooLarge := &Error{File: path, Found: "more than " + Bytes(most).String(), Expected: "a document of no more than that", Hint: "--max-document raises the limit"}
+	switch {
+	case errors.Is(rerr, io.EOF), errors.Is(rerr, io.ErrUnexpectedEOF):
+		if int64(n) > most {
+			return "", tooLarge
+		}
+		return string(head), nil
+	case rerr != nil:
+		return "", fmt.Errorf("reading %s: %w", path, rerr)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+	var text strings.Builder
+	if err == nil && info.Mode().IsRegular() {
+		if info.Size() > most {
+			return "", tooLarge
+		}
+		text.Grow(int(info.Size()) + 1)
 	}
-	data, err := io.ReadAll(io.LimitReader(io.MultiReader(bytes.NewReader(head), f), maxDocument+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+	text.Write(head)
+	if _, err := io.Copy(&text, io.LimitReader(f, most+1-int64(n))); err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
 	}
-	if len(data) > maxDocument {
-		return nil, &Error{File: path, Found: "more than " + Bytes(maxDocument).String(), Expected: "a document of no more than that"}
+	if int64(text.Len()) > most {
+		return "", tooLarge
 	}
-	return data, nil
+	return text.String(), nil
 }
 
 // beginsText tells whether what a file begins with is UTF-8 without control
@@ -197,8 +224,8 @@ func beginsText(head []byte) bool {
 }
 
 // parse turns text into nodes by its syntax.
-func parse(data []byte, name string) (*source, node, error) {
-	src := &source{file: name, text: strings.TrimPrefix(string(data), "\ufeff")}
+func parse(text, name string) (*source, node, error) {
+	src := &source{file: name, text: strings.TrimPrefix(text, "\ufeff")}
 	if at := strings.IndexByte(src.text, 0); at >= 0 && utf8.ValidString(src.text) && encodingHint(src.text) == "" {
 		return src, node{}, src.fail(int64(at), "", "binary data (a zero byte)", "a text: JSON or YAML", "")
 	}
@@ -214,7 +241,7 @@ func parse(data []byte, name string) (*source, node, error) {
 	if src.yaml {
 		root, e = parseYAML(src)
 	} else {
-		root, e = parseJSON(src)
+		root, e = scanJSON(src)
 	}
 	if e != nil {
 		return src, root, e
@@ -223,8 +250,8 @@ func parse(data []byte, name string) (*source, node, error) {
 }
 
 // decode reads a document of the wanted kind, or of any when want is empty.
-func decode(data []byte, name, want string) (string, document, error) {
-	src, root, err := parse(data, name)
+func decode(text, name, want string) (string, document, error) {
+	src, root, err := parse(text, name)
 	if err != nil {
 		return "", nil, err
 	}

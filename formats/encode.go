@@ -186,17 +186,40 @@ func appendCompact(b []byte, n *node) []byte {
 	if n.kind == objectNode {
 		open, shut = '{', '}'
 	}
+	if n.kids == nil && n.text != "" {
+		return appendCompactText(b, n.text)
+	}
 	b = append(b, open)
-	for i := range n.len() {
-		if i > 0 {
+	first := true
+	n.each(func(k *key, item *node) bool {
+		if !first {
 			b = append(b, ',')
 		}
+		first = false
 		if n.kind == objectNode {
-			b = append(appendString(b, n.kids.keys[i].name), ':')
+			b = append(appendString(b, k.name), ':')
 		}
-		b = appendCompact(b, &n.kids.items[i])
-	}
+		b = appendCompact(b, item)
+		return true
+	})
 	return append(b, shut)
+}
+
+// appendCompactText is appendCompact for a text that scanJSON has checked.
+func appendCompactText(b []byte, text string) []byte {
+	p := jsonParser{s: text}
+	for p.i < len(text) {
+		switch c := text[p.i]; c {
+		case ' ', '\t', '\n', '\r':
+			p.i++
+		case '"':
+			b = appendString(b, p.str())
+		default:
+			b = append(b, c)
+			p.i++
+		}
+	}
+	return b
 }
 
 // appendString quotes as encoding/json does, without its escapes for HTML.

@@ -92,9 +92,15 @@ type findings struct {
 	cut  bool
 }
 
+// full says that there is one more than is shown, and that no other is needed:
+// making a finding takes time, and so does looking for more.
+func (f *findings) full() bool {
+	f.cut = f.cut || len(f.list) >= maxFindings
+	return f.cut
+}
+
 func (f *findings) add(e *Error) {
-	if len(f.list) >= maxFindings {
-		f.cut = true
+	if f.full() {
 		return
 	}
 	f.list = append(f.list, e)

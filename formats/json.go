@@ -10,8 +10,22 @@ import (
 // parseJSON reads exactly one JSON value (RFC 8259) into nodes that know where
 // they stand, which encoding/json does not tell. Strings without escapes and
 // numbers are parts of the text, so a document costs little more than itself.
+//
+// This is the whole tree. scanJSON is what documents are read with.
 func parseJSON(src *source) (root node, err *Error) {
-	p := &jsonParser{src: src, s: src.text}
+	return (&jsonParser{src: src, s: src.text, tree: true}).document()
+}
+
+// scanJSON checks the text as parseJSON does and builds nothing: the lists and
+// objects of the node that it returns are parts of the text, and their children
+// come into being one at a time when they are asked for (node.each). So a
+// document costs what it is bound to, however many values its text has.
+func scanJSON(src *source) (node, *Error) {
+	return (&jsonParser{src: src, s: src.text}).document()
+}
+
+func (p *jsonParser) document() (root node, err *Error) {
+	src := p.src
 	if !utf8.ValidString(p.s) {
 		i := 0
 		for i < len(p.s) {
@@ -50,6 +64,7 @@ type jsonParser struct {
 	src   *source
 	s     string
 	i     int
+	tree  bool   // lists and objects get their children
 	items []node // scratch stacks: children of the open containers
 	keys  []key
 }
@@ -84,12 +99,18 @@ func (p *jsonParser) value(depth int) node {
 	}
 	n := node{pos: int64(p.i)}
 	switch c := p.s[p.i]; {
-	case c == '{':
-		n.kind = objectNode
-		p.object(&n, depth)
-	case c == '[':
-		n.kind = listNode
-		p.list(&n, depth)
+	case c == '{' || c == '[':
+		start := p.i
+		if c == '{' {
+			n.kind = objectNode
+			p.object(&n, depth)
+		} else {
+			n.kind = listNode
+			p.list(&n, depth)
+		}
+		if !p.tree {
+			n.text = p.s[start:p.i]
+		}
 	case c == '"':
 		n.kind = stringNode
 		n.text = p.str()
@@ -140,7 +161,10 @@ func (p *jsonParser) object(n *node, depth int) {
 		p.i++
 		p.space()
 		v := p.value(depth + 1)
-		p.items, p.keys = append(p.items, v), append(p.keys, k)
+		p.keys = append(p.keys, k)
+		if p.tree {
+			p.items = append(p.items, v)
+		}
 		p.space()
 		if p.i < len(p.s) && p.s[p.i] == ',' {
 			p.i++
@@ -150,11 +174,14 @@ func (p *jsonParser) object(n *node, depth int) {
 			p.fail(p.i, "',' or '}' after the field "+quote(k.name), "")
 		}
 		p.i++
-		n.kids = &kids{keys: append([]key(nil), p.keys[keys:]...), items: append([]node(nil), p.items[items:]...)}
-		p.items, p.keys = p.items[:items], p.keys[:keys]
-		if d := duplicateKey(n.kids.keys); d >= 0 {
-			panic(p.src.fail(n.kids.keys[d].pos, "", "the field "+quote(n.kids.keys[d].name)+" a second time", "each field once", ""))
+		names := p.keys[keys:]
+		if d := duplicateKey(names); d >= 0 {
+			panic(p.src.fail(names[d].pos, "", "the field "+quote(names[d].name)+" a second time", "each field once", ""))
 		}
+		if p.tree {
+			n.kids = &kids{keys: append([]key(nil), names...), items: append([]node(nil), p.items[items:]...)}
+		}
+		p.items, p.keys = p.items[:items], p.keys[:keys]
 		return
 	}
 }
@@ -172,7 +199,9 @@ func (p *jsonParser) list(n *node, depth int) {
 			return
 		}
 		v := p.value(depth + 1)
-		p.items = append(p.items, v)
+		if p.tree {
+			p.items = append(p.items, v)
+		}
 		p.space()
 		if p.i < len(p.s) && p.s[p.i] == ',' {
 			p.i++
@@ -182,9 +211,71 @@ func (p *jsonParser) list(n *node, depth int) {
 			p.fail(p.i, "',' or ']' after a value of the list", "")
 		}
 		p.i++
-		n.kids = &kids{items: append([]node(nil), p.items[items:]...)}
+		if p.tree {
+			n.kids = &kids{items: append([]node(nil), p.items[items:]...)}
+		}
 		p.items = p.items[:items]
 		return
+	}
+}
+
+// child reads the value at hand of a text that was checked before. What a list or
+// object holds is passed over.
+func (p *jsonParser) child() node {
+	c := p.s[p.i]
+	if c != '{' && c != '[' {
+		return p.value(0)
+	}
+	n := node{kind: listNode, pos: int64(p.i)}
+	if c == '{' {
+		n.kind = objectNode
+	}
+	start, depth := p.i, 0
+	for ; ; p.i++ {
+		switch p.s[p.i] {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				p.i++
+				n.text = p.s[start:p.i]
+				return n
+			}
+		case '"':
+			for p.i++; p.s[p.i] != '"'; p.i++ {
+				if p.s[p.i] == '\\' {
+					p.i++
+				}
+			}
+		}
+	}
+}
+
+// each reads the children of a list or object that scanJSON has checked.
+// base is where its text stands in the document.
+func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bool) {
+	p.i++
+	p.space()
+	var k key
+	var item node
+	for p.s[p.i] != ']' && p.s[p.i] != '}' {
+		if object {
+			k.pos = base + int64(p.i)
+			k.name = p.str()
+			p.space()
+			p.i++ // the colon
+			p.space()
+		}
+		item = p.child()
+		item.pos += base
+		if !f(&k, &item) {
+			return
+		}
+		p.space()
+		if p.s[p.i] == ',' {
+			p.i++
+			p.space()
+		}
 	}
 }
 

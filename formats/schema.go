@@ -137,12 +137,14 @@ func numberNodeOf(x float64) node   { return node{kind: numberNode, text: format
 func listNodeOf(items ...node) node { return node{kind: listNode, kids: &kids{items: items}} }
 func (n *node) add(item node)       { n.kids.items = append(n.kids.items, item) }
 func (n *node) put(name string, item node) {
-	if at := n.field(name); at != nil {
-		*at = item
-		return
-	}
 	if n.kids == nil {
 		n.kids = &kids{}
+	}
+	for i := range n.kids.keys {
+		if n.kids.keys[i].name == name {
+			n.kids.items[i] = item
+			return
+		}
 	}
 	n.kids.keys, n.kids.items = append(n.kids.keys, key{name: name}), append(n.kids.items, item)
 }

@@ -235,7 +235,7 @@ func TestSchemasAcceptExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, root, err := parse(data, file)
+			_, root, err := parse(string(data), file)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +246,7 @@ func TestSchemasAcceptExamples(t *testing.T) {
 			}
 			if root.field("format").text != kindOf(kind).format { // an older version: what it becomes
 				if data, err = Marshal(doc); err == nil {
-					_, root, err = parse(data, "upgraded.json")
+					_, root, err = parse(string(data), "upgraded.json")
 				}
 				if err != nil {
 					t.Fatal(err)

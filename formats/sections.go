@@ -130,10 +130,9 @@ func (b *binder) ofKind(n *node, _ *structInfo) {
 	}
 }
 
-// section binds field i of n where it is a section; it tells whether it is one.
-func (b *binder) section(n *node, i int, info *structInfo, v reflect.Value) bool {
+// section binds a field where it is a section; it tells whether it is one.
+func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) bool {
 	f := &info.fields[info.section]
-	k, item := &n.kids.keys[i], &n.kids.items[i]
 	for _, e := range sections(f.table) {
 		if e.name != k.name {
 			continue

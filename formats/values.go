@@ -154,27 +154,29 @@ func (b *binder) values(n *node, v reflect.Value) {
 		return
 	}
 	out := NewValues(b.options)
-	info := &structInfo{byName: map[string]int{}}
+	info := &structInfo{byName: map[string]int{}, section: -1}
 	for i := range b.options {
-		if o := &b.options[i]; o.Key != "" {
+		o := &b.options[i] // one without a key has no name in a document
+		if o.Key != "" {
 			info.byName[o.Key] = i
 			info.names = append(info.names, o.Key)
 		}
+		info.fields = append(info.fields, fieldInfo{name: o.Key})
 	}
 	mark := len(b.path)
-	for i := range n.len() {
-		k, item := &n.kids.keys[i], &n.kids.items[i]
+	n.each(func(k *key, item *node) bool {
 		at, ok := info.byName[k.name]
 		if !ok {
-			b.unknown(n, k, info)
-			continue
+			b.unknown(k, info, 0)
+			return !b.findings.cut
 		}
 		b.field(k.name)
 		if value, ok := b.value(&b.options[at], item); ok {
 			out.set(b.options[at].Name, value)
 		}
 		b.path = b.path[:mark]
-	}
+		return !b.findings.cut
+	})
 	v.Set(reflect.ValueOf(out.Kept()))
 }
 

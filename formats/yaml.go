@@ -16,7 +16,7 @@ import (
 
 // maxYAML bounds YAML files: people write them, and the parser is not made for
 // bulk. Machines write JSON.
-const maxYAML = 4 << 20
+const maxYAML = 1 << 20
 
 // parseYAML reads one YAML document into nodes. Only the part of YAML that
 // means the same to everybody is accepted: no anchors, aliases, merge keys or
@@ -80,15 +80,57 @@ func (y *yamlReader) fail(t *token.Token, found, expected, hint string) {
 	panic(y.src.fail(tokenPos(t), "", found, expected, hint))
 }
 
-// checkTokens refuses nesting that would exhaust the parser's stack.
+func (y *yamlReader) manyKeys(t *token.Token) {
+	y.fail(t, "more than "+strconv.Itoa(maxKeys)+" fields of one object", "fewer", "write large documents as JSON")
+}
+
+// maxKeys bounds the fields of one object: the parser's work grows with their
+// square. No document of ours has a tenth of it.
+const maxKeys = 1000
+
+// mappingAt is a block mapping whose keys stand in a column, with their number.
+type mappingAt struct{ column, keys int }
+
+// checkTokens refuses nesting that would exhaust the parser's stack, and
+// objects that would exhaust its patience.
 func (y *yamlReader) checkTokens(tokens token.Tokens) {
-	flow, line, inline := 0, 0, 0
-	for _, t := range tokens {
+	flow, line, inline, directives := 0, 0, 0, 0
+	var inside []int     // keys of the lists and objects in brackets around the token
+	var open []mappingAt // block mappings around the token, the innermost last
+	for i, t := range tokens {
+		if flow == 0 && (t.Type == token.MappingValueType && i > 0 || t.Type == token.SequenceEntryType) {
+			column, more := t.Position.Column, 0
+			if t.Type == token.MappingValueType {
+				column, more = tokens[i-1].Position.Column, 1
+			}
+			for len(open) > 0 && open[len(open)-1].column > column {
+				open = open[:len(open)-1]
+			}
+			if len(open) == 0 || open[len(open)-1].column < column {
+				open = append(open, mappingAt{column: column})
+			}
+			m := &open[len(open)-1]
+			if m.keys += more; m.keys > maxKeys {
+				y.manyKeys(t)
+			}
+		}
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
 			flow++
+			inside = append(inside, 0)
 		case token.SequenceEndType, token.MappingEndType:
 			flow--
+			inside = inside[:max(len(inside)-1, 0)]
+		case token.MappingValueType:
+			if n := len(inside); n > 0 {
+				if inside[n-1]++; inside[n-1] > maxKeys {
+					y.manyKeys(t)
+				}
+			}
+		case token.DirectiveType:
+			if directives++; directives > 2 {
+				y.fail(t, "a third directive", "the document itself", "leave out the lines that start with %")
+			}
 		}
 		if t.Position.Line != line {
 			line, inline = t.Position.Line, 0
@@ -108,9 +150,13 @@ func (y *yamlReader) checkTokens(tokens token.Tokens) {
 }
 
 func (y *yamlReader) syntax(err error) *Error {
-	pos, msg := int64(1)<<32|1, err.Error()
+	// The text of the library's own error shows the whole document: only what is
+	// no such error is asked for its text.
+	pos, msg := int64(1)<<32|1, ""
 	if ye, ok := errors.AsType[yaml.Error](err); ok {
 		pos, msg = tokenPos(ye.GetToken()), ye.GetMessage()
+	} else {
+		msg = err.Error()
 	}
 	msg, _, _ = strings.Cut(msg, "\n")
 	hint := ""

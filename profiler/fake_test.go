@@ -127,6 +127,7 @@ type fakeEngine struct {
 	devices []engine.Device
 	version string
 	noise   func(at time.Time) float64 // factor on every run
+	wait    func(atoms int) float64    // factor on the wall time alone
 	loadErr func(m *engine.Submodel, d engine.Device) error
 	onRun   func(run int)
 
@@ -276,8 +277,12 @@ func (x *fakeBinding) RunN(n int) (engine.Timing, error) {
 		factor = e.noise(e.clock.now())
 	}
 	d := time.Duration(float64(n*x.batch) * float64(x.b.cost) * factor)
+	cpu := d - d/50
+	if e.wait != nil {
+		d = time.Duration(float64(d) * e.wait(x.b.atoms))
+	}
 	e.clock.advance(d)
-	return engine.Timing{Runs: n, CPU: d - d/50, Wall: d}, nil
+	return engine.Timing{Runs: n, CPU: cpu, Wall: d}, nil
 }
 
 func (x *fakeBinding) Close() error {

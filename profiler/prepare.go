@@ -327,8 +327,8 @@ func (r *runner) additivity(j *job) {
 	}
 	subject := fmt.Sprintf("chain against whole of %s on %s", j.in.name, r.dev.Kind)
 	if len(parts) == 0 {
-		putNote(r.profile, subject, "")
+		r.note(subject, "")
 		return
 	}
-	putNote(r.profile, subject, fmt.Sprintf("%s: the sum of the blocks is the whole times %s", subject, strings.Join(parts, ", ")))
+	r.note(subject, fmt.Sprintf("%s: the sum of the blocks is the whole times %s", subject, strings.Join(parts, ", ")))
 }

@@ -252,7 +252,7 @@ func (r *runner) roofline(j *job) {
 	rows = slices.DeleteFunc(rows, func(x RooflineRow) bool { return x.Far == "" || x.Block < 0 || x.Device != r.dev.Kind })
 	subject := fmt.Sprintf("blocks of %s far below the roofline of %s", j.in.name, r.dev.Kind)
 	if len(rows) == 0 {
-		putNote(r.profile, subject, "")
+		r.note(subject, "")
 		return
 	}
 	slices.SortStableFunc(rows, func(a, b RooflineRow) int { return cmp.Compare(a.Fraction, b.Fraction) })
@@ -265,5 +265,5 @@ func (r *runner) roofline(j *job) {
 	if more := len(rows) - 4; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
-	putNote(r.profile, subject, subject+noteSep+strings.Join(parts, ", "))
+	r.note(subject, subject+noteSep+strings.Join(parts, ", "))
 }

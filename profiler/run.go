@@ -40,11 +40,16 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 			return nil, inputError("shares %v on %s: this program cannot start workers on shares of a GPU", o.Shares, dev.Kind)
 		}
 	}
+	// Looked at before it is read: a write in between is seen, then.
+	var written fs.FileInfo
+	if o.Out != "" {
+		written, _ = os.Stat(o.Out)
+	}
 	prof, err := existing(&o)
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{o: &o, dev: dev, profile: prof, begun: o.now(), seen: map[string]bool{}}
+	r := &runner{o: &o, dev: dev, profile: prof, begun: o.now(), seen: map[string]bool{}, written: written}
 	return prof, r.run(ctx)
 }
 
@@ -83,10 +88,13 @@ type job struct {
 	entry  *formats.ProfileModel // what stands in the profile or will
 	prior  bool                  // its blocks come from the profile
 	added  bool                  // this run put it into the profile
-	todo   []unit
-	whole  time.Duration // quick run at batch 1
-	load   time.Duration // of the whole model
-	expect time.Duration // of everything, on a quiet machine
+	before []formats.Measurement // that the profile held of it when the run began
+	// recorded: this run has measured it.
+	recorded bool
+	todo     []unit
+	whole    time.Duration // quick run at batch 1
+	load     time.Duration // of the whole model
+	expect   time.Duration // of everything, on a quiet machine
 
 	cut    blocks
 	chains map[int][]*chain // per share: one chain per copy
@@ -107,8 +115,11 @@ type runner struct {
 	watch *stateWatch
 	busy  float64         // largest disturbance of a lane
 	seen  map[string]bool // warnings given
-	done  time.Duration   // expected time of finished groups
-	total time.Duration
+	notes []subjectNote   // of this run
+	// written is the file as this run read or wrote it last.
+	written fs.FileInfo
+	done    time.Duration // expected time of finished groups
+	total   time.Duration
 }
 
 func (r *runner) event(e Event) {
@@ -233,6 +244,9 @@ func (r *runner) adopt() error {
 		}
 		j.entry = fresh
 		have := findModel(r.profile, fresh)
+		if have != nil {
+			j.before = slices.Clone(have.Measurements)
+		}
 		switch {
 		case have == nil:
 			continue
@@ -557,6 +571,14 @@ func (r *runner) sampleShare(ctx context.Context, s *sampler, group []*job, shar
 	s.progress = func(done float64) {
 		r.event(Event{Stage: StageSample, Share: share, Done: r.fraction(done * float64(expect))})
 	}
+	s.again = func(l *lane) bool {
+		x := l.strain()
+		if x.factor <= busyFactor {
+			return false
+		}
+		r.event(Event{Stage: StageSample, Model: owner[l].in.name, Share: share, Batch: at[l].batch, Text: "once more: other work had the processor", Done: r.fraction(s.share(lanes) * float64(expect))})
+		return true
+	}
 	s.finished = func(l *lane) error {
 		u := at[l]
 		r.record(owner[l], u, l)
@@ -631,6 +653,7 @@ func (r *runner) record(j *job, u unit, l *lane) {
 		}
 	}
 	putMeasurement(j.entry, m)
+	j.recorded = true
 	r.put(j)
 
 	now := r.o.now()
@@ -665,16 +688,24 @@ func (r *runner) record(j *job, u unit, l *lane) {
 		note = fmt.Sprintf("%s: the median of a block is known to ±%.1f %% only after %d samples (stopped by %s)", subject, 100*loose, l.rounds, l.ended)
 		r.warn(j.in.name, note)
 	}
-	putNote(r.profile, subject, note)
+	r.note(subject, note)
 	if j.in.weights != "" {
-		putNote(r.profile, "weights of "+j.in.name, "weights of "+j.in.name+noteSep+j.in.weights)
+		r.note("weights of "+j.in.name, "weights of "+j.in.name+noteSep+j.in.weights)
 	}
+	subject = fmt.Sprintf("busy machine under %s on %s at share 1/%d, batch %d", j.in.name, r.dev.Kind, u.share, u.batch)
+	note = ""
+	if s := l.strain(); s.factor > busyFactor {
+		note = fmt.Sprintf("%s%sthe whole model took %v us, %s: other work had the processor, so that plans from these numbers promise what the machine may not keep; measure again on a quiet one (--force)",
+			subject, noteSep, formats.Micros(s.whole), s.against)
+		r.warn(j.in.name, note)
+	}
+	r.note(subject, note)
 	r.busy = max(r.busy, l.disturbance(quiet))
 	subject, note = "busy machine on "+r.dev.Kind, ""
 	if r.busy > 0.05 {
 		note = fmt.Sprintf("%s: over all rounds the whole model took %.0f %% longer than in the quieter half, whose medians are given", subject, 100*r.busy)
 	}
-	putNote(r.profile, subject, note)
+	r.note(subject, note)
 }
 
 // put puts a job's model into the profile: in place of what stands under its
@@ -698,15 +729,4 @@ func (r *runner) put(j *job) {
 	}
 	r.profile.Models = slices.Insert(r.profile.Models, at, c)
 	j.added = true
-}
-
-// save writes the profile where there is a file for it.
-func (r *runner) save() error {
-	if r.o.Out == "" {
-		return nil
-	}
-	if _, err := formats.WriteFile(r.o.Out, r.profile, formats.Force(true)); err != nil {
-		return fmt.Errorf("write profile: %w", err)
-	}
-	return nil
 }

@@ -78,6 +78,17 @@ type lane struct {
 	begun  time.Time
 	round  time.Duration // duration of the latest round
 	ended  string        // why sampling stopped: tight, rounds, budget, interrupted
+
+	tries int        // that were given up for a busy machine
+	best  *laneTries // the least busy of them
+}
+
+// laneTries are the samples of one try.
+type laneTries struct {
+	factor          float64
+	rounds          int
+	cpu, wall, host [][]time.Duration // by probe
+	ended           string
 }
 
 // Why a lane stopped.
@@ -162,6 +173,76 @@ func (l *lane) disturbance(quiet []int) float64 {
 	return float64(median(s))/float64(max(1, median(pick(s, quiet)))) - 1
 }
 
+// A whole model that takes more than busyFactor times the sum of its blocks, or
+// of its own CPU time, was kept from the processor: runs of milliseconds fit
+// between two preemptions and long ones do not, so that the blocks promise what
+// the whole cannot keep. A lane gets busyTries more tries, budget permitting.
+const (
+	busyFactor = 2
+	busyTries  = 2
+)
+
+// strain is how busy the machine was under a lane.
+type strain struct {
+	whole   time.Duration // wall time of the whole model
+	factor  float64       // times what it should have taken
+	against string        // what that is
+}
+
+// strain compares the wall time of the whole, the last probe, with the blocks'
+// and with its CPU time where one thread did all the work.
+func (l *lane) strain() strain {
+	quiet := l.quiet()
+	mid := func(s []time.Duration) time.Duration {
+		if len(s) < l.rounds || l.rounds == 0 {
+			return 0
+		}
+		return median(pick(s, quiet))
+	}
+	n := len(l.probes) - 1
+	s := strain{whole: mid(l.probes[n].wall)}
+	var sum time.Duration
+	for _, p := range l.probes[:n] {
+		sum += mid(p.wall)
+	}
+	if f := float64(s.whole) / float64(max(sum, 1)); sum > 0 && n > 0 {
+		s.factor, s.against = f, fmt.Sprintf("%.1f times the sum of its blocks", f)
+	}
+	if cpu := mid(l.probes[n].cpu); l.onCPU && cpu > 0 {
+		if f := float64(s.whole) / float64(cpu); f > s.factor {
+			s.factor, s.against = f, fmt.Sprintf("%.1f times its own CPU time", f)
+		}
+	}
+	return s
+}
+
+// giveUp keeps the samples of a try where they are the least busy so far, and
+// begins anew.
+func (l *lane) giveUp(now time.Time) {
+	l.keep()
+	l.tries++
+	l.rounds, l.begun, l.ended = 0, now, ""
+	for _, p := range l.probes {
+		p.cpu, p.wall, p.host = nil, nil, nil
+	}
+}
+
+// keep notes the samples at hand as the best where no try before was less busy,
+// and else brings those back.
+func (l *lane) keep() {
+	if f := l.strain().factor; l.best == nil || f <= l.best.factor {
+		l.best = &laneTries{factor: f, rounds: l.rounds, ended: l.ended}
+		for _, p := range l.probes {
+			l.best.cpu, l.best.wall, l.best.host = append(l.best.cpu, p.cpu), append(l.best.wall, p.wall), append(l.best.host, p.host)
+		}
+		return
+	}
+	l.rounds, l.ended = l.best.rounds, l.best.ended
+	for i, p := range l.probes {
+		p.cpu, p.wall, p.host = l.best.cpu[i], l.best.wall[i], l.best.host[i]
+	}
+}
+
 // loosest returns the largest half width of the lane's probes in relation to
 // their medians, those within the floor aside.
 func (l *lane) loosest(floor time.Duration) float64 {
@@ -190,7 +271,8 @@ type sampler struct {
 	rule     Precision
 	now      func() time.Time
 	turn     func() (done func())
-	deadline time.Time // zero: none
+	deadline time.Time        // zero: none
+	again    func(*lane) bool // a lane that ended should be sampled anew
 	finished func(*lane) error
 	progress func(done float64)
 }
@@ -260,6 +342,14 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 				open++
 				continue
 			}
+			if s.again != nil && l.tries < busyTries && !s.spent() && s.again(l) {
+				l.giveUp(s.now())
+				open++
+				continue
+			}
+			if l.tries > 0 {
+				l.keep()
+			}
 			if s.finished != nil {
 				if err := s.finished(l); err != nil {
 					return err
@@ -279,6 +369,9 @@ func interrupt(ctx context.Context, lanes []*lane, err error) error {
 	}
 	for _, l := range lanes {
 		if l.ended == "" {
+			if l.best != nil {
+				l.keep()
+			}
 			l.ended = endInterrupted
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
@@ -48,6 +49,16 @@ func withCode(code int, err error) error {
 		return nil
 	}
 	return &exitError{code, err}
+}
+
+// writeError tells what the machine cannot do from what was asked for wrongly.
+func writeError(err error) error {
+	for _, machine := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.EFBIG} {
+		if errors.Is(err, machine) {
+			return withCode(exitEnvironment, err)
+		}
+	}
+	return withCode(exitUsage, err)
 }
 
 // exitCode maps an error to the contract.

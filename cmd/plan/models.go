@@ -48,7 +48,7 @@ func newModelsCommand(g *globals) *cobra.Command {
 			}
 			paths, err := models.Write(dir, seed, args...)
 			if err != nil {
-				return err // the names are known: what fails is set-up or the disk
+				return writeError(err)
 			}
 			return p.wrote(paths)
 		},
@@ -72,7 +72,7 @@ func newSamplesCommand(g *globals) *cobra.Command {
 			}
 			d, err := models.Digits()
 			if err != nil {
-				return err
+				return withCode(exitUsage, err)
 			}
 			set := &samples.Set{Width: digits.Pixels}
 			for _, s := range d.Samples {

@@ -165,8 +165,10 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		if rec, err = o.record(ctx, p, eng, half, set, paths, o.seed); err != nil {
 			return err
 		}
-		profiler.PutRecords(profile, rec)
-		if _, err := formats.WriteFile(o.out, profile, formats.Force(true)); err != nil {
+		if profile, err = profiler.Update(o.out, profile, func(p *formats.Profile) error {
+			profiler.PutRecords(p, rec)
+			return nil
+		}); err != nil {
 			return err
 		}
 	}

@@ -105,11 +105,14 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 		return err
 	}
 	o.raise(rec)
-	replaced := addRecords(profile, rec)
-	if err := profile.Validate(); err != nil {
-		return withCode(exitUsage, fmt.Errorf("the records do not fit the profile %s: %w", out, err))
-	}
-	if _, err := formats.WriteFile(out, profile, formats.Force(true)); err != nil {
+	replaced := false
+	if _, err := profiler.Update(out, profile, func(p *formats.Profile) error {
+		replaced = addRecords(p, rec)
+		if err := p.Validate(); err != nil {
+			return withCode(exitUsage, fmt.Errorf("the records do not fit the profile %s: %w", out, err))
+		}
+		return nil
+	}); err != nil {
 		return err
 	}
 	if p.json {

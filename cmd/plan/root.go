@@ -18,7 +18,25 @@ type globals struct {
 	config string
 	json   bool
 	quiet  bool
+
+	maxDocument string
 }
+
+// limit sets how large documents may be.
+func (g *globals) limit() error {
+	var most formats.Bytes
+	if err := most.UnmarshalJSON([]byte(fmt.Sprintf("%q", g.maxDocument))); err != nil {
+		return usageErrorf("--max-document: %w", err)
+	}
+	if most < 1 || most > maxMaxDocument {
+		return usageErrorf("--max-document: found %s, expected 1 byte to %s", most, formats.Bytes(maxMaxDocument))
+	}
+	formats.SetMaxDocument(int64(most))
+	return nil
+}
+
+// maxMaxDocument bounds what --max-document may be.
+const maxMaxDocument = 1 << 30
 
 // execute runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -118,11 +136,17 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 		DisableSuggestions: true,
 		SilenceErrors:      true,
 		Annotations:        map[string]string{},
-		PersistentPreRunE:  func(cmd *cobra.Command, args []string) error { return loadConfig(cmd, g) },
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			if err := loadConfig(cmd, g); err != nil {
+				return err
+			}
+			return g.limit()
+		},
 	}
 	pf := root.PersistentFlags()
 	pf.StringVar(&g.config, "config", "", "configuration file (default ./inferplan.yaml if it exists)")
 	pf.BoolVar(&g.json, "json", false, "print one JSON document instead of tables")
+	pf.StringVar(&g.maxDocument, "max-document", "64MiB", "largest document that is read")
 	pf.BoolVarP(&g.quiet, "quiet", "q", false, "no notes and no progress on stderr")
 	root.AddGroup(
 		&cobra.Group{ID: "main", Title: "The main line:"},

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -115,6 +116,9 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	case len(g.SparseInitializer) > 0:
 		return nil, bad("sparse initialisers are not supported (the first: %q)", g.SparseInitializer[0].GetValues().GetName())
 	}
+	if err := namesAreText(g); err != nil {
+		return nil, err
+	}
 	n, err := newNet(g, weights)
 	if err != nil {
 		return nil, err
@@ -163,6 +167,35 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	}
 	n.symbolicReshapes()
 	return m, nil
+}
+
+// namesAreText refuses names that are not UTF-8: profiles and plans, which are
+// texts, could not hold them, and that would show after minutes of measuring.
+func namesAreText(g *onnxpb.Graph) error {
+	check := func(what, name string) error {
+		if utf8.ValidString(name) {
+			return nil
+		}
+		return bad("%s is called %q, which is not UTF-8: rename it", what, name)
+	}
+	for _, v := range g.Input {
+		if err := check("an input", v.GetName()); err != nil {
+			return err
+		}
+	}
+	for _, v := range g.Output {
+		if err := check("an output", v.GetName()); err != nil {
+			return err
+		}
+	}
+	for _, node := range g.Node {
+		for _, name := range node.Output {
+			if err := check("a tensor", name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // inputSpecs reads the declared inputs, fixes dimensions and makes the first

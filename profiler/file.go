@@ -1,0 +1,160 @@
+package profiler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"inferplan/formats"
+)
+
+// Several processes may measure into one file. Each holds a lock while it
+// writes, and what others wrote since it last looked is kept: they took no part
+// in what is its own.
+
+// lockWait is how long a writer waits for another one. Writing takes a second
+// at most; a process that was stopped in the midst of it would hold up the
+// others for ever.
+const lockWait = time.Minute
+
+// lockFile locks a profile for writing until unlock is called. The profile
+// itself is replaced by each write, so the lock is on its folder, where no file
+// is left behind; file systems that cannot lock a folder get a hidden file.
+func lockFile(path string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	folder, base := filepath.Split(path)
+	for _, l := range []*flock.Flock{
+		flock.New(filepath.Clean(folder), flock.SetFlag(os.O_RDONLY)),
+		flock.New(filepath.Join(folder, "."+base+".lock"), flock.SetFlag(os.O_CREATE|os.O_RDWR)),
+	} {
+		var ok bool
+		if ok, err = l.TryLockContext(ctx, 10*time.Millisecond); ok {
+			return func() { _ = l.Unlock() }, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("lock profile %s: another process has held it for %v", path, lockWait)
+		}
+	}
+	return nil, fmt.Errorf("lock profile %s: %w", path, err)
+}
+
+// Update changes a profile's file while no other process does: it reads the
+// file, which is fresh where there is none, and writes what change made of it.
+func Update(path string, fresh *formats.Profile, change func(*formats.Profile) error) (*formats.Profile, error) {
+	unlock, err := lockFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	p, err := formats.ReadProfile(path)
+	if errors.Is(err, fs.ErrNotExist) && fresh != nil {
+		p, err = fresh, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("profile to extend: %w", err)
+	}
+	if err := change(p); err != nil {
+		return nil, err
+	}
+	if _, err := formats.WriteFile(path, p, formats.Force(true)); err != nil {
+		return nil, fmt.Errorf("write profile: %w", err)
+	}
+	return p, nil
+}
+
+// save writes the profile where there is a file for it, together with what
+// others wrote there.
+func (r *runner) save() error {
+	if r.o.Out == "" {
+		return nil
+	}
+	unlock, err := lockFile(r.o.Out)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if now, err := os.Stat(r.o.Out); err == nil && !sameWrite(now, r.written) {
+		theirs, err := formats.ReadProfile(r.o.Out)
+		if err != nil {
+			return fmt.Errorf("profile that another process wrote: %w", err)
+		}
+		r.merge(theirs)
+	}
+	if _, err := formats.WriteFile(r.o.Out, r.profile, formats.Force(true)); err != nil {
+		return fmt.Errorf("write profile: %w", err)
+	}
+	r.written, _ = os.Stat(r.o.Out)
+	return nil
+}
+
+// sameWrite tells whether a file is as it was when it was looked at: every write
+// makes a new one.
+func sameWrite(now, then fs.FileInfo) bool {
+	return then != nil && os.SameFile(now, then) && now.ModTime().Equal(then.ModTime()) && now.Size() == then.Size()
+}
+
+// merge puts what this run measured into the profile that others wrote, and
+// takes that for its own.
+func (r *runner) merge(theirs *formats.Profile) {
+	for _, j := range r.jobs {
+		if !j.recorded {
+			continue
+		}
+		at := slices.IndexFunc(theirs.Models, func(m formats.ProfileModel) bool { return m.Model == j.entry.Model })
+		if at >= 0 {
+			have := &theirs.Models[at]
+			if sameSource(have, j.entry) && len(have.Blocks) == len(j.entry.Blocks) && sameCuts(have.Blocks, j.entry.Blocks) {
+				for _, m := range have.Measurements {
+					old := slices.ContainsFunc(j.before, func(b formats.Measurement) bool { return reflect.DeepEqual(b, m) })
+					if !old && measurement(j.entry, m.Device, m.Share, m.Batch) == nil {
+						putMeasurement(j.entry, m)
+					}
+				}
+			} else if !j.replaces(have) {
+				r.warn(j.in.name, fmt.Sprintf("%s: another process measured it with other blocks or from another file at the same time: its numbers are replaced", j.in.name))
+			}
+		}
+		c := *j.entry
+		c.Measurements = slices.Clone(j.entry.Measurements)
+		if at >= 0 {
+			theirs.Models[at] = c
+		} else {
+			theirs.Models = append(theirs.Models, c)
+		}
+	}
+	if i := slices.IndexFunc(r.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == r.dev.Kind }); i >= 0 && r.counted > 0 {
+		putDevice(theirs, r.profile.Devices[i])
+	}
+	for _, n := range r.notes {
+		putNote(theirs, n.subject, n.text)
+	}
+	*r.profile = *theirs
+}
+
+// replaces tells whether a model of the file is the one that this run found
+// there and replaces, as it has said.
+func (j *job) replaces(have *formats.ProfileModel) bool {
+	return !j.prior && reflect.DeepEqual(have.Measurements, j.before)
+}
+
+// note keeps a note of this run, or drops it where the text is empty.
+func (r *runner) note(subject, text string) {
+	putNote(r.profile, subject, text)
+	i := slices.IndexFunc(r.notes, func(n subjectNote) bool { return n.subject == subject })
+	if i < 0 {
+		r.notes = append(r.notes, subjectNote{subject, text})
+	} else {
+		r.notes[i].text = text
+	}
+}
+
+type subjectNote struct{ subject, text string }
