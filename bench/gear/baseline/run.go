@@ -12,7 +12,6 @@ import (
 	"inferplan/formats/report"
 	"inferplan/policy"
 	"inferplan/policy/gear"
-	policygear "inferplan/policy/gear"
 	"inferplan/sim"
 )
 
@@ -210,7 +209,7 @@ type slice struct {
 
 func newObserver(inner policy.Policy, t *policy.Tables, step time.Duration) *observer {
 	o := &observer{inner: inner, t: t, step: step, pipelines: make([]int32, len(t.Devices))}
-	own := policygear.Of(t)
+	own := gear.Of(t)
 	rec := &own.Records
 	for g := range own.Gears {
 		stages := own.Gears[g].Stages
@@ -242,7 +241,7 @@ func (o *observer) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 			o.slices = append(o.slices, slice{})
 		}
 		o.slices[k].expected += o.accuracy[o.gear]
-		o.requests[ev.Req] = observed{sample: int32(o.arrived % int64(policygear.Of(o.t).Records.Samples)), slice: k}
+		o.requests[ev.Req] = observed{sample: int32(o.arrived % int64(gear.Of(o.t).Records.Samples)), slice: k}
 		o.arrived++
 	case policy.ControlRevealed:
 		o.requests[ev.Req].pipeline = o.pipelines[ev.Device]
@@ -255,7 +254,7 @@ func (o *observer) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 		case policy.SwitchMode:
 			o.gear = a.Tag
 		case policy.Complete:
-			if r := &o.requests[a.Req]; policygear.Of(o.t).Records.Correct[r.pipeline][r.sample] {
+			if r := &o.requests[a.Req]; gear.Of(o.t).Records.Correct[r.pipeline][r.sample] {
 				o.slices[r.slice].correct++
 			}
 		}
