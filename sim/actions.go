@@ -72,7 +72,7 @@ func (l *loop) dispatch(a *policy.Action) {
 	}
 	tasks, hops := l.actions.Dispatched(a)
 	if l.cfg.Verify {
-		if err := l.verifyDispatch(a, tasks, hops); err != nil {
+		if err := verifyDispatch(l, a, tasks, hops); err != nil {
 			l.fail(err)
 			return
 		}
