@@ -120,7 +120,7 @@ func addDevices(l *loop) {
 
 // result is what the run showed.
 func (l *loop) result() *Result {
-	crossed := l.hosts[0].(*devices).crossed
+	crossed := l.base.crossed
 	res := &Result{Events: l.events, Dispatched: l.serial, Transfers: crossed.summary(), crossed: crossed, acc: l.acc}
 	if p, ok := policy.As[policy.Prober](l.cfg.Policy); ok {
 		res.Probes = p.Probes()
