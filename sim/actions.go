@@ -72,7 +72,7 @@ func (l *loop) dispatch(a *policy.Action) {
 	}
 	tasks, hops := l.actions.Dispatched(a)
 	if l.cfg.Verify {
-		if err := l.verifyDispatch(a, tasks, hops); err != nil {
+		if err := verifyDispatch(l, a, tasks, hops); err != nil {
 			l.fail(err)
 			return
 		}
@@ -81,7 +81,11 @@ func (l *loop) dispatch(a *policy.Action) {
 	for _, t := range tasks {
 		l.enter(t)
 	}
-	l.hosts[l.of[hops[0].Device]].dispatch(a.Batch)
+	if to := l.of[hops[0].Device]; to == 0 {
+		l.base.dispatch(a.Batch)
+	} else {
+		l.hosts[to].dispatch(a.Batch)
+	}
 }
 
 // hostOf is the host that has a batch.

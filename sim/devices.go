@@ -28,7 +28,7 @@ type devices struct {
 	list    []device
 	links   []link
 	crossed transferTimes
-	loaders []loader // by device; nil: no network has come or gone yet
+	storage *storage // nil: no network has come or gone yet
 }
 
 type device struct {
@@ -65,7 +65,7 @@ func newDevices(l *loop) *devices {
 		h.links[i] = link{head: -1, last: -1}
 	}
 	if slices.ContainsFunc(l.t.Memory, func(bytes int64) bool { return bytes > 0 }) {
-		h.addLoaders()
+		h.storage = newStorage(h)
 	}
 	return h
 }
@@ -88,7 +88,7 @@ func (h *devices) due(it *item) {
 			h.returned(it.batch, it.device, policy.ReturnNotLoaded, nil)
 		}
 	case isLoaded:
-		h.loadEnded(it)
+		h.storage.ended(it)
 	case isUnloaded:
 		if h.list[it.device].epoch == it.epoch {
 			ev := h.begin(policy.NetworkUnloaded)
@@ -139,6 +139,14 @@ func (h *devices) evict(slot int32, _ bool) {
 	h.fail(fmt.Errorf("the policy evicts batch slot %d from device %d, which is no instance", slot, h.hop(slot, 0).Device))
 }
 
+// load implements host.
+func (h *devices) load(o order) {
+	if h.storage == nil {
+		h.storage = newStorage(h)
+	}
+	h.storage.load(o)
+}
+
 // place brings what a task reads to a device.
 func (h *devices) place(task, device int32) {
 	took := time.Duration(0)
@@ -161,8 +169,8 @@ func (h *devices) fault(d int32, back bool) {
 	if !back {
 		kind = policy.WorkerLost
 		h.empty(dev)
-		if h.loaders != nil {
-			h.loaders[d].begin(h.t, d)
+		if h.storage != nil {
+			h.storage.by[d].begin(h.t, d)
 		}
 	}
 	h.begin(kind).Device = d
@@ -215,7 +223,7 @@ func (h *devices) startRun(d int32) {
 	if dev.head < 0 {
 		dev.last = -1
 	}
-	if h.loaders != nil && h.missing(slot, d) {
+	if h.storage != nil && h.storage.lacks(slot, d) {
 		b.at = nowhere
 		h.at(h.now, policy.BatchReturned, b.serial, item{what: isReturned, serial: b.serial, batch: slot, device: d})
 		h.startRun(d)
@@ -275,8 +283,8 @@ func (h *devices) runFinished(it *item) {
 	ev := h.begin(policy.BatchFinished)
 	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, it.batch, hop, it.device, it.start, h.now
 	h.tell()
-	if h.loaders != nil {
-		h.retire(it.device)
+	if h.storage != nil {
+		h.storage.retire(it.device)
 	}
 }
 

@@ -48,7 +48,7 @@ func newCascade(l *loop) ending {
 	if own == nil {
 		return nil
 	}
-	c := &cascade{l: l, gears: len(own.Gears), records: records{own: &own.Records}}
+	c := &cascade{l: l, gears: len(own.Gears), answers: make([]int32, 0, usual), records: records{own: &own.Records, samples: make([]int32, 0, usual)}}
 	l.truth = c
 	return c
 }

@@ -44,9 +44,12 @@ type ledger struct {
 	free     []int32 // request slots
 }
 
-// init makes room for what most runs have open at once.
+// usual is how many requests most runs have open at once, at most.
+const usual = 256
+
+// init makes room for them.
 func (k *ledger) init() {
-	k.requests, k.tasks, k.free = make([]request, 0, 256), make([]task, 0, 256), make([]int32, 0, 256)
+	k.requests, k.tasks, k.free = make([]request, 0, usual), make([]task, 0, usual), make([]int32, 0, usual)
 }
 
 // take gives a slot for a request, with room for a task of the same slot.

@@ -7,23 +7,29 @@ import (
 	"inferplan/policy"
 )
 
+// storage is the part of devices that loads networks.
+type storage struct {
+	*devices
+	by []loader // by device
+}
+
 // loader loads the networks of a device, one after the other, beside its
 // batches.
 type loader struct {
 	waiting []order
 	busy    bool
-	since   time.Duration
 	loaded  []int32 // networks that are there
 	taken   int64   // bytes
 	asked   []order // unloads that wait for batches
 }
 
-// addLoaders makes the loaders of all devices.
-func (h *devices) addLoaders() {
-	h.loaders = make([]loader, len(h.list))
-	for d := range h.loaders {
-		h.loaders[d].begin(h.t, int32(d))
+// newStorage puts the networks of the plan onto its devices.
+func newStorage(h *devices) *storage {
+	st := &storage{devices: h, by: make([]loader, len(h.list))}
+	for d := range st.by {
+		st.by[d].begin(h.t, int32(d))
 	}
+	return st
 }
 
 // begin puts the networks of the plan, and nothing else, onto a device.
@@ -50,47 +56,46 @@ func (o *loader) remove(t *policy.Tables, network int32) {
 	}
 }
 
-// load queues a load, or takes a network away.
-func (h *devices) load(o order) {
-	if h.loaders == nil {
-		h.addLoaders()
-	}
-	ld := &h.loaders[o.device]
+// load queues a load, or takes a network away. A load takes back an unload that
+// still waits.
+func (st *storage) load(o order) {
+	ld := &st.by[o.device]
 	switch {
-	case h.list[o.device].down:
+	case st.list[o.device].down:
 	case o.up:
-		ld.asked = slices.DeleteFunc(ld.asked, func(w order) bool { return w.network == o.network && w.key == o.key })
+		ld.asked = slices.DeleteFunc(ld.asked, o.same)
 		ld.waiting = append(ld.waiting, o)
-		h.startLoad(o.device)
+		st.start(o.device)
 	default:
-		h.unload(ld, o)
+		st.unload(ld, o)
 	}
 }
+
+func (o order) same(w order) bool { return w.network == o.network && w.key == o.key }
 
 // unload takes back a load that has not begun, or a network that no batch here
 // runs; else it waits for those batches.
-func (h *devices) unload(ld *loader, o order) {
-	same := func(w order) bool { return w.network == o.network && w.key == o.key }
-	if at := slices.IndexFunc(ld.waiting, same); at >= 0 {
+func (st *storage) unload(ld *loader, o order) {
+	if at := slices.IndexFunc(ld.waiting, o.same); at >= 0 {
 		ld.waiting = slices.Delete(ld.waiting, at, at+1)
-	} else if h.uses(o.device, o.network) {
+	} else if st.uses(o.device, o.network) {
 		ld.asked = append(ld.asked, o)
 		return
 	} else {
-		ld.remove(h.t, o.network)
+		ld.remove(st.t, o.network)
 	}
-	h.at(h.now, policy.NetworkUnloaded, h.sequence(), item{what: isUnloaded, batch: o.network, device: o.device, serial: o.key, epoch: h.list[o.device].epoch})
+	st.at(st.now, policy.NetworkUnloaded, st.sequence(), item{what: isUnloaded, batch: o.network, device: o.device, serial: o.key, epoch: st.list[o.device].epoch})
 }
 
 // uses tells whether a batch on a device, or on its way there, runs a network.
-func (h *devices) uses(device, network int32) bool {
-	for slot := range h.batches {
-		b := &h.batches[slot]
-		if !b.live || h.t.Pipelines[b.pipeline].Network != network {
+func (st *storage) uses(device, network int32) bool {
+	for slot := range st.batches {
+		b := &st.batches[slot]
+		if !b.live || st.t.Pipelines[b.pipeline].Network != network {
 			continue
 		}
 		for i := b.hop; i < b.numHops; i++ {
-			if h.hop(int32(slot), i).Device == device {
+			if st.hop(int32(slot), i).Device == device {
 				return true
 			}
 		}
@@ -99,67 +104,67 @@ func (h *devices) uses(device, network int32) bool {
 }
 
 // retire carries out unloads that waited for batches.
-func (h *devices) retire(device int32) {
-	ld := &h.loaders[device]
+func (st *storage) retire(device int32) {
+	ld := &st.by[device]
 	for i := 0; i < len(ld.asked); i++ {
-		if o := ld.asked[i]; !h.uses(device, o.network) {
+		if o := ld.asked[i]; !st.uses(device, o.network) {
 			ld.asked = slices.Delete(ld.asked, i, i+1)
 			i--
-			h.unload(ld, o)
+			st.unload(ld, o)
 		}
 	}
 }
 
-// startLoad begins the next load of a device.
-func (h *devices) startLoad(device int32) {
-	ld := &h.loaders[device]
+// start begins the next load of a device.
+func (st *storage) start(device int32) {
+	ld := &st.by[device]
 	if ld.busy || len(ld.waiting) == 0 {
 		return
 	}
 	o := ld.waiting[0]
 	ld.waiting = ld.waiting[:copy(ld.waiting, ld.waiting[1:])]
-	ld.busy, ld.since = true, h.now
-	it := item{what: isLoaded, start: h.now, batch: o.network, device: device, serial: o.key, epoch: h.list[device].epoch}
-	h.at(h.now+h.loadTime(o), policy.NetworkLoaded, h.sequence(), it)
+	ld.busy = true
+	it := item{what: isLoaded, start: st.now, batch: o.network, device: device, serial: o.key, epoch: st.list[device].epoch}
+	st.at(st.now+st.takes(o), policy.NetworkLoaded, st.sequence(), it)
 }
 
-// loadTime is how long a load takes: cold, where the tables know it.
-func (h *devices) loadTime(o order) time.Duration {
-	if h.cfg.LoadTime != nil {
-		return h.cfg.LoadTime(o.network, o.device)
+// takes is how long a load takes: cold, where the tables know it.
+func (st *storage) takes(o order) time.Duration {
+	if st.cfg.LoadTime != nil {
+		return st.cfg.LoadTime(o.network, o.device)
 	}
-	if o.network < 0 || h.t.Networks[o.network].Load == nil {
+	if o.network < 0 || st.t.Networks[o.network].Load == nil {
 		return 0
 	}
-	return h.t.Networks[o.network].Load[h.t.Devices[o.device].Kind][1]
+	return st.t.Networks[o.network].Load[st.t.Devices[o.device].Kind][1]
 }
 
-// loadEnded tells of a load, which fails where the memory is full.
-func (h *devices) loadEnded(it *item) {
+// ended tells of a load, which fails where the memory is full.
+func (st *storage) ended(it *item) {
 	d := it.device
-	if h.list[d].epoch != it.epoch {
+	if st.list[d].epoch != it.epoch {
 		return // lost meanwhile
 	}
-	ld, network := &h.loaders[d], it.batch
+	ld, network := &st.by[d], it.batch
 	ld.busy = false
 	why := int64(0)
-	if h.bounded(d) && network >= 0 && !slices.Contains(ld.loaded, network) && ld.taken+h.t.Networks[network].Bytes > h.t.Memory[d] {
+	if bounded(st.t, d) && network >= 0 && !slices.Contains(ld.loaded, network) && ld.taken+st.t.Networks[network].Bytes > st.t.Memory[d] {
 		why = int64(policy.ReturnFull)
 	} else {
-		ld.add(h.t, network)
+		ld.add(st.t, network)
 	}
-	h.startLoad(d)
-	ev := h.begin(policy.NetworkLoaded)
-	ev.Network, ev.Device, ev.Key, ev.Value, ev.Start, ev.End = network, d, it.serial, why, it.start, h.now
-	h.tell()
+	st.start(d)
+	ev := st.loop.begin(policy.NetworkLoaded)
+	ev.Network, ev.Device, ev.Key, ev.Value, ev.Start, ev.End = network, d, it.serial, why, it.start, st.now
+	st.tell()
+}
+
+// lacks tells whether a batch's network is not on the device of its hop.
+func (st *storage) lacks(slot, device int32) bool {
+	return bounded(st.t, device) && !slices.Contains(st.by[device].loaded, st.t.Pipelines[st.batches[slot].pipeline].Network)
 }
 
 // bounded tells whether networks come and go on a device.
-func (h *devices) bounded(device int32) bool {
-	return int(device) < len(h.t.Memory) && h.t.Memory[device] > 0
-}
-
-// missing tells whether a batch's network is not on the device of its hop.
-func (h *devices) missing(slot, device int32) bool {
-	return h.bounded(device) && !slices.Contains(h.loaders[device].loaded, h.t.Pipelines[h.batches[slot].pipeline].Network)
+func bounded(t *policy.Tables, device int32) bool {
+	return int(device) < len(t.Memory) && t.Memory[device] > 0
 }

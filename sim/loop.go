@@ -29,8 +29,9 @@ type loop struct {
 	firstAt  time.Duration    // arrival of the first
 
 	hosts    []host
-	of       []uint8 // host by device
-	flow     *flow   // nil: one task per request
+	base     *devices // the first of them
+	of       []uint8  // host by device
+	flow     *flow    // nil: one task per request
 	ending   ending
 	truth    Truth // nil: there is nothing to know
 	searcher policy.Searcher
@@ -91,7 +92,8 @@ func newLoop(ctx context.Context, cfg *Config) *loop {
 // runs instances where the plan has some.
 func (l *loop) addHosts() {
 	l.of = make([]uint8, len(l.t.Devices))
-	l.hosts = append(l.hosts, newDevices(l))
+	l.base = newDevices(l)
+	l.hosts = append(l.hosts, l.base)
 	if l.cfg.instances == nil {
 		return
 	}
@@ -142,7 +144,11 @@ func (l *loop) handle(it *item) {
 	case isSearched:
 		l.searched(it)
 	default:
-		l.hosts[it.host].due(it)
+		if it.host == 0 {
+			l.base.due(it) // the usual case without a call through the table
+		} else {
+			l.hosts[it.host].due(it)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // verifyDispatch checks a dispatch against the tables and the state.
-func (l *loop) verifyDispatch(a *policy.Action, tasks []int32, hops []policy.Hop) error {
+func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop) error {
 	b := &l.batches[a.Batch]
 	pl := &l.t.Pipelines[a.Pipeline]
 	switch {
@@ -28,7 +28,7 @@ func (l *loop) verifyDispatch(a *policy.Action, tasks []int32, hops []policy.Hop
 		left = first - 1
 	}
 	for _, t := range tasks {
-		if t < 0 || int(t) >= len(l.tasks) || !l.mayRun(t, pl.Service, left) || a.Model >= 0 && l.requests[l.tasks[t].req].model != a.Model {
+		if t < 0 || int(t) >= len(l.tasks) || !mayRun(l, t, pl.Service, left) || a.Model >= 0 && l.requests[l.tasks[t].req].model != a.Model {
 			return fmt.Errorf("the policy dispatches task slot %d of model %d to stage %d, which is not a waiting task of it that left stage %d", t, a.Model, first, left)
 		}
 		l.tasks[t].state = batched // so that the same task twice is seen
@@ -36,7 +36,7 @@ func (l *loop) verifyDispatch(a *policy.Action, tasks []int32, hops []policy.Hop
 	end := l.now
 	for h := range hops {
 		hop := &hops[h]
-		if hop.Stage != first+int32(h) || !l.onStage(hop) {
+		if hop.Stage != first+int32(h) || !onStage(l.t, hop) {
 			return fmt.Errorf("hop %d of pipeline %d goes to device %d of stage %d, which is not on it", h, a.Pipeline, hop.Device, hop.Stage)
 		}
 		if hop.XferStart < end || hop.XferEnd < hop.XferStart || hop.Start < hop.XferEnd || hop.End <= hop.Start {
@@ -49,13 +49,13 @@ func (l *loop) verifyDispatch(a *policy.Action, tasks []int32, hops []policy.Hop
 
 // mayRun tells whether a task waits for a service behind a stage, and all that
 // it reads is there.
-func (l *loop) mayRun(t, service, left int32) bool {
+func mayRun(l *loop, t, service, left int32) bool {
 	k := &l.tasks[t]
 	return k.state == waiting && l.requests[k.req].state == waiting && k.service == service && k.stage == left && (l.flow == nil || l.flow.ready(t))
 }
 
-func (l *loop) onStage(hop *policy.Hop) bool {
-	for _, d := range l.t.DevicesOf(hop.Stage) {
+func onStage(t *policy.Tables, hop *policy.Hop) bool {
+	for _, d := range t.DevicesOf(hop.Stage) {
 		if d == hop.Device {
 			return true
 		}
@@ -69,17 +69,17 @@ func (l *loop) finish() error {
 		return fmt.Errorf("%d requests were neither answered nor dropped when nothing was left to happen", open)
 	}
 	if l.cfg.Verify {
-		if err := l.verifyEnd(); err != nil {
+		if err := verifyEnd(l); err != nil {
 			return err
 		}
 	}
 	l.acc.AddEvents(l.events)
-	l.addDevices()
+	addDevices(l)
 	return l.trace.close()
 }
 
 // verifyEnd checks that nothing is under way.
-func (l *loop) verifyEnd() error {
+func verifyEnd(l *loop) error {
 	for slot := range l.batches {
 		if l.batches[slot].live {
 			return fmt.Errorf("batch slot %d is still under way when nothing is left to happen", slot)
@@ -97,7 +97,7 @@ func (l *loop) verifyEnd() error {
 }
 
 // addDevices reports the use of each kind; a share 1/v counts 1/v.
-func (l *loop) addDevices() {
+func addDevices(l *loop) {
 	span := l.cfg.Duration
 	if span == 0 {
 		span = l.now
@@ -120,7 +120,7 @@ func (l *loop) addDevices() {
 
 // result is what the run showed.
 func (l *loop) result() *Result {
-	crossed := l.hosts[0].(*devices).crossed
+	crossed := l.base.crossed
 	res := &Result{Events: l.events, Dispatched: l.serial, Transfers: crossed.summary(), crossed: crossed, acc: l.acc}
 	if p, ok := policy.As[policy.Prober](l.cfg.Policy); ok {
 		res.Probes = p.Probes()

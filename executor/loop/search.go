@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"inferplan/policy"
 )
@@ -30,7 +31,7 @@ func (l *Loop) replan(tag int32) {
 		return
 	}
 	find := l.searcher.Search(l.last, tag)
-	ctx, cancel := l.searchContext()
+	ctx, cancel := searchContext(l.SearchLimit)
 	at := slices.IndexFunc(l.searches, func(s search) bool { return s.tag == tag })
 	if at < 0 {
 		at = len(l.searches)
@@ -51,9 +52,9 @@ func (l *Loop) replan(tag int32) {
 	})
 }
 
-func (l *Loop) searchContext() (context.Context, context.CancelFunc) {
-	if l.SearchLimit > 0 {
-		return context.WithTimeout(context.Background(), l.SearchLimit)
+func searchContext(limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit > 0 {
+		return context.WithTimeout(context.Background(), limit)
 	}
 	return context.WithCancel(context.Background())
 }
