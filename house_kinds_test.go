@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"inferplan/formats"
 )
 
 // rooms are the kinds of plans that stand, with the names of package formats
@@ -25,7 +27,7 @@ var rooms = map[string][]string{
 }
 
 // tables list the kinds. A new kind adds a line to each.
-var tables = []string{"formats/sections.go", "formats/upgrade.go", "planner/kinds.go", "policy/policies/policies.go", "policy/policies/table.go"}
+var tables = []string{"formats/sections.go", "formats/upgrade.go", "planner/kinds.go", "policy/policies/policies.go"}
 
 // roomed are the folders in which a file or folder with a kind's name is a room
 // of that kind. planner/X and policy/X are rooms as a whole.
@@ -104,6 +106,19 @@ func comparedKind(x *ast.BinaryExpr) string {
 		}
 	}
 	return ""
+}
+
+// TestEveryKindHasRooms holds the tables of this file against the kinds that
+// there are.
+func TestEveryKindHasRooms(t *testing.T) {
+	for _, kind := range formats.PlanKinds() {
+		if rooms[kind] == nil {
+			t.Errorf("rooms does not list the kind %s", kind)
+		}
+		if arrows["planner/"+kind] == nil {
+			t.Errorf("arrows does not list planner/%s", kind)
+		}
+	}
 }
 
 // TestKindsKeepToTheirRooms reads every file that is not a test.

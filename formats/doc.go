@@ -3,7 +3,7 @@
 // validation.
 //
 // Every document is JSON (YAML too where a person writes it) and starts with
-// `format: inferplan.<kind>/v1`. Numbers written by machines name their unit in
+// `format: inferplan.<kind>/v<version>`. Numbers written by machines name their unit in
 // the key: _us (microseconds, at most three decimals, held exactly as integer
 // nanoseconds), _bytes, _rps, _gbps, _usd_per_hour, _watts. People may write
 // "200ms", "24GiB" or "5x".

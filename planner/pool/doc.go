@@ -43,14 +43,6 @@
 //
 // Before and after these stand the documents:
 //
-//	method.go     the method as the driver knows it, and its options
-//	resolve.go    a profile, a cluster and a workload as a problem
-//	running.go    a plan that runs, and what the new one moves
-//	objective.go  prices of devices, and what is said where nothing fits
-//	write.go      the outcome as the parts of a plan
-//	tune.go       the margin that simulation certifies most with
-//	certify.go    what simulation says of a plan
-//	recorded.go   plans that others recorded, as ours
 //
 // Every phase stops on deterministic work, so the same problem gives the same
 // plan; only a cancelled context or a time limit makes it depend on the clock. Package
