@@ -75,10 +75,14 @@ func TestWorkIsBoundedByBytes(t *testing.T) {
 				}
 				return max(d, 2*time.Millisecond)
 			}
-			small, large := best(c.make(c.n)), best(c.make(4*c.n))
-			if r := float64(large) / float64(small); r > 11 {
-				t.Errorf("4 times the text takes %.1f times as long (%v, %v)", r, small, large)
+			// Other work on the machine makes a single comparison too large at times.
+			var small, large time.Duration
+			for range 4 {
+				if small, large = best(c.make(c.n)), best(c.make(4*c.n)); large <= 11*small {
+					return
+				}
 			}
+			t.Errorf("4 times the text takes %.1f times as long (%v, %v)", float64(large)/float64(small), small, large)
 		})
 	}
 }

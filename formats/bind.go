@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -228,6 +229,14 @@ func (b *binder) index(i int) {
 }
 
 // unknown refuses a field; seen are those that the object has.
+// known lists the fields, and those that a section may have.
+func (info *structInfo) known() []string {
+	if info.section < 0 {
+		return info.names
+	}
+	return append(slices.Clone(info.names), sectionNames(info.fields[info.section].table)...)
+}
+
 func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
 	mark := len(b.path)
 	b.field(shorten(k.name))
@@ -235,14 +244,17 @@ func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
 	b.path = b.path[:mark]
 	var absent []string // a field that is there already is not what was meant
 	for f := range info.fields {
-		if name := info.fields[f].name; name != "" && seen&(1<<f) == 0 {
+		switch name := info.fields[f].name; {
+		case f == info.section:
+			absent = append(absent, sectionNames(info.fields[f].table)...)
+		case name != "" && seen&(1<<f) == 0:
 			absent = append(absent, name)
 		}
 	}
 	if near := nearest(k.name, absent); near != "" {
 		e.Hint = "did you mean " + near + "?"
 	} else {
-		e.Hint = "known here: " + strings.Join(info.names, ", ")
+		e.Hint = "known here: " + strings.Join(info.known(), ", ")
 	}
 	b.findings.add(e)
 }

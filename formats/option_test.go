@@ -92,7 +92,7 @@ func TestKeptOptionsAreRead(t *testing.T) {
 					if !rapid.Bool().Draw(t, "choose "+o.Name) {
 						continue
 					}
-					value := drawValue(t, &o)
+					value := drawValue(t, o.kept())
 					if n, whole := value.(int); whole && n > 0 {
 						value = max(n, least[o.Name])
 					}

@@ -120,9 +120,6 @@ func (o *Option) schema() node {
 		if o.Max > 0 {
 			out.put(map[bool]string{false: "maximum", true: "exclusiveMaximum"}[o.Below], numberNodeOf(o.Max))
 		}
-		if len(o.Choices) > 0 {
-			out = objectOf("anyOf", listNodeOf(out, objectOf("enum", words)))
-		}
 	case ChoiceOption:
 		out.put("enum", words)
 	default:

@@ -123,11 +123,21 @@ func sectionName(table string, typ reflect.Type) string {
 }
 
 // ofKind finds the options of a plan whose fields are about to be bound: what
-// they are depends on its kind, which may stand anywhere in the document.
-func (b *binder) ofKind(n *node, _ *structInfo) {
-	if kind := n.field("kind"); kind != nil && kind.kind == stringNode {
-		b.options = PlanOptions(kind.text)
+// they are depends on its kind, which may stand anywhere in the document. Where
+// the kind is unknown, that is the finding, and the options are not looked at.
+func (b *binder) ofKind(n *node, info *structInfo) {
+	kind := n.field("kind")
+	if info.fields[info.section].table != KindPlan || kind == nil || kind.kind != stringNode {
+		return
 	}
+	if b.options = PlanOptions(kind.text); b.options != nil {
+		return
+	}
+	hint := ""
+	if near := nearest(kind.text, PlanKinds()); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	b.findings.add(b.src.fail(kind.pos, "kind", kind.describe(), strings.Join(PlanKinds(), ", "), hint))
 }
 
 // section binds a field where it is a section; it tells whether it is one.

@@ -110,7 +110,7 @@ func (old *planV1) options(c *checker, v *Values) {
 			continue // left out: its default
 		}
 		if found, hint := at.wrong(value); found != "" {
-			c.fail("options."+at.Key, found, at.Expected(), hint)
+			c.fail("options."+at.Key, found, at.kept().Expected(), hint)
 			continue
 		}
 		v.set(at.Name, value)

@@ -153,6 +153,9 @@ func (b *binder) values(n *node, v reflect.Value) {
 		b.fail(n, "an object", "")
 		return
 	}
+	if b.options == nil {
+		return // of an unknown kind
+	}
 	out := NewValues(b.options)
 	info := &structInfo{byName: map[string]int{}, section: -1}
 	for i := range b.options {
@@ -184,8 +187,6 @@ func (b *binder) values(n *node, v reflect.Value) {
 func (b *binder) value(o *Option, n *node) (any, bool) {
 	at := reflect.New(reflect.TypeOf(o.zero())).Elem()
 	switch {
-	case o.Type == NumberOption && n.kind == stringNode && slices.Contains(o.Choices, n.text):
-		return n.text, true
 	case o.Type == DurationOption:
 		d := reflect.New(durationType).Elem()
 		before := len(b.findings.list)
@@ -198,10 +199,21 @@ func (b *binder) value(o *Option, n *node) (any, bool) {
 		return nil, false
 	}
 	if _, hint := o.wrong(at.Interface()); !o.accepts(at.Interface()) {
-		b.fail(n, o.Expected(), hint)
+		b.fail(n, o.kept().Expected(), hint)
 		return nil, false
 	}
 	return at.Interface(), true
+}
+
+// kept is the option as plans hold it: a number is a number there, also where a
+// word may be typed for it.
+func (o *Option) kept() *Option {
+	if o.Type != NumberOption {
+		return o
+	}
+	k := *o
+	k.Choices = nil
+	return &k
 }
 
 func (o *Option) accepts(value any) bool {
@@ -217,8 +229,8 @@ func (c *checker) options(v Values) {
 		if !set || o.Key == "" {
 			continue
 		}
-		if found, hint := o.wrong(value); found != "" {
-			c.fail("options."+o.Key, found, o.Expected(), hint)
+		if found, hint := o.kept().wrong(value); found != "" {
+			c.fail("options."+o.Key, found, o.kept().Expected(), hint)
 		}
 	}
 }
