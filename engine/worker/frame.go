@@ -223,17 +223,21 @@ func appendJSON(dst []byte, t Type, doc any) ([]byte, error) {
 }
 
 // parseJSON reads a JSON payload strictly: one document, no unknown field.
-func parseJSON[T any](t Type, p []byte) (T, error) {
-	var doc T
+func parseJSON[T any](t Type, p []byte) (doc T, err error) {
+	err = decodeJSON(t, p, &doc)
+	return doc, err
+}
+
+func decodeJSON(t Type, p []byte, doc any) error {
 	d := json.NewDecoder(bytes.NewReader(p))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&doc); err != nil {
-		return doc, fmt.Errorf("%w: %s frame: %v", ErrProtocol, t, err)
+	if err := d.Decode(doc); err != nil {
+		return fmt.Errorf("%w: %s frame: %v", ErrProtocol, t, err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return doc, fmt.Errorf("%w: %s frame: more than one document", ErrProtocol, t)
+		return fmt.Errorf("%w: %s frame: more than one document", ErrProtocol, t)
 	}
-	return doc, nil
+	return nil
 }
 
 // Decoder cuts a byte stream into frames. The caller reads into Space, tells

@@ -178,31 +178,18 @@ func (b *Lobby) Start(ctx context.Context, owner any, c Config) (*Process, error
 	if err != nil {
 		return nil, err
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	p, fd, err := newProcess()
 	if err != nil {
-		g.conn.Close()
-		return nil, fmt.Errorf("create control socket: %w", err)
-	}
-	conn, err := parentConn(fds[0])
-	if err != nil {
-		unix.Close(fds[1])
 		g.conn.Close()
 		return nil, err
 	}
-	ctl, err := parentConn(fds[1])
+	ctl, err := parentConn(fd)
 	if err != nil {
-		conn.Close()
+		p.conn.Close()
 		g.conn.Close()
 		return nil, err
 	}
-	p := &Process{conn: conn, exited: make(chan struct{})}
-	go func() {
-		p.exitErr = g.relay(ctl)
-		close(p.exited)
-	}()
-	if err := p.setUp(ctx, c); err != nil {
-		p.Kill()
-		<-p.exited
+	if p, err = p.begin(ctx, c, func() error { return g.relay(ctl) }); err != nil {
 		return nil, fmt.Errorf("host %s: %w", g.offer.Host, err)
 	}
 	return p, nil

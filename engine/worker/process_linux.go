@@ -53,22 +53,17 @@ var ErrGone = errors.New("worker is gone")
 // fails when ctx ends before the worker is ready; later the context has no
 // effect on the process.
 func Start(ctx context.Context, c Config) (*Process, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	p, fd, err := newProcess()
 	if err != nil {
-		return nil, fmt.Errorf("create control socket: %w", err)
-	}
-	child := os.NewFile(uintptr(fds[1]), "worker-control")
-	conn, err := parentConn(fds[0])
-	if err != nil {
-		child.Close()
 		return nil, err
 	}
+	child := os.NewFile(uintptr(fd), "worker-control")
+	defer child.Close()
 	argv := c.Command
 	if argv == nil {
 		self, err := os.Executable()
 		if err != nil {
-			child.Close()
-			conn.Close()
+			p.conn.Close()
 			return nil, fmt.Errorf("find this binary to start a worker: %w", err)
 		}
 		argv = []string{self, "worker"}
@@ -84,40 +79,44 @@ func Start(ctx context.Context, c Config) (*Process, error) {
 	// Its own process group: an interrupt typed at the terminal is the
 	// parent's to handle, which drains first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = cmd.Start()
-	child.Close()
-	if err != nil {
-		conn.Close()
+	if err := cmd.Start(); err != nil {
+		p.conn.Close()
 		return nil, fmt.Errorf("start worker %s: %w", argv[0], err)
 	}
-	p := &Process{conn: conn, cmd: cmd, exited: make(chan struct{})}
-	go func() {
-		p.exitErr = cmd.Wait()
-		close(p.exited)
-	}()
-	if err := p.setUp(ctx, c); err != nil {
-		p.Kill()
-		<-p.exited
-		return nil, err
-	}
-	return p, nil
+	child.Close() // else its end would not be seen here
+	p.cmd = cmd
+	return p.begin(ctx, c, cmd.Wait)
 }
 
 // StartInside is Start with a worker that is a goroutine of this process: for
 // tests and for engines that cannot fail the process.
 func StartInside(ctx context.Context, c Config, engines map[string]Opener) (*Process, error) {
+	p, fd, err := newProcess()
+	if err != nil {
+		return nil, err
+	}
+	return p.begin(ctx, c, func() error { return Serve(context.Background(), fd, engines) })
+}
+
+// newProcess makes a control socket: a process without its worker, and the
+// worker's end.
+func newProcess() (p *Process, fd int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("create control socket: %w", err)
+		return nil, 0, fmt.Errorf("create control socket: %w", err)
 	}
 	conn, err := parentConn(fds[0])
 	if err != nil {
 		unix.Close(fds[1])
-		return nil, err
+		return nil, 0, err
 	}
-	p := &Process{conn: conn, exited: make(chan struct{})}
+	return &Process{conn: conn, exited: make(chan struct{})}, fds[1], nil
+}
+
+// begin sets up a worker that ends when wait returns.
+func (p *Process) begin(ctx context.Context, c Config, wait func() error) (*Process, error) {
 	go func() {
-		p.exitErr = Serve(context.Background(), fds[1], engines)
+		p.exitErr = wait()
 		close(p.exited)
 	}()
 	if err := p.setUp(ctx, c); err != nil {
@@ -162,15 +161,8 @@ func (p *Process) PID() int { return p.Welcome.PID }
 
 // Attach gives the worker a segment to read from, or (own) to write to.
 func (p *Process) Attach(ctx context.Context, s *Segment, own bool) error {
-	b, err := appendJSON(nil, TypeSegment, SegmentSpec{s.ID, int64(len(s.Data)), own})
-	if err != nil {
-		return err
-	}
-	if _, _, err := p.conn.WriteMsgUnix(b, unix.UnixRights(s.fd), nil); err != nil {
-		return p.gone(err)
-	}
 	var r Ready
-	err = p.await(ctx, TypeReady, &r)
+	err := call(ctx, p, TypeSegment, SegmentSpec{s.ID, int64(len(s.Data)), own}, TypeReady, &r, s)
 	if !r.Pinned {
 		p.pageable++
 	}
@@ -202,11 +194,18 @@ func (p *Process) Unload(ctx context.Context, stage uint32) error {
 	return call(ctx, p, TypeUnload, Unload{stage}, TypeReady, &r)
 }
 
-// call sends a set-up frame and waits for its answer.
-func call(ctx context.Context, p *Process, t Type, doc any, want Type, reply any) error {
+// call sends a set-up frame, with the descriptors of segments, and waits for its
+// answer.
+func call(ctx context.Context, p *Process, t Type, doc any, want Type, reply any, with ...*Segment) error {
 	b, err := appendJSON(nil, t, doc)
 	if err != nil {
 		return err
+	}
+	for _, s := range with { // they come with the frame's first byte
+		if _, _, err := p.conn.WriteMsgUnix(b[:1], unix.UnixRights(s.fd), nil); err != nil {
+			return p.gone(err)
+		}
+		b = b[1:]
 	}
 	if _, err := p.conn.Write(b); err != nil {
 		return p.gone(err)
@@ -241,7 +240,7 @@ func (p *Process) await(ctx context.Context, want Type, reply any) error {
 		}
 		switch {
 		case t == want:
-			return decodeReply(t, payload, reply)
+			return decodeJSON(t, payload, reply)
 		case t == TypeError:
 			f, err := parseJSON[Failure](t, payload)
 			if err != nil {
@@ -252,23 +251,6 @@ func (p *Process) await(ctx context.Context, want Type, reply any) error {
 			return fmt.Errorf("%w: %s from the worker, expected %s", ErrProtocol, t, want)
 		}
 	}
-}
-
-func decodeReply(t Type, payload []byte, reply any) error {
-	var err error
-	switch r := reply.(type) {
-	case *Welcome:
-		*r, err = parseJSON[Welcome](t, payload)
-	case *Loaded:
-		*r, err = parseJSON[Loaded](t, payload)
-	case *Ready:
-		*r, err = parseJSON[Ready](t, payload)
-	case *DeviceSpec:
-		*r, err = parseJSON[DeviceSpec](t, payload)
-	default:
-		err = fmt.Errorf("no reply of type %T", reply)
-	}
-	return err
 }
 
 // gone says how the worker ended, when the connection broke because it did.
