@@ -7,7 +7,6 @@ import (
 	"io"
 
 	"inferplan/engine"
-	"inferplan/engine/remote"
 	"inferplan/engine/worker"
 )
 
@@ -25,7 +24,7 @@ const (
 // Service runs, each gets 1/v of the multiprocessors and of the memory; where
 // it does not, the processes take turns, and the method says so.
 type Processes struct {
-	// Command is a program that calls remote.Main, with its arguments.
+	// Command is a program that calls worker.Main, with its arguments.
 	Command []string
 	Stderr  io.Writer
 }
@@ -37,7 +36,7 @@ func (p Processes) Open(ctx context.Context, d engine.Device, v int) (Shares, er
 	s.device.Share = v
 	s.device.MemoryBytes /= int64(v)
 	for i := range v {
-		e, err := remote.Start(ctx, remote.Config{Command: p.Command, Env: env, Stderr: p.Stderr})
+		e, err := worker.StartEngine(ctx, s.device, worker.Config{Hello: worker.Hello{Engine: "onnx"}, Command: p.Command, Env: env, Stderr: p.Stderr})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("share %d of %d: %w", i+1, v, err), s.Close())
 		}
@@ -61,19 +60,12 @@ func division(d engine.Device, v int) (method string, env []string) {
 }
 
 type processes struct {
-	engines []*remote.Engine
+	engines []engine.Engine
 	device  engine.Device
 	method  string
 }
 
-func (s *processes) Engines() []engine.Engine {
-	out := make([]engine.Engine, len(s.engines))
-	for i, e := range s.engines {
-		out[i] = e
-	}
-	return out
-}
-
+func (s *processes) Engines() []engine.Engine { return s.engines }
 func (s *processes) Device(int) engine.Device { return s.device }
 func (s *processes) Method() string           { return s.method }
 

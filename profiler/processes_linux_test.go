@@ -2,6 +2,7 @@ package profiler
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,16 +13,14 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
-	"inferplan/engine/ort"
-	"inferplan/engine/remote"
+	"inferplan/engine/worker"
 )
 
 const asShare = "INFERPLAN_TEST_SHARE"
 
 // shareMain is what this test binary does as the process of a share.
 func shareMain() {
-	err := remote.Main(func() (engine.Engine, error) { return ort.Open("") })
-	if err != nil {
+	if err := worker.Main(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

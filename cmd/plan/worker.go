@@ -44,8 +44,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.join == "" {
-				heed(cmd.Context())
-				return worker.Main(cmd.Context())
+				return serveParent(cmd, nil)
 			}
 			return runWorker(cmd, newPrinter(cmd, g), o)
 		},
@@ -63,6 +62,20 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	f.StringVar(&o.tlsPin, "tls-pin", "", "connect with TLS, and trust the certificate with this pin, sha256:HEX, as 'plan serve --join-cert' prints it")
 	f.DurationVar(&o.silence, "silence", worker.DefaultSilence, "how long the server may be silent before it counts as gone")
 	return cmd
+}
+
+// shareCommand is what profile starts for each share of a GPU.
+const shareCommand = "share"
+
+func newShareCommand() *cobra.Command {
+	return &cobra.Command{Use: shareCommand, Short: "The process of one share of a GPU, started by profile", Hidden: true, Args: cobra.NoArgs, RunE: serveParent}
+}
+
+// serveParent is a worker of the process that started it; by hand it says so and
+// exits.
+func serveParent(cmd *cobra.Command, _ []string) error {
+	heed(cmd.Context())
+	return worker.Main(cmd.Context())
 }
 
 // maxJoined bounds the devices of one host, each of which joins by itself.

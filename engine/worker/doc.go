@@ -52,6 +52,7 @@
 //	pong     12  to parent  the same
 //	shutdown 13  to worker  empty: finish what came before and exit
 //	share    21  both       JSON DeviceSpec: memory of a GPU beside a segment, and its handle for others
+//	probe    22  both       JSON Probe, with a descriptor where bytes go along; answered by a JSON engine.Timing
 //	error    14  to parent  JSON Failure: a set-up step failed
 //
 // A run's flags: bit 0, the input lies in the device's memory beside the segment;
@@ -65,6 +66,15 @@
 //
 // Whoever reads end-of-file ends: the worker exits when its parent is gone,
 // the parent learns at once when the worker was killed.
+//
+// # Measuring
+//
+// CUDA's Multi-Process Service divides a GPU between processes, not between
+// threads, so profiling 1/v of it takes v workers that run at the same time. An
+// [Engine] is everything that engine.Engine offers, executed in such a worker by
+// probe frames. Blocks are cut by the parent, and their tensors lie on the device.
+// Models and tensors go over in shared memory while a block is set up; a timed
+// loop (RunN) is one frame each way and is measured inside the process.
 //
 // # Other hosts
 //

@@ -47,12 +47,13 @@ const (
 	TypeBeat
 	// Inside a machine again.
 	TypeShare
+	TypeProbe
 	numTypes
 )
 
 var typeNames = [numTypes]string{
 	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "unload", "ping", "pong",
-	"shutdown", "error", "challenge", "offer", "proof", "push", "done", "beat", "share",
+	"shutdown", "error", "challenge", "offer", "proof", "push", "done", "beat", "share", "probe",
 }
 
 func (t Type) String() string {
@@ -126,6 +127,7 @@ const (
 	BadModel
 	BadShape
 	BadHash
+	Closed
 	numCodes
 )
 

@@ -124,6 +124,8 @@ func FuzzDecoder(f *testing.F) {
 				if s, err := parseJSON[StageSpec](typ, p); err == nil {
 					s.check()
 				}
+			case TypeProbe:
+				parseJSON[Probe](typ, p)
 			case TypePrepare:
 				parseJSON[Layout](typ, p)
 			case TypeSegment:

@@ -38,7 +38,7 @@ func ShareEnv(v int) []string {
 
 // Device says what a worker executes on.
 type Device struct {
-	Kind  string `json:"kind"`  // the plan's name: L4, cpu-1
+	Kind  string `json:"kind"`  // the plan's name (L4, cpu-1), or the engine's (cuda:0)
 	Index int    `json:"index"` // which of that kind on this machine, from 0
 	Share int    `json:"share"` // v of 1/v
 	CPUs  []int  `json:"cpus,omitempty"`
@@ -176,7 +176,7 @@ func (e *RemoteError) Unwrap() error {
 
 var codeErrors = [numCodes]error{
 	NoLibrary: engine.ErrNoLibrary, NoDevice: engine.ErrNoDevice, Fallback: engine.ErrFallback, BadModel: engine.ErrModel,
-	BadShape: engine.ErrShape, BadHash: ErrHash,
+	BadShape: engine.ErrShape, BadHash: ErrHash, Closed: engine.ErrClosed,
 }
 
 // codeOf classes an error for the wire.

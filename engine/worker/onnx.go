@@ -34,7 +34,7 @@ func findDevice(eng engine.Engine, want *Device) (engine.Device, error) {
 	}
 	n := 0
 	for _, d := range all {
-		if d.Kind != want.Kind {
+		if d.Kind != want.Kind && d.ID != want.Kind {
 			continue
 		}
 		if n == want.Index {
@@ -156,6 +156,11 @@ func (o *onnx) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
 	block, err := o.eng.Load(ctx, sub, o.device, options)
 	sub.ONNX = nil // the engine has its own copy
 	return block, err
+}
+
+// LoadBlock loads what the parent cut.
+func (o *onnx) LoadBlock(ctx context.Context, m *engine.Submodel, x engine.Options) (engine.Block, error) {
+	return o.eng.Load(ctx, m, o.device, x)
 }
 
 func (o *onnx) chain(ctx context.Context, s *StageSpec) (*graph.Chain, error) {

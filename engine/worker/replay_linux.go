@@ -46,6 +46,11 @@ func (r *replayLoader) Load(ctx context.Context, s *StageSpec) (engine.Block, er
 	return &replayBlock{b, s.InferNS}, nil
 }
 
+// LoadBlock loads a block whose runs take no time.
+func (r *replayLoader) LoadBlock(ctx context.Context, m *engine.Submodel, o engine.Options) (engine.Block, error) {
+	return r.Engine.Load(ctx, m, r.device, o)
+}
+
 // ReplayMemoryEnv lets replayed devices have memory that others map, so that the
 // way by CUDA IPC can be tried without a GPU, where it is 1.
 const ReplayMemoryEnv = "INFERPLAN_REPLAY_DEVICE_MEMORY"

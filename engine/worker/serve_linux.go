@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"reflect"
 	"runtime"
@@ -19,11 +20,12 @@ import (
 )
 
 // Loader is what a worker needs of an engine: one device, on which it loads
-// stages.
+// stages, or blocks that the parent cut.
 type Loader interface {
 	Info() engine.Info
 	Device() engine.Device
 	Load(ctx context.Context, s *StageSpec) (engine.Block, error)
+	LoadBlock(ctx context.Context, m *engine.Submodel, o engine.Options) (engine.Block, error)
 	Close() error
 }
 
@@ -58,7 +60,7 @@ func Serve(ctx context.Context, fd int, engines map[string]Opener) error {
 }
 
 func serve(ctx context.Context, fd int, engines map[string]Opener, alone bool) error {
-	s := &server{fd: fd, engines: engines, segments: map[uint32]*Segment{}, alone: alone}
+	s := &server{fd: fd, engines: engines, segments: map[uint32]*Segment{}, blocks: map[uint32]engine.Block{}, probed: map[uint32]probed{}, alone: alone}
 	// Whatever waits in recvmsg sees end-of-file when the context ends.
 	cut := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { unix.Shutdown(fd, unix.SHUT_RDWR); close(cut) })
@@ -87,6 +89,8 @@ type server struct {
 	stages   []*stage // by ID; nil where none is loaded
 	segments map[uint32]*Segment
 	own      *Segment
+	blocks   map[uint32]engine.Block // that the parent cut
+	probed   map[uint32]probed
 	dec      Decoder
 	oob      []byte
 	fds      []int // descriptors received and not yet claimed
@@ -304,6 +308,9 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 	case TypeShare:
 		answer = TypeShare
 		reply, err = s.share(p)
+	case TypeProbe:
+		answer = TypeProbe
+		reply, err = s.probe(ctx, p)
 	case TypePing:
 		if len(p) != pingSize {
 			return fmt.Errorf("%w: ping frame of %d bytes, expected %d", ErrProtocol, len(p), pingSize)
@@ -331,12 +338,7 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	}
 	open := s.engines[h.Engine]
 	if open == nil {
-		var have []string
-		for name := range s.engines {
-			have = append(have, name)
-		}
-		slices.Sort(have)
-		return nil, fmt.Errorf("%w: engine %q is not in this build, which has %v", engine.ErrNoLibrary, h.Engine, have)
+		return nil, fmt.Errorf("%w: engine %q is not in this build, which has %v", engine.ErrNoLibrary, h.Engine, slices.Sorted(maps.Keys(s.engines)))
 	}
 	s.device, s.cpuClock = h.Device, unix.CLOCK_THREAD_CPUTIME_ID
 	if len(h.Device.CPUs) > 0 {
@@ -408,18 +410,13 @@ func (s *server) segment(p []byte) (*Ready, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(s.fds) == 0 {
-		return nil, fmt.Errorf("%w: segment frame without descriptor", ErrProtocol)
-	}
-	fd := s.fds[0]
-	s.fds = s.fds[1:]
-	if s.segments[spec.ID] != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("segment %d is attached already", spec.ID)
-	}
-	seg, err := mapSegment(spec.ID, fd, spec.Size)
+	seg, err := s.received(TypeSegment, spec.ID, spec.Size)
 	if err != nil {
 		return nil, err
+	}
+	if s.segments[spec.ID] != nil {
+		seg.Close()
+		return nil, fmt.Errorf("segment %d is attached already", spec.ID)
 	}
 	// A GPU copies from and to locked memory directly. Where it may not be locked,
 	// copies go the slower way through the driver's own.
@@ -433,6 +430,16 @@ func (s *server) segment(p []byte) (*Ready, error) {
 		s.own = seg
 	}
 	return &Ready{For: TypeSegment.String(), ID: spec.ID, Pinned: seg.unpin != nil}, nil
+}
+
+// received maps the memory whose descriptor came with a frame.
+func (s *server) received(t Type, id uint32, size int64) (*Segment, error) {
+	if len(s.fds) == 0 {
+		return nil, fmt.Errorf("%w: %s frame without descriptor", ErrProtocol, t)
+	}
+	fd := s.fds[0]
+	s.fds = s.fds[1:]
+	return mapSegment(id, fd, size)
 }
 
 func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {

@@ -20,8 +20,14 @@ import (
 const asWorker = "INFERPLAN_TEST_WORKER"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asWorker) != "" {
-		if err := Main(context.Background()); err != nil {
+	if as := os.Getenv(asWorker); as != "" {
+		serves := Main
+		if as == "timed" {
+			serves = func(ctx context.Context) error {
+				return serve(ctx, ControlFD, timedEngines(200*time.Microsecond), true)
+			}
+		}
+		if err := serves(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "worker:", err)
 			os.Exit(1)
 		}
