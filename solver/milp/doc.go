@@ -12,7 +12,6 @@
 //	finish.go     the last steps every solver shares: round, re-solve what is continuous, check, recompute the value
 //	elastic.go    the smallest violations that make an infeasible model feasible
 //	conflict.go   a minimal set of rows and bounds that exclude each other (elastic filter, then deletion)
-//	lp.go         a deterministic text dump in LP format
 //
 // # Signs
 //

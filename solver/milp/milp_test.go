@@ -1,13 +1,9 @@
 package milp_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
@@ -16,8 +12,6 @@ import (
 
 	"inferplan/solver/milp"
 )
-
-var update = flag.Bool("update", false, "rewrite golden files")
 
 func TestValidate(t *testing.T) {
 	nan, inf := math.NaN(), milp.Inf
@@ -178,48 +172,6 @@ func TestStatus(t *testing.T) {
 	}
 	if got := milp.Status(99).String(); got != "unknown" {
 		t.Errorf("Status(99) = %q", got)
-	}
-}
-
-func TestWriteLP(t *testing.T) {
-	m := milp.New("every kind\nof thing")
-	m.SetSense(milp.Maximize)
-	m.SetOffset(-7.5)
-	x := m.AddVar("x", 0, milp.Inf, 3)
-	y := m.AddVar("rate of b", -1, 4.25, -1)
-	z := m.AddVar("z", -milp.Inf, milp.Inf, 0)
-	w := m.AddVar("e1", -milp.Inf, 3, 0)
-	n := m.AddInt("n", 0, milp.Inf, 1e-7)
-	b := m.AddBool("free", 0.1)
-	f := m.AddVar("x", 2, 2, 0)
-	m.AddLE("cap", 6, milp.Term{Var: x, Coef: 1}, milp.Term{Var: y, Coef: -2}, milp.Term{Var: x, Coef: 0.5})
-	m.AddGE("floor [L4]", -3, milp.Term{Var: z, Coef: 1}, milp.Term{Var: w, Coef: -1})
-	m.AddEQ("cap", 0, milp.Term{Var: n, Coef: 1}, milp.Term{Var: b, Coef: -8})
-	m.AddRow("range", 1, 2, milp.Term{Var: f, Coef: 1}, milp.Term{Var: b, Coef: 1})
-	m.AddRow("loose", -milp.Inf, milp.Inf, milp.Term{Var: f, Coef: 1})
-	m.AddLE("nothing", 1)
-	var wide []milp.Term
-	for i := range 12 {
-		wide = append(wide, milp.Term{Var: m.AddVar(fmt.Sprintf("w%d", i), 0, milp.Inf, 0), Coef: 1})
-	}
-	m.AddLE("wide", 1, wide...)
-
-	var buf bytes.Buffer
-	if err := m.WriteLP(&buf); err != nil {
-		t.Fatal(err)
-	}
-	const golden = "testdata/every-kind.lp"
-	if *update {
-		if err := os.WriteFile(golden, buf.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), buf.String()); d != "" {
-		t.Errorf("%s (-want +got), rewrite with -update:\n%s", golden, d)
 	}
 }
 
