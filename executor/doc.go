@@ -63,6 +63,7 @@
 // between stages; supervise.go a worker's life, watch.go its end where it hangs;
 // place.go maps the plan's devices to this machine; model.go and class.go are what
 // is served, options.go and policies.go how; switch.go changes plans;
-// mix.go says when another plan is due; serve.go puts servers, signals and metrics
-// around it; metrics.go, stats.go, servicefile.go and report.go tell what happened.
+// mix.go says when another plan is due, by departure.go as geardrift.go does;
+// serve.go puts servers, signals and metrics around it; metrics.go, stats.go,
+// servicefile.go and report.go tell what happened.
 package executor

@@ -3,12 +3,13 @@ package executor
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"inferplan/formats"
 	"inferplan/policy"
@@ -19,58 +20,41 @@ import (
 // for. Its gears are the best for every rate, but how devices were divided
 // among models, and the planned accuracy, rest on how often each rate occurs.
 //
-// A window is about a second. Windows without requests do not count: nothing
-// was asked of the plan. Older ones fade, so that what counts is about the last
-// DriftWindows of them. Rates above the plan's largest fall into further ranges
-// of the same width.
+// Windows without requests do not count: nothing was asked of the plan. Rates above
+// the plan's largest fall into further ranges of the same width.
 type drift struct {
-	opt     *Options
-	plan    *formats.Plan
-	metrics *gearMetrics
-	width   float64   // of a range
-	planned []float64 // share by range
-	byTime  bool      // planned are shares of the time, not of the requests
-
-	rates rates // in their order
-
-	windows  int
-	requests []float64 // by range, faded
-	time     []float64
-	last     time.Duration // end of the last window
-	counted  int64         // requests until then
-	drifted  bool
-	now      float64 // distance after the last window
+	departure
+	opt      *Options
+	plan     *formats.Plan
+	seenBy   []prometheus.Gauge // by planned range: share of the requests
+	width    float64            // of a range
+	byTime   bool               // planned are shares of the time, not of the requests
+	rates    rates              // in their order
+	requests []float64          // by range, faded
+	last     time.Duration      // end of the last window
+	counted  int64              // requests until then
 }
 
 // Beyond how many times the planned largest rate ranges are not told apart.
 const driftRanges = 4
 
-// A plan that drifted has come back when the distance is this much smaller.
-const driftBack = 0.8
-
 func newDrift(plan *formats.Plan, t *policy.Tables, o *Options, m *gearMetrics) *drift {
 	g := formats.GearOf(plan)
 	n := len(g.Gears)
-	d := &drift{opt: o, plan: plan, metrics: m, width: gear.Of(t).MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform"}
-	d.planned = make([]float64, driftRanges*n)
 	// Windows are told apart by their rates, and so are the shares that they are
 	// held against: of measured rates, weights are of the gears in force instead.
-	share := func(r *formats.Gear) float64 { return r.Weight }
-	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.RateShare > 0 }) {
-		share = func(r *formats.Gear) float64 { return r.RateShare }
-	}
-	total := 0.0
+	measured := slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.RateShare > 0 })
+	planned := make([]float64, driftRanges*n)
 	for i := range g.Gears {
-		d.planned[i] = share(&g.Gears[i])
-		total += d.planned[i]
-	}
-	for i := range d.planned {
-		if total > 0 {
-			d.planned[i] /= total
+		if planned[i] = g.Gears[i].Weight; measured {
+			planned[i] = g.Gears[i].RateShare
 		}
 	}
-	d.requests, d.time = make([]float64, len(d.planned)), make([]float64, len(d.planned))
-	return d
+	return &drift{
+		departure: newDeparture(planned, o.DriftWindows, o.DriftLimit, "the rates seen are again those planned for", departureMetrics{m.drift, m.drifted}),
+		opt:       o, plan: plan, seenBy: m.seen, width: gear.Of(t).MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform",
+		requests: make([]float64, len(planned)),
+	}
 }
 
 // window takes the requests that came until now.
@@ -83,69 +67,28 @@ func (d *drift) window(now time.Duration, arrived int64, log *slog.Logger) {
 	if n == 0 || took <= 0 {
 		return
 	}
-	at := min(int(float64(n)/took.Seconds()/d.width), len(d.planned)-1)
-	keep := 1 - 1/float64(d.opt.DriftWindows)
-	for i := range d.requests {
-		d.requests[i] *= keep
-		d.time[i] *= keep
+	add := make([]float64, len(d.planned))
+	at := min(int(float64(n)/took.Seconds()/d.width), len(add)-1)
+	add[at] = float64(n)
+	fade(d.requests, d.span, add)
+	for i, s := range d.shares()[:len(d.seenBy)] {
+		d.seenBy[i].Set(s)
 	}
-	d.requests[at] += float64(n)
-	d.time[at] += took.Seconds()
-	d.windows++
-	d.now = d.distance()
-	d.metrics.drift.Set(d.now)
-	shares := d.shares()
-	for i := range d.metrics.seen {
-		d.metrics.seen[i].Set(shares[i])
+	if d.byTime {
+		add[at] = took.Seconds()
 	}
-	switch {
-	case !d.drifted && d.windows >= d.opt.DriftWindows/2 && d.now > d.opt.DriftLimit:
-		d.drifted = true
-		d.metrics.drifted.Set(1)
-		log.Warn(d.notice(d.opt.RatesURL))
-	case d.drifted && d.now < driftBack*d.opt.DriftLimit:
-		d.drifted = false
-		d.metrics.drifted.Set(0)
-		log.Info("the rates seen are again those planned for", "drift", round3(d.now))
-	}
+	d.departure.window(add, func() float64 { return 0 }, func() string { return d.notice(d.opt.RatesURL) }, log)
 }
 
 // shares are the shares of the requests by range.
 func (d *drift) shares() []float64 { return normal(d.requests) }
-
-func normal(v []float64) []float64 {
-	out, sum := make([]float64, len(v)), 0.0
-	for _, x := range v {
-		sum += x
-	}
-	for i, x := range v {
-		if sum > 0 {
-			out[i] = x / sum
-		}
-	}
-	return out
-}
-
-// distance is the total variation between what was seen and what was planned
-// for: the share that lies in the wrong range.
-func (d *drift) distance() float64 {
-	seen := d.requests
-	if d.byTime {
-		seen = d.time
-	}
-	sum := 0.0
-	for i, s := range normal(seen) {
-		sum += math.Abs(s - d.planned[i])
-	}
-	return sum / 2
-}
 
 // notice says what differs and what to type. The rates themselves, in their
 // order, make the better plan: a histogram does not tell which gear answers
 // where rates hover at the edge of two ranges. Where url, which gives them, is
 // empty, the histogram has to do.
 func (d *drift) notice(url string) string {
-	n := len(d.metrics.seen)
+	n := len(d.seenBy)
 	shares := d.shares()
 	for n < len(shares) && tail(shares[n:]) > 0.001 { // rates that the plan has no range for
 		n++
@@ -190,13 +133,3 @@ func choices(p *formats.Plan) string {
 	}
 	return out.String()
 }
-
-func tail(v []float64) float64 {
-	sum := 0.0
-	for _, x := range v {
-		sum += x
-	}
-	return sum
-}
-
-func round3(x float64) float64 { return math.Round(x*1000) / 1000 }

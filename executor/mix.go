@@ -18,79 +18,48 @@ import (
 // was made for: devices were divided by it, so when it shifts the plan promises
 // the wrong model the throughput (PPipe, section 5.1, re-plans then).
 //
-// Windows without requests do not count. Older ones fade, so that what counts
-// is about the last MixWindows of them.
+// Windows without requests do not count.
 type mix struct {
-	limit   float64
-	windows float64
-	names   []string
-	planned []float64 // share of the requests by model
-	rps     []float64 // planned
-	inputs  []formats.Input
-	metrics *mixMetrics
-
-	seen    []float64 // requests by model, faded
-	took    float64   // seconds, faded
-	weight  float64   // windows, faded
-	counted []int64
-	last    time.Duration
-	shifted bool
-	now     float64
+	departure // of the requests among the models
+	names     []string
+	inputs    []formats.Input
+	rates     []prometheus.Gauge // by model
+	took      []float64          // seconds, faded
+	counted   []int64
+	last      time.Duration
 }
 
 // newMix is nil where there is no ratio to hold.
 func newMix(plan *formats.Plan, t *policy.Tables, o *Options, reg prometheus.Registerer) *mix {
-	total := 0.0
+	planned, names := make([]float64, len(t.Models)), make([]string, len(t.Models))
 	for i := range t.Models {
-		total += max(t.Models[i].RPS, 0)
+		planned[i], names[i] = max(t.Models[i].RPS, 0), t.Models[i].Key().String()
 	}
-	if len(t.Models) < 2 || total <= 0 {
+	if len(planned) < 2 || tail(planned) <= 0 {
 		return nil
 	}
-	m := &mix{
-		limit: o.MixLimit, windows: float64(o.MixWindows), inputs: plan.Inputs,
-		seen: make([]float64, len(t.Models)), counted: make([]int64, len(t.Models)),
+	rates, metrics := newMixMetrics(reg, t)
+	return &mix{
+		departure: newDeparture(planned, o.MixWindows, o.MixLimit, "the mix of models is again the planned one", metrics),
+		names:     names, inputs: plan.Inputs, rates: rates, took: make([]float64, 1), counted: make([]int64, len(planned)),
 	}
-	for i := range t.Models {
-		m.names = append(m.names, t.Models[i].Key().String())
-		m.rps = append(m.rps, t.Models[i].RPS)
-		m.planned = append(m.planned, max(t.Models[i].RPS, 0)/total)
-	}
-	m.metrics = newMixMetrics(reg, t)
-	return m
 }
 
 // window takes the numbers of requests that came until now, by model.
 func (m *mix) window(now time.Duration, arrived []int64, log *slog.Logger) {
-	took, n := (now - m.last).Seconds(), int64(0)
+	took, add := (now - m.last).Seconds(), make([]float64, len(arrived))
 	for i, a := range arrived {
-		n += a - m.counted[i]
+		add[i] = float64(a - m.counted[i])
 	}
 	m.last = now
-	if n == 0 || took <= 0 {
+	if tail(add) == 0 || took <= 0 {
 		return
 	}
-	keep := 1 - 1/m.windows
-	m.took, m.weight = keep*m.took+took, keep*m.weight+1
-	for i, a := range arrived {
-		m.seen[i] = keep*m.seen[i] + float64(a-m.counted[i])
-		m.counted[i] = a
-	}
-	m.now = 0
-	for i, s := range normal(m.seen) {
-		m.now += math.Abs(s-m.planned[i]) / 2
-		m.metrics.rates[i].Set(m.seen[i] / m.took)
-	}
-	m.metrics.distance.Set(m.now)
-	switch {
-	case !m.shifted && m.weight >= m.windows/2 && m.now > m.limit+m.chance():
-		m.shifted = true
-		m.metrics.replan.Set(1)
-		log.Warn(m.notice())
-	case m.shifted && m.now < driftBack*m.limit:
-		m.shifted = false
-		m.metrics.replan.Set(0)
-		log.Info("the mix of models is again the planned one", "distance", round3(m.now))
+	copy(m.counted, arrived)
+	fade(m.took, m.span, []float64{took})
+	m.departure.window(add, m.chance, m.notice, log)
+	for i, s := range m.seen {
+		m.rates[i].Set(s / m.took[0])
 	}
 }
 
@@ -99,10 +68,7 @@ func (m *mix) window(now time.Duration, arrived []int64, log *slog.Logger) {
 // mean of at most sqrt(k/n)/2 and exceeds it by sqrt(ln(1/p)/(2n)) with
 // probability p at most (McDiarmid); p is one in 10,000.
 func (m *mix) chance() float64 {
-	n := 0.0
-	for _, s := range m.seen {
-		n += s
-	}
+	n := tail(m.seen)
 	return math.Sqrt(float64(len(m.seen))/n)/2 + math.Sqrt(math.Log(1e4)/(2*n))
 }
 
@@ -118,27 +84,23 @@ func (m *mix) notice() string {
 		"type `plan solve%s -o plan.json` in the plan's folder, and send SIGHUP", m.now, m.limit, strings.Join(lines, ", "), workload, files)
 }
 
-// mixMetrics are the series of a plan's mix.
-type mixMetrics struct {
-	rates            []prometheus.Gauge
-	distance, replan prometheus.Gauge
-}
-
-func newMixMetrics(reg prometheus.Registerer, t *policy.Tables) *mixMetrics {
+// newMixMetrics makes the series of a plan's mix: the models' rates, the distance
+// and whether another plan is due.
+func newMixMetrics(reg prometheus.Registerer, t *policy.Tables) (own []prometheus.Gauge, m departureMetrics) {
 	l := labelsOf(t.Models)
 	rates := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "arrival_rps", Help: "Recent rate of requests (samples)."}, l.names())
 	planned := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "planned_rps", Help: "Rate that the plan promises."}, l.names())
-	m := &mixMetrics{
+	m = departureMetrics{
 		distance: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "mix_distance", Help: "How far the recent mix of models is from the planned one: total variation, 0 to 1."}),
-		replan:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "replan_due", Help: "1 while mix_distance is so large that another plan is due; the log tells the command."}),
+		drifted:  prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "replan_due", Help: "1 while mix_distance is so large that another plan is due; the log tells the command."}),
 	}
 	for i := range t.Models {
-		own := l.values(t.Models[i].Key())
-		m.rates = append(m.rates, rates.WithLabelValues(own...))
-		planned.WithLabelValues(own...).Set(t.Models[i].RPS)
+		labels := l.values(t.Models[i].Key())
+		own = append(own, rates.WithLabelValues(labels...))
+		planned.WithLabelValues(labels...).Set(t.Models[i].RPS)
 	}
-	reg.MustRegister(rates, planned, m.distance, m.replan)
-	return m
+	reg.MustRegister(rates, planned, m.distance, m.drifted)
+	return own, m
 }
 
 // planInputs is how a plan was made, for the command that makes it anew: the

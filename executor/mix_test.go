@@ -35,11 +35,11 @@ func TestMixNotice(t *testing.T) {
 		second(100, 100)
 		second(0, 0) // a silent second says nothing
 	}
-	if m.shifted || m.now > 1e-9 || log.Len() > 0 {
+	if m.drifted || m.now > 1e-9 || log.Len() > 0 {
 		t.Fatalf("the planned mix: distance %g, log %s", m.now, log.String())
 	}
 	n := 0
-	for ; !m.shifted && n < 100; n++ {
+	for ; !m.drifted && n < 100; n++ {
 		second(180, 20)
 	}
 	text := log.String()
@@ -55,8 +55,8 @@ func TestMixNotice(t *testing.T) {
 	for range 200 {
 		second(100, 100)
 	}
-	if m.shifted || !strings.Contains(log.String(), "again the planned one") {
-		t.Errorf("the mix came back: distance %g, shifted %v", m.now, m.shifted)
+	if m.drifted || !strings.Contains(log.String(), "again the planned one") {
+		t.Errorf("the mix came back: distance %g, shifted %v", m.now, m.drifted)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestMixTakesChanceIntoAccount(t *testing.T) {
 			for range rng.IntN(3) { // one a second
 				arrived[rng.IntN(2)]++
 			}
-			if m.window(time.Duration(i+1)*time.Second, arrived, quiet()); m.shifted {
+			if m.window(time.Duration(i+1)*time.Second, arrived, quiet()); m.drifted {
 				t.Fatalf("run %d: shifted after %d seconds at distance %g, %v requests", run, i, m.now, arrived)
 			}
 		}

@@ -6,22 +6,14 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policies"
-	"inferplan/policy/reserve"
 )
 
-// effective is the policy that is run for a plan, with its parameters: a plan
-// made from imported times names no guards, and real devices need them.
+// effective is the policy that is run for a plan, with its parameters.
 func effective(spec formats.PolicySpec, override string) formats.PolicySpec {
 	if override != "" && override != spec.Name {
 		spec = formats.PolicySpec{Name: override}
 	}
-	if spec.Name == "" {
-		spec.Name = policies.Default
-	}
-	if spec.Name == reserve.Name {
-		spec.Params = reserve.WithGuards(spec.Params)
-	}
-	return spec
+	return policies.Served(spec)
 }
 
 func newPolicy(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) {

@@ -14,8 +14,8 @@ import (
 )
 
 // Report tells what the plan in force has done since it was installed.
-// Percentiles come from histograms with three digits. Requests that are still
-// under way are in neither completed nor dropped, and a warning counts them.
+// Percentiles come from histograms with three digits. As in every report, requests
+// that are still under way count as dropped, and a warning says how many.
 func (x *Executor) Report() *formats.Report {
 	c := x.core.Load()
 	var r *formats.Report
@@ -66,8 +66,8 @@ func (c *core) report() *formats.Report {
 		r.Models = append(r.Models, mr)
 	}
 	r.Counts, r.Latency = total.report(elapsed), summary(all)
-	if open := total.requests - total.completed - sum(total.dropped); open > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way", open))
+	if open := total.open(); open > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way; they are counted as dropped (%s)", open, report.Unfinished))
 	}
 	r.Devices = c.deviceReports(elapsed)
 	r.Transfer = c.tiers()
@@ -89,9 +89,12 @@ func (c *counts) add(o *counts) {
 	}
 }
 
+// open is how many requests are still under way.
+func (c *counts) open() int64 { return max(c.requests-c.completed-sum(c.dropped), 0) }
+
 func (c *counts) report(elapsed time.Duration) formats.Counts {
 	out := formats.Counts{
-		Requests: c.requests, Completed: c.completed, Late: c.late, Dropped: sum(c.dropped), DroppedByReason: map[string]int64{}, Attainment: 1,
+		Requests: c.requests, Completed: c.completed, Late: c.late, Dropped: sum(c.dropped), DroppedByReason: map[string]int64{},
 		GoodputRPS: perSecond(c.completed-c.late, elapsed),
 	}
 	for reason, n := range c.dropped {
@@ -99,11 +102,11 @@ func (c *counts) report(elapsed time.Duration) formats.Counts {
 			out.DroppedByReason[policy.Reason(reason).String()] = n
 		}
 	}
-	if ended := out.Completed + out.Dropped; ended > 0 {
-		out.Attainment = float64(out.Completed-out.Late) / float64(ended)
-		lo, hi := report.Wilson(out.Completed-out.Late, ended, 0.95)
-		out.AttainmentCI = &[2]float64{lo, hi}
+	if open := c.open(); open > 0 {
+		out.Dropped += open
+		out.DroppedByReason[report.Unfinished] = open
 	}
+	report.SetAttainment(&out)
 	return out
 }
 

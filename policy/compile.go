@@ -29,11 +29,11 @@ import (
 // ends. Between two devices of one node a tensor crosses no NIC: such a
 // transfer takes no time and holds no link, see TransferBetween.
 func Compile(plan *formats.Plan) (*Tables, error) {
-	c := compiler{plan: plan, t: &Tables{}}
+	c := compiler{plan: plan}
 	if err := c.run(); err != nil {
 		return nil, fmt.Errorf("compiling the plan: %w", err)
 	}
-	return c.t, nil
+	return c.b.Tables(), nil
 }
 
 // TransferTime is how long one sample's cut takes over a link: bytes * 8 over
@@ -48,21 +48,15 @@ func TransferTime(bytes int64, gbps float64) time.Duration {
 
 type compiler struct {
 	plan    *formats.Plan
-	t       *Tables
+	b       Builder
 	pools   map[string]int
 	devices [][]poolDevice // per pool: devices in order of physical device and slot
-	stages  []stageDevices
 }
 
 // poolDevice is a device before it has a number.
 type poolDevice struct {
 	gpu, share int
 	stages     []int32
-}
-
-type stageDevices struct {
-	pool    int
-	devices []int32
 }
 
 func (c *compiler) run() error {
@@ -77,12 +71,7 @@ func (c *compiler) run() error {
 			return err
 		}
 	}
-	if err := c.numberDevices(); err != nil {
-		return err
-	}
-	c.t.addServices()
-	c.t.addNetworks()
-	return nil
+	return c.numberDevices()
 }
 
 func (c *compiler) addPools() error {
@@ -100,8 +89,7 @@ func (c *compiler) addPools() error {
 			return &formats.Error{Path: path + ".nic_gbps", Found: fmt.Sprint(p.NICGbps), Expected: "a rate of at least 0"}
 		}
 		c.pools[p.Device] = i
-		c.t.Kinds = append(c.t.Kinds, p.Device)
-		c.t.KindCounts = append(c.t.KindCounts, int32(p.Count))
+		c.b.Kind(p.Device, p.Count)
 	}
 	return nil
 }
@@ -121,12 +109,9 @@ func (c *compiler) addModel(mi int) error {
 	if err != nil {
 		return &formats.Error{Path: path, Found: "the percentile " + strconv.Quote(promised.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
 	}
-	c.t.Models = append(c.t.Models, Model{
-		Name: m.Model, Class: m.Class, SLO: promised.SLOUS.D(), Percentile: percentile, RPS: promised.RPS,
-		FirstPipeline: int32(len(c.t.Pipelines)), NumPipelines: int32(len(m.Pipelines)),
-	})
+	c.b.Model(Model{Name: m.Model, Class: m.Class, SLO: promised.SLOUS.D(), Percentile: percentile, RPS: promised.RPS})
 	for pi := range m.Pipelines {
-		if err := c.addPipeline(int32(mi), &m.Pipelines[pi], fmt.Sprintf("%s.pipelines[%d]", path, pi)); err != nil {
+		if err := c.addPipeline(&m.Pipelines[pi], fmt.Sprintf("%s.pipelines[%d]", path, pi)); err != nil {
 			return err
 		}
 	}
@@ -141,18 +126,14 @@ func ParsePercentile(s string) (float64, error) {
 	return formats.ParsePercentile(s)
 }
 
-func (c *compiler) addPipeline(model int32, p *formats.Pipeline, path string) error {
+func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 	if p.Batch < 1 {
 		return &formats.Error{Path: path + ".batch", Found: strconv.Itoa(p.Batch), Expected: "at least 1"}
 	}
 	if len(p.Stages) == 0 {
 		return &formats.Error{Path: path + ".stages", Found: "no stage", Expected: "at least one"}
 	}
-	pipeline := int32(len(c.t.Pipelines))
-	c.t.Pipelines = append(c.t.Pipelines, Pipeline{
-		Model: model, Batch: int32(p.Batch), RPS: p.RPS,
-		FirstStage: int32(len(c.t.Stages)), NumStages: int32(len(p.Stages)),
-	})
+	c.b.Pipeline(p.Batch, p.RPS)
 	for si := range p.Stages {
 		s := &p.Stages[si]
 		spath := fmt.Sprintf("%s.stages[%d]", path, si)
@@ -163,7 +144,7 @@ func (c *compiler) addPipeline(model int32, p *formats.Pipeline, path string) er
 		if len(s.InferUS) != p.Batch {
 			return &formats.Error{Path: spath + ".infer_us", Found: fmt.Sprintf("%d values", len(s.InferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
 		}
-		stage := Stage{Pipeline: pipeline, Hop: int16(si), FirstBlock: int32(s.Blocks[0]), LastBlock: int32(s.Blocks[1]), Infer: make([]time.Duration, p.Batch)}
+		stage := Stage{FirstBlock: int32(s.Blocks[0]), LastBlock: int32(s.Blocks[1]), Infer: make([]time.Duration, p.Batch)}
 		for b, us := range s.InferUS {
 			if us <= 0 {
 				return &formats.Error{Path: fmt.Sprintf("%s.infer_us[%d]", spath, b), Found: us.D().String(), Expected: "more than 0"}
@@ -175,10 +156,7 @@ func (c *compiler) addPipeline(model int32, p *formats.Pipeline, path string) er
 				return err
 			}
 		}
-		index := int32(len(c.t.Stages))
-		c.t.Stages = append(c.t.Stages, stage)
-		c.stages = append(c.stages, stageDevices{pool: pool})
-		if err := c.place(index, pool, s, spath); err != nil {
+		if err := c.place(c.b.Stage(stage), pool, s, spath); err != nil {
 			return err
 		}
 	}
@@ -296,16 +274,15 @@ func (c *compiler) numberDevices() error {
 				case gpu/perNode != lastNode:
 					lastNode, thisNode = gpu/perNode, node
 					node++
-					up = int32(len(c.t.Links))
+					up = int32(len(c.b.t.Links))
 					down = up + 1
-					c.t.Links = append(c.t.Links,
+					c.b.t.Links = append(c.b.t.Links,
 						Link{Kind: int32(pi), Node: int32(lastNode), Up: true, Gbps: rate},
 						Link{Kind: int32(pi), Node: int32(lastNode), Gbps: rate})
 				}
-				index := int32(len(c.t.Devices))
-				c.t.Devices = append(c.t.Devices, Device{Kind: int32(pi), Share: int32(d.share), GPU: int32(gpu), Slot: int32(slot), Node: thisNode, Uplink: up, Downlink: down, Instance: -1})
+				index := c.b.Device(Device{Kind: int32(pi), Share: int32(d.share), GPU: int32(gpu), Slot: int32(slot), Node: thisNode, Uplink: up, Downlink: down})
 				for _, s := range d.stages {
-					c.stages[s].devices = append(c.stages[s].devices, index)
+					c.b.Place(s, index)
 				}
 			}
 			if used > 1+1e-9 {
@@ -313,11 +290,6 @@ func (c *compiler) numberDevices() error {
 					Expected: "at most one whole device", Hint: "placements on an exclusive pool must not overlap"}
 			}
 		}
-	}
-	for i := range c.stages {
-		c.t.Stages[i].FirstDevice = int32(len(c.t.StageDevices))
-		c.t.Stages[i].NumDevices = int32(len(c.stages[i].devices))
-		c.t.StageDevices = append(c.t.StageDevices, c.stages[i].devices...)
 	}
 	return nil
 }

@@ -39,9 +39,9 @@
 //
 // policy.go has events and actions, control.go which tasks come next, sides.go
 // what a policy may offer beside Handle. tables.go has the tables that all kinds
-// share, and compile.go and services.go make them from a plan, topology.go on
-// other links. codec.go writes and reads events and actions, codec_v1.go reads
-// those of the first version.
+// share, and build.go makes them from parts, compile.go from a plan, services.go
+// completes them, topology.go makes them on other links. codec.go writes and reads events and actions, codec_v1.go reads
+// those of the first version. names.go names their kinds.
 //
 // Sub-packages hold one policy each: reserve (PPipe §5.4, Algorithms 1 and 2),
 // its baselines artifact and reactive, and gear; waiting and underway are what

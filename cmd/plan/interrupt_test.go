@@ -42,7 +42,7 @@ func TestInterrupt(t *testing.T) {
 		after time.Duration
 		args  []string
 	}{
-		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "-o", "report.json", "--chrome-trace", "trace.json"}},
+		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "-o", "report.json", "--chrome-trace", "trace.json", "--event-log", "events.log"}},
 		{200 * time.Millisecond, []string{"simulate", "plan.json", "--duration", "100000h", "--find-max-load", "-o", "report.json"}},
 		{0, []string{"solve", "--slo", "100ms", "-o", "other.json"}},
 	} {

@@ -97,3 +97,38 @@ func (p *printer) wrote(paths []string) error {
 	}
 	return nil
 }
+
+// partFile is a file that has another name until it is complete. A pipe or a
+// terminal is written as it is.
+type partFile struct {
+	*os.File
+	path  string
+	whole bool
+}
+
+func createPart(path string) (*partFile, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		return &partFile{f, path, false}, err
+	}
+	f, err := os.CreateTemp(dirOf(path), ".part.*.tmp")
+	return &partFile{f, path, true}, err
+}
+
+// complete gives the file its name, unless what wrote it failed.
+func (f *partFile) complete(err error) error {
+	if f.whole {
+		err = errors.Join(err, f.Chmod(0o644))
+	}
+	if err = errors.Join(err, f.Close()); err == nil && f.whole {
+		err = os.Rename(f.Name(), f.path)
+	}
+	return err
+}
+
+// remove takes away what was not completed.
+func (f *partFile) remove() {
+	if f.whole {
+		os.Remove(f.Name())
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
+	"inferplan/policy/conform"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 )
@@ -37,6 +38,7 @@ type simulateOptions struct {
 	service          string
 	jitter           float64
 	chromeTrace      string
+	eventLog         string
 	verify           bool
 	out              string
 }
@@ -81,6 +83,7 @@ the run drains; arrivals during --warmup run but are not counted.`,
 	f.StringVar(&o.service, "service", "", "service times recorded by 'plan serve --record'")
 	f.Float64Var(&o.jitter, "jitter", 0, "coefficient of variation of service times (lognormal)")
 	f.StringVar(&o.chromeTrace, "chrome-trace", "", "write a trace of every device, for Perfetto")
+	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy, for 'plan replay'")
 	f.BoolVar(&o.verify, "verify", false, "check the simulator's invariants while running")
 	f.StringVarP(&o.out, "output", "o", "", "report to write; - is stdout, instead of the tables")
 	complete(cmd, "policy", policies.Names()...)
@@ -100,7 +103,7 @@ func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path strin
 }
 
 func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
-	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("chrome-trace", o.chromeTrace, "trace")); err != nil {
+	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("chrome-trace", o.chromeTrace, "trace"), p.output("event-log", o.eventLog, "log")); err != nil {
 		return err
 	}
 	if err := o.bounds(); err != nil {
@@ -275,7 +278,7 @@ func (o *simulateOptions) bounds() error {
 	if o.window > 0 && (o.duration/o.window >= maxWindows || o.trace != "" && !o.durationGiven && o.window < time.Second) {
 		return usageErrorf("--window: found %s, expected at most %d windows of the run, and at least 1s with a --trace that is played to its end", o.window, maxWindows)
 	}
-	return first(atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("window", o.window, 0), whole("runs", o.runs, 1, maxRuns),
+	return first(o.alone(), atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("window", o.window, 0), whole("runs", o.runs, 1, maxRuns),
 		share("attainment", o.attainment), number("jitter", o.jitter, 0, maxJitter))
 }
 
@@ -294,8 +297,6 @@ func (o *simulateOptions) sweep() ([]float64, error) {
 	switch {
 	case o.findMaxLoad:
 		return nil, usageErrorf("--loads and --find-max-load exclude each other")
-	case o.chromeTrace != "":
-		return nil, usageErrorf("--chrome-trace shows one run; found --loads %s", o.loads)
 	case o.load != 1:
 		return nil, usageErrorf("--loads and --load exclude each other")
 	}
@@ -364,34 +365,42 @@ func (o *simulateOptions) replay(ctx context.Context, sc *sim.Scenario, src arri
 }
 
 func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
-	var trace *os.File
-	whole := true // a file, and not a pipe: it has another name until it is complete
-	if o.chromeTrace != "" {
-		if info, err := os.Stat(o.chromeTrace); err == nil && !info.Mode().IsRegular() {
-			whole = false
-		}
-		var err error
-		if whole {
-			trace, err = os.CreateTemp(dirOf(o.chromeTrace), ".trace.*.tmp")
-		} else {
-			trace, err = os.OpenFile(o.chromeTrace, os.O_WRONLY, 0)
-		}
+	var kept []*partFile
+	keep := func(path, what string) (*os.File, error) {
+		f, err := createPart(path)
 		if err != nil {
-			return nil, 0, fmt.Errorf("writing the device trace: %w", err)
+			return nil, fmt.Errorf("writing the %s: %w", what, err)
 		}
-		if whole {
-			defer os.Remove(trace.Name())
+		kept = append(kept, f)
+		return f.File, nil
+	}
+	defer func() {
+		for _, f := range kept {
+			f.remove()
+		}
+	}()
+	if o.chromeTrace != "" {
+		trace, err := keep(o.chromeTrace, "device trace")
+		if err != nil {
+			return nil, 0, err
 		}
 		cfg.ChromeTrace = trace
 	}
+	var rec *conform.Recorder
+	if o.eventLog != "" {
+		log, err := keep(o.eventLog, "event log")
+		if err != nil {
+			return nil, 0, err
+		}
+		rec = conform.NewRecorder(cfg.Policy, log)
+		cfg.Policy = rec
+	}
 	res, err := sim.Run(ctx, cfg)
-	if trace != nil {
-		if whole {
-			err = errors.Join(err, trace.Chmod(0o644))
-		}
-		if err = errors.Join(err, trace.Close()); err == nil && whole {
-			err = os.Rename(trace.Name(), o.chromeTrace)
-		}
+	if rec != nil {
+		err = errors.Join(err, rec.Close())
+	}
+	for _, f := range kept {
+		err = f.complete(err)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -404,12 +413,30 @@ func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.
 	return res.Report, res.Events, nil
 }
 
-func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim.Result, error) {
-	if o.chromeTrace == "" {
-		return sim.Replicate(ctx, sc, o.runs)
+// alone refuses what shows one run where there are several.
+func (o *simulateOptions) alone() error {
+	of := ""
+	switch {
+	case o.loads != "":
+		of = "--loads " + o.loads
+	case o.findMaxLoad:
+		of = "--find-max-load"
+	case o.runs > 1:
+		of = fmt.Sprintf("--runs %d", o.runs)
+	default:
+		return nil
 	}
-	if o.runs > 1 {
-		return nil, usageErrorf("--chrome-trace shows one run; found --runs %d", o.runs)
+	for _, f := range []struct{ flag, path string }{{"chrome-trace", o.chromeTrace}, {"event-log", o.eventLog}} {
+		if f.path != "" {
+			return usageErrorf("--%s shows one run; found %s", f.flag, of)
+		}
+	}
+	return nil
+}
+
+func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim.Result, error) {
+	if o.chromeTrace == "" && o.eventLog == "" {
+		return sim.Replicate(ctx, sc, o.runs)
 	}
 	cfg, err := sc.Config(0)
 	if err != nil {

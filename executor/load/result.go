@@ -10,6 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"inferplan/formats"
+	"inferplan/formats/report"
 )
 
 // Result is what a run found. Its Report is a document that can be written as
@@ -118,10 +119,7 @@ func (r *recorder) counts(seconds float64) formats.Counts {
 		c.Dropped += n
 		c.DroppedByReason[reason] = n
 	}
-	c.Attainment = 1 // of no requests, as in every report
-	if c.Requests > 0 {
-		c.Attainment = float64(c.Completed-c.Late) / float64(c.Requests)
-	}
+	report.SetAttainment(&c)
 	if seconds > 0 {
 		c.GoodputRPS = float64(c.Completed-c.Late) / seconds
 	}

@@ -47,8 +47,8 @@ type modelCounts struct {
 }
 
 type counts struct {
-	requests, completed, late int64
-	dropped                   []int64 // by reason
+	Outcomes
+	dropped []int64 // by reason
 }
 
 // New returns an accumulator with room for cfg.Expect requests per model.
@@ -77,9 +77,9 @@ func (a *Accumulator) Arrive(model int32, at time.Duration) {
 	}
 	a.last = max(a.last, at)
 	m := &a.models[model]
-	m.requests++
+	m.Requests++
 	if w := a.window(m, at); w != nil {
-		w.requests++
+		w.Requests++
 	}
 }
 
@@ -94,12 +94,12 @@ func (a *Accumulator) Complete(model int32, arrived, at, deadline time.Duration)
 	if at > deadline {
 		late = 1
 	}
-	m.completed++
-	m.late += late
+	m.Completed++
+	m.Late += late
 	m.latencies = append(m.latencies, at-arrived)
 	if w := a.window(m, arrived); w != nil {
-		w.completed++
-		w.late += late
+		w.Completed++
+		w.Late += late
 		m.windowOf = append(m.windowOf, a.windowIndex(arrived))
 	}
 }
@@ -140,9 +140,9 @@ func (a *Accumulator) AddEvents(n int64) { a.events += n }
 func (a *Accumulator) Totals() (requests, completed, late, dropped int64) {
 	for i := range a.models {
 		c := &a.models[i].counts
-		requests += c.requests
-		completed += c.completed
-		late += c.late
+		requests += c.Requests
+		completed += c.Completed
+		late += c.Late
 		dropped += c.totalDropped()
 	}
 	return
@@ -173,9 +173,7 @@ func (c *counts) totalDropped() int64 {
 }
 
 func (c *counts) add(o *counts) {
-	c.requests += o.requests
-	c.completed += o.completed
-	c.late += o.late
+	c.Add(o.Outcomes)
 	if c.dropped == nil {
 		c.dropped = slices.Clone(o.dropped)
 		return
@@ -183,12 +181,4 @@ func (c *counts) add(o *counts) {
 	for i, d := range o.dropped {
 		c.dropped[i] += d
 	}
-}
-
-// attained is the share of requests that were answered in time.
-func (c *counts) attained() float64 {
-	if c.requests == 0 {
-		return 1
-	}
-	return float64(c.completed-c.late) / float64(c.requests)
 }

@@ -13,8 +13,6 @@ import (
 // report was made.
 const Unfinished = "unfinished"
 
-const confidence = 0.95
-
 // Build makes the report of this run.
 func (a *Accumulator) Build() *formats.Report { return Merge([]*Accumulator{a}) }
 
@@ -91,20 +89,24 @@ func (b *builder) counts(perRun []counts, interval bool) formats.Counts {
 	}
 	out := b.poolOver(&sum, b.counted)
 	if interval {
-		ci := b.interval(perRun, &sum)
+		each := make([]Outcomes, len(perRun))
+		for i := range perRun {
+			each[i] = perRun[i].Outcomes
+		}
+		_, ci := Attainment(each...)
 		out.AttainmentCI = &ci
 	}
 	return out
 }
 
 func (b *builder) poolOver(sum *counts, d time.Duration) formats.Counts {
-	unfinished := max(sum.requests-sum.completed-sum.totalDropped(), 0)
+	unfinished := max(sum.Requests-sum.Completed-sum.totalDropped(), 0)
 	out := formats.Counts{
-		Requests: sum.requests, Completed: sum.completed, Late: sum.late,
+		Requests: sum.Requests, Completed: sum.Completed, Late: sum.Late,
 		Dropped:         sum.totalDropped() + unfinished,
 		DroppedByReason: map[string]int64{},
-		Attainment:      sum.attained(),
-		GoodputRPS:      b.rateOver(sum.completed-sum.late, d),
+		Attainment:      sum.Attained(),
+		GoodputRPS:      b.rateOver(sum.InTime(), d),
 	}
 	for i, n := range sum.dropped {
 		if n > 0 {
@@ -115,22 +117,6 @@ func (b *builder) poolOver(sum *counts, d time.Duration) formats.Counts {
 		out.DroppedByReason[Unfinished] += unfinished
 	}
 	return out
-}
-
-// interval is the 95 % interval of attainment. It holds the pooled value, which
-// weighs runs by their requests, also where the mean over runs differs from it.
-func (b *builder) interval(perRun []counts, sum *counts) [2]float64 {
-	values := make([]float64, len(perRun))
-	for i := range perRun {
-		values[i] = perRun[i].attained()
-	}
-	if slices.Min(values) == slices.Max(values) {
-		lo, hi := Wilson(sum.completed-sum.late, sum.requests, confidence)
-		return [2]float64{lo, hi}
-	}
-	_, lo, hi := MeanInterval(values, confidence)
-	pooled := sum.attained()
-	return [2]float64{max(min(lo, pooled), 0), min(max(hi, pooled), 1)}
 }
 
 func (b *builder) batchSizes(model int) map[string]int64 {
@@ -236,7 +222,7 @@ func (b *builder) warn(totals []counts) {
 	for i := range totals {
 		sum.add(&totals[i])
 	}
-	if open := sum.requests - sum.completed - sum.totalDropped(); open > 0 {
+	if open := sum.Requests - sum.Completed - sum.totalDropped(); open > 0 {
 		b.report.Warnings = append(b.report.Warnings, fmt.Sprintf("%d requests were still under way at the end; they are counted as dropped (%s)", open, Unfinished))
 	}
 	for i := range b.report.Models {

@@ -4,6 +4,9 @@
 // Drop for each request. These calls allocate nothing in steady state. Build
 // makes the report of one run, Merge that of several replications.
 //
+// What was attained, and its interval, is computed here for all reports:
+// Attainment, for the accumulator and for measured runs (attainment.go).
+//
 // Conventions, the same for simulated and measured runs:
 //   - A request counts by its arrival: those that arrive before the warm-up
 //     ends, or after Duration, run but are not counted.

@@ -248,3 +248,24 @@ func BenchmarkOutcome(b *testing.B) {
 		a.Complete(0, at, at+ms, at+2*ms)
 	}
 }
+
+// Simulator, server and client share these figures.
+func TestAttainment(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		runs      []report.Outcomes
+		share     float64
+		low, high float64
+	}{
+		{"nothing came", []report.Outcomes{{}}, 1, 0, 1},
+		{"all in time", []report.Outcomes{{Requests: 10, Completed: 10}}, 1, 0.722, 1},
+		{"late and dropped", []report.Outcomes{{Requests: 10, Completed: 6, Late: 1}}, 0.5, 0.237, 0.763},
+		{"runs that agree", []report.Outcomes{{Requests: 5, Completed: 3, Late: 1}, {Requests: 5, Completed: 2}}, 0.4, 0.168, 0.687},
+		{"runs that differ", []report.Outcomes{{Requests: 4, Completed: 4}, {Requests: 12, Completed: 6}}, 0.625, 0, 1},
+	} {
+		share, ci := report.Attainment(c.runs...)
+		if share != c.share || math.Abs(ci[0]-c.low) > 1e-3 || math.Abs(ci[1]-c.high) > 1e-3 {
+			t.Errorf("%s: %v in %v, want %v in [%v %v]", c.name, share, ci, c.share, c.low, c.high)
+		}
+	}
+}

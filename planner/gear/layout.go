@@ -10,6 +10,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/gear"
 	"inferplan/solver/milp"
 )
 
@@ -226,16 +227,7 @@ func (l *layout) tables() (policy.Tables, [][]int32, error) {
 	if err != nil {
 		return policy.Tables{}, nil, fmt.Errorf("placing chains: %w", err)
 	}
-	of := make([][]int32, len(p.Models))
-	for m := range t.Models {
-		for n := range t.Models[m].NumPipelines {
-			of[m] = append(of[m], t.Models[m].FirstPipeline+n)
-		}
-	}
-	for n := range t.Pipelines {
-		t.Pipelines[n].Model = 0
-	}
-	t.Models = []policy.Model{{Name: "cascade", SLO: p.SLO, Percentile: p.Percentile, NumPipelines: int32(len(t.Pipelines))}}
+	of := gear.ServeOne(t, p.SLO, p.Percentile, 0)
 	return *t, of, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/gear"
 	"inferplan/solver/milp"
 )
 
@@ -535,43 +536,38 @@ func (out *Outcome) Replicas(model, kind int) []int {
 // that holds it.
 func (x *mixed) tabulate(placed []Config) (policy.Tables, [][]int32) {
 	p := x.p
-	var pipelines [][]int32
-	t := policy.Tables{Models: []policy.Model{{Name: "cascade", SLO: p.SLO, Percentile: p.Percentile}}}
+	var b policy.Builder
 	out := &Outcome{Configs: placed}
-	first := make([]int, len(p.Kinds))
+	first := make([]int32, len(p.Kinds))
 	for k := range p.Kinds {
-		first[k] = len(t.Devices)
-		t.Kinds = append(t.Kinds, p.Kinds[k].Name)
 		n := 0
 		for _, c := range placed {
 			if c.Kind == k {
 				n += c.Count
 			}
 		}
-		t.KindCounts = append(t.KindCounts, int32(n))
+		b.Kind(p.Kinds[k].Name, n)
 		for d := range n {
-			t.Devices = append(t.Devices, policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1})
+			if at := b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1}); d == 0 {
+				first[k] = at
+			}
 		}
 	}
 	for m := range p.Models {
-		var of []int32
+		b.Model(policy.Model{Name: p.Models[m].Name})
 		for k := range p.Kinds {
 			devices := out.Replicas(m, k)
 			if len(devices) == 0 {
 				continue
 			}
-			n := int32(len(t.Pipelines))
-			of = append(of, n)
 			batch := x.batch[k][m]
-			t.Pipelines = append(t.Pipelines, policy.Pipeline{Batch: int32(batch), FirstStage: n, NumStages: 1})
-			t.Stages = append(t.Stages, policy.Stage{Pipeline: n, FirstDevice: int32(len(t.StageDevices)), NumDevices: int32(len(devices)),
-				LastBlock: 1, Infer: p.variant(m, k).Times[:batch]})
+			b.Pipeline(batch, 0)
+			stage := b.Stage(policy.Stage{LastBlock: 1, Infer: p.variant(m, k).Times[:batch]})
 			for _, d := range devices {
-				t.StageDevices = append(t.StageDevices, int32(first[k]+d))
+				b.Place(stage, first[k]+int32(d))
 			}
 		}
-		pipelines = append(pipelines, of)
 	}
-	t.Models[0].NumPipelines = int32(len(t.Pipelines))
-	return t, pipelines
+	t := b.Tables()
+	return *t, gear.ServeOne(t, p.SLO, p.Percentile, 0)
 }

@@ -2,7 +2,6 @@ package gear
 
 import (
 	"fmt"
-	"slices"
 
 	"inferplan/policy"
 	"inferplan/policy/gear"
@@ -11,12 +10,7 @@ import (
 // Tables are the run-time tables of gears on a placement: what a simulation of
 // them, outside of planning, needs.
 func (p *Problem) Tables(pl *Placement, gears []gear.Gear) *policy.Tables {
-	t := p.tables(pl)
-	peak := p.Edges[len(p.Edges)-1]
-	t.Models[0].RPS = peak
-	t.Own = &gear.Tables{MaxQPS: peak, Gears: gears,
-		Records: gear.Records{Samples: p.Planned.N, Levels: p.Planned.Levels, Correct: p.Planned.Correct}}
-	return &t
+	return newBench(p, pl, 0).with(p.Edges[len(p.Edges)-1], gears...)
 }
 
 // Tables are the run-time tables of the outcome's gears, for the problem as it
@@ -27,17 +21,13 @@ func (out *Outcome) Tables(*Problem) *policy.Tables {
 
 // whole are the run-time tables of gears, a range each.
 func (b *bench) whole(gears []Planned) *policy.Tables {
-	t, p := b.tables, b.p
-	peak := p.Edges[len(p.Edges)-1]
-	t.Models = slices.Clone(t.Models)
-	t.Models[0].RPS = peak
-	own := &gear.Tables{MaxQPS: peak, Records: b.records()}
-	t.Own = own
+	p := b.p
+	list := make([]gear.Gear, len(gears))
 	for r := range gears {
 		g := &gears[r]
-		own.Gears = append(own.Gears, b.table(&attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: p.Edges[r]}))
+		list[r] = b.table(&attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: p.Edges[r]})
 	}
-	return &t
+	return b.with(p.Edges[len(p.Edges)-1], list...)
 }
 
 // Fluid is the placement that lets most ranges, and then the most accurate

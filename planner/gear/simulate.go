@@ -36,22 +36,23 @@ func newBench(p *Problem, pl *Placement, seed uint64) *bench {
 
 // tables are the run-time tables of a placement, with pipeline m for model m.
 func (p *Problem) tables(pl *Placement) policy.Tables {
-	t := policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(p.Devices)}}
-	t.Models = []policy.Model{{Name: "cascade", SLO: p.SLO, Percentile: p.Percentile, NumPipelines: int32(len(p.Models))}}
+	var b policy.Builder
+	b.Kind("device", p.Devices)
 	for d := range p.Devices {
-		t.Devices = append(t.Devices, policy.Device{Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1})
+		b.Device(policy.Device{Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1})
 	}
 	for m := range p.Models {
 		batch, _ := p.operating(m)
-		devices := pl.DevicesOf(m)
-		t.Pipelines = append(t.Pipelines, policy.Pipeline{Batch: int32(batch), FirstStage: int32(m), NumStages: 1})
-		t.Stages = append(t.Stages, policy.Stage{Pipeline: int32(m), FirstDevice: int32(len(t.StageDevices)), NumDevices: int32(len(devices)),
-			LastBlock: 1, Infer: p.Models[m].Times[:batch]})
-		for _, d := range devices {
-			t.StageDevices = append(t.StageDevices, int32(d))
+		b.Model(policy.Model{Name: p.Models[m].Name})
+		b.Pipeline(batch, 0)
+		stage := b.Stage(policy.Stage{LastBlock: 1, Infer: p.Models[m].Times[:batch]})
+		for _, d := range pl.DevicesOf(m) {
+			b.Place(stage, int32(d))
 		}
 	}
-	return t
+	t := b.Tables()
+	gear.ServeOne(t, p.SLO, p.Percentile, 0)
+	return *t
 }
 
 // table is a cascade as a gear of the run-time tables.
@@ -159,12 +160,9 @@ func (s *shown) trial(slo time.Duration) Trial {
 func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	b.runs++
 	p := b.p
-	t := b.tables
-	t.Models = slices.Clone(t.Models)
-	t.Models[0].RPS = a.rate
-	own := &gear.Tables{MaxQPS: a.rate, Gears: []gear.Gear{b.table(a)}, Records: b.records()}
-	t.Own = own
-	pol, err := gear.New(&t, gear.DefaultOptions(&t))
+	alone := b.table(a)
+	t := b.with(a.rate, alone)
+	pol, err := gear.New(t, gear.DefaultOptions(t))
 	if err != nil {
 		return shown{}, err
 	}
@@ -181,8 +179,8 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	}
 	w := watch{length: a.length, limit: a.limit, cancel: cancel, most: int(most * expected)}
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
-	first := &firstBatches{Policy: pol, pipelines: own.Gears[0].Stages[0].Pipelines()}
-	_, err = sim.Run(ctx, sim.Config{Tables: &t, Policy: first, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
+	first := &firstBatches{Policy: pol, pipelines: alone.Stages[0].Pipelines()}
+	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: first, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
 	b.latencies = w.latencies
 	out := shown{batch: first.mean()}
 	if err != nil {
@@ -205,6 +203,15 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 		out.growth = w.mean(1) // nothing came at the end: nothing can be said of it
 	}
 	return out, nil
+}
+
+// with are the run-time tables with gears up to a rate.
+func (b *bench) with(peak float64, gears ...gear.Gear) *policy.Tables {
+	t := b.tables
+	t.Models = slices.Clone(t.Models)
+	t.Models[0].RPS = peak
+	t.Own = &gear.Tables{MaxQPS: peak, Gears: gears, Records: b.records()}
+	return &t
 }
 
 // table is the attempt's gear.

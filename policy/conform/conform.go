@@ -3,10 +3,12 @@ package conform
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"inferplan/policy"
@@ -184,13 +186,16 @@ func (d *Difference) Error() string {
 // Replay feeds the events of a log to a fresh policy and compares its actions
 // with the log's, byte by byte. It returns the number of calls that agreed, and
 // a *Difference at the first that does not.
-func Replay(r io.Reader, p policy.Policy) (int64, error) {
+func Replay(r io.Reader, p policy.Policy) (int64, error) { return ReplayAny(r, p) }
+
+// ReplayAny is Replay for several fresh policies, of which one may be the log's.
+// What it returns is of the one that agrees for longest.
+func ReplayAny(r io.Reader, list ...policy.Policy) (int64, error) {
 	l, err := OpenLog(r)
 	if err != nil {
 		return 0, err
 	}
-	var out policy.Actions
-	var got []byte
+	list = slices.Clone(list)
 	for {
 		c, err := l.Next()
 		if errors.Is(err, io.EOF) {
@@ -199,16 +204,40 @@ func Replay(r io.Reader, p policy.Policy) (int64, error) {
 		if err != nil {
 			return l.calls, err
 		}
-		out.Reset()
-		p.Handle(c.Now, &c.Event, &out)
-		got = policy.AppendActions(got[:0], &out, 0)
-		if bytes.Equal(got, c.Actions) {
-			continue
+		if slot := max(c.Event.Req, c.Event.Task, c.Event.Batch); int64(slot) > l.calls+maxSlot {
+			return l.calls - 1, fmt.Errorf("reading the event log: call %d: the slot %d, expected one of so few calls", l.calls-1, slot)
 		}
-		d := &Difference{Call: l.calls - 1, Now: c.Now, Event: c.Event, Got: out}
-		if err := policy.DecodeActions(c.Actions, &d.Want); err != nil {
-			return l.calls - 1, fmt.Errorf("reading the event log: call %d: %w", l.calls-1, err)
+		var first error // of the policies that differ at this call
+		list = slices.DeleteFunc(list, func(p policy.Policy) bool {
+			err := compare(l.calls-1, &c, p)
+			first = cmp.Or(first, err)
+			return err != nil
+		})
+		if len(list) == 0 {
+			return l.calls - 1, first
 		}
-		return l.calls - 1, d
 	}
+}
+
+// maxSlot bounds slots by the calls so far: a policy makes room for the highest.
+const maxSlot = 1 << 24
+
+// compare makes one call. A policy that fails was told what cannot have happened
+// to it: the log is damaged, or of another plan.
+func compare(call int64, c *Call, p policy.Policy) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("call %d at %v: the policy cannot take the event %+v (%v): the log is damaged, or of another plan", call, c.Now, c.Event, why)
+		}
+	}()
+	var out policy.Actions
+	p.Handle(c.Now, &c.Event, &out)
+	if bytes.Equal(policy.AppendActions(nil, &out, 0), c.Actions) {
+		return nil
+	}
+	d := &Difference{Call: call, Now: c.Now, Event: c.Event, Got: out}
+	if err := policy.DecodeActions(c.Actions, &d.Want); err != nil {
+		return fmt.Errorf("reading the event log: call %d: %w", call, err)
+	}
+	return d
 }

@@ -85,6 +85,63 @@ func TestReplaySeesADifference(t *testing.T) {
 	}
 }
 
+// A log may be of any of several policies. What is told is of the one that went
+// furthest.
+func TestReplayAny(t *testing.T) {
+	plan := policytest.Hundred().Plan()
+	sc, log := record(t, plan)
+	fresh := func(params map[string]float64) policy.Policy {
+		p, err := policies.New(formats.PolicySpec{Name: "reserve", Params: params}, sc.Tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	other := map[string]float64{"guard_us": 50_000}
+	whole, err := conform.Replay(bytes.NewReader(log), fresh(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := conform.ReplayAny(bytes.NewReader(log), fresh(other), fresh(nil), nothing{})
+	if err != nil || n != whole {
+		t.Errorf("%d calls and %v, want %d of one of the policies", n, err, whole)
+	}
+	n, err = conform.ReplayAny(bytes.NewReader(log), nothing{}, fresh(other))
+	if alone, want := conform.Replay(bytes.NewReader(log), fresh(other)); err == nil || n < alone || want == nil {
+		t.Errorf("%d calls and %v, want at least %d and a difference", n, err, alone)
+	}
+}
+
+// Events that cannot have happened to a policy are the log's fault.
+func TestReplayOfAnotherPlan(t *testing.T) {
+	sc, err := sim.NewScenario(policytest.Hundred().Plan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		ev   policy.Event
+		want string
+	}{
+		{policy.Event{Kind: policy.Arrival, Model: 1000, Deadline: 1}, "call 0 at 5ns: the policy cannot take the event {Kind:Arrival"},
+		{policy.Event{Kind: policy.Arrival, Req: 1 << 30}, "call 0: the slot 1073741824"},
+	} {
+		var log bytes.Buffer
+		rec := conform.NewRecorder(nothing{}, &log)
+		rec.Handle(5, &c.ev, new(policy.Actions))
+		if err := rec.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p, err := policies.New(formats.PolicySpec{}, sc.Tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = conform.Replay(&log, p)
+		if _, differs := errors.AsType[*conform.Difference](err); err == nil || differs || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want an error with %q", err, c.want)
+		}
+	}
+}
+
 func TestDamagedLogs(t *testing.T) {
 	_, log := record(t, policytest.Hundred().Plan())
 	for _, c := range []struct {

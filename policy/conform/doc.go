@@ -6,7 +6,7 @@
 // events to a fresh policy and compares the action bytes of every call. A log
 // that the executor wrote and that replays without a difference shows that the
 // executor changed nothing about the decisions, and so does one of the
-// simulator: both then run the same policy.
+// simulator: both then run the same policy. `plan replay` is this for a person.
 //
 // The log is a header line and then, per call, two byte strings with their
 // lengths as uvarints: the event (policy.AppendEvent) and the actions

@@ -3,6 +3,7 @@ package gear
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/policy"
@@ -82,19 +83,30 @@ func (c *compiler) checkChains(p int32, at string) error {
 	return nil
 }
 
-// serveOne puts one served model, and one service, in place of the family's.
+// serveOne makes the family one served model.
 func (c *compiler) serveOne() error {
 	g, t := c.plan, c.shared
 	percentile, err := policy.ParsePercentile(g.Percentile)
 	if err != nil || g.SLOUS <= 0 || len(g.Gears) == 0 || g.Samples < 1 {
 		return &formats.Error{Path: "gear", Found: fmt.Sprintf("percentile %q, SLO %v, %d gears, %d samples", g.Percentile, g.SLOUS.D(), len(g.Gears), g.Samples), Expected: "a percentile, a positive SLO, a gear and a sample"}
 	}
-	for p := range t.Pipelines {
-		t.Pipelines[p].Model, t.Pipelines[p].Service = 0, 0
-	}
-	t.Models = []policy.Model{{Name: formats.CascadeName, SLO: g.SLOUS.D(), Percentile: percentile, RPS: g.MaxQPS, NumPipelines: int32(len(t.Pipelines))}}
-	t.Services = []policy.Service{{Name: formats.CascadeName, NumPipelines: int32(len(t.Pipelines))}}
+	ServeOne(t, g.SLOUS.D(), percentile, g.MaxQPS)
 	return nil
+}
+
+// ServeOne puts one served model, and one service, in place of a family's. It
+// returns the pipelines of every model of the family.
+func ServeOne(t *policy.Tables, slo time.Duration, percentile, rps float64) [][]int32 {
+	of := make([][]int32, len(t.Models))
+	for m := range t.Models {
+		for p, last := t.PipelinesOf(int32(m)); p < last; p++ {
+			of[m] = append(of[m], p)
+			t.Pipelines[p].Model, t.Pipelines[p].Service = 0, 0
+		}
+	}
+	t.Models = []policy.Model{{Name: formats.CascadeName, SLO: slo, Percentile: percentile, RPS: rps, NumPipelines: int32(len(t.Pipelines))}}
+	t.Services = []policy.Service{{Name: formats.CascadeName, NumPipelines: int32(len(t.Pipelines))}}
+	return of
 }
 
 // addGear reads a range of rates.

@@ -113,6 +113,18 @@ func Control(t *policy.Tables) policy.Control {
 // executor does not.
 func SimulatedOnly(name string) bool { return name == reactive.Name }
 
+// Served is a plan's policy as it is served, with its parameters: a plan made
+// from imported times names no guards, and real devices need them.
+func Served(spec formats.PolicySpec) formats.PolicySpec {
+	if spec.Name == "" {
+		spec.Name = Default
+	}
+	if spec.Name == reserve.Name {
+		spec.Params = reserve.WithGuards(spec.Params)
+	}
+	return spec
+}
+
 // Names lists the policies, in order.
 func Names() []string {
 	var names []string

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/policy/conform"
+	"inferplan/policy/policies"
+)
+
+type replayOptions struct {
+	plan, policy, network string
+}
+
+func newReplayCommand(g *globals) *cobra.Command {
+	o := &replayOptions{}
+	cmd := &cobra.Command{
+		Use:   "replay LOG",
+		Short: "Whether a policy still decides what a recorded run decided",
+		Long: `Feed the events of a recorded run to a fresh policy of its plan, and compare the actions.
+
+LOG is what 'plan serve --event-log' or 'plan simulate --event-log' wrote, as it is or packed with gzip.
+Numbers that are 0 are left out of what is printed.
+
+Exit code 0: the same actions; 1: others, the first of them is printed.`,
+		Example: `  plan simulate plan.json --event-log events.log && plan replay events.log
+  plan replay served.log.gz --plan served.json
+  plan replay events.log --policy reactive --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return runReplay(newPrinter(cmd, g), o, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.plan, "plan", "plan.json", "plan of the run")
+	f.StringVar(&o.policy, "policy", "", "run-time policy: "+strings.Join(policies.Names(), ", ")+" (default the plan's)")
+	f.StringVar(&o.network, "network", "", "who shared links: nodes or stages, as 'plan simulate' has it")
+	complete(cmd, "policy", policies.Names()...)
+	complete(cmd, "network", networks()...)
+	return cmd
+}
+
+// replayed is the result as JSON.
+type replayed struct {
+	Log   string `json:"log"`
+	Plan  string `json:"plan"`
+	Calls int64  `json:"calls"` // that agree
+	Same  bool   `json:"same"`
+	First *moved `json:"first_difference,omitempty"`
+}
+
+// moved is a call with two answers.
+type moved struct {
+	Call   int64            `json:"call"` // from 0
+	TimeNS int64            `json:"time_ns"`
+	Event  map[string]any   `json:"event"`
+	Log    []map[string]any `json:"log"`
+	Policy []map[string]any `json:"policy"`
+}
+
+func runReplay(p *printer, o *replayOptions, path string) error {
+	list, err := o.policies()
+	if err != nil {
+		return err
+	}
+	log, err := openLog(path)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	calls, err := conform.ReplayAny(log, list...)
+	err = errors.Join(err, log.Close())
+	d, differs := errors.AsType[*conform.Difference](err)
+	if err != nil && !differs {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("%w\n  hint: the log ends within a call, as that of a run that was killed; %d calls before it agree", err, calls)
+		}
+		return usageErrorf("%s: %w", path, err)
+	}
+	if p.json {
+		out := replayed{Log: path, Plan: o.plan, Calls: calls, Same: !differs}
+		if differs {
+			out.First = &moved{d.Call, int64(d.Now), told(&d.Event).json(), actionsJSON(&d.Want), actionsJSON(&d.Got)}
+		}
+		if err := p.document(out); err != nil {
+			return err
+		}
+	} else if !differs {
+		fmt.Fprintf(p.out, "same actions (%d calls)\n", calls)
+	} else {
+		fmt.Fprintf(p.out, "call %d at %v differs: %s\n  the log:    %s\n  the policy: %s\n", d.Call, d.Now, told(&d.Event), actionsText(&d.Want), actionsText(&d.Got))
+	}
+	if differs {
+		return &exitError{code: exitGate}
+	}
+	return nil
+}
+
+// policies are those that the log may be of: as simulated and as served.
+func (o *replayOptions) policies() ([]policy.Policy, error) {
+	plan, err := readPlan(o.plan)
+	if err != nil {
+		return nil, withCode(exitUsage, err)
+	}
+	simulated, served := plan.Policy, plan.Policy
+	if o.policy != "" {
+		if err := oneOf("policy", o.policy, policies.Names()...); err != nil {
+			return nil, err
+		}
+		if simulated = (formats.PolicySpec{Name: o.policy}); served.Name != o.policy {
+			served = simulated
+		}
+	}
+	network, _, err := (&simulateOptions{network: o.network}).links(simulated.Name)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := policies.CompileOn(plan, network)
+	if err != nil {
+		return nil, err
+	}
+	specs := []formats.PolicySpec{simulated}
+	if served = policies.Served(served); !reflect.DeepEqual(served, simulated) {
+		specs = append(specs, served)
+	}
+	var list []policy.Policy
+	for _, spec := range specs {
+		pol, err := policies.New(spec, tables)
+		if err != nil {
+			return nil, withCode(exitUsage, err)
+		}
+		list = append(list, pol)
+	}
+	return list, nil
+}
+
+// logFile is an open log, unpacked when it is a gzip file, whatever its name.
+type logFile struct {
+	io.Reader
+	io.Closer
+}
+
+func openLog(path string) (io.ReadCloser, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no log %s\n  hint: plan simulate --event-log %s makes one, and so does plan serve", path, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, errors.Join(&formats.Error{File: path, Found: "a folder", Expected: "an event log"}, f.Close())
+	}
+	r := bufio.NewReader(f)
+	if magic, _ := r.Peek(2); string(magic) != "\x1f\x8b" {
+		return logFile{r, f}, nil
+	}
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, errors.Join(&formats.Error{File: path, Found: "a gzip file that cannot be unpacked: " + err.Error()}, f.Close())
+	}
+	return logFile{z, f}, nil
+}
+
+// field is a number of an event or an action that is not 0.
+type field struct {
+	name  string // in JSON
+	value any
+}
+
+type fields []field
+
+// told lists what an event, an action or a hop says, in its order.
+func told(v any) fields {
+	var out fields
+	at := reflect.ValueOf(v).Elem()
+	for i := range at.NumField() {
+		x, name := at.Field(i), at.Type().Field(i).Name
+		if x.IsZero() && name != "Kind" || strings.HasSuffix(name, "First") { // a place in a buffer
+			continue
+		}
+		value := x.Interface()
+		if s, ok := value.(fmt.Stringer); ok && x.Kind() == reflect.Uint8 { // a kind or a reason
+			value = s.String()
+		}
+		out = append(out, field{snake(name), value})
+	}
+	return out
+}
+
+// snake is the name of a field in JSON.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+func (f fields) json() map[string]any {
+	out := map[string]any{}
+	for _, x := range f {
+		if d, ok := x.value.(time.Duration); ok {
+			out[x.name+"_ns"] = int64(d)
+			continue
+		}
+		out[x.name] = x.value
+	}
+	return out
+}
+
+// String is a line for a person, the kind first.
+func (f fields) String() string {
+	words := make([]string, len(f))
+	for i, x := range f {
+		words[i] = fmt.Sprintf("%s %v", strings.ReplaceAll(x.name, "_", " "), x.value)
+		if x.name == "kind" {
+			words[i] = fmt.Sprint(x.value)
+		}
+	}
+	return list(words)
+}
+
+func actionsJSON(a *policy.Actions) []map[string]any {
+	out := []map[string]any{}
+	for i := range a.List {
+		act := &a.List[i]
+		m := told(act).json()
+		if act.Kind == policy.Dispatch {
+			tasks, hops := a.Dispatched(act)
+			list := []map[string]any{}
+			for h := range hops {
+				list = append(list, told(&hops[h]).json())
+			}
+			m["tasks"], m["hops"] = tasks, list
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func actionsText(a *policy.Actions) string {
+	if len(a.List) == 0 {
+		return "nothing"
+	}
+	var out []string
+	for i := range a.List {
+		act := &a.List[i]
+		text := told(act).String()
+		if act.Kind == policy.Dispatch {
+			tasks, hops := a.Dispatched(act)
+			text += fmt.Sprintf(", tasks %v", tasks)
+			for h := range hops {
+				text += fmt.Sprintf(", hop %d (%s)", h, told(&hops[h]))
+			}
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, "; ")
+}
