@@ -212,7 +212,7 @@ func TestEndInTheMidstOfASwitch(t *testing.T) {
 		_, err := x.Infer(context.Background(), sample(x, 1))
 		answered <- err
 	}()
-	until(func() bool { return old.models[0].running.Load() == 1 })
+	until(func() bool { return old.served.models[0].running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		until(func() bool { return x.core.Load() != old })
