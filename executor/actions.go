@@ -110,6 +110,17 @@ func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 	c.backendOf(b.device()).run(b)
 }
 
+// progressed tells the policy of what an instance has produced: the first token,
+// then every Instance.Progress.
+func (c *core) progressed(b *batch, tokens int32) {
+	in := c.tables.InstanceOf(b.device())
+	if every := c.tables.Instances[in].Progress; tokens == 1 || every > 0 && tokens%every == 0 {
+		ev := b.event(policy.TokenProgress, b.device())
+		ev.Tokens = tokens
+		c.handle(ev)
+	}
+}
+
 // failBatch ends a batch that cannot run, once the policy can be told.
 func (c *core) failBatch(b *batch, reason policy.Reason, err error) {
 	b.failed = true

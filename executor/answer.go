@@ -61,7 +61,7 @@ type answer interface {
 
 // answers is the only list of what answers there are beside the direct one. Each
 // gives nil for plans of another kind.
-var answers = []func(c *core, plan *formats.Plan) (answer, error){cascadeOf}
+var answers = []func(c *core, plan *formats.Plan) (answer, error){cascadeOf, flowOf}
 
 // newAnswer makes the answer of a core's plan.
 func newAnswer(c *core, plan *formats.Plan) (answer, error) {
@@ -70,22 +70,29 @@ func newAnswer(c *core, plan *formats.Plan) (answer, error) {
 			return a, err
 		}
 	}
-	return direct{single{c}}, nil
+	return direct{single: single{c}}, nil
 }
 
-// direct answers requests with the batch that they ran in.
-type direct struct{ single }
+// plain is the part of answers that tell nothing beside the outputs.
+type plain struct{}
 
-func (direct) oneFamily() bool                      { return false }
-func (direct) check(*model) error                   { return nil }
-func (direct) admit(*job)                           {}
-func (direct) arrive(*job)                          {}
-func (direct) ended(*batch, int32)                  {}
-func (direct) mode(int32) bool                      { return false }
-func (direct) parameters(*job) map[string]oip.Param { return nil }
-func (direct) holds(int32) bool                     { return false }
-func (direct) tick(time.Duration)                   {}
-func (direct) report(*formats.Report)               {}
+func (plain) oneFamily() bool                      { return false }
+func (plain) check(*model) error                   { return nil }
+func (plain) admit(*job)                           {}
+func (plain) mode(int32) bool                      { return false }
+func (plain) parameters(*job) map[string]oip.Param { return nil }
+func (plain) holds(int32) bool                     { return false }
+func (plain) tick(time.Duration)                   {}
+func (plain) report(*formats.Report)               {}
+
+// direct answers requests with the batch that they ran in.
+type direct struct {
+	single
+	plain
+}
+
+func (direct) arrive(*job)         {}
+func (direct) ended(*batch, int32) {}
 
 func (d direct) ran(b *batch, out outputs) {
 	c := d.c

@@ -63,8 +63,9 @@ type outputs interface {
 type news struct {
 	what       uint8 // the backend's to number
 	code       uint32
-	device     int32  // says whose news it is
-	gen        int32  // of what executes there
+	device     int32 // says whose news it is
+	gen        int32 // of what executes there
+	tokens     int32
 	id         uint64 // of a run
 	start, end int64  // CLOCK_MONOTONIC
 	cpu, total int64

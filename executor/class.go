@@ -32,6 +32,25 @@ func modelsOf(t *policy.Tables, own *metrics, family bool) (s offer) {
 	return s
 }
 
+// servicesOf makes a model of each service: what tasks ask for has tensors and
+// figures of its own.
+func servicesOf(t *policy.Tables, own *metrics) (list []*model) {
+	for i := range t.Services {
+		name := t.Services[i].Name
+		list = append(list, &model{index: int32(i), name: name, label: name, stats: newModelStats(name), metrics: own.model(formats.ModelClass{Model: name})})
+	}
+	return list
+}
+
+// join gives models the tensors of what their requests begin and end with: the
+// first and the last of their pipelines.
+func (s *offer) join(t *policy.Tables, services []*model) {
+	for _, m := range s.models {
+		first, last := t.PipelinesOf(m.index)
+		m.inputs, m.outputs = services[t.Pipelines[first].Service].inputs, services[t.Pipelines[last-1].Service].outputs
+	}
+}
+
 // find is the model and class that a request asks for. The server has checked
 // both against the catalog of a moment ago; the plan may be another by now.
 func (s *offer) find(req *oip.Request) (*model, *oip.Error) {

@@ -22,8 +22,9 @@ type core struct {
 	of       []uint8  // backend by device
 	workers  *workers // one of them
 	answers  answer
-	mix      *mix    // of a plan with several models; nil for others
-	arrived  []int64 // room for a count by model
+	control  policy.Control // nil: one task per request
+	mix      *mix           // of a plan with several models; nil for others
+	arrived  []int64        // room for a count by model
 	stats    *stats
 	metrics  *metrics
 	loop     *loop.Loop
@@ -43,11 +44,16 @@ func (c *core) prepare(sha string) (err error) {
 	t := c.tables
 	c.metrics = newMetrics(t.Models)
 	c.metrics.plan.WithLabelValues(sha, c.plan.Kind, c.spec.Name).Set(1)
+	if c.control != nil {
+		c.services = servicesOf(t, c.metrics)
+	}
 	if c.answers, err = newAnswer(c, c.plan); err != nil {
 		return err
 	}
 	c.served = modelsOf(t, c.metrics, c.answers.oneFamily())
-	c.services = c.served.models
+	if c.control == nil {
+		c.services = c.served.models
+	}
 	c.metrics.gauges.models = c.served.models
 	c.mix, c.arrived = newMix(c.plan, t, c.opt, c.metrics.registry), make([]int64, len(t.Models))
 	c.stats = &stats{core: c, metrics: c.metrics}

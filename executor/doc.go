@@ -62,7 +62,9 @@
 // and device.go, which sends the worker its command. batch.go and job.go are the
 // records behind them, core.go what a plan in execution holds. answer.go is how
 // requests become answers, gears.go that of gear plans with gearmetrics.go,
-// geardrift.go and gearrates.go.
+// geardrift.go and gearrates.go. flow.go is that of plans whose requests have
+// several tasks: a policy.Control says which, and store.go has the tasks and what
+// they make until nobody reads it any more.
 //
 // workers.go is the backend of worker processes and what becomes of their runs,
 // device.go the queue in front of a worker and the copies into its memory, with the

@@ -77,6 +77,13 @@ type Options struct {
 	MixLimit   float64
 	MixWindows int
 
+	// StoreBytes bounds what tasks have made and others will read, of plans whose
+	// requests have several tasks; 0: 1 GiB. A request whose outputs have no room is
+	// refused. Judge computes what becomes of a task from its outputs, and with it
+	// which tasks come next; nil: always the same.
+	StoreBytes int64
+	Judge      func(service int32, outputs [][]byte) policy.Outcome
+
 	// RecordService keeps the actual times of every run, for Service.
 	RecordService bool
 	// EventLog receives every event and action of the first plan's policy, in
@@ -106,6 +113,7 @@ func (o Options) withDefaults() Options {
 	set(&o.HangTimeout, 30*time.Second)
 	set(&o.SearchLimit, time.Second)
 	set(&o.FlushTimeout, 30*time.Second)
+	set(&o.StoreBytes, 1<<30)
 	set(&o.DriftLimit, 0.25)
 	set(&o.DriftWindows, 600)
 	set(&o.MixLimit, 0.1)

@@ -69,7 +69,9 @@ func reportOf(c *core) *formats.Report {
 	if open := total.requests - total.completed - sum(total.dropped); open > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way", open))
 	}
-	r.Devices = c.workers.deviceReports(elapsed)
+	if c.workers != nil {
+		r.Devices = c.workers.deviceReports(elapsed)
+	}
 	r.Transfer = c.stats.tiers()
 	c.answers.report(r)
 	return r

@@ -42,6 +42,7 @@ func (l *ledger) arrive(j *job) {
 		}
 		slot := j.slots[k]
 		c.handle(policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline})
+		c.answers.begin(slot)
 	}
 }
 

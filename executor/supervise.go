@@ -163,7 +163,7 @@ func (k *crew) layOut(d *device, p *worker.Process) error {
 func (k *crew) readModels() error {
 	for i := range k.stages {
 		st := &k.stages[i]
-		m := k.c.served.models[k.c.tables.Pipelines[k.c.tables.Stages[i].Pipeline].Model]
+		m := k.c.services[k.c.tables.Pipelines[k.c.tables.Stages[i].Pipeline].Service]
 		for _, dev := range k.c.tables.DevicesOf(int32(i)) {
 			own := k.devices[dev].slots[i]
 			if own == nil {
@@ -190,6 +190,9 @@ func (k *crew) readModels() error {
 				}
 			}
 		}
+	}
+	if k.c.control != nil {
+		k.c.served.join(k.c.tables, k.c.services)
 	}
 	return nil
 }
