@@ -140,6 +140,9 @@ var (
 	ErrPlan = errors.New("plan cannot be served")
 	// ErrClosed: use after Close.
 	ErrClosed = errors.New("executor is closed")
+	// ErrSwitched: the new plan is in force, but not all that the old one had
+	// accepted could be answered by it.
+	ErrSwitched = errors.New("the new plan is in force")
 	// ErrModelHash: a model file differs from the one that was planned for.
 	ErrModelHash = worker.ErrHash
 )
