@@ -26,7 +26,7 @@ type backend interface {
 	took(n *news)
 	// room follows a round: what waited for a slot may have one.
 	room()
-	// look comes about every second. For the time paused no round ran, as on a
+	// look comes a few times a second. For the time paused no round ran, as on a
 	// machine that stood still.
 	look(now, paused time.Duration)
 	// up tells whether a device executes. Any goroutine may ask.

@@ -37,6 +37,7 @@ type core struct {
 	skips    []queued
 	stopping bool
 	watched  time.Duration // when backends were looked at last
+	counted  time.Duration // when requests were counted last
 }
 
 // prepare makes what a core has before anything executes.

@@ -135,7 +135,8 @@ func twoStagePlan(infer time.Duration, batch int, slo time.Duration) *formats.Pl
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 func replayOptions(inside bool) Options {
-	return Options{Engine: "replay", Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: quiet()}
+	return Options{Engine: "replay", Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: quiet(),
+		HangTimeout: patient} // the machine may be busy
 }
 
 func open(t testing.TB, p *formats.Plan, o Options) *Executor {

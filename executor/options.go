@@ -54,7 +54,7 @@ type Options struct {
 	MaxQueue int
 
 	StartTimeout time.Duration // of a worker with its models; 0: 5 minutes
-	HangTimeout  time.Duration // how much longer than planned a run may last; 0: 30 s
+	HangTimeout  time.Duration // that a run must last, beside ten times its planned time, until its worker is taken to hang; 0: 1 s
 	SearchLimit  time.Duration // how long a policy's search beside the loop may take; 0: 1 s
 	FlushTimeout time.Duration // how long a plan answers what it accepted once another is in force; 0: 30 s
 
@@ -110,7 +110,7 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxRequestBatch, 64)
 	set(&o.MaxQueue, 65536)
 	set(&o.StartTimeout, 5*time.Minute)
-	set(&o.HangTimeout, 30*time.Second)
+	set(&o.HangTimeout, time.Second)
 	set(&o.SearchLimit, time.Second)
 	set(&o.FlushTimeout, 30*time.Second)
 	set(&o.StoreBytes, 1<<30)

@@ -126,7 +126,12 @@ func (c *core) handle(ev policy.Event) { c.loop.Tell(ev) }
 // watchTag is the tag of the core's own wake-up, which no policy uses.
 const watchTag = loop.HostTag
 
-const watchEvery = time.Second
+// watchEvery is how often backends are looked at, countEvery how often requests
+// are counted.
+const (
+	watchEvery = 200 * time.Millisecond
+	countEvery = time.Second
+)
 
 // Woke implements loop.Host: the core's own wake-up looks after backends and
 // counts. Time in which no round ran, as on a machine that was paused, says
@@ -138,6 +143,15 @@ func (c *core) Woke(int32) {
 	for _, b := range c.backends {
 		b.look(now, paused)
 	}
+	if now >= c.counted+countEvery {
+		c.counted = now
+		c.count(now)
+	}
+	c.loop.SetWake(watchTag, now+watchEvery)
+}
+
+// count has the rates of the last second looked at.
+func (c *core) count(now time.Duration) {
 	if c.mix != nil {
 		for i, m := range c.served.models {
 			m.stats.mu.Lock()
@@ -147,7 +161,6 @@ func (c *core) Woke(int32) {
 		c.mix.window(now, c.arrived, c.opt.Log)
 	}
 	c.answers.tick(now)
-	c.loop.SetWake(watchTag, now+watchEvery)
 }
 
 // queued is an event that follows from an action, or a batch that is to go on.

@@ -199,7 +199,11 @@ func (r *run) output(i int) []byte {
 	return r.device.segment.TensorAt(own.loaded.Outputs, i, r.size, own.layout.Out(int(r.out.slot)))
 }
 
-// look kills workers that hang.
+// hangsAfter is how many times its planned time a run may take.
+const hangsAfter = 10
+
+// look kills workers that hang. Who has waited for one for another SLO past the
+// deadline is answered before that is certain.
 func (w *workers) look(now, paused time.Duration) {
 	for _, d := range w.devices {
 		if d.proc == nil || len(d.flight) == 0 {
@@ -211,9 +215,34 @@ func (w *workers) look(now, paused time.Duration) {
 		if infer := w.c.tables.Stages[r.stage].Infer; r.size <= len(infer) {
 			planned = infer[r.size-1]
 		}
-		if now-r.started > w.c.opt.HangTimeout+10*planned {
-			w.c.opt.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", now-r.started)
+		took := now - r.started
+		if took <= hangsAfter*planned {
+			continue
+		}
+		w.giveUp(d.flight, now)
+		w.giveUp(d.queue, now)
+		patience := w.c.opt.HangTimeout
+		if d.remote { // its host may be silent for a while
+			patience += worker.DefaultSilence
+		}
+		if took > patience {
+			w.c.opt.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", took)
 			d.proc.Kill()
+		}
+	}
+}
+
+// giveUp answers the requests of runs that have waited too long for a worker.
+func (w *workers) giveUp(runs []*run, now time.Duration) {
+	book := &w.c.book
+	for _, r := range runs {
+		if r.batch == nil {
+			continue
+		}
+		for _, t := range r.batch.tasks {
+			if q := book.at(w.c.answers.requestOf(t)); q != nil && !q.job.answered && now > q.job.deadline+q.job.model.slo {
+				book.refuse(q.job, policy.ReasonWorkerLost)
+			}
 		}
 	}
 }
