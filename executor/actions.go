@@ -1,7 +1,7 @@
 package executor
 
 import (
-	"slices"
+	"time"
 
 	"inferplan/policy"
 )
@@ -12,10 +12,16 @@ func (c *core) Act(a *policy.Action) {
 	case policy.Dispatch:
 		c.dispatch(a)
 	case policy.Drop:
-		c.dropRequest(a.Req, a.Reason)
+		c.book.drop(a.Req, a.Reason)
 	case policy.Abort:
-		if b := c.batchAt(a.Batch); b != nil {
+		if b := c.batches.at(a.Batch); b != nil {
 			c.abort(b)
+		}
+	case policy.Evict:
+		if b := c.batches.at(a.Batch); b != nil {
+			c.backendOf(b.device()).evict(b, a.Tag == 1)
+		} else {
+			c.stats.ignored++
 		}
 	case policy.Complete:
 		c.answers.complete(a.Req)
@@ -24,116 +30,117 @@ func (c *core) Act(a *policy.Action) {
 			c.stats.ignored++
 		}
 	case policy.Load, policy.Unload:
-		c.network(a)
+		c.backendOf(a.Device).load(order{network: a.Network, device: a.Device, key: a.Key, up: a.Kind == policy.Load})
 	case policy.Place:
-		// What a task reads is the client's, and that is at every device.
-		now := c.now()
-		c.events = append(c.events, queued{ev: policy.Event{Kind: policy.TransferFinished, Req: a.Task, Task: a.Task, Batch: -1, Device: a.Device, Start: now, End: now}})
+		c.answers.place(a.Task, a.Device)
 	default:
-		c.stats.ignored++ // workers have no instances that a batch could leave
+		c.stats.ignored++
 	}
 }
 
-// network answers a load or unload. Workers hold what the plan places on their
-// devices from their start to their end: what is there is loaded at once, and
-// the rest is refused.
-func (c *core) network(a *policy.Action) {
-	there := a.Network >= 0 && int(a.Device) < len(c.tables.Resident) && slices.Contains(c.tables.Resident[a.Device], a.Network)
-	now := c.now()
-	ev := policy.Event{Kind: policy.NetworkLoaded, Network: a.Network, Device: a.Device, Key: a.Key, Start: now, End: now}
-	if a.Kind == policy.Unload {
-		ev.Kind = policy.NetworkUnloaded
-	}
-	if there != (a.Kind == policy.Load) {
-		ev.Value = int64(policy.ReturnRefused)
-	}
-	c.events = append(c.events, queued{ev: ev})
-}
-
-func (c *core) batchAt(slot int32) *batch {
-	if slot < 0 || int(slot) >= len(c.batches) {
-		return nil
-	}
-	return c.batches[slot]
-}
-
+// dispatch hands a batch to what executes it.
 func (c *core) dispatch(a *policy.Action) {
-	reqs, hops := c.loop.Dispatched(a)
-	for int(a.Batch) >= len(c.batches) {
-		c.batches = append(c.batches, nil)
-	}
-	if c.batches[a.Batch] != nil || len(reqs) == 0 || len(hops) == 0 {
-		c.opt.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(reqs), "stages", len(hops), "in_use", c.batches[a.Batch] != nil)
-		for _, req := range reqs {
-			c.dropRequest(req, policy.ReasonFailed)
+	tasks, hops := c.loop.Dispatched(a)
+	if c.batches.at(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
+		c.opt.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(tasks), "stages", len(hops), "in_use", c.batches.at(a.Batch) != nil)
+		for _, t := range tasks {
+			c.book.drop(c.answers.requestOf(t), policy.ReasonFailed)
 		}
 		return
 	}
-	b := c.newBatch()
-	b.slot, b.pipeline, b.model = a.Batch, a.Pipeline, c.models[a.Model]
-	b.reqs = append(b.reqs[:0], reqs...)
-	b.hops = append(b.hops[:0], hops...)
-	b.hop, b.failed, b.live, b.inDevice = 0, false, true, false
-	b.dispatched, b.started, b.gather, b.infer = c.loop.Last(), 0, 0, 0
-	b.model.waiting.Add(-int64(len(reqs)))
-	b.model.running.Add(int64(len(reqs)))
-	for _, req := range reqs {
-		c.reqs[req].batch = b.slot
-	}
-	c.batches[a.Batch] = b
+	b := c.batches.put(a, tasks, hops)
+	b.service, b.dispatched = c.services[c.tables.Pipelines[a.Pipeline].Service], c.loop.Last()
+	c.answers.enter(b)
 	c.stats.dispatched(b)
-	c.enqueue(b)
+	c.backendOf(b.device()).run(b)
 }
 
-func (c *core) newBatch() *batch {
-	c.serial++
-	var b *batch
-	if n := len(c.spare); n > 0 {
-		b = c.spare[n-1]
-		c.spare = c.spare[:n-1]
-	} else {
-		b = new(batch)
-	}
-	b.serial = c.serial
-	return b
-}
-
-// dropRequest answers a request that the policy gave up. One that sits in a
-// batch keeps its slot until the batch is over.
-func (c *core) dropRequest(slot int32, reason policy.Reason) {
-	if slot < 0 || int(slot) >= len(c.reqs) {
-		return
-	}
-	q := &c.reqs[slot]
-	if q.job == nil {
-		return
-	}
-	c.refuse(q.job, reason)
-	if q.batch >= 0 {
-		q.gone = true
-		return
-	}
-	c.settle(slot)
-}
-
-// abort forgets a batch; its requests wait with the policy again.
+// abort forgets a batch; its tasks wait with the policy again.
 func (c *core) abort(b *batch) {
-	for _, req := range b.reqs {
-		q := &c.reqs[req]
-		if q.job == nil {
-			continue
-		}
-		if q.gone {
-			c.settle(req)
-			continue
-		}
-		q.batch = -1
-		b.model.running.Add(-1)
-		b.model.waiting.Add(1)
-		if q.job.answered { // it need not run again
-			c.forsaken = append(c.forsaken, req)
-		}
-	}
+	c.answers.again(b)
 	c.stats.aborted++
-	c.forget(b)
+	c.backendOf(b.device()).abort(b)
+	c.batches.take(b)
+	c.batches.give(b)
+}
+
+// event is one about a batch on a device.
+func (b *batch) event(kind policy.EventKind, device int32) policy.Event {
+	return policy.Event{Kind: kind, Hop: int16(b.hop), Model: b.model, Service: b.service.index, Batch: b.slot, Device: device}
+}
+
+// began tells the policy that a batch runs on a device, or was admitted there.
+func (c *core) began(b *batch, device int32, start time.Duration) {
+	ev := b.event(policy.BatchStarted, device)
+	ev.Start = start
+	c.emit(queued{ev: ev, batch: b, serial: b.serial})
+}
+
+// finishHop tells the policy that a stage is done and sends the batch on.
+func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
+	serial := b.serial
+	ev := b.event(policy.BatchFinished, dev)
+	ev.Start, ev.End = start, end
+	if b.hop == len(b.hops)-1 {
+		// The policy may use the batch's slot again in its very answer.
+		c.batches.take(b)
+		c.answers.ended(b, dev)
+		c.handle(ev)
+		c.answers.told(b)
+		c.batches.give(b)
+		return
+	}
+	c.handle(ev)
+	if !b.live || b.serial != serial {
+		return
+	}
+	b.hop++
+	now := c.now()
+	b.handed = now - end
+	ev = b.event(policy.TransferFinished, b.device())
+	ev.Start, ev.End = end, now
+	c.handle(ev)
+	if !b.live || b.serial != serial {
+		return
+	}
+	if b.failed {
+		c.skips = append(c.skips, queued{batch: b, serial: b.serial})
+		return
+	}
+	c.backendOf(b.device()).run(b)
+}
+
+// progressed tells the policy of what an instance has produced: the first token,
+// then every Instance.Progress.
+func (c *core) progressed(b *batch, tokens int32) {
+	in := c.tables.InstanceOf(b.device())
+	if every := c.tables.Instances[in].Progress; tokens == 1 || every > 0 && tokens%every == 0 {
+		ev := b.event(policy.TokenProgress, b.device())
+		ev.Tokens = tokens
+		c.handle(ev)
+	}
+}
+
+// failBatch ends a batch that cannot run, once the policy can be told.
+func (c *core) failBatch(b *batch, reason policy.Reason, err error) {
+	b.failed = true
+	c.backendOf(b.device()).abort(b)
+	b.returns = !c.answers.failed(b, reason, err)
+	c.skips = append(c.skips, queued{batch: b, serial: b.serial})
+}
+
+// returned ends a batch without a result and tells the policy why. Tokens are
+// what each task has produced; the list is the caller's.
+func (c *core) returned(b *batch, why policy.Return, tokens []int32) {
+	ev := b.event(policy.BatchReturned, b.device())
+	ev.Value, ev.List = int64(why), tokens
+	c.answers.again(b)
+	c.batches.take(b)
+	c.batches.give(b)
+	c.handle(ev)
+}
+
+// placed tells that what a task reads is at a device.
+func (c *core) placed(task, device, ticket int32, start, end time.Duration) {
+	c.emit(queued{ev: policy.Event{Kind: policy.TransferFinished, Req: task, Task: task, Batch: -1, Device: device, Start: start, End: end}, ticket: ticket})
 }

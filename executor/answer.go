@@ -5,6 +5,7 @@ import (
 
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	"inferplan/policy"
 )
 
 // answer is how the requests of a plan become answers. Its methods belong to
@@ -19,9 +20,28 @@ type answer interface {
 	admit(j *job)
 	// arrive notes a job whose samples have their request slots.
 	arrive(j *job)
-	// ran takes what a batch gave from the memory of its worker, before that is
-	// used again; taken is how long copying the outputs took.
-	ran(b *batch, r *run, taken time.Duration)
+	// begin follows the arrival of a request, unless the policy dropped it.
+	begin(slot int32)
+	// enter notes the batch that tasks are in.
+	enter(b *batch)
+	// again: the tasks of a batch wait with the policy again.
+	again(b *batch)
+	// failed notes that a batch cannot run. True hides that from the policy, which
+	// is told the batch's end; false gives the tasks back to it.
+	failed(b *batch, reason policy.Reason, err error) (hide bool)
+	// drop ends a request that the policy gave up.
+	drop(slot int32)
+	// requestOf is the request of a task.
+	requestOf(task int32) int32
+	// input is the i-th input of a task; nil where nobody waits for it any more.
+	input(task int32, i int) []byte
+	// place has what a task reads brought to a device, as soon as it is there.
+	place(task, device int32)
+	// placed tells whether the answer to a place is still wanted. It completes the
+	// event.
+	placed(ev *policy.Event, ticket int32) bool
+	// ran copies what a batch gave and somebody wants: its outputs are used again.
+	ran(b *batch, out outputs)
 	// ended follows the last stage of a batch, before BatchFinished is told.
 	ended(b *batch, device int32)
 	// told follows it.
@@ -41,7 +61,7 @@ type answer interface {
 
 // answers is the only list of what answers there are beside the direct one. Each
 // gives nil for plans of another kind.
-var answers = []func(c *core, plan *formats.Plan) (answer, error){cascadeOf}
+var answers = []func(c *core, plan *formats.Plan) (answer, error){cascadeOf, flowOf}
 
 // newAnswer makes the answer of a core's plan.
 func newAnswer(c *core, plan *formats.Plan) (answer, error) {
@@ -50,42 +70,50 @@ func newAnswer(c *core, plan *formats.Plan) (answer, error) {
 			return a, err
 		}
 	}
-	return direct{c}, nil
+	return direct{single: single{c}}, nil
 }
 
+// plain is the part of answers that tell nothing beside the outputs.
+type plain struct{}
+
+func (plain) oneFamily() bool                      { return false }
+func (plain) check(*model) error                   { return nil }
+func (plain) admit(*job)                           {}
+func (plain) mode(int32) bool                      { return false }
+func (plain) parameters(*job) map[string]oip.Param { return nil }
+func (plain) holds(int32) bool                     { return false }
+func (plain) tick(time.Duration)                   {}
+func (plain) report(*formats.Report)               {}
+
 // direct answers requests with the batch that they ran in.
-type direct struct{ c *core }
+type direct struct {
+	single
+	plain
+}
 
-func (direct) oneFamily() bool                      { return false }
-func (direct) check(*model) error                   { return nil }
-func (direct) admit(*job)                           {}
-func (direct) arrive(*job)                          {}
-func (direct) ended(*batch, int32)                  {}
-func (direct) mode(int32) bool                      { return false }
-func (direct) parameters(*job) map[string]oip.Param { return nil }
-func (direct) holds(int32) bool                     { return false }
-func (direct) tick(time.Duration)                   {}
-func (direct) report(*formats.Report)               {}
+func (direct) arrive(*job)         {}
+func (direct) ended(*batch, int32) {}
 
-func (d direct) ran(b *batch, _ *run, taken time.Duration) {
+func (d direct) ran(b *batch, out outputs) {
 	c := d.c
+	d.scatter(b, out)
 	now := c.now()
-	for _, req := range b.reqs {
-		j := c.reqs[req].job
+	for _, req := range b.tasks {
+		j := c.book.reqs[req].job
 		if j == nil || j.answered {
 			continue
 		}
 		if j.left--; j.left == 0 {
 			j.outcome, j.late = served, now > j.deadline
-			c.stats.served(j, b, now, taken)
-			c.answer(j)
+			c.stats.served(j, b, now, b.answer)
+			c.book.answer(j)
 		}
 	}
 }
 
 func (d direct) told(b *batch) {
-	for _, req := range b.reqs {
-		d.c.settle(req)
+	for _, req := range b.tasks {
+		d.c.book.settle(req)
 	}
 }
 

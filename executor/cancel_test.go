@@ -22,10 +22,10 @@ func TestCancelThatCameTooLate(t *testing.T) {
 		answered <- err
 	}()
 	var late *job
-	until(func() bool { return c.models[0].waiting.Load() == 1 })
+	until(func() bool { return c.served.models[0].waiting.Load() == 1 })
 	c.call(func() { // what comes meanwhile waits
-		for i := range c.reqs {
-			if j := c.reqs[i].job; j != nil {
+		for i := range c.book.reqs {
+			if j := c.book.reqs[i].job; j != nil {
 				late = j
 			}
 		}
@@ -35,7 +35,7 @@ func TestCancelThatCameTooLate(t *testing.T) {
 			defer c.in.mu.Unlock()
 			return len(c.in.cancels) == 1
 		})
-		c.refuse(late, policy.ReasonDeadline)
+		c.book.refuse(late, policy.ReasonDeadline)
 		c.Flush()
 		if how := reasonOf(<-answered); how != "deadline" {
 			t.Errorf("the client has %q", how)
@@ -61,14 +61,14 @@ func TestAbortedAndCancelled(t *testing.T) {
 		_, err := x.Infer(ctx, sample(x, 1))
 		answered <- err
 	}()
-	until(func() bool { return c.models[0].running.Load() == 1 })
+	until(func() bool { return c.served.models[0].running.Load() == 1 })
 	cancel()
 	if how := reasonOf(<-answered); how != "cancelled" {
 		t.Fatal(how)
 	}
-	c.call(func() { c.devices[0].proc.Kill() })
+	c.call(func() { c.workers.devices[0].proc.Kill() })
 	until(func() (back bool) {
-		c.call(func() { back = c.devices[0].gen == 2 })
+		c.call(func() { back = c.workers.devices[0].gen == 2 })
 		return back
 	})
 	if q, slots := held(x); q != 0 || slots != 0 {

@@ -1,60 +1,76 @@
 package executor
 
 import (
-	"context"
 	"slices"
-	"sync"
 	"time"
 
-	"inferplan/engine/worker"
 	"inferplan/executor/loop"
-	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/policy"
 )
 
 // core is one plan in execution: a policy that one goroutine at a time turns to
-// (package loop), its workers and their supervisors.
+// (package loop), and the backends that execute what it decides.
 type core struct {
-	opt     *Options
-	plan    *formats.Plan
-	spec    formats.PolicySpec // of policy
-	tables  *policy.Tables
-	models  []*model
-	named   *formats.Classes // of models
-	catalog *oip.Catalog
-	stages  []stagePlan
-	devices []*device
-	answers answer
-	mix     *mix    // of a plan with several models; nil for others
-	arrived []int64 // room for a count by model
-	stats   *stats
-	metrics *metrics
-	loop    *loop.Loop
-
-	in      inbox
-	copiers *copiers
-	ctx     context.Context // of supervisors and workers
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	opt      *Options
+	plan     *formats.Plan
+	spec     formats.PolicySpec // of policy
+	tables   *policy.Tables
+	served   offer
+	services []*model // what tasks ask for; without a Control the models
+	backends []backend
+	of       []uint8  // backend by device
+	workers  *workers // one of them
+	answers  answer
+	control  policy.Control // nil: one task per request
+	mix      *mix           // of a plan with several models; nil for others
+	arrived  []int64        // room for a count by model
+	stats    *stats
+	metrics  *metrics
+	loop     *loop.Loop
+	in       inbox
 
 	// What follows belongs to whoever has the turn.
-	reqs     []request
-	freeReqs []int32
-	batches  []*batch
-	spare    []*batch
-	freeRuns []*run
-	nextRun  uint64
-	serial   uint64
+	book     ledger
+	batches  batchTable
 	events   []queued
 	skips    []queued
-	forsaken []int32 // slots of requests that nobody waits for
-	cmd      [1]worker.Run
-	open     int // jobs without answer
-	idle     []chan<- struct{}
 	stopping bool
-	watched  time.Duration // when workers were looked at last
-	taken    inboxContent
+	watched  time.Duration // when backends were looked at last
+	counted  time.Duration // when requests were counted last
+}
+
+// prepare makes what a core has before anything executes.
+func (c *core) prepare(sha string) (err error) {
+	t := c.tables
+	c.metrics = newMetrics(t.Models)
+	c.metrics.plan.WithLabelValues(sha, c.plan.Kind, c.spec.Name).Set(1)
+	if c.control != nil {
+		c.services = servicesOf(t, c.metrics)
+	}
+	if c.answers, err = newAnswer(c, c.plan); err != nil {
+		return err
+	}
+	c.served = modelsOf(t, c.metrics, c.answers.oneFamily())
+	if c.control == nil {
+		c.services = c.served.models
+	}
+	c.metrics.gauges.models = c.served.models
+	c.mix, c.arrived = newMix(c.plan, t, c.opt, c.metrics.registry), make([]int64, len(t.Models))
+	c.stats = &stats{core: c, metrics: c.metrics}
+	if c.opt.RecordService {
+		c.stats.service = newRecorder(t)
+	}
+	c.book.c = c
+	return nil
+}
+
+// begin starts the loop. Its first event says that the plan is in force.
+func (c *core) begin() {
+	c.in.attend = c.loop.Attend
+	c.loop.SearchLimit = c.opt.SearchLimit
+	c.loop.SetWake(watchTag, watchEvery)
+	c.loop.Start(func() { c.handle(policy.Event{Kind: policy.PlanInstalled}) })
 }
 
 func (c *core) now() time.Duration { return c.loop.Now() }
@@ -65,19 +81,17 @@ func (c *core) since(mono int64) time.Duration { return c.loop.Since(mono) }
 // call runs f in a round; false when the core has ended.
 func (c *core) call(f func()) bool { return c.loop.Call(f) }
 
-func (c *core) setUp(d *device, up bool) {
-	d.up.Store(up)
-	c.metrics.up(d.index, up)
-}
+// backendOf is the backend of a device.
+func (c *core) backendOf(device int32) backend { return c.backends[c.of[device]] }
 
-// ready says whether some pipeline of a model has a worker at every stage.
+// ready says whether some pipeline of a model executes at every stage.
 func (c *core) ready(m *model) bool {
 	first, last := c.tables.PipelinesOf(m.index)
 	for p := first; p < last; p++ {
 		pl := &c.tables.Pipelines[p]
 		whole := true
 		for s := pl.FirstStage; whole && s < pl.FirstStage+pl.NumStages; s++ {
-			whole = slices.ContainsFunc(c.tables.DevicesOf(s), func(d int32) bool { return c.devices[d].up.Load() })
+			whole = slices.ContainsFunc(c.tables.DevicesOf(s), func(d int32) bool { return c.backendOf(d).up(d) })
 		}
 		if whole {
 			return true

@@ -16,7 +16,7 @@ type device struct {
 	kind    string
 	remote  bool            // of another host
 	proc    *worker.Process // nil while down
-	gen     int             // of proc
+	gen     int32           // of proc
 	up      atomic.Bool     // proc is there, for other goroutines
 	segment *worker.Segment
 	// shares: the worker has memory of its GPU beside the segment; maps: it has
@@ -35,22 +35,26 @@ type device struct {
 	stats  *deviceMetrics
 }
 
-// enqueue puts the batch's next run behind the device.
-func (c *core) enqueue(b *batch) {
+// run puts the batch's next run behind its device.
+func (w *workers) run(b *batch) {
 	h := &b.hops[b.hop]
-	d := c.devices[h.Device]
-	r := c.newRun()
-	*r = run{id: c.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.reqs)}
-	c.nextRun++
+	d := w.devices[h.Device]
+	if b.hop > 0 {
+		from := w.devices[b.hops[b.hop-1].Device]
+		w.c.stats.moved(w.c.tables.Stages[h.Stage].CutBytes*int64(len(b.tasks)), from, d, b.inDevice, b.handed)
+	}
+	r := w.newRun()
+	*r = run{id: w.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.tasks)}
+	w.nextRun++
 	b.run = r
 	d.queue = append(d.queue, r)
-	c.pump(d)
+	w.pump(d)
 }
 
 // pump sends what the worker may be sent.
-func (c *core) pump(d *device) {
+func (w *workers) pump(d *device) {
 	d.full = false
-	for d.proc != nil && len(d.flight) < c.opt.Depth {
+	for d.proc != nil && len(d.flight) < w.c.opt.Depth {
 		i := d.sendable()
 		if i < 0 {
 			return
@@ -58,10 +62,10 @@ func (c *core) pump(d *device) {
 		r := d.queue[i]
 		d.queue = d.queue[:i+copy(d.queue[i:], d.queue[i+1:])]
 		if r.batch == nil {
-			c.freeRun(r)
+			w.freeRun(r)
 			continue
 		}
-		c.send(d, r)
+		w.send(d, r)
 	}
 }
 
@@ -79,67 +83,67 @@ func (d *device) sendable() int {
 	return -1
 }
 
-// refill pumps the devices that waited for a slot.
-func (c *core) refill() {
-	for _, d := range c.devices {
+// room pumps the devices that waited for a slot.
+func (w *workers) room() {
+	for _, d := range w.devices {
 		if d.full {
-			c.pump(d)
-			c.Flush()
+			w.pump(d)
+			w.c.Flush()
 		}
 	}
 }
 
-func (c *core) send(d *device, r *run) {
-	r.sent = c.now()
+func (w *workers) send(d *device, r *run) {
+	r.sent = w.c.now()
 	b := r.batch
 	own := d.slots[r.stage]
 	if own == nil {
-		c.failBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.index))
-		c.freeRun(r)
+		w.c.failBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.index))
+		w.freeRun(r)
 		return
 	}
 	slot, ok := own.pool.Take()
 	if !ok {
-		c.failBatch(b, policy.ReasonQueueFull, nil)
-		c.freeRun(r)
+		w.c.failBatch(b, policy.ReasonQueueFull, nil)
+		w.freeRun(r)
 		return
 	}
 	r.out = slotRef{own, slot}
 	cmd := worker.Run{
 		ID: r.id, Stage: uint32(r.stage), Batch: uint32(r.size), Segment: d.segment.ID,
 		In: uint64(own.layout.In(int(slot))), Out: uint64(own.layout.Out(int(slot))),
-		OutDevice: c.handsOver(b, d),
+		OutDevice: w.handsOver(b, d),
 	}
 	r.outDevice = cmd.OutDevice
 	if b.hop == 0 {
-		start := c.now()
-		c.gatherInputs(b, d, own, slot)
-		b.gather = c.now() - start
+		start := w.c.now()
+		w.gatherInputs(b, d, own, slot)
+		b.gather = w.c.now() - start
 	} else {
 		r.in, b.in = b.in, slotRef{}
 		from := r.in.pool
-		cmd.Segment = c.devices[from.device].segment.ID
+		cmd.Segment = w.devices[from.device].segment.ID
 		cmd.In = uint64(from.layout.Out(int(r.in.slot)))
 		cmd.InDevice = b.inDevice
-		if r.inDevice = b.inDevice; b.inDevice && !d.reaches(c.devices[from.device]) {
+		if r.inDevice = b.inDevice; b.inDevice && !d.reaches(w.devices[from.device]) {
 			// One of the two workers was lost, and the tensor with it.
-			c.failBatch(b, policy.ReasonWorkerLost, nil)
-			c.freeRun(r)
+			w.c.failBatch(b, policy.ReasonWorkerLost, nil)
+			w.freeRun(r)
 			return
 		}
 	}
-	c.cmd[0] = cmd
+	w.cmd[0] = cmd
 	// A send that fails means that the worker is gone, which its reader tells.
-	_ = d.proc.Send(c.cmd[:]...)
+	_ = d.proc.Send(w.cmd[:]...)
 	d.flight = append(d.flight, r)
 	if len(d.flight) == 1 {
-		c.markStarted(r)
+		w.markStarted(r)
 	}
 }
 
 // markStarted: the run is at the head of its worker.
-func (c *core) markStarted(r *run) {
-	r.started = c.now()
+func (w *workers) markStarted(r *run) {
+	r.started = w.c.now()
 	b := r.batch
 	if b == nil {
 		return
@@ -147,64 +151,42 @@ func (c *core) markStarted(r *run) {
 	if b.hop == 0 {
 		b.started = r.started
 	}
-	c.emit(b, policy.Event{Kind: policy.BatchStarted, Hop: int16(b.hop), Batch: b.slot, Device: r.device.index, Model: b.model.index, Service: b.model.index, Start: r.started})
+	w.c.began(b, r.device.index, r.started)
 }
 
 // gatherInputs copies the samples of a batch side by side into a slot.
-func (c *core) gatherInputs(b *batch, d *device, own *stageSlots, slot int32) {
+func (w *workers) gatherInputs(b *batch, d *device, own *stageSlots, slot int32) {
 	off := own.layout.In(int(slot))
 	var bytes int64
-	for i := range b.model.inputs {
-		size := b.model.inputs[i].bytes
-		dst := d.segment.TensorAt(own.loaded.Inputs, i, len(b.reqs), off)
-		for k, req := range b.reqs {
-			q := &c.reqs[req]
+	for i := range b.service.inputs {
+		size := b.service.inputs[i].bytes
+		dst := d.segment.TensorAt(own.loaded.Inputs, i, len(b.tasks), off)
+		for k, t := range b.tasks {
 			part := dst[k*size : (k+1)*size]
-			if q.job == nil || q.job.answered {
+			if src := w.c.answers.input(t, i); len(src) == size {
+				w.copiers.copy(part, src)
+			} else {
 				clear(part) // nobody waits for this sample any more
-				continue
 			}
-			c.copiers.copy(part, q.job.inputs[i][int(q.sample)*size:][:size])
 		}
 		bytes += int64(len(dst))
 	}
-	c.copiers.wait()
-	c.stats.ingress.add(bytes)
+	w.copiers.wait()
+	w.c.stats.ingress.add(bytes)
 }
 
-// scatterOutputs copies the outputs of a batch to its requests.
-func (c *core) scatterOutputs(b *batch, r *run) {
-	own := r.out.pool
-	off := own.layout.Out(int(r.out.slot))
-	segment := c.devices[own.device].segment
-	var bytes int64
-	for i := range b.model.outputs {
-		size := b.model.outputs[i].bytes
-		src := segment.TensorAt(own.loaded.Outputs, i, r.size, off)
-		for k, req := range b.reqs {
-			q := &c.reqs[req]
-			if q.job == nil || q.job.answered {
-				continue
-			}
-			copy(q.job.outputs[i][int(q.sample)*size:][:size], src[k*size:])
-		}
-		bytes += int64(len(src))
-	}
-	c.stats.egress.add(bytes)
-}
-
-func (c *core) newRun() *run {
-	if n := len(c.freeRuns); n > 0 {
-		r := c.freeRuns[n-1]
-		c.freeRuns = c.freeRuns[:n-1]
+func (w *workers) newRun() *run {
+	if n := len(w.freeRuns); n > 0 {
+		r := w.freeRuns[n-1]
+		w.freeRuns = w.freeRuns[:n-1]
 		return r
 	}
 	return new(run)
 }
 
-func (c *core) freeRun(r *run) {
+func (w *workers) freeRun(r *run) {
 	r.in.give()
 	r.out.give()
 	*r = run{}
-	c.freeRuns = append(c.freeRuns, r)
+	w.freeRuns = append(w.freeRuns, r)
 }

@@ -49,21 +49,31 @@
 // are in memory. Drain refuses what is new, waits for what is accepted and
 // answers the rest with the reason draining.
 //
+// # What executes
+//
+// The core knows devices by their backend (backend.go): what takes batches, loads
+// and places for a device and answers with events. Worker processes are one. A
+// round never waits for a backend, which leaves its news in the inbox.
+//
 // # Files
 //
-// executor.go is what transports see; core.go what a plan in execution holds,
-// inbox.go what others leave for it, round.go what a round does with that;
-// requests.go the way of a request, actions.go what actions do, results.go what
-// becomes of runs; batch.go and job.go the records behind them. answer.go is how
+// A request goes through executor.go (Infer), round.go (inbox and rounds),
+// requests.go (jobs and requests), the loop, actions.go (what the policy decides)
+// and device.go, which sends the worker its command. batch.go and job.go are the
+// records behind them, core.go what a plan in execution holds. answer.go is how
 // requests become answers, gears.go that of gear plans with gearmetrics.go,
-// geardrift.go and gearrates.go.
+// geardrift.go and gearrates.go. flow.go is that of plans whose requests have
+// several tasks: a policy.Control says which, and store.go has the tasks and what
+// they make until nobody reads it any more.
 //
-// device.go is the queue in front of a worker and the copies in and out of its
-// memory, with the help of copiers.go; memory.go what stays in a GPU's memory
-// between stages; supervise.go a worker's life, watch.go its end where it hangs;
-// place.go maps the plan's devices to this machine; model.go and class.go are what
-// is served, options.go and policies.go how; switch.go changes plans;
-// mix.go says when another plan is due, by departure.go as geardrift.go does;
-// serve.go puts servers, signals and metrics around it; metrics.go, stats.go,
-// servicefile.go and report.go tell what happened.
+// workers.go is the backend of worker processes and what becomes of their runs,
+// device.go the queue in front of a worker and the copies into its memory, with the
+// help of copiers.go; memory.go what stays in a GPU's memory between stages;
+// supervise.go a worker's life; place.go maps the plan's devices to this machine.
+//
+// model.go and class.go are what is served, options.go and policies.go how;
+// switch.go changes plans; mix.go says when another plan is due, by departure.go as
+// geardrift.go does; serve.go puts
+// servers, signals and metrics around it; metrics.go, stats.go, servicefile.go and
+// report.go tell what happened.
 package executor

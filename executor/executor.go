@@ -57,48 +57,36 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables}
-	if c.stages, err = planStages(plan, tables, &x.opt); err != nil {
+	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, control: policies.Control(tables)}
+	stages, err := planStages(plan, tables, &x.opt)
+	if err != nil {
 		return nil, err
 	}
 	places, err := placeDevices(tables, &x.opt)
 	if err != nil {
 		return nil, err
 	}
-	c.metrics = newMetrics(tables.Models)
-	c.metrics.plan.WithLabelValues(sha, plan.Kind, spec.Name).Set(1)
-	if c.answers, err = newAnswer(c, plan); err != nil {
+	if err = c.prepare(sha); err != nil {
 		return nil, err
 	}
-	c.addModels()
-	c.metrics.gauges.models = c.models
-	c.mix, c.arrived = newMix(plan, tables, &x.opt, c.metrics.registry), make([]int64, len(tables.Models))
-	for i := range tables.Devices {
-		kind := tables.Kinds[tables.Devices[i].Kind]
-		c.devices = append(c.devices, &device{index: int32(i), kind: kind, remote: isRemote(tables, i, &x.opt), stats: c.metrics.device(int32(i), kind)})
-	}
-	c.stats = &stats{core: c, metrics: c.metrics}
-	if x.opt.RecordService {
-		c.stats.service = newRecorder(tables)
-	}
+	c.workers = newWorkers(c, stages)
+	c.backends, c.of = []backend{c.workers}, make([]uint8, len(tables.Devices))
+	crew := c.workers.crew
 	defer func() {
 		if err != nil {
-			c.freeMemory()
+			crew.freeMemory()
 		}
 	}()
-	cfgs, err := c.startWorkers(ctx, places)
+	cfgs, err := crew.startWorkers(ctx, places)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			for _, d := range c.devices {
-				d.proc.Kill()
-				d.proc.Wait()
-			}
+			crew.kill()
 		}
 	}()
-	if c.catalog, err = c.catalogOf(); err != nil {
+	if err = c.served.describe(c.opt); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
 	log := x.opt.EventLog
@@ -108,35 +96,17 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if c.loop, err = loop.New(pol, c, log); err != nil {
 		return nil, err
 	}
-	c.loop.SearchLimit = x.opt.SearchLimit
-	c.copiers = newCopiers(helpers())
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	for _, d := range c.devices {
-		c.setUp(d, true)
-	}
-	c.loop.SetWake(watchTag, watchEvery)
-	c.loop.Start(func() { c.handle(policy.Event{Kind: policy.PlanInstalled}) })
-	for i, d := range c.devices {
-		c.wg.Add(1)
-		go c.supervise(d, cfgs[i], d.proc, d.gen)
-	}
+	c.workers.begin()
+	c.begin()
+	crew.watchOver(cfgs)
 	return c, nil
-}
-
-// freeMemory unmaps what the workers shared; they must have ended.
-func (c *core) freeMemory() {
-	for _, d := range c.devices {
-		if d.segment != nil {
-			d.segment.Close()
-		}
-	}
 }
 
 // drain takes no more jobs and waits until those inside are answered.
 func (c *core) drain(ctx context.Context) error {
-	c.closeInbox()
+	c.in.close()
 	idle := make(chan struct{})
-	if !c.call(func() { c.idle = append(c.idle, idle) }) {
+	if !c.call(func() { c.book.idle = append(c.book.idle, idle) }) {
 		return nil
 	}
 	select {
@@ -151,39 +121,17 @@ func (c *core) drain(ctx context.Context) error {
 
 // stop answers what is left, ends the rounds and the workers and frees memory.
 func (c *core) stop() error {
-	c.closeInbox()
+	c.in.close()
 	c.call(func() {
-		for i := range c.reqs {
-			if j := c.reqs[i].job; j != nil {
-				c.refuse(j, policy.ReasonDraining)
-			}
-		}
-		c.forsaken = nil
+		c.book.refuseAll(policy.ReasonDraining)
 		c.stopping = true
 	})
 	<-c.loop.Done()
-	c.cancel()
-	c.copiers.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	var wg sync.WaitGroup
-	for _, d := range c.devices {
-		if d.proc != nil {
-			wg.Go(func() { d.proc.Shutdown(ctx) })
-		}
+	for _, b := range c.backends {
+		b.close(ctx)
 	}
-	wg.Wait()
-	c.wg.Wait()
-	// A worker that came back after the last round is in the inbox.
-	c.in.mu.Lock()
-	for _, e := range c.in.events {
-		if e.proc != nil {
-			e.proc.Kill()
-			e.proc.Wait()
-		}
-	}
-	c.in.mu.Unlock()
-	c.freeMemory()
 	return c.loop.Close()
 }
 
@@ -226,17 +174,17 @@ func (x *Executor) Ready() bool { return !x.draining.Load() }
 // worker that runs, for each of its classes.
 func (x *Executor) ModelReady(name, version string) bool {
 	c := x.core.Load()
-	served := c.classesOf(name)
+	served := c.served.classesOf(name)
 	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *model) bool { return !c.ready(m) })
 }
 
 // Models is the catalog of the plan in force.
-func (x *Executor) Models() *oip.Catalog { return x.core.Load().catalog }
+func (x *Executor) Models() *oip.Catalog { return x.core.Load().served.catalog }
 
 // Statistics are those of the plan in force; a model's are over its classes.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
 	var out []oip.ModelStatistics
-	for _, m := range x.core.Load().models {
+	for _, m := range x.core.Load().served.models {
 		if model == "" || m.name == model {
 			out = addStatistics(out, m.stats.statistics())
 		}
@@ -257,11 +205,11 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 			return nil, errDraining
 		}
 		c := x.core.Load()
-		j, err := c.prepareJob(req)
+		j, err := prepareJob(c, req)
 		if err != nil {
 			return nil, err
 		}
-		if !c.submit(j) {
+		if !c.in.submit(j) {
 			j.refs.Store(1)
 			j.release()
 			if x.core.Load() == c {
@@ -277,8 +225,8 @@ var errDraining = oip.Unavailable(policy.ReasonDraining.String(), "the server is
 
 // prepareJob turns a request into a job. Its inputs stay the request's memory,
 // which is valid until Infer returns.
-func (c *core) prepareJob(req *oip.Request) (*job, error) {
-	m, refusal := c.find(req)
+func prepareJob(c *core, req *oip.Request) (*job, error) {
+	m, refusal := c.served.find(req)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -326,7 +274,7 @@ func (j *job) wait(ctx context.Context, c *core) (*oip.Response, error) {
 	select {
 	case <-j.done:
 	case <-ctx.Done():
-		c.cancelJob(j)
+		c.in.cancelJob(j)
 		<-j.done
 	}
 	if j.outcome == served {

@@ -135,7 +135,8 @@ func twoStagePlan(infer time.Duration, batch int, slo time.Duration) *formats.Pl
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 func replayOptions(inside bool) Options {
-	return Options{Engine: "replay", Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: quiet()}
+	return Options{Engine: "replay", Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: quiet(),
+		HangTimeout: patient} // the machine may be busy
 }
 
 func open(t testing.TB, p *formats.Plan, o Options) *Executor {
@@ -322,12 +323,12 @@ func TestKilledWorker(t *testing.T) {
 	got := during(x, 0, 4, 75, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.call(func() { pid, busy = c.devices[0].proc.PID(), len(c.devices[0].flight) > 0 })
+			c.call(func() { pid, busy = c.workers.devices[0].proc.PID(), len(c.workers.devices[0].flight) > 0 })
 			return busy
 		})
 		syscall.Kill(pid, syscall.SIGKILL)
 		until(func() (back bool) {
-			c.call(func() { back = c.devices[0].proc != nil && c.devices[0].gen == 2 })
+			c.call(func() { back = c.workers.devices[0].proc != nil && c.workers.devices[0].gen == 2 })
 			return back
 		})
 	})
@@ -356,7 +357,7 @@ func TestCancelledClient(t *testing.T) {
 		return reasonOf(err)
 	}
 	go func() { last <- ask(context.Background()) }()
-	until(func() bool { return c.models[0].running.Load() == 1 })
+	until(func() bool { return c.served.models[0].running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for range 3 {
@@ -366,13 +367,13 @@ func TestCancelledClient(t *testing.T) {
 			}
 		})
 	}
-	until(func() bool { return c.models[0].running.Load()+c.models[0].waiting.Load() == 4 })
+	until(func() bool { return c.served.models[0].running.Load()+c.served.models[0].waiting.Load() == 4 })
 	cancel()
 	wg.Wait()
 	if r := x.Report(); r.Completed != 0 || r.DroppedByReason["cancelled"] != 3 {
 		t.Errorf("%+v", r.Counts)
 	}
-	c.call(func() { c.devices[0].proc.Kill() }) // or Close would wait for the run
+	c.call(func() { c.workers.devices[0].proc.Kill() }) // or Close would wait for the run
 	x.Close()
 	if how := <-last; how != "draining" {
 		t.Errorf("the one that ran until the end: %s", how)
@@ -386,7 +387,7 @@ func TestDrainAnswersEverybody(t *testing.T) {
 	for range n {
 		c.ask(0, 1)
 	}
-	m := x.core.Load().models[0]
+	m := x.core.Load().served.models[0]
 	until(func() bool { return m.waiting.Load()+m.running.Load() > n/2 && x.Report().Completed > 0 })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()

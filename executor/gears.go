@@ -19,7 +19,7 @@ import (
 // answers of every batch are. It belongs to the core's turn, the counters of
 // metrics aside.
 type cascade struct {
-	c       *core
+	single
 	gears   *gear.Tables
 	score   certainty.Func
 	raised  []formats.Calibration // by pipeline: what makes certainties of scores
@@ -108,7 +108,7 @@ func cascadeOf(c *core, plan *formats.Plan) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.c = c
+	g.single = single{c}
 	return g, nil
 }
 
@@ -163,20 +163,19 @@ func (g *cascade) check(m *model) error {
 
 // ran computes how certain the answers of a batch are. The policy decides which
 // of them are answered.
-func (g *cascade) ran(b *batch, r *run, _ time.Duration) {
-	g.metrics.ran(b.pipeline, len(b.reqs), b.infer)
+func (g *cascade) ran(b *batch, out outputs) {
+	g.scatter(b, out)
+	g.metrics.ran(b.pipeline, len(b.tasks), b.infer)
 	g.levels, g.certain = g.levels[:0], g.certain[:0]
 	if g.replay {
-		for _, req := range b.reqs {
+		for _, req := range b.tasks {
 			g.levels = append(g.levels, int64(g.gears.Records.Levels[b.pipeline][g.asked[req].record]))
 		}
 		return
 	}
-	own := r.out.pool
-	out := &b.model.outputs[0]
-	src := g.c.devices[own.device].segment.TensorAt(own.loaded.Outputs, 0, r.size, own.layout.Out(int(r.out.slot)))
-	for k := range b.reqs {
-		readScores(g.scores, src[k*out.bytes:], out.datatype)
+	first, src := &b.service.outputs[0], out.output(0)
+	for k := range b.tasks {
+		readScores(g.scores, src[k*first.bytes:], first.datatype)
 		certainty.Normalise(g.scores)
 		sure := g.raised[b.pipeline].At(g.score(g.scores))
 		g.certain = append(g.certain, sure)
@@ -205,28 +204,28 @@ func (g *cascade) ended(b *batch, dev int32) {
 	if !b.failed {
 		m := &g.models[b.pipeline]
 		m.batches++
-		m.samples += int64(len(b.reqs))
+		m.samples += int64(len(b.tasks))
 		m.running += b.infer
 	}
-	n := int64(len(b.reqs))
-	b.model.running.Add(-n)
-	b.model.waiting.Add(n)
-	for _, req := range b.reqs {
-		c.reqs[req].batch = -1
+	n := int64(len(b.tasks))
+	b.service.running.Add(-n)
+	b.service.waiting.Add(n)
+	for _, req := range b.tasks {
+		c.book.reqs[req].batch = -1
 	}
-	for k, req := range b.reqs {
-		q := &c.reqs[req]
+	for k, req := range b.tasks {
+		q := &c.book.reqs[req]
 		if q.gone { // the policy dropped it meanwhile
-			c.settle(req)
+			c.book.settle(req)
 			continue
 		}
 		level := int64(0)
 		if b.failed || q.job.answered {
-			c.handle(policy.Event{Kind: policy.Cancel, Model: b.model.index, Service: b.model.index, Req: req, Task: req})
+			c.handle(policy.Event{Kind: policy.Cancel, Model: b.model, Service: b.service.index, Req: req, Task: req})
 		} else {
 			level = g.note(req, k, b)
 		}
-		c.handle(policy.Event{Kind: policy.ControlRevealed, Model: b.model.index, Service: b.model.index, Req: req, Task: req, Batch: b.slot, Device: dev, Value: level})
+		c.handle(policy.Event{Kind: policy.ControlRevealed, Model: b.model, Service: b.service.index, Req: req, Task: req, Batch: b.slot, Device: dev, Value: level})
 	}
 }
 
@@ -250,18 +249,18 @@ func (g *cascade) holds(pipeline int32) bool { return g.c.tables.Pipelines[pipel
 // until the next could go.
 func (g *cascade) told(b *batch) {
 	if s := g.c.stats.service; s != nil && !b.failed && g.holds(b.pipeline) {
-		s.ran(g.c.tables.Pipelines[b.pipeline].FirstStage, len(b.reqs), b.dispatched, g.c.loop.Last()-b.dispatched)
+		s.ran(g.c.tables.Pipelines[b.pipeline].FirstStage, len(b.tasks), b.dispatched, g.c.loop.Last()-b.dispatched)
 	}
 }
 
 // complete takes a request's last answer as its answer.
 func (g *cascade) complete(slot int32) {
 	c := g.c
-	if slot < 0 || int(slot) >= len(c.reqs) || c.reqs[slot].job == nil || g.asked[slot].answer < 0 {
+	if c.book.at(slot) == nil || g.asked[slot].answer < 0 {
 		c.opt.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
-	q, a := &c.reqs[slot], &g.asked[slot]
+	q, a := &c.book.reqs[slot], &g.asked[slot]
 	if j := q.job; !j.answered {
 		side := j.side.(*cascadeJob)
 		g.models[a.answer].answers++
@@ -278,10 +277,10 @@ func (g *cascade) complete(slot int32) {
 			now := c.now()
 			j.outcome, j.late = served, now > j.deadline
 			c.stats.servedBy(j, a.infer, a.gather, now, g.since)
-			c.answer(j)
+			c.book.answer(j)
 		}
 	}
-	c.settle(slot)
+	c.book.settle(slot)
 }
 
 // mode notes the gear that requests from now on come under.

@@ -249,7 +249,7 @@ func TestCancelledInACascade(t *testing.T) {
 		q, _ := held(x)
 		return q == 0
 	})
-	if m := c.models[0]; m.waiting.Load() != 0 || m.running.Load() != 0 {
+	if m := c.served.models[0]; m.waiting.Load() != 0 || m.running.Load() != 0 {
 		t.Errorf("%d waiting, %d running", m.waiting.Load(), m.running.Load())
 	}
 	if r := x.Report(); r.Requests != r.Completed+r.Dropped {

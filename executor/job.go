@@ -85,6 +85,12 @@ func newJob(m *model, n int) *job {
 	return j
 }
 
+// input is the i-th input of a sample.
+func (j *job) input(sample, i int) []byte {
+	size := j.model.inputs[i].bytes
+	return j.inputs[i][sample*size:][:size]
+}
+
 // respond fills the job's own response.
 func (j *job) respond() *oip.Response {
 	m := j.model

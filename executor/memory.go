@@ -21,32 +21,32 @@ const (
 
 // slotsOf is how many batches the stages of a device hold, whose slots take
 // stride bytes together.
-func (c *core) slotsOf(d *device, stride int64) int {
-	if formats.IsCPU(d.kind) || d.remote || c.opt.Engine != engineONNX || stride <= 0 {
-		return c.opt.Slots // costs address space only
+func (k *crew) slotsOf(d *device, stride int64) int {
+	if formats.IsCPU(d.kind) || d.remote || k.c.opt.Engine != engineONNX || stride <= 0 {
+		return k.c.opt.Slots // costs address space only
 	}
-	fit := int(min(gpuSegmentBytes/stride, int64(c.opt.Slots)))
-	return min(c.opt.Slots, max(fit, gpuSlotsLeast, c.opt.Depth+2))
+	fit := int(min(gpuSegmentBytes/stride, int64(k.c.opt.Slots)))
+	return min(k.c.opt.Slots, max(fit, gpuSlotsLeast, k.c.opt.Depth+2))
 }
 
 // sameGPU tells whether two devices of the plan are (shares of) one GPU of this
 // machine.
-func (c *core) sameGPU(a, b int32) bool {
-	x, y := &c.tables.Devices[a], &c.tables.Devices[b]
-	return x.Kind == y.Kind && x.GPU == y.GPU && !c.devices[a].remote && !c.devices[b].remote && !formats.IsCPU(c.devices[a].kind)
+func (k *crew) sameGPU(a, b int32) bool {
+	x, y := &k.c.tables.Devices[a], &k.c.tables.Devices[b]
+	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].remote && !k.devices[b].remote && !formats.IsCPU(k.devices[a].kind)
 }
 
 // readers lists the devices on the same GPU that read what a device's stages
 // make, itself among them.
-func (c *core) readers(dev int32) []int32 {
+func (k *crew) readers(dev int32) []int32 {
 	var out []int32
 	seen := map[int32]bool{}
-	for s := range c.stages {
-		if c.stages[s].last || c.devices[dev].slots[s] == nil {
+	for s := range k.stages {
+		if k.stages[s].last || k.devices[dev].slots[s] == nil {
 			continue
 		}
-		for _, to := range c.tables.DevicesOf(int32(s + 1)) {
-			if !seen[to] && c.sameGPU(dev, to) {
+		for _, to := range k.c.tables.DevicesOf(int32(s + 1)) {
+			if !seen[to] && k.sameGPU(dev, to) {
 				seen[to] = true
 				out = append(out, to)
 			}
@@ -57,34 +57,34 @@ func (c *core) readers(dev int32) []int32 {
 
 // shareMemory lets tensors between stages on one GPU stay in its memory. What
 // cannot be done is said, and goes through the host's memory.
-func (c *core) shareMemory(ctx context.Context) {
-	if c.opt.Engine != engineONNX && os.Getenv(worker.ReplayMemoryEnv) == "" {
+func (k *crew) shareMemory(ctx context.Context) {
+	if k.c.opt.Engine != engineONNX && os.Getenv(worker.ReplayMemoryEnv) == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.opt.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
 	defer cancel()
-	for _, d := range c.devices {
-		readers := c.readers(d.index)
+	for _, d := range k.devices {
+		readers := k.readers(d.index)
 		if len(readers) == 0 {
 			continue
 		}
 		handle, err := d.proc.Share(ctx, d.segment, nil)
 		if err != nil {
-			c.opt.Log.Warn("tensors leave the GPU between stages: its memory cannot be shared", "device", d.index, "kind", d.kind, "error", err)
+			k.c.opt.Log.Warn("tensors leave the GPU between stages: its memory cannot be shared", "device", d.index, "kind", d.kind, "error", err)
 			continue
 		}
 		d.shares = true
 		for _, to := range readers {
-			x := c.devices[to]
+			x := k.devices[to]
 			if x == d {
 				continue
 			}
 			if _, err := x.proc.Share(ctx, d.segment, handle); err != nil {
-				c.opt.Log.Warn("tensors leave the GPU between two of its shares", "from", d.index, "to", to, "kind", d.kind, "error", err)
+				k.c.opt.Log.Warn("tensors leave the GPU between two of its shares", "from", d.index, "to", to, "kind", d.kind, "error", err)
 				continue
 			}
 			if x.maps == nil {
-				x.maps = make([]bool, len(c.devices))
+				x.maps = make([]bool, len(k.devices))
 			}
 			x.maps[d.index] = true
 		}
@@ -99,16 +99,16 @@ func (d *device) reaches(from *device) bool {
 
 // handsOver tells whether what a batch's next run on a device makes stays in the
 // GPU's memory: where the worker of the stage after it reaches that.
-func (c *core) handsOver(b *batch, d *device) bool {
-	return b.hop+1 < len(b.hops) && c.devices[b.hops[b.hop+1].Device].reaches(d)
+func (w *workers) handsOver(b *batch, d *device) bool {
+	return b.hop+1 < len(b.hops) && w.devices[b.hops[b.hop+1].Device].reaches(d)
 }
 
 // forgetMemory: a worker is gone, its GPU memory with it, and what it had mapped.
 // What others are reading there is no answer to anything.
-func (c *core) forgetMemory(d *device) {
+func (w *workers) forgetMemory(d *device) {
 	shared := d.shares
 	d.shares, d.maps = false, nil
-	for _, x := range c.devices {
+	for _, x := range w.devices {
 		if x.maps != nil {
 			x.maps[d.index] = false
 		}
@@ -117,7 +117,7 @@ func (c *core) forgetMemory(d *device) {
 		}
 		for _, r := range x.flight {
 			if r.batch != nil && r.inDevice && r.in.pool != nil && r.in.pool.device == d.index {
-				c.failBatch(r.batch, policy.ReasonWorkerLost, nil)
+				w.c.failBatch(r.batch, policy.ReasonWorkerLost, nil)
 			}
 		}
 	}

@@ -31,14 +31,14 @@ func loseWorker(t *testing.T, x *Executor, dev, busy int) {
 	c := x.core.Load()
 	var pid int
 	until(func() (now bool) {
-		c.call(func() { pid, now = c.devices[dev].proc.PID(), len(c.devices[busy].flight) > 0 })
+		c.call(func() { pid, now = c.workers.devices[dev].proc.PID(), len(c.workers.devices[busy].flight) > 0 })
 		return now
 	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	until(func() (back bool) {
-		c.call(func() { back = c.devices[dev].proc != nil && c.devices[dev].gen == 2 })
+		c.call(func() { back = c.workers.devices[dev].proc != nil && c.workers.devices[dev].gen == 2 })
 		return back
 	})
 }
@@ -131,7 +131,7 @@ func TestLostGPUMemory(t *testing.T) {
 // it, but enough to run ahead.
 func TestSlotsOfAGPU(t *testing.T) {
 	o := Options{}.withDefaults()
-	c := &core{opt: &o}
+	c := &crew{c: &core{opt: &o}}
 	for _, x := range []struct {
 		kind   string
 		stride int64

@@ -70,19 +70,19 @@ func (m *model) setTensors(dst *[]tensor, specs []engine.Spec, what string) erro
 	return nil
 }
 
-// catalogOf describes the models to clients.
-func (c *core) catalogOf() (*oip.Catalog, error) {
+// describe makes the catalog, which describes the models to clients.
+func (s *offer) describe(o *Options) (err error) {
 	var infos []oip.ModelInfo
-	for _, m := range c.models {
-		if err := c.sameTensors(m); err != nil {
-			return nil, err
+	for _, m := range s.models {
+		if err := s.sameTensors(m); err != nil {
+			return err
 		}
-		if slices.ContainsFunc(infos, func(o oip.ModelInfo) bool { return o.Name == m.name }) {
+		if slices.ContainsFunc(infos, func(i oip.ModelInfo) bool { return i.Name == m.name }) {
 			continue // another class of it
 		}
-		info := oip.ModelInfo{Name: m.name, Versions: []string{version}, Platform: platform(c.opt.Engine), MaxBatch: c.opt.MaxRequestBatch}
-		if c.named.Named(m.name) {
-			info.Classes = c.named.Of(m.name)
+		info := oip.ModelInfo{Name: m.name, Versions: []string{version}, Platform: platform(o.Engine), MaxBatch: o.MaxRequestBatch}
+		if s.named.Named(m.name) {
+			info.Classes = s.named.Of(m.name)
 		}
 		for _, t := range m.inputs {
 			info.Inputs = append(info.Inputs, oip.TensorInfo{Name: t.name, Datatype: t.datatype, Shape: t.shape})
@@ -92,7 +92,8 @@ func (c *core) catalogOf() (*oip.Catalog, error) {
 		}
 		infos = append(infos, info)
 	}
-	return oip.NewCatalog(infos...)
+	s.catalog, err = oip.NewCatalog(infos...)
+	return err
 }
 
 // version is what clients see: a plan serves one version of a model.

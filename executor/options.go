@@ -54,7 +54,7 @@ type Options struct {
 	MaxQueue int
 
 	StartTimeout time.Duration // of a worker with its models; 0: 5 minutes
-	HangTimeout  time.Duration // how much longer than planned a run may last; 0: 30 s
+	HangTimeout  time.Duration // that a run must last, beside ten times its planned time, until its worker is taken to hang; 0: 1 s
 	SearchLimit  time.Duration // how long a policy's search beside the loop may take; 0: 1 s
 	FlushTimeout time.Duration // how long a plan answers what it accepted once another is in force; 0: 30 s
 
@@ -76,6 +76,13 @@ type Options struct {
 	// how many seconds with requests; 0: 120.
 	MixLimit   float64
 	MixWindows int
+
+	// StoreBytes bounds what tasks have made and others will read, of plans whose
+	// requests have several tasks; 0: 1 GiB. A request whose outputs have no room is
+	// refused. Judge computes what becomes of a task from its outputs, and with it
+	// which tasks come next; nil: always the same.
+	StoreBytes int64
+	Judge      func(service int32, outputs [][]byte) policy.Outcome
 
 	// RecordService keeps the actual times of every run, for Service.
 	RecordService bool
@@ -103,9 +110,10 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxRequestBatch, 64)
 	set(&o.MaxQueue, 65536)
 	set(&o.StartTimeout, 5*time.Minute)
-	set(&o.HangTimeout, 30*time.Second)
+	set(&o.HangTimeout, time.Second)
 	set(&o.SearchLimit, time.Second)
 	set(&o.FlushTimeout, 30*time.Second)
+	set(&o.StoreBytes, 1<<30)
 	set(&o.DriftLimit, 0.25)
 	set(&o.DriftWindows, 600)
 	set(&o.MixLimit, 0.1)
@@ -132,6 +140,9 @@ var (
 	ErrPlan = errors.New("plan cannot be served")
 	// ErrClosed: use after Close.
 	ErrClosed = errors.New("executor is closed")
+	// ErrSwitched: the new plan is in force, but not all that the old one had
+	// accepted could be answered by it.
+	ErrSwitched = errors.New("the new plan is in force")
 	// ErrModelHash: a model file differs from the one that was planned for.
 	ErrModelHash = worker.ErrHash
 )

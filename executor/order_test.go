@@ -76,14 +76,14 @@ func TestPauseIsNoHang(t *testing.T) {
 		default:
 		}
 		c.call(func() {
-			d := c.devices[0]
+			d := c.workers.devices[0]
 			if len(d.flight) == 0 {
 				return
 			}
 			looked = true
 			now := c.now()
 			d.flight[0].started, c.watched = now-time.Hour, now-time.Hour
-			c.watch()
+			c.Woke(watchTag)
 			if got := now - d.flight[0].started; got > 3*watchEvery {
 				t.Errorf("after an hour's pause the run counts as %v old", got)
 			}

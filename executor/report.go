@@ -19,8 +19,8 @@ import (
 func (x *Executor) Report() *formats.Report {
 	c := x.core.Load()
 	var r *formats.Report
-	if !c.call(func() { r = c.report() }) {
-		r = c.report() // the last round is over: nobody writes any more
+	if !c.call(func() { r = reportOf(c) }) {
+		r = reportOf(c) // the last round is over: nobody writes any more
 	}
 	return r
 }
@@ -39,7 +39,7 @@ func (x *Executor) Service() *Service {
 	return s
 }
 
-func (c *core) report() *formats.Report {
+func reportOf(c *core) *formats.Report {
 	elapsed := c.now() - c.stats.began
 	r := &formats.Report{
 		Format: formats.FormatReport, Source: "serve", Policy: c.spec.Name, Runs: 1, DurationUS: formats.Micros(elapsed.Truncate(time.Microsecond)),
@@ -47,7 +47,7 @@ func (c *core) report() *formats.Report {
 	}
 	all := hdrhistogram.New(shortest, longest, digits)
 	total := counts{dropped: make([]int64, len(policy.Reasons())+1)}
-	for _, m := range c.models {
+	for _, m := range c.served.models {
 		st := m.stats
 		st.mu.Lock()
 		mine := counts{st.requests, st.completed, st.late, slices.Clone(st.dropped)}
@@ -69,8 +69,10 @@ func (c *core) report() *formats.Report {
 	if open := total.open(); open > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d requests are still under way; they are counted as dropped (%s)", open, report.Unfinished))
 	}
-	r.Devices = c.deviceReports(elapsed)
-	r.Transfer = c.tiers()
+	if c.workers != nil {
+		r.Devices = c.workers.deviceReports(elapsed)
+	}
+	r.Transfer = c.stats.tiers()
 	c.answers.report(r)
 	return r
 }
@@ -139,13 +141,13 @@ func summary(h *hdrhistogram.Histogram) formats.LatencySummary {
 }
 
 // deviceReports adds up the use of devices by kind; a share of 1/v counts 1/v.
-func (c *core) deviceReports(elapsed time.Duration) []formats.DeviceReport {
-	out := make([]formats.DeviceReport, len(c.tables.Kinds))
+func (w *workers) deviceReports(elapsed time.Duration) []formats.DeviceReport {
+	out := make([]formats.DeviceReport, len(w.c.tables.Kinds))
 	weight := make([]float64, len(out))
 	busy := make([]float64, len(out))
 	seen := make([]map[int32]bool, len(out))
-	for i, d := range c.devices {
-		t := &c.tables.Devices[i]
+	for i, d := range w.devices {
+		t := &w.c.tables.Devices[i]
 		w := 1 / float64(max(t.Share, 1))
 		weight[t.Kind] += w
 		busy[t.Kind] += w * float64(d.busy)
@@ -155,12 +157,12 @@ func (c *core) deviceReports(elapsed time.Duration) []formats.DeviceReport {
 		seen[t.Kind][t.GPU] = true
 	}
 	used := out[:0]
-	for k := range c.tables.Kinds {
+	for k := range w.c.tables.Kinds {
 		if weight[k] == 0 {
 			continue
 		}
 		all := weight[k] * float64(elapsed)
-		r := formats.DeviceReport{Device: c.tables.Kinds[k], Count: len(seen[k]), RunningUS: formats.Micros(busy[k]), IdleUS: formats.Micros(max(all-busy[k], 0))}
+		r := formats.DeviceReport{Device: w.c.tables.Kinds[k], Count: len(seen[k]), RunningUS: formats.Micros(busy[k]), IdleUS: formats.Micros(max(all-busy[k], 0))}
 		if all > 0 {
 			r.Utilisation = busy[k] / all
 		}
@@ -176,8 +178,7 @@ func (c *core) deviceReports(elapsed time.Duration) []formats.DeviceReport {
 // directly, within the runs; shm: in shared memory); nothing is copied here. A stream is a tensor to or from another host: the time is that of its
 // way here, and the way out counts with the next run. Ingress and egress are the copies from requests into the first
 // stage's memory, and from the last stage's.
-func (c *core) tiers() *formats.TierReport {
-	s := c.stats
+func (s *stats) tiers() *formats.TierReport {
 	out := &formats.TierReport{}
 	for _, t := range []struct {
 		name string

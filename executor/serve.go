@@ -60,7 +60,8 @@ type ServeOptions struct {
 	Record string
 	// Ready is called once everything listens.
 	Ready func(Addresses)
-	// Reloaded is called after every attempt to switch plans; nil error: done.
+	// Reloaded is called after every attempt to switch plans. Without an error it
+	// is done; with ErrSwitched the new plan is in force all the same.
 	Reloaded func(error)
 }
 
@@ -142,7 +143,10 @@ loop:
 			break loop
 		case <-hup:
 			err := s.switchPlan(ctx, x, &sum)
-			if err != nil {
+			switch {
+			case errors.Is(err, ErrSwitched):
+				o.Log.Warn("the new plan is in force, and requests of the old one were refused", "error", err)
+			case err != nil:
 				o.Log.Error("the plan in force stays", "error", err)
 			}
 			if o.Reloaded != nil {
@@ -294,7 +298,8 @@ func (s *servers) start(x *Executor) {
 	}
 }
 
-// switchPlan reads the plan's file again and puts it in force.
+// switchPlan reads the plan's file again and puts it in force. sum is the hash of
+// the plan in force, whatever the error.
 func (s *servers) switchPlan(ctx context.Context, x *Executor, sum *string) error {
 	plan, next, err := readPlan(s.opt.Plan)
 	if err != nil {
@@ -306,12 +311,12 @@ func (s *servers) switchPlan(ctx context.Context, x *Executor, sum *string) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*s.opt.StartTimeout)
 	defer cancel()
-	if err := x.Reload(ctx, plan, next); err != nil {
-		return err
+	err = x.Reload(ctx, plan, next)
+	if err == nil || errors.Is(err, ErrSwitched) {
+		*sum = next
+		s.opt.Log.Info("switched to the new plan", "plan", s.opt.Plan, "sha256", next)
 	}
-	*sum = next
-	s.opt.Log.Info("switched to the new plan", "plan", s.opt.Plan, "sha256", next)
-	return nil
+	return err
 }
 
 // answering is how long answers may take to be written once they are there.

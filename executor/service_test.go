@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"inferplan/engine/worker"
 	"inferplan/executor/loop"
 	"inferplan/policy"
 )
@@ -33,7 +32,7 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 		{far, 60 * ms, 65 * ms, 70 * ms},  // its way is not known
 	} {
 		r := &run{batch: &batch{}, size: 1, sent: x.sent}
-		c.stats.ran(x.d, r, &worker.Result{Start: int64(x.start), End: int64(x.end)})
+		c.stats.ran(x.d, r, &news{start: int64(x.start), end: int64(x.end)})
 	}
 	s := c.stats.service.snapshot()
 	if want := []time.Duration{10 * ms, 10 * ms, 10 * ms, 5 * ms}; !slices.Equal(s.Runs[0][0], want) {

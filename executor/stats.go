@@ -142,12 +142,12 @@ func (s *stats) answered(j *job, now time.Duration) {
 }
 
 func (s *stats) dispatched(b *batch) {
-	b.model.metrics.batch.Observe(float64(len(b.reqs)))
+	b.service.metrics.batch.Observe(float64(len(b.tasks)))
 }
 
-func (s *stats) batchDone(b *batch, answer time.Duration) {
-	m := b.model.stats
-	size := len(b.reqs)
+func (s *stats) batchDone(b *batch) {
+	m := b.service.stats
+	size := len(b.tasks)
 	m.mu.Lock()
 	for len(m.batches) <= size {
 		m.batches = append(m.batches, batchCount{})
@@ -156,28 +156,28 @@ func (s *stats) batchDone(b *batch, answer time.Duration) {
 	c.n++
 	c.gather += b.gather
 	c.infer += b.infer
-	c.answer += answer
+	c.answer += b.answer
 	m.oip.ExecutionCount++
 	m.mu.Unlock()
 	s.ingress.took += b.gather
-	s.egress.took += answer
+	s.egress.took += b.answer
 }
 
 // ran notes a run that ended, whether anybody waits for it or not.
-func (s *stats) ran(d *device, r *run, res *worker.Result) {
-	took := time.Duration(res.End - res.Start)
+func (s *stats) ran(d *device, r *run, n *news) {
+	took := time.Duration(n.end - n.start)
 	d.busy += took
-	own := res.Total - d.total
-	d.total = res.Total
-	d.stats.ran(time.Duration(res.CPU), time.Duration(own))
-	begin, end := s.core.since(res.Start), s.core.since(res.End)
+	own := n.total - d.total
+	d.total = n.total
+	d.stats.ran(time.Duration(n.cpu), time.Duration(own))
+	begin, end := s.core.since(n.start), s.core.since(n.end)
 	// The device was taken from the moment at which it could have begun: until it
 	// did, the batch was laid into its memory and the command travelled.
 	if !d.remote {
 		begin = min(begin, max(r.sent, d.ended))
 	}
 	d.ended = max(d.ended, end)
-	if s.service != nil && r.batch != nil && res.Code == worker.OK && !s.core.answers.holds(r.batch.pipeline) {
+	if s.service != nil && r.batch != nil && worker.Code(n.code) == worker.OK && !s.core.answers.holds(r.batch.pipeline) {
 		s.service.ran(r.stage, r.size, begin, end-begin)
 	}
 }

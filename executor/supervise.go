@@ -21,18 +21,29 @@ const (
 	stableAfter = 10 * time.Second // a worker that lived so long starts afresh
 )
 
-func (c *core) workerConfig(d *device, place worker.Device) worker.Config {
-	hello := worker.Hello{Engine: c.opt.Engine, Device: place, Library: c.opt.Library, Execution: worker.PlannedExecution(c.plan, place.Kind)}
-	if c.opt.Execute != nil {
-		hello.Execution = c.opt.Execute(place.Kind, hello.Execution)
+// crew is the life of worker processes: it starts them, gives them memory, passes
+// on what they say and starts them again when they end.
+type crew struct {
+	c       *core
+	stages  []stagePlan
+	devices []*device
+	ctx     context.Context // of supervisors and of workers that are started again
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
+	hello := worker.Hello{Engine: k.c.opt.Engine, Device: place, Library: k.c.opt.Library, Execution: worker.PlannedExecution(k.c.plan, place.Kind)}
+	if k.c.opt.Execute != nil {
+		hello.Execution = k.c.opt.Execute(place.Kind, hello.Execution)
 	}
-	cfg := worker.Config{Hello: hello, Command: c.opt.Command, Env: slices.Concat(c.opt.Env, hello.Env())}
-	for i := range c.stages {
-		for _, dev := range c.tables.DevicesOf(int32(i)) {
+	cfg := worker.Config{Hello: hello, Command: k.c.opt.Command, Env: slices.Concat(k.c.opt.Env, hello.Env())}
+	for i := range k.stages {
+		for _, dev := range k.c.tables.DevicesOf(int32(i)) {
 			if dev == d.index {
-				spec := c.stages[i].spec
+				spec := k.stages[i].spec
 				if !formats.IsCPU(place.Kind) {
-					spec.Sizes = sizesOf(c.tables.Stages[i].Infer[:min(spec.MaxBatch, len(c.tables.Stages[i].Infer))], spec.MaxBatch)
+					spec.Sizes = sizesOf(k.c.tables.Stages[i].Infer[:min(spec.MaxBatch, len(k.c.tables.Stages[i].Infer))], spec.MaxBatch)
 				}
 				cfg.Stages = append(cfg.Stages, spec)
 			}
@@ -41,14 +52,14 @@ func (c *core) workerConfig(d *device, place worker.Device) worker.Config {
 	return cfg
 }
 
-func (c *core) startProcess(ctx context.Context, d *device, cfg worker.Config) (*worker.Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opt.StartTimeout)
+func (k *crew) startProcess(ctx context.Context, d *device, cfg worker.Config) (*worker.Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
 	defer cancel()
 	if d.remote {
-		c.opt.Log.Info("waiting for a worker of another host", "device", d.index, "kind", d.kind)
-		return c.opt.Lobby.Start(ctx, c, cfg)
+		k.c.opt.Log.Info("waiting for a worker of another host", "device", d.index, "kind", d.kind)
+		return k.c.opt.Lobby.Start(ctx, k.c, cfg)
 	}
-	if c.opt.Inside {
+	if k.c.opt.Inside {
 		return worker.StartInside(ctx, cfg, worker.Engines())
 	}
 	return worker.Start(ctx, cfg)
@@ -56,8 +67,8 @@ func (c *core) startProcess(ctx context.Context, d *device, cfg worker.Config) (
 
 // startWorkers starts all workers side by side, divides their shared memory
 // and prepares every stage. On failure nothing is left running.
-func (c *core) startWorkers(ctx context.Context, places []worker.Device) (cfgs []worker.Config, err error) {
-	n := len(c.devices)
+func (k *crew) startWorkers(ctx context.Context, places []worker.Device) (cfgs []worker.Config, err error) {
+	n := len(k.devices)
 	cfgs = make([]worker.Config, n)
 	procs := make([]*worker.Process, n)
 	defer func() {
@@ -72,29 +83,29 @@ func (c *core) startWorkers(ctx context.Context, places []worker.Device) (cfgs [
 		}
 	}()
 	err = each(n, func(i int) error {
-		cfgs[i] = c.workerConfig(c.devices[i], places[i])
+		cfgs[i] = k.workerConfig(k.devices[i], places[i])
 		var err error
-		procs[i], err = c.startProcess(ctx, c.devices[i], cfgs[i])
+		procs[i], err = k.startProcess(ctx, k.devices[i], cfgs[i])
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	for i, p := range procs {
-		if err := c.layOut(c.devices[i], p); err != nil {
+		if err := k.layOut(k.devices[i], p); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.readModels(); err != nil {
+	if err := k.readModels(); err != nil {
 		return nil, err
 	}
-	if err := each(n, func(i int) error { return c.prepare(ctx, c.devices[i], procs[i]) }); err != nil {
+	if err := each(n, func(i int) error { return k.prepare(ctx, k.devices[i], procs[i]) }); err != nil {
 		return nil, err
 	}
-	for i, d := range c.devices {
+	for i, d := range k.devices {
 		d.proc, d.gen, d.pinned = procs[i], 1, procs[i].Pinned()
 	}
-	c.shareMemory(ctx)
+	k.shareMemory(ctx)
 	return cfgs, nil
 }
 
@@ -117,15 +128,15 @@ func each(n int, f func(i int) error) error {
 const page = 4096
 
 // layOut divides a device's segment among its stages and creates it.
-func (c *core) layOut(d *device, p *worker.Process) error {
-	d.slots = make([]*stageSlots, len(c.stages))
+func (k *crew) layOut(d *device, p *worker.Process) error {
+	d.slots = make([]*stageSlots, len(k.stages))
 	var stride int64
 	for i := range p.Loaded {
 		l := &p.Loaded[i]
-		st := &c.stages[l.ID]
+		st := &k.stages[l.ID]
 		s := &stageSlots{device: d.index, loaded: l}
 		s.layout = worker.Layout{ID: l.ID, Warm: 2}
-		if c.opt.Engine == "replay" {
+		if k.c.opt.Engine == "replay" {
 			s.layout.Warm = 0
 		}
 		if st.first {
@@ -135,7 +146,7 @@ func (c *core) layOut(d *device, p *worker.Process) error {
 		stride += s.layout.Stride
 		d.slots[l.ID] = s
 	}
-	slots := c.slotsOf(d, stride)
+	slots := k.slotsOf(d, stride)
 	var base int64
 	for i := range p.Loaded {
 		s := d.slots[p.Loaded[i].ID]
@@ -149,12 +160,12 @@ func (c *core) layOut(d *device, p *worker.Process) error {
 
 // readModels learns the models' boundary from what the workers loaded, and
 // checks that stages fit together.
-func (c *core) readModels() error {
-	for i := range c.stages {
-		st := &c.stages[i]
-		m := c.models[c.tables.Pipelines[c.tables.Stages[i].Pipeline].Model]
-		for _, dev := range c.tables.DevicesOf(int32(i)) {
-			own := c.devices[dev].slots[i]
+func (k *crew) readModels() error {
+	for i := range k.stages {
+		st := &k.stages[i]
+		m := k.c.services[k.c.tables.Pipelines[k.c.tables.Stages[i].Pipeline].Service]
+		for _, dev := range k.c.tables.DevicesOf(int32(i)) {
+			own := k.devices[dev].slots[i]
 			if own == nil {
 				return fmt.Errorf("%w: stage %d was not loaded on device %d", ErrPlan, i, dev)
 			}
@@ -163,10 +174,10 @@ func (c *core) readModels() error {
 					return err
 				}
 			} else {
-				for _, from := range c.tables.DevicesOf(int32(i - 1)) {
-					made := c.devices[from].slots[i-1].loaded.Outputs
+				for _, from := range k.c.tables.DevicesOf(int32(i - 1)) {
+					made := k.devices[from].slots[i-1].loaded.Outputs
 					if err := sameSpecs(made, own.loaded.Inputs); err != nil {
-						return fmt.Errorf("%w: model %s: stage %d does not fit the one before: %w", ErrPlan, m.name, c.tables.Stages[i].Hop, err)
+						return fmt.Errorf("%w: model %s: stage %d does not fit the one before: %w", ErrPlan, m.name, k.c.tables.Stages[i].Hop, err)
 					}
 				}
 			}
@@ -174,11 +185,14 @@ func (c *core) readModels() error {
 				if err := m.setTensors(&m.outputs, own.loaded.Outputs, "output"); err != nil {
 					return err
 				}
-				if err := c.answers.check(m); err != nil {
+				if err := k.c.answers.check(m); err != nil {
 					return err
 				}
 			}
 		}
+	}
+	if k.c.control != nil {
+		k.c.served.join(k.c.tables, k.c.services)
 	}
 	return nil
 }
@@ -196,14 +210,14 @@ func sameSpecs(made, wanted []engine.Spec) error {
 }
 
 // prepare gives a worker the memory that it writes and reads and warms it up.
-func (c *core) prepare(ctx context.Context, d *device, p *worker.Process) error {
-	ctx, cancel := context.WithTimeout(ctx, c.opt.StartTimeout)
+func (k *crew) prepare(ctx context.Context, d *device, p *worker.Process) error {
+	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
 	defer cancel()
 	if err := p.Attach(ctx, d.segment, true); err != nil {
 		return fmt.Errorf("device %d (%s): share its memory: %w", d.index, d.kind, err)
 	}
-	for _, from := range c.sources(d.index) {
-		if err := p.Attach(ctx, c.devices[from].segment, false); err != nil {
+	for _, from := range k.sources(d.index) {
+		if err := p.Attach(ctx, k.devices[from].segment, false); err != nil {
 			return fmt.Errorf("device %d (%s): share the memory of device %d: %w", d.index, d.kind, from, err)
 		}
 	}
@@ -219,14 +233,14 @@ func (c *core) prepare(ctx context.Context, d *device, p *worker.Process) error 
 }
 
 // sources lists the other devices whose outputs a device reads.
-func (c *core) sources(dev int32) []int32 {
+func (k *crew) sources(dev int32) []int32 {
 	var out []int32
 	seen := map[int32]bool{dev: true}
-	for i := range c.stages {
-		if c.stages[i].first || c.devices[dev].slots[i] == nil {
+	for i := range k.stages {
+		if k.stages[i].first || k.devices[dev].slots[i] == nil {
 			continue
 		}
-		for _, from := range c.tables.DevicesOf(int32(i - 1)) {
+		for _, from := range k.c.tables.DevicesOf(int32(i - 1)) {
 			if !seen[from] {
 				seen[from] = true
 				out = append(out, from)
@@ -236,75 +250,106 @@ func (c *core) sources(dev int32) []int32 {
 	return out
 }
 
+// watchOver supervises all workers.
+func (k *crew) watchOver(cfgs []worker.Config) {
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	for i, d := range k.devices {
+		k.wg.Add(1)
+		go k.supervise(d, cfgs[i], d.proc, d.gen)
+	}
+}
+
+// kill ends all workers at once.
+func (k *crew) kill() {
+	for _, d := range k.devices {
+		d.proc.Kill()
+		d.proc.Wait()
+	}
+}
+
+// freeMemory unmaps what the workers shared; they must have ended.
+func (k *crew) freeMemory() {
+	for _, d := range k.devices {
+		if d.segment != nil {
+			d.segment.Close()
+		}
+	}
+}
+
 // supervise passes on a worker's results and starts it again when it ends,
 // until the core's context does.
-func (c *core) supervise(d *device, cfg worker.Config, p *worker.Process, gen int) {
-	defer c.wg.Done()
+func (k *crew) supervise(d *device, cfg worker.Config, p *worker.Process, gen int32) {
+	defer k.wg.Done()
 	pause := time.Duration(0)
 	for {
 		born := time.Now()
-		c.listen(d.index, gen, p)
-		if c.ctx.Err() != nil {
+		k.listen(d.index, gen, p)
+		if k.ctx.Err() != nil {
 			return
 		}
-		c.post(deviceEvent{kind: workerLost, device: d.index, gen: gen})
+		k.c.in.post(news{what: workerLost, device: d.index, gen: gen})
 		p.Kill()
-		c.opt.Log.Warn("worker lost", "device", d.index, "kind", d.kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
+		k.c.opt.Log.Warn("worker lost", "device", d.index, "kind", d.kind, "pid", p.PID(), "ended", fmt.Sprint(p.Wait()))
 		if time.Since(born) > stableAfter {
 			pause = 0
 		}
 		gen++
 		for {
-			if !wait(c.ctx, pause) {
+			if !wait(k.ctx, pause) {
 				return
 			}
-			if pause = min(max(2*pause, firstPause), longestWait); c.ctx.Err() != nil {
+			if pause = min(max(2*pause, firstPause), longestWait); k.ctx.Err() != nil {
 				return
 			}
 			begin := time.Now()
-			next, err := c.startProcess(c.ctx, d, cfg)
+			next, err := k.startProcess(k.ctx, d, cfg)
 			if err == nil {
-				if err = c.prepare(c.ctx, d, next); err != nil {
+				if err = k.prepare(k.ctx, d, next); err != nil {
 					next.Kill()
 					next.Wait()
 				}
 			}
 			if err == nil {
 				p = next
-				c.metrics.restarted(d.index)
-				c.opt.Log.Info("worker back", "device", d.index, "kind", d.kind, "pid", p.PID(), "after", time.Since(begin))
+				k.c.metrics.restarted(d.index)
+				k.c.opt.Log.Info("worker back", "device", d.index, "kind", d.kind, "pid", p.PID(), "after", time.Since(begin))
 				break
 			}
-			if c.ctx.Err() != nil {
+			if k.ctx.Err() != nil {
 				return
 			}
-			c.opt.Log.Error("worker does not start", "device", d.index, "kind", d.kind, "error", err, "again_in", pause)
+			k.c.opt.Log.Error("worker does not start", "device", d.index, "kind", d.kind, "error", err, "again_in", pause)
 		}
-		c.post(deviceEvent{kind: workerBack, device: d.index, gen: gen, proc: p})
+		k.c.in.post(news{what: workerBack, device: d.index, gen: gen, back: p})
 	}
 }
 
 // listen passes results on until the worker is gone.
-func (c *core) listen(dev int32, gen int, p *worker.Process) {
+func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 	var results []worker.Result
-	var events []deviceEvent
+	var events []news
 	for {
 		var err error
 		results, err = p.Receive(results[:0])
 		events = events[:0]
 		for i := range results {
-			events = append(events, deviceEvent{kind: resultCame, device: dev, gen: gen, result: results[i]})
+			events = append(events, newsOf(&results[i], dev, gen))
 		}
 		if len(events) > 0 {
-			c.post(events...)
+			k.c.in.post(events...)
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				c.opt.Log.Error("worker's control socket", "device", dev, "error", err)
+				k.c.opt.Log.Error("worker's control socket", "device", dev, "error", err)
 			}
 			return
 		}
 	}
+}
+
+// newsOf is a worker's result as news.
+func newsOf(r *worker.Result, dev, gen int32) news {
+	return news{what: resultCame, device: dev, gen: gen, id: r.ID, start: r.Start, end: r.End, cpu: r.CPU, total: r.Total, code: uint32(r.Code), text: r.Text}
 }
 
 // wait sleeps; false when the context ended.

@@ -15,8 +15,10 @@ import (
 // those in use (preload), requests go to it from one moment on (switch), and
 // what the old plan has accepted is answered by it (flush), for at most
 // Options.FlushTimeout. No request waits for the flush: until it is over, both
-// plans' workers share the devices. On failure the old plan stays in force. ctx
-// bounds the preload only: who ends the server still owes these answers.
+// plans' workers share the devices. What the flush leaves is answered with the
+// reason draining, and the error is then ErrSwitched: the new plan is in force. On
+// any other failure the old plan stays. ctx bounds the preload only: who ends the
+// server still owes these answers.
 func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string) error {
 	x.reload.Lock()
 	defer x.reload.Unlock()
@@ -35,12 +37,15 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
 	defer cancel()
 	if err = old.drain(flush); err != nil {
-		err = fmt.Errorf("reload: requests of the old plan were still under way: %w", err)
+		err = fmt.Errorf("requests of the old plan were still under way after %v: %w", x.opt.FlushTimeout, err)
 	}
 	flushed := time.Now()
 	x.own.switched(loaded.Sub(began), flushed.Sub(loaded))
 	x.opt.Log.Info("plan switched", "preload", loaded.Sub(began), "flush", flushed.Sub(loaded))
-	return errors.Join(err, old.stop())
+	if err = errors.Join(err, old.stop()); err != nil {
+		return fmt.Errorf("reload: %w: %w", ErrSwitched, err)
+	}
+	return nil
 }
 
 // executorMetrics are the series that outlive a plan.

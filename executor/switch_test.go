@@ -2,10 +2,15 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -212,7 +217,7 @@ func TestEndInTheMidstOfASwitch(t *testing.T) {
 		_, err := x.Infer(context.Background(), sample(x, 1))
 		answered <- err
 	}()
-	until(func() bool { return old.models[0].running.Load() == 1 })
+	until(func() bool { return old.served.models[0].running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		until(func() bool { return x.core.Load() != old })
@@ -223,5 +228,56 @@ func TestEndInTheMidstOfASwitch(t *testing.T) {
 	}
 	if how := reasonOf(<-answered); how != "served" {
 		t.Errorf("what the old plan had accepted ended as %s", how)
+	}
+}
+
+// A flush that does not end in time leaves the new plan in force. The server
+// knows that, says so, and switches back when it is told to.
+func TestSwitchBackAfterAFlushThatFailed(t *testing.T) {
+	o := replayOptions(false)
+	o.FlushTimeout = 50 * time.Millisecond
+	stuck, quick := onePlan(time.Hour, 1, 1, 10*time.Hour), onePlan(time.Millisecond, 1, 1, patient)
+	stuck.Deployment[0].Pipelines[0].RPS, stuck.Objective.Value = 1e-4, 1e-4
+	s, path := serve(t, complete(stuck), o)
+	refused := make(chan int, 1)
+	ask := func() int {
+		resp, err := http.Post("http://"+s.HTTP+"/v2/models/m/infer", "application/json", strings.NewReader(`{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}`))
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	go func() { refused <- ask() }()
+	metrics := func() string {
+		_, text := s.get(t, "http://"+s.Metrics+"/metrics")
+		return text
+	}
+	until(func() bool { return strings.Contains(metrics(), `inferplan_in_flight{model="m"} 1`) })
+	for i, step := range []struct {
+		plan *formats.Plan
+		want error
+	}{{quick, ErrSwitched}, {stuck, nil}, {quick, nil}} {
+		writePlan(t, path, step.plan)
+		sum, err := formats.Digest(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-s.reloaded; !errors.Is(err, step.want) || err != nil && step.want == nil {
+			t.Errorf("switch %d: %v, expected %v", i+1, err, step.want)
+		}
+		if !strings.Contains(metrics(), sum) {
+			t.Errorf("after switch %d another plan is in force", i+1)
+		}
+	}
+	if code := <-refused; code != http.StatusServiceUnavailable {
+		t.Errorf("what the old plan did not answer: status %d", code)
+	}
+	if code := ask(); code != http.StatusOK {
+		t.Errorf("the plan in force: status %d", code)
 	}
 }

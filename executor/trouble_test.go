@@ -47,8 +47,8 @@ func TestKillsAndCancels(t *testing.T) {
 	}
 	rng := seeded.New(1, "kills")
 	for range 6 {
-		d := c.devices[rng.IntN(len(c.devices))]
-		gen := 0
+		d := c.workers.devices[rng.IntN(len(c.workers.devices))]
+		gen := int32(0)
 		until(func() (up bool) {
 			c.call(func() {
 				if up = d.proc != nil; up {

@@ -1,0 +1,74 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	"inferplan/policy"
+)
+
+// backend executes on its devices. The core asks it per device and knows nothing
+// of how it works. Its methods belong to whoever has the core's turn, and none of
+// them waits. What comes of them later, the backend tells through the inbox.
+type backend interface {
+	// run takes a batch over for its next hop.
+	run(b *batch)
+	// abort forgets a batch. What works on it may go on to its end.
+	abort(b *batch)
+	// evict takes a batch off its instance; keep: its state stays near.
+	evict(b *batch, keep bool)
+	// load brings a network to a device, or takes it away.
+	load(o order)
+	// place brings what a task reads, all of which is there, to a device. The
+	// ticket goes back with the answer.
+	place(task, device, ticket int32)
+	// took handles news of the backend's own. They hold for the call alone.
+	took(n *news)
+	// room follows a round: what waited for a slot may have one.
+	room()
+	// look comes a few times a second. For the time paused no round ran, as on a
+	// machine that stood still.
+	look(now, paused time.Duration)
+	// up tells whether a device executes. Any goroutine may ask.
+	up(device int32) bool
+	// close ends what executes, after the last round. News that no round took are
+	// still in the inbox.
+	close(ctx context.Context)
+}
+
+// order is a network to be loaded or unloaded.
+type order struct {
+	network, device int32
+	key             int64 // of a session's state, with network -1
+	up              bool
+}
+
+// event is the answer to an order.
+func (o *order) event(start, end time.Duration, why policy.Return) policy.Event {
+	ev := policy.Event{Kind: policy.NetworkLoaded, Network: o.network, Device: o.device, Key: o.key, Value: int64(why), Start: start, End: end}
+	if !o.up {
+		ev.Kind = policy.NetworkUnloaded
+	}
+	return ev
+}
+
+// outputs are what a batch has made, where it was made. They hold until the end
+// of the call that they are given to.
+type outputs interface {
+	// output is the i-th output of the batch's service, task after task.
+	output(i int) []byte
+}
+
+// news is what a backend leaves in the inbox: one flat value for all of them.
+type news struct {
+	what       uint8 // the backend's to number
+	code       uint32
+	device     int32 // says whose news it is
+	gen        int32 // of what executes there
+	tokens     int32
+	id         uint64 // of a run
+	start, end int64  // CLOCK_MONOTONIC
+	cpu, total int64
+	text       string
+	back       any // what came back; rare
+}

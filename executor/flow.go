@@ -1,0 +1,339 @@
+package executor
+
+import (
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// flow is the answer of plans whose requests have several tasks: a Control says
+// which come next. Tasks have slots of their own, and what they make is in the
+// store until no task will read it.
+type flow struct {
+	plain
+	c       *core
+	control policy.Control
+	// judge computes what became of a task from its outputs; nil: nothing
+	// depends on them.
+	judge    func(service int32, outputs [][]byte) policy.Outcome
+	tasks    taskTable
+	requests []flowRequest // by request slot
+	placing  []int32       // tasks that are to be brought somewhere once their inputs are there
+	telling  bool
+	first    [][]byte // room for the outputs of a task
+}
+
+// flowRequest is what a request has beside what all have.
+type flowRequest struct {
+	running int32 // of its tasks, in batches
+	last    int32 // the task that ended last
+	infer   time.Duration
+	gather  time.Duration
+	since   time.Duration // when the end of its last batch was told
+}
+
+// flowOf is the answer of a core's plan, where a Control says which tasks its
+// requests have.
+func flowOf(c *core, _ *formats.Plan) (answer, error) {
+	if c.control == nil {
+		return nil, nil
+	}
+	return &flow{c: c, control: c.control, judge: c.opt.Judge, tasks: taskTable{services: c.services, limit: c.opt.StoreBytes}}, nil
+}
+
+func (*flow) told(*batch) {}
+
+func (f *flow) complete(slot int32) {
+	f.c.opt.Log.Error("the policy completed a request that its last task answers", "request", slot)
+}
+
+// arrive makes room for the requests of a job.
+func (f *flow) arrive(j *job) {
+	for _, slot := range j.slots {
+		for int(slot) >= len(f.requests) {
+			f.requests = append(f.requests, flowRequest{})
+		}
+		f.requests[slot] = flowRequest{last: -1}
+	}
+}
+
+// open tells whether the policy still has a request.
+func (f *flow) open(slot int32) bool {
+	q := f.c.book.at(slot)
+	return q != nil && !q.gone
+}
+
+// begin reveals the first tasks of a request.
+func (f *flow) begin(slot int32) {
+	if f.open(slot) {
+		f.control.Begin(slot, f.c.book.reqs[slot].job.model.index, &f.tasks.out)
+		f.reveal()
+	}
+}
+
+func (f *flow) requestOf(task int32) int32 {
+	if task < 0 || int(task) >= len(f.tasks.list) {
+		return -1
+	}
+	return f.tasks.list[task].req
+}
+
+// enter notes the batch that tasks are in.
+func (f *flow) enter(b *batch) {
+	for _, t := range b.tasks {
+		ta := &f.tasks.list[t]
+		ta.state = taskInBatch
+		if f.requests[ta.req].running++; f.requests[ta.req].running == 1 {
+			m := f.c.book.reqs[ta.req].job.model
+			m.waiting.Add(-1)
+			m.running.Add(1)
+		}
+	}
+}
+
+// leave takes a task out of its batch. It tells whether the policy still has its
+// request; one that it gave up gives its slot back with the last of its tasks.
+func (f *flow) leave(t int32, then taskState) bool {
+	ta := &f.tasks.list[t]
+	q := &f.c.book.reqs[ta.req]
+	ta.state = then
+	r := &f.requests[ta.req]
+	if r.running--; r.running == 0 {
+		q.job.model.running.Add(-1)
+		q.job.model.waiting.Add(1)
+	}
+	if !q.gone {
+		return true
+	}
+	ta.state = taskUnused
+	if r.running == 0 {
+		f.c.book.settle(ta.req)
+	}
+	return false
+}
+
+// again: the tasks of a batch wait with the policy again.
+func (f *flow) again(b *batch) {
+	for _, t := range b.tasks {
+		if !f.leave(t, taskWaits) {
+			f.tasks.left(t)
+		}
+	}
+}
+
+// failed: the policy hears of a batch that came back.
+func (*flow) failed(*batch, policy.Reason, error) bool { return false }
+
+// drop ends a request wherever its tasks are.
+func (f *flow) drop(slot int32) {
+	q := &f.c.book.reqs[slot]
+	if q.gone {
+		return
+	}
+	q.gone = true
+	if f.requests[slot].running == 0 {
+		f.c.book.settle(slot)
+	}
+	f.control.Forget(slot, &f.tasks.out)
+	if !f.telling {
+		f.reveal()
+	}
+}
+
+// input is the i-th of what a task reads: the outputs of the tasks in its list,
+// one after the other, and where that says so the client's inputs.
+func (f *flow) input(task int32, i int) []byte {
+	ta := &f.tasks.list[task]
+	q := f.c.book.at(ta.req)
+	if q == nil || q.job.answered {
+		return nil
+	}
+	for _, in := range ta.inputs {
+		n := len(q.job.inputs)
+		if in >= 0 {
+			n = len(f.c.services[f.tasks.list[in].service].outputs)
+		}
+		switch {
+		case i >= n:
+			i -= n
+		case in < 0:
+			return q.job.input(int(q.sample), i)
+		default:
+			return f.tasks.output(in, i)
+		}
+	}
+	return nil
+}
+
+// ran copies what a batch gave to the store. A request whose outputs have no room
+// there is refused.
+func (f *flow) ran(b *batch, out outputs) {
+	c := f.c
+	begin := c.now()
+	for k, t := range b.tasks {
+		req := f.tasks.list[t].req
+		r, j := &f.requests[req], c.book.reqs[req].job
+		r.infer, r.gather = r.infer+b.infer, r.gather+b.gather
+		if !j.answered && !f.tasks.keep(t, k, out) {
+			c.book.refuse(j, policy.ReasonQueueFull)
+		}
+	}
+	for i := range b.service.outputs {
+		c.stats.egress.bytes += int64(b.service.outputs[i].bytes * len(b.tasks))
+	}
+	c.stats.egress.n++
+	b.answer = c.now() - begin
+	c.stats.batchDone(b)
+}
+
+// outcome is what became of a task.
+func (f *flow) outcome(t int32) policy.Outcome {
+	ta := &f.tasks.list[t]
+	if f.judge == nil || ta.made == nil {
+		return policy.Outcome{}
+	}
+	f.first = f.first[:0]
+	for i := range f.c.services[ta.service].outputs {
+		f.first = append(f.first, f.tasks.output(t, i))
+	}
+	return f.judge(ta.service, f.first)
+}
+
+// ended ends the tasks of a batch and reveals what follows from them.
+func (f *flow) ended(b *batch, _ int32) {
+	now := f.c.now()
+	for _, t := range b.tasks {
+		if !f.leave(t, taskEnded) {
+			f.tasks.late = append(f.tasks.late, t)
+			continue
+		}
+		r := &f.requests[f.tasks.list[t].req]
+		r.last, r.since = t, now
+		f.control.Ended(t, f.outcome(t), &f.tasks.out)
+	}
+	f.reveal()
+	// Slots come free behind what is revealed, so that nothing new has the slot of
+	// a task whose batch is still to be told of.
+	for _, t := range f.tasks.late {
+		f.tasks.left(t)
+	}
+	f.tasks.late = f.tasks.late[:0]
+	f.bring()
+}
+
+// reveal tells the policy of tasks that have become known and of requests that
+// are over. Requests that it drops meanwhile are passed over.
+func (f *flow) reveal() {
+	f.telling = true
+	for i := 0; i < len(f.tasks.out.Tasks); {
+		n := i + 1
+		for n < len(f.tasks.out.Tasks) && f.tasks.out.Tasks[n].Req == f.tasks.out.Tasks[i].Req {
+			n++
+		}
+		f.tellTasks(i, n)
+		i = n
+	}
+	for _, req := range f.tasks.out.Over {
+		if f.open(req) {
+			model := f.c.book.reqs[req].job.model.index
+			f.respond(req)
+			f.c.handle(policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1})
+		}
+	}
+	for i := 0; i < len(f.tasks.out.Freed); i++ {
+		f.tasks.free(f.tasks.out.Freed[i])
+	}
+	f.tasks.out.Reset()
+	f.telling = false
+}
+
+// tellTasks tells of the tasks [from, to) of the list, all of one request.
+func (f *flow) tellTasks(from, to int) {
+	for i := from; i < to; i++ {
+		f.tasks.add(&f.tasks.out.Tasks[i])
+	}
+	req := f.tasks.out.Tasks[from].Req
+	if !f.open(req) {
+		return
+	}
+	model := f.c.book.reqs[req].job.model.index
+	f.c.handle(policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(to - from)})
+	for i := from; i < to && f.open(req); i++ {
+		t := &f.tasks.out.Tasks[i]
+		f.c.handle(policy.Event{Kind: policy.TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: f.tasks.out.InputsOf(t)})
+	}
+}
+
+// respond answers a request with what its last task made.
+func (f *flow) respond(req int32) {
+	c := f.c
+	q, r := &c.book.reqs[req], &f.requests[req]
+	if j := q.job; !j.answered {
+		for i := range j.model.outputs {
+			size := j.model.outputs[i].bytes
+			copy(j.outputs[i][int(q.sample)*size:][:size], f.tasks.output(r.last, i))
+		}
+		if j.left--; j.left == 0 {
+			now := c.now()
+			j.outcome, j.late = served, now > j.deadline
+			c.stats.servedBy(j, r.infer, r.gather, now, r.since)
+			c.book.answer(j)
+		}
+	}
+	q.gone = true
+	if r.running == 0 {
+		c.book.settle(req)
+	}
+}
+
+// place has a task's inputs brought to a device as soon as they are there; an
+// earlier place of the same task is forgotten.
+func (f *flow) place(t, device int32) {
+	if !f.tasks.waits(t) {
+		f.c.opt.Log.Error("the policy placed a task that does not wait", "task", t)
+		return
+	}
+	ta := &f.tasks.list[t]
+	waits := ta.device >= 0
+	ta.device = device
+	ta.ticket++
+	if f.tasks.ready(t) {
+		f.send(t)
+	} else if !waits {
+		f.placing = append(f.placing, t)
+	}
+}
+
+// bring sends what has become ready.
+func (f *flow) bring() {
+	kept := f.placing[:0]
+	for _, t := range f.placing {
+		switch {
+		case !f.tasks.waits(t) || f.tasks.list[t].device < 0: // it is gone
+		case f.tasks.ready(t):
+			f.send(t)
+		default:
+			kept = append(kept, t)
+		}
+	}
+	f.placing = kept
+}
+
+func (f *flow) send(t int32) {
+	ta := &f.tasks.list[t]
+	device := ta.device
+	ta.device = -1
+	f.c.backendOf(device).place(t, device, ta.ticket)
+}
+
+// placed completes the answer to a place, unless the task is gone or was sent
+// elsewhere meanwhile.
+func (f *flow) placed(ev *policy.Event, ticket int32) bool {
+	ta := &f.tasks.list[ev.Task]
+	if !f.tasks.waits(ev.Task) || ta.ticket != ticket {
+		return false
+	}
+	ev.Req, ev.Service, ev.Model = ta.req, ta.service, f.c.book.reqs[ta.req].job.model.index
+	return true
+}

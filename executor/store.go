@@ -1,0 +1,123 @@
+package executor
+
+import "inferplan/policy"
+
+// taskTable holds the tasks of a core by their slots, and what they have made
+// until nobody reads it any more. Outputs are copied out of the memory where they
+// were made, whose slot is then free: a slot that waited for a merge would have
+// devices wait for each other for ever.
+type taskTable struct {
+	list     []flowTask
+	services []*model
+	out      policy.Reveals
+	late     []int32 // tasks that their batch held longer than anybody wanted them
+	limit    int64   // bytes of outputs; 0: none
+	used     int64
+}
+
+type taskState uint8
+
+const (
+	taskUnused taskState = iota
+	taskWaits
+	taskInBatch
+	taskEnded // its slot is still in use by readers
+)
+
+// flowTask is a task, by its slot.
+type flowTask struct {
+	req, service int32
+	state        taskState
+	freed        bool    // nothing reads it; its slot is free once no batch runs it
+	inputs       []int32 // tasks that it reads; -1: the client's input
+	device       int32   // that it is to be brought to; -1: none
+	ticket       int32   // counts places and uses; the answer to an older one is void
+	made         []byte  // its outputs, one after the other
+}
+
+// add notes a task.
+func (u *taskTable) add(t *policy.Reveal) {
+	for int(t.Task) >= len(u.list) {
+		u.list = append(u.list, flowTask{})
+	}
+	ta := &u.list[t.Task]
+	*ta = flowTask{req: t.Req, service: t.Service, state: taskWaits, inputs: append(ta.inputs[:0], u.out.InputsOf(t)...), device: -1, ticket: ta.ticket + 1}
+}
+
+// waits tells whether a slot holds a task that waits.
+func (u *taskTable) waits(t int32) bool {
+	return t >= 0 && int(t) < len(u.list) && u.list[t].state == taskWaits
+}
+
+// ready tells whether all that a task reads is there.
+func (u *taskTable) ready(t int32) bool {
+	for _, in := range u.list[t].inputs {
+		if in >= 0 && u.list[in].state != taskEnded {
+			return false
+		}
+	}
+	return true
+}
+
+// free takes back the slot of a task that no task reads, now or with its batch.
+func (u *taskTable) free(t int32) {
+	if int(t) < len(u.list) && u.list[t].state == taskInBatch {
+		u.list[t].freed = true
+		return
+	}
+	u.giveBack(t)
+}
+
+// left gives back the slot of a task that a batch held longer than anybody
+// wanted it.
+func (u *taskTable) left(t int32) {
+	if ta := &u.list[t]; ta.freed {
+		ta.freed = false
+		u.giveBack(t)
+	}
+}
+
+// giveBack frees a slot and what its task made.
+func (u *taskTable) giveBack(t int32) {
+	if int(t) < len(u.list) {
+		ta := &u.list[t]
+		u.used -= int64(len(ta.made))
+		ta.made, ta.state = nil, taskUnused
+	}
+	u.out.Give(t)
+}
+
+// keep copies what a task has made, the k-th of its batch; false: there is no
+// room for it.
+func (u *taskTable) keep(t int32, k int, out outputs) bool {
+	ta := &u.list[t]
+	outs, need := u.services[ta.service].outputs, 0
+	for i := range outs {
+		need += outs[i].bytes
+	}
+	if u.limit > 0 && u.used+int64(need) > u.limit {
+		return false
+	}
+	u.used += int64(need)
+	ta.made = make([]byte, 0, need)
+	for i := range outs {
+		ta.made = append(ta.made, out.output(i)[k*outs[i].bytes:][:outs[i].bytes]...)
+	}
+	return true
+}
+
+// output is the i-th output of a task that has ended; nil: it is not there.
+func (u *taskTable) output(t int32, i int) []byte {
+	ta, from := &u.list[t], 0
+	outs := u.services[ta.service].outputs
+	if i >= len(outs) {
+		return nil
+	}
+	for k := range i {
+		from += outs[k].bytes
+	}
+	if from+outs[i].bytes > len(ta.made) {
+		return nil
+	}
+	return ta.made[from:][:outs[i].bytes]
+}

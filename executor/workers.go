@@ -1,0 +1,248 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"inferplan/engine/worker"
+	"inferplan/policy"
+)
+
+// workers is the backend of worker processes: one per device, with a queue in
+// front of each. It belongs to the core's turn.
+type workers struct {
+	c        *core
+	devices  []*device
+	crew     *crew
+	copiers  *copiers
+	freeRuns []*run
+	nextRun  uint64
+	cmd      [1]worker.Run
+}
+
+// Kinds of news of workers.
+const (
+	resultCame uint8 = iota
+	workerLost
+	workerBack
+)
+
+// newWorkers makes the backend; start starts its processes.
+func newWorkers(c *core, stages []stagePlan) *workers {
+	w := &workers{c: c}
+	for i := range c.tables.Devices {
+		kind := c.tables.Kinds[c.tables.Devices[i].Kind]
+		w.devices = append(w.devices, &device{index: int32(i), kind: kind, remote: isRemote(c.tables, i, c.opt), stats: c.metrics.device(int32(i), kind)})
+	}
+	w.crew = &crew{c: c, stages: stages, devices: w.devices}
+	return w
+}
+
+// begin takes up work: the processes are there, and the core's loop is about to
+// start.
+func (w *workers) begin() {
+	w.copiers = newCopiers(helpers())
+	for _, d := range w.devices {
+		w.setUp(d, true)
+	}
+}
+
+func (w *workers) setUp(d *device, up bool) {
+	d.up.Store(up)
+	w.c.metrics.up(d.index, up)
+}
+
+func (w *workers) up(device int32) bool { return w.devices[device].up.Load() }
+
+// took handles news of a worker.
+func (w *workers) took(n *news) {
+	d := w.devices[n.device]
+	switch n.what {
+	case resultCame:
+		if n.gen == d.gen && d.proc != nil {
+			w.result(d, n)
+		}
+	case workerLost:
+		if n.gen == d.gen && d.proc != nil {
+			w.lost(d)
+		}
+	case workerBack:
+		proc := n.back.(*worker.Process)
+		d.proc, d.gen, d.total, d.pinned = proc, n.gen, 0, proc.Pinned()
+		w.setUp(d, true)
+		w.c.handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
+		w.c.Flush()
+		w.pump(d)
+	}
+}
+
+// result takes a finished run.
+func (w *workers) result(d *device, n *news) {
+	c := w.c
+	if len(d.flight) == 0 || d.flight[0].id != n.id {
+		// Not what was asked: the worker cannot be trusted.
+		c.opt.Log.Error("worker answered out of order", "device", d.index, "run", n.id)
+		d.proc.Kill()
+		return
+	}
+	r := d.flight[0]
+	d.flight = d.flight[:copy(d.flight, d.flight[1:])]
+	c.stats.ran(d, r, n)
+	if len(d.flight) > 0 {
+		defer w.markStarted(d.flight[0])
+	}
+	defer w.pump(d)
+	b := r.batch
+	if b == nil {
+		w.freeRun(r)
+		return
+	}
+	b.run = nil
+	start, end := c.since(n.start), c.since(n.end)
+	if b.hop == 0 {
+		b.started = start
+	}
+	b.infer += end - start
+	b.ready = n.end
+	if worker.Code(n.code) != worker.OK {
+		c.opt.Log.Error("run failed", "model", b.service.label, "stage", r.stage, "batch", r.size, "error", n.text)
+		c.failBatch(b, policy.ReasonFailed, errors.New(n.text))
+		w.freeRun(r)
+		return
+	}
+	r.in.give()
+	if b.hop == len(b.hops)-1 {
+		c.answers.ran(b, r)
+	} else {
+		b.in, b.inDevice, r.out = r.out, r.outDevice, slotRef{}
+	}
+	w.freeRun(r)
+	c.finishHop(b, d.index, start, end)
+}
+
+// lost: the worker of a device is gone, and what it ran.
+func (w *workers) lost(d *device) {
+	d.proc = nil
+	w.setUp(d, false)
+	w.forgetMemory(d)
+	flight := d.flight
+	d.flight = nil
+	w.c.handle(policy.Event{Kind: policy.WorkerLost, Device: d.index})
+	for _, r := range flight {
+		if r.batch != nil { // the policy did not abort it
+			w.c.failBatch(r.batch, policy.ReasonWorkerLost, nil)
+		}
+		w.freeRun(r)
+	}
+}
+
+// abort forgets a batch: its result, or its turn in the queue, is ignored.
+func (w *workers) abort(b *batch) {
+	if b.run != nil {
+		b.run.batch = nil
+		b.run = nil
+	}
+	b.in.give()
+}
+
+// evict does nothing: workers have no instances that a batch could leave.
+func (w *workers) evict(*batch, bool) { w.c.stats.ignored++ }
+
+// load answers a load or unload. Workers hold what the plan places on their
+// devices from their start to their end: what is there is loaded at once, and
+// the rest is refused.
+func (w *workers) load(o order) {
+	resident := w.c.tables.Resident
+	there := o.network >= 0 && int(o.device) < len(resident) && slices.Contains(resident[o.device], o.network)
+	why := policy.Return(0)
+	if there != o.up {
+		why = policy.ReturnRefused
+	}
+	now := w.c.now()
+	w.c.emit(queued{ev: o.event(now, now, why)})
+}
+
+// place answers at once: what tasks read is in the server's memory, from where it
+// is copied with the batch.
+func (w *workers) place(task, device, ticket int32) {
+	now := w.c.now()
+	w.c.placed(task, device, ticket, now, now)
+}
+
+// close ends the processes.
+func (w *workers) close(ctx context.Context) {
+	w.crew.cancel()
+	w.copiers.close()
+	var wg sync.WaitGroup
+	for _, d := range w.devices {
+		if d.proc != nil {
+			wg.Go(func() { d.proc.Shutdown(ctx) })
+		}
+	}
+	wg.Wait()
+	w.crew.wg.Wait()
+	for _, n := range w.c.in.left() { // a worker that came back after the last round
+		if proc, ok := n.back.(*worker.Process); ok {
+			proc.Kill()
+			proc.Wait()
+		}
+	}
+	w.crew.freeMemory()
+}
+
+// output implements outputs.
+func (r *run) output(i int) []byte {
+	own := r.out.pool
+	return r.device.segment.TensorAt(own.loaded.Outputs, i, r.size, own.layout.Out(int(r.out.slot)))
+}
+
+// hangsAfter is how many times its planned time a run may take.
+const hangsAfter = 10
+
+// look kills workers that hang. Who has waited for one for another SLO past the
+// deadline is answered before that is certain.
+func (w *workers) look(now, paused time.Duration) {
+	for _, d := range w.devices {
+		if d.proc == nil || len(d.flight) == 0 {
+			continue
+		}
+		r := d.flight[0]
+		r.started += paused
+		planned := time.Duration(0)
+		if infer := w.c.tables.Stages[r.stage].Infer; r.size <= len(infer) {
+			planned = infer[r.size-1]
+		}
+		took := now - r.started
+		if took <= hangsAfter*planned {
+			continue
+		}
+		w.giveUp(d.flight, now)
+		w.giveUp(d.queue, now)
+		patience := w.c.opt.HangTimeout
+		if d.remote { // its host may be silent for a while
+			patience += worker.DefaultSilence
+		}
+		if took > patience {
+			w.c.opt.Log.Error("worker hangs and is killed", "device", d.index, "kind", d.kind, "stage", r.stage, "for", took)
+			d.proc.Kill()
+		}
+	}
+}
+
+// giveUp answers the requests of runs that have waited too long for a worker.
+func (w *workers) giveUp(runs []*run, now time.Duration) {
+	book := &w.c.book
+	for _, r := range runs {
+		if r.batch == nil {
+			continue
+		}
+		for _, t := range r.batch.tasks {
+			if q := book.at(w.c.answers.requestOf(t)); q != nil && !q.job.answered && now > q.job.deadline+q.job.model.slo {
+				book.refuse(q.job, policy.ReasonWorkerLost)
+			}
+		}
+	}
+}
