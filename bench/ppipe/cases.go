@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/formats/importer/reference"
 	"inferplan/planner"
+	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 	"inferplan/solver/highs"
 )
@@ -137,13 +138,18 @@ func (b *bench) made(name, family, group, cluster string, models []string, weigh
 		})
 	}
 	whole := func(ctx context.Context) (map[string]float64, error) {
-		np, err := solve(ctx, "NP", nil)
-		if err != nil {
+		in, opt := inputs("NP", nil)
+		values := formats.NewValues(formats.PlanOptions(formats.PlanPool))
+		if err := values.Set("margin", opt.Values["margin"]); err != nil {
 			return nil, err
 		}
+		rates, err := pool.BatchRates(ctx, &kind.Problem{Documents: in, Values: values, Seed: 1}, kind.NewRun(highs.Solver{}))
+		if err != nil {
+			return nil, fmt.Errorf("%s, rates at which batches fill: %w", name, err)
+		}
 		build := map[string]float64{}
-		for _, served := range np.Served() {
-			build[served.Model] = served.RPS
+		for i, m := range models {
+			build[m] = rates[i]
 		}
 		return build, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"inferplan/planner/stages"
@@ -14,12 +15,17 @@ import (
 var ErrKinds = errors.New("DART-r pairs one device of each of two kinds")
 
 // DARTr plans as the baseline of that name in PPipe: every model gets the
-// devices that it has in the plan without partitioning, and an even share of
+// devices that it has in a plan without partitioning, and an even share of
 // the idle ones of each kind, rounded down. On those it repeats the best use of
 // one device of each kind (a chain of two stages, or each alone) as often as
 // there are pairs; what is left of the more numerous kind runs whole models.
 // Devices are whole. The bound is that of pooled pipelines: the gap is what
 // pooling could bring at most.
+//
+// Plans without partitioning of one objective divide the devices differently.
+// Two of them are tried, that of the fewest devices and that of the largest
+// weighted sum: the better objective counts, then the weighted sum of rates,
+// then the fewer devices.
 func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	var kinds []int
 	for k := range p.Pools {
@@ -33,26 +39,57 @@ func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 	if len(kinds) > 2 {
 		return nil, fmt.Errorf("%w: the cluster has %d", ErrKinds, len(kinds))
 	}
-	np, err := NP(ctx, p, s, o)
-	if err != nil {
-		return nil, err
-	}
 	x, err := newSearch(ctx, p, s, o, throughput{})
 	if err != nil {
 		return nil, err
 	}
-	given := p.pairs(x.templates, p.deal(np))
-	out, err := Adopt(p, given)
-	if err != nil {
-		return nil, fmt.Errorf("repeating pairs of devices: %w", err)
+	var out *Adopted
+	var phases []Phase
+	for _, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){leastNP, NP} {
+		np, err := baseline(ctx, p, s, o)
+		if err != nil {
+			return nil, err
+		}
+		phases = append(phases, np.Phases...)
+		next, err := Adopt(p, p.pairs(x.templates, p.deal(np)))
+		if err != nil {
+			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
+		}
+		if out == nil || p.betterThan(&next.Outcome, &out.Outcome) {
+			out = next
+		}
 	}
 	out.Bound = max(x.theta(x.bound()), out.Value)
-	out.Templates, out.Phases = len(x.templates), append(np.Phases, x.out.Phases...)
+	out.Templates, out.Phases = len(x.templates), append(phases, x.out.Phases...)
 	out.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {
 		out.StoppedBy = milp.StoppedByInterrupt
 	}
 	return &out.Outcome, nil
+}
+
+// betterThan compares plans by objective, weighted sum of rates and devices.
+func (p *Problem) betterThan(a, b *Outcome) bool {
+	sum := func(o *Outcome) (rps, devices float64) {
+		for d, v := range o.RPS {
+			rps += v * p.Models[d].Weight
+		}
+		for i := range o.Pipelines {
+			for _, v := range o.Pipelines[i].Devices {
+				devices += v
+			}
+		}
+		return rps, devices
+	}
+	if math.Abs(a.Value-b.Value) > sameValue*b.Value {
+		return a.Value > b.Value
+	}
+	as, ad := sum(a)
+	bs, bd := sum(b)
+	if math.Abs(as-bs) > sameValue*bs {
+		return as > bs
+	}
+	return ad < bd
 }
 
 // deal gives every model the devices that it has in a plan, and an even share

@@ -35,7 +35,7 @@
 //	round.go      the plan recomputed from integer counts
 //	place.go      replicas onto physical devices, never more than a whole one
 //	cheapest.go   the least price (cost, power, devices) that carries given rates, and at that the most throughput
-//	baseline.go   NP: no partitioning, whole devices, fewest of them
+//	baseline.go   NP: no partitioning, whole devices; the largest weighted sum on the fewest of them
 //	dartr.go      DART-r: devices split by model, one of each kind to a pair
 //	adopt.go      pipelines that others chose, with our costs and placement
 //	replan.go     a plan that continues a running one and moves few devices

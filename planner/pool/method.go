@@ -98,7 +98,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		models = append(models, r.models[i].profile)
 	}
 	run.StaleModels(&in.Documents, models)
-	o := Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(in.Seed % math.MaxInt32)}
+	o := r.searchOptions()
 	o.Progress = func(p Progress) {
 		if !math.IsNaN(p.Value) && p.Value > 0 {
 			run.Incumbent(p.Value, p.Bound)
@@ -151,8 +151,7 @@ func (r *resolved) explained(err error) error {
 }
 
 // batchBuilding sets the delay for filling batches. The rate at which a batch
-// fills is the workload's, else what the model gets in a plan without
-// partitioning and without this delay.
+// fills is the workload's, else the one of batchRates.
 func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Options) error {
 	if r.opt.BatchBuild == 0 {
 		return nil
@@ -164,20 +163,14 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Opti
 		missing = missing || rates[d] <= 0
 	}
 	if missing {
-		o.Progress, o.Running = nil, nil
-		free := *r.problem
-		free.Models = append([]stages.Model(nil), r.problem.Models...)
-		for d := range free.Models {
-			free.Models[d].MinRPS = 0
-		}
-		np, err := NP(ctx, &free, solver, o)
+		found, err := r.batchRates(ctx, solver, o)
 		if err != nil {
-			return fmt.Errorf("planning without partitioning for the rate at which batches fill: %w", err)
+			return err
 		}
 		for d := range rates {
 			if rates[d] <= 0 {
-				rates[d] = np.RPS[d]
-				r.run.Assume("batch_build_rps %.6g for %s: its rate in the plan without partitioning", rates[d], r.problem.Models[d].Name)
+				rates[d] = found[d]
+				r.run.Assume("batch_build_rps %.6g for %s: its rate in the plan without partitioning that takes the fewest devices", rates[d], r.problem.Models[d].Name)
 			}
 		}
 	}
@@ -187,6 +180,41 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Opti
 		m.EveryBatch = true
 	}
 	return nil
+}
+
+// batchRates are what the models get in a plan without partitioning, without
+// floors and without a delay for filling batches. Of the plans of the best
+// objective it is the one with the fewest devices: a model that is given what
+// others leave idle has a rate there that it need not be asked for, and a delay
+// reckoned from it would be too short.
+func (r *resolved) batchRates(ctx context.Context, solver milp.Solver, o Options) ([]float64, error) {
+	o.Progress, o.Running = nil, nil
+	free := *r.problem
+	free.Models = append([]stages.Model(nil), r.problem.Models...)
+	for d := range free.Models {
+		free.Models[d].MinRPS = 0
+	}
+	np, err := leastNP(ctx, &free, solver, o)
+	if err != nil {
+		return nil, fmt.Errorf("planning without partitioning for the rate at which batches fill: %w", err)
+	}
+	return np.RPS, nil
+}
+
+// BatchRates are the rates, in the order of the workload's models, at which a
+// solve with --batch-build takes batches to fill where the workload names none.
+func BatchRates(ctx context.Context, in *kind.Problem, run *kind.Run) ([]float64, error) {
+	r, err := resolve(in, run)
+	if err != nil {
+		return nil, err
+	}
+	rates, err := r.batchRates(ctx, run.Solver, r.searchOptions())
+	return rates, r.explained(err)
+}
+
+// searchOptions are the options of a search without ears and without a plan that runs.
+func (r *resolved) searchOptions() Options {
+	return Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(r.in.Seed % math.MaxInt32)}
 }
 
 // equalWorkload is every model of the profile with the same weight and SLO, and

@@ -108,24 +108,35 @@ func (x *search) largestSum(ctx context.Context) error {
 	}
 	slices.Sort(set)
 	set = slices.Compact(set)
-	q := x.p.mip(x.u, x.templates, set, x.value(), x.value()*(1-1e-9))
+	q := x.p.mip(x.u, x.templates, set, x.value(), x.value()*(1-sameValue))
 	if x.partial || x.stay != nil {
 		q.pin(x.best) // the plan stays as it is: only what it leaves idle is looked at
 	}
 	if x.stay != nil {
 		x.limitMoves(q, x.moved(x.best))
 	}
-	q.m.SetObj(q.theta, 0)
-	total := 0.0
-	for d := range x.p.Models {
-		total += x.p.Models[d].Weight * x.u.rps[d]
+	return x.mostSum(ctx, q, 1e-3, sumNodes)
+}
+
+// sumOver looks, among the plans of the best objective that use a set of
+// templates, for the one with the largest weighted sum of rates.
+func (x *search) sumOver(ctx context.Context, set []int, gap float64, nodes int64) error {
+	if len(x.p.Models) < 2 || ctx.Err() != nil {
+		return nil
 	}
-	for i, ti := range set {
-		d := x.templates[ti].Model
-		q.m.SetObj(q.x[i], x.p.Models[d].Weight*x.u.rps[d]/total)
+	return x.mostSum(ctx, x.p.mip(x.u, x.templates, set, x.value(), x.value()*(1-sameValue)), gap, nodes)
+}
+
+// mostSum solves a program for the largest weighted sum of rates, and keeps a plan
+// that has a larger one than the best plan at its objective.
+func (x *search) mostSum(ctx context.Context, q *mipModel, gap float64, nodes int64) error {
+	q.m.SetObj(q.theta, 0)
+	parts, _ := x.sumTerms(q)
+	for _, t := range parts {
+		q.m.SetObj(t.Var, t.Coef)
 	}
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{
-		Gap: 1e-3, MaxNodes: sumNodes * int64(x.o.Effort), MaxIterations: sumNodes * iterationsPer * int64(x.o.Effort),
+		Gap: gap, MaxNodes: nodes * int64(x.o.Effort), MaxIterations: nodes * iterationsPer * int64(x.o.Effort),
 		Seed: x.o.Seed, Start: x.start(q, x.best),
 	})
 	if err != nil {
@@ -136,8 +147,21 @@ func (x *search) largestSum(ctx context.Context) error {
 			x.best = c
 		}
 	}
-	x.phase("weighted sum", len(set), sol.Stats)
+	x.phase("weighted sum", len(q.set), sol.Stats)
 	return nil
+}
+
+// sumTerms is the weighted sum of rates as terms of a program, in parts of what
+// one unit of every model's rate gives.
+func (x *search) sumTerms(q *mipModel) (parts []milp.Term, total float64) {
+	for d := range x.p.Models {
+		total += x.p.Models[d].Weight * x.u.rps[d]
+	}
+	for i, ti := range q.set {
+		d := x.templates[ti].Model
+		parts = append(parts, milp.Term{Var: q.x[i], Coef: x.p.Models[d].Weight * x.u.rps[d] / total})
+	}
+	return parts, total
 }
 
 // finish places the plan and writes the outcome.
