@@ -112,7 +112,7 @@ func (p *Problem) mip(u units, templates []stages.Template, set []int, bound, fl
 			}
 			v := m.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
 			g[si] = v
-			m.AddLE("", 0, milp.Term{Var: x, Coef: unit / s.Rate}, milp.Term{Var: v, Coef: -1})
+			m.AddLE("", 0, milp.Term{Var: x, Coef: p.partOfReplica(t.Model, unit, s.Rate)}, milp.Term{Var: v, Coef: -1})
 			key := slotKey{t.Model, si, s.Pool}
 			if _, ok := parts[key]; !ok {
 				keys = append(keys, key)
@@ -137,6 +137,21 @@ func (p *Problem) mip(u units, templates []stages.Template, set []int, bound, fl
 		q.whole = append(q.whole, wholeDevices{c, terms})
 	}
 	return q
+}
+
+// leastPart is the least part of a replica that programs tell from none.
+const leastPart = 1e-5
+
+// partOfReplica is the part of a replica of a rate that one unit of a model's
+// rate takes. A replica that carries far more units than any objective asks for
+// counts as one that carries less: the solver's tolerance would else let the
+// model run without it.
+func (p *Problem) partOfReplica(d int, unit, rate float64) float64 {
+	part := unit / rate
+	if most := max(float64(len(p.Models)), p.Models[d].MinRPS/unit); most*leastPart > 1 {
+		return part
+	}
+	return max(part, leastPart)
 }
 
 // addMemory counts what a template needs, if y, in the rows of memory; -1: none.

@@ -20,9 +20,17 @@ type count struct {
 func carry(t *stages.Template, index int, rps float64) count {
 	c := count{template: index, model: t.Model, rps: rps, replicas: make([]int, len(t.Stages))}
 	for si := range t.Stages {
-		c.replicas[si] = int(math.Ceil(rps/t.Stages[si].Rate - 1e-9))
+		c.replicas[si] = replicas(rps, t.Stages[si].Rate)
 	}
 	return c
+}
+
+// replicas is the fewest replicas of a rate that carry another one.
+func replicas(rps, rate float64) int {
+	if !(rps > 0) {
+		return 0
+	}
+	return max(1, int(math.Ceil(rps/rate-1e-9)))
 }
 
 // counts is a plan: templates with replica counts, and what they reach.
@@ -62,7 +70,7 @@ func (p *Problem) recount(templates []stages.Template, list []count) *counts {
 				shared[s.Pool] += c.rps / s.Rate
 				continue
 			}
-			c.replicas[si] = int(math.Ceil(c.rps/s.Rate - 1e-9))
+			c.replicas[si] = replicas(c.rps, s.Rate)
 		}
 		if c.rps > 0 {
 			out.list = append(out.list, c)

@@ -56,6 +56,13 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	if err := m.ValidateOptions(&o); err != nil {
 		return nil, err
 	}
+	if k := m.Scaling(); k != nil {
+		sol, err := s.Solve(ctx, k.Model, k.Options(o))
+		if err != nil {
+			return nil, err
+		}
+		return k.Solution(sol), nil
+	}
 	if ctx.Err() != nil {
 		return milp.NewSolution(milp.Interrupted), nil
 	}

@@ -5,6 +5,7 @@
 //
 //	model.go      Model: variables, rows, objective; built by AddVar, AddInt, AddBool, AddRow, AddLE …
 //	validate.go   errors that name the row or variable: NaN, crossed bounds, unknown variables
+//	scale.go      other units for rows and variables with coefficients that solvers would not take
 //	matrix.go     the constraint matrix in compressed columns, as solvers take it
 //	options.go    Options: work limits, gap, seed, starts, callbacks
 //	solution.go   Solution, Status, StoppedBy, statistics

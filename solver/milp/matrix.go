@@ -1,5 +1,7 @@
 package milp
 
+import "math"
+
 // Columns is a constraint matrix in compressed columns: column j's entries are Index[Start[j]:Start[j+1]], rows
 // ascending, with values in Value.
 type Columns struct {
@@ -9,7 +11,8 @@ type Columns struct {
 }
 
 // Columns returns the constraint matrix. Coefficients of one row and variable are added up in the order in which
-// they were given; sums that cancel are left out. The model must be valid.
+// they were given; sums that cancel are left out: they are below the least coefficient that solvers take, or in a
+// model with smaller ones than that below such a part of their largest term. The model must be valid.
 func (m *Model) Columns() Columns {
 	nr, nc, nz := len(m.rows), len(m.vars), len(m.coefs)
 	// Two stable counting sorts: by row, then by column. Then rows ascend within each column.
@@ -17,22 +20,31 @@ func (m *Model) Columns() Columns {
 	byCol := countingSort(m.coefs, byRow, nc, func(c *coef) int32 { return c.col })
 	out := Columns{Start: make([]int32, nc+1), Index: make([]int32, 0, nz), Value: make([]float64, 0, nz)}
 	at := 0
+	var largest []float64 // per coefficient, of its terms
+	wide := !m.inRange()
 	for j := 0; j < nc; j++ {
 		first := len(out.Index)
+		largest = largest[:0]
 		for at < nz && int(m.coefs[byCol[at]].col) == j {
 			c := m.coefs[byCol[at]]
 			at++
 			if n := len(out.Index); n > first && out.Index[n-1] == c.row {
 				out.Value[n-1] += c.val
+				largest[n-1-first] = max(largest[n-1-first], math.Abs(c.val))
 				continue
 			}
+			largest = append(largest, math.Abs(c.val))
 			out.Index = append(out.Index, c.row)
 			out.Value = append(out.Value, c.val)
 		}
 		// Drop what cancelled.
 		keep := first
 		for k := first; k < len(out.Index); k++ {
-			if v := out.Value[k]; v >= minCoef || v <= -minCoef {
+			least := minCoef
+			if wide {
+				least *= largest[k-first]
+			}
+			if v := out.Value[k]; v >= least || v <= -least {
 				out.Index[keep], out.Value[keep] = out.Index[k], v
 				keep++
 			}

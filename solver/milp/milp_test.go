@@ -33,8 +33,12 @@ func TestValidate(t *testing.T) {
 		{"row crossed", func(m *milp.Model) { m.AddRow("r", 2, 1, one) }, "row r: lower bound 2"},
 		{"row NaN", func(m *milp.Model) { m.AddLE("r", nan, one) }, "row r: bounds -Inf and NaN"},
 		{"coefficient NaN", func(m *milp.Model) { m.AddLE("r", 1, milp.Term{Var: 0, Coef: nan}) }, "row r, variable first: coefficient NaN"},
-		{"coefficient huge", func(m *milp.Model) { m.AddLE("r", 1, milp.Term{Var: 0, Coef: 1e16}) }, "row r, variable first: coefficient 1e+16"},
-		{"coefficient tiny", func(m *milp.Model) { m.AddLE("r", 1, milp.Term{Var: 0, Coef: 1e-12}) }, "coefficient 1e-12 is below 1e-09"},
+		{"coefficient infinite", func(m *milp.Model) { m.AddLE("r", 1, milp.Term{Var: 0, Coef: math.Inf(1)}) }, "row r, variable first: coefficient +Inf"},
+		{"coefficient tiny", func(m *milp.Model) { m.AddLE("r", 1, milp.Term{Var: 0, Coef: 1e-12}) }, ""},
+		{"coefficient huge where it can be scaled", func(m *milp.Model) { m.AddLE("r", 1, milp.Term{Var: 0, Coef: 1e16}) }, ""},
+		{"coefficients too far apart", func(m *milp.Model) {
+			m.AddLE("r", 1, milp.Term{Var: m.AddInt("i", 0, 1, 0), Coef: 1e-14}, milp.Term{Var: m.AddInt("j", 0, 1, 0), Coef: 1e14})
+		}, "row r, variable i: coefficient 1e-14 is below 1e-09"},
 		{"unknown variable", func(m *milp.Model) { m.AddLE("r", 1, milp.Term{Var: 3, Coef: 1}) }, "row r: a coefficient of variable 3, but the model has 1 variables"},
 		{"negative variable", func(m *milp.Model) { m.AddLE("r", 1, milp.Term{Var: -1, Coef: 1}) }, "row r: a coefficient of variable -1"},
 		{"unknown row", func(m *milp.Model) { m.AddColumn("v", 0, 1, 0, milp.Entry{Row: 5, Coef: 1}) }, "variable v: a coefficient in row 5, but the model has 0 rows"},
@@ -260,4 +264,64 @@ func TestFinish(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	})
+}
+
+// Other units change no digit: a point has the same objective in both, and every
+// row the same activity but for its unit. Models in range keep theirs.
+func TestScalingIsExact(t *testing.T) {
+	scaled := 0
+	rapid.Check(t, func(t *rapid.T) {
+		m := milp.New("m")
+		nc := rapid.IntRange(1, 5).Draw(t, "cols")
+		for range nc {
+			v := m.AddVar("", -3, 7, float64(rapid.IntRange(-5, 5).Draw(t, "obj")))
+			m.SetInteger(v, rapid.Bool().Draw(t, "integer"))
+		}
+		tiny := false
+		for range rapid.IntRange(1, 4).Draw(t, "rows") {
+			r := m.AddLE("", 1)
+			for j := range nc {
+				c := math.Ldexp(float64(rapid.IntRange(1, 1000).Draw(t, "coef")), rapid.IntRange(-60, 10).Draw(t, "exp"))
+				tiny = tiny || c < 1e-9
+				m.AddTerm(r, milp.Var(j), c)
+			}
+		}
+		k := m.Scaling()
+		if !tiny && k != nil {
+			t.Error("a model in range has other units")
+		}
+		if k == nil {
+			return
+		}
+		scaled++
+		x := make([]float64, nc)
+		for j := range x {
+			x[j] = float64(rapid.IntRange(-300, 700).Draw(t, "x")) / 64
+		}
+		inner := k.Options(milp.Options{Start: x}).Start
+		if v, w := m.Value(x), k.Model.Value(inner); v != w {
+			t.Errorf("objective %v, in other units %v", v, w)
+		}
+		back := k.Solution(&milp.Solution{X: inner}).X
+		if d := cmp.Diff(x, back); d != "" {
+			t.Error(d)
+		}
+		act, other := m.Activity(x), k.Model.Activity(inner)
+		for i := range act {
+			if a, _ := math.Frexp(act[i]); act[i] != 0 {
+				if b, _ := math.Frexp(other[i]); a != b {
+					t.Errorf("row %d: activity %v, in other units %v: not a power of two apart", i, act[i], other[i])
+				}
+			}
+		}
+		for j := range nc {
+			if v := milp.Var(j); m.IsInteger(v) && inner[j] != x[j] {
+				t.Errorf("integer variable %d is counted in other units", j)
+			}
+		}
+	})
+	t.Logf("%d models were scaled", scaled)
+	if scaled == 0 {
+		t.Error("no model was scaled")
+	}
 }

@@ -18,7 +18,8 @@ const (
 	maxErrors    = 10
 )
 
-// Validate reports the first ten faults of the model, each with the name of its row or variable.
+// Validate reports the first ten faults of the model, each with the name of its row or variable. A coefficient out
+// of range is a fault where other units of rows and variables do not mend it (Scaling).
 func (m *Model) Validate() error {
 	var faults []error
 	more := 0
@@ -55,11 +56,12 @@ func (m *Model) Validate() error {
 			add("variable %s: a coefficient in row %d, but the model has %d rows", m.VarName(Var(c.col)), c.row, len(m.rows))
 		case c.col < 0 || int(c.col) >= len(m.vars):
 			add("row %s: a coefficient of variable %d, but the model has %d variables", m.RowName(Row(c.row)), c.col, len(m.vars))
-		case math.IsNaN(c.val) || math.Abs(c.val) > maxMagnitude:
-			add("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", m.RowName(Row(c.row)), m.VarName(Var(c.col)), c.val, float64(maxMagnitude))
-		case math.Abs(c.val) < minCoef:
-			add("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero; scale the row", m.RowName(Row(c.row)), m.VarName(Var(c.col)), c.val, float64(minCoef))
+		case math.IsNaN(c.val) || math.IsInf(c.val, 0):
+			add("row %s, variable %s: coefficient %v, expected a number", m.RowName(Row(c.row)), m.VarName(Var(c.col)), c.val)
 		}
+	}
+	if len(faults) == 0 && !m.inRange() && m.Scaling() == nil {
+		m.outOfRange(add)
 	}
 	if len(faults) == 0 {
 		return nil
@@ -68,6 +70,22 @@ func (m *Model) Validate() error {
 		faults = append(faults, fmt.Errorf("and %d more", more))
 	}
 	return fmt.Errorf("%w %q: %w", ErrInvalid, m.Name, errors.Join(faults...))
+}
+
+// outOfRange reports the coefficients that solvers do not take as they are.
+func (m *Model) outOfRange(add func(format string, args ...any)) {
+	c := m.Columns()
+	for j := range m.vars {
+		for k := c.Start[j]; k < c.Start[j+1]; k++ {
+			row, col, v := m.RowName(Row(c.Index[k])), m.VarName(Var(j)), c.Value[k]
+			switch {
+			case math.Abs(v) > maxMagnitude:
+				add("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", row, col, v, float64(maxMagnitude))
+			case math.Abs(v) < minCoef:
+				add("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero, and no units of rows and variables mend that", row, col, v, float64(minCoef))
+			}
+		}
+	}
 }
 
 func badBounds(lo, hi float64) string {
