@@ -46,7 +46,7 @@ func (n Nearest) String() string {
 	case n.MinLoadRPS > 0:
 		return fmt.Sprintf("--min-load %.6g", n.MinLoadRPS)
 	case n.LoadFactor > 0:
-		return fmt.Sprintf("%.4g times the rates asked", n.LoadFactor)
+		return Times(n.LoadFactor) + " times the rates asked"
 	}
 	return ""
 }
@@ -60,4 +60,13 @@ func (e *InfeasibleError) Error() string {
 		s += "\n  these exclude each other: " + strings.Join(e.Conflict, "; ")
 	}
 	return s
+}
+
+// Times is a part of the rates asked as people read it: one just below 1 is not
+// written as 1.
+func Times(load float64) string {
+	if load > 0.9999 && load < 1 {
+		return fmt.Sprintf("%.8g", load)
+	}
+	return fmt.Sprintf("%.4g", load)
 }

@@ -12,6 +12,11 @@ import (
 // baseline). Of the plans with the best objective it takes one with the largest
 // weighted sum of rates, as Solve does, and of those one with the fewest devices.
 func NP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+	return atFloors(p, func(p *Problem) (*Outcome, error) { return mostNP(ctx, p, s, o) })
+}
+
+// mostNP is NP for floors as they are.
+func mostNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	x, err := unpartitioned(ctx, p, s, o)
 	if err != nil {
 		return nil, err

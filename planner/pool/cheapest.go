@@ -24,6 +24,11 @@ const maxCandidates = 16
 // least price and prices the models' rates; a plan that uses a template costs
 // at least that template's loss more.
 func Cheapest(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
+	return atFloors(p, func(p *Problem) (*Outcome, error) { return lowestPrice(ctx, p, prices, s, o) })
+}
+
+// lowestPrice is Cheapest for floors as they are.
+func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
 	g := newLeastPrice(p, prices)
 	if !(g.unit > 0) {
 		return nil, errors.New("planning for the least price: no device has a price")

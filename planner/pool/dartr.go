@@ -27,6 +27,11 @@ var ErrKinds = errors.New("DART-r pairs one device of each of two kinds")
 // weighted sum: the better objective counts, then the weighted sum of rates,
 // then the fewer devices.
 func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+	return atFloors(p, func(p *Problem) (*Outcome, error) { return repeated(ctx, p, s, o) })
+}
+
+// repeated is DARTr for floors as they are.
+func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	var kinds []int
 	for k := range p.Pools {
 		if p.Pools[k].Count > 0 {
@@ -45,7 +50,7 @@ func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 	}
 	var out *Adopted
 	var phases []Phase
-	for _, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){leastNP, NP} {
+	for _, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){leastNP, mostNP} {
 		np, err := baseline(ctx, p, s, o)
 		if err != nil {
 			return nil, err

@@ -29,6 +29,7 @@
 //	mip.go        integer programs over some templates
 //	search.go     the phases, whatever is looked for: LP, rounding, basis, small pool, survivors (the proof)
 //	goal.go       what is looked for: the most throughput, or the least price
+//	floors.go     the one tolerance, and floors at the edge of what is carried
 //	solve.go      the most throughput, and at that the largest weighted sum
 //	latency.go    among plans as good, one of less latency
 //	nic.go        devices that leave the NIC of their node to others

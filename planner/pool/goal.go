@@ -34,7 +34,10 @@ func (throughput) shown(x *search, score float64) float64 { return score * x.u.t
 func (throughput) tighten(bound float64) float64          { return bound }
 
 func (throughput) gap(score, bound float64) float64 {
-	if !(bound > 0) {
+	if math.IsNaN(bound) {
+		return math.Inf(1) // nothing is proved
+	}
+	if bound <= 0 {
 		return 0
 	}
 	return (bound - score) / bound

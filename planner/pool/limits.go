@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/planner/kind"
 	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
@@ -205,7 +206,7 @@ func (x *search) floorsTooHigh(ctx context.Context) error {
 			e.Conflict = append(e.Conflict, x.p.limitName(lp, lim))
 		}
 	}
-	e.Reason = fmt.Sprintf("the devices carry %.4g times the rates asked as min_rps", e.Load)
+	e.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.Times(e.Load))
 	return e
 }
 
@@ -295,7 +296,7 @@ func (x *search) tooFewDevices(ctx context.Context) error {
 			free.Models[d].MinRPS = 0
 		}
 		e.Load = x.wholeFactor(ctx, &free)
-		e.Reason = fmt.Sprintf("in whole devices the cluster carries about %.4g times the rates asked as min_rps", e.Load)
+		e.Reason = fmt.Sprintf("in whole devices the cluster carries about %s times the rates asked as min_rps", kind.Times(e.Load))
 		return e
 	}
 	if k, bytes := x.memoryTogether(ctx); bytes > 0 {

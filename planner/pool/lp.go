@@ -260,9 +260,15 @@ func (w *weights) up(least []float64) float64 {
 // holds for every plan: prices are raised until that is so. With costs c, and
 // pi_k - c_k >= 0 the scarcity of a pool, every plan costs at least
 // sum worth_d floor_d - sum scarcity: worths are lowered until no template is
-// worth more than it costs.
+// worth more than it costs. Duals that give no number prove nothing: the program's
+// own value stands.
 func (p *Problem) prove(u units, l *lpModel, w weights, least []float64, extra int, r *relaxation) {
 	r.price, r.worth = w.price, w.worth
+	defer func() {
+		if math.IsNaN(r.bound) || math.IsInf(r.bound, 0) {
+			r.bound = r.value + 1e-7*math.Abs(r.value)
+		}
+	}()
 	if l.cost != nil {
 		price := -w.scarcity
 		for d := range p.Models {

@@ -136,7 +136,7 @@ func (p *Problem) excess(templates []stages.Template, plan *counts) string {
 		}
 	}
 	for d := range p.Models {
-		if f := p.Models[d].MinRPS; plan.rps[d] < f*(1-1e-6) {
+		if f := p.Models[d].MinRPS; !meets(plan.rps[d], f) {
 			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.rps[d], p.Models[d].Name, f)
 		}
 	}

@@ -579,16 +579,17 @@ func (x *search) integer(ctx context.Context, name string, set []int, nodes int6
 	if sol.Feasible() {
 		x.keep(q.read(x.p, x.u, x.templates, sol))
 	}
-	upper := math.Inf(1)
+	var upper float64
 	switch sol.Status {
 	case milp.Optimal, milp.Gap:
 		upper, solved = sol.Bound, true
 	case milp.Infeasible:
 		upper, solved = x.goal.none(), true
 	default:
-		if !math.IsNaN(sol.Bound) {
-			upper = sol.Bound
-		}
+		upper = sol.Bound
+	}
+	if math.IsNaN(upper) {
+		upper = math.Inf(1) // the solver has no bound: the program proves nothing
 	}
 	outside := math.Inf(1)
 	if x.partial {

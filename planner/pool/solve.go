@@ -63,6 +63,11 @@ type Pipeline struct {
 // at that value, the largest weighted sum of rps. When ctx ends after a plan
 // was found, it returns that plan; StoppedBy tells.
 func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+	return atFloors(p, func(p *Problem) (*Outcome, error) { return mostThroughput(ctx, p, s, o) })
+}
+
+// mostThroughput is Solve for floors as they are.
+func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	x, err := newSearch(ctx, p, s, o, throughput{})
 	if err != nil {
 		return nil, err

@@ -160,7 +160,7 @@ func (a *tuning) try(ctx context.Context, v formats.Values) error {
 				floor = max(floor, w.MinRPS)
 			}
 		}
-		t.floors = t.floors && m.RPS >= floor*(1-1e-6)
+		t.floors = t.floors && meets(m.RPS, floor)
 	}
 	a.all = append(a.all, t)
 	if a.best == nil || a.compare(&t, a.best) > 0 {

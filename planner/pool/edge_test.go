@@ -1,0 +1,108 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/planner/stages"
+	"inferplan/solver/highs"
+)
+
+// A floor at the edge of what the devices carry is met within one tolerance: on
+// one kind as on two, exclusive or shared in time, whatever is looked for. Every
+// plan has a bound.
+func TestFloorAtTheEdge(t *testing.T) {
+	const carried = 237.34928
+	took := 1000 / carried // milliseconds
+	exact := 1e9 / math.Round(took*1e6)
+	h, l := stages.Pool{Kind: "H", Count: 1, MaxShares: 1}, stages.Pool{Kind: "L", Count: 1, MaxShares: 1}
+	cpu := stages.Pool{Kind: "cpu", Count: 1, MaxShares: 1, Time: true}
+	edge := oneBlock("edge", time.Second, 1, took)
+	for name, p := range map[string]*Problem{
+		"one kind":    {Problem: stages.Problem{Pools: []stages.Pool{h}, Models: []stages.Model{edge}}},
+		"time-shared": {Problem: stages.Problem{Pools: []stages.Pool{cpu}, Models: []stages.Model{edge}}},
+		"two kinds": {Problem: stages.Problem{Pools: []stages.Pool{h, l},
+			Models: []stages.Model{oneBlock("edge", time.Second, 1, took, 0), oneBlock("other", time.Second, 1, 0, 2)}}},
+		"two kinds for one model": {Problem: stages.Problem{Pools: []stages.Pool{h, l},
+			Models: []stages.Model{oneBlock("edge", time.Second, 1, 2*took, 2*took)}}},
+	} {
+		p.MaxPartitions = 1
+		for _, over := range []float64{-0.5, -1e-9, 0, 1e-9, 2e-8, 8e-8, 1.5e-7, 5e-7, 0.99e-6, 1.2e-6, 2e-6, 1e-5, 1e-3} {
+			p.Models[0].MinRPS = exact * (1 + over)
+			for i := range p.Models[1:] {
+				p.Models[1+i].MinRPS = 1
+			}
+			for what, solve := range map[string]func() (*Outcome, error){
+				"throughput": func() (*Outcome, error) { return Solve(context.Background(), p, highs.Solver{}, Options{}) },
+				"price": func() (*Outcome, error) {
+					return Cheapest(context.Background(), p, slices.Repeat([]float64{1}, len(p.Pools)), highs.Solver{}, Options{})
+				},
+				"no partitioning": func() (*Outcome, error) { return NP(context.Background(), p, highs.Solver{}, Options{}) },
+			} {
+				out, err := solve()
+				var refused *Infeasible
+				if err != nil && !errors.As(err, &refused) {
+					t.Fatal(err)
+				}
+				if met := over <= tolerance; met != (err == nil) {
+					t.Errorf("%s, %s, a floor %g above what is carried: %v", name, what, over, err)
+				}
+				if refused != nil && refused.Load >= 1 {
+					t.Errorf("%s, %s, a floor %g above what is carried is refused, nearest feasible is %v times it", name, what, over, refused.Load)
+				}
+				if out != nil {
+					bounded(t, out, what == "price")
+				}
+			}
+		}
+	}
+}
+
+// bounded checks that an outcome has a bound, and has it on the right side.
+func bounded(t interface{ Errorf(string, ...any) }, out *Outcome, least bool) {
+	above := out.Bound >= out.Value*(1-1e-9)
+	if least {
+		above = out.Bound <= out.Value*(1+1e-9)
+	}
+	if math.IsNaN(out.Bound) || math.IsInf(out.Bound, 0) || !above {
+		t.Errorf("%s with value %v and bound %v", out.StoppedBy, out.Value, out.Bound)
+	}
+}
+
+// Where floors are at what a plan without them carries, a plan has a bound.
+func TestPlansHaveBounds(t *testing.T) {
+	solved := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 2, pools: 2, count: 3, shares: 2, blocks: 2, batches: 2, partitions: 2, timePools: true})
+		free, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		if err != nil {
+			return
+		}
+		for d := range p.Models {
+			p.Models[d].MinRPS = free.RPS[d] * (1 + rapid.SampledFrom([]float64{-0.5, 0, 1e-8, 8e-8, 2e-7, 6e-7}).Draw(t, "over"))
+		}
+		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		if err != nil {
+			return
+		}
+		solved++
+		bounded(t, out, false)
+	})
+	t.Logf("%d plans", solved)
+	if solved == 0 {
+		t.Error("no floors were met")
+	}
+}
+
+// A bound that is not known proves nothing.
+func TestNoBoundIsNoProof(t *testing.T) {
+	if g := (throughput{}).gap(5, math.NaN()); !math.IsInf(g, 1) {
+		t.Errorf("the gap to an unknown bound is %v", g)
+	}
+}
