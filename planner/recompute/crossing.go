@@ -82,7 +82,10 @@ func (w *World) onWire(pool *formats.Pool) int {
 func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, now *StageToday, path string) {
 	b := &c.ProfileModel(m.Model).Blocks[s.Blocks[1]-1]
 	where := path + ".cut"
-	if bytes := cutBytes(b, s.Cut.DType); bytes > 0 && bytes != s.Cut.Bytes {
+	switch bytes := cutBytes(b, s.Cut.DType); {
+	case s.Cut.Bytes < bytes:
+		c.Fail("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s is larger, and its crossing takes longer than planned", s.Blocks[1]-1, m.Model)
+	case bytes > 0 && bytes != s.Cut.Bytes:
 		c.Warn("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
 	}
 	var names []string

@@ -97,7 +97,8 @@ func TestChainedGearPlan(t *testing.T) {
 		"memory":    {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[1].Memory = 1900 }, "memory", check.Error},
 		"placement": {func(p *formats.Plan, _ *planner.Inputs) { stages(p)[1].Placement[0].First = 3 }, "placement", check.Error},
 		"chains":    {func(p *formats.Plan, _ *planner.Inputs) { stages(p)[0].Replicas, stages(p)[1].Replicas = 3, 2 }, "pipelines", check.Error},
-		"cut":       {func(_ *formats.Plan, in *planner.Inputs) { in.Profile.Models[2].Blocks[0].CutBytesFP32 = 800 }, "cut", check.Warning},
+		"cut":       {func(_ *formats.Plan, in *planner.Inputs) { in.Profile.Models[2].Blocks[0].CutBytesFP32 = 800 }, "cut", check.Error},
+		"less cut":  {func(_ *formats.Plan, in *planner.Inputs) { in.Profile.Models[2].Blocks[0].CutBytesFP32 = 200 }, "cut", check.Warning},
 		"slower": {func(_ *formats.Plan, in *planner.Inputs) {
 			for i := range in.Profile.Models[2].Measurements {
 				if ms := &in.Profile.Models[2].Measurements[i]; ms.Device == "cpu-4" {

@@ -161,6 +161,11 @@ func TestFindings(t *testing.T) {
 				}
 			}
 		}, kind.Error, "placement"},
+		{"another margin than the options'", func(_ *planner.Inputs, p *formats.Plan) { formats.PoolOf(p).Models[1].MarginUS /= 2 }, kind.Error, "margin"},
+		{"no margin", func(_ *planner.Inputs, p *formats.Plan) { formats.PoolOf(p).Models[0].MarginUS = 0 }, kind.Error, "margin"},
+		{"understated cut", func(_ *planner.Inputs, p *formats.Plan) { firstCut(p).Bytes /= 2 }, kind.Error, "cut"},
+		{"cut of nothing", func(_ *planner.Inputs, p *formats.Plan) { firstCut(p).Bytes = 0 }, kind.Error, "cut"},
+		{"overstated cut", func(_ *planner.Inputs, p *formats.Plan) { firstCut(p).Bytes *= 2 }, kind.Warning, "cut"},
 		{"gap in the blocks", func(_ *planner.Inputs, p *formats.Plan) { p.Deployment[0].Pipelines[0].Stages[0].Blocks[0] = 1 }, kind.Error, "blocks"},
 		{"another kind", func(_ *planner.Inputs, p *formats.Plan) { p.Kind = "other" }, kind.Error, "kind"},
 		{"turns no more", func(in *planner.Inputs, _ *formats.Plan) { in.Cluster.Pools[2].Sharing = formats.SharingExclusive }, kind.Error, "sharing"},
@@ -182,4 +187,16 @@ func TestFindings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// firstCut is the first crossing of a plan.
+func firstCut(p *formats.Plan) *formats.Cut {
+	for i := range p.Deployment {
+		for _, pl := range p.Deployment[i].Pipelines {
+			if c := pl.Stages[0].Cut; c != nil {
+				return c
+			}
+		}
+	}
+	return &formats.Cut{}
 }

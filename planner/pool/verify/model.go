@@ -38,7 +38,8 @@ func (c *checker) model(mi int) {
 // targetOf compares the promised SLO with that of today.
 func (c *checker) targetOf(m *formats.Deployed, promised *formats.Served, said string) target {
 	slo, known := c.slo(m, promised)
-	margin := time.Duration(math.Round(c.Plan.Options.Number("margin")*float64(slo)/1000)) * time.Microsecond
+	c.keptBack(m, promised, said)
+	margin := c.margin(slo)
 	if !known {
 		c.Fail("slo", said+".slo_us", promised.SLOUS.String(), "a whole-model measurement", "the SLO of %s is a multiple of its latency, which the profile no longer has", m.Key())
 		return target{promised.SLOUS.D(), promised.MarginUS.D()}
@@ -47,6 +48,21 @@ func (c *checker) targetOf(m *formats.Deployed, promised *formats.Served, said s
 		c.Warn("slo", said+".slo_us", promised.SLOUS.String(), formats.Micros(slo).String(), "the SLO of %s has changed", m.Key())
 	}
 	return target{slo, margin}
+}
+
+// margin is what the plan's options keep back of an SLO: whole microseconds.
+func (c *checker) margin(slo time.Duration) time.Duration {
+	return time.Duration(math.Round(c.Plan.Options.Number("margin")*float64(slo)/1000)) * time.Microsecond
+}
+
+// keptBack checks that the margin that is promised is that of the plan's options.
+// Where the options say auto, they hold the margin that was found.
+func (c *checker) keptBack(m *formats.Deployed, promised *formats.Served, said string) {
+	want := c.margin(promised.SLOUS.D())
+	if d := promised.MarginUS.D() - want; d.Abs() > time.Microsecond { // others round elsewhere
+		c.Fail("margin", said+".margin_us", promised.MarginUS.String(), formats.Micros(want).String(),
+			"the margin of %s is not options.margin, %v, of its SLO", m.Key(), c.Plan.Options.Number("margin"))
+	}
 }
 
 // slo is a model's target today, with ok false where the documents do not say.
