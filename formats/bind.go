@@ -100,6 +100,9 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		b.unit(n, v, "a size", "write a whole number of bytes or text with a unit: \"24GiB\", \"512MB\"", true,
 			func(s string) (any, error) { return ParseBytes(s) })
 		return
+	case cutBytesType:
+		b.cut(n, v)
+		return
 	case valuesType:
 		b.values(n, v)
 		return

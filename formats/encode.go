@@ -34,6 +34,8 @@ func toNode(v reflect.Value, path string) (node, error) {
 			return node{kind: numberNode, text: t}, nil
 		}
 		return node{kind: stringNode, text: t}, nil
+	case cutBytesType:
+		return node{kind: numberNode, text: strconv.FormatInt(CutBytes(v.Int()).Bytes(), 10)}, nil
 	case valuesType:
 		return v.Interface().(Values).node(), nil
 	}

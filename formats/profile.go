@@ -106,8 +106,8 @@ type Block struct {
 	Name         string       `json:"name"`
 	Nodes        int          `json:"nodes,omitempty"` // graph nodes in the block
 	Cut          []TensorInfo `json:"cut,omitempty"`
-	CutBytesFP32 int64        `json:"cut_bytes_fp32,omitempty"`
-	CutBytesFP16 int64        `json:"cut_bytes_fp16,omitempty"` // float32 as float16, int64 as int32
+	CutBytesFP32 CutBytes     `json:"cut_bytes_fp32,omitempty"`
+	CutBytesFP16 CutBytes     `json:"cut_bytes_fp16,omitempty"` // float32 as float16, int64 as int32
 	FP16         *FP16Check   `json:"fp16,omitempty"`
 	WeightBytes  int64        `json:"weight_bytes,omitempty"`
 	// Counted from the graph, per sample: multiplications with an addition, and

@@ -54,7 +54,7 @@ func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
 		for _, f := range [...]struct {
 			name  string
 			value int64
-		}{{"nodes", int64(b.Nodes)}, {"cut_bytes_fp32", b.CutBytesFP32}, {"cut_bytes_fp16", b.CutBytesFP16}, {"weight_bytes", b.WeightBytes}, {"macs", b.MACs}, {"tensor_bytes", b.TensorBytes}} {
+		}{{"nodes", int64(b.Nodes)}, {"cut_bytes_fp32", b.CutBytesFP32.Bytes()}, {"cut_bytes_fp16", b.CutBytesFP16.Bytes()}, {"weight_bytes", b.WeightBytes}, {"macs", b.MACs}, {"tensor_bytes", b.TensorBytes}} {
 			if f.value < 0 {
 				c.failf(integer64(f.value), "0 or more", "", "%s.blocks[%d].%s", path, k, f.name)
 			}

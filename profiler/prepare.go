@@ -46,7 +46,7 @@ func describeBlocks(b blocks) []formats.Block {
 		}
 		c := b.Cut(i + 1)
 		out[i].Cut = tensorInfos(c.Tensors)
-		out[i].CutBytesFP32, out[i].CutBytesFP16 = c.Bytes, c.HalfBytes
+		out[i].CutBytesFP32, out[i].CutBytesFP16 = formats.CutBytes(c.Bytes), formats.CutBytes(c.HalfBytes)
 	}
 	return out
 }

@@ -94,7 +94,7 @@ func TestSqueezeNet(t *testing.T) {
 			}
 			elements += n
 		}
-		if b.CutBytesFP32 != 4*elements || b.CutBytesFP16 != 2*elements {
+		if b.CutBytesFP32.Bytes() != 4*elements || b.CutBytesFP16.Bytes() != 2*elements {
 			t.Errorf("%s: %d and %d bytes for %d elements", b.Name, b.CutBytesFP32, b.CutBytesFP16, elements)
 		}
 		// 1.2 M parameters with seeded weights: float16 keeps the answer.

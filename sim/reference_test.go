@@ -56,7 +56,7 @@ func (b *bundle) blockTimes(t *testing.T, model, gpu string, share, batch int) [
 func (b *bundle) cutBytes(model string, after int) int64 {
 	for i := range b.profile.Models {
 		if b.profile.Models[i].Model == model {
-			return b.profile.Models[i].Blocks[after].CutBytesFP16
+			return b.profile.Models[i].Blocks[after].CutBytesFP16.Bytes()
 		}
 	}
 	return 0

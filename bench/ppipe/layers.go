@@ -185,7 +185,7 @@ func layersOf(r io.Reader, of *formats.ProfileModel) (*formats.ProfileModel, err
 			device := strings.TrimPrefix(column, "latency_us_")
 			times[device] = append(times[device], us)
 		}
-		out.Blocks = append(out.Blocks, formats.Block{Name: cell["layer"], CutBytesFP16: bytes})
+		out.Blocks = append(out.Blocks, formats.Block{Name: cell["layer"], CutBytesFP16: formats.CutBytes(bytes)})
 		return nil
 	}); err != nil {
 		return nil, err

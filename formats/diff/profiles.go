@@ -70,8 +70,8 @@ func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 			x, y := &a.Blocks[i], &b.Blocks[i]
 			where := fmt.Sprintf("%s block %d", at, i)
 			r.text(where+" name", x.Name, y.Name)
-			r.figure(where+" cut_bytes_fp32", float64(x.CutBytesFP32), float64(y.CutBytesFP32), "", neutral)
-			r.figure(where+" cut_bytes_fp16", float64(x.CutBytesFP16), float64(y.CutBytesFP16), "", neutral)
+			r.figure(where+" cut_bytes_fp32", float64(x.CutBytesFP32.Bytes()), float64(y.CutBytesFP32.Bytes()), "", neutral)
+			r.figure(where+" cut_bytes_fp16", float64(x.CutBytesFP16.Bytes()), float64(y.CutBytesFP16.Bytes()), "", neutral)
 			r.figure(where+" weight_bytes", float64(x.WeightBytes), float64(y.WeightBytes), "", neutral)
 		}
 	}

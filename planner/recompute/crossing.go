@@ -31,8 +31,8 @@ func crossing(bytes int64, gbps float64, batch int) time.Duration {
 	return time.Duration(math.Round(us * float64(batch) * 1000))
 }
 
-// cutBytes is what crosses after a block today, in a dtype; 0 when not known.
-func cutBytes(b *formats.Block, dtype string) int64 {
+// cutBytes is what crosses after a block today, in a dtype.
+func cutBytes(b *formats.Block, dtype string) formats.CutBytes {
 	if dtype == "FP16" {
 		return b.CutBytesFP16
 	}
@@ -82,10 +82,11 @@ func (w *World) onWire(pool *formats.Pool) int {
 func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, now *StageToday, path string) {
 	b := &c.ProfileModel(m.Model).Blocks[s.Blocks[1]-1]
 	where := path + ".cut"
-	switch bytes := cutBytes(b, s.Cut.DType); {
+	size := cutBytes(b, s.Cut.DType)
+	switch bytes := size.Bytes(); {
 	case s.Cut.Bytes < bytes:
 		c.Fail("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s is larger, and its crossing takes longer than planned", s.Blocks[1]-1, m.Model)
-	case bytes > 0 && bytes != s.Cut.Bytes:
+	case size.Known() && bytes != s.Cut.Bytes:
 		c.Warn("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
 	}
 	var names []string

@@ -103,14 +103,14 @@ func (w *World) crossings(pm *formats.ProfileModel, pl *formats.Pipeline, i int,
 	pool := w.Pool(s.Device)
 	if i+1 < len(pl.Stages) && s.Cut != nil {
 		if next := w.Pool(pl.Stages[i+1].Device); next != nil {
-			bytes := cutBytes(&pm.Blocks[s.Blocks[1]-1], s.Cut.DType)
+			bytes := cutBytes(&pm.Blocks[s.Blocks[1]-1], s.Cut.DType).Bytes()
 			now.Transfer = crossing(bytes, between(pool, next), pl.Batch)
 			now.Rate = min(now.Rate, nicRate(bytes, pool, next, pool, s.Share*w.onWire(pool)))
 		}
 	}
 	if i > 0 && pl.Stages[i-1].Cut != nil {
 		if prev := w.Pool(pl.Stages[i-1].Device); prev != nil {
-			bytes := cutBytes(&pm.Blocks[s.Blocks[0]-1], pl.Stages[i-1].Cut.DType)
+			bytes := cutBytes(&pm.Blocks[s.Blocks[0]-1], pl.Stages[i-1].Cut.DType).Bytes()
 			now.Rate = min(now.Rate, nicRate(bytes, prev, pool, pool, s.Share*w.onWire(pool)))
 		}
 	}

@@ -14,7 +14,7 @@ const minAgreement = 0.99
 
 // Cut is what crosses after a block, per sample.
 type Cut struct {
-	Bytes   int64 // negative: not known, so no cut there
+	Bytes   int64 // negative: not known, so no cut there; zero: nothing crosses
 	DType   string
 	Tensors []string
 }
@@ -24,20 +24,20 @@ type Cut struct {
 // stay the same, or knows no other size (measurements by others count the bytes
 // that crossed in their setting). On one host nothing is gained by it.
 func CutAfter(b *formats.Block, network bool, dtype string) Cut {
-	c := Cut{Bytes: b.CutBytesFP32, DType: "FP32"}
+	c := Cut{Bytes: b.CutBytesFP32.Bytes(), DType: "FP32"}
 	for i := range b.Cut {
 		c.Tensors = append(c.Tensors, b.Cut[i].Name)
 	}
-	only16 := b.CutBytesFP32 == 0 && b.CutBytesFP16 > 0
+	only16 := !b.CutBytesFP32.Known() && b.CutBytesFP16.Known()
 	proven := b.FP16 != nil && b.FP16.Top1Agreement >= minAgreement
 	switch {
 	case only16 && dtype != CutsFP32:
-		c.Bytes, c.DType = b.CutBytesFP16, "FP16"
+		c.Bytes, c.DType = b.CutBytesFP16.Bytes(), "FP16"
 	case only16:
 		c.Bytes = -1
-	case network && b.CutBytesFP16 > 0 && proven && dtype != CutsFP32:
-		c.Bytes, c.DType = b.CutBytesFP16, "FP16"
-	case b.CutBytesFP32 == 0 && network:
+	case network && b.CutBytesFP16.Known() && proven && dtype != CutsFP32:
+		c.Bytes, c.DType = b.CutBytesFP16.Bytes(), "FP16"
+	case !b.CutBytesFP32.Known() && network:
 		c.Bytes = -1 // unknown: no time can be promised for it
 	}
 	return c

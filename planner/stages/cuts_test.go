@@ -24,6 +24,10 @@ func TestCutDType(t *testing.T) {
 		{"only known size", formats.Block{CutBytesFP16: 4}, true, CutsAuto, "FP16", 4},
 		{"switched off", formats.Block{CutBytesFP32: 8, CutBytesFP16: 4, FP16: fine}, true, CutsFP32, "FP32", 8},
 		{"one host", formats.Block{CutBytesFP32: 8, CutBytesFP16: 4, FP16: fine}, false, CutsAuto, "FP32", 8},
+		{"nothing crosses in float16", formats.Block{CutBytesFP16: formats.NoBytes}, true, CutsAuto, "FP16", 0},
+		{"nothing crosses", formats.Block{CutBytesFP32: formats.NoBytes}, true, CutsAuto, "FP32", 0},
+		{"nothing crosses, switched off", formats.Block{CutBytesFP32: formats.NoBytes, CutBytesFP16: 4, FP16: fine}, true, CutsFP32, "FP32", 0},
+		{"only float16 known, switched off", formats.Block{CutBytesFP16: formats.NoBytes}, true, CutsFP32, "FP32", -1},
 		{"unknown", formats.Block{}, true, CutsAuto, "FP32", -1},
 		{"unknown on one host", formats.Block{}, false, CutsAuto, "FP32", 0},
 	} {

@@ -182,7 +182,7 @@ func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, er
 			if !ok {
 				return nil, &formats.Error{File: cutsName, Path: "after_block", Found: fmt.Sprintf("no cut of %s after block %d", m.name, b), Expected: fmt.Sprintf("one after each of blocks 0 to %d", m.blocks-2)}
 			}
-			block.CutBytesFP16 = n
+			block.CutBytesFP16 = formats.KnownCut(n)
 		}
 		pm.Blocks = append(pm.Blocks, block)
 	}

@@ -42,6 +42,9 @@ func TestRead(t *testing.T) {
 	if len(a.Measurements) != 2 || a.Measurements[1].Share != 2 || a.Measurements[0].Blocks[1].WallUS.D().Nanoseconds() != 200500 {
 		t.Errorf("measurements: %+v", a.Measurements)
 	}
+	if p, err := read(goodLatency, strings.Replace(goodCuts, "4096", "0", 1)); err != nil || p.Models[0].Blocks[0].CutBytesFP16 != formats.NoBytes {
+		t.Errorf("a cut that nothing crosses is not one: %+v, %v", p, err)
+	}
 	p, err = read(goodLatency, goodCuts, "b")
 	if err != nil || len(p.Models) != 1 || p.Models[0].Model != "b" {
 		t.Errorf("only b: %+v, %v", p, err)

@@ -189,6 +189,34 @@ func TestFindings(t *testing.T) {
 	}
 }
 
+// Where nothing crosses, a model may be cut, in no time.
+func TestCutOfNothing(t *testing.T) {
+	in := pooltest.Documents()
+	for i := range in.Profile.Models {
+		for b := range in.Profile.Models[i].Blocks {
+			if blk := &in.Profile.Models[i].Blocks[b]; blk.CutBytesFP32.Known() {
+				blk.CutBytesFP32, blk.CutBytesFP16 = 0, formats.NoBytes
+			}
+		}
+	}
+	p := solve(t, in)
+	for _, w := range p.Warnings {
+		if strings.Contains(w, "no cut") {
+			t.Error(w)
+		}
+	}
+	if c := firstCut(p); c.DType != "FP16" || c.Bytes != 0 || len(c.TransferUS) == 0 || slices.Max(c.TransferUS) != 0 {
+		t.Errorf("crossing %+v, expected one of no bytes and no time", c)
+	}
+	for _, f := range check.Recompute(p, in.Profile, in.Cluster, in.Workload) {
+		t.Error(f)
+	}
+	firstCut(p).Bytes = 1
+	if found := check.Recompute(p, in.Profile, in.Cluster, in.Workload); !slices.ContainsFunc(found, func(f kind.Finding) bool { return f.Constraint == "cut" && f.Severity == kind.Warning }) {
+		t.Errorf("a cut of a byte where nothing crosses: %v", found)
+	}
+}
+
 // firstCut is the first crossing of a plan.
 func firstCut(p *formats.Plan) *formats.Cut {
 	for i := range p.Deployment {

@@ -1,0 +1,47 @@
+package formats
+
+import (
+	"math"
+	"reflect"
+	"strconv"
+)
+
+// CutBytes is what crosses a cut, per sample, as a profile says it. The zero
+// value is not known: the field is absent. A zero that is written is NoBytes.
+type CutBytes int64
+
+// NoBytes is a cut that is known to carry nothing.
+const NoBytes CutBytes = math.MinInt64
+
+// KnownCut is a size that is known, be it zero.
+func KnownCut(bytes int64) CutBytes {
+	if bytes == 0 {
+		return NoBytes
+	}
+	return CutBytes(bytes)
+}
+
+// Known tells whether the profile says the size.
+func (c CutBytes) Known() bool { return c != 0 }
+
+// Bytes is the size, 0 where it is not known.
+func (c CutBytes) Bytes() int64 {
+	if c == NoBytes {
+		return 0
+	}
+	return int64(c)
+}
+
+// MarshalJSON writes the size.
+func (c CutBytes) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, c.Bytes(), 10), nil }
+
+var cutBytesType = reflect.TypeFor[CutBytes]()
+
+// cut binds a size that is written.
+func (b *binder) cut(n *node, v reflect.Value) {
+	bytes := reflect.New(reflect.TypeFor[int64]()).Elem()
+	before := len(b.findings.list)
+	if b.integer(n, bytes); len(b.findings.list) == before {
+		v.SetInt(int64(KnownCut(max(bytes.Int(), -math.MaxInt64)))) // validation refuses what is negative
+	}
+}
