@@ -17,7 +17,7 @@
 //	              memory), their counts, the load u* of the busiest device by
 //	              Hall's condition over subsets, and the min-max split
 //	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades
-//	bound.go      what no plan over the same thresholds can exceed
+//	bound.go      what no plan over the same thresholds can exceed; finer ones might
 //	simulate.go   tail latency and stability of a gear, with the real policy
 //	solve.go      the steps in order: a staircase down the front, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices

@@ -23,6 +23,9 @@ func explain(p *formats.Plan) []string {
 		}
 		out = append(out, fmt.Sprintf("accuracy: %.4f over the ranges by weight, %.4f asked for", accuracy, g.Accuracy))
 	}
+	if len(g.Models) > 0 {
+		out = append(out, fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1))
+	}
 	for i := range p.Deployment {
 		if line := partsOf(&p.Deployment[i]); line != "" {
 			out = append(out, line)
