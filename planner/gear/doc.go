@@ -23,6 +23,7 @@
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	latency.go    the least latency: options reckoned, few of them simulated
 //	together.go   an SLO over all requests instead of in every range
+//	single.go     one cascade for all ranges, where that is better
 //	kinds.go      the same goals on several kinds of devices, members in stages too
 //	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go)
 //	price.go      the devices of least price among them

@@ -241,6 +241,9 @@ func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
 		if err := out.Problem.together(ctx, out, t.bounds); err != nil {
 			return err
 		}
+		if err := t.oneForAll(ctx, out); err != nil {
+			return err
+		}
 		out.Runs += out.stairs.bench.runs
 	}
 	t.runs += out.Runs
@@ -251,6 +254,16 @@ func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
 		t.best = out
 	}
 	return nil
+}
+
+// oneForAll gives all ranges one cascade of those that the devices have the time for at
+// the highest rate, if that makes a plan more accurate.
+func (t *tries) oneForAll(ctx context.Context, out *Outcome) error {
+	list, err := out.stairs.above(ctx, len(out.Gears)-1)
+	if err == nil {
+		_, err = out.oneCascade(ctx, out.stairs.bench, t.p.worthTrying(list, out))
+	}
+	return err
 }
 
 // wholeModels plans without stages, on one kind as on identical devices; on several

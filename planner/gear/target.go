@@ -135,7 +135,24 @@ func (s *search) bounds(p *Problem, list []Cascade, work [][]float64) (bounds []
 		}
 		s.free = s.known.of(p, fits).list
 	}
-	return p.laxBounds(s.free)
+	bounds, total = p.laxBounds(s.free)
+	if p.shown() && s.o.Algorithm != EM { // one cascade for all rates need not hold the highest
+		one := p.singleBound(s.free)
+		total = atLeast(total, one)
+		for r := range bounds {
+			bounds[r] = atLeast(bounds[r], one)
+		}
+	}
+	return bounds, total
+}
+
+// atLeast is the larger of two bounds, of which the first may be none (NaN) and the
+// second below 0.
+func atLeast(bound, other float64) float64 {
+	if other >= 0 && !(bound >= other) {
+		return other
+	}
+	return bound
 }
 
 // misses tells whether an accuracy is below the target, by more than sums of weighted
@@ -212,6 +229,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 		}
 	} else {
 		out, err = p.solveExact(ctx, list, work, s.o)
+		out, err = s.single(ctx, p, list, work, out, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
