@@ -21,6 +21,7 @@
 //	simulate.go   tail latency and stability of a gear, with the real policy
 //	solve.go      the steps in order: a staircase down the front, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
+//	heldout.go    an accuracy asked for, met on the samples held out
 //	latency.go    the least latency: options reckoned, few of them simulated
 //	together.go   an SLO over all requests instead of in every range
 //	single.go     one cascade for all ranges, where that is better
