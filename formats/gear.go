@@ -19,17 +19,21 @@ import (
 // thresholds are at most the certainty. A stage forwards a sample whose level
 // is below the stage's, that is, whose certainty is below the threshold.
 type GearPlan struct {
-	SLOUS      Micros      `json:"slo_us"`
-	Percentile string      `json:"percentile"`
-	Over       string      `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
-	Accuracy   float64     `json:"accuracy_slo,omitempty"` // over the ranges by weight, where it was asked for
-	MaxQPS     float64     `json:"max_qps"`
-	Score      string      `json:"score,omitempty"` // what the certainties are; top1-top2 where absent
-	Weights    string      `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
-	Samples    int         `json:"samples"`         // planned on
-	HeldOut    int         `json:"held_out"`        // kept apart, for AccuracyHeldOut
-	Models     []GearModel `json:"models"`          // in the order of the plan's models
-	Gears      []Gear      `json:"gears"`           // by rising rate, without holes
+	SLOUS      Micros  `json:"slo_us"`
+	Percentile string  `json:"percentile"`
+	Over       string  `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
+	Accuracy   float64 `json:"accuracy_slo,omitempty"` // over the ranges by weight, where it was asked for
+	MaxQPS     float64 `json:"max_qps"`
+	Score      string  `json:"score,omitempty"` // what the certainties are; top1-top2 where absent
+	Weights    string  `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
+	Samples    int     `json:"samples"`         // planned on
+	HeldOut    int     `json:"held_out"`        // kept apart, for AccuracyHeldOut
+	// AccuracyHeldOut is that of the whole plan, over the ranges by weight, on the
+	// samples held out; with its interval (95 %).
+	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
+	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"`
+	Models          []GearModel `json:"models"` // in the order of the plan's models
+	Gears           []Gear      `json:"gears"`  // by rising rate, without holes
 }
 
 // GearModel holds a model's thresholds and, of every sample planned on, its
@@ -213,6 +217,12 @@ func (g *GearPlan) check(p *planChecker) {
 	p.oneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
 	if g.Samples < 1 || g.HeldOut < 0 {
 		p.fail("gear.samples", integer64(g.Samples), "1 or more, and held_out of 0 or more", "")
+	}
+	if h := g.AccuracyHeldOut; h != nil {
+		p.share("gear.accuracy_held_out", *h)
+	}
+	if h := g.HeldOutInterval; h != nil && !(0 <= h[0] && h[0] <= h[1] && h[1] <= 1) {
+		p.fail("gear.accuracy_held_out_interval", "from "+formatFloat(h[0])+" to "+formatFloat(h[1]), "the ends of an interval from 0 to 1", "")
 	}
 	if len(g.Models) != len(p.plan.Deployment) {
 		p.fail("gear.models", fmt.Sprintf("%d models", len(g.Models)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")

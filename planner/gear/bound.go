@@ -1,6 +1,11 @@
 package gear
 
-import "math"
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
 
 // envelope is the upper concave envelope of points (cost, accuracy), by rising
 // cost: the largest mean accuracy of a mixture of cascades by its mean cost.
@@ -48,4 +53,162 @@ func (p *Problem) bounds(list []Cascade, work [][]float64) []float64 {
 		out[r] = free.at(float64(p.Devices) / edge)
 	}
 	return out
+}
+
+// late is the least share of the requests that a cascade answers past the SLO: all
+// whose way through batches of one is longer.
+func (p *Problem) late(c *Cascade) float64 {
+	path := time.Duration(0)
+	for k, m := range c.Models {
+		if path += p.Models[m].Times[0]; path > p.SLO {
+			return float64(c.Reach[k]) / float64(p.Planned.N)
+		}
+	}
+	return 0
+}
+
+// lax is a cascade of whose requests a share is late: what it costs at least.
+type lax struct{ cost, accuracy, late float64 }
+
+// laxes are the cascades where the SLO is for all requests together, by rising cost.
+// Requests in time are only in batches as long as the SLO, late ones in any. Those
+// that ask the most models gain the most by being late, so that a share l of the
+// requests is late at the first models as at the last: of what comes to a model, l.
+// Between the shares that come to models the cost is linear.
+func (p *Problem) laxes(list []Cascade) []lax {
+	free := *p
+	free.SLO, free.longest = math.MaxInt64, 0
+	inTime, any := make([]float64, len(p.Models)), make([]float64, len(p.Models))
+	for m := range p.Models {
+		batch, per := p.operating(m)
+		if inTime[m] = per; batch == 0 {
+			inTime[m] = math.Inf(1)
+		}
+		_, any[m] = free.operating(m)
+	}
+	var out []lax
+	for i := range list {
+		c := &list[i]
+		least := p.late(c)
+		shares := []float64{least}
+		for k, m := range c.Models {
+			if reach := float64(c.Reach[k]) / float64(p.Planned.N); reach > least && inTime[m] > any[m] {
+				shares = append(shares, reach)
+			}
+		}
+		for _, late := range shares {
+			l := lax{accuracy: float64(c.Correct) / float64(p.Planned.N), late: late}
+			for k, m := range c.Models {
+				reach := float64(c.Reach[k]) / float64(p.Planned.N)
+				l.cost += any[m] * min(late, reach)
+				if reach > late {
+					l.cost += inTime[m] * (reach - late)
+				}
+			}
+			if !math.IsInf(l.cost, 1) {
+				out = append(out, l)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b lax) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy)) })
+	return out
+}
+
+// atPrice is the upper concave envelope of accuracy less a price of lateness, of
+// cascades by rising cost.
+func atPrice(list []lax, price float64) envelope {
+	var e envelope
+	best := math.Inf(-1)
+	for i := range list {
+		c, a := list[i].cost, list[i].accuracy-price*list[i].late
+		if a <= best {
+			continue
+		}
+		best = a
+		for n := len(e.cost); n >= 1; n = len(e.cost) {
+			if e.cost[n-1] < c && (n == 1 || (e.accuracy[n-1]-e.accuracy[n-2])*(c-e.cost[n-2]) > (a-e.accuracy[n-2])*(e.cost[n-1]-e.cost[n-2])) {
+				break
+			}
+			e.cost, e.accuracy = e.cost[:n-1], e.accuracy[:n-1]
+		}
+		e.cost, e.accuracy = append(e.cost, c), append(e.accuracy, a)
+	}
+	return e
+}
+
+// Of the search for the price of lateness that bounds best.
+const (
+	leastPrice, mostPrice = 1e-3, 1e3
+	priceSteps            = 40
+)
+
+// laxBounds are bounds where the SLO is for all requests together: any mixture of
+// cascades, of which no more requests are late than the percentile allows. A range
+// may spend all of that; total is the bound of all ranges, which share it. Whatever
+// a late request is said to cost in accuracy, what that gives is a bound: the least
+// over the prices tried stands.
+func (p *Problem) laxBounds(list []Cascade) (bounds []float64, total float64) {
+	all, room := p.laxes(list), 1-p.Percentile
+	bounds, total = make([]float64, len(p.Edges)), math.Inf(1)
+	for r := range bounds {
+		bounds[r] = math.Inf(1)
+	}
+	at := func(price float64) float64 {
+		e, sum := atPrice(all, price), price*room
+		for r, edge := range p.Edges {
+			v := e.at(float64(p.Devices) / edge)
+			bounds[r] = min(bounds[r], v+price*min(1, room/p.Weights[r]))
+			sum += p.Weights[r] * v
+		}
+		total = min(total, sum)
+		return sum
+	}
+	at(0)
+	low, high := math.Log(leastPrice), math.Log(mostPrice) // the total is convex in the price
+	for range priceSteps {
+		a, b := low+(high-low)*.382, low+(high-low)*.618
+		if at(math.Exp(a)) <= at(math.Exp(b)) {
+			high = b
+		} else {
+			low = a
+		}
+	}
+	return bounds, min(total, p.weighted(bounds))
+}
+
+// singleBound is the accuracy that one cascade for all of the measured rates has at
+// most, if all requests together are to keep the SLO, whatever its devices have the
+// time for at the highest of them. The work of requests in time that came so far and is
+// not done fits into the SLO; what is above that is late, by requests of the most work.
+func (p *Problem) singleBound(list []Cascade) float64 {
+	most, inTime := int32(-1), make([]float64, len(p.Models))
+	for m := range p.Models {
+		_, inTime[m] = p.operating(m) // nothing, where not even one sample is in time
+	}
+	for i := range list {
+		if c := &list[i]; c.Correct > most && p.late(c) <= 1-p.Percentile+1e-9 && p.canKeep(c, inTime) {
+			most = c.Correct
+		}
+	}
+	return float64(most) / float64(p.Planned.N)
+}
+
+// canKeep tells whether devices that never wait have the time for a cascade's requests
+// in time: those of a second may take a second and the SLO.
+func (p *Problem) canKeep(c *Cascade, inTime []float64) bool {
+	each, largest := 0.0, 0.0
+	for k, m := range c.Models {
+		each += inTime[m] * float64(c.Reach[k]) / float64(p.Planned.N)
+		largest += inTime[m]
+	}
+	devices := float64(p.Devices)
+	left, over := 0.0, 0.0
+	for _, rate := range p.Measured {
+		left += rate*each - devices
+		if fits := devices * (p.SLO.Seconds() + 1); left > fits {
+			over, left = over+left-fits, fits
+		}
+		left = max(left, 0)
+	}
+	return over <= (1-p.Percentile)*sum(p.Measured)*largest+1e-9
 }

@@ -3,7 +3,12 @@ package gear
 import (
 	"context"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
+
+	"pgregory.net/rapid"
 
 	"inferplan/solver/milp"
 )
@@ -86,4 +91,145 @@ func (p *Problem) relaxation(ctx context.Context, best []int, accuracy []float64
 		return sol.Value, nil
 	}
 	return max(sol.Bound, sol.Value), nil
+}
+
+// enumerated is the most weighted accuracy of the plans that simulation shows stable on
+// any placement: every cascade in every range, of batches of any length where the SLO is
+// for all requests; -1 where there is none.
+func enumerated(t *rapid.T, p *Problem) float64 {
+	free := *p
+	usable := slices.Repeat([]bool{true}, len(p.Models))
+	if p.Overall {
+		free.SLO = time.Hour
+	} else {
+		usable = p.usable()
+	}
+	list := Enumerate(p.Planned, p.Grid, usable)
+	work, best := free.works(list), -1.0
+	for _, pl := range everyPlacement(p) {
+		b := newBench(&free, pl, 1)
+		options := make([][]choice, len(p.Edges))
+		for r, edge := range p.Edges {
+			for i := range list {
+				if pl.Load(work[i])*edge > 1 {
+					continue
+				}
+				shares, _ := pl.Split(work[i])
+				got, err := b.run(context.Background(), &attempt{c: &list[i], minQueue: 1, shares: shares, rate: edge, length: p.runLength(edge), limit: p.SLO, most: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.growth <= p.SLO/20 && (p.Overall || got.tail <= p.SLO) {
+					options[r] = append(options[r], choice{accuracy: p.Weights[r] * float64(list[i].Correct) / float64(p.Planned.N), late: p.Weights[r] * got.late})
+				}
+			}
+		}
+		best = max(best, mostOf(options, 1-p.Percentile, p.Overall))
+	}
+	return best
+}
+
+// mostOf is the most accuracy of a choice per range, with no more lateness than there
+// is room for where that counts.
+func mostOf(options [][]choice, room float64, counts bool) float64 {
+	if len(options) == 0 {
+		return 0
+	}
+	best := -1.0
+	for _, c := range options[0] {
+		if counts && c.late > room {
+			continue
+		}
+		if rest := mostOf(options[1:], room-c.late, counts); rest >= 0 {
+			best = max(best, c.accuracy+rest)
+		}
+	}
+	return best
+}
+
+// No plan exceeds its bound, whether the SLO is for every range or for all requests
+// together: not even one that answers a few requests by what never keeps the SLO.
+func TestNoPlanBeatsItsBound(t *testing.T) {
+	s := solver(t)
+	seen, beyond := map[bool]int{}, 0
+	for seed := 1; (seen[true] < 10 || seen[false] < 10 || beyond < 1) && seed < 300; seed++ {
+		rapid.Custom(func(t *rapid.T) int {
+			p := draw(t)
+			p.Overall = seed%2 == 0
+			if len(p.Models) > 3 || p.Devices > 2 || seen[p.Overall] >= 10 && (!p.Overall || beyond > 0) {
+				return 0
+			}
+			p.SLO = time.Duration(rapid.IntRange(4, 30).Draw(t, "slo")) * time.Millisecond
+			p.Percentile = rapid.SampledFrom([]float64{.8, .95}).Draw(t, "percentile")
+			p.Weights = Shares([]float64{rapid.Float64Range(.01, .5).Draw(t, "weight"), .5})
+			best := enumerated(t, p)
+			usable := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+			if best < 0 || len(usable) == 0 {
+				return 0
+			}
+			seen[p.Overall]++
+			one := &search{p: p, o: &Options{Seed: 1}, known: catalogue{}}
+			bound, err := one.relaxed(context.Background(), p)
+			if err != nil || !(best <= bound+1e-9) {
+				t.Fatalf("over all requests %v: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
+			}
+			if alone := p.weighted(p.bounds(usable, p.works(usable))); !(best <= alone+1e-9) {
+				beyond++ // what keeps the SLO by itself does not bound it
+			}
+			q := mix(p, p.Devices, 0, []float64{1, 1, 1, 1})
+			several := &search{p: q, o: &Options{Seed: 1}, known: catalogue{}, solver: s}
+			if bound, err = several.relaxed(context.Background(), q); err != nil || !(best <= bound+1e-6) {
+				t.Fatalf("over all requests %v, by programs: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
+			}
+			return 0
+		}).Example(seed)
+	}
+	t.Logf("%v plans, %d of them above what keeps the SLO by itself", seen, beyond)
+	if seen[true] < 5 || seen[false] < 5 || beyond < 1 {
+		t.Errorf("%v plans were enumerated, %d of them above what keeps the SLO by itself", seen, beyond)
+	}
+}
+
+// Answering the range of few requests by a model that is never in time keeps an SLO
+// over all requests, so that the bound is not below its accuracy.
+func TestBoundOfRequestsTogether(t *testing.T) {
+	p := lateModel(t)
+	out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := 0
+	for _, right := range p.Planned.Correct[1] {
+		if right {
+			large++
+		}
+	}
+	late := p.Weights[0] * float64(large) / float64(p.Planned.N)
+	if plan := late + p.Weights[1]*out.Gears[1].Accuracy; p.Weights[0] > 1-p.Percentile || !(plan > out.Accuracy+.01) || out.Bound < plan || out.Bound > plan+.005 {
+		t.Errorf("accuracy %.4f, bound %.4f, with the late model in a range of %.3f of the requests %.4f", out.Accuracy, out.Bound, p.Weights[0], plan)
+	}
+}
+
+// lateModel is a problem of two models, of which the more accurate one takes longer
+// than the SLO; one request in 25 comes at a low rate.
+func lateModel(t *testing.T) *Problem {
+	t.Helper()
+	times := func(one, more time.Duration, most int) (out []time.Duration) {
+		for b := range most {
+			out = append(out, one+time.Duration(b)*more)
+		}
+		return out
+	}
+	rng, n := rand.New(rand.NewPCG(1, 1)), 6400
+	p := &Problem{Grid: 10, Devices: 1, SLO: 28 * time.Millisecond, Percentile: .95, Overall: true, Edges: []float64{20, 40}, Weights: []float64{.041, .959},
+		Models:  []Model{{Name: "small", Times: times(5*time.Millisecond, time.Millisecond/3, 16)}, {Name: "large", Times: times(30*time.Millisecond, 14*time.Millisecond/3, 4)}},
+		Planned: &Samples{N: n, Levels: make([][]uint8, 2), Correct: make([][]bool, 2)}, Thresholds: [][]float64{make([]float64, 9), make([]float64, 9)}}
+	for range n {
+		h := rng.NormFloat64()
+		for m, right := range []bool{h+rng.NormFloat64() > -.5, h+.2*rng.NormFloat64() > -2} {
+			p.Planned.Levels[m] = append(p.Planned.Levels[m], uint8(rng.IntN(10)))
+			p.Planned.Correct[m] = append(p.Planned.Correct[m], right)
+		}
+	}
+	return p
 }

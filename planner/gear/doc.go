@@ -17,12 +17,14 @@
 //	              memory), their counts, the load u* of the busiest device by
 //	              Hall's condition over subsets, and the min-max split
 //	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades
-//	bound.go      what no plan over the same thresholds can exceed
+//	bound.go      what no plan over the same thresholds can exceed; finer ones might
 //	simulate.go   tail latency and stability of a gear, with the real policy
 //	solve.go      the steps in order: a staircase down the front, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
+//	heldout.go    an accuracy asked for, met on the samples held out
 //	latency.go    the least latency: options reckoned, few of them simulated
 //	together.go   an SLO over all requests instead of in every range
+//	single.go     one cascade for all ranges, where that is better
 //	kinds.go      the same goals on several kinds of devices, members in stages too
 //	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go)
 //	price.go      the devices of least price among them

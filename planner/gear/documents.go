@@ -85,7 +85,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 			"leave em out, or all pools but one")
 	}
 	run.StaleModels(&in.Documents, f.profile)
-	out, err := Solve(ctx, f.problem, run.Solver, Options{Algorithm: f.opt.Algorithm, Seed: in.Seed, Progress: func(done, ranges int) {
+	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Algorithm: f.opt.Algorithm, Seed: in.Seed, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
 	if inf, ok := errors.AsType[*Infeasible](err); ok {
@@ -97,7 +97,23 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		}
 		return nil, err
 	}
+	f.outOfSample(out, planned)
 	return f.outcome(out), nil
+}
+
+// outOfSample says what was done for samples that were held out, and where they part
+// from those planned on.
+func (f *resolved) outOfSample(out *Outcome, planned float64) {
+	h, ok := out.HeldOut()
+	if !ok {
+		return
+	}
+	if asked := f.problem.Target; asked > 0 {
+		f.run.Assume("accuracy %g is met by the lower end of the interval of the %d samples held out (%.4f); planned for %.4f", asked, f.problem.HeldOut.N, h.Low, planned)
+	}
+	if out.Accuracy < h.Low || out.Accuracy > h.High {
+		f.run.Warn("the planned accuracy %.4f is outside the interval of the samples held out, %.4f to %.4f: believe these, and plan on more samples", out.Accuracy, h.Low, h.High)
+	}
 }
 
 // noGears turns the method's infeasibility into the planner's.

@@ -16,12 +16,11 @@ func explain(p *formats.Plan) []string {
 		return nil
 	}
 	var out []string
-	if p.Objective.Name != "accuracy" {
-		accuracy := 0.0
-		for i := range g.Gears {
-			accuracy += g.Gears[i].Weight * g.Gears[i].Accuracy
-		}
-		out = append(out, fmt.Sprintf("accuracy: %.4f over the ranges by weight, %.4f asked for", accuracy, g.Accuracy))
+	if p.Objective.Name != "accuracy" || g.AccuracyHeldOut != nil {
+		out = append(out, accuracy(g))
+	}
+	if len(g.Models) > 0 {
+		out = append(out, fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1))
 	}
 	for i := range p.Deployment {
 		if line := partsOf(&p.Deployment[i]); line != "" {
@@ -47,6 +46,22 @@ func explain(p *formats.Plan) []string {
 		out = append(out, line)
 	}
 	return out
+}
+
+// accuracy is that of the whole plan: planned, held out and asked for.
+func accuracy(g *formats.GearPlan) string {
+	planned := 0.0
+	for i := range g.Gears {
+		planned += g.Gears[i].Weight * g.Gears[i].Accuracy
+	}
+	line := fmt.Sprintf("accuracy: planned %.4f over the ranges by weight", planned)
+	if h := g.HeldOutInterval; g.AccuracyHeldOut != nil && h != nil {
+		line += fmt.Sprintf(", held out %.4f (%.4f to %.4f)", *g.AccuracyHeldOut, h[0], h[1])
+	}
+	if g.Accuracy > 0 {
+		line += fmt.Sprintf(", %.4f asked for", g.Accuracy)
+	}
+	return line
 }
 
 // partsOf tells where a member runs that is cut into stages somewhere; empty: it is

@@ -87,6 +87,47 @@ func (x *mixed) on(p *Problem) *mixed {
 	return &y
 }
 
+// boundOf is what bounds are found with: the ways themselves, and where the SLO is for
+// all requests together those without one. Of these a range takes no cascade that
+// makes more of all requests late than the percentile allows.
+func (s *search) boundOf(p *Problem, w *ways) (*mixed, error) {
+	if !p.Overall {
+		return w.staged, nil
+	}
+	if s.lax == nil {
+		q := *s.p
+		_, q.SLO = q.extremes()
+		own := s.kinds
+		s.kinds = nil
+		lax, err := s.waysOf(&q)
+		if s.kinds = own; err != nil {
+			return nil, err
+		}
+		x := *lax.staged
+		in := *x.p
+		in.SLO = p.SLO
+		for i := range x.list {
+			x.late = append(x.late, in.late(&x.list[i]))
+		}
+		lax.staged, s.lax = &x, lax
+	}
+	return s.lax.on(p).staged, nil
+}
+
+// boundsOnKinds are the bounds by range, of which use is what chains carry where the
+// SLO is for every range.
+func (s *search) boundsOnKinds(ctx context.Context, p *Problem, w *ways) (bounds, use []float64, err error) {
+	x, err := s.boundOf(p, w)
+	if err != nil {
+		return nil, nil, err
+	}
+	bounds, use, err = x.bounds(ctx, -1)
+	if err == nil && x != w.staged && len(w.chains) > 0 {
+		_, use, err = w.staged.bounds(ctx, -1)
+	}
+	return bounds, use, err
+}
+
 // relaxedOnKinds is the bound on the weighted accuracy; NaN where a range cannot be
 // served at all.
 func (s *search) relaxedOnKinds(ctx context.Context, p *Problem) (float64, error) {
@@ -97,7 +138,7 @@ func (s *search) relaxedOnKinds(ctx context.Context, p *Problem) (float64, error
 	if err != nil {
 		return 0, err
 	}
-	bounds, _, err := w.staged.bounds(ctx, -1)
+	bounds, _, err := s.boundsOnKinds(ctx, p, w)
 	return p.weighted(bounds) + reaches, err
 }
 
@@ -109,7 +150,7 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
-	bounds, use, err := w.staged.bounds(ctx, -1)
+	bounds, use, err := s.boundsOnKinds(ctx, p, w)
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
@@ -154,10 +195,14 @@ func (s *search) moreOfKinds(ctx context.Context, out *Outcome) error {
 	if err != nil {
 		return err
 	}
+	x, err := s.boundOf(s.p, w)
+	if err != nil {
+		return err
+	}
 	for k := range s.p.Kinds {
 		more := math.NaN()
 		if s.p.Kinds[k].Of < 0 {
-			if b, _, err := w.staged.bounds(ctx, k); err == nil {
+			if b, _, err := x.bounds(ctx, k); err == nil {
 				more = s.p.weighted(b)
 			}
 		}
@@ -196,6 +241,9 @@ func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
 		if err := out.Problem.together(ctx, out, t.bounds); err != nil {
 			return err
 		}
+		if err := t.oneForAll(ctx, out); err != nil {
+			return err
+		}
 		out.Runs += out.stairs.bench.runs
 	}
 	t.runs += out.Runs
@@ -206,6 +254,16 @@ func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
 		t.best = out
 	}
 	return nil
+}
+
+// oneForAll gives all ranges one cascade of those that the devices have the time for at
+// the highest rate, if that makes a plan more accurate.
+func (t *tries) oneForAll(ctx context.Context, out *Outcome) error {
+	list, err := out.stairs.above(ctx, len(out.Gears)-1)
+	if err == nil {
+		_, err = out.oneCascade(ctx, out.stairs.bench, t.p.worthTrying(list, out))
+	}
+	return err
 }
 
 // wholeModels plans without stages, on one kind as on identical devices; on several

@@ -159,6 +159,7 @@ func rung(latency time.Duration) time.Duration {
 // accuracy over reckoned latency and over load, by rising accuracy.
 type ground struct {
 	rung    time.Duration // of the longest batch
+	longest time.Duration // that a batch of several may be; one sample may take longer
 	batches []int         // largest, by model
 	bench   *bench
 	work    [][]float64 // of every cascade
@@ -247,7 +248,7 @@ func (f *fast) ground(longest time.Duration) *ground {
 			return g
 		}
 	}
-	g := &ground{rung: actual, batches: p.batches(), work: p.works(f.all)}
+	g := &ground{rung: actual, longest: longest, batches: p.batches(), work: p.works(f.all)}
 	usable := p.usable()
 	var some []Cascade
 	for i := range f.all {
@@ -472,7 +473,7 @@ func (f *fast) outcome(g *ground, latency time.Duration) (*Outcome, error) {
 		return nil, err
 	}
 	bounds := p.bounds(list, work)
-	p.longest = g.rung
+	p.longest = g.longest
 	out := &Outcome{Problem: p, Placement: g.bench.pl, Goal: LeastLatency, Cascades: len(f.all), Runs: f.runs, Bound: p.weighted(bounds)}
 	picks, _ := g.take(g.seem(true), latency.Seconds())
 	for r, k := range picks {

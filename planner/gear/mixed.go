@@ -48,6 +48,7 @@ type mixed struct {
 	found   int       // cascades enumerated
 	list    []Cascade
 	reach   [][]float64 // of a request, by cascade and model
+	late    []float64   // least share of late requests, by cascade; nil: none are taken that are late
 	per     [][]float64 // seconds per sample, by kind and model; infinite: not there
 	batch   [][]int     // largest, by kind and model
 	chains  []*Chain    // that members may run as

@@ -258,7 +258,7 @@ func (c *shop) plan(ctx context.Context, n []int) error {
 		if err != nil {
 			return err
 		}
-		bounds, _, err := w.staged.bounds(ctx, -1)
+		bounds, _, err := c.boundsOnKinds(ctx, &p, w)
 		if err != nil {
 			return err
 		}
@@ -282,7 +282,11 @@ func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := w.staged.tangent(ctx, c.seeds)
+	x, err := c.boundOf(w.p, w)
+	if err != nil {
+		return nil, err
+	}
+	t, err := x.tangent(ctx, c.seeds)
 	if err == nil {
 		c.tangents[key], c.order = t, append(c.order, t)
 	}

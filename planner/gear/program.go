@@ -222,7 +222,7 @@ func (g *program) generate(ctx context.Context, chains []*Chain, home []int) (*m
 				for _, m := range x.list[i].Models {
 					by -= price[m] * x.reach[i][m]
 				}
-				if by > 1e-9*weight+1e-13 && !slices.Contains(g.columns[at], i) {
+				if by > 1e-9*weight+1e-13 && !x.tooLate(r, i) && !slices.Contains(g.columns[at], i) {
 					gains = append(gains, gain{i, by})
 				}
 			}
@@ -243,6 +243,12 @@ func (g *program) generate(ctx context.Context, chains []*Chain, home []int) (*m
 			return sol, along, nil
 		}
 	}
+}
+
+// tooLate tells whether a cascade in a range makes more of all requests late than the
+// percentile allows.
+func (x *mixed) tooLate(r, cascade int) bool {
+	return x.late != nil && x.late[cascade]*x.p.Weights[r] > 1-x.p.Percentile+1e-9
 }
 
 func homes(c *Chain, home []int) []int {

@@ -92,6 +92,8 @@ type Infeasible struct {
 	Target float64 // accuracy asked for, where that is what cannot be reached
 	Best   float64 // what can be; of the relaxation, where Fluid is set
 	Fluid  bool
+	// HeldOut is the plan that came closest, where samples held out are what falls short.
+	HeldOut *HeldOut
 }
 
 func (e *Infeasible) Error() string { return "infeasible: " + e.Reason() }
@@ -107,6 +109,9 @@ func (e *Infeasible) Reason() string {
 			text = "no model of the family that fits on a device answers a sample within the SLO"
 		}
 		return text + fmt.Sprintf(": raise the SLO to at least %v", e.SLO)
+	case e.HeldOut != nil:
+		return fmt.Sprintf("accuracy %.4f is not reached out of sample: the plan that comes closest has %.4f on the samples held out, %.4f at the lower end of its interval: hold out more samples, add a device, raise the latency or lower the accuracy",
+			e.Target, e.HeldOut.Accuracy, e.HeldOut.Low)
 	case e.Target > 0 && e.Fluid:
 		return fmt.Sprintf("no plan over these thresholds reaches accuracy %.4f; at most %.4f can be: add a device, raise the latency or lower the accuracy", e.Target, e.Best)
 	case e.Target > 0:

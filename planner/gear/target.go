@@ -43,6 +43,8 @@ type search struct {
 	runs   int
 
 	enumerated int
+	free       []Cascade // of all models that fit, however long they take
+	lax        *ways     // with as much time as anything takes, on several kinds
 
 	// Of the SLO looked at last: its cascades and their work.
 	slo  time.Duration
@@ -114,7 +116,43 @@ func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.weighted(p.bounds(list, work)), nil
+	_, total := s.bounds(p, list, work)
+	return total, nil
+}
+
+// bounds are what no plan over the same thresholds exceeds, by range and over all.
+// Where the SLO is for all requests together, also what cannot keep it may answer a
+// few of them.
+func (s *search) bounds(p *Problem, list []Cascade, work [][]float64) (bounds []float64, total float64) {
+	if !p.Overall {
+		bounds = p.bounds(list, work)
+		return bounds, p.weighted(bounds)
+	}
+	if s.free == nil {
+		fits := make([]bool, len(p.Models))
+		for m := range fits {
+			fits[m] = p.Memory == 0 || p.Models[m].Memory <= p.Memory
+		}
+		s.free = s.known.of(p, fits).list
+	}
+	bounds, total = p.laxBounds(s.free)
+	if p.shown() && s.o.Algorithm != EM { // one cascade for all rates need not hold the highest
+		one := p.singleBound(s.free)
+		total = atLeast(total, one)
+		for r := range bounds {
+			bounds[r] = atLeast(bounds[r], one)
+		}
+	}
+	return bounds, total
+}
+
+// atLeast is the larger of two bounds, of which the first may be none (NaN) and the
+// second below 0.
+func atLeast(bound, other float64) float64 {
+	if other >= 0 && !(bound >= other) {
+		return other
+	}
+	return bound
 }
 
 // misses tells whether an accuracy is below the target, by more than sums of weighted
@@ -179,9 +217,9 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounds := p.bounds(list, work)
-	if b := p.weighted(bounds); p.misses(b) {
-		return nil, p.short(b)
+	bounds, total := s.bounds(p, list, work)
+	if p.misses(total) {
+		return nil, p.short(total)
 	}
 	var out *Outcome
 	if s.o.Algorithm == EM {
@@ -191,6 +229,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 		}
 	} else {
 		out, err = p.solveExact(ctx, list, work, s.o)
+		out, err = s.single(ctx, p, list, work, out, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
@@ -203,7 +242,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	for r := range out.Gears {
 		out.Gears[r].Bound = max(bounds[r], 0)
 	}
-	out.Bound = p.weighted(bounds)
+	out.Bound = total
 	out.Value, out.ValueBound = out.Accuracy, out.Bound
 	return out, nil
 }

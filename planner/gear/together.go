@@ -89,14 +89,13 @@ func (p *Problem) together(ctx context.Context, out *Outcome, bounds []float64) 
 			out.Gears[r] = choices[r][k].gear
 			out.Accuracy += choices[r][k].accuracy
 		}
-		if sum(p.Measured) == 0 || sum(p.Measured) > mostShown {
+		if !p.shown() {
 			return nil
 		}
-		tail, err := out.onMeasured(ctx, b.seed)
+		tail, _, err := b.onMeasured(ctx, out.Gears)
 		if err != nil {
 			return err
 		}
-		b.runs++
 		out.Tail = tail
 		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); tail <= p.SLO || plain {
 			return nil
@@ -140,34 +139,48 @@ func knapsack(choices [][]choice, room float64) []int {
 	return picks
 }
 
-// onMeasured is the tail latency of all requests when the plan runs on the
-// measured rates, requests at random instants of their second.
-func (out *Outcome) onMeasured(ctx context.Context, seed uint64) (time.Duration, error) {
-	p := out.Problem
-	rng := seeded.New(seed, "gear/measured")
+// onMeasured is the tail latency of all requests when gears run on the measured
+// rates, requests at random instants of their second, and the share that is late.
+func (b *bench) onMeasured(ctx context.Context, gears []Planned) (tail time.Duration, late float64, err error) {
+	b.runs++
+	t := b.whole(gears)
+	pol, err := gear.New(t, gear.DefaultOptions(t))
+	if err != nil {
+		return 0, 0, err
+	}
+	requests := b.measured()
+	latencies, n := make([]time.Duration, 0, len(requests)), 0
+	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(requests), NoReport: true, Completed: func(arrived, answered time.Duration) {
+		latencies = append(latencies, answered-arrived)
+		if answered-arrived > b.p.SLO {
+			n++
+		}
+	}})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return 0, 0, fmt.Errorf("running the plan on the measured rates: %w", err)
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), nil
+}
+
+// measured are requests at the measured rates.
+func (b *bench) measured() []arrivals.Request {
+	rng := seeded.New(b.seed, "gear/measured")
 	var requests []arrivals.Request
 	owed := 0.0
-	for second, rate := range p.Measured {
+	for second, rate := range b.p.Measured {
 		first := len(requests)
 		for owed += rate; owed >= 1; owed-- {
 			requests = append(requests, arrivals.Request{At: time.Duration((float64(second) + rng.Float64()) * float64(time.Second))})
 		}
 		slices.SortFunc(requests[first:], func(a, b arrivals.Request) int { return int(a.At - b.At) })
 	}
-	t := out.stairs.bench.whole(out.Gears)
-	pol, err := gear.New(t, gear.DefaultOptions(t))
-	if err != nil {
-		return 0, err
-	}
-	latencies := make([]time.Duration, 0, len(requests))
-	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(requests), NoReport: true, Completed: func(arrived, answered time.Duration) {
-		latencies = append(latencies, answered-arrived)
-	}})
-	if err != nil && !errors.Is(err, context.Canceled) {
-		return 0, fmt.Errorf("running the plan on the measured rates: %w", err)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return percentile(latencies, p.Percentile), nil
+	return requests
+}
+
+// shown tells whether plans are run on measured rates.
+func (p *Problem) shown() bool {
+	return p.Overall && sum(p.Measured) > 0 && sum(p.Measured) <= mostShown
 }

@@ -186,6 +186,9 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	if p.HeldOut != nil {
 		g.HeldOut = p.HeldOut.N
 	}
+	if h, ok := out.HeldOut(); ok {
+		g.AccuracyHeldOut, g.HeldOutInterval = &h.Accuracy, &[2]float64{h.Low, h.High}
+	}
 	for _, m := range out.used(len(p.Models)) {
 		levels, correct := make([]byte, p.Planned.N), make([]byte, p.Planned.N)
 		for i := range levels {

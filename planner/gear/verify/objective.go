@@ -10,6 +10,7 @@ import (
 // objective checks the plan's value against its gears.
 func (c *checker) objective(g *gears) {
 	o, p := &c.Plan.Objective, c.gear
+	c.heldOut()
 	accuracy, bound, slowest := 0.0, 0.0, formats.Micros(0)
 	for i := range p.Gears {
 		r := &p.Gears[i]
@@ -27,7 +28,8 @@ func (c *checker) objective(g *gears) {
 	switch o.Name {
 	case "accuracy":
 		value = accuracy
-		if o.Bound != nil && math.Abs(bound-*o.Bound) > rounding {
+		together := p.Over == formats.OverRequests // ranges share the lateness that each may spend
+		if o.Bound != nil && (*o.Bound > bound+rounding || *o.Bound < bound-rounding && !together) {
 			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprint(bound), "the gears' bounds and weights do not give this bound")
 		}
 	case "latency":
@@ -50,6 +52,27 @@ func (c *checker) objective(g *gears) {
 	}
 	if math.Abs(value-o.Value) > rounding*max(1, value) {
 		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the gears do not give this objective")
+	}
+}
+
+// heldOut checks the accuracy of the whole plan on the samples held out: what the gears
+// say of them, and that it reaches what was asked for.
+func (c *checker) heldOut() {
+	p := c.gear
+	if p.AccuracyHeldOut == nil {
+		return
+	}
+	sum := 0.0
+	for i := range p.Gears {
+		if h := p.Gears[i].AccuracyHeldOut; h != nil {
+			sum += p.Gears[i].Weight * *h
+		}
+	}
+	if math.Abs(sum-*p.AccuracyHeldOut) > rounding {
+		c.Fail("accuracy", "gear.accuracy_held_out", fmt.Sprint(*p.AccuracyHeldOut), fmt.Sprint(sum), "the gears' held-out accuracies and weights give another one")
+	}
+	if h := p.HeldOutInterval; h == nil || h[0] > sum+rounding || h[1] < sum-rounding || h[0] < p.Accuracy-rounding {
+		c.Fail("accuracy", "gear.accuracy_held_out_interval", fmt.Sprint(h), fmt.Sprintf("around %.6g, from %.6g", sum, p.Accuracy), "the interval of the samples held out does not keep the accuracy asked for")
 	}
 }
 

@@ -1,0 +1,154 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"inferplan/solver/milp"
+)
+
+// HeldOut is what a plan is right in on the samples that were held out, over the ranges
+// by weight, with the ends of its interval.
+type HeldOut struct{ Accuracy, Low, High float64 }
+
+// confidence of intervals of held-out samples.
+const confidence = .95
+
+// HeldOut is the plan's accuracy on the samples held out; false where there are none.
+func (out *Outcome) HeldOut() (h HeldOut, ok bool) {
+	p := out.Problem
+	if p.HeldOut == nil || p.HeldOut.N == 0 {
+		return h, false
+	}
+	right := make([]float64, p.HeldOut.N) // of a sample, the share of the requests that would be right
+	for r := range out.Gears {
+		n := 0
+		for i, ok := range p.HeldOut.answers(&out.Gears[r].Cascade) {
+			if ok {
+				right[i] += p.Weights[r]
+				n++
+			}
+		}
+		h.Accuracy += p.Weights[r] * float64(n) / float64(len(right))
+	}
+	squares := 0.0
+	for _, x := range right {
+		squares += x * x / float64(len(right))
+	}
+	h.Low, h.High = interval(h.Accuracy, squares-h.Accuracy*h.Accuracy, float64(len(right)))
+	return h, true
+}
+
+// answers tells of every sample whether a cascade answers it right.
+func (s *Samples) answers(c *Cascade) []bool {
+	out := make([]bool, s.N)
+	for i := range out {
+		for k, m := range c.Models {
+			if k == len(c.Models)-1 || s.Levels[m][i] >= c.Levels[k] {
+				out[i] = s.Correct[m][i]
+				break
+			}
+		}
+	}
+	return out
+}
+
+// interval is Wilson's of a mean of values from 0 to 1: n of them whose variance is less
+// than that of right and wrong count as more.
+func interval(mean, variance, n float64) (low, high float64) {
+	if most := mean * (1 - mean); variance > 1e-12 && variance < most {
+		n *= most / variance
+	}
+	z := distuv.UnitNormal.Quantile(1 - (1-confidence)/2)
+	mid := (mean + z*z/(2*n)) / (1 + z*z/n)
+	half := z / (1 + z*z/n) * math.Sqrt(max(0, mean*(1-mean)/n+z*z/(4*n*n)))
+	return max(0, mid-half), min(1, mid+half)
+}
+
+// Of the search for a plan that holds its accuracy out of sample: plans made, and the
+// step of the planned accuracy that is not worth another.
+const (
+	heldOutTries = 8
+	heldOutStep  = 2e-4
+)
+
+// SolveHeldOut plans such that an accuracy asked for is reached on the samples planned
+// on and by the lower end of the interval of those held out. For that it plans for more
+// than was asked, by what the plan before lacked. What bounds plans that reach the
+// accuracy on the samples planned on bounds these as well. Without samples held out, or
+// an accuracy asked for, it is Solve. The second result is the accuracy planned for.
+func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, float64, error) {
+	out, err := Solve(ctx, p, solver, o)
+	if err != nil || p.Target == 0 {
+		return out, p.Target, err
+	}
+	h, ok := out.HeldOut()
+	if !ok || h.Low >= p.Target {
+		return out, p.Target, nil
+	}
+	t := &outOfSample{first: out, closest: h, low: p.Target, high: math.Inf(1)}
+	next := p.Target + p.Target - h.Low
+	for try := 1; try < heldOutTries && t.high-t.low > heldOutStep && !t.proved(); try++ {
+		q := *p
+		q.Target = min(1, next)
+		got, err := Solve(ctx, &q, solver, o)
+		if _, none := errors.AsType[*Infeasible](err); err != nil && !none {
+			return nil, 0, err
+		}
+		next = t.take(p.Target, q.Target, got, err == nil)
+	}
+	if t.best == nil {
+		return nil, 0, &Infeasible{Target: p.Target, Best: t.closest.Low, HeldOut: &t.closest}
+	}
+	return t.plan(p), t.planned, nil
+}
+
+// outOfSample is the search between an accuracy planned for that is too low and one
+// that is high enough, or out of reach.
+type outOfSample struct {
+	first     *Outcome // for the accuracy asked for
+	closest   HeldOut
+	best      *Outcome
+	planned   float64
+	low, high float64
+}
+
+// proved tells that no plan is better.
+func (t *outOfSample) proved() bool { return t.best != nil && t.best.Value <= t.first.Value }
+
+// take hears of a plan, and says what to plan for next.
+func (t *outOfSample) take(target, planned float64, out *Outcome, ok bool) float64 {
+	if !ok {
+		t.high = planned
+		return (t.low + t.high) / 2
+	}
+	h, _ := out.HeldOut()
+	if h.Low >= target {
+		if t.best == nil || out.Value < t.best.Value {
+			t.best, t.planned = out, planned
+		}
+		t.high = planned
+		return (t.low + t.high) / 2
+	}
+	if t.low = planned; h.Low > t.closest.Low {
+		t.closest = h
+	}
+	if math.IsInf(t.high, 1) {
+		return planned + max(heldOutStep, target-h.Low)
+	}
+	return (t.low + t.high) / 2
+}
+
+// plan is the best one, asked for the accuracy that was asked for.
+func (t *outOfSample) plan(p *Problem) *Outcome {
+	out := t.best
+	q := *out.Problem
+	q.Target = p.Target
+	out.Problem = &q
+	out.ValueBound = min(t.first.ValueBound, out.Value)
+	out.Proved = out.Value <= out.ValueBound*(1+1e-9)
+	return out
+}

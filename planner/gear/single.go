@@ -1,0 +1,175 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// No switching is a plan, too: one cascade for all ranges. Where rates hover at the
+// edge of two ranges, or rarely reach the highest one, it may be more accurate than
+// gears, of which a range has to hold its upper edge for ever.
+
+// furtherSingles are cascades tried above the end of a bisection: latency does not
+// quite rise along the front.
+const furtherSingles = 3
+
+// single makes the plan of one cascade where that is more accurate than the one
+// found, or where none was; with is the error of that.
+func (s *search) single(ctx context.Context, p *Problem, list []Cascade, work [][]float64, out *Outcome, with error) (*Outcome, error) {
+	if _, none := errors.AsType[*Infeasible](with); with != nil && !none {
+		return nil, with
+	}
+	own := *p
+	if out != nil {
+		own.longest = out.Problem.longest
+		work = own.works(list)
+	}
+	for _, pl := range own.singlePlacements(list, work, out) {
+		one := &Outcome{Problem: &own, Placement: pl}
+		stairs := own.stairsOf(pl, list, work)
+		one.Front = len(stairs)
+		b := newBench(&own, pl, s.o.Seed)
+		ok, err := one.oneCascade(ctx, b, own.worthTrying(stairs, out))
+		if err != nil {
+			return nil, err
+		}
+		if s.runs += b.runs; ok {
+			out, with = one, nil
+		}
+	}
+	return out, with
+}
+
+// singlePlacements are that of a plan, if there is one, the best of all ranges and the
+// best of the rate that one cascade has to hold.
+func (p *Problem) singlePlacements(list []Cascade, work [][]float64, out *Outcome) []*Placement {
+	steady := *p
+	steady.Edges, steady.Weights = []float64{p.steady()}, []float64{1}
+	var all []*Placement
+	if out != nil {
+		all = append(all, out.Placement)
+	}
+	for _, q := range []*Problem{p, &steady} {
+		for _, c := range q.ranked(list, work, placementsCompared) {
+			all = append(all, c.pl)
+		}
+	}
+	var kept []*Placement
+	for _, pl := range all {
+		same := func(o *Placement) bool { return slices.Equal(o.Sets, pl.Sets) && slices.Equal(o.Counts, pl.Counts) }
+		if !slices.ContainsFunc(kept, same) {
+			kept = append(kept, pl)
+		}
+	}
+	return kept
+}
+
+// steady is the rate that one cascade has to hold: the highest, but where it is shown
+// on measured rates.
+func (p *Problem) steady() float64 {
+	if p.shown() {
+		return sum(p.Measured) / float64(len(p.Measured))
+	}
+	return p.Edges[len(p.Edges)-1]
+}
+
+// stairsOf is the front of cascades on a placement, by rising load.
+func (p *Problem) stairsOf(pl *Placement, list []Cascade, work [][]float64) []stair {
+	load := make([]float64, len(list))
+	for i := range list {
+		load[i] = pl.Load(work[i])
+	}
+	var out []stair
+	for _, i := range pareto(load, list) {
+		if load[i]*p.steady() <= 1 {
+			shares, _ := pl.Split(work[i])
+			out = append(out, stair{&list[i], load[i], shares})
+		}
+	}
+	return out
+}
+
+// worthTrying are the stairs that are more accurate than a plan, and accurate enough.
+func (p *Problem) worthTrying(list []stair, than *Outcome) []stair {
+	return slices.DeleteFunc(list, func(s stair) bool {
+		accuracy := float64(s.cascade.Correct) / float64(p.Planned.N)
+		return p.misses(accuracy) || than != nil && accuracy <= than.Accuracy+worthwhile
+	})
+}
+
+// oneCascade takes the most accurate of some cascades, by rising load, that keeps the
+// SLO everywhere; false: none does.
+func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (bool, error) {
+	low, high := 0, len(list) // list[low-1] keeps it, list[high] does not
+	for low < high {
+		mid := (low + high) / 2
+		ok, err := out.everywhere(ctx, b, &list[mid])
+		if err != nil {
+			return false, err
+		}
+		if ok {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	held := low > 0
+	for k := low + 1; k < min(low+1+furtherSingles, len(list)); k++ {
+		ok, err := out.everywhere(ctx, b, &list[k])
+		if err != nil {
+			return false, err
+		}
+		held = held || ok
+	}
+	return held, nil
+}
+
+// everywhere gives all ranges one cascade, if that keeps the SLO: in every range, or
+// over all requests, which is shown on the measured rates where these are known. There
+// the lateness of every range is that of all.
+func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair) (bool, error) {
+	p := b.p
+	gears, late := make([]Planned, len(p.Edges)), 0.0
+	for r, edge := range p.Edges {
+		gears[r] = Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Accuracy: float64(s.cascade.Correct) / float64(p.Planned.N)}
+	}
+	if p.shown() {
+		tail, share, err := b.onMeasured(ctx, gears)
+		if err != nil || tail > p.SLO || share > 1-p.Percentile {
+			return false, err
+		}
+		for r := range gears {
+			gears[r].Late, gears[r].Trial = share, Trial{Latency: tail, Stable: true, Passed: true, late: share}
+		}
+		out.Tail = tail
+		out.take(b, gears)
+		return true, nil
+	}
+	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate fails first
+		g, most := &gears[r], 1-p.Percentile
+		if p.Overall {
+			most = min(1, most/p.Weights[r])
+		}
+		t, err := b.tryLate(ctx, s.cascade, 1, s.shares, p.Edges[r], most)
+		if err != nil {
+			return false, err
+		}
+		if g.Trial = t; p.Overall {
+			g.Late = t.late
+			late += p.Weights[r] * t.late
+		}
+		if g.Load > 1 || !t.Stable || !p.Overall && !t.Passed || late > spent*(1-p.Percentile) {
+			return false, nil
+		}
+	}
+	out.take(b, gears)
+	return true, nil
+}
+
+// take makes gears those of the plan.
+func (out *Outcome) take(b *bench, gears []Planned) {
+	out.Gears, out.Accuracy = gears, gears[0].Accuracy
+	out.stairs = &stairs{bench: b}
+	out.Steps = []float64{out.Accuracy}
+}

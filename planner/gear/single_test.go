@@ -1,0 +1,104 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// bestSingle is the most accurate cascade for all ranges on any placement that keeps
+// the SLO as plans have to; -1: there is none.
+func bestSingle(t interface{ Fatal(...any) }, p *Problem, list []Cascade, places []*Placement) float64 {
+	best := &Outcome{Accuracy: -1}
+	for _, pl := range places {
+		stairs := p.stairsOf(pl, list, p.works(list))
+		slices.Reverse(stairs)
+		for _, s := range stairs {
+			one := &Outcome{Problem: p, Placement: pl}
+			if float64(s.cascade.Correct)/float64(p.Planned.N) <= best.Accuracy {
+				break
+			}
+			ok, err := one.everywhere(context.Background(), newBench(p, pl, 1), &s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				best = one
+			}
+		}
+	}
+	return best.Accuracy
+}
+
+// Where rates hover, gears lose what switching costs: one cascade for all of them is
+// then the plan. Peak over mean is about 1.7.
+func TestNoSwitchingIsAPlan(t *testing.T) {
+	for _, spread := range []float64{.2, .23} {
+		p := llama4.problem(t, 6, 10)
+		rng := rand.New(rand.NewPCG(1, 7))
+		for range 1200 {
+			p.Measured = append(p.Measured, max(0, 35.3*(1+spread*rng.NormFloat64())))
+		}
+		peak := slices.Max(p.Measured)
+		p.Edges, p.Overall = Ranges(peak, 10), true
+		p.Weights = Served(p.Measured, peak, 10, 7)
+		out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+		var places []*Placement
+		for _, c := range p.ranked(list, p.works(list), 1) {
+			places = append(places, c.pl)
+		}
+		best := bestSingle(t, p, list, places)
+		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/sum(p.Measured), out.Accuracy, out.Bound, best)
+		if out.Accuracy < best-worthwhile || best < .64 || out.Bound < out.Accuracy || out.Tail > p.SLO {
+			t.Errorf("spread %v: accuracy %.4f of %.4f at %v, the best single cascade %.4f", spread, out.Accuracy, out.Bound, out.Tail, best)
+		}
+	}
+}
+
+// On any small problem, whatever its SLO is over, no single cascade beats the plan.
+func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
+	held := map[string]int{}
+	for seed := 1; (held["ranges"] < 10 || held["requests"] < 10 || held["measured"] < 10) && seed < 400; seed++ {
+		rapid.Custom(func(t *rapid.T) int {
+			p, over := draw(t), []string{"ranges", "requests", "measured"}[seed%3]
+			if len(p.Models) > 3 || p.Devices > 2 || held[over] >= 10 {
+				return 0
+			}
+			if p.Overall = over != "ranges"; over == "measured" {
+				peak := p.Edges[len(p.Edges)-1]
+				for range 20 {
+					p.Measured = append(p.Measured, peak*rapid.Float64Range(.3, 1).Draw(t, "rate"))
+				}
+				p.Weights = Served(p.Measured, peak, 2, 1)
+			}
+			list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+			if len(list) == 0 {
+				return 0
+			}
+			out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+			if _, none := errors.AsType[*Infeasible](err); err != nil && !none {
+				t.Fatal(err)
+			}
+			if err == nil {
+				held[over]++
+			}
+			best := bestSingle(t, p, list, p.singlePlacements(list, p.works(list), nil))
+			if best >= 0 && (err != nil || out.Accuracy < best-worthwhile || out.Bound < best-1e-9) {
+				t.Fatalf("over %s: %+v, %v, one cascade has %v", over, out, err, best)
+			}
+			return 0
+		}).Example(seed)
+	}
+	t.Logf("plans %v", held)
+	if held["ranges"] < 5 || held["requests"] < 5 || held["measured"] < 5 {
+		t.Errorf("only %v instances had a plan", held)
+	}
+}
