@@ -69,6 +69,9 @@ func (c *core) prepare(sha string) (err error) {
 func (c *core) begin() {
 	c.in.attend = c.loop.Attend
 	c.loop.SearchLimit = c.opt.SearchLimit
+	if c.tables.Hears != 0 {
+		c.loop.Deaf = ^c.tables.Hears
+	}
 	c.loop.SetWake(watchTag, watchEvery)
 	c.loop.Start(func() { c.handle(policy.Event{Kind: policy.PlanInstalled}) })
 }

@@ -57,7 +57,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
-	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, control: policies.Control(tables)}
+	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, control: x.opt.control(tables)}
 	stages, err := planStages(plan, tables, &x.opt)
 	if err != nil {
 		return nil, err

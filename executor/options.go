@@ -10,6 +10,7 @@ import (
 	"inferplan/engine/worker"
 	"inferplan/formats"
 	"inferplan/policy"
+	"inferplan/policy/policies"
 )
 
 // Options say how a plan is served. The zero value serves with real models
@@ -92,6 +93,7 @@ type Options struct {
 
 	// NewPolicy makes the policy; nil: the registry of this package.
 	NewPolicy func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
+	control   func(t *policy.Tables) policy.Control // of tests; nil: that of the plan's kind
 	// Command and Env start workers; see worker.Config. Inside runs the workers
 	// as goroutines of this process instead.
 	Command []string
@@ -123,6 +125,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.NewPolicy == nil {
 		o.NewPolicy = newPolicy
+	}
+	if o.control == nil {
+		o.control = policies.Control
 	}
 	return o
 }

@@ -199,11 +199,16 @@ func (r *run) output(i int) []byte {
 	return r.device.segment.TensorAt(own.loaded.Outputs, i, r.size, own.layout.Out(int(r.out.slot)))
 }
 
-// hangsAfter is how many times its planned time a run may take.
-const hangsAfter = 10
+// A worker is taken to hang no earlier than after hangsAfter times what its run
+// was planned to take. One is suspected no earlier than after suspectAfter, because
+// a machine that is busy stops for less than that.
+const (
+	hangsAfter   = 10
+	suspectAfter = 500 * time.Millisecond
+)
 
 // look kills workers that hang. Who has waited for one for another SLO past the
-// deadline is answered before that is certain.
+// deadline is answered as soon as that is suspected.
 func (w *workers) look(now, paused time.Duration) {
 	for _, d := range w.devices {
 		if d.proc == nil || len(d.flight) == 0 {
@@ -216,11 +221,11 @@ func (w *workers) look(now, paused time.Duration) {
 			planned = infer[r.size-1]
 		}
 		took := now - r.started
-		if took <= hangsAfter*planned {
+		if took <= max(hangsAfter*planned, min(suspectAfter, w.c.opt.HangTimeout)) {
 			continue
 		}
-		w.giveUp(d.flight, now)
-		w.giveUp(d.queue, now)
+		w.giveUp(d.flight, now, took)
+		w.giveUp(d.queue, now, took)
 		patience := w.c.opt.HangTimeout
 		if d.remote { // its host may be silent for a while
 			patience += worker.DefaultSilence
@@ -232,15 +237,20 @@ func (w *workers) look(now, paused time.Duration) {
 	}
 }
 
-// giveUp answers the requests of runs that have waited too long for a worker.
-func (w *workers) giveUp(runs []*run, now time.Duration) {
+// giveUp answers the requests of runs that have waited too long for a worker, whose
+// run has taken so long. One that lasts no longer than an SLO may be about to end.
+func (w *workers) giveUp(runs []*run, now, took time.Duration) {
 	book := &w.c.book
 	for _, r := range runs {
 		if r.batch == nil {
 			continue
 		}
 		for _, t := range r.batch.tasks {
-			if q := book.at(w.c.answers.requestOf(t)); q != nil && !q.job.answered && now > q.job.deadline+q.job.model.slo {
+			q := book.at(w.c.answers.requestOf(t))
+			if q == nil || q.job.answered {
+				continue
+			}
+			if slo := q.job.model.slo; took > slo && now > q.job.deadline+slo {
 				book.refuse(q.job, policy.ReasonWorkerLost)
 			}
 		}

@@ -31,6 +31,9 @@ type Loop struct {
 	// SearchLimit is how long a search may take; 0: as long as it likes. Set it
 	// before Start.
 	SearchLimit time.Duration
+	// Deaf has a bit (1 << kind) for every event that the policy is not told. Set
+	// it before Start.
+	Deaf uint32
 
 	host     Host
 	policy   policy.Policy
@@ -196,6 +199,9 @@ func (l *Loop) End() {
 // Tell has the policy handle an event, and does what it answers. The event is
 // copied to a field: the address of a parameter would be memory from the heap.
 func (l *Loop) Tell(ev policy.Event) {
+	if l.Deaf>>ev.Kind&1 != 0 {
+		return
+	}
 	now := l.Tick()
 	l.event = ev
 	l.actions.Reset()

@@ -102,6 +102,23 @@ func TestTellAllocatesNothing(t *testing.T) {
 	}
 }
 
+// A policy is not told what it does not want to hear.
+func TestDeaf(t *testing.T) {
+	w := &waker{}
+	h := &host{}
+	var err error
+	if h.l, err = New(w, h, nil); err != nil {
+		t.Fatal(err)
+	}
+	h.l.Deaf = ^uint32(1 << policy.Arrival)
+	h.l.Start(func() { h.l.Tell(policy.Event{Kind: policy.PlanInstalled}) })
+	h.arrive()
+	h.end(t)
+	if h.l.Told() != 1 || w.told != int64(policy.Arrival) {
+		t.Errorf("told %d events, of kinds that add up to %d: expected the arrival alone", h.l.Told(), w.told)
+	}
+}
+
 // thinker asks for a re-plan at every arrival; its search waits until it is let
 // go, or until nobody wants it any more.
 type thinker struct {
