@@ -82,8 +82,8 @@ func (d *Cascade) check(c *checker) {
 			c.fail("cascade.slo.over", quote(d.SLO.Over), "a latency beside it", "without one the least latency of every range is looked for")
 		}
 	}
-	if d.Grid < 0 {
-		c.fail("cascade.grid", integer64(d.Grid), "1 or more", "")
+	if d.Grid != 0 && (d.Grid < 2 || d.Grid > MaxGrid) {
+		c.fail("cascade.grid", integer64(d.Grid), fmt.Sprintf("2 to %d", MaxGrid), "")
 	}
 	c.cascadeQPS(&d.QPS)
 }

@@ -40,7 +40,7 @@ func Lines(p *formats.Plan) []string {
 
 // stops says what ended the search.
 var stops = map[string]string{
-	"proved": "proven optimal", "gap": "stopped at the gap asked for", "work": "stopped at the work limit; a higher --effort may close the gap",
+	"proved": "proven optimal", "gap": "stopped at the gap asked for", "work": "stopped at the work limit",
 	"time": "stopped at the time limit", "interrupt": "interrupted",
 }
 
@@ -61,9 +61,17 @@ func objective(p *formats.Plan) string {
 	}
 	// Without a bound, as in a plan that others recorded, more work closes no gap.
 	if why, ok := stops[p.StoppedBy]; ok && (o.Bound != nil || p.StoppedBy != "work") {
+		if p.StoppedBy == "work" && hasEffort(p) {
+			why += "; a higher --effort may close the gap"
+		}
 		s += " (" + why + ")"
 	}
 	return s
+}
+
+// hasEffort tells whether the method of a plan can be asked for more work.
+func hasEffort(p *formats.Plan) bool {
+	return slices.ContainsFunc(formats.PlanOptions(p.Kind), func(o formats.Option) bool { return o.Name == "effort" })
 }
 
 // tightest names the models whose rate sets the objective.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,6 +13,7 @@ import (
 func TestLines(t *testing.T) {
 	bound, gap := 2512.6, 0.012
 	p := &formats.Plan{
+		Kind:      formats.PlanPool,
 		Objective: formats.Objective{Name: "throughput", Value: 2482.3, Bound: &bound, Gap: &gap}, StoppedBy: "work",
 		Pools: []formats.Pool{{Device: "L4", Count: 25}, {Device: "cpu-1", Count: 2, Sharing: formats.SharingTime}},
 		Deployment: []formats.Deployed{{Model: "a", Pipelines: []formats.Pipeline{{Stages: []formats.Stage{
@@ -58,6 +60,17 @@ func TestLinesOfLittle(t *testing.T) {
 	for _, p := range []*formats.Plan{{}, {Deployment: []formats.Deployed{{}, {}}, Section: &formats.PoolPlan{Models: []formats.Served{{}, {}}}, Pools: []formats.Pool{{}}}} {
 		if len(Lines(p)) == 0 {
 			t.Error("no line")
+		}
+	}
+}
+
+// Only a method that has an effort is said to gain from more of it.
+func TestEffortIsPromisedWhereItIsRead(t *testing.T) {
+	bound := 1.0
+	for kind, want := range map[string]bool{formats.PlanPool: true, formats.PlanGear: false} {
+		p := &formats.Plan{Kind: kind, Objective: formats.Objective{Name: "accuracy", Value: .9, Bound: &bound}, StoppedBy: "work"}
+		if got := strings.Contains(objective(p), "--effort"); got != want || !strings.Contains(objective(p), "stopped at the work limit") {
+			t.Errorf("%s: %s", kind, objective(p))
 		}
 	}
 }
