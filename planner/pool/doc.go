@@ -44,7 +44,6 @@
 //
 // Before and after these stand the documents:
 //
-//
 // Every phase stops on deterministic work, so the same problem gives the same
 // plan; only a cancelled context or a time limit makes it depend on the clock. Package
 // verify is the independent check of the plans.
