@@ -42,8 +42,6 @@
 //	replan.go     a plan that continues a running one and moves few devices
 //	limits.go     what limits the objective, what more would buy, and what is missing when nothing fits
 //
-// Before and after these stand the documents:
-//
 // Every phase stops on deterministic work, so the same problem gives the same
 // plan; only a cancelled context or a time limit makes it depend on the clock. Package
 // verify is the independent check of the plans.
