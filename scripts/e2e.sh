@@ -67,7 +67,7 @@ curl -s "http://$metrics/metrics" | expect "metrics" 'inferplan_'
 printf '{"model_name":"mlp-64","id":"g1","inputs":[{"name":"%s","datatype":"FP32","shape":[1,784],"contents":{"fp32_contents":[%s]}}]}' "$input" "$zeros" |
   "$tools/grpcurl" -plaintext -d @ "$grpc" inference.GRPCInferenceService/ModelInfer | expect "gRPC ModelInfer" '"id": "g1"'
 
-"$tools/hey" -z 5s -c 4 -m POST -T application/json --json "$body" "http://$http/v2/models/mlp-64/infer" | tee hey.txt | expect "hey: only 200s" '\[200\]'
+"$tools/hey" -z 5s -c 4 -m POST -T application/json -d "$body" "http://$http/v2/models/mlp-64/infer" | tee hey.txt | expect "hey: only 200s" '\[200\]'
 grep -E 'Requests/sec|99% in|\[[0-9]+\]' hey.txt | sed 's/^/      /'
 
 kill -TERM "$server"
