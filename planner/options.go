@@ -26,7 +26,7 @@ type Options struct {
 	// Values are the method's options by name. One that is left out has its
 	// default.
 	Values map[string]any
-	Seed   uint64 // 0: 1
+	Seed   *uint64 // nil: 1
 	// Certify simulates the plan on the workload's arrivals and stores the rate
 	// that holds. Asked says what it must show.
 	Certify bool
@@ -46,7 +46,7 @@ func (o *Options) Set(name string, value any) {
 
 // OptionsOf are the options that a plan was made with.
 func OptionsOf(p *formats.Plan) Options {
-	o := Options{Method: p.Kind, Seed: p.Seed}
+	o := Options{Method: p.Kind, Seed: &p.Seed}
 	kept := p.Options.Kept()
 	for _, option := range kept.Options() {
 		if kept.Chosen(option.Name) {

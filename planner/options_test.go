@@ -178,7 +178,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 		opt    Options
 	}{
 		{"pool", twoKinds(), highs.Solver{}, Options{}},
-		{"pool, all that bears on stages", oneNode, highs.Solver{}, Options{Seed: 7, Values: map[string]any{
+		{"pool, all that bears on stages", oneNode, highs.Solver{}, Options{Seed: new(uint64(7)), Values: map[string]any{
 			"uneven-nic": true, "blocks": 2, "blocks-by": "time", "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
 		}}},
 		{"pool, another SLO", twoKinds(), highs.Solver{}, Options{Values: map[string]any{
@@ -188,7 +188,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 		{"pool, fewest devices", twoKinds(), highs.Solver{}, Options{Values: map[string]any{
 			"objective": pool.ObjectiveGPUs, "min-load": 100, "effort": 2,
 		}}},
-		{"gear", threeSizes(2), nil, Options{Seed: 5}},
+		{"gear", threeSizes(2), nil, Options{Seed: new(uint64(5))}},
 		{"gear by alternation", threeSizes(2), nil, Options{Values: map[string]any{
 			"algorithm": gear.EM, "max-batch": 8, "slo": formats.SLO{Duration: 80 * time.Millisecond},
 		}}},

@@ -41,9 +41,9 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	if progress == nil {
 		progress = func(Progress) {}
 	}
-	p := &kind.Problem{Documents: in, Values: v, Seed: opt.Seed, Progress: progress}
-	if p.Seed == 0 {
-		p.Seed = 1
+	p := &kind.Problem{Documents: in, Values: v, Seed: 1, Progress: progress}
+	if opt.Seed != nil {
+		p.Seed = *opt.Seed
 	}
 	if in.Running != nil {
 		if err := m.From(p); err != nil {

@@ -152,7 +152,7 @@ func (o *solveOptions) together() error {
 
 // planner turns the flags into the planner's options.
 func (o *solveOptions) planner(in *planner.Inputs) (planner.Options, error) {
-	opt := planner.Options{Method: o.method, Seed: o.seed, Certify: o.certify, Asked: kind.Asked{Attainment: o.attainment, Seed: o.seed, Dir: in.WorkloadDir}}
+	opt := planner.Options{Method: o.method, Seed: &o.seed, Certify: o.certify, Asked: kind.Asked{Attainment: o.attainment, Seed: o.seed, Dir: in.WorkloadDir}}
 	m, err := planner.MethodFor(o.method, in)
 	if err != nil {
 		return opt, err
