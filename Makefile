@@ -10,7 +10,7 @@ MODULE := inferplan
 # Packages whose tests run under the race detector (-short where they are long: LONG runs whole without it, too), and
 # packages that need neither HiGHS nor ONNX Runtime.
 RACE := bench/digits bench/gear$$ bench/gpucheck bench/ppipe cmd executor engine policy sim solver/highs
-LONG := policy sim engine/models/digits
+LONG := bench/ppipe cmd policy sim engine/models/digits
 PURE := formats policy sim solver/milp solver/stoch engine/graph executor/oip third_party
 
 # Tests of the plan kind that exists behind the build tag testkind.
