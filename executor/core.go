@@ -74,6 +74,9 @@ func (c *core) begin() {
 	}
 	c.loop.SetWake(watchTag, watchEvery)
 	c.loop.Start(func() { c.handle(policy.Event{Kind: policy.PlanInstalled}) })
+	for _, b := range c.backends {
+		b.begin()
+	}
 }
 
 func (c *core) now() time.Duration { return c.loop.Now() }

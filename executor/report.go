@@ -146,8 +146,8 @@ func (w *workers) deviceReports(elapsed time.Duration) []formats.DeviceReport {
 	weight := make([]float64, len(out))
 	busy := make([]float64, len(out))
 	seen := make([]map[int32]bool, len(out))
-	for i, d := range w.devices {
-		t := &w.c.tables.Devices[i]
+	for _, d := range w.own {
+		t := &w.c.tables.Devices[d.index]
 		w := 1 / float64(max(t.Share, 1))
 		weight[t.Kind] += w
 		busy[t.Kind] += w * float64(d.busy)
