@@ -46,10 +46,17 @@ type backend interface {
 // gives nil where no device of a core's plan is its own, else also tells which are.
 var backendKinds []func(c *core) (b backend, devices []int32)
 
+// execution is what executes the decisions of a core.
+type execution struct {
+	backends []backend
+	of       []uint8  // backend by device
+	workers  *workers // the first of them
+}
+
 // addBackends makes the backends of a core. Workers take the devices that no
 // other takes.
-func (c *core) addBackends() error {
-	c.of = make([]uint8, len(c.tables.Devices))
+func (x *execution) addBackends(c *core) error {
+	x.of = make([]uint8, len(c.tables.Devices))
 	others := []backend{}
 	for _, of := range backendKinds {
 		b, devices := of(c)
@@ -58,36 +65,36 @@ func (c *core) addBackends() error {
 		}
 		others = append(others, b)
 		for _, d := range devices {
-			c.of[d] = uint8(len(others))
+			x.of[d] = uint8(len(others))
 		}
 	}
 	var err error
-	if c.workers, err = newWorkers(c); err != nil {
+	if x.workers, err = newWorkers(c); err != nil {
 		return err
 	}
-	c.backends = append([]backend{c.workers}, others...)
+	x.backends = append([]backend{x.workers}, others...)
 	return nil
 }
 
+// backendOf is the backend of a device.
+func (x *execution) backendOf(device int32) backend { return x.backends[x.of[device]] }
+
 // startBackends makes all devices ready. On failure nothing is left running.
-func (c *core) startBackends(ctx context.Context) error {
-	for _, b := range c.backends {
+func (x *execution) startBackends(ctx context.Context) error {
+	for _, b := range x.backends {
 		if err := b.start(ctx); err != nil {
-			c.closeBackends()
+			x.closeBackends()
 			return err
 		}
-	}
-	if c.control != nil {
-		c.served.join(c.tables, c.services)
 	}
 	return nil
 }
 
 // closeBackends ends what executes.
-func (c *core) closeBackends() {
+func (x *execution) closeBackends() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	for _, b := range c.backends {
+	for _, b := range x.backends {
 		b.close(ctx)
 	}
 }

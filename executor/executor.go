@@ -60,11 +60,14 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err = c.prepare(sha); err != nil {
 		return nil, err
 	}
-	if err = c.addBackends(); err != nil {
+	if err = c.addBackends(c); err != nil {
 		return nil, err
 	}
 	if err = c.startBackends(ctx); err != nil {
 		return nil, err
+	}
+	if c.control != nil {
+		c.served.join(tables, c.services)
 	}
 	defer func() {
 		if err != nil {

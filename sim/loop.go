@@ -94,10 +94,14 @@ func (l *loop) addHosts() {
 	l.of = make([]uint8, len(l.t.Devices))
 	l.base = newDevices(l)
 	l.hosts = append(l.hosts, l.base)
-	if l.cfg.instances == nil {
+	made := l.cfg.instances
+	if made == nil && len(l.t.Instances) > 0 {
+		made = instanceHost
+	}
+	if made == nil {
 		return
 	}
-	l.hosts = append(l.hosts, l.cfg.instances(l))
+	l.hosts = append(l.hosts, made(l))
 	for d := range l.of {
 		if l.t.InstanceOf(int32(d)) >= 0 {
 			l.of[d] = 1
