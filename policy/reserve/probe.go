@@ -109,75 +109,94 @@ func (f *finder) earliest(st *policy.Stage, now, ready, infer time.Duration, sen
 	return best
 }
 
+// crossing is a search among the devices to which a batch's tensors cross.
+type crossing struct {
+	node               int32 // that they leave
+	uplink             int32
+	upTail, upReady    time.Duration // of the uplink
+	ready, infer, xfer time.Duration
+	sends              bool
+	best               candidate
+}
+
 // afterTransfer is the choice among devices to which the batch's tensors cross
 // from device from, whose stage it left at ready.
 func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer time.Duration, sends bool) candidate {
-	best := candidate{key: never, finish: never}
-	node := f.t.Devices[from].Node
-	uplink := f.uplinks[from]
-	upTail, upReady := time.Duration(0), time.Duration(0)
-	if uplink >= 0 {
-		upTail, upReady = f.tl.spans[uplink].tail, f.tl.spans[uplink].lastReady
+	x := crossing{node: f.t.Devices[from].Node, uplink: f.uplinks[from], ready: ready, infer: infer, xfer: xfer, sends: sends}
+	x.best.key, x.best.finish = never, never
+	spans := f.tl.spans
+	if x.uplink >= 0 {
+		x.upTail, x.upReady = spans[x.uplink].tail, spans[x.uplink].lastReady
 	}
 	// No transfer ends before soonest.
 	soonest := ready + xfer
-	if ready >= upReady {
-		soonest = max(ready, upTail) + xfer
+	if ready >= x.upReady {
+		soonest = max(ready, x.upTail) + xfer
 	}
 	if f.sameNode {
 		soonest = ready
 	}
-	spans := f.tl.spans
+	least := never // key of what would be as good as the best
 	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &spans[d]
-		if least := max(soonest, sp.tail) + infer; least >= best.key && soonest >= sp.lastReady && (least > best.key || !sends) {
+		if soon := max(soonest, sp.tail) + infer; soon >= least && soonest >= sp.lastReady && (soon > least || !sends) {
 			continue // whatever its links say
 		}
-		up, down := uplink, f.downlinks[d]
-		var c candidate
-		switch {
-		case uplink >= 0 && f.sameNode && node == f.t.Devices[d].Node:
-			up, down = -1, -1
-			c.xferStart, c.xferEnd = ready, ready
-		case uplink < 0 && down < 0: // on one host, by a measured time
-			c.xferStart, c.xferEnd = ready, ready+xfer
-			c.transfer = true
-		default:
-			c.transfer = true
-			start := max(ready, upTail)
-			odd := ready < upReady
-			if down >= 0 {
-				ds := &spans[down]
-				start = max(start, ds.tail)
-				odd = odd || ready < ds.lastReady
-			}
-			if odd {
-				start, c.hold = f.tl.slotPair(up, down, ready, xfer)
-			}
-			c.xferStart, c.xferEnd = start, start+xfer
+		if x.look(f, d) {
+			break
 		}
-		c.start = max(c.xferEnd, sp.tail)
-		if c.xferEnd < sp.lastReady {
-			var hold time.Duration
-			c.start, hold = f.tl.slot(d, c.xferEnd, infer, false)
-			c.hold = max(c.hold, hold)
+		least = x.best.key
+	}
+	return x.best
+}
+
+// look takes a device where it is better than the best so far. It tells whether
+// none can be better.
+func (x *crossing) look(f *finder, d int32) (done bool) {
+	spans := f.tl.spans
+	sp := &spans[d]
+	up, down := x.uplink, f.downlinks[d]
+	var c candidate
+	switch {
+	case up >= 0 && f.sameNode && x.node == f.t.Devices[d].Node:
+		up, down = -1, -1
+		c.xferStart, c.xferEnd = x.ready, x.ready
+	case up < 0 && down < 0: // on one host, by a measured time
+		c.xferStart, c.xferEnd = x.ready, x.ready+x.xfer
+		c.transfer = true
+	default:
+		c.transfer = true
+		start := max(x.ready, x.upTail)
+		odd := x.ready < x.upReady
+		if down >= 0 {
+			ds := &spans[down]
+			start = max(start, ds.tail)
+			odd = odd || x.ready < ds.lastReady
 		}
-		c.finish = c.start + infer
-		c.key = c.finish
-		if sends {
-			if link := f.uplinks[d]; link >= 0 {
-				c.key = max(c.key, spans[link].tail)
-			}
+		if odd {
+			start, c.hold = f.tl.slotPair(up, down, x.ready, x.xfer)
 		}
-		if c.key < best.key || c.key == best.key && c.finish < best.finish {
-			c.device, c.up, c.down = d, up, down
-			best = c
-			if c.key == ready+infer || c.transfer && c.key == ready+xfer+infer && !f.sameNode {
-				break
-			}
+		c.xferStart, c.xferEnd = start, start+x.xfer
+	}
+	c.start = max(c.xferEnd, sp.tail)
+	if c.xferEnd < sp.lastReady {
+		var hold time.Duration
+		c.start, hold = f.tl.slot(d, c.xferEnd, x.infer, false)
+		c.hold = max(c.hold, hold)
+	}
+	c.finish = c.start + x.infer
+	c.key = c.finish
+	if x.sends {
+		if link := f.uplinks[d]; link >= 0 {
+			c.key = max(c.key, spans[link].tail)
 		}
 	}
-	return best
+	if c.key < x.best.key || c.key == x.best.key && c.finish < x.best.finish {
+		c.device, c.up, c.down = d, up, down
+		x.best = c
+		return c.key == x.ready+x.infer || c.transfer && c.key == x.ready+x.xfer+x.infer && !f.sameNode
+	}
+	return false
 }
 
 // link is the index in Tables.Links of a link's resource.
