@@ -11,6 +11,12 @@ import (
 // of how it works. Its methods belong to whoever has the core's turn, and none of
 // them waits. What comes of them later, the backend tells through the inbox.
 type backend interface {
+	// start makes ready what executes on the devices, before there is a loop. Where
+	// it fails, or another backend does, close follows. Of services with pipelines
+	// there it sets the tensors.
+	start(ctx context.Context) error
+	// begin follows once the loop turns: news may come from then on.
+	begin()
 	// run takes a batch over for its next hop.
 	run(b *batch)
 	// abort forgets a batch. What works on it may go on to its end.
@@ -31,9 +37,66 @@ type backend interface {
 	look(now, paused time.Duration)
 	// up tells whether a device executes. Any goroutine may ask.
 	up(device int32) bool
-	// close ends what executes, after the last round. News that no round took are
-	// still in the inbox.
+	// close ends what executes, after the last round or a start that failed. News
+	// that no round took are still in the inbox.
 	close(ctx context.Context)
+}
+
+// backendKinds is the only list of what executes beside worker processes. Each
+// gives nil where no device of a core's plan is its own, else also tells which are.
+var backendKinds []func(c *core) (b backend, devices []int32)
+
+// execution is what executes the decisions of a core.
+type execution struct {
+	backends []backend
+	of       []uint8  // backend by device
+	workers  *workers // the first of them
+}
+
+// addBackends makes the backends of a core. Workers take the devices that no
+// other takes.
+func (x *execution) addBackends(c *core) error {
+	x.of = make([]uint8, len(c.tables.Devices))
+	others := []backend{}
+	for _, of := range backendKinds {
+		b, devices := of(c)
+		if b == nil {
+			continue
+		}
+		others = append(others, b)
+		for _, d := range devices {
+			x.of[d] = uint8(len(others))
+		}
+	}
+	var err error
+	if x.workers, err = newWorkers(c); err != nil {
+		return err
+	}
+	x.backends = append([]backend{x.workers}, others...)
+	return nil
+}
+
+// backendOf is the backend of a device.
+func (x *execution) backendOf(device int32) backend { return x.backends[x.of[device]] }
+
+// startBackends makes all devices ready. On failure nothing is left running.
+func (x *execution) startBackends(ctx context.Context) error {
+	for _, b := range x.backends {
+		if err := b.start(ctx); err != nil {
+			x.closeBackends()
+			return err
+		}
+	}
+	return nil
+}
+
+// closeBackends ends what executes.
+func (x *execution) closeBackends() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	for _, b := range x.backends {
+		b.close(ctx)
+	}
 }
 
 // order is a network to be loaded or unloaded.

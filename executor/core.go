@@ -18,17 +18,15 @@ type core struct {
 	tables   *policy.Tables
 	served   offer
 	services []*model // what tasks ask for; without a Control the models
-	backends []backend
-	of       []uint8  // backend by device
-	workers  *workers // one of them
-	answers  answer
-	control  policy.Control // nil: one task per request
-	mix      *mix           // of a plan with several models; nil for others
-	arrived  []int64        // room for a count by model
-	stats    *stats
-	metrics  *metrics
-	loop     *loop.Loop
-	in       inbox
+	execution
+	answers answer
+	control policy.Control // nil: one task per request
+	mix     *mix           // of a plan with several models; nil for others
+	arrived []int64        // room for a count by model
+	stats   *stats
+	metrics *metrics
+	loop    *loop.Loop
+	in      inbox
 
 	// What follows belongs to whoever has the turn.
 	book     ledger
@@ -74,6 +72,9 @@ func (c *core) begin() {
 	}
 	c.loop.SetWake(watchTag, watchEvery)
 	c.loop.Start(func() { c.handle(policy.Event{Kind: policy.PlanInstalled}) })
+	for _, b := range c.backends {
+		b.begin()
+	}
 }
 
 func (c *core) now() time.Duration { return c.loop.Now() }
@@ -83,9 +84,6 @@ func (c *core) since(mono int64) time.Duration { return c.loop.Since(mono) }
 
 // call runs f in a round; false when the core has ended.
 func (c *core) call(f func()) bool { return c.loop.Call(f) }
-
-// backendOf is the backend of a device.
-func (c *core) backendOf(device int32) backend { return c.backends[c.of[device]] }
 
 // ready says whether some pipeline of a model executes at every stage.
 func (c *core) ready(m *model) bool {

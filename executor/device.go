@@ -35,6 +35,16 @@ type device struct {
 	stats  *deviceMetrics
 }
 
+// holds tells whether the plan places a network on the device.
+func (d *device) holds(t *policy.Tables, network int32) bool {
+	for s := range d.slots {
+		if d.slots[s] != nil && t.Pipelines[t.Stages[s].Pipeline].Network == network {
+			return true
+		}
+	}
+	return false
+}
+
 // run puts the batch's next run behind its device.
 func (w *workers) run(b *batch) {
 	h := &b.hops[b.hop]
@@ -85,7 +95,7 @@ func (d *device) sendable() int {
 
 // room pumps the devices that waited for a slot.
 func (w *workers) room() {
-	for _, d := range w.devices {
+	for _, d := range w.own {
 		if d.full {
 			w.pump(d)
 			w.c.Flush()

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -58,32 +57,21 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
 	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, control: x.opt.control(tables)}
-	stages, err := planStages(plan, tables, &x.opt)
-	if err != nil {
-		return nil, err
-	}
-	places, err := placeDevices(tables, &x.opt)
-	if err != nil {
-		return nil, err
-	}
 	if err = c.prepare(sha); err != nil {
 		return nil, err
 	}
-	c.workers = newWorkers(c, stages)
-	c.backends, c.of = []backend{c.workers}, make([]uint8, len(tables.Devices))
-	crew := c.workers.crew
-	defer func() {
-		if err != nil {
-			crew.freeMemory()
-		}
-	}()
-	cfgs, err := crew.startWorkers(ctx, places)
-	if err != nil {
+	if err = c.addBackends(c); err != nil {
 		return nil, err
+	}
+	if err = c.startBackends(ctx); err != nil {
+		return nil, err
+	}
+	if c.control != nil {
+		c.served.join(tables, c.services)
 	}
 	defer func() {
 		if err != nil {
-			crew.kill()
+			c.closeBackends()
 		}
 	}()
 	if err = c.served.describe(c.opt); err != nil {
@@ -96,9 +84,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if c.loop, err = loop.New(pol, c, log); err != nil {
 		return nil, err
 	}
-	c.workers.begin()
 	c.begin()
-	crew.watchOver(cfgs)
 	return c, nil
 }
 
@@ -119,7 +105,7 @@ func (c *core) drain(ctx context.Context) error {
 	}
 }
 
-// stop answers what is left, ends the rounds and the workers and frees memory.
+// stop answers what is left, ends the rounds and what executes.
 func (c *core) stop() error {
 	c.in.close()
 	c.call(func() {
@@ -127,11 +113,7 @@ func (c *core) stop() error {
 		c.stopping = true
 	})
 	<-c.loop.Done()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	for _, b := range c.backends {
-		b.close(ctx)
-	}
+	c.closeBackends()
 	return c.loop.Close()
 }
 

@@ -63,6 +63,9 @@ func (f *fakeServer) later(d time.Duration, n news) {
 	time.AfterFunc(d, func() { f.c.in.post(n) })
 }
 
+func (f *fakeServer) start(context.Context) error { return nil }
+func (f *fakeServer) begin()                      {}
+
 func (f *fakeServer) run(b *batch) {
 	d := &f.devices[b.device()]
 	f.live[b.serial] = b

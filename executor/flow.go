@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"fmt"
 	"time"
 
 	"inferplan/formats"
@@ -142,13 +143,38 @@ func (f *flow) drop(slot int32) {
 }
 
 // input is the i-th of what a task reads: the outputs of the tasks in its list,
-// one after the other, and where that says so the client's inputs.
+// one after the other, and where that says so the client's inputs. A task of a
+// fan-out reads its item of an output that has several.
 func (f *flow) input(task int32, i int) []byte {
 	ta := &f.tasks.list[task]
 	q := f.c.book.at(ta.req)
 	if q == nil || q.job.answered {
 		return nil
 	}
+	made, size := f.source(ta, q, i), f.c.services[ta.service].inputs[i].bytes
+	if made == nil || len(made) == size {
+		return made
+	}
+	item := itemOf(made, size, ta.item)
+	if item == nil {
+		s := f.c.services[ta.service]
+		f.c.book.fail(q.job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", ta.item, s.label, s.inputs[i].name, size, len(made)))
+	}
+	return item
+}
+
+// itemOf is an item of an output that is cut into items of a size; nil: it has
+// no such item.
+func itemOf(made []byte, size int, item int64) []byte {
+	if size <= 0 || len(made)%size != 0 || item < 0 || item >= int64(len(made)/size) {
+		return nil
+	}
+	return made[int(item)*size:][:size]
+}
+
+// source is the output, or the client's input, that is the i-th of what a task
+// reads; nil: there is none.
+func (f *flow) source(ta *flowTask, q *request, i int) []byte {
 	for _, in := range ta.inputs {
 		n := len(q.job.inputs)
 		if in >= 0 {

@@ -63,7 +63,7 @@ func (k *crew) shareMemory(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
 	defer cancel()
-	for _, d := range k.devices {
+	for _, d := range k.own {
 		readers := k.readers(d.index)
 		if len(readers) == 0 {
 			continue
@@ -108,7 +108,7 @@ func (w *workers) handsOver(b *batch, d *device) bool {
 func (w *workers) forgetMemory(d *device) {
 	shared := d.shares
 	d.shares, d.maps = false, nil
-	for _, x := range w.devices {
+	for _, x := range w.own {
 		if x.maps != nil {
 			x.maps[d.index] = false
 		}

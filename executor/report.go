@@ -53,7 +53,7 @@ func reportOf(c *core) *formats.Report {
 		mine := counts{st.requests, st.completed, st.late, slices.Clone(st.dropped)}
 		all.Merge(st.latency)
 		mr := formats.ModelReport{
-			Model: m.name, Class: m.class, SLOUS: formats.Micros(m.slo), OfferedRPS: perSecond(st.requests, elapsed), Counts: mine.report(elapsed), Latency: summary(st.latency),
+			Model: m.name, Class: m.class, SLOUS: formats.Micros(m.slo), OfferedRPS: report.Rate(st.requests, elapsed.Seconds()), Counts: mine.report(elapsed), Latency: summary(st.latency),
 			BatchSizes: map[string]int64{},
 		}
 		for size := range st.batches {
@@ -97,7 +97,6 @@ func (c *counts) open() int64 { return max(c.requests-c.completed-sum(c.dropped)
 func (c *counts) report(elapsed time.Duration) formats.Counts {
 	out := formats.Counts{
 		Requests: c.requests, Completed: c.completed, Late: c.late, Dropped: sum(c.dropped), DroppedByReason: map[string]int64{},
-		GoodputRPS: perSecond(c.completed-c.late, elapsed),
 	}
 	for reason, n := range c.dropped {
 		if n > 0 {
@@ -108,7 +107,7 @@ func (c *counts) report(elapsed time.Duration) formats.Counts {
 		out.Dropped += open
 		out.DroppedByReason[report.Unfinished] = open
 	}
-	report.SetAttainment(&out)
+	report.SetAttainment(&out, elapsed.Seconds())
 	return out
 }
 
@@ -118,13 +117,6 @@ func sum(ns []int64) int64 {
 		s += n
 	}
 	return s
-}
-
-func perSecond(n int64, d time.Duration) float64 {
-	if d <= 0 {
-		return 0
-	}
-	return float64(n) / d.Seconds()
 }
 
 func summary(h *hdrhistogram.Histogram) formats.LatencySummary {
@@ -146,8 +138,8 @@ func (w *workers) deviceReports(elapsed time.Duration) []formats.DeviceReport {
 	weight := make([]float64, len(out))
 	busy := make([]float64, len(out))
 	seen := make([]map[int32]bool, len(out))
-	for i, d := range w.devices {
-		t := &w.c.tables.Devices[i]
+	for _, d := range w.own {
+		t := &w.c.tables.Devices[d.index]
 		w := 1 / float64(max(t.Share, 1))
 		weight[t.Kind] += w
 		busy[t.Kind] += w * float64(d.busy)

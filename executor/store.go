@@ -27,6 +27,7 @@ const (
 // flowTask is a task, by its slot.
 type flowTask struct {
 	req, service int32
+	item         int64 // of a fan-out
 	state        taskState
 	freed        bool    // nothing reads it; its slot is free once no batch runs it
 	inputs       []int32 // tasks that it reads; -1: the client's input
@@ -41,7 +42,7 @@ func (u *taskTable) add(t *policy.Reveal) {
 		u.list = append(u.list, flowTask{})
 	}
 	ta := &u.list[t.Task]
-	*ta = flowTask{req: t.Req, service: t.Service, state: taskWaits, inputs: append(ta.inputs[:0], u.out.InputsOf(t)...), device: -1, ticket: ta.ticket + 1}
+	*ta = flowTask{req: t.Req, service: t.Service, item: t.Item, state: taskWaits, inputs: append(ta.inputs[:0], u.out.InputsOf(t)...), device: -1, ticket: ta.ticket + 1}
 }
 
 // waits tells whether a slot holds a task that waits.

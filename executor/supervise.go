@@ -26,7 +26,10 @@ const (
 type crew struct {
 	c       *core
 	stages  []stagePlan
-	devices []*device
+	places  []worker.Device // by device
+	devices []*device       // by device; nil where another backend executes
+	own     []*device       // the rest of them
+	cfgs    []worker.Config // of own
 	ctx     context.Context // of supervisors and of workers that are started again
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -66,47 +69,35 @@ func (k *crew) startProcess(ctx context.Context, d *device, cfg worker.Config) (
 }
 
 // startWorkers starts all workers side by side, divides their shared memory
-// and prepares every stage. On failure nothing is left running.
-func (k *crew) startWorkers(ctx context.Context, places []worker.Device) (cfgs []worker.Config, err error) {
-	n := len(k.devices)
-	cfgs = make([]worker.Config, n)
-	procs := make([]*worker.Process, n)
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, p := range procs {
-			if p != nil {
-				p.Kill()
-				p.Wait()
-			}
-		}
-	}()
-	err = each(n, func(i int) error {
-		cfgs[i] = k.workerConfig(k.devices[i], places[i])
-		var err error
-		procs[i], err = k.startProcess(ctx, k.devices[i], cfgs[i])
+// and prepares every stage. What a failure leaves, kill and freeMemory end.
+func (k *crew) startWorkers(ctx context.Context) error {
+	n := len(k.own)
+	k.cfgs = make([]worker.Config, n)
+	err := each(n, func(i int) (err error) {
+		d := k.own[i]
+		k.cfgs[i] = k.workerConfig(d, k.places[d.index])
+		d.proc, err = k.startProcess(ctx, d, k.cfgs[i])
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for i, p := range procs {
-		if err := k.layOut(k.devices[i], p); err != nil {
-			return nil, err
+	for _, d := range k.own {
+		if err := k.layOut(d, d.proc); err != nil {
+			return err
 		}
 	}
 	if err := k.readModels(); err != nil {
-		return nil, err
+		return err
 	}
-	if err := each(n, func(i int) error { return k.prepare(ctx, k.devices[i], procs[i]) }); err != nil {
-		return nil, err
+	if err := each(n, func(i int) error { return k.prepare(ctx, k.own[i], k.own[i].proc) }); err != nil {
+		return err
 	}
-	for i, d := range k.devices {
-		d.proc, d.gen, d.pinned = procs[i], 1, procs[i].Pinned()
+	for _, d := range k.own {
+		d.gen, d.pinned = 1, d.proc.Pinned()
 	}
 	k.shareMemory(ctx)
-	return cfgs, nil
+	return nil
 }
 
 // each runs f for 0..n-1 side by side and returns the first error by index.
@@ -165,6 +156,9 @@ func (k *crew) readModels() error {
 		st := &k.stages[i]
 		m := k.c.services[k.c.tables.Pipelines[k.c.tables.Stages[i].Pipeline].Service]
 		for _, dev := range k.c.tables.DevicesOf(int32(i)) {
+			if k.devices[dev] == nil {
+				continue
+			}
 			own := k.devices[dev].slots[i]
 			if own == nil {
 				return fmt.Errorf("%w: stage %d was not loaded on device %d", ErrPlan, i, dev)
@@ -190,9 +184,6 @@ func (k *crew) readModels() error {
 				}
 			}
 		}
-	}
-	if k.c.control != nil {
-		k.c.served.join(k.c.tables, k.c.services)
 	}
 	return nil
 }
@@ -251,25 +242,27 @@ func (k *crew) sources(dev int32) []int32 {
 }
 
 // watchOver supervises all workers.
-func (k *crew) watchOver(cfgs []worker.Config) {
+func (k *crew) watchOver() {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
-	for i, d := range k.devices {
+	for i, d := range k.own {
 		k.wg.Add(1)
-		go k.supervise(d, cfgs[i], d.proc, d.gen)
+		go k.supervise(d, k.cfgs[i], d.proc, d.gen)
 	}
 }
 
 // kill ends all workers at once.
 func (k *crew) kill() {
-	for _, d := range k.devices {
-		d.proc.Kill()
-		d.proc.Wait()
+	for _, d := range k.own {
+		if d.proc != nil {
+			d.proc.Kill()
+			d.proc.Wait()
+		}
 	}
 }
 
 // freeMemory unmaps what the workers shared; they must have ended.
 func (k *crew) freeMemory() {
-	for _, d := range k.devices {
+	for _, d := range k.own {
 		if d.segment != nil {
 			d.segment.Close()
 		}

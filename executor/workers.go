@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +14,8 @@ import (
 // front of each. It belongs to the core's turn.
 type workers struct {
 	c        *core
-	devices  []*device
+	devices  []*device // nil where another backend executes
+	own      []*device // the rest of them
 	crew     *crew
 	copiers  *copiers
 	freeRuns []*run
@@ -30,24 +30,39 @@ const (
 	workerBack
 )
 
-// newWorkers makes the backend; start starts its processes.
-func newWorkers(c *core, stages []stagePlan) *workers {
-	w := &workers{c: c}
-	for i := range c.tables.Devices {
-		kind := c.tables.Kinds[c.tables.Devices[i].Kind]
-		w.devices = append(w.devices, &device{index: int32(i), kind: kind, remote: isRemote(c.tables, i, c.opt), stats: c.metrics.device(int32(i), kind)})
+// newWorkers makes the backend of the devices that no other backend has.
+func newWorkers(c *core) (*workers, error) {
+	stages, err := planStages(c.plan, c.tables, c.opt)
+	if err != nil {
+		return nil, err
 	}
-	w.crew = &crew{c: c, stages: stages, devices: w.devices}
-	return w
+	places, err := placeDevices(c.tables, c.opt)
+	if err != nil {
+		return nil, err
+	}
+	w := &workers{c: c, devices: make([]*device, len(c.tables.Devices))}
+	for i := range c.tables.Devices {
+		if c.of[i] != 0 {
+			continue
+		}
+		kind := c.tables.Kinds[c.tables.Devices[i].Kind]
+		w.devices[i] = &device{index: int32(i), kind: kind, remote: isRemote(c.tables, i, c.opt), stats: c.metrics.device(int32(i), kind)}
+		w.own = append(w.own, w.devices[i])
+	}
+	w.crew = &crew{c: c, stages: stages, places: places, devices: w.devices, own: w.own}
+	return w, nil
 }
 
-// begin takes up work: the processes are there, and the core's loop is about to
-// start.
+// start starts the processes, which load their models and share memory.
+func (w *workers) start(ctx context.Context) error { return w.crew.startWorkers(ctx) }
+
+// begin takes up work.
 func (w *workers) begin() {
 	w.copiers = newCopiers(helpers())
-	for _, d := range w.devices {
+	for _, d := range w.own {
 		w.setUp(d, true)
 	}
+	w.crew.watchOver()
 }
 
 func (w *workers) setUp(d *device, up bool) {
@@ -152,13 +167,11 @@ func (w *workers) abort(b *batch) {
 func (w *workers) evict(*batch, bool) { w.c.stats.ignored++ }
 
 // load answers a load or unload. Workers hold what the plan places on their
-// devices from their start to their end: what is there is loaded at once, and
-// the rest is refused.
+// devices from their start to their end, also what the policy counts as not
+// loaded at first: what is there is loaded at once, and the rest is refused.
 func (w *workers) load(o order) {
-	resident := w.c.tables.Resident
-	there := o.network >= 0 && int(o.device) < len(resident) && slices.Contains(resident[o.device], o.network)
 	why := policy.Return(0)
-	if there != o.up {
+	if w.devices[o.device].holds(w.c.tables, o.network) != o.up {
 		why = policy.ReturnRefused
 	}
 	now := w.c.now()
@@ -174,10 +187,15 @@ func (w *workers) place(task, device, ticket int32) {
 
 // close ends the processes.
 func (w *workers) close(ctx context.Context) {
+	if w.crew.cancel == nil { // they have not begun
+		w.crew.kill()
+		w.crew.freeMemory()
+		return
+	}
 	w.crew.cancel()
 	w.copiers.close()
 	var wg sync.WaitGroup
-	for _, d := range w.devices {
+	for _, d := range w.own {
 		if d.proc != nil {
 			wg.Go(func() { d.proc.Shutdown(ctx) })
 		}
@@ -210,7 +228,7 @@ const (
 // look kills workers that hang. Who has waited for one for another SLO past the
 // deadline is answered as soon as that is suspected.
 func (w *workers) look(now, paused time.Duration) {
-	for _, d := range w.devices {
+	for _, d := range w.own {
 		if d.proc == nil || len(d.flight) == 0 {
 			continue
 		}

@@ -2,19 +2,33 @@
 
 package formats
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // PlanEcho is the kind of plans that show how a kind is added. It exists in tests
-// alone: each named service gets as many whole devices as it asks for copies.
+// alone: a request visits five services, the last of which is on an instance.
 const PlanEcho = "echo"
 
-// EchoPlan is what such a plan promises.
+// EchoServices is the number of services.
+const EchoServices = 5
+
+// EchoPlan is what such a plan promises of each service.
 type EchoPlan struct {
 	Services []Served `json:"services"`
 }
 
-// Served lists the services.
-func (s *EchoPlan) Served() []Served { return s.Services }
+// Served is what requests ask for: all services together, each in its time, at
+// the rate of the slowest.
+func (s *EchoPlan) Served() []Served {
+	all := Served{Model: PlanEcho, Percentile: "p99", Weight: 1, RPS: math.Inf(1)}
+	for i := range s.Services {
+		all.SLOUS += s.Services[i].SLOUS
+		all.RPS = min(all.RPS, s.Services[i].RPS)
+	}
+	return []Served{all}
+}
 
 // Promised is the entry of the deployed model.
 func (s *EchoPlan) Promised(d *Deployed) Served {
@@ -30,8 +44,8 @@ func (s *EchoPlan) Promised(d *Deployed) Served {
 func (s *EchoPlan) Attainment() (float64, string) { return 0, "" }
 
 func (s *EchoPlan) check(p *planChecker) {
-	if len(s.Services) != len(p.plan.Deployment) {
-		p.fail("echo.services", fmt.Sprintf("%d services", len(s.Services)), fmt.Sprintf("the %d of the deployment", len(p.plan.Deployment)), "")
+	if len(s.Services) != EchoServices || len(p.plan.Deployment) != EchoServices {
+		p.fail("echo.services", fmt.Sprintf("%d services, %d deployed", len(s.Services), len(p.plan.Deployment)), fmt.Sprintf("%d of both", EchoServices), "")
 		return
 	}
 	for i := range s.Services {
@@ -40,7 +54,7 @@ func (s *EchoPlan) check(p *planChecker) {
 }
 
 var echoKind = planKind{name: PlanEcho, section: (*EchoPlan)(nil), options: []Option{
-	{Name: "copies", Key: "copies", Type: WholeOption, Default: 1, Min: 1, Max: 9, Help: "whole devices for each service"},
+	{Name: "copies", Key: "copies", Type: WholeOption, Default: 1, Min: 1, Max: 9, Help: "devices that hold all services but the last"},
 	{Name: "objective", Type: ChoiceOption, Default: "gpus", Choices: []string{"gpus"}, Help: "the devices used"},
 	timeLimitOption,
 }, schema: `{"section": {"$ref": "#/$defs/EchoPlan"}, "$defs": {
@@ -66,6 +80,9 @@ var echoPart = workloadPart{name: "echoes", kind: PlanEcho, section: Echoes(nil)
 func (s Echoes) Files() []SectionFile { return nil }
 
 func (s Echoes) check(c *checker) {
+	if len(s) != EchoServices {
+		c.fail("echoes", fmt.Sprintf("%d services", len(s)), fmt.Sprint(EchoServices), "")
+	}
 	for i := range s {
 		if !(s[i].RPS > 0) {
 			c.fail(fmt.Sprintf("echoes[%d].rps", i), number(s[i].RPS), "a positive rate", "")

@@ -4,8 +4,21 @@ package policy
 // stages, then devices with the stages that are on them. A pipeline is of the
 // latest model, a stage of the latest pipeline.
 type Builder struct {
-	t  Tables
-	on [][]int32 // devices by stage
+	t     Tables
+	on    [][]int32 // devices by stage
+	nodes nodes
+}
+
+// nodes are those of the devices that are being added.
+type nodes struct {
+	wired    bool
+	kind     int32
+	perNode  int32
+	gbps     float64
+	count    int32 // so far, of all kinds
+	host     int32 // the node of what has no links; -1: none so far
+	last     int32 // of the kind
+	up, down int32 // its links
 }
 
 // Kind adds a kind with a number of physical devices.
@@ -35,9 +48,46 @@ func (b *Builder) Stage(s Stage) int32 {
 	return int32(len(b.t.Stages) - 1)
 }
 
+// Nodes says how the latest kind's devices are wired, which are added next, in the
+// order of their numbers: so many to a node, whose links have this rate. Without a
+// rate they stand on the planning host. Kinds that nothing is said of have no nodes.
+func (b *Builder) Nodes(perNode int, gbps float64) {
+	n := &b.nodes
+	if !n.wired {
+		n.host = -1
+	}
+	n.wired, n.kind, n.perNode, n.gbps, n.last, n.up, n.down = true, int32(len(b.t.Kinds)-1), int32(max(1, perNode)), gbps, -1, -1, -1
+}
+
+// wire gives a device its node and links.
+func (b *Builder) wire(d *Device) {
+	n := &b.nodes
+	switch {
+	case n.gbps == 0:
+		if n.host < 0 {
+			n.host = n.count
+			n.count++
+		}
+		d.Node = n.host
+	case d.GPU/n.perNode != n.last:
+		n.last = d.GPU / n.perNode
+		n.up = int32(len(b.t.Links))
+		n.down = n.up + 1
+		n.count++
+		b.t.Links = append(b.t.Links, Link{Kind: n.kind, Node: n.last, Up: true, Gbps: n.gbps}, Link{Kind: n.kind, Node: n.last, Gbps: n.gbps})
+		fallthrough
+	default:
+		d.Node = n.count - 1
+	}
+	d.Uplink, d.Downlink = n.up, n.down
+}
+
 // Device adds a device that runs batches of stages, and returns its index.
 func (b *Builder) Device(d Device) int32 {
 	d.Instance = -1
+	if b.nodes.wired {
+		b.wire(&d)
+	}
 	b.t.Devices = append(b.t.Devices, d)
 	return int32(len(b.t.Devices) - 1)
 }

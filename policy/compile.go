@@ -89,7 +89,6 @@ func (c *compiler) addPools() error {
 			return &formats.Error{Path: path + ".nic_gbps", Found: fmt.Sprint(p.NICGbps), Expected: "a rate of at least 0"}
 		}
 		c.pools[p.Device] = i
-		c.b.Kind(p.Device, p.Count)
 	}
 	return nil
 }
@@ -248,39 +247,19 @@ func addDevice(list []poolDevice, gpu, share int, stage int32, shared bool) []po
 
 // numberDevices gives devices, nodes and links their indexes.
 func (c *compiler) numberDevices() error {
-	node, hostNode := int32(0), int32(-1)
 	for pi := range c.plan.Pools {
 		p := &c.plan.Pools[pi]
 		byGPU := make([][]poolDevice, p.Count)
 		for _, d := range c.devices[pi] {
 			byGPU[d.gpu] = append(byGPU[d.gpu], d)
 		}
-		rate, perNode := p.NICRate(), max(1, p.PerNode)
-		lastNode, up, down, thisNode := -1, int32(-1), int32(-1), int32(-1)
+		c.b.Kind(p.Device, p.Count)
+		c.b.Nodes(p.PerNode, p.NICRate())
 		for gpu, list := range byGPU {
-			if len(list) == 0 {
-				continue
-			}
 			used := 0.0
 			for slot, d := range list {
 				used += 1 / float64(d.share)
-				switch {
-				case rate == 0:
-					if hostNode < 0 {
-						hostNode = node
-						node++
-					}
-					thisNode = hostNode
-				case gpu/perNode != lastNode:
-					lastNode, thisNode = gpu/perNode, node
-					node++
-					up = int32(len(c.b.t.Links))
-					down = up + 1
-					c.b.t.Links = append(c.b.t.Links,
-						Link{Kind: int32(pi), Node: int32(lastNode), Up: true, Gbps: rate},
-						Link{Kind: int32(pi), Node: int32(lastNode), Gbps: rate})
-				}
-				index := c.b.Device(Device{Kind: int32(pi), Share: int32(d.share), GPU: int32(gpu), Slot: int32(slot), Node: thisNode, Uplink: up, Downlink: down})
+				index := c.b.Device(Device{Kind: int32(pi), Share: int32(d.share), GPU: int32(gpu), Slot: int32(slot)})
 				for _, s := range d.stages {
 					c.b.Place(s, index)
 				}

@@ -58,7 +58,7 @@ func (g *agenda) next(it *item) bool {
 		g.now, g.ahead = at, false
 		it.what = isArrival
 	case g.heap.Len() > 0:
-		g.now, _, *it = g.heap.Pop()
+		g.now = g.heap.PopInto(it)
 	default:
 		return false
 	}

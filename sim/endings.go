@@ -55,11 +55,20 @@ func endingOf(l *loop) ending {
 // direct ends requests with the batch of their one task.
 type direct struct{ l *loop }
 
+// ran answers at once: a request has one task, in its slot, and ends with it.
 func (e direct) ran(slot, _ int32) {
-	for _, t := range e.l.members(slot) {
-		if e.l.leave(t, unused) {
-			e.l.answer(t)
+	l := e.l
+	answered := l.now + l.cfg.Egress
+	for _, t := range l.members(slot) {
+		q := &l.requests[t]
+		if q.state == waiting {
+			l.acc.Complete(q.model, q.arrived, answered, q.deadline)
+			if l.cfg.Completed != nil {
+				l.cfg.Completed(q.arrived, answered)
+			}
 		}
+		l.tasks[t].state, q.running = unused, 0
+		l.release(t)
 	}
 }
 

@@ -30,6 +30,10 @@ type host interface {
 	running(device int32) time.Duration
 }
 
+// instanceHost makes the host of the instances that a plan has; nil: nothing
+// simulates them.
+var instanceHost func(l *loop) host
+
 // order is a network to be loaded or unloaded.
 type order struct {
 	network, device int32

@@ -94,10 +94,14 @@ func (l *loop) addHosts() {
 	l.of = make([]uint8, len(l.t.Devices))
 	l.base = newDevices(l)
 	l.hosts = append(l.hosts, l.base)
-	if l.cfg.instances == nil {
+	made := l.cfg.instances
+	if made == nil && len(l.t.Instances) > 0 {
+		made = instanceHost
+	}
+	if made == nil {
 		return
 	}
-	l.hosts = append(l.hosts, l.cfg.instances(l))
+	l.hosts = append(l.hosts, made(l))
 	for d := range l.of {
 		if l.t.InstanceOf(int32(d)) >= 0 {
 			l.of[d] = 1
@@ -118,7 +122,7 @@ func (l *loop) run() error {
 		if !l.next(&l.item) {
 			return nil
 		}
-		if l.cfg.Verify && l.now < before {
+		if l.now < before && l.cfg.Verify {
 			return fmt.Errorf("the clock goes back to %v", l.now)
 		}
 		l.events++
@@ -129,6 +133,14 @@ func (l *loop) run() error {
 
 // handle brings the run up to date with what happens now.
 func (l *loop) handle(it *item) {
+	if it.what >= ofHost {
+		if it.host == 0 {
+			l.base.due(it) // the usual case without a call through the table
+		} else {
+			l.hosts[it.host].due(it)
+		}
+		return
+	}
 	switch it.what {
 	case isArrival:
 		l.letIn()
@@ -143,12 +155,6 @@ func (l *loop) handle(it *item) {
 		l.hosts[l.of[it.device]].fault(it.device, true)
 	case isSearched:
 		l.searched(it)
-	default:
-		if it.host == 0 {
-			l.base.due(it) // the usual case without a call through the table
-		} else {
-			l.hosts[it.host].due(it)
-		}
 	}
 }
 
@@ -170,7 +176,7 @@ func (l *loop) beginBatch(kind policy.EventKind, slot, device int32) *policy.Eve
 // tell has the policy handle the event that was begun, and does what it
 // answers. No action tells another event, so that one buffer is enough.
 func (l *loop) tell() {
-	if l.deaf>>l.event.Kind&1 != 0 {
+	if l.deaf != 0 && l.deaf>>l.event.Kind&1 != 0 {
 		return
 	}
 	l.actions.Reset()

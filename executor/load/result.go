@@ -119,10 +119,7 @@ func (r *recorder) counts(seconds float64) formats.Counts {
 		c.Dropped += n
 		c.DroppedByReason[reason] = n
 	}
-	report.SetAttainment(&c)
-	if seconds > 0 {
-		c.GoodputRPS = float64(c.Completed-c.Late) / seconds
-	}
+	report.SetAttainment(&c, seconds)
 	return c
 }
 

@@ -7,5 +7,6 @@ import "inferplan/formats"
 // Echoes compares how many services two plans serve.
 func Echoes(a, b *formats.Plan, r *Recorder) {
 	r.section = "echo"
-	r.count("services", len(a.Served()), len(b.Served()), neutral)
+	count := func(p *formats.Plan) int { return len(p.Section.(*formats.EchoPlan).Services) }
+	r.count("services", count(a), count(b), neutral)
 }

@@ -23,6 +23,18 @@ func (o *Outcomes) Add(other Outcomes) {
 // InTime is how many were answered by their deadline.
 func (o *Outcomes) InTime() int64 { return o.Completed - o.Late }
 
+// Goodput is how many were answered by their deadline per second. So it is of
+// simulator, server and client.
+func (o *Outcomes) Goodput(seconds float64) float64 { return Rate(o.InTime(), seconds) }
+
+// Rate is per second; 0 over no time.
+func Rate(n int64, seconds float64) float64 {
+	if seconds <= 0 {
+		return 0
+	}
+	return float64(n) / seconds
+}
+
 // Attained is the share of the requests that were answered in time, 0 to 1:
 // (completed - late) / requests, and 1 of none. So docs/formats.md defines it, and
 // so it is of simulator, server and client.
@@ -54,9 +66,11 @@ func Attainment(runs ...Outcomes) (share float64, interval [2]float64) {
 	return share, [2]float64{max(min(lo, share), 0), min(max(hi, share), 1)}
 }
 
-// SetAttainment fills in what the counts of one run attained.
-func SetAttainment(c *formats.Counts) {
+// SetAttainment fills in what the counts of one run of so many seconds attained,
+// and its goodput.
+func SetAttainment(c *formats.Counts, seconds float64) {
 	var interval [2]float64
-	c.Attainment, interval = Attainment(Outcomes{c.Requests, c.Completed, c.Late})
-	c.AttainmentCI = &interval
+	all := Outcomes{c.Requests, c.Completed, c.Late}
+	c.Attainment, interval = Attainment(all)
+	c.AttainmentCI, c.GoodputRPS = &interval, all.Goodput(seconds)
 }

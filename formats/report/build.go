@@ -75,10 +75,7 @@ type builder struct {
 func (b *builder) rate(n int64) float64 { return b.rateOver(n, b.counted) }
 
 func (b *builder) rateOver(n int64, d time.Duration) float64 {
-	if d <= 0 {
-		return 0
-	}
-	return float64(n) / d.Seconds() / float64(len(b.runs))
+	return Rate(n, d.Seconds()) / float64(len(b.runs))
 }
 
 // counts pools the runs.
@@ -106,7 +103,7 @@ func (b *builder) poolOver(sum *counts, d time.Duration) formats.Counts {
 		Dropped:         sum.totalDropped() + unfinished,
 		DroppedByReason: map[string]int64{},
 		Attainment:      sum.Attained(),
-		GoodputRPS:      b.rateOver(sum.InTime(), d),
+		GoodputRPS:      sum.Goodput(d.Seconds()) / float64(len(b.runs)),
 	}
 	for i, n := range sum.dropped {
 		if n > 0 {

@@ -13,7 +13,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Method gives each service whole devices. It cannot certify, tune or start from
+// Method puts all services but the last onto the same devices, and the last onto
+// one of its own. It cannot certify, tune or start from
 // a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanEcho, Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
@@ -25,16 +26,19 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 	}
 	asked, _ := p.Workload.Section.(formats.Echoes)
 	pool, copies := p.Cluster.Pools[0].WithDefaults(), p.Values.Whole("copies")
-	if missing := copies*len(asked) - pool.Count; missing > 0 {
-		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("%d services take %d devices", len(asked), copies*len(asked)),
+	if !pool.TimeShared() {
+		return nil, &formats.Error{Path: "pools[0].sharing", Found: pool.Sharing, Expected: formats.SharingTime}
+	}
+	if missing := copies + 1 - pool.Count; missing > 0 {
+		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the services take %d devices", copies+1),
 			Nearest: kind.Nearest{Devices: []kind.MissingCount{{Device: pool.Device, Count: missing}}}}
 	}
-	run.Assume("each service has %d devices", copies)
+	run.Assume("%d devices hold all services but the last", copies)
 	section := &formats.EchoPlan{}
-	used := float64(copies * len(asked))
+	used := float64(copies + 1)
 	out := &kind.Outcome{
 		Algorithm: "echo", Values: p.Values, Sense: milp.Minimize, StoppedBy: milp.StoppedByProof, Pools: []formats.Pool{pool}, Section: section,
-		Objective: formats.Objective{Name: "gpus", Value: used, Bound: &used, Gap: new(float64)}, Policy: formats.PolicySpec{Name: "reserve"},
+		Objective: formats.Objective{Name: "gpus", Value: used, Bound: &used, Gap: new(float64)}, Policy: formats.PolicySpec{Name: "echo"},
 	}
 	for i, s := range asked {
 		at, err := p.Model(s.Model, fmt.Sprintf("echoes[%d].model", i))
@@ -46,11 +50,16 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 		if len(m.Measurements) > 0 && m.Measurements[0].Whole != nil {
 			took = m.Measurements[0].Whole.WallUS
 		}
-		rate := float64(copies) / took.D().Seconds()
+		on, first, infer := copies, 0, []formats.Micros{took, 2 * took} // nothing is gained by batches
+		gpus := float64(copies) / float64(len(asked)-1)                 // of the devices that services share
+		if i == len(asked)-1 {
+			on, first, infer, gpus = 1, copies, infer[:1], 1
+		}
+		rate := gpus / took.D().Seconds()
 		out.Deployment = append(out.Deployment, formats.Deployed{Model: s.Model, Inputs: m.Inputs, Outputs: m.Outputs, NumBlocks: len(m.Blocks),
-			Pipelines: []formats.Pipeline{{Batch: 1, RPS: s.RPS, LatencyUS: took, Stages: []formats.Stage{{
-				Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: copies, GPUs: float64(copies), RPS: rate, InferUS: []formats.Micros{took},
-				Placement: []formats.Placement{{First: i * copies, PerDevice: 1, Replicas: copies}}}}}}})
+			Pipelines: []formats.Pipeline{{Batch: len(infer), RPS: s.RPS, LatencyUS: infer[len(infer)-1], Stages: []formats.Stage{{
+				Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: on, GPUs: gpus, RPS: rate, InferUS: infer,
+				Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: on}}}}}}})
 		section.Services = append(section.Services, formats.Served{Model: s.Model, SLOUS: formats.Micros(s.SLO.Duration), Percentile: "p99", Weight: 1, RPS: s.RPS})
 	}
 	return out, nil
@@ -76,14 +85,14 @@ func figures(_ context.Context, t *kind.Today) ([]kind.Sample, string, error) {
 
 func workloadOf(p *formats.Plan) *formats.Workload {
 	var list formats.Echoes
-	for _, s := range p.Served() {
+	for _, s := range p.Section.(*formats.EchoPlan).Services {
 		list = append(list, formats.EchoService{Model: s.Model, SLO: formats.SLO{Duration: s.SLOUS.D()}, RPS: s.RPS})
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Section: list}
 }
 
 func explain(p *formats.Plan) []string {
-	return []string{fmt.Sprintf("echo: %d services, %d devices each", len(p.Deployment), p.Options.Whole("copies"))}
+	return []string{fmt.Sprintf("echo: %d services on %d devices", len(p.Deployment), p.Options.Whole("copies")+1)}
 }
 
 func moved(a, b *formats.Plan, r *diff.Recorder) { diff.Echoes(a, b, r) }

@@ -336,10 +336,7 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 			if layouts++; layouts > 200 {
 				return
 			}
-			tables, of, err := l.tables()
-			if err != nil {
-				t.Fatal(err)
-			}
+			tables, of := l.tables()
 			b := &bench{p: p, seed: 1, tables: tables, pipelines: of}
 			value := 0.0
 			for r, edge := range p.Edges {

@@ -6,9 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
-	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/gear"
 	"inferplan/solver/milp"
@@ -187,64 +185,88 @@ func (l *layout) shares(s *split) [][]float64 {
 
 // tables makes the run-time tables: for every model a pipeline on each kind that
 // holds it, and one for each chain.
-func (l *layout) tables() (policy.Tables, [][]int32, error) {
+func (l *layout) tables() (policy.Tables, [][]int32) {
 	x, p := l.x, l.x.p
 	if len(l.chains) == 0 {
-		t, of := x.tabulate(l.configs)
-		return t, of, nil
+		return x.tabulate(l.configs)
 	}
 	out := &Outcome{Configs: l.configs}
-	plan := &formats.Plan{Section: &formats.GearPlan{SLOUS: formats.Micros(p.SLO)}} // of no kind: only what all have is compiled
-	for k := range p.Kinds {
-		b := &p.Blocks.Pools[k]
-		plan.Pools = append(plan.Pools, formats.Pool{Device: p.Kinds[k].Name, Count: p.Kinds[k].Devices, PerNode: b.PerNode, NICGbps: b.Gbps, Sharing: formats.SharingTime})
+	var b policy.Builder
+	index := l.addDevices(&b, out)
+	place := func(stage int32, kind int, devices []int) {
+		for _, d := range slices.Sorted(slices.Values(devices)) {
+			b.Place(stage, index[kind][d])
+		}
 	}
 	for m := range p.Models {
-		pm := formats.Deployed{Model: p.Models[m].Name}
+		b.Model(policy.Model{Name: p.Models[m].Name})
 		for k := range p.Kinds {
 			if devices := out.Replicas(m, k); len(devices) > 0 {
 				n := x.batch[k][m]
-				pm.Pipelines = append(pm.Pipelines, formats.Pipeline{Batch: n, Stages: []formats.Stage{x.stage(k, devices, p.variant(m, k).Times[:n])}})
+				b.Pipeline(n, 0)
+				place(b.Stage(policy.Stage{LastBlock: 1, Infer: p.variant(m, k).Times[:n]}), k, devices)
 			}
 		}
 		for c := range l.chains {
-			if chain := l.chains[c].Chain; chain.Model == m {
-				pl := formats.Pipeline{Batch: chain.Batch}
-				for s := range chain.Stages {
-					st := x.stage(chain.Stages[s].Kind, l.chains[c].Devices[s], chain.Stages[s].Times)
-					st.Blocks = [2]int{chain.Stages[s].First, chain.Stages[s].Last}
-					if chain.Stages[s].Transfer != nil {
-						st.Cut = &formats.Cut{Bytes: chain.Stages[s].Bytes, TransferUS: micros(chain.Stages[s].Transfer)}
-					}
-					pl.Stages = append(pl.Stages, st)
-				}
-				pm.Pipelines = append(pm.Pipelines, pl)
+			if l.chains[c].Chain.Model == m {
+				l.addChain(&b, &l.chains[c], place)
 			}
 		}
-		plan.Deployment = append(plan.Deployment, pm)
 	}
-	t, err := policy.Compile(plan)
-	if err != nil {
-		return policy.Tables{}, nil, fmt.Errorf("placing chains: %w", err)
-	}
-	of := gear.ServeOne(t, p.SLO, p.Percentile, 0)
-	return *t, of, nil
+	t := b.Tables()
+	return *t, gear.ServeOne(t, p.SLO, p.Percentile, 0)
 }
 
-func (x *mixed) stage(kind int, devices []int, times []time.Duration) formats.Stage {
-	s := formats.Stage{Blocks: [2]int{0, 1}, Device: x.p.Kinds[kind].Name, Share: 1, Replicas: len(devices), InferUS: micros(times)}
-	d := Deployment{}
-	d.place(devices)
-	s.Placement = d.Placement
-	return s
+// addDevices adds the devices that hold something, with their nodes and links, and
+// returns their indexes by kind and device.
+func (l *layout) addDevices(b *policy.Builder, out *Outcome) [][]int32 {
+	p := l.x.p
+	used := make([][]bool, len(p.Kinds))
+	for k := range used {
+		used[k] = make([]bool, p.Kinds[k].Devices)
+		for m := range p.Models {
+			for _, d := range out.Replicas(m, k) {
+				used[k][d] = true
+			}
+		}
+	}
+	for c := range l.chains {
+		for s, devices := range l.chains[c].Devices {
+			for _, d := range devices {
+				used[l.chains[c].Chain.Stages[s].Kind][d] = true
+			}
+		}
+	}
+	index := make([][]int32, len(p.Kinds))
+	for k := range p.Kinds {
+		pool := &p.Blocks.Pools[k]
+		b.Kind(p.Kinds[k].Name, p.Kinds[k].Devices)
+		b.Nodes(pool.PerNode, pool.Gbps)
+		index[k] = make([]int32, len(used[k]))
+		for d := range used[k] {
+			if used[k][d] {
+				index[k][d] = b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d)})
+			}
+		}
+	}
+	return index
 }
 
-func micros(list []time.Duration) []formats.Micros {
-	var out []formats.Micros
-	for _, t := range list {
-		out = append(out, formats.Micros(t))
+// addChain adds the pipeline of a chain.
+func (l *layout) addChain(b *policy.Builder, placed *PlacedChain, place func(stage int32, kind int, devices []int)) {
+	chain := placed.Chain
+	b.Pipeline(chain.Batch, 0)
+	for s := range chain.Stages {
+		part := &chain.Stages[s]
+		st := policy.Stage{FirstBlock: int32(part.First), LastBlock: int32(part.Last), Infer: part.Times}
+		if s > 0 {
+			before := &chain.Stages[s-1]
+			if st.CutBytes = before.Bytes; len(before.Transfer) > 0 && slices.Max(before.Transfer) > 0 {
+				st.Xfer = before.Transfer
+			}
+		}
+		place(b.Stage(st), part.Kind, placed.Devices[s])
 	}
-	return out
 }
 
 // arrange puts chains on the devices whose sets have their parts: of the shapes that

@@ -371,10 +371,7 @@ const mostFilled = .7
 // way.
 func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome, error) {
 	p := x.p
-	tables, of, err := l.tables()
-	if err != nil {
-		return nil, err
-	}
+	tables, of := l.tables()
 	b := &bench{p: p, seed: o.Seed, tables: tables, pipelines: of}
 	out := &Outcome{Problem: p, Configs: l.configs, Chains: l.chains}
 	order := make([]int, len(x.list))

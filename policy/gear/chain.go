@@ -7,11 +7,26 @@ import (
 	"inferplan/policy"
 )
 
+// fleet is what works: chains of devices, their queues, and the batches on their
+// way. Batches are numbered by the device that they start on: where all models run
+// whole on a device, batch and device have one number.
+type fleet struct {
+	t       *policy.Tables
+	chains  []chain // by pipeline
+	path    []int32 // devices of the chains, chain after chain
+	queues  []queue // by chain
+	devices []device
+	starts  []int32 // chains by the device that they start on
+	batches []batch // by the device that they start on
+	running []int32 // requests of each batch
+	most    int32   // largest batch
+}
+
 // chain is a replica of a pipeline: a device for each of its stages. It has a
 // queue before its first device; behind that batches keep their order.
 type chain struct {
 	pipeline int32
-	first    int32 // of Policy.path
+	first    int32 // of fleet.path
 	hops     int32
 	under    int32 // batches under way
 	most     int32 // of them: one at each stage and one between each two
@@ -29,61 +44,61 @@ type batch struct {
 
 // addChains makes the chains of all pipelines, with their queues and with room for
 // their batches. It returns the chains of each pipeline.
-func (p *Policy) addChains() [][]int32 {
-	t := p.t
+func (f *fleet) addChains() [][]int32 {
+	t := f.t
 	of := make([][]int32, len(t.Pipelines))
 	starts := make([][]int32, len(t.Devices))
-	for i := range p.devices {
-		p.devices[i].room = 1
+	for i := range f.devices {
+		f.devices[i].room = 1
 	}
 	for m := range of {
 		hops := t.Pipelines[m].NumStages
 		for k := range t.Chains(int32(m)) {
-			c := int32(len(p.chains))
-			p.chains = append(p.chains, chain{pipeline: int32(m), first: int32(len(p.path)), hops: hops, most: 2*hops - 1})
+			c := int32(len(f.chains))
+			f.chains = append(f.chains, chain{pipeline: int32(m), first: int32(len(f.path)), hops: hops, most: 2*hops - 1})
 			for h := range hops {
-				p.path = append(p.path, t.ChainDevice(int32(m), k, h))
+				f.path = append(f.path, t.ChainDevice(int32(m), k, h))
 			}
-			d := p.startOf(c)
+			d := f.startOf(c)
 			if hops > 1 {
-				p.devices[d].room += 2*hops - 1
+				f.devices[d].room += 2*hops - 1
 			}
 			of[m], starts[d] = append(of[m], c), append(starts[d], c)
-			p.queues = append(p.queues, queue{head: none, tail: none})
+			f.queues = append(f.queues, queue{head: none, tail: none})
 		}
 	}
 	slots := int32(0)
-	for d := range p.devices {
-		dev := &p.devices[d]
-		dev.start, dev.slot = int32(len(p.starts)), slots
-		p.starts = append(p.starts, starts[d]...)
-		dev.end = int32(len(p.starts))
+	for d := range f.devices {
+		dev := &f.devices[d]
+		dev.start, dev.slot = int32(len(f.starts)), slots
+		f.starts = append(f.starts, starts[d]...)
+		dev.end = int32(len(f.starts))
 		slots += dev.room
 	}
-	p.batches, p.running = make([]batch, slots), make([]int32, slots*p.most)
+	f.batches, f.running = make([]batch, slots), make([]int32, slots*f.most)
 	return of
 }
 
 // startOf is the first device of a chain.
-func (p *Policy) startOf(c int32) int32 { return p.path[p.chains[c].first] }
+func (f *fleet) startOf(c int32) int32 { return f.path[f.chains[c].first] }
 
 // devicesOf are the devices of a chain, stage by stage.
-func (p *Policy) devicesOf(c int32) []int32 {
-	ch := &p.chains[c]
-	return p.path[ch.first : ch.first+ch.hops]
+func (f *fleet) devicesOf(c int32) []int32 {
+	ch := &f.chains[c]
+	return f.path[ch.first : ch.first+ch.hops]
 }
 
 // members are the requests of a batch.
-func (p *Policy) members(slot int32) []int32 {
-	return p.running[slot*p.most : slot*p.most+p.batches[slot].size]
+func (f *fleet) members(slot int32) []int32 {
+	return f.running[slot*f.most : slot*f.most+f.batches[slot].size]
 }
 
 // freeSlot is a slot for a batch that starts on a device. There is one: every chain
 // of several stages has slots for all its batches, the others share one, since a
 // batch starts where none is at work.
-func (p *Policy) freeSlot(d int32) int32 {
-	slot := p.devices[d].slot
-	for p.batches[slot].live {
+func (f *fleet) freeSlot(d int32) int32 {
+	slot := f.devices[d].slot
+	for f.batches[slot].live {
 		slot++
 	}
 	return slot
@@ -125,32 +140,32 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 
 // reached: a batch is at the device of its next stage, which works on it before
 // it takes anything new.
-func (p *Policy) reached(slot int32) {
-	b := &p.batches[slot]
+func (f *fleet) reached(slot int32) {
+	b := &f.batches[slot]
 	b.crosses = false
-	p.devices[p.devicesOf(b.chain)[b.hop]].work++
+	f.devices[f.devicesOf(b.chain)[b.hop]].work++
 }
 
 // left: a batch is done at a stage.
-func (p *Policy) left(slot int32) {
-	b := &p.batches[slot]
-	p.devices[p.devicesOf(b.chain)[b.hop]].work--
-	if b.hop++; b.hop < p.chains[b.chain].hops {
+func (f *fleet) left(slot int32) {
+	b := &f.batches[slot]
+	f.devices[f.devicesOf(b.chain)[b.hop]].work--
+	if b.hop++; b.hop < f.chains[b.chain].hops {
 		b.crosses = true
 		return
 	}
 	b.live = false
-	p.chains[b.chain].under--
+	f.chains[b.chain].under--
 }
 
 // needs says whether a batch still needs a device: it is there, comes from there or
 // has yet to go there.
-func (p *Policy) needs(b *batch, d int32) bool {
+func (f *fleet) needs(b *batch, d int32) bool {
 	from := b.hop
 	if b.crosses {
 		from--
 	}
-	return slices.Contains(p.devicesOf(b.chain)[from:], d)
+	return slices.Contains(f.devicesOf(b.chain)[from:], d)
 }
 
 // lose moves what needs a device elsewhere.

@@ -14,10 +14,9 @@ const (
 	none     = int32(-1)
 )
 
-// Policy is the state machine. Batches are numbered by the device that they start
-// on: where all models run whole on a device, batch and device have one number.
+// Policy is the state machine.
 type Policy struct {
-	t     *policy.Tables
+	fleet
 	gears []Gear
 	opt   Options
 
@@ -26,15 +25,7 @@ type Policy struct {
 	current []float64
 	minQ    []int32 // by pipeline, of the gear in force
 
-	chains   []chain // by pipeline
-	path     []int32 // devices of the chains, chain after chain
-	queues   []queue // by chain
-	devices  []device
-	starts   []int32 // chains by the device that they start on
-	batches  []batch // by the device that they start on
 	requests []request
-	running  []int32 // requests of each batch
-	most     int32   // largest batch
 
 	gone    int // devices that are down
 	gear    int32
@@ -58,8 +49,8 @@ type stage struct {
 type device struct {
 	work       int32 // batches that wait for it or run on it; idle without
 	down       bool
-	start, end int32 // of Policy.starts
-	slot, room int32 // of Policy.batches: the first and their number
+	start, end int32 // of fleet.starts
+	slot, room int32 // of fleet.batches: the first and their number
 }
 
 // request by its slot. prev and next chain the requests of a queue.
@@ -83,8 +74,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	}
 	pipelines := len(t.Pipelines)
 	p := &Policy{
-		t: t, gears: g.Gears, opt: opt, most: t.MaxBatch(), flushAt: -1,
-		minQ: make([]int32, pipelines), devices: make([]device, len(t.Devices)),
+		fleet: fleet{t: t, most: t.MaxBatch(), devices: make([]device, len(t.Devices))},
+		gears: g.Gears, opt: opt, flushAt: -1, minQ: make([]int32, pipelines),
 	}
 	of := p.addChains()
 	for g := range p.gears {

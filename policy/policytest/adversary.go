@@ -18,7 +18,8 @@ import (
 // holds what the policy does against the contract.
 //
 // adversary.go is what happens, foetasks.go what becomes of requests and tasks,
-// foework.go what devices do, foenews.go what only a Control brings.
+// foework.go what devices do, foenews.go what only a Control brings. foebook.go
+// keeps the books, foereferee.go checks, foeDraws decides by chance.
 type Adversary struct {
 	Tables *policy.Tables
 	Policy policy.Policy
@@ -37,96 +38,94 @@ type Adversary struct {
 	Requests, Answered, Dropped int
 
 	now      time.Duration
-	requests []foeRequest
-	free     []int32
-	tasks    []foeTask
-	told     policy.Reveals
-	telling  bool
-	late     []int32     // tasks whose slots are free once their batch was told of
-	batches  []*foeBatch // by the policy's slot
-	devices  []foeDevice
-	crossing []*foeBatch
+	draws    foeDraws
+	book     foeBook
+	judge    referee
+	news     foeNews
 	wakes    map[int32]time.Duration
-	gone     []int32 // requests whose clients went while they were in a batch
-	loads    []foeLoad
-	places   []foePlace
-	searches map[int32]func() []int32
+	crossing []*foeBatch
+	late     []int32 // tasks whose slots are free once their batch was told of
+	telling  bool
+	reveals  *foeBatch // whose levels are being told
 	out      policy.Actions
-	reveals  *foeBatch
-	err      error
+}
+
+// foeDraws decides by chance.
+type foeDraws struct{ rand *rand.Rand }
+
+// number is one from lo to hi.
+func (d foeDraws) number(lo, hi int) int { return lo + d.rand.IntN(hi-lo+1) }
+
+// oneOf is one of some reasons.
+func (d foeDraws) oneOf(reasons ...policy.Return) policy.Return {
+	return reasons[d.number(0, len(reasons)-1)]
 }
 
 // Run lets so many things happen, then lets everything end.
 func (a *Adversary) Run(steps int) error {
-	a.devices = make([]foeDevice, len(a.Tables.Devices))
-	a.wakes, a.searches = map[int32]time.Duration{}, map[int32]func() []int32{}
+	a.draws = foeDraws{a.Rand}
+	a.book = foeBook{tables: a.Tables, flows: a.Control != nil, devices: make([]foeDevice, len(a.Tables.Devices))}
+	a.judge = referee{book: &a.book, now: &a.now}
+	a.news = foeNews{a: a, searches: map[int32]func() []int32{}}
+	a.wakes = map[int32]time.Duration{}
 	a.tell(policy.Event{Kind: policy.PlanInstalled})
 	for range steps {
 		a.step()
-		if a.err != nil {
-			return a.err
+		if a.judge.err != nil {
+			return a.judge.err
 		}
 	}
 	for n := 0; a.end(); n++ {
-		if a.err != nil {
-			return a.err
+		if a.judge.err != nil {
+			return a.judge.err
 		}
 		if n > 100*steps+100_000 {
-			return fmt.Errorf("after %d further events %d requests are still open at %v, and no end in sight", n, len(a.requests)-len(a.free), a.now)
+			return fmt.Errorf("after %d further events %d requests are still open at %v, and no end in sight", n, len(a.book.requests)-len(a.book.free), a.now)
 		}
 	}
-	if a.err != nil {
-		return a.err
+	if a.judge.err != nil {
+		return a.judge.err
 	}
-	if open := len(a.requests) - len(a.free); open > 0 || a.Requests != a.Answered+a.Dropped {
+	if open := len(a.book.requests) - len(a.book.free); open > 0 || a.Requests != a.Answered+a.Dropped {
 		return fmt.Errorf("%d requests: %d answered, %d dropped, %d open when nothing is left to happen", a.Requests, a.Answered, a.Dropped, open)
 	}
 	return nil
 }
 
-// draw gives a number from lo to hi.
-func (a *Adversary) draw(lo, hi int) int { return lo + a.Rand.IntN(hi-lo+1) }
-
-func (a *Adversary) fail(format string, args ...any) {
-	if a.err == nil {
-		a.err = fmt.Errorf("at %v: %w", a.now, fmt.Errorf(format, args...))
-	}
-}
-
 // step lets one thing happen.
 func (a *Adversary) step() {
-	switch k := a.draw(0, 19); {
+	switch k := a.draws.number(0, 19); {
 	case k < 6:
 		a.arrive()
 	case k < 10:
-		a.run(int32(a.draw(0, len(a.devices)-1)))
+		a.run(int32(a.draws.number(0, len(a.book.devices)-1)))
 	case k < 12:
-		a.cross(a.draw(0, 3))
+		a.cross(a.draws.number(0, 3))
 	case k < 14:
 		a.wake()
 	case k == 14:
 		a.leave()
 	case k == 15:
-		switch d := int32(a.draw(0, len(a.devices)-1)); {
-		case a.devices[d].down:
-			a.devices[d].down = false
+		switch d := int32(a.draws.number(0, len(a.book.devices)-1)); {
+		case a.book.devices[d].down:
+			a.book.devices[d].down = false
 			a.tell(policy.Event{Kind: policy.WorkerBack, Device: d})
-		case a.draw(0, 3) == 0:
+		case a.draws.number(0, 3) == 0:
 			a.lose(d)
 		}
 	case k == 16:
-		if d := &a.devices[a.draw(0, len(a.devices)-1)]; a.draw(0, 3) == 0 && len(d.queue) > 0 {
+		if d := &a.book.devices[a.draws.number(0, len(a.book.devices)-1)]; a.draws.number(0, 3) == 0 && len(d.queue) > 0 {
 			if b := d.queue[len(d.queue)-1]; a.Control == nil {
 				a.spoil(b)
 			} else {
-				a.sendBack(b, []policy.Return{policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded}[a.draw(0, 2)])
+				a.sendBack(b, a.draws.oneOf(policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded))
 			}
 		}
-	case k == 17 && a.draw(0, 9) == 0:
-		a.now += time.Duration(a.draw(0, 20)) * time.Second
-	case k == 18 && a.news():
+	case k == 17 && a.draws.number(0, 9) == 0:
+		a.now += time.Duration(a.draws.number(0, 20)) * time.Second
+	case k == 18 && a.news.happen():
 	default:
-		a.now += time.Duration(a.draw(0, 9000)) * time.Microsecond
+		a.now += time.Duration(a.draws.number(0, 9000)) * time.Microsecond
 	}
 	a.settleGone()
 	a.start()
@@ -136,17 +135,17 @@ func (a *Adversary) step() {
 func (a *Adversary) end() bool {
 	a.settleGone()
 	a.start()
-	a.now += time.Duration(a.draw(0, 3000)) * time.Microsecond
+	a.now += time.Duration(a.draws.number(0, 3000)) * time.Microsecond
 	if len(a.crossing) > 0 {
 		a.cross(0)
 		return true
 	}
-	if a.news() {
+	if a.news.happen() {
 		return true
 	}
 	busy := false
-	for d := range a.devices {
-		if len(a.devices[d].queue) > 0 {
+	for d := range a.book.devices {
+		if len(a.book.devices[d].queue) > 0 {
 			a.run(int32(d))
 			busy = true
 		}
@@ -154,7 +153,7 @@ func (a *Adversary) end() bool {
 	if busy {
 		return true
 	}
-	if len(a.wakes) == 0 || len(a.requests) == len(a.free) && !a.due() {
+	if len(a.wakes) == 0 || len(a.book.requests) == len(a.book.free) && !a.due() {
 		return false
 	}
 	next := time.Duration(1<<63 - 1)
@@ -176,7 +175,7 @@ func (a *Adversary) due() bool {
 }
 
 func (a *Adversary) tell(ev policy.Event) {
-	if a.err != nil {
+	if a.judge.err != nil {
 		return
 	}
 	a.out.Reset()
@@ -184,9 +183,9 @@ func (a *Adversary) tell(ev policy.Event) {
 	for i := range a.out.List {
 		a.act(&ev, &a.out.List[i])
 	}
-	if a.Check != nil && a.err == nil {
+	if a.Check != nil && a.judge.err == nil {
 		if err := a.Check(); err != nil {
-			a.fail("after %+v: %w", ev, err)
+			a.judge.fail("after %+v: %w", ev, err)
 		}
 	}
 }

@@ -20,55 +20,59 @@ type foePlace struct {
 	epoch        int
 }
 
-// actNews does what only policies with a Control ask for.
-func (a *Adversary) actNews(ev *policy.Event, act *policy.Action) {
-	if a.Control == nil {
-		a.fail("on %+v the policy asks for action %d", *ev, act.Kind)
+// foeNews is what only policies with a Control ask for, and what comes of it.
+type foeNews struct {
+	a        *Adversary
+	loads    []foeLoad
+	places   []foePlace
+	searches map[int32]func() []int32
+}
+
+// act takes in what the policy asks for.
+func (n *foeNews) act(ev *policy.Event, act *policy.Action) {
+	if n.a.Control == nil {
+		n.a.judge.fail("on %+v the policy asks for action %d", *ev, act.Kind)
+	}
+	if !n.a.judge.mayAsk(ev, act) {
 		return
 	}
 	switch act.Kind {
 	case policy.Load, policy.Unload:
-		if a.devices[act.Device].down {
-			a.fail("on %+v the policy loads to device %d, which is lost", *ev, act.Device)
-			return
-		}
-		a.loads = append(a.loads, foeLoad{act.Network, act.Device, act.Key, act.Kind == policy.Load})
+		n.loads = append(n.loads, foeLoad{act.Network, act.Device, act.Key, act.Kind == policy.Load})
 	case policy.Evict:
-		if b := a.batchAt(act.Batch); b == nil || a.Tables.InstanceOf(b.hops[0].Device) < 0 {
-			a.fail("on %+v the policy evicts batch slot %d, which is on no instance", *ev, act.Batch)
-		} else {
-			b.failed = true // evicted; it comes back, unless it ends before
-		}
+		n.a.book.batches[act.Batch].failed = true // evicted; it comes back, unless it ends before
 	case policy.Replan:
-		s, ok := policy.As[policy.Searcher](a.Policy)
-		if !ok {
-			a.fail("on %+v the policy asks for a re-plan and has no search", *ev)
-			return
-		}
-		search := s.Search(a.now, act.Tag)
-		a.searches[act.Tag] = func() []int32 {
-			found, _ := search(context.Background(), int64(a.draw(0, 40)), nil)
-			return found
-		}
+		n.search(ev, act.Tag)
 	case policy.Place:
-		if act.Task < 0 || int(act.Task) >= len(a.tasks) || a.tasks[act.Task].state != foeWaits {
-			a.fail("on %+v the policy places task slot %d, which does not wait", *ev, act.Task)
-			return
-		}
-		a.tasks[act.Task].epoch++
-		a.places = append(a.places, foePlace{act.Task, act.Device, a.tasks[act.Task].epoch})
+		t := &n.a.book.tasks[act.Task]
+		t.epoch++
+		n.places = append(n.places, foePlace{act.Task, act.Device, t.epoch})
 	default:
-		a.fail("on %+v the policy asks for action %d", *ev, act.Kind)
+		n.a.judge.fail("on %+v the policy asks for action %d", *ev, act.Kind)
 	}
 }
 
-// news lets one thing happen that only a Control brings; false: there is none.
-func (a *Adversary) news() bool {
-	if a.Control == nil {
+// search begins a search.
+func (n *foeNews) search(ev *policy.Event, tag int32) {
+	s, ok := policy.As[policy.Searcher](n.a.Policy)
+	if !ok {
+		n.a.judge.fail("on %+v the policy asks for a re-plan and has no search", *ev)
+		return
+	}
+	search := s.Search(n.a.now, tag)
+	n.searches[tag] = func() []int32 {
+		found, _ := search(context.Background(), int64(n.a.draws.number(0, 40)), nil)
+		return found
+	}
+}
+
+// happen lets one thing happen that only a Control brings; false: there is none.
+func (n *foeNews) happen() bool {
+	if n.a.Control == nil {
 		return false
 	}
-	kinds := []func() bool{a.loadEnds, a.placeEnds, a.searchEnds, a.evictEnds, a.tokensCome}
-	first := a.draw(0, len(kinds)-1)
+	kinds := []func() bool{n.loadEnds, n.placeEnds, n.searchEnds, n.evictEnds, n.tokensCome}
+	first := n.a.draws.number(0, len(kinds)-1)
 	for i := range kinds {
 		if kinds[(first+i)%len(kinds)]() {
 			return true
@@ -78,64 +82,64 @@ func (a *Adversary) news() bool {
 }
 
 // loadEnds ends the first load of some device, well or not.
-func (a *Adversary) loadEnds() bool {
-	if len(a.loads) == 0 {
+func (n *foeNews) loadEnds() bool {
+	if len(n.loads) == 0 {
 		return false
 	}
-	l := a.loads[a.draw(0, len(a.loads)-1)]
-	at := slices.IndexFunc(a.loads, func(o foeLoad) bool { return o.device == l.device })
-	l = a.loads[at]
-	a.loads = slices.Delete(a.loads, at, at+1)
-	ev := policy.Event{Kind: policy.NetworkUnloaded, Network: l.network, Device: l.device, Key: l.key, Start: a.now, End: a.now}
+	l := n.loads[n.a.draws.number(0, len(n.loads)-1)]
+	at := slices.IndexFunc(n.loads, func(o foeLoad) bool { return o.device == l.device })
+	l = n.loads[at]
+	n.loads = slices.Delete(n.loads, at, at+1)
+	ev := policy.Event{Kind: policy.NetworkUnloaded, Network: l.network, Device: l.device, Key: l.key, Start: n.a.now, End: n.a.now}
 	if l.up {
-		if ev.Kind = policy.NetworkLoaded; a.draw(0, 4) == 0 {
-			ev.Value = int64([]policy.Return{policy.ReturnFull, policy.ReturnFailed, policy.ReturnRefused}[a.draw(0, 2)])
+		if ev.Kind = policy.NetworkLoaded; n.a.draws.number(0, 4) == 0 {
+			ev.Value = int64(n.a.draws.oneOf(policy.ReturnFull, policy.ReturnFailed, policy.ReturnRefused))
 		}
 	}
-	a.tell(ev)
+	n.a.tell(ev)
 	return true
 }
 
 // placeEnds brings inputs to where they are wanted, or were once.
-func (a *Adversary) placeEnds() bool {
-	at := slices.IndexFunc(a.places, func(p foePlace) bool {
-		return a.tasks[p.task].epoch != p.epoch || a.tasks[p.task].state != foeWaits || a.devices[p.device].down || a.readable(p.task)
+func (n *foeNews) placeEnds() bool {
+	at := slices.IndexFunc(n.places, func(p foePlace) bool {
+		return n.a.book.tasks[p.task].epoch != p.epoch || n.a.book.tasks[p.task].state != foeWaits || n.a.book.devices[p.device].down || n.a.book.readable(p.task)
 	})
 	if at < 0 {
 		return false
 	}
-	p := a.places[at]
-	a.places = slices.Delete(a.places, at, at+1)
-	if t := &a.tasks[p.task]; t.epoch == p.epoch && t.state == foeWaits && !a.devices[p.device].down {
-		a.tell(policy.Event{Kind: policy.TransferFinished, Req: t.req, Task: p.task, Service: t.service, Batch: -1, Device: p.device, Start: a.now, End: a.now})
+	p := n.places[at]
+	n.places = slices.Delete(n.places, at, at+1)
+	if t := &n.a.book.tasks[p.task]; t.epoch == p.epoch && t.state == foeWaits && !n.a.book.devices[p.device].down {
+		n.a.tell(policy.Event{Kind: policy.TransferFinished, Req: t.req, Task: p.task, Service: t.service, Batch: -1, Device: p.device, Start: n.a.now, End: n.a.now})
 	}
 	return true
 }
 
 // searchEnds ends a search: with what it found when it was asked for, late, or
 // with nothing.
-func (a *Adversary) searchEnds() bool {
+func (n *foeNews) searchEnds() bool {
 	for tag := range int32(8) {
-		search, ok := a.searches[tag]
+		search, ok := n.searches[tag]
 		if !ok {
 			continue
 		}
-		delete(a.searches, tag)
+		delete(n.searches, tag)
 		ev := policy.Event{Kind: policy.ReplanResult, Value: int64(tag)}
-		if a.draw(0, 3) > 0 {
+		if n.a.draws.number(0, 3) > 0 {
 			ev.List = search()
 		}
-		a.tell(ev)
+		n.a.tell(ev)
 		return true
 	}
 	return false
 }
 
 // evictEnds sends back what was evicted.
-func (a *Adversary) evictEnds() bool {
-	for _, b := range a.batches {
+func (n *foeNews) evictEnds() bool {
+	for _, b := range n.a.book.batches {
 		if b != nil && b.live && b.failed {
-			a.sendBack(b, policy.ReturnEvicted)
+			n.a.sendBack(b, policy.ReturnEvicted)
 			return true
 		}
 	}
@@ -148,28 +152,28 @@ func (a *Adversary) sendBack(b *foeBatch, why policy.Return) {
 		return
 	}
 	d := b.hops[b.hop].Device
-	a.unqueue(b)
+	a.book.unqueue(b)
 	ev := a.batchEvent(policy.BatchReturned, b, d)
 	ev.Value, ev.List = int64(why), make([]int32, len(b.tasks))
-	a.giveBack(b)
+	a.book.giveBack(b)
 	a.tell(ev)
 }
 
 // tokensCome has a batch on an instance produce tokens. It does no work that
 // must happen, so that it says false when all else is over.
-func (a *Adversary) tokensCome() bool {
-	for _, b := range a.batches {
-		if b == nil || !b.live || !b.started || b.tokens > 40 || a.Tables.InstanceOf(b.hops[0].Device) < 0 || a.draw(0, 1) == 0 {
+func (n *foeNews) tokensCome() bool {
+	for _, b := range n.a.book.batches {
+		if b == nil || !b.live || !b.started || b.tokens > 40 || n.a.Tables.InstanceOf(b.hops[0].Device) < 0 || n.a.draws.number(0, 1) == 0 {
 			continue
 		}
-		ev := a.batchEvent(policy.TokenProgress, b, b.hops[0].Device)
+		ev := n.a.batchEvent(policy.TokenProgress, b, b.hops[0].Device)
 		if b.tokens == 0 {
 			b.tokens = 1
 		} else {
-			b.tokens += a.Tables.Instances[0].Progress
+			b.tokens += n.a.Tables.Instances[0].Progress
 		}
 		ev.Tokens = b.tokens
-		a.tell(ev)
+		n.a.tell(ev)
 		return true
 	}
 	return false

@@ -108,9 +108,9 @@ const maxDepth = 64
 
 // deep tells whether a path's devices have so much before them that nothing is
 // to be added yet.
-func (p *Policy) deep(pa *path) bool {
+func (f *finder) deep(pa *path) bool {
 	for i := range pa.hops {
-		if p.tl.depths[pa.hops[i].Device] >= p.maxDepth {
+		if f.tl.depths[pa.hops[i].Device] >= f.maxDepth {
 			return true
 		}
 	}
@@ -133,10 +133,10 @@ func (p *Policy) shedLast(m int32, head *path, out *policy.Actions) {
 
 // remember keeps the devices of the path that a head waits for, where waitsOn
 // can follow it.
-func (p *Policy) remember(m int32, found *path) {
-	mo := &p.models[m]
+func (c *chooser) remember(m int32, found *path) {
+	mo := &c.models[m]
 	mo.waits = mo.waits[:0]
-	if first, last := p.t.PipelinesOf(m); last != first+1 || !p.monotone[first] || p.sameNode || p.eager(mo) {
+	if first, last := c.t.PipelinesOf(m); last != first+1 || !c.monotone[first] || c.sameNode || c.eager(mo) {
 		return
 	}
 	for i := range found.hops {
@@ -147,17 +147,17 @@ func (p *Policy) remember(m int32, found *path) {
 // waitsOn tells, without a probe, that a head goes on waiting for a fuller
 // batch: the path that it waited for would still do for one request more. It
 // sets the wake. Where it cannot tell, a probe has to.
-func (p *Policy) waitsOn(m int32, now time.Duration) bool {
-	mo := &p.models[m]
+func (c *chooser) waitsOn(m int32, now time.Duration) bool {
+	mo := &c.models[m]
 	if len(mo.waits) == 0 {
 		return false
 	}
-	head, pl := mo.queue.At(0), p.t.Models[m].FirstPipeline
+	head, pl := mo.queue.At(0), c.t.Models[m].FirstPipeline
 	more := int32(mo.queue.Len) + 1
-	if !head.Looked || more > p.t.Pipelines[pl].Batch || p.along(pl, more, mo.waits, now) > p.limit(head.Deadline, pl, more) {
+	if !head.Looked || more > c.t.Pipelines[pl].Batch || c.along(pl, more, mo.waits, now) > c.limit(head.Deadline, pl, more) {
 		return false
 	}
-	wake := p.limit(head.Deadline, pl, more) - p.least[pl][more-1] + 1 - p.early(pl, more)
+	wake := c.limit(head.Deadline, pl, more) - c.least[pl][more-1] + 1 - c.early(pl, more)
 	if wake <= now {
 		return false
 	}
@@ -167,24 +167,24 @@ func (p *Policy) waitsOn(m int32, now time.Duration) bool {
 
 // along is the completion of a batch on given devices, behind all that is
 // reserved there; never where it would stand in front of something.
-func (p *Policy) along(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
-	first := p.t.Pipelines[pipeline].FirstStage
+func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
+	first := f.t.Pipelines[pipeline].FirstStage
 	t := now
 	for h, d := range devices {
-		st := &p.t.Stages[first+int32(h)]
+		st := &f.t.Stages[first+int32(h)]
 		if h > 0 && st.Xfer != nil && st.Xfer[batch-1] > 0 {
-			for _, link := range [2]int32{p.uplinks[devices[h-1]], p.downlinks[d]} {
+			for _, link := range [2]int32{f.uplinks[devices[h-1]], f.downlinks[d]} {
 				if link < 0 {
 					continue
 				}
-				if t < p.tl.spans[link].lastReady {
+				if t < f.tl.spans[link].lastReady {
 					return never
 				}
-				t = max(t, p.tl.spans[link].tail)
+				t = max(t, f.tl.spans[link].tail)
 			}
 			t += st.Xfer[batch-1]
 		}
-		sp := &p.tl.spans[d]
+		sp := &f.tl.spans[d]
 		if t <= sp.lastReady || sp.tail < now && sp.head >= 0 {
 			return never
 		}
@@ -198,22 +198,22 @@ func (p *Policy) along(pipeline, batch int32, devices []int32, now time.Duration
 // idle a fuller batch only costs latency, and on a device that models share
 // another model may take the place that the wait counted on. Under load devices
 // are busy and batches fill while they are.
-func (p *Policy) idle(pipeline int32, mo *model, head *waiting.Request, now time.Duration) bool {
-	p.probe(pipeline, int32(mo.queue.Len), now, &p.retry)
-	return p.retry.hops[0].Start <= now+p.ahead(mo) && p.retry.hold == 0 && p.retry.finish <= p.limit(head.Deadline, pipeline, p.retry.batch)
+func (c *chooser) idle(pipeline int32, mo *model, head *waiting.Request, now time.Duration) bool {
+	c.probe(pipeline, int32(mo.queue.Len), now, &c.retry)
+	return c.retry.hops[0].Start <= now+c.ahead(mo) && c.retry.hold == 0 && c.retry.finish <= c.limit(head.Deadline, pipeline, c.retry.batch)
 }
 
 // eager tells whether a model is served eagerly: only on devices that it
 // shares. On devices of its own nobody takes the place that it waits for, and
 // Algorithm 1's fuller batches leave more room for what comes next.
-func (p *Policy) eager(mo *model) bool { return p.opt.Eager && len(mo.shares) > 0 }
+func (c *chooser) eager(mo *model) bool { return c.opt.Eager && len(mo.shares) > 0 }
 
 // ahead is how long before a device is free a model may be sent to it.
-func (p *Policy) ahead(mo *model) time.Duration {
+func (c *chooser) ahead(mo *model) time.Duration {
 	if len(mo.shares) == 0 {
 		return 0
 	}
-	return p.opt.Ahead
+	return c.opt.Ahead
 }
 
 // choose returns the path of the pipeline that waits least at its planned
@@ -223,11 +223,11 @@ func (p *Policy) ahead(mo *model) time.Duration {
 // its first look can then be probed at once with the largest batch that matters
 // now: one request more than wait. That it could be in time in a larger one
 // would not change what is done.
-func (p *Policy) choose(m int32, now time.Duration) *path {
-	first, last := p.t.PipelinesOf(m)
-	best, other := &p.paths[0], &p.paths[1]
-	if q := &p.models[m].queue; last == first+1 && p.monotone[first] && (!p.opt.Shed || q.At(0).Looked) {
-		p.probe(first, min(p.t.Pipelines[first].Batch, int32(q.Len)+1), now, best)
+func (c *chooser) choose(m int32, now time.Duration) *path {
+	first, last := c.t.PipelinesOf(m)
+	best, other := &c.paths[0], &c.paths[1]
+	if q := &c.models[m].queue; last == first+1 && c.monotone[first] && (!c.opt.Shed || q.At(0).Looked) {
+		c.probe(first, min(c.t.Pipelines[first].Batch, int32(q.Len)+1), now, best)
 		if best.finish >= never {
 			return nil
 		}
@@ -235,7 +235,7 @@ func (p *Policy) choose(m int32, now time.Duration) *path {
 	}
 	best.wait = never
 	for pl := first; pl < last; pl++ {
-		p.probe(pl, p.t.Pipelines[pl].Batch, now, other)
+		c.probe(pl, c.t.Pipelines[pl].Batch, now, other)
 		if other.wait < best.wait {
 			best, other = other, best
 			if best.wait <= 0 {
@@ -249,26 +249,26 @@ func (p *Policy) choose(m int32, now time.Duration) *path {
 	return best
 }
 
-func (p *Policy) guarded() bool { return p.opt.GuardTime > 0 || p.opt.GuardShare > 0 }
+func (c *chooser) guarded() bool { return c.opt.GuardTime > 0 || c.opt.GuardShare > 0 }
 
 // spendGuard looks for a path for a head that was to be served in time and is
 // not any more, without the guard: on a real clock a wake comes late, and that
 // is what the guard was kept for. The batch is no larger than what waits, so
 // that it goes now.
-func (p *Policy) spendGuard(m int32, head *waiting.Request, now time.Duration) *path {
-	p.spending = true
-	defer func() { p.spending = false }()
-	first, last := p.t.PipelinesOf(m)
+func (c *chooser) spendGuard(m int32, head *waiting.Request, now time.Duration) *path {
+	c.spending = true
+	defer func() { c.spending = false }()
+	first, last := c.t.PipelinesOf(m)
 	for pl := first; pl < last; pl++ {
-		b := min(p.t.Pipelines[pl].Batch, int32(p.models[m].queue.Len))
-		for b > 0 && now+p.least[pl][b-1] > head.Deadline {
+		b := min(c.t.Pipelines[pl].Batch, int32(c.models[m].queue.Len))
+		for b > 0 && now+c.least[pl][b-1] > head.Deadline {
 			b--
 		}
 		if b == 0 {
 			continue
 		}
-		p.probe(pl, b, now, &p.retry)
-		if found := p.fit(&p.retry, head, now); found != nil {
+		c.probe(pl, b, now, &c.retry)
+		if found := c.fit(&c.retry, head, now); found != nil {
 			return found
 		}
 	}
@@ -276,52 +276,52 @@ func (p *Policy) spendGuard(m int32, head *waiting.Request, now time.Duration) *
 }
 
 // limit is the latest completion that a deadline allows a batch.
-func (p *Policy) limit(deadline time.Duration, pipeline, batch int32) time.Duration {
-	if p.spending {
+func (c *chooser) limit(deadline time.Duration, pipeline, batch int32) time.Duration {
+	if c.spending {
 		return deadline
 	}
-	return deadline - p.guard[pipeline][batch-1]
+	return deadline - c.guard[pipeline][batch-1]
 }
 
 // early is how long before its last moment a head that waits for a batch is
 // looked at again.
-func (p *Policy) early(pipeline, batch int32) time.Duration {
-	return min(p.opt.GuardTime, p.guard[pipeline][batch-1])
+func (c *chooser) early(pipeline, batch int32) time.Duration {
+	return min(c.opt.GuardTime, c.guard[pipeline][batch-1])
 }
 
 // fit looks for the largest batch on pa's pipeline that meets the head's
 // deadline, from the one that pa holds down; nil when none does.
-func (p *Policy) fit(pa *path, head *waiting.Request, now time.Duration) *path {
+func (c *chooser) fit(pa *path, head *waiting.Request, now time.Duration) *path {
 	pl := pa.pipeline
 	for {
-		if pa.finish <= p.limit(head.Deadline, pl, pa.batch) {
+		if pa.finish <= c.limit(head.Deadline, pl, pa.batch) {
 			return pa
 		}
 		b := pa.batch - 1
-		for b > 0 && now+p.least[pl][b-1] > p.limit(head.Deadline, pl, b) {
+		for b > 0 && now+c.least[pl][b-1] > c.limit(head.Deadline, pl, b) {
 			b--
 		}
 		if b == 0 {
 			return nil
 		}
-		p.probe(pl, b, now, pa)
+		c.probe(pl, b, now, pa)
 	}
 }
 
 // elsewhere looks at the model's other pipelines when the one that waits least
 // cannot serve the head: their stages may be faster.
-func (p *Policy) elsewhere(m, but int32, head *waiting.Request, now time.Duration) *path {
-	first, last := p.t.PipelinesOf(m)
+func (c *chooser) elsewhere(m, but int32, head *waiting.Request, now time.Duration) *path {
+	first, last := c.t.PipelinesOf(m)
 	for pl := first; pl < last; pl++ {
-		b := p.t.Pipelines[pl].Batch
-		for b > 0 && now+p.least[pl][b-1] > p.limit(head.Deadline, pl, b) {
+		b := c.t.Pipelines[pl].Batch
+		for b > 0 && now+c.least[pl][b-1] > c.limit(head.Deadline, pl, b) {
 			b--
 		}
 		if pl == but || b == 0 {
 			continue
 		}
-		p.probe(pl, b, now, &p.retry)
-		if found := p.fit(&p.retry, head, now); found != nil {
+		c.probe(pl, b, now, &c.retry)
+		if found := c.fit(&c.retry, head, now); found != nil {
 			return found
 		}
 	}
@@ -330,11 +330,11 @@ func (p *Policy) elsewhere(m, but int32, head *waiting.Request, now time.Duratio
 
 // hopeless tells whether a head is to be shed at its first look: only a batch
 // well below the planned size would still be in time for it.
-func (p *Policy) hopeless(found *path, head *waiting.Request) bool {
-	if !p.opt.Shed || head.Looked {
+func (c *chooser) hopeless(found *path, head *waiting.Request) bool {
+	if !c.opt.Shed || head.Looked {
 		return false
 	}
-	planned := p.t.Pipelines[found.pipeline].Batch
+	planned := c.t.Pipelines[found.pipeline].Batch
 	return found.batch < int32(math.Round(0.95*float64(planned)))
 }
 
@@ -355,20 +355,20 @@ func (p *Policy) shed(m int32, out *policy.Actions) {
 //
 // It takes no probe where a path's work does not depend on its devices: one
 // request more is then in time whenever the batch that was found is.
-func (p *Policy) lastMoment(found *path, mo *model, now time.Duration) time.Duration {
+func (c *chooser) lastMoment(found *path, mo *model, now time.Duration) time.Duration {
 	deadline, pl := mo.queue.At(0).Deadline, found.pipeline
 	more := min(int32(mo.queue.Len)+1, found.batch)
-	if p.monotone[pl] && !p.sameNode {
-		return p.limit(deadline, pl, more) - p.least[pl][more-1] + 1
+	if c.monotone[pl] && !c.sameNode {
+		return c.limit(deadline, pl, more) - c.least[pl][more-1] + 1
 	}
 	pa := found
 	if more < found.batch {
-		p.probe(pl, more, now, &p.fuller)
-		if p.fuller.finish <= p.limit(deadline, pl, more) {
-			pa = &p.fuller
+		c.probe(pl, more, now, &c.fuller)
+		if c.fuller.finish <= c.limit(deadline, pl, more) {
+			pa = &c.fuller
 		}
 	}
-	return now + p.limit(deadline, pl, pa.batch) - pa.finish + pa.wait + 1
+	return now + c.limit(deadline, pl, pa.batch) - pa.finish + pa.wait + 1
 }
 
 // dispatch sends the first requests of the queue along a path.

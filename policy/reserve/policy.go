@@ -95,36 +95,44 @@ func ParseOptions(params map[string]float64) (Options, error) {
 	return o, nil
 }
 
-// Policy is the state of reservation-based adaptive batching over one plan's
-// tables. It implements policy.Policy.
-type Policy struct {
+// finder finds ways through pipelines and reserves them.
+type finder struct {
 	t          *policy.Tables
-	opt        Options
 	tl         timelines
 	numDevices int32
+	maxDepth   int32
 	uplinks    []int32 // per device: resource of its node's links; -1: none
 	downlinks  []int32
-	sameNode   bool // some pipeline may stay within a node that has a NIC
+	sameNode   bool  // some pipeline may stay within a node that has a NIC
+	probes     int64 // so far
+}
 
-	models  []model
-	batches []batch
-	members []waiting.Request // of batches: maxBatch per slot
-	free    []int32           // batch slots
-
-	maxBatch int32
-	maxDepth int32
+// chooser chooses a pipeline, a batch and a time for the head of a queue.
+type chooser struct {
+	finder
+	opt      Options
+	models   []model
 	spending bool              // the guard is not kept back (spendGuard)
-	users    [][]int32         // per device: the models with a stage on it
-	dirty    []int32           // models to decide about again
 	least    [][]time.Duration // per pipeline and batch: path without waiting at best
 	guard    [][]time.Duration // per pipeline and batch: kept back of a deadline
 	pace     []time.Duration   // per model: between its requests with all devices at work
 	monotone []bool            // per pipeline: no stage is faster at a larger batch
-	probes   int64             // so far
 	paths    [2]path
 	retry    path
 	fuller   path
 	other    path
+}
+
+// Policy is the state of reservation-based adaptive batching over one plan's
+// tables. It implements policy.Policy.
+type Policy struct {
+	chooser
+	batches  []batch
+	members  []waiting.Request // of batches: maxBatch per slot
+	free     []int32           // batch slots
+	maxBatch int32
+	users    [][]int32 // per device: the models with a stage on it
+	dirty    []int32   // models to decide about again
 }
 
 // model is what the policy keeps per model.
@@ -154,7 +162,9 @@ type batch struct {
 
 // New makes the policy for a plan's tables.
 func New(t *policy.Tables, opt Options) *Policy {
-	p := &Policy{t: t, opt: opt, numDevices: int32(len(t.Devices)), maxBatch: t.MaxBatch(), maxDepth: maxDepth}
+	p := &Policy{maxBatch: t.MaxBatch()}
+	p.finder = finder{t: t, numDevices: int32(len(t.Devices)), maxDepth: maxDepth}
+	p.opt = opt
 	slots := 64 + 4*p.numDevices
 	p.tl.init(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
 	p.growBatches(slots)
@@ -181,24 +191,25 @@ func New(t *policy.Tables, opt Options) *Policy {
 	return p
 }
 
-func (p *Policy) resource(link int32) int32 {
+// resource is the place of a link among the resources; -1: none.
+func (f *finder) resource(link int32) int32 {
 	if link < 0 {
 		return -1
 	}
-	return p.numDevices + link
+	return f.numDevices + link
 }
 
 // indexPipelines sums each pipeline's least path, and what is kept back of it.
-func (p *Policy) indexPipelines() {
-	for i := range p.t.Pipelines {
-		pl := &p.t.Pipelines[i]
+func (c *chooser) indexPipelines() {
+	for i := range c.t.Pipelines {
+		pl := &c.t.Pipelines[i]
 		work, least := make([]time.Duration, pl.Batch), make([]time.Duration, pl.Batch)
-		stages := p.t.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages]
+		stages := c.t.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages]
 		for s := range stages {
 			for b := range work {
 				work[b] += stages[s].Infer[b]
 				least[b] += stages[s].Infer[b]
-				if stages[s].Xfer != nil && !p.mayStay(pl.FirstStage+int32(s)) {
+				if stages[s].Xfer != nil && !c.mayStay(pl.FirstStage+int32(s)) {
 					least[b] += stages[s].Xfer[b]
 				}
 			}
@@ -209,24 +220,24 @@ func (p *Policy) indexPipelines() {
 		}
 		guard := make([]time.Duration, pl.Batch)
 		for b := range guard {
-			room := max(p.t.Models[pl.Model].SLO-least[b], 0)
-			guard[b] = min(p.opt.GuardTime+time.Duration(p.opt.GuardShare*float64(work[b])), room/2)
+			room := max(c.t.Models[pl.Model].SLO-least[b], 0)
+			guard[b] = min(c.opt.GuardTime+time.Duration(c.opt.GuardShare*float64(work[b])), room/2)
 		}
-		p.least, p.guard, p.monotone = append(p.least, least), append(p.guard, guard), append(p.monotone, monotone)
+		c.least, c.guard, c.monotone = append(c.least, least), append(c.guard, guard), append(c.monotone, monotone)
 	}
 }
 
 // indexPace sums the rates of each model's pipelines, which are those of their
 // slowest stages with all of the stage's devices at their best batch.
-func (p *Policy) indexPace() {
-	p.pace = make([]time.Duration, len(p.t.Models))
-	for m := range p.pace {
+func (c *chooser) indexPace() {
+	c.pace = make([]time.Duration, len(c.t.Models))
+	for m := range c.pace {
 		rate := 0.0
-		first, last := p.t.PipelinesOf(int32(m))
+		first, last := c.t.PipelinesOf(int32(m))
 		for i := first; i < last; i++ {
-			pl := &p.t.Pipelines[i]
+			pl := &c.t.Pipelines[i]
 			slowest := math.Inf(1)
-			for _, st := range p.t.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages] {
+			for _, st := range c.t.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages] {
 				best := 0.0
 				for b := range pl.Batch {
 					best = max(best, float64(b+1)/float64(max(st.Infer[b], 1)))
@@ -236,20 +247,20 @@ func (p *Policy) indexPace() {
 			rate += slowest
 		}
 		if rate > 0 {
-			p.pace[m] = time.Duration(1 / rate)
+			c.pace[m] = time.Duration(1 / rate)
 		}
 	}
 }
 
 // mayStay tells whether the transfer into a stage may stay within a node.
-func (p *Policy) mayStay(stage int32) bool {
-	for _, a := range p.t.DevicesOf(stage - 1) {
-		if p.uplinks[a] < 0 {
+func (f *finder) mayStay(stage int32) bool {
+	for _, a := range f.t.DevicesOf(stage - 1) {
+		if f.uplinks[a] < 0 {
 			continue
 		}
-		for _, b := range p.t.DevicesOf(stage) {
-			if p.t.Devices[a].Node == p.t.Devices[b].Node {
-				p.sameNode = true
+		for _, b := range f.t.DevicesOf(stage) {
+			if f.t.Devices[a].Node == f.t.Devices[b].Node {
+				f.sameNode = true
 				return true
 			}
 		}

@@ -32,26 +32,26 @@ type candidate struct {
 // a stage that sends on, a completion before the node's uplink is free is
 // worth no more than one at that moment, which spreads batches over the NICs of
 // nodes with several devices. Ties go to the first device.
-func (p *Policy) probe(pipeline, batch int32, now time.Duration, out *path) {
-	pl := &p.t.Pipelines[pipeline]
-	p.probes++
+func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
+	pl := &f.t.Pipelines[pipeline]
+	f.probes++
 	out.pipeline, out.batch, out.hold = pipeline, batch, 0
 	out.hops = out.hops[:pl.NumStages]
 	t, work, from := now, time.Duration(0), int32(-1)
 	for h := int32(0); h < pl.NumStages; h++ {
 		stage := pl.FirstStage + h
-		st := &p.t.Stages[stage]
+		st := &f.t.Stages[stage]
 		infer := st.Infer[batch-1]
 		var xfer time.Duration
 		if st.Xfer != nil {
 			xfer = st.Xfer[batch-1]
 		}
-		sends := h+1 < pl.NumStages && p.t.Stages[stage+1].Xfer != nil
+		sends := h+1 < pl.NumStages && f.t.Stages[stage+1].Xfer != nil
 		var best candidate
 		if xfer > 0 {
-			best = p.afterTransfer(st, from, t, infer, xfer, sends)
+			best = f.afterTransfer(st, from, t, infer, xfer, sends)
 		} else {
-			best = p.earliest(st, now, t, infer, sends)
+			best = f.earliest(st, now, t, infer, sends)
 		}
 		if best.finish >= never {
 			out.finish, out.wait = never, never
@@ -63,7 +63,7 @@ func (p *Policy) probe(pipeline, batch int32, now time.Duration, out *path) {
 		work += infer
 		out.hold = max(out.hold, best.hold)
 		out.hops[h] = policy.Hop{
-			Stage: stage, Device: best.device, Uplink: p.link(best.up), Downlink: p.link(best.down),
+			Stage: stage, Device: best.device, Uplink: f.link(best.up), Downlink: f.link(best.down),
 			XferStart: best.xferStart, XferEnd: best.xferEnd, Start: best.start, End: best.finish,
 		}
 		t, from = best.finish, best.device
@@ -73,21 +73,21 @@ func (p *Policy) probe(pipeline, batch int32, now time.Duration, out *path) {
 }
 
 // Probes is how many paths were looked for so far.
-func (p *Policy) Probes() int64 { return p.probes }
+func (f *finder) Probes() int64 { return f.probes }
 
 // earliest is the choice among devices that the batch reaches at ready without
 // a transfer.
-func (p *Policy) earliest(st *policy.Stage, now, ready, infer time.Duration, sends bool) candidate {
+func (f *finder) earliest(st *policy.Stage, now, ready, infer time.Duration, sends bool) candidate {
 	best := candidate{key: never, finish: never, up: -1, down: -1, xferStart: ready, xferEnd: ready}
-	spans := p.tl.spans
-	for _, d := range p.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
+	spans := f.tl.spans
+	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &spans[d]
 		if sp.tail < now && sp.head >= 0 {
-			p.tl.overrun(d, now)
+			f.tl.overrun(d, now)
 		}
 		start, hold := max(ready, sp.tail), time.Duration(0)
 		if ready <= sp.lastReady {
-			start, hold = p.tl.slot(d, ready, infer, ready == now)
+			start, hold = f.tl.slot(d, ready, infer, ready == now)
 		}
 		if start+infer > best.key {
 			continue // whatever its uplink says
@@ -95,7 +95,7 @@ func (p *Policy) earliest(st *policy.Stage, now, ready, infer time.Duration, sen
 		finish := start + infer
 		key := finish
 		if sends {
-			if link := p.uplinks[d]; link >= 0 {
+			if link := f.uplinks[d]; link >= 0 {
 				key = max(key, spans[link].tail)
 			}
 		}
@@ -109,119 +109,138 @@ func (p *Policy) earliest(st *policy.Stage, now, ready, infer time.Duration, sen
 	return best
 }
 
+// crossing is a search among the devices to which a batch's tensors cross.
+type crossing struct {
+	node               int32 // that they leave
+	uplink             int32
+	upTail, upReady    time.Duration // of the uplink
+	ready, infer, xfer time.Duration
+	sends              bool
+	best               candidate
+}
+
 // afterTransfer is the choice among devices to which the batch's tensors cross
 // from device from, whose stage it left at ready.
-func (p *Policy) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer time.Duration, sends bool) candidate {
-	best := candidate{key: never, finish: never}
-	node := p.t.Devices[from].Node
-	uplink := p.uplinks[from]
-	upTail, upReady := time.Duration(0), time.Duration(0)
-	if uplink >= 0 {
-		upTail, upReady = p.tl.spans[uplink].tail, p.tl.spans[uplink].lastReady
+func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer time.Duration, sends bool) candidate {
+	x := crossing{node: f.t.Devices[from].Node, uplink: f.uplinks[from], ready: ready, infer: infer, xfer: xfer, sends: sends}
+	x.best.key, x.best.finish = never, never
+	spans := f.tl.spans
+	if x.uplink >= 0 {
+		x.upTail, x.upReady = spans[x.uplink].tail, spans[x.uplink].lastReady
 	}
 	// No transfer ends before soonest.
 	soonest := ready + xfer
-	if ready >= upReady {
-		soonest = max(ready, upTail) + xfer
+	if ready >= x.upReady {
+		soonest = max(ready, x.upTail) + xfer
 	}
-	if p.sameNode {
+	if f.sameNode {
 		soonest = ready
 	}
-	spans := p.tl.spans
-	for _, d := range p.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
+	least := never // key of what would be as good as the best
+	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &spans[d]
-		if least := max(soonest, sp.tail) + infer; least >= best.key && soonest >= sp.lastReady && (least > best.key || !sends) {
+		if soon := max(soonest, sp.tail) + infer; soon >= least && soonest >= sp.lastReady && (soon > least || !sends) {
 			continue // whatever its links say
 		}
-		up, down := uplink, p.downlinks[d]
-		var c candidate
-		switch {
-		case uplink >= 0 && p.sameNode && node == p.t.Devices[d].Node:
-			up, down = -1, -1
-			c.xferStart, c.xferEnd = ready, ready
-		case uplink < 0 && down < 0: // on one host, by a measured time
-			c.xferStart, c.xferEnd = ready, ready+xfer
-			c.transfer = true
-		default:
-			c.transfer = true
-			start := max(ready, upTail)
-			odd := ready < upReady
-			if down >= 0 {
-				ds := &spans[down]
-				start = max(start, ds.tail)
-				odd = odd || ready < ds.lastReady
-			}
-			if odd {
-				start, c.hold = p.tl.slotPair(up, down, ready, xfer)
-			}
-			c.xferStart, c.xferEnd = start, start+xfer
+		if x.look(f, d) {
+			break
 		}
-		c.start = max(c.xferEnd, sp.tail)
-		if c.xferEnd < sp.lastReady {
-			var hold time.Duration
-			c.start, hold = p.tl.slot(d, c.xferEnd, infer, false)
-			c.hold = max(c.hold, hold)
+		least = x.best.key
+	}
+	return x.best
+}
+
+// look takes a device where it is better than the best so far. It tells whether
+// none can be better.
+func (x *crossing) look(f *finder, d int32) (done bool) {
+	spans := f.tl.spans
+	sp := &spans[d]
+	up, down := x.uplink, f.downlinks[d]
+	var c candidate
+	switch {
+	case up >= 0 && f.sameNode && x.node == f.t.Devices[d].Node:
+		up, down = -1, -1
+		c.xferStart, c.xferEnd = x.ready, x.ready
+	case up < 0 && down < 0: // on one host, by a measured time
+		c.xferStart, c.xferEnd = x.ready, x.ready+x.xfer
+		c.transfer = true
+	default:
+		c.transfer = true
+		start := max(x.ready, x.upTail)
+		odd := x.ready < x.upReady
+		if down >= 0 {
+			ds := &spans[down]
+			start = max(start, ds.tail)
+			odd = odd || x.ready < ds.lastReady
 		}
-		c.finish = c.start + infer
-		c.key = c.finish
-		if sends {
-			if link := p.uplinks[d]; link >= 0 {
-				c.key = max(c.key, spans[link].tail)
-			}
+		if odd {
+			start, c.hold = f.tl.slotPair(up, down, x.ready, x.xfer)
 		}
-		if c.key < best.key || c.key == best.key && c.finish < best.finish {
-			c.device, c.up, c.down = d, up, down
-			best = c
-			if c.key == ready+infer || c.transfer && c.key == ready+xfer+infer && !p.sameNode {
-				break
-			}
+		c.xferStart, c.xferEnd = start, start+x.xfer
+	}
+	c.start = max(c.xferEnd, sp.tail)
+	if c.xferEnd < sp.lastReady {
+		var hold time.Duration
+		c.start, hold = f.tl.slot(d, c.xferEnd, x.infer, false)
+		c.hold = max(c.hold, hold)
+	}
+	c.finish = c.start + x.infer
+	c.key = c.finish
+	if x.sends {
+		if link := f.uplinks[d]; link >= 0 {
+			c.key = max(c.key, spans[link].tail)
 		}
 	}
-	return best
+	if c.key < x.best.key || c.key == x.best.key && c.finish < x.best.finish {
+		c.device, c.up, c.down = d, up, down
+		x.best = c
+		return c.key == x.ready+x.infer || c.transfer && c.key == x.ready+x.xfer+x.infer && !f.sameNode
+	}
+	return false
 }
 
 // link is the index in Tables.Links of a link's resource.
-func (p *Policy) link(res int32) int32 {
+func (f *finder) link(res int32) int32 {
 	if res < 0 {
 		return -1
 	}
-	return res - p.numDevices
+	return res - f.numDevices
 }
 
 // reserve enters a path into the timelines as the reservations of a batch slot.
 // Where a probe after the path's own found a device past its time, the
 // timelines have moved on from what the path says; settling brings it in line.
-func (p *Policy) reserve(batch int32, pa *path, now time.Duration) {
+func (f *finder) reserve(batch int32, pa *path, now time.Duration) {
 	ready := now
-	p.tl.work = p.tl.work[:0]
+	f.tl.work = f.tl.work[:0]
 	for h := range pa.hops {
 		hop := &pa.hops[h]
-		n := p.tl.node(batch, int16(h), run)
+		n := f.tl.node(batch, int16(h), run)
 		if hop.Uplink >= 0 || hop.Downlink >= 0 {
-			p.reserveLink(n+up, hop.Uplink, ready, hop)
-			p.reserveLink(n+down, hop.Downlink, ready, hop)
+			f.reserveLink(n+up, hop.Uplink, ready, hop)
+			f.reserveLink(n+down, hop.Downlink, ready, hop)
 		} else {
-			p.tl.nodes[n+up].res, p.tl.nodes[n+down].res = -1, -1
-			p.tl.delays[n/perHop] = hop.XferEnd - hop.XferStart
+			f.tl.nodes[n+up].res, f.tl.nodes[n+down].res = -1, -1
+			f.tl.delays[n/perHop] = hop.XferEnd - hop.XferStart
 		}
-		nd := &p.tl.nodes[n]
+		nd := &f.tl.nodes[n]
 		*nd = node{ready: hop.XferEnd, start: hop.Start, dur: hop.End - hop.Start, prev: -1, next: -1, res: hop.Device, arrived: h == 0}
-		p.tl.insert(n)
-		p.tl.recheck(n)
+		f.tl.insert(n)
+		f.tl.recheck(n)
 		ready = hop.End
 	}
-	p.tl.drain()
-	for h := int32(len(pa.hops)); h < p.tl.hops; h++ {
-		p.tl.nodes[p.tl.node(batch, int16(h), run)].res = -1
+	f.tl.drain()
+	for h := int32(len(pa.hops)); h < f.tl.hops; h++ {
+		f.tl.nodes[f.tl.node(batch, int16(h), run)].res = -1
 	}
 }
 
-func (p *Policy) reserveLink(n, link int32, ready time.Duration, hop *policy.Hop) {
-	nd := &p.tl.nodes[n]
+func (f *finder) reserveLink(n, link int32, ready time.Duration, hop *policy.Hop) {
+	nd := &f.tl.nodes[n]
 	*nd = node{ready: ready, start: hop.XferStart, dur: hop.XferEnd - hop.XferStart, prev: -1, next: -1, res: -1}
 	if link >= 0 {
-		nd.res = p.numDevices + link
-		p.tl.insert(n)
-		p.tl.recheck(n)
+		nd.res = f.numDevices + link
+		f.tl.insert(n)
+		f.tl.recheck(n)
 	}
 }

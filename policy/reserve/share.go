@@ -44,13 +44,13 @@ func (p *Policy) harms(pa *path, o int32, now time.Duration) bool {
 
 // nowInTime tells whether all that waits for model o, up to a planned batch,
 // would be in time if it went now, and leaves the path in p.other.
-func (p *Policy) nowInTime(o int32, now time.Duration) bool {
-	q := &p.models[o].queue
-	first, last := p.t.PipelinesOf(o)
+func (c *chooser) nowInTime(o int32, now time.Duration) bool {
+	q := &c.models[o].queue
+	first, last := c.t.PipelinesOf(o)
 	for pl := first; pl < last; pl++ {
-		b := min(p.t.Pipelines[pl].Batch, int32(q.Len))
-		p.probe(pl, b, now, &p.other)
-		if p.other.finish <= p.limit(q.At(0).Deadline, pl, b) && p.other.hold == 0 {
+		b := min(c.t.Pipelines[pl].Batch, int32(q.Len))
+		c.probe(pl, b, now, &c.other)
+		if c.other.finish <= c.limit(q.At(0).Deadline, pl, b) && c.other.hold == 0 {
 			return true
 		}
 	}

@@ -36,12 +36,9 @@ type node struct {
 
 func (n *node) end() time.Duration { return n.start + n.dur }
 
-// timelines holds the reservations of all resources: devices first, then
-// links. Each resource's reservations form a list in the order in which they
-// will run. Between events every start is the latest of the work's readiness
-// and the ends of what runs before it on the same resources, which is what
-// first-in first-out gives.
-type timelines struct {
+// lanes are the reservations of all resources: devices first, then links. Each
+// resource's reservations form a list in the order in which they will run.
+type lanes struct {
 	spans  []span
 	floors []time.Duration // no start before this: end of work that is no longer listed
 	lost   []bool
@@ -50,7 +47,14 @@ type timelines struct {
 	delays []time.Duration // per batch and hop: transfer into the hop that holds no link
 	stride int32
 	hops   int32
-	work   []int32 // what is to be settled
+}
+
+// timelines keeps lanes true. Between events every start is the latest of the
+// work's readiness and the ends of what runs before it on the same resources,
+// which is what first-in first-out gives.
+type timelines struct {
+	lanes
+	work []int32 // what is to be settled
 }
 
 func (t *timelines) init(resources, batches, hops int32) {
@@ -67,7 +71,7 @@ func (t *timelines) init(resources, batches, hops int32) {
 }
 
 // grow makes room for the nodes of batches batch slots.
-func (t *timelines) grow(batches int32) {
+func (t *lanes) grow(batches int32) {
 	nodes := make([]node, batches*t.stride)
 	for i := copy(nodes, t.nodes); i < len(nodes); i++ {
 		nodes[i] = node{prev: -1, next: -1, res: -1}
@@ -78,7 +82,7 @@ func (t *timelines) grow(batches int32) {
 	t.delays = delays
 }
 
-func (t *timelines) node(batch int32, hop int16, kind int32) int32 {
+func (t *lanes) node(batch int32, hop int16, kind int32) int32 {
 	return batch*t.stride + int32(hop)*perHop + kind
 }
 
@@ -90,7 +94,7 @@ func (t *timelines) node(batch int32, hop int16, kind int32) int32 {
 // Of work that is ready at the same instant, what was dispatched first comes
 // first. Only work that is there at once (now) passes what is due this very
 // instant and has not come yet.
-func (t *timelines) slot(res int32, ready, dur time.Duration, now bool) (start, hold time.Duration) {
+func (t *lanes) slot(res int32, ready, dur time.Duration, now bool) (start, hold time.Duration) {
 	sp := &t.spans[res]
 	if sp.head < 0 || ready > sp.lastReady || ready == sp.lastReady && !now {
 		return max(ready, sp.tail), 0
@@ -114,7 +118,7 @@ func (t *timelines) slot(res int32, ready, dur time.Duration, now bool) (start, 
 
 // before returns the reservation behind which work that is ready at ready
 // stands; -1: first.
-func (t *timelines) before(res int32, ready time.Duration, now bool) int32 {
+func (t *lanes) before(res int32, ready time.Duration, now bool) int32 {
 	n := t.spans[res].last
 	for n >= 0 {
 		nd := &t.nodes[n]
@@ -128,7 +132,7 @@ func (t *timelines) before(res int32, ready time.Duration, now bool) int32 {
 
 // between returns when the reservation after ends (after < 0: when the resource
 // is free), and the one behind it (-1: none).
-func (t *timelines) between(res, after int32) (free time.Duration, next int32) {
+func (t *lanes) between(res, after int32) (free time.Duration, next int32) {
 	if after < 0 {
 		return t.floors[res], t.spans[res].head
 	}
@@ -137,7 +141,7 @@ func (t *timelines) between(res, after int32) (free time.Duration, next int32) {
 
 // slotPair is slot for a transfer, which holds an uplink and a downlink at
 // once; either may be -1.
-func (t *timelines) slotPair(upRes, downRes int32, ready, dur time.Duration) (start, hold time.Duration) {
+func (t *lanes) slotPair(upRes, downRes int32, ready, dur time.Duration) (start, hold time.Duration) {
 	switch {
 	case upRes < 0 && downRes < 0:
 		return ready, 0
@@ -166,7 +170,7 @@ func (t *timelines) slotPair(upRes, downRes int32, ready, dur time.Duration) (st
 	}
 }
 
-func (t *timelines) startOf(n int32) time.Duration {
+func (t *lanes) startOf(n int32) time.Duration {
 	if n < 0 {
 		return never
 	}
@@ -175,13 +179,13 @@ func (t *timelines) startOf(n int32) time.Duration {
 
 // insert puts a reservation into its resource's list: behind all work that is
 // ready no later.
-func (t *timelines) insert(n int32) {
+func (t *lanes) insert(n int32) {
 	nd := &t.nodes[n]
 	t.linkAfter(n, t.before(nd.res, nd.ready, false))
 }
 
 // linkAfter links n behind another reservation of its resource, or first.
-func (t *timelines) linkAfter(n, after int32) {
+func (t *lanes) linkAfter(n, after int32) {
 	nd := &t.nodes[n]
 	sp := &t.spans[nd.res]
 	t.depths[nd.res]++
@@ -202,7 +206,7 @@ func (t *timelines) linkAfter(n, after int32) {
 }
 
 // unlink takes n out of its list.
-func (t *timelines) unlink(n int32) {
+func (t *lanes) unlink(n int32) {
 	nd := &t.nodes[n]
 	sp := &t.spans[nd.res]
 	t.depths[nd.res]--
@@ -221,7 +225,7 @@ func (t *timelines) unlink(n int32) {
 }
 
 // setTail brings a span up to date with the last reservation.
-func (t *timelines) setTail(res int32) {
+func (t *lanes) setTail(res int32) {
 	sp := &t.spans[res]
 	switch {
 	case t.lost[res]:
@@ -234,7 +238,7 @@ func (t *timelines) setTail(res int32) {
 }
 
 // freeBefore is when what runs before n on its resource ends.
-func (t *timelines) freeBefore(n int32) time.Duration {
+func (t *lanes) freeBefore(n int32) time.Duration {
 	nd := &t.nodes[n]
 	if nd.res < 0 {
 		return 0
@@ -338,7 +342,7 @@ func (t *timelines) arrive(n int32, ready time.Duration) {
 }
 
 // touch keeps the span's copy of a last reservation's readiness.
-func (t *timelines) touch(n int32) {
+func (t *lanes) touch(n int32) {
 	nd := &t.nodes[n]
 	if nd.res >= 0 && nd.next < 0 {
 		t.setTail(nd.res)

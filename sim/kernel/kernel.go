@@ -68,6 +68,15 @@ func (q *Queue[P]) Pop() (at time.Duration, kind uint8, payload P) {
 	return e.at, uint8(e.order >> sequenceBits), q.payload[e.handle]
 }
 
+// PopInto is Pop without a copy on the way of what the event carries.
+func (q *Queue[P]) PopInto(payload *P) (at time.Duration) {
+	e := q.heap[0]
+	q.drop(0)
+	q.free = append(q.free, e.handle)
+	*payload = q.payload[e.handle]
+	return e.at
+}
+
 // Move gives a pending event another time.
 func (q *Queue[P]) Move(h Handle, at time.Duration) {
 	i := int(q.pos[h])

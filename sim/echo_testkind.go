@@ -1,0 +1,142 @@
+//go:build testkind
+
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"inferplan/policy"
+)
+
+func init() { instanceHost = newEchoes }
+
+// echoes are the instances of the kind echo: every batch on one makes a token per
+// millisecond, eight of them where no truth says otherwise.
+type echoes struct {
+	*loop
+	speaking []int64 // by batch slot: the serial of its use; 0: not here
+	made     []int32 // tokens by task, as far as they are kept
+	down     []bool  // by device
+	ran      []time.Duration
+}
+
+// Entries of echoes on the agenda.
+const (
+	isAdmitted uint8 = ofHost + iota
+	isToken
+	isSent // back
+)
+
+func newEchoes(l *loop) host {
+	return &echoes{loop: l, down: make([]bool, len(l.t.Devices)), ran: make([]time.Duration, len(l.t.Devices))}
+}
+
+func (h *echoes) tokensOf(slot int32) *int32 {
+	t := h.members(slot)[0]
+	for int(t) >= len(h.made) {
+		h.made = append(h.made, 0)
+	}
+	return &h.made[t]
+}
+
+// entry is one of a batch.
+func (h *echoes) entry(slot int32, what uint8) item {
+	return item{what: what, host: 1, serial: h.batches[slot].serial, batch: slot, device: h.hop(slot, 0).Device, start: h.now}
+}
+
+func (h *echoes) dispatch(slot int32) {
+	if h.down[h.hop(slot, 0).Device] {
+		return
+	}
+	for int(slot) >= len(h.speaking) {
+		h.speaking = append(h.speaking, 0)
+	}
+	h.speaking[slot] = h.batches[slot].serial
+	h.begun.push(h.entry(slot, isAdmitted))
+	h.next(slot)
+}
+
+func (h *echoes) next(slot int32) {
+	h.at(h.now+time.Millisecond, policy.TokenProgress, h.sequence(), h.entry(slot, isToken))
+}
+
+func (h *echoes) due(it *item) {
+	b := &h.batches[it.batch]
+	switch here := b.live && b.serial == it.serial; {
+	case !here:
+	case it.what == isAdmitted:
+		h.beginBatch(policy.BatchStarted, it.batch, it.device).Start = it.start
+		h.tell()
+	case it.what == isSent:
+		h.returned(it.batch, it.device, policy.ReturnEvicted, []int32{*h.tokensOf(it.batch)})
+	case h.speaking[it.batch] == it.serial:
+		h.ran[it.device] += h.now - it.start
+		h.token(it.batch, it.device)
+	}
+}
+
+// token gives a batch its next token.
+func (h *echoes) token(slot, device int32) {
+	n, most := h.tokensOf(slot), int32(8)
+	if h.truth != nil {
+		most = h.truth.Tokens(h.members(slot)[0])
+	}
+	*n++
+	if *n >= most {
+		*n, h.speaking[slot], h.batches[slot].live = 0, 0, false
+		h.ending.ran(slot, device)
+		h.beginBatch(policy.BatchFinished, slot, device).End = h.now
+		h.tell()
+		return
+	}
+	h.next(slot)
+	if *n == 1 || *n%h.t.Instances[h.t.InstanceOf(device)].Progress == 0 {
+		h.beginBatch(policy.TokenProgress, slot, device).Tokens = *n
+		h.tell()
+	}
+}
+
+func (h *echoes) abort(slot int32) {
+	if int(slot) < len(h.speaking) {
+		h.speaking[slot] = 0
+	}
+	*h.tokensOf(slot) = 0
+}
+
+func (h *echoes) evict(slot int32, keep bool) {
+	if h.speaking[slot] = 0; !keep {
+		*h.tokensOf(slot) = 0
+	}
+	h.at(h.now, policy.BatchReturned, h.batches[slot].serial, h.entry(slot, isSent))
+}
+
+func (h *echoes) load(o order) { h.fail(fmt.Errorf("network %d: instances load none", o.network)) }
+
+func (h *echoes) place(task, device int32) { h.hosts[0].place(task, device) }
+
+// fault: what a device says is over. The policy takes it back.
+func (h *echoes) fault(device int32, back bool) {
+	if h.down[device] != back {
+		return
+	}
+	h.down[device] = !back
+	in, kind := &h.t.Instances[h.t.InstanceOf(device)], policy.WorkerBack
+	if !back {
+		kind = policy.WorkerLost
+	}
+	ev := h.begin(kind)
+	ev.Device, ev.Value, ev.Limit = device, int64(in.Sequences), int32(in.KV)
+	h.tell()
+}
+
+func (h *echoes) running(device int32) time.Duration { return h.ran[device] }
+
+func (h *echoes) finish() error {
+	for slot, serial := range h.speaking {
+		if serial != 0 {
+			return fmt.Errorf("batch slot %d still speaks when nothing is left to happen", slot)
+		}
+	}
+	return nil
+}
