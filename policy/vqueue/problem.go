@@ -15,7 +15,7 @@ type Group struct {
 	Priority int32   // lower goes first in a queue; equal everywhere: the search orders
 	Size     float64 // requests
 	// Deadline has the deadlines of the members at the quantiles of the order of
-	// service. With Objective.Means only the last counts.
+	// service. Judges other than ByQuantiles look at the last only.
 	Deadline [Quantiles]float64
 }
 
@@ -47,20 +47,37 @@ func (q *Queue) change(from, to int32) float64 {
 	return q.Setup[to]
 }
 
+// Judge says how the objective judges the completion of a group.
+type Judge uint8
+
+const (
+	// ByQuantiles counts the expected number of late members at four quantiles of the
+	// order of service: recommended.
+	ByQuantiles Judge = iota
+	// ByMeans counts a group late as a whole if its completion is past its last
+	// deadline: at the mean, or with Z at a mean that is Z standard deviations later
+	// (the chance constraint of equation 12, made soft).
+	ByMeans
+	// ByCompletion is equation 13: the sum over groups of completion time less
+	// deadline. Being late costs Late per group besides (equation 12, hard if Late is
+	// large).
+	ByCompletion
+)
+
 // Objective weighs what goes wrong. The zero value is of no use; see Recommended.
 type Objective struct {
+	Judge Judge
+	Late  float64 // per late request
 	Tardy float64 // per request and second of lateness
 	End   float64 // per second until a queue is empty
 	// Common is the standard deviation of a factor on the work of a queue since Now:
 	// the error of its throughput.
 	Common float64
-	// Means counts a group late as a whole if its mean completion is past its last
-	// deadline, instead of the expected number of its late members.
-	Means bool
+	Z      float64 // see ByMeans
 }
 
 // Recommended is the smooth objective.
-var Recommended = Objective{Tardy: 1e-3, End: 1e-3, Common: 0.08}
+var Recommended = Objective{Late: 1, Tardy: 1e-3, End: 1e-3, Common: 0.08}
 
 // Problem is what a search orders. Nobody changes it while one runs.
 type Problem struct {
@@ -130,4 +147,9 @@ func (p *Problem) Validate() error {
 const unservable = 3600
 
 // unplaced is what a group in no queue costs.
-func (p *Problem) unplaced(g *Group) float64 { return g.Size * (1 + p.Tardy*unservable) }
+func (p *Problem) unplaced(g *Group) float64 {
+	if p.Judge == ByCompletion {
+		return p.Late + unservable
+	}
+	return g.Size * (p.Late + p.Tardy*unservable)
+}
