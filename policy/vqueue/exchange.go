@@ -20,6 +20,11 @@ func (x *Search) exchange(heat float64) {
 		return
 	}
 	rise := s.total - before
+	for _, q := range x.savedQ {
+		if !s.ranked(q) {
+			rise = math.Inf(1)
+		}
+	}
 	if rise <= 0 || x.rng.Float64() < math.Exp(-rise/heat) {
 		x.accept()
 	} else {
@@ -91,6 +96,17 @@ func (x *Search) move(q int32) {
 	s.queues[q].slots = l
 	s.update(q, min(from, at))
 	s.work += int64(len(l)-min(from, at))/2 + 1
+}
+
+// ranked tells whether a queue keeps the priorities.
+func (s *State) ranked(q int32) bool {
+	slots := s.queues[q].slots
+	for i := 1; i < len(slots); i++ {
+		if slots[i].priority < slots[i-1].priority {
+			return false
+		}
+	}
+	return true
 }
 
 // fits tells whether all groups of a piece can run in a queue.

@@ -23,7 +23,7 @@ func (p *Problem) byDeadline(a, b int32) int {
 func (s *State) Greedy() {
 	var out []int32
 	for i, q := range s.where {
-		if q < 0 {
+		if q < 0 && s.p.Groups[i].Size > 0 {
 			out = append(out, int32(i))
 		}
 	}

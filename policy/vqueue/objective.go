@@ -79,7 +79,7 @@ func (p *Problem) slack(g *Group, c *Cost, start, variance, spare float64) (slac
 			return 0, 0
 		}
 		if p.Judge == ByMeans {
-			rate = g.Size * p.Tardy
+			rate = g.Size * p.Tardy * (1 + p.Z*p.Common)
 		}
 		return math.Inf(1), rate
 	}

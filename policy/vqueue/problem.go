@@ -13,7 +13,7 @@ const Quantiles = 4
 type Group struct {
 	Model    int32
 	Priority int32   // lower goes first in a queue; equal everywhere: the search orders
-	Size     float64 // requests
+	Size     float64 // requests; 0: a free slot, which searches leave alone
 	// Deadline has the deadlines of the members at the quantiles of the order of
 	// service. Judges other than ByQuantiles look at the last only.
 	Deadline [Quantiles]float64

@@ -92,7 +92,9 @@ func (x *Search) begin(s *State, rng *rand.Rand) {
 	x.chosen = append(x.chosen[:0], make([]bool, len(s.where))...)
 	x.stales, x.out, x.savedQ, x.pool = x.stales[:0], x.out[:0], x.savedQ[:0], x.pool[:0]
 	for i := range s.where {
-		x.pool = append(x.pool, int32(i))
+		if s.p.Groups[i].Size > 0 {
+			x.pool = append(x.pool, int32(i))
+		}
 	}
 }
 

@@ -103,3 +103,15 @@ func Requests(p *vqueue.Problem) float64 {
 	}
 	return sum
 }
+
+// Vary gives every group work that varies like the sum of its requests, of which
+// each varies by cv relative to its mean.
+func Vary(p *vqueue.Problem, cv float64) {
+	for i := range p.Groups {
+		for k := range p.Kinds {
+			if c := p.Cost(int32(i), int32(k)); !math.IsInf(c.Work, 1) {
+				c.Variance = cv * cv * c.Work * c.Work / p.Groups[i].Size
+			}
+		}
+	}
+}
