@@ -31,6 +31,7 @@ TESTFLAGS ?=
 PKGS ?= ./...
 PPIPE ?=
 GEAR ?=
+QLM ?=
 
 # ONNX Runtime for what the targets start; set-up must see only the user's own choice.
 ORT_LIB = $(or $(INFERPLAN_ORT_LIB),$(CURDIR)/third_party/ort/lib/libonnxruntime.so.1)
@@ -43,7 +44,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), QLM (bench-qlm), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -115,6 +116,12 @@ bench-gear: ## cascades against their baselines: tables, CSV and pictures in ben
 bench-digits: build ## gear plans of a real cascade, served here against plan and simulator: table and bench/digits/results/figures.json (INFERPLAN_DATA, DIGITS)
 	$(GO) build -o bin/bench-digits ./bench/digits
 	INFERPLAN_ORT_LIB='$(ORT_LIB)' scripts/digits.sh $(DIGITS)
+
+# QLM holds flags of bench/qlm, for example QLM="-parts search -tables orders"; a second start goes on where the first was stopped.
+.PHONY: bench-qlm
+bench-qlm: setup ## language model queues against QLM and what is proven: tables and bench/qlm/results/figures.json (QLM)
+	$(GO) build -o bin/bench-qlm ./bench/qlm
+	nice -n 19 bin/bench-qlm $(QLM)
 
 .PHONY: fuzz
 fuzz: setup ## every fuzz target for FUZZTIME (60s)

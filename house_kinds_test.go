@@ -177,6 +177,7 @@ var arrows = map[string][]string{
 	"planner/pool/verify": {"formats", "planner/kind", "planner/recompute"},
 	"planner/gear":        {"formats", "planner/kind", "planner/stages", "planner/gear", "policy", "sim", "solver"},
 	"planner/gear/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
+	"planner/queue":       {"formats", "planner/kind", "policy", "sim", "solver"},
 	"planner/check":       {"formats", "planner", "planner/kind", "planner/recompute", "solver/milp"},
 	"planner/explain":     {"formats", "planner", "planner/kind"},
 }

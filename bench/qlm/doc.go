@@ -1,0 +1,15 @@
+// Command qlm measures the planning of language model queues against QLM ("One
+// Queue Is All You Need") and against what is proven.
+//
+//	main.go     flags, parts and tables
+//	figures.go  figures.json: every claim with what was asked and what was measured
+//	keep.go     results that a second start does not measure again
+//	exact.go    programs solved to the end, with the search beside them
+//	orders.go   orders by size and load: list, greedy and search against the bound
+//	chance.go   plans under random times: chance constraints and the smooth objective
+//	replan.go   400,000 queued requests planned anew
+//
+// Times are CPU times of this process, so other work on the machine does not count,
+// though it makes caches colder. Searches are limited by positions looked at, so
+// orders are the same on every machine.
+package main

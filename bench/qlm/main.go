@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+)
+
+// bench is what the tables are made from.
+type bench struct {
+	ctx     context.Context
+	out     io.Writer
+	keep    *keep
+	command string
+	figures []figure
+	small   bool // the small cases only
+}
+
+// table is a table in the making.
+type table struct {
+	columns []string
+	rows    [][]string
+	notes   []string
+}
+
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = fmt.Sprint(c)
+	}
+	t.rows = append(t.rows, row)
+}
+
+func (t *table) note(format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+}
+
+// makers are the tables in order, by part.
+var makers = []struct {
+	part, name, title string
+	make              func(*bench, *table) error
+}{
+	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
+	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
+	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws", (*bench).chance},
+	{"search", "replan", "400,000 queued requests planned anew", (*bench).replan},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench-qlm:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
+	f := flag.NewFlagSet("bench-qlm", flag.ContinueOnError)
+	f.SetOutput(log)
+	var parts, tables []string
+	for _, m := range makers {
+		tables = append(tables, m.name)
+		if !slices.Contains(parts, m.part) {
+			parts = append(parts, m.part)
+		}
+	}
+	part := f.String("parts", strings.Join(parts, ","), "parts to measure")
+	names := f.String("tables", strings.Join(tables, ","), "tables of these parts to make")
+	dir := f.String("o", "bench/qlm/results", "folder for results.jsonl and figures.json; what it holds of this build is not measured again")
+	fresh := f.Bool("fresh", false, "measure all again")
+	b := &bench{ctx: ctx, out: out, command: strings.TrimSpace("bench-qlm " + strings.Join(args, " "))}
+	f.BoolVar(&b.small, "small", false, "the small cases only")
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name, given string
+		known       []string
+	}{{"parts", *part, parts}, {"tables", *names, tables}} {
+		for _, name := range strings.Split(c.given, ",") {
+			if !slices.Contains(c.known, name) {
+				return fmt.Errorf("-%s: found %q, expected some of %s", c.name, name, strings.Join(c.known, ","))
+			}
+		}
+	}
+	if b.keep, err = openKeep(filepath.Join(*dir, "results.jsonl"), *fresh); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.keep.lines.Close()) }()
+	for _, m := range makers {
+		if !slices.Contains(strings.Split(*part, ","), m.part) || !slices.Contains(strings.Split(*names, ","), m.name) {
+			continue
+		}
+		t := &table{}
+		if err := m.make(b, t); err != nil {
+			return fmt.Errorf("table %s: %w", m.name, err)
+		}
+		if err := t.print(out, m.title); err != nil {
+			return err
+		}
+	}
+	return b.writeFigures(filepath.Join(*dir, "figures.json"))
+}
+
+func (t *table) print(out io.Writer, title string) error {
+	fmt.Fprintf(out, "\n%s\n\n", title)
+	w := tablewriter.NewTable(out, tablewriter.WithRenderer(renderer.NewMarkdown()), tablewriter.WithHeaderAutoFormat(tw.Off))
+	w.Header(t.columns)
+	if err := w.Bulk(t.rows); err != nil {
+		return err
+	}
+	if err := w.Render(); err != nil {
+		return err
+	}
+	for _, n := range t.notes {
+		fmt.Fprintf(out, "\n%s\n", n)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package queue_test
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"inferplan/planner/queue"
+	"inferplan/policy/vqueue"
+	"inferplan/policy/vqueue/queuetest"
+	"inferplan/solver/highs"
+)
+
+// orders calls f with every order and assignment of groups.
+func orders(p *vqueue.Problem, s *vqueue.State, next int32, f func()) {
+	if int(next) == len(p.Groups) {
+		f()
+		return
+	}
+	for q := range p.Queues {
+		if math.IsInf(p.Cost(next, p.Queues[q].Kind).Work, 1) {
+			continue
+		}
+		for place := range s.Len(int32(q)) + 1 {
+			s.Insert(next, int32(q), place)
+			orders(p, s, next+1, f)
+			s.Remove(next)
+		}
+	}
+}
+
+// TestBoundBelowEveryOrder tries all orders of small random problems.
+func TestBoundBelowEveryOrder(t *testing.T) {
+	tight := 0
+	rapid.Check(t, func(t *rapid.T) {
+		groups, queues := rapid.IntRange(1, 5).Draw(t, "groups"), rapid.IntRange(1, 3).Draw(t, "queues")
+		p := queuetest.Instance(groups, queues, rapid.IntRange(3, 5).Draw(t, "models"), rapid.Float64Range(0.1, 1.5).Draw(t, "load"), rapid.Uint64().Draw(t, "seed"))
+		for q := range p.Queues {
+			p.Queues[q].Start = rapid.Float64Range(0, 60).Draw(t, "start")
+		}
+		best := math.Inf(1)
+		s := vqueue.NewState(p)
+		orders(p, s, 0, func() { best = min(best, s.Late()) })
+		if math.IsInf(best, 1) { // some group can run nowhere
+			s.Greedy()
+			best = s.Late()
+		}
+		for _, o := range []queue.BoundOptions{{}, {Times: 3}, {Nodes: 50}} {
+			b, err := queue.LateBound(context.Background(), highs.Solver{}, p, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Late > best+1e-6 {
+				t.Fatalf("the bound with %+v is %.4f, an order has %.4f late", o, b.Late, best)
+			}
+			if best > 0 && b.Late > 0.99*best {
+				tight++
+			}
+		}
+	})
+	if tight == 0 {
+		t.Error("the bound is never tight: it says nothing")
+	}
+}
+
+// TestBoundIsReached: an order with 801 late requests is known for this problem, so
+// the bound is as high as it can be. The search comes near it.
+func TestBoundIsReached(t *testing.T) {
+	p := queuetest.Instance(100, 8, 8, 0.9, 11)
+	b, err := queue.LateBound(context.Background(), highs.Solver{}, p, queue.BoundOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(b.Late-801) > 0.1 {
+		t.Errorf("the bound is %.2f, expected 801", b.Late)
+	}
+	if late := searched(p, 2_000_000).Late(); late < b.Late-0.1 || late > 1.1*b.Late {
+		t.Errorf("the search leaves %g late, the bound is %.1f", late, b.Late)
+	}
+}
+
+func TestBoundRefusesOtherJudges(t *testing.T) {
+	p := queuetest.Instance(6, 2, 3, 0.9, 11)
+	p.Objective = vqueue.Recommended
+	if _, err := queue.LateBound(context.Background(), highs.Solver{}, p, queue.BoundOptions{}); err == nil {
+		t.Error("no error for an objective that the bound does not bound")
+	}
+}

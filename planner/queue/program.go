@@ -1,0 +1,211 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"inferplan/policy/vqueue"
+	"inferplan/solver/milp"
+	"inferplan/solver/stoch"
+)
+
+// Goal is what a program minimises.
+type Goal uint8
+
+const (
+	// Completion is equation 13 under equation 12: the sum of completion times less
+	// deadlines, with no group late.
+	Completion Goal = iota
+	// Tardiness is the sum of size times lateness.
+	Tardiness
+	// Late is the problem's objective for late requests: late requests, with the
+	// problem's weights of lateness and of the ends of queues.
+	Late
+)
+
+func (g Goal) String() string { return [...]string{"completion", "tardiness", "late"}[g] }
+
+// Options choose a program.
+type Options struct {
+	Goal Goal
+	// Length is the most groups in one queue; 0: an even share and three more.
+	Length int
+	// Chance, if its level is above 0, makes all times those that the sums exceed with
+	// probability 1 - level, as rows that touch the exact form where the standard
+	// deviation is TangentSD seconds.
+	Chance    stoch.Chance
+	TangentSD float64
+	// Scenarios make a sample-average program: one order for all of them. Late and
+	// Tardiness only.
+	Scenarios *stoch.Scenarios
+}
+
+// Program is a mixed-integer program for the order of groups, with the repairs that
+// the package's text lists.
+type Program struct {
+	Model  *milp.Model
+	p      *vqueue.Problem
+	o      Options
+	x      [][][]milp.Var // by queue, place and group; -1: cannot run there
+	t      [][][]milp.Var // by queue, place and model: it changes there; -1: never
+	tardy  [][]milp.Var   // by scenario and group
+	late   [][]milp.Var
+	linear linear
+}
+
+// linear turns means and variances into times of the program.
+type linear struct{ perMean, perVariance, constant float64 }
+
+// NewProgram builds the program of a problem.
+func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	if len(p.Groups) == 0 || len(p.Queues) == 0 {
+		return nil, fmt.Errorf("a program for %d groups and %d queues: expected some of each", len(p.Groups), len(p.Queues))
+	}
+	if o.Scenarios != nil && (o.Goal == Completion || o.Chance.Level > 0) {
+		return nil, errors.New("a program with scenarios counts lateness, and has no chance constraint")
+	}
+	if o.Length == 0 {
+		o.Length = (len(p.Groups)+len(p.Queues)-1)/len(p.Queues) + 3
+	}
+	o.Length = min(o.Length, len(p.Groups))
+	if o.Length*len(p.Queues) < len(p.Groups) {
+		return nil, fmt.Errorf("length %d: %d groups do not fit in %d queues", o.Length, len(p.Groups), len(p.Queues))
+	}
+	m := &Program{Model: milp.New("order of groups"), p: p, o: o, linear: linear{perMean: 1}}
+	if o.Chance.Level > 0 {
+		var err error
+		if m.linear.perMean, m.linear.perVariance, m.linear.constant, err = o.Chance.Tangent(o.TangentSD * o.TangentSD); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.addPlaces(); err != nil {
+		return nil, err
+	}
+	m.addChanges()
+	if o.Scenarios == nil {
+		m.addScenario(0, 1)
+	} else {
+		for s := range o.Scenarios.Queue {
+			m.addScenario(s, 1/float64(len(o.Scenarios.Queue)))
+		}
+	}
+	return m, nil
+}
+
+// runs tells whether a group can run in a queue.
+func (m *Program) runs(g, i int) bool {
+	q := &m.p.Queues[g]
+	return !math.IsInf(m.p.Cost(int32(i), q.Kind).Work+q.Setup[m.p.Groups[i].Model], 1)
+}
+
+// addPlaces adds x and equation 6: every group has one place, every place at most
+// one group, and no place behind an empty one is taken.
+func (m *Program) addPlaces() error {
+	m.x = make([][][]milp.Var, len(m.p.Queues))
+	once := make([][]milp.Term, len(m.p.Groups))
+	for g := range m.x {
+		m.x[g] = make([][]milp.Var, m.o.Length)
+		var before []milp.Term
+		for j := range m.x[g] {
+			m.x[g][j] = make([]milp.Var, len(m.p.Groups))
+			var taken []milp.Term
+			for i := range m.p.Groups {
+				m.x[g][j][i] = -1
+				if m.runs(g, i) {
+					v := m.Model.AddBool(fmt.Sprintf("x[%d,%d,%d]", g, j, i), 0)
+					m.x[g][j][i] = v
+					taken = append(taken, milp.Term{Var: v, Coef: 1})
+					once[i] = append(once[i], milp.Term{Var: v, Coef: 1})
+				}
+			}
+			if j == 0 {
+				m.Model.AddLE("", 1, taken...)
+			} else {
+				m.Model.AddLE("", 0, append(negated(before), taken...)...)
+			}
+			before = taken
+		}
+	}
+	for i, terms := range once {
+		if len(terms) == 0 {
+			return fmt.Errorf("groups[%d]: can run in no queue", i)
+		}
+		m.Model.AddEQ("", 1, terms...)
+	}
+	return nil
+}
+
+func negated(terms []milp.Term) []milp.Term {
+	out := make([]milp.Term, len(terms))
+	for i, t := range terms {
+		out[i] = milp.Term{Var: t.Var, Coef: -t.Coef}
+	}
+	return out
+}
+
+// addChanges adds t, which stands for equations 7 and 9: the model of a place is
+// not that of the place before.
+func (m *Program) addChanges() {
+	m.t = make([][][]milp.Var, len(m.p.Queues))
+	for g := range m.t {
+		m.t[g] = make([][]milp.Var, m.o.Length)
+		for j := range m.t[g] {
+			m.t[g][j] = make([]milp.Var, m.p.Models)
+			for model := range m.t[g][j] {
+				m.t[g][j][model] = -1
+				here := m.ofModel(g, j, model)
+				if len(here) == 0 || j == 0 && int(m.p.Queues[g].Model) == model {
+					continue
+				}
+				v := m.Model.AddVar("", 0, 1, 0)
+				m.t[g][j][model] = v
+				row := append(here, milp.Term{Var: v, Coef: -1})
+				if j > 0 {
+					row = append(row, negated(m.ofModel(g, j-1, model))...)
+				}
+				m.Model.AddLE("", 0, row...)
+			}
+		}
+	}
+}
+
+// ofModel sums x over the groups of a model.
+func (m *Program) ofModel(g, j, model int) []milp.Term {
+	var out []milp.Term
+	for i := range m.p.Groups {
+		if v := m.x[g][j][i]; v >= 0 && int(m.p.Groups[i].Model) == model {
+			out = append(out, milp.Term{Var: v, Coef: 1})
+		}
+	}
+	return out
+}
+
+// factor is that of a scenario on the work of a group.
+func (m *Program) factor(s, g, i int) float64 {
+	if m.o.Scenarios == nil {
+		return 1
+	}
+	return m.o.Scenarios.Queue[s][g] * m.o.Scenarios.Group[s][i]
+}
+
+// work and residence are times of the program.
+func (m *Program) work(s, g, i int) float64 {
+	c := m.p.Cost(int32(i), m.p.Queues[g].Kind)
+	return m.factor(s, g, i) * (m.linear.perMean*c.Work + m.linear.perVariance*c.Variance)
+}
+
+func (m *Program) residence(g, i int) float64 {
+	c := m.p.Cost(int32(i), m.p.Queues[g].Kind)
+	return m.linear.perMean*c.Residence + m.linear.perVariance*c.ResidenceVar
+}
+
+func (m *Program) start(g int) float64 {
+	q := &m.p.Queues[g]
+	return m.linear.constant + m.linear.perMean*q.Start + m.linear.perVariance*q.StartVar
+}
+
+func (m *Program) deadline(i int) float64 { return m.p.Groups[i].Deadline[vqueue.Quantiles-1] }

@@ -1,0 +1,121 @@
+package vqueue
+
+import "math"
+
+// exchange swaps a piece of one queue with a piece of another, or moves a piece
+// within its queue. Either piece may be empty, or reach to the end.
+func (x *Search) exchange(heat float64) {
+	s := &x.state
+	before := s.total
+	a, b := s.where[x.any()], int32(x.rng.IntN(len(s.queues)))
+	if a < 0 {
+		return
+	}
+	if a == b {
+		x.move(a)
+	} else {
+		x.swap(a, b)
+	}
+	if len(x.savedQ) == 0 {
+		return
+	}
+	rise := s.total - before
+	for _, q := range x.savedQ {
+		if !s.ranked(q) {
+			rise = math.Inf(1)
+		}
+	}
+	if rise <= 0 || x.rng.Float64() < math.Exp(-rise/heat) {
+		x.accept()
+	} else {
+		x.undo(before)
+	}
+	x.savedQ = x.savedQ[:0]
+}
+
+// piece draws from and to of a piece of n slots: a short one, or all to the end.
+func (x *Search) piece(n int) (from, to int) {
+	from = x.rng.IntN(n + 1)
+	if x.rng.IntN(3) == 0 {
+		return from, n
+	}
+	return from, min(from+x.rng.IntN(x.Most/2+1), n)
+}
+
+// swap exchanges pieces of two queues.
+func (x *Search) swap(a, b int32) {
+	s := &x.state
+	la, lb := s.queues[a].slots, s.queues[b].slots
+	fromA, toA := x.piece(len(la))
+	fromB, toB := x.piece(len(lb))
+	if fromA == toA && fromB == toB || !s.fits(la[fromA:toA], b) || !s.fits(lb[fromB:toB], a) {
+		return
+	}
+	x.save(a)
+	x.save(b)
+	oldA, oldB := x.saved[len(x.savedQ)-2].slots, x.saved[len(x.savedQ)-1].slots
+	s.queues[a].slots = append(append(la[:fromA], oldB[fromB:toB]...), oldA[toA:]...)
+	s.queues[b].slots = append(append(lb[:fromB], oldA[fromA:toA]...), oldB[toB:]...)
+	for _, y := range oldB[fromB:toB] {
+		s.where[y.group] = a
+	}
+	for _, y := range oldA[fromA:toA] {
+		s.where[y.group] = b
+	}
+	s.update(a, fromA)
+	s.update(b, fromB)
+	s.work += int64(len(la)-fromA+len(lb)-fromB)/2 + 1
+}
+
+// move puts a piece of a queue elsewhere in it.
+func (x *Search) move(q int32) {
+	s := &x.state
+	l := s.queues[q].slots
+	from, to := x.piece(len(l))
+	rest := len(l) - (to - from)
+	at := x.rng.IntN(rest + 1)
+	if from == to || at == from {
+		return
+	}
+	x.save(q)
+	old := x.saved[len(x.savedQ)-1].slots
+	l = l[:0]
+	for i := range rest + 1 { // i counts what stays
+		if i == at {
+			l = append(l, old[from:to]...)
+		}
+		if i == rest {
+			break
+		}
+		if i < from {
+			l = append(l, old[i])
+		} else {
+			l = append(l, old[i+to-from])
+		}
+	}
+	s.queues[q].slots = l
+	s.update(q, min(from, at))
+	s.work += int64(len(l)-min(from, at))/2 + 1
+}
+
+// ranked tells whether a queue keeps the priorities.
+func (s *State) ranked(q int32) bool {
+	slots := s.queues[q].slots
+	for i := 1; i < len(slots); i++ {
+		if slots[i].priority < slots[i-1].priority {
+			return false
+		}
+	}
+	return true
+}
+
+// fits tells whether all groups of a piece can run in a queue.
+func (s *State) fits(piece []slot, q int32) bool {
+	def := &s.p.Queues[q]
+	for i := range piece {
+		if math.IsInf(s.p.Cost(piece[i].group, def.Kind).Work+def.Setup[piece[i].model], 1) {
+			return false
+		}
+	}
+	return true
+}

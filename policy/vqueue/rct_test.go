@@ -1,0 +1,196 @@
+package vqueue_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gonum.org/v1/gonum/stat"
+
+	"inferplan/formats/seeded"
+	"inferplan/policy/vqueue"
+)
+
+// card is an instance of Mistral-7B on an A100: one iteration takes a + c per
+// decoding sequence + b per token of context + p per prompt token above what
+// decoding hides, in ms.
+type card struct {
+	a, c, b, p float64
+	hidden     float64
+	slots      int
+	budget     float64
+}
+
+var mistral = card{a: 13.35, c: 0.087, b: 1.83e-4, p: 0.064, hidden: 128, slots: 121, budget: 2048}
+
+// drain serves a queue that is there at time 0 with chunked prefill.
+func (d card) drain(prompts, outputs []float64) []vqueue.Served {
+	type active struct {
+		i        int
+		left, at float64 // prompt tokens to come; context
+		out      float64
+	}
+	run, out := []active{}, make([]vqueue.Served, len(prompts))
+	next, now := 0, 0.0
+	for next < len(prompts) || len(run) > 0 {
+		for next < len(prompts) && len(run) < d.slots {
+			run = append(run, active{i: next, left: prompts[next]})
+			out[next] = vqueue.Served{Prompt: prompts[next], Output: outputs[next], Start: now / 1000}
+			next++
+		}
+		decoding, context, budget := 0.0, 0.0, d.budget
+		for _, x := range run {
+			if x.left == 0 {
+				decoding, context, budget = decoding+1, context+x.at, budget-1
+			}
+		}
+		chunks := 0.0
+		for k := range run {
+			x := &run[k]
+			if x.left == 0 {
+				x.out++
+				x.at++
+				continue
+			}
+			chunk := min(x.left, budget)
+			budget -= chunk
+			chunks += chunk
+			x.left -= chunk
+			x.at += chunk
+			if x.left == 0 {
+				x.out = 1
+			}
+		}
+		now += d.a + d.c*decoding + d.b*context
+		if chunks > 0 {
+			now += d.p * max(0, decoding+chunks-d.hidden)
+		}
+		run = slices.DeleteFunc(run, func(x active) bool {
+			done := x.left == 0 && x.out >= outputs[x.i]
+			if done {
+				out[x.i].End = now / 1000
+			}
+			return done
+		})
+	}
+	return out
+}
+
+// conversations draws lengths like those of the Azure conversation trace: means
+// 1155 and 211.
+func conversations(rng *rand.Rand, n int) (prompts, outputs []float64) {
+	for range n {
+		prompts = append(prompts, math.Ceil(min(math.Exp(6.6+0.95*rng.NormFloat64()), 8000)))
+		outputs = append(outputs, math.Ceil(min(math.Exp(5.1+0.7*rng.NormFloat64()), 1000)))
+	}
+	return prompts, outputs
+}
+
+// fit is R2, the share of the variance that a prediction explains.
+func fit(got, predicted []float64) float64 {
+	mean, res, tot := stat.Mean(got, nil), 0.0, 0.0
+	for i := range got {
+		res += (got[i] - predicted[i]) * (got[i] - predicted[i])
+		tot += (got[i] - mean) * (got[i] - mean)
+	}
+	return 1 - res/tot
+}
+
+// TestWaitingTimes calibrates on one queue and predicts twelve others.
+func TestWaitingTimes(t *testing.T) {
+	rng := seeded.New(1, "rct")
+	prompts, outputs := conversations(rng, 800)
+	r, err := vqueue.Calibrate(mistral.drain(prompts, outputs), float64(mistral.slots))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Common = 0.03
+	perRequest, variance := r.Work(1)
+	var means, known, paper []float64
+	covered := 0
+	for range 12 {
+		prompts, outputs = conversations(rng, 1000)
+		run := mistral.drain(prompts, outputs)
+		var waits, byMeans, byLengths, bySlope []float64
+		ahead := 0.0
+		for i, s := range run {
+			waits = append(waits, s.Start)
+			byMeans = append(byMeans, r.Wait(float64(i)*perRequest))
+			byLengths = append(byLengths, r.Wait(ahead))
+			bySlope = append(bySlope, float64(i)*perRequest) // equation 2 with the corrected throughput
+			ahead += r.Alpha*s.Prompt + r.Beta*s.Output
+			if c := r.Completion(float64(i)*perRequest, float64(i)*variance, 1); s.End <= c.Quantile(0.9) {
+				covered++
+			}
+		}
+		means, known, paper = append(means, fit(waits, byMeans)), append(known, fit(waits, byLengths)), append(paper, fit(waits, bySlope))
+	}
+	slices.Sort(means)
+	slices.Sort(known)
+	slices.Sort(paper)
+	share := float64(covered) / 12000
+	t.Logf("waiting R2 of twelve queues: median %.4f, worst %.4f; with known lengths %.4f, %.4f; equation 2 %.4f, %.4f; the 90 %% quantile covers %.3f",
+		means[5], means[0], known[5], known[0], paper[5], paper[0], share)
+	if means[5] < 0.99 || means[0] < 0.96 || known[0] < 0.995 {
+		t.Error("waiting times are predicted too badly")
+	}
+	if means[5] <= paper[5] {
+		t.Error("the intercept gains nothing")
+	}
+	if share < 0.85 || share > 0.95 {
+		t.Error("the 90 % quantile is none")
+	}
+}
+
+// TestFollowerTracksDrift: the instance becomes a quarter slower, and the estimator
+// learns it; before, it stays what it was.
+func TestFollowerTracksDrift(t *testing.T) {
+	base := vqueue.RCT{Alpha: 1e-4, Beta: 1e-3, PromptMean: 1000, OutputMean: 200, OutputVar: 100, Decode: 0.05, Batch: 60, Common: 0.05}
+	var f vqueue.Follower
+	if got := f.Adjust(base); got != base {
+		t.Errorf("a follower that saw nothing changes the estimator to %+v", got)
+	}
+	rng := seeded.New(1, "drift")
+	for range 600 {
+		f.Worked(1.25*(1+0.1*rng.NormFloat64()), 1)
+		f.Answered(2000, 300+20*rng.NormFloat64())
+	}
+	got := f.Adjust(base)
+	work, _ := got.Work(1)
+	want := 1.25 * (2000*1e-4 + 300*1e-3)
+	if math.Abs(work-want) > 0.03*want || math.Abs(got.Decode-1.25*0.05) > 0.002 {
+		t.Errorf("work %.3f per request and %.4f per token, expected %.3f and %.4f", work, got.Decode, want, 1.25*0.05)
+	}
+	if math.Abs(math.Sqrt(got.OutputVar)-20) > 4 {
+		t.Errorf("outputs vary by %.1f, expected 20", math.Sqrt(got.OutputVar))
+	}
+	f.Worked(math.NaN(), 1)
+	f.Worked(1, 0)
+	if math.IsNaN(f.Factor()) {
+		t.Error("an impossible observation spoils the factor")
+	}
+}
+
+func TestCalibrationRefuses(t *testing.T) {
+	good := mistral.drain(conversations(seeded.New(1, "bad"), 200))
+	for name, spoil := range map[string]func(run []vqueue.Served) []vqueue.Served{
+		"too few":   func(run []vqueue.Served) []vqueue.Served { return run[:100] },
+		"NaN":       func(run []vqueue.Served) []vqueue.Served { run[5].End = math.NaN(); return run },
+		"back":      func(run []vqueue.Served) []vqueue.Served { run[5].End = run[5].Start - 1; return run },
+		"no tokens": func(run []vqueue.Served) []vqueue.Served { run[5].Output = 0; return run },
+		"no queue": func(run []vqueue.Served) []vqueue.Served {
+			for i := range run {
+				run[i].Start = 0
+			}
+			return run
+		},
+	} {
+		if _, err := vqueue.Calibrate(spoil(slices.Clone(good)), 121); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := vqueue.Calibrate(good, 0); err == nil {
+		t.Error("no batch: no error")
+	}
+}

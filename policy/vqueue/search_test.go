@@ -1,0 +1,282 @@
+package vqueue_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"inferplan/formats/seeded"
+	"inferplan/policy/vqueue"
+	"inferplan/policy/vqueue/queuetest"
+)
+
+// judges are objectives to test with, on work that varies.
+var judges = map[string]vqueue.Objective{
+	"quantiles":  vqueue.Recommended,
+	"means":      {Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4},
+	"chance":     {Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4, Z: 1.645, Common: 0.08},
+	"completion": {Judge: vqueue.ByCompletion, Late: 1e5},
+}
+
+func judgeNames() []string {
+	names := []string{}
+	for name := range judges {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func drawProblem(t *rapid.T, groups int) *vqueue.Problem {
+	n := rapid.IntRange(1, groups).Draw(t, "groups")
+	p := queuetest.Instance(n, rapid.IntRange(1, 4).Draw(t, "queues"), rapid.IntRange(3, 6).Draw(t, "models"), rapid.Float64Range(0.2, 1.3).Draw(t, "load"), rapid.Uint64().Draw(t, "seed"))
+	queuetest.Vary(p, 0.77)
+	p.Objective = judges[rapid.SampledFrom(judgeNames()).Draw(t, "judge")]
+	return p
+}
+
+// rebuilt is a state with the same order, from scratch.
+func rebuilt(p *vqueue.Problem, s *vqueue.State) *vqueue.State {
+	out := vqueue.NewState(p)
+	for q := range p.Queues {
+		for place, g := range s.Order(int32(q), nil) {
+			out.Insert(g, int32(q), place)
+		}
+	}
+	return out
+}
+
+func run(s *vqueue.State, seed uint64, work int64) {
+	var x vqueue.Search
+	x.Run(context.Background(), s, seeded.New(seed, "test"), work)
+}
+
+// TestSearchKeepsBooks: after a search every group is in one place, where it can
+// run, the total is that of the order, and it is no worse than before.
+func TestSearchKeepsBooks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, 30)
+		s := vqueue.NewState(p)
+		s.Greedy()
+		before := s.Total()
+		run(s, rapid.Uint64().Draw(t, "search"), 3000)
+		if s.Total() > before+1e-6 {
+			t.Fatalf("the search went from %g to %g", before, s.Total())
+		}
+		if again := rebuilt(p, s).Total(); math.Abs(again-s.Total()) > 1e-6*(1+math.Abs(again)) {
+			t.Fatalf("the total is %.9g, of the same order from scratch %.9g", s.Total(), again)
+		}
+		seen := map[int32]bool{}
+		for q := range p.Queues {
+			for _, g := range s.Order(int32(q), nil) {
+				if seen[g] || s.Where(g) != int32(q) || math.IsInf(p.Cost(g, p.Queues[q].Kind).Work, 1) {
+					t.Fatalf("group %d in queue %d: twice, elsewhere (%d), or where it cannot run", g, q, s.Where(g))
+				}
+				seen[g] = true
+			}
+		}
+		for i := range p.Groups {
+			if s.Where(int32(i)) >= 0 != seen[int32(i)] {
+				t.Fatalf("group %d is said to be in queue %d", i, s.Where(int32(i)))
+			}
+		}
+	})
+}
+
+// TestBestTellsTheRise: what an insertion is said to cost is what it costs.
+func TestBestTellsTheRise(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, 25)
+		s := vqueue.NewState(p)
+		for i := range p.Groups {
+			before := s.Total()
+			q, place, delta := s.Best(int32(i))
+			if q < 0 {
+				continue
+			}
+			free := vqueue.NewState(p) // what the group costs in no queue
+			free.Insert(int32(i), q, 0)
+			s.Insert(int32(i), q, place)
+			unplaced := p.Groups[i].Size * (p.Late + p.Tardy*3600)
+			if p.Judge == vqueue.ByCompletion {
+				unplaced = p.Late + 3600
+			}
+			rise := s.Total() - before + unplaced
+			// Slack is reckoned with variances, so small parts of them are left out.
+			tolerance := 1e-6 * (1 + math.Abs(rise))
+			switch {
+			case p.Judge == vqueue.ByQuantiles:
+				tolerance = 1e-3*math.Abs(rise) + 0.2
+			case p.Z > 0: // the root grows a little less than reckoned
+				tolerance = 0.1*math.Abs(rise) + 0.2
+			}
+			if math.Abs(rise-delta) > tolerance {
+				t.Fatalf("group %d of %d: said to cost %.6f, costs %.6f", i, len(p.Groups), delta, rise)
+			}
+		}
+	})
+}
+
+// TestSearchFindsTheBestOfAllOrders tries every order of five groups.
+func TestSearchFindsTheBestOfAllOrders(t *testing.T) {
+	for _, name := range judgeNames() {
+		for seed := range uint64(4) {
+			p := queuetest.Instance(5, 2, 3, 0.9, seed)
+			queuetest.Vary(p, 0.77)
+			p.Objective = judges[name]
+			best, s := math.Inf(1), vqueue.NewState(p)
+			var try func(g int32)
+			try = func(g int32) {
+				if int(g) == len(p.Groups) {
+					best = min(best, s.Total())
+					return
+				}
+				for q := range p.Queues {
+					if math.IsInf(p.Cost(g, p.Queues[q].Kind).Work, 1) {
+						continue
+					}
+					for place := range s.Len(int32(q)) + 1 {
+						s.Insert(g, int32(q), place)
+						try(g + 1)
+						s.Remove(g)
+					}
+				}
+			}
+			try(0)
+			s.Greedy()
+			run(s, 1, 5000)
+			if s.Total() > best+1e-6*math.Abs(best) {
+				t.Errorf("%s, seed %d: the search found %.6f, the best of all orders is %.6f", name, seed, s.Total(), best)
+			}
+		}
+	}
+}
+
+func TestPrioritiesAreKept(t *testing.T) {
+	p := queuetest.Instance(60, 3, 4, 1, 5)
+	for i := range p.Groups {
+		p.Groups[i].Priority = int32(i % 3)
+	}
+	s := vqueue.NewState(p)
+	s.Greedy()
+	run(s, 1, 50_000)
+	for q := range p.Queues {
+		last := int32(0)
+		for _, g := range s.Order(int32(q), nil) {
+			if p.Groups[g].Priority < last {
+				t.Fatalf("queue %d: group %d of priority %d behind one of %d", q, g, p.Groups[g].Priority, last)
+			}
+			last = p.Groups[g].Priority
+		}
+	}
+}
+
+func TestSameWorkSameOrder(t *testing.T) {
+	p := queuetest.Instance(200, 16, 12, 0.9, 11)
+	order := func(cancel int64) string {
+		s := vqueue.NewState(p)
+		s.Greedy()
+		run(s, 7, cancel)
+		text := ""
+		for q := range p.Queues {
+			text += fmt.Sprint(s.Order(int32(q), nil))
+		}
+		return text
+	}
+	if order(200_000) != order(200_000) {
+		t.Error("the same work gives another order")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s := vqueue.NewState(p)
+	s.Greedy()
+	var x vqueue.Search
+	before := s.Work()
+	x.Run(ctx, s, seeded.New(7, "test"), 1e12)
+	if s.Work()-before > 1e6 {
+		t.Errorf("a cancelled search looked at %d positions", s.Work()-before)
+	}
+}
+
+// TestReachesKnownOrders holds the search against late requests that were reached
+// on the same problems before, and counts its requests: the generator is the same.
+func TestReachesKnownOrders(t *testing.T) {
+	for _, c := range []struct {
+		groups, queues, models int
+		load, requests, edf    float64
+		late                   float64
+		work                   int64
+	}{
+		{50, 4, 6, 0.6, 2971, 406, 153, 300_000},
+		{100, 8, 8, 0.9, 9356, 3976, 1007, 500_000},
+		{200, 16, 12, 0.9, 16977, 8458, 2052, 500_000},
+		{1000, 100, 16, 0.9, 102997, 43812, 11620, 1_000_000},
+	} {
+		p := queuetest.Instance(c.groups, c.queues, c.models, c.load, 11)
+		if n := queuetest.Requests(p); n != c.requests {
+			t.Fatalf("%dx%d: %g requests, expected %g", c.groups, c.queues, n, c.requests)
+		}
+		s := vqueue.NewState(p)
+		s.ListEDF()
+		edf := s.Late()
+		s.Reset(p)
+		s.Greedy()
+		greedy := s.Late()
+		run(s, 1, c.work)
+		t.Logf("%dx%d: EDF %g, greedy %g, search %g late of %g", c.groups, c.queues, edf, greedy, s.Late(), c.requests)
+		if s.Late() > c.late || greedy > 0.6*edf {
+			t.Errorf("%dx%d: the search leaves %g late, expected at most %g; greedy %g, EDF %g", c.groups, c.queues, s.Late(), c.late, greedy, edf)
+		}
+	}
+}
+
+func TestProblemIsChecked(t *testing.T) {
+	for name, spoil := range map[string]func(p *vqueue.Problem){
+		"model":    func(p *vqueue.Problem) { p.Groups[1].Model = 9 },
+		"size":     func(p *vqueue.Problem) { p.Groups[1].Size = math.NaN() },
+		"deadline": func(p *vqueue.Problem) { p.Groups[0].Deadline[2] = math.NaN() },
+		"work":     func(p *vqueue.Problem) { p.Costs[3].Work = -1 },
+		"variance": func(p *vqueue.Problem) { p.Costs[3].Variance = math.Inf(1) },
+		"costs":    func(p *vqueue.Problem) { p.Costs = p.Costs[1:] },
+		"kind":     func(p *vqueue.Problem) { p.Queues[0].Kind = 2 },
+		"start":    func(p *vqueue.Problem) { p.Queues[0].Start = math.Inf(1) },
+		"setup":    func(p *vqueue.Problem) { p.Queues[0].Setup = nil },
+		"loaded":   func(p *vqueue.Problem) { p.Queues[0].Model = 3 },
+	} {
+		p := queuetest.Instance(6, 2, 3, 0.9, 11)
+		if err := p.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		spoil(p)
+		if p.Validate() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestEvaluationAllocatesNothing also covers whole steps of the search.
+func TestEvaluationAllocatesNothing(t *testing.T) {
+	p := queuetest.Instance(200, 16, 12, 0.9, 11)
+	p.Objective = vqueue.Recommended
+	s, copied := vqueue.NewState(p), vqueue.NewState(p)
+	s.Greedy()
+	var x vqueue.Search
+	rng := seeded.New(1, "test")
+	step := func() {
+		copied.CopyFrom(s)
+		g := int32(rng.IntN(len(p.Groups)))
+		copied.Remove(g)
+		copied.InsertBest(g)
+		x.Run(context.Background(), copied, rng, 20_000)
+	}
+	for range 5 {
+		step()
+	}
+	if n := testing.AllocsPerRun(20, step); n > 0.5 {
+		t.Errorf("%g allocations", n)
+	}
+}

@@ -1,0 +1,284 @@
+package vqueue
+
+import (
+	"math"
+	"slices"
+)
+
+// State is an assignment of groups to queues in order, with what it costs. It is
+// not safe for use by several goroutines; CopyFrom gives one its own.
+type State struct {
+	p      *Problem
+	queues []line
+	where  []int32 // by group: its queue, -1
+	total  float64
+	spare  float64 // largest variance of one group
+	work   int64   // positions looked at
+}
+
+// line is a queue's order.
+type line struct {
+	slots []slot
+	cost  float64 // of the slots and of the queue's end
+}
+
+// slot is a group in its place.
+type slot struct {
+	group, model int32
+	priority     int32
+	start        float64 // mean
+	variance     float64 // of start
+	end          float64
+	cost         float64
+	own, grows   float64 // see Problem.slack
+	slack, rate  float64 // the same of this and all later slots
+}
+
+// NewState returns the state in which no group is in a queue.
+func NewState(p *Problem) *State {
+	s := &State{}
+	s.Reset(p)
+	return s
+}
+
+// Reset takes a problem and empties all queues. It keeps memory.
+func (s *State) Reset(p *Problem) {
+	s.p = p
+	s.queues = slices.Grow(s.queues[:0], len(p.Queues))[:len(p.Queues)]
+	for q := range s.queues {
+		s.queues[q].slots = s.queues[q].slots[:0]
+	}
+	s.where = slices.Grow(s.where[:0], len(p.Groups))[:len(p.Groups)]
+	for i := range s.where {
+		s.where[i] = -1
+	}
+	s.Refresh()
+}
+
+// CopyFrom makes s the same as from. They share the problem and nothing else.
+func (s *State) CopyFrom(from *State) {
+	s.p, s.total, s.spare, s.work = from.p, from.total, from.spare, from.work
+	s.where = append(s.where[:0], from.where...)
+	s.queues = slices.Grow(s.queues[:0], len(from.queues))[:len(from.queues)]
+	for q := range s.queues {
+		s.queues[q].slots = append(s.queues[q].slots[:0], from.queues[q].slots...)
+		s.queues[q].cost = from.queues[q].cost
+	}
+}
+
+// Refresh takes over what changed in the problem: times, costs, sizes, and groups
+// added at the end. All costs are computed anew.
+func (s *State) Refresh() {
+	p := s.p
+	for len(s.where) < len(p.Groups) {
+		s.where = append(s.where, -1)
+	}
+	s.spare = 0
+	for i := range p.Costs {
+		s.spare = max(s.spare, p.Costs[i].Variance)
+	}
+	s.total = 0
+	for q := range s.queues {
+		s.recost(int32(q), 0)
+		s.total += s.queues[q].cost
+	}
+	for i, q := range s.where {
+		if q < 0 {
+			s.total += p.unplaced(&p.Groups[i])
+		}
+	}
+}
+
+// Total is the objective, with what groups in no queue cost.
+func (s *State) Total() float64 { return s.total }
+
+// Work is the number of positions looked at so far: the unit in which searches are
+// limited.
+func (s *State) Work() int64 { return s.work }
+
+// Where is the queue of a group; -1: none.
+func (s *State) Where(group int32) int32 { return s.where[group] }
+
+// Len is the number of groups in a queue.
+func (s *State) Len(queue int32) int { return len(s.queues[queue].slots) }
+
+// Order appends the groups of a queue in order.
+func (s *State) Order(queue int32, dst []int32) []int32 {
+	for i := range s.queues[queue].slots {
+		dst = append(dst, s.queues[queue].slots[i].group)
+	}
+	return dst
+}
+
+// Start is the mean and variance of the time at which the group at a place of a
+// queue starts.
+func (s *State) Start(queue int32, place int) (mean, variance float64) {
+	x := &s.queues[queue].slots[place]
+	return x.start, x.variance
+}
+
+// Late is the number of requests in groups that, at their means, end past their
+// last deadline, and of those in no queue.
+func (s *State) Late() float64 {
+	late, p := 0.0, s.p
+	for q := range s.queues {
+		kind := p.Queues[q].Kind
+		for i := range s.queues[q].slots {
+			x := &s.queues[q].slots[i]
+			if g := &p.Groups[x.group]; x.end+p.Cost(x.group, kind).Residence-g.Deadline[Quantiles-1] > lateAfter {
+				late += g.Size
+			}
+		}
+	}
+	for i, q := range s.where {
+		if q < 0 {
+			late += p.Groups[i].Size
+		}
+	}
+	return late
+}
+
+// recost computes a queue's slots from a place on, without touching the total.
+func (s *State) recost(q int32, from int) {
+	p, l := s.p, &s.queues[q]
+	def := &p.Queues[q]
+	t, v, model := def.Start, def.StartVar, def.Model
+	if from > 0 {
+		before := &l.slots[from-1]
+		t, model = before.end, before.model
+		v = before.variance + p.Cost(before.group, def.Kind).Variance
+	}
+	for i := from; i < len(l.slots); i++ {
+		x := &l.slots[i]
+		g, c := &p.Groups[x.group], p.Cost(x.group, def.Kind)
+		x.model, x.priority = g.Model, g.Priority
+		t += def.change(model, x.model)
+		x.start, x.variance, x.end = t, v, t+c.Work
+		x.cost = p.cost(g, c, t, v)
+		x.own, x.grows = p.slack(g, c, t, v, s.spare)
+		t, v, model = x.end, v+c.Variance, x.model
+	}
+	sum, slack, rate := p.End*(t-def.Start), math.Inf(1), 0.0
+	for i := len(l.slots) - 1; i >= 0; i-- {
+		x := &l.slots[i]
+		sum += x.cost
+		slack, rate = min(slack, x.own), rate+x.grows
+		x.slack, x.rate = slack, rate
+	}
+	l.cost = sum
+}
+
+// update recosts a queue and carries the difference into the total.
+func (s *State) update(q int32, from int) {
+	before := s.queues[q].cost
+	s.recost(q, from)
+	s.total += s.queues[q].cost - before
+}
+
+// Insert puts a group that is in no queue at a place of a queue.
+func (s *State) Insert(group, q int32, place int) {
+	l := &s.queues[q]
+	l.slots = slices.Insert(l.slots, place, slot{group: group})
+	s.where[group] = q
+	s.total -= s.p.unplaced(&s.p.Groups[group])
+	s.update(q, place)
+}
+
+// Remove takes a group out of its queue.
+func (s *State) Remove(group int32) {
+	q := s.where[group]
+	if q < 0 {
+		return
+	}
+	place := s.place(group)
+	l := &s.queues[q]
+	l.slots = slices.Delete(l.slots, place, place+1)
+	s.where[group] = -1
+	s.total += s.p.unplaced(&s.p.Groups[group])
+	s.update(q, place)
+}
+
+// place is where a group is in its queue.
+func (s *State) place(group int32) int {
+	for i := range s.queues[s.where[group]].slots {
+		if s.queues[s.where[group]].slots[i].group == group {
+			return i
+		}
+	}
+	return -1
+}
+
+// insertion finds the cheapest place of a queue for a group: what the objective
+// grows by, counted without what the group costs unplaced. Where nothing costs
+// less than bound, place is -1.
+func (s *State) insertion(group, q int32, bound float64) (place int, delta float64) {
+	p, l := s.p, &s.queues[q]
+	def, g := &p.Queues[q], &p.Groups[group]
+	c := p.Cost(group, def.Kind)
+	place, delta = -1, bound
+	if math.IsInf(c.Work+def.Setup[g.Model], 1) {
+		return place, delta
+	}
+	t, v, model := def.Start, def.StartVar, def.Model
+	for i := 0; ; i++ {
+		last := i == len(l.slots)
+		if i > 0 {
+			x := &l.slots[i-1]
+			t, model = x.end, x.model
+			v = x.variance + p.Cost(x.group, def.Kind).Variance
+			if x.priority > g.Priority {
+				break
+			}
+		}
+		if last || l.slots[i].priority >= g.Priority {
+			s.work++
+			setup := def.change(model, g.Model)
+			shift := setup + c.Work
+			if !last {
+				next := l.slots[i].model
+				shift += def.change(g.Model, next) - def.change(model, next)
+			}
+			own := p.cost(g, c, t+setup, v) + p.End*shift
+			if own < delta {
+				if d := s.pushed(def.Kind, l, i, shift, c.Variance, delta-own); own+d < delta {
+					place, delta = i, own+d
+				}
+			} else if setup == 0 {
+				break // later places start later
+			}
+		}
+		if last {
+			break
+		}
+	}
+	return place, delta
+}
+
+// pushed is what the slots from a place on cost more when they start later. It may
+// stop once that is no less than bound.
+func (s *State) pushed(kind int32, l *line, from int, shift, variance, bound float64) float64 {
+	p, sum := s.p, 0.0
+	for i := from; i < len(l.slots); i++ {
+		x := &l.slots[i]
+		if shift <= x.slack {
+			return sum + x.rate*shift
+		}
+		sum += p.cost(&p.Groups[x.group], p.Cost(x.group, kind), x.start+shift, x.variance+variance) - x.cost
+		if sum >= bound {
+			return sum
+		}
+	}
+	return sum
+}
+
+// Best is the queue and place at which the objective grows least by a group, and
+// by how much. queue is -1 if it can run nowhere.
+func (s *State) Best(group int32) (queue int32, place int, delta float64) {
+	queue, delta = -1, math.Inf(1)
+	for q := range s.queues {
+		if at, d := s.insertion(group, int32(q), delta); at >= 0 {
+			queue, place, delta = int32(q), at, d
+		}
+	}
+	return queue, place, delta
+}

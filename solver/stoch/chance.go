@@ -1,0 +1,39 @@
+package stoch
+
+import (
+	"fmt"
+	"math"
+)
+
+// Chance is the constraint P(X <= limit) >= Level for a normal X whose mean and
+// variance are sums over what was chosen (QLM, equation 12). Common is the
+// standard deviation of a factor that the whole sum shares.
+type Chance struct{ Level, Common float64 }
+
+// Z is the number of standard deviations that the level asks for.
+func (c Chance) Z() float64 { return Normal{0, 1}.Quantile(c.Level) }
+
+// Worst is the value that X exceeds with probability 1 - Level: exact for a
+// normal X. The constraint is Worst <= limit.
+func (c Chance) Worst(mean, variance float64) float64 {
+	return mean + c.Z()*math.Sqrt(variance+c.Common*c.Common*mean*mean)
+}
+
+// Tangent gives a row that implies the constraint and touches it at variance v0:
+//
+//	perMean*mean + perVariance*variance + constant <= limit
+//
+// The root of the variance is concave, so its tangent lies above it. The common
+// factor is added to the root instead of below it, which is conservative, too.
+// The level must be at least one half, and v0 above 0.
+func (c Chance) Tangent(v0 float64) (perMean, perVariance, constant float64, err error) {
+	z := c.Z()
+	if !(z >= 0) || math.IsInf(z, 1) {
+		return 0, 0, 0, fmt.Errorf("a chance constraint as a row: found level %g, expected 0.5 to less than 1", c.Level)
+	}
+	if !(v0 > 0) || math.IsInf(v0, 1) {
+		return 0, 0, 0, fmt.Errorf("a chance constraint as a row: found the variance %g to touch at, expected more than 0", v0)
+	}
+	root := math.Sqrt(v0)
+	return 1 + z*c.Common, z / (2 * root), z * root / 2, nil
+}

@@ -1,0 +1,31 @@
+package stoch
+
+import "math"
+
+const (
+	phiLimit = 6.0
+	phiCells = 128 // per unit
+)
+
+// phiTable has the normal distribution function at multiples of 1/phiCells.
+var phiTable = func() (t [2*phiLimit*phiCells + 2]float64) {
+	for i := range t {
+		t[i] = 0.5 * math.Erfc(-(float64(i)/phiCells-phiLimit)/math.Sqrt2)
+	}
+	return t
+}()
+
+// Phi is the standard normal distribution function by linear interpolation in a
+// table: within 2e-6 of the truth (BenchmarkPhi and BenchmarkErfc compare the times).
+func Phi(z float64) float64 {
+	if !(z > -phiLimit) {
+		return 0
+	}
+	if z >= phiLimit {
+		return 1
+	}
+	x := (z + phiLimit) * phiCells
+	i := int(x)
+	lo := phiTable[i]
+	return lo + (x-float64(i))*(phiTable[i+1]-lo)
+}

@@ -1,0 +1,46 @@
+package stoch
+
+import "math/rand/v2"
+
+// Scenarios are equally likely futures of a sample-average program: factors on
+// times, all with mean 1.
+type Scenarios struct {
+	Queue [][]float64 // by scenario and queue: the factor that a queue shares
+	Group [][]float64 // by scenario and group: of the group's own work
+}
+
+// leastFactor keeps times above 0.
+const leastFactor = 0.05
+
+// Sample draws n scenarios for a number of queues with this common standard
+// deviation, and for groups with one standard deviation each. Every factor is
+// stratified over the scenarios, so that few of them have the right spread.
+func Sample(rng *rand.Rand, n, queues int, common float64, groups []float64) *Scenarios {
+	s := &Scenarios{Queue: make([][]float64, n), Group: make([][]float64, n)}
+	for i := range n {
+		s.Queue[i], s.Group[i] = make([]float64, queues), make([]float64, len(groups))
+	}
+	column := make([]float64, n)
+	fill := func(to [][]float64, j int, sd float64) {
+		stratified(rng, column)
+		for i, z := range column {
+			to[i][j] = max(1+sd*z, leastFactor)
+		}
+	}
+	for q := range queues {
+		fill(s.Queue, q, common)
+	}
+	for g, sd := range groups {
+		fill(s.Group, g, sd)
+	}
+	return s
+}
+
+// stratified draws one standard normal value from each of len(to) equally likely
+// strata, in random order.
+func stratified(rng *rand.Rand, to []float64) {
+	for i := range to {
+		to[i] = Normal{0, 1}.Quantile((float64(i) + rng.Float64()) / float64(len(to)))
+	}
+	rng.Shuffle(len(to), func(i, j int) { to[i], to[j] = to[j], to[i] })
+}

@@ -1,0 +1,299 @@
+package stoch_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gonum.org/v1/gonum/stat"
+	"pgregory.net/rapid"
+
+	"inferplan/solver/stoch"
+)
+
+func generator(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
+
+// lengths are distributions of tokens, all between 1 and 4096.
+func lengths(t *testing.T) map[string]stoch.Dist {
+	t.Helper()
+	rng := generator(1)
+	samples := make([]float64, 2000)
+	for i := range samples {
+		samples[i] = math.Floor(1 + 150*rng.ExpFloat64())
+	}
+	empirical, err := stoch.NewEmpirical(samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]stoch.Dist{}
+	for name, d := range map[string]stoch.Dist{
+		"normal": stoch.Normal{Mu: 200, Sigma: 158}, "log-t": stoch.LogT{Mu: 5, Sigma: 0.8, Nu: 3}, "empirical": empirical,
+	} {
+		if out[name], err = stoch.Clamp(d, 1, 4096); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// near compares with a Monte Carlo estimate: within five of its standard errors
+// and a small part for rounding to a lattice.
+func near(t *testing.T, what string, got float64, draws []float64, statistic func([]float64) (value, sd float64)) {
+	t.Helper()
+	want, sd := statistic(draws)
+	if math.Abs(got-want) > 5*sd+2e-3*math.Abs(want) {
+		t.Errorf("%s: %g, Monte Carlo %g with standard error %.2g", what, got, want, sd)
+	}
+}
+
+func meanOf(x []float64) (float64, float64) {
+	m, s := stat.MeanStdDev(x, nil)
+	return m, s / math.Sqrt(float64(len(x)))
+}
+
+func varianceOf(x []float64) (float64, float64) {
+	m, v := stat.MeanVariance(x, nil)
+	sq := make([]float64, len(x))
+	for i, y := range x {
+		sq[i] = (y - m) * (y - m)
+	}
+	return v, stat.StdDev(sq, nil) / math.Sqrt(float64(len(x)))
+}
+
+// compare holds a distribution against draws.
+func compare(t *testing.T, name string, d stoch.Dist, draws []float64) {
+	t.Helper()
+	near(t, name+" mean", d.Mean(), draws, meanOf)
+	near(t, name+" variance", d.Var(), draws, varianceOf)
+	slices.Sort(draws)
+	n := float64(len(draws))
+	for _, p := range []float64{0.05, 0.25, 0.5, 0.9, 0.99} {
+		x := draws[int(p*n)]
+		below := 0
+		for below < len(draws) && draws[below] <= x {
+			below++
+		}
+		share := float64(below) / n
+		if got := d.CDF(x); math.Abs(got-share) > 5*math.Sqrt(share*(1-share)/n)+4e-3 {
+			t.Errorf("%s: CDF(%g) is %.4f, Monte Carlo %.4f", name, x, got, share)
+		}
+		if q := d.Quantile(p); d.CDF(q) < p-1e-9 || d.CDF(q-1e-6*math.Abs(q)-1e-9) > p+2e-3 {
+			t.Errorf("%s: Quantile(%g) is %g, where the CDF goes from %.4f to %.4f", name, p, q, d.CDF(q-1e-6*math.Abs(q)-1e-9), d.CDF(q))
+		}
+	}
+}
+
+func draw(d stoch.Dist, n int, seed uint64, f func(next func() float64) float64) []float64 {
+	rng, out := generator(seed), make([]float64, n)
+	for i := range out {
+		out[i] = f(func() float64 { return stoch.Draw(d, rng) })
+	}
+	return out
+}
+
+func TestAgainstMonteCarlo(t *testing.T) {
+	for name, d := range lengths(t) {
+		compare(t, name, d, draw(d, 40000, 2, func(next func() float64) float64 { return next() }))
+
+		longest, err := stoch.Max(d, 30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, name+" maximum of 30", longest, draw(d, 6000, 3, func(next func() float64) float64 {
+			m := 0.0
+			for range 30 {
+				m = max(m, next())
+			}
+			return m
+		}))
+
+		third, err := stoch.Order(d, 3, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, name+" third of 8", third, draw(d, 10000, 4, func(next func() float64) float64 {
+			var x [8]float64
+			for i := range x {
+				x[i] = next()
+			}
+			slices.Sort(x[:])
+			return x[2]
+		}))
+
+		sum, err := stoch.Sum(d, 20, 4095)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := func(next func() float64) float64 {
+			s := 0.0
+			for range 20 {
+				s += next()
+			}
+			return s
+		}
+		draws := draw(d, 6000, 5, total)
+		compare(t, name+" sum of 20", sum, slices.Clone(draws))
+		normal := stoch.SumNormal(d, 20, 0)
+		near(t, name+" normal sum mean", normal.Mean(), draws, meanOf)
+		near(t, name+" normal sum variance", normal.Var(), draws, varianceOf)
+
+		factor := generator(6)
+		shared := make([]float64, len(draws))
+		for i, x := range draws {
+			shared[i] = x * (1 + 0.08*factor.NormFloat64())
+		}
+		compare(t, name+" sum with a common factor", stoch.Common(sum, 0.08), slices.Clone(shared))
+		near(t, name+" normal sum with a common factor", stoch.SumNormal(d, 20, 0.08).Var(), shared, varianceOf)
+	}
+}
+
+func TestClampKnowsTheNormal(t *testing.T) {
+	// E max(Z, 0) = 1/sqrt(2 pi), E max(Z, 0)^2 = 1/2.
+	d, err := stoch.Clamp(stoch.Normal{Sigma: 1}, 0, 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mean := 1 / math.Sqrt(2*math.Pi)
+	if math.Abs(d.Mean()-mean) > 1e-9 || math.Abs(d.Var()-(0.5-mean*mean)) > 1e-9 {
+		t.Errorf("max(Z, 0): mean %v variance %v, expected %v and %v", d.Mean(), d.Var(), mean, 0.5-mean*mean)
+	}
+	if d, _ := stoch.Clamp(stoch.Normal{Mu: 5}, 1, 3); d.Mean() != 3 || d.Var() != 0 {
+		t.Errorf("a constant above the maximum: mean %g variance %g", d.Mean(), d.Var())
+	}
+}
+
+func TestFits(t *testing.T) {
+	want := stoch.LogT{Mu: 5, Sigma: 0.7, Nu: 4}
+	samples := draw(want, 20000, 8, func(next func() float64) float64 { return next() })
+	got, err := stoch.FitLogT(samples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(got.Mu-want.Mu) > 0.03 || math.Abs(got.Sigma-want.Sigma) > 0.03 || math.Abs(got.Nu-want.Nu) > 0.8 {
+		t.Errorf("fitted %+v, drawn from %+v", got, want)
+	}
+	normal, err := stoch.FitNormal([]float64{1, 2, 3})
+	if err != nil || normal != (stoch.Normal{Mu: 2, Sigma: 1}) {
+		t.Errorf("normal of 1, 2, 3: %+v, %v", normal, err)
+	}
+}
+
+// TestChance draws sums and counts how often the limit that the constraint just
+// allows is passed, and holds the row above the exact form.
+func TestChance(t *testing.T) {
+	c := stoch.Chance{Level: 0.9, Common: 0.08}
+	limit := c.Worst(100, 64)
+	rng, over := generator(9), 0
+	const n = 40000
+	for range n {
+		if 100*(1+0.08*rng.NormFloat64())+8*rng.NormFloat64() > limit {
+			over++
+		}
+	}
+	if share := float64(over) / n; math.Abs(share-0.1) > 0.008 {
+		t.Errorf("the limit of level .9 is passed by %.4f", share)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		c := stoch.Chance{Level: rapid.Float64Range(0.5, 0.999).Draw(t, "level"), Common: rapid.Float64Range(0, 0.3).Draw(t, "common")}
+		v0 := rapid.Float64Range(0.1, 1e4).Draw(t, "v0")
+		mean, variance := rapid.Float64Range(0, 1e4).Draw(t, "mean"), rapid.Float64Range(0, 1e4).Draw(t, "variance")
+		a, b, k, err := c.Tangent(v0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row, exact := a*mean+b*variance+k, c.Worst(mean, variance); row < exact-1e-9*(1+exact) {
+			t.Errorf("the row gives %g, below the exact %g", row, exact)
+		}
+		c.Common = 0
+		a, b, k, _ = c.Tangent(v0)
+		if row, exact := a*mean+b*v0+k, c.Worst(mean, v0); math.Abs(row-exact) > 1e-9*(1+exact) {
+			t.Errorf("the row does not touch at v0: %g, exact %g", row, exact)
+		}
+	})
+}
+
+func TestScenarios(t *testing.T) {
+	s := stoch.Sample(generator(1), 200, 2, 0.08, []float64{0.3, 0})
+	column := func(rows [][]float64, j int) []float64 {
+		out := make([]float64, len(rows))
+		for i := range rows {
+			out[i] = rows[i][j]
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name string
+		got  []float64
+		sd   float64
+	}{{"queue 0", column(s.Queue, 0), 0.08}, {"queue 1", column(s.Queue, 1), 0.08}, {"group 0", column(s.Group, 0), 0.3}, {"group 1", column(s.Group, 1), 0}} {
+		mean, sd := stat.MeanStdDev(c.got, nil)
+		if math.Abs(mean-1) > 0.01*c.sd+1e-12 || math.Abs(sd-c.sd) > 0.03*c.sd+1e-12 {
+			t.Errorf("%s: mean %g, standard deviation %g, expected 1 and %g", c.name, mean, sd, c.sd)
+		}
+	}
+	again := stoch.Sample(generator(1), 200, 2, 0.08, []float64{0.3, 0})
+	if !slices.Equal(s.Group[3], again.Group[3]) || !slices.Equal(s.Queue[199], again.Queue[199]) {
+		t.Error("the same seed gives other scenarios")
+	}
+}
+
+func TestPhi(t *testing.T) {
+	worst := 0.0
+	for z := -8.0; z < 8; z += 1e-3 {
+		worst = max(worst, math.Abs(stoch.Phi(z)-stoch.Normal{Sigma: 1}.CDF(z)))
+	}
+	if worst > 2e-6 {
+		t.Errorf("the table is off by %g", worst)
+	}
+	if stoch.Phi(math.NaN()) != 0 || stoch.Phi(math.Inf(1)) != 1 || stoch.Phi(math.Inf(-1)) != 0 {
+		t.Error("the ends are wrong")
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for name, call := range map[string]func() error{
+		"no samples":      func() error { _, err := stoch.NewEmpirical(nil); return err },
+		"NaN sample":      func() error { _, err := stoch.NewEmpirical([]float64{math.NaN()}); return err },
+		"limits swapped":  func() error { _, err := stoch.Clamp(stoch.Normal{}, 2, 1); return err },
+		"limit NaN":       func() error { _, err := stoch.Clamp(stoch.Normal{}, math.NaN(), 1); return err },
+		"order 0":         func() error { _, err := stoch.Order(stoch.Normal{}, 0, 3); return err },
+		"endless sum":     func() error { _, err := stoch.Sum(stoch.Normal{Sigma: 1}, 3, 10); return err },
+		"too many cells":  func() error { _, err := stoch.Sum(stoch.Normal{}, 1<<20, 1<<20); return err },
+		"log-t of zero":   func() error { _, err := stoch.FitLogT([]float64{0, 1, 2}); return err },
+		"normal of one":   func() error { _, err := stoch.FitNormal([]float64{1}); return err },
+		"level below .5":  func() error { _, _, _, err := stoch.Chance{Level: 0.4}.Tangent(1); return err },
+		"tangent at zero": func() error { _, _, _, err := stoch.Chance{Level: 0.9}.Tangent(0); return err },
+	} {
+		if call() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func BenchmarkPhi(b *testing.B) {
+	b.ReportAllocs()
+	z, sum := -5.0, 0.0
+	for b.Loop() {
+		sum += stoch.Phi(z)
+		if z += 0.37; z > 5 {
+			z = -5
+		}
+	}
+	if sum < 0 {
+		b.Fatal(sum)
+	}
+}
+
+func BenchmarkErfc(b *testing.B) {
+	z, sum := -5.0, 0.0
+	for b.Loop() {
+		sum += stoch.Normal{Sigma: 1}.CDF(z)
+		if z += 0.37; z > 5 {
+			z = -5
+		}
+	}
+	if sum < 0 {
+		b.Fatal(sum)
+	}
+}
