@@ -1,0 +1,2 @@
+// Package drop
+package drop
