@@ -1,94 +1,135 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
-	"time"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
 
-	"inferplan/policy/policies"
-	"inferplan/sim"
+	"inferplan/bench/kept"
 )
 
 func main() {
-	dir := os.Getenv("INFERPLAN_DATA")
-	pr, err := readProfiles(dir)
-	if err != nil {
-		panic(err)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-pard:", err)
+		stop()
+		os.Exit(1)
 	}
-	pipes, err := pipelinesOf(pr)
-	if err != nil {
-		panic(err)
+}
+
+// flags are what a start asks for.
+type flags struct {
+	data, dir, parts, only, policies string
+	seeds                            int
+	fresh                            bool
+}
+
+func parse(args []string) (flags, error) {
+	var f flags
+	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
+	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
+	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
+	set.StringVar(&f.parts, "parts", "S0,S1,stress,speed", "of S0, S1, stress, ablations, speed")
+	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
+	set.StringVar(&f.policies, "policies", "", "of the parts' policies, separated by commas")
+	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
+	set.BoolVar(&f.fresh, "fresh", false, "forget earlier results")
+	if err := set.Parse(args); err != nil {
+		return f, err
 	}
-	traces, err := readTraces(dir)
-	if err != nil {
-		panic(err)
+	if set.NArg() > 0 || f.seeds < 1 {
+		return f, fmt.Errorf("arguments %v and %d seeds, expected none and at least one", set.Args(), f.seeds)
 	}
-	for _, p := range pipes {
-		fmt.Printf("%s cost %.2f capacity %.0f", p.name, p.cost(), p.capacity(64))
-		for i := range p.stages {
-			s := &p.stages[i]
-			fmt.Printf(" (%d, %.1f, %.0f)", s.batch, s.ms[s.batch-1], s.rps())
-		}
-		for _, t := range traces {
-			_, f := t.scaled(p.capacity(64))
-			fmt.Printf(" %.4f", f)
-		}
-		fmt.Println()
-		if len(os.Args) > 1 && os.Args[1] != p.name {
-			continue
-		}
-		for _, t := range traces {
-			if len(os.Args) > 2 && os.Args[2] != t.name {
+	return f, nil
+}
+
+// results are the cells measured so far.
+type results map[string]outcome
+
+func key(c *cell) string { return fmt.Sprintf("%s/%s/%d", c.Case, c.Policy, c.Seed) }
+
+func run(ctx context.Context, args []string) (err error) {
+	f, err := parse(args)
+	if err != nil {
+		return err
+	}
+	b, err := open(f.data)
+	if err != nil {
+		return err
+	}
+	have := results{}
+	lines, err := kept.Open(filepath.Join(f.dir, "results", "cells.jsonl"), f.fresh, func(line []byte) error {
+		var c cell
+		err := json.Unmarshal(line, &c)
+		have[key(&c)] = c.outcome
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lines.Close()) }()
+	parts := strings.Split(f.parts, ",")
+	for seed := range uint64(f.seeds) {
+		for _, part := range parts {
+			if part == "speed" {
 				continue
 			}
-			rates, _ := t.scaled(p.capacity(64))
-			rule := &scaling{headroom: 1.1, workers: 64, every: 5 * time.Second, window: 5 * time.Second, hold: 30 * time.Second}
-			for range p.stages {
-				rule.cold = append(rule.cold, 5*time.Second)
+			list, err := b.cells(part, seed+1)
+			if err != nil {
+				return err
 			}
-			start := p.want(float64(firstSecond(rates, 1)), rule)
-			names := []string{"naive", "nexus", "clipper++", "pard", "feas"}
-			if len(os.Args) > 3 {
-				names = os.Args[3:]
-			}
-			for _, name := range names {
-				plan := p.deploy(name, nil, rule, start, 1.5*p.capacity(64))
-				if err := plan.Validate(); err != nil {
-					panic(err)
+			for i := range list {
+				if err := b.one(ctx, &list[i], f, have, lines); err != nil {
+					return err
 				}
-				tab, err := policies.Compile(plan)
-				if err != nil {
-					panic(err)
-				}
-				pol, err := policies.New(plan.Policy, tab)
-				if err != nil {
-					panic(err)
-				}
-				began := time.Now()
-				res, err := sim.Run(context.Background(), sim.Config{Tables: tab, Policy: pol, Source: newPoisson(rates, 1), Control: policies.Control(tab), NoReport: true, Duration: 1200 * time.Second})
-				if err != nil {
-					panic(err)
-				}
-				f := res.Flow
-				var inv, run time.Duration
-				var tasks int64
-				fmt.Printf("%s-%s %-10s N %d bound %.2f drop %.3f late %d events %d wall %.2f dev %.0f |", p.name, t.name, name, f.Requests, 100*(1-float64(f.Bound)/float64(f.Requests)), 100*(1-float64(f.Good)/float64(f.Requests)), f.Late, res.Events, time.Since(began).Seconds(), f.DeviceTime.Seconds())
-				for i := range f.Modules {
-					m := &f.Modules[i]
-					inv += m.Invalid
-					run += m.Running
-					tasks += m.Requests
-					ws := 0
-					for s, n := range m.Workers {
-						if s < 1200 {
-							ws += int(n)
-						}
-					}
-					fmt.Printf(" %.0f/%d", 100*float64(m.Dropped)/float64(f.Dropped+f.Late), ws)
-				}
-				fmt.Printf(" inv %.2f tasks %d\n", 100*inv.Seconds()/run.Seconds(), tasks)
 			}
 		}
 	}
+	s := &sheet{have: have, seeds: f.seeds}
+	s.tables(os.Stdout)
+	if slices.Contains(parts, "speed") {
+		if err := s.speed(ctx, b); err != nil {
+			return err
+		}
+	}
+	s.print(os.Stdout)
+	return s.write(filepath.Join(f.dir, "figures.json"))
+}
+
+// open reads the data.
+func open(dir string) (*bench, error) {
+	from, err := readProfiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	pipes, err := pipelinesOf(from)
+	if err != nil {
+		return nil, err
+	}
+	traces, err := readTraces(dir)
+	return &bench{pipes, traces}, err
+}
+
+// one measures a cell, unless it was measured before.
+func (b *bench) one(ctx context.Context, w *work, f flags, have results, lines *kept.Lines) error {
+	if _, done := have[key(&w.cell)]; done || !strings.Contains(w.Case, f.only) || f.policies != "" && !slices.Contains(strings.Split(f.policies, ","), w.Policy) {
+		return nil
+	}
+	out, err := w.job.measure(ctx, spec(w.Policy, w.trace), w.Seed)
+	if err != nil {
+		return fmt.Errorf("%s under %s: %w", w.Case, w.Policy, err)
+	}
+	w.outcome = out
+	have[key(&w.cell)] = out
+	fmt.Fprintf(os.Stderr, "%s %s seed %d: dropped %.3f %%, %.2f s of CPU\n", w.Case, w.Policy, w.Seed, 100*out.drop(), out.CPU)
+	return lines.Add(&w.cell)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"inferplan/formats"
-	"inferplan/policy/flow"
 )
 
 // stage is a module of a pipeline as it is planned.
@@ -242,5 +241,3 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 	}
 	return out
 }
-
-var _ = flow.Of

@@ -73,7 +73,7 @@ func (p *Policy) keep(now, start time.Duration, w *worker, e *flow.Entry, t *flo
 	case ahead:
 		return start+w.full+p.plan.behind[at] <= r.Deadline
 	case window:
-		return p.fits(start+w.infer[min(len(w.forming), int(w.batch)-1)], r, at)
+		return p.fits(start+w.full, r, at)
 	case elapsed:
 		if p.toStart {
 			now = start
