@@ -39,6 +39,7 @@ func (p *Policy) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 		w.line.push(e)
 	default:
 		w.queue.push(e)
+		w.proof.add(e.Key)
 	}
 	p.moved(w)
 }
@@ -168,8 +169,14 @@ func (p *Policy) collect(now, start time.Duration, w *worker, out *policy.Action
 			p.enter(now, start, w, &e, out)
 		}
 	}
-	if high {
+	switch {
+	case high:
+		w.proof.void()
 		p.purge(start, w, out)
+	case len(w.forming) == int(w.batch):
+		w.proof.from += w.full
+	default:
+		w.proof.void()
 	}
 }
 
@@ -207,42 +214,85 @@ func (p *Policy) purge(start time.Duration, w *worker, out *policy.Actions) {
 // That holds if, for every j, at most (j+1) batches of tasks have to be in the
 // first j+1 batches. No order is needed to count them.
 func (p *Policy) feasible(w *worker, start time.Duration) bool {
-	n := w.queue.len()
-	if n == 0 {
-		return true
-	}
-	slack := func(e *flow.Entry) time.Duration {
-		return e.Key - start - w.full - p.plan.behind[p.book.Requests[e.Req].Model*p.plan.stride+w.module]
-	}
+	n, batch := w.queue.len(), int(w.batch)
 	for ; n > 0 && !p.book.Wanted(w.queue.min()); n-- {
 		w.queue.popMin()
 	}
-	if n == 0 || slack(w.queue.min()) < 0 {
-		return n == 0
+	if n == 0 {
+		return true
 	}
-	if len(p.own.Apps) == 1 {
-		if n <= int(w.batch) {
+	from, first := start+w.full, p.plan.behind[w.module]
+	if len(p.own.Apps) == 1 { // then the order of keys is that of slacks
+		least, most := w.queue.min().Key-from-first, w.queue.max().Key-from-first
+		switch {
+		case least < 0 || n > (int(most/w.full)+1)*batch:
+			return false
+		case n <= (int(least/w.full)+1)*batch, w.proof.holds(from + first):
 			return true
 		}
-		if most := slack(w.queue.max()) / w.full; n > (int(most)+1)*int(w.batch) {
-			return false
-		}
 	}
-	counts := p.plan.counts[:(n-1)/int(w.batch)+1]
+	batches := (n-1)/batch + 1
+	if batches > len(p.plan.counts) {
+		p.plan.counts = make([]int32, 2*batches)
+	}
+	counts := p.plan.counts[:batches]
 	clear(counts)
-	for i := range w.queue.list {
-		s := slack(&w.queue.list[i])
-		if s < 0 {
+	w.proof.void()
+	if !p.count(w, from, counts) {
+		return false
+	}
+	sum, f := 0, proof{from: from + first, spare: n, early: n}
+	for j, c := range counts {
+		if sum += int(c); sum > (j+1)*batch {
 			return false
 		}
-		if j := int(s / w.full); j < len(counts) {
-			counts[j]++
+		if f.early = min(f.early, (j+1)*batch-sum); j >= batches/2 {
+			f.spare = min(f.spare, (j+1)*batch-sum)
 		}
 	}
-	sum := 0
-	for j, c := range counts {
-		if sum += int(c); sum > (j+1)*int(w.batch) {
+	f.late = f.from + time.Duration(batches/2)*w.full
+	w.proof = f
+	return true
+}
+
+// proof says that a queue could be served earliest deadline first from a time
+// on, with so many tasks more: of any deadline, and of late ones. Each full batch
+// that is taken from the low end moves the time on by a run, so that what is left
+// is as early as before. The queue has to be counted again only after many tasks.
+type proof struct {
+	from         time.Duration // start, run and what is behind; with several applications not used
+	late         time.Duration // deadlines that only concern the later half of the batches
+	early, spare int
+}
+
+func (f *proof) holds(from time.Duration) bool { return f.early >= 0 && f.spare >= 0 && from <= f.from }
+
+func (f *proof) void() { f.spare = -1 }
+
+// add takes in a further task.
+func (f *proof) add(deadline time.Duration) {
+	f.spare--
+	if deadline < f.late {
+		f.early--
+	}
+}
+
+// count counts how many tasks have to be in each batch at the latest; false: one
+// is late in any. A product instead of a quotient is off by less than a
+// nanosecond of slack.
+func (p *Policy) count(w *worker, from time.Duration, counts []int32) bool {
+	per, one, behind := 1/float64(w.full), len(p.own.Apps) == 1, p.plan.behind[w.module]
+	for i := range w.queue.list {
+		e := &w.queue.list[i]
+		if !one {
+			behind = p.plan.behind[p.book.Requests[e.Req].Model*p.plan.stride+w.module]
+		}
+		slack := e.Key - from - behind
+		if slack < 0 {
 			return false
+		}
+		if j := int(float64(slack) * per); j < len(counts) {
+			counts[j]++
 		}
 	}
 	return true
@@ -251,7 +301,9 @@ func (p *Policy) feasible(w *worker, start time.Duration) bool {
 // slide finds the first window of the line that fits (Nexus §6.3), and drops
 // what stands before it.
 func (p *Policy) slide(now, start time.Duration, w *worker, out *policy.Actions) {
-	p.unwanted(w)
+	if p.splits {
+		p.unwanted(w)
+	}
 	n, first := w.line.len(), 0
 	for ; first < n; first++ {
 		size := min(int(w.batch), n-first)

@@ -2,6 +2,7 @@ package drop
 
 import (
 	"math/bits"
+	"time"
 
 	"inferplan/policy/flow"
 )
@@ -75,32 +76,36 @@ func (q *depq) take(i int) flow.Entry {
 	return e
 }
 
-// sink moves the entry at a place down to where it belongs.
+// sink moves the entry at a place down to where it belongs. Keys are turned
+// around on levels of greatest entries, so that both are alike.
 func (q *depq) sink(i int) {
-	isLow := low(i)
+	list, turn := q.list, time.Duration(0)
+	if !low(i) {
+		turn = -1
+	}
 	for {
 		first := 2*i + 1
-		if first >= len(q.list) {
+		if first >= len(list) {
 			return
 		}
-		next := first
-		if first+1 < len(q.list) && q.before(isLow, first+1, next) {
-			next = first + 1
+		next, least := first, list[first].Key^turn
+		if first+1 < len(list) && list[first+1].Key^turn < least {
+			next, least = first+1, list[first+1].Key^turn
 		}
-		for g := 2*first + 1; g < min(2*first+5, len(q.list)); g++ {
-			if q.before(isLow, g, next) {
-				next = g
+		for g := 2*first + 1; g < min(2*first+5, len(list)); g++ {
+			if k := list[g].Key ^ turn; k < least {
+				next, least = g, k
 			}
 		}
-		if !q.before(isLow, next, i) {
+		if least >= list[i].Key^turn {
 			return
 		}
-		q.swap(i, next)
+		list[i], list[next] = list[next], list[i]
 		if next <= first+1 {
 			return // a child, which has no levels of its kind below
 		}
-		if parent := (next - 1) / 2; q.before(isLow, parent, next) {
-			q.swap(parent, next)
+		if parent := (next - 1) / 2; list[parent].Key^turn < list[next].Key^turn {
+			list[parent], list[next] = list[next], list[parent]
 		}
 		i = next
 	}

@@ -27,7 +27,6 @@ type planner struct {
 	crowded bool // oc: a module's queue is longer than its limit
 	second  int64
 	counts  []int32
-	tails   [][]float64 // by path of the application at hand
 	buffers [][]float64
 	drawn   []time.Duration
 	along   []*waits
@@ -63,7 +62,6 @@ func (s *planner) init(p *Policy) {
 	s.stride = int32(n)
 	s.came, s.worst = make([]int64, n), make([]peaks, n)
 	s.runs, s.one = make([]time.Duration, n), make([]time.Duration, n)
-	longest := 0
 	for m := range n {
 		buckets := int(p.opt.Window / tenth)
 		s.queues = append(s.queues, queueing{sum: make([]time.Duration, buckets), count: make([]int64, buckets), at: make([]int64, buckets)})
@@ -83,11 +81,10 @@ func (s *planner) init(p *Policy) {
 		for i := range app.Nodes {
 			at := s.cell(a, app.Nodes[i].Service)
 			s.alone[at] = max(s.alone[at], s.longest(app, int32(i), s.one, 1)-s.one[app.Nodes[i].Service])
-			longest = max(longest, len(app.Nodes[i].Paths))
 		}
 		s.share(a, app, p.t.Models[a].SLO, s.runs)
 	}
-	s.tails, s.counts = make([][]float64, 0, longest), make([]int32, 1<<16)
+	s.counts = make([]int32, 64)
 	s.estimate(p)
 }
 
@@ -213,7 +210,7 @@ func (s *planner) tick(p *Policy, now time.Duration) {
 }
 
 // catchUp lets the seconds pass in which nothing was to do.
-func (s *planner) catchUp(p *Policy, now time.Duration) {
+func (s *planner) catchUp(now time.Duration) {
 	for n := min(int64(now/time.Second)-s.second, int64(len(s.load[0].came))); n > 0; n-- {
 		for m := range s.load {
 			s.load[m].take(0)

@@ -3,6 +3,7 @@ package drop
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"inferplan/formats/seeded"
@@ -23,7 +24,8 @@ type Policy struct {
 	plan    planner
 	seen    Seen
 	rng     *rand.Rand
-	busy    int // workers with a batch
+	busy    int  // workers with a batch
+	splits  bool // a request may have several tasks at once
 	ticking bool
 	sized   scaler
 	again   []flow.Entry // tasks of a worker that is gone
@@ -59,6 +61,7 @@ type worker struct {
 	current        []flow.Entry // the running batch
 	forming        []flow.Entry // the next one
 	queue          depq
+	proof          proof
 	line           line // in place of the queue, first come first served
 }
 
@@ -75,6 +78,9 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	}
 	p := &Policy{reading: how, opt: opt, t: t, own: own, workers: make([]worker, len(t.Devices)), rng: seeded.New(opt.Seed, "policy/"+name)}
 	p.modules = make([]module, len(t.Services))
+	for a := range own.Apps {
+		p.splits = p.splits || slices.ContainsFunc(own.Apps[a].Nodes, func(n flow.Node) bool { return len(n.Out) > 1 })
+	}
 	p.plan.load = make([]loads, len(p.modules))
 	for m := range p.modules {
 		p.addWorkers(int32(m))
@@ -159,10 +165,10 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 // arrive takes a request in, unless the entry refuses it.
 func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.book.Arrive(ev)
-	p.sized.came++
 	if !p.ticking {
 		p.wake(now, out)
 	}
+	p.sized.came++
 	if ev.Deadline <= now || p.entry && p.plan.crowded && p.rng.Float64() >= p.opt.Admit || p.opt.Token && !p.token(now, ev.Model, ev.Deadline) {
 		p.drop(ev.Req, -1, policy.ReasonDeadline, out)
 	}
@@ -187,7 +193,8 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 // wake asks for the next whole second.
 func (p *Policy) wake(now time.Duration, out *policy.Actions) {
 	if !p.ticking {
-		p.plan.catchUp(p, now)
+		p.plan.catchUp(now)
+		p.sized.pass(now)
 		p.ticking = true
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now.Truncate(time.Second) + time.Second})

@@ -37,10 +37,7 @@ func (p *Policy) scale(now time.Duration, out *policy.Actions) {
 	if rule == nil {
 		return
 	}
-	for last := int64(now / time.Second); s.second < last; s.second++ { // seconds without a tick had no arrivals
-		s.seconds[s.second%int64(len(s.seconds))] = s.came
-		s.came = 0
-	}
+	s.pass(now)
 	for m := range p.modules {
 		p.resize(now, int32(m), out)
 	}
@@ -54,6 +51,15 @@ func (p *Policy) scale(now time.Duration, out *policy.Actions) {
 	s.look(rule, now, float64(sum)/rule.Window.Seconds())
 	for m := range p.modules {
 		p.decide(now, int32(m), s.want[m], out)
+	}
+}
+
+// pass ends the seconds before now. In all but the first of them nothing came.
+func (s *scaler) pass(now time.Duration) {
+	last := int64(now / time.Second)
+	for s.second = max(s.second, last-int64(len(s.seconds))-1); s.second < last && s.seconds != nil; s.second++ {
+		s.seconds[s.second%int64(len(s.seconds))] = s.came
+		s.came = 0
 	}
 }
 

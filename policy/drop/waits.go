@@ -39,12 +39,6 @@ func (w *waits) add(d time.Duration) {
 	w.steps[w.step(d)]++
 }
 
-// sums are distributions of the sum of waits along paths.
-type sums struct {
-	dist  [][]float64 // by path: probability by whole steps
-	terms []int       // summands of each
-}
-
 // convolve sets dst to the distribution of the sum of one of tail and one of w.
 func (w *waits) convolve(dst, tail []float64) []float64 {
 	n := len(w.last)
