@@ -41,7 +41,8 @@ type FlowModule struct {
 // FlowSecond is what became of the requests that arrived within a second.
 type FlowSecond struct {
 	Arrived, Good int32
-	Bound         int32 // of them, that the bound answers
+	Bound         int32   // of them, that the bound answers
+	Carried       float64 // requests that the workers carry in it, with the planned batches
 }
 
 // flowStats follows the requests of a run.
@@ -233,5 +234,28 @@ func (f *flowStats) result(r *Result) {
 	if p, ok := policy.As[interface{ Seen() *dropping.Seen }](f.l.cfg.Policy); ok {
 		f.sums.Seen = p.Seen()
 	}
-	r.Flow = &f.sums
+	for s := range f.sums.Seconds {
+		f.sums.Seconds[s].Carried = f.carried(s)
+	}
+	r.setFlow(&f.sums)
+}
+
+// carried is what the workers of a second carry: those of the module, among those
+// that every request comes to, that carries least.
+func (f *flowStats) carried(second int) float64 {
+	least, one := 0.0, false
+	for a := range f.own.Apps {
+		for i := range f.own.Apps[a].Nodes {
+			n := &f.own.Apps[a].Nodes[i]
+			if !n.Always {
+				continue
+			}
+			w, p := f.sums.Modules[n.Service].Workers, &f.l.t.Pipelines[f.l.t.Services[n.Service].FirstPipeline]
+			rate := float64(w[min(second, len(w)-1)]) * float64(p.Batch) / f.l.t.Stages[p.FirstStage].Infer[p.Batch-1].Seconds()
+			if !one || rate < least {
+				least, one = rate, true
+			}
+		}
+	}
+	return least
 }

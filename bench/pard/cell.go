@@ -124,7 +124,7 @@ func cpu() time.Duration {
 
 // kept takes from a run what the tables need.
 func (j *job) kept(f *sim.FlowResult) outcome {
-	out := outcome{Requests: f.Requests, Good: f.Good, Late: f.Late, Bound: f.Bound, Devices: f.DeviceTime.Seconds(), Min10: 1}
+	out := outcome{Requests: f.Requests, Good: f.Good, Late: f.Late, Bound: f.Bound, Devices: f.DeviceTime.Seconds()}
 	run, invalid := time.Duration(0), time.Duration(0)
 	for i := range f.Modules {
 		m := &f.Modules[i]
@@ -141,32 +141,18 @@ func (j *job) kept(f *sim.FlowResult) outcome {
 		out.Workers = append(out.Workers, sum)
 	}
 	out.Invalid = invalid.Seconds() / run.Seconds()
+	out.Min10 = 1
 	const width = 10
 	for s := 0; s+width <= len(f.Seconds); s += width {
-		var w sim.FlowSecond
-		carried := 0.0
-		for k := s; k < s+width; k++ {
-			w.Arrived, w.Good, w.Bound = w.Arrived+f.Seconds[k].Arrived, w.Good+f.Seconds[k].Good, w.Bound+f.Seconds[k].Bound
-			carried += j.carried(f, k)
+		arrived, good := int32(0), int32(0)
+		for _, x := range f.Seconds[s : s+width] {
+			arrived, good = arrived+x.Arrived, good+x.Good
 		}
-		if w.Arrived >= 50 {
-			out.Min10 = min(out.Min10, float64(w.Good)/float64(w.Arrived))
-		}
-		if float64(w.Arrived) > carried {
-			out.Over, out.OverGood, out.OverBound = out.Over+int64(w.Arrived), out.OverGood+int64(w.Good), out.OverBound+int64(w.Bound)
+		if arrived >= 50 {
+			out.Min10 = min(out.Min10, float64(good)/float64(arrived))
 		}
 	}
+	over, _ := f.Overload()
+	out.Over, out.OverGood, out.OverBound = int64(over.Arrived), int64(over.Good), int64(over.Bound)
 	return out
-}
-
-// carried is the rate that the workers of a second carry.
-func (j *job) carried(f *sim.FlowResult, second int) float64 {
-	least := 0.0
-	for i := range f.Modules {
-		w := f.Modules[i].Workers
-		if rate := float64(w[min(second, len(w)-1)]) * j.pipe.stages[i].rps(); i == 0 || rate < least {
-			least = rate
-		}
-	}
-	return least
 }

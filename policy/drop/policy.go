@@ -22,7 +22,7 @@ type Policy struct {
 	modules []module // by service
 	workers []worker // by device
 	plan    planner
-	seen    Seen
+	seen    *Seen
 	rng     *rand.Rand
 	busy    int  // workers with a batch
 	splits  bool // a request may have several tasks at once
@@ -86,7 +86,7 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 		p.addWorkers(int32(m))
 	}
 	p.plan.init(p)
-	p.seen.init(len(p.modules))
+	p.seen = NewSeen(len(p.modules))
 	p.sized.init(own.Scaling)
 	return p, nil
 }

@@ -20,9 +20,20 @@ type Mode struct {
 // in the last place.
 const longest = 2000
 
-func (s *Seen) init(modules int) {
+// NewSeen has nothing seen of so many modules.
+func NewSeen(modules int) *Seen {
+	s := &Seen{}
 	for range modules {
 		s.Queued, s.Waited = append(s.Queued, make([]int64, longest)), append(s.Waited, make([]int64, longest))
+	}
+	return s
+}
+
+// Add adds what another run showed of a module.
+func (s *Seen) Add(module int, o *Seen) {
+	for ms := range longest {
+		s.Queued[module][ms] += o.Queued[module][ms]
+		s.Waited[module][ms] += o.Waited[module][ms]
 	}
 }
 
@@ -36,4 +47,4 @@ func (s *Seen) changed(now time.Duration, m int32, high bool) {
 }
 
 // Seen is what the run has shown so far.
-func (p *Policy) Seen() *Seen { return &p.seen }
+func (p *Policy) Seen() *Seen { return p.seen }
