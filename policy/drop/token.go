@@ -23,7 +23,7 @@ func (p *Policy) token(now time.Duration, model int32, deadline time.Duration) b
 	for i := range app.Nodes {
 		m := &p.modules[app.Nodes[i].Service]
 		if rate := p.plan.load[app.Nodes[i].Service].capacity; rate > 0 {
-			m.fluid = max(m.fluid, now) + time.Duration(float64(time.Second)/rate)
+			m.fluid = max(m.fluid, now) + time.Duration(app.Nodes[i].Chance*float64(time.Second)/rate)
 		}
 	}
 	return true

@@ -33,8 +33,10 @@ type Node struct {
 	In      []Edge    // from nodes that it reads
 	Out     []Edge    // to nodes that read it
 	Ways    []float64 // probability of every way on; nil: there is one
-	// Always says that every request comes here.
+	// Always says that every request comes here, Chance how many of them do: the
+	// sum over the ways that lead here, at most 1.
 	Always bool
+	Chance float64
 	// Paths are the ways from here to an end, without the node itself.
 	Paths [][]int32
 }
@@ -197,7 +199,16 @@ func (a *App) finish(at string) error {
 		n := &a.Nodes[i]
 		n.Always = i == 0
 		for _, in := range n.In {
-			n.Always = n.Always || a.Nodes[in.From].Always && in.Way < 0
+			from := &a.Nodes[in.From]
+			n.Always = n.Always || from.Always && in.Way < 0
+			if in.Way < 0 {
+				n.Chance += from.Chance
+			} else {
+				n.Chance += from.Chance * from.Ways[in.Way]
+			}
+		}
+		if n.Chance = min(1, n.Chance); n.Always {
+			n.Chance = 1
 		}
 	}
 	return nil
