@@ -36,7 +36,7 @@ var lateCases = []string{"lv-tweet", "lv-azure", "da-tweet", "da-azure", "lv-wik
 var plain = []string{"naive", "nexus", "clipper++", "pard", "feas"}
 
 // ablations are PARD with one part changed, and other readings of the baselines.
-var ablations = []string{"back", "sf", "oc", "split", "wcl", "lower", "upper", "fcfs", "hbf", "lbf", "instant", "nexus-cum", "clip-te", "feas+token", "pard+samples"}
+var ablations = []string{"back", "sf", "oc", "split", "wcl", "lower", "upper", "fcfs", "hbf", "lbf", "instant", "nexus-cum", "clip-te", "feas+token", "pard+samples=10000"}
 
 // work is a cell to be measured.
 type work struct {
@@ -45,11 +45,11 @@ type work struct {
 	job   *job
 }
 
-// cells lists what a part needs.
-func (b *bench) cells(part string, seed uint64) ([]work, error) {
+// cells lists what a part needs, with further policies.
+func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 	var out []work
 	add := func(name, trace string, j *job, policies ...string) {
-		for _, p := range policies {
+		for _, p := range append(policies, more...) {
 			out = append(out, work{cell{Case: name, Policy: p, Seed: seed, outcome: outcome{}}, trace, j})
 		}
 	}

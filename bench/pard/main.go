@@ -40,7 +40,7 @@ func parse(args []string) (flags, error) {
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
 	set.StringVar(&f.parts, "parts", "S0,S1,stress,speed", "of S0, S1, stress, ablations, speed")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
-	set.StringVar(&f.policies, "policies", "", "of the parts' policies, separated by commas")
+	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
 	set.BoolVar(&f.fresh, "fresh", false, "forget earlier results")
 	if err := set.Parse(args); err != nil {
@@ -50,6 +50,17 @@ func parse(args []string) (flags, error) {
 		return f, fmt.Errorf("arguments %v and %d seeds, expected none and at least one", set.Args(), f.seeds)
 	}
 	return f, nil
+}
+
+// more are the policies that were asked for and that no part has.
+func (f *flags) more() []string {
+	var out []string
+	for p := range strings.SplitSeq(f.policies, ",") {
+		if p != "" && !slices.Contains(plain, p) && !slices.Contains(ablations, p) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // results are the cells measured so far.
@@ -83,7 +94,7 @@ func run(ctx context.Context, args []string) (err error) {
 			if part == "speed" {
 				continue
 			}
-			list, err := b.cells(part, seed+1)
+			list, err := b.cells(part, seed+1, f.more())
 			if err != nil {
 				return err
 			}

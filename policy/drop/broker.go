@@ -301,39 +301,28 @@ func (p *Policy) count(w *worker, from time.Duration, counts []int32) bool {
 // slide finds the first window of the line that fits (Nexus §6.3), and drops
 // what stands before it.
 func (p *Policy) slide(now, start time.Duration, w *worker, out *policy.Actions) {
-	if p.splits {
-		p.unwanted(w)
-	}
 	n, first := w.line.len(), 0
 	for ; first < n; first++ {
 		size := min(int(w.batch), n-first)
 		end := start + w.infer[size-1]
 		fits := true
 		for i := first; i < first+size && fits; i++ {
-			r := &p.book.Requests[w.line.at(i).Req]
-			fits = p.fits(end, r, r.Model*p.plan.stride+w.module)
+			e := w.line.at(i)
+			r := &p.book.Requests[e.Req]
+			fits = !p.book.Wanted(e) || p.fits(end, r, r.Model*p.plan.stride+w.module)
 		}
 		if fits {
 			break
 		}
 	}
 	for range first {
-		e := w.line.pop()
-		p.drop(e.Req, e.Task, policy.ReasonDeadline, out)
-	}
-	for w.line.len() > 0 && len(w.forming) < int(w.batch) {
-		e := w.line.pop()
-		p.admit(now, start, w, &e, &p.book.Tasks[e.Task])
-	}
-}
-
-// unwanted takes out of the line what nobody wants any more.
-func (p *Policy) unwanted(w *worker) {
-	kept := w.line.list[:w.line.head]
-	for i := w.line.head; i < len(w.line.list); i++ {
-		if p.book.Wanted(&w.line.list[i]) {
-			kept = append(kept, w.line.list[i])
+		if e := w.line.pop(); p.book.Wanted(&e) {
+			p.drop(e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 	}
-	w.line.list = kept
+	for w.line.len() > 0 && len(w.forming) < int(w.batch) {
+		if e := w.line.pop(); p.book.Wanted(&e) {
+			p.admit(now, start, w, &e, &p.book.Tasks[e.Task])
+		}
+	}
 }

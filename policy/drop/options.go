@@ -89,7 +89,7 @@ type Options struct {
 	Lambda  float64       // quantile of waits; the plan's
 	Window  time.Duration // of queueing averages; the plan's
 	Samples int           // sums drawn per path each second, as the paper does; 0: convolution
-	Token   bool          // admit at the entry what the modules' backlogs leave time for
+	Token   float64       // admit at the entry what the modules' backlogs leave time for, that many times; 0: all
 	Limit   time.Duration // oc: mean queueing above which the entry admits less
 	Admit   float64       // oc: share that it then admits
 	Seed    uint64        // of samples and of oc
@@ -102,7 +102,7 @@ func parse(own *flow.Tables, params map[string]float64) (Options, error) {
 		"lambda":      func(x float64) bool { opt.Lambda = x; return x > 0 && x < 1 },
 		"window_us":   func(x float64) bool { opt.Window = time.Duration(x * 1e3); return x >= 1e6 && x <= 60e6 },
 		"samples":     func(x float64) bool { opt.Samples = int(x); return x >= 0 && x <= 1e6 && x == float64(int(x)) },
-		"token":       func(x float64) bool { opt.Token = x == 1; return x == 0 || x == 1 },
+		"token":       func(x float64) bool { opt.Token = x; return x == 0 || x >= .1 && x <= 10 },
 		"oc_limit_us": func(x float64) bool { opt.Limit = time.Duration(x * 1e3); return x > 0 && x <= 1e9 },
 		"oc_admit":    func(x float64) bool { opt.Admit = x; return x >= 0 && x <= 1 },
 		"seed":        func(x float64) bool { opt.Seed = uint64(x); return x >= 0 && x < 1<<53 },

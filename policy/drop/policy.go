@@ -3,7 +3,6 @@ package drop
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"inferplan/formats/seeded"
@@ -24,8 +23,7 @@ type Policy struct {
 	plan    planner
 	seen    *Seen
 	rng     *rand.Rand
-	busy    int  // workers with a batch
-	splits  bool // a request may have several tasks at once
+	busy    int // workers with a batch
 	ticking bool
 	sized   scaler
 	again   []flow.Entry // tasks of a worker that is gone
@@ -78,9 +76,6 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	}
 	p := &Policy{reading: how, opt: opt, t: t, own: own, workers: make([]worker, len(t.Devices)), rng: seeded.New(opt.Seed, "policy/"+name)}
 	p.modules = make([]module, len(t.Services))
-	for a := range own.Apps {
-		p.splits = p.splits || slices.ContainsFunc(own.Apps[a].Nodes, func(n flow.Node) bool { return len(n.Out) > 1 })
-	}
 	p.plan.load = make([]loads, len(p.modules))
 	for m := range p.modules {
 		p.addWorkers(int32(m))
@@ -169,7 +164,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.wake(now, out)
 	}
 	p.sized.came++
-	if ev.Deadline <= now || p.entry && p.plan.crowded && p.rng.Float64() >= p.opt.Admit || p.opt.Token && !p.token(now, ev.Model, ev.Deadline) {
+	if ev.Deadline <= now || p.entry && p.plan.crowded && p.rng.Float64() >= p.opt.Admit || p.opt.Token > 0 && !p.token(now, ev.Model, ev.Deadline) {
 		p.drop(ev.Req, -1, policy.ReasonDeadline, out)
 	}
 }

@@ -8,16 +8,16 @@ import "time"
 // more of the first module, must fit the SLO.
 func (p *Policy) token(now time.Duration, model int32, deadline time.Duration) bool {
 	app := &p.own.Apps[model]
-	longest := time.Duration(0)
-	for _, path := range app.Nodes[0].Paths {
-		sum := time.Duration(0)
-		for _, i := range path {
-			sum += p.ahead(now, app.Nodes[i].Service)
+	longest, runs := time.Duration(0), time.Duration(0)
+	for i := range app.Nodes[0].Paths {
+		backlog, run := p.ahead(now, app.Nodes[0].Service), p.plan.runs[app.Nodes[0].Service]
+		for _, n := range app.Nodes[0].Paths[i] {
+			backlog, run = backlog+p.ahead(now, app.Nodes[n].Service), run+p.plan.runs[app.Nodes[n].Service]
 		}
-		longest = max(longest, sum)
+		longest, runs = max(longest, backlog), max(runs, run)
 	}
-	first := app.Nodes[0].Service
-	if now+longest+p.ahead(now, first)+p.plan.runs[first] > deadline {
+	left := deadline - now - runs - p.plan.runs[app.Nodes[0].Service]
+	if float64(longest) > p.opt.Token*float64(left) {
 		return false
 	}
 	for i := range app.Nodes {
@@ -29,7 +29,7 @@ func (p *Policy) token(now time.Duration, model int32, deadline time.Duration) b
 	return true
 }
 
-// ahead is a module's backlog and the run of a planned batch.
+// ahead is a module's backlog.
 func (p *Policy) ahead(now time.Duration, service int32) time.Duration {
-	return max(0, p.modules[service].fluid-now) + p.plan.runs[service]
+	return max(0, p.modules[service].fluid-now)
 }
