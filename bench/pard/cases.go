@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"inferplan/sim"
 )
 
 // bench is what the tables are made from.
@@ -85,8 +87,25 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 				add(fmt.Sprintf("stress/%s-%.2f", p.name, l), "", &job{pipe: p, rates: rates, start: start}, append([]string{"feas+token"}, plain...)...)
 			}
 		}
+	case "trouble":
+		for _, p := range b.pipes {
+			for _, t := range b.traces {
+				if p.name+"-"+t.name != "lv-tweet" {
+					continue
+				}
+				list := append([]string{"feas+token"}, plain...)
+				noisy, lost, late, later := b.job(p, t, false), b.job(p, t, false), b.job(p, t, false), b.job(p, t, false)
+				noisy.noise, late.wrong, later.wrong = .1, 1.2, 1.5
+				// A worker of the module with most of them, while the load is highest.
+				lost.fault = []sim.Fault{{At: 1050 * time.Second, Device: 0}, {At: 1080 * time.Second, Device: 0, Up: true}}
+				add("trouble/lv-tweet-noise-0.1", t.name, noisy, list...)
+				add("trouble/lv-tweet-worker-lost-30s", t.name, lost, list...)
+				add("trouble/lv-tweet-profiles-wrong-1.2", t.name, late, list...)
+				add("trouble/lv-tweet-profiles-wrong-1.5", t.name, later, list...)
+			}
+		}
 	default:
-		return nil, fmt.Errorf("the part %q is unknown, expected S0, S1, stress or ablations", part)
+		return nil, fmt.Errorf("the part %q is unknown, expected S0, S1, stress, trouble or ablations", part)
 	}
 	return out, nil
 }

@@ -56,9 +56,21 @@ type job struct {
 	pipe  *pipeline
 	rates []float64
 	rule  *scaling
-	start []int // without a rule
-	noise float64
+	start []int   // without a rule
+	noise float64 // log-normal, of execution times; the profiles are their means
+	wrong float64 // factor by which everything takes longer than the profiles say; 0: none
 	fault []sim.Fault
+}
+
+// slow takes a factor of the times of the tables.
+type slow struct {
+	sim.Service
+	factor float64
+}
+
+// Run implements sim.Service.
+func (s slow) Run(stage, batch int32) time.Duration {
+	return time.Duration(s.factor * float64(s.Service.Run(stage, batch)))
 }
 
 // spec is a policy of a table by its name: a policy of the plan, with parameters
@@ -105,6 +117,9 @@ func (j *job) measure(ctx context.Context, policy formats.PolicySpec, seed uint6
 		Duration: time.Duration(len(j.rates)) * time.Second}
 	if j.noise > 0 {
 		cfg.Service = sim.Jitter(t, sim.Lognormal, j.noise, seed)
+	}
+	if j.wrong > 0 {
+		cfg.Service = slow{sim.Exact(t), j.wrong}
 	}
 	before := cpu()
 	res, err := sim.Run(ctx, cfg)

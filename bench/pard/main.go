@@ -38,7 +38,7 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,stress,speed", "of S0, S1, stress, ablations, speed")
+	set.StringVar(&f.parts, "parts", "S0,S1,stress,trouble,speed", "of S0, S1, stress, trouble, ablations, speed")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")

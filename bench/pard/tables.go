@@ -77,13 +77,13 @@ func (s *sheet) cases(part string) []string {
 
 // tables prints the cells of every part.
 func (s *sheet) tables(w io.Writer) {
-	for _, part := range []string{"S0", "S1", "stress"} {
+	for _, part := range []string{"S0", "S1", "stress", "trouble"} {
 		list := s.cases(part)
 		if len(list) == 0 {
 			continue
 		}
 		policies := plain
-		if part == "stress" {
+		if part == "stress" || part == "trouble" {
 			policies = append(slices.Clone(plain), "feas+token")
 		}
 		fmt.Fprintf(w, "\n%s: dropped or late %% (half of the 95 %% interval) / invalid %% / least goodput of 10 s / goodput in overloaded windows\n", part)
