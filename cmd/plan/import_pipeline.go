@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/formats"
-	"inferplan/formats/importer/pipeline"
+	"inferplan/formats/importer/flowgraph"
 )
 
 type importPipelineOptions struct {
@@ -46,7 +46,7 @@ func runImportPipeline(p *printer, o *importPipelineOptions) error {
 		return withCode(exitUsage, fmt.Errorf("opening the list of modules: %w", err))
 	}
 	defer in.Close()
-	app, err := pipeline.Read(in, o.file)
+	app, err := flowgraph.Read(in, o.file)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -59,7 +59,7 @@ func runImportPipeline(p *printer, o *importPipelineOptions) error {
 			return usageErrorf("--slo %s: %w", o.slo, err)
 		}
 	}
-	doc := &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
+	doc := flowgraph.Workload(app)
 	if err := doc.Validate(); err != nil {
 		return withCode(exitUsage, fmt.Errorf("the application of %s: %w", o.file, err))
 	}

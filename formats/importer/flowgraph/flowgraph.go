@@ -1,4 +1,4 @@
-package pipeline
+package flowgraph
 
 import (
 	"encoding/json"
@@ -21,6 +21,11 @@ type module struct {
 
 // maxBytes bounds a file.
 const maxBytes = 1 << 20
+
+// Workload is the workload of one application.
+func Workload(a formats.Application) *formats.Workload {
+	return &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{a}}
+}
 
 // Read reads a list of modules. The application has the order of the list, but
 // for the module without pres, where requests enter, which comes first. A module

@@ -1,4 +1,4 @@
-package pipeline_test
+package flowgraph_test
 
 import (
 	"strings"
@@ -7,13 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"inferplan/formats"
-	"inferplan/formats/importer/pipeline"
+	"inferplan/formats/importer/flowgraph"
 )
 
 func TestRead(t *testing.T) {
 	const diamond = `[{"name":"pose","id":2,"pres":[0],"subs":[3]},{"name":"yolo","id":0,"pres":[],"subs":[1,2]},
  {"name":"face","id":1,"pres":[0],"subs":[3]},{"name":"face","id":3,"pres":[1,2],"subs":[]}]`
-	got, err := pipeline.Read(strings.NewReader(diamond), "da.json")
+	got, err := flowgraph.Read(strings.NewReader(diamond), "da.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,8 +23,7 @@ func TestRead(t *testing.T) {
 		t.Error(diff)
 	}
 	got.Name = "da"
-	w := &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{got}}
-	if err := w.Validate(); err != nil {
+	if err := flowgraph.Workload(got).Validate(); err != nil {
 		t.Error(err)
 	}
 }
@@ -41,7 +40,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		`[{"id":1}]`:              "[0].name: found nothing",
 		`[{"name":"a","id":"x"}]`: "cannot unmarshal",
 	} {
-		if _, err := pipeline.Read(strings.NewReader(text), "p.json"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := flowgraph.Read(strings.NewReader(text), "p.json"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
 	}
@@ -50,13 +49,12 @@ func TestErrorsNameThePlace(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(`[{"name":"a","id":0,"subs":[1]},{"name":"b","id":1,"pres":[0]}]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		a, err := pipeline.Read(strings.NewReader(text), "f.json")
+		a, err := flowgraph.Read(strings.NewReader(text), "f.json")
 		if err != nil {
 			return
 		}
 		a.Name = "a"
-		w := &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{a}}
-		if err := w.Validate(); err != nil && !strings.Contains(err.Error(), "modules") {
+		if err := flowgraph.Workload(a).Validate(); err != nil && !strings.Contains(err.Error(), "modules") {
 			t.Errorf("%q: %v", text, err)
 		}
 	})
