@@ -44,7 +44,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), QLM (bench-qlm), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -110,6 +110,12 @@ bench-ppipe: setup ## tables and plots against PPipe from its reference data, ke
 bench-gear: ## cascades against their baselines: tables, CSV and pictures in bench/gear/results (INFERPLAN_DATA, GEAR=-cost: what it takes)
 	$(GO) build -o bin/bench-gear ./bench/gear
 	nice -n 19 bin/bench-gear $(GEAR)
+
+# PARD holds flags of bench/pard, for example PARD="-parts S0 -seeds 1"; a second start goes on where the first was stopped.
+.PHONY: bench-pard
+bench-pard: ## pipelines under one deadline: policies against each other and a bound, tables and bench/pard/figures.json (INFERPLAN_DATA)
+	$(GO) build -o bin/bench-pard ./bench/pard
+	nice -n 19 bin/bench-pard $(PARD)
 
 # DIGITS holds flags of bench/digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
 .PHONY: bench-digits

@@ -24,6 +24,7 @@ import (
 var rooms = map[string][]string{
 	"pool": {"PlanPool", "PoolPlan", "PoolOf", "WorkloadModels", "ModelsOf"},
 	"gear": {"PlanGear", "GearPlan", "GearOf", "Cascade", "CascadeOf"},
+	"flow": {"PlanFlow", "FlowPlan", "FlowOf", "Applications", "ApplicationsOf"},
 }
 
 // tables list the kinds. A new kind adds a line to each.
@@ -178,6 +179,7 @@ var arrows = map[string][]string{
 	"planner/gear":        {"formats", "planner/kind", "planner/stages", "planner/gear", "policy", "sim", "solver"},
 	"planner/gear/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
 	"planner/queue":       {"formats", "planner/kind", "policy", "sim", "solver"},
+	"planner/flow":        {"formats", "planner/kind", "planner/stages", "planner/flow", "policy", "sim", "solver"},
 	"planner/check":       {"formats", "planner", "planner/kind", "planner/recompute", "solver/milp"},
 	"planner/explain":     {"formats", "planner", "planner/kind"},
 }

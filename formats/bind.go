@@ -61,6 +61,7 @@ var (
 	sloType      = reflect.TypeFor[SLO]()
 	durationType = reflect.TypeFor[Duration]()
 	bytesType    = reflect.TypeFor[Bytes]()
+	moduleType   = reflect.TypeFor[Module]()
 )
 
 // isRaw tells whether a type is carried undecoded: json.RawMessage and types
@@ -106,6 +107,11 @@ func (b *binder) bind(n *node, v reflect.Value) {
 	case valuesType:
 		b.values(n, v)
 		return
+	case moduleType:
+		if n.kind == stringNode { // its name alone
+			v.FieldByName("Name").SetString(n.text)
+			return
+		}
 	}
 	if isRaw(v.Type()) {
 		if n.kind == nullNode {

@@ -32,7 +32,12 @@ type Report struct {
 	BoundShare      *float64    `json:"bound_share,omitempty"` // goodput over the plan's bound
 	Accuracy        *float64    `json:"accuracy,omitempty"`    // share of right answers, of a gear plan by its records
 	Gears           *GearReport `json:"gears,omitempty"`       // of a gear plan
-	Warnings        []string    `json:"warnings,omitempty"`
+
+	ShareOfBound *float64       `json:"share_of_bound,omitempty"` // goodput over that of a clairvoyant fluid, of a plan of one application
+	Modules      []ModuleReport `json:"modules,omitempty"`        // of applications
+	Flow         *FlowReport    `json:"flow,omitempty"`           // of applications
+
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // TransferTimes tells how long batches' tensors took from the end of a stage to

@@ -22,6 +22,7 @@ func (d *Report) Validate() error {
 	if d.Load < 0 {
 		c.fail("load", number(d.Load), "0 or more", "")
 	}
+	c.flow(d)
 	c.counts(&d.Counts, "")
 	c.summary(&d.Latency, "latency")
 	seen := map[ModelClass]int{}

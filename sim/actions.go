@@ -17,13 +17,16 @@ func (l *loop) act(a *policy.Action) {
 		if err := l.drop(a.Req, a.Reason); err != nil {
 			l.fail(err)
 		} else if l.flow != nil {
-			l.flow.forget(a.Req)
+			l.flow.dropped(a.Req, a.Task)
 		}
 	case policy.Wake:
 		l.wake(a.Tag, a.At)
 	case policy.Abort:
 		l.abort(a.Batch)
 	case policy.Load, policy.Unload:
+		if a.Kind == policy.Load && l.flow != nil && l.flow.stats != nil {
+			l.flow.stats.ordered(a.Device)
+		}
 		l.hosts[l.of[a.Device]].load(order{network: a.Network, device: a.Device, key: a.Key, up: a.Kind == policy.Load})
 	case policy.Evict:
 		l.evict(a.Batch, a.Tag == 1)

@@ -82,6 +82,7 @@ type Result struct {
 	Events     int64       // handled by the loop
 	Dispatched int64       // batches
 	Gears      *GearResult // of a gear plan, else nil
+	Flow       *FlowResult // of a plan of applications, else nil
 	Transfers  Transfers   // between stages
 	Probes     int64       // paths that the policy looked for; 0: it does not count them
 	crossed    transferTimes

@@ -165,6 +165,9 @@ func (h *devices) fault(d int32, back bool) {
 		return
 	}
 	dev.down = !back
+	if h.flow != nil && h.flow.stats != nil {
+		h.flow.stats.fault(d, back)
+	}
 	kind := policy.WorkerBack
 	if !back {
 		kind = policy.WorkerLost

@@ -39,7 +39,7 @@ var endings = []struct {
 	pool func(out *Result, runs []*Result)
 }{
 	{make: newCascade, pool: poolCascades},
-	{make: newFlow},
+	{make: newFlow, pool: poolFlows},
 }
 
 // endingOf is the ending of a run.

@@ -16,6 +16,7 @@ type flow struct {
 	placed  []int32 // tasks that are to be brought somewhere once their inputs are there
 	late    []int32 // tasks that their batch held longer than anybody wanted them
 	telling bool
+	stats   *flowStats // nil: of plans of another kind
 }
 
 // facts are what a task has beside its place in the ledger.
@@ -30,6 +31,7 @@ func newFlow(l *loop) ending {
 		return nil
 	}
 	l.flow = &flow{l: l, control: l.cfg.Control}
+	l.flow.stats = newFlowStats(l)
 	return l.flow
 }
 
@@ -46,6 +48,9 @@ func (f *flow) begin(req, model int32) {
 func (f *flow) ran(slot, _ int32) {
 	l := f.l
 	pipeline := l.batches[slot].pipeline
+	if f.stats != nil {
+		f.stats.ran(l.batches[slot].service, l.now-l.item.start, l.members(slot))
+	}
 	for _, t := range l.members(slot) {
 		req := l.tasks[t].req
 		if !l.leave(t, over) {
@@ -77,8 +82,11 @@ func (f *flow) left(t int32) {
 	}
 }
 
-// forget ends the tasks of a request that was dropped.
-func (f *flow) forget(req int32) {
+// dropped ends the tasks of a request that was dropped because of a task.
+func (f *flow) dropped(req, task int32) {
+	if f.stats != nil {
+		f.stats.dropped(req, task)
+	}
 	f.control.Forget(req, &f.out)
 	if !f.telling {
 		f.reveal()
@@ -99,6 +107,9 @@ func (f *flow) reveal() {
 	}
 	for _, req := range f.out.Over {
 		if f.l.requests[req].state == waiting {
+			if f.stats != nil {
+				f.stats.answered(req)
+			}
 			f.l.answer(req)
 			ev := f.l.begin(policy.ControlRevealed)
 			ev.Model, ev.Req, ev.Task = f.l.requests[req].model, req, -1
@@ -138,6 +149,9 @@ func (f *flow) add(t *policy.Reveal) {
 	}
 	for int(t.Task) >= len(f.facts) {
 		f.facts = append(f.facts, facts{})
+	}
+	if f.stats != nil {
+		f.stats.sums.Modules[t.Service].Requests++
 	}
 	l.tasks[t.Task] = task{req: t.Req, service: t.Service, state: waiting, stage: -1}
 	fa := &f.facts[t.Task]
@@ -227,7 +241,11 @@ func (*flow) mode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
 
-func (*flow) result(*Result) {}
+func (f *flow) result(r *Result) {
+	if f.stats != nil {
+		f.stats.result(r)
+	}
+}
 
 // finish checks that no slot is lost when nothing is left to happen.
 func (f *flow) finish() error {

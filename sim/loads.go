@@ -83,6 +83,9 @@ func (st *storage) unload(ld *loader, o order) {
 		return
 	} else {
 		ld.remove(st.t, o.network)
+		if st.flow != nil && st.flow.stats != nil {
+			st.flow.stats.change(o.device, false)
+		}
 	}
 	st.at(st.now, policy.NetworkUnloaded, st.sequence(), item{what: isUnloaded, batch: o.network, device: o.device, serial: o.key, epoch: st.list[o.device].epoch})
 }
@@ -152,6 +155,9 @@ func (st *storage) ended(it *item) {
 		why = int64(policy.ReturnFull)
 	} else {
 		ld.add(st.t, network)
+		if st.flow != nil && st.flow.stats != nil {
+			st.flow.stats.change(d, true)
+		}
 	}
 	st.start(d)
 	ev := st.loop.begin(policy.NetworkLoaded)

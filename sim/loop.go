@@ -232,6 +232,8 @@ func (l *loop) letIn() {
 	}
 	if l.flow == nil {
 		l.tasks[slot] = task{req: slot, service: model, state: waiting, stage: -1}
+	} else if l.flow.stats != nil {
+		l.flow.stats.arrive(slot)
 	}
 	l.pull()
 	ev := l.begin(policy.Arrival)

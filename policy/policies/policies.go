@@ -10,6 +10,8 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
+	"inferplan/policy/drop"
+	"inferplan/policy/flow"
 	"inferplan/policy/gear"
 	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
@@ -68,6 +70,24 @@ var kinds = []kind{
 			},
 		},
 	},
+	{
+		name:    formats.PlanFlow,
+		compile: flow.Compile,
+		owns:    func(t *policy.Tables) bool { return flow.Of(t) != nil },
+		control: flow.NewControl,
+		makers:  droppers(),
+	},
+}
+
+// droppers makes the policies of applications.
+func droppers() map[string]maker {
+	out := map[string]maker{}
+	for _, name := range drop.Names() {
+		out[name] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			return drop.New(name, t, params)
+		}
+	}
+	return out
 }
 
 // Compile makes the tables of a plan: the shared ones and those of its kind.

@@ -1,0 +1,18 @@
+// Command pard holds policies of pipelines under one deadline against each other
+// and against a bound that no policy can beat (PARD, EuroSys '26).
+//
+// Four applications are made from measured profiles, and three public traces are
+// scaled to what 64 workers carry. Workers come and go by the arrivals at the
+// entry alone, so that every policy has the same. A cell is one case, policy and
+// seed; it is kept as soon as it is measured, and a second start goes on where
+// the first stopped.
+//
+//	profiles.go   measured latencies, by batch
+//	pipelines.go  the applications, their batches and plans of kind flow
+//	traces.go     rates by second, and arrivals
+//	cell.go       one run and what is kept of it
+//	cases.go      which cells a part needs
+//	tables.go     tables and figures.json
+//	reference.go  what an independent implementation of the same reading gave
+//	speed.go      events per CPU-second, beside a bare heap loop
+package main

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"inferplan/bench/kept"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-pard:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// flags are what a start asks for.
+type flags struct {
+	data, dir, parts, only, policies string
+	seeds                            int
+	fresh                            bool
+}
+
+func parse(args []string) (flags, error) {
+	var f flags
+	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
+	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
+	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
+	set.StringVar(&f.parts, "parts", "S0,S1,stress,trouble,speed", "of S0, S1, stress, trouble, ablations, speed")
+	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
+	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
+	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
+	set.BoolVar(&f.fresh, "fresh", false, "forget earlier results")
+	if err := set.Parse(args); err != nil {
+		return f, err
+	}
+	if set.NArg() > 0 || f.seeds < 1 {
+		return f, fmt.Errorf("arguments %v and %d seeds, expected none and at least one", set.Args(), f.seeds)
+	}
+	return f, nil
+}
+
+// more are the policies that were asked for and that no part has.
+func (f *flags) more() []string {
+	var out []string
+	for p := range strings.SplitSeq(f.policies, ",") {
+		if p != "" && !slices.Contains(plain, p) && !slices.Contains(ablations, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// results are the cells measured so far.
+type results map[string]outcome
+
+func key(c *cell) string { return fmt.Sprintf("%s/%s/%d", c.Case, c.Policy, c.Seed) }
+
+func run(ctx context.Context, args []string) (err error) {
+	f, err := parse(args)
+	if err != nil {
+		return err
+	}
+	b, err := open(f.data)
+	if err != nil {
+		return err
+	}
+	have := results{}
+	lines, err := kept.Open(filepath.Join(f.dir, "results", "cells.jsonl"), f.fresh, func(line []byte) error {
+		var c cell
+		err := json.Unmarshal(line, &c)
+		have[key(&c)] = c.outcome
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lines.Close()) }()
+	parts := strings.Split(f.parts, ",")
+	for seed := range uint64(f.seeds) {
+		for _, part := range parts {
+			if part == "speed" {
+				continue
+			}
+			list, err := b.cells(part, seed+1, f.more())
+			if err != nil {
+				return err
+			}
+			for i := range list {
+				if err := b.one(ctx, &list[i], f, have, lines); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	s := &sheet{have: have, seeds: f.seeds}
+	s.tables(os.Stdout)
+	if slices.Contains(parts, "speed") {
+		if err := s.speed(ctx, b); err != nil {
+			return err
+		}
+	}
+	s.print(os.Stdout)
+	return s.write(filepath.Join(f.dir, "figures.json"))
+}
+
+// open reads the data.
+func open(dir string) (*bench, error) {
+	from, err := readProfiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	pipes, err := pipelinesOf(from)
+	if err != nil {
+		return nil, err
+	}
+	traces, err := readTraces(dir)
+	return &bench{pipes, traces}, err
+}
+
+// one measures a cell, unless it was measured before.
+func (b *bench) one(ctx context.Context, w *work, f flags, have results, lines *kept.Lines) error {
+	if _, done := have[key(&w.cell)]; done || !strings.Contains(w.Case, f.only) || f.policies != "" && !slices.Contains(strings.Split(f.policies, ","), w.Policy) {
+		return nil
+	}
+	out, err := w.job.measure(ctx, spec(w.Policy, w.trace), w.Seed)
+	if err != nil {
+		return fmt.Errorf("%s under %s: %w", w.Case, w.Policy, err)
+	}
+	w.outcome = out
+	have[key(&w.cell)] = out
+	fmt.Fprintf(os.Stderr, "%s %s seed %d: dropped %.3f %%, %.2f s of CPU\n", w.Case, w.Policy, w.Seed, 100*out.drop(), out.CPU)
+	return lines.Add(&w.cell)
+}

@@ -1,0 +1,204 @@
+package formats
+
+import (
+	"fmt"
+	"slices"
+)
+
+// FlowPlan is the part of a plan of kind flow that says what its applications
+// are and how their modules scale. Where each module runs, with which batch, is
+// in the deployment: one entry per module, which applications may share.
+type FlowPlan struct {
+	Applications []FlowApplication `json:"applications"`
+	Modules      []FlowModule      `json:"modules"` // in the order of the deployment
+	// Lambda is the quantile of the waits for batches further down that a request
+	// is given (PARD §4.2), WindowUS how far back queueing is averaged.
+	Lambda   float64      `json:"lambda"`
+	WindowUS Micros       `json:"window_us"`
+	Scaling  *FlowScaling `json:"scaling,omitempty"` // absent: all replicas are there all the time
+}
+
+// FlowApplication is an application with what is promised for it. The model of a
+// module is the name of a deployed one.
+type FlowApplication struct {
+	Served
+	Modules []Module `json:"modules"`
+}
+
+// FlowModule is what a deployed module has beside its pipelines.
+type FlowModule struct {
+	Model       string  `json:"model"`
+	Accuracy    float64 `json:"accuracy,omitempty"`      // of the variant that was chosen
+	ColdStartUS Micros  `json:"cold_start_us,omitempty"` // from the decision for a further replica until it serves
+}
+
+// FlowScaling says how many replicas of every module serve at which rate of
+// arrivals at the entry. The replicas of the deployment are the most there are.
+//
+// Every EveryUS the mean rate of the last WindowUS is looked up in the table. A
+// module keeps the most replicas that were looked up within HoldUS, unless all
+// modules together then have more than MaxWorkers: then as was looked up last.
+type FlowScaling struct {
+	EveryUS    Micros     `json:"every_us"`
+	WindowUS   Micros     `json:"window_us"`
+	HoldUS     Micros     `json:"hold_us,omitempty"`
+	MaxWorkers int        `json:"max_workers"`
+	Start      []int      `json:"start"` // replicas at the beginning, by module
+	Table      []FlowRate `json:"table"` // by rising rate; the first from 0
+}
+
+// FlowRate is a row of the table.
+type FlowRate struct {
+	AboveRPS float64 `json:"above_rps"` // up to that of the next row
+	Replicas []int   `json:"replicas"`  // by module
+}
+
+// PlanFlow is the kind of plans of applications.
+const PlanFlow = "flow"
+
+var flowKind = planKind{name: PlanFlow, section: (*FlowPlan)(nil), options: flowOptions, schema: schemaFile("plan.flow")}
+
+var flowOptions = []Option{
+	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
+		Help: "what to optimise: throughput, or the least cost, power or gpus that carries the applications' rates"},
+	sloOption,
+	maxBatchOption,
+	gapOption,
+	timeLimitOption,
+}
+
+// FlowOf is the section of a plan of applications; nil for other plans.
+func FlowOf(p *Plan) *FlowPlan {
+	s, _ := p.Section.(*FlowPlan)
+	return s
+}
+
+// Served lists the applications.
+func (f *FlowPlan) Served() []Served {
+	out := make([]Served, len(f.Applications))
+	for i := range f.Applications {
+		out[i] = f.Applications[i].Served
+	}
+	return out
+}
+
+// Promised is the tightest of the applications that a module is part of.
+func (f *FlowPlan) Promised(d *Deployed) Served {
+	out := Served{}
+	for i := range f.Applications {
+		a := &f.Applications[i]
+		part := slices.ContainsFunc(a.Modules, func(m Module) bool { return m.Model == d.Model })
+		if part && (out.SLOUS == 0 || a.SLOUS < out.SLOUS) {
+			out = a.Served
+		}
+	}
+	return out
+}
+
+// Attainment is left to whoever asks.
+func (f *FlowPlan) Attainment() (float64, string) { return 0, "" }
+
+// Replicas are those of all pipelines of a deployed module.
+func (d *Deployed) Replicas() int {
+	n := 0
+	for i := range d.Pipelines {
+		for k := range d.Pipelines[i].Stages {
+			n += d.Pipelines[i].Stages[k].Replicas
+		}
+	}
+	return n
+}
+
+func (f *FlowPlan) check(p *planChecker) {
+	if len(f.Applications) == 0 {
+		p.fail("flow.applications", "an empty list", "at least one application", "")
+	}
+	seen, deployed, used := map[string]int{}, map[string]bool{}, map[string]bool{}
+	for i := range p.plan.Deployment {
+		deployed[p.plan.Deployment[i].Model] = true
+	}
+	for i := range f.Applications {
+		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+		p.name(seen, i, a.Model, "%s.model", at)
+		p.served(&a.Served, at)
+		p.modules(a.Modules, at+".modules")
+		for k := range a.Modules {
+			m := &a.Modules[k]
+			used[m.Model] = true
+			if !deployed[m.Model] || len(m.Variants) > 0 {
+				p.fail(fmt.Sprintf("%s.modules[%d].model", at, k), "the model "+quote(m.Model), "one deployed model, without variants", "")
+			}
+		}
+	}
+	if len(f.Modules) != len(p.plan.Deployment) {
+		p.fail("flow.modules", fmt.Sprintf("%d modules", len(f.Modules)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
+		return
+	}
+	for i := range f.Modules {
+		f.module(p, i, used)
+	}
+	if !(f.Lambda > 0 && f.Lambda < 1) {
+		p.fail("flow.lambda", number(f.Lambda), "a share above 0 and below 1", "")
+	}
+	if f.WindowUS <= 0 {
+		p.fail("flow.window_us", integer64(int64(f.WindowUS)), "a positive time", "")
+	}
+	if f.Scaling != nil {
+		f.scaling(p)
+	}
+}
+
+// module checks a deployed module: whole models, each on devices of its own.
+func (f *FlowPlan) module(p *planChecker, i int, used map[string]bool) {
+	m, d, at := &f.Modules[i], &p.plan.Deployment[i], fmt.Sprintf("deployment[%d]", i)
+	if m.Model != d.Model || d.Class != "" {
+		p.fail(fmt.Sprintf("flow.modules[%d].model", i), quote(m.Model), "the model at the same place of the deployment, "+quote(d.Model)+", without a class", "")
+		return
+	}
+	p.share(fmt.Sprintf("flow.modules[%d].accuracy", i), m.Accuracy)
+	if !used[d.Model] {
+		p.fail(at+".model", quote(d.Model), "a model of some application's module", "")
+	}
+	if len(d.Pipelines) == 0 {
+		p.fail(at+".pipelines", "nothing", "a pipeline for each device kind that the module is on", "")
+	}
+	promised := f.Promised(d)
+	for k := range d.Pipelines {
+		l := &d.Pipelines[k]
+		p.keeps(l, &promised, fmt.Sprintf("%s.pipelines[%d]", at, k))
+		if len(l.Stages) > 1 {
+			p.fail(fmt.Sprintf("%s.pipelines[%d].stages", at, k), fmt.Sprintf("%d stages", len(l.Stages)), "one: a module runs whole", "")
+		}
+	}
+}
+
+func (f *FlowPlan) scaling(p *planChecker) {
+	s := f.Scaling
+	if s.EveryUS <= 0 || s.WindowUS <= 0 || s.MaxWorkers < 1 {
+		p.fail("flow.scaling", fmt.Sprintf("every_us %v, window_us %v, max_workers %d", s.EveryUS, s.WindowUS, s.MaxWorkers), "positive times and at least one worker", "")
+	}
+	f.replicas(p, s.Start, "flow.scaling.start")
+	if len(s.Table) == 0 || s.Table[0].AboveRPS != 0 {
+		p.fail("flow.scaling.table", fmt.Sprintf("%d rows", len(s.Table)), "rows from the rate 0 on", "")
+	}
+	for i := range s.Table {
+		at := fmt.Sprintf("flow.scaling.table[%d]", i)
+		if i > 0 && !(s.Table[i].AboveRPS > s.Table[i-1].AboveRPS) {
+			p.fail(at+".above_rps", number(s.Table[i].AboveRPS), "more than that of the row before", "")
+		}
+		f.replicas(p, s.Table[i].Replicas, at+".replicas")
+	}
+}
+
+// replicas checks a number of replicas for every module.
+func (f *FlowPlan) replicas(p *planChecker, list []int, at string) {
+	if len(list) != len(f.Modules) {
+		p.fail(at, fmt.Sprintf("%d numbers", len(list)), fmt.Sprintf("one per module, %d", len(f.Modules)), "")
+		return
+	}
+	for i, n := range list {
+		if most := p.plan.Deployment[i].Replicas(); n < 1 || n > most {
+			p.failf(integer64(n), fmt.Sprintf("1 to the replicas of the deployment, %d", most), "", "%s[%d]", at, i)
+		}
+	}
+}

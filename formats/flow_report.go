@@ -1,0 +1,75 @@
+package formats
+
+import "fmt"
+
+// ModuleReport is a module's part of a run of applications.
+type ModuleReport struct {
+	Module   string  `json:"module"`
+	Requests int64   `json:"requests"` // tasks that came to it
+	Dropped  int64   `json:"dropped"`  // requests that were dropped because of it
+	Invalid  float64 `json:"invalid"`  // share of its device time that went into requests that were not in time
+	Consumed float64 `json:"consumed"` // share of the SLO that was gone when its tasks ended, mean
+	// Queued is from a task's reveal until it enters a batch, Waited until that
+	// starts. Both are in whole milliseconds, rounded down.
+	Queued *TimeQuantiles `json:"queued,omitempty"`
+	Waited *TimeQuantiles `json:"waited,omitempty"`
+	RunUS  Micros         `json:"run_us"` // of its batches, mean
+	Batch  float64        `json:"batch"`  // tasks of its batches, mean
+}
+
+// TimeQuantiles are quantiles of a time.
+type TimeQuantiles struct {
+	P50US Micros `json:"p50_us"`
+	P90US Micros `json:"p90_us"`
+	P99US Micros `json:"p99_us"`
+}
+
+// FlowReport is what a run of applications showed beside its counts.
+type FlowReport struct {
+	Invalid    float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
+	DeviceUS   Micros           `json:"device_us"` // from the decision for a worker until it goes, of all together
+	Windows    []FlowWindow     `json:"windows,omitempty"`
+	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // absent: never
+	Modes      []FlowModeChange `json:"modes,omitempty"`      // of the first run
+}
+
+// FlowWindow is the worst of all windows of a width, by arrival.
+type FlowWindow struct {
+	WidthUS Micros  `json:"width_us"`
+	Drop    float64 `json:"drop"`    // most requests that were not in time, as a share of those that came
+	Goodput float64 `json:"goodput"` // least requests in time, likewise
+}
+
+// FlowOverload is of the windows of ten seconds in which more came than the
+// workers carry.
+type FlowOverload struct {
+	Windows      int      `json:"windows"`
+	Requests     int64    `json:"requests"`
+	Goodput      float64  `json:"goodput"` // in time, as a share of those
+	ShareOfBound *float64 `json:"share_of_bound,omitempty"`
+}
+
+// FlowModeChange is a change of the order in which a module serves: lbf is the
+// least remaining budget first, hbf the most.
+type FlowModeChange struct {
+	AtUS   Micros `json:"at_us"`
+	Module string `json:"module"`
+	Order  string `json:"order"`
+}
+
+// flow checks what a report says of applications.
+func (c *checker) flow(d *Report) {
+	if d.ShareOfBound != nil && *d.ShareOfBound < 0 {
+		c.fail("share_of_bound", number(*d.ShareOfBound), "0 or more", "")
+	}
+	for i := range d.Modules {
+		m, at := &d.Modules[i], fmt.Sprintf("modules[%d]", i)
+		if m.Module == "" || m.Requests < 0 || m.Dropped < 0 {
+			c.fail(at, fmt.Sprintf("%q with %d requests, %d dropped", m.Module, m.Requests, m.Dropped), "a name, and 0 or more of each", "")
+		}
+		c.share(at+".invalid", m.Invalid)
+	}
+	if d.Flow != nil {
+		c.share("flow.invalid", d.Flow.Invalid)
+	}
+}

@@ -1,0 +1,218 @@
+package formats
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Applications are pipelines of modules, each under one deadline.
+type Applications []Application
+
+// Application is a graph of modules without cycles. Its first module is where
+// requests enter.
+type Application struct {
+	Name       string   `json:"name"`
+	SLO        SLO      `json:"slo,omitzero"`                 // of the whole; --slo where it is left out
+	Percentile string   `json:"percentile,omitempty"`         // p99 by default
+	Weight     float64  `json:"weight,omitempty" default:"1"` // 1 by default
+	RPS        float64  `json:"rps,omitempty"`                // to be carried
+	Accuracy   float64  `json:"accuracy,omitempty"`           // floor, of the product over the modules
+	Modules    []Module `json:"modules"`
+}
+
+// Module is one step of an application: a model, or one of several variants of
+// it. A text in its place is the module's name alone.
+type Module struct {
+	Name     string    `json:"name"`
+	Model    string    `json:"model,omitempty"`    // of the profile; the module's name where it is left out
+	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
+	After    []string  `json:"after,omitempty"`    // modules whose outputs it reads; left out: the one before it in the list
+	Branches []Branch  `json:"branches,omitempty"` // of which a request takes one
+}
+
+// Variant is a model that does a module's task.
+type Variant struct {
+	Model    string  `json:"model"`
+	Accuracy float64 `json:"accuracy"`
+}
+
+// Branch is the modules that run where a request takes one way. A module that
+// no way names runs for every request.
+type Branch struct {
+	To          []string `json:"to"` // empty: nothing more on this way
+	Probability float64  `json:"probability"`
+}
+
+var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}
+
+// ApplicationsOf are the applications that a workload asks for; nil where it
+// asks for something else.
+func ApplicationsOf(w *Workload) Applications {
+	if w == nil {
+		return nil
+	}
+	s, _ := w.Section.(Applications)
+	return s
+}
+
+// Files names no file.
+func (Applications) Files() []SectionFile { return nil }
+
+// Models are the models that may run a module, with the accuracy of each; 0
+// where none is known.
+func (m *Module) Models() []Variant {
+	if len(m.Variants) > 0 {
+		return m.Variants
+	}
+	return []Variant{{Model: cmp.Or(m.Model, m.Name)}}
+}
+
+// WithDefaults returns the application with what was left out filled in: p99,
+// weight 1, and every module's predecessors.
+func (a Application) WithDefaults() Application {
+	a.Percentile, a.Weight = cmp.Or(a.Percentile, "p99"), cmp.Or(a.Weight, 1)
+	a.Modules = slices.Clone(a.Modules)
+	for i := range a.Modules {
+		m := &a.Modules[i]
+		if m.After == nil && i > 0 {
+			m.After = []string{a.Modules[i-1].Name}
+		}
+		if m.Model == "" && len(m.Variants) == 0 {
+			m.Model = m.Name
+		}
+	}
+	return a
+}
+
+// MaxModules bounds the modules of one application.
+const MaxModules = 64
+
+func (s Applications) check(c *checker) {
+	if len(s) == 0 {
+		c.fail("applications", "an empty list", "at least one application", "")
+	}
+	seen := map[string]int{}
+	for i := range s {
+		a, at := &s[i], fmt.Sprintf("applications[%d]", i)
+		c.name(seen, i, a.Name, "applications[%d].name", i)
+		if !a.SLO.IsZero() {
+			c.slo(a.SLO, at+".slo")
+		}
+		if a.Percentile != "" {
+			c.percentile(a.Percentile, at+".percentile")
+		}
+		for _, f := range [...]struct {
+			name  string
+			value float64
+		}{{"weight", a.Weight}, {"rps", a.RPS}} {
+			if f.value < 0 || f.value > maxRate {
+				c.fail(at+"."+f.name, number(f.value), "a positive number", "")
+			}
+		}
+		c.share(at+".accuracy", a.Accuracy)
+		c.modules(a.WithDefaults().Modules, at+".modules")
+	}
+}
+
+// modules checks the graph of an application.
+func (c *checker) modules(list []Module, at string) {
+	if len(list) == 0 || len(list) > MaxModules {
+		c.fail(at, fmt.Sprintf("%d modules", len(list)), fmt.Sprintf("1 to %d", MaxModules), "")
+		return
+	}
+	place, names := map[string]int{}, make([]string, len(list))
+	for i := range list {
+		c.name(place, i, list[i].Name, "%s[%d].name", at, i)
+		place[list[i].Name], names[i] = i, list[i].Name
+	}
+	found := len(c.list)
+	for i := range list {
+		m, here := &list[i], fmt.Sprintf("%s[%d]", at, i)
+		c.variants(m, here)
+		seen := map[string]int{}
+		for k, name := range m.After {
+			c.name(seen, k, name, "%s.after[%d]", here, k)
+			c.module(place, names, name, fmt.Sprintf("%s.after[%d]", here, k))
+		}
+		switch {
+		case i == 0 && len(m.After) > 0:
+			c.fail(here+".after", fmt.Sprintf("%d modules", len(m.After)), "none: requests enter at the first module", "put the module that requests enter at first")
+		case i > 0 && len(m.After) == 0:
+			c.fail(here+".after", "nothing", "the modules whose outputs it reads", "a module that follows none is never reached")
+		}
+		c.branches(list, place, i, here)
+	}
+	if len(c.list) == found {
+		c.order(list, place, at)
+	}
+}
+
+// module checks that a name is one of the application's.
+func (c *checker) module(place map[string]int, names []string, name, at string) {
+	if _, ok := place[name]; ok || name == "" {
+		return
+	}
+	hint := ""
+	if near := nearest(name, names); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	c.fail(at, "the module "+quote(name), "a module of the application", hint)
+}
+
+func (c *checker) variants(m *Module, at string) {
+	if len(m.Variants) > 0 && m.Model != "" {
+		c.fail(at+".model", "a model beside variants", "one of the two", "")
+	}
+	seen := map[string]int{}
+	for k := range m.Variants {
+		v := &m.Variants[k]
+		c.name(seen, k, v.Model, "%s.variants[%d].model", at, k)
+		if !(v.Accuracy > 0 && v.Accuracy <= 1) {
+			c.fail(fmt.Sprintf("%s.variants[%d].accuracy", at, k), number(v.Accuracy), "a share above 0, at most 1", "")
+		}
+	}
+}
+
+// branches checks the ways on from a module: each leads to modules behind it,
+// no module is on two of them, and the probabilities sum to 1.
+func (c *checker) branches(list []Module, place map[string]int, i int, at string) {
+	m := &list[i]
+	if len(m.Branches) == 0 {
+		return
+	}
+	sum, seen := 0.0, map[string]int{}
+	for k := range m.Branches {
+		b := &m.Branches[k]
+		here := fmt.Sprintf("%s.branches[%d]", at, k)
+		c.share(here+".probability", b.Probability)
+		sum += b.Probability
+		for j, name := range b.To {
+			c.name(seen, k, name, "%s.to[%d]", here, j)
+			if to, ok := place[name]; !ok || !slices.Contains(list[to].After, m.Name) {
+				c.fail(fmt.Sprintf("%s.to[%d]", here, j), "the module "+quote(name), "a module that reads the output of "+quote(m.Name), "name it in the module's after")
+			}
+		}
+	}
+	if !(math.Abs(sum-1) <= 1e-6) {
+		c.fail(at+".branches", "probabilities that sum to "+formatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
+	}
+}
+
+// order checks that every module can come after those that it reads: it is
+// reached from the first, and is on no cycle.
+func (c *checker) order(list []Module, place map[string]int, at string) {
+	done := make([]bool, len(list))
+	for more := true; more; {
+		more = false
+		for i := range list {
+			if !done[i] && !slices.ContainsFunc(list[i].After, func(name string) bool { return !done[place[name]] }) {
+				done[i], more = true, true
+			}
+		}
+	}
+	if i := slices.Index(done, false); i >= 0 {
+		c.fail(fmt.Sprintf("%s[%d].after", at, i), "a module that waits for itself", "a graph without cycles", "loops have to be unrolled")
+	}
+}

@@ -1,0 +1,23 @@
+// Package drop has the policies of pipelines under one deadline: PARD (EuroSys
+// '26) with its ablations, the baselines Nexus and Clipper++, and ours (feas).
+//
+// A request that will miss its deadline steals from one that could make it. So a
+// task is tested when it could enter a batch, with what the modules further down
+// will take, and its request is dropped if it would be late.
+//
+//	options.go   the policies by name: what each is made of; parameters
+//	policy.go    state and events
+//	broker.go    the Request Broker: who serves a task, when batches form, the test
+//	planner.go   the State Planner: what is known of other modules, each second
+//	estimate.go  what is left to do behind a module
+//	waits.go     distributions of waits for batches, their sums and quantiles
+//	depq.go      the queues: a min-max heap, and a line
+//	starts.go    which worker can start a further task first
+//	token.go     admission at the entry
+//	scale.go     workers that come and go
+//	change.go    workers that are lost, batches that come back
+//	seen.go      what only the policy knows of a run
+//
+// Handling an event allocates nothing once queues have grown, but for changes of
+// the order, which are kept for the report.
+package drop

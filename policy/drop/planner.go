@@ -1,0 +1,272 @@
+package drop
+
+import (
+	"time"
+
+	"inferplan/policy/flow"
+)
+
+// planner is the State Planner (PARD §4): what a module knows of the others. It
+// is brought up to date every second; a worker's own queue and batch are looked
+// at as they are.
+type planner struct {
+	stride int32   // services: [application*stride + service]
+	came   []int64 // by service: tasks in this second, before drops
+	load   []loads
+	queues []queueing
+	waits  []waits
+	runs   []time.Duration // by service: of a planned batch
+	one    []time.Duration // of a batch of one
+
+	behind []time.Duration // what is left to do behind a module
+	alone  []time.Duration // the same with nothing but batches of one
+	parts  []time.Duration // a module's part of the SLO
+	upTo   []time.Duration // the parts up to it, it included
+	worst  []peaks
+
+	crowded bool // oc: a module's queue is longer than its limit
+	second  int64
+	counts  []int32
+	buffers [][]float64
+	drawn   []time.Duration
+	along   []*waits
+}
+
+// loads is what decides the order of a module (PARD §4.3).
+type loads struct {
+	capacity float64 // tasks per second
+	came     [10]float64
+	smooth   [10]float64
+	n        int
+}
+
+// queueing is a weighted average over the window: every tenth of a second by its
+// age.
+type queueing struct {
+	sum   []time.Duration
+	count []int64
+	at    []int64 // which tenth the bucket is of
+	mean  time.Duration
+}
+
+// peaks are the longest times in a module, second by second.
+type peaks struct {
+	last [5]time.Duration
+	now  time.Duration
+}
+
+const tenth = 100 * time.Millisecond
+
+func (s *planner) init(p *Policy) {
+	n := len(p.t.Services)
+	s.stride = int32(n)
+	s.came, s.worst = make([]int64, n), make([]peaks, n)
+	s.runs, s.one = make([]time.Duration, n), make([]time.Duration, n)
+	for m := range n {
+		buckets := int(p.opt.Window / tenth)
+		s.queues = append(s.queues, queueing{sum: make([]time.Duration, buckets), count: make([]int64, buckets), at: make([]int64, buckets)})
+		for i, d := range p.modules[m].workers {
+			w := &p.workers[d]
+			s.runs[m] = max(s.runs[m], w.full)
+			if i == 0 || w.infer[0] < s.one[m] {
+				s.one[m] = w.infer[0]
+			}
+		}
+		s.waits = append(s.waits, newWaits(s.runs[m]))
+	}
+	cells := len(p.own.Apps) * n
+	s.behind, s.alone, s.parts, s.upTo = make([]time.Duration, cells), make([]time.Duration, cells), make([]time.Duration, cells), make([]time.Duration, cells)
+	for a := range p.own.Apps {
+		app := &p.own.Apps[a]
+		for i := range app.Nodes {
+			at := s.cell(a, app.Nodes[i].Service)
+			s.alone[at] = max(s.alone[at], s.longest(app, int32(i), s.one, 1)-s.one[app.Nodes[i].Service])
+		}
+		s.share(a, app, p.t.Models[a].SLO, s.runs)
+	}
+	s.counts = make([]int32, 64)
+	s.estimate(p)
+}
+
+func (s *planner) cell(app int, service int32) int32 { return int32(app)*s.stride + service }
+
+// longest is the longest way from a node to the end, the node included, where a
+// module takes times so long as by says.
+func (s *planner) longest(app *flow.App, node int32, by []time.Duration, times int) time.Duration {
+	most := time.Duration(0)
+	for _, path := range app.Nodes[node].Paths {
+		sum := time.Duration(0)
+		for _, n := range path {
+			sum += by[app.Nodes[n].Service]
+		}
+		most = max(most, sum)
+	}
+	return time.Duration(times) * (most + by[app.Nodes[node].Service])
+}
+
+// share gives every module its part of an application's SLO, by how long each
+// takes along the longest way (as Clipper's per-model SLOs and Nexus §6.2).
+func (s *planner) share(a int, app *flow.App, slo time.Duration, by []time.Duration) {
+	total := s.longest(app, 0, by, 1)
+	upTo := make([]time.Duration, len(app.Nodes))
+	for _, i := range app.Order {
+		n := &app.Nodes[i]
+		before := time.Duration(0)
+		for _, in := range n.In {
+			before = max(before, upTo[in.From])
+		}
+		upTo[i] = before + by[n.Service]
+		at := s.cell(a, n.Service)
+		s.parts[at] = time.Duration(float64(slo) * float64(by[n.Service]) / float64(total))
+		s.upTo[at] = max(s.upTo[at], time.Duration(float64(slo)*float64(upTo[i])/float64(total)))
+	}
+}
+
+// capacity notes how much the live workers of a module can do.
+func (s *planner) capacity(p *Policy, m int32) {
+	rate := 0.0
+	for _, d := range p.modules[m].live {
+		rate += float64(p.workers[d].batch) / p.workers[d].full.Seconds()
+	}
+	s.load[m].capacity = rate
+}
+
+// admitted takes in that a task entered a batch after it had queued, and how
+// long the batch then forms.
+func (s *planner) admitted(m int32, now, queued, wait time.Duration) {
+	q := &s.queues[m]
+	t := int64(now / tenth)
+	i := int(t % int64(len(q.at)))
+	if q.at[i] != t {
+		q.at[i], q.sum[i], q.count[i] = t, 0, 0
+	}
+	q.sum[i] += queued
+	q.count[i]++
+	s.waits[m].add(wait)
+}
+
+// average is the weighted mean over the window up to now.
+func (q *queueing) average(now time.Duration) time.Duration {
+	window := time.Duration(len(q.at)) * tenth
+	sum, weights := 0.0, 0.0
+	for i, t := range q.at {
+		age := now - time.Duration(t)*tenth - tenth/2
+		if q.count[i] == 0 || age > window {
+			continue
+		}
+		w := 1 - max(0, age).Seconds()/window.Seconds()
+		sum += w * float64(q.sum[i])
+		weights += w * float64(q.count[i])
+	}
+	if weights == 0 {
+		return 0
+	}
+	return time.Duration(sum / weights)
+}
+
+// recent is the mean of the last second.
+func (q *queueing) recent(now time.Duration) time.Duration {
+	sum, n := time.Duration(0), int64(0)
+	for i, t := range q.at {
+		if now-time.Duration(t)*tenth <= time.Second {
+			sum, n = sum+q.sum[i], n+q.count[i]
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return sum / time.Duration(n)
+}
+
+// ended notes how long the members of a batch that starts now are in the module.
+func (s *planner) ended(p *Policy, w *worker, now time.Duration) {
+	for i := range w.current {
+		t := &p.book.Tasks[w.current[i].Task]
+		s.worst[w.module].now = max(s.worst[w.module].now, w.end-t.Revealed)
+	}
+}
+
+// tick is the work of a second.
+func (s *planner) tick(p *Policy, now time.Duration) {
+	s.second = int64(now / time.Second)
+	s.crowded = false
+	for m := range s.load {
+		l := &s.load[m]
+		l.take(float64(s.came[m]))
+		s.came[m] = 0
+		s.queues[m].mean = s.queues[m].average(now)
+		if p.entry && s.queues[m].recent(now) > p.opt.Limit {
+			s.crowded = true
+		}
+		if high := l.high(p.modules[m].high, p.sudden); p.order == adaptive && high != p.modules[m].high {
+			p.modules[m].high = high
+			p.seen.changed(now, int32(m), high)
+		}
+	}
+	if p.test == worst {
+		s.repart(p)
+	}
+	s.estimate(p)
+}
+
+// catchUp lets the seconds pass in which nothing was to do.
+func (s *planner) catchUp(now time.Duration) {
+	for n := min(int64(now/time.Second)-s.second, int64(len(s.load[0].came))); n > 0; n-- {
+		for m := range s.load {
+			s.load[m].take(0)
+		}
+	}
+	s.second = int64(now / time.Second)
+}
+
+// take takes in the arrivals of a second.
+func (l *loads) take(came float64) {
+	at := l.n % len(l.came)
+	l.came[at] = came
+	l.n++
+	sum, n := 0.0, min(l.n, 5)
+	for i := range n {
+		sum += l.came[(l.n-1-i)%len(l.came)]
+	}
+	l.smooth[at] = sum / float64(n)
+}
+
+// high says whether HBF is in force: the load is above 1 by more than it varies;
+// below by more, it is not; else as before.
+func (l *loads) high(before, sudden bool) bool {
+	if l.capacity == 0 {
+		return before
+	}
+	off, sum := 0.0, 0.0
+	for i := range min(l.n, len(l.came)) {
+		off += max(l.came[i]-l.smooth[i], l.smooth[i]-l.came[i])
+		sum += l.came[i]
+	}
+	vary := 0.0
+	if sum > 0 && !sudden {
+		vary = off / sum
+	}
+	switch mu := l.came[(l.n-1)%len(l.came)] / l.capacity; {
+	case mu > 1+vary:
+		return true
+	case mu < 1-vary:
+		return false
+	}
+	return before
+}
+
+// repart gives parts of the SLO by the longest times seen (WCL).
+func (s *planner) repart(p *Policy) {
+	by := make([]time.Duration, len(s.worst))
+	for m := range s.worst {
+		w := &s.worst[m]
+		w.last[s.second%int64(len(w.last))], w.now = w.now, 0
+		by[m] = s.runs[m]
+		for _, x := range w.last {
+			by[m] = max(by[m], x)
+		}
+	}
+	for a := range p.own.Apps {
+		s.share(a, &p.own.Apps[a], p.t.Models[a].SLO, by)
+	}
+}

@@ -1,0 +1,340 @@
+package drop_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/conform"
+	"inferplan/policy/drop"
+	"inferplan/policy/flow"
+	"inferplan/policy/policies"
+	"inferplan/policy/policytest"
+)
+
+// Whatever an interpreter may do to it within the contract, each policy answers
+// or drops every request once, sends nothing to a device that is gone, and does
+// the same when it is told the same again.
+func TestAgainstAnAdversary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := seeded.New(rapid.Uint64().Draw(t, "seed"), "adversary")
+		name := rapid.SampledFrom(drop.Names()).Draw(t, "policy")
+		plan := policytest.DrawFlow(rng, 5, name, rng.IntN(2) == 0)
+		plan.Policy.Params = map[string]float64{"token": float64(rng.IntN(2)), "samples": float64(50 * rng.IntN(2))}
+		tab, err := policies.Compile(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pol, err := policies.New(plan.Policy, tab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh, _ := policies.New(plan.Policy, tab)
+		var log bytes.Buffer
+		rec := conform.NewRecorder(pol, &log)
+		foe := &policytest.Adversary{Tables: tab, Policy: rec, Control: policies.Control(tab), Rand: rng}
+		if err := foe.Run(rapid.IntRange(10, 600).Draw(t, "steps")); err != nil {
+			t.Fatal(name, ": ", err)
+		}
+		if err := rec.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conform.Replay(&log, fresh); err != nil {
+			t.Fatal(name, ": told the same again: ", err)
+		}
+	})
+}
+
+const ms = time.Millisecond
+
+// hand drives a policy by hand over one module, behind which there is another.
+type hand struct {
+	t    *testing.T
+	pol  policy.Policy
+	out  policy.Actions
+	reqs int32
+}
+
+func newHand(t *testing.T, name string, params map[string]float64) *hand {
+	t.Helper()
+	plan := policytest.FlowPlan(100*ms, name,
+		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms, 12 * ms, 14 * ms}, Workers: 1},
+		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{20 * ms}, Workers: 1})
+	plan.Policy.Params = params
+	tab, err := policies.Compile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol, err := policies.New(plan.Policy, tab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &hand{t: t, pol: pol}
+}
+
+// come lets a request come whose task a is known at once; it is of age already.
+func (h *hand) come(now, age time.Duration) string {
+	h.out.Reset()
+	req := h.reqs
+	h.reqs++
+	h.pol.Handle(now, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, Arrived: now - age, Deadline: now - age + 100*ms}, &h.out)
+	h.pol.Handle(now, &policy.Event{Kind: policy.TaskRevealed, Req: req, Task: req, List: []int32{-1}}, &h.out)
+	return h.said()
+}
+
+func (h *hand) end(now time.Duration) string {
+	h.out.Reset()
+	h.pol.Handle(now, &policy.Event{Kind: policy.BatchFinished}, &h.out)
+	return h.said()
+}
+
+// said writes what was dispatched and dropped.
+func (h *hand) said() string {
+	var out []string
+	for i := range h.out.List {
+		switch a := &h.out.List[i]; a.Kind {
+		case policy.Dispatch:
+			tasks, _ := h.out.Dispatched(a)
+			out = append(out, fmt.Sprint("run", tasks))
+		case policy.Drop:
+			out = append(out, fmt.Sprint("drop", a.Req))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// A free worker starts a batch of one at once. While it runs the next batch
+// forms, and starts when it ends with whatever it holds.
+func TestBatchesForm(t *testing.T) {
+	h := newHand(t, "pard", nil)
+	for i, c := range []struct{ got, want string }{
+		{h.come(0, 0), "run[0]"}, {h.come(2*ms, 0), ""}, {h.come(3*ms, 0), ""},
+		{h.end(10 * ms), "run[1 2]"}, {h.end(22 * ms), ""}, {h.come(30*ms, 0), "run[3]"},
+	} {
+		if c.got != c.want {
+			t.Errorf("step %d: %q, want %q", i, c.got, c.want)
+		}
+	}
+}
+
+// A request is dropped when it could enter a batch and what is past, present and
+// to come exceeds its SLO: at start 10, with 14 here and 20 behind, from an age
+// of 56 on at time 0. Readings that look at less keep it longer.
+func TestTests(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		kept, gone time.Duration // ages
+	}{
+		{"pard", 55 * ms, 57 * ms}, {"back", 76 * ms, 77 * ms}, {"sf", 56 * ms, 57 * ms}, {"lower", 56 * ms, 57 * ms}, {"upper", 36 * ms, 37 * ms}, {"feas", 55 * ms, 57 * ms}, {"nexus", 76 * ms, 77 * ms},
+		{"naive", 99 * ms, 0},
+	} {
+		h := newHand(t, c.name, nil)
+		if got := h.come(0, 0); got != "run[0]" {
+			t.Fatalf("%s: %q", c.name, got)
+		}
+		if got := h.come(0, c.kept); got != "" {
+			t.Errorf("%s at age %v: %q, expected it kept", c.name, c.kept, got)
+		}
+		if got := h.come(0, c.gone); c.gone > 0 && got != "drop2" {
+			t.Errorf("%s at age %v: %q, expected it dropped", c.name, c.gone, got)
+		}
+	}
+}
+
+// A queue that can be served earliest deadline first is; one that cannot is
+// served from the other end, and what is past hope goes.
+func TestFeasibilityDecidesTheOrder(t *testing.T) {
+	for _, c := range []struct {
+		ages []time.Duration
+		want string
+	}{
+		{[]time.Duration{10 * ms, 30 * ms, 20 * ms}, "run[5 6 4]"},
+		{[]time.Duration{31 * ms, 33 * ms, 32 * ms, 30 * ms}, "run[7 4 6] drop5"},
+	} {
+		h := newHand(t, "feas", nil)
+		for range 4 {
+			h.come(0, 0)
+		}
+		for _, age := range c.ages {
+			h.come(0, age)
+		}
+		if got := h.end(10 * ms); got != "run[1 2 3]" {
+			t.Fatalf("first %q", got)
+		}
+		if got := h.end(24 * ms); got != c.want {
+			t.Errorf("ages %v: %q, want %q", c.ages, got, c.want)
+		}
+	}
+}
+
+// Nexus keeps the first window of its line that is in time as a whole.
+func TestWindow(t *testing.T) {
+	h := newHand(t, "nexus", nil)
+	for range 4 {
+		h.come(0, 0)
+	}
+	h.come(0, 63*ms)
+	h.come(0, 10*ms)
+	h.come(0, 0)
+	if got := h.end(10 * ms); got != "run[1 2 3] drop4" {
+		t.Errorf("%q, expected the one that is late dropped and the rest kept", got)
+	}
+	if got := h.end(24 * ms); got != "run[5 6]" {
+		t.Errorf("%q", got)
+	}
+}
+
+// The entry's token refuses what the backlog leaves no time for, before anything
+// runs.
+func TestToken(t *testing.T) {
+	h := newHand(t, "feas", map[string]float64{"token": 1})
+	dropped := 0
+	for range 40 {
+		if strings.HasPrefix(h.come(0, 0), "drop") {
+			dropped++
+		}
+	}
+	if dropped == 0 || dropped > 38 {
+		t.Errorf("%d of 40 refused", dropped)
+	}
+}
+
+// Handling events allocates nothing once the queues have grown.
+func TestNoAllocation(t *testing.T) {
+	for _, name := range []string{"pard", "feas", "nexus", "clipper++"} {
+		l := newLoad(t, name, 40)
+		for range 2000 {
+			l.step()
+		}
+		if n := testing.AllocsPerRun(2000, l.step); n > 0 {
+			t.Errorf("%s: %v allocations per event", name, n)
+		}
+	}
+}
+
+// load is a policy under steady arrivals at its entry.
+type load struct {
+	pol  policy.Policy
+	out  policy.Actions
+	ev   policy.Event
+	free []int32
+	now  time.Duration
+	ends time.Duration
+	busy bool
+	runs []int32
+	n    int
+}
+
+// newLoad has queue tasks wait at one worker, with an SLO that they keep.
+func newLoad(t testing.TB, name string, queue int) *load {
+	plan := policytest.FlowPlan(time.Duration(queue)*2*ms+100*ms, name,
+		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms, 11 * ms, 12 * ms, 13 * ms, 14 * ms, 15 * ms, 16 * ms, 16 * ms}, Workers: 1},
+		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{2 * ms}, Workers: 1})
+	tab, err := policies.Compile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &load{}
+	if l.pol, err = drop.New(name, tab, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range int32(4*queue + 64) {
+		l.free = append(l.free, i)
+	}
+	for range queue {
+		l.arrive()
+	}
+	return l
+}
+
+func (l *load) handle() {
+	l.out.Reset()
+	l.pol.Handle(l.now, &l.ev, &l.out)
+	for i := range l.out.List {
+		switch a := &l.out.List[i]; a.Kind {
+		case policy.Drop:
+			l.free = append(l.free, a.Req)
+		case policy.Dispatch:
+			tasks, hops := l.out.Dispatched(a)
+			l.runs, l.busy, l.ends = append(l.runs[:0], tasks...), true, hops[0].End
+		}
+	}
+}
+
+func (l *load) arrive() {
+	if len(l.free) == 0 {
+		return
+	}
+	req := l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	slo := time.Duration(cap(l.free))*ms/2 + 100*ms
+	l.ev = policy.Event{Kind: policy.Arrival, Req: req, Task: req, Arrived: l.now, Deadline: l.now + slo}
+	l.handle()
+	if len(l.out.List) > 0 && l.out.List[len(l.out.List)-1].Kind == policy.Drop {
+		return
+	}
+	l.ev = policy.Event{Kind: policy.TaskRevealed, Req: req, Task: req}
+	l.handle()
+}
+
+// step lets a request come every 2 ms, as many as the worker serves.
+func (l *load) step() {
+	l.now += 2 * ms
+	l.arrive()
+	if l.busy && l.ends <= l.now {
+		l.free, l.busy = append(l.free, l.runs...), false
+		l.ev = policy.Event{Kind: policy.BatchFinished}
+		l.handle()
+	}
+	if l.n++; l.n%500 == 0 {
+		l.ev = policy.Event{Kind: policy.Timer}
+		l.handle()
+	}
+}
+
+// BenchmarkDecision is the cost of a request's way through the entry: arrival,
+// choice of a worker, its place in a queue of about 1,000, the test and its part
+// of a batch.
+func BenchmarkDecision(b *testing.B) {
+	for _, name := range []string{"pard", "feas", "nexus", "clipper++"} {
+		b.Run(name, func(b *testing.B) {
+			l := newLoad(b, name, 1000)
+			for range 5000 {
+				l.step()
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				l.step()
+			}
+		})
+	}
+}
+
+func TestParameters(t *testing.T) {
+	tab, err := policies.Compile(policytest.FlowPlan(100*ms, "pard", policytest.FlowStage{Name: "a", Infer: []time.Duration{ms}, Workers: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for params, want := range map[string]string{"lambda=2": "out of range", "lambd=0.1": "unknown, expected one of lambda"} {
+		name, value, _ := strings.Cut(params, "=")
+		var x float64
+		fmt.Sscan(value, &x)
+		if _, err := drop.New("pard", tab, map[string]float64{name: x}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", params, err)
+		}
+	}
+	if flow.Of(tab) == nil || !slices.Contains(drop.Names(), drop.Default) {
+		t.Error("no default")
+	}
+	if _, err := drop.New("reserve", tab, nil); err == nil {
+		t.Error("a policy of another kind")
+	}
+}

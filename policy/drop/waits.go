@@ -1,0 +1,102 @@
+package drop
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Waits for batches are kept as the last sampleWaits of every module (PARD §4.2
+// keeps 10,000), in steps of one millisecond for the convolution.
+const (
+	sampleWaits = 10000
+	waitStep    = time.Millisecond
+)
+
+// waits are the latest waits of a module.
+type waits struct {
+	last  []time.Duration // a ring
+	next  int
+	steps []float64 // how many of last, by whole steps
+}
+
+func newWaits(longest time.Duration) waits {
+	return waits{last: make([]time.Duration, 0, sampleWaits), steps: make([]float64, int(longest/waitStep)+2)}
+}
+
+func (w *waits) step(d time.Duration) int { return min(int(d/waitStep), len(w.steps)-1) }
+
+func (w *waits) add(d time.Duration) {
+	if len(w.last) < sampleWaits {
+		w.last = append(w.last, d)
+	} else {
+		w.steps[w.step(w.last[w.next])]--
+		w.last[w.next] = d
+		if w.next++; w.next == sampleWaits {
+			w.next = 0
+		}
+	}
+	w.steps[w.step(d)]++
+}
+
+// convolve sets dst to the distribution of the sum of one of tail and one of w.
+func (w *waits) convolve(dst, tail []float64) []float64 {
+	n := len(w.last)
+	if n == 0 { // nothing is known of it yet
+		return append(dst[:0], tail...)
+	}
+	size := len(w.steps) + len(tail) - 1
+	if cap(dst) < size {
+		dst = make([]float64, size)
+	}
+	dst = dst[:size]
+	clear(dst)
+	for i, x := range w.steps {
+		if x == 0 {
+			continue
+		}
+		x /= float64(n)
+		to := dst[i : i+len(tail)]
+		for j, y := range tail {
+			to[j] += x * y
+		}
+	}
+	for len(dst) > 1 && dst[len(dst)-1] == 0 {
+		dst = dst[:len(dst)-1]
+	}
+	return dst
+}
+
+// quantile of a sum of terms waits. A wait stands for its step as a whole, so
+// that the sum of n lies (n-1)/2 steps above that of the steps.
+func quantile(dist []float64, terms int, lambda float64) time.Duration {
+	if terms == 0 {
+		return 0
+	}
+	sum := 0.0
+	for i, p := range dist {
+		if sum+p >= lambda && p > 0 {
+			at := float64(i) + (lambda-sum)/p + float64(terms-1)/2
+			return time.Duration(at * float64(waitStep))
+		}
+		sum += p
+	}
+	return time.Duration(len(dist)) * waitStep
+}
+
+// sampled is the quantile of n sums of waits that are drawn from each of a path
+// (PARD §4.2).
+func sampled(path []*waits, n int, lambda float64, rng *rand.Rand, room []time.Duration) (time.Duration, []time.Duration) {
+	room = room[:0]
+	for range n {
+		sum := time.Duration(0)
+		for _, w := range path {
+			if len(w.last) > 0 {
+				sum += w.last[rng.IntN(len(w.last))]
+			}
+		}
+		room = append(room, sum)
+	}
+	slices.Sort(room)
+	return room[min(n-1, int(lambda*float64(n)))], room
+}

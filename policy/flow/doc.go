@@ -1,0 +1,19 @@
+// Package flow has what plans of applications have at run time, whatever their
+// policy: graphs of modules as tables, which task of a request comes next, and
+// the book that policies keep of requests and tasks.
+//
+// A module is a service, and a step of an application is a node that asks for
+// one. A request has a task per node that it comes to. A node that reads several
+// others is a merge: its task is revealed once those have ended that the request
+// came to. A node with ways on is a branch: the outcome of its task says which
+// way is taken, and what no task comes to any more is passed over, so that a
+// merge does not wait for it. All of that is decided here, once for both
+// interpreters.
+//
+// A request that is dropped is dropped as a whole: none of its tasks is revealed
+// or waited for any more.
+//
+//	tables.go   graphs, paths and scaling as tables; what a plan compiles to
+//	control.go  which tasks come next (policy.Control)
+//	book.go     requests and tasks as policies see them
+package flow

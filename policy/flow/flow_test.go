@@ -1,0 +1,166 @@
+package flow_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/formats"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/flow"
+	"inferplan/policy/policytest"
+)
+
+func compile(t interface{ Fatal(...any) }, plan *formats.Plan) *policy.Tables {
+	if err := plan.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	tab, err := policy.Compile(plan)
+	if err == nil {
+		err = flow.Compile(plan, tab)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+// comes lists the nodes that a request comes to, by the branch taken at each:
+// worked out from the graph alone.
+func comes(app *flow.App, way func(node int32) int32) []int32 {
+	var out []int32
+	for _, i := range app.Order {
+		here := i == 0
+		for _, e := range app.Nodes[i].In {
+			here = here || slices.Contains(out, e.From) && (e.Way < 0 || e.Way == way(e.From))
+		}
+		if here {
+			out = append(out, i)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// In whatever order tasks end, a request comes to the nodes that its branches
+// lead to, each once and only after all that it reads, and then is over; no slot
+// is lost. A request that is dropped at any moment leaves none behind.
+func TestControl(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := seeded.New(rapid.Uint64().Draw(t, "seed"), "control")
+		tab := compile(t, policytest.DrawFlow(rng, 7, "feas", false))
+		app, c := &flow.Of(tab).Apps[0], flow.NewControl(tab)
+		var out policy.Reveals
+		for req := range int32(4) {
+			way := func(node int32) int32 { return (req>>1 ^ node) & 1 }
+			var open, seen []int32
+			node, ended := map[int32]int32{}, map[int32]bool{}
+			dropAt, over := -1, false
+			if rng.IntN(3) == 0 {
+				dropAt = rng.IntN(len(app.Nodes) + 1)
+			}
+			take := func() {
+				for i := range out.Tasks {
+					r := &out.Tasks[i]
+					n := r.Service // one node per service here
+					for _, in := range out.InputsOf(r) {
+						if in >= 0 && !ended[in] {
+							t.Fatalf("node %d is revealed before task %d has ended", n, in)
+						}
+					}
+					if slices.Contains(seen, n) || r.NumInputs == 0 {
+						t.Fatalf("node %d is revealed twice, or reads nothing", n)
+					}
+					node[r.Task] = n
+					delete(ended, r.Task)
+					open, seen = append(open, r.Task), append(seen, n)
+				}
+				over = over || slices.Contains(out.Over, req)
+				for _, s := range out.Freed {
+					out.Give(s)
+				}
+				out.Reset()
+			}
+			c.Begin(req, 0, &out)
+			take()
+			for len(open) > 0 && dropAt != 0 {
+				dropAt--
+				i := rng.IntN(len(open))
+				task := open[i]
+				open = slices.Delete(open, i, i+1)
+				ended[task] = true
+				c.Ended(task, policy.Outcome{Branch: way(node[task])}, &out)
+				take()
+			}
+			if len(open) > 0 || rng.IntN(2) == 0 {
+				c.Forget(req, &out)
+				take()
+			}
+			slices.Sort(seen)
+			if want := comes(app, way); len(open) == 0 && (!over || !slices.Equal(seen, want)) {
+				t.Fatalf("request %d came to %v, over: %v, expected %v", req, seen, over, want)
+			}
+			if out.Taken() != 0 {
+				t.Fatalf("%d slots are lost", out.Taken())
+			}
+		}
+	})
+}
+
+// A merge behind a branch that was not taken waits for what was taken alone.
+func TestMergeOfABranchNotTaken(t *testing.T) {
+	ms := []time.Duration{time.Millisecond}
+	tab := compile(t, policytest.FlowPlan(time.Second, "feas",
+		policytest.FlowStage{Name: "a", Infer: ms, Workers: 1, Branches: []formats.Branch{{To: []string{"b"}, Probability: .5}, {To: []string{"c"}, Probability: .5}}},
+		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: ms, Workers: 1},
+		policytest.FlowStage{Name: "c", After: []string{"a"}, Infer: ms, Workers: 1},
+		policytest.FlowStage{Name: "d", After: []string{"b", "c"}, Infer: ms, Workers: 1}))
+	c := flow.NewControl(tab)
+	var out policy.Reveals
+	c.Begin(0, 0, &out)
+	c.Ended(0, policy.Outcome{Branch: 1}, &out)
+	if n := len(out.Tasks); n != 2 || out.Tasks[1].Service != 2 {
+		t.Fatalf("revealed %+v, expected the entry and c", out.Tasks)
+	}
+	c.Ended(out.Tasks[1].Task, policy.Outcome{}, &out)
+	if n := len(out.Tasks); n != 3 || out.Tasks[2].Service != 3 || !slices.Equal(out.InputsOf(&out.Tasks[2]), []int32{out.Tasks[1].Task}) {
+		t.Fatalf("revealed %+v reading %v, expected the merge reading c alone", out.Tasks, out.Inputs)
+	}
+	c.Ended(out.Tasks[2].Task, policy.Outcome{}, &out)
+	if !slices.Equal(out.Over, []int32{0}) || len(out.Freed) != 3 {
+		t.Errorf("over %v, freed %v", out.Over, out.Freed)
+	}
+}
+
+func TestCompileRefuses(t *testing.T) {
+	ms := []time.Duration{time.Millisecond}
+	good := func() *formats.Plan {
+		return policytest.FlowPlan(time.Second, "feas", policytest.FlowStage{Name: "a", Infer: ms, Workers: 1}, policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: ms, Workers: 1})
+	}
+	for _, c := range []struct {
+		change func(p *formats.Plan, f *formats.FlowPlan)
+		want   string
+	}{
+		{func(p *formats.Plan, _ *formats.FlowPlan) { p.Section = &formats.PoolPlan{} }, "kind flow"},
+		{func(_ *formats.Plan, f *formats.FlowPlan) { f.Applications[0].Modules[1].After = []string{"b"} }, "wait for themselves"},
+		{func(_ *formats.Plan, f *formats.FlowPlan) { f.Applications[0].Modules[1].After = nil }, "none for the first module"},
+		{func(_ *formats.Plan, f *formats.FlowPlan) { f.Applications[0].Modules[1].Model = "c" }, "of a deployed model"},
+		{func(_ *formats.Plan, f *formats.FlowPlan) {
+			f.Scaling = &formats.FlowScaling{EveryUS: 1, WindowUS: 1}
+		}, "whole seconds"},
+	} {
+		p := good()
+		tab, err := policy.Compile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(p, formats.FlowOf(p))
+		if err := flow.Compile(p, tab); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// Tables are the own tables of plans of applications. The shared ones have a
+// model per application and a service per module.
+type Tables struct {
+	Apps    []App    // by model
+	Modules []Module // by service
+	Lambda  float64  // quantile of waits for batches (PARD §4.2)
+	Window  time.Duration
+	Scaling *Scaling // nil: all workers are there all the time
+}
+
+// App is the graph of an application. Node 0 is where requests enter.
+type App struct {
+	Nodes []Node
+	Order []int32 // nodes, each behind all that it reads
+}
+
+// Node is a step of an application.
+type Node struct {
+	Name    string
+	Service int32
+	In      []Edge    // from nodes that it reads
+	Out     []Edge    // to nodes that read it
+	Ways    []float64 // probability of every way on; nil: there is one
+	// Always says that every request comes here, Chance how many of them do: the
+	// sum over the ways that lead here, at most 1.
+	Always bool
+	Chance float64
+	// Paths are the ways from here to an end, without the node itself.
+	Paths [][]int32
+}
+
+// Edge leads from a node to one that reads it.
+type Edge struct {
+	From, To int32
+	Way      int32 // of From on which it lies; -1: on all
+}
+
+// Module is what a service has beside its pipelines.
+type Module struct {
+	ColdStart time.Duration
+	Workers   []int32 // devices, in the order in which they are taken
+}
+
+// Scaling says how many workers of every module serve at which rate at the
+// entry, see formats.FlowScaling.
+type Scaling struct {
+	Every, Window, Hold time.Duration
+	Max                 int
+	Start               []int
+	Above               []float64 // rising rates
+	Workers             [][]int   // by rate and module
+}
+
+// At is the row of a rate.
+func (s *Scaling) At(rps float64) []int {
+	i, _ := slices.BinarySearchFunc(s.Above, rps, func(a, rps float64) int {
+		if a < rps {
+			return -1
+		}
+		return 1
+	})
+	return s.Workers[max(0, i-1)]
+}
+
+// Of are the tables of a plan of applications; nil for other plans.
+func Of(t *policy.Tables) *Tables {
+	own, _ := t.Own.(*Tables)
+	return own
+}
+
+// MaxPaths bounds the ways through an application: estimates follow each.
+const MaxPaths = 256
+
+// Compile reads the applications of a plan into its tables, which policy.Compile
+// made with a model per module.
+func Compile(plan *formats.Plan, t *policy.Tables) error {
+	f := formats.FlowOf(plan)
+	if f == nil {
+		return &formats.Error{Path: "flow", Found: "nothing", Expected: "the applications of a plan of kind flow"}
+	}
+	own := &Tables{Lambda: f.Lambda, Window: f.WindowUS.D()}
+	if len(f.Modules) != len(t.Models) || len(f.Applications) == 0 {
+		return &formats.Error{Path: "flow.modules", Found: fmt.Sprintf("%d modules", len(f.Modules)), Expected: fmt.Sprintf("the %d of the deployment", len(t.Models))}
+	}
+	service := map[string]int32{}
+	for i := range t.Models {
+		service[t.Models[i].Name] = int32(i)
+		own.Modules = append(own.Modules, Module{ColdStart: f.Modules[i].ColdStartUS.D(), Workers: workersOf(t, int32(i))})
+	}
+	var models []policy.Model
+	for i := range f.Applications {
+		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+		app, err := compileApp(a.Modules, service, at)
+		if err != nil {
+			return err
+		}
+		percentile, err := policy.ParsePercentile(a.Percentile)
+		if err != nil || a.SLOUS <= 0 {
+			return &formats.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
+		}
+		own.Apps = append(own.Apps, app)
+		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS})
+	}
+	if err := own.scale(f.Scaling); err != nil {
+		return err
+	}
+	for p := range t.Pipelines {
+		t.Pipelines[p].Model = -1
+	}
+	t.Models, t.Own = models, own
+	own.load(t)
+	return nil
+}
+
+// workersOf are the devices of a service, pipeline after pipeline.
+func workersOf(t *policy.Tables, service int32) []int32 {
+	var out []int32
+	s := &t.Services[service]
+	for p := s.FirstPipeline; p < s.FirstPipeline+s.NumPipelines; p++ {
+		out = append(out, t.DevicesOf(t.Pipelines[p].FirstStage)...)
+	}
+	return out
+}
+
+func compileApp(list []formats.Module, service map[string]int32, at string) (App, error) {
+	place, app := map[string]int32{}, App{}
+	for i := range list {
+		m := &list[i]
+		s, ok := service[m.Model]
+		if _, twice := place[m.Name]; twice || !ok {
+			return App{}, &formats.Error{Path: fmt.Sprintf("%s.modules[%d]", at, i), Found: fmt.Sprintf("the module %q of model %q", m.Name, m.Model), Expected: "a module of another name, of a deployed model"}
+		}
+		place[m.Name] = int32(i)
+		app.Nodes = append(app.Nodes, Node{Name: m.Name, Service: s})
+	}
+	for i := range list {
+		for k, name := range list[i].After {
+			from, ok := place[name]
+			if !ok {
+				return App{}, &formats.Error{Path: fmt.Sprintf("%s.modules[%d].after[%d]", at, i, k), Found: strconv.Quote(name), Expected: "a module of the application"}
+			}
+			way := slices.IndexFunc(list[from].Branches, func(b formats.Branch) bool { return slices.Contains(b.To, list[i].Name) })
+			e := Edge{From: from, To: int32(i), Way: int32(way)}
+			app.Nodes[i].In = append(app.Nodes[i].In, e)
+			app.Nodes[from].Out = append(app.Nodes[from].Out, e)
+		}
+		for k := range list[i].Branches {
+			app.Nodes[i].Ways = append(app.Nodes[i].Ways, list[i].Branches[k].Probability)
+		}
+		if len(list[i].After) == 0 != (i == 0) {
+			return App{}, &formats.Error{Path: fmt.Sprintf("%s.modules[%d].after", at, i), Found: fmt.Sprintf("%d modules", len(list[i].After)), Expected: "none for the first module, at least one for the others"}
+		}
+	}
+	return app, app.finish(at)
+}
+
+// finish orders the nodes and lists the paths behind each.
+func (a *App) finish(at string) error {
+	done := make([]bool, len(a.Nodes))
+	for more := true; more; {
+		more = false
+		for i := range a.Nodes {
+			if !done[i] && !slices.ContainsFunc(a.Nodes[i].In, func(in Edge) bool { return !done[in.From] }) {
+				done[i], more = true, true
+				a.Order = append(a.Order, int32(i))
+			}
+		}
+	}
+	if len(a.Order) < len(a.Nodes) || len(a.Nodes) == 0 {
+		return &formats.Error{Path: at + ".modules", Found: "modules that wait for themselves", Expected: "a graph without cycles"}
+	}
+	for _, i := range slices.Backward(a.Order) {
+		n := &a.Nodes[i]
+		for _, e := range n.Out {
+			for _, p := range a.Nodes[e.To].Paths {
+				n.Paths = append(n.Paths, append([]int32{e.To}, p...))
+			}
+		}
+		if len(n.Out) == 0 {
+			n.Paths = [][]int32{{}}
+		}
+		if len(n.Paths) > MaxPaths {
+			return &formats.Error{Path: at + ".modules", Found: fmt.Sprintf("%d ways from %s to the end", len(n.Paths), n.Name), Expected: fmt.Sprintf("at most %d", MaxPaths)}
+		}
+	}
+	for _, i := range a.Order {
+		n := &a.Nodes[i]
+		n.Always = i == 0
+		for _, in := range n.In {
+			from := &a.Nodes[in.From]
+			n.Always = n.Always || from.Always && in.Way < 0
+			if in.Way < 0 {
+				n.Chance += from.Chance
+			} else {
+				n.Chance += from.Chance * from.Ways[in.Way]
+			}
+		}
+		if n.Chance = min(1, n.Chance); n.Always {
+			n.Chance = 1
+		}
+	}
+	return nil
+}
+
+func (own *Tables) scale(s *formats.FlowScaling) error {
+	if s == nil {
+		return nil
+	}
+	out := &Scaling{Every: s.EveryUS.D(), Window: s.WindowUS.D(), Hold: s.HoldUS.D(), Max: s.MaxWorkers, Start: s.Start}
+	if out.Every < time.Second || out.Window < time.Second || out.Every%time.Second != 0 || out.Window%time.Second != 0 || len(s.Table) == 0 {
+		return &formats.Error{Path: "flow.scaling", Found: fmt.Sprintf("every %v, window %v, %d rows", out.Every, out.Window, len(s.Table)), Expected: "whole seconds, and a row"}
+	}
+	for i := range s.Table {
+		out.Above, out.Workers = append(out.Above, s.Table[i].AboveRPS), append(out.Workers, s.Table[i].Replicas)
+	}
+	for _, row := range append(slices.Clone(out.Workers), out.Start) {
+		for m := range own.Modules {
+			if len(row) != len(own.Modules) || row[m] < 1 || row[m] > len(own.Modules[m].Workers) {
+				return &formats.Error{Path: "flow.scaling", Found: fmt.Sprintf("replicas %v", row), Expected: "1 to the replicas of the deployment, for every module"}
+			}
+		}
+	}
+	own.Scaling = out
+	return nil
+}
+
+// load says what is on the devices at the start, and how long loads take.
+func (own *Tables) load(t *policy.Tables) {
+	for m := range own.Modules {
+		network := t.Pipelines[t.Services[m].FirstPipeline].Network
+		load := make([][2]time.Duration, len(t.Kinds))
+		for k := range load {
+			load[k] = [2]time.Duration{own.Modules[m].ColdStart, own.Modules[m].ColdStart}
+		}
+		t.Networks[network].Load = load
+		if own.Scaling == nil {
+			continue
+		}
+		for i, d := range own.Modules[m].Workers {
+			if i >= own.Scaling.Start[m] {
+				t.Resident[d] = slices.DeleteFunc(slices.Clone(t.Resident[d]), func(n int32) bool { return n == network })
+			}
+		}
+	}
+}

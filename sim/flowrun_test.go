@@ -1,0 +1,195 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/policy/conform"
+	dropping "inferplan/policy/drop"
+	"inferplan/policy/policies"
+	"inferplan/policy/policytest"
+)
+
+// flowConfig is a run of a plan of one application under Poisson arrivals.
+func flowConfig(t interface{ Fatal(...any) }, plan *formats.Plan, rate float64, length time.Duration, seed uint64) Config {
+	if err := plan.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	tab, err := policies.Compile(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pol, err := policies.New(plan.Policy, tab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := arrivals.Process(nil, seeded.New(seed, "arrivals"), 0, rate, length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Config{Tables: tab, Policy: pol, Source: src, Control: policies.Control(tab), Duration: length, Verify: true, Seed: seed, PolicyName: plan.Policy.Name}
+}
+
+// Over random graphs with branches, under every policy, with workers that come,
+// go and are lost: every request ends as exactly one of good, late and dropped,
+// no more of them are good than the bound says, and nothing is invalid that was
+// not run. The log of the run replays to the same bytes.
+func TestFlowsEndOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := seeded.New(rapid.Uint64().Draw(t, "seed"), "flows")
+		plan := policytest.DrawFlow(rng, 5, rapid.SampledFrom(dropping.Names()).Draw(t, "policy"), rng.IntN(2) == 0)
+		cfg := flowConfig(t, plan, 30+float64(rng.IntN(400)), 2*time.Second, rng.Uint64())
+		for range rng.IntN(3) {
+			d, at := int32(rng.IntN(len(cfg.Tables.Devices))), time.Duration(rng.IntN(1500))*time.Millisecond
+			cfg.Faults = append(cfg.Faults, Fault{At: at, Device: d}, Fault{At: at + 300*time.Millisecond, Device: d, Up: true})
+		}
+		var log bytes.Buffer
+		rec := conform.NewRecorder(cfg.Policy, &log)
+		cfg.Policy = rec
+		res, err := Run(context.Background(), cfg)
+		if err != nil {
+			t.Fatal(plan.Policy.Name, ": ", err)
+		}
+		f, m := res.Flow, &res.Report.Models[0]
+		if f.Requests != f.Good+f.Late+f.Dropped || m.Requests != f.Requests || m.Dropped != f.Dropped || m.Late != f.Late {
+			t.Fatalf("%d requests, %d good, %d late, %d dropped; report %d, %d, %d", f.Requests, f.Good, f.Late, f.Dropped, m.Requests, m.Late, m.Dropped)
+		}
+		if len(cfg.Faults) == 0 && f.Good > f.Bound {
+			t.Fatalf("%s: %d good, the bound is %d", plan.Policy.Name, f.Good, f.Bound)
+		}
+		drops := int64(0)
+		for i := range f.Modules {
+			mod := &f.Modules[i]
+			if drops += mod.Dropped; mod.Invalid > mod.Running || mod.Invalid < 0 {
+				t.Fatalf("module %d ran %v, %v of it invalid", i, mod.Running, mod.Invalid)
+			}
+		}
+		if drops != f.Dropped {
+			t.Fatalf("%d drops by module, %d in all", drops, f.Dropped)
+		}
+		if err := rec.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fresh, _ := policies.New(plan.Policy, cfg.Tables)
+		if _, err := conform.Replay(&log, fresh); err != nil {
+			t.Fatal("told the same again: ", err)
+		}
+	})
+}
+
+// The greedy accepts as many requests as the best subset, over random instances
+// small enough to try all subsets.
+func TestBoundIsOptimal(t *testing.T) {
+	rng := seeded.New(4, "bound")
+	for n := range 400 {
+		modules := 1 + rng.IntN(3)
+		f := drawFluid(rng, modules)
+		at, last := make([]time.Duration, 9), time.Duration(0)
+		for i := range at {
+			last += time.Duration(rng.IntN(120)) * time.Millisecond
+			at[i] = last
+		}
+		slo := f.after[0] + time.Duration(50+rng.IntN(250))*time.Millisecond
+		got, best := 0, 0
+		for _, a := range at {
+			if f.accept(a, slo) {
+				got++
+			}
+		}
+		for set := range 1 << len(at) {
+			g, ok, size := *f, true, 0
+			g.free, g.next = make([]time.Duration, modules), make([]time.Duration, modules)
+			for i, a := range at {
+				if set>>i&1 == 1 {
+					ok = ok && g.accept(a, slo)
+					size++
+				}
+			}
+			if ok {
+				best = max(best, size)
+			}
+		}
+		if got != best {
+			t.Fatalf("instance %d: the greedy accepts %d, the best subset has %d", n, got, best)
+		}
+	}
+}
+
+// drawFluid draws modules in a row whose capacity changes by the second.
+func drawFluid(rng *rand.Rand, modules int) *fluid {
+	f := &fluid{rate: make([][]float64, modules), before: make([]time.Duration, modules), after: make([]time.Duration, modules), free: make([]time.Duration, modules), next: make([]time.Duration, modules)}
+	one := make([]time.Duration, modules)
+	for m := range modules {
+		one[m] = time.Duration(5+rng.IntN(30)) * time.Millisecond
+		for range 3 {
+			f.rate[m] = append(f.rate[m], 3+float64(rng.IntN(20)))
+		}
+		for k := range m {
+			f.before[m] += one[k]
+		}
+	}
+	for m := range modules {
+		for k := m + 1; k < modules; k++ {
+			f.after[m] += one[k]
+		}
+	}
+	return f
+}
+
+// Batches form as PARD's workers do: what comes while one runs waits for its end
+// together. An idle worker starts the first of what comes at once, alone.
+func TestFlowTimes(t *testing.T) {
+	ms := time.Millisecond
+	plan := policytest.FlowPlan(100*ms, "pard",
+		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms, 12 * ms}, Workers: 1},
+		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{5 * ms, 6 * ms}, Workers: 1})
+	cfg := flowConfig(t, plan, 1, time.Second, 1)
+	cfg.Source = arrivals.Slice([]arrivals.Request{{At: 0}, {At: 3 * ms}, {At: 4 * ms}})
+	var ends []time.Duration
+	cfg.Completed = func(_, answered time.Duration) { ends = append(ends, answered) }
+	res, err := Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []time.Duration{15 * ms, 27 * ms, 32 * ms}; !slices.Equal(ends, want) {
+		t.Errorf("answers at %v, want %v", ends, want)
+	}
+	if a := &res.Flow.Modules[0]; a.Running != 22*ms || a.Invalid != 0 || !slices.Equal(a.Runs, []int64{0, 1, 1}) {
+		t.Errorf("module a %+v", a)
+	}
+}
+
+// Branches are drawn with their probabilities, the same for every policy.
+func TestBranchesAreDrawn(t *testing.T) {
+	ms := time.Millisecond
+	var first string
+	for _, name := range []string{"naive", "feas"} {
+		plan := policytest.FlowPlan(time.Second, name,
+			policytest.FlowStage{Name: "a", Infer: []time.Duration{ms, ms, ms}, Workers: 2, Branches: []formats.Branch{{To: []string{"b"}, Probability: .3}, {To: []string{"c"}, Probability: .7}}},
+			policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{ms}, Workers: 2},
+			policytest.FlowStage{Name: "c", After: []string{"a"}, Infer: []time.Duration{ms}, Workers: 2})
+		res, err := Run(context.Background(), flowConfig(t, plan, 300, 10*time.Second, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := res.Flow.Modules
+		if share := float64(m[1].Requests) / float64(m[0].Requests); m[1].Requests+m[2].Requests != m[0].Requests || share < .27 || share > .33 {
+			t.Errorf("%d of %d went to b, %d to c", m[1].Requests, m[0].Requests, m[2].Requests)
+		}
+		if said := fmt.Sprint(m[1].Requests); first == "" {
+			first = said
+		} else if said != first {
+			t.Errorf("%s under one policy, %s under another", first, said)
+		}
+	}
+}

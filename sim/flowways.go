@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	flows "inferplan/policy/flow"
+)
+
+// ways is the truth of applications with branches: which way a request takes is
+// drawn by the plan's probabilities when it arrives, so that it does not depend
+// on the policy.
+type ways struct {
+	t     *policy.Tables
+	own   *flows.Tables
+	rng   *rand.Rand
+	nodes int
+	app   []int32   // by request
+	drawn []float64 // by request and node
+}
+
+// hasWays tells whether an application has branches.
+func hasWays(own *flows.Tables) bool {
+	for a := range own.Apps {
+		for n := range own.Apps[a].Nodes {
+			if own.Apps[a].Nodes[n].Ways != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func newWays(t *policy.Tables, own *flows.Tables, seed uint64) *ways {
+	w := &ways{t: t, own: own, rng: seeded.New(seed, "branches")}
+	for a := range own.Apps {
+		w.nodes = max(w.nodes, len(own.Apps[a].Nodes))
+	}
+	return w
+}
+
+// Arrive implements Truth.
+func (w *ways) Arrive(req int32, r *arrivals.Request) {
+	for int(req) >= len(w.app) {
+		w.app = append(w.app, 0)
+		for range w.nodes {
+			w.drawn = append(w.drawn, 0)
+		}
+	}
+	w.app[req] = r.Model
+	for n := range w.own.Apps[r.Model].Nodes {
+		w.drawn[int(req)*w.nodes+n] = w.rng.Float64()
+	}
+}
+
+// Outcome implements Truth.
+func (w *ways) Outcome(req, _, pipeline int32) (o policy.Outcome, level int64) {
+	service := w.t.Pipelines[pipeline].Service
+	for i := range w.own.Apps[w.app[req]].Nodes {
+		n := &w.own.Apps[w.app[req]].Nodes[i]
+		if n.Service != service || n.Ways == nil {
+			continue
+		}
+		u := w.drawn[int(req)*w.nodes+i]
+		for int(o.Branch) < len(n.Ways)-1 && u >= n.Ways[o.Branch] {
+			u -= n.Ways[o.Branch]
+			o.Branch++
+		}
+		return o, 0
+	}
+	return o, 0
+}
+
+// Tokens implements Truth: there are none.
+func (w *ways) Tokens(int32) int32 { return 0 }
