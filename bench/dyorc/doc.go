@@ -1,0 +1,2 @@
+// Command dyorc measures.
+package main

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"inferplan/sim"
+	"inferplan/sim/workflows"
+
+	"inferplan/policy/workflow"
+)
+
+// scene is what policies are compared in.
+type scene struct {
+	Name      string
+	Devices   int
+	Gigabytes float64
+	Rates     rates
+	Minutes   int
+	Warmup    time.Duration
+	Windows   bool // averages of ten minutes
+}
+
+// outcome is what a run showed.
+type outcome struct {
+	Requests int       `json:"n"`
+	Mean     float64   `json:"mean"`
+	P99      float64   `json:"p99"`
+	Bound    float64   `json:"bound"` // mean of the unloaded critical path
+	Loads    float64   `json:"loads"` // per minute
+	Batch    float64   `json:"batch"`
+	Run      float64   `json:"run"` // shares of the device time
+	Load     float64   `json:"load"`
+	Both     float64   `json:"both"`
+	Windows  []float64 `json:"windows,omitempty"`
+	Events   int64     `json:"events"`
+}
+
+// result is an outcome with what cannot be kept.
+type result struct {
+	outcome
+	resident [][]int32
+}
+
+// play runs a scene under a policy.
+func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*result, error) {
+	t := workflows.Fleet{Devices: sc.Devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant}.Tables()
+	length := time.Duration(sc.Minutes) * time.Minute
+	apps := workflows.NewApps(seed)
+	opt.Seed = seed
+	opt.Prediction.Seed = seed
+	w := newWatch(workflow.New(t, opt), t, sc.Warmup, length)
+	r := &result{}
+	sum, unloaded := 0.0, []float64{}
+	apps.Unloaded = func(_ int32, s float64) { unloaded = append(unloaded, s) }
+	var took []float64
+	var arrived []time.Duration
+	res, err := sim.Run(ctx, sim.Config{
+		Tables: t, Policy: w, Source: b.trace.source(sc.Rates, length, seed), Duration: length, Verify: b.verify,
+		Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(t), NoReport: true,
+		Completed: func(at, answered time.Duration) {
+			if at >= sc.Warmup {
+				took, arrived = append(took, (answered-at).Seconds()), append(arrived, at)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Events = res.Events
+	r.Requests = len(took)
+	windows, counts := make([]float64, sc.Minutes/10), make([]float64, sc.Minutes/10)
+	for i, s := range took {
+		sum += s
+		k := int(arrived[i] / (10 * time.Minute))
+		windows[k] += s
+		counts[k]++
+	}
+	r.Mean = sum / float64(len(took))
+	if sc.Windows {
+		for k := range windows {
+			r.Windows = append(r.Windows, windows[k]/counts[k])
+		}
+	}
+	for _, s := range unloaded {
+		r.Bound += s / float64(len(unloaded))
+	}
+	slices.Sort(took)
+	r.P99 = took[(len(took)*99+99)/100-1]
+	counted := (length - sc.Warmup)
+	r.Loads = float64(w.loads) / counted.Minutes()
+	r.Batch = float64(w.tasks) / float64(w.batches)
+	all := float64(counted) * float64(sc.Devices)
+	for d := range w.devices {
+		k := w.move(int32(d), length)
+		r.Run += float64(k.run) / all
+		r.Load += float64(k.load) / all
+		r.Both += float64(k.two) / all
+	}
+	r.resident = w.longest(t, length)
+	return r, nil
+}
