@@ -34,6 +34,7 @@ type period struct {
 	start, end int64
 	work       int64
 	service, n int32
+	real       bool // a revealed task is in it
 }
 
 type loadAt struct {
@@ -131,6 +132,7 @@ func (p *Policy) planBatch(d *device, place int32, head int, at int64) int {
 	for i := head; i < len(d.waits) && b.n < most; i++ {
 		if k := &p.tasks[d.queue[i]]; k.service == b.service && d.waits[i] >= 0 && d.waits[i] <= at {
 			b.n++
+			b.real = b.real || k.slot >= 0
 			b.work = max(b.work, k.work)
 			d.waits[i] = -1 - d.waits[i]
 		}
@@ -224,7 +226,7 @@ func (p *Policy) usable(place, s int32) int64 {
 	if at := d.loadedAt(sv.network); at >= 0 {
 		return at
 	}
-	if p.opt.Static && p.homes[sv.network] > 0 {
+	if p.opt.Static && p.copies[sv.network] > 0 {
 		return never
 	}
 	at := d.engine + sv.load[p.fleet.kindOf[place]]
@@ -234,17 +236,23 @@ func (p *Policy) usable(place, s int32) int64 {
 	return at
 }
 
-// idle is the first instant from at on at which a device starts nothing that is
-// planned.
-func (d *device) idle(at int64) int64 {
+// idle is the first instant from at on at which a device can start a batch that
+// takes so long without a planned one that is revealed having to wait for it.
+func (d *device) idle(at, took int64) int64 {
 	if d.busy {
 		at = max(at, d.ends)
 	}
 	for i := range d.plan {
-		if at < d.plan[i].start {
+		b := &d.plan[i]
+		need := took
+		if !b.real {
+			need = 1 // what is expected gives way
+		}
+		if at+need > b.start {
+			at = max(at, b.end)
+		} else if b.real {
 			break
 		}
-		at = max(at, d.plan[i].end)
 	}
 	return at
 }
@@ -258,13 +266,13 @@ func (p *Policy) write(place int32, now int64) {
 		}
 		return
 	}
-	kind, from := f.kindOf[place], d.idle(now)
+	kind := f.kindOf[place]
 	for s := range f.services {
 		sv := &f.services[s]
-		free := from
+		free := d.idle(now, sv.times[kind][0])
 		if !d.loaded[sv.network] {
 			if free = p.usable(place, int32(s)); free < never {
-				free = d.idle(max(free, now))
+				free = d.idle(max(free, now), sv.times[kind][0])
 			}
 		}
 		p.rows.set(int32(s), place, free, sv.times[kind][0])

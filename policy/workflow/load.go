@@ -35,6 +35,7 @@ func (p *Policy) load(place, network int32, now int64, out *policy.Actions) {
 	}
 	d.loading, d.there, d.dirty = network, now+took, true
 	d.taken += p.fleet.bytes[network]
+	p.copies[network]++
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: p.fleet.ids[place]})
 }
 
@@ -103,6 +104,7 @@ func (p *Policy) evict(place int32, i, most int, need, now int64, out *policy.Ac
 			}
 		}
 		d.loaded[best] = false
+		p.copies[best]--
 		d.taken -= p.fleet.bytes[best]
 		need -= p.fleet.bytes[best]
 		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: best, Device: p.fleet.ids[place]})
@@ -143,6 +145,7 @@ func (p *Policy) network(now int64, ev *policy.Event) {
 	if ev.Kind == policy.NetworkUnloaded {
 		if ev.Value != 0 && !d.loaded[ev.Network] { // it stays
 			d.loaded[ev.Network] = true
+			p.copies[ev.Network]++
 			d.taken += p.fleet.bytes[ev.Network]
 			d.dirty = true
 		}
@@ -153,6 +156,7 @@ func (p *Policy) network(now int64, ev *policy.Event) {
 		if ev.Value == 0 {
 			d.loaded[ev.Network], d.last[ev.Network] = true, now
 		} else {
+			p.copies[ev.Network]--
 			d.taken -= p.fleet.bytes[ev.Network]
 		}
 	}

@@ -49,6 +49,9 @@ type Options struct {
 	// ScaleOut loads a service where a task would rather be, beside that task's
 	// own way.
 	ScaleOut bool
+	// Thrift has a task join a batch rather than have one of its own where devices
+	// are busy, the more so the longer they are booked ahead.
+	Thrift bool
 	// Static keeps what is on the devices at the start. Services that no device
 	// has are still loaded.
 	Static bool
@@ -69,7 +72,7 @@ const (
 )
 
 // dyorc is DyOrc with what was repaired.
-var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true}
+var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true}
 
 // named are the policies that there are names for.
 var named = []struct {

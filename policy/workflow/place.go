@@ -223,6 +223,7 @@ func (p *Policy) returned(now int64, ev *policy.Event, out *policy.Actions) {
 		d := &p.devices[place]
 		if n := p.fleet.services[d.service].network; d.loaded[n] {
 			d.loaded[n] = false
+			p.copies[n]--
 			d.taken -= p.fleet.bytes[n]
 		}
 	}

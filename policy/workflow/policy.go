@@ -30,7 +30,7 @@ type Policy struct {
 	touch   []bool
 	epoch   int32
 	marks   []int32 // by network: epoch
-	homes   []int32 // by network: devices that have it from the start
+	copies  []int32 // by network: devices that have it or load it
 	seq     int64
 	turn    int32 // of Robin
 	tokens  []int32
@@ -50,16 +50,11 @@ func New(t *policy.Tables, opt Options) *Policy {
 	}
 	p := &Policy{opt: opt, fleet: newFleet(t)}
 	p.rows = newRows(len(t.Services), len(t.Devices))
-	p.marks, p.homes = make([]int32, len(t.Networks)), make([]int32, len(t.Networks))
+	p.marks, p.copies = make([]int32, len(t.Networks)), make([]int32, len(t.Networks))
 	p.touch = make([]bool, len(t.Devices))
 	for place := range t.Devices {
 		p.devices = append(p.devices, newDevice(len(t.Networks)))
 		p.restart(int32(place))
-	}
-	for _, list := range t.Resident {
-		for _, n := range list {
-			p.homes[n]++
-		}
 	}
 	p.table = predict.New(opt.Prediction)
 	p.sched = newScheduler(p.fleet, &p.rows)
@@ -78,14 +73,21 @@ func (p *Policy) Teach(t *predict.Table) { p.table = t }
 // restart gives a device what it has from the start.
 func (p *Policy) restart(place int32) {
 	d, id := &p.devices[place], p.fleet.ids[place]
-	d.memory, d.taken, d.loading = 0, 0, -1
+	d.memory, d.taken = 0, 0
 	if int(id) < len(p.fleet.t.Memory) {
 		d.memory = p.fleet.t.Memory[id]
 	}
+	for n := range d.loaded {
+		if d.loaded[n] || d.loading == int32(n) {
+			p.copies[n]--
+		}
+	}
 	clear(d.loaded)
+	d.loading = -1
 	if int(id) < len(p.fleet.t.Resident) {
 		for _, n := range p.fleet.t.Resident[id] {
 			d.loaded[n] = true
+			p.copies[n]++
 			d.taken += p.fleet.bytes[n]
 		}
 	}

@@ -1,5 +1,7 @@
 package workflow
 
+import ("os"; "strconv")
+
 // search places a job's tasks depth first where, other than in schedule, tasks of
 // the job wait for each other and share batches. It tries the places that the
 // rows name first, cuts what cannot beat the best, and stops at the bound of the
@@ -26,6 +28,7 @@ type search struct {
 	best   int64
 	sum    int64
 	bound  int64
+	price  int64 // of device time, in parts of 1024
 	steps  int
 	levels []level
 }
@@ -39,6 +42,7 @@ type level struct {
 // offer is what a place offers to a task.
 type offer struct {
 	end, start int64
+	cost       int64 // end, and what its device time costs others
 	own        int32 // batch of own that it joins; -1: none
 	planned    int32 // batch of the device's plan that it joins; -1: none
 }
@@ -58,6 +62,11 @@ const (
 	spare    = 1
 )
 
+// bookedFull is how far devices are booked ahead when their time costs as much as
+// that of tasks.
+var bookedFull = func() int64 { v, _ := strconv.ParseFloat(os.Getenv("B"), 64); return int64(v*1e9) }()
+
+
 func (x *search) fit(j *job) {
 	n := len(j.tasks)
 	for len(x.place) < n {
@@ -76,8 +85,26 @@ func (x *search) run(now int64, j *job) {
 	x.s.pass(j, 0)
 	x.now, x.best, x.sum, x.steps, x.bound = now, never, never, 0, x.s.boundOf(j)
 	x.own = x.own[:0]
+	x.setPrice()
 	x.prepare(j)
 	x.descend(j, 0, 0, 0)
+}
+
+// setPrice sets what a second of device time costs, in seconds of a task. A batch
+// of its own, begun where others wait, makes them wait for all of its time; who
+// joins a batch adds a part of that. The longer devices are booked ahead, the
+// more tasks wait.
+func (x *search) setPrice() {
+	x.price = 0
+	if !x.p.opt.Thrift {
+		return
+	}
+	sum := int64(0)
+	for i := range x.p.devices {
+		sum += max(0, x.p.devices[i].tail-x.now)
+	}
+	mean := sum / int64(len(x.p.devices))
+	x.price = min(1024, max(102, 1024*mean/bookedFull))
 }
 
 // prepare names the places of each task and works out what follows it at least.
@@ -158,16 +185,16 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 	for range min(width, len(l.places)) {
 		i := least(l.offers)
 		o := l.offers[i]
-		if o.end >= never || x.best < never && (max(last, o.end+x.tails[t]) > x.best || x.best == x.bound || x.steps > x.limit) {
+		if o.cost >= never || x.best < never && (max(last, o.cost+x.tails[t]) > x.best || x.best == x.bound || x.steps > x.limit) {
 			return
 		}
-		l.offers[i].end = never
+		l.offers[i].cost = never
 		x.place[t], x.end[t], x.from[t] = l.places[i], o.end, o.start
 		if o.own >= 0 {
 			b := x.own[o.own]
 			x.own[o.own].n++
 			x.own[o.own].work, x.own[o.own].end = max(b.work, k.work), o.end
-			x.descend(j, t+1, max(last, o.end), sum+o.end)
+			x.descend(j, t+1, max(last, o.cost), sum+o.cost)
 			x.own[o.own] = b
 			continue
 		}
@@ -176,7 +203,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 			n += x.p.devices[l.places[i]].plan[o.planned].n
 		}
 		x.own = append(x.own, stay{place: l.places[i], planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, l.places[i], k)})
-		x.descend(j, t+1, max(last, o.end), sum+o.end)
+		x.descend(j, t+1, max(last, o.cost), sum+o.cost)
 		x.own = x.own[:len(x.own)-1]
 	}
 }
@@ -189,11 +216,11 @@ func (o *offer) work(x *search, place int32, k *jobTask) int64 {
 	return k.work
 }
 
-// least is the offer that ends first, the earlier one of two.
+// least is the cheapest offer, the earlier one of two.
 func least(list []offer) int {
 	best := 0
 	for i := range list {
-		if list[i].end < list[best].end {
+		if list[i].cost < list[best].cost {
 			best = i
 		}
 	}
@@ -240,19 +267,24 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	p, d := x.p, &x.p.devices[place]
 	sv := &p.fleet.services[k.service]
 	if d.down {
-		return offer{end: never}
+		return offer{end: never, cost: never}
 	}
 	usable := p.usable(place, k.service)
 	if usable >= never {
-		return offer{end: never}
+		return offer{end: never, cost: never}
 	}
 	ready = max(ready, usable)
-	best := offer{own: -1, planned: -1, start: x.idle(place, d, ready)}
-	best.end = best.start + p.fleet.cost(k.service, place, 1, k.work)
+	took := p.fleet.cost(k.service, place, 1, k.work)
+	best := offer{own: -1, planned: -1, start: x.idle(place, d, ready, took)}
+	best.end = best.start + took
+	best.cost = best.end
+	if best.start > ready {
+		best.cost += x.price * took >> 10
+	}
 	for i := range x.own {
 		if b := &x.own[i]; b.place == place && b.service == k.service && b.n < sv.most && b.start >= ready {
-			if end := b.start + p.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.end {
-				best = offer{end: end, start: b.start, own: int32(i), planned: -1}
+			if end := b.start + p.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
+				best = offer{end: end, cost: end, start: b.start, own: int32(i), planned: -1}
 			}
 		}
 	}
@@ -261,8 +293,8 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 		if b.service != k.service || b.n >= sv.most || b.start < ready || x.taken(place, int32(i)) {
 			continue
 		}
-		if end := b.start + p.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.end {
-			best = offer{end: end, start: b.start, own: -1, planned: int32(i)}
+		if end := b.start + p.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
+			best = offer{end: end, cost: end, start: b.start, own: -1, planned: int32(i)}
 		}
 		break // a later one ends later
 	}
@@ -281,12 +313,12 @@ func (x *search) taken(place, planned int32) bool {
 
 // idle is the first instant from at on at which a device does nothing, the job's
 // own batches included.
-func (x *search) idle(place int32, d *device, at int64) int64 {
+func (x *search) idle(place int32, d *device, at, took int64) int64 {
 	for {
 		before := at
-		at = d.idle(at)
+		at = d.idle(at, took)
 		for i := range x.own {
-			if b := &x.own[i]; b.place == place && at >= b.start && at < b.end {
+			if b := &x.own[i]; b.place == place && at+took > b.start && at < b.end {
 				at = b.end
 			}
 		}
