@@ -27,14 +27,14 @@ func main() {
 	pols := flag.String("p", "greedy,dyorc-early", "")
 	seeds := flag.String("seeds", "1", "")
 	instant := flag.Bool("instant", false, "")
-	flag.Parse()
+	mins := 30; flag.IntVar(&mins, "min", 30, ""); flag.Parse()
 	tr, err := readTrace(*data)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(2)
 	}
 	b := &bench{trace: tr, verify: *verify}
-	sc := &scene{Name: *app, Devices: *devices, Gigabytes: *gb, Minutes: 30, Warmup: 300 * time.Second}
+	sc := &scene{Name: *app, Devices: *devices, Gigabytes: *gb, Minutes: mins, Warmup: 300 * time.Second}
 	switch *app {
 	case "GILL":
 		sc.Rates.rps[0] = *rps

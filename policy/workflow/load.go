@@ -86,7 +86,7 @@ func (p *Policy) evict(place int32, i, most int, need, now int64, out *policy.Ac
 	d := &p.devices[place]
 	can := int64(0)
 	for n, is := range d.loaded {
-		if is && p.classOf(d, i, int32(n)) <= most {
+		if is && p.classOf(place, i, int32(n)) <= most {
 			can += p.fleet.bytes[n]
 		}
 	}
@@ -99,7 +99,7 @@ func (p *Policy) evict(place int32, i, most int, need, now int64, out *policy.Ac
 			if !is {
 				continue
 			}
-			if c := p.classOf(d, i, int32(n)); c <= most && (c < class || c == class && d.last[n] < d.last[best]) {
+			if c := p.classOf(place, i, int32(n)); c <= most && (c < class || c == class && d.last[n] < d.last[best]) {
 				best, class = int32(n), c
 			}
 		}
@@ -115,8 +115,12 @@ func (p *Policy) evict(place int32, i, most int, need, now int64, out *policy.Ac
 
 // classOf is the class of a network for the i-th task in a queue; i is -1 for a
 // load that no task asks for.
-func (p *Policy) classOf(d *device, i int, network int32) int {
+func (p *Policy) classOf(place int32, i int, network int32) int {
+	d := &p.devices[place]
 	if d.busy && p.fleet.services[d.service].network == network {
+		return kept
+	}
+	if i < 0 && p.scale.holds(p, network, place) {
 		return kept
 	}
 	class := spareClass
@@ -179,7 +183,7 @@ func (p *Policy) scaleOut(now int64, id int32, start int64, out *policy.Actions)
 		if d.down || d.memory == 0 || d.loading >= 0 || d.loaded[sv.network] || len(d.loads) > 0 || d.tail >= free {
 			continue
 		}
-		if p.fleet.bytes[sv.network] <= d.memory-d.taken+p.idleBytes(d, now) {
+		if p.fleet.bytes[sv.network] <= d.memory-d.taken+p.idleBytes(int32(i), now) {
 			best, free = int32(i), d.tail
 		}
 	}
@@ -193,12 +197,26 @@ func (p *Policy) scaleOut(now int64, id int32, start int64, out *policy.Actions)
 }
 
 // idleBytes are the bytes of networks that nothing has asked for since long.
-func (p *Policy) idleBytes(d *device, now int64) int64 {
-	bytes := int64(0)
+func (p *Policy) idleBytes(place int32, now int64) int64 {
+	d, bytes := &p.devices[place], int64(0)
 	for n, is := range d.loaded {
-		if is && now-d.last[n] > scaleOutIdle && p.classOf(d, -1, int32(n)) == spareClass {
+		if is && now-d.last[n] > scaleOutIdle && p.classOf(place, -1, int32(n)) == spareClass {
 			bytes += p.fleet.bytes[n]
 		}
 	}
 	return bytes
+}
+
+// crowded tells whether a network that nothing has asked for yet would take the
+// room of others on a device.
+func (p *Policy) crowded(place, network int32) bool {
+	d := &p.devices[place]
+	if d.loadedAt(network) >= 0 {
+		return false
+	}
+	free := d.memory - d.taken
+	for i := range d.loads {
+		free -= p.fleet.bytes[d.loads[i].network]
+	}
+	return free < p.fleet.bytes[network]
 }

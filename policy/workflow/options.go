@@ -49,8 +49,10 @@ type Options struct {
 	// ScaleOut loads a service where a task would rather be, beside that task's
 	// own way.
 	ScaleOut bool
-	// Thrift has a task join a batch rather than have one of its own where devices
-	// are busy, the more so the longer they are booked ahead.
+	// Thrift counts what a place costs others: a task joins a batch rather than
+	// have one of its own where devices are busy, the more so the longer they are
+	// booked ahead, and a load that would take the room of others counts twice.
+	// Nothing is expected any more where devices are booked far ahead.
 	Thrift bool
 	// Static keeps what is on the devices at the start. Services that no device
 	// has are still loaded.

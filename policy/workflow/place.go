@@ -22,7 +22,7 @@ func (p *Policy) react(now int64, req int32, out *policy.Actions) {
 			p.list = append(p.list, id)
 		}
 	}
-	if p.opt.Predict {
+	if p.opt.Predict && (!p.opt.Thrift || p.booked(now) < aheadFull) {
 		p.expect(q)
 	}
 	p.place(now, req, out)

@@ -170,6 +170,19 @@ func (r *replicas) bytes(p *Policy, place int32) int64 {
 	return sum
 }
 
+// holds tells whether a replica on a device needs a network.
+func (r *replicas) holds(p *Policy, network, place int32) bool {
+	if p.opt.Route != Replicas {
+		return false
+	}
+	for s := range r.by {
+		if p.fleet.services[s].network == network && slices.Contains(r.by[s].places, place) {
+			return true
+		}
+	}
+	return false
+}
+
 // lose takes the replicas off a device.
 func (r *replicas) lose(place int32) {
 	for s := range r.by {

@@ -1,6 +1,6 @@
 package workflow
 
-import ("os"; "strconv")
+import "time"
 
 // search places a job's tasks depth first where, other than in schedule, tasks of
 // the job wait for each other and share batches. It tries the places that the
@@ -64,8 +64,12 @@ const (
 
 // bookedFull is how far devices are booked ahead when their time costs as much as
 // that of tasks.
-var bookedFull = func() int64 { v, _ := strconv.ParseFloat(os.Getenv("B"), 64); return int64(v*1e9) }()
+const bookedFull = int64(8 * time.Second)
 
+// aheadFull is how far devices are booked ahead when nothing is expected any
+// more: tasks wait longer than loads take, and a place that is chosen long before
+// its time is a bad one.
+const aheadFull = int64(3 * time.Second)
 
 func (x *search) fit(j *job) {
 	n := len(j.tasks)
@@ -96,15 +100,18 @@ func (x *search) run(now int64, j *job) {
 // more tasks wait.
 func (x *search) setPrice() {
 	x.price = 0
-	if !x.p.opt.Thrift {
-		return
+	if x.p.opt.Thrift {
+		x.price = min(1024, 1024*x.p.booked(x.now)/bookedFull)
 	}
+}
+
+// booked is how far devices are booked ahead, on average.
+func (p *Policy) booked(now int64) int64 {
 	sum := int64(0)
-	for i := range x.p.devices {
-		sum += max(0, x.p.devices[i].tail-x.now)
+	for i := range p.devices {
+		sum += max(0, p.devices[i].tail-now)
 	}
-	mean := sum / int64(len(x.p.devices))
-	x.price = min(1024, max(102, 1024*mean/bookedFull))
+	return sum / int64(len(p.devices))
 }
 
 // prepare names the places of each task and works out what follows it at least.
@@ -280,6 +287,9 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	best.cost = best.end
 	if best.start > ready {
 		best.cost += x.price * took >> 10
+	}
+	if x.p.opt.Thrift && p.crowded(place, sv.network) {
+		best.cost += sv.load[p.fleet.kindOf[place]] // somebody has to load them again
 	}
 	for i := range x.own {
 		if b := &x.own[i]; b.place == place && b.service == k.service && b.n < sv.most && b.start >= ready {
