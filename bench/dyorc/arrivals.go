@@ -97,10 +97,10 @@ type rates struct {
 // source draws the arrivals: Poisson within each minute, each application from a
 // stream of its own.
 func (t trace) source(r rates, length time.Duration, seed uint64) arrivals.Source {
-	apps, one := 0, 0
-	for m, rps := range r.rps {
+	apps := 0
+	for _, rps := range r.rps {
 		if rps > 0 {
-			apps, one = apps+1, m
+			apps++
 		}
 	}
 	var list []arrivals.Request
@@ -128,7 +128,6 @@ func (t trace) source(r rates, length time.Duration, seed uint64) arrivals.Sourc
 			}
 		}
 	}
-	_ = one
 	slices.SortStableFunc(list, func(a, b arrivals.Request) int { return int(a.At - b.At) })
 	return arrivals.Slice(list)
 }

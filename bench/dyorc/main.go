@@ -4,72 +4,90 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
-
-	"inferplan/policy/workflow"
 )
 
+// bench is what the tables are made from.
 type bench struct {
-	trace  trace
-	verify bool
+	ctx     context.Context
+	out     io.Writer
+	trace   trace
+	verify  bool
+	seeds   []uint64
+	jobs    int
+	store   *store
+	figures []figure
+}
+
+// makers are the tables in order.
+var makers = []struct {
+	name, title string
+	make        func(b *bench) error
+}{
+	{"rows", "Latency on 32 devices with 40 GB: mean / p99 in seconds", (*bench).ampleTable},
+	{"scarce", "Latency on 8 devices with 24 GB: mean / p99 in seconds", (*bench).scarceTable},
+	{"cold", "Cost of cold starts: mean latency less that with loads that take no time, in ms", (*bench).coldTable},
+	{"memory", "Cost of cold starts over memory: MIX 3 on 8 devices, in ms", (*bench).memoryTable},
+	{"start", "The first ten minutes of an empty fleet: mean / p99 in seconds", (*bench).startTable},
+	{"shift", "GILL doubles and the others halve at minute 60: mean latency of ten minutes, in seconds", (*bench).shiftTable},
+	{"devices", "What devices do: loads per minute, mean batch, share of time running / loading / both / idle", (*bench).deviceTable},
+	{"accuracy", "Accuracy of predictions", (*bench).accuracyTable},
 }
 
 func main() {
-	data := flag.String("data", "/work/shared/data", "")
-	verify := flag.Bool("verify", false, "")
-	devices := flag.Int("d", 32, "")
-	gb := flag.Float64("m", 40, "")
-	app := flag.String("app", "DEBATE", "")
-	rps := flag.Float64("rps", 6, "")
-	pols := flag.String("p", "greedy,dyorc-early", "")
-	seeds := flag.String("seeds", "1", "")
-	instant := flag.Bool("instant", false, "")
-	mins := 30; flag.IntVar(&mins, "min", 30, ""); flag.Parse()
-	tr, err := readTrace(*data)
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(2)
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "dyorc:", err)
+		os.Exit(1)
 	}
-	b := &bench{trace: tr, verify: *verify}
-	sc := &scene{Name: *app, Devices: *devices, Gigabytes: *gb, Minutes: mins, Warmup: 300 * time.Second}
-	switch *app {
-	case "GILL":
-		sc.Rates.rps[0] = *rps
-	case "KC":
-		sc.Rates.rps[1] = *rps
-	case "DEBATE":
-		sc.Rates.rps[2] = *rps
-	default:
-		sc.Rates.rps = [3]float64{*rps / 3, *rps / 3, *rps / 3}
+}
+
+func run() error {
+	var names []string
+	for _, m := range makers {
+		names = append(names, m.name)
 	}
+	data := flag.String("data", "../shared/data", "folder of the measurements and traces of others")
+	dir := flag.String("keep", "bench/dyorc/results", "folder of results; a second start goes on where the first was stopped")
+	tables := flag.String("tables", strings.Join(names, ","), "tables to make")
+	seeds := flag.String("seeds", "1,2,3,4,5", "seeds of the runs")
+	fresh := flag.Bool("fresh", false, "forget what is kept")
+	by := flag.String("kept-by", "", "take results that were kept by this program (a hash); default: this one")
+	b := &bench{out: os.Stdout}
+	flag.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
+	flag.BoolVar(&b.verify, "verify", false, "check the simulator's invariants")
+	flag.Parse()
 	for _, s := range strings.Split(*seeds, ",") {
-		seed, _ := strconv.ParseUint(s, 10, 64)
-		for _, name := range strings.Split(*pols, ",") {
-			opt, err := workflow.Named(name)
-			if err != nil {
-				fmt.Println(err)
-				os.Exit(2)
-			}
-			var resident [][]int32
-			if opt.Static {
-				o, _ := workflow.Named("dyorc-early")
-				r, err := b.play(context.Background(), sc, o, seed, nil, false)
-				if err != nil {
-					fmt.Println(err)
-					os.Exit(1)
-				}
-				resident = r.resident
-			}
-			start := time.Now()
-			r, err := b.play(context.Background(), sc, opt, seed, resident, *instant)
-			if err != nil {
-				fmt.Println(name, err)
-				os.Exit(1)
-			}
-			fmt.Printf("%-8s %5.1f %-16s n %6d mean %7.3f p99 %7.3f bound %.3f loads %6.1f batch %.2f run %.3f load %.3f both %.3f  %.1fs\n", *app, *rps, name, r.Requests, r.Mean, r.P99, r.Bound, r.Loads, r.Batch, r.Run, r.Load, r.Both, time.Since(start).Seconds())
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return fmt.Errorf("reading -seeds: %w", err)
+		}
+		b.seeds = append(b.seeds, seed)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	b.ctx = ctx
+	var err error
+	if b.trace, err = readTrace(*data); err != nil {
+		return fmt.Errorf("reading the trace of arrivals: %w", err)
+	}
+	if b.store, err = openStore(*dir, *by, *fresh); err != nil {
+		return err
+	}
+	for _, m := range makers {
+		if !slices.Contains(strings.Split(*tables, ","), m.name) {
+			continue
+		}
+		fmt.Fprintf(b.out, "\n## %s\n\n", m.title)
+		if err := m.make(b); err != nil {
+			return fmt.Errorf("table %s: %w", m.name, err)
 		}
 	}
+	return b.writeFigures(filepath.Join(*dir, "figures.json"))
 }

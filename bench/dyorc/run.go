@@ -5,10 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/policy/workflow"
 	"inferplan/sim"
 	"inferplan/sim/workflows"
-
-	"inferplan/policy/workflow"
 )
 
 // scene is what policies are compared in.
@@ -28,6 +27,7 @@ type outcome struct {
 	Mean     float64   `json:"mean"`
 	P99      float64   `json:"p99"`
 	Bound    float64   `json:"bound"` // mean of the unloaded critical path
+	Offered  float64   `json:"u1"`    // device time of batches of one over that of the fleet
 	Loads    float64   `json:"loads"` // per minute
 	Batch    float64   `json:"batch"`
 	Run      float64   `json:"run"` // shares of the device time
@@ -35,25 +35,21 @@ type outcome struct {
 	Both     float64   `json:"both"`
 	Windows  []float64 `json:"windows,omitempty"`
 	Events   int64     `json:"events"`
-}
-
-// result is an outcome with what cannot be kept.
-type result struct {
-	outcome
-	resident [][]int32
+	// Resident is what was on each device for longest.
+	Resident [][]int32 `json:"resident,omitempty"`
 }
 
 // play runs a scene under a policy.
-func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*result, error) {
+func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*outcome, error) {
 	t := workflows.Fleet{Devices: sc.Devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant}.Tables()
 	length := time.Duration(sc.Minutes) * time.Minute
 	apps := workflows.NewApps(seed)
 	opt.Seed = seed
 	opt.Prediction.Seed = seed
 	w := newWatch(workflow.New(t, opt), t, sc.Warmup, length)
-	r := &result{}
-	sum, unloaded := 0.0, []float64{}
-	apps.Unloaded = func(_ int32, s float64) { unloaded = append(unloaded, s) }
+	r := &outcome{}
+	sum, unloaded, work, drawn := 0.0, 0.0, 0.0, 0.0
+	apps.Heard = func(_ int32, least, took float64) { unloaded, work, drawn = unloaded+least, work+took, drawn+1 }
 	var took []float64
 	var arrived []time.Duration
 	res, err := sim.Run(ctx, sim.Config{
@@ -83,12 +79,10 @@ func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed 
 			r.Windows = append(r.Windows, windows[k]/counts[k])
 		}
 	}
-	for _, s := range unloaded {
-		r.Bound += s / float64(len(unloaded))
-	}
+	r.Bound, r.Offered = unloaded/drawn, work/(length.Seconds()*float64(sc.Devices))
 	slices.Sort(took)
 	r.P99 = took[(len(took)*99+99)/100-1]
-	counted := (length - sc.Warmup)
+	counted := length - sc.Warmup
 	r.Loads = float64(w.loads) / counted.Minutes()
 	r.Batch = float64(w.tasks) / float64(w.batches)
 	all := float64(counted) * float64(sc.Devices)
@@ -98,6 +92,6 @@ func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed 
 		r.Load += float64(k.load) / all
 		r.Both += float64(k.two) / all
 	}
-	r.resident = w.longest(t, length)
+	r.Resident = w.longest(t, length)
 	return r, nil
 }

@@ -16,8 +16,6 @@ type watch struct {
 	tasks    int64
 	held     [][]time.Duration // by device and network: how long it was there
 	since    [][]time.Duration
-	cpu      time.Duration // of the policy, where it is asked for
-	calls    int64
 }
 
 // watched is the time of a device.

@@ -24,9 +24,10 @@ type Apps struct {
 	times   []float64         // of a batch of one, by service
 	ends    []float64
 
-	// Unloaded hears how long each request takes at least: its longest path in
-	// batches of one, loaded, with no transfer. nil: nobody.
-	Unloaded func(model int32, seconds float64)
+	// Heard hears of each request how long it takes at least, its longest path in
+	// batches of one, loaded, with no transfer, and the device time of such
+	// batches. nil: nobody.
+	Heard func(model int32, least, work float64)
 }
 
 // NewApps makes the streams of a seed.
@@ -60,8 +61,9 @@ func (a *Apps) Draw(model int32, w *Way) {
 	default:
 		a.debate(rng, w)
 	}
-	if a.Unloaded != nil {
-		a.Unloaded(model, a.unloaded(w))
+	if a.Heard != nil {
+		least, work := a.unloaded(w)
+		a.Heard(model, least, work)
 	}
 }
 
@@ -134,10 +136,10 @@ func pick(rng *rand.Rand, chances ...float64) int {
 	return len(chances) - 1
 }
 
-// unloaded is the longest path of a way.
-func (a *Apps) unloaded(w *Way) float64 {
+// unloaded is the longest path of a way, and the time of all of its tasks.
+func (a *Apps) unloaded(w *Way) (last, work float64) {
 	a.ends = a.ends[:0]
-	last, before := 0.0, 0.0 // no segment starts before the one before it has ended
+	before := 0.0 // no segment starts before the one before it has ended
 	segment := 0
 	for i := range w.n {
 		if int32(i) == w.Ends[segment] {
@@ -153,7 +155,7 @@ func (a *Apps) unloaded(w *Way) float64 {
 			took *= float64(t.Work) / 1e6
 		}
 		a.ends = append(a.ends, start+took)
-		last = max(last, start+took)
+		last, work = max(last, start+took), work+took
 	}
-	return last
+	return last, work
 }

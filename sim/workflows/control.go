@@ -17,8 +17,11 @@ type Way struct {
 	n     int
 }
 
-// reset empties the way and keeps its memory.
-func (w *Way) reset() { w.n, w.Ends = 0, w.Ends[:0] }
+// Len is the number of tasks.
+func (w *Way) Len() int { return w.n }
+
+// Reset empties the way and keeps its memory.
+func (w *Way) Reset() { w.n, w.Ends = 0, w.Ends[:0] }
 
 // add adds a task and gives its place.
 func (w *Way) add(service int32, work int64, reads ...int32) int32 {
@@ -56,7 +59,7 @@ func (c *Control) Begin(req, model int32, out *policy.Reveals) {
 		c.requests = append(c.requests, request{})
 	}
 	q := &c.requests[req]
-	q.way.reset()
+	q.way.Reset()
 	q.slots, q.segment = q.slots[:0], 0
 	c.Draw(model, &q.way)
 	c.reveal(req, out)
