@@ -282,7 +282,11 @@ var workflows = []struct {
 	make func(j *job)
 }{
 	{"GILL3", func(j *job) { a := j.add(0, unit, -1); b := j.add(1, unit, a); j.add(2, unit, b) }},
-	{"GILL4", func(j *job) { a, b := j.add(0, unit, -1), j.add(0, unit, -1); c := j.add(1, unit, a, b); j.add(2, unit, c) }},
+	{"GILL4", func(j *job) {
+		a, b := j.add(0, unit, -1), j.add(0, unit, -1)
+		c := j.add(1, unit, a, b)
+		j.add(2, unit, c)
+	}},
 	{"KC4", func(j *job) {
 		a := j.add(3, unit/4, -1)
 		b := j.add(4, unit, a)

@@ -236,10 +236,7 @@ func least(list []offer) int {
 
 // offers asks the places that the rows name, and those where the inputs are.
 func (x *search) offers(j *job, t int32, l *level) {
-	l.places, l.offers = l.places[:0], l.offers[:0]
-	for _, d := range x.names[t] {
-		l.places = append(l.places, d)
-	}
+	l.places, l.offers = append(l.places[:0], x.names[t]...), l.offers[:0]
 	if x.width > 0 {
 		for _, in := range j.inputsOf(t) {
 			if in >= 0 && !contains(l.places, x.place[in]) {
