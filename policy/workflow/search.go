@@ -4,8 +4,8 @@ import "time"
 
 // search places a job's tasks depth first where, other than in schedule, tasks of
 // the job wait for each other and share batches. It tries the places that the
-// rows name first, cuts what cannot beat the best, and stops at the bound of the
-// rows or after a number of steps.
+// rows name first, cuts what cannot beat the best, and stops at the end that the
+// rows name for tasks in nobody's way, or after a number of steps.
 //
 // What it minimises is the end of the last task, then the sum of all ends.
 type search struct {
@@ -192,7 +192,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 	for range min(width, len(l.places)) {
 		i := least(l.offers)
 		o := l.offers[i]
-		if o.cost >= never || x.best < never && (max(last, o.cost+x.tails[t]) > x.best || x.best == x.bound || x.steps > x.limit) {
+		if o.cost >= never || x.best < never && (max(last, o.cost+x.tails[t]) > x.best || x.best <= x.bound || x.steps > x.limit) {
 			return
 		}
 		l.offers[i].cost = never
