@@ -94,9 +94,9 @@ type rates struct {
 	shift bool
 }
 
-// source draws the arrivals: Poisson within each minute, each application from a
+// requests draws the arrivals: Poisson within each minute, each application from a
 // stream of its own.
-func (t trace) source(r rates, length time.Duration, seed uint64) arrivals.Source {
+func (t trace) requests(r rates, length time.Duration, seed uint64) []arrivals.Request {
 	apps := 0
 	for _, rps := range r.rps {
 		if rps > 0 {
@@ -129,5 +129,5 @@ func (t trace) source(r rates, length time.Duration, seed uint64) arrivals.Sourc
 		}
 	}
 	slices.SortStableFunc(list, func(a, b arrivals.Request) int { return int(a.At - b.At) })
-	return arrivals.Slice(list)
+	return list
 }

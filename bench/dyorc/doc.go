@@ -14,7 +14,7 @@
 // (bookedFull, aheadFull, the price of a load) were chosen on seeds 1 and 2.
 //
 // Runs are kept as lines of a file, so that a second start goes on where the
-// first was stopped. main.go lists the tables, tables.go and cold.go make them,
+// first was stopped. main.go lists the tables, tables.go, cold.go and deadlines.go make them,
 // scenes.go says what is compared, run.go runs it, watch.go sees what devices do,
 // store.go keeps it, arrivals.go reads the trace, figures.go writes figures.json.
 package main

@@ -27,7 +27,8 @@ type Order uint8
 const (
 	// Placed: as placed, first come, first served.
 	Placed Order = iota
-	// ByRequest: by the deadline of the request.
+	// ByRequest: by the deadline of the request, less the time that what is revealed
+	// and expected behind the task takes at least.
 	ByRequest
 	// ByCall: by a deadline of the task alone, when it was placed plus Slack times
 	// its own time in a batch of one.
@@ -94,7 +95,7 @@ var named = []struct {
 	{"static", Options{Static: true}},
 	{"greedy-edf", Options{Order: ByCall}},
 	{"static-edf", Options{Static: true, Order: ByCall}},
-	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Order: ByRequest}},
+	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Order: ByRequest}},
 }
 
 // Names lists the policies of this package.

@@ -123,7 +123,7 @@ func (p *Policy) place(now int64, req int32, out *policy.Actions) {
 	if p.opt.Route != Earliest {
 		for _, id := range p.list {
 			if to := p.routed(p.tasks[id].service); to >= 0 {
-				p.put(now, id, to, now, out)
+				p.put(now, id, to, now, 0, out)
 			}
 		}
 		return
@@ -137,7 +137,7 @@ func (p *Policy) place(now int64, req int32, out *policy.Actions) {
 	}
 	for _, id := range p.list {
 		i := p.jobAt[id]
-		p.put(now, id, x.to[i], x.toEnd[i], out)
+		p.put(now, id, x.to[i], x.toEnd[i], x.tails[i], out)
 	}
 	if p.opt.ScaleOut {
 		for _, id := range p.list {
@@ -182,8 +182,8 @@ func (p *Policy) makeJob() {
 	}
 }
 
-// put places a task.
-func (p *Policy) put(now int64, id, place int32, end int64, out *policy.Actions) {
+// put places a task. behind is the least time from its end to that of its request.
+func (p *Policy) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
 	k := &p.tasks[id]
 	k.place, k.end, k.state = place, end, queued
 	p.seq++
@@ -192,7 +192,7 @@ func (p *Policy) put(now int64, id, place int32, end int64, out *policy.Actions)
 		k.key = p.seq
 	case ByRequest:
 		if k.req >= 0 {
-			k.key = p.requests[k.req].deadline
+			k.key = p.requests[k.req].deadline - behind
 		} else {
 			k.key = never
 		}

@@ -62,9 +62,12 @@ const (
 	spare    = 1
 )
 
-// bookedFull is how far devices are booked ahead when their time costs as much as
-// that of tasks.
-const bookedFull = int64(8 * time.Second)
+// bookedFree is how far devices are booked ahead up to where their time costs
+// nothing, bookedFull from where it costs as much as that of tasks.
+const (
+	bookedFree = int64(1500 * time.Millisecond)
+	bookedFull = int64(7500 * time.Millisecond)
+)
 
 // aheadFull is how far devices are booked ahead when nothing is expected any
 // more: tasks wait longer than loads take, and a place that is chosen long before
@@ -101,7 +104,7 @@ func (x *search) run(now int64, j *job) {
 func (x *search) setPrice() {
 	x.price = 0
 	if x.p.opt.Thrift {
-		x.price = min(1024, 1024*x.p.booked(x.now)/bookedFull)
+		x.price = min(1024, 1024*max(0, x.p.booked(x.now)-bookedFree)/(bookedFull-bookedFree))
 	}
 }
 
