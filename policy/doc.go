@@ -44,6 +44,7 @@
 // those of the first version. names.go names their kinds.
 //
 // Sub-packages hold one policy each: reserve (PPipe §5.4, Algorithms 1 and 2),
-// its baselines artifact and reactive, and gear; waiting and underway are what
-// they share, policies makes tables and policy of a plan by its kind.
+// its baselines artifact and reactive, gear, and workflow (DyOrc), which predict
+// tells what comes next; waiting and underway are what they share, policies makes
+// tables and policy of a plan by its kind.
 package policy

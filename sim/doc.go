@@ -19,7 +19,9 @@
 //
 // An ending says what the end of a batch means to its requests, and a Truth says
 // what only reality knows (endings.go). There is the direct ending, one for
-// cascades (gears.go), and one for requests of several tasks (flow.go).
+// cascades (gears.go), and one for requests of several tasks (flow.go), whose
+// works and transfers take the times of flowtimes.go. Package workflows has
+// applications of such requests.
 //
 // # The rest
 //

@@ -170,41 +170,26 @@ func (p *Policy) network(now int64, ev *policy.Event) {
 
 // scaleOut loads a task's service onto a further device, where the task would
 // have to wait though another device is free sooner. The task stays where it is.
-// What makes room there must be idle for long.
+// No room is made for it: where memory is scarce, what goes is missed.
 func (p *Policy) scaleOut(now int64, id int32, start int64, out *policy.Actions) {
 	k := &p.tasks[id]
 	if k.state != queued || start-p.readyAt(k, k.place, now) <= scaleOutWait {
 		return
 	}
-	sv := &p.fleet.services[k.service]
+	network := p.fleet.services[k.service].network
 	best, free := int32(-1), start
 	for i := range p.devices {
 		d := &p.devices[i]
-		if d.down || d.memory == 0 || d.loading >= 0 || d.loaded[sv.network] || len(d.loads) > 0 || d.tail >= free {
+		if d.down || d.memory == 0 || d.loading >= 0 || d.loaded[network] || len(d.loads) > 0 || d.tail >= free {
 			continue
 		}
-		if p.fleet.bytes[sv.network] <= d.memory-d.taken+p.idleBytes(int32(i), now) {
+		if p.fleet.bytes[network] <= d.memory-d.taken {
 			best, free = int32(i), d.tail
 		}
 	}
-	if best < 0 {
-		return
+	if best >= 0 {
+		p.load(best, network, now, out)
 	}
-	d := &p.devices[best]
-	if need := p.fleet.bytes[sv.network] - (d.memory - d.taken); need <= 0 || p.evict(best, -1, spareClass, need, now, out) {
-		p.load(best, sv.network, now, out)
-	}
-}
-
-// idleBytes are the bytes of networks that nothing has asked for since long.
-func (p *Policy) idleBytes(place int32, now int64) int64 {
-	d, bytes := &p.devices[place], int64(0)
-	for n, is := range d.loaded {
-		if is && now-d.last[n] > scaleOutIdle && p.classOf(place, -1, int32(n)) == spareClass {
-			bytes += p.fleet.bytes[n]
-		}
-	}
-	return bytes
 }
 
 // crowded tells whether a network that nothing has asked for yet would take the

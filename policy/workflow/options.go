@@ -47,8 +47,8 @@ type Options struct {
 	// Rebind places what waits of a request anew at each of its reveals, also when
 	// they came as expected.
 	Rebind bool
-	// ScaleOut loads a service where a task would rather be, beside that task's
-	// own way.
+	// ScaleOut loads a service where a task would rather be and memory is free,
+	// beside that task's own way.
 	ScaleOut bool
 	// Thrift counts what a place costs others: a task joins a batch rather than
 	// have one of its own where devices are busy, the more so the longer they are
@@ -67,12 +67,9 @@ type Options struct {
 	Seed  uint64
 }
 
-// ScaleOutWait is the planned wait from which on a further copy of a service is
-// worth a load, and scaleOutIdle how long what goes for it must have been idle.
-const (
-	scaleOutWait = int64(50 * time.Millisecond)
-	scaleOutIdle = int64(5 * time.Second)
-)
+// scaleOutWait is the planned wait from which on a further copy of a service is
+// worth a load.
+const scaleOutWait = int64(50 * time.Millisecond)
 
 // dyorc is DyOrc with what was repaired.
 var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true}

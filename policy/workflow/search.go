@@ -58,7 +58,7 @@ type stay struct {
 // steps that a search takes at most, and further places beside its width that the
 // rows name.
 const (
-	maxSteps = 200
+	maxSteps = 20
 	spare    = 1
 )
 
