@@ -44,7 +44,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -116,6 +116,12 @@ bench-gear: ## cascades against their baselines: tables, CSV and pictures in ben
 bench-pard: ## pipelines under one deadline: policies against each other and a bound, tables and bench/pard/figures.json (INFERPLAN_DATA)
 	$(GO) build -o bin/bench-pard ./bench/pard
 	nice -n 19 bin/bench-pard $(PARD)
+
+# DYORC selects, for example DYORC="-tables rows -seeds 1,2"; a second start goes on where the first was stopped.
+.PHONY: bench-dyorc
+bench-dyorc: ## dynamic workflows against DyOrc's baselines: tables, and figures.json in bench/dyorc/results (INFERPLAN_DATA, DYORC)
+	$(GO) build -o bin/bench-dyorc ./bench/dyorc
+	nice -n 19 bin/bench-dyorc -data '$(or $(INFERPLAN_DATA),../shared/data)' $(DYORC)
 
 # DIGITS holds flags of bench/digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
 .PHONY: bench-digits

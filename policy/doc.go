@@ -44,6 +44,8 @@
 // those of the first version. names.go names their kinds.
 //
 // Sub-packages hold one policy each: reserve (PPipe §5.4, Algorithms 1 and 2),
-// its baselines artifact and reactive, gear, and drop (PARD, EuroSys '26); flow has what policies of applications share; waiting and underway are what
-// they share, policies makes tables and policy of a plan by its kind.
+// its baselines artifact and reactive, gear, drop (PARD, EuroSys '26) and workflow
+// (DyOrc, SoCC '25), which predict tells what comes next. flow has what policies of
+// applications share; waiting and underway are what all share, policies makes
+// tables and policy of a plan by its kind.
 package policy

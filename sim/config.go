@@ -34,6 +34,10 @@ type Config struct {
 	// PlaceTime is how long it takes to bring what a task reads to a device. nil:
 	// no time.
 	PlaceTime func(task, device int32) time.Duration
+	// MoveTime is how long the output of a task of a service takes from one device
+	// to another, for a Place. All that a task reads comes at once, and nothing
+	// waits for a link. nil: no time.
+	MoveTime func(service, from, to int32) time.Duration
 	// SearchWork bounds the work of a re-plan's search; 0: 2^20. SearchTime is how
 	// long a search of so much work takes. nil: no time.
 	SearchWork int64

@@ -149,11 +149,7 @@ func (h *devices) load(o order) {
 
 // place brings what a task reads to a device.
 func (h *devices) place(task, device int32) {
-	took := time.Duration(0)
-	if h.cfg.PlaceTime != nil {
-		took = h.cfg.PlaceTime(task, device)
-	}
-	h.at(h.now+took, policy.TransferFinished, h.sequence(), item{what: isPlaced, start: h.now, batch: task, device: device, epoch: h.flow.facts[task].epoch})
+	h.at(h.now+h.flow.takes(task, device), policy.TransferFinished, h.sequence(), item{what: isPlaced, start: h.now, batch: task, device: device, epoch: h.flow.facts[task].epoch})
 }
 
 // fault takes a device away, or gives it back. What runs or waits there is gone;
@@ -241,6 +237,9 @@ func (h *devices) startRun(d int32) {
 		h.clock.Tick(h.now - h.firstAt)
 	}
 	took := h.service.Run(h.hop(slot, b.hop).Stage, b.size)
+	if h.flow != nil {
+		took = h.flow.stretched(slot, took)
+	}
 	it := item{what: isRun, start: h.now, serial: b.serial, batch: slot, device: d, epoch: dev.epoch, hop: b.hop}
 	h.at(h.now+took, policy.BatchFinished, b.serial, it)
 	it.what = isBegun

@@ -19,9 +19,11 @@
 //
 // An ending says what the end of a batch means to its requests, and a Truth says
 // what only reality knows (endings.go). There is the direct ending, one for
-// cascades (gears.go), and one for requests of several tasks (flow.go). Of plans of
-// applications flowstats.go follows the requests, flowbound.go says what was
-// possible, flowways.go draws branches and flowreport.go writes the report.
+// cascades (gears.go), and one for requests of several tasks (flow.go), whose
+// works and transfers take the times of flowtimes.go. Package workflows has
+// dynamic applications of such requests. Of plans of applications flowstats.go
+// follows the requests, flowbound.go says what was possible, flowways.go draws
+// branches and flowreport.go writes the report.
 //
 // # The rest
 //

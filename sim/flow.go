@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"time"
 
 	"inferplan/policy"
 )
@@ -21,9 +22,12 @@ type flow struct {
 
 // facts are what a task has beside its place in the ledger.
 type facts struct {
-	inputs  []int32 // tasks that it reads; -1: the client's input
-	placing int32   // device that it is to be brought to; -1: none
-	epoch   int32   // counts placings; an entry of an older one is void
+	inputs  []int32       // tasks that it reads; -1: the client's input
+	placing int32         // device that it is to be brought to; -1: none
+	epoch   int32         // counts placings; an entry of an older one is void
+	work    int64         // millionths of the usual; 0: as usual
+	asked   time.Duration // when it was placed
+	ended   time.Duration
 }
 
 func newFlow(l *loop) ending {
@@ -45,7 +49,7 @@ func (f *flow) begin(req, model int32) {
 }
 
 // ran ends the tasks of a batch and reveals what follows from them.
-func (f *flow) ran(slot, _ int32) {
+func (f *flow) ran(slot, device int32) {
 	l := f.l
 	pipeline := l.batches[slot].pipeline
 	if f.stats != nil {
@@ -57,6 +61,7 @@ func (f *flow) ran(slot, _ int32) {
 			f.late = append(f.late, t)
 			continue
 		}
+		l.tasks[t].device, f.facts[t].ended = device, l.now
 		var o policy.Outcome
 		if l.truth != nil {
 			o, _ = l.truth.Outcome(req, t, pipeline)
@@ -156,6 +161,7 @@ func (f *flow) add(t *policy.Reveal) {
 	l.tasks[t.Task] = task{req: t.Req, service: t.Service, state: waiting, stage: -1}
 	fa := &f.facts[t.Task]
 	fa.inputs, fa.placing, fa.epoch = append(fa.inputs[:0], f.out.InputsOf(t)...), -1, fa.epoch+1
+	fa.work = t.Work
 }
 
 // free takes back a slot that no task reads, now or with its batch.
@@ -189,7 +195,7 @@ func (f *flow) place(t, device int32) {
 	}
 	fa := &f.facts[t]
 	again := fa.placing >= 0
-	fa.placing = device
+	fa.placing, fa.asked = device, f.l.now
 	fa.epoch++
 	if f.ready(t) {
 		f.send(t)

@@ -1,0 +1,20 @@
+// Command dyorc measures how dynamic workflows are served: DyOrc, as published
+// and as repaired, against greedy, round-robin, static and reactive placement, in
+// the simulator (make bench-dyorc).
+//
+// Applications and fleets are those of sim/workflows. Arrivals are two hours of
+// the Azure Functions trace of 2019 (minutes 600 to 719 of its second day), whose
+// ten functions go to the applications in turn. Each application's requests per
+// minute are scaled to a mean and spread over the minute at random.
+//
+// A run is half an hour, of which the first five minutes are not counted. Fleets
+// start empty, but for a static one, which holds what DyOrc as published kept on
+// each device for longest on the same arrivals. Figures are means over five
+// seeds, intervals are Student's t over them. The constants of the policy
+// (bookedFull, aheadFull, the price of a load) were chosen on seeds 1 and 2.
+//
+// Runs are kept as lines of a file, so that a second start goes on where the
+// first was stopped. main.go lists the tables, tables.go, cold.go and deadlines.go make them,
+// scenes.go says what is compared, run.go runs it, watch.go sees what devices do,
+// store.go keeps it, arrivals.go reads the trace, figures.go writes figures.json.
+package main

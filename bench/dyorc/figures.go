@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// figure is a claim with what was measured.
+type figure struct {
+	Claim    string      `json:"claim"`
+	Source   string      `json:"source"`
+	Asked    string      `json:"asked"`
+	Measured float64     `json:"measured"`
+	Interval *[2]float64 `json:"interval,omitempty"`
+	Unit     string      `json:"unit"`
+	Holds    any         `json:"holds"` // true, false or "partly"
+	Command  string      `json:"command"`
+}
+
+const paper = "DyOrc (SoCC '25)"
+
+// claim adds a figure and says it below the table.
+func (b *bench) claim(f figure) {
+	f.Command = "make bench-dyorc"
+	b.figures = append(b.figures, f)
+	interval := ""
+	if f.Interval != nil {
+		interval = fmt.Sprintf(" [%.3g, %.3g]", f.Interval[0], f.Interval[1])
+	}
+	fmt.Fprintf(b.out, "%s: %.4g %s%s; asked: %s; holds: %v\n", f.Claim, f.Measured, f.Unit, interval, f.Asked, f.Holds)
+}
+
+func (b *bench) writeFigures(path string) error {
+	text, err := json.MarshalIndent(b.figures, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the figures: %w", err)
+	}
+	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the figures: %w", err)
+	}
+	return nil
+}
+
+// interval is the mean with its 95 % interval over seeds (Student's t); of one
+// value there is none.
+func interval(list []float64) (mean float64, ci *[2]float64) {
+	mean = stat.Mean(list, nil)
+	if len(list) < 2 {
+		return mean, nil
+	}
+	half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(len(list) - 1)}.Quantile(.975) * stat.StdDev(list, nil) / math.Sqrt(float64(len(list)))
+	return mean, &[2]float64{mean - half, mean + half}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// bench is what the tables are made from.
+type bench struct {
+	ctx     context.Context
+	out     io.Writer
+	trace   trace
+	verify  bool
+	seeds   []uint64
+	jobs    int
+	store   *store
+	figures []figure
+}
+
+// makers are the tables in order.
+var makers = []struct {
+	name, title string
+	make        func(b *bench) error
+}{
+	{"rows", "Latency on 32 devices with 40 GB: mean / p99 in seconds", (*bench).ampleTable},
+	{"scarce", "Latency on 8 devices with 24 GB: mean / p99 in seconds", (*bench).scarceTable},
+	{"cold", "Cost of cold starts: mean latency less that with loads that take no time, in ms", (*bench).coldTable},
+	{"memory", "Cost of cold starts over memory: MIX 3 on 8 devices, in ms", (*bench).memoryTable},
+	{"start", "The first ten minutes of an empty fleet: mean / p99 in seconds", (*bench).startTable},
+	{"shift", "GILL doubles and the others halve at minute 60: mean latency of ten minutes, in seconds", (*bench).shiftTable},
+	{"devices", "What devices do: loads per minute, mean batch, share of time running / loading / both / idle", (*bench).deviceTable},
+	{"deadlines", "The least scale of deadlines at which 99 % of requests are in time, 32 devices", (*bench).deadlineTable},
+	{"accuracy", "Accuracy of predictions", (*bench).accuracyTable},
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "dyorc:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var names []string
+	for _, m := range makers {
+		names = append(names, m.name)
+	}
+	data := flag.String("data", "../shared/data", "folder of the measurements and traces of others")
+	dir := flag.String("keep", "bench/dyorc/results", "folder of results; a second start goes on where the first was stopped")
+	tables := flag.String("tables", strings.Join(names, ","), "tables to make")
+	seeds := flag.String("seeds", "1,2,3,4,5", "seeds of the runs")
+	fresh := flag.Bool("fresh", false, "forget what is kept")
+	by := flag.String("kept-by", "", "take results that were kept by this program (a hash); default: this one")
+	b := &bench{out: os.Stdout}
+	flag.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
+	flag.BoolVar(&b.verify, "verify", false, "check the simulator's invariants")
+	flag.Parse()
+	for _, s := range strings.Split(*seeds, ",") {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return fmt.Errorf("reading -seeds: %w", err)
+		}
+		b.seeds = append(b.seeds, seed)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	b.ctx = ctx
+	var err error
+	if b.trace, err = readTrace(*data); err != nil {
+		return fmt.Errorf("reading the trace of arrivals: %w", err)
+	}
+	if b.store, err = openStore(*dir, *by, *fresh); err != nil {
+		return err
+	}
+	for _, m := range makers {
+		if !slices.Contains(strings.Split(*tables, ","), m.name) {
+			continue
+		}
+		fmt.Fprintf(b.out, "\n## %s\n\n", m.title)
+		if err := m.make(b); err != nil {
+			return fmt.Errorf("table %s: %w", m.name, err)
+		}
+	}
+	return b.writeFigures(filepath.Join(*dir, "figures.json"))
+}

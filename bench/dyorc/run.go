@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"inferplan/formats/arrivals"
+	"inferplan/policy/workflow"
+	"inferplan/sim"
+	"inferplan/sim/workflows"
+)
+
+// scene is what policies are compared in.
+type scene struct {
+	Name      string
+	Devices   int
+	Gigabytes float64
+	Rates     rates
+	Minutes   int
+	Warmup    time.Duration
+	Windows   bool // averages of ten minutes
+	// Scale is that of the deadlines: arrival and Scale times the application's
+	// mean unloaded latency. A call's own deadline is Scale times its time alone.
+	// 0: there are none.
+	Scale float64
+}
+
+// outcome is what a run showed.
+type outcome struct {
+	Requests int       `json:"n"`
+	Mean     float64   `json:"mean"`
+	P99      float64   `json:"p99"`
+	Bound    float64   `json:"bound"` // mean of the unloaded critical path
+	Offered  float64   `json:"u1"`    // device time of batches of one over that of the fleet
+	Loads    float64   `json:"loads"` // per minute
+	Batch    float64   `json:"batch"`
+	Run      float64   `json:"run"` // shares of the device time
+	Load     float64   `json:"load"`
+	Both     float64   `json:"both"`
+	Windows  []float64 `json:"windows,omitempty"`
+	Scale99  float64   `json:"scale99"` // 99th percentile of latency over the request's own unloaded one
+	Events   int64     `json:"events"`
+	// Resident is what was on each device for longest.
+	Resident [][]int32 `json:"resident,omitempty"`
+}
+
+// meanAlone is the mean unloaded latency of a request of each application.
+var meanAlone = [3]float64{2.408, 3.064, 2.690}
+
+// play runs a scene under a policy.
+func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*outcome, error) {
+	t := workflows.Fleet{Devices: sc.Devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant}.Tables()
+	length := time.Duration(sc.Minutes) * time.Minute
+	apps := workflows.NewApps(seed)
+	opt.Seed = seed
+	opt.Prediction.Seed = seed
+	w := newWatch(workflow.New(t, opt), t, sc.Warmup, length)
+	r := &outcome{}
+	sum, unloaded, work := 0.0, 0.0, 0.0
+	var alone []float64 // of the requests in order of arrival
+	apps.Heard = func(_ int32, least, took float64) {
+		unloaded, work, alone = unloaded+least, work+took, append(alone, least)
+	}
+	opt.Slack = sc.Scale
+	list := b.trace.requests(sc.Rates, length, seed)
+	for i := range list {
+		list[i].SLO = time.Duration(sc.Scale * meanAlone[list[i].Model] * 1e9)
+	}
+	place := map[time.Duration]int{}
+	for i := range list {
+		place[list[i].At] = i
+	}
+	var scales []float64
+	var took []float64
+	var arrived []time.Duration
+	res, err := sim.Run(ctx, sim.Config{
+		Tables: t, Policy: w, Source: arrivals.Slice(list), Duration: length, Verify: b.verify,
+		Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(t), NoReport: true,
+		Completed: func(at, answered time.Duration) {
+			if at >= sc.Warmup {
+				took, arrived = append(took, (answered-at).Seconds()), append(arrived, at)
+				scales = append(scales, (answered-at).Seconds()/alone[place[at]])
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Events = res.Events
+	r.Requests = len(took)
+	windows, counts := make([]float64, sc.Minutes/10), make([]float64, sc.Minutes/10)
+	for i, s := range took {
+		sum += s
+		k := int(arrived[i] / (10 * time.Minute))
+		windows[k] += s
+		counts[k]++
+	}
+	r.Mean = sum / float64(len(took))
+	if sc.Windows {
+		for k := range windows {
+			r.Windows = append(r.Windows, windows[k]/counts[k])
+		}
+	}
+	r.Bound, r.Offered = unloaded/float64(len(alone)), work/(length.Seconds()*float64(sc.Devices))
+	slices.Sort(took)
+	slices.Sort(scales)
+	last := (len(took)*99+99)/100 - 1
+	r.P99, r.Scale99 = took[last], scales[last]
+	counted := length - sc.Warmup
+	r.Loads = float64(w.loads) / counted.Minutes()
+	r.Batch = float64(w.tasks) / float64(w.batches)
+	all := float64(counted) * float64(sc.Devices)
+	for d := range w.devices {
+		k := w.move(int32(d), length)
+		r.Run += float64(k.run) / all
+		r.Load += float64(k.load) / all
+		r.Both += float64(k.two) / all
+	}
+	r.Resident = w.longest(t, length)
+	return r, nil
+}

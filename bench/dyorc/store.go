@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"inferplan/bench/kept"
+	"inferplan/policy/workflow"
+)
+
+// store keeps runs as lines of a file, so that a bench that was interrupted goes
+// on where it was. A key holds all that a run depends on, with a hash of this
+// program.
+type store struct {
+	mu      sync.Mutex
+	program string
+	runs    map[string]outcome
+	lines   *kept.Lines
+}
+
+type storedRun struct {
+	Key string `json:"key"`
+	outcome
+}
+
+func openStore(dir, program string, fresh bool) (*store, error) {
+	s := &store{runs: map[string]outcome{}, program: program}
+	var err error
+	if program == "" {
+		if s.program, err = kept.Program(); err != nil {
+			return nil, fmt.Errorf("reading this program, whose results are kept: %w", err)
+		}
+	}
+	s.lines, err = kept.Open(filepath.Join(dir, "runs.jsonl"), fresh, func(line []byte) error {
+		var r storedRun
+		if json.Unmarshal(line, &r) == nil && r.Key != "" {
+			s.runs[r.Key] = r.outcome
+		}
+		return nil
+	})
+	return s, err
+}
+
+// has is what is kept under a key.
+func (s *store) has(key string) (outcome, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.runs[key]
+	return r, ok
+}
+
+// put keeps a run.
+func (s *store) put(key string, r *outcome) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs[key] = *r
+	return s.lines.Add(storedRun{key, *r})
+}
+
+// ask is a run that a table needs.
+type ask struct {
+	sc      *scene
+	policy  string
+	seed    uint64
+	instant bool // loads take no time
+}
+
+func (b *bench) key(a *ask) string {
+	return fmt.Sprintf("%s %+v %s %d %v", b.store.program, *a.sc, a.policy, a.seed, a.instant)
+}
+
+// run gives a run from the store, or runs it. What a static fleet holds is what
+// DyOrc as published held for longest on the same arrivals.
+func (b *bench) run(ctx context.Context, a *ask) (*outcome, error) {
+	if r, ok := b.store.has(b.key(a)); ok {
+		return &r, nil
+	}
+	opt, err := workflow.Named(a.policy)
+	if err != nil {
+		return nil, err
+	}
+	var resident [][]int32
+	if opt.Static {
+		of := *a.sc
+		if of.Rates.shift { // it does not know what comes
+			of.Rates.shift, of.Minutes = false, minutes/2
+		}
+		r, err := b.run(ctx, &ask{sc: &of, policy: "dyorc-early", seed: a.seed})
+		if err != nil {
+			return nil, err
+		}
+		resident = r.Resident
+	}
+	r, err := b.play(ctx, a.sc, opt, a.seed, resident, a.instant)
+	if err != nil {
+		return nil, fmt.Errorf("%s under %s, seed %d: %w", a.sc.Name, a.policy, a.seed, err)
+	}
+	if a.policy != "dyorc-early" {
+		r.Resident = nil
+	}
+	return r, b.store.put(b.key(a), r)
+}
+
+// all runs what a table needs, several at a time, and gives it in order.
+func (b *bench) all(list []ask) ([]*outcome, error) {
+	out, errs := make([]*outcome, len(list)), make([]error, len(list))
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(b.jobs, len(list)) {
+		wg.Go(func() {
+			for i := range next {
+				if out[i], errs[i] = b.run(ctx, &list[i]); errs[i] != nil {
+					cancel()
+				}
+			}
+		})
+	}
+feed:
+	for i := range list {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(next)
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, ctx.Err()
+}

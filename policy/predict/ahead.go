@@ -1,0 +1,95 @@
+package predict
+
+// Ahead appends the tokens that a request is likely to ask for from where the
+// cursor stands to its end, at most limit of them.
+func (t *Table) Ahead(c Cursor, limit int, dst []int32) []int32 {
+	for range limit {
+		token := t.next(&c)
+		if token == End {
+			break
+		}
+		dst = append(dst, token)
+		t.Advance(&c, token)
+	}
+	return dst
+}
+
+// Share is the chance of a token.
+type Share struct {
+	Token int32
+	Share float64
+}
+
+// Shares appends the chances of what comes next at a cursor. Nothing is appended
+// where nothing is known.
+func (t *Table) Shares(c *Cursor, dst []Share) []Share {
+	r := t.row(c)
+	if r < 0 {
+		return dst
+	}
+	for e := t.rows[r].first; e >= 0; e = t.edges[e].next {
+		if n := t.edges[e].count; n > 0 {
+			dst = append(dst, Share{t.edges[e].token, float64(n) / float64(t.rows[r].total)})
+		}
+	}
+	return dst
+}
+
+// next is the token that is predicted at a cursor.
+func (t *Table) next(c *Cursor) int32 {
+	r := t.row(c)
+	if r < 0 || t.rng == nil {
+		return t.likely(r)
+	}
+	left := t.rng.Int32N(t.rows[r].total)
+	for e := t.rows[r].first; e >= 0; e = t.edges[e].next {
+		if left -= t.edges[e].count; left < 0 {
+			return t.edges[e].token
+		}
+	}
+	return End
+}
+
+// row is the row that predicts at a cursor; -1: none.
+func (t *Table) row(c *Cursor) int32 {
+	if r := t.featureRow(c); r >= 0 && c.rows[1] == r {
+		if a := &t.apps[c.app]; a.feature > a.plain {
+			return r
+		}
+	}
+	return t.plainRow(c)
+}
+
+// featureRow is the row with the feature, or else the one without.
+func (t *Table) featureRow(c *Cursor) int32 {
+	if r := c.rows[1]; r >= 0 && t.rows[r].total >= t.opt.Least {
+		return r
+	}
+	return t.plainRow(c)
+}
+
+// plainRow is the row of the full prefix, or else that of the last token; -1:
+// neither has a sample.
+func (t *Table) plainRow(c *Cursor) int32 {
+	if r := c.rows[0]; r >= 0 && t.rows[r].total >= t.opt.Least {
+		return r
+	}
+	if r, ok := t.lasts[[2]int32{c.app, c.last}]; ok && t.rows[r].total > 0 {
+		return r
+	}
+	return -1
+}
+
+// likely is the token that followed a row most often, the smaller one of two.
+func (t *Table) likely(r int32) int32 {
+	if r < 0 {
+		return End
+	}
+	best, count := End, int32(0)
+	for e := t.rows[r].first; e >= 0; e = t.edges[e].next {
+		if k := &t.edges[e]; k.count > count || k.count == count && count > 0 && k.token < best {
+			best, count = k.token, k.count
+		}
+	}
+	return best
+}

@@ -1,0 +1,260 @@
+package predict
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"testing"
+
+	"inferplan/formats/seeded"
+	"pgregory.net/rapid"
+)
+
+// A table predicts what followed most often, backs off to the last token where a
+// prefix is rare, and to the end where nothing is known.
+func TestAhead(t *testing.T) {
+	tab := New(Options{})
+	a, b, c := tab.Number(0, 0, []int32{0}), tab.Number(1, 0, []int32{1}), tab.Number(2, 250_000, []int32{1, 2})
+	learn := func(times int, path ...int32) {
+		for range times {
+			tab.Learn(0, NoFeature, path, 1)
+		}
+	}
+	ahead := func(path ...int32) []int32 {
+		cur := tab.Begin(0, NoFeature)
+		for _, k := range path {
+			tab.Advance(&cur, k)
+		}
+		return tab.Ahead(cur, 10, nil)
+	}
+	if got := ahead(a); len(got) != 0 {
+		t.Errorf("an empty table expects %v", got)
+	}
+	learn(5, a, b, c)
+	learn(4, a, c)
+	if got := ahead(a); !slices.Equal(got, []int32{b, c}) {
+		t.Errorf("after a: %v, expected b, c", got)
+	}
+	if got := ahead(a, b, c); len(got) != 0 {
+		t.Errorf("after the whole: %v, expected the end", got)
+	}
+	// b, c was never a prefix; after c alone came nothing, after b alone c.
+	if got := ahead(b); !slices.Equal(got, []int32{c}) {
+		t.Errorf("after b alone: %v, expected c by the last token", got)
+	}
+	learn(2, a, a, b) // two samples of the prefix a, a are too few
+	if got := ahead(a, a); !slices.Equal(got[:1], []int32{b}) {
+		t.Errorf("after a rare prefix: %v, expected what follows a", got)
+	}
+	if got := tab.Token(c); got.Service != 2 || got.Work != 250_000 || !slices.Equal(got.Inputs, []int32{1, 2}) {
+		t.Errorf("token %+v", got)
+	}
+	other := tab.Begin(1, NoFeature)
+	if got := tab.Ahead(other, 10, nil); len(got) != 0 {
+		t.Errorf("another application expects %v", got)
+	}
+}
+
+// Shares are the relative counts, and samples follow them.
+func TestShares(t *testing.T) {
+	tab := New(Options{Sampled: true, Seed: 3})
+	a, b, c := tab.Number(0, 0, nil), tab.Number(1, 0, nil), tab.Number(2, 0, nil)
+	for i := range 100 {
+		path := []int32{a, b}
+		if i%4 == 0 {
+			path = []int32{a, c}
+		}
+		tab.Learn(0, NoFeature, path, 1)
+	}
+	cur := tab.Begin(0, NoFeature)
+	tab.Advance(&cur, a)
+	got := map[int32]float64{}
+	for _, s := range tab.Shares(&cur, nil) {
+		got[s.Token] = s.Share
+	}
+	if got[b] != .75 || got[c] != .25 || len(got) != 2 {
+		t.Errorf("shares %v", got)
+	}
+	n := 0
+	for range 4000 {
+		if tab.Ahead(cur, 1, nil)[0] == b {
+			n++
+		}
+	}
+	if n < 2900 || n > 3100 {
+		t.Errorf("b was drawn %d times of 4000, expected about 3000", n)
+	}
+}
+
+// A feature that decides the way is used, one that says nothing is not.
+func TestFeatures(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		tab, rng := New(Options{}), seeded.New(1, "features")
+		first := tab.Number(0, 0, nil)
+		right, plain := 0, 0
+		for i := range 4000 {
+			feature := rng.Int32N(4)
+			way := feature
+			if !tells {
+				way = min(3, rng.Int32N(6)) // 3 is most likely
+			}
+			path := []int32{first, tab.Number(1+way, 0, nil)}
+			c, d := tab.Begin(0, feature), tab.Begin(0, NoFeature)
+			tab.Advance(&c, first)
+			tab.Advance(&d, first)
+			if i > 2000 {
+				if got := tab.Ahead(c, 1, nil); len(got) > 0 && got[0] == path[1] {
+					right++
+				}
+				if got := tab.Ahead(d, 1, nil); len(got) > 0 && got[0] == path[1] {
+					plain++
+				}
+			}
+			tab.Learn(0, feature, path, 1)
+		}
+		if tells && right < 1990 || !tells && right < plain-20 {
+			t.Errorf("feature tells: %v: %d right with it, %d without, of 1999", tells, right, plain)
+		}
+	}
+}
+
+// What is saved, also as JSON, predicts the same when it is loaded.
+func TestSaveLoad(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		opt := Options{LastOnly: rapid.Bool().Draw(t, "last only")}
+		tab := New(opt)
+		var paths [][]int32
+		for range rapid.IntRange(0, 60).Draw(t, "requests") {
+			var path []int32
+			for range rapid.IntRange(1, 5).Draw(t, "length") {
+				path = append(path, tab.Number(rapid.Int32Range(0, 3).Draw(t, "service"), 0, []int32{rapid.Int32Range(0, 1).Draw(t, "input")}))
+			}
+			tab.Learn(rapid.Int32Range(0, 1).Draw(t, "app"), rapid.Int32Range(-1, 1).Draw(t, "feature"), path, 1)
+			paths = append(paths, path)
+		}
+		text, err := json.Marshal(tab.Save())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var s Saved
+		if err := json.Unmarshal(text, &s); err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(opt, &s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if more := again.Save(); !reflect.DeepEqual(tab.Save(), more) {
+			t.Fatalf("saved %+v, loaded and saved %+v", tab.Save(), more)
+		}
+		for _, path := range paths {
+			for app := range int32(2) {
+				for feature := int32(-1); feature < 2; feature++ {
+					a, b := tab.Begin(app, feature), again.Begin(app, feature)
+					tab.Advance(&a, path[0])
+					again.Advance(&b, path[0])
+					if x, y := tab.Ahead(a, 8, nil), again.Ahead(b, 8, nil); !slices.Equal(x, y) {
+						t.Fatalf("after %v: %v and %v", path[0], x, y)
+					}
+				}
+			}
+		}
+	})
+}
+
+// Bad tables are refused, and no table panics.
+func FuzzLoad(f *testing.F) {
+	tab := New(Options{})
+	a := tab.Number(0, 0, []int32{0})
+	for range 3 {
+		tab.Learn(0, 1, []int32{a, a}, 1)
+	}
+	good, err := json.Marshal(tab.Save())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"Rows":[{"App":0,"Feature":2,"Next":[{"Token":0,"Count":1}]}]}`))
+	f.Add([]byte(`{"Tokens":[{"Service":1},{"Service":1}]}`))
+	f.Add([]byte(`{"Rows":[{"App":-1,"Feature":-1,"Prefix":[1]}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var s Saved
+		if json.Unmarshal(text, &s) != nil {
+			return
+		}
+		tab, err := Load(Options{Rows: 100}, &s)
+		if err != nil {
+			return
+		}
+		for _, r := range s.Rows {
+			c := tab.Begin(r.App, r.Feature)
+			for _, k := range r.Prefix {
+				tab.Advance(&c, k)
+			}
+			for _, token := range tab.Ahead(c, 16, nil) {
+				_ = tab.Token(token)
+			}
+		}
+	})
+}
+
+// A table of prefixes stays within its rows.
+func TestRowsAreBounded(t *testing.T) {
+	tab := New(Options{Rows: 50})
+	rng := seeded.New(1, "rows")
+	for range 2000 {
+		var path []int32
+		for range 6 {
+			path = append(path, tab.Number(rng.Int32N(8), 0, nil))
+		}
+		tab.Learn(0, NoFeature, path, 1)
+	}
+	if n := len(tab.rows); n > 50+8+1 {
+		t.Errorf("%d rows", n)
+	}
+	c := tab.Begin(0, NoFeature)
+	tab.Advance(&c, 1)
+	if len(tab.Ahead(c, 3, nil)) == 0 {
+		t.Error("nothing is expected where prefixes are many")
+	}
+}
+
+// In steady state prediction and learning allocate nothing.
+func TestAllocatesNothing(t *testing.T) {
+	tab, path, ahead := learnt()
+	if n := testing.AllocsPerRun(100, func() { ahead = step(tab, path, ahead) }); n > 0 {
+		t.Errorf("%v allocations per request", n)
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	tab, path, ahead := learnt()
+	b.ReportAllocs()
+	for b.Loop() {
+		ahead = step(tab, path, ahead)
+	}
+}
+
+func learnt() (tab *Table, path, ahead []int32) {
+	tab = New(Options{})
+	rng := seeded.New(1, "learn")
+	for range 1000 {
+		path = path[:0]
+		for i := range 4 {
+			path = append(path, tab.Number(rng.Int32N(8), 0, []int32{int32(min(i, 1))}))
+		}
+		tab.Learn(0, 1, path, 1)
+	}
+	return tab, path, make([]int32, 0, 16)
+}
+
+func step(tab *Table, path, ahead []int32) []int32 {
+	c := tab.Begin(0, 1)
+	for i := range path {
+		k := tab.Token(path[i])
+		tab.Advance(&c, tab.Number(k.Service, k.Work, k.Inputs))
+		ahead = tab.Ahead(c, 12, ahead[:0])
+	}
+	tab.Learn(0, 1, path, 1)
+	return ahead
+}

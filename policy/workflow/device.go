@@ -1,0 +1,287 @@
+package workflow
+
+import "slices"
+
+// device is a device with its queue, what it holds, and a plan of what it will
+// do.
+type device struct {
+	queue   []int32 // tasks, in order of their keys
+	batch   []int32 // tasks that run
+	service int32   // that they ask for
+	busy    bool
+	down    bool
+	ends    int64 // when the batch ends, as expected
+
+	memory  int64   // bytes; 0: nothing is loaded at run time
+	taken   int64   // of networks that are there or being loaded
+	loaded  []bool  // by network
+	last    []int64 // by network: when it was last of use
+	loading int32   // network; -1: none
+	there   int64   // when that load ends, as expected
+
+	dirty  bool
+	stale  int64    // the plan holds up to then
+	plan   []period // batches to come, in order
+	loads  []loadAt // that the queue asks for and that have not begun
+	tail   int64    // end of all of the plan
+	engine int64    // when the copy engine has done all loads
+	room   int64    // bytes that are free or can be made free
+	waits  []int64  // scratch: by place in the queue, when it may run; -1: planned
+}
+
+// period is a batch to come.
+type period struct {
+	start, end int64
+	work       int64
+	service, n int32
+	real       bool // a revealed task is in it
+}
+
+type loadAt struct {
+	network int32
+	end     int64
+}
+
+func newDevice(networks int) device {
+	return device{loading: -1, loaded: make([]bool, networks), last: make([]int64, networks), dirty: true}
+}
+
+// enqueue puts a task into the queue by its key.
+func (d *device) enqueue(tasks []task, id int32) {
+	d.queue = append(d.queue, id)
+	for i := len(d.queue) - 1; i > 0 && tasks[d.queue[i-1]].key > tasks[id].key; i-- {
+		d.queue[i], d.queue[i-1] = d.queue[i-1], id
+	}
+	d.dirty = true
+}
+
+// dequeue takes a task out of the queue.
+func (d *device) dequeue(id int32) {
+	if i := slices.Index(d.queue, id); i >= 0 {
+		d.queue = slices.Delete(d.queue, i, i+1)
+	}
+	d.dirty = true
+}
+
+// refresh brings plans and rows of the devices up to date that anything has
+// happened to.
+func (p *Policy) refresh(now int64) {
+	for i := range p.devices {
+		if d := &p.devices[i]; d.dirty || d.stale < now {
+			p.plan(int32(i), now)
+			p.write(int32(i), now)
+		}
+	}
+}
+
+// plan works out what a device will do by its own rule: one batch at a time, of
+// the first task in its queue that may run, with all of its service that may run
+// then.
+func (p *Policy) plan(place int32, now int64) {
+	d := &p.devices[place]
+	d.dirty, d.stale = false, never
+	d.plan, d.loads = d.plan[:0], d.loads[:0]
+	at := now
+	if d.busy {
+		at = max(at, d.ends)
+		d.stale = d.ends
+	}
+	p.planLoads(place, now)
+	d.waits = d.waits[:0]
+	for _, id := range d.queue {
+		k := &p.tasks[id]
+		d.waits = append(d.waits, max(p.readyAt(k, place, now), d.loadedAt(p.fleet.services[k.service].network)))
+	}
+	first := 0
+	for left := len(d.queue); left > 0; {
+		head, next := -1, never
+		for i := first; i < len(d.waits); i++ {
+			if w := d.waits[i]; w >= 0 {
+				if w <= at {
+					head = i
+					break
+				}
+				next = min(next, w)
+			}
+		}
+		if head < 0 {
+			at = next
+			continue
+		}
+		n := p.planBatch(d, place, head, at)
+		at = d.plan[len(d.plan)-1].end
+		left -= n
+		for first < len(d.waits) && d.waits[first] < 0 {
+			first++
+		}
+	}
+	d.tail = at
+	if !d.busy && len(d.plan) > 0 {
+		d.stale = d.plan[0].start
+	}
+	if d.loading >= 0 {
+		d.stale = min(d.stale, d.there)
+	}
+}
+
+// planBatch plans the batch of the task at a place of the queue, and gives its
+// size.
+func (p *Policy) planBatch(d *device, place int32, head int, at int64) int {
+	b := period{start: at, service: p.tasks[d.queue[head]].service}
+	most := p.fleet.services[b.service].most
+	for i := head; i < len(d.waits) && b.n < most; i++ {
+		if k := &p.tasks[d.queue[i]]; k.service == b.service && d.waits[i] >= 0 && d.waits[i] <= at {
+			b.n++
+			b.real = b.real || k.slot >= 0
+			b.work = max(b.work, k.work)
+			d.waits[i] = -1 - d.waits[i]
+		}
+	}
+	b.end = at + p.fleet.cost(b.service, place, b.n, b.work)
+	for i := head; i < len(d.waits); i++ {
+		if k := &p.tasks[d.queue[i]]; d.waits[i] < 0 && k.service == b.service && d.waits[i] != planned {
+			k.end, d.waits[i] = b.end, planned
+		}
+	}
+	d.plan = append(d.plan, b)
+	return int(b.n)
+}
+
+// planned marks a task of a queue that is in a planned batch.
+const planned = -never
+
+// readyAt is when all that a task reads is at a place, as expected.
+func (p *Policy) readyAt(k *task, place int32, now int64) int64 {
+	if k.arrived == place {
+		return now
+	}
+	at := now
+	for _, in := range k.inputs {
+		if in >= 0 {
+			u := &p.tasks[in]
+			at = max(at, u.end+p.fleet.move(u.service, max(u.place, 0), place))
+		}
+	}
+	return at
+}
+
+// planLoads lists the loads that the queue asks for, and what room there is.
+func (p *Policy) planLoads(place int32, now int64) {
+	d := &p.devices[place]
+	d.engine = now
+	if d.loading >= 0 {
+		d.engine = max(now, d.there)
+	}
+	d.room = never
+	if d.memory == 0 {
+		return
+	}
+	p.epoch++
+	d.room = d.memory - d.taken
+	for _, id := range d.queue {
+		sv := &p.fleet.services[p.tasks[id].service]
+		n := sv.network
+		if p.marks[n] == p.epoch {
+			continue
+		}
+		p.marks[n] = p.epoch
+		if !d.loaded[n] && n != d.loading {
+			d.engine += sv.load[p.fleet.kindOf[place]]
+			d.loads = append(d.loads, loadAt{n, d.engine})
+			d.room -= p.fleet.bytes[n]
+		}
+	}
+	if d.busy {
+		p.marks[p.fleet.services[d.service].network] = p.epoch
+	}
+	for n, is := range d.loaded {
+		if is && p.marks[n] != p.epoch {
+			d.room += p.fleet.bytes[n]
+		}
+	}
+}
+
+// loadedAt is when a network is there that is loaded, or in the queue.
+func (d *device) loadedAt(network int32) int64 {
+	switch {
+	case d.loaded[network]:
+		return 0
+	case d.memory == 0:
+		return never
+	}
+	if network == d.loading {
+		return d.there
+	}
+	for i := range d.loads {
+		if d.loads[i].network == network {
+			return d.loads[i].end
+		}
+	}
+	return -1
+}
+
+// usable is the first instant at which a task of a service finds its network.
+func (p *Policy) usable(place, s int32) int64 {
+	d, sv := &p.devices[place], &p.fleet.services[s]
+	if at := d.loadedAt(sv.network); at >= 0 {
+		return at
+	}
+	if p.opt.Static && p.copies[sv.network] > 0 {
+		return never
+	}
+	at := d.engine + sv.load[p.fleet.kindOf[place]]
+	if d.room < p.fleet.bytes[sv.network] {
+		at = max(at, d.tail)
+	}
+	return at
+}
+
+// idle is the first instant from at on at which a device can start a batch that
+// takes so long without a planned one that is revealed having to wait for it.
+func (d *device) idle(at, took int64) int64 {
+	if d.busy {
+		at = max(at, d.ends)
+	}
+	for i := range d.plan {
+		b := &d.plan[i]
+		need := took
+		if !b.real {
+			need = 1 // what is expected gives way
+		}
+		if at+need > b.start {
+			at = max(at, b.end)
+		} else if b.real {
+			break
+		}
+	}
+	return at
+}
+
+// write brings the rows of a place up to date.
+func (p *Policy) write(place int32, now int64) {
+	d, f := &p.devices[place], p.fleet
+	if d.down {
+		for s := range f.services {
+			p.rows.set(int32(s), place, never, 0)
+		}
+		return
+	}
+	kind := f.kindOf[place]
+	for s := range f.services {
+		sv := &f.services[s]
+		free := d.idle(now, sv.times[kind][0])
+		if !d.loaded[sv.network] {
+			if free = p.usable(place, int32(s)); free < never {
+				free = d.idle(max(free, now), sv.times[kind][0])
+			}
+		}
+		p.rows.set(int32(s), place, free, sv.times[kind][0])
+	}
+	for i := len(d.plan) - 1; i >= 0; i-- {
+		b := &d.plan[i]
+		sv := &f.services[b.service]
+		if b.n < sv.most && b.start >= now {
+			p.rows.setJoin(b.service, place, b.start, sv.times[kind][b.n])
+		}
+	}
+}

@@ -1,0 +1,43 @@
+// Package workflow serves requests whose tasks become known as they run: it
+// predicts what comes next, places revealed and expected tasks on devices, and
+// has the networks of both loaded before they are needed (DyOrc, SoCC '25).
+//
+// # What happens to a request
+//
+// Tasks become known segment by segment. With each segment the policy predicts
+// the rest (package predict), writes both down as a job (place.go), and searches
+// places for it (search.go). Tasks then wait in the queues of their devices.
+// Expected tasks wait there, too, and do nothing but cause loads: a device runs
+// the first task in its queue that may run, so they never block a revealed one.
+// With the next reveal what was expected is forgotten and what waits is placed
+// anew, on what is then known of the queues; loads that were begun go on.
+//
+// # What a device will do
+//
+// A device's plan (device.go) is its own rule played forward over its queue:
+// batches to come, loads to come. From it follow the rows (rows.go): when a task
+// of a service would end there, on its own or in a batch that is still open.
+//
+// # Search
+//
+// schedule.go finds the schedule of a job that ends first under equations 1 and 2
+// of DyOrc, in a pass over the rows, with a bound that proves it. It gives what
+// Algorithm 1 of DyOrc gives (algorithm1_test.go has that, repaired). search.go
+// goes further: tasks of a job wait for each other and share batches there. It
+// takes its candidates from the passes of schedule.go.
+//
+// # Loads
+//
+// A device has one copy engine, which loads beside the batches (load.go). What
+// goes to make room follows classes of protection, then the longest time without
+// use.
+//
+// # Baselines
+//
+// options.go names the policies: DyOrc as published and as repaired, greedy
+// placement, round-robin, static placement, replicas that follow the load
+// (replicas.go), and queues by the deadline of each call.
+//
+// tables.go has what is read from the tables, book.go requests and tasks,
+// policy.go the events.
+package workflow

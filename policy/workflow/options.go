@@ -1,0 +1,117 @@
+package workflow
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/policy/predict"
+)
+
+// Route says how a task finds its device.
+type Route uint8
+
+const (
+	// Earliest: where it ends first.
+	Earliest Route = iota
+	// Robin: the next device after that of the task before.
+	Robin
+	// Replicas: the better of two random replicas of its service, whose number
+	// follows the load. That is reactive loading.
+	Replicas
+)
+
+// Order says in which order a device runs what may run.
+type Order uint8
+
+const (
+	// Placed: as placed, first come, first served.
+	Placed Order = iota
+	// ByRequest: by the deadline of the request, less the time that what is revealed
+	// and expected behind the task takes at least.
+	ByRequest
+	// ByCall: by a deadline of the task alone, when it was placed plus Slack times
+	// its own time in a batch of one.
+	ByCall
+)
+
+// Options say how the policy decides.
+type Options struct {
+	Route Route
+	// Predict expects tasks ahead of their being revealed: they are placed, and
+	// cause loads.
+	Predict bool
+	// Width is how many devices the search tries per task; 0: the one where the
+	// task ends first, task after task.
+	Width int
+	// Rebind places what waits of a request anew at each of its reveals, also when
+	// they came as expected.
+	Rebind bool
+	// ScaleOut loads a service where a task would rather be and memory is free,
+	// beside that task's own way.
+	ScaleOut bool
+	// Thrift counts what a place costs others: a task joins a batch rather than
+	// have one of its own where devices are busy, the more so the longer they are
+	// booked ahead, and a load that would take the room of others counts twice.
+	// Nothing is expected any more where devices are booked far ahead.
+	Thrift bool
+	// Static keeps what is on the devices at the start. Services that no device
+	// has are still loaded.
+	Static bool
+	Order  Order
+	Slack  float64 // of ByCall
+	// Prediction says how tasks are expected.
+	Prediction predict.Options
+	// Ahead bounds the tasks of a request with those expected; 0: 16.
+	Ahead int
+	Seed  uint64
+}
+
+// scaleOutWait is the planned wait from which on a further copy of a service is
+// worth a load.
+const scaleOutWait = int64(50 * time.Millisecond)
+
+// dyorc is DyOrc with what was repaired.
+var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true}
+
+// named are the policies that there are names for.
+var named = []struct {
+	name string
+	opt  Options
+}{
+	{"dyorc", dyorc},
+	{"dyorc-early", Options{Predict: true, Width: 4}},
+	{"dyorc-rebind", Options{Predict: true, Width: 4, Rebind: true}},
+	{"dyorc-sampled", Options{Predict: true, Width: 4, Prediction: predict.Options{Sampled: true}}},
+	{"dyorc-last", Options{Predict: true, Width: 4, Prediction: predict.Options{LastOnly: true}}},
+	{"greedy", Options{}},
+	{"greedy-predict", Options{Predict: true}},
+	{"greedy-scale", Options{ScaleOut: true}},
+	{"round-robin", Options{Route: Robin}},
+	{"reactive", Options{Route: Replicas}},
+	{"static", Options{Static: true}},
+	{"greedy-edf", Options{Order: ByCall}},
+	{"static-edf", Options{Static: true, Order: ByCall}},
+	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Order: ByRequest}},
+}
+
+// Names lists the policies of this package.
+func Names() []string {
+	var out []string
+	for i := range named {
+		out = append(out, named[i].name)
+	}
+	return out
+}
+
+// Named are the options of a policy by its name.
+func Named(name string) (Options, error) {
+	for i := range named {
+		if named[i].name == name {
+			return named[i].opt, nil
+		}
+	}
+	names := Names()
+	slices.Sort(names)
+	return Options{}, fmt.Errorf("policy %q is not one for workflows, expected one of %v", name, names)
+}

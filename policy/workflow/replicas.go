@@ -1,0 +1,259 @@
+package workflow
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/policy"
+)
+
+// Reactive loading in the way of Ray Serve: a replica has so many tasks under way
+// on average, seen at checks over the last few of them, and a fleet that is too
+// large shrinks after a while.
+const (
+	perReplica = 2.0
+	checkEvery = int64(10 * time.Second)
+	checks     = 3
+	downAfter  = int64(600 * time.Second)
+)
+
+// replicas are the replicas of services on devices (Route Replicas).
+type replicas struct {
+	by      []replicated // by service
+	ticking bool
+	open    int // tasks under way
+}
+
+// replicated is a service with its replicas.
+type replicated struct {
+	places []int32
+	open   int     // tasks under way
+	area   float64 // of open over time, in ns
+	since  int64   // of the area
+	areas  [checks]float64
+	times  [checks]int64
+	above  int64 // since when there are more replicas than are wanted; -1: there are not
+}
+
+func (r *replicas) init(services int) {
+	r.by = make([]replicated, services)
+	for s := range r.by {
+		r.by[s].above = -1
+	}
+}
+
+// start begins the checks with the first request.
+func (r *replicas) start(p *Policy, now int64, out *policy.Actions) {
+	if p.opt.Route != Replicas || r.ticking {
+		return
+	}
+	r.ticking = true
+	for s := range r.by {
+		sv := &r.by[s]
+		sv.since, sv.area = now, 0
+		for i := range checks {
+			sv.areas[i], sv.times[i] = 0, now
+		}
+	}
+	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: time.Duration(now + checkEvery)})
+}
+
+// count brings the area of a service up to date.
+func (s *replicated) count(now int64) {
+	s.area += float64(s.open) * float64(now-s.since)
+	s.since = now
+}
+
+// more notes a task that has become known.
+func (r *replicas) more(p *Policy, now int64, service int32) {
+	if p.opt.Route == Replicas {
+		r.by[service].count(now)
+	}
+	r.by[service].open++
+	r.open++
+}
+
+// less notes that a task has ended.
+func (r *replicas) less(p *Policy, now int64, service int32) {
+	if p.opt.Route == Replicas {
+		r.by[service].count(now)
+	}
+	r.by[service].open--
+	r.open--
+}
+
+// tick is a check of all services.
+func (r *replicas) tick(p *Policy, now int64, out *policy.Actions) {
+	for s := range r.by {
+		sv := &r.by[s]
+		sv.count(now)
+		mean := 0.0
+		if past := now - sv.times[0]; past > 0 {
+			mean = (sv.area - sv.areas[0]) / float64(past)
+		}
+		copy(sv.areas[:], sv.areas[1:])
+		copy(sv.times[:], sv.times[1:])
+		sv.areas[checks-1], sv.times[checks-1] = sv.area, now
+		r.resize(p, int32(s), int(math.Ceil(mean/perReplica)), now)
+	}
+	for place := range p.devices {
+		p.touchDevice(int32(place))
+	}
+	if r.ticking = r.open > 0; r.ticking {
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: time.Duration(now + checkEvery)})
+	}
+}
+
+// resize brings the replicas of a service to a number: up at once, down after a
+// while.
+func (r *replicas) resize(p *Policy, service int32, want int, now int64) {
+	sv := &r.by[service]
+	for len(sv.places) < want && r.add(p, service, false) {
+	}
+	if len(sv.places) <= want {
+		sv.above = -1
+		return
+	}
+	if sv.above < 0 {
+		sv.above = now
+	}
+	if now-sv.above < downAfter {
+		return
+	}
+	for len(sv.places) > want {
+		least := 0
+		for i, place := range sv.places {
+			if p.waiting(place, service) < p.waiting(sv.places[least], service) {
+				least = i
+			}
+		}
+		sv.places = slices.Delete(sv.places, least, least+1)
+	}
+	sv.above = -1
+}
+
+// add puts a replica of a service on the device that has most room for it; with
+// must also where there is none.
+func (r *replicas) add(p *Policy, service int32, must bool) bool {
+	sv := &r.by[service]
+	best, most := int32(-1), int64(0)
+	need := p.fleet.bytes[p.fleet.services[service].network]
+	for place := range p.devices {
+		d := &p.devices[place]
+		if d.down || slices.Contains(sv.places, int32(place)) {
+			continue
+		}
+		room := d.memory - r.bytes(p, int32(place))
+		if room < need && !must {
+			continue
+		}
+		if best < 0 || room > most {
+			best, most = int32(place), room
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	sv.places = append(sv.places, best)
+	return true
+}
+
+// bytes are those of the replicas on a device.
+func (r *replicas) bytes(p *Policy, place int32) int64 {
+	sum := int64(0)
+	for s := range r.by {
+		if slices.Contains(r.by[s].places, place) {
+			sum += p.fleet.bytes[p.fleet.services[s].network]
+		}
+	}
+	return sum
+}
+
+// holds tells whether a replica on a device needs a network.
+func (r *replicas) holds(p *Policy, network, place int32) bool {
+	if p.opt.Route != Replicas {
+		return false
+	}
+	for s := range r.by {
+		if p.fleet.services[s].network == network && slices.Contains(r.by[s].places, place) {
+			return true
+		}
+	}
+	return false
+}
+
+// lose takes the replicas off a device.
+func (r *replicas) lose(place int32) {
+	for s := range r.by {
+		sv := &r.by[s]
+		sv.places = slices.DeleteFunc(sv.places, func(d int32) bool { return d == place })
+	}
+}
+
+// loadNext loads a replica that no task waits for yet.
+func (r *replicas) loadNext(p *Policy, place int32, now int64, out *policy.Actions) {
+	if p.opt.Route != Replicas {
+		return
+	}
+	d := &p.devices[place]
+	for s := range r.by {
+		n := p.fleet.services[s].network
+		if d.loaded[n] || !slices.Contains(r.by[s].places, place) {
+			continue
+		}
+		if need := p.fleet.bytes[n] - (d.memory - d.taken); need <= 0 || p.evict(place, -1, spareClass, need, now, out) {
+			p.load(place, n, now, out)
+			return
+		}
+	}
+}
+
+// waiting is the number of tasks of a service on a device.
+func (p *Policy) waiting(place, service int32) int {
+	d := &p.devices[place]
+	n := 0
+	if d.busy && d.service == service {
+		n = len(d.batch)
+	}
+	for _, id := range d.queue {
+		if p.tasks[id].service == service {
+			n++
+		}
+	}
+	return n
+}
+
+// routed is the device of a task where the search does not say; -1: none is left.
+func (p *Policy) routed(service int32) int32 {
+	if p.opt.Route == Robin {
+		for range p.devices {
+			p.turn = (p.turn + 1) % int32(len(p.devices))
+			if !p.devices[p.turn].down {
+				return p.turn
+			}
+		}
+		return -1
+	}
+	sv := &p.scale.by[service]
+	if len(sv.places) == 0 && !p.scale.add(p, service, true) {
+		return -1
+	}
+	// Of two random replicas that have their network, else of any two, the one
+	// with fewer tasks.
+	network := p.fleet.services[service].network
+	p.pair = p.pair[:0]
+	for _, place := range sv.places {
+		if p.devices[place].loaded[network] {
+			p.pair = append(p.pair, place)
+		}
+	}
+	if len(p.pair) == 0 {
+		p.pair = append(p.pair, sv.places...)
+	}
+	a, b := p.pair[p.rng.IntN(len(p.pair))], p.pair[p.rng.IntN(len(p.pair))]
+	if p.waiting(b, service) < p.waiting(a, service) {
+		return b
+	}
+	return a
+}

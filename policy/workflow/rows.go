@@ -1,0 +1,59 @@
+package workflow
+
+// rows say, for every service and place, when a task of the service would end
+// there as a function of when its inputs are there. Times are absolute. A row of
+// a service lies together.
+//
+// Equation 1 of DyOrc has one number avail(t, d) and one comp(t, d). With open
+// batches that is a choice: who is ready by the start of a batch joins it, who
+// is later starts one of its own. So an entry holds both, and a task ends at
+//
+//	min(max(free, ready)+comp, join+joined where ready <= join)
+//
+// which never falls as ready grows: all that the search below needs.
+type rows struct {
+	places int32
+	free   []int64 // first idle instant with the service loaded
+	comp   []int64 // of a batch of one
+	join   []int64 // start of the batch that can be joined; -1: none
+	joined []int64 // time of that batch with one more
+	open   []int32 // by service: places with a batch that can be joined
+}
+
+func newRows(services, places int) rows {
+	n := services * places
+	r := rows{places: int32(places), free: make([]int64, n), comp: make([]int64, n), join: make([]int64, n), joined: make([]int64, n), open: make([]int32, services)}
+	for i := range r.join {
+		r.join[i] = -1
+	}
+	return r
+}
+
+// set writes the entry of a service at a place without a batch to join.
+func (r *rows) set(service, place int32, free, comp int64) {
+	i := service*r.places + place
+	r.free[i], r.comp[i] = free, comp
+	if r.join[i] >= 0 {
+		r.join[i] = -1
+		r.open[service]--
+	}
+}
+
+// setJoin adds a batch to join to an entry.
+func (r *rows) setJoin(service, place int32, start, took int64) {
+	i := service*r.places + place
+	if r.join[i] < 0 {
+		r.open[service]++
+	}
+	r.join[i], r.joined[i] = start, took
+}
+
+// end is when a task ends at a place whose inputs are there at ready.
+func (r *rows) end(service, place int32, ready, work int64) int64 {
+	i := service*r.places + place
+	end := max(r.free[i], ready) + scaled(r.comp[i], work)
+	if r.join[i] >= ready {
+		end = min(end, r.join[i]+scaled(r.joined[i], work))
+	}
+	return end
+}

@@ -1,0 +1,420 @@
+package workflow
+
+import "slices"
+
+// job is what is known and expected of a request: tasks in an order in which
+// every task comes after those that it reads.
+type job struct {
+	tasks  []jobTask
+	inputs []int32 // of all tasks: places in tasks; -1: the client's input
+}
+
+type jobTask struct {
+	service     int32
+	work        int64
+	first, last int32 // of inputs
+	place       int32 // of a task that has ended or runs; -1: to be chosen
+	end         int64 // of such a task
+}
+
+func (j *job) reset() { j.tasks, j.inputs = j.tasks[:0], j.inputs[:0] }
+
+// fix adds a task that has its place.
+func (j *job) fix(service, place int32, end int64) int32 {
+	n := int32(len(j.inputs))
+	j.tasks = append(j.tasks, jobTask{service: service, place: place, end: end, first: n, last: n})
+	return int32(len(j.tasks) - 1)
+}
+
+// add adds a task to be placed.
+func (j *job) add(service int32, work int64, inputs ...int32) int32 {
+	n := int32(len(j.inputs))
+	j.inputs = append(j.inputs, inputs...)
+	j.tasks = append(j.tasks, jobTask{service: service, work: work, place: -1, first: n, last: int32(len(j.inputs))})
+	return int32(len(j.tasks) - 1)
+}
+
+func (j *job) inputsOf(t int32) []int32 { return j.inputs[j.tasks[t].first:j.tasks[t].last] }
+
+// scheduler finds the places of a job's tasks at which its last task ends
+// earliest, where tasks of the job do not get into each other's way (equations 1
+// and 2 of DyOrc). Algorithm 1 of DyOrc lists partial schedules, of which there
+// are as many as there are places to the power of the open tasks. This does
+// without:
+//
+//  1. f(t, d), the earliest end of task t at place d, follows from its inputs'
+//     f. A transfer takes one of three times: none, within a node, across. So the
+//     earliest arrival at d is a minimum of three numbers, and all f take one
+//     pass per task over the places. No schedule ends before
+//     L = max over last tasks of min over d of f(t, d): a bound.
+//  2. A schedule is traced back from the best places of the last tasks. An output
+//     that several tasks read stands where the last of them wants it. Where its
+//     end U is L, it is optimal. That is always so where every output has one
+//     reader.
+//  3. Else an output that several tasks read gets a place by branching, in order,
+//     best f first, and 1 and 2 follow with that. A place whose f is later than
+//     the best by more than a transfer across need not be tried: the output is
+//     sooner there from the best place.
+//
+// It allocates nothing once it has seen the largest job.
+type scheduler struct {
+	f    *fleet
+	rows *rows
+	now  int64
+
+	ends    []int64 // f of all tasks: task*places + place
+	nodeEnd []int64 // its minimum by node: task*nodes + node
+	nodeAt  []int32 // the place of it
+	least   []int64 // its minimum
+	leastAt []int32
+	same    []int32 // earlier task with the same row; else the task itself
+	forced  []int32 // place by branching; -1: none
+	ready   []int64 // by place
+
+	readers []int32 // by task
+	shared  []int32 // tasks with several readers, to be branched on
+	tried   [][]int32
+	at, to  []int32 // places of the schedule at hand, and of the best
+	took    []int64 // ends at hand
+	best    int64
+	bound   int64
+	passes  int
+	limit   int
+}
+
+func newScheduler(f *fleet, r *rows) *scheduler {
+	return &scheduler{f: f, rows: r, ready: make([]int64, len(f.ids))}
+}
+
+// fit makes room for a job.
+func (s *scheduler) fit(j *job) {
+	n := len(j.tasks)
+	places, nodes := len(s.f.ids), len(s.f.nodes)
+	if len(s.least) < n {
+		s.ends, s.nodeEnd, s.nodeAt = make([]int64, n*places), make([]int64, n*nodes), make([]int32, n*nodes)
+		s.least, s.leastAt, s.same, s.forced = make([]int64, n), make([]int32, n), make([]int32, n), make([]int32, n)
+		s.at, s.to, s.took, s.readers = make([]int32, n), make([]int32, n), make([]int64, n), make([]int32, n)
+	}
+	s.shared = s.shared[:0]
+	for t := range n {
+		s.forced[t], s.readers[t] = -1, 0
+	}
+	for t := range j.tasks {
+		for i, in := range j.inputsOf(int32(t)) {
+			if in >= 0 && !slices.Contains(j.inputsOf(int32(t))[:i], in) {
+				s.readers[in]++
+			}
+		}
+	}
+	for t := range j.tasks {
+		if s.readers[t] > 1 && j.tasks[t].place < 0 {
+			s.shared = append(s.shared, int32(t))
+		}
+	}
+}
+
+// schedule finds the places, at most limit passes long; 0: until the best is
+// proven. The result is in to. It gives the end of the last task and a bound that
+// no schedule can beat; where both are the same, the schedule is proven optimal.
+func (s *scheduler) schedule(now int64, j *job, limit int) (end, bound int64) {
+	s.fit(j)
+	s.now, s.limit, s.passes, s.best = now, limit, 0, never
+	s.pass(j, 0)
+	s.bound = s.boundOf(j)
+	s.trace(j)
+	if s.best > s.bound && len(s.shared) > 0 {
+		s.branch(j, 0)
+		if s.limit == 0 || s.passes < s.limit {
+			return s.best, s.best // all branches were tried
+		}
+	}
+	return s.best, s.bound
+}
+
+// pass works out f of the tasks from a given one on.
+func (s *scheduler) pass(j *job, from int32) {
+	s.passes++
+	for t := from; t < int32(len(j.tasks)); t++ {
+		k := &j.tasks[t]
+		s.same[t] = t
+		switch {
+		case k.place >= 0:
+			s.least[t], s.leastAt[t] = k.end, k.place
+		case t > 0 && s.forced[t] < 0 && s.alike(j, t, t-1):
+			s.same[t] = s.same[t-1]
+		default:
+			s.row(t, k, s.arrivals(j, t))
+		}
+	}
+}
+
+// alike tells whether two tasks ask for the same of the same inputs.
+func (s *scheduler) alike(j *job, a, b int32) bool {
+	x, y := &j.tasks[a], &j.tasks[b]
+	return y.place < 0 && s.forced[b] < 0 && x.service == y.service && x.work == y.work && slices.Equal(j.inputsOf(a), j.inputsOf(b))
+}
+
+// arrivals works out when a task's inputs are at each place, into ready. It tells
+// whether any is later than now.
+func (s *scheduler) arrivals(j *job, t int32) bool {
+	late := false
+	for i, in := range j.inputsOf(t) {
+		if in < 0 {
+			continue
+		}
+		k := &j.tasks[in]
+		near, far := s.f.near[k.service], s.f.far[k.service]
+		if k.place >= 0 || s.forced[in] >= 0 {
+			place, end := s.fixed(k, in)
+			if end+far <= s.now {
+				continue
+			}
+			late = s.begin(late)
+			s.fromPlace(place, end, end+near, end+far)
+			continue
+		}
+		in = s.same[in]
+		if s.seen(j.inputsOf(t)[:i], in) {
+			continue
+		}
+		late = s.begin(late)
+		s.fromRow(in, near, far)
+	}
+	return late
+}
+
+// fixed is where a task stands that is not free to choose, and when it ends.
+func (s *scheduler) fixed(k *jobTask, t int32) (place int32, end int64) {
+	if k.place >= 0 {
+		return k.place, k.end
+	}
+	return s.forced[t], s.ends[int(t)*len(s.f.ids)+int(s.forced[t])]
+}
+
+// seen tells whether an earlier input has the same row.
+func (s *scheduler) seen(inputs []int32, row int32) bool {
+	for _, in := range inputs {
+		if in >= 0 && s.forced[in] < 0 && s.same[in] == row {
+			return true
+		}
+	}
+	return false
+}
+
+// begin clears the arrivals once.
+func (s *scheduler) begin(late bool) bool {
+	if !late {
+		for d := range s.ready {
+			s.ready[d] = s.now
+		}
+	}
+	return true
+}
+
+// fromPlace lets an output arrive that is at one place.
+func (s *scheduler) fromPlace(place int32, here, near, far int64) {
+	own := max(s.ready[place], here)
+	node := s.f.nodes[s.f.nodeOf[place]]
+	for d := range s.ready[:node.first] {
+		s.ready[d] = max(s.ready[d], far)
+	}
+	in := s.ready[node.first:node.end]
+	for d := range in {
+		in[d] = max(in[d], near)
+	}
+	behind := s.ready[node.end:]
+	for d := range behind {
+		behind[d] = max(behind[d], far)
+	}
+	s.ready[place] = own
+}
+
+// fromRow lets an output arrive whose place is open: from the same place, from the
+// best of the node, or from the best of all.
+func (s *scheduler) fromRow(t int32, near, far int64) {
+	places, nodes := len(s.f.ids), len(s.f.nodes)
+	ends := s.ends[int(t)*places:][:places]
+	across := s.least[t] + far
+	for n, node := range s.f.nodes {
+		most := min(across, s.nodeEnd[int(t)*nodes+n]+near)
+		f, r := ends[node.first:node.end], s.ready[node.first:node.end]
+		r = r[:len(f)]
+		for d, end := range f {
+			r[d] = max(r[d], min(end, most))
+		}
+	}
+}
+
+// row works out f of a task from its arrivals, with its minima.
+func (s *scheduler) row(t int32, k *jobTask, late bool) {
+	places, nodes := len(s.f.ids), len(s.f.nodes)
+	ends := s.ends[int(t)*places:][:places]
+	at := int(k.service) * places
+	free, comp := s.rows.free[at:][:places], s.rows.comp[at:][:places]
+	switch {
+	case !late:
+		for d, fr := range free {
+			ends[d] = max(fr, s.now) + scaled(comp[d], k.work)
+		}
+	case k.work == unit:
+		ready := s.ready[:places]
+		for d, fr := range free {
+			ends[d] = max(fr, ready[d]) + comp[d]
+		}
+	default:
+		ready := s.ready[:places]
+		for d, fr := range free {
+			ends[d] = max(fr, ready[d]) + comp[d]*k.work>>20
+		}
+	}
+	if s.rows.open[k.service] > 0 {
+		s.joins(ends, k, late)
+	}
+	s.least[t] = never
+	for n, node := range s.f.nodes {
+		least, place := never, node.first
+		for d, end := range ends[node.first:node.end] {
+			if end < least {
+				least, place = end, node.first+int32(d)
+			}
+		}
+		s.nodeEnd[int(t)*nodes+n], s.nodeAt[int(t)*nodes+n] = least, place
+		if least < s.least[t] {
+			s.least[t], s.leastAt[t] = least, place
+		}
+	}
+}
+
+// joins takes the batches that can be joined into account.
+func (s *scheduler) joins(ends []int64, k *jobTask, late bool) {
+	at := int(k.service) * len(ends)
+	join, joined := s.rows.join[at:][:len(ends)], s.rows.joined[at:][:len(ends)]
+	for d, start := range join {
+		ready := s.now
+		if late {
+			ready = s.ready[d]
+		}
+		if start >= ready {
+			ends[d] = min(ends[d], start+scaled(joined[d], k.work))
+		}
+	}
+}
+
+// boundOf is the end that no schedule can beat, given what is forced.
+func (s *scheduler) boundOf(j *job) int64 {
+	bound := int64(0)
+	for t := range j.tasks {
+		if s.readers[t] == 0 && j.tasks[t].place < 0 {
+			bound = max(bound, s.least[s.same[t]])
+		}
+	}
+	return bound
+}
+
+// trace takes a schedule from the minima and keeps it if it is the best so far.
+func (s *scheduler) trace(j *job) {
+	places, nodes := len(s.f.ids), len(s.f.nodes)
+	for t := range j.tasks {
+		s.at[t] = j.tasks[t].place
+		if s.forced[t] >= 0 {
+			s.at[t] = s.forced[t]
+		}
+	}
+	for t := int32(len(j.tasks)) - 1; t >= 0; t-- {
+		if s.at[t] < 0 {
+			s.at[t] = s.leastAt[s.same[t]] // nobody reads it
+		}
+		d := s.at[t]
+		for _, in := range j.inputsOf(t) {
+			if in < 0 || s.at[in] >= 0 {
+				continue
+			}
+			row, service := s.same[in], j.tasks[in].service
+			node := int(row)*nodes + int(s.f.nodeOf[d])
+			here, near, far := s.ends[int(row)*places+int(d)], s.nodeEnd[node]+s.f.near[service], s.least[row]+s.f.far[service]
+			switch {
+			case here <= near && here <= far:
+				s.at[in] = d
+			case near <= far:
+				s.at[in] = s.nodeAt[node]
+			default:
+				s.at[in] = s.leastAt[row]
+			}
+		}
+	}
+	if end := s.evaluate(j); end < s.best {
+		s.best = end
+		copy(s.to, s.at)
+	}
+}
+
+// evaluate works out equations 1 and 2 for the places at hand.
+func (s *scheduler) evaluate(j *job) int64 {
+	last := int64(0)
+	for t := range j.tasks {
+		k := &j.tasks[t]
+		if k.place >= 0 {
+			s.took[t] = k.end
+			continue
+		}
+		ready := s.now
+		for _, in := range j.inputsOf(int32(t)) {
+			if in >= 0 {
+				ready = max(ready, s.took[in]+s.f.move(j.tasks[in].service, s.at[in], s.at[t]))
+			}
+		}
+		s.took[t] = s.rows.end(k.service, s.at[t], ready, k.work)
+		if s.readers[t] == 0 {
+			last = max(last, s.took[t])
+		}
+	}
+	return last
+}
+
+// branch tries places of a shared output.
+func (s *scheduler) branch(j *job, level int) {
+	if level == len(s.shared) {
+		return
+	}
+	t, places := s.shared[level], len(s.f.ids)
+	for level >= len(s.tried) {
+		s.tried = append(s.tried, make([]int32, 0, places))
+	}
+	// Its row stands alone from here on: a task that is forced has no like.
+	if s.same[t] != t {
+		copy(s.ends[int(t)*places:][:places], s.ends[int(s.same[t])*places:][:places])
+		s.least[t] = s.least[s.same[t]]
+		s.same[t] = t
+	}
+	ends := s.ends[int(t)*places:][:places]
+	most := s.least[t] + s.f.far[j.tasks[t].service]
+	list := s.tried[level][:0]
+	for d, end := range ends {
+		if end <= most {
+			list = append(list, int32(d))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b int32) int {
+		if ends[a] < ends[b] {
+			return -1
+		} else if ends[a] > ends[b] {
+			return 1
+		}
+		return 0
+	})
+	s.tried[level] = list
+	for _, d := range list {
+		s.forced[t] = d
+		s.pass(j, t+1)
+		if s.boundOf(j) < s.best {
+			s.trace(j)
+			if s.best > s.bound && (s.limit == 0 || s.passes < s.limit) {
+				s.branch(j, level+1)
+			}
+		}
+		if s.best == s.bound || s.limit > 0 && s.passes >= s.limit {
+			break
+		}
+	}
+	s.forced[t] = -1
+}

@@ -1,0 +1,339 @@
+package workflow
+
+import "time"
+
+// search places a job's tasks depth first where, other than in schedule, tasks of
+// the job wait for each other and share batches. It tries the places that the
+// rows name first, cuts what cannot beat the best, and stops at the end that the
+// rows name for tasks in nobody's way, or after a number of steps.
+//
+// What it minimises is the end of the last task, then the sum of all ends.
+type search struct {
+	p     *Policy
+	s     *scheduler
+	width int // places tried per task; 0: the best of all, and nothing else
+	limit int // steps
+
+	now    int64
+	names  [][]int32 // places by task, from the rows
+	own    []stay    // of the tasks placed so far
+	tails  []int64   // by task: least time from its end to that of the last
+	place  []int32   // by task, at hand
+	end    []int64
+	batch  []int32 // of own, that the task at hand is in
+	to     []int32 // the best
+	toEnd  []int64
+	start  []int64 // of the best: when the task begins to run
+	from   []int64 // at hand
+	best   int64
+	sum    int64
+	bound  int64
+	price  int64 // of device time, in parts of 1024
+	steps  int
+	levels []level
+}
+
+// level is the scratch of a depth: places with the ends that a task would have.
+type level struct {
+	places []int32
+	offers []offer
+}
+
+// offer is what a place offers to a task.
+type offer struct {
+	end, start int64
+	cost       int64 // end, and what its device time costs others
+	own        int32 // batch of own that it joins; -1: none
+	planned    int32 // batch of the device's plan that it joins; -1: none
+}
+
+// stay is a batch that tasks of the job would be in.
+type stay struct {
+	place, planned int32 // planned: of the device's plan; -1: a new one
+	service, n     int32
+	start, end     int64
+	work           int64
+}
+
+// steps that a search takes at most, and further places beside its width that the
+// rows name.
+const (
+	maxSteps = 20
+	spare    = 1
+)
+
+// bookedFree is how far devices are booked ahead up to where their time costs
+// nothing, bookedFull from where it costs as much as that of tasks.
+const (
+	bookedFree = int64(1500 * time.Millisecond)
+	bookedFull = int64(7500 * time.Millisecond)
+)
+
+// aheadFull is how far devices are booked ahead when nothing is expected any
+// more: tasks wait longer than loads take, and a place that is chosen long before
+// its time is a bad one.
+const aheadFull = int64(3 * time.Second)
+
+func (x *search) fit(j *job) {
+	n := len(j.tasks)
+	for len(x.place) < n {
+		x.place, x.end, x.batch = append(x.place, -1), append(x.end, 0), append(x.batch, -1)
+		x.to, x.toEnd, x.tails = append(x.to, -1), append(x.toEnd, 0), append(x.tails, 0)
+		x.start, x.from = append(x.start, 0), append(x.from, 0)
+		x.names, x.levels = append(x.names, nil), append(x.levels, level{})
+	}
+}
+
+// run finds places; the result is in to, toEnd and start.
+func (x *search) run(now int64, j *job) {
+	x.fit(j)
+	x.s.fit(j)
+	x.s.now, x.s.limit, x.s.passes = now, 1, 0
+	x.s.pass(j, 0)
+	x.now, x.best, x.sum, x.steps, x.bound = now, never, never, 0, x.s.boundOf(j)
+	x.own = x.own[:0]
+	x.setPrice()
+	x.prepare(j)
+	x.descend(j, 0, 0, 0)
+}
+
+// setPrice sets what a second of device time costs, in seconds of a task. A batch
+// of its own, begun where others wait, makes them wait for all of its time; who
+// joins a batch adds a part of that. The longer devices are booked ahead, the
+// more tasks wait.
+func (x *search) setPrice() {
+	x.price = 0
+	if x.p.opt.Thrift {
+		x.price = min(1024, 1024*max(0, x.p.booked(x.now)-bookedFree)/(bookedFull-bookedFree))
+	}
+}
+
+// booked is how far devices are booked ahead, on average.
+func (p *Policy) booked(now int64) int64 {
+	sum := int64(0)
+	for i := range p.devices {
+		sum += max(0, p.devices[i].tail-now)
+	}
+	return sum / int64(len(p.devices))
+}
+
+// prepare names the places of each task and works out what follows it at least.
+func (x *search) prepare(j *job) {
+	free := 0
+	for t := range j.tasks {
+		if j.tasks[t].place < 0 {
+			free++
+		}
+	}
+	for t := len(j.tasks) - 1; t >= 0; t-- {
+		x.tails[t] = 0
+	}
+	for t := len(j.tasks) - 1; t >= 0; t-- {
+		k := &j.tasks[t]
+		if k.place >= 0 {
+			x.place[t], x.end[t] = k.place, k.end
+			continue
+		}
+		least := x.tails[t] + scaled(x.p.fleet.services[k.service].times[0][0], k.work)
+		for _, in := range j.inputsOf(int32(t)) {
+			if in >= 0 {
+				x.tails[in] = max(x.tails[in], least)
+			}
+		}
+		x.name(int32(t), free)
+	}
+}
+
+// name lists the places with the least f of a task, as many as may be tried.
+func (x *search) name(t int32, free int) {
+	places := len(x.p.devices)
+	most := x.width + spare + free - 1
+	if x.width == 0 || most > places {
+		most = places
+	}
+	list := x.names[t][:0]
+	ends := x.s.ends[int(x.s.same[t])*places:][:places]
+	worst := never
+	for d, end := range ends {
+		if len(list) == most && end >= worst || end >= never {
+			continue
+		}
+		if len(list) < most {
+			list = append(list, 0)
+		}
+		i := len(list) - 1
+		for ; i > 0 && ends[list[i-1]] > end; i-- {
+			list[i] = list[i-1]
+		}
+		list[i] = int32(d)
+		if len(list) == most {
+			worst = ends[list[most-1]]
+		}
+	}
+	x.names[t] = list
+}
+
+// descend places task t and all behind it. last and sum are of the tasks placed.
+func (x *search) descend(j *job, t int32, last, sum int64) {
+	for t < int32(len(j.tasks)) && j.tasks[t].place >= 0 {
+		t++
+	}
+	if t == int32(len(j.tasks)) {
+		if last < x.best || last == x.best && sum < x.sum {
+			x.best, x.sum = last, sum
+			copy(x.to, x.place)
+			copy(x.toEnd, x.end)
+			copy(x.start, x.from)
+		}
+		return
+	}
+	x.steps++
+	k := &j.tasks[t]
+	l := &x.levels[t]
+	x.offers(j, t, l)
+	width := max(1, x.width)
+	for range min(width, len(l.places)) {
+		i := least(l.offers)
+		o := l.offers[i]
+		if o.cost >= never || x.best < never && (max(last, o.cost+x.tails[t]) > x.best || x.best <= x.bound || x.steps > x.limit) {
+			return
+		}
+		l.offers[i].cost = never
+		x.place[t], x.end[t], x.from[t] = l.places[i], o.end, o.start
+		if o.own >= 0 {
+			b := x.own[o.own]
+			x.own[o.own].n++
+			x.own[o.own].work, x.own[o.own].end = max(b.work, k.work), o.end
+			x.descend(j, t+1, max(last, o.cost), sum+o.cost)
+			x.own[o.own] = b
+			continue
+		}
+		n := int32(1)
+		if o.planned >= 0 {
+			n += x.p.devices[l.places[i]].plan[o.planned].n
+		}
+		x.own = append(x.own, stay{place: l.places[i], planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, l.places[i], k)})
+		x.descend(j, t+1, max(last, o.cost), sum+o.cost)
+		x.own = x.own[:len(x.own)-1]
+	}
+}
+
+// work is the largest work of the batch that an offer is of.
+func (o *offer) work(x *search, place int32, k *jobTask) int64 {
+	if o.planned >= 0 {
+		return max(k.work, x.p.devices[place].plan[o.planned].work)
+	}
+	return k.work
+}
+
+// least is the cheapest offer, the earlier one of two.
+func least(list []offer) int {
+	best := 0
+	for i := range list {
+		if list[i].cost < list[best].cost {
+			best = i
+		}
+	}
+	return best
+}
+
+// offers asks the places that the rows name, and those where the inputs are.
+func (x *search) offers(j *job, t int32, l *level) {
+	l.places, l.offers = append(l.places[:0], x.names[t]...), l.offers[:0]
+	if x.width > 0 {
+		for _, in := range j.inputsOf(t) {
+			if in >= 0 && !contains(l.places, x.place[in]) {
+				l.places = append(l.places, x.place[in])
+			}
+		}
+	}
+	k := &j.tasks[t]
+	for _, d := range l.places {
+		ready := x.now
+		for _, in := range j.inputsOf(t) {
+			if in >= 0 {
+				ready = max(ready, x.end[in]+x.p.fleet.move(j.tasks[in].service, x.place[in], d))
+			}
+		}
+		l.offers = append(l.offers, x.offer(d, k, ready))
+	}
+}
+
+func contains(list []int32, v int32) bool {
+	for _, w := range list {
+		if w == v {
+			return true
+		}
+	}
+	return false
+}
+
+// offer is when a task would end at a place whose inputs are there at ready:
+// with the first batch that it can join, or in one of its own.
+func (x *search) offer(place int32, k *jobTask, ready int64) offer {
+	p, d := x.p, &x.p.devices[place]
+	sv := &p.fleet.services[k.service]
+	if d.down {
+		return offer{end: never, cost: never}
+	}
+	usable := p.usable(place, k.service)
+	if usable >= never {
+		return offer{end: never, cost: never}
+	}
+	ready = max(ready, usable)
+	took := p.fleet.cost(k.service, place, 1, k.work)
+	best := offer{own: -1, planned: -1, start: x.idle(place, d, ready, took)}
+	best.end = best.start + took
+	best.cost = best.end
+	if best.start > ready {
+		best.cost += x.price * took >> 10
+	}
+	if x.p.opt.Thrift && p.crowded(place, sv.network) {
+		best.cost += sv.load[p.fleet.kindOf[place]] // somebody has to load them again
+	}
+	for i := range x.own {
+		if b := &x.own[i]; b.place == place && b.service == k.service && b.n < sv.most && b.start >= ready {
+			if end := b.start + p.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
+				best = offer{end: end, cost: end, start: b.start, own: int32(i), planned: -1}
+			}
+		}
+	}
+	for i := range d.plan {
+		b := &d.plan[i]
+		if b.service != k.service || b.n >= sv.most || b.start < ready || x.taken(place, int32(i)) {
+			continue
+		}
+		if end := b.start + p.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
+			best = offer{end: end, cost: end, start: b.start, own: -1, planned: int32(i)}
+		}
+		break // a later one ends later
+	}
+	return best
+}
+
+// taken tells whether the job has joined a planned batch already.
+func (x *search) taken(place, planned int32) bool {
+	for i := range x.own {
+		if x.own[i].place == place && x.own[i].planned == planned {
+			return true
+		}
+	}
+	return false
+}
+
+// idle is the first instant from at on at which a device does nothing, the job's
+// own batches included.
+func (x *search) idle(place int32, d *device, at, took int64) int64 {
+	for {
+		before := at
+		at = d.idle(at, took)
+		for i := range x.own {
+			if b := &x.own[i]; b.place == place && at+took > b.start && at < b.end {
+				at = b.end
+			}
+		}
+		if at == before {
+			return at
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package workflow
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"inferplan/policy"
+)
+
+// Tables are what this policy reads beside the shared tables.
+type Tables struct {
+	// Moves has, by service, how long its output takes to another device.
+	Moves []Move
+}
+
+// Move is how long an output takes to a device of the same node, and to one of
+// another. On its own device it takes no time.
+type Move struct{ Near, Far time.Duration }
+
+// Of are the tables of a plan; nil: it has none of this kind.
+func Of(t *policy.Tables) *Tables {
+	own, _ := t.Own.(*Tables)
+	return own
+}
+
+// Time is how long a service's output takes from one device to another.
+func (m *Tables) Time(t *policy.Tables, service, from, to int32) time.Duration {
+	switch {
+	case from == to || m == nil || int(service) >= len(m.Moves):
+		return 0
+	case t.Devices[from].Node == t.Devices[to].Node:
+		return m.Moves[service].Near
+	}
+	return m.Moves[service].Far
+}
+
+// never is later than any time, and may be added to a time.
+const never = int64(1) << 60
+
+// unit is a task's usual work.
+const unit = int64(1) << 20
+
+// scaled is a usual time at a work in parts of unit.
+func scaled(usual, work int64) int64 {
+	if work == unit {
+		return usual
+	}
+	return usual * work >> 20
+}
+
+// workOf turns millionths into parts of unit; 0 is the usual.
+func workOf(millionths int64) int64 {
+	if millionths <= 0 {
+		return unit
+	}
+	return max(1, (millionths*unit+500_000)/1_000_000)
+}
+
+// span is a range of places.
+type span struct{ first, end int32 }
+
+// fleet is the part of the tables that decisions read, with devices in the order
+// of their nodes: a place is an index in that order.
+type fleet struct {
+	t        *policy.Tables
+	ids      []int32 // device by place
+	places   []int32 // place by device
+	nodes    []span  // places by node
+	nodeOf   []int32 // by place
+	kindOf   []int32 // by place
+	services []service
+	bytes    []int64 // by network
+	near     []int64 // by service: of its output
+	far      []int64
+}
+
+type service struct {
+	network  int32
+	pipeline int32
+	stage    int32
+	most     int32     // largest batch
+	times    [][]int64 // by kind of device: of a batch of n at [n-1]
+	load     []int64   // by kind of device
+}
+
+func newFleet(t *policy.Tables) *fleet {
+	f := &fleet{t: t, places: make([]int32, len(t.Devices))}
+	for d := range t.Devices {
+		f.ids = append(f.ids, int32(d))
+	}
+	slices.SortStableFunc(f.ids, func(a, b int32) int { return cmp.Compare(t.Devices[a].Node, t.Devices[b].Node) })
+	for place, id := range f.ids {
+		f.places[id] = int32(place)
+		if place == 0 || t.Devices[id].Node != t.Devices[f.ids[place-1]].Node {
+			f.nodes = append(f.nodes, span{first: int32(place)})
+		}
+		f.nodes[len(f.nodes)-1].end = int32(place) + 1
+		f.nodeOf = append(f.nodeOf, int32(len(f.nodes)-1))
+		f.kindOf = append(f.kindOf, t.Devices[id].Kind)
+	}
+	for n := range t.Networks {
+		f.bytes = append(f.bytes, t.Networks[n].Bytes)
+	}
+	for s := range t.Services {
+		f.addService(int32(s))
+	}
+	return f
+}
+
+// addService takes the times of a service's first pipeline, whose first stage
+// all devices of its kind run.
+func (f *fleet) addService(s int32) {
+	t := f.t
+	pl := t.Services[s].FirstPipeline
+	p := &t.Pipelines[pl]
+	sv := service{network: p.Network, pipeline: pl, stage: p.FirstStage, most: p.Batch}
+	for kind := range t.Kinds {
+		var times []int64
+		for _, d := range t.Stages[p.FirstStage].Infer {
+			times = append(times, int64(d))
+		}
+		load := int64(0)
+		if l := t.Networks[p.Network].Load; l != nil {
+			load = int64(l[kind][0])
+		}
+		sv.times, sv.load = append(sv.times, times), append(sv.load, load)
+	}
+	f.services = append(f.services, sv)
+	var m Move
+	if own := Of(t); own != nil && int(s) < len(own.Moves) {
+		m = own.Moves[s]
+	}
+	f.near, f.far = append(f.near, int64(m.Near)), append(f.far, int64(m.Far))
+}
+
+// cost is how long a batch runs whose largest work is given.
+func (f *fleet) cost(s, place, n int32, work int64) int64 {
+	return scaled(f.services[s].times[f.kindOf[place]][n-1], work)
+}
+
+// move is how long a service's output takes between places.
+func (f *fleet) move(s, from, to int32) int64 {
+	switch {
+	case from == to:
+		return 0
+	case f.nodeOf[from] == f.nodeOf[to]:
+		return f.near[s]
+	}
+	return f.far[s]
+}

@@ -1,0 +1,124 @@
+package workflows
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/workflow"
+)
+
+// Services of the applications.
+const (
+	ViT int32 = iota
+	OPT
+	SD
+	LLM
+	Card // the first of numCards
+
+)
+
+// numCards is how many knowledge cards there are.
+const numCards = 26
+
+// model is what a service costs.
+type model struct {
+	name         string
+	gigabytes    float64
+	first, slope float64 // seconds of a batch of one, and per further member
+	most         int
+	near, far    time.Duration // of its output
+}
+
+// A tensor moves within a node and across; text goes through the front end.
+const (
+	tensorNear = 200 * time.Microsecond
+	tensorFar  = time.Millisecond
+	text       = 3 * time.Millisecond
+)
+
+// models are the services in order.
+func models() []model {
+	list := []model{
+		{"vit-l-14", 0.6, 0.012, 0.003, 32, tensorNear, tensorFar},
+		{"opt-6.7b", 13.3, 0.60, 0.010, 16, tensorNear, tensorFar},
+		{"stable-diffusion-1.5", 2.6, 2.0, 1.0, 8, text, text},
+		{"llama-2-7b", 13.5, 1.65, 0.026, 16, text, text},
+	}
+	for i := range numCards {
+		list = append(list, model{fmt.Sprintf("card-%d", i+1), 2.63, 0.70, 0.008, 16, text, text})
+	}
+	return list
+}
+
+// Names of the applications, in the order of their models.
+var Names = []string{"GILL", "KNOWLEDGECARD", "DEBATE"}
+
+// Fleet describes the devices that serve the applications.
+type Fleet struct {
+	Devices   int
+	Gigabytes float64 // of memory for networks
+	PerNode   int     // devices; 0: 8
+	// LoadFixed and LoadRate are the seconds of a load and its gigabytes per
+	// second; LoadRate 0: .1 s and 12 GB/s, from host memory.
+	LoadFixed, LoadRate float64
+	Instant             bool // loads take no time
+	// Resident has, by device, the services that are there from the start.
+	Resident [][]int32
+}
+
+// Tables are the tables of a fleet. Every device can run every service.
+func (f Fleet) Tables() *policy.Tables {
+	perNode := f.PerNode
+	if perNode == 0 {
+		perNode = 8
+	}
+	if f.LoadRate == 0 {
+		f.LoadFixed, f.LoadRate = 0.1, 12
+	}
+	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(f.Devices)}, Hears: workflow.Hears}
+	for _, name := range Names {
+		t.Models = append(t.Models, policy.Model{Name: name, SLO: time.Hour, Percentile: .99})
+	}
+	var all []int32
+	for d := range f.Devices {
+		all = append(all, int32(d))
+		t.Devices = append(t.Devices, policy.Device{Share: 1, GPU: int32(d), Node: int32(d / perNode), Uplink: -1, Downlink: -1, Instance: -1})
+		t.Memory = append(t.Memory, int64(f.Gigabytes*1e9))
+		var resident []int32
+		if d < len(f.Resident) {
+			resident = f.Resident[d]
+		}
+		t.Resident = append(t.Resident, resident)
+	}
+	t.StageDevices = all
+	own := &workflow.Tables{}
+	for i, m := range models() {
+		s := int32(i)
+		stage := policy.Stage{Pipeline: s, NumDevices: int32(f.Devices), LastBlock: 1}
+		for n := range m.most {
+			stage.Infer = append(stage.Infer, seconds(m.first+m.slope*float64(n)))
+		}
+		load := seconds(f.LoadFixed + m.gigabytes/f.LoadRate)
+		if f.Instant {
+			load = 0
+		}
+		t.Stages = append(t.Stages, stage)
+		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: s, Network: s, Batch: int32(m.most), FirstStage: s, NumStages: 1})
+		t.Services = append(t.Services, policy.Service{Name: m.name, FirstPipeline: s, NumPipelines: 1})
+		t.Networks = append(t.Networks, policy.Network{Name: m.name, Bytes: int64(m.gigabytes * 1e9), Base: -1, Load: [][2]time.Duration{{load, load}}})
+		own.Moves = append(own.Moves, workflow.Move{Near: m.near, Far: m.far})
+	}
+	t.Own = own
+	return t
+}
+
+// Move is how long an output takes between devices of the fleet's tables, for
+// sim.Config.MoveTime.
+func Move(t *policy.Tables) func(service, from, to int32) time.Duration {
+	own := workflow.Of(t)
+	return func(service, from, to int32) time.Duration { return own.Time(t, service, from, to) }
+}
+
+func seconds(s float64) time.Duration { return time.Duration(math.Round(s * 1e9)) }
