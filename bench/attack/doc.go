@@ -1,0 +1,2 @@
+// Command bench-attack attacks `plan` from outside.
+package main
