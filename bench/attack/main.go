@@ -44,9 +44,17 @@ var parts = []part{
 	{"requests", (*attack).requests},
 	{"documents", (*attack).documents},
 	{"onnx", (*attack).onnx},
+	{"greedy", (*attack).greedy},
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "greedy" {
+		if err := beGreedy(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "greedy clients:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()

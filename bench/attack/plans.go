@@ -59,8 +59,8 @@ func (a *attack) solvePlan(ctx context.Context, name string, models map[string]t
 }
 
 // smallPlan serves m and words on some devices.
-func (a *attack) smallPlan(ctx context.Context, devices int, slo time.Duration) (string, error) {
-	return a.solvePlan(ctx, fmt.Sprintf("small-%d-%v", devices, slo), map[string]time.Duration{"m": 5 * time.Millisecond, "words": 5 * time.Millisecond}, devices, slo)
+func (a *attack) smallPlan(ctx context.Context, devices int, infer, slo time.Duration) (string, error) {
+	return a.solvePlan(ctx, fmt.Sprintf("small-%d-%v-%v", devices, infer, slo), map[string]time.Duration{"m": infer, "words": infer}, devices, slo)
 }
 
 // secret writes a file that only this user may read.

@@ -202,7 +202,7 @@ func (a *attack) documents(ctx context.Context) ([]figures.Figure, error) {
 }
 
 func (a *attack) documentSeeds(ctx context.Context) (out []seed, err error) {
-	plan, err := a.smallPlan(ctx, 2, 800*time.Millisecond)
+	plan, err := a.smallPlan(ctx, 2, 5*time.Millisecond, 800*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ type tally struct {
 // requests sends mutants of both protocols to a server without a token and to one
 // with a token that the mutants do not know.
 func (a *attack) requests(ctx context.Context) ([]figures.Figure, error) {
-	plan, err := a.smallPlan(ctx, 2, 800*time.Millisecond)
+	plan, err := a.smallPlan(ctx, 2, 5*time.Millisecond, 800*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}

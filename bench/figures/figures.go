@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -113,12 +114,27 @@ func Put(path string, measured ...Figure) error {
 	return err
 }
 
-// here is the commit of the working tree, with -dirty where files differ from it,
-// and the machine in words.
+// here is the commit that the running program was built from, with -dirty where
+// files differed from it, and the machine in words.
 func here() (commit, machine string, err error) {
-	out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=10").Output()
-	if err != nil {
-		return "", "", fmt.Errorf("which commit is measured: %w", err)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		dirty := ""
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				commit = s.Value[:min(len(s.Value), 10)]
+			case s.Key == "vcs.modified" && s.Value == "true":
+				dirty = "-dirty"
+			}
+		}
+		commit += dirty
+	}
+	if commit == "" { // a test
+		out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=10").Output()
+		if err != nil {
+			return "", "", fmt.Errorf("which commit is measured: %w", err)
+		}
+		commit = strings.TrimSpace(string(out))
 	}
 	cpu := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -129,5 +145,5 @@ func here() (commit, machine string, err error) {
 			}
 		}
 	}
-	return strings.TrimSpace(string(out)), fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), cpu, runtime.Version()), nil
+	return commit, fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), cpu, runtime.Version()), nil
 }
