@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,7 @@ func profileOf(models map[string]time.Duration) string {
 		}
 		var runs []string
 		for _, b := range batches {
-			us := float64(models[name].Microseconds()) * (1 + float64(b-1)/10)
+			us := math.Round(float64(models[name].Microseconds()) * (1 + float64(b-1)/10))
 			runs = append(runs, fmt.Sprintf(`{"device":"L4","share":1,"batch":%d,"whole":{"wall_us":%g},"blocks":[{"wall_us":%g}]}`, b, us, us))
 		}
 		list = append(list, fmt.Sprintf(`{"model":%q,%s,"outputs":[{"name":"y","dtype":"FP32","shape":[-1,2]}],"blocks":[{"name":"b"}],"measurements":[%s]}`, name, tensor, strings.Join(runs, ",")))

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -114,27 +113,18 @@ func Put(path string, measured ...Figure) error {
 	return err
 }
 
-// here is the commit that the running program was built from, with -dirty where
-// files differed from it, and the machine in words.
-func here() (commit, machine string, err error) {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		dirty := ""
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				commit = s.Value[:min(len(s.Value), 10)]
-			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = "-dirty"
-			}
-		}
-		commit += dirty
-	}
-	if commit == "" { // a test
+// commit is what the running program was built from, with -dirty where files differed
+// from it: the linker's flag -X sets it (see the Makefile).
+var commit string
+
+// here is the commit and the machine in words.
+func here() (built, machine string, err error) {
+	if built = commit; built == "" { // a test, or go run
 		out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*", "--abbrev=10").Output()
 		if err != nil {
 			return "", "", fmt.Errorf("which commit is measured: %w", err)
 		}
-		commit = strings.TrimSpace(string(out))
+		built = strings.TrimSpace(string(out))
 	}
 	cpu := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -145,5 +135,5 @@ func here() (commit, machine string, err error) {
 			}
 		}
 	}
-	return commit, fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), cpu, runtime.Version()), nil
+	return built, fmt.Sprintf("%d cores of %s, %s", runtime.NumCPU(), cpu, runtime.Version()), nil
 }
