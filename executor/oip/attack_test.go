@@ -330,6 +330,7 @@ func get(t *testing.T, url string) int {
 func TestGreedyClientsMakeRoom(t *testing.T) {
 	const limit = 8 << 20
 	b := NewBudget(limit, quiet)
+	b.patience = 50 * time.Millisecond
 	opt := Options{Budget: b}
 	f := newFake(t)
 	_, url := startHTTP(t, f, opt)
@@ -465,6 +466,7 @@ func TestWatchedConnFollowsFrames(t *testing.T) {
 
 func TestBudgetIsFair(t *testing.T) {
 	b := NewBudget(1000, quiet)
+	b.patience = 0
 	var out []string
 	open := func(client, name string, n int64) (*hold, *Error) {
 		h := &hold{}
