@@ -13,8 +13,8 @@ import (
 // needs their data any more, over both transports: bytes that were received and
 // what decoding adds to them. What a client announces counts for nothing.
 //
-// The last eighth is for clients that take no more than their share of it. When the
-// rest is full the others wait: what they send stays in their connections and costs
+// The last eighth is for clients, and bodies, that take no more than their share of
+// it. When the rest is full the others wait: what they send stays in their connections and costs
 // nothing here. Who takes more than a fair share is refused when its patience is over.
 // For one that takes less the client that takes most makes room: what it is still
 // sending is cut off, its largest body first, but not so often that clients who come
@@ -27,6 +27,7 @@ type Budget struct {
 	mu      sync.Mutex
 	used    int64
 	leaving int64            // part of used: of holds that were told to go
+	count   int              // of holds with bytes
 	holds   hold             // ring of the holds with bytes; this one is its anchor
 	clients map[string]int64 // what each takes
 	freed   chan struct{}    // closed when there is more room; nil: nobody waits
@@ -111,6 +112,7 @@ func (h *hold) grow(n int64) *Error {
 	if h.next == nil {
 		h.prev, h.next = b.holds.prev, &b.holds
 		h.prev.next, h.next.prev = h, h
+		b.count++
 	}
 	h.n += n
 	b.add(h.client, n)
@@ -122,8 +124,17 @@ func (h *hold) grow(n int64) *Error {
 func (b *Budget) await(h *hold, n int64) *Error {
 	var over, again *time.Timer
 	for {
-		total, clients := b.clients[h.client]+n, int64(max(len(b.clients), 1))
-		much := h.sender != nil && total > b.limit/8/clients
+		// What is little: of a client among clients, or of a body among bodies, for
+		// clients may share an address.
+		total, clients := b.clients[h.client]+n, int64(len(b.clients))
+		body, bodies := h.n+n, int64(b.count)
+		if total == n {
+			clients++
+		}
+		if h.next == nil {
+			bodies++
+		}
+		much := h.sender != nil && total > b.limit/8/clients && body > b.limit/8/bodies
 		switch {
 		case h.gone:
 			return errEvicted
@@ -131,7 +142,7 @@ func (b *Budget) await(h *hold, n int64) *Error {
 			return nil
 		case h.sender == nil || n > b.limit || b.patience <= 0:
 			return b.orMakeRoom(h, n)
-		case total <= b.limit/clients && time.Since(b.evicted) >= betweenEvictions && b.makeRoom(h, n):
+		case (total <= b.limit/clients || body <= b.limit/bodies) && time.Since(b.evicted) >= betweenEvictions && b.makeRoom(h, n):
 			return nil
 		}
 		if over == nil {
@@ -216,6 +227,7 @@ func (h *hold) close() {
 	if h.next != nil {
 		h.prev.next, h.next.prev = h.next, h.prev
 		h.prev, h.next = nil, nil
+		b.count--
 	}
 	b.add(h.client, -h.n)
 	if h.gone {
