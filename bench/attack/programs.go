@@ -224,13 +224,13 @@ func (a *attack) documentSeeds(ctx context.Context) (out []seed, err error) {
 		return args
 	}
 	uses := map[string][][]string{
-		"plan": {{"explain", "FILE"}, {"simulate", "FILE", "--duration", "1s"}, {"check", "FILE", "--no-solve", "--against", "FILE", "--profile", at("profile.json"), "--cluster", at("cluster.yaml"), "--workload", at("workload.yaml")},
+		"plan": {{"explain", "FILE"}, {"simulate", "FILE", "--poisson", "100", "--duration", "1s"}, {"check", "FILE", "--no-solve", "--against", "FILE", "--profile", at("profile.json"), "--cluster", at("cluster.yaml"), "--workload", at("workload.yaml")},
 			{"diff", plan, "FILE"}, {"solve", "--from", "FILE", "--profile", at("profile.json"), "--cluster", at("cluster.yaml"), "--workload", at("workload.yaml"), "-o", "DIR/out.json"}},
 		"profile":  {solve("profile"), {"diff", at("profile.json"), "FILE"}},
 		"cluster":  {solve("cluster")},
 		"workload": {solve("workload")},
 		"report":   {{"report", "FILE", report}},
-		"trace":    {{"simulate", plan, "--trace", "FILE"}, {"import", "trace", "FILE", "-o", "DIR/out.csv"}},
+		"trace":    {{"simulate", plan, "--trace", "FILE", "--duration", "1m"}, {"import", "trace", "FILE", "-o", "DIR/out.csv"}},
 		"records":  {{"import", "records", "FILE", "-o", "DIR/out.json"}},
 	}
 	add := func(kind, path string) {
