@@ -45,6 +45,8 @@ var parts = []part{
 	{"documents", (*attack).documents},
 	{"onnx", (*attack).onnx},
 	{"greedy", (*attack).greedy},
+	{"hang", (*attack).hang},
+	{"switches", (*attack).switches},
 }
 
 func main() {
