@@ -45,8 +45,10 @@ var parts = []part{
 	{"documents", (*attack).documents},
 	{"onnx", (*attack).onnx},
 	{"greedy", (*attack).greedy},
+	{"faults", (*attack).faults},
 	{"hang", (*attack).hang},
 	{"switches", (*attack).switches},
+	{"soak", (*attack).soaking},
 }
 
 func main() {
