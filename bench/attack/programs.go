@@ -263,13 +263,14 @@ func (a *attack) documentSeeds(ctx context.Context) (out []seed, err error) {
 // onnx gives mutants of model files to `plan profile`.
 func (a *attack) onnx(ctx context.Context) ([]figures.Figure, error) {
 	dir := filepath.Join(a.dir, "models")
-	names := []string{"mlp-16", "digits-4", "digits-conv"}
+	names := []string{"mlp-16", "mlp-64"}
 	if e := a.call(ctx, a.dir, append([]string{"models", "write", "--dir", dir}, names...)...); e.code != 0 {
 		return nil, fmt.Errorf("writing models: %s", e.said)
 	}
 	use := [][]string{{"profile", "FILE", "--budget", "100ms", "--batches", "1", "--blocks", "2", "--device", "cpu", "-o", "DIR/out.json"}}
 	var seeds []seed
-	paths := []string{filepath.Join(a.root, "third_party/models/files/light_squeezenet.onnx")}
+	fetched := filepath.Join(a.root, "third_party/models/files")
+	paths := []string{filepath.Join(fetched, "light_squeezenet.onnx"), filepath.Join(fetched, "light_shufflenet.onnx")}
 	for _, name := range names {
 		paths = append(paths, filepath.Join(dir, name+".onnx"))
 	}

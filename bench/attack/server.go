@@ -170,11 +170,6 @@ func (s *server) status(field string) int64 {
 	return n << 10
 }
 
-// forgetPeak makes VmHWM start from what is held now.
-func (s *server) forgetPeak() error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.pid()), []byte("5"), 0)
-}
-
 func (s *server) descriptors() int {
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.pid()))
 	if err != nil {
