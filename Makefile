@@ -32,6 +32,7 @@ PKGS ?= ./...
 PPIPE ?=
 GEAR ?=
 QLM ?=
+SOAK ?= 1h
 
 # ONNX Runtime for what the targets start; set-up must see only the user's own choice.
 ORT_LIB = $(or $(INFERPLAN_ORT_LIB),$(CURDIR)/third_party/ort/lib/libonnxruntime.so.1)
@@ -44,7 +45,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), 1 (setup, dist), SEED (test, explore), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -134,6 +135,21 @@ bench-digits: build ## gear plans of a real cascade, served here against plan an
 bench-qlm: setup ## language model queues against QLM and what is proven: tables and bench/qlm/results/figures.json (QLM)
 	$(GO) build -o bin/bench-qlm ./bench/qlm
 	nice -n 19 bin/bench-qlm $(QLM)
+
+# What the instruments below were built from, for the figures that they write.
+COMMIT_FLAG = -ldflags "-X $(MODULE)/bench/figures.commit=$$(git describe --always --dirty --exclude='*' --abbrev=10)"
+
+# ATTACK holds flags of bench/attack, for example ATTACK="-parts greedy,hang -scale 0.1".
+.PHONY: attack
+attack: build ## attack plan from outside: hostile requests, files, clients and faults; table and bench/attack/figures.json (ATTACK)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-attack ./bench/attack
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' nice bin/bench-attack -figures bench/attack/figures.json -doc docs/benchmarks.md $(ATTACK)
+
+# SOAK is its length; 10m is the short form.
+.PHONY: soak
+soak: build ## serve for SOAK (1h) at 70 % of the planned rate: answers, memory, descriptors, goroutines; bench/attack/figures.json, docs/soak.svg
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-attack ./bench/attack
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' bin/bench-attack -parts soak -soak $(SOAK) -figures bench/attack/figures.json -doc docs/benchmarks.md -picture docs/soak.svg
 
 .PHONY: fuzz
 fuzz: setup ## every fuzz target for FUZZTIME (60s)

@@ -158,6 +158,7 @@ func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) 
 		}
 		b.field(k.name)
 		section := reflect.New(e.typ).Elem()
+		b.nullable = false // of the field before
 		b.bind(item, section)
 		at.Set(section)
 		b.path = b.path[:mark]

@@ -1,57 +1,43 @@
 package planner
 
 import (
-	"context"
-	"math"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
+	"fmt"
 	"testing"
 
 	"inferplan/formats"
 )
 
-// Shares of measured rates are of requests, weights of those that come under a
-// gear; the highest rate is the peak.
-func TestMeasuredRates(t *testing.T) {
-	dir := t.TempDir()
-	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(dir, "qps.csv"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+// A promise says how loose the numbers are that it rests on.
+func TestLoosePromises(t *testing.T) {
+	plan := &formats.Plan{Deployment: []formats.Deployed{{Model: "squeezenet", NumBlocks: 4, Pipelines: []formats.Pipeline{
+		{Batch: 2, RPS: 223.8, Stages: []formats.Stage{{Blocks: [2]int{0, 4}, Device: "cpu-1", Share: 1}}},
+	}}}}
+	blocks := func(half formats.Micros) []formats.Latency {
+		out := []formats.Latency{{WallUS: 958}, {WallUS: 1049}, {WallUS: 1158}, {WallUS: 1302}}
+		for i := range out {
+			out[i].HalfWidthUS = half
 		}
+		return out
 	}
-	write("second,count\n0,100\n1,100\n2,100\n4,700\n")
-	in := threeSizes(1)
-	in.WorkloadDir = dir
-	formats.CascadeOf(in.Workload).QPS = formats.CascadeQPS{Measured: "qps.csv", Ranges: 2}
-	res, err := Solve(context.Background(), in, Options{}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := formats.GearOf(res.Plan)
-	if g.Weights != "measured" || g.MaxQPS != 700 || len(g.Gears) != 2 || math.Abs(g.Gears[0].RateShare-.3) > 1e-12 || math.Abs(g.Gears[1].RateShare-.7) > 1e-12 {
-		t.Errorf("weights %s up to %v: %+v", g.Weights, g.MaxQPS, g.Gears)
-	}
-	// The faster gear is in force a window after the rate has risen: a tenth of 700.
-	if w := g.Gears[0].Weight; math.Abs(w-.37) > .01 || math.Abs(w+g.Gears[1].Weight-1) > 1e-12 {
-		t.Errorf("weights %v and %v, expected .37 and .63", w, g.Gears[1].Weight)
-	}
-	if !slices.ContainsFunc(res.Plan.Assumptions, func(a string) bool { return strings.Contains(a, "highest measured rate") }) {
-		t.Errorf("no assumption about the peak: %q", res.Plan.Assumptions)
-	}
-	formats.CascadeOf(in.Workload).QPS = formats.CascadeQPS{Measured: "qps.csv", Max: 400}
-	if res, err = Solve(context.Background(), in, Options{}, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(formats.GearOf(res.Plan).Gears); n != 10 || !slices.ContainsFunc(res.Plan.Warnings, func(a string) bool { return strings.Contains(a, "above max 400") }) {
-		t.Errorf("%d ranges, warnings %q", n, res.Plan.Warnings)
-	}
-	for text, want := range map[string]string{"second,count\n0,0\n": "no request", "second,count\n0,x\n": "qps.csv:2"} {
-		write(text)
-		formats.CascadeOf(in.Workload).QPS = formats.CascadeQPS{Measured: "qps.csv"}
-		if _, err := Solve(context.Background(), in, Options{}, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, expected %q", text, err, want)
+	for _, c := range []struct {
+		whole, half formats.Micros
+		batch       int
+		want        string
+	}{
+		{10121, 0, 2, "[squeezenet: 223.8 rps, ± 56 %: on cpu-1 at batch 2 the whole model took 2.27 times the sum of its blocks]"},
+		{10121, 0, 4, "[squeezenet: 223.8 rps, ± 56 %: on cpu-1 at batch 4 the whole model took 2.27 times the sum of its blocks]"},
+		{10121, 0, 1, "[]"}, // of another batch
+		{4000, 20, 2, "[]"},
+		{0, 223, 2, "[squeezenet: 223.8 rps, ± 17 %: on cpu-1 at batch 2 the medians of the blocks are known to ± 20 %]"},
+		{5360, 223, 2, "[squeezenet: 223.8 rps, ± 31 %: on cpu-1 at batch 2 the whole model took 1.20 times the sum of its blocks, and the medians of the blocks are known to ± 20 %]"},
+	} {
+		x := formats.Measurement{Device: "cpu-1", Share: 1, Batch: c.batch, Blocks: blocks(c.half)}
+		if c.whole > 0 {
+			x.Whole = &formats.Latency{WallUS: c.whole}
+		}
+		profile := &formats.Profile{Models: []formats.ProfileModel{{Model: "squeezenet", Blocks: make([]formats.Block, 4), Measurements: []formats.Measurement{x}}}}
+		if got := fmt.Sprint(loosePromises(plan, profile)); got != c.want {
+			t.Errorf("whole %v, half width %v: got\n%s, want\n%s", c.whole, c.half, got, c.want)
 		}
 	}
 }

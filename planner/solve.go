@@ -115,6 +115,7 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 		Plan: kind.Plan(p, run, out, m.Kind, solverName(solver)), StoppedBy: string(out.StoppedBy), Status: kind.Status(out.StoppedBy),
 		Phases: out.Phases, Templates: out.Considered,
 	}
+	res.Plan.Warnings = append(res.Plan.Warnings, loosePromises(res.Plan, p.Profile)...)
 	res.Incumbents = settle(better, out, cpuTime()-cpu)
 	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
 	return res, nil

@@ -14,6 +14,7 @@ import (
 	"inferplan/engine/certainty"
 	"inferplan/formats"
 	"inferplan/formats/importer/records"
+	"inferplan/profiler"
 )
 
 type importRecordsOptions struct {
@@ -94,15 +95,15 @@ func runImportRecords(p *printer, o *importRecordsOptions) error {
 		rec.Models[i].Model = n
 	}
 	rec.Score = o.score
-	profile, err := profileToExtend(o.profile, o.out)
+	replaced := false
+	profile, err := p.extend(o.profile, o.out, func(profile *formats.Profile) error {
+		replaced = addRecords(profile, rec)
+		if err := profile.Validate(); err != nil {
+			return withCode(exitUsage, fmt.Errorf("the records do not fit the profile; --models NEW=OLD gives a model the profile's name: %w", err))
+		}
+		return nil
+	})
 	if err != nil {
-		return err
-	}
-	replaced := addRecords(profile, rec)
-	if err := profile.Validate(); err != nil {
-		return withCode(exitUsage, fmt.Errorf("the records do not fit the profile; --models NEW=OLD gives a model the profile's name: %w", err))
-	}
-	if err := p.save(o.out, profile, true); err != nil {
 		return err
 	}
 	if len(profile.Models) == 0 {
@@ -142,9 +143,29 @@ func profileToExtend(path, out string) (*formats.Profile, error) {
 	}
 	profile, err := formats.ReadProfile(path)
 	if !named && errors.Is(err, fs.ErrNotExist) {
-		return &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}, nil
+		return emptyProfile(), nil
 	}
 	return profile, withCode(exitUsage, err)
+}
+
+// extend adds to a profile, the one named or else the output, and writes the output.
+// Where they are the same no other process writes there meanwhile.
+func (p *printer) extend(path, out string, add func(*formats.Profile) error) (*formats.Profile, error) {
+	if info, err := os.Stat(out); out != toStdout && path == "" && (err != nil || info.Mode().IsRegular()) {
+		return profiler.Update(out, emptyProfile(), add)
+	}
+	profile, err := profileToExtend(path, out)
+	if err != nil {
+		return nil, err
+	}
+	if err := add(profile); err != nil {
+		return nil, err
+	}
+	return profile, p.save(out, profile, true)
+}
+
+func emptyProfile() *formats.Profile {
+	return &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
 }
 
 // addRecords puts records into a profile, in the place of those of the same

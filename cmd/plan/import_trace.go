@@ -91,11 +91,11 @@ func runImportTrace(p *printer, o *importTraceOptions) error {
 	}
 	if o.out == toStdout {
 		_, err := arrivals.WriteTrace(p.out, src, models, columns...)
-		return withCode(exitUsage, err)
+		return writeError(err)
 	}
 	n, _, err := arrivals.WriteTraceFile(o.out, src, models, columns, formats.Force(true))
 	if err != nil {
-		return withCode(exitUsage, err)
+		return writeError(err)
 	}
 	if p.json {
 		return p.document(map[string]any{"output": o.out, "requests": n})

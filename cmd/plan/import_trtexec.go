@@ -106,18 +106,17 @@ func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) 
 	}
 	profile, err := profiler.ImportTRTExec(ctx, opt)
 	if err == nil {
-		err = profiler.Merge(into, profile)
+		_, err = p.extend(o.profile, o.out, func(into *formats.Profile) error {
+			if err := profiler.Merge(into, profile); err != nil {
+				return err
+			}
+			return withCode(exitUsage, into.Validate())
+		})
 	}
 	if errors.Is(err, profiler.ErrInput) {
 		return withCode(exitUsage, err)
 	}
 	if err != nil {
-		return err
-	}
-	if err := into.Validate(); err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := p.save(o.out, into, true); err != nil {
 		return err
 	}
 	m := &profile.Models[0]

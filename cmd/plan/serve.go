@@ -116,7 +116,15 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		if int64(body) > int64(memory)/4 {
 			return usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
 		}
-		debug.SetMemoryLimit(int64(memory))
+	}
+	requests := formats.Bytes(oip.DefaultMemory)
+	if memory > 0 {
+		requests = memory / 2
+	}
+	// Without a limit the heap may grow to twice what is in use before Go's collector
+	// runs. A limit of the user's own stays.
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(int64(requests) + besideRequests)
 	}
 	if err := o.bounds(int64(body)); err != nil {
 		return err
@@ -181,7 +189,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 			p.note("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
 		},
 		Plan: path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
-		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body), MaxInFlightBytes: int64(memory) / 2, BearerToken: token, Hosts: o.hosts},
+		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body), MaxInFlightBytes: int64(requests), BearerToken: token, Hosts: o.hosts},
 		DrainTimeout: o.drain, Record: o.record,
 		Ready: func(a executor.Addresses) {
 			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, orOff(a.HTTP), orOff(a.GRPC), orOff(a.Metrics))
@@ -212,6 +220,10 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	}
 	return errors.Join(err, printReport(p, rep))
 }
+
+// besideRequests is what the front end may take beside the memory for requests, as
+// Go's collector counts it: its own state, and bodies that nobody needs any more.
+const besideRequests = 80 << 20
 
 // leastMemory is what the front end needs to work at all.
 const leastMemory = 256 << 20

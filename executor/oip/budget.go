@@ -13,27 +13,45 @@ import (
 // needs their data any more, over both transports: bytes that were received and
 // what decoding adds to them. What a client announces counts for nothing.
 //
-// When it is full, the client that takes most makes room for one that takes
-// less: what it is still sending is cut off, its largest body first. A request
-// that has come whole is never cut off.
+// The last eighth is for clients, and bodies, that take no more than their share of
+// it. When the rest is full the others wait: what they send stays in their connections and costs
+// nothing here. Who takes more than a fair share is refused when its patience is over.
+// For one that takes less the client that takes most makes room: what it is still
+// sending is cut off, its largest body first, but not so often that clients who come
+// again at once keep the server busy. A request that has come whole is never cut off.
 type Budget struct {
-	limit int64
-	log   *slog.Logger
+	limit    int64
+	patience time.Duration // of a client that takes much
+	log      *slog.Logger
 
 	mu      sync.Mutex
 	used    int64
-	leaving int64 // part of used: of holds that were told to go
-	holds   hold  // ring of the holds with bytes; this one is its anchor
+	leaving int64            // part of used: of holds that were told to go
+	count   int              // of holds with bytes
+	holds   hold             // ring of the holds with bytes; this one is its anchor
+	clients map[string]int64 // what each takes
+	freed   chan struct{}    // closed when there is more room; nil: nobody waits
 	warned  time.Time
+	evicted time.Time // when somebody was cut off last
 
 	full atomic.Bool
 }
 
-// NewBudget makes a budget of so many bytes (0: 1 GiB), to be given to both
+// DefaultMemory is the memory for requests where nobody says how much.
+const DefaultMemory = 1 << 30
+
+// How long a client that takes much waits for room, and how long nobody is cut off
+// after somebody was.
+const (
+	patience         = 5 * time.Second
+	betweenEvictions = 100 * time.Millisecond
+)
+
+// NewBudget makes a budget of so many bytes (0: DefaultMemory), to be given to both
 // servers.
 func NewBudget(limit int64, log *slog.Logger) *Budget {
-	setDefault(&limit, 1<<30)
-	b := &Budget{limit: limit, log: log}
+	setDefault(&limit, DefaultMemory)
+	b := &Budget{limit: limit, patience: patience, log: log, clients: map[string]int64{}}
 	b.holds.prev, b.holds.next = &b.holds, &b.holds
 	return b
 }
@@ -70,7 +88,7 @@ type hold struct {
 	client     string // host
 	n          int64
 	sender     sender // nil: the request has come whole
-	gone       bool   // told to go
+	gone       bool   // told to go, or closed
 	prev, next *hold
 }
 
@@ -79,7 +97,8 @@ func (h *hold) open(b *Budget, client string, sender sender) {
 	h.budget, h.client, h.sender = b, client, sender
 }
 
-// grow takes n bytes more, or fewer where n is negative.
+// grow takes n bytes more, or fewer where n is negative. It may wait where the hold is
+// of something that is still being received.
 func (h *hold) grow(n int64) *Error {
 	b := h.budget
 	if b == nil {
@@ -87,21 +106,99 @@ func (h *hold) grow(n int64) *Error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if h.gone {
-		return errEvicted
-	}
-	if n > 0 && b.used-b.leaving+n > b.limit && !b.makeRoom(h, n) {
-		b.warn()
-		return Unavailable("memory", "requests take %d bytes, at most %d are held; try again", b.used, b.limit)
+	if err := b.await(h, n); err != nil {
+		return err
 	}
 	if h.next == nil {
 		h.prev, h.next = b.holds.prev, &b.holds
 		h.prev.next, h.next.prev = h, h
+		b.count++
 	}
 	h.n += n
-	b.used += n
+	b.add(h.client, n)
 	b.look()
 	return nil
+}
+
+// await returns when n bytes more may be taken, with b.mu held.
+func (b *Budget) await(h *hold, n int64) *Error {
+	var over, again *time.Timer
+	for {
+		// What is little: of a client among clients, or of a body among bodies, for
+		// clients may share an address.
+		total, clients := b.clients[h.client]+n, int64(len(b.clients))
+		body, bodies := h.n+n, int64(b.count)
+		if total == n {
+			clients++
+		}
+		if h.next == nil {
+			bodies++
+		}
+		much := h.sender != nil && total > b.limit/8/clients && body > b.limit/8/bodies
+		switch {
+		case h.gone:
+			return errEvicted
+		case n <= 0 || much && b.used+n <= b.limit-b.limit/8 || !much && b.used-b.leaving+n <= b.limit:
+			return nil
+		case h.sender == nil || n > b.limit || b.patience <= 0:
+			return b.orMakeRoom(h, n)
+		case (total <= b.limit/clients || body <= b.limit/bodies) && time.Since(b.evicted) >= betweenEvictions && b.makeRoom(h, n):
+			return nil
+		}
+		if over == nil {
+			over, again = time.NewTimer(b.patience), time.NewTimer(betweenEvictions)
+			defer over.Stop()
+			defer again.Stop()
+		}
+		again.Reset(betweenEvictions)
+		if b.freed == nil {
+			b.freed = make(chan struct{})
+		}
+		freed, timely := b.freed, true
+		b.mu.Unlock()
+		select {
+		case <-freed:
+		case <-again.C:
+		case <-over.C:
+			timely = false
+		}
+		b.mu.Lock()
+		if !timely && !h.gone {
+			b.warn()
+			return b.tooFull()
+		}
+	}
+}
+
+// orMakeRoom finds n bytes with others, or refuses.
+func (b *Budget) orMakeRoom(h *hold, n int64) *Error {
+	if b.used-b.leaving+n <= b.limit || b.makeRoom(h, n) {
+		return nil
+	}
+	b.warn()
+	return b.tooFull()
+}
+
+func (b *Budget) tooFull() *Error {
+	return Unavailable("memory", "requests take %d bytes, at most %d are held; try again", b.used, b.limit)
+}
+
+// add counts n bytes for a client and wakes those that wait where n is negative.
+func (b *Budget) add(client string, n int64) {
+	b.used += n
+	if b.clients[client] += n; b.clients[client] == 0 {
+		delete(b.clients, client)
+	}
+	if n < 0 {
+		b.wake()
+	}
+}
+
+func (b *Budget) wake() {
+	if b.freed != nil {
+		close(b.freed)
+		b.freed = nil
+	}
 }
 
 // whole says that the request has been received: it is not cut off any more.
@@ -130,12 +227,13 @@ func (h *hold) close() {
 	if h.next != nil {
 		h.prev.next, h.next.prev = h.next, h.prev
 		h.prev, h.next = nil, nil
+		b.count--
 	}
-	b.used -= h.n
+	b.add(h.client, -h.n)
 	if h.gone {
 		b.leaving -= h.n
 	}
-	h.n, h.sender = 0, nil
+	h.n, h.sender, h.gone = 0, nil, true
 	b.look()
 }
 
@@ -160,7 +258,7 @@ func (b *Budget) makeRoom(asking *hold, n int64) bool {
 	clients := map[string]int64{asking.client: n}
 	for h := b.holds.next; h != &b.holds; h = h.next {
 		if !h.gone {
-			clients[h.client] += h.n
+			clients[h.client] += h.n // without what leaves
 		}
 	}
 	var senders []*hold
@@ -191,6 +289,8 @@ func (b *Budget) makeRoom(asking *hold, n int64) bool {
 	}
 	if len(senders) > 0 {
 		b.warn()
+		b.evicted = time.Now()
+		b.wake() // they may wait for room
 	}
 	return free >= n
 }

@@ -84,7 +84,7 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	}
 	s.server = grpc.NewServer(options...)
 	s.server.RegisterService(serviceDesc(), s)
-	healthpb.RegisterHealthServer(s.server, (*health)(s))
+	s.server.RegisterService(faultsAreTheClients(healthpb.Health_ServiceDesc), (*health)(s))
 	reflection.Register(s.server)
 	return s
 }
@@ -92,16 +92,49 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 // serviceDesc is the generated description with our own handler for ModelInfer,
 // whose messages are read and written by our codec.
 func serviceDesc() *grpc.ServiceDesc {
-	d := oippb.GRPCInferenceService_ServiceDesc
-	d.Methods = slices.Clone(d.Methods)
+	d := faultsAreTheClients(oippb.GRPCInferenceService_ServiceDesc)
 	d.HandlerType = (*any)(nil)
 	for i := range d.Methods {
 		if d.Methods[i].MethodName == "ModelInfer" {
 			d.Methods[i].Handler = inferHandler
 		}
 	}
+	return d
+}
+
+// faultsAreTheClients is a service that answers INVALID_ARGUMENT to messages that do
+// not parse, where the library answers INTERNAL.
+func faultsAreTheClients(d grpc.ServiceDesc) *grpc.ServiceDesc {
+	d.Methods = slices.Clone(d.Methods)
+	for i := range d.Methods {
+		handle := d.Methods[i].Handler
+		d.Methods[i].Handler = func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			return handle(srv, ctx, func(msg any) error { return attempt(msg, dec) }, interceptor)
+		}
+	}
 	return &d
 }
+
+// attempted is a message that the codec may fail to parse. The library answers an
+// error of its codec before a handler sees it, so the error is kept here instead.
+type attempted struct {
+	msg any
+	err error
+}
+
+// attempt reads a message.
+func attempt(msg any, read func(any) error) error {
+	a := attempted{msg: msg}
+	if err := read(&a); err != nil || a.err == nil {
+		return err
+	}
+	return toStatus(Invalid("message", "%v", a.err))
+}
+
+// parsing is a stream whose messages that do not parse are the client's fault.
+type parsing struct{ grpc.ServerStream }
+
+func (p parsing) RecvMsg(msg any) error { return attempt(msg, p.ServerStream.RecvMsg) }
 
 // Serve accepts connections until Drain or Close; it then returns nil.
 func (s *GRPCServer) Serve(l net.Listener) error {
@@ -151,7 +184,7 @@ func (s *GRPCServer) unary(ctx context.Context, req any, info *grpc.UnaryServerI
 
 func (s *GRPCServer) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	defer s.recovered(info.FullMethod, &err)
-	return handler(srv, ss)
+	return handler(srv, parsing{ss})
 }
 
 func (s *GRPCServer) recovered(method string, err *error) {
@@ -287,13 +320,18 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if a, ok := v.(*attempted); ok {
+		a.err = c.CodecV2.Unmarshal(data, a.msg)
+		return nil
+	}
 	call, ok := v.(*inferCall)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	req := &call.req
 	if req.body != nil {
-		return errors.New("a second message in a call that takes one")
+		call.err = Invalid("message", "a second one in a call that takes one")
+		return nil
 	}
 	// What has come is held as pieces and, from here on, once more in one piece.
 	client := ""

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	reflectpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
@@ -380,3 +382,35 @@ func TestOurResponseIsProtobuf(t *testing.T) {
 		t.Errorf("got %+v %v", back, err)
 	}
 }
+
+// A message that does not parse is the client's fault, of every method.
+func TestMessagesThatDoNotParseAreInvalid(t *testing.T) {
+	_, cc := startGRPC(t, newFake(t), Options{})
+	for _, method := range []string{
+		oippb.GRPCInferenceService_ModelMetadata_FullMethodName, oippb.GRPCInferenceService_ModelInfer_FullMethodName, healthpb.Health_Check_FullMethodName,
+	} {
+		err := cc.Invoke(t.Context(), method, []byte{0xff, 0xff}, &oippb.ModelMetadataResponse{}, grpc.ForceCodecV2(rawBytes{}))
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	stream, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", grpc.ForceCodecV2(rawBytes{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.SendMsg([]byte{0xff, 0xff}); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.RecvMsg(new([]byte)); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("reflection: %v", err)
+	}
+}
+
+// rawBytes sends a message as it is.
+type rawBytes struct{}
+
+func (rawBytes) Name() string { return "proto" }
+func (rawBytes) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+func (rawBytes) Unmarshal(mem.BufferSlice, any) error { return nil }

@@ -93,18 +93,21 @@ func (s *inbound) overdue(timeout time.Duration) time.Time {
 
 var errSlowMessage = errors.New("a message took too long to come")
 
-// Read reads along with what the client sends.
+// Read reads along with what the client sends. It waits where the client takes much
+// and there is no room.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.late {
+		c.mu.Unlock()
 		return 0, errSlowMessage
 	}
 	if n > 0 {
 		c.follow(&c.in, p[:n], true)
 	}
-	if berr := c.book(); berr != nil {
+	more := c.toBook()
+	c.mu.Unlock()
+	if berr := c.book(more); berr != nil {
 		return 0, berr
 	}
 	return n, err
@@ -114,9 +117,9 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 func (c *watchedConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	c.follow(&c.out, p, false)
-	// A refusal to book more would show at the next Read.
-	_ = c.book()
+	more := c.toBook() // what ended: nothing has come here
 	c.mu.Unlock()
+	_ = c.book(more) // an error shows at the next Read
 	return c.Conn.Write(p)
 }
 
@@ -132,19 +135,27 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// book brings the hold in line with the calls, and the timer to life.
-func (c *watchedConn) book() error {
+// toBook is what the calls take beyond what is booked, which the caller books without
+// the lock; it brings the timer to life.
+func (c *watchedConn) toBook() int64 {
 	if c.closed {
-		return nil
+		return 0
 	}
-	if c.total != c.booked {
-		if err := c.hold.grow(c.total - c.booked); err != nil {
-			return err
-		}
-		c.booked = c.total
-	}
+	more := c.total - c.booked
+	c.booked = c.total
 	if c.total > 0 && !c.armed {
 		c.arm(c.timeout)
+	}
+	return more
+}
+
+// book takes or gives back; taking may wait.
+func (c *watchedConn) book(more int64) error {
+	if more == 0 {
+		return nil
+	}
+	if err := c.hold.grow(more); err != nil {
+		return err
 	}
 	return nil
 }

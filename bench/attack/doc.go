@@ -1,0 +1,23 @@
+// Command bench-attack attacks `plan` from outside: real processes on loopback, whose
+// exit codes, memory and CPU time the kernel counts. Each part takes a way in which a
+// cheap client, a bad file or a fault could take the service down, does it many times,
+// and makes figures of what came of it. `make attack` and `make soak` call it; a short
+// form is part of `make test`.
+//
+//	requests   mutants of REST requests and gRPC calls, with and without the token
+//	documents  mutants of every kind of document, through the verbs that read them
+//	onnx       mutants of model files, through plan profile
+//	greedy     clients that take all the memory they get, beside a well-behaved one
+//	faults     workers killed, no descriptors, no room on the disk
+//	hang       workers stopped in the midst of load
+//	switches   random plans put in force under load, with random times to drain
+//	soak       70 % of the planned rate for a long time, sampled and drawn
+//
+// mutate.go makes hostile variants of good inputs from a seed. requests.go and calls.go
+// send them byte by byte, past every client library; programs.go gives them to the
+// program as files; greedy.go is also the process of the greedy clients. server.go runs
+// and watches `plan serve`, plans.go makes the plans that it serves, clients.go are
+// clients that behave. faults.go, hang.go, switches.go and soak.go are parts. main.go
+// knows flags and the table of parts. The engine is replay everywhere: what is attacked
+// is all that stands around engines.
+package main

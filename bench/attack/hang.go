@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"inferplan/bench/figures"
+	"inferplan/formats"
+)
+
+// What was asked of a worker that is stopped under this SLO.
+const (
+	hangSLO    = 800 * time.Millisecond
+	hangAnswer = 1600 * time.Millisecond
+	hangBack   = 3 * time.Second
+)
+
+// hanging is what one stop of a worker did.
+type hanging struct {
+	longest  time.Duration // until a request was answered
+	declared time.Duration // from the stop until the worker was killed
+	back     time.Duration // from then until another one ran
+	others   int           // requests of models on other devices
+	unharmed int           // of those, in time
+	answers  map[string]int
+	lost     int
+	idle     bool // nothing ran on the worker, so that nobody could know
+}
+
+// hang stops a worker in the midst of load, again and again.
+func (a *attack) hang(ctx context.Context) ([]figures.Figure, error) {
+	path, err := a.smallPlan(ctx, 4, 50*time.Millisecond, hangSLO)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := formats.ReadPlan(path)
+	if err != nil {
+		return nil, err
+	}
+	rate, err := promised(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := a.startServer(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer s.kill()
+	var worst hanging
+	worst.answers = map[string]int{}
+	rounds, idle := max(a.count(200)/20, 1), 0
+	for range rounds {
+		h, err := a.stopOne(ctx, s, plan, rate/2)
+		if err != nil {
+			return nil, err
+		}
+		if h.idle {
+			idle++
+		}
+		worst.longest, worst.declared, worst.back = max(worst.longest, h.longest), max(worst.declared, h.declared), max(worst.back, h.back)
+		worst.others, worst.unharmed, worst.lost = worst.others+h.others, worst.unharmed+h.unharmed, worst.lost+h.lost
+		for answer, n := range h.answers {
+			worst.answers[answer] += n
+		}
+	}
+	share := float64(worst.unharmed) / float64(max(worst.others, 1))
+	a.printf("hang: %d workers stopped (%d idle); longest answer %v, declared after %v, back after %v; %d of %d requests of other devices in time; %v, %d lost\n", rounds, idle,
+		worst.longest, worst.declared, worst.back, worst.unharmed, worst.others, worst.answers, worst.lost)
+	command := "make attack ATTACK='-parts hang'"
+	of := fmt.Sprintf("%d stops, %d of a worker that had nothing to do, SLO %v, half the planned rate", rounds, idle, hangSLO)
+	return []figures.Figure{
+		{Claim: "stopped worker: longest time until a request was answered", Source: source, Asked: "at most 1.6", Measured: round(worst.longest.Seconds()), Unit: "s", Holds: figures.If(worst.longest <= hangAnswer && worst.lost == 0),
+			Note: fmt.Sprintf("%s; answers: %s", of, listed(worst.answers)), Command: command},
+		{Claim: "stopped worker: requests of models on other devices in time", Source: source, Asked: "unharmed", Measured: round(100 * share), Unit: "%", Holds: figures.If(share >= .99), Note: fmt.Sprintf("of %d", worst.others), Command: command},
+		{Claim: "stopped worker: time from when it is declared hung until it serves again", Source: source, Asked: "at most 3", Measured: round(worst.back.Seconds()), Unit: "s", Holds: figures.If(worst.back <= hangBack && idle < rounds),
+			Note: fmt.Sprintf("declared after %.2f s at most", worst.declared.Seconds()), Command: command},
+	}, nil
+}
+
+// stopOne stops a worker while requests come, until it is back.
+func (a *attack) stopOne(ctx context.Context, s *server, plan *formats.Plan, rate float64) (*hanging, error) {
+	h := &hanging{}
+	device, from := -1, len(s.lines())
+	var failure error
+	shots := openLoop(s.http, []string{"m", "words"}, rate, func(start time.Time) {
+		time.Sleep(500 * time.Millisecond)
+		pids := s.workers()
+		if len(pids) == 0 {
+			failure = errors.New("found no workers")
+			return
+		}
+		pid := pids[int(a.seed+uint64(from))%len(pids)]
+		stopped := time.Now()
+		failure = syscall.Kill(pid, syscall.SIGSTOP)
+		hangs, err := s.said(ctx, from, 15*time.Second, func(line string) bool { return strings.Contains(line, "worker hangs and is killed") })
+		if err != nil { // nothing ran there, so that nobody waits for it
+			h.idle = true
+			failure = errors.Join(failure, syscall.Kill(pid, syscall.SIGCONT))
+			return
+		}
+		declared := time.Now()
+		h.declared = declared.Sub(stopped)
+		device, _ = strconv.Atoi(field(hangs, "device"))
+		if _, err = s.said(ctx, from, 30*time.Second, func(line string) bool { return strings.Contains(line, "worker back") }); err != nil {
+			failure = errors.Join(failure, err)
+		}
+		h.back = time.Since(declared)
+		time.Sleep(time.Second)
+	})
+	if failure != nil {
+		return nil, fmt.Errorf("stopping a worker: %w\n%s", failure, strings.Join(s.lines()[from:], "\n"))
+	}
+	h.answers, h.lost = endings(shots)
+	harmed := modelsOn(plan, device)
+	for _, shot := range shots {
+		h.longest = max(h.longest, shot.took)
+		if !harmed[shot.model] {
+			h.others++
+			if shot.answer == "200" && shot.took <= hangSLO {
+				h.unharmed++
+			}
+		}
+	}
+	return h, s.settled(ctx)
+}
+
+// modelsOn are the models of which a part is on a device.
+func modelsOn(plan *formats.Plan, device int) map[string]bool {
+	out := map[string]bool{}
+	for i := range plan.Deployment {
+		d := &plan.Deployment[i]
+		for j := range d.Pipelines {
+			for k := range d.Pipelines[j].Stages {
+				for _, p := range d.Pipelines[j].Stages[k].Placement {
+					if device >= p.First && device < p.First+(p.Replicas+p.PerDevice-1)/max(p.PerDevice, 1) {
+						out[d.Model] = true
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// field is the value of a key in a line of the log.
+func field(line, key string) string {
+	_, rest, _ := strings.Cut(line, " "+key+"=")
+	value, _, _ := strings.Cut(rest, " ")
+	return value
+}
+
+func listed(answers map[string]int) string {
+	var list []string
+	for _, answer := range sortedKeys(answers) {
+		list = append(list, fmt.Sprintf("%d %s", answers[answer], strings.TrimSpace(answer)))
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// mutator makes hostile variants of good inputs. The same seed makes the same ones.
+type mutator struct {
+	*rand.Rand
+	words []string // of the format: keys, values, numbers at the edges
+}
+
+// edges are numbers and texts that decoders get wrong.
+var edges = []string{
+	"0", "-0", "-1", "1", "255", "256", "65535", "65536", "2147483647", "2147483648", "-2147483649", "4294967296", "9007199254740993", "9223372036854775807", "9223372036854775808",
+	"-9223372036854775808", "18446744073709551616", "1e308", "1e309", "-1e309", "1e-309", "4.9e-324", "0.1", "1e9", "1e-9", "NaN", "Infinity", "-inf", "0x10", "1_000", "07", "1.", ".5", "+1",
+	"true", "false", "null", `""`, "[]", "{}", "[[[[]]]]", `"\u0000"`, `"\ud800"`, `"é"`, "\xff\xfe", "\x00", "\n", "\r\n", "\t", " ", "%s", "../../x", "~", "!!binary", "&a", "*a", "- ", ": ", "#",
+}
+
+// mutate changes b in one to four places. Most results stay near the size of b; some
+// grow to many times that, up to most bytes.
+func (m *mutator) mutate(b []byte, most int) []byte {
+	b = slices.Clone(b)
+	if m.IntN(2) == 0 {
+		// Near to good: most that goes wrong deep inside needs to be let in first.
+		for range 1 + m.IntN(2) {
+			b = m.otherNumber(b)
+		}
+		return b
+	}
+	for range 1 + m.IntN(4) {
+		b = m.once(b)
+	}
+	if m.IntN(40) == 0 {
+		b = m.grow(b, most)
+	}
+	if len(b) > most {
+		b = b[:most]
+	}
+	return b
+}
+
+func (m *mutator) once(b []byte) []byte {
+	if len(b) == 0 {
+		return []byte(m.word())
+	}
+	at := m.IntN(len(b))
+	end := min(len(b), at+1+m.IntN(1+m.IntN(64)))
+	switch m.IntN(12) {
+	case 0:
+		b[at] ^= 1 << m.IntN(8)
+	case 1:
+		b[at] = []byte{0, 1, 127, 128, 255, '"', '{', '[', ',', '-', '\\', '9'}[m.IntN(12)]
+	case 2:
+		b = slices.Delete(b, at, end)
+	case 3:
+		b = slices.Insert(b, at, b[at:end]...)
+	case 4:
+		b = b[:at]
+	case 5, 6:
+		b = slices.Insert(b, at, []byte(m.word())...)
+	case 7, 8, 9:
+		b = m.replaceToken(b, at)
+	case 10:
+		other := m.IntN(len(b))
+		b = slices.Insert(b, at, slices.Clone(b[other:min(len(b), other+m.IntN(200)+1)])...)
+	case 11:
+		junk := make([]byte, 1+m.IntN(32))
+		for i := range junk {
+			junk[i] = byte(m.Uint32())
+		}
+		b = slices.Insert(b, at, junk...)
+	}
+	return b
+}
+
+func (m *mutator) word() string {
+	if len(m.words) > 0 && m.IntN(2) == 0 {
+		return m.words[m.IntN(len(m.words))]
+	}
+	return edges[m.IntN(len(edges))]
+}
+
+// otherNumber puts another number in the place of one.
+func (m *mutator) otherNumber(b []byte) []byte {
+	digit := func(c byte) bool { return c >= '0' && c <= '9' || c == '.' }
+	if len(b) == 0 {
+		return b
+	}
+	start := m.IntN(len(b))
+	for i := range b {
+		from := (start + i) % len(b)
+		if !digit(b[from]) {
+			continue
+		}
+		to := from
+		for from > 0 && digit(b[from-1]) {
+			from--
+		}
+		for to < len(b) && digit(b[to]) {
+			to++
+		}
+		n, err := strconv.ParseFloat(string(b[from:to]), 64)
+		if err != nil {
+			return m.once(b)
+		}
+		n = []float64{0, n + 1, n - 1, -n, n * 2, n / 2, n * 10, n * 1e3, n * 1e6, n / 1e3, n * 1e9, 1, 2, 7}[m.IntN(14)]
+		return slices.Replace(b, from, to, strconv.AppendFloat(nil, n, 'f', -1, 64)...)
+	}
+	return m.once(b)
+}
+
+// replaceToken puts a word in the place of the number, name or text at a place.
+func (m *mutator) replaceToken(b []byte, at int) []byte {
+	inside := func(c byte) bool { return c >= 0x80 || strings.IndexByte("{}[]:,\"' \n\r\t", c) < 0 }
+	from, to := at, at
+	for from > 0 && inside(b[from-1]) {
+		from--
+	}
+	for to < len(b) && inside(b[to]) {
+		to++
+	}
+	return slices.Replace(b, from, to, []byte(m.word())...)
+}
+
+// grow repeats a part of b, most often between two commas or lines, so that what
+// looks like a list becomes a long one.
+func (m *mutator) grow(b []byte, most int) []byte {
+	if len(b) == 0 {
+		return b
+	}
+	from := m.IntN(len(b))
+	to := min(len(b), from+1+m.IntN(120))
+	if m.IntN(3) > 0 {
+		sep := []byte{',', '\n', '}', ']'}[m.IntN(4)]
+		if i := bytes.IndexByte(b[from:], sep); i >= 0 {
+			from += i
+			if j := bytes.IndexByte(b[from+1:], sep); j >= 0 {
+				to = from + 1 + j
+			}
+		}
+	}
+	to = max(to, from+1)
+	size := most >> m.IntN(10)
+	n := max((size-len(b))/(to-from), 1)
+	return slices.Insert(b, to, bytes.Repeat(b[from:to], n)...)
+}

@@ -1,0 +1,96 @@
+package planner
+
+import (
+	"fmt"
+
+	"inferplan/formats"
+)
+
+// looseRate is from which share on the promise of a rate says how far it may be off.
+const looseRate = 0.1
+
+// loosePromises tells of the models whose promised rates rest on loose measurements:
+// by how much a rate may be too high where its stages last as long as the profile
+// leaves open. Two things do: the half widths of the intervals of the medians, and a
+// whole model that took longer than the sum of its blocks, which cannot be where
+// nothing else had the processor (blocks add work, they take none away).
+func loosePromises(plan *formats.Plan, profile *formats.Profile) (out []string) {
+	if profile == nil {
+		return nil
+	}
+	for i := range plan.Deployment {
+		d := &plan.Deployment[i]
+		m := profileModel(profile, d)
+		if m == nil {
+			continue
+		}
+		worst, why := 0.0, ""
+		for j := range d.Pipelines {
+			for k := range d.Pipelines[j].Stages {
+				s := &d.Pipelines[j].Stages[k]
+				x := measurementFor(m, s.Device, s.Share, d.Pipelines[j].Batch)
+				if x == nil {
+					continue
+				}
+				if off, text := tooFast(x, s.Blocks); off > worst {
+					worst, why = off, fmt.Sprintf("%s at batch %d %s", s.Device, x.Batch, text)
+				}
+			}
+		}
+		if worst > looseRate {
+			out = append(out, fmt.Sprintf("%s: %.4g rps, ± %.0f %%: on %s", d.Model, d.RPS(), 100*worst, why))
+		}
+	}
+	return out
+}
+
+// tooFast is by which share a rate may be too high that rests on a measurement of
+// blocks, and why.
+func tooFast(x *formats.Measurement, blocks [2]int) (float64, string) {
+	var stage, half, chain float64
+	for i, b := range x.Blocks {
+		chain += float64(b.WallUS)
+		if i >= blocks[0] && i < blocks[1] {
+			stage += float64(b.WallUS)
+			half += float64(b.HalfWidthUS)
+		}
+	}
+	if !(stage > 0) {
+		return 0, ""
+	}
+	stretch, why := 1.0, ""
+	if x.Whole != nil && float64(x.Whole.WallUS) > chain {
+		stretch = float64(x.Whole.WallUS) / chain
+		why = fmt.Sprintf("the whole model took %.2f times the sum of its blocks", stretch)
+	}
+	if half > 0 {
+		if why != "" {
+			why += ", and "
+		}
+		why += fmt.Sprintf("the medians of the blocks are known to ± %.0f %%", 100*half/stage)
+	}
+	return 1 - 1/(stretch*(1+half/stage)), why
+}
+
+// profileModel is what a plan's model was planned with; nil where the blocks are no
+// longer those of the profile.
+func profileModel(profile *formats.Profile, d *formats.Deployed) *formats.ProfileModel {
+	for i := range profile.Models {
+		if m := &profile.Models[i]; m.Model == d.Model && len(m.Blocks) == d.NumBlocks {
+			return m
+		}
+	}
+	return nil
+}
+
+// measurementFor is the measurement that a batch costs: of its size, or the next
+// larger one that was measured.
+func measurementFor(m *formats.ProfileModel, device string, share, batch int) (best *formats.Measurement) {
+	for i := range m.Measurements {
+		x := &m.Measurements[i]
+		if x.Device == device && x.Share == share && x.Batch >= batch && (best == nil || x.Batch < best.Batch) {
+			best = x
+		}
+	}
+	return best
+}
