@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"time"
 
 	"inferplan/engine/models"
 	"inferplan/engine/ort"
@@ -55,7 +56,7 @@ func measure(ctx context.Context, o *options, log io.Writer) (*formats.Profile, 
 		}
 		p, err = profiler.Run(ctx, profiler.Options{
 			Models: paths, Device: "cpu", Batches: o.batches, Engine: eng, Seed: o.seed, Dims: ocrDims, FP16Samples: -1, Out: o.out,
-			Budget: o.budget / 11, Precision: profiler.Precision{HalfWidth: 0.01, MinRounds: o.rounds, MaxRounds: o.rounds},
+			Budget: o.budget / time.Duration(len(o.models)), Precision: profiler.Precision{HalfWidth: 0.01, MinRounds: o.rounds, MaxRounds: o.rounds},
 			Ranges: profiler.Ranges{Of: func(m *formats.ProfileModel, _ string, _, _ int) [][2]int {
 				return drawn(m.Model, len(m.Blocks), each, o.seed)
 			}},
