@@ -128,6 +128,10 @@ func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 	}
 }
 
+// rangeMemory is how much of a group's memory a byte of the weights of a range
+// takes: a session's own copies, beside those of the blocks and of the whole.
+const rangeMemory = 2 * memoryFactor
+
 // pass is the ranges that are measured beside each other, by unit.
 type pass map[unit][][2]int
 
@@ -143,7 +147,7 @@ func (r *runner) passes(j *job, share int) []pass {
 		}
 	}
 	slices.SortFunc(all, compareRanges)
-	room, used := groupMemory/memoryFactor, int64(0)
+	room, used := groupMemory/rangeMemory, int64(0)
 	out := []pass{{}}
 	for i, b := range slices.Compact(all) {
 		if used += j.cut.WeightBytes(b[0], b[1]); i > 0 && used > room {
