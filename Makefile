@@ -43,7 +43,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), DIGITS (bench-digits), RANGES (bench-ranges), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -109,6 +109,12 @@ bench-ppipe: setup ## tables and plots against PPipe from its reference data, ke
 bench-gear: ## cascades against their baselines: tables, CSV and pictures in bench/gear/results (INFERPLAN_DATA, GEAR=-cost: what it takes)
 	$(GO) build -o bin/bench-gear ./bench/gear
 	nice -n 19 bin/bench-gear $(GEAR)
+
+.PHONY: bench-ranges
+bench-ranges: setup ## times of stages, estimated against measured: an hour of one core, kept in bench/ranges/results (RANGES: see bench/ranges)
+	$(GO) build -o bin/bench-ranges ./bench/ranges
+	mkdir -p bench/ranges/results
+	nice -n 5 bin/bench-ranges -profile bench/ranges/results/ranges.json -figures bench/ranges/results/figures.json $(RANGES)
 
 # DIGITS holds flags of bench/digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
 .PHONY: bench-digits
