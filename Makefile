@@ -45,7 +45,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), 1 (setup, dist), SEED (test, explore), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -123,6 +123,12 @@ bench-pard: ## pipelines under one deadline: policies against each other and a b
 bench-dyorc: ## dynamic workflows against DyOrc's baselines: tables, and figures.json in bench/dyorc/results (INFERPLAN_DATA, DYORC)
 	$(GO) build -o bin/bench-dyorc ./bench/dyorc
 	nice -n 19 bin/bench-dyorc -data '$(or $(INFERPLAN_DATA),../shared/data)' $(DYORC)
+
+.PHONY: bench-ranges
+bench-ranges: setup ## times of stages, estimated against measured: an hour of one core, kept in bench/ranges/results (RANGES: see bench/ranges)
+	$(GO) build -o bin/bench-ranges ./bench/ranges
+	mkdir -p bench/ranges/results
+	nice -n 5 bin/bench-ranges -profile bench/ranges/results/ranges.json -figures bench/ranges/results/figures.json $(RANGES)
 
 # DIGITS holds flags of bench/digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
 .PHONY: bench-digits

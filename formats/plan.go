@@ -134,12 +134,13 @@ type Pipeline struct {
 type Stage struct {
 	Blocks    [2]int      `json:"blocks"` // [first, last)
 	Device    string      `json:"device"`
-	Share     int         `json:"share"`              // v of 1/v
-	Replicas  int         `json:"replicas"`           // virtual devices
-	GPUs      float64     `json:"gpus"`               // physical devices they take; a time share on a time-shared pool
-	RPS       float64     `json:"rps"`                // capacity
-	InferUS   []Micros    `json:"infer_us"`           // at batch 1..Batch
-	BlockUS   []Micros    `json:"block_us,omitempty"` // each block at Batch: tells which block moved when the profile does
+	Share     int         `json:"share"`               // v of 1/v
+	Replicas  int         `json:"replicas"`            // virtual devices
+	GPUs      float64     `json:"gpus"`                // physical devices they take; a time share on a time-shared pool
+	RPS       float64     `json:"rps"`                 // capacity
+	InferUS   []Micros    `json:"infer_us"`            // at batch 1..Batch
+	Estimated bool        `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
+	BlockUS   []Micros    `json:"block_us,omitempty"`  // each block at Batch: tells which block moved when the profile does
 	Placement []Placement `json:"placement"`
 	Cut       *Cut        `json:"cut,omitempty"` // what leaves the stage; absent after the last
 }

@@ -130,9 +130,18 @@ type Measurement struct {
 	Device      string    `json:"device"`
 	Share       int       `json:"share"` // v of 1/v; 1 is the whole device
 	Batch       int       `json:"batch"`
-	Whole       *Latency  `json:"whole,omitempty"`
-	Blocks      []Latency `json:"blocks"` // as cut, one per block
+	Whole       *Latency  `json:"whole,omitempty"` // all blocks in one piece
+	Blocks      []Latency `json:"blocks"`          // as cut, one per block
 	MemoryBytes int64     `json:"memory_bytes,omitempty"`
+	// Ranges are blocks in a row that were measured in one piece, as a stage runs
+	// them: at least two, and not all. Ascending by first and last block.
+	Ranges []RangeLatency `json:"ranges,omitempty"`
+}
+
+// RangeLatency is the time of several blocks in one piece.
+type RangeLatency struct {
+	Blocks  [2]int  `json:"blocks"` // [first, last)
+	Latency Latency `json:"latency"`
 }
 
 // Latency is one measured time. WallUS is the median that planning uses; on a

@@ -1,6 +1,9 @@
 package formats
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Validate checks what the types of a profile cannot say and returns all
 // findings, each with its field path.
@@ -106,6 +109,22 @@ func (c *checker) measurement(s *Measurement, blocks int, devices map[string]int
 	}
 	for b := range s.Blocks {
 		c.latency(&s.Blocks[b], func() string { return fmt.Sprintf("%s.measurements[%d].blocks[%d]", path, k, b) })
+	}
+	for i := range s.Ranges {
+		c.measuredRange(s, blocks, i, fmt.Sprintf("%s.measurements[%d].ranges[%d]", path, k, i))
+	}
+}
+
+func (c *checker) measuredRange(s *Measurement, blocks, i int, path string) {
+	r := &s.Ranges[i]
+	first, last := r.Blocks[0], r.Blocks[1]
+	c.latency(&r.Latency, func() string { return path + ".latency" })
+	switch {
+	case first < 0 || last > blocks || last-first < 2 || last-first == blocks:
+		c.fail(path+".blocks", fmt.Sprint(r.Blocks), fmt.Sprintf("[first, last) of two or more of the %d blocks, but not all", blocks),
+			"one block stands in blocks, all of them in whole")
+	case i > 0 && slices.Compare(s.Ranges[i-1].Blocks[:], r.Blocks[:]) >= 0:
+		c.fail(path+".blocks", fmt.Sprint(r.Blocks), "each range once, ascending", fmt.Sprintf("%v stands before it", s.Ranges[i-1].Blocks))
 	}
 }
 

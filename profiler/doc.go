@@ -27,6 +27,11 @@
 // the calling thread is pinned, and both its CPU time and wall time are kept;
 // intra-op threads do not spin.
 //
+// Stages run several blocks in one piece, in less time than that. The whole
+// model is measured so in any case, and ranges of blocks where they are asked for
+// (ranges.go): all of them, or those of a plan. Settle (settle.go) has a plan solved
+// and its ranges measured in turns until it stays.
+//
 // # Noise
 //
 // Samples of one number are spread over the whole run of its group, because on

@@ -17,6 +17,7 @@ import (
 type chain struct {
 	blocks []engine.Block
 	whole  engine.Block
+	ranges map[[2]int]engine.Block // blocks in a row, in one piece
 	// bound per batch: the chain's bindings share tensors, the outputs of one
 	// are the inputs of the next.
 	bound map[int]*bound
@@ -25,10 +26,12 @@ type chain struct {
 type bound struct {
 	blocks []engine.Binding
 	whole  engine.Binding
+	ranges map[[2]int]engine.Binding
 }
 
 func (c *chain) close() error {
 	var errs []error
+	errs = append(errs, c.closeRanges())
 	for _, b := range c.bound {
 		if b.whole != nil { // it reads the chain's tensors
 			errs = append(errs, b.whole.Close())
@@ -43,6 +46,47 @@ func (c *chain) close() error {
 	}
 	*c = chain{}
 	return errors.Join(errs...)
+}
+
+// closeRanges closes the ranges, which read the chain's tensors.
+func (c *chain) closeRanges() error {
+	var errs []error
+	for _, b := range c.bound {
+		for _, x := range b.ranges {
+			errs = append(errs, x.Close())
+		}
+		b.ranges = nil
+	}
+	for _, x := range c.ranges {
+		errs = append(errs, x.Close())
+	}
+	c.ranges = nil
+	return errors.Join(errs...)
+}
+
+// loadRange loads blocks in a row as one and binds it at batch sizes to what the
+// chain's first of them reads.
+func (c *chain) loadRange(ctx context.Context, p place, cut blocks, r [2]int, batches []int) error {
+	blk, err := p.loadSlice(ctx, cut, r[0], r[1], graph.SliceOptions{})
+	if err != nil {
+		return err
+	}
+	if c.ranges == nil {
+		c.ranges = map[[2]int]engine.Block{}
+	}
+	c.ranges[r] = blk
+	for _, batch := range batches {
+		b := c.bound[batch]
+		x, err := blk.Bind(engine.BindOptions{Batch: batch, Inputs: b.blocks[r[0]].Inputs()})
+		if err != nil {
+			return fmt.Errorf("bind %s blocks [%d,%d) at batch %d: %w", blk.Submodel().Model, r[0], r[1], batch, err)
+		}
+		if b.ranges == nil {
+			b.ranges = map[[2]int]engine.Binding{}
+		}
+		b.ranges[r] = x
+	}
+	return nil
 }
 
 func closeAll(b []engine.Binding) error {

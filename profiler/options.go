@@ -24,9 +24,10 @@ type Options struct {
 	Device     string
 	DeviceName string // replaces the device kind's name in the profile
 
-	Shares  []int // v of 1/v; default 1. More than 1 needs a GPU and a Sharer
-	Batches []int // default 1, 2, 4, 8
-	Blocks  int   // default 10; fewer where a model has fewer cuts
+	Shares  []int  // v of 1/v; default 1. More than 1 needs a GPU and a Sharer
+	Batches []int  // default 1, 2, 4, 8
+	Blocks  int    // default 10; fewer where a model has fewer cuts
+	Ranges  Ranges // default none
 
 	// Budget bounds the time for everything together; zero is no bound. It is
 	// split evenly in rounds, so that every block of every batch gets as many

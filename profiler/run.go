@@ -32,6 +32,9 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 	if o.DeviceName != "" {
 		dev.Kind = o.DeviceName
 	}
+	if o.Ranges.Only {
+		o.Shares = o.Ranges.shares(dev.Kind)
+	}
 	if most := o.Shares[len(o.Shares)-1]; most > 1 {
 		if dev.IsCPU() {
 			return nil, inputError("shares %v on %s: shares exist on GPUs only", o.Shares, dev.Kind)
@@ -92,6 +95,7 @@ type job struct {
 	// recorded: this run has measured it.
 	recorded bool
 	todo     []unit
+	base     map[unit]bool // of those: blocks and whole are measured; else ranges alone
 	whole    time.Duration // quick run at batch 1
 	load     time.Duration // of the whole model
 	expect   time.Duration // of everything, on a quiet machine
@@ -160,6 +164,9 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	skipped := r.plan()
+	if r.o.Ranges.Only && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *job) bool { return len(j.todo) > 0 }) {
+		r.warn("", fmt.Sprintf("no range of blocks is asked for on %s, or the profile does not hold the blocks", r.dev.Kind))
+	}
 	todo := slices.DeleteFunc(slices.Clone(r.jobs), func(j *job) bool { return len(j.todo) == 0 })
 	if len(todo) == 0 {
 		return r.save()
@@ -219,7 +226,7 @@ func (r *runner) open(ctx context.Context) error {
 		for _, w := range in.warnings {
 			r.warn(in.name, w)
 		}
-		j := &job{m: m, in: in, chains: map[int][]*chain{}, memory: map[unit]int64{}}
+		j := &job{m: m, in: in, base: map[unit]bool{}, chains: map[int][]*chain{}, memory: map[unit]int64{}}
 		names[in.name] = j
 		r.jobs = append(r.jobs, j)
 	}
@@ -327,22 +334,42 @@ func cutNames(blocks []formats.Block) [][]string {
 // already.
 func (r *runner) plan() (skipped int) {
 	for _, j := range r.jobs {
-		batches := r.o.Batches
-		if j.in.batch > 0 {
-			batches = []int{j.in.batch}
-		}
-		for _, share := range r.o.Shares {
-			for _, batch := range batches {
-				if !r.o.Force && j.prior && measurement(j.entry, r.dev.Kind, share, batch) != nil {
-					skipped++
-					r.event(Event{Stage: StageSkipped, Model: j.in.name, Share: share, Batch: batch, Text: "measured already"})
-					continue
-				}
-				j.todo = append(j.todo, unit{share, batch})
+		for _, u := range r.units(j) {
+			held := j.prior && measurement(j.entry, r.dev.Kind, u.share, u.batch) != nil
+			if j.base[u] = !r.o.Ranges.Only && (r.o.Force || !held); j.base[u] || len(r.missing(j, u)) > 0 {
+				j.todo = append(j.todo, u)
+				continue
 			}
+			skipped++
+			r.event(Event{Stage: StageSkipped, Model: j.in.name, Share: u.share, Batch: u.batch, Text: "measured already"})
 		}
 	}
 	return skipped
+}
+
+// units lists what is asked for of a model: those of the options, or what the
+// profile holds where only ranges are asked for.
+func (r *runner) units(j *job) []unit {
+	var out []unit
+	if r.o.Ranges.Only {
+		for i := range j.entry.Measurements {
+			m := &j.entry.Measurements[i]
+			if m.Device == r.dev.Kind && len(r.o.Ranges.Of(j.entry, m.Device, m.Share, m.Batch)) > 0 {
+				out = append(out, unit{m.Share, m.Batch})
+			}
+		}
+		return out
+	}
+	batches := r.o.Batches
+	if j.in.batch > 0 {
+		batches = []int{j.in.batch}
+	}
+	for _, share := range r.o.Shares {
+		for _, batch := range batches {
+			out = append(out, unit{share, batch})
+		}
+	}
+	return out
 }
 
 // knowsCeilings tells whether the profile has what the GPU reaches at best: it
@@ -368,11 +395,18 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 			return est, err
 		}
 		n := min(r.o.Blocks, j.m.atoms())
-		runs := 0
+		runs := 0.0
 		for _, u := range j.todo {
-			runs += 2 * u.batch * u.share // blocks and whole
+			wholes := 1.0
+			if j.base[u] {
+				wholes = 2 // the blocks
+			}
+			for _, b := range r.missing(j, u) {
+				wholes += float64(b[1]-b[0]) / float64(n)
+			}
+			runs += wholes * float64(u.batch*u.share)
 		}
-		round := time.Duration(runs) * j.whole / time.Duration(j.quickBatch())
+		round := time.Duration(runs * float64(j.whole) / float64(j.quickBatch()))
 		rule := r.o.Precision
 		rounds := func(n int) time.Duration {
 			d := time.Duration(n) * round
@@ -537,36 +571,75 @@ func (r *runner) sampleShare(ctx context.Context, s *sampler, group []*job, shar
 			places = append(places, place{e, sh.Device(i), r.o.EngineOptions, r.o.Half})
 		}
 	}
-	var lanes []*lane
-	owner := map[*lane]*job{}
-	at := map[*lane]unit{}
+	passes := map[*job][]pass{}
+	most := 0
 	for _, j := range group {
-		batches := j.batches(share)
-		if len(batches) == 0 {
+		if len(j.batches(share)) == 0 {
 			continue
 		}
 		if err := r.load(ctx, j, share, places); err != nil {
 			return err
 		}
-		for _, batch := range batches {
-			l := j.lane(share, batch, countsCPU(r.dev))
+		passes[j] = r.passes(j, share)
+		most = max(most, len(passes[j]))
+	}
+	if most > 0 && r.copy == 0 {
+		r.copy = r.copyRate(group)
+	}
+	for k := range most {
+		of := *s
+		if !s.deadline.IsZero() { // every pass gets as much of what is left
+			now := r.o.now()
+			of.deadline = now.Add(s.deadline.Sub(now) / time.Duration(most-k))
+		}
+		if err := r.samplePass(ctx, &of, group, share, places, func(j *job) (pass, bool) {
+			if k >= len(passes[j]) {
+				return nil, false
+			}
+			return passes[j][k], k == 0
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// samplePass samples the lanes of one pass over a group: of says which ranges of
+// a job belong to it, and whether blocks and whole do.
+func (r *runner) samplePass(ctx context.Context, s *sampler, group []*job, share int, places []place, of func(*job) (p pass, base bool)) (err error) {
+	defer func() {
+		for _, j := range group {
+			for _, c := range j.chains[share] {
+				err = errors.Join(err, c.closeRanges())
+			}
+		}
+	}()
+	var lanes []*lane
+	owner := map[*lane]*job{}
+	at := map[*lane]unit{}
+	var expect time.Duration
+	for _, j := range group {
+		expect += j.expect
+		p, base := of(j)
+		if err := r.loadRanges(ctx, j, share, places, p); err != nil {
+			return err
+		}
+		for _, batch := range j.batches(share) {
+			u := unit{share, batch}
+			if !(base && j.base[u]) && len(p[u]) == 0 {
+				continue
+			}
+			l := j.lane(u, base && j.base[u], p[u], countsCPU(r.dev))
 			r.event(Event{Stage: StageWarmUp, Model: j.in.name, Share: share, Batch: batch, Done: r.fraction(0)})
 			if err := s.warmUp(ctx, l); err != nil {
 				return err
 			}
 			lanes = append(lanes, l)
-			owner[l], at[l] = j, unit{share, batch}
+			owner[l], at[l] = j, u
 		}
 	}
 	if len(lanes) == 0 {
 		return nil
-	}
-	if r.copy == 0 {
-		r.copy = r.copyRate(group)
-	}
-	var expect time.Duration
-	for _, j := range group {
-		expect += j.expect
 	}
 	s.progress = func(done float64) {
 		r.event(Event{Stage: StageSample, Share: share, Done: r.fraction(done * float64(expect))})
@@ -619,39 +692,61 @@ func (j *job) batches(share int) []int {
 	return out
 }
 
-// lane makes the probes of one measurement: every block, then the whole.
-func (j *job) lane(share, batch int, onCPU bool) *lane {
-	l := &lane{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.in.name, share, batch), onCPU: onCPU}
-	copies := j.chains[share]
+// lane makes the probes of one measurement: every block, ranges, then the whole.
+// Ranges alone have the whole beside them, too: it tells how busy the machine was.
+func (j *job) lane(u unit, base bool, ranges [][2]int, onCPU bool) *lane {
+	l := &lane{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.in.name, u.share, u.batch), onCPU: onCPU, ranges: ranges}
 	add := func(name string, of func(*bound) engine.Binding) {
 		var runs []func(int) (engine.Timing, error)
-		for _, c := range copies {
-			runs = append(runs, of(c.bound[batch]).RunN)
+		for _, c := range j.chains[u.share] {
+			runs = append(runs, of(c.bound[u.batch]).RunN)
 		}
 		l.probes = append(l.probes, &probe{name: name, run: Together(runs)})
 	}
-	for i := range j.cut.Len() {
+	if base {
+		l.blocks = j.cut.Len()
+	}
+	for i := range l.blocks {
 		add(fmt.Sprintf("block %d", i), func(b *bound) engine.Binding { return b.blocks[i] })
+	}
+	for _, at := range ranges {
+		add(fmt.Sprintf("blocks [%d,%d)", at[0], at[1]), func(b *bound) engine.Binding { return b.ranges[at] })
 	}
 	add("whole", func(b *bound) engine.Binding { return b.whole })
 	return l
 }
 
-// record turns a finished lane into a measurement of the profile.
-func (r *runner) record(j *job, u unit, l *lane) {
+// measured turns a finished lane into a measurement: a new one where the lane
+// has the blocks, else the profile's with more ranges.
+func (r *runner) measured(j *job, u unit, l *lane) formats.Measurement {
 	m := formats.Measurement{Device: r.dev.Kind, Share: u.share, Batch: u.batch, MemoryBytes: j.memory[u]}
+	if l.blocks == 0 {
+		m = *measurement(j.entry, r.dev.Kind, u.share, u.batch)
+	}
 	quiet := l.quiet()
+	var ranges []formats.RangeLatency
 	for i, p := range l.probes {
 		lat := l.latency(p, quiet)
 		if len(r.dev.CPUs) > 1 && r.dev.IsCPU() {
 			lat.CPUUS = formats.Micros(median(pick(p.cpu, quiet)))
 		}
-		if i == j.cut.Len() {
-			m.Whole = &lat
-		} else {
+		switch {
+		case i < l.blocks:
 			m.Blocks = append(m.Blocks, lat)
+		case i < len(l.probes)-1:
+			ranges = append(ranges, formats.RangeLatency{Blocks: l.ranges[i-l.blocks], Latency: lat})
+		case l.blocks > 0:
+			m.Whole = &lat
 		}
 	}
+	putRanges(&m, ranges)
+	return m
+}
+
+// record puts a finished lane into the profile.
+func (r *runner) record(j *job, u unit, l *lane) {
+	quiet := l.quiet()
+	m := r.measured(j, u, l)
 	putMeasurement(j.entry, m)
 	j.recorded = true
 	r.put(j)

@@ -67,12 +67,15 @@ func (p *probe) sample() error {
 	return nil
 }
 
-// lane is what one Measurement is made of: the blocks and the whole of one
-// model at one batch size. Its probes always have the same number of samples.
+// lane is what one Measurement is made of: the blocks, ranges of them and the
+// whole of one model at one batch size. Its probes always have the same number of
+// samples.
 type lane struct {
 	name   string
 	onCPU  bool
-	probes []*probe
+	probes []*probe // blocks, ranges, whole
+	blocks int      // number of them; 0 where ranges alone are measured
+	ranges [][2]int
 
 	rounds int
 	begun  time.Time
@@ -202,10 +205,10 @@ func (l *lane) strain() strain {
 	n := len(l.probes) - 1
 	s := strain{whole: mid(l.probes[n].wall)}
 	var sum time.Duration
-	for _, p := range l.probes[:n] {
+	for _, p := range l.probes[:l.blocks] {
 		sum += mid(p.wall)
 	}
-	if f := float64(s.whole) / float64(max(sum, 1)); sum > 0 && n > 0 {
+	if f := float64(s.whole) / float64(max(sum, 1)); sum > 0 {
 		s.factor, s.against = f, fmt.Sprintf("%.1f times the sum of its blocks", f)
 	}
 	if cpu := mid(l.probes[n].cpu); l.onCPU && cpu > 0 {

@@ -179,7 +179,7 @@ func TestCompletion(t *testing.T) {
 		{"solve --blocks-by", "bytes"}, {"solve --margin", "auto"},
 		{"simulate --policy", "reserve"}, {"simulate --network", "stages"},
 		{"serve --engine", "replay"}, {"serve --policy", "reserve"}, {"load --protocol", "grpc"}, {"check --format", "junit"},
-		{"profile --device", "cpu"}, {"profile --tf32", "off"}, {"profile --score", "entropy"},
+		{"profile --device", "cpu"}, {"profile --ranges", "used"}, {"profile --tf32", "off"}, {"profile --score", "entropy"},
 		{"import trace --spread", "uniform"}, {"import reference --algorithm", "DART-r"}, {"import records --score", "top1"},
 		{"schema", "cluster"}, {"models write", "squeezenet"}, {"import", "trtexec"}, {"", "solve"},
 	} {

@@ -26,6 +26,7 @@ type profileOptions struct {
 	out                string
 	force              bool
 	mps                bool
+	ranges, plan       string
 	executionOptions
 	recordsOptions
 }
@@ -41,6 +42,10 @@ Without models it takes ./models/*.onnx or ./*.onnx. It says what it will cost b
 starts, writes after every finished measurement, keeps what was found when it is interrupted,
 resumes where it stopped, and merges devices and models into one profile.
 
+A stage of a plan runs its blocks in one piece, in less time than one by one. The whole model
+is measured so in any case; --ranges measures ranges of blocks as well: all of them, or those
+that a plan uses. What is not measured is estimated from blocks and whole.
+
 With --records the models are a family of classifiers, in order of size: after measuring they
 run over labelled samples (CSV, plain or .gz, with the header label,…: a class counted from 0
 and the values of the input), and the profile keeps how certain each was of each answer and
@@ -49,6 +54,7 @@ whether it was right. Cascades are planned on that. With --completions the sampl
 certainty comes from the logprobs of the first token; their latencies are not measured.`,
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
+  plan profile --ranges used --plan plan.json
   plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json
   plan profile small.onnx base.onnx large.onnx --blocks 1 --batches 1,2,4,8,16 --records samples.csv.gz
   plan profile --completions 3b=http://a:8000/v1,70b=http://b:8000/v1#org/model-70b --records questions.csv`,
@@ -69,10 +75,13 @@ certainty comes from the logprobs of the first token; their latencies are not me
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the inputs, and of weights where a model has none")
 	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write or to extend")
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
+	f.StringVar(&o.ranges, "ranges", rangesNone, "ranges of blocks to measure in one piece: none, all, or used: by the stages of --plan")
+	f.StringVar(&o.plan, "plan", "", "plan whose stages --ranges used measures, at the batches that the profile holds")
 	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
 	o.executionOptions.flags(f, "on")
 	o.recordsOptions.flags(f)
 	complete(cmd, "device", "auto", "cpu", "cuda:0")
+	complete(cmd, "ranges", rangesNone, rangesAll, rangesUsed)
 	completeExecution(cmd)
 	complete(cmd, "score", certainty.Names()...)
 	return cmd
@@ -93,6 +102,10 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return err
 	}
 	set, err := o.samples(paths)
+	if err != nil {
+		return err
+	}
+	ranges, err := o.measuredRanges(&paths)
 	if err != nil {
 		return err
 	}
@@ -128,29 +141,18 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		defer stop()
 	}
 
-	bar := p.meter(1000, "profiling")
-	told := map[string]bool{}
+	progress, told, finish := profiling(p)
 	profile, err := profiler.Run(ctx, profiler.Options{
-		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks,
+		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
 		Sharer: profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr},
 		Budget: o.budget, Engine: eng, EngineOptions: options, Half: half, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error {
 			printEstimate(p, e, o)
 			return nil
 		},
-		Progress: func(e profiler.Event) {
-			switch e.Stage {
-			case profiler.StageWarning:
-				p.note("warning: %s", e.Text)
-				told[e.Text] = true
-			case profiler.StageSkipped:
-				p.note("skipped: %s", e.Text)
-			default:
-				bar.set(int64(1000*e.Done), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
-			}
-		},
+		Progress: progress,
 	})
-	bar.finish()
+	finish()
 	switch {
 	case errors.Is(err, context.Canceled):
 		if _, missing := os.Stat(o.out); missing != nil {
@@ -179,6 +181,23 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return err
 	}
 	return printRecords(p, rec, o.out, false)
+}
+
+// profiling shows how measuring goes on, and notes which warnings it gave.
+func profiling(p *printer) (progress func(profiler.Event), told map[string]bool, finish func()) {
+	bar := p.meter(1000, "profiling")
+	told = map[string]bool{}
+	return func(e profiler.Event) {
+		switch e.Stage {
+		case profiler.StageWarning:
+			p.note("warning: %s", e.Text)
+			told[e.Text] = true
+		case profiler.StageSkipped:
+			p.note("skipped: %s", e.Text)
+		default:
+			bar.set(int64(1000*e.Done), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
+		}
+	}, told, bar.finish
 }
 
 func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {

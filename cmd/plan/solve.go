@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,9 @@ type solveOptions struct {
 	certify, force                  bool
 	from                            string
 	attainment                      float64
-	attainmentTyped                 bool
+	attainmentTyped, budgetTyped    bool
+	measure                         bool
+	budget                          time.Duration
 }
 
 func newSolveCommand(g *globals) *cobra.Command {
@@ -43,13 +46,14 @@ Exit codes: 0 a feasible plan was written, whatever the gap; 2 bad input; 3 infe
 the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, best so far written.`,
 		Example: `  plan solve --slo 200ms
   plan solve --slo 5x --certify
+  plan solve --slo 200ms --measure --budget 10m
   plan solve --profile p.json --cluster c.yaml --workload w.yaml --gap 1e-4 -o plan.json
   plan solve --from plan.json --max-moved 0.1 -o next.json
   plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// Here, before the configuration is read: that may say for all solves what only some use.
 			o.choices.noteTyped(cmd.Flags())
-			o.attainmentTyped = cmd.Flags().Changed("attainment")
+			o.attainmentTyped, o.budgetTyped = cmd.Flags().Changed("attainment"), cmd.Flags().Changed("budget")
 			return noArguments(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -77,6 +81,8 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.StringVarP(&o.out, "output", "o", "", "plan to write, - for stdout instead of the tables (default plan.json)")
 	f.StringVar(&o.from, "from", "", "plan that runs: its devices go on as they are where that is good enough")
 	f.BoolVar(&o.force, "force", false, "replace plan.json if it differs")
+	f.BoolVar(&o.measure, "measure", false, "measure the stages whose times are estimated on the devices here, and solve again until the plan stays")
+	f.DurationVar(&o.budget, "budget", 5*time.Minute, "time for all that --measure measures")
 	complete(cmd, "method", append([]string{planner.MethodAuto}, planner.Kinds()...)...)
 	return cmd
 }
@@ -88,21 +94,15 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	if err := first(o.bounds(), o.together()); err != nil {
 		return err
 	}
-	in, assumed, err := solveInputs(o)
-	if err != nil {
-		return err
-	}
-	opt, err := o.planner(&in)
-	if err != nil {
-		return err
-	}
-	opt.Assumptions = append(opt.Assumptions, assumed...)
 	heed(ctx)
-	bar := p.meter(100, "solving")
-	res, err := planner.Solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {
-		bar.set(int64(100*u.Fraction), 0, u.Phase)
-	})
-	bar.finish()
+	var res *planner.Result
+	once := func() (plan *formats.Plan, err error) {
+		if res, err = o.once(ctx, p); err != nil {
+			return nil, err
+		}
+		return res.Plan, nil
+	}
+	err := o.solve(ctx, p, once)
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
 			return &exitError{exitInterrupted, errors.New("interrupted before a first plan was found; nothing was written")}
@@ -138,14 +138,48 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	return nil
 }
 
+// solve calls once, or, with --measure, as often as it takes until the plan stays.
+func (o *solveOptions) solve(ctx context.Context, p *printer, once func() (*formats.Plan, error)) error {
+	if !o.measure {
+		_, err := once()
+		return err
+	}
+	path, err := document("profile", o.profile)
+	if err != nil {
+		return err
+	}
+	return settle(ctx, p, path, o.budget, o.seed, once)
+}
+
+// once reads the documents and solves.
+func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, error) {
+	in, assumed, err := solveInputs(o)
+	if err != nil {
+		return nil, err
+	}
+	opt, err := o.planner(&in)
+	if err != nil {
+		return nil, err
+	}
+	opt.Assumptions = append(opt.Assumptions, assumed...)
+	bar := p.meter(100, "solving")
+	defer bar.finish()
+	return planner.Solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {
+		bar.set(int64(100*u.Fraction), 0, u.Phase)
+	})
+}
+
 func (o *solveOptions) bounds() error {
-	return first(number("require-gap", o.requireGap, 0, 1), share("attainment", o.attainment))
+	return first(number("require-gap", o.requireGap, 0, 1), share("attainment", o.attainment), longer("budget", o.budget))
 }
 
 // together refuses flags that were typed without the one that they say more about.
 func (o *solveOptions) together() error {
 	if o.attainmentTyped && !o.certify && o.choices.word("margin") != planner.Auto {
 		return usageErrorf("--attainment is what the certified rate must reach: it needs --certify or --margin auto")
+	}
+	if o.budgetTyped && !o.measure {
+		return usageErrorf("--budget is the time for what --measure measures: it needs --measure")
 	}
 	return nil
 }

@@ -138,6 +138,7 @@ func TestAgainstAppendix(t *testing.T) {
 			return // enough for a default test
 		}
 		p := drawProblem(t, size{models: 1, pools: 2, count: 2, shares: 2, blocks: 3, batches: 2, partitions: 2})
+		additive(p)             // as the paper has it
 		p.Rounding = Fractional // (23)
 		for d := range p.Models {
 			p.Models[d].EveryBatch, p.Models[d].Build = false, 0

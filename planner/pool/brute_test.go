@@ -74,10 +74,7 @@ func finishPipeline(p *Problem, m *stages.Model, t *stages.Template) bool {
 		if cost == nil {
 			return false
 		}
-		infer := 0.0
-		for _, d := range cost.Blocks[s.First:s.Last] {
-			infer += math.Max(1, float64(d)/1000)
-		}
+		infer := pieceTime(cost, m.CutBytes, s.First, s.Last)
 		s.Infer = time.Duration(infer * 1000)
 		s.Rate = 1e6 * float64(t.Batch) / infer
 		us += infer

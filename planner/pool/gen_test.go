@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"math"
 	"time"
 
 	"pgregory.net/rapid"
@@ -62,6 +63,7 @@ func drawProblem(t *rapid.T, z size) *Problem {
 					if least == 0 || total < least {
 						least = total
 					}
+					c.Fit(drawPieces(t, blocks, c.Blocks), m.CutBytes)
 					s.Batches = append(s.Batches, c)
 				}
 				shares = append(shares, s)
@@ -81,6 +83,91 @@ func drawProblem(t *rapid.T, z size) *Problem {
 	return p
 }
 
+// drawPieces draws what was measured in one piece: nothing, the whole model, some
+// ranges. Pieces may take more than their blocks, or less than a part of them.
+func drawPieces(t *rapid.T, blocks int, times []time.Duration) []stages.Piece {
+	var out []stages.Piece
+	add := func(first, last int) {
+		sum := time.Duration(0)
+		for _, d := range times[first:last] {
+			sum += max(d, time.Microsecond)
+		}
+		out = append(out, stages.Piece{First: first, Last: last, Time: sum * time.Duration(rapid.IntRange(50, 120).Draw(t, "of the blocks")) / 100})
+	}
+	if rapid.Bool().Draw(t, "whole") {
+		add(0, blocks)
+	}
+	if !rapid.Bool().Draw(t, "ranges") {
+		return out
+	}
+	for i := range blocks {
+		for j := i + 2; j <= blocks; j++ {
+			if j-i < blocks && rapid.IntRange(0, 2).Draw(t, "measured") == 0 {
+				add(i, j)
+			}
+		}
+	}
+	return out
+}
+
+// pieceTime is the time of blocks [first, last) by the definition: measured, or the
+// blocks less what the cuts inside cost by the smallest measured piece that holds
+// them.
+func pieceTime(c *stages.BatchCost, bytes []int64, first, last int) float64 {
+	us := func(b int) float64 { return math.Max(1, float64(c.Blocks[b])/1000) }
+	sum := func(i, j int) (s float64) {
+		for b := i; b < j; b++ {
+			s += us(b)
+		}
+		return s
+	}
+	var holder *stages.Piece
+	for i := range c.Pieces {
+		p := &c.Pieces[i]
+		if p.First == first && p.Last == last {
+			return math.Max(1, float64(p.Time)/1000)
+		}
+		if size := p.Last - p.First; p.First <= first && last <= p.Last && (holder == nil || size < holder.Last-holder.First || size == holder.Last-holder.First && p.First < holder.First) {
+			holder = p
+		}
+	}
+	if holder == nil || last-first == 1 {
+		return sum(first, last)
+	}
+	known, most := true, int64(0)
+	for _, b := range bytes {
+		known, most = known && b >= 0, max(most, b)
+	}
+	cost := func(cut int, s float64) float64 {
+		w := 1.0
+		if known && most > 0 {
+			w = float64(bytes[cut-1])
+		}
+		if w == 0 {
+			return 0
+		}
+		return math.Min(s*w, math.Min(us(cut-1), us(cut)))
+	}
+	over := sum(holder.First, holder.Last) - math.Max(1, float64(holder.Time)/1000)
+	lo, hi := -1e9, 1e9
+	for range 200 {
+		s, got := (lo+hi)/2, 0.0
+		for cut := holder.First + 1; cut < holder.Last; cut++ {
+			got += cost(cut, s)
+		}
+		if got < over {
+			lo = s
+		} else {
+			hi = s
+		}
+	}
+	out := sum(first, last)
+	for cut := first + 1; cut < last; cut++ {
+		out -= cost(cut, hi)
+	}
+	return out
+}
+
 // asClasses makes some of the models SLO classes of the first, and lets some
 // time-shared pools hold the same blocks once.
 func asClasses(t *rapid.T, p *Problem) {
@@ -96,5 +183,18 @@ func asClasses(t *rapid.T, p *Problem) {
 	}
 	for k := range p.Pools {
 		p.Pools[k].OneCopy = p.Pools[k].Time && rapid.Bool().Draw(t, "one copy")
+	}
+}
+
+// additive forgets what was measured in one piece.
+func additive(p *Problem) {
+	for d := range p.Models {
+		for _, shares := range p.Models[d].Costs {
+			for v := range shares {
+				for i := range shares[v].Batches {
+					shares[v].Batches[i].Pieces = nil
+				}
+			}
+		}
 	}
 }

@@ -20,7 +20,8 @@ import (
 // arcKind is a device kind and share as pricing sees it.
 type arcKind struct {
 	stages.Choice
-	at      []float64 // prefix sums in nanoseconds
+	starts  []float64 // nanoseconds: a stage takes the difference of that of its end and that of its start
+	ends    []float64 // nil where times are no such differences
 	perNS   float64   // cost of one nanosecond of a batch
 	perWire float64   // cost of one microsecond of a sample on the NIC
 	class   int       // index of the pool's NIC rate
@@ -91,10 +92,8 @@ func (p *Problem) pricer(model, batch int) *pricer {
 		q.xfer, q.wire = append(q.xfer, xfer), append(q.wire, wire)
 	}
 	for _, o := range w.Choices {
-		a := arcKind{Choice: o, class: slices.Index(q.classes, p.Pools[o.Pool].Gbps), at: make([]float64, q.n+1)}
-		for i, d := range o.Times {
-			a.at[i] = float64(d)
-		}
+		a := arcKind{Choice: o, class: slices.Index(q.classes, p.Pools[o.Pool].Gbps)}
+		a.starts, a.ends = o.Times.Differences()
 		for _, l := range q.link[a.class] {
 			if !slices.Contains(a.leaves, l) {
 				a.leaves = append(a.leaves, l)
@@ -134,18 +133,15 @@ func (q *pricer) bound(mu float64) (grid, []stages.Stage) {
 		for ai := range q.arcs {
 			a := &q.arcs[ai]
 			per := a.perNS + mu
-			col := make([]float64, q.n)
-			best, cut := per*a.at[q.n], int32(q.n)
-			for j := q.n - 1; j >= 0; j-- {
-				// best: from here on in one stage to some later cut.
-				col[j] = best - per*a.at[j]
-				if col[j] < to[j] {
-					to[j], st[j] = col[j], step{int32(ai), cut}
+			col, cuts := q.nextStage(a, per, func(j int) float64 {
+				if s == 1 {
+					return math.Inf(1)
 				}
-				if s > 1 && j > 0 {
-					if v := per*a.at[j] + mu*q.quick[j] + g.to[s-1][j]; v < best {
-						best, cut = v, int32(j)
-					}
+				return mu*q.quick[j] + g.to[s-1][j]
+			})
+			for j := q.n - 1; j >= 0; j-- {
+				if col[j] < to[j] {
+					to[j], st[j] = col[j], step{int32(ai), cuts[j]}
 				}
 			}
 			by[ai] = col
@@ -161,6 +157,34 @@ func (q *pricer) bound(mu float64) (grid, []stages.Stage) {
 		j = int(st.cut)
 	}
 	return g, path
+}
+
+// nextStage is the least cost from each cut to the end when the next stage is on
+// an arc, at a price of its nanoseconds, and where that stage ends: at the end of the
+// model, or at a cut from which on the rest costs what after says.
+func (q *pricer) nextStage(a *arcKind, per float64, after func(cut int) float64) (cost []float64, end []int32) {
+	cost, end = make([]float64, q.n), make([]int32, q.n)
+	if a.ends == nil {
+		for j := range cost {
+			cost[j], end[j] = per*float64(a.Times.Of(j, q.n)), int32(q.n)
+			for k := j + 1; k < q.n; k++ {
+				if v := per*float64(a.Times.Of(j, k)) + after(k); v < cost[j] {
+					cost[j], end[j] = v, int32(k)
+				}
+			}
+		}
+		return cost, end
+	}
+	best, cut := per*a.ends[q.n], int32(q.n) // for every start before
+	for j := q.n - 1; j >= 0; j-- {
+		cost[j], end[j] = best-per*a.starts[j], cut
+		if j > 0 {
+			if v := per*a.ends[j] + after(j); v < best {
+				best, cut = v, int32(j)
+			}
+		}
+	}
+	return cost, end
 }
 
 // relaxed looks for the price of latency with the best bound, keeps a few
@@ -224,7 +248,7 @@ func (q *pricer) template(path []stages.Stage) *stages.Template {
 			return nil
 		}
 		a := &q.arcs[ai]
-		s.Infer = a.Times[s.Last] - a.Times[s.First]
+		s.Infer = a.Times.Of(s.First, s.Last)
 		s.Need = q.Weights[s.Last] - q.Weights[s.First] + a.Memory
 		if !q.fits(a, s.Need) {
 			return nil
@@ -314,7 +338,8 @@ func (q *pricer) completions() [][][]completion {
 				var front []completion
 				for ai := range q.arcs {
 					a := &q.arcs[ai]
-					x := completion{max(a.perNS*(a.at[q.n]-a.at[j]), a.perWire*q.wire[l][j]), a.Times[q.n] - a.Times[j], int32(ai)}
+					infer := a.Times.Of(j, q.n)
+					x := completion{max(a.perNS*float64(infer), a.perWire*q.wire[l][j]), infer, int32(ai)}
 					if q.link[class][a.class] != l || !q.fits(a, q.Weights[q.n]-q.Weights[j]+a.Memory) ||
 						slices.ContainsFunc(front, func(y completion) bool { return y.cost <= x.cost && y.spent <= x.spent }) {
 						continue
@@ -368,10 +393,13 @@ func (q *pricer) below(limit float64, steps *int) (list []stages.Template, ok bo
 				if *steps--; *steps < 0 {
 					return false
 				}
-				at := spent + a.Times[last] - a.Times[first]
-				busy := max(a.perNS*(a.at[last]-a.at[first]), wireIn)
+				infer := a.Times.Of(first, last)
+				at, busy := spent+infer, max(a.perNS*float64(infer), wireIn)
 				if at > q.Budget || cost+busy >= limit {
-					break
+					if a.Times.Rises() {
+						break
+					}
+					continue
 				}
 				if last < q.n && (q.Model.CutBytes[last-1] < 0 || at+q.Rest[last] > q.Budget) {
 					continue

@@ -115,6 +115,7 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 		for b := 1; b <= pl.Batch; b++ {
 			st.InferUS = append(st.InferUS, formats.Micros(stages.Infer(costs, b, s.First, s.Last)))
 		}
+		st.Estimated = stages.Estimated(costs, pl.Batch, s.First, s.Last)
 		for _, t := range costs.At(pl.Batch).Blocks[s.First:s.Last] {
 			st.BlockUS = append(st.BlockUS, formats.Micros(t))
 		}

@@ -5,6 +5,7 @@
 //
 //	checker.go    findings, and the structure of pipelines
 //	world.go      what the stages of a plan cost and carry today
+//	pieces.go     what a range of blocks takes in one piece
 //	devices.go    pools, and the memory that a replica takes
 //	crossing.go   what crosses between two stages
 //	blocks.go     which blocks became slower

@@ -42,16 +42,6 @@ func Measured(m *formats.ProfileModel, device string, share, batch int) *formats
 	return best
 }
 
-// Inference is the time of a batch through blocks [first, last): the sum of the
-// blocks, each at least a microsecond.
-func Inference(ms *formats.Measurement, first, last int) time.Duration {
-	total := time.Duration(0)
-	for _, l := range ms.Blocks[first:last] {
-		total += max(l.WallUS.D(), time.Microsecond)
-	}
-	return total
-}
-
 // StageToday is what a stage of the plan costs and carries today.
 type StageToday struct {
 	Known    bool          // whether the profile and cluster have it
@@ -85,7 +75,7 @@ func (w *World) Pipeline(m *formats.Deployed, pl *formats.Pipeline) PipelineToda
 			continue
 		}
 		now.Known = true
-		now.Infer = Inference(ms, s.Blocks[0], s.Blocks[1])
+		now.Infer = Inference(pm, ms, s.Blocks[0], s.Blocks[1])
 		now.Rate = float64(pl.Batch) / now.Infer.Seconds()
 		w.crossings(pm, pl, i, now)
 		out.Latency += now.Infer + now.Transfer

@@ -15,7 +15,7 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 	fail := func(path, found, expected string) error {
 		return &formats.Error{File: file, Path: path, Found: found, Expected: expected}
 	}
-	costs := make([][]Share, len(pools))
+	costs, crossing := make([][]Share, len(pools)), crossingBytes(m)
 	index := map[string]int{}
 	for k := range pools {
 		index[pools[k].Device] = k
@@ -42,6 +42,12 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 				return nil, fail(fmt.Sprintf("%s.blocks[%d].wall_us", path, b), ms.Blocks[b].WallUS.String(), "at least 0")
 			}
 		}
+		for r := range ms.Ranges {
+			if at := ms.Ranges[r].Blocks; at[0] < 0 || at[1] <= at[0] || at[1] > len(m.Blocks) {
+				return nil, fail(fmt.Sprintf("%s.ranges[%d].blocks", path, r), fmt.Sprint(at), fmt.Sprintf("[first, last) of %d blocks", len(m.Blocks)))
+			}
+		}
+		c.Fit(piecesOf(ms), crossing)
 		s := &costs[k][share-1]
 		at, twice := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c BatchCost, b int) int { return c.Batch - b })
 		if twice {
@@ -57,6 +63,36 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 		}
 	}
 	return costs, nil
+}
+
+// piecesOf lists what a measurement holds of blocks in one piece.
+func piecesOf(ms *formats.Measurement) []Piece {
+	var out []Piece
+	if ms.Whole != nil {
+		out = append(out, Piece{First: 0, Last: len(ms.Blocks), Time: ms.Whole.WallUS.D()})
+	}
+	for _, r := range ms.Ranges {
+		out = append(out, Piece{First: r.Blocks[0], Last: r.Blocks[1], Time: r.Latency.WallUS.D()})
+	}
+	return out
+}
+
+// crossingBytes are the bytes of a sample after each block but the last, as the
+// model computes them; below 0 where they are not known.
+func crossingBytes(m *formats.ProfileModel) []int64 {
+	var out []int64
+	for i := range m.Blocks[:max(len(m.Blocks)-1, 0)] {
+		b := &m.Blocks[i]
+		switch {
+		case b.CutBytesFP32.Known():
+			out = append(out, b.CutBytesFP32.Bytes())
+		case b.CutBytesFP16.Known():
+			out = append(out, 2*b.CutBytesFP16.Bytes())
+		default:
+			out = append(out, -1)
+		}
+	}
+	return out
 }
 
 // capBatches leaves out what no batch of at most `most` costs: the first

@@ -18,12 +18,11 @@ var ErrTooMany = errors.New("too many possible pipelines to list")
 // they cost there at one batch size.
 type Choice struct {
 	Pool, Share int
-	Times       []time.Duration // prefix sums over blocks, each at least minBlock
-	Memory      int64           // beyond weights
+	Times       Times
+	Memory      int64 // beyond weights
 }
 
-// Sums are what a model costs at one batch size, as sums over its first blocks:
-// what a stage costs is the difference of two.
+// Sums are what a model costs at one batch size.
 type Sums struct {
 	Problem *Problem
 	Index   int // of the model
@@ -44,7 +43,7 @@ type walker struct {
 	limit  int
 }
 
-// Sums adds up what a model costs at a batch size, on the kinds and shares that
+// Sums gathers what a model costs at a batch size, on the kinds and shares that
 // it was measured on.
 func (p *Problem) Sums(model, batch int, budget time.Duration) Sums {
 	m := &p.Models[model]
@@ -63,25 +62,43 @@ func (p *Problem) Sums(model, batch int, budget time.Duration) Sums {
 			if c == nil {
 				continue
 			}
-			o := Choice{Pool: k, Share: v, Times: make([]time.Duration, n+1)}
-			for i, d := range c.Blocks {
-				o.Times[i+1] = o.Times[i] + max(d, minBlock)
-			}
-			o.Memory = max(c.Memory-s.Weights[n], 0)
-			s.Choices = append(s.Choices, o)
+			s.Choices = append(s.Choices, Choice{Pool: k, Share: v, Times: c.times(), Memory: max(c.Memory-s.Weights[n], 0)})
 		}
 	}
-	s.Rest = make([]time.Duration, n+1)
-	for i := n - 1; i >= 0; i-- {
-		least := time.Duration(-1)
-		for _, o := range s.Choices {
-			if d := o.Times[i+1] - o.Times[i]; least < 0 || d < least {
-				least = d
-			}
-		}
-		s.Rest[i] = s.Rest[i+1] + least
-	}
+	s.Rest = s.rest()
 	return s
+}
+
+// rest is the least time from each block to the end, over all ways to cut there.
+func (s *Sums) rest() []time.Duration {
+	n := s.Model.NumBlocks()
+	rest := slices.Repeat([]time.Duration{-1}, n+1) // where nothing was measured
+	rest[n] = 0
+	if len(s.Choices) == 0 {
+		return rest
+	}
+	// Where times are differences, the best end of a stage is one for all starts.
+	end := make([]time.Duration, len(s.Choices))
+	for i := n - 1; i >= 0; i-- {
+		for k := range s.Choices {
+			t := &s.Choices[k].Times
+			if t.ends == nil {
+				for j := i + 1; j <= n; j++ {
+					if d := t.Of(i, j) + rest[j]; rest[i] < 0 || d < rest[i] {
+						rest[i] = d
+					}
+				}
+				continue
+			}
+			if d := t.ends[i+1] + rest[i+1]; i == n-1 || d < end[k] {
+				end[k] = d
+			}
+			if d := end[k] - t.starts[i]; rest[i] < 0 || d < rest[i] {
+				rest[i] = d
+			}
+		}
+	}
+	return rest
 }
 
 // from extends the pipeline by every stage that can start at block first.
@@ -96,10 +113,6 @@ func (w *walker) from(first int, spent time.Duration) error {
 		}
 		if len(w.stages) > 0 {
 			prev := &w.stages[len(w.stages)-1]
-			if pool.Time && prev.Pool == o.Pool {
-				// One stage does the same in fewer hops.
-				continue
-			}
 			prev.Xfer = w.Problem.XferTime(prev.Pool, o.Pool, w.Model.CutBytes[first-1], w.Batch)
 			at += prev.Xfer
 		}
@@ -109,12 +122,18 @@ func (w *walker) from(first int, spent time.Duration) error {
 			last = n
 		}
 		for ; last <= n; last++ {
-			infer := o.Times[last] - o.Times[first]
+			infer := o.Times.Of(first, last)
 			if at+infer+w.Rest[last] > w.Budget {
-				if at+infer > w.Budget {
+				if at+infer > w.Budget && o.Times.Rises() {
 					break
 				}
 				continue
+			}
+			if pool.Time && len(w.stages) > 0 {
+				// One stage does the same in fewer hops.
+				if prev := &w.stages[len(w.stages)-1]; prev.Pool == o.Pool && o.Times.Of(prev.First, last) <= prev.Infer+infer {
+					continue
+				}
 			}
 			if last < n && w.Model.CutBytes[last-1] < 0 {
 				continue

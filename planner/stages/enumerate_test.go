@@ -42,6 +42,15 @@ func drawProblem(t *rapid.T) *Problem {
 				for range blocks {
 					c.Blocks = append(c.Blocks, time.Duration(rapid.IntRange(0, 2000).Draw(t, "us"))*time.Microsecond)
 				}
+				var pieces []Piece
+				for i := range blocks {
+					for j := i + 2; j <= blocks; j++ {
+						if rapid.IntRange(0, 3).Draw(t, "in one piece") == 0 {
+							pieces = append(pieces, Piece{First: i, Last: j, Time: time.Duration(rapid.IntRange(0, 4000).Draw(t, "us of the piece")) * time.Microsecond})
+						}
+					}
+				}
+				c.Fit(pieces, m.CutBytes)
 				shares[v].Batches = append(shares[v].Batches, c)
 			}
 		}

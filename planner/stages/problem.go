@@ -53,7 +53,8 @@ type Share struct {
 type BatchCost struct {
 	Batch  int
 	Blocks []time.Duration
-	Memory int64 // of the whole model at this batch; 0: not known
+	Memory int64   // of the whole model at this batch; 0: not known
+	Pieces []Piece // what was measured in one piece, fewest blocks first; see Fit
 }
 
 // At returns the cost of a batch size: that of the next larger measured one,

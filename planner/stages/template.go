@@ -46,15 +46,6 @@ func (t *Template) DevicesPerRPS(k int) float64 {
 	return sum
 }
 
-// Infer is the time that a batch takes through blocks [first, last).
-func Infer(s *Share, batch, first, last int) time.Duration {
-	var sum time.Duration
-	for _, d := range s.At(batch).Blocks[first:last] {
-		sum += max(d, minBlock)
-	}
-	return sum
-}
-
 // StageRate is the requests/s that one replica of a stage sustains: what its
 // inference allows, and its part of the NIC that the replicas of a node share, in
 // and out.

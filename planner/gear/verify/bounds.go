@@ -141,8 +141,9 @@ func (c *checker) inParts() bool {
 }
 
 // partly is what a model takes at least in stages over some kinds, per sample in the
-// best batch within a latency and for one sample alone: every block where it is
-// fastest, whatever fits there. Infinite where blocks were not measured.
+// best batch within a latency and for one sample alone: cut wherever that is fastest,
+// every stage where it is fastest, whatever fits there. Infinite where blocks were
+// not measured.
 func (c *checker) partly(model string, slo time.Duration, kinds []string) (per float64, one time.Duration) {
 	pm := c.ProfileModel(model)
 	per, one = math.Inf(1), time.Duration(math.MaxInt64)
@@ -154,18 +155,9 @@ func (c *checker) partly(model string, slo time.Duration, kinds []string) (per f
 		most = max(most, len(c.timesOf(model, kind)))
 	}
 	for b := 1; b <= most; b++ {
-		took := time.Duration(0)
-		for k := range pm.Blocks {
-			least := time.Duration(math.MaxInt64)
-			for _, kind := range kinds {
-				if ms := recompute.Measured(pm, kind, 1, b); ms != nil && len(ms.Blocks) == len(pm.Blocks) {
-					least = min(least, recompute.Inference(ms, k, k+1))
-				}
-			}
-			if least == math.MaxInt64 {
-				return per, one
-			}
-			took += least
+		took := recompute.Fastest(pm, kinds, b)
+		if took == 0 {
+			return per, one
 		}
 		if b == 1 {
 			one = took

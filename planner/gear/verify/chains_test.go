@@ -46,7 +46,7 @@ func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
 	for k := range pl.Stages {
 		at := &pl.Stages[k]
 		for b := range at.InferUS {
-			at.InferUS[b] = formats.Micros(recompute.Inference(recompute.Measured(large, at.Device, 1, b+1), at.Blocks[0], at.Blocks[1]))
+			at.InferUS[b] = formats.Micros(recompute.Inference(large, recompute.Measured(large, at.Device, 1, b+1), at.Blocks[0], at.Blocks[1]))
 		}
 	}
 	for i := range formats.GearOf(p).Gears {

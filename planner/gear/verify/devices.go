@@ -184,7 +184,7 @@ func (c *checker) partOf(m *formats.Deployed, s *formats.Stage, most int) []time
 		if ms == nil || len(ms.Blocks) < s.Blocks[1] {
 			break
 		}
-		out = append(out, recompute.Inference(ms, s.Blocks[0], s.Blocks[1]))
+		out = append(out, recompute.Inference(pm, ms, s.Blocks[0], s.Blocks[1]))
 	}
 	return out
 }

@@ -38,7 +38,7 @@ func Documents() kind.Documents {
 					for _, t := range blocks {
 						me.Blocks = append(me.Blocks, formats.Latency{WallUS: ms(t * speed * float64(v) * float64(batch+1) / 2)})
 					}
-					me.Whole = &formats.Latency{WallUS: ms(10 * speed)}
+					me.Whole = &formats.Latency{WallUS: ms(10 * speed * float64(v) * float64(batch+1) / 2)}
 					m.Measurements = append(m.Measurements, me)
 				}
 			}
@@ -61,13 +61,25 @@ func Documents() kind.Documents {
 	}
 }
 
-// Slower multiplies the time of a block (-1: all) of a model everywhere.
+// Slower multiplies the time of a block (-1: all) of a model everywhere, and adds
+// what that is to what was measured in one piece.
 func Slower(p *formats.Profile, model, block int, factor float64) {
 	for j := range p.Models[model].Measurements {
 		m := &p.Models[model].Measurements[j]
 		for b := range m.Blocks {
-			if block < 0 || b == block {
-				m.Blocks[b].WallUS = formats.Micros(math.Round(float64(m.Blocks[b].WallUS) * factor))
+			if block >= 0 && b != block {
+				continue
+			}
+			was := m.Blocks[b].WallUS
+			m.Blocks[b].WallUS = formats.Micros(math.Round(float64(was) * factor))
+			more := m.Blocks[b].WallUS - was
+			if m.Whole != nil {
+				m.Whole.WallUS += more
+			}
+			for r := range m.Ranges {
+				if at := m.Ranges[r].Blocks; at[0] <= b && b < at[1] {
+					m.Ranges[r].Latency.WallUS += more
+				}
 			}
 		}
 	}

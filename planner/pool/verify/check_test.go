@@ -18,6 +18,7 @@ import (
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/pooltest"
 	"inferplan/planner/pool/verify"
+	"inferplan/planner/recompute"
 	"inferplan/solver/highs"
 )
 
@@ -65,6 +66,7 @@ func TestPlansHold(t *testing.T) {
 				for b := range m.Blocks {
 					m.Blocks[b].WallUS = formats.Micros(float64(m.Blocks[b].WallUS) * rapid.Float64Range(0.5, 2).Draw(t, "speed"))
 				}
+				drawPieces(t, m)
 			}
 			formats.ModelsOf(in.Workload)[i].SLO = formats.SLO{Duration: time.Duration(rapid.IntRange(20, 90).Draw(t, "slo")) * time.Millisecond}
 		}
@@ -88,6 +90,7 @@ func TestPlansHold(t *testing.T) {
 		for _, f := range check.Recompute(res.Plan, in.Profile, in.Cluster, in.Workload) {
 			t.Error(f)
 		}
+		labelled(t, res.Plan, in.Profile)
 		today := &kind.Today{Plan: res.Plan, Against: res.Plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
 		figures, note, err := verify.Figures(context.Background(), today)
 		if err != nil || note != "" {
@@ -102,6 +105,62 @@ func TestPlansHold(t *testing.T) {
 	t.Logf("%d plans", solved)
 	if solved == 0 {
 		t.Error("no world had a plan")
+	}
+}
+
+// labelled checks that the stages with estimated times are those that the documents
+// show to be.
+func labelled(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, p *formats.Plan, profile *formats.Profile) {
+	t.Helper()
+	for _, d := range p.Deployment {
+		at := slices.IndexFunc(profile.Models, func(m formats.ProfileModel) bool { return m.Model == d.Model })
+		for _, pl := range d.Pipelines {
+			for _, s := range pl.Stages {
+				want := false
+				for b := 1; b <= pl.Batch; b++ {
+					want = want || recompute.Estimated(recompute.Measured(&profile.Models[at], s.Device, s.Share, b), s.Blocks[0], s.Blocks[1])
+				}
+				if s.Estimated != want {
+					t.Errorf("blocks %v of %s on %s at batch %d: estimated is %v, the profile says %v", s.Blocks, d.Model, s.Device, pl.Batch, s.Estimated, want)
+				}
+			}
+		}
+	}
+	said := slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "--ranges used") })
+	some := slices.ContainsFunc(p.Deployment, func(d formats.Deployed) bool {
+		return slices.ContainsFunc(d.Pipelines, func(pl formats.Pipeline) bool {
+			return slices.ContainsFunc(pl.Stages, func(s formats.Stage) bool { return s.Estimated })
+		})
+	})
+	if said != some {
+		t.Errorf("estimated stages %v, the warnings are %q", some, p.Warnings)
+	}
+}
+
+// drawPieces draws what a measurement holds of blocks in one piece.
+func drawPieces(t *rapid.T, m *formats.Measurement) {
+	n := len(m.Blocks)
+	took := func(first, last int) formats.Latency {
+		sum := formats.Micros(0)
+		for _, b := range m.Blocks[first:last] {
+			sum += b.WallUS
+		}
+		return formats.Latency{WallUS: formats.Micros(float64(sum) * rapid.Float64Range(0.6, 1.1).Draw(t, "of the blocks"))}
+	}
+	if m.Batch > 1 && rapid.Bool().Draw(t, "no whole") {
+		m.Whole = nil
+	} else if whole := took(0, n); rapid.Bool().Draw(t, "whole") {
+		m.Whole = &whole
+	}
+	for i := range n {
+		for j := i + 2; j <= n && j-i < n; j++ {
+			if rapid.IntRange(0, 2).Draw(t, "measured") == 0 {
+				m.Ranges = append(m.Ranges, formats.RangeLatency{Blocks: [2]int{i, j}, Latency: took(i, j)})
+			}
+		}
 	}
 }
 

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"inferplan/engine/ort"
+	"inferplan/engine/worker"
+	"inferplan/formats"
+	"inferplan/profiler"
+)
+
+// What --ranges of plan profile takes.
+const (
+	rangesNone = "none"
+	rangesAll  = "all"
+	rangesUsed = "used"
+)
+
+// measuredRanges reads --ranges and --plan. Without models it finds those of the plan.
+func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error) {
+	switch {
+	case o.ranges != rangesNone && o.ranges != rangesAll && o.ranges != rangesUsed:
+		return profiler.Ranges{}, usageErrorf("--ranges %q: expected none, all or used", o.ranges)
+	case o.ranges != rangesUsed && o.plan != "":
+		return profiler.Ranges{}, usageErrorf("--plan says which ranges --ranges used measures: it needs --ranges used")
+	case o.ranges == rangesAll:
+		return profiler.AllRanges(), nil
+	case o.ranges == rangesNone:
+		return profiler.Ranges{}, nil
+	case o.plan == "":
+		return profiler.Ranges{}, usageErrorf("--ranges used: which plan uses them? Add --plan plan.json")
+	}
+	plan, err := readPlan(o.plan)
+	if err != nil {
+		return profiler.Ranges{}, withCode(exitUsage, err)
+	}
+	profile, err := formats.ReadProfile(o.out)
+	if err != nil {
+		return profiler.Ranges{}, withCode(exitUsage, fmt.Errorf("--ranges used adds to a profile that holds the blocks: %w", err))
+	}
+	if len(*paths) == 0 {
+		*paths, err = profiler.PlannedModels(o.out, profile, plan)
+	}
+	return profiler.UsedRanges(plan), err
+}
+
+// settle solves and measures in turns until the plan stays.
+func settle(ctx context.Context, p *printer, profilePath string, budget time.Duration, seed uint64, solve func() (*formats.Plan, error)) error {
+	eng, err := ort.Open("")
+	if err != nil {
+		return fmt.Errorf("opening the engine: %w", err)
+	}
+	defer eng.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program, which shares of a GPU run in: %w", err)
+	}
+	progress, _, finish := profiling(p)
+	defer finish()
+	s, err := profiler.Settle(ctx, budget, func(plan *formats.Plan, kind string) profiler.Options {
+		x := worker.PlannedExecution(plan, kind)
+		device := "auto"
+		if formats.IsCPU(kind) {
+			device = kind
+		}
+		p.note("measuring the estimated stages of the plan on %s", kind)
+		return profiler.Options{
+			Device: device, Engine: eng, EngineOptions: x.Options, Half: x.Half, Watch: watchGPU, Seed: seed, Out: profilePath, Progress: progress,
+			Sharer: profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr},
+		}
+	}, solve)
+	if err != nil {
+		return err
+	}
+	p.note("solved %s", plural(s.Solves, "time"))
+	return nil
+}

@@ -1,0 +1,118 @@
+package profiler
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+)
+
+// PlannedModels finds the files of the models that a plan runs, where the profile
+// says that they are.
+func PlannedModels(profilePath string, profile *formats.Profile, plan *formats.Plan) ([]string, error) {
+	var out []string
+	for i := range plan.Deployment {
+		name := plan.Deployment[i].Model
+		at := slices.IndexFunc(profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
+		if at < 0 {
+			return nil, inputError("%s: the plan runs %s, which is not in it", profilePath, name)
+		}
+		src := profile.Models[at].Source
+		if src == nil || src.Path == "" {
+			return nil, inputError("%s does not say where the file of %s is: it was not measured here", profilePath, name)
+		}
+		path := filepath.FromSlash(src.Path)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(profilePath), path)
+		}
+		if !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	return out, nil
+}
+
+// Settled is how a plan came to stay.
+type Settled struct {
+	Plan   *formats.Plan
+	Solves int
+	Ranges int // measurements with new ranges
+	// Left are the kinds of devices whose stages still have estimated times: they
+	// are not here, or the budget is spent.
+	Left []string
+}
+
+// Settle solves, measures the ranges that stages have estimated times for, and
+// solves again, until no stage of the plan is estimated. It measures on the devices
+// of this machine, within a budget of time. on says with which options a kind is
+// measured; their Out names the profile that solve reads.
+func Settle(ctx context.Context, budget time.Duration, on func(plan *formats.Plan, kind string) Options, solve func() (*formats.Plan, error)) (Settled, error) {
+	var s Settled
+	begun := time.Now()
+	for {
+		plan, err := solve()
+		if err != nil {
+			return s, err
+		}
+		s.Plan, s.Left = plan, estimatedOn(plan)
+		s.Solves++
+		before := s.Ranges
+		for _, kind := range s.Left {
+			one := on(plan, kind)
+			if one.Budget = budget - time.Since(begun); one.Budget <= 0 {
+				return s, nil
+			}
+			n, err := measureUsed(ctx, one, plan)
+			if err != nil {
+				return s, fmt.Errorf("measuring the stages of the plan on %s: %w", kind, err)
+			}
+			s.Ranges += n
+		}
+		if s.Ranges == before {
+			return s, nil
+		}
+	}
+}
+
+// measureUsed measures the ranges of a plan and tells how many measurements have
+// new ones.
+func measureUsed(ctx context.Context, o Options, plan *formats.Plan) (int, error) {
+	profile, err := formats.ReadProfile(o.Out)
+	if err != nil {
+		return 0, fmt.Errorf("profile to extend: %w", err)
+	}
+	if o.Models, err = PlannedModels(o.Out, profile, plan); err != nil {
+		return 0, err
+	}
+	o.Ranges = UsedRanges(plan)
+	n, tell := 0, o.Progress
+	o.Progress = func(e Event) {
+		if e.Stage == StageMeasured {
+			n++
+		}
+		if tell != nil {
+			tell(e)
+		}
+	}
+	_, err = Run(ctx, o)
+	return n, err
+}
+
+// estimatedOn lists the kinds of devices on which stages of a plan have estimated
+// times, in the order of the plan.
+func estimatedOn(plan *formats.Plan) []string {
+	var out []string
+	for i := range plan.Deployment {
+		for _, pl := range plan.Deployment[i].Pipelines {
+			for _, s := range pl.Stages {
+				if s.Estimated && !slices.Contains(out, s.Device) {
+					out = append(out, s.Device)
+				}
+			}
+		}
+	}
+	return out
+}
