@@ -103,7 +103,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	p := b.p
 	alone := b.table(a)
 	t := b.with(a.rate, alone)
-	pol, err := gear.New(t, gear.DefaultOptions(t))
+	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return shown{}, err
 	}
