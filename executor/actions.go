@@ -12,6 +12,7 @@ func (c *core) Act(a *policy.Action) {
 	case policy.Dispatch:
 		c.dispatch(a)
 	case policy.Drop:
+		c.book.again(a.Req, a.At)
 		c.book.drop(a.Req, a.Reason)
 	case policy.Abort:
 		if b := c.batches.at(a.Batch); b != nil {

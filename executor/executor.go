@@ -278,7 +278,9 @@ func (j *job) problem() error {
 	case policy.ReasonDraining:
 		return errDraining
 	case policy.ReasonDeadline:
-		return oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.label, j.deadline-j.arrived)
+		e := oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.label, j.deadline-j.arrived)
+		e.RetryAfter = max(j.again, 0)
+		return e
 	case policy.ReasonQueueFull:
 		return oip.Dropped(j.reason.String(), "model %q: too many requests are waiting", j.model.label)
 	case policy.ReasonWorkerLost:

@@ -28,6 +28,7 @@ type cascade struct {
 	arrived int64
 	gear    int32 // in force
 	drift   *drift
+	forward *forwards
 
 	asked   []asked   // by request slot
 	scores  []float64 // room for one sample
@@ -67,7 +68,8 @@ type memberCount struct {
 // gearCounts are sums over the run.
 type gearCounts struct {
 	switches int64
-	requests []int64 // by gear
+	requests []int64   // by gear
+	answers  [][]int64 // by gear under which samples came, and pipeline
 	answered int64   // with records
 	correct  int64
 }
@@ -84,6 +86,7 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 	}
 	g.counts.requests = make([]int64, len(own.Gears))
 	for i := range own.Gears {
+		g.counts.answers = append(g.counts.answers, make([]int64, len(own.Family)))
 		g.gearOf = append(g.gearOf, oip.Param(int64(i)))
 	}
 	for _, name := range own.Family {
@@ -96,6 +99,7 @@ func newCascade(plan *formats.Plan, t *policy.Tables, o *Options, m *metrics) (*
 	}
 	g.metrics = newGearMetrics(m.registry, own)
 	g.drift = newDrift(plan, t, o, g.metrics)
+	g.forward = newForwards(plan, own, o, m.registry)
 	return g, nil
 }
 
@@ -114,7 +118,10 @@ func cascadeOf(c *core, plan *formats.Plan) (answer, error) {
 
 func (g *cascade) oneFamily() bool { return true }
 
-func (g *cascade) tick(now time.Duration) { g.drift.window(now, g.arrived, g.c.opt.Log) }
+func (g *cascade) tick(now time.Duration) {
+	g.drift.window(now, g.arrived, g.c.opt.Log)
+	g.forward.window(g.counts.answers, g.c.opt.Log)
+}
 
 // kept are the rates that were seen.
 func (g *cascade) kept() *rates { return &g.drift.rates }
@@ -264,6 +271,7 @@ func (g *cascade) complete(slot int32) {
 	if j := q.job; !j.answered {
 		side := j.side.(*cascadeJob)
 		g.models[a.answer].answers++
+		g.counts.answers[side.gear][a.answer]++
 		g.metrics.answer(side.gear, a.answer)
 		if g.replay {
 			g.counts.answered++
@@ -341,5 +349,8 @@ func (g *cascade) report(r *formats.Report) {
 	r.Gears = out
 	if d := g.drift; d.drifted {
 		r.Warnings = append(r.Warnings, d.notice("")) // the server that has the rates is gone
+	}
+	if f := g.forward; f.drifted {
+		r.Warnings = append(r.Warnings, f.notice())
 	}
 }

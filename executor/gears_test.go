@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
@@ -436,6 +437,59 @@ func TestDrift(t *testing.T) {
 	}
 	if d.drifted {
 		t.Errorf("distance %v: still drifted after two minutes as planned", d.now)
+	}
+}
+
+// Samples of the hard half raise the alarm within a minute, those that the plan was made
+// for do not, at low rates too.
+func TestForwardDrift(t *testing.T) {
+	for _, rate := range []int64{20, 150} {
+		var text bytes.Buffer
+		o := replayOptions(true).withDefaults()
+		p := gearPlan(1, time.Millisecond, time.Millisecond)
+		tables, err := policies.Compile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newMetrics(nil)
+		g, err := newCascade(p, tables, &o, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng, log := rand.New(rand.NewPCG(1, 1)), slog.New(slog.NewTextHandler(&text, nil))
+		second := func(large float64) {
+			for range rate {
+				gear, by := rng.IntN(2), 0
+				if rng.Float64() < large {
+					by = 1
+				}
+				g.counts.answers[gear][by]++
+			}
+			g.forward.window(g.counts.answers, log)
+		}
+		for range 300 {
+			second(.5) // of the plan: half of the samples go on
+		}
+		if g.forward.drifted || text.Len() > 0 {
+			t.Fatalf("%d rps as planned: distance %v, %s", rate, g.forward.now, &text)
+		}
+		took := 0
+		for !g.forward.drifted && took < 200 {
+			second(.9)
+			took++
+		}
+		if took > 60 || !strings.Contains(text.String(), "plan profile --records") {
+			t.Errorf("%d rps: the alarm after %d s at a distance of %v: %s", rate, took, g.forward.now, &text)
+		}
+		if got := g.forward.passed[0][0] / g.forward.reached[0][0]; math.Abs(got-.5) > 1e-9 {
+			t.Errorf("%v of the samples forwarded as planned, expected .5", got)
+		}
+		for range 120 {
+			second(.5)
+		}
+		if g.forward.drifted {
+			t.Errorf("%d rps: still drifted after two minutes as planned", rate)
+		}
 	}
 }
 

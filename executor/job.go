@@ -39,6 +39,7 @@ type job struct {
 	outcome  outcome
 	late     bool
 	reason   policy.Reason
+	again    time.Duration // until asking again is worth it; 0: not known
 	failure  error
 	answered bool
 	slots    []int32 // request slot of each sample, -1 when free again
@@ -63,7 +64,7 @@ func newJob(m *model, n int) *job {
 		j.response.Release = j.release
 	}
 	j.model, j.n, j.left, j.open = m, n, n, n
-	j.outcome, j.late, j.reason, j.failure, j.answered = pending, false, policy.ReasonNone, nil, false
+	j.outcome, j.late, j.reason, j.again, j.failure, j.answered = pending, false, policy.ReasonNone, 0, nil, false
 	j.refs.Store(2)
 	j.inputs, j.outputs, j.slots = j.inputs[:0], j.outputs[:0], j.slots[:0]
 	for range n {

@@ -69,6 +69,11 @@ type Options struct {
 	// of them.
 	DriftLimit   float64
 	DriftWindows int
+	// ForwardLimit is the share of the samples that other members of a cascade may
+	// answer than planned before a notice asks for other records and another plan; 0: 0.1.
+	// ForwardWindows is over how many seconds with answers; 0: 30.
+	ForwardLimit   float64
+	ForwardWindows int
 	// RatesURL is where WriteRates is served, which the notice then tells; empty:
 	// nowhere.
 	RatesURL string
@@ -118,6 +123,8 @@ func (o Options) withDefaults() Options {
 	set(&o.StoreBytes, 1<<30)
 	set(&o.DriftLimit, 0.25)
 	set(&o.DriftWindows, 600)
+	set(&o.ForwardLimit, 0.1)
+	set(&o.ForwardWindows, 30)
 	set(&o.MixLimit, 0.1)
 	set(&o.MixWindows, 120)
 	if o.Log == nil {

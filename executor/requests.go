@@ -1,6 +1,10 @@
 package executor
 
-import "inferplan/policy"
+import (
+	"time"
+
+	"inferplan/policy"
+)
 
 // ledger keeps account of jobs and requests. It belongs to the core's turn.
 type ledger struct {
@@ -154,6 +158,13 @@ func (l *ledger) drop(slot int32, reason policy.Reason) {
 	if q := l.at(slot); q != nil {
 		l.refuse(q.job, reason)
 		l.c.answers.drop(slot)
+	}
+}
+
+// again notes when asking again is worth it; 0: that is not known.
+func (l *ledger) again(slot int32, at time.Duration) {
+	if q := l.at(slot); q != nil && at > 0 {
+		q.job.again = at - l.c.now()
 	}
 }
 

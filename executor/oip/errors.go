@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"google.golang.org/grpc/codes"
 )
@@ -61,7 +62,10 @@ type Error struct {
 	// Field is where in the request the fault is, such as `inputs[0].shape`.
 	Field string
 	Msg   string
-	Err   error
+	// RetryAfter is when asking again is worth it, from now on: header Retry-After
+	// over HTTP in whole seconds, RetryInfo over gRPC. 0: not known.
+	RetryAfter time.Duration
+	Err        error
 }
 
 func (e *Error) Error() string {

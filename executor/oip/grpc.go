@@ -26,6 +26,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"inferplan/executor/oip/oippb"
 )
@@ -226,7 +228,11 @@ func toStatus(e *Error) error {
 		if e.Field != "" {
 			info.Metadata = map[string]string{"field": e.Field}
 		}
-		if with, err := st.WithDetails(info); err == nil {
+		details := []protoadapt.MessageV1{info}
+		if e.RetryAfter > 0 {
+			details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
+		}
+		if with, err := st.WithDetails(details...); err == nil {
 			st = with
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -241,6 +242,9 @@ func (s *HTTPServer) fail(w http.ResponseWriter, e *Error) {
 	h := w.Header()
 	if e.Reason != "" {
 		h[HeaderReason] = []string{e.Reason}
+	}
+	if e.RetryAfter > 0 {
+		h["Retry-After"] = []string{strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds())))}
 	}
 	h["Content-Type"] = contentJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}

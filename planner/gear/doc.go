@@ -18,7 +18,8 @@
 //	              Hall's condition over subsets, and the min-max split
 //	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades
 //	bound.go      what no plan over the same thresholds can exceed; finer ones might
-//	simulate.go   tail latency and stability of a gear, with the real policy
+//	simulate.go   a gear alone at a rate, with the real policy
+//	trial.go      whether it holds that rate for ever: a sequential test
 //	solve.go      the steps in order: a staircase down the front, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	heldout.go    an accuracy asked for, met on the samples held out
@@ -37,8 +38,7 @@
 //
 // Work is priced at the batch where a model is cheapest per sample within the
 // SLO: priced at batch 1 nothing seems feasible at high rates. A range must hold
-// its upper edge for ever, so that a gear passes only if its tail latency is
-// within the SLO and does not grow.
+// its upper edge for ever: trials say so at a stated confidence.
 //
 // Package verify is the independent check of the plans.
 package gear

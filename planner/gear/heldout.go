@@ -90,7 +90,7 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 		return out, p.Target, nil
 	}
 	t := &outOfSample{first: out, closest: h, low: p.Target, high: math.Inf(1)}
-	next := p.Target + p.Target - h.Low
+	next := max(p.Target, out.Accuracy) + p.Target - h.Low
 	for try := 1; try < heldOutTries && t.high-t.low > heldOutStep && !t.proved(); try++ {
 		q := *p
 		q.Target = min(1, next)
@@ -136,8 +136,8 @@ func (t *outOfSample) take(target, planned float64, out *Outcome, ok bool) float
 	if t.low = planned; h.Low > t.closest.Low {
 		t.closest = h
 	}
-	if math.IsInf(t.high, 1) {
-		return planned + max(heldOutStep, target-h.Low)
+	if math.IsInf(t.high, 1) { // any accuracy up to the plan's comes to this plan
+		return max(planned, out.Accuracy) + max(heldOutStep, target-h.Low)
 	}
 	return (t.low + t.high) / 2
 }

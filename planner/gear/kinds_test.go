@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -27,7 +26,6 @@ func TestGoalsOnTheSameKinds(t *testing.T) {
 	s := solver(t)
 	ctx := context.Background()
 	families, grid := []*family{&llama4}, 5
-	long := os.Getenv("INFERPLAN_LONG") != ""
 	if long {
 		families, grid = []*family{&llama4, &bert5}, 10
 	}
@@ -124,7 +122,7 @@ func tryAll(t *rapid.T, x *mixed, l *layout, late float64) [][]tried {
 func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 	s := solver(t)
 	held, equal, enough := map[string]int{}, map[string]int{}, 3 // everything is simulated
-	if os.Getenv("INFERPLAN_LONG") != "" {
+	if long {
 		enough = 1000
 	}
 	rapid.Check(t, func(t *rapid.T) {

@@ -175,13 +175,14 @@ type option struct {
 	doubt    float64 // how wrong that may be
 	short    result
 	full     result
+	proved   time.Duration // latency that trials have shown it to keep
+	trial    Trial         // likewise
 }
 
 // result is what a run showed.
 type result struct {
 	known bool
 	least float64 // latency, in seconds, that is kept
-	trial shown
 }
 
 // least reckons first, so that few options are run at all: those that would
@@ -218,13 +219,46 @@ func (f *fast) least(ctx context.Context, bound time.Duration) (*Outcome, error)
 		}
 		g, latency = below, less
 	}
-	if latency, err = f.refine(ctx, g, true); err != nil {
-		return nil, err
+	for {
+		if latency, err = f.refine(ctx, g, true); err != nil {
+			return nil, err
+		}
+		if latency > f.top.Seconds() {
+			return f.once(ctx, f.with(f.top, f.p.Devices))
+		}
+		slo := max(seconds(latency), g.rung)
+		if kept, err := f.prove(ctx, g, latency, slo); err != nil {
+			return nil, err
+		} else if kept {
+			return f.outcome(g, slo)
+		}
 	}
-	if latency > f.top.Seconds() {
-		return f.once(ctx, f.with(f.top, f.p.Devices))
+}
+
+// prove tries what would be taken as gears of any plan are tried. What does not pass
+// keeps a longer latency only.
+func (f *fast) prove(ctx context.Context, g *ground, latency float64, slo time.Duration) (kept bool, err error) {
+	q, b := *g.bench.p, *g.bench
+	b.p, q.SLO, kept = &q, slo, true
+	picks, _ := g.take(g.seem(true), latency)
+	for r, k := range picks {
+		c := &g.fronts[r][k]
+		if c.proved > 0 && c.proved <= slo {
+			continue
+		}
+		shares, _ := b.pl.Split(g.work[c.cascade])
+		runs := b.runs
+		t, err := b.try(ctx, &f.all[c.cascade], 1, shares, f.p.Edges[r])
+		if err != nil {
+			return false, err
+		}
+		if f.runs += b.runs - runs; t.Passed {
+			c.proved, c.trial = slo, t
+		} else {
+			c.full.least, kept = latencyStep*max(slo, t.Latency).Seconds(), false
+		}
 	}
-	return f.outcome(g, max(seconds(latency), g.rung))
+	return kept, nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(math.Ceil(min(s, 1e6) * 1e9)) }
@@ -450,7 +484,7 @@ func (f *fast) run(ctx context.Context, g *ground, r int, c *option, latency flo
 		return err
 	}
 	f.runs++
-	res := result{known: true, least: max(got.tail, 20*got.growth).Seconds(), trial: got}
+	res := result{known: true, least: max(got.tail, 20*got.growth).Seconds()}
 	if got.above {
 		res.least = a.limit.Seconds()
 	}
@@ -481,7 +515,7 @@ func (f *fast) outcome(g *ground, latency time.Duration) (*Outcome, error) {
 		work := g.work[c.cascade]
 		shares, _ := out.Placement.Split(work)
 		out.Front = max(out.Front, len(g.fronts[r]))
-		out.Gears = append(out.Gears, Planned{Cascade: f.all[c.cascade], MinQueue: 1, Shares: shares, Load: out.Placement.Load(work) * p.Edges[r], Trial: c.full.trial.trial(latency),
+		out.Gears = append(out.Gears, Planned{Cascade: f.all[c.cascade], MinQueue: 1, Shares: shares, Load: out.Placement.Load(work) * p.Edges[r], Trial: c.trial,
 			Accuracy: float64(f.all[c.cascade].Correct) / float64(p.Planned.N), Bound: max(bounds[r], 0)})
 		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 	}

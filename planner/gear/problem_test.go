@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"os"
 	"testing"
 
 	"inferplan/bench/gear/published"
@@ -13,6 +14,9 @@ var (
 	bert5  = family{published.BERT5}
 	llama4 = family{published.Llama4}
 )
+
+// long asks for tests that take minutes; short ones leave out what takes seconds.
+var long = os.Getenv("INFERPLAN_LONG") != ""
 
 // problem is the family's planning problem on some devices: ten equal ranges
 // with Zipf weights.

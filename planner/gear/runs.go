@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"context"
 	"fmt"
 
 	"inferplan/policy"
@@ -28,6 +29,21 @@ func (b *bench) whole(gears []Planned) *policy.Tables {
 		list[r] = b.table(&attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: p.Edges[r]})
 	}
 	return b.with(p.Edges[len(p.Edges)-1], list...)
+}
+
+// Again tries the gear of a range once more at its upper edge: a fresh trial, with a
+// stream of its own and as long as passing says something of. Of plans on identical
+// devices.
+func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error) {
+	p, g := out.Problem, &out.Gears[r]
+	b := newBench(p, out.Placement, seed)
+	edge := p.Edges[r]
+	s, err := b.run(ctx, &attempt{c: &g.Cascade, minQueue: g.MinQueue, shares: g.Shares, rate: edge,
+		length: freshRun * p.runLength(edge), limit: p.SLO, most: 1})
+	if err != nil {
+		return Trial{}, err
+	}
+	return s.trial(p.SLO), nil
 }
 
 // Fluid is the placement that lets most ranges, and then the most accurate

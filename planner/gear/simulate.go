@@ -71,23 +71,6 @@ func (c *Cascade) table(to float64, minQueue int, shares [][]float64) gear.Gear 
 	return g
 }
 
-// Trial is what a gear showed at a constant rate.
-type Trial struct {
-	Latency time.Duration // at the SLO's percentile, without the first quarter
-	Stable  bool          // latency does not grow over the run
-	Passed  bool
-	late    float64 // share of the requests past the SLO
-	batch   float64 // mean of the first model's batches
-}
-
-// runLength is how long a trial runs: twenty SLOs, or forty where these are less
-// than eight seconds, and long enough for two thousand requests.
-func (p *Problem) runLength(rate float64) time.Duration {
-	slo := p.SLO.Seconds()
-	seconds := max(min(8, 40*slo), 20*slo, 2000/rate)
-	return time.Duration(seconds * float64(time.Second))
-}
-
 // errLate ends a trial early.
 var errLate = errors.New("more requests are late than the percentile allows")
 
@@ -100,6 +83,8 @@ type attempt struct {
 	length   time.Duration
 	limit    time.Duration // once too many requests take longer, the run ends
 	most     float64       // share of them that is not yet too many; 0: what the percentile allows
+	stream   int           // of arrivals
+	block    time.Duration // what is shown in parts of this length; 0: is not
 }
 
 // shown is what an attempt showed.
@@ -109,51 +94,7 @@ type shown struct {
 	late   float64       // share of the requests above the limit
 	growth time.Duration // of the mean latency, from the second quarter to the last
 	batch  float64       // mean of the first model's batches
-}
-
-// try judges a cascade at a rate by the problem's SLO. With few requests a
-// latency that only wanders looks like one that grows: where nothing else speaks
-// against a gear, a longer run decides. True growth shows all the more in it.
-func (b *bench) try(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
-	return b.tryLate(ctx, c, minQueue, shares, rate, 1-b.p.Percentile)
-}
-
-// tryLate ends a run only when more than a share of the requests are late, and
-// takes the longer one whether or not they are.
-func (b *bench) tryLate(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate, most float64) (Trial, error) {
-	p := b.p
-	a := attempt{c: c, minQueue: minQueue, shares: shares, rate: rate, length: p.runLength(rate), limit: p.SLO, most: most}
-	s, err := b.run(ctx, &a)
-	if err != nil {
-		return Trial{}, err
-	}
-	t := s.trial(p.SLO)
-	if few := rate*a.length.Seconds() < fewRequests; few && !t.Stable && !s.above && (t.Latency <= p.SLO || most > 1-p.Percentile) {
-		a.length = min(a.length*longerRun, time.Duration(longerRun*fewRequests/rate*float64(time.Second)))
-		if s, err = b.run(ctx, &a); err != nil {
-			return Trial{}, err
-		}
-		t = s.trial(p.SLO)
-	}
-	return t, nil
-}
-
-// A run of fewer requests than fewRequests is taken longerRun times as long when
-// its latency seems to grow.
-const (
-	fewRequests = 10_000
-	longerRun   = 5
-)
-
-// trial judges by an SLO: the tail within it, and the mean latency of the last
-// quarter not above the second's by more than a twentieth of it.
-func (s *shown) trial(slo time.Duration) Trial {
-	if s.above {
-		return Trial{Latency: -1, batch: s.batch}
-	}
-	t := Trial{Latency: s.tail, Stable: s.growth <= slo/20, late: s.late, batch: s.batch}
-	t.Passed = t.Stable && t.Latency <= slo
-	return t
+	blocks []block
 }
 
 // run simulates an attempt.
@@ -162,11 +103,11 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	p := b.p
 	alone := b.table(a)
 	t := b.with(a.rate, alone)
-	pol, err := gear.New(t, gear.DefaultOptions(t))
+	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return shown{}, err
 	}
-	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(b.seed, "gear/trial"), 0, a.rate, a.length)
+	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(b.seed, streamName(a.stream)), 0, a.rate, a.length)
 	if err != nil {
 		return shown{}, fmt.Errorf("trying a gear: %w", err)
 	}
@@ -177,7 +118,13 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	if most == 0 {
 		most = 1 - p.Percentile
 	}
-	w := watch{length: a.length, limit: a.limit, cancel: cancel, most: int(most * expected)}
+	w := watch{length: a.length, limit: a.limit, cancel: cancel, most: int(most * expected), block: a.block}
+	if a.block > 0 {
+		w.parts = make([][]time.Duration, a.length/a.block)
+		for i := range w.parts {
+			w.parts[i] = make([]time.Duration, 0, int(1.2*a.rate*a.block.Seconds()))
+		}
+	}
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
 	first := &firstBatches{Policy: pol, pipelines: alone.Stages[0].Pipelines()}
 	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: first, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
@@ -190,19 +137,27 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 		}
 		return shown{}, fmt.Errorf("trying a gear: %w", err)
 	}
-	late := 0
-	for _, took := range w.latencies {
-		if took > a.limit {
-			late++
-		}
+	out.late = shareAbove(w.latencies, a.limit)
+	for _, part := range w.parts {
+		out.blocks = append(out.blocks, block{shareAbove(part, a.limit), percentile(part, p.Percentile)})
 	}
-	out.late = float64(late) / float64(max(1, len(w.latencies)))
 	out.tail = percentile(w.latencies, p.Percentile)
 	out.growth = w.mean(3) - w.mean(1)
 	if w.quarter[3].n == 0 {
 		out.growth = w.mean(1) // nothing came at the end: nothing can be said of it
 	}
 	return out, nil
+}
+
+// shareAbove is the share of latencies above a limit.
+func shareAbove(list []time.Duration, limit time.Duration) float64 {
+	above := 0
+	for _, took := range list {
+		if took > limit {
+			above++
+		}
+	}
+	return float64(above) / float64(max(1, len(list)))
 }
 
 // with are the run-time tables with gears up to a rate.
@@ -275,6 +230,8 @@ type watch struct {
 	latencies []time.Duration // of arrivals after the first quarter
 	late      int             // above the limit
 	most      int
+	block     time.Duration
+	parts     [][]time.Duration // latencies by block
 	quarter   [4]struct {
 		n   int
 		sum time.Duration
@@ -286,6 +243,10 @@ func (w *watch) completed(arrived, answered time.Duration) {
 	q := min(3, int(4*arrived/w.length))
 	w.quarter[q].n++
 	w.quarter[q].sum += took
+	if w.block > 0 {
+		at := min(int(arrived/w.block), len(w.parts)-1)
+		w.parts[at] = append(w.parts[at], took)
+	}
 	if took > w.limit {
 		if w.late++; w.late > w.most+1 {
 			w.cancel(errLate)

@@ -238,7 +238,7 @@ const (
 	// placementsTried is how many of the best placements are simulated before a
 	// problem is called infeasible, placementsCompared how many are when one holds.
 	placementsTried    = 5
-	placementsCompared = 3
+	placementsCompared = 1
 	// worthwhile is the least weighted accuracy that is worth simulations.
 	worthwhile = 5e-5
 )

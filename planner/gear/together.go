@@ -144,7 +144,7 @@ func knapsack(choices [][]choice, room float64) []int {
 func (b *bench) onMeasured(ctx context.Context, gears []Planned) (tail time.Duration, late float64, err error) {
 	b.runs++
 	t := b.whole(gears)
-	pol, err := gear.New(t, gear.DefaultOptions(t))
+	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return 0, 0, err
 	}

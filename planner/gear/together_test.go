@@ -112,8 +112,8 @@ func TestTogetherOnMeasuredRates(t *testing.T) {
 	}
 }
 
-// Fewer than ten thousand requests do not tell a latency that wanders from one
-// that grows: a stable gear passes, one that its devices cannot hold does not.
+// Few requests do not tell a latency that wanders from one that grows: a gear with
+// room passes, one at the edge of its SLO or that its devices cannot hold does not.
 func TestTrendOfFewRequests(t *testing.T) {
 	p := llama4.problem(t, 8, 10)
 	p.Weights = Shares(histogram)
@@ -121,9 +121,9 @@ func TestTrendOfFewRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 13B and 70B at a load of .84 wander by 183 ms within a minute at 60 requests/s.
-	if top := out.Gears[9].Accuracy; math.Abs(top-.6506) > 1e-4 || out.Accuracy < .651 {
-		t.Errorf("accuracy %.4f, of the fastest gear %.4f, expected .6512 and .6506", out.Accuracy, top)
+	// 13B and 70B for .6506 at a load of .84 come to 2.9 s of the 3 s: three in a hundred are late.
+	if top := out.Gears[9].Accuracy; math.Abs(top-.6449) > 1e-4 || out.Accuracy < .649 {
+		t.Errorf("accuracy %.4f, of the fastest gear %.4f, expected .6491 and .6449", out.Accuracy, top)
 	}
 	b := newBench(out.Problem, out.Placement, 7)
 	g := &out.Gears[9]

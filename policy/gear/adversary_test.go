@@ -17,7 +17,11 @@ import (
 // same when it is told the same again.
 func TestAgainstAnAdversary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tab, pol := compile(t, drawCascade(t))
+		tab, _ := compile(t, drawCascade(t))
+		pol, err := gear.New(tab, gear.DefaultOptions(tab))
+		if err != nil {
+			t.Fatal(err)
+		}
 		fresh, err := gear.New(tab, gear.DefaultOptions(tab))
 		if err != nil {
 			t.Fatal(err)

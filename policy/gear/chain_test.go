@@ -107,7 +107,7 @@ func compile(t interface{ Fatal(...any) }, p *formats.Plan) (*policy.Tables, *ge
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol, err := gear.New(tab, gear.DefaultOptions(tab))
+	pol, err := gear.New(tab, gear.NotShedding(tab))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,16 @@
 // collect batches: this is what most of the capacity depends on.
 //
 // A request keeps the gear under which it came: its thresholds and its split.
-// The least queue length alone follows the gear in force. Nothing is dropped,
-// except where the client went away or no device is left that could answer.
+// The least queue length alone follows the gear in force.
+//
+// A request that could not be in time is refused when it comes: the work of all that
+// is under way, on the busiest device, and its own way through batches of one take
+// longer than it has. Under overload the gear is the fastest, queues are as long as
+// the SLO allows, and what is taken is in time. Beside that nothing is dropped, except
+// where the client went away or no device is left that could answer.
 //
 // How the pieces fit: tables.go and compile.go hold what a plan says of its
 // gears, policy.go holds the state and the events, queue.go the
-// queues, chain.go what goes along the chains, shift.go the choice of the gear,
+// queues, shed.go what is refused, chain.go what goes along the chains, shift.go the choice of the gear,
 // options.go the parameters.
 package gear

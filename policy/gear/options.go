@@ -19,16 +19,25 @@ type Options struct {
 	Alpha      float64       // a slower gear waits while qps < Alpha * requests queued at the first model
 	Hysteresis int           // windows in a row that must ask for a slower gear
 	Flush      time.Duration // a queue whose head has waited so long is ready
+	Shed       bool          // requests that could not be in time are refused when they come
 }
 
 // DefaultOptions are the parameters where the plan gives none: a window that
 // sees about 30 arrivals per range, half a second of hysteresis, and a quarter
 // of the SLO as flush time.
 func DefaultOptions(t *policy.Tables) Options {
-	o := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: t.Models[0].SLO / 4}
+	o := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: t.Models[0].SLO / 4, Shed: true}
 	if g := Of(t); g != nil && len(g.Gears) > 0 {
 		o.Window, o.Hysteresis = WindowFor(g.MaxQPS / float64(len(g.Gears)))
 	}
+	return o
+}
+
+// NotShedding are the default parameters for plans on trial: how late requests are
+// tells whether a gear holds a rate.
+func NotShedding(t *policy.Tables) Options {
+	o := DefaultOptions(t)
+	o.Shed = false
 	return o
 }
 
@@ -40,12 +49,16 @@ func WindowFor(rangeQPS float64) (window time.Duration, hysteresis int) {
 	return window, max(1, int(math.Round(0.5/seconds)))
 }
 
-// Params are the options as a plan keeps them.
+// Params are the options as a plan keeps them. That requests are shed goes without saying.
 func (o Options) Params() map[string]float64 {
-	return map[string]float64{
+	out := map[string]float64{
 		"window_us": float64(o.Window) / 1e3, "alpha": o.Alpha,
 		"hysteresis": float64(o.Hysteresis), "flush_us": float64(o.Flush) / 1e3,
 	}
+	if !o.Shed {
+		out["shed"] = 0
+	}
+	return out
 }
 
 // ParseOptions reads a plan's parameters over the defaults.
@@ -68,12 +81,14 @@ func ParseOptions(t *policy.Tables, params map[string]float64) (Options, error) 
 			ok, o.Hysteresis = ok && v == math.Trunc(v) && v <= 1e6, int(min(v, 1e6))
 		case "flush_us":
 			o.Flush = time.Duration(math.Round(v * 1e3))
+		case "shed":
+			ok, o.Shed = v == 0 || v == 1, v == 1
 		default:
 			return o, fmt.Errorf("policy %s: parameter %q: unknown, expected one of %s", Name, name,
-				strings.Join([]string{"window_us", "alpha", "hysteresis", "flush_us"}, ", "))
+				strings.Join([]string{"window_us", "alpha", "hysteresis", "flush_us", "shed"}, ", "))
 		}
 		if !ok {
-			return o, fmt.Errorf("policy %s: parameter %s: found %v, expected a number of at least 0 (window_us: 1000, hysteresis: whole) and at most 1e12 (alpha, hysteresis: 1e6)", Name, name, v)
+			return o, fmt.Errorf("policy %s: parameter %s: found %v, expected a number of at least 0 (window_us: 1000, hysteresis: whole, shed: 0 or 1) and at most 1e12 (alpha, hysteresis: 1e6)", Name, name, v)
 		}
 	}
 	return o, nil

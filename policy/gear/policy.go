@@ -27,6 +27,8 @@ type Policy struct {
 
 	requests []request
 
+	shed *shedder // nil: nothing is shed
+
 	gone    int // devices that are down
 	gear    int32
 	pending int   // requests not yet answered
@@ -100,6 +102,9 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	}
 	p.rule = NewRule(to, opt)
 	p.setGear(0)
+	if opt.Shed {
+		p.shed = p.newShedder()
+	}
 	return p, nil
 }
 
@@ -110,12 +115,15 @@ func (p *Policy) Gear() int { return int(p.gear) }
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
-		p.arrive(now, ev.Req, out)
+		p.arrive(now, ev, out)
 	case policy.ControlRevealed:
 		p.revealed(now, ev, out)
 	case policy.TransferFinished:
 		p.reached(ev.Batch)
 	case policy.BatchFinished:
+		if p.shed != nil {
+			p.shed.ran(p, ev)
+		}
 		p.left(ev.Batch)
 		p.serveIdle(now, out)
 	case policy.Timer:
@@ -135,7 +143,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
-func (p *Policy) arrive(now time.Duration, slot int32, out *policy.Actions) {
+func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	slot := ev.Req
 	for int(slot) >= len(p.requests) {
 		p.requests = append(p.requests, request{})
 	}
@@ -147,6 +156,13 @@ func (p *Policy) arrive(now time.Duration, slot int32, out *policy.Actions) {
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: tickTag, At: p.tick})
 	}
 	p.requests[slot] = request{gear: p.gear, queue: none}
+	if p.shed != nil {
+		if over := p.shed.over(p, now, ev.Deadline); over > 0 {
+			p.pending--
+			out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: slot, Reason: policy.ReasonDeadline, At: now + over})
+			return
+		}
+	}
 	if d := p.send(now, slot, out); d >= 0 && p.devices[d].work == 0 {
 		p.serve(now, d, out)
 	}
@@ -171,13 +187,24 @@ func (p *Policy) revealed(now time.Duration, ev *policy.Event, out *policy.Actio
 }
 
 func (p *Policy) complete(slot int32, out *policy.Actions) {
-	p.pending--
+	p.ended(slot)
 	out.List = append(out.List, policy.Action{Kind: policy.Complete, Req: slot})
 }
 
 func (p *Policy) drop(slot int32, why policy.Reason, out *policy.Actions) {
-	p.pending--
+	p.ended(slot)
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: slot, Reason: why})
+}
+
+// ended: a request is under way no longer.
+func (p *Policy) ended(slot int32) {
+	p.pending--
+	if p.shed == nil {
+		return
+	}
+	if p.shed.at(slot, none); p.pending == 0 {
+		p.shed.idle()
+	}
 }
 
 func (p *Policy) cancel(slot int32, out *policy.Actions) {

@@ -58,7 +58,7 @@ type script struct {
 func newScript(t *testing.T, change func(*policy.Tables, *Options)) *script {
 	tab := tables()
 	opt := DefaultOptions(tab)
-	opt.Window, opt.Hysteresis = 100*ms, 2
+	opt.Window, opt.Hysteresis, opt.Shed = 100*ms, 2, false
 	if change != nil {
 		change(tab, &opt)
 	}

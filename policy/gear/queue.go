@@ -22,6 +22,9 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 		s := &p.stages[p.first[r.gear]+r.stage]
 		if i := p.turn(s); i >= 0 {
 			p.push(now, slot, s.chains[i])
+			if p.shed != nil {
+				p.shed.at(slot, p.first[r.gear]+r.stage)
+			}
 			return p.startOf(s.chains[i])
 		}
 		if s.last {

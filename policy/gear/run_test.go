@@ -35,7 +35,7 @@ func runChains(t interface{ Fatal(...any) }, tab *policy.Tables, pol policy.Poli
 // and a recorded run replays to the same bytes.
 func TestFaultsAndReplay(t *testing.T) {
 	tab := gear.TwoModels()
-	pol, err := gear.New(tab, gear.DefaultOptions(tab))
+	pol, err := gear.New(tab, gear.NotShedding(tab))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestFaultsAndReplay(t *testing.T) {
 	if m.Requests != m.Completed+m.Dropped || m.Dropped < 20 || m.Dropped > 120 {
 		t.Errorf("%d requests, %d answered, %d dropped; expected those of the half second without a device", m.Requests, m.Completed, m.Dropped)
 	}
-	again, err := gear.New(tab, gear.DefaultOptions(tab))
+	again, err := gear.New(tab, gear.NotShedding(tab))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Au
 		}
 	}
 	slices.SortStableFunc(faults, func(a, b sim.Fault) int { return cmp.Compare(a.At, b.At) })
-	pol, err := policygear.New(t, policygear.DefaultOptions(t))
+	pol, err := policygear.New(t, policygear.NotShedding(t))
 	if err != nil {
 		return nil, err
 	}

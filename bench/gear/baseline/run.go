@@ -54,7 +54,7 @@ var ErrLate = errors.New("more requests are late than the watch allows")
 
 // Execute runs tables on arrivals with the gear policy.
 func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, w Watch) (*Run, error) {
-	pol, err := gear.New(t, gear.DefaultOptions(t))
+	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return nil, err
 	}

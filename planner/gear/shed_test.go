@@ -1,0 +1,96 @@
+package gear
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/policy/gear"
+	"inferplan/sim"
+)
+
+// overloaded runs a plan at a multiple of its largest rate for 20 s, then at half of it
+// for as long. It returns the requests answered in time per second of the first part, in
+// largest rates, and the shares in time of those that come in the first second that
+// begins one SLO after it, and in all the time from then on.
+func overloaded(t *testing.T, out *Outcome, load float64, shed bool) (goodput, soon, after float64) {
+	const long = 20 * time.Second
+	tab := out.Tables(out.Problem)
+	tab.Models[0].SLO = out.Problem.SLO
+	o := gear.DefaultOptions(tab)
+	o.Shed = shed
+	pol, err := gear.New(tab, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []arrivals.Request
+	most := out.Problem.Edges[len(out.Problem.Edges)-1]
+	for k, rate := range []float64{load * most, .5 * most} {
+		src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(uint64(k), "test/overload"), 0, rate, long)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := (arrivals.Request{}); src.Next(&r); {
+			r.At += time.Duration(k) * long
+			list = append(list, r)
+		}
+	}
+	slo := out.Problem.SLO
+	inTime, came := make([]float64, 3), make([]float64, 3)
+	part := func(arrived time.Duration) []int {
+		switch {
+		case arrived < long:
+			return []int{0}
+		case arrived < long+slo:
+			return nil
+		case arrived < long+slo+time.Second:
+			return []int{1, 2}
+		}
+		return []int{2}
+	}
+	for i := range list {
+		for _, k := range part(list[i].At) {
+			came[k]++
+		}
+	}
+	_, err = sim.Run(context.Background(), sim.Config{Tables: tab, Policy: pol, Source: arrivals.Slice(list), NoReport: true, Verify: true, Completed: func(arrived, at time.Duration) {
+		for _, k := range part(arrived) {
+			if at-arrived <= slo {
+				inTime[k]++
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inTime[0] / long.Seconds() / most, inTime[1] / came[1], inTime[2] / came[2]
+}
+
+// Under overload a cascade keeps its goodput and is itself again within one SLO; below
+// its largest rate shedding costs next to nothing.
+func TestShedding(t *testing.T) {
+	for _, c := range []struct {
+		f       *family
+		devices int
+	}{{&bert5, 1}, {&bert5, 2}, {&llama4, 4}, {&llama4, 8}} {
+		if c.f == &bert5 && c.devices > 1 && !long {
+			continue
+		}
+		p := c.f.problem(t, c.devices, 10)
+		out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, load := range []float64{.9, 1, 1.5, 2} {
+			with, soon, after := overloaded(t, out, load, true)
+			without, late, _ := overloaded(t, out, load, false)
+			t.Logf("%d devices, %v times the largest rate: goodput %.3f of it, in time %.3f in the second from one SLO after, %.3f then; without shedding %.3f, %.3f", c.devices, load, with, soon, after, without, late)
+			if with < min(.9, without-.03) || load > 1 && with < .9 || soon < .94 || after < .94 {
+				t.Errorf("%d devices, %v times the largest rate: goodput %.3f (without shedding %.3f), in time %.3f, %.3f after", c.devices, load, with, without, soon, after)
+			}
+		}
+	}
+}

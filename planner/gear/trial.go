@@ -1,0 +1,189 @@
+package gear
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Trials are a sequential test. A short run weeds out. Then come streams of arrivals,
+// each with a run of longerRun times that length. They are cut into blocks. After every
+// stream the blocks say one of three things: the gear keeps the SLO, it does not, or
+// another stream is needed.
+//
+// What is tested is the promise that a range holds its upper edge for ever: a fresh
+// trial, freshRun times as long as the shortest, misses the SLO with a chance of mayFail
+// at most. That is a one-sided tolerance bound of normal means (NIST/SEMATECH
+// e-Handbook of Statistical Methods, section 7.2.6.3). It has to hold for the share of
+// late requests, and for the tail latency of a block: that one also tells of latency that
+// grows while nothing is late yet. At every look an equal part of the chance to be wrong
+// is spent (Bonferroni). So a gear that breaks the promise passes with a chance of
+// 1 - trialConfidence at most.
+const (
+	freshRun        = 10
+	mayFail         = .01
+	trialConfidence = .95
+
+	longerRun    = 5
+	mostStreams  = 3
+	blocksPerRun = 4 // of the shortest run's length; so much of a stream is left out at its begin
+)
+
+// Trial is what a gear showed at a constant rate.
+type Trial struct {
+	Latency time.Duration // at the SLO's percentile, without the first quarter
+	Stable  bool          // latency does not grow over the run
+	Passed  bool
+	late    float64 // share of the requests past the SLO
+	batch   float64 // mean of the first model's batches
+}
+
+// runLength is how long the shortest trial runs: twenty SLOs, or forty where these are
+// less than eight seconds, and long enough for two thousand requests.
+func (p *Problem) runLength(rate float64) time.Duration {
+	slo := p.SLO.Seconds()
+	seconds := max(min(8, 40*slo), 20*slo, 2000/rate)
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// streamName names a stream of arrivals for trials.
+func streamName(n int) string {
+	if n == 0 {
+		return "gear/trial"
+	}
+	return fmt.Sprintf("gear/trial/%d", n)
+}
+
+// try judges a cascade at a rate by the problem's SLO.
+func (b *bench) try(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
+	return b.tryLate(ctx, c, minQueue, shares, rate, 1-b.p.Percentile)
+}
+
+// tryLate lets a share of the requests be late. Of more than the percentile allows,
+// only that latency does not grow is asked.
+func (b *bench) tryLate(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate, most float64) (Trial, error) {
+	p := b.p
+	short := p.runLength(rate)
+	a := attempt{c: c, minQueue: minQueue, shares: shares, rate: rate, length: short, limit: p.SLO, most: most}
+	s, err := b.run(ctx, &a)
+	if err != nil {
+		return Trial{}, err
+	}
+	if t := s.trial(p.SLO); s.above || s.late > most {
+		t.Passed, t.Stable = false, false
+		return t, nil
+	}
+	a.length, a.block = longerRun*short, short/blocksPerRun
+	var e evidence
+	for {
+		a.stream++
+		if s, err = b.run(ctx, &a); err != nil {
+			return Trial{}, err
+		}
+		t := s.trial(p.SLO)
+		if s.above || most > 1-p.Percentile {
+			return t, nil
+		}
+		e.add(s.blocks)
+		keeps, hopeless := e.judge(p.SLO, most)
+		if t.Stable, t.Passed, t.late = keeps, keeps && t.Latency <= p.SLO, stat.Mean(e.lates, nil); keeps || hopeless || a.stream == mostStreams {
+			return t, nil
+		}
+	}
+}
+
+// trial judges a run by an SLO: the tail within it, and the mean latency of the last
+// quarter not above the second's by more than a twentieth of it.
+func (s *shown) trial(slo time.Duration) Trial {
+	if s.above {
+		return Trial{Latency: -1, batch: s.batch}
+	}
+	t := Trial{Latency: s.tail, Stable: s.growth <= slo/20, late: s.late, batch: s.batch}
+	t.Passed = t.Stable && t.Latency <= slo
+	return t
+}
+
+// block is a part of a run.
+type block struct {
+	late float64       // share of its requests
+	tail time.Duration // at the percentile
+}
+
+// evidence is what the blocks of all streams showed.
+type evidence struct {
+	lates, tails []float64 // by block; tails in seconds
+	streams      int
+}
+
+// add takes a stream.
+func (e *evidence) add(blocks []block) {
+	e.streams++
+	for _, b := range blocks[blocksPerRun:] {
+		e.lates, e.tails = append(e.lates, b.late), append(e.tails, b.tail.Seconds())
+	}
+}
+
+// judge tells whether a gear keeps the promise, and whether it would not even if all
+// further streams showed the same.
+func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool) {
+	holds := func(streams int) bool {
+		more := float64(streams) / float64(e.streams)
+		return e.bound(e.lates, more) <= most && e.bound(e.tails, more) <= slo.Seconds()
+	}
+	keeps = holds(e.streams)
+	return keeps, !keeps && !holds(mostStreams)
+}
+
+// bound is what the mean of a fresh trial exceeds with a chance of mayFail at most, if
+// there were more values like these.
+func (e *evidence) bound(list []float64, more float64) float64 {
+	s := e.spread(list)
+	return stat.Mean(list, nil) + tolerance(more*float64(len(list)), more*s.worth)*s.deviation
+}
+
+// tolerance is by how many deviations of a block the mean of n blocks has to lie below
+// a limit: then the mean of a fresh trial, without its first quarter, exceeds it with a
+// chance of mayFail at most. The deviation comes of so many independent values.
+func tolerance(n, values float64) float64 {
+	c := distuv.UnitNormal.Quantile(1-mayFail) / math.Sqrt(.75*freshRun*blocksPerRun)
+	t := distuv.NoncentralT{Nu: values - 1, Mu: c * math.Sqrt(n)}
+	return t.Quantile(1-(1-trialConfidence)/mostStreams) / math.Sqrt(n)
+}
+
+// spread is how much blocks vary, as far as means of many go, and of how many
+// independent values that comes.
+type spread struct{ deviation, worth float64 }
+
+// Of blocks that follow each other: the most that they count as alike, and the least
+// that they are worth.
+const (
+	mostAlike  = .9
+	leastWorth = 3
+)
+
+// spread allows for neighbours that are alike. At a correlation of r, n blocks are worth
+// n(1-r)/(1+r), and their mean varies as if each varied (1+r)/(1-r) times as much
+// (Bayley and Hammersley 1946, of a first-order autoregression), which their deviations
+// from their own mean tell too little of. A correlation of n values comes out too small by about (1+3r)/n (Kendall 1954).
+func (e *evidence) spread(list []float64) spread {
+	mean, each, n := stat.Mean(list, nil), len(list)/e.streams, float64(len(list))
+	squares, products, pairs := 0.0, 0.0, 0.0
+	for i, x := range list {
+		squares += (x - mean) * (x - mean)
+		if i%each > 0 {
+			products += (x - mean) * (list[i-1] - mean)
+			pairs++
+		}
+	}
+	if squares == 0 {
+		return spread{0, n}
+	}
+	r := products / squares * n / pairs
+	r = min(max(0, r+(2+3*r)/float64(each)), mostAlike)
+	alike := (1 + r) / (1 - r)
+	return spread{math.Sqrt(squares / max(n-alike, 1) * alike), max(n/alike, leastWorth)}
+}

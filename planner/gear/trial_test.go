@@ -1,0 +1,87 @@
+package gear
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A gear that was found holds its range's upper edge in fresh trials, of other
+// arrivals and ten times as long.
+func TestFreshTrials(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		f           *family
+		devices     []int
+		tries, long int
+	}{{"bert5", &bert5, []int{2}, 1, 40}, {"llama4", &llama4, []int{6}, 4, 200}} {
+		tries := c.tries
+		if long {
+			tries, c.devices = c.long, []int{1, 2, 3, 4, 5, 6, 8}
+		}
+		for _, d := range c.devices {
+			p := c.f.problem(t, d, 10)
+			out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			most := 0
+			for r := range out.Gears {
+				fails := 0
+				for seed := range tries {
+					fresh, err := out.Again(context.Background(), r, uint64(1000+seed))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !fresh.Passed {
+						fails++
+					}
+				}
+				if most = max(most, fails); float64(fails) > mayFail*float64(tries) {
+					t.Errorf("%s on %d, range %d at load %.3f: %d of %d fresh trials fail", c.name, d, r+1, out.Gears[r].Load, fails, tries)
+				}
+			}
+			t.Logf("%s on %d: accuracy %.4f of %.4f in %d runs; at most %d of %d fresh trials of a gear fail", c.name, d, out.Accuracy, out.Bound, out.Runs, most, tries)
+		}
+	}
+}
+
+// Of gears at the edge of the promise no more pass than the confidence says; where
+// blocks are like their neighbours, which has to be estimated, hardly more.
+func TestJudgedAtItsConfidence(t *testing.T) {
+	const limit, dev, tries = .05, .01, 4000
+	z := 2.3263 // of the chance that a fresh trial may fail with
+	for alike, most := range map[float64]float64{0: 1 - trialConfidence, .5: 1.5 * (1 - trialConfidence)} {
+		rng, passed, clear := rand.New(rand.NewPCG(1, 1)), 0, 0
+		long := dev * math.Sqrt((1+alike)/(1-alike)/(.75*freshRun*blocksPerRun)) // of a fresh trial's mean
+		judged := func(mean float64) bool {
+			var e evidence
+			for range mostStreams {
+				x, blocks := rng.NormFloat64()*dev, make([]block, longerRun*blocksPerRun)
+				for i := range blocks {
+					x = alike*x + math.Sqrt(1-alike*alike)*dev*rng.NormFloat64()
+					blocks[i] = block{late: mean + x, tail: time.Millisecond}
+				}
+				e.add(blocks)
+				if keeps, hopeless := e.judge(time.Second, limit); keeps || hopeless {
+					return keeps
+				}
+			}
+			return false
+		}
+		for range tries {
+			if judged(limit - z*long) {
+				passed++
+			}
+			if judged(limit - 12*long) {
+				clear++
+			}
+		}
+		t.Logf("alike %v: %.3f pass at the edge, %.3f clear of it", alike, float64(passed)/tries, float64(clear)/tries)
+		if float64(passed)/tries > most || float64(clear)/tries < .6 {
+			t.Errorf("alike %v: %d of %d pass at the edge of the promise, %d clear of it", alike, passed, tries, clear)
+		}
+	}
+}

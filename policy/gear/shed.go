@@ -1,0 +1,159 @@
+package gear
+
+import (
+	"time"
+
+	"inferplan/policy"
+)
+
+// shedder tells at its arrival whether a request could be in time. Nothing else
+// bounds the queues once more comes than the fastest gear holds.
+//
+// It keeps, by device, the work that the requests under way still mean: of the model
+// that each is at, and of those that it may go on to, as often as the samples planned
+// on did. What comes next is behind all of that on the busiest device, and has its own
+// way to go. Where that is longer than its time, it is refused at once; what was
+// taken keeps its promise. A request that few others follow to the last model is not
+// measured by that one: the percentile allows for it.
+type shedder struct {
+	work    [][]float64 // by stage of a gear: seconds on every device, its own and to come
+	alone   []time.Duration
+	waiting []float64 // by device, seconds
+	stage   []int32   // by request: stage that its work is counted of; none: not counted
+	pace    float64   // what batches take, of what was planned
+}
+
+// Of the pace: the weight of a batch, and how far it may be off.
+const (
+	paceStep            = 1. / 64
+	leastPace, mostPace = .5, 4
+)
+
+// newShedder reckons what every stage of every gear means for the devices.
+func (p *Policy) newShedder() *shedder {
+	s := &shedder{waiting: make([]float64, len(p.devices)), pace: 1}
+	own := Of(p.t)
+	for g := range p.gears {
+		reach := own.reach(&p.gears[g])
+		alone := time.Duration(0)
+		for k := range p.gears[g].Stages {
+			work := make([]float64, len(p.devices))
+			for j := k; j < len(reach); j++ {
+				if reach[k] > 0 {
+					p.addWork(work, &p.stages[int(p.first[g])+j], reach[j]/reach[k])
+				}
+			}
+			s.work = append(s.work, work)
+			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
+				alone += p.soonest(&p.stages[int(p.first[g])+k])
+			}
+		}
+		s.alone = append(s.alone, alone)
+	}
+	return s
+}
+
+// reach is the share of the samples that come to every stage of a gear.
+func (t *Tables) reach(g *Gear) []float64 {
+	n := make([]float64, len(g.Stages))
+	for i := range t.Records.Samples {
+		for k := range g.Stages {
+			n[k]++
+			if st := &g.Stages[k]; int32(t.Records.Levels[st.Pipeline][i]) >= st.Below {
+				break
+			}
+		}
+	}
+	for k := range n {
+		n[k] /= float64(max(1, t.Records.Samples))
+	}
+	return n
+}
+
+// addWork adds what a share of a request at a stage costs the devices, in batches as
+// long as they get.
+func (p *Policy) addWork(work []float64, s *stage, share float64) {
+	total := 0.0
+	for _, w := range s.weights {
+		total += w
+	}
+	for i, c := range s.chains {
+		if total <= 0 {
+			break
+		}
+		pl := &p.t.Pipelines[p.chains[c].pipeline]
+		for h, d := range p.devicesOf(c) {
+			infer := p.t.Stages[pl.FirstStage+int32(h)].Infer[pl.Batch-1]
+			work[d] += share * s.weights[i] / total * infer.Seconds() / float64(pl.Batch)
+		}
+	}
+}
+
+// soonest is the time of one request alone at a stage, where it is least.
+func (p *Policy) soonest(s *stage) time.Duration {
+	least := time.Duration(-1)
+	for _, c := range s.chains {
+		pl := &p.t.Pipelines[p.chains[c].pipeline]
+		took := time.Duration(0)
+		for h := range pl.NumStages {
+			took += p.t.Stages[pl.FirstStage+h].Infer[0]
+		}
+		if least < 0 || took < least {
+			least = took
+		}
+	}
+	return max(least, 0)
+}
+
+// over is by how much a request that comes under the gear in force would miss its
+// deadline.
+func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
+	work, most, lost := s.work[p.first[p.gear]], 0.0, 0.0
+	for d, w := range s.waiting {
+		switch {
+		case p.devices[d].down:
+			lost += w
+		case work[d] > 0:
+			most = max(most, w)
+		}
+	}
+	if alive := len(p.devices) - p.gone; lost > 0 && alive > 0 {
+		most += lost / float64(alive)
+	}
+	return now + time.Duration(s.pace*(most*1e9+float64(s.alone[p.gear]))) - deadline
+}
+
+// at notes that a request is at a stage now; none: it has left.
+func (s *shedder) at(slot, stage int32) {
+	for int(slot) >= len(s.stage) {
+		s.stage = append(s.stage, none)
+	}
+	s.add(s.stage[slot], -1)
+	s.add(stage, 1)
+	s.stage[slot] = stage
+}
+
+func (s *shedder) add(stage int32, sign float64) {
+	if stage == none {
+		return
+	}
+	for d, w := range s.work[stage] {
+		s.waiting[d] += sign * w
+	}
+}
+
+// idle: nothing is under way. What rounding left is forgotten.
+func (s *shedder) idle() { clear(s.waiting) }
+
+// ran hears how long a batch took.
+func (s *shedder) ran(p *Policy, ev *policy.Event) {
+	b := &p.batches[ev.Batch]
+	if b.size == 0 {
+		return
+	}
+	planned := p.t.Stages[p.t.Pipelines[p.chains[b.chain].pipeline].FirstStage+int32(ev.Hop)].Infer[b.size-1]
+	if took := ev.End - ev.Start; took > 0 && planned > 0 {
+		s.pace += paceStep * (float64(took)/float64(planned) - s.pace)
+		s.pace = min(max(s.pace, leastPace), mostPace)
+	}
+}
