@@ -80,8 +80,10 @@ func (l *loop) dispatch(a *policy.Action) {
 			return
 		}
 	}
-	l.put(a, l.t.Pipelines[a.Pipeline].Service, tasks, hops)
-	for _, t := range tasks {
+	l.put(a, &l.t.Pipelines[a.Pipeline], hops)
+	inside := l.inside[a.Batch*l.most:]
+	for i, t := range tasks {
+		inside[i] = t
 		l.enter(t)
 	}
 	if to := l.of[hops[0].Device]; to == 0 {

@@ -51,9 +51,9 @@ func (g *agenda) next(it *item) bool {
 	switch {
 	case g.moved.n > 0 && (at > g.now || order > uint8(policy.TransferFinished) ||
 		order == uint8(policy.TransferFinished) && g.moved.front().serial < g.heap.NextSequence()):
-		*it = g.moved.pop()
+		g.moved.pop(it)
 	case g.begun.n > 0 && (at > g.now || order > uint8(policy.BatchStarted)):
-		*it = g.begun.pop()
+		g.begun.pop(it)
 	case g.ahead && order == uint8(policy.Arrival):
 		g.now, g.ahead = at, false
 		it.what = isArrival
@@ -86,9 +86,8 @@ func (r *ring) push(it item) {
 
 func (r *ring) front() *item { return &r.items[r.first] }
 
-func (r *ring) pop() item {
-	it := r.items[r.first]
+func (r *ring) pop(it *item) {
+	*it = r.items[r.first]
 	r.first = (r.first + 1) & (len(r.items) - 1)
 	r.n--
-	return it
 }

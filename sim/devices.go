@@ -267,7 +267,7 @@ func (h *devices) runFinished(it *item) {
 		h.trace.run(it.device, b.model, b.size, it.start, h.now)
 	}
 	model, service, last, hop := b.model, b.service, b.hop+1 == b.numHops, b.first+it.hop
-	part := last && int32(hop)+1 < h.t.Pipelines[b.pipeline].NumStages
+	part := last && int32(hop)+1 < b.stages
 	switch {
 	case part:
 		h.handBack(it.batch, it.device)

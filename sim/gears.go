@@ -37,10 +37,9 @@ func (r *Result) setGears(g GearResult) {
 // hears what level each answer has.
 type cascade struct {
 	records
-	l       *loop
-	gears   int
-	answers []int32 // by request: pipeline that answered last; -1: none
-	sums    GearResult
+	l     *loop
+	gears int
+	sums  GearResult
 }
 
 func newCascade(l *loop) ending {
@@ -48,32 +47,25 @@ func newCascade(l *loop) ending {
 	if own == nil {
 		return nil
 	}
-	c := &cascade{l: l, gears: len(own.Gears), answers: make([]int32, 0, usual), records: records{own: &own.Records, samples: make([]int32, 0, usual)}}
+	c := &cascade{l: l, gears: len(own.Gears), records: records{own: &own.Records, by: make([]sample, 0, usual)}}
 	l.truth = c
 	return c
 }
 
-// Arrive implements Truth.
-func (c *cascade) Arrive(req int32, r *arrivals.Request) {
-	c.records.Arrive(req, r)
-	for int(req) >= len(c.answers) {
-		c.answers = append(c.answers, -1)
-	}
-	c.answers[req] = -1
-}
-
-// ran reveals the levels of a batch's answers; its requests wait again.
+// ran reveals the levels of a batch's answers; its requests wait again. One event
+// serves all of them: no action of a gear's policy tells another.
 func (c *cascade) ran(slot, device int32) {
 	l := c.l
 	pipeline := l.batches[slot].pipeline
+	levels := c.own.Levels[pipeline]
+	ev := l.beginBatch(policy.ControlRevealed, slot, device)
 	for _, r := range l.members(slot) {
 		if !l.leave(r, waiting) {
 			continue
 		}
-		c.answers[r] = pipeline
-		_, level := c.Outcome(r, r, pipeline)
-		ev := l.beginBatch(policy.ControlRevealed, slot, device)
-		ev.Req, ev.Task, ev.Value = r, r, level
+		s := &c.by[r]
+		s.answer = pipeline
+		ev.Req, ev.Task, ev.Value = r, r, int64(levels[s.of])
 		l.tell()
 	}
 }
@@ -81,12 +73,12 @@ func (c *cascade) ran(slot, device int32) {
 // complete answers a request with its last answer.
 func (c *cascade) complete(req int32) error {
 	l := c.l
-	if req < 0 || int(req) >= len(l.requests) || l.requests[req].state != waiting || l.tasks[req].state != waiting || c.answers[req] < 0 {
+	if uint(req) >= uint(len(l.requests)) || l.requests[req].running > 0 || l.requests[req].state != waiting || c.by[req].answer < 0 {
 		return fmt.Errorf("the policy completes request slot %d, which has no answer", req)
 	}
 	if l.requests[req].arrived >= l.cfg.Warmup {
 		c.sums.Answered++
-		if c.correct(req, c.answers[req]) {
+		if s := &c.by[req]; c.own.Correct[s.answer][s.of] {
 			c.sums.Correct++
 		}
 	}
@@ -121,29 +113,33 @@ func poolCascades(out *Result, runs []*Result) {
 // records are the truth of gear plans: request i of the run carries sample i
 // modulo their number.
 type records struct {
-	own     *gear.Records
-	samples []int32 // by request
-	count   int64
+	own   *gear.Records
+	by    []sample // by request
+	count int64
+}
+
+// sample is what a request carries.
+type sample struct {
+	of     int32
+	answer int32 // pipeline that answered last; -1: none
 }
 
 // Arrive implements Truth.
 func (r *records) Arrive(req int32, _ *arrivals.Request) {
-	for int(req) >= len(r.samples) {
-		r.samples = append(r.samples, 0)
+	for int(req) >= len(r.by) {
+		r.by = append(r.by, sample{})
 	}
-	r.samples[req] = int32(r.count % int64(r.own.Samples))
+	r.by[req] = sample{int32(r.count % int64(r.own.Samples)), -1}
 	r.count++
 }
 
 // Outcome implements Truth.
 func (r *records) Outcome(req, _, pipeline int32) (policy.Outcome, int64) {
-	return policy.Outcome{}, int64(r.own.Levels[pipeline][r.samples[req]])
+	return policy.Outcome{}, int64(r.own.Levels[pipeline][r.by[req].of])
 }
 
 // Tokens implements Truth: there are none.
 func (r *records) Tokens(int32) int32 { return 0 }
-
-func (r *records) correct(req, pipeline int32) bool { return r.own.Correct[pipeline][r.samples[req]] }
 
 // CompletedFunc hears of every answered request.
 type CompletedFunc func(arrived, answered time.Duration)

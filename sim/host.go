@@ -76,6 +76,7 @@ type batch struct {
 	service  int32
 	pipeline int32
 	size     int32
+	stages   int32 // of its pipeline
 	numHops  int16
 	hop      int16 // of its hops
 	first    int16 // stage of its first hop; hops before that were another batch's
@@ -119,10 +120,15 @@ func (u *batchTable) members(b int32) []int32 {
 	return u.inside[b*u.most : b*u.most+u.batches[b].size]
 }
 
-// put notes a batch that the policy dispatches.
-func (u *batchTable) put(a *policy.Action, service int32, tasks []int32, hops []policy.Hop) {
+// put notes a batch that the policy dispatches. It is filled in place.
+func (u *batchTable) put(a *policy.Action, pl *policy.Pipeline, hops []policy.Hop) {
 	u.serial++
-	u.batches[a.Batch] = batch{serial: u.serial, model: a.Model, service: service, pipeline: a.Pipeline, size: a.Size, numHops: a.HopCount, live: true}
-	copy(u.inside[a.Batch*u.most:], tasks)
-	copy(u.hops[a.Batch*u.stride:], hops)
+	b := &u.batches[a.Batch]
+	*b = batch{}
+	b.serial, b.model, b.service, b.pipeline, b.stages = u.serial, a.Model, pl.Service, a.Pipeline, pl.NumStages
+	b.size, b.numHops, b.live = a.Size, a.HopCount, true
+	to := u.hops[a.Batch*u.stride:]
+	for i := range hops {
+		to[i] = hops[i]
+	}
 }
