@@ -96,7 +96,13 @@ func (c *call) bytes() []byte {
 
 func grpcWire() wire {
 	seeds := callSeeds()
-	return wire{name: "gRPC", send: sendCall, make: func(m *mutator) []byte {
+	var hard [][]byte
+	for _, size := range []int{20_000, 800_000} {
+		for _, c := range hostileMessages(size) {
+			hard = append(hard, c.bytes())
+		}
+	}
+	return wire{name: "gRPC", hard: hard, send: sendCall, make: func(m *mutator) []byte {
 		c := seeds[m.IntN(len(seeds))]
 		if m.IntN(2) == 0 {
 			c = seeds[m.IntN(3)] // inference has the decoder of its own

@@ -13,7 +13,8 @@
 //	switches   random plans put in force under load, with random times to drain
 //	soak       70 % of the planned rate for a long time, sampled and drawn
 //
-// mutate.go makes hostile variants of good inputs from a seed. requests.go and calls.go
+// mutate.go makes hostile variants of good inputs from a seed, hostile.go bodies that are
+// known to be hard. requests.go and calls.go
 // send them byte by byte, past every client library; programs.go gives them to the
 // program as files; greedy.go is also the process of the greedy clients. server.go runs
 // and watches `plan serve`, plans.go makes the plans that it serves, clients.go are

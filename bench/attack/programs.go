@@ -87,7 +87,6 @@ type corpus struct {
 	cpu       time.Duration
 	memory    int64
 	cpuOf     string
-	kept      int
 	keptUnder string
 }
 

@@ -34,6 +34,7 @@ const (
 // whether that is a failure of the server's (5xx).
 type wire struct {
 	name string
+	hard [][]byte // what is known to be hard, before all mutants
 	make func(m *mutator) []byte
 	send func(address string, raw []byte) (answer string, failure bool)
 }
@@ -74,7 +75,7 @@ func (a *attack) requests(ctx context.Context) ([]figures.Figure, error) {
 			if err != nil {
 				return nil, err
 			}
-			t, err := a.shoot(ctx, s, w, a.count(10_000)/2, where)
+			t, err := a.shoot(ctx, s, w, a.count(10_000), where)
 			peak := s.status("VmHWM")
 			if code, serr := s.stop(); err == nil && (serr != nil || code != 0) {
 				err = fmt.Errorf("%s: the server ended with code %d: %w", where, code, errors.Join(serr, errors.New("expected 0")))
@@ -102,7 +103,11 @@ func (a *attack) shoot(ctx context.Context, s *server, w wire, n int, stream str
 		if ctx.Err() != nil {
 			return t, ctx.Err()
 		}
-		t.try(s, w, address, w.make(m))
+		if i < len(w.hard) {
+			t.try(s, w, address, w.hard[i])
+		} else {
+			t.try(s, w, address, w.make(m))
+		}
 		if !s.alive() {
 			return t, fmt.Errorf("%s: the server ended at mutant %d", stream, i)
 		}
@@ -227,7 +232,13 @@ func restSeeds() (out []restRequest) {
 
 func restWire() wire {
 	seeds := restSeeds()
-	return wire{name: "REST", send: sendREST, make: func(m *mutator) []byte {
+	var hard [][]byte
+	for _, size := range []int{20_000, 800_000} {
+		for _, r := range hostileBodies(size) {
+			hard = append(hard, r.bytes())
+		}
+	}
+	return wire{name: "REST", hard: hard, send: sendREST, make: func(m *mutator) []byte {
 		r := seeds[m.IntN(len(seeds))]
 		r.headers = slices.Clone(r.headers)
 		kind := m.IntN(20)

@@ -100,31 +100,38 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	return cmd
 }
 
-func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
-	var body formats.Bytes
+// limits are the largest body and the memory for requests. Go's collector learns of
+// the second.
+func (o *serveOptions) limits() (body, requests formats.Bytes, err error) {
 	if err := body.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.maxBody))); err != nil {
-		return usageErrorf("--max-body: %w", err)
+		return 0, 0, usageErrorf("--max-body: %w", err)
 	}
-	var memory formats.Bytes
+	requests = oip.DefaultMemory
 	if o.memoryLimit != "" {
+		var memory formats.Bytes
 		if err := memory.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.memoryLimit))); err != nil {
-			return usageErrorf("--memory-limit: %w", err)
+			return 0, 0, usageErrorf("--memory-limit: %w", err)
 		}
 		if memory < leastMemory {
-			return usageErrorf("--memory-limit: found %s, expected %s or more", memory, formats.Bytes(leastMemory))
+			return 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, formats.Bytes(leastMemory))
 		}
 		if int64(body) > int64(memory)/4 {
-			return usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
+			return 0, 0, usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
 		}
-	}
-	requests := formats.Bytes(oip.DefaultMemory)
-	if memory > 0 {
 		requests = memory / 2
 	}
 	// Without a limit the heap may grow to twice what is in use before Go's collector
 	// runs. A limit of the user's own stays.
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(int64(requests) + besideRequests)
+	}
+	return body, requests, nil
+}
+
+func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
+	body, requests, err := o.limits()
+	if err != nil {
+		return err
 	}
 	if err := o.bounds(int64(body)); err != nil {
 		return err

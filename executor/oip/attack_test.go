@@ -464,47 +464,6 @@ func TestWatchedConnFollowsFrames(t *testing.T) {
 	}
 }
 
-func TestBudgetIsFair(t *testing.T) {
-	b := NewBudget(1000, quiet)
-	b.patience = 0
-	var out []string
-	open := func(client, name string, n int64) (*hold, *Error) {
-		h := &hold{}
-		h.open(b, client, named{httptest.NewRecorder(), func() { out = append(out, name) }})
-		return h, h.grow(n)
-	}
-	greedy, _ := open("greedy", "greedy 1", 500)
-	open("greedy", "greedy 2", 300)
-	open("other", "other", 100)
-	if _, err := open("greedy", "greedy 3", 600); err == nil || err.Reason != "memory" || out != nil {
-		t.Errorf("the one that takes most got more: %v, cut off: %v", err, out)
-	}
-	if _, err := open("modest", "modest", 200); err != nil || fmt.Sprint(out) != "[greedy 1]" {
-		t.Errorf("the modest one: %v, cut off: %v", err, out)
-	}
-	if err := greedy.grow(1); err != errEvicted {
-		t.Errorf("what was cut off grows: %v", err)
-	}
-	greedy.close()
-	if b.Used() != 600 {
-		t.Errorf("%d bytes are used", b.Used())
-	}
-	// What has come whole stays.
-	whole, _ := open("whole", "whole", 400)
-	whole.whole()
-	out = nil
-	if _, err := open("late", "late", 350); err == nil || !b.Full() {
-		t.Errorf("over the limit: %v, full: %v, cut off: %v", err, b.Full(), out)
-	}
-}
-
-type named struct {
-	http.ResponseWriter
-	evicted func()
-}
-
-func (n named) SetReadDeadline(time.Time) error { n.evicted(); return nil }
-
 func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 	infer := func(h http.Handler, host, origin, kind string) int {
 		r := httptest.NewRequest("POST", "/v2/models/mlp/infer", strings.NewReader(`{"inputs":[`+goodInput+`]}`))
@@ -605,53 +564,4 @@ func FuzzWatchedConn(f *testing.F) {
 			t.Errorf("books %d bytes, the calls take %d", c.total, sum)
 		}
 	})
-}
-
-// Who takes much waits while the memory is full, and is served when there is room;
-// little is taken at once, also for a client of the same address.
-func TestWhoTakesMuchWaits(t *testing.T) {
-	b := NewBudget(1000, quiet)
-	b.patience = 10 * time.Second
-	out := make(chan string, 10)
-	open := func(client, name string) *hold {
-		h := &hold{}
-		h.open(b, client, named{httptest.NewRecorder(), func() { out <- name }})
-		return h
-	}
-	first := open("greedy", "first")
-	if err := first.grow(800); err != nil {
-		t.Fatal(err)
-	}
-	second, waited := open("greedy", "second"), make(chan *Error, 1)
-	go func() { waited <- second.grow(600) }()
-	settles(t, "nobody waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.freed != nil })
-	for _, client := range []string{"greedy", "other"} {
-		if err := open(client, "little").grow(50); err != nil {
-			t.Errorf("little of %s: %v", client, err)
-		}
-	}
-	select {
-	case err := <-waited:
-		t.Errorf("who takes much did not wait: %v", err)
-	case name := <-out:
-		t.Errorf("%s was cut off", name)
-	default:
-	}
-	first.close()
-	if err := <-waited; err != nil || b.Used() != 700 {
-		t.Errorf("after there is room: %v, %d bytes", err, b.Used())
-	}
-	// Who is cut off while it waits hears of it at once.
-	go func() { waited <- second.grow(300) }()
-	settles(t, "nobody waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.freed != nil })
-	if err := open("third", "third").grow(320); err != nil {
-		t.Errorf("a fair share: %v", err)
-	}
-	if err := <-waited; err != errEvicted || <-out != "second" {
-		t.Errorf("cut off: %v", err)
-	}
-	b.patience = 10 * time.Millisecond
-	if err := open("fourth", "fourth").grow(2000); err == nil || err.Reason != "memory" {
-		t.Errorf("more than there is: %v", err)
-	}
 }

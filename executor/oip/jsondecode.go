@@ -597,15 +597,15 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	switch dt {
 	case FP32:
 		var v float64
-		v, fail = strconv.ParseFloat(alias(text), 32)
+		v, fail = parseFloat(text, 32)
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v)))
 	case FP64:
 		var v float64
-		v, fail = strconv.ParseFloat(alias(text), 64)
+		v, fail = parseFloat(text, 64)
 		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v))
 	case FP16:
 		var v float64
-		v, fail = strconv.ParseFloat(alias(text), 64)
+		v, fail = parseFloat(text, 64)
 		h, ok := toHalf(v)
 		if !ok {
 			fail = strconv.ErrRange

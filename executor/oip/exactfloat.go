@@ -1,0 +1,166 @@
+package oip
+
+import (
+	"math"
+	"math/big"
+	"math/bits"
+	"strconv"
+	"sync"
+)
+
+// strconv takes up to twenty microseconds for a number of a few digits: one that is
+// subnormal, or so near the middle between two floats that it needs all of a large power
+// of ten. A request may hold hundreds of thousands of them. Where powers are large we
+// divide instead: the cost is that of one division of integers.
+
+const (
+	mildExponent = 40  // up to which strconv's own way is short
+	mostDigits   = 800 // that can decide: the middle between two floats has at most 768 (FP64)
+)
+
+// scratch is room for the integers of one conversion.
+type scratch struct {
+	num, den, q, r big.Int
+	digits         []byte
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// tens are powers of ten, made when they are first needed: up to what brings the most
+// digits below the smallest float.
+var tens [mostDigits + 400]struct {
+	once sync.Once
+	v    big.Int
+}
+
+func ten(n int) *big.Int {
+	t := &tens[n]
+	t.once.Do(func() { t.v.Exp(big.NewInt(10), big.NewInt(int64(n)), nil) })
+	return &t.v
+}
+
+// parseFloat reads the text of a JSON number to the nearest float of 32 or 64 bits; the
+// error says that it is out of range.
+func parseFloat(text []byte, size int) (float64, error) {
+	s := scratches.Get().(*scratch)
+	defer scratches.Put(s)
+	negative, exponent, more := s.split(text)
+	n := len(s.digits)
+	top := exponent + n // the number is below 10^top
+	v, least, most := 0.0, -324, 309
+	if size == 32 {
+		least, most = -46, 39
+	}
+	switch {
+	case n == 0 || top < least:
+	case top > most:
+		return 0, strconv.ErrRange
+	default:
+		if n <= 19 && top > -mildExponent && top < mildExponent {
+			x, err := strconv.ParseFloat(alias(text), 64)
+			if err == nil && size == 64 {
+				return x, nil
+			}
+			if err == nil && narrows(x) {
+				return float64(float32(x)), nil
+			}
+		}
+		v = s.divide(exponent, more, size)
+	}
+	if negative {
+		v = -v
+	}
+	if size == 32 && math.Abs(v) > math.MaxFloat32 || math.IsInf(v, 0) {
+		return 0, strconv.ErrRange
+	}
+	return v, nil
+}
+
+// split fills the digits without zeros in front, and returns the power of ten of the
+// last of them. more says that others follow that are not all zero.
+func (s *scratch) split(text []byte) (negative bool, exponent int, more bool) {
+	s.digits = s.digits[:0]
+	point := false
+	for i, c := range text {
+		switch {
+		case c == '-':
+			negative = true
+		case c == '.':
+			point = true
+		case c|0x20 == 'e':
+			e, err := strconv.Atoi(string(text[i+1:]))
+			if err != nil || e < -1<<30 || e > 1<<30 { // too long to matter which
+				e = 1 << 30
+				if text[i+1] == '-' {
+					e = -e
+				}
+			}
+			return negative, exponent + e, more
+		case len(s.digits) == mostDigits:
+			more = more || c != '0'
+			if !point {
+				exponent++
+			}
+		default:
+			if c != '0' || len(s.digits) > 0 {
+				s.digits = append(s.digits, c)
+			}
+			if point {
+				exponent--
+			}
+		}
+	}
+	return negative, exponent, more
+}
+
+// divide is digits * 10^exponent, rounded once, to even where it is in the middle.
+func (s *scratch) divide(exponent int, more bool, size int) float64 {
+	precision, least := 53, -1074 // the lowest bit of a float
+	if size == 32 {
+		precision, least = 24, -149
+	}
+	s.integer()
+	den := ten(max(-exponent, 0))
+	if exponent > 0 {
+		s.q.Mul(&s.num, ten(exponent))
+		s.num.Set(&s.q)
+	}
+	// The quotient gets 62 to 64 bits, of which a float keeps the first.
+	shift := 63 - (s.num.BitLen() - den.BitLen())
+	if shift >= 0 {
+		s.num.Lsh(&s.num, uint(shift))
+	} else {
+		den = s.den.Lsh(den, uint(-shift))
+	}
+	s.q.QuoRem(&s.num, den, &s.r)
+	q := s.q.Uint64()
+	more = more || s.r.Sign() != 0
+	drop := max(bits.Len64(q)-precision, least+shift)
+	if drop <= 0 {
+		return math.Ldexp(float64(q), -shift)
+	}
+	if drop > 64 {
+		return 0
+	}
+	kept, rest, half := uint64(0), q, uint64(1)<<(drop-1)
+	if drop < 64 {
+		kept, rest = q>>drop, q&(1<<drop-1)
+	}
+	if rest > half || rest == half && (more || kept&1 == 1) {
+		kept++
+	}
+	return math.Ldexp(float64(kept), drop-shift)
+}
+
+// integer makes a number of the digits.
+func (s *scratch) integer() {
+	if len(s.digits) <= 19 {
+		v := uint64(0)
+		for _, c := range s.digits {
+			v = v*10 + uint64(c-'0')
+		}
+		s.num.SetUint64(v)
+		return
+	}
+	s.num.SetString(string(s.digits), 10)
+}
