@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -58,6 +57,7 @@ func run() error {
 	dir := flag.String("keep", "bench/dyorc/results", "folder of results; a second start goes on where the first was stopped")
 	tables := flag.String("tables", strings.Join(names, ","), "tables to make")
 	seeds := flag.String("seeds", "1,2,3,4,5", "seeds of the runs")
+	figures := flag.String("figures", "bench/dyorc/figures.json", "file for the claims with what was measured; empty: none")
 	fresh := flag.Bool("fresh", false, "forget what is kept")
 	by := flag.String("kept-by", "", "take results that were kept by this program (a hash); default: this one")
 	b := &bench{out: os.Stdout}
@@ -90,5 +90,8 @@ func run() error {
 			return fmt.Errorf("table %s: %w", m.name, err)
 		}
 	}
-	return b.writeFigures(filepath.Join(*dir, "figures.json"))
+	if *figures == "" {
+		return nil
+	}
+	return b.writeFigures(*figures)
 }
