@@ -37,7 +37,8 @@ var makers = []struct {
 	{"start", "The first ten minutes of an empty fleet: mean / p99 in seconds", (*bench).startTable},
 	{"shift", "GILL doubles and the others halve at minute 60: mean latency of ten minutes, in seconds", (*bench).shiftTable},
 	{"devices", "What devices do: loads per minute, mean batch, share of time running / loading / both / idle", (*bench).deviceTable},
-	{"deadlines", "The least scale of deadlines at which 99 % of requests are in time, 32 devices", (*bench).deadlineTable},
+	{"deadlines", "The least scale of deadlines at which 99 % of requests are in time, 32 devices at .7 of their time", (*bench).deadlineTable},
+	{"batched", "The same at .7 of what batches make of their time", (*bench).batchedTable},
 	{"accuracy", "Accuracy of predictions", (*bench).accuracyTable},
 }
 
