@@ -120,7 +120,7 @@ bench-pard: ## pipelines under one deadline: policies against each other and a b
 
 # DYORC selects, for example DYORC="-tables rows -seeds 1,2"; a second start goes on where the first was stopped.
 .PHONY: bench-dyorc
-bench-dyorc: ## dynamic workflows against DyOrc's baselines: tables, and figures.json in bench/dyorc/results (INFERPLAN_DATA, DYORC)
+bench-dyorc: ## dynamic workflows against DyOrc's baselines: tables, and bench/dyorc/figures.json (INFERPLAN_DATA, DYORC)
 	$(GO) build -o bin/bench-dyorc ./bench/dyorc
 	nice -n 19 bin/bench-dyorc -data '$(or $(INFERPLAN_DATA),../shared/data)' $(DYORC)
 

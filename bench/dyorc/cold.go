@@ -33,7 +33,7 @@ func (b *bench) costs(scenes []*scene, policies []string) (costs [][][]float64, 
 }
 
 // coldPolicies are those whose loads are costed, ours first, on demand second.
-var coldPolicies = []string{"dyorc", "greedy", "dyorc-early", "reactive"}
+var coldPolicies = []string{"dyorc", "greedy", "dyorc-early"}
 
 func (b *bench) coldTable() error {
 	for _, one := range []struct {

@@ -20,7 +20,7 @@
 //
 // # Search
 //
-// schedule.go finds the schedule of a job that ends first under equations 1 and 2
+// schedule.go and branch.go find the schedule of a job that ends first under equations 1 and 2
 // of DyOrc, in a pass over the rows, with a bound that proves it. It gives what
 // Algorithm 1 of DyOrc gives (algorithm1_test.go has that, repaired). search.go
 // goes further: tasks of a job wait for each other and share batches there. It

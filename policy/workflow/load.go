@@ -9,17 +9,18 @@ func (p *Policy) loadNext(place int32, now int64, out *policy.Actions) {
 	if d.loading >= 0 || d.memory == 0 {
 		return
 	}
+	stuck := p.stuck(d)
 	for i, id := range d.queue {
 		k := &p.tasks[id]
 		n := p.fleet.services[k.service].network
 		if d.loaded[n] {
 			continue
 		}
-		if p.makeRoom(place, i, n, now, out) {
+		if p.makeRoom(place, i, n, stuck, out) {
 			p.load(place, n, now, out)
 			return
 		}
-		if k.slot >= 0 {
+		if k.slot >= 0 && !stuck {
 			return // what comes behind must not take its room
 		}
 	}
@@ -50,9 +51,9 @@ const (
 
 // makeRoom makes room for the network of the i-th task in a queue. Networks go
 // that were of use longest ago, in the order of their classes: expected tasks
-// take spare ones alone, and what revealed tasks ask for goes only when nothing
-// on the device can run, or else the device would stand still for ever.
-func (p *Policy) makeRoom(place int32, i int, network int32, now int64, out *policy.Actions) bool {
+// take spare ones alone. What revealed tasks ask for goes only where the device
+// would stand still for ever: nothing there can run, and the task could.
+func (p *Policy) makeRoom(place int32, i int, network int32, stuck bool, out *policy.Actions) bool {
 	d := &p.devices[place]
 	need := p.fleet.bytes[network] - (d.memory - d.taken)
 	if need <= 0 {
@@ -61,11 +62,11 @@ func (p *Policy) makeRoom(place int32, i int, network int32, now int64, out *pol
 	most := spareClass
 	if k := &p.tasks[d.queue[i]]; k.slot >= 0 {
 		most = aheadClass
-		if p.stuck(d) {
+		if stuck && k.pending == 0 && k.arrived == place {
 			most = neededClass
 		}
 	}
-	return p.evict(place, i, most, need, now, out)
+	return p.evict(place, i, most, need, out)
 }
 
 // stuck tells whether a device neither runs nor could run anything.
@@ -82,7 +83,7 @@ func (p *Policy) stuck(d *device) bool {
 }
 
 // evict unloads networks up to a class until so many bytes are free, or none.
-func (p *Policy) evict(place int32, i, most int, need, now int64, out *policy.Actions) bool {
+func (p *Policy) evict(place int32, i, most int, need int64, out *policy.Actions) bool {
 	d := &p.devices[place]
 	can := int64(0)
 	for n, is := range d.loaded {

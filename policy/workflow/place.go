@@ -1,6 +1,8 @@
 package workflow
 
 import (
+	"time"
+
 	"inferplan/policy"
 )
 
@@ -122,9 +124,12 @@ func (p *Policy) place(now int64, req int32, out *policy.Actions) {
 	}
 	if p.opt.Route != Earliest {
 		for _, id := range p.list {
-			if to := p.routed(p.tasks[id].service); to >= 0 {
-				p.put(now, id, to, now, 0, out)
+			to := p.routed(p.tasks[id].service)
+			if to < 0 {
+				p.strand(now, out)
+				return
 			}
+			p.put(now, id, to, now, 0, out)
 		}
 		return
 	}
@@ -133,7 +138,8 @@ func (p *Policy) place(now int64, req int32, out *policy.Actions) {
 	x := &p.search
 	x.run(now, &p.job)
 	if x.best >= never {
-		return // no device is left; what is known waits for one
+		p.strand(now, out)
+		return
 	}
 	for _, id := range p.list {
 		i := p.jobAt[id]
@@ -283,15 +289,50 @@ func (p *Policy) back(now int64, place int32, out *policy.Actions) {
 	p.touchDevice(place)
 	p.again = p.again[:0]
 	for r := range p.requests {
-		q := &p.requests[r]
-		for _, id := range q.tasks {
-			if q.open && p.tasks[id].state == known {
-				p.again = append(p.again, int32(r))
-				break
-			}
+		if p.stranded(&p.requests[r]) {
+			p.again = append(p.again, int32(r))
 		}
 	}
 	p.replan(now, out)
+}
+
+// strandTag is that of the wake for requests that no device is left for.
+const strandTag = 1
+
+// stranded tells whether a task of a request has no device.
+func (p *Policy) stranded(q *request) bool {
+	for _, id := range q.tasks {
+		if q.open && p.tasks[id].state == known {
+			return true
+		}
+	}
+	return false
+}
+
+// strand has requests that no device is left for wait for one up to their
+// deadlines.
+func (p *Policy) strand(now int64, out *policy.Actions) {
+	next := never
+	for r := range p.requests {
+		q := &p.requests[r]
+		if q.expect > 0 || !p.stranded(q) {
+			continue
+		}
+		if q.deadline <= now {
+			p.drop(now, int32(r), policy.ReasonWorkerLost, out)
+			continue
+		}
+		next = min(next, q.deadline)
+	}
+	if next < never {
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: strandTag, At: time.Duration(next)})
+	}
+}
+
+// drop ends a request without an answer.
+func (p *Policy) drop(now int64, req int32, why policy.Reason, out *policy.Actions) {
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
+	p.close(now, req)
 }
 
 // replan places anew what has no place.

@@ -129,8 +129,7 @@ func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
 		p.network(now, ev)
 	case policy.Cancel:
 		if int(ev.Req) < len(p.requests) && p.requests[ev.Req].open {
-			out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: ev.Req, Reason: policy.ReasonCancelled})
-			p.close(now, ev.Req)
+			p.drop(now, ev.Req, policy.ReasonCancelled, out)
 		}
 	case policy.BatchReturned:
 		p.returned(now, ev, out)
@@ -139,7 +138,11 @@ func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
 	case policy.WorkerBack:
 		p.back(now, p.fleet.places[ev.Device], out)
 	case policy.Timer:
-		p.scale.tick(p, now, out)
+		if ev.Value == strandTag {
+			p.strand(now, out)
+		} else {
+			p.scale.tick(p, now, out)
+		}
 	}
 }
 

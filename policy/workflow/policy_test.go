@@ -219,12 +219,12 @@ func TestEvictionFollowsClasses(t *testing.T) {
 			slot = 0
 		}
 		id := p.take(0, slot, service, unit)
-		p.tasks[id].state, p.tasks[id].place, p.tasks[id].pending = queued, 0, 1
+		p.tasks[id].state, p.tasks[id].place, p.tasks[id].arrived = queued, 0, 0
 		d.queue = append(d.queue, id)
 	}
 	room := func(i int, network int32) (gone []int32, ok bool) {
 		var out policy.Actions
-		ok = p.makeRoom(0, i, network, 0, &out)
+		ok = p.makeRoom(0, i, network, p.stuck(d), &out)
 		for _, a := range out.List {
 			gone = append(gone, a.Network)
 		}

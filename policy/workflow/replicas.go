@@ -202,7 +202,7 @@ func (r *replicas) loadNext(p *Policy, place int32, now int64, out *policy.Actio
 		if d.loaded[n] || !slices.Contains(r.by[s].places, place) {
 			continue
 		}
-		if need := p.fleet.bytes[n] - (d.memory - d.taken); need <= 0 || p.evict(place, -1, spareClass, need, now, out) {
+		if need := p.fleet.bytes[n] - (d.memory - d.taken); need <= 0 || p.evict(place, -1, spareClass, need, out) {
 			p.load(place, n, now, out)
 			return
 		}
