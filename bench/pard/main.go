@@ -38,7 +38,7 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,stress,trouble,speed", "of S0, S1, stress, trouble, ablations, speed")
+	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,speed", "of S0, S1, other, stress, trouble, ablations, speed")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
@@ -127,7 +127,10 @@ func open(dir string) (*bench, error) {
 		return nil, err
 	}
 	traces, err := readTraces(dir)
-	return &bench{pipes, traces}, err
+	if err != nil {
+		return nil, err
+	}
+	return &bench{pipes, traces[:3], traces[3:]}, nil
 }
 
 // one measures a cell, unless it was measured before.

@@ -77,7 +77,7 @@ func (s *sheet) cases(part string) []string {
 
 // tables prints the cells of every part.
 func (s *sheet) tables(w io.Writer) {
-	for _, part := range []string{"S0", "S1", "stress", "trouble"} {
+	for _, part := range []string{"S0", "S1", "other", "stress", "trouble"} {
 		list := s.cases(part)
 		if len(list) == 0 {
 			continue
@@ -224,7 +224,7 @@ func (s *sheet) checks() {
 
 // gains are the claims about policies.
 func (s *sheet) gains() {
-	for _, part := range []string{"S0", "S1"} {
+	for _, part := range []string{"S0", "S1", "other"} {
 		r := s.against("feas", part)
 		if r.n == 0 {
 			continue
