@@ -15,6 +15,7 @@ import (
 
 	"inferplan/bench/kept"
 	"inferplan/formats"
+	"inferplan/policy/drop"
 )
 
 func main() {
@@ -125,7 +126,7 @@ func run(ctx context.Context, args []string) (err error) {
 func (b *bench) writePlans(dir string) error {
 	for _, p := range b.pipes {
 		rule := notesRule(p, false)
-		plan := p.deploy("feas", nil, rule, p.want(p.capacity(64), &scaling{headroom: 1, workers: 64}), 1.5*p.capacity(64))
+		plan := p.deploy(drop.Default, nil, rule, p.want(p.capacity(64), &scaling{headroom: 1, workers: 64}), 1.5*p.capacity(64))
 		if _, err := formats.WriteFile(filepath.Join(dir, p.name+".json"), plan); err != nil {
 			return fmt.Errorf("writing the plan of %s: %w", p.name, err)
 		}
