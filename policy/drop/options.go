@@ -37,11 +37,11 @@ const (
 type rest uint8
 
 const (
-	whole  rest = iota // queueing, execution and the quantile of waits for batches
-	nil0               // nothing
-	runs               // execution
-	nowait             // queueing and execution
-	twice              // queueing and twice the execution
+	whole   rest = iota // queueing, execution and the quantile of waits for batches
+	nothing             // nothing
+	runs                // execution
+	nowait              // queueing and execution
+	twice               // queueing and twice the execution
 )
 
 // reading is one policy: what it is made of.
@@ -64,9 +64,9 @@ var readings = map[string]reading{
 	"clipper++": {order: arrival, test: elapsed},
 	"clip-te":   {order: arrival, test: elapsed, toStart: true},
 	"pard":      {order: adaptive, test: ahead},
-	"back":      {order: adaptive, test: ahead, rest: nil0},
+	"back":      {order: adaptive, test: ahead, rest: nothing},
 	"sf":        {order: adaptive, test: ahead, rest: runs},
-	"oc":        {order: adaptive, test: ahead, rest: nil0, entry: true},
+	"oc":        {order: adaptive, test: ahead, rest: nothing, entry: true},
 	"split":     {order: adaptive, test: part},
 	"wcl":       {order: adaptive, test: worst},
 	"lower":     {order: adaptive, test: ahead, rest: nowait},
