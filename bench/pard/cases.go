@@ -12,6 +12,7 @@ import (
 type bench struct {
 	pipes  []*pipeline
 	traces []*trace
+	others []*trace
 }
 
 // notesRule is how workers come and go: every 5 s by the mean of the last 5 s,
@@ -38,7 +39,7 @@ var lateCases = []string{"lv-tweet", "lv-azure", "da-tweet", "da-azure", "lv-wik
 var plain = []string{"naive", "nexus", "clipper++", "pard", "feas"}
 
 // ablations are PARD with one part changed, and other readings of the baselines.
-var ablations = []string{"back", "sf", "oc", "split", "wcl", "lower", "upper", "fcfs", "hbf", "lbf", "instant", "nexus-cum", "clip-te", "feas+token", "pard+samples=10000"}
+var ablations = []string{"back", "sf", "oc", "split", "wcl", "lower", "upper", "fcfs", "hbf", "lbf", "instant", "nexus-cum", "clip-te", "feas+lambda=.1", "feas+token", "pard+samples=10000"}
 
 // work is a cell to be measured.
 type work struct {
@@ -76,6 +77,12 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 				}
 			}
 		}
+	case "other":
+		for _, p := range b.pipes {
+			for _, t := range b.others {
+				add("other/"+p.name+"-"+t.name, t.name, b.job(p, t, false), "nexus", "clipper++", "pard", "feas", "feas+lambda=.1")
+			}
+		}
 	case "stress":
 		for _, p := range b.pipes {
 			for _, l := range loads {
@@ -105,7 +112,7 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 			}
 		}
 	default:
-		return nil, fmt.Errorf("the part %q is unknown, expected S0, S1, stress, trouble or ablations", part)
+		return nil, fmt.Errorf("the part %q is unknown, expected S0, S1, other, stress, trouble or ablations", part)
 	}
 	return out, nil
 }

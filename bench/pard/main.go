@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"inferplan/bench/kept"
+	"inferplan/formats"
+	"inferplan/policy/drop"
 )
 
 func main() {
@@ -28,9 +30,9 @@ func main() {
 
 // flags are what a start asks for.
 type flags struct {
-	data, dir, parts, only, policies string
-	seeds                            int
-	fresh                            bool
+	data, dir, parts, only, policies, plans string
+	seeds                                   int
+	fresh                                   bool
 }
 
 func parse(args []string) (flags, error) {
@@ -38,9 +40,10 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,stress,trouble,speed", "of S0, S1, stress, trouble, ablations, speed")
+	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,speed", "of S0, S1, other, stress, trouble, ablations, speed")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
+	set.StringVar(&f.plans, "plans", "", "write the plans of the pipelines into this folder, for plan simulate, and end")
 	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
 	set.BoolVar(&f.fresh, "fresh", false, "forget earlier results")
 	if err := set.Parse(args); err != nil {
@@ -76,6 +79,9 @@ func run(ctx context.Context, args []string) (err error) {
 	b, err := open(f.data)
 	if err != nil {
 		return err
+	}
+	if f.plans != "" {
+		return b.writePlans(f.plans)
 	}
 	have := results{}
 	lines, err := kept.Open(filepath.Join(f.dir, "results", "cells.jsonl"), f.fresh, func(line []byte) error {
@@ -116,6 +122,18 @@ func run(ctx context.Context, args []string) (err error) {
 	return s.write(filepath.Join(f.dir, "figures.json"))
 }
 
+// writePlans writes a plan of every pipeline, sized for what 64 workers carry.
+func (b *bench) writePlans(dir string) error {
+	for _, p := range b.pipes {
+		rule := notesRule(p, false)
+		plan := p.deploy(drop.Default, nil, rule, p.want(p.capacity(64), &scaling{headroom: 1, workers: 64}), 1.5*p.capacity(64))
+		if _, err := formats.WriteFile(filepath.Join(dir, p.name+".json"), plan); err != nil {
+			return fmt.Errorf("writing the plan of %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
 // open reads the data.
 func open(dir string) (*bench, error) {
 	from, err := readProfiles(dir)
@@ -127,7 +145,10 @@ func open(dir string) (*bench, error) {
 		return nil, err
 	}
 	traces, err := readTraces(dir)
-	return &bench{pipes, traces}, err
+	if err != nil {
+		return nil, err
+	}
+	return &bench{pipes, traces[:3], traces[3:]}, nil
 }
 
 // one measures a cell, unless it was measured before.

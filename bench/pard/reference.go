@@ -24,7 +24,10 @@ var references = map[string]reference{
 	"S1/lv-wiki":  {0.12, 3.92, 2.77, 0.74, 0.63, 0.38},
 }
 
+// referenced are the policies that it has.
+var referenced = []string{"naive", "nexus", "clipper++", "pard", "feas+lambda=.1"}
+
 // of is the drop rate of a policy; 0: it was not measured.
 func (r reference) of(policy string) float64 {
-	return map[string]float64{"naive": r.naive, "nexus": r.nexus, "clipper++": r.clipper, "pard": r.pard, "feas": r.feas}[policy]
+	return map[string]float64{"naive": r.naive, "nexus": r.nexus, "clipper++": r.clipper, "pard": r.pard, "feas+lambda=.1": r.feas}[policy]
 }

@@ -19,8 +19,9 @@ type trace struct {
 
 const seconds = 1200
 
-// readTraces reads 1,200 samples of three public traces. Those of minutes are
-// played as seconds.
+// readTraces reads 1,200 samples of three public traces (wiki stands for WorldCup98:
+// no trace of Wikipedia is public), then others of them, on which nothing was
+// tuned. Those of minutes are played as seconds.
 func readTraces(dir string) ([]*trace, error) {
 	var out []*trace
 	var failed error
@@ -31,6 +32,9 @@ func readTraces(dir string) ([]*trace, error) {
 		{"wiki", "worldcup98_permin_part1.csv.gz", "requests_per_minute", 11280},
 		{"tweet", "twitter_2021_08_persec_days01_15.csv.gz", "requests_per_second", 573300},
 		{"azure", "azure_functions_2019_permin_10f_days01_09.csv.gz", "f_9c61f960", 2820},
+		{"wiki2", "worldcup98_permin_part1.csv.gz", "requests_per_minute", 60000},
+		{"tweet2", "twitter_2021_08_persec_days01_15.csv.gz", "requests_per_second", 200000},
+		{"azure2", "azure_functions_2019_permin_10f_days01_09.csv.gz", "f_e369a477", 6000},
 	} {
 		tr, row := &trace{name: t.name}, 0
 		err := readRows(filepath.Join(dir, "traces", t.file), func(cell func(string) string) error {

@@ -37,11 +37,11 @@ const (
 type rest uint8
 
 const (
-	whole  rest = iota // queueing, execution and the quantile of waits for batches
-	nil0               // nothing
-	runs               // execution
-	nowait             // queueing and execution
-	twice              // queueing and twice the execution
+	whole   rest = iota // queueing, execution and the quantile of waits for batches
+	nothing             // nothing
+	runs                // execution
+	nowait              // queueing and execution
+	twice               // queueing and twice the execution
 )
 
 // reading is one policy: what it is made of.
@@ -64,9 +64,9 @@ var readings = map[string]reading{
 	"clipper++": {order: arrival, test: elapsed},
 	"clip-te":   {order: arrival, test: elapsed, toStart: true},
 	"pard":      {order: adaptive, test: ahead},
-	"back":      {order: adaptive, test: ahead, rest: nil0},
+	"back":      {order: adaptive, test: ahead, rest: nothing},
 	"sf":        {order: adaptive, test: ahead, rest: runs},
-	"oc":        {order: adaptive, test: ahead, rest: nil0, entry: true},
+	"oc":        {order: adaptive, test: ahead, rest: nothing, entry: true},
 	"split":     {order: adaptive, test: part},
 	"wcl":       {order: adaptive, test: worst},
 	"lower":     {order: adaptive, test: ahead, rest: nowait},
@@ -86,7 +86,7 @@ func Names() []string { return slices.Sorted(maps.Keys(readings)) }
 
 // Options are the parameters of a policy.
 type Options struct {
-	Lambda  float64       // quantile of waits; the plan's
+	Lambda  float64       // quantile of waits; the plan's, of feas at least .3
 	Window  time.Duration // of queueing averages; the plan's
 	Samples int           // sums drawn per path each second, as the paper does; 0: convolution
 	Token   float64       // admit at the entry what the modules' backlogs leave time for, that many times; 0: all
@@ -95,9 +95,16 @@ type Options struct {
 	Seed    uint64        // of samples and of oc
 }
 
+// feasLambda is feas' own quantile: it keeps more waits in reserve than PARD's .1,
+// because it serves late tasks in time as long as it can.
+const feasLambda = .3
+
 // parse reads the parameters of a plan.
-func parse(own *flow.Tables, params map[string]float64) (Options, error) {
+func (r *reading) parse(own *flow.Tables, params map[string]float64) (Options, error) {
 	opt := Options{Lambda: own.Lambda, Window: own.Window, Limit: 25 * time.Millisecond, Admit: .6, Seed: 1}
+	if r.order == feasible {
+		opt.Lambda = max(opt.Lambda, feasLambda)
+	}
 	known := map[string]func(x float64) bool{
 		"lambda":      func(x float64) bool { opt.Lambda = x; return x > 0 && x < 1 },
 		"window_us":   func(x float64) bool { opt.Window = time.Duration(x * 1e3); return x >= 1e6 && x <= 60e6 },

@@ -70,7 +70,7 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	if !ok || own == nil {
 		return nil, fmt.Errorf("policy %q: expected one of %v, over the tables of a plan of applications", name, Names())
 	}
-	opt, err := parse(own, params)
+	opt, err := how.parse(own, params)
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", name, err)
 	}

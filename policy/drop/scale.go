@@ -38,10 +38,11 @@ func (p *Policy) scale(now time.Duration, out *policy.Actions) {
 		return
 	}
 	s.pass(now)
+	now = now.Truncate(time.Second) // a timer of a real clock is late
 	for m := range p.modules {
 		p.resize(now, int32(m), out)
 	}
-	if now%rule.Every != 0 {
+	if s.second%int64(rule.Every/time.Second) != 0 {
 		return
 	}
 	sum := int64(0)

@@ -111,7 +111,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 			return &formats.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
 		}
 		own.Apps = append(own.Apps, app)
-		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS})
+		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS, NumPipelines: int32(len(t.Pipelines))})
 	}
 	if err := own.scale(f.Scaling); err != nil {
 		return err

@@ -44,7 +44,8 @@ func FlowPlan(slo time.Duration, policy string, stages ...FlowStage) *formats.Pl
 }
 
 // DrawFlow draws an application: up to most modules, each reading some of those
-// before it, some with two ways on; with scaling also workers that come and go.
+// before it, some with two ways on. At times there is a second one beside it, of
+// some of the same modules. With scaling workers come and go.
 func DrawFlow(rng *rand.Rand, most int, policy string, scaling bool) *formats.Plan {
 	n := 1 + rng.IntN(most)
 	stages := make([]FlowStage, n)
@@ -78,10 +79,19 @@ func DrawFlow(rng *rand.Rand, most int, policy string, scaling bool) *formats.Pl
 		stages[i].Branches = ways
 	}
 	p := FlowPlan(longest+time.Duration(1+rng.IntN(60))*time.Millisecond, policy, stages...)
+	f := formats.FlowOf(p)
+	if rng.IntN(4) == 0 {
+		other := formats.FlowApplication{Served: f.Applications[0].Served}
+		other.Model = "other"
+		for _, m := range f.Applications[0].Modules[:1+rng.IntN(n)] {
+			m.Branches = nil
+			other.Modules = append(other.Modules, m)
+		}
+		f.Applications = append(f.Applications, other)
+	}
 	if !scaling {
 		return p
 	}
-	f := formats.FlowOf(p)
 	f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(time.Second), WindowUS: formats.Micros(2 * time.Second), HoldUS: formats.Micros(3 * time.Second), MaxWorkers: 3 * n}
 	for row := range 3 {
 		r := formats.FlowRate{AboveRPS: 50 * float64(row)}
