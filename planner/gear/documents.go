@@ -443,7 +443,7 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 		f.deploy(o, &d)
 	}
 	window, hysteresis := policygear.WindowFor(f.problem.Edges[0])
-	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4}
+	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4, Shed: true}
 	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Params()}
 	return o
 }
