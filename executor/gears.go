@@ -70,7 +70,7 @@ type gearCounts struct {
 	switches int64
 	requests []int64   // by gear
 	answers  [][]int64 // by gear under which samples came, and pipeline
-	answered int64   // with records
+	answered int64     // with records
 	correct  int64
 }
 

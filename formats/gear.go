@@ -125,6 +125,9 @@ func (g *GearPlan) Served() []Served {
 	return []Served{{Model: CascadeName, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: g.MaxQPS}}
 }
 
+// AnswersByInput is what a cascade is.
+func (g *GearPlan) AnswersByInput() bool { return true }
+
 // Promised is the SLO of the cascade, for every model of the family.
 func (g *GearPlan) Promised(d *Deployed) Served {
 	return Served{Model: d.Model, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: d.RPS()}

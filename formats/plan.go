@@ -91,6 +91,13 @@ type Served struct {
 	RPS        float64 `json:"rps"` // planned
 }
 
+// AnswersByInput tells whether it depends on what a request asks who answers it, so that
+// random inputs load the plan otherwise than real ones.
+func (p *Plan) AnswersByInput() bool {
+	s, ok := p.Section.(interface{ AnswersByInput() bool })
+	return ok && s.AnswersByInput()
+}
+
 // PlanSection is what a kind adds to a plan.
 type PlanSection interface {
 	// Served lists what requests can ask for.

@@ -10,6 +10,8 @@ dir=${DIGITS_DIR:-$root/bench/digits/results}
 data=${INFERPLAN_DATA:-$root/../shared/data}
 members=(digits-4 digits-16 digits-64 digits-256 digits-conv)
 
+"$root/bin/bench-digits" -check "$@" # before anything is trained or measured
+
 mkdir -p "$dir"
 cd "$dir"
 [ -f models/digits-conv.onnx ] || "$plan" models write "${members[@]}" --dir models

@@ -2,6 +2,8 @@ package main
 
 import (
 	"compress/gzip"
+	"context"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -135,9 +137,9 @@ func TestPairs(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
-	for _, args := range [][]string{{"-peaks", "0"}, {"-peaks", "x"}, {"-parts", "all"}, {"-seconds", "0"}, {"-seconds", "5", "-paired-seconds", "6"}} {
-		if err := (&options{}).parse(args); err == nil {
-			t.Errorf("%v: no error", args)
+	for _, args := range [][]string{{"-peaks", "0"}, {"-peaks", "x"}, {"-parts", "all"}, {"-seconds", "0"}, {"-seconds", "8"}, {"-seconds", "5", "-paired-seconds", "6"}} {
+		if err := run(context.Background(), append(args, "-check", "-family", "nowhere"), io.Discard); err == nil || strings.Contains(err.Error(), "nowhere") {
+			t.Errorf("%v: %v, expected the flag's fault before anything is read", args, err)
 		}
 	}
 }

@@ -86,6 +86,7 @@ func (f *family) plan(ctx context.Context, peak float64, slo time.Duration) (*fo
 	if err != nil {
 		return nil, fmt.Errorf("planning for %g requests/s: %w", peak, err)
 	}
+	res.Plan.Policy.Params["shed"] = 0 // how late all are is compared
 	return res.Plan, nil
 }
 

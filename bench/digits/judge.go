@@ -31,8 +31,9 @@ type verdict struct {
 	SimP50MS    float64 `json:"simulated_p50_ms"`
 	SimP95MS    float64 `json:"simulated_p95_ms"`
 	DrawnP95MS  float64 `json:"drawn_p95_ms"`   // with the recorded service times at random
-	PlanP95MS   float64 `json:"planned_p95_ms"` // with the plan's times
-	Off         float64 `json:"off"`            // simulated over served p95, less one
+	PlanP95MS   float64 `json:"planned_p95_ms"` // forecast: with the plan's times
+	Off         float64 `json:"off"`            // replayed over served p95, less one
+	PlanOff     float64 `json:"planned_off"`    // likewise of the forecast
 	SimSwitches int64   `json:"simulated_switches"`
 	Batches     int     `json:"batches"`
 	SimBatches  int     `json:"simulated_batches"`

@@ -13,6 +13,8 @@
 //	measure.go     systems, streams, runs
 //	tables.go      methods, GPUs, map over accuracy and p95, Cocktail+
 //	timelines.go   spikes under a latency and under an accuracy SLO
+//	fresh.go       gears in fresh trials
+//	heldout.go     planned accuracy against samples not planned on
 //	planner.go     plan quality, planning time by ranges and by goal, ablations
 //	crosscheck.go  the notes' figures beside ours
 //	svg.go         pictures of time lines

@@ -29,7 +29,10 @@ type bench struct {
 	out      io.Writer // tables
 	dir      string    // results, CSV, SVG
 	families []*published.Family
+	data     string
 	seeds    int
+	trials   int
+	draws    int
 	jobs     int
 	store    *store
 	progress *progress
@@ -72,6 +75,8 @@ var makers = []struct {
 	{"quality", "Plans in a space small enough to try all (figure 10)", []string{"workload", "p95 target ms", "every plan", "planner", "its p95 ms", "CPU s", "planner, all requests", "its p95 ms", "CPU s", "random, twice the CPU", "plans drawn", "ours below the best, points"}, (*bench).quality, true},
 	{"time", "Planning time (figure 11)", []string{"workload", "ranges", "CPU s", "simulations", "accuracy"}, (*bench).planningTime, true},
 	{"goals", "Planning time and gap by goal", []string{"workload", "devices", "goal", "SLO over", "value (accuracy, ms, devices)", "bound", "gap, points", "CPU s", "simulations"}, (*bench).goals, true},
+	{"fresh", "Gears in fresh trials, ten times as long", []string{"workload", "devices", "planned", "gears", "trials failed", "most of a gear", "worst p95, SLOs"}, (*bench).fresh, false},
+	{"heldout", "Planned accuracy against samples not planned on", []string{"workload", "plans", "samples planned on, held out", "planned less held out, points", "within the held-out interval", "within the difference's interval", "planned above"}, (*bench).heldout, false},
 	{"ablations", "Without one part (figure 12)", []string{"workload", "devices", "without", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)"}, (*bench).ablations, false},
 }
 
@@ -85,6 +90,13 @@ func main() {
 	}
 }
 
+// proofs are tables of what plans promise. They take long and are made when asked for.
+var proofs = []string{"fresh", "heldout"}
+
+func usual(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(proofs, name) })
+}
+
 func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	var names []string
 	for _, m := range makers {
@@ -93,12 +105,14 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	f := flag.NewFlagSet("bench-gear", flag.ContinueOnError)
 	f.SetOutput(log)
 	data := f.String("data", published.Dir(), "folder that holds traces/ and cascade/")
-	tables := f.String("tables", strings.Join(names, ","), "tables to make")
-	families := f.String("families", strings.Join(published.Names, ","), "families to measure")
+	tables := f.String("tables", strings.Join(usual(names), ","), "tables to make, of "+strings.Join(names, ","))
+	families := f.String("families", strings.Join(published.Names, ","), "families to measure; tables fresh and heldout also of "+strings.Join(published.Real, ","))
 	dir := f.String("o", "bench/gear/results", "folder for results.jsonl, CSV and SVG; what it holds is not measured again")
 	fresh := f.Bool("fresh", false, "measure all again")
 	cost := f.Bool("cost", false, "say what there is to measure, and stop")
 	b := &bench{ctx: ctx, out: out}
+	f.IntVar(&b.trials, "trials", 100, "fresh trials of a gear")
+	f.IntVar(&b.draws, "draws", 5, "draws of samples")
 	f.IntVar(&b.seeds, "seeds", 5, "Poisson streams beside the even one")
 	f.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -123,9 +137,12 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		if err != nil {
 			return fmt.Errorf("-families, with -data %s (or INFERPLAN_DATA): %w", *data, err)
 		}
+		if extra := slices.DeleteFunc(slices.Clone(wanted), func(t string) bool { return slices.Contains(proofs, t) }); len(extra) > 0 && !slices.Contains(published.Names, name) {
+			return fmt.Errorf("-families: found %s for table %s, expected some of %v", name, extra[0], published.Names)
+		}
 		b.families = append(b.families, fam)
 	}
-	b.dir = *dir
+	b.dir, b.data = *dir, *data
 	path := filepath.Join(*dir, "results.jsonl")
 	if b.store, err = openStore(path, *fresh); err != nil {
 		return err

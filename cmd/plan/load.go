@@ -27,6 +27,8 @@ type loadOptions struct {
 	token            string
 	noTimeout        bool
 	out, outcomes    string
+	inputs           string
+	noise            bool
 }
 
 func newLoadCommand(g *globals) *cobra.Command {
@@ -39,11 +41,16 @@ func newLoadCommand(g *globals) *cobra.Command {
 Requests are sent at their scheduled time whatever became of the earlier ones, and latency
 counts from that time: a server that stalls is charged for all that fell due meanwhile. Models,
 SLOs and rates come from the plan; load 1.0 is the planned rate. A model with several SLO
-classes is asked for each of them: as planned, by --mix, or as the column class of a trace says.`,
+classes is asked for each of them: as planned, by --mix, or as the column class of a trace says.
+
+Requests carry random numbers, or the samples of --inputs in turn: the CSV file that records
+are made of, or a folder of requests (*.json, each what a client sends to infer). Who answers
+a request of a cascade depends on its input, so a cascade needs --inputs, or --noise.`,
 		Example: `  plan load http://127.0.0.1:8000 --load 0.8 --duration 20s
   plan load grpc://127.0.0.1:8001 --poisson 50 --model resnet50
   plan load http://127.0.0.1:8000 --poisson 100 --mix interactive=0.8,batch=0.2
-  plan load http://127.0.0.1:8000 --trace requests.csv -o measured.json`,
+  plan load http://127.0.0.1:8000 --trace requests.csv -o measured.json
+  plan load http://127.0.0.1:8000 --inputs digits.csv.gz --load 0.9`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runLoad(cmd.Context(), newPrinter(cmd, g), o, args[0])
@@ -59,6 +66,8 @@ classes is asked for each of them: as planned, by --mix, or as the column class 
 	f.IntVar(&o.inflight, "max-in-flight", 2048, "open requests; one beyond is counted as client_overload, never delayed")
 	f.StringVar(&o.token, "token-file", "", "file with the bearer token to send")
 	f.BoolVar(&o.noTimeout, "no-timeout", false, "do not tell the server the remaining budget")
+	f.StringVar(&o.inputs, "inputs", "", "samples to send in turn: a CSV file label,value,..., or a folder of requests")
+	f.BoolVar(&o.noise, "noise", false, "send random numbers to a cascade, too")
 	f.StringVar(&o.outcomes, "outcomes", "", "CSV to write with what became of every request: when it fell due, its latency, or why it was dropped")
 	f.StringVarP(&o.out, "output", "o", "", "report to write; - is stdout, instead of the tables")
 	complete(cmd, "protocol", protocols()...)
@@ -75,6 +84,10 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	plan, err := readPlan(o.plan)
 	if err != nil {
 		return withCode(exitUsage, err)
+	}
+	what, err := o.samples(p, plan)
+	if err != nil {
+		return err
 	}
 	if !o.given() {
 		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
@@ -103,7 +116,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: token,
 	}
 	for _, m := range plan.Served() {
-		cfg.Models = append(cfg.Models, load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D()})
+		cfg.Models = append(cfg.Models, load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Samples: what})
 	}
 	var ended []load.Outcome
 	if o.outcomes != "" {
@@ -147,6 +160,28 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the figures are of what was sent")}
 	}
 	return nil
+}
+
+// samples are what is sent, nil: random numbers.
+func (o *loadOptions) samples(p *printer, plan *formats.Plan) (*load.Samples, error) {
+	switch {
+	case o.inputs != "" && o.noise:
+		return nil, usageErrorf("--inputs and --noise: found both, expected one: --noise is for random numbers")
+	case o.inputs != "":
+		s, err := load.ReadSamples(o.inputs)
+		if err != nil {
+			return nil, withCode(exitUsage, err)
+		}
+		p.note("sends the %d samples of %s in turn, shuffled", s.Len(), o.inputs)
+		return s, nil
+	case plan.AnswersByInput() && !o.noise:
+		return nil, usageErrorf("%s: who answers a request of this plan depends on its input, and random numbers are not what it was planned for: give --inputs (samples such as the records are of), or --noise", o.plan)
+	case o.noise || plan.AnswersByInput():
+		p.note("sends random numbers: who answers them says nothing of real inputs")
+	default:
+		p.assumed([]string{"inputs: random numbers"})
+	}
+	return nil, nil
 }
 
 // bounds checks the numbers of flags before any file is read.

@@ -40,6 +40,8 @@ type Model struct {
 	Shapes map[string][]int64
 	// Inputs, when set, are sent instead of random ones, in turn.
 	Inputs []Inputs
+	// Samples, when set, are likewise.
+	Samples *Samples
 }
 
 // Config says what to drive and how.

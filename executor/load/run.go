@@ -11,6 +11,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
 )
 
 // Run sends the schedule's requests at their times and reports what became of
@@ -45,7 +46,13 @@ func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error)
 			return nil, fmt.Errorf("asking %s for the metadata of model %q: %w", cfg.URL, m.Name, err)
 		}
 		inputs := m.Inputs
-		for v := 0; len(m.Inputs) == 0 && v < cfg.Variants; v++ {
+		if m.Samples != nil {
+			if inputs, err = m.Samples.inputs(info, m); err != nil {
+				return nil, err
+			}
+			seeded.New(cfg.Seed, "load/samples").Shuffle(len(inputs), func(i, k int) { inputs[i], inputs[k] = inputs[k], inputs[i] })
+		}
+		for v := 0; len(m.Inputs) == 0 && m.Samples == nil && v < cfg.Variants; v++ {
 			in, err := randomInputs(info, m, cfg.Seed, v)
 			if err != nil {
 				return nil, err

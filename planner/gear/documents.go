@@ -98,7 +98,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		return nil, err
 	}
 	f.outOfSample(out, planned)
-	return f.outcome(out), nil
+	return f.outcome(out), f.overRequests(ctx, out)
 }
 
 // outOfSample says what was done for samples that were held out, and where they part
@@ -114,6 +114,19 @@ func (f *resolved) outOfSample(out *Outcome, planned float64) {
 	if out.Accuracy < h.Low || out.Accuracy > h.High {
 		f.run.Warn("the planned accuracy %.4f is outside the interval of the samples held out, %.4f to %.4f: believe these, and plan on more samples", out.Accuracy, h.Low, h.High)
 	}
+}
+
+// overRequests says where one cascade for all of the measured rates would be more
+// accurate if these were held to the SLO together.
+func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
+	if f.opt.Algorithm == EM {
+		return nil
+	}
+	accuracy, err := out.OverRequests(ctx, f.in.Seed)
+	if err == nil && accuracy > 0 {
+		f.run.Warn("one cascade for all rates is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, out.Accuracy)
+	}
+	return err
 }
 
 // noGears turns the method's infeasibility into the planner's.
@@ -430,7 +443,7 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 		f.deploy(o, &d)
 	}
 	window, hysteresis := policygear.WindowFor(f.problem.Edges[0])
-	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4}
+	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4, Shed: true}
 	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Params()}
 	return o
 }

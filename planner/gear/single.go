@@ -41,6 +41,27 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, work []
 	return out, with
 }
 
+// OverRequests is the accuracy of one cascade for all ranges, on the plan's placement,
+// that keeps the SLO over all of the measured requests together, where that is more than
+// the plan's, whose SLO is for every range: 0 where there is none. Such a cascade is late
+// at some range's upper edge, or its latency grows there, else it were the plan.
+func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, error) {
+	q := *out.Problem
+	if q.Overall || q.Mixed() || q.Goal() != MostAccurate {
+		return 0, nil
+	}
+	if q.Overall = true; !q.shown() {
+		return 0, nil
+	}
+	list := q.inTime(Enumerate(q.Planned, q.Grid, q.usable()))
+	one := &Outcome{Problem: &q, Placement: out.Placement}
+	ok, err := one.oneCascade(ctx, newBench(&q, out.Placement, seed), q.worthTrying(q.stairsOf(out.Placement, list, q.works(list)), out))
+	if err != nil || !ok {
+		return 0, err
+	}
+	return one.Accuracy, nil
+}
+
 // singlePlacements are that of a plan, if there is one, the best of all ranges and the
 // best of the rate that one cascade has to hold.
 func (p *Problem) singlePlacements(list []Cascade, work [][]float64, out *Outcome) []*Placement {

@@ -63,6 +63,47 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 	}
 }
 
+// Over ranges, one cascade for all rates beats the plan on typical rates only where it
+// does not hold every range: at the highest edge it is late, or latency grows. Over
+// requests the plan is no less accurate than it.
+func TestNoSwitchingOverRanges(t *testing.T) {
+	p := llama4.problem(t, 6, 10)
+	rng := rand.New(rand.NewPCG(1, 7))
+	for range 600 {
+		p.Measured = append(p.Measured, max(0, 35.3*(1+.2*rng.NormFloat64())))
+	}
+	peak := slices.Max(p.Measured)
+	p.Edges = Ranges(peak, 10)
+	p.Weights = Served(p.Measured, peak, 10, 7)
+	out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := out.OverRequests(context.Background(), 1)
+	if err != nil || one <= out.Accuracy {
+		t.Fatalf("one cascade %.4f over requests, the plan %.4f over ranges: the case shows nothing (%v)", one, out.Accuracy, err)
+	}
+	list, b := p.inTime(Enumerate(p.Planned, p.Grid, p.usable())), newBench(p, out.Placement, 1)
+	for _, s := range p.stairsOf(out.Placement, list, p.works(list)) {
+		if accuracy := float64(s.cascade.Correct) / float64(p.Planned.N); accuracy <= out.Accuracy+worthwhile {
+			continue
+		}
+		if ok, err := (&Outcome{Problem: p, Placement: out.Placement}).everywhere(context.Background(), b, &s); ok || err != nil {
+			t.Errorf("a cascade with %d right holds every range, the plan has %.4f (%v)", s.cascade.Correct, out.Accuracy, err)
+		}
+	}
+	q := *p
+	q.Overall = true
+	together, err := Solve(context.Background(), &q, nil, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("peak over mean %.2f: over ranges %.4f, one cascade over requests %.4f, the plan over requests %.4f", peak*600/sum(p.Measured), out.Accuracy, one, together.Accuracy)
+	if together.Accuracy < one-worthwhile {
+		t.Errorf("over requests the plan has %.4f, one cascade %.4f", together.Accuracy, one)
+	}
+}
+
 // On any small problem, whatever its SLO is over, no single cascade beats the plan.
 func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 	held := map[string]int{}

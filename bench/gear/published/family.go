@@ -45,12 +45,13 @@ func Load(name, dir string) (*Family, error) {
 		f = BERT5()
 	case "llama4":
 		f = Llama4()
-	case "imdb3":
-		if f, err = IMDB3(dir); err != nil {
+	default:
+		if _, ok := services[name]; !ok {
+			return nil, fmt.Errorf("family %q: expected one of %v or %v", name, Names, Real)
+		}
+		if f, err = frugal(name, dir, records.Options{Seed: 1}); err != nil {
 			return nil, err
 		}
-	default:
-		return nil, fmt.Errorf("family %q: expected one of %v", name, Names)
 	}
 	if name == "llama4" {
 		f.Rates, err = Azure(dir)
@@ -84,8 +85,12 @@ func BERT5() *Family {
 		Name: "bert5", Memory: 32000, SLO: 400 * time.Millisecond, Grid: 10, Load: 5 * time.Second, Peak: 7600,
 		Models: linear([]string{"tiny", "mini", "small", "medium", "base"},
 			[]float64{1.5, 2, 2, 3.5, 5}, []float64{.010, .05, .18, .36, 1.40}, 128, []int64{60, 90, 170, 220, 520}),
-		Records: synthetic([]string{"tiny", "mini", "small", "medium", "base"}, []float64{.832, .859, .897, .896, .935}, 2, 20240607),
+		Records: bert5Records(20240607),
 	}
+}
+
+func bert5Records(seed splitmix) *formats.Records {
+	return synthetic([]string{"tiny", "mini", "small", "medium", "base"}, []float64{.832, .859, .897, .896, .935}, 2, seed)
 }
 
 // Llama4 are four slow models with four answers to choose from; the largest
@@ -95,27 +100,48 @@ func Llama4() *Family {
 		Name: "llama4", Memory: 48000, SLO: 3 * time.Second, Grid: 10, Load: 20 * time.Second, Peak: 60,
 		Models: linear([]string{"3B", "7B", "13B", "70B"},
 			[]float64{18, 34, 60, 330}, []float64{6, 12, 24, 120}, 16, []int64{3000, 5500, 9500, 40000}),
-		Records: synthetic([]string{"3B", "7B", "13B", "70B"}, []float64{.490, .571, .601, .648}, 4, 20240608),
+		Records: llama4Records(20240608),
 	}
 }
 
-// IMDB3 pairs real certainties of three services with latencies of three models
-// of growing size, as the cross-check does.
-func IMDB3(dir string) (*Family, error) {
-	file, err := os.Open(filepath.Join(dir, "cascade", "frugalml_imdb_60pct.csv.gz"))
+func llama4Records(seed splitmix) *formats.Records {
+	return synthetic([]string{"3B", "7B", "13B", "70B"}, []float64{.490, .571, .601, .648}, 4, seed)
+}
+
+// services are the FrugalML data sets with three services each, the cheapest first.
+var services = map[string]struct {
+	file  string
+	names []string
+}{
+	"imdb3":    {"imdb", []string{"GitHub(Vader)", "Amazon", "Google"}},
+	"yelp3":    {"yelp", []string{"GitHub(Vader)", "Amazon", "Google"}},
+	"shop3":    {"shop", []string{"GitHub(Bixin)", "Google", "Baidu"}},
+	"expw3":    {"expw", []string{"GitHub(CNN)", "Google", "Microsoft"}},
+	"command3": {"command", []string{"GitHub(DeepSpeech)", "Google", "Microsoft"}},
+	"fluent3":  {"fluent", []string{"GitHub(DeepSpeech)", "Google", "Microsoft"}},
+}
+
+// Real are the families with real answers.
+var Real = []string{"imdb3", "yelp3", "shop3", "expw3", "command3", "fluent3"}
+
+// frugal pairs real certainties of three services with latencies of three models
+// of growing size, as the cross-check does for imdb3.
+func frugal(name, dir string, o records.Options) (*Family, error) {
+	of := services[name]
+	file, err := os.Open(filepath.Join(dir, "cascade", "frugalml_"+of.file+"_60pct.csv.gz"))
 	if err != nil {
-		return nil, fmt.Errorf("opening the answers of imdb3: %w", err)
+		return nil, fmt.Errorf("opening the answers of %s: %w", name, err)
 	}
 	defer file.Close()
-	f := &Family{Name: "imdb3", SLO: 200 * time.Millisecond, Grid: 20, Load: 5 * time.Second, Peak: 7600}
-	names := []string{"GitHub(Vader)", "Amazon", "Google"}
-	if f.Records, err = records.Read(file, "imdb", records.Options{Models: names, Seed: 1}); err != nil {
-		return nil, fmt.Errorf("reading the answers of imdb3: %w", err)
+	f := &Family{Name: name, SLO: 200 * time.Millisecond, Grid: 20, Load: 5 * time.Second, Peak: 7600}
+	o.Models = of.names
+	if f.Records, err = records.Read(file, of.file, o); err != nil {
+		return nil, fmt.Errorf("reading the answers of %s: %w", name, err)
 	}
 	for k, table := range [][5]float64{
 		{1.7493, 1.8458, 1.9350, 1.9386, 1.9412}, {9.7840, 10.3600, 10.7732, 10.7732, 10.8056}, {19.1498, 20.2024, 21.3251, 21.3251, 21.3690},
 	} {
-		m := Model{Name: names[k]}
+		m := Model{Name: of.names[k]}
 		for i, ms := range table {
 			for len(m.Times) < 1<<i {
 				m.Times = append(m.Times, milliseconds(ms))
@@ -124,6 +150,38 @@ func IMDB3(dir string) (*Family, error) {
 		f.Models = append(f.Models, m)
 	}
 	return f, nil
+}
+
+// IMDB3 is the family of the cross-check with real answers.
+func IMDB3(dir string) (*Family, error) { return frugal("imdb3", dir, records.Options{Seed: 1}) }
+
+// Draw is the family with other samples: of synthetic answers two draws of the generator,
+// one to plan on and one held out, of real ones another split, 60 to 40.
+func (f *Family) Draw(dir string, draw uint64) (*Family, error) {
+	out := *f
+	if of, ok := services[f.Name]; ok {
+		fresh, err := frugal(f.Name, dir, records.Options{Seed: draw + 2, HeldOut: .4})
+		if err != nil {
+			return nil, fmt.Errorf("splitting %v: %w", of.names, err)
+		}
+		out.Records = fresh.Records
+		return &out, nil
+	}
+	made := func(seed uint64) *formats.Records {
+		if f.Name == "bert5" {
+			return bert5Records(splitmix(seed))
+		}
+		return llama4Records(splitmix(seed))
+	}
+	planned, fresh := made(1_000_003*(2*draw+1)), made(1_000_003*(2*draw+2))
+	out.Records = &formats.Records{Samples: planned.Samples + fresh.Samples, Planning: planned.Samples}
+	for k := range planned.Models {
+		m := planned.Models[k]
+		m.Certainty = append(m.Certainty, fresh.Models[k].Certainty...)
+		m.Correct += fresh.Models[k].Correct
+		out.Records.Models = append(out.Records.Models, m)
+	}
+	return &out, nil
 }
 
 // linear are models whose batches take a + b times their size, in milliseconds.

@@ -61,7 +61,12 @@ func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Dur
 			at++
 		}
 	}
-	pol, err := policies.New(p.Policy, t)
+	opt, err := policygear.ParseOptions(t, p.Policy.Params)
+	if err != nil {
+		return 0, err
+	}
+	opt.Shed = false // a tail is of all requests
+	pol, err := policygear.New(t, opt)
 	if err != nil {
 		return 0, err
 	}

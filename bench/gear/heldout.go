@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"inferplan/bench/gear/baseline"
+	"inferplan/bench/gear/published"
+	"inferplan/planner/gear"
+)
+
+// drawnPlan is a plan against samples that it was not made on.
+type drawnPlan struct {
+	OK                  bool
+	Planned             float64
+	HeldOut, Low, High  float64
+	Samples, SamplesOut int
+}
+
+// within tells whether the planned accuracy is in the interval of the samples held out.
+func (v *drawnPlan) within() bool { return v.Low <= v.Planned && v.Planned <= v.High }
+
+// alike tells the same of the interval of the difference, which allows for the choice of
+// the samples planned on, too.
+func (v *drawnPlan) alike() bool {
+	wider := math.Sqrt(1 + float64(v.SamplesOut)/float64(v.Samples))
+	return math.Abs(v.Planned-v.HeldOut) <= wider*(v.High-v.Low)/2
+}
+
+// heldout makes plans on draws of a family's samples, synthetic ones from their
+// generator, real ones split 60 to 40, and holds the planned accuracy against the samples
+// that were not planned on.
+func (b *bench) heldout(f *published.Family, t *table) error {
+	var list []*drawnPlan
+	for draw := range b.draws {
+		g, err := f.Draw(b.data, uint64(draw))
+		if err != nil {
+			return err
+		}
+		for _, d := range devicesOf(f) {
+			v, err := memo(b, fmt.Sprintf("%s/heldout/%d/%d", f.Name, d, draw), perPlan, func() *drawnPlan { return &drawnPlan{} }, func(ctx context.Context) (*drawnPlan, error) {
+				p, err := baseline.Problem(g, d, ranges, f.SLO)
+				if err != nil {
+					return nil, err
+				}
+				out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
+				if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+					return &drawnPlan{}, nil
+				}
+				if err != nil {
+					return nil, err
+				}
+				h, ok := out.HeldOut()
+				return &drawnPlan{ok, out.Accuracy, h.Accuracy, h.Low, h.High, p.Planned.N, p.HeldOut.N}, nil
+			}, func(v *drawnPlan) string { return fmt.Sprintf("planned %.4f, held out %.4f", v.Planned, v.HeldOut) })
+			if err != nil {
+				return err
+			}
+			if v.OK {
+				list = append(list, v)
+			}
+		}
+	}
+	if b.counting != nil || len(list) == 0 {
+		return nil
+	}
+	within, alike, above, less := 0, 0, 0, 0.0
+	for _, v := range list {
+		less += (v.Planned - v.HeldOut) / float64(len(list))
+		if v.within() {
+			within++
+		}
+		if v.alike() {
+			alike++
+		}
+		if v.Planned > v.High {
+			above++
+		}
+	}
+	one := list[0]
+	t.add(f.Name, len(list), fmt.Sprintf("%d, %d", one.Samples, one.SamplesOut), fmt.Sprintf("%.2f", 100*less), fmt.Sprintf("%d (%.1f %%)", within, 100*float64(within)/float64(len(list))),
+		fmt.Sprintf("%d (%.1f %%)", alike, 100*float64(alike)/float64(len(list))), above)
+	return nil
+}

@@ -1,0 +1,126 @@
+package load
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"inferplan/executor/oip"
+	"inferplan/formats/importer/samples"
+)
+
+// Samples are real inputs, sent in turn instead of random ones, in an order that the
+// seed shuffles. Which member of a
+// cascade answers depends on what is asked: random numbers say nothing of its load.
+type Samples struct {
+	source string
+	rows   *samples.Set // labelled samples: one input each
+	bodies [][]byte     // or requests of the protocol
+}
+
+// Bounds of a folder of requests.
+const (
+	maxSamples = 100_000
+	maxBodies  = 1 << 30 // bytes
+)
+
+// ReadSamples reads labelled samples, the CSV file that records are made of, or a
+// folder of requests: *.json, each what a client sends to infer, in the order of names.
+func ReadSamples(path string) (*Samples, error) {
+	about, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading inputs: %w", err)
+	}
+	s := &Samples{source: path}
+	if !about.IsDir() {
+		if s.rows, err = samples.ReadFile(path); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+	entries, err := os.ReadDir(path) // in the order of names
+	if err != nil {
+		return nil, fmt.Errorf("reading inputs: %w", err)
+	}
+	size := 0
+	for _, e := range entries {
+		if e.IsDir() || !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		body, err := os.ReadFile(filepath.Join(path, e.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("reading inputs: %w", err)
+		}
+		if size += len(body); size > maxBodies || len(s.bodies) == maxSamples {
+			return nil, fmt.Errorf("%s: found more than %d requests or %d bytes, expected fewer", path, maxSamples, maxBodies)
+		}
+		s.bodies = append(s.bodies, body)
+	}
+	if len(s.bodies) == 0 {
+		return nil, fmt.Errorf("%s: found no *.json, expected requests of the protocol, such as {\"inputs\": [{\"name\": \"x\", \"shape\": [1, 2], \"datatype\": \"FP32\", \"data\": [0, 1]}]}", path)
+	}
+	return s, nil
+}
+
+// Len is the number of samples.
+func (s *Samples) Len() int {
+	if s.rows != nil {
+		return len(s.rows.Labels)
+	}
+	return len(s.bodies)
+}
+
+// inputs are the requests that a model takes.
+func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
+	if s.rows != nil {
+		return s.ofRows(info, m)
+	}
+	var out []Inputs
+	for i, body := range s.bodies {
+		var r oip.Request
+		if err := oip.DecodeRequest(body, nil, info, &r); err != nil {
+			return nil, fmt.Errorf("%s: request %d: %w", s.source, i+1, err)
+		}
+		for k := range r.Inputs {
+			if !hasInput(info, r.Inputs[k].Name) {
+				return nil, fmt.Errorf("%s: request %d: found the input %q, which model %q does not have", s.source, i+1, r.Inputs[k].Name, m.Name)
+			}
+		}
+		out = append(out, slices.Clone(r.Inputs))
+	}
+	return out, nil
+}
+
+// ofRows makes a request of every labelled sample.
+func (s *Samples) ofRows(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
+	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.FP32 && info.Inputs[0].Datatype != oip.FP64 {
+		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; labelled samples are for models of one input in FP32 or FP64: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)
+	}
+	in := &info.Inputs[0]
+	one := *m
+	one.Batch = 1
+	shape, n, err := concreteShape(in, &one)
+	if err != nil {
+		return nil, fmt.Errorf("model %q, input %q: %w", m.Name, in.Name, err)
+	}
+	if n != int64(s.rows.Width) {
+		return nil, fmt.Errorf("%s: found %d values per sample, model %q takes %d (%v)", s.source, s.rows.Width, m.Name, n, shape)
+	}
+	out := make([]Inputs, 0, s.Len())
+	for i := range s.rows.Labels {
+		data := make([]byte, 0, int(n)*in.Datatype.Size())
+		for _, v := range s.rows.Sample(i) {
+			if in.Datatype == oip.FP64 {
+				data = binary.LittleEndian.AppendUint64(data, math.Float64bits(float64(v)))
+			} else {
+				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+			}
+		}
+		out = append(out, Inputs{{Name: in.Name, Datatype: in.Datatype, Shape: shape, Data: data}})
+	}
+	return out, nil
+}
