@@ -106,8 +106,8 @@ func TestUsedRanges(t *testing.T) {
 // Ranges that do not fit into memory beside each other are measured one group after
 // the other.
 func TestRangesInPasses(t *testing.T) {
-	m := uniformModel("net", 8, 100*time.Microsecond)
-	m.weights = groupMemory / rangeMemory / 4 // two ranges of two blocks fill the room
+	m := uniformModel("net", 4, 100*time.Microsecond)
+	m.weights = groupMemory / rangeMemory / 2 // a range of two blocks fills the room
 	eng := newFakeEngine(m)
 	most := 0
 	eng.onRun = func(int) { most = max(most, eng.open) }
