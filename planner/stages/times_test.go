@@ -40,7 +40,7 @@ func TestTimesOfRanges(t *testing.T) {
 	} {
 		cost := BatchCost{Batch: 1, Blocks: blocks}
 		cost.Fit(c.pieces, c.bytes)
-		if got := Infer(&Share{Batches: []BatchCost{cost}}, 1, c.first, c.last); (got-c.want).Abs() > time.Nanosecond {
+		if got := Infer(&Share{Batches: []BatchCost{cost}}, 1, c.first, c.last); (got - c.want).Abs() > time.Nanosecond {
 			t.Errorf("%s: [%d,%d) takes %v, expected %v", c.name, c.first, c.last, got, c.want)
 		}
 	}
