@@ -41,12 +41,16 @@ func TestAllRanges(t *testing.T) {
 			t.Errorf("%v: %+v", r.Blocks, r.Latency)
 		}
 	}
+	// Later the machine is slower: what is added is as of then.
 	eng.clock.advance(time.Hour)
-	eng.log = nil
+	eng.log, eng.noise = nil, func(time.Time) float64 { return 3 }
 	o.Ranges = AllRanges()
 	p = mustRun(t, o)
 	if got, want := measuredRanges(p, 1), [][2]int{{0, 2}, {0, 3}, {1, 3}, {1, 4}, {2, 4}}; !slices.Equal(got, want) {
 		t.Errorf("ranges %v, expected %v", got, want)
+	}
+	if l := measurement(&p.Models[0], "cpu-1", 1, 1).Ranges[1].Latency; l.WallUS != formats.Micros(600*time.Microsecond) || l.CPUUS != formats.Micros(588*time.Microsecond) {
+		t.Errorf("six atoms take %+v", l)
 	}
 	for _, run := range eng.log {
 		if strings.HasPrefix(run, "net[0,2)/4") || strings.HasPrefix(run, "net[1,3)/4") {
