@@ -3,6 +3,7 @@ package profiler
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"inferplan/formats"
@@ -126,6 +127,23 @@ func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 			m.Ranges = slices.Insert(m.Ranges, at, l)
 		}
 	}
+}
+
+// asThen is a time in relation to what the whole model takes now, as of when it
+// took what the profile says: ranges that are added later than the blocks stand
+// beside numbers of another hour, on a machine that may have been less busy.
+func asThen(l, now, then formats.Latency) formats.Latency {
+	scale := func(d, now, then formats.Micros) formats.Micros {
+		if now <= 0 || then <= 0 {
+			return d
+		}
+		return formats.Micros(math.Round(float64(d) * float64(then) / float64(now)))
+	}
+	for _, d := range []*formats.Micros{&l.WallUS, &l.P99US, &l.HostUS, &l.HalfWidthUS} {
+		*d = scale(*d, now.WallUS, then.WallUS)
+	}
+	l.CPUUS = scale(l.CPUUS, now.CPUUS, then.CPUUS)
+	return l
 }
 
 // rangeMemory is how much of a group's memory a byte of the weights of a range

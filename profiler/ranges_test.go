@@ -41,12 +41,16 @@ func TestAllRanges(t *testing.T) {
 			t.Errorf("%v: %+v", r.Blocks, r.Latency)
 		}
 	}
+	// Later the machine is slower: what is added is as of then.
 	eng.clock.advance(time.Hour)
-	eng.log = nil
+	eng.log, eng.noise = nil, func(time.Time) float64 { return 3 }
 	o.Ranges = AllRanges()
 	p = mustRun(t, o)
 	if got, want := measuredRanges(p, 1), [][2]int{{0, 2}, {0, 3}, {1, 3}, {1, 4}, {2, 4}}; !slices.Equal(got, want) {
 		t.Errorf("ranges %v, expected %v", got, want)
+	}
+	if l := measurement(&p.Models[0], "cpu-1", 1, 1).Ranges[1].Latency; l.WallUS != formats.Micros(600*time.Microsecond) || l.CPUUS != formats.Micros(588*time.Microsecond) {
+		t.Errorf("six atoms take %+v", l)
 	}
 	for _, run := range eng.log {
 		if strings.HasPrefix(run, "net[0,2)/4") || strings.HasPrefix(run, "net[1,3)/4") {
@@ -106,8 +110,8 @@ func TestUsedRanges(t *testing.T) {
 // Ranges that do not fit into memory beside each other are measured one group after
 // the other.
 func TestRangesInPasses(t *testing.T) {
-	m := uniformModel("net", 8, 100*time.Microsecond)
-	m.weights = groupMemory / rangeMemory / 4 // two ranges of two blocks fill the room
+	m := uniformModel("net", 4, 100*time.Microsecond)
+	m.weights = groupMemory / rangeMemory / 2 // a range of two blocks fills the room
 	eng := newFakeEngine(m)
 	most := 0
 	eng.onRun = func(int) { most = max(most, eng.open) }

@@ -739,6 +739,12 @@ func (r *runner) measured(j *job, u unit, l *lane) formats.Measurement {
 			m.Whole = &lat
 		}
 	}
+	if l.blocks == 0 && m.Whole != nil {
+		now := l.latency(l.probes[len(l.probes)-1], quiet)
+		for i := range ranges {
+			ranges[i].Latency = asThen(ranges[i].Latency, now, *m.Whole)
+		}
+	}
 	putRanges(&m, ranges)
 	return m
 }

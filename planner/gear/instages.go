@@ -98,6 +98,7 @@ func (f *resolved) deployChain(d *Deployment) formats.Pipeline {
 		for _, t := range s.Times {
 			st.InferUS = append(st.InferUS, formats.Micros(t))
 		}
+		st.Estimated = stages.Estimated(&f.problem.Blocks.Models[d.Model].Costs[s.Kind][0], d.Batch, s.First, s.Last)
 		st.RPS = min(float64(at.Replicas), at.Devices) * float64(d.Batch) / s.Times[d.Batch-1].Seconds()
 		out.RPS = min(out.RPS, st.RPS)
 		if s.Transfer != nil {

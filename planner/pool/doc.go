@@ -42,6 +42,12 @@
 //	replan.go     a plan that continues a running one and moves few devices
 //	limits.go     what limits the objective, what more would buy, and what is missing when nothing fits
 //
+// Times of ranges of blocks need not add up: a stage takes what its blocks do in one
+// piece (package stages). No bound rests on sums of blocks. Templates carry the times
+// of their own stages, and pricing has them on the arcs of its paths; where they are
+// differences of two numbers a cut, as without measured ranges, it is linear in the
+// cuts, else quadratic.
+//
 // Every phase stops on deterministic work, so the same problem gives the same
 // plan; only a cancelled context or a time limit makes it depend on the clock. Package
 // verify is the independent check of the plans.
