@@ -20,9 +20,13 @@ type foePlace struct {
 	epoch        int
 }
 
-// actNews does what only policies with a Control ask for.
+// wide tells whether the policy may use all of the contract: it has a Control, or
+// its devices are instances.
+func (a *Adversary) wide() bool { return a.Control != nil || len(a.Tables.Instances) > 0 }
+
+// actNews does what only policies that use all of the contract ask for.
 func (a *Adversary) actNews(ev *policy.Event, act *policy.Action) {
-	if a.Control == nil {
+	if !a.wide() {
 		a.fail("on %+v the policy asks for action %d", *ev, act.Kind)
 		return
 	}
@@ -62,9 +66,9 @@ func (a *Adversary) actNews(ev *policy.Event, act *policy.Action) {
 	}
 }
 
-// news lets one thing happen that only a Control brings; false: there is none.
+// news lets one thing happen that only those policies hear; false: there is none.
 func (a *Adversary) news() bool {
-	if a.Control == nil {
+	if !a.wide() {
 		return false
 	}
 	kinds := []func() bool{a.loadEnds, a.placeEnds, a.searchEnds, a.evictEnds, a.tokensCome}

@@ -49,7 +49,11 @@ func (a *Adversary) arrive() {
 			a.growTasks(slot)
 			a.tasks[slot] = foeTask{state: foeWaits, req: slot, service: m, batch: -1}
 		}
-		a.tell(policy.Event{Kind: policy.Arrival, Model: m, Service: m, Req: slot, Task: slot, Arrived: came, Deadline: came + budget})
+		ev := policy.Event{Kind: policy.Arrival, Model: m, Service: m, Req: slot, Task: slot, Arrived: came, Deadline: came + budget}
+		if len(a.Tables.Instances) > 0 && a.Control == nil {
+			ev.Tokens, ev.Limit = int32(a.draw(1, 400)), int32(a.draw(0, 300))
+		}
+		a.tell(ev)
 		if a.Control != nil && a.requests[slot].open {
 			a.Control.Begin(slot, m, &a.told)
 			a.reveal()

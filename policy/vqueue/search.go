@@ -13,6 +13,8 @@ import (
 type Search struct {
 	// Most is the largest number of groups that one step takes out; 0 is 10.
 	Most int
+	// Stay keeps every group in its queue.
+	Stay bool
 
 	state, best State
 	stale       []bool // queues in which best is not up to date
@@ -21,6 +23,7 @@ type Search struct {
 
 	out    []int32 // groups taken out
 	chosen []bool  // by group
+	home   []int32 // by group taken out: its queue before
 	saved  []line  // queues as they were before the step
 	savedQ []int32
 	saves  []bool // by queue
@@ -90,6 +93,7 @@ func (x *Search) begin(s *State, rng *rand.Rand) {
 	x.stale = append(x.stale[:0], make([]bool, len(s.queues))...)
 	x.saves = append(x.saves[:0], make([]bool, len(s.queues))...)
 	x.chosen = append(x.chosen[:0], make([]bool, len(s.where))...)
+	x.home = append(x.home[:0], s.where...)
 	x.stales, x.out, x.savedQ, x.pool = x.stales[:0], x.out[:0], x.savedQ[:0], x.pool[:0]
 	for i := range s.where {
 		if s.p.Groups[i].Size > 0 {
@@ -112,6 +116,7 @@ func (x *Search) step(heat float64) {
 	before := s.total
 	x.choose()
 	for _, g := range x.out {
+		x.home[g] = s.where[g]
 		if q := s.where[g]; q >= 0 {
 			x.save(q)
 			s.Remove(g)
@@ -142,6 +147,10 @@ func (x *Search) step(heat float64) {
 // where the step is noisy.
 func (x *Search) bestPlace(g int32) (queue int32, place int) {
 	s := &x.state
+	if q := x.home[g]; x.Stay && q >= 0 {
+		place, _ := s.insertion(g, q, math.Inf(1))
+		return q, place
+	}
 	if x.noise == 0 {
 		queue, place, _ = s.Best(g)
 		return queue, place
