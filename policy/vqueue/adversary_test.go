@@ -15,6 +15,12 @@ import (
 	"inferplan/policy/vqueue"
 )
 
+// The time of a request on a device of kind 0: its prefill, and each output token.
+const (
+	prefillSeconds = 0.05
+	decodeSeconds  = 0.004
+)
+
 // fleet makes tables of instances that serve two classes each of some networks. The
 // last network does not run on kind 1.
 func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
@@ -44,12 +50,11 @@ func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
 			own.Mega[m] = 350
 			for range 2 {
 				for k := range 2 {
-					r := vqueue.RCT{Alpha: 1e-5, Beta: 1e-4, Prefill: 0.05, Decode: 0.004, Batch: float64(sequences), PromptMean: 200, PromptVar: 1e4, OutputMean: 100, OutputVar: 2500}
-					if k == 1 {
-						r.Beta *= 2
-						if n == networks-1 {
-							r.Batch = 0
-						}
+					slower := float64(1 + k)
+					r := vqueue.RCT{Alpha: slower * prefillSeconds / 200 / float64(sequences), Beta: slower * decodeSeconds / float64(sequences),
+						Prefill: slower * prefillSeconds, Decode: slower * decodeSeconds, Batch: float64(sequences), PromptMean: 200, PromptVar: 1e4, OutputMean: 100, OutputVar: 2500}
+					if k == 1 && n == networks-1 {
+						r.Batch = 0
 					}
 					own.RCT = append(own.RCT, r)
 				}
