@@ -69,7 +69,7 @@ func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
 func options(t *rapid.T) vqueue.Options {
 	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	o := vqueue.Options{
-		Rule: vqueue.Rule(rapid.IntRange(0, 2).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
+		Rule: vqueue.Rule(rapid.IntRange(0, 3).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
 		Members: vqueue.Members(rapid.IntRange(0, 1).Draw(t, "members")), OneOpen: flag("one open"), Append: flag("append"),
 		OnViolation: flag("on violation"), Still: flag("still"), Admission: flag("admission"), Every: 50 * time.Millisecond,
 	}

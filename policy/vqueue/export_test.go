@@ -16,7 +16,7 @@ func (p *Policy) Check() error {
 		}
 		open++
 		places := 0
-		for _, in := range []bool{r.group >= 0, r.batch >= 0, r.homeless} {
+		for _, in := range []bool{r.group >= 0, r.batch >= 0, r.homeless, r.pooled} {
 			if in {
 				places++
 			}

@@ -105,6 +105,10 @@ func (p *Policy) price(g, size int32, prompts int64) {
 // instance that is up can serve the request: then it waits for one.
 func (p *Policy) join(now time.Duration, req, home int32) int32 {
 	r := &p.requests[req]
+	if p.opt.Rule == Shepherd {
+		p.await(req)
+		return -1
+	}
 	mega := p.own.Mega[r.model] > 0 && r.prompt >= p.own.Mega[r.model]
 	if open := *p.joinableAt(0, r.model, mega); p.opt.OneOpen && open >= 0 && home < 0 {
 		q := p.state.Where(open)

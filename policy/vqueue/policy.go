@@ -32,6 +32,7 @@ type Policy struct {
 	ticking  bool
 	plans    int64
 	homeless []int32
+	pool     pool
 }
 
 // request is a request that the policy has.
@@ -45,6 +46,7 @@ type request struct {
 	evictions           int8
 	evicting            bool // it was asked to leave its instance
 	homeless            bool // no instance that could serve it is up
+	pooled              bool // it waits in the pool
 	arrived, deadline   time.Duration
 }
 
@@ -70,6 +72,7 @@ type instance struct {
 	running  []int32 // batch slots
 	tokens   int64   // of KV memory that they may take
 	evicting int
+	chosen   int32 // network that it was loaded for under the rule Shepherd; -1
 	full     int32 // running batches at which the server refused one; 0: never
 	sequences,
 	kv int64
@@ -102,7 +105,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 			continue
 		}
 		p.of[d] = int32(len(p.instances))
-		in := instance{device: int32(d), loaded: -1, coming: -1, sequences: int64(t.Instances[at].Sequences), kv: t.Instances[at].KV}
+		in := instance{device: int32(d), loaded: -1, coming: -1, chosen: -1, sequences: int64(t.Instances[at].Sequences), kv: t.Instances[at].KV}
 		if r := t.Resident[d]; len(r) > 0 {
 			in.loaded = r[0]
 		}
@@ -115,6 +118,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		n *= len(p.instances)
 	}
 	p.joinable = slices.Repeat([]int32{-1}, n)
+	p.pool = make(pool, len(t.Networks))
 	p.state = NewState(&p.problem)
 	p.probe = p.takeGroup(0, false)
 	p.sync(0)
@@ -147,6 +151,9 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.Timer:
 		p.tick(now, out)
 	}
+	if p.opt.Rule == Shepherd {
+		p.assign(now, out)
+	}
 }
 
 // Open is the number of requests that the policy has.
@@ -172,6 +179,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 // drop ends a request that does not run.
 func (p *Policy) drop(req int32, why policy.Reason, out *policy.Actions) {
 	p.leave(req)
+	p.unpool(req)
 	if r := &p.requests[req]; r.homeless {
 		r.homeless = false
 		p.homeless = slices.DeleteFunc(p.homeless, func(h int32) bool { return h == req })
@@ -243,7 +251,7 @@ func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions
 	in := &p.instances[q]
 	in.coming = -1
 	if ev.Value != 0 {
-		in.failed = true
+		in.failed, in.chosen = true, -1
 		return
 	}
 	in.loaded = ev.Network
@@ -256,7 +264,7 @@ func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
 		return
 	}
 	in := &p.instances[q]
-	in.down, in.loaded, in.coming, in.full = true, -1, -1, 0
+	in.down, in.loaded, in.coming, in.chosen, in.full = true, -1, -1, -1, 0
 	p.sync(now)
 	for len(in.running) > 0 {
 		slot := in.running[len(in.running)-1]
@@ -340,6 +348,7 @@ func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 			p.drop(req, policy.ReasonWorkerLost, out)
 		}
 	}
+	p.dropStuck(now, out)
 	if !p.opt.Admission {
 		return
 	}

@@ -16,15 +16,19 @@ func (p *Policy) need(r *request) int64 {
 	return int64(r.prompt) + int64(out)
 }
 
-// room tells whether an instance takes one more request.
-func (p *Policy) room(in *instance, r *request) bool {
-	n := int64(len(in.running))
-	most := in.sequences
+// most is how many requests of a model run at once on an instance.
+func (p *Policy) most(in *instance, model int32) int64 {
 	if kind := p.t.Devices[in.device].Kind; p.own.Sequences != nil {
-		if own := p.own.Sequences[int(r.model)*p.problem.Kinds+int(kind)]; own > 0 {
-			most = min(most, int64(own))
+		if own := p.own.Sequences[int(model)*p.problem.Kinds+int(kind)]; own > 0 {
+			return min(in.sequences, int64(own))
 		}
 	}
+	return in.sequences
+}
+
+// room tells whether an instance takes one more request.
+func (p *Policy) room(in *instance, r *request) bool {
+	n, most := int64(len(in.running)), p.most(in, r.model)
 	switch {
 	case n == 0:
 		return true

@@ -59,6 +59,10 @@ const (
 	FCFS
 	// EDF is FCFS with the earliest deadline first.
 	EDF
+	// Shepherd is like SHEPHERD (Zhang et al., NSDI 2023): one list, the earliest
+	// deadline first. An idle instance takes the batch of one model with the most
+	// requests in time per second, and takes no more until it is empty.
+	Shepherd
 )
 
 // Options steer the policy. The zero value is the recommended one.
