@@ -22,7 +22,6 @@ type play struct {
 	heap    []due
 	serial  int64
 	outputs []int32 // by request
-	model   []int32
 	ends    []time.Duration
 	batches map[int32]*flight
 	loads   int
