@@ -39,11 +39,11 @@ func (x *Search) Run(ctx context.Context, s *State, rng *rand.Rand, work int64) 
 		return
 	}
 	limit := s.work + work
-	rounds := int64(1)
+	rounds, heat := int64(1), hottestLarge
 	if len(x.pool) <= smallSearch {
-		rounds = smallRounds
+		rounds, heat = smallRounds, hottestSmall
 	}
-	heat := hottest*s.total/math.Sqrt(float64(len(x.pool))) + 1
+	heat = heat*s.total/math.Sqrt(float64(len(x.pool))) + 1
 	for r := range rounds {
 		from, until := x.state.work, limit-work*(rounds-1-r)/rounds
 		for step := 0; x.state.work < until; step++ {
@@ -74,10 +74,11 @@ const (
 	// best order, smallRounds times in all.
 	smallSearch = 200
 	smallRounds = 3
-	// hottest is the first temperature relative to the objective per root of the
-	// number of groups; coldest is the last relative to the first.
-	hottest = 0.02
-	coldest = 1e-3
+	// The first temperature relative to the objective per root of the number of groups,
+	// for small and large searches; coldest is the last relative to the first.
+	hottestSmall = 0.02
+	hottestLarge = 0.005
+	coldest      = 1e-3
 	// exchanges is the number of exchanges between two steps.
 	exchanges = 20
 )
