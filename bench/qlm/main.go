@@ -53,7 +53,7 @@ var makers = []struct {
 }{
 	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
-	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws", (*bench).chance},
+	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},
 	{"search", "replan", "400,000 queued requests planned anew", (*bench).replan},
 }
 

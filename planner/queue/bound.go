@@ -19,6 +19,9 @@ type BoundOptions struct {
 	// Nodes, if above 0, tightens the bound by branch and bound over this many nodes:
 	// changes of model then happen as a whole. TimeLimit is a safety net.
 	Nodes int64
+	// Apart counts every queue by itself instead of all of a kind together, and with
+	// Nodes gives every group one queue: tighter, for some hundred groups at most.
+	Apart bool
 	// Solve has the further options of the solver.
 	Solve milp.Options
 }
@@ -49,9 +52,12 @@ func LateBound(ctx context.Context, solver milp.Solver, p *vqueue.Problem, o Bou
 	if o.Times == 0 {
 		o.Times = 40
 	}
-	b := &bounder{p: p, m: milp.New("capacity bound"), whole: o.Nodes > 0, intime: make([][]milp.Term, len(p.Groups))}
+	b := &bounder{p: p, m: milp.New("capacity bound"), whole: o.Nodes > 0, one: o.Nodes > 0 && o.Apart, intime: make([][]milp.Term, len(p.Groups))}
 	for k := range p.Kinds {
-		b.addKind(int32(k), o.Times)
+		b.addFleet(func(q int) bool { return !o.Apart && int(p.Queues[q].Kind) == k }, int32(k), o.Times)
+	}
+	for q := range p.Queues {
+		b.addFleet(func(r int) bool { return o.Apart && r == q }, p.Queues[q].Kind, o.Times)
 	}
 	total := 0.0
 	for i := range p.Groups {
@@ -69,6 +75,9 @@ func LateBound(ctx context.Context, solver milp.Solver, p *vqueue.Problem, o Bou
 		return nil, fmt.Errorf("solving for the capacity bound: %w", err)
 	}
 	out := &Bound{Stats: sol.Stats, Proved: sol.Status == milp.Optimal}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if !b.whole && sol.Status != milp.Optimal {
 		return nil, fmt.Errorf("the program of the capacity bound ended with status %s", sol.Status)
 	}
@@ -83,7 +92,8 @@ func LateBound(ctx context.Context, solver milp.Solver, p *vqueue.Problem, o Bou
 type bounder struct {
 	p      *vqueue.Problem
 	m      *milp.Model
-	whole  bool
+	whole  bool          // changes of model happen as a whole
+	one    bool          // a group has one queue
 	intime [][]milp.Term // by group: its parts in time
 }
 
@@ -96,9 +106,9 @@ type part struct {
 	stuck bool // only in time where its model is loaded
 }
 
-// addKind adds the capacity of a kind of device.
-func (b *bounder) addKind(k int32, times int) {
-	f := b.fleet(k)
+// addFleet adds the capacity of queues of a kind of device.
+func (b *bounder) addFleet(has func(q int) bool, k int32, times int) {
+	f := b.fleet(has)
 	if f.queues == 0 {
 		return
 	}
@@ -110,6 +120,7 @@ func (b *bounder) addKind(k int32, times int) {
 			continue
 		}
 		v := b.m.AddVar("", 0, 1, 0)
+		b.m.SetInteger(v, b.one)
 		parts = append(parts, part{v, int32(i), due, c.Work, due < f.first+f.change[g.Model]+c.Work})
 		b.intime[i] = append(b.intime[i], milp.Term{Var: v, Coef: 1})
 	}
@@ -241,7 +252,7 @@ func (b *bounder) addChange(f *fleet, m int, work milp.Var, parts []part, due fl
 	return z
 }
 
-// fleet is the queues of a kind.
+// fleet is some queues of one kind.
 type fleet struct {
 	queues   int
 	starts   []float64
@@ -251,14 +262,14 @@ type fleet struct {
 	change   []float64   // by model: the least
 }
 
-func (b *bounder) fleet(k int32) *fleet {
+func (b *bounder) fleet(has func(q int) bool) *fleet {
 	f := &fleet{first: math.Inf(1), loaded: make([]int, b.p.Models), change: make([]float64, b.p.Models), startsOf: make([][]float64, b.p.Models)}
 	for m := range f.change {
 		f.change[m] = math.Inf(1)
 	}
 	for i := range b.p.Queues {
 		q := &b.p.Queues[i]
-		if q.Kind != k {
+		if !has(i) {
 			continue
 		}
 		f.queues++

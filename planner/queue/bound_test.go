@@ -47,7 +47,7 @@ func TestBoundBelowEveryOrder(t *testing.T) {
 			s.Greedy()
 			best = s.Late()
 		}
-		for _, o := range []queue.BoundOptions{{}, {Times: 3}, {Nodes: 50}} {
+		for _, o := range []queue.BoundOptions{{}, {Times: 3}, {Nodes: 50}, {Apart: true}, {Apart: true, Nodes: 50}} {
 			b, err := queue.LateBound(context.Background(), highs.Solver{}, p, o)
 			if err != nil {
 				t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 // otherwise as unkind as a real machine may be: runs and transfers take any
 // time, news and wakes come late, clients go away, requests come with deadlines
 // that have passed, devices are lost with what they hold and come back, stages
-// fail, the clock jumps ahead, slots are used again at once. With a Control it
-// also lets batches come back for every reason, loads fail, inputs arrive late and
+// fail, the clock jumps ahead, slots are used again at once. With a Control, or with
+// instances, it also lets batches come back for every reason, loads fail, inputs arrive late and
 // where nobody wants them any more, searches find nothing or what is stale. It
 // holds what the policy does against the contract.
 //
@@ -115,7 +115,7 @@ func (a *Adversary) step() {
 		}
 	case k == 16:
 		if d := &a.book.devices[a.draws.number(0, len(a.book.devices)-1)]; a.draws.number(0, 3) == 0 && len(d.queue) > 0 {
-			if b := d.queue[len(d.queue)-1]; a.Control == nil {
+			if b := d.queue[len(d.queue)-1]; !a.wide() {
 				a.spoil(b)
 			} else {
 				a.sendBack(b, a.draws.oneOf(policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded))

@@ -20,7 +20,12 @@ type foePlace struct {
 	epoch        int
 }
 
-// foeNews is what only policies with a Control ask for, and what comes of it.
+// wide tells whether the policy may use all of the contract: it has a Control, or
+// its devices are instances.
+func (a *Adversary) wide() bool { return a.Control != nil || len(a.Tables.Instances) > 0 }
+
+// foeNews is what only policies that use all of the contract ask for, and what
+// comes of it.
 type foeNews struct {
 	a        *Adversary
 	loads    []foeLoad
@@ -30,7 +35,7 @@ type foeNews struct {
 
 // act takes in what the policy asks for.
 func (n *foeNews) act(ev *policy.Event, act *policy.Action) {
-	if n.a.Control == nil {
+	if !n.a.wide() {
 		n.a.judge.fail("on %+v the policy asks for action %d", *ev, act.Kind)
 	}
 	if !n.a.judge.mayAsk(ev, act) {
@@ -66,9 +71,9 @@ func (n *foeNews) search(ev *policy.Event, tag int32) {
 	}
 }
 
-// happen lets one thing happen that only a Control brings; false: there is none.
+// happen lets one thing happen that only those policies hear; false: there is none.
 func (n *foeNews) happen() bool {
-	if n.a.Control == nil {
+	if !n.a.wide() {
 		return false
 	}
 	kinds := []func() bool{n.loadEnds, n.placeEnds, n.searchEnds, n.evictEnds, n.tokensCome}

@@ -22,7 +22,11 @@ func (a *Adversary) arrive() {
 			a.book.growTasks(slot)
 			a.book.tasks[slot] = foeTask{state: foeWaits, req: slot, service: m, batch: -1}
 		}
-		a.tell(policy.Event{Kind: policy.Arrival, Model: m, Service: m, Req: slot, Task: slot, Arrived: came, Deadline: came + budget})
+		ev := policy.Event{Kind: policy.Arrival, Model: m, Service: m, Req: slot, Task: slot, Arrived: came, Deadline: came + budget}
+		if len(a.Tables.Instances) > 0 && a.Control == nil {
+			ev.Tokens, ev.Limit = int32(a.draws.number(1, 400)), int32(a.draws.number(0, 300))
+		}
+		a.tell(ev)
 		if a.Control != nil && a.book.requests[slot].open {
 			a.Control.Begin(slot, m, &a.book.told)
 			a.reveal()

@@ -17,6 +17,12 @@
 //	cluster.go    requests into groups: k-means++, split by size (Algorithm 1)
 //	rct.go        the estimator of completion times (equations 1 to 5), corrected
 //	follow.go     the estimator recalibrated while requests finish
+//	tables.go     what the policy knows and how it is steered: operations, rules
+//	policy.go     Policy: events; requests that come, end, come back, or find no instance
+//	groups.go     groups that are open, and where requests join
+//	serve.go      pulling, changes of model, eviction
+//	replan.go     the problem at an instant, the search beside the loop, its result
+//	shepherd.go   the rule like SHEPHERD
 //
 // # Objective
 //
@@ -32,6 +38,21 @@
 // late in any case goes to the end. The members of a group count by quantiles of
 // their order of service, not by the group's maximum (equation 5), which
 // overpredicts: the last members of a batch decode faster.
+//
+// # Policy
+//
+// The order of a queue says what its instance does next. Requests of the head group
+// are pulled into the running batch while there is room. If the head wants another
+// model, the batch runs out first, or leaves where that brings clearly more requests
+// in time than it makes late: the batch counts as the head. Without that rule two
+// groups evict each other for ever. A head of the loaded model that hurries takes
+// the place of the request with the latest deadline. What is evicted waits again
+// in its own queue, because its state is there. A started request never migrates.
+//
+// A request joins where the objective grows least. Every second the problem is
+// brought up to the time and a search begins beside the loop. Its result names
+// groups with the generation of their index, so a result that comes late passes over
+// what is gone, and what is new keeps its place at the end.
 //
 // # How the search is fast
 //

@@ -11,6 +11,9 @@ func (x *Search) exchange(heat float64) {
 	if a < 0 {
 		return
 	}
+	if x.Stay {
+		b = a
+	}
 	if a == b {
 		x.move(a)
 	} else {

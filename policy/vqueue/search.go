@@ -13,6 +13,8 @@ import (
 type Search struct {
 	// Most is the largest number of groups that one step takes out; 0 is 10.
 	Most int
+	// Stay keeps every group in its queue.
+	Stay bool
 
 	state, best State
 	stale       []bool // queues in which best is not up to date
@@ -21,6 +23,7 @@ type Search struct {
 
 	out    []int32 // groups taken out
 	chosen []bool  // by group
+	home   []int32 // by group taken out: its queue before
 	saved  []line  // queues as they were before the step
 	savedQ []int32
 	saves  []bool // by queue
@@ -36,11 +39,11 @@ func (x *Search) Run(ctx context.Context, s *State, rng *rand.Rand, work int64) 
 		return
 	}
 	limit := s.work + work
-	rounds := int64(1)
+	rounds, heat := int64(1), hottestLarge
 	if len(x.pool) <= smallSearch {
-		rounds = smallRounds
+		rounds, heat = smallRounds, hottestSmall
 	}
-	heat := hottest*s.total/math.Sqrt(float64(len(x.pool))) + 1
+	heat = heat*s.total/math.Sqrt(float64(len(x.pool))) + 1
 	for r := range rounds {
 		from, until := x.state.work, limit-work*(rounds-1-r)/rounds
 		for step := 0; x.state.work < until; step++ {
@@ -71,10 +74,11 @@ const (
 	// best order, smallRounds times in all.
 	smallSearch = 200
 	smallRounds = 3
-	// hottest is the first temperature relative to the objective per root of the
-	// number of groups; coldest is the last relative to the first.
-	hottest = 0.02
-	coldest = 1e-3
+	// The first temperature relative to the objective per root of the number of groups,
+	// for small and large searches; coldest is the last relative to the first.
+	hottestSmall = 0.02
+	hottestLarge = 0.005
+	coldest      = 1e-3
 	// exchanges is the number of exchanges between two steps.
 	exchanges = 20
 )
@@ -90,6 +94,7 @@ func (x *Search) begin(s *State, rng *rand.Rand) {
 	x.stale = append(x.stale[:0], make([]bool, len(s.queues))...)
 	x.saves = append(x.saves[:0], make([]bool, len(s.queues))...)
 	x.chosen = append(x.chosen[:0], make([]bool, len(s.where))...)
+	x.home = append(x.home[:0], s.where...)
 	x.stales, x.out, x.savedQ, x.pool = x.stales[:0], x.out[:0], x.savedQ[:0], x.pool[:0]
 	for i := range s.where {
 		if s.p.Groups[i].Size > 0 {
@@ -112,6 +117,7 @@ func (x *Search) step(heat float64) {
 	before := s.total
 	x.choose()
 	for _, g := range x.out {
+		x.home[g] = s.where[g]
 		if q := s.where[g]; q >= 0 {
 			x.save(q)
 			s.Remove(g)
@@ -142,6 +148,10 @@ func (x *Search) step(heat float64) {
 // where the step is noisy.
 func (x *Search) bestPlace(g int32) (queue int32, place int) {
 	s := &x.state
+	if q := x.home[g]; x.Stay && q >= 0 {
+		place, _ := s.insertion(g, q, math.Inf(1))
+		return q, place
+	}
 	if x.noise == 0 {
 		queue, place, _ = s.Best(g)
 		return queue, place

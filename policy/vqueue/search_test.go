@@ -177,17 +177,17 @@ func TestPrioritiesAreKept(t *testing.T) {
 
 func TestSameWorkSameOrder(t *testing.T) {
 	p := queuetest.Instance(200, 16, 12, 0.9, 11)
-	order := func(cancel int64) string {
+	order := func(work int64) string {
 		s := vqueue.NewState(p)
 		s.Greedy()
-		run(s, 7, cancel)
+		run(s, 7, work)
 		text := ""
 		for q := range p.Queues {
 			text += fmt.Sprint(s.Order(int32(q), nil))
 		}
 		return text
 	}
-	if order(200_000) != order(200_000) {
+	if first, second := order(200_000), order(200_000); first != second {
 		t.Error("the same work gives another order")
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -110,6 +110,61 @@ func (s *State) Order(queue int32, dst []int32) []int32 {
 	return dst
 }
 
+// First is the group at the head of a queue; -1: none.
+func (s *State) First(queue int32) int32 {
+	if slots := s.queues[queue].slots; len(slots) > 0 {
+		return slots[0].group
+	}
+	return -1
+}
+
+// groupAt is the group at a place of a queue.
+func (s *State) groupAt(queue int32, place int) int32 { return s.queues[queue].slots[place].group }
+
+// end is when a queue is empty.
+func (s *State) end(queue int32) float64 {
+	if slots := s.queues[queue].slots; len(slots) > 0 {
+		return slots[len(slots)-1].end
+	}
+	return s.p.Queues[queue].Start
+}
+
+// expectsLate tells whether some group costs more than this many late requests.
+func (s *State) expectsLate(requests float64) bool {
+	for q := range s.queues {
+		for i := range s.queues[q].slots {
+			if s.queues[q].slots[i].cost > requests*s.p.Late {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Arrange puts the groups of all queues into another order: orders has them by
+// queue. Groups that are not in it are in no queue.
+func (s *State) Arrange(orders [][]int32) {
+	for i := range s.where {
+		s.where[i] = -1
+	}
+	for q := range s.queues {
+		l := &s.queues[q]
+		l.slots = l.slots[:0]
+		for _, g := range orders[q] {
+			l.slots = append(l.slots, slot{group: g})
+			s.where[g] = int32(q)
+		}
+	}
+	s.Refresh()
+}
+
+// Grown takes over a change of a group's size, cost or deadlines.
+func (s *State) Grown(group int32) {
+	if q := s.where[group]; q >= 0 {
+		s.update(q, s.place(group))
+	}
+}
+
 // Start is the mean and variance of the time at which the group at a place of a
 // queue starts.
 func (s *State) Start(queue int32, place int) (mean, variance float64) {

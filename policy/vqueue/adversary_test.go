@@ -1,0 +1,110 @@
+package vqueue_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/conform"
+	"inferplan/policy/policytest"
+	"inferplan/policy/vqueue"
+)
+
+// The time of a request on a device of kind 0: its prefill, and each output token.
+const (
+	prefillSeconds = 0.05
+	decodeSeconds  = 0.004
+)
+
+// fleet makes tables of instances that serve two classes each of some networks. The
+// last network does not run on kind 1.
+func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
+	t := &policy.Tables{Kinds: []string{"big", "small"}, KindCounts: make([]int32, 2)}
+	own := &vqueue.Tables{Mega: make([]int32, 2*networks)}
+	for d, k := range kinds {
+		t.Devices = append(t.Devices, policy.Device{Kind: k, Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1, Instance: int32(d)})
+		t.Instances = append(t.Instances, policy.Instance{Sequences: sequences, Budget: 2048, Progress: 16, KV: 20_000})
+		t.Resident, t.Memory = append(t.Resident, []int32{int32(d % networks)}), append(t.Memory, 1)
+		t.KindCounts[k]++
+	}
+	for n := range networks {
+		load := [2]time.Duration{800 * time.Millisecond, 5 * time.Second}
+		t.Networks = append(t.Networks, policy.Network{Name: fmt.Sprint("n", n), Bytes: 1, Base: -1, Load: [][2]time.Duration{load, load}})
+		for c, slo := range []time.Duration{2 * time.Second, 20 * time.Second} {
+			m := int32(len(t.Models))
+			first := int32(len(t.StageDevices))
+			for d, k := range kinds {
+				if k == 0 || n < networks-1 {
+					t.StageDevices = append(t.StageDevices, int32(d))
+				}
+			}
+			t.Models = append(t.Models, policy.Model{Name: fmt.Sprint("n", n), Class: fmt.Sprint(c), SLO: slo, Percentile: .99, FirstPipeline: m, NumPipelines: 1})
+			t.Services = append(t.Services, policy.Service{Name: fmt.Sprint(m), FirstPipeline: m, NumPipelines: 1})
+			t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: m, Service: m, Network: int32(n), Batch: 1, FirstStage: m, NumStages: 1})
+			t.Stages = append(t.Stages, policy.Stage{Pipeline: m, FirstDevice: first, NumDevices: int32(len(t.StageDevices)) - first, LastBlock: 1, Infer: []time.Duration{time.Millisecond}})
+			own.Mega[m] = 350
+			for range 2 {
+				for k := range 2 {
+					slower := float64(1 + k)
+					r := vqueue.RCT{Alpha: slower * prefillSeconds / 200 / float64(sequences), Beta: slower * decodeSeconds / float64(sequences),
+						Prefill: slower * prefillSeconds, Decode: slower * decodeSeconds, Batch: float64(sequences), PromptMean: 200, PromptVar: 1e4, OutputMean: 100, OutputVar: 2500}
+					if k == 1 && n == networks-1 {
+						r.Batch = 0
+					}
+					own.RCT = append(own.RCT, r)
+				}
+			}
+		}
+	}
+	t.Own = own
+	return t
+}
+
+// options draws any options of the policy.
+func options(t *rapid.T) vqueue.Options {
+	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
+	o := vqueue.Options{
+		Rule: vqueue.Rule(rapid.IntRange(0, 3).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
+		Members: vqueue.Members(rapid.IntRange(0, 1).Draw(t, "members")), OneOpen: flag("one open"), Append: flag("append"),
+		OnViolation: flag("on violation"), Still: flag("still"), Admission: flag("admission"), Every: 50 * time.Millisecond,
+	}
+	for l := range o.Without {
+		o.Without[l] = flag(fmt.Sprint("without ", vqueue.LSO(l)))
+	}
+	return o
+}
+
+// Whatever an interpreter may do to it within the contract, with any options, the
+// policy answers or drops every request once, and does the same when it is told the
+// same again.
+func TestPolicyAgainstAnAdversary(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tab := fleet([]int32{0, 1, 0}[:rapid.IntRange(1, 3).Draw(t, "instances")], rapid.IntRange(1, 3).Draw(t, "networks"), 4)
+		opt := options(t)
+		pol, err := vqueue.New(tab, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		rec := conform.NewRecorder(pol, &log)
+		foe := &policytest.Adversary{Tables: tab, Policy: rec, Check: pol.Check, Rand: seeded.New(rapid.Uint64().Draw(t, "seed"), "adversary")}
+		if err := foe.Run(rapid.IntRange(10, 500).Draw(t, "steps")); err != nil {
+			t.Fatal(err)
+		}
+		if n := pol.Open(); n > 0 {
+			t.Fatalf("%d requests are still with the policy", n)
+		}
+		if err := rec.Close(); err != nil {
+			t.Fatal(err)
+		}
+		again, _ := vqueue.New(tab, opt)
+		if _, err := conform.Replay(&log, again); err != nil {
+			t.Fatal("told the same again:", err)
+		}
+	})
+}

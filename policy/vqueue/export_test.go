@@ -1,0 +1,64 @@
+package vqueue
+
+import "fmt"
+
+// Check holds the policy's books: every open request waits in one group, runs, or is
+// homeless; groups have the members that they count and stand in one queue.
+func (p *Policy) Check() error {
+	open := 0
+	for i := range p.requests {
+		r := &p.requests[i]
+		if !r.open {
+			if r.group >= 0 {
+				return fmt.Errorf("request %d has ended and is in group %d", i, r.group)
+			}
+			continue
+		}
+		open++
+		places := 0
+		for _, in := range []bool{r.group >= 0, r.batch >= 0, r.homeless, r.pooled} {
+			if in {
+				places++
+			}
+		}
+		if places != 1 {
+			return fmt.Errorf("request %d is in %d places: %+v", i, places, *r)
+		}
+	}
+	if open != p.open {
+		return fmt.Errorf("%d requests are open, counted %d", open, p.open)
+	}
+	for g := range p.groups {
+		x := &p.groups[g]
+		if int32(g) == p.probe || !x.live {
+			if p.state.Where(int32(g)) >= 0 {
+				return fmt.Errorf("group %d is free and in a queue", g)
+			}
+			continue
+		}
+		n, last := int32(0), int32(-1)
+		for req := x.first; req >= 0; req = p.requests[req].next {
+			if r := &p.requests[req]; r.group != int32(g) || r.prev != last || !r.open || r.model != x.model {
+				return fmt.Errorf("group %d has request %d, which is %+v", g, req, *r)
+			}
+			n, last = n+1, req
+		}
+		if n != x.size || last != x.last || n == 0 || p.state.Where(int32(g)) < 0 || p.problem.Groups[g].Size != float64(n) {
+			return fmt.Errorf("group %d counts %d members, has %d; queue %d, size %g", g, x.size, n, p.state.Where(int32(g)), p.problem.Groups[g].Size)
+		}
+	}
+	for i := range p.instances {
+		in, tokens, evicting := &p.instances[i], int64(0), 0
+		for _, slot := range in.running {
+			r := &p.requests[p.batches[slot]]
+			tokens += p.need(r)
+			if r.evicting {
+				evicting++
+			}
+		}
+		if tokens != in.tokens || evicting != in.evicting {
+			return fmt.Errorf("instance %d counts %d tokens and %d evictions, has %d and %d", i, in.tokens, in.evicting, tokens, evicting)
+		}
+	}
+	return nil
+}

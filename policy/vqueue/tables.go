@@ -1,0 +1,122 @@
+package vqueue
+
+import (
+	"fmt"
+	"time"
+
+	"inferplan/policy"
+)
+
+// Tables are what the policy knows beside the tables of all kinds.
+type Tables struct {
+	// RCT has the estimators by served model, by whether requests are mega prompts, and
+	// by kind of device; Batch 0: it cannot run there. See Estimator.
+	RCT []RCT
+	// Mega has, by served model, the prompt tokens from which on a request is a mega
+	// prompt; 0: none is.
+	Mega []int32
+	// Sequences has, by served model and kind of device, the most that run at once; 0
+	// or nil: the instance's own limit.
+	Sequences []int32
+	// Only has, by network, the devices that may serve it; nil: all that can.
+	Only [][]int32
+}
+
+// Estimator is that of a served model on a kind of device.
+func (o *Tables) Estimator(kinds int, model int32, mega bool, kind int32) *RCT {
+	at := 2 * int(model)
+	if mega {
+		at++
+	}
+	return &o.RCT[at*kinds+int(kind)]
+}
+
+// LSO is an LLM serving operation that a policy may do (section 5).
+type LSO uint8
+
+// The operations.
+const (
+	Pulling   LSO = iota // into the running batch; without it batches are filled when they are empty
+	Eviction             // from the running batch
+	StateSwap            // what is evicted keeps its state in host memory; without it it is computed again
+	WarmStart            // models change from host memory; without it plans reckon with storage
+	Balancing            // groups change queues; without it they are dealt in turn and stay
+	numLSOs
+)
+
+var lsoNames = [numLSOs]string{"pulling", "eviction", "state_swap", "warm_start", "balancing"}
+
+func (l LSO) String() string { return lsoNames[l] }
+
+// Rule is how queues are ordered.
+type Rule uint8
+
+const (
+	// Planned is QLM's: groups, ordered by the search.
+	Planned Rule = iota
+	// FCFS serves requests in the order of arrival, each where the least work waits: a
+	// fleet of servers behind a balancer.
+	FCFS
+	// EDF is FCFS with the earliest deadline first.
+	EDF
+	// Shepherd is like SHEPHERD (Zhang et al., NSDI 2023): one list, the earliest
+	// deadline first. An idle instance takes the batch of one model with the most
+	// requests in time per second, and takes no more until it is empty.
+	Shepherd
+)
+
+// Options steer the policy. The zero value is the recommended one.
+type Options struct {
+	Rule Rule
+	// Without switches operations off.
+	Without [numLSOs]bool
+	// Delta is the size of a group in batches; 0 is 4, the paper's.
+	Delta float64
+	// Members is the order within a group.
+	Members Members
+	// OneOpen keeps one open group per model for the fleet, instead of one per queue.
+	OneOpen bool
+	// Append puts new groups at the end of the queue with the least work, as the paper
+	// does, instead of where the objective grows least.
+	Append bool
+	// OnViolation plans anew only where a violation is expected, as the paper does,
+	// instead of every time.
+	OnViolation bool
+	// Every is the time between re-plans; 0 is a second. Without a re-plan (Still)
+	// groups stay as they came.
+	Every time.Duration
+	Still bool
+	// Admission drops requests whose deadline has passed before they start
+	// (appendix A.3).
+	Admission bool
+	Objective Objective // zero: Recommended
+	Seed      uint64
+}
+
+// Of finds the tables of this package in those of a plan; nil: they are another
+// kind's.
+func Of(t *policy.Tables) *Tables {
+	own, _ := t.Own.(*Tables)
+	return own
+}
+
+// check tells what the policy could not work with.
+func (o *Tables) check(t *policy.Tables) error {
+	kinds := len(t.Kinds)
+	switch {
+	case len(o.RCT) != 2*len(t.Models)*kinds:
+		return fmt.Errorf("tables of a queue plan: found %d estimators, expected 2 for each of %d models on %d kinds", len(o.RCT), len(t.Models), kinds)
+	case len(o.Mega) != len(t.Models):
+		return fmt.Errorf("tables of a queue plan: found %d limits of mega prompts, expected %d", len(o.Mega), len(t.Models))
+	case o.Sequences != nil && len(o.Sequences) != len(t.Models)*kinds:
+		return fmt.Errorf("tables of a queue plan: found %d limits of sequences, expected %d", len(o.Sequences), len(t.Models)*kinds)
+	case o.Only != nil && len(o.Only) != len(t.Networks):
+		return fmt.Errorf("tables of a queue plan: found the devices of %d networks, expected %d", len(o.Only), len(t.Networks))
+	}
+	for m := range t.Models {
+		if t.Models[m].NumPipelines != 1 {
+			return fmt.Errorf("tables of a queue plan: model %d has %d pipelines, expected one", m, t.Models[m].NumPipelines)
+		}
+	}
+	return nil
+}
