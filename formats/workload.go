@@ -48,14 +48,7 @@ type Arrivals struct {
 // until they can be planned.
 type Applications json.RawMessage
 
-// LLM are models that produce tokens, carried undecoded until they can be
-// planned.
-type LLM json.RawMessage
-
-var (
-	applicationsPart = workloadPart{name: "applications", kind: "flow", section: Applications(nil), schema: undecoded}
-	llmPart          = workloadPart{name: "llm", kind: "queue", section: LLM(nil), schema: undecoded}
-)
+var applicationsPart = workloadPart{name: "applications", kind: "flow", section: Applications(nil), schema: undecoded}
 
 // undecoded is the schema of what is carried as it stands.
 const undecoded = `{"section": {"type": ["object", "array"]}}`
@@ -63,8 +56,4 @@ const undecoded = `{"section": {"type": ["object", "array"]}}`
 // Files are not known.
 func (Applications) Files() []SectionFile { return nil }
 
-// Files are not known.
-func (LLM) Files() []SectionFile { return nil }
-
 func (Applications) check(*checker) {}
-func (LLM) check(*checker)          {}
