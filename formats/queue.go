@@ -33,6 +33,9 @@ type QueueClass struct {
 	Attainment   float64 `json:"attainment,omitempty"`     // expected share in time
 	CompletionUS Micros  `json:"completion_us,omitempty"`  // expected at the percentile
 	Waiting90US  Micros  `json:"waiting_p90_us,omitempty"` // expected
+	// What requests are simulated with, where no trace brings their lengths.
+	Prompt *Lengths `json:"prompt,omitempty"`
+	Output *Lengths `json:"output,omitempty"`
 }
 
 // QueueHost is the memory beside the devices of a kind.
@@ -180,6 +183,8 @@ func (q *QueuePlan) class(p *planChecker, i int) {
 	if k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0 {
 		p.fail(at, "a negative count of tokens", "0 or more", "")
 	}
+	p.lengths(k.Prompt, at+".prompt")
+	p.lengths(k.Output, at+".output")
 	if !slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model }) {
 		p.fail(at+".model", "the model "+quote(k.Model), "one of queue.models", "")
 	}

@@ -32,7 +32,8 @@ type Report struct {
 	BoundShare      *float64    `json:"bound_share,omitempty"` // goodput over the plan's bound
 	Accuracy        *float64    `json:"accuracy,omitempty"`    // share of right answers, of a gear plan by its records
 	Gears           *GearReport `json:"gears,omitempty"`       // of a gear plan
-	Warnings        []string    `json:"warnings,omitempty"`
+	TokenReport
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // TransferTimes tells how long batches' tensors took from the end of a stage to

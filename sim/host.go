@@ -82,6 +82,7 @@ type batch struct {
 	nextRun  int32         // next in the device's queue
 	nextUp   int32         // next in the links' queues
 	nextDown int32
+	tag      int32 // of the dispatch: to an instance its priority
 }
 
 // batchTable holds the batches under way with their hops and tasks.
@@ -118,7 +119,7 @@ func (u *batchTable) members(b int32) []int32 {
 // put notes a batch that the policy dispatches.
 func (u *batchTable) put(a *policy.Action, service int32, tasks []int32, hops []policy.Hop) {
 	u.serial++
-	u.batches[a.Batch] = batch{serial: u.serial, model: a.Model, service: service, pipeline: a.Pipeline, size: a.Size, numHops: a.HopCount, live: true}
+	u.batches[a.Batch] = batch{serial: u.serial, model: a.Model, service: service, pipeline: a.Pipeline, size: a.Size, numHops: a.HopCount, live: true, tag: a.Tag}
 	copy(u.inside[a.Batch*u.most:], tasks)
 	copy(u.hops[a.Batch*u.stride:], hops)
 }

@@ -94,10 +94,17 @@ func (l *loop) addHosts() {
 	l.of = make([]uint8, len(l.t.Devices))
 	l.base = newDevices(l)
 	l.hosts = append(l.hosts, l.base)
-	if l.cfg.instances == nil {
+	switch {
+	case l.cfg.instances != nil:
+		l.hosts = append(l.hosts, l.cfg.instances(l))
+	case serves(l.t):
+		if l.truth == nil {
+			l.truth = &requestTokens{}
+		}
+		l.hosts = append(l.hosts, newServers(l))
+	default:
 		return
 	}
-	l.hosts = append(l.hosts, l.cfg.instances(l))
 	for d := range l.of {
 		if l.t.InstanceOf(int32(d)) >= 0 {
 			l.of[d] = 1
@@ -219,6 +226,7 @@ func (l *loop) letIn() {
 		slo = l.t.Models[r.Model].SLO
 	}
 	slot, model, arrived := l.take(), r.Model, r.At
+	prompt, session := r.PromptTokens, r.Session
 	l.requests[slot] = request{model: model, state: waiting, arrived: arrived, deadline: arrived + slo}
 	l.acc.Arrive(model, arrived)
 	if l.truth != nil {
@@ -230,6 +238,7 @@ func (l *loop) letIn() {
 	l.pull()
 	ev := l.begin(policy.Arrival)
 	ev.Model, ev.Service, ev.Req, ev.Task, ev.Arrived, ev.Deadline = model, model, slot, slot, arrived, arrived+slo
+	ev.Tokens, ev.Key = prompt, session
 	l.tell()
 	if l.flow != nil {
 		l.flow.begin(slot, model)

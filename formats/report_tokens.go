@@ -1,0 +1,51 @@
+package formats
+
+import "fmt"
+
+// TokenReport is what a report of instances of language models has besides.
+type TokenReport struct {
+	Classes    []ClassReport `json:"classes,omitempty"`
+	Swaps      int64         `json:"swaps,omitempty"`     // models that took another's place on an instance
+	Loads      int64         `json:"loads,omitempty"`     // models that came to an instance
+	Evictions  int64         `json:"evictions,omitempty"` // sequences that the policy took off an instance
+	DeviceTime *DeviceTime   `json:"device_time,omitempty"`
+}
+
+// ClassReport is one class of requests, over all models.
+type ClassReport struct {
+	Class      string  `json:"class"`
+	Requests   int64   `json:"requests"`
+	Attainment float64 `json:"attainment"`
+	E2EP99US   Micros  `json:"e2e_p99_us"`
+	TTFTP99US  Micros  `json:"ttft_p99_us"`
+	TPOTP99US  Micros  `json:"tpot_p99_us"`
+}
+
+// DeviceTime is how the time of all devices was spent, as shares of it.
+type DeviceTime struct {
+	Running float64 `json:"running"`
+	Loading float64 `json:"loading"`
+	Both    float64 `json:"both"` // at the same time
+	Idle    float64 `json:"idle"`
+}
+
+func (c *checker) tokens(t *TokenReport) {
+	if t.Swaps < 0 || t.Loads < t.Swaps || t.Evictions < 0 {
+		c.fail("swaps", fmt.Sprintf("%d swaps of %d loads, %d evictions", t.Swaps, t.Loads, t.Evictions), "0 or more, and no more swaps than loads", "")
+	}
+	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.Both, d.Idle) >= 0 && d.Running+d.Loading+d.Both+d.Idle <= 1+1e-9) {
+		c.fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")
+	}
+	seen := map[string]int{}
+	for i := range t.Classes {
+		k, at := &t.Classes[i], fmt.Sprintf("classes[%d]", i)
+		if first, twice := seen[k.Class]; twice {
+			c.fail(at+".class", quote(k.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first))
+		}
+		seen[k.Class] = i
+		if k.Requests < 0 {
+			c.fail(at+".requests", integer64(k.Requests), "0 or more", "")
+		}
+		c.share(at+".attainment", k.Attainment)
+	}
+}
