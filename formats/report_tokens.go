@@ -5,9 +5,9 @@ import "fmt"
 // TokenReport is what a report of instances of language models has besides.
 type TokenReport struct {
 	Classes    []ClassReport `json:"classes,omitempty"`
-	Swaps      int64         `json:"swaps,omitempty"`     // models that took another's place on an instance
-	Loads      int64         `json:"loads,omitempty"`     // models that came to an instance
-	Evictions  int64         `json:"evictions,omitempty"` // sequences that the policy took off an instance
+	Swaps      *int64        `json:"swaps,omitempty"`     // models that took another's place on an instance
+	Loads      *int64        `json:"loads,omitempty"`     // models that came to an instance
+	Evictions  *int64        `json:"evictions,omitempty"` // sequences that the policy took off an instance
 	DeviceTime *DeviceTime   `json:"device_time,omitempty"`
 }
 
@@ -30,8 +30,16 @@ type DeviceTime struct {
 }
 
 func (c *checker) tokens(t *TokenReport) {
-	if t.Swaps < 0 || t.Loads < t.Swaps || t.Evictions < 0 {
-		c.fail("swaps", fmt.Sprintf("%d swaps of %d loads, %d evictions", t.Swaps, t.Loads, t.Evictions), "0 or more, and no more swaps than loads", "")
+	for _, f := range [...]struct {
+		name  string
+		value *int64
+	}{{"swaps", t.Swaps}, {"loads", t.Loads}, {"evictions", t.Evictions}} {
+		if f.value != nil && *f.value < 0 {
+			c.fail(f.name, integer64(*f.value), "0 or more", "")
+		}
+	}
+	if t.Swaps != nil && t.Loads != nil && *t.Swaps > *t.Loads {
+		c.fail("swaps", integer64(*t.Swaps), fmt.Sprintf("at most the loads, %d", *t.Loads), "")
 	}
 	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.Both, d.Idle) >= 0 && d.Running+d.Loading+d.Both+d.Idle <= 1+1e-9) {
 		c.fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")

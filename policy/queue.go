@@ -15,6 +15,9 @@ const progress = 32
 // networks, devices with their servers, and a pipeline per model and class that
 // runs on every instance that may run the model.
 func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error {
+	if q == nil || len(q.Classes) != len(t.Models) {
+		return &formats.Error{Path: "queue.classes", Found: "none, or another number than there are in the deployment", Expected: "the classes of the deployment, in order"}
+	}
 	kinds := map[string]int32{}
 	for i, name := range t.Kinds {
 		kinds[name] = int32(i)
@@ -94,6 +97,7 @@ func (t *Tables) addQueuePipelines(q *formats.QueuePlan) {
 	for i := range t.Models {
 		m := &t.Models[i]
 		k := &q.Classes[i]
+		m.Prompt, m.Output = k.Prompt, k.Output
 		m.Of, m.Priority, m.FirstPipeline, m.NumPipelines = k.Of, int32(k.Priority), int32(i), 1
 		network := t.networkOf(m.Name)
 		stage := Stage{Pipeline: int32(i), FirstDevice: int32(len(t.StageDevices)), LastBlock: 1, Infer: []time.Duration{1}}

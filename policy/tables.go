@@ -52,6 +52,9 @@ type Model struct {
 	NumPipelines  int32
 	Of            string // figure that the SLO is of, formats.OfTTFT or OfTPOT; empty: end to end
 	Priority      int32  // lower goes first
+	// Prompt and Output are what requests to language models are simulated with; nil:
+	// a trace brings their lengths.
+	Prompt, Output *formats.Lengths
 }
 
 // Service is what a task asks for: pipelines that all do the same.

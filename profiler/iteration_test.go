@@ -69,7 +69,7 @@ func TestFitIterationKeepsBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if it.AttentionNS > it.ContextNS/tile+1e-9 || it.PromptNS <= 0 {
+	if it.AttentionNS > 1.1*it.ContextNS/tile || it.PromptNS <= 0 {
 		t.Errorf("fitted %+v", it)
 	}
 	falling := []llmruns.Measured{ // longer contexts are faster: that is noise

@@ -87,6 +87,11 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 		}
 		sources[m] = src
 	}
+	for i, src := range sources {
+		if m := &sc.Tables.Models[i]; m.Prompt != nil || m.Output != nil {
+			sources[i] = arrivals.WithLengths(src, seeded.New(seed, "lengths/"+m.Key().String()), m.Prompt, m.Output)
+		}
+	}
 	return arrivals.Merge(sources...), nil
 }
 

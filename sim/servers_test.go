@@ -130,8 +130,8 @@ func TestServersReport(t *testing.T) {
 	if got := float64(in(0)+in(2)) / float64(r.Models[0].Requests+r.Models[2].Requests); got != r.Classes[0].Attainment || got == 0 || got == 1 {
 		t.Errorf("chat attains %v, its models %v", r.Classes[0].Attainment, got)
 	}
-	if r.Swaps == 0 || r.Loads < r.Swaps || r.Evictions != 0 {
-		t.Errorf("%d swaps, %d loads, %d evictions", r.Swaps, r.Loads, r.Evictions)
+	if *r.Swaps == 0 || *r.Loads < *r.Swaps || *r.Evictions != 0 {
+		t.Errorf("%d swaps, %d loads, %d evictions", *r.Swaps, *r.Loads, *r.Evictions)
 	}
 	d := r.DeviceTime
 	if d == nil || d.Loading == 0 || d.Running == 0 || d.Both != 0 || d.Running+d.Loading+d.Idle < 0.999 {
@@ -191,8 +191,8 @@ func TestServersEvict(t *testing.T) {
 			t.Fatal(err)
 		}
 		back, _ := p.kinds(policy.BatchReturned)
-		if len(back) != 1 || policy.Return(back[0].Value) != policy.ReturnEvicted || res.Report.Evictions != 1 {
-			t.Fatalf("came back: %+v, %d evictions", back, res.Report.Evictions)
+		if len(back) != 1 || policy.Return(back[0].Value) != policy.ReturnEvicted || *res.Report.Evictions != 1 {
+			t.Fatalf("came back: %+v, %d evictions", back, *res.Report.Evictions)
 		}
 		return answered, res.Tokens.Prompt
 	}

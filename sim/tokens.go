@@ -165,7 +165,7 @@ func (r *Result) setTokens(t *TokenResult) {
 	if r.Report == nil {
 		return
 	}
-	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = t.Swaps, t.Evictions, t.Loads
+	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &t.Swaps, &t.Evictions, &t.Loads
 	r.Report.DeviceTime = deviceTime(r.Report.Devices)
 	var names []string
 	for i := range t.kinds {

@@ -11,7 +11,10 @@ import (
 )
 
 // Figure is a figure of a run, measured and by the model.
-type Figure struct{ Real, Model float64 }
+type Figure struct {
+	Real  float64 `json:"real"`
+	Model float64 `json:"model"`
+}
 
 // Off is how far the model is from what was measured, as a share of it.
 func (f Figure) Off() float64 {
@@ -24,14 +27,19 @@ func (f Figure) Off() float64 {
 // Comparison is a run beside the model of it. Times are seconds from the instant
 // at which the server queued a request.
 type Comparison struct {
-	Requests           int
-	E2E, E2EP99        Figure
-	TTFT, TPOT, Queued Figure // means; TPOT = (last - first token) / (output - 1)
-	TTFTP99, TPOTP99   Figure
-	Makespan           Figure
-	R2, MAPE           float64 // of end-to-end latency, request by request
-	QueuedR2           float64 // of the time until it was scheduled
-	Preempted          int64   // by the model
+	Requests  int     `json:"requests"`
+	E2E       Figure  `json:"e2e_mean_s"`
+	E2EP99    Figure  `json:"e2e_p99_s"`
+	TTFT      Figure  `json:"ttft_mean_s"`
+	TTFTP99   Figure  `json:"ttft_p99_s"`
+	TPOT      Figure  `json:"tpot_mean_s"` // (last - first token) / (output - 1)
+	TPOTP99   Figure  `json:"tpot_p99_s"`
+	Queued    Figure  `json:"queued_mean_s"` // until it was scheduled
+	Makespan  Figure  `json:"makespan_s"`
+	R2        float64 `json:"r2"`   // of end-to-end latency, request by request
+	MAPE      float64 `json:"mape"` // likewise
+	QueuedR2  float64 `json:"queued_r2"`
+	Preempted int64   `json:"preempted"` // by the model
 }
 
 // Compare simulates a run.
@@ -80,7 +88,8 @@ func p99(list [2][]float64) Figure {
 }
 
 // R2 is the coefficient of determination of a prediction: 1 less the squared errors
-// over the squared distances from the mean.
+// over the squared distances from the mean. Where all are equal there is nothing to
+// explain: it is 1 of a perfect prediction, else 0.
 func R2(real, model []float64) float64 {
 	mean := stat.Mean(real, nil)
 	errors, spread := 0.0, 0.0
@@ -88,8 +97,11 @@ func R2(real, model []float64) float64 {
 		errors += (model[i] - real[i]) * (model[i] - real[i])
 		spread += (real[i] - mean) * (real[i] - mean)
 	}
+	if spread == 0 && errors > 0 {
+		return 0
+	}
 	if spread == 0 {
-		return math.NaN()
+		return 1
 	}
 	return 1 - errors/spread
 }

@@ -127,8 +127,11 @@ func TestR2(t *testing.T) {
 	if got := R2([]float64{1, 2, 3}, []float64{2, 2, 2}); got != 0 {
 		t.Errorf("the mean: %v", got)
 	}
-	if got := R2([]float64{2, 2}, []float64{2, 2}); !math.IsNaN(got) {
-		t.Errorf("nothing to explain: %v", got)
+	if got := R2([]float64{2, 2}, []float64{2, 2}); got != 1 {
+		t.Errorf("nothing to explain, and right: %v", got)
+	}
+	if got := R2([]float64{2, 2}, []float64{2, 3}); got != 0 {
+		t.Errorf("nothing to explain, and wrong: %v", got)
 	}
 	if o := (llm.Outcome{First: 1, End: 9}).TPOT(1); o != 0 {
 		t.Errorf("one token takes %v per token", o)

@@ -18,6 +18,7 @@ import (
 type Run struct {
 	Name     string
 	Meta     llmruns.Meta
+	Device   string // its kind, as the steps call it
 	Fit      formats.IterationFit
 	Model    llm.Model
 	Options  llm.Options
@@ -44,7 +45,7 @@ func New(name string, steps []llmruns.Measured, meta *llmruns.Meta, requests []l
 		}
 	}
 	return &Run{
-		Name: name, Meta: *meta, Fit: *fit, Requests: requests,
+		Name: name, Meta: *meta, Device: mine[0].Device, Fit: *fit, Requests: requests,
 		Model:   llm.Model{Iteration: *it, KV: meta.KVTokens, Sequences: int32(meta.Sequences)},
 		Options: llm.Options{Budget: int32(meta.Budget), Block: int32(meta.Block), Prefix: meta.Prefix},
 	}, nil
@@ -62,7 +63,7 @@ func stepsOf(steps []llmruns.Measured, meta *llmruns.Meta) []llmruns.Measured {
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		if len(kinds) == 1 || strings.HasPrefix(compact(meta.Device), compact(kind)) {
+		if len(kinds) == 1 || strings.Contains(compact(meta.Device), compact(kind)) {
 			return kinds[kind]
 		}
 	}
@@ -109,4 +110,18 @@ func (r *Run) Simulate(c CPU) ([]llm.Outcome, llm.Counts, error) {
 		return nil, counts, fmt.Errorf("simulating %s: %w", r.Name, err)
 	}
 	return out, counts, nil
+}
+
+// Profile is what the run tells of its server.
+func (r *Run) Profile(c CPU) *formats.Profile {
+	it := r.Model.Iteration
+	it.CPUNS, it.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)
+	fit := r.Fit
+	return &formats.Profile{
+		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.Device, Engine: "imported", EngineVersion: r.Meta.Version}}, Models: []formats.ProfileModel{},
+		LLMs: []formats.LLMProfile{{Model: r.Meta.Model, Instances: []formats.LLMInstance{{
+			Device: r.Device, TensorParallel: r.Meta.TensorParallel, Engine: "vllm " + r.Meta.Version, Iteration: it, Fit: &fit,
+			KVTokens: r.Meta.KVTokens, KVSource: formats.KVFromServer, BlockTokens: r.Meta.Block, Sequences: r.Meta.Sequences, TokenBudget: r.Meta.Budget,
+		}}}},
+	}
 }

@@ -261,10 +261,8 @@ func fittedRow(s *Set, r *reader) error {
 }
 
 func capacityRow(s *Set, r *reader) error {
-	_, model, _ := strings.Cut("/"+r.text("model"), "/")
-	if i := strings.LastIndex(model, "/"); i >= 0 {
-		model = model[i+1:]
-	}
+	model := r.text("model")
+	model = model[strings.LastIndex(model, "/")+1:]
 	if s.KV == nil {
 		s.KV = map[Place]int64{}
 	}

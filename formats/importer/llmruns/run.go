@@ -154,11 +154,11 @@ func requestLines(f io.Reader, name string) ([]Served, error) {
 		}
 		var l servedLine
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return nil, &formats.Error{File: name, Line: n, Found: "a line that is no JSON object of a request: " + err.Error()}
+			return nil, &formats.Error{File: name, Line: n, Column: 1, Found: "a line that is no JSON object of a request: " + err.Error()}
 		}
 		r := Served(l)
 		if wrong := r.check(); wrong != "" {
-			return nil, &formats.Error{File: name, Line: n, Found: wrong, Expected: goodRequest}
+			return nil, &formats.Error{File: name, Line: n, Column: 1, Found: wrong, Expected: goodRequest}
 		}
 		out = append(out, r)
 	}
