@@ -159,6 +159,9 @@ func (q *QueuePlan) check(p *planChecker) {
 			p.fail(fmt.Sprintf("queue.hosts[%d]", i), fmt.Sprintf("%d bytes beside %s", h.MemoryBytes, quote(h.Device)), "a positive size beside a device", "")
 		}
 	}
+	if len(q.Instances) == 0 {
+		p.fail("queue.instances", "an empty list", "at least one instance", "")
+	}
 	listed := make([]int, len(q.Groups))
 	for i := range q.Instances {
 		q.instance(p, i, listed)

@@ -11,7 +11,8 @@
 // it in from the host's memory. Blocks that became free hold what was in them
 // until they are needed: a later prompt of the same session finds its prefix there.
 //
-//	instance.go  sequences, admission, pre-emption, the iteration
+//	instance.go  what an instance is and holds, how sequences come and leave
+//	iterate.go   an iteration: growth, pre-emption, chunks, admission, tokens
 //	blocks.go    KV memory and the prefix cache
 //	heap.go      the waiting queue, and what comes next in the running batch
 //	drain.go     requests against one instance alone: calibration, validation
