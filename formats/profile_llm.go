@@ -45,9 +45,8 @@ type IterationFit struct {
 	DecodeMax   float64 `json:"decode_max"`   // largest
 	PrefillMAPE float64 `json:"prefill_mape"` // of steps that run prompts
 	PrefillMax  float64 `json:"prefill_max"`
-	Points      int     `json:"points"` // measured
-	Left        int     `json:"left,omitempty"`
-	Intervals   string  `json:"intervals,omitempty"` // of the coefficients, in words
+	Points      int     `json:"points"`         // measured
+	Left        int     `json:"left,omitempty"` // points left out
 }
 
 // OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run

@@ -34,8 +34,9 @@ type QueueClass struct {
 	CompletionUS Micros  `json:"completion_us,omitempty"`  // expected at the percentile
 	Waiting90US  Micros  `json:"waiting_p90_us,omitempty"` // expected
 	// What requests are simulated with, where no trace brings their lengths.
-	Prompt *Lengths `json:"prompt,omitempty"`
-	Output *Lengths `json:"output,omitempty"`
+	Prompt   *Lengths  `json:"prompt,omitempty"`
+	Output   *Lengths  `json:"output,omitempty"`
+	Sessions *Sessions `json:"sessions,omitempty"`
 }
 
 // QueueHost is the memory beside the devices of a kind.
@@ -188,6 +189,7 @@ func (q *QueuePlan) class(p *planChecker, i int) {
 	}
 	p.lengths(k.Prompt, at+".prompt")
 	p.lengths(k.Output, at+".output")
+	p.sessions(k.Sessions, at+".sessions")
 	if !slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model }) {
 		p.fail(at+".model", "the model "+quote(k.Model), "one of queue.models", "")
 	}

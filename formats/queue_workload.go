@@ -173,16 +173,21 @@ func (c *checker) llmClass(d *LLM, k *LLMClass, models map[string]int, at string
 	}
 	c.lengths(k.Prompt, at+".prompt")
 	c.lengths(k.Output, at+".output")
-	if s := k.Sessions; s != nil {
-		if !(s.Turns >= 1) {
-			c.fail(at+".sessions.turns", number(s.Turns), "1 or more", "")
-		}
-		if s.SharedTokens < 0 || s.SharedTokens > maxTokens {
-			c.fail(at+".sessions.shared_tokens", integer64(s.SharedTokens), fmt.Sprintf("0 to %d", maxTokens), "")
-		}
-		c.share(at+".sessions.repeats", s.Repeats)
-	}
+	c.sessions(k.Sessions, at+".sessions")
 	c.arrivalsAt(k.Arrivals, at+".arrivals")
+}
+
+func (c *checker) sessions(s *Sessions, at string) {
+	if s == nil {
+		return
+	}
+	if !(s.Turns >= 1) {
+		c.fail(at+".turns", number(s.Turns), "1 or more", "")
+	}
+	if s.SharedTokens < 0 || s.SharedTokens > maxTokens {
+		c.fail(at+".shared_tokens", integer64(s.SharedTokens), fmt.Sprintf("0 to %d", maxTokens), "")
+	}
+	c.share(at+".repeats", s.Repeats)
 }
 
 func (c *checker) llmModels(d *LLM, k *LLMClass, models map[string]int, at string) {

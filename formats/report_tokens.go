@@ -5,9 +5,10 @@ import "fmt"
 // TokenReport is what a report of instances of language models has besides.
 type TokenReport struct {
 	Classes    []ClassReport `json:"classes,omitempty"`
-	Swaps      *int64        `json:"swaps,omitempty"`     // models that took another's place on an instance
-	Loads      *int64        `json:"loads,omitempty"`     // models that came to an instance
-	Evictions  *int64        `json:"evictions,omitempty"` // sequences that the policy took off an instance
+	Swaps      *int64        `json:"swaps,omitempty"`       // models that took another's place on an instance
+	Loads      *int64        `json:"loads,omitempty"`       // models that came to an instance
+	Evictions  *int64        `json:"evictions,omitempty"`   // sequences that the policy took off an instance
+	PrefixHits *float64      `json:"prefix_hits,omitempty"` // share of prompts' tokens that were in a prefix cache, of all that were needed
 	DeviceTime *DeviceTime   `json:"device_time,omitempty"`
 }
 
@@ -40,6 +41,9 @@ func (c *checker) tokens(t *TokenReport) {
 	}
 	if t.Swaps != nil && t.Loads != nil && *t.Swaps > *t.Loads {
 		c.fail("swaps", integer64(*t.Swaps), fmt.Sprintf("at most the loads, %d", *t.Loads), "")
+	}
+	if t.PrefixHits != nil {
+		c.share("prefix_hits", *t.PrefixHits)
 	}
 	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.Both, d.Idle) >= 0 && d.Running+d.Loading+d.Both+d.Idle <= 1+1e-9) {
 		c.fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")

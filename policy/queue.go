@@ -97,7 +97,7 @@ func (t *Tables) addQueuePipelines(q *formats.QueuePlan) {
 	for i := range t.Models {
 		m := &t.Models[i]
 		k := &q.Classes[i]
-		m.Prompt, m.Output = k.Prompt, k.Output
+		m.Prompt, m.Output, m.Sessions = k.Prompt, k.Output, k.Sessions
 		m.Of, m.Priority, m.FirstPipeline, m.NumPipelines = k.Of, int32(k.Priority), int32(i), 1
 		network := t.networkOf(m.Name)
 		stage := Stage{Pipeline: int32(i), FirstDevice: int32(len(t.StageDevices)), LastBlock: 1, Infer: []time.Duration{1}}

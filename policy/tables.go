@@ -55,6 +55,7 @@ type Model struct {
 	// Prompt and Output are what requests to language models are simulated with; nil:
 	// a trace brings their lengths.
 	Prompt, Output *formats.Lengths
+	Sessions       *formats.Sessions
 }
 
 // Service is what a task asks for: pipelines that all do the same.

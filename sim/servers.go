@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/sim/llm"
 )
@@ -108,6 +109,13 @@ func (h *servers) dispatch(slot int32) {
 	}
 	task := h.members(slot)[0]
 	f := h.lifeOf(task)
+	if f.prompt < 1 || f.output < 1 {
+		h.fail(&formats.Error{
+			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.t.Models[h.requests[h.tasks[task].req].model].Key(), f.prompt, f.output),
+			Expected: "at least one token each", Hint: "a trace needs the columns prompt_tokens and output_tokens",
+		})
+		return
+	}
 	seq := llm.Sequence{ID: slot, Prompt: f.prompt, Output: f.output, Made: f.made, Priority: b.tag, Session: f.session, Swapped: f.kept == d+1}
 	f.kept = 0
 	if err := s.in.Add(seq); err != nil {

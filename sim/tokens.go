@@ -166,6 +166,8 @@ func (r *Result) setTokens(t *TokenResult) {
 		return
 	}
 	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &t.Swaps, &t.Evictions, &t.Loads
+	hits := float64(t.Cached) / float64(max(1, t.Cached+t.Prompt))
+	r.Report.PrefixHits = &hits
 	r.Report.DeviceTime = deviceTime(r.Report.Devices)
 	var names []string
 	for i := range t.kinds {

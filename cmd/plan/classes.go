@@ -22,6 +22,9 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 	if t.Swaps != nil && t.Loads != nil && t.Evictions != nil {
 		fmt.Fprintf(p.out, "%s, %s, %s\n", plural(int(*t.Swaps), "model swap"), plural(int(*t.Loads), "load"), plural(int(*t.Evictions), "eviction"))
 	}
+	if t.PrefixHits != nil && *t.PrefixHits > 0 {
+		fmt.Fprintf(p.out, "prefix cache: %s of the prompts' tokens\n", percent(*t.PrefixHits))
+	}
 	if d := t.DeviceTime; d != nil {
 		fmt.Fprintf(p.out, "device time: running %s, loading %s, idle %s\n", percent(d.Running), percent(d.Loading), percent(d.Idle))
 	}

@@ -56,3 +56,32 @@ func TestLengths(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// Sessions have as many requests as was asked for in the mean, each with all that
+// was said before in its prompt.
+func TestWithSessions(t *testing.T) {
+	rng := seeded.New(2, "s")
+	src := WithLengths(Poisson(rng, 0, 5, 2000*time.Second), seeded.New(2, "l"), &formats.Lengths{Distribution: "fixed", Mean: 50}, &formats.Lengths{Distribution: "fixed", Mean: 100})
+	src = WithSessions(src, seeded.New(2, "w"), &formats.Sessions{Turns: 4, SharedTokens: 20, ThinkUS: 5e9}, 1000)
+	type turn struct {
+		prompt int32
+		n      int
+	}
+	seen := map[int64]turn{}
+	var r Request
+	requests, at := 0, time.Duration(0)
+	for ; src.Next(&r); requests++ {
+		was, again := seen[r.Session]
+		want := int32(70)
+		if again {
+			want = was.prompt + 150
+		}
+		if r.PromptTokens != want || r.At < at || r.Session <= 1000 {
+			t.Fatalf("turn %d of session %d: a prompt of %d, want %d", was.n+1, r.Session, r.PromptTokens, want)
+		}
+		seen[r.Session], at = turn{r.PromptTokens, was.n + 1}, r.At
+	}
+	if mean := float64(requests) / float64(len(seen)); math.Abs(mean-4) > 0.2 {
+		t.Errorf("%d requests in %d sessions: %.2f each, want 4", requests, len(seen), mean)
+	}
+}
