@@ -56,7 +56,18 @@ type QueueInstance struct {
 	TokenBudget    int        `json:"token_budget"`    // of one iteration
 	Caps           []ClassCap `json:"caps,omitempty"`  // fewer sequences for some classes
 	Groups         []int      `json:"groups,omitempty"`
+	Scheduling     string     `json:"scheduling,omitempty"`      // of the server's own queue: fcfs (default) or priority
+	Preemption     string     `json:"preemption,omitempty"`      // for want of KV memory: recompute (default) or swap
+	NoPrefixCache  bool       `json:"no_prefix_cache,omitempty"` // free blocks are no cache of prefixes
 }
+
+// What servers may do.
+const (
+	SchedulePriority   = "priority"
+	ScheduleFCFS       = "fcfs"
+	PreemptByRecompute = "recompute"
+	PreemptBySwap      = "swap"
+)
 
 // ClassCap bounds the sequences of a class on an instance; 0 keeps it away.
 type ClassCap struct {
@@ -212,6 +223,12 @@ func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
 	}
 	if in.TokenBudget < 1 || in.TokenBudget > maxTokens {
 		p.fail(at+".token_budget", integer64(in.TokenBudget), fmt.Sprintf("1 to %d", maxTokens), "")
+	}
+	if in.Scheduling != "" {
+		p.oneOf(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
+	}
+	if in.Preemption != "" {
+		p.oneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
 	}
 	if !slices.Contains(in.Models, in.Model) {
 		p.fail(at+".model", "the model "+quote(in.Model), "one of the instance's models", "")

@@ -75,7 +75,10 @@ func warmLoad(l *formats.ModelLoads) time.Duration {
 
 // serverOf is what an instance's networks cost on it.
 func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, at string) (*Server, error) {
-	s := &Server{Costs: make([]ServerCost, len(t.Networks)), Prefix: true}
+	s := &Server{
+		Costs: make([]ServerCost, len(t.Networks)), Prefix: !in.NoPrefixCache,
+		Priority: in.Scheduling == formats.SchedulePriority, Swap: in.Preemption == formats.PreemptBySwap,
+	}
 	for k, model := range in.Models {
 		m, cost := profile.LLMOn(model, in.Device, in.TensorParallel)
 		if cost == nil || cost.KVTokens == 0 {
