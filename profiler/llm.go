@@ -218,14 +218,25 @@ func (im *llmImport) capacity(at llmruns.Place) (int64, string) {
 	return 0, ""
 }
 
+// stockLoader is what engines load checkpoints with.
+const stockLoader = "safetensors"
+
 // loads are load times: measured from disk, else bytes over a rate.
 func (im *llmImport) loads(at llmruns.Place) *formats.ModelLoads {
 	l := &formats.ModelLoads{}
 	var took []time.Duration
-	for _, m := range im.set.Loads {
-		if strings.EqualFold(m.Model, at.Model) && m.Device == at.Device {
-			took = append(took, m.Took)
+	loader := ""
+	for _, m := range im.set.Loads { // of one loader: the engines' own where it was measured
+		if !strings.EqualFold(m.Model, at.Model) || m.Device != at.Device || loader == stockLoader && m.Loader != loader {
+			continue
 		}
+		if m.Loader != loader {
+			if loader != "" && m.Loader != stockLoader {
+				continue
+			}
+			loader, took = m.Loader, nil
+		}
+		took = append(took, m.Took)
 	}
 	bytes := float64(im.set.Weights[at.Model]) / float64(at.TensorParallel)
 	over := func(gbps float64) formats.Micros {
@@ -238,7 +249,7 @@ func (im *llmImport) loads(at llmruns.Place) *formats.ModelLoads {
 	if len(took) > 0 {
 		slices.Sort(took)
 		l.ColdUS = formats.Micros(took[len(took)/2])
-		said = append(said, fmt.Sprintf("cold: median of %d loads", len(took)))
+		said = append(said, fmt.Sprintf("cold: median of %d loads by %s", len(took), loader))
 	} else if l.ColdUS = over(im.opt.DiskGBps); l.ColdUS > 0 {
 		said = append(said, fmt.Sprintf("cold: bytes at %g GB/s, assumed", im.opt.DiskGBps))
 	}
