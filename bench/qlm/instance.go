@@ -48,7 +48,7 @@ func instancePart(out io.Writer, data string) ([]figure, error) {
 			})
 			name := fmt.Sprintf("instance model, %s, %s: ", c.name, r.Name)
 			add := func(what, unit string, measured, asked float64, atLeast bool) {
-				f := figure{Claim: name + what, Source: "runs of vLLM 0.19 in LLMServingSim (bench/examples)", Asked: "reported", Measured: measured, Unit: unit, Holds: true, Command: instanceCommand}
+				f := figure{Claim: name + what, Source: "runs of vLLM 0.19 in LLMServingSim (bench/examples)", Asked: "reported", Measured: measured, Unit: unit, Command: instanceCommand}
 				switch {
 				case asked > 0 && atLeast:
 					f.Asked, f.Holds = fmt.Sprintf("at least %g", asked), measured >= asked

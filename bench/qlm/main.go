@@ -22,7 +22,7 @@ type figure struct {
 	Measured float64     `json:"measured"`
 	Interval *[2]float64 `json:"interval"`
 	Unit     string      `json:"unit"`
-	Holds    any         `json:"holds"` // true, false or "partly"
+	Holds    any         `json:"holds"` // true, false or "partly"; null where nothing was asked
 	Command  string      `json:"command"`
 }
 
