@@ -138,9 +138,9 @@ bench-digits: build ## gear plans of a real cascade, served here against plan an
 
 # QLM holds flags of bench/qlm, for example QLM="-parts search -tables orders"; a second start goes on where the first was stopped.
 .PHONY: bench-qlm
-bench-qlm: setup ## language model queues against QLM and what is proven: tables and bench/qlm/results/figures.json (QLM)
-	$(GO) build -o bin/bench-qlm ./bench/qlm
-	nice -n 19 bin/bench-qlm $(QLM)
+bench-qlm: setup ## language model queues against QLM and what is proven: tables and bench/qlm/figures.json (INFERPLAN_DATA, QLM)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-qlm ./bench/qlm
+	nice -n 19 bin/bench-qlm -data '$(or $(INFERPLAN_DATA),../shared/data)' -figures bench/qlm/figures.json $(QLM)
 
 # What the instruments below were built from, for the figures that they write.
 COMMIT_FLAG = -ldflags "-X $(MODULE)/bench/figures.commit=$$(git describe --always --dirty --exclude='*' --abbrev=10)"

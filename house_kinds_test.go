@@ -22,9 +22,10 @@ import (
 // that are theirs alone. A kind's own folders and files may use them; so may the
 // tables and the upgrade of old documents. Nothing else asks which kind a plan is.
 var rooms = map[string][]string{
-	"pool": {"PlanPool", "PoolPlan", "PoolOf", "WorkloadModels", "ModelsOf"},
-	"gear": {"PlanGear", "GearPlan", "GearOf", "Cascade", "CascadeOf"},
-	"flow": {"PlanFlow", "FlowPlan", "FlowOf", "Applications", "ApplicationsOf"},
+	"pool":  {"PlanPool", "PoolPlan", "PoolOf", "WorkloadModels", "ModelsOf"},
+	"gear":  {"PlanGear", "GearPlan", "GearOf", "Cascade", "CascadeOf"},
+	"queue": {"PlanQueue", "QueuePlan", "QueueOf", "LLM", "LLMOf"},
+	"flow":  {"PlanFlow", "FlowPlan", "FlowOf", "Applications", "ApplicationsOf"},
 }
 
 // tables list the kinds. A new kind adds a line to each.
@@ -178,7 +179,7 @@ var arrows = map[string][]string{
 	"planner/pool/verify": {"formats", "planner/kind", "planner/recompute"},
 	"planner/gear":        {"formats", "planner/kind", "planner/stages", "planner/gear", "policy", "sim", "solver"},
 	"planner/gear/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
-	"planner/queue":       {"formats", "planner/kind", "policy", "sim", "solver"},
+	"planner/queue":       {"formats", "planner/kind", "planner/queue", "policy", "sim", "solver"},
 	"planner/flow":        {"formats", "planner/kind", "planner/stages", "planner/flow", "policy", "sim", "solver"},
 	"planner/check":       {"formats", "planner", "planner/kind", "planner/recompute", "solver/milp"},
 	"planner/explain":     {"formats", "planner", "planner/kind"},

@@ -12,6 +12,7 @@ type Profile struct {
 	Devices []ProfileDevice `json:"devices"`
 	Models  []ProfileModel  `json:"models"`
 	Records []Records       `json:"records,omitempty"` // for cascades: one entry per family
+	LLMs    []LLMProfile    `json:"llms,omitempty"`    // language models, which are served whole
 	Notes   []string        `json:"notes,omitempty"`
 }
 

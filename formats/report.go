@@ -37,6 +37,8 @@ type Report struct {
 	Modules      []ModuleReport `json:"modules,omitempty"`        // of applications
 	Flow         *FlowReport    `json:"flow,omitempty"`           // of applications
 
+	TokenReport
+
 	Warnings []string `json:"warnings,omitempty"`
 }
 

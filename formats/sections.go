@@ -15,7 +15,7 @@ type planKind struct {
 
 // planKinds is the table of plan kinds: reading, validation, schema, upgrade and
 // tests follow it.
-var planKinds = []planKind{poolKind, gearKind, flowKind}
+var planKinds = []planKind{poolKind, gearKind, queueKind, flowKind}
 
 // workloadPart is one thing that a workload can ask for.
 type workloadPart struct {

@@ -24,6 +24,7 @@ func (d *Profile) Validate() error {
 		c.profileModel(&d.Models[i], i, devices)
 	}
 	c.records(d.Records, models)
+	c.llms(d.LLMs, devices, "llms")
 	return c.err()
 }
 

@@ -63,6 +63,7 @@ func (d *Report) Validate() error {
 			c.fail(at+".utilisation", number(u), "a share from 0 to 1", "")
 		}
 	}
+	c.tokens(&d.TokenReport)
 	for i := range d.Windows {
 		c.counts(&d.Windows[i].Counts, fmt.Sprintf("windows[%d]", i))
 	}

@@ -81,22 +81,24 @@ func (c *checker) slo(s SLO, path string) {
 	}
 }
 
-func (c *checker) arrivals(a *Arrivals) {
+func (c *checker) arrivals(a *Arrivals) { c.arrivalsAt(a, "arrivals") }
+
+func (c *checker) arrivalsAt(a *Arrivals, at string) {
 	if a == nil {
 		return
 	}
 	if a.Trace != "" && (a.Process != "" || a.CV != 0) {
-		c.fail("arrivals.trace", "a trace beside a process", "one of the two", "")
+		c.fail(at+".trace", "a trace beside a process", "one of the two", "")
 		return
 	}
 	if a.Process != "" {
-		c.oneOf("arrivals.process", a.Process, "poisson", "gamma", "uniform")
+		c.oneOf(at+".process", a.Process, "poisson", "gamma", "uniform")
 	}
 	switch {
 	case a.Process == "gamma" && !(a.CV > 0):
-		c.fail("arrivals.cv", number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")
+		c.fail(at+".cv", number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")
 	case a.Process != "gamma" && a.CV != 0:
-		c.fail("arrivals.cv", number(a.CV), "no cv: only process gamma has one", "")
+		c.fail(at+".cv", number(a.CV), "no cv: only process gamma has one", "")
 	}
 }
 

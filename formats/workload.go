@@ -1,7 +1,5 @@
 package formats
 
-import "encoding/json"
-
 // Workload says what is asked of the cluster. The section holds the one thing
 // that is asked for. It stands in the document under a name of its own: models,
 // cascade, applications or llm.
@@ -43,17 +41,3 @@ type Arrivals struct {
 	CV      float64 `json:"cv,omitempty"`      // of the gaps, with gamma
 	Trace   string  `json:"trace,omitempty"`   // a request trace instead of a process
 }
-
-// LLM are models that produce tokens, carried undecoded until they can be
-// planned.
-type LLM json.RawMessage
-
-var llmPart = workloadPart{name: "llm", kind: "queue", section: LLM(nil), schema: undecoded}
-
-// undecoded is the schema of what is carried as it stands.
-const undecoded = `{"section": {"type": ["object", "array"]}}`
-
-// Files are not known.
-func (LLM) Files() []SectionFile { return nil }
-
-func (LLM) check(*checker) {}

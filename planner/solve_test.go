@@ -232,7 +232,7 @@ func TestOptionsAndInputs(t *testing.T) {
 		{"device twice", func(w *world) { w.in.Cluster.Pools[1].Device = "H" }, []string{"pools[1].device", "a second time"}},
 		{"no device", func(w *world) { w.in.Cluster.Pools[0].Count, w.in.Cluster.Pools[1].Count = 0, 0 }, []string{"c.yaml: pools", "no device"}},
 		{"cascade", func(w *world) { w.in.Workload.Section = &formats.Cascade{} }, []string{"p.json: records", "plan profile --records"}},
-		{"work of a later method", func(w *world) { w.in.Workload.Section = formats.LLM("{}") }, []string{"w.yaml: llm", "a workload for the method queue", "the method queue is not available in this version"}},
+		{"work of a later method", func(w *world) { w.in.Workload.Section = &formats.LLM{Models: []string{"a"}} }, []string{"w.yaml: llm", "a workload for the method queue", "the method queue is not available in this version"}},
 		{"no work", func(w *world) { w.in.Workload.Section = nil }, []string{"w.yaml: found nothing that is asked for"}},
 		{"no model", func(w *world) { w.in.Workload.Section = formats.WorkloadModels{} }, []string{"w.yaml: models", "no model", "at least one"}},
 		{"blocks missing", func(w *world) { w.in.Profile.Models[0].Measurements[0].Blocks = nil }, []string{"models[0].measurements[0].blocks", "3, one per block"}},

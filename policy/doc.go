@@ -40,12 +40,14 @@
 // policy.go has events and actions, control.go which tasks come next, sides.go
 // what a policy may offer beside Handle. tables.go has the tables that all kinds
 // share, and build.go makes them from parts, compile.go from a plan, services.go
-// completes them, topology.go makes them on other links. codec.go writes and reads events and actions, codec_v1.go reads
+// completes them, topology.go makes them on other links. server.go says what
+// networks cost on instances, and queue.go makes instances from a plan. codec.go writes and reads events and actions, codec_v1.go reads
 // those of the first version. names.go names their kinds.
 //
 // Sub-packages hold one policy each: reserve (PPipe §5.4, Algorithms 1 and 2),
-// its baselines artifact and reactive, gear, drop (PARD, EuroSys '26) and workflow
-// (DyOrc, SoCC '25), which predict tells what comes next. flow has what policies of
-// applications share; waiting and underway are what all share, policies makes
-// tables and policy of a plan by its kind.
+// its baselines artifact and reactive, gear, drop (PARD, EuroSys '26), workflow
+// (DyOrc, SoCC '25), which predict tells what comes next, vqueue (QLM) and its
+// baseline balance. flow has what policies of applications share; waiting and
+// underway are what all share, policies makes tables and policy of a plan by its
+// kind.
 package policy

@@ -118,7 +118,8 @@ const (
 	// before the pipeline does, BatchFinished of the last of them hands the
 	// tasks back: they wait for a Dispatch to the stages behind it, whose first
 	// hop begins with the transfer from where the last task is. Only the
-	// simulator runs parts of pipelines. To an instance: one task with one hop.
+	// simulator runs parts of pipelines. To an instance: one task with one hop, and
+	// Tag is its priority among those that wait there, lower first.
 	Dispatch ActionKind = iota
 	// Drop: answer request Req with Reason at once, wherever its tasks are.
 	// Batches that hold some run on; the policy forgets those that wait. At: when

@@ -50,6 +50,12 @@ type Model struct {
 	RPS           float64 // planned
 	FirstPipeline int32
 	NumPipelines  int32
+	Of            string // figure that the SLO is of, formats.OfTTFT or OfTPOT; empty: end to end
+	Priority      int32  // lower goes first
+	// Prompt and Output are what requests to language models are simulated with; nil:
+	// a trace brings their lengths.
+	Prompt, Output *formats.Lengths
+	Sessions       *formats.Sessions
 }
 
 // Service is what a task asks for: pipelines that all do the same.
@@ -72,10 +78,12 @@ type Network struct {
 
 // Instance is a server of language models on a device.
 type Instance struct {
-	Sequences int32 // that run at once
-	Budget    int32 // tokens of one iteration
-	Progress  int32 // tokens between two TokenProgress events of a batch
-	KV        int64 // tokens of KV memory
+	Sequences int32   // that run at once
+	Budget    int32   // tokens of one iteration
+	Progress  int32   // tokens between two TokenProgress events of a batch
+	KV        int64   // tokens of KV memory
+	Devices   int32   // physical devices that it takes (tensor parallelism); 0: one
+	Server    *Server // nil: what executes it knows
 }
 
 // Key names the model and its class.

@@ -43,5 +43,10 @@
 // allows it the measuring thread runs at a raised priority. Numbers that stayed
 // loose, and how busy the machine was, are named in the profile's notes.
 //
+// # Language models
+//
+// iteration.go fits what an iteration of a server costs to measurements, and llm.go
+// makes a profile of those of others.
+//
 // TestRepeatability (INFERPLAN_LONG=1) measures how well two profiles agree.
 package profiler

@@ -15,7 +15,8 @@ const profileFormat = "inferplan.profile/v1"
 
 // Merge adds what src holds to dst: devices by kind, models by the hash of
 // their file (by name where they have none), measurements by device kind,
-// share and batch. Where both hold a thing, src's counts; a model of the same
+// share and batch, language models by name, device kind and tensor parallelism.
+// Where both hold a thing, src's counts; a model of the same
 // name and another hash is replaced whole. A model that both hold must be cut
 // at the same places in both. src is not changed.
 func Merge(dst, src *formats.Profile) error {
@@ -40,6 +41,7 @@ func Merge(dst, src *formats.Profile) error {
 			putMeasurement(to, m)
 		}
 	}
+	mergeLLMs(dst, src)
 	for _, n := range src.Notes {
 		key, _, _ := strings.Cut(n, noteSep)
 		putNote(dst, key, n)

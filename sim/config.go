@@ -64,7 +64,7 @@ type Config struct {
 	// run, and a caller that takes Completed needs none.
 	NoReport bool
 
-	// instances makes the host of instances; nil: there are none.
+	// instances makes another host of instances than servers; nil: none.
 	instances func(l *loop) host
 
 	// For the report.
@@ -83,12 +83,13 @@ type Fault struct {
 // Result is what a run showed.
 type Result struct {
 	Report     *formats.Report
-	Events     int64       // handled by the loop
-	Dispatched int64       // batches
-	Gears      *GearResult // of a gear plan, else nil
-	Flow       *FlowResult // of a plan of applications, else nil
-	Transfers  Transfers   // between stages
-	Probes     int64       // paths that the policy looked for; 0: it does not count them
+	Events     int64        // handled by the loop
+	Dispatched int64        // batches
+	Gears      *GearResult  // of a gear plan, else nil
+	Flow       *FlowResult  // of a plan of applications, else nil
+	Tokens     *TokenResult // of instances of language models, else nil
+	Transfers  Transfers    // between stages
+	Probes     int64        // paths that the policy looked for; 0: it does not count them
 	crossed    transferTimes
 	acc        *report.Accumulator
 }

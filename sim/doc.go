@@ -13,17 +13,20 @@
 // tasks, and the order of all that happens (loop.go, agenda.go, ledger.go,
 // actions.go, replan.go). It asks a host, per device, to execute (host.go). One
 // host models devices that run batches of stages and the links between them
-// (devices.go, links.go) and loads networks (loads.go). What an entry of the heap
+// (devices.go, links.go) and loads networks (loads.go). Another one models
+// instances of language models: package llm runs their iterations, servers.go
+// takes and evicts requests, swaps.go changes what an instance runs. What an entry of the heap
 // is to its host and its order in the instant are two numbers, so that what
 // happens within a host has its place and is no event of the policy.
 //
 // An ending says what the end of a batch means to its requests, and a Truth says
 // what only reality knows (endings.go). There is the direct ending, one for
-// cascades (gears.go), and one for requests of several tasks (flow.go), whose
-// works and transfers take the times of flowtimes.go. Package workflows has
-// dynamic applications of such requests. Of plans of applications flowstats.go
-// follows the requests, flowbound.go says what was possible, flowways.go draws
-// branches and flowreport.go writes the report.
+// cascades (gears.go), one for requests of several tasks (flow.go), whose works and
+// transfers take the times of flowtimes.go, and one for requests to language models,
+// which judges each by the figure that its SLO is of (tokens.go). Package workflows
+// has dynamic applications. Of plans of applications flowstats.go follows the
+// requests, flowbound.go says what was possible, flowways.go draws branches and
+// flowreport.go writes the report.
 //
 // # The rest
 //

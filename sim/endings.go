@@ -40,6 +40,7 @@ var endings = []struct {
 }{
 	{make: newCascade, pool: poolCascades},
 	{make: newFlow, pool: poolFlows},
+	{make: newTokens, pool: poolTokens},
 }
 
 // endingOf is the ending of a run.

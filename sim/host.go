@@ -87,6 +87,7 @@ type batch struct {
 	nextRun  int32         // next in the device's queue
 	nextUp   int32         // next in the links' queues
 	nextDown int32
+	tag      int32 // of the dispatch: to an instance its priority
 }
 
 // batchTable holds the batches under way with their hops and tasks.
@@ -127,6 +128,7 @@ func (u *batchTable) put(a *policy.Action, pl *policy.Pipeline, hops []policy.Ho
 	*b = batch{}
 	b.serial, b.model, b.service, b.pipeline, b.stages = u.serial, a.Model, pl.Service, a.Pipeline, pl.NumStages
 	b.size, b.numHops, b.live = a.Size, a.HopCount, true
+	b.tag = a.Tag
 	to := u.hops[a.Batch*u.stride:]
 	for i := range hops {
 		to[i] = hops[i]

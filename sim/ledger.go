@@ -33,6 +33,7 @@ type task struct {
 	device  int32 // that holds its tensors then
 	state   state
 	freed   bool // nothing reads it; its slot is free once no batch runs it
+	begun   bool // an instance knows it
 }
 
 // ledger keeps account of requests and tasks. Without a Control the one task of

@@ -94,14 +94,19 @@ func (l *loop) addHosts() {
 	l.of = make([]uint8, len(l.t.Devices))
 	l.base = newDevices(l)
 	l.hosts = append(l.hosts, l.base)
-	made := l.cfg.instances
-	if made == nil && len(l.t.Instances) > 0 {
-		made = instanceHost
-	}
-	if made == nil {
+	switch {
+	case l.cfg.instances != nil:
+		l.hosts = append(l.hosts, l.cfg.instances(l))
+	case serves(l.t):
+		if l.truth == nil {
+			l.truth = &requestTokens{}
+		}
+		l.hosts = append(l.hosts, newServers(l))
+	case instanceHost != nil && len(l.t.Instances) > 0:
+		l.hosts = append(l.hosts, instanceHost(l))
+	default:
 		return
 	}
-	l.hosts = append(l.hosts, made(l))
 	for d := range l.of {
 		if l.t.InstanceOf(int32(d)) >= 0 {
 			l.of[d] = 1
@@ -225,6 +230,7 @@ func (l *loop) letIn() {
 		slo = l.t.Models[r.Model].SLO
 	}
 	slot, model, arrived := l.take(), r.Model, r.At
+	prompt, session := r.PromptTokens, r.Session
 	l.requests[slot] = request{model: model, state: waiting, arrived: arrived, deadline: arrived + slo}
 	l.acc.Arrive(model, arrived)
 	if l.truth != nil {
@@ -238,6 +244,7 @@ func (l *loop) letIn() {
 	l.pull()
 	ev := l.begin(policy.Arrival)
 	ev.Model, ev.Service, ev.Req, ev.Task, ev.Arrived, ev.Deadline = model, model, slot, slot, arrived, arrived+slo
+	ev.Tokens, ev.Key = prompt, session
 	l.tell()
 	if l.flow != nil {
 		l.flow.begin(slot, model)

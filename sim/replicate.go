@@ -87,6 +87,19 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 		}
 		sources[m] = src
 	}
+	for i, src := range sources {
+		m := &sc.Tables.Models[i]
+		if serves(sc.Tables) && (m.Prompt == nil || m.Output == nil) {
+			return nil, fmt.Errorf("simulating: %w", &formats.Error{Path: fmt.Sprintf("queue.classes[%d]", i), Found: "no distribution of prompt or output for " + m.Key().String(),
+				Expected: "both", Hint: "or give a trace with prompt_tokens and output_tokens"})
+		}
+		if m.Prompt != nil || m.Output != nil {
+			sources[i] = arrivals.WithLengths(src, seeded.New(seed, "lengths/"+m.Key().String()), m.Prompt, m.Output)
+			if m.Sessions != nil {
+				sources[i] = arrivals.WithSessions(sources[i], seeded.New(seed, "sessions/"+m.Key().String()), m.Sessions, int64(i+1)<<40)
+			}
+		}
+	}
 	return arrivals.Merge(sources...), nil
 }
 

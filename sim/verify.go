@@ -104,16 +104,20 @@ func addDevices(l *loop) {
 	}
 	span = max(0, span-l.cfg.Warmup)
 	for kind, name := range l.t.Kinds {
-		busy := 0.0
+		busy, loads := 0.0, 0.0
 		for d := range l.t.Devices {
 			if l.t.Devices[d].Kind == int32(kind) {
-				busy += float64(l.hosts[l.of[d]].running(int32(d))) / float64(l.t.Devices[d].Share)
+				h, takes := l.hosts[l.of[d]], l.t.Takes(int32(d))
+				busy += float64(h.running(int32(d))) * takes
+				if s, ok := h.(*servers); ok {
+					loads += float64(s.loading(int32(d))) * takes
+				}
 			}
 		}
 		count := int64(l.t.KindCounts[kind])
-		running := formats.Micros(busy)
+		running, loading := formats.Micros(busy), formats.Micros(loads)
 		l.acc.AddDevice(formats.DeviceReport{
-			Device: name, Count: int(count), RunningUS: running, IdleUS: max(0, formats.Micros(int64(span)*count)-running),
+			Device: name, Count: int(count), RunningUS: running, LoadingUS: loading, IdleUS: max(0, formats.Micros(int64(span)*count)-running-loading),
 		})
 	}
 }

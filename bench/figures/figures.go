@@ -29,7 +29,8 @@ type Figure struct {
 	Machine  string      `json:"machine"`
 }
 
-// Holds says whether what was asked holds: true, false or "partly" in the file.
+// Holds says whether what was asked holds: true, false or "partly" in the file; null
+// where nothing was asked.
 type Holds string
 
 // The verdicts.
@@ -56,13 +57,15 @@ func (h Holds) MarshalJSON() ([]byte, error) {
 		return []byte("false"), nil
 	case Partly:
 		return []byte(`"partly"`), nil
+	case "":
+		return []byte("null"), nil
 	}
 	return nil, fmt.Errorf("verdict %q: expected %s, %s or %s", string(h), Yes, No, Partly)
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (h *Holds) UnmarshalJSON(b []byte) error {
-	for _, v := range []Holds{Yes, No, Partly} {
+	for _, v := range []Holds{Yes, No, Partly, ""} {
 		if text, err := v.MarshalJSON(); err == nil && string(text) == string(b) {
 			*h = v
 			return nil

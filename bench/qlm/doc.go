@@ -1,13 +1,14 @@
 // Command qlm measures the planning of language model queues against QLM ("One
-// Queue Is All You Need") and against what is proven.
+// Queue Is All You Need"), against what is proven and against real servers.
 //
-//	main.go     flags, parts and tables
-//	figures.go  figures.json: every claim with what was asked and what was measured
-//	keep.go     results that a second start does not measure again
-//	exact.go    programs solved to the end, with the search beside them
-//	orders.go   orders by size and load: list, greedy and search against the bound
-//	chance.go   plans under random times: chance constraints and the smooth objective
-//	replan.go   400,000 queued requests planned anew
+//	main.go      flags, parts and tables
+//	figures.go   figures.json: every claim with what was asked and what was measured
+//	keep.go      results that a second start does not measure again
+//	instance.go  the model of an instance against runs of vLLM (package instance)
+//	exact.go     programs solved to the end, with the search beside them
+//	orders.go    orders by size and load: list, greedy and search against the bound
+//	chance.go    plans under random times: chance constraints and the smooth objective
+//	replan.go    400,000 queued requests planned anew
 //
 // Times are CPU times of this process, so other work on the machine does not count,
 // though it makes caches colder. Searches are limited by positions looked at, so

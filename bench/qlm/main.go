@@ -15,6 +15,8 @@ import (
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
+
+	"inferplan/bench/figures"
 )
 
 // bench is what the tables are made from.
@@ -23,8 +25,9 @@ type bench struct {
 	out     io.Writer
 	keep    *keep
 	command string
-	figures []figure
-	small   bool // the small cases only
+	figures []figures.Figure
+	data    string // folder of measurements and traces
+	small   bool   // the small cases only
 }
 
 // table is a table in the making.
@@ -51,6 +54,8 @@ var makers = []struct {
 	part, name, title string
 	make              func(*bench, *table) error
 }{
+	{"instance", "instance", "Instance model against real vLLM runs, 300 requests each", (*bench).instances},
+	{"instance", "fits", "Fit of an iteration to measured layers", (*bench).fits},
 	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
 	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},
@@ -79,9 +84,11 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	}
 	part := f.String("parts", strings.Join(parts, ","), "parts to measure")
 	names := f.String("tables", strings.Join(tables, ","), "tables of these parts to make")
-	dir := f.String("o", "bench/qlm/results", "folder for results.jsonl and figures.json; what it holds of this build is not measured again")
+	dir := f.String("o", "bench/qlm/results", "folder for results.jsonl; what it holds of this build is not measured again")
+	file := f.String("figures", "", "file that the figures are put into (default: none)")
 	fresh := f.Bool("fresh", false, "measure all again")
 	b := &bench{ctx: ctx, out: out, command: strings.TrimSpace("bench-qlm " + strings.Join(args, " "))}
+	f.StringVar(&b.data, "data", "../shared/data", "folder of measurements and traces")
 	f.BoolVar(&b.small, "small", false, "the small cases only")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -114,7 +121,10 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 			return err
 		}
 	}
-	return b.writeFigures(filepath.Join(*dir, "figures.json"))
+	if *file == "" {
+		return nil
+	}
+	return figures.Put(*file, b.figures...)
 }
 
 func (t *table) print(out io.Writer, title string) error {

@@ -18,7 +18,8 @@ func newImportCommand(g *globals) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newImportBlocksCommand(g), newImportReferenceCommand(g), newImportTraceCommand(g), newImportRecordsCommand(g), newImportTRTExecCommand(g), newImportPipelineCommand(g))
+	cmd.AddCommand(newImportBlocksCommand(g), newImportReferenceCommand(g), newImportTraceCommand(g), newImportRecordsCommand(g), newImportTRTExecCommand(g),
+		newImportPipelineCommand(g), newImportLLMCommand(g), newImportVLLMCommand(g))
 	return cmd
 }
 

@@ -517,6 +517,9 @@ func printReport(p *printer, rep *formats.Report) error {
 	if err := printCurve(p, rep.Curve); err != nil {
 		return err
 	}
+	if err := printClasses(p, &rep.TokenReport); err != nil {
+		return err
+	}
 	var devices []string
 	for _, d := range rep.Devices {
 		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, percent(d.Utilisation)))

@@ -13,6 +13,7 @@ type Request struct {
 	ID           string
 	PromptTokens int32
 	OutputTokens int32
+	Session      int64 // of requests that repeat what was said before; 0: none
 	Class        string
 }
 

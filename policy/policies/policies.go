@@ -10,6 +10,7 @@ import (
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/artifact"
+	"inferplan/policy/balance"
 	"inferplan/policy/drop"
 	"inferplan/policy/flow"
 	"inferplan/policy/gear"
@@ -39,7 +40,7 @@ type maker func(t *policy.Tables, params map[string]float64) (policy.Policy, err
 var kinds = []kind{
 	{
 		name: formats.PlanPool,
-		owns: func(t *policy.Tables) bool { return t.Own == nil },
+		owns: func(t *policy.Tables) bool { return t.Own == nil && len(t.Instances) == 0 },
 		makers: map[string]maker{
 			artifact.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 				return artifact.New(t, params)
@@ -76,6 +77,21 @@ var kinds = []kind{
 		owns:    func(t *policy.Tables) bool { return flow.Of(t) != nil },
 		control: flow.NewControl,
 		makers:  droppers(),
+	},
+	{
+		name: formats.PlanQueue,
+		compile: func(plan *formats.Plan, t *policy.Tables) error {
+			return t.AddInstances(formats.QueueOf(plan), plan.Pools)
+		},
+		owns: func(t *policy.Tables) bool { return len(t.Instances) > 0 },
+		makers: map[string]maker{
+			balance.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+				if len(params) > 0 {
+					return nil, fmt.Errorf("policy %s has no parameters, found %v", balance.Name, slices.Sorted(maps.Keys(params)))
+				}
+				return balance.New(t), nil
+			},
+		},
 	},
 }
 

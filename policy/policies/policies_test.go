@@ -16,7 +16,7 @@ import (
 // the tables of another kind than its own.
 func TestKinds(t *testing.T) {
 	plan := policytest.Hundred().Plan()
-	plan.Kind = "queue"
+	plan.Kind = "flow"
 	_, err := policies.Compile(plan)
 	if e, ok := errors.AsType[*formats.Error](err); !ok || e.Path != "kind" || !strings.Contains(err.Error(), "compiling the plan") {
 		t.Errorf("a plan of an unknown kind: %v, expected an error at kind", err)
@@ -37,7 +37,7 @@ func TestKinds(t *testing.T) {
 		t.Errorf("policy gear for a pool plan: %v", err)
 	}
 	for _, name := range policies.Names() {
-		if name == "gear" || slices.Contains(drop.Names(), name) {
+		if name == "gear" || name == "balance" || slices.Contains(drop.Names(), name) {
 			continue
 		}
 		if _, err := policies.New(formats.PolicySpec{Name: name}, tables); err != nil {

@@ -1,0 +1,140 @@
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+
+	"inferplan/formats"
+	"inferplan/formats/csvfile"
+	"inferplan/formats/seeded"
+	"inferplan/sim/llm"
+)
+
+// Queue is an instance with lengths of real requests: a queue of them that is there
+// at 0 is drained to calibrate an estimator of waiting and completion times, and
+// another one to test it.
+type Queue struct {
+	Name    string
+	Model   llm.Model
+	Options llm.Options
+	Lengths []llm.Request // the file's rows, in order, at 0
+}
+
+// Instances of the queues. The coefficients of Mistral-7B are fitted to
+// LLM-Inference-Bench (batches from start to end) with Vidur's slope for prompts,
+// those of Vicuna-13B are DistServe's for OPT-13B, which is of its size, and those
+// of Llama-2-70B are fitted to Splitwise. KV capacities: computed from the memory
+// for the first and the last, measured by DistServe for Vicuna-13B.
+var (
+	Mistral7B  = llm.Model{Iteration: formats.Iteration{BaseNS: 13.35e6, SequenceNS: 87000, ContextNS: 183, PromptNS: 64000, HingeTokens: 128, AttentionNS: 2}, KV: 424000, Sequences: 128, KVBytes: 131072}
+	Vicuna13B  = llm.Model{Iteration: formats.Iteration{BaseNS: 23.475e6, SequenceNS: 60700, ContextNS: 593, PromptNS: 140500, AttentionNS: 8.08}, KV: 66144, Sequences: 128, KVBytes: 819200}
+	Llama70BX4 = llm.Model{Iteration: formats.Iteration{BaseNS: 43.3e6, SequenceNS: 182500, ContextNS: 372, PromptNS: 242300, AttentionNS: .1}, KV: 433000, Sequences: 128, KVBytes: 327680}
+)
+
+// Rows of the files of lengths that are used; longer prompts are cut.
+const (
+	mostPrompt = 8000
+	mostRows   = 20000
+)
+
+// Queues reads the queues that data has lengths for: Azure's two services of 2023,
+// ShareGPT and arXiv, on three instances.
+func Queues(data string) ([]Queue, error) {
+	files := map[string]string{
+		"azure-conv": "traces/azure_llm_2023_conv.csv.gz", "azure-code": "traces/azure_llm_2023_code_first30min.csv.gz",
+		"sharegpt": "lengths/sharegpt_llama2tok_part1.csv.gz", "arxiv": "lengths/arxiv_summarization_llama2tok.csv.gz",
+	}
+	var out []Queue
+	for _, c := range []struct {
+		instance, lengths string
+		model             llm.Model
+	}{
+		{"Mistral-7B on an A100", "azure-conv", Mistral7B}, {"Mistral-7B on an A100", "sharegpt", Mistral7B}, {"Mistral-7B on an A100", "azure-code", Mistral7B},
+		{"Vicuna-13B on an A100", "azure-conv", Vicuna13B}, {"Vicuna-13B on an A100", "sharegpt", Vicuna13B}, {"Vicuna-13B on an A100", "azure-code", Vicuna13B},
+		{"Llama-2-70B on 4 A100", "azure-conv", Llama70BX4}, {"Llama-2-70B on 4 A100", "arxiv", Llama70BX4},
+	} {
+		lengths, err := readLengths(filepath.Join(data, files[c.lengths]))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Queue{Name: c.instance + ", " + c.lengths, Model: c.model, Options: llm.Options{Budget: 2048, Block: 16}, Lengths: lengths})
+	}
+	return out, nil
+}
+
+// readLengths takes the columns input_tokens and output_tokens of a CSV.
+func readLengths(path string) ([]llm.Request, error) {
+	f, err := csvfile.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading lengths: %w", err)
+	}
+	defer f.Close()
+	t, err := csvfile.NewTable(f)
+	if err != nil {
+		return nil, err
+	}
+	at := [2]int{-1, -1}
+	for i, name := range t.Header {
+		switch name {
+		case "input_tokens":
+			at[0] = i
+		case "output_tokens":
+			at[1] = i
+		}
+	}
+	if at[0] < 0 || at[1] < 0 {
+		return nil, t.Fail(0, "", "no column input_tokens or output_tokens", "both")
+	}
+	var out []llm.Request
+	for len(out) < mostRows {
+		err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		var n [2]int64
+		for k, i := range at {
+			if n[k], err = strconv.ParseInt(t.Row[i], 10, 32); err != nil || n[k] < 0 {
+				return nil, t.Cell(i, "a number of tokens")
+			}
+		}
+		if n[0] > 0 && n[1] > 0 {
+			out = append(out, llm.Request{Prompt: int32(min(n[0], mostPrompt)), Output: int32(n[1])})
+		}
+	}
+	return out, nil
+}
+
+// Draw shuffles the rows and takes disjoint queues of so many requests from them:
+// one to calibrate on, the others to test on.
+func (q *Queue) Draw(seed uint64, sizes ...int) ([][]llm.Request, error) {
+	total := 0
+	for _, n := range sizes {
+		total += n
+	}
+	if total > len(q.Lengths) {
+		return nil, fmt.Errorf("%s: %d requests are wanted, there are %d", q.Name, total, len(q.Lengths))
+	}
+	order := seeded.New(seed, "queue/"+q.Name).Perm(len(q.Lengths))
+	var out [][]llm.Request
+	for _, n := range sizes {
+		list := make([]llm.Request, n)
+		for i := range list {
+			list[i] = q.Lengths[order[i]]
+		}
+		order = order[n:]
+		out = append(out, list)
+	}
+	return out, nil
+}
+
+// Drain has the instance serve a queue that is there at 0, and tells when each
+// request began, had its first token and ended.
+func (q *Queue) Drain(list []llm.Request) ([]llm.Outcome, llm.Counts, error) {
+	return llm.Serve(q.Options, q.Model, list)
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+
+	"inferplan/formats"
+)
+
+// printClasses shows the classes of requests to language models, and what their
+// instances did besides.
+func printClasses(p *printer, t *formats.TokenReport) error {
+	if len(t.Classes) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, k := range t.Classes {
+		rows = append(rows, []string{orDash(k.Class), fmt.Sprint(k.Requests), percent(k.Attainment), ms(k.E2EP99US.D()), ms(k.TTFTP99US.D()), ms(k.TPOTP99US.D())})
+	}
+	if err := p.table("lrrrrr", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms"}, rows); err != nil {
+		return err
+	}
+	if t.Swaps != nil && t.Loads != nil && t.Evictions != nil {
+		fmt.Fprintf(p.out, "%s, %s, %s\n", plural(int(*t.Swaps), "model swap"), plural(int(*t.Loads), "load"), plural(int(*t.Evictions), "eviction"))
+	}
+	if t.PrefixHits != nil && *t.PrefixHits > 0 {
+		fmt.Fprintf(p.out, "prefix cache: %s of the prompts' tokens\n", percent(*t.PrefixHits))
+	}
+	if d := t.DeviceTime; d != nil {
+		fmt.Fprintf(p.out, "device time: running %s, loading %s, idle %s\n", percent(d.Running), percent(d.Loading), percent(d.Idle))
+	}
+	return nil
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/formats"
+	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler"
+)
+
+type importLLMOptions struct {
+	profiler.LLMOptions
+	profile, out string
+}
+
+func newImportLLMCommand(g *globals) *cobra.Command {
+	o := &importLLMOptions{}
+	cmd := &cobra.Command{
+		Use:   "llm FILE...",
+		Short: "Others' measurements of language models into a profile",
+		Long: `Others' measurements of language models into a profile.
+
+What a file is follows from its columns: iterations of an engine, prompt phase and time
+per token (Splitwise), batches from start to end (LLM-Inference-Bench), coefficients
+(DistServe), iterations without attention (Vidur), KV capacities, sizes, load times. JSON
+files are results of vllm bench serve --save-result with --max-concurrency.
+
+The coefficients of an iteration are fitted per model, device kind and tensor parallelism.
+The profile says how far they are from what was measured. The numbers are added to
+--profile (default: the output file, where it exists).`,
+		Example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
+  plan import llm c1.json c8.json c64.json --device L40S --kv-tokens 41408 -o profile.json`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return runImportLLM(newPrinter(cmd, g), o, args) },
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.Models, "model", nil, "models to take (default all)")
+	f.StringVar(&o.Rename, "name", "", "name of the one model that is taken")
+	f.StringVar(&o.Engine, "engine", "", "engine to take, where a file has several")
+	f.StringVar(&o.Device, "device", "", "device kind of measurements that do not say theirs")
+	f.Int64Var(&o.KVTokens, "kv-tokens", 0, "KV capacity as the server reports it (vllm:cache_config_info: blocks times their size)")
+	f.BoolVar(&o.Cut, "cut-preempted", false, "leave out batches that do not fit the KV capacity")
+	f.Float64Var(&o.MemoryGBps, "memory-gbps", 0, "1e9 bytes a second of the device's memory, for iterations without attention")
+	f.Float64Var(&o.SwapGBps, "swap-gbps", 0, "1e9 bytes a second between host and device, for warm loads and KV")
+	f.Float64Var(&o.DiskGBps, "disk-gbps", 0, "1e9 bytes a second from disk, for cold loads that were not measured")
+	f.IntVar(&o.Batch, "one-batch", 0, "sequences of the one-batch profile; 0: none")
+	f.Float64Var(&o.Prompt, "prompt", 1000, "mean prompt of the one-batch profile")
+	f.Float64Var(&o.Output, "answer", 200, "mean answer of the one-batch profile")
+	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
+	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write")
+	return cmd
+}
+
+func runImportLLM(p *printer, o *importLLMOptions, files []string) error {
+	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name  string
+		value float64
+		least float64
+	}{{"kv-tokens", float64(o.KVTokens), 0}, {"memory-gbps", o.MemoryGBps, 0}, {"swap-gbps", o.SwapGBps, 0}, {"disk-gbps", o.DiskGBps, 0}, {"one-batch", float64(o.Batch), 0}, {"prompt", o.Prompt, 1}, {"answer", o.Output, 1}} {
+		if !(f.value >= f.least && f.value < 1e15) {
+			return usageErrorf("--%s %g: expected at least %g", f.name, f.value, f.least)
+		}
+	}
+	var set llmruns.Set
+	for _, name := range files {
+		if err := readFile(name, func(f *os.File) error { return set.Read(f, name) }); err != nil {
+			return withCode(exitUsage, err)
+		}
+	}
+	into, err := profileToExtend(o.profile, o.out)
+	if err != nil {
+		return err
+	}
+	profile, err := profiler.ImportLLM(&set, o.LLMOptions)
+	if err == nil {
+		err = profiler.Merge(into, profile)
+	}
+	if errors.Is(err, profiler.ErrInput) || len(formats.Findings(err)) > 0 {
+		return withCode(exitUsage, err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.save(o.out, into, true); err != nil {
+		return err
+	}
+	return printLLMs(p, o.out, profile)
+}
+
+// printLLMs shows what became of measurements of language models.
+func printLLMs(p *printer, out string, profile *formats.Profile) error {
+	if p.json {
+		return p.document(map[string]any{"output": out, "models": len(profile.LLMs), "llms": profile.LLMs, "notes": profile.Notes})
+	}
+	for _, n := range profile.Notes {
+		p.note("note: %s", n)
+	}
+	var rows [][]string
+	for i := range profile.LLMs {
+		m := &profile.LLMs[i]
+		for k := range m.Instances {
+			in := &m.Instances[k]
+			it := &in.Iteration
+			row := []string{m.Model, fmt.Sprintf("%d x %s", in.TensorParallel, in.Device), ms3(it.BaseNS), ms3(it.SequenceNS), ms3(it.ContextNS * 1000), ms3(it.PromptNS), fmt.Sprint(it.HingeTokens), "", "", fmt.Sprint(in.KVTokens)}
+			if f := in.Fit; f != nil {
+				row[7] = fmt.Sprintf("%.1f %% (%.0f %%)", 100*f.DecodeMAPE, 100*f.DecodeMax)
+				if f.PrefillMax > 0 {
+					row[8] = fmt.Sprintf("%.1f %% (%.0f %%)", 100*f.PrefillMAPE, 100*f.PrefillMax)
+				}
+			}
+			rows = append(rows, row)
+		}
+	}
+	if err := p.table("llrrrrrrrr", []string{"model", "devices", "base ms", "+ sequence", "+ 1000 context", "+ prompt token", "hinge", "decode off (max)", "prefill off (max)", "KV tokens"}, rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.out, "wrote %s\n", out)
+	return nil
+}
+
+// ms3 writes nanoseconds as milliseconds.
+func ms3(ns float64) string { return fmt.Sprintf("%.4g", ns/1e6) }

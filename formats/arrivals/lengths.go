@@ -1,0 +1,79 @@
+package arrivals
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"inferplan/formats"
+)
+
+// longest bounds a drawn length where a distribution has no Max.
+const longest = 1 << 20
+
+// WithLengths gives the requests of a source lengths that are drawn from
+// distributions, independently of each other; nil: one token.
+func WithLengths(s Source, rng *rand.Rand, prompt, output *formats.Lengths) Source {
+	return &withLengths{s, Lengths(prompt, rng), Lengths(output, rng)}
+}
+
+type withLengths struct {
+	Source
+	prompt, output func() int32
+}
+
+func (w *withLengths) Next(r *Request) bool {
+	if !w.Source.Next(r) {
+		return false
+	}
+	r.PromptTokens, r.OutputTokens = w.prompt(), w.output()
+	return true
+}
+func (w *withLengths) Err() error   { return Err(w.Source) }
+func (w *withLengths) Close() error { return Close(w.Source) }
+
+// Lengths draws from a distribution of token counts, cut at 1 and at Max; nil: 1.
+func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
+	if l == nil {
+		return func() int32 { return 1 }
+	}
+	most := float64(longest)
+	if l.Max > 0 {
+		most = float64(l.Max)
+	}
+	cut := func(x float64) int32 { return int32(min(max(math.Round(x), 1), most)) }
+	switch l.Distribution {
+	case formats.LengthsNormal:
+		return func() int32 { return cut(l.Mean + l.SD*rng.NormFloat64()) }
+	case formats.LengthsLognormal:
+		variance := math.Log1p(l.SD * l.SD / (l.Mean * l.Mean))
+		location, scale := math.Log(l.Mean)-variance/2, math.Sqrt(variance)
+		return func() int32 { return cut(math.Exp(location + scale*rng.NormFloat64())) }
+	case formats.LengthsLogT:
+		t := distuv.StudentsT{Mu: l.Location, Sigma: l.Scale, Nu: l.Tail, Src: rng}
+		return func() int32 { return cut(math.Exp(min(t.Rand(), 40))) }
+	case formats.LengthsEmpirical:
+		return empirical(l, rng, cut)
+	}
+	return func() int32 { return cut(l.Mean) }
+}
+
+// empirical draws one of a list of lengths by weight.
+func empirical(l *formats.Lengths, rng *rand.Rand, cut func(float64) int32) func() int32 {
+	sums := make([]float64, len(l.Tokens))
+	sum := 0.0
+	for i := range sums {
+		w := 1.0
+		if len(l.Weights) == len(sums) {
+			w = l.Weights[i]
+		}
+		sum += w
+		sums[i] = sum
+	}
+	return func() int32 {
+		at, _ := slices.BinarySearch(sums, rng.Float64()*sum)
+		return cut(float64(l.Tokens[min(at, len(sums)-1)]))
+	}
+}

@@ -1,0 +1,20 @@
+// Package llmruns reads measurements of servers of language models that others
+// made. What kind of file it is follows from its columns:
+//
+//	steps     model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms   an iteration each (LLMServingSim's layers, composed)
+//	splitwise model,gpu,tp,phase,batch,input_tokens,mean_context_tokens,…,latency_ms  prompt phase, and mean time per output token
+//	e2e       model,gpu,num_gpus,framework,input_len_eq_output_len,batch,e2e_latency_s batches from start to end (LLM-Inference-Bench)
+//	distserve model,gpu,tp,engine,phase,decode_batch_threshold,a_ms,b,c               coefficients that DistServe's authors fitted
+//	vidur     model,gpu,tp,num_tokens,layers,dense_ms_per_layer,dense_ms_all_layers   an iteration without attention
+//	capacity  model,tp,pp,max_num_tokens                                             KV capacity in tokens
+//	sizes     model,…,weight_bytes_16bit,kv_bytes_per_token_16bit                     bytes of models
+//	loads     model,hardware,scenario,loader,run,loading_time_s                      load times
+//
+// JSON files are results of `vllm bench serve` with --save-result. A run of a
+// server is its requests (CSV or JSON lines, with when each was queued, scheduled,
+// and had its first and last token) and its meta.json, which says what the server
+// was: KV blocks, sequences at once, token budget.
+//
+// The package parses and checks; what is fitted to the numbers is the profiler's
+// decision.
+package llmruns

@@ -1,0 +1,288 @@
+package llmruns
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/csvfile"
+)
+
+// Place is a model on so many devices of a kind.
+type Place struct {
+	Model, Device  string
+	TensorParallel int
+	Engine         string
+}
+
+// Phase says what a measurement is of.
+type Phase uint8
+
+// Phases.
+const (
+	Prefill Phase = iota // an iteration that runs prompts
+	Decode               // an iteration in which all sequences decode
+	Whole                // a batch from its start to its end
+	Partial              // an iteration less its attention: a lower bound
+)
+
+// Measured is one measurement.
+type Measured struct {
+	Place
+	Phase   Phase
+	Batch   int     // sequences; tokens where Partial
+	Tokens  int     // of each sequence's prompt
+	Output  int     // of each sequence's answer, where Whole
+	Context float64 // tokens of each sequence before the iteration
+	Took    time.Duration
+}
+
+// Fitted are coefficients that others fitted, in milliseconds.
+type Fitted struct {
+	Place
+	Decode    bool
+	SmallOnly bool // of batches below Threshold
+	Threshold int
+	A, B, C   float64 // prefill: a + b*tokens + c*tokens^2; decode: a + b*context + c*batch
+}
+
+// Load is a load of a model from disk.
+type Load struct {
+	Model, Device, Loader string
+	Took                  time.Duration
+}
+
+// Set is what files held.
+type Set struct {
+	Measured []Measured
+	Fitted   []Fitted
+	KV       map[Place]int64 // tokens
+	Weights  map[string]int64
+	KVBytes  map[string]int64
+	Loads    []Load
+	Sources  []string
+}
+
+// table is what is known of a kind of file.
+type table struct {
+	name    string
+	columns []string // that tell it from others
+	row     func(s *Set, r *reader) error
+}
+
+var tables = []table{
+	{"steps", []string{"phase", "new_tokens_per_seq", "context_tokens", "latency_ms"}, stepRow},
+	{"splitwise", []string{"phase", "input_tokens", "mean_context_tokens", "latency_ms"}, splitwiseRow},
+	{"e2e", []string{"input_len_eq_output_len", "e2e_latency_s"}, wholeRow},
+	{"distserve", []string{"phase", "decode_batch_threshold", "a_ms"}, fittedRow},
+	{"vidur", []string{"num_tokens", "dense_ms_all_layers"}, partialRow},
+	{"capacity", []string{"max_num_tokens"}, capacityRow},
+	{"sizes", []string{"weight_bytes_16bit", "kv_bytes_per_token_16bit"}, sizeRow},
+	{"loads", []string{"loader", "loading_time_s"}, loadRow},
+}
+
+// Read adds what a file holds to a set.
+func (s *Set) Read(in io.Reader, name string) error {
+	f, err := csvfile.New(in, name)
+	if err != nil {
+		return err
+	}
+	if head, _ := f.Peek(1); len(head) == 1 && head[0] == '{' {
+		return s.readBench(f, name)
+	}
+	t, err := csvfile.NewTable(f)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(tables, func(k table) bool {
+		return !slices.ContainsFunc(k.columns, func(c string) bool { return !slices.Contains(t.Header, c) })
+	})
+	if at < 0 {
+		var known []string
+		for _, k := range tables {
+			known = append(known, k.name+" ("+strings.Join(k.columns, ",")+")")
+		}
+		return t.Fail(0, "", "the columns "+strings.Join(t.Header, ","), "those of one of "+strings.Join(known, ", "))
+	}
+	for {
+		err := t.Next()
+		if errors.Is(err, io.EOF) {
+			s.Sources = append(s.Sources, name)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r := &reader{t: t}
+		if err := cmp.Or(tables[at].row(s, r), r.err); err != nil {
+			return err
+		}
+	}
+}
+
+// reader takes cells of a row; the first that is wrong is kept.
+type reader struct {
+	t   *csvfile.Table
+	err error
+}
+
+func (r *reader) text(column string) string {
+	i := slices.Index(r.t.Header, column)
+	if i < 0 {
+		return ""
+	}
+	return strings.Clone(strings.TrimSpace(r.t.Row[i]))
+}
+
+func (r *reader) number(column string, least, most float64) float64 {
+	i := slices.Index(r.t.Header, column)
+	if i < 0 {
+		r.fail(&formats.Error{File: r.t.Name, Line: 1, Found: "no column " + column, Expected: "one"})
+		return least
+	}
+	x, err := strconv.ParseFloat(strings.TrimSpace(r.t.Row[i]), 64)
+	if err != nil || !(x >= least && x <= most) {
+		r.fail(r.t.Cell(i, fmt.Sprintf("a number from %g to %g", least, most)))
+		return least
+	}
+	return x
+}
+
+func (r *reader) whole(column string, least, most float64) int {
+	x := r.number(column, least, most)
+	if x != math.Trunc(x) && r.err == nil {
+		r.fail(r.t.Cell(slices.Index(r.t.Header, column), "a whole number"))
+	}
+	return int(x)
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// Bounds of what a measurement may be.
+const (
+	mostTokens = 1 << 30
+	mostMS     = 1e8
+)
+
+func (r *reader) ms(column string) time.Duration {
+	return time.Duration(r.number(column, 0, mostMS)*1e6 + 0.5)
+}
+
+// device makes a kind of what others call a GPU.
+func device(name string) string {
+	name = strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(name)), "NVIDIA ")
+	for _, cut := range []string{"-80GB", "-80G", "-40GB", "_SXM", "-POWER-CAPPED"} {
+		name = strings.ReplaceAll(name, cut, "")
+	}
+	return strings.ReplaceAll(name, " ", "-")
+}
+
+func (r *reader) place() Place {
+	p := Place{Model: r.text("model"), Device: device(r.text("gpu")), TensorParallel: 1, Engine: r.text("source")}
+	if p.Model == "" || p.Device == "" {
+		r.fail(r.t.Fail(0, "", "a row without model or gpu", "both"))
+	}
+	for _, column := range []string{"tp", "num_gpus"} {
+		if slices.Contains(r.t.Header, column) {
+			p.TensorParallel = r.whole(column, 1, 1024)
+		}
+	}
+	return p
+}
+
+func (r *reader) phase() Phase {
+	switch r.text("phase") {
+	case "prefill":
+		return Prefill
+	case "decode":
+		return Decode
+	}
+	r.fail(r.t.Cell(slices.Index(r.t.Header, "phase"), "prefill or decode"))
+	return Prefill
+}
+
+func stepRow(s *Set, r *reader) error {
+	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.whole("batch", 1, mostTokens), Context: r.number("context_tokens", 0, mostTokens), Took: r.ms("latency_ms")}
+	if m.Phase == Prefill {
+		m.Tokens = r.whole("new_tokens_per_seq", 1, mostTokens)
+		m.Context = max(0, m.Context-float64(m.Tokens)) // the file counts the new ones
+	}
+	s.Measured = append(s.Measured, m)
+	return nil
+}
+
+func splitwiseRow(s *Set, r *reader) error {
+	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.whole("batch", 1, mostTokens), Took: r.ms("latency_ms")}
+	if m.Phase == Prefill {
+		m.Tokens = r.whole("input_tokens", 1, mostTokens)
+	} else {
+		m.Context = r.number("mean_context_tokens", 0, mostTokens)
+	}
+	s.Measured = append(s.Measured, m)
+	return nil
+}
+
+func wholeRow(s *Set, r *reader) error {
+	m := Measured{Place: r.place(), Phase: Whole, Batch: r.whole("batch", 1, mostTokens), Tokens: r.whole("input_len_eq_output_len", 1, mostTokens)}
+	m.Engine, m.Output = r.text("framework"), m.Tokens
+	m.Took = time.Duration(r.number("e2e_latency_s", 0, mostMS)*1e9 + 0.5)
+	s.Measured = append(s.Measured, m)
+	return nil
+}
+
+func partialRow(s *Set, r *reader) error {
+	s.Measured = append(s.Measured, Measured{Place: r.place(), Phase: Partial, Batch: r.whole("num_tokens", 1, mostTokens), Took: r.ms("dense_ms_all_layers")})
+	return nil
+}
+
+func fittedRow(s *Set, r *reader) error {
+	f := Fitted{Place: r.place(), Threshold: r.whole("decode_batch_threshold", 0, mostTokens), A: r.number("a_ms", -mostMS, mostMS), B: r.number("b", -mostMS, mostMS), C: r.number("c", -mostMS, mostMS)}
+	f.Engine = r.text("engine")
+	switch phase := r.text("phase"); phase {
+	case "prefill":
+	case "decoding_smallbs", "decoding_largebs":
+		f.Decode, f.SmallOnly = true, phase == "decoding_smallbs"
+	default:
+		r.fail(r.t.Cell(slices.Index(r.t.Header, "phase"), "prefill, decoding_smallbs or decoding_largebs"))
+	}
+	s.Fitted = append(s.Fitted, f)
+	return nil
+}
+
+func capacityRow(s *Set, r *reader) error {
+	model := r.text("model")
+	model = model[strings.LastIndex(model, "/")+1:]
+	if s.KV == nil {
+		s.KV = map[Place]int64{}
+	}
+	if tokens, pp := r.whole("max_num_tokens", 0, mostTokens), r.whole("pp", 1, 1024); pp == 1 {
+		s.KV[Place{Model: model, TensorParallel: r.whole("tp", 1, 1024)}] = int64(tokens)
+	}
+	return nil
+}
+
+func sizeRow(s *Set, r *reader) error {
+	if s.Weights == nil {
+		s.Weights, s.KVBytes = map[string]int64{}, map[string]int64{}
+	}
+	const mostBytes = 1 << 50
+	s.Weights[r.text("model")] = int64(r.whole("weight_bytes_16bit", 0, mostBytes))
+	s.KVBytes[r.text("model")] = int64(r.whole("kv_bytes_per_token_16bit", 0, mostBytes))
+	return nil
+}
+
+func loadRow(s *Set, r *reader) error {
+	s.Loads = append(s.Loads, Load{Model: r.text("model"), Device: device(r.text("hardware")), Loader: r.text("loader"), Took: time.Duration(r.number("loading_time_s", 0, mostMS) * 1e9)})
+	return nil
+}

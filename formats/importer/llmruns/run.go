@@ -1,0 +1,239 @@
+package llmruns
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/csvfile"
+)
+
+// Meta is what a server of vLLM says of itself.
+type Meta struct {
+	Model          string
+	Version        string
+	Device         string
+	TensorParallel int
+	DataParallel   int
+	Sequences      int // at once
+	Budget         int // tokens of an iteration
+	Block          int // tokens
+	KVTokens       int64
+	Prefix         bool
+}
+
+// metaFile is the part of a meta.json that is read.
+type metaFile struct {
+	Model   string `json:"model"`
+	Version string `json:"vllm_version"`
+	Engine  struct {
+		TensorParallel int `json:"tensor_parallel_size"`
+		DataParallel   int `json:"data_parallel_size"`
+		Sequences      int `json:"max_num_seqs"`
+		Budget         int `json:"max_num_batched_tokens"`
+	} `json:"engine_kwargs"`
+	KV struct {
+		Blocks int64 `json:"num_gpu_blocks"`
+		Block  int   `json:"block_size"`
+		Prefix *bool `json:"enable_prefix_caching"`
+		Tokens int64 `json:"num_kv_tokens"`
+	} `json:"kv_cache"`
+	Hardware struct {
+		Device string `json:"device_name"`
+	} `json:"hardware"`
+}
+
+// ReadMeta reads a meta.json. The KV capacity must be in it: a computed one would
+// spoil what follows.
+func ReadMeta(in io.Reader, name string) (*Meta, error) {
+	var f metaFile
+	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
+		return nil, &formats.Error{File: name, Found: "no meta.json of a server: " + err.Error(), Expected: "a JSON object with engine_kwargs and kv_cache"}
+	}
+	m := &Meta{
+		Model: f.Model[strings.LastIndex(f.Model, "/")+1:], Version: f.Version, Device: device(f.Hardware.Device),
+		TensorParallel: max(1, f.Engine.TensorParallel), DataParallel: max(1, f.Engine.DataParallel), Sequences: f.Engine.Sequences, Budget: f.Engine.Budget,
+		Block: f.KV.Block, KVTokens: f.KV.Tokens, Prefix: f.KV.Prefix == nil || *f.KV.Prefix,
+	}
+	if m.KVTokens == 0 {
+		m.KVTokens = f.KV.Blocks * int64(f.KV.Block)
+	}
+	for _, c := range []struct {
+		path  string
+		value int64
+	}{{"kv_cache.num_gpu_blocks", m.KVTokens}, {"kv_cache.block_size", int64(m.Block)}, {"engine_kwargs.max_num_seqs", int64(m.Sequences)}, {"engine_kwargs.max_num_batched_tokens", int64(m.Budget)}} {
+		if c.value < 1 || c.value > mostTokens {
+			return nil, &formats.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: "a positive number, as the server reported it"}
+		}
+	}
+	return m, nil
+}
+
+// Served is a request of a run, in seconds from an instant of its own.
+type Served struct {
+	ID                             string
+	Prompt, Output                 int
+	Queued, Scheduled, First, Last float64
+}
+
+// served is a request of a run in JSON.
+type servedLine struct {
+	ID        string  `json:"request_id"`
+	Prompt    int     `json:"input_toks"`
+	Output    int     `json:"output_toks"`
+	Queued    float64 `json:"queued_ts"`
+	Scheduled float64 `json:"scheduled_ts"`
+	First     float64 `json:"first_token_ts"`
+	Last      float64 `json:"last_token_ts"`
+}
+
+// ReadRequests reads the requests of a run: CSV
+// (request,input_tokens,output_tokens,…,queued_s,scheduled_s,first_token_s,last_token_s)
+// or JSON lines (request_id, input_toks, output_toks, queued_ts, scheduled_ts,
+// first_token_ts, last_token_ts). They come back in the order in which they were
+// queued, from the first on.
+func ReadRequests(in io.Reader, name string) ([]Served, error) {
+	f, err := csvfile.New(in, name)
+	if err != nil {
+		return nil, err
+	}
+	var out []Served
+	if head, _ := f.Peek(1); len(head) == 1 && head[0] == '{' {
+		out, err = requestLines(f, name)
+	} else {
+		out, err = requestRows(f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, &formats.Error{File: name, Found: "no request", Expected: "at least one"}
+	}
+	slices.SortStableFunc(out, func(a, b Served) int { return cmp.Compare(a.Queued, b.Queued) })
+	zero := out[0].Queued
+	for i := range out {
+		r := &out[i]
+		r.Queued, r.Scheduled, r.First, r.Last = r.Queued-zero, r.Scheduled-zero, r.First-zero, r.Last-zero
+	}
+	return out, nil
+}
+
+// check tells what is wrong with a request; empty: nothing.
+func (r *Served) check() string {
+	for _, x := range []float64{r.Queued, r.Scheduled, r.First, r.Last} {
+		if math.IsNaN(x) || math.Abs(x) > 1e12 {
+			return fmt.Sprintf("the time %v", x)
+		}
+	}
+	switch {
+	case r.Prompt < 1 || r.Output < 1 || r.Prompt > mostTokens || r.Output > mostTokens:
+		return fmt.Sprintf("%d tokens in, %d out", r.Prompt, r.Output)
+	case r.First < r.Queued || r.Last < r.First:
+		return fmt.Sprintf("queued at %g, first token at %g, last at %g", r.Queued, r.First, r.Last)
+	}
+	return ""
+}
+
+const goodRequest = "at least a token each way, queued before the first token and that before the last"
+
+func requestLines(f io.Reader, name string) ([]Served, error) {
+	var out []Served
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		if strings.TrimSpace(lines.Text()) == "" {
+			continue
+		}
+		var l servedLine
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			return nil, &formats.Error{File: name, Line: n, Column: 1, Found: "a line that is no JSON object of a request: " + err.Error()}
+		}
+		r := Served(l)
+		if wrong := r.check(); wrong != "" {
+			return nil, &formats.Error{File: name, Line: n, Column: 1, Found: wrong, Expected: goodRequest}
+		}
+		out = append(out, r)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, &formats.Error{File: name, Found: "lines that cannot be read: " + err.Error()}
+	}
+	return out, nil
+}
+
+func requestRows(f *csvfile.File) ([]Served, error) {
+	t, err := csvfile.NewTable(f)
+	if err != nil {
+		return nil, err
+	}
+	var out []Served
+	for {
+		err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		r := &reader{t: t}
+		const far = 1e12
+		s := Served{
+			ID: r.text("request"), Prompt: r.whole("input_tokens", 1, mostTokens), Output: r.whole("output_tokens", 1, mostTokens),
+			Queued: r.number("queued_s", -far, far), Scheduled: r.number("scheduled_s", -far, far), First: r.number("first_token_s", -far, far), Last: r.number("last_token_s", -far, far),
+		}
+		if r.err != nil {
+			return nil, r.err
+		}
+		if wrong := s.check(); wrong != "" {
+			return nil, t.Fail(0, "", wrong, goodRequest)
+		}
+		out = append(out, s)
+	}
+}
+
+// benchFile is the part of a result of `vllm bench serve` that is read.
+type benchFile struct {
+	Model       string   `json:"model_id"`
+	Completed   int      `json:"completed"`
+	Concurrency *int     `json:"max_concurrency"`
+	TotalIn     int      `json:"total_input_tokens"`
+	TotalOut    int      `json:"total_output_tokens"`
+	MedianTTFT  *float64 `json:"median_ttft_ms"`
+	MedianITL   *float64 `json:"median_itl_ms"`
+}
+
+// readBench takes a closed loop of so many clients as iterations of that batch:
+// the median time between tokens at the mean context, and with one client the
+// median time to the first token.
+func (s *Set) readBench(in io.Reader, name string) error {
+	var f benchFile
+	if err := json.NewDecoder(io.LimitReader(in, 1<<28)).Decode(&f); err != nil {
+		return &formats.Error{File: name, Found: "no result of vllm bench serve: " + err.Error(), Expected: "a JSON object"}
+	}
+	fail := func(path, found, expected string) error {
+		return &formats.Error{File: name, Path: path, Found: found, Expected: expected}
+	}
+	switch {
+	case f.Completed < 1 || f.TotalIn < f.Completed || f.TotalOut < f.Completed:
+		return fail("completed", fmt.Sprintf("%d requests with %d tokens in and %d out", f.Completed, f.TotalIn, f.TotalOut), "requests that were completed")
+	case f.Concurrency == nil || *f.Concurrency < 1 || *f.Concurrency > f.Completed:
+		return fail("max_concurrency", "none, or more than there were requests", "the number of clients: run it with --max-concurrency, not with a rate")
+	case f.MedianITL == nil || !(*f.MedianITL > 0 && *f.MedianITL < mostMS):
+		return fail("median_itl_ms", "none", "a positive time: run it with --percentile-metrics ttft,tpot,itl")
+	}
+	p := Place{Model: f.Model[strings.LastIndex(f.Model, "/")+1:], TensorParallel: 1, Engine: "vllm bench serve"}
+	in1, out1 := float64(f.TotalIn)/float64(f.Completed), float64(f.TotalOut)/float64(f.Completed)
+	s.Measured = append(s.Measured, Measured{Place: p, Phase: Decode, Batch: *f.Concurrency, Context: in1 + out1/2, Took: time.Duration(*f.MedianITL * 1e6)})
+	if *f.Concurrency == 1 && f.MedianTTFT != nil && *f.MedianTTFT > 0 && *f.MedianTTFT < mostMS {
+		s.Measured = append(s.Measured, Measured{Place: p, Phase: Prefill, Batch: 1, Tokens: int(in1 + 0.5), Took: time.Duration(*f.MedianTTFT * 1e6)})
+	}
+	s.Sources = append(s.Sources, name)
+	return nil
+}

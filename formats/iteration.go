@@ -1,0 +1,89 @@
+package formats
+
+import (
+	"fmt"
+	"time"
+)
+
+// Iteration is what one iteration of an instance of a language model takes: one
+// forward pass over all sequences that decode, and over the chunks of prompts
+// that the token budget leaves room for. All figures are nanoseconds:
+//
+//	base + sequence*D + context*KV + attention*A + prompt*max(0, D + N - hinge)
+//	+ cpu + cpu_sequence*S
+//
+// D sequences decode and read KV tokens of context. N tokens of prompts run; the
+// term with prompt is there only where N > 0. A is the number of pairs of a
+// prompt token and a token before it. S sequences are in the iteration in all.
+//
+// The form is that of the fits in DistServe (OSDI 2024, appendix A), with a hinge:
+// below it the weights take longer to read than the tokens take to compute.
+type Iteration struct {
+	BaseNS      float64 `json:"base_ns"`      // of every iteration: the weights are read once
+	SequenceNS  float64 `json:"sequence_ns"`  // per sequence that decodes
+	ContextNS   float64 `json:"context_ns"`   // per token of their context
+	PromptNS    float64 `json:"prompt_ns"`    // per token above the hinge
+	HingeTokens float64 `json:"hinge_tokens"` // tokens that a prompt's iteration runs at no further cost
+	AttentionNS float64 `json:"attention_ns"` // per pair of a prompt token and a token before it
+	// What the server's CPU adds. 0 where the figures above were measured end to
+	// end and hold it already.
+	CPUNS         float64 `json:"cpu_ns,omitempty"`
+	CPUSequenceNS float64 `json:"cpu_sequence_ns,omitempty"`
+}
+
+// IterationWork is what one iteration does.
+type IterationWork struct {
+	Decoding int32   // sequences
+	Prefill  int32   // sequences with a chunk of their prompt
+	Context  int64   // tokens of context that decoding sequences read
+	Prompt   int32   // tokens of chunks
+	Pairs    float64 // of a chunk's token and a token before it: chunk * (before + chunk/2), summed
+}
+
+// Time is how long an iteration takes.
+func (it *Iteration) Time(w IterationWork) time.Duration {
+	ns := it.BaseNS + it.CPUNS + it.SequenceNS*float64(w.Decoding) + it.ContextNS*float64(w.Context) + it.CPUSequenceNS*float64(w.Decoding+w.Prefill)
+	if w.Prompt > 0 {
+		ns += it.AttentionNS*w.Pairs + it.PromptNS*max(0, float64(w.Decoding+w.Prompt)-it.HingeTokens)
+	}
+	return time.Duration(ns + 0.5)
+}
+
+// Prefill is how long the prompt of an otherwise idle instance takes until its
+// first token, in chunks of a budget (0: whole).
+func (it *Iteration) Prefill(prompt, budget int32) time.Duration {
+	total := time.Duration(0)
+	for done := int32(0); done < prompt; {
+		n := prompt - done
+		if budget > 0 {
+			n = min(n, budget)
+		}
+		total += it.Time(IterationWork{Prefill: 1, Prompt: n, Pairs: float64(n) * (float64(done) + float64(n)/2)})
+		done += n
+	}
+	return total
+}
+
+// PerToken is how long a token takes in a batch of so many sequences that hold so
+// many tokens of context each.
+func (it *Iteration) PerToken(sequences int32, context float64) time.Duration {
+	return it.Time(IterationWork{Decoding: sequences, Context: int64(float64(sequences) * context)})
+}
+
+func (c *checker) iteration(it *Iteration, at string) {
+	for _, f := range [...]struct {
+		name  string
+		value float64
+	}{{"base_ns", it.BaseNS}, {"sequence_ns", it.SequenceNS}, {"context_ns", it.ContextNS}, {"prompt_ns", it.PromptNS}, {"hinge_tokens", it.HingeTokens},
+		{"attention_ns", it.AttentionNS}, {"cpu_ns", it.CPUNS}, {"cpu_sequence_ns", it.CPUSequenceNS}} {
+		if f.value < 0 || f.value > maxIterationNS {
+			c.fail(at+"."+f.name, number(f.value), fmt.Sprintf("0 to %g", maxIterationNS), "")
+		}
+	}
+	if it.BaseNS == 0 {
+		c.fail(at+".base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
+	}
+}
+
+// maxIterationNS bounds a coefficient: no server takes a minute for a token.
+const maxIterationNS = 6e10

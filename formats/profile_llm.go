@@ -1,0 +1,162 @@
+package formats
+
+import "fmt"
+
+// LLMProfile is one language model: what its instances cost on every device kind
+// that was measured.
+type LLMProfile struct {
+	Model           string        `json:"model"`
+	WeightBytes     int64         `json:"weight_bytes,omitempty"`
+	KVBytesPerToken int64         `json:"kv_bytes_per_token,omitempty"`
+	ContextTokens   int           `json:"context_tokens,omitempty"` // longest prompt and answer together; 0: not known
+	Instances       []LLMInstance `json:"instances"`
+}
+
+// LLMInstance is a server of a model on so many devices of a kind.
+type LLMInstance struct {
+	Device         string        `json:"device"`
+	TensorParallel int           `json:"tensor_parallel"` // devices that it takes
+	Engine         string        `json:"engine,omitempty"`
+	Source         string        `json:"source,omitempty"` // of imported numbers
+	Iteration      Iteration     `json:"iteration"`
+	Fit            *IterationFit `json:"fit,omitempty"`
+	OneBatch       *OneBatch     `json:"one_batch,omitempty"`
+
+	KVTokens    int64       `json:"kv_tokens,omitempty"` // capacity
+	KVSource    string      `json:"kv_source,omitempty"` // server, measured, computed
+	BlockTokens int         `json:"block_tokens,omitempty"`
+	Sequences   int         `json:"sequences,omitempty"`    // that the server runs at once at most
+	TokenBudget int         `json:"token_budget,omitempty"` // of one iteration
+	Loads       *ModelLoads `json:"loads,omitempty"`
+	SwapGBps    float64     `json:"swap_gbps,omitempty"` // 1e9 bytes a second between the device and the host's memory
+}
+
+// Where a KV capacity comes from. A computed one is off by what the engine keeps
+// for itself, and a wrong one spoils every prediction.
+const (
+	KVFromServer = "server"
+	KVMeasured   = "measured"
+	KVComputed   = "computed"
+)
+
+// IterationFit tells how far an Iteration is from what it was fitted to.
+type IterationFit struct {
+	DecodeMAPE  float64 `json:"decode_mape"`  // mean of |fit - measured| / measured
+	DecodeMax   float64 `json:"decode_max"`   // largest
+	PrefillMAPE float64 `json:"prefill_mape"` // of steps that run prompts
+	PrefillMax  float64 `json:"prefill_max"`
+	Points      int     `json:"points"`         // measured
+	Left        int     `json:"left,omitempty"` // points left out
+}
+
+// OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run
+// and prefill, time per token, inefficiency and throughput are taken as constant.
+type OneBatch struct {
+	Sequences       int     `json:"sequences"`         // of the batch
+	PrefillUS       Micros  `json:"prefill_us"`        // P
+	TokenUS         Micros  `json:"token_us"`          // d: per iteration
+	Inefficiency    float64 `json:"inefficiency"`      // epsilon, of continuous batching
+	TokensPerSecond float64 `json:"tokens_per_second"` // Theta: output of the instance
+	Error           float64 `json:"error,omitempty"`   // mean of |prediction - measured| / measured of a time per token
+}
+
+// ModelLoads are the times of bringing a model to a device and taking it away.
+type ModelLoads struct {
+	ColdUS  Micros `json:"cold_us,omitempty"`  // from disk
+	WarmUS  Micros `json:"warm_us,omitempty"`  // from the host's memory
+	SleepUS Micros `json:"sleep_us,omitempty"` // into the host's memory
+	WakeUS  Micros `json:"wake_us,omitempty"`  // of a server that sleeps; absent: as warm
+	Source  string `json:"source,omitempty"`
+}
+
+// LLMOn finds what a model costs on so many devices of a kind; nil where the profile has none.
+func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, *LLMInstance) {
+	for i := range p.LLMs {
+		m := &p.LLMs[i]
+		if m.Model != model {
+			continue
+		}
+		for k := range m.Instances {
+			if in := &m.Instances[k]; in.Device == device && in.TensorParallel == tensorParallel {
+				return m, in
+			}
+		}
+	}
+	return nil, nil
+}
+
+// llms checks language models; devices is nil where instances may be on any.
+func (c *checker) llms(list []LLMProfile, devices map[string]int, at string) {
+	seen := map[string]int{}
+	for i := range list {
+		m, here := &list[i], fmt.Sprintf("%s[%d]", at, i)
+		c.name(seen, i, m.Model, "%s[%d].model", at, i)
+		for _, f := range [...]struct {
+			name  string
+			value int64
+		}{{"weight_bytes", m.WeightBytes}, {"kv_bytes_per_token", m.KVBytesPerToken}, {"context_tokens", int64(m.ContextTokens)}} {
+			if f.value < 0 || f.value > maxLLMBytes {
+				c.fail(here+"."+f.name, integer64(f.value), "0 or more", "")
+			}
+		}
+		if len(m.Instances) == 0 {
+			c.fail(here+".instances", "an empty list", "at least one instance", "")
+		}
+		type place struct {
+			device string
+			tp     int
+		}
+		places := map[place]int{}
+		for k := range m.Instances {
+			in, at := &m.Instances[k], fmt.Sprintf("%s.instances[%d]", here, k)
+			if _, ok := devices[in.Device]; !ok && devices != nil {
+				c.fail(at+".device", "the device "+quote(in.Device), "a device of the list devices", "")
+			}
+			if first, twice := places[place{in.Device, in.TensorParallel}]; twice {
+				c.fail(at, fmt.Sprintf("device %s with tensor_parallel %d a second time", quote(in.Device), in.TensorParallel), "each once", fmt.Sprintf("it stands at index %d already", first))
+			} else {
+				places[place{in.Device, in.TensorParallel}] = k
+			}
+			c.llmInstance(in, at)
+		}
+	}
+}
+
+// Bounds of what a server may be.
+const (
+	maxLLMBytes       = 1 << 50
+	maxTensorParallel = 1 << 10
+	maxSequences      = 1 << 20
+	maxTokens         = 1 << 30
+)
+
+func (c *checker) llmInstance(in *LLMInstance, at string) {
+	if in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel {
+		c.fail(at+".tensor_parallel", integer64(in.TensorParallel), fmt.Sprintf("1 to %d", maxTensorParallel), "")
+	}
+	c.iteration(&in.Iteration, at+".iteration")
+	for _, f := range [...]struct {
+		name  string
+		value int64
+		most  int64
+	}{{"kv_tokens", in.KVTokens, maxLLMBytes}, {"block_tokens", int64(in.BlockTokens), maxTokens}, {"sequences", int64(in.Sequences), maxSequences}, {"token_budget", int64(in.TokenBudget), maxTokens}} {
+		if f.value < 0 || f.value > f.most {
+			c.fail(at+"."+f.name, integer64(f.value), fmt.Sprintf("0 to %d", f.most), "")
+		}
+	}
+	switch {
+	case in.KVTokens > 0:
+		c.oneOf(at+".kv_source", in.KVSource, KVFromServer, KVMeasured, KVComputed)
+	case in.KVSource != "":
+		c.fail(at+".kv_source", quote(in.KVSource), "nothing without kv_tokens", "")
+	}
+	if in.SwapGBps < 0 {
+		c.fail(at+".swap_gbps", number(in.SwapGBps), "0 or more", "")
+	}
+	if f := in.Fit; f != nil && (f.DecodeMAPE < 0 || f.DecodeMax < 0 || f.PrefillMAPE < 0 || f.PrefillMax < 0 || f.Points < 0 || f.Left < 0) {
+		c.fail(at+".fit", "a negative figure", "errors and counts of 0 or more", "")
+	}
+	if b := in.OneBatch; b != nil && (b.Sequences < 1 || b.PrefillUS == 0 || b.TokenUS == 0 || !(b.Inefficiency > 0) || !(b.TokensPerSecond > 0) || b.Error < 0) {
+		c.fail(at+".one_batch", "a figure of 0 or less", "positive sequences, prefill_us, token_us, inefficiency and tokens_per_second", "")
+	}
+}

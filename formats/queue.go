@@ -1,0 +1,308 @@
+package formats
+
+import (
+	"fmt"
+	"slices"
+)
+
+// PlanQueue is the kind of plans that order the queues of language models.
+const PlanQueue = "queue"
+
+// QueuePlan says which instances there are and in which order each of them works
+// through request groups (QLM, section 5). The deployment lists what requests ask
+// for, a model or a class of it, without pipelines.
+type QueuePlan struct {
+	Classes   []QueueClass    `json:"classes"`          // in the order of the deployment
+	Models    []LLMProfile    `json:"models"`           // what the instances cost, as the profile said
+	Hosts     []QueueHost     `json:"hosts,omitempty"`  // memory for models and KV that wait; absent: no limit
+	Instances []QueueInstance `json:"instances"`        // the virtual queues are theirs
+	Groups    []RequestGroup  `json:"groups,omitempty"` // of the queue that was planned for; absent: of arrivals to come
+}
+
+// QueueClass is what is promised for a model, or for one class of its requests.
+// SLOUS is of the figure that Of names.
+type QueueClass struct {
+	Served
+	Of           string  `json:"of"` // e2e, ttft or tpot
+	WaitingUS    Micros  `json:"waiting_slo_us,omitempty"`
+	Priority     int     `json:"priority,omitempty"` // lower goes first; strict
+	MaxTokens    int     `json:"max_tokens,omitempty"`
+	PromptMean   float64 `json:"prompt_mean,omitempty"`
+	OutputMean   float64 `json:"output_mean,omitempty"`
+	OutputSD     float64 `json:"output_sd,omitempty"`
+	Attainment   float64 `json:"attainment,omitempty"`     // expected share in time
+	CompletionUS Micros  `json:"completion_us,omitempty"`  // expected at the percentile
+	Waiting90US  Micros  `json:"waiting_p90_us,omitempty"` // expected
+	// What requests are simulated with, where no trace brings their lengths.
+	Prompt   *Lengths  `json:"prompt,omitempty"`
+	Output   *Lengths  `json:"output,omitempty"`
+	Sessions *Sessions `json:"sessions,omitempty"`
+}
+
+// QueueHost is the memory beside the devices of a kind.
+type QueueHost struct {
+	Device      string `json:"device"`
+	MemoryBytes int64  `json:"memory_bytes"` // per node
+}
+
+// QueueInstance is a server on devices of one kind.
+type QueueInstance struct {
+	Device         string     `json:"device"`
+	First          int        `json:"first"`           // of its devices in the pool
+	TensorParallel int        `json:"tensor_parallel"` // devices
+	Model          string     `json:"model"`           // that it begins with
+	Models         []string   `json:"models"`          // that it may run, one at a time
+	Sequences      []int      `json:"sequences"`       // that run at once, by model of Models
+	TokenBudget    int        `json:"token_budget"`    // of one iteration
+	Caps           []ClassCap `json:"caps,omitempty"`  // fewer sequences for some classes
+	Groups         []int      `json:"groups,omitempty"`
+	Scheduling     string     `json:"scheduling,omitempty"`      // of the server's own queue: fcfs (default) or priority
+	Preemption     string     `json:"preemption,omitempty"`      // for want of KV memory: recompute (default) or swap
+	NoPrefixCache  bool       `json:"no_prefix_cache,omitempty"` // free blocks are no cache of prefixes
+}
+
+// What servers may do.
+const (
+	SchedulePriority   = "priority"
+	ScheduleFCFS       = "fcfs"
+	PreemptByRecompute = "recompute"
+	PreemptBySwap      = "swap"
+)
+
+// ClassCap bounds the sequences of a class on an instance; 0 keeps it away.
+type ClassCap struct {
+	Class     string `json:"class"`
+	Sequences int    `json:"sequences"`
+}
+
+// RequestGroup is requests of one model and class that are worked through
+// together. Times are from the start of the plan.
+type RequestGroup struct {
+	Model        string          `json:"model"`
+	Class        string          `json:"class,omitempty"`
+	Mega         bool            `json:"mega,omitempty"` // of prompts that are much longer than others
+	Requests     int             `json:"requests"`
+	PromptMean   float64         `json:"prompt_mean"`
+	OutputMean   float64         `json:"output_mean"`
+	OutputSD     float64         `json:"output_sd"`
+	DeadlineUS   Micros          `json:"deadline_us"` // of the most urgent
+	StartUS      Micros          `json:"start_us"`    // expected, behind swap and the groups before
+	CompletionUS Micros          `json:"completion_us"`
+	Quantiles    []QueueQuantile `json:"quantiles,omitempty"` // of the completion
+}
+
+// QueueQuantile is a time that is not passed with a probability.
+type QueueQuantile struct {
+	Share float64 `json:"share"`
+	AtUS  Micros  `json:"at_us"`
+}
+
+var queueKind = planKind{name: PlanQueue, section: (*QueuePlan)(nil), options: queueOptions, schema: schemaFile("plan.queue")}
+
+var queueOptions = []Option{
+	{Name: "algorithm", Type: ChoiceOption, Default: "search", Choices: []string{"search", "greedy", "milp", "saa"},
+		Help: "search (greedy insertion and large neighbourhoods), greedy alone, milp (QLM's equations 6 to 13) or saa (sample average)"},
+	{Name: "objective", Type: ChoiceOption, Default: "goodput", Choices: []string{"goodput", "gpus", "cost"},
+		Help: "requests in time on the devices at hand, or the fewest or cheapest devices that keep the SLOs"},
+	{Name: "group-scale", Key: "group_scale", Type: NumberOption, Default: 4.0, Min: 0.25, Max: 64,
+		Help: "requests of a group as a multiple of the instance's batch (delta in QLM)"},
+	{Name: "group-by", Key: "group_by", Type: ChoiceOption, Default: "deadline", Choices: []string{"deadline", "arrival"},
+		Help: "order of the members of a group: deadline, or arrival (QLM)"},
+	{Name: "join", Key: "join", Type: ChoiceOption, Default: "marginal", Choices: []string{"marginal", "fcfs"},
+		Help: "where a new group goes: the queue of least marginal cost, or behind the one that came before (QLM)"},
+	{Name: "replan", Key: "replan", Type: ChoiceOption, Default: "second", Choices: []string{"second", "violation"},
+		Help: "when queues are ordered anew: each second, or on a predicted violation (QLM)"},
+	sloOption,
+	{Name: "warm-models", Key: "warm_models", Type: WholeOption, Default: 3, Max: 64,
+		Help: "models kept in a host's memory beside those that run, as far as it has room"},
+	gapOption,
+	{Name: "effort", Key: "effort", Type: WholeOption, Default: 1, Min: 1, Max: 16,
+		Help: "work allowed to the search: each step doubles it"},
+	timeLimitOption,
+}
+
+// QueueOf is the section of a plan of queues; nil for other plans.
+func QueueOf(p *Plan) *QueuePlan {
+	s, _ := p.Section.(*QueuePlan)
+	return s
+}
+
+// Served lists the models and their classes.
+func (q *QueuePlan) Served() []Served {
+	out := make([]Served, len(q.Classes))
+	for i := range q.Classes {
+		out[i] = q.Classes[i].Served
+	}
+	return out
+}
+
+// Promised is the entry of the deployed model or class.
+func (q *QueuePlan) Promised(d *Deployed) Served {
+	for i := range q.Classes {
+		if q.Classes[i].Key() == d.Key() {
+			return q.Classes[i].Served
+		}
+	}
+	return Served{}
+}
+
+// Attainment is the least percentile of the classes.
+func (q *QueuePlan) Attainment() (float64, string) {
+	least := 0.0
+	for i := range q.Classes {
+		if share, err := ParsePercentile(q.Classes[i].Percentile); err == nil && (least == 0 || share < least) {
+			least = share
+		}
+	}
+	return least, "the least percentile of the classes"
+}
+
+func (q *QueuePlan) check(p *planChecker) {
+	if len(q.Classes) == 0 || len(q.Classes) != len(p.plan.Deployment) {
+		p.fail("queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), fmt.Sprintf("at least one, and the %d of the deployment in order", len(p.plan.Deployment)), "")
+		return
+	}
+	p.llms(q.Models, nil, "queue.models")
+	for i := range q.Classes {
+		q.class(p, i)
+	}
+	for i := range q.Hosts {
+		if h := &q.Hosts[i]; h.Device == "" || h.MemoryBytes < 1 {
+			p.fail(fmt.Sprintf("queue.hosts[%d]", i), fmt.Sprintf("%d bytes beside %s", h.MemoryBytes, quote(h.Device)), "a positive size beside a device", "")
+		}
+	}
+	if len(q.Instances) == 0 {
+		p.fail("queue.instances", "an empty list", "at least one instance", "")
+	}
+	listed := make([]int, len(q.Groups))
+	for i := range q.Instances {
+		q.instance(p, i, listed)
+	}
+	for i := range q.Groups {
+		q.group(p, i, listed[i])
+	}
+}
+
+func (q *QueuePlan) class(p *planChecker, i int) {
+	k, d, at := &q.Classes[i], &p.plan.Deployment[i], fmt.Sprintf("queue.classes[%d]", i)
+	if k.Key() != d.Key() {
+		p.fail(at+".model", quote(k.Key().String()), "the model at the same place of the deployment, "+quote(d.Key().String()), "")
+		return
+	}
+	if len(d.Pipelines) > 0 {
+		p.fail(fmt.Sprintf("deployment[%d].pipelines", i), fmt.Sprintf("%d pipelines", len(d.Pipelines)), "none: instances are in queue.instances", "")
+	}
+	p.served(&k.Served, at)
+	p.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
+	p.share(at+".attainment", k.Attainment)
+	if k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0 {
+		p.fail(at, "a negative count of tokens", "0 or more", "")
+	}
+	p.lengths(k.Prompt, at+".prompt")
+	p.lengths(k.Output, at+".output")
+	p.sessions(k.Sessions, at+".sessions")
+	if !slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model }) {
+		p.fail(at+".model", "the model "+quote(k.Model), "one of queue.models", "")
+	}
+}
+
+// instance checks one instance, puts it on its devices and counts in listed how
+// often each group is in a queue.
+func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
+	in, at := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
+	pool, ok := p.pools[in.Device]
+	switch {
+	case !ok:
+		p.fail(at+".device", "the device "+quote(in.Device), "a device of the plan's pools", p.didYouMean(in.Device))
+		return
+	case in.TensorParallel < 1 || in.First < 0 || in.First > p.plan.Pools[pool].Count-in.TensorParallel:
+		p.fail(at+".first", fmt.Sprintf("devices %d to %d", in.First, in.First+in.TensorParallel-1), fmt.Sprintf("devices 0 to %d, which the pool has", p.plan.Pools[pool].Count-1), "")
+	case p.load[pool] != nil:
+		p.put(pool, in.First, in.First+in.TensorParallel, 1)
+		p.gpus[pool] += float64(in.TensorParallel)
+	}
+	if in.TokenBudget < 1 || in.TokenBudget > maxTokens {
+		p.fail(at+".token_budget", integer64(in.TokenBudget), fmt.Sprintf("1 to %d", maxTokens), "")
+	}
+	if in.Scheduling != "" {
+		p.oneOf(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
+	}
+	if in.Preemption != "" {
+		p.oneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
+	}
+	if !slices.Contains(in.Models, in.Model) {
+		p.fail(at+".model", "the model "+quote(in.Model), "one of the instance's models", "")
+	}
+	if len(in.Sequences) != len(in.Models) {
+		p.fail(at+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), fmt.Sprintf("%d, one per model", len(in.Models)), "")
+	}
+	for k, n := range in.Sequences {
+		if n < 1 || n > maxSequences {
+			p.failf(integer64(n), fmt.Sprintf("1 to %d", maxSequences), "", "%s.sequences[%d]", at, k)
+		}
+	}
+	q.runs(p, in, at)
+	for k, g := range in.Groups {
+		if g < 0 || g >= len(q.Groups) {
+			p.failf(integer64(g), fmt.Sprintf("0 to %d, an index into queue.groups", len(q.Groups)-1), "", "%s.groups[%d]", at, k)
+			continue
+		}
+		listed[g]++
+		if !slices.Contains(in.Models, q.Groups[g].Model) {
+			p.failf("a group of the model "+quote(q.Groups[g].Model), "one of the instance's models", "", "%s.groups[%d]", at, k)
+		}
+	}
+}
+
+// runs checks that the costs of an instance's models are in the plan, and its
+// caps.
+func (q *QueuePlan) runs(p *planChecker, in *QueueInstance, at string) {
+	seen := map[string]int{}
+	for k, m := range in.Models {
+		p.name(seen, k, m, "%s.models[%d]", at, k)
+		known := Profile{LLMs: q.Models}
+		if _, cost := known.LLMOn(m, in.Device, in.TensorParallel); cost == nil {
+			p.failf("the model "+quote(m), fmt.Sprintf("one of queue.models with an instance on %d x %s", in.TensorParallel, in.Device), "", "%s.models[%d]", at, k)
+		}
+	}
+	caps := map[string]int{}
+	for k := range in.Caps {
+		c := &in.Caps[k]
+		if first, twice := caps[c.Class]; twice {
+			p.failf(quote(c.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first), "%s.caps[%d].class", at, k)
+		}
+		caps[c.Class] = k
+		if !slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }) {
+			p.failf("the class "+quote(c.Class), "a class of the plan", "", "%s.caps[%d].class", at, k)
+		}
+		if c.Sequences < 0 || c.Sequences > maxSequences {
+			p.failf(integer64(c.Sequences), fmt.Sprintf("0 to %d", maxSequences), "", "%s.caps[%d].sequences", at, k)
+		}
+	}
+}
+
+func (q *QueuePlan) group(p *planChecker, i, listed int) {
+	g, at := &q.Groups[i], fmt.Sprintf("queue.groups[%d]", i)
+	if !slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }) {
+		p.fail(at+".model", quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan", "")
+	}
+	if listed != 1 {
+		p.fail(at, fmt.Sprintf("a group in %d queues", listed), "one queue for each group", "")
+	}
+	if g.Requests < 1 {
+		p.fail(at+".requests", integer64(g.Requests), "1 or more", "")
+	}
+	if g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0 {
+		p.fail(at, "a negative count of tokens", "0 or more", "")
+	}
+	if g.CompletionUS < g.StartUS {
+		p.fail(at+".completion_us", "the number "+g.CompletionUS.String(), "at least start_us, "+g.StartUS.String(), "")
+	}
+	for k := range g.Quantiles {
+		z := &g.Quantiles[k]
+		p.share(fmt.Sprintf("%s.quantiles[%d].share", at, k), z.Share)
+		if k > 0 && (z.Share <= g.Quantiles[k-1].Share || z.AtUS < g.Quantiles[k-1].AtUS) {
+			p.failf(formatFloat(z.Share)+" at "+z.AtUS.String()+" us", "rising shares at times that do not fall", "", "%s.quantiles[%d]", at, k)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package formats
+
+import (
+	"slices"
+	"testing"
+)
+
+// What a class leaves out is what every model gets alike.
+func TestLLMAsks(t *testing.T) {
+	w, err := ReadWorkload(compat + "workload-llm-classes.v1.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := LLMOf(w)
+	for i, want := range []struct {
+		models []string
+		shares []float64
+	}{{[]string{"chat-7b", "chat-13b"}, []float64{0.7, 0.3}}, {[]string{"chat-7b"}, []float64{1}}, {[]string{"chat-13b"}, []float64{1}}} {
+		models, shares := d.Asks(i)
+		if !slices.Equal(models, want.models) || !slices.Equal(shares, want.shares) {
+			t.Errorf("class %d asks %v with shares %v, want %v, %v", i, models, shares, want.models, want.shares)
+		}
+	}
+	if files := d.Files(); len(files) != 1 || files[0] != (SectionFile{Role: "lengths[2]", Path: "lengths.csv"}) {
+		t.Errorf("files %v", files)
+	}
+	if k := d.Classes[2].WithDefaults(); k.Of != OfE2E || k.Percentile != "p99" {
+		t.Errorf("defaults %+v", k)
+	}
+}
+
+// A plan of queues promises its classes and is held to the least percentile.
+func TestQueuePlanServes(t *testing.T) {
+	p, err := ReadPlan(compat + "plan-queue.v2.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Served(); len(got) != 2 || got[1].Key() != (ModelClass{"chat-7b", "batch"}) || p.Promised(1) != got[1] {
+		t.Errorf("serves %+v", got)
+	}
+	if share, why := p.Section.Attainment(); share != 0.95 || why == "" {
+		t.Errorf("held to %v (%s)", share, why)
+	}
+	if _, in := (&Profile{LLMs: QueueOf(p).Models}).LLMOn("chat-7b", "A100", 2); in == nil || in.Iteration.BaseNS != 9e6 {
+		t.Errorf("instance on two devices: %+v", in)
+	}
+}

@@ -1,0 +1,275 @@
+package formats
+
+import (
+	"fmt"
+	"slices"
+)
+
+// LLM are language models and the classes of requests that ask for them.
+type LLM struct {
+	Models  []string   `json:"models"` // of the profile's llms
+	Classes []LLMClass `json:"classes"`
+}
+
+// LLMClass is a kind of requests with a target of its own. It is asked of each of
+// its models.
+type LLMClass struct {
+	Class       string    `json:"class,omitempty"`                           // absent: the only one, without a name
+	Models      []string  `json:"models,omitempty" default:"all"`            // that it asks for
+	SLO         SLO       `json:"slo"`                                       // of the figure that Of names
+	Of          string    `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
+	Percentile  string    `json:"percentile,omitempty" default:"p99"`        //
+	WaitingSLO  SLO       `json:"waiting_slo,omitzero"`                      // from arrival until the first iteration
+	Priority    int       `json:"priority,omitempty"`                        // lower goes first, as in vLLM; strict
+	RPS         float64   `json:"rps,omitempty"`                             // of all its models together
+	Shares      []float64 `json:"shares,omitempty" default:"equal"`          // of its models, in their order
+	MaxTokens   int       `json:"max_tokens,omitempty" default:"no limit"`   // of an answer: longer ones are cut
+	Prompt      *Lengths  `json:"prompt,omitempty"`                          // tokens of a prompt
+	Output      *Lengths  `json:"output,omitempty"`                          // tokens of an answer, before MaxTokens
+	LengthsFile string    `json:"lengths_file,omitempty"`                    // CSV with prompt and output tokens, row by row
+	Sessions    *Sessions `json:"sessions,omitempty"`                        //
+	Arrivals    *Arrivals `json:"arrivals,omitempty" default:"the workload"` // a trace may bring the lengths
+}
+
+// Figures that an SLO may be of.
+const (
+	OfE2E  = "e2e"  // arrival to last token
+	OfTTFT = "ttft" // arrival to first token
+	OfTPOT = "tpot" // first to last token, per token after the first
+)
+
+// Lengths is a distribution of token counts, cut at 1 and Max.
+type Lengths struct {
+	Distribution string    `json:"distribution"`       // fixed, normal, lognormal, log-t, empirical
+	Mean         float64   `json:"mean,omitempty"`     // of the tokens
+	SD           float64   `json:"sd,omitempty"`       // of the tokens
+	Location     float64   `json:"location,omitempty"` // log-t: of the logarithm
+	Scale        float64   `json:"scale,omitempty"`    // log-t: of the logarithm
+	Tail         float64   `json:"tail,omitempty"`     // log-t: degrees of freedom
+	Max          int       `json:"max,omitempty"`      // tokens
+	Tokens       []int     `json:"tokens,omitempty"`   // empirical: ascending
+	Weights      []float64 `json:"weights,omitempty"`  // empirical: of the tokens; absent: equal
+}
+
+// Distributions of token counts.
+const (
+	LengthsFixed     = "fixed"
+	LengthsNormal    = "normal"
+	LengthsLognormal = "lognormal"
+	LengthsLogT      = "log-t"
+	LengthsEmpirical = "empirical"
+)
+
+// Sessions are requests that belong together: each repeats what was said before.
+type Sessions struct {
+	Turns        float64 `json:"turns"`                           // mean requests of a session
+	SharedTokens int     `json:"shared_tokens,omitempty"`         // prefix that all sessions have in common
+	ThinkUS      Micros  `json:"think_us,omitempty"`              // mean time between an answer and the next request
+	Repeats      float64 `json:"repeats,omitempty" default:"all"` // share of the earlier turns that a prompt repeats
+}
+
+var llmPart = workloadPart{name: "llm", kind: PlanQueue, section: (*LLM)(nil), schema: schemaFile("workload.llm")}
+
+// LLMOf is what a workload asks of language models; nil where it asks for
+// something else.
+func LLMOf(w *Workload) *LLM {
+	if w == nil {
+		return nil
+	}
+	s, _ := w.Section.(*LLM)
+	return s
+}
+
+// WithDefaults returns the class with what was left out filled in, but for its
+// models and shares.
+func (d LLMClass) WithDefaults() LLMClass {
+	if d.Of == "" {
+		d.Of = OfE2E
+	}
+	if d.Percentile == "" {
+		d.Percentile = "p99"
+	}
+	return d
+}
+
+// Asks lists the models that a class asks for with their shares of its rate.
+func (d *LLM) Asks(class int) (models []string, shares []float64) {
+	c := &d.Classes[class]
+	if models = c.Models; len(models) == 0 {
+		models = d.Models
+	}
+	shares = make([]float64, len(models))
+	sum := 0.0
+	for i := range shares {
+		shares[i] = 1
+		if len(c.Shares) == len(models) {
+			shares[i] = c.Shares[i]
+		}
+		sum += shares[i]
+	}
+	for i := range shares {
+		shares[i] /= sum
+	}
+	return models, shares
+}
+
+// Files are the traces and files of lengths that the classes name.
+func (d *LLM) Files() []SectionFile {
+	var out []SectionFile
+	for i := range d.Classes {
+		c := &d.Classes[i]
+		if c.LengthsFile != "" {
+			out = append(out, SectionFile{Role: fmt.Sprintf("lengths[%d]", i), Path: c.LengthsFile})
+		}
+		if c.Arrivals != nil && c.Arrivals.Trace != "" {
+			out = append(out, SectionFile{Role: fmt.Sprintf("trace[%d]", i), Path: c.Arrivals.Trace})
+		}
+	}
+	return out
+}
+
+func (d *LLM) check(c *checker) {
+	if len(d.Models) == 0 {
+		c.fail("llm.models", "an empty list", "at least one model", "")
+	}
+	models := map[string]int{}
+	for i, m := range d.Models {
+		c.name(models, i, m, "llm.models[%d]", i)
+	}
+	if len(d.Classes) == 0 {
+		c.fail("llm.classes", "an empty list", "at least one class", "")
+	}
+	classes := map[string]int{}
+	for i := range d.Classes {
+		at := fmt.Sprintf("llm.classes[%d]", i)
+		k := &d.Classes[i]
+		if k.Class != "" || len(d.Classes) > 1 {
+			c.name(classes, i, k.Class, "%s.class", at)
+		}
+		c.llmClass(d, k, models, at)
+	}
+}
+
+func (c *checker) llmClass(d *LLM, k *LLMClass, models map[string]int, at string) {
+	c.llmModels(d, k, models, at)
+	c.slo(k.SLO, at+".slo")
+	if !k.WaitingSLO.IsZero() {
+		c.slo(k.WaitingSLO, at+".waiting_slo")
+	}
+	if k.Of != "" {
+		c.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
+	}
+	if k.Percentile != "" {
+		c.percentile(k.Percentile, at+".percentile")
+	}
+	if k.RPS != 0 && !(k.RPS >= minRate && k.RPS <= maxRate) {
+		c.fail(at+".rps", number(k.RPS), fmt.Sprintf("a rate from %g to %g", minRate, maxRate), "")
+	}
+	if k.MaxTokens < 0 || k.MaxTokens > maxTokens {
+		c.fail(at+".max_tokens", integer64(k.MaxTokens), fmt.Sprintf("1 to %d", maxTokens), "")
+	}
+	if k.LengthsFile != "" && (k.Prompt != nil || k.Output != nil) {
+		c.fail(at+".lengths_file", "a file beside prompt or output", "one of the two", "")
+	}
+	c.lengths(k.Prompt, at+".prompt")
+	c.lengths(k.Output, at+".output")
+	c.sessions(k.Sessions, at+".sessions")
+	c.arrivalsAt(k.Arrivals, at+".arrivals")
+}
+
+func (c *checker) sessions(s *Sessions, at string) {
+	if s == nil {
+		return
+	}
+	if !(s.Turns >= 1) {
+		c.fail(at+".turns", number(s.Turns), "1 or more", "")
+	}
+	if s.SharedTokens < 0 || s.SharedTokens > maxTokens {
+		c.fail(at+".shared_tokens", integer64(s.SharedTokens), fmt.Sprintf("0 to %d", maxTokens), "")
+	}
+	c.share(at+".repeats", s.Repeats)
+}
+
+func (c *checker) llmModels(d *LLM, k *LLMClass, models map[string]int, at string) {
+	seen := map[string]int{}
+	for i, m := range k.Models {
+		c.name(seen, i, m, "%s.models[%d]", at, i)
+		if _, ok := models[m]; !ok {
+			hint := ""
+			if near := nearest(m, d.Models); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			c.failf("the model "+quote(m), "one of llm.models", hint, "%s.models[%d]", at, i)
+		}
+	}
+	if len(k.Shares) == 0 {
+		return
+	}
+	want := len(k.Models)
+	if want == 0 {
+		want = len(d.Models)
+	}
+	sum := 0.0
+	for i, x := range k.Shares {
+		if x < 0 {
+			c.failf(number(x), "0 or more", "", "%s.shares[%d]", at, i)
+		}
+		sum += x
+	}
+	if len(k.Shares) != want || !(sum > 0) {
+		c.fail(at+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), formatFloat(sum)), fmt.Sprintf("%d, one per model, that sum to more than 0", want), "")
+	}
+}
+
+// lengths checks that a distribution has what it needs and nothing else.
+func (c *checker) lengths(l *Lengths, at string) {
+	if l == nil {
+		return
+	}
+	c.oneOf(at+".distribution", l.Distribution, LengthsFixed, LengthsNormal, LengthsLognormal, LengthsLogT, LengthsEmpirical)
+	if l.Max < 0 || l.Max > maxTokens {
+		c.fail(at+".max", integer64(l.Max), fmt.Sprintf("1 to %d", maxTokens), "")
+	}
+	empirical, logT := l.Distribution == LengthsEmpirical, l.Distribution == LengthsLogT
+	positive := func(name string, x float64, needed bool) {
+		switch {
+		case needed && !(x > 0 && x <= maxTokens):
+			c.fail(at+"."+name, number(x), fmt.Sprintf("above 0, at most %d", maxTokens), "")
+		case !needed && x != 0:
+			c.fail(at+"."+name, number(x), "nothing with distribution "+l.Distribution, "")
+		}
+	}
+	positive("mean", l.Mean, !empirical && !logT)
+	positive("sd", l.SD, l.Distribution == LengthsNormal || l.Distribution == LengthsLognormal)
+	positive("scale", l.Scale, logT)
+	positive("tail", l.Tail, logT)
+	if l.Location != 0 && !logT {
+		c.fail(at+".location", number(l.Location), "nothing with distribution "+l.Distribution, "")
+	}
+	c.empirical(l, empirical, at)
+}
+
+func (c *checker) empirical(l *Lengths, wanted bool, at string) {
+	if !wanted {
+		if len(l.Tokens) > 0 || len(l.Weights) > 0 {
+			c.fail(at+".tokens", "a list", "nothing with distribution "+l.Distribution, "")
+		}
+		return
+	}
+	if len(l.Tokens) == 0 || !slices.IsSorted(l.Tokens) || l.Tokens[0] < 1 || l.Tokens[len(l.Tokens)-1] > maxTokens {
+		c.fail(at+".tokens", fmt.Sprintf("%d lengths", len(l.Tokens)), fmt.Sprintf("at least one, ascending, each from 1 to %d", maxTokens), "")
+	}
+	if len(l.Weights) == 0 {
+		return
+	}
+	sum := 0.0
+	for i, w := range l.Weights {
+		if w < 0 {
+			c.failf(number(w), "0 or more", "", "%s.weights[%d]", at, i)
+		}
+		sum += w
+	}
+	if len(l.Weights) != len(l.Tokens) || !(sum > 0) {
+		c.fail(at+".weights", fmt.Sprintf("%d weights that sum to %s", len(l.Weights), formatFloat(sum)), fmt.Sprintf("%d, one per length, that sum to more than 0", len(l.Tokens)), "")
+	}
+}

@@ -1,0 +1,191 @@
+package balance
+
+import (
+	"time"
+
+	"inferplan/policy"
+)
+
+// Name is the policy's name in plans and flags.
+const Name = "balance"
+
+// Policy is the load balancer.
+type Policy struct {
+	t       *policy.Tables
+	list    []instance // by device
+	batches []batch
+	free    []int32 // batch slots
+}
+
+// instance is what is known of an instance.
+type instance struct {
+	network int32 // that is there, or on its way; -1: none
+	ready   bool
+	down    bool
+	running int32 // dispatched and not back
+	queue   []request
+	head    int // of queue
+}
+
+func (in *instance) waits() int { return len(in.queue) - in.head }
+
+type request struct{ req, model int32 }
+
+// batch is a request that an instance has; device -1: the slot is free.
+type batch struct {
+	request
+	device int32
+}
+
+// New makes the policy over tables with instances.
+func New(t *policy.Tables) *Policy {
+	p := &Policy{t: t, list: make([]instance, len(t.Devices))}
+	for d := range p.list {
+		p.reset(int32(d))
+	}
+	return p
+}
+
+// reset is an instance as the plan has it.
+func (p *Policy) reset(d int32) {
+	in := &p.list[d]
+	in.network, in.ready, in.down, in.running = -1, false, false, 0
+	if int(d) < len(p.t.Resident) && len(p.t.Resident[d]) > 0 {
+		in.network, in.ready = p.t.Resident[d][0], true
+	}
+}
+
+// Handle implements policy.Policy.
+func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	switch ev.Kind {
+	case policy.Arrival:
+		p.send(now, request{ev.Req, ev.Model}, out)
+	case policy.BatchFinished:
+		p.back(ev.Batch)
+		p.drive(now, ev.Device, out)
+	case policy.BatchReturned:
+		r := p.batches[ev.Batch].request
+		p.back(ev.Batch)
+		out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: r.req, Reason: policy.ReasonFailed})
+		p.drive(now, ev.Device, out)
+	case policy.NetworkLoaded:
+		in := &p.list[ev.Device]
+		if ev.Network == in.network {
+			in.ready = ev.Value == 0
+			if !in.ready && in.waits() > 0 { // it cannot run there
+				in.network = -1
+				out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: in.queue[in.head].req, Reason: policy.ReasonFailed})
+				in.head++
+			}
+		}
+		p.drive(now, ev.Device, out)
+	case policy.WorkerLost:
+		p.lost(now, ev.Device, out)
+	case policy.WorkerBack:
+		p.reset(ev.Device)
+		p.drive(now, ev.Device, out)
+	}
+}
+
+// networkOf is the network of a model, and the devices that may run it.
+func (p *Policy) networkOf(model int32) (network int32, devices []int32) {
+	pl := &p.t.Pipelines[p.t.Models[model].FirstPipeline]
+	return pl.Network, p.t.DevicesOf(pl.FirstStage)
+}
+
+// send queues a request at the instance with the fewest.
+func (p *Policy) send(now time.Duration, r request, out *policy.Actions) {
+	_, devices := p.networkOf(r.model)
+	best := int32(-1)
+	for _, d := range devices {
+		in := &p.list[d]
+		if !in.down && (best < 0 || int(in.running)+in.waits() < int(p.list[best].running)+p.list[best].waits()) {
+			best = d
+		}
+	}
+	if best < 0 {
+		out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: r.req, Reason: policy.ReasonWorkerLost})
+		return
+	}
+	in := &p.list[best]
+	if in.head > 0 && len(in.queue) == cap(in.queue) {
+		in.queue, in.head = in.queue[:copy(in.queue, in.queue[in.head:])], 0
+	}
+	in.queue = append(in.queue, r)
+	p.drive(now, best, out)
+}
+
+// drive hands over what waits at an instance, up to a request for another model:
+// that waits until the instance is empty and has swapped.
+func (p *Policy) drive(now time.Duration, d int32, out *policy.Actions) {
+	in := &p.list[d]
+	for in.waits() > 0 && !in.down {
+		r := in.queue[in.head]
+		network, _ := p.networkOf(r.model)
+		if network != in.network {
+			if in.running == 0 && (in.ready || in.network < 0) {
+				p.swap(d, network, out)
+			}
+			return
+		}
+		if !in.ready {
+			return
+		}
+		in.head++
+		p.dispatch(now, r, d, out)
+	}
+}
+
+func (p *Policy) swap(d, network int32, out *policy.Actions) {
+	in := &p.list[d]
+	if in.network >= 0 {
+		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: in.network, Device: d})
+	}
+	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: d})
+	in.network, in.ready = network, false
+}
+
+func (p *Policy) dispatch(now time.Duration, r request, d int32, out *policy.Actions) {
+	slot := int32(len(p.batches))
+	if n := len(p.free); n > 0 {
+		slot, p.free = p.free[n-1], p.free[:n-1]
+	} else {
+		p.batches = append(p.batches, batch{})
+	}
+	p.batches[slot] = batch{r, d}
+	p.list[d].running++
+	m := &p.t.Models[r.model]
+	pl := &p.t.Pipelines[m.FirstPipeline]
+	out.List = append(out.List, policy.Action{
+		Kind: policy.Dispatch, HopCount: 1, Pipeline: m.FirstPipeline, Model: r.model, Batch: slot, Size: 1, Tag: m.Priority,
+		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)),
+	})
+	out.Tasks = append(out.Tasks, r.req)
+	end := now + p.t.Stages[pl.FirstStage].Infer[0]
+	out.Hops = append(out.Hops, policy.Hop{Stage: pl.FirstStage, Device: d, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: end})
+}
+
+// back takes a batch off its instance.
+func (p *Policy) back(slot int32) {
+	p.list[p.batches[slot].device].running--
+	p.batches[slot].device = -1
+	p.free = append(p.free, slot)
+}
+
+// lost sends what an instance had to the others.
+func (p *Policy) lost(now time.Duration, d int32, out *policy.Actions) {
+	in := &p.list[d]
+	in.down, in.network, in.ready = true, -1, false
+	queue := in.queue[in.head:]
+	in.queue, in.head = nil, 0
+	for slot := range p.batches {
+		if b := p.batches[slot]; b.device == d {
+			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: int32(slot)})
+			p.back(int32(slot))
+			p.send(now, b.request, out)
+		}
+	}
+	for _, r := range queue {
+		p.send(now, r, out)
+	}
+}

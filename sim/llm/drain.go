@@ -1,0 +1,78 @@
+package llm
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Request is a request for one instance alone.
+type Request struct {
+	At       time.Duration // in nondecreasing order
+	Prompt   int32
+	Output   int32
+	Priority int32
+	Session  int64
+}
+
+// Outcome is when a request was served.
+type Outcome struct {
+	Start time.Duration // its first iteration begins
+	First time.Duration // first token
+	End   time.Duration // last token
+}
+
+// TPOT is the time per token after the first.
+func (o Outcome) TPOT(output int32) time.Duration {
+	if output < 2 {
+		return 0
+	}
+	return (o.End - o.First) / time.Duration(output-1)
+}
+
+// Serve has an instance serve requests until it is empty. Requests that are all
+// there at 0 are a queue that is drained: their starts and ends are what an
+// estimator of waiting and completion times is calibrated on.
+func Serve(o Options, m Model, requests []Request) ([]Outcome, Counts, error) {
+	in := New(o, m)
+	out := make([]Outcome, len(requests))
+	if len(requests) > math.MaxInt32 {
+		return nil, Counts{}, fmt.Errorf("%d requests: expected at most %d", len(requests), math.MaxInt32)
+	}
+	now, next := time.Duration(0), 0
+	add := func() error {
+		r := &requests[next]
+		err := in.Add(Sequence{ID: int32(next), Prompt: r.Prompt, Output: r.Output, Priority: r.Priority, Session: r.Session})
+		if err != nil {
+			return fmt.Errorf("request %d: %w", next, err)
+		}
+		next++
+		return nil
+	}
+	for {
+		for next < len(requests) && requests[next].At <= now {
+			if err := add(); err != nil {
+				return nil, Counts{}, err
+			}
+		}
+		took, began, ok := in.Begin()
+		if !ok {
+			if next == len(requests) {
+				return out, in.Counts(), nil
+			}
+			now = requests[next].At
+			continue
+		}
+		for _, id := range began {
+			out[id].Start = now
+		}
+		now += took
+		e := in.End()
+		for _, id := range e.First {
+			out[id].First = now
+		}
+		for _, id := range e.Finished {
+			out[id].End = now
+		}
+	}
+}

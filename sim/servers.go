@@ -1,0 +1,331 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/sim/llm"
+)
+
+// Entries of servers on the agenda.
+const (
+	isStep  uint8 = ofHost + iota // an iteration ends
+	isStart                       // an instance goes on, after all else that happens now
+	isAdmitted
+	isLeft // a batch left without a result
+	isSwapped
+)
+
+// servers is the host of instances of language models. Package llm runs the
+// iterations; here are dispatch, evictions, and models that come and go.
+type servers struct {
+	*loop
+	list  []server // by device
+	lives []life   // by task
+	kept  [1]int32 // of BatchReturned
+	ends  *tokens  // nil: the run has another ending
+}
+
+// server is an instance with the network that it runs.
+type server struct {
+	in      llm.Instance
+	network int32 // that runs; -1: none
+	last    int32 // that ran before
+	down    bool
+	starts  bool // this instant
+	leaving bool // its network sleeps once its sequences have ended
+	loading int32
+	since   time.Duration // of the load
+	epoch   int32
+	waiting []order // loads that have not begun
+	warm    []int32 // networks in the host's memory, the least recently used first
+
+	ran, loaded time.Duration // counted
+}
+
+// life is what an instance knows of a task beside its batch.
+type life struct {
+	prompt, output, made int32
+	session              int64
+	kept                 int32 // device beside which its KV is, plus one
+}
+
+// newServers makes the host where the tables say what instances cost.
+func newServers(l *loop) host {
+	h := &servers{loop: l, list: make([]server, len(l.t.Devices))}
+	for d := range h.list {
+		if i := l.t.InstanceOf(int32(d)); i >= 0 {
+			h.start(int32(d))
+		}
+	}
+	return h
+}
+
+// serves tells whether the tables say what instances cost.
+func serves(t *policy.Tables) bool {
+	return slices.ContainsFunc(t.Instances, func(in policy.Instance) bool { return in.Server != nil })
+}
+
+// start has an instance run what is resident on its device.
+func (h *servers) start(d int32) {
+	s := &h.list[d]
+	s.network, s.last, s.loading, s.leaving = -1, -1, -1, false
+	s.waiting, s.warm = s.waiting[:0], s.warm[:0]
+	if int(d) < len(h.t.Resident) && len(h.t.Resident[d]) > 0 {
+		s.run(h.t, d, h.t.Resident[d][0])
+		h.keepWarm(s, d, s.network)
+	}
+}
+
+// run has an instance run a network.
+func (s *server) run(t *policy.Tables, d, network int32) {
+	in := &t.Instances[t.InstanceOf(d)]
+	v := in.Server
+	c := &v.Costs[network]
+	s.network = network
+	s.in.Reset(llm.Options{
+		Budget: in.Budget, Block: v.Block, Priority: v.Priority, Reserve: v.Reserve, Swap: v.Swap,
+		SwapRate: v.SwapGBps * 1e9, Hidden: v.Hidden, Prefix: v.Prefix, Progress: in.Progress,
+	}, llm.Model{Iteration: c.Iteration, KV: c.KV, Sequences: c.Sequences, KVBytes: c.KVBytes})
+}
+
+// dispatch implements host.
+func (h *servers) dispatch(slot int32) {
+	d := h.hop(slot, 0).Device
+	s := &h.list[d]
+	if s.down {
+		return
+	}
+	b := &h.batches[slot]
+	if b.model >= 0 {
+		h.acc.Batch(b.model, int(b.size), h.now)
+	}
+	if s.network < 0 || s.network != h.t.Pipelines[b.pipeline].Network {
+		h.handBack(slot, d, policy.ReturnNotLoaded)
+		return
+	}
+	task := h.members(slot)[0]
+	f := h.lifeOf(task)
+	if f.prompt < 1 || f.output < 1 {
+		h.fail(&formats.Error{
+			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.t.Models[h.requests[h.tasks[task].req].model].Key(), f.prompt, f.output),
+			Expected: "at least one token each", Hint: "a trace needs the columns prompt_tokens and output_tokens",
+		})
+		return
+	}
+	seq := llm.Sequence{ID: slot, Prompt: f.prompt, Output: f.output, Made: f.made, Priority: b.tag, Session: f.session, Swapped: f.kept == d+1}
+	f.kept = 0
+	if err := s.in.Add(seq); err != nil {
+		h.handBack(slot, d, policy.ReturnRefused)
+		return
+	}
+	if !s.in.Busy() && !s.starts {
+		s.starts = true
+		h.at(h.now, policy.NumEvents, h.sequence(), item{what: isStart, host: 1, device: d, epoch: s.epoch})
+	}
+}
+
+// lifeOf is the life of a task; it begins with its first dispatch.
+func (h *servers) lifeOf(task int32) *life {
+	for int(task) >= len(h.lives) {
+		h.lives = append(h.lives, life{})
+	}
+	f := &h.lives[task]
+	if t := &h.tasks[task]; !t.begun {
+		t.begun = true
+		*f = life{output: h.truth.Tokens(task)}
+		if p, ok := h.truth.(Prompter); ok {
+			f.prompt, f.session = p.Prompt(task)
+		}
+	}
+	return f
+}
+
+// handBack ends a batch without a result, still in this instant.
+func (h *servers) handBack(slot, d int32, why policy.Return) {
+	b := &h.batches[slot]
+	h.at(h.now, policy.BatchReturned, b.serial, item{what: isLeft, host: 1, serial: b.serial, batch: slot, device: d, up: int32(why)})
+}
+
+// step starts the next iteration of an instance, if there is anything to do.
+func (h *servers) step(d int32) {
+	s := &h.list[d]
+	took, began, ok := s.in.Begin()
+	if !ok {
+		h.idle(d)
+		return
+	}
+	s.ran += h.counted(h.now, h.now+took)
+	for _, slot := range began {
+		h.begun.push(item{what: isAdmitted, host: 1, serial: h.batches[slot].serial, batch: slot, device: d, start: h.now})
+	}
+	h.at(h.now+took, policy.TokenProgress, h.sequence(), item{what: isStep, host: 1, device: d, epoch: s.epoch})
+}
+
+// counted is the part of a span that the report is about.
+func (h *servers) counted(from, to time.Duration) time.Duration {
+	from = max(from, h.cfg.Warmup)
+	if h.cfg.Duration > 0 {
+		to = min(to, h.cfg.Duration)
+	}
+	return max(0, to-from)
+}
+
+// due implements host.
+func (h *servers) due(it *item) {
+	switch it.what {
+	case isStep:
+		if h.list[it.device].epoch == it.epoch {
+			h.stepped(it.device)
+		}
+	case isStart:
+		if s := &h.list[it.device]; s.epoch == it.epoch {
+			if s.starts = false; !s.in.Busy() {
+				h.step(it.device)
+			}
+		}
+	case isSwapped:
+		if h.list[it.device].epoch == it.epoch {
+			h.changed(it)
+		}
+	case isAdmitted, isLeft:
+		b := &h.batches[it.batch]
+		if !b.live || b.serial != it.serial {
+			return
+		}
+		if it.what == isAdmitted {
+			h.beginBatch(policy.BatchStarted, it.batch, it.device).Start = it.start
+			h.tell()
+			return
+		}
+		h.kept[0] = h.lifeOf(h.members(it.batch)[0]).made
+		h.returned(it.batch, it.device, policy.Return(it.up), h.kept[:])
+	}
+}
+
+// stepped ends an iteration. The instance goes on before anybody is told.
+func (h *servers) stepped(d int32) {
+	s := &h.list[d]
+	e := s.in.End()
+	for _, slot := range e.First {
+		if h.ends != nil {
+			h.ends.first(h.members(slot)[0])
+		}
+	}
+	h.step(d)
+	for _, slot := range e.Finished {
+		b, task := &h.batches[slot], h.members(slot)[0]
+		f := h.lifeOf(task)
+		f.made = f.output
+		if h.ends != nil {
+			h.ends.last(task, f.made)
+		}
+		b.live = false
+		h.ending.ran(slot, d)
+		h.beginBatch(policy.BatchFinished, slot, d).End = h.now
+		h.tell()
+	}
+	for _, list := range [2][]int32{e.First, e.Progress} {
+		for _, slot := range list {
+			if h.batches[slot].live && s.in.Made(slot) > 0 {
+				h.beginBatch(policy.TokenProgress, slot, d).Tokens = s.in.Made(slot)
+				h.tell()
+			}
+		}
+	}
+}
+
+// abort implements host: what was made stays with the request, its KV is gone.
+func (h *servers) abort(slot int32) { h.remove(slot, false) }
+
+func (h *servers) remove(slot int32, keep bool) {
+	d := h.hop(slot, 0).Device
+	s := &h.list[d]
+	f := h.lifeOf(h.members(slot)[0])
+	made, swapped := s.in.Remove(slot, keep)
+	f.made = max(f.made, made)
+	if swapped {
+		f.kept = d + 1
+	}
+	if all, _ := s.in.Holds(); all == 0 && !s.in.Busy() {
+		h.idle(d)
+	}
+}
+
+// evict implements host.
+func (h *servers) evict(slot int32, keep bool) {
+	h.remove(slot, keep)
+	if h.ends != nil {
+		h.ends.res.Evictions++
+	}
+	h.handBack(slot, h.hop(slot, 0).Device, policy.ReturnEvicted)
+}
+
+// place implements host.
+func (h *servers) place(task, device int32) { h.base.place(task, device) }
+
+// fault implements host.
+func (h *servers) fault(d int32, back bool) {
+	s := &h.list[d]
+	if s.down != back {
+		return
+	}
+	s.down = !back
+	s.epoch++
+	kind := policy.WorkerBack
+	if !back {
+		kind = policy.WorkerLost
+		h.lose(d)
+	} else {
+		h.start(d)
+	}
+	ev := h.loop.begin(kind)
+	ev.Device = d
+	if s.network >= 0 {
+		c := &h.t.Instances[h.t.InstanceOf(d)].Server.Costs[s.network]
+		ev.Value, ev.Limit = int64(c.Sequences), int32(c.KV)
+	}
+	h.tell()
+}
+
+// lose empties an instance. What was made stays with the requests, KV memory and
+// the host's are gone.
+func (h *servers) lose(d int32) {
+	s := &h.list[d]
+	for slot := range h.batches {
+		if b := int32(slot); h.batches[b].live && h.hop(b, 0).Device == d {
+			f := h.lifeOf(h.members(b)[0])
+			f.made = max(f.made, s.in.Made(b))
+		}
+	}
+	for i := range h.lives {
+		if h.lives[i].kept == d+1 {
+			h.lives[i].kept = 0
+		}
+	}
+	s.in.Reset(llm.Options{}, llm.Model{})
+	s.network, s.loading, s.leaving, s.starts, s.waiting = -1, -1, false, false, s.waiting[:0]
+}
+
+// running implements host.
+func (h *servers) running(d int32) time.Duration { return h.list[d].ran }
+
+// loading is how long networks came and went in the counted time.
+func (h *servers) loading(d int32) time.Duration { return h.list[d].loaded }
+
+// finish implements host.
+func (h *servers) finish() error {
+	for d := range h.list {
+		s := &h.list[d]
+		if all, _ := s.in.Holds(); all > 0 || s.in.Busy() || s.loading >= 0 {
+			return fmt.Errorf("the instance on device %d still works when nothing is left to happen", d)
+		}
+		if s.in.UsedKV() > 0 {
+			return fmt.Errorf("the instance on device %d is empty and uses %d tokens of KV memory", d, s.in.UsedKV())
+		}
+	}
+	return nil
+}

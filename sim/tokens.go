@@ -1,0 +1,210 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/policy"
+)
+
+// Prompter is an optional side of a Truth: what a task asks a language model.
+type Prompter interface {
+	// Prompt is the length of a task's prompt and the session that it belongs to.
+	Prompt(task int32) (tokens int32, session int64)
+}
+
+// requestTokens is the truth of requests to language models: their lengths come
+// with them.
+type requestTokens struct{ list []arrivals.Request }
+
+// Arrive implements Truth.
+func (r *requestTokens) Arrive(req int32, a *arrivals.Request) {
+	for int(req) >= len(r.list) {
+		r.list = append(r.list, arrivals.Request{})
+	}
+	r.list[req] = *a
+}
+
+// Outcome implements Truth: there are none.
+func (r *requestTokens) Outcome(_, _, _ int32) (policy.Outcome, int64) { return policy.Outcome{}, 0 }
+
+// Tokens implements Truth.
+func (r *requestTokens) Tokens(task int32) int32 { return r.list[task].OutputTokens }
+
+// Prompt implements Prompter.
+func (r *requestTokens) Prompt(task int32) (int32, int64) {
+	return r.list[task].PromptTokens, r.list[task].Session
+}
+
+// TokenResult is what a run of language models came to, beside its report.
+type TokenResult struct {
+	Swaps     int64 // models that took another's place on an instance
+	Loads     int64
+	Evictions int64 // by the policy
+	Preempted int64 // by instances, for want of KV memory
+	Cached    int64 // tokens of prompts that were in a prefix cache
+	Prompt    int64 // tokens of prompts that were computed
+	PeakKV    int64 // tokens in use at once on an instance
+	classes   []tokenClass
+	kinds     []policy.Model
+}
+
+// tokenClass gathers one model, or one class of it.
+type tokenClass struct{ e2e, ttft, tpot []time.Duration }
+
+// tokens is the ending of requests that have one task each on an instance.
+type tokens struct {
+	direct
+	host *servers
+	seen []time.Duration // by task: its first token
+	res  TokenResult
+}
+
+func newTokens(l *loop) ending {
+	if len(l.hosts) < 2 || l.flow != nil || l.cfg.Control != nil {
+		return nil
+	}
+	h, ok := l.hosts[1].(*servers)
+	if !ok {
+		return nil
+	}
+	e := &tokens{direct: direct{l}, host: h}
+	e.res.classes, e.res.kinds = make([]tokenClass, len(l.t.Models)), l.t.Models
+	h.ends = e
+	return e
+}
+
+func (e *tokens) first(task int32) {
+	for int(task) >= len(e.seen) {
+		e.seen = append(e.seen, 0)
+	}
+	e.seen[task] = e.l.now
+}
+
+// last judges a request by the figure that its SLO is of.
+func (e *tokens) last(task, made int32) {
+	q := &e.l.requests[task]
+	if q.state != waiting {
+		return
+	}
+	m := &e.l.t.Models[q.model]
+	answered := e.l.now + e.l.cfg.Egress
+	ttft, e2e, tpot := e.seen[task]+e.l.cfg.Egress-q.arrived, answered-q.arrived, time.Duration(0)
+	if made > 1 {
+		tpot = (e.l.now - e.seen[task]) / time.Duration(made-1)
+	}
+	slo := q.deadline - q.arrived
+	switch m.Of {
+	case formats.OfTTFT:
+		q.deadline = judged(answered, ttft <= slo)
+	case formats.OfTPOT:
+		q.deadline = judged(answered, tpot <= slo)
+	}
+	if !e.l.acc.Counted(q.arrived) {
+		return
+	}
+	c := &e.res.classes[q.model]
+	c.e2e, c.ttft = append(c.e2e, e2e), append(c.ttft, ttft)
+	if made > 1 {
+		c.tpot = append(c.tpot, tpot)
+	}
+}
+
+// judged is a deadline that was met or missed, for figures that are not of the
+// answer's end.
+func judged(answered time.Duration, met bool) time.Duration {
+	if met {
+		return answered
+	}
+	return answered - 1
+}
+
+// loaded counts a network that came to an instance, and swaps: there was another.
+func (e *tokens) loaded(swap bool) {
+	if e.res.Loads++; swap {
+		e.res.Swaps++
+	}
+}
+
+func (e *tokens) result(r *Result) {
+	res := &e.res
+	for d := range e.host.list {
+		c := e.host.list[d].in.Counts()
+		res.Preempted += c.Preempted
+		res.Cached += c.Cached
+		res.Prompt += c.Prompt
+		res.PeakKV = max(res.PeakKV, c.PeakKV)
+	}
+	r.setTokens(res)
+}
+
+// poolTokens adds up runs of language models.
+func poolTokens(out *Result, runs []*Result) {
+	if runs[0].Tokens == nil {
+		return
+	}
+	all := &TokenResult{kinds: runs[0].Tokens.kinds, classes: make([]tokenClass, len(runs[0].Tokens.classes))}
+	for _, r := range runs {
+		t := r.Tokens
+		all.Swaps, all.Loads, all.Evictions, all.Preempted = all.Swaps+t.Swaps, all.Loads+t.Loads, all.Evictions+t.Evictions, all.Preempted+t.Preempted
+		all.Cached, all.Prompt, all.PeakKV = all.Cached+t.Cached, all.Prompt+t.Prompt, max(all.PeakKV, t.PeakKV)
+		for i := range t.classes {
+			a, c := &all.classes[i], &t.classes[i]
+			a.e2e, a.ttft, a.tpot = append(a.e2e, c.e2e...), append(a.ttft, c.ttft...), append(a.tpot, c.tpot...)
+		}
+	}
+	out.setTokens(all)
+}
+
+// setTokens keeps the figures and puts them into the report, where there is one.
+func (r *Result) setTokens(t *TokenResult) {
+	r.Tokens = t
+	if r.Report == nil {
+		return
+	}
+	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &t.Swaps, &t.Evictions, &t.Loads
+	hits := float64(t.Cached) / float64(max(1, t.Cached+t.Prompt))
+	r.Report.PrefixHits = &hits
+	r.Report.DeviceTime = deviceTime(r.Report.Devices)
+	var names []string
+	for i := range t.kinds {
+		if name := t.kinds[i].Class; !slices.Contains(names, name) {
+			names = append(names, name)
+			r.Report.Classes = append(r.Report.Classes, t.class(name, r.Report.Models))
+		}
+	}
+}
+
+// class adds up a class over the models that have it.
+func (t *TokenResult) class(name string, models []formats.ModelReport) formats.ClassReport {
+	var all tokenClass
+	var o report.Outcomes
+	for i := range t.kinds {
+		if t.kinds[i].Class == name {
+			c, m := &t.classes[i], &models[i]
+			all.e2e, all.ttft, all.tpot = append(all.e2e, c.e2e...), append(all.ttft, c.ttft...), append(all.tpot, c.tpot...)
+			o.Add(report.Outcomes{Requests: m.Requests, Completed: m.Completed, Late: m.Late})
+		}
+	}
+	p99 := func(list []time.Duration) formats.Micros {
+		slices.Sort(list)
+		return formats.Micros(report.Percentile(list, 0.99))
+	}
+	return formats.ClassReport{Class: name, Requests: o.Requests, Attainment: o.Attained(), E2EP99US: p99(all.e2e), TTFTP99US: p99(all.ttft), TPOTP99US: p99(all.tpot)}
+}
+
+// deviceTime is how the time of all devices was spent.
+func deviceTime(devices []formats.DeviceReport) *formats.DeviceTime {
+	var running, loading, both, idle float64
+	for _, d := range devices {
+		running += float64(d.RunningUS)
+		loading += float64(d.LoadingUS)
+		both += float64(d.BothUS)
+		idle += float64(d.IdleUS)
+	}
+	all := max(running+loading+both+idle, 1)
+	return &formats.DeviceTime{Running: running / all, Loading: loading / all, Both: both / all, Idle: idle / all}
+}
