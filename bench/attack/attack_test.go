@@ -52,7 +52,7 @@ func TestFailuresAreSeen(t *testing.T) {
 	}{
 		{ending{code: 0}, ""}, {ending{code: 2, said: "plan: x.json:1:1: found nothing"}, ""}, {ending{code: 3}, ""},
 		{ending{code: 5}, "exit code 5"}, {ending{code: -1}, "killed"}, {ending{code: 2, said: "panic: runtime error\n\ngoroutine 1 [running]:"}, "panics"},
-		{ending{cpu: 3 * time.Second}, "over 2s"}, {ending{memory: 2 << 30}, "over 1 GiB"}, {ending{code: -1, wall: hung}, "does not end"},
+		{ending{cpu: 3 * time.Second, code: 2}, "over 2s"}, {ending{cpu: 3 * time.Second}, tookLong}, {ending{memory: 2 << 30}, "over 1 GiB"}, {ending{code: -1, wall: hung}, "does not end"},
 	} {
 		if got := c.e.fault(); got != c.want {
 			t.Errorf("%+v: found %q, expected %q", c.e, got, c.want)
