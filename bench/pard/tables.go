@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -302,9 +303,13 @@ func (s *sheet) print(w io.Writer) {
 
 // write writes figures.json.
 func (s *sheet) write(path string) error {
-	data, err := json.MarshalIndent(s.figures, "", "  ")
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(s.figures)
 	if err == nil {
-		err = os.WriteFile(path, append(data, '\n'), 0o644)
+		err = os.WriteFile(path, data.Bytes(), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the figures: %w", err)
