@@ -115,7 +115,11 @@ func attainment(t *testing.T, opt vqueue.Options, rate float64) (inTime float64,
 	rng := seeded.New(1, "play")
 	p = &play{t: tab, pol: pol}
 	at, deadlines := 0.0, []time.Duration{}
-	for req := range int32(3000) {
+	requests := int32(3000)
+	if testing.Short() {
+		requests = 1000
+	}
+	for req := range requests {
 		at += rng.ExpFloat64() / rate
 		network := []int32{0, 0, 0, 0, 0, 1, 1, 1, 2, 3}[rng.IntN(10)]
 		m := 2*network + int32(rng.IntN(2))

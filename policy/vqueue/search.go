@@ -91,9 +91,7 @@ func (x *Search) begin(s *State, rng *rand.Rand) {
 	x.rng = rng
 	x.state.CopyFrom(s)
 	x.best.CopyFrom(s)
-	x.stale = append(x.stale[:0], make([]bool, len(s.queues))...)
-	x.saves = append(x.saves[:0], make([]bool, len(s.queues))...)
-	x.chosen = append(x.chosen[:0], make([]bool, len(s.where))...)
+	x.stale, x.saves, x.chosen = unset(x.stale, len(s.queues)), unset(x.saves, len(s.queues)), unset(x.chosen, len(s.where))
 	x.home = append(x.home[:0], s.where...)
 	x.stales, x.out, x.savedQ, x.pool = x.stales[:0], x.out[:0], x.savedQ[:0], x.pool[:0]
 	for i := range s.where {
@@ -101,6 +99,13 @@ func (x *Search) begin(s *State, rng *rand.Rand) {
 			x.pool = append(x.pool, int32(i))
 		}
 	}
+}
+
+// unset is a buffer of n times false.
+func unset(b []bool, n int) []bool {
+	b = slices.Grow(b[:0], n)[:n]
+	clear(b)
+	return b
 }
 
 // CopyOrder takes over the queues of another state of the same problem, but not
