@@ -102,13 +102,18 @@ func (b *bench) memoryTable() error {
 // from it.
 func (b *bench) accuracyTable() error {
 	b.header("application", "next token: most likely", "sampled", "last token", "whole request: most likely", "sampled", "last token")
+	var accuracies []float64
 	for m, name := range workflows.Names {
 		var next, whole [3]float64
 		for i, opt := range []predict.Options{{}, {Sampled: true, Seed: 1}, {LastOnly: true}} {
 			next[i], whole[i] = accuracy(int32(m), opt, 20_000)
 		}
 		b.line(name, fmt.Sprintf("%.3f", next[0]), fmt.Sprintf("%.3f", next[1]), fmt.Sprintf("%.3f", next[2]), fmt.Sprintf("%.3f", whole[0]), fmt.Sprintf("%.3f", whole[1]), fmt.Sprintf("%.3f", whole[2]))
-		b.claim(figure{Claim: "accuracy of the next token, " + name, Source: paper + " figure 12", Asked: "76 to 94 %", Measured: 100 * next[0], Unit: "%", Holds: next[0] >= .755 && next[0] <= .945})
+		accuracies = append(accuracies, next[0])
+	}
+	fmt.Fprintln(b.out)
+	for m, name := range workflows.Names {
+		b.claim(figure{Claim: "accuracy of the next token, " + name, Source: paper + " figure 12", Asked: "76 to 94 %", Measured: 100 * accuracies[m], Unit: "%", Holds: accuracies[m] >= .755 && accuracies[m] <= .945})
 	}
 	return nil
 }

@@ -11,7 +11,8 @@
 // start empty, but for a static one, which holds what DyOrc as published kept on
 // each device for longest on the same arrivals. Figures are means over five
 // seeds, intervals are Student's t over them. The constants of the policy
-// (bookedFull, aheadFull, the price of a load) were chosen on seeds 1 and 2.
+// (bookedFree, bookedFull, aheadFull, the price of a load) were chosen on seeds 1
+// to 3.
 //
 // Runs are kept as lines of a file, so that a second start goes on where the
 // first was stopped. main.go lists the tables, tables.go, cold.go and deadlines.go make them,

@@ -68,6 +68,7 @@ func (b *bench) latencies(scenes []*scene) ([][][]*outcome, error) {
 		}
 		b.line(cells...)
 	}
+	fmt.Fprintln(b.out)
 	return grid, nil
 }
 
