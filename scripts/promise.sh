@@ -5,6 +5,7 @@
 # differences of p50 and p99 and of the attainment: measured against simulated,
 # the drift of the profile apart from it (simulated against promised), and both
 # together (measured against what the profile alone promises).
+# SERVE holds further flags of plan serve, such as --place cpu-1=0,1.
 # Use: scripts/promise.sh [FOLDER with plan.json and models]   (make demo first)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,7 +22,8 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$out"' EXIT
 for load in $loads; do
   for run in $(seq "$runs"); do
-    "$plan" serve plan.json -q --http "127.0.0.1:$port" --grpc off --metrics off --record "$out/service.json" -o "$out/served.json" >/dev/null 2>"$out/serve.err" & server=$!
+    # shellcheck disable=SC2086  # a list of flags
+    "$plan" serve plan.json -q ${SERVE:-} --http "127.0.0.1:$port" --grpc off --metrics off --record "$out/service.json" -o "$out/served.json" >/dev/null 2>"$out/serve.err" & server=$!
     wait_ready 127.0.0.1 "$port" "$server"
     "$plan" load "http://127.0.0.1:$port" --load "$load" --duration "$duration" --warmup 2s --seed "$run" -o "$out/measured.json" -q >/dev/null
     kill -TERM "$server"; wait "$server"; server=
