@@ -130,15 +130,14 @@ func (q *pricer) bound(mu float64) (grid, []stages.Stage) {
 	for s := 1; s <= most; s++ {
 		to, st := slices.Repeat([]float64{math.Inf(1)}, q.n+1), make([]step, q.n+1)
 		by := make([][]float64, len(q.arcs))
+		after := slices.Repeat([]float64{math.Inf(1)}, q.n) // the rest from each cut, crossed the quickest way
+		for j := 1; s > 1 && j < q.n; j++ {
+			after[j] = mu*q.quick[j] + g.to[s-1][j]
+		}
 		for ai := range q.arcs {
 			a := &q.arcs[ai]
 			per := a.perNS + mu
-			col, cuts := q.nextStage(a, per, func(j int) float64 {
-				if s == 1 {
-					return math.Inf(1)
-				}
-				return mu*q.quick[j] + g.to[s-1][j]
-			})
+			col, cuts := q.nextStage(a, per, after)
 			for j := q.n - 1; j >= 0; j-- {
 				if col[j] < to[j] {
 					to[j], st[j] = col[j], step{int32(ai), cuts[j]}
@@ -161,14 +160,14 @@ func (q *pricer) bound(mu float64) (grid, []stages.Stage) {
 
 // nextStage is the least cost from each cut to the end when the next stage is on
 // an arc, at a price of its nanoseconds, and where that stage ends: at the end of the
-// model, or at a cut from which on the rest costs what after says.
-func (q *pricer) nextStage(a *arcKind, per float64, after func(cut int) float64) (cost []float64, end []int32) {
+// model, or at a cut, from which on the rest costs what after says.
+func (q *pricer) nextStage(a *arcKind, per float64, after []float64) (cost []float64, end []int32) {
 	cost, end = make([]float64, q.n), make([]int32, q.n)
 	if a.ends == nil {
 		for j := range cost {
 			cost[j], end[j] = per*float64(a.Times.Of(j, q.n)), int32(q.n)
 			for k := j + 1; k < q.n; k++ {
-				if v := per*float64(a.Times.Of(j, k)) + after(k); v < cost[j] {
+				if v := per*float64(a.Times.Of(j, k)) + after[k]; v < cost[j] {
 					cost[j], end[j] = v, int32(k)
 				}
 			}
@@ -179,7 +178,7 @@ func (q *pricer) nextStage(a *arcKind, per float64, after func(cut int) float64)
 	for j := q.n - 1; j >= 0; j-- {
 		cost[j], end[j] = best-per*a.starts[j], cut
 		if j > 0 {
-			if v := per*a.ends[j] + after(j); v < best {
+			if v := per*a.ends[j] + after[j]; v < best {
 				best, cut = v, int32(j)
 			}
 		}

@@ -130,6 +130,11 @@ func (t *Times) Of(first, last int) time.Duration {
 	if t.ends != nil {
 		return t.ends[last] - t.starts[first]
 	}
+	return t.byPieces(first, last)
+}
+
+// byPieces looks a range up among the pieces, smallest first.
+func (t *Times) byPieces(first, last int) time.Duration {
 	sum := t.sums[last] - t.sums[first]
 	for i := range t.pieces {
 		p := &t.pieces[i]
