@@ -89,8 +89,8 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 	if !ok || h.Low >= p.Target {
 		return out, p.Target, nil
 	}
-	t := &outOfSample{first: out, closest: h, low: p.Target, high: math.Inf(1)}
-	next := max(p.Target, out.Accuracy) + p.Target - h.Low
+	t := &outOfSample{first: out, last: out, closest: h, low: p.Target, high: math.Inf(1)}
+	next := p.Target + p.Target - h.Low
 	for try := 1; try < heldOutTries && t.high-t.low > heldOutStep && !t.proved(); try++ {
 		q := *p
 		q.Target = min(1, next)
@@ -110,6 +110,7 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 // that is high enough, or out of reach.
 type outOfSample struct {
 	first     *Outcome // for the accuracy asked for
+	last      *Outcome // that was too low
 	closest   HeldOut
 	best      *Outcome
 	planned   float64
@@ -136,8 +137,12 @@ func (t *outOfSample) take(target, planned float64, out *Outcome, ok bool) float
 	if t.low = planned; h.Low > t.closest.Low {
 		t.closest = h
 	}
-	if math.IsInf(t.high, 1) { // any accuracy up to the plan's comes to this plan
-		return max(planned, out.Accuracy) + max(heldOutStep, target-h.Low)
+	same := out.Value == t.last.Value && out.Accuracy == t.last.Accuracy
+	if t.last = out; math.IsInf(t.high, 1) {
+		if next := planned + max(heldOutStep, target-h.Low); !same || next > out.Accuracy {
+			return next
+		}
+		return out.Accuracy + heldOutStep // what is asked for up to its accuracy comes to this plan
 	}
 	return (t.low + t.high) / 2
 }

@@ -134,6 +134,9 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 		hop.End = at
 		out.Hops = append(out.Hops, hop)
 	}
+	if p.shed != nil {
+		p.shed.goes(p, out.Tasks[first:], out.Hops[hops:])
+	}
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: ch.pipeline, Model: pl.Model, Batch: slot, Size: size, Device: devices[0],
 		TaskFirst: first, HopFirst: hops, HopCount: int16(ch.hops)})
 }

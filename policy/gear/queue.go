@@ -23,7 +23,7 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 		if i := p.turn(s); i >= 0 {
 			p.push(now, slot, s.chains[i])
 			if p.shed != nil {
-				p.shed.at(slot, p.first[r.gear]+r.stage)
+				p.shed.at(slot, waits(p.first[r.gear]+r.stage))
 			}
 			return p.startOf(s.chains[i])
 		}

@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"slices"
 	"time"
 
 	"inferplan/policy"
@@ -10,18 +11,24 @@ import (
 // bounds the queues once more comes than the fastest gear holds.
 //
 // It keeps, by device, the work that the requests under way still mean: of the model
-// that each is at, and of those that it may go on to, as often as the samples planned
-// on did. What comes next is behind all of that on the busiest device, and has its own
-// way to go. Where that is longer than its time, it is refused at once; what was
+// that each waits for, and of those that it may go on to, as often as the samples planned
+// on did; and until when its batches run. What comes next is behind all of that on the
+// busiest device, and has its own way to go. Where that is longer than its time, it is refused at once; what was
 // taken keeps its promise. A request that few others follow to the last model is not
 // measured by that one: the percentile allows for it.
 type shedder struct {
-	work    [][]float64 // by stage of a gear: seconds on every device, its own and to come
-	alone   []time.Duration
-	waiting []float64 // by device, seconds
-	stage   []int32   // by request: stage that its work is counted of; none: not counted
-	pace    float64   // what batches take, of what was planned
+	work    [][]float64     // by state: seconds on every device, still to begin
+	alone   []time.Duration // by gear: of a request that nothing is ahead of
+	waiting []float64       // by device, seconds
+	busy    []time.Duration // by device: until when its batches run
+	state   []int32         // by request; none: it is not counted
+	pace    float64         // what batches take, of what was planned
 }
+
+// A request at stage s of Policy.stages is in state 2s while it waits, and in state 2s+1
+// in a batch.
+func waits(stage int32) int32 { return 2 * stage }
+func runs(stage int32) int32  { return 2*stage + 1 }
 
 // Of the pace: the weight of a batch, and how far it may be off.
 const (
@@ -31,19 +38,21 @@ const (
 
 // newShedder reckons what every stage of every gear means for the devices.
 func (p *Policy) newShedder() *shedder {
-	s := &shedder{waiting: make([]float64, len(p.devices)), pace: 1}
+	s := &shedder{waiting: make([]float64, len(p.devices)), busy: make([]time.Duration, len(p.devices)), pace: 1}
 	own := Of(p.t)
 	for g := range p.gears {
 		reach := own.reach(&p.gears[g])
 		alone := time.Duration(0)
 		for k := range p.gears[g].Stages {
-			work := make([]float64, len(p.devices))
-			for j := k; j < len(reach); j++ {
+			next := make([]float64, len(p.devices))
+			for j := k + 1; j < len(reach); j++ {
 				if reach[k] > 0 {
-					p.addWork(work, &p.stages[int(p.first[g])+j], reach[j]/reach[k])
+					p.addWork(next, &p.stages[int(p.first[g])+j], reach[j]/reach[k])
 				}
 			}
-			s.work = append(s.work, work)
+			all := slices.Clone(next)
+			p.addWork(all, &p.stages[int(p.first[g])+k], 1)
+			s.work = append(s.work, all, next)
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
 				alone += p.soonest(&p.stages[int(p.first[g])+k])
 			}
@@ -108,8 +117,9 @@ func (p *Policy) soonest(s *stage) time.Duration {
 // over is by how much a request that comes under the gear in force would miss its
 // deadline.
 func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
-	work, most, lost := s.work[p.first[p.gear]], 0.0, 0.0
+	work, most, lost := s.work[waits(p.first[p.gear])], 0.0, 0.0
 	for d, w := range s.waiting {
+		w += max(0, s.busy[d]-now).Seconds()
 		switch {
 		case p.devices[d].down:
 			lost += w
@@ -123,27 +133,39 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	return now + time.Duration(s.pace*(most*1e9+float64(s.alone[p.gear]))) - deadline
 }
 
-// at notes that a request is at a stage now; none: it has left.
-func (s *shedder) at(slot, stage int32) {
-	for int(slot) >= len(s.stage) {
-		s.stage = append(s.stage, none)
+// at notes the state of a request; none: it has left.
+func (s *shedder) at(slot, state int32) {
+	for int(slot) >= len(s.state) {
+		s.state = append(s.state, none)
 	}
-	s.add(s.stage[slot], -1)
-	s.add(stage, 1)
-	s.stage[slot] = stage
+	s.add(s.state[slot], -1)
+	s.add(state, 1)
+	s.state[slot] = state
 }
 
-func (s *shedder) add(stage int32, sign float64) {
-	if stage == none {
+func (s *shedder) add(state int32, sign float64) {
+	if state == none {
 		return
 	}
-	for d, w := range s.work[stage] {
+	for d, w := range s.work[state] {
 		s.waiting[d] += sign * w
 	}
 }
 
 // idle: nothing is under way. What rounding left is forgotten.
 func (s *shedder) idle() { clear(s.waiting) }
+
+// goes notes a batch that is sent off.
+func (s *shedder) goes(p *Policy, tasks []int32, hops []policy.Hop) {
+	for _, t := range tasks {
+		r := &p.requests[t]
+		s.at(t, runs(p.first[r.gear]+r.stage))
+	}
+	for i := range hops {
+		h := &hops[i]
+		s.busy[h.Device] = max(s.busy[h.Device], h.Start) + h.End - h.Start
+	}
+}
 
 // ran hears how long a batch took.
 func (s *shedder) ran(p *Policy, ev *policy.Event) {

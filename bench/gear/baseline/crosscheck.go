@@ -16,12 +16,14 @@ import (
 )
 
 // Tolerances of the cross-check: counts are equal, enumeration and bounds agree
-// to 1e-4, planned accuracy to 5e-4, p95 to 10 % with even arrivals and to 20 %
+// to 1e-4, accuracy of the same gears to 5e-4, of gears found to 1.3e-3 (the notes take
+// a gear after one stream of arrivals, trials here ask for a margin), p95 to 10 % with even arrivals and to 20 %
 // with Poisson ones. The notes have four digits, so that half a unit of the
 // last is added.
 const (
 	bounded  = 1.5e-4
 	accurate = 5.5e-4
+	found    = 1.35e-3
 	evenly   = .10
 	randomly = .20
 )
@@ -125,7 +127,7 @@ func CrossCheck(ctx context.Context, f *published.Family, large bool) ([]Check, 
 			}
 			bound = free.Bound
 		}
-		one := c.number(fmt.Sprintf("planned accuracy, D=%d", z.devices), z.accuracy, out.Accuracy, accurate, "%.4f")
+		one := c.number(fmt.Sprintf("planned accuracy, D=%d", z.devices), z.accuracy, out.Accuracy, found, "%.4f")
 		one.Better = !one.OK && out.Accuracy > z.accuracy && out.Accuracy <= bound
 		c.number(fmt.Sprintf("bound without memory, D=%d", z.devices), z.bound, bound, bounded, "%.4f")
 	}
@@ -240,7 +242,7 @@ func (c *checks) bertTrace(ctx context.Context, f *published.Family) error {
 	}
 	for r := range ours.Gears {
 		g := &ours.Gears[r]
-		c.number(fmt.Sprintf("gear to %.0f requests/s, %s", p.Edges[r], describe(p, &g.Cascade)), edges[r].accuracy, g.Accuracy, accurate, "%.4f")
+		c.number(fmt.Sprintf("gear to %.0f requests/s, %s", p.Edges[r], describe(p, &g.Cascade)), edges[r].accuracy, g.Accuracy, found, "%.4f")
 	}
 	shown, err := Execute(ctx, ours.Tables(ours.Problem), f.Rates.Even(), Watch{})
 	if err != nil {
