@@ -114,6 +114,10 @@ func (p *Policy) soonest(s *stage) time.Duration {
 	return max(least, 0)
 }
 
+// slack is the part of a request's time that is not given away: others may be served
+// ahead of it, and batches may take longer than planned.
+const slack = .1
+
 // over is by how much a request that comes under the gear in force would miss its
 // deadline.
 func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
@@ -130,7 +134,8 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	if alive := len(p.devices) - p.gone; lost > 0 && alive > 0 {
 		most += lost / float64(alive)
 	}
-	return now + time.Duration(s.pace*(most*1e9+float64(s.alone[p.gear]))) - deadline
+	takes := time.Duration(s.pace * (most*1e9 + float64(s.alone[p.gear])))
+	return takes - time.Duration((1-slack)*float64(deadline-now))
 }
 
 // at notes the state of a request; none: it has left.
