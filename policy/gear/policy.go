@@ -157,7 +157,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 	p.requests[slot] = request{gear: p.gear, queue: none}
 	if p.shed != nil {
-		if over := p.shed.over(p, now, ev.Deadline); over > 0 {
+		if over, yes := p.shed.refuses(p, now, ev.Deadline); yes {
 			p.pending--
 			out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: slot, Reason: policy.ReasonDeadline, At: now + over})
 			return

@@ -13,16 +13,19 @@ import (
 // It keeps, by device, the work that the requests under way still mean: of the model
 // that each waits for, and of those that it may go on to, as often as the samples planned
 // on did; and until when its batches run. What comes next is behind all of that on the
-// busiest device, and has its own way to go. Where that is longer than its time, it is refused at once; what was
-// taken keeps its promise. A request that few others follow to the last model is not
-// measured by that one: the percentile allows for it.
+// replica that has least of it, and has its own way to go. Where that is longer than its
+// time, it is refused at once; what was taken keeps its promise. A request that few
+// others follow to the last model is not measured by that one: the percentile allows for
+// it.
 type shedder struct {
 	work    [][]float64     // by state: seconds on every device, still to begin
 	alone   []time.Duration // by gear: of a request that nothing is ahead of
+	count   []int32         // by gear: its stages that the percentile measures
 	waiting []float64       // by device, seconds
 	busy    []time.Duration // by device: until when its batches run
 	state   []int32         // by request; none: it is not counted
 	pace    float64         // what batches take, of what was planned
+	missing float64         // share of the last arrivals that would miss their deadline
 }
 
 // A request at stage s of Policy.stages is in state 2s while it waits, and in state 2s+1
@@ -36,13 +39,16 @@ const (
 	leastPace, mostPace = .5, 4
 )
 
+// missStep is the weight of an arrival in the share that would miss their deadline.
+const missStep = 1. / 128
+
 // newShedder reckons what every stage of every gear means for the devices.
 func (p *Policy) newShedder() *shedder {
 	s := &shedder{waiting: make([]float64, len(p.devices)), busy: make([]time.Duration, len(p.devices)), pace: 1}
 	own := Of(p.t)
 	for g := range p.gears {
 		reach := own.reach(&p.gears[g])
-		alone := time.Duration(0)
+		alone, count := time.Duration(0), int32(0)
 		for k := range p.gears[g].Stages {
 			next := make([]float64, len(p.devices))
 			for j := k + 1; j < len(reach); j++ {
@@ -55,9 +61,10 @@ func (p *Policy) newShedder() *shedder {
 			s.work = append(s.work, all, next)
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
 				alone += p.soonest(&p.stages[int(p.first[g])+k])
+				count++
 			}
 		}
-		s.alone = append(s.alone, alone)
+		s.alone, s.count = append(s.alone, alone), append(s.count, count)
 	}
 	return s
 }
@@ -114,28 +121,65 @@ func (p *Policy) soonest(s *stage) time.Duration {
 	return max(least, 0)
 }
 
-// slack is the part of a request's time that is not given away: others may be served
-// ahead of it, and batches may take longer than planned.
+// slack is the part of the time to wait that is not given away: others may be served
+// ahead of a request, and batches may take longer than planned.
 const slack = .1
 
 // over is by how much a request that comes under the gear in force would miss its
-// deadline.
+// deadline: by the wait at the stage where that is longest, and its own way.
 func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
-	work, most, lost := s.work[waits(p.first[p.gear])], 0.0, 0.0
-	for d, w := range s.waiting {
-		w += max(0, s.busy[d]-now).Seconds()
-		switch {
-		case p.devices[d].down:
-			lost += w
-		case work[d] > 0:
-			most = max(most, w)
+	lost := 0.0
+	for d := range p.devices {
+		if p.devices[d].down {
+			lost += s.ahead(p, int32(d), now)
 		}
 	}
-	if alive := len(p.devices) - p.gone; lost > 0 && alive > 0 {
-		most += lost / float64(alive)
+	if alive := len(p.devices) - p.gone; alive > 0 {
+		lost /= float64(alive)
 	}
-	takes := time.Duration(s.pace * (most*1e9 + float64(s.alone[p.gear])))
-	return takes - time.Duration((1-slack)*float64(deadline-now))
+	most := 0.0
+	for k := range s.count[p.gear] {
+		most = max(most, s.wait(p, &p.stages[p.first[p.gear]+k], now))
+	}
+	takes := s.pace * ((most+lost)*1e9/(1-slack) + float64(s.alone[p.gear]))
+	return time.Duration(takes) - (deadline - now)
+}
+
+// wait is the wait at a stage, in seconds: of the replica where it is least.
+func (s *shedder) wait(p *Policy, st *stage, now time.Duration) float64 {
+	least := -1.0
+	for i, c := range st.chains {
+		if st.weights[i] <= 0 || p.chains[c].lost > 0 {
+			continue
+		}
+		most := 0.0
+		for _, d := range p.devicesOf(c) {
+			most = max(most, s.ahead(p, d, now))
+		}
+		if least < 0 || most < least {
+			least = most
+		}
+	}
+	return max(least, 0)
+}
+
+// ahead is the work that a device has before it, in seconds.
+func (s *shedder) ahead(p *Policy, d int32, now time.Duration) float64 {
+	return s.waiting[d] + max(0, s.busy[d]-now).Seconds()
+}
+
+// refuses tells whether a request that comes now is refused, and by how much it would
+// miss its deadline. The percentile allows for some that do: they are taken while no
+// more than twice as many of the last arrivals would miss theirs, so that nothing is
+// refused of the rates that the plan promises.
+func (s *shedder) refuses(p *Policy, now, deadline time.Duration) (over time.Duration, yes bool) {
+	over = s.over(p, now, deadline)
+	misses := 0.0
+	if over > 0 {
+		misses = 1
+	}
+	s.missing += missStep * (misses - s.missing)
+	return over, over > 0 && s.missing > 2*(1-p.t.Models[0].Percentile)
 }
 
 // at notes the state of a request; none: it has left.
