@@ -144,7 +144,9 @@ func abandoned(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	defer w.Close()
 	ts.Check(cmd.Process.Signal(os.Interrupt))
+	late := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 	_ = cmd.Wait()
+	late.Stop()
 	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || !strings.Contains(stderr.String(), "interrupted; nothing was written") {
 		ts.Fatalf("plan %v: exit code %d, expected %d: %s", args[1:], code, exitInterrupted, stderr.String())
 	}

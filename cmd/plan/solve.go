@@ -94,7 +94,6 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	if err := first(o.bounds(), o.together()); err != nil {
 		return err
 	}
-	heed(ctx)
 	var res *planner.Result
 	once := func() (plan *formats.Plan, err error) {
 		if res, err = o.once(ctx, p); err != nil {
@@ -162,6 +161,7 @@ func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, e
 		return nil, err
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
+	heed(ctx) // what was read so far is not worth keeping
 	bar := p.meter(100, "solving")
 	defer bar.finish()
 	return planner.Solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {

@@ -16,7 +16,7 @@ import (
 // the tables of another kind than its own.
 func TestKinds(t *testing.T) {
 	plan := policytest.Hundred().Plan()
-	plan.Kind = "flow"
+	plan.Kind = "none"
 	_, err := policies.Compile(plan)
 	if e, ok := errors.AsType[*formats.Error](err); !ok || e.Path != "kind" || !strings.Contains(err.Error(), "compiling the plan") {
 		t.Errorf("a plan of an unknown kind: %v, expected an error at kind", err)
