@@ -111,6 +111,9 @@ func misspelt(cmd *cobra.Command, err error) string {
 	return ""
 }
 
+// The verbs stand in the order of their use. The setting is the whole process's.
+func init() { cobra.EnableCommandSorting = false }
+
 func newRootCommand() *cobra.Command {
 	g := &globals{}
 	root := &cobra.Command{
@@ -153,7 +156,6 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 		&cobra.Group{ID: "gate", Title: "Plans over time:"},
 		&cobra.Group{ID: "aid", Title: "Aids:"},
 	)
-	cobra.EnableCommandSorting = false // the verbs stand in the order of their use
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
 			c.GroupID = group
