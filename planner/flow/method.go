@@ -6,13 +6,14 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 )
 
 // Method plans applications for a driver. It cannot certify, tune or start from a
 // plan that runs: what a load of a plan attains is simulated.
 var Method = kind.Method{
-	Kind: formats.PlanFlow, Solve: plan, Explain: explain,
+	Kind: formats.PlanFlow, Solve: plan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain,
 }
 
 // plan solves the problem of the documents.
