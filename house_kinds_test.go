@@ -181,6 +181,7 @@ var arrows = map[string][]string{
 	"planner/gear/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
 	"planner/queue":       {"formats", "planner/kind", "planner/queue", "policy", "sim", "solver"},
 	"planner/flow":        {"formats", "planner/kind", "planner/stages", "planner/flow", "policy", "sim", "solver"},
+	"planner/flow/verify": {"formats", "planner/kind", "planner/recompute", "policy"},
 	"planner/check":       {"formats", "planner", "planner/kind", "planner/recompute", "solver/milp"},
 	"planner/explain":     {"formats", "planner", "planner/kind"},
 }

@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/planner/flow"
 	"inferplan/planner/gear"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 )
 
 // methods is the table of what can plan. A new kind adds one line.
-var methods = []*kind.Method{&pool.Method, &gear.Method}
+var methods = []*kind.Method{&pool.Method, &gear.Method, &flow.Method}
 
 // Kinds lists the kinds of plans that there is a method for.
 func Kinds() []string {

@@ -50,14 +50,18 @@ func TestOptionsOfOtherMethodsAreRefused(t *testing.T) {
 		"min-load": 10.0, "uneven-nic": true, "batch-build": 1.3, "gpu-rounding": "slot", "margin": 0.2, "effort": 2, "max-moved": 0.1,
 	} {
 		for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
+			have := "the method pool only"
+			if name == "margin" {
+				have = "the method pool or flow only"
+			}
 			err := refused(t, in, Options{Values: map[string]any{name: value}})
-			if err.Path != "--"+name || !strings.Contains(err.Found, "the method gear does not have") || !strings.Contains(err.Expected, "the method pool only") {
+			if err.Path != "--"+name || !strings.Contains(err.Found, "the method gear does not have") || !strings.Contains(err.Expected, have) {
 				t.Errorf("%s on a cascade: %v", name, err)
 			}
 		}
 	}
 	err := refused(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"margin": Auto}})
-	if err.Path != "--margin" || !strings.Contains(err.Expected, "the method pool only") {
+	if err.Path != "--margin" || !strings.Contains(err.Expected, "the method pool or flow only") {
 		t.Errorf("margin auto on a cascade: %v", err)
 	}
 	for _, algorithm := range []string{pool.AlgorithmNP, pool.AlgorithmTemplate} {

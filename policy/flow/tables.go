@@ -166,6 +166,17 @@ func compileApp(list []formats.Module, service map[string]int32, at string) (App
 	return app, app.finish(at)
 }
 
+// Graph is the graph of an application on its own: every module is a service.
+// Errors name fields from at on.
+func Graph(list []formats.Module, at string) (App, error) {
+	service, named := map[string]int32{}, slices.Clone(list)
+	for i := range named {
+		named[i].Model = named[i].Name
+		service[named[i].Name] = int32(i)
+	}
+	return compileApp(named, service, at)
+}
+
 // finish orders the nodes and lists the paths behind each.
 func (a *App) finish(at string) error {
 	done := make([]bool, len(a.Nodes))

@@ -1,0 +1,18 @@
+// Package flow plans applications: graphs of models under one deadline each. It
+// chooses for every model on which kinds of devices it runs, in which share of
+// them, with which batch and how often, and which variant does a module's task.
+// The deadline is not split in advance: what counts is the sum along every path.
+//
+//	problem.go    what is to be planned, as numbers; times that a model may take
+//	resolve.go    the documents as a problem
+//	measured.go   where a model was measured, and with which batches it fits
+//	program.go    the mixed-integer program
+//	solve.go      one solve: bounds of the rate, exact deadlines, fewest devices
+//	infeasible.go why there is no plan, and what is nearest
+//	write.go      the plan
+//	explain.go    what is told of it
+//	method.go     the entry of package planner
+//	verify/       the plan against today's documents
+//
+// docs/methods.md has the program and what is proven.
+package flow

@@ -1,0 +1,78 @@
+package flow
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/policy/flow"
+)
+
+// explain tells of every application how long its longest path takes, and of
+// every module how much of what its devices carry the applications need.
+func explain(p *formats.Plan) []string {
+	f := formats.FlowOf(p)
+	if f == nil {
+		return nil
+	}
+	need, out := map[string]float64{}, []string(nil)
+	for i := range f.Applications {
+		a := &f.Applications[i]
+		g, err := flow.Graph(a.Modules, fmt.Sprintf("flow.applications[%d]", i))
+		if err != nil {
+			continue
+		}
+		for k := range a.Modules {
+			need[a.Modules[k].Model] += a.RPS * g.Nodes[k].Chance
+		}
+		path, took := longest(p, a, &g)
+		out = append(out, fmt.Sprintf("application %s: %s rps; its longest path %s takes %v, with a batch to wait for and one's own in every module; the SLO less the margin is %v",
+			a.Model, kind.Number(a.RPS), strings.Join(path, " > "), took, a.SLOUS.D()-a.MarginUS.D()))
+	}
+	var parts []string
+	for i := range p.Deployment {
+		d := &p.Deployment[i]
+		text := d.Model + " " + kind.Percent(need[d.Model]/d.RPS())
+		if i < len(f.Modules) && f.Modules[i].Accuracy > 0 {
+			text += fmt.Sprintf(" (accuracy %.4g)", f.Modules[i].Accuracy)
+		}
+		parts = append(parts, text)
+	}
+	return append(out, "load of the modules at the planned rates: "+strings.Join(parts, ", "))
+}
+
+// longest is the path of a planned application that takes longest.
+func longest(p *formats.Plan, a *formats.FlowApplication, g *flow.App) (names []string, took time.Duration) {
+	for _, behind := range g.Nodes[0].Paths {
+		path := append([]int32{0}, behind...)
+		sum, list := time.Duration(0), []string(nil)
+		for _, n := range path {
+			sum += waiting * slowest(p, a.Modules[n].Model)
+			list = append(list, a.Modules[n].Name)
+		}
+		if sum > took {
+			names, took = list, sum
+		}
+	}
+	return names, took
+}
+
+// slowest is what a batch of a deployed model takes at most.
+func slowest(p *formats.Plan, name string) time.Duration {
+	most := time.Duration(0)
+	for i := range p.Deployment {
+		if p.Deployment[i].Model != name {
+			continue
+		}
+		for _, pl := range p.Deployment[i].Pipelines {
+			for _, s := range pl.Stages {
+				for _, took := range s.InferUS {
+					most = max(most, took.D())
+				}
+			}
+		}
+	}
+	return most
+}

@@ -1,0 +1,83 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"inferplan/planner/kind"
+	"inferplan/solver/milp"
+)
+
+// explained tells why there is no plan, and what is nearest: rates, where these
+// are too high, else SLOs, else devices.
+func (s *search) explained(ctx context.Context, rates bool) error {
+	if rates {
+		out, err := s.throughput(ctx)
+		switch {
+		case err == nil:
+			return &kind.InfeasibleError{Constraint: "devices", Reason: "the devices do not carry the rates of the applications within their SLOs",
+				Nearest: kind.Nearest{LoadFactor: math.Floor(out.value*1e6) / 1e6}}
+		case !errors.Is(err, errNone):
+			return err
+		}
+	}
+	out, err := s.one(ctx, ask{goal: soonest, top: 1}, milp.Options{})
+	if err == nil {
+		return s.tooSoon(out.picked)
+	}
+	if !errors.Is(err, errNone) {
+		return err
+	}
+	if out, err = s.one(ctx, ask{goal: lacking, top: 1}, milp.Options{}); err != nil {
+		if errors.Is(err, errNone) {
+			return &kind.InfeasibleError{Constraint: "devices", Reason: "some module was measured on no device that the cluster has"}
+		}
+		return err
+	}
+	e := &kind.InfeasibleError{Constraint: "devices", Reason: "there are fewer devices than models to deploy: each has devices of its own"}
+	for k := range s.p.pools {
+		n := -s.p.pools[k].count
+		for u := range out.devices {
+			n += out.devices[u][k]
+		}
+		if n > 0 {
+			e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: s.p.pools[k].kind, Count: n})
+		}
+	}
+	return e
+}
+
+// tooSoon names the application whose SLO has to grow most, and the least SLO
+// that the plan of the least stretch keeps.
+func (s *search) tooSoon(x *picked) error {
+	worst, by := 0, 0.0
+	for a := range s.p.apps {
+		if f := s.p.took(x, a).Seconds() / max(s.p.apps[a].budget().Seconds(), 1e-9); f > by {
+			worst, by = a, f
+		}
+	}
+	a := &s.p.apps[worst]
+	need := s.p.took(x, worst)
+	return &kind.InfeasibleError{Model: a.name, Constraint: "slo",
+		Reason: fmt.Sprintf("no choice of batches and devices keeps the SLO of %s: its longest path takes %v, with a batch to wait for and one's own in every module, and %v less the margin of %v leaves %v",
+			a.name, need, a.slo, a.margin, a.budget()),
+		Nearest: kind.Nearest{SLOUS: float64(leastSLO(need, a)) / 1000}}
+}
+
+// leastSLO is the least SLO in whole microseconds that leaves a time after the
+// same share of margin.
+func leastSLO(need time.Duration, a *app) time.Duration {
+	share := a.margin.Seconds() / a.slo.Seconds()
+	slo := time.Duration(float64(need)/(1-share)) / time.Microsecond * time.Microsecond
+	for slo -= 2 * time.Microsecond; slo-marginOf(slo, share) < need; slo += time.Microsecond {
+	}
+	return slo
+}
+
+// marginOf is what is kept back from an SLO: whole microseconds.
+func marginOf(slo time.Duration, share float64) time.Duration {
+	return time.Duration(math.Round(share*float64(slo)/1000)) * time.Microsecond
+}

@@ -1,0 +1,46 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"inferplan/formats"
+	"inferplan/planner/flow/verify"
+	"inferplan/planner/kind"
+)
+
+// Method plans applications for a driver. It cannot certify, tune or start from a
+// plan that runs: what a load of a plan attains is simulated.
+var Method = kind.Method{
+	Kind: formats.PlanFlow, Solve: plan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain,
+}
+
+// plan solves the problem of the documents.
+func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	r, err := resolve(in, run)
+	if err != nil {
+		return nil, err
+	}
+	var used []*formats.ProfileModel
+	for i := range r.measured {
+		used = append(used, r.measured[i].profile)
+	}
+	run.StaleModels(&in.Documents, used)
+	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
+	s := &search{p: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), improved: run.Incumbent}
+	rates := r.objective != "throughput"
+	find := s.throughput
+	if rates {
+		find = s.cheapest
+	}
+	out, err := find(ctx)
+	if errors.Is(err, errNone) {
+		s.improved = nil
+		err = s.explained(ctx, rates)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.outcome(out), nil
+}

@@ -1,0 +1,264 @@
+package flow
+
+import (
+	"fmt"
+	"math"
+
+	"inferplan/solver/milp"
+)
+
+// goal is what a program is for.
+type goal int8
+
+const (
+	most    goal = iota // the largest common factor of the rates
+	least               // the least price at factor 1
+	fewest              // the fewest devices at factor 1
+	soonest             // the least stretch of all SLOs with which some plan exists
+	lacking             // the fewest devices to add for any plan, whatever the SLOs
+)
+
+// ask is a program's question.
+type ask struct {
+	goal   goal
+	top    float64 // bound of the common factor, and its unit
+	spend  float64 // at most this price; 0: no limit
+	relax  bool    // whole numbers are given up
+	barred []barred
+}
+
+// barred is a combination along a path that is too slow by less than the
+// solver's tolerance.
+type barred struct {
+	app   int
+	nodes []int
+	s     *picked
+}
+
+// program is the mixed-integer program with its variables. Rates are in units of
+// top, and in each module of what comes to it.
+type program struct {
+	p       *problem
+	m       *milp.Model
+	ask     ask
+	factor  milp.Var
+	stretch milp.Var
+	level   [][]milp.Var     // z: by model and level
+	devices [][][]milp.Var   // by model, level and pool; -1: none
+	chosen  [][][][]milp.Var // w: by application, module, choice and level
+	load    [][]milp.Row     // capacity: by model and level
+}
+
+func (p *problem) program(q ask) *program {
+	x := &program{p: p, m: milp.New("applications"), ask: q}
+	x.factor = x.m.AddVar("factor", 0, 1, 0)
+	switch q.goal {
+	case most:
+		x.m.SetSense(milp.Maximize)
+		x.m.SetObj(x.factor, 1)
+	case soonest:
+		x.stretch = x.m.AddVar("stretch", 0, milp.Inf, 1)
+		x.m.SetBounds(x.factor, 0, 0)
+	case lacking:
+		x.m.SetBounds(x.factor, 0, 0)
+	default:
+		x.m.SetBounds(x.factor, 1, 1)
+	}
+	x.deploy()
+	x.chosen = make([][][][]milp.Var, len(p.apps))
+	for a := range p.apps {
+		x.choose(a)
+		x.deadlines(a)
+		x.accuracy(a)
+	}
+	for i := range q.barred {
+		x.bar(&q.barred[i])
+	}
+	return x
+}
+
+// whole adds a variable of whole numbers, or of fractions where they will do.
+func (x *program) whole(name string, hi, obj float64) milp.Var {
+	if x.ask.relax {
+		return x.m.AddVar(name, 0, hi, obj)
+	}
+	return x.m.AddInt(name, 0, hi, obj)
+}
+
+// deploy says which level a model has, and how many devices of each pool.
+func (x *program) deploy() {
+	p, m := x.p, x.m
+	taken, spent := make([]milp.Row, len(p.pools)), m.AddLE("price", x.limit())
+	for k := range p.pools {
+		taken[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
+		if x.ask.goal == lacking {
+			m.AddTerm(taken[k], x.whole("more "+p.pools[k].kind, float64(len(p.models)), 1), -1)
+		}
+	}
+	for u := range p.models {
+		one := m.AddLE("level of "+p.models[u].name, 1)
+		var levels []milp.Var
+		var devices [][]milp.Var
+		var load []milp.Row
+		for l := range p.models[u].levels {
+			name := fmt.Sprintf("%s %d", p.models[u].name, l)
+			z := x.whole("level "+name, 1, 0)
+			m.AddTerm(one, z, 1)
+			there := m.AddGE("some "+name, 0, milp.Term{Var: z, Coef: -1})
+			carried := m.AddGE("capacity "+name, 0)
+			list := make([]milp.Var, len(p.pools))
+			for k := range p.pools {
+				list[k] = -1
+				t := &p.models[u].levels[l].best[k]
+				count := float64(p.pools[k].count)
+				if x.ask.goal == lacking {
+					count = 1 // of each model some device is enough
+				}
+				if t.rate == 0 || count == 0 {
+					continue
+				}
+				n := x.whole("devices "+name+" "+p.pools[k].kind, count, x.worth(k))
+				list[k] = n
+				m.AddTerm(taken[k], n, 1)
+				m.AddTerm(spent, n, p.pools[k].price)
+				m.AddTerm(there, n, 1)
+				m.AddTerm(carried, n, t.rate/x.ask.top)
+				m.AddLE("at "+name, 0, milp.Term{Var: n, Coef: 1}, milp.Term{Var: z, Coef: -count})
+			}
+			levels, devices, load = append(levels, z), append(devices, list), append(load, carried)
+		}
+		x.level, x.devices, x.load = append(x.level, levels), append(x.devices, devices), append(x.load, load)
+	}
+}
+
+// limit is the most that may be spent.
+func (x *program) limit() float64 {
+	if x.ask.spend > 0 {
+		return x.ask.spend
+	}
+	return milp.Inf
+}
+
+// worth is what a device counts in the objective.
+func (x *program) worth(pool int) float64 {
+	switch x.ask.goal {
+	case least:
+		return x.p.pools[pool].price
+	case fewest:
+		return 1
+	}
+	return 0
+}
+
+// choose says which model does a module's task, at which level, and loads it.
+func (x *program) choose(a int) {
+	p, m, app := x.p, x.m, &x.p.apps[a]
+	x.chosen[a] = make([][][]milp.Var, len(app.nodes))
+	for i := range app.nodes {
+		n := &app.nodes[i]
+		name := app.name + " " + n.name
+		one := m.AddEQ("model of "+name, 1)
+		all := m.AddEQ("rate of "+name, 0, milp.Term{Var: x.factor, Coef: -1})
+		for c := range n.of {
+			u := n.of[c].model
+			var list []milp.Var
+			for l := range p.models[u].levels {
+				w := x.level[u][l]
+				if len(n.of) > 1 {
+					w = x.whole(fmt.Sprintf("%s by %s %d", name, p.models[u].name, l), 1, 0)
+					m.AddLE("deployed", 0, milp.Term{Var: w, Coef: 1}, milp.Term{Var: x.level[u][l], Coef: -1})
+				}
+				m.AddTerm(one, w, 1)
+				f := m.AddVar("", 0, 1, 0)
+				m.AddTerm(all, f, 1)
+				m.AddLE("", 0, milp.Term{Var: f, Coef: 1}, milp.Term{Var: w, Coef: -1})
+				m.AddTerm(x.load[u][l], f, -n.chance*app.weight)
+				list = append(list, w)
+			}
+			x.chosen[a][i] = append(x.chosen[a][i], list)
+		}
+	}
+}
+
+// deadlines holds every path of an application to its budget, in milliseconds.
+func (x *program) deadlines(a int) {
+	app := &x.p.apps[a]
+	if x.ask.goal == lacking {
+		return
+	}
+	budget := app.budget().Seconds() * 1e3
+	for _, path := range app.paths {
+		row := x.m.AddLE("deadline of "+app.name, budget)
+		if x.ask.goal == soonest {
+			x.m.SetRowBounds(row, -milp.Inf, 0)
+			x.m.AddTerm(row, x.stretch, -budget)
+		}
+		for _, i := range path {
+			for c, list := range x.chosen[a][i] {
+				for l, w := range list {
+					x.m.AddTerm(row, w, waiting*x.p.models[app.nodes[i].of[c].model].levels[l].most.Seconds()*1e3)
+				}
+			}
+		}
+	}
+}
+
+// accuracy holds the product of an application's accuracies to its floor.
+func (x *program) accuracy(a int) {
+	app := &x.p.apps[a]
+	if app.floor == 0 {
+		return
+	}
+	row := x.m.AddLE("accuracy of "+app.name, -math.Log(app.floor)+1e-9)
+	for i := range app.nodes {
+		for c, list := range x.chosen[a][i] {
+			for _, w := range list {
+				x.m.AddTerm(row, w, app.nodes[i].of[c].loss())
+			}
+		}
+	}
+}
+
+// bar excludes a combination.
+func (x *program) bar(b *barred) {
+	row := x.m.AddLE("barred", float64(len(b.nodes)-1))
+	for _, i := range b.nodes {
+		c := b.s.choice[b.app][i]
+		u := x.p.apps[b.app].nodes[i].of[c].model
+		x.m.AddTerm(row, x.chosen[b.app][i][c][b.s.level[u]], 1)
+	}
+}
+
+// read is a solution of the program.
+func (x *program) read(sol *milp.Solution) *picked {
+	s := &picked{level: make([]int, len(x.p.models))}
+	for u := range x.p.models {
+		s.level[u] = -1
+		s.devices = append(s.devices, make([]int, len(x.p.pools)))
+	}
+	for a := range x.chosen {
+		var list []int
+		for i := range x.chosen[a] {
+			for c := range x.chosen[a][i] {
+				for l, w := range x.chosen[a][i][c] {
+					if sol.Int(w) == 1 {
+						u := x.p.apps[a].nodes[i].of[c].model
+						list, s.level[u] = append(list, c), l
+					}
+				}
+			}
+		}
+		s.choice = append(s.choice, list)
+	}
+	for u, l := range s.level {
+		if l < 0 {
+			continue
+		}
+		for k, n := range x.devices[u][l] {
+			if n >= 0 {
+				s.devices[u][k] = sol.Int(n)
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,201 @@
+package flow
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/policy/flow"
+)
+
+// resolved is what the documents say, as numbers.
+type resolved struct {
+	in        *kind.Problem
+	run       *kind.Run
+	objective string
+	margin    float64
+	problem   *problem
+	asked     formats.Applications
+	pools     []formats.Pool // with defaults filled in
+	measured  []measured     // by model of the problem
+}
+
+func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
+	if err := in.Complete(); err != nil {
+		return nil, err
+	}
+	r := &resolved{in: in, run: run, objective: in.Values.Word("objective"), margin: in.Values.Number("margin"), problem: &problem{}}
+	if err := r.resolvePools(); err != nil {
+		return nil, err
+	}
+	for i, a := range formats.ApplicationsOf(in.Workload) {
+		if err := r.application(i, a.WithDefaults()); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.asked) == 0 {
+		return nil, in.Fail("workload", "applications", "no application", "at least one", "")
+	}
+	return r, nil
+}
+
+// resolvePools gives every pool to whole modules: nothing takes turns on a device.
+func (r *resolved) resolvePools() error {
+	devices := 0
+	for i, pool := range r.in.Cluster.Pools {
+		if slices.ContainsFunc(r.pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
+			return r.in.Fail("cluster", fmt.Sprintf("pools[%d].device", i), pool.Device+" a second time", "each device kind once", "add up the counts")
+		}
+		if pool.TimeShared() {
+			r.run.Assume("sharing: exclusive on %s: a module has devices of its own", pool.Device)
+			pool.Sharing = formats.SharingExclusive
+		}
+		pool = pool.WithDefaults()
+		price, field := 1.0, ""
+		switch r.objective {
+		case "cost":
+			price, field = pool.USDPerHour, "usd_per_hour"
+		case "power":
+			price, field = pool.Watts, "watts"
+		}
+		if !(price > 0) {
+			return r.in.Fail("cluster", fmt.Sprintf("pools[%d].%s", i, field), "nothing", "what a "+pool.Device+" takes, for --objective "+r.objective, "")
+		}
+		devices += pool.Count
+		r.pools = append(r.pools, pool)
+		r.problem.pools = append(r.problem.pools, poolOf(&pool, price))
+	}
+	if devices == 0 {
+		return r.in.Fail("cluster", "pools", "no device", "at least one", "")
+	}
+	return nil
+}
+
+func poolOf(p *formats.Pool, price float64) pool {
+	return pool{kind: p.Device, count: p.Count, price: price}
+}
+
+// application adds an application to the problem.
+func (r *resolved) application(i int, w formats.Application) error {
+	at := fmt.Sprintf("applications[%d]", i)
+	graph, err := flow.Graph(w.Modules, at)
+	if err != nil {
+		return err
+	}
+	a := app{name: w.Name, weight: w.Weight, floor: w.Accuracy}
+	if r.objective != "throughput" {
+		if a.weight = w.RPS; !(w.RPS > 0) {
+			return r.in.Fail("workload", at+".rps", "no rate to carry", "one of every application with --objective "+r.objective, "")
+		}
+	}
+	for k := range w.Modules {
+		n := node{name: w.Modules[k].Name, chance: graph.Nodes[k].Chance}
+		for _, v := range w.Modules[k].Models() {
+			u, err := r.model(v.Model, fmt.Sprintf("%s.modules[%d]", at, k))
+			if err != nil {
+				return err
+			}
+			if len(r.problem.models[u].levels) == 0 && len(w.Modules[k].Variants) > 0 {
+				r.run.Warn("%s was measured on no device of the cluster where it fits: it is not chosen", v.Model)
+				continue
+			}
+			n.of = append(n.of, choice{model: u, accuracy: v.Accuracy})
+		}
+		if err := r.runs(&n, at, k); err != nil {
+			return err
+		}
+		a.nodes = append(a.nodes, n)
+	}
+	for _, path := range graph.Nodes[0].Paths {
+		list := []int{0}
+		for _, n := range path {
+			list = append(list, int(n))
+		}
+		a.paths = append(a.paths, list)
+	}
+	if err := r.deadline(&a, &w, at); err != nil {
+		return err
+	}
+	if w.Percentile == "" {
+		w.Percentile = "p99"
+	}
+	r.asked = append(r.asked, w)
+	r.problem.apps = append(r.problem.apps, a)
+	return r.accurate(&a)
+}
+
+// runs checks that something can do a module's task.
+func (r *resolved) runs(n *node, at string, k int) error {
+	if !slices.ContainsFunc(n.of, func(c choice) bool { return len(r.problem.models[c.model].levels) > 0 }) {
+		return r.in.Fail("workload", fmt.Sprintf("%s.modules[%d].model", at, k), "a model that was measured on no device of the cluster on which it fits", "one that was",
+			"measure it there (plan profile --device …)")
+	}
+	return nil
+}
+
+// deadline sets an application's SLO. "5x" is a multiple of the longest path in
+// batches of one on the fastest devices.
+func (r *resolved) deadline(a *app, w *formats.Application, at string) error {
+	target := w.SLO
+	if slo := r.in.Values.SLO("slo"); !slo.IsZero() {
+		target = slo
+	}
+	if target.IsZero() {
+		return r.in.Fail("workload", at+".slo", "nothing", "a latency target such as 400ms or 5x", "--slo sets it for all applications")
+	}
+	base := time.Duration(0)
+	if target.Times > 0 {
+		for _, path := range a.paths {
+			sum := time.Duration(0)
+			for _, i := range path {
+				sum += r.alone(&a.nodes[i])
+			}
+			base = max(base, sum)
+		}
+		r.run.Assume("slo of %s: %s of the longest path in batches of one, %s, is %s", a.name, target, formats.Duration(base), formats.Duration(target.Of(base)))
+	}
+	if a.slo = target.Of(base); a.slo <= 0 {
+		return r.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
+	}
+	a.margin = marginOf(a.slo, r.margin)
+	return nil
+}
+
+// alone is the least time of a batch of one in a module.
+func (r *resolved) alone(n *node) time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for _, c := range n.of {
+		least = min(least, r.measured[c.model].alone)
+	}
+	return least
+}
+
+// accurate checks that the most accurate variants reach an application's floor.
+func (r *resolved) accurate(a *app) error {
+	best, unknown := 1.0, []string(nil)
+	for i := range a.nodes {
+		top := 0.0
+		for _, c := range a.nodes[i].of {
+			if c.accuracy == 0 {
+				c.accuracy = 1
+				unknown = append(unknown, a.nodes[i].name)
+			}
+			top = max(top, c.accuracy)
+		}
+		best *= top
+	}
+	switch {
+	case a.floor == 0:
+		return nil
+	case best < a.floor-1e-12:
+		return &kind.InfeasibleError{Model: a.name, Constraint: "accuracy",
+			Reason: fmt.Sprintf("the most accurate variants of %s reach %.6g over all modules, and its floor is %.6g", a.name, best, a.floor)}
+	case len(unknown) > 0:
+		r.run.Assume("accuracy 1 for %s of %s: no accuracy is given", strings.Join(unknown, ", "), a.name)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"inferplan/solver/milp"
+)
+
+// errNone means that the program has no solution.
+var errNone = errors.New("no plan")
+
+// found is a plan with what is proven about it.
+type found struct {
+	*picked
+	value, bound float64
+	stopped      milp.StoppedBy
+	nodes        int64
+	iterations   int64
+}
+
+// search solves problems.
+type search struct {
+	p      *problem
+	solver milp.Solver
+	gap    float64
+	seed   int32
+	// improved hears of better plans; nil: nobody.
+	improved func(value, bound float64)
+}
+
+// tieNodes limits the branching for fewer devices at the same objective.
+const tieNodes = 2000
+
+// throughput finds the largest common factor of the rates, then the fewest
+// devices that carry it.
+func (s *search) throughput(ctx context.Context) (*found, error) {
+	top, err := s.top(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.one(ctx, ask{goal: most, top: top}, milp.Options{})
+	if err != nil {
+		return nil, err
+	}
+	out.value, out.bound = s.p.factor(out.picked), out.bound*top
+	scaled := *s.p
+	scaled.apps = append([]app(nil), s.p.apps...)
+	for a := range scaled.apps {
+		scaled.apps[a].weight *= out.value * (1 - 1e-9)
+	}
+	s.fewer(ctx, &scaled, ask{goal: fewest, top: 1}, out)
+	if v := s.p.factor(out.picked); v > out.value {
+		out.value = v
+	}
+	out.bound = max(out.bound, out.value)
+	return out, nil
+}
+
+// cheapest finds the least price at the rates that the weights are, then the
+// fewest devices of that price.
+func (s *search) cheapest(ctx context.Context) (*found, error) {
+	out, err := s.one(ctx, ask{goal: least, top: 1}, milp.Options{})
+	if err != nil {
+		return nil, err
+	}
+	out.value = s.p.price(out.picked)
+	s.fewer(ctx, s.p, ask{goal: fewest, top: 1, spend: out.value * (1 + 1e-9)}, out)
+	out.bound = min(out.bound, out.value)
+	return out, nil
+}
+
+// fewer replaces a plan by one with fewer devices, where one is found.
+func (s *search) fewer(ctx context.Context, p *problem, q ask, out *found) {
+	quiet := *s
+	quiet.p, quiet.gap, quiet.improved = p, 0, nil
+	less, err := quiet.one(ctx, q, milp.Options{MaxNodes: tieNodes})
+	if err == nil && less.used() < out.used() {
+		out.picked = less.picked
+	}
+}
+
+// top is an upper bound of the common factor: that of fractions of devices,
+// again with the bound that it gave, because a small bound makes the program
+// tight. Levels then mix in the shares in which they are loaded.
+func (s *search) top(ctx context.Context) (float64, error) {
+	top := math.Inf(1)
+	for a := range s.p.apps {
+		for i := range s.p.apps[a].nodes {
+			n := &s.p.apps[a].nodes[i]
+			if n.chance == 0 {
+				continue
+			}
+			sum := 0.0
+			for k := range s.p.pools {
+				sum += float64(s.p.pools[k].count) * s.p.fastest(n, k)
+			}
+			top = min(top, sum/(n.chance*s.p.apps[a].weight))
+		}
+	}
+	if !(top > 0) {
+		return 0, errNone
+	}
+	for range 12 {
+		sol, err := s.solver.Solve(ctx, s.p.program(ask{goal: most, top: top, relax: true}).m, milp.Options{Seed: s.seed})
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("bounding the rate: %w", err)
+		case sol.Status == milp.Infeasible || sol.Status == milp.Optimal && sol.Value <= 0:
+			return 0, errNone
+		case sol.Status != milp.Optimal:
+			return top, ctx.Err()
+		}
+		was := top
+		top *= min(1, sol.Value*(1+1e-7))
+		if top > was*.995 {
+			break
+		}
+	}
+	return top, nil
+}
+
+// fastest is the largest rate of a device for a module, whatever its time.
+func (p *problem) fastest(n *node, k int) float64 {
+	most := 0.0
+	for _, c := range n.of {
+		for _, l := range p.models[c.model].levels {
+			most = max(most, l.best[k].rate)
+		}
+	}
+	return most
+}
+
+// one solves a program. Deadlines are checked exactly: what passes by the
+// solver's tolerance alone is barred, and the program solved again.
+func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error) {
+	o.Gap, o.Seed = s.gap, s.seed
+	if s.improved != nil {
+		o.Incumbent = func(in milp.Incumbent) { s.improved(in.Value*q.top, in.Bound*q.top) }
+	}
+	out := &found{}
+	for {
+		x := s.p.program(q)
+		sol, err := s.solver.Solve(ctx, x.m, o)
+		if err != nil {
+			return nil, fmt.Errorf("solving the program of applications: %w", err)
+		}
+		out.nodes, out.iterations = out.nodes+sol.Stats.Nodes, out.iterations+sol.Stats.Iterations
+		switch {
+		case sol.Status == milp.Infeasible:
+			return nil, errNone
+		case !sol.Feasible() && ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !sol.Feasible():
+			return nil, fmt.Errorf("the solver stopped without a plan: %v", sol.Status)
+		}
+		out.picked, out.value, out.bound, out.stopped = x.read(sol), sol.Value, sol.Bound, sol.StoppedBy
+		late := s.late(out.picked, q.goal)
+		if len(late) == 0 {
+			return out, nil
+		}
+		q.barred = append(q.barred, late...)
+	}
+}
+
+// late lists the paths that take too long.
+func (s *search) late(x *picked, g goal) []barred {
+	var out []barred
+	if g == soonest || g == lacking {
+		return nil
+	}
+	for a := range s.p.apps {
+		for _, path := range s.p.apps[a].paths {
+			if s.p.along(x, a, path) > s.p.apps[a].budget() {
+				out = append(out, barred{a, path, x})
+			}
+		}
+	}
+	return out
+}

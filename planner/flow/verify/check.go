@@ -1,0 +1,145 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+)
+
+// Check validates a plan against documents. No finding means that all of it
+// holds and nothing has moved.
+func Check(t *kind.Today) []kind.Finding {
+	c := newChecker(t)
+	if c.plan == nil {
+		c.Fail("kind", "flow", "nothing", "the section of a plan of kind flow", "the plan has no applications")
+		return c.Findings
+	}
+	c.applications()
+	sound := c.Sound()
+	c.Pools(true)
+	if !sound {
+		return c.Findings
+	}
+	c.hold()
+	c.devices()
+	for i := range c.plan.Applications {
+		c.application(i)
+	}
+	for i := range c.Plan.Deployment {
+		m := c.Plan.Deployment[i].Model
+		if has, ok := c.rps[m]; ok && has < c.need[m]*(1-rounding) {
+			c.Fail("rps", fmt.Sprintf("deployment[%d]", i), fmt.Sprintf("%.6g rps", has), fmt.Sprintf("%.6g rps", c.need[m]), "the devices of %s do not carry what the applications need of it", m)
+		}
+	}
+	c.objective()
+	return c.Findings
+}
+
+// asked is what the workload asks of an application, with defaults; nil where it
+// does not.
+func (c *checker) asked(name string) *formats.Application {
+	for _, a := range formats.ApplicationsOf(c.Workload) {
+		if a.Name == name {
+			a = a.WithDefaults()
+			return &a
+		}
+	}
+	return nil
+}
+
+// applications checks that plan and workload name the same applications, of the
+// same modules.
+func (c *checker) applications() {
+	if c.Workload == nil {
+		return
+	}
+	for i := range c.plan.Applications {
+		a, at := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+		w := c.asked(a.Model)
+		if w == nil {
+			c.Fail("application", at+".model", strconv.Quote(a.Model), "an application of the workload", "the workload no longer asks for %s", a.Model)
+			continue
+		}
+		same := slices.EqualFunc(a.Modules, w.Modules, func(m, o formats.Module) bool {
+			return m.Name == o.Name && slices.Equal(m.After, o.After) &&
+				slices.ContainsFunc(o.Models(), func(v formats.Variant) bool { return v.Model == m.Model }) &&
+				slices.EqualFunc(m.Branches, o.Branches, func(x, y formats.Branch) bool {
+					return slices.Equal(x.To, y.To) && x.Probability == y.Probability
+				})
+		})
+		if !same {
+			c.Fail("application", at+".modules", fmt.Sprintf("%d modules", len(a.Modules)), "the modules of the workload", "the workload has another graph of %s", a.Model)
+		}
+	}
+	for _, w := range formats.ApplicationsOf(c.Workload) {
+		if !slices.ContainsFunc(c.plan.Applications, func(a formats.FlowApplication) bool { return a.Model == w.Name }) {
+			c.Fail("application", "flow.applications", "no "+strconv.Quote(w.Name), "every application of the workload", "the workload asks for %s, the plan does not serve it", w.Name)
+		}
+	}
+}
+
+// application checks what is promised of an application against today.
+func (c *checker) application(i int) {
+	a, at := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+	slo := a.SLOUS
+	if w := c.asked(a.Model); w != nil {
+		if today := formats.Micros(w.SLO.Duration); today > 0 && c.Plan.Options.SLO("slo").IsZero() && today != slo {
+			c.Warn("slo", at+".slo_us", slo.D().String(), today.D().String(), "the SLO of %s has changed", a.Model)
+			slo = today
+		}
+		if w.Weight != a.Weight {
+			c.Warn("weight", at+".weight", fmt.Sprint(a.Weight), fmt.Sprint(w.Weight), "the weight of %s has changed", a.Model)
+		}
+		if w.RPS > 0 && c.Plan.Objective.Name != "throughput" && a.RPS < w.RPS*(1-rounding) {
+			c.Fail("min_rps", at+".rps", fmt.Sprint(a.RPS), fmt.Sprint(w.RPS), "the plan carries less of %s than the workload asks for", a.Model)
+		}
+		c.accuracy(a, w, at)
+	}
+	if took := c.longest(i); took+a.MarginUS.D() > slo.D() {
+		c.Fail("slo", at+".slo_us", took.String(), fmt.Sprintf("at most %v less the margin of %v", slo.D(), a.MarginUS.D()), "the longest path of %s takes too long", a.Model)
+		c.Findings[len(c.Findings)-1].Excess = took.Seconds()/(slo.D()-a.MarginUS.D()).Seconds() - 1
+	}
+	if want := c.Plan.Options.Number("margin") * float64(a.SLOUS); math.Abs(want-float64(a.MarginUS)) > 1000 {
+		c.Fail("margin", at+".margin_us", a.MarginUS.String(), formats.Micros(want).String(), "the margin of %s is not that of the options", a.Model)
+	}
+}
+
+// accuracy checks the floor of today.
+func (c *checker) accuracy(a *formats.FlowApplication, w *formats.Application, at string) {
+	product := 1.0
+	for k := range a.Modules {
+		if k >= len(w.Modules) {
+			return
+		}
+		for _, v := range w.Modules[k].Models() {
+			if v.Model == a.Modules[k].Model && v.Accuracy > 0 {
+				product *= v.Accuracy
+			}
+		}
+	}
+	if product < w.Accuracy*(1-rounding) {
+		c.Fail("accuracy", at+".modules", fmt.Sprintf("%.6g", product), fmt.Sprintf("at least %.6g", w.Accuracy), "the variants of %s are less accurate than asked", a.Model)
+	}
+}
+
+// objective checks the plan's headline figure.
+func (c *checker) objective() {
+	o := &c.Plan.Objective
+	if o.Bound != nil && o.Name == "throughput" && o.Value > *o.Bound*(1+1e-9) {
+		c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %v", o.Value), "the value is above its own bound")
+	}
+	if o.Name != "throughput" || len(c.plan.Applications) == 0 {
+		return
+	}
+	value := math.Inf(1)
+	for i := range c.plan.Applications {
+		value = min(value, c.plan.Applications[i].RPS/c.plan.Applications[i].Weight)
+	}
+	if math.Abs(value-o.Value) > rounding*value {
+		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the rates of the applications do not give this objective")
+	}
+}

@@ -1,0 +1,67 @@
+package verify
+
+import (
+	"fmt"
+
+	"inferplan/formats"
+)
+
+// devices checks placements: every replica on a device that is there, no device
+// more than whole, and memory.
+func (c *checker) devices() {
+	type onDevice struct {
+		taken  float64
+		memory int64
+		at     string
+	}
+	held := map[string]map[int]*onDevice{}
+	var order []string
+	for i := range c.Plan.Deployment {
+		d := &c.Plan.Deployment[i]
+		for k := range d.Pipelines {
+			l := &d.Pipelines[k]
+			s, at := &l.Stages[0], fmt.Sprintf("deployment[%d].pipelines[%d].stages[0]", i, k)
+			pool := c.Pool(s.Device)
+			if pool == nil {
+				continue // said with the pools
+			}
+			if held[s.Device] == nil {
+				held[s.Device], order = map[int]*onDevice{}, append(order, s.Device)
+			}
+			need, placed := c.Memory(d, l, s), 0
+			for n, p := range s.Placement {
+				placed += p.Replicas
+				for r := range p.Replicas {
+					at, dev := fmt.Sprintf("%s.placement[%d]", at, n), p.First+r/max(p.PerDevice, 1)
+					if dev < 0 || dev >= pool.Count {
+						c.Fail("placement", at, fmt.Sprintf("device %d of %s", dev, s.Device), fmt.Sprintf("one of %d", pool.Count), "%s is placed on a device that is not there", d.Model)
+						break
+					}
+					on := held[s.Device][dev]
+					if on == nil {
+						on = &onDevice{at: at}
+						held[s.Device][dev] = on
+					}
+					on.taken += 1 / float64(s.Share)
+					on.memory += need.Weights + need.Rest
+				}
+			}
+			if placed != s.Replicas {
+				c.Fail("placement", at+".placement", fmt.Sprint(placed), fmt.Sprint(s.Replicas), "not every replica of %s has a device", d.Model)
+			}
+		}
+	}
+	for _, device := range order {
+		pool := c.Pool(device)
+		for dev := range pool.Count {
+			on := held[device][dev]
+			switch {
+			case on == nil:
+			case on.taken > 1+rounding:
+				c.Fail("placement", on.at, fmt.Sprintf("%.4g of device %d", on.taken, dev), "at most 1", "a %s has more than a whole device can hold", device)
+			case pool.Memory > 0 && on.memory > int64(pool.Memory):
+				c.Fail("memory", on.at, fmt.Sprint(on.memory), fmt.Sprintf("at most %v", formats.Bytes(pool.Memory)), "the models on device %d of %s do not fit in its memory", dev, device)
+			}
+		}
+	}
+}

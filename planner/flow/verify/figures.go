@@ -1,0 +1,70 @@
+package verify
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/recompute"
+)
+
+// Figures compares each application's promised rate and longest path with those
+// of today, and the promised objective with the best of today.
+func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
+	before := *t
+	before.Plan = t.Against
+	c, was := newChecker(t), newChecker(&before)
+	if c.plan == nil || was.plan == nil || !c.Sound() || !was.Sound() {
+		return nil, "figures are not compared: a plan does not fit the profile's blocks", nil
+	}
+	c.hold()
+	was.hold()
+	was.took = promised(t.Against)
+	kept := 0.0
+	for i := range c.plan.Applications {
+		a := &c.plan.Applications[i]
+		now := min(a.RPS, c.carried(i))
+		if v := now / a.Weight; i == 0 || v < kept {
+			kept = v
+		}
+		at := slices.IndexFunc(was.plan.Applications, func(o formats.FlowApplication) bool { return o.Model == a.Model })
+		if at < 0 {
+			continue
+		}
+		list = append(list, kind.Sample{Metric: "rps", What: a.Model, Old: was.plan.Applications[at].RPS, New: now, Unit: "rps"})
+		list = append(list, kind.Sample{Metric: "p99", What: a.Model + " (longest path)", Old: recompute.US(was.longest(at)), New: recompute.US(c.longest(i)), Unit: "us"})
+	}
+	if t.Planned != nil {
+		kept = max(kept, t.Planned.Objective.Value)
+	}
+	if t.Against.Objective.Name == "throughput" {
+		list = append(list, kind.Sample{Metric: "rps", What: "objective, planned again", Old: t.Against.Objective.Value, New: kept, Unit: "rps per weight"})
+	}
+	return list, "", nil
+}
+
+// promised is what batches took when a plan was made, by model.
+func promised(p *formats.Plan) map[string]time.Duration {
+	out := map[string]time.Duration{}
+	for i := range p.Deployment {
+		for _, l := range p.Deployment[i].Pipelines {
+			for _, took := range l.Stages[0].InferUS {
+				out[p.Deployment[i].Model] = max(out[p.Deployment[i].Model], took.D())
+			}
+		}
+	}
+	return out
+}
+
+// WorkloadOf is the workload that a plan was made for, with its targets as times
+// and the variants that were chosen.
+func WorkloadOf(p *formats.Plan) *formats.Workload {
+	var list formats.Applications
+	for i := range formats.FlowOf(p).Applications {
+		a := &formats.FlowOf(p).Applications[i]
+		list = append(list, formats.Application{Name: a.Model, SLO: formats.SLO{Duration: a.SLOUS.D()}, Percentile: a.Percentile, Weight: a.Weight, RPS: a.RPS, Modules: a.Modules})
+	}
+	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: list}
+}

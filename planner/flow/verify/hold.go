@@ -1,0 +1,105 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/recompute"
+	"inferplan/policy/flow"
+)
+
+const rounding = recompute.Rounding
+
+// checker checks a plan of applications.
+type checker struct {
+	recompute.Checker
+	plan *formats.FlowPlan
+	took map[string]time.Duration // by model: of any batch, today
+	rps  map[string]float64       // by model: what its devices carry today
+	need map[string]float64       // by model: at the promised rates
+	apps []flow.App
+}
+
+func newChecker(t *kind.Today) *checker {
+	return &checker{Checker: *recompute.New(t), plan: formats.FlowOf(t.Plan)}
+}
+
+// hold computes what the models take and carry today. Models that cannot be
+// computed are missing.
+func (c *checker) hold() {
+	c.took, c.rps, c.need = map[string]time.Duration{}, map[string]float64{}, map[string]float64{}
+	for i := range c.Plan.Deployment {
+		c.model(&c.Plan.Deployment[i], fmt.Sprintf("deployment[%d]", i))
+	}
+	for i := range c.plan.Applications {
+		a := &c.plan.Applications[i]
+		g, err := flow.Graph(a.Modules, fmt.Sprintf("flow.applications[%d]", i))
+		if err != nil {
+			c.Fail("graph", fmt.Sprintf("flow.applications[%d].modules", i), "", "", "%v", err)
+		}
+		c.apps = append(c.apps, g)
+		for k := range g.Nodes {
+			c.need[a.Modules[k].Model] += a.RPS * g.Nodes[k].Chance
+		}
+	}
+}
+
+// model is what a deployed model takes and carries.
+func (c *checker) model(d *formats.Deployed, at string) {
+	took, rps := time.Duration(0), 0.0
+	for k := range d.Pipelines {
+		l := &d.Pipelines[k]
+		path := fmt.Sprintf("%s.pipelines[%d]", at, k)
+		now := c.Pipeline(d, l)
+		if !now.Known {
+			c.Fail("measurement", path, "none", "one of the batch there", "the profile has no measurement of %s for this pipeline any more", d.Model)
+			return
+		}
+		pm := c.ProfileModel(d.Model)
+		for b := 1; b <= l.Batch; b++ {
+			took = max(took, recompute.Inference(pm, recompute.Measured(pm, l.Stages[0].Device, l.Stages[0].Share, b), 0, d.NumBlocks))
+		}
+		if was := l.LatencyUS.D(); recompute.Moved(now.Latency, was) {
+			c.Warn("latency", path+".latency_us", was.String(), recompute.Change(was, now.Latency), "a batch of %s takes another time today", d.Model)
+		}
+		rps += now.Stages[0].Rate * float64(l.Stages[0].Replicas)
+	}
+	c.took[d.Model], c.rps[d.Model] = took, rps
+}
+
+// longest is what a request takes at most on the longest path of an application:
+// in every module a batch that runs, then its own.
+func (c *checker) longest(i int) time.Duration {
+	a, most := &c.plan.Applications[i], time.Duration(0)
+	if len(c.apps[i].Nodes) == 0 {
+		return 0
+	}
+	for _, path := range c.apps[i].Nodes[0].Paths {
+		sum := 2 * c.took[a.Modules[0].Model]
+		for _, n := range path {
+			sum += 2 * c.took[a.Modules[n].Model]
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// carried is the rate of an application at which its busiest model is full, the
+// other applications in proportion.
+func (c *checker) carried(i int) float64 {
+	least := math.Inf(1)
+	a := &c.plan.Applications[i]
+	for k := range c.apps[i].Nodes {
+		m := a.Modules[k].Model
+		if need := c.need[m]; need > 0 {
+			least = min(least, a.RPS*c.rps[m]/need)
+		}
+	}
+	if math.IsInf(least, 1) {
+		return 0
+	}
+	return least
+}

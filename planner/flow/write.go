@@ -1,0 +1,93 @@
+package flow
+
+import (
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/stages"
+	"inferplan/policy/drop"
+	"inferplan/solver/milp"
+)
+
+// The figures of the State Planner that PARD chose (section 5.4).
+const (
+	quantile = .1
+	window   = 5 * time.Second
+)
+
+// outcome is what was found, as the parts of a plan.
+func (r *resolved) outcome(out *found) *kind.Outcome {
+	sense, scale := milp.Minimize, 1.0
+	if r.objective == "throughput" {
+		sense, scale = milp.Maximize, out.value
+	}
+	bound := out.bound
+	gap := milp.RelativeGap(sense, out.value, bound)
+	o := &kind.Outcome{
+		Algorithm: "paths", Values: r.in.Values, Objective: formats.Objective{Name: r.objective, Value: out.value, Bound: &bound, Gap: &gap},
+		Sense: sense, StoppedBy: out.stopped, Pools: r.pools, Policy: formats.PolicySpec{Name: drop.Default},
+		Phases: []kind.Phase{{Name: "program", Nodes: out.nodes, Iterations: out.iterations, Value: out.value, Bound: bound}},
+	}
+	for u := range r.problem.models {
+		for l := range r.problem.models[u].levels {
+			for _, t := range r.problem.models[u].levels[l].best {
+				if t.rate > 0 {
+					o.Considered++
+				}
+			}
+		}
+	}
+	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(window)}
+	first := make([]int, len(r.pools))
+	placed := map[int]bool{}
+	for a := range r.problem.apps {
+		app, w := &r.problem.apps[a], &r.asked[a]
+		planned := formats.FlowApplication{Served: formats.Served{Model: w.Name, SLOUS: formats.Micros(app.slo), MarginUS: formats.Micros(app.margin),
+			Percentile: w.Percentile, Weight: w.Weight, RPS: app.weight * scale}}
+		for i, m := range w.Modules {
+			c := app.nodes[i].of[out.choice[a][i]]
+			m.Model, m.Variants = r.problem.models[c.model].name, nil
+			planned.Modules = append(planned.Modules, m)
+			if !placed[c.model] {
+				placed[c.model] = true
+				o.Deployment = append(o.Deployment, r.deployed(out.picked, c.model, first))
+				section.Modules = append(section.Modules, formats.FlowModule{Model: m.Model, Accuracy: c.accuracy})
+			}
+		}
+		section.Applications = append(section.Applications, planned)
+		if asked := w.RPS; planned.RPS < asked {
+			r.run.Warn("%s: %.6g requests/s are planned, the workload asks for %.6g", w.Name, planned.RPS, asked)
+		}
+	}
+	o.Section = section
+	return o
+}
+
+// deployed is where a model runs. It takes the next free devices of each pool.
+func (r *resolved) deployed(x *picked, u int, first []int) formats.Deployed {
+	m := &r.measured[u]
+	o := formats.Deployed{Model: r.problem.models[u].name, Inputs: m.profile.Inputs, Outputs: m.profile.Outputs, NumBlocks: len(m.profile.Blocks)}
+	if m.profile.Source != nil {
+		o.SHA256 = m.profile.Source.SHA256
+	}
+	for k, n := range x.devices[u] {
+		if n == 0 {
+			continue
+		}
+		t := &r.problem.models[u].levels[x.level[u]].best[k]
+		s := formats.Stage{Blocks: [2]int{0, o.NumBlocks}, Device: r.pools[k].Device, Share: t.share, Replicas: n * t.share, GPUs: float64(n),
+			RPS: float64(n) * t.rate, Placement: []formats.Placement{{First: first[k], PerDevice: t.share, Replicas: n * t.share}}}
+		first[k] += n
+		costs := &m.costs[k][t.share-1]
+		for b := 1; b <= t.batch; b++ {
+			s.InferUS = append(s.InferUS, formats.Micros(stages.Infer(costs, b, 0, o.NumBlocks)))
+		}
+		for _, d := range costs.At(t.batch).Blocks {
+			s.BlockUS = append(s.BlockUS, formats.Micros(d))
+		}
+		s.Estimated = stages.Estimated(costs, t.batch, 0, o.NumBlocks)
+		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: t.batch, RPS: s.RPS, LatencyUS: formats.Micros(t.infer), Stages: []formats.Stage{s}})
+	}
+	return o
+}
