@@ -89,7 +89,7 @@ func TestProgramsAreMeasured(t *testing.T) {
 	if err != nil {
 		t.Skip("no shell")
 	}
-	a := &attack{plan: path}
+	a := &target{plan: path}
 	e := a.call(t.Context(), t.TempDir(), "-c", "echo found nothing >&2; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 3")
 	if e.code != 3 || e.said != "found nothing\n" || e.cpu <= 0 || e.memory < 100<<10 {
 		t.Errorf("%+v", e)

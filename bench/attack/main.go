@@ -22,10 +22,15 @@ import (
 // source is who asks for what is measured here.
 const source = "operations: no cheap client, hung worker or bad file takes the service down"
 
+// target is the program under attack.
+type target struct {
+	plan string // its path
+	dir  string // scratch
+}
+
 // attack is a run of the instrument.
 type attack struct {
-	plan    string // the program under attack
-	dir     string // scratch
+	target
 	root    string // of the repository: seeds of documents
 	scale   float64
 	seed    uint64

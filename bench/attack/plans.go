@@ -34,8 +34,8 @@ func profileOf(models map[string]time.Duration) string {
 }
 
 // solvePlan plans models on so many devices and returns the plan's path.
-func (a *attack) solvePlan(ctx context.Context, name string, models map[string]time.Duration, devices int, slo time.Duration) (string, error) {
-	dir := filepath.Join(a.dir, name)
+func (t *target) solvePlan(ctx context.Context, name string, models map[string]time.Duration, devices int, slo time.Duration) (string, error) {
+	dir := filepath.Join(t.dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
@@ -51,7 +51,7 @@ func (a *attack) solvePlan(ctx context.Context, name string, models map[string]t
 			return "", err
 		}
 	}
-	cmd := exec.CommandContext(ctx, a.plan, "solve", "--margin", "0.4", "-o", "plan.json")
+	cmd := exec.CommandContext(ctx, t.plan, "solve", "--margin", "0.4", "-o", "plan.json")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("planning %s: %w\n%s", name, err, out)
@@ -60,12 +60,12 @@ func (a *attack) solvePlan(ctx context.Context, name string, models map[string]t
 }
 
 // smallPlan serves m and words on some devices.
-func (a *attack) smallPlan(ctx context.Context, devices int, infer, slo time.Duration) (string, error) {
-	return a.solvePlan(ctx, fmt.Sprintf("small-%d-%v-%v", devices, infer, slo), map[string]time.Duration{"m": infer, "words": infer}, devices, slo)
+func (t *target) smallPlan(ctx context.Context, devices int, infer, slo time.Duration) (string, error) {
+	return t.solvePlan(ctx, fmt.Sprintf("small-%d-%v-%v", devices, infer, slo), map[string]time.Duration{"m": infer, "words": infer}, devices, slo)
 }
 
 // secret writes a file that only this user may read.
-func (a *attack) secret(name string) (string, error) {
-	path := filepath.Join(a.dir, name)
+func (t *target) secret(name string) (string, error) {
+	path := filepath.Join(t.dir, name)
 	return path, os.WriteFile(path, []byte("0123456789abcdef0123456789abcdef\n"), 0o600)
 }

@@ -53,10 +53,10 @@ func (e *ending) fault() string {
 const tookLong = "over 2s, for good input with exit code 0"
 
 // call runs the program once.
-func (a *attack) call(ctx context.Context, dir string, args ...string) *ending {
+func (t *target) call(ctx context.Context, dir string, args ...string) *ending {
 	ctx, cancel := context.WithTimeout(ctx, hung)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, a.plan, args...)
+	cmd := exec.CommandContext(ctx, t.plan, args...)
 	cmd.Dir = dir
 	var said bytes.Buffer
 	cmd.Stderr = &said

@@ -36,10 +36,10 @@ type server struct {
 var serving = regexp.MustCompile(`serving .*: HTTP (\S+), gRPC (\S+), metrics ([^;]+);`)
 
 // startServer serves a plan with the replay engine on free ports of loopback.
-func (a *attack) startServer(ctx context.Context, plan string, more ...string) (*server, error) {
+func (t *target) startServer(ctx context.Context, plan string, more ...string) (*server, error) {
 	args := append([]string{"serve", plan, "--engine", "replay", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"}, more...)
-	s := &server{cmd: exec.CommandContext(ctx, a.plan, args...), ended: make(chan struct{}), news: make(chan struct{})}
-	s.cmd.Dir = a.dir
+	s := &server{cmd: exec.CommandContext(ctx, t.plan, args...), ended: make(chan struct{}), news: make(chan struct{})}
+	s.cmd.Dir = t.dir
 	s.cmd.Stdout = io.Discard
 	said, err := s.cmd.StderrPipe()
 	if err != nil {

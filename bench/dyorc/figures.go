@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 
@@ -24,19 +25,25 @@ type figure struct {
 
 const paper = "DyOrc (SoCC '25)"
 
+// page is what is written: tables, and claims below them.
+type page struct {
+	out     io.Writer
+	figures []figure
+}
+
 // claim adds a figure and says it below the table.
-func (b *bench) claim(f figure) {
+func (p *page) claim(f figure) {
 	f.Command = "make bench-dyorc"
-	b.figures = append(b.figures, f)
+	p.figures = append(p.figures, f)
 	interval := ""
 	if f.Interval != nil {
 		interval = fmt.Sprintf(" [%.3g, %.3g]", f.Interval[0], f.Interval[1])
 	}
-	fmt.Fprintf(b.out, "%s: %.4g %s%s; asked: %s; holds: %v\n", f.Claim, f.Measured, f.Unit, interval, f.Asked, f.Holds)
+	fmt.Fprintf(p.out, "%s: %.4g %s%s; asked: %s; holds: %v\n", f.Claim, f.Measured, f.Unit, interval, f.Asked, f.Holds)
 }
 
-func (b *bench) writeFigures(path string) error {
-	text, err := json.MarshalIndent(b.figures, "", "  ")
+func (p *page) writeFigures(path string) error {
+	text, err := json.MarshalIndent(p.figures, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the figures: %w", err)
 	}

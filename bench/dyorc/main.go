@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -15,14 +14,9 @@ import (
 
 // bench is what the tables are made from.
 type bench struct {
-	ctx     context.Context
-	out     io.Writer
-	trace   trace
-	verify  bool
-	seeds   []uint64
-	jobs    int
-	store   *store
-	figures []figure
+	runner
+	page
+	seeds []uint64
 }
 
 // makers are the tables in order.
@@ -61,7 +55,7 @@ func run() error {
 	figures := flag.String("figures", "bench/dyorc/figures.json", "file for the claims with what was measured; empty: none")
 	fresh := flag.Bool("fresh", false, "forget what is kept")
 	by := flag.String("kept-by", "", "take results that were kept by this program (a hash); default: this one")
-	b := &bench{out: os.Stdout}
+	b := &bench{page: page{out: os.Stdout}}
 	flag.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
 	flag.BoolVar(&b.verify, "verify", false, "check the simulator's invariants")
 	flag.Parse()

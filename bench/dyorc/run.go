@@ -49,7 +49,7 @@ type outcome struct {
 var meanAlone = [3]float64{2.408, 3.064, 2.690}
 
 // play runs a scene under a policy.
-func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*outcome, error) {
+func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*outcome, error) {
 	t := workflows.Fleet{Devices: sc.Devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant}.Tables()
 	length := time.Duration(sc.Minutes) * time.Minute
 	apps := workflows.NewApps(seed)
@@ -63,7 +63,7 @@ func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed 
 		unloaded, work, alone = unloaded+least, work+took, append(alone, least)
 	}
 	opt.Slack = sc.Scale
-	list := b.trace.requests(sc.Rates, length, seed)
+	list := x.trace.requests(sc.Rates, length, seed)
 	for i := range list {
 		list[i].SLO = time.Duration(sc.Scale * meanAlone[list[i].Model] * 1e9)
 	}
@@ -75,7 +75,7 @@ func (b *bench) play(ctx context.Context, sc *scene, opt workflow.Options, seed 
 	var took []float64
 	var arrived []time.Duration
 	res, err := sim.Run(ctx, sim.Config{
-		Tables: t, Policy: w, Source: arrivals.Slice(list), Duration: length, Verify: b.verify,
+		Tables: t, Policy: w, Source: arrivals.Slice(list), Duration: length, Verify: x.verify,
 		Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(t), NoReport: true,
 		Completed: func(at, answered time.Duration) {
 			if at >= sc.Warmup {

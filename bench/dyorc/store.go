@@ -68,14 +68,23 @@ type ask struct {
 	instant bool // loads take no time
 }
 
-func (b *bench) key(a *ask) string {
-	return fmt.Sprintf("%s %+v %s %d %v", b.store.program, *a.sc, a.policy, a.seed, a.instant)
+// runner runs scenes under policies, and keeps what they showed.
+type runner struct {
+	ctx    context.Context
+	trace  trace
+	verify bool // check the simulator's invariants
+	jobs   int
+	store  *store
+}
+
+func (x *runner) key(a *ask) string {
+	return fmt.Sprintf("%s %+v %s %d %v", x.store.program, *a.sc, a.policy, a.seed, a.instant)
 }
 
 // run gives a run from the store, or runs it. What a static fleet holds is what
 // DyOrc as published held for longest on the same arrivals.
-func (b *bench) run(ctx context.Context, a *ask) (*outcome, error) {
-	if r, ok := b.store.has(b.key(a)); ok {
+func (x *runner) run(ctx context.Context, a *ask) (*outcome, error) {
+	if r, ok := x.store.has(x.key(a)); ok {
 		return &r, nil
 	}
 	opt, err := workflow.Named(a.policy)
@@ -88,33 +97,33 @@ func (b *bench) run(ctx context.Context, a *ask) (*outcome, error) {
 		if of.Rates.shift { // it does not know what comes
 			of.Rates.shift, of.Minutes = false, minutes/2
 		}
-		r, err := b.run(ctx, &ask{sc: &of, policy: "dyorc-early", seed: a.seed})
+		r, err := x.run(ctx, &ask{sc: &of, policy: "dyorc-early", seed: a.seed})
 		if err != nil {
 			return nil, err
 		}
 		resident = r.Resident
 	}
-	r, err := b.play(ctx, a.sc, opt, a.seed, resident, a.instant)
+	r, err := x.play(ctx, a.sc, opt, a.seed, resident, a.instant)
 	if err != nil {
 		return nil, fmt.Errorf("%s under %s, seed %d: %w", a.sc.Name, a.policy, a.seed, err)
 	}
 	if a.policy != "dyorc-early" {
 		r.Resident = nil
 	}
-	return r, b.store.put(b.key(a), r)
+	return r, x.store.put(x.key(a), r)
 }
 
 // all runs what a table needs, several at a time, and gives it in order.
-func (b *bench) all(list []ask) ([]*outcome, error) {
+func (x *runner) all(list []ask) ([]*outcome, error) {
 	out, errs := make([]*outcome, len(list)), make([]error, len(list))
-	ctx, cancel := context.WithCancel(b.ctx)
+	ctx, cancel := context.WithCancel(x.ctx)
 	defer cancel()
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for range min(b.jobs, len(list)) {
+	for range min(x.jobs, len(list)) {
 		wg.Go(func() {
 			for i := range next {
-				if out[i], errs[i] = b.run(ctx, &list[i]); errs[i] != nil {
+				if out[i], errs[i] = x.run(ctx, &list[i]); errs[i] != nil {
 					cancel()
 				}
 			}

@@ -10,11 +10,11 @@ import (
 var compared = []string{"round-robin", "greedy", "reactive", "static", "dyorc-early", "dyorc-rebind", "dyorc"}
 
 // header writes the head of a table.
-func (b *bench) header(cells ...string) {
-	fmt.Fprintf(b.out, "| %s |\n|%s\n", strings.Join(cells, " | "), strings.Repeat("---|", len(cells)))
+func (p *page) header(cells ...string) {
+	fmt.Fprintf(p.out, "| %s |\n|%s\n", strings.Join(cells, " | "), strings.Repeat("---|", len(cells)))
 }
 
-func (b *bench) line(cells ...string) { fmt.Fprintf(b.out, "| %s |\n", strings.Join(cells, " | ")) }
+func (p *page) line(cells ...string) { fmt.Fprintf(p.out, "| %s |\n", strings.Join(cells, " | ")) }
 
 // grid runs scenes under policies with all seeds: [scene][policy][seed].
 func (b *bench) grid(scenes []*scene, policies []string, instant bool) ([][][]*outcome, error) {

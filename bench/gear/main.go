@@ -25,9 +25,8 @@ import (
 
 // bench is what the tables are made from.
 type bench struct {
+	output
 	ctx      context.Context
-	out      io.Writer // tables
-	dir      string    // results, CSV, SVG
 	families []*published.Family
 	data     string
 	seeds    int
@@ -37,6 +36,12 @@ type bench struct {
 	store    *store
 	progress *progress
 	counting map[string]bool // keys, while only the cost is counted; nil: measure
+}
+
+// output takes what is made: tables, and files of it.
+type output struct {
+	out io.Writer // tables
+	dir string    // results, CSV, SVG
 }
 
 // table is a table in the making.
@@ -110,7 +115,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	dir := f.String("o", "bench/gear/results", "folder for results.jsonl, CSV and SVG; what it holds is not measured again")
 	fresh := f.Bool("fresh", false, "measure all again")
 	cost := f.Bool("cost", false, "say what there is to measure, and stop")
-	b := &bench{ctx: ctx, out: out}
+	b := &bench{output: output{out: out}, ctx: ctx}
 	f.IntVar(&b.trials, "trials", 100, "fresh trials of a gear")
 	f.IntVar(&b.draws, "draws", 5, "draws of samples")
 	f.IntVar(&b.seeds, "seeds", 5, "Poisson streams beside the even one")
@@ -208,12 +213,12 @@ func (b *bench) together(fill func(*bench, *published.Family, *table) error, tim
 }
 
 // print writes a table as Markdown, and as CSV beside.
-func (b *bench) print(name, title string, t *table) error {
+func (o *output) print(name, title string, t *table) error {
 	if len(t.rows) == 0 {
 		return nil
 	}
-	fmt.Fprintf(b.out, "\n**%s** (`-tables %s`)\n\n", title, name)
-	w := tablewriter.NewTable(b.out, tablewriter.WithRenderer(renderer.NewMarkdown()),
+	fmt.Fprintf(o.out, "\n**%s** (`-tables %s`)\n\n", title, name)
+	w := tablewriter.NewTable(o.out, tablewriter.WithRenderer(renderer.NewMarkdown()),
 		tablewriter.WithHeaderAutoFormat(tw.Off), tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
 		tablewriter.WithHeaderAlignment(tw.AlignLeft), tablewriter.WithRowAlignment(tw.AlignLeft))
 	w.Header(t.columns)
@@ -224,14 +229,14 @@ func (b *bench) print(name, title string, t *table) error {
 		return fmt.Errorf("printing table %s: %w", name, err)
 	}
 	for _, line := range t.notes {
-		fmt.Fprintf(b.out, "\n%s\n", line)
+		fmt.Fprintf(o.out, "\n%s\n", line)
 	}
-	return b.csv(name, t.columns, t.rows)
+	return o.csv(name, t.columns, t.rows)
 }
 
 // csv writes rows into a file of the output folder, whole or not at all.
-func (b *bench) csv(name string, columns []string, rows [][]string) error {
-	return b.file(name+".csv", func(w io.Writer) error {
+func (o *output) csv(name string, columns []string, rows [][]string) error {
+	return o.file(name+".csv", func(w io.Writer) error {
 		c := csv.NewWriter(w)
 		if err := c.Write(columns); err != nil {
 			return err
@@ -240,12 +245,12 @@ func (b *bench) csv(name string, columns []string, rows [][]string) error {
 	})
 }
 
-func (b *bench) file(name string, fill func(io.Writer) error) error {
+func (o *output) file(name string, fill func(io.Writer) error) error {
 	var text strings.Builder
 	if err := fill(&text); err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
-	path := filepath.Join(b.dir, name)
+	path := filepath.Join(o.dir, name)
 	if err := os.WriteFile(path+".new", []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}

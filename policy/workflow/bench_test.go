@@ -61,12 +61,12 @@ func BenchmarkSchedule(b *testing.B) {
 				b.ResetTimer()
 				start := cpu()
 				for range b.N {
-					end, bound := p.sched.schedule(rng.Int64N(1e9), &j, 64)
+					end, bound := p.placement.sched.schedule(rng.Int64N(1e9), &j, 64)
 					if end == bound {
 						proven++
 					}
 					for t := range j.tasks {
-						place := p.sched.to[t]
+						place := p.placement.sched.to[t]
 						p.plan(place, 0)
 						p.write(place, 0)
 					}
@@ -91,9 +91,9 @@ func BenchmarkSearch(b *testing.B) {
 				b.ResetTimer()
 				start := cpu()
 				for range b.N {
-					p.search.run(rng.Int64N(1e9), &j)
+					p.placement.search.run(rng.Int64N(1e9), &j)
 					for t := range j.tasks {
-						place := p.search.to[t]
+						place := p.placement.search.to[t]
 						p.plan(place, 0)
 						p.write(place, 0)
 					}

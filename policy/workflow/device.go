@@ -65,11 +65,11 @@ func (d *device) dequeue(id int32) {
 
 // refresh brings plans and rows of the devices up to date that anything has
 // happened to.
-func (p *Policy) refresh(now int64) {
-	for i := range p.devices {
-		if d := &p.devices[i]; d.dirty || d.stale < now {
-			p.plan(int32(i), now)
-			p.write(int32(i), now)
+func (c *cluster) refresh(now int64) {
+	for i := range c.devices {
+		if d := &c.devices[i]; d.dirty || d.stale < now {
+			c.plan(int32(i), now)
+			c.write(int32(i), now)
 		}
 	}
 }
@@ -77,8 +77,8 @@ func (p *Policy) refresh(now int64) {
 // plan works out what a device will do by its own rule: one batch at a time, of
 // the first task in its queue that may run, with all of its service that may run
 // then.
-func (p *Policy) plan(place int32, now int64) {
-	d := &p.devices[place]
+func (c *cluster) plan(place int32, now int64) {
+	d := &c.devices[place]
 	d.dirty, d.stale = false, never
 	d.plan, d.loads = d.plan[:0], d.loads[:0]
 	at := now
@@ -86,11 +86,11 @@ func (p *Policy) plan(place int32, now int64) {
 		at = max(at, d.ends)
 		d.stale = d.ends
 	}
-	p.planLoads(place, now)
+	c.planLoads(place, now)
 	d.waits = d.waits[:0]
 	for _, id := range d.queue {
-		k := &p.tasks[id]
-		d.waits = append(d.waits, max(p.readyAt(k, place, now), d.loadedAt(p.fleet.services[k.service].network)))
+		k := &c.tasks[id]
+		d.waits = append(d.waits, max(c.readyAt(k, place, now), d.loadedAt(c.fleet.services[k.service].network)))
 	}
 	first := 0
 	for left := len(d.queue); left > 0; {
@@ -108,7 +108,7 @@ func (p *Policy) plan(place int32, now int64) {
 			at = next
 			continue
 		}
-		n := p.planBatch(d, place, head, at)
+		n := c.planBatch(d, place, head, at)
 		at = d.plan[len(d.plan)-1].end
 		left -= n
 		for first < len(d.waits) && d.waits[first] < 0 {
@@ -126,20 +126,20 @@ func (p *Policy) plan(place int32, now int64) {
 
 // planBatch plans the batch of the task at a place of the queue, and gives its
 // size.
-func (p *Policy) planBatch(d *device, place int32, head int, at int64) int {
-	b := period{start: at, service: p.tasks[d.queue[head]].service}
-	most := p.fleet.services[b.service].most
+func (c *cluster) planBatch(d *device, place int32, head int, at int64) int {
+	b := period{start: at, service: c.tasks[d.queue[head]].service}
+	most := c.fleet.services[b.service].most
 	for i := head; i < len(d.waits) && b.n < most; i++ {
-		if k := &p.tasks[d.queue[i]]; k.service == b.service && d.waits[i] >= 0 && d.waits[i] <= at {
+		if k := &c.tasks[d.queue[i]]; k.service == b.service && d.waits[i] >= 0 && d.waits[i] <= at {
 			b.n++
 			b.real = b.real || k.slot >= 0
 			b.work = max(b.work, k.work)
 			d.waits[i] = -1 - d.waits[i]
 		}
 	}
-	b.end = at + p.fleet.cost(b.service, place, b.n, b.work)
+	b.end = at + c.fleet.cost(b.service, place, b.n, b.work)
 	for i := head; i < len(d.waits); i++ {
-		if k := &p.tasks[d.queue[i]]; d.waits[i] < 0 && k.service == b.service && d.waits[i] != planned {
+		if k := &c.tasks[d.queue[i]]; d.waits[i] < 0 && k.service == b.service && d.waits[i] != planned {
 			k.end, d.waits[i] = b.end, planned
 		}
 	}
@@ -151,23 +151,23 @@ func (p *Policy) planBatch(d *device, place int32, head int, at int64) int {
 const planned = -never
 
 // readyAt is when all that a task reads is at a place, as expected.
-func (p *Policy) readyAt(k *task, place int32, now int64) int64 {
+func (c *cluster) readyAt(k *task, place int32, now int64) int64 {
 	if k.arrived == place {
 		return now
 	}
 	at := now
 	for _, in := range k.inputs {
 		if in >= 0 {
-			u := &p.tasks[in]
-			at = max(at, u.end+p.fleet.move(u.service, max(u.place, 0), place))
+			u := &c.tasks[in]
+			at = max(at, u.end+c.fleet.move(u.service, max(u.place, 0), place))
 		}
 	}
 	return at
 }
 
 // planLoads lists the loads that the queue asks for, and what room there is.
-func (p *Policy) planLoads(place int32, now int64) {
-	d := &p.devices[place]
+func (c *cluster) planLoads(place int32, now int64) {
+	d := &c.devices[place]
 	d.engine = now
 	if d.loading >= 0 {
 		d.engine = max(now, d.there)
@@ -176,27 +176,27 @@ func (p *Policy) planLoads(place int32, now int64) {
 	if d.memory == 0 {
 		return
 	}
-	p.epoch++
+	c.epoch++
 	d.room = d.memory - d.taken
 	for _, id := range d.queue {
-		sv := &p.fleet.services[p.tasks[id].service]
+		sv := &c.fleet.services[c.tasks[id].service]
 		n := sv.network
-		if p.marks[n] == p.epoch {
+		if c.marks[n] == c.epoch {
 			continue
 		}
-		p.marks[n] = p.epoch
+		c.marks[n] = c.epoch
 		if !d.loaded[n] && n != d.loading {
-			d.engine += sv.load[p.fleet.kindOf[place]]
+			d.engine += sv.load[c.fleet.kindOf[place]]
 			d.loads = append(d.loads, loadAt{n, d.engine})
-			d.room -= p.fleet.bytes[n]
+			d.room -= c.fleet.bytes[n]
 		}
 	}
 	if d.busy {
-		p.marks[p.fleet.services[d.service].network] = p.epoch
+		c.marks[c.fleet.services[d.service].network] = c.epoch
 	}
 	for n, is := range d.loaded {
-		if is && p.marks[n] != p.epoch {
-			d.room += p.fleet.bytes[n]
+		if is && c.marks[n] != c.epoch {
+			d.room += c.fleet.bytes[n]
 		}
 	}
 }
@@ -221,16 +221,16 @@ func (d *device) loadedAt(network int32) int64 {
 }
 
 // usable is the first instant at which a task of a service finds its network.
-func (p *Policy) usable(place, s int32) int64 {
-	d, sv := &p.devices[place], &p.fleet.services[s]
+func (c *cluster) usable(place, s int32) int64 {
+	d, sv := &c.devices[place], &c.fleet.services[s]
 	if at := d.loadedAt(sv.network); at >= 0 {
 		return at
 	}
-	if p.opt.Static && p.copies[sv.network] > 0 {
+	if c.opt.Static && c.copies[sv.network] > 0 {
 		return never
 	}
-	at := d.engine + sv.load[p.fleet.kindOf[place]]
-	if d.room < p.fleet.bytes[sv.network] {
+	at := d.engine + sv.load[c.fleet.kindOf[place]]
+	if d.room < c.fleet.bytes[sv.network] {
 		at = max(at, d.tail)
 	}
 	return at
@@ -258,11 +258,11 @@ func (d *device) idle(at, took int64) int64 {
 }
 
 // write brings the rows of a place up to date.
-func (p *Policy) write(place int32, now int64) {
-	d, f := &p.devices[place], p.fleet
+func (c *cluster) write(place int32, now int64) {
+	d, f := &c.devices[place], c.fleet
 	if d.down {
 		for s := range f.services {
-			p.rows.set(int32(s), place, never, 0)
+			c.rows.set(int32(s), place, never, 0)
 		}
 		return
 	}
@@ -271,17 +271,17 @@ func (p *Policy) write(place int32, now int64) {
 		sv := &f.services[s]
 		free := d.idle(now, sv.times[kind][0])
 		if !d.loaded[sv.network] {
-			if free = p.usable(place, int32(s)); free < never {
+			if free = c.usable(place, int32(s)); free < never {
 				free = d.idle(max(free, now), sv.times[kind][0])
 			}
 		}
-		p.rows.set(int32(s), place, free, sv.times[kind][0])
+		c.rows.set(int32(s), place, free, sv.times[kind][0])
 	}
 	for i := len(d.plan) - 1; i >= 0; i-- {
 		b := &d.plan[i]
 		sv := &f.services[b.service]
 		if b.n < sv.most && b.start >= now {
-			p.rows.setJoin(b.service, place, b.start, sv.times[kind][b.n])
+			c.rows.setJoin(b.service, place, b.start, sv.times[kind][b.n])
 		}
 	}
 }

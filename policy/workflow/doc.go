@@ -2,6 +2,14 @@
 // predicts what comes next, places revealed and expected tasks on devices, and
 // has the networks of both loaded before they are needed (DyOrc, SoCC '25).
 //
+// # Parts
+//
+// All parts act on one cluster (cluster.go): requests and tasks (book.go), devices
+// and their plans (device.go). batches have a placed task's inputs brought and run
+// it (batches.go), loads decide what devices hold (load.go), placement gives tasks
+// their devices (place.go), replicas count what services need (replicas.go).
+// Policy tells them what has happened (policy.go, lost.go).
+//
 // # What happens to a request
 //
 // Tasks become known segment by segment. With each segment the policy predicts
@@ -38,6 +46,5 @@
 // placement, round-robin, static placement, replicas that follow the load
 // (replicas.go), and queues by the deadline of each call.
 //
-// tables.go has what is read from the tables, book.go requests and tasks,
-// policy.go the events.
+// tables.go has what is read from the tables.
 package workflow

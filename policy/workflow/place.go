@@ -1,18 +1,51 @@
 package workflow
 
 import (
-	"time"
+	"math/rand/v2"
 
+	"inferplan/formats/seeded"
 	"inferplan/policy"
+	"inferplan/policy/predict"
 )
+
+// placement gives tasks their devices, those that are revealed and those that it
+// expects.
+type placement struct {
+	*cluster
+	batches *batches
+	loads   *loads
+	scale   *replicas
+	table   *predict.Table
+	sched   *scheduler
+	search  search
+	job     job
+	seq     int64
+	list    []int32 // tasks to be placed
+	jobAt   []int32 // by task: its place in the job; -1: none
+	tokens  []int32
+	offsets []int32
+	turn    int32   // of Robin
+	pair    []int32 // scratch of Replicas
+	rng     *rand.Rand
+}
+
+func newPlacement(b *batches) *placement {
+	c := b.cluster
+	p := &placement{cluster: c, batches: b, loads: b.loads, scale: b.scale}
+	p.table = predict.New(c.opt.Prediction)
+	p.sched = newScheduler(c.fleet, &c.rows)
+	p.search = search{c: c, s: p.sched, width: c.opt.Width, limit: maxSteps}
+	p.rng = seeded.New(c.opt.Seed, "replicas")
+	return p
+}
 
 // react brings the places of a request up to date with what was revealed. Where
 // that is what was expected, tasks keep the places that they were expected at,
-// unless all that waits is placed anew.
-func (p *Policy) react(now int64, req int32, out *policy.Actions) {
+// unless all that waits is placed anew. false: there is no device for them.
+func (p *placement) react(now int64, req int32, out *policy.Actions) bool {
 	q := &p.requests[req]
 	if !p.opt.Rebind && p.adopt(q, out) {
-		return
+		return true
 	}
 	p.forgetAhead(q)
 	p.list = p.list[:0]
@@ -27,12 +60,24 @@ func (p *Policy) react(now int64, req int32, out *policy.Actions) {
 	if p.opt.Predict && (!p.opt.Thrift || p.booked(now) < aheadFull) {
 		p.expect(q)
 	}
-	p.place(now, req, out)
+	return p.place(now, out)
+}
+
+// resume places what has no place of a request; false: there is no device for it.
+func (p *placement) resume(now int64, q *request, out *policy.Actions) bool {
+	p.forgetAhead(q)
+	p.list = p.list[:0]
+	for _, id := range q.tasks {
+		if p.tasks[id].state == known {
+			p.list = append(p.list, id)
+		}
+	}
+	return p.place(now, out)
 }
 
 // adopt gives the tasks of the latest segment the places at which they were
 // expected; false: they were not.
-func (p *Policy) adopt(q *request, out *policy.Actions) bool {
+func (p *placement) adopt(q *request, out *policy.Actions) bool {
 	n := int(q.segment)
 	if n > len(q.ahead) {
 		return false
@@ -61,7 +106,7 @@ func (p *Policy) adopt(q *request, out *policy.Actions) bool {
 		p.touchDevice(k.place)
 	}
 	for _, id := range come {
-		p.bind(id, out)
+		p.batches.bind(id, out)
 	}
 	q.ahead = q.ahead[:copy(q.ahead, q.ahead[n:])]
 	return true
@@ -69,7 +114,7 @@ func (p *Policy) adopt(q *request, out *policy.Actions) bool {
 
 // forgetAhead takes expected tasks out of the queues. Loads that they have caused
 // go on.
-func (p *Policy) forgetAhead(q *request) {
+func (p *placement) forgetAhead(q *request) {
 	for _, id := range q.ahead {
 		if p.tasks[id].state == queued {
 			p.unqueue(id)
@@ -79,16 +124,8 @@ func (p *Policy) forgetAhead(q *request) {
 	q.ahead = q.ahead[:0]
 }
 
-// unqueue takes a task out of its device's queue.
-func (p *Policy) unqueue(id int32) {
-	k := &p.tasks[id]
-	p.devices[k.place].dequeue(id)
-	k.state = known
-	p.touchDevice(k.place)
-}
-
 // expect adds the tasks that the table expects.
-func (p *Policy) expect(q *request) {
+func (p *placement) expect(q *request) {
 	p.tokens = p.table.Ahead(q.cursor, p.opt.Ahead-len(q.tasks), p.tokens[:0])
 	for _, token := range p.tokens {
 		t := p.table.Token(token)
@@ -110,36 +147,34 @@ func (p *Policy) expect(q *request) {
 }
 
 // at is a task by its place among the revealed and expected ones.
-func (p *Policy) at(q *request, i int) int32 {
+func (p *placement) at(q *request, i int) int32 {
 	if i < len(q.tasks) {
 		return q.tasks[i]
 	}
 	return q.ahead[i-len(q.tasks)]
 }
 
-// place gives the tasks of the list their devices.
-func (p *Policy) place(now int64, req int32, out *policy.Actions) {
+// place gives the tasks of the list their devices; false: there is none.
+func (p *placement) place(now int64, out *policy.Actions) bool {
 	if len(p.list) == 0 {
-		return
+		return true
 	}
 	if p.opt.Route != Earliest {
 		for _, id := range p.list {
 			to := p.routed(p.tasks[id].service)
 			if to < 0 {
-				p.strand(now, out)
-				return
+				return false
 			}
 			p.put(now, id, to, now, 0, out)
 		}
-		return
+		return true
 	}
 	p.refresh(now)
 	p.makeJob()
 	x := &p.search
 	x.run(now, &p.job)
 	if x.best >= never {
-		p.strand(now, out)
-		return
+		return false
 	}
 	for _, id := range p.list {
 		i := p.jobAt[id]
@@ -147,13 +182,14 @@ func (p *Policy) place(now int64, req int32, out *policy.Actions) {
 	}
 	if p.opt.ScaleOut {
 		for _, id := range p.list {
-			p.scaleOut(now, id, x.start[p.jobAt[id]], out)
+			p.loads.scaleOut(now, id, x.start[p.jobAt[id]], out)
 		}
 	}
+	return true
 }
 
 // makeJob writes the tasks of the list down as a job, with what they read.
-func (p *Policy) makeJob() {
+func (p *placement) makeJob() {
 	p.job.reset()
 	for len(p.jobAt) < len(p.tasks) {
 		p.jobAt = append(p.jobAt, -1)
@@ -189,7 +225,7 @@ func (p *Policy) makeJob() {
 }
 
 // put places a task. behind is the least time from its end to that of its request.
-func (p *Policy) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
+func (p *placement) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
 	k := &p.tasks[id]
 	k.place, k.end, k.state = place, end, queued
 	p.seq++
@@ -208,149 +244,40 @@ func (p *Policy) put(now int64, id, place int32, end, behind int64, out *policy.
 	p.devices[place].enqueue(p.tasks, id)
 	p.touchDevice(place)
 	if k.slot >= 0 {
-		p.bind(id, out)
+		p.batches.bind(id, out)
 	}
 }
 
-// bind has what a placed task reads brought to its place.
-func (p *Policy) bind(id int32, out *policy.Actions) {
-	k := &p.tasks[id]
-	if k.pending == 0 {
-		p.settle(id, out)
-	} else if p.apart(k) {
-		p.ask(id, out)
-	}
-}
-
-// returned has the tasks of a batch without a result placed anew.
-func (p *Policy) returned(now int64, ev *policy.Event, out *policy.Actions) {
-	place := p.fleet.places[ev.Device]
-	if policy.Return(ev.Value) == policy.ReturnNotLoaded {
-		d := &p.devices[place]
-		if n := p.fleet.services[d.service].network; d.loaded[n] {
-			d.loaded[n] = false
-			p.copies[n]--
-			d.taken -= p.fleet.bytes[n]
-		}
-	}
-	p.again = p.again[:0]
-	p.takeBack(place)
-	p.replan(now, out)
-}
-
-// takeBack has the tasks of a device's batch wait again.
-func (p *Policy) takeBack(place int32) {
-	d := &p.devices[place]
-	for _, id := range d.batch {
-		k := &p.tasks[id]
-		k.state, k.asked, k.arrived = known, -1, -1
-		if k.req < 0 {
-			p.release(id)
-		} else {
-			p.again = append(p.again, k.req)
-		}
-	}
-	d.batch, d.busy, d.dirty = d.batch[:0], false, true
-	p.touchDevice(place)
-}
-
-// lost has all that was on a device placed anew.
-func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
-	d := &p.devices[place]
-	p.again = p.again[:0]
-	if d.busy {
-		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: place, Device: p.fleet.ids[place]})
-	}
-	p.takeBack(place)
-	for _, id := range d.queue {
-		k := &p.tasks[id]
-		k.state, k.asked, k.arrived = known, -1, -1
-		if k.req >= 0 {
-			p.again = append(p.again, k.req)
-		}
-	}
-	d.queue, d.down = d.queue[:0], true
-	p.restart(place)
-	for _, req := range p.again {
-		for _, id := range p.requests[req].tasks {
-			if k := &p.tasks[id]; k.asked == place || k.arrived == place {
-				k.asked, k.arrived = -1, -1
+// routed is the device of a task where the search does not say; -1: none is left.
+func (p *placement) routed(service int32) int32 {
+	if p.opt.Route == Robin {
+		for range p.devices {
+			p.turn = (p.turn + 1) % int32(len(p.devices))
+			if !p.devices[p.turn].down {
+				return p.turn
 			}
 		}
+		return -1
 	}
-	p.scale.lose(place)
-	p.replan(now, out)
-}
-
-// back gives work to a device that is there again, where some has none.
-func (p *Policy) back(now int64, place int32, out *policy.Actions) {
-	p.devices[place].down = false
-	p.restart(place)
-	p.touchDevice(place)
-	p.again = p.again[:0]
-	for r := range p.requests {
-		if p.stranded(&p.requests[r]) {
-			p.again = append(p.again, int32(r))
-		}
+	sv := &p.scale.by[service]
+	if len(sv.places) == 0 && !p.scale.add(service, true) {
+		return -1
 	}
-	p.replan(now, out)
-}
-
-// strandTag is that of the wake for requests that no device is left for.
-const strandTag = 1
-
-// stranded tells whether a task of a request has no device.
-func (p *Policy) stranded(q *request) bool {
-	for _, id := range q.tasks {
-		if q.open && p.tasks[id].state == known {
-			return true
+	// Of two random replicas that have their network, else of any two, the one
+	// with fewer tasks.
+	network := p.fleet.services[service].network
+	p.pair = p.pair[:0]
+	for _, place := range sv.places {
+		if p.devices[place].loaded[network] {
+			p.pair = append(p.pair, place)
 		}
 	}
-	return false
-}
-
-// strand has requests that no device is left for wait for one up to their
-// deadlines.
-func (p *Policy) strand(now int64, out *policy.Actions) {
-	next := never
-	for r := range p.requests {
-		q := &p.requests[r]
-		if q.expect > 0 || !p.stranded(q) {
-			continue
-		}
-		if q.deadline <= now {
-			p.drop(now, int32(r), policy.ReasonWorkerLost, out)
-			continue
-		}
-		next = min(next, q.deadline)
+	if len(p.pair) == 0 {
+		p.pair = append(p.pair, sv.places...)
 	}
-	if next < never {
-		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: strandTag, At: time.Duration(next)})
+	a, b := p.pair[p.rng.IntN(len(p.pair))], p.pair[p.rng.IntN(len(p.pair))]
+	if p.waiting(b, service) < p.waiting(a, service) {
+		return b
 	}
-}
-
-// drop ends a request without an answer.
-func (p *Policy) drop(now int64, req int32, why policy.Reason, out *policy.Actions) {
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
-	p.close(now, req)
-}
-
-// replan places anew what has no place.
-func (p *Policy) replan(now int64, out *policy.Actions) {
-	for _, req := range p.again {
-		q := &p.requests[req]
-		if !q.open || q.expect > 0 {
-			continue
-		}
-		p.forgetAhead(q)
-		p.list = p.list[:0]
-		for _, id := range q.tasks {
-			if p.tasks[id].state == known {
-				p.list = append(p.list, id)
-			}
-		}
-		if len(p.list) > 0 {
-			p.place(now, req, out)
-		}
-	}
+	return a
 }

@@ -16,15 +16,15 @@ func TestRowsEqualPlans(t *testing.T) {
 		rng := seeded.New(seed, "rows")
 		now := rng.Int64N(2e9)
 		p.refresh(now)
-		p.search.now = now
+		p.placement.search.now = now
 		for place := range p.devices {
 			for s := range p.fleet.services {
 				k := jobTask{service: int32(s), work: unit}
-				o := p.search.offer(int32(place), &k, now)
+				o := p.placement.search.offer(int32(place), &k, now)
 				if got := p.rows.end(int32(s), int32(place), now, unit); got != o.end {
 					t.Fatalf("service %d at place %d: %d by the rows, %d by the plan", s, place, got, o.end)
 				}
-				later := p.search.offer(int32(place), &k, now+7e8)
+				later := p.placement.search.offer(int32(place), &k, now+7e8)
 				if got := p.rows.end(int32(s), int32(place), now+7e8, unit); got > later.end {
 					t.Fatalf("service %d at place %d, ready later: %d by the rows is after %d by the plan", s, place, got, later.end)
 				}
@@ -40,11 +40,11 @@ func brute(x *search, j *job, t int32, last int64, best *int64) {
 		return
 	}
 	k := &j.tasks[t]
-	for d := range x.p.devices {
+	for d := range x.c.devices {
 		ready := x.now
 		for _, in := range j.inputsOf(t) {
 			if in >= 0 {
-				ready = max(ready, x.end[in]+x.p.fleet.move(j.tasks[in].service, x.place[in], int32(d)))
+				ready = max(ready, x.end[in]+x.c.fleet.move(j.tasks[in].service, x.place[in], int32(d)))
 			}
 		}
 		o := x.offer(int32(d), k, ready)
@@ -59,7 +59,7 @@ func brute(x *search, j *job, t int32, last int64, best *int64) {
 		}
 		n := int32(1)
 		if o.planned >= 0 {
-			n += x.p.devices[d].plan[o.planned].n
+			n += x.c.devices[d].plan[o.planned].n
 		}
 		x.own = append(x.own, stay{place: int32(d), planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, int32(d), k)})
 		brute(x, j, t+1, max(last, o.end), best)
@@ -83,7 +83,7 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 		for t := range j.tasks {
 			j.tasks[t].work = unit // a shorter one may fit into a gap that the rows do not name
 		}
-		x := &p.search
+		x := &p.placement.search
 		x.limit = 1 << 30
 		x.run(now, j)
 		got, bound := x.best, x.bound
@@ -224,7 +224,7 @@ func TestEvictionFollowsClasses(t *testing.T) {
 	}
 	room := func(i int, network int32) (gone []int32, ok bool) {
 		var out policy.Actions
-		ok = p.makeRoom(0, i, network, p.stuck(d), &out)
+		ok = p.loads.makeRoom(0, i, network, p.stuck(d), &out)
 		for _, a := range out.List {
 			gone = append(gone, a.Network)
 		}
@@ -295,7 +295,7 @@ func TestDevicesSkipWhatIsNotReady(t *testing.T) {
 	}
 	add(30, 0, true)
 	var out policy.Actions
-	p.run(0, 0, &out)
+	p.batches.run(0, 0, &out)
 	if len(out.List) != 1 || out.List[0].Size != 16 || out.List[0].Pipeline != 2 || out.Tasks[0] != 2 || out.Tasks[15] != 17 || len(d.queue) != 7 {
 		t.Fatalf("ran %+v of tasks %v, %d wait", out.List, out.Tasks, len(d.queue))
 	}

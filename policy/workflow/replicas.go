@@ -20,6 +20,7 @@ const (
 
 // replicas are the replicas of services on devices (Route Replicas).
 type replicas struct {
+	*cluster
 	by      []replicated // by service
 	ticking bool
 	open    int // tasks under way
@@ -36,16 +37,17 @@ type replicated struct {
 	above  int64 // since when there are more replicas than are wanted; -1: there are not
 }
 
-func (r *replicas) init(services int) {
-	r.by = make([]replicated, services)
+func newReplicas(c *cluster) *replicas {
+	r := &replicas{cluster: c, by: make([]replicated, len(c.fleet.services))}
 	for s := range r.by {
 		r.by[s].above = -1
 	}
+	return r
 }
 
 // start begins the checks with the first request.
-func (r *replicas) start(p *Policy, now int64, out *policy.Actions) {
-	if p.opt.Route != Replicas || r.ticking {
+func (r *replicas) start(now int64, out *policy.Actions) {
+	if r.opt.Route != Replicas || r.ticking {
 		return
 	}
 	r.ticking = true
@@ -66,8 +68,8 @@ func (s *replicated) count(now int64) {
 }
 
 // more notes a task that has become known.
-func (r *replicas) more(p *Policy, now int64, service int32) {
-	if p.opt.Route == Replicas {
+func (r *replicas) more(now int64, service int32) {
+	if r.opt.Route == Replicas {
 		r.by[service].count(now)
 	}
 	r.by[service].open++
@@ -75,8 +77,8 @@ func (r *replicas) more(p *Policy, now int64, service int32) {
 }
 
 // less notes that a task has ended.
-func (r *replicas) less(p *Policy, now int64, service int32) {
-	if p.opt.Route == Replicas {
+func (r *replicas) less(now int64, service int32) {
+	if r.opt.Route == Replicas {
 		r.by[service].count(now)
 	}
 	r.by[service].open--
@@ -84,7 +86,7 @@ func (r *replicas) less(p *Policy, now int64, service int32) {
 }
 
 // tick is a check of all services.
-func (r *replicas) tick(p *Policy, now int64, out *policy.Actions) {
+func (r *replicas) tick(now int64, out *policy.Actions) {
 	for s := range r.by {
 		sv := &r.by[s]
 		sv.count(now)
@@ -95,10 +97,10 @@ func (r *replicas) tick(p *Policy, now int64, out *policy.Actions) {
 		copy(sv.areas[:], sv.areas[1:])
 		copy(sv.times[:], sv.times[1:])
 		sv.areas[checks-1], sv.times[checks-1] = sv.area, now
-		r.resize(p, int32(s), int(math.Ceil(mean/perReplica)), now)
+		r.resize(int32(s), int(math.Ceil(mean/perReplica)), now)
 	}
-	for place := range p.devices {
-		p.touchDevice(int32(place))
+	for place := range r.devices {
+		r.touchDevice(int32(place))
 	}
 	if r.ticking = r.open > 0; r.ticking {
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: time.Duration(now + checkEvery)})
@@ -107,9 +109,9 @@ func (r *replicas) tick(p *Policy, now int64, out *policy.Actions) {
 
 // resize brings the replicas of a service to a number: up at once, down after a
 // while.
-func (r *replicas) resize(p *Policy, service int32, want int, now int64) {
+func (r *replicas) resize(service int32, want int, now int64) {
 	sv := &r.by[service]
-	for len(sv.places) < want && r.add(p, service, false) {
+	for len(sv.places) < want && r.add(service, false) {
 	}
 	if len(sv.places) <= want {
 		sv.above = -1
@@ -124,7 +126,7 @@ func (r *replicas) resize(p *Policy, service int32, want int, now int64) {
 	for len(sv.places) > want {
 		least := 0
 		for i, place := range sv.places {
-			if p.waiting(place, service) < p.waiting(sv.places[least], service) {
+			if r.waiting(place, service) < r.waiting(sv.places[least], service) {
 				least = i
 			}
 		}
@@ -135,16 +137,16 @@ func (r *replicas) resize(p *Policy, service int32, want int, now int64) {
 
 // add puts a replica of a service on the device that has most room for it; with
 // must also where there is none.
-func (r *replicas) add(p *Policy, service int32, must bool) bool {
+func (r *replicas) add(service int32, must bool) bool {
 	sv := &r.by[service]
 	best, most := int32(-1), int64(0)
-	need := p.fleet.bytes[p.fleet.services[service].network]
-	for place := range p.devices {
-		d := &p.devices[place]
+	need := r.fleet.bytes[r.fleet.services[service].network]
+	for place := range r.devices {
+		d := &r.devices[place]
 		if d.down || slices.Contains(sv.places, int32(place)) {
 			continue
 		}
-		room := d.memory - r.bytes(p, int32(place))
+		room := d.memory - r.bytes(int32(place))
 		if room < need && !must {
 			continue
 		}
@@ -160,23 +162,23 @@ func (r *replicas) add(p *Policy, service int32, must bool) bool {
 }
 
 // bytes are those of the replicas on a device.
-func (r *replicas) bytes(p *Policy, place int32) int64 {
+func (r *replicas) bytes(place int32) int64 {
 	sum := int64(0)
 	for s := range r.by {
 		if slices.Contains(r.by[s].places, place) {
-			sum += p.fleet.bytes[p.fleet.services[s].network]
+			sum += r.fleet.bytes[r.fleet.services[s].network]
 		}
 	}
 	return sum
 }
 
 // holds tells whether a replica on a device needs a network.
-func (r *replicas) holds(p *Policy, network, place int32) bool {
-	if p.opt.Route != Replicas {
+func (r *replicas) holds(network, place int32) bool {
+	if r.opt.Route != Replicas {
 		return false
 	}
 	for s := range r.by {
-		if p.fleet.services[s].network == network && slices.Contains(r.by[s].places, place) {
+		if r.fleet.services[s].network == network && slices.Contains(r.by[s].places, place) {
 			return true
 		}
 	}
@@ -189,71 +191,4 @@ func (r *replicas) lose(place int32) {
 		sv := &r.by[s]
 		sv.places = slices.DeleteFunc(sv.places, func(d int32) bool { return d == place })
 	}
-}
-
-// loadNext loads a replica that no task waits for yet.
-func (r *replicas) loadNext(p *Policy, place int32, now int64, out *policy.Actions) {
-	if p.opt.Route != Replicas {
-		return
-	}
-	d := &p.devices[place]
-	for s := range r.by {
-		n := p.fleet.services[s].network
-		if d.loaded[n] || !slices.Contains(r.by[s].places, place) {
-			continue
-		}
-		if need := p.fleet.bytes[n] - (d.memory - d.taken); need <= 0 || p.evict(place, -1, spareClass, need, out) {
-			p.load(place, n, now, out)
-			return
-		}
-	}
-}
-
-// waiting is the number of tasks of a service on a device.
-func (p *Policy) waiting(place, service int32) int {
-	d := &p.devices[place]
-	n := 0
-	if d.busy && d.service == service {
-		n = len(d.batch)
-	}
-	for _, id := range d.queue {
-		if p.tasks[id].service == service {
-			n++
-		}
-	}
-	return n
-}
-
-// routed is the device of a task where the search does not say; -1: none is left.
-func (p *Policy) routed(service int32) int32 {
-	if p.opt.Route == Robin {
-		for range p.devices {
-			p.turn = (p.turn + 1) % int32(len(p.devices))
-			if !p.devices[p.turn].down {
-				return p.turn
-			}
-		}
-		return -1
-	}
-	sv := &p.scale.by[service]
-	if len(sv.places) == 0 && !p.scale.add(p, service, true) {
-		return -1
-	}
-	// Of two random replicas that have their network, else of any two, the one
-	// with fewer tasks.
-	network := p.fleet.services[service].network
-	p.pair = p.pair[:0]
-	for _, place := range sv.places {
-		if p.devices[place].loaded[network] {
-			p.pair = append(p.pair, place)
-		}
-	}
-	if len(p.pair) == 0 {
-		p.pair = append(p.pair, sv.places...)
-	}
-	a, b := p.pair[p.rng.IntN(len(p.pair))], p.pair[p.rng.IntN(len(p.pair))]
-	if p.waiting(b, service) < p.waiting(a, service) {
-		return b
-	}
-	return a
 }

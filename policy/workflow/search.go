@@ -9,7 +9,7 @@ import "time"
 //
 // What it minimises is the end of the last task, then the sum of all ends.
 type search struct {
-	p     *Policy
+	c     *cluster
 	s     *scheduler
 	width int // places tried per task; 0: the best of all, and nothing else
 	limit int // steps
@@ -103,18 +103,9 @@ func (x *search) run(now int64, j *job) {
 // more tasks wait.
 func (x *search) setPrice() {
 	x.price = 0
-	if x.p.opt.Thrift {
-		x.price = min(1024, 1024*max(0, x.p.booked(x.now)-bookedFree)/(bookedFull-bookedFree))
+	if x.c.opt.Thrift {
+		x.price = min(1024, 1024*max(0, x.c.booked(x.now)-bookedFree)/(bookedFull-bookedFree))
 	}
-}
-
-// booked is how far devices are booked ahead, on average.
-func (p *Policy) booked(now int64) int64 {
-	sum := int64(0)
-	for i := range p.devices {
-		sum += max(0, p.devices[i].tail-now)
-	}
-	return sum / int64(len(p.devices))
 }
 
 // prepare names the places of each task and works out what follows it at least.
@@ -134,7 +125,7 @@ func (x *search) prepare(j *job) {
 			x.place[t], x.end[t] = k.place, k.end
 			continue
 		}
-		least := x.tails[t] + scaled(x.p.fleet.services[k.service].times[0][0], k.work)
+		least := x.tails[t] + scaled(x.c.fleet.services[k.service].times[0][0], k.work)
 		for _, in := range j.inputsOf(int32(t)) {
 			if in >= 0 {
 				x.tails[in] = max(x.tails[in], least)
@@ -146,7 +137,7 @@ func (x *search) prepare(j *job) {
 
 // name lists the places with the least f of a task, as many as may be tried.
 func (x *search) name(t int32, free int) {
-	places := len(x.p.devices)
+	places := len(x.c.devices)
 	most := x.width + spare + free - 1
 	if x.width == 0 || most > places {
 		most = places
@@ -210,7 +201,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 		}
 		n := int32(1)
 		if o.planned >= 0 {
-			n += x.p.devices[l.places[i]].plan[o.planned].n
+			n += x.c.devices[l.places[i]].plan[o.planned].n
 		}
 		x.own = append(x.own, stay{place: l.places[i], planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, l.places[i], k)})
 		x.descend(j, t+1, max(last, o.cost), sum+o.cost)
@@ -221,7 +212,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 // work is the largest work of the batch that an offer is of.
 func (o *offer) work(x *search, place int32, k *jobTask) int64 {
 	if o.planned >= 0 {
-		return max(k.work, x.p.devices[place].plan[o.planned].work)
+		return max(k.work, x.c.devices[place].plan[o.planned].work)
 	}
 	return k.work
 }
@@ -252,7 +243,7 @@ func (x *search) offers(j *job, t int32, l *level) {
 		ready := x.now
 		for _, in := range j.inputsOf(t) {
 			if in >= 0 {
-				ready = max(ready, x.end[in]+x.p.fleet.move(j.tasks[in].service, x.place[in], d))
+				ready = max(ready, x.end[in]+x.c.fleet.move(j.tasks[in].service, x.place[in], d))
 			}
 		}
 		l.offers = append(l.offers, x.offer(d, k, ready))
@@ -271,29 +262,29 @@ func contains(list []int32, v int32) bool {
 // offer is when a task would end at a place whose inputs are there at ready:
 // with the first batch that it can join, or in one of its own.
 func (x *search) offer(place int32, k *jobTask, ready int64) offer {
-	p, d := x.p, &x.p.devices[place]
-	sv := &p.fleet.services[k.service]
+	c, d := x.c, &x.c.devices[place]
+	sv := &c.fleet.services[k.service]
 	if d.down {
 		return offer{end: never, cost: never}
 	}
-	usable := p.usable(place, k.service)
+	usable := c.usable(place, k.service)
 	if usable >= never {
 		return offer{end: never, cost: never}
 	}
 	ready = max(ready, usable)
-	took := p.fleet.cost(k.service, place, 1, k.work)
+	took := c.fleet.cost(k.service, place, 1, k.work)
 	best := offer{own: -1, planned: -1, start: x.idle(place, d, ready, took)}
 	best.end = best.start + took
 	best.cost = best.end
 	if best.start > ready {
 		best.cost += x.price * took >> 10
 	}
-	if x.p.opt.Thrift && p.crowded(place, sv.network) {
-		best.cost += sv.load[p.fleet.kindOf[place]] // somebody has to load them again
+	if x.c.opt.Thrift && c.crowded(place, sv.network) {
+		best.cost += sv.load[c.fleet.kindOf[place]] // somebody has to load them again
 	}
 	for i := range x.own {
 		if b := &x.own[i]; b.place == place && b.service == k.service && b.n < sv.most && b.start >= ready {
-			if end := b.start + p.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
+			if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
 				best = offer{end: end, cost: end, start: b.start, own: int32(i), planned: -1}
 			}
 		}
@@ -303,7 +294,7 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 		if b.service != k.service || b.n >= sv.most || b.start < ready || x.taken(place, int32(i)) {
 			continue
 		}
-		if end := b.start + p.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
+		if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
 			best = offer{end: end, cost: end, start: b.start, own: -1, planned: int32(i)}
 		}
 		break // a later one ends later

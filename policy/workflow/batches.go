@@ -1,0 +1,160 @@
+package workflow
+
+import (
+	"time"
+
+	"inferplan/policy"
+)
+
+// batches run placed tasks: they have what a task reads brought to its device, and
+// start and end the batches there.
+type batches struct {
+	*cluster
+	loads *loads
+	scale *replicas
+}
+
+// kick starts what can start on the devices that something happened to.
+func (b *batches) kick(now int64, out *policy.Actions) {
+	for i := 0; i < len(b.touched); i++ {
+		place := b.touched[i]
+		b.touch[place] = false
+		if d := &b.devices[place]; !d.down {
+			b.run(place, now, out)
+			b.loads.loadNext(place, now, out)
+		}
+	}
+	b.touched = b.touched[:0]
+}
+
+// run starts a batch: the first task in the queue that may run, with all of its
+// service that may run.
+func (b *batches) run(place int32, now int64, out *policy.Actions) {
+	d := &b.devices[place]
+	if d.busy {
+		return
+	}
+	first := int32(len(out.Tasks))
+	service, most, work := int32(-1), 0, int64(0)
+	kept := d.queue[:0]
+	for _, id := range d.queue {
+		k := &b.tasks[id]
+		if len(d.batch) == most && service >= 0 || service >= 0 && k.service != service || !b.runnable(d, k) {
+			kept = append(kept, id)
+			continue
+		}
+		service, most = k.service, int(b.fleet.services[k.service].most)
+		k.state, work = running, max(work, k.work)
+		d.batch, out.Tasks = append(d.batch, id), append(out.Tasks, k.slot)
+	}
+	d.queue = kept
+	if service < 0 {
+		return
+	}
+	n := int32(len(d.batch))
+	d.busy, d.dirty, d.service = true, true, service
+	d.ends = now + b.fleet.cost(service, place, n, work)
+	d.last[b.fleet.services[service].network] = now
+	for _, id := range d.batch {
+		b.tasks[id].end = d.ends
+	}
+	sv := &b.fleet.services[service]
+	start := time.Duration(now)
+	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: sv.pipeline, Model: -1, Batch: place, Size: n, Device: b.fleet.ids[place],
+		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
+	out.Hops = append(out.Hops, policy.Hop{Stage: sv.stage, Device: b.fleet.ids[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(d.ends)})
+}
+
+// finished ends the tasks of the batch on a device.
+func (b *batches) finished(place int32, now int64, out *policy.Actions) {
+	d := &b.devices[place]
+	d.busy, d.dirty = false, true
+	d.last[b.fleet.services[d.service].network] = now
+	for _, id := range d.batch {
+		k := &b.tasks[id]
+		k.state, k.end = ended, now
+		if k.req < 0 {
+			b.release(id)
+			continue
+		}
+		b.scale.less(now, k.service)
+		q := &b.requests[k.req]
+		b.endInput(q.tasks, id, out)
+		b.endInput(q.ahead, id, out)
+	}
+	d.batch = d.batch[:0]
+	b.touchDevice(place)
+}
+
+// endInput tells tasks that one which they may read has ended.
+func (b *batches) endInput(list []int32, id int32, out *policy.Actions) {
+	for _, c := range list {
+		k := &b.tasks[c]
+		for _, in := range k.inputs {
+			if in == id {
+				k.pending--
+			}
+		}
+		if k.pending == 0 && k.state == queued && k.slot >= 0 {
+			b.settle(c, out)
+		}
+	}
+}
+
+// bind has what a placed task reads brought to its place.
+func (b *batches) bind(id int32, out *policy.Actions) {
+	k := &b.tasks[id]
+	if k.pending == 0 {
+		b.settle(id, out)
+	} else if b.apart(k) {
+		b.ask(id, out)
+	}
+}
+
+// settle lets a placed task whose inputs have all ended run where they are, or
+// has them brought.
+func (b *batches) settle(id int32, out *policy.Actions) {
+	k := &b.tasks[id]
+	if k.arrived == k.place {
+		b.touchDevice(k.place)
+		return
+	}
+	if !b.apart(k) {
+		k.arrived = k.place
+		b.devices[k.place].dirty = true
+		b.touchDevice(k.place)
+		return
+	}
+	b.ask(id, out)
+}
+
+// ask has the inputs of a task brought to its place.
+func (b *batches) ask(id int32, out *policy.Actions) {
+	if k := &b.tasks[id]; k.asked != k.place {
+		k.asked, k.arrived = k.place, -1
+		out.List = append(out.List, policy.Action{Kind: policy.Place, Task: k.slot, Device: b.fleet.ids[k.place]})
+	}
+}
+
+// apart tells whether a task reads what is not where it is placed.
+func (b *batches) apart(k *task) bool {
+	for _, in := range k.inputs {
+		if in >= 0 && b.tasks[in].place != k.place {
+			return true
+		}
+	}
+	return false
+}
+
+// brought notes that what a task reads is at a device.
+func (b *batches) brought(ev *policy.Event) {
+	if ev.Batch >= 0 {
+		return
+	}
+	id, place := b.bySlot[ev.Task], b.fleet.places[ev.Device]
+	if k := &b.tasks[id]; k.slot == ev.Task && k.state == queued && k.place == place {
+		k.arrived = place
+		b.devices[place].dirty = true
+		b.touchDevice(place)
+	}
+}

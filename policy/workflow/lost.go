@@ -1,0 +1,133 @@
+package workflow
+
+import (
+	"time"
+
+	"inferplan/policy"
+)
+
+// returned has the tasks of a batch without a result placed anew.
+func (p *Policy) returned(now int64, ev *policy.Event, out *policy.Actions) {
+	place := p.fleet.places[ev.Device]
+	if policy.Return(ev.Value) == policy.ReturnNotLoaded {
+		d := &p.devices[place]
+		if n := p.fleet.services[d.service].network; d.loaded[n] {
+			d.loaded[n] = false
+			p.copies[n]--
+			d.taken -= p.fleet.bytes[n]
+		}
+	}
+	p.again = p.again[:0]
+	p.takeBack(place)
+	p.replan(now, out)
+}
+
+// takeBack has the tasks of a device's batch wait again.
+func (p *Policy) takeBack(place int32) {
+	d := &p.devices[place]
+	for _, id := range d.batch {
+		k := &p.tasks[id]
+		k.state, k.asked, k.arrived = known, -1, -1
+		if k.req < 0 {
+			p.release(id)
+		} else {
+			p.again = append(p.again, k.req)
+		}
+	}
+	d.batch, d.busy, d.dirty = d.batch[:0], false, true
+	p.touchDevice(place)
+}
+
+// lost has all that was on a device placed anew.
+func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
+	d := &p.devices[place]
+	p.again = p.again[:0]
+	if d.busy {
+		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: place, Device: p.fleet.ids[place]})
+	}
+	p.takeBack(place)
+	for _, id := range d.queue {
+		k := &p.tasks[id]
+		k.state, k.asked, k.arrived = known, -1, -1
+		if k.req >= 0 {
+			p.again = append(p.again, k.req)
+		}
+	}
+	d.queue, d.down = d.queue[:0], true
+	p.restart(place)
+	for _, req := range p.again {
+		for _, id := range p.requests[req].tasks {
+			if k := &p.tasks[id]; k.asked == place || k.arrived == place {
+				k.asked, k.arrived = -1, -1
+			}
+		}
+	}
+	p.scale.lose(place)
+	p.replan(now, out)
+}
+
+// back gives work to a device that is there again, where some has none.
+func (p *Policy) back(now int64, place int32, out *policy.Actions) {
+	p.devices[place].down = false
+	p.restart(place)
+	p.touchDevice(place)
+	p.again = p.again[:0]
+	for r := range p.requests {
+		if p.stranded(&p.requests[r]) {
+			p.again = append(p.again, int32(r))
+		}
+	}
+	p.replan(now, out)
+}
+
+// strandTag is that of the wake for requests that no device is left for.
+const strandTag = 1
+
+// stranded tells whether a task of a request has no device.
+func (p *Policy) stranded(q *request) bool {
+	for _, id := range q.tasks {
+		if q.open && p.tasks[id].state == known {
+			return true
+		}
+	}
+	return false
+}
+
+// strand has requests that no device is left for wait for one up to their
+// deadlines.
+func (p *Policy) strand(now int64, out *policy.Actions) {
+	next := never
+	for r := range p.requests {
+		q := &p.requests[r]
+		if q.expect > 0 || !p.stranded(q) {
+			continue
+		}
+		if q.deadline <= now {
+			p.drop(now, int32(r), policy.ReasonWorkerLost, out)
+			continue
+		}
+		next = min(next, q.deadline)
+	}
+	if next < never {
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: strandTag, At: time.Duration(next)})
+	}
+}
+
+// drop ends a request without an answer.
+func (p *Policy) drop(now int64, req int32, why policy.Reason, out *policy.Actions) {
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
+	p.close(now, req)
+}
+
+// replan places anew what has no place.
+func (p *Policy) replan(now int64, out *policy.Actions) {
+	for _, req := range p.again {
+		q := &p.requests[req]
+		if !q.open || q.expect > 0 {
+			continue
+		}
+		if !p.placement.resume(now, q, out) {
+			p.strand(now, out)
+		}
+	}
+}
