@@ -60,6 +60,7 @@ var makers = []struct {
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
 	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},
 	{"search", "replan", "400,000 queued requests planned anew", (*bench).replan},
+	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
 }
 
 func main() {

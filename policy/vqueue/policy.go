@@ -171,8 +171,15 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.sync(now)
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + p.opt.Every})
 	}
-	if q := p.join(now, ev.Req, -1); q >= 0 {
-		p.serve(now, q, out)
+	q := p.join(now, ev.Req, -1)
+	if q < 0 {
+		return
+	}
+	p.serve(now, q, out)
+	for i := range p.instances {
+		if p.requests[ev.Req].batch < 0 && p.state.First(int32(i)) < 0 {
+			p.serve(now, int32(i), out)
+		}
 	}
 }
 
