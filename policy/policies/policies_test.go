@@ -10,13 +10,14 @@ import (
 	"inferplan/policy/drop"
 	"inferplan/policy/policies"
 	"inferplan/policy/policytest"
+	"inferplan/policy/vqueue"
 )
 
 // A plan of a kind without run-time tables is refused, and a policy is refused
 // the tables of another kind than its own.
 func TestKinds(t *testing.T) {
 	plan := policytest.Hundred().Plan()
-	plan.Kind = "flow"
+	plan.Kind = "other"
 	_, err := policies.Compile(plan)
 	if e, ok := errors.AsType[*formats.Error](err); !ok || e.Path != "kind" || !strings.Contains(err.Error(), "compiling the plan") {
 		t.Errorf("a plan of an unknown kind: %v, expected an error at kind", err)
@@ -37,7 +38,7 @@ func TestKinds(t *testing.T) {
 		t.Errorf("policy gear for a pool plan: %v", err)
 	}
 	for _, name := range policies.Names() {
-		if name == "gear" || name == "balance" || slices.Contains(drop.Names(), name) {
+		if name == "gear" || name == "balance" || slices.Contains(vqueue.Names(), name) || slices.Contains(drop.Names(), name) {
 			continue
 		}
 		if _, err := policies.New(formats.PolicySpec{Name: name}, tables); err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
 )
 
@@ -82,7 +83,7 @@ type instance struct {
 func New(t *policy.Tables, opt Options) (*Policy, error) {
 	own := Of(t)
 	if own == nil {
-		own = &Tables{}
+		return nil, &formats.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
 	}
 	if err := own.check(t); err != nil {
 		return nil, err
