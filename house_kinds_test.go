@@ -24,7 +24,7 @@ import (
 var rooms = map[string][]string{
 	"pool":  {"PlanPool", "PoolPlan", "PoolOf", "WorkloadModels", "ModelsOf"},
 	"gear":  {"PlanGear", "GearPlan", "GearOf", "Cascade", "CascadeOf"},
-	"queue": {"PlanQueue", "QueuePlan", "QueueOf", "LLM", "LLMOf"},
+	"queue": {"PlanQueue", "QueuePlan", "QueueOf", "QueueEstimate", "LLM", "LLMOf"},
 	"flow":  {"PlanFlow", "FlowPlan", "FlowOf", "Applications", "ApplicationsOf"},
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"inferplan/formats"
@@ -48,6 +49,7 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 		if err != nil {
 			return err
 		}
+		server.Warm = math.MaxInt64 // no limit
 		for _, h := range q.Hosts {
 			if h.Device == in.Device {
 				server.Warm = h.MemoryBytes / int64(max(1, pool.PerNode/in.TensorParallel))

@@ -56,10 +56,12 @@ var makers = []struct {
 }{
 	{"instance", "instance", "Instance model against real vLLM runs, 300 requests each", (*bench).instances},
 	{"instance", "fits", "Fit of an iteration to measured layers", (*bench).fits},
+	{"instance", "waits", "Waiting and completion times of drained queues, predicted", (*bench).waits},
 	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
 	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},
 	{"search", "replan", "400,000 queued requests planned anew", (*bench).replan},
+	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
 }
 
 func main() {

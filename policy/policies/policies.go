@@ -16,6 +16,7 @@ import (
 	"inferplan/policy/gear"
 	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
+	"inferplan/policy/vqueue"
 )
 
 // Default is the policy of a plan that names none.
@@ -79,20 +80,33 @@ var kinds = []kind{
 		makers:  droppers(),
 	},
 	{
-		name: formats.PlanQueue,
-		compile: func(plan *formats.Plan, t *policy.Tables) error {
-			return t.AddInstances(formats.QueueOf(plan), plan.Pools)
-		},
-		owns: func(t *policy.Tables) bool { return len(t.Instances) > 0 },
-		makers: map[string]maker{
-			balance.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-				if len(params) > 0 {
-					return nil, fmt.Errorf("policy %s has no parameters, found %v", balance.Name, slices.Sorted(maps.Keys(params)))
-				}
-				return balance.New(t), nil
-			},
-		},
+		name:    formats.PlanQueue,
+		compile: vqueue.Compile,
+		owns:    func(t *policy.Tables) bool { return len(t.Instances) > 0 },
+		makers:  queues(),
 	},
+}
+
+// queues makes the policies of instances of language models.
+func queues() map[string]maker {
+	out := map[string]maker{
+		balance.Name: func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			if len(params) > 0 {
+				return nil, fmt.Errorf("policy %s has no parameters, found %v", balance.Name, slices.Sorted(maps.Keys(params)))
+			}
+			return balance.New(t), nil
+		},
+	}
+	for _, name := range vqueue.Names() {
+		out[name] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			opt, err := vqueue.Parse(name, params)
+			if err != nil {
+				return nil, err
+			}
+			return vqueue.New(t, opt)
+		}
+	}
+	return out
 }
 
 // droppers makes the policies of applications.
@@ -168,7 +182,7 @@ func Names() []string {
 		names = slices.AppendSeq(names, maps.Keys(k.makers))
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 // New makes the policy that spec asks for over a plan's tables. Every run
@@ -178,14 +192,18 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 	if name == "" {
 		name = Default
 	}
+	var others []string // kinds that have a policy of the name
 	for _, k := range kinds {
 		mk, ok := k.makers[name]
 		switch {
-		case ok && !k.owns(t):
-			return nil, fmt.Errorf("policy %s: the plan is of another kind, expected one of kind %s", name, k.name)
-		case ok:
+		case ok && k.owns(t):
 			return mk(t, spec.Params)
+		case ok:
+			others = append(others, k.name)
 		}
+	}
+	if len(others) > 0 {
+		return nil, fmt.Errorf("policy %s: the plan is of another kind, expected one of kind %s", name, strings.Join(others, " or "))
 	}
 	return nil, fmt.Errorf("policy %q: unknown, expected one of %v", name, Names())
 }

@@ -18,6 +18,7 @@
 //	rct.go        the estimator of completion times (equations 1 to 5), corrected
 //	follow.go     the estimator recalibrated while requests finish
 //	tables.go     what the policy knows and how it is steered: operations, rules
+//	queueplan.go  the tables compiled from a plan of queues, policies by name
 //	policy.go     Policy: events; requests that come, end, come back, or find no instance
 //	groups.go     groups that are open, and where requests join
 //	serve.go      pulling, changes of model, eviction

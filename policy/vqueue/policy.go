@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
 )
 
@@ -82,7 +83,7 @@ type instance struct {
 func New(t *policy.Tables, opt Options) (*Policy, error) {
 	own := Of(t)
 	if own == nil {
-		own = &Tables{}
+		return nil, &formats.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
 	}
 	if err := own.check(t); err != nil {
 		return nil, err
@@ -171,8 +172,15 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.sync(now)
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + p.opt.Every})
 	}
-	if q := p.join(now, ev.Req, -1); q >= 0 {
-		p.serve(now, q, out)
+	q := p.join(now, ev.Req, -1)
+	if q < 0 {
+		return
+	}
+	p.serve(now, q, out)
+	for i := range p.instances {
+		if p.requests[ev.Req].batch < 0 && p.state.First(int32(i)) < 0 {
+			p.serve(now, int32(i), out)
+		}
 	}
 }
 

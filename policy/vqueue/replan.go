@@ -78,6 +78,7 @@ func (p *Policy) Search(now time.Duration, _ int32) func(ctx context.Context, wo
 	search := &Search{Stay: p.opt.Without[Balancing]}
 	return func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 		before, began := plan.Work(), plan.Total()
+		work = min(work, max(leastWork, workPerGroup*int64(len(gens))))
 		search.Run(ctx, plan, rng, work)
 		worked := plan.Work() - before
 		if plan.Total() >= began-least {
@@ -92,6 +93,12 @@ func (p *Policy) Search(now time.Duration, _ int32) func(ctx context.Context, wo
 		return dst, worked
 	}
 }
+
+// A search of few groups has seen what there is long before a large budget ends.
+const (
+	leastWork    = 20_000
+	workPerGroup = 1000
+)
 
 // least is the gain from which on a new order is worth it.
 const least = 0.05

@@ -18,12 +18,23 @@ func (p *Policy) need(r *request) int64 {
 
 // most is how many requests of a model run at once on an instance.
 func (p *Policy) most(in *instance, model int32) int64 {
+	most, _ := p.holds(in, p.network(model))
 	if kind := p.t.Devices[in.device].Kind; p.own.Sequences != nil {
 		if own := p.own.Sequences[int(model)*p.problem.Kinds+int(kind)]; own > 0 {
-			return min(in.sequences, int64(own))
+			return min(most, int64(own))
 		}
 	}
-	return in.sequences
+	return most
+}
+
+// holds is how many sequences and tokens of KV memory an instance takes with a
+// network: the server's figures where the tables have them, else what it last told.
+func (p *Policy) holds(in *instance, network int32) (sequences, kv int64) {
+	if server := p.t.Instances[p.t.InstanceOf(in.device)].Server; server != nil {
+		c := &server.Costs[network]
+		return int64(c.Sequences), c.KV
+	}
+	return in.sequences, in.kv
 }
 
 // room tells whether an instance takes one more request.
@@ -35,7 +46,8 @@ func (p *Policy) room(in *instance, r *request) bool {
 	case in.full > 0 && n >= int64(in.full):
 		return false
 	}
-	return n < most && (in.kv == 0 || in.tokens+p.need(r) <= in.kv)
+	_, kv := p.holds(in, p.network(r.model))
+	return n < most && (kv == 0 || in.tokens+p.need(r) <= kv)
 }
 
 // serve does what the head of a queue asks for: it pulls requests into the running
@@ -46,7 +58,9 @@ func (p *Policy) serve(now time.Duration, q int32, out *policy.Actions) {
 	for !in.down && in.coming < 0 && in.evicting == 0 {
 		g := p.state.First(q)
 		if g < 0 {
-			return
+			if g = p.borrowed(in); g < 0 {
+				return
+			}
 		}
 		req := p.groups[g].first
 		r := &p.requests[req]
@@ -65,6 +79,28 @@ func (p *Policy) serve(now time.Duration, q int32, out *policy.Actions) {
 		}
 		p.dispatch(in, req, out)
 	}
+}
+
+// borrowed is the group with the earliest deadline among those of other queues that
+// an instance with an empty queue can serve as it is; -1: none. Nobody who runs
+// already comes along: first members that have an answer in part stay.
+func (p *Policy) borrowed(in *instance) int32 {
+	best, first := int32(-1), time.Duration(0)
+	if p.opt.Rule != Planned || p.opt.Without[Balancing] || in.loaded < 0 {
+		return best
+	}
+	for q := range p.instances {
+		for _, x := range p.state.queues[q].slots {
+			if p.problem.Groups[x.group].Model != in.loaded || !p.runs(x.group, p.of[in.device]) {
+				continue
+			}
+			r := &p.requests[p.groups[x.group].first]
+			if r.made == 0 && r.evictions == 0 && p.room(in, r) && (best < 0 || r.deadline < first) {
+				best, first = x.group, r.deadline
+			}
+		}
+	}
+	return best
 }
 
 // change brings a network to an instance that runs nothing.

@@ -85,8 +85,10 @@ func (p *Policy) assign(now time.Duration, out *policy.Actions) {
 // the longest that the iteration's budget admits.
 func (p *Policy) static(in *instance, network int32) int {
 	n := p.most(in, p.someModel(network))
-	if budget := int64(p.t.Instances[p.t.InstanceOf(in.device)].Budget); in.kv > 0 && budget > 0 {
-		n = min(n, in.kv/budget)
+	if budget := int64(p.t.Instances[p.t.InstanceOf(in.device)].Budget); budget > 0 {
+		if _, kv := p.holds(in, network); kv > 0 {
+			n = min(n, kv/budget)
+		}
 	}
 	return int(max(n, 1))
 }

@@ -20,6 +20,8 @@ type Tables struct {
 	Sequences []int32
 	// Only has, by network, the devices that may serve it; nil: all that can.
 	Only [][]int32
+	// lacks is what the plan asks for that the policy cannot do; nil: nothing.
+	lacks error
 }
 
 // Estimator is that of a served model on a kind of device.
@@ -104,6 +106,8 @@ func Of(t *policy.Tables) *Tables {
 func (o *Tables) check(t *policy.Tables) error {
 	kinds := len(t.Kinds)
 	switch {
+	case o.lacks != nil:
+		return o.lacks
 	case len(o.RCT) != 2*len(t.Models)*kinds:
 		return fmt.Errorf("tables of a queue plan: found %d estimators, expected 2 for each of %d models on %d kinds", len(o.RCT), len(t.Models), kinds)
 	case len(o.Mega) != len(t.Models):

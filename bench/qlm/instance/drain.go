@@ -1,15 +1,19 @@
 package instance
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/formats/csvfile"
 	"inferplan/formats/seeded"
+	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
 )
 
@@ -56,17 +60,21 @@ func Queues(data string) ([]Queue, error) {
 		{"Vicuna-13B on an A100", "azure-conv", Vicuna13B}, {"Vicuna-13B on an A100", "sharegpt", Vicuna13B}, {"Vicuna-13B on an A100", "azure-code", Vicuna13B},
 		{"Llama-2-70B on 4 A100", "azure-conv", Llama70BX4}, {"Llama-2-70B on 4 A100", "arxiv", Llama70BX4},
 	} {
-		lengths, err := readLengths(filepath.Join(data, files[c.lengths]))
+		lengths, err := ReadRows(filepath.Join(data, files[c.lengths]), mostPrompt)
 		if err != nil {
 			return nil, err
+		}
+		for i := range lengths {
+			lengths[i].At = 0
 		}
 		out = append(out, Queue{Name: c.instance + ", " + c.lengths, Model: c.model, Options: llm.Options{Budget: 2048, Block: 16}, Lengths: lengths})
 	}
 	return out, nil
 }
 
-// readLengths takes the columns input_tokens and output_tokens of a CSV.
-func readLengths(path string) ([]llm.Request, error) {
+// ReadRows takes the columns input_tokens, output_tokens and, where there is one,
+// t_s of a CSV: its first 20000 rows with tokens. Longer prompts than most are cut.
+func ReadRows(path string, most int) ([]llm.Request, error) {
 	f, err := csvfile.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading lengths: %w", err)
@@ -76,13 +84,15 @@ func readLengths(path string) ([]llm.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := [2]int{-1, -1}
+	at, when := [2]int{-1, -1}, -1
 	for i, name := range t.Header {
 		switch name {
 		case "input_tokens":
 			at[0] = i
 		case "output_tokens":
 			at[1] = i
+		case "t_s":
+			when = i
 		}
 	}
 	if at[0] < 0 || at[1] < 0 {
@@ -103,8 +113,14 @@ func readLengths(path string) ([]llm.Request, error) {
 				return nil, t.Cell(i, "a number of tokens")
 			}
 		}
+		var seconds float64
+		if when >= 0 {
+			if seconds, err = strconv.ParseFloat(t.Row[when], 64); err != nil || !(seconds >= 0 && seconds < 1e9) {
+				return nil, t.Cell(when, "seconds")
+			}
+		}
 		if n[0] > 0 && n[1] > 0 {
-			out = append(out, llm.Request{Prompt: int32(min(n[0], mostPrompt)), Output: int32(n[1])})
+			out = append(out, llm.Request{At: time.Duration(seconds * 1e9), Prompt: int32(min(n[0], int64(most))), Output: int32(n[1])})
 		}
 	}
 	return out, nil
@@ -137,4 +153,26 @@ func (q *Queue) Draw(seed uint64, sizes ...int) ([][]llm.Request, error) {
 // request began, had its first token and ended.
 func (q *Queue) Drain(list []llm.Request) ([]llm.Outcome, llm.Counts, error) {
 	return llm.Serve(q.Options, q.Model, list)
+}
+
+// Timed is a drained queue as an estimator is calibrated on it: in order of start.
+func Timed(list []llm.Request, out []llm.Outcome) []vqueue.Served {
+	served := make([]vqueue.Served, len(list))
+	for i, r := range list {
+		served[i] = vqueue.Served{Prompt: float64(r.Prompt), Output: float64(r.Output), Start: out[i].Start.Seconds(), End: out[i].End.Seconds()}
+	}
+	slices.SortStableFunc(served, func(a, b vqueue.Served) int { return cmp.Compare(a.Start, b.Start) })
+	return served
+}
+
+// Batch is the mean number of requests that ran at once while others waited.
+func Batch(out []llm.Outcome) float64 {
+	var last, sum time.Duration
+	for _, o := range out {
+		last = max(last, o.Start)
+	}
+	for _, o := range out {
+		sum += min(o.End, last) - o.Start
+	}
+	return float64(sum) / float64(max(last, 1))
 }

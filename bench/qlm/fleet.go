@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"inferplan/bench/figures"
+	"inferplan/bench/qlm/fleet"
+)
+
+// slice is rows of the trace.
+type slice struct{ from, to int }
+
+// tuned are the rows that QLM's options were chosen on; untouched are others.
+var (
+	tuned     = slice{0, 6000}
+	untouched = slice{12000, 18000}
+)
+
+// asked is the attainment in percent that is asked at the three loads, by workload
+// and slice; 0: none.
+var asked = map[string][3]float64{
+	"W_A/0": {98, 93, 86}, "W_A/12000": {99, 97.5, 94}, "W_C/0": {94, 87, 81},
+}
+
+// rates are requests per second on four A100s, by workload: loads of .4, .7 and 1 by
+// the mean request of the rows that estimators are calibrated on. The tables say the
+// load by the work of the rows that are run.
+var rates = map[string][3]float64{"W_A": {6.12, 10.71, 15.30}, "W_B": {3.63, 6.36, 9.08}, "W_C": {6.12, 10.71, 15.30}}
+
+var loads = [3]float64{0.4, 0.7, 1.0}
+
+// seeds of a case; the first alone with -small.
+const seeds = 5
+
+// pooled is a case over its seeds.
+type pooled struct {
+	attainment     []float64 // percent, by seed
+	class          [3]float64
+	throughput     float64
+	swaps, evicted float64 // per 100 requests
+	load           float64
+}
+
+// mean is the mean and half the width of the 95 % interval (Student's t).
+func (p *pooled) mean() (mean, half float64) {
+	n := float64(len(p.attainment))
+	for _, x := range p.attainment {
+		mean += x / n
+	}
+	if n < 2 {
+		return mean, 0
+	}
+	for _, x := range p.attainment {
+		half += (x - mean) * (x - mean) / (n - 1)
+	}
+	return mean, student[len(p.attainment)] * math.Sqrt(half/n)
+}
+
+// student has the 97.5 % quantiles of Student's t by number of values.
+var student = [seeds + 1]float64{2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+
+// fleetCase measures a case over its seeds.
+func (b *bench) fleetCase(d *fleet.Data, w *fleet.Workload, p *fleet.Policy, at int, s slice) (*pooled, error) {
+	out, n := &pooled{}, seeds
+	if b.small {
+		n = 1
+	}
+	for seed := range n {
+		c := fleet.Case{Workload: w, Policy: p, RPS: rates[w.Name][at], From: s.from, To: s.to, Instances: 4, Seed: uint64(seed + 1)}
+		o, err := measured(b.keep, c.Key(), func() (*fleet.Outcome, error) { return d.Measure(b.ctx, &c) })
+		if err != nil {
+			return nil, err
+		}
+		out.attainment = append(out.attainment, 100*o.Attainment())
+		for k := range out.class {
+			out.class[k] += 100 * o.Class[k] / float64(n)
+		}
+		out.throughput += o.Throughput / float64(n)
+		out.load += o.Load / float64(n)
+		out.swaps += 100 * float64(o.Swaps) / float64(o.Requests) / float64(n)
+		out.evicted += 100 * float64(o.Evictions) / float64(o.Requests) / float64(n)
+	}
+	return out, nil
+}
+
+// fleets holds the policies against each other on four A100s.
+func (b *bench) fleets(t *table) error {
+	d, err := fleet.Open(b.data)
+	if err != nil {
+		return err
+	}
+	t.columns = []string{"workload, rows", "rps (load by calibration, by these rows)", "policy", "in time %", "30 s", "120 s", "300 s", "requests/s to the last answer", "swaps per 100", "evictions per 100"}
+	for _, s := range []slice{tuned, untouched} {
+		for i := range fleet.Workloads {
+			w := &fleet.Workloads[i]
+			for at := range loads {
+				got := map[string]*pooled{}
+				for k := range fleet.Policies {
+					p := &fleet.Policies[k]
+					x, err := b.fleetCase(d, w, p, at, s)
+					if err != nil {
+						return err
+					}
+					got[p.Name] = x
+					mean, half := x.mean()
+					t.add(fmt.Sprintf("%s, %d-%d", w.Name, s.from, s.to-1), fmt.Sprintf("%.2f (%.1f, %.2f)", rates[w.Name][at], loads[at], x.load), p.Name, fmt.Sprintf("%.2f ± %.2f", mean, half),
+						fmt.Sprintf("%.1f", x.class[0]), fmt.Sprintf("%.1f", x.class[1]), fmt.Sprintf("%.1f", x.class[2]), fmt.Sprintf("%.2f", x.throughput), fmt.Sprintf("%.1f", x.swaps), fmt.Sprintf("%.1f", x.evicted))
+				}
+				b.fleetFigures(w.Name, s, at, got)
+			}
+		}
+	}
+	t.note("Four A100s, Azure's conversations of 2023 with their lengths and compressed arrivals, seeds 1 to %d; intervals are 95 %% by Student's t. Answers within 30, 120 and 300 s (shares .2, .4, .4).", seeds)
+	return nil
+}
+
+// fleetFigures adds what is claimed of a workload at a load.
+func (b *bench) fleetFigures(name string, s slice, at int, got map[string]*pooled) {
+	where := fmt.Sprintf("%s, %.2f rps on 4 A100, rows %d-%d: ", name, rates[name][at], s.from, s.to-1)
+	qlm, half := got["QLM"].mean()
+	f := figures.Figure{Claim: where + "requests in time under QLM", Source: "QLM, section 8; mean of seeds", Measured: qlm, Interval: &[2]float64{qlm - half, qlm + half}, Unit: "%", Command: b.command}
+	if least := asked[fmt.Sprintf("%s/%d", name, s.from)]; least[at] > 0 {
+		f.Asked, f.Holds = fmt.Sprintf("at least %g", least[at]), figures.If(qlm >= least[at])
+	}
+	if name == "W_B" {
+		edf, _ := got["EDF"].mean()
+		f.Asked, f.Holds = fmt.Sprintf("at least %.2f (EDF less .5)", edf-0.5), figures.If(qlm >= edf-0.5)
+	}
+	b.figures = append(b.figures, f)
+	if name == "W_A" {
+		gain := 100 * (got["QLM"].throughput/got["SHEPHERD-like"].throughput - 1)
+		b.figures = append(b.figures, figures.Figure{
+			Claim: where + "throughput above SHEPHERD-like", Source: "QLM, section 8; requests by the time to the last answer", Asked: "at least 20", Measured: gain, Unit: "%", Holds: figures.If(gain >= 20), Command: b.command,
+		})
+	}
+}

@@ -1,0 +1,116 @@
+package fleet
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"inferplan/bench/qlm/instance"
+	"inferplan/formats/arrivals"
+	"inferplan/sim/llm"
+)
+
+// Classes are the SLOs of answers, end to end, with their shares of requests.
+var (
+	Classes = []time.Duration{30 * time.Second, 120 * time.Second, 300 * time.Second}
+	shares  = []float64{0.2, 0.4, 0.4}
+)
+
+// popularity is the share of requests by model. Models with even numbers are
+// Mistral-7B, the others Vicuna-13B.
+var popularity = []float64{0.5, 0.25, 0.08, 0.07, 0.06, 0.04}
+
+// Workload is what a fleet is measured with.
+type Workload struct {
+	Name       string
+	Models     []int // of popularity
+	MegaShare  float64
+	MegaPrompt int32 // tokens from which on a prompt is a mega prompt
+}
+
+// Workloads are the paper's: several models, one model, several with mega prompts.
+var Workloads = []Workload{
+	{Name: "W_A", Models: []int{0, 1, 2, 3, 4, 5}},
+	{Name: "W_B", Models: []int{1}},
+	{Name: "W_C", Models: []int{0, 1, 2, 3, 4, 5}, MegaShare: 0.02, MegaPrompt: 16000},
+}
+
+// Data is the traces.
+type Data struct {
+	Conversations []llm.Request // Azure's of 2023
+	Mega          []llm.Request // Mooncake's with prompts of 16,000 to 32,000 tokens
+}
+
+// Open reads the traces below a folder.
+func Open(data string) (*Data, error) {
+	d := &Data{}
+	var err error
+	if d.Conversations, err = instance.ReadRows(filepath.Join(data, "traces/azure_llm_2023_conv.csv.gz"), 8000); err != nil {
+		return nil, err
+	}
+	all, err := instance.ReadRows(filepath.Join(data, "traces/mooncake_fast25_conversation.csv.gz"), 1<<30)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range all {
+		if r.Prompt >= 16000 && r.Prompt <= 32000 {
+			r.At = 0
+			d.Mega = append(d.Mega, r)
+		}
+	}
+	return d, nil
+}
+
+// splitMix is the generator SplitMix64 (Steele et al., OOPSLA 2014).
+type splitMix uint64
+
+func (s *splitMix) float() float64 {
+	*s += 0x9E3779B97F4A7C15
+	z := uint64(*s)
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return float64((z^z>>31)>>11) / (1 << 53)
+}
+
+// pick is the index that a uniform number falls on.
+func pick(shares []float64, u float64) int {
+	for i, s := range shares {
+		if u -= s; u < 0 {
+			return i
+		}
+	}
+	return len(shares) - 1
+}
+
+// requests draws the requests of rows, with the rows' own distances in time. Their
+// model is the index of model and class in the tables.
+func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Request, error) {
+	if from < 0 || to > len(d.Conversations) || from >= to {
+		return nil, fmt.Errorf("rows %d to %d: the trace has %d", from, to, len(d.Conversations))
+	}
+	rng := splitMix(seed)
+	out := make([]arrivals.Request, 0, to-from)
+	for _, row := range d.Conversations[from:to] {
+		model := 0
+		if u := rng.float(); len(w.Models) > 1 {
+			model = pick(popularity, u)
+		}
+		class := pick(shares, rng.float())
+		if u := rng.float(); u < w.MegaShare {
+			at := row.At
+			row = d.Mega[int(rng.float()*float64(len(d.Mega)))]
+			row.At, model, class = at, 0, len(Classes)-1
+		}
+		out = append(out, arrivals.Request{At: row.At - d.Conversations[from].At, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output})
+	}
+	return out, nil
+}
+
+// compress has requests come at a mean rate.
+func compress(list []arrivals.Request, rps float64) {
+	last := list[len(list)-1].At
+	factor := float64(len(list)) / rps / last.Seconds()
+	for i := range list {
+		list[i].At = time.Duration(float64(list[i].At) * factor)
+	}
+}
