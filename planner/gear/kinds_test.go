@@ -23,6 +23,9 @@ func priced(p *Problem, prices ...float64) *Problem {
 // goal: the same bound, and the same value but for a few steps of the grid, or of the
 // search for a latency.
 func TestGoalsOnTheSameKinds(t *testing.T) {
+	if testing.Short() || !long {
+		t.Skip("long: INFERPLAN_LONG=1")
+	}
 	s := solver(t)
 	ctx := context.Background()
 	families, grid := []*family{&llama4}, 5
