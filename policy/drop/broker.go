@@ -9,21 +9,11 @@ import (
 
 // send gives a task to a worker of its module.
 func (p *Policy) send(now time.Duration, m int32, e flow.Entry, out *policy.Actions) {
-	mod := &p.modules[m]
-	if len(mod.live) == 0 {
+	w := p.fleet.takes(m)
+	if w == nil {
 		p.drop(e.Req, e.Task, policy.ReasonWorkerLost, out)
 		return
 	}
-	var d int32
-	if p.jsq {
-		d = mod.workers[mod.start.first()]
-	} else {
-		d = mod.live[mod.next]
-		if mod.next++; mod.next == len(mod.live) {
-			mod.next = 0
-		}
-	}
-	w := &p.workers[d]
 	switch {
 	case !w.running:
 		w.end = now
@@ -31,7 +21,7 @@ func (p *Policy) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 			p.serve(now, w, out)
 		}
 		return
-	case p.waiting(w) == 0 && len(w.forming) < int(w.batch):
+	case w.waiting() == 0 && w.room():
 		if !p.enter(now, max(w.end, now), w, &e, out) {
 			return
 		}
@@ -41,10 +31,8 @@ func (p *Policy) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 		w.queue.push(e)
 		w.proof.add(e.Key)
 	}
-	p.moved(w)
+	p.fleet.moved(w)
 }
-
-func (p *Policy) waiting(w *worker) int { return w.queue.len() + w.line.len() }
 
 // enter puts a task into a worker's forming batch, which starts at start, if it
 // passes the test; else its request is dropped.
@@ -63,7 +51,6 @@ func (p *Policy) admit(now, start time.Duration, w *worker, e *flow.Entry, t *fl
 	w.forming = append(w.forming, *e)
 	queued, waits := now-t.Revealed, start-now
 	p.plan.admitted(w.module, now, queued, waits)
-	p.seen.admitted(w.module, queued, waits)
 }
 
 // keep is the test of a task that could enter a batch that starts at start.
@@ -98,15 +85,15 @@ func (p *Policy) fits(end time.Duration, r *flow.Request, at int32) bool {
 // serve starts the forming batch of a worker that is free and collects the next.
 func (p *Policy) serve(now time.Duration, w *worker, out *policy.Actions) {
 	for {
-		p.forget(w)
+		w.forget(&p.book)
 		if len(w.forming) > 0 {
 			break
 		}
 		w.end = now
-		if p.waiting(w) == 0 {
-			p.moved(w)
+		if w.waiting() == 0 {
+			p.fleet.moved(w)
 			if !w.wanted && w.up {
-				p.retire(w, out)
+				p.fleet.retire(w, out)
 			}
 			return
 		}
@@ -121,26 +108,15 @@ func (p *Policy) serve(now time.Duration, w *worker, out *policy.Actions) {
 		out.Tasks = append(out.Tasks, w.current[i].Task)
 	}
 	if p.test == worst {
-		p.plan.ended(p, w, now)
+		p.plan.ended(&p.book, w, now)
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: w.pipeline, Model: -1, Batch: w.device, Size: int32(n), Device: w.device,
 		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Hops = append(out.Hops, policy.Hop{Stage: w.stage, Device: w.device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: w.end})
-	if p.waiting(w) > 0 {
+	if w.waiting() > 0 {
 		p.collect(now, w.end, w, out)
 	}
-	p.moved(w)
-}
-
-// forget takes out of the forming batch what nobody wants any more.
-func (p *Policy) forget(w *worker) {
-	kept := w.forming[:0]
-	for i := range w.forming {
-		if p.book.Wanted(&w.forming[i]) {
-			kept = append(kept, w.forming[i])
-		}
-	}
-	w.forming = kept
+	p.fleet.moved(w)
 }
 
 // collect fills the forming batch, which starts at start, from the queue.
@@ -150,7 +126,7 @@ func (p *Policy) collect(now, start time.Duration, w *worker, out *policy.Action
 		p.slide(now, start, w, out)
 		return
 	case p.order == arrival:
-		for w.line.len() > 0 && len(w.forming) < int(w.batch) {
+		for w.line.len() > 0 && w.room() {
 			if e := w.line.pop(); p.book.Wanted(&e) {
 				p.enter(now, start, w, &e, out)
 			}
@@ -158,7 +134,7 @@ func (p *Policy) collect(now, start time.Duration, w *worker, out *policy.Action
 		return
 	}
 	high := p.high(w, start)
-	for w.queue.len() > 0 && len(w.forming) < int(w.batch) {
+	for w.queue.len() > 0 && w.room() {
 		var e flow.Entry
 		if high {
 			e = w.queue.popMax()
@@ -173,7 +149,7 @@ func (p *Policy) collect(now, start time.Duration, w *worker, out *policy.Action
 	case high:
 		w.proof.void()
 		p.purge(start, w, out)
-	case len(w.forming) == int(w.batch):
+	case !w.room():
 		w.proof.from += w.full
 	default:
 		w.proof.void()
@@ -186,7 +162,7 @@ func (p *Policy) high(w *worker, start time.Duration) bool {
 	case most:
 		return true
 	case adaptive:
-		return p.modules[w.module].high
+		return p.plan.load[w.module].hbf
 	case feasible:
 		return !p.feasible(w, start)
 	}
@@ -222,7 +198,7 @@ func (p *Policy) feasible(w *worker, start time.Duration) bool {
 		return true
 	}
 	from, first := start+w.full, p.plan.behind[w.module]
-	if len(p.own.Apps) == 1 { // then the order of keys is that of slacks
+	if len(p.fleet.own.Apps) == 1 { // then the order of keys is that of slacks
 		least, most := w.queue.min().Key-from-first, w.queue.max().Key-from-first
 		switch {
 		case least < 0 || n > (int(most/w.full)+1)*batch:
@@ -281,7 +257,7 @@ func (f *proof) add(deadline time.Duration) {
 // is late in any. A product instead of a quotient is off by less than a
 // nanosecond of slack.
 func (p *Policy) count(w *worker, from time.Duration, counts []int32) bool {
-	per, one, behind := 1/float64(w.full), len(p.own.Apps) == 1, p.plan.behind[w.module]
+	per, one, behind := 1/float64(w.full), len(p.fleet.own.Apps) == 1, p.plan.behind[w.module]
 	for i := range w.queue.list {
 		e := &w.queue.list[i]
 		if !one {
@@ -320,7 +296,7 @@ func (p *Policy) slide(now, start time.Duration, w *worker, out *policy.Actions)
 			p.drop(e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 	}
-	for w.line.len() > 0 && len(w.forming) < int(w.batch) {
+	for w.line.len() > 0 && w.room() {
 		if e := w.line.pop(); p.book.Wanted(&e) {
 			p.admit(now, start, w, &e, &p.book.Tasks[e.Task])
 		}

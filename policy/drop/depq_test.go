@@ -126,9 +126,9 @@ func TestProof(t *testing.T) {
 // slot 0 of no generation.
 func bareWorker(t interface{ Fatal(...any) }, batch int) (*Policy, *worker) {
 	w := &worker{batch: int32(batch), full: 10 * time.Millisecond}
-	p := &Policy{own: &flow.Tables{Apps: make([]flow.App, 1)}}
+	p := &Policy{fleet: &fleet{own: &flow.Tables{Apps: make([]flow.App, 1)}}}
 	p.book.Requests = make([]flow.Request, 1)
-	p.plan.behind, p.plan.stride = make([]time.Duration, 1), 1
+	p.plan = &planner{behind: make([]time.Duration, 1), stride: 1}
 	return p, w
 }
 

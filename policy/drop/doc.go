@@ -12,9 +12,11 @@
 //	estimate.go  what is left to do behind a module
 //	waits.go     distributions of waits for batches, their sums and quantiles
 //	depq.go      the queues: a min-max heap, and a line
+//	worker.go    a device with its batches and its queue
+//	fleet.go     the workers of all modules, networks that come and go
 //	starts.go    which worker can start a further task first
 //	token.go     admission at the entry
-//	scale.go     workers that come and go
+//	scale.go     how many workers are to serve
 //	change.go    workers that are lost, batches that come back
 //	seen.go      what only the policy knows of a run
 //

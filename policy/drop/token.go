@@ -7,7 +7,7 @@ import "time"
 // ahead along the longest way, with the execution of planned batches and one
 // more of the first module, must fit the SLO.
 func (p *Policy) token(now time.Duration, model int32, deadline time.Duration) bool {
-	app := &p.own.Apps[model]
+	app := &p.fleet.own.Apps[model]
 	longest, runs := time.Duration(0), time.Duration(0)
 	for i := range app.Nodes[0].Paths {
 		backlog, run := p.ahead(now, app.Nodes[0].Service), p.plan.runs[app.Nodes[0].Service]
@@ -21,9 +21,9 @@ func (p *Policy) token(now time.Duration, model int32, deadline time.Duration) b
 		return false
 	}
 	for i := range app.Nodes {
-		m := &p.modules[app.Nodes[i].Service]
-		if rate := p.plan.load[app.Nodes[i].Service].capacity; rate > 0 {
-			m.fluid = max(m.fluid, now) + time.Duration(app.Nodes[i].Chance*float64(time.Second)/rate)
+		m := app.Nodes[i].Service
+		if rate := p.fleet.modules[m].capacity; rate > 0 {
+			p.fluid[m] = max(p.fluid[m], now) + time.Duration(app.Nodes[i].Chance*float64(time.Second)/rate)
 		}
 	}
 	return true
@@ -31,5 +31,5 @@ func (p *Policy) token(now time.Duration, model int32, deadline time.Duration) b
 
 // ahead is a module's backlog.
 func (p *Policy) ahead(now time.Duration, service int32) time.Duration {
-	return max(0, p.modules[service].fluid-now)
+	return max(0, p.fluid[service]-now)
 }
