@@ -38,7 +38,7 @@ func (p *Policy) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 // passes the test; else its request is dropped.
 func (p *Policy) enter(now, start time.Duration, w *worker, e *flow.Entry, out *policy.Actions) bool {
 	t := &p.book.Tasks[e.Task]
-	if !p.keep(now, start, w, e, t) {
+	if !p.judge.keep(now, start, w, e, t) {
 		p.drop(e.Req, e.Task, policy.ReasonDeadline, out)
 		return false
 	}
@@ -51,35 +51,6 @@ func (p *Policy) admit(now, start time.Duration, w *worker, e *flow.Entry, t *fl
 	w.forming = append(w.forming, *e)
 	queued, waits := now-t.Revealed, start-now
 	p.plan.admitted(w.module, now, queued, waits)
-}
-
-// keep is the test of a task that could enter a batch that starts at start.
-func (p *Policy) keep(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) bool {
-	r := &p.book.Requests[e.Req]
-	at := r.Model*p.plan.stride + w.module
-	switch p.test {
-	case ahead:
-		return start+w.full+p.plan.behind[at] <= r.Deadline
-	case window:
-		return p.fits(start+w.full, r, at)
-	case elapsed:
-		if p.toStart {
-			now = start
-		}
-		return now-t.Revealed <= p.plan.parts[at]
-	case part, worst:
-		return start+w.full-t.Revealed <= p.plan.parts[at]
-	}
-	return true
-}
-
-// fits tells whether an end of a module is in time (Nexus): within the SLO, or
-// within the parts of it up to the module.
-func (p *Policy) fits(end time.Duration, r *flow.Request, at int32) bool {
-	if p.sums {
-		return end-r.Arrived <= p.plan.upTo[at]
-	}
-	return end <= r.Deadline
 }
 
 // serve starts the forming batch of a worker that is free and collects the next.
@@ -133,7 +104,7 @@ func (p *Policy) collect(now, start time.Duration, w *worker, out *policy.Action
 		}
 		return
 	}
-	high := p.high(w, start)
+	high := p.judge.high(w, start)
 	for w.queue.len() > 0 && w.room() {
 		var e flow.Entry
 		if high {
@@ -156,122 +127,19 @@ func (p *Policy) collect(now, start time.Duration, w *worker, out *policy.Action
 	}
 }
 
-// high tells whether the queue is served from the greatest remaining budget.
-func (p *Policy) high(w *worker, start time.Duration) bool {
-	switch p.order {
-	case most:
-		return true
-	case adaptive:
-		return p.plan.load[w.module].hbf
-	case feasible:
-		return !p.feasible(w, start)
-	}
-	return false
-}
-
 // purge drops what could not be in time even alone in every batch to come:
 // under HBF it would wait until the order changes.
 func (p *Policy) purge(start time.Duration, w *worker, out *policy.Actions) {
 	for w.queue.len() > 0 {
 		e := w.queue.min()
 		if p.book.Wanted(e) {
-			r := &p.book.Requests[e.Req]
-			if start+w.infer[0]+p.plan.alone[r.Model*p.plan.stride+w.module] <= r.Deadline {
+			if !p.judge.hopeless(start, w, e) {
 				return
 			}
 			p.drop(e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 		w.queue.popMin()
 	}
-}
-
-// feasible tells whether the queue can be served earliest deadline first: its
-// i-th task would be in the batch that starts i/batch full batches after start.
-// That holds if, for every j, at most (j+1) batches of tasks have to be in the
-// first j+1 batches. No order is needed to count them.
-func (p *Policy) feasible(w *worker, start time.Duration) bool {
-	n, batch := w.queue.len(), int(w.batch)
-	for ; n > 0 && !p.book.Wanted(w.queue.min()); n-- {
-		w.queue.popMin()
-	}
-	if n == 0 {
-		return true
-	}
-	from, first := start+w.full, p.plan.behind[w.module]
-	if len(p.fleet.own.Apps) == 1 { // then the order of keys is that of slacks
-		least, most := w.queue.min().Key-from-first, w.queue.max().Key-from-first
-		switch {
-		case least < 0 || n > (int(most/w.full)+1)*batch:
-			return false
-		case n <= (int(least/w.full)+1)*batch, w.proof.holds(from + first):
-			return true
-		}
-	}
-	batches := (n-1)/batch + 1
-	if batches > len(p.plan.counts) {
-		p.plan.counts = make([]int32, 2*batches)
-	}
-	counts := p.plan.counts[:batches]
-	clear(counts)
-	w.proof.void()
-	if !p.count(w, from, counts) {
-		return false
-	}
-	sum, f := 0, proof{from: from + first, spare: n, early: n}
-	for j, c := range counts {
-		if sum += int(c); sum > (j+1)*batch {
-			return false
-		}
-		if f.early = min(f.early, (j+1)*batch-sum); j >= batches/2 {
-			f.spare = min(f.spare, (j+1)*batch-sum)
-		}
-	}
-	f.late = f.from + time.Duration(batches/2)*w.full
-	w.proof = f
-	return true
-}
-
-// proof says that a queue could be served earliest deadline first from a time
-// on, with so many tasks more: of any deadline, and of late ones. Each full batch
-// that is taken from the low end moves the time on by a run, so that what is left
-// is as early as before. The queue has to be counted again only after many tasks.
-type proof struct {
-	from         time.Duration // start, run and what is behind; with several applications not used
-	late         time.Duration // deadlines that only concern the later half of the batches
-	early, spare int
-}
-
-func (f *proof) holds(from time.Duration) bool { return f.early >= 0 && f.spare >= 0 && from <= f.from }
-
-func (f *proof) void() { f.spare = -1 }
-
-// add takes in a further task.
-func (f *proof) add(deadline time.Duration) {
-	f.spare--
-	if deadline < f.late {
-		f.early--
-	}
-}
-
-// count counts how many tasks have to be in each batch at the latest; false: one
-// is late in any. A product instead of a quotient is off by less than a
-// nanosecond of slack.
-func (p *Policy) count(w *worker, from time.Duration, counts []int32) bool {
-	per, one, behind := 1/float64(w.full), len(p.fleet.own.Apps) == 1, p.plan.behind[w.module]
-	for i := range w.queue.list {
-		e := &w.queue.list[i]
-		if !one {
-			behind = p.plan.behind[p.book.Requests[e.Req].Model*p.plan.stride+w.module]
-		}
-		slack := e.Key - from - behind
-		if slack < 0 {
-			return false
-		}
-		if j := int(float64(slack) * per); j < len(counts) {
-			counts[j]++
-		}
-	}
-	return true
 }
 
 // slide finds the first window of the line that fits (Nexus §6.3), and drops
@@ -285,7 +153,7 @@ func (p *Policy) slide(now, start time.Duration, w *worker, out *policy.Actions)
 		for i := first; i < first+size && fits; i++ {
 			e := w.line.at(i)
 			r := &p.book.Requests[e.Req]
-			fits = !p.book.Wanted(e) || p.fits(end, r, r.Model*p.plan.stride+w.module)
+			fits = !p.book.Wanted(e) || p.judge.fits(end, r, r.Model*p.plan.stride+w.module)
 		}
 		if fits {
 			break

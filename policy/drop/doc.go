@@ -7,7 +7,9 @@
 //
 //	options.go   the policies by name: what each is made of; parameters
 //	policy.go    state and events
-//	broker.go    the Request Broker: who serves a task, when batches form, the test
+//	broker.go    the Request Broker: who serves a task, when batches form
+//	judge.go     the test, and whether a queue can be served in time
+//	proof.go     what is known of that from before
 //	planner.go   the State Planner: what is known of other modules, each second
 //	estimate.go  what is left to do behind a module
 //	waits.go     distributions of waits for batches, their sums and quantiles

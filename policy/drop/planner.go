@@ -32,7 +32,6 @@ type planner struct {
 
 	crowded bool // oc: a module's queue is longer than its limit
 	second  int64
-	counts  []int32
 	buffers [][]float64
 	drawn   []time.Duration
 	along   []*waits
@@ -91,7 +90,6 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 		}
 		s.share(a, app, f.t.Models[a].SLO, s.runs)
 	}
-	s.counts = make([]int32, 64)
 	s.estimate()
 	return s
 }

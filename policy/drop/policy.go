@@ -16,6 +16,7 @@ type Policy struct {
 	reading
 	opt     Options
 	book    flow.Book
+	judge   judge
 	fleet   *fleet
 	plan    *planner
 	fluid   []time.Duration // by service: when all admitted work would be done (token)
@@ -39,6 +40,7 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	}
 	p := &Policy{reading: how, opt: opt, fleet: newFleet(t, own, how.jsq), fluid: make([]time.Duration, len(t.Services)), rng: seeded.New(opt.Seed, "policy/"+name)}
 	p.plan = newPlanner(how, opt, p.fleet, p.rng)
+	p.judge = judge{reading: how, book: &p.book, plan: p.plan, apps: len(own.Apps), counts: make([]int32, 64)}
 	p.sized.init(own.Scaling)
 	return p, nil
 }
