@@ -17,7 +17,7 @@
 //	worker.go    a device with its batches and its queue
 //	fleet.go     the workers of all modules, networks that come and go
 //	starts.go    which worker can start a further task first
-//	token.go     admission at the entry
+//	gate.go      admission at the entry
 //	scale.go     how many workers are to serve
 //	change.go    workers that are lost, batches that come back
 //	seen.go      what only the policy knows of a run

@@ -2,7 +2,6 @@ package drop
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"inferplan/formats/seeded"
@@ -14,16 +13,14 @@ import (
 // calls it.
 type Policy struct {
 	reading
-	opt     Options
 	book    flow.Book
 	judge   judge
 	fleet   *fleet
 	plan    *planner
-	fluid   []time.Duration // by service: when all admitted work would be done (token)
-	rng     *rand.Rand
+	gate    gate
 	busy    int // workers with a batch
 	ticking bool
-	sized   scaler
+	scaler  scaler
 	again   []flow.Entry // tasks of a worker that is gone
 }
 
@@ -38,10 +35,12 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	if err != nil {
 		return nil, fmt.Errorf("policy %s: %w", name, err)
 	}
-	p := &Policy{reading: how, opt: opt, fleet: newFleet(t, own, how.jsq), fluid: make([]time.Duration, len(t.Services)), rng: seeded.New(opt.Seed, "policy/"+name)}
-	p.plan = newPlanner(how, opt, p.fleet, p.rng)
+	rng := seeded.New(opt.Seed, "policy/"+name)
+	p := &Policy{reading: how, fleet: newFleet(t, own, how.jsq)}
+	p.plan = newPlanner(how, opt, p.fleet, rng)
+	p.gate = gate{opt: opt, entry: how.entry, fleet: p.fleet, plan: p.plan, rng: rng, fluid: make([]time.Duration, len(t.Services))}
 	p.judge = judge{reading: how, book: &p.book, plan: p.plan, apps: len(own.Apps), counts: make([]int32, 64)}
-	p.sized.init(own.Scaling)
+	p.scaler.init(own.Scaling)
 	return p, nil
 }
 
@@ -79,8 +78,8 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 	if !p.ticking {
 		p.wake(now, out)
 	}
-	p.sized.came++
-	if ev.Deadline <= now || p.entry && p.plan.crowded && p.rng.Float64() >= p.opt.Admit || p.opt.Token > 0 && !p.token(now, ev.Model, ev.Deadline) {
+	p.scaler.came++
+	if ev.Deadline <= now || !p.gate.admits(now, ev) {
 		p.drop(ev.Req, -1, policy.ReasonDeadline, out)
 	}
 }
@@ -94,7 +93,7 @@ func (p *Policy) drop(req, task int32, why policy.Reason, out *policy.Actions) {
 // tick is the second's work of the state planner, and of scaling.
 func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	p.plan.tick(now)
-	p.scale(now, out)
+	p.scaler.scale(now, p.fleet, out)
 	p.ticking = p.busy > 0
 	if p.ticking {
 		p.wake(now, out)
@@ -105,7 +104,7 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 func (p *Policy) wake(now time.Duration, out *policy.Actions) {
 	if !p.ticking {
 		p.plan.catchUp(now)
-		p.sized.pass(now)
+		p.scaler.pass(now)
 		p.ticking = true
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now.Truncate(time.Second) + time.Second})

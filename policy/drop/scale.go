@@ -10,7 +10,8 @@ import (
 // scaler looks up how many workers serve, by the arrivals at the entry alone, so
 // that it does not depend on what is dropped.
 type scaler struct {
-	came    int64 // in this second
+	rule    *flow.Scaling // nil: none
+	came    int64         // in this second
 	seconds []int64
 	second  int64
 	found   []row // of the last Hold
@@ -27,20 +28,20 @@ func (s *scaler) init(rule *flow.Scaling) {
 	if rule == nil {
 		return
 	}
-	s.seconds = make([]int64, int(rule.Window/time.Second))
+	s.rule, s.seconds = rule, make([]int64, int(rule.Window/time.Second))
 	s.want = append(s.want, rule.Start...)
 }
 
 // scale is the second's work of scaling.
-func (p *Policy) scale(now time.Duration, out *policy.Actions) {
-	rule, s := p.fleet.own.Scaling, &p.sized
+func (s *scaler) scale(now time.Duration, f *fleet, out *policy.Actions) {
+	rule := s.rule
 	if rule == nil {
 		return
 	}
 	s.pass(now)
 	now = now.Truncate(time.Second) // a timer of a real clock is late
-	for m := range p.fleet.modules {
-		p.fleet.resize(now, int32(m), out)
+	for m := range f.modules {
+		f.resize(now, int32(m), out)
 	}
 	if s.second%int64(rule.Every/time.Second) != 0 {
 		return
@@ -49,9 +50,9 @@ func (p *Policy) scale(now time.Duration, out *policy.Actions) {
 	for _, n := range s.seconds {
 		sum += n
 	}
-	s.look(rule, now, float64(sum)/rule.Window.Seconds())
-	for m := range p.fleet.modules {
-		p.fleet.decide(now, int32(m), s.want[m], out)
+	s.look(now, float64(sum)/rule.Window.Seconds())
+	for m := range f.modules {
+		f.decide(now, int32(m), s.want[m], out)
 	}
 }
 
@@ -66,11 +67,11 @@ func (s *scaler) pass(now time.Duration) {
 
 // look finds how many workers are wanted at a rate: the most that were looked up
 // within Hold, unless they are too many together.
-func (s *scaler) look(rule *flow.Scaling, now time.Duration, rps float64) {
-	newest := rule.At(rps)
+func (s *scaler) look(now time.Duration, rps float64) {
+	newest := s.rule.At(rps)
 	kept := s.found[:0]
 	for _, r := range s.found {
-		if now-r.at < rule.Hold {
+		if now-r.at < s.rule.Hold {
 			kept = append(kept, r)
 		}
 	}
@@ -83,7 +84,7 @@ func (s *scaler) look(rule *flow.Scaling, now time.Duration, rps float64) {
 		}
 		total += s.want[m]
 	}
-	if total > rule.Max {
+	if total > s.rule.Max {
 		copy(s.want, newest)
 	}
 }
