@@ -6,7 +6,7 @@
 // will take, and its request is dropped if it would be late.
 //
 //	options.go   the policies by name: what each is made of; parameters
-//	policy.go    state and events
+//	policy.go    the parts, and which of them an event concerns
 //	broker.go    the Request Broker: who serves a task, when batches form
 //	judge.go     the test, and whether a queue can be served in time
 //	proof.go     what is known of that from before
@@ -19,7 +19,7 @@
 //	starts.go    which worker can start a further task first
 //	gate.go      admission at the entry
 //	scale.go     how many workers are to serve
-//	change.go    workers that are lost, batches that come back
+//	change.go    the broker where workers are lost and batches come back
 //	seen.go      what only the policy knows of a run
 //
 // Handling an event allocates nothing once queues have grown, but for changes of
