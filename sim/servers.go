@@ -20,13 +20,19 @@ const (
 )
 
 // servers is the host of instances of language models. Package llm runs the
-// iterations; here are dispatch, evictions, and models that come and go.
+// iterations; here are dispatch and evictions, in swaps models that come and go.
 type servers struct {
-	*loop
-	list  []server // by device
+	*rack
+	swaps swaps
 	lives []life   // by task
 	kept  [1]int32 // of BatchReturned
-	ends  *tokens  // nil: the run has another ending
+}
+
+// rack is the instances, which the parts of the host share.
+type rack struct {
+	*loop
+	list []server // by device
+	ends *tokens  // nil: the run has another ending
 }
 
 // server is an instance with the network that it runs.
@@ -41,7 +47,7 @@ type server struct {
 	since   time.Duration // of the load
 	epoch   int32
 	waiting []order // loads that have not begun
-	warm    []int32 // networks in the host's memory, the least recently used first
+	warm    warm
 
 	ran, loaded time.Duration // counted
 }
@@ -55,13 +61,13 @@ type life struct {
 
 // newServers makes the host where the tables say what instances cost.
 func newServers(l *loop) host {
-	h := &servers{loop: l, list: make([]server, len(l.t.Devices))}
-	for d := range h.list {
+	r := &rack{loop: l, list: make([]server, len(l.t.Devices))}
+	for d := range r.list {
 		if i := l.t.InstanceOf(int32(d)); i >= 0 {
-			h.start(int32(d))
+			r.start(int32(d))
 		}
 	}
-	return h
+	return &servers{rack: r, swaps: swaps{r}}
 }
 
 // serves tells whether the tables say what instances cost.
@@ -70,15 +76,26 @@ func serves(t *policy.Tables) bool {
 }
 
 // start has an instance run what is resident on its device.
-func (h *servers) start(d int32) {
+func (h *rack) start(d int32) {
 	s := &h.list[d]
 	s.network, s.last, s.loading, s.leaving = -1, -1, -1, false
 	s.waiting, s.warm = s.waiting[:0], s.warm[:0]
 	if int(d) < len(h.t.Resident) && len(h.t.Resident[d]) > 0 {
 		s.run(h.t, d, h.t.Resident[d][0])
-		h.keepWarm(s, d, s.network)
 	}
 }
+
+// counted is the part of a span that the report is about.
+func (h *rack) counted(from, to time.Duration) time.Duration {
+	from = max(from, h.cfg.Warmup)
+	if h.cfg.Duration > 0 {
+		to = min(to, h.cfg.Duration)
+	}
+	return max(0, to-from)
+}
+
+// server is what the tables say of the instance on a device.
+func (h *rack) server(d int32) *policy.Server { return h.t.Instances[h.t.InstanceOf(d)].Server }
 
 // run has an instance run a network.
 func (s *server) run(t *policy.Tables, d, network int32) {
@@ -90,6 +107,7 @@ func (s *server) run(t *policy.Tables, d, network int32) {
 		Budget: in.Budget, Block: v.Block, Priority: v.Priority, Reserve: v.Reserve, Swap: v.Swap,
 		SwapRate: v.SwapGBps * 1e9, Hidden: v.Hidden, Prefix: v.Prefix, Progress: in.Progress,
 	}, llm.Model{Iteration: c.Iteration, KV: c.KV, Sequences: c.Sequences, KVBytes: c.KVBytes})
+	s.warm.keep(network, t.Networks, v.Warm)
 }
 
 // dispatch implements host.
@@ -155,7 +173,7 @@ func (h *servers) step(d int32) {
 	s := &h.list[d]
 	took, began, ok := s.in.Begin()
 	if !ok {
-		h.idle(d)
+		h.swaps.idle(d)
 		return
 	}
 	s.ran += h.counted(h.now, h.now+took)
@@ -163,15 +181,6 @@ func (h *servers) step(d int32) {
 		h.begun.push(item{what: isAdmitted, host: 1, serial: h.batches[slot].serial, batch: slot, device: d, start: h.now})
 	}
 	h.at(h.now+took, policy.TokenProgress, h.sequence(), item{what: isStep, host: 1, device: d, epoch: s.epoch})
-}
-
-// counted is the part of a span that the report is about.
-func (h *servers) counted(from, to time.Duration) time.Duration {
-	from = max(from, h.cfg.Warmup)
-	if h.cfg.Duration > 0 {
-		to = min(to, h.cfg.Duration)
-	}
-	return max(0, to-from)
 }
 
 // due implements host.
@@ -189,7 +198,7 @@ func (h *servers) due(it *item) {
 		}
 	case isSwapped:
 		if h.list[it.device].epoch == it.epoch {
-			h.changed(it)
+			h.swaps.changed(it)
 		}
 	case isAdmitted, isLeft:
 		b := &h.batches[it.batch]
@@ -251,7 +260,7 @@ func (h *servers) remove(slot int32, keep bool) {
 		f.kept = d + 1
 	}
 	if all, _ := s.in.Holds(); all == 0 && !s.in.Busy() {
-		h.idle(d)
+		h.swaps.idle(d)
 	}
 }
 
@@ -263,6 +272,9 @@ func (h *servers) evict(slot int32, keep bool) {
 	}
 	h.handBack(slot, h.hop(slot, 0).Device, policy.ReturnEvicted)
 }
+
+// load implements host.
+func (h *servers) load(o order) { h.swaps.load(o) }
 
 // place implements host.
 func (h *servers) place(task, device int32) { h.base.place(task, device) }
@@ -285,7 +297,7 @@ func (h *servers) fault(d int32, back bool) {
 	ev := h.loop.begin(kind)
 	ev.Device = d
 	if s.network >= 0 {
-		c := &h.t.Instances[h.t.InstanceOf(d)].Server.Costs[s.network]
+		c := &h.server(d).Costs[s.network]
 		ev.Value, ev.Limit = int64(c.Sequences), int32(c.KV)
 	}
 	h.tell()

@@ -7,9 +7,12 @@ import (
 	"inferplan/policy"
 )
 
-// load implements host. An instance runs one network at a time. A load waits for
+// swaps are networks that come to instances and leave them.
+type swaps struct{ *rack }
+
+// load takes an order. An instance runs one network at a time. A load waits for
 // the unload before it, an unload for the sequences that run or wait.
-func (h *servers) load(o order) {
+func (h *swaps) load(o order) {
 	s := &h.list[o.device]
 	switch {
 	case s.down:
@@ -34,7 +37,7 @@ func (h *servers) load(o order) {
 
 // advance does the next step of what an instance was asked for: its network goes
 // to sleep, or another one comes.
-func (h *servers) advance(d int32) {
+func (h *swaps) advance(d int32) {
 	s := &h.list[d]
 	if s.loading >= 0 {
 		return
@@ -43,7 +46,7 @@ func (h *servers) advance(d int32) {
 		return
 	}
 	if s.leaving {
-		h.change(d, s.network, false, h.costs(d)[s.network].Sleep)
+		h.change(d, s.network, false, h.server(d).Costs[s.network].Sleep)
 		return
 	}
 	if len(s.waiting) == 0 {
@@ -52,7 +55,7 @@ func (h *servers) advance(d int32) {
 	o := s.waiting[0]
 	s.waiting = s.waiting[:copy(s.waiting, s.waiting[1:])]
 	switch {
-	case h.costs(d)[o.network].KV == 0:
+	case h.server(d).Costs[o.network].KV == 0:
 		h.tellNetwork(policy.NetworkLoaded, o.network, d, int64(policy.ReturnRefused), 0)
 	case s.network == o.network:
 		h.tellNetwork(policy.NetworkLoaded, o.network, d, 0, 0)
@@ -64,18 +67,14 @@ func (h *servers) advance(d int32) {
 }
 
 // idle goes on with what waited for the sequences of an instance.
-func (h *servers) idle(d int32) {
+func (h *swaps) idle(d int32) {
 	if s := &h.list[d]; s.leaving || len(s.waiting) > 0 {
 		h.advance(d)
 	}
 }
 
-func (h *servers) costs(d int32) []policy.ServerCost {
-	return h.t.Instances[h.t.InstanceOf(d)].Server.Costs
-}
-
 // takes is how long a load takes: from the host's memory or cold.
-func (h *servers) takes(o order, s *server) time.Duration {
+func (h *swaps) takes(o order, s *server) time.Duration {
 	if h.cfg.LoadTime != nil {
 		return h.cfg.LoadTime(o.network, o.device)
 	}
@@ -91,7 +90,7 @@ func (h *servers) takes(o order, s *server) time.Duration {
 }
 
 // change begins a load or an unload that takes so long.
-func (h *servers) change(d, network int32, up bool, took time.Duration) {
+func (h *swaps) change(d, network int32, up bool, took time.Duration) {
 	s := &h.list[d]
 	s.loading, s.since = network, h.now
 	s.loaded += h.counted(h.now, h.now+took)
@@ -103,19 +102,18 @@ func (h *servers) change(d, network int32, up bool, took time.Duration) {
 }
 
 // changed ends a load or an unload, or tells what took no time.
-func (h *servers) changed(it *item) {
+func (h *swaps) changed(it *item) {
 	d, network := it.device, it.batch
 	s := &h.list[d]
 	switch it.up {
 	case 0:
 		s.loading, s.leaving = -1, false
 		s.last, s.network = s.network, -1
-		h.keepWarm(s, d, network)
+		s.warm.keep(network, h.t.Networks, h.server(d).Warm)
 		h.told(policy.NetworkUnloaded, network, d, 0, s.since)
 	case 1:
 		s.loading = -1
 		s.run(h.t, d, network)
-		h.keepWarm(s, d, network)
 		if h.ends != nil {
 			h.ends.loaded(s.last >= 0 && s.last != network)
 		}
@@ -127,27 +125,31 @@ func (h *servers) changed(it *item) {
 }
 
 // tellNetwork tells of a network still in this instant.
-func (h *servers) tellNetwork(kind policy.EventKind, network, d int32, why int64, after time.Duration) {
+func (h *swaps) tellNetwork(kind policy.EventKind, network, d int32, why int64, after time.Duration) {
 	h.at(h.now+after, kind, h.sequence(), item{what: isSwapped, host: 1, batch: network, device: d, epoch: h.list[d].epoch, serial: why, up: int32(kind) + 2})
 }
 
-func (h *servers) told(kind policy.EventKind, network, d int32, why int64, since time.Duration) {
+func (h *swaps) told(kind policy.EventKind, network, d int32, why int64, since time.Duration) {
 	ev := h.loop.begin(kind)
 	ev.Network, ev.Device, ev.Value, ev.Start, ev.End = network, d, why, since, h.now
 	h.tell()
 }
 
-// keepWarm notes the use of a network whose weights are in the host's memory, and
-// gives up those that were used least recently where there is no room.
-func (h *servers) keepWarm(s *server, d, network int32) {
-	room := h.t.Instances[h.t.InstanceOf(d)].Server.Warm
-	s.warm = slices.DeleteFunc(s.warm, func(n int32) bool { return n == network })
-	s.warm = append(s.warm, network)
+// warm are the networks whose weights are in a host's memory, the least recently
+// used first.
+type warm []int32
+
+// keep notes the use of a network, and gives up those that were used least
+// recently where there is no room.
+func (w *warm) keep(network int32, networks []policy.Network, room int64) {
+	list := slices.DeleteFunc(*w, func(n int32) bool { return n == network })
+	list = append(list, network)
 	taken := int64(0)
-	for i := len(s.warm) - 1; i >= 0; i-- {
-		if taken += h.t.Networks[s.warm[i]].Bytes; taken > room {
-			s.warm = slices.Delete(s.warm, 0, i+1)
-			return
+	for i := len(list) - 1; i >= 0; i-- {
+		if taken += networks[list[i]].Bytes; taken > room {
+			list = slices.Delete(list, 0, i+1)
+			break
 		}
 	}
+	*w = list
 }

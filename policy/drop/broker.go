@@ -7,300 +7,179 @@ import (
 	"inferplan/policy/flow"
 )
 
+// broker is the Request Broker (PARD §4): it gives tasks to workers and forms
+// their batches.
+type broker struct {
+	reading
+	book  *flow.Book
+	judge judge
+	fleet *fleet
+	plan  *planner
+	busy  int          // workers with a batch
+	again []flow.Entry // tasks of a worker that is gone
+}
+
+// reveal takes in a task that can be served.
+func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	b.plan.came[ev.Service]++
+	e := b.book.Reveal(now, ev)
+	if b.order == arrival {
+		e.Key = 0 // its place in line says it all
+	}
+	b.send(now, ev.Service, e, out)
+}
+
+// finished takes in the end of a worker's batch.
+func (b *broker) finished(now time.Duration, w *worker, out *policy.Actions) {
+	w.running = false
+	b.busy--
+	b.serve(now, w, out)
+}
+
+// drop refuses a request because of a task; -1: at the entry.
+func (b *broker) drop(req, task int32, why policy.Reason, out *policy.Actions) {
+	b.book.Close(req)
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: why})
+}
+
 // send gives a task to a worker of its module.
-func (p *Policy) send(now time.Duration, m int32, e flow.Entry, out *policy.Actions) {
-	mod := &p.modules[m]
-	if len(mod.live) == 0 {
-		p.drop(e.Req, e.Task, policy.ReasonWorkerLost, out)
+func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Actions) {
+	w := b.fleet.takes(m)
+	if w == nil {
+		b.drop(e.Req, e.Task, policy.ReasonWorkerLost, out)
 		return
 	}
-	var d int32
-	if p.jsq {
-		d = mod.workers[mod.start.first()]
-	} else {
-		d = mod.live[mod.next]
-		if mod.next++; mod.next == len(mod.live) {
-			mod.next = 0
-		}
-	}
-	w := &p.workers[d]
 	switch {
 	case !w.running:
 		w.end = now
-		if p.enter(now, now, w, &e, out) {
-			p.serve(now, w, out)
+		if b.enter(now, now, w, &e, out) {
+			b.serve(now, w, out)
 		}
 		return
-	case p.waiting(w) == 0 && len(w.forming) < int(w.batch):
-		if !p.enter(now, max(w.end, now), w, &e, out) {
+	case w.waiting() == 0 && w.room():
+		if !b.enter(now, max(w.end, now), w, &e, out) {
 			return
 		}
-	case p.order == arrival:
+	case b.order == arrival:
 		w.line.push(e)
 	default:
 		w.queue.push(e)
 		w.proof.add(e.Key)
 	}
-	p.moved(w)
+	b.fleet.moved(w)
 }
-
-func (p *Policy) waiting(w *worker) int { return w.queue.len() + w.line.len() }
 
 // enter puts a task into a worker's forming batch, which starts at start, if it
 // passes the test; else its request is dropped.
-func (p *Policy) enter(now, start time.Duration, w *worker, e *flow.Entry, out *policy.Actions) bool {
-	t := &p.book.Tasks[e.Task]
-	if !p.keep(now, start, w, e, t) {
-		p.drop(e.Req, e.Task, policy.ReasonDeadline, out)
+func (b *broker) enter(now, start time.Duration, w *worker, e *flow.Entry, out *policy.Actions) bool {
+	t := &b.book.Tasks[e.Task]
+	if !b.judge.keep(now, start, w, e, t) {
+		b.drop(e.Req, e.Task, policy.ReasonDeadline, out)
 		return false
 	}
-	p.admit(now, start, w, e, t)
+	b.admit(now, start, w, e, t)
 	return true
 }
 
 // admit puts a task into the forming batch, whatever the test says.
-func (p *Policy) admit(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) {
+func (b *broker) admit(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) {
 	w.forming = append(w.forming, *e)
 	queued, waits := now-t.Revealed, start-now
-	p.plan.admitted(w.module, now, queued, waits)
-	p.seen.admitted(w.module, queued, waits)
-}
-
-// keep is the test of a task that could enter a batch that starts at start.
-func (p *Policy) keep(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) bool {
-	r := &p.book.Requests[e.Req]
-	at := r.Model*p.plan.stride + w.module
-	switch p.test {
-	case ahead:
-		return start+w.full+p.plan.behind[at] <= r.Deadline
-	case window:
-		return p.fits(start+w.full, r, at)
-	case elapsed:
-		if p.toStart {
-			now = start
-		}
-		return now-t.Revealed <= p.plan.parts[at]
-	case part, worst:
-		return start+w.full-t.Revealed <= p.plan.parts[at]
-	}
-	return true
-}
-
-// fits tells whether an end of a module is in time (Nexus): within the SLO, or
-// within the parts of it up to the module.
-func (p *Policy) fits(end time.Duration, r *flow.Request, at int32) bool {
-	if p.sums {
-		return end-r.Arrived <= p.plan.upTo[at]
-	}
-	return end <= r.Deadline
+	b.plan.admitted(w.module, now, queued, waits)
 }
 
 // serve starts the forming batch of a worker that is free and collects the next.
-func (p *Policy) serve(now time.Duration, w *worker, out *policy.Actions) {
+func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 	for {
-		p.forget(w)
+		w.forget(b.book)
 		if len(w.forming) > 0 {
 			break
 		}
 		w.end = now
-		if p.waiting(w) == 0 {
-			p.moved(w)
+		if w.waiting() == 0 {
+			b.fleet.moved(w)
 			if !w.wanted && w.up {
-				p.retire(w, out)
+				b.fleet.retire(w, out)
 			}
 			return
 		}
-		p.collect(now, now, w, out)
+		b.collect(now, now, w, out)
 	}
 	n := len(w.forming)
 	w.current, w.forming = w.forming, w.current[:0]
 	w.running, w.end = true, now+w.infer[n-1]
-	p.busy++
+	b.busy++
 	first := int32(len(out.Tasks))
 	for i := range w.current {
 		out.Tasks = append(out.Tasks, w.current[i].Task)
 	}
-	if p.test == worst {
-		p.plan.ended(p, w, now)
+	if b.test == worst {
+		b.plan.ended(b.book, w, now)
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: w.pipeline, Model: -1, Batch: w.device, Size: int32(n), Device: w.device,
 		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Hops = append(out.Hops, policy.Hop{Stage: w.stage, Device: w.device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: w.end})
-	if p.waiting(w) > 0 {
-		p.collect(now, w.end, w, out)
+	if w.waiting() > 0 {
+		b.collect(now, w.end, w, out)
 	}
-	p.moved(w)
-}
-
-// forget takes out of the forming batch what nobody wants any more.
-func (p *Policy) forget(w *worker) {
-	kept := w.forming[:0]
-	for i := range w.forming {
-		if p.book.Wanted(&w.forming[i]) {
-			kept = append(kept, w.forming[i])
-		}
-	}
-	w.forming = kept
+	b.fleet.moved(w)
 }
 
 // collect fills the forming batch, which starts at start, from the queue.
-func (p *Policy) collect(now, start time.Duration, w *worker, out *policy.Actions) {
+func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Actions) {
 	switch {
-	case p.test == window:
-		p.slide(now, start, w, out)
+	case b.test == window:
+		b.slide(now, start, w, out)
 		return
-	case p.order == arrival:
-		for w.line.len() > 0 && len(w.forming) < int(w.batch) {
-			if e := w.line.pop(); p.book.Wanted(&e) {
-				p.enter(now, start, w, &e, out)
+	case b.order == arrival:
+		for w.line.len() > 0 && w.room() {
+			if e := w.line.pop(); b.book.Wanted(&e) {
+				b.enter(now, start, w, &e, out)
 			}
 		}
 		return
 	}
-	high := p.high(w, start)
-	for w.queue.len() > 0 && len(w.forming) < int(w.batch) {
+	high := b.judge.high(w, start)
+	for w.queue.len() > 0 && w.room() {
 		var e flow.Entry
 		if high {
 			e = w.queue.popMax()
 		} else {
 			e = w.queue.popMin()
 		}
-		if p.book.Wanted(&e) {
-			p.enter(now, start, w, &e, out)
+		if b.book.Wanted(&e) {
+			b.enter(now, start, w, &e, out)
 		}
 	}
 	switch {
 	case high:
 		w.proof.void()
-		p.purge(start, w, out)
-	case len(w.forming) == int(w.batch):
+		b.purge(start, w, out)
+	case !w.room():
 		w.proof.from += w.full
 	default:
 		w.proof.void()
 	}
 }
 
-// high tells whether the queue is served from the greatest remaining budget.
-func (p *Policy) high(w *worker, start time.Duration) bool {
-	switch p.order {
-	case most:
-		return true
-	case adaptive:
-		return p.modules[w.module].high
-	case feasible:
-		return !p.feasible(w, start)
-	}
-	return false
-}
-
 // purge drops what could not be in time even alone in every batch to come:
 // under HBF it would wait until the order changes.
-func (p *Policy) purge(start time.Duration, w *worker, out *policy.Actions) {
+func (b *broker) purge(start time.Duration, w *worker, out *policy.Actions) {
 	for w.queue.len() > 0 {
 		e := w.queue.min()
-		if p.book.Wanted(e) {
-			r := &p.book.Requests[e.Req]
-			if start+w.infer[0]+p.plan.alone[r.Model*p.plan.stride+w.module] <= r.Deadline {
+		if b.book.Wanted(e) {
+			if !b.judge.hopeless(start, w, e) {
 				return
 			}
-			p.drop(e.Req, e.Task, policy.ReasonDeadline, out)
+			b.drop(e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 		w.queue.popMin()
 	}
-}
-
-// feasible tells whether the queue can be served earliest deadline first: its
-// i-th task would be in the batch that starts i/batch full batches after start.
-// That holds if, for every j, at most (j+1) batches of tasks have to be in the
-// first j+1 batches. No order is needed to count them.
-func (p *Policy) feasible(w *worker, start time.Duration) bool {
-	n, batch := w.queue.len(), int(w.batch)
-	for ; n > 0 && !p.book.Wanted(w.queue.min()); n-- {
-		w.queue.popMin()
-	}
-	if n == 0 {
-		return true
-	}
-	from, first := start+w.full, p.plan.behind[w.module]
-	if len(p.own.Apps) == 1 { // then the order of keys is that of slacks
-		least, most := w.queue.min().Key-from-first, w.queue.max().Key-from-first
-		switch {
-		case least < 0 || n > (int(most/w.full)+1)*batch:
-			return false
-		case n <= (int(least/w.full)+1)*batch, w.proof.holds(from + first):
-			return true
-		}
-	}
-	batches := (n-1)/batch + 1
-	if batches > len(p.plan.counts) {
-		p.plan.counts = make([]int32, 2*batches)
-	}
-	counts := p.plan.counts[:batches]
-	clear(counts)
-	w.proof.void()
-	if !p.count(w, from, counts) {
-		return false
-	}
-	sum, f := 0, proof{from: from + first, spare: n, early: n}
-	for j, c := range counts {
-		if sum += int(c); sum > (j+1)*batch {
-			return false
-		}
-		if f.early = min(f.early, (j+1)*batch-sum); j >= batches/2 {
-			f.spare = min(f.spare, (j+1)*batch-sum)
-		}
-	}
-	f.late = f.from + time.Duration(batches/2)*w.full
-	w.proof = f
-	return true
-}
-
-// proof says that a queue could be served earliest deadline first from a time
-// on, with so many tasks more: of any deadline, and of late ones. Each full batch
-// that is taken from the low end moves the time on by a run, so that what is left
-// is as early as before. The queue has to be counted again only after many tasks.
-type proof struct {
-	from         time.Duration // start, run and what is behind; with several applications not used
-	late         time.Duration // deadlines that only concern the later half of the batches
-	early, spare int
-}
-
-func (f *proof) holds(from time.Duration) bool { return f.early >= 0 && f.spare >= 0 && from <= f.from }
-
-func (f *proof) void() { f.spare = -1 }
-
-// add takes in a further task.
-func (f *proof) add(deadline time.Duration) {
-	f.spare--
-	if deadline < f.late {
-		f.early--
-	}
-}
-
-// count counts how many tasks have to be in each batch at the latest; false: one
-// is late in any. A product instead of a quotient is off by less than a
-// nanosecond of slack.
-func (p *Policy) count(w *worker, from time.Duration, counts []int32) bool {
-	per, one, behind := 1/float64(w.full), len(p.own.Apps) == 1, p.plan.behind[w.module]
-	for i := range w.queue.list {
-		e := &w.queue.list[i]
-		if !one {
-			behind = p.plan.behind[p.book.Requests[e.Req].Model*p.plan.stride+w.module]
-		}
-		slack := e.Key - from - behind
-		if slack < 0 {
-			return false
-		}
-		if j := int(float64(slack) * per); j < len(counts) {
-			counts[j]++
-		}
-	}
-	return true
 }
 
 // slide finds the first window of the line that fits (Nexus §6.3), and drops
 // what stands before it.
-func (p *Policy) slide(now, start time.Duration, w *worker, out *policy.Actions) {
+func (b *broker) slide(now, start time.Duration, w *worker, out *policy.Actions) {
 	n, first := w.line.len(), 0
 	for ; first < n; first++ {
 		size := min(int(w.batch), n-first)
@@ -308,21 +187,21 @@ func (p *Policy) slide(now, start time.Duration, w *worker, out *policy.Actions)
 		fits := true
 		for i := first; i < first+size && fits; i++ {
 			e := w.line.at(i)
-			r := &p.book.Requests[e.Req]
-			fits = !p.book.Wanted(e) || p.fits(end, r, r.Model*p.plan.stride+w.module)
+			r := &b.book.Requests[e.Req]
+			fits = !b.book.Wanted(e) || b.judge.fits(end, r, r.Model*b.plan.stride+w.module)
 		}
 		if fits {
 			break
 		}
 	}
 	for range first {
-		if e := w.line.pop(); p.book.Wanted(&e) {
-			p.drop(e.Req, e.Task, policy.ReasonDeadline, out)
+		if e := w.line.pop(); b.book.Wanted(&e) {
+			b.drop(e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 	}
-	for w.line.len() > 0 && len(w.forming) < int(w.batch) {
-		if e := w.line.pop(); p.book.Wanted(&e) {
-			p.admit(now, start, w, &e, &p.book.Tasks[e.Task])
+	for w.line.len() > 0 && w.room() {
+		if e := w.line.pop(); b.book.Wanted(&e) {
+			b.admit(now, start, w, &e, &b.book.Tasks[e.Task])
 		}
 	}
 }

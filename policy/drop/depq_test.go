@@ -66,7 +66,7 @@ func TestStarts(t *testing.T) {
 // batches that follow each other.
 func TestFeasible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, w := bareWorker(t, rapid.IntRange(1, 5).Draw(t, "batch"))
+		g, w := bareWorker(t, rapid.IntRange(1, 5).Draw(t, "batch"))
 		var keys []time.Duration
 		for range rapid.IntRange(0, 30).Draw(t, "tasks") {
 			k := time.Duration(rapid.IntRange(5, 90).Draw(t, "deadline")) * time.Millisecond
@@ -80,7 +80,7 @@ func TestFeasible(t *testing.T) {
 			end := start + time.Duration(i/int(w.batch)+1)*w.full
 			want = want && end <= k
 		}
-		if got := p.feasible(w, start); got != want {
+		if got := g.feasible(w, start); got != want {
 			t.Fatalf("feasible %v, want %v: %v in batches of %d", got, want, keys, w.batch)
 		}
 	})
@@ -90,7 +90,7 @@ func TestFeasible(t *testing.T) {
 // cannot.
 func TestProof(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, w := bareWorker(t, rapid.IntRange(1, 4).Draw(t, "batch"))
+		g, w := bareWorker(t, rapid.IntRange(1, 4).Draw(t, "batch"))
 		w.proof.void()
 		now := time.Duration(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -101,7 +101,7 @@ func TestProof(t *testing.T) {
 			}
 			fresh := *w
 			fresh.proof.void()
-			got, want := p.feasible(w, now), p.feasible(&fresh, now)
+			got, want := g.feasible(w, now), g.feasible(&fresh, now)
 			if got != want {
 				t.Fatalf("feasible %v, want %v", got, want)
 			}
@@ -122,14 +122,12 @@ func TestProof(t *testing.T) {
 	})
 }
 
-// bareWorker is a worker of a policy of one module, with one open request in
-// slot 0 of no generation.
-func bareWorker(t interface{ Fatal(...any) }, batch int) (*Policy, *worker) {
+// bareWorker is a worker of a plan of one module and its judge, with one open
+// request in slot 0 of no generation.
+func bareWorker(t interface{ Fatal(...any) }, batch int) (*judge, *worker) {
 	w := &worker{batch: int32(batch), full: 10 * time.Millisecond}
-	p := &Policy{own: &flow.Tables{Apps: make([]flow.App, 1)}}
-	p.book.Requests = make([]flow.Request, 1)
-	p.plan.behind, p.plan.stride = make([]time.Duration, 1), 1
-	return p, w
+	plan := &planner{behind: make([]time.Duration, 1), stride: 1}
+	return &judge{book: &flow.Book{Requests: make([]flow.Request, 1)}, plan: plan, apps: 1}, w
 }
 
 // Four equal modules with waits that are even over the run of a batch: the sum

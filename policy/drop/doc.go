@@ -6,16 +6,20 @@
 // will take, and its request is dropped if it would be late.
 //
 //	options.go   the policies by name: what each is made of; parameters
-//	policy.go    state and events
-//	broker.go    the Request Broker: who serves a task, when batches form, the test
+//	policy.go    the parts, and which of them an event concerns
+//	broker.go    the Request Broker: who serves a task, when batches form
+//	judge.go     the test, and whether a queue can be served in time
+//	proof.go     what is known of that from before
 //	planner.go   the State Planner: what is known of other modules, each second
 //	estimate.go  what is left to do behind a module
 //	waits.go     distributions of waits for batches, their sums and quantiles
 //	depq.go      the queues: a min-max heap, and a line
+//	worker.go    a device with its batches and its queue
+//	fleet.go     the workers of all modules, networks that come and go
 //	starts.go    which worker can start a further task first
-//	token.go     admission at the entry
-//	scale.go     workers that come and go
-//	change.go    workers that are lost, batches that come back
+//	gate.go      admission at the entry
+//	scale.go     how many workers are to serve
+//	change.go    the broker where workers are lost and batches come back
 //	seen.go      what only the policy knows of a run
 //
 // Handling an event allocates nothing once queues have grown, but for changes of

@@ -1,6 +1,7 @@
 package drop
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"inferplan/policy/flow"
@@ -10,6 +11,11 @@ import (
 // is brought up to date every second; a worker's own queue and batch are looked
 // at as they are.
 type planner struct {
+	reading
+	opt    Options
+	fleet  *fleet
+	seen   *Seen
+	rng    *rand.Rand
 	stride int32   // services: [application*stride + service]
 	came   []int64 // by service: tasks in this second, before drops
 	load   []loads
@@ -26,7 +32,6 @@ type planner struct {
 
 	crowded bool // oc: a module's queue is longer than its limit
 	second  int64
-	counts  []int32
 	buffers [][]float64
 	drawn   []time.Duration
 	along   []*waits
@@ -34,10 +39,10 @@ type planner struct {
 
 // loads is what decides the order of a module (PARD §4.3).
 type loads struct {
-	capacity float64 // tasks per second
-	came     [10]float64
-	smooth   [10]float64
-	n        int
+	came   [10]float64
+	smooth [10]float64
+	n      int
+	hbf    bool // HBF is in force
 }
 
 // queueing is a weighted average over the window: every tenth of a second by its
@@ -57,16 +62,16 @@ type peaks struct {
 
 const tenth = 100 * time.Millisecond
 
-func (s *planner) init(p *Policy) {
-	n := len(p.t.Services)
-	s.stride = int32(n)
+func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
+	n := len(f.modules)
+	s := &planner{reading: how, opt: opt, fleet: f, seen: NewSeen(n), rng: rng, stride: int32(n), load: make([]loads, n)}
 	s.came, s.worst = make([]int64, n), make([]peaks, n)
 	s.runs, s.one = make([]time.Duration, n), make([]time.Duration, n)
 	for m := range n {
-		buckets := int(p.opt.Window / tenth)
+		buckets := int(opt.Window / tenth)
 		s.queues = append(s.queues, queueing{sum: make([]time.Duration, buckets), count: make([]int64, buckets), at: make([]int64, buckets)})
-		for i, d := range p.modules[m].workers {
-			w := &p.workers[d]
+		for i, d := range f.modules[m].workers {
+			w := &f.workers[d]
 			s.runs[m] = max(s.runs[m], w.full)
 			if i == 0 || w.infer[0] < s.one[m] {
 				s.one[m] = w.infer[0]
@@ -74,18 +79,19 @@ func (s *planner) init(p *Policy) {
 		}
 		s.waits = append(s.waits, newWaits(s.runs[m]))
 	}
-	cells := len(p.own.Apps) * n
+	apps := f.own.Apps
+	cells := len(apps) * n
 	s.behind, s.alone, s.parts, s.upTo = make([]time.Duration, cells), make([]time.Duration, cells), make([]time.Duration, cells), make([]time.Duration, cells)
-	for a := range p.own.Apps {
-		app := &p.own.Apps[a]
+	for a := range apps {
+		app := &apps[a]
 		for i := range app.Nodes {
 			at := s.cell(a, app.Nodes[i].Service)
 			s.alone[at] = max(s.alone[at], s.longest(app, int32(i), s.one, 1)-s.one[app.Nodes[i].Service])
 		}
-		s.share(a, app, p.t.Models[a].SLO, s.runs)
+		s.share(a, app, f.t.Models[a].SLO, s.runs)
 	}
-	s.counts = make([]int32, 64)
-	s.estimate(p)
+	s.estimate()
+	return s
 }
 
 func (s *planner) cell(app int, service int32) int32 { return int32(app)*s.stride + service }
@@ -122,15 +128,6 @@ func (s *planner) share(a int, app *flow.App, slo time.Duration, by []time.Durat
 	}
 }
 
-// capacity notes how much the live workers of a module can do.
-func (s *planner) capacity(p *Policy, m int32) {
-	rate := 0.0
-	for _, d := range p.modules[m].live {
-		rate += float64(p.workers[d].batch) / p.workers[d].full.Seconds()
-	}
-	s.load[m].capacity = rate
-}
-
 // admitted takes in that a task entered a batch after it had queued, and how
 // long the batch then forms.
 func (s *planner) admitted(m int32, now, queued, wait time.Duration) {
@@ -143,6 +140,7 @@ func (s *planner) admitted(m int32, now, queued, wait time.Duration) {
 	q.sum[i] += queued
 	q.count[i]++
 	s.waits[m].add(wait)
+	s.seen.admitted(m, queued, wait)
 }
 
 // average is the weighted mean over the window up to now.
@@ -179,15 +177,15 @@ func (q *queueing) recent(now time.Duration) time.Duration {
 }
 
 // ended notes how long the members of a batch that starts now are in the module.
-func (s *planner) ended(p *Policy, w *worker, now time.Duration) {
+func (s *planner) ended(book *flow.Book, w *worker, now time.Duration) {
 	for i := range w.current {
-		t := &p.book.Tasks[w.current[i].Task]
+		t := &book.Tasks[w.current[i].Task]
 		s.worst[w.module].now = max(s.worst[w.module].now, w.end-t.Revealed)
 	}
 }
 
 // tick is the work of a second.
-func (s *planner) tick(p *Policy, now time.Duration) {
+func (s *planner) tick(now time.Duration) {
 	s.second = int64(now / time.Second)
 	s.crowded = false
 	for m := range s.load {
@@ -195,18 +193,18 @@ func (s *planner) tick(p *Policy, now time.Duration) {
 		l.take(float64(s.came[m]))
 		s.came[m] = 0
 		s.queues[m].mean = s.queues[m].average(now)
-		if p.entry && s.queues[m].recent(now) > p.opt.Limit {
+		if s.entry && s.queues[m].recent(now) > s.opt.Limit {
 			s.crowded = true
 		}
-		if high := l.high(p.modules[m].high, p.sudden); p.order == adaptive && high != p.modules[m].high {
-			p.modules[m].high = high
-			p.seen.changed(now, int32(m), high)
+		if hbf := l.high(s.fleet.modules[m].capacity, s.sudden); s.order == adaptive && hbf != l.hbf {
+			l.hbf = hbf
+			s.seen.changed(now, int32(m), hbf)
 		}
 	}
-	if p.test == worst {
-		s.repart(p)
+	if s.test == worst {
+		s.repart()
 	}
-	s.estimate(p)
+	s.estimate()
 }
 
 // catchUp lets the seconds pass in which nothing was to do.
@@ -231,11 +229,11 @@ func (l *loads) take(came float64) {
 	l.smooth[at] = sum / float64(n)
 }
 
-// high says whether HBF is in force: the load is above 1 by more than it varies;
+// high says whether HBF is to be in force: the load is above 1 by more than it varies;
 // below by more, it is not; else as before.
-func (l *loads) high(before, sudden bool) bool {
-	if l.capacity == 0 {
-		return before
+func (l *loads) high(capacity float64, sudden bool) bool {
+	if capacity == 0 {
+		return l.hbf
 	}
 	off, sum := 0.0, 0.0
 	for i := range min(l.n, len(l.came)) {
@@ -246,17 +244,17 @@ func (l *loads) high(before, sudden bool) bool {
 	if sum > 0 && !sudden {
 		vary = off / sum
 	}
-	switch mu := l.came[(l.n-1)%len(l.came)] / l.capacity; {
+	switch mu := l.came[(l.n-1)%len(l.came)] / capacity; {
 	case mu > 1+vary:
 		return true
 	case mu < 1-vary:
 		return false
 	}
-	return before
+	return l.hbf
 }
 
 // repart gives parts of the SLO by the longest times seen (WCL).
-func (s *planner) repart(p *Policy) {
+func (s *planner) repart() {
 	by := make([]time.Duration, len(s.worst))
 	for m := range s.worst {
 		w := &s.worst[m]
@@ -266,7 +264,7 @@ func (s *planner) repart(p *Policy) {
 			by[m] = max(by[m], x)
 		}
 	}
-	for a := range p.own.Apps {
-		s.share(a, &p.own.Apps[a], p.t.Models[a].SLO, by)
+	for a := range s.fleet.own.Apps {
+		s.share(a, &s.fleet.own.Apps[a], s.fleet.t.Models[a].SLO, by)
 	}
 }

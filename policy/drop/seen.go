@@ -47,4 +47,4 @@ func (s *Seen) changed(now time.Duration, m int32, high bool) {
 }
 
 // Seen is what the run has shown so far.
-func (p *Policy) Seen() *Seen { return p.seen }
+func (p *Policy) Seen() *Seen { return p.plan.seen }

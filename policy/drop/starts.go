@@ -61,18 +61,3 @@ func (s *starts) set(worker int, at time.Duration) {
 		s.best[i] = s.winner(i)
 	}
 }
-
-// starts is when a worker could start a further task: at once where it is idle.
-func (w *worker) starts() time.Duration {
-	if !w.running {
-		return 0
-	}
-	return w.end + time.Duration((len(w.forming)+w.queue.len()+w.line.len())/int(w.batch))*w.full
-}
-
-// moved notes that a worker has more or less to do.
-func (p *Policy) moved(w *worker) {
-	if p.jsq && w.up && w.wanted && !w.lost {
-		p.modules[w.module].start.set(int(w.place), w.starts())
-	}
-}

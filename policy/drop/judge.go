@@ -1,0 +1,132 @@
+package drop
+
+import (
+	"time"
+
+	"inferplan/policy/flow"
+)
+
+// judge tells which tasks would be in time, and from which end a queue is to be
+// served. It takes nothing out of a queue but what nobody wants any more.
+type judge struct {
+	reading
+	book   *flow.Book
+	plan   *planner
+	apps   int     // of the plan
+	counts []int32 // of tasks by batch
+}
+
+// keep is the test of a task that could enter a batch that starts at start.
+func (g *judge) keep(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) bool {
+	r := &g.book.Requests[e.Req]
+	at := r.Model*g.plan.stride + w.module
+	switch g.test {
+	case ahead:
+		return start+w.full+g.plan.behind[at] <= r.Deadline
+	case window:
+		return g.fits(start+w.full, r, at)
+	case elapsed:
+		if g.toStart {
+			now = start
+		}
+		return now-t.Revealed <= g.plan.parts[at]
+	case part, worst:
+		return start+w.full-t.Revealed <= g.plan.parts[at]
+	}
+	return true
+}
+
+// fits tells whether an end of a module is in time (Nexus): within the SLO, or
+// within the parts of it up to the module.
+func (g *judge) fits(end time.Duration, r *flow.Request, at int32) bool {
+	if g.sums {
+		return end-r.Arrived <= g.plan.upTo[at]
+	}
+	return end <= r.Deadline
+}
+
+// hopeless tells whether a task would be late even alone in every batch to come.
+func (g *judge) hopeless(start time.Duration, w *worker, e *flow.Entry) bool {
+	r := &g.book.Requests[e.Req]
+	return start+w.infer[0]+g.plan.alone[r.Model*g.plan.stride+w.module] > r.Deadline
+}
+
+// high tells whether the queue is served from the greatest remaining budget.
+func (g *judge) high(w *worker, start time.Duration) bool {
+	switch g.order {
+	case most:
+		return true
+	case adaptive:
+		return g.plan.load[w.module].hbf
+	case feasible:
+		return !g.feasible(w, start)
+	}
+	return false
+}
+
+// feasible tells whether the queue can be served earliest deadline first: its
+// i-th task would be in the batch that starts i/batch full batches after start.
+// That holds if, for every j, at most (j+1) batches of tasks have to be in the
+// first j+1 batches. No order is needed to count them.
+func (g *judge) feasible(w *worker, start time.Duration) bool {
+	n, batch := w.queue.len(), int(w.batch)
+	for ; n > 0 && !g.book.Wanted(w.queue.min()); n-- {
+		w.queue.popMin()
+	}
+	if n == 0 {
+		return true
+	}
+	from, first := start+w.full, g.plan.behind[w.module]
+	if g.apps == 1 { // then the order of keys is that of slacks
+		least, most := w.queue.min().Key-from-first, w.queue.max().Key-from-first
+		switch {
+		case least < 0 || n > (int(most/w.full)+1)*batch:
+			return false
+		case n <= (int(least/w.full)+1)*batch, w.proof.holds(from + first):
+			return true
+		}
+	}
+	batches := (n-1)/batch + 1
+	if batches > len(g.counts) {
+		g.counts = make([]int32, 2*batches)
+	}
+	counts := g.counts[:batches]
+	clear(counts)
+	w.proof.void()
+	if !g.count(w, from, counts) {
+		return false
+	}
+	sum, f := 0, proof{from: from + first, spare: n, early: n}
+	for j, c := range counts {
+		if sum += int(c); sum > (j+1)*batch {
+			return false
+		}
+		if f.early = min(f.early, (j+1)*batch-sum); j >= batches/2 {
+			f.spare = min(f.spare, (j+1)*batch-sum)
+		}
+	}
+	f.late = f.from + time.Duration(batches/2)*w.full
+	w.proof = f
+	return true
+}
+
+// count counts how many tasks have to be in each batch at the latest; false: one
+// is late in any. A product instead of a quotient is off by less than a
+// nanosecond of slack.
+func (g *judge) count(w *worker, from time.Duration, counts []int32) bool {
+	per, one, behind := 1/float64(w.full), g.apps == 1, g.plan.behind[w.module]
+	for i := range w.queue.list {
+		e := &w.queue.list[i]
+		if !one {
+			behind = g.plan.behind[g.book.Requests[e.Req].Model*g.plan.stride+w.module]
+		}
+		slack := e.Key - from - behind
+		if slack < 0 {
+			return false
+		}
+		if j := int(float64(slack) * per); j < len(counts) {
+			counts[j]++
+		}
+	}
+	return true
+}

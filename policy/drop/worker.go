@@ -1,0 +1,65 @@
+package drop
+
+import (
+	"time"
+
+	"inferplan/policy/flow"
+)
+
+// worker is a device that serves one module. Its batch slot is its number.
+type worker struct {
+	device, module int32
+	place          int32 // among the module's workers
+	pipeline       int32
+	stage          int32
+	batch          int32           // planned
+	infer          []time.Duration // [n-1]: of a batch of n
+	full           time.Duration   // of a planned batch
+	end            time.Duration   // of the running batch, by the profile
+	running        bool
+	up             bool // it holds its network
+	wanted         bool // it is to take tasks
+	loading        bool
+	lost           bool
+	current        []flow.Entry // the running batch
+	forming        []flow.Entry // the next one
+	queue          depq
+	proof          proof
+	line           line // in place of the queue, first come first served
+}
+
+// serves tells whether a worker takes tasks.
+func (w *worker) serves() bool { return w.up && w.wanted && !w.lost }
+
+// waiting is how many tasks wait for a batch to form.
+func (w *worker) waiting() int { return w.queue.len() + w.line.len() }
+
+// room tells whether the forming batch takes a further task.
+func (w *worker) room() bool { return len(w.forming) < int(w.batch) }
+
+// starts is when a worker could start a further task: at once where it is idle.
+func (w *worker) starts() time.Duration {
+	if !w.running {
+		return 0
+	}
+	return w.end + time.Duration((len(w.forming)+w.waiting())/int(w.batch))*w.full
+}
+
+// forget takes out of the forming batch what nobody wants any more.
+func (w *worker) forget(book *flow.Book) {
+	kept := w.forming[:0]
+	for i := range w.forming {
+		if book.Wanted(&w.forming[i]) {
+			kept = append(kept, w.forming[i])
+		}
+	}
+	w.forming = kept
+}
+
+// empty moves all tasks that have not begun to a list.
+func (w *worker) empty(to []flow.Entry) []flow.Entry {
+	to = append(append(to, w.forming...), w.queue.list...)
+	to = append(to, w.line.list[w.line.head:]...)
+	w.forming, w.queue.list, w.line = w.forming[:0], w.queue.list[:0], line{list: w.line.list[:0]}
+	return to
+}
