@@ -22,7 +22,6 @@ var crowded = map[string]int{
 	"bench/gear.bench":            33,
 	"bench/gpucheck.check":        37,
 	"bench/ppipe.bench":           33,
-	"formats.checker":             31,
 	"planner/gear.Problem":        48,
 	"planner/gear.mixed":          30,
 	"planner/gear/verify.checker": 38,

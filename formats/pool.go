@@ -158,8 +158,9 @@ func (s WorkloadModels) check(c *checker) {
 	}
 	seen := map[ModelClass]int{}
 	for i := range s {
-		c.key(seen, i, s[i].Key(), fmt.Sprintf("models[%d]", i))
-		c.workloadModel(&s[i], i)
+		at := fmt.Sprintf("models[%d]", i)
+		c.key(seen, i, s[i].Key(), at)
+		s[i].check(c, at)
 	}
-	c.weights(s)
+	s.checkWeights(c)
 }

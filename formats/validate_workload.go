@@ -16,12 +16,11 @@ func (d *Workload) Validate() error {
 	} else {
 		d.Section.check(&c)
 	}
-	c.arrivals(d.Arrivals)
+	d.Arrivals.check(&c, "arrivals")
 	return c.err()
 }
 
-func (c *checker) workloadModel(m *WorkloadModel, i int) {
-	path := fmt.Sprintf("models[%d]", i)
+func (m *WorkloadModel) check(c *checker, path string) {
 	c.slo(m.SLO, path+".slo")
 	if m.Percentile != "" {
 		c.percentile(m.Percentile, path+".percentile")
@@ -53,16 +52,16 @@ const (
 // a millionth of another would be lost in the precision of its rate.
 const maxWeights = 1e6
 
-// weights checks each weight against the largest.
-func (c *checker) weights(models []WorkloadModel) {
+// checkWeights checks each weight against the largest.
+func (s WorkloadModels) checkWeights(c *checker) {
 	heaviest, most := 0, 0.0
-	for i := range models {
-		if w := max(models[i].Weight, 0); w > most || w == 0 && most < 1 {
+	for i := range s {
+		if w := max(s[i].Weight, 0); w > most || w == 0 && most < 1 {
 			heaviest, most = i, cmp.Or(w, 1)
 		}
 	}
-	for i := range models {
-		switch w := cmp.Or(models[i].Weight, 1); {
+	for i := range s {
+		switch w := cmp.Or(s[i].Weight, 1); {
 		case w > 0 && (w < 1e-9 || w > 1e9):
 			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), "a weight from 1e-9 to 1e9", "weights count against each other alone")
 		case w > 0 && w*maxWeights < most && most <= 1e9:
@@ -81,9 +80,7 @@ func (c *checker) slo(s SLO, path string) {
 	}
 }
 
-func (c *checker) arrivals(a *Arrivals) { c.arrivalsAt(a, "arrivals") }
-
-func (c *checker) arrivalsAt(a *Arrivals, at string) {
+func (a *Arrivals) check(c *checker, at string) {
 	if a == nil {
 		return
 	}
