@@ -27,7 +27,6 @@ var crowded = map[string]int{
 	"planner/gear/verify.checker": 38,
 	"planner/pool.Problem":        49,
 	"planner/pool.search":         59,
-	"profiler.runner":             30,
 	"solver/milp.Model":           43,
 }
 
