@@ -1,9 +1,6 @@
 package formats
 
-import (
-	"cmp"
-	"fmt"
-)
+import "fmt"
 
 // Validate checks what the types of a workload cannot say and returns all
 // findings, each with its field path.
@@ -47,29 +44,6 @@ const (
 	minRate = 1e-6
 	maxRate = 1e9
 )
-
-// maxWeights bounds how far weights are apart: a model that weighs less than
-// a millionth of another would be lost in the precision of its rate.
-const maxWeights = 1e6
-
-// checkWeights checks each weight against the largest.
-func (s WorkloadModels) checkWeights(c *checker) {
-	heaviest, most := 0, 0.0
-	for i := range s {
-		if w := max(s[i].Weight, 0); w > most || w == 0 && most < 1 {
-			heaviest, most = i, cmp.Or(w, 1)
-		}
-	}
-	for i := range s {
-		switch w := cmp.Or(s[i].Weight, 1); {
-		case w > 0 && (w < 1e-9 || w > 1e9):
-			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), "a weight from 1e-9 to 1e9", "weights count against each other alone")
-		case w > 0 && w*maxWeights < most && most <= 1e9:
-			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), fmt.Sprintf("at least a millionth of the largest weight, %g of models[%d]", most, heaviest),
-				"min_rps gives a model a floor of its own")
-		}
-	}
-}
 
 func (c *checker) slo(s SLO, path string) {
 	switch {
