@@ -22,7 +22,6 @@ var crowded = map[string]int{
 	"bench/gear.bench":            32,
 	"bench/gpucheck.check":        37,
 	"bench/ppipe.bench":           33,
-	"formats.checker":             31,
 	"planner/gear.Problem":        48,
 	"planner/gear.mixed":          30,
 	"planner/gear/verify.checker": 38,
@@ -30,7 +29,6 @@ var crowded = map[string]int{
 	"planner/pool.search":         59,
 	"policy/vqueue.Policy":        57,
 	"policy/vqueue.State":         30,
-	"profiler.runner":             30,
 	"solver/milp.Model":           43,
 }
 

@@ -17,15 +17,15 @@ type CalibrationStep struct {
 
 // At is the certainty that a raw one stands for. Below the first step it is the
 // first one's.
-func (c Calibration) At(raw float64) float64 {
-	if len(c) == 0 {
+func (steps Calibration) At(raw float64) float64 {
+	if len(steps) == 0 {
 		return raw
 	}
-	n := sort.Search(len(c), func(i int) bool { return c[i].From > raw })
-	return c[max(0, n-1)].Certainty
+	n := sort.Search(len(steps), func(i int) bool { return steps[i].From > raw })
+	return steps[max(0, n-1)].Certainty
 }
 
-func (c *checker) calibration(steps Calibration, path string) {
+func (steps Calibration) check(c *checker, path string) {
 	for i, s := range steps {
 		here := fmt.Sprintf("%s[%d]", path, i)
 		if !(s.From >= 0 && s.From <= 1) || i > 0 && s.From <= steps[i-1].From {

@@ -22,7 +22,8 @@ func TestExecution(t *testing.T) {
 		t.Errorf("a plan for CPUs carries %+v", got)
 	}
 	var c checker
-	c.execution(&Plan{Pools: []Pool{{Device: "H100"}}, Execution: []Execution{{Device: "H100"}, {Device: "H100"}, {Device: "L4"}, {Device: "H100", Precision: "int8"}}})
+	plan := &Plan{Pools: []Pool{{Device: "H100"}}, Execution: []Execution{{Device: "H100"}, {Device: "H100"}, {Device: "L4"}, {Device: "H100", Precision: "int8"}}}
+	plan.checkExecution(&c)
 	for _, part := range []string{"execution[1].device", "execution[2].device", "execution[3].precision"} {
 		if err := c.err(); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("nothing is said of %s: %v", part, err)

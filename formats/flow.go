@@ -123,7 +123,7 @@ func (f *FlowPlan) check(p *planChecker) {
 		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 		p.name(seen, i, a.Model, "%s.model", at)
 		p.served(&a.Served, at)
-		p.modules(a.Modules, at+".modules")
+		checkModules(p.checker, a.Modules, at+".modules")
 		for k := range a.Modules {
 			m := &a.Modules[k]
 			used[m.Model] = true

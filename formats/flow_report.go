@@ -57,8 +57,8 @@ type FlowModeChange struct {
 	Order  string `json:"order"`
 }
 
-// flow checks what a report says of applications.
-func (c *checker) flow(d *Report) {
+// checkFlow checks what a report says of applications.
+func (d *Report) checkFlow(c *checker) {
 	if d.ShareOfBound != nil && *d.ShareOfBound < 0 {
 		c.fail("share_of_bound", number(*d.ShareOfBound), "0 or more", "")
 	}

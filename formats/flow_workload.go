@@ -112,56 +112,71 @@ func (s Applications) check(c *checker) {
 			}
 		}
 		c.share(at+".accuracy", a.Accuracy)
-		c.modules(a.WithDefaults().Modules, at+".modules")
+		checkModules(c, a.WithDefaults().Modules, at+".modules")
 	}
 }
 
-// modules checks the graph of an application.
-func (c *checker) modules(list []Module, at string) {
+// moduleGraph checks the modules of an application as a graph.
+type moduleGraph struct {
+	*checker
+	modules []Module
+	names   []string
+	place   map[string]int // of a name in the list
+	at      string
+}
+
+// checkModules checks the graph of an application.
+func checkModules(c *checker, list []Module, at string) {
 	if len(list) == 0 || len(list) > MaxModules {
 		c.fail(at, fmt.Sprintf("%d modules", len(list)), fmt.Sprintf("1 to %d", MaxModules), "")
 		return
 	}
-	place, names := map[string]int{}, make([]string, len(list))
+	g := &moduleGraph{checker: c, modules: list, names: make([]string, len(list)), place: map[string]int{}, at: at}
 	for i := range list {
-		c.name(place, i, list[i].Name, "%s[%d].name", at, i)
-		place[list[i].Name], names[i] = i, list[i].Name
+		c.name(g.place, i, list[i].Name, "%s[%d].name", at, i)
+		g.place[list[i].Name], g.names[i] = i, list[i].Name
 	}
 	found := len(c.list)
 	for i := range list {
-		m, here := &list[i], fmt.Sprintf("%s[%d]", at, i)
-		c.variants(m, here)
-		seen := map[string]int{}
-		for k, name := range m.After {
-			c.name(seen, k, name, "%s.after[%d]", here, k)
-			c.module(place, names, name, fmt.Sprintf("%s.after[%d]", here, k))
-		}
-		switch {
-		case i == 0 && len(m.After) > 0:
-			c.fail(here+".after", fmt.Sprintf("%d modules", len(m.After)), "none: requests enter at the first module", "put the module that requests enter at first")
-		case i > 0 && len(m.After) == 0:
-			c.fail(here+".after", "nothing", "the modules whose outputs it reads", "a module that follows none is never reached")
-		}
-		c.branches(list, place, i, here)
+		here := fmt.Sprintf("%s[%d]", at, i)
+		list[i].checkVariants(c, here)
+		g.after(i, here)
+		g.branches(i, here)
 	}
 	if len(c.list) == found {
-		c.order(list, place, at)
+		g.order()
 	}
 }
 
-// module checks that a name is one of the application's.
-func (c *checker) module(place map[string]int, names []string, name, at string) {
-	if _, ok := place[name]; ok || name == "" {
+// after checks which modules one reads the outputs of.
+func (g *moduleGraph) after(i int, at string) {
+	m, seen := &g.modules[i], map[string]int{}
+	for k, name := range m.After {
+		g.name(seen, k, name, "%s.after[%d]", at, k)
+		g.known(name, fmt.Sprintf("%s.after[%d]", at, k))
+	}
+	switch {
+	case i == 0 && len(m.After) > 0:
+		g.fail(at+".after", fmt.Sprintf("%d modules", len(m.After)), "none: requests enter at the first module", "put the module that requests enter at first")
+	case i > 0 && len(m.After) == 0:
+		g.fail(at+".after", "nothing", "the modules whose outputs it reads", "a module that follows none is never reached")
+	}
+}
+
+// known checks that a name is one of the application's modules.
+func (g *moduleGraph) known(name, at string) {
+	if _, ok := g.place[name]; ok || name == "" {
 		return
 	}
 	hint := ""
-	if near := nearest(name, names); near != "" {
+	if near := nearest(name, g.names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	c.fail(at, "the module "+quote(name), "a module of the application", hint)
+	g.fail(at, "the module "+quote(name), "a module of the application", hint)
 }
 
-func (c *checker) variants(m *Module, at string) {
+// checkVariants checks the variants of a module, which stand in place of a model.
+func (m *Module) checkVariants(c *checker, at string) {
 	if len(m.Variants) > 0 && m.Model != "" {
 		c.fail(at+".model", "a model beside variants", "one of the two", "")
 	}
@@ -177,8 +192,8 @@ func (c *checker) variants(m *Module, at string) {
 
 // branches checks the ways on from a module: each leads to modules behind it,
 // no module is on two of them, and the probabilities sum to 1.
-func (c *checker) branches(list []Module, place map[string]int, i int, at string) {
-	m := &list[i]
+func (g *moduleGraph) branches(i int, at string) {
+	m := &g.modules[i]
 	if len(m.Branches) == 0 {
 		return
 	}
@@ -186,33 +201,33 @@ func (c *checker) branches(list []Module, place map[string]int, i int, at string
 	for k := range m.Branches {
 		b := &m.Branches[k]
 		here := fmt.Sprintf("%s.branches[%d]", at, k)
-		c.share(here+".probability", b.Probability)
+		g.share(here+".probability", b.Probability)
 		sum += b.Probability
 		for j, name := range b.To {
-			c.name(seen, k, name, "%s.to[%d]", here, j)
-			if to, ok := place[name]; !ok || !slices.Contains(list[to].After, m.Name) {
-				c.fail(fmt.Sprintf("%s.to[%d]", here, j), "the module "+quote(name), "a module that reads the output of "+quote(m.Name), "name it in the module's after")
+			g.name(seen, k, name, "%s.to[%d]", here, j)
+			if to, ok := g.place[name]; !ok || !slices.Contains(g.modules[to].After, m.Name) {
+				g.fail(fmt.Sprintf("%s.to[%d]", here, j), "the module "+quote(name), "a module that reads the output of "+quote(m.Name), "name it in the module's after")
 			}
 		}
 	}
 	if !(math.Abs(sum-1) <= 1e-6) {
-		c.fail(at+".branches", "probabilities that sum to "+formatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
+		g.fail(at+".branches", "probabilities that sum to "+formatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
 	}
 }
 
 // order checks that every module can come after those that it reads: it is
 // reached from the first, and is on no cycle.
-func (c *checker) order(list []Module, place map[string]int, at string) {
-	done := make([]bool, len(list))
+func (g *moduleGraph) order() {
+	done := make([]bool, len(g.modules))
 	for more := true; more; {
 		more = false
-		for i := range list {
-			if !done[i] && !slices.ContainsFunc(list[i].After, func(name string) bool { return !done[place[name]] }) {
+		for i := range g.modules {
+			if !done[i] && !slices.ContainsFunc(g.modules[i].After, func(name string) bool { return !done[g.place[name]] }) {
 				done[i], more = true, true
 			}
 		}
 	}
 	if i := slices.Index(done, false); i >= 0 {
-		c.fail(fmt.Sprintf("%s[%d].after", at, i), "a module that waits for itself", "a graph without cycles", "loops have to be unrolled")
+		g.fail(fmt.Sprintf("%s[%d].after", g.at, i), "a module that waits for itself", "a graph without cycles", "loops have to be unrolled")
 	}
 }

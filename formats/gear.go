@@ -168,7 +168,9 @@ type ModelRecords struct {
 	Calibration Calibration `json:"calibration,omitempty"`
 }
 
-func (c *checker) records(list []Records, models map[string]int) {
+// checkRecords holds records against the models of their profile. A profile of
+// records alone has no models.
+func checkRecords(c *checker, list []Records, models map[string]int) {
 	for i := range list {
 		r, at := &list[i], fmt.Sprintf("records[%d]", i)
 		if r.Planning < 1 || r.Planning > r.Samples {
@@ -192,7 +194,7 @@ func (c *checker) records(list []Records, models map[string]int) {
 				c.fail(fmt.Sprintf("%s.certainty[%d]", here, at), number(m.Certainty[at]), "a certainty from 0 to 1", "")
 			}
 			c.flags(m.Correct, r.Samples, here+".correct", "01")
-			c.calibration(m.Calibration, here+".calibration")
+			m.Calibration.check(c, here+".calibration")
 		}
 	}
 }
@@ -269,7 +271,7 @@ func (g *GearPlan) check(p *planChecker) {
 			return
 		}
 		p.flags(m.Levels, g.Samples, at+".levels", GearLevels[:len(m.Thresholds)+1])
-		p.calibration(m.Calibration, at+".calibration")
+		m.Calibration.check(p.checker, at+".calibration")
 		p.flags(m.Correct, g.Samples, at+".correct", "01")
 	}
 	if len(g.Gears) == 0 {

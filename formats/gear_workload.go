@@ -85,10 +85,10 @@ func (d *Cascade) check(c *checker) {
 	if d.Grid != 0 && (d.Grid < 2 || d.Grid > MaxGrid) {
 		c.fail("cascade.grid", integer64(d.Grid), fmt.Sprintf("2 to %d", MaxGrid), "")
 	}
-	c.cascadeQPS(&d.QPS)
+	d.QPS.check(c)
 }
 
-func (c *checker) cascadeQPS(q *CascadeQPS) {
+func (q *CascadeQPS) check(c *checker) {
 	ways := 0
 	if q.Distribution != "" {
 		ways++

@@ -70,7 +70,7 @@ func (it *Iteration) PerToken(sequences int32, context float64) time.Duration {
 	return it.Time(IterationWork{Decoding: sequences, Context: int64(float64(sequences) * context)})
 }
 
-func (c *checker) iteration(it *Iteration, at string) {
+func (it *Iteration) check(c *checker, at string) {
 	for _, f := range [...]struct {
 		name  string
 		value float64

@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -158,8 +159,32 @@ func (s WorkloadModels) check(c *checker) {
 	}
 	seen := map[ModelClass]int{}
 	for i := range s {
-		c.key(seen, i, s[i].Key(), fmt.Sprintf("models[%d]", i))
-		c.workloadModel(&s[i], i)
+		at := fmt.Sprintf("models[%d]", i)
+		c.key(seen, i, s[i].Key(), at)
+		s[i].check(c, at)
 	}
-	c.weights(s)
+	s.checkWeights(c)
+}
+
+// maxWeights bounds how far weights are apart: a model that weighs less than
+// a millionth of another would be lost in the precision of its rate.
+const maxWeights = 1e6
+
+// checkWeights checks each weight against the largest.
+func (s WorkloadModels) checkWeights(c *checker) {
+	heaviest, most := 0, 0.0
+	for i := range s {
+		if w := max(s[i].Weight, 0); w > most || w == 0 && most < 1 {
+			heaviest, most = i, cmp.Or(w, 1)
+		}
+	}
+	for i := range s {
+		switch w := cmp.Or(s[i].Weight, 1); {
+		case w > 0 && (w < 1e-9 || w > 1e9):
+			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), "a weight from 1e-9 to 1e9", "weights count against each other alone")
+		case w > 0 && w*maxWeights < most && most <= 1e9:
+			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), fmt.Sprintf("at least a millionth of the largest weight, %g of models[%d]", most, heaviest),
+				"min_rps gives a model a floor of its own")
+		}
+	}
 }

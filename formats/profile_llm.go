@@ -85,8 +85,8 @@ func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, 
 	return nil, nil
 }
 
-// llms checks language models; devices is nil where instances may be on any.
-func (c *checker) llms(list []LLMProfile, devices map[string]int, at string) {
+// checkLLMs checks language models; devices is nil where instances may be on any.
+func checkLLMs(c *checker, list []LLMProfile, devices map[string]int, at string) {
 	seen := map[string]int{}
 	for i := range list {
 		m, here := &list[i], fmt.Sprintf("%s[%d]", at, i)
@@ -117,7 +117,7 @@ func (c *checker) llms(list []LLMProfile, devices map[string]int, at string) {
 			} else {
 				places[place{in.Device, in.TensorParallel}] = k
 			}
-			c.llmInstance(in, at)
+			in.check(c, at)
 		}
 	}
 }
@@ -130,11 +130,11 @@ const (
 	maxTokens         = 1 << 30
 )
 
-func (c *checker) llmInstance(in *LLMInstance, at string) {
+func (in *LLMInstance) check(c *checker, at string) {
 	if in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel {
 		c.fail(at+".tensor_parallel", integer64(in.TensorParallel), fmt.Sprintf("1 to %d", maxTensorParallel), "")
 	}
-	c.iteration(&in.Iteration, at+".iteration")
+	in.Iteration.check(c, at+".iteration")
 	for _, f := range [...]struct {
 		name  string
 		value int64

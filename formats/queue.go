@@ -186,7 +186,7 @@ func (q *QueuePlan) check(p *planChecker) {
 		p.fail("queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), fmt.Sprintf("at least one, and the %d of the deployment in order", len(p.plan.Deployment)), "")
 		return
 	}
-	p.llms(q.Models, nil, "queue.models")
+	checkLLMs(p.checker, q.Models, nil, "queue.models")
 	for i := range q.Classes {
 		q.class(p, i)
 	}
@@ -223,9 +223,9 @@ func (q *QueuePlan) class(p *planChecker, i int) {
 	if k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0 {
 		p.fail(at, "a negative count of tokens", "0 or more", "")
 	}
-	p.lengths(k.Prompt, at+".prompt")
-	p.lengths(k.Output, at+".output")
-	p.sessions(k.Sessions, at+".sessions")
+	k.Prompt.check(p.checker, at+".prompt")
+	k.Output.check(p.checker, at+".output")
+	k.Sessions.check(p.checker, at+".sessions")
 	if !slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model }) {
 		p.fail(at+".model", "the model "+quote(k.Model), "one of queue.models", "")
 	}

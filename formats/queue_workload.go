@@ -146,12 +146,12 @@ func (d *LLM) check(c *checker) {
 		if k.Class != "" || len(d.Classes) > 1 {
 			c.name(classes, i, k.Class, "%s.class", at)
 		}
-		c.llmClass(d, k, models, at)
+		k.check(c, d, models, at)
 	}
 }
 
-func (c *checker) llmClass(d *LLM, k *LLMClass, models map[string]int, at string) {
-	c.llmModels(d, k, models, at)
+func (k *LLMClass) check(c *checker, d *LLM, models map[string]int, at string) {
+	k.checkModels(c, d, models, at)
 	c.slo(k.SLO, at+".slo")
 	if !k.WaitingSLO.IsZero() {
 		c.slo(k.WaitingSLO, at+".waiting_slo")
@@ -171,13 +171,13 @@ func (c *checker) llmClass(d *LLM, k *LLMClass, models map[string]int, at string
 	if k.LengthsFile != "" && (k.Prompt != nil || k.Output != nil) {
 		c.fail(at+".lengths_file", "a file beside prompt or output", "one of the two", "")
 	}
-	c.lengths(k.Prompt, at+".prompt")
-	c.lengths(k.Output, at+".output")
-	c.sessions(k.Sessions, at+".sessions")
-	c.arrivalsAt(k.Arrivals, at+".arrivals")
+	k.Prompt.check(c, at+".prompt")
+	k.Output.check(c, at+".output")
+	k.Sessions.check(c, at+".sessions")
+	k.Arrivals.check(c, at+".arrivals")
 }
 
-func (c *checker) sessions(s *Sessions, at string) {
+func (s *Sessions) check(c *checker, at string) {
 	if s == nil {
 		return
 	}
@@ -190,7 +190,8 @@ func (c *checker) sessions(s *Sessions, at string) {
 	c.share(at+".repeats", s.Repeats)
 }
 
-func (c *checker) llmModels(d *LLM, k *LLMClass, models map[string]int, at string) {
+// checkModels checks the models that a class is for, and its shares of them.
+func (k *LLMClass) checkModels(c *checker, d *LLM, models map[string]int, at string) {
 	seen := map[string]int{}
 	for i, m := range k.Models {
 		c.name(seen, i, m, "%s.models[%d]", at, i)
@@ -221,8 +222,8 @@ func (c *checker) llmModels(d *LLM, k *LLMClass, models map[string]int, at strin
 	}
 }
 
-// lengths checks that a distribution has what it needs and nothing else.
-func (c *checker) lengths(l *Lengths, at string) {
+// check sees that a distribution has what it needs and nothing else.
+func (l *Lengths) check(c *checker, at string) {
 	if l == nil {
 		return
 	}
@@ -246,10 +247,12 @@ func (c *checker) lengths(l *Lengths, at string) {
 	if l.Location != 0 && !logT {
 		c.fail(at+".location", number(l.Location), "nothing with distribution "+l.Distribution, "")
 	}
-	c.empirical(l, empirical, at)
+	l.checkEmpirical(c, empirical, at)
 }
 
-func (c *checker) empirical(l *Lengths, wanted bool, at string) {
+// checkEmpirical checks the lengths and weights of an empirical distribution;
+// another has none.
+func (l *Lengths) checkEmpirical(c *checker, wanted bool, at string) {
 	if !wanted {
 		if len(l.Tokens) > 0 || len(l.Weights) > 0 {
 			c.fail(at+".tokens", "a list", "nothing with distribution "+l.Distribution, "")

@@ -30,7 +30,7 @@ type DeviceTime struct {
 	Idle    float64 `json:"idle"`
 }
 
-func (c *checker) tokens(t *TokenReport) {
+func (t *TokenReport) checkTokens(c *checker) {
 	for _, f := range [...]struct {
 		name  string
 		value *int64

@@ -7,7 +7,7 @@ import "fmt"
 func (d *Cluster) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatCluster)
-	c.pools(d.Pools)
+	checkPools(&c, d.Pools)
 	return c.err()
 }
 
@@ -18,7 +18,7 @@ const maxCount = 1_000_000
 // maxShares bounds max_shares for the same reason; MPS serves 48 clients.
 const maxShares = 64
 
-func (c *checker) pools(pools []Pool) {
+func checkPools(c *checker, pools []Pool) {
 	if len(pools) == 0 {
 		c.fail("pools", "an empty list", "at least one pool", "")
 	}

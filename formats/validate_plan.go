@@ -20,10 +20,10 @@ func (d *Plan) Validate() error {
 	c.header(d, d.Format, FormatPlan)
 	c.oneOf("kind", d.Kind, PlanKinds()...)
 	c.oneOf("stopped_by", d.StoppedBy, "proved", "gap", "work", "time", "interrupt")
-	c.objective(&d.Objective)
-	c.inputs(d.Inputs)
-	c.options(d.Options)
-	c.pools(d.Pools)
+	d.Objective.check(&c)
+	checkInputs(&c, d.Inputs)
+	d.Options.check(&c)
+	checkPools(&c, d.Pools)
 	p := &planChecker{checker: &c, plan: d, sound: map[*Pipeline]bool{}, pools: map[string]int{}, load: make([][]float64, len(d.Pools)), gpus: make([]float64, len(d.Pools))}
 	for i := range d.Pools {
 		p.pools[d.Pools[i].Device] = i
@@ -37,8 +37,8 @@ func (d *Plan) Validate() error {
 	if d.Policy.Name == "" {
 		c.fail("policy.name", "an empty name", "a policy", "")
 	}
-	c.execution(d)
-	c.arrivals(d.Arrivals)
+	d.checkExecution(&c)
+	d.Arrivals.check(&c, "arrivals")
 	p.certificate()
 	for i := range d.Limits {
 		if d.Limits[i].What == "" {
@@ -48,8 +48,8 @@ func (d *Plan) Validate() error {
 	return c.err()
 }
 
-// execution: each kind of the plan's once.
-func (c *checker) execution(d *Plan) {
+// checkExecution sees that each kind of the plan's stands there once.
+func (d *Plan) checkExecution(c *checker) {
 	seen := map[string]int{}
 	for i := range d.Execution {
 		e := &d.Execution[i]
@@ -64,10 +64,10 @@ func (c *checker) execution(d *Plan) {
 // maxObjective bounds what an objective can come to, whatever it counts.
 const maxObjective = 1e15
 
-// objective holds value, bound and gap against each other. Up to rounding the
+// check holds value, bound and gap against each other. Up to rounding the
 // bound is on the better side of the value, and the gap is their distance as a
 // part of the one or the other.
-func (c *checker) objective(o *Objective) {
+func (o *Objective) check(c *checker) {
 	c.oneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
 	if !(math.Abs(o.Value) <= maxObjective) {
 		c.fail("objective.value", number(o.Value), fmt.Sprintf("a number of at most %g", maxObjective), "")
@@ -108,7 +108,7 @@ func (c *checker) objective(o *Objective) {
 	}
 }
 
-func (c *checker) inputs(inputs []Input) {
+func checkInputs(c *checker, inputs []Input) {
 	for i := range inputs {
 		at := fmt.Sprintf("inputs[%d]", i)
 		in := &inputs[i]

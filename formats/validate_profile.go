@@ -21,10 +21,10 @@ func (d *Profile) Validate() error {
 	models := map[string]int{}
 	for i := range d.Models {
 		c.name(models, i, d.Models[i].Model, "models[%d].model", i)
-		c.profileModel(&d.Models[i], i, devices)
+		d.Models[i].check(&c, fmt.Sprintf("models[%d]", i), devices)
 	}
-	c.records(d.Records, models)
-	c.llms(d.LLMs, devices, "llms")
+	checkRecords(&c, d.Records, models)
+	checkLLMs(&c, d.LLMs, devices, "llms")
 	return c.err()
 }
 
@@ -34,8 +34,7 @@ func (c *checker) precision(p, list string, i int) {
 	}
 }
 
-func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
-	path := fmt.Sprintf("models[%d]", i)
+func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 	if m.Source != nil {
 		c.sha(path+".source.sha256", m.Source.SHA256)
 	}
@@ -72,7 +71,7 @@ func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
 	seen := map[point]int{}
 	for k := range m.Measurements {
 		s := &m.Measurements[k]
-		c.measurement(s, len(m.Blocks), devices, path, k)
+		s.check(c, len(m.Blocks), devices, path, k)
 		p := point{s.Device, s.Share, s.Batch}
 		if first, dup := seen[p]; dup {
 			c.failf(fmt.Sprintf("device %s, share 1/%d, batch %d a second time", quote(s.Device), s.Share, s.Batch),
@@ -86,7 +85,7 @@ func (c *checker) profileModel(m *ProfileModel, i int, devices map[string]int) {
 // maxBatch bounds batch sizes: plans list a time for every batch up to theirs.
 const maxBatch = 1 << 16
 
-func (c *checker) measurement(s *Measurement, blocks int, devices map[string]int, path string, k int) {
+func (s *Measurement) check(c *checker, blocks int, devices map[string]int, path string, k int) {
 	if _, ok := devices[s.Device]; !ok {
 		c.failf("the device "+quote(s.Device), "a device of the profile's list devices", "", "%s.measurements[%d].device", path, k)
 	}
@@ -106,20 +105,20 @@ func (c *checker) measurement(s *Measurement, blocks int, devices map[string]int
 		c.failf(fmt.Sprintf("%d latencies", len(s.Blocks)), fmt.Sprintf("%d, one per block of the model", blocks), "", "%s.measurements[%d].blocks", path, k)
 	}
 	if s.Whole != nil {
-		c.latency(s.Whole, func() string { return fmt.Sprintf("%s.measurements[%d].whole", path, k) })
+		s.Whole.check(c, func() string { return fmt.Sprintf("%s.measurements[%d].whole", path, k) })
 	}
 	for b := range s.Blocks {
-		c.latency(&s.Blocks[b], func() string { return fmt.Sprintf("%s.measurements[%d].blocks[%d]", path, k, b) })
+		s.Blocks[b].check(c, func() string { return fmt.Sprintf("%s.measurements[%d].blocks[%d]", path, k, b) })
 	}
 	for i := range s.Ranges {
-		c.measuredRange(s, blocks, i, fmt.Sprintf("%s.measurements[%d].ranges[%d]", path, k, i))
+		s.checkRange(c, blocks, i, fmt.Sprintf("%s.measurements[%d].ranges[%d]", path, k, i))
 	}
 }
 
-func (c *checker) measuredRange(s *Measurement, blocks, i int, path string) {
+func (s *Measurement) checkRange(c *checker, blocks, i int, path string) {
 	r := &s.Ranges[i]
 	first, last := r.Blocks[0], r.Blocks[1]
-	c.latency(&r.Latency, func() string { return path + ".latency" })
+	r.Latency.check(c, func() string { return path + ".latency" })
 	switch {
 	case first < 0 || last > blocks || last-first < 2 || last-first == blocks:
 		c.fail(path+".blocks", fmt.Sprint(r.Blocks), fmt.Sprintf("[first, last) of two or more of the %d blocks, but not all", blocks),
@@ -129,7 +128,7 @@ func (c *checker) measuredRange(s *Measurement, blocks, i int, path string) {
 	}
 }
 
-func (c *checker) latency(l *Latency, path func() string) {
+func (l *Latency) check(c *checker, path func() string) {
 	if l.WallUS == 0 { // below 0: found with all numbers
 		c.fail(path()+".wall_us", "the number 0", "a positive latency", "raise what rounds to nothing to 1")
 	}

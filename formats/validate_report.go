@@ -14,7 +14,7 @@ func (d *Report) Validate() error {
 	c.header(d, d.Format, FormatReport)
 	c.oneOf("source", d.Source, "simulate", "serve", "load")
 	if d.Plan != nil {
-		c.inputs([]Input{*d.Plan})
+		checkInputs(&c, []Input{*d.Plan})
 	}
 	if d.Runs < 1 {
 		c.fail("runs", integer64(d.Runs), "1 or more", "")
@@ -22,17 +22,17 @@ func (d *Report) Validate() error {
 	if d.Load < 0 {
 		c.fail("load", number(d.Load), "0 or more", "")
 	}
-	c.flow(d)
-	c.counts(&d.Counts, "")
-	c.summary(&d.Latency, "latency")
+	d.checkFlow(&c)
+	d.checkCounts(&c, "")
+	d.Latency.check(&c, "latency")
 	seen := map[ModelClass]int{}
 	var sum Counts
 	for i := range d.Models {
 		m := &d.Models[i]
 		at := fmt.Sprintf("models[%d]", i)
 		c.key(seen, i, m.Key(), at)
-		c.counts(&m.Counts, at)
-		c.summary(&m.Latency, at+".latency")
+		m.checkCounts(&c, at)
+		m.Latency.check(&c, at+".latency")
 		if m.OfferedRPS < 0 {
 			c.fail(at+".offered_rps", number(m.OfferedRPS), "0 or more", "")
 		}
@@ -63,14 +63,14 @@ func (d *Report) Validate() error {
 			c.fail(at+".utilisation", number(u), "a share from 0 to 1", "")
 		}
 	}
-	c.tokens(&d.TokenReport)
+	d.checkTokens(&c)
 	for i := range d.Windows {
-		c.counts(&d.Windows[i].Counts, fmt.Sprintf("windows[%d]", i))
+		d.Windows[i].checkCounts(&c, fmt.Sprintf("windows[%d]", i))
 	}
 	return c.err()
 }
 
-func (c *checker) counts(n *Counts, at string) {
+func (n *Counts) checkCounts(c *checker, at string) {
 	byReason := int64(0)
 	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
 		k := n.DroppedByReason[reason]
@@ -106,7 +106,8 @@ func (c *checker) counts(n *Counts, at string) {
 	}
 }
 
-func (c *checker) summary(l *LatencySummary, at string) {
+// check sees that the percentiles do not fall.
+func (l *LatencySummary) check(c *checker, at string) {
 	list := [...]struct {
 		name  string
 		value Micros

@@ -1,9 +1,6 @@
 package formats
 
-import (
-	"cmp"
-	"fmt"
-)
+import "fmt"
 
 // Validate checks what the types of a workload cannot say and returns all
 // findings, each with its field path.
@@ -16,12 +13,11 @@ func (d *Workload) Validate() error {
 	} else {
 		d.Section.check(&c)
 	}
-	c.arrivals(d.Arrivals)
+	d.Arrivals.check(&c, "arrivals")
 	return c.err()
 }
 
-func (c *checker) workloadModel(m *WorkloadModel, i int) {
-	path := fmt.Sprintf("models[%d]", i)
+func (m *WorkloadModel) check(c *checker, path string) {
 	c.slo(m.SLO, path+".slo")
 	if m.Percentile != "" {
 		c.percentile(m.Percentile, path+".percentile")
@@ -49,29 +45,6 @@ const (
 	maxRate = 1e9
 )
 
-// maxWeights bounds how far weights are apart: a model that weighs less than
-// a millionth of another would be lost in the precision of its rate.
-const maxWeights = 1e6
-
-// weights checks each weight against the largest.
-func (c *checker) weights(models []WorkloadModel) {
-	heaviest, most := 0, 0.0
-	for i := range models {
-		if w := max(models[i].Weight, 0); w > most || w == 0 && most < 1 {
-			heaviest, most = i, cmp.Or(w, 1)
-		}
-	}
-	for i := range models {
-		switch w := cmp.Or(models[i].Weight, 1); {
-		case w > 0 && (w < 1e-9 || w > 1e9):
-			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), "a weight from 1e-9 to 1e9", "weights count against each other alone")
-		case w > 0 && w*maxWeights < most && most <= 1e9:
-			c.fail(fmt.Sprintf("models[%d].weight", i), number(w), fmt.Sprintf("at least a millionth of the largest weight, %g of models[%d]", most, heaviest),
-				"min_rps gives a model a floor of its own")
-		}
-	}
-}
-
 func (c *checker) slo(s SLO, path string) {
 	switch {
 	case s.IsZero():
@@ -81,9 +54,7 @@ func (c *checker) slo(s SLO, path string) {
 	}
 }
 
-func (c *checker) arrivals(a *Arrivals) { c.arrivalsAt(a, "arrivals") }
-
-func (c *checker) arrivalsAt(a *Arrivals, at string) {
+func (a *Arrivals) check(c *checker, at string) {
 	if a == nil {
 		return
 	}

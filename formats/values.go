@@ -221,8 +221,8 @@ func (o *Option) accepts(value any) bool {
 	return found == ""
 }
 
-// options checks the values of a plan as Accept does, with their paths.
-func (c *checker) options(v Values) {
+// check checks the values of a plan as Accept does, with their paths.
+func (v Values) check(c *checker) {
 	for i := range v.options {
 		o := &v.options[i]
 		value, set := v.chosen[o.Name]

@@ -15,14 +15,14 @@ import (
 
 // prepare cuts a model into blocks, or takes over the profile's cuts, and
 // describes the blocks.
-func (r *runner) prepare(ctx context.Context, j *job) error {
+func (g *group) prepare(ctx context.Context, j *job) error {
 	if j.cut == nil {
-		r.event(Event{Stage: StageCut, Model: j.in.name, Done: r.fraction(0)})
-		n := min(r.o.Blocks, j.m.atoms())
+		g.event(Event{Stage: StageCut, Model: j.in.name, Done: g.fraction(0)})
+		n := min(g.o.Blocks, j.m.atoms())
 		costs := make([]float64, j.m.atoms())
 		if n < len(costs) && n > 1 {
 			var err error
-			if costs, err = timeAtoms(ctx, r.here(), j.m, j.quickBatch(), r.o.now); err != nil {
+			if costs, err = timeAtoms(ctx, g.here(), j.m, j.quickBatch(), g.o.now); err != nil {
 				return fmt.Errorf("time the parts of %s: %w", j.in.path, err)
 			}
 		}
@@ -33,7 +33,7 @@ func (r *runner) prepare(ctx context.Context, j *job) error {
 		j.cut = cut
 		j.entry.Blocks = describeBlocks(cut)
 	}
-	return r.countWork(ctx, j)
+	return g.countWork(ctx, j)
 }
 
 // describeBlocks lists a cut's blocks without any measurement.
@@ -54,8 +54,8 @@ func describeBlocks(b blocks) []formats.Block {
 // load makes a model's blocks and the whole model ready at a share and binds
 // them at every batch that is to be measured there. On the way it takes the
 // memory that each batch needs and, once per model, checks float16.
-func (r *runner) load(ctx context.Context, j *job, share int, places []place) error {
-	r.event(Event{Stage: StageLoad, Model: j.in.name, Share: share, Done: r.fraction(0)})
+func (g *group) load(ctx context.Context, j *job, share int, places []place) error {
+	g.event(Event{Stage: StageLoad, Model: j.in.name, Share: share, Done: g.fraction(0)})
 	batches := j.batches(share)
 	debug.FreeOSMemory()
 	before := resident()
@@ -83,19 +83,19 @@ func (r *runner) load(ctx context.Context, j *job, share int, places []place) er
 			for _, blk := range c.blocks {
 				need += blk.Submodel().WeightBytes
 			}
-			if now := resident(); r.dev.IsCPU() && before > 0 {
+			if now := resident(); g.dev.IsCPU() && before > 0 {
 				need = max(need, now-before)
 			}
 			j.memory[unit{share, batch}] = need
 		}
 		switch {
 		case k > 0:
-		case r.wantsHalf(j):
-			if err := r.half(ctx, j, p); err != nil {
+		case g.wantsHalf(j):
+			if err := g.half(ctx, j, p); err != nil {
 				return err
 			}
-		case r.wantsFP16(j):
-			if err := r.fp16(ctx, j, p, c); err != nil {
+		case g.wantsFP16(j):
+			if err := g.fp16(ctx, j, p, c); err != nil {
 				return err
 			}
 		}
@@ -136,8 +136,8 @@ func (r *runner) wantsFP16(j *job) bool {
 // fp16 checks the cuts of a loaded chain. The last block is loaded once more
 // with the tensor before its closing softmax as a further output: softmax
 // hides differences.
-func (r *runner) fp16(ctx context.Context, j *job, p place, c *chain) (err error) {
-	r.event(Event{Stage: StageFP16, Model: j.in.name, Done: r.fraction(0)})
+func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error) {
+	g.event(Event{Stage: StageFP16, Model: j.in.name, Done: g.fraction(0)})
 	n := j.cut.Len()
 	list := slices.Clone(c.blocks)
 	compare := func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[0] }
@@ -163,7 +163,7 @@ func (r *runner) fp16(ctx context.Context, j *job, p place, c *chain) (err error
 	if answer.Spec().Type != engine.F32 {
 		return nil // nothing that can be compared as numbers
 	}
-	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, r.o.FP16Samples,
+	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, g.o.FP16Samples,
 		func(sample int) error {
 			for _, t := range bindings[0].Inputs() {
 				if err := fillSeeded(t, sample); err != nil {
@@ -198,8 +198,8 @@ func (r *runner) wantsHalf(j *job) bool {
 
 // half compares a model's answers in float16 with those in float32 of the same
 // device, before a closing softmax where there is one.
-func (r *runner) half(ctx context.Context, j *job, p place) (err error) {
-	r.event(Event{Stage: StageFP16, Model: j.in.name, Done: r.fraction(0)})
+func (g *group) half(ctx context.Context, j *job, p place) (err error) {
+	g.event(Event{Stage: StageFP16, Model: j.in.name, Done: g.fraction(0)})
 	full := p
 	full.half = false
 	var bound [2]engine.Binding
@@ -226,9 +226,9 @@ func (r *runner) half(ctx context.Context, j *job, p place) (err error) {
 	if answer[0].Spec().Type != engine.F32 || answer[0].Spec().Name != answer[1].Spec().Name {
 		return nil // nothing that can be compared as numbers
 	}
-	check := &formats.FP16Check{Samples: r.o.FP16Samples}
+	check := &formats.FP16Check{Samples: g.o.FP16Samples}
 	agree, total := 0, 0
-	for sample := range r.o.FP16Samples {
+	for sample := range g.o.FP16Samples {
 		var got [2][]float32
 		var shape []int64
 		for k, b := range bound {
@@ -276,12 +276,12 @@ func (p place) loadLogits(ctx context.Context, j *job, b blocks, name string) (e
 
 // copyRate measures the device's copy rate once per run: host memory on a CPU,
 // host to device on a GPU by the largest input at hand.
-func (r *runner) copyRate(group []*job) float64 {
-	if r.dev.IsCPU() {
-		return r.o.hostCopy()
+func (g *group) copyRate() float64 {
+	if g.dev.IsCPU() {
+		return g.o.hostCopy()
 	}
 	var largest engine.Tensor
-	for _, j := range group {
+	for _, j := range g.members {
 		for _, c := range j.chains[1] {
 			for _, b := range c.bound {
 				for _, t := range b.blocks[0].Inputs() {

@@ -155,12 +155,12 @@ type pass map[unit][][2]int
 
 // passes splits the missing ranges of a share: ranges of one pass are loaded at
 // the same time, beside the blocks and the whole. There is at least one pass.
-func (r *runner) passes(j *job, share int) []pass {
+func (g *group) passes(j *job, share int) []pass {
 	wanted := map[unit][][2]int{}
 	var all [][2]int
 	for _, u := range j.todo {
 		if u.share == share {
-			wanted[u] = r.missing(j, u)
+			wanted[u] = g.missing(j, u)
 			all = append(all, wanted[u]...)
 		}
 	}
@@ -181,7 +181,7 @@ func (r *runner) passes(j *job, share int) []pass {
 }
 
 // loadRanges loads and binds the ranges of a pass on every copy.
-func (r *runner) loadRanges(ctx context.Context, j *job, share int, places []place, p pass) error {
+func (g *group) loadRanges(ctx context.Context, j *job, share int, places []place, p pass) error {
 	batches := map[[2]int][]int{}
 	var order [][2]int
 	for _, u := range j.todo {
@@ -194,7 +194,7 @@ func (r *runner) loadRanges(ctx context.Context, j *job, share int, places []pla
 	}
 	for k, c := range j.chains[share] {
 		for _, b := range order {
-			r.event(Event{Stage: StageLoad, Model: j.in.name, Share: share, Done: r.fraction(0)})
+			g.event(Event{Stage: StageLoad, Model: j.in.name, Share: share, Done: g.fraction(0)})
 			if err := c.loadRange(ctx, places[k], j.cut, b, batches[b]); err != nil {
 				return err
 			}

@@ -132,10 +132,10 @@ type counter interface {
 }
 
 // countWork fills in what a model's blocks compute and move.
-func (r *runner) countWork(ctx context.Context, j *job) error {
+func (g *group) countWork(ctx context.Context, j *job) error {
 	m, ok := j.m.(counter)
 	b, isGraph := j.cut.(*graph.Blocks)
-	p, probes := r.o.Engine.(Prober)
+	p, probes := g.o.Engine.(Prober)
 	if !ok || !isGraph || !probes || j.counted(b.Len()) {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (r *runner) countWork(ctx context.Context, j *job) error {
 	if err != nil {
 		// The counts are for reading only: a model without them is measured all
 		// the same.
-		r.warn(j.in.name, fmt.Sprintf("%s: its work is not counted: %v", j.in.name, err))
+		g.warn(j.in.name, fmt.Sprintf("%s: its work is not counted: %v", j.in.name, err))
 		return nil
 	}
 	for i := range j.entry.Blocks {

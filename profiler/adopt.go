@@ -1,0 +1,106 @@
+package profiler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// adopt looks the models up in the profile and takes over their cuts.
+func (r *runner) adopt() error {
+	now := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
+	stale := false
+	for _, d := range r.profile.Devices {
+		if d.Device == r.dev.Kind && !sameProvenance(d, now) {
+			stale = true
+			r.warn("", fmt.Sprintf("%s was measured with %s: what is asked for is measured again, and numbers of other models on it are no longer comparable",
+				d.Device, describe(d)))
+		}
+	}
+	for _, j := range r.jobs {
+		fresh := &formats.ProfileModel{
+			Model: j.in.name, Source: &formats.ModelSource{Path: relativeTo(r.o.Out, j.in.path), SHA256: j.in.sha256},
+			Inputs: tensorInfos(j.in.inputs), Outputs: tensorInfos(j.in.outputs),
+		}
+		j.entry = fresh
+		have := findModel(r.profile, fresh)
+		if have != nil {
+			j.before = slices.Clone(have.Measurements)
+		}
+		switch {
+		case have == nil:
+			continue
+		case !sameSource(have, fresh):
+			r.warn(j.in.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.in.name))
+			continue
+		}
+		others := slices.ContainsFunc(have.Measurements, func(m formats.Measurement) bool { return m.Device != r.dev.Kind })
+		want := min(r.o.Blocks, j.m.atoms())
+		if len(have.Blocks) != want {
+			if others && !r.o.Force {
+				return inputError("%s is cut into %d blocks in the profile, which holds numbers of another device for them; %d were asked for: use --blocks %d, or --force to drop them",
+					j.in.name, len(have.Blocks), want, len(have.Blocks))
+			}
+			r.warn(j.in.name, fmt.Sprintf("%s: cut into %d blocks instead of %d: its old numbers are replaced", j.in.name, want, len(have.Blocks)))
+			continue
+		}
+		if have.Inputs != nil && !sameShapes(have.Inputs, fresh.Inputs) {
+			if others && !r.o.Force {
+				return inputError("%s was measured with inputs %s in the profile, %s were asked for: write another profile (-o), or --force to drop the old numbers",
+					j.in.name, shapes(have.Inputs), shapes(fresh.Inputs))
+			}
+			r.warn(j.in.name, fmt.Sprintf("%s: inputs %s instead of %s: its old numbers are replaced", j.in.name, shapes(fresh.Inputs), shapes(have.Inputs)))
+			continue
+		}
+		cut, err := j.m.at(cutNames(have.Blocks))
+		if err != nil {
+			if others && !r.o.Force {
+				return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w (--force cuts it anew and drops what was measured)", ErrInput, j.in.name, err)
+			}
+			r.warn(j.in.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.in.name, err))
+			continue
+		}
+		j.cut, j.prior = cut, true
+		fresh.Blocks = slices.Clone(have.Blocks)
+		if !stale {
+			fresh.FP16 = have.FP16
+		}
+		fresh.Measurements = slices.Clone(have.Measurements)
+		if stale {
+			dropMeasurements(fresh, r.dev.Kind)
+		}
+	}
+	return nil
+}
+
+func describe(d formats.ProfileDevice) string {
+	return strings.Join(slices.DeleteFunc([]string{d.Name, d.Driver, d.Engine + " " + d.EngineVersion, d.Method}, func(s string) bool { return s == "" }), ", ")
+}
+
+func sameShapes(a, b []formats.TensorInfo) bool {
+	return slices.EqualFunc(a, b, func(x, y formats.TensorInfo) bool {
+		return x.Name == y.Name && x.DType == y.DType && slices.Equal(x.Shape, y.Shape)
+	})
+}
+
+func shapes(list []formats.TensorInfo) string {
+	var s []string
+	for _, t := range list {
+		s = append(s, fmt.Sprintf("%s %v", t.Name, t.Shape))
+	}
+	return strings.Join(s, ", ")
+}
+
+func cutNames(blocks []formats.Block) [][]string {
+	var out [][]string
+	for _, b := range blocks[:max(0, len(blocks)-1)] {
+		var names []string
+		for _, t := range b.Cut {
+			names = append(names, t.Name)
+		}
+		out = append(out, names)
+	}
+	return out
+}

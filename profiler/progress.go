@@ -1,0 +1,38 @@
+package profiler
+
+import "time"
+
+// progress tells the caller of Run how far it is. Nobody has to listen.
+type progress struct {
+	report func(Event)
+	given  map[string]bool // warnings
+	done   time.Duration   // expected time of finished groups
+	total  time.Duration   // of all groups
+}
+
+func (p *progress) event(e Event) {
+	if p.report != nil {
+		p.report(e)
+	}
+}
+
+// warn gives each warning once.
+func (p *progress) warn(model, text string) {
+	if p.given[text] {
+		return
+	}
+	if p.given == nil {
+		p.given = map[string]bool{}
+	}
+	p.given[text] = true
+	p.event(Event{Stage: StageWarning, Model: model, Text: text, Done: p.fraction(0)})
+}
+
+// fraction is the share of the run that is over once so much of the group in
+// work is done, in nanoseconds.
+func (p *progress) fraction(done float64) float64 {
+	if p.total <= 0 {
+		return 0
+	}
+	return min(1, (float64(p.done)+done)/float64(p.total))
+}
