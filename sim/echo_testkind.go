@@ -23,9 +23,9 @@ type echoes struct {
 
 // Entries of echoes on the agenda.
 const (
-	isAdmitted uint8 = ofHost + iota
-	isToken
-	isSent // back
+	isEchoBegun uint8 = ofHost + iota
+	isEchoToken
+	isEchoSent // back
 )
 
 func newEchoes(l *loop) host {
@@ -53,22 +53,22 @@ func (h *echoes) dispatch(slot int32) {
 		h.speaking = append(h.speaking, 0)
 	}
 	h.speaking[slot] = h.batches[slot].serial
-	h.begun.push(h.entry(slot, isAdmitted))
+	h.begun.push(h.entry(slot, isEchoBegun))
 	h.next(slot)
 }
 
 func (h *echoes) next(slot int32) {
-	h.at(h.now+time.Millisecond, policy.TokenProgress, h.sequence(), h.entry(slot, isToken))
+	h.at(h.now+time.Millisecond, policy.TokenProgress, h.sequence(), h.entry(slot, isEchoToken))
 }
 
 func (h *echoes) due(it *item) {
 	b := &h.batches[it.batch]
 	switch here := b.live && b.serial == it.serial; {
 	case !here:
-	case it.what == isAdmitted:
+	case it.what == isEchoBegun:
 		h.beginBatch(policy.BatchStarted, it.batch, it.device).Start = it.start
 		h.tell()
-	case it.what == isSent:
+	case it.what == isEchoSent:
 		h.returned(it.batch, it.device, policy.ReturnEvicted, []int32{*h.tokensOf(it.batch)})
 	case h.speaking[it.batch] == it.serial:
 		h.ran[it.device] += h.now - it.start
@@ -108,7 +108,7 @@ func (h *echoes) evict(slot int32, keep bool) {
 	if h.speaking[slot] = 0; !keep {
 		*h.tokensOf(slot) = 0
 	}
-	h.at(h.now, policy.BatchReturned, h.batches[slot].serial, h.entry(slot, isSent))
+	h.at(h.now, policy.BatchReturned, h.batches[slot].serial, h.entry(slot, isEchoSent))
 }
 
 func (h *echoes) load(o order) { h.fail(fmt.Errorf("network %d: instances load none", o.network)) }
