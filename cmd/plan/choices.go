@@ -132,12 +132,15 @@ func (c *choices) noteTyped(flags *pflag.FlagSet) {
 // taken tells why no method takes a value; nil where one does.
 func (f *choice) taken(text string) error {
 	var wrong error
+	most := 0
 	for i := range f.of {
 		_, err := f.of[i].Parse(text)
 		if err == nil {
 			return nil
 		}
-		wrong = err
+		if n := len(f.of[i].Choices); n >= most { // it names the most words
+			wrong, most = err, n
+		}
 	}
 	return wrong
 }
