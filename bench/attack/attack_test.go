@@ -87,7 +87,7 @@ func TestMutants(t *testing.T) {
 func TestProgramsAreMeasured(t *testing.T) {
 	path, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("no shell")
+		t.Skip("no shell (sh) for the stand-in")
 	}
 	a := &target{plan: path}
 	e := a.call(t.Context(), t.TempDir(), "-c", "echo found nothing >&2; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 3")

@@ -54,7 +54,7 @@ func TestLayered(t *testing.T) {
 // A model may be cut after any layer, so no choice of blocks has a higher bound.
 func TestBlocksBelowLayers(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs without the race detector")
+		t.Skip("leave out -short to run it, as make test does without the race detector")
 	}
 	text := made(t, "-tables", "blocks", "-cases", "^layers/HC2/fcn/2$", "-time-limit", "0s")
 	rows := regexp.MustCompile(`(?m)^layers/\S+ .*? {2,}(\d+\.\d+) +([+-]\d+\.\d+) % {2,}`).FindAllStringSubmatch(text, -1)

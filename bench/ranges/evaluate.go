@@ -11,7 +11,7 @@ import (
 	"inferplan/planner/stages"
 )
 
-// compared is a range whose time was measured and reckoned from blocks and whole.
+// compared is a range whose time was measured and estimated from blocks and whole.
 type compared struct {
 	model             string
 	batch             int
@@ -20,7 +20,7 @@ type compared struct {
 	measured, planned formats.Micros
 }
 
-// compare reckons every measured range from the blocks and the whole alone, in CPU
+// compare estimates every measured range from the blocks and the whole alone, in CPU
 // time.
 func compare(p *formats.Profile) ([]compared, error) {
 	var out []compared

@@ -9,7 +9,7 @@ import (
 
 const us = time.Microsecond
 
-// What was measured in one piece counts; the rest is reckoned from the smallest
+// What was measured in one piece counts; the rest is estimated from the smallest
 // piece that holds it, by the bytes at its cuts.
 func TestTimesOfRanges(t *testing.T) {
 	blocks := []time.Duration{100 * us, 200 * us, 300 * us, 10 * us}

@@ -42,7 +42,7 @@ const (
 // missStep is the weight of an arrival in the share that would miss their deadline.
 const missStep = 1. / 128
 
-// newShedder reckons what every stage of every gear means for the devices.
+// newShedder computes how much work every stage of every gear gives the devices.
 func (p *Policy) newShedder() *shedder {
 	s := &shedder{waiting: make([]float64, len(p.devices)), busy: make([]time.Duration, len(p.devices)), pace: 1}
 	own := Of(p.t)

@@ -105,7 +105,7 @@ func lacking(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
 //	late_weight    what a second of lateness weighs beside a late request; .001
 //	no_...         1: without pulling, eviction, state_swap, warm_start, balancing
 //
-// Without warm starts plans reckon with loads from storage; how long loads take is
+// Without warm starts plans assume loads from storage; how long loads take is
 // the instance's.
 func Parse(name string, params map[string]float64) (Options, error) {
 	rule, ok := rules[name]

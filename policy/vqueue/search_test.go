@@ -106,12 +106,12 @@ func TestBestTellsTheRise(t *testing.T) {
 				unplaced = p.Late + 3600
 			}
 			rise := s.Total() - before + unplaced
-			// Slack is reckoned with variances, so small parts of them are left out.
+			// Slack is computed with variances, so small parts of them are left out.
 			tolerance := 1e-6 * (1 + math.Abs(rise))
 			switch {
 			case p.Judge == vqueue.ByQuantiles:
 				tolerance = 1e-3*math.Abs(rise) + 0.2
-			case p.Z > 0: // the root grows a little less than reckoned
+			case p.Z > 0: // the root grows a little less than computed
 				tolerance = 0.1*math.Abs(rise) + 0.2
 			}
 			if math.Abs(rise-delta) > tolerance {

@@ -128,5 +128,5 @@ func (p *Policy) chosenFor(now time.Duration, in *instance) int32 {
 }
 
 // longBatch is how many standard deviations above the mean the longest answer of a
-// batch is reckoned.
+// batch is estimated.
 const longBatch = 1.6

@@ -41,7 +41,7 @@ const (
 	Pulling   LSO = iota // into the running batch; without it batches are filled when they are empty
 	Eviction             // from the running batch
 	StateSwap            // what is evicted keeps its state in host memory; without it it is computed again
-	WarmStart            // models change from host memory; without it plans reckon with storage
+	WarmStart            // models change from host memory; without it plans assume storage
 	Balancing            // groups change queues; without it they are dealt in turn and stay
 	numLSOs
 )
