@@ -420,14 +420,17 @@ func (p *Policy) urgency(m int32) time.Duration {
 // Every further round follows a dispatch, so it ends.
 func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 	for len(p.dirty) > 0 {
-		first := 0
-		for i := range p.dirty {
+		first, last := 0, len(p.dirty)-1
+		for i := 1; i <= last; i++ {
 			if p.urgency(p.dirty[i]) < p.urgency(p.dirty[first]) {
 				first = i
 			}
 		}
 		m := p.dirty[first]
-		p.dirty = append(p.dirty[:first], p.dirty[first+1:]...)
+		if first < last { // mostly there is one
+			copy(p.dirty[first:], p.dirty[first+1:])
+		}
+		p.dirty = p.dirty[:last]
 		p.models[m].dirty = false
 		p.decide(m, now, out)
 	}

@@ -38,6 +38,7 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 	out.pipeline, out.batch, out.hold = pipeline, batch, 0
 	out.hops = out.hops[:pl.NumStages]
 	t, work, from := now, time.Duration(0), int32(-1)
+	var best candidate
 	for h := int32(0); h < pl.NumStages; h++ {
 		stage := pl.FirstStage + h
 		st := &f.t.Stages[stage]
@@ -47,11 +48,10 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 			xfer = st.Xfer[batch-1]
 		}
 		sends := h+1 < pl.NumStages && f.t.Stages[stage+1].Xfer != nil
-		var best candidate
 		if xfer > 0 {
-			best = f.afterTransfer(st, from, t, infer, xfer, sends)
+			f.afterTransfer(st, from, t, infer, xfer, sends, &best)
 		} else {
-			best = f.earliest(st, now, t, infer, sends)
+			f.earliest(st, now, t, infer, sends, &best)
 		}
 		if best.finish >= never {
 			out.finish, out.wait = never, never
@@ -75,10 +75,10 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 // Probes is how many paths were looked for so far.
 func (f *finder) Probes() int64 { return f.probes }
 
-// earliest is the choice among devices that the batch reaches at ready without
-// a transfer.
-func (f *finder) earliest(st *policy.Stage, now, ready, infer time.Duration, sends bool) candidate {
-	best := candidate{key: never, finish: never, up: -1, down: -1, xferStart: ready, xferEnd: ready}
+// earliest chooses among devices that the batch reaches at ready without a
+// transfer.
+func (f *finder) earliest(st *policy.Stage, now, ready, infer time.Duration, sends bool, best *candidate) {
+	*best = candidate{key: never, finish: never, up: -1, down: -1, xferStart: ready, xferEnd: ready}
 	spans := f.tl.spans
 	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &spans[d]
@@ -106,7 +106,6 @@ func (f *finder) earliest(st *policy.Stage, now, ready, infer time.Duration, sen
 			}
 		}
 	}
-	return best
 }
 
 // crossing is a search among the devices to which a batch's tensors cross.
@@ -116,14 +115,13 @@ type crossing struct {
 	upTail, upReady    time.Duration // of the uplink
 	ready, infer, xfer time.Duration
 	sends              bool
-	best               candidate
 }
 
-// afterTransfer is the choice among devices to which the batch's tensors cross
-// from device from, whose stage it left at ready.
-func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer time.Duration, sends bool) candidate {
+// afterTransfer chooses among devices to which the batch's tensors cross from
+// device from, whose stage it left at ready.
+func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer time.Duration, sends bool, best *candidate) {
 	x := crossing{node: f.t.Devices[from].Node, uplink: f.uplinks[from], ready: ready, infer: infer, xfer: xfer, sends: sends}
-	x.best.key, x.best.finish = never, never
+	best.key, best.finish, best.hold = never, never, 0
 	spans := f.tl.spans
 	if x.uplink >= 0 {
 		x.upTail, x.upReady = spans[x.uplink].tail, spans[x.uplink].lastReady
@@ -142,61 +140,59 @@ func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 		if soon := max(soonest, sp.tail) + infer; soon >= least && soonest >= sp.lastReady && (soon > least || !sends) {
 			continue // whatever its links say
 		}
-		if x.look(f, d) {
-			break
+		if x.look(f, d, best) {
+			return
 		}
-		least = x.best.key
+		least = best.key
 	}
-	return x.best
 }
 
 // look takes a device where it is better than the best so far. It tells whether
-// none can be better.
-func (x *crossing) look(f *finder, d int32) (done bool) {
+// none can be better. The choice is written field by field, and only where it
+// changes: this is the innermost loop of a decision.
+func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 	spans := f.tl.spans
 	sp := &spans[d]
 	up, down := x.uplink, f.downlinks[d]
-	var c candidate
+	xferStart, xferEnd, hold, transfer := x.ready, x.ready, time.Duration(0), true
 	switch {
 	case up >= 0 && f.sameNode && x.node == f.t.Devices[d].Node:
-		up, down = -1, -1
-		c.xferStart, c.xferEnd = x.ready, x.ready
+		up, down, transfer = -1, -1, false
 	case up < 0 && down < 0: // on one host, by a measured time
-		c.xferStart, c.xferEnd = x.ready, x.ready+x.xfer
-		c.transfer = true
+		xferEnd += x.xfer
 	default:
-		c.transfer = true
-		start := max(x.ready, x.upTail)
+		xferStart = max(x.ready, x.upTail)
 		odd := x.ready < x.upReady
 		if down >= 0 {
 			ds := &spans[down]
-			start = max(start, ds.tail)
+			xferStart = max(xferStart, ds.tail)
 			odd = odd || x.ready < ds.lastReady
 		}
 		if odd {
-			start, c.hold = f.tl.slotPair(up, down, x.ready, x.xfer)
+			xferStart, hold = f.tl.slotPair(up, down, x.ready, x.xfer)
 		}
-		c.xferStart, c.xferEnd = start, start+x.xfer
+		xferEnd = xferStart + x.xfer
 	}
-	c.start = max(c.xferEnd, sp.tail)
-	if c.xferEnd < sp.lastReady {
-		var hold time.Duration
-		c.start, hold = f.tl.slot(d, c.xferEnd, x.infer, false)
-		c.hold = max(c.hold, hold)
+	start := max(xferEnd, sp.tail)
+	if xferEnd < sp.lastReady {
+		var wait time.Duration
+		start, wait = f.tl.slot(d, xferEnd, x.infer, false)
+		hold = max(hold, wait)
 	}
-	c.finish = c.start + x.infer
-	c.key = c.finish
+	finish := start + x.infer
+	key := finish
 	if x.sends {
 		if link := f.uplinks[d]; link >= 0 {
-			c.key = max(c.key, spans[link].tail)
+			key = max(key, spans[link].tail)
 		}
 	}
-	if c.key < x.best.key || c.key == x.best.key && c.finish < x.best.finish {
-		c.device, c.up, c.down = d, up, down
-		x.best = c
-		return c.key == x.ready+x.infer || c.transfer && c.key == x.ready+x.xfer+x.infer && !f.sameNode
+	if key > best.key || key == best.key && finish >= best.finish {
+		return false
 	}
-	return false
+	best.device, best.up, best.down, best.transfer = d, up, down, transfer
+	best.xferStart, best.xferEnd, best.start, best.finish = xferStart, xferEnd, start, finish
+	best.key, best.hold = key, hold
+	return key == x.ready+x.infer || transfer && key == x.ready+x.xfer+x.infer && !f.sameNode
 }
 
 // link is the index in Tables.Links of a link's resource.
