@@ -44,6 +44,15 @@ type ProfileDevice struct {
 	MatmulGflops float64 `json:"matmul_gflops,omitempty"`
 	// State of a GPU while it was measured.
 	State *DeviceState `json:"state,omitempty"`
+	// BetweenRuns is how far whole measurements of the device lie apart, where it
+	// was measured several times.
+	BetweenRuns *BetweenRuns `json:"between_runs,omitempty"`
+}
+
+// BetweenRuns is how far whole measurements of one device lie apart.
+type BetweenRuns struct {
+	Runs   int     `json:"runs"`   // at least 2
+	Spread float64 `json:"spread"` // relative standard deviation of a model's time
 }
 
 // DeviceState says at what power and clocks a GPU ran; 0 is what it did not

@@ -17,6 +17,9 @@ func (d *Profile) Validate() error {
 		if p := &d.Devices[i]; p.MemoryBytes < 0 || p.CopyGbps < 0 || p.CostSeconds < 0 || p.MemoryGBps < 0 || p.MatmulGflops < 0 {
 			c.failf("a negative figure", "memory_bytes, copy_gbps, cost_seconds, memory_gbps and matmul_gflops of 0 or more", "", "devices[%d]", i)
 		}
+		if b := d.Devices[i].BetweenRuns; b != nil && (b.Runs < 2 || !(b.Spread >= 0 && b.Spread < 1)) {
+			c.failf(fmt.Sprintf("%d runs with a spread of %s", b.Runs, number(b.Spread)), "at least 2 runs, and a share from 0 to 1", "", "devices[%d].between_runs", i)
+		}
 	}
 	models := map[string]int{}
 	for i := range d.Models {

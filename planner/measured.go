@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"inferplan/formats"
+	"inferplan/planner/recompute"
 )
 
 // looseRate is from which share on the promise of a rate says how far it may be off.
@@ -28,7 +29,7 @@ func loosePromises(plan *formats.Plan, profile *formats.Profile) (out []string) 
 		for j := range d.Pipelines {
 			for k := range d.Pipelines[j].Stages {
 				s := &d.Pipelines[j].Stages[k]
-				x := measurementFor(m, s.Device, s.Share, d.Pipelines[j].Batch)
+				x := recompute.Measured(m, s.Device, s.Share, d.Pipelines[j].Batch)
 				if x == nil {
 					continue
 				}
@@ -81,16 +82,4 @@ func profileModel(profile *formats.Profile, d *formats.Deployed) *formats.Profil
 		}
 	}
 	return nil
-}
-
-// measurementFor is the measurement that a batch costs: of its size, or the next
-// larger one that was measured.
-func measurementFor(m *formats.ProfileModel, device string, share, batch int) (best *formats.Measurement) {
-	for i := range m.Measurements {
-		x := &m.Measurements[i]
-		if x.Device == device && x.Share == share && x.Batch >= batch && (best == nil || x.Batch < best.Batch) {
-			best = x
-		}
-	}
-	return best
 }

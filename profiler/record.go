@@ -91,6 +91,7 @@ func (r *runner) record(j *job, u unit, l *lane) {
 			if d.State == nil {
 				d.State = have.State
 			}
+			d.BetweenRuns = have.BetweenRuns
 			if d.ShareMethod == "" {
 				d.ShareMethod = have.ShareMethod
 			}

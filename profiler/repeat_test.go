@@ -51,7 +51,7 @@ func TestRepeatability(t *testing.T) {
 	for pair := range pairs {
 		before := loadAverage()
 		p := take(t, func() Options {
-			return Options{Models: paths, Device: "cpu", Engine: eng, Budget: budget, Profile: blankCopy(cuts), FP16Samples: -1}
+			return Options{Models: paths, Device: "cpu", Engine: eng, Budget: budget, Profile: cutsOf(cuts), FP16Samples: -1}
 		})
 		d := blockDifferences(p[0], p[1], time.Millisecond)
 		if len(d) < 50 {
@@ -165,16 +165,6 @@ func measureOnce(t *testing.T, o Options) *formats.Profile {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// blankCopy is a profile with the models and blocks of p and no measurement.
-func blankCopy(p *formats.Profile) *formats.Profile {
-	out := &formats.Profile{Format: p.Format}
-	for _, m := range p.Models {
-		m.Measurements = nil
-		out.Models = append(out.Models, m)
-	}
-	return out
 }
 
 // blockDifferences compares the CPU time of every block over a threshold.

@@ -12,10 +12,10 @@ import (
 func TestMarkdownCells(t *testing.T) {
 	var out bytes.Buffer
 	r := &check.Result{Metrics: []check.Comparison{{Metric: "rps", What: "a|b_<c>", Unit: "rps"}}}
-	if err := gateMarkdown(&printer{out: &out}, r); err != nil {
+	if err := gateMarkdown(&printer{out: &out}, r, "plan.json"); err != nil {
 		t.Fatal(err)
 	}
-	if want := `| ok | rps | a\|b\_&lt;c> | 0 | 0 | rps | +0.00 % | 0 % |`; !strings.Contains(out.String(), want) {
+	if want := `| ok | rps | a\|b\_&lt;c> | 0 | 0 | rps | +0.00 % | 0 % |  |`; !strings.Contains(out.String(), want) {
 		t.Errorf("%s\nholds no %s", out.String(), want)
 	}
 }

@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -26,6 +28,7 @@ func TestMain(m *testing.M) {
 //	exits CODE COMMAND...   run a command and require its exit code
 //	lines N FILE            require a number of lines
 //	edit FILE OLD NEW       replace text in a file, which must be there
+//	workflow FILE OUT       write the shell lines of a CI workflow that call plan
 //	answers FILE N          write N samples' answers of the models small, middle, large
 //	labelled FILE WIDTH N   write N labelled samples of WIDTH values
 //	completions [mute]      serve two language models, tiny and big, at $COMPLETIONS
@@ -74,6 +77,8 @@ func scripts(dir string) testscript.Params {
 			"exits": exits,
 			"lines": lines,
 			"edit":  edit,
+
+			"workflow": workflow,
 
 			"answers":     answers,
 			"labelled":    labelled,
@@ -129,6 +134,33 @@ func edit(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s does not contain %q", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Replace(text, args[1], args[2], 1)), 0o644))
+}
+
+// workflow writes what a workflow of GitHub or GitLab would run of plan.
+func workflow(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: workflow FILE OUT")
+	}
+	type steps struct {
+		Steps  []struct{ Run string }
+		Script []string
+	}
+	var doc struct {
+		Jobs map[string]steps
+		Plan steps
+	}
+	ts.Check(yaml.Unmarshal([]byte(ts.ReadFile(args[0])), &doc))
+	out := doc.Plan.Script
+	for _, job := range doc.Jobs {
+		for _, s := range job.Steps {
+			out = append(out, s.Run)
+		}
+	}
+	out = slices.DeleteFunc(out, func(line string) bool { return !strings.HasPrefix(line, "plan ") })
+	if len(out) == 0 {
+		ts.Fatalf("%s runs no plan", args[0])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(strings.Join(out, "\n")+"\n"), 0o644))
 }
 
 // answers writes records in which the larger model is right more often, and

@@ -21,6 +21,7 @@ type profileOptions struct {
 	device, deviceName string
 	shares, batches    []int
 	blocks             int
+	repeat             int
 	budget             time.Duration
 	seed               uint64
 	out                string
@@ -55,6 +56,7 @@ certainty comes from the logprobs of the first token; their latencies are not me
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
   plan profile --ranges used --plan plan.json
+  plan profile --repeat 3 --budget 1m
   plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json
   plan profile small.onnx base.onnx large.onnx --blocks 1 --batches 1,2,4,8,16 --records samples.csv.gz
   plan profile --completions 3b=http://a:8000/v1,70b=http://b:8000/v1#org/model-70b --records questions.csv`,
@@ -72,6 +74,7 @@ certainty comes from the logprobs of the first token; their latencies are not me
 	f.IntSliceVar(&o.batches, "batches", profiler.DefaultBatches, "batch sizes to measure")
 	f.IntVar(&o.blocks, "blocks", profiler.DefaultBlocks, "blocks per model")
 	f.DurationVar(&o.budget, "budget", 5*time.Minute, "time for everything together")
+	f.IntVar(&o.repeat, "repeat", 1, "measure all so many times, each within --budget, and keep how far the runs lie apart: plan check counts on it")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the inputs, and of weights where a model has none")
 	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write or to extend")
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
@@ -94,7 +97,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if err := p.output("output", o.out, formats.KindProfile); err != nil {
 		return err
 	}
-	if err := first(whole("blocks", o.blocks, 1, 100_000), longer("budget", o.budget)); err != nil {
+	if err := first(whole("blocks", o.blocks, 1, 100_000), whole("repeat", o.repeat, 1, 100), longer("budget", o.budget)); err != nil {
 		return err
 	}
 	options, half, err := o.forProfile()
@@ -142,7 +145,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	}
 
 	progress, told, finish := profiling(p)
-	profile, err := profiler.Run(ctx, profiler.Options{
+	profile, err := profiler.Repeat(ctx, profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
 		Sharer: profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr},
 		Budget: o.budget, Engine: eng, EngineOptions: options, Half: half, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
@@ -151,7 +154,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 			return nil
 		},
 		Progress: progress,
-	})
+	}, o.repeat)
 	finish()
 	switch {
 	case errors.Is(err, context.Canceled):

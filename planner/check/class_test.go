@@ -33,7 +33,7 @@ func TestClassesAreCheckedEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Verdict != Pass || len(r.Findings) > 0 {
-		t.Fatalf("%v", r.Text())
+		t.Fatal(text(r))
 	}
 	seen := map[string]bool{}
 	for _, m := range r.Metrics {
@@ -74,13 +74,13 @@ func TestClassesAreCheckedEach(t *testing.T) {
 	} {
 		w := *in.Workload
 		w.Section = c.edit(slices.Clone(formats.ModelsOf(in.Workload)))
-		var text strings.Builder
+		var found strings.Builder
 		for _, f := range Recompute(plan, in.Profile, in.Cluster, &w) {
-			text.WriteString(f.String() + "\n")
+			found.WriteString(f.String() + "\n")
 		}
 		for _, want := range c.want {
-			if !strings.Contains(text.String(), want) {
-				t.Errorf("%s: no %q in\n%s", c.name, want, text.String())
+			if !strings.Contains(found.String(), want) {
+				t.Errorf("%s: no %q in\n%s", c.name, want, found.String())
 			}
 		}
 	}

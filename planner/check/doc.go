@@ -6,6 +6,7 @@
 //
 //	recompute.go  Recompute: findings, each with its constraint and field
 //	metrics.go    the figures that are compared, each with a tolerance
+//	noise.go      how much of a difference is chance: half widths, runs, several profiles
 //	gate.go       Gate and its result
-//	text.go       the result for people
+//	text.go       what stands behind a verdict, for people
 package check

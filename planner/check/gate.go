@@ -20,10 +20,16 @@ type GateInput struct {
 	// Today are the documents of today. A cluster or workload that the plan
 	// was made without may be nil: it is taken from the plan.
 	Today planner.Inputs
-	// OldProfile is the profile that Against was made from, where it can still
-	// be had; without it the blocks are compared with the plan's own figures.
-	OldProfile *formats.Profile
-	Tolerances Tolerances
+	// Profiles are further profiles of today, taken at other times.
+	Profiles []*formats.Profile
+	// OldProfiles are the profiles that Against was measured by: first the one that
+	// it was made from, where it can still be had. Without one the blocks are
+	// compared with the plan's own figures.
+	OldProfiles []*formats.Profile
+	// SameProfile says that Against was made from the profile of today, byte for
+	// byte: then nothing was measured anew, and no difference is by chance.
+	SameProfile bool
+	Tolerances  Tolerances
 	// Solver plans again; nil leaves that out, with a note.
 	Solver   milp.Solver
 	Progress func(planner.Progress)
@@ -40,22 +46,31 @@ type Result struct {
 	Verdict  string             `json:"verdict"`
 	Findings []Finding          `json:"findings"`
 	Metrics  []Comparison       `json:"metrics"`
-	Blocks   []BlockChange      `json:"blocks"` // slower than the tolerance, slowest first
+	Blocks   []BlockChange      `json:"blocks"` // slower than the tolerance, slowest first; they explain, they do not fail
 	Planned  *formats.Objective `json:"planned_again,omitempty"`
+	Advice   []string           `json:"advice,omitempty"` // what to do about a failure
 	Notes    []string           `json:"notes,omitempty"`
 }
 
-// Comparison is one figure then and now.
+// Comparison is one figure then and now. It fails where it is worse than the
+// tolerance and that is no chance: beyond Noise, or, with several profiles a side,
+// at P below 5 %.
 type Comparison struct {
-	Metric    string  `json:"metric"`
-	What      string  `json:"what"`
-	Unit      string  `json:"unit"`
-	Old       float64 `json:"old"`
-	New       float64 `json:"new"`
-	Worse     float64 `json:"worse"` // relative; negative: better
-	Tolerance float64 `json:"tolerance"`
-	Failed    bool    `json:"failed"`
+	Metric    string   `json:"metric"`
+	What      string   `json:"what"`
+	Unit      string   `json:"unit"`
+	Old       float64  `json:"old"`
+	New       float64  `json:"new"`
+	Worse     float64  `json:"worse"` // relative; negative: better
+	Tolerance float64  `json:"tolerance"`
+	Noise     float64  `json:"noise"`       // relative: profiles of unchanged models differ by so much
+	P         *float64 `json:"p,omitempty"` // that several profiles a side differ so much by chance
+	Failed    bool     `json:"failed"`
 }
+
+// byChance tells whether a figure is worse than the tolerance, but by no more than
+// may be chance.
+func (c *Comparison) byChance() bool { return !c.Failed && c.Worse > c.Tolerance+recompute.Rounding }
 
 // ClusterOf is the cluster that a plan was made for.
 func ClusterOf(p *formats.Plan) *formats.Cluster {
@@ -90,103 +105,165 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Today.Cluster == nil {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
-	r := &Result{Verdict: Pass, Findings: Recompute(in.Plan, in.Today.Profile, in.Today.Cluster, in.Today.Workload), Metrics: []Comparison{}, Blocks: []BlockChange{}}
-	if r.Findings == nil {
-		r.Findings = []Finding{}
-	}
-	if in.Today.Workload == nil {
-		in.Today.Workload = WorkloadOf(in.Plan)
-	}
-	planned, err := r.planAgain(ctx, in)
+	p := &profiles{old: in.OldProfiles, now: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), same: in.SameProfile}
+	in.Today.Profile = p.now[middle(in.Plan, p.now)]
+	g := &gate{in: &in, profiles: p, chance: p.chance(in.Plan)}
+	return g.result(ctx)
+}
+
+// gate is a comparison in the making.
+type gate struct {
+	in       *GateInput
+	profiles *profiles
+	chance   float64 // see profiles.chance
+}
+
+func (g *gate) result(ctx context.Context) (*Result, error) {
+	r := &Result{Verdict: Pass, Findings: []Finding{}, Metrics: []Comparison{}, Blocks: []BlockChange{}}
+	today, err := g.look(ctx, g.in.Plan, &g.in.Today)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.compare(ctx, in, planned); err != nil {
+	r.Findings, r.Notes = append(r.Findings, today.findings...), today.notes
+	if today.planned != nil {
+		r.Planned = &today.planned.Objective
+	}
+	now, old, err := g.others(ctx, today)
+	if err != nil {
 		return nil, err
-	}
-	r.withinMargin(in.Tolerances.of(metric("p99")))
-	if hasError(r.Findings) || slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
-		r.Verdict = Fail
-	}
-	return r, nil
-}
-
-// planAgain solves today's problem with the options of the plan.
-func (r *Result) planAgain(ctx context.Context, in GateInput) (*formats.Plan, error) {
-	if in.Solver == nil {
-		r.Notes = append(r.Notes, "not planned again: there is no solver")
-		return nil, nil
-	}
-	res, err := planner.Solve(ctx, in.Today, planner.OptionsOf(in.Plan), in.Solver, in.Progress)
-	var inf *planner.InfeasibleError
-	switch {
-	case ctx.Err() != nil: // the best so far says nothing about what is reachable
-		return nil, fmt.Errorf("planning again: %w", ctx.Err())
-	case err == nil:
-	case errors.As(err, &inf):
-		r.Findings = append(r.Findings, Finding{Severity: Error, Constraint: "infeasible", Expected: inf.Nearest.String(), Message: "there is no plan any more: " + inf.Reason})
-		return nil, nil
-	case formats.Findings(err) != nil && hasError(r.Findings):
-		// What does not fit together has been found already.
-		r.Notes = append(r.Notes, "not planned again: "+err.Error())
-		return nil, nil
-	default:
-		return nil, fmt.Errorf("planning again: %w", err)
-	}
-	r.Planned = &res.Plan.Objective
-	return res.Plan, nil
-}
-
-// compare fills in the metrics: those of the plan's kind, what devices cost, and
-// the blocks.
-func (r *Result) compare(ctx context.Context, in GateInput, planned *formats.Plan) error {
-	t := &kind.Today{Plan: in.Plan, Against: in.Against, Profile: in.Today.Profile, Cluster: in.Today.Cluster, Workload: in.Today.Workload, Planned: planned}
-	var list []kind.Sample
-	if m := methodOf(in.Plan); m.Figures != nil {
-		figures, note, err := m.Figures(ctx, t)
-		if err != nil {
-			return err
-		}
-		if note != "" {
-			r.Notes = append(r.Notes, note)
-			return nil
-		}
-		list = figures
-	}
-	list = append(list, recompute.Cost(t)...)
-	for i := range list {
-		if metric(list[i].Metric) == nil {
-			return fmt.Errorf("the figure of %s belongs to no metric: %q", list[i].What, list[i].Metric)
-		}
 	}
 	for i := range metrics {
 		m := &metrics[i]
-		for k := range list {
-			if list[k].Metric == m.Name {
-				r.Metrics = append(r.Metrics, m.compare(&list[k], in.Tolerances.of(m)))
+		for k := range today.figures {
+			if s := &today.figures[k]; s.Metric == m.Name {
+				var values runs
+				values.of(s, now, old)
+				r.Metrics = append(r.Metrics, m.compare(s, g.in.Tolerances.of(m), g.chance, &values))
 			}
 		}
 	}
-	r.compareBlocks(recompute.BlockChanges(in.Against, in.OldProfile, in.Today.Profile), in.Tolerances)
+	if hasError(r.Findings) || slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
+		r.Verdict = Fail
+	}
+	var was *formats.Profile
+	if len(g.in.OldProfiles) > 0 {
+		was = g.in.OldProfiles[0]
+	}
+	r.listBlocks(recompute.BlockChanges(g.in.Against, was, g.in.Today.Profile), g.in.Tolerances.of(metric(blockMetric)))
+	r.advise()
+	return r, nil
+}
+
+// others are the figures by every profile: those of today, and those of the promise
+// where they are enough to speak for themselves.
+func (g *gate) others(ctx context.Context, today *view) (now, old [][]kind.Sample, err error) {
+	now = [][]kind.Sample{today.figures}
+	for _, profile := range g.profiles.now {
+		if profile == g.in.Today.Profile {
+			continue
+		}
+		in := g.in.Today
+		in.Profile = profile
+		v, err := g.look(ctx, g.in.Plan, &in)
+		if err != nil {
+			return nil, nil, err
+		}
+		now = append(now, v.figures)
+	}
+	if len(g.profiles.old) < enoughRuns {
+		return now, nil, nil
+	}
+	for _, profile := range g.profiles.old {
+		in := planner.Inputs{Profile: profile, Cluster: ClusterOf(g.in.Against), Workload: WorkloadOf(g.in.Against)}
+		v, err := g.look(ctx, g.in.Against, &in)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the promised plan by its own profiles: %w", err)
+		}
+		old = append(old, v.figures)
+	}
+	return now, old, nil
+}
+
+// view is a plan held against documents.
+type view struct {
+	findings []Finding
+	planned  *formats.Plan // the best by the same documents; nil: none
+	figures  []kind.Sample
+	notes    []string
+}
+
+// look holds a plan against documents: its constraints, the best plan with its
+// options, and its figures.
+func (g *gate) look(ctx context.Context, plan *formats.Plan, in *planner.Inputs) (*view, error) {
+	v := &view{findings: Recompute(plan, in.Profile, in.Cluster, in.Workload)}
+	g.withinMargin(v.findings)
+	documents := *in
+	if documents.Workload == nil {
+		documents.Workload = WorkloadOf(plan)
+	}
+	if err := v.planAgain(ctx, g.in, plan, documents); err != nil {
+		return nil, err
+	}
+	t := &kind.Today{
+		Plan: plan, Against: g.in.Against, Profile: in.Profile, Cluster: in.Cluster, Workload: documents.Workload,
+		Planned: v.planned, Broken: hasError(v.findings),
+	}
+	if m := methodOf(plan); m.Figures != nil {
+		figures, note, err := m.Figures(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		if note != "" {
+			v.notes = append(v.notes, note)
+			return v, nil
+		}
+		v.figures = figures
+	}
+	v.figures = append(v.figures, recompute.Cost(t)...)
+	for i := range v.figures {
+		if metric(v.figures[i].Metric) == nil {
+			return nil, fmt.Errorf("the figure of %s belongs to no metric: %q", v.figures[i].What, v.figures[i].Metric)
+		}
+	}
+	return v, nil
+}
+
+// planAgain solves today's problem with the options of the plan.
+func (v *view) planAgain(ctx context.Context, in *GateInput, plan *formats.Plan, documents planner.Inputs) error {
+	if in.Solver == nil {
+		v.notes = append(v.notes, "not planned again: there is no solver")
+		return nil
+	}
+	res, err := planner.Solve(ctx, documents, planner.OptionsOf(plan), in.Solver, in.Progress)
+	var inf *planner.InfeasibleError
+	switch {
+	case ctx.Err() != nil: // the best so far says nothing about what is reachable
+		return fmt.Errorf("planning again: %w", ctx.Err())
+	case err == nil:
+	case errors.As(err, &inf):
+		v.findings = append(v.findings, Finding{Severity: Error, Constraint: "infeasible", Expected: inf.Nearest.String(), Message: "there is no plan any more: " + inf.Reason})
+		return nil
+	case formats.Findings(err) != nil && hasError(v.findings):
+		// What does not fit together has been found already.
+		v.notes = append(v.notes, "not planned again: "+err.Error())
+		return nil
+	default:
+		return fmt.Errorf("planning again: %w", err)
+	}
+	v.planned = res.Plan
 	return nil
 }
 
-// compareBlocks adds the blocks that are slower than the tolerance. Where another
-// metric failed and none is, the slowest below it are named, so that a failure
-// always names what moved.
-func (r *Result) compareBlocks(blocks []BlockChange, tolerances Tolerances) {
-	m := metric(blockMetric)
-	tolerance := tolerances.of(m)
+// listBlocks names the blocks that are slower than the tolerance. Where the gate
+// fails and none is, the slowest below it are named, so that a failure always says
+// what moved.
+func (r *Result) listBlocks(blocks []BlockChange, tolerance float64) {
 	for _, b := range blocks {
-		s := b.Sample()
-		if c := m.compare(&s, tolerance); c.Failed {
-			r.Metrics = append(r.Metrics, c)
-		}
 		if b.Change > tolerance+recompute.Rounding {
 			r.Blocks = append(r.Blocks, b)
 		}
 	}
-	if len(r.Blocks) > 0 || !slices.ContainsFunc(r.Metrics, func(m Comparison) bool { return m.Failed }) {
+	if len(r.Blocks) > 0 || r.Verdict == Pass {
 		return
 	}
 	for _, b := range blocks {
@@ -197,12 +274,25 @@ func (r *Result) compareBlocks(blocks []BlockChange, tolerances Tolerances) {
 	}
 }
 
+// advise says what to do next.
+func (r *Result) advise() {
+	if r.Verdict == Fail && r.Planned != nil {
+		r.Advice = append(r.Advice, fmt.Sprintf("the best plan of today reaches %s %.6g; take it with: plan solve", r.Planned.Name, r.Planned.Value))
+	}
+	if i := slices.IndexFunc(r.Metrics, func(c Comparison) bool { return c.byChance() }); i >= 0 {
+		c := &r.Metrics[i]
+		r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is %.1f %% worse, but two profiles of the same models differ by up to %.1f %%: measure again, and give each with a --profile of its own",
+			c.Metric, c.What, 100*c.Worse, 100*c.Noise))
+	}
+}
+
 // withinMargin turns a latency that eats into the margin by no more than the
-// tolerance into a warning: pipelines often fill what the SLO leaves, and a new
-// measurement is never quite the old one.
-func (r *Result) withinMargin(tolerance float64) {
-	for i := range r.Findings {
-		if f := &r.Findings[i]; f.Constraint == "slo" && f.Excess > 0 && f.Excess <= tolerance+recompute.Rounding {
+// tolerance, or than chance, into a warning: pipelines often fill what the SLO
+// leaves, and a new measurement is never quite the old one.
+func (g *gate) withinMargin(findings []Finding) {
+	passes := max(g.in.Tolerances.of(metric("p99")), g.chance) + recompute.Rounding
+	for i := range findings {
+		if f := &findings[i]; f.Constraint == "slo" && f.Excess > 0 && f.Excess <= passes {
 			f.Severity = Warning
 		}
 	}

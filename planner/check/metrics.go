@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/perf/benchmath"
+
 	"inferplan/formats"
 	"inferplan/planner/kind"
 	"inferplan/planner/recompute"
@@ -18,18 +20,19 @@ type Metric struct {
 	Name      string
 	Tolerance float64 // relative worsening that passes
 	Higher    bool    // higher is better
+	Timed     bool    // rests on measured times, which never come out the same
 	Help      string
 }
 
 var metrics = []Metric{
-	{Name: "rps", Tolerance: 0.01, Higher: true, Help: "rates that the plan carries today, and the objective that is reachable"},
-	{Name: "p99", Tolerance: 0.02, Help: "certified p99 where both plans have it, else the latency of the slowest pipeline; of a gear plan the simulated tail of every gear"},
+	{Name: "rps", Tolerance: 0.01, Higher: true, Timed: true, Help: "rates that the plan carries today, and the objective that is reachable"},
+	{Name: "p99", Tolerance: 0.02, Timed: true, Help: "certified p99 where both plans have it, else the latency of the slowest pipeline; of a gear plan the simulated tail of every gear"},
 	{Name: "accuracy", Tolerance: 0.002, Higher: true, Help: "of a gear plan: right answers over all ranges, and the accuracy that is reachable"},
 	{Name: "cost", Tolerance: 0.01, Help: "USD per hour of the devices used"},
-	{Name: blockMetric, Tolerance: 0.04, Help: "time of each block that the plan runs"},
+	{Name: blockMetric, Tolerance: 0.04, Timed: true, Help: "blocks of the plan that are slower by more are named; they explain a failure, they do not make one"},
 }
 
-// blockMetric is listed only where it fails: there are many blocks.
+// blockMetric only says which blocks are named.
 const blockMetric = "block"
 
 // Metrics lists what the gate compares, with the default tolerances.
@@ -39,7 +42,8 @@ func Metrics() []Metric { return slices.Clone(metrics) }
 // has its default.
 type Tolerances map[string]float64
 
-// ParseTolerances reads "rps=1%,p99=2%,cost=0.01".
+// ParseTolerances reads "rps=1%,p99=2%,cost=0.5%". A share without the sign could
+// mean either, so it is refused.
 func ParseTolerances(text string) (Tolerances, error) {
 	out := Tolerances{}
 	var names []string
@@ -64,12 +68,10 @@ func ParseTolerances(text string) (Tolerances, error) {
 		}
 		digits, percent := strings.CutSuffix(strings.TrimSpace(value), "%")
 		v, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-			return nil, fail(value, "a percentage of at least 0, such as 1%")
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || v < 0 || !percent && v != 0 {
+			return nil, fail(value, "a percentage of at least 0 with its sign, such as 1%")
 		}
-		if percent {
-			v /= 100
-		}
+		v /= 100
 		if _, twice := out[name]; twice {
 			return nil, fail(name+" a second time", "each metric once")
 		}
@@ -93,18 +95,30 @@ func (t Tolerances) of(m *Metric) float64 {
 	return m.Tolerance
 }
 
-// compare holds a figure of today against what was promised.
-func (m *Metric) compare(s *kind.Sample, tolerance float64) Comparison {
+// compare holds a figure of today against what was promised. values are those by
+// several profiles; chance is by how much the figure differs between any two.
+func (m *Metric) compare(s *kind.Sample, tolerance, chance float64, values *runs) Comparison {
 	c := Comparison{Metric: m.Name, What: s.What, Unit: s.Unit, Old: s.Old, New: s.New, Tolerance: tolerance}
+	if m.Timed {
+		c.Noise = chance
+		c.New = center(values.now)
+		if p, ok := values.differ(); ok {
+			c.P, c.Old = &p, center(values.old)
+		}
+	}
 	switch {
-	case s.Old == s.New:
+	case c.Old == c.New:
 	case m.Higher:
-		c.Worse = (s.Old - s.New) / s.Old
-	case s.Old == 0:
+		c.Worse = (c.Old - c.New) / c.Old
+	case c.Old == 0:
 		c.Worse = math.MaxFloat64
 	default:
-		c.Worse = (s.New - s.Old) / s.Old
+		c.Worse = (c.New - c.Old) / c.Old
 	}
-	c.Failed = c.Worse > c.Tolerance+recompute.Rounding
+	surely := c.Worse > c.Noise
+	if c.P != nil {
+		surely = *c.P < benchmath.DefaultThresholds.CompareAlpha
+	}
+	c.Failed = c.Worse > c.Tolerance+recompute.Rounding && surely
 	return c
 }

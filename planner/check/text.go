@@ -1,43 +1,63 @@
 package check
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
-// Text is the result for people: the verdict first, then what failed.
-func (r *Result) Text() []string {
+// fewBlocks of one model are named each; of more the range is told.
+const fewBlocks = 3
+
+// Explanation is what stands behind the verdict, a line each: what does not hold,
+// what got slower, what to do about it, and notes.
+func (r *Result) Explanation() []string {
 	var out []string
-	failed := 0
-	for _, m := range r.Metrics {
-		if m.Failed {
-			failed++
-		}
-	}
-	errs := 0
-	for _, f := range r.Findings {
-		if f.Severity == Error {
-			errs++
-		}
-	}
-	head := r.Verdict + ": the plan holds"
-	if r.Verdict == Fail {
-		head = fmt.Sprintf("%s: %d constraints broken, %d figures worse than allowed", r.Verdict, errs, failed)
-	}
-	out = append(out, head)
 	for _, f := range r.Findings {
 		out = append(out, f.String())
 	}
-	for _, m := range r.Metrics {
-		if m.Failed {
-			out = append(out, fmt.Sprintf("regression: %s of %s: %.6g %s, was %.6g (%.2g %% worse, allowed %.2g %%)", m.Metric, m.What, m.New, m.Unit, m.Old, 100*m.Worse, 100*m.Tolerance))
-		}
-	}
-	for _, b := range r.Blocks {
-		out = append(out, "slower: "+b.String())
-	}
-	if r.Planned != nil && r.Verdict == Fail {
-		out = append(out, fmt.Sprintf("planned again today: %.6g; take it with: plan solve", r.Planned.Value))
-	}
+	out = append(out, r.slower()...)
+	out = append(out, r.Advice...)
 	for _, n := range r.Notes {
 		out = append(out, "note: "+n)
 	}
 	return out
+}
+
+// slower tells of the blocks that got slower: one line for all of a model on a kind
+// of device where they are many, since they have one cause.
+func (r *Result) slower() []string {
+	type place struct {
+		model, device string
+		share, batch  int
+	}
+	at := map[place][]*BlockChange{}
+	var order []place
+	for i := range r.Blocks {
+		b := &r.Blocks[i]
+		p := place{b.Model, b.Device, b.Share, b.Batch}
+		if at[p] == nil {
+			order = append(order, p)
+		}
+		at[p] = append(at[p], b)
+	}
+	var out []string
+	for _, p := range order {
+		list := at[p] // slowest first
+		if len(list) <= fewBlocks {
+			for _, b := range list {
+				out = append(out, "slower: "+b.String())
+			}
+			continue
+		}
+		least := slices.MinFunc(list, func(a, b *BlockChange) int { return cmp.Compare(a.Change, b.Change) })
+		out = append(out, fmt.Sprintf("slower: %d blocks of %s on %s at batch %d, by %+.1f to %+.1f %%; most: %s",
+			len(list), p.model, p.device, p.batch, 100*least.Change, 100*list[0].Change, list[0]))
+	}
+	return out
+}
+
+// Failure is why a figure fails, on one line.
+func (c *Comparison) Failure() string {
+	return fmt.Sprintf("%s of %s: %.6g %s, was %.6g (%+.2f %%, allowed %g %%)", c.Metric, c.What, c.New, c.Unit, c.Old, 100*c.Worse, 100*c.Tolerance)
 }

@@ -53,6 +53,22 @@ type Today struct {
 	Workload *formats.Workload
 	// Planned is the best plan of today; nil where there is none.
 	Planned *formats.Plan
+	// Broken tells that the plan under check breaks a constraint: what it would
+	// carry is no figure.
+	Broken bool
+}
+
+// Reachable is the most that can be had today: what the plan under check keeps,
+// unless it is broken, or what the best plan of today reaches. False where there is
+// neither.
+func (t *Today) Reachable(kept float64) (float64, bool) {
+	switch {
+	case t.Planned == nil:
+		return kept, !t.Broken
+	case t.Broken:
+		return t.Planned.Objective.Value, true
+	}
+	return max(kept, t.Planned.Objective.Value), true
 }
 
 // Sample is one figure then and now, of one metric of the gate.

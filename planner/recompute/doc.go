@@ -9,6 +9,7 @@
 //	devices.go    pools, and the memory that a replica takes
 //	crossing.go   what crosses between two stages
 //	blocks.go     which blocks became slower
+//	noise.go      what a plan takes by a profile, and how well that is known
 //	cost.go       what the devices of a plan cost
 //
 // The halves are planner/pool/verify and planner/gear/verify.

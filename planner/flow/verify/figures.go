@@ -33,14 +33,13 @@ func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string,
 		if at < 0 {
 			continue
 		}
-		list = append(list, kind.Sample{Metric: "rps", What: a.Model, Old: was.plan.Applications[at].RPS, New: now, Unit: "rps"})
+		if !t.Broken {
+			list = append(list, kind.Sample{Metric: "rps", What: a.Model, Old: was.plan.Applications[at].RPS, New: now, Unit: "rps"})
+		}
 		list = append(list, kind.Sample{Metric: "p99", What: a.Model + " (longest path)", Old: recompute.US(was.longest(at)), New: recompute.US(c.longest(i)), Unit: "us"})
 	}
-	if t.Planned != nil {
-		kept = max(kept, t.Planned.Objective.Value)
-	}
-	if t.Against.Objective.Name == "throughput" {
-		list = append(list, kind.Sample{Metric: "rps", What: "objective, planned again", Old: t.Against.Objective.Value, New: kept, Unit: "rps per weight"})
+	if best, ok := t.Reachable(kept); ok && t.Against.Objective.Name == "throughput" {
+		list = append(list, kind.Sample{Metric: "rps", What: "objective, planned again", Old: t.Against.Objective.Value, New: best, Unit: "rps per weight"})
 	}
 	return list, "", nil
 }

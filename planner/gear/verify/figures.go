@@ -29,7 +29,7 @@ func (c *checker) rates(g *gears) []kind.Sample {
 	}
 	last := len(c.gear.Gears) - 1
 	now, promised := g.list[last].loadToday, &before.Gears[len(before.Gears)-1]
-	if !(now > 0) || !(promised.Utilisation > 0) {
+	if c.Broken || !(now > 0) || !(promised.Utilisation > 0) {
 		return nil
 	}
 	return []kind.Sample{{Metric: "rps", What: "cascade, fastest gear", Old: promised.ToQPS / promised.Utilisation, New: c.gear.Gears[last].ToQPS / now, Unit: "rps"}}
@@ -48,9 +48,13 @@ func (c *checker) accuracies(g *gears) []kind.Sample {
 	of := func(what string, now float64) kind.Sample {
 		return kind.Sample{Metric: "accuracy", What: what, Old: c.Against.Objective.Value, New: now, Unit: "share of answers"}
 	}
-	out := []kind.Sample{of("cascade", now)}
+	var out []kind.Sample
+	if !c.Broken {
+		out = append(out, of("cascade", now))
+	}
 	if c.Planned != nil && c.Planned.Objective.Name == "accuracy" {
-		out = append(out, of("cascade, planned again", max(now, c.Planned.Objective.Value)))
+		best, _ := c.Reachable(now)
+		out = append(out, of("cascade, planned again", best))
 	}
 	return out
 }

@@ -34,15 +34,12 @@ func (c *checker) rates() []kind.Sample {
 		if m := c.Plan.Promised(i); m.Weight > 0 {
 			kept = min(kept, now/m.Weight)
 		}
-		if old := deployed(c.Against, key); old >= 0 {
+		if old := deployed(c.Against, key); old >= 0 && !c.Broken {
 			out = append(out, kind.Sample{Metric: "rps", What: key.String(), Old: c.Against.Promised(old).RPS, New: now, Unit: "rps"})
 		}
 	}
-	best := kept
-	if c.Planned != nil {
-		best = max(best, c.Planned.Objective.Value)
-	}
-	if c.Against.Objective.Name == "throughput" && !math.IsInf(best, 1) {
+	best, ok := c.Reachable(kept)
+	if ok && c.Against.Objective.Name == "throughput" && !math.IsInf(best, 1) {
 		out = append(out, kind.Sample{Metric: "rps", What: "objective, planned again", Old: c.Against.Objective.Value, New: best, Unit: "rps per weight"})
 	}
 	return out

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"inferplan/planner/check"
+)
+
+// gateFormatNames are the formats in the order in which help lists them.
+var gateFormatNames = []string{"text", "json", "junit", "github", "gitlab", "markdown"}
+
+// gateFormats write a verdict on the plan at a path. More slot in here.
+var gateFormats = map[string]func(p *printer, r *check.Result, path string) error{
+	"text":     gateText,
+	"json":     func(p *printer, r *check.Result, _ string) error { return p.document(r) },
+	"junit":    gateJUnit,
+	"github":   gateGitHub,
+	"gitlab":   gateGitLab,
+	"markdown": gateMarkdown,
+}
+
+func comparisonRows(r *check.Result) [][]string {
+	var rows [][]string
+	for _, c := range r.Metrics {
+		state := "ok"
+		if c.Failed {
+			state = "FAIL"
+		}
+		chance := ""
+		switch {
+		case c.P != nil:
+			chance = fmt.Sprintf("p %.3f", *c.P)
+		case c.Noise > 0:
+			chance = fmt.Sprintf("± %.1f %%", 100*c.Noise)
+		}
+		rows = append(rows, []string{state, c.Metric, c.What, fmt.Sprintf("%.6g", c.Old), fmt.Sprintf("%.6g", c.New), c.Unit,
+			fmt.Sprintf("%+.2f %%", 100*c.Worse), fmt.Sprintf("%g %%", 100*c.Tolerance), chance})
+	}
+	return rows
+}
+
+var comparisonColumns = []string{"", "figure", "of", "promised", "today", "unit", "worse", "allowed", "chance"}
+
+func gateText(p *printer, r *check.Result, _ string) error {
+	if err := p.table("lllrrlrrr", comparisonColumns, comparisonRows(r)); err != nil {
+		return err
+	}
+	for _, line := range r.Explanation() {
+		fmt.Fprintln(p.out, line)
+	}
+	fmt.Fprintln(p.out, "verdict:", r.Verdict)
+	return nil
+}
+
+func gateMarkdown(p *printer, r *check.Result, _ string) error {
+	_, err := p.out.Write(markdownVerdict(r))
+	return err
+}
+
+func markdownVerdict(r *check.Result) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "**plan check: %s**\n\n| %s |\n|---|---|---|---:|---:|---|---:|---:|---:|\n", r.Verdict, strings.Join(comparisonColumns, " | "))
+	cell := strings.NewReplacer("|", "\\|", "<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`")
+	for _, row := range comparisonRows(r) {
+		for i := range row {
+			row[i] = cell.Replace(row[i])
+		}
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+	}
+	for _, line := range r.Explanation() {
+		fmt.Fprintf(&b, "\n- %s", line)
+	}
+	b.WriteByte('\n')
+	return b.Bytes()
+}
+
+// problem is one annotation of a verdict.
+type problem struct {
+	level string // error, warning, notice
+	name  string // of the constraint or figure
+	text  string
+}
+
+// problems are what a verdict annotates: failures first.
+func problems(r *check.Result) []problem {
+	var failures, warnings []problem
+	for _, f := range r.Findings {
+		if f.Severity == check.Error {
+			failures = append(failures, problem{"error", f.Constraint, f.String()})
+		} else {
+			warnings = append(warnings, problem{"warning", f.Constraint, f.String()})
+		}
+	}
+	for i := range r.Metrics {
+		if c := &r.Metrics[i]; c.Failed {
+			failures = append(failures, problem{"error", c.Metric, c.Failure()})
+		}
+	}
+	out := append(failures, warnings...)
+	for _, line := range r.Advice {
+		out = append(out, problem{"notice", "advice", line})
+	}
+	return out
+}
+
+// shownOfALevel is how many annotations of a level GitHub shows for a step.
+const shownOfALevel = 10
+
+// gateGitHub writes workflow commands, which show up as annotations, and the whole
+// verdict into the summary of the step.
+func gateGitHub(p *printer, r *check.Result, path string) error {
+	escape := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	shown, left := map[string]int{}, 0
+	for _, x := range problems(r) {
+		if shown[x.level]++; shown[x.level] > shownOfALevel {
+			left++
+			continue
+		}
+		fmt.Fprintf(p.out, "::%s file=%s,title=plan check::%s\n", x.level, property.Replace(filepath.ToSlash(path)), escape.Replace(x.text))
+	}
+	if left > 0 {
+		fmt.Fprintf(p.out, "%d more are in the summary of the step\n", left)
+	}
+	if summary := os.Getenv("GITHUB_STEP_SUMMARY"); summary != "" {
+		if err := appendFile(summary, markdownVerdict(r)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(p.out, "verdict:", r.Verdict)
+	return nil
+}
+
+func appendFile(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("the summary of the step: %w", err)
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// codeQuality is one entry of a GitLab Code Quality report.
+type codeQuality struct {
+	Description string `json:"description"`
+	CheckName   string `json:"check_name"`
+	Fingerprint string `json:"fingerprint"`
+	Severity    string `json:"severity"`
+	Location    struct {
+		Path  string `json:"path"`
+		Lines struct {
+			Begin int `json:"begin"`
+		} `json:"lines"`
+	} `json:"location"`
+}
+
+func gateGitLab(p *printer, r *check.Result, path string) error {
+	severity := map[string]string{"error": "major", "warning": "minor", "notice": "info"}
+	list := []codeQuality{}
+	for _, x := range problems(r) {
+		e := codeQuality{Description: x.text, CheckName: "plan check: " + x.name, Severity: severity[x.level]}
+		e.Fingerprint = fmt.Sprintf("%x", sha256.Sum256([]byte(path+"\n"+x.name+"\n"+x.text)))
+		e.Location.Path, e.Location.Lines.Begin = filepath.ToSlash(path), 1
+		list = append(list, e)
+	}
+	out, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the code quality report: %w", err)
+	}
+	_, err = fmt.Fprintf(p.out, "%s\n", out)
+	return err
+}
+
+type junitSuite struct {
+	XMLName  xml.Name    `xml:"testsuite"`
+	Name     string      `xml:"name,attr"`
+	Tests    int         `xml:"tests,attr"`
+	Failures int         `xml:"failures,attr"`
+	Cases    []junitCase `xml:"testcase"`
+	Out      string      `xml:"system-out,omitempty"`
+}
+
+type junitCase struct {
+	Class   string        `xml:"classname,attr"`
+	Name    string        `xml:"name,attr"`
+	Failure *junitFailure `xml:"failure,omitempty"`
+}
+
+type junitFailure struct {
+	Message string `xml:"message,attr"`
+}
+
+func gateJUnit(p *printer, r *check.Result, _ string) error {
+	s := junitSuite{Name: "plan check", Out: strings.Join(r.Advice, "\n")}
+	add := func(class, name, failure string) {
+		c := junitCase{Class: class, Name: name}
+		if failure != "" {
+			c.Failure = &junitFailure{failure}
+			s.Failures++
+		}
+		s.Cases = append(s.Cases, c)
+		s.Tests++
+	}
+	for i := range r.Metrics {
+		c, failure := &r.Metrics[i], ""
+		if c.Failed {
+			failure = c.Failure()
+		}
+		add(c.Metric, c.What, failure)
+	}
+	for _, f := range r.Findings {
+		if f.Severity == check.Error {
+			add(f.Constraint, f.Where, f.Message)
+		}
+	}
+	out, err := xml.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return errors.Join(errors.New("writing JUnit XML"), err)
+	}
+	_, err = fmt.Fprintf(p.out, "%s%s\n", xml.Header, out)
+	return err
+}

@@ -1,0 +1,114 @@
+package profiler
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"inferplan/formats"
+)
+
+// Repeat measures as Run does, and then runs-1 times more from the same cuts,
+// whatever the profile holds. The profile keeps the first numbers, and with its
+// device how far the runs lie apart. Every run may take the whole budget. When the
+// context ends, the profile tells of the runs that were complete.
+func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) {
+	first, err := Run(ctx, o)
+	if err != nil || runs < 2 {
+		return first, err
+	}
+	all := []*formats.Profile{first}
+	for len(all) < runs {
+		again := o
+		again.Out, again.Profile, again.Force, again.Ranges = "", cutsOf(first), false, Ranges{}
+		p, err := Run(ctx, again)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return first, fmt.Errorf("run %d of %d: %w", len(all)+1, runs, err)
+		}
+		all = append(all, p)
+	}
+	keep := func(p *formats.Profile) error {
+		for i := range p.Devices {
+			if d := &p.Devices[i]; len(all) > 1 {
+				if spread, ok := spreadOf(all, d.Device); ok {
+					d.BetweenRuns = &formats.BetweenRuns{Runs: len(all), Spread: spread}
+				}
+			}
+		}
+		return nil
+	}
+	if o.Out == "" {
+		return first, keep(first)
+	}
+	return Update(o.Out, first, keep)
+}
+
+// cutsOf is a profile with the models' blocks and no measurements.
+func cutsOf(p *formats.Profile) *formats.Profile {
+	out := &formats.Profile{Format: p.Format, Devices: []formats.ProfileDevice{}}
+	for _, m := range p.Models {
+		m.Measurements = nil
+		out.Models = append(out.Models, m)
+	}
+	return out
+}
+
+// spreadOf is the relative standard deviation of a model's time from run to run on
+// a kind of devices, over all that every run has measured. Only ratios count, so a
+// small model says as much as a large one. Rounded to four decimals.
+func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) {
+	squares, free := 0.0, 0
+	for i := range runs[0].Models {
+		for _, m := range runs[0].Models[i].Measurements {
+			if m.Device != device {
+				continue
+			}
+			logs, mean := make([]float64, 0, len(runs)), 0.0
+			for _, run := range runs {
+				if t := timeOf(run, runs[0].Models[i].Model, &m); t > 0 {
+					logs = append(logs, math.Log(t))
+					mean += math.Log(t)
+				}
+			}
+			if len(logs) < len(runs) {
+				continue
+			}
+			mean /= float64(len(logs))
+			for _, l := range logs {
+				squares += (l - mean) * (l - mean)
+			}
+			free += len(logs) - 1
+		}
+	}
+	if free == 0 {
+		return 0, false
+	}
+	return math.Round(1e4*math.Sqrt(squares/float64(free))) / 1e4, true
+}
+
+// timeOf is what a run measured of a model where another measured m: the whole
+// model, or the sum of its blocks; 0 where it did not.
+func timeOf(run *formats.Profile, model string, m *formats.Measurement) float64 {
+	for i := range run.Models {
+		if run.Models[i].Model != model {
+			continue
+		}
+		for _, x := range run.Models[i].Measurements {
+			if x.Device != m.Device || x.Share != m.Share || x.Batch != m.Batch {
+				continue
+			}
+			if x.Whole != nil {
+				return float64(x.Whole.WallUS)
+			}
+			sum := 0.0
+			for _, l := range x.Blocks {
+				sum += float64(l.WallUS)
+			}
+			return sum
+		}
+	}
+	return 0
+}
