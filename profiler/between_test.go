@@ -55,3 +55,22 @@ func TestRepeatTellsHowFarRunsLieApart(t *testing.T) {
 		t.Error("a longer profile forgot it")
 	}
 }
+
+// Checks of float16 take at most a quarter of a model's part of the budget, and one
+// input at least.
+func TestFloat16ChecksKeepToTheBudget(t *testing.T) {
+	m := uniformModel("net", 10, time.Millisecond)
+	for _, c := range []struct {
+		budget time.Duration
+		models int
+		want   int
+	}{{0, 1, 8}, {time.Hour, 1, 8}, {time.Second, 1, 4}, {time.Second, 2, 2}, {time.Millisecond, 1, 1}} {
+		r := &runner{o: &Options{Budget: c.budget, Blocks: 10, FP16Samples: 8}}
+		j := &job{whole: 10 * time.Millisecond}
+		j.cut = &fakeBlocks{m: m, bounds: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}
+		r.jobs = make([]*job, c.models)
+		if got := r.fp16Samples(j); got != c.want {
+			t.Errorf("budget %v, %d models: %d inputs, want %d", c.budget, c.models, got, c.want)
+		}
+	}
+}

@@ -47,7 +47,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 			prepare += 2*j.load + (atomRounds+4)*j.whole
 		}
 		if r.wantsFP16(j) {
-			prepare += time.Duration(float64(r.o.FP16Samples)*(float64(n)/2+1)) * j.whole
+			prepare += time.Duration(r.fp16Samples(j)) * r.fp16Sample(j)
 		}
 		j.expect = prepare + rounds((3*rule.MinRounds+1)/2)
 		least += prepare + budgetRounds*round

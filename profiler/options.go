@@ -53,7 +53,7 @@ type Options struct {
 	Seed uint64
 	Dims map[string]map[string][]int64
 
-	FP16Samples int // inputs per check of float16; default 8, negative for none
+	FP16Samples int // inputs per check of float16; default 8, fewer where the budget is small, negative for none
 
 	// Out is the profile's file. What it holds is kept and extended, and it is
 	// written (whole, by renaming) after every finished measurement. Empty: no

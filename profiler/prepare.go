@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
@@ -133,6 +134,32 @@ func (r *runner) wantsFP16(j *job) bool {
 	return false
 }
 
+// fp16Share is the most of the budget that checks of float16 take.
+const fp16Share = 0.25
+
+// fp16Samples is on how many inputs a model's cuts are checked: as many as asked, but
+// at least one, and no more than the model's part of the budget has time for.
+func (r *runner) fp16Samples(j *job) int {
+	one := r.fp16Sample(j)
+	if r.o.Budget <= 0 || one <= 0 {
+		return r.o.FP16Samples
+	}
+	part := fp16Share * float64(r.o.Budget) / float64(len(r.jobs))
+	return max(1, min(r.o.FP16Samples, int(part/float64(one))))
+}
+
+// fp16Sample is what checking one input takes: every cut runs what comes behind it
+// once more.
+func (r *runner) fp16Sample(j *job) time.Duration {
+	var n int
+	if j.cut != nil {
+		n = j.cut.Len()
+	} else {
+		n = min(r.o.Blocks, j.m.atoms())
+	}
+	return time.Duration((float64(n)/2 + 1) * float64(j.whole))
+}
+
 // fp16 checks the cuts of a loaded chain. The last block is loaded once more
 // with the tensor before its closing softmax as a further output: softmax
 // hides differences.
@@ -163,7 +190,7 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 	if answer.Spec().Type != engine.F32 {
 		return nil // nothing that can be compared as numbers
 	}
-	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, g.o.FP16Samples,
+	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, g.fp16Samples(j),
 		func(sample int) error {
 			for _, t := range bindings[0].Inputs() {
 				if err := fillSeeded(t, sample); err != nil {
