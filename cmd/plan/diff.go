@@ -12,19 +12,32 @@ import (
 
 func newDiffCommand(g *globals) *cobra.Command {
 	var tolerance float64
+	var format string
 	cmd := &cobra.Command{
 		Use:   "diff A B",
-		Short: "What moved between two plans, or two profiles",
+		Short: "What moved between two plans, profiles or reports",
 		Long: `What moved between two plans: objective, rates, pipelines, gears, devices, policy, options, inputs;
-or between two profiles: devices, models, cuts, and every latency that moved by more than --tolerance.
+between two profiles: devices, models, cuts, and every latency that moved by more than --tolerance;
+or between two reports: attainment, goodput, latencies, by model, and use of devices.
+Of plans the first line says what a switch means: pipelines, devices that load other blocks, the objective.
 
 Exit code 0: nothing differs; 1: something does.`,
 		Example: `  plan diff old.json plan.json
   plan diff --json old.json plan.json
-  plan diff yesterday/profile.json profile.json --tolerance 0.05`,
+  plan diff old.json plan.json --format markdown
+  plan diff yesterday/profile.json profile.json --tolerance 0.05
+  plan diff before.json after.json`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
+			lines := (*diff.Result).Lines
+			switch format {
+			case "text":
+			case "markdown":
+				lines = (*diff.Result).Markdown
+			default:
+				return usageErrorf("--format %q: expected text or markdown", format)
+			}
 			d, err := compare(args[0], args[1], tolerance)
 			if err != nil {
 				return err
@@ -34,7 +47,7 @@ Exit code 0: nothing differs; 1: something does.`,
 					return err
 				}
 			} else {
-				for _, l := range d.Lines() {
+				for _, l := range lines(d) {
 					fmt.Fprintln(p.out, l)
 				}
 			}
@@ -46,6 +59,8 @@ Exit code 0: nothing differs; 1: something does.`,
 		},
 	}
 	cmd.Flags().Float64Var(&tolerance, "tolerance", 0.02, "of profiles: share by which a latency may move without being told")
+	cmd.Flags().StringVar(&format, "format", "text", "text or markdown")
+	complete(cmd, "format", "text", "markdown")
 	return cmd
 }
 
@@ -54,24 +69,24 @@ func compare(a, b string, tolerance float64) (*diff.Result, error) {
 	if err := number("tolerance", tolerance, 0, 1); err != nil {
 		return nil, err
 	}
-	if kindAt(a) == formats.KindProfile {
-		x, err := formats.ReadProfile(a)
-		if err != nil {
-			return nil, withCode(exitUsage, err)
-		}
-		y, err := formats.ReadProfile(b)
-		if err != nil {
-			return nil, withCode(exitUsage, err)
-		}
-		return diff.Profiles(x, y, tolerance), nil
+	switch kindAt(a) {
+	case formats.KindProfile:
+		return between(a, b, formats.ReadProfile, func(x, y *formats.Profile) *diff.Result { return diff.Profiles(x, y, tolerance) })
+	case formats.KindReport:
+		return between(a, b, formats.ReadReport, diff.Reports)
 	}
-	x, err := readPlan(a)
+	return between(a, b, readPlan, planner.Diff)
+}
+
+// between reads two documents and compares them.
+func between[T any](a, b string, read func(string) (T, error), compare func(x, y T) *diff.Result) (*diff.Result, error) {
+	x, err := read(a)
 	if err != nil {
 		return nil, withCode(exitUsage, err)
 	}
-	y, err := readPlan(b)
+	y, err := read(b)
 	if err != nil {
 		return nil, withCode(exitUsage, err)
 	}
-	return planner.Diff(x, y), nil
+	return compare(x, y), nil
 }

@@ -2,9 +2,9 @@ package diff
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strconv"
+	"strings"
 
 	"inferplan/formats"
 )
@@ -27,22 +27,29 @@ type Change struct {
 	Note     string   `json:"note,omitempty"`     // better, worse, or what else helps to judge
 }
 
+// marks stand in front of a change on a line.
+var marks = map[string]string{Added: "+ ", Removed: "- ", Changed: "~ "}
+
 // String is the change on one line.
-func (c *Change) String() string {
+func (c *Change) String() string { return marks[c.What] + c.detail() }
+
+// words is the change as a sentence that needs no mark.
+func (c *Change) words() string {
+	if c.What == Changed {
+		return c.detail()
+	}
+	return c.What + " " + c.detail()
+}
+
+func (c *Change) detail() string {
 	s := c.Path
-	switch c.What {
-	case Added:
-		s = "+ " + s
-		if c.New != "" {
-			s += ": " + c.New
-		}
-	case Removed:
-		s = "- " + s
-		if c.Old != "" {
-			s += ": " + c.Old
-		}
-	default:
-		s = "~ " + s + ": " + c.Old + " -> " + c.New
+	switch {
+	case c.What == Changed && c.Old != "":
+		s += ": " + c.Old + " -> " + c.New
+	case c.What == Removed && c.Old != "":
+		s += ": " + c.Old
+	case c.What != Removed && c.New != "":
+		s += ": " + c.New
 	}
 	if c.Relative != nil {
 		s += " (" + percent(*c.Relative) + ")"
@@ -55,7 +62,8 @@ func (c *Change) String() string {
 
 // Result is what moved between two documents, in the order of the document.
 type Result struct {
-	Kind    string        `json:"kind"` // of the documents
+	Kind    string        `json:"kind"`              // of the documents
+	Summary string        `json:"summary,omitempty"` // on one line, of plans and profiles
 	Changes []Change      `json:"changes"`
 	Blocks  []BlockChange `json:"blocks,omitempty"` // profiles: the moved latencies as numbers
 }
@@ -63,10 +71,13 @@ type Result struct {
 // Empty tells whether nothing moved.
 func (r *Result) Empty() bool { return len(r.Changes) == 0 }
 
-// Lines returns the changes for people: a heading per section and a line per
-// change; none when nothing moved.
+// Lines returns the changes for people: the summary, a heading per section and a
+// line per change; none when nothing moved.
 func (r *Result) Lines() []string {
 	var out []string
+	if r.Summary != "" {
+		out = append(out, r.Summary)
+	}
 	section := ""
 	for i := range r.Changes {
 		c := &r.Changes[i]
@@ -79,15 +90,25 @@ func (r *Result) Lines() []string {
 	return out
 }
 
-// WriteText writes Lines.
-func (r *Result) WriteText(w io.Writer) error {
-	for _, l := range r.Lines() {
-		if _, err := fmt.Fprintln(w, l); err != nil {
-			return err
-		}
+// Markdown returns the same as a list, for a comment on a change.
+func (r *Result) Markdown() []string {
+	var out []string
+	if r.Summary != "" {
+		out = append(out, "**"+r.Summary+"**")
 	}
-	return nil
+	section := ""
+	for i := range r.Changes {
+		c := &r.Changes[i]
+		if c.Section != section {
+			section = c.Section
+			out = append(out, "", "*"+section+"*", "")
+		}
+		out = append(out, "- "+markdownEscapes.Replace(c.words()))
+	}
+	return out
 }
+
+var markdownEscapes = strings.NewReplacer("<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`", "|", "\\|")
 
 // Recorder fills a Result; its methods record only what differs.
 type Recorder struct {
@@ -174,7 +195,24 @@ func relative(old, new float64) *float64 {
 	return &x
 }
 
-func percent(x float64) string { return fmt.Sprintf("%+.3g%%", 100*x) }
+func percent(x float64) string { return fmt.Sprintf("%+.3g %%", 100*x) }
+
+// share compares shares, which are told as percentages; differences below a
+// millionth are none.
+func (r *Recorder) share(path string, old, new *float64, d direction) {
+	const least = 1e-6
+	text := func(x float64) string { return strconv.FormatFloat(100*x, 'g', 4, 64) + " %" }
+	switch {
+	case old != nil && new != nil:
+		if math.Abs(*old-*new) > least {
+			r.add(Changed, path, text(*old), text(*new), nil, judge(*old, *new, d))
+		}
+	case old != nil:
+		r.add(Removed, path, text(*old), "", nil, "")
+	case new != nil:
+		r.add(Added, path, "", text(*new), nil, "")
+	}
+}
 
 // figureText writes a number with six digits: enough to tell apart what the
 // relative change then judges.
@@ -186,7 +224,10 @@ func figureText(x float64, unit string) string {
 	return s
 }
 
-func spanText(m formats.Micros) string { return formats.SLO{Duration: m.D()}.String() }
+// spanText is a time in milliseconds, as tables have it.
+func spanText(m formats.Micros) string {
+	return strconv.FormatFloat(float64(m.D())/1e6, 'g', 5, 64) + " ms"
+}
 
 // union returns the names of a in order, then those only in b; inA and inB map
 // them to indexes.

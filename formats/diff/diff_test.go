@@ -130,13 +130,13 @@ func TestProfilesNameTheBlock(t *testing.T) {
 		t.Error(d)
 	}
 	lines := strings.Join(r.Lines(), "\n")
-	if want := "blocks\n  ~ model tiny block 1 on cpu-1 share 1/1 batch 1: 50.001us -> 52.501us (+5%), worse"; lines != want {
+	if want := "blocks\n  ~ model tiny block 1 on cpu-1 share 1/1 batch 1: 0.050001 ms -> 0.052501 ms (+5 %), worse"; lines != want {
 		t.Errorf("got %s\nwant %s", lines, want)
 	}
 	if r := diff.Profiles(a, b, 0.06); !r.Empty() {
 		t.Errorf("within the tolerance, yet %v", r.Lines())
 	}
-	if got := r.Blocks[0].String(); got != "model tiny block 1 on cpu-1 share 1/1 batch 1: 50.001us -> 52.501us (+5%)" {
+	if got := r.Blocks[0].String(); got != "model tiny block 1 on cpu-1 share 1/1 batch 1: 0.050001 ms -> 0.052501 ms (+5 %)" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -153,7 +153,7 @@ func TestProfilesNameWhatCameAndWent(t *testing.T) {
 		"  ~ cpu-1 engine_version: 1.29.0 -> 1.30.0",
 		"  - device L4",
 		"models",
-		"  ~ model tiny block 0 cut_bytes_fp16: 32 -> 33 (+3.12%)",
+		"  ~ model tiny block 0 cut_bytes_fp16: 32 -> 33 (+3.12 %)",
 		"measurements",
 		"  - model tiny on L4 share 1/2 batch 4",
 		"models",
@@ -161,5 +161,70 @@ func TestProfilesNameWhatCameAndWent(t *testing.T) {
 	}
 	if d := cmp.Diff(want, diff.Profiles(a, b, 0).Lines()); d != "" {
 		t.Error(d)
+	}
+}
+
+// A model that is slower everywhere has one cause, and takes one line.
+func TestProfilesTellOneCauseOnce(t *testing.T) {
+	a, b := profile(t), profile(t)
+	many := func(p *formats.Profile, us formats.Micros) {
+		m := &p.Models[0].Measurements[0]
+		m.Blocks = nil
+		p.Models[0].Blocks = nil
+		for i := range 6 {
+			p.Models[0].Blocks = append(p.Models[0].Blocks, formats.Block{Name: string(rune('a' + i))})
+			m.Blocks = append(m.Blocks, formats.Latency{WallUS: us + formats.Micros(i)})
+		}
+		p.Models[0].Measurements = p.Models[0].Measurements[:1]
+	}
+	many(a, 10_000_000)
+	many(b, 11_000_000)
+	r := diff.Profiles(a, b, 0.02)
+	if len(r.Blocks) != 6 {
+		t.Errorf("%d latencies as numbers, want all 6", len(r.Blocks))
+	}
+	want := []string{"blocks", "  ~ model tiny on cpu-1: 6 latencies by +10 % to +10 %, median +10 %, worse"}
+	if d := cmp.Diff(want, r.Lines()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestReports(t *testing.T) {
+	report := func(late int64, p99 formats.Micros) *formats.Report {
+		c := formats.Counts{Requests: 1000, Completed: 1000, Late: late, Attainment: 1 - float64(late)/1000, GoodputRPS: 50}
+		l := formats.LatencySummary{P50US: 10_000_000, P99US: p99}
+		return &formats.Report{Source: "simulate", Counts: c, Latency: l,
+			Models:  []formats.ModelReport{{Model: "m", Counts: c, Latency: l}},
+			Devices: []formats.DeviceReport{{Device: "L4", Count: 2, Utilisation: 0.5}}}
+	}
+	if r := diff.Reports(report(3, 30_000_000), report(3, 30_000_000)); !r.Empty() {
+		t.Errorf("the same report: %v", r.Lines())
+	}
+	want := []string{
+		"requests",
+		"  ~ attainment: 99.7 % -> 98 %, worse",
+		"  ~ late: 3 -> 20, worse",
+		"  ~ p99: 30 ms -> 45 ms (+50 %), worse",
+		"models",
+		"  ~ m attainment: 99.7 % -> 98 %, worse",
+		"  ~ m late: 3 -> 20, worse",
+		"  ~ m p99: 30 ms -> 45 ms (+50 %), worse",
+	}
+	r := diff.Reports(report(3, 30_000_000), report(20, 45_000_000))
+	if d := cmp.Diff(want, r.Lines()); d != "" {
+		t.Error(d)
+	}
+	if md := strings.Join(r.Markdown(), "\n"); !strings.Contains(md, "*requests*\n\n- attainment: 99.7 % -> 98 %, worse\n") {
+		t.Errorf("%s", md)
+	}
+}
+
+// The summary counts what a switch costs: the devices that load other blocks.
+func TestSummary(t *testing.T) {
+	a, b := plan(t), plan(t)
+	b.Objective.Value *= 1.26
+	b.Deployment[0].Pipelines[0].Stages[0].Blocks[1], b.Deployment[0].Pipelines[0].Stages[1].Blocks[0] = 3, 3
+	if got, want := diff.Plans(a, b, nil).Summary, "4 of 5 devices load other blocks; throughput +26 %"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -33,7 +33,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	}
 	r.figure("value", a.Objective.Value, b.Objective.Value, "", good)
 	r.optional("bound", a.Objective.Bound, b.Objective.Bound, "", neutral)
-	r.optional("gap", a.Objective.Gap, b.Objective.Gap, "", lessIsBetter)
+	r.share("gap", a.Objective.Gap, b.Objective.Gap, lessIsBetter)
 	r.text("stopped by", a.StoppedBy, b.StoppedBy)
 	r.certified(a.Certified, b.Certified)
 
@@ -55,6 +55,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	r.lines(a.Assumptions, b.Assumptions)
 	r.section = "warnings"
 	r.lines(a.Warnings, b.Warnings)
+	r.summarise(a, b)
 	return &r.Result
 }
 
@@ -214,8 +215,16 @@ func blocks(s *formats.Stage) string { return fmt.Sprintf("[%d,%d)", s.Blocks[0]
 
 func placement(s *formats.Stage) string {
 	var parts []string
-	for _, p := range s.Placement {
-		parts = append(parts, fmt.Sprintf("%d from device %d, %d each", p.Replicas, p.First, p.PerDevice))
+	for i := range s.Placement {
+		p := &s.Placement[i]
+		text := fmt.Sprintf("device %d", p.First)
+		if n := devicesOf(p); n > 1 {
+			text = fmt.Sprintf("devices %d to %d", p.First, p.First+n-1)
+		}
+		if p.PerDevice > 1 {
+			text += fmt.Sprintf(", %d each", p.PerDevice)
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -230,7 +239,7 @@ func describe(p *formats.Pipeline) string {
 }
 
 func (r *Recorder) pools(a, b []formats.Pool) {
-	count := func(p *formats.Pool) string { return fmt.Sprintf("%d devices", p.Count) }
+	count := func(p *formats.Pool) string { return plural(p.Count, "device") }
 	matched(r, "devices", a, b, func(p *formats.Pool) string { return p.Device }, "pool ", count, func(n string, was, is *formats.Pool) {
 		x, y := was.WithDefaults(), is.WithDefaults()
 		at := "pool " + n + " "

@@ -3,6 +3,7 @@ package diff
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/formats"
 )
@@ -78,8 +79,8 @@ func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 	point := func(m *formats.Measurement) string {
 		return fmt.Sprintf("%s share 1/%d batch %d", m.Device, m.Share, m.Batch)
 	}
+	before := len(r.Blocks)
 	matched(r, "measurements", a.Measurements, b.Measurements, point, at+" on ", untold, func(_ string, x, y *formats.Measurement) {
-		r.section = "blocks"
 		if x.Whole != nil && y.Whole != nil {
 			r.latency(a, x, Whole, x.Whole, y.Whole, tolerance)
 		}
@@ -89,6 +90,7 @@ func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 			}
 		}
 	})
+	r.latencies(r.Blocks[before:])
 }
 
 func (r *Recorder) latency(m *formats.ProfileModel, p *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
@@ -101,5 +103,42 @@ func (r *Recorder) latency(m *formats.ProfileModel, p *formats.Measurement, bloc
 		c.Name = m.Blocks[block].Name
 	}
 	r.Blocks = append(r.Blocks, c)
-	r.add(Changed, c.path(), spanText(a.WallUS), spanText(b.WallUS), rel, judge(float64(a.WallUS), float64(b.WallUS), lessIsBetter))
+}
+
+// fewLatencies of one model on one kind of device are told each; more have one
+// cause, and are told as one.
+const fewLatencies = 4
+
+// latencies adds the latencies that moved, of one model, device by device.
+func (r *Recorder) latencies(moved []BlockChange) {
+	var kinds []string
+	by := map[string][]BlockChange{}
+	for _, c := range moved {
+		if by[c.Device] == nil {
+			kinds = append(kinds, c.Device)
+		}
+		by[c.Device] = append(by[c.Device], c)
+	}
+	r.section = "blocks"
+	for _, kind := range kinds {
+		list := by[kind]
+		if len(list) <= fewLatencies {
+			for i := range list {
+				c := &list[i]
+				r.add(Changed, c.path(), spanText(c.OldUS), spanText(c.NewUS), &c.Relative, judge(float64(c.OldUS), float64(c.NewUS), lessIsBetter))
+			}
+			continue
+		}
+		moves := make([]float64, len(list))
+		for i := range list {
+			moves[i] = list[i].Relative
+		}
+		slices.Sort(moves)
+		low, high := moves[0], moves[len(moves)-1]
+		note := ""
+		if low > 0 || high < 0 {
+			note = judge(0, low, lessIsBetter)
+		}
+		r.add(Changed, fmt.Sprintf("model %s on %s: %d latencies by %s to %s, median %s", list[0].Model, kind, len(list), percent(low), percent(high), percent(moves[len(moves)/2])), "", "", nil, note)
+	}
 }

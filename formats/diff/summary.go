@@ -1,0 +1,131 @@
+package diff
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// summarise says on one line what a switch from plan a to plan b means: pipelines,
+// devices that load other blocks, the objective, and what was asked differently.
+func (r *Recorder) summarise(a, b *formats.Plan) {
+	if len(r.Changes) == 0 {
+		return
+	}
+	var parts []string
+	if added, removed := r.counted("pipelines", Added), r.counted("pipelines", Removed); added+removed > 0 {
+		parts = append(parts, fmt.Sprintf("%s added, %d removed", plural(added, "pipeline"), removed))
+	}
+	if reloaded, used := reloads(a, b); used > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %s load other blocks", reloaded, plural(used, "device")))
+	}
+	if x, y := a.Objective, b.Objective; x.Name == y.Name && x.Value != y.Value && x.Value != 0 {
+		parts = append(parts, fmt.Sprintf("%s %s", y.Name, percent((y.Value-x.Value)/x.Value)))
+	}
+	if asked := append(r.contents(), r.names("options", "devices", "arrivals")...); len(asked) > 0 {
+		parts = append(parts, "asked with another "+strings.Join(asked, ", "))
+	}
+	r.Summary = strings.Join(parts, "; ")
+}
+
+// counted is how many things of a section came or went.
+func (r *Recorder) counted(section, what string) (n int) {
+	for i := range r.Changes {
+		if c := &r.Changes[i]; c.Section == section && c.What == what {
+			n++
+		}
+	}
+	return n
+}
+
+// contents are the inputs that have another content.
+func (r *Recorder) contents() (out []string) {
+	for i := range r.Changes {
+		if c := &r.Changes[i]; c.Section == "inputs" && c.What == Changed {
+			if role, ok := strings.CutSuffix(c.Path, " content"); ok {
+				out = append(out, role)
+			}
+		}
+	}
+	return out
+}
+
+// names are the first of what moved in sections that say what was asked for. What
+// devices are used is no part of it.
+func (r *Recorder) names(sections ...string) (out []string) {
+	for i := range r.Changes {
+		c := &r.Changes[i]
+		if !slices.Contains(sections, c.Section) || c.Section == "devices" && !strings.HasPrefix(c.Path, "pool ") {
+			continue
+		}
+		if !slices.Contains(out, c.Path) {
+			out = append(out, c.Path)
+		}
+	}
+	const most = 4
+	if len(out) > most {
+		out = append(out[:most:most], fmt.Sprintf("and %d more", len(out)-most))
+	}
+	return out
+}
+
+// reloads is how many devices hold other blocks in b than in a, of those that either
+// uses.
+func reloads(a, b *formats.Plan) (reloaded, used int) {
+	was, is := held(a), held(b)
+	all := maps.Clone(was)
+	maps.Copy(all, is)
+	for device := range all {
+		if was[device] != is[device] {
+			reloaded++
+		}
+	}
+	return reloaded, len(all)
+}
+
+// unit is one device of a kind.
+type unit struct {
+	kind string
+	n    int
+}
+
+// held is what each device holds: models, blocks and shares, in words.
+func held(p *formats.Plan) map[unit]string {
+	parts := map[unit][]string{}
+	for i := range p.Deployment {
+		m := &p.Deployment[i]
+		for k := range m.Pipelines {
+			for s := range m.Pipelines[k].Stages {
+				x := &m.Pipelines[k].Stages[s]
+				for _, at := range x.Placement {
+					for n := range devicesOf(&at) {
+						u := unit{x.Device, at.First + n}
+						parts[u] = append(parts[u], fmt.Sprintf("%s %s/%d", m.Model, blocks(x), x.Share))
+					}
+				}
+			}
+		}
+	}
+	out := map[unit]string{}
+	for u, list := range parts {
+		slices.Sort(list)
+		out[u] = strings.Join(slices.Compact(list), ", ")
+	}
+	return out
+}
+
+// devicesOf is how many devices a placement is on.
+func devicesOf(p *formats.Placement) int {
+	each := max(p.PerDevice, 1)
+	return (p.Replicas + each - 1) / each
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
