@@ -55,7 +55,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	r.lines(a.Assumptions, b.Assumptions)
 	r.section = "warnings"
 	r.lines(a.Warnings, b.Warnings)
-	r.summarise(a, b)
+	r.Summary = changes(r.Changes).summary(a, b)
 	return &r.Result
 }
 

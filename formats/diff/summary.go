@@ -9,14 +9,17 @@ import (
 	"inferplan/formats"
 )
 
-// summarise says on one line what a switch from plan a to plan b means: pipelines,
+// changes are those of one comparison.
+type changes []Change
+
+// summary says on one line what a switch from plan a to plan b means: pipelines,
 // devices that load other blocks, the objective, and what was asked differently.
-func (r *Recorder) summarise(a, b *formats.Plan) {
-	if len(r.Changes) == 0 {
-		return
+func (list changes) summary(a, b *formats.Plan) string {
+	if len(list) == 0 {
+		return ""
 	}
 	var parts []string
-	if added, removed := r.counted("pipelines", Added), r.counted("pipelines", Removed); added+removed > 0 {
+	if added, removed := list.counted("pipelines", Added), list.counted("pipelines", Removed); added+removed > 0 {
 		parts = append(parts, fmt.Sprintf("%s added, %d removed", plural(added, "pipeline"), removed))
 	}
 	if reloaded, used := reloads(a, b); used > 0 {
@@ -25,16 +28,16 @@ func (r *Recorder) summarise(a, b *formats.Plan) {
 	if x, y := a.Objective, b.Objective; x.Name == y.Name && x.Value != y.Value && x.Value != 0 {
 		parts = append(parts, fmt.Sprintf("%s %s", y.Name, percent((y.Value-x.Value)/x.Value)))
 	}
-	if asked := append(r.contents(), r.names("options", "devices", "arrivals")...); len(asked) > 0 {
+	if asked := append(list.contents(), list.names("options", "devices", "arrivals")...); len(asked) > 0 {
 		parts = append(parts, "asked with another "+strings.Join(asked, ", "))
 	}
-	r.Summary = strings.Join(parts, "; ")
+	return strings.Join(parts, "; ")
 }
 
 // counted is how many things of a section came or went.
-func (r *Recorder) counted(section, what string) (n int) {
-	for i := range r.Changes {
-		if c := &r.Changes[i]; c.Section == section && c.What == what {
+func (list changes) counted(section, what string) (n int) {
+	for i := range list {
+		if c := &list[i]; c.Section == section && c.What == what {
 			n++
 		}
 	}
@@ -42,9 +45,9 @@ func (r *Recorder) counted(section, what string) (n int) {
 }
 
 // contents are the inputs that have another content.
-func (r *Recorder) contents() (out []string) {
-	for i := range r.Changes {
-		if c := &r.Changes[i]; c.Section == "inputs" && c.What == Changed {
+func (list changes) contents() (out []string) {
+	for i := range list {
+		if c := &list[i]; c.Section == "inputs" && c.What == Changed {
 			if role, ok := strings.CutSuffix(c.Path, " content"); ok {
 				out = append(out, role)
 			}
@@ -55,9 +58,9 @@ func (r *Recorder) contents() (out []string) {
 
 // names are the first of what moved in sections that say what was asked for. What
 // devices are used is no part of it.
-func (r *Recorder) names(sections ...string) (out []string) {
-	for i := range r.Changes {
-		c := &r.Changes[i]
+func (list changes) names(sections ...string) (out []string) {
+	for i := range list {
+		c := &list[i]
 		if !slices.Contains(sections, c.Section) || c.Section == "devices" && !strings.HasPrefix(c.Path, "pool ") {
 			continue
 		}
