@@ -10,14 +10,19 @@ import (
 )
 
 func newReportCommand(g *globals) *cobra.Command {
-	return &cobra.Command{
+	var attainment float64
+	cmd := &cobra.Command{
 		Use:   "report REPORT...",
 		Short: "Show reports side by side: promised against measured",
 		Long: `Show reports of simulate, serve and load side by side, the first as the reference.
 
-Each row is a model in one report; the differences are against the first report.`,
+Each row is a model in one report; the differences are against the first report. The last
+lines say which models miss the attainment, and where a latency is not what was promised.
+
+Exit code 1: with --attainment, a model of a report is below it.`,
 		Example: `  plan report report.json
-  plan report promised.json measured.json`,
+  plan report promised.json measured.json
+  plan report promised.json measured.json --attainment 0.99`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
@@ -34,12 +39,61 @@ Each row is a model in one report; the differences are against the first report.
 					p.note("note: %s: interrupted; it is of what was complete until then", args[i])
 				}
 			}
-			if g.json {
-				return p.document(reports)
+			if err := share("attainment", attainment); err != nil {
+				return err
 			}
-			return printReports(p, args, reports)
+			var err error
+			if g.json {
+				err = p.document(reports)
+			} else {
+				err = printReports(p, args, reports)
+			}
+			if err != nil {
+				return err
+			}
+			missed := missing(args, reports, attainment)
+			for _, line := range append(missed, drifted(args, reports)...) {
+				p.note("%s", line)
+			}
+			if cmd.Flags().Changed("attainment") && len(missed) > 0 {
+				return &exitError{code: exitGate}
+			}
+			return nil
 		},
 	}
+	cmd.Flags().Float64Var(&attainment, "attainment", 0.99, "share of requests in time that every model must reach; given, exit 1 where one does not")
+	return cmd
+}
+
+// missing tells, a line each, which models of which reports are below an attainment.
+func missing(names []string, reports []*formats.Report, least float64) (out []string) {
+	for j, r := range reports {
+		for i := range r.Models {
+			m := &r.Models[i]
+			if m.Requests > 0 && m.Attainment < least {
+				out = append(out, fmt.Sprintf("%s: %s answered %s in time, below %s", reportName(names[j]), m.Key(), percent(m.Attainment), percent(least)))
+			}
+		}
+	}
+	return out
+}
+
+// driftShare is from which difference on a median is not what was promised.
+const driftShare = 0.2
+
+// drifted tells which reports' medians are not those of the first.
+func drifted(names []string, reports []*formats.Report) (out []string) {
+	first := reports[0]
+	for j, r := range reports[1:] {
+		if first.Latency.P50US == 0 {
+			break
+		}
+		if off := float64(r.Latency.P50US)/float64(first.Latency.P50US) - 1; off > driftShare || off < -driftShare {
+			out = append(out, fmt.Sprintf("%s: the median is %+.0f %% of %s's; where a simulation by recorded times (plan simulate --service) agrees with it, the machine is no longer what the profile says",
+				reportName(names[j+1]), 100*off, reportName(names[0])))
+		}
+	}
+	return out
 }
 
 // printReports puts the same model of each report under one another.

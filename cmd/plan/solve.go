@@ -12,6 +12,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner"
+	"inferplan/planner/check"
 	"inferplan/planner/explain"
 	"inferplan/planner/kind"
 	"inferplan/solver/highs"
@@ -80,7 +81,7 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --certify asks for")
 	f.StringVarP(&o.out, "output", "o", "", "plan to write, - for stdout instead of the tables (default plan.json)")
 	f.StringVar(&o.from, "from", "", "plan that runs: its devices go on as they are where that is good enough")
-	f.BoolVar(&o.force, "force", false, "replace plan.json if it differs")
+	f.BoolVar(&o.force, "force", false, "replace plan.json if it differs (else the new plan goes to plan.new.json)")
 	f.BoolVar(&o.measure, "measure", false, "measure the stages whose times are estimated on the devices here, and solve again until the plan stays")
 	f.DurationVar(&o.budget, "budget", 5*time.Minute, "time for all that --measure measures")
 	complete(cmd, "method", append([]string{planner.MethodAuto}, planner.Kinds()...)...)
@@ -116,7 +117,7 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	}
 	plan := res.Plan
 	interrupted := ctx.Err() != nil
-	if err := p.save(o.out, plan, o.force); err != nil {
+	if err := o.save(p, plan); err != nil {
 		return err
 	}
 	p.assumed(plan.Assumptions)
@@ -134,6 +135,23 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	if o.requireGap > 0 && (plan.Objective.Gap == nil || *plan.Objective.Gap > o.requireGap) {
 		return &exitError{exitInterrupted, fmt.Errorf("--require-gap %g missed; the best plan so far is in %s", o.requireGap, o.out)}
 	}
+	return nil
+}
+
+// save writes the plan. Where plan.json is there and differs, the new plan goes
+// beside it: a solve may have taken long, and the old plan may be in force.
+func (o *solveOptions) save(p *printer, plan *formats.Plan) error {
+	err := p.save(o.out, plan, o.force)
+	if _, exists := errors.AsType[*formats.ExistsError](err); !exists {
+		return err
+	}
+	kept := o.out
+	ext := filepath.Ext(kept)
+	o.out = strings.TrimSuffix(kept, ext) + ".new" + ext
+	if err := p.save(o.out, plan, true); err != nil {
+		return err
+	}
+	p.note("note: %s is there and differs, so the new plan is in %s; plan diff %[1]s %[2]s tells what moved, --force replaces", kept, o.out)
 	return nil
 }
 
@@ -277,6 +295,11 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 				return in, nil, err
 			}
 		}
+	} else if o.from != "" && o.choices.word("slo") == "" {
+		if in.Workload = check.WorkloadOf(in.Running); in.Workload == nil {
+			return in, nil, usageErrorf("no workload here (workload.yaml), and %s does not tell what it was asked for", o.from)
+		}
+		assumed = append(assumed, "workload: as "+o.from+" was asked for")
 	} else {
 		if o.choices.word("slo") == "" {
 			return in, nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")
