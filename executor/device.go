@@ -24,12 +24,14 @@ type device struct {
 	// that is started again does without.
 	shares bool
 	maps   []bool
-	pinned bool          // the GPU copies from and to all segments that it sees directly
-	slots  []*stageSlots // by stage; nil where the stage is not placed here
-	queue  []*run        // not yet sent, first-in first-out
-	flight []*run        // sent, in order
-	full   bool          // a run in the queue waits for a slot
-	total  int64         // CPU time of the process so far, ns
+	pinned bool             // the GPU copies from and to all segments that it sees directly
+	known  []*worker.Loaded // by stage; nil where the stage is not placed here
+	slots  []*stageSlots    // likewise; nil where it is not loaded either
+	home   *home            // nil: what is placed here is loaded for good
+	queue  []*run           // not yet sent, first-in first-out
+	flight []*run           // sent, in order
+	full   bool             // a run in the queue waits for a slot
+	total  int64            // CPU time of the process so far, ns
 	busy   time.Duration
 	ended  time.Duration // the latest end of a run
 	stats  *deviceMetrics
@@ -57,6 +59,12 @@ func (w *workers) run(b *batch) {
 	*r = run{id: w.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.tasks)}
 	w.nextRun++
 	b.run = r
+	if w.lacks(d, r.stage) {
+		b.why = policy.ReturnNotLoaded
+		w.c.failBatch(b, policy.ReasonFailed, nil)
+		w.freeRun(r)
+		return
+	}
 	d.queue = append(d.queue, r)
 	w.pump(d)
 }

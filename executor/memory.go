@@ -42,7 +42,7 @@ func (k *crew) readers(dev int32) []int32 {
 	var out []int32
 	seen := map[int32]bool{}
 	for s := range k.stages {
-		if k.stages[s].last || k.devices[dev].slots[s] == nil {
+		if k.stages[s].last || k.devices[dev].known[s] == nil {
 			continue
 		}
 		for _, to := range k.c.tables.DevicesOf(int32(s + 1)) {
