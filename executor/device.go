@@ -116,6 +116,9 @@ func (w *workers) send(d *device, r *run) {
 	b := r.batch
 	own := d.slots[r.stage]
 	if own == nil {
+		if d.home != nil { // it was, before the worker was lost
+			b.why = policy.ReturnNotLoaded
+		}
 		w.c.failBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.index))
 		w.freeRun(r)
 		return
