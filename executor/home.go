@@ -261,6 +261,9 @@ func (w *workers) swapped(d *device, n *news) {
 		h.loading += end - start
 		h.ended = append(h.ended, extent{int64(start), int64(end)})
 		d.stats.loads.Inc()
+		if s := w.c.stats.service; s != nil {
+			s.loads[o.network] = append(s.loads[o.network], w.c.now()-h.began)
+		}
 	default:
 		giveBack(cut)
 		h.refused++
