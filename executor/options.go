@@ -125,7 +125,7 @@ func (o Options) withDefaults() Options {
 	set(&o.HangTimeout, time.Second)
 	set(&o.LoadTimeout, time.Minute)
 	set(&o.SearchLimit, time.Second)
-	set(&o.CacheBytes, 8<<30)
+	set(&o.CacheBytes, worker.DefaultCache)
 	set(&o.FlushTimeout, 30*time.Second)
 	set(&o.StoreBytes, 1<<30)
 	set(&o.DriftLimit, 0.25)

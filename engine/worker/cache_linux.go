@@ -28,6 +28,10 @@ type cachedModel struct {
 	sub  engine.Submodel
 }
 
+// DefaultCache is how many bytes of models a machine keeps where nothing else is
+// said.
+const DefaultCache = 8 << 30
+
 // NewCache makes a cache of at most so many bytes. What has no room is read from
 // its file whenever it is swapped in.
 func NewCache(limit int64) *Cache {

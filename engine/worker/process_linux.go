@@ -47,7 +47,7 @@ type Process struct {
 	once     sync.Once
 	pongs    atomic.Uint64
 	swapped  []Swapped // that came with the last Receive
-	pageable int // segments attached that are not locked for the device
+	pageable int       // segments attached that are not locked for the device
 }
 
 // ErrGone: the worker has ended, or was killed.

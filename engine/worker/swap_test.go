@@ -33,15 +33,18 @@ func swapConfig(memory int64, load time.Duration, c *Cache) Config {
 // service and no more.
 func startSwapping(t *testing.T, c Config, inside bool) (*Process, *Segment, []Layout) {
 	t.Helper()
+	start := Start
+	if inside {
+		start = func(ctx context.Context, c Config) (*Process, error) { return StartInside(ctx, c, Engines()) }
+	}
+	return startSwappingBy(t, c, start)
+}
+
+func startSwappingBy(t *testing.T, c Config, start func(context.Context, Config) (*Process, error)) (*Process, *Segment, []Layout) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
-	var p *Process
-	var err error
-	if inside {
-		p, err = StartInside(ctx, c, Engines())
-	} else {
-		p, err = Start(ctx, c)
-	}
+	p, err := start(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,5 +260,42 @@ func TestBadSwapsAreAnswered(t *testing.T) {
 	}
 	if a, _ := swap(t, p, Swap{In: true, Stages: layouts[1:2]}); a.Code == OK {
 		t.Errorf("loaded twice: %+v", a)
+	}
+}
+
+// A worker of another host fills the memory of its own host, swaps, and answers as
+// a near one does. Its times are those of this machine's clock.
+func TestFarWorkerSwaps(t *testing.T) {
+	b := lobby(t, 0)
+	far := joinConfig(b)
+	far.CacheBytes = 2500 // for two of the three services
+	join(t, far)
+	near, nearSeg, nearLayouts := startSwapping(t, swapConfig(0, 0, NewCache(1<<20)), true)
+	c := swapConfig(150, time.Millisecond, NewCache(0))
+	p, seg, layouts := startSwappingBy(t, c, func(ctx context.Context, c Config) (*Process, error) { return b.Start(ctx, t, c) })
+	for i, l := range layouts {
+		before := monotonic()
+		a, _ := swap(t, p, Swap{ID: uint64(i), In: true, Bytes: 100, Stages: []Layout{l}})
+		if cold := i == 2; a.Code != OK || (a.Cold == 1) != cold || a.Start < before || a.End > monotonic() || a.End-a.Start < int64(time.Millisecond) {
+			t.Errorf("service %d: %+v", i, a)
+		}
+		if a, _ := swap(t, p, Swap{In: true, Bytes: 100, Stages: layouts[(i+1)%3 : (i+1)%3+1]}); !errors.Is(a.Err(), ErrMemory) {
+			t.Errorf("loaded with full memory: %+v", a)
+		}
+		if a, _ := swap(t, near, Swap{In: true, Stages: nearLayouts[i : i+1]}); a.Code != OK {
+			t.Fatal(a)
+		}
+		if want, got := answerOf(t, near, nearSeg, nearLayouts[i]), answerOf(t, p, seg, l); !bytes.Equal(got, want) {
+			t.Errorf("service %d: %x from the far worker, %x from a near one", i, got, want)
+		}
+		if a, _ := swap(t, near, Swap{Stages: nearLayouts[i : i+1]}); a.Code != OK {
+			t.Fatal(a)
+		}
+		if a, _ := swap(t, p, Swap{Bytes: 100, Stages: []Layout{l}}); a.Code != OK {
+			t.Errorf("service %d is not taken away: %+v", i, a)
+		}
+	}
+	if a, _ := swap(t, p, Swap{In: true, Stages: []Layout{{ID: 50}}}); a.Code == OK {
+		t.Errorf("a service that is not there: %+v", a)
 	}
 }
