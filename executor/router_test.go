@@ -448,3 +448,51 @@ func TestOrdersAreAnswered(t *testing.T) {
 		}
 	})
 }
+
+// A device of another host swaps as those of this machine do. When its host leaves,
+// its requests end on what is left; when it joins again, it fills its host's memory
+// and takes part.
+func TestHostsSwap(t *testing.T) {
+	b, address := openLobby(t, "127.0.0.1:0", patient)
+	leave := joinHere(t, hostConfig(address, "L4", 1))
+	r := replayRouter(2, time.Millisecond, time.Millisecond)
+	inputs := [][]byte{bytes.Repeat([]byte{1, 1, 2, 3}, 4), bytes.Repeat([]byte{2, 5, 2, 3}, 4), bytes.Repeat([]byte{7, 1, 0, 3}, 4)}
+	want := r.expected(t, inputs)
+	o := r.options(replayOptions(false))
+	o.Judge, o.Lobby, o.Remote = parity, b, map[string]int{"L4": 1}
+	x := open(t, r.plan(), o)
+	far := x.core.Load().workers.own[1]
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for client := range 12 {
+		wg.Go(func() {
+			for i := client; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				got, err := route(context.Background(), x, i%2, inputs[i%3])
+				if err != nil || !bytes.Equal(got, want[i%2][i%3]) {
+					t.Errorf("%s: input %d: %x, expected %x: %v", applications[i%2], i%3, got, want[i%2][i%3], err)
+				}
+			}
+		})
+	}
+	loaded := func(more int64, gen int32) {
+		until(func() (yes bool) {
+			x.core.Load().call(func() { yes = far.home.loads >= more && far.gen == gen && far.busy > 0 })
+			return yes
+		})
+	}
+	loaded(1, 1)
+	leave()
+	until(func() bool { return devicesUp(x) == 1 })
+	before := int64(0)
+	x.core.Load().call(func() { before = far.home.loads })
+	joinHere(t, hostConfig(address, "L4", 1))
+	loaded(before+1, 2)
+	close(stop)
+	wg.Wait()
+	nothingHeld(t, x)
+}
