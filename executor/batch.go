@@ -31,9 +31,9 @@ type batch struct {
 	serial   uint64 // of this use of the record
 
 	// Of the workers.
-	run      *run // queued or under way; nil between
-	in       slotRef
-	inDevice bool // the tensor in it lies in the memory of its worker's GPU
+	run *run // queued or under way; nil between
+	in  slotRef
+	by  tier // that the tensor in it came by
 
 	dispatched time.Duration
 	started    time.Duration // of the first stage
@@ -123,5 +123,5 @@ type run struct {
 	sent    time.Duration // when its inputs began to be copied
 	started time.Duration // as far as the core knows
 
-	inDevice, outDevice bool // where its input lies and its output goes
+	from, to tier // by which its input came and its output goes; nil: the client's
 }

@@ -53,7 +53,7 @@ func (w *workers) run(b *batch) {
 	d := w.devices[h.Device]
 	if b.hop > 0 {
 		from := w.devices[b.hops[b.hop-1].Device]
-		w.c.stats.moved(w.c.tables.Stages[h.Stage].CutBytes*int64(len(b.tasks)), from, d, b.inDevice, b.handed)
+		w.c.stats.moved(w.c.tables.Stages[h.Stage].CutBytes*int64(len(b.tasks)), from, d, b.by, b.handed)
 	}
 	r := w.newRun()
 	*r = run{id: w.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.tasks)}
@@ -133,9 +133,11 @@ func (w *workers) send(d *device, r *run) {
 	cmd := worker.Run{
 		ID: r.id, Stage: uint32(r.stage), Batch: uint32(r.size), Segment: d.segment.ID,
 		In: uint64(own.layout.In(int(slot))), Out: uint64(own.layout.Out(int(slot))),
-		OutDevice: w.handsOver(b, d),
 	}
-	r.outDevice = cmd.OutDevice
+	if b.hop+1 < len(b.hops) {
+		r.to = tierBetween(d, w.devices[b.hops[b.hop+1].Device])
+		r.to.made(&cmd)
+	}
 	if b.hop == 0 {
 		start := w.c.now()
 		w.gatherInputs(b, d, own, slot)
@@ -145,8 +147,9 @@ func (w *workers) send(d *device, r *run) {
 		from := r.in.pool
 		cmd.Segment = w.devices[from.device].segment.ID
 		cmd.In = uint64(from.layout.Out(int(r.in.slot)))
-		cmd.InDevice = b.inDevice
-		if r.inDevice = b.inDevice; b.inDevice && !d.reaches(w.devices[from.device]) {
+		r.from = b.by
+		r.from.read(&cmd)
+		if !r.from.reaches(w.devices[from.device], d) {
 			// One of the two workers was lost, and the tensor with it.
 			w.c.failBatch(b, policy.ReasonWorkerLost, nil)
 			w.freeRun(r)

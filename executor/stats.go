@@ -183,8 +183,9 @@ func (s *stats) ran(d *device, r *run, n *news) {
 }
 
 // moved notes a tensor that the next stage takes over.
-func (s *stats) moved(bytes int64, from, to *device, onDevice bool, took time.Duration) {
+func (s *stats) moved(bytes int64, from, to *device, by tier, took time.Duration) {
 	t, m := &s.shm, &s.metrics.shm
+	onDevice := !by.lasts()
 	switch gpu := !formats.IsCPU(from.kind) && s.core.opt.Engine == engineONNX; {
 	case from.remote || to.remote:
 		t, m = &s.stream, &s.metrics.stream

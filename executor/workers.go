@@ -147,7 +147,7 @@ func (w *workers) result(d *device, n *news) {
 	if b.hop == len(b.hops)-1 {
 		c.answers.ran(b, r)
 	} else {
-		b.in, b.inDevice, r.out = r.out, r.outDevice, slotRef{}
+		b.in, b.by, r.out = r.out, r.to, slotRef{}
 	}
 	w.freeRun(r)
 	c.finishHop(b, d.index, start, end)
