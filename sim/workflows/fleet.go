@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/flow"
 	"inferplan/policy/workflow"
 )
 
@@ -93,7 +94,7 @@ func (f Fleet) Tables() *policy.Tables {
 		t.Resident = append(t.Resident, resident)
 	}
 	t.StageDevices = all
-	own := &workflow.Tables{}
+	own := &flow.Workflows{}
 	for i, m := range models() {
 		s := int32(i)
 		stage := policy.Stage{Pipeline: s, NumDevices: int32(f.Devices), LastBlock: 1}
@@ -108,7 +109,7 @@ func (f Fleet) Tables() *policy.Tables {
 		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: s, Network: s, Batch: int32(m.most), FirstStage: s, NumStages: 1})
 		t.Services = append(t.Services, policy.Service{Name: m.name, FirstPipeline: s, NumPipelines: 1})
 		t.Networks = append(t.Networks, policy.Network{Name: m.name, Bytes: int64(m.gigabytes * 1e9), Base: -1, Load: [][2]time.Duration{{load, load}}})
-		own.Moves = append(own.Moves, workflow.Move{Near: m.near, Far: m.far})
+		own.Moves = append(own.Moves, flow.Move{Near: m.near, Far: m.far})
 	}
 	t.Own = own
 	return t
@@ -117,8 +118,8 @@ func (f Fleet) Tables() *policy.Tables {
 // Move is how long an output takes between devices of the fleet's tables, for
 // sim.Config.MoveTime.
 func Move(t *policy.Tables) func(service, from, to int32) time.Duration {
-	own := workflow.Of(t)
-	return func(service, from, to int32) time.Duration { return own.Time(t, service, from, to) }
+	own := flow.WorkflowsOf(t)
+	return func(service, from, to int32) time.Duration { return own.MoveTime(t, service, from, to) }
 }
 
 func seconds(s float64) time.Duration { return time.Duration(math.Round(s * 1e9)) }
