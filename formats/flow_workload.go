@@ -20,9 +20,9 @@ type Application struct {
 	Weight     float64           `json:"weight,omitempty" default:"1"` // 1 by default
 	RPS        float64           `json:"rps,omitempty"`                // to be carried
 	Accuracy   float64           `json:"accuracy,omitempty"`           // floor, of the product over the modules
-	Parameters map[string]string `json:"parameters,omitzero"`         // that requests bring, with their types, for conditions
+	Parameters map[string]string `json:"parameters,omitzero"`          // that requests bring, with their types, for conditions
 	Modules    []Module          `json:"modules,omitzero"`
-	Segments   []Segment         `json:"segments,omitzero"`    // instead of modules
+	Segments   []Segment         `json:"segments,omitzero"`     // instead of modules
 	Ways       string            `json:"transitions,omitempty"` // file of recorded ways, for workflows
 }
 
@@ -32,7 +32,7 @@ type Module struct {
 	Name     string    `json:"name"`
 	Model    string    `json:"model,omitempty"`    // of the profile; the module's name where it is left out
 	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
-	After    []string  `json:"after,omitzero"`    // modules whose outputs it reads; left out: the one before it in the list
+	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; left out: the one before it in the list
 	Branches []Branch  `json:"branches,omitempty"` // of which a request takes one
 	// Outputs are what conditions may ask of, with their types.
 	Outputs map[string]string `json:"outputs,omitzero"`

@@ -23,7 +23,7 @@ type flowWork struct {
 	l        *loop
 	sums     WorkResult
 	from, to time.Duration
-	loaded   [][]stretch // by device: loads that ended since a batch did
+	loaded   [][]stretch     // by device: loads that ended since a batch did
 	loading  []time.Duration // by device: when its load began; -1: none runs
 }
 

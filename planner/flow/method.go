@@ -18,6 +18,12 @@ var Method = kind.Method{
 
 // plan solves the problem of the documents.
 func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	if list := formats.ApplicationsOf(in.Workload); len(list) > 0 && len(list[0].Segments) > 0 {
+		return planWorkflows(ctx, in, run)
+	}
+	if in.Values.Word("algorithm") == "shares" {
+		return nil, in.Fail("workload", "applications", "modules", "segments: --algorithm shares is of workflows", "")
+	}
 	r, err := resolve(in, run)
 	if err != nil {
 		return nil, err

@@ -152,6 +152,9 @@ func (p *Policy) learn(ways [][]flow.Way) {
 	}
 }
 
+// Default is the policy of a plan that names none.
+const Default = "dyorc"
+
 // Names lists the policies of this package.
 func Names() []string {
 	var out []string

@@ -39,6 +39,12 @@ const (
 	text       = 3 * time.Millisecond
 )
 
+// Loads from host memory: a fixed part, in seconds, and gigabytes per second.
+const (
+	loadFixed = .1
+	loadRate  = 12
+)
+
 // models are the services in order.
 func models() []model {
 	list := []model{
@@ -76,7 +82,7 @@ func (f Fleet) Tables() *policy.Tables {
 		perNode = 8
 	}
 	if f.LoadRate == 0 {
-		f.LoadFixed, f.LoadRate = 0.1, 12
+		f.LoadFixed, f.LoadRate = loadFixed, loadRate
 	}
 	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(f.Devices)}, Hears: workflow.Hears}
 	for _, name := range Names {
