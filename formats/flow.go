@@ -85,8 +85,8 @@ var flowKind = planKind{name: PlanFlow, section: (*FlowPlan)(nil), options: flow
 var flowOptions = []Option{
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "what to optimise: throughput, or the least cost, power or gpus that carries the applications' rates"},
-	{Name: "algorithm", Type: ChoiceOption, Default: "best", Choices: []string{"best", "shares"},
-		Help: "best, or for workflows the baseline of shares of devices by demand, which stay"},
+	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "shares"},
+		Help: "paths, or for workflows the baseline of shares of the devices by demand, which stay as they are"},
 	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Max: 1, Below: true,
 		Help: "share of the SLO kept back for queueing beyond the batch that runs"},
 	sloOption,

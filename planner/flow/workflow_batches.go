@@ -134,5 +134,9 @@ func (b *chosenBatches) factor(devices int) (value, bound float64) {
 	if b.value <= 0 {
 		return 0, 0
 	}
-	return float64(devices) / b.value, float64(devices) / math.Max(b.bound, 1e-300)
+	value = float64(devices) / b.value
+	if b.bound >= b.value*(1-1e-12) {
+		return value, value
+	}
+	return value, float64(devices) / math.Max(b.bound, 1e-300)
 }

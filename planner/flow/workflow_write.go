@@ -13,9 +13,9 @@ import (
 
 // outcome is what was found, as the parts of a plan.
 func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, error) {
-	algorithm, policy := "residents", formats.PolicySpec{Name: dynamic.Default}
-	if w.in.Values.Word("algorithm") == "shares" {
-		algorithm, policy.Name = "shares", "static"
+	algorithm, policy := w.in.Values.Word("algorithm"), formats.PolicySpec{Name: dynamic.Default}
+	if algorithm == "shares" {
+		policy.Name = "static"
 	}
 	sense, scale := milp.Minimize, 1.0
 	value, bound := float64(p.devices)*w.price, math.Ceil(b.bound*(1-1e-9))*w.price

@@ -76,6 +76,7 @@ var kinds = []kind{
 	},
 	{
 		name:    formats.PlanFlow,
+		of:      " with modules",
 		compile: flow.Compile,
 		owns:    func(t *policy.Tables) bool { return flow.Of(t) != nil },
 		control: flow.NewControl,
@@ -151,10 +152,9 @@ func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, er
 	if at < 0 && plan.Kind != "" {
 		var names []string
 		for _, k := range kinds {
-			if k.of == "" {
-				names = append(names, strconv.Quote(k.name))
-			}
+			names = append(names, strconv.Quote(k.name))
 		}
+		names = slices.Compact(names)
 		return nil, fmt.Errorf("compiling the plan: %w", &formats.Error{Path: "kind", Found: strconv.Quote(plan.Kind), Expected: strings.Join(names, " or "),
 			Hint: "plans of other kinds have no run-time tables so far"})
 	}
