@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -350,6 +351,9 @@ func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
 			path = filepath.Join(w.in.WorkloadDir, path)
 		}
 		doc, err := formats.ReadTransitions(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, w.in.Fail("workload", "applications", fmt.Sprintf("the transitions %q of %s, which are not there", path, a.asked.Name), "a file, from the folder of the workload", "plan import transitions writes one")
+		}
 		if err != nil {
 			return nil, err
 		}
