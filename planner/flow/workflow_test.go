@@ -60,7 +60,7 @@ func (d *drawnWays) Begin(req, _ int32) {
 	d.apps.Draw(workflows.GILL, &d.ways[req])
 }
 
-func (d *drawnWays) Items(req, _, segment, _ int32) int32 {
+func (d *drawnWays) Items(req, _, segment, _, _ int32) int32 {
 	w := &d.ways[req]
 	if segment == 0 {
 		return w.Ends[0] - 1
@@ -68,7 +68,7 @@ func (d *drawnWays) Items(req, _, segment, _ int32) int32 {
 	return w.Ends[1] - w.Ends[0]
 }
 
-func (d *drawnWays) Route(_, _, _, _, _ int32) int32 { return 0 }
+func (d *drawnWays) Route(_, _, _, _, _, _ int32) int32 { return 0 }
 
 func (d *drawnWays) Way(req, _, _, _ int32, _ []bool) int32 {
 	if len(d.ways[req].Ends) > 1 {

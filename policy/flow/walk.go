@@ -14,9 +14,9 @@ type Choices interface {
 	// Begin comes before anything else of a request.
 	Begin(req, app int32)
 	// Items is how often a step of the segment that a request comes to runs.
-	Items(req, app, segment, step int32) int32
+	Items(req, app, segment, visit, step int32) int32
 	// Route is which of its routes a task of a step takes, by its item.
-	Route(req, app, segment, step, item int32) int32
+	Route(req, app, segment, visit, step, item int32) int32
 	// Way is which way a request takes behind a segment; open tells which there are.
 	// It is asked where there are several.
 	Way(req, app, segment, visit int32, open []bool) int32
@@ -102,7 +102,7 @@ func (w *Walk) run(req, k int32, out *policy.Reveals) {
 		each = q.latest[s.Each]
 		n = each.end - each.first
 	case s.Counted:
-		n = w.choices.Items(req, q.app, q.segment, k)
+		n = w.choices.Items(req, q.app, q.segment, q.visits[q.segment], k)
 	}
 	first := int32(len(q.slots))
 	for item := range n {
@@ -113,7 +113,7 @@ func (w *Walk) run(req, k int32, out *policy.Reveals) {
 		w.tasks[slot] = req
 		r := policy.Reveal{Req: req, Task: slot, Service: s.Service, Work: s.Work, Item: int64(item), FirstInput: int32(len(out.Inputs))}
 		if s.Service < 0 {
-			r.Service = s.Routes[w.choices.Route(req, q.app, q.segment, k, item)]
+			r.Service = s.Routes[w.choices.Route(req, q.app, q.segment, q.visits[q.segment], k, item)]
 		}
 		for _, name := range s.Reads {
 			from := q.latest[name]
@@ -222,7 +222,7 @@ func (d *Draws) pick(req int32, chances []float64) int32 {
 }
 
 // Items implements Choices. Without chances a step runs once.
-func (d *Draws) Items(req, app, segment, step int32) int32 {
+func (d *Draws) Items(req, app, segment, _, step int32) int32 {
 	chances := d.own.Apps[app].Segments[segment].Steps[step].Items
 	if len(chances) == 0 {
 		return 1
@@ -231,7 +231,7 @@ func (d *Draws) Items(req, app, segment, step int32) int32 {
 }
 
 // Route implements Choices.
-func (d *Draws) Route(req, app, segment, step, _ int32) int32 {
+func (d *Draws) Route(req, app, segment, _, step, _ int32) int32 {
 	return d.pick(req, d.own.Apps[app].Segments[segment].Steps[step].Shares)
 }
 

@@ -43,9 +43,10 @@ type Segment struct {
 
 // Step is a module in a segment.
 type Step struct {
-	Name    int32   // into Names
-	Service int32   // -1: one of Routes
-	Routes  []int32 // services
+	Name    int32    // into Names
+	Service int32    // -1: one of Routes
+	Routes  []int32  // services
+	Names   []string // of the routes' models
 	Shares  []float64
 	Work    int64     // millionths of the usual; 0: as usual
 	Items   []float64 // chances of 0, 1, 2 … items; nil: it runs once
@@ -219,7 +220,7 @@ func (w *Workflow) step(a *formats.Application, i, k int, service map[string]int
 			s.Service = id
 			break
 		}
-		s.Routes, s.Shares = append(s.Routes, id), append(s.Shares, m.Routes[r].Probability)
+		s.Routes, s.Names, s.Shares = append(s.Routes, id), append(s.Names, name), append(s.Shares, m.Routes[r].Probability)
 	}
 	return s, nil
 }

@@ -16,11 +16,11 @@ const rounding = recompute.Rounding
 // checker checks a plan of applications.
 type checker struct {
 	recompute.Checker
-	plan *formats.FlowPlan
-	took map[string]time.Duration // by model: of any batch, today
-	rps  map[string]float64       // by model: what its devices carry today
-	need map[string]float64       // by model: at the promised rates
-	apps []flow.App
+	plan    *formats.FlowPlan
+	took    map[string]time.Duration // by model: of any batch, today
+	rps     map[string]float64       // by model: what its devices carry today
+	need    map[string]float64       // by model: at the promised rates
+	apps    []flow.App
 	dynamic []dynamic // of workflows
 }
 
