@@ -23,16 +23,17 @@ type batch struct {
 	service  *model // what its tasks ask for
 	tasks    []int32
 	hops     []policy.Hop
-	hop      int  // the next one to finish
-	failed   bool // cannot run; goes through the motions, or back to the policy
-	returns  bool // failed, and goes back
+	hop      int           // the next one to finish
+	failed   bool          // cannot run; goes through the motions, or back to the policy
+	returns  bool          // failed, and goes back
+	why      policy.Return // what the policy then hears; 0: that it failed
 	live     bool
 	serial   uint64 // of this use of the record
 
 	// Of the workers.
-	run      *run // queued or under way; nil between
-	in       slotRef
-	inDevice bool // the tensor in it lies in the memory of its worker's GPU
+	run *run // queued or under way; nil between
+	in  slotRef
+	by  tier // that the tensor in it came by
 
 	dispatched time.Duration
 	started    time.Duration // of the first stage
@@ -95,6 +96,7 @@ type slotRef struct {
 func (s *slotRef) give() {
 	if s.pool != nil {
 		s.pool.pool.Give(s.slot)
+		s.pool.leave()
 		s.pool = nil
 	}
 }
@@ -105,6 +107,8 @@ type stageSlots struct {
 	layout worker.Layout
 	pool   *worker.SlotPool
 	loaded *worker.Loaded
+	arena  *arena // that they were cut from
+	over   bool   // they go back there once nobody reads them
 }
 
 // run is one stage of a batch on one device.
@@ -119,5 +123,5 @@ type run struct {
 	sent    time.Duration // when its inputs began to be copied
 	started time.Duration // as far as the core knows
 
-	inDevice, outDevice bool // where its input lies and its output goes
+	from, to tier // by which its input came and its output goes; nil: the client's
 }

@@ -24,12 +24,14 @@ type device struct {
 	// that is started again does without.
 	shares bool
 	maps   []bool
-	pinned bool          // the GPU copies from and to all segments that it sees directly
-	slots  []*stageSlots // by stage; nil where the stage is not placed here
-	queue  []*run        // not yet sent, first-in first-out
-	flight []*run        // sent, in order
-	full   bool          // a run in the queue waits for a slot
-	total  int64         // CPU time of the process so far, ns
+	pinned bool             // the GPU copies from and to all segments that it sees directly
+	known  []*worker.Loaded // by stage; nil where the stage is not placed here
+	slots  []*stageSlots    // likewise; nil where it is not loaded either
+	home   *home            // nil: what is placed here is loaded for good
+	queue  []*run           // not yet sent, first-in first-out
+	flight []*run           // sent, in order
+	full   bool             // a run in the queue waits for a slot
+	total  int64            // CPU time of the process so far, ns
 	busy   time.Duration
 	ended  time.Duration // the latest end of a run
 	stats  *deviceMetrics
@@ -51,12 +53,18 @@ func (w *workers) run(b *batch) {
 	d := w.devices[h.Device]
 	if b.hop > 0 {
 		from := w.devices[b.hops[b.hop-1].Device]
-		w.c.stats.moved(w.c.tables.Stages[h.Stage].CutBytes*int64(len(b.tasks)), from, d, b.inDevice, b.handed)
+		w.c.stats.moved(w.c.tables.Stages[h.Stage].CutBytes*int64(len(b.tasks)), from, d, b.by, b.handed)
 	}
 	r := w.newRun()
 	*r = run{id: w.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.tasks)}
 	w.nextRun++
 	b.run = r
+	if w.lacks(d, r.stage) {
+		b.why = policy.ReturnNotLoaded
+		w.c.failBatch(b, policy.ReasonFailed, nil)
+		w.freeRun(r)
+		return
+	}
 	d.queue = append(d.queue, r)
 	w.pump(d)
 }
@@ -108,6 +116,9 @@ func (w *workers) send(d *device, r *run) {
 	b := r.batch
 	own := d.slots[r.stage]
 	if own == nil {
+		if d.home != nil { // it was, before the worker was lost
+			b.why = policy.ReturnNotLoaded
+		}
 		w.c.failBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.index))
 		w.freeRun(r)
 		return
@@ -122,9 +133,11 @@ func (w *workers) send(d *device, r *run) {
 	cmd := worker.Run{
 		ID: r.id, Stage: uint32(r.stage), Batch: uint32(r.size), Segment: d.segment.ID,
 		In: uint64(own.layout.In(int(slot))), Out: uint64(own.layout.Out(int(slot))),
-		OutDevice: w.handsOver(b, d),
 	}
-	r.outDevice = cmd.OutDevice
+	if b.hop+1 < len(b.hops) {
+		r.to = tierBetween(d, w.devices[b.hops[b.hop+1].Device])
+		r.to.made(&cmd)
+	}
 	if b.hop == 0 {
 		start := w.c.now()
 		w.gatherInputs(b, d, own, slot)
@@ -134,8 +147,9 @@ func (w *workers) send(d *device, r *run) {
 		from := r.in.pool
 		cmd.Segment = w.devices[from.device].segment.ID
 		cmd.In = uint64(from.layout.Out(int(r.in.slot)))
-		cmd.InDevice = b.inDevice
-		if r.inDevice = b.inDevice; b.inDevice && !d.reaches(w.devices[from.device]) {
+		r.from = b.by
+		r.from.read(&cmd)
+		if !r.from.reaches(w.devices[from.device], d) {
 			// One of the two workers was lost, and the tensor with it.
 			w.c.failBatch(b, policy.ReasonWorkerLost, nil)
 			w.freeRun(r)

@@ -42,7 +42,7 @@ func (k *crew) readers(dev int32) []int32 {
 	var out []int32
 	seen := map[int32]bool{}
 	for s := range k.stages {
-		if k.stages[s].last || k.devices[dev].slots[s] == nil {
+		if k.stages[s].last || k.devices[dev].known[s] == nil {
 			continue
 		}
 		for _, to := range k.c.tables.DevicesOf(int32(s + 1)) {
@@ -91,18 +91,6 @@ func (k *crew) shareMemory(ctx context.Context) {
 	}
 }
 
-// reaches tells whether the device's worker sees the GPU memory of another one
-// (or of its own).
-func (d *device) reaches(from *device) bool {
-	return from.shares && (d == from || d.maps != nil && d.maps[from.index])
-}
-
-// handsOver tells whether what a batch's next run on a device makes stays in the
-// GPU's memory: where the worker of the stage after it reaches that.
-func (w *workers) handsOver(b *batch, d *device) bool {
-	return b.hop+1 < len(b.hops) && w.devices[b.hops[b.hop+1].Device].reaches(d)
-}
-
 // forgetMemory: a worker is gone, its GPU memory with it, and what it had mapped.
 // What others are reading there is no answer to anything.
 func (w *workers) forgetMemory(d *device) {
@@ -116,7 +104,7 @@ func (w *workers) forgetMemory(d *device) {
 			continue
 		}
 		for _, r := range x.flight {
-			if r.batch != nil && r.inDevice && r.in.pool != nil && r.in.pool.device == d.index {
+			if r.batch != nil && r.from != nil && !r.from.lasts() && r.in.pool != nil && r.in.pool.device == d.index {
 				w.c.failBatch(r.batch, policy.ReasonWorkerLost, nil)
 			}
 		}

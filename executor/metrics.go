@@ -21,6 +21,7 @@ type metrics struct {
 	latency  *prometheus.HistogramVec
 	batches  *prometheus.HistogramVec
 	restarts *prometheus.CounterVec
+	loads    *prometheus.CounterVec
 	workerUp *prometheus.GaugeVec
 	cpu      *prometheus.CounterVec
 
@@ -70,7 +71,7 @@ type modelMetrics struct {
 // deviceMetrics are a worker's series.
 type deviceMetrics struct {
 	engineCPU, overheadCPU prometheus.Counter
-	restarts               prometheus.Counter
+	restarts, loads        prometheus.Counter
 	up                     prometheus.Gauge
 }
 
@@ -99,6 +100,7 @@ func newMetrics(models []policy.Model) *metrics {
 			Name: prefix + "batch_size", Help: "Requests per dispatched batch.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
 		}, l.names()),
 		restarts:  counter("worker_restarts_total", "Times that a worker was started again.", "device", "kind"),
+		loads:     counter("loads_total", "Networks loaded at run time.", "device", "kind"),
 		workerUp:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "worker_up", Help: "Whether the worker runs."}, []string{"device", "kind"}),
 		cpu:       counter("worker_cpu_seconds_total", "CPU time of workers: engine is inside the engine, overhead is the rest.", "device", "kind", "part"),
 		transfers: counter("transfers_total", "Tensors handed from a stage to the next, by tier.", "tier"),
@@ -106,7 +108,7 @@ func newMetrics(models []policy.Model) *metrics {
 		plan:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: prefix + "plan_info", Help: "The plan in force; always 1."}, []string{"sha256", "kind", "policy"}),
 		gauges:    newQueueGauges(l),
 	}
-	m.registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
+	m.registry.MustRegister(m.requests, m.drops, m.latency, m.batches, m.restarts, m.loads, m.workerUp, m.cpu, m.transfers, m.bytes, m.plan, m.gauges)
 	m.reference = tierMetrics{m.transfers.WithLabelValues("reference"), m.bytes.WithLabelValues("reference")}
 	m.shm = tierMetrics{m.transfers.WithLabelValues("shm"), m.bytes.WithLabelValues("shm")}
 	m.ipc = tierMetrics{m.transfers.WithLabelValues("ipc"), m.bytes.WithLabelValues("ipc")}
@@ -174,7 +176,7 @@ func (m *metrics) device(index int32, kind string) *deviceMetrics {
 	dev := strconv.Itoa(int(index))
 	d := &deviceMetrics{
 		engineCPU: m.cpu.WithLabelValues(dev, kind, "engine"), overheadCPU: m.cpu.WithLabelValues(dev, kind, "overhead"),
-		restarts: m.restarts.WithLabelValues(dev, kind), up: m.workerUp.WithLabelValues(dev, kind),
+		restarts: m.restarts.WithLabelValues(dev, kind), loads: m.loads.WithLabelValues(dev, kind), up: m.workerUp.WithLabelValues(dev, kind),
 	}
 	for int(index) >= len(m.devices) {
 		m.devices = append(m.devices, nil)

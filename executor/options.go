@@ -49,6 +49,10 @@ type Options struct {
 	// Slots is how many batches a stage holds in shared memory at most; 0: 64.
 	// Slots that are not used cost address space only.
 	Slots int
+	// CacheBytes bounds the models that are kept in this machine's memory for devices
+	// that swap them; 0: 8 GiB. What has no room is read from its file whenever it is
+	// loaded.
+	CacheBytes int64
 	// MaxRequestBatch bounds the samples of one client request; 0: 64.
 	MaxRequestBatch int
 	// MaxQueue bounds the samples inside the executor; 0: 65536.
@@ -56,6 +60,7 @@ type Options struct {
 
 	StartTimeout time.Duration // of a worker with its models; 0: 5 minutes
 	HangTimeout  time.Duration // that a run must last, beside ten times its planned time, until its worker is taken to hang; 0: 1 s
+	LoadTimeout  time.Duration // that a load at run time must last, beside ten times its planned time, until its worker is taken to hang; 0: 1 minute
 	SearchLimit  time.Duration // how long a policy's search beside the loop may take; 0: 1 s
 	FlushTimeout time.Duration // how long a plan answers what it accepted once another is in force; 0: 30 s
 
@@ -118,7 +123,9 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxQueue, 65536)
 	set(&o.StartTimeout, 5*time.Minute)
 	set(&o.HangTimeout, time.Second)
+	set(&o.LoadTimeout, time.Minute)
 	set(&o.SearchLimit, time.Second)
+	set(&o.CacheBytes, worker.DefaultCache)
 	set(&o.FlushTimeout, 30*time.Second)
 	set(&o.StoreBytes, 1<<30)
 	set(&o.DriftLimit, 0.25)

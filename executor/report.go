@@ -136,13 +136,17 @@ func summary(h *hdrhistogram.Histogram) formats.LatencySummary {
 func (w *workers) deviceReports(elapsed time.Duration) []formats.DeviceReport {
 	out := make([]formats.DeviceReport, len(w.c.tables.Kinds))
 	weight := make([]float64, len(out))
-	busy := make([]float64, len(out))
+	busy, loading, both := make([]float64, len(out)), make([]float64, len(out)), make([]float64, len(out))
 	seen := make([]map[int32]bool, len(out))
 	for _, d := range w.own {
 		t := &w.c.tables.Devices[d.index]
 		w := 1 / float64(max(t.Share, 1))
 		weight[t.Kind] += w
 		busy[t.Kind] += w * float64(d.busy)
+		if d.home != nil {
+			loading[t.Kind] += w * float64(d.home.loading)
+			both[t.Kind] += w * float64(d.home.both)
+		}
 		if seen[t.Kind] == nil {
 			seen[t.Kind] = map[int32]bool{}
 		}
@@ -154,7 +158,8 @@ func (w *workers) deviceReports(elapsed time.Duration) []formats.DeviceReport {
 			continue
 		}
 		all := weight[k] * float64(elapsed)
-		r := formats.DeviceReport{Device: w.c.tables.Kinds[k], Count: len(seen[k]), RunningUS: formats.Micros(busy[k]), IdleUS: formats.Micros(max(all-busy[k], 0))}
+		r := formats.DeviceReport{Device: w.c.tables.Kinds[k], Count: len(seen[k]), RunningUS: formats.Micros(busy[k] - both[k]), LoadingUS: formats.Micros(max(loading[k]-both[k], 0)), BothUS: formats.Micros(both[k])}
+		r.IdleUS = max(formats.Micros(all)-r.RunningUS-r.LoadingUS-r.BothUS, 0)
 		if all > 0 {
 			r.Utilisation = busy[k] / all
 		}

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -194,7 +195,7 @@ func (c *core) Flush() {
 			switch {
 			case !q.batch.live || q.batch.serial != q.serial:
 			case q.batch.returns:
-				c.returned(q.batch, policy.ReturnFailed, nil)
+				c.returned(q.batch, cmp.Or(q.batch.why, policy.ReturnFailed), nil)
 			default:
 				now := c.now()
 				c.finishHop(q.batch, q.batch.hops[q.batch.hop].Device, now, now)

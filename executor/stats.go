@@ -183,8 +183,9 @@ func (s *stats) ran(d *device, r *run, n *news) {
 }
 
 // moved notes a tensor that the next stage takes over.
-func (s *stats) moved(bytes int64, from, to *device, onDevice bool, took time.Duration) {
+func (s *stats) moved(bytes int64, from, to *device, by tier, took time.Duration) {
 	t, m := &s.shm, &s.metrics.shm
+	onDevice := !by.lasts()
 	switch gpu := !formats.IsCPU(from.kind) && s.core.opt.Engine == engineONNX; {
 	case from.remote || to.remote:
 		t, m = &s.stream, &s.metrics.stream
@@ -231,10 +232,11 @@ type recorder struct {
 	arrived []time.Duration // of requests, as the policy heard of them
 	ingress []time.Duration
 	egress  []time.Duration
+	loads   [][]time.Duration // by network
 }
 
 func newRecorder(t *policy.Tables) *recorder {
-	r := &recorder{runs: make([][][]time.Duration, len(t.Stages)), starts: make([][][]time.Duration, len(t.Stages))}
+	r := &recorder{loads: make([][]time.Duration, len(t.Networks)), runs: make([][][]time.Duration, len(t.Stages)), starts: make([][][]time.Duration, len(t.Stages))}
 	for i := range r.runs {
 		r.runs[i], r.starts[i] = make([][]time.Duration, len(t.Stages[i].Infer)), make([][]time.Duration, len(t.Stages[i].Infer))
 	}
@@ -269,6 +271,8 @@ type Service struct {
 	Starts [][][]time.Duration `json:"starts_ns,omitempty"`
 	// Transfers are hand-overs into a stage, likewise.
 	Transfers [][][]time.Duration `json:"transfers_ns,omitempty"`
+	// Loads[network] are loads at run time, from the order to the answer.
+	Loads [][]time.Duration `json:"loads_ns,omitempty"`
 	// First is when the first request arrived on the policy's clock, whose
 	// windows of time begin with it at 0.
 	First time.Duration `json:"first_ns,omitempty"`
@@ -285,6 +289,9 @@ type Service struct {
 func (r *recorder) snapshot() *Service {
 	s := &Service{Runs: make([][][]time.Duration, len(r.runs)), Starts: make([][][]time.Duration, len(r.runs)), Ingress: median(r.ingress), Egress: median(r.egress),
 		Arrived: make([]time.Duration, len(r.arrived)), Heard: slices.Clone(r.ingress)}
+	for _, l := range r.loads {
+		s.Loads = append(s.Loads, slices.Clone(l))
+	}
 	for i, at := range r.arrived {
 		s.First, s.Arrived[i] = r.arrived[0], at-r.arrived[0]
 	}

@@ -30,6 +30,7 @@ type crew struct {
 	devices []*device       // by device; nil where another backend executes
 	own     []*device       // the rest of them
 	cfgs    []worker.Config // of own
+	cache   *worker.Cache   // of models that devices swap
 	ctx     context.Context // of supervisors and of workers that are started again
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
@@ -48,11 +49,34 @@ func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
 				if !formats.IsCPU(place.Kind) {
 					spec.Sizes = sizesOf(k.c.tables.Stages[i].Infer[:min(spec.MaxBatch, len(k.c.tables.Stages[i].Infer))], spec.MaxBatch)
 				}
+				if d.home != nil {
+					k.loadTimes(&spec, int32(i), d)
+				}
 				cfg.Stages = append(cfg.Stages, spec)
 			}
 		}
 	}
+	if d.home != nil {
+		cfg.Hello.Memory = k.c.tables.Memory[d.index]
+		if cfg.Cache = k.cache; d.remote { // its host has one
+			cfg.Cache = worker.NewCache(0)
+		}
+	}
 	return cfg
+}
+
+// loadTimes tells an engine that loads nothing how long loading takes.
+func (k *crew) loadTimes(spec *worker.StageSpec, stage int32, d *device) {
+	t := k.c.tables
+	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
+	if k.c.opt.Engine != "replay" || t.Stages[stage].Hop > 0 {
+		return
+	}
+	spec.WeightBytes = n.Bytes
+	if n.Load != nil {
+		l := n.Load[t.Devices[d.index].Kind]
+		spec.LoadNS = [2]int64{int64(l[0]), int64(l[1])}
+	}
 }
 
 func (k *crew) startProcess(ctx context.Context, d *device, cfg worker.Config) (*worker.Process, error) {
@@ -90,10 +114,21 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	if err := k.readModels(); err != nil {
 		return err
 	}
-	if err := each(n, func(i int) error { return k.prepare(ctx, k.own[i], k.own[i].proc) }); err != nil {
+	first := make([][]worker.Swap, n)
+	for i, d := range k.own {
+		if d.home != nil {
+			if first[i], err = k.settle(d); err != nil {
+				return fmt.Errorf("%w: %w", ErrPlan, err)
+			}
+		}
+	}
+	if err := each(n, func(i int) error { return k.prepare(ctx, k.own[i], k.own[i].proc, first[i]) }); err != nil {
 		return err
 	}
 	for _, d := range k.own {
+		if d.home != nil {
+			k.settled(d)
+		}
 		d.gen, d.pinned = 1, d.proc.Pinned()
 	}
 	k.shareMemory(ctx)
@@ -120,24 +155,23 @@ const page = 4096
 
 // layOut divides a device's segment among its stages and creates it.
 func (k *crew) layOut(d *device, p *worker.Process) error {
-	d.slots = make([]*stageSlots, len(k.stages))
-	var stride int64
+	d.slots, d.known = make([]*stageSlots, len(k.stages)), make([]*worker.Loaded, len(k.stages))
+	var stride, widest int64
 	for i := range p.Loaded {
 		l := &p.Loaded[i]
-		st := &k.stages[l.ID]
-		s := &stageSlots{device: d.index, loaded: l}
-		s.layout = worker.Layout{ID: l.ID, Warm: 2}
-		if k.c.opt.Engine == "replay" {
-			s.layout.Warm = 0
-		}
-		if st.first {
-			s.layout.InBytes = worker.Span(l.Inputs, st.batches)
-		}
-		s.layout.Stride = (s.layout.InBytes + worker.Span(l.Outputs, st.batches) + page - 1) &^ (page - 1)
-		stride += s.layout.Stride
-		d.slots[l.ID] = s
+		s := k.slotsFor(d, l)
+		stride, widest = stride+s.layout.Stride, max(widest, s.layout.Stride)
+		d.slots[l.ID], d.known[l.ID] = s, l
 	}
 	slots := k.slotsOf(d, stride)
+	if d.home != nil {
+		clear(d.slots)
+		size := max(stride*int64(slots), widest*gpuSlotsLeast, page)
+		d.home.arena = newArena(size)
+		var err error
+		d.segment, err = worker.NewSegment(uint32(d.index), size)
+		return err
+	}
 	var base int64
 	for i := range p.Loaded {
 		s := d.slots[p.Loaded[i].ID]
@@ -147,6 +181,21 @@ func (k *crew) layOut(d *device, p *worker.Process) error {
 	var err error
 	d.segment, err = worker.NewSegment(uint32(d.index), max(base, page))
 	return err
+}
+
+// slotsFor describes the slots of a stage that are to be cut.
+func (k *crew) slotsFor(d *device, l *worker.Loaded) *stageSlots {
+	st := &k.stages[l.ID]
+	s := &stageSlots{device: d.index, loaded: l}
+	s.layout = worker.Layout{ID: l.ID, Warm: 2}
+	if k.c.opt.Engine == "replay" {
+		s.layout.Warm = 0
+	}
+	if st.first {
+		s.layout.InBytes = worker.Span(l.Inputs, st.batches)
+	}
+	s.layout.Stride = (s.layout.InBytes + worker.Span(l.Outputs, st.batches) + page - 1) &^ (page - 1)
+	return s
 }
 
 // readModels learns the models' boundary from what the workers loaded, and
@@ -159,24 +208,24 @@ func (k *crew) readModels() error {
 			if k.devices[dev] == nil {
 				continue
 			}
-			own := k.devices[dev].slots[i]
+			own := k.devices[dev].known[i]
 			if own == nil {
 				return fmt.Errorf("%w: stage %d was not loaded on device %d", ErrPlan, i, dev)
 			}
 			if st.first {
-				if err := m.setTensors(&m.inputs, own.loaded.Inputs, "input"); err != nil {
+				if err := m.setTensors(&m.inputs, own.Inputs, "input"); err != nil {
 					return err
 				}
 			} else {
 				for _, from := range k.c.tables.DevicesOf(int32(i - 1)) {
-					made := k.devices[from].slots[i-1].loaded.Outputs
-					if err := sameSpecs(made, own.loaded.Inputs); err != nil {
+					made := k.devices[from].known[i-1].Outputs
+					if err := sameSpecs(made, own.Inputs); err != nil {
 						return fmt.Errorf("%w: model %s: stage %d does not fit the one before: %w", ErrPlan, m.name, k.c.tables.Stages[i].Hop, err)
 					}
 				}
 			}
 			if st.last {
-				if err := m.setTensors(&m.outputs, own.loaded.Outputs, "output"); err != nil {
+				if err := m.setTensors(&m.outputs, own.Outputs, "output"); err != nil {
 					return err
 				}
 				if err := k.c.answers.check(m); err != nil {
@@ -201,7 +250,8 @@ func sameSpecs(made, wanted []engine.Spec) error {
 }
 
 // prepare gives a worker the memory that it writes and reads and warms it up.
-func (k *crew) prepare(ctx context.Context, d *device, p *worker.Process) error {
+// first is what it holds from its start, where networks come and go.
+func (k *crew) prepare(ctx context.Context, d *device, p *worker.Process, first []worker.Swap) error {
 	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
 	defer cancel()
 	if err := p.Attach(ctx, d.segment, true); err != nil {
@@ -211,6 +261,9 @@ func (k *crew) prepare(ctx context.Context, d *device, p *worker.Process) error 
 		if err := p.Attach(ctx, k.devices[from].segment, false); err != nil {
 			return fmt.Errorf("device %d (%s): share the memory of device %d: %w", d.index, d.kind, from, err)
 		}
+	}
+	if d.home != nil {
+		return k.moveIn(ctx, d, p, first)
 	}
 	for _, s := range d.slots {
 		if s == nil {
@@ -223,12 +276,26 @@ func (k *crew) prepare(ctx context.Context, d *device, p *worker.Process) error 
 	return nil
 }
 
+// moveIn has a worker load what its device holds from its start.
+func (k *crew) moveIn(ctx context.Context, d *device, p *worker.Process, first []worker.Swap) error {
+	for i := range first {
+		a, err := p.Swap(ctx, first[i])
+		if err == nil {
+			err = a.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("device %d (%s): %w", d.index, d.kind, err)
+		}
+	}
+	return nil
+}
+
 // sources lists the other devices whose outputs a device reads.
 func (k *crew) sources(dev int32) []int32 {
 	var out []int32
 	seen := map[int32]bool{dev: true}
 	for i := range k.stages {
-		if k.stages[i].first || k.devices[dev].slots[i] == nil {
+		if k.stages[i].first || k.devices[dev].known[i] == nil {
 			continue
 		}
 		for _, from := range k.c.tables.DevicesOf(int32(i - 1)) {
@@ -267,6 +334,7 @@ func (k *crew) freeMemory() {
 			d.segment.Close()
 		}
 	}
+	k.cache.Close()
 }
 
 // supervise passes on a worker's results and starts it again when it ends,
@@ -295,13 +363,7 @@ func (k *crew) supervise(d *device, cfg worker.Config, p *worker.Process, gen in
 				return
 			}
 			begin := time.Now()
-			next, err := k.startProcess(k.ctx, d, cfg)
-			if err == nil {
-				if err = k.prepare(k.ctx, d, next); err != nil {
-					next.Kill()
-					next.Wait()
-				}
-			}
+			next, err := k.startAgain(d, cfg)
 			if err == nil {
 				p = next
 				k.c.metrics.restarted(d.index)
@@ -317,6 +379,27 @@ func (k *crew) supervise(d *device, cfg worker.Config, p *worker.Process, gen in
 	}
 }
 
+// startAgain starts a worker in place of one that is gone.
+func (k *crew) startAgain(d *device, cfg worker.Config) (*worker.Process, error) {
+	p, err := k.startProcess(k.ctx, d, cfg)
+	if err != nil {
+		return nil, err
+	}
+	var first []worker.Swap
+	if d.home != nil && !k.c.call(func() { first, err = k.settle(d) }) {
+		err = ErrClosed
+	}
+	if err == nil {
+		err = k.prepare(k.ctx, d, p, first)
+	}
+	if err != nil {
+		p.Kill()
+		p.Wait()
+		return nil, err
+	}
+	return p, nil
+}
+
 // listen passes results on until the worker is gone.
 func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 	var results []worker.Result
@@ -327,6 +410,9 @@ func (k *crew) listen(dev int32, gen int32, p *worker.Process) {
 		events = events[:0]
 		for i := range results {
 			events = append(events, newsOf(&results[i], dev, gen))
+		}
+		for _, a := range p.Swapped() {
+			events = append(events, news{what: swapCame, device: dev, gen: gen, id: a.ID, start: a.Start, end: a.End, code: uint32(a.Code), text: a.Text})
 		}
 		if len(events) > 0 {
 			k.c.in.post(events...)

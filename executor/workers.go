@@ -28,6 +28,7 @@ const (
 	resultCame uint8 = iota
 	workerLost
 	workerBack
+	swapCame
 )
 
 // newWorkers makes the backend of the devices that no other backend has.
@@ -47,9 +48,12 @@ func newWorkers(c *core) (*workers, error) {
 		}
 		kind := c.tables.Kinds[c.tables.Devices[i].Kind]
 		w.devices[i] = &device{index: int32(i), kind: kind, remote: isRemote(c.tables, i, c.opt), stats: c.metrics.device(int32(i), kind)}
+		if swaps(c.tables, int32(i)) {
+			w.devices[i].home = &home{there: make([]bool, len(c.tables.Networks))}
+		}
 		w.own = append(w.own, w.devices[i])
 	}
-	w.crew = &crew{c: c, stages: stages, places: places, devices: w.devices, own: w.own}
+	w.crew = &crew{cache: worker.NewCache(c.opt.CacheBytes), c: c, stages: stages, places: places, devices: w.devices, own: w.own}
 	return w, nil
 }
 
@@ -84,9 +88,16 @@ func (w *workers) took(n *news) {
 		if n.gen == d.gen && d.proc != nil {
 			w.lost(d)
 		}
+	case swapCame:
+		if n.gen == d.gen && d.proc != nil {
+			w.swapped(d, n)
+		}
 	case workerBack:
 		proc := n.back.(*worker.Process)
 		d.proc, d.gen, d.total, d.pinned = proc, n.gen, 0, proc.Pinned()
+		if d.home != nil {
+			w.crew.settled(d)
+		}
 		w.setUp(d, true)
 		w.c.handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
 		w.c.Flush()
@@ -108,6 +119,10 @@ func (w *workers) result(d *device, n *news) {
 	c.stats.ran(d, r, n)
 	if len(d.flight) > 0 {
 		defer w.markStarted(d.flight[0])
+	}
+	if d.home != nil {
+		d.home.ranBeside(c.since(n.start), c.since(n.end))
+		defer w.nextOrder(d)
 	}
 	defer w.pump(d)
 	b := r.batch
@@ -132,7 +147,7 @@ func (w *workers) result(d *device, n *news) {
 	if b.hop == len(b.hops)-1 {
 		c.answers.ran(b, r)
 	} else {
-		b.in, b.inDevice, r.out = r.out, r.outDevice, slotRef{}
+		b.in, b.by, r.out = r.out, r.to, slotRef{}
 	}
 	w.freeRun(r)
 	c.finishHop(b, d.index, start, end)
@@ -143,6 +158,9 @@ func (w *workers) lost(d *device) {
 	d.proc = nil
 	w.setUp(d, false)
 	w.forgetMemory(d)
+	if d.home != nil {
+		d.leaveHome()
+	}
 	flight := d.flight
 	d.flight = nil
 	w.c.handle(policy.Event{Kind: policy.WorkerLost, Device: d.index})
@@ -166,10 +184,15 @@ func (w *workers) abort(b *batch) {
 // evict does nothing: workers have no instances that a batch could leave.
 func (w *workers) evict(*batch, bool) { w.c.stats.ignored++ }
 
-// load answers a load or unload. Workers hold what the plan places on their
-// devices from their start to their end, also what the policy counts as not
-// loaded at first: what is there is loaded at once, and the rest is refused.
+// load answers a load or unload. Where the plan gives a device no memory to
+// account for, its worker holds what is placed there from its start to its end,
+// also what the policy counts as not loaded at first: what is there is loaded at
+// once, and the rest is refused.
 func (w *workers) load(o order) {
+	if d := w.devices[o.device]; d.home != nil {
+		w.swap(d, o)
+		return
+	}
 	why := policy.Return(0)
 	if w.devices[o.device].holds(w.c.tables, o.network) != o.up {
 		why = policy.ReturnRefused
@@ -229,7 +252,17 @@ const (
 // deadline is answered as soon as that is suspected.
 func (w *workers) look(now, paused time.Duration) {
 	for _, d := range w.own {
-		if d.proc == nil || len(d.flight) == 0 {
+		if d.proc == nil {
+			continue
+		}
+		if d.home != nil {
+			if d.home.began += paused; w.overdue(d, now) {
+				w.c.opt.Log.Error("worker hangs in a load and is killed", "device", d.index, "kind", d.kind, "network", w.c.tables.Networks[d.home.doing.network].Name, "for", now-d.home.began)
+				d.proc.Kill()
+				continue
+			}
+		}
+		if len(d.flight) == 0 {
 			continue
 		}
 		r := d.flight[0]

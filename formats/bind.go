@@ -24,7 +24,8 @@ type fieldInfo struct {
 	name     string
 	index    []int // through embedded structs
 	typ      reflect.Type
-	optional bool   // left out of the file when zero
+	optional bool   // left out of the file when zero, or empty
+	empty    bool   // an empty list is written: it is not what leaving it out means
 	def      string // what leaving it out means; an explicit zero is then an error
 	table    string // of a section: the table that lists what it may be
 }
@@ -50,7 +51,7 @@ func infoOf(t reflect.Type) *structInfo {
 		info.byName[name] = len(info.fields)
 		info.names = append(info.names, name)
 		info.fields = append(info.fields, fieldInfo{name: name, index: f.Index, typ: f.Type,
-			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero"), def: f.Tag.Get("default")})
+			optional: strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero"), empty: strings.Contains(rest, "omitzero"), def: f.Tag.Get("default")})
 	}
 	v, _ := structInfos.LoadOrStore(t, info)
 	return v.(*structInfo)

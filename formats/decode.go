@@ -23,6 +23,8 @@ const (
 	KindWorkload = "workload"
 	KindPlan     = "plan"
 	KindReport   = "report"
+	// KindTransitions is which ways requests of workflows took.
+	KindTransitions = "transitions"
 )
 
 // Values of the format field.
@@ -32,6 +34,8 @@ const (
 	FormatWorkload = "inferplan.workload/v1"
 	FormatPlan     = "inferplan.plan/v2"
 	FormatReport   = "inferplan.report/v1"
+	// FormatTransitions is of recorded ways.
+	FormatTransitions = "inferplan.transitions/v1"
 )
 
 // document is what all kinds have in common.
@@ -67,6 +71,7 @@ var kindTable = []kindInfo{
 	{KindWorkload, FormatWorkload, 1, func() document { return new(Workload) }, nil},
 	{KindPlan, FormatPlan, 2, func() document { return new(Plan) }, []olderForm{{"inferplan.plan/v1", func() older { return new(planV1) }}}},
 	{KindReport, FormatReport, 1, func() document { return new(Report) }, nil},
+	{KindTransitions, FormatTransitions, 1, func() document { return new(Transitions) }, nil},
 }
 
 // Kinds lists the kinds of documents.
@@ -117,6 +122,11 @@ func ReadPlan(path string) (*Plan, error) { return read[*Plan](path, KindPlan) }
 
 // ReadReport reads, decodes and validates a report.
 func ReadReport(path string) (*Report, error) { return read[*Report](path, KindReport) }
+
+// ReadTransitions reads, decodes and validates recorded ways.
+func ReadTransitions(path string) (*Transitions, error) {
+	return read[*Transitions](path, KindTransitions)
+}
 
 // DecodeProfile is ReadProfile for bytes at hand.
 func DecodeProfile(data []byte, name string) (*Profile, error) {

@@ -104,7 +104,7 @@ func structNode(v reflect.Value, path string) (node, error) {
 	for i := range info.fields {
 		f := &info.fields[i]
 		fv := v.FieldByIndex(f.index)
-		if f.optional && isEmpty(fv) {
+		if f.optional && (fv.IsZero() || !f.empty && isEmpty(fv)) {
 			continue
 		}
 		name := f.name

@@ -16,20 +16,44 @@ type FlowPlan struct {
 	Lambda   float64      `json:"lambda"`
 	WindowUS Micros       `json:"window_us"`
 	Scaling  *FlowScaling `json:"scaling,omitempty"` // absent: all replicas are there all the time
+	// Transitions are ways that requests of workflows took, or are expected to.
+	Transitions []WaysOf `json:"transitions,omitzero"`
 }
 
 // FlowApplication is an application with what is promised for it. The model of a
 // module is the name of a deployed one.
 type FlowApplication struct {
 	Served
-	Modules []Module `json:"modules"`
+	Parameters map[string]string `json:"parameters,omitzero"`
+	Modules    []Module          `json:"modules,omitzero"`
+	Segments   []Segment         `json:"segments,omitzero"`
+}
+
+// Workflow tells whether the applications are workflows, whose devices load models
+// at run time: the deployment then says what they hold at the start.
+func (f *FlowPlan) Workflow() bool {
+	return slices.ContainsFunc(f.Applications, func(a FlowApplication) bool { return len(a.Segments) > 0 })
+}
+
+// asked is the application as a workload has it.
+func (a *FlowApplication) asked() *Application {
+	return &Application{Name: a.Model, Parameters: a.Parameters, Modules: a.Modules, Segments: a.Segments}
 }
 
 // FlowModule is what a deployed module has beside its pipelines.
 type FlowModule struct {
 	Model       string  `json:"model"`
 	Accuracy    float64 `json:"accuracy,omitempty"`      // of the variant that was chosen
-	ColdStartUS Micros  `json:"cold_start_us,omitempty"` // from the decision for a further replica until it serves
+	ColdStartUS Micros  `json:"cold_start_us,omitempty"` // from the decision for a further replica until it serves; of a workflow, the load
+	// The others are of workflows. A copy takes WeightBytes of a device's memory, a
+	// batch WorkingBytes beside. An output takes NearUS to another device of the same
+	// node, FarUS to one of another. Resident are the devices that hold a copy at the
+	// start, counted through the pools.
+	WeightBytes  int64  `json:"weight_bytes,omitempty"`
+	WorkingBytes int64  `json:"working_bytes,omitempty"`
+	NearUS       Micros `json:"near_us,omitempty"`
+	FarUS        Micros `json:"far_us,omitempty"`
+	Resident     []int  `json:"resident,omitzero"`
 }
 
 // FlowScaling says how many replicas of every module serve at which rate of
@@ -61,6 +85,8 @@ var flowKind = planKind{name: PlanFlow, section: (*FlowPlan)(nil), options: flow
 var flowOptions = []Option{
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "what to optimise: throughput, or the least cost, power or gpus that carries the applications' rates"},
+	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "shares"},
+		Help: "paths, or for workflows the baseline of shares of the devices by demand, which stay as they are"},
 	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Max: 1, Below: true,
 		Help: "share of the SLO kept back for queueing beyond the batch that runs"},
 	sloOption,
@@ -89,7 +115,7 @@ func (f *FlowPlan) Promised(d *Deployed) Served {
 	out := Served{}
 	for i := range f.Applications {
 		a := &f.Applications[i]
-		part := slices.ContainsFunc(a.Modules, func(m Module) bool { return m.Model == d.Model })
+		part := slices.Contains(servicesOf(a.Modules, a.Segments), d.Model)
 		if part && (out.SLOUS == 0 || a.SLOUS < out.SLOUS) {
 			out = a.Served
 		}
@@ -123,7 +149,12 @@ func (f *FlowPlan) check(p *planChecker) {
 		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 		p.name(seen, i, a.Model, "%s.model", at)
 		p.served(&a.Served, at)
-		checkModules(p.checker, a.Modules, at+".modules")
+		f.graph(p, a, at)
+		for _, name := range servicesOf(nil, a.Segments) {
+			if used[name] = true; !deployed[name] {
+				p.fail(at+".segments", "the model "+quote(name), "a deployed model", "")
+			}
+		}
 		for k := range a.Modules {
 			m := &a.Modules[k]
 			used[m.Model] = true
@@ -148,6 +179,63 @@ func (f *FlowPlan) check(p *planChecker) {
 	if f.Scaling != nil {
 		f.scaling(p)
 	}
+	if f.Workflow() {
+		f.memory(p)
+	}
+	f.transitions(p)
+}
+
+// memory checks what devices hold at the start: each model once, and no more than
+// there is room for beside the largest batch.
+func (f *FlowPlan) memory(p *planChecker) {
+	var room []int64 // by device; no limit: -1
+	working := int64(0)
+	for i := range f.Modules {
+		working = max(working, f.Modules[i].WorkingBytes)
+	}
+	for i := range p.plan.Pools {
+		left := int64(-1)
+		if m := int64(p.plan.Pools[i].Memory); m > 0 {
+			left = max(0, m-working)
+		}
+		for range min(p.plan.Pools[i].Count, maxCount) {
+			room = append(room, left)
+		}
+	}
+	for i := range f.Modules {
+		m, seen := &f.Modules[i], map[int]bool{}
+		if m.WeightBytes < 0 || m.WorkingBytes < 0 {
+			p.fail(fmt.Sprintf("flow.modules[%d].weight_bytes", i), integer64(min(m.WeightBytes, m.WorkingBytes)), "0 or more", "")
+		}
+		for k, d := range m.Resident {
+			at := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)
+			if d < 0 || d >= len(room) || seen[d] {
+				p.fail(at, integer64(d), fmt.Sprintf("a device below %d, each once", len(room)), "")
+				continue
+			}
+			seen[d] = true
+			if room[d] < 0 {
+				continue
+			}
+			if room[d] -= m.WeightBytes; room[d] < 0 {
+				p.fail(at, fmt.Sprintf("%d bytes too many on device %d", -room[d], d), "copies that fit its memory beside the largest batch", "")
+				room[d] = 0
+			}
+		}
+	}
+}
+
+// graph checks what an application is made of.
+func (f *FlowPlan) graph(p *planChecker, a *FlowApplication, at string) {
+	switch {
+	case f.Workflow() && (len(a.Segments) == 0 || len(a.Modules) > 0 || f.Scaling != nil):
+		p.fail(at, "modules or a scaling table beside segments", "segments alone, of all applications", "")
+	case len(a.Segments) > 0:
+		checkSegments(p.checker, a.Segments, at+".segments")
+	default:
+		checkModules(p.checker, a.Modules, at+".modules")
+	}
+	a.asked().conditions(p.checker, at)
 }
 
 // module checks a deployed module: whole models, each on devices of its own.

@@ -33,6 +33,12 @@ type FlowReport struct {
 	Modes      []FlowModeChange `json:"modes,omitempty"`      // of the first run
 }
 
+// WorkflowReport is what a run of workflows showed beside its counts.
+type WorkflowReport struct {
+	LoadsPerMinute float64 `json:"loads_per_minute"` // of all devices together
+	Batch          float64 `json:"batch"`            // tasks of a batch, mean
+}
+
 // FlowWindow is the worst of all windows of a width, by arrival.
 type FlowWindow struct {
 	WidthUS Micros  `json:"width_us"`
@@ -71,5 +77,8 @@ func (d *Report) checkFlow(c *checker) {
 	}
 	if d.Flow != nil {
 		c.share("flow.invalid", d.Flow.Invalid)
+	}
+	if w := d.Workflow; w != nil && (w.LoadsPerMinute < 0 || w.Batch < 0) {
+		c.fail("workflow", fmt.Sprintf("%g loads per minute, batches of %g", w.LoadsPerMinute, w.Batch), "0 or more of each", "")
 	}
 }

@@ -10,16 +10,20 @@ import (
 // Applications are pipelines of modules, each under one deadline.
 type Applications []Application
 
-// Application is a graph of modules without cycles. Its first module is where
-// requests enter.
+// Application is a graph of modules without cycles, whose first module is where
+// requests enter, or a workflow: segments, of which a request learns one by one
+// that it comes to them.
 type Application struct {
-	Name       string   `json:"name"`
-	SLO        SLO      `json:"slo,omitzero"`                 // of the whole; --slo where it is left out
-	Percentile string   `json:"percentile,omitempty"`         // p99 by default
-	Weight     float64  `json:"weight,omitempty" default:"1"` // 1 by default
-	RPS        float64  `json:"rps,omitempty"`                // to be carried
-	Accuracy   float64  `json:"accuracy,omitempty"`           // floor, of the product over the modules
-	Modules    []Module `json:"modules"`
+	Name       string            `json:"name"`
+	SLO        SLO               `json:"slo,omitzero"`                 // of the whole; --slo where it is left out
+	Percentile string            `json:"percentile,omitempty"`         // p99 by default
+	Weight     float64           `json:"weight,omitempty" default:"1"` // 1 by default
+	RPS        float64           `json:"rps,omitempty"`                // to be carried
+	Accuracy   float64           `json:"accuracy,omitempty"`           // floor, of the product over the modules
+	Parameters map[string]string `json:"parameters,omitzero"`          // that requests bring, with their types, for conditions
+	Modules    []Module          `json:"modules,omitzero"`
+	Segments   []Segment         `json:"segments,omitzero"`     // instead of modules
+	Ways       string            `json:"transitions,omitempty"` // file of recorded ways, for workflows
 }
 
 // Module is one step of an application: a model, or one of several variants of
@@ -28,8 +32,20 @@ type Module struct {
 	Name     string    `json:"name"`
 	Model    string    `json:"model,omitempty"`    // of the profile; the module's name where it is left out
 	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
-	After    []string  `json:"after,omitempty"`    // modules whose outputs it reads; left out: the one before it in the list
+	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; left out: the one before it in the list
 	Branches []Branch  `json:"branches,omitempty"` // of which a request takes one
+	// Outputs are what conditions may ask of, with their types.
+	Outputs map[string]string `json:"outputs,omitzero"`
+	// The others are of modules in segments. Items says how often the module runs,
+	// each time on one item, with the chances of 0, 1, 2 … items. Each names a module
+	// that ran so: this one runs once for each of its outputs. Route names one of the
+	// models of Routes.
+	Work    float64   `json:"work,omitempty" default:"1"` // as a part of the model's usual time
+	Items   string    `json:"items,omitempty"`
+	Chances []float64 `json:"chances,omitzero"`
+	Each    string    `json:"each,omitempty"`
+	Route   string    `json:"route,omitempty"`
+	Routes  []Route   `json:"routes,omitzero"`
 }
 
 // Variant is a model that does a module's task.
@@ -38,11 +54,13 @@ type Variant struct {
 	Accuracy float64 `json:"accuracy"`
 }
 
-// Branch is the modules that run where a request takes one way. A module that
-// no way names runs for every request.
+// Branch is the modules that run where a request takes one way, or the segment
+// that comes next. A module that no way names runs for every request.
 type Branch struct {
-	To          []string `json:"to"` // empty: nothing more on this way
-	Probability float64  `json:"probability"`
+	To          []string  `json:"to"`             // empty: nothing more on this way
+	When        string    `json:"when,omitempty"` // a condition; the first way whose condition holds is taken
+	Probability float64   `json:"probability"`
+	Later       []float64 `json:"later,omitzero"` // at the second visit of a segment, the third …; the last of them holds on
 }
 
 var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}
@@ -57,8 +75,16 @@ func ApplicationsOf(w *Workload) Applications {
 	return s
 }
 
-// Files names no file.
-func (Applications) Files() []SectionFile { return nil }
+// Files are the files of recorded ways.
+func (s Applications) Files() []SectionFile {
+	var out []SectionFile
+	for i := range s {
+		if s[i].Ways != "" {
+			out = append(out, SectionFile{Role: fmt.Sprintf("transitions[%d]", i), Path: s[i].Ways})
+		}
+	}
+	return out
+}
 
 // Models are the models that may run a module, with the accuracy of each; 0
 // where none is known.
@@ -73,7 +99,7 @@ func (m *Module) Models() []Variant {
 // weight 1, and every module's predecessors.
 func (a Application) WithDefaults() Application {
 	a.Percentile, a.Weight = cmp.Or(a.Percentile, "p99"), cmp.Or(a.Weight, 1)
-	a.Modules = slices.Clone(a.Modules)
+	a.Modules, a.Segments = slices.Clone(a.Modules), segmented(a.Segments)
 	for i := range a.Modules {
 		m := &a.Modules[i]
 		if m.After == nil && i > 0 {
@@ -112,8 +138,32 @@ func (s Applications) check(c *checker) {
 			}
 		}
 		c.share(at+".accuracy", a.Accuracy)
-		checkModules(c, a.WithDefaults().Modules, at+".modules")
+		a.checkGraph(c, at)
+		if (len(a.Segments) > 0) != (len(s[0].Segments) > 0) {
+			c.fail(at, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
+		}
 	}
+}
+
+// checkGraph checks what an application is made of.
+func (a *Application) checkGraph(c *checker, at string) {
+	full := a.WithDefaults()
+	switch {
+	case len(a.Modules) > 0 && len(a.Segments) > 0:
+		c.fail(at+".segments", "segments beside modules", "one of the two", "")
+		return
+	case len(a.Segments) > 0:
+		checkSegments(c, full.Segments, at+".segments")
+		if a.Accuracy > 0 {
+			c.fail(at+".accuracy", number(a.Accuracy), "no floor: the models of segments have no variants", "")
+		}
+	default:
+		checkModules(c, full.Modules, at+".modules")
+		if a.Ways != "" {
+			c.fail(at+".transitions", quote(a.Ways), "an application with segments", "")
+		}
+	}
+	a.conditions(c, at)
 }
 
 // moduleGraph checks the modules of an application as a graph.
@@ -140,6 +190,9 @@ func checkModules(c *checker, list []Module, at string) {
 	for i := range list {
 		here := fmt.Sprintf("%s[%d]", at, i)
 		list[i].checkVariants(c, here)
+		if m := &list[i]; m.Work != 0 || m.Items != "" || m.Chances != nil || m.Each != "" || m.Route != "" || m.Routes != nil {
+			c.fail(here, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
+		}
 		g.after(i, here)
 		g.branches(i, here)
 	}
@@ -165,14 +218,9 @@ func (g *moduleGraph) after(i int, at string) {
 
 // known checks that a name is one of the application's modules.
 func (g *moduleGraph) known(name, at string) {
-	if _, ok := g.place[name]; ok || name == "" {
-		return
+	if _, ok := g.place[name]; !ok && name != "" {
+		g.unknown(name, "module", g.names, at)
 	}
-	hint := ""
-	if near := nearest(name, g.names); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	g.fail(at, "the module "+quote(name), "a module of the application", hint)
 }
 
 // checkVariants checks the variants of a module, which stand in place of a model.
@@ -201,6 +249,9 @@ func (g *moduleGraph) branches(i int, at string) {
 	for k := range m.Branches {
 		b := &m.Branches[k]
 		here := fmt.Sprintf("%s.branches[%d]", at, k)
+		if len(b.Later) > 0 {
+			g.fail(here+".later", fmt.Sprintf("%d probabilities", len(b.Later)), "none: a module is visited once", "")
+		}
 		g.share(here+".probability", b.Probability)
 		sum += b.Probability
 		for j, name := range b.To {

@@ -79,6 +79,20 @@ type ProfileModel struct {
 	FP16         *FP16Check    `json:"fp16,omitempty"` // of the whole model, where it computes in float16
 	Blocks       []Block       `json:"blocks"`
 	Measurements []Measurement `json:"measurements"`
+	Loads        []DeviceLoad  `json:"loads,omitempty"` // onto devices
+	Move         *OutputMove   `json:"output_move,omitempty"`
+}
+
+// DeviceLoad is how long the model takes to come to a device.
+type DeviceLoad struct {
+	Device string `json:"device"`
+	ModelLoads
+}
+
+// OutputMove is how long a model's output takes to another device.
+type OutputMove struct {
+	NearUS Micros `json:"near_us"` // of the same node
+	FarUS  Micros `json:"far_us"`  // of another
 }
 
 // PrecisionFP16 is the Precision of models that compute in float16.

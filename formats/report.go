@@ -36,6 +36,8 @@ type Report struct {
 	ShareOfBound *float64       `json:"share_of_bound,omitempty"` // goodput over that of a clairvoyant fluid, of a plan of one application
 	Modules      []ModuleReport `json:"modules,omitempty"`        // of applications
 	Flow         *FlowReport    `json:"flow,omitempty"`           // of applications
+	// Workflow is of applications whose devices load models at run time.
+	Workflow *WorkflowReport `json:"workflow,omitempty"`
 
 	TokenReport
 

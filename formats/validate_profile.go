@@ -52,6 +52,11 @@ func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 		}
 	}
 	check(m.FP16, path)
+	for k := range m.Loads {
+		if _, ok := devices[m.Loads[k].Device]; !ok {
+			c.failf("the device "+quote(m.Loads[k].Device), "a device of the profile", "", "%s.loads[%d].device", path, k)
+		}
+	}
 	blocks := map[string]int{}
 	for k := range m.Blocks {
 		b := &m.Blocks[k]

@@ -87,6 +87,7 @@ type Result struct {
 	Dispatched int64        // batches
 	Gears      *GearResult  // of a gear plan, else nil
 	Flow       *FlowResult  // of a plan of applications, else nil
+	Work       *WorkResult  // of a plan of workflows, else nil
 	Tokens     *TokenResult // of instances of language models, else nil
 	Transfers  Transfers    // between stages
 	Probes     int64        // paths that the policy looked for; 0: it does not count them

@@ -164,6 +164,9 @@ func (h *devices) fault(d int32, back bool) {
 	if h.flow != nil && h.flow.stats != nil {
 		h.flow.stats.fault(d, back)
 	}
+	if h.flow != nil && h.flow.work != nil {
+		h.flow.work.lost(d)
+	}
 	kind := policy.WorkerBack
 	if !back {
 		kind = policy.WorkerLost

@@ -18,6 +18,7 @@ type flow struct {
 	late    []int32 // tasks that their batch held longer than anybody wanted them
 	telling bool
 	stats   *flowStats // nil: of plans of another kind
+	work    *flowWork  // nil: the plan has no workflows
 }
 
 // facts are what a task has beside its place in the ledger.
@@ -35,7 +36,7 @@ func newFlow(l *loop) ending {
 		return nil
 	}
 	l.flow = &flow{l: l, control: l.cfg.Control}
-	l.flow.stats = newFlowStats(l)
+	l.flow.stats, l.flow.work = newFlowStats(l), newFlowWork(l)
 	return l.flow
 }
 
@@ -54,6 +55,9 @@ func (f *flow) ran(slot, device int32) {
 	pipeline := l.batches[slot].pipeline
 	if f.stats != nil {
 		f.stats.ran(l.batches[slot].service, l.now-l.item.start, l.members(slot))
+	}
+	if f.work != nil {
+		f.work.batch(l.batches[slot].service, device, l.item.start, len(l.members(slot)))
 	}
 	for _, t := range l.members(slot) {
 		req := l.tasks[t].req
@@ -158,6 +162,9 @@ func (f *flow) add(t *policy.Reveal) {
 	if f.stats != nil {
 		f.stats.sums.Modules[t.Service].Requests++
 	}
+	if f.work != nil {
+		f.work.asked(t.Service)
+	}
 	l.tasks[t.Task] = task{req: t.Req, service: t.Service, state: waiting, stage: -1}
 	fa := &f.facts[t.Task]
 	fa.inputs, fa.placing, fa.epoch = append(fa.inputs[:0], f.out.InputsOf(t)...), -1, fa.epoch+1
@@ -250,6 +257,9 @@ func (*flow) mode(tag int32) error {
 func (f *flow) result(r *Result) {
 	if f.stats != nil {
 		f.stats.result(r)
+	}
+	if f.work != nil {
+		f.work.result(r)
 	}
 }
 

@@ -158,16 +158,7 @@ func (f *FlowResult) add(o *FlowResult) {
 		f.Bound = -1
 	}
 	for i := range o.Modules {
-		m, x := &f.Modules[i], &o.Modules[i]
-		m.Name, m.Workers = x.Name, x.Workers
-		m.Requests, m.Dropped, m.Ended = m.Requests+x.Requests, m.Dropped+x.Dropped, m.Ended+x.Ended
-		m.Running, m.Invalid, m.Consumed = m.Running+x.Running, m.Invalid+x.Invalid, m.Consumed+x.Consumed
-		for len(m.Runs) < len(x.Runs) {
-			m.Runs = append(m.Runs, 0)
-		}
-		for size, n := range x.Runs {
-			m.Runs[size] += n
-		}
+		f.Modules[i].add(&o.Modules[i])
 		if f.Seen != nil && o.Seen != nil {
 			f.Seen.Add(i, o.Seen)
 		}
@@ -178,5 +169,18 @@ func (f *FlowResult) add(o *FlowResult) {
 		}
 		w := &f.Seconds[s]
 		w.Arrived, w.Good, w.Bound, w.Carried = w.Arrived+x.Arrived, w.Good+x.Good, w.Bound+x.Bound, w.Carried+x.Carried
+	}
+}
+
+// add adds a run of a module. The workers by second are of the latest.
+func (m *FlowModule) add(x *FlowModule) {
+	m.Name, m.Workers = x.Name, x.Workers
+	m.Requests, m.Dropped, m.Ended = m.Requests+x.Requests, m.Dropped+x.Dropped, m.Ended+x.Ended
+	m.Running, m.Invalid, m.Consumed = m.Running+x.Running, m.Invalid+x.Invalid, m.Consumed+x.Consumed
+	for len(m.Runs) < len(x.Runs) {
+		m.Runs = append(m.Runs, 0)
+	}
+	for size, n := range x.Runs {
+		m.Runs[size] += n
 	}
 }

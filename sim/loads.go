@@ -127,6 +127,9 @@ func (st *storage) start(device int32) {
 	o := ld.waiting[0]
 	ld.waiting = ld.waiting[:copy(ld.waiting, ld.waiting[1:])]
 	ld.busy = true
+	if st.flow != nil && st.flow.work != nil {
+		st.flow.work.begun(o.device)
+	}
 	it := item{what: isLoaded, start: st.now, batch: o.network, device: device, serial: o.key, epoch: st.list[device].epoch}
 	st.at(st.now+st.takes(o), policy.NetworkLoaded, st.sequence(), it)
 }
@@ -158,6 +161,9 @@ func (st *storage) ended(it *item) {
 		if st.flow != nil && st.flow.stats != nil {
 			st.flow.stats.change(d, true)
 		}
+	}
+	if st.flow != nil && st.flow.work != nil {
+		st.flow.work.load(d, it.start)
 	}
 	st.start(d)
 	ev := st.loop.begin(policy.NetworkLoaded)

@@ -147,6 +147,7 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 			return Config{}, err
 		}
 	}
+	cfg.workflows()
 	return cfg, nil
 }
 

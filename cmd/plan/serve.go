@@ -40,6 +40,7 @@ type serveOptions struct {
 	places, remote      []string
 	join, joinToken     string
 	joinCert            string
+	modelCache          string
 	joinSilence         time.Duration
 	drain               time.Duration
 	executionOptions
@@ -81,6 +82,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.maxBody, "max-body", "64MiB", "largest request body")
 	f.StringVar(&o.memoryLimit, "memory-limit", "", "memory that the front end should keep to, such as 4GiB; requests get half of it (default: no limit, and 1GiB for requests)")
 	f.StringArrayVar(&o.hosts, "host", nil, "name under which clients reach the server without a token, beside localhost and addresses; * for any (repeatable)")
+	f.StringVar(&o.modelCache, "model-cache", formats.Bytes(worker.DefaultCache).String(), modelCacheHelp)
 	f.IntVar(&o.maxQueue, "max-queue", 0, "most samples inside the server (default 65536)")
 	f.BoolVar(&o.shareCPUs, "share-cpus", false, "let workers share CPUs where the plan has more CPU devices than this machine")
 	f.StringVar(&o.tlsCert, "tls-cert", "", "TLS certificate (PEM)")
@@ -155,6 +157,10 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
+	cache, err := modelCacheBytes(o.modelCache)
+	if err != nil {
+		return err
+	}
 	var joinToken []byte
 	if o.joinCert != "" && o.join == executor.Off {
 		return usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
@@ -181,7 +187,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
-			Places: places, Remote: remote, Execute: execute,
+			Places: places, Remote: remote, Execute: execute, CacheBytes: cache,
 			Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,

@@ -527,6 +527,10 @@ func printReport(p *printer, rep *formats.Report) error {
 	if len(devices) > 0 {
 		fmt.Fprintln(p.out, "utilisation:", list(devices))
 	}
+	if w, d := rep.Workflow, rep.DeviceTime; w != nil && d != nil {
+		fmt.Fprintf(p.out, "loads: %.1f per minute; mean batch %.2f; device time %s running, %s loading, %s both, %s idle\n",
+			w.LoadsPerMinute, w.Batch, percent(d.Running), percent(d.Loading), percent(d.Both), percent(d.Idle))
+	}
 	if rep.Accuracy != nil {
 		fmt.Fprintf(p.out, "accuracy by the plan's records: %.4f\n", *rep.Accuracy)
 	}

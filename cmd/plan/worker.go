@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"inferplan/engine/worker"
+	"inferplan/formats"
 )
 
 type workerOptions struct {
@@ -22,6 +23,7 @@ type workerOptions struct {
 	models, host string
 	tlsCA        string
 	tlsPin       string
+	modelCache   string
 	useTLS       bool
 	silence      time.Duration
 }
@@ -57,6 +59,7 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	f.StringVar(&o.cpus, "cpus", "", "CPUs of the devices where they are CPU sets, such as 0-3,8; divided among them")
 	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
 	f.StringVar(&o.host, "host", "", "name of this host (default its own)")
+	f.StringVar(&o.modelCache, "model-cache", formats.Bytes(worker.DefaultCache).String(), modelCacheHelp)
 	f.BoolVar(&o.useTLS, "tls", false, "connect with TLS, and trust what this host trusts")
 	f.StringVar(&o.tlsCA, "tls-ca", "", "connect with TLS, and trust the certificates of this file (PEM)")
 	f.StringVar(&o.tlsPin, "tls-pin", "", "connect with TLS, and trust the certificate with this pin, sha256:HEX, as 'plan serve --join-cert' prints it")
@@ -78,10 +81,28 @@ func serveParent(cmd *cobra.Command, _ []string) error {
 	return worker.Main(cmd.Context())
 }
 
+const modelCacheHelp = "most memory of this host for models that its devices swap; what has no room is read from its file whenever it is loaded"
+
+// modelCacheBytes reads --model-cache.
+func modelCacheBytes(text string) (int64, error) {
+	size, err := formats.ParseBytes(text)
+	if err != nil {
+		return 0, usageErrorf("--model-cache: %w", err)
+	}
+	if size < 1 {
+		return 0, usageErrorf("--model-cache: found %s, expected 1 byte or more", text)
+	}
+	return int64(size), nil
+}
+
 // maxJoined bounds the devices of one host, each of which joins by itself.
 const maxJoined = 1024
 
 func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
+	cache, err := modelCacheBytes(o.modelCache)
+	if err != nil {
+		return err
+	}
 	token, err := readToken(o.token)
 	if err != nil {
 		return err
@@ -124,7 +145,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	heed(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
 		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus,
-		Silence: o.silence, Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
+		CacheBytes: cache, Silence: o.silence, Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
 	})
 	if errors.Is(err, worker.ErrToken) || errors.Is(err, worker.ErrCertificate) {
 		return withCode(exitUsage, err)

@@ -54,6 +54,10 @@
 //	share    21  both       JSON DeviceSpec: memory of a GPU beside a segment, and its handle for others
 //	probe    22  both       JSON Probe, with a descriptor where bytes go along; answered by a JSON engine.Timing
 //	error    14  to parent  JSON Failure: a set-up step failed
+//	keep     23  to worker  JSON Keep, with the descriptor of memory for the model: cut a stage
+//	kept     24  to parent  JSON Kept: its tensors, and what is in that memory
+//	swap     25  to worker  JSON Swap: bring stages to the device, or take them away
+//	swapped  26  to parent  JSON Swapped: how that went
 //
 // A run's flags: bit 0, the input lies in the device's memory beside the segment;
 // bit 1, the output goes there. Offsets are the same as in the segment.
@@ -66,6 +70,21 @@
 //
 // Whoever reads end-of-file ends: the worker exits when its parent is gone,
 // the parent learns at once when the worker was killed.
+//
+// # Swapping
+//
+// A worker whose device cannot hold all of its stages swaps them. Set-up then has
+// keep frames in place of load frames: the worker cuts every stage out of its
+// model's file and leaves the result in memory of the host, where a [Cache] keeps
+// it for all workers of the machine, up to a number of bytes. A swap loads stages
+// from there, with the slots that the parent has cut for them out of the segment,
+// or frees what they had. It runs on a thread beside the loop, one at a time, and
+// answers when it is done: batches of other stages go on meanwhile. The worker
+// refuses what would go beyond the memory of its device (Hello.Memory), by the
+// bytes that the parent says. What has no room in the cache is read from its file.
+//
+// While a swap is under way, the loop waits for commands as Go programs usually
+// do, because loading needs the garbage collector.
 //
 // # Measuring
 //

@@ -48,12 +48,17 @@ const (
 	// Inside a machine again.
 	TypeShare
 	TypeProbe
+	TypeKeep
+	TypeKept
+	TypeSwap
+	TypeSwapped
 	numTypes
 )
 
 var typeNames = [numTypes]string{
 	"", "hello", "welcome", "load", "loaded", "segment", "prepare", "ready", "run", "result", "unload", "ping", "pong",
 	"shutdown", "error", "challenge", "offer", "proof", "push", "done", "beat", "share", "probe",
+	"keep", "kept", "swap", "swapped",
 }
 
 func (t Type) String() string {
@@ -128,6 +133,7 @@ const (
 	BadShape
 	BadHash
 	Closed
+	NoMemory
 	numCodes
 )
 

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,11 +29,16 @@ type JoinConfig struct {
 	// CPUs, where the devices are CPU sets, are divided among them evenly.
 	CPUs    []int
 	Library string
+	// CacheBytes bounds the models that are kept in this host's memory for devices
+	// that swap them; 0: DefaultCache.
+	CacheBytes int64
 
 	Silence time.Duration // of the server before it counts as gone; 0: DefaultSilence
 	Command []string      // as in Config
 	Env     []string
 	Log     *slog.Logger
+
+	cache *Cache // of Join
 }
 
 const (
@@ -66,6 +72,11 @@ func Join(ctx context.Context, c JoinConfig) error {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	if c.CacheBytes <= 0 {
+		c.CacheBytes = DefaultCache
+	}
+	c.cache = NewCache(c.CacheBytes)
+	defer c.cache.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
@@ -151,6 +162,7 @@ type agent struct {
 	stages  farStages
 	layouts map[uint32]*farLayout
 	loaded  []uint32
+	half    bool
 	running bool // results are read
 	pending []farRun
 }
@@ -224,7 +236,7 @@ func (a *agent) read() error {
 			if err := a.push(p); err != nil {
 				return err
 			}
-		case TypeHello, TypeLoad, TypePrepare:
+		case TypeHello, TypeLoad, TypePrepare, TypeKeep, TypeSwap:
 			select {
 			case a.setUps <- step{t, append([]byte(nil), p...)}:
 			default:
@@ -254,6 +266,11 @@ func (a *agent) setUp(ctx context.Context, s step) error {
 		reply, err = a.load(ctx, s.payload)
 	case TypePrepare:
 		reply, err = a.prepare(ctx, s.payload)
+	case TypeKeep:
+		answer = TypeKept
+		reply, err = a.keep(ctx, s.payload)
+	case TypeSwap:
+		return a.swap(ctx, s.payload)
 	}
 	if err != nil {
 		return a.writeJSON(TypeError, Failure{For: s.t.String(), Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
@@ -281,7 +298,7 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 		return nil, err
 	}
 	a.mu.Lock()
-	a.proc = proc
+	a.proc, a.half = proc, h.Execution.Half
 	a.mu.Unlock()
 	return &proc.Welcome, nil
 }
@@ -291,27 +308,104 @@ func (a *agent) load(ctx context.Context, p []byte) (*Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.check(); err != nil {
+	if err := a.find(&spec); err != nil {
 		return nil, err
 	}
-	// The name comes from another host: it names a file of the folder and no other.
-	if spec.Model == "" || spec.Model != filepath.Base(spec.Model) || strings.HasPrefix(spec.Model, ".") {
-		return nil, fmt.Errorf("%w: model %q: expected the name of a file", ErrProtocol, spec.Model)
-	}
-	if a.proc == nil || a.segment != nil {
-		return nil, fmt.Errorf("%w: load before hello or after prepare", ErrProtocol)
-	}
-	spec.Path = filepath.Join(a.config.Models, spec.Model+".onnx")
 	var l Loaded
 	if err := call(ctx, a.proc, TypeLoad, spec, TypeLoaded, &l); err != nil {
 		return nil, err
 	}
+	return a.note(&spec, &l)
+}
+
+// find checks a stage of the server's and finds its file.
+func (a *agent) find(spec *StageSpec) error {
+	if err := spec.check(); err != nil {
+		return err
+	}
+	// The name comes from another host: it names a file of the folder and no other.
+	if spec.Model == "" || spec.Model != filepath.Base(spec.Model) || strings.HasPrefix(spec.Model, ".") {
+		return fmt.Errorf("%w: model %q: expected the name of a file", ErrProtocol, spec.Model)
+	}
+	if a.proc == nil || a.segment != nil {
+		return fmt.Errorf("%w: a stage before hello or after the first was made ready", ErrProtocol)
+	}
+	spec.Path = filepath.Join(a.config.Models, spec.Model+".onnx")
+	return nil
+}
+
+// note enters a stage that the worker has, or keeps.
+func (a *agent) note(spec *StageSpec, l *Loaded) (*Loaded, error) {
 	if err := errors.Join(checkSpecs(l.Inputs, spec.MaxBatch), checkSpecs(l.Outputs, spec.MaxBatch)); err != nil {
 		return nil, err
 	}
 	a.stages.set(spec.ID, &farStage{spec.MaxBatch, l.Inputs, l.Outputs})
 	a.loaded = append(a.loaded, spec.ID)
-	return &l, nil
+	return l, nil
+}
+
+// keep has the worker keep a stage in this host's memory.
+func (a *agent) keep(ctx context.Context, p []byte) (*Kept, error) {
+	q, err := parseJSON[Keep](TypeKeep, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.find(&q.Stage); err != nil {
+		return nil, err
+	}
+	l, err := a.config.cache.keep(ctx, a.proc, &q.Stage, a.half)
+	if err != nil {
+		return nil, err
+	}
+	if l, err = a.note(&q.Stage, l); err != nil {
+		return nil, err
+	}
+	return &Kept{Loaded: *l}, nil
+}
+
+// swap hands a swap to the worker, with slots of this end. The answer comes with
+// the results.
+func (a *agent) swap(ctx context.Context, p []byte) error {
+	q, err := parseJSON[Swap](TypeSwap, p)
+	if err != nil {
+		return err
+	}
+	if a.proc == nil {
+		return fmt.Errorf("%w: swap before hello", ErrProtocol)
+	}
+	if a.segment == nil {
+		err = a.layOut(ctx)
+	}
+	for i := range q.Stages {
+		l := a.layouts[q.Stages[i].ID]
+		if l == nil {
+			err = cmp.Or(err, fmt.Errorf("stage %d was not kept", q.Stages[i].ID))
+			continue
+		}
+		warm := q.Stages[i].Warm
+		q.Stages[i] = l.Layout
+		q.Stages[i].Warm = min(max(warm, 0), farSlots)
+	}
+	if err != nil {
+		return a.writeJSON(TypeSwapped, Swapped{ID: q.ID, Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
+	}
+	a.listen()
+	return a.proc.SendSwap(q)
+}
+
+// listen begins to send what the worker answers.
+func (a *agent) listen() {
+	a.mu.Lock()
+	first, proc, segment := !a.running, a.proc, a.segment
+	a.running = true
+	a.mu.Unlock()
+	if first {
+		a.wg.Go(func() {
+			err := a.results(proc, segment)
+			a.config.Log.Debug("worker's results ended", "error", err)
+			a.conn.Close()
+		})
+	}
 }
 
 // layOut divides this end's memory among the stages; here every stage has its
@@ -371,19 +465,12 @@ func (a *agent) push(p []byte) error {
 	st := a.stages.get(r.Stage)
 	in, _, ok := st.spans(r.Batch)
 	a.mu.Lock()
-	layout, proc, segment, first := a.layouts[r.Stage], a.proc, a.segment, !a.running
-	a.running = a.running || layout != nil
+	layout, proc, segment := a.layouts[r.Stage], a.proc, a.segment
 	a.mu.Unlock()
 	if !ok || layout == nil || r.In != uint64(in) {
 		return fmt.Errorf("%w: run of stage %d, batch %d, with %d bytes of input", ErrProtocol, r.Stage, r.Batch, r.In)
 	}
-	if first {
-		a.wg.Go(func() {
-			err := a.results(proc, segment)
-			a.config.Log.Debug("worker's results ended", "error", err)
-			a.conn.Close()
-		})
-	}
+	a.listen()
 	var slot int32
 	select {
 	case slot = <-layout.free:
@@ -407,6 +494,11 @@ func (a *agent) results(proc *Process, segment *Segment) error {
 		var err error
 		if buf, err = proc.Receive(buf[:0]); err != nil && !errors.Is(err, io.EOF) {
 			return err
+		}
+		for _, s := range proc.Swapped() {
+			if err := a.writeJSON(TypeSwapped, s); err != nil {
+				return err
+			}
 		}
 		for i := range buf {
 			r := &buf[i]

@@ -216,7 +216,8 @@ type guest struct {
 	pending  []sent
 	maxBatch map[uint32]int
 	attached map[uint32]*Segment
-	clock    skew // the host's against ours
+	clock    skew  // the host's against ours
+	swapped  int64 // when the last swap was sent
 }
 
 type sent struct {
@@ -275,26 +276,71 @@ func (g *guest) frame(t Type, p []byte) error {
 		return g.beat(p)
 	case TypeLoaded:
 		l, err := parseJSON[Loaded](t, p)
+		if err == nil {
+			err = g.note(&l)
+		}
+		if err != nil {
+			return err
+		}
+		return g.reply(AppendFrame(nil, t, p))
+	case TypeKept:
+		k, err := parseJSON[Kept](t, p)
+		if err == nil {
+			err = g.note(&k.Loaded)
+		}
+		if err != nil {
+			return err
+		}
+		return g.replyJSON(t, Kept{Loaded: k.Loaded}) // the model is in that host's memory
+	case TypeSwapped:
+		a, err := parseJSON[Swapped](t, p)
 		if err != nil {
 			return err
 		}
 		g.mu.Lock()
-		batch := g.maxBatch[l.ID]
+		a.Start, a.End = g.clock.here(g.swapped, monotonic(), a.Start, a.End)
 		g.mu.Unlock()
-		if batch == 0 {
-			return fmt.Errorf("%w: stage %d was loaded and not asked for", ErrProtocol, l.ID)
-		}
-		if err := errors.Join(checkSpecs(l.Inputs, batch), checkSpecs(l.Outputs, batch)); err != nil {
-			return err
-		}
-		g.stages.set(l.ID, &farStage{batch, l.Inputs, l.Outputs})
-		return g.reply(AppendFrame(nil, t, p))
+		return g.replyJSON(t, a)
 	case TypeWelcome, TypeReady, TypeError, TypePong:
 		return g.reply(AppendFrame(nil, t, p))
 	case TypeDone:
 		return g.done(p)
 	}
 	return fmt.Errorf("%w: %s frame from a worker's host", ErrProtocol, t)
+}
+
+// note enters a stage that the host has.
+func (g *guest) note(l *Loaded) error {
+	g.mu.Lock()
+	batch := g.maxBatch[l.ID]
+	g.mu.Unlock()
+	if batch == 0 {
+		return fmt.Errorf("%w: stage %d was loaded and not asked for", ErrProtocol, l.ID)
+	}
+	if err := errors.Join(checkSpecs(l.Inputs, batch), checkSpecs(l.Outputs, batch)); err != nil {
+		return err
+	}
+	g.stages.set(l.ID, &farStage{batch, l.Inputs, l.Outputs})
+	return nil
+}
+
+// expect notes a stage that the parent asks for.
+func (g *guest) expect(s *StageSpec) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.maxBatch == nil {
+		g.maxBatch = map[uint32]int{}
+	}
+	g.maxBatch[s.ID] = s.MaxBatch
+	s.Path = "" // where its models lie is the host's to say
+}
+
+func (g *guest) replyJSON(t Type, doc any) error {
+	b, err := appendJSON(nil, t, doc)
+	if err != nil {
+		return err
+	}
+	return g.reply(b)
 }
 
 // reply plays the worker.
@@ -443,11 +489,7 @@ func (g *guest) command(r *relayState, t Type, p []byte) error {
 		g.mu.Lock()
 		g.own = r.own
 		g.mu.Unlock()
-		b, err := appendJSON(nil, TypeReady, ready)
-		if err != nil {
-			return err
-		}
-		return g.reply(b)
+		return g.replyJSON(TypeReady, ready)
 	case TypeHello:
 		h, err := parseJSON[Hello](t, p)
 		if err != nil {
@@ -461,14 +503,23 @@ func (g *guest) command(r *relayState, t Type, p []byte) error {
 		if err != nil {
 			return err
 		}
-		g.mu.Lock()
-		if g.maxBatch == nil {
-			g.maxBatch = map[uint32]int{}
-		}
-		g.maxBatch[s.ID] = s.MaxBatch
-		g.mu.Unlock()
-		s.Path = "" // so is where its models lie
+		g.expect(&s)
 		return g.writeJSON(t, s)
+	case TypeKeep:
+		k, err := parseJSON[Keep](t, p)
+		if err != nil {
+			return err
+		}
+		if k.Size != 0 || k.Room != 0 {
+			return fmt.Errorf("%w: memory of this machine for a model of another host", ErrProtocol)
+		}
+		g.expect(&k.Stage)
+		return g.writeJSON(t, k)
+	case TypeSwap:
+		g.mu.Lock()
+		g.swapped = monotonic()
+		g.mu.Unlock()
+		return g.write(t, p, nil)
 	case TypePrepare, TypeUnload, TypePing:
 		return g.write(t, p, nil)
 	case TypeShutdown:

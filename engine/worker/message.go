@@ -17,6 +17,8 @@ type Hello struct {
 	Library string `json:"library,omitempty"` // path of the engine's library; empty: its own search
 
 	Execution Execution `json:"execution"`
+	// Memory is what may be on the device of what is swapped in; 0: anything.
+	Memory int64 `json:"memory,omitempty"`
 }
 
 // Env is what the worker's process needs in its environment.
@@ -82,6 +84,10 @@ type StageSpec struct {
 	InferNS []int64       `json:"infer_ns,omitempty"`
 	Inputs  []engine.Spec `json:"inputs,omitempty"`
 	Outputs []engine.Spec `json:"outputs,omitempty"`
+	// LoadNS is how long such an engine takes to swap the stage in: from the host's
+	// memory, and from its file. WeightBytes is what it then holds.
+	LoadNS      [2]int64 `json:"load_ns,omitzero"`
+	WeightBytes int64    `json:"weight_bytes,omitempty"`
 }
 
 func (s *StageSpec) check() error {
@@ -158,6 +164,9 @@ type Failure struct {
 // ErrHash: the model file is not the one that the plan was made for.
 var ErrHash = errors.New("model file differs from the plan's")
 
+// ErrMemory: the device's memory has no room for what is to be swapped in.
+var ErrMemory = errors.New("the device's memory is full")
+
 // RemoteError is a failure that a worker reported. errors.Is sees the engine's
 // error through the process boundary.
 type RemoteError struct {
@@ -176,7 +185,7 @@ func (e *RemoteError) Unwrap() error {
 
 var codeErrors = [numCodes]error{
 	NoLibrary: engine.ErrNoLibrary, NoDevice: engine.ErrNoDevice, Fallback: engine.ErrFallback, BadModel: engine.ErrModel,
-	BadShape: engine.ErrShape, BadHash: ErrHash, Closed: engine.ErrClosed,
+	BadShape: engine.ErrShape, BadHash: ErrHash, Closed: engine.ErrClosed, NoMemory: ErrMemory,
 }
 
 // codeOf classes an error for the wire.

@@ -117,8 +117,8 @@ func (o *onnx) gpu() (int, error) {
 	return o.device.Index()
 }
 
-// Load cuts the stage out of its model's file and loads it.
-func (o *onnx) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
+// Cut cuts the stage out of its model's file.
+func (o *onnx) Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error) {
 	chain, err := o.chain(ctx, s)
 	if err != nil {
 		return nil, err
@@ -144,10 +144,11 @@ func (o *onnx) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
 	}
-	sub, err := blocks.Slice(from, to, graph.SliceOptions{HalfIn: s.FP16In, HalfOut: s.FP16Out, Half: o.execution.Half})
-	if err != nil {
-		return nil, err
-	}
+	return blocks.Slice(from, to, graph.SliceOptions{HalfIn: s.FP16In, HalfOut: s.FP16Out, Half: o.execution.Half})
+}
+
+// Load loads what was cut.
+func (o *onnx) Load(ctx context.Context, _ *StageSpec, sub *engine.Submodel) (engine.Block, error) {
 	options := o.execution.Options
 	options.Threads = o.threads
 	if o.device.IsCPU() { // those are about GPUs

@@ -21,6 +21,9 @@ import (
 type Config struct {
 	Hello  Hello
 	Stages []StageSpec
+	// Cache, where given, is where the stages are kept. None of them is loaded
+	// before it is swapped in (Swap, SendSwap).
+	Cache *Cache
 	// Command starts the worker; nil: this binary with the argument "worker".
 	// Env is added to this process's environment.
 	Command []string
@@ -43,7 +46,8 @@ type Process struct {
 	exitErr  error
 	once     sync.Once
 	pongs    atomic.Uint64
-	pageable int // segments attached that are not locked for the device
+	swapped  []Swapped // that came with the last Receive
+	pageable int       // segments attached that are not locked for the device
 }
 
 // ErrGone: the worker has ended, or was killed.
@@ -144,6 +148,14 @@ func (p *Process) setUp(ctx context.Context, c Config) error {
 	}
 	p.Loaded = make([]Loaded, len(c.Stages))
 	for i := range c.Stages {
+		if c.Cache != nil {
+			l, err := c.Cache.keep(ctx, p, &c.Stages[i], c.Hello.Execution.Half)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			p.Loaded[i] = *l
+			continue
+		}
 		if err := call(ctx, p, TypeLoad, c.Stages[i], TypeLoaded, &p.Loaded[i]); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -188,6 +200,29 @@ func (p *Process) Unload(ctx context.Context, stage uint32) error {
 	var r Ready
 	return call(ctx, p, TypeUnload, Unload{stage}, TypeReady, &r)
 }
+
+// Swap does a swap and waits for it: for set-up. The error is that of the way
+// there and back.
+func (p *Process) Swap(ctx context.Context, q Swap) (Swapped, error) {
+	var a Swapped
+	err := call(ctx, p, TypeSwap, q, TypeSwapped, &a)
+	return a, err
+}
+
+// SendSwap has the worker do a swap beside its runs. Receive brings the answer.
+func (p *Process) SendSwap(q Swap) error {
+	b, err := appendJSON(nil, TypeSwap, q)
+	if err != nil {
+		return err
+	}
+	if _, err := p.conn.Write(b); err != nil {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return nil
+}
+
+// Swapped are the answers to swaps that came with the last Receive.
+func (p *Process) Swapped() []Swapped { return p.swapped }
 
 // call sends a set-up frame, with the descriptors of segments, and waits for its
 // answer.
@@ -287,17 +322,18 @@ func (p *Process) Ping() error {
 // Pongs is the number of pings answered.
 func (p *Process) Pongs() uint64 { return p.pongs.Load() }
 
-// Receive waits for results and appends those that have come to buf. It
-// returns io.EOF as soon as the worker has ended or was killed.
+// Receive waits for results, or answers to swaps, and appends the results that have
+// come to buf. It returns io.EOF as soon as the worker has ended or was killed.
 func (p *Process) Receive(buf []Result) ([]Result, error) {
 	got := len(buf)
+	p.swapped = p.swapped[:0]
 	for {
 		t, payload, ok, err := p.dec.Next()
 		if err != nil {
 			return buf, err
 		}
 		if !ok {
-			if len(buf) > got {
+			if len(buf) > got || len(p.swapped) > 0 {
 				return buf, nil
 			}
 			n, err := p.conn.Read(p.dec.Space())
@@ -319,6 +355,12 @@ func (p *Process) Receive(buf []Result) ([]Result, error) {
 			buf = append(buf, r)
 		case TypePong:
 			p.pongs.Add(1)
+		case TypeSwapped:
+			a, err := parseJSON[Swapped](t, payload)
+			if err != nil {
+				return buf, err
+			}
+			p.swapped = append(p.swapped, a)
 		default:
 			return buf, fmt.Errorf("%w: %s from the worker, expected a result", ErrProtocol, t)
 		}

@@ -33,13 +33,27 @@ type replayLoader struct {
 
 func (r *replayLoader) Device() engine.Device { return r.device }
 
-func (r *replayLoader) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
+// Cut describes the stage as the plan does.
+func (r *replayLoader) Cut(_ context.Context, s *StageSpec) (*engine.Submodel, error) {
 	if len(s.InferNS) < s.MaxBatch {
 		return nil, fmt.Errorf("%w: times for batches 1 to %d, expected 1 to %d", engine.ErrModel, len(s.InferNS), s.MaxBatch)
 	}
-	b, err := r.Engine.Load(ctx, &engine.Submodel{
-		Model: s.Model, Identity: s.SHA256, From: s.From, To: s.To, Blocks: s.Blocks, Inputs: s.Inputs, Outputs: s.Outputs,
-	}, r.device, engine.Options{})
+	return &engine.Submodel{
+		Model: s.Model, Identity: s.SHA256, From: s.From, To: s.To, Blocks: s.Blocks, Inputs: s.Inputs, Outputs: s.Outputs, WeightBytes: s.WeightBytes,
+	}, nil
+}
+
+// Load takes as long as the plan says: less where the model came out of the host's
+// memory.
+func (r *replayLoader) Load(ctx context.Context, s *StageSpec, m *engine.Submodel) (engine.Block, error) {
+	took := s.LoadNS[1]
+	if len(m.ONNX) > 0 {
+		took = s.LoadNS[0]
+	}
+	if err := sleepUntil(ctx, monotonic()+took); err != nil {
+		return nil, err
+	}
+	b, err := r.Engine.Load(ctx, m, r.device, engine.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,10 @@ import (
 	"io"
 	"maps"
 	"os"
-	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +22,10 @@ import (
 type Loader interface {
 	Info() engine.Info
 	Device() engine.Device
-	Load(ctx context.Context, s *StageSpec) (engine.Block, error)
+	// Cut makes what a stage executes; Load makes that ready. A worker that swaps
+	// stages calls them beside its runs.
+	Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error)
+	Load(ctx context.Context, s *StageSpec, m *engine.Submodel) (engine.Block, error)
 	LoadBlock(ctx context.Context, m *engine.Submodel, o engine.Options) (engine.Block, error)
 	Close() error
 }
@@ -60,7 +61,7 @@ func Serve(ctx context.Context, fd int, engines map[string]Opener) error {
 }
 
 func serve(ctx context.Context, fd int, engines map[string]Opener, alone bool) error {
-	s := &server{fd: fd, engines: engines, segments: map[uint32]*Segment{}, blocks: map[uint32]engine.Block{}, probed: map[uint32]probed{}, alone: alone}
+	s := &server{control: control{fd: fd, alone: alone}, engines: engines, segments: map[uint32]*Segment{}, blocks: map[uint32]engine.Block{}, probed: map[uint32]probed{}}
 	// Whatever waits in recvmsg sees end-of-file when the context ends.
 	cut := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { unix.Shutdown(fd, unix.SHUT_RDWR); close(cut) })
@@ -81,76 +82,19 @@ func serve(ctx context.Context, fd int, engines map[string]Opener, alone bool) e
 var errShutdown = errors.New("told to shut down")
 
 type server struct {
-	fd       int
-	engines  map[string]Opener
-	loader   Loader
-	device   Device
-	unpin    func()
-	stages   []*stage // by ID; nil where none is loaded
+	control
+	engines map[string]Opener
+	loader  Loader
+	device  Device
+	unpin   func()
+	table
+	swaps    *swapper
 	segments map[uint32]*Segment
 	own      *Segment
 	blocks   map[uint32]engine.Block // that the parent cut
 	probed   map[uint32]probed
-	dec      Decoder
-	oob      []byte
-	fds      []int // descriptors received and not yet claimed
-	out      []byte
 	cpuClock int32
-
-	// alone: this is the only thing that the process does. Once it runs, it
-	// waits for commands without telling Go's scheduler, see steady.
-	alone, steady bool
-	msg           unix.Msghdr
-	iov           unix.Iovec
 }
-
-// content is a loaded block. Stages that run the same one share it, as those of
-// a model's SLO classes do: runs take turns, so its weights need be in memory
-// only once.
-type content struct {
-	spec  StageSpec // without what is of a stage
-	block engine.Block
-	users int
-}
-
-// contentOf is what a stage loads.
-func contentOf(s *StageSpec) StageSpec {
-	c := *s
-	c.ID, c.MaxBatch = 0, 0
-	return c
-}
-
-// stage is a loaded block with its bindings.
-type stage struct {
-	spec     StageSpec
-	content  *content
-	inputs   []engine.Spec
-	outputs  []engine.Spec
-	bindings map[bindKey]engine.Binding
-	order    []bindKey // oldest first, for eviction
-}
-
-type bindKey struct {
-	batch, segment      uint32
-	in, out             uint64
-	inDevice, outDevice bool
-}
-
-// size is the batch size at which a batch runs. Only where one tensor goes in and
-// one comes out may it be larger: several lie side by side, at places that follow
-// from the batch.
-func (st *stage) size(batch int) int {
-	if len(st.inputs) != 1 || len(st.outputs) != 1 {
-		return batch
-	}
-	if i, _ := slices.BinarySearch(st.spec.Sizes, batch); i < len(st.spec.Sizes) {
-		return st.spec.Sizes[i]
-	}
-	return batch
-}
-
-// maxBindings bounds what a stage keeps bound: pairs of slots, times batches.
-const maxBindings = 4096
 
 func (s *server) loop(ctx context.Context) error {
 	for {
@@ -175,114 +119,6 @@ func (s *server) loop(ctx context.Context) error {
 	}
 }
 
-func (s *server) receive() error {
-	if s.oob == nil {
-		s.oob = make([]byte, unix.CmsgSpace(16*4))
-	}
-	for {
-		n, oobn, flags, err := s.recvmsg(s.dec.Space())
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			if err == unix.ECONNRESET {
-				return io.EOF
-			}
-			return fmt.Errorf("read control socket: %w", err)
-		}
-		if oobn > 0 {
-			if flags&unix.MSG_CTRUNC != 0 {
-				return fmt.Errorf("%w: too many descriptors at once", ErrProtocol)
-			}
-			if err := s.takeDescriptors(s.oob[:oobn]); err != nil {
-				return err
-			}
-		}
-		if n == 0 {
-			return io.EOF
-		}
-		s.dec.Filled(n)
-		return nil
-	}
-}
-
-func (s *server) recvmsg(into []byte) (n, oobn, flags int, err error) {
-	if !s.steady {
-		n, oobn, flags, _, err = unix.Recvmsg(s.fd, into, s.oob, unix.MSG_CMSG_CLOEXEC)
-		return n, oobn, flags, err
-	}
-	s.iov.Base = &into[0]
-	s.iov.SetLen(len(into))
-	s.msg = unix.Msghdr{Iov: &s.iov, Control: &s.oob[0]}
-	s.msg.SetIovlen(1)
-	s.msg.SetControllen(len(s.oob))
-	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msg)), unix.MSG_CMSG_CLOEXEC)
-	if errno != 0 {
-		return 0, 0, 0, errno
-	}
-	return int(r), int(s.msg.Controllen), int(s.msg.Flags), nil
-}
-
-// beSteady begins the steady state of a process that does nothing but run.
-//
-// A goroutine that blocks in an ordinary system call leaves Go's scheduler
-// idle, and every wake-up then starts a millisecond of polling by its monitor
-// thread: 50 wake-ups that cost several times what a small run does. So the
-// loop blocks in a raw system call, for which the scheduler sees it as running.
-// Such a goroutine cannot be stopped for a garbage collection; hence none is
-// started but for memory that grows far beyond what set-up took. Runs allocate
-// nothing.
-func (s *server) beSteady() {
-	runtime.GC()
-	debug.SetGCPercent(-1)
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	debug.SetMemoryLimit(int64(m.Sys) + 256<<20)
-	s.steady = true
-}
-
-func (s *server) takeDescriptors(oob []byte) error {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return fmt.Errorf("%w: control message: %v", ErrProtocol, err)
-	}
-	for i := range msgs {
-		fds, err := unix.ParseUnixRights(&msgs[i])
-		if err != nil {
-			return fmt.Errorf("%w: descriptors: %v", ErrProtocol, err)
-		}
-		s.fds = append(s.fds, fds...)
-	}
-	return nil
-}
-
-func (s *server) send() error {
-	b := s.out
-	for len(b) > 0 {
-		n, err := unix.Write(s.fd, b)
-		if err == unix.EINTR {
-			continue
-		}
-		if err == unix.EPIPE || err == unix.ECONNRESET {
-			return io.EOF
-		}
-		if err != nil {
-			return fmt.Errorf("write control socket: %w", err)
-		}
-		b = b[n:]
-	}
-	s.out = s.out[:0]
-	return nil
-}
-
-func (s *server) answer(t Type, doc any) error {
-	var err error
-	if s.out, err = appendJSON(s.out[:0], t, doc); err != nil {
-		return err
-	}
-	return s.send()
-}
-
 // command does everything but runs. What the parent asked for and cannot be
 // done is answered; only a broken protocol ends the worker.
 func (s *server) command(ctx context.Context, t Type, p []byte) error {
@@ -305,6 +141,11 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 		reply, err = s.prepare(ctx, p)
 	case TypeUnload:
 		reply, err = s.unload(p)
+	case TypeKeep:
+		answer = TypeKept
+		reply, err = s.swaps.keep(ctx, p)
+	case TypeSwap:
+		return s.swaps.begin(p)
 	case TypeShare:
 		answer = TypeShare
 		reply, err = s.share(p)
@@ -357,7 +198,7 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s on device %s %d: %w", h.Engine, h.Device.Kind, h.Device.Index, err)
 	}
-	s.loader = loader
+	s.loader, s.swaps = loader, newSwapper(ctx, s, h.Memory)
 	info := loader.Info()
 	return &Welcome{PID: os.Getpid(), Engine: info.Name, Version: info.Version, Device: loader.Device().ID}, nil
 }
@@ -370,39 +211,27 @@ func (s *server) load(ctx context.Context, p []byte) (*Loaded, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
-	for len(s.stages) <= int(spec.ID) {
-		s.stages = append(s.stages, nil)
-	}
-	if s.stages[spec.ID] != nil {
+	if s.stage(spec.ID) != nil {
 		return nil, fmt.Errorf("stage %d is loaded already", spec.ID)
 	}
 	start := monotonic()
 	c := s.same(&spec)
 	weights := int64(0)
 	if c == nil {
-		block, err := s.loader.Load(ctx, &spec)
+		cut, err := s.loader.Cut(ctx, &spec)
+		var block engine.Block
+		if err == nil {
+			block, err = s.loader.Load(ctx, &spec, cut)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("load blocks [%d,%d) of %s: %w", spec.From, spec.To, spec.Model, err)
 		}
 		c = &content{spec: contentOf(&spec), block: block}
 		weights = block.Submodel().WeightBytes
 	}
-	c.users++
 	sub := c.block.Submodel()
-	s.stages[spec.ID] = &stage{spec: spec, content: c, inputs: sub.Inputs, outputs: sub.Outputs, bindings: map[bindKey]engine.Binding{}}
+	s.list(newStage(&spec, c))
 	return &Loaded{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: weights, LoadNS: monotonic() - start}, nil
-}
-
-// same is the content of a stage that loaded what another one asks for; nil:
-// there is none.
-func (s *server) same(spec *StageSpec) *content {
-	want := contentOf(spec)
-	for _, st := range s.stages {
-		if st != nil && reflect.DeepEqual(st.content.spec, want) {
-			return st.content
-		}
-	}
-	return nil
 }
 
 func (s *server) segment(p []byte) (*Ready, error) {
@@ -434,11 +263,10 @@ func (s *server) segment(p []byte) (*Ready, error) {
 
 // received maps the memory whose descriptor came with a frame.
 func (s *server) received(t Type, id uint32, size int64) (*Segment, error) {
-	if len(s.fds) == 0 {
-		return nil, fmt.Errorf("%w: %s frame without descriptor", ErrProtocol, t)
+	fd, err := s.descriptor(t)
+	if err != nil {
+		return nil, err
 	}
-	fd := s.fds[0]
-	s.fds = s.fds[1:]
 	return mapSegment(id, fd, size)
 }
 
@@ -448,38 +276,12 @@ func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
 		return nil, err
 	}
 	st := s.stage(l.ID)
-	switch {
-	case st == nil:
+	if st == nil {
 		return nil, fmt.Errorf("stage %d is not loaded", l.ID)
-	case s.own == nil:
-		return nil, fmt.Errorf("%w: prepare before the worker's own segment", ErrProtocol)
-	case l.Slots < 1 || l.Stride < 0 || l.Base < 0 || l.Base+int64(l.Slots)*l.Stride > int64(len(s.own.Data)):
-		return nil, fmt.Errorf("%w: %d slots of %d bytes from %d do not fit segment %d (%d bytes)", ErrProtocol, l.Slots, l.Stride, l.Base, s.own.ID, len(s.own.Data))
-	}
-	if l, ok := s.loader.(interface{ Loaded() }); ok {
-		l.Loaded()
 	}
 	start := monotonic()
-	// Large batches first: the engine's memory then grows once.
-	for b := st.spec.MaxBatch; b >= 1 && l.Warm > 0; b-- {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if st.size(b) != b {
-			continue
-		}
-		for slot := range min(l.Warm, l.Slots) {
-			if l.InBytes == 0 {
-				break // the input's place is known only when the batch comes
-			}
-			key := bindKey{batch: uint32(b), segment: s.own.ID, in: uint64(l.In(slot)), out: uint64(l.Out(slot))}
-			if _, err := s.bind(st, key); err != nil {
-				return nil, err
-			}
-		}
-		if err := s.warm(ctx, st, l, b); err != nil {
-			return nil, err
-		}
+	if err := s.ready(ctx, st, l); err != nil {
+		return nil, err
 	}
 	// What loading left behind is collected now rather than during a run.
 	runtime.GC()
@@ -487,88 +289,19 @@ func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
 	return &Ready{For: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
 }
 
-// warm runs a stage once at a batch size, with zeros.
-func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error {
-	o := engine.BindOptions{Batch: batch, HostIO: true}
-	var err error
-	if l.InBytes > 0 {
-		if o.Inputs, err = s.own.tensors(st.inputs, batch, l.In(0)); err != nil {
-			return err
-		}
-	}
-	if o.Outputs, err = s.own.tensors(st.outputs, batch, l.Out(0)); err != nil {
-		return err
-	}
-	b, err := st.content.block.Bind(o)
-	if err != nil {
-		return fmt.Errorf("bind batch %d: %w", batch, err)
-	}
-	defer b.Close()
-	if err := b.Run(ctx); err != nil {
-		return fmt.Errorf("warm-up of %s at batch %d: %w", st.spec.Model, batch, err)
-	}
-	return nil
-}
-
 func (s *server) unload(p []byte) (*Ready, error) {
 	u, err := parseJSON[Unload](TypeUnload, p)
 	if err != nil {
 		return nil, err
 	}
-	st := s.stage(u.ID)
+	st := s.unlist(u.ID)
 	if st == nil {
 		return nil, fmt.Errorf("stage %d is not loaded", u.ID)
 	}
-	s.stages[u.ID] = nil
 	if err := st.close(); err != nil {
 		return nil, fmt.Errorf("unload stage %d: %w", u.ID, err)
 	}
 	return &Ready{For: TypeUnload.String(), ID: u.ID}, nil
-}
-
-func (s *server) stage(id uint32) *stage {
-	if int64(id) >= int64(len(s.stages)) {
-		return nil
-	}
-	return s.stages[id]
-}
-
-// bind returns the binding of a batch size to two places in shared memory.
-func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
-	if b := st.bindings[key]; b != nil {
-		return b, nil
-	}
-	seg := s.segments[key.segment]
-	if seg == nil {
-		return nil, fmt.Errorf("segment %d is not attached", key.segment)
-	}
-	if s.own == nil {
-		return nil, fmt.Errorf("%w: run before the worker's own segment", ErrProtocol)
-	}
-	if int(key.batch) > st.spec.MaxBatch {
-		return nil, fmt.Errorf("batch %d of %s: at most %d was prepared", key.batch, st.spec.Model, st.spec.MaxBatch)
-	}
-	o := engine.BindOptions{Batch: int(key.batch), HostIO: true}
-	var err error
-	if o.Inputs, err = seg.place(key.inDevice, st.inputs, int(key.batch), int64(key.in)); err != nil {
-		return nil, err
-	}
-	if o.Outputs, err = s.own.place(key.outDevice, st.outputs, int(key.batch), int64(key.out)); err != nil {
-		return nil, err
-	}
-	b, err := st.content.block.Bind(o)
-	if err != nil {
-		return nil, fmt.Errorf("bind batch %d of %s: %w", key.batch, st.spec.Model, err)
-	}
-	if len(st.order) >= maxBindings {
-		old := st.order[0]
-		st.order = append(st.order[:0], st.order[1:]...)
-		st.bindings[old].Close()
-		delete(st.bindings, old)
-	}
-	st.bindings[key] = b
-	st.order = append(st.order, key)
-	return b, nil
 }
 
 // run executes one command and answers with what it took.
@@ -577,8 +310,8 @@ func (s *server) run(ctx context.Context, p []byte) error {
 	if err != nil {
 		return err
 	}
-	if s.alone && !s.steady {
-		s.beSteady()
+	if s.alone && !s.steady && s.swaps.idle() {
+		s.beSteady(s.swaps.queue != nil) // whoever swaps has cleaned up
 	}
 	res := Result{ID: r.ID, Stage: r.Stage, Start: monotonic()}
 	if st := s.stage(r.Stage); st == nil {
@@ -601,22 +334,12 @@ func (s *server) run(ctx context.Context, p []byte) error {
 	return s.send()
 }
 
-func (st *stage) close() error {
-	var errs []error
-	for _, key := range st.order {
-		errs = append(errs, st.bindings[key].Close())
-	}
-	if st.content.users--; st.content.users == 0 {
-		errs = append(errs, st.content.block.Close())
-	}
-	return errors.Join(errs...)
-}
-
 func (s *server) close() {
-	for _, st := range s.stages {
-		if st != nil {
-			st.close()
-		}
+	if s.swaps != nil && !s.swaps.close(s.alone) {
+		return
+	}
+	for _, st := range s.all() {
+		st.close()
 	}
 	// The device's memory goes before the engine that it is of.
 	for _, seg := range s.segments {

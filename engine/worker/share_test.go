@@ -27,8 +27,8 @@ type countingLoader struct {
 	n *sessions
 }
 
-func (l *countingLoader) Load(ctx context.Context, s *StageSpec) (engine.Block, error) {
-	b, err := l.Loader.Load(ctx, s)
+func (l *countingLoader) Load(ctx context.Context, s *StageSpec, m *engine.Submodel) (engine.Block, error) {
+	b, err := l.Loader.Load(ctx, s, m)
 	if err == nil {
 		l.n.open.Add(1)
 		l.n.opened.Add(1)

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 				return serve(ctx, ControlFD, timedEngines(200*time.Microsecond), true)
 			}
 		}
+		if as == "idle" {
+			serves = func(ctx context.Context) error { return serve(ctx, ControlFD, idleEngines(), true) }
+		}
 		if err := serves(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "worker:", err)
 			os.Exit(1)

@@ -12,6 +12,16 @@
 //	write.go      the plan
 //	explain.go    what is told of it
 //	method.go     the entry of package planner
+//
+// Applications of segments are workflows. Their devices hold several models and load
+// them at run time, so that they are planned another way:
+//
+//	workflows.go         the documents as numbers: demand, ways, deadlines, useful batches
+//	workflow_batches.go  batches: a program over all ways' deadlines, with its bound
+//	workflow_place.go    what devices hold at the start: a program, then further copies
+//	workflow_write.go    the plan, with ways that are expected
+//	workflow_explain.go  what is told of it
+//
 //	verify/       the plan against today's documents
 //
 // docs/methods.md has the program and what is proven.

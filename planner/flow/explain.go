@@ -17,6 +17,9 @@ func explain(p *formats.Plan) []string {
 	if f == nil {
 		return nil
 	}
+	if f.Workflow() {
+		return explainWorkflows(p, f)
+	}
 	need, out := map[string]float64{}, []string(nil)
 	for i := range f.Applications {
 		a := &f.Applications[i]

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"inferplan/formats"
+	"inferplan/formats/diff"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
 )
@@ -13,11 +14,17 @@ import (
 // Method plans applications for a driver. It cannot certify, tune or start from a
 // plan that runs: what a load of a plan attains is simulated.
 var Method = kind.Method{
-	Kind: formats.PlanFlow, Solve: plan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain,
+	Kind: formats.PlanFlow, Solve: plan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
 }
 
 // plan solves the problem of the documents.
 func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	if list := formats.ApplicationsOf(in.Workload); len(list) > 0 && len(list[0].Segments) > 0 {
+		return planWorkflows(ctx, in, run)
+	}
+	if in.Values.Word("algorithm") == "shares" {
+		return nil, in.Fail("workload", "applications", "modules", "segments: --algorithm shares is of workflows", "")
+	}
 	r, err := resolve(in, run)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,16 @@
 // A request that is dropped is dropped as a whole: none of its tasks is revealed
 // or waited for any more.
 //
-//	tables.go   graphs, paths and scaling as tables; what a plan compiles to
-//	control.go  which tasks come next (policy.Control)
-//	book.go     requests and tasks as policies see them
+// # Workflows
+//
+// A workflow has segments in place of a graph. All tasks of a segment are revealed
+// at once. What comes behind it is chosen when the last of them has ended. How
+// often a module runs, which model does it and where a request goes on is asked of
+// Choices: the simulator draws, a server evaluates the conditions.
+//
+//	tables.go     graphs, paths and scaling as tables; what a plan compiles to
+//	control.go    which tasks come next (policy.Control)
+//	book.go       requests and tasks as policies see them
+//	workflows.go  segments as tables
+//	walk.go       which tasks come next in a workflow; choices by chance
 package flow

@@ -94,6 +94,9 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	if len(f.Modules) != len(t.Models) || len(f.Applications) == 0 {
 		return &formats.Error{Path: "flow.modules", Found: fmt.Sprintf("%d modules", len(f.Modules)), Expected: fmt.Sprintf("the %d of the deployment", len(t.Models))}
 	}
+	if f.Workflow() {
+		return compileWorkflows(plan, f, t)
+	}
 	service := map[string]int32{}
 	for i := range t.Models {
 		service[t.Models[i].Name] = int32(i)

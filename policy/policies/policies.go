@@ -17,6 +17,7 @@ import (
 	"inferplan/policy/reactive"
 	"inferplan/policy/reserve"
 	"inferplan/policy/vqueue"
+	"inferplan/policy/workflow"
 )
 
 // Default is the policy of a plan that names none.
@@ -25,6 +26,7 @@ const Default = reserve.Name
 // kind is what plans of a kind have at run time.
 type kind struct {
 	name string
+	of   string // behind the name: which plans of the kind
 	// compile adds the kind's own tables to the shared ones; nil: it has none.
 	compile func(plan *formats.Plan, t *policy.Tables) error
 	// owns tells the kind's tables from others.
@@ -74,10 +76,18 @@ var kinds = []kind{
 	},
 	{
 		name:    formats.PlanFlow,
+		of:      " with modules",
 		compile: flow.Compile,
 		owns:    func(t *policy.Tables) bool { return flow.Of(t) != nil },
 		control: flow.NewControl,
 		makers:  droppers(),
+	},
+	{
+		name:    formats.PlanFlow,
+		of:      " with segments",
+		owns:    func(t *policy.Tables) bool { return flow.WorkflowsOf(t) != nil },
+		control: flow.NewWalk,
+		makers:  workflows(),
 	},
 	{
 		name:    formats.PlanQueue,
@@ -120,6 +130,17 @@ func droppers() map[string]maker {
 	return out
 }
 
+// workflows makes the policies of workflows.
+func workflows() map[string]maker {
+	out := map[string]maker{}
+	for _, name := range workflow.Names() {
+		out[name] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			return workflow.Make(name, t, params)
+		}
+	}
+	return out
+}
+
 // Compile makes the tables of a plan: the shared ones and those of its kind.
 func Compile(plan *formats.Plan) (*policy.Tables, error) {
 	return CompileOn(plan, policy.TopologyNodes)
@@ -133,6 +154,7 @@ func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, er
 		for _, k := range kinds {
 			names = append(names, strconv.Quote(k.name))
 		}
+		names = slices.Compact(names)
 		return nil, fmt.Errorf("compiling the plan: %w", &formats.Error{Path: "kind", Found: strconv.Quote(plan.Kind), Expected: strings.Join(names, " or "),
 			Hint: "plans of other kinds have no run-time tables so far"})
 	}
@@ -199,7 +221,7 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 		case ok && k.owns(t):
 			return mk(t, spec.Params)
 		case ok:
-			others = append(others, k.name)
+			others = append(others, k.name+k.of)
 		}
 	}
 	if len(others) > 0 {

@@ -10,7 +10,9 @@ import (
 	"inferplan/policy/drop"
 	"inferplan/policy/policies"
 	"inferplan/policy/policytest"
+	"inferplan/policy/reactive"
 	"inferplan/policy/vqueue"
+	"inferplan/policy/workflow"
 )
 
 // A plan of a kind without run-time tables is refused, and a policy is refused
@@ -38,7 +40,8 @@ func TestKinds(t *testing.T) {
 		t.Errorf("policy gear for a pool plan: %v", err)
 	}
 	for _, name := range policies.Names() {
-		if name == "gear" || name == "balance" || slices.Contains(vqueue.Names(), name) || slices.Contains(drop.Names(), name) {
+		if name == "gear" || name == "balance" || slices.Contains(vqueue.Names(), name) || slices.Contains(drop.Names(), name) ||
+			name != reactive.Name && slices.Contains(workflow.Names(), name) {
 			continue
 		}
 		if _, err := policies.New(formats.PolicySpec{Name: name}, tables); err != nil {

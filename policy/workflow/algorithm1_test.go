@@ -9,6 +9,7 @@ import (
 
 	"inferplan/formats/seeded"
 	"inferplan/policy"
+	"inferplan/policy/flow"
 )
 
 // algorithm1 is Algorithm 1 of DyOrc, repaired where it does not do what it says.
@@ -164,7 +165,7 @@ func testFleet(devices, services, perNode int) *fleet {
 		t.Memory = append(t.Memory, 40e9)
 		t.Resident = append(t.Resident, nil)
 	}
-	own := &Tables{}
+	own := &flow.Workflows{}
 	for s := range services {
 		i := int32(s)
 		var infer []time.Duration
@@ -175,7 +176,7 @@ func testFleet(devices, services, perNode int) *fleet {
 		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: i, Network: i, Batch: 16, FirstStage: i, NumStages: 1})
 		t.Services = append(t.Services, policy.Service{Name: fmt.Sprint("s", s), FirstPipeline: i, NumPipelines: 1})
 		t.Networks = append(t.Networks, policy.Network{Name: fmt.Sprint("s", s), Bytes: 3e9, Base: -1, Load: [][2]time.Duration{{300 * time.Millisecond, 300 * time.Millisecond}}})
-		own.Moves = append(own.Moves, Move{200 * time.Microsecond, 3 * time.Millisecond})
+		own.Moves = append(own.Moves, flow.Move{Near: 200 * time.Microsecond, Far: 3 * time.Millisecond})
 	}
 	for d := range devices {
 		t.StageDevices = append(t.StageDevices, int32(d))

@@ -2,9 +2,12 @@ package workflow
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"inferplan/policy"
+	"inferplan/policy/flow"
 	"inferplan/policy/predict"
 )
 
@@ -94,6 +97,63 @@ var named = []struct {
 	{"static-edf", Options{Static: true, Order: ByCall}},
 	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Order: ByRequest}},
 }
+
+// whole is the largest whole number that is exact as a parameter.
+const whole = 1 << 53
+
+// Make makes a policy by its name over the tables of a plan, whose recorded ways
+// it has learnt. Parameters: seed; ahead, the tasks of a request with those that
+// are expected; slack, of deadlines of calls.
+func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, error) {
+	opt, err := Named(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(params)) {
+		v := params[key]
+		switch {
+		case key == "seed" && v >= 0 && v <= whole:
+			opt.Seed, opt.Prediction.Seed = uint64(v), uint64(v)
+		case key == "ahead" && v >= 1 && v <= 4096:
+			opt.Ahead = int(v)
+		case key == "slack" && v > 0 && v <= 1e6:
+			opt.Slack = v
+		default:
+			return nil, fmt.Errorf("policy %s: parameter %s is %v, expected seed (0 or more), ahead (1 to 4096) or slack (more than 0)", name, key, v)
+		}
+	}
+	if opt.Order == ByCall && opt.Slack == 0 {
+		opt.Slack = 1
+	}
+	p := New(t, opt)
+	if own := flow.WorkflowsOf(t); own != nil && opt.Predict {
+		p.learn(own.Ways)
+	}
+	return p, nil
+}
+
+// learn takes in recorded ways.
+func (p *Policy) learn(ways [][]flow.Way) {
+	var path, reads []int32
+	for app, list := range ways {
+		for i := range list {
+			path = path[:0]
+			for k := range list[i].Tasks {
+				t := &list[i].Tasks[k]
+				if reads = append(reads[:0], t.Reads...); len(reads) == 0 {
+					reads = append(reads, 0)
+				}
+				path = append(path, p.Table().Number(t.Service, t.Work, reads))
+			}
+			for range list[i].Count {
+				p.Table().Learn(int32(app), predict.NoFeature, path, int(list[i].Known))
+			}
+		}
+	}
+}
+
+// Default is the policy of a plan that names none.
+const Default = "dyorc"
 
 // Names lists the policies of this package.
 func Names() []string {

@@ -3,37 +3,10 @@ package workflow
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/flow"
 )
-
-// Tables are what this policy reads beside the shared tables.
-type Tables struct {
-	// Moves has, by service, how long its output takes to another device.
-	Moves []Move
-}
-
-// Move is how long an output takes to a device of the same node, and to one of
-// another. On its own device it takes no time.
-type Move struct{ Near, Far time.Duration }
-
-// Of are the tables of a plan; nil: it has none of this kind.
-func Of(t *policy.Tables) *Tables {
-	own, _ := t.Own.(*Tables)
-	return own
-}
-
-// Time is how long a service's output takes from one device to another.
-func (m *Tables) Time(t *policy.Tables, service, from, to int32) time.Duration {
-	switch {
-	case from == to || m == nil || int(service) >= len(m.Moves):
-		return 0
-	case t.Devices[from].Node == t.Devices[to].Node:
-		return m.Moves[service].Near
-	}
-	return m.Moves[service].Far
-}
 
 // never is later than any time, and may be added to a time.
 const never = int64(1) << 60
@@ -127,8 +100,8 @@ func (f *fleet) addService(s int32) {
 		sv.times, sv.load = append(sv.times, times), append(sv.load, load)
 	}
 	f.services = append(f.services, sv)
-	var m Move
-	if own := Of(t); own != nil && int(s) < len(own.Moves) {
+	var m flow.Move
+	if own := flow.WorkflowsOf(t); own != nil && int(s) < len(own.Moves) {
 		m = own.Moves[s]
 	}
 	f.near, f.far = append(f.near, int64(m.Near)), append(f.far, int64(m.Far))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	"inferplan/policy/flow"
 	"inferplan/policy/workflow"
 )
 
@@ -36,6 +37,12 @@ const (
 	tensorNear = 200 * time.Microsecond
 	tensorFar  = time.Millisecond
 	text       = 3 * time.Millisecond
+)
+
+// Loads from host memory: a fixed part, in seconds, and gigabytes per second.
+const (
+	loadFixed = .1
+	loadRate  = 12
 )
 
 // models are the services in order.
@@ -75,7 +82,7 @@ func (f Fleet) Tables() *policy.Tables {
 		perNode = 8
 	}
 	if f.LoadRate == 0 {
-		f.LoadFixed, f.LoadRate = 0.1, 12
+		f.LoadFixed, f.LoadRate = loadFixed, loadRate
 	}
 	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(f.Devices)}, Hears: workflow.Hears}
 	for _, name := range Names {
@@ -93,7 +100,7 @@ func (f Fleet) Tables() *policy.Tables {
 		t.Resident = append(t.Resident, resident)
 	}
 	t.StageDevices = all
-	own := &workflow.Tables{}
+	own := &flow.Workflows{}
 	for i, m := range models() {
 		s := int32(i)
 		stage := policy.Stage{Pipeline: s, NumDevices: int32(f.Devices), LastBlock: 1}
@@ -108,7 +115,7 @@ func (f Fleet) Tables() *policy.Tables {
 		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: s, Network: s, Batch: int32(m.most), FirstStage: s, NumStages: 1})
 		t.Services = append(t.Services, policy.Service{Name: m.name, FirstPipeline: s, NumPipelines: 1})
 		t.Networks = append(t.Networks, policy.Network{Name: m.name, Bytes: int64(m.gigabytes * 1e9), Base: -1, Load: [][2]time.Duration{{load, load}}})
-		own.Moves = append(own.Moves, workflow.Move{Near: m.near, Far: m.far})
+		own.Moves = append(own.Moves, flow.Move{Near: m.near, Far: m.far})
 	}
 	t.Own = own
 	return t
@@ -117,8 +124,8 @@ func (f Fleet) Tables() *policy.Tables {
 // Move is how long an output takes between devices of the fleet's tables, for
 // sim.Config.MoveTime.
 func Move(t *policy.Tables) func(service, from, to int32) time.Duration {
-	own := workflow.Of(t)
-	return func(service, from, to int32) time.Duration { return own.Time(t, service, from, to) }
+	own := flow.WorkflowsOf(t)
+	return func(service, from, to int32) time.Duration { return own.MoveTime(t, service, from, to) }
 }
 
 func seconds(s float64) time.Duration { return time.Duration(math.Round(s * 1e9)) }

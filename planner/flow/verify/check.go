@@ -18,6 +18,10 @@ func Check(t *kind.Today) []kind.Finding {
 		c.Fail("kind", "flow", "nothing", "the section of a plan of kind flow", "the plan has no applications")
 		return c.Findings
 	}
+	if c.plan.Workflow() {
+		c.workflows()
+		return c.Findings
+	}
 	c.applications()
 	sound := c.Sound()
 	c.Pools(true)
@@ -75,6 +79,11 @@ func (c *checker) applications() {
 			c.Fail("application", at+".modules", fmt.Sprintf("%d modules", len(a.Modules)), "the modules of the workload", "the workload has another graph of %s", a.Model)
 		}
 	}
+	c.served()
+}
+
+// served checks that every application of the workload is in the plan.
+func (c *checker) served() {
 	for _, w := range formats.ApplicationsOf(c.Workload) {
 		if !slices.ContainsFunc(c.plan.Applications, func(a formats.FlowApplication) bool { return a.Model == w.Name }) {
 			c.Fail("application", "flow.applications", "no "+strconv.Quote(w.Name), "every application of the workload", "the workload asks for %s, the plan does not serve it", w.Name)

@@ -21,6 +21,9 @@ func Figures(_ context.Context, t *kind.Today) (list []kind.Sample, note string,
 	}
 	c.hold()
 	was.hold()
+	if c.plan.Workflow() != was.plan.Workflow() {
+		return nil, "figures are not compared: one of the plans has workflows, the other has not", nil
+	}
 	was.took = promised(t.Against)
 	kept := 0.0
 	for i := range c.plan.Applications {
@@ -63,7 +66,23 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	var list formats.Applications
 	for i := range formats.FlowOf(p).Applications {
 		a := &formats.FlowOf(p).Applications[i]
-		list = append(list, formats.Application{Name: a.Model, SLO: formats.SLO{Duration: a.SLOUS.D()}, Percentile: a.Percentile, Weight: a.Weight, RPS: a.RPS, Modules: a.Modules})
+		list = append(list, formats.Application{Name: a.Model, SLO: formats.SLO{Duration: a.SLOUS.D()}, Percentile: a.Percentile, Weight: a.Weight, RPS: a.RPS, Modules: a.Modules,
+			Parameters: a.Parameters, Segments: spelled(a.Segments)})
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: list}
+}
+
+// spelled are segments whose modules say that they read nothing, which a plan
+// leaves out.
+func spelled(list []formats.Segment) []formats.Segment {
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].Modules = slices.Clone(out[i].Modules)
+		for k := range out[i].Modules {
+			if m := &out[i].Modules[k]; m.After == nil {
+				m.After = []string{}
+			}
+		}
+	}
+	return out
 }

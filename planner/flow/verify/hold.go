@@ -16,11 +16,12 @@ const rounding = recompute.Rounding
 // checker checks a plan of applications.
 type checker struct {
 	recompute.Checker
-	plan *formats.FlowPlan
-	took map[string]time.Duration // by model: of any batch, today
-	rps  map[string]float64       // by model: what its devices carry today
-	need map[string]float64       // by model: at the promised rates
-	apps []flow.App
+	plan    *formats.FlowPlan
+	took    map[string]time.Duration // by model: of any batch, today
+	rps     map[string]float64       // by model: what its devices carry today
+	need    map[string]float64       // by model: at the promised rates
+	apps    []flow.App
+	dynamic []dynamic // of workflows
 }
 
 func newChecker(t *kind.Today) *checker {
@@ -33,6 +34,10 @@ func (c *checker) hold() {
 	c.took, c.rps, c.need = map[string]time.Duration{}, map[string]float64{}, map[string]float64{}
 	for i := range c.Plan.Deployment {
 		c.model(&c.Plan.Deployment[i], fmt.Sprintf("deployment[%d]", i))
+	}
+	if c.plan.Workflow() {
+		c.demand()
+		return
 	}
 	for i := range c.plan.Applications {
 		a := &c.plan.Applications[i]
@@ -74,6 +79,9 @@ func (c *checker) model(d *formats.Deployed, at string) {
 // in every module a batch that runs, then its own.
 func (c *checker) longest(i int) time.Duration {
 	a, most := &c.plan.Applications[i], time.Duration(0)
+	if c.plan.Workflow() {
+		return c.slowest(i)
+	}
 	if len(c.apps[i].Nodes) == 0 {
 		return 0
 	}
@@ -92,6 +100,9 @@ func (c *checker) longest(i int) time.Duration {
 func (c *checker) carried(i int) float64 {
 	least := math.Inf(1)
 	a := &c.plan.Applications[i]
+	if c.plan.Workflow() {
+		return a.RPS * c.spare()
+	}
 	for k := range c.apps[i].Nodes {
 		m := a.Modules[k].Model
 		if need := c.need[m]; need > 0 {

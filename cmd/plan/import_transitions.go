@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/formats"
+	"inferplan/formats/csvfile"
+	"inferplan/formats/importer/ways"
+	"inferplan/policy/conform"
+	"inferplan/policy/flow"
+	"inferplan/policy/policies"
+)
+
+type importTransitionsOptions struct {
+	files       []string
+	from        string
+	plan        string
+	application string
+	gap         time.Duration
+	out         string
+}
+
+func newImportTransitionsCommand(g *globals) *cobra.Command {
+	o := &importTransitionsOptions{}
+	cmd := &cobra.Command{
+		Use:   "transitions FILE... --from log|spans|sessions",
+		Short: "Recorded requests of workflows into the ways that they took",
+		Long: `Recorded requests of workflows into the ways that they took, which prediction learns from.
+
+log:      event logs of 'plan serve --event-log' or 'plan simulate --event-log', over --plan
+spans:    OpenTelemetry spans in JSON (OTLP), a document or one per line; a trace is a request,
+          and spans that name a model (gen_ai.request.model) are its tasks
+sessions: a request trace of agents in CSV: t_us or t_s, session, model; also application,
+          end_us or end_s, id, and reads (ids of what a call reads); the calls of a session
+          are a request, up to a pause of --gap
+
+Name the file in an application's transitions in the workload.`,
+		Example: `  plan import transitions events.log --from log --plan plan.json
+  plan import transitions spans.jsonl --from spans --application chat -o transitions.json`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.files = args
+			return runImportTransitions(newPrinter(cmd, g), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.from, "from", "", "what was recorded: log, spans or sessions (required)")
+	f.StringVar(&o.plan, "plan", "plan.json", "plan of the runs that event logs are of")
+	f.StringVar(&o.application, "application", "", "application of what does not say it (default: the name of a trace's first span; sessions)")
+	f.DurationVar(&o.gap, "gap", 10*time.Second, "pause of a session after which its next call begins another request")
+	f.StringVarP(&o.out, "output", "o", "transitions.json", "document to write")
+	_ = cmd.MarkFlagRequired("from")
+	complete(cmd, "from", "log", "spans", "sessions")
+	return cmd
+}
+
+func runImportTransitions(p *printer, o *importTransitionsOptions) error {
+	if err := first(p.output("output", o.out, formats.KindTransitions), oneOf("from", o.from, "log", "spans", "sessions"), longer("gap", o.gap)); err != nil {
+		return err
+	}
+	rec, requests := ways.NewRecorder(), 0
+	for _, path := range o.files {
+		n, err := o.file(path, rec)
+		if err != nil {
+			return withCode(exitUsage, err)
+		}
+		requests += n
+	}
+	doc := rec.Document()
+	if err := doc.Validate(); err != nil {
+		return withCode(exitUsage, err)
+	}
+	if err := p.save(o.out, doc, true); err != nil {
+		return err
+	}
+	if p.json {
+		return p.document(map[string]any{"output": o.out, "requests": requests, "applications": len(doc.Applications)})
+	}
+	for _, a := range doc.Applications {
+		fmt.Fprintf(p.out, "%s: %s\n", a.Application, plural(len(a.Ways), "way"))
+	}
+	fmt.Fprintf(p.out, "wrote %s: %s\n", o.out, plural(requests, "request"))
+	return nil
+}
+
+// file reads a file, packed with gzip or not.
+func (o *importTransitionsOptions) file(path string, into *ways.Recorder) (n int, err error) {
+	if o.from == "log" {
+		f, err := openLog(path)
+		if err != nil {
+			return 0, err
+		}
+		n, err := o.logs(f, path, into)
+		return n, errors.Join(err, f.Close())
+	}
+	f, err := csvfile.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	if o.from == "spans" {
+		n, err = ways.ReadSpans(f, path, o.application, into)
+	} else {
+		n, err = ways.ReadSessions(f, o.application, o.gap, into)
+	}
+	return n, errors.Join(err, f.Close())
+}
+
+// logs reads an event log of a run of the plan.
+func (o *importTransitionsOptions) logs(r io.Reader, path string, into *ways.Recorder) (int, error) {
+	plan, err := readPlan(o.plan)
+	if err != nil {
+		return 0, err
+	}
+	t, err := policies.Compile(plan)
+	if err != nil {
+		return 0, err
+	}
+	requests := 0
+	rec := flow.NewRecorder(t, func(application string, way formats.Way) {
+		requests++
+		into.Add(application, way)
+	})
+	l, err := conform.OpenLog(r)
+	for err == nil {
+		var c conform.Call
+		if c, err = l.Next(); err == nil {
+			rec.Hear(&c.Event)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	if requests == 0 {
+		return 0, &formats.Error{File: path, Found: "no request of several tasks that has ended", Expected: "a run of workflows"}
+	}
+	return requests, nil
+}

@@ -1,0 +1,163 @@
+package worker
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// control is a worker's end of the control socket.
+type control struct {
+	fd      int
+	dec     Decoder
+	oob     []byte
+	fds     []int // descriptors received and not yet claimed
+	out     []byte
+	sending sync.Mutex
+
+	// alone: this is the only thing that the process does. Once it runs, it
+	// waits for commands without telling Go's scheduler, see beSteady.
+	alone, steady bool
+	msg           unix.Msghdr
+	iov           unix.Iovec
+}
+
+func (s *control) receive() error {
+	if s.oob == nil {
+		s.oob = make([]byte, unix.CmsgSpace(16*4))
+	}
+	for {
+		n, oobn, flags, err := s.recvmsg(s.dec.Space())
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			if err == unix.ECONNRESET {
+				return io.EOF
+			}
+			return fmt.Errorf("read control socket: %w", err)
+		}
+		if oobn > 0 {
+			if flags&unix.MSG_CTRUNC != 0 {
+				return fmt.Errorf("%w: too many descriptors at once", ErrProtocol)
+			}
+			if err := s.takeDescriptors(s.oob[:oobn]); err != nil {
+				return err
+			}
+		}
+		if n == 0 {
+			return io.EOF
+		}
+		s.dec.Filled(n)
+		return nil
+	}
+}
+
+func (s *control) recvmsg(into []byte) (n, oobn, flags int, err error) {
+	if !s.steady {
+		n, oobn, flags, _, err = unix.Recvmsg(s.fd, into, s.oob, unix.MSG_CMSG_CLOEXEC)
+		return n, oobn, flags, err
+	}
+	s.iov.Base = &into[0]
+	s.iov.SetLen(len(into))
+	s.msg = unix.Msghdr{Iov: &s.iov, Control: &s.oob[0]}
+	s.msg.SetIovlen(1)
+	s.msg.SetControllen(len(s.oob))
+	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msg)), unix.MSG_CMSG_CLOEXEC)
+	if errno != 0 {
+		return 0, 0, 0, errno
+	}
+	return int(r), int(s.msg.Controllen), int(s.msg.Flags), nil
+}
+
+// beSteady begins the steady state of a process that does nothing but run.
+// Swaps end it, and it begins again after the last of them.
+//
+// A goroutine that blocks in an ordinary system call leaves Go's scheduler
+// idle, and every wake-up then starts a millisecond of polling by its monitor
+// thread: 50 wake-ups that cost several times what a small run does. So the
+// loop blocks in a raw system call, for which the scheduler sees it as running.
+// Such a goroutine cannot be stopped for a garbage collection; hence none is
+// started but for memory that grows far beyond what set-up took. Runs allocate
+// nothing.
+func (s *control) beSteady(clean bool) {
+	if !clean {
+		runtime.GC()
+	}
+	debug.SetGCPercent(-1)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	debug.SetMemoryLimit(int64(m.Sys) + 256<<20)
+	s.steady = true
+}
+
+// relax ends the steady state: what loads stages needs a garbage collector.
+func (s *control) relax() {
+	if s.steady {
+		s.steady = false
+		debug.SetGCPercent(100)
+	}
+}
+
+func (s *control) takeDescriptors(oob []byte) error {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return fmt.Errorf("%w: control message: %v", ErrProtocol, err)
+	}
+	for i := range msgs {
+		fds, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			return fmt.Errorf("%w: descriptors: %v", ErrProtocol, err)
+		}
+		s.fds = append(s.fds, fds...)
+	}
+	return nil
+}
+
+// descriptor takes the first of the descriptors that came.
+func (s *control) descriptor(t Type) (int, error) {
+	if len(s.fds) == 0 {
+		return -1, fmt.Errorf("%w: %s frame without descriptor", ErrProtocol, t)
+	}
+	fd := s.fds[0]
+	s.fds = s.fds[1:]
+	return fd, nil
+}
+
+func (s *control) send() error {
+	err := s.write(s.out)
+	s.out = s.out[:0]
+	return err
+}
+
+func (s *control) write(b []byte) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	for len(b) > 0 {
+		n, err := unix.Write(s.fd, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err == unix.EPIPE || err == unix.ECONNRESET {
+			return io.EOF
+		}
+		if err != nil {
+			return fmt.Errorf("write control socket: %w", err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func (s *control) answer(t Type, doc any) error {
+	var err error
+	if s.out, err = appendJSON(s.out[:0], t, doc); err != nil {
+		return err
+	}
+	return s.send()
+}

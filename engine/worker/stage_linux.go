@@ -1,0 +1,230 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"inferplan/engine"
+)
+
+// content is a loaded block. Stages that run the same one share it, as those of
+// a model's SLO classes do: runs take turns, so its weights need be in memory
+// only once.
+type content struct {
+	spec  StageSpec // without what is of a stage
+	block engine.Block
+	users int
+}
+
+// contentOf is what a stage loads.
+func contentOf(s *StageSpec) StageSpec {
+	c := *s
+	c.ID, c.MaxBatch = 0, 0
+	return c
+}
+
+// stage is a loaded block with its bindings.
+type stage struct {
+	spec     StageSpec
+	content  *content
+	inputs   []engine.Spec
+	outputs  []engine.Spec
+	bindings map[bindKey]engine.Binding
+	order    []bindKey // oldest first, for eviction
+}
+
+type bindKey struct {
+	batch, segment      uint32
+	in, out             uint64
+	inDevice, outDevice bool
+}
+
+// size is the batch size at which a batch runs. Only where one tensor goes in and
+// one comes out may it be larger: several lie side by side, at places that follow
+// from the batch.
+func (st *stage) size(batch int) int {
+	if len(st.inputs) != 1 || len(st.outputs) != 1 {
+		return batch
+	}
+	if i, _ := slices.BinarySearch(st.spec.Sizes, batch); i < len(st.spec.Sizes) {
+		return st.spec.Sizes[i]
+	}
+	return batch
+}
+
+// maxBindings bounds what a stage keeps bound: pairs of slots, times batches.
+const maxBindings = 4096
+
+// newStage makes a stage of what is loaded.
+func newStage(spec *StageSpec, c *content) *stage {
+	c.users++
+	sub := c.block.Submodel()
+	return &stage{spec: *spec, content: c, inputs: sub.Inputs, outputs: sub.Outputs, bindings: map[bindKey]engine.Binding{}}
+}
+
+func (st *stage) close() error {
+	var errs []error
+	for _, key := range st.order {
+		errs = append(errs, st.bindings[key].Close())
+	}
+	if st.content.users--; st.content.users == 0 {
+		errs = append(errs, st.content.block.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// same is the content of a stage that loaded what another one asks for; nil:
+// there is none.
+func (t *table) same(spec *StageSpec) *content {
+	want := contentOf(spec)
+	for _, st := range t.all() {
+		if reflect.DeepEqual(st.content.spec, want) {
+			return st.content
+		}
+	}
+	return nil
+}
+
+// table has the stages of a worker, by ID; nil where none is loaded.
+type table struct {
+	mu     sync.Mutex
+	stages []*stage
+}
+
+func (t *table) stage(id uint32) *stage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if int64(id) >= int64(len(t.stages)) {
+		return nil
+	}
+	return t.stages[id]
+}
+
+// list enters a stage.
+func (t *table) list(st *stage) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.stages) <= int(st.spec.ID) {
+		t.stages = append(t.stages, nil)
+	}
+	t.stages[st.spec.ID] = st
+}
+
+// unlist takes a stage off; nil: there is none.
+func (t *table) unlist(id uint32) *stage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if int64(id) >= int64(len(t.stages)) {
+		return nil
+	}
+	st := t.stages[id]
+	t.stages[id] = nil
+	return st
+}
+
+// all are the stages that are loaded.
+func (t *table) all() []*stage {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(t.stages), func(st *stage) bool { return st == nil })
+}
+
+// ready binds slots of a stage and warms it up.
+func (s *server) ready(ctx context.Context, st *stage, l Layout) error {
+	switch {
+	case s.own == nil:
+		return fmt.Errorf("%w: slots before the worker's own segment", ErrProtocol)
+	case l.Slots < 1 || l.Stride < 0 || l.Base < 0 || l.Base+int64(l.Slots)*l.Stride > int64(len(s.own.Data)):
+		return fmt.Errorf("%w: %d slots of %d bytes from %d do not fit segment %d (%d bytes)", ErrProtocol, l.Slots, l.Stride, l.Base, s.own.ID, len(s.own.Data))
+	}
+	if l, ok := s.loader.(interface{ Loaded() }); ok {
+		l.Loaded()
+	}
+	// Large batches first: the engine's memory then grows once.
+	for b := st.spec.MaxBatch; b >= 1 && l.Warm > 0; b-- {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if st.size(b) != b {
+			continue
+		}
+		for slot := range min(l.Warm, l.Slots) {
+			if l.InBytes == 0 {
+				break // the input's place is known only when the batch comes
+			}
+			key := bindKey{batch: uint32(b), segment: s.own.ID, in: uint64(l.In(slot)), out: uint64(l.Out(slot))}
+			if _, err := s.bind(st, key); err != nil {
+				return err
+			}
+		}
+		if err := s.warm(ctx, st, l, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// warm runs a stage once at a batch size, with zeros.
+func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error {
+	o := engine.BindOptions{Batch: batch, HostIO: true}
+	var err error
+	if l.InBytes > 0 {
+		if o.Inputs, err = s.own.tensors(st.inputs, batch, l.In(0)); err != nil {
+			return err
+		}
+	}
+	if o.Outputs, err = s.own.tensors(st.outputs, batch, l.Out(0)); err != nil {
+		return err
+	}
+	b, err := st.content.block.Bind(o)
+	if err != nil {
+		return fmt.Errorf("bind batch %d: %w", batch, err)
+	}
+	defer b.Close()
+	if err := b.Run(ctx); err != nil {
+		return fmt.Errorf("warm-up of %s at batch %d: %w", st.spec.Model, batch, err)
+	}
+	return nil
+}
+
+// bind returns the binding of a batch size to two places in shared memory.
+func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
+	if b := st.bindings[key]; b != nil {
+		return b, nil
+	}
+	seg := s.segments[key.segment]
+	if seg == nil {
+		return nil, fmt.Errorf("segment %d is not attached", key.segment)
+	}
+	if s.own == nil {
+		return nil, fmt.Errorf("%w: run before the worker's own segment", ErrProtocol)
+	}
+	if int(key.batch) > st.spec.MaxBatch {
+		return nil, fmt.Errorf("batch %d of %s: at most %d was prepared", key.batch, st.spec.Model, st.spec.MaxBatch)
+	}
+	o := engine.BindOptions{Batch: int(key.batch), HostIO: true}
+	var err error
+	if o.Inputs, err = seg.place(key.inDevice, st.inputs, int(key.batch), int64(key.in)); err != nil {
+		return nil, err
+	}
+	if o.Outputs, err = s.own.place(key.outDevice, st.outputs, int(key.batch), int64(key.out)); err != nil {
+		return nil, err
+	}
+	b, err := st.content.block.Bind(o)
+	if err != nil {
+		return nil, fmt.Errorf("bind batch %d of %s: %w", key.batch, st.spec.Model, err)
+	}
+	if len(st.order) >= maxBindings {
+		old := st.order[0]
+		st.order = append(st.order[:0], st.order[1:]...)
+		st.bindings[old].Close()
+		delete(st.bindings, old)
+	}
+	st.bindings[key] = b
+	st.order = append(st.order, key)
+	return b, nil
+}

@@ -1,0 +1,255 @@
+package calls
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"inferplan/formats/calls"
+)
+
+// store keeps requests until they end.
+type store struct {
+	limits   Limits
+	backend  Backend
+	mu       sync.Mutex
+	requests map[string]*request
+	draining bool
+}
+
+// request is a request with its tasks.
+type request struct {
+	name   string
+	mu     sync.Mutex
+	tasks  []*task
+	ended  bool
+	users  int // calls that are under way
+	expiry *time.Timer
+}
+
+// task is a task of a request.
+type task struct {
+	state   string
+	outputs calls.Outputs
+	err     string
+	pieces  []calls.Outputs
+	changed chan struct{} // closed with every change
+}
+
+// open takes a request in.
+func (s *store) open(o *calls.Open) (*request, error) {
+	s.mu.Lock()
+	switch {
+	case s.draining:
+		s.mu.Unlock()
+		return nil, ErrDraining
+	case len(s.requests) >= s.limits.Requests:
+		s.mu.Unlock()
+		return nil, &Refused{Reason: "too many requests", Retry: time.Second}
+	}
+	r := &request{name: rand.Text()}
+	s.requests[r.name] = r
+	s.mu.Unlock()
+	if err := s.backend.Begin(r.name, o); err != nil {
+		s.mu.Lock()
+		delete(s.requests, r.name)
+		s.mu.Unlock()
+		return nil, err
+	}
+	r.mu.Lock()
+	r.expiry = time.AfterFunc(s.limits.Idle, func() { s.expire(r) })
+	r.mu.Unlock()
+	return r, nil
+}
+
+// use finds a request, and keeps it from expiring until release.
+func (s *store) use(name string) *request {
+	s.mu.Lock()
+	r := s.requests[name]
+	s.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return nil
+	}
+	r.users++
+	if r.expiry != nil {
+		r.expiry.Stop()
+	}
+	return r
+}
+
+// release lets a request expire again.
+func (s *store) release(r *request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users--; r.users == 0 && !r.ended {
+		r.expiry.Reset(s.limits.Idle)
+	}
+}
+
+// expire ends a request whose client has gone.
+func (s *store) expire(r *request) {
+	r.mu.Lock()
+	used := r.users > 0
+	r.mu.Unlock()
+	if !used {
+		s.end(r)
+	}
+}
+
+// end ends a request and frees what was kept of it. Who waits hears of it.
+func (s *store) end(r *request) {
+	r.mu.Lock()
+	if r.ended {
+		r.mu.Unlock()
+		return
+	}
+	r.ended = true
+	if r.expiry != nil {
+		r.expiry.Stop()
+	}
+	for _, t := range r.tasks {
+		close(t.changed)
+		t.changed = nil
+	}
+	r.tasks = nil
+	r.mu.Unlock()
+	s.mu.Lock()
+	delete(s.requests, r.name)
+	s.mu.Unlock()
+	s.backend.End(r.name)
+}
+
+// drain takes in nothing new and ends what is open.
+func (s *store) drain() {
+	s.mu.Lock()
+	s.draining = true
+	var list []*request
+	for _, r := range s.requests {
+		list = append(list, r)
+	}
+	s.mu.Unlock()
+	for _, r := range list {
+		s.end(r)
+	}
+}
+
+// add takes tasks in, with the places of those that they read.
+func (r *request) add(e *calls.Enqueue) ([]Task, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return nil, calls.ErrEnded
+	}
+	if err := e.Check(len(r.tasks)); err != nil {
+		return nil, err
+	}
+	first := len(r.tasks)
+	var out []Task
+	for i := range e.Tasks {
+		t := Task{Handle: handle(first + i), Call: e.Tasks[i]}
+		t.Reads = nil
+		for k, h := range e.Tasks[i].Reads {
+			at, ok := index(h, first)
+			if !ok || at >= first+i {
+				return nil, fmt.Errorf("tasks[%d].reads[%d]: %w: %q", i, k, calls.ErrUnknown, h)
+			}
+			t.Reads = append(t.Reads, handle(at))
+		}
+		out = append(out, t)
+	}
+	for range out {
+		r.tasks = append(r.tasks, &task{state: calls.Running, changed: make(chan struct{})})
+	}
+	return out, nil
+}
+
+// undo takes back the last tasks, which the backend refused.
+func (r *request) undo(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tasks = r.tasks[:max(0, len(r.tasks)-n)]
+}
+
+func handle(i int) calls.Handle { return calls.Handle("t" + strconv.Itoa(i)) }
+
+// index is the place of a handle; "#1" is the second of those from first on.
+func index(h calls.Handle, first int) (int, bool) {
+	for _, form := range []struct {
+		prefix string
+		from   int
+	}{{"t", 0}, {"#", first}} {
+		if rest, ok := strings.CutPrefix(string(h), form.prefix); ok {
+			i, err := strconv.Atoi(rest)
+			return form.from + i, err == nil && i >= 0 && i <= calls.MaxTasks && strconv.Itoa(i) == rest
+		}
+	}
+	return 0, false
+}
+
+// find is a task by its handle; nil: there is none.
+func (r *request) find(h calls.Handle) *task {
+	if i, ok := index(h, 0); ok && h[0] == 't' && i < len(r.tasks) {
+		return r.tasks[i]
+	}
+	return nil
+}
+
+// Piece implements News.
+func (r *request) Piece(h calls.Handle, piece calls.Outputs) {
+	r.change(h, func(t *task) { t.pieces = append(t.pieces, piece) })
+}
+
+// Ended implements News.
+func (r *request) Ended(h calls.Handle, outputs calls.Outputs, err error) {
+	r.change(h, func(t *task) {
+		if t.state, t.outputs = calls.Done, outputs; err != nil {
+			t.state, t.err = calls.Failed, err.Error()
+		}
+	})
+}
+
+// Outputs implements News.
+func (r *request) Outputs(h calls.Handle) calls.Outputs {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.find(h); t != nil {
+		return t.outputs
+	}
+	return nil
+}
+
+// change changes a task that runs, and tells who waits for it.
+func (r *request) change(h calls.Handle, do func(t *task)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.find(h)
+	if t == nil || t.state != calls.Running {
+		return
+	}
+	do(t)
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// look is what there is of a task, its pieces from one on, and what is closed with
+// the next change.
+func (r *request) look(h calls.Handle, from int) (res calls.Result, pieces []calls.Outputs, changed <-chan struct{}, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return res, nil, nil, calls.ErrEnded
+	}
+	t := r.find(h)
+	if t == nil {
+		return res, nil, nil, fmt.Errorf("%w: %q", calls.ErrUnknown, h)
+	}
+	return calls.Result{Task: h, State: t.state, Outputs: t.outputs, Error: t.err}, t.pieces[min(from, len(t.pieces)):], t.changed, nil
+}

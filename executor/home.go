@@ -1,0 +1,308 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/engine/worker"
+	"inferplan/policy"
+)
+
+// home is what a device holds whose networks come and go (Tables.Memory). Orders
+// are carried out one after the other by the worker, beside its batches. It belongs
+// to the core's turn.
+type home struct {
+	there  []bool  // by network
+	orders []order // that wait, first come, first served
+	busy   bool
+	doing  order // while busy
+	began  time.Duration
+	lastID uint64
+	arena  *arena
+	cut    []*stageSlots // by stage: of what is being loaded
+
+	loads   int64
+	refused int64
+	loading time.Duration
+	both    time.Duration // of it, beside batches
+	ended   []extent      // loads that ended during a run whose result has not come, on the core's clock
+}
+
+// swaps tells whether networks come and go on a device.
+func swaps(t *policy.Tables, device int32) bool {
+	return int(device) < len(t.Memory) && t.Memory[device] > 0
+}
+
+// stagesOf lists a network's stages on a device.
+func (k *crew) stagesOf(d *device, network int32) []int32 {
+	var out []int32
+	for s := range k.stages {
+		if d.known[s] != nil && k.c.tables.Pipelines[k.c.tables.Stages[s].Pipeline].Network == network {
+			out = append(out, int32(s))
+		}
+	}
+	return out
+}
+
+// cutSlots cuts the slots of a network's stages out of a device's segment: as many
+// as are usual, or fewer where there is no room.
+func (k *crew) cutSlots(d *device, network int32) ([]*stageSlots, error) {
+	h, list := d.home, k.stagesOf(d, network)
+	if len(list) == 0 {
+		return nil, fmt.Errorf("device %d: network %s has no stage there", d.index, k.c.tables.Networks[network].Name)
+	}
+	var out []*stageSlots
+	for _, st := range list {
+		s := k.slotsFor(d, d.known[st])
+		for n := k.slotsOf(d, s.layout.Stride); ; n /= 2 {
+			if n == 0 {
+				giveBack(out)
+				return nil, fmt.Errorf("device %d: its shared memory has no room for slots of %d bytes", d.index, s.layout.Stride)
+			}
+			if base, ok := h.arena.take(s.layout.Stride * int64(n)); ok {
+				s.layout.Base, s.layout.Slots, s.pool, s.arena = base, n, worker.NewSlotPool(n), h.arena
+				break
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// giveBack returns slots to where they were cut from, once nobody reads them.
+func giveBack(list []*stageSlots) {
+	for _, s := range list {
+		s.over = true
+		s.leave()
+	}
+}
+
+// leave ends the use of slots that nobody reads any more.
+func (s *stageSlots) leave() {
+	if s.over && s.pool.InUse() == 0 {
+		s.arena.give(s.layout.Base, s.layout.Stride*int64(s.layout.Slots))
+	}
+}
+
+// swapOf is the worker's part of an order.
+func (k *crew) swapOf(o *order, id uint64, cut []*stageSlots) worker.Swap {
+	q := worker.Swap{ID: id, In: o.up, Bytes: k.c.tables.Networks[o.network].Bytes}
+	for _, s := range cut {
+		q.Stages = append(q.Stages, s.layout)
+	}
+	return q
+}
+
+// settle cuts the slots of what a device holds from its start.
+func (k *crew) settle(d *device) ([]worker.Swap, error) {
+	h := d.home
+	giveBack(h.cut)
+	h.cut = nil
+	var list []worker.Swap
+	for _, n := range k.residents(d) {
+		cut, err := k.cutSlots(d, n)
+		if err != nil {
+			return nil, err
+		}
+		h.cut = append(h.cut, cut...)
+		list = append(list, k.swapOf(&order{network: n, up: true}, 0, cut))
+	}
+	return list, nil
+}
+
+func (k *crew) residents(d *device) []int32 {
+	if int(d.index) < len(k.c.tables.Resident) {
+		return k.c.tables.Resident[d.index]
+	}
+	return nil
+}
+
+// settled notes that they are there.
+func (k *crew) settled(d *device) {
+	h := d.home
+	for _, s := range h.cut {
+		d.slots[s.layout.ID] = s
+	}
+	h.cut = nil
+	for _, n := range k.residents(d) {
+		h.there[n] = true
+	}
+}
+
+// leaveHome forgets what a lost device held.
+func (d *device) leaveHome() {
+	h := d.home
+	for i, s := range d.slots {
+		if s != nil {
+			giveBack([]*stageSlots{s})
+			d.slots[i] = nil
+		}
+	}
+	giveBack(h.cut)
+	clear(h.there)
+	h.orders, h.busy, h.cut, h.ended = h.orders[:0], false, nil, h.ended[:0]
+}
+
+func (o *order) same(w order) bool { return w.network == o.network && w.key == o.key }
+
+// swap takes an order for a device whose networks come and go. A load takes back an
+// unload that waits, an unload a load that waits.
+func (w *workers) swap(d *device, o order) {
+	h := d.home
+	if d.proc == nil { // what it is to hold follows from its start
+		return
+	}
+	if o.network < 0 {
+		w.answerOrder(&o, policy.ReturnRefused)
+		return
+	}
+	if i := slices.IndexFunc(h.orders, o.same); i >= 0 {
+		was := h.orders[i]
+		if was.up == o.up { // it is on its way
+			return
+		}
+		h.orders = slices.Delete(h.orders, i, i+1)
+		w.answerOrder(&o, 0)
+		return
+	}
+	will := h.there[o.network]
+	if h.busy && o.same(h.doing) {
+		if will = h.doing.up; will == o.up {
+			return
+		}
+	} else if will == o.up {
+		w.answerOrder(&o, 0)
+		return
+	}
+	h.orders = append(h.orders, o)
+	w.nextOrder(d)
+}
+
+// answerOrder answers an order that nothing had to be done for.
+func (w *workers) answerOrder(o *order, why policy.Return) {
+	now := w.c.now()
+	w.c.emit(queued{ev: o.event(now, now, why)})
+}
+
+// nextOrder hands the worker the first order that waits, unless it is at another
+// or batches still run what is to go.
+func (w *workers) nextOrder(d *device) {
+	h := d.home
+	for d.proc != nil && !h.busy && len(h.orders) > 0 {
+		o := h.orders[0]
+		if !o.up && (w.uses(d.flight, o.network) || w.uses(d.queue, o.network)) {
+			return
+		}
+		h.orders = h.orders[:copy(h.orders, h.orders[1:])]
+		if o.up {
+			cut, err := w.crew.cutSlots(d, o.network)
+			if err != nil {
+				h.refused++
+				w.c.opt.Log.Warn("network not loaded", "device", d.index, "network", w.c.tables.Networks[o.network].Name, "error", err)
+				w.answerOrder(&o, policy.ReturnFull)
+				continue
+			}
+			h.cut = cut
+		} else {
+			h.there[o.network] = false
+			for _, st := range w.crew.stagesOf(d, o.network) {
+				if s := d.slots[st]; s != nil {
+					h.cut, d.slots[st] = append(h.cut, s), nil
+				}
+			}
+		}
+		h.lastID++
+		h.busy, h.doing, h.began = true, o, w.c.now()
+		// A send that fails means that the worker is gone, which its reader tells.
+		_ = d.proc.SendSwap(w.crew.swapOf(&o, h.lastID, h.cut))
+	}
+}
+
+// uses tells whether one of some runs is of a network.
+func (w *workers) uses(runs []*run, network int32) bool {
+	return slices.ContainsFunc(runs, func(r *run) bool { return w.networkOf(r.stage) == network })
+}
+
+func (w *workers) networkOf(stage int32) int32 {
+	return w.c.tables.Pipelines[w.c.tables.Stages[stage].Pipeline].Network
+}
+
+// lacks tells whether a batch's network is not on the device of its hop.
+func (w *workers) lacks(d *device, stage int32) bool {
+	return d.home != nil && d.proc != nil && !d.home.there[w.networkOf(stage)]
+}
+
+// swapped takes a worker's answer to an order.
+func (w *workers) swapped(d *device, n *news) {
+	h := d.home
+	if h == nil || !h.busy || n.id != h.lastID {
+		w.c.opt.Log.Error("worker answered an order that it was not given", "device", d.index, "order", n.id)
+		d.proc.Kill()
+		return
+	}
+	o, cut, start, end := h.doing, h.cut, w.c.since(n.start), w.c.since(n.end)
+	h.busy, h.cut = false, nil
+	why := policy.Return(0)
+	name := w.c.tables.Networks[o.network].Name
+	switch code := worker.Code(n.code); {
+	case !o.up:
+		giveBack(cut)
+		if code != worker.OK {
+			w.c.opt.Log.Error("network not unloaded cleanly", "device", d.index, "network", name, "error", n.text)
+		}
+	case code == worker.OK:
+		for _, s := range cut {
+			d.slots[s.layout.ID] = s
+		}
+		h.there[o.network] = true
+		h.loads++
+		h.loading += end - start
+		h.ended = append(h.ended, extent{int64(start), int64(end)})
+		d.stats.loads.Inc()
+		if s := w.c.stats.service; s != nil {
+			s.loads[o.network] = append(s.loads[o.network], w.c.now()-h.began)
+		}
+	default:
+		giveBack(cut)
+		h.refused++
+		if why = policy.ReturnFailed; code == worker.NoMemory {
+			why = policy.ReturnFull
+		}
+		w.c.opt.Log.Warn("network not loaded", "device", d.index, "network", name, "error", errors.New(n.text))
+	}
+	w.c.emit(queued{ev: o.event(start, end, why)})
+	w.nextOrder(d)
+}
+
+// ranBeside counts the time of a run in which the device also loaded.
+func (h *home) ranBeside(start, end time.Duration) {
+	overlap := func(from, to int64) {
+		h.both += time.Duration(max(0, min(int64(end), to)-max(int64(start), from)))
+	}
+	kept := h.ended[:0]
+	for _, e := range h.ended {
+		overlap(e.from, e.to)
+		if e.to > int64(end) {
+			kept = append(kept, e)
+		}
+	}
+	h.ended = kept
+	if h.busy && h.doing.up {
+		overlap(int64(h.began), int64(end))
+	}
+}
+
+// overdue tells whether a load takes so long that the worker is taken to hang.
+func (w *workers) overdue(d *device, now time.Duration) bool {
+	h := d.home
+	if h == nil || !h.busy {
+		return false
+	}
+	planned := time.Duration(0)
+	if l := w.c.tables.Networks[h.doing.network].Load; l != nil {
+		planned = l[w.c.tables.Devices[d.index].Kind][1]
+	}
+	return now-h.began > max(hangsAfter*planned, w.c.opt.LoadTimeout)
+}

@@ -1,0 +1,498 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"inferplan/executor/oip"
+	"inferplan/formats"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+	"inferplan/policy/conform"
+	"inferplan/policy/workflow"
+)
+
+// router are two applications that share services. A request of either asks a
+// service of the application's own, whose output says which of two others, which
+// both applications have, answers it.
+type router struct {
+	services []string
+	batch    int
+	infer    []time.Duration // of a batch of one, by service
+	kind     string          // of devices
+	real     bool            // tensors are those of the models' files
+	devices  int
+	bytes    []int64 // by service
+	memory   int64   // by device
+	load     time.Duration
+	slo      time.Duration
+	policy   string
+
+	tables *policy.Tables // once it is served
+}
+
+// ways are, by application, the service that a request asks first and the two
+// others.
+var ways = [][3]int32{{0, 2, 3}, {1, 3, 4}}
+
+var applications = []string{"even", "odd"}
+
+// plan has a model for each service.
+func (r *router) plan() *formats.Plan {
+	p := onePlan(time.Millisecond, r.batch, 1, r.slo)
+	p.Pools[0].Device, p.Pools[0].Count = r.kind, len(r.services)
+	first := p.Deployment[0]
+	p.Deployment = nil
+	for i, name := range r.services {
+		m := first
+		m.Model = name
+		if r.real {
+			m.Inputs, m.Outputs = nil, nil
+		}
+		stage := first.Pipelines[0].Stages[0]
+		stage.Device, stage.InferUS = r.kind, flat(r.infer[i], r.batch)
+		stage.Placement = []formats.Placement{{First: i, PerDevice: 1, Replicas: 1}}
+		m.Pipelines = []formats.Pipeline{{Batch: r.batch, RPS: 100, Stages: []formats.Stage{stage}}}
+		p.Deployment = append(p.Deployment, m)
+	}
+	return complete(p)
+}
+
+// share makes the tables of the plan's models those of the applications: every
+// device can run every service, and none holds all of them.
+func (r *router) share(t *policy.Tables) {
+	first := t.Models[0]
+	t.Models = nil
+	for _, name := range applications {
+		m := first
+		m.Name, m.FirstPipeline, m.NumPipelines, m.SLO = name, 0, int32(len(r.services)), r.slo
+		t.Models = append(t.Models, m)
+	}
+	t.Devices, t.KindCounts[0] = t.Devices[:r.devices], int32(r.devices)
+	t.StageDevices, t.Memory, t.Resident = nil, nil, make([][]int32, r.devices)
+	for d := range t.Devices {
+		t.StageDevices = append(t.StageDevices, int32(d))
+		t.Devices[d].Instance = -1
+		t.Memory = append(t.Memory, r.memory)
+	}
+	for s := range t.Stages {
+		t.Stages[s].FirstDevice, t.Stages[s].NumDevices = 0, int32(r.devices)
+		t.Pipelines[s].Model = -1
+		t.Networks[s].Bytes, t.Networks[s].Load = r.bytes[s], [][2]time.Duration{{r.load, 3 * r.load}}
+	}
+	t.Hears, t.Own = workflow.Hears, &workflow.Tables{}
+}
+
+// options serve the applications.
+func (r *router) options(o Options) Options {
+	o.control = func(*policy.Tables) policy.Control { return &routerControl{} }
+	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
+		r.share(t)
+		opt, err := workflow.Named(r.policy)
+		r.tables = t
+		return workflow.New(t, opt), err
+	}
+	return o
+}
+
+// routerControl asks the router, then what its outcome says.
+type routerControl struct {
+	requests []routed // by request
+	tasks    []int32  // request by task
+}
+
+type routed struct {
+	app   int32
+	tasks []int32
+}
+
+func (c *routerControl) Begin(req, model int32, out *policy.Reveals) {
+	for int(req) >= len(c.requests) {
+		c.requests = append(c.requests, routed{})
+	}
+	c.requests[req] = routed{app: model, tasks: c.requests[req].tasks[:0]}
+	c.reveal(req, ways[model][0], out)
+}
+
+// reveal adds a task that reads the client's input.
+func (c *routerControl) reveal(req, service int32, out *policy.Reveals) {
+	t := out.Take()
+	for int(t) >= len(c.tasks) {
+		c.tasks = append(c.tasks, 0)
+	}
+	c.tasks[t] = req
+	c.requests[req].tasks = append(c.requests[req].tasks, t)
+	out.Tasks = append(out.Tasks, policy.Reveal{Req: req, Task: t, Service: service, FirstInput: int32(len(out.Inputs)), NumInputs: 1})
+	out.Inputs = append(out.Inputs, -1)
+}
+
+func (c *routerControl) Ended(task int32, o policy.Outcome, out *policy.Reveals) {
+	req := c.tasks[task]
+	if q := &c.requests[req]; len(q.tasks) == 1 {
+		c.reveal(req, ways[q.app][1+o.Branch], out)
+		return
+	}
+	out.Over = append(out.Over, req)
+	c.Forget(req, out)
+}
+
+func (c *routerControl) Forget(req int32, out *policy.Reveals) {
+	if int(req) < len(c.requests) {
+		out.Freed = append(out.Freed, c.requests[req].tasks...)
+		c.requests[req].tasks = c.requests[req].tasks[:0]
+	}
+}
+
+// parity is what the replayed router says.
+func parity(_ int32, outputs [][]byte) policy.Outcome {
+	return policy.Outcome{Branch: int32(outputs[0][0] & 1)}
+}
+
+// replayRouter has five services, of which a device holds three.
+func replayRouter(devices int, infer, load time.Duration) *router {
+	r := &router{services: []string{"r0", "r1", "a", "b", "c"}, batch: 4, kind: "L4", devices: devices, memory: 300, load: load, slo: patient, policy: "dyorc"}
+	for range r.services {
+		r.infer, r.bytes = append(r.infer, infer), append(r.bytes, 100)
+	}
+	return r
+}
+
+// expected are the answers to inputs, by application, of services asked one after
+// the other.
+func (r *router) expected(t *testing.T, inputs [][]byte) (want [2][][]byte) {
+	t.Helper()
+	x := open(t, r.plan(), replayOptions(true))
+	for app, way := range ways {
+		for _, in := range inputs {
+			full := func(s int32) []byte { return call(t, x, r.batch, r.services[s], in)[:8] }
+			want[app] = append(want[app], full(way[1+parity(0, [][]byte{full(way[0])}).Branch]))
+		}
+	}
+	return want
+}
+
+// route asks an application for an answer.
+func route(ctx context.Context, x *Executor, app int, input []byte) ([]byte, error) {
+	req := &oip.Request{Model: applications[app], Batch: 1, Received: time.Now(),
+		Inputs: []oip.Tensor{{Name: x.core.Load().served.models[app].inputs[0].name, Datatype: oip.FP32, Shape: []int64{1, 4}, Data: input}}}
+	resp, err := x.Infer(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Release()
+	return bytes.Clone(resp.Outputs[0].Data), nil
+}
+
+// nothingHeld waits until no request, task, output, slot or byte of a segment is
+// held but for what networks on devices have.
+func nothingHeld(t *testing.T, x *Executor) {
+	t.Helper()
+	c := x.core.Load()
+	f := c.answers.(*flow)
+	left := "?"
+	for range 2500 {
+		if left == "" {
+			return
+		}
+		q, s := held(x)
+		c.call(func() {
+			left = ""
+			if n := f.tasks.out.Taken(); q+s+n > 0 || f.tasks.used > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.tasks.used)
+			}
+			for _, d := range c.workers.own {
+				bytes := int64(0)
+				for _, e := range d.home.arena.free {
+					bytes += e.to - e.from
+				}
+				for _, s := range d.slots {
+					if s != nil {
+						bytes += s.layout.Stride * int64(s.layout.Slots)
+					}
+				}
+				if d.proc != nil && !d.home.busy && bytes != int64(len(d.segment.Data)) {
+					left += fmt.Sprintf("; device %d: %d bytes of %d", d.index, bytes, len(d.segment.Data))
+				}
+			}
+		})
+		time.Sleep(2 * time.Millisecond)
+	}
+	t.Error("still held:", left)
+}
+
+// Two applications share services on devices that cannot hold all of them: services
+// are swapped as they are asked for, and no request sees an error. Clients go away
+// at any moment. Of 10,000 requests nothing is left in the end.
+func TestNothingIsLeftOf10000Requests(t *testing.T) {
+	r := replayRouter(2, 20*time.Microsecond, 200*time.Microsecond)
+	inputs := make([][]byte, 16)
+	for i := range inputs {
+		inputs[i] = bytes.Repeat([]byte{byte(i), 1, 2, 3}, 4)
+	}
+	want := r.expected(t, inputs)
+	o := r.options(replayOptions(true))
+	o.Judge = parity
+	x := open(t, r.plan(), o)
+	const clients, each = 50, 200
+	how := make([]map[string]int, clients)
+	var wg sync.WaitGroup
+	for client := range clients {
+		wg.Go(func() {
+			rng := seeded.New(1, fmt.Sprintf("client/%d", client))
+			how[client] = map[string]int{}
+			for range each {
+				ctx, cancel := context.WithCancel(context.Background())
+				if rng.IntN(4) == 0 {
+					time.AfterFunc(time.Duration(rng.IntN(3000))*time.Microsecond, cancel)
+				}
+				app, i := rng.IntN(2), rng.IntN(len(inputs))
+				got, err := route(ctx, x, app, inputs[i])
+				cancel()
+				how[client][reasonOf(err)]++
+				if err == nil && !bytes.Equal(got, want[app][i]) {
+					t.Errorf("%s: input %d: %x, expected %x", applications[app], i, got, want[app][i])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	all := map[string]int{}
+	for _, h := range how {
+		for reason, n := range h {
+			all[reason] += n
+		}
+	}
+	if all["served"]+all["cancelled"] != clients*each || all["served"] == 0 || all["cancelled"] == 0 {
+		t.Errorf("ended as %v", all)
+	}
+	nothingHeld(t, x)
+	c := x.core.Load()
+	c.call(func() {
+		loads, batches, tasks := int64(0), int64(0), int64(0)
+		for _, d := range c.workers.own {
+			loads += d.home.loads
+		}
+		for _, s := range c.services {
+			for size := range s.stats.batches {
+				batches, tasks = batches+s.stats.batches[size].n, tasks+int64(size)*s.stats.batches[size].n
+			}
+		}
+		t.Logf("%d loads, mean batch %.2f", loads, float64(tasks)/float64(batches))
+		if loads < 5 || tasks <= batches {
+			t.Errorf("%d loads, %d tasks in %d batches", loads, tasks, batches)
+		}
+	})
+}
+
+// A worker that is killed in the midst of a load, or of a batch, is started again.
+// What it was to hold is loaded again, and requests end elsewhere, or there: their
+// inputs are the client's or in the store. A load that never ends is the end of the
+// worker that is at it.
+func TestWorkersAreLostInLoads(t *testing.T) {
+	r := replayRouter(2, time.Millisecond, 3*time.Millisecond)
+	inputs := [][]byte{bytes.Repeat([]byte{1, 1, 2, 3}, 4), bytes.Repeat([]byte{2, 5, 2, 3}, 4), bytes.Repeat([]byte{7, 1, 0, 3}, 4)}
+	want := r.expected(t, inputs)
+	var log bytes.Buffer
+	o := r.options(replayOptions(false))
+	o.Judge, o.EventLog = parity, &log
+	x := open(t, r.plan(), o)
+	c := x.core.Load()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for client := range 12 {
+		wg.Go(func() {
+			for i := client; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				got, err := route(context.Background(), x, i%2, inputs[i%3])
+				if err != nil || !bytes.Equal(got, want[i%2][i%3]) {
+					t.Errorf("%s: input %d: %x, expected %x: %v", applications[i%2], i%3, got, want[i%2][i%3], err)
+				}
+			}
+		})
+	}
+	for kill, busy := range []func(d *device) bool{
+		func(d *device) bool { return d.home.busy && d.home.doing.up },
+		func(d *device) bool { return len(d.flight) > 0 },
+	} {
+		d := c.workers.own[kill]
+		until(func() (killed bool) {
+			c.call(func() {
+				if d.proc != nil && busy(d) {
+					killed = syscall.Kill(d.proc.PID(), syscall.SIGKILL) == nil
+				}
+			})
+			return killed
+		})
+		until(func() (back bool) {
+			c.call(func() { back = d.gen == 2 && d.home.loads > 0 })
+			return back
+		})
+	}
+	close(stop)
+	wg.Wait()
+	nothingHeld(t, x)
+	if rep := x.Report(); rep.Dropped != 0 || rep.Completed == 0 || rep.Devices[0].LoadingUS+rep.Devices[0].BothUS == 0 {
+		t.Errorf("report %+v, devices %+v", rep.Counts, rep.Devices)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	opt, _ := workflow.Named(r.policy)
+	if calls, err := conform.Replay(&log, workflow.New(r.tables, opt)); err != nil || calls < 100 {
+		t.Error(fmt.Errorf("told the same again, after %d calls: %w", calls, err))
+	}
+}
+
+// orders plays a policy that only loads and unloads, and keeps the answers.
+type orders struct {
+	mu   sync.Mutex
+	next []policy.Action
+	told []policy.Event
+}
+
+func (p *orders) Handle(_ time.Duration, ev *policy.Event, out *policy.Actions) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch ev.Kind {
+	case policy.NetworkLoaded, policy.NetworkUnloaded, policy.WorkerLost, policy.WorkerBack:
+		p.told = append(p.told, *ev)
+	case policy.Arrival:
+		out.List = append(append(out.List, policy.Action{Kind: policy.Drop, Req: ev.Req, Reason: policy.ReasonDeadline}), p.next...)
+		p.next = nil
+	}
+}
+
+// give has actions taken with the next request, and waits for n answers.
+func (p *orders) give(t *testing.T, x *Executor, n int, actions ...policy.Action) []policy.Event {
+	t.Helper()
+	p.mu.Lock()
+	p.next, p.told = actions, nil
+	p.mu.Unlock()
+	if _, err := route(context.Background(), x, 0, make([]byte, 16)); reasonOf(err) != "deadline" {
+		t.Errorf("ended as %v", err)
+	}
+	until(func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.told) >= n
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.told)
+}
+
+// Loads and unloads are answered, each with what came of it: memory that is full,
+// what is there already, a load that an unload takes back, a load that never ends.
+func TestOrdersAreAnswered(t *testing.T) {
+	up := func(n int32) policy.Action { return policy.Action{Kind: policy.Load, Network: n} }
+	down := func(n int32) policy.Action { return policy.Action{Kind: policy.Unload, Network: n} }
+	full, refused := int64(policy.ReturnFull), int64(policy.ReturnRefused)
+	r := replayRouter(1, time.Millisecond, 5*time.Millisecond)
+	pol := &orders{}
+	o := r.options(replayOptions(true))
+	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
+		r.share(t)
+		t.Networks[4].Load = [][2]time.Duration{{time.Hour, time.Hour}}
+		t.Resident[0] = []int32{0}
+		return pol, nil
+	}
+	o.LoadTimeout = time.Nanosecond // beside ten times the planned time
+	x := open(t, r.plan(), o)
+	type answer struct {
+		kind    policy.EventKind
+		network int32
+		value   int64
+	}
+	for _, c := range []struct {
+		name    string
+		actions []policy.Action
+		want    []answer
+	}{
+		{"what is there", []policy.Action{up(0), down(1)}, []answer{{policy.NetworkLoaded, 0, 0}, {policy.NetworkUnloaded, 1, 0}}},
+		{"one after the other, then full", []policy.Action{up(1), up(2), up(3)}, []answer{{policy.NetworkLoaded, 1, 0}, {policy.NetworkLoaded, 2, 0}, {policy.NetworkLoaded, 3, full}}},
+		{"room is made", []policy.Action{down(1), up(3)}, []answer{{policy.NetworkUnloaded, 1, 0}, {policy.NetworkLoaded, 3, 0}}},
+		{"taken back", []policy.Action{down(3), up(1), down(1)}, []answer{{policy.NetworkUnloaded, 1, 0}, {policy.NetworkUnloaded, 3, 0}}},
+		{"state of a session", []policy.Action{{Kind: policy.Load, Network: -1, Key: 5}}, []answer{{policy.NetworkLoaded, -1, refused}}},
+	} {
+		got := []answer{}
+		for _, ev := range pol.give(t, x, len(c.want), c.actions...) {
+			got = append(got, answer{ev.Kind, ev.Network, ev.Value})
+			if ev.End < ev.Start {
+				t.Errorf("%s: %+v", c.name, ev)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, expected %v", c.name, got, c.want)
+		}
+	}
+	core := x.core.Load()
+	core.call(func() { core.tables.Networks[4].Load[0][1] = 0 }) // no longer planned to take so long
+	got := pol.give(t, x, 2, up(4))
+	if got[0].Kind != policy.WorkerLost || got[1].Kind != policy.WorkerBack {
+		t.Errorf("a load that never ends: %+v", got)
+	}
+	core.call(func() {
+		h := core.workers.own[0].home
+		if there := []bool{true, false, false, false, false}; !slices.Equal(h.there, there) || h.busy {
+			t.Errorf("after its start the device holds %v, expected %v", h.there, there)
+		}
+	})
+}
+
+// A device of another host swaps as those of this machine do. When its host leaves,
+// its requests end on what is left; when it joins again, it fills its host's memory
+// and takes part.
+func TestHostsSwap(t *testing.T) {
+	b, address := openLobby(t, "127.0.0.1:0", patient)
+	leave := joinHere(t, hostConfig(address, "L4", 1))
+	r := replayRouter(2, time.Millisecond, time.Millisecond)
+	inputs := [][]byte{bytes.Repeat([]byte{1, 1, 2, 3}, 4), bytes.Repeat([]byte{2, 5, 2, 3}, 4), bytes.Repeat([]byte{7, 1, 0, 3}, 4)}
+	want := r.expected(t, inputs)
+	o := r.options(replayOptions(false))
+	o.Judge, o.Lobby, o.Remote = parity, b, map[string]int{"L4": 1}
+	x := open(t, r.plan(), o)
+	far := x.core.Load().workers.own[1]
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for client := range 12 {
+		wg.Go(func() {
+			for i := client; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				got, err := route(context.Background(), x, i%2, inputs[i%3])
+				if err != nil || !bytes.Equal(got, want[i%2][i%3]) {
+					t.Errorf("%s: input %d: %x, expected %x: %v", applications[i%2], i%3, got, want[i%2][i%3], err)
+				}
+			}
+		})
+	}
+	loaded := func(more int64, gen int32) {
+		until(func() (yes bool) {
+			x.core.Load().call(func() { yes = far.home.loads >= more && far.gen == gen && far.busy > 0 })
+			return yes
+		})
+	}
+	loaded(1, 1)
+	leave()
+	until(func() bool { return devicesUp(x) == 1 })
+	before := int64(0)
+	x.core.Load().call(func() { before = far.home.loads })
+	joinHere(t, hostConfig(address, "L4", 1))
+	loaded(before+1, 2)
+	close(stop)
+	wg.Wait()
+	nothingHeld(t, x)
+}

@@ -1,0 +1,28 @@
+// Package calls is workflows as code: a program asks for tasks, goes on, waits for
+// what it needs, reads results, and decides what comes next.
+//
+// A Program is a function over a Session. The same program runs in virtual time
+// (package sim/calls) and against a server (the client of package executor/calls).
+// Enqueue gives a handle at once. Tasks that are enqueued without a wait between
+// them are known together, so that a server can batch and place them together.
+// What a task reads is named by handles and need not be there yet.
+//
+//	session.go  Program, Session, Call, Handle
+//	http.go     the HTTP form: its paths, its messages and their strict decoding
+//
+// # The HTTP form
+//
+//	POST   /v1/workflows                            Open      -> Opened
+//	POST   /v1/workflows/{request}/tasks            Enqueue   -> Enqueued
+//	GET    /v1/workflows/{request}/tasks/{task}     ?wait=5s  -> Result
+//	GET    /v1/workflows/{request}/tasks/{task}/stream        -> server-sent events
+//	DELETE /v1/workflows/{request}                            -> 204
+//
+// A result that is not there within the wait has the state "running": the client
+// asks again. A stream has an event "piece" for each piece of output, and one event
+// "result" at its end. Errors are a Failure with status 400 (what was sent is
+// wrong), 404 (no such request or task), 409 (the request has ended), 413 (too
+// large), 429 (too many at once; Retry-After says when) or 503 (the server ends).
+// DELETE frees all that is kept of a request. So does a pause of the client that is
+// longer than the server's limit.
+package calls

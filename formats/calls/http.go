@@ -1,0 +1,112 @@
+package calls
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Path is where the HTTP form begins.
+const Path = "/v1/workflows"
+
+// Limits of what a request may ask for.
+const (
+	MaxTasks = 4096 // of a request
+	MaxBody  = 64 << 20
+)
+
+// Open begins a request.
+type Open struct {
+	Application string         `json:"application"`
+	Parameters  map[string]any `json:"parameters,omitempty"`
+	TimeoutMS   float64        `json:"timeout_ms,omitempty"` // 0: the application's SLO
+}
+
+// Opened is the answer to Open.
+type Opened struct {
+	Request string `json:"request"`
+}
+
+// Enqueue asks for tasks that are known together. A call may read those before it
+// in the list as "#0", "#1" and so on.
+type Enqueue struct {
+	Tasks []Call `json:"tasks"`
+}
+
+// Enqueued is the answer to Enqueue: the handles, in order.
+type Enqueued struct {
+	Tasks []Handle `json:"tasks"`
+}
+
+// States of a task.
+const (
+	Running = "running"
+	Done    = "done"
+	Failed  = "failed"
+)
+
+// Result is what there is of a task.
+type Result struct {
+	Task    Handle  `json:"task"`
+	State   string  `json:"state"`
+	Outputs Outputs `json:"outputs,omitempty"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// Failure is the body of an error.
+type Failure struct {
+	Error  string `json:"error"`
+	Reason string `json:"reason,omitempty"` // as a policy gives it
+}
+
+// Names of the events of a stream.
+const (
+	PieceEvent  = "piece"
+	ResultEvent = "result"
+)
+
+// Decode reads a message strictly: unknown fields and what follows it are errors.
+func Decode(r io.Reader, into any) error {
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("reading the message: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("reading the message: something follows it")
+	}
+	return nil
+}
+
+// Check tells what is wrong with calls of a request that has so many tasks.
+func (e *Enqueue) Check(tasks int) error {
+	if len(e.Tasks) == 0 || len(e.Tasks)+tasks > MaxTasks {
+		return fmt.Errorf("tasks: found %d beside %d, expected at least one, and at most %d of a request", len(e.Tasks), tasks, MaxTasks)
+	}
+	for i := range e.Tasks {
+		c := &e.Tasks[i]
+		if c.Model == "" {
+			return fmt.Errorf("tasks[%d].model: found nothing, expected a model", i)
+		}
+		if !(c.Work >= 0 && c.Work <= 1e3) {
+			return fmt.Errorf("tasks[%d].work: found %v, expected a part of the usual work, at most 1000", i, c.Work)
+		}
+		if len(c.Reads) > MaxTasks {
+			return fmt.Errorf("tasks[%d].reads: found %d tasks, expected at most %d", i, len(c.Reads), MaxTasks)
+		}
+	}
+	return nil
+}
+
+// Encode is a message as JSON.
+func Encode(message any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(message); err != nil {
+		return nil, fmt.Errorf("writing the message: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,195 @@
+package condition
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+)
+
+// MaxLength bounds the text of an expression, in bytes.
+const MaxLength = 1000
+
+// maxCost bounds the work of one evaluation.
+const maxCost = 100_000
+
+// maxNesting bounds how deep a list type goes.
+const maxNesting = 4
+
+// Error is what is wrong with an expression.
+type Error struct {
+	Column int // in characters, from 1
+	Reason string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Reason) }
+
+// Want is the kind of value that an expression must have.
+type Want string
+
+// What expressions are for.
+const (
+	Bool  Want = "bool"
+	Count Want = "int or list" // a number of items, or the items
+	Text  Want = "string"
+)
+
+// Scope is the names that expressions may use.
+type Scope struct{ env *cel.Env }
+
+// KnownType tells whether a text names a type.
+func KnownType(text string) bool { return typeOf(text, 0) != nil }
+
+// typeOf is the type that a text names; nil: none.
+func typeOf(text string, depth int) *cel.Type {
+	switch text {
+	case "bool":
+		return cel.BoolType
+	case "int":
+		return cel.IntType
+	case "double":
+		return cel.DoubleType
+	case "string":
+		return cel.StringType
+	}
+	if rest, ok := strings.CutPrefix(text, "list("); ok && depth < maxNesting {
+		if inner, ok := strings.CutSuffix(rest, ")"); ok {
+			if t := typeOf(inner, depth+1); t != nil {
+				return cel.ListType(t)
+			}
+		}
+	}
+	return nil
+}
+
+// NewScope makes a scope of names with their types. A name may have dots.
+func NewScope(names map[string]string) (*Scope, error) {
+	options := []cel.EnvOption{cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50)}
+	var order []string
+	for name := range names {
+		order = append(order, name)
+	}
+	slices.Sort(order)
+	for _, name := range order {
+		t := typeOf(names[name], 0)
+		if t == nil {
+			return nil, fmt.Errorf("the type %q of %s is not known", names[name], name)
+		}
+		options = append(options, cel.Variable(name, t))
+	}
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		return nil, fmt.Errorf("making the scope of conditions: %w", err)
+	}
+	return &Scope{env}, nil
+}
+
+// Expression is a checked expression.
+type Expression struct {
+	text    string
+	program cel.Program
+	fixed   ref.Val // nil: it depends on something
+}
+
+// Compile checks an expression. The error is an *Error.
+func (s *Scope) Compile(text string, want Want) (*Expression, error) {
+	if len(text) > MaxLength {
+		return nil, &Error{1, fmt.Sprintf("%d bytes, expected at most %d", len(text), MaxLength)}
+	}
+	ast, issues := s.env.Compile(text)
+	if issues != nil && len(issues.Errors()) > 0 {
+		first := issues.Errors()[0]
+		reason, _, _ := strings.Cut(first.Message, "\n")
+		return nil, &Error{first.Location.Column() + 1, reason}
+	}
+	if t := ast.OutputType(); !want.takes(t) {
+		return nil, &Error{1, fmt.Sprintf("its value is of type %s, expected %s", t, want)}
+	}
+	program, err := s.env.Program(ast, cel.CostLimit(maxCost))
+	if err != nil {
+		return nil, &Error{1, err.Error()}
+	}
+	x := &Expression{text: text, program: program}
+	if value, _, err := program.Eval(map[string]any{}); err == nil {
+		x.fixed = value
+	}
+	return x, nil
+}
+
+func (w Want) takes(t *cel.Type) bool {
+	switch w {
+	case Bool:
+		return t.Kind() == types.BoolKind
+	case Count:
+		return t.Kind() == types.IntKind || t.Kind() == types.ListKind
+	}
+	return t.Kind() == types.StringKind
+}
+
+// eval is the value over names.
+func (x *Expression) eval(values map[string]any) (ref.Val, error) {
+	if x.fixed != nil {
+		return x.fixed, nil
+	}
+	value, _, err := x.program.Eval(values)
+	if err != nil {
+		return nil, fmt.Errorf("evaluating %q: %w", x.text, err)
+	}
+	return value, nil
+}
+
+// Holds evaluates a condition.
+func (x *Expression) Holds(values map[string]any) (bool, error) {
+	value, err := x.eval(values)
+	if err != nil {
+		return false, err
+	}
+	b, ok := value.(types.Bool)
+	if !ok {
+		return false, fmt.Errorf("evaluating %q: a value of type %s, expected bool", x.text, value.Type())
+	}
+	return bool(b), nil
+}
+
+// Items evaluates a number of items: a number, or the length of a list.
+func (x *Expression) Items(values map[string]any) (int64, error) {
+	value, err := x.eval(values)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := value.(types.Int)
+	if list, of := value.(traits.Sizer); of {
+		n, ok = list.Size().(types.Int)
+	}
+	if !ok || n < 0 {
+		return 0, fmt.Errorf("evaluating %q: %v, expected a number of items", x.text, value)
+	}
+	return int64(n), nil
+}
+
+// Words evaluates a text.
+func (x *Expression) Words(values map[string]any) (string, error) {
+	value, err := x.eval(values)
+	if err != nil {
+		return "", err
+	}
+	s, ok := value.(types.String)
+	if !ok {
+		return "", fmt.Errorf("evaluating %q: a value of type %s, expected a text", x.text, value.Type())
+	}
+	return string(s), nil
+}
+
+// Fixed is the number of items of an expression that depends on nothing.
+func (x *Expression) Fixed() (n int64, ok bool) {
+	if x.fixed == nil {
+		return 0, false
+	}
+	n, err := x.Items(nil)
+	return n, err == nil
+}

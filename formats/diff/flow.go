@@ -1,0 +1,57 @@
+package diff
+
+import (
+	"fmt"
+
+	"inferplan/formats"
+)
+
+// Flows compares what two plans of applications promise beside the deployment: of
+// workflows also copies at the start, loads, segments and expected ways. A plan of
+// another kind has none.
+func Flows(before, after *formats.Plan, r *Recorder) {
+	a, b := formats.FlowOf(before), formats.FlowOf(after)
+	r.section = "applications"
+	var none formats.FlowPlan
+	if a == nil {
+		a = &none
+	}
+	if b == nil {
+		b = &none
+	}
+	names, inA, inB := union(a.Applications, b.Applications, func(x *formats.FlowApplication) string { return x.Model })
+	for _, n := range names {
+		i, okA := inA[n]
+		k, okB := inB[n]
+		if !okA || !okB {
+			continue // among what is served already
+		}
+		x, y := &a.Applications[i], &b.Applications[k]
+		r.count(n+" modules", len(x.Modules), len(y.Modules), neutral)
+		r.count(n+" segments", len(x.Segments), len(y.Segments), neutral)
+		for s := range min(len(x.Segments), len(y.Segments)) {
+			r.text(fmt.Sprintf("%s segment %d", n, s+1), x.Segments[s].Name, y.Segments[s].Name)
+			r.count(fmt.Sprintf("%s visits of %s", n, y.Segments[s].Name), x.Segments[s].Most, y.Segments[s].Most, neutral)
+		}
+	}
+	names, inA, inB = union(a.Modules, b.Modules, func(x *formats.FlowModule) string { return x.Model })
+	for _, n := range names {
+		i, okA := inA[n]
+		k, okB := inB[n]
+		if !okA || !okB {
+			continue // among the models already
+		}
+		x, y := &a.Modules[i], &b.Modules[k]
+		r.count(n+" copies", len(x.Resident), len(y.Resident), neutral)
+		r.span(n+" load", x.ColdStartUS, y.ColdStartUS, lessIsBetter)
+		r.count(n+" weights", int(x.WeightBytes), int(y.WeightBytes), neutral)
+		r.figure(n+" accuracy", x.Accuracy, y.Accuracy, "", moreIsBetter)
+	}
+	ways := func(f *formats.FlowPlan) (n int) {
+		for i := range f.Transitions {
+			n += len(f.Transitions[i].Ways)
+		}
+		return n
+	}
+	r.count("expected ways", ways(a), ways(b), neutral)
+}

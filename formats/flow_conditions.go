@@ -1,0 +1,92 @@
+package formats
+
+import (
+	"errors"
+	"fmt"
+
+	"inferplan/formats/condition"
+)
+
+// knownType tells whether a text names a type of an output or parameter.
+func knownType(text string) bool { return condition.KnownType(text) }
+
+// Conditions are the checked expressions of an application, by the field that they
+// stand in: segments[1].next[0].when.
+type Conditions map[string]*condition.Expression
+
+// Conditions checks the expressions of an application and gives them back. Errors
+// name the field, and the column in the expression.
+func (a *Application) Conditions() (Conditions, error) {
+	var c checker
+	out := a.conditions(&c, "")
+	return out, c.err()
+}
+
+// conditions checks the expressions of an application.
+func (a *Application) conditions(c *checker, at string) Conditions {
+	texts := a.expressions()
+	if len(texts) == 0 && len(a.Parameters) == 0 {
+		a.names(c, at)
+		return nil
+	}
+	found := len(c.list)
+	names := a.names(c, at)
+	if len(c.list) > found {
+		return nil
+	}
+	scope, err := condition.NewScope(names)
+	if err != nil {
+		c.fail(at, err.Error(), "names and types that conditions can use", "")
+		return nil
+	}
+	out := Conditions{}
+	for _, t := range texts {
+		x, err := scope.Compile(t.text, t.want)
+		if err != nil {
+			where, reason := 1, err.Error()
+			if e, ok := errors.AsType[*condition.Error](err); ok {
+				where, reason = e.Column, e.Reason
+			}
+			path := t.path
+			if at != "" {
+				path = at + "." + path
+			}
+			c.fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", quote(t.text), where, reason), "a condition of type "+string(t.want), "")
+			continue
+		}
+		out[t.path] = x
+	}
+	return out
+}
+
+// expression is a text that has to be checked.
+type expression struct {
+	path, text string
+	want       condition.Want
+}
+
+// expressions lists the expressions of an application in the order of the document.
+func (a *Application) expressions() []expression {
+	var out []expression
+	add := func(text string, want condition.Want, path string, args ...any) {
+		if text != "" {
+			out = append(out, expression{fmt.Sprintf(path, args...), text, want})
+		}
+	}
+	for k := range a.Modules {
+		for b := range a.Modules[k].Branches {
+			add(a.Modules[k].Branches[b].When, condition.Bool, "modules[%d].branches[%d].when", k, b)
+		}
+	}
+	for i := range a.Segments {
+		for k := range a.Segments[i].Modules {
+			m := &a.Segments[i].Modules[k]
+			add(m.Items, condition.Count, "segments[%d].modules[%d].items", i, k)
+			add(m.Route, condition.Text, "segments[%d].modules[%d].route", i, k)
+		}
+		for b := range a.Segments[i].Next {
+			add(a.Segments[i].Next[b].When, condition.Bool, "segments[%d].next[%d].when", i, b)
+		}
+	}
+	return out
+}

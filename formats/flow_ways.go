@@ -1,0 +1,99 @@
+package formats
+
+import "fmt"
+
+// Transitions say which ways requests of workflows took: what prediction learns
+// from.
+type Transitions struct {
+	Format       string   `json:"format"` // inferplan.transitions/v1
+	Applications []WaysOf `json:"applications"`
+}
+
+// WaysOf is the ways of an application.
+type WaysOf struct {
+	Application string `json:"application"`
+	Ways        []Way  `json:"ways"`
+}
+
+// Way is a way that so many requests took.
+type Way struct {
+	Count int       `json:"count"`
+	Known int       `json:"known"` // tasks that were asked for as the request came
+	Tasks []WayTask `json:"tasks"`
+}
+
+// WayTask is a task of a way.
+type WayTask struct {
+	Model string  `json:"model"`
+	Work  float64 `json:"work,omitempty" default:"1"` // as a part of the model's usual time
+	Reads []int   `json:"reads,omitempty"`            // tasks that it reads: 1 is the one before; none: what the client sent
+}
+
+// maxRequests bounds the requests of a way.
+const maxRequests = 1 << 24
+
+// Validate checks what the types cannot say.
+func (d *Transitions) Validate() error {
+	var c checker
+	c.header(d, d.Format, FormatTransitions)
+	if len(d.Applications) == 0 {
+		c.fail("applications", "an empty list", "at least one application", "")
+	}
+	checkWays(&c, d.Applications, "applications")
+	return c.err()
+}
+
+// checkWays checks the ways of applications.
+func checkWays(c *checker, list []WaysOf, at string) {
+	seen := map[string]int{}
+	for i := range list {
+		c.name(seen, i, list[i].Application, "%s[%d].application", at, i)
+		for k := range list[i].Ways {
+			list[i].Ways[k].check(c, fmt.Sprintf("%s[%d].ways[%d]", at, i, k))
+		}
+	}
+}
+
+func (w *Way) check(c *checker, at string) {
+	if w.Count < 1 || w.Count > maxRequests {
+		c.fail(at+".count", integer64(w.Count), fmt.Sprintf("1 to %d requests", maxRequests), "")
+	}
+	if len(w.Tasks) == 0 || len(w.Tasks) > MaxTasks {
+		c.fail(at+".tasks", fmt.Sprintf("%d tasks", len(w.Tasks)), fmt.Sprintf("1 to %d", MaxTasks), "")
+		return
+	}
+	if w.Known < 1 || w.Known > len(w.Tasks) {
+		c.fail(at+".known", integer64(w.Known), fmt.Sprintf("1 to the tasks of the way, %d", len(w.Tasks)), "")
+	}
+	for i := range w.Tasks {
+		t := &w.Tasks[i]
+		if t.Model == "" || !printable(t.Model) {
+			c.failf("the name "+quote(t.Model), "a model", "", "%s.tasks[%d].model", at, i)
+		}
+		if t.Work < 0 || t.Work > 1e3 {
+			c.failf(number(t.Work), "a part of the usual work, at most 1000", "", "%s.tasks[%d].work", at, i)
+		}
+		for k, back := range t.Reads {
+			if back < 1 || back > i {
+				c.failf(integer64(back), fmt.Sprintf("1 to the tasks before it, %d", i), "", "%s.tasks[%d].reads[%d]", at, i, k)
+			}
+		}
+	}
+}
+
+// transitions checks the ways that a plan has.
+func (f *FlowPlan) transitions(p *planChecker) {
+	if len(f.Transitions) > 0 && !f.Workflow() {
+		p.fail("flow.transitions", "ways of requests", "none: the applications have no segments", "")
+	}
+	checkWays(p.checker, f.Transitions, "flow.transitions")
+	known := map[string]bool{}
+	for i := range f.Applications {
+		known[f.Applications[i].Model] = true
+	}
+	for i := range f.Transitions {
+		if name := f.Transitions[i].Application; !known[name] {
+			p.fail(fmt.Sprintf("flow.transitions[%d].application", i), quote(name), "an application of the plan", "")
+		}
+	}
+}

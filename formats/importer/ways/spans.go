@@ -1,0 +1,148 @@
+package ways
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"inferplan/formats"
+)
+
+// The attributes that name a model, in order: ours, and those of the semantic
+// conventions for generative AI.
+var modelKeys = []string{"inferplan.model", "gen_ai.request.model", "gen_ai.response.model"}
+
+// applicationKey names the application of a trace; otherwise the name of its first
+// span does.
+const applicationKey = "inferplan.application"
+
+// exported is what an exporter of OpenTelemetry writes, as far as it is read.
+type exported struct {
+	ResourceSpans []struct {
+		ScopeSpans []struct {
+			Spans []span `json:"spans"`
+		} `json:"scopeSpans"`
+	} `json:"resourceSpans"`
+}
+
+type span struct {
+	TraceID    string      `json:"traceId"`
+	SpanID     string      `json:"spanId"`
+	ParentID   string      `json:"parentSpanId"`
+	Name       string      `json:"name"`
+	Start      nanos       `json:"startTimeUnixNano"`
+	End        nanos       `json:"endTimeUnixNano"`
+	Attributes []attribute `json:"attributes"`
+}
+
+// nanos is a time, which OTLP writes as a text; some exporters write a number.
+type nanos int64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *nanos) UnmarshalJSON(b []byte) error {
+	text := string(b)
+	if s, err := strconv.Unquote(text); err == nil {
+		text = s
+	}
+	v, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || v < 0 {
+		return fmt.Errorf("found %s, expected a time in nanoseconds", b)
+	}
+	*n = nanos(v)
+	return nil
+}
+
+type attribute struct {
+	Key   string `json:"key"`
+	Value struct {
+		String *string `json:"stringValue"`
+	} `json:"value"`
+}
+
+// text is an attribute of a span; empty: it has none.
+func (s *span) text(key string) string {
+	for i := range s.Attributes {
+		if a := &s.Attributes[i]; a.Key == key && a.Value.String != nil {
+			return *a.Value.String
+		}
+	}
+	return ""
+}
+
+// model is the model that a span ran; empty: it ran none.
+func (s *span) model() string {
+	for _, key := range modelKeys {
+		if text := s.text(key); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// trace is a request.
+type trace struct {
+	application string
+	root        string // name of the first span
+	began       nanos
+	calls       []Call
+}
+
+// ReadSpans reads spans: one document, or one per line. A trace is a request; its
+// spans that name a model are the tasks. application names what traces are of that
+// do not say it; empty: the name of their first span.
+func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces int, err error) {
+	d := json.NewDecoder(r)
+	found, order := map[string]*trace{}, []string(nil)
+	for n := 1; ; n++ {
+		var doc exported
+		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return 0, &formats.Error{File: name, Path: fmt.Sprintf("document %d", n), Found: err.Error(), Expected: "spans as OTLP writes them in JSON: resourceSpans"}
+		}
+		for i := range doc.ResourceSpans {
+			for k := range doc.ResourceSpans[i].ScopeSpans {
+				for j := range doc.ResourceSpans[i].ScopeSpans[k].Spans {
+					s := &doc.ResourceSpans[i].ScopeSpans[k].Spans[j]
+					t := found[s.TraceID]
+					if t == nil {
+						t = &trace{began: 1<<63 - 1}
+						found[s.TraceID] = t
+						order = append(order, s.TraceID)
+					}
+					t.add(s)
+				}
+			}
+		}
+	}
+	for _, id := range order {
+		t := found[id]
+		if len(t.calls) == 0 || len(t.calls) > formats.MaxTasks {
+			continue
+		}
+		traces++
+		into.Add(cmp.Or(t.application, application, t.root, "unnamed"), Way(t.calls))
+	}
+	if traces == 0 {
+		return 0, &formats.Error{File: name, Found: "no trace with a span that names a model", Expected: "spans with an attribute such as " + modelKeys[1]}
+	}
+	return traces, nil
+}
+
+// add takes a span in. One around others that name a model is no task of its own.
+func (t *trace) add(s *span) {
+	if text := s.text(applicationKey); text != "" {
+		t.application = text
+	}
+	if s.ParentID == "" || s.Start < t.began {
+		t.began, t.root = s.Start, s.Name
+	}
+	if model := s.model(); model != "" {
+		t.calls = append(t.calls, Call{Model: model, Start: int64(s.Start), End: max(int64(s.Start), int64(s.End)), ID: s.SpanID})
+		t.calls = slices.DeleteFunc(t.calls, func(c Call) bool { return c.ID != "" && c.ID == s.ParentID })
+	}
+}

@@ -1,0 +1,277 @@
+package flow
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/planner/kind"
+	"inferplan/policy/flow"
+	"inferplan/policy/policies"
+	dynamic "inferplan/policy/workflow"
+	"inferplan/sim"
+	"inferplan/sim/workflows"
+	"inferplan/solver/highs"
+)
+
+// problemOf is a problem over the applications of package workflows.
+func problemOf(devices int, memory formats.Bytes, slo time.Duration, rps [3]float64) *kind.Problem {
+	return &kind.Problem{
+		Documents: kind.Documents{
+			Profile: workflows.Profile("card"), Workload: workflows.Workload(slo, rps),
+			Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "card", Count: devices, PerNode: 8, NICGbps: 100, Memory: memory}}},
+		},
+		Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1,
+	}
+}
+
+// planOf solves a problem.
+func planOf(t *testing.T, p *kind.Problem) *formats.Plan {
+	t.Helper()
+	run := kind.NewRun(highs.Solver{})
+	out, err := plan(context.Background(), p, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := kind.Plan(p, run, out, formats.PlanFlow, "test")
+	if err := made.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// drawnWays makes GILL's requests of a plan go the ways of package workflows.
+type drawnWays struct {
+	apps *workflows.Apps
+	ways []workflows.Way
+}
+
+func (d *drawnWays) Begin(req, _ int32) {
+	for int(req) >= len(d.ways) {
+		d.ways = append(d.ways, workflows.Way{})
+	}
+	d.ways[req].Reset()
+	d.apps.Draw(workflows.GILL, &d.ways[req])
+}
+
+func (d *drawnWays) Items(req, _, segment, _, _ int32) int32 {
+	w := &d.ways[req]
+	if segment == 0 {
+		return w.Ends[0] - 1
+	}
+	return w.Ends[1] - w.Ends[0]
+}
+
+func (d *drawnWays) Route(_, _, _, _, _, _ int32) int32 { return 0 }
+
+func (d *drawnWays) Way(req, _, _, _ int32, _ []bool) int32 {
+	if len(d.ways[req].Ends) > 1 {
+		return 0
+	}
+	return 1
+}
+
+// poisson are arrivals of GILL.
+func poisson(rps float64, length time.Duration) arrivals.Source {
+	var list []arrivals.Request
+	rng := seeded.New(1, "arrivals")
+	for at := rng.ExpFloat64() / rps; at < length.Seconds(); at += rng.ExpFloat64() / rps {
+		list = append(list, arrivals.Request{At: time.Duration(at * 1e9), SLO: time.Minute})
+	}
+	return arrivals.Slice(list)
+}
+
+// latencies runs tables under a policy and gives every latency.
+func latencies(t *testing.T, cfg sim.Config) (out []time.Duration) {
+	t.Helper()
+	cfg.NoReport, cfg.Verify = true, true
+	cfg.Completed = func(arrived, answered time.Duration) { out = append(out, answered-arrived) }
+	if _, err := sim.Run(context.Background(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// A plan made from a document of GILL simulates, request by request, as the fleet
+// that package workflows builds, under every policy.
+func TestPlanSimulatesAsTheFleet(t *testing.T) {
+	made := planOf(t, problemOf(16, 40e9, time.Minute, [3]float64{12, 0, 0}))
+	section := formats.FlowOf(made)
+	section.Transitions = nil // the fleet has learnt nothing
+	resident := make([][]int32, 16)
+	for i, m := range section.Modules {
+		service := slices.Index([]string{"vit-l-14", "opt-6.7b", "stable-diffusion-1.5"}, m.Model)
+		if service != i {
+			t.Fatalf("service %d is %s", i, m.Model)
+		}
+		for _, d := range m.Resident {
+			resident[d] = append(resident[d], int32(service))
+		}
+	}
+	for _, name := range dynamic.Names() {
+		tab, err := policies.Compile(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pol, err := policies.New(formats.PolicySpec{Name: name}, tab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		walk := flow.NewWalk(tab).(*flow.Walk)
+		walk.Choose(&drawnWays{apps: workflows.NewApps(1)})
+		own := flow.WorkflowsOf(tab)
+		got := latencies(t, sim.Config{Tables: tab, Policy: pol, Source: poisson(8, 2*time.Minute), Control: walk,
+			MoveTime: func(service, from, to int32) time.Duration { return own.MoveTime(tab, service, from, to) }})
+
+		fleet := workflows.Fleet{Devices: 16, Gigabytes: 40, Resident: resident}.Tables()
+		opt, _ := dynamic.Named(name)
+		if opt.Order == dynamic.ByCall {
+			opt.Slack = 1
+		}
+		apps := workflows.NewApps(1)
+		want := latencies(t, sim.Config{Tables: fleet, Policy: dynamic.New(fleet, opt), Source: poisson(8, 2*time.Minute),
+			Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(fleet)})
+		if len(got) < 800 || !slices.Equal(got, want) {
+			t.Errorf("%s: %d latencies, and %d of the fleet: they differ", name, len(got), len(want))
+		}
+	}
+}
+
+// What a plan promises is what the capacity bound leaves, and the figures of its
+// batches, loads and memory follow from the documents.
+func TestWorkflowPlan(t *testing.T) {
+	made := planOf(t, problemOf(32, 40e9, time.Minute, [3]float64{12, 0, 0}))
+	// One request takes .8*.105/32 + 2.04... of a device: full batches, by hand.
+	need := .8*.105/32 + .75/16 + .95*9.0/8
+	if want := 32 / need / 12; math.Abs(made.Objective.Value/want-1) > 1e-9 || math.Abs(*made.Objective.Bound/want-1) > 1e-9 {
+		t.Errorf("factor %v, bound %v, expected %v", made.Objective.Value, *made.Objective.Bound, want)
+	}
+	for i, want := range []struct {
+		batch int
+		load  time.Duration
+	}{{32, 150 * time.Millisecond}, {16, 100*time.Millisecond + 13300*time.Millisecond/12}, {8, 100*time.Millisecond + 2600*time.Millisecond/12}} {
+		m, l := &formats.FlowOf(made).Modules[i], &made.Deployment[i].Pipelines[0]
+		if l.Batch != want.batch || (m.ColdStartUS.D()-want.load).Abs() > time.Microsecond || len(m.Resident) != 32 {
+			t.Errorf("%s: batch %d, load %v, %d copies", m.Model, l.Batch, m.ColdStartUS.D(), len(m.Resident))
+		}
+	}
+	// A short SLO makes batches smaller, so that fewer are carried.
+	tight := planOf(t, problemOf(32, 40e9, 14*time.Second, [3]float64{12, 0, 0}))
+	if tight.Deployment[2].Pipelines[0].Batch >= 8 || tight.Objective.Value >= made.Objective.Value {
+		t.Errorf("batch %d and factor %v at 14 s", tight.Deployment[2].Pipelines[0].Batch, tight.Objective.Value)
+	}
+	_, err := plan(context.Background(), problemOf(32, 40e9, 3*time.Second, [3]float64{12, 0, 0}), kind.NewRun(highs.Solver{}))
+	if e, ok := err.(*kind.InfeasibleError); !ok || e.Constraint != "slo" || !(e.Nearest.SLOUS > 5.8e6 && e.Nearest.SLOUS < 5.9e6) {
+		t.Errorf("an SLO of 3 s: %v", err)
+	}
+}
+
+// Where memory is scarce, devices hold what runs most of the time that they can.
+func TestScarceMemory(t *testing.T) {
+	p := problemOf(4, 24e9, 2*time.Minute, [3]float64{1, 1, 1})
+	made := planOf(t, p)
+	if len(made.Warnings) == 0 || !strings.Contains(made.Warnings[0], "memory:") {
+		t.Errorf("warnings: %v", made.Warnings)
+	}
+	for _, name := range []string{"dyorc", "greedy", "static", "reactive"} {
+		sc, err := sim.NewScenario(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc.Policy.Name, sc.Load, sc.Duration, sc.Verify = name, .3, time.Minute, true
+		res, err := sim.Replicate(context.Background(), sc, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := res.Report
+		if d := r.DeviceTime; r.Workflow == nil || r.Workflow.Batch < 1 || d == nil || math.Abs(d.Running+d.Loading+d.Both+d.Idle-1) > 1e-9 || r.Dropped > 0 {
+			t.Errorf("%s: %+v, device time %+v, %d dropped", name, r.Workflow, d, r.Dropped)
+		}
+		if name != "static" && *r.Loads == 0 {
+			t.Errorf("%s loads nothing in 24 GB", name)
+		}
+	}
+}
+
+// The greedy placement and the program agree with a search over all placements on
+// small problems.
+func TestPlacementIsBest(t *testing.T) {
+	rng := seeded.New(1, "placement")
+	for range 30 {
+		placeSmall(t, rng.IntN)
+	}
+}
+
+// placeSmall draws a small problem.
+func placeSmall(t *testing.T, draw func(int) int) {
+	t.Helper()
+	w := &workflowProblem{}
+	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow))}
+	w.objective, w.gap = "gpus", 0
+	w.pool = formats.Pool{Device: "card", Count: 2, Memory: formats.Bytes(4e9)}
+	const services = 4
+	var b chosenBatches
+	app := workflow{weight: 1}
+	for range services {
+		w.services = append(w.services, service{weights: int64(1+draw(3)) * 1e9, sizes: []size{{batch: 1, infer: time.Second, worst: time.Second}}})
+		app.work = append(app.work, float64(draw(8))/10)
+		b.chosen = append(b.chosen, 0)
+	}
+	w.apps = []workflow{app}
+	p, err := w.place(context.Background(), &b, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := 0.0
+	for mask := range 1 << (2 * services) {
+		best = max(best, servedBy(w.services, app.work, mask))
+	}
+	if p.served < best-1e-6 || p.bound < best-1e-6 {
+		t.Errorf("weights and work of %v: %v served, bound %v, best %v", app.work, p.served, p.bound, best)
+	}
+	for d := range p.held {
+		left := int64(4e9)
+		for _, s := range p.held[d] {
+			left -= w.services[s].weights
+		}
+		if left < 0 {
+			t.Errorf("device %d holds %v", d, p.held[d])
+		}
+	}
+}
+
+// servedBy is the most time that a placement on two devices of 4 GB serves; bit
+// s+4d says that device d holds service s.
+func servedBy(list []service, work []float64, mask int) float64 {
+	only, both := [2]float64{}, 0.0
+	for d := range 2 {
+		left := int64(4e9)
+		for s := range list {
+			if mask>>(s+len(list)*d)&1 == 1 {
+				left -= list[s].weights
+			}
+		}
+		if left < 0 {
+			return 0
+		}
+	}
+	for s := range list {
+		a, b := mask>>s&1 == 1, mask>>(s+len(list))&1 == 1
+		switch {
+		case a && b:
+			both += work[s]
+		case a:
+			only[0] += work[s]
+		case b:
+			only[1] += work[s]
+		}
+	}
+	first, second := min(1, only[0]), min(1, only[1])
+	return first + second + min(both, 2-first-second)
+}

@@ -1,0 +1,385 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/stages"
+	"inferplan/policy/flow"
+	"inferplan/solver/milp"
+)
+
+// workflowProblem is what is to be planned of workflows, as numbers. Services are the
+// models of all applications, which share them.
+type workflowProblem struct {
+	in        *kind.Problem
+	run       *kind.Run
+	objective string
+	pool      formats.Pool
+	price     float64
+	apps      []workflow
+	services  []service
+	gap       float64
+	seed      int32
+}
+
+// workflow is an application.
+type workflow struct {
+	asked       formats.Application
+	graph       *flow.Workflow
+	of          []int // service of the problem, by that of the graph
+	weight      float64
+	slo, margin time.Duration
+	visits      []flow.Visits  // of the requests that the percentile asks for
+	paths       [][][]flow.Leg // by segment
+	tasks, work []float64      // of a request, by service: mean, and in the usual work of one
+}
+
+// service is a model that applications share.
+type service struct {
+	name             string
+	profile          *formats.ProfileModel
+	costs            stages.Share
+	weights, working int64
+	load, near, far  time.Duration
+	sizes            []size // useful batches, rising
+}
+
+// size is a batch that a service may have.
+type size struct {
+	batch        int
+	infer, worst time.Duration // of the batch, of any up to it
+}
+
+// each is the device time of a task in a full batch, in seconds.
+func (s *size) each() float64 { return s.infer.Seconds() / float64(s.batch) }
+
+// useful is the least gain of throughput for which a batch grows on.
+const useful = 1.001
+
+// planWorkflows plans workflows: batches first, then what devices hold.
+func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	w, err := resolveWorkflows(in, run)
+	if err != nil {
+		return nil, err
+	}
+	var used []*formats.ProfileModel
+	for i := range w.services {
+		used = append(used, w.services[i].profile)
+	}
+	run.StaleModels(&in.Documents, used)
+	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
+	b, err := w.batches(ctx)
+	if errors.Is(err, errNone) {
+		return nil, w.tooSoon()
+	}
+	if err != nil {
+		return nil, err
+	}
+	devices := float64(w.pool.Count)
+	if w.objective != "throughput" {
+		if devices = math.Ceil(b.value * (1 - 1e-9)); devices > float64(w.pool.Count) {
+			return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the rates of the applications take %.4g devices, and there are %d", b.value, w.pool.Count),
+				Nearest: kind.Nearest{LoadFactor: math.Floor(float64(w.pool.Count)/b.value*1e6) / 1e6}}
+		}
+		devices = max(1, devices)
+	}
+	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
+	p, err := w.place(ctx, b, int(devices))
+	if err != nil {
+		return nil, err
+	}
+	return w.outcome(b, p)
+}
+
+// resolveWorkflows reads the documents.
+func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error) {
+	if err := in.Complete(); err != nil {
+		return nil, err
+	}
+	w := &workflowProblem{in: in, run: run, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
+	if len(in.Cluster.Pools) != 1 {
+		return nil, in.Fail("cluster", "pools", fmt.Sprintf("%d pools", len(in.Cluster.Pools)), "one: the devices of workflows are of one kind", "plan each kind on its own")
+	}
+	r := &resolved{in: in, run: run, objective: w.objective, problem: &problem{}}
+	sharing := in.Cluster.Pools[0].Sharing
+	if sharing == formats.SharingExclusive {
+		run.Assume("sharing: time on %s: all models of workflows take turns on a device", in.Cluster.Pools[0].Device)
+	}
+	quiet := *in
+	cluster := *in.Cluster
+	cluster.Pools = []formats.Pool{in.Cluster.Pools[0]}
+	cluster.Pools[0].Sharing = formats.SharingExclusive
+	quiet.Cluster = &cluster
+	r.in = &quiet
+	if err := r.resolvePools(); err != nil {
+		return nil, err
+	}
+	w.pool, w.price = r.pools[0], r.problem.pools[0].price
+	w.pool.Sharing, w.pool.MaxShares = formats.SharingTime, 1
+	for i, a := range formats.ApplicationsOf(in.Workload) {
+		if err := w.application(a.WithDefaults(), fmt.Sprintf("applications[%d]", i)); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// application adds an application.
+func (w *workflowProblem) application(asked formats.Application, at string) error {
+	a := workflow{asked: asked, weight: asked.Weight}
+	if w.objective != "throughput" {
+		if a.weight = asked.RPS; !(asked.RPS > 0) {
+			return w.in.Fail("workload", at+".rps", "no rate to carry", "one of every application with --objective "+w.objective, "")
+		}
+	}
+	graph, names, err := flow.Segments(&asked, at)
+	if err != nil {
+		return err
+	}
+	a.graph = graph
+	for _, name := range names {
+		s, err := w.service(name, at)
+		if err != nil {
+			return err
+		}
+		a.of = append(a.of, s)
+	}
+	percentile, err := formats.ParsePercentile(asked.Percentile)
+	if err != nil {
+		return err
+	}
+	visits, err := graph.Visits()
+	for i := range graph.Segments {
+		paths, e := graph.Paths(i)
+		a.paths, err = append(a.paths, paths), errors.Join(err, e)
+	}
+	if err != nil {
+		return w.in.Fail("workload", at+".segments", err.Error(), "a smaller workflow", "lower most, or use fewer segments")
+	}
+	a.tasks, a.work = w.demand(&a, visits)
+	a.visits = w.covered(&a, visits, percentile)
+	if err := w.deadline(&a, at); err != nil {
+		return err
+	}
+	w.apps = append(w.apps, a)
+	return nil
+}
+
+// demand is what a request asks for, by service.
+func (w *workflowProblem) demand(a *workflow, visits []flow.Visits) (tasks, work []float64) {
+	tasks, work = make([]float64, len(w.services)), make([]float64, len(w.services))
+	for g := range a.graph.Segments {
+		times := 0.0
+		for _, v := range visits {
+			times += v.Chance * float64(v.Times[g])
+		}
+		for _, ask := range a.graph.Asks(g) {
+			s := a.of[ask.Service]
+			tasks[s] += times * ask.Tasks
+			work[s] += times * ask.Work
+		}
+	}
+	return tasks, work
+}
+
+// covered are the visits of the fastest requests, as many as a percentile asks for.
+func (w *workflowProblem) covered(a *workflow, visits []flow.Visits, share float64) []flow.Visits {
+	alone := w.longest(a, nil)
+	visits = slices.Clone(visits)
+	slices.SortStableFunc(visits, func(x, y flow.Visits) int { return int(along(alone, x) - along(alone, y)) })
+	sum := 0.0
+	for i := range visits {
+		if sum += visits[i].Chance; sum >= share-1e-12 {
+			return visits[:i+1]
+		}
+	}
+	return visits
+}
+
+// along is what visits take, where each segment takes so long.
+func along(segments []time.Duration, v flow.Visits) time.Duration {
+	sum := time.Duration(0)
+	for g, n := range v.Times {
+		sum += time.Duration(n) * segments[g]
+	}
+	return sum
+}
+
+// longest is the longest path through each segment, with the largest batches up to
+// those that were chosen; nil: in batches of one.
+func (w *workflowProblem) longest(a *workflow, chosen []int) []time.Duration {
+	out := make([]time.Duration, len(a.paths))
+	for g := range a.paths {
+		for _, path := range a.paths[g] {
+			sum := time.Duration(0)
+			for i := range path {
+				most := time.Duration(0)
+				for _, id := range path[i].Services {
+					s, k := &w.services[a.of[id]], 0
+					if chosen != nil {
+						k = chosen[a.of[id]]
+					}
+					most = max(most, time.Duration(path[i].Work*float64(s.sizes[k].worst)))
+				}
+				sum += most
+			}
+			out[g] = max(out[g], sum)
+		}
+	}
+	return out
+}
+
+// took is the longest that the requests that count take on their way, waits left
+// out.
+func (w *workflowProblem) took(a *workflow, chosen []int) time.Duration {
+	most, segments := time.Duration(0), w.longest(a, chosen)
+	for _, v := range a.visits {
+		most = max(most, along(segments, v))
+	}
+	return most
+}
+
+// deadline sets an application's SLO. "5x" is a multiple of its longest way in
+// batches of one.
+func (w *workflowProblem) deadline(a *workflow, at string) error {
+	target := a.asked.SLO
+	if slo := w.in.Values.SLO("slo"); !slo.IsZero() {
+		target = slo
+	}
+	if target.IsZero() {
+		return w.in.Fail("workload", at+".slo", "nothing", "a latency target such as 30s or 5x", "--slo sets it for all applications")
+	}
+	base := w.took(a, nil)
+	if target.Times > 0 {
+		w.run.Assume("slo of %s: %s of the longest way at %s in batches of one, %s, is %s", a.asked.Name, target, a.asked.Percentile, formats.Duration(base), formats.Duration(target.Of(base)))
+	}
+	if a.slo = target.Of(base); a.slo <= 0 {
+		return w.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
+	}
+	a.margin = marginOf(a.slo, w.in.Values.Number("margin"))
+	return nil
+}
+
+// service finds or adds a service.
+func (w *workflowProblem) service(name, at string) (int, error) {
+	if i := slices.IndexFunc(w.services, func(s service) bool { return s.name == name }); i >= 0 {
+		return i, nil
+	}
+	i, err := w.in.Model(name, at+".segments")
+	if err != nil {
+		return 0, err
+	}
+	m, path := &w.in.Profile.Models[i], fmt.Sprintf("models[%d]", i)
+	costs, err := stages.Costs(m, []formats.Pool{w.pool}, w.in.Values.Whole("max-batch"), w.in.File("profile"), path)
+	if err != nil {
+		return 0, err
+	}
+	s := service{name: name, profile: m, costs: costs[0][0]}
+	for k := range m.Blocks {
+		s.weights += m.Blocks[k].WeightBytes
+	}
+	s.measure(&w.pool)
+	if len(s.sizes) == 0 {
+		return 0, w.in.Fail("workload", at+".segments", fmt.Sprintf("%q, which was measured with no batch that fits on %s", name, w.pool.Device), "a model that was measured there", "")
+	}
+	w.loads(&s)
+	for k := range w.apps {
+		w.apps[k].tasks, w.apps[k].work = append(w.apps[k].tasks, 0), append(w.apps[k].work, 0)
+	}
+	w.services = append(w.services, s)
+	return len(w.services) - 1, nil
+}
+
+// measure lists the useful batches: until throughput stops rising, or memory ends.
+func (s *service) measure(pool *formats.Pool) {
+	worst, best := time.Duration(0), 0.0
+	for i := range s.costs.Batches {
+		b := &s.costs.Batches[i]
+		infer := stages.Infer(&s.costs, b.Batch, 0, len(s.profile.Blocks))
+		worst = max(worst, infer)
+		rate := float64(b.Batch) / infer.Seconds()
+		working := max(0, b.Memory-s.weights)
+		if pool.Memory > 0 && s.weights+working > int64(pool.Memory) || rate < best*useful {
+			return
+		}
+		best, s.working = rate, max(s.working, working)
+		s.sizes = append(s.sizes, size{batch: b.Batch, infer: infer, worst: worst})
+	}
+}
+
+// Assumed of loads from the host's memory where nothing was measured: a fixed part,
+// and bytes per second.
+const (
+	loadFixed = 100 * time.Millisecond
+	loadRate  = 12e9
+)
+
+// loads sets how long a service takes to come to a device, and its output to
+// another one.
+func (w *workflowProblem) loads(s *service) {
+	for _, l := range s.profile.Loads {
+		if l.Device == w.pool.Device {
+			if s.load = l.WarmUS.D(); s.load == 0 {
+				s.load = l.ColdUS.D()
+			}
+		}
+	}
+	if s.load == 0 && s.weights > 0 {
+		s.load = loadFixed + time.Duration(float64(s.weights)/loadRate*1e9).Round(time.Microsecond)
+		w.run.Assume("load of %s: %s, at 12 GB/s and 100ms: the profile has no time of a load on %s", s.name, formats.Duration(s.load), w.pool.Device)
+	}
+	if m := s.profile.Move; m != nil {
+		s.near, s.far = m.NearUS.D(), m.FarUS.D()
+	}
+}
+
+// ways are the ways that an application's requests take: those that were recorded,
+// or drawn by its chances.
+func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
+	if a.asked.Ways != "" {
+		path := filepath.FromSlash(a.asked.Ways)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(w.in.WorkloadDir, path)
+		}
+		doc, err := formats.ReadTransitions(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, w.in.Fail("workload", "applications", fmt.Sprintf("the transitions %q of %s, which are not there", path, a.asked.Name), "a file, from the folder of the workload", "plan import transitions writes one")
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range doc.Applications {
+			if doc.Applications[i].Application == a.asked.Name {
+				return doc.Applications[i].Ways, nil
+			}
+		}
+		return nil, w.in.Fail("workload", "applications", fmt.Sprintf("no ways of %s in %s", a.asked.Name, a.asked.Ways), "recorded ways of the application", "")
+	}
+	var names []string
+	for _, s := range a.of {
+		names = append(names, w.services[s].name)
+	}
+	return flow.DrawWays(a.graph, a.asked.Name, names, drawnRequests, w.in.Seed), nil
+}
+
+// drawnRequests is how many requests stand for the chances of an application.
+const drawnRequests = 1000
+
+// chosenBatches is the batch of every service, and the devices that a factor of one
+// takes, with what is proven of it.
+type chosenBatches struct {
+	chosen       []int // by service
+	value, bound float64
+	stopped      milp.StoppedBy
+	nodes        int64
+	iterations   int64
+}

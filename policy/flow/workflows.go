@@ -1,0 +1,259 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy"
+)
+
+// Workflows are the own tables of plans of workflows. The shared ones have a model
+// per application and a service per deployed model, which every device may run
+// once it holds it.
+type Workflows struct {
+	Apps  []Workflow // by model
+	Moves []Move     // by service
+	Ways  [][]Way    // by model: that requests took, or are expected to
+}
+
+// Move is how long an output takes to a device of the same node, and to one of
+// another. On its own device it takes no time.
+type Move struct{ Near, Far time.Duration }
+
+// Workflow is the segments of an application. Segment 0 is where requests enter.
+type Workflow struct {
+	Segments []Segment
+	Names    []string // of modules; segments share them
+	Seen     Seen     // conditions over what requests bring and put out
+}
+
+// Seen are the checked conditions of an application.
+type Seen = formats.Conditions
+
+// Segment is a part of a workflow whose tasks are all asked for at once.
+type Segment struct {
+	Name  string
+	Steps []Step
+	Next  []formats.Branch // ways on; their segments are To
+	To    []int32          // by way; -1: the request ends
+	Most  int32            // visits; 0: as many as ways lead here
+}
+
+// Step is a module in a segment.
+type Step struct {
+	Name    int32    // into Names
+	Service int32    // -1: one of Routes
+	Routes  []int32  // services
+	Names   []string // of the routes' models
+	Shares  []float64
+	Work    int64     // millionths of the usual; 0: as usual
+	Items   []float64 // chances of 0, 1, 2 … items; nil: it runs once
+	Counted bool      // how often it runs depends on the request
+	Fixed   int32     // how often it runs otherwise
+	Each    int32     // name for each of whose tasks it runs once; -1: none
+	Reads   []int32   // names
+}
+
+// Way is a way that requests took.
+type Way struct {
+	Count, Known int32
+	Tasks        []WayTask
+}
+
+// WayTask is a task of a way. Reads are offsets back; none: the client's input.
+type WayTask struct {
+	Service int32
+	Work    int64
+	Reads   []int32
+}
+
+// WorkflowsOf are the tables of a plan of workflows; nil for other plans.
+func WorkflowsOf(t *policy.Tables) *Workflows {
+	own, _ := t.Own.(*Workflows)
+	return own
+}
+
+// MoveTime is how long a service's output takes from one device to another.
+func (w *Workflows) MoveTime(t *policy.Tables, service, from, to int32) time.Duration {
+	switch {
+	case from == to || w == nil || int(service) >= len(w.Moves):
+		return 0
+	case t.Devices[from].Node == t.Devices[to].Node:
+		return w.Moves[service].Near
+	}
+	return w.Moves[service].Far
+}
+
+// millionths of a usual work.
+const millionths = 1_000_000
+
+// workOf is a task's work as events have it.
+func workOf(work float64) int64 {
+	if work == 0 || work == 1 {
+		return 0
+	}
+	return max(1, int64(work*millionths+.5))
+}
+
+// compileWorkflows reads the workflows of a plan into its tables, which
+// policy.Compile made with a model per deployed one.
+func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) error {
+	service := map[string]int32{}
+	own := &Workflows{}
+	working := int64(0)
+	for i := range t.Models {
+		m := &f.Modules[i]
+		service[t.Models[i].Name] = int32(i)
+		own.Moves = append(own.Moves, Move{m.NearUS.D(), m.FarUS.D()})
+		working = max(working, m.WorkingBytes)
+		n := &t.Networks[t.Pipelines[t.Services[i].FirstPipeline].Network]
+		n.Bytes, n.Load = m.WeightBytes, nil
+		for range t.Kinds {
+			n.Load = append(n.Load, [2]time.Duration{m.ColdStartUS.D(), m.ColdStartUS.D()})
+		}
+	}
+	var models []policy.Model
+	for i := range f.Applications {
+		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+		w, err := compileWorkflow(a, service, at)
+		if err != nil {
+			return err
+		}
+		percentile, err := policy.ParsePercentile(a.Percentile)
+		if err != nil || a.SLOUS <= 0 {
+			return &formats.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
+		}
+		own.Apps = append(own.Apps, *w)
+		own.Ways = append(own.Ways, nil)
+		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS, NumPipelines: int32(len(t.Pipelines))})
+	}
+	for i := range f.Transitions {
+		w := &f.Transitions[i]
+		if k := slices.IndexFunc(f.Applications, func(a formats.FlowApplication) bool { return a.Model == w.Application }); k >= 0 {
+			own.Ways[k] = waysOf(w, service)
+		}
+	}
+	for p := range t.Pipelines {
+		t.Pipelines[p].Model = -1
+	}
+	own.hold(plan, f, t, working)
+	t.Models, t.Own = models, own
+	return nil
+}
+
+// hold says what devices hold at the start, and how much room there is for it.
+func (own *Workflows) hold(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables, working int64) {
+	first := make([]int, len(plan.Pools)) // number of a pool's first device, as the plan counts
+	for i := 1; i < len(first); i++ {
+		first[i] = first[i-1] + plan.Pools[i-1].Count
+	}
+	t.Memory = make([]int64, len(t.Devices))
+	for d := range t.Devices {
+		dev := &t.Devices[d]
+		number := first[dev.Kind] + int(dev.GPU)
+		t.Memory[d] = 1 << 50
+		if m := int64(plan.Pools[dev.Kind].Memory); m > 0 {
+			t.Memory[d] = max(1, m-working)
+		}
+		t.Resident[d] = nil
+		for i := range f.Modules {
+			if slices.Contains(f.Modules[i].Resident, number) {
+				t.Resident[d] = append(t.Resident[d], t.Pipelines[t.Services[i].FirstPipeline].Network)
+			}
+		}
+	}
+}
+
+// compileWorkflow reads an application.
+func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at string) (*Workflow, error) {
+	app := &formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: a.Segments}
+	seen, err := app.Conditions()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	w := &Workflow{Seen: seen}
+	for i := range a.Segments {
+		s := &a.Segments[i]
+		seg := Segment{Name: s.Name, Next: s.Next, Most: int32(s.Most)}
+		for b := range s.Next {
+			to := int32(-1)
+			for _, name := range s.Next[b].To {
+				to = int32(slices.IndexFunc(a.Segments, func(o formats.Segment) bool { return o.Name == name }))
+			}
+			seg.To = append(seg.To, to)
+		}
+		for k := range s.Modules {
+			step, err := w.step(app, i, k, service)
+			if err != nil {
+				return nil, &formats.Error{Path: fmt.Sprintf("%s.segments[%d].modules[%d]", at, i, k), Found: err.Error(), Expected: "a deployed model"}
+			}
+			seg.Steps = append(seg.Steps, step)
+		}
+		w.Segments = append(w.Segments, seg)
+	}
+	return w, nil
+}
+
+// step reads a module.
+func (w *Workflow) step(a *formats.Application, i, k int, service map[string]int32) (Step, error) {
+	m := &a.Segments[i].Modules[k]
+	s := Step{Name: w.name(m.Name), Service: -1, Work: workOf(m.Work), Items: m.Chances, Counted: m.Items != "", Fixed: 1, Each: -1}
+	if x := w.Seen[fmt.Sprintf("segments[%d].modules[%d].items", i, k)]; x != nil {
+		if n, ok := x.Fixed(); ok {
+			s.Counted, s.Fixed, s.Items = false, int32(min(n, formats.MaxTasks)), nil
+		}
+	}
+	if m.Each != "" {
+		s.Each = w.name(m.Each)
+	}
+	for _, name := range m.After {
+		s.Reads = append(s.Reads, w.name(name))
+	}
+	for r, name := range m.Services() {
+		id, ok := service[name]
+		if !ok {
+			return s, fmt.Errorf("the model %q", name)
+		}
+		if len(m.Routes) == 0 {
+			s.Service = id
+			break
+		}
+		s.Routes, s.Names, s.Shares = append(s.Routes, id), append(s.Names, name), append(s.Shares, m.Routes[r].Probability)
+	}
+	return s, nil
+}
+
+// name is the number of a module's name.
+func (w *Workflow) name(name string) int32 {
+	if i := slices.Index(w.Names, name); i >= 0 {
+		return int32(i)
+	}
+	w.Names = append(w.Names, name)
+	return int32(len(w.Names) - 1)
+}
+
+// waysOf are recorded ways with services by number. Ways over other models are
+// left out.
+func waysOf(w *formats.WaysOf, service map[string]int32) []Way {
+	var out []Way
+next:
+	for i := range w.Ways {
+		way := Way{Count: int32(w.Ways[i].Count), Known: int32(w.Ways[i].Known)}
+		for k := range w.Ways[i].Tasks {
+			t := &w.Ways[i].Tasks[k]
+			id, ok := service[t.Model]
+			if !ok {
+				continue next
+			}
+			task := WayTask{Service: id, Work: workOf(t.Work)}
+			for _, back := range t.Reads {
+				task.Reads = append(task.Reads, int32(back))
+			}
+			way.Tasks = append(way.Tasks, task)
+		}
+		out = append(out, way)
+	}
+	return out
+}

@@ -1,0 +1,114 @@
+package flow_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/policy/flow"
+)
+
+// reading are the segments of a reader of pages and a router over experts.
+func reading() []formats.Segment {
+	none := []string{}
+	return []formats.Segment{
+		{Name: "page", Modules: []formats.Module{{Name: "boxes", Model: "detector", After: none, Outputs: map[string]string{"found": "list(string)"}}},
+			Next: []formats.Branch{{To: []string{"lines"}, When: "size(boxes.found) > 0", Probability: .8}, {To: none, Probability: .2}}},
+		{Name: "lines", Modules: []formats.Module{
+			{Name: "turn", Model: "orientation", After: []string{"boxes"}, Items: "boxes.found", Chances: []float64{0, .5, .5}},
+			{Name: "text", Model: "recogniser", Each: "turn", After: []string{"turn"}, Outputs: map[string]string{"sure": "bool"}, Work: .5},
+		}, Next: []formats.Branch{{To: []string{"again"}, When: "!text.sure.all(s, s)", Probability: .5}, {To: none, Probability: .5}}},
+		{Name: "again", Most: 2, Modules: []formats.Module{
+			{Name: "expert", After: []string{"text"}, Route: "'expert-' + string(visit)", Routes: []formats.Route{{Model: "expert-1", Probability: .75}, {Model: "expert-2", Probability: .25}}},
+		}, Next: []formats.Branch{{To: []string{"again"}, When: "visit < 9", Probability: .5, Later: []float64{.9}}, {To: none, Probability: .5, Later: []float64{.1}}}},
+	}
+}
+
+// walked are the tasks of a request in order, each with what it reads.
+func walked(t *testing.T, choices flow.Choices, own *flow.Workflows, names []string) string {
+	t.Helper()
+	tab := &policy.Tables{Models: []policy.Model{{Name: "read"}}, Own: own}
+	walk := flow.NewWalk(tab).(*flow.Walk)
+	walk.Choose(choices)
+	var out policy.Reveals
+	var words []string
+	walk.Begin(0, 0, &out)
+	for i := 0; i < len(out.Tasks); i++ {
+		r := &out.Tasks[i]
+		words = append(words, fmt.Sprintf("%s%v", names[r.Service], out.InputsOf(r)))
+		walk.Ended(r.Task, policy.Outcome{}, &out)
+	}
+	if len(out.Over) != 1 || len(out.Freed) != len(out.Tasks) {
+		t.Errorf("over %v, %d of %d slots free", out.Over, len(out.Freed), len(out.Tasks))
+	}
+	return strings.Join(words, " ")
+}
+
+func TestConditionsChoose(t *testing.T) {
+	w, names, err := flow.Segments(&formats.Application{Name: "read", Segments: reading()}, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := &flow.Workflows{Apps: []flow.Workflow{*w}}
+	for _, c := range []struct {
+		values map[string]any
+		want   string
+		failed int
+	}{
+		{map[string]any{"boxes.found": []string{}}, "detector[-1]", 0},
+		{map[string]any{"boxes.found": []string{"a", "b"}, "text.sure": []bool{true, true}}, "detector[-1] orientation[0] orientation[0] recogniser[1] recogniser[2]", 0},
+		{map[string]any{"boxes.found": []string{"a"}, "text.sure": []bool{false}}, "detector[-1] orientation[0] recogniser[1] expert-1[2] expert-2[2]", 0},
+		{map[string]any{}, "detector[-1]", 1},
+	} {
+		failed := 0
+		got := walked(t, flow.NewEvaluated(own, func(int32) map[string]any { return c.values }, func(int32, error) { failed++ }), own, names)
+		if got != c.want || failed != c.failed {
+			t.Errorf("%v: %s with %d failures, expected %s with %d", c.values, got, failed, c.want, c.failed)
+		}
+	}
+}
+
+// What is computed of visits and of what they ask is what draws show.
+func TestVisitsAreThoseThatAreDrawn(t *testing.T) {
+	w, names, err := flow.Segments(&formats.Application{Name: "read", Segments: reading()}, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	visits, err := w.Visits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, mean, work := 0.0, map[string]float64{}, map[string]float64{}
+	for _, v := range visits {
+		sum += v.Chance
+		for g, n := range v.Times {
+			for _, a := range w.Asks(g) {
+				mean[names[a.Service]] += v.Chance * float64(n) * a.Tasks
+				work[names[a.Service]] += v.Chance * float64(n) * a.Work
+			}
+		}
+	}
+	if math.Abs(sum-1) > 1e-12 {
+		t.Errorf("chances sum to %v", sum)
+	}
+	const n = 40_000
+	drawn, done := map[string]float64{}, map[string]float64{}
+	for _, way := range flow.DrawWays(w, "read", names, n, 1) {
+		for _, task := range way.Tasks {
+			share := 1.0
+			if task.Work > 0 {
+				share = task.Work
+			}
+			drawn[task.Model] += float64(way.Count) / n
+			done[task.Model] += share * float64(way.Count) / n
+		}
+	}
+	for _, name := range names {
+		if math.Abs(drawn[name]-mean[name]) > .02 || math.Abs(done[name]-work[name]) > .02 {
+			t.Errorf("%s: %.3f tasks of work %.3f drawn, %.3f of %.3f expected", name, drawn[name], done[name], mean[name], work[name])
+		}
+	}
+}
