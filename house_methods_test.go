@@ -29,7 +29,6 @@ var crowded = map[string]int{
 	"planner/pool.search":         59,
 	"policy/vqueue.Policy":        57,
 	"policy/vqueue.State":         30,
-	"solver/milp.Model":           43,
 }
 
 // receiver is the name of the type that a method belongs to.
