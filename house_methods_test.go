@@ -25,8 +25,6 @@ var crowded = map[string]int{
 	"planner/gear.Problem":        48,
 	"planner/gear.mixed":          30,
 	"planner/gear/verify.checker": 38,
-	"planner/pool.Problem":        49,
-	"planner/pool.search":         59,
 	"policy/vqueue.Policy":        57,
 	"policy/vqueue.State":         30,
 }
