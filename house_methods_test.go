@@ -20,8 +20,6 @@ const mostMethods = 25
 // and gain none.
 var crowded = map[string]int{
 	"bench/gear.bench":            32,
-	"bench/gpucheck.check":        37,
-	"bench/ppipe.bench":           33,
 	"planner/gear.Problem":        48,
 	"planner/gear.mixed":          30,
 	"planner/gear/verify.checker": 38,
