@@ -87,22 +87,6 @@ func kindOf(name string) *kindInfo {
 	return nil
 }
 
-// Read reads a document of any kind; doc is a *Profile, *Cluster and so on.
-func Read(path string) (kind string, doc any, err error) {
-	data, err := readFile(path)
-	if err != nil {
-		return "", nil, err
-	}
-	return decode(data, path, "")
-}
-
-// Decode is Read for bytes at hand; name is what errors call them, and its
-// ending (.json, .yaml, .yml) tells the syntax. Without a known ending, text
-// that starts with a brace is JSON.
-func Decode(data []byte, name string) (kind string, doc any, err error) {
-	return decode(string(data), name, "")
-}
-
 // ReadProfile reads, decodes and validates a profile.
 func ReadProfile(path string) (*Profile, error) { return read[*Profile](path, KindProfile) }
 
@@ -121,11 +105,6 @@ func ReadReport(path string) (*Report, error) { return read[*Report](path, KindR
 // DecodeProfile is ReadProfile for bytes at hand.
 func DecodeProfile(data []byte, name string) (*Profile, error) {
 	return decodeAs[*Profile](data, name, KindProfile)
-}
-
-// DecodeCluster is ReadCluster for bytes at hand.
-func DecodeCluster(data []byte, name string) (*Cluster, error) {
-	return decodeAs[*Cluster](data, name, KindCluster)
 }
 
 // DecodePlan is ReadPlan for bytes at hand.

@@ -2,7 +2,6 @@ package diff
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 
@@ -77,16 +76,6 @@ func (r *Result) Lines() []string {
 		out = append(out, "  "+c.String())
 	}
 	return out
-}
-
-// WriteText writes Lines.
-func (r *Result) WriteText(w io.Writer) error {
-	for _, l := range r.Lines() {
-		if _, err := fmt.Fprintln(w, l); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Recorder fills a Result; its methods record only what differs.

@@ -95,17 +95,10 @@ func (p *Problem) whatRuns(r *Running, add func(*stages.Template) int) *staying 
 // fitsMemory works out what the replicas of t need, and tells whether they fit.
 func (p *Problem) fitsMemory(t *stages.Template) bool {
 	m := &p.Models[t.Model]
+	whole := m.WeightBytes(0, m.NumBlocks())
 	for i := range t.Stages {
 		s := &t.Stages[i]
-		var whole int64
-		s.Need = 0
-		for b, w := range m.Weights {
-			whole += w
-			if b >= s.First && b < s.Last {
-				s.Need += w
-			}
-		}
-		s.Need += max(m.Costs[s.Pool][s.Share-1].At(t.Batch).Memory-whole, 0)
+		s.Need = m.WeightBytes(s.First, s.Last) + max(m.Costs[s.Pool][s.Share-1].At(t.Batch).Memory-whole, 0)
 		if most := p.Pools[s.Pool].Memory; most > 0 && s.Need > most/int64(s.Share) {
 			return false
 		}
@@ -259,6 +252,3 @@ func (x *search) movedTooMuch(ctx context.Context, moved int) bool {
 	x.best = nil
 	return true
 }
-
-// MaxMovedDefault is the share of the devices that may move by default.
-const MaxMovedDefault = 0.2
