@@ -92,18 +92,9 @@ func kindOf(name string) *kindInfo {
 	return nil
 }
 
-// Read reads a document of any kind; doc is a *Profile, *Cluster and so on.
-func Read(path string) (kind string, doc any, err error) {
-	data, err := readFile(path)
-	if err != nil {
-		return "", nil, err
-	}
-	return decode(data, path, "")
-}
-
-// Decode is Read for bytes at hand; name is what errors call them, and its
-// ending (.json, .yaml, .yml) tells the syntax. Without a known ending, text
-// that starts with a brace is JSON.
+// Decode reads a document of any kind from bytes at hand. doc is a *Profile, *Cluster
+// and so on. name is what errors call it, and its ending (.json, .yaml, .yml) tells
+// the syntax. Without a known ending, text that starts with a brace is JSON.
 func Decode(data []byte, name string) (kind string, doc any, err error) {
 	return decode(string(data), name, "")
 }
@@ -131,11 +122,6 @@ func ReadTransitions(path string) (*Transitions, error) {
 // DecodeProfile is ReadProfile for bytes at hand.
 func DecodeProfile(data []byte, name string) (*Profile, error) {
 	return decodeAs[*Profile](data, name, KindProfile)
-}
-
-// DecodeCluster is ReadCluster for bytes at hand.
-func DecodeCluster(data []byte, name string) (*Cluster, error) {
-	return decodeAs[*Cluster](data, name, KindCluster)
 }
 
 // DecodePlan is ReadPlan for bytes at hand.

@@ -175,37 +175,7 @@ func join(path, name string) string {
 }
 
 // appendCompact writes JSON without any space.
-func appendCompact(b []byte, n *node) []byte {
-	switch n.kind {
-	case nullNode:
-		return append(b, "null"...)
-	case boolNode, numberNode:
-		return append(b, n.text...)
-	case stringNode:
-		return appendString(b, n.text)
-	}
-	open, shut := byte('['), byte(']')
-	if n.kind == objectNode {
-		open, shut = '{', '}'
-	}
-	if n.kids == nil && n.text != "" {
-		return appendCompactText(b, n.text)
-	}
-	b = append(b, open)
-	first := true
-	n.each(func(k *key, item *node) bool {
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		if n.kind == objectNode {
-			b = append(appendString(b, k.name), ':')
-		}
-		b = appendCompact(b, item)
-		return true
-	})
-	return append(b, shut)
-}
+func appendCompact(b []byte, n *node) []byte { return appendLine(b, n, "") }
 
 // appendCompactText is appendCompact for a text that scanJSON has checked.
 func appendCompactText(b []byte, text string) []byte {
@@ -261,25 +231,19 @@ func appendString(b []byte, s string) []byte {
 // further objects, or a list of plain values, stays on one line while it fits;
 // longer lists of plain values are filled line by line.
 func appendPretty(b []byte, n *node, indent, column int) []byte {
-	if n.kind < listNode {
-		return appendCompact(b, n)
-	}
-	if n.len() == 0 {
+	if n.kind < listNode || n.len() == 0 {
 		return appendCompact(b, n)
 	}
 	if flat(n, 2) {
 		mark := len(b)
-		b = appendLine(b, n)
+		b = appendLine(b, n, " ")
 		if column+utf8.RuneCount(b[mark:]) <= lineWidth {
 			return b
 		}
 		b = b[:mark]
 	}
 	newline := "\n" + strings.Repeat("  ", indent+1)
-	open, shut := byte('['), byte(']')
-	if n.kind == objectNode {
-		open, shut = '{', '}'
-	}
+	open, shut := brackets(n)
 	fill := n.kind == listNode && flat(n, 1)
 	b = append(b, open)
 	start := 0 // of the line at hand
@@ -324,26 +288,42 @@ func flat(n *node, depth int) bool {
 	return true
 }
 
-// appendLine writes JSON on one line with a space after each comma and colon.
-func appendLine(b []byte, n *node) []byte {
-	if n.kind < listNode || n.len() == 0 {
-		return appendCompact(b, n)
+// appendLine writes JSON on one line with a space, or none, after each comma and
+// colon.
+func appendLine(b []byte, n *node, space string) []byte {
+	switch n.kind {
+	case nullNode:
+		return append(b, "null"...)
+	case boolNode, numberNode:
+		return append(b, n.text...)
+	case stringNode:
+		return appendString(b, n.text)
 	}
-	open, shut := byte('['), byte(']')
-	if n.kind == objectNode {
-		open, shut = '{', '}'
+	if n.kids == nil && n.text != "" {
+		return appendCompactText(b, n.text)
 	}
+	open, shut := brackets(n)
 	b = append(b, open)
-	for i := range n.len() {
-		if i > 0 {
-			b = append(b, ',', ' ')
+	first := true
+	n.each(func(k *key, item *node) bool {
+		if !first {
+			b = append(append(b, ','), space...)
 		}
+		first = false
 		if n.kind == objectNode {
-			b = append(appendString(b, n.kids.keys[i].name), ':', ' ')
+			b = append(append(appendString(b, k.name), ':'), space...)
 		}
-		b = appendLine(b, &n.kids.items[i])
-	}
+		b = appendLine(b, item, space)
+		return true
+	})
 	return append(b, shut)
+}
+
+func brackets(n *node) (open, shut byte) {
+	if n.kind == objectNode {
+		return '{', '}'
+	}
+	return '[', ']'
 }
 
 // Marshal writes any value made of this package's types as the JSON that files

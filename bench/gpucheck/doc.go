@@ -28,5 +28,10 @@
 //	cnns       all nine CNNs at batches 1 to 64
 //
 // The package drives the other verbs of this program as processes, as a user
-// would, and engines and the executor directly where a figure is about them.
+// would (program.go), and engines and the executor directly where a figure is
+// about them (device.go). run.go runs the steps, kept.go keeps what they found
+// until they end, document.go and report.go hold and print the results. The
+// steps are in outputs.go, ceilings.go, profiles.go (the first profile), against.go
+// (others against it), executor.go, serve.go, pooled.go, cascade.go, shares.go
+// and tiers.go.
 package gpucheck

@@ -75,24 +75,6 @@ func (c *check) ratio(ctx context.Context, name string, batch, turns int, turn t
 		return r, err
 	}
 	defer blk.Close()
-	loop := func(b engine.Binding) (func() (float64, error), error) {
-		for range 3 { // warm up
-			if err := b.Run(ctx); err != nil {
-				return nil, err
-			}
-		}
-		return func() (float64, error) {
-			n := 0
-			begin := time.Now()
-			for time.Since(begin) < turn {
-				if err := b.Run(ctx); err != nil {
-					return 0, err
-				}
-				n++
-			}
-			return float64(n*batch) / time.Since(begin).Seconds(), nil
-		}, nil
-	}
 	hostBound, free, err := c.hostBinding(blk, batch)
 	if err != nil {
 		return r, err
@@ -102,7 +84,7 @@ func (c *check) ratio(ctx context.Context, name string, batch, turns int, turn t
 	for _, t := range hostBound.Inputs() {
 		copy(t.Bytes(), input(t.Spec(), batch))
 	}
-	onHost, err := loop(hostBound)
+	onHost, err := bareLoop(ctx, hostBound, batch, turn)
 	if err != nil {
 		return r, err
 	}
@@ -110,7 +92,7 @@ func (c *check) ratio(ctx context.Context, name string, batch, turns int, turn t
 	if err != nil {
 		return r, err
 	}
-	onDevice, err := loop(deviceBound)
+	onDevice, err := bareLoop(ctx, deviceBound, batch, turn)
 	if err != nil {
 		return r, err
 	}
@@ -151,6 +133,26 @@ func (c *check) ratio(ctx context.Context, name string, batch, turns int, turn t
 		}
 	}
 	return r, nil
+}
+
+// bareLoop warms a binding up, and returns what runs it for a turn: samples per second.
+func bareLoop(ctx context.Context, b engine.Binding, batch int, turn time.Duration) (func() (float64, error), error) {
+	for range 3 { // warm up
+		if err := b.Run(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return func() (float64, error) {
+		n := 0
+		begin := time.Now()
+		for time.Since(begin) < turn {
+			if err := b.Run(ctx); err != nil {
+				return 0, err
+			}
+			n++
+		}
+		return float64(n*batch) / time.Since(begin).Seconds(), nil
+	}, nil
 }
 
 // servedAnswer sends one request and returns how far its answer is from what stands in

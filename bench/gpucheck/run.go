@@ -1,9 +1,7 @@
 package gpucheck
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,12 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
-
-	"inferplan/engine"
-	"inferplan/engine/ort"
 )
 
 // Options of a check.
@@ -34,94 +28,6 @@ type Options struct {
 	Quick  bool          // small sizes: always so on a CPU
 	Mirror string        // folder that gets a copy of the results while the check runs; empty: none
 	Log    io.Writer
-}
-
-// Document is the result: gpu-check.json.
-type Document struct {
-	Format    string       `json:"format"`
-	Rehearsal bool         `json:"rehearsal"` // on a CPU: no figure is about a GPU
-	Device    string       `json:"device"`
-	Name      string       `json:"name,omitempty"`
-	Driver    string       `json:"driver,omitempty"`
-	Engine    string       `json:"engine,omitempty"`
-	Steps     []StepResult `json:"steps"`
-}
-
-// documentFormat names the document's version.
-const documentFormat = "inferplan.gpu-check/v1"
-
-// How a step ended.
-const (
-	Passed  = "passed"  // every verdict holds, or there is none
-	Missed  = "missed"  // it ran, and a figure is not what was promised
-	Failed  = "failed"  // it could not be done
-	Partial = "partial" // its time was up; the next call goes on
-)
-
-// StepResult is what a step found.
-type StepResult struct {
-	Step     string    `json:"step"`
-	Title    string    `json:"title"`
-	Status   string    `json:"status"`
-	Seconds  float64   `json:"seconds"`
-	Verdicts []Verdict `json:"verdicts,omitempty"`
-	Tables   []Table   `json:"tables,omitempty"`
-	Notes    []string  `json:"notes,omitempty"`
-	Error    string    `json:"error,omitempty"`
-	Files    []string  `json:"files,omitempty"` // written beside this document
-}
-
-// Verdict holds a figure against what is promised.
-type Verdict struct {
-	What string  `json:"what"`
-	Want string  `json:"want"`
-	Got  float64 `json:"got"`
-	OK   bool    `json:"ok"`
-}
-
-// Table is rows of text for people, and for who reads the document.
-type Table struct {
-	Title  string     `json:"title"`
-	Header []string   `json:"header"`
-	Rows   [][]string `json:"rows"`
-}
-
-// judged tells whether an earlier call came to a verdict whose name begins so.
-func (r *StepResult) judged(prefix string) bool {
-	return slices.ContainsFunc(r.Verdicts, func(v Verdict) bool { return strings.HasPrefix(v.What, prefix) })
-}
-
-// table is the result's table of a title, with the rows of earlier calls.
-func (r *StepResult) table(title string, header ...string) *Table {
-	for i := range r.Tables {
-		if r.Tables[i].Title == title {
-			return &r.Tables[i]
-		}
-	}
-	r.Tables = append(r.Tables, Table{Title: title, Header: header})
-	return &r.Tables[len(r.Tables)-1]
-}
-
-func (r *StepResult) verdict(what, want string, got float64, ok bool) {
-	v := Verdict{what, want, got, ok}
-	if i := slices.IndexFunc(r.Verdicts, func(v Verdict) bool { return v.What == what }); i >= 0 {
-		r.Verdicts[i] = v // of an earlier call
-		return
-	}
-	r.Verdicts = append(r.Verdicts, v)
-}
-
-// wrote names a file beside the document.
-func (r *StepResult) wrote(name string) {
-	if !slices.Contains(r.Files, name) {
-		r.Files = append(r.Files, name)
-	}
-}
-
-func (r *StepResult) note(format string, a ...any) {
-	if text := fmt.Sprintf(format, a...); !slices.Contains(r.Notes, text) {
-		r.Notes = append(r.Notes, text)
-	}
 }
 
 // step is one part of the check.
@@ -247,14 +153,6 @@ func Run(ctx context.Context, o Options) (ok bool, err error) {
 	return ok, nil
 }
 
-func (v Verdict) String() string {
-	mark := "ok  "
-	if !v.OK {
-		mark = "MISS"
-	}
-	return fmt.Sprintf("%s %s: %.4g, asked %s", mark, v.What, v.Got, v.Want)
-}
-
 // runApart runs a step in a process of its own: a fault in a library, memory
 // that is not given back, variables that libraries read once, and a step that
 // hangs are its own.
@@ -307,80 +205,6 @@ func runApart(ctx context.Context, o *Options, s step, limit time.Duration) Step
 	return r
 }
 
-// keptIn is the file for what a step has found so far, and at its end for its
-// result: a step that is killed in the midst leaves that, and goes on from there.
-func keptIn(out string) string { return filepath.Join(out, "gpu-check-step.json") }
-
-func (r *StepResult) keep(out string) error {
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	return replace(keptIn(out), append(data, '\n'))
-}
-
-func readKept(out string) (*StepResult, error) {
-	data, err := os.ReadFile(keptIn(out))
-	if err != nil {
-		return nil, err
-	}
-	r := &StepResult{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", keptIn(out), err)
-	}
-	return r, nil
-}
-
-// mirrorEvery is how often the results are copied to Options.Mirror.
-const mirrorEvery = 10 * time.Second
-
-// mirror copies the results again and again until it is told to end, so that a
-// call that is killed leaves what it found, too.
-func mirror(ctx context.Context, o *Options) (end func()) {
-	if o.Mirror == "" {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				copyResults(o)
-				return
-			case <-time.After(mirrorEvery):
-				copyResults(o)
-			}
-		}
-	})
-	return func() { cancel(); wg.Wait() }
-}
-
-func copyResults(o *Options) {
-	err := os.MkdirAll(o.Mirror, 0o755)
-	files, gerr := filepath.Glob(filepath.Join(o.Out, "*.*"))
-	err = errors.Join(err, gerr)
-	for _, f := range files {
-		if name := filepath.Base(f); strings.HasSuffix(name, ".part") || name[0] == '.' || name == againFile {
-			continue
-		}
-		data, rerr := os.ReadFile(f)
-		if rerr == nil {
-			rerr = replace(filepath.Join(o.Mirror, filepath.Base(f)), data)
-		} else if errors.Is(rerr, os.ErrNotExist) { // a step has ended meanwhile
-			rerr = nil
-		}
-		err = errors.Join(err, rerr)
-	}
-	// What the folder no longer holds was for a step under way only.
-	if _, serr := os.Stat(keptIn(o.Out)); errors.Is(serr, os.ErrNotExist) {
-		_ = os.Remove(keptIn(o.Mirror))
-	}
-	if err != nil {
-		fmt.Fprintf(o.Log, "copy of the results to %s: %v\n", o.Mirror, err)
-	}
-}
-
 // environment is what a step's process needs before any library is opened.
 func (s step) environment() []string {
 	if s.name == "outputs" {
@@ -391,24 +215,10 @@ func (s step) environment() []string {
 	return nil
 }
 
-// lastBytes keeps the end of what is written.
-type lastBytes struct{ b []byte }
-
-func (l *lastBytes) Write(p []byte) (int, error) {
-	l.b = append(l.b, p...)
-	if over := len(l.b) - 1000; over > 0 {
-		l.b = append(l.b[:0], l.b[over:]...)
-	}
-	return len(p), nil
-}
-
-func (l *lastBytes) String() string { return strings.Join(strings.Fields(string(l.b)), " ") }
-
 // check is what a step works with.
 type check struct {
-	Options
-	eng *ort.Engine
-	dev engine.Device
+	program
+	device
 }
 
 // RunOne is the body of a step's process.
@@ -435,9 +245,10 @@ func RunOne(ctx context.Context, o Options, name string) error {
 		r = *have
 	}
 	r.Status, r.Error = Partial, errUnderWay.Error()
-	c := &check{Options: o}
+	c := &check{program: program{o}}
 	c.Quick = c.Quick || c.rehearsal()
-	err := c.open()
+	var err error
+	c.device, err = openDevice(c.Device, c.rehearsal(), c.log())
 	if err == nil {
 		err = steps[i].run(ctx, c, &r)
 		err = errors.Join(err, c.eng.Close())
@@ -464,155 +275,3 @@ func (c *check) keep(r *StepResult) error { return r.keep(c.Out) }
 
 // errMore: the step did a part, the next call does the rest.
 var errMore = errors.New("not all done yet")
-
-func (c *check) rehearsal() bool { return strings.HasPrefix(c.Device, "cpu") }
-
-func (c *check) open() error {
-	var err error
-	if c.eng, err = ort.Open(""); err != nil {
-		return err
-	}
-	if c.rehearsal() {
-		cpus, err := engine.CPUs()
-		if err != nil {
-			return err
-		}
-		c.dev = engine.CPUDevice(cpus[len(cpus)-1])
-		return nil
-	}
-	all, err := c.eng.Devices()
-	if err != nil {
-		return err
-	}
-	c.dev, err = engine.FindDevice(all, c.Device)
-	return err
-}
-
-// kind is what profiles and plans call the device.
-func (c *check) kind() string { return c.dev.Kind }
-
-// plan runs a verb of this program and returns what it printed.
-func (c *check) plan(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, c.Self, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
-	cmd.WaitDelay = 20 * time.Second
-	cmd.Dir = c.Work
-	var out bytes.Buffer
-	var said lastBytes
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, c.log()), io.MultiWriter(c.log(), &said)
-	fmt.Fprintf(c.log(), "$ plan %s\n", strings.Join(args, " "))
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(err, ctx.Err())
-		}
-		return out.String(), fmt.Errorf("plan %s: %w: %s", strings.Join(args, " "), err, said.String())
-	}
-	return out.String(), nil
-}
-
-func (c *check) log() io.Writer {
-	if c.Log == nil {
-		return os.Stderr
-	}
-	return c.Log
-}
-
-// models writes models with weights into the work folder, those that are not
-// there yet, and returns their paths.
-func (c *check) models(ctx context.Context, names ...string) ([]string, error) {
-	var paths, missing []string
-	for _, n := range names {
-		p := filepath.Join(c.Work, "models", n+".onnx")
-		paths = append(paths, p)
-		if _, err := os.Stat(p); err != nil {
-			missing = append(missing, n)
-		}
-	}
-	if len(missing) > 0 {
-		if _, err := c.plan(ctx, append([]string{"models", "write", "--dir", filepath.Join(c.Work, "models")}, missing...)...); err != nil {
-			return nil, err
-		}
-	}
-	return paths, nil
-}
-
-func open(o *Options) (*Document, error) {
-	doc := &Document{Format: documentFormat, Device: o.Device, Rehearsal: strings.HasPrefix(o.Device, "cpu")}
-	data, err := os.ReadFile(filepath.Join(o.Out, "gpu-check.json"))
-	if errors.Is(err, os.ErrNotExist) {
-		return doc, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read what was done: %w", err)
-	}
-	have := &Document{}
-	if err := json.Unmarshal(data, have); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(o.Out, "gpu-check.json"), err)
-	}
-	if have.Format != documentFormat || have.Device != o.Device {
-		return nil, fmt.Errorf("%s holds results of %s (%s): choose another folder with --out", o.Out, have.Device, have.Format)
-	}
-	return have, nil
-}
-
-// sameGPU refuses to mix the results of two kinds of GPU, as of machines that one
-// has in turn, and notes which it is.
-func (d *Document) sameGPU(o *Options) error {
-	gpus, err := listGPUs()
-	if err != nil || d.Rehearsal {
-		return nil // the step doctor says what is wrong
-	}
-	i := slices.IndexFunc(gpus, func(g engine.Device) bool { return g.ID == o.Device })
-	if i < 0 {
-		return nil
-	}
-	if d.Name != "" && d.Name != gpus[i].Name {
-		return fmt.Errorf("%s holds results of %s, here is %s: choose another folder with --out", o.Out, d.Name, gpus[i].Name)
-	}
-	d.Name, d.Driver = gpus[i].Name, gpus[i].Driver
-	return nil
-}
-
-// listGPUs is replaced by tests.
-var listGPUs = ort.GPUs
-
-func (d *Document) find(name string) *StepResult {
-	for i := range d.Steps {
-		if d.Steps[i].Step == name {
-			return &d.Steps[i]
-		}
-	}
-	return nil
-}
-
-func (d *Document) put(r StepResult) {
-	if have := d.find(r.Step); have != nil {
-		*have = r
-		return
-	}
-	d.Steps = append(d.Steps, r)
-	order := Names()
-	slices.SortStableFunc(d.Steps, func(a, b StepResult) int { return slices.Index(order, a.Step) - slices.Index(order, b.Step) })
-}
-
-// write puts the document and its tables into the folder, whole.
-func (d *Document) write(o *Options) error {
-	if p, err := readProfile(filepath.Join(o.Out, "profile.json")); err == nil && len(p.Devices) > 0 {
-		x := p.Devices[0]
-		d.Name, d.Driver, d.Engine = x.Name, x.Driver, x.Engine+" "+x.EngineVersion
-	}
-	data, err := json.MarshalIndent(d, "", " ")
-	if err != nil {
-		return err
-	}
-	var text bytes.Buffer
-	d.Print(&text)
-	return errors.Join(replace(filepath.Join(o.Out, "gpu-check.json"), append(data, '\n')), replace(filepath.Join(o.Out, "gpu-check.txt"), text.Bytes()))
-}
-
-func replace(path string, data []byte) error {
-	if err := os.WriteFile(path+".part", data, 0o644); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	return os.Rename(path+".part", path)
-}

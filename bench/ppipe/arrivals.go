@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"encoding/csv"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -29,12 +30,15 @@ type process struct {
 	model func(rng *rand.Rand, m, n int, rps float64, until time.Duration) arrivals.Source
 }
 
+// traces is the folder of recorded arrivals.
+type traces string
+
 // processes opens the kinds of arrivals that a list names: poisson, gamma:CV,
 // azure (single invocations of Azure functions, sped up to the rate),
 // azure-minutes (their counts, a minute played in a second) and twitter (counts
 // per second). The last two are Poisson within each second, around a rate that
 // is scaled so that the mean over the run is the one asked for.
-func (b *bench) processes(list string) ([]process, error) {
+func (t traces) processes(list string) ([]process, error) {
 	var out []process
 	for _, name := range strings.Split(list, ",") {
 		p := process{name: name}
@@ -48,11 +52,11 @@ func (b *bench) processes(list string) ([]process, error) {
 				err = fmt.Errorf("expected gamma:CV with a CV above 0")
 			}
 		case name == "azure":
-			p.model, err = b.invocations()
+			p.model, err = t.invocations()
 		case name == "azure-minutes":
-			p.model, err = b.minutes()
+			p.model, err = t.minutes()
 		case name == "twitter":
-			p.model, err = b.seconds()
+			p.model, err = t.seconds()
 		default:
 			err = fmt.Errorf("expected poisson, gamma:CV, azure, azure-minutes or twitter")
 		}
@@ -82,8 +86,8 @@ func (p *process) config(sc *sim.Scenario, run int) (sim.Config, error) {
 }
 
 // columns reads a gzipped CSV file of the traces.
-func (b *bench) columns(name string) (header []string, rows [][]string, err error) {
-	f, err := os.Open(filepath.Join(b.data, "traces", name))
+func (t traces) columns(name string) (header []string, rows [][]string, err error) {
+	f, err := os.Open(filepath.Join(string(t), name))
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the traces (-data or INFERPLAN_DATA): %w", err)
 	}
@@ -100,8 +104,8 @@ func (b *bench) columns(name string) (header []string, rows [][]string, err erro
 
 // invocations are the arrival times of single invocations; functions go to
 // models in turn. A run starts anywhere and goes round.
-func (b *bench) invocations() (func(*rand.Rand, int, int, float64, time.Duration) arrivals.Source, error) {
-	header, rows, err := b.columns("azure_functions_2019_invocations_iluvatar_5min.csv.gz")
+func (t traces) invocations() (func(*rand.Rand, int, int, float64, time.Duration) arrivals.Source, error) {
+	header, rows, err := t.columns("azure_functions_2019_invocations_iluvatar_5min.csv.gz")
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +115,11 @@ func (b *bench) invocations() (func(*rand.Rand, int, int, float64, time.Duration
 	}
 	times := map[string][]float64{}
 	for _, row := range rows {
-		t, err := strconv.ParseFloat(row[at], 64)
+		v, err := strconv.ParseFloat(row[at], 64)
 		if err != nil {
 			return nil, fmt.Errorf("column t_s: %w", err)
 		}
-		times[row[fn]] = append(times[row[fn]], t)
+		times[row[fn]] = append(times[row[fn]], v)
 	}
 	functions := sortedKeys(times)
 	return func(rng *rand.Rand, m, n int, rps float64, until time.Duration) arrivals.Source {
@@ -160,8 +164,8 @@ func (c *cycle) Next(r *arrivals.Request) bool {
 }
 
 // minutes are counts per minute of functions, which go to models in turn.
-func (b *bench) minutes() (func(*rand.Rand, int, int, float64, time.Duration) arrivals.Source, error) {
-	header, rows, err := b.columns("azure_functions_2019_permin_10f_days01_09.csv.gz")
+func (t traces) minutes() (func(*rand.Rand, int, int, float64, time.Duration) arrivals.Source, error) {
+	header, rows, err := t.columns("azure_functions_2019_permin_10f_days01_09.csv.gz")
 	if err != nil {
 		return nil, err
 	}
@@ -191,8 +195,8 @@ func (b *bench) minutes() (func(*rand.Rand, int, int, float64, time.Duration) ar
 }
 
 // seconds are counts per second. The source lacks some minutes of every day.
-func (b *bench) seconds() (func(*rand.Rand, int, int, float64, time.Duration) arrivals.Source, error) {
-	_, rows, err := b.columns("twitter_2021_08_persec_days01_15.csv.gz")
+func (t traces) seconds() (func(*rand.Rand, int, int, float64, time.Duration) arrivals.Source, error) {
+	_, rows, err := t.columns("twitter_2021_08_persec_days01_15.csv.gz")
 	if err != nil {
 		return nil, err
 	}
@@ -265,11 +269,4 @@ func (v *varying) Next(r *arrivals.Request) bool {
 	return true
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

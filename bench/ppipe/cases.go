@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/formats/importer/reference"
@@ -20,6 +21,14 @@ import (
 var algorithms = []string{"PPipe", "DART-r", "NP"}
 
 var ourName = map[string]string{"PPipe": pool.AlgorithmTemplate, "DART-r": pool.AlgorithmDARTr, "NP": pool.AlgorithmNP}
+
+// planning makes cases, recorded ones and our own.
+type planning struct {
+	records
+	store     *store
+	timeLimit time.Duration
+	evenNIC   bool
+}
 
 // scene is a case: models on a cluster, and a plan by each algorithm. Load 1 is
 // what the PPipe plan promises each model.
@@ -47,8 +56,16 @@ func (s *scene) rates(ctx context.Context) (map[string]float64, error) {
 	return out, nil
 }
 
+// inputs are the documents and options under which a case was planned.
+func (b *planning) inputs(ref *reference.Plan) (planner.Inputs, planner.Options) {
+	opt := planner.Options{Values: map[string]any{
+		"margin": ref.Margin, "batch-build": ref.BatchBuild, "max-partitions": ref.MaxPartitions, "time-limit": b.timeLimit,
+	}}
+	return planner.Inputs{Profile: b.profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument()}, opt
+}
+
 // recorded are the cases of the artifact's own plans.
-func (b *bench) recorded() []scene {
+func (b *planning) recorded() []scene {
 	var out []scene
 	for i := range b.plans {
 		if ref := &b.plans[i]; ref.Algorithm == "PPipe" && !ref.Empty {
@@ -106,7 +123,7 @@ var standard = variation{high: 25, low: 75, sloScale: 5, margin: 0.4}
 // made is a case that we plan ourselves by the paper's rules: SLO of a multiple
 // of the whole model's time on an L4, two partitions, a delay for filling
 // batches by the rates of the plan without partitions; shares for PPipe alone.
-func (b *bench) made(name, family, group, cluster string, models []string, weights []float64, v variation) scene {
+func (b *planning) made(name, family, group, cluster string, models []string, weights []float64, v variation) scene {
 	s := setups[strings.TrimSuffix(cluster, "-S")]
 	workload := func(build map[string]float64) *formats.Workload {
 		var list formats.WorkloadModels
@@ -171,7 +188,7 @@ func (b *bench) made(name, family, group, cluster string, models []string, weigh
 
 // ours are the paper's 24 cases of three models, all planned by us: six groups
 // on four clusters, weighted as in one of its two workloads.
-func (b *bench) ours(family string, weights []float64) []scene {
+func (b *planning) ours(family string, weights []float64) []scene {
 	var out []scene
 	for _, cluster := range sortedKeys(setups) {
 		for _, group := range sortedKeys(b.groups) {
@@ -182,7 +199,7 @@ func (b *bench) ours(family string, weights []float64) []scene {
 }
 
 // small are the 18 models one at a time on the clusters of 16 devices.
-func (b *bench) small() []scene {
+func (b *planning) small() []scene {
 	v := standard
 	v.high, v.low = 4, 12
 	var out []scene
@@ -193,7 +210,7 @@ func (b *bench) small() []scene {
 }
 
 // singly are the models one at a time on a cluster.
-func (b *bench) singly(family, cluster, what string, v variation) []scene {
+func (b *planning) singly(family, cluster, what string, v variation) []scene {
 	var out []scene
 	for _, m := range sortedKeys(b.models) {
 		name := family + "/" + cluster + "/" + m

@@ -6,9 +6,10 @@
 // simulates, a table says about how much CPU time it takes, and -keep names a
 // folder from which an interrupted bench goes on.
 //
-// How the pieces fit: cases.go holds the cases, recorded or planned by us;
-// arrivals.go the kinds of arrivals; search.go simulates points and looks for
-// the highest load; store.go keeps what was simulated; loads.go and tables.go
-// make the tables, layers.go that of few blocks against layers, plot.go their
-// plots.
+// How the pieces fit: records.go reads the reference data; cases.go holds the
+// cases, recorded or planned by us; arrivals.go the kinds of arrivals; search.go
+// simulates points and looks for the highest load; compared.go sets algorithms
+// against each other there; store.go keeps what was simulated; loads.go,
+// sensitivity.go and tables.go make the tables, layers.go that of few blocks
+// against layers, plot.go their plots.
 package main

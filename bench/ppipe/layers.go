@@ -129,7 +129,7 @@ type grained struct {
 // layered is a profile whose blocks are layers. Only blocks were measured at
 // every batch and share; each block's time is spread over its layers as their
 // times at batch 1 on the whole device are to each other.
-func (b *bench) layered() (*formats.Profile, error) {
+func (b *records) layered() (*formats.Profile, error) {
 	out := &formats.Profile{Format: b.profile.Format, Devices: b.profile.Devices, Notes: []string{"times of blocks spread over their layers"}}
 	for i := range b.profile.Models {
 		of := &b.profile.Models[i]

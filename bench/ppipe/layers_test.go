@@ -16,7 +16,7 @@ import (
 // Layers cost what their block does, at every batch and share, and none is so
 // short that a planner would take it to cost more than it says.
 func TestLayered(t *testing.T) {
-	b := &bench{data: strings.TrimSuffix(bundletest.Dir(t), "/ppipe"), profile: bundletest.Profile(t)}
+	b := &records{data: strings.TrimSuffix(bundletest.Dir(t), "/ppipe"), profile: bundletest.Profile(t)}
 	layered, err := b.layered()
 	if err != nil {
 		t.Fatal(err)

@@ -3,59 +3,31 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"inferplan/formats"
-	"inferplan/formats/importer/blocks"
 	"inferplan/formats/importer/reference"
 )
 
-// bench is what the tables are made from.
+// bench makes the tables.
 type bench struct {
-	data       string
-	profile    *formats.Profile
-	profileKey string
-	plans      []reference.Plan
-	peers      []peer
-	models     map[string]model
-	groups     map[string][]string // models by group
-	cases      string              // regular expression, or empty
-
-	runs      int
-	duration  time.Duration
-	arrivals  string
-	timeLimit time.Duration
-	plots     string
-	byDNN     bool
-	evenNIC   bool
-	store     *store
-	near      map[string]int // highest points found last, by case, algorithm and model
-	out       io.Writer
-	notes     io.Writer
-}
-
-// model is what the data say of a model beside its measurements.
-type model struct {
-	group   string
-	wholeL4 float64 // microseconds at batch 1
-}
-
-// peer is what the artifact's simulator counted in one run.
-type peer struct {
-	group, cluster, model, algorithm string
-	load, rps, attainment            float64
+	planning
+	pictures
+	cases    string // regular expression, or empty
+	runs     int
+	duration time.Duration
+	arrivals string
+	byDNN    bool
+	near     map[string]int // highest points found last, by case, algorithm and model
+	out      io.Writer
 }
 
 // table is one of the tables, in the order in which they are made.
@@ -96,7 +68,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	chosen := f.String("tables", strings.Join(names, ","), "tables to make")
 	keep := f.String("keep", "", "folder that keeps what was simulated and solved, so that an interrupted bench goes on")
 	keptBy := f.String("kept-by", "", "go on from what another build solved, by the hash that it told; for builds that plan the same")
-	b := &bench{out: out, notes: os.Stderr, near: map[string]int{}}
+	b := &bench{out: out, pictures: pictures{notes: os.Stderr}, near: map[string]int{}}
 	f.StringVar(&b.cases, "cases", "", "regular expression of the cases, such as ^maf19/G4/HC2 or ^ours21/; empty: each table's own")
 	f.IntVar(&b.runs, "runs", 5, "replications of every simulated point")
 	f.DurationVar(&b.duration, "duration", 30*time.Second, "virtual time of a replication")
@@ -152,42 +124,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-const plansFile = "reference_plans_dev.json"
-
-// open reads the reference data.
-func (b *bench) open(data string) error {
-	b.data = data
-	read := func(name string, into func(io.Reader) error) error {
-		f, err := os.Open(filepath.Join(data, "ppipe", name))
-		if err != nil {
-			return fmt.Errorf("opening the reference data (-data or INFERPLAN_DATA): %w", err)
-		}
-		defer f.Close()
-		if err := into(f); err != nil {
-			return fmt.Errorf("reading %s: %w", name, err)
-		}
-		return nil
-	}
-	return firstError(
-		func() error {
-			return read("block_latency.csv", func(latency io.Reader) error {
-				return read("cut_sizes.csv", func(cuts io.Reader) (err error) {
-					b.profile, err = blocks.Read(latency, "block_latency.csv", cuts, "cut_sizes.csv", nil, "block_latency.csv")
-					b.profileKey = keyOf(b.profile)
-					return err
-				})
-			})
-		},
-		func() error {
-			return read(plansFile, func(r io.Reader) (err error) { b.plans, err = reference.Read(r, plansFile); return err })
-		},
-		func() error {
-			return read("peer_results_dev.csv", func(r io.Reader) (err error) { b.peers, err = readPeers(r); return err })
-		},
-		func() error { return read("models.csv", b.readModels) },
-	)
-}
-
 // matcher tells of a case's name whether it is chosen: by -cases, else by a
 // table's own expression.
 func (b *bench) matcher(own string) (func(name string) bool, error) {
@@ -196,72 +132,6 @@ func (b *bench) matcher(own string) (func(name string) bool, error) {
 		return nil, fmt.Errorf("choosing cases: %w", err)
 	}
 	return re.MatchString, nil
-}
-
-func firstError(steps ...func() error) error {
-	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readTable reads a CSV file's named columns, row by row.
-func readTable(r io.Reader, names []string, row func(cell map[string]string) error) error {
-	rows, err := csv.NewReader(r).ReadAll()
-	if err != nil {
-		return err
-	}
-	if len(rows) == 0 {
-		return fmt.Errorf("found no header")
-	}
-	for _, name := range names {
-		if !slices.Contains(rows[0], name) {
-			return fmt.Errorf("found the columns %v, expected one called %s", rows[0], name)
-		}
-	}
-	for i, cells := range rows[1:] {
-		cell := map[string]string{}
-		for k, name := range rows[0] {
-			cell[name] = cells[k]
-		}
-		if err := row(cell); err != nil {
-			return fmt.Errorf("line %d: %w", i+2, err)
-		}
-	}
-	return nil
-}
-
-func readPeers(r io.Reader) ([]peer, error) {
-	var out []peer
-	err := readTable(r, []string{"group", "cluster", "model", "algorithm", "load_factor", "ppipe_plan_rps", "attainment"}, func(cell map[string]string) (err error) {
-		p := peer{group: cell["group"], cluster: cell["cluster"], model: cell["model"], algorithm: cell["algorithm"]}
-		for _, f := range []struct {
-			name string
-			to   *float64
-		}{{"load_factor", &p.load}, {"ppipe_plan_rps", &p.rps}, {"attainment", &p.attainment}} {
-			if *f.to, err = strconv.ParseFloat(cell[f.name], 64); err != nil {
-				return fmt.Errorf("%s: %w", f.name, err)
-			}
-		}
-		out = append(out, p)
-		return nil
-	})
-	return out, err
-}
-
-func (b *bench) readModels(r io.Reader) error {
-	b.models, b.groups = map[string]model{}, map[string][]string{}
-	return readTable(r, []string{"model", "group", "whole_model_L4_us"}, func(cell map[string]string) error {
-		whole, err := strconv.ParseFloat(cell["whole_model_L4_us"], 64)
-		if err != nil || !(whole > 0) {
-			return fmt.Errorf("whole_model_L4_us: found %q, expected a time", cell["whole_model_L4_us"])
-		}
-		b.models[cell["model"]] = model{cell["group"], whole}
-		b.groups[cell["group"]] = append(b.groups[cell["group"]], cell["model"])
-		return nil
-	})
 }
 
 // selected are the recorded plans of the chosen cases, of one algorithm; own

@@ -87,8 +87,8 @@ func TestSVG(t *testing.T) {
 // Arrivals from traces have the rate asked for, and more load puts the same
 // requests closer.
 func TestTraceRates(t *testing.T) {
-	b := &bench{data: strings.TrimSuffix(bundletest.Dir(t), "/ppipe")}
-	all, err := b.processes("azure,azure-minutes,twitter")
+	folder := traces(filepath.Join(bundletest.Dir(t), "..", "traces"))
+	all, err := folder.processes("azure,azure-minutes,twitter")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"gamma:x", "gamma:-1", "weibull"} {
-		if _, err := (&bench{}).processes(name); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := traces("").processes(name); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,20 +16,26 @@ type line struct {
 	points [][2]float64
 }
 
+// pictures are plots of tables.
+type pictures struct {
+	plots string // folder; empty: none are asked for
+	notes io.Writer
+}
+
 // plot writes lines as an SVG file, where plots are asked for. The vertical
 // axis starts at 0.
-func (b *bench) plot(name, title, x, y string, lines []line) error {
-	if b.plots == "" {
+func (p *pictures) plot(name, title, x, y string, lines []line) error {
+	if p.plots == "" {
 		return nil
 	}
-	if err := os.MkdirAll(b.plots, 0o755); err != nil {
+	if err := os.MkdirAll(p.plots, 0o755); err != nil {
 		return fmt.Errorf("making the folder of plots: %w", err)
 	}
-	path := filepath.Join(b.plots, name+".svg")
+	path := filepath.Join(p.plots, name+".svg")
 	if err := os.WriteFile(path, []byte(svg(title, x, y, lines)), 0o644); err != nil {
 		return fmt.Errorf("writing a plot: %w", err)
 	}
-	fmt.Fprintf(b.notes, "plot: %s\n", path)
+	fmt.Fprintf(p.notes, "plot: %s\n", path)
 	return nil
 }
 

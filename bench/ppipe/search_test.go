@@ -14,7 +14,7 @@ import (
 // whole grid shows it: at a point that attains, below one that does not.
 func TestSearchAgainstGrid(t *testing.T) {
 	data := strings.TrimSuffix(bundletest.Dir(t), "/ppipe")
-	b := &bench{out: io.Discard, notes: io.Discard, runs: 2, duration: time.Second}
+	b := &bench{out: io.Discard, pictures: pictures{notes: io.Discard}, runs: 2, duration: time.Second}
 	if err := b.open(data); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestSearchAgainstGrid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	processes, err := b.processes("poisson,gamma:2")
+	processes, err := traces("").processes("poisson,gamma:2")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,14 +43,6 @@ func (b *bench) recompute(_ context.Context, w *tabwriter.Writer) error {
 	return nil
 }
 
-// inputs are the documents and options under which a case was planned.
-func (b *bench) inputs(ref *reference.Plan) (planner.Inputs, planner.Options) {
-	opt := planner.Options{Values: map[string]any{
-		"margin": ref.Margin, "batch-build": ref.BatchBuild, "max-partitions": ref.MaxPartitions, "time-limit": b.timeLimit,
-	}}
-	return planner.Inputs{Profile: b.profile, Cluster: ref.ClusterDocument(), Workload: ref.WorkloadDocument()}, opt
-}
-
 func (b *bench) objective(ctx context.Context, w *tabwriter.Writer) error {
 	fmt.Fprintln(w, "case\tours\trecorded\tdifference\tbound\tgap\tCPU ms to the recorded value\tCPU s in all")
 	all, err := b.selected("PPipe", "^maf19/|^maf21/|^ablation/")
@@ -155,27 +147,6 @@ func (b *bench) transfers(ctx context.Context, w *tabwriter.Writer) error {
 		fmt.Fprintf(w, "mean of %d\t%s\t%.3f\n", len(scenes), name, overall[k].value())
 	}
 	return nil
-}
-
-// sustained is the highest load factor at which the artifact's plan attained
-// what is asked for a model in its own simulator, late requests counted, mean
-// over its repetitions; 0: at none of the recorded.
-func (b *bench) sustained(ref *reference.Plan, model string) (load float64) {
-	at := map[float64]*mean{}
-	for _, p := range b.peers {
-		if p.group == ref.Group && p.cluster == ref.Cluster && p.model == model && p.algorithm == "PPipe" {
-			if at[p.load] == nil {
-				at[p.load] = &mean{}
-			}
-			at[p.load].add(p.attainment)
-		}
-	}
-	for l, s := range at {
-		if s.value() >= asked {
-			load = max(load, l)
-		}
-	}
-	return load
 }
 
 func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {

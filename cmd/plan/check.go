@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/check"
 	"inferplan/solver/highs"
@@ -57,14 +56,10 @@ Exit codes: 0 the gate passes; 1 it fails, and says by what; 2 bad input.`,
   plan check plan.json --format json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path := "plan.json"
-			if len(args) == 1 {
-				path = args[0]
-			}
 			if g.json {
 				o.format = "json"
 			}
-			return runCheck(cmd.Context(), newPrinter(cmd, g), o, path)
+			return runCheck(cmd.Context(), newPrinter(cmd, g), o, planArgument(args))
 		},
 	}
 	f := cmd.Flags()
@@ -97,7 +92,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if !o.noSolve {
 		in.Solver = highs.Solver{}
 	}
-	if err := o.today(p, &in, path); err != nil {
+	if err := o.today(&in, path); err != nil {
 		return err
 	}
 	if err := o.promised(ctx, p, &in, path); err != nil {
@@ -125,7 +120,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 
 // today reads today's documents: what the flags name, else the inputs that the
 // plan names.
-func (o *checkOptions) today(p *printer, in *check.GateInput, planPath string) error {
+func (o *checkOptions) today(in *check.GateInput, planPath string) error {
 	find := func(role, flag string) string {
 		if flag != "" {
 			return flag
@@ -145,46 +140,25 @@ func (o *checkOptions) today(p *printer, in *check.GateInput, planPath string) e
 		}
 		paths = []string{path}
 	}
+	r := &reading{of: planPath}
+	if err := r.profile(paths[0]); err != nil {
+		return err
+	}
 	var err error
-	add := func(role, path string) error {
-		f, err := input(role, path, planPath)
-		if err == nil {
-			in.Today.Files = append(in.Today.Files, f)
-		}
-		return err
-	}
-	if in.Today.Profile, err = formats.ReadProfile(paths[0]); err != nil {
-		return withCode(exitUsage, err)
-	}
-	if err := add("profile", paths[0]); err != nil {
-		return err
-	}
-	in.Today.ProfileDir = filepath.Dir(paths[0])
 	if in.Profiles, err = readProfiles(paths[1:]); err != nil {
 		return err
 	}
 	path := ""
 	if path = find("cluster", o.cluster); path != "" {
-		if in.Today.Cluster, err = formats.ReadCluster(path); err != nil {
-			return withCode(exitUsage, err)
-		}
-		if err := add("cluster", path); err != nil {
+		if err := r.cluster(path); err != nil {
 			return err
 		}
 	}
 	if path = find("workload", o.workload); path != "" {
-		if in.Today.Workload, err = formats.ReadWorkload(path); err != nil {
-			return withCode(exitUsage, err)
-		}
-		if err := add("workload", path); err != nil {
+		if err := r.workload(path); err != nil {
 			return err
 		}
-		in.Today.WorkloadDir = filepath.Dir(path)
-		for _, f := range filesOf(in.Today.Workload, path) {
-			if err := add(f.Role, f.Path); err != nil {
-				return err
-			}
-		}
 	}
+	in.Today = r.Inputs
 	return nil
 }

@@ -17,11 +17,7 @@ func newExplainCommand(g *globals) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
-			path := "plan.json"
-			if len(args) == 1 {
-				path = args[0]
-			}
-			plan, err := readPlan(path)
+			plan, err := readPlan(planArgument(args))
 			if err != nil {
 				return withCode(exitUsage, err)
 			}

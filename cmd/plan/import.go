@@ -23,6 +23,29 @@ func newImportCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
+// importing completes the command of an importer, which writes one document of a kind.
+func importing(g *globals, cmd *cobra.Command, out *string, name, kind string, run func(p *printer, args []string) error) *cobra.Command {
+	cmd.Flags().StringVarP(out, "output", "o", name, kind+" to write")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p := newPrinter(cmd, g)
+		if err := p.output("output", *out, kind); err != nil {
+			return err
+		}
+		return run(p, args)
+	}
+	return cmd
+}
+
+// readFile reads a file with what is given.
+func readFile(path, what string, read func(*os.File) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return withCode(exitUsage, fmt.Errorf("opening %s: %w", what, err))
+	}
+	defer f.Close()
+	return withCode(exitUsage, read(f))
+}
+
 type importBlocksOptions struct {
 	latency, cuts string
 	models        []string
@@ -40,35 +63,25 @@ latency: model,gpu,vgpu_denominator,block,batch,latency_us
 cuts:    model,after_block,bytes_fp16_batch1`,
 		Example: `  plan import blocks --latency block_latency.csv --cuts cut_sizes.csv --models fcn,encnet -o profile.json`,
 		Args:    noArguments,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return runImportBlocks(newPrinter(cmd, g), o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.latency, "latency", "", "CSV of block latencies (required)")
 	f.StringVar(&o.cuts, "cuts", "", "CSV of cut sizes (required)")
 	f.StringSliceVar(&o.models, "models", nil, "models to take, in this order (default all)")
-	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write")
 	_ = cmd.MarkFlagRequired("latency")
 	_ = cmd.MarkFlagRequired("cuts")
-	return cmd
+	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, _ []string) error { return runImportBlocks(p, o) })
 }
 
 func runImportBlocks(p *printer, o *importBlocksOptions) error {
-	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+	var profile *formats.Profile
+	if err := readFile(o.latency, "latencies", func(latency *os.File) error {
+		return readFile(o.cuts, "cut sizes", func(cuts *os.File) (err error) {
+			profile, err = blocks.Read(latency, o.latency, cuts, o.cuts, o.models, filepath.Base(o.latency))
+			return err
+		})
+	}); err != nil {
 		return err
-	}
-	latency, err := os.Open(o.latency)
-	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("opening latencies: %w", err))
-	}
-	defer latency.Close()
-	cuts, err := os.Open(o.cuts)
-	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("opening cut sizes: %w", err))
-	}
-	defer cuts.Close()
-	profile, err := blocks.Read(latency, o.latency, cuts, o.cuts, o.models, filepath.Base(o.latency))
-	if err != nil {
-		return withCode(exitUsage, err)
 	}
 	if err := p.save(o.out, profile, true); err != nil {
 		return err

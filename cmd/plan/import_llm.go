@@ -35,7 +35,6 @@ The profile says how far they are from what was measured. The numbers are added 
 		Example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
   plan import llm c1.json c8.json c64.json --device L40S --kv-tokens 41408 -o profile.json`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return runImportLLM(newPrinter(cmd, g), o, args) },
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Models, "model", nil, "models to take (default all)")
@@ -51,14 +50,10 @@ The profile says how far they are from what was measured. The numbers are added 
 	f.Float64Var(&o.Prompt, "prompt", 1000, "mean prompt of the one-batch profile")
 	f.Float64Var(&o.Output, "answer", 200, "mean answer of the one-batch profile")
 	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
-	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write")
-	return cmd
+	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, args []string) error { return runImportLLM(p, o, args) })
 }
 
 func runImportLLM(p *printer, o *importLLMOptions, files []string) error {
-	if err := p.output("output", o.out, formats.KindProfile); err != nil {
-		return err
-	}
 	for _, f := range []struct {
 		name  string
 		value float64
@@ -70,8 +65,8 @@ func runImportLLM(p *printer, o *importLLMOptions, files []string) error {
 	}
 	var set llmruns.Set
 	for _, name := range files {
-		if err := readFile(name, func(f *os.File) error { return set.Read(f, name) }); err != nil {
-			return withCode(exitUsage, err)
+		if err := readFile(name, "measurements", func(f *os.File) error { return set.Read(f, name) }); err != nil {
+			return err
 		}
 	}
 	into, err := profileToExtend(o.profile, o.out)

@@ -24,31 +24,22 @@ func newImportPipelineCommand(g *globals) *cobra.Command {
 		Short:   "A list of modules (JSON: name, id, pres, subs) into an application of a workload",
 		Example: `  plan import pipeline traffic.json --slo 400ms --rps 120 -o workload.json`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.file = args[0]
-			return runImportPipeline(newPrinter(cmd, g), o)
-		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "name of the application (default: the file's, without its ending)")
 	f.StringVar(&o.slo, "slo", "", "latency SLO of the whole, such as 400ms or 5x")
 	f.Float64Var(&o.rps, "rps", 0, "rate to be carried")
-	f.StringVarP(&o.out, "output", "o", "workload.json", "workload to write")
-	return cmd
+	return importing(g, cmd, &o.out, "workload.json", formats.KindWorkload, func(p *printer, args []string) error {
+		o.file = args[0]
+		return runImportPipeline(p, o)
+	})
 }
 
 func runImportPipeline(p *printer, o *importPipelineOptions) error {
-	if err := p.output("output", o.out, formats.KindWorkload); err != nil {
+	var app formats.Application
+	err := readFile(o.file, "the list of modules", func(f *os.File) (err error) { app, err = flowgraph.Read(f, o.file); return err })
+	if err != nil {
 		return err
-	}
-	in, err := os.Open(o.file)
-	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("opening the list of modules: %w", err))
-	}
-	defer in.Close()
-	app, err := flowgraph.Read(in, o.file)
-	if err != nil {
-		return withCode(exitUsage, err)
 	}
 	app.Name, app.RPS = o.name, o.rps
 	if app.Name == "" {

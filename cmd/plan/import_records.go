@@ -51,10 +51,6 @@ output file, where it exists) and replace records of the same models there.`,
   plan import records frugalml_imdb.csv.gz --models 'small=GitHub(Vader),base=Amazon,large=Google' --held-out 0.25 --calibrate
   plan import records answers.csv --profile measured.json -o profile.json`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.file = args[0]
-			return runImportRecords(newPrinter(cmd, g), o)
-		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.models, "models", nil, "models to take, in this order, or NEW=OLD (default all, as they appear)")
@@ -64,15 +60,14 @@ output file, where it exists) and replace records of the same models there.`,
 	f.BoolVar(&o.calibrate, "calibrate", false, "replace certainties by the share of right answers at them")
 	f.StringVar(&o.score, "score", "", "what the certainty in the file is, such as top1-top2, for the profile")
 	f.StringVar(&o.profile, "profile", "", "profile that the records are added to (default: the output file, if it exists)")
-	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write")
 	complete(cmd, "score", certainty.Names()...)
-	return cmd
+	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, args []string) error {
+		o.file = args[0]
+		return runImportRecords(p, o)
+	})
 }
 
 func runImportRecords(p *printer, o *importRecordsOptions) error {
-	if err := p.output("output", o.out, formats.KindProfile); err != nil {
-		return err
-	}
 	if !(o.heldOut >= 0 && o.heldOut < 1) {
 		return usageErrorf("--held-out %v: expected a share from 0 to below 1, such as 0.25", o.heldOut)
 	}
@@ -80,16 +75,14 @@ func runImportRecords(p *printer, o *importRecordsOptions) error {
 	if err != nil {
 		return err
 	}
-	in, err := os.Open(o.file)
-	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("opening records: %w", err))
-	}
-	defer in.Close()
-	rec, err := records.Read(in, o.file, records.Options{
-		Models: rows, Seed: o.seed, NoShuffle: o.noShuffle, HeldOut: o.heldOut, Calibrate: o.calibrate, Source: filepath.Base(o.file),
-	})
-	if err != nil {
-		return withCode(exitUsage, err)
+	var rec *formats.Records
+	if err := readFile(o.file, "records", func(f *os.File) (err error) {
+		rec, err = records.Read(f, o.file, records.Options{
+			Models: rows, Seed: o.seed, NoShuffle: o.noShuffle, HeldOut: o.heldOut, Calibrate: o.calibrate, Source: filepath.Base(o.file),
+		})
+		return err
+	}); err != nil {
+		return err
 	}
 	for i, n := range names {
 		rec.Models[i].Model = n

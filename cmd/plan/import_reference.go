@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -28,33 +27,23 @@ and replicas are placed on devices as in our own plans. A recorded figure that t
 does not give again (1 us, 1e-5) is an error that names it.`,
 		Example: `  plan import reference reference_plans.json --case maf19/G3/HC1/w0.3-0.33-0.37 --algorithm PPipe --profile profile.json -o plan.json`,
 		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.file = args[0]
-			return runImportReference(newPrinter(cmd, g), o)
-		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.name, "case", "", "case of the file (required)")
 	f.StringVar(&o.algorithm, "algorithm", "PPipe", "NP, DART-r or PPipe")
 	f.StringVar(&o.profile, "profile", "", "profile of the case's models (default ./profile.json or .yaml)")
-	f.StringVarP(&o.out, "output", "o", "plan.json", "plan to write")
 	_ = cmd.MarkFlagRequired("case")
 	complete(cmd, "algorithm", "PPipe", "NP", "DART-r")
-	return cmd
+	return importing(g, cmd, &o.out, "plan.json", formats.KindPlan, func(p *printer, args []string) error {
+		o.file = args[0]
+		return runImportReference(p, o)
+	})
 }
 
 func runImportReference(p *printer, o *importReferenceOptions) error {
-	if err := p.output("output", o.out, formats.KindPlan); err != nil {
+	var plans []reference.Plan
+	if err := readFile(o.file, "recorded plans", func(f *os.File) (err error) { plans, err = reference.Read(f, o.file); return err }); err != nil {
 		return err
-	}
-	f, err := os.Open(o.file)
-	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("opening recorded plans: %w", err))
-	}
-	defer f.Close()
-	plans, err := reference.Read(f, o.file)
-	if err != nil {
-		return withCode(exitUsage, err)
 	}
 	ref, err := reference.Find(plans, o.file, o.name, o.algorithm)
 	if err != nil {

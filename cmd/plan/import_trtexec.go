@@ -53,9 +53,6 @@ The numbers are added to --profile (default: the output file, where it exists).`
   plan import trtexec --model resnet50.onnx --device L4 --run batch=1,times=t1.json,profile=p1.json --run batch=4,times=t4.json,profile=p4.json
   plan import trtexec --name resnet50 --device L4 --tensorrt 10.3.0 --run batch=1,times=t1.json -o profile.json`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runImportTRTExec(cmd.Context(), newPrinter(cmd, g), o)
-		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "name of the model (default that of --model)")
@@ -67,19 +64,15 @@ The numbers are added to --profile (default: the output file, where it exists).`
 	f.StringArrayVar(&o.runs, "run", nil, "batch=B,share=V,times=FILE,profile=FILE of one batch size (repeatable)")
 	f.IntVar(&o.blocks, "blocks", profiler.DefaultBlocks, "blocks to group the layers into")
 	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
-	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write")
 	_ = cmd.MarkFlagRequired("device")
 	_ = cmd.MarkFlagRequired("run")
-	return cmd
+	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, _ []string) error { return runImportTRTExec(cmd.Context(), p, o) })
 }
 
 func runImportTRTExec(ctx context.Context, p *printer, o *importTRTExecOptions) error {
 	opt := profiler.TRTExecOptions{
 		Model: o.name, File: o.model, Blocks: o.blocks, Out: o.out,
 		Device: formats.ProfileDevice{Device: o.device, Name: o.deviceName, Driver: o.driver, EngineVersion: o.engineVersion},
-	}
-	if err := p.output("output", o.out, formats.KindProfile); err != nil {
-		return err
 	}
 	if o.blocks < 1 {
 		return usageErrorf("--blocks %d: expected at least 1", o.blocks)
@@ -162,10 +155,10 @@ func readTRTExecRun(text string) (*profiler.TRTExecRun, error) {
 			r.Share, err = strconv.Atoi(value)
 		case "times":
 			sources = append(sources, filepath.Base(value))
-			err = readFile(value, func(f *os.File) (e error) { r.Times, e = trtexec.ReadTimes(f, value); return e })
+			err = readFile(value, "times", func(f *os.File) (e error) { r.Times, e = trtexec.ReadTimes(f, value); return e })
 		case "profile":
 			sources = append(sources, filepath.Base(value))
-			err = readFile(value, func(f *os.File) (e error) { r.Layers, e = trtexec.ReadLayers(f, value); return e })
+			err = readFile(value, "layers", func(f *os.File) (e error) { r.Layers, e = trtexec.ReadLayers(f, value); return e })
 		default:
 			return nil, usageErrorf("--run %q: %q is none of batch, share, times and profile", text, key)
 		}
@@ -174,7 +167,7 @@ func readTRTExecRun(text string) (*profiler.TRTExecRun, error) {
 			return nil, usageErrorf("--run %q: %s: expected a whole number", text, part)
 		}
 		if err != nil {
-			return nil, withCode(exitUsage, err)
+			return nil, err
 		}
 	}
 	r.Name = strings.Join(sources, " and ")
@@ -182,14 +175,4 @@ func readTRTExecRun(text string) (*profiler.TRTExecRun, error) {
 		return nil, usageErrorf("--run %q: expected times=FILE or profile=FILE", text)
 	}
 	return r, nil
-}
-
-// readFile reads a file with what is given.
-func readFile(path string, read func(*os.File) error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return read(f)
 }

@@ -37,10 +37,6 @@ The run is simulated with the fitted iteration and what the server's CPU adds to
 this run, which is then no test of them.`,
 		Example: `  plan import vllm-run --steps steps.csv --meta meta.json --requests requests.jsonl --cpu 706us --cpu-sequence 20us -o profile.json`,
 		Args:    noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f := cmd.Flags()
-			return runImportVLLM(newPrinter(cmd, g), o, f.Changed("cpu") || f.Changed("cpu-sequence"))
-		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.steps, "steps", "", "measured iterations (required)")
@@ -50,17 +46,15 @@ this run, which is then no test of them.`,
 	f.DurationVar(&o.cpuSequence, "cpu-sequence", 0, "time that it adds for each sequence in it")
 	f.StringVar(&o.trace, "trace", "", "request trace to write as well")
 	f.StringVar(&o.profile, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
-	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write")
 	for _, name := range []string{"steps", "meta", "requests"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
-	return cmd
+	return importing(g, cmd, &o.out, "profile.json", formats.KindProfile, func(p *printer, _ []string) error {
+		return runImportVLLM(p, o, f.Changed("cpu") || f.Changed("cpu-sequence"))
+	})
 }
 
 func runImportVLLM(p *printer, o *importVLLMOptions, given bool) error {
-	if err := p.output("output", o.out, formats.KindProfile); err != nil {
-		return err
-	}
 	if o.cpu < 0 || o.cpuSequence < 0 || o.cpu > time.Second || o.cpuSequence > time.Second {
 		return usageErrorf("--cpu %v --cpu-sequence %v: expected 0 to 1s", o.cpu, o.cpuSequence)
 	}

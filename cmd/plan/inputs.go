@@ -10,6 +10,7 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/formats"
+	"inferplan/planner"
 )
 
 // document finds the file of a role: the flag's value, else
@@ -38,6 +39,67 @@ func document(role, flag string) (string, error) {
 	return found[0], nil
 }
 
+// reading reads documents, and notes them as inputs of the plan at a path.
+type reading struct {
+	planner.Inputs
+	of string
+}
+
+func (r *reading) add(role, path string) error {
+	f, err := input(role, path, r.of)
+	if err == nil {
+		r.Files = append(r.Files, f)
+	}
+	return err
+}
+
+func (r *reading) profile(path string) (err error) {
+	r.ProfileDir = filepath.Dir(path)
+	if r.Profile, err = formats.ReadProfile(path); err != nil {
+		return withCode(exitUsage, err)
+	}
+	return r.add("profile", path)
+}
+
+func (r *reading) cluster(path string) (err error) {
+	if r.Cluster, err = formats.ReadCluster(path); err != nil {
+		return withCode(exitUsage, err)
+	}
+	return r.add("cluster", path)
+}
+
+// workload reads one with the files that it names. One of those that is not there
+// is left out: the planner says so, with the field.
+func (r *reading) workload(path string) (err error) {
+	r.WorkloadDir = filepath.Dir(path)
+	if r.Workload, err = formats.ReadWorkload(path); err != nil {
+		return withCode(exitUsage, err)
+	}
+	if err := r.add("workload", path); err != nil {
+		return err
+	}
+	for _, f := range r.Workload.Section.Files() {
+		named := filepath.FromSlash(f.Path)
+		if !filepath.IsAbs(named) {
+			named = filepath.Join(r.WorkloadDir, named)
+		}
+		if _, err := os.Stat(named); err == nil {
+			if err := r.add(f.Role, named); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// planArgument is the plan that a verb is given, else the one of this folder.
+func planArgument(args []string) string {
+	if len(args) == 1 {
+		return args[0]
+	}
+	return "plan.json"
+}
+
 // readPlan is formats.ReadPlan with a way out where there is no plan.
 func readPlan(path string) (*formats.Plan, error) {
 	plan, err := formats.ReadPlan(path)
@@ -63,22 +125,6 @@ func input(role, path, planPath string) (formats.Input, error) {
 		return formats.Input{}, err
 	}
 	return formats.Input{Role: role, Path: rel, SHA256: sum}, nil
-}
-
-// filesOf are the files that a workload names, with their paths as seen from
-// here. One that is not there is left out: the planner says so, with the field.
-func filesOf(w *formats.Workload, workloadPath string) []formats.SectionFile {
-	var out []formats.SectionFile
-	for _, f := range w.Section.Files() {
-		path := filepath.FromSlash(f.Path)
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(workloadPath), path)
-		}
-		if _, err := os.Stat(path); err == nil {
-			out = append(out, formats.SectionFile{Role: f.Role, Path: path})
-		}
-	}
-	return out
 }
 
 func relativeTo(dir, path string) (string, error) {

@@ -135,30 +135,33 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		return err
 	}
 	res.Report.Interrupted = res.Interrupted
+	if o.outcomes != "" {
+		err = writeOutcomes(o.outcomes, cfg.Models, ended)
+	}
+	if err := errors.Join(o.show(p, res), err); err != nil {
+		return err
+	}
+	if res.Interrupted {
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the figures are of what was sent")}
+	}
+	return nil
+}
+
+// show writes and prints what was measured.
+func (o *loadOptions) show(p *printer, res *load.Result) error {
 	if o.out != "" {
 		if err := p.save(o.out, &res.Report, true); err != nil {
 			return err
 		}
 	}
-	if o.outcomes != "" {
-		if err := writeOutcomes(o.outcomes, cfg.Models, ended); err != nil {
-			return err
-		}
-	}
 	p.warned(res.Warnings)
 	if p.json {
-		if err := p.document(res); err != nil {
-			return err
-		}
-	} else {
-		if err := printReport(p, &res.Report); err != nil {
-			return err
-		}
-		p.note("generator lag p99 %s ms, at most %d requests in flight", ms(res.GeneratorLag.P99US.D()), res.PeakInFlight)
+		return p.document(res)
 	}
-	if res.Interrupted {
-		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the figures are of what was sent")}
+	if err := printReport(p, &res.Report); err != nil {
+		return err
 	}
+	p.note("generator lag p99 %s ms, at most %d requests in flight", ms(res.GeneratorLag.P99US.D()), res.PeakInFlight)
 	return nil
 }
 

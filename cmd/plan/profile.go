@@ -113,11 +113,9 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return err
 	}
 	if len(paths) == 0 {
-		found, err := profiler.FindModels(".")
-		if err != nil {
+		if paths, err = profiler.FindModels("."); err != nil {
 			return withCode(exitUsage, err)
 		}
-		paths = found
 		p.assumed([]string{"models: " + list(paths)})
 	}
 	heed(ctx)
@@ -131,11 +129,10 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 			return err
 		}
 	}
-	self, err := os.Executable()
+	sharer, err := sharing()
 	if err != nil {
-		return fmt.Errorf("find this program, which shares of a GPU run in: %w", err)
+		return err
 	}
-
 	if state, _ := profiler.MPSState(); o.mps && state != profiler.MPSRunning {
 		stop, err := startMPS()
 		if err != nil {
@@ -147,33 +144,21 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	progress, told, finish := profiling(p)
 	profile, err := profiler.Repeat(ctx, profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
-		Sharer: profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr},
+		Sharer: sharer,
 		Budget: o.budget, Engine: eng, EngineOptions: options, Half: half, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
-		OnEstimate: func(e profiler.Estimate) error {
-			printEstimate(p, e, o)
-			return nil
-		},
-		Progress: progress,
+		OnEstimate: func(e profiler.Estimate) error { printEstimate(p, e, o); return nil },
+		Progress:   progress,
 	}, o.repeat)
 	finish()
-	switch {
-	case errors.Is(err, context.Canceled):
-		if _, missing := os.Stat(o.out); missing != nil {
-			return &exitError{exitInterrupted, fmt.Errorf("interrupted before the first measurement was complete; nothing was written")}
-		}
-		return &exitError{exitInterrupted, fmt.Errorf("interrupted; what was measured is in %s, and the same command goes on from there", o.out)}
-	case err != nil:
-		return err
+	if err != nil {
+		return o.ended(err)
 	}
 	var rec *formats.Records
 	if set != nil {
 		if rec, err = o.record(ctx, p, eng, half, set, paths, o.seed); err != nil {
 			return err
 		}
-		if profile, err = profiler.Update(o.out, profile, func(p *formats.Profile) error {
-			profiler.PutRecords(p, rec)
-			return nil
-		}); err != nil {
+		if profile, err = profiler.Update(o.out, profile, func(p *formats.Profile) error { profiler.PutRecords(p, rec); return nil }); err != nil {
 			return err
 		}
 	}
@@ -184,6 +169,26 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return err
 	}
 	return printRecords(p, rec, o.out, false)
+}
+
+// sharing runs shares of a GPU in processes of this program.
+func sharing() (profiler.Processes, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return profiler.Processes{}, fmt.Errorf("find this program, which shares of a GPU run in: %w", err)
+	}
+	return profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr}, nil
+}
+
+// ended says what is left where measuring ended early.
+func (o *profileOptions) ended(err error) error {
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if _, missing := os.Stat(o.out); missing != nil {
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted before the first measurement was complete; nothing was written")}
+	}
+	return &exitError{exitInterrupted, fmt.Errorf("interrupted; what was measured is in %s, and the same command goes on from there", o.out)}
 }
 
 // profiling shows how measuring goes on, and notes which warnings it gave.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"inferplan/engine/ort"
@@ -54,9 +53,9 @@ func settle(ctx context.Context, p *printer, profilePath string, budget time.Dur
 		return fmt.Errorf("opening the engine: %w", err)
 	}
 	defer eng.Close()
-	self, err := os.Executable()
+	sharer, err := sharing()
 	if err != nil {
-		return fmt.Errorf("find this program, which shares of a GPU run in: %w", err)
+		return err
 	}
 	progress, _, finish := profiling(p)
 	defer finish()
@@ -69,7 +68,7 @@ func settle(ctx context.Context, p *printer, profilePath string, budget time.Dur
 		p.note("measuring the estimated stages of the plan on %s", kind)
 		return profiler.Options{
 			Device: device, Engine: eng, EngineOptions: x.Options, Half: x.Half, Watch: watchGPU, Seed: seed, Out: profilePath, Progress: progress,
-			Sharer: profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr},
+			Sharer: sharer,
 		}
 	}, solve)
 	if err != nil {

@@ -62,11 +62,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
   plan serve plan.json --join-listen 0.0.0.0:8003 --join-token token.txt --join-cert join.pem --remote L4=2`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path := "plan.json"
-			if len(args) == 1 {
-				path = args[0]
-			}
-			return runServe(cmd.Context(), newPrinter(cmd, g), o, path)
+			return runServe(cmd.Context(), newPrinter(cmd, g), o, planArgument(args))
 		},
 	}
 	f := cmd.Flags()
@@ -161,47 +157,25 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return err
 	}
-	var joinToken []byte
 	if o.joinCert != "" && o.join == executor.Off {
 		return usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return missingPlan(path)
 	}
-	if o.join != executor.Off {
-		if o.joinToken == "" {
-			return usageErrorf("--join-listen needs --join-token FILE: workers of other hosts run models and see requests")
-		}
-		var made bool
-		if joinToken, made, err = worker.Token(o.joinToken); err != nil {
-			return withCode(exitUsage, err)
-		}
-		if made {
-			p.note("made %s: the other hosts need a copy", o.joinToken)
-		}
-	}
-	level := slog.LevelInfo
-	if p.quiet {
-		level = slog.LevelWarn
+	joinToken, err := o.sharedToken(p)
+	if err != nil {
+		return err
 	}
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
 			Places: places, Remote: remote, Execute: execute, CacheBytes: cache,
-			Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
+			Log: p.logger(),
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
-		Joinable: func(a executor.Addresses) {
-			secure := ""
-			switch {
-			case a.JoinPin != "":
-				secure = " --tls-pin " + a.JoinPin
-			case o.tlsCert != "":
-				secure = " --tls-ca FILE"
-			}
-			p.note("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
-		},
-		Plan: path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
+		Joinable: func(a executor.Addresses) { p.note("%s", o.howToJoin(a)) },
+		Plan:     path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body), MaxInFlightBytes: int64(requests), BearerToken: token, Hosts: o.hosts},
 		DrainTimeout: o.drain, Record: o.record,
 		Ready: func(a executor.Addresses) {
@@ -232,6 +206,45 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return errors.Join(err, p.document(rep))
 	}
 	return errors.Join(err, printReport(p, rep))
+}
+
+// sharedToken is what workers of other hosts must know; nil where none may join.
+func (o *serveOptions) sharedToken(p *printer) ([]byte, error) {
+	if o.join == executor.Off {
+		return nil, nil
+	}
+	if o.joinToken == "" {
+		return nil, usageErrorf("--join-listen needs --join-token FILE: workers of other hosts run models and see requests")
+	}
+	token, made, err := worker.Token(o.joinToken)
+	if err != nil {
+		return nil, withCode(exitUsage, err)
+	}
+	if made {
+		p.note("made %s: the other hosts need a copy", o.joinToken)
+	}
+	return token, nil
+}
+
+// howToJoin is the command line of another host.
+func (o *serveOptions) howToJoin(a executor.Addresses) string {
+	secure := ""
+	switch {
+	case a.JoinPin != "":
+		secure = " --tls-pin " + a.JoinPin
+	case o.tlsCert != "":
+		secure = " --tls-ca FILE"
+	}
+	return fmt.Sprintf("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
+}
+
+// logger writes what happens while the server runs, with --quiet only what goes wrong.
+func (p *printer) logger() *slog.Logger {
+	level := slog.LevelInfo
+	if p.quiet {
+		level = slog.LevelWarn
+	}
+	return slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level}))
 }
 
 // besideRequests is what the front end may take beside the memory for requests, as

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -59,13 +57,9 @@ the run drains; arrivals during --warmup run but are not counted.`,
   plan simulate plan.json --model fcn --arrivals-gaps-us gaps.txt.gz --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path := "plan.json"
-			if len(args) == 1 {
-				path = args[0]
-			}
 			o.attainmentGiven = cmd.Flags().Changed("attainment")
 			o.durationGiven = cmd.Flags().Changed("duration")
-			return runSimulate(cmd.Context(), newPrinter(cmd, g), o, path)
+			return runSimulate(cmd.Context(), newPrinter(cmd, g), o, planArgument(args))
 		},
 	}
 	f := cmd.Flags()
@@ -113,110 +107,25 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	spec := plan.Policy
-	if o.policy != "" {
-		spec = formats.PolicySpec{Name: o.policy}
-	}
-	if spec.Name != "" {
-		if err := oneOf("policy", spec.Name, policies.Names()...); err != nil {
-			return err
-		}
-	}
-	network, assumed, err := o.links(spec.Name)
+	sc, err := o.scenario(p, plan)
 	if err != nil {
 		return err
 	}
-	sc, err := sim.NewScenarioOn(plan, network)
-	if err != nil {
-		return err
-	}
-	if !o.given() {
-		assumed = append(assumed, fmt.Sprintf("load: %g of the planned rate", o.load))
-	}
-	if _, err := policies.New(spec, sc.Tables); err != nil {
-		return withCode(exitUsage, err)
-	}
-	p.assumed(assumed)
-	sc.Policy = spec
-	if share, why := plan.Section.Attainment(); o.findMaxLoad && !o.attainmentGiven && share > 0 {
-		o.attainment = share
-		p.assumed([]string{fmt.Sprintf("attainment: %g, %s", share, why)})
-	}
-	sc.Duration, sc.Warmup, sc.Window, sc.Seed, sc.Verify = o.duration, o.warmup, o.window, o.seed, o.verify
-	if sc.Rates, err = o.rates(plan, o.loadReference); err != nil {
-		return err
-	}
-	sc.Load = o.load
-	if err := o.services(sc, plan); err != nil {
-		return err
-	}
-
-	var rep *formats.Report
-	var events int64
 	src, closeSource, err := o.open(plan)
 	if err != nil {
 		return err
 	}
 	if src != nil {
 		defer closeSource()
-		switch played := o.findMaxLoad || o.loads != ""; {
-		case !played && o.runs > 1:
-			return usageErrorf("a trace is replayed once, as it is: --runs %d do not go with a trace but at --loads or with --find-max-load", o.runs)
-		case played:
-			if sc.Recorded, err = sim.Record(src, len(sc.Tables.Models)); err != nil {
-				return withCode(exitUsage, err)
-			}
-			src = nil
-			p.assumed([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
-		}
 	}
-	if src == nil {
-		if err := first(longer("duration", o.duration), o.few(sc.Rates, o.duration)); err != nil {
-			return err
-		}
-		if o.warmup >= o.duration {
-			return usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
-		}
+	if src, err = o.arrivals(p, sc, src); err != nil {
+		return err
 	}
 	heed(ctx)
 	began := time.Now()
-	done := "" // what was complete when an interrupt came
-	switch {
-	case src != nil:
-		if !o.durationGiven {
-			sc.Duration = 0 // until the trace ends
-		}
-		rep, events, err = o.replay(ctx, sc, src)
-		if err != nil {
-			return err
-		}
-	case o.loads != "":
-		loads, err := o.sweep()
-		if err != nil {
-			return err
-		}
-		found, err := sim.Sweep(ctx, sc, loads, o.runs)
-		if found == nil {
-			return err
-		}
-		rep, events = found.SweepReport()
-		done = fmt.Sprintf("the first %d of %d loads", len(found.Points), len(loads))
-	case o.findMaxLoad:
-		found, err := sim.FindMaxLoad(ctx, sc, o.attainment, o.runs)
-		if found == nil {
-			return err
-		}
-		if rep, events = found.Report(); rep == nil {
-			return fmt.Errorf("no load was simulated")
-		}
-		done = "the loads that were tried so far, and the highest load is not known"
-	default:
-		res, err := o.replicate(ctx, sc)
-		if res == nil {
-			return err
-		}
-		rep, events = res.Report, res.Events
-		done = fmt.Sprintf("the first %d of %d runs", rep.Runs, o.runs)
+	rep, events, done, err := o.run(ctx, sc, src)
+	if err != nil {
+		return err
 	}
 	if seconds := time.Since(began).Seconds(); seconds > 0 {
 		rep.EventsPerSecond = float64(events) / seconds
@@ -228,6 +137,119 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	if plan.Objective.Name == "throughput" && plan.Objective.Bound != nil && *plan.Objective.Bound > 0 {
 		rep.BoundShare = boundShare(plan, rep)
 	}
+	if err := o.show(p, rep); err != nil {
+		return err
+	}
+	if rep.Interrupted {
+		return &exitError{exitInterrupted, errors.New("interrupted; the report is of " + done)}
+	}
+	return nil
+}
+
+// scenario is the plan under the flags, without its arrivals.
+func (o *simulateOptions) scenario(p *printer, plan *formats.Plan) (*sim.Scenario, error) {
+	spec := plan.Policy
+	if o.policy != "" {
+		spec = formats.PolicySpec{Name: o.policy}
+	}
+	if spec.Name != "" {
+		if err := oneOf("policy", spec.Name, policies.Names()...); err != nil {
+			return nil, err
+		}
+	}
+	network, assumed, err := o.links(spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	sc, err := sim.NewScenarioOn(plan, network)
+	if err != nil {
+		return nil, err
+	}
+	if !o.given() {
+		assumed = append(assumed, fmt.Sprintf("load: %g of the planned rate", o.load))
+	}
+	if _, err := policies.New(spec, sc.Tables); err != nil {
+		return nil, withCode(exitUsage, err)
+	}
+	p.assumed(assumed)
+	sc.Policy = spec
+	if share, why := plan.Section.Attainment(); o.findMaxLoad && !o.attainmentGiven && share > 0 {
+		o.attainment = share
+		p.assumed([]string{fmt.Sprintf("attainment: %g, %s", share, why)})
+	}
+	sc.Load, sc.Duration, sc.Warmup, sc.Window, sc.Seed, sc.Verify = o.load, o.duration, o.warmup, o.window, o.seed, o.verify
+	if sc.Rates, err = o.rates(plan, o.loadReference); err != nil {
+		return nil, err
+	}
+	return sc, o.services(sc, plan)
+}
+
+// arrivals checks a source against the flags: a trace that is played as it is stays,
+// one that is stretched to loads goes into the scenario, and without one arrivals
+// are drawn.
+func (o *simulateOptions) arrivals(p *printer, sc *sim.Scenario, src arrivals.Source) (arrivals.Source, error) {
+	if src != nil && !o.findMaxLoad && o.loads == "" {
+		if o.runs > 1 {
+			return nil, usageErrorf("a trace is replayed once, as it is: --runs %d do not go with a trace but at --loads or with --find-max-load", o.runs)
+		}
+		return src, nil
+	}
+	if src != nil {
+		var err error
+		if sc.Recorded, err = sim.Record(src, len(sc.Tables.Models)); err != nil {
+			return nil, withCode(exitUsage, err)
+		}
+		p.assumed([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
+	}
+	if err := first(longer("duration", o.duration), o.few(sc.Rates, o.duration)); err != nil {
+		return nil, err
+	}
+	if o.warmup >= o.duration {
+		return nil, usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
+	}
+	return nil, nil
+}
+
+// run simulates what the flags ask for, and says what was complete in case an
+// interrupt came.
+func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrivals.Source) (rep *formats.Report, events int64, done string, err error) {
+	switch {
+	case src != nil:
+		if !o.durationGiven {
+			sc.Duration = 0 // until the trace ends
+		}
+		rep, events, err = o.replay(ctx, sc, src)
+		return rep, events, "", err
+	case o.loads != "":
+		loads, err := o.sweep()
+		if err != nil {
+			return nil, 0, "", err
+		}
+		found, err := sim.Sweep(ctx, sc, loads, o.runs)
+		if found == nil {
+			return nil, 0, "", err
+		}
+		rep, events = found.SweepReport()
+		return rep, events, fmt.Sprintf("the first %d of %d loads", len(found.Points), len(loads)), nil
+	case o.findMaxLoad:
+		found, err := sim.FindMaxLoad(ctx, sc, o.attainment, o.runs)
+		if found == nil {
+			return nil, 0, "", err
+		}
+		if rep, events = found.Report(); rep == nil {
+			return nil, 0, "", fmt.Errorf("no load was simulated")
+		}
+		return rep, events, "the loads that were tried so far, and the highest load is not known", nil
+	}
+	res, err := o.replicate(ctx, sc)
+	if res == nil {
+		return nil, 0, "", err
+	}
+	return res.Report, res.Events, fmt.Sprintf("the first %d of %d runs", res.Report.Runs, o.runs), nil
+}
+
+// show writes and prints the report.
+func (o *simulateOptions) show(p *printer, rep *formats.Report) error {
 	if o.out != "" {
 		if err := p.save(o.out, rep, true); err != nil {
 			return err
@@ -235,18 +257,12 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	}
 	p.warned(rep.Warnings)
 	if p.json {
-		if err := p.document(rep); err != nil {
-			return err
-		}
-	} else {
-		if err := printReport(p, rep); err != nil {
-			return err
-		}
-		p.note("%d events, %.2f million per second", events, rep.EventsPerSecond/1e6)
+		return p.document(rep)
 	}
-	if rep.Interrupted {
-		return &exitError{exitInterrupted, errors.New("interrupted; the report is of " + done)}
+	if err := printReport(p, rep); err != nil {
+		return err
 	}
+	p.note("%d events, %.2f million per second", rep.Events, rep.EventsPerSecond/1e6)
 	return nil
 }
 
@@ -265,73 +281,6 @@ func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
 		}
 	}
 	return &formats.Input{Role: "plan", Path: path, SHA256: sum}, nil
-}
-
-// maxWindows bounds the time windows of a report, maxRuns the replications.
-const (
-	maxWindows = 100_000
-	maxRuns    = 100_000
-)
-
-// bounds checks the numbers of flags before any file is read.
-func (o *simulateOptions) bounds() error {
-	if o.window > 0 && (o.duration/o.window >= maxWindows || o.trace != "" && !o.durationGiven && o.window < time.Second) {
-		return usageErrorf("--window: found %s, expected at most %d windows of the run, and at least 1s with a --trace that is played to its end", o.window, maxWindows)
-	}
-	return first(o.alone(), atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("window", o.window, 0), whole("runs", o.runs, 1, maxRuns),
-		share("attainment", o.attainment), number("jitter", o.jitter, 0, maxJitter))
-}
-
-// maxJitter is a coefficient of variation beyond which no service time is like
-// another: the simulated times would mean nothing.
-const maxJitter = 100
-
-// maxLoads bounds the points of a sweep.
-const maxLoads = 1000
-
-// sweep reads --loads.
-func (o *simulateOptions) sweep() ([]float64, error) {
-	bad := func(found string) error {
-		return usageErrorf("--loads %s: found %s, expected loads above 0 such as 0.5,0.8,1 or FROM:TO:STEP such as 0.1:1.2:0.1, at most %d", o.loads, found, maxLoads)
-	}
-	switch {
-	case o.findMaxLoad:
-		return nil, usageErrorf("--loads and --find-max-load exclude each other")
-	case o.load != 1:
-		return nil, usageErrorf("--loads and --load exclude each other")
-	}
-	parse := func(text string) (float64, error) {
-		v, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(v > 0) || math.IsInf(v, 0) {
-			return 0, bad(strconv.Quote(text))
-		}
-		return v, nil
-	}
-	parts := strings.Split(o.loads, ":")
-	list := len(parts) == 1
-	if list {
-		parts = strings.Split(o.loads, ",")
-	}
-	var values []float64
-	for _, part := range parts {
-		v, err := parse(part)
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, v)
-	}
-	if list {
-		return values, nil
-	}
-	if len(values) != 3 || values[1] < values[0] || (values[1]-values[0])/values[2] >= maxLoads {
-		return nil, bad(strconv.Quote(o.loads))
-	}
-	var out []float64
-	for i := range int(math.Floor((values[1]-values[0])/values[2]+1e-9)) + 1 {
-		// Rounded, so that a step of 0.1 gives 0.3 and not 0.30000000000000004.
-		out = append(out, math.Round((values[0]+float64(i)*values[2])*1e9)/1e9)
-	}
-	return out, nil
 }
 
 // links is the network to simulate on, and what was assumed about it: the
@@ -413,27 +362,6 @@ func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.
 	return res.Report, res.Events, nil
 }
 
-// alone refuses what shows one run where there are several.
-func (o *simulateOptions) alone() error {
-	of := ""
-	switch {
-	case o.loads != "":
-		of = "--loads " + o.loads
-	case o.findMaxLoad:
-		of = "--find-max-load"
-	case o.runs > 1:
-		of = fmt.Sprintf("--runs %d", o.runs)
-	default:
-		return nil
-	}
-	for _, f := range []struct{ flag, path string }{{"chrome-trace", o.chromeTrace}, {"event-log", o.eventLog}} {
-		if f.path != "" {
-			return usageErrorf("--%s shows one run; found %s", f.flag, of)
-		}
-	}
-	return nil
-}
-
 func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim.Result, error) {
 	if o.chromeTrace == "" && o.eventLog == "" {
 		return sim.Replicate(ctx, sc, o.runs)
@@ -493,76 +421,4 @@ func boundShare(plan *formats.Plan, rep *formats.Report) *float64 {
 		return nil
 	}
 	return &share
-}
-
-func printReport(p *printer, rep *formats.Report) error {
-	var rows [][]string
-	for _, m := range rep.Models {
-		row := []string{
-			m.Key().String(), rate(m.OfferedRPS), fmt.Sprint(m.Requests), percent(m.Attainment), interval(m.AttainmentCI), fmt.Sprint(m.Dropped),
-			fmt.Sprint(m.Late), rate(m.GoodputRPS), ms(m.Latency.P50US.D()), ms(m.Latency.P99US.D()), ms(m.SLOUS.D()),
-		}
-		if m.MaxLoadFactor != nil {
-			row = append(row, fmt.Sprintf("%.2f", *m.MaxLoadFactor))
-		}
-		rows = append(rows, row)
-	}
-	header := []string{"model", "offered rps", "requests", "attainment", "95 % interval", "dropped", "late", "goodput", "p50 ms", "p99 ms", "SLO ms"}
-	if rep.MaxLoadFactor != nil {
-		header = append(header, "max load")
-	}
-	if err := p.table("lrrrrrrrrrrr", header, rows); err != nil {
-		return err
-	}
-	if err := printCurve(p, rep.Curve); err != nil {
-		return err
-	}
-	if err := printClasses(p, &rep.TokenReport); err != nil {
-		return err
-	}
-	var devices []string
-	for _, d := range rep.Devices {
-		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, percent(d.Utilisation)))
-	}
-	if len(devices) > 0 {
-		fmt.Fprintln(p.out, "utilisation:", list(devices))
-	}
-	if w, d := rep.Workflow, rep.DeviceTime; w != nil && d != nil {
-		fmt.Fprintf(p.out, "loads: %.1f per minute; mean batch %.2f; device time %s running, %s loading, %s both, %s idle\n",
-			w.LoadsPerMinute, w.Batch, percent(d.Running), percent(d.Loading), percent(d.Both), percent(d.Idle))
-	}
-	if rep.Accuracy != nil {
-		fmt.Fprintf(p.out, "accuracy by the plan's records: %.4f\n", *rep.Accuracy)
-	}
-	if rep.MaxLoadFactor != nil {
-		fmt.Fprintf(p.out, "highest load at which every model attains: %.2f\n", *rep.MaxLoadFactor)
-	}
-	return nil
-}
-
-// printCurve shows what every model attained at several loads.
-func printCurve(p *printer, curve []formats.LoadReport) error {
-	if len(curve) == 0 {
-		return nil
-	}
-	header := []string{"load", "all"}
-	for _, m := range curve[0].Models {
-		header = append(header, formats.ModelClass{Model: m.Model, Class: m.Class}.String())
-	}
-	var rows [][]string
-	for _, l := range curve {
-		row := []string{fmt.Sprintf("%.4g", l.Load), percent(l.Attainment)}
-		for _, m := range l.Models {
-			row = append(row, percent(m.Attainment)+" "+interval(m.AttainmentCI))
-		}
-		rows = append(rows, row)
-	}
-	return p.table(strings.Repeat("r", len(header)), header, rows)
-}
-
-func interval(ci *[2]float64) string {
-	if ci == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f..%.2f", 100*ci[0], 100*ci[1])
 }

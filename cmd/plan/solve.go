@@ -227,92 +227,70 @@ func (o *solveOptions) target() (formats.SLO, error) {
 
 // solveInputs reads the documents, or assumes what is missing.
 func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
-	var in planner.Inputs
-	var assumed []string
-	out := o.out
+	r := &reading{of: o.out}
 	path, err := document("profile", o.profile)
+	if err == nil && path == "" {
+		err = usageErrorf("no profile here (profile.json); type: plan profile MODEL.onnx")
+	}
+	if err == nil {
+		err = r.profile(path)
+	}
 	if err != nil {
-		return in, nil, err
+		return r.Inputs, nil, err
 	}
-	if path == "" {
-		return in, nil, usageErrorf("no profile here (profile.json); type: plan profile MODEL.onnx")
-	}
-	if in.Profile, err = formats.ReadProfile(path); err != nil {
-		return in, nil, withCode(exitUsage, err)
-	}
-	add := func(role, path string) error {
-		f, err := input(role, path, out)
-		if err != nil {
-			return err
-		}
-		in.Files = append(in.Files, f)
-		return nil
-	}
-	if err := add("profile", path); err != nil {
-		return in, nil, err
-	}
-	in.ProfileDir = filepath.Dir(path)
 	if o.from != "" {
-		if in.Running, err = readPlan(o.from); err != nil {
-			return in, nil, withCode(exitUsage, err)
+		if r.Running, err = readPlan(o.from); err != nil {
+			return r.Inputs, nil, withCode(exitUsage, err)
 		}
-		if err := add("running", o.from); err != nil {
-			return in, nil, err
+		if err := r.add("running", o.from); err != nil {
+			return r.Inputs, nil, err
 		}
 	}
+	cluster, err := o.readCluster(r)
+	if err != nil {
+		return r.Inputs, nil, err
+	}
+	workload, err := o.readWorkload(r)
+	return r.Inputs, append(cluster, workload...), err
+}
 
-	if path, err = document("cluster", o.cluster); err != nil {
-		return in, nil, err
+// readCluster reads the cluster, or assumes this machine, and says why.
+func (o *solveOptions) readCluster(r *reading) (why []string, err error) {
+	path, err := document("cluster", o.cluster)
+	if err != nil {
+		return nil, err
 	}
 	if path != "" {
-		if in.Cluster, err = formats.ReadCluster(path); err != nil {
-			return in, nil, withCode(exitUsage, err)
-		}
-		if err := add("cluster", path); err != nil {
-			return in, nil, err
-		}
-	} else {
-		var why []string
-		if in.Cluster, why, err = planner.LocalCluster(in.Profile, thisMachine()); err != nil {
-			return in, nil, withCode(exitUsage, err)
-		}
-		assumed = append(assumed, why...)
+		return nil, r.cluster(path)
 	}
+	r.Cluster, why, err = planner.LocalCluster(r.Profile, thisMachine())
+	return why, withCode(exitUsage, err)
+}
 
-	if path, err = document("workload", o.workload); err != nil {
-		return in, nil, err
+// readWorkload reads the workload, or assumes one of the SLO, and says why.
+func (o *solveOptions) readWorkload(r *reading) (why []string, err error) {
+	path, err := document("workload", o.workload)
+	if err != nil {
+		return nil, err
 	}
 	if path != "" {
-		if in.Workload, err = formats.ReadWorkload(path); err != nil {
-			return in, nil, withCode(exitUsage, err)
-		}
-		if err := add("workload", path); err != nil {
-			return in, nil, err
-		}
-		in.WorkloadDir = filepath.Dir(path)
-		for _, f := range filesOf(in.Workload, path) {
-			if err := add(f.Role, f.Path); err != nil {
-				return in, nil, err
-			}
-		}
-	} else if o.from != "" && o.choices.word("slo") == "" {
-		if in.Workload = check.WorkloadOf(in.Running); in.Workload == nil {
-			return in, nil, usageErrorf("no workload here (workload.yaml), and %s does not tell what it was asked for", o.from)
-		}
-		assumed = append(assumed, "workload: as "+o.from+" was asked for")
-	} else {
-		if o.choices.word("slo") == "" {
-			return in, nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")
-		}
-		var why []string
-		slo, err := o.target()
-		if err != nil {
-			return in, nil, err
-		}
-		in.Workload, why = planner.AssumedWorkload(in.Profile, slo)
-		assumed = append(assumed, why...)
+		return nil, r.workload(path)
 	}
-	return in, assumed, nil
+	if o.from != "" && o.choices.word("slo") == "" {
+		if r.Workload = check.WorkloadOf(r.Running); r.Workload == nil {
+			return nil, usageErrorf("no workload here (workload.yaml), and %s does not tell what it was asked for", o.from)
+		}
+		return []string{"workload: as " + o.from + " was asked for"}, nil
+	}
+	if o.choices.word("slo") == "" {
+		return nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")
+	}
+	slo, err := o.target()
+	if err != nil {
+		return nil, err
+	}
+	r.Workload, why = planner.AssumedWorkload(r.Profile, slo)
+	return why, nil
 }
 
 // solveJSON is the stable document of `plan solve --json`.

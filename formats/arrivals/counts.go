@@ -84,15 +84,6 @@ func OpenCounts(path string, rng *rand.Rand, opt CountsOptions) (*Counts, error)
 	return c, nil
 }
 
-// NewCounts is OpenCounts for a stream at hand; name is what errors call it.
-func NewCounts(r io.Reader, name string, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
-	f, err := csvfile.New(r, name)
-	if err != nil {
-		return nil, err
-	}
-	return newCounts(f, rng, opt)
-}
-
 // timeColumns names the columns that tell when an interval starts.
 var timeColumns = map[string]time.Duration{"second": time.Second, "t_s": time.Second, "time_s": time.Second, "minute": time.Minute, "t_us": time.Microsecond}
 

@@ -3,7 +3,6 @@ package arrivals
 import (
 	"bufio"
 	"errors"
-	"io"
 	"math"
 	"strconv"
 	"time"
@@ -26,15 +25,6 @@ type Gaps struct {
 // OpenGaps opens a file of gaps, plain or gzip, of one model.
 func OpenGaps(path string, model int32) (*Gaps, error) {
 	f, err := open(path)
-	if err != nil {
-		return nil, err
-	}
-	return newGaps(f, model), nil
-}
-
-// NewGaps is OpenGaps for a stream at hand; name is what errors call it.
-func NewGaps(r io.Reader, name string, model int32) (*Gaps, error) {
-	f, err := csvfile.New(r, name)
 	if err != nil {
 		return nil, err
 	}

@@ -16,23 +16,15 @@ const longest = 1 << 20
 // WithLengths gives the requests of a source lengths that are drawn from
 // distributions, independently of each other; nil: one token.
 func WithLengths(s Source, rng *rand.Rand, prompt, output *formats.Lengths) Source {
-	return &withLengths{s, Lengths(prompt, rng), Lengths(output, rng)}
+	in, out := Lengths(prompt, rng), Lengths(output, rng)
+	return &changed{s, func(r *Request) bool {
+		if !s.Next(r) {
+			return false
+		}
+		r.PromptTokens, r.OutputTokens = in(), out()
+		return true
+	}}
 }
-
-type withLengths struct {
-	Source
-	prompt, output func() int32
-}
-
-func (w *withLengths) Next(r *Request) bool {
-	if !w.Source.Next(r) {
-		return false
-	}
-	r.PromptTokens, r.OutputTokens = w.prompt(), w.output()
-	return true
-}
-func (w *withLengths) Err() error   { return Err(w.Source) }
-func (w *withLengths) Close() error { return Close(w.Source) }
 
 // Lengths draws from a distribution of token counts, cut at 1 and at Max; nil: 1.
 func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {

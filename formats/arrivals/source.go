@@ -63,49 +63,38 @@ func Collect(s Source, limit int) ([]Request, error) {
 	return out, Err(s)
 }
 
-// Only leaves out the requests of models that are not wanted.
-func Only(s Source, wanted []bool) Source { return &only{s, wanted} }
-
-type only struct {
+// changed is a source whose requests are those of another, after a function.
+type changed struct {
 	Source
-	wanted []bool
+	next func(r *Request) bool
 }
 
-func (o *only) Next(r *Request) bool {
-	for o.Source.Next(r) {
-		if int(r.Model) < len(o.wanted) && o.wanted[r.Model] {
-			return true
+func (c *changed) Next(r *Request) bool { return c.next(r) }
+func (c *changed) Err() error           { return Err(c.Source) }
+func (c *changed) Close() error         { return Close(c.Source) }
+
+// Only leaves out the requests of models that are not wanted.
+func Only(s Source, wanted []bool) Source {
+	return &changed{s, func(r *Request) bool {
+		for s.Next(r) {
+			if int(r.Model) < len(wanted) && wanted[r.Model] {
+				return true
+			}
 		}
-	}
-	return false
+		return false
+	}}
 }
-func (o *only) Err() error   { return Err(o.Source) }
-func (o *only) Close() error { return Close(o.Source) }
 
 // OfClass gives all requests of a source one class.
-func OfClass(s Source, class string) Source { return &ofClass{s, class} }
-
-type ofClass struct {
-	Source
-	class string
+func OfClass(s Source, class string) Source {
+	return &changed{s, func(r *Request) bool {
+		ok := s.Next(r)
+		r.Class = class
+		return ok
+	}}
 }
-
-func (o *ofClass) Next(r *Request) bool {
-	ok := o.Source.Next(r)
-	r.Class = o.class
-	return ok
-}
-func (o *ofClass) Err() error   { return Err(o.Source) }
-func (o *ofClass) Close() error { return Close(o.Source) }
 
 // Until ends a source before the first request at or after end.
-func Until(s Source, end time.Duration) Source { return &until{s, end} }
-
-type until struct {
-	Source
-	end time.Duration
+func Until(s Source, end time.Duration) Source {
+	return &changed{s, func(r *Request) bool { return s.Next(r) && r.At < end }}
 }
-
-func (u *until) Next(r *Request) bool { return u.Source.Next(r) && r.At < u.end }
-func (u *until) Err() error           { return Err(u.Source) }
-func (u *until) Close() error         { return Close(u.Source) }

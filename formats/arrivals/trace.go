@@ -89,15 +89,6 @@ func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error
 	return t, nil
 }
 
-// NewTrace is OpenTrace for a stream at hand; name is what errors call it.
-func NewTrace(r io.Reader, name string, models []string, opts ...TraceOption) (*Trace, error) {
-	f, err := csvfile.New(r, name)
-	if err != nil {
-		return nil, err
-	}
-	return newTrace(f, models, opts)
-}
-
 func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, error) {
 	tab, err := csvfile.NewTable(f)
 	if err != nil {

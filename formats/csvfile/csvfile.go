@@ -172,6 +172,20 @@ func (t *Table) Next() error {
 	return nil
 }
 
+// Each calls a function for every row that is left, until it fails.
+func (t *Table) Each(row func() error) error {
+	for {
+		if err := t.Next(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := row(); err != nil {
+			return err
+		}
+	}
+}
+
 // wrap turns what encoding/csv says into the error type of documents.
 func (t *Table) wrap(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {

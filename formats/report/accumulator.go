@@ -136,18 +136,6 @@ func (a *Accumulator) AddDevice(d formats.DeviceReport) { a.devices = append(a.d
 // AddEvents counts events of the simulator's loop.
 func (a *Accumulator) AddEvents(n int64) { a.events += n }
 
-// Totals returns requests, completed, late and dropped so far.
-func (a *Accumulator) Totals() (requests, completed, late, dropped int64) {
-	for i := range a.models {
-		c := &a.models[i].counts
-		requests += c.Requests
-		completed += c.Completed
-		late += c.Late
-		dropped += c.totalDropped()
-	}
-	return
-}
-
 func (a *Accumulator) windowIndex(at time.Duration) int32 {
 	return int32((at - a.cfg.Warmup) / a.cfg.Window)
 }

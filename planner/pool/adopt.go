@@ -57,15 +57,16 @@ func Adopt(p *Problem, given []Given) (*Adopted, error) {
 		plan.value = min(plan.value, plan.rps[d]/p.Models[d].Weight)
 		plan.sum += plan.rps[d] * p.Models[d].Weight
 	}
-	if why := p.excess(templates, plan); why != "" {
+	c := &catalogue{Problem: p, templates: templates}
+	if why := c.excess(plan); why != "" {
 		return nil, fmt.Errorf("the pipelines take %s", why)
 	}
-	where, stuck := p.tryPlace(templates, plan, nil)
+	where, stuck := (&packing{c, plan, nil}).try()
 	if stuck >= 0 {
 		return nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[stuck].Kind)
 	}
 	return &Adopted{Carried: carried, Outcome: Outcome{
-		Pipelines: p.pipelines(templates, plan, where), RPS: plan.rps, Value: plan.value, Bound: math.NaN(),
+		Pipelines: c.pipelines(plan, where), RPS: plan.rps, Value: plan.value, Bound: math.NaN(),
 		StoppedBy: milp.StoppedByWork, Templates: len(templates),
 	}}, nil
 }

@@ -54,41 +54,17 @@ func (b *blocking) allows(p *Problem, t *stages.Template) bool {
 // maxBlockings bounds the choices that are tried.
 const maxBlockings = 256
 
-// blockings lists the choices of longest inferences; nil when the problem has
-// no time-shared pool. exact tells that none was left out.
-func (p *Problem) blockings(templates []stages.Template) (list []*blocking, exact bool) {
+// blockings lists the choices of longest inferences: nil alone, which is no rule, when
+// the problem has no time-shared pool. exact tells that none was left out.
+func (c *catalogue) blockings() (list []*blocking, exact bool) {
 	var pools []int
-	for k := range p.Pools {
-		if p.Pools[k].Time && p.Pools[k].Count > 0 {
+	for k := range c.Pools {
+		if c.Pools[k].Time && c.Pools[k].Count > 0 {
 			pools = append(pools, k)
 		}
 	}
 	if len(pools) == 0 {
-		return nil, true
-	}
-	values := make([][]time.Duration, len(pools))
-	for i, k := range pools {
-		// Below the smallest value that leaves every model a pipeline, nothing fits.
-		least := make([]time.Duration, len(p.Models))
-		for d := range least {
-			least[d] = -1
-		}
-		for ti := range templates {
-			t := &templates[ti]
-			if l := longest(t, k); least[t.Model] < 0 || l < least[t.Model] {
-				least[t.Model] = l
-			}
-		}
-		floor := slices.Max(least)
-		var vs []time.Duration
-		for ti := range templates {
-			if l := longest(&templates[ti], k); l >= floor {
-				vs = append(vs, l)
-			}
-		}
-		vs = append(vs, floor)
-		slices.Sort(vs)
-		values[i] = slices.Compact(vs)
+		return []*blocking{nil}, true
 	}
 	exact = true
 	most := maxBlockings
@@ -96,38 +72,56 @@ func (p *Problem) blockings(templates []stages.Template) (list []*blocking, exac
 		// An even share of the choices for every pool: the root of what is left.
 		most = max(2, isqrt(most))
 	}
-	for i := range values {
-		if len(values[i]) > most {
+	list = []*blocking{{longest: make([]time.Duration, len(c.Pools))}}
+	for i := len(pools) - 1; i >= 0; i-- { // the first pool's choices change the soonest
+		values := c.longest(pools[i])
+		if len(values) > most {
 			exact = false
-			values[i] = thin(values[i], most)
+			values = thin(values, most)
 		}
-	}
-	at := make([]int, len(pools))
-	for {
-		b := &blocking{longest: make([]time.Duration, len(p.Pools)), exempt: make([]bool, len(p.Models))}
-		for i, k := range pools {
-			b.longest[k] = values[i][at[i]]
-		}
-		list = append(list, b)
-		i := 0
-		for ; i < len(at); i++ {
-			if at[i]++; at[i] < len(values[i]) {
-				break
+		var wider []*blocking
+		for _, b := range list {
+			for _, v := range values {
+				next := slices.Clone(b.longest)
+				next[pools[i]] = v
+				wider = append(wider, &blocking{longest: next})
 			}
-			at[i] = 0
 		}
-		if i == len(at) {
-			break
+		list = wider
+	}
+	return c.exempt(list), exact
+}
+
+// longest lists the inferences that may be the longest on pool k, by rising time.
+func (c *catalogue) longest(k int) []time.Duration {
+	// Below the smallest value that leaves every model a pipeline, nothing fits.
+	least := slices.Repeat([]time.Duration{-1}, len(c.Models))
+	for ti := range c.templates {
+		t := &c.templates[ti]
+		if l := longest(t, k); least[t.Model] < 0 || l < least[t.Model] {
+			least[t.Model] = l
 		}
 	}
-	// Exempt: models that no choice serves.
-	exempt := make([]bool, len(p.Models))
-	for d := range p.Models {
-		exempt[d] = true
+	floor := slices.Max(least)
+	values := []time.Duration{floor}
+	for ti := range c.templates {
+		if l := longest(&c.templates[ti], k); l > floor {
+			values = append(values, l)
+		}
 	}
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// exempt notes in each choice the models that none of them serves. Where each model
+// alone is served by some choice and no single one serves all, the first choice that
+// leaves out the fewest is taken, and those are exempt.
+func (c *catalogue) exempt(list []*blocking) []*blocking {
+	exempt := slices.Repeat([]bool{true}, len(c.Models))
 	for _, b := range list {
-		for ti := range templates {
-			if t := &templates[ti]; exempt[t.Model] && b.allows(p, t) {
+		b.exempt = make([]bool, len(c.Models))
+		for ti := range c.templates {
+			if t := &c.templates[ti]; exempt[t.Model] && b.allows(c.Problem, t) {
 				exempt[t.Model] = false
 			}
 		}
@@ -135,32 +129,40 @@ func (p *Problem) blockings(templates []stages.Template) (list []*blocking, exac
 	for _, b := range list {
 		copy(b.exempt, exempt)
 	}
-	// Each model alone may be served by some choice while no single choice
-	// serves all. Then the first choice that leaves out the fewest is taken,
-	// and those are exempt.
-	if !slices.ContainsFunc(list, func(b *blocking) bool { return len(b.unserved(p, templates)) == 0 }) {
-		var best *blocking
-		var missing []int
-		for _, b := range list {
-			out := b.unserved(p, templates)
-			relaxed := &blocking{longest: b.longest, exempt: slices.Repeat([]bool{true}, len(p.Models))}
-			if len(relaxed.unserved(p, templates)) == 0 && (best == nil || len(out) < len(missing)) {
-				best, missing = b, out
-			}
-		}
-		for _, d := range missing {
-			best.exempt[d] = true
-		}
-		list = []*blocking{best}
+	if slices.ContainsFunc(list, func(b *blocking) bool { return len(c.unserved(b)) == 0 }) {
+		return list
 	}
-	return list, exact
+	var best *blocking
+	var missing []int
+	for _, b := range list {
+		out := c.unserved(b)
+		relaxed := &blocking{longest: b.longest, exempt: slices.Repeat([]bool{true}, len(c.Models))}
+		if len(c.unserved(relaxed)) == 0 && (best == nil || len(out) < len(missing)) {
+			best, missing = b, out
+		}
+	}
+	for _, d := range missing {
+		best.exempt[d] = true
+	}
+	return []*blocking{best}
+}
+
+// under lists the templates that keep the rule.
+func (c *catalogue) under(b *blocking) []int {
+	var set []int
+	for i := range c.templates {
+		if b.allows(c.Problem, &c.templates[i]) {
+			set = append(set, i)
+		}
+	}
+	return set
 }
 
 // unserved lists the models that have no template under the rule.
-func (b *blocking) unserved(p *Problem, templates []stages.Template) []int {
-	served := make([]bool, len(p.Models))
-	for i := range templates {
-		if t := &templates[i]; !served[t.Model] && b.allows(p, t) {
+func (c *catalogue) unserved(b *blocking) []int {
+	served := make([]bool, len(c.Models))
+	for i := range c.templates {
+		if t := &c.templates[i]; !served[t.Model] && b.allows(c.Problem, t) {
 			served[t.Model] = true
 		}
 	}

@@ -3,11 +3,9 @@ package pool
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 
-	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -21,10 +19,11 @@ import (
 
 // bundle is a choice for one model.
 type bundle struct {
-	list []count
-	use  []float64 // devices per pool
-	cost float64   // at the prices of the relaxation
-	move float64   // devices that have to load something, where a plan runs
+	model int
+	list  []count
+	use   []float64 // devices per pool
+	cost  float64   // at the prices of the relaxation
+	move  float64   // devices that have to load something, where a plan runs
 }
 
 // Work limits of bundles.
@@ -46,10 +45,25 @@ const (
 	bundleTop       = 0.04  // whole replicas rarely cost more: no lower objective is tried first
 )
 
+// bundling looks for plans by bundles.
+type bundling struct {
+	*search
+	spent milp.Stats
+	n     int // bundles that were chosen from last
+}
+
 // bundles looks for a better plan by bundles.
-func (x *search) bundles(ctx context.Context) error {
-	var work milp.Stats
-	n := 0
+func (x *phases) bundles(ctx context.Context) error {
+	b := &bundling{search: x.search}
+	err := b.bisect(ctx)
+	if err == nil {
+		x.phase("bundles", b.n, b.spent)
+	}
+	return err
+}
+
+// bisect looks for the largest objective that bundles reach.
+func (x *bundling) bisect(ctx context.Context) error {
 	rounds := bundleRounds
 	if x.goal.cost() != nil {
 		rounds = 1 // the rates are given
@@ -76,12 +90,10 @@ func (x *search) bundles(ctx context.Context) error {
 				break
 			}
 		}
-		plan, choices, st, err := x.bundlesAt(ctx, mid, w)
+		plan, err := x.at(ctx, mid, w)
 		if err != nil {
 			return err
 		}
-		n = choices
-		work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
 		if plan == nil {
 			hi = mid
 			if refined {
@@ -97,7 +109,6 @@ func (x *search) bundles(ctx context.Context) error {
 			refined = true
 		}
 	}
-	x.phase("bundles", n, work)
 	return nil
 }
 
@@ -108,56 +119,49 @@ type wish struct {
 	moves bool      // as few of them as can be
 }
 
-// bundlesAt looks for a plan of a throughput, in units. It tells how many
-// bundles it chose from.
-func (x *search) bundlesAt(ctx context.Context, value float64, w wish) (plan *counts, n int, work milp.Stats, err error) {
-	byModel := make([][]int, len(x.p.Models))
+// at looks for a plan of a throughput, in units.
+func (x *bundling) at(ctx context.Context, value float64, w wish) (*counts, error) {
+	byModel := make([][]int, len(x.Models))
 	for _, i := range x.ranked() {
 		byModel[x.templates[i].Model] = append(byModel[x.templates[i].Model], i)
 	}
 	var choices []bundle
-	var of []int
 	for d := range byModel {
 		slices.SortStableFunc(byModel[d], func(a, b int) int {
-			return cmp.Compare(x.p.cost(x.u, &x.templates[a], x.lp.price), x.p.cost(x.u, &x.templates[b], x.lp.price))
+			return cmp.Compare(x.cost(&x.templates[a], x.lp.price), x.cost(&x.templates[b], x.lp.price))
 		})
-		for _, b := range x.modelBundles(d, byModel[d], max(x.theta(value)*x.p.Models[d].Weight, x.p.Models[d].MinRPS)) {
-			choices, of = append(choices, b), append(of, d)
-		}
+		choices = append(choices, x.ofModel(d, byModel[d], max(x.theta(value)*x.Models[d].Weight, x.Models[d].MinRPS))...)
 	}
+	x.n = len(choices)
 	// Shares that fit by their sum need not fit one by one: then a little of
 	// the pool stays idle.
-	w.idle = make([]float64, len(x.p.Pools))
+	w.idle = make([]float64, len(x.Pools))
 	for range bundlePacks {
-		var st milp.Stats
-		if plan, st, err = x.choose(ctx, choices, of, w); err != nil {
-			return nil, len(choices), work, err
+		plan, err := x.choose(ctx, choices, w)
+		if plan == nil || err != nil {
+			return nil, err
 		}
-		work.Nodes, work.Iterations = work.Nodes+st.Nodes, work.Iterations+st.Iterations
-		if plan == nil {
-			break
-		}
-		_, stuck := x.p.tryPlace(x.templates, plan, nil)
+		stuck := x.stuck(plan)
 		if stuck < 0 {
-			return plan, len(choices), work, nil
+			return plan, nil
 		}
 		w.idle[stuck] += packStep
 		x.keep(plan)
 	}
-	return nil, len(choices), work, nil
+	return nil, nil
 }
 
-// modelBundles lists good bundles that carry a rate.
-func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
+// ofModel lists good bundles of a model that carry a rate.
+func (x *bundling) ofModel(d int, list []int, rps float64) []bundle {
 	var out []bundle
 	add := func(parts ...count) {
-		b := bundle{list: parts, use: x.p.taken(x.templates, parts)}
+		b := bundle{model: d, list: parts, use: x.used(parts)}
 		if x.stay != nil {
-			b.move = x.moved(&counts{list: parts})
+			b.move = x.stay.moved(parts)
 		}
 		for k, v := range b.use {
-			b.cost += x.lp.price[k] * v / float64(max(x.p.Pools[k].Count, 1))
-			if v > float64(x.p.Pools[k].Count) {
+			b.cost += x.lp.price[k] * v / float64(max(x.Pools[k].Count, 1))
+			if v > float64(x.Pools[k].Count) {
 				return
 			}
 		}
@@ -184,13 +188,9 @@ func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
 	}
 	order := func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) }
 	if x.stay != nil {
-		x.stayBundles(d, few, rps, add)
+		x.ofRunning(d, few, rps, add)
 		// As if loading a device took as much of it as running on it.
-		most := 0.0
-		for k := range x.p.Pools {
-			most += float64(x.p.Pools[k].Count)
-		}
-		worth := 0.0
+		most, worth := float64(x.devices()), 0.0
 		for _, v := range x.lp.price {
 			worth += v
 		}
@@ -213,9 +213,9 @@ func (x *search) modelBundles(d int, list []int, rps float64) []bundle {
 	return kept
 }
 
-// stayBundles adds bundles of what runs of a model: with fewer replicas where
+// ofRunning adds bundles of what runs of a model: with fewer replicas where
 // it carries more than the rate, else with more of one pipeline.
-func (x *search) stayBundles(d int, few []int, rps float64, add func(...count)) {
+func (x *bundling) ofRunning(d int, few []int, rps float64, add func(...count)) {
 	var list []count
 	total := 0.0
 	for _, c := range x.stay.list {
@@ -250,162 +250,4 @@ func (x *search) stayBundles(d int, few []int, rps float64, add func(...count)) 
 			}
 		}
 	}
-}
-
-// taken is the devices of exclusive pools that templates of one model take.
-func (p *Problem) taken(templates []stages.Template, list []count) []float64 {
-	use := make([]float64, len(p.Pools))
-	if p.Rounding == Fractional {
-		for _, c := range list {
-			for si, s := range templates[c.template].Stages {
-				use[s.Pool] += float64(c.replicas[si]) / float64(s.Share)
-			}
-		}
-		return use
-	}
-	slots := make([]float64, p.MaxPartitions*len(p.Pools))
-	for _, c := range list {
-		for si, s := range templates[c.template].Stages {
-			slots[si*len(p.Pools)+s.Pool] += float64(c.replicas[si]) / float64(s.Share)
-		}
-	}
-	for i, v := range slots {
-		use[i%len(p.Pools)] += math.Ceil(v - 1e-9)
-	}
-	return use
-}
-
-// overPrice is what devices beyond those there are cost where bundles have a price.
-const overPrice = 100
-
-// bundlePrice is what a bundle costs by a wish, and whether bundles cost anything.
-func (x *search) bundlePrice(b *bundle, w *wish) (price float64, any bool) {
-	if w.moves {
-		return b.move / max(w.most, 1), true
-	}
-	unit := x.goal.cost()
-	for k, v := range b.use {
-		if unit != nil {
-			price += unit[k] * v / float64(max(x.p.Pools[k].Count, 1))
-		}
-	}
-	return price, unit != nil
-}
-
-// choose picks one bundle per model within the devices: any choice, or where
-// bundles have a price a cheap one. It returns nil where it finds none.
-func (x *search) choose(ctx context.Context, choices []bundle, of []int, w wish) (*counts, milp.Stats, error) {
-	_, priced := x.bundlePrice(&bundle{}, &w)
-	m := milp.New("bundles")
-	over := m.AddVar("over", -1, milp.Inf, 1)
-	if priced {
-		m.SetBounds(over, 0, milp.Inf)
-		m.SetObj(over, overPrice)
-	}
-	one := make([]milp.Row, len(x.p.Models))
-	for d := range one {
-		one[d] = m.AddEQ("one "+x.p.Models[d].Name, 1)
-	}
-	pools := make([]milp.Row, len(x.p.Pools))
-	for k := range pools {
-		if x.p.Pools[k].Count > 0 {
-			pools[k] = m.AddLE("devices "+x.p.Pools[k].Kind, 1-w.idle[k]/float64(x.p.Pools[k].Count), milp.Term{Var: over, Coef: -1})
-		}
-	}
-	moves := milp.Row(-1)
-	if x.stay != nil {
-		moves = m.AddLE("moves", w.most, milp.Term{Var: over, Coef: -max(w.most, 1)})
-	}
-	z := make([]milp.Var, len(choices))
-	for i := range choices {
-		z[i] = m.AddBool("", 0)
-		if priced {
-			price, _ := x.bundlePrice(&choices[i], &w)
-			m.SetObj(z[i], price)
-		}
-		if moves >= 0 && choices[i].move > 0 {
-			m.AddTerm(moves, z[i], choices[i].move)
-		}
-		m.AddTerm(one[of[i]], z[i], 1)
-		for k, v := range choices[i].use {
-			if v > 0 {
-				m.AddTerm(pools[k], z[i], v/float64(x.p.Pools[k].Count))
-			}
-		}
-	}
-	// Where even parts of bundles do not fit, whole ones do not.
-	relaxed := m.Clone()
-	for _, v := range z {
-		relaxed.SetInteger(v, false)
-	}
-	sol, err := x.s.Solve(ctx, relaxed, milp.Options{Seed: x.o.Seed})
-	if err != nil {
-		return nil, milp.Stats{}, fmt.Errorf("solving the relaxation over %d bundles: %w", len(choices), err)
-	}
-	work := sol.Stats
-	if !sol.Feasible() || sol.At(over) > 1e-9 {
-		return nil, work, nil
-	}
-	// Models that the relaxation does not split keep their bundle at first; the
-	// others, and in later rounds some more, are chosen anew.
-	open := make([]bool, len(x.p.Models))
-	for i, v := range z {
-		if f := sol.At(v); f > 1e-6 && f < 1-1e-6 {
-			open[of[i]] = true
-		}
-	}
-	at := sol.X
-	next := 0
-	looks, close := bundleLooks, 1e-4
-	if w.moves {
-		looks, close = stayLooks, 0.5/max(w.most, 1) // half a device
-	}
-	for round := range looks {
-		if ctx.Err() != nil {
-			return nil, work, nil
-		}
-		part := m.Clone()
-		for i, v := range z {
-			if !open[of[i]] {
-				f := math.Round(at[v])
-				part.SetBounds(v, f, f)
-			}
-		}
-		o := milp.Options{
-			AbsGap: close, MaxNodes: bundleNodes * int64(x.o.Effort), MaxIterations: bundleNodes * iterationsPer * int64(x.o.Effort),
-			Seed: x.o.Seed, HeuristicEffort: heuristicEffort,
-		}
-		if round > 0 {
-			o.Start = at
-		}
-		if sol, err = x.s.Solve(ctx, part, o); err != nil {
-			return nil, work, fmt.Errorf("choosing among %d bundles: %w", len(choices), err)
-		}
-		work.Nodes, work.Iterations = work.Nodes+sol.Stats.Nodes, work.Iterations+sol.Stats.Iterations
-		if !sol.Feasible() {
-			return nil, work, nil
-		}
-		if !priced && sol.At(over) <= 1e-9 {
-			break
-		}
-		at = sol.X
-		clear(open)
-		for range min(bundleOpen, len(open)) {
-			open[next%len(open)] = true
-			next += 7 // models far apart
-			if len(open)%7 == 0 && next%len(open) == 0 {
-				next++
-			}
-		}
-	}
-	if sol.At(over) > 1e-9 {
-		return nil, work, nil
-	}
-	var list []count
-	for i := range choices {
-		if sol.At(z[i]) > 0.5 {
-			list = append(list, choices[i].list...)
-		}
-	}
-	return x.p.recount(x.templates, list), work, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"inferplan/planner/stages"
@@ -49,7 +48,7 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 		}
 		return nil, nearest(ctx, p, s, o, false)
 	}
-	c := &cheapest{x, g}
+	c := &cheapest{polish{x}, g}
 	if err := c.most(ctx); err != nil {
 		return nil, err
 	}
@@ -58,41 +57,15 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 
 // cheapest is a search for the least price.
 type cheapest struct {
-	*search
+	polish
 	g *leastPrice
-}
-
-// wholePools counts the whole devices that a plan takes of every pool.
-func (p *Problem) wholePools(templates []stages.Template, plan *counts) []int {
-	parts := make([]float64, len(p.Pools)) // of pools whose stages share freely
-	slots := map[slotKey]float64{}
-	for _, c := range plan.list {
-		for si, s := range templates[c.template].Stages {
-			switch {
-			case p.Pools[s.Pool].Time:
-				parts[s.Pool] += c.rps / s.Rate
-			case p.Rounding == Fractional:
-				parts[s.Pool] += float64(c.replicas[si]) / float64(s.Share)
-			default:
-				slots[slotKey{c.model, si, s.Pool}] += float64(c.replicas[si]) / float64(s.Share)
-			}
-		}
-	}
-	out := make([]int, len(p.Pools))
-	for k, v := range parts {
-		out[k] = int(math.Ceil(v*(1-1e-9) - 1e-9))
-	}
-	for key, v := range slots {
-		out[key.pool] += int(math.Ceil(v - 1e-9))
-	}
-	return out
 }
 
 // within is the problem on the devices that a plan pays for.
 func (c *cheapest) within(plan *counts) *Problem {
-	q := *c.p
-	q.Pools = slices.Clone(c.p.Pools)
-	for k, n := range c.p.wholePools(c.templates, plan) {
+	q := *c.Problem
+	q.Pools = slices.Clone(c.Pools)
+	for k, n := range c.wholePools(plan) {
 		q.Pools[k].Count = n
 	}
 	return &q
@@ -110,31 +83,23 @@ func (c *cheapest) most(ctx context.Context) error {
 			set = append(set, i)
 		}
 	}
-	for _, n := range c.best.list {
-		set = append(set, n.template)
-	}
-	slices.Sort(set)
-	set = slices.Compact(set)
-	q := p.mip(c.u, c.templates, set, 1e6, 0)
+	q := c.on(p).program(with(set, c.best.list), 1e6, 0)
 	if c.partial {
 		q.pin(c.best)
 	}
 	if c.stay != nil {
-		c.limitMoves(q, c.stay.most)
+		q.limitMoves(c.stay, c.stay.most)
 	}
-	sol, err := c.s.Solve(ctx, q.m, milp.Options{
-		Gap: 1e-3, MaxNodes: sumNodes * int64(c.o.Effort), MaxIterations: sumNodes * iterationsPer * int64(c.o.Effort),
-		Seed: c.o.Seed, Start: c.start(q, c.best),
-	})
+	o := c.work(sumNodes)
+	o.Gap = 1e-3
+	plan, stats, err := c.solve(ctx, q, o, "the most throughput at the least price")
 	if err != nil {
-		return fmt.Errorf("solving for the most throughput at the least price: %w", err)
+		return err
 	}
-	if sol.Feasible() {
-		if plan := q.read(p, c.u, c.templates, sol); plan != nil && plan.value > c.best.value && c.g.score(c.search, plan) >= c.score() && c.placeable(plan) && c.movesLittle(plan) {
-			c.best = plan
-		}
+	if plan != nil && plan.value > c.best.value && c.g.score(c.catalogue, plan) >= c.score() && c.fits(plan) {
+		c.best = plan
 	}
-	c.phase("most throughput", len(set), sol.Stats)
+	c.phase("most throughput", len(q.set), stats)
 	return nil
 }
 
@@ -142,23 +107,24 @@ func (c *cheapest) most(ctx context.Context) error {
 // the devices paid for, exclusive ones only where whole devices pack.
 func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 	paid := c.within(c.best)
-	p := *c.p
-	p.Pools = slices.Clone(c.p.Pools)
+	p := *c.Problem
+	p.Pools = slices.Clone(c.Pools)
 	for k := range p.Pools {
 		if p.Pools[k].Time {
 			p.Pools[k].Count = paid.Pools[k].Count
 		}
 	}
-	plan, where, warnings := p.place(c.templates, c.best, c.stay.devices())
+	on := c.on(&p)
+	plan, where, warnings := on.place(c.best, c.stay.holds())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.best.list))
 	}
 	o := c.out
 	o.Warnings = append(o.Warnings, warnings...)
 	o.RPS = plan.rps
-	o.Pipelines = p.pipelines(c.templates, plan, where)
+	o.Pipelines = on.pipelines(plan, where)
 	if c.stay != nil {
-		o.Moved = c.p.moves(c.stay.running, o.Pipelines)
+		o.Moved = c.stay.loads(o.Pipelines)
 	}
 	used := make([]int, len(p.Pools))
 	for i := range o.Pipelines {
@@ -171,7 +137,7 @@ func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 	for k, n := range used {
 		o.Value += c.g.prices[k] * float64(n)
 	}
-	o.Bound = min(c.shown(c.bound()), o.Value)
+	o.Bound = min(c.shown(c.proven()), o.Value)
 	o.StoppedBy = c.stopped
 	if c.stopped == milp.StoppedByProof && o.Value > o.Bound*(1+10*proof) {
 		o.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
@@ -185,25 +151,19 @@ func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 // nearest explains why the floors cannot be carried, and the largest part of
 // them that a plan of whole devices was found for.
 func nearest(ctx context.Context, p *Problem, s milp.Solver, o Options, relaxed bool) error {
-	free := *p
-	free.Models = slices.Clone(p.Models)
-	for d := range free.Models {
-		free.Models[d].MinRPS = 0
-	}
-	x, err := newSearch(ctx, &free, s, Options{Gap: o.Gap, Effort: o.Effort, Seed: o.Seed}, throughput{})
+	free := p.withoutFloors()
+	x, err := newSearch(ctx, free, s, Options{Gap: o.Gap, Effort: o.Effort, Seed: o.Seed}, throughput{})
 	if err != nil {
 		return err
 	}
-	x.p = p
+	x.catalogue = x.on(p)
+	why := &diagnosis{x}
 	if !relaxed {
-		return x.tooFewDevices(ctx)
+		return why.tooFewDevices(ctx)
 	}
-	err = x.floorsTooHigh(ctx)
-	var inf *Infeasible
-	if errors.As(err, &inf) {
-		if load := x.wholeFactor(ctx, &free); load > 0 {
-			inf.Load = load
-		}
+	inf := why.floorsTooHigh(ctx)
+	if load := why.wholeFactor(ctx, free); load > 0 {
+		inf.Load = load
 	}
-	return err
+	return inf
 }

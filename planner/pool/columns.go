@@ -61,24 +61,19 @@ func (p *Problem) sequences() float64 {
 // generates tells whether the templates are too many to list. On time-shared
 // pools they are listed all the same: the rule for blocking needs them.
 func (p *Problem) generates() bool {
-	most, devices := float64(enumerable), 0
-	for k := range p.Pools {
-		devices += p.Pools[k].Count
-	}
-	if devices >= largeCluster {
+	most := float64(enumerable)
+	if p.devices() >= largeCluster {
 		most /= 10
 	}
-	return p.sequences() > most && !slices.ContainsFunc(p.Pools, func(p stages.Pool) bool { return p.Time })
+	return p.sequences() > most && !p.timed()
 }
 
 // columns is a column generation under way.
 type columns struct {
-	p       *Problem
+	*catalogue
 	s       milp.Solver
-	u       units
-	cost    []float64   // per pool, of all its devices; nil where throughput is looked for
+	prices  []float64   // per pool, of all its devices; nil where throughput is looked for
 	pricers [][]*pricer // per model and batch size
-	list    []stages.Template
 	have    map[string]bool
 	rounds  int
 }
@@ -86,47 +81,17 @@ type columns struct {
 // generate returns templates that hold an optimum of the linear program over
 // all templates, with that program's solution and proven bound, and others of
 // little loss besides. extra are templates to have in any case.
-func (p *Problem) generate(ctx context.Context, s milp.Solver, cost []float64, extra []stages.Template) (*columns, *relaxation, error) {
-	c := &columns{p: p, s: s, cost: cost, have: map[string]bool{}}
-	perDevice := make([]float64, len(p.Pools))
+func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64, extra []stages.Template) (*columns, *relaxation, error) {
+	c := &columns{catalogue: &catalogue{Problem: p, partial: true}, s: s, prices: prices, have: map[string]bool{}}
 	for d := range p.Models {
-		var list []*pricer
-		found := false
-		for k := range p.Pools {
-			perDevice[k] = 1 / float64(max(p.Pools[k].Count, 1))
-		}
-		for _, b := range p.Models[d].BatchSizes() {
-			q := p.pricer(d, b)
-			if q == nil {
-				continue
-			}
-			list = append(list, q)
-			q.set(perDevice)
-			if t, _ := q.relaxed(); t != nil {
-				found = true
-				c.add(t)
-			}
-		}
-		// Where the relaxation met none within the limits, the exact search tells.
-		for i := 0; i < len(list) && !found; i++ {
-			if ts, _ := list[i].exact(math.Inf(1), columnSteps); len(ts) > 0 {
-				found = true
-				c.add(&ts[0])
-			}
-		}
-		c.pricers = append(c.pricers, list)
-		if !found {
-			_, tooBig, err := p.enumerate(d)
-			if err != nil {
-				tooBig = 0
-			}
-			return nil, nil, p.noPipeline(d, tooBig)
+		if err := c.begin(d); err != nil {
+			return nil, nil, err
 		}
 	}
 	for i := range extra {
 		c.add(&extra[i])
 	}
-	c.u = p.units(c.list)
+	c.setUnits()
 	r, err := c.solve(ctx)
 	if err != nil {
 		return c, nil, err
@@ -137,6 +102,45 @@ func (p *Problem) generate(ctx context.Context, s milp.Solver, cost []float64, e
 	return c, r, nil
 }
 
+// begin makes the pricers of a model, and its first templates: the cheapest where
+// all devices of a pool cost the same.
+func (c *columns) begin(d int) error {
+	perDevice := make([]float64, len(c.Pools))
+	for k := range c.Pools {
+		perDevice[k] = 1 / float64(max(c.Pools[k].Count, 1))
+	}
+	var list []*pricer
+	found := false
+	for _, b := range c.Models[d].BatchSizes() {
+		q := c.pricer(d, b)
+		if q == nil {
+			continue
+		}
+		list = append(list, q)
+		q.set(perDevice)
+		if t, _ := q.relaxed(); t != nil {
+			found = true
+			c.add(t)
+		}
+	}
+	// Where the relaxation met none within the limits, the exact search tells.
+	for i := 0; i < len(list) && !found; i++ {
+		if t, _ := list[i].exact(math.Inf(1), columnSteps); t != nil {
+			found = true
+			c.add(t)
+		}
+	}
+	c.pricers = append(c.pricers, list)
+	if found {
+		return nil
+	}
+	_, tooBig, err := c.enumerate(d)
+	if err != nil {
+		tooBig = 0
+	}
+	return c.noPipeline(d, tooBig)
+}
+
 // add keeps a template that is new.
 func (c *columns) add(t *stages.Template) bool {
 	k := t.Key()
@@ -144,7 +148,7 @@ func (c *columns) add(t *stages.Template) bool {
 		return false
 	}
 	c.have[k] = true
-	c.list = append(c.list, *t)
+	c.templates = append(c.templates, *t)
 	return true
 }
 
@@ -153,13 +157,12 @@ const shortfall = 1000
 
 // solve adds columns until none pays.
 func (c *columns) solve(ctx context.Context) (*relaxation, error) {
-	p := c.p
-	l := p.lp(c.u, c.cost, c.list, all(len(c.list)), -1, true)
+	l := c.master(c.prices, all(len(c.templates)), -1, true)
 	var short []milp.Var
-	for d := range p.Models {
+	for d := range c.Models {
 		if l.floors[d] >= 0 {
 			worse := -float64(shortfall)
-			if c.cost != nil {
+			if c.prices != nil {
 				worse = shortfall
 			}
 			short = append(short, l.m.AddColumn("", 0, milp.Inf, worse, milp.Entry{Row: l.floors[d], Coef: 1}))
@@ -173,24 +176,26 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 		c.rounds++
 		sol, err := c.s.Solve(ctx, l.m, milp.Options{Basis: basis})
 		if err != nil {
-			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.list), err)
+			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.templates), err)
 		}
 		if sol.Status != milp.Optimal {
 			return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 		}
 		basis = sol.Basis
-		w := l.weights(p, c.u, sol.RowDuals)
-		before := len(c.list)
-		least := make([]float64, len(p.Models))
-		if w.scaled || c.cost != nil {
-			for d := range p.Models {
+		w := l.weights(sol.RowDuals)
+		before := len(c.templates)
+		least := make([]float64, len(c.Models))
+		if w.scaled || c.prices != nil {
+			for d := range c.Models {
 				if least[d], err = c.price(ctx, d, w.price, w.worth[d], false); err != nil {
 					return nil, err
 				}
 			}
 		}
-		if len(c.list) > before {
-			p.addColumns(l, c.u, c.list, before)
+		if len(c.templates) > before {
+			for i := before; i < len(c.templates); i++ {
+				l.add(&c.templates[i])
+			}
 			continue
 		}
 		for _, v := range short {
@@ -198,16 +203,9 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 				return nil, errInfeasible
 			}
 		}
-		r := l.relaxation(sol, all(len(c.list)))
-		p.prove(c.u, l, w, least, -1, r)
+		r := l.relaxation(sol, all(len(c.templates)))
+		l.prove(w, least, r)
 		return r, nil
-	}
-}
-
-// addColumns adds the templates from first on to the program.
-func (p *Problem) addColumns(l *lpModel, u units, list []stages.Template, first int) {
-	for i := first; i < len(list); i++ {
-		l.x = append(l.x, p.addColumn(l, u, &list[i]))
 	}
 }
 
@@ -220,7 +218,7 @@ const paying = 1e-9
 func (c *columns) price(ctx context.Context, d int, price []float64, worth float64, relaxed bool) (float64, error) {
 	perDevice := make([]float64, len(price))
 	for k := range price {
-		perDevice[k] = price[k] * c.u.rps[d] / float64(max(c.p.Pools[k].Count, 1))
+		perDevice[k] = price[k] * c.u.rps[d] / float64(max(c.Pools[k].Count, 1))
 	}
 	limit := worth * (1 - paying)
 	least := math.Inf(1)
@@ -244,12 +242,12 @@ func (c *columns) price(ctx context.Context, d int, price []float64, worth float
 		if ctx.Err() != nil {
 			return 0, fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
 		}
-		list, ok := q.exact(limit, columnSteps)
+		t, ok := q.exact(limit, columnSteps)
 		if !ok {
 			least = min(least, q.least())
 		}
-		for i := range list[:min(len(list), 4)] {
-			c.add(&list[i])
+		if t != nil {
+			c.add(t)
 		}
 	}
 	return least, nil
@@ -271,7 +269,7 @@ func (c *columns) enrich(ctx context.Context, r *relaxation) error {
 		for k := range price {
 			price[k] *= 1 + perturbation*(2*rnd.Float64()-1)
 		}
-		for d := range c.p.Models {
+		for d := range c.Models {
 			if ctx.Err() != nil {
 				return fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
 			}
@@ -281,7 +279,7 @@ func (c *columns) enrich(ctx context.Context, r *relaxation) error {
 		}
 	}
 	for _, i := range r.used {
-		t := c.list[i]
+		t := c.templates[i]
 		for _, q := range c.pricers[t.Model] {
 			if q.Batch != t.Batch {
 				continue
@@ -306,13 +304,4 @@ func (c *columns) enrich(ctx context.Context, r *relaxation) error {
 		}
 	}
 	return nil
-}
-
-// all lists the first n indexes.
-func all(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
-	}
-	return out
 }

@@ -20,15 +20,14 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 3, blocks: 6, batches: 3, partitions: 3, memory: true, floors: true})
 		ctx := context.Background()
-		templates, err := p.list()
+		every, err := p.list()
 		if err != nil {
 			if _, _, err := p.generate(ctx, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("column generation finds pipelines where there are none")
 			}
 			return
 		}
-		u := p.units(templates)
-		want, wantErr := p.relax(ctx, highs.Solver{}, u, nil, templates, all(len(templates)), -1)
+		want, wantErr := every.relax(ctx, highs.Solver{}, nil, all(len(every.templates)), -1)
 		c, got, err := p.generate(ctx, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -36,7 +35,7 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 		if err != nil {
 			return
 		}
-		a, b := want.value*u.theta, got.value*c.u.theta
+		a, b := want.value*every.u.theta, got.value*c.u.theta
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("column generation has %v, enumeration %v", b, a)
 		}
@@ -59,11 +58,11 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 			prices = append(prices, float64(rapid.IntRange(1, 20).Draw(t, "price"))/4)
 		}
 		ctx, g := context.Background(), newLeastPrice(p, prices)
-		templates, err := p.list()
+		every, err := p.list()
 		if err != nil {
 			return
 		}
-		want, wantErr := p.relax(ctx, highs.Solver{}, p.units(templates), g.cost(), templates, all(len(templates)), -1)
+		want, wantErr := every.relax(ctx, highs.Solver{}, g.cost(), all(len(every.templates)), -1)
 		_, got, err := p.generate(ctx, highs.Solver{}, g.cost(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
@@ -204,11 +203,11 @@ func TestTinyFloorIsKept(t *testing.T) {
 	}}
 	g := newLeastPrice(p, []float64{3, 1})
 	const price = 0.05 / 1000 // of a device of price 1 that carries 1000 requests/s
-	templates, err := p.list()
+	every, err := p.list()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.relax(context.Background(), highs.Solver{}, p.units(templates), g.cost(), templates, all(len(templates)), -1)
+	r, err := every.relax(context.Background(), highs.Solver{}, g.cost(), all(len(every.templates)), -1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,24 +48,25 @@ func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outco
 	if err != nil {
 		return nil, err
 	}
+	k := &pairing{x.catalogue}
 	var out *Adopted
-	var phases []Phase
+	var done []Phase
 	for _, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){leastNP, mostNP} {
 		np, err := baseline(ctx, p, s, o)
 		if err != nil {
 			return nil, err
 		}
-		phases = append(phases, np.Phases...)
-		next, err := Adopt(p, p.pairs(x.templates, p.deal(np)))
+		done = append(done, np.Phases...)
+		next, err := Adopt(p, k.pairs(k.deal(np)))
 		if err != nil {
 			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
 		}
-		if out == nil || p.betterThan(&next.Outcome, &out.Outcome) {
+		if out == nil || k.better(&next.Outcome, &out.Outcome) {
 			out = next
 		}
 	}
-	out.Bound = max(x.theta(x.bound()), out.Value)
-	out.Templates, out.Phases = len(x.templates), append(phases, x.out.Phases...)
+	out.Bound = max(x.theta(x.proven()), out.Value)
+	out.Templates, out.Phases = len(x.templates), append(done, x.out.Phases...)
 	out.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {
 		out.StoppedBy = milp.StoppedByInterrupt
@@ -73,11 +74,14 @@ func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outco
 	return &out.Outcome, nil
 }
 
-// betterThan compares plans by objective, weighted sum of rates and devices.
-func (p *Problem) betterThan(a, b *Outcome) bool {
+// pairing gives devices to models, and repeats pairs of them.
+type pairing struct{ *catalogue }
+
+// better compares plans by objective, weighted sum of rates and devices.
+func (k *pairing) better(a, b *Outcome) bool {
 	sum := func(o *Outcome) (rps, devices float64) {
 		for d, v := range o.RPS {
-			rps += v * p.Models[d].Weight
+			rps += v * k.Models[d].Weight
 		}
 		for i := range o.Pipelines {
 			for _, v := range o.Pipelines[i].Devices {
@@ -99,10 +103,10 @@ func (p *Problem) betterThan(a, b *Outcome) bool {
 
 // deal gives every model the devices that it has in a plan, and an even share
 // of the idle ones: [model][pool].
-func (p *Problem) deal(np *Outcome) [][]int {
-	out := make([][]int, len(p.Models))
+func (k *pairing) deal(np *Outcome) [][]int {
+	out := make([][]int, len(k.Models))
 	for d := range out {
-		out[d] = make([]int, len(p.Pools))
+		out[d] = make([]int, len(k.Pools))
 	}
 	for i := range np.Pipelines {
 		pl := &np.Pipelines[i]
@@ -110,42 +114,42 @@ func (p *Problem) deal(np *Outcome) [][]int {
 			out[pl.Model][pl.Stages[si].Pool] += pl.Replicas[si]
 		}
 	}
-	for k := range p.Pools {
-		idle := p.Pools[k].Count
+	for i := range k.Pools {
+		idle := k.Pools[i].Count
 		for d := range out {
-			idle -= out[d][k]
+			idle -= out[d][i]
 		}
 		for d := range out {
-			out[d][k] += idle / len(p.Models)
+			out[d][i] += idle / len(k.Models)
 		}
 	}
 	return out
 }
 
 // pairs uses the devices of each model one pair at a time.
-func (p *Problem) pairs(templates []stages.Template, devices [][]int) []Given {
+func (k *pairing) pairs(devices [][]int) []Given {
 	var out []Given
 	use := func(i, n int) {
 		if i < 0 || n == 0 {
 			return
 		}
-		t := &templates[i]
+		t := &k.templates[i]
 		g := Given{Model: t.Model, Batch: t.Batch}
 		for _, s := range t.Stages {
 			g.Stages = append(g.Stages, GivenStage{First: s.First, Last: s.Last, Pool: s.Pool, Share: 1, Replicas: n})
 		}
 		out = append(out, g)
 	}
-	for d := range p.Models {
-		alone := slices.Repeat([]int{-1}, len(p.Pools)) // best whole model per kind
+	for d := range k.Models {
+		alone := slices.Repeat([]int{-1}, len(k.Pools)) // best whole model per kind
 		chain := -1                                     // best chain of two kinds
 		better := func(at *int, i int) {
-			if *at < 0 || slowest(&templates[i]) > slowest(&templates[*at]) {
+			if *at < 0 || slowest(&k.templates[i]) > slowest(&k.templates[*at]) {
 				*at = i
 			}
 		}
-		for i := range templates {
-			t := &templates[i]
+		for i := range k.templates {
+			t := &k.templates[i]
 			if t.Model != d || slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return s.Share != 1 }) {
 				continue
 			}
@@ -158,21 +162,21 @@ func (p *Problem) pairs(templates []stages.Template, devices [][]int) []Given {
 		}
 		left := slices.Clone(devices[d])
 		if chain >= 0 {
-			a, b := templates[chain].Stages[0].Pool, templates[chain].Stages[1].Pool
+			a, b := k.templates[chain].Stages[0].Pool, k.templates[chain].Stages[1].Pool
 			apart := 0.0
-			for _, k := range []int{a, b} {
-				if alone[k] >= 0 {
-					apart += slowest(&templates[alone[k]])
+			for _, i := range []int{a, b} {
+				if alone[i] >= 0 {
+					apart += slowest(&k.templates[alone[i]])
 				}
 			}
-			if n := min(left[a], left[b]); slowest(&templates[chain]) > apart {
+			if n := min(left[a], left[b]); slowest(&k.templates[chain]) > apart {
 				use(chain, n)
 				left[a] -= n
 				left[b] -= n
 			}
 		}
-		for k, n := range left {
-			use(alone[k], n)
+		for i, n := range left {
+			use(alone[i], n)
 		}
 	}
 	return out

@@ -16,31 +16,40 @@
 //	tune.go       the margin that simulation certifies most with
 //	recorded.go   plans that others recorded, as ours
 //	problem.go    the problem as numbers, without documents
+//	catalogue.go  the possible pipelines of a problem: its templates, and units for programs over them
 //	dominance.go  the templates, less those that another dominates
-//	price.go      the cheapest template at given prices: labels along the layers, with Lagrangian bounds
-//	columns.go    the same program without listing the templates, where they are too many
-//	bundle.go     whole replicas for many models: one choice per model within the devices
+//	columns.go    templates by column generation, where they are too many to list
+//	price.go      the cheapest template at given prices: Lagrangian bounds
+//	labels.go     the same exactly: labels along the layers, cut by those bounds
+//	bundle.go     whole replicas for many models: bundles that carry a model's rate
+//	choosing.go   one bundle per model within the devices
 //	memory.go     what time-shared pools hold: the weights of the same blocks once
 //	blocking.go   the rule for time-shared pools, where stages of several pipelines run on one device
-//	lp.go         a linear program over all templates: a proven bound on every plan, and prices
+//	lp.go         a linear program over templates (the restricted master): a proven bound on every plan, and prices
 //	loss.go       what a plan must lose at least when it uses a template
 //	whole.go      a tighter bound: whole devices of each kind to each model
 //	losses.go     the best plans as sums of whole replicas whose losses fit the gap: a knapsack, and the proof
+//	joining.go    sums of all models that fit the devices together
 //	mip.go        integer programs over some templates
-//	search.go     the phases, whatever is looked for: LP, rounding, basis, small pool, survivors (the proof)
+//	search.go     a solve under way, whatever is looked for: the relaxations, their choices, the bound, what is reported
+//	phases.go     what improves plan and bound: rounding, basis, small pool, survivors (the proof)
+//	incumbent.go  the best plan so far, and the choice of the blocking rule that is looked at
 //	goal.go       what is looked for: the most throughput, or the least price
 //	floors.go     the one tolerance, and floors at the edge of what is carried
 //	solve.go      the most throughput, and at that the largest weighted sum
+//	polish.go     among plans as good, those of fewer moves, a larger sum, fewer devices
 //	latency.go    among plans as good, one of less latency
 //	nic.go        devices that leave the NIC of their node to others
 //	round.go      the plan recomputed from integer counts
 //	place.go      replicas onto physical devices, never more than a whole one
+//	hold.go       what devices hold, and placement around it
 //	cheapest.go   the least price (cost, power, devices) that carries given rates, and at that the most throughput
 //	baseline.go   NP: no partitioning, whole devices; the largest weighted sum on the fewest of them
 //	dartr.go      DART-r: devices split by model, one of each kind to a pair
 //	adopt.go      pipelines that others chose, with our costs and placement
 //	replan.go     a plan that continues a running one and moves few devices
-//	limits.go     what limits the objective, what more would buy, and what is missing when nothing fits
+//	limits.go     what limits the objective and what more would buy; why a model has no pipeline
+//	diagnosis.go  what is missing when no plan serves every model
 //
 // Times of ranges of blocks need not add up: a stage takes what its blocks do in one
 // piece (package stages). No bound rests on sums of blocks. Templates carry the times

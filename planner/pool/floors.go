@@ -3,8 +3,6 @@ package pool
 import (
 	"errors"
 	"slices"
-
-	"inferplan/planner/stages"
 )
 
 // tolerance is the part by which a plan may miss what is asked of it: a floor
@@ -42,7 +40,7 @@ func atFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, err
 		return nil, err
 	}
 	slack := sameValue
-	if slices.ContainsFunc(p.Pools, func(k stages.Pool) bool { return k.Time }) {
+	if p.timed() {
 		slack = solverTolerance // rates are the solver's there, elsewhere those of whole replicas
 	}
 	for d := range p.Models {

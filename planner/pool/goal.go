@@ -3,7 +3,6 @@ package pool
 import (
 	"math"
 
-	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -13,25 +12,26 @@ type goal interface {
 	// cost is the price of all devices of each pool, in units; nil where
 	// devices cost nothing.
 	cost() []float64
-	score(x *search, plan *counts) float64
+	score(c *catalogue, plan *counts) float64
 	// none is the score where there is no plan.
 	none() float64
 	// shown is a score as people see it.
-	shown(x *search, score float64) float64
+	shown(c *catalogue, score float64) float64
 	// tighten lowers a proven bound to the next score that a plan can have.
 	tighten(bound float64) float64
 	gap(score, bound float64) float64
-	program(x *search, set []int) *mipModel
+	// program asks for a plan of templates of a set, within a bound on scores.
+	program(c *catalogue, set []int, bound float64) *program
 }
 
 // throughput looks for the largest min over models of rps / weight.
 type throughput struct{}
 
-func (throughput) cost() []float64                        { return nil }
-func (throughput) score(x *search, plan *counts) float64  { return plan.value / x.u.theta }
-func (throughput) none() float64                          { return 0 }
-func (throughput) shown(x *search, score float64) float64 { return score * x.u.theta }
-func (throughput) tighten(bound float64) float64          { return bound }
+func (throughput) cost() []float64                           { return nil }
+func (throughput) score(c *catalogue, plan *counts) float64  { return plan.value / c.u.theta }
+func (throughput) none() float64                             { return 0 }
+func (throughput) shown(c *catalogue, score float64) float64 { return score * c.u.theta }
+func (throughput) tighten(bound float64) float64             { return bound }
 
 func (throughput) gap(score, bound float64) float64 {
 	if math.IsNaN(bound) {
@@ -43,10 +43,10 @@ func (throughput) gap(score, bound float64) float64 {
 	return (bound - score) / bound
 }
 
-func (throughput) program(x *search, set []int) *mipModel {
+func (throughput) program(c *catalogue, set []int, bound float64) *program {
 	// Not below the relaxation: at a tighter limit all its solutions look alike,
 	// and the search for plans loses its way.
-	return x.p.mip(x.u, x.templates, set, x.lp.bound, 0)
+	return c.program(set, bound, 0)
 }
 
 // leastPrice looks for the least price of the whole devices that carry the
@@ -73,11 +73,11 @@ func newLeastPrice(p *Problem, prices []float64) *leastPrice {
 }
 
 func (g *leastPrice) cost() []float64 { return g.parts }
-func (g *leastPrice) score(x *search, plan *counts) float64 {
-	return -g.of(x.p, x.templates, plan) / g.unit
+func (g *leastPrice) score(c *catalogue, plan *counts) float64 {
+	return -g.of(c, plan) / g.unit
 }
-func (g *leastPrice) none() float64                          { return math.Inf(-1) }
-func (g *leastPrice) shown(_ *search, score float64) float64 { return -score * g.unit }
+func (g *leastPrice) none() float64                             { return math.Inf(-1) }
+func (g *leastPrice) shown(_ *catalogue, score float64) float64 { return -score * g.unit }
 func (g *leastPrice) gap(score, bound float64) float64 {
 	if math.IsInf(score, -1) || score == 0 {
 		return math.Inf(1)
@@ -93,9 +93,9 @@ func (g *leastPrice) tighten(bound float64) float64 {
 }
 
 // of is the price of the whole devices that a plan takes.
-func (g *leastPrice) of(p *Problem, templates []stages.Template, plan *counts) float64 {
+func (g *leastPrice) of(c *catalogue, plan *counts) float64 {
 	sum := 0.0
-	for k, n := range p.wholePools(templates, plan) {
+	for k, n := range c.wholePools(plan) {
 		sum += g.prices[k] * float64(n)
 	}
 	return sum
@@ -103,15 +103,15 @@ func (g *leastPrice) of(p *Problem, templates []stages.Template, plan *counts) f
 
 // program asks for as many idle devices, by price, as can be: whole devices
 // that stay idle are not paid for.
-func (g *leastPrice) program(x *search, set []int) *mipModel {
-	q := x.p.mip(x.u, x.templates, set, 0, 0)
+func (g *leastPrice) program(c *catalogue, set []int, _ float64) *program {
+	q := c.program(set, 0, 0)
 	q.m.SetObj(q.theta, 0)
 	q.m.SetOffset(-1)
-	q.idle = make([]milp.Var, len(x.p.Pools))
-	for k := range x.p.Pools {
+	q.idle = make([]milp.Var, len(c.Pools))
+	for k := range c.Pools {
 		q.idle[k] = -1
-		if n := x.p.Pools[k].Count; n > 0 {
-			q.idle[k] = q.m.AddInt("idle "+x.p.Pools[k].Kind, 0, float64(n), g.prices[k]/g.unit)
+		if n := c.Pools[k].Count; n > 0 {
+			q.idle[k] = q.m.AddInt("idle "+c.Pools[k].Kind, 0, float64(n), g.prices[k]/g.unit)
 			q.m.AddTerm(q.pools[k], q.idle[k], 1)
 		}
 	}

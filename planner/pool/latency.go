@@ -20,17 +20,17 @@ const latencySlack = 1e-2
 // turns a long batch costs every model waiting time that the program does not
 // see; a last per cent of capacity is not worth twice the latency. On exclusive
 // pools whole devices decide, and the plan stays as it is.
-func (x *search) leastLatency(ctx context.Context) error {
+func (x *polish) leastLatency(ctx context.Context) error {
 	slack := min(x.o.Gap, latencySlack)
-	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.p.Pools, func(p stages.Pool) bool { return !p.Time }) {
+	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.Pools, func(p stages.Pool) bool { return !p.Time }) {
 		return nil
 	}
 	// The first program: least time in service per unit of theta.
-	floor := x.bound() * (1 - 0.999*slack)
+	floor := x.proven() * (1 - 0.999*slack)
 	if floor > x.value() {
 		return nil
 	}
-	l := x.p.lp(x.u, nil, x.templates, x.allowed, -1, true)
+	l := x.master(nil, x.allowed, -1, true)
 	l.m.SetSense(milp.Minimize)
 	l.m.SetObj(l.theta, 0)
 	l.m.SetBounds(l.theta, floor, milp.Inf)
@@ -53,7 +53,7 @@ func (x *search) leastLatency(ctx context.Context) error {
 		}
 	}
 	// The second: what those templates carry at most.
-	r, err := x.p.relax(ctx, x.s, x.u, nil, x.templates, used, -1)
+	r, err := x.relax(ctx, x.s, nil, used, -1)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
@@ -62,7 +62,7 @@ func (x *search) leastLatency(ctx context.Context) error {
 		t := &x.templates[ti]
 		list[i] = count{template: ti, model: t.Model, rps: r.rate[i] * x.u.rps[t.Model], replicas: make([]int, len(t.Stages))}
 	}
-	if c := x.p.recount(x.templates, list); c != nil && c.value >= x.theta(floor)*(1-1e-9) && x.inService(c) < x.inService(x.best) {
+	if c := x.recount(list); c != nil && c.value >= x.theta(floor)*(1-1e-9) && x.inService(c) < x.inService(x.best) {
 		x.best = c
 		if x.gap() > proof {
 			x.stopped = milp.StoppedByGap
@@ -73,7 +73,7 @@ func (x *search) leastLatency(ctx context.Context) error {
 }
 
 // inService is the mean latency of a plan's requests, weighted by rate.
-func (x *search) inService(c *counts) float64 {
+func (x *polish) inService(c *counts) float64 {
 	sum, rps := 0.0, 0.0
 	for _, t := range c.list {
 		sum += t.rps * x.templates[t.template].Latency.Seconds()
@@ -91,11 +91,11 @@ func (x *search) inService(c *counts) float64 {
 // plan no more requests but leave each batch more of its SLO to wait in. The
 // pipelines of the highest rates choose first. No rate falls, so the objective
 // and its proof stand. A plan that continues a running one keeps its pipelines.
-func (x *search) shorten(ctx context.Context) {
+func (x *polish) shorten(ctx context.Context) {
 	if x.stay != nil {
 		return
 	}
-	byModel := make([][]int, len(x.p.Models))
+	byModel := make([][]int, len(x.Models))
 	for _, ti := range x.allowed {
 		byModel[x.templates[ti].Model] = append(byModel[x.templates[ti].Model], ti)
 	}
@@ -109,7 +109,7 @@ func (x *search) shorten(ctx context.Context) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x.best.list[b].rps, x.best.list[a].rps) })
 	for _, ci := range order {
 		now := &x.templates[x.best.list[ci].template]
-		if ctx.Err() != nil || slices.ContainsFunc(now.Stages, func(s stages.Stage) bool { return x.p.Pools[s.Pool].Time }) {
+		if ctx.Err() != nil || slices.ContainsFunc(now.Stages, func(s stages.Stage) bool { return x.Pools[s.Pool].Time }) {
 			continue
 		}
 		for _, ti := range byModel[now.Model] {
@@ -122,11 +122,11 @@ func (x *search) shorten(ctx context.Context) {
 			}
 			list := slices.Clone(x.best.list)
 			list[ci] = carry(t, ti, list[ci].rps)
-			plan := x.p.recount(x.templates, list)
+			plan := x.recount(list)
 			if plan == nil || len(plan.list) < len(list) || plan.value < x.best.value || x.slower(plan) {
 				continue
 			}
-			if _, stuck := x.p.tryPlace(x.templates, plan, nil); stuck < 0 {
+			if x.stuck(plan) < 0 {
 				x.best = plan
 				break
 			}
@@ -135,7 +135,7 @@ func (x *search) shorten(ctx context.Context) {
 }
 
 // slower tells whether a plan gives any model less than the best one does.
-func (x *search) slower(plan *counts) bool {
+func (x *polish) slower(plan *counts) bool {
 	for d := range plan.rps {
 		if plan.rps[d] < x.best.rps[d]*(1-1e-12) {
 			return true

@@ -17,21 +17,16 @@ const lossSteps = 24
 // because whole replicas of t cost, at the prices of r, at least so much more
 // than the rate they carry is worth. Devices of one kind are priced by what
 // replicas take of them; rounding up to whole devices only adds to it.
-func (p *Problem) loss(u units, t *stages.Template, r *relaxation) float64 {
+func (c *catalogue) loss(t *stages.Template, r *relaxation) float64 {
 	worth := r.worth[t.Model]
-	unit := u.rps[t.Model]
+	unit := c.u.rps[t.Model]
 	// Rates, in units, at which a stage's replica count must grow.
-	most := math.Inf(1)
-	for k := range p.Pools {
-		if c := t.DevicesPerRPS(k); c > 0 {
-			most = min(most, float64(p.Pools[k].Count)/c/unit)
-		}
-	}
+	most := c.fullRate(t) / unit
 	exclusive, timed := false, false
 	best, tail := math.Inf(1), math.Inf(1)
-	try := func(x float64) { best = min(best, p.paid(t, r, x, unit)-worth*x) }
+	try := func(x float64) { best = min(best, c.paid(t, r, x, unit)-worth*x) }
 	for i := range t.Stages {
-		if !p.Pools[t.Stages[i].Pool].Time {
+		if !c.Pools[t.Stages[i].Pool].Time {
 			continue
 		}
 		// What a time-shared stage takes grows with every request, so the least
@@ -43,7 +38,7 @@ func (p *Problem) loss(u units, t *stages.Template, r *relaxation) float64 {
 		break
 	}
 	for i := range t.Stages {
-		if p.Pools[t.Stages[i].Pool].Time {
+		if c.Pools[t.Stages[i].Pool].Time {
 			continue
 		}
 		exclusive = true
@@ -66,7 +61,7 @@ func (p *Problem) loss(u units, t *stages.Template, r *relaxation) float64 {
 	}
 	if !math.IsInf(tail, 1) {
 		// Beyond the rates looked at, the loss grows with the rate at least.
-		best = min(best, (p.cost(u, t, r.price)-worth)*tail)
+		best = min(best, (c.cost(t, r.price)-worth)*tail)
 	}
 	if math.IsInf(best, 1) {
 		return best // not even one replica of each stage fits
@@ -75,15 +70,15 @@ func (p *Problem) loss(u units, t *stages.Template, r *relaxation) float64 {
 }
 
 // paid is the price of the whole replicas that carry rate x.
-func (p *Problem) paid(t *stages.Template, r *relaxation, x, unit float64) float64 {
+func (c *catalogue) paid(t *stages.Template, r *relaxation, x, unit float64) float64 {
 	sum := 0.0
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		n := x * unit / s.Rate
-		if !p.Pools[s.Pool].Time {
+		if !c.Pools[s.Pool].Time {
 			n = math.Ceil(n - 1e-9)
 		}
-		sum += r.price[s.Pool] * n / float64(s.Share*p.Pools[s.Pool].Count)
+		sum += r.price[s.Pool] * n / float64(s.Share*c.Pools[s.Pool].Count)
 	}
 	return sum
 }

@@ -91,20 +91,28 @@ func (l *fillings) Pop() any {
 	return v
 }
 
+// losses lowers the bound by sums of losses: first with stage positions together,
+// and where that finds the best sums there are, with them apart.
+func (x *phases) losses(work int64) {
+	if x.sums(work, false) {
+		x.sums(lossMore*lossWork, true)
+	}
+}
+
 // sums lowers the bound by the knapsack, where it is small enough, and keeps
 // the plan that it finds where that is better. It tells whether it found the
 // best sums there are; bySlot keeps stage positions apart, which takes more work.
-func (x *search) sums(work int64, bySlot bool) (exact bool) {
+func (x *phases) sums(work int64, bySlot bool) (exact bool) {
 	if x.goal.cost() != nil || x.partial || x.best == nil || x.timed() || x.stay != nil || x.many() || x.gap() <= max(x.o.Gap, proof) ||
-		bySlot && x.p.Rounding != Slot {
+		bySlot && x.Rounding != Slot {
 		return false
 	}
-	for d := range x.p.Models {
-		if x.p.Models[d].MinRPS > 0 || x.lp.worth[d] < 1e-9 {
+	for d := range x.Models {
+		if x.Models[d].MinRPS > 0 || x.lp.worth[d] < 1e-9 {
 			return false
 		}
 	}
-	k := &knapsack{x: x, limit: work * int64(x.o.Effort), bySlot: bySlot}
+	k := &knapsack{x: x.search, limit: work * int64(x.o.Effort), bySlot: bySlot}
 	exact = k.deepen()
 	if k.steps > 0 {
 		x.phase("losses", k.count, milp.Stats{Nodes: k.nodes, Iterations: k.steps})
@@ -130,7 +138,7 @@ func (k *knapsack) deepen() (exact bool) {
 		first := math.Inf(1)
 		k.count = 0
 		var all []*fillings
-		for d := range x.p.Models {
+		for d := range x.Models {
 			l := k.model(d)
 			all = append(all, l)
 			first = min(first, l.first)
@@ -144,7 +152,7 @@ func (k *knapsack) deepen() (exact bool) {
 		outside := x.lp.bound - min(first, k.budget)
 		theta, plan := k.join(all, outside)
 		if plan != nil {
-			x.keep(x.p.recount(x.templates, plan))
+			x.keep(x.recount(plan))
 		}
 		x.inner = max(min(x.inner, max(theta, outside)*(1+1e-9)), x.score())
 		if theta > outside {
@@ -177,7 +185,7 @@ func (u use) compare(v use) int {
 // keys sets up how the use of devices is written as a number; false where it
 // has no room.
 func (k *knapsack) keys() bool {
-	p, x := k.x.p, k.x
+	p, x := k.x.Problem, k.x
 	k.dims = k.dims[:0]
 	for i := range p.Pools {
 		k.dims = append(k.dims, dimension{pool: i, unit: 1})
@@ -224,7 +232,7 @@ func (d *dimension) parts(u use) int { return int(u[d.word] / d.radix % d.size) 
 // configurations of a model that lose no more than the budget, the least loss first.
 // It is false where that is too much work.
 func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
-	x, p := k.x, k.x.p
+	x, p := k.x, k.x.Problem
 	best := map[use]configuration{}
 	taken := make([]int, len(k.dims))
 	for _, ti := range x.allowed {
@@ -277,7 +285,7 @@ func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 
 // model lists the sums of a model's configurations that may be part of a better plan.
 func (k *knapsack) model(d int) *fillings {
-	x, p := k.x, k.x.p
+	x, p := k.x, k.x.Problem
 	l := &fillings{k: k, model: d, at: map[use]int32{}, first: math.Inf(1)}
 	var ok bool
 	if l.items, ok = k.configurations(d); !ok {
@@ -337,203 +345,4 @@ func (k *knapsack) model(d int) *fillings {
 		}
 	}
 	return l
-}
-
-// devices is a set of devices with which a model reaches a rate.
-type devices struct {
-	n     []int32 // per pool: whole ones, or parts where they round up together
-	rate  float64
-	price float64
-	label int32
-}
-
-// join returns the largest throughput above least for which sets of devices of
-// all models fit, or a little more, and a plan for a little less; least where
-// there is none.
-func (k *knapsack) join(all []*fillings, least float64) (theta float64, plan []count) {
-	x, p := k.x, k.x.p
-	least = max(least, x.score())
-	whole := p.Rounding == Slot
-	room := make([]int32, len(p.Pools))
-	total := 0.0
-	for i := range room {
-		room[i] = int32(p.Pools[i].Count)
-		if !whole {
-			room[i] *= int32(k.dims[i].unit)
-		}
-		total += x.lp.price[i]
-	}
-	sets := make([][]devices, len(all))
-	for d, l := range all {
-		sets[d] = l.devices(least, whole)
-	}
-	lo, hi := least, x.lp.bound
-	var at []int32
-	if len(all) == 1 {
-		for _, s := range sets[0] {
-			if s.rate > lo {
-				lo, at = s.rate, []int32{s.label}
-			}
-		}
-		hi = lo
-	}
-	for range lossTheta {
-		if hi-lo <= proof/4*hi {
-			break
-		}
-		mid := (lo + hi) / 2
-		j := &joining{k: k, room: slices.Clone(room), total: total * (1 + 1e-9), from: make([]float64, len(all)+1), chosen: make([]int32, len(all))}
-		for d := range sets {
-			j.sets = append(j.sets, minimal(sets[d], mid))
-		}
-		switch ok, known := j.fits(); {
-		case ok:
-			lo, at = mid, j.chosen
-		case !known:
-			lo, at = mid, nil // it may fit
-		default:
-			hi = mid
-		}
-	}
-	if lo > least {
-		theta = hi
-	} else {
-		theta = least
-	}
-	for d, i := range at {
-		byTemplate := map[int][]int{}
-		var order []int
-		for ; i > 0; i = all[d].list[i].parent {
-			c := &all[d].items[all[d].list[i].item]
-			t := &x.templates[c.template]
-			g, ok := byTemplate[c.template]
-			if !ok {
-				g = make([]int, len(t.Stages))
-				order = append(order, c.template)
-				byTemplate[c.template] = g
-			}
-			for si, n := range carry(t, c.template, c.rate*x.u.rps[d]).replicas {
-				g[si] += n
-			}
-		}
-		for _, ti := range order {
-			plan = append(plan, count{template: ti, model: d, replicas: byTemplate[ti]})
-		}
-	}
-	return theta, plan
-}
-
-// devices are the sets of devices of the fillings of at least a rate: the most
-// that each carries, by price.
-func (l *fillings) devices(least float64, whole bool) []devices {
-	k, p := l.k, l.k.x.p
-	var out []devices
-	byUse := map[string]int{}
-	var key []byte
-list:
-	for i := range l.list {
-		at := &l.list[i]
-		if !l.done[i] || at.rate < least {
-			continue
-		}
-		s := devices{n: make([]int32, len(p.Pools)), rate: at.rate, label: int32(i)}
-		key = key[:0]
-		for j := range k.dims {
-			dim := &k.dims[j]
-			n, parts := dim.parts(at.use), dim.unit
-			if whole {
-				n, parts = (n+parts-1)/parts, 1
-			}
-			s.n[dim.pool] += int32(n)
-			s.price += k.x.lp.price[dim.pool] * float64(n) / float64(p.Pools[dim.pool].Count*parts)
-		}
-		for j, n := range s.n {
-			if int(n) > p.Pools[j].Count && whole {
-				continue list
-			}
-			key = append(key, byte(n), byte(n>>8), byte(n>>16))
-		}
-		if j, ok := byUse[string(key)]; !ok {
-			byUse[string(key)] = len(out)
-			out = append(out, s)
-		} else if out[j].rate < s.rate {
-			out[j] = s
-		}
-	}
-	slices.SortStableFunc(out, func(a, b devices) int { return cmp.Compare(a.price, b.price) })
-	return out
-}
-
-// minimal are the sets of at least a rate that hold no other one.
-func minimal(sets []devices, rate float64) []devices {
-	var out []devices
-	for _, s := range sets {
-		if s.rate < rate {
-			continue
-		}
-		if !slices.ContainsFunc(out, func(o devices) bool {
-			for i := range s.n {
-				if o.n[i] > s.n[i] {
-					return false
-				}
-			}
-			return true
-		}) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// joining looks for one set of each model that fit together.
-type joining struct {
-	k      *knapsack
-	sets   [][]devices // by price
-	room   []int32
-	total  float64   // price of all devices
-	from   []float64 // least price of the sets of the models from here on
-	chosen []int32
-}
-
-func (j *joining) fits() (ok, known bool) {
-	for d := len(j.sets) - 1; d >= 0; d-- {
-		if len(j.sets[d]) == 0 {
-			return false, true
-		}
-		j.from[d] = j.from[d+1] + j.sets[d][0].price
-	}
-	ok = j.put(0, 0)
-	return ok, ok || j.k.steps <= j.k.limit
-}
-
-func (j *joining) put(d int, price float64) bool {
-	if d == len(j.sets) {
-		return true
-	}
-next:
-	for i := range j.sets[d] {
-		s := &j.sets[d][i]
-		if price+s.price+j.from[d+1] > j.total {
-			return false
-		}
-		if j.k.steps++; j.k.steps > j.k.limit {
-			return false
-		}
-		for i, n := range s.n {
-			if n > j.room[i] {
-				continue next
-			}
-		}
-		for i, n := range s.n {
-			j.room[i] -= n
-		}
-		j.chosen[d] = s.label
-		if j.put(d+1, price+s.price) {
-			return true
-		}
-		for i, n := range s.n {
-			j.room[i] += n
-		}
-	}
-	return false
 }

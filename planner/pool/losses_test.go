@@ -29,14 +29,14 @@ func TestLossesAgainstProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x.shrink()
+			(&phases{x}).shrink()
 			return x
 		}
 		x := fresh()
 		if x == nil || len(x.templates) > 150 || x.best == nil {
 			return
 		}
-		q := p.mip(x.u, x.templates, x.allowed, x.lp.bound, 0)
+		q := x.program(x.allowed, x.lp.bound, 0)
 		sol, err := x.s.Solve(ctx, q.m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
@@ -51,15 +51,15 @@ func TestLossesAgainstProgram(t *testing.T) {
 				t.Errorf("%s: value %v, the program allows %v", name, x.score(), sol.Bound)
 			}
 		}
-		if err := x.wholePerModel(ctx); err != nil {
+		if err := (&phases{x}).wholePerModel(ctx); err != nil {
 			t.Fatal(err)
 		}
 		holds("whole devices", x)
 		x = fresh()
-		done := x.sums(lossWork, false)
+		done := (&phases{x}).sums(lossWork, false)
 		holds("losses", x)
 		if p.Rounding == Slot {
-			done = x.sums(lossWork, true)
+			done = (&phases{x}).sums(lossWork, true)
 			holds("losses by position", x)
 		}
 		if done {
@@ -86,10 +86,10 @@ func TestLossesProve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.shrink()
+	(&phases{x}).shrink()
 	before := x.gap()
-	x.sums(lossWork, false)
-	x.sums(lossMore*lossWork, true)
+	(&phases{x}).sums(lossWork, false)
+	(&phases{x}).sums(lossMore*lossWork, true)
 	if !(before > 1e-4) || x.gap() > 1e-6 {
 		t.Errorf("gap %v, then %v", before, x.gap())
 	}

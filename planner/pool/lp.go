@@ -11,41 +11,6 @@ import (
 	"inferplan/solver/milp"
 )
 
-// units scales the programs: rates are counted in the throughput objective
-// that a cluster of this size reaches roughly, so that all variables are near 1.
-type units struct {
-	theta float64   // requests/s per weight
-	rps   []float64 // per model: theta * weight
-}
-
-func (p *Problem) units(templates []stages.Template) units {
-	alone := make([]float64, len(p.Models))
-	for i := range templates {
-		t := &templates[i]
-		rate := math.Inf(1)
-		for k := range p.Pools {
-			if u := t.DevicesPerRPS(k); u > 0 {
-				rate = min(rate, float64(p.Pools[k].Count)/u)
-			}
-		}
-		if !math.IsInf(rate, 1) {
-			alone[t.Model] = max(alone[t.Model], rate)
-		}
-	}
-	u := units{theta: math.Inf(1), rps: make([]float64, len(p.Models))}
-	for d := range p.Models {
-		u.theta = min(u.theta, alone[d]/p.Models[d].Weight)
-	}
-	u.theta /= float64(len(p.Models))
-	if !(u.theta > 0) || math.IsInf(u.theta, 0) {
-		u.theta = 1
-	}
-	for d := range p.Models {
-		u.rps[d] = u.theta * p.Models[d].Weight
-	}
-	return u
-}
-
 // relaxation is the solved linear program over a set of templates. All figures
 // are in units, value and bound are scores of the goal.
 type relaxation struct {
@@ -57,13 +22,15 @@ type relaxation struct {
 	rate  []float64 // of each used one
 }
 
-// lpModel is the linear program of section "template formulation". Without
-// costs: maximise theta with every model's rate at least weight * theta (and
-// its floor), and the devices that the rates take within the pools. With costs:
-// the least cost of the devices that the floors take.
-type lpModel struct {
+// master is the linear program over some templates, the restricted master of
+// column generation. Without costs: maximise theta with every model's rate at
+// least weight * theta (and its floor), and the devices that the rates take
+// within the pools. With costs: the least cost of the devices that the floors take.
+type master struct {
+	*catalogue
 	m      *milp.Model
-	cost   []float64 // per pool: the price of all its devices
+	prices []float64 // per pool: of all its devices; nil where they cost nothing
+	extra  int       // pool with one more device; -1 for none
 	theta  milp.Var  // -1 with costs
 	x      []milp.Var
 	models []milp.Row // -1 with costs
@@ -71,70 +38,67 @@ type lpModel struct {
 	pools  []milp.Row // -1 for empty pools
 }
 
-// lp builds the program. With extra >= 0 that pool has one more device; without
-// floors, those are left out.
-func (p *Problem) lp(u units, cost []float64, templates []stages.Template, set []int, extra int, floors bool) *lpModel {
-	l := &lpModel{m: milp.New("relaxation"), cost: cost, theta: -1}
-	if cost == nil {
+// master builds the program over a set of templates. With extra >= 0 that pool has
+// one more device. Without floors, those are left out.
+func (c *catalogue) master(prices []float64, set []int, extra int, floors bool) *master {
+	l := &master{catalogue: c, m: milp.New("relaxation"), prices: prices, extra: extra, theta: -1}
+	if prices == nil {
 		l.m.SetSense(milp.Maximize)
 		l.theta = l.m.AddVar("theta", 0, milp.Inf, 1)
 	}
-	for d := range p.Models {
+	for d := range c.Models {
 		row := milp.Row(-1)
-		if cost == nil {
-			row = l.m.AddGE("rate "+p.Models[d].Name, 0, milp.Term{Var: l.theta, Coef: -1})
+		if prices == nil {
+			row = l.m.AddGE("rate "+c.Models[d].Name, 0, milp.Term{Var: l.theta, Coef: -1})
 		}
 		l.models = append(l.models, row)
 		row = -1
-		if f := p.Models[d].MinRPS; floors && f > 0 {
-			row = l.m.AddGE("floor "+p.Models[d].Name, 1)
+		if f := c.Models[d].MinRPS; floors && f > 0 {
+			row = l.m.AddGE("floor "+c.Models[d].Name, 1)
 		}
 		l.floors = append(l.floors, row)
 	}
-	for k := range p.Pools {
-		n := p.Pools[k].Count
-		if k == extra {
-			n++
-		}
+	for k := range c.Pools {
 		row := milp.Row(-1)
-		if p.Pools[k].Count > 0 {
-			row = l.m.AddLE("devices "+p.Pools[k].Kind, float64(n)/float64(p.Pools[k].Count))
+		if c.Pools[k].Count > 0 {
+			row = l.m.AddLE("devices "+c.Pools[k].Kind, l.room(k))
 		}
 		l.pools = append(l.pools, row)
 	}
-	l.x = make([]milp.Var, len(set))
-	for i, ti := range set {
-		l.x[i] = p.addColumn(l, u, &templates[ti])
+	l.x = make([]milp.Var, 0, len(set))
+	for _, ti := range set {
+		l.add(&c.templates[ti])
 	}
 	return l
 }
 
-// addColumn adds the rate of a template to the program.
-func (p *Problem) addColumn(l *lpModel, u units, t *stages.Template) milp.Var {
+// room is the devices of a pool in parts of those it has.
+func (l *master) room(k int) float64 {
+	if k == l.extra {
+		return float64(l.Pools[k].Count+1) / float64(l.Pools[k].Count)
+	}
+	return 1
+}
+
+// add adds the rate of a template to the program.
+func (l *master) add(t *stages.Template) {
 	entries := make([]milp.Entry, 0, 8)
 	if r := l.models[t.Model]; r >= 0 {
 		entries = append(entries, milp.Entry{Row: r, Coef: 1})
 	}
 	if r := l.floors[t.Model]; r >= 0 {
-		entries = append(entries, milp.Entry{Row: r, Coef: p.ofFloor(u, t.Model)})
+		entries = append(entries, milp.Entry{Row: r, Coef: l.ofFloor(t.Model)})
 	}
-	for k := range p.Pools {
+	for k := range l.Pools {
 		if c := t.DevicesPerRPS(k); c > 0 {
-			entries = append(entries, milp.Entry{Row: l.pools[k], Coef: c * u.rps[t.Model] / float64(p.Pools[k].Count)})
+			entries = append(entries, milp.Entry{Row: l.pools[k], Coef: c * l.u.rps[t.Model] / float64(l.Pools[k].Count)})
 		}
 	}
 	obj := 0.0
-	if l.cost != nil {
-		obj = p.cost(u, t, l.cost)
+	if l.prices != nil {
+		obj = l.cost(t, l.prices)
 	}
-	return l.m.AddColumn("", 0, milp.Inf, obj, entries...)
-}
-
-// ofFloor is what one unit of a model's rate is in parts of its floor. The rows
-// of floors are counted so: a floor that is a millionth of what the cluster
-// carries would else lie within the solver's tolerance, and be ignored.
-func (p *Problem) ofFloor(u units, d int) float64 {
-	return u.rps[d] / p.Models[d].MinRPS
+	l.x = append(l.x, l.m.AddColumn("", 0, milp.Inf, obj, entries...))
 }
 
 // errInfeasible means that the floors cannot all be met.
@@ -142,8 +106,8 @@ var errInfeasible = errors.New("the relaxation is infeasible")
 
 // relax solves the linear program over a set of templates. With extra >= 0 that
 // pool has one more device.
-func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, cost []float64, templates []stages.Template, set []int, extra int) (*relaxation, error) {
-	l := p.lp(u, cost, templates, set, extra, true)
+func (c *catalogue) relax(ctx context.Context, s milp.Solver, prices []float64, set []int, extra int) (*relaxation, error) {
+	l := c.master(prices, set, extra, true)
 	sol, err := s.Solve(ctx, l.m, milp.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(set), err)
@@ -158,11 +122,11 @@ func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, cost []floa
 		}
 		return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 	}
-	w := l.weights(p, u, sol.RowDuals)
-	least := slices.Repeat([]float64{math.Inf(1)}, len(p.Models))
+	w := l.weights(sol.RowDuals)
+	least := slices.Repeat([]float64{math.Inf(1)}, len(c.Models))
 	for _, ti := range set {
-		t := &templates[ti]
-		least[t.Model] = min(least[t.Model], p.cost(u, t, w.price))
+		t := &c.templates[ti]
+		least[t.Model] = min(least[t.Model], c.cost(t, w.price))
 	}
 	r := l.relaxation(sol, set)
 	if w.up(least) > 1.001 {
@@ -170,14 +134,14 @@ func (p *Problem) relax(ctx context.Context, s milp.Solver, u units, cost []floa
 		r.price, r.worth, r.bound = w.price, w.worth, r.value*(1+1e-7)
 		return r, nil
 	}
-	p.prove(u, l, w, least, extra, r)
+	l.prove(w, least, r)
 	return r, nil
 }
 
 // relaxation reads rates and value of a solution over a set of templates.
-func (l *lpModel) relaxation(sol *milp.Solution, set []int) *relaxation {
+func (l *master) relaxation(sol *milp.Solution, set []int) *relaxation {
 	r := &relaxation{value: sol.Value}
-	if l.cost != nil {
+	if l.prices != nil {
 		r.value = -sol.Value
 	}
 	for i, ti := range set {
@@ -199,18 +163,18 @@ type weights struct {
 
 // weights reads the duals. Without costs they are scaled so that the models'
 // rows sum to one; all zero where that cannot be.
-func (l *lpModel) weights(p *Problem, u units, duals []float64) weights {
+func (l *master) weights(duals []float64) weights {
 	dual := func(row milp.Row) float64 {
 		if row < 0 {
 			return 0
 		}
 		return math.Abs(duals[row])
 	}
-	w := weights{price: make([]float64, len(p.Pools)), worth: make([]float64, len(p.Models))}
+	w := weights{price: make([]float64, len(l.Pools)), worth: make([]float64, len(l.Models))}
 	sum := 1.0
-	if l.cost == nil {
+	if l.prices == nil {
 		sum = 0
-		for d := range p.Models {
+		for d := range l.Models {
 			sum += dual(l.models[d])
 		}
 		if !(sum > 0) {
@@ -218,19 +182,19 @@ func (l *lpModel) weights(p *Problem, u units, duals []float64) weights {
 		}
 		w.scaled = true
 	}
-	for d := range p.Models {
+	for d := range l.Models {
 		w.worth[d] = dual(l.models[d]) / sum
 		if l.floors[d] >= 0 {
 			mu := dual(l.floors[d]) / sum
 			w.floors += mu
-			w.worth[d] += mu * p.ofFloor(u, d)
+			w.worth[d] += mu * l.ofFloor(d)
 		}
 	}
-	for k := range p.Pools {
+	for k := range l.Pools {
 		w.price[k] = dual(l.pools[k]) / sum
-		if l.cost != nil {
+		if l.prices != nil {
 			w.scarcity += w.price[k]
-			w.price[k] += l.cost[k]
+			w.price[k] += l.prices[k]
 		}
 	}
 	return w
@@ -262,18 +226,18 @@ func (w *weights) up(least []float64) float64 {
 // sum worth_d floor_d - sum scarcity: worths are lowered until no template is
 // worth more than it costs. Duals that give no number prove nothing: the program's
 // own value stands.
-func (p *Problem) prove(u units, l *lpModel, w weights, least []float64, extra int, r *relaxation) {
+func (l *master) prove(w weights, least []float64, r *relaxation) {
 	r.price, r.worth = w.price, w.worth
 	defer func() {
 		if math.IsNaN(r.bound) || math.IsInf(r.bound, 0) {
 			r.bound = r.value + 1e-7*math.Abs(r.value)
 		}
 	}()
-	if l.cost != nil {
+	if l.prices != nil {
 		price := -w.scarcity
-		for d := range p.Models {
+		for d := range l.Models {
 			r.worth[d] = min(r.worth[d], least[d])
-			price += r.worth[d] * p.Models[d].MinRPS / u.rps[d]
+			price += r.worth[d] * l.Models[d].MinRPS / l.u.rps[d]
 		}
 		r.bound = -max(price, 0)
 		return
@@ -283,26 +247,9 @@ func (p *Problem) prove(u units, l *lpModel, w weights, least []float64, extra i
 		return
 	}
 	up := w.up(least)
-	for k := range p.Pools {
+	for k := range l.Pools {
 		r.price[k] *= up
-		n := 1.0
-		if k == extra {
-			n = float64(p.Pools[k].Count+1) / float64(p.Pools[k].Count)
-		}
-		r.bound += r.price[k] * n
+		r.bound += r.price[k] * l.room(k)
 	}
 	r.bound -= w.floors
-}
-
-// cost is the price of the devices that one unit of rate through t takes.
-func (p *Problem) cost(u units, t *stages.Template, price []float64) float64 {
-	c := 0.0
-	for k := range p.Pools {
-		if price[k] != 0 {
-			if v := t.DevicesPerRPS(k); v > 0 {
-				c += price[k] * v * u.rps[t.Model] / float64(p.Pools[k].Count)
-			}
-		}
-	}
-	return c
 }

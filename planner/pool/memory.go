@@ -50,3 +50,17 @@ func (r *resident) add(t *stages.Template) {
 		}
 	}
 }
+
+// tightMemory tells, per time-shared pool, whether the templates of the set
+// could together need more memory than a device has.
+func (c *catalogue) tightMemory(set []int) []bool {
+	r := c.resident()
+	for _, ti := range set {
+		r.add(&c.templates[ti])
+	}
+	out := make([]bool, len(c.Pools))
+	for k := range c.Pools {
+		out[k] = c.Pools[k].Memory > 0 && r.bytes[k] > c.Pools[k].Memory
+	}
+	return out
+}

@@ -140,7 +140,7 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 			}
 			return true
 		}
-		u := p.units(all)
+		c := p.catalogue(all)
 		want, sets, steps := 0.0, 0, 0
 		var grow func(set []int, from int)
 		grow = func(set []int, from int) {
@@ -163,8 +163,8 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 				return
 			}
 			sets++
-			if r, err := p.relax(context.Background(), highs.Solver{}, u, nil, all, set, -1); err == nil {
-				want = max(want, r.value*u.theta)
+			if r, err := c.relax(context.Background(), highs.Solver{}, nil, set, -1); err == nil {
+				want = max(want, r.value*c.u.theta)
 			}
 		}
 		grow(nil, 0)

@@ -9,7 +9,6 @@ import (
 	"inferplan/formats"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool/verify"
-	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -186,15 +185,10 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Opti
 // floors and without a delay for filling batches. Of the plans of the best
 // objective it is the one with the fewest devices: a model that is given what
 // others leave idle has a rate there that it need not be asked for, and a delay
-// reckoned from it would be too short.
+// computed from it would be too short.
 func (r *resolved) batchRates(ctx context.Context, solver milp.Solver, o Options) ([]float64, error) {
 	o.Progress, o.Running = nil, nil
-	free := *r.problem
-	free.Models = append([]stages.Model(nil), r.problem.Models...)
-	for d := range free.Models {
-		free.Models[d].MinRPS = 0
-	}
-	np, err := leastNP(ctx, &free, solver, o)
+	np, err := leastNP(ctx, r.problem.withoutFloors(), solver, o)
 	if err != nil {
 		return nil, fmt.Errorf("planning without partitioning for the rate at which batches fill: %w", err)
 	}

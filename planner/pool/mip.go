@@ -9,9 +9,10 @@ import (
 	"inferplan/solver/milp"
 )
 
-// mipModel is the integer program over a set of templates: rates within what
+// program is the integer program over a set of templates: rates within what
 // whole replicas carry, replicas within whole devices.
-type mipModel struct {
+type program struct {
+	*catalogue
 	m       *milp.Model
 	set     []int // templates
 	theta   milp.Var
@@ -21,9 +22,12 @@ type mipModel struct {
 	once    []heldOnce
 	whole   []wholeDevices
 	byModel []milp.Row
+	floors  []milp.Row // -1 without a floor
 	pools   []milp.Row // -1 for empty pools
+	memory  []milp.Row // -1 where memory is enough
 	idle    []milp.Var // per pool: whole devices that nothing takes; nil where nothing asks
-	moved   milp.Var   // devices that load something, where news are counted
+	stay    *staying   // where moves are counted
+	moved   milp.Var   // devices that load something
 	news    []newContent
 }
 
@@ -44,99 +48,108 @@ type heldOnce struct {
 // slotKey names what may share whole devices under the slot rule.
 type slotKey struct{ model, slot, pool int }
 
-// mip builds the program. theta is at most bound and at least floor (units).
-func (p *Problem) mip(u units, templates []stages.Template, set []int, bound, floor float64) *mipModel {
-	q := &mipModel{m: milp.New("plan"), set: set}
-	m := q.m
-	m.SetSense(milp.Maximize)
-	q.theta = m.AddVar("theta", floor, math.Max(floor, bound), 1)
-	for d := range p.Models {
-		q.byModel = append(q.byModel, m.AddGE("rate "+p.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
-	}
-	floors := make([]milp.Row, len(p.Models))
-	for d := range p.Models {
-		floors[d] = -1
-		if f := p.Models[d].MinRPS; f > 0 {
-			floors[d] = m.AddGE("floor "+p.Models[d].Name, 1)
-		}
-	}
-	pools := make([]milp.Row, len(p.Pools))
-	for k := range p.Pools {
-		pools[k] = -1
-		if p.Pools[k].Count > 0 {
-			pools[k] = m.AddLE("devices "+p.Pools[k].Kind, float64(p.Pools[k].Count))
-		}
-	}
-	q.pools = pools
-	memory := p.tightMemory(templates, set)
-	memRows := make([]milp.Row, len(p.Pools))
-	for k := range p.Pools {
-		memRows[k] = -1
-		if memory[k] {
-			// In parts of the device's memory, so that coefficients stay near 1.
-			memRows[k] = m.AddLE("memory "+p.Pools[k].Kind, 1)
-		}
-	}
-
+// program builds the program. theta is at most bound and at least floor (units).
+func (c *catalogue) program(set []int, bound, floor float64) *program {
+	q := &program{catalogue: c, m: milp.New("plan"), set: set}
+	q.m.SetSense(milp.Maximize)
+	q.theta = q.m.AddVar("theta", floor, math.Max(floor, bound), 1)
+	q.addRows()
 	parts := map[slotKey][]milp.Term{}
 	var keys []slotKey
-	for i, ti := range set {
-		t := &templates[ti]
-		unit := u.rps[t.Model]
-		most := math.Inf(1)
-		for k := range p.Pools {
-			if c := t.DevicesPerRPS(k); c > 0 {
-				most = min(most, float64(p.Pools[k].Count)/c/unit)
-			}
-		}
-		x := m.AddVar(fmt.Sprintf("x%d", i), 0, most, 0)
-		q.x = append(q.x, x)
-		m.AddTerm(q.byModel[t.Model], x, 1)
-		if r := floors[t.Model]; r >= 0 {
-			m.AddTerm(r, x, p.ofFloor(u, t.Model))
-		}
-		g := make([]milp.Var, len(t.Stages))
-		y := milp.Var(-1)
-		for si := range t.Stages {
-			s := &t.Stages[si]
-			pool := &p.Pools[s.Pool]
-			if pool.Time {
-				g[si] = -1
-				m.AddTerm(pools[s.Pool], x, unit/s.Rate)
-				if memory[s.Pool] && y < 0 {
-					y = m.AddBool(fmt.Sprintf("y%d", i), 0)
-					m.AddLE("", 0, milp.Term{Var: x, Coef: 1}, milp.Term{Var: y, Coef: -most})
-					p.addMemory(q, t, y, memRows)
-				}
+	for i := range set {
+		t := q.addTemplate(i)
+		for si, v := range q.g[i] {
+			if v < 0 {
 				continue
 			}
-			v := m.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
-			g[si] = v
-			m.AddLE("", 0, milp.Term{Var: x, Coef: p.partOfReplica(t.Model, unit, s.Rate)}, milp.Term{Var: v, Coef: -1})
-			key := slotKey{t.Model, si, s.Pool}
+			key := slotKey{t.Model, si, t.Stages[si].Pool}
 			if _, ok := parts[key]; !ok {
 				keys = append(keys, key)
 			}
-			parts[key] = append(parts[key], milp.Term{Var: v, Coef: 1 / float64(s.Share)})
+			parts[key] = append(parts[key], milp.Term{Var: v, Coef: 1 / float64(t.Stages[si].Share)})
 		}
-		q.g = append(q.g, g)
-		q.y = append(q.y, y)
 	}
 	for _, key := range keys {
-		terms := parts[key]
-		whole := p.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 })
-		if whole {
-			for _, t := range terms {
-				m.AddTerm(pools[key.pool], t.Var, t.Coef)
-			}
-			continue
-		}
-		c := m.AddInt(fmt.Sprintf("c%d_%d_%d", key.model, key.slot, key.pool), 0, float64(p.Pools[key.pool].Count), 0)
-		m.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: c, Coef: -1})...)
-		m.AddTerm(pools[key.pool], c, 1)
-		q.whole = append(q.whole, wholeDevices{c, terms})
+		q.addDevices(key, parts[key])
 	}
 	return q
+}
+
+// addRows adds the rows that templates are counted in.
+func (q *program) addRows() {
+	for d := range q.Models {
+		q.byModel = append(q.byModel, q.m.AddGE("rate "+q.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
+	}
+	q.floors = make([]milp.Row, len(q.Models))
+	for d := range q.Models {
+		q.floors[d] = -1
+		if f := q.Models[d].MinRPS; f > 0 {
+			q.floors[d] = q.m.AddGE("floor "+q.Models[d].Name, 1)
+		}
+	}
+	q.pools = make([]milp.Row, len(q.Pools))
+	for k := range q.Pools {
+		q.pools[k] = -1
+		if q.Pools[k].Count > 0 {
+			q.pools[k] = q.m.AddLE("devices "+q.Pools[k].Kind, float64(q.Pools[k].Count))
+		}
+	}
+	tight := q.tightMemory(q.set)
+	q.memory = make([]milp.Row, len(q.Pools))
+	for k := range q.Pools {
+		q.memory[k] = -1
+		if tight[k] {
+			// In parts of the device's memory, so that coefficients stay near 1.
+			q.memory[k] = q.m.AddLE("memory "+q.Pools[k].Kind, 1)
+		}
+	}
+}
+
+// addTemplate adds the rate of template i of the set, and its replicas.
+func (q *program) addTemplate(i int) *stages.Template {
+	t := &q.templates[q.set[i]]
+	unit := q.u.rps[t.Model]
+	most := q.fullRate(t) / unit
+	x := q.m.AddVar(fmt.Sprintf("x%d", i), 0, most, 0)
+	q.x = append(q.x, x)
+	q.m.AddTerm(q.byModel[t.Model], x, 1)
+	if r := q.floors[t.Model]; r >= 0 {
+		q.m.AddTerm(r, x, q.ofFloor(t.Model))
+	}
+	g := make([]milp.Var, len(t.Stages))
+	y := milp.Var(-1)
+	for si := range t.Stages {
+		s := &t.Stages[si]
+		if pool := &q.Pools[s.Pool]; !pool.Time {
+			g[si] = q.m.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
+			q.m.AddLE("", 0, milp.Term{Var: x, Coef: q.partOfReplica(t.Model, s.Rate)}, milp.Term{Var: g[si], Coef: -1})
+			continue
+		}
+		g[si] = -1
+		q.m.AddTerm(q.pools[s.Pool], x, unit/s.Rate)
+		if q.memory[s.Pool] >= 0 && y < 0 {
+			y = q.m.AddBool(fmt.Sprintf("y%d", i), 0)
+			q.m.AddLE("", 0, milp.Term{Var: x, Coef: 1}, milp.Term{Var: y, Coef: -most})
+			q.addMemory(t, y)
+		}
+	}
+	q.g, q.y = append(q.g, g), append(q.y, y)
+	return t
+}
+
+// addDevices counts the devices that replicas take: whole ones where they are shares
+// that others may not fill.
+func (q *program) addDevices(key slotKey, terms []milp.Term) {
+	if q.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
+		for _, t := range terms {
+			q.m.AddTerm(q.pools[key.pool], t.Var, t.Coef)
+		}
+		return
+	}
+	v := q.m.AddInt(fmt.Sprintf("c%d_%d_%d", key.model, key.slot, key.pool), 0, float64(q.Pools[key.pool].Count), 0)
+	q.m.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: v, Coef: -1})...)
+	q.m.AddTerm(q.pools[key.pool], v, 1)
+	q.whole = append(q.whole, wholeDevices{v, terms})
 }
 
 // leastPart is the least part of a replica that programs tell from none.
@@ -146,26 +159,26 @@ const leastPart = 1e-5
 // rate takes. A replica that carries far more units than any objective asks for
 // counts as one that carries less: the solver's tolerance would else let the
 // model run without it.
-func (p *Problem) partOfReplica(d int, unit, rate float64) float64 {
-	part := unit / rate
-	if most := max(float64(len(p.Models)), p.Models[d].MinRPS/unit); most*leastPart > 1 {
+func (c *catalogue) partOfReplica(d int, rate float64) float64 {
+	part := c.u.rps[d] / rate
+	if most := max(float64(len(c.Models)), c.Models[d].MinRPS/c.u.rps[d]); most*leastPart > 1 {
 		return part
 	}
 	return max(part, leastPart)
 }
 
-// addMemory counts what a template needs, if y, in the rows of memory; -1: none.
-func (p *Problem) addMemory(q *mipModel, t *stages.Template, y milp.Var, memory []milp.Row) {
+// addMemory counts what a template needs, if y, in the rows of memory.
+func (q *program) addMemory(t *stages.Template, y milp.Var) {
 	for si := range t.Stages {
 		s := &t.Stages[si]
-		row := memory[s.Pool]
+		row := q.memory[s.Pool]
 		if row < 0 {
 			continue
 		}
-		unit := float64(p.Pools[s.Pool].Memory)
+		unit := float64(q.Pools[s.Pool].Memory)
 		own := s.Need
-		if key, ok := p.kept(t, s); ok {
-			w := p.Models[t.Model].WeightBytes(s.First, s.Last)
+		if key, ok := q.kept(t, s); ok {
+			w := q.Models[t.Model].WeightBytes(s.First, s.Last)
 			own -= w
 			q.keep(key, y, row, float64(w)/unit)
 		}
@@ -174,7 +187,7 @@ func (p *Problem) addMemory(q *mipModel, t *stages.Template, y milp.Var, memory 
 }
 
 // keep counts weights in a row of memory while y, or another user of them, is used.
-func (q *mipModel) keep(key kept, y milp.Var, memory milp.Row, part float64) {
+func (q *program) keep(key kept, y milp.Var, memory milp.Row, part float64) {
 	i := slices.IndexFunc(q.once, func(h heldOnce) bool { return h.key == key })
 	if i < 0 {
 		i = len(q.once)
@@ -187,22 +200,8 @@ func (q *mipModel) keep(key kept, y milp.Var, memory milp.Row, part float64) {
 	h.users = append(h.users, y)
 }
 
-// tightMemory tells, per time-shared pool, whether the templates of the set
-// could together need more memory than a device has.
-func (p *Problem) tightMemory(templates []stages.Template, set []int) []bool {
-	r := p.resident()
-	for _, ti := range set {
-		r.add(&templates[ti])
-	}
-	out := make([]bool, len(p.Pools))
-	for k := range p.Pools {
-		out[k] = p.Pools[k].Memory > 0 && r.bytes[k] > p.Pools[k].Memory
-	}
-	return out
-}
-
 // pin keeps at least the replicas that a plan has.
-func (q *mipModel) pin(plan *counts) {
+func (q *program) pin(plan *counts) {
 	for _, c := range plan.list {
 		i := slices.Index(q.set, c.template)
 		if i < 0 {
@@ -219,14 +218,14 @@ func (q *mipModel) pin(plan *counts) {
 
 // start writes a plan as a point of the program; nil where it uses a template
 // that the program lacks.
-func (q *mipModel) start(p *Problem, u units, templates []stages.Template, plan *counts) []float64 {
+func (q *program) start(plan *counts) []float64 {
 	x := make([]float64, q.m.NumVars())
 	for _, c := range plan.list {
 		i := slices.Index(q.set, c.template)
 		if i < 0 {
 			return nil
 		}
-		x[q.x[i]] = c.rps / u.rps[c.model]
+		x[q.x[i]] = c.rps / q.u.rps[c.model]
 		for si, v := range q.g[i] {
 			if v >= 0 {
 				x[v] = float64(c.replicas[si])
@@ -249,26 +248,36 @@ func (q *mipModel) start(p *Problem, u units, templates []stages.Template, plan 
 		x[w.v] = math.Ceil(sum - 1e-9)
 	}
 	if _, most := q.m.Bounds(q.theta); most > 0 {
-		x[q.theta] = plan.value / u.theta
+		x[q.theta] = plan.value / q.u.theta
 	}
 	if q.idle != nil {
-		for k, n := range p.wholePools(templates, plan) {
+		for k, n := range q.wholePools(plan) {
 			if q.idle[k] >= 0 {
-				x[q.idle[k]] = float64(p.Pools[k].Count - n)
+				x[q.idle[k]] = float64(q.Pools[k].Count - n)
 			}
 		}
+	}
+	if q.stay != nil {
+		for _, n := range q.news {
+			sum := -float64(n.held)
+			for _, v := range n.parts {
+				sum += x[v]
+			}
+			x[n.v] = max(sum, 0)
+		}
+		x[q.moved] = q.stay.moved(plan.list)
 	}
 	return x
 }
 
 // read takes the counts from a solution.
-func (q *mipModel) read(p *Problem, u units, templates []stages.Template, sol *milp.Solution) *counts {
+func (q *program) read(sol *milp.Solution) *counts {
 	var list []count
 	for i, ti := range q.set {
-		t := &templates[ti]
-		c := count{template: ti, model: t.Model, rps: sol.At(q.x[i]) * u.rps[t.Model], replicas: make([]int, len(t.Stages))}
+		t := &q.templates[ti]
+		c := count{template: ti, model: t.Model, rps: sol.At(q.x[i]) * q.u.rps[t.Model], replicas: make([]int, len(t.Stages))}
 		// Within the solver's tolerance a little goes through what is not used.
-		used := c.rps > 1e-7*u.rps[t.Model] && (q.y[i] < 0 || sol.Int(q.y[i]) > 0)
+		used := c.rps > 1e-7*q.u.rps[t.Model] && (q.y[i] < 0 || sol.Int(q.y[i]) > 0)
 		for si, v := range q.g[i] {
 			if v >= 0 {
 				c.replicas[si] = sol.Int(v)
@@ -279,5 +288,5 @@ func (q *mipModel) read(p *Problem, u units, templates []stages.Template, sol *m
 			list = append(list, c)
 		}
 	}
-	return p.recount(templates, list)
+	return q.recount(list)
 }

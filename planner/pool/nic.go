@@ -27,7 +27,8 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 		}
 		for off := 1; off < pool.Count && ctx.Err() == nil; off++ {
 			o.Progress = nil
-			out, err := Solve(ctx, p.offWire(k, off), s, o)
+			w := p.offWire(k, off)
+			out, err := Solve(ctx, &w.Problem, s, o)
 			var none *Infeasible
 			if errors.As(err, &none) {
 				continue
@@ -35,7 +36,7 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 			if err != nil {
 				return nil, err
 			}
-			p.joined(out, k, pool.Count-off)
+			w.join(out)
 			bound, stopped := max(best.Bound, out.Bound), best.StoppedBy
 			if stopped == milp.StoppedByProof {
 				stopped = out.StoppedBy
@@ -55,37 +56,40 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 	return best, nil
 }
 
-// offWire is the problem with the last devices of a pool, which is one node, in
+// offWire is a problem with the last devices of a pool, which is one node, in
 // a pool of their own, the last, from and to which nothing passes.
-func (p *Problem) offWire(k, off int) *Problem {
-	q := *p
-	q.Pools = slices.Clone(p.Pools)
-	q.Pools[k].Count -= off
-	q.Pools[k].PerNode = q.Pools[k].Count
-	lone := p.Pools[k]
-	lone.Count, lone.OffWire = off, true
-	q.Pools = append(q.Pools, lone)
-	q.Models = slices.Clone(p.Models)
-	for d := range q.Models {
-		q.Models[d].Costs = append(slices.Clone(q.Models[d].Costs), q.Models[d].Costs[k])
-	}
-	return &q
+type offWire struct {
+	Problem
+	pool, lone int // the pool, and that of those devices
 }
 
-// joined puts what a plan has off the wire back into pool k, behind its first
-// devices.
-func (p *Problem) joined(out *Outcome, k, first int) {
-	lone := len(p.Pools)
+func (p *Problem) offWire(k, off int) *offWire {
+	w := &offWire{Problem: *p, pool: k, lone: len(p.Pools)}
+	w.Pools = slices.Clone(p.Pools)
+	w.Pools[k].Count -= off
+	w.Pools[k].PerNode = w.Pools[k].Count
+	lone := p.Pools[k]
+	lone.Count, lone.OffWire = off, true
+	w.Pools = append(w.Pools, lone)
+	w.Models = slices.Clone(p.Models)
+	for d := range w.Models {
+		w.Models[d].Costs = append(slices.Clone(w.Models[d].Costs), w.Models[d].Costs[k])
+	}
+	return w
+}
+
+// join puts what a plan has off the wire back into the pool, behind its first devices.
+func (w *offWire) join(out *Outcome) {
 	for i := range out.Pipelines {
 		pl := &out.Pipelines[i]
 		pl.Stages = slices.Clone(pl.Stages) // the search's own templates stay as they are
 		for si := range pl.Stages {
-			if pl.Stages[si].Pool != lone {
+			if pl.Stages[si].Pool != w.lone {
 				continue
 			}
-			pl.Stages[si].Pool = k
+			pl.Stages[si].Pool = w.pool
 			for r := range pl.Placed[si] {
-				pl.Placed[si][r].First += first
+				pl.Placed[si][r].First += w.Pools[w.pool].Count
 			}
 		}
 	}
@@ -93,14 +97,14 @@ func (p *Problem) joined(out *Outcome, k, first int) {
 	// come by falling gain.
 	seen := false
 	out.Limits = slices.DeleteFunc(out.Limits, func(l Limit) bool {
-		of := l.Pool == k || l.Pool == lone
+		of := l.Pool == w.pool || l.Pool == w.lone
 		gone := of && seen
 		seen = seen || of
 		return gone
 	})
 	for i := range out.Limits {
-		if out.Limits[i].Pool == lone {
-			out.Limits[i].Pool = k
+		if out.Limits[i].Pool == w.lone {
+			out.Limits[i].Pool = w.pool
 		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"inferplan/planner/stages"
 )
 
 // Run puts replicas on consecutive devices of a pool: PerDevice on each from First.
@@ -27,77 +25,56 @@ type bin struct {
 // placed is a plan on physical devices: [count][stage] runs.
 type placed [][][]Run
 
-// place puts a plan's replicas on physical devices, so that no device holds
-// more than a whole. Replicas that share whole devices by their sum need not
+// packing puts a plan's replicas on physical devices, so that no device holds
+// more than a whole.
+type packing struct {
+	*catalogue
+	plan *counts
+	have held // what devices hold that go on with it; nil without a plan that runs
+}
+
+// place packs a plan. Replicas that share whole devices by their sum need not
 // fit them one by one (1/2 + 1/3 + 1/3 of one device and 1/2 + 1/3 of another
 // leave no room for a third, say): then idle devices are taken, and where there
-// are none the least useful replica goes, with a warning.
+// are none the least useful replica goes, with a warning. The plan is nil where no
+// replica can go.
 //
 // Devices that hold what the plan wants somewhere go on with it.
-func (p *Problem) place(templates []stages.Template, plan *counts, have held) (*counts, placed, []string) {
+func (c *catalogue) place(plan *counts, have held) (*counts, placed, []string) {
 	var warnings []string
 	for {
-		where, stuck := p.tryPlace(templates, plan, have)
+		k := &packing{c, plan, have}
+		where, stuck := k.try()
 		if stuck < 0 {
 			return plan, where, warnings
 		}
-		smaller := p.dropOne(templates, plan, stuck)
+		smaller := k.without(stuck)
 		if smaller == nil {
 			return nil, nil, warnings
 		}
 		warnings = append(warnings, fmt.Sprintf(
 			"shares of %s do not fit its devices one by one: a replica was left out, the objective went from %.6g to %.6g",
-			p.Pools[stuck].Kind, plan.value, smaller.value))
+			c.Pools[stuck].Kind, plan.value, smaller.value))
 		plan = smaller
 	}
 }
 
-// tryPlace returns the pool that is too small, -1 when all fits.
-func (p *Problem) tryPlace(templates []stages.Template, plan *counts, have held) (placed, int) {
-	out := make(placed, len(plan.list))
-	for i := range plan.list {
-		out[i] = make([][]Run, len(plan.list[i].replicas))
+// stuck is the pool whose devices a plan does not fit one by one; -1 where it fits.
+func (c *catalogue) stuck(plan *counts) int {
+	_, pool := (&packing{c, plan, nil}).try()
+	return pool
+}
+
+// try returns the pool that is too small, -1 when all fits.
+func (k *packing) try() (placed, int) {
+	out := make(placed, len(k.plan.list))
+	for i := range k.plan.list {
+		out[i] = make([][]Run, len(k.plan.list[i].replicas))
 	}
-	for k := range p.Pools {
-		pool := &p.Pools[k]
-		groups := map[slotKey][]piece{}
-		var keys []slotKey
-		for ci := range plan.list {
-			c := &plan.list[ci]
-			t := &templates[c.template]
-			for si := range t.Stages {
-				s := &t.Stages[si]
-				if s.Pool != k {
-					continue
-				}
-				if pool.Time {
-					out[ci][si] = []Run{{0, 1, pool.Count}}
-					continue
-				}
-				key := slotKey{pool: k}
-				if p.Rounding == Slot {
-					key = slotKey{c.model, si, k}
-				}
-				if _, ok := groups[key]; !ok {
-					keys = append(keys, key)
-				}
-				groups[key] = append(groups[key], piece{ci, si, s.Share, c.replicas[si]})
-			}
-		}
-		slices.SortFunc(keys, func(a, b slotKey) int {
-			return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.slot, b.slot))
-		})
-		bins := p.sticky(templates, plan, have, k, keys, groups)
-		if bins == nil {
-			for _, key := range keys {
-				bins = append(bins, pack(groups[key])...)
-			}
-			if len(bins) > pool.Count {
-				return nil, k
-			}
-			if have != nil {
-				bins = p.settled(templates, plan, have, k, bins)
-			}
+	for pool := range k.Pools {
+		bins, ok := k.bins(pool, out)
+		if !ok {
+			return nil, pool
 		}
 		for first, b := range bins {
 			for _, part := range b.parts {
@@ -114,21 +91,81 @@ func (p *Problem) tryPlace(templates []stages.Template, plan *counts, have held)
 	return out, -1
 }
 
-// settled orders the bins of a pool by the devices that they go to; devices
-// between them get empty ones.
-func (p *Problem) settled(templates []stages.Template, plan *counts, have held, pool int, bins []bin) []bin {
-	holds := make([]map[content]int, len(bins))
-	for i := range bins {
-		holds[i] = map[content]int{}
-		for _, part := range bins[i].parts {
-			holds[i][p.content(&templates[plan.list[part.count].template], part.stage)] += part.n
+// sharing are pieces that may share whole devices.
+type sharing struct {
+	key    slotKey
+	pieces []piece
+}
+
+// bins packs a pool; false where it is too small. Stages on a time-shared pool run
+// on all of its devices, which is written at once.
+func (k *packing) bins(pool int, out placed) ([]bin, bool) {
+	var groups []sharing
+	index := map[slotKey]int{}
+	for ci := range k.plan.list {
+		c := &k.plan.list[ci]
+		t := &k.templates[c.template]
+		for si := range t.Stages {
+			s := &t.Stages[si]
+			if s.Pool != pool {
+				continue
+			}
+			if k.Pools[pool].Time {
+				out[ci][si] = []Run{{0, 1, k.Pools[pool].Count}}
+				continue
+			}
+			key := slotKey{pool: pool}
+			if k.Rounding == Slot {
+				key = slotKey{c.model, si, pool}
+			}
+			at, ok := index[key]
+			if !ok {
+				at = len(groups)
+				groups, index[key] = append(groups, sharing{key: key}), at
+			}
+			groups[at].pieces = append(groups[at].pieces, piece{ci, si, s.Share, c.replicas[si]})
 		}
 	}
-	out := make([]bin, p.Pools[pool].Count)
-	for i, at := range have.settle(pool, holds) {
-		out[at] = bins[i]
+	slices.SortFunc(groups, func(a, b sharing) int {
+		return cmp.Or(cmp.Compare(a.key.model, b.key.model), cmp.Compare(a.key.slot, b.key.slot))
+	})
+	if k.have != nil {
+		if bins := k.around(pool, groups); bins != nil {
+			return bins, true
+		}
 	}
-	return out
+	var bins []bin
+	for _, g := range groups {
+		bins = append(bins, pack(g.pieces)...)
+	}
+	if len(bins) > k.Pools[pool].Count {
+		return nil, false
+	}
+	if k.have != nil {
+		bins = k.settled(pool, bins)
+	}
+	return bins, true
+}
+
+// without is the plan less the replica on a pool whose loss hurts least.
+func (k *packing) without(pool int) *counts {
+	var best *counts
+	for ci := range k.plan.list {
+		t := &k.templates[k.plan.list[ci].template]
+		for si := range t.Stages {
+			if t.Stages[si].Pool != pool || k.Pools[pool].Time || k.plan.list[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
+				continue
+			}
+			list := slices.Clone(k.plan.list)
+			list[ci].replicas = slices.Clone(list[ci].replicas)
+			list[ci].replicas[si]--
+			smaller := k.recount(list)
+			if smaller != nil && (best == nil || smaller.value > best.value || smaller.value == best.value && smaller.sum > best.sum) {
+				best = smaller
+			}
+		}
+	}
+	return best
 }
 
 // pack puts pieces into as few bins as a bounded search finds.
@@ -215,30 +252,6 @@ func merge(parts []piece) []piece {
 		out[i].n += q.n
 	}
 	return out
-}
-
-// dropOne removes the replica on pool k whose loss hurts least.
-func (p *Problem) dropOne(templates []stages.Template, plan *counts, k int) *counts {
-	var best *counts
-	for ci := range plan.list {
-		t := &templates[plan.list[ci].template]
-		for si := range t.Stages {
-			if t.Stages[si].Pool != k || p.Pools[k].Time || plan.list[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
-				continue
-			}
-			list := slices.Clone(plan.list)
-			list[ci].replicas = slices.Clone(list[ci].replicas)
-			list[ci].replicas[si]--
-			smaller := p.recount(templates, list)
-			if smaller == nil {
-				continue
-			}
-			if best == nil || smaller.value > best.value || smaller.value == best.value && smaller.sum > best.sum {
-				best = smaller
-			}
-		}
-	}
-	return best
 }
 
 func lcm(a, b int) int {

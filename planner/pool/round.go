@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -45,117 +46,159 @@ type counts struct {
 // and the fewest replicas that carry them. Rates that time-shared pools limit
 // are taken from the list and scaled down where they exceed the devices. It
 // returns nil where the counts exceed the devices: no such plan is ever used.
-func (p *Problem) recount(templates []stages.Template, list []count) *counts {
-	out := &counts{rps: make([]float64, len(p.Models))}
-	shared := make([]float64, len(p.Pools)) // devices taken on time-shared pools
-	for _, c := range list {
-		t := &templates[c.template]
-		c.replicas = slices.Clone(c.replicas)
+func (c *catalogue) recount(list []count) *counts {
+	out := &counts{rps: make([]float64, len(c.Models))}
+	shared := make([]float64, len(c.Pools)) // devices taken on time-shared pools
+	for _, n := range list {
+		t := &c.templates[n.template]
+		n.replicas = slices.Clone(n.replicas)
 		carried, timed := math.Inf(1), false
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if p.Pools[s.Pool].Time {
+			if c.Pools[s.Pool].Time {
 				timed = true
 				continue
 			}
-			carried = min(carried, s.Rate*float64(c.replicas[si]))
+			carried = min(carried, s.Rate*float64(n.replicas[si]))
 		}
 		if timed {
-			carried = min(carried, c.rps)
+			carried = min(carried, n.rps)
 		}
-		c.rps = carried
+		n.rps = carried
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if p.Pools[s.Pool].Time {
-				shared[s.Pool] += c.rps / s.Rate
+			if c.Pools[s.Pool].Time {
+				shared[s.Pool] += n.rps / s.Rate
 				continue
 			}
-			c.replicas[si] = replicas(c.rps, s.Rate)
+			n.replicas[si] = replicas(n.rps, s.Rate)
 		}
-		if c.rps > 0 {
-			out.list = append(out.list, c)
+		if n.rps > 0 {
+			out.list = append(out.list, n)
 		}
 	}
 	scale := 1.0
-	for k := range p.Pools {
-		if p.Pools[k].Time && shared[k] > float64(p.Pools[k].Count) {
-			scale = min(scale, float64(p.Pools[k].Count)/shared[k])
+	for k := range c.Pools {
+		if c.Pools[k].Time && shared[k] > float64(c.Pools[k].Count) {
+			scale = min(scale, float64(c.Pools[k].Count)/shared[k])
 		}
 	}
 	for i := range out.list {
-		c := &out.list[i]
-		t := &templates[c.template]
-		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Time }) {
-			c.rps *= scale
+		n := &out.list[i]
+		t := &c.templates[n.template]
+		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return c.Pools[s.Pool].Time }) {
+			n.rps *= scale
 		}
-		out.rps[c.model] += c.rps
+		out.rps[n.model] += n.rps
 	}
 	out.value = math.Inf(1)
-	for d := range p.Models {
-		out.value = min(out.value, out.rps[d]/p.Models[d].Weight)
-		out.sum += out.rps[d] * p.Models[d].Weight
+	for d := range c.Models {
+		out.value = min(out.value, out.rps[d]/c.Models[d].Weight)
+		out.sum += out.rps[d] * c.Models[d].Weight
 	}
-	if p.excess(templates, out) != "" {
+	if c.excess(out) != "" {
 		return nil
 	}
 	return out
 }
 
-// excess says which limit a plan breaks, "" when it keeps all.
-func (p *Problem) excess(templates []stages.Template, plan *counts) string {
-	taken := make([]float64, len(p.Pools))
-	memory := p.resident()
-	slots := map[slotKey]float64{}
-	for _, c := range plan.list {
-		t := &templates[c.template]
-		memory.add(t)
+// used is the devices of each pool that templates take: on time-shared pools the
+// part of their time, elsewhere whole ones where the rounding asks for that.
+func (c *catalogue) used(list []count) []float64 {
+	out := make([]float64, len(c.Pools))
+	if len(list) == 0 {
+		return out
+	}
+	first, last, most := list[0].model, list[0].model, 0
+	for _, n := range list {
+		first, last, most = min(first, n.model), max(last, n.model), max(most, len(n.replicas))
+	}
+	var slots []float64 // of each model and stage position, by pool
+	if c.Rounding == Slot {
+		slots = make([]float64, (last-first+1)*most*len(c.Pools))
+	}
+	for _, n := range list {
+		t := &c.templates[n.template]
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if p.Pools[s.Pool].Time {
-				taken[s.Pool] += c.rps / s.Rate
-				continue
-			}
-			part := float64(c.replicas[si]) / float64(s.Share)
-			if p.Rounding == Fractional {
-				taken[s.Pool] += part
-			} else {
-				slots[slotKey{c.model, si, s.Pool}] += part
+			part := float64(n.replicas[si]) / float64(s.Share)
+			switch {
+			case c.Pools[s.Pool].Time:
+				out[s.Pool] += n.rps / s.Rate
+			case c.Rounding == Fractional:
+				out[s.Pool] += part
+			default:
+				slots[((n.model-first)*most+si)*len(c.Pools)+s.Pool] += part
 			}
 		}
 	}
-	for key, part := range slots {
-		taken[key.pool] += math.Ceil(part - 1e-9) // whole numbers: the order of adding does not matter
+	for i, part := range slots {
+		out[i%len(c.Pools)] += math.Ceil(part - 1e-9)
 	}
-	for k := range p.Pools {
-		pool := &p.Pools[k]
-		if taken[k] > float64(pool.Count)*(1+1e-9)+1e-9 {
-			return fmt.Sprintf("%g devices of %s where there are %d", taken[k], pool.Kind, pool.Count)
+	return out
+}
+
+// wholePools counts the whole devices that a plan takes of every pool.
+func (c *catalogue) wholePools(plan *counts) []int {
+	out := make([]int, len(c.Pools))
+	for k, v := range c.used(plan.list) {
+		out[k] = int(math.Ceil(v*(1-1e-9) - 1e-9))
+	}
+	return out
+}
+
+// exclusive is how many devices of exclusive pools a plan takes.
+func (c *catalogue) exclusive(plan *counts) (n float64) {
+	for k, v := range c.used(plan.list) {
+		if !c.Pools[k].Time {
+			n += v
+		}
+	}
+	return n
+}
+
+// excess says which limit a plan breaks, "" when it keeps all.
+func (c *catalogue) excess(plan *counts) string {
+	memory := c.resident()
+	for _, n := range plan.list {
+		memory.add(&c.templates[n.template])
+	}
+	for k, taken := range c.used(plan.list) {
+		pool := &c.Pools[k]
+		if taken > float64(pool.Count)*(1+1e-9)+1e-9 {
+			return fmt.Sprintf("%g devices of %s where there are %d", taken, pool.Kind, pool.Count)
 		}
 		if pool.Time && pool.Memory > 0 && memory.bytes[k] > pool.Memory {
 			return fmt.Sprintf("%d bytes on each %s where it has %d", memory.bytes[k], pool.Kind, pool.Memory)
 		}
 	}
-	for d := range p.Models {
-		if f := p.Models[d].MinRPS; !meets(plan.rps[d], f) {
-			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.rps[d], p.Models[d].Name, f)
+	for d := range c.Models {
+		if f := c.Models[d].MinRPS; !meets(plan.rps[d], f) {
+			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.rps[d], c.Models[d].Name, f)
 		}
 	}
 	return ""
 }
 
-// devices is how many whole devices a plan takes, over all exclusive pools.
-func (p *Problem) devices(templates []stages.Template, plan *counts) float64 {
-	slots := map[slotKey]float64{}
-	sum := 0.0
-	for _, c := range plan.list {
-		for si, s := range templates[c.template].Stages {
-			if !p.Pools[s.Pool].Time {
-				slots[slotKey{c.model, si, s.Pool}] += float64(c.replicas[si]) / float64(s.Share)
+// pipelines writes out a placed plan.
+func (c *catalogue) pipelines(plan *counts, where placed) []Pipeline {
+	var out []Pipeline
+	for ci, n := range plan.list {
+		t := &c.templates[n.template]
+		pl := Pipeline{Template: *t, RPS: n.rps, Replicas: slices.Clone(n.replicas), Placed: where[ci]}
+		for si := range t.Stages {
+			s := &t.Stages[si]
+			if c.Pools[s.Pool].Time {
+				pl.Replicas[si] = c.Pools[s.Pool].Count
+				pl.Devices = append(pl.Devices, n.rps/s.Rate)
+				continue
 			}
+			pl.Devices = append(pl.Devices, float64(n.replicas[si])/float64(s.Share))
 		}
+		out = append(out, pl)
 	}
-	for _, part := range slots {
-		sum += math.Ceil(part - 1e-9)
-	}
-	return sum
+	slices.SortStableFunc(out, func(a, b Pipeline) int {
+		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(b.RPS, a.RPS))
+	})
+	return out
 }

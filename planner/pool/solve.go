@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -73,7 +72,7 @@ func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (
 		return nil, err
 	}
 	most := 1
-	if slices.Contains(p.tightMemory(x.templates, all(len(x.templates))), true) {
+	if slices.Contains(x.tightMemory(all(len(x.templates))), true) {
 		// The relaxation, which orders the choices, knows no memory.
 		most = maxCandidates * x.o.Effort
 	}
@@ -84,16 +83,9 @@ func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (
 		if err := x.served(ctx); err != nil {
 			return nil, err
 		}
-		if err := x.fewestMoves(ctx); err != nil {
+		if err := (&polish{x}).all(ctx); err != nil {
 			return nil, err
 		}
-		if err := x.largestSum(ctx); err != nil {
-			return nil, err
-		}
-		if err := x.leastLatency(ctx); err != nil {
-			return nil, err
-		}
-		x.shorten(ctx)
 		out, err := x.finish(ctx)
 		if err != nil || !x.movedTooMuch(ctx, out.Moved) {
 			return out, err
@@ -101,77 +93,9 @@ func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (
 	}
 }
 
-// largestSum looks, among the plans of the best objective, for the one with the
-// largest weighted sum of rates, so that no model is left with needless slack.
-func (x *search) largestSum(ctx context.Context) error {
-	if len(x.p.Models) < 2 || ctx.Err() != nil {
-		return nil
-	}
-	set := x.pick(x.ranked(), x.lp.used, x.perModel())
-	for _, c := range x.best.list {
-		set = append(set, c.template)
-	}
-	slices.Sort(set)
-	set = slices.Compact(set)
-	q := x.p.mip(x.u, x.templates, set, x.value(), x.value()*(1-sameValue))
-	if x.partial || x.stay != nil {
-		q.pin(x.best) // the plan stays as it is: only what it leaves idle is looked at
-	}
-	if x.stay != nil {
-		x.limitMoves(q, x.moved(x.best))
-	}
-	return x.mostSum(ctx, q, 1e-3, sumNodes)
-}
-
-// sumOver looks, among the plans of the best objective that use a set of
-// templates, for the one with the largest weighted sum of rates.
-func (x *search) sumOver(ctx context.Context, set []int, gap float64, nodes int64) error {
-	if len(x.p.Models) < 2 || ctx.Err() != nil {
-		return nil
-	}
-	return x.mostSum(ctx, x.p.mip(x.u, x.templates, set, x.value(), x.value()*(1-sameValue)), gap, nodes)
-}
-
-// mostSum solves a program for the largest weighted sum of rates, and keeps a plan
-// that has a larger one than the best plan at its objective.
-func (x *search) mostSum(ctx context.Context, q *mipModel, gap float64, nodes int64) error {
-	q.m.SetObj(q.theta, 0)
-	parts, _ := x.sumTerms(q)
-	for _, t := range parts {
-		q.m.SetObj(t.Var, t.Coef)
-	}
-	sol, err := x.s.Solve(ctx, q.m, milp.Options{
-		Gap: gap, MaxNodes: nodes * int64(x.o.Effort), MaxIterations: nodes * iterationsPer * int64(x.o.Effort),
-		Seed: x.o.Seed, Start: x.start(q, x.best),
-	})
-	if err != nil {
-		return fmt.Errorf("solving for the largest weighted sum: %w", err)
-	}
-	if sol.Feasible() {
-		if c := q.read(x.p, x.u, x.templates, sol); c != nil && c.value >= x.best.value*(1-1e-12) && c.sum > x.best.sum && x.placeable(c) && x.movesLittle(c) {
-			x.best = c
-		}
-	}
-	x.phase("weighted sum", len(q.set), sol.Stats)
-	return nil
-}
-
-// sumTerms is the weighted sum of rates as terms of a program, in parts of what
-// one unit of every model's rate gives.
-func (x *search) sumTerms(q *mipModel) (parts []milp.Term, total float64) {
-	for d := range x.p.Models {
-		total += x.p.Models[d].Weight * x.u.rps[d]
-	}
-	for i, ti := range q.set {
-		d := x.templates[ti].Model
-		parts = append(parts, milp.Term{Var: q.x[i], Coef: x.p.Models[d].Weight * x.u.rps[d] / total})
-	}
-	return parts, total
-}
-
 // finish places the plan and writes the outcome.
 func (x *search) finish(ctx context.Context) (*Outcome, error) {
-	plan, where, warnings := x.p.place(x.templates, x.best, x.stay.devices())
+	plan, where, warnings := x.place(x.best, x.stay.holds())
 	if plan == nil {
 		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(x.best.list))
 	}
@@ -182,39 +106,16 @@ func (x *search) finish(ctx context.Context) (*Outcome, error) {
 	o := x.out
 	o.Warnings = warnings
 	o.RPS, o.Value = plan.rps, plan.value
-	o.Bound = max(x.theta(x.bound()), plan.value)
+	o.Bound = max(x.theta(x.proven()), plan.value)
 	o.StoppedBy = x.stopped
-	o.Pipelines = x.p.pipelines(x.templates, plan, where)
+	o.Pipelines = x.pipelines(plan, where)
 	if x.stay != nil {
-		o.Moved = x.p.moves(x.stay.running, o.Pipelines)
+		o.Moved = x.stay.loads(o.Pipelines)
 	}
-	o.Limits = x.limits(ctx)
+	o.Limits = x.sensitivity(ctx)
 	if ctx.Err() != nil {
 		// Whatever was proved before, what came after was cut short.
 		o.StoppedBy = milp.StoppedByInterrupt
 	}
 	return o, nil
-}
-
-// pipelines writes out a placed plan.
-func (p *Problem) pipelines(templates []stages.Template, plan *counts, where placed) []Pipeline {
-	var out []Pipeline
-	for ci, c := range plan.list {
-		t := &templates[c.template]
-		pl := Pipeline{Template: *t, RPS: c.rps, Replicas: slices.Clone(c.replicas), Placed: where[ci]}
-		for si := range t.Stages {
-			s := &t.Stages[si]
-			if p.Pools[s.Pool].Time {
-				pl.Replicas[si] = p.Pools[s.Pool].Count
-				pl.Devices = append(pl.Devices, c.rps/s.Rate)
-				continue
-			}
-			pl.Devices = append(pl.Devices, float64(c.replicas[si])/float64(s.Share))
-		}
-		out = append(out, pl)
-	}
-	slices.SortStableFunc(out, func(a, b Pipeline) int {
-		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(b.RPS, a.RPS))
-	})
-	return out
 }

@@ -119,10 +119,7 @@ type attempt struct {
 }
 
 func (a *tuning) try(ctx context.Context, v formats.Values) error {
-	what := fmt.Sprintf("margin %.2g", v.Number("margin"))
-	if v.Whole("max-batch") != a.p.Values.Whole("max-batch") {
-		what += fmt.Sprintf(", batch up to %d", v.Whole("max-batch"))
-	}
+	what := a.name(v, "margin %.2g", ", batch up to %d")
 	steps := len(autoMargins) + 2
 	progress := func(u kind.Progress) {
 		if a.p.Progress != nil {
@@ -194,15 +191,17 @@ func (a *tuning) tried() string {
 	})
 	var parts []string
 	for _, t := range list {
-		s := fmt.Sprintf("%.2g", t.values.Number("margin"))
-		if n := t.values.Whole("max-batch"); n != a.p.Values.Whole("max-batch") {
-			s += fmt.Sprintf(" with batches up to %d", n)
-		}
-		parts = append(parts, fmt.Sprintf("%s certifies %.6g", s, t.rate))
+		parts = append(parts, fmt.Sprintf("%s certifies %.6g", a.name(t.values, "%.2g", " with batches up to %d"), t.rate))
 	}
-	s := fmt.Sprintf("margin %.2g", a.best.values.Number("margin"))
-	if n := a.best.values.Whole("max-batch"); n != a.p.Values.Whole("max-batch") {
-		s += fmt.Sprintf(" and batches up to %d", n)
+	return a.name(a.best.values, "margin %.2g", " and batches up to %d") + " chosen by simulation (rps per weight): " + strings.Join(parts, ", ")
+}
+
+// name says what values are tried: the margin, and the largest batch where it is not
+// the one that was asked for.
+func (a *tuning) name(v formats.Values, margin, batch string) string {
+	s := fmt.Sprintf(margin, v.Number("margin"))
+	if n := v.Whole("max-batch"); n != a.p.Values.Whole("max-batch") {
+		s += fmt.Sprintf(batch, n)
 	}
-	return s + " chosen by simulation (rps per weight): " + strings.Join(parts, ", ")
+	return s
 }

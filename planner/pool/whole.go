@@ -15,8 +15,8 @@ const wholeNodes = 400
 // the devices of each kind that each model takes: under the slot rule no two
 // models share one. There are few of them, so that it is solved soon; a program
 // of whole replicas branches on those first and hardly gets there.
-func (x *search) wholePerModel(ctx context.Context) error {
-	p := x.p
+func (x *phases) wholePerModel(ctx context.Context) error {
+	p := x.Problem
 	if x.goal.cost() != nil || x.partial || x.best == nil || x.timed() || x.many() || p.Rounding != Slot || len(p.Models) < 2 {
 		return nil
 	}
@@ -55,9 +55,9 @@ func (x *search) wholePerModel(ctx context.Context) error {
 		}
 		m.AddColumn("", 0, milp.Inf, 0, entries...)
 	}
-	sol, err := x.s.Solve(ctx, m, milp.Options{
-		Gap: proof, MaxNodes: wholeNodes * int64(x.o.Effort), MaxIterations: wholeNodes * iterationsPer * int64(x.o.Effort), Seed: x.o.Seed,
-	})
+	o := x.work(wholeNodes)
+	o.Gap = proof
+	sol, err := x.s.Solve(ctx, m, o)
 	if err != nil {
 		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", set, err)
 	}

@@ -34,19 +34,6 @@ func Inference(m *formats.ProfileModel, ms *formats.Measurement, first, last int
 	return total
 }
 
-// Estimated tells whether Inference is an estimate.
-func Estimated(ms *formats.Measurement, first, last int) bool {
-	if last-first < 2 || ms.Whole == nil && len(ms.Ranges) == 0 || ms.Whole != nil && last-first == len(ms.Blocks) {
-		return false
-	}
-	for _, r := range ms.Ranges {
-		if r.Blocks == [2]int{first, last} {
-			return false
-		}
-	}
-	return true
-}
-
 // Fastest is the least time of a batch through a model in any stages on some kinds
 // of devices; 0 where it was measured on none.
 func Fastest(m *formats.ProfileModel, kinds []string, batch int) time.Duration {

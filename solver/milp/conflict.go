@@ -3,6 +3,7 @@ package milp
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -56,7 +57,7 @@ func FindConflict(ctx context.Context, s Solver, m *Model, o ConflictOptions) (*
 		hard = func(l Limit) bool { return l.IsVar }
 	}
 	var soft []Limit
-	for _, l := range m.limits() {
+	for _, l := range limits(m) {
 		if !hard(l) {
 			soft = append(soft, l)
 		}
@@ -139,7 +140,7 @@ func (f *filter) elastic(soft []Limit) ([]bool, error) {
 			return nil, errNotInfeasible
 		}
 		// The solver's tolerances hide the conflict from the elastic model: leave it to the deletion filter.
-		return all(len(soft)), nil
+		return slices.Repeat([]bool{true}, len(soft)), nil
 	}
 }
 
@@ -151,7 +152,7 @@ func (f *filter) stopped(soft []Limit, why Status) ([]bool, error) {
 	}
 	switch {
 	case own.Status == Infeasible:
-		return all(len(soft)), nil
+		return slices.Repeat([]bool{true}, len(soft)), nil
 	case own.Feasible():
 		return nil, errNotInfeasible
 	}
@@ -164,7 +165,7 @@ func (f *filter) delete(soft []Limit, found []bool) (minimal bool, err error) {
 	m := f.withoutObjective(f.model)
 	for k, in := range found {
 		if !in {
-			m.drop(soft[k])
+			soft[k].dropFrom(m)
 		}
 	}
 	minimal = true
@@ -173,7 +174,7 @@ func (f *filter) delete(soft []Limit, found []bool) (minimal bool, err error) {
 			continue
 		}
 		trial := m.Clone()
-		trial.drop(soft[k])
+		soft[k].dropFrom(trial)
 		sol, err := f.solve(trial)
 		if err != nil {
 			return false, err
@@ -198,8 +199,8 @@ func (f *filter) withoutObjective(m *Model) *Model {
 	return c
 }
 
-// drop removes a limit.
-func (m *Model) drop(l Limit) {
+// dropFrom takes a limit out of a model.
+func (l Limit) dropFrom(m *Model) {
 	var lo, hi *float64
 	if l.IsVar {
 		lo, hi = &m.vars[l.Index].lo, &m.vars[l.Index].hi
@@ -211,12 +212,4 @@ func (m *Model) drop(l Limit) {
 	} else {
 		*hi = Inf
 	}
-}
-
-func all(n int) []bool {
-	out := make([]bool, n)
-	for i := range out {
-		out[i] = true
-	}
-	return out
 }

@@ -3,16 +3,18 @@
 // It is pure Go and knows nothing of a particular solver: a planner builds a [Model], hands it to a [Solver]
 // (package solver/highs has one) with [Options], and reads the [Solution]. The pieces:
 //
-//	model.go      Model: variables, rows, objective; built by AddVar, AddInt, AddBool, AddRow, AddLE …
-//	validate.go   errors that name the row or variable: NaN, crossed bounds, unknown variables
-//	scale.go      other units for rows and variables with coefficients that solvers would not take
-//	matrix.go     the constraint matrix in compressed columns, as solvers take it
-//	options.go    Options: work limits, gap, seed, starts, callbacks
-//	solution.go   Solution, Status, StoppedBy, statistics
-//	check.go      feasibility of a point, by our own arithmetic; rounding of integer variables
-//	finish.go     the last steps every solver shares: round, re-solve what is continuous, check, recompute the value
-//	elastic.go    the smallest violations that make an infeasible model feasible
-//	conflict.go   a minimal set of rows and bounds that exclude each other (elastic filter, then deletion)
+//	model.go       Model: an objective, variables and constraints
+//	variables.go   variables with bounds and objective coefficients: AddVar, AddInt, AddBool …
+//	constraints.go rows with limits and coefficients: AddRow, AddLE, AddTerm …
+//	validate.go    errors that name the row or variable: NaN, crossed bounds, unknown variables
+//	scale.go       other units for rows and variables with coefficients that solvers would not take
+//	matrix.go      the constraint matrix in compressed columns, as solvers take it
+//	options.go     Options: work limits, gap, seed, starts, callbacks
+//	solution.go    Solution, Status, StoppedBy, statistics
+//	check.go       feasibility of a point, by our own arithmetic; rounding of integer variables
+//	finish.go      the last steps every solver shares: round, re-solve what is continuous, check, recompute the value
+//	elastic.go     the smallest violations that make an infeasible model feasible
+//	conflict.go    a minimal set of rows and bounds that exclude each other (elastic filter, then deletion)
 //
 // # Signs
 //

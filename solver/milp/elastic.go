@@ -39,8 +39,8 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%s %s %s %v", what, l.Name, l.Side, l.Value)
 }
 
-// limits lists the finite sides of rows, then of variables; an equation is listed as its two sides.
-func (m *Model) limits() []Limit {
+// limits lists the finite sides of a model's rows, then of its variables; an equation is listed as its two sides.
+func limits(m *Model) []Limit {
 	var out []Limit
 	add := func(isVar bool, i int, name string, lo, hi float64) {
 		if !math.IsInf(lo, 0) {

@@ -1,6 +1,9 @@
 package milp
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Scaling is a model with rows and continuous variables counted in other units,
 // so that every coefficient is one that solvers take as it is. Units are powers
@@ -37,16 +40,6 @@ func (m *Model) Scaling() *Scaling {
 		return nil
 	}
 	return s
-}
-
-// inRange tells whether solvers take every term as it is.
-func (m *Model) inRange() bool {
-	for i := range m.coefs {
-		if !taken(m.coefs[i].val) {
-			return false
-		}
-	}
-	return true
 }
 
 // taken tells whether solvers take a coefficient as it is.
@@ -104,24 +97,15 @@ func (s *span) shift() int { return -(s.min + s.max) / 2 }
 
 // changed tells whether anything was scaled.
 func (s *Scaling) changed() bool {
-	for _, e := range s.row {
-		if e != 0 {
-			return true
-		}
-	}
-	for _, e := range s.col {
-		if e != 0 {
-			return true
-		}
-	}
-	return false
+	moved := func(exp int) bool { return exp != 0 }
+	return slices.ContainsFunc(s.row, moved) || slices.ContainsFunc(s.col, moved)
 }
 
 // scaled is the model in the new units.
 func (s *Scaling) scaled(c Columns) *Model {
 	out := *s.of
-	out.vars = append([]variable(nil), s.of.vars...)
-	out.rows = append([]row(nil), s.of.rows...)
+	out.vars = slices.Clone(s.of.vars)
+	out.rows = slices.Clone(s.of.rows)
 	out.coefs = make([]coef, 0, len(c.Index))
 	for j := range out.vars {
 		v := &out.vars[j]

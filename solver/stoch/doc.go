@@ -5,7 +5,6 @@
 //
 //	dist.go      Dist; normal, empirical and heavy-tailed (log-t) distributions
 //	clamp.go     a distribution that ends at a maximum; moments by quadrature
-//	fit.go       a normal and a log-t from samples
 //	order.go     the k-th smallest of n, and so the maximum
 //	sum.go       the sum of n draws on a lattice, and a factor that all of them share
 //	chance.go    P(X <= limit) >= level: exact, and as a row of a linear program

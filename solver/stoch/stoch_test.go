@@ -134,9 +134,6 @@ func TestAgainstMonteCarlo(t *testing.T) {
 		}
 		draws := draw(d, 6000, 5, total)
 		compare(t, name+" sum of 20", sum, slices.Clone(draws))
-		normal := stoch.SumNormal(d, 20, 0)
-		near(t, name+" normal sum mean", normal.Mean(), draws, meanOf)
-		near(t, name+" normal sum variance", normal.Var(), draws, varianceOf)
 
 		factor := generator(6)
 		shared := make([]float64, len(draws))
@@ -144,7 +141,6 @@ func TestAgainstMonteCarlo(t *testing.T) {
 			shared[i] = x * (1 + 0.08*factor.NormFloat64())
 		}
 		compare(t, name+" sum with a common factor", stoch.Common(sum, 0.08), slices.Clone(shared))
-		near(t, name+" normal sum with a common factor", stoch.SumNormal(d, 20, 0.08).Var(), shared, varianceOf)
 	}
 }
 
@@ -160,22 +156,6 @@ func TestClampKnowsTheNormal(t *testing.T) {
 	}
 	if d, _ := stoch.Clamp(stoch.Normal{Mu: 5}, 1, 3); d.Mean() != 3 || d.Var() != 0 {
 		t.Errorf("a constant above the maximum: mean %g variance %g", d.Mean(), d.Var())
-	}
-}
-
-func TestFits(t *testing.T) {
-	want := stoch.LogT{Mu: 5, Sigma: 0.7, Nu: 4}
-	samples := draw(want, 20000, 8, func(next func() float64) float64 { return next() })
-	got, err := stoch.FitLogT(samples)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if math.Abs(got.Mu-want.Mu) > 0.03 || math.Abs(got.Sigma-want.Sigma) > 0.03 || math.Abs(got.Nu-want.Nu) > 0.8 {
-		t.Errorf("fitted %+v, drawn from %+v", got, want)
-	}
-	normal, err := stoch.FitNormal([]float64{1, 2, 3})
-	if err != nil || normal != (stoch.Normal{Mu: 2, Sigma: 1}) {
-		t.Errorf("normal of 1, 2, 3: %+v, %v", normal, err)
 	}
 }
 
@@ -260,8 +240,6 @@ func TestRefusals(t *testing.T) {
 		"order 0":         func() error { _, err := stoch.Order(stoch.Normal{}, 0, 3); return err },
 		"endless sum":     func() error { _, err := stoch.Sum(stoch.Normal{Sigma: 1}, 3, 10); return err },
 		"too many cells":  func() error { _, err := stoch.Sum(stoch.Normal{}, 1<<20, 1<<20); return err },
-		"log-t of zero":   func() error { _, err := stoch.FitLogT([]float64{0, 1, 2}); return err },
-		"normal of one":   func() error { _, err := stoch.FitNormal([]float64{1}); return err },
 		"level below .5":  func() error { _, _, _, err := stoch.Chance{Level: 0.4}.Tangent(1); return err },
 		"tangent at zero": func() error { _, _, _, err := stoch.Chance{Level: 0.9}.Tangent(0); return err },
 	} {

@@ -10,13 +10,6 @@ import (
 	"gonum.org/v1/gonum/dsp/fourier"
 )
 
-// SumNormal approximates the sum of n independent draws, times a common factor
-// with this standard deviation, by a normal distribution.
-func SumNormal(d Dist, n int, common float64) Normal {
-	mean := float64(n) * d.Mean()
-	return Normal{mean, math.Sqrt(float64(n)*d.Var() + common*common*mean*mean)}
-}
-
 // Lattice is a distribution over multiples of a step.
 type Lattice struct {
 	first, step    float64

@@ -2,7 +2,6 @@ package llmruns
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -111,20 +110,14 @@ func (s *Set) Read(in io.Reader, name string) error {
 		}
 		return t.Fail(0, "", "the columns "+strings.Join(t.Header, ","), "those of one of "+strings.Join(known, ", "))
 	}
-	for {
-		err := t.Next()
-		if errors.Is(err, io.EOF) {
-			s.Sources = append(s.Sources, name)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	if err := t.Each(func() error {
 		r := &reader{t: t}
-		if err := cmp.Or(tables[at].row(s, r), r.err); err != nil {
-			return err
-		}
+		return cmp.Or(tables[at].row(s, r), r.err)
+	}); err != nil {
+		return err
 	}
+	s.Sources = append(s.Sources, name)
+	return nil
 }
 
 // reader takes cells of a row; the first that is wrong is kept.

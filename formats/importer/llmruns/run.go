@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -174,14 +173,7 @@ func requestRows(f *csvfile.File) ([]Served, error) {
 		return nil, err
 	}
 	var out []Served
-	for {
-		err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, err
-		}
+	err = t.Each(func() error {
 		r := &reader{t: t}
 		const far = 1e12
 		s := Served{
@@ -189,13 +181,15 @@ func requestRows(f *csvfile.File) ([]Served, error) {
 			Queued: r.number("queued_s", -far, far), Scheduled: r.number("scheduled_s", -far, far), First: r.number("first_token_s", -far, far), Last: r.number("last_token_s", -far, far),
 		}
 		if r.err != nil {
-			return nil, r.err
+			return r.err
 		}
 		if wrong := s.check(); wrong != "" {
-			return nil, t.Fail(0, "", wrong, goodRequest)
+			return t.Fail(0, "", wrong, goodRequest)
 		}
 		out = append(out, s)
-	}
+		return nil
+	})
+	return out, err
 }
 
 // benchFile is the part of a result of `vllm bench serve` that is read.

@@ -2,7 +2,6 @@ package records
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -106,17 +105,8 @@ func readTable(r io.Reader, name string) (*table, error) {
 	}
 	t := &table{}
 	samples, models := map[string]int{}, map[string]int{}
-	for {
-		err := in.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := t.add(in, samples, models); err != nil {
-			return nil, err
-		}
+	if err := in.Each(func() error { return t.add(in, samples, models) }); err != nil {
+		return nil, err
 	}
 	if len(t.ids) == 0 {
 		return nil, &formats.Error{File: name, Found: "no row below the header", Expected: "one per sample and model"}

@@ -1,7 +1,6 @@
 package samples
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -35,24 +34,20 @@ func ReadPrompts(r io.Reader, name string) (*Prompts, error) {
 		return nil, err
 	}
 	p := &Prompts{}
-	for {
-		err := t.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := t.Each(func() error {
 		label, prompt := strings.TrimSpace(t.Row[0]), t.Row[1]
 		switch {
 		case label == "":
-			return nil, t.Fail(0, "label", "nothing", "the answer that is right")
+			return t.Fail(0, "label", "nothing", "the answer that is right")
 		case strings.TrimSpace(prompt) == "":
-			return nil, t.Fail(1, "prompt", "nothing", "a question")
+			return t.Fail(1, "prompt", "nothing", "a question")
 		case len(prompt) > maxPrompt:
-			return nil, t.Fail(1, "prompt", fmt.Sprintf("%d bytes", len(prompt)), fmt.Sprintf("at most %d", maxPrompt))
+			return t.Fail(1, "prompt", fmt.Sprintf("%d bytes", len(prompt)), fmt.Sprintf("at most %d", maxPrompt))
 		}
 		p.Labels, p.Texts = append(p.Labels, strings.Clone(label)), append(p.Texts, strings.Clone(prompt))
+		return nil
+	}); err != nil {
+		return nil, err
 	}
 	if len(p.Labels) == 0 {
 		return nil, &formats.Error{File: name, Found: "no row below the header", Expected: "a question per row"}

@@ -3,7 +3,6 @@ package samples
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -56,17 +55,8 @@ func Read(r io.Reader, name string) (*Set, error) {
 		return nil, t.Fail(0, "", "the column "+strconv.Quote(t.Header[0]), "a header that starts with label and has a column per value of the model's input")
 	}
 	s := &Set{Width: len(t.Header) - 1}
-	for {
-		err := t.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := s.add(t); err != nil {
-			return nil, err
-		}
+	if err := t.Each(func() error { return s.add(t) }); err != nil {
+		return nil, err
 	}
 	if len(s.Labels) == 0 {
 		return nil, &formats.Error{File: name, Found: "no row below the header", Expected: "a sample per row"}

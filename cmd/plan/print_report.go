@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// printReport shows what a run, simulated or served, came to.
+func printReport(p *printer, rep *formats.Report) error {
+	var rows [][]string
+	for _, m := range rep.Models {
+		row := []string{
+			m.Key().String(), rate(m.OfferedRPS), fmt.Sprint(m.Requests), percent(m.Attainment), interval(m.AttainmentCI), fmt.Sprint(m.Dropped),
+			fmt.Sprint(m.Late), rate(m.GoodputRPS), ms(m.Latency.P50US.D()), ms(m.Latency.P99US.D()), ms(m.SLOUS.D()),
+		}
+		if m.MaxLoadFactor != nil {
+			row = append(row, fmt.Sprintf("%.2f", *m.MaxLoadFactor))
+		}
+		rows = append(rows, row)
+	}
+	header := []string{"model", "offered rps", "requests", "attainment", "95 % interval", "dropped", "late", "goodput", "p50 ms", "p99 ms", "SLO ms"}
+	if rep.MaxLoadFactor != nil {
+		header = append(header, "max load")
+	}
+	if err := p.table("lrrrrrrrrrrr", header, rows); err != nil {
+		return err
+	}
+	if err := printCurve(p, rep.Curve); err != nil {
+		return err
+	}
+	if err := printClasses(p, &rep.TokenReport); err != nil {
+		return err
+	}
+	var devices []string
+	for _, d := range rep.Devices {
+		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, percent(d.Utilisation)))
+	}
+	if len(devices) > 0 {
+		fmt.Fprintln(p.out, "utilisation:", list(devices))
+	}
+	if w, d := rep.Workflow, rep.DeviceTime; w != nil && d != nil {
+		fmt.Fprintf(p.out, "loads: %.1f per minute; mean batch %.2f; device time %s running, %s loading, %s both, %s idle\n",
+			w.LoadsPerMinute, w.Batch, percent(d.Running), percent(d.Loading), percent(d.Both), percent(d.Idle))
+	}
+	if rep.Accuracy != nil {
+		fmt.Fprintf(p.out, "accuracy by the plan's records: %.4f\n", *rep.Accuracy)
+	}
+	if rep.MaxLoadFactor != nil {
+		fmt.Fprintf(p.out, "highest load at which every model attains: %.2f\n", *rep.MaxLoadFactor)
+	}
+	return nil
+}
+
+// printCurve shows what every model attained at several loads.
+func printCurve(p *printer, curve []formats.LoadReport) error {
+	if len(curve) == 0 {
+		return nil
+	}
+	header := []string{"load", "all"}
+	for _, m := range curve[0].Models {
+		header = append(header, formats.ModelClass{Model: m.Model, Class: m.Class}.String())
+	}
+	var rows [][]string
+	for _, l := range curve {
+		row := []string{fmt.Sprintf("%.4g", l.Load), percent(l.Attainment)}
+		for _, m := range l.Models {
+			row = append(row, percent(m.Attainment)+" "+interval(m.AttainmentCI))
+		}
+		rows = append(rows, row)
+	}
+	return p.table(strings.Repeat("r", len(header)), header, rows)
+}
+
+func interval(ci *[2]float64) string {
+	if ci == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f..%.2f", 100*ci[0], 100*ci[1])
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxWindows bounds the time windows of a report, maxRuns the replications.
+const (
+	maxWindows = 100_000
+	maxRuns    = 100_000
+)
+
+// bounds checks the numbers of flags before any file is read.
+func (o *simulateOptions) bounds() error {
+	if o.window > 0 && (o.duration/o.window >= maxWindows || o.trace != "" && !o.durationGiven && o.window < time.Second) {
+		return usageErrorf("--window: found %s, expected at most %d windows of the run, and at least 1s with a --trace that is played to its end", o.window, maxWindows)
+	}
+	return first(o.alone(), atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("window", o.window, 0), whole("runs", o.runs, 1, maxRuns),
+		share("attainment", o.attainment), number("jitter", o.jitter, 0, maxJitter))
+}
+
+// maxJitter is a coefficient of variation beyond which no service time is like
+// another: the simulated times would mean nothing.
+const maxJitter = 100
+
+// maxLoads bounds the points of a sweep.
+const maxLoads = 1000
+
+// sweep reads --loads.
+func (o *simulateOptions) sweep() ([]float64, error) {
+	bad := func(found string) error {
+		return usageErrorf("--loads %s: found %s, expected loads above 0 such as 0.5,0.8,1 or FROM:TO:STEP such as 0.1:1.2:0.1, at most %d", o.loads, found, maxLoads)
+	}
+	switch {
+	case o.findMaxLoad:
+		return nil, usageErrorf("--loads and --find-max-load exclude each other")
+	case o.load != 1:
+		return nil, usageErrorf("--loads and --load exclude each other")
+	}
+	parse := func(text string) (float64, error) {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(v > 0) || math.IsInf(v, 0) {
+			return 0, bad(strconv.Quote(text))
+		}
+		return v, nil
+	}
+	parts := strings.Split(o.loads, ":")
+	list := len(parts) == 1
+	if list {
+		parts = strings.Split(o.loads, ",")
+	}
+	var values []float64
+	for _, part := range parts {
+		v, err := parse(part)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	if list {
+		return values, nil
+	}
+	if len(values) != 3 || values[1] < values[0] || (values[1]-values[0])/values[2] >= maxLoads {
+		return nil, bad(strconv.Quote(o.loads))
+	}
+	var out []float64
+	for i := range int(math.Floor((values[1]-values[0])/values[2]+1e-9)) + 1 {
+		// Rounded, so that a step of 0.1 gives 0.3 and not 0.30000000000000004.
+		out = append(out, math.Round((values[0]+float64(i)*values[2])*1e9)/1e9)
+	}
+	return out, nil
+}
+
+// alone refuses what shows one run where there are several.
+func (o *simulateOptions) alone() error {
+	of := ""
+	switch {
+	case o.loads != "":
+		of = "--loads " + o.loads
+	case o.findMaxLoad:
+		of = "--find-max-load"
+	case o.runs > 1:
+		of = fmt.Sprintf("--runs %d", o.runs)
+	default:
+		return nil
+	}
+	for _, f := range []struct{ flag, path string }{{"chrome-trace", o.chromeTrace}, {"event-log", o.eventLog}} {
+		if f.path != "" {
+			return usageErrorf("--%s shows one run; found %s", f.flag, of)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package arrivals
+
+import (
+	"io"
+	"math/rand/v2"
+
+	"inferplan/formats/csvfile"
+)
+
+// What follows reads a stream at hand, for tests; name is what errors call it.
+
+// NewCounts is OpenCounts for a stream at hand; name is what errors call it.
+func NewCounts(r io.Reader, name string, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
+	f, err := csvfile.New(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return newCounts(f, rng, opt)
+}
+
+// NewGaps is OpenGaps for a stream at hand; name is what errors call it.
+func NewGaps(r io.Reader, name string, model int32) (*Gaps, error) {
+	f, err := csvfile.New(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return newGaps(f, model), nil
+}
+
+// NewTrace is OpenTrace for a stream at hand; name is what errors call it.
+func NewTrace(r io.Reader, name string, models []string, opts ...TraceOption) (*Trace, error) {
+	f, err := csvfile.New(r, name)
+	if err != nil {
+		return nil, err
+	}
+	return newTrace(f, models, opts)
+}

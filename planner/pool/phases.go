@@ -1,0 +1,204 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/solver/milp"
+)
+
+// phases improve the best plan of a search, and the bound, over the templates of
+// the choice that it looks at.
+type phases struct{ *search }
+
+// plan runs the integer programs until the gap closes or the work is done.
+func (x *phases) plan(ctx context.Context) error {
+	basis := slices.Clone(x.lp.used)
+	if x.stay != nil {
+		x.keep(x.recount(x.stay.list))
+		x.phase("what runs", len(x.stay.list), milp.Stats{})
+		if x.best != nil && x.value() > 0 && x.done(ctx) {
+			return nil
+		}
+		basis = with(basis, x.stay.list)
+	}
+	if x.shrink(); x.best != nil {
+		x.phase("rounding", len(basis), milp.Stats{})
+		if x.done(ctx) {
+			return nil
+		}
+	}
+	if x.many() && x.best != nil {
+		if err := x.bundles(ctx); err != nil {
+			return err
+		}
+		if x.done(ctx) || x.partial {
+			return nil // the programs that follow are too large for what is left
+		}
+	} else if done, err := x.few(ctx, basis); done || err != nil {
+		return err
+	}
+	return x.wide(ctx, basis)
+}
+
+// hurry is by how much fewer nodes are looked at where a plan runs.
+func (x *phases) hurry() int64 {
+	if x.stay != nil {
+		return stayHurry
+	}
+	return 1
+}
+
+// few runs what needs few templates: the program over the basis, whole devices per
+// model, and sums of losses.
+func (x *phases) few(ctx context.Context, basis []int) (done bool, err error) {
+	if _, err := x.integer(ctx, "basis", basis, basisNodes/x.hurry()); err != nil || x.done(ctx) {
+		return true, err
+	}
+	if err := x.wholePerModel(ctx); err != nil || x.done(ctx) {
+		return true, err
+	}
+	x.losses(lossWork)
+	return x.done(ctx), nil
+}
+
+// wide runs the programs over some templates of every model, and over all that a
+// better plan could use.
+func (x *phases) wide(ctx context.Context, basis []int) error {
+	ranked := x.ranked()
+	small := x.pick(ranked, basis, x.perModel())
+	solved, err := x.integer(ctx, "pool", small, poolNodes/x.hurry())
+	if err != nil || x.done(ctx) {
+		return err
+	}
+	// The plan is better now, so there is less to look at.
+	if x.losses(lossMore * lossWork); x.done(ctx) {
+		return nil
+	}
+	if x.stay != nil && x.o.Effort == 1 {
+		return nil // a re-plan is wanted soon: its proof only with more effort
+	}
+	// What a better plan could use: the rest cannot be in one.
+	var survivors []int
+	for _, i := range ranked {
+		if x.loss[i] < x.lp.bound-x.score() {
+			survivors = append(survivors, i)
+		}
+	}
+	if solved && subset(survivors, small) {
+		return nil
+	}
+	if len(survivors) > maxSurvivors*x.o.Effort {
+		survivors = x.pick(ranked, basis, widePerModel*x.o.Effort)
+	}
+	_, err = x.integer(ctx, "survivors", survivors, survivorNodes)
+	x.done(ctx)
+	return err
+}
+
+// shrinkSteps are the halvings by which shrink looks for its factor.
+const shrinkSteps = 24
+
+// shrink makes a plan of the relaxation: all its rates times the largest factor
+// whose replicas, rounded up, fit the devices; for the least price, which asks
+// for fixed rates, the rates as they are. On large clusters it is close to the
+// bound at once; elsewhere it is a start.
+func (x *phases) shrink() {
+	if x.timed() {
+		return
+	}
+	at := func(f float64) *counts {
+		list := make([]count, len(x.lp.used))
+		for i, ti := range x.lp.used {
+			t := &x.templates[ti]
+			list[i] = carry(t, ti, f*x.lp.rate[i]*x.u.rps[t.Model])
+		}
+		return x.recount(list)
+	}
+	if x.goal.cost() != nil {
+		x.keep(at(1))
+		return
+	}
+	lo, hi := 0.0, 1.0
+	var most *counts
+	for range shrinkSteps {
+		mid := (lo + hi) / 2
+		if c := at(mid); c != nil {
+			lo = mid
+			if c.value > 0 && (most == nil || c.value > most.value) {
+				most = c
+			}
+		} else {
+			hi = mid
+		}
+	}
+	x.keep(most)
+}
+
+// integer solves the program over a set of templates (and those of the best
+// plan), keeps a better plan, and lowers the bound by what the program proves:
+// a plan that uses a template outside the set loses at least that template's
+// loss. It tells whether the program was solved to its gap.
+func (x *phases) integer(ctx context.Context, name string, set []int, nodes int64) (solved bool, err error) {
+	// A plan under another choice is no start where it breaks this one.
+	started := x.best != nil && !slices.ContainsFunc(x.best.list, func(c count) bool { return math.IsInf(x.loss[c.template], 1) })
+	if started {
+		set = with(set, x.best.list)
+	} else {
+		set = with(set)
+	}
+	q := x.goal.program(x.catalogue, set, x.lp.bound)
+	if x.stay != nil {
+		q.limitMoves(x.stay, x.stay.most)
+	}
+	o := x.work(nodes)
+	o.Gap, o.HeuristicEffort = max(x.o.Gap/2, proof), heuristicEffort
+	o.MaxIterations = min(o.MaxIterations, columnsWork/int64(q.m.NumVars())*int64(x.o.Effort))
+	if started {
+		o.Start = q.start(x.best)
+	}
+	if x.o.Progress != nil {
+		o.Incumbent = func(in milp.Incumbent) {
+			// The solver's figures, for the progress line; the plan's own are recomputed.
+			if x.best == nil || in.Value > x.score() {
+				x.o.Progress(Progress{Phase: name, Value: x.shown(in.Value), Bound: x.shown(x.proven()), Incumbent: true})
+			}
+		}
+	}
+	sol, err := x.s.Solve(ctx, q.m, o)
+	if err != nil {
+		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(set), err)
+	}
+	if sol.Feasible() {
+		x.keep(q.read(sol))
+	}
+	var upper float64
+	switch sol.Status {
+	case milp.Optimal, milp.Gap:
+		upper, solved = sol.Bound, true
+	case milp.Infeasible:
+		upper, solved = x.goal.none(), true
+	default:
+		upper = sol.Bound
+	}
+	if math.IsNaN(upper) {
+		upper = math.Inf(1) // the solver has no bound: the program proves nothing
+	}
+	outside := math.Inf(1)
+	if x.partial {
+		outside = 0 // what was not generated may lose nothing
+	}
+	for _, i := range x.allowed {
+		if _, ok := slices.BinarySearch(set, i); !ok {
+			outside = min(outside, x.loss[i])
+		}
+	}
+	if x.stay != nil && x.stay.tries > 0 {
+		upper = x.inner // the program was of plans that move less than asked
+	}
+	x.inner = max(min(x.inner, max(upper, x.lp.bound-outside)), x.score())
+	x.phase(name, len(set), sol.Stats)
+	return solved, nil
+}

@@ -1,0 +1,178 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+
+	"inferplan/solver/milp"
+)
+
+// polish improves the best plan of a search in what is asked for next, at the
+// objective that it has reached: few devices that move, a large sum of rates, few
+// devices, little latency.
+type polish struct{ *search }
+
+// all polishes a plan of most throughput.
+func (x *polish) all(ctx context.Context) error {
+	if err := x.fewestMoves(ctx); err != nil {
+		return err
+	}
+	if err := x.largestSum(ctx); err != nil {
+		return err
+	}
+	if err := x.leastLatency(ctx); err != nil {
+		return err
+	}
+	x.shorten(ctx)
+	return nil
+}
+
+// solve looks for a plan of a program from the best one on. The plan is nil where
+// it finds none.
+func (x *polish) solve(ctx context.Context, q *program, o milp.Options, what string) (*counts, milp.Stats, error) {
+	o.Start = q.start(x.best)
+	sol, err := x.s.Solve(ctx, q.m, o)
+	if err != nil {
+		return nil, milp.Stats{}, fmt.Errorf("solving for %s: %w", what, err)
+	}
+	if !sol.Feasible() {
+		return nil, sol.Stats, nil
+	}
+	return q.read(sol), sol.Stats, nil
+}
+
+// sameValue is the part by which values differ that count as the same: what
+// adding up rates in another order changes.
+const sameValue = 1e-9
+
+// same is the program of the plans of the best objective that use a set of templates.
+func (x *polish) same(set []int) *program {
+	return x.program(set, x.value(), x.value()*(1-sameValue))
+}
+
+// fewestMoves looks, among the plans that are good enough, for one that moves
+// few devices.
+func (x *polish) fewestMoves(ctx context.Context) error {
+	if x.stay == nil || x.many() || ctx.Err() != nil {
+		return nil
+	}
+	now := x.stay.moved(x.best.list)
+	if now == 0 {
+		return nil
+	}
+	enough := min(x.value(), x.proven()*(1-x.o.Gap)) * (1 - 1e-9)
+	q := x.program(with(x.pick(x.ranked(), x.lp.used, x.perModel()), x.best.list, x.stay.list), max(x.inner, enough), enough)
+	q.limitMoves(x.stay, now)
+	q.m.SetSense(milp.Minimize)
+	q.m.SetObj(q.theta, 0)
+	q.m.SetObj(q.moved, 1)
+	o := x.work(moveNodes)
+	o.AbsGap = 0.5
+	best, stats, err := x.solve(ctx, q, o, "the fewest devices that move")
+	if err != nil {
+		return err
+	}
+	if best != nil && best.value >= x.theta(enough)*(1-1e-9) && x.stay.moved(best.list) < now && x.stuck(best) < 0 {
+		x.best = best
+	}
+	x.phase("fewest moves", len(q.set), stats)
+	return nil
+}
+
+// largestSum looks, among the plans of the best objective, for the one with the
+// largest weighted sum of rates, so that no model is left with needless slack.
+func (x *polish) largestSum(ctx context.Context) error {
+	if len(x.Models) < 2 || ctx.Err() != nil {
+		return nil
+	}
+	q := x.same(with(x.pick(x.ranked(), x.lp.used, x.perModel()), x.best.list))
+	if x.partial || x.stay != nil {
+		q.pin(x.best) // the plan stays as it is: only what it leaves idle is looked at
+	}
+	if x.stay != nil {
+		q.limitMoves(x.stay, x.stay.moved(x.best.list))
+	}
+	return x.mostSum(ctx, q, 1e-3, sumNodes)
+}
+
+// sumOver looks, among the plans of the best objective that use a set of
+// templates, for the one with the largest weighted sum of rates.
+func (x *polish) sumOver(ctx context.Context, set []int, gap float64, nodes int64) error {
+	if len(x.Models) < 2 || ctx.Err() != nil {
+		return nil
+	}
+	return x.mostSum(ctx, x.same(set), gap, nodes)
+}
+
+// mostSum solves a program for the largest weighted sum of rates, and keeps a plan
+// that has a larger one than the best plan at its objective.
+func (x *polish) mostSum(ctx context.Context, q *program, gap float64, nodes int64) error {
+	q.m.SetObj(q.theta, 0)
+	parts, _ := q.sum()
+	for _, t := range parts {
+		q.m.SetObj(t.Var, t.Coef)
+	}
+	o := x.work(nodes)
+	o.Gap = gap
+	c, stats, err := x.solve(ctx, q, o, "the largest weighted sum")
+	if err != nil {
+		return err
+	}
+	if c != nil && c.value >= x.best.value*(1-1e-12) && c.sum > x.best.sum && x.fits(c) {
+		x.best = c
+	}
+	x.phase("weighted sum", len(q.set), stats)
+	return nil
+}
+
+// sum is the weighted sum of rates as terms of a program, in parts of what one unit
+// of every model's rate gives.
+func (q *program) sum() (parts []milp.Term, total float64) {
+	for d := range q.Models {
+		total += q.Models[d].Weight * q.u.rps[d]
+	}
+	for i, ti := range q.set {
+		d := q.templates[ti].Model
+		parts = append(parts, milp.Term{Var: q.x[i], Coef: q.Models[d].Weight * q.u.rps[d] / total})
+	}
+	return parts, total
+}
+
+// fewest looks, among the plans of the best objective, for one that takes the
+// fewest devices; with sum among those of no smaller weighted sum of rates.
+func (x *polish) fewest(ctx context.Context, sum bool) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	q := x.same(x.allowed)
+	q.m.SetSense(milp.Minimize)
+	q.m.SetObj(q.theta, 0)
+	if sum {
+		parts, total := q.sum()
+		q.m.AddGE("weighted sum", x.best.sum/total*(1-sameValue), parts...)
+	}
+	for i, ti := range x.allowed {
+		for si, v := range q.g[i] {
+			if v >= 0 {
+				q.m.SetObj(v, 1/float64(x.templates[ti].Stages[si].Share))
+			}
+		}
+	}
+	o := x.work(survivorNodes)
+	o.MaxIterations = 0
+	c, stats, err := x.solve(ctx, q, o, "the fewest devices")
+	if err != nil {
+		return err
+	}
+	if c != nil && x.asGood(c, sum) && x.exclusive(c) <= x.exclusive(x.best) {
+		x.best = c
+	}
+	x.phase("fewest devices", len(x.allowed), stats)
+	return nil
+}
+
+// asGood tells whether a plan reaches the best one's objective, and with sum
+// its weighted sum of rates.
+func (x *polish) asGood(c *counts, sum bool) bool {
+	return c.value >= x.best.value*(1-sameValue) && (!sum || c.sum >= x.best.sum*(1-sameValue))
+}

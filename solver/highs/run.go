@@ -1,0 +1,255 @@
+//go:build cgo
+
+package highs
+
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"runtime/cgo"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"inferplan/solver/milp"
+)
+
+// errCallback marks the panic of a callback.
+var errCallback = errors.New("an incumbent or progress callback panicked")
+
+// result is what one run of HiGHS gave.
+type result struct {
+	mip              bool
+	modelStatus      int
+	stopped          C.int32_t
+	objective, bound float64
+	x                []float64 // nil: none
+	rowDual, colDual []float64
+	basis            *milp.Basis
+	stats            milp.Stats
+}
+
+// session is what the events of a running solve need.
+type session struct {
+	m          *milp.Model
+	incumbent  func(milp.Incumbent)
+	progress   func(milp.Progress)
+	incumbents int
+	stop       *int32
+	panicked   any
+}
+
+// call is one run of HiGHS: what it is given, and where it writes its answer.
+type call struct {
+	m      *milp.Model
+	mip    bool
+	pin    runtime.Pinner // holds what HiGHS reads and writes
+	p      *C.inferplan_highs_problem
+	a      *C.inferplan_highs_answer
+	stop   *int32 // 1: end soon
+	events *session
+
+	x, colDual, rowDual []float64
+	basis               []int32
+}
+
+func run(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
+	c := &call{m: m, mip: m.NumIntegers() > 0, stop: new(int32)}
+	defer c.pin.Unpin()
+	c.pin.Pin(c.stop)
+	c.setModel()
+	c.setOptions(o)
+	c.setAnswer()
+	c.events = &session{m: m, incumbent: o.Incumbent, progress: o.Progress, stop: c.stop}
+	if c.mip {
+		h := cgo.NewHandle(c.events)
+		defer h.Delete()
+		c.p.handle = C.uintptr_t(h)
+		if o.Progress != nil {
+			c.p.progress = 1
+		}
+	}
+	defer context.AfterFunc(ctx, func() { atomic.StoreInt32(c.stop, 1) })()
+	rc := C.inferplan_highs_solve(c.p, c.a)
+	runtime.KeepAlive(m)
+	if c.events.panicked != nil {
+		return nil, fmt.Errorf("%w: %v", errCallback, c.events.panicked)
+	}
+	if rc != 0 {
+		return nil, errors.New(C.GoString(&c.a.error[0]))
+	}
+	return c.result(), nil
+}
+
+// setModel writes the model as HiGHS takes it.
+func (c *call) setModel() {
+	nc, nr := c.m.NumVars(), c.m.NumRows()
+	cols := c.m.Columns()
+	floats := make([]float64, 3*nc+2*nr)
+	cost, lo, hi := floats[:nc], floats[nc:2*nc], floats[2*nc:3*nc]
+	rowLo, rowHi := floats[3*nc:3*nc+nr], floats[3*nc+nr:]
+	var integrality []int32
+	if c.mip {
+		integrality = make([]int32, nc)
+	}
+	for j := range nc {
+		v := milp.Var(j)
+		cost[j] = c.m.Obj(v)
+		lo[j], hi[j] = c.m.Bounds(v)
+		if c.mip && c.m.IsInteger(v) {
+			integrality[j] = 1
+		}
+	}
+	for i := range nr {
+		rowLo[i], rowHi[i] = c.m.RowBounds(milp.Row(i))
+	}
+	c.p = &C.inferplan_highs_problem{
+		num_col: C.int32_t(nc), num_row: C.int32_t(nr), num_nz: C.int32_t(len(cols.Index)),
+		offset: C.double(c.m.Offset()),
+		cost:   doubles(&c.pin, cost), lo: doubles(&c.pin, lo), hi: doubles(&c.pin, hi),
+		row_lo: doubles(&c.pin, rowLo), row_hi: doubles(&c.pin, rowHi),
+		a_start: ints(&c.pin, cols.Start), a_index: ints(&c.pin, cols.Index), a_value: doubles(&c.pin, cols.Value),
+		integrality: ints(&c.pin, integrality),
+		stop:        (*C.int32_t)(unsafe.Pointer(c.stop)),
+	}
+	if c.m.Sense() == milp.Maximize {
+		c.p.maximize = 1
+	}
+}
+
+// setOptions writes the options, with the start or the basis.
+func (c *call) setOptions(o *milp.Options) {
+	c.p.rel_gap, c.p.abs_gap = C.double(o.Gap), defaultAbsGap
+	if o.AbsGap > 0 {
+		c.p.abs_gap = C.double(o.AbsGap)
+	}
+	c.p.time_limit = C.double(o.TimeLimit.Seconds())
+	c.p.max_nodes, c.p.max_iterations = C.int64_t(o.MaxNodes), C.int64_t(o.MaxIterations)
+	c.p.seed = C.int32_t(o.Seed)
+	switch {
+	case o.HeuristicEffort > 0:
+		c.p.heuristic_effort = C.double(o.HeuristicEffort)
+	case o.HeuristicEffort == 0:
+		c.p.heuristic_effort = -1
+	}
+	if !o.NoPresolve {
+		c.p.presolve = 1
+	}
+	if c.mip && o.Start != nil {
+		setStart(c.p, &c.pin, o.Start)
+	}
+	if !c.mip && o.Basis != nil {
+		colBasis, rowBasis := basisIn(c.m, o.Basis)
+		c.p.basis_col, c.p.basis_row = ints(&c.pin, colBasis), ints(&c.pin, rowBasis)
+	}
+}
+
+// setAnswer makes room for the answer.
+func (c *call) setAnswer() {
+	nc, nr := c.m.NumVars(), c.m.NumRows()
+	out := make([]float64, 2*nc+nr)
+	c.x, c.colDual, c.rowDual = out[:nc:nc], out[nc:2*nc:2*nc], out[2*nc:]
+	c.basis = make([]int32, nc+nr)
+	c.a = &C.inferplan_highs_answer{
+		col_value: doubles(&c.pin, c.x), col_dual: doubles(&c.pin, c.colDual), row_dual: doubles(&c.pin, c.rowDual),
+		col_basis: ints(&c.pin, c.basis[:nc]), row_basis: ints(&c.pin, c.basis[nc:]),
+	}
+}
+
+// result reads the answer.
+func (c *call) result() *result {
+	r := &result{
+		mip: c.mip, modelStatus: int(c.a.model_status), stopped: c.a.stopped,
+		objective: float64(c.a.objective), bound: float64(c.a.bound),
+		stats: milp.Stats{
+			Nodes: int64(c.a.nodes), Iterations: int64(c.a.iterations), Incumbents: c.events.incumbents,
+			CPU: time.Duration(float64(c.a.cpu_seconds) * float64(time.Second)),
+		},
+	}
+	if c.a.has_x != 0 {
+		r.x = c.x
+	}
+	if c.a.has_dual != 0 && r.modelStatus == modelOptimal {
+		r.colDual, r.rowDual = c.colDual, c.rowDual
+	}
+	if c.a.has_basis != 0 {
+		r.basis = basisOut(c.basis, c.m.NumVars())
+	}
+	return r
+}
+
+// setStart passes a whole start, or the given entries of one with holes.
+func setStart(p *C.inferplan_highs_problem, pin *runtime.Pinner, start []float64) {
+	var index []int32
+	var value []float64
+	for j, x := range start {
+		if !math.IsNaN(x) {
+			index, value = append(index, int32(j)), append(value, x)
+		}
+	}
+	if len(index) == len(start) {
+		p.start = doubles(pin, value)
+		return
+	}
+	p.num_start = C.int32_t(len(index))
+	p.start_index, p.start_value = ints(pin, index), doubles(pin, value)
+}
+
+// basisIn extends a basis to the model's size: what was added since is nonbasic (variables) or basic (rows), so
+// that the basic ones stay as many as the rows.
+func basisIn(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
+	cols, rows = make([]int32, m.NumVars()), make([]int32, m.NumRows())
+	for j := range cols {
+		if j < len(b.Vars) {
+			cols[j] = int32(b.Vars[j])
+			continue
+		}
+		switch lo, hi := m.Bounds(milp.Var(j)); {
+		case !math.IsInf(lo, 0):
+			cols[j] = int32(milp.AtLower)
+		case !math.IsInf(hi, 0):
+			cols[j] = int32(milp.AtUpper)
+		default:
+			cols[j] = int32(milp.AtZero)
+		}
+	}
+	for i := range rows {
+		rows[i] = int32(milp.Basic)
+		if i < len(b.Rows) {
+			rows[i] = int32(b.Rows[i])
+		}
+	}
+	return cols, rows
+}
+
+func basisOut(status []int32, nc int) *milp.Basis {
+	b := &milp.Basis{Vars: make([]milp.BasisStatus, nc), Rows: make([]milp.BasisStatus, len(status)-nc)}
+	for j := range b.Vars {
+		b.Vars[j] = milp.BasisStatus(status[j])
+	}
+	for i := range b.Rows {
+		b.Rows[i] = milp.BasisStatus(status[nc+i])
+	}
+	return b
+}
+
+func doubles(pin *runtime.Pinner, s []float64) *C.double {
+	if len(s) == 0 {
+		return nil
+	}
+	pin.Pin(&s[0])
+	return (*C.double)(unsafe.Pointer(&s[0]))
+}
+
+func ints(pin *runtime.Pinner, s []int32) *C.int32_t {
+	if len(s) == 0 {
+		return nil
+	}
+	pin.Pin(&s[0])
+	return (*C.int32_t)(unsafe.Pointer(&s[0]))
+}
