@@ -159,7 +159,7 @@ type want struct {
 
 // sticky is the packing of one pool around what its devices hold.
 type sticky struct {
-	*packing
+	packing
 	holds []map[content]int // by device
 	wants []want
 	of    map[content][]int // wants by what they hold
@@ -175,7 +175,7 @@ type sticky struct {
 // devices than there are.
 func (k *packing) around(pool int, groups []sharing) []bin {
 	n := k.Pools[pool].Count
-	s := &sticky{packing: k, holds: k.have[pool], of: map[content][]int{}, unit: 1, bins: make([]bin, n), owner: make([]slotKey, n)}
+	s := &sticky{packing: *k, holds: k.have[pool], of: map[content][]int{}, unit: 1, bins: make([]bin, n), owner: make([]slotKey, n)}
 	for _, g := range groups {
 		for _, q := range g.pieces {
 			id := k.content(&k.templates[k.plan.list[q.count].template], q.stage)
