@@ -3,6 +3,9 @@ package formats
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 
 	"inferplan/formats/condition"
 )
@@ -87,6 +90,55 @@ func (a *Application) expressions() []expression {
 		for b := range a.Segments[i].Next {
 			add(a.Segments[i].Next[b].When, condition.Bool, "segments[%d].next[%d].when", i, b)
 		}
+	}
+	return out
+}
+
+// identifier is a name that expressions can use.
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// names are the names that conditions of an application may use, with their types.
+// A module that runs once for each of several items has a list of each output.
+func (a *Application) names(c *checker, at string) map[string]string {
+	out := map[string]string{}
+	put := func(name, typ, path string) {
+		if was, ok := out[name]; ok && was != typ {
+			c.fail(path, name+" of type "+typ, "the type "+was+", as elsewhere in the application", "")
+		}
+		out[name] = typ
+	}
+	declare := func(owner string, types map[string]string, many bool, path string) {
+		for _, name := range slices.Sorted(maps.Keys(types)) {
+			here := path + "." + name
+			if !identifier.MatchString(name) || !identifier.MatchString(owner) {
+				c.fail(here, quote(owner+"."+name), "names of letters, digits and underscores", "a module's name may differ from its model")
+				continue
+			}
+			typ := types[name]
+			if !knownType(typ) {
+				c.fail(here, "the type "+quote(typ), "bool, int, double, string or list(…) of one of them", "")
+				continue
+			}
+			if many {
+				typ = "list(" + typ + ")"
+			}
+			put(owner+"."+name, typ, here)
+		}
+	}
+	declare("parameters", a.Parameters, false, at+".parameters")
+	for k := range a.Modules {
+		declare(a.Modules[k].Name, a.Modules[k].Outputs, false, fmt.Sprintf("%s.modules[%d].outputs", at, k))
+	}
+	for i := range a.Segments {
+		many := map[string]bool{}
+		for k := range a.Segments[i].Modules {
+			m := &a.Segments[i].Modules[k]
+			many[m.Name] = m.Items != "" || many[m.Each]
+			declare(m.Name, m.Outputs, many[m.Name], fmt.Sprintf("%s.segments[%d].modules[%d].outputs", at, i, k))
+		}
+	}
+	if len(a.Segments) > 0 {
+		put("visit", "int", at)
 	}
 	return out
 }

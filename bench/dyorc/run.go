@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -20,6 +22,9 @@ type scene struct {
 	Minutes   int
 	Warmup    time.Duration
 	Windows   bool // averages of ten minutes
+	// Foresight gives each request, as it comes, a feature that names its way: what
+	// prediction could do at best.
+	Foresight bool
 	// Scale is that of the deadlines: arrival and Scale times the application's
 	// mean unloaded latency. A call's own deadline is Scale times its time alone.
 	// 0: there are none.
@@ -66,6 +71,9 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	list := x.trace.requests(sc.Rates, length, seed)
 	for i := range list {
 		list[i].SLO = time.Duration(sc.Scale * meanAlone[list[i].Model] * 1e9)
+	}
+	if sc.Foresight {
+		foresee(list, seed)
 	}
 	place := map[time.Duration]int{}
 	for i := range list {
@@ -119,4 +127,18 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	}
 	r.Resident = w.longest(t, length)
 	return r, nil
+}
+
+// foresee names the ways of requests, which come in this order, by a hash each.
+func foresee(list []arrivals.Request, seed uint64) {
+	apps, w := workflows.NewApps(seed), &workflows.Way{}
+	for i := range list {
+		w.Reset()
+		apps.Draw(list[i].Model, w)
+		h := fnv.New32a()
+		for k := range w.Len() {
+			fmt.Fprint(h, w.Tasks[k].Service, " ")
+		}
+		list[i].Session = int64(h.Sum32()>>2) + 1
+	}
 }
