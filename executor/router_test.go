@@ -15,6 +15,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/conform"
+	policyflow "inferplan/policy/flow"
 	"inferplan/policy/workflow"
 )
 
@@ -86,7 +87,7 @@ func (r *router) share(t *policy.Tables) {
 		t.Pipelines[s].Model = -1
 		t.Networks[s].Bytes, t.Networks[s].Load = r.bytes[s], [][2]time.Duration{{r.load, 3 * r.load}}
 	}
-	t.Hears, t.Own = workflow.Hears, &workflow.Tables{}
+	t.Hears, t.Own = workflow.Hears, &policyflow.Workflows{Moves: make([]policyflow.Move, len(t.Services))}
 }
 
 // options serve the applications.
