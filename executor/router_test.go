@@ -497,3 +497,55 @@ func TestHostsSwap(t *testing.T) {
 	wg.Wait()
 	nothingHeld(t, x)
 }
+
+// A plan of workflows is served as it is compiled: devices hold what it says they
+// hold, in the memory that it says they have, and load the rest.
+func TestPlanOfWorkflowsSwaps(t *testing.T) {
+	r := replayRouter(2, time.Millisecond, time.Millisecond)
+	p := r.plan()
+	pools, module := formats.PoolOf(p), func(i int, after ...string) formats.Module {
+		return formats.Module{Name: r.services[i], Model: r.services[i], After: after}
+	}
+	p.Kind, p.Policy = formats.PlanFlow, formats.PolicySpec{Name: "dyorc"}
+	p.Pools[0].Count, p.Pools[0].Memory, p.Pools[0].Sharing = 2, 300, formats.SharingTime
+	section := &formats.FlowPlan{Lambda: .1, WindowUS: us(time.Second)}
+	for i := range p.Deployment {
+		d := &p.Deployment[i]
+		d.Outputs = []formats.TensorInfo{{Name: "y", DType: "FP32", Shape: []int64{-1, 4}}}
+		st := &d.Pipelines[0].Stages[0]
+		st.Replicas, st.Placement = 2, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}
+		section.Modules = append(section.Modules, formats.FlowModule{Model: d.Model, ColdStartUS: us(r.load), WeightBytes: 100})
+	}
+	section.Modules[0].Resident, section.Modules[1].Resident = []int{0}, []int{0, 1}
+	for i, name := range applications {
+		served := pools.Models[0]
+		served.Model = name
+		section.Applications = append(section.Applications, formats.FlowApplication{Served: served, Segments: []formats.Segment{
+			{Name: "all", Modules: []formats.Module{module(i), module(i+2, r.services[i]), module(4, r.services[i+2])}},
+		}})
+	}
+	p.Section = section
+	single := r.plan()
+	for i := range single.Deployment {
+		single.Deployment[i].Outputs = p.Deployment[i].Outputs
+	}
+	one := open(t, single, replayOptions(true))
+	input := bytes.Repeat([]byte{1, 9, 2, 3}, 4)
+	x := open(t, p, replayOptions(false))
+	first := slices.Clone(x.core.Load().workers.own[0].home.there)
+	if there := []bool{true, true, false, false, false}; !slices.Equal(first, there) {
+		t.Errorf("device 0 begins with %v, expected %v", first, there)
+	}
+	for app := range applications {
+		want := input
+		for _, s := range []int{app, app + 2, 4} {
+			want = call(t, one, r.batch, r.services[s], want)
+		}
+		for range 3 {
+			if got, err := route(context.Background(), x, app, input); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %x, expected %x: %v", applications[app], got, want, err)
+			}
+		}
+	}
+	nothingHeld(t, x)
+}
