@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,6 +45,49 @@ func (k *crew) stagesOf(d *device, network int32) []int32 {
 		}
 	}
 	return out
+}
+
+// loadTimes tells an engine that loads nothing how long loading takes.
+func (k *crew) loadTimes(spec *worker.StageSpec, stage int32, d *device) {
+	t := k.c.tables
+	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
+	if k.c.opt.Engine != "replay" || t.Stages[stage].Hop > 0 {
+		return
+	}
+	spec.WeightBytes = n.Bytes
+	if n.Load != nil {
+		l := n.Load[t.Devices[d.index].Kind]
+		spec.LoadNS = [2]int64{int64(l[0]), int64(l[1])}
+	}
+}
+
+// slotsFor describes the slots of a stage that are to be cut.
+func (k *crew) slotsFor(d *device, l *worker.Loaded) *stageSlots {
+	st := &k.stages[l.ID]
+	s := &stageSlots{device: d.index, loaded: l}
+	s.layout = worker.Layout{ID: l.ID, Warm: 2}
+	if k.c.opt.Engine == "replay" {
+		s.layout.Warm = 0
+	}
+	if st.first {
+		s.layout.InBytes = worker.Span(l.Inputs, st.batches)
+	}
+	s.layout.Stride = (s.layout.InBytes + worker.Span(l.Outputs, st.batches) + page - 1) &^ (page - 1)
+	return s
+}
+
+// moveIn has a worker load what its device holds from its start.
+func (k *crew) moveIn(ctx context.Context, d *device, p *worker.Process, first []worker.Swap) error {
+	for i := range first {
+		a, err := p.Swap(ctx, first[i])
+		if err == nil {
+			err = a.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("device %d (%s): %w", d.index, d.kind, err)
+		}
+	}
+	return nil
 }
 
 // cutSlots cuts the slots of a network's stages out of a device's segment: as many
