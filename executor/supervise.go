@@ -103,7 +103,7 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	first := make([][]worker.Swap, n)
 	for i, d := range k.own {
 		if d.home != nil {
-			if first[i], err = k.settle(d); err != nil {
+			if first[i], err = homesOf(k).settle(d); err != nil {
 				return fmt.Errorf("%w: %w", ErrPlan, err)
 			}
 		}
@@ -113,7 +113,7 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	}
 	for _, d := range k.own {
 		if d.home != nil {
-			k.settled(d)
+			homesOf(k).settled(d)
 		}
 		d.gen, d.pinned = 1, d.proc.Pinned()
 	}
@@ -343,7 +343,7 @@ func (k *crew) startAgain(d *device, cfg worker.Config) (*worker.Process, error)
 		return nil, err
 	}
 	var first []worker.Swap
-	if d.home != nil && !k.c.call(func() { first, err = k.settle(d) }) {
+	if d.home != nil && !k.c.call(func() { first, err = homesOf(k).settle(d) }) {
 		err = ErrClosed
 	}
 	if err == nil {
