@@ -59,7 +59,7 @@ func (w *workers) run(b *batch) {
 	*r = run{id: w.nextRun, batch: b, device: d, stage: h.Stage, size: len(b.tasks)}
 	w.nextRun++
 	b.run = r
-	if w.lacks(d, r.stage) {
+	if loadsOf(w).lacks(d, r.stage) {
 		b.why = policy.ReturnNotLoaded
 		w.c.failBatch(b, policy.ReasonFailed, nil)
 		w.freeRun(r)

@@ -55,6 +55,19 @@
 // and places for a device and answers with events. Worker processes are one. A
 // round never waits for a backend, which leaves its news in the inbox.
 //
+// # What devices hold
+//
+// Where the plan gives a device memory to account for, its networks come and go:
+// the policy's loads and unloads are orders, which the worker carries out one after
+// the other beside its batches (home.go). A network that goes is first run to its
+// end; one that comes has slots cut for it out of the worker's segment (arena.go),
+// fewer where there is little room. An order that cannot be done is answered with
+// a Return: memory or segment that is full, a load that failed. A worker whose load
+// does not end is killed. A worker that is started again holds what the plan says
+// for the start. Models come out of the host's memory (worker.Cache), which all
+// workers of this machine fill before the first request; hosts that join have one
+// of their own.
+//
 // # Files
 //
 // A request goes through executor.go (Infer), round.go (inbox and rounds),
@@ -68,7 +81,8 @@
 //
 // workers.go is the backend of worker processes and what becomes of their runs,
 // device.go the queue in front of a worker and the copies into its memory, with the
-// help of copiers.go; memory.go what stays in a GPU's memory between stages;
+// help of copiers.go; home.go is what a device holds; tier.go has the ways by which
+// tensors get to the next stage, memory.go what stays in a GPU's memory between stages;
 // supervise.go a worker's life; place.go maps the plan's devices to this machine.
 //
 // model.go and class.go are what is served, options.go and policies.go how;

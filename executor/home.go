@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,13 +31,23 @@ type home struct {
 	ended   []extent      // loads that ended during a run whose result has not come, on the core's clock
 }
 
+// homes are the part of a crew that cuts slots for what devices hold.
+type homes struct{ *crew }
+
+func homesOf(k *crew) homes { return homes{k} }
+
+// loads are the part of workers that carries out orders.
+type loads struct{ *workers }
+
+func loadsOf(w *workers) loads { return loads{w} }
+
 // swaps tells whether networks come and go on a device.
 func swaps(t *policy.Tables, device int32) bool {
 	return int(device) < len(t.Memory) && t.Memory[device] > 0
 }
 
 // stagesOf lists a network's stages on a device.
-func (k *crew) stagesOf(d *device, network int32) []int32 {
+func (k homes) stagesOf(d *device, network int32) []int32 {
 	var out []int32
 	for s := range k.stages {
 		if d.known[s] != nil && k.c.tables.Pipelines[k.c.tables.Stages[s].Pipeline].Network == network {
@@ -46,9 +57,52 @@ func (k *crew) stagesOf(d *device, network int32) []int32 {
 	return out
 }
 
+// loadTimes tells an engine that loads nothing how long loading takes.
+func (k *crew) loadTimes(spec *worker.StageSpec, stage int32, d *device) {
+	t := k.c.tables
+	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
+	if k.c.opt.Engine != "replay" || t.Stages[stage].Hop > 0 {
+		return
+	}
+	spec.WeightBytes = n.Bytes
+	if n.Load != nil {
+		l := n.Load[t.Devices[d.index].Kind]
+		spec.LoadNS = [2]int64{int64(l[0]), int64(l[1])}
+	}
+}
+
+// slotsFor describes the slots of a stage that are to be cut.
+func (k *crew) slotsFor(d *device, l *worker.Loaded) *stageSlots {
+	st := &k.stages[l.ID]
+	s := &stageSlots{device: d.index, loaded: l}
+	s.layout = worker.Layout{ID: l.ID, Warm: 2}
+	if k.c.opt.Engine == "replay" {
+		s.layout.Warm = 0
+	}
+	if st.first {
+		s.layout.InBytes = worker.Span(l.Inputs, st.batches)
+	}
+	s.layout.Stride = (s.layout.InBytes + worker.Span(l.Outputs, st.batches) + page - 1) &^ (page - 1)
+	return s
+}
+
+// moveIn has a worker load what its device holds from its start.
+func (k *crew) moveIn(ctx context.Context, d *device, p *worker.Process, first []worker.Swap) error {
+	for i := range first {
+		a, err := p.Swap(ctx, first[i])
+		if err == nil {
+			err = a.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("device %d (%s): %w", d.index, d.kind, err)
+		}
+	}
+	return nil
+}
+
 // cutSlots cuts the slots of a network's stages out of a device's segment: as many
 // as are usual, or fewer where there is no room.
-func (k *crew) cutSlots(d *device, network int32) ([]*stageSlots, error) {
+func (k homes) cutSlots(d *device, network int32) ([]*stageSlots, error) {
 	h, list := d.home, k.stagesOf(d, network)
 	if len(list) == 0 {
 		return nil, fmt.Errorf("device %d: network %s has no stage there", d.index, k.c.tables.Networks[network].Name)
@@ -87,7 +141,7 @@ func (s *stageSlots) leave() {
 }
 
 // swapOf is the worker's part of an order.
-func (k *crew) swapOf(o *order, id uint64, cut []*stageSlots) worker.Swap {
+func (k homes) swapOf(o *order, id uint64, cut []*stageSlots) worker.Swap {
 	q := worker.Swap{ID: id, In: o.up, Bytes: k.c.tables.Networks[o.network].Bytes}
 	for _, s := range cut {
 		q.Stages = append(q.Stages, s.layout)
@@ -96,7 +150,7 @@ func (k *crew) swapOf(o *order, id uint64, cut []*stageSlots) worker.Swap {
 }
 
 // settle cuts the slots of what a device holds from its start.
-func (k *crew) settle(d *device) ([]worker.Swap, error) {
+func (k homes) settle(d *device) ([]worker.Swap, error) {
 	h := d.home
 	giveBack(h.cut)
 	h.cut = nil
@@ -112,7 +166,7 @@ func (k *crew) settle(d *device) ([]worker.Swap, error) {
 	return list, nil
 }
 
-func (k *crew) residents(d *device) []int32 {
+func (k homes) residents(d *device) []int32 {
 	if int(d.index) < len(k.c.tables.Resident) {
 		return k.c.tables.Resident[d.index]
 	}
@@ -120,7 +174,7 @@ func (k *crew) residents(d *device) []int32 {
 }
 
 // settled notes that they are there.
-func (k *crew) settled(d *device) {
+func (k homes) settled(d *device) {
 	h := d.home
 	for _, s := range h.cut {
 		d.slots[s.layout.ID] = s
@@ -149,7 +203,7 @@ func (o *order) same(w order) bool { return w.network == o.network && w.key == o
 
 // swap takes an order for a device whose networks come and go. A load takes back an
 // unload that waits, an unload a load that waits.
-func (w *workers) swap(d *device, o order) {
+func (w loads) swap(d *device, o order) {
 	h := d.home
 	if d.proc == nil { // what it is to hold follows from its start
 		return
@@ -181,14 +235,14 @@ func (w *workers) swap(d *device, o order) {
 }
 
 // answerOrder answers an order that nothing had to be done for.
-func (w *workers) answerOrder(o *order, why policy.Return) {
+func (w loads) answerOrder(o *order, why policy.Return) {
 	now := w.c.now()
 	w.c.emit(queued{ev: o.event(now, now, why)})
 }
 
 // nextOrder hands the worker the first order that waits, unless it is at another
 // or batches still run what is to go.
-func (w *workers) nextOrder(d *device) {
+func (w loads) nextOrder(d *device) {
 	h := d.home
 	for d.proc != nil && !h.busy && len(h.orders) > 0 {
 		o := h.orders[0]
@@ -197,7 +251,7 @@ func (w *workers) nextOrder(d *device) {
 		}
 		h.orders = h.orders[:copy(h.orders, h.orders[1:])]
 		if o.up {
-			cut, err := w.crew.cutSlots(d, o.network)
+			cut, err := homesOf(w.crew).cutSlots(d, o.network)
 			if err != nil {
 				h.refused++
 				w.c.opt.Log.Warn("network not loaded", "device", d.index, "network", w.c.tables.Networks[o.network].Name, "error", err)
@@ -207,7 +261,7 @@ func (w *workers) nextOrder(d *device) {
 			h.cut = cut
 		} else {
 			h.there[o.network] = false
-			for _, st := range w.crew.stagesOf(d, o.network) {
+			for _, st := range homesOf(w.crew).stagesOf(d, o.network) {
 				if s := d.slots[st]; s != nil {
 					h.cut, d.slots[st] = append(h.cut, s), nil
 				}
@@ -216,26 +270,26 @@ func (w *workers) nextOrder(d *device) {
 		h.lastID++
 		h.busy, h.doing, h.began = true, o, w.c.now()
 		// A send that fails means that the worker is gone, which its reader tells.
-		_ = d.proc.SendSwap(w.crew.swapOf(&o, h.lastID, h.cut))
+		_ = d.proc.SendSwap(homesOf(w.crew).swapOf(&o, h.lastID, h.cut))
 	}
 }
 
 // uses tells whether one of some runs is of a network.
-func (w *workers) uses(runs []*run, network int32) bool {
+func (w loads) uses(runs []*run, network int32) bool {
 	return slices.ContainsFunc(runs, func(r *run) bool { return w.networkOf(r.stage) == network })
 }
 
-func (w *workers) networkOf(stage int32) int32 {
+func (w loads) networkOf(stage int32) int32 {
 	return w.c.tables.Pipelines[w.c.tables.Stages[stage].Pipeline].Network
 }
 
 // lacks tells whether a batch's network is not on the device of its hop.
-func (w *workers) lacks(d *device, stage int32) bool {
+func (w loads) lacks(d *device, stage int32) bool {
 	return d.home != nil && d.proc != nil && !d.home.there[w.networkOf(stage)]
 }
 
 // swapped takes a worker's answer to an order.
-func (w *workers) swapped(d *device, n *news) {
+func (w loads) swapped(d *device, n *news) {
 	h := d.home
 	if h == nil || !h.busy || n.id != h.lastID {
 		w.c.opt.Log.Error("worker answered an order that it was not given", "device", d.index, "order", n.id)
@@ -295,7 +349,7 @@ func (h *home) ranBeside(start, end time.Duration) {
 }
 
 // overdue tells whether a load takes so long that the worker is taken to hang.
-func (w *workers) overdue(d *device, now time.Duration) bool {
+func (w loads) overdue(d *device, now time.Duration) bool {
 	h := d.home
 	if h == nil || !h.busy {
 		return false

@@ -230,7 +230,7 @@ func TestRouterSwapsClassifiers(t *testing.T) {
 	o := r.options(onnxOptions(dir))
 	o.Judge = evenOrOdd
 	x := open(t, r.plan(), o)
-	for _, s := range want.offer(x, images, 600, time.Second) {
+	for _, s := range want.offer(x, images, 300, time.Second) {
 		if s.err != nil {
 			t.Error(s.err)
 		}
@@ -238,7 +238,7 @@ func TestRouterSwapsClassifiers(t *testing.T) {
 	nothingHeld(t, x)
 	loads, mean := x.figures()
 	t.Logf("%d loads, mean batch %.2f", loads, mean)
-	if loads < 10 || mean <= 1 {
+	if loads <= int64(len(paths)) || mean <= 1 { // more than each once
 		t.Errorf("%d loads, mean batch %.2f", loads, mean)
 	}
 }

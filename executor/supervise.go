@@ -65,20 +65,6 @@ func (k *crew) workerConfig(d *device, place worker.Device) worker.Config {
 	return cfg
 }
 
-// loadTimes tells an engine that loads nothing how long loading takes.
-func (k *crew) loadTimes(spec *worker.StageSpec, stage int32, d *device) {
-	t := k.c.tables
-	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
-	if k.c.opt.Engine != "replay" || t.Stages[stage].Hop > 0 {
-		return
-	}
-	spec.WeightBytes = n.Bytes
-	if n.Load != nil {
-		l := n.Load[t.Devices[d.index].Kind]
-		spec.LoadNS = [2]int64{int64(l[0]), int64(l[1])}
-	}
-}
-
 func (k *crew) startProcess(ctx context.Context, d *device, cfg worker.Config) (*worker.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.c.opt.StartTimeout)
 	defer cancel()
@@ -117,7 +103,7 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	first := make([][]worker.Swap, n)
 	for i, d := range k.own {
 		if d.home != nil {
-			if first[i], err = k.settle(d); err != nil {
+			if first[i], err = homesOf(k).settle(d); err != nil {
 				return fmt.Errorf("%w: %w", ErrPlan, err)
 			}
 		}
@@ -127,7 +113,7 @@ func (k *crew) startWorkers(ctx context.Context) error {
 	}
 	for _, d := range k.own {
 		if d.home != nil {
-			k.settled(d)
+			homesOf(k).settled(d)
 		}
 		d.gen, d.pinned = 1, d.proc.Pinned()
 	}
@@ -181,21 +167,6 @@ func (k *crew) layOut(d *device, p *worker.Process) error {
 	var err error
 	d.segment, err = worker.NewSegment(uint32(d.index), max(base, page))
 	return err
-}
-
-// slotsFor describes the slots of a stage that are to be cut.
-func (k *crew) slotsFor(d *device, l *worker.Loaded) *stageSlots {
-	st := &k.stages[l.ID]
-	s := &stageSlots{device: d.index, loaded: l}
-	s.layout = worker.Layout{ID: l.ID, Warm: 2}
-	if k.c.opt.Engine == "replay" {
-		s.layout.Warm = 0
-	}
-	if st.first {
-		s.layout.InBytes = worker.Span(l.Inputs, st.batches)
-	}
-	s.layout.Stride = (s.layout.InBytes + worker.Span(l.Outputs, st.batches) + page - 1) &^ (page - 1)
-	return s
 }
 
 // readModels learns the models' boundary from what the workers loaded, and
@@ -270,20 +241,6 @@ func (k *crew) prepare(ctx context.Context, d *device, p *worker.Process, first 
 			continue
 		}
 		if _, err := p.Prepare(ctx, s.layout); err != nil {
-			return fmt.Errorf("device %d (%s): %w", d.index, d.kind, err)
-		}
-	}
-	return nil
-}
-
-// moveIn has a worker load what its device holds from its start.
-func (k *crew) moveIn(ctx context.Context, d *device, p *worker.Process, first []worker.Swap) error {
-	for i := range first {
-		a, err := p.Swap(ctx, first[i])
-		if err == nil {
-			err = a.Err()
-		}
-		if err != nil {
 			return fmt.Errorf("device %d (%s): %w", d.index, d.kind, err)
 		}
 	}
@@ -386,7 +343,7 @@ func (k *crew) startAgain(d *device, cfg worker.Config) (*worker.Process, error)
 		return nil, err
 	}
 	var first []worker.Swap
-	if d.home != nil && !k.c.call(func() { first, err = k.settle(d) }) {
+	if d.home != nil && !k.c.call(func() { first, err = homesOf(k).settle(d) }) {
 		err = ErrClosed
 	}
 	if err == nil {

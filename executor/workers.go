@@ -90,13 +90,13 @@ func (w *workers) took(n *news) {
 		}
 	case swapCame:
 		if n.gen == d.gen && d.proc != nil {
-			w.swapped(d, n)
+			loadsOf(w).swapped(d, n)
 		}
 	case workerBack:
 		proc := n.back.(*worker.Process)
 		d.proc, d.gen, d.total, d.pinned = proc, n.gen, 0, proc.Pinned()
 		if d.home != nil {
-			w.crew.settled(d)
+			homesOf(w.crew).settled(d)
 		}
 		w.setUp(d, true)
 		w.c.handle(policy.Event{Kind: policy.WorkerBack, Device: d.index})
@@ -122,7 +122,7 @@ func (w *workers) result(d *device, n *news) {
 	}
 	if d.home != nil {
 		d.home.ranBeside(c.since(n.start), c.since(n.end))
-		defer w.nextOrder(d)
+		defer loadsOf(w).nextOrder(d)
 	}
 	defer w.pump(d)
 	b := r.batch
@@ -190,7 +190,7 @@ func (w *workers) evict(*batch, bool) { w.c.stats.ignored++ }
 // once, and the rest is refused.
 func (w *workers) load(o order) {
 	if d := w.devices[o.device]; d.home != nil {
-		w.swap(d, o)
+		loadsOf(w).swap(d, o)
 		return
 	}
 	why := policy.Return(0)
@@ -256,7 +256,7 @@ func (w *workers) look(now, paused time.Duration) {
 			continue
 		}
 		if d.home != nil {
-			if d.home.began += paused; w.overdue(d, now) {
+			if d.home.began += paused; loadsOf(w).overdue(d, now) {
 				w.c.opt.Log.Error("worker hangs in a load and is killed", "device", d.index, "kind", d.kind, "network", w.c.tables.Networks[d.home.doing.network].Name, "for", now-d.home.began)
 				d.proc.Kill()
 				continue

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -342,70 +341,6 @@ func (a *agent) note(spec *StageSpec, l *Loaded) (*Loaded, error) {
 	a.stages.set(spec.ID, &farStage{spec.MaxBatch, l.Inputs, l.Outputs})
 	a.loaded = append(a.loaded, spec.ID)
 	return l, nil
-}
-
-// keep has the worker keep a stage in this host's memory.
-func (a *agent) keep(ctx context.Context, p []byte) (*Kept, error) {
-	q, err := parseJSON[Keep](TypeKeep, p)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.find(&q.Stage); err != nil {
-		return nil, err
-	}
-	l, err := a.config.cache.keep(ctx, a.proc, &q.Stage, a.half)
-	if err != nil {
-		return nil, err
-	}
-	if l, err = a.note(&q.Stage, l); err != nil {
-		return nil, err
-	}
-	return &Kept{Loaded: *l}, nil
-}
-
-// swap hands a swap to the worker, with slots of this end. The answer comes with
-// the results.
-func (a *agent) swap(ctx context.Context, p []byte) error {
-	q, err := parseJSON[Swap](TypeSwap, p)
-	if err != nil {
-		return err
-	}
-	if a.proc == nil {
-		return fmt.Errorf("%w: swap before hello", ErrProtocol)
-	}
-	if a.segment == nil {
-		err = a.layOut(ctx)
-	}
-	for i := range q.Stages {
-		l := a.layouts[q.Stages[i].ID]
-		if l == nil {
-			err = cmp.Or(err, fmt.Errorf("stage %d was not kept", q.Stages[i].ID))
-			continue
-		}
-		warm := q.Stages[i].Warm
-		q.Stages[i] = l.Layout
-		q.Stages[i].Warm = min(max(warm, 0), farSlots)
-	}
-	if err != nil {
-		return a.writeJSON(TypeSwapped, Swapped{ID: q.ID, Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
-	}
-	a.listen()
-	return a.proc.SendSwap(q)
-}
-
-// listen begins to send what the worker answers.
-func (a *agent) listen() {
-	a.mu.Lock()
-	first, proc, segment := !a.running, a.proc, a.segment
-	a.running = true
-	a.mu.Unlock()
-	if first {
-		a.wg.Go(func() {
-			err := a.results(proc, segment)
-			a.config.Log.Debug("worker's results ended", "error", err)
-			a.conn.Close()
-		})
-	}
 }
 
 // layOut divides this end's memory among the stages; here every stage has its
