@@ -42,7 +42,7 @@ func TestLines(t *testing.T) {
 }
 
 // A plan that is proven best of whole devices has a bound below the relaxation's,
-// which is what one more device is reckoned with.
+// which is what one more device is computed with.
 func TestLimitsOfRelaxation(t *testing.T) {
 	bound := 1429.0
 	p := &formats.Plan{

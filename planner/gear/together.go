@@ -53,8 +53,8 @@ type stair struct {
 // room is the lateness that the percentile allows. Where rates were measured,
 // the plan is run on them; if more requests are late than the ranges said, the
 // room is made smaller.
-func (p *Problem) together(ctx context.Context, out *Outcome, bounds []float64) error {
-	b := out.stairs.bench
+func (out *Outcome) together(ctx context.Context, bounds []float64) error {
+	p, b := out.Problem, out.stairs.bench
 	choices := make([][]choice, len(p.Edges))
 	for r, edge := range p.Edges {
 		g, w := out.Gears[r], p.Weights[r]

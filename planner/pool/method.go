@@ -186,7 +186,7 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Opti
 // floors and without a delay for filling batches. Of the plans of the best
 // objective it is the one with the fewest devices: a model that is given what
 // others leave idle has a rate there that it need not be asked for, and a delay
-// reckoned from it would be too short.
+// computed from it would be too short.
 func (r *resolved) batchRates(ctx context.Context, solver milp.Solver, o Options) ([]float64, error) {
 	o.Progress, o.Running = nil, nil
 	free := *r.problem

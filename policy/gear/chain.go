@@ -26,6 +26,7 @@ type fleet struct {
 // queue before its first device; behind that batches keep their order.
 type chain struct {
 	pipeline int32
+	stage    int32 // of the tables: its first
 	first    int32 // of fleet.path
 	hops     int32
 	under    int32 // batches under way
@@ -55,7 +56,7 @@ func (f *fleet) addChains() [][]int32 {
 		hops := t.Pipelines[m].NumStages
 		for k := range t.Chains(int32(m)) {
 			c := int32(len(f.chains))
-			f.chains = append(f.chains, chain{pipeline: int32(m), first: int32(len(f.path)), hops: hops, most: 2*hops - 1})
+			f.chains = append(f.chains, chain{pipeline: int32(m), stage: t.Pipelines[m].FirstStage, first: int32(len(f.path)), hops: hops, most: 2*hops - 1})
 			for h := range hops {
 				f.path = append(f.path, t.ChainDevice(int32(m), k, h))
 			}
@@ -111,11 +112,7 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	devices := p.devicesOf(c)
 	slot, size := p.freeSlot(devices[0]), min(q.length, pl.Batch)
 	first, hops := int32(len(out.Tasks)), int32(len(out.Hops))
-	for range size {
-		r := q.head
-		p.remove(r)
-		out.Tasks = append(out.Tasks, r)
-	}
+	out.Tasks = p.pop(out.Tasks, q, size)
 	copy(p.running[slot*p.most:], out.Tasks[first:])
 	p.batches[slot] = batch{chain: c, size: size, live: true}
 	p.devices[devices[0]].work++
@@ -135,7 +132,7 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 		out.Hops = append(out.Hops, hop)
 	}
 	if p.shed != nil {
-		p.shed.goes(p, out.Tasks[first:], out.Hops[hops:])
+		p.shed.goes(p.requests, out.Tasks[first:], out.Hops[hops:])
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: ch.pipeline, Model: pl.Model, Batch: slot, Size: size, Device: devices[0],
 		TaskFirst: first, HopFirst: hops, HopCount: int16(ch.hops)})

@@ -23,7 +23,7 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 		if i := p.turn(s); i >= 0 {
 			p.push(now, slot, s.chains[i])
 			if p.shed != nil {
-				p.shed.at(slot, waits(p.first[r.gear]+r.stage))
+				p.shed.moves(r, p.shed.waits(p.first[r.gear]+r.stage))
 			}
 			return p.startOf(s.chains[i])
 		}
@@ -77,6 +77,23 @@ func (p *Policy) push(now time.Duration, slot, at int32) {
 	}
 	q.tail = slot
 	q.length++
+}
+
+// pop takes the first requests of a queue and adds them to a list.
+func (p *Policy) pop(list []int32, q *queue, size int32) []int32 {
+	r := q.head
+	for range size {
+		list = append(list, r)
+		p.requests[r].queue = none
+		r = p.requests[r].next
+	}
+	if q.head = r; r == none {
+		q.tail = none
+	} else {
+		p.requests[r].prev = none
+	}
+	q.length -= size
+	return list
 }
 
 func (p *Policy) remove(slot int32) {
