@@ -51,8 +51,8 @@ type stage struct {
 type device struct {
 	work       int32 // batches that wait for it or run on it; idle without
 	down       bool
-	start, end int32 // of fleet.starts
-	slot, room int32 // of fleet.batches: the first and their number
+	slot, room int32   // of fleet.batches: the first and their number
+	starts     []int32 // chains that start on it
 }
 
 // request by its slot. prev and next chain the requests of a queue.

@@ -221,19 +221,23 @@ func (s *shedder) refuses(p *Policy, now, deadline time.Duration) (over time.Dur
 	return over, over > 0 && s.missing > s.most
 }
 
-// moves notes the row of work that a request comes to.
-func (s *shedder) moves(r *request, to int32) {
-	n := len(s.waiting)
-	less, more := s.work[r.work:][:n], s.work[to:][:n]
-	for d := range s.waiting {
-		s.waiting[d] += more[d] - less[d]
+// comes notes a request that begins to wait at a stage.
+func (s *shedder) comes(r *request, stage int32) {
+	if r.work != away {
+		s.ends(r)
 	}
-	r.work = to
+	n := len(s.waiting)
+	r.work = s.waits(stage)
+	more := s.work[r.work : int(r.work)+n]
+	for d := range s.waiting {
+		s.waiting[d] += more[d]
+	}
 }
 
 // ends forgets what a request means.
 func (s *shedder) ends(r *request) {
-	less := s.work[r.work:][:len(s.waiting)]
+	n := len(s.waiting)
+	less := s.work[r.work : int(r.work)+n]
 	for d := range s.waiting {
 		s.waiting[d] -= less[d]
 	}
@@ -244,32 +248,33 @@ func (s *shedder) ends(r *request) {
 func (s *shedder) idle() { clear(s.waiting) }
 
 // goes notes a batch that is sent off. Most of its requests come from one row.
-func (s *shedder) goes(requests []request, tasks []int32, hops []policy.Hop) {
-	n := int32(len(s.waiting))
-	from, many := requests[tasks[0]].work, 0.0
-	for _, t := range tasks {
-		r := &requests[t]
+func (s *shedder) goes(requests []request, tasks []int32) {
+	next := 2 * int32(len(s.waiting))
+	from, first := requests[tasks[0]].work, 0
+	requests[tasks[0]].work += next
+	for i := 1; i < len(tasks); i++ {
+		r := &requests[tasks[i]]
 		if r.work != from {
-			s.leave(from, many)
-			from, many = r.work, 0
+			s.leave(from, float64(i-first))
+			from, first = r.work, i
 		}
-		r.work = from + 2*n
-		many++
+		r.work += next
 	}
-	s.leave(from, many)
-	for i := range hops {
-		h := &hops[i]
-		s.busy[h.Device] = max(s.busy[h.Device], h.Start) + h.End - h.Start
-	}
+	s.leave(from, float64(len(tasks)-first))
 }
 
 // leave notes that so many requests whose row begins there go off in a batch.
 func (s *shedder) leave(from int32, many float64) {
 	n := len(s.waiting)
-	less := s.work[int(from)+n:][:n]
+	change := s.work[int(from)+n : int(from)+2*n]
 	for d := range s.waiting {
-		s.waiting[d] += many * less[d]
+		s.waiting[d] += many * change[d]
 	}
+}
+
+// runs notes a run on a device, which comes after all that is sent there.
+func (s *shedder) runs(device int32, from, to time.Duration) {
+	s.busy[device] = max(s.busy[device], from) + to - from
 }
 
 // ran hears how long a batch took.
@@ -278,8 +283,11 @@ func (s *shedder) ran(p *Policy, ev *policy.Event) {
 	if b.size == 0 {
 		return
 	}
-	planned := p.t.Stages[p.chains[b.chain].stage+int32(ev.Hop)].Infer[b.size-1]
-	if took := ev.End - ev.Start; took > 0 && planned > 0 {
+	planned := b.first
+	if ev.Hop > 0 {
+		planned = p.t.Stages[p.chains[b.chain].stage+int32(ev.Hop)].Infer[b.size-1]
+	}
+	if took := ev.End - ev.Start; took > 0 && planned > 0 && (took != planned || s.pace != 1) {
 		s.pace += paceStep * (float64(took)/float64(planned) - s.pace)
 		s.pace = min(max(s.pace, leastPace), mostPace)
 	}
