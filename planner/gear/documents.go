@@ -127,7 +127,7 @@ func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
 	}
 	accuracy, err := out.OverRequests(ctx, f.in.Seed)
 	if err == nil && accuracy > 0 {
-		f.run.Warn("one cascade for all rates is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, out.Accuracy)
+		f.run.Warn("on the measured rates one cascade for all rates would be more accurate: it is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, out.Accuracy)
 	}
 	return err
 }

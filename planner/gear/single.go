@@ -42,11 +42,19 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, work []
 		if err != nil {
 			return nil, err
 		}
-		if s.runs += b.runs; ok {
+		if s.runs += b.runs; ok && one.above(out) {
 			out, with = one, nil
 		}
 	}
 	return out, with
+}
+
+// above tells whether a plan of one cascade is more accurate than another plan: as
+// planned, or on the measured rates, where both are shown on them. There a plan's gears
+// may be in force for other shares of the requests than its weights say: with few
+// requests a second, a queue holds back a slower gear.
+func (out *Outcome) above(o *Outcome) bool {
+	return o == nil || out.Accuracy > o.Accuracy+worthwhile || o.shown > 0 && out.shown > o.shown+worthwhile
 }
 
 // OverRequests is the accuracy of one cascade for all ranges that keeps the SLO over all
@@ -61,30 +69,32 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	if q.Overall = true; !q.shown() {
 		return 0, nil
 	}
+	gears, err := newBench(&q, out.Placement, seed).onMeasured(ctx, out.Gears)
+	if err != nil {
+		return 0, err
+	}
 	list := q.inTime(Enumerate(q.Planned, q.Grid, q.usable()))
 	alone := singles{&q, list, q.works(list)}
-	best := &Outcome{Problem: &q, Accuracy: out.Accuracy}
+	best := &Outcome{Problem: &q, Accuracy: out.Accuracy, shown: gears.accuracy}
+	one := 0.0
 	for _, pl := range alone.placements(out) {
-		one := &Outcome{Problem: &q, Placement: pl}
-		ok, err := one.oneCascade(ctx, newBench(&q, pl, seed), q.worthTrying(alone.stairs(pl), best))
+		next := &Outcome{Problem: &q, Placement: pl}
+		ok, err := next.oneCascade(ctx, newBench(&q, pl, seed), q.worthTrying(alone.stairs(pl), best))
 		if err != nil {
 			return 0, err
 		}
-		if ok {
-			best = one
+		if ok && next.above(best) {
+			best, one = next, next.Accuracy
 		}
 	}
-	if best.Accuracy > out.Accuracy {
-		return best.Accuracy, nil
-	}
-	return 0, nil
+	return one, nil
 }
 
 // either plans for all requests together where nobody said what the SLO is over, and one
 // cascade is more accurate that way than a plan for every range.
 func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	one, err := out.OverRequests(ctx, s.o.Seed)
-	if err != nil || one <= out.Accuracy+worthwhile {
+	if err != nil || one == 0 {
 		return out, err
 	}
 	q := *s.p
@@ -92,9 +102,6 @@ func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	both, err := s.once(ctx, &q)
 	if err != nil {
 		return nil, err
-	}
-	if both.Accuracy <= out.Accuracy {
-		return out, nil
 	}
 	return both, nil
 }
@@ -152,8 +159,16 @@ func (p singles) stairs(pl *Placement) []stair {
 func (p *Problem) worthTrying(list []stair, than *Outcome) []stair {
 	return slices.DeleteFunc(list, func(s stair) bool {
 		accuracy := float64(s.cascade.Correct) / float64(p.Planned.N)
-		return p.misses(accuracy) || than != nil && accuracy <= than.Accuracy+worthwhile
+		return p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile
 	})
+}
+
+// least is a plan's accuracy as planned, or as shown where that is less.
+func (out *Outcome) least() float64 {
+	if out.shown > 0 {
+		return min(out.Accuracy, out.shown)
+	}
+	return out.Accuracy
 }
 
 // oneCascade takes the most accurate of some cascades, by rising load, that keeps the
@@ -193,14 +208,14 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair) (bool, e
 		gears[r] = Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Accuracy: float64(s.cascade.Correct) / float64(p.Planned.N)}
 	}
 	if p.shown() {
-		tail, share, err := b.onMeasured(ctx, gears)
-		if err != nil || tail > p.SLO || share > 1-p.Percentile {
+		shown, err := b.onMeasured(ctx, gears)
+		if err != nil || shown.tail > p.SLO || shown.late > 1-p.Percentile {
 			return false, err
 		}
 		for r := range gears {
-			gears[r].Late, gears[r].Trial = share, Trial{Latency: tail, Stable: true, Passed: true, late: share}
+			gears[r].Late, gears[r].Trial = shown.late, Trial{Latency: shown.tail, Stable: true, Passed: true, late: shown.late}
 		}
-		out.Tail = tail
+		out.Tail, out.shown = shown.tail, shown.accuracy
 		out.take(b, gears)
 		return true, nil
 	}

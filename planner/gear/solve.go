@@ -56,6 +56,7 @@ type Outcome struct {
 	// Steps are the accuracies of the plans that held on the way, in order.
 	Steps []float64
 
+	shown  float64 // accuracy on the measured rates; 0: not known
 	stairs *stairs
 }
 
