@@ -17,7 +17,7 @@ type CascadeSLO struct {
 	Latency    SLO     `json:"latency,omitzero"`
 	Percentile string  `json:"percentile,omitempty"`
 	Accuracy   float64 `json:"accuracy,omitempty"`
-	Over       string  `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together
+	Over       string  `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together; the default: ranges, or, of measured rates, what is better for one cascade for all
 }
 
 // Of CascadeSLO.Over.

@@ -72,7 +72,10 @@ type ring struct {
 	n     int
 }
 
-func (r *ring) push(it item) {
+func (r *ring) push(it item) { *r.add() = it }
+
+// add makes room for an item, which the caller fills in.
+func (r *ring) add() *item {
 	if r.n == len(r.items) {
 		bigger := make([]item, max(16, 2*len(r.items)))
 		for i := range r.n {
@@ -80,8 +83,8 @@ func (r *ring) push(it item) {
 		}
 		r.items, r.first = bigger, 0
 	}
-	r.items[(r.first+r.n)&(len(r.items)-1)] = it
 	r.n++
+	return &r.items[(r.first+r.n-1)&(len(r.items)-1)]
 }
 
 func (r *ring) front() *item { return &r.items[r.first] }

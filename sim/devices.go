@@ -243,10 +243,11 @@ func (h *devices) startRun(d int32) {
 	if h.flow != nil {
 		took = h.flow.stretched(slot, took)
 	}
-	it := item{what: isRun, start: h.now, serial: b.serial, batch: slot, device: d, epoch: dev.epoch, hop: b.hop}
-	h.at(h.now+took, policy.BatchFinished, b.serial, it)
-	it.what = isBegun
-	h.begun.push(it)
+	_, it := h.heap.Add(h.now+took, uint8(policy.BatchFinished), b.serial)
+	*it = item{what: isRun, start: h.now, serial: b.serial, batch: slot, device: d, epoch: dev.epoch, hop: b.hop}
+	begun := h.begun.add()
+	*begun = *it
+	begun.what = isBegun
 }
 
 // runFinished ends a run: the batch goes on or has ended, and the device takes

@@ -11,7 +11,7 @@ import (
 // crosscheck holds the notes' figures.
 func (b *bench) crosscheck(f *published.Family, t *table) error {
 	key := f.Name + "/crosscheck"
-	list, err := memo(b, key, 10*perPlan, func() []baseline.Check { return nil }, func(ctx context.Context) ([]baseline.Check, error) {
+	list, err := memo(&b.runs, key, 10*perPlan, func() []baseline.Check { return nil }, func(ctx context.Context) ([]baseline.Check, error) {
 		return baseline.CrossCheck(ctx, f, true)
 	}, func(list []baseline.Check) string { return fmt.Sprintf("%d figures", len(list)) })
 	if err != nil {

@@ -13,6 +13,8 @@
 //	measure.go     systems, streams, runs
 //	tables.go      methods, GPUs, map over accuracy and p95, Cocktail+
 //	timelines.go   spikes under a latency and under an accuracy SLO
+//	switching.go   plans against one cascade for all rates
+//	outofsample.go devices at equal accuracy, on samples planned on and on others
 //	fresh.go       gears in fresh trials
 //	heldout.go     planned accuracy against samples not planned on
 //	planner.go     plan quality, planning time by ranges and by goal, ablations

@@ -40,7 +40,7 @@ func (b *bench) heldout(f *published.Family, t *table) error {
 			return err
 		}
 		for _, d := range devicesOf(f) {
-			v, err := memo(b, fmt.Sprintf("%s/heldout/%d/%d", f.Name, d, draw), perPlan, func() *drawnPlan { return &drawnPlan{} }, func(ctx context.Context) (*drawnPlan, error) {
+			v, err := memo(&b.runs, fmt.Sprintf("%s/heldout/%d/%d", f.Name, d, draw), perPlan, func() *drawnPlan { return &drawnPlan{} }, func(ctx context.Context) (*drawnPlan, error) {
 				p, err := baseline.Problem(g, d, ranges, f.SLO)
 				if err != nil {
 					return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -20,22 +21,28 @@ import (
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
 
+	"inferplan/bench/figures"
 	"inferplan/bench/gear/published"
 )
 
 // bench is what the tables are made from.
 type bench struct {
 	output
-	ctx      context.Context
+	runs
 	families []*published.Family
 	data     string
-	seeds    int
 	trials   int
 	draws    int
-	jobs     int
-	store    *store
-	progress *progress
-	counting map[string]bool // keys, while only the cost is counted; nil: measure
+	figures  []figures.Figure
+	adding   sync.Mutex // of figures: families are measured at the same time
+}
+
+// figure notes what a table shows of a family.
+func (b *bench) figure(f figures.Figure, table string, of *published.Family) {
+	f.Command = fmt.Sprintf("make bench-gear GEAR='-tables %s -families %s'", table, strings.Fields(strings.ReplaceAll(of.Name, ",", ""))[0])
+	b.adding.Lock()
+	defer b.adding.Unlock()
+	b.figures = append(b.figures, f)
 }
 
 // output takes what is made: tables, and files of it.
@@ -74,13 +81,15 @@ var makers = []struct {
 	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "planner, all requests", "no switching", "no cascade", "MS+", "DynBa", "planner: times fewer than the better of MS+ and DynBa", "all requests: times fewer"}, (*bench).gpus, false},
 	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods, false},
 	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap, false},
+	{"out-of-sample", "Devices at equal accuracy, on the samples planned on and on others", []string{"workload", "accuracy", "samples", "planner", "planner, all requests", "MS+", "DynBa", "Cocktail+, mean", "planner: times fewer", "all requests: times fewer"}, (*bench).outOfSample, false},
+	{"switching", "Plans against one cascade for all rates, on typical traces and bursts", []string{"workload", "trace", "peak/mean", "devices", "planner", "p95 ms", "planner, all requests", "p95 ms", "no switching", "p95 ms", "points above: planner", "all requests"}, (*bench).switching, false},
 	{"cocktail", "Cocktail+ with oracle rates: mean devices", []string{"workload", "accuracy", "members at least", "models", "mean devices", "planner", "period", "utilisation", "p95 ms"}, (*bench).cocktail, false},
 	{"spike", "A spike under a latency SLO (figure 8)", timelineColumns, (*bench).spike, false},
 	{"accuracy-slo", "A spike under an accuracy SLO (figure 9)", timelineColumns, (*bench).accuracySLO, false},
 	{"quality", "Plans in a space small enough to try all (figure 10)", []string{"workload", "p95 target ms", "every plan", "planner", "its p95 ms", "CPU s", "planner, all requests", "its p95 ms", "CPU s", "random, twice the CPU", "plans drawn", "ours below the best, points"}, (*bench).quality, true},
 	{"time", "Planning time (figure 11)", []string{"workload", "ranges", "CPU s", "simulations", "accuracy"}, (*bench).planningTime, true},
 	{"goals", "Planning time and gap by goal", []string{"workload", "devices", "goal", "SLO over", "value (accuracy, ms, devices)", "bound", "gap, points", "CPU s", "simulations"}, (*bench).goals, true},
-	{"fresh", "Gears in fresh trials, ten times as long", []string{"workload", "devices", "planned", "gears", "trials failed", "most of a gear", "worst p95, SLOs"}, (*bench).fresh, false},
+	{"fresh", "Gears in fresh trials, ten times as long", []string{"workload", "devices", "planned", "gears", "trials failed", "most of a gear", "of them late", "worst p95, SLOs"}, (*bench).fresh, false},
 	{"heldout", "Planned accuracy against samples not planned on", []string{"workload", "plans", "samples planned on, held out", "planned less held out, points", "within the held-out interval", "within the difference's interval", "planned above"}, (*bench).heldout, false},
 	{"ablations", "Without one part (figure 12)", []string{"workload", "devices", "without", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)"}, (*bench).ablations, false},
 }
@@ -115,7 +124,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	dir := f.String("o", "bench/gear/results", "folder for results.jsonl, CSV and SVG; what it holds is not measured again")
 	fresh := f.Bool("fresh", false, "measure all again")
 	cost := f.Bool("cost", false, "say what there is to measure, and stop")
-	b := &bench{output: output{out: out}, ctx: ctx}
+	into := f.String("figures", "", "file that the figures are put into")
+	b := &bench{output: output{out: out}, runs: runs{ctx: ctx}}
 	f.IntVar(&b.trials, "trials", 100, "fresh trials of a gear")
 	f.IntVar(&b.draws, "draws", 5, "draws of samples")
 	f.IntVar(&b.seeds, "seeds", 5, "Poisson streams beside the even one")
@@ -186,7 +196,11 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 			return err
 		}
 	}
-	return nil
+	if *into == "" || len(b.figures) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(b.figures, func(a, b figures.Figure) int { return cmp.Compare(a.Command, b.Command) })
+	return figures.Put(*into, b.figures...)
 }
 
 // together makes a table: its families at the same time, or one after the other

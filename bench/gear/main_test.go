@@ -132,7 +132,7 @@ func TestErrors(t *testing.T) {
 // what others found stays where one fails.
 func TestFamiliesTogether(t *testing.T) {
 	for _, timed := range []bool{false, true} {
-		b := &bench{jobs: 2, families: []*published.Family{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+		b := &bench{runs: runs{jobs: 2}, families: []*published.Family{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
 		lastEnded := make(chan struct{})
 		got, err := b.together(func(_ *bench, f *published.Family, t *table) error {
 			switch {
@@ -161,7 +161,7 @@ func TestFamiliesTogether(t *testing.T) {
 // median of the times.
 func TestGoalsTable(t *testing.T) {
 	f := &published.Family{Name: "imdb3"}
-	b := &bench{store: &store{values: map[string]json.RawMessage{}}, counting: map[string]bool{}, progress: &progress{}}
+	b := &bench{runs: runs{store: &store{values: map[string]json.RawMessage{}}, counting: map[string]bool{}, progress: &progress{}}}
 	if err := b.goals(f, &table{}); err != nil {
 		t.Fatal(err)
 	}

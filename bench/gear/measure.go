@@ -45,8 +45,18 @@ func (s stream) source(f *published.Family) arrivals.Source {
 	return f.Rates.Poisson(seeded.New(uint64(s), "bench/gear"))
 }
 
+// runs is what is run, once: results are kept by key.
+type runs struct {
+	ctx      context.Context
+	seeds    int
+	jobs     int
+	store    *store
+	progress *progress
+	counting map[string]bool // keys, while only the cost is counted; nil: measure
+}
+
 // poisson are the seeds' streams.
-func (b *bench) poisson() []stream {
+func (b *runs) poisson() []stream {
 	var out []stream
 	for i := range b.seeds {
 		out = append(out, stream(i+1))
@@ -63,7 +73,7 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%s/%d/%v", p.f.Name, p.devices, p.slo) }
 
-func (b *bench) problem(p place) (*gear.Problem, error) {
+func (b *runs) problem(p place) (*gear.Problem, error) {
 	return baseline.Problem(p.f, p.devices, ranges, p.slo)
 }
 
@@ -83,7 +93,7 @@ func fixed(p place, name string, t *policy.Tables) *system {
 }
 
 // show runs a system on a stream, or takes what is kept.
-func (b *bench) show(s *system, on stream, windows baseline.Sliding) (*baseline.Run, error) {
+func (b *runs) show(s *system, on stream, windows baseline.Sliding) (*baseline.Run, error) {
 	key := fmt.Sprintf("%s/%v/%v", s.place, s.name, on)
 	if windows.Step > 0 {
 		key += "/" + windows.Width.String()
@@ -93,7 +103,7 @@ func (b *bench) show(s *system, on stream, windows baseline.Sliding) (*baseline.
 
 // inTime is show for systems that only count where their p95 is within the SLO:
 // it ends with baseline.ErrLate as soon as that is out of reach.
-func (b *bench) inTime(s *system, on stream) (*baseline.Run, error) {
+func (b *runs) inTime(s *system, on stream) (*baseline.Run, error) {
 	key := fmt.Sprintf("%s/%v/%v", s.place, s.name, on)
 	var late bool
 	if ok, err := b.store.get(key+"/late", &late); err != nil {
@@ -111,7 +121,7 @@ func (b *bench) inTime(s *system, on stream) (*baseline.Run, error) {
 	return r, err
 }
 
-func (b *bench) execute(s *system, on stream, key string, w baseline.Watch) (*baseline.Run, error) {
+func (b *runs) execute(s *system, on stream, key string, w baseline.Watch) (*baseline.Run, error) {
 	return memo(b, key, perRequest*s.f.Rates.Total(), func() *baseline.Run { return guess(s.devices) }, func(ctx context.Context) (*baseline.Run, error) {
 		t, err := s.tables()
 		if err != nil {
@@ -134,7 +144,7 @@ func guess(devices int) *baseline.Run {
 }
 
 // memo is the kept result of a key, or makes and keeps it.
-func memo[T any](b *bench, key string, cost float64, guess func() T, do func(context.Context) (T, error), say func(T) string) (T, error) {
+func memo[T any](b *runs, key string, cost float64, guess func() T, do func(context.Context) (T, error), say func(T) string) (T, error) {
 	var v T
 	if ok, err := b.store.get(key, &v); ok || err != nil {
 		return v, err
@@ -161,7 +171,7 @@ func memo[T any](b *bench, key string, cost float64, guess func() T, do func(con
 }
 
 // all runs a system on several streams at once, as many as there are jobs.
-func (b *bench) all(s *system, on []stream) ([]*baseline.Run, error) {
+func (b *runs) all(s *system, on []stream) ([]*baseline.Run, error) {
 	runs, errs := make([]*baseline.Run, len(on)), make([]error, len(on))
 	var wg sync.WaitGroup
 	room := make(chan struct{}, b.jobs)
@@ -211,7 +221,7 @@ func interval(list []float64) (mean, half float64) {
 
 // runner shows variants on streams: mean accuracy, worst percentile. The first
 // stream on which a variant is late ends it.
-func (b *bench) runner(p place, on []stream) baseline.Runner {
+func (b *runs) runner(p place, on []stream) baseline.Runner {
 	return func(name string, t *policy.Tables) (*baseline.Run, error) {
 		sys := fixed(p, name, t)
 		var runs []*baseline.Run
@@ -251,7 +261,7 @@ func fingerprint(t *policy.Tables) (string, error) {
 
 // planned plans a problem that make gives, once; name tells it from other plans
 // at the place.
-func (b *bench) planned(p place, name string, o gear.Options, problem func() (*gear.Problem, error)) (*plan, error) {
+func (b *runs) planned(p place, name string, o gear.Options, problem func() (*gear.Problem, error)) (*plan, error) {
 	o.Seed = planSeed
 	var made *policy.Tables
 	solve := func(ctx context.Context) (*plan, error) {
@@ -293,14 +303,25 @@ func (b *bench) planned(p place, name string, o gear.Options, problem func() (*g
 	return v, nil
 }
 
-func (b *bench) ours(p place) (*plan, error) {
-	return b.planned(p, "planner", gear.Options{}, func() (*gear.Problem, error) { return b.problem(p) })
+// measured is the problem of somebody who measured the rates and does not say what the
+// SLO is over.
+func (b *runs) measured(p place) (*gear.Problem, error) {
+	prob, err := b.problem(p)
+	if err != nil {
+		return nil, err
+	}
+	prob.Either, prob.Measured = true, p.f.Rates
+	return prob, nil
+}
+
+func (b *runs) ours(p place) (*plan, error) {
+	return b.planned(p, "planner", gear.Options{}, func() (*gear.Problem, error) { return b.measured(p) })
 }
 
 // overall is our plan where the SLO is for all requests together and the plan is
 // made for the measured rates, as no switching is tuned. Where it comes to the
 // plan for every range, that one is shown.
-func (b *bench) overall(p place) (*plan, error) {
+func (b *runs) overall(p place) (*plan, error) {
 	v, err := b.planned(p, "planner, all requests", gear.Options{}, func() (*gear.Problem, error) {
 		prob, err := b.problem(p)
 		if err != nil {
@@ -320,7 +341,7 @@ func (b *bench) overall(p place) (*plan, error) {
 }
 
 // singles is the ablation without cascades.
-func (b *bench) singles(p place) (*plan, error) {
+func (b *runs) singles(p place) (*plan, error) {
 	return b.planned(p, "no cascade", gear.Options{}, func() (*gear.Problem, error) {
 		prob, err := b.problem(p)
 		if err != nil {
@@ -335,7 +356,7 @@ type tuner func(*gear.Problem, time.Duration, baseline.Runner) (*baseline.Tuned,
 
 // tuned is a baseline with its variant chosen on streams; nil where none is in
 // time.
-func (b *bench) tuned(p place, on []stream, tune tuner) (*baseline.Tuned, error) {
+func (b *runs) tuned(p place, on []stream, tune tuner) (*baseline.Tuned, error) {
 	prob, err := b.problem(p)
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func (b *bench) quality(f *published.Family, t *table) error {
 		return err
 	}
 	key := fmt.Sprintf("%s/small %d", f.Name, c.devices)
-	all, err := memo(b, key+"/every plan", 2*perRequest*rates.Total()*float64(space.Size()), func() *searched { return &searched{} }, func(ctx context.Context) (*searched, error) {
+	all, err := memo(&b.runs, key+"/every plan", 2*perRequest*rates.Total()*float64(space.Size()), func() *searched { return &searched{} }, func(ctx context.Context) (*searched, error) {
 		before := cpuSeconds()
 		points, err := space.Exhaustive(ctx, b.jobs)
 		if err != nil {
@@ -85,7 +85,7 @@ func (b *bench) quality(f *published.Family, t *table) error {
 	}
 	for _, share := range []float64{1. / 16, 1. / 8, 1. / 4, 1. / 2, 1, 2} {
 		slo := time.Duration(share * float64(f.SLO))
-		v, err := memo(b, fmt.Sprintf("%s/%v", key, slo), 2*perPlan, func() *compared { return &compared{} }, func(ctx context.Context) (*compared, error) {
+		v, err := memo(&b.runs, fmt.Sprintf("%s/%v", key, slo), 2*perPlan, func() *compared { return &compared{} }, func(ctx context.Context) (*compared, error) {
 			return b.compare(ctx, space, slo)
 		}, func(v *compared) string { return fmt.Sprintf("accuracy %.4f", v.Ours.Accuracy) })
 		if err != nil {
@@ -166,7 +166,7 @@ func (b *bench) planningTime(f *published.Family, t *table) error {
 		var cpu, accuracy []float64
 		simulations := 0
 		for seed := range b.seeds {
-			v, err := memo(b, fmt.Sprintf("%s/time/%d/%d", f.Name, n, seed+1), perPlan, func() *timed { return &timed{} }, func(ctx context.Context) (*timed, error) {
+			v, err := memo(&b.runs, fmt.Sprintf("%s/time/%d/%d", f.Name, n, seed+1), perPlan, func() *timed { return &timed{} }, func(ctx context.Context) (*timed, error) {
 				p, err := baseline.Problem(f, 4, n, f.SLO)
 				if err != nil {
 					return nil, err
@@ -232,7 +232,7 @@ func (b *bench) goals(f *published.Family, t *table) error {
 				}})
 		}
 		for _, g := range list {
-			v, err := memo(b, fmt.Sprintf("%s/goal/%d/%s/%s", f.Name, c.devices, g.name, g.over), goalRounds*perPlan, func() *reachedGoal { return &reachedGoal{} }, func(ctx context.Context) (*reachedGoal, error) {
+			v, err := memo(&b.runs, fmt.Sprintf("%s/goal/%d/%s/%s", f.Name, c.devices, g.name, g.over), goalRounds*perPlan, func() *reachedGoal { return &reachedGoal{} }, func(ctx context.Context) (*reachedGoal, error) {
 				v := &reachedGoal{}
 				for range goalRounds {
 					p, err := b.problem(place{f, c.devices, f.SLO})
@@ -292,7 +292,7 @@ func (b *bench) ablations(f *published.Family, t *table) error {
 			t.add(f.Name, d, without, digits(runs[0].Accuracy), whole(ms(runs[0].P95)), plusMinus(sum.accuracy, sum.half), fmt.Sprintf("%.0f (%.0f)", sum.p95, ms(sum.worst)))
 			return nil
 		}
-		problem := func() (*gear.Problem, error) { return b.problem(p) }
+		problem := func() (*gear.Problem, error) { return b.measured(p) }
 		whole, err := b.ours(p)
 		if err != nil {
 			return err

@@ -90,7 +90,7 @@ var tunedSystems = []struct {
 // false where it does not.
 type reached func(devices int) (accuracy float64, ok bool, err error)
 
-func (b *bench) reachedPlan(f *published.Family, slo time.Duration, on []stream, make func(place) (*plan, error)) reached {
+func (b *runs) reachedPlan(f *published.Family, slo time.Duration, on []stream, make func(place) (*plan, error)) reached {
 	return func(d int) (float64, bool, error) {
 		v, err := make(place{f, d, slo})
 		if err != nil || !v.OK {
@@ -111,7 +111,7 @@ func (b *bench) reachedPlan(f *published.Family, slo time.Duration, on []stream,
 	}
 }
 
-func (b *bench) reachedTuned(f *published.Family, slo time.Duration, on []stream, tune tuner) reached {
+func (b *runs) reachedTuned(f *published.Family, slo time.Duration, on []stream, tune tuner) reached {
 	return func(d int) (float64, bool, error) {
 		v, err := b.tuned(place{f, d, slo}, on, tune)
 		if err != nil || v == nil {
@@ -123,7 +123,7 @@ func (b *bench) reachedTuned(f *published.Family, slo time.Duration, on []stream
 
 // leastSingle are the devices that the cheapest model in reach of a target
 // needs, by bisection: one model alone needs no more of them for being given more.
-func (b *bench) leastSingle(f *published.Family, slo time.Duration, on []stream, targets []float64, most int) ([]int, error) {
+func (b *runs) leastSingle(f *published.Family, slo time.Duration, on []stream, targets []float64, most int) ([]int, error) {
 	out := make([]int, len(targets))
 	prob, err := b.problem(place{f, 1, slo})
 	if err != nil {
@@ -270,7 +270,7 @@ type ensemble struct {
 	Windows     []baseline.Window `json:",omitempty"`
 }
 
-func (b *bench) ensemble(f *published.Family, target float64, members int, windows baseline.Sliding) (*ensemble, error) {
+func (b *runs) ensemble(f *published.Family, target float64, members int, windows baseline.Sliding) (*ensemble, error) {
 	p := place{f, 1, f.SLO}
 	key := fmt.Sprintf("%s/Cocktail+ %g %d", p, target, members)
 	if windows.Step > 0 {
@@ -333,14 +333,21 @@ func count(n, most int) string {
 	return fmt.Sprint(n)
 }
 
-// times is how many times fewer devices than the better of two.
-func times(ours, a, b int) string {
+// fewerThan is how many times fewer devices than the better of two; 0: not known.
+func fewerThan(ours, a, b int) float64 {
 	best := a
 	if best == 0 || b > 0 && b < best {
 		best = b
 	}
 	if best == 0 || ours == 0 {
-		return "-"
+		return 0
 	}
-	return fmt.Sprintf("%.2f", float64(best)/float64(ours))
+	return float64(best) / float64(ours)
+}
+
+func times(ours, a, b int) string {
+	if fewer := fewerThan(ours, a, b); fewer > 0 {
+		return fmt.Sprintf("%.2f", fewer)
+	}
+	return "-"
 }

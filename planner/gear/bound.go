@@ -42,11 +42,15 @@ func (e *envelope) at(budget float64) float64 {
 	return math.NaN()
 }
 
+// relaxation bounds the plans of a problem on identical devices: devices that never
+// wait answer any mixture of cascades.
+type relaxation struct{ *Problem }
+
 // bounds are, for every range, what no plan over the same thresholds exceeds at
 // its upper edge: any mixture of cascades on devices that never wait. Memory
 // plays no part in it: what a range needs of every model, in device time, can
 // always be given to fractions of devices that hold just that model.
-func (p *Problem) bounds(list []Cascade, work [][]float64) []float64 {
+func (p relaxation) bounds(list []Cascade, work [][]float64) []float64 {
 	out := make([]float64, len(p.Edges))
 	free := newEnvelope(list, totals(work), p.Planned.N)
 	for r, edge := range p.Edges {
@@ -75,8 +79,8 @@ type lax struct{ cost, accuracy, late float64 }
 // that ask the most models gain the most by being late, so that a share l of the
 // requests is late at the first models as at the last: of what comes to a model, l.
 // Between the shares that come to models the cost is linear.
-func (p *Problem) laxes(list []Cascade) []lax {
-	free := *p
+func (p relaxation) laxes(list []Cascade) []lax {
+	free := *p.Problem
 	free.SLO, free.longest = math.MaxInt64, 0
 	inTime, any := make([]float64, len(p.Models)), make([]float64, len(p.Models))
 	for m := range p.Models {
@@ -147,7 +151,7 @@ const (
 // may spend all of that; total is the bound of all ranges, which share it. Whatever
 // a late request is said to cost in accuracy, what that gives is a bound: the least
 // over the prices tried stands.
-func (p *Problem) laxBounds(list []Cascade) (bounds []float64, total float64) {
+func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) {
 	all, room := p.laxes(list), 1-p.Percentile
 	bounds, total = make([]float64, len(p.Edges)), math.Inf(1)
 	for r := range bounds {
@@ -180,7 +184,7 @@ func (p *Problem) laxBounds(list []Cascade) (bounds []float64, total float64) {
 // most, if all requests together are to keep the SLO, whatever its devices have the
 // time for at the highest of them. The work of requests in time that came so far and is
 // not done fits into the SLO; what is above that is late, by requests of the most work.
-func (p *Problem) singleBound(list []Cascade) float64 {
+func (p relaxation) singleBound(list []Cascade) float64 {
 	most, inTime := int32(-1), make([]float64, len(p.Models))
 	for m := range p.Models {
 		_, inTime[m] = p.operating(m) // nothing, where not even one sample is in time
@@ -195,7 +199,7 @@ func (p *Problem) singleBound(list []Cascade) float64 {
 
 // canKeep tells whether devices that never wait have the time for a cascade's requests
 // in time: those of a second may take a second and the SLO.
-func (p *Problem) canKeep(c *Cascade, inTime []float64) bool {
+func (p relaxation) canKeep(c *Cascade, inTime []float64) bool {
 	each, largest := 0.0, 0.0
 	for k, m := range c.Models {
 		each += inTime[m] * float64(c.Reach[k]) / float64(p.Planned.N)

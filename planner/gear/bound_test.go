@@ -22,7 +22,7 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Casc
 		accuracy[i] = float64(list[i].Correct) / float64(p.Planned.N)
 	}
 	for r, edge := range p.Edges {
-		want, err := p.relaxation(context.Background(), undominated(list, work), accuracy, work, p.configurations(), edge, solver)
+		want, err := p.relaxation(context.Background(), undominated(list, work), accuracy, work, placing{p}.configurations(), edge, solver)
 		if err != nil {
 			t.Fatalf("range %d: %v", r, err)
 		}
@@ -37,7 +37,7 @@ func TestBoundOfPublishedFamilies(t *testing.T) {
 		p := llama4.problem(t, devices, 10)
 		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
 		work := p.works(list)
-		oneRangeByLP(t, p, list, work, p.bounds(list, work), solver(t))
+		oneRangeByLP(t, p, list, work, relaxation{p}.bounds(list, work), solver(t))
 	}
 }
 
@@ -173,7 +173,7 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 			if err != nil || !(best <= bound+1e-9) {
 				t.Fatalf("over all requests %v: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
 			}
-			if alone := p.weighted(p.bounds(usable, p.works(usable))); !(best <= alone+1e-9) {
+			if alone := p.weighted(relaxation{p}.bounds(usable, p.works(usable))); !(best <= alone+1e-9) {
 				beyond++ // what keeps the SLO by itself does not bound it
 			}
 			q := mix(p, p.Devices, 0, []float64{1, 1, 1, 1})

@@ -14,7 +14,7 @@ import (
 func everyPlacement(p *Problem) []*Placement {
 	var fits []uint32
 	for set := uint32(1); set < 1<<len(p.Models); set++ {
-		if p.Memory == 0 || p.held(set) <= p.Memory {
+		if p.Memory == 0 || (&em{p: p}).memoryOf(set) <= p.Memory {
 			fits = append(fits, set)
 		}
 	}
@@ -78,7 +78,7 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 						continue
 					}
 					shares, _ := pl.Split(work[i])
-					q, _, err := p.passes(ctx, b, &list[i], shares, edge, []int{1, 4, 16})
+					q, _, err := b.passes(ctx, &list[i], shares, edge, []int{1, 4, 16})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -60,10 +60,10 @@ func (c *PlacedChain) device(stage, replica int) int {
 // errTooManyChains says what to do.
 var errTooManyChains = errors.New("too many ways to cut the members into stages: fewer blocks (--blocks) or stages (--max-partitions)")
 
-// chains are the ways to run members in stages within the SLO, by their templates,
+// chainsOf are the ways to run members in stages within the SLO, by their templates,
 // and the least time in which a sample passes each member in
 // stages; 0: it does not.
-func (p *Problem) chains() (list []*Chain, least []time.Duration, err error) {
+func chainsOf(p *Problem) (list []*Chain, least []time.Duration, err error) {
 	least = make([]time.Duration, len(p.Models))
 	if p.Blocks == nil || p.Blocks.MaxPartitions < 2 {
 		return nil, least, nil

@@ -321,13 +321,13 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 			return
 		}
 		ctx := context.Background()
-		chains, least, err := p.chains()
+		chains, least, err := chainsOf(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		x := &mixed{p: p, solver: s}
 		x.measure()
-		x, err = p.inStages(x, s, worthwhileChains(chains, p.SLO), least)
+		x, err = x.inStages(p, worthwhileChains(chains, p.SLO), least)
 		if err != nil || len(x.chains) == 0 || len(x.chains) > 8 || len(x.list) > 12 {
 			return
 		}
@@ -346,14 +346,14 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 					if accuracy <= most {
 						continue
 					}
-					sp, err := x.split(ctx, l, i)
+					sp, err := l.split(ctx, i)
 					if err != nil {
 						t.Fatal(err)
 					}
 					if sp.taken*edge > 1 {
 						continue
 					}
-					q, _, err := p.passes(ctx, b, &x.list[i], l.shares(sp), edge, []int{1, 4, 16})
+					q, _, err := b.passes(ctx, &x.list[i], l.shares(sp), edge, []int{1, 4, 16})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -119,7 +119,7 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 	for _, i := range front {
 		some, cost = append(some, list[i]), append(cost, work[i])
 	}
-	for _, pl := range q.placements(some, cost, 2) {
+	for _, pl := range (placing{&q}).best(some, cost, 2) {
 		b := newBench(&q, pl, s.o.Seed)
 		order := make([]int, len(some))
 		for i := range order {
@@ -139,7 +139,7 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 				break
 			}
 			shares, _ := pl.Split(cost[i])
-			least, _, err := q.passes(ctx, b, &some[i], shares, rate, s.o.MinQueues)
+			least, _, err := b.passes(ctx, &some[i], shares, rate, s.o.MinQueues)
 			if err != nil {
 				return false, err
 			}

@@ -23,13 +23,13 @@
 //	solve.go      the steps in order: a staircase down the front, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	heldout.go    an accuracy asked for, met on the samples held out
-//	latency.go    the least latency: options reckoned, few of them simulated
+//	latency.go    the least latency: options estimated, few of them simulated
 //	together.go   an SLO over all requests instead of in every range
 //	single.go     one cascade for all ranges, where that is better
 //	kinds.go      the same goals on several kinds of devices, members in stages too
 //	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go)
 //	price.go      the devices of least price among them
-//	reckon.go     the tail latency of a cascade without simulating it
+//	estimate.go   the tail latency of a cascade without simulating it
 //	em.go         Algorithm 1 of the paper, with repaired semantics
 //	write.go      the outcome as the sections of a plan
 //	cure.go       what would make an infeasible problem feasible

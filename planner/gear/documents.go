@@ -122,9 +122,12 @@ func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
 	if f.opt.Algorithm == EM {
 		return nil
 	}
+	if p := out.Problem; p.Either && p.Overall {
+		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
+	}
 	accuracy, err := out.OverRequests(ctx, f.in.Seed)
 	if err == nil && accuracy > 0 {
-		f.run.Warn("one cascade for all rates is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, out.Accuracy)
+		f.run.Warn("on the measured rates one cascade for all rates would be more accurate: it is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, out.Accuracy)
 	}
 	return err
 }

@@ -74,8 +74,7 @@ type tuned struct {
 	loads    []float64
 }
 
-// solveEM plans by Algorithm 1.
-func (p *Problem) solveEM(ctx context.Context, list []Cascade, work [][]float64, o *Options) (*Outcome, error) {
+func newEM(p *Problem, list []Cascade, work [][]float64, o *Options) *em {
 	n := len(p.Models)
 	usable := uint32(0)
 	for m, ok := range p.usable() {
@@ -92,6 +91,11 @@ func (p *Problem) solveEM(ctx context.Context, list []Cascade, work [][]float64,
 	for range p.Edges {
 		e.rejected = append(e.rejected, map[int]bool{})
 	}
+	return e
+}
+
+// solve plans by Algorithm 1.
+func (e *em) solve(ctx context.Context) (*Outcome, error) {
 	var wrong *fault
 	for module, rounds := 0, 0; ; {
 		var err error
@@ -306,7 +310,7 @@ func (e *em) prune() (*Placement, bool) {
 		device, model, most := -1, -1, 0.0
 		tried := map[uint32]bool{} // devices that hold the same are the same
 		for d, set := range sets {
-			over := p.held(set) - p.Memory
+			over := e.memoryOf(set) - p.Memory
 			if p.Memory == 0 || over <= 0 || tried[set] {
 				continue
 			}
@@ -335,7 +339,7 @@ func (e *em) prune() (*Placement, bool) {
 		replicas[model]--
 	}
 	for _, set := range sets {
-		if p.Memory > 0 && p.held(set) > p.Memory {
+		if p.Memory > 0 && e.memoryOf(set) > p.Memory {
 			return nil, false
 		}
 	}
@@ -353,11 +357,11 @@ func (e *em) highest(pl *Placement, model int) float64 {
 	return most
 }
 
-// held is the memory of a set of models.
-func (p *Problem) held(set uint32) int64 {
+// memoryOf is the memory of a set of models.
+func (e *em) memoryOf(set uint32) int64 {
 	total := int64(0)
 	for ; set > 0; set &= set - 1 {
-		total += p.Models[bits.TrailingZeros32(set)].Memory
+		total += e.p.Models[bits.TrailingZeros32(set)].Memory
 	}
 	return total
 }
@@ -416,7 +420,7 @@ func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
 	var t tuned
 	var err error
 	t.shares, t.loads = e.pl.Split(e.work[i])
-	if t.minQueue, t.trial, err = e.p.passes(ctx, b, &e.list[i], t.shares, e.p.Edges[r], e.o.MinQueues); err != nil {
+	if t.minQueue, t.trial, err = b.passes(ctx, &e.list[i], t.shares, e.p.Edges[r], e.o.MinQueues); err != nil {
 		return t, err
 	}
 	e.trials[key] = t
@@ -464,5 +468,6 @@ func (e *em) infeasible(wrong *fault) *Infeasible {
 	if t, ok := e.trials[trialKey{e.pl.key(), e.at[wrong.span], wrong.span}]; ok {
 		last = &t.trial
 	}
-	return e.p.infeasible(wrong.span, e.p.Edges[wrong.span], e.list, pareto(load, e.list), load, e.work, last)
+	x := exact{e.p, e.list, e.work, e.o}
+	return x.infeasible(wrong.span, pareto(load, e.list), load, last)
 }

@@ -37,7 +37,7 @@ func TestEMEndsAndNeverGetsWorse(t *testing.T) {
 			t.Fatalf("plans of accuracy %v, the last %v", out.Steps, out.Accuracy)
 		}
 		for _, set := range out.Placement.Sets {
-			if total := p.held(set); total > p.Memory {
+			if total := (&em{p: p}).memoryOf(set); total > p.Memory {
 				t.Fatalf("models %b take %d of %d bytes", set, total, p.Memory)
 			}
 		}

@@ -54,7 +54,7 @@ func (s *search) waysOf(p *Problem) (*ways, error) {
 	if w := s.kinds; w != nil && w.p.SLO == p.SLO {
 		return w.on(p), nil
 	}
-	chains, least, err := p.chains()
+	chains, least, err := chainsOf(p)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *search) waysOf(p *Problem) (*ways, error) {
 	if w.none = w.whole.cascades(); w.none != nil && len(chains) == 0 {
 		return nil, w.none
 	}
-	if w.staged, err = p.inStages(w.whole, s.solver, worthwhileChains(chains, p.SLO), least); err != nil {
+	if w.staged, err = w.whole.inStages(p, worthwhileChains(chains, p.SLO), least); err != nil {
 		return nil, cmp.Or(w.none, err)
 	}
 	if len(chains) == 0 {
@@ -238,7 +238,7 @@ func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
 		return err
 	}
 	if t.p.Overall && out.Placement == nil {
-		if err := out.Problem.together(ctx, out, t.bounds); err != nil {
+		if err := out.together(ctx, t.bounds); err != nil {
 			return err
 		}
 		if err := t.oneForAll(ctx, out); err != nil {
@@ -305,7 +305,7 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 				continue // as tried, or for less than is asked for
 			}
 			before = placed
-			out, err := x.staircase(ctx, x.lay(placed, nil), t.o)
+			out, err := x.lay(placed, nil).staircase(ctx, t.o)
 			if err := t.take(ctx, out, err); err != nil {
 				return err
 			}
@@ -328,7 +328,7 @@ func (t *tries) anyPlacement(ctx context.Context, x *mixed) (err error) {
 		if err != nil || t.best != nil && t.p.Target > 0 || len(placed) == 0 {
 			return
 		}
-		out, e := x.staircase(ctx, x.lay(placed, nil), t.o)
+		out, e := x.lay(placed, nil).staircase(ctx, t.o)
 		err = t.take(ctx, out, e)
 	})
 	return err
@@ -356,7 +356,7 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 		}
 		if within < t.p.SLO {
 			var err error
-			if y, err = t.p.inStages(y, t.solver, worthwhileChains(w.chains, within), w.least); err != nil {
+			if y, err = y.inStages(t.p, worthwhileChains(w.chains, within), w.least); err != nil {
 				t.missing = cmp.Or(t.missing, err)
 				break // nothing is as fast
 			}

@@ -100,7 +100,7 @@ func tryAll(t *rapid.T, x *mixed, l *layout, late float64) [][]tried {
 	out := make([][]tried, len(p.Edges))
 	for r, edge := range p.Edges {
 		for i := range x.list {
-			s, err := x.split(context.Background(), l, i)
+			s, err := l.split(context.Background(), i)
 			if err != nil {
 				t.Fatal(err)
 			}

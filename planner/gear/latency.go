@@ -156,7 +156,7 @@ func rung(latency time.Duration) time.Duration {
 }
 
 // ground is a rung's placement and its options: by range, the fronts of
-// accuracy over reckoned latency and over load, by rising accuracy.
+// accuracy over estimated latency and over load, by rising accuracy.
 type ground struct {
 	rung    time.Duration // of the longest batch
 	longest time.Duration // that a batch of several may be; one sample may take longer
@@ -171,7 +171,7 @@ type option struct {
 	cascade  int
 	stages   int
 	accuracy float64 // weighted
-	guess    float64 // seconds that it is reckoned to keep
+	guess    float64 // seconds that it is estimated to keep
 	doubt    float64 // how wrong that may be
 	short    result
 	full     result
@@ -185,7 +185,7 @@ type result struct {
 	least float64 // latency, in seconds, that is kept
 }
 
-// least reckons first, so that few options are run at all: those that would
+// least estimates first, so that few options are run at all: those that would
 // be taken at the latency that seems possible, until all that are taken have
 // been run. Short runs come first, runs of full length decide.
 func (f *fast) least(ctx context.Context, bound time.Duration) (*Outcome, error) {
@@ -291,7 +291,7 @@ func (f *fast) ground(longest time.Duration) *ground {
 		}
 	}
 	if len(some) > 0 {
-		pl := p.placements(some, p.works(some), 1)[0]
+		pl := placing{p}.best(some, p.works(some), 1)[0]
 		g.bench = newBench(p, pl, f.o.Seed)
 		load := make([]float64, len(f.all))
 		for i := range load {
@@ -300,7 +300,7 @@ func (f *fast) ground(longest time.Duration) *ground {
 			}
 		}
 		lightest := pareto(load, f.all)
-		for r, guess := range p.reckon(pl, f.all, load) {
+		for r, guess := range estimate(p, pl, f.all, load) {
 			list := append(pareto(guess, f.all), lightest...)
 			slices.SortFunc(list, func(a, b int) int {
 				return cmp.Or(cmp.Compare(f.all[a].Correct, f.all[b].Correct), cmp.Compare(a, b))
@@ -320,7 +320,7 @@ func (f *fast) ground(longest time.Duration) *ground {
 }
 
 // keeps is the latency that an option keeps: what a run showed, else what is
-// reckoned times how far that was off for the nearest option with as many
+// estimated times how far that was off for the nearest option with as many
 // stages that was run; for others it says less.
 func keeps(front []option, k int, full bool) float64 {
 	c := &front[k]
@@ -446,7 +446,7 @@ func (f *fast) refine(ctx context.Context, g *ground, full bool) (float64, error
 func (c *option) ran(full bool) bool { return c.full.known || !full && c.short.known }
 
 // doubtful is, for every range, an option that has not been run, is more accurate
-// than what is taken and seems too slow by no more than reckoning can be wrong;
+// than what is taken and seems too slow by no more than an estimate can be wrong;
 // -1 where there is none.
 func (g *ground) doubtful(seem [][]float64, picks []int, latency float64) []int {
 	var list []int
@@ -462,14 +462,14 @@ func (g *ground) doubtful(seem [][]float64, picks []int, latency float64) []int 
 	return list
 }
 
-// doubt is how wrong reckoning may be at a load: rounds grow without end towards
+// doubt is how wrong an estimate may be at a load: rounds grow without end towards
 // full load, where queues of the simulated length do not.
 func doubt(load float64) float64 { return 1.15 + 10*max(0, load-.9) }
 
 // maxRefines ends a refinement that goes on finding what looks better.
 const maxRefines = 200
 
-// run tries a option.
+// run tries an option.
 func (f *fast) run(ctx context.Context, g *ground, r int, c *option, latency float64, full bool) error {
 	p, rate := f.with(seconds(latency), f.p.Devices), f.p.Edges[r]
 	shares, _ := g.bench.pl.Split(g.work[c.cascade])
@@ -484,7 +484,7 @@ func (f *fast) run(ctx context.Context, g *ground, r int, c *option, latency flo
 		return err
 	}
 	f.runs++
-	res := result{known: true, least: max(got.tail, 20*got.growth).Seconds()}
+	res := result{known: true, least: max(got.tail, mayGrow*got.growth).Seconds()}
 	if got.above {
 		res.least = a.limit.Seconds()
 	}
@@ -506,7 +506,7 @@ func (f *fast) outcome(g *ground, latency time.Duration) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounds := p.bounds(list, work)
+	bounds := relaxation{p}.bounds(list, work)
 	p.longest = g.longest
 	out := &Outcome{Problem: p, Placement: g.bench.pl, Goal: LeastLatency, Cascades: len(f.all), Runs: f.runs, Bound: p.weighted(bounds)}
 	picks, _ := g.take(g.seem(true), latency.Seconds())

@@ -33,6 +33,9 @@ type lane struct {
 	replicas []int
 }
 
+// chainOf is the chain of a lane.
+func (l *layout) chainOf(lane int) *Chain { return l.chains[l.lanes[lane].chain].Chain }
+
 // lay numbers the devices and finds which are alike. Of devices that start alike,
 // those part that are in replicas that are not; and so do replicas over devices
 // that are not, until nothing parts any more. A linear program over the groups has
@@ -188,7 +191,7 @@ func (l *layout) shares(s *split) [][]float64 {
 func (l *layout) tables() (policy.Tables, [][]int32) {
 	x, p := l.x, l.x.p
 	if len(l.chains) == 0 {
-		return x.tabulate(l.configs)
+		return l.tabulate()
 	}
 	out := &Outcome{Configs: l.configs}
 	var b policy.Builder
@@ -316,7 +319,7 @@ func (x *mixed) arrange(ctx context.Context, configs []Config, columns [][]int) 
 			try := slices.Clone(pick)
 			try[c] = n
 			l := shape(try)
-			v, err := x.fluid(ctx, l, columns)
+			v, err := l.fluid(ctx, columns)
 			if err != nil {
 				return nil, err
 			}
@@ -329,7 +332,8 @@ func (x *mixed) arrange(ctx context.Context, configs []Config, columns [][]int) 
 }
 
 // fluid is what mixtures of cascades come to on a layout, over all ranges.
-func (x *mixed) fluid(ctx context.Context, l *layout, columns [][]int) (float64, error) {
+func (l *layout) fluid(ctx context.Context, columns [][]int) (float64, error) {
+	x := l.x
 	ranges := make([]int, len(x.p.Edges))
 	for r := range ranges {
 		ranges[r] = r
@@ -340,7 +344,7 @@ func (x *mixed) fluid(ctx context.Context, l *layout, columns [][]int) (float64,
 	}
 	for at, list := range columns {
 		for i := range l.lanes {
-			g.lane(at, l.chains[l.lanes[i].chain].Chain, l.lanes[i].cells)
+			g.lane(at, l.chainOf(i), l.lanes[i].cells)
 		}
 		for _, i := range list {
 			g.column(at, i)
@@ -357,4 +361,44 @@ func (x *mixed) fluid(ctx context.Context, l *layout, columns [][]int) (float64,
 		return math.Inf(-1), nil
 	}
 	return sol.Value, nil
+}
+
+// tabulate makes the run-time tables: a pipeline for every model on every kind
+// that holds it.
+func (l *layout) tabulate() (policy.Tables, [][]int32) {
+	x, p, placed := l.x, l.x.p, l.configs
+	var b policy.Builder
+	out := &Outcome{Configs: placed}
+	first := make([]int32, len(p.Kinds))
+	for k := range p.Kinds {
+		n := 0
+		for _, c := range placed {
+			if c.Kind == k {
+				n += c.Count
+			}
+		}
+		b.Kind(p.Kinds[k].Name, n)
+		for d := range n {
+			if at := b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1}); d == 0 {
+				first[k] = at
+			}
+		}
+	}
+	for m := range p.Models {
+		b.Model(policy.Model{Name: p.Models[m].Name})
+		for k := range p.Kinds {
+			devices := out.Replicas(m, k)
+			if len(devices) == 0 {
+				continue
+			}
+			batch := x.batch[k][m]
+			b.Pipeline(batch, 0)
+			stage := b.Stage(policy.Stage{LastBlock: 1, Infer: p.variant(m, k).Times[:batch]})
+			for _, d := range devices {
+				b.Place(stage, first[k]+int32(d))
+			}
+		}
+	}
+	t := b.Tables()
+	return *t, gear.ServeOne(t, p.SLO, p.Percentile, 0)
 }

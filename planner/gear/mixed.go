@@ -1,15 +1,12 @@
 package gear
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
-	"inferplan/policy"
-	"inferplan/policy/gear"
 	"inferplan/solver/milp"
 )
 
@@ -94,7 +91,7 @@ func (x *mixed) cascades() error {
 
 // inStages is a planner that may run members as chains. The cascades are those of
 // whole models, where chains make no others possible.
-func (p *Problem) inStages(x *mixed, solver milp.Solver, chains []*Chain, least []time.Duration) (*mixed, error) {
+func (x *mixed) inStages(p *Problem, chains []*Chain, least []time.Duration) (*mixed, error) {
 	if len(chains) == 0 {
 		return x, nil
 	}
@@ -111,7 +108,7 @@ func (p *Problem) inStages(x *mixed, solver milp.Solver, chains []*Chain, least 
 			q.Models[m].Times[0], others = t, true
 		}
 	}
-	y := &mixed{p: &q, solver: solver, known: x.known, found: x.found, list: x.list, reach: x.reach, per: x.per, batch: x.batch, chains: chains}
+	y := &mixed{p: &q, solver: x.solver, known: x.known, found: x.found, list: x.list, reach: x.reach, per: x.per, batch: x.batch, chains: chains}
 	if others {
 		y.list, y.reach = nil, nil
 		if err := y.cascades(); err != nil {
@@ -132,12 +129,13 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x.staircase(ctx, l, o)
+	return l.staircase(ctx, o)
 }
 
 // elsewhere tells whether a model takes longer than the longest batch for one sample on
 // a kind and not on another that it fits on.
-func (p *Problem) elsewhere(m, kind int) bool {
+func (x *mixed) elsewhere(m, kind int) bool {
+	p := x.p
 	if times := p.variant(m, kind).Times; len(times) == 0 || times[0] <= p.longest {
 		return false
 	}
@@ -158,7 +156,7 @@ func (x *mixed) measure() {
 		for m := range p.Models {
 			v := p.variant(m, k)
 			per[m] = math.Inf(1)
-			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.longest > 0 && p.elsewhere(m, k) {
+			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.longest > 0 && x.elsewhere(m, k) {
 				continue
 			}
 			for b, t := range v.Times {
@@ -199,7 +197,7 @@ func (x *mixed) configurations() {
 				}
 			}
 		}
-		for _, set := range q.configurations() {
+		for _, set := range (placing{q}).configurations() {
 			x.configs = append(x.configs, Config{Kind: k, Set: set})
 		}
 		if some != 0 || slices.ContainsFunc(x.chains, func(c *Chain) bool {
@@ -362,155 +360,6 @@ func (g *program) chains() {
 	}
 }
 
-// mostFilled is the part of the time that a split leaves over in which another one
-// may work, so as to have samples in shorter batches.
-const mostFilled = .7
-
-// staircase gives every range the most accurate cascade that passes: down the
-// front of accuracy over the load of the busiest device, which is found on the
-// way.
-func (x *mixed) staircase(ctx context.Context, l *layout, o *Options) (*Outcome, error) {
-	p := x.p
-	tables, of := l.tables()
-	b := &bench{p: p, seed: o.Seed, tables: tables, pipelines: of}
-	out := &Outcome{Problem: p, Configs: l.configs, Chains: l.chains}
-	order := make([]int, len(x.list))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(x.list[b].Correct, x.list[a].Correct), cmp.Compare(a, b))
-	})
-	at, below := 0, math.Inf(1) // what failed had this load: only less is tried
-	for r, edge := range p.Edges {
-		var last *Trial
-		for ; ; at++ {
-			if at == len(order) {
-				return nil, x.infeasible(ctx, l, r, last)
-			}
-			i, most := order[at], min(below, 1/edge)
-			if l.atLeast(i) >= most {
-				continue
-			}
-			s, err := x.split(ctx, l, i)
-			if err != nil {
-				return nil, err
-			}
-			if s.taken >= most {
-				continue
-			}
-			shares := l.shares(s)
-			q, trial, err := p.passes(ctx, b, &x.list[i], shares, edge, o.MinQueues)
-			if err != nil {
-				return nil, err
-			}
-			if q == 0 {
-				if s, err = x.divide(ctx, l, i, s.taken+mostFilled*(1/edge-s.taken)); err != nil {
-					return nil, err
-				}
-				if other := s.shares != nil && s.taken < 1/edge; other && !same(shares, l.shares(s)) {
-					shares = l.shares(s)
-					if q, trial, err = p.passes(ctx, b, &x.list[i], shares, edge, o.MinQueues); err != nil {
-						return nil, err
-					}
-				}
-			}
-			out.Front++
-			if last = &trial; q > 0 {
-				out.Gears = append(out.Gears, Planned{Cascade: x.list[i], MinQueue: q, Shares: shares, Load: s.load * edge, Trial: trial,
-					Accuracy: float64(x.list[i].Correct) / float64(p.Planned.N)})
-				out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
-				below = math.Inf(1)
-				break
-			}
-			below = l.loads[i].taken
-		}
-		if !p.Overall { // else the ranges are not done
-			if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; p.misses(best) {
-				return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
-			}
-		}
-		if o.Progress != nil {
-			o.Progress(r+1, len(p.Edges))
-		}
-	}
-	out.Runs, b.runs = b.runs, 0
-	out.stairs = &stairs{bench: b, above: func(ctx context.Context, r int) ([]stair, error) { return x.above(ctx, l, out, r) }}
-	return out, nil
-}
-
-// same tells whether two splits are.
-func same(a, b [][]float64) bool { return slices.EqualFunc(a, b, slices.Equal[[]float64]) }
-
-// above are the stairs over the gear of a range that its devices and NICs have the
-// time for.
-func (x *mixed) above(ctx context.Context, l *layout, out *Outcome, r int) ([]stair, error) {
-	front, err := x.front(ctx, l, out.Gears[r].Cascade.Correct)
-	if err != nil {
-		return nil, err
-	}
-	var list []stair
-	for _, i := range front {
-		s := l.loads[i]
-		if s.taken*x.p.Edges[r] > 1 || len(list) == stepsUp {
-			break
-		}
-		list = append(list, stair{&x.list[i], s.load, l.shares(s)})
-	}
-	return list, nil
-}
-
-// front are the cascades with more right answers than a number that no other one
-// beats with less load, by rising load. What programs said of other cascades bounds
-// the loads from below; once those that are on the front by these bounds are loads
-// themselves, so is the front: whatever a bound leaves out, its load does.
-func (x *mixed) front(ctx context.Context, l *layout, above int32) ([]int, error) {
-	least := make([]float64, len(x.list))
-	for {
-		for i := range x.list {
-			least[i] = math.Inf(1)
-			if s, ok := l.loads[i]; x.list[i].Correct > above && ok {
-				least[i] = s.taken
-			} else if x.list[i].Correct > above {
-				least[i] = l.atLeast(i)
-			}
-		}
-		front, news := pareto(least, x.list), false
-		for _, i := range front {
-			if _, ok := l.loads[i]; ok {
-				continue
-			}
-			news = true
-			if _, err := x.split(ctx, l, i); err != nil {
-				return nil, err
-			}
-		}
-		if !news {
-			return front, nil
-		}
-	}
-}
-
-func (x *mixed) infeasible(ctx context.Context, l *layout, r int, last *Trial) error {
-	i := x.lightest()
-	s, err := x.split(ctx, l, i)
-	if err != nil {
-		return err
-	}
-	load := s.taken
-	inf := &Infeasible{Range: r, Edge: x.p.Edges[r], Model: x.p.Models[x.list[i].Models[0]].Name, MaxQPS: 1 / load}
-	if last != nil {
-		inf.LatencyMS, inf.Unstable = max(0, float64(last.Latency)/1e6), !last.Stable
-	} else {
-		top, n := x.p.Edges[len(x.p.Edges)-1], 0
-		for k := range x.p.Kinds {
-			n += x.p.Kinds[k].Devices
-		}
-		inf.Devices = int(math.Ceil(float64(n) * top * load))
-	}
-	return inf
-}
-
 // Replicas are the devices of a kind that hold a model, numbered within the kind
 // configuration by configuration.
 func (out *Outcome) Replicas(model, kind int) []int {
@@ -528,44 +377,4 @@ func (out *Outcome) Replicas(model, kind int) []int {
 		first += c.Count
 	}
 	return list
-}
-
-// tabulate makes the run-time tables: a pipeline for every model on every kind
-// that holds it.
-func (x *mixed) tabulate(placed []Config) (policy.Tables, [][]int32) {
-	p := x.p
-	var b policy.Builder
-	out := &Outcome{Configs: placed}
-	first := make([]int32, len(p.Kinds))
-	for k := range p.Kinds {
-		n := 0
-		for _, c := range placed {
-			if c.Kind == k {
-				n += c.Count
-			}
-		}
-		b.Kind(p.Kinds[k].Name, n)
-		for d := range n {
-			if at := b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1}); d == 0 {
-				first[k] = at
-			}
-		}
-	}
-	for m := range p.Models {
-		b.Model(policy.Model{Name: p.Models[m].Name})
-		for k := range p.Kinds {
-			devices := out.Replicas(m, k)
-			if len(devices) == 0 {
-				continue
-			}
-			batch := x.batch[k][m]
-			b.Pipeline(batch, 0)
-			stage := b.Stage(policy.Stage{LastBlock: 1, Infer: p.variant(m, k).Times[:batch]})
-			for _, d := range devices {
-				b.Place(stage, first[k]+int32(d))
-			}
-		}
-	}
-	t := b.Tables()
-	return *t, gear.ServeOne(t, p.SLO, p.Percentile, 0)
 }

@@ -7,9 +7,12 @@ import (
 	"slices"
 )
 
+// placing puts the models of a problem on identical devices.
+type placing struct{ *Problem }
+
 // configurations are the maximal sets of usable models that fit on a device
 // together, as bit sets in rising order.
-func (p *Problem) configurations() []uint32 {
+func (p placing) configurations() []uint32 {
 	usable := p.usable()
 	fits := func(set uint32) bool {
 		total := int64(0)
@@ -187,9 +190,9 @@ func (c *candidate) compare(o *candidate) int {
 	return cmp.Or(cmp.Compare(o.feasible, c.feasible), cmp.Compare(o.accuracy, c.accuracy))
 }
 
-// placements ranks placements by what the fluid model lets each range do: the
+// best ranks placements by what the fluid model lets each range do: the
 // most accurate cascade with u* <= 1 at the range's upper edge, weighted.
-func (p *Problem) placements(list []Cascade, work [][]float64, keep int) []*Placement {
+func (p placing) best(list []Cascade, work [][]float64, keep int) []*Placement {
 	var out []*Placement
 	for _, c := range p.ranked(list, work, keep) {
 		out = append(out, c.pl)
@@ -198,7 +201,7 @@ func (p *Problem) placements(list []Cascade, work [][]float64, keep int) []*Plac
 }
 
 // ranked are the best placements with their scores.
-func (p *Problem) ranked(list []Cascade, work [][]float64, keep int) []*candidate {
+func (p placing) ranked(list []Cascade, work [][]float64, keep int) []*candidate {
 	sets := p.configurations()
 	best := undominated(list, work)
 	if len(sets) == 1 { // the total decides
@@ -267,7 +270,7 @@ func eachComposition(counts []int, at, left int, visit func()) {
 
 // climb moves single devices between configurations while that helps, from an
 // even spread and from each configuration alone.
-func (p *Problem) climb(sets []uint32, score func([]int) *candidate, add func(*candidate)) {
+func (p placing) climb(sets []uint32, score func([]int) *candidate, add func(*candidate)) {
 	starts := [][]int{make([]int, len(sets))}
 	for d := range p.Devices {
 		starts[0][d%len(sets)]++

@@ -39,9 +39,11 @@ type Problem struct {
 	// Overall: the SLO is for all requests together, whose rates the weights
 	// tell, not for every range alone. Ranges that few requests see late pay for
 	// others. Measured are the requests of every second that the weights are of,
-	// if known: the plan is then shown on them.
-	Overall  bool
-	Measured []float64
+	// if known: the plan is then shown on them. Either: nobody said which; it is for
+	// every range, but where one cascade for all of the measured rates is better off
+	// with the other.
+	Overall, Either bool
+	Measured        []float64
 
 	longest time.Duration // that a batch of several may take; 0: the SLO
 }

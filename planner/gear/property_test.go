@@ -106,7 +106,7 @@ func TestEnumerateAgainstReplay(t *testing.T) {
 func TestSplitReachesLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
-		sets := p.configurations()
+		sets := placing{p}.configurations()
 		if len(sets) == 0 {
 			return // no model fits on a device
 		}
@@ -212,7 +212,7 @@ func TestAgainstBruteForce(t *testing.T) {
 		}
 		work := p.works(list)
 		best := brute(p, list, work)
-		placements := p.placements(list, work, 1)
+		placements := placing{p}.best(list, work, 1)
 		fluid := 0.0
 		for r, edge := range p.Edges {
 			at := -1.0
@@ -230,7 +230,7 @@ func TestAgainstBruteForce(t *testing.T) {
 		if math.Abs(fluid-best) > 1e-9 {
 			t.Fatalf("the chosen placement allows %v, brute force %v", fluid, best)
 		}
-		bounds := p.bounds(list, work)
+		bounds := relaxation{p}.bounds(list, work)
 		oneRangeByLP(t, p, list, work, bounds, s)
 		bound := 0.0
 		for r := range bounds {

@@ -58,7 +58,7 @@ func (p *Problem) Fluid() (*Placement, []Cascade, error) {
 		return nil, nil, &Infeasible{NoneInTime: true}
 	}
 	work := p.works(list)
-	pl := p.placements(list, work, 1)[0]
+	pl := placing{p}.best(list, work, 1)[0]
 	var placed []Cascade
 	var load []float64
 	for i := range list {

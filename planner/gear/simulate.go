@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -31,11 +32,11 @@ type bench struct {
 }
 
 func newBench(p *Problem, pl *Placement, seed uint64) *bench {
-	return &bench{p: p, pl: pl, seed: seed, tables: p.tables(pl)}
+	return &bench{p: p, pl: pl, seed: seed, tables: tablesOf(p, pl)}
 }
 
-// tables are the run-time tables of a placement, with pipeline m for model m.
-func (p *Problem) tables(pl *Placement) policy.Tables {
+// tablesOf are the run-time tables of a placement, with pipeline m for model m.
+func tablesOf(p *Problem, pl *Placement) policy.Tables {
 	var b policy.Builder
 	b.Kind("device", p.Devices)
 	for d := range p.Devices {
@@ -103,6 +104,8 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	p := b.p
 	alone := b.table(a)
 	t := b.with(a.rate, alone)
+	own := gear.Of(t)
+	own.Records = shuffled(&own.Records, seeded.New(b.seed, streamName(a.stream)+"/samples"))
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return shown{}, err
@@ -139,7 +142,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	}
 	out.late = shareAbove(w.latencies, a.limit)
 	for _, part := range w.parts {
-		out.blocks = append(out.blocks, block{shareAbove(part, a.limit), percentile(part, p.Percentile)})
+		out.blocks = append(out.blocks, block{shareAbove(part, a.limit), percentile(part, p.Percentile), meanOf(part)})
 	}
 	out.tail = percentile(w.latencies, p.Percentile)
 	out.growth = w.mean(3) - w.mean(1)
@@ -158,6 +161,15 @@ func shareAbove(list []time.Duration, limit time.Duration) float64 {
 		}
 	}
 	return float64(above) / float64(max(1, len(list)))
+}
+
+// meanOf is the mean of latencies, 0 without any.
+func meanOf(list []time.Duration) time.Duration {
+	total := time.Duration(0)
+	for _, took := range list {
+		total += took
+	}
+	return total / time.Duration(max(1, len(list)))
 }
 
 // with are the run-time tables with gears up to a rate.
@@ -193,6 +205,20 @@ func (b *bench) records() gear.Records {
 		for range of {
 			out.Levels, out.Correct = append(out.Levels, s.Levels[m]), append(out.Correct, s.Correct[m])
 		}
+	}
+	return out
+}
+
+// shuffled are records with the samples in another order.
+func shuffled(r *gear.Records, rng *rand.Rand) gear.Records {
+	order := rng.Perm(r.Samples)
+	out := gear.Records{Samples: r.Samples}
+	for m := range r.Levels {
+		levels, correct := make([]uint8, len(order)), make([]bool, len(order))
+		for i, k := range order {
+			levels[i], correct[i] = r.Levels[m][k], r.Correct[m][k]
+		}
+		out.Levels, out.Correct = append(out.Levels, levels), append(out.Correct, correct)
 	}
 	return out
 }

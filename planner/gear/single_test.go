@@ -15,7 +15,7 @@ import (
 func bestSingle(t interface{ Fatal(...any) }, p *Problem, list []Cascade, places []*Placement) float64 {
 	best := &Outcome{Accuracy: -1}
 	for _, pl := range places {
-		stairs := p.stairsOf(pl, list, p.works(list))
+		stairs := singles{p, list, p.works(list)}.stairs(pl)
 		slices.Reverse(stairs)
 		for _, s := range stairs {
 			one := &Outcome{Problem: p, Placement: pl}
@@ -52,7 +52,7 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 		}
 		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
 		var places []*Placement
-		for _, c := range p.ranked(list, p.works(list), 1) {
+		for _, c := range (placing{p}).ranked(list, p.works(list), 1) {
 			places = append(places, c.pl)
 		}
 		best := bestSingle(t, p, list, places)
@@ -84,7 +84,7 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 		t.Fatalf("one cascade %.4f over requests, the plan %.4f over ranges: the case shows nothing (%v)", one, out.Accuracy, err)
 	}
 	list, b := p.inTime(Enumerate(p.Planned, p.Grid, p.usable())), newBench(p, out.Placement, 1)
-	for _, s := range p.stairsOf(out.Placement, list, p.works(list)) {
+	for _, s := range (singles{p, list, p.works(list)}).stairs(out.Placement) {
 		if accuracy := float64(s.cascade.Correct) / float64(p.Planned.N); accuracy <= out.Accuracy+worthwhile {
 			continue
 		}
@@ -131,7 +131,7 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 			if err == nil {
 				held[over]++
 			}
-			best := bestSingle(t, p, list, p.singlePlacements(list, p.works(list), nil))
+			best := bestSingle(t, p, list, singles{p, list, p.works(list)}.placements(nil))
 			if best >= 0 && (err != nil || out.Accuracy < best-worthwhile || out.Bound < best-1e-9) {
 				t.Fatalf("over %s: %+v, %v, one cascade has %v", over, out, err, best)
 			}

@@ -56,6 +56,7 @@ type Outcome struct {
 	// Steps are the accuracies of the plans that held on the way, in order.
 	Steps []float64
 
+	shown  float64 // accuracy on the measured rates; 0: not known
 	stairs *stairs
 }
 
@@ -173,10 +174,15 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if err != nil {
 		return nil, s.cure(ctx, err)
 	}
+	if p.Either && o.Algorithm != EM {
+		if out, err = s.either(ctx, out); err != nil {
+			return nil, err
+		}
+	}
 	if p.Mixed() {
 		err = s.moreOfKinds(ctx, out)
 	} else {
-		out.MoreDevices, err = s.more(ctx, p)
+		out.MoreDevices, err = s.more(ctx, out.Problem.Overall)
 	}
 	if err != nil {
 		return nil, err
@@ -184,25 +190,31 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	return out, ctx.Err()
 }
 
-// solveExact takes the best placements, with batches as long as the SLO and half
+// exact plans on identical devices, each step solved as far as it can be.
+type exact struct {
+	p    *Problem
+	list []Cascade
+	work [][]float64 // of the cascades
+	o    *Options
+}
+
+// solve takes the best placements, with batches as long as the SLO and half
 // as long, and keeps the plan that simulation shows the most accurate. What the
 // fluid model allows a placement at most tells which need not be tried.
-func (p *Problem) solveExact(ctx context.Context, list []Cascade, work [][]float64, o *Options) (*Outcome, error) {
+func (x *exact) solve(ctx context.Context) (*Outcome, error) {
+	p := x.p
 	var first error
 	var best *Outcome
 	runs := 0
-	for n, q := range p.batchLimits() {
-		if n > 0 {
-			work = q.works(list)
-		}
-		for k, c := range q.ranked(list, work, placementsTried) {
+	for _, y := range x.batchLimits() {
+		for k, c := range (placing{y.p}).ranked(y.list, y.work, placementsTried) {
 			if best != nil && (k >= placementsCompared || p.Target > 0 || c.accuracy <= best.Accuracy+worthwhile) {
 				break
 			}
 			if c.feasible == len(p.Edges) && p.misses(c.accuracy) && first != nil {
 				break // nor do those that are worse
 			}
-			out, err := q.staircase(ctx, list, work, c, o, best)
+			out, err := y.staircase(ctx, c, best)
 			if _, ok := errors.AsType[*Infeasible](err); ok {
 				if first == nil {
 					first = err
@@ -222,7 +234,7 @@ func (p *Problem) solveExact(ctx context.Context, list []Cascade, work [][]float
 		return nil, first
 	}
 	if p.Overall {
-		if err := best.Problem.together(ctx, best, best.Problem.bounds(list, best.Problem.works(list))); err != nil {
+		if err := best.together(ctx, relaxation{best.Problem}.bounds(x.list, best.Problem.works(x.list))); err != nil {
 			return nil, err
 		}
 		runs += best.stairs.bench.runs
@@ -246,20 +258,21 @@ const (
 // batchLimits are the problem itself, and with batches of at most half the SLO
 // where that makes a difference: with long ones an expensive model's queue costs
 // more time than it saves work.
-func (p *Problem) batchLimits() []*Problem {
-	q := *p
-	q.longest = p.SLO / 2
-	if slices.Equal(p.batches(), q.batches()) {
-		return []*Problem{p}
+func (x *exact) batchLimits() []*exact {
+	q := *x.p
+	q.longest = q.SLO / 2
+	if slices.Equal(x.p.batches(), q.batches()) {
+		return []*exact{x}
 	}
-	return []*Problem{p, &q}
+	return []*exact{x, {&q, x.list, q.works(x.list), x.o}}
 }
 
 // staircase gives every range the most accurate gear that passes on a placement.
 // A gear that fails at a rate fails at a higher one, so that each range starts
 // where the range below ended. It gives up, with nil, where even what the fluid
 // model allows the ranges that are left does not beat another plan.
-func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float64, c *candidate, o *Options, beat *Outcome) (*Outcome, error) {
+func (x *exact) staircase(ctx context.Context, c *candidate, beat *Outcome) (*Outcome, error) {
+	p, list, work, o := x.p, x.list, x.work, x.o
 	pl := c.pl
 	load := make([]float64, len(list))
 	for i := range list {
@@ -278,7 +291,7 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 				continue
 			}
 			shares, _ := pl.Split(work[i])
-			g, trial, err := p.passes(ctx, b, &list[i], shares, edge, o.MinQueues)
+			g, trial, err := b.passes(ctx, &list[i], shares, edge, o.MinQueues)
 			if err != nil {
 				return nil, err
 			}
@@ -289,7 +302,7 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 			}
 		}
 		if at < 0 {
-			return nil, p.infeasible(r, edge, list, front, load, work, last)
+			return nil, x.infeasible(r, front, load, last)
 		}
 		steps = append(steps, at)
 		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
@@ -324,35 +337,19 @@ func (p *Problem) staircase(ctx context.Context, list []Cascade, work [][]float6
 	return out, nil
 }
 
-// passes tries the least queue lengths in turn; it returns the first that
-// passes, 0 where none does. A length that the batches of the trial before
-// exceeded would change next to nothing and is left out.
-func (p *Problem) passes(ctx context.Context, b *bench, c *Cascade, shares [][]float64, rate float64, minQueues []int) (int, Trial, error) {
-	var last Trial
-	most, _ := p.operating(int(c.Models[0]))
-	for _, q := range minQueues {
-		if q > most || last.batch >= float64(q) {
-			continue // no batch would ever be as long, or they are longer
-		}
-		t, err := b.try(ctx, c, q, shares, rate)
-		if err != nil || t.Passed {
-			return q, t, err
-		}
-		last = t
-	}
-	return 0, last, nil
-}
-
-func (p *Problem) infeasible(r int, edge float64, list []Cascade, front []int, load []float64, work [][]float64, last *Trial) *Infeasible {
-	inf := &Infeasible{Range: r, Edge: edge}
+// infeasible says why a range has no gear: the cheapest cascade of the front has room
+// or not, and the last trial says more.
+func (x *exact) infeasible(r int, front []int, load []float64, last *Trial) *Infeasible {
+	p := x.p
+	inf := &Infeasible{Range: r, Edge: p.Edges[r]}
 	if len(front) == 0 {
 		inf.NoneUsable = true
 		return inf
 	}
 	i := front[0]
-	inf.Model = p.Models[list[i].Models[0]].Name
+	inf.Model = p.Models[x.list[i].Models[0]].Name
 	inf.MaxQPS = 1 / load[i]
-	inf.Devices = int(math.Ceil(sum(work[i]) * p.Edges[len(p.Edges)-1]))
+	inf.Devices = int(math.Ceil(sum(x.work[i]) * p.Edges[len(p.Edges)-1]))
 	if last != nil {
 		inf.LatencyMS = max(0, float64(last.Latency)/1e6)
 		inf.Unstable = !last.Stable

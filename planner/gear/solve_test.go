@@ -52,7 +52,7 @@ func TestSolvePublishedAccuracies(t *testing.T) {
 			t.Errorf("%s on %d: accuracy %.4f, expected %.4f", c.name, c.devices, out.Accuracy, c.accuracy)
 		}
 		all := Enumerate(p.Planned, p.Grid, p.usable())
-		env := p.bounds(all, p.works(all))
+		env := relaxation{p}.bounds(all, p.works(all))
 		free := 0.0
 		for r := range env {
 			free += p.Weights[r] * env[r]

@@ -125,7 +125,7 @@ func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
 // few of them.
 func (s *search) bounds(p *Problem, list []Cascade, work [][]float64) (bounds []float64, total float64) {
 	if !p.Overall {
-		bounds = p.bounds(list, work)
+		bounds = relaxation{p}.bounds(list, work)
 		return bounds, p.weighted(bounds)
 	}
 	if s.free == nil {
@@ -135,9 +135,9 @@ func (s *search) bounds(p *Problem, list []Cascade, work [][]float64) (bounds []
 		}
 		s.free = s.known.of(p, fits).list
 	}
-	bounds, total = p.laxBounds(s.free)
+	bounds, total = relaxation{p}.laxBounds(s.free)
 	if p.shown() && s.o.Algorithm != EM { // one cascade for all rates need not hold the highest
-		one := p.singleBound(s.free)
+		one := relaxation{p}.singleBound(s.free)
 		total = atLeast(total, one)
 		for r := range bounds {
 			bounds[r] = atLeast(bounds[r], one)
@@ -223,12 +223,12 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	}
 	var out *Outcome
 	if s.o.Algorithm == EM {
-		out, err = p.solveEM(ctx, list, work, s.o)
+		out, err = newEM(p, list, work, s.o).solve(ctx)
 		if err == nil && p.misses(out.Accuracy) {
 			err = &Infeasible{Target: p.Target, Best: out.Accuracy}
 		}
 	} else {
-		out, err = p.solveExact(ctx, list, work, s.o)
+		out, err = (&exact{p, list, work, s.o}).solve(ctx)
 		out, err = s.single(ctx, p, list, work, out, err)
 	}
 	if err != nil {
@@ -248,7 +248,9 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 }
 
 // more is the bound with one more device.
-func (s *search) more(ctx context.Context, p *Problem) (float64, error) {
-	b, err := s.relaxed(ctx, s.with(p.SLO, p.Devices+1))
+func (s *search) more(ctx context.Context, overall bool) (float64, error) {
+	p := s.with(s.p.SLO, s.p.Devices+1)
+	p.Overall = overall
+	b, err := s.relaxed(ctx, p)
 	return max(b, 0), err
 }

@@ -53,8 +53,8 @@ type stair struct {
 // room is the lateness that the percentile allows. Where rates were measured,
 // the plan is run on them; if more requests are late than the ranges said, the
 // room is made smaller.
-func (p *Problem) together(ctx context.Context, out *Outcome, bounds []float64) error {
-	b := out.stairs.bench
+func (out *Outcome) together(ctx context.Context, bounds []float64) error {
+	p, b := out.Problem, out.stairs.bench
 	choices := make([][]choice, len(p.Edges))
 	for r, edge := range p.Edges {
 		g, w := out.Gears[r], p.Weights[r]
@@ -92,11 +92,12 @@ func (p *Problem) together(ctx context.Context, out *Outcome, bounds []float64) 
 		if !p.shown() {
 			return nil
 		}
-		tail, _, err := b.onMeasured(ctx, out.Gears)
+		shown, err := b.onMeasured(ctx, out.Gears)
 		if err != nil {
 			return err
 		}
-		out.Tail = tail
+		tail := shown.tail
+		out.Tail, out.shown = tail, shown.accuracy
 		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); tail <= p.SLO || plain {
 			return nil
 		}
@@ -139,30 +140,37 @@ func knapsack(choices [][]choice, room float64) []int {
 	return picks
 }
 
-// onMeasured is the tail latency of all requests when gears run on the measured
-// rates, requests at random instants of their second, and the share that is late.
-func (b *bench) onMeasured(ctx context.Context, gears []Planned) (tail time.Duration, late float64, err error) {
+// onRates is what gears show on measured rates: the tail latency of all requests, the
+// share that is late, and the share that is right.
+type onRates struct {
+	tail           time.Duration
+	late, accuracy float64
+}
+
+// onMeasured runs gears on the measured rates, requests at random instants of their
+// second.
+func (b *bench) onMeasured(ctx context.Context, gears []Planned) (onRates, error) {
 	b.runs++
 	t := b.whole(gears)
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
-		return 0, 0, err
+		return onRates{}, err
 	}
 	requests := b.measured()
 	latencies, n := make([]time.Duration, 0, len(requests)), 0
-	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(requests), NoReport: true, Completed: func(arrived, answered time.Duration) {
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(requests), NoReport: true, Completed: func(arrived, answered time.Duration) {
 		latencies = append(latencies, answered-arrived)
 		if answered-arrived > b.p.SLO {
 			n++
 		}
 	}})
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return 0, 0, fmt.Errorf("running the plan on the measured rates: %w", err)
+		return onRates{}, fmt.Errorf("running the plan on the measured rates: %w", err)
 	}
 	if err != nil {
-		return 0, 0, err
+		return onRates{}, err
 	}
-	return percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), nil
+	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Accuracy()}, nil
 }
 
 // measured are requests at the measured rates.

@@ -23,6 +23,13 @@ import (
 // grows while nothing is late yet. At every look an equal part of the chance to be wrong
 // is spent (Bonferroni). So a gear that breaks the promise passes with a chance of
 // 1 - trialConfidence at most.
+//
+// A trial also fails where the mean latency grows. Near full load it wanders, so that it
+// may look so. How far it wanders from one quarter to another is estimated from the
+// blocks, and has to be small, too.
+//
+// Every stream has the samples in an order of its own. In one order for all, the same
+// quarter would always have the harder samples, and latency would seem to grow there.
 const (
 	freshRun        = 10
 	mayFail         = .01
@@ -56,6 +63,25 @@ func streamName(n int) string {
 		return "gear/trial"
 	}
 	return fmt.Sprintf("gear/trial/%d", n)
+}
+
+// passes tries the least queue lengths in turn; it returns the first that
+// passes, 0 where none does. A length that the batches of the trial before
+// exceeded would change next to nothing and is left out.
+func (b *bench) passes(ctx context.Context, c *Cascade, shares [][]float64, rate float64, minQueues []int) (int, Trial, error) {
+	var last Trial
+	most, _ := b.p.operating(int(c.Models[0]))
+	for _, q := range minQueues {
+		if q > most || last.batch >= float64(q) {
+			continue // no batch would ever be as long, or they are longer
+		}
+		t, err := b.try(ctx, c, q, shares, rate)
+		if err != nil || t.Passed {
+			return q, t, err
+		}
+		last = t
+	}
+	return 0, last, nil
 }
 
 // try judges a cascade at a rate by the problem's SLO.
@@ -102,28 +128,33 @@ func (s *shown) trial(slo time.Duration) Trial {
 	if s.above {
 		return Trial{Latency: -1, batch: s.batch}
 	}
-	t := Trial{Latency: s.tail, Stable: s.growth <= slo/20, late: s.late, batch: s.batch}
+	t := Trial{Latency: s.tail, Stable: s.growth <= slo/mayGrow, late: s.late, batch: s.batch}
 	t.Passed = t.Stable && t.Latency <= slo
 	return t
 }
+
+// mayGrow says which part of the SLO the mean latency may grow by in a run, from the
+// second quarter to the last: a twentieth.
+const mayGrow = 20
 
 // block is a part of a run.
 type block struct {
 	late float64       // share of its requests
 	tail time.Duration // at the percentile
+	mean time.Duration
 }
 
 // evidence is what the blocks of all streams showed.
 type evidence struct {
-	lates, tails []float64 // by block; tails in seconds
-	streams      int
+	lates, tails, means []float64 // by block; latencies in seconds
+	streams             int
 }
 
 // add takes a stream.
 func (e *evidence) add(blocks []block) {
 	e.streams++
 	for _, b := range blocks[blocksPerRun:] {
-		e.lates, e.tails = append(e.lates, b.late), append(e.tails, b.tail.Seconds())
+		e.lates, e.tails, e.means = append(e.lates, b.late), append(e.tails, b.tail.Seconds()), append(e.means, b.mean.Seconds())
 	}
 }
 
@@ -134,25 +165,35 @@ func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool)
 		more := float64(streams) / float64(e.streams)
 		return e.bound(e.lates, more) <= most && e.bound(e.tails, more) <= slo.Seconds()
 	}
-	keeps = holds(e.streams)
+	keeps = holds(e.streams) && e.wander() <= slo.Seconds()/mayGrow
 	return keeps, !keeps && !holds(mostStreams)
 }
 
 // bound is what the mean of a fresh trial exceeds with a chance of mayFail at most, if
 // there were more values like these.
 func (e *evidence) bound(list []float64, more float64) float64 {
-	s := e.spread(list)
+	s := e.spread(list, len(list)/e.streams)
 	return stat.Mean(list, nil) + tolerance(more*float64(len(list)), more*s.worth)*s.deviation
+}
+
+// wander is what the mean latency of a fresh trial's last quarter is above that of its
+// second with a chance of mayFail, by an estimate that is as often too small as too large.
+func (e *evidence) wander() float64 {
+	return unlikely * e.spread(e.means, len(e.means)).deviation * math.Sqrt(2/(freshRun*blocksPerRun/4.))
 }
 
 // tolerance is by how many deviations of a block the mean of n blocks has to lie below
 // a limit: then the mean of a fresh trial, without its first quarter, exceeds it with a
 // chance of mayFail at most. The deviation comes of so many independent values.
 func tolerance(n, values float64) float64 {
-	c := distuv.UnitNormal.Quantile(1-mayFail) / math.Sqrt(.75*freshRun*blocksPerRun)
+	c := unlikely / math.Sqrt(.75*freshRun*blocksPerRun)
 	t := distuv.NoncentralT{Nu: values - 1, Mu: c * math.Sqrt(n)}
 	return t.Quantile(1-(1-trialConfidence)/mostStreams) / math.Sqrt(n)
 }
+
+// unlikely is how many deviations a normal value exceeds its mean by with a chance of
+// mayFail.
+var unlikely = distuv.UnitNormal.Quantile(1 - mayFail)
 
 // spread is how much blocks vary, as far as means of many go, and of how many
 // independent values that comes.
@@ -168,8 +209,9 @@ const (
 // spread allows for neighbours that are alike. At a correlation of r, n blocks are worth
 // n(1-r)/(1+r), and their mean varies as if each varied (1+r)/(1-r) times as much
 // (Bayley and Hammersley 1946, of a first-order autoregression), which their deviations
-// from their own mean tell too little of. A correlation of n values comes out too small by about (1+3r)/n (Kendall 1954).
-func (e *evidence) spread(list []float64) spread {
+// from their own mean tell too little of. A correlation of n values comes out too small by about (1+3r)/n (Kendall 1954):
+// of those of a stream, to be on the safe side, or of all.
+func (e *evidence) spread(list []float64, of int) spread {
 	mean, each, n := stat.Mean(list, nil), len(list)/e.streams, float64(len(list))
 	squares, products, pairs := 0.0, 0.0, 0.0
 	for i, x := range list {
@@ -183,7 +225,7 @@ func (e *evidence) spread(list []float64) spread {
 		return spread{0, n}
 	}
 	r := products / squares * n / pairs
-	r = min(max(0, r+(2+3*r)/float64(each)), mostAlike)
+	r = min(max(0, r+(2+3*r)/float64(of)), mostAlike)
 	alike := (1 + r) / (1 - r)
 	return spread{math.Sqrt(squares / max(n-alike, 1) * alike), max(n/alike, leastWorth)}
 }

@@ -16,7 +16,6 @@ type fleet struct {
 	path    []int32 // devices of the chains, chain after chain
 	queues  []queue // by chain
 	devices []device
-	starts  []int32 // chains by the device that they start on
 	batches []batch // by the device that they start on
 	running []int32 // requests of each batch
 	most    int32   // largest batch
@@ -26,6 +25,7 @@ type fleet struct {
 // queue before its first device; behind that batches keep their order.
 type chain struct {
 	pipeline int32
+	stage    int32 // of the tables: its first
 	first    int32 // of fleet.path
 	hops     int32
 	under    int32 // batches under way
@@ -40,6 +40,7 @@ type batch struct {
 	hop     int32 // stage where it is, or which it is on the way to
 	crosses bool  // on the way
 	live    bool
+	first   time.Duration // that its first run takes, as planned
 }
 
 // addChains makes the chains of all pipelines, with their queues and with room for
@@ -55,7 +56,7 @@ func (f *fleet) addChains() [][]int32 {
 		hops := t.Pipelines[m].NumStages
 		for k := range t.Chains(int32(m)) {
 			c := int32(len(f.chains))
-			f.chains = append(f.chains, chain{pipeline: int32(m), first: int32(len(f.path)), hops: hops, most: 2*hops - 1})
+			f.chains = append(f.chains, chain{pipeline: int32(m), stage: t.Pipelines[m].FirstStage, first: int32(len(f.path)), hops: hops, most: 2*hops - 1})
 			for h := range hops {
 				f.path = append(f.path, t.ChainDevice(int32(m), k, h))
 			}
@@ -70,9 +71,7 @@ func (f *fleet) addChains() [][]int32 {
 	slots := int32(0)
 	for d := range f.devices {
 		dev := &f.devices[d]
-		dev.start, dev.slot = int32(len(f.starts)), slots
-		f.starts = append(f.starts, starts[d]...)
-		dev.end = int32(len(f.starts))
+		dev.starts, dev.slot = starts[d], slots
 		slots += dev.room
 	}
 	f.batches, f.running = make([]batch, slots), make([]int32, slots*f.most)
@@ -111,13 +110,9 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	devices := p.devicesOf(c)
 	slot, size := p.freeSlot(devices[0]), min(q.length, pl.Batch)
 	first, hops := int32(len(out.Tasks)), int32(len(out.Hops))
-	for range size {
-		r := q.head
-		p.remove(r)
-		out.Tasks = append(out.Tasks, r)
-	}
-	copy(p.running[slot*p.most:], out.Tasks[first:])
 	p.batches[slot] = batch{chain: c, size: size, live: true}
+	tasks := p.members(slot)
+	out.Tasks = p.pop(tasks, q, out.Tasks)
 	p.devices[devices[0]].work++
 	ch.under++
 	at := now
@@ -133,9 +128,15 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 		at += p.t.Stages[hop.Stage].Infer[size-1]
 		hop.End = at
 		out.Hops = append(out.Hops, hop)
+		if p.shed != nil {
+			p.shed.runs(d, hop.Start, at)
+		}
+		if h == 0 {
+			p.batches[slot].first = at - now
+		}
 	}
 	if p.shed != nil {
-		p.shed.goes(p, out.Tasks[first:], out.Hops[hops:])
+		p.shed.goes(p.requests, tasks)
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: ch.pipeline, Model: pl.Model, Batch: slot, Size: size, Device: devices[0],
 		TaskFirst: first, HopFirst: hops, HopCount: int16(ch.hops)})
@@ -152,13 +153,14 @@ func (f *fleet) reached(slot int32) {
 // left: a batch is done at a stage.
 func (f *fleet) left(slot int32) {
 	b := &f.batches[slot]
-	f.devices[f.devicesOf(b.chain)[b.hop]].work--
-	if b.hop++; b.hop < f.chains[b.chain].hops {
+	ch := &f.chains[b.chain]
+	f.devices[f.path[ch.first+b.hop]].work--
+	if b.hop++; b.hop < ch.hops {
 		b.crosses = true
 		return
 	}
 	b.live = false
-	f.chains[b.chain].under--
+	ch.under--
 }
 
 // needs says whether a batch still needs a device: it is there, comes from there or

@@ -51,8 +51,8 @@ type stage struct {
 type device struct {
 	work       int32 // batches that wait for it or run on it; idle without
 	down       bool
-	start, end int32 // of fleet.starts
-	slot, room int32 // of fleet.batches: the first and their number
+	slot, room int32   // of fleet.batches: the first and their number
+	starts     []int32 // chains that start on it
 }
 
 // request by its slot. prev and next chain the requests of a queue.
@@ -60,6 +60,7 @@ type request struct {
 	gear, stage int32
 	queue       int32 // none: in a batch
 	prev, next  int32
+	work        int32         // of it, as the shedder counts: where its row begins
 	entered     time.Duration // into the queue
 	answered    bool          // by some model: it can be completed
 	cancelled   bool
@@ -79,22 +80,8 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		fleet: fleet{t: t, most: t.MaxBatch(), devices: make([]device, len(t.Devices))},
 		gears: g.Gears, opt: opt, flushAt: -1, minQ: make([]int32, pipelines),
 	}
-	of := p.addChains()
-	for g := range p.gears {
-		p.first = append(p.first, int32(len(p.stages)))
-		for k := range p.gears[g].Stages {
-			s := &p.gears[g].Stages[k]
-			var replicas []int32
-			for _, m := range s.Pipelines() {
-				replicas = append(replicas, of[m]...)
-			}
-			if len(replicas) != len(s.Split) {
-				return nil, fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", g, k, len(s.Split), len(replicas))
-			}
-			p.stages = append(p.stages, stage{chains: replicas, below: s.Below, last: k == len(p.gears[g].Stages)-1,
-				weights: s.Split, current: int32(len(p.current))})
-			p.current = append(p.current, make([]float64, len(s.Split))...)
-		}
+	if err := p.addStages(p.addChains()); err != nil {
+		return nil, err
 	}
 	to := make([]float64, len(p.gears))
 	for g := range p.gears {
@@ -106,6 +93,35 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		p.shed = p.newShedder()
 	}
 	return p, nil
+}
+
+// addStages makes the stages of all gears, over the chains of each pipeline.
+func (p *Policy) addStages(of [][]int32) error {
+	stages, shares := 0, 0
+	for g := range p.gears {
+		stages += len(p.gears[g].Stages)
+		for k := range p.gears[g].Stages {
+			shares += len(p.gears[g].Stages[k].Split)
+		}
+	}
+	p.first, p.stages, p.current = make([]int32, 0, len(p.gears)), make([]stage, 0, stages), make([]float64, shares)
+	chains := make([]int32, 0, shares)
+	for g := range p.gears {
+		p.first = append(p.first, int32(len(p.stages)))
+		for k := range p.gears[g].Stages {
+			s, from := &p.gears[g].Stages[k], len(chains)
+			chains = append(chains, of[s.Pipeline]...)
+			for _, m := range s.More {
+				chains = append(chains, of[m]...)
+			}
+			replicas := chains[from:len(chains):len(chains)]
+			if len(replicas) != len(s.Split) {
+				return fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", g, k, len(s.Split), len(replicas))
+			}
+			p.stages = append(p.stages, stage{chains: replicas, below: s.Below, last: k == len(p.gears[g].Stages)-1, weights: s.Split, current: int32(from)})
+		}
+	}
+	return nil
 }
 
 // Gear is the gear in force.
@@ -202,7 +218,7 @@ func (p *Policy) ended(slot int32) {
 	if p.shed == nil {
 		return
 	}
-	if p.shed.at(slot, none); p.pending == 0 {
+	if p.shed.ends(&p.requests[slot]); p.pending == 0 {
 		p.shed.idle()
 	}
 }

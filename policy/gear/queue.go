@@ -23,7 +23,7 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 		if i := p.turn(s); i >= 0 {
 			p.push(now, slot, s.chains[i])
 			if p.shed != nil {
-				p.shed.at(slot, waits(p.first[r.gear]+r.stage))
+				p.shed.comes(r, p.first[r.gear]+r.stage)
 			}
 			return p.startOf(s.chains[i])
 		}
@@ -42,9 +42,10 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 
 // turn gives the replica whose turn it is at a stage; negative: none.
 func (p *Policy) turn(s *stage) int {
-	current := p.current[s.current : int(s.current)+len(s.weights)]
+	weights := s.weights
+	current := p.current[s.current:][:len(weights)]
 	best, most, total := -1, 0.0, 0.0
-	for i, w := range s.weights {
+	for i, w := range weights {
 		if w <= 0 || p.gone > 0 && p.chains[s.chains[i]].lost > 0 {
 			continue
 		}
@@ -79,6 +80,23 @@ func (p *Policy) push(now time.Duration, slot, at int32) {
 	q.length++
 }
 
+// pop fills a list with the first requests of a queue, and adds them to another.
+func (p *Policy) pop(list []int32, q *queue, tasks []int32) []int32 {
+	slot := q.head
+	for i := range list {
+		list[i], tasks = slot, append(tasks, slot)
+		r := &p.requests[slot]
+		r.queue, slot = none, r.next
+	}
+	if q.head = slot; slot == none {
+		q.tail = none
+	} else {
+		p.requests[slot].prev = none
+	}
+	q.length -= int32(len(list))
+	return tasks
+}
+
 func (p *Policy) remove(slot int32) {
 	r := &p.requests[slot]
 	q := &p.queues[r.queue]
@@ -110,7 +128,7 @@ func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 // batches waits until one has gone through.
 func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
 	best, longest, flush := none, int32(0), time.Duration(-1)
-	for _, c := range p.starts[p.devices[d].start:p.devices[d].end] {
+	for _, c := range p.devices[d].starts {
 		q, ch := &p.queues[c], &p.chains[c]
 		if q.length == 0 || ch.under == ch.most || ch.lost > 0 {
 			continue

@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"slices"
 	"time"
 
 	"inferplan/policy"
@@ -18,20 +17,23 @@ import (
 // others follow to the last model is not measured by that one: the percentile allows for
 // it.
 type shedder struct {
-	work    [][]float64     // by state: seconds on every device, still to begin
+	work    []float64       // rows of devices: seconds that a request means, still to begin
 	alone   []time.Duration // by gear: of a request that nothing is ahead of
 	count   []int32         // by gear: its stages that the percentile measures
 	waiting []float64       // by device, seconds
 	busy    []time.Duration // by device: until when its batches run
-	state   []int32         // by request; none: it is not counted
 	pace    float64         // what batches take, of what was planned
 	missing float64         // share of the last arrivals that would miss their deadline
+	most    float64         // of that share: above it requests are refused
 }
 
-// A request at stage s of Policy.stages is in state 2s while it waits, and in state 2s+1
-// in a batch.
-func waits(stage int32) int32 { return 2 * stage }
-func runs(stage int32) int32  { return 2*stage + 1 }
+// Every stage has three rows of work: of a request that waits, what changes when its
+// batch goes, and of a request in a batch. A request says where its row begins. The first
+// row, of nothing, is that of requests that are not under way.
+const away = int32(0)
+
+// waits is where the row of a request that waits at a stage begins.
+func (s *shedder) waits(stage int32) int32 { return (3*stage + 1) * int32(len(s.waiting)) }
 
 // Of the pace: the weight of a batch, and how far it may be off.
 const (
@@ -44,21 +46,30 @@ const missStep = 1. / 128
 
 // newShedder computes how much work every stage of every gear gives the devices.
 func (p *Policy) newShedder() *shedder {
-	s := &shedder{waiting: make([]float64, len(p.devices)), busy: make([]time.Duration, len(p.devices)), pace: 1}
-	own := Of(p.t)
+	n := len(p.devices)
+	s := &shedder{pace: 1, most: 2 * (1 - p.t.Models[0].Percentile)}
+	all := make([]float64, (3*len(p.stages)+2)*n)
+	s.work, s.waiting = all[:len(all)-n], all[len(all)-n:]
+	times := make([]time.Duration, n+len(p.gears))
+	s.busy, s.alone, s.count = times[:n], times[n:n], make([]int32, 0, len(p.gears))
+	own, shares := Of(p.t), []float64(nil)
 	for g := range p.gears {
-		reach := own.reach(&p.gears[g])
+		reach := own.reach(&p.gears[g], shares[:0])
+		shares = reach
 		alone, count := time.Duration(0), int32(0)
 		for k := range p.gears[g].Stages {
-			next := make([]float64, len(p.devices))
+			rows := s.work[s.waits(p.first[g]+int32(k)):]
+			here, less, next := rows[:n], rows[n:2*n], rows[2*n:3*n]
 			for j := k + 1; j < len(reach); j++ {
 				if reach[k] > 0 {
 					p.addWork(next, &p.stages[int(p.first[g])+j], reach[j]/reach[k])
 				}
 			}
-			all := slices.Clone(next)
-			p.addWork(all, &p.stages[int(p.first[g])+k], 1)
-			s.work = append(s.work, all, next)
+			copy(here, next)
+			p.addWork(here, &p.stages[int(p.first[g])+k], 1)
+			for d := range less {
+				less[d] = next[d] - here[d]
+			}
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
 				alone += p.soonest(&p.stages[int(p.first[g])+k])
 				count++
@@ -69,9 +80,12 @@ func (p *Policy) newShedder() *shedder {
 	return s
 }
 
-// reach is the share of the samples that come to every stage of a gear.
-func (t *Tables) reach(g *Gear) []float64 {
-	n := make([]float64, len(g.Stages))
+// reach is the share of the samples that come to every stage of a gear, in a list that
+// is empty.
+func (t *Tables) reach(g *Gear, n []float64) []float64 {
+	for range g.Stages {
+		n = append(n, 0)
+	}
 	for i := range t.Records.Samples {
 		for k := range g.Stages {
 			n[k]++
@@ -131,7 +145,7 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	lost := 0.0
 	for d := range p.devices {
 		if p.devices[d].down {
-			lost += s.ahead(p, int32(d), now)
+			lost += s.ahead(int32(d), now)
 		}
 	}
 	if alive := len(p.devices) - p.gone; alive > 0 {
@@ -141,8 +155,12 @@ func (s *shedder) over(p *Policy, now, deadline time.Duration) time.Duration {
 	for k := range s.count[p.gear] {
 		most = max(most, s.wait(p, &p.stages[p.first[p.gear]+k], now))
 	}
-	takes := s.pace * ((most+lost)*1e9/(1-slack) + float64(s.alone[p.gear]))
-	return time.Duration(takes) - (deadline - now)
+	return s.takes(p, most+lost) - (deadline - now)
+}
+
+// takes is how long a request takes under the gear in force after a wait, in seconds.
+func (s *shedder) takes(p *Policy, wait float64) time.Duration {
+	return time.Duration(s.pace * (wait*1e9/(1-slack) + float64(s.alone[p.gear])))
 }
 
 // wait is the wait at a stage, in seconds: of the replica where it is least.
@@ -154,7 +172,7 @@ func (s *shedder) wait(p *Policy, st *stage, now time.Duration) float64 {
 		}
 		most := 0.0
 		for _, d := range p.devicesOf(c) {
-			most = max(most, s.ahead(p, d, now))
+			most = max(most, s.ahead(d, now))
 		}
 		if least < 0 || most < least {
 			least = most
@@ -164,8 +182,28 @@ func (s *shedder) wait(p *Policy, st *stage, now time.Duration) float64 {
 }
 
 // ahead is the work that a device has before it, in seconds.
-func (s *shedder) ahead(p *Policy, d int32, now time.Duration) float64 {
-	return s.waiting[d] + max(0, s.busy[d]-now).Seconds()
+func (s *shedder) ahead(d int32, now time.Duration) float64 {
+	if left := s.busy[d] - now; left > 0 {
+		return s.waiting[d] + left.Seconds()
+	}
+	return s.waiting[d]
+}
+
+// surely tells that a request is in time whatever stage it waits at: even with all the
+// work that the busiest device has before it. It errs to the safe side, by little.
+func (s *shedder) surely(p *Policy, now, within time.Duration) bool {
+	const more = 1 + 1e-9 // than rounding
+	most := 0.0
+	for d, w := range s.waiting {
+		w *= 1e9
+		if left := s.busy[d] - now; left > 0 {
+			w += float64(left)
+		}
+		if w > most {
+			most = w
+		}
+	}
+	return s.pace*(most*(more/(1-slack))+float64(s.alone[p.gear])*more) < float64(within)
 }
 
 // refuses tells whether a request that comes now is refused, and by how much it would
@@ -173,47 +211,70 @@ func (s *shedder) ahead(p *Policy, d int32, now time.Duration) float64 {
 // more than twice as many of the last arrivals would miss theirs, so that nothing is
 // refused of the rates that the plan promises.
 func (s *shedder) refuses(p *Policy, now, deadline time.Duration) (over time.Duration, yes bool) {
-	over = s.over(p, now, deadline)
 	misses := 0.0
-	if over > 0 {
-		misses = 1
+	if p.gone > 0 || !s.surely(p, now, deadline-now) {
+		if over = s.over(p, now, deadline); over > 0 {
+			misses = 1
+		}
 	}
 	s.missing += missStep * (misses - s.missing)
-	return over, over > 0 && s.missing > 2*(1-p.t.Models[0].Percentile)
+	return over, over > 0 && s.missing > s.most
 }
 
-// at notes the state of a request; none: it has left.
-func (s *shedder) at(slot, state int32) {
-	for int(slot) >= len(s.state) {
-		s.state = append(s.state, none)
+// comes notes a request that begins to wait at a stage.
+func (s *shedder) comes(r *request, stage int32) {
+	if r.work != away {
+		s.ends(r)
 	}
-	s.add(s.state[slot], -1)
-	s.add(state, 1)
-	s.state[slot] = state
+	n := len(s.waiting)
+	r.work = s.waits(stage)
+	more := s.work[r.work : int(r.work)+n]
+	for d := range s.waiting {
+		s.waiting[d] += more[d]
+	}
 }
 
-func (s *shedder) add(state int32, sign float64) {
-	if state == none {
-		return
+// ends forgets what a request means.
+func (s *shedder) ends(r *request) {
+	n := len(s.waiting)
+	less := s.work[r.work : int(r.work)+n]
+	for d := range s.waiting {
+		s.waiting[d] -= less[d]
 	}
-	for d, w := range s.work[state] {
-		s.waiting[d] += sign * w
-	}
+	r.work = away
 }
 
 // idle: nothing is under way. What rounding left is forgotten.
 func (s *shedder) idle() { clear(s.waiting) }
 
-// goes notes a batch that is sent off.
-func (s *shedder) goes(p *Policy, tasks []int32, hops []policy.Hop) {
-	for _, t := range tasks {
-		r := &p.requests[t]
-		s.at(t, runs(p.first[r.gear]+r.stage))
+// goes notes a batch that is sent off. Most of its requests come from one row.
+func (s *shedder) goes(requests []request, tasks []int32) {
+	next := 2 * int32(len(s.waiting))
+	from, first := requests[tasks[0]].work, 0
+	requests[tasks[0]].work += next
+	for i := 1; i < len(tasks); i++ {
+		r := &requests[tasks[i]]
+		if r.work != from {
+			s.leave(from, float64(i-first))
+			from, first = r.work, i
+		}
+		r.work += next
 	}
-	for i := range hops {
-		h := &hops[i]
-		s.busy[h.Device] = max(s.busy[h.Device], h.Start) + h.End - h.Start
+	s.leave(from, float64(len(tasks)-first))
+}
+
+// leave notes that so many requests whose row begins there go off in a batch.
+func (s *shedder) leave(from int32, many float64) {
+	n := len(s.waiting)
+	change := s.work[int(from)+n : int(from)+2*n]
+	for d := range s.waiting {
+		s.waiting[d] += many * change[d]
 	}
+}
+
+// runs notes a run on a device, which comes after all that is sent there.
+func (s *shedder) runs(device int32, from, to time.Duration) {
+	s.busy[device] = max(s.busy[device], from) + to - from
 }
 
 // ran hears how long a batch took.
@@ -222,8 +283,11 @@ func (s *shedder) ran(p *Policy, ev *policy.Event) {
 	if b.size == 0 {
 		return
 	}
-	planned := p.t.Stages[p.t.Pipelines[p.chains[b.chain].pipeline].FirstStage+int32(ev.Hop)].Infer[b.size-1]
-	if took := ev.End - ev.Start; took > 0 && planned > 0 {
+	planned := b.first
+	if ev.Hop > 0 {
+		planned = p.t.Stages[p.chains[b.chain].stage+int32(ev.Hop)].Infer[b.size-1]
+	}
+	if took := ev.End - ev.Start; took > 0 && planned > 0 && (took != planned || s.pace != 1) {
 		s.pace += paceStep * (float64(took)/float64(planned) - s.pace)
 		s.pace = min(max(s.pace, leastPace), mostPace)
 	}

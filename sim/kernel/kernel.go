@@ -35,20 +35,28 @@ func (q *Queue[P]) Len() int { return len(q.heap) }
 
 // Push adds an event. Sequence numbers have 56 bits.
 func (q *Queue[P]) Push(at time.Duration, kind uint8, sequence int64, payload P) Handle {
+	h, own := q.Add(at, kind, sequence)
+	*own = payload
+	return h
+}
+
+// Add is Push without a copy on the way of what the event carries: the caller fills it
+// in before the next call.
+func (q *Queue[P]) Add(at time.Duration, kind uint8, sequence int64) (Handle, *P) {
 	var h Handle
 	if n := len(q.free); n > 0 {
 		h = q.free[n-1]
 		q.free = q.free[:n-1]
-		q.payload[h] = payload
 	} else {
+		var none P
 		h = Handle(len(q.pos))
 		q.pos = append(q.pos, 0)
-		q.payload = append(q.payload, payload)
+		q.payload = append(q.payload, none)
 	}
 	e := entry{at: at, order: uint64(kind)<<sequenceBits | uint64(sequence)&(1<<sequenceBits-1), handle: h}
 	q.heap = append(q.heap, e)
 	q.up(len(q.heap)-1, e)
-	return h
+	return h, &q.payload[h]
 }
 
 // Next returns the time and kind of the next event without taking it; there

@@ -184,6 +184,17 @@ func (f *Family) Draw(dir string, draw uint64) (*Family, error) {
 	return &out, nil
 }
 
+// HeldOut is the family with the samples alone that are held out, as if planned on.
+func (f *Family) HeldOut() *Family {
+	out, r := *f, f.Records
+	out.Name += ", held out"
+	out.Records = &formats.Records{Source: r.Source, Score: r.Score, Samples: r.Samples - r.Planning, Planning: r.Samples - r.Planning}
+	for _, m := range r.Models {
+		out.Records.Models = append(out.Records.Models, formats.ModelRecords{Model: m.Model, Certainty: m.Certainty[r.Planning:], Correct: m.Correct[r.Planning:]})
+	}
+	return &out
+}
+
 // linear are models whose batches take a + b times their size, in milliseconds.
 func linear(names []string, a, b []float64, most int, memory []int64) []Model {
 	var out []Model

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"inferplan/formats/arrivals"
 )
@@ -46,6 +47,58 @@ func Azure(dir string) (Rates, error) {
 		}
 	}
 	return out, nil
+}
+
+// Stretch is a part of a trace: rates one after the other, which are alike for a second
+// or for a minute.
+type Stretch struct {
+	Name     string
+	file     string
+	from, to int
+	perMin   bool
+}
+
+// Stretches are parts of all traces, bursts and typical ones.
+var Stretches = []Stretch{
+	{"Twitter, calm", "twitter_2021_08_persec_days01_15.csv.gz", 0, 1200, false},
+	{"Twitter, evening", "twitter_2021_08_persec_days01_15.csv.gz", 110000, 111200, false},
+	{"Azure, burst", "azure_functions_2019_permin_10f_days01_09.csv.gz", 1660, 1680, true},
+	{"Azure, calm", "azure_functions_2019_permin_10f_days01_09.csv.gz", 3000, 3020, true},
+	{"WorldCup98", "worldcup98_permin_part1.csv.gz", 20000, 20020, true},
+	{"NASA", "nasa_http_1995_permin.csv.gz", 20000, 20020, true},
+}
+
+// Through is the family under a stretch of a trace that lasts so many seconds, with the
+// family's peak. Of rates per second the first are taken; those of minutes last as long
+// as there is time for.
+func (f *Family) Through(dir string, s Stretch, seconds int) (*Family, error) {
+	path := filepath.Join(dir, "traces", s.file)
+	var list []float64
+	var err error
+	if s.perMin && strings.HasPrefix(s.file, "azure") {
+		list, err = azureMinutes(path, s.from, s.to)
+	} else if list, err = arrivals.PerSecond(path); err == nil && len(list) < s.to {
+		err = fmt.Errorf("%d rows, expected at least %d", len(list), s.to)
+	} else if err == nil {
+		list = list[s.from:s.to]
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the trace %s: %w", s.Name, err)
+	}
+	each := 1
+	if s.perMin {
+		each = seconds / len(list)
+	}
+	out := *f
+	out.Name, out.Rates = f.Name+", "+s.Name, nil
+	for i := range seconds {
+		out.Rates = append(out.Rates, list[i/each])
+	}
+	peak := out.Rates.Peak()
+	for i := range out.Rates {
+		out.Rates[i] *= f.Peak / peak
+	}
+	return &out, nil
 }
 
 // azureMinutes sums the functions' columns of the rows [from, to) below the

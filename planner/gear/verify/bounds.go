@@ -10,13 +10,16 @@ import (
 	"inferplan/planner/recompute"
 )
 
+// relaxation recomputes the bounds of a plan.
+type relaxation struct{ *checker }
+
 // bounds recomputes what no cascades over the same thresholds exceed: the
 // concave envelope of accuracy over cost, which memory does not lower. On several
 // kinds of devices the bound lies between what each kind reaches alone, and what
 // all devices would reach as if each model ran where it is fastest. From the
 // plan alone, models that no gear asks are not known; then a bound can only be
 // too low.
-func (c *checker) bounds(g *gears) {
+func (c relaxation) bounds(g *gears) {
 	kinds := c.kinds()
 	if len(kinds) == 0 {
 		return
@@ -74,7 +77,7 @@ func (c *checker) bounds(g *gears) {
 // objectiveBound checks the bound of another objective than accuracy: just below
 // it not even a mixture may reach the accuracy asked for; on several kinds, not on
 // any of them alone.
-func (c *checker) objectiveBound(alone []hull, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
+func (c relaxation) objectiveBound(alone []hull, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
 	o, kinds := &c.Plan.Objective, c.kinds()
 	if o.Bound == nil {
 		return
@@ -109,7 +112,7 @@ func (c *checker) objectiveBound(alone []hull, counts []float64, report func(con
 }
 
 // weighted is what mixtures of cascades reach at most over all ranges.
-func (c *checker) weighted(h hull, devices float64) float64 {
+func (c relaxation) weighted(h hull, devices float64) float64 {
 	if len(h) == 0 {
 		return math.Inf(-1)
 	}
@@ -126,7 +129,7 @@ func (c *checker) weighted(h hull, devices float64) float64 {
 // inParts says whether the plan's bound counts members that run in stages: such were
 // allowed, and there are several kinds of devices or one that a member does not fit
 // on.
-func (c *checker) inParts() bool {
+func (c relaxation) inParts() bool {
 	if c.Plan.Options.Whole("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
 		return false
 	}
@@ -144,7 +147,7 @@ func (c *checker) inParts() bool {
 // best batch within a latency and for one sample alone: cut wherever that is fastest,
 // every stage where it is fastest, whatever fits there. Infinite where blocks were
 // not measured.
-func (c *checker) partly(model string, slo time.Duration, kinds []string) (per float64, one time.Duration) {
+func (c relaxation) partly(model string, slo time.Duration, kinds []string) (per float64, one time.Duration) {
 	pm := c.ProfileModel(model)
 	per, one = math.Inf(1), time.Duration(math.MaxInt64)
 	if len(pm.Blocks) < 2 {

@@ -13,15 +13,18 @@ import (
 
 const rounding = recompute.Rounding
 
+// documents say what a plan and the documents of today have of devices and models.
+type documents struct{ recompute.Checker }
+
 // checker checks a plan of gears.
 type checker struct {
-	recompute.Checker
+	documents
 	gear    *formats.GearPlan
 	cascade *formats.Cascade // of the workload; nil: as the plan says
 }
 
 func newChecker(t *kind.Today) *checker {
-	return &checker{Checker: *recompute.New(t), gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload)}
+	return &checker{documents: documents{*recompute.New(t)}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload)}
 }
 
 // gears is a gear plan evaluated anew: what its own figures give, and what they
@@ -60,7 +63,7 @@ func Check(t *kind.Today) []kind.Finding {
 	if g := c.evaluate(); g != nil {
 		c.lateness()
 		c.objective(g)
-		c.bounds(g)
+		relaxation{c}.bounds(g)
 	}
 	return c.Findings
 }

@@ -121,7 +121,7 @@ func (c *checker) places(m *formats.Deployed, pl *formats.Pipeline, s *formats.S
 }
 
 // kinds are the kinds of the plan's devices.
-func (c *checker) kinds() []string {
+func (c *documents) kinds() []string {
 	var out []string
 	for i := range c.Plan.Pools {
 		out = append(out, c.Plan.Pools[i].Device)
@@ -130,7 +130,7 @@ func (c *checker) kinds() []string {
 }
 
 // fastestOf are a model's latencies on the kind that is fastest at each batch.
-func (c *checker) fastestOf(model string) []time.Duration {
+func (c *documents) fastestOf(model string) []time.Duration {
 	var out []time.Duration
 	for _, kind := range c.kinds() {
 		for b, t := range c.timesOf(model, kind) {
@@ -145,7 +145,7 @@ func (c *checker) fastestOf(model string) []time.Duration {
 
 // timesOf are a model's latencies today on a kind of devices, by batch, up to the
 // largest that the plan's options allow; nil where there are none.
-func (c *checker) timesOf(model, device string) []time.Duration {
+func (c *documents) timesOf(model, device string) []time.Duration {
 	pm := c.ProfileModel(model)
 	if pm == nil {
 		return nil
@@ -176,7 +176,7 @@ func (c *checker) timesOf(model, device string) []time.Duration {
 }
 
 // partOf are today's latencies of a part of a model, up to a batch.
-func (c *checker) partOf(m *formats.Deployed, s *formats.Stage, most int) []time.Duration {
+func (c *documents) partOf(m *formats.Deployed, s *formats.Stage, most int) []time.Duration {
 	pm := c.ProfileModel(m.Model)
 	var out []time.Duration
 	for b := 1; b <= most; b++ {
@@ -190,7 +190,7 @@ func (c *checker) partOf(m *formats.Deployed, s *formats.Stage, most int) []time
 }
 
 // weights is the memory that a model needs on a kind of devices.
-func (c *checker) weights(model, device string) int64 {
+func (c *documents) weights(model, device string) int64 {
 	pm := c.ProfileModel(model)
 	most, sum := int64(0), int64(0)
 	for i := range pm.Measurements {
@@ -208,7 +208,7 @@ func (c *checker) weights(model, device string) int64 {
 }
 
 // chained says whether a model of the plan runs in several stages.
-func (c *checker) chained() bool {
+func (c *documents) chained() bool {
 	for i := range c.Plan.Deployment {
 		if slices.ContainsFunc(c.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {
 			return true

@@ -16,7 +16,7 @@ const maxCascades = 5_000_000
 // bit sets, as far as they keep a latency; a model costs what it does on the kind
 // where it is cheapest, in parts what these do. Nil where the documents do not say
 // enough, or there are too many.
-func (c *checker) envelope(slo time.Duration, parts bool, kinds ...string) hull {
+func (c relaxation) envelope(slo time.Duration, parts bool, kinds ...string) hull {
 	names, grid := c.members()
 	r := c.records(names)
 	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
@@ -52,7 +52,7 @@ func (c *checker) envelope(slo time.Duration, parts bool, kinds ...string) hull 
 
 // members are the models that cascades are made of, with the number of levels of
 // each: those of the workload, else those of the plan.
-func (c *checker) members() (names []string, grid int) {
+func (c relaxation) members() (names []string, grid int) {
 	grid = 10
 	if w := c.cascade; w != nil {
 		if w.Grid != 0 {
@@ -89,7 +89,7 @@ func (a *answers) addQuantiles(m *formats.ModelRecords, planning, grid int) {
 // whole is what a model takes at least when it runs whole on one of some kinds, per
 // sample in the best batch within a latency and for one sample alone. Infinite
 // where it fits on none.
-func (c *checker) whole(model string, slo time.Duration, kinds []string) (per float64, one time.Duration, measured bool) {
+func (c relaxation) whole(model string, slo time.Duration, kinds []string) (per float64, one time.Duration, measured bool) {
 	per, one = math.Inf(1), time.Duration(math.MaxInt64)
 	for _, kind := range kinds {
 		times, pool := c.timesOf(model, kind), c.Pool(kind)

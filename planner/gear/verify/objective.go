@@ -113,12 +113,12 @@ func (g *gears) last(model int, kind string) int {
 }
 
 // fewest tells whether devices, or what they cost, were to be few.
-func (c *checker) fewest() bool {
+func (c *documents) fewest() bool {
 	return c.Plan.Objective.Name != "accuracy" && c.Plan.Objective.Name != "latency"
 }
 
 // price is what a device of a pool counts in the objective.
-func (c *checker) price(pool int) float64 {
+func (c *documents) price(pool int) float64 {
 	switch c.Plan.Objective.Name {
 	case "cost":
 		return c.Plan.Pools[pool].USDPerHour

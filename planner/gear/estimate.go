@@ -2,20 +2,20 @@ package gear
 
 import "math"
 
-// reckon estimates the tail latency, in seconds, of every cascade alone at the
-// edge of every range, given its load per request; infinite where the devices cannot hold it. It orders
+// estimate is the tail latency, in seconds, of every cascade alone at the edge of every
+// range, given its load per request: infinite where the devices cannot hold it. It orders
 // cascades for simulation and decides nothing.
 //
 // A busy device serves its longest queue, so that it goes round its models. A
 // round takes T, in which every model gathers a batch: T = Σ t_m(rate_m T). A
 // request spends, at every stage, the batch's own time and, as often as the
 // device is busy, a round of waiting.
-func (p *Problem) reckon(pl *Placement, list []Cascade, load []float64) [][]float64 {
+func estimate(p *Problem, pl *Placement, list []Cascade, load []float64) [][]float64 {
 	out := make([][]float64, len(p.Edges))
 	for r := range out {
 		out[r] = make([]float64, len(list))
 	}
-	e := &reckoner{p: p, pl: pl, times: make([][]float64, len(p.Models))}
+	e := &estimator{p: p, pl: pl, times: make([][]float64, len(p.Models))}
 	for m := range p.Models {
 		batch, _ := p.operating(m)
 		for _, t := range p.Models[m].Times[:batch] {
@@ -37,7 +37,7 @@ func (p *Problem) reckon(pl *Placement, list []Cascade, load []float64) [][]floa
 	return out
 }
 
-type reckoner struct {
+type estimator struct {
 	p        *Problem
 	pl       *Placement
 	times    [][]float64 // by model and batch
@@ -52,7 +52,7 @@ type reckoner struct {
 // prepare takes up a cascade. A wait is as good as uniform over the part of a
 // round that the device is busy; k of them are about normal. Of those that come
 // to stage k, a share may be late.
-func (e *reckoner) prepare(c *Cascade) {
+func (e *estimator) prepare(c *Cascade) {
 	e.c = c
 	n := float64(e.p.Planned.N)
 	for k, m := range c.Models {
@@ -68,7 +68,7 @@ func (e *reckoner) prepare(c *Cascade) {
 
 // tail is the estimate at a rate. Where models stand on several sets of devices,
 // the slowest round counts for all.
-func (e *reckoner) tail(rate, load float64) float64 {
+func (e *estimator) tail(rate, load float64) float64 {
 	c := e.c
 	round, busy := 0.0, 0.0
 	for s, set := range e.pl.Sets {
@@ -110,7 +110,7 @@ func normalQuantile(share float64) float64 { return math.Sqrt2 * math.Erfinv(2*s
 // round is the time of a round at the rates of one device, and the share of
 // the time that the device is busy. Newton's method: the times are close to
 // linear in the batch.
-func (e *reckoner) round(c *Cascade) (t, busy float64) {
+func (e *estimator) round(c *Cascade) (t, busy float64) {
 	for range 30 {
 		next, slope := 0.0, 0.0
 		for k, m := range c.Models {
@@ -140,7 +140,7 @@ func (e *reckoner) round(c *Cascade) (t, busy float64) {
 
 // batch is the time of a batch of a size, at least 1, and what one more sample
 // takes; above the largest, of as many as it takes.
-func (e *reckoner) batch(m uint8, size float64) (took, more float64) {
+func (e *estimator) batch(m uint8, size float64) (took, more float64) {
 	times := e.times[m]
 	most := len(times)
 	switch at := int(size); {

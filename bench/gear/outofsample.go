@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+
+	"inferplan/bench/figures"
+	"inferplan/bench/gear/baseline"
+	"inferplan/bench/gear/published"
+	"inferplan/policy"
+	policygear "inferplan/policy/gear"
+)
+
+// outOfSample are the devices that each method needs for an accuracy on the samples that
+// plans are made on, and on others. Baselines choose by the samples that they are judged
+// on. Synthetic samples are two draws of the generator, real ones are split 60 to 40.
+func (b *bench) outOfSample(f *published.Family, t *table) error {
+	drawn, err := f.Draw(b.data, 0)
+	if err != nil {
+		return err
+	}
+	drawn.Name = f.Name + ", drawn"
+	for _, on := range []struct {
+		samples string
+		judged  *published.Family
+		through func(func(place) (*plan, error)) func(place) (*plan, error)
+	}{
+		{"planned on", drawn, func(plan func(place) (*plan, error)) func(place) (*plan, error) { return plan }},
+		{"held out", drawn.HeldOut(), b.onOthers},
+	} {
+		if err := b.equalAccuracy(f, drawn, on.judged, on.through, t, on.samples); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// equalAccuracy are rows for the accuracies of a study, of plans on some samples and
+// baselines on those that count.
+func (b *bench) equalAccuracy(f, drawn, judged *published.Family, through func(func(place) (*plan, error)) func(place) (*plan, error), t *table, samples string) error {
+	s, on := studies[f.Name], []stream{even}
+	need := make([][]int, 3)
+	for i, at := range []reached{
+		b.reachedPlan(drawn, f.SLO, on, through(b.ours)),
+		b.reachedPlan(drawn, f.SLO, on, through(b.overall)),
+		b.reachedTuned(judged, f.SLO, on, baseline.BestModelSwitching),
+	} {
+		var err error
+		if need[i], err = scan(s.targets, s.most, at); err != nil {
+			return err
+		}
+	}
+	single, err := b.leastSingle(judged, f.SLO, on, s.targets, s.most)
+	if err != nil {
+		return err
+	}
+	for k, target := range s.targets {
+		e, err := b.ensemble(judged, target, 1, baseline.Sliding{})
+		if err != nil {
+			return err
+		}
+		cocktail := "none in time"
+		if len(e.Models) > 0 {
+			cocktail = fmt.Sprintf("%.2f", e.Mean)
+		}
+		t.add(f.Name, target, samples, count(need[0][k], s.most), count(need[1][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail,
+			times(need[0][k], need[2][k], single[k]), times(need[1][k], need[2][k], single[k]))
+		if fewer := fewerThan(need[0][k], need[2][k], single[k]); b.counting == nil && fewer > 0 {
+			b.figure(figures.Figure{Claim: fmt.Sprintf("devices of %s at accuracy %g on samples %s: times fewer than the better of MS+ and DynBa", f.Name, target, samples), Source: "CascadeServe (arXiv:2406.14424), figure 7",
+				Asked: "2 to 3", Measured: fewer, Holds: figures.If(fewer >= 2), Note: fmt.Sprintf("planner %s, MS+ %s, DynBa %s, Cocktail+ %s", count(need[0][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail)}, "out-of-sample", f)
+		}
+	}
+	return nil
+}
+
+// onOthers makes plans that run on the samples held out instead of those planned on.
+func (b *runs) onOthers(make func(place) (*plan, error)) func(place) (*plan, error) {
+	return func(p place) (*plan, error) {
+		v, err := make(p)
+		if err != nil || !v.OK {
+			return v, err
+		}
+		out := *v
+		out.system = &system{p, v.name + ", samples held out", func() (*policy.Tables, error) {
+			t, err := v.tables()
+			if err != nil {
+				return nil, err
+			}
+			prob, err := b.problem(p)
+			if err != nil {
+				return nil, err
+			}
+			changed, own := *t, *policygear.Of(t)
+			own.Records = policygear.Records{Samples: prob.HeldOut.N, Levels: prob.HeldOut.Levels, Correct: prob.HeldOut.Correct}
+			changed.Own = &own
+			return &changed, nil
+		}}
+		return &out, nil
+	}
+}

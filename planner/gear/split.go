@@ -1,0 +1,251 @@
+package gear
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"inferplan/solver/milp"
+)
+
+// split is the load of the busiest device per request per second under the best
+// split, with that split as shares by cell and model, and by lane of chains. taken
+// is that of the busiest device or NIC.
+type split struct {
+	load   float64
+	taken  float64
+	shares [][]float64
+	lanes  []float64
+}
+
+// split finds the best split of a cascade's work on the placement.
+func (l *layout) split(ctx context.Context, cascade int) (*split, error) {
+	if got, ok := l.loads[cascade]; ok {
+		return got, nil
+	}
+	out, err := l.divide(ctx, cascade, 0)
+	if err == nil {
+		l.loads[cascade] = out
+	}
+	return out, err
+}
+
+// divide splits a cascade's work on the placement: so that the busiest device has
+// the least load, or, where a load is given that none may exceed, so that samples
+// are in the shortest batches. The former gives slow devices all that they have time
+// for, also what holds up chains there.
+func (l *layout) divide(ctx context.Context, cascade int, within float64) (*split, error) {
+	g := newDivision(l, cascade, within)
+	g.addWhole()
+	g.addLanes()
+	if !g.addRows() {
+		return &split{load: math.Inf(1), taken: math.Inf(1)}, nil
+	}
+	sol, err := l.x.solver.Solve(ctx, g.m, milp.Options{})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && sol.X == nil {
+		err = fmt.Errorf("no solution (%v)", sol.Status)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("splitting the work of a cascade: %w", err)
+	}
+	if within == 0 {
+		g.cut(sol)
+	}
+	return g.read(sol), nil
+}
+
+// division is the linear program that splits a cascade's work on a layout.
+type division struct {
+	l           *layout
+	reach       []float64 // of a request, by model
+	m           *milp.Model
+	busiest     milp.Var
+	quick       bool          // samples are to be in short batches
+	flows       [][]milp.Var  // by cell and model; negative: not there
+	along       []milp.Var    // by lane; negative: not asked
+	need        [][]milp.Term // by model: what its samples may take
+	time        [][]milp.Term // by cell
+	wires       map[nic][]milp.Term
+	nics        []nic // of the wires, in the order in which lanes ask for them
+	rows, links []milp.Row
+}
+
+func newDivision(l *layout, cascade int, within float64) *division {
+	g := &division{l: l, reach: l.x.reach[cascade], m: milp.New("split"), quick: within > 0, flows: make([][]milp.Var, len(l.cells)), along: make([]milp.Var, len(l.lanes)),
+		need: make([][]milp.Term, len(l.x.p.Models)), time: make([][]milp.Term, len(l.cells)), wires: map[nic][]milp.Term{}}
+	g.busiest = g.m.AddVar("", 0, milp.Inf, 1)
+	if g.quick {
+		g.m.SetObj(g.busiest, 0)
+		g.m.SetBounds(g.busiest, 0, 1e3*within)
+	}
+	return g
+}
+
+// flow is a variable of samples whose batch takes so many seconds.
+func (g *division) flow(model int, took float64) milp.Var {
+	if !g.quick {
+		took = 0
+	}
+	f := g.m.AddVar("", 0, milp.Inf, took)
+	g.need[model] = append(g.need[model], milp.Term{Var: f, Coef: 1})
+	return f
+}
+
+// addWhole adds what whole models take on the devices of every cell, in milliseconds:
+// near 1.
+func (g *division) addWhole() {
+	x := g.l.x
+	for c, conf := range g.l.cells {
+		g.time[c] = []milp.Term{{Var: g.busiest, Coef: -float64(conf.Count)}}
+		g.flows[c] = make([]milp.Var, len(x.p.Models))
+		for k, share := range g.reach {
+			if g.flows[c][k] = -1; share > 0 && conf.Set&(1<<k) != 0 {
+				f := g.flow(k, float64(x.batch[conf.Kind][k])*x.per[conf.Kind][k])
+				g.flows[c][k] = f
+				g.time[c] = append(g.time[c], milp.Term{Var: f, Coef: 1e3 * x.per[conf.Kind][k]})
+			}
+		}
+	}
+}
+
+// addLanes adds what chains take of devices and NICs.
+func (g *division) addLanes() {
+	for i := range g.l.lanes {
+		c := g.l.chainOf(i)
+		if g.along[i] = -1; g.reach[c.Model] == 0 {
+			continue
+		}
+		f := g.flow(c.Model, c.Latency.Seconds())
+		g.along[i] = f
+		for s, cell := range g.l.lanes[i].cells {
+			g.time[cell] = addTerm(g.time[cell], f, 1e3*c.Stages[s].per)
+		}
+		g.l.x.eachNIC(c, func(n nic, seconds float64) {
+			if _, ok := g.wires[n]; !ok {
+				g.nics = append(g.nics, n)
+				g.wires[n] = []milp.Term{{Var: g.busiest, Coef: -g.l.x.nics(n.kind, false)}}
+			}
+			g.wires[n] = addTerm(g.wires[n], f, 1e3*seconds)
+		})
+	}
+}
+
+// addRows adds the rows; false: a model of the cascade is nowhere.
+func (g *division) addRows() bool {
+	for c := range g.l.cells {
+		g.rows = append(g.rows, g.m.AddLE("", 0, g.time[c]...))
+	}
+	for _, n := range g.nics {
+		g.links = append(g.links, g.m.AddLE("", 0, g.wires[n]...))
+	}
+	for k, share := range g.reach {
+		if share > 0 && len(g.need[k]) == 0 {
+			return false
+		}
+		if share > 0 {
+			g.m.AddEQ("", share, g.need[k]...)
+		}
+	}
+	return true
+}
+
+// read is the split that a solution says, with the loads that it comes to.
+func (g *division) read(sol *milp.Solution) *split {
+	x, l := g.l.x, g.l
+	out := &split{shares: make([][]float64, len(l.cells)), lanes: make([]float64, len(l.lanes))}
+	busy, wired := make([]float64, len(l.cells)), map[nic]float64{}
+	for c := range l.cells {
+		out.shares[c] = make([]float64, len(x.p.Models))
+		for k, f := range g.flows[c] {
+			if f >= 0 {
+				out.shares[c][k] = max(0, sol.X[f]) / g.reach[k]
+				busy[c] += max(0, sol.X[f]) * x.per[l.cells[c].Kind][k]
+			}
+		}
+	}
+	for i, f := range g.along {
+		if f < 0 {
+			continue
+		}
+		c, flow := l.chainOf(i), max(0, sol.X[f])
+		out.lanes[i] = flow / g.reach[c.Model]
+		for s, cell := range l.lanes[i].cells {
+			busy[cell] += flow * c.Stages[s].per
+		}
+		x.eachNIC(c, func(n nic, seconds float64) { wired[n] += flow * seconds })
+	}
+	for c := range l.cells {
+		out.load = max(out.load, busy[c]/float64(l.cells[c].Count))
+	}
+	out.taken = out.load
+	for _, n := range g.nics {
+		out.taken = max(out.taken, wired[n]/x.nics(n.kind, false))
+	}
+	return out
+}
+
+func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
+	if n := len(terms) - 1; terms[n].Var == v {
+		terms[n].Coef += coef
+		return terms
+	}
+	return append(terms, milp.Term{Var: v, Coef: coef})
+}
+
+// cut keeps what a program says of other cascades: with its prices of device
+// time, whose total over the devices is 1, a sample of a model costs what it
+// takes where that is cheapest; no split does better.
+func (g *division) cut(sol *milp.Solution) {
+	x, l := g.l.x, g.l
+	if len(sol.RowDuals) == 0 {
+		return
+	}
+	total := 0.0
+	price := make([]float64, len(l.cells))
+	for c, conf := range l.cells {
+		price[c] = math.Abs(sol.RowDuals[g.rows[c]])
+		total += float64(conf.Count) * price[c]
+	}
+	wire := map[nic]float64{}
+	for i, n := range g.nics {
+		wire[n] = math.Abs(sol.RowDuals[g.links[i]])
+		total += x.nics(n.kind, false) * wire[n]
+	}
+	if !(total > 0) {
+		return
+	}
+	cut := make([]float64, len(x.p.Models))
+	for m := range cut {
+		cut[m] = math.Inf(1)
+		for c, conf := range l.cells {
+			if conf.Set&(1<<m) != 0 {
+				cut[m] = min(cut[m], price[c]/total*x.per[conf.Kind][m])
+			}
+		}
+	}
+	for i := range l.lanes {
+		c, costs := l.chainOf(i), 0.0
+		for s, cell := range l.lanes[i].cells {
+			costs += price[cell] / total * c.Stages[s].per
+		}
+		x.eachNIC(c, func(n nic, seconds float64) { costs += wire[n] / total * seconds })
+		cut[c.Model] = min(cut[c.Model], costs)
+	}
+	l.cuts = append(l.cuts, cut)
+}
+
+// atLeast bounds the load of a cascade from below.
+func (l *layout) atLeast(cascade int) float64 {
+	most := 0.0
+	for _, cut := range l.cuts {
+		load := 0.0
+		for _, m := range l.x.list[cascade].Models {
+			load += cut[m] * l.x.reach[cascade][m]
+		}
+		most = max(most, load)
+	}
+	return most
+}
