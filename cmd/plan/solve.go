@@ -358,10 +358,18 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 			})
 		}
 	}
+	if len(rows) == 0 { // the kind deploys no pipelines: what is explained tells of it
+		return explained(p, plan, path)
+	}
 	err := p.table("llrlrrrrrr", []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "planned rps", "certified rps", "service ms", "p99 ms", "SLO ms"}, rows)
 	if err != nil {
 		return err
 	}
+	return explained(p, plan, path)
+}
+
+// explained prints what there is to say about a plan, and the next command.
+func explained(p *printer, plan *formats.Plan, path string) error {
 	for _, l := range explain.Lines(plan) {
 		fmt.Fprintln(p.out, l)
 	}
