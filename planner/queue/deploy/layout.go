@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,4 +147,10 @@ func (p *Search) Apart() (*formats.Plan, error) {
 		return p.Roomy().Plan(l, p.of(m))
 	}
 	return nil, nil
+}
+
+// Judge is what a layout comes to in so many runs.
+func (p *Search) Judge(ctx context.Context, l *Layout, runs int) (Score, error) {
+	s, _, err := p.judge(ctx, l, runs, 1)
+	return s, err
 }

@@ -24,8 +24,8 @@ type Structures struct {
 	Alone bool
 	// Together puts all into one pool, and tries nothing else.
 	Together bool
-	// Classes also tries pools of one class.
-	Classes bool
+	// Classes also tries pools of one class; Apart tries nothing else.
+	Classes, Apart bool
 }
 
 // worth is the share of an instance from which on a model may have its own.
@@ -87,7 +87,11 @@ func (p *Search) structures(o Structures) ([]Structure, error) {
 		out = append(out, s)
 	}
 	if o.Classes && !o.Alone {
-		out = append(out, p.split(out)...)
+		if apart := p.split(out); o.Apart {
+			out = apart
+		} else {
+			out = append(out, apart...)
+		}
 	}
 	return out, nil
 }

@@ -93,6 +93,11 @@ func (p *Trials) trial(ctx context.Context, x *Pool, runs int, load float64) (Sc
 	if s, ok := p.kept[key]; ok {
 		return s, nil
 	}
+	sc, err := p.scenario(&Layout{Pools: []Pool{*x}}, x.Items)
+	if err != nil {
+		return Score{}, err
+	}
+	sc.Load = load
 	scores, errs := make([]Score, runs), make([]error, runs)
 	var wg sync.WaitGroup
 	for run := range runs {
@@ -101,7 +106,7 @@ func (p *Trials) trial(ctx context.Context, x *Pool, runs int, load float64) (Sc
 			scores[run] = s
 			continue
 		}
-		wg.Go(func() { scores[run], errs[run] = p.simulate(ctx, x, run, load) })
+		wg.Go(func() { scores[run], errs[run] = p.simulate(ctx, sc, x, run) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -126,23 +131,20 @@ func (p *Trials) scenario(l *Layout, items []int) (*sim.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	sc.Seed, sc.Duration = max(p.Seed, 1), p.Span()
+	if sc.Seed = max(p.Seed, 1); p.Replay == nil {
+		sc.Duration = p.Span()
+	}
 	return sc, nil
 }
 
-// simulate runs a pool once.
-func (p *Trials) simulate(ctx context.Context, x *Pool, run int, load float64) (Score, error) {
-	sc, err := p.scenario(&Layout{Pools: []Pool{*x}}, x.Items)
-	if err != nil {
-		return Score{}, err
-	}
-	sc.Load = load
+// simulate runs a pool once. Runs share the scenario, which none of them changes.
+func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, x *Pool, run int) (Score, error) {
 	var cfg sim.Config
+	var err error
 	if p.Replay == nil {
 		cfg, err = sc.Config(run)
 	} else {
-		sc.Duration = 0
-		cfg, err = sc.Replay(arrivals.Slice(p.replayed(x.Items, run, load)))
+		cfg, err = sc.Replay(arrivals.Slice(p.replayed(x.Items, run, sc.Load)))
 	}
 	if err != nil {
 		return Score{}, err

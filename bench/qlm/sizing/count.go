@@ -1,0 +1,86 @@
+package sizing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"inferplan/bench/qlm/fleet"
+	"inferplan/formats"
+	"inferplan/planner/queue/deploy"
+	"inferplan/policy"
+)
+
+// Competitor is a policy with the fleets that it may choose.
+type Competitor struct {
+	Name       string
+	Structures deploy.Structures
+	Policy     formats.PolicySpec
+	Make       func(t *policy.Tables) (policy.Policy, error)
+	OneModel   bool // of interest for one model alone
+}
+
+// Competitors are the planner, and what it is held against. All choose their best
+// number of sequences at once for each model of a pool.
+var Competitors = []Competitor{
+	{Name: "planned", Structures: deploy.Structures{Classes: true}, Policy: formats.PolicySpec{Name: "vqueue", Params: map[string]float64{"by_deadline": 1, "group_scale": 1, "one_open": 1}}},
+	{Name: "partition, EDF", Structures: deploy.Structures{Alone: true}, Policy: formats.PolicySpec{Name: "edf"}},
+	{Name: "partition, FCFS", Structures: deploy.Structures{Alone: true}, Policy: formats.PolicySpec{Name: "fcfs"}},
+	{Name: "partition, gateway-like", Structures: deploy.Structures{Alone: true}, Policy: formats.PolicySpec{Name: "edf"}, Make: newGateway},
+	{Name: "split by class, EDF", Structures: deploy.Structures{Classes: true, Apart: true}, Policy: formats.PolicySpec{Name: "edf"}, OneModel: true},
+}
+
+// Sized is what a competitor needs.
+type Sized struct {
+	GPUs     int        // 0: more than there are
+	Fleet    string     // in words
+	Attained [2]float64 // of interactive and of batch requests
+	Tried    int        // simulations
+}
+
+// Count finds the fewest GPUs of a competitor.
+func Count(ctx context.Context, d *fleet.Data, c *Case, k *Competitor) (*Sized, error) {
+	p, err := c.Problem(d)
+	if err != nil {
+		return nil, err
+	}
+	p.Policy, p.Make = k.Policy, k.Make
+	if len(c.Popularity) == 1 && p.Policy.Name == "vqueue" {
+		p.Policy.Params = map[string]float64{"by_deadline": 1, "group_scale": 1}
+	}
+	f, err := deploy.New(p).Fewest(ctx, k.Structures, 0, nil)
+	if errors.Is(err, deploy.ErrTooFew) {
+		return &Sized{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", c.Name, k.Name, err)
+	}
+	return &Sized{GPUs: f.Layout.Instances(), Fleet: words(p, f.Layout), Attained: [2]float64{f.Score.Attained(0), f.Score.Attained(1)}, Tried: f.Tried}, nil
+}
+
+// words describe a fleet: each pool with its instances and sequences at once.
+func words(p *deploy.Problem, l *deploy.Layout) string {
+	var out []string
+	for i := range l.Pools {
+		x := &l.Pools[i]
+		var caps, classes []string
+		for _, m := range p.ModelsOf(x.Items) {
+			caps = append(caps, fmt.Sprint(x.Caps[0][m]))
+		}
+		slices.Sort(caps)
+		text := fmt.Sprintf("%d for %d models", x.Instances(), len(caps))
+		if len(caps) == 1 {
+			text = fmt.Sprintf("%d for %s", x.Instances(), p.Models[p.ModelsOf(x.Items)[0]].Name)
+		}
+		if len(x.Items) < len(caps)*len(p.Classes) {
+			for _, item := range x.Items {
+				classes = append(classes, p.Classes[p.Items[item].Class].Name)
+			}
+			text += " (" + strings.Join(classes, ", ") + ")"
+		}
+		out = append(out, text+" at "+strings.Join(slices.Compact(caps), "/"))
+	}
+	return strings.Join(out, " + ")
+}
