@@ -26,11 +26,18 @@ type Competitor struct {
 // number of sequences at once for each model of a pool.
 var Competitors = []Competitor{
 	{Name: "planned", Structures: deploy.Structures{Classes: true}, Policy: formats.PolicySpec{Name: "vqueue", Params: map[string]float64{"by_deadline": 1, "group_scale": 1, "one_open": 1}}},
-	{Name: "partition, EDF", Structures: deploy.Structures{Alone: true}, Policy: formats.PolicySpec{Name: "edf"}},
-	{Name: "partition, FCFS", Structures: deploy.Structures{Alone: true}, Policy: formats.PolicySpec{Name: "fcfs"}},
-	{Name: "partition, gateway-like", Structures: deploy.Structures{Alone: true}, Policy: formats.PolicySpec{Name: "edf"}, Make: newGateway},
-	{Name: "split by class, EDF", Structures: deploy.Structures{Classes: true, Apart: true}, Policy: formats.PolicySpec{Name: "edf"}, OneModel: true},
+	{Name: "partition, EDF", Structures: alone, Policy: simple, Make: byDeadline.new},
+	{Name: "partition, FCFS", Structures: alone, Policy: simple, Make: byArrival.new},
+	{Name: "partition, gateway-like", Structures: alone, Policy: simple, Make: inBands.new},
+	{Name: "split by class, EDF", Structures: deploy.Structures{Classes: true, Apart: true}, Policy: simple, Make: byDeadline.new, OneModel: true},
 }
+
+// Of partitions: each model has replicas of its own. What orders their requests is
+// made by the competitor; the plan names a policy that any tables have.
+var (
+	alone  = deploy.Structures{Alone: true}
+	simple = formats.PolicySpec{Name: "balance"}
+)
 
 // Sized is what a competitor needs.
 type Sized struct {

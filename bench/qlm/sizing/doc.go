@@ -5,6 +5,6 @@
 //
 //	cases.go    the cases: models, popularity, rates
 //	count.go    the fewest GPUs of a competitor, by the planner's own search
-//	gateway.go  a stack like a gateway: bands, deadlines, an AIMD cap on batch
+//	central.go  baselines: requests of a pool in one queue, also that of a gateway
 //	floor.go    GPUs that no order and no assignment does without, on this trace
 package sizing

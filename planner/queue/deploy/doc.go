@@ -10,6 +10,7 @@
 //	layout.go     Layout: pools of equal instances
 //	section.go    the plan document of a layout
 //	trial.go      a layout simulated, pool by pool
+//	hopeless.go   ends a run that cannot hold
 //	search.go     which layouts are tried
 //	fewest.go     the fewest or cheapest instances that keep the SLOs
 //	most.go       the most requests in time, or the highest rate, on all devices

@@ -21,6 +21,10 @@ type Found struct {
 // others are run.
 const screened = 1.5
 
+// far is the pain from which on a large pool grows by more than one instance; what
+// is too much is taken away again.
+const far = 6
+
 // Fewest finds the cheapest layout that it can whose classes keep their SLOs, and
 // keep them with one more instance as well. floor is a price below which there is
 // none. found hears of better ones.
@@ -87,8 +91,18 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (
 		if ok {
 			break
 		}
-		if !p.grow(l, worst) {
-			return nil, ErrTooFew
+		s, err := p.trial(ctx, &l.Pools[worst], 1, 1)
+		if err != nil {
+			return nil, err
+		}
+		more := 1
+		if p.pain(&s, totals) > far {
+			more += l.Pools[worst].Instances() / 8
+		}
+		for range more {
+			if !p.grow(l, worst) {
+				return nil, ErrTooFew
+			}
 		}
 	}
 	if err := p.shrink(ctx, l, totals, floor); err != nil {

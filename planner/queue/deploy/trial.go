@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/sim"
 )
@@ -155,7 +156,15 @@ func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, x *Pool, run in
 			return Score{}, err
 		}
 	}
-	res, err := sim.Run(ctx, cfg)
+	totals := p.requestsOf(x, run, sc.Load)
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watch := p.watch(x, totals, cancel)
+	watch.Policy, cfg.Policy = cfg.Policy, watch
+	res, err := sim.Run(inner, cfg)
+	if watch.ended && ctx.Err() == nil {
+		return watch.score(totals), nil
+	}
 	if err != nil {
 		return Score{}, err
 	}
@@ -166,6 +175,43 @@ func (p *Trials) simulate(ctx context.Context, sc *sim.Scenario, x *Pool, run in
 		out.Missed[j] += m.Requests - (m.Completed - m.Late)
 	}
 	return out, nil
+}
+
+// watch ends a run of a pool that cannot hold: one pool may have all the late
+// requests that the others leave.
+func (p *Trials) watch(x *Pool, totals []int64, stop context.CancelFunc) *hopeless {
+	all := p.totals(1)
+	h := &hopeless{stop: stop, arrived: make([]int64, len(totals)), late: make([]int64, len(totals))}
+	for j := range totals {
+		h.allowed = append(h.allowed, max(give*(1-p.share(j))*float64(all[j]), 10))
+	}
+	for _, i := range x.Items {
+		c := &p.Classes[p.Items[i].Class]
+		slo := c.SLO
+		if c.Of == formats.OfTPOT {
+			slo = never
+		}
+		h.figure, h.slo = append(h.figure, c.Judged), append(h.slo, slo)
+	}
+	return h
+}
+
+// never is later than any run ends.
+const never = 1 << 60
+
+// requestsOf is how many requests of a pool a run has, by figure.
+func (p *Trials) requestsOf(x *Pool, run int, load float64) []int64 {
+	out := make([]int64, p.judged())
+	if p.Replay != nil {
+		for _, r := range p.replayed(x.Items, run, load) {
+			out[p.Classes[p.Items[x.Items[r.Model]].Class].Judged]++
+		}
+		return out
+	}
+	for _, i := range x.Items {
+		out[p.Classes[p.Items[i].Class].Judged] += int64(load * p.Items[i].RPS * p.Span().Seconds())
+	}
+	return out
 }
 
 // replayed are the given requests for some items, at a multiple of their rate.

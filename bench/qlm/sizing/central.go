@@ -6,14 +6,19 @@ import (
 	"inferplan/policy"
 )
 
-// gateway is like an inference gateway before the replicas of one model: it has
-// bands of priority, the interactive one first, orders each by deadline, sends to the
-// replica with the fewest requests, and bounds the batch requests of every replica. The bound rises by
-// one each second, and is halved where interactive requests come near their SLO (additive increase, multiplicative decrease).
-type gateway struct {
+// central keeps the requests for the replicas of one model in one place, and sends
+// the first of them to the replica with the fewest once one has room. A queue for
+// each replica, with a guess where to join, does no better.
+//
+// As a gateway it has bands of priority, the interactive one first, and bounds the
+// batch requests of every replica. The bound rises by one each second, and is halved
+// where interactive requests come near their SLO (additive increase, multiplicative
+// decrease).
+type central struct {
+	rule     rule
 	t        *policy.Tables
 	requests []waiting // by slot
-	bands    [2][]int32
+	queues   [2][]int32
 	batches  []running // by batch slot
 	free     []int32
 	servers  []replica
@@ -40,8 +45,18 @@ type replica struct{ all, batch, most int32 }
 // requests down.
 const nearing = 0.6
 
-func newGateway(t *policy.Tables) (policy.Policy, error) {
-	g := &gateway{t: t}
+// rule is the order of the requests that wait.
+type rule uint8
+
+const (
+	byArrival rule = iota // first come, first served
+	byDeadline
+	inBands // a gateway's: bands, each by deadline
+)
+
+// new makes the policy of the replicas of a pool.
+func (r rule) new(t *policy.Tables) (policy.Policy, error) {
+	g := &central{t: t, rule: r}
 	for m := range t.Models {
 		if g.urgent == 0 || t.Models[m].SLO < g.urgent {
 			g.urgent = t.Models[m].SLO
@@ -54,15 +69,15 @@ func newGateway(t *policy.Tables) (policy.Policy, error) {
 	return g, nil
 }
 
-func (g *gateway) band(model int32) int8 {
-	if g.t.Models[model].SLO > g.urgent {
+func (g *central) band(model int32) int8 {
+	if g.rule == inBands && g.t.Models[model].SLO > g.urgent {
 		return 1
 	}
 	return 0
 }
 
 // Handle implements policy.Policy.
-func (g *gateway) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (g *central) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
 		for int(ev.Req) >= len(g.requests) {
@@ -71,7 +86,7 @@ func (g *gateway) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 		g.requests[ev.Req] = waiting{ev.Model, ev.Arrived, ev.Deadline}
 		g.open++
 		g.enqueue(ev.Req)
-		if !g.ticking {
+		if g.rule == inBands && !g.ticking {
 			g.ticking = true
 			out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + time.Second})
 		}
@@ -89,14 +104,16 @@ func (g *gateway) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 			g.near = true
 		}
 	case policy.Timer:
-		g.adapt(now, out)
+		if g.adapt(); g.ticking {
+			out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + time.Second})
+		}
 	}
 	g.send(out)
 }
 
 // adapt moves the bound of batch requests.
-func (g *gateway) adapt(now time.Duration, out *policy.Actions) {
-	if len(g.bands[0]) > 0 {
+func (g *central) adapt() {
+	if len(g.queues[0]) > 0 {
 		g.near = true
 	}
 	if g.near {
@@ -105,25 +122,31 @@ func (g *gateway) adapt(now time.Duration, out *policy.Actions) {
 		g.limit = min(float64(g.servers[0].most), g.limit+1)
 	}
 	g.near = false
-	if g.ticking = g.open > 0; g.ticking {
-		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + time.Second})
-	}
+	g.ticking = g.open > 0
 }
 
-// enqueue puts a request into its band, behind those with earlier deadlines.
-func (g *gateway) enqueue(req int32) {
-	band := &g.bands[g.band(g.requests[req].model)]
+// before tells whether one request goes before another of its band.
+func (g *central) before(a, b int32) bool {
+	if g.rule == byArrival {
+		return g.requests[a].arrived < g.requests[b].arrived
+	}
+	return g.requests[a].deadline < g.requests[b].deadline
+}
+
+// enqueue puts a request into its band, behind those that go first.
+func (g *central) enqueue(req int32) {
+	band := &g.queues[g.band(g.requests[req].model)]
 	list := append(*band, req)
-	for i := len(list) - 1; i > 0 && g.requests[list[i-1]].deadline > g.requests[req].deadline; i-- {
+	for i := len(list) - 1; i > 0 && g.before(req, list[i-1]); i-- {
 		list[i-1], list[i] = list[i], list[i-1]
 	}
 	*band = list
 }
 
 // send sends what the replicas have room for.
-func (g *gateway) send(out *policy.Actions) {
-	for band := range g.bands {
-		for len(g.bands[band]) > 0 {
+func (g *central) send(out *policy.Actions) {
+	for band := range g.queues {
+		for len(g.queues[band]) > 0 {
 			best := -1
 			for d := range g.servers {
 				s := &g.servers[d]
@@ -134,14 +157,14 @@ func (g *gateway) send(out *policy.Actions) {
 			if best < 0 {
 				break
 			}
-			req := g.bands[band][0]
-			g.bands[band] = g.bands[band][1:]
+			req := g.queues[band][0]
+			g.queues[band] = g.queues[band][1:]
 			g.dispatch(req, int32(best), int8(band), out)
 		}
 	}
 }
 
-func (g *gateway) dispatch(req, device int32, band int8, out *policy.Actions) {
+func (g *central) dispatch(req, device int32, band int8, out *policy.Actions) {
 	slot := int32(len(g.batches))
 	if n := len(g.free); n > 0 {
 		slot, g.free = g.free[n-1], g.free[:n-1]
