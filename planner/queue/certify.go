@@ -13,7 +13,7 @@ import (
 
 // certified is the number of requests of a run of a certification, where the rates
 // allow it within the limits of its duration.
-const certified = 4000
+const certified = 2000
 
 // certify stores in a plan the highest load of a grid at which every model and class
 // attains what is asked.

@@ -150,9 +150,9 @@ func (p *Search) Highest(ctx context.Context, o Structures, found func(*Found)) 
 	}, found)
 }
 
-// halvings of a search for a factor up to double the rates: it ends within two
+// halvings of a search for a factor up to double the rates: it ends within three
 // percent of them.
-const halvings = 7
+const halvings = 6
 
 // highest is the largest multiple of the rates that a layout carries, of a grid.
 func (p *Search) highest(ctx context.Context, l *Layout) (float64, Score, error) {
