@@ -72,8 +72,8 @@ const sizingSource = "QLM, section 8; one trace, seeds 1 to 5 pooled, n and n + 
 // partition.
 func (b *bench) sizingFigures(c *sizing.Case, counts map[string]int, floor int) (above int) {
 	ours := counts["planned"]
-	f := figures.Figure{Claim: fmt.Sprintf("GPUs for 99/99, %s: planned (bound %d, partition %d, gateway-like %d)", c.Name, floor, partition(counts), counts["partition, gateway-like"]),
-		Source: sizingSource, Measured: float64(ours), Unit: "GPUs", Command: b.command}
+	f := figures.Figure{Claim: "GPUs for 99/99, " + c.Name, Source: sizingSource, Measured: float64(ours), Unit: "GPUs", Command: b.command,
+		Note: fmt.Sprintf("bound %d, partition %d, gateway-like %d", floor, partition(counts), counts["partition, gateway-like"])}
 	limit := partition(counts)
 	if f.Asked = fmt.Sprintf("at most %d (the partition)", limit); len(c.Popularity) == 1 {
 		limit = 15
@@ -96,7 +96,7 @@ func (b *bench) headline(sums map[string]int, above int) {
 		least float64
 	}{{"the sized partition", partition(sums), 40}, {"a gateway-like stack", sums["partition, gateway-like"], 0}} {
 		saved := 100 * (1 - ours/float64(x.count))
-		b.figures = append(b.figures, figures.Figure{Claim: fmt.Sprintf("GPUs for 99/99, sum of %d cases: fewer than %s (%d against %d)", mixed, x.than, sums["planned"], x.count), Source: sizingSource,
+		b.figures = append(b.figures, figures.Figure{Claim: fmt.Sprintf("GPUs for 99/99, sum of %d cases: fewer than %s", mixed, x.than), Source: sizingSource, Note: fmt.Sprintf("%d against %d", sums["planned"], x.count),
 			Asked: fmt.Sprintf("at least %g", x.least), Measured: saved, Unit: "%", Holds: figures.If(saved >= x.least), Command: b.command})
 	}
 	b.figures = append(b.figures, figures.Figure{Claim: "GPUs for 99/99: cases in which the plan takes more than the sized partition", Source: sizingSource,

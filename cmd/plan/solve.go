@@ -49,7 +49,8 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
   plan solve --slo 200ms --measure --budget 10m
   plan solve --profile p.json --cluster c.yaml --workload w.yaml --gap 1e-4 -o plan.json
   plan solve --from plan.json --max-moved 0.1 -o next.json
-  plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json`,
+  plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json
+  plan solve --method queue --objective gpus --profile llms.json --cluster c.yaml --workload chat.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// Here, before the configuration is read: that may say for all solves what only some use.
 			o.choices.noteTyped(cmd.Flags())

@@ -24,8 +24,9 @@ func alone(of string, in *formats.LLMInstance, prompt, output int32) time.Durati
 }
 
 // reachable checks that an idle server keeps every class's SLO for the share of
-// requests that is asked.
+// requests that is asked. It names the model and class that is farthest from it.
 func (p *Problem) reachable() error {
+	worst, far, need := -1, 1.0, time.Duration(0)
 	for i := range p.Items {
 		m, c := &p.Models[p.Items[i].Model], &p.Classes[p.Items[i].Class]
 		least := time.Duration(0)
@@ -37,15 +38,19 @@ func (p *Problem) reachable() error {
 				least = took
 			}
 		}
-		if least > c.SLO {
-			return &kind.InfeasibleError{
-				Model: formats.ModelClass{Model: m.Name, Class: c.Name}.String(), Constraint: "slo",
-				Reason:  fmt.Sprintf("%s of a request of %s %s takes %v on an idle server, more than the SLO of %v, for more than the %s that may be late", figures[c.Of], m.Name, c.Name, least, c.SLO, kind.Percent(1-c.Share)),
-				Nearest: kind.Nearest{SLOUS: float64((least + time.Microsecond - 1) / time.Microsecond)},
-			}
+		if by := least.Seconds() / c.SLO.Seconds(); by > far {
+			worst, far, need = i, by, least
 		}
 	}
-	return nil
+	if worst < 0 {
+		return nil
+	}
+	m, c := &p.Models[p.Items[worst].Model], &p.Classes[p.Items[worst].Class]
+	return &kind.InfeasibleError{
+		Model: formats.ModelClass{Model: m.Name, Class: c.Name}.String(), Constraint: "slo",
+		Reason:  fmt.Sprintf("%s of a request of %s %s takes %v on an idle server, more than the SLO of %v, for more than the %s that may be late", figures[c.Of], m.Name, c.Name, need, c.SLO, kind.Percent(1-c.Share)),
+		Nearest: kind.Nearest{SLOUS: float64((need + time.Microsecond - 1) / time.Microsecond)},
+	}
 }
 
 var figures = map[string]string{formats.OfE2E: "the answer", formats.OfTTFT: "the first token", formats.OfTPOT: "a token"}
