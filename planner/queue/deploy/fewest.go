@@ -68,13 +68,9 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 // grown adds instances to the pools of a structure until they hold, then takes away
 // what is not needed. It gives nil where that costs no less than limit.
 func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (*Found, error) {
-	l := &Layout{}
-	for _, items := range s {
-		x, err := p.pool(items)
-		if err != nil {
-			return nil, err
-		}
-		l.Pools = append(l.Pools, x)
+	l, err := p.laid(s)
+	if err != nil {
+		return nil, err
 	}
 	if err := p.start(l); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -131,26 +130,18 @@ func (p *Search) Apart() (*formats.Plan, error) {
 		if len(rest) == 0 {
 			continue
 		}
-		l := &Layout{}
-		for _, items := range [][]int{first, rest} {
-			x, err := p.pool(items)
-			if err != nil {
-				return nil, err
-			}
+		l, err := p.laid(Structure{first, rest})
+		if err != nil {
+			return nil, err
+		}
+		for i := range l.Pools {
 			for k := range p.Kinds {
-				if p.Models[m].On[k] != nil && x.Instances() == 0 {
-					x.Counts[k] = 1
+				if p.Models[m].On[k] != nil && l.Pools[i].Instances() == 0 {
+					l.Pools[i].Counts[k] = 1
 				}
 			}
-			l.Pools = append(l.Pools, x)
 		}
 		return p.Roomy().Plan(l, p.of(m))
 	}
 	return nil, nil
-}
-
-// Judge is what a layout comes to in so many runs.
-func (p *Search) Judge(ctx context.Context, l *Layout, runs int) (Score, error) {
-	s, _, err := p.judge(ctx, l, runs, 1)
-	return s, err
 }

@@ -77,13 +77,9 @@ func (p *Search) orBest(ctx context.Context, best *Found, err error) (*Found, er
 // dealt gives every device to the pool that has the most work for each that it has;
 // nil where a pool gets none.
 func (p *Search) dealt(s Structure) (*Layout, error) {
-	l := &Layout{}
-	for _, items := range s {
-		x, err := p.pool(items)
-		if err != nil {
-			return nil, err
-		}
-		l.Pools = append(l.Pools, x)
+	l, err := p.laid(s)
+	if err != nil {
+		return nil, err
 	}
 	have := make([]float64, len(l.Pools)) // of the work of each pool, the part that its instances do
 	kinds := make([]int, len(p.Kinds))

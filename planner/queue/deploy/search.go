@@ -162,6 +162,19 @@ func (p *Search) pool(items []int) (Pool, error) {
 	return x, nil
 }
 
+// laid is the layout of a structure without instances.
+func (p *Search) laid(s Structure) (*Layout, error) {
+	l := &Layout{}
+	for _, items := range s {
+		x, err := p.pool(items)
+		if err != nil {
+			return nil, err
+		}
+		l.Pools = append(l.Pools, x)
+	}
+	return l, nil
+}
+
 // fits tells whether a mean request of every class of a model's items is done in
 // half of its SLO beside a full batch.
 func (p *Search) fits(items []int, model int, e *estimate) bool {
