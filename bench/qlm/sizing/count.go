@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -67,27 +68,39 @@ func Count(ctx context.Context, d *fleet.Data, c *Case, k *Competitor) (*Sized, 
 	return &Sized{GPUs: f.Layout.Instances(), Fleet: words(p, f.Layout), Attained: [2]float64{f.Score.Attained(0), f.Score.Attained(1)}, Tried: f.Tried}, nil
 }
 
-// words describe a fleet: each pool with its instances and sequences at once.
+// words describe a fleet: each pool with its instances and sequences at once, those
+// of one model that are alike together.
 func words(p *deploy.Problem, l *deploy.Layout) string {
 	var out []string
+	alike := map[string][]string{}
 	for i := range l.Pools {
 		x := &l.Pools[i]
+		models := p.ModelsOf(x.Items)
 		var caps, classes []string
-		for _, m := range p.ModelsOf(x.Items) {
-			caps = append(caps, fmt.Sprint(x.Caps[0][m]))
+		for _, m := range models {
+			if cap := fmt.Sprint(x.Caps[0][m]); !slices.Contains(caps, cap) {
+				caps = append(caps, cap)
+			}
 		}
-		slices.Sort(caps)
-		text := fmt.Sprintf("%d for %d models", x.Instances(), len(caps))
-		if len(caps) == 1 {
-			text = fmt.Sprintf("%d for %s", x.Instances(), p.Models[p.ModelsOf(x.Items)[0]].Name)
-		}
-		if len(x.Items) < len(caps)*len(p.Classes) {
+		if len(x.Items) < len(models)*len(p.Classes) {
 			for _, item := range x.Items {
 				classes = append(classes, p.Classes[p.Items[item].Class].Name)
 			}
-			text += " (" + strings.Join(classes, ", ") + ")"
 		}
-		out = append(out, text+" at "+strings.Join(slices.Compact(caps), "/"))
+		text := fmt.Sprintf("at %s %s", strings.Join(caps, "/"), strings.Join(classes, ", "))
+		if len(models) > 1 {
+			out = append(out, fmt.Sprintf("%d for %d models %s", x.Instances(), len(models), text))
+			continue
+		}
+		text = fmt.Sprintf("%d each %s", x.Instances(), text)
+		alike[text] = append(alike[text], p.Models[models[0]].Name)
+	}
+	for _, text := range slices.Sorted(maps.Keys(alike)) {
+		names := strings.Join(alike[text], ", ")
+		if n := len(alike[text]); n > 2 {
+			names = fmt.Sprintf("%d models", n)
+		}
+		out = append(out, strings.TrimSpace(text)+" for "+names)
 	}
 	return strings.Join(out, " + ")
 }
