@@ -24,7 +24,7 @@ import (
 var rooms = map[string][]string{
 	"pool":  {"PlanPool", "PoolPlan", "PoolOf", "WorkloadModels", "ModelsOf"},
 	"gear":  {"PlanGear", "GearPlan", "GearOf", "Cascade", "CascadeOf"},
-	"queue": {"PlanQueue", "QueuePlan", "QueueOf", "QueueEstimate", "LLM", "LLMOf"},
+	"queue": {"PlanQueue", "QueuePlan", "QueueOf", "QueueEstimate", "QueueOperation", "LLM", "LLMOf"},
 	"flow":  {"PlanFlow", "FlowPlan", "FlowOf", "Applications", "ApplicationsOf"},
 }
 
@@ -180,6 +180,7 @@ var arrows = map[string][]string{
 	"planner/gear":        {"formats", "planner/kind", "planner/stages", "planner/gear", "policy", "sim", "solver"},
 	"planner/gear/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
 	"planner/queue":       {"formats", "planner/kind", "planner/queue", "policy", "sim", "solver"},
+	"planner/queue/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
 	"planner/flow":        {"formats", "planner/kind", "planner/stages", "planner/flow", "policy", "sim", "solver"},
 	"planner/flow/verify": {"formats", "planner/kind", "planner/recompute", "policy"},
 	"planner/check":       {"formats", "planner", "planner/kind", "planner/recompute", "solver/milp"},

@@ -18,6 +18,21 @@ type QueuePlan struct {
 	Instances []QueueInstance `json:"instances"`           // the virtual queues are theirs
 	Estimates []QueueEstimate `json:"estimates,omitempty"` // absent: policies that estimate refuse the plan
 	Groups    []RequestGroup  `json:"groups,omitempty"`    // of the queue that was planned for; absent: of arrivals to come
+	// Operations say how requests leave and models change, by model and device.
+	Operations []QueueOperation `json:"operations,omitempty"`
+}
+
+// QueueOperation is how the operations of QLM (section 5) are done for a model on a
+// device, with what they take for a request of mean length. 0: not known.
+type QueueOperation struct {
+	Model       string   `json:"model"`
+	Device      string   `json:"device"`
+	Resume      string   `json:"resume"`                 // of an evicted request: swap or recompute
+	SwapUS      Micros   `json:"swap_us,omitempty"`      // its KV to the host's memory and back
+	RecomputeUS Micros   `json:"recompute_us,omitempty"` // its KV computed again
+	WarmUS      Micros   `json:"warm_us,omitempty"`      // the model from the host's memory
+	ColdUS      Micros   `json:"cold_us,omitempty"`      // the model from storage
+	Lacks       []string `json:"lacks,omitempty"`        // what a server as it comes cannot do: state_swap, warm_start
 }
 
 // QueueClass is what is promised for a model, or for one class of its requests.
@@ -126,10 +141,10 @@ var queueKind = planKind{name: PlanQueue, section: (*QueuePlan)(nil), options: q
 var queueOptions = []Option{
 	{Name: "algorithm", Type: ChoiceOption, Default: "search", Choices: []string{"search", "greedy", "milp", "saa"},
 		Help: "search (greedy insertion and large neighbourhoods), greedy alone, milp (QLM's equations 6 to 13) or saa (sample average)"},
-	{Name: "objective", Type: ChoiceOption, Default: "goodput", Choices: []string{"goodput", "gpus", "cost"},
-		Help: "requests in time on the devices at hand, or the fewest or cheapest devices that keep the SLOs"},
-	{Name: "group-scale", Key: "group_scale", Type: NumberOption, Default: 4.0, Min: 0.25, Max: 64,
-		Help: "requests of a group as a multiple of the instance's batch (delta in QLM)"},
+	{Name: "objective", Type: ChoiceOption, Default: "goodput", Choices: []string{"goodput", "gpus", "cost", "throughput"},
+		Help: "requests in time on the devices at hand, the fewest or cheapest devices that keep the SLOs, or the highest rate that keeps them"},
+	{Name: "group-scale", Key: "group_scale", Type: NumberOption, Default: 1.0, Min: 0.25, Max: 64,
+		Help: "requests of a group as a multiple of the instance's batch (delta in QLM, 4 there)"},
 	{Name: "group-by", Key: "group_by", Type: ChoiceOption, Default: "deadline", Choices: []string{"deadline", "arrival"},
 		Help: "order of the members of a group: deadline, or arrival (QLM)"},
 	{Name: "join", Key: "join", Type: ChoiceOption, Default: "marginal", Choices: []string{"marginal", "fcfs"},
@@ -196,6 +211,13 @@ func (q *QueuePlan) check(p *planChecker) {
 		}
 	}
 	q.estimates(p)
+	for i := range q.Operations {
+		o, at := &q.Operations[i], fmt.Sprintf("queue.operations[%d]", i)
+		p.oneOf(at+".resume", o.Resume, PreemptByRecompute, PreemptBySwap)
+		for k, l := range o.Lacks {
+			p.oneOf(fmt.Sprintf("%s.lacks[%d]", at, k), l, "state_swap", "warm_start")
+		}
+	}
 	if len(q.Instances) == 0 {
 		p.fail("queue.instances", "an empty list", "at least one instance", "")
 	}

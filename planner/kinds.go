@@ -8,10 +8,11 @@ import (
 	"inferplan/planner/gear"
 	"inferplan/planner/kind"
 	"inferplan/planner/pool"
+	"inferplan/planner/queue"
 )
 
 // methods is the table of what can plan. A new kind adds one line.
-var methods = []*kind.Method{&pool.Method, &gear.Method, &flow.Method}
+var methods = []*kind.Method{&pool.Method, &gear.Method, &flow.Method, &queue.Method}
 
 // Kinds lists the kinds of plans that there is a method for.
 func Kinds() []string {

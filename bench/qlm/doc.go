@@ -9,6 +9,7 @@
 //	orders.go    orders by size and load: list, greedy and search against the bound
 //	chance.go    plans under random times: chance constraints and the smooth objective
 //	replan.go    400,000 queued requests planned anew
+//	sizing.go    GPUs that policies need (package sizing)
 //
 // Times are CPU times of this process, so other work on the machine does not count,
 // though it makes caches colder. Searches are limited by positions looked at, so

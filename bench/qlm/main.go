@@ -62,6 +62,7 @@ var makers = []struct {
 	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},
 	{"search", "replan", "400,000 queued requests planned anew", (*bench).replan},
 	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
+	{"sizing", "sizing", "GPUs for 99 % of interactive and 99 % of batch requests in time", (*bench).sizings},
 }
 
 func main() {

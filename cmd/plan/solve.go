@@ -50,7 +50,8 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
   plan solve --slo 200ms --measure --budget 10m
   plan solve --profile p.json --cluster c.yaml --workload w.yaml --gap 1e-4 -o plan.json
   plan solve --from plan.json --max-moved 0.1 -o next.json
-  plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json`,
+  plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json
+  plan solve --method queue --objective gpus --profile llms.json --cluster c.yaml --workload chat.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// Here, before the configuration is read: that may say for all solves what only some use.
 			o.choices.noteTyped(cmd.Flags())
@@ -359,10 +360,18 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 			})
 		}
 	}
+	if len(rows) == 0 { // the kind deploys no pipelines: what is explained tells of it
+		return explained(p, plan, path)
+	}
 	err := p.table("llrlrrrrrr", []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "planned rps", "certified rps", "service ms", "p99 ms", "SLO ms"}, rows)
 	if err != nil {
 		return err
 	}
+	return explained(p, plan, path)
+}
+
+// explained prints what there is to say about a plan, and the next command.
+func explained(p *printer, plan *formats.Plan, path string) error {
 	for _, l := range explain.Lines(plan) {
 		fmt.Fprintln(p.out, l)
 	}

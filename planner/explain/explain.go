@@ -47,7 +47,7 @@ var stops = map[string]string{
 // units of the objectives.
 var units = map[string]string{
 	"throughput": "rps per weight (the least over models)", "cost": "USD per hour", "power": "watts", "gpus": "devices",
-	"accuracy": "of answers right", "latency": "ms, the tail of the slowest range",
+	"accuracy": "of answers right", "latency": "ms, the tail of the slowest range", "goodput": "requests in time per second",
 }
 
 func objective(p *formats.Plan) string {
@@ -99,6 +99,9 @@ func tightest(p *formats.Plan) string {
 
 // devices says how much of each pool the plan uses.
 func devices(p *formats.Plan) string {
+	if !slices.ContainsFunc(p.Deployment, func(d formats.Deployed) bool { return len(d.Pipelines) > 0 }) {
+		return "" // the kind has another form of deployment, and tells of it
+	}
 	var parts []string
 	for _, pool := range p.Pools {
 		used := map[int]bool{}

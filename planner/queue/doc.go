@@ -7,6 +7,14 @@
 //	times.go    equations 8 and 10 to 13: completion times and what they cost
 //	exact.go    solving a program, from the order that a search found
 //	bound.go    late requests that no order and no assignment avoids
+//	method.go   the entry of package planner: bound and search of instances
+//	groups.go   the first request groups and their order
+//	write.go    the plan
+//	certify.go  the rate that simulation shows
+//	explain.go  what is told of it
+//	diff.go     what moved between two plans
+//	deploy/     which instances there are
+//	verify/     the plan against today's documents
 //
 // # Repairs of the paper's program
 //

@@ -1,0 +1,87 @@
+package diff
+
+import (
+	"fmt"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// Queues adds what moved between the sections of two plans of queues: instances
+// that are alike by their number, classes, estimators and the first groups.
+func Queues(a, b *formats.Plan, r *Recorder) {
+	x, y := formats.QueueOf(a), formats.QueueOf(b)
+	if x == nil || y == nil {
+		return
+	}
+	r.section = "instances"
+	alikeA, alikeB := alike(x), alike(y)
+	names, inA, inB := union(alikeA, alikeB, func(s *servers) string { return s.name })
+	for _, n := range names {
+		was, is := 0, 0
+		if i, ok := inA[n]; ok {
+			was = alikeA[i].count
+		}
+		if i, ok := inB[n]; ok {
+			is = alikeB[i].count
+		}
+		r.count(n, was, is, neutral)
+	}
+	r.section = "classes"
+	names, inA, inB = union(x.Classes, y.Classes, func(c *formats.QueueClass) string { return c.Key().String() })
+	for _, n := range names {
+		i, okA := inA[n]
+		k, okB := inB[n]
+		if !okA || !okB {
+			continue // said of the models
+		}
+		c, d := &x.Classes[i], &y.Classes[k]
+		r.text(n+" judged by", c.Of, d.Of)
+		r.figure(n+" attainment", c.Attainment, d.Attainment, "", moreIsBetter)
+		r.count(n+" priority", c.Priority, d.Priority, neutral)
+		r.figure(n+" mean prompt", c.PromptMean, d.PromptMean, "tokens", neutral)
+		r.figure(n+" mean answer", c.OutputMean, d.OutputMean, "tokens", neutral)
+	}
+	r.section = "groups"
+	r.count("first groups", len(x.Groups), len(y.Groups), neutral)
+	r.span("last first group ends", lastGroup(x), lastGroup(y), lessIsBetter)
+}
+
+// servers are instances that are alike.
+type servers struct {
+	name  string
+	count int
+}
+
+func alike(q *formats.QueuePlan) []servers {
+	var out []servers
+	for i := range q.Instances {
+		in := &q.Instances[i]
+		var models []string
+		for k, m := range in.Models {
+			models = append(models, fmt.Sprintf("%s:%d", m, in.Sequences[k]))
+		}
+		name := fmt.Sprintf("%d x %s %s", in.TensorParallel, in.Device, strings.Join(models, " "))
+		for _, c := range in.Caps {
+			name += fmt.Sprintf(" %s<=%d", c.Class, c.Sequences)
+		}
+		at := 0
+		for at < len(out) && out[at].name != name {
+			at++
+		}
+		if at == len(out) {
+			out = append(out, servers{name: name})
+		}
+		out[at].count++
+	}
+	return out
+}
+
+// lastGroup is when the last of the first groups is expected to end.
+func lastGroup(q *formats.QueuePlan) formats.Micros {
+	last := formats.Micros(0)
+	for i := range q.Groups {
+		last = max(last, q.Groups[i].CompletionUS)
+	}
+	return last
+}

@@ -1,0 +1,66 @@
+package deploy
+
+import (
+	"time"
+
+	"inferplan/formats/arrivals"
+	"inferplan/policy/vqueue"
+)
+
+// Arriving are the requests of the first arrivals, as request groups are formed of
+// them: the model is the index of an item, and what is known of an answer's length is
+// its class's mean.
+func (p *Trials) Arriving(l *Layout, until time.Duration) ([]vqueue.Request, error) {
+	items := make([]int, len(p.Items))
+	for i := range items {
+		items[i] = i
+	}
+	sc, err := p.scenario(l, items)
+	if err != nil {
+		return nil, err
+	}
+	sc.Duration = until
+	src, err := sc.Source(sc.Seed)
+	if err != nil {
+		return nil, err
+	}
+	list, err := arrivals.Collect(src, 0)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]vqueue.Request, len(list))
+	for i, r := range list {
+		c := &p.Classes[p.Items[r.Model].Class]
+		_, output, _ := moments(c.Sample)
+		slo := c.SLO.Seconds()
+		if c.Of == "tpot" {
+			slo *= output
+		}
+		out[i] = vqueue.Request{Model: r.Model, Priority: int32(c.Priority), SLO: slo, Prompt: float64(r.PromptTokens), Output: output, Arrived: r.At.Seconds(), Deadline: r.At.Seconds() + slo}
+	}
+	return out, nil
+}
+
+// LargestCap is the most sequences at once of an item on the instances of a pool.
+func (p *Problem) LargestCap(x *Pool, item int) int {
+	most := 1
+	for k, n := range x.Counts {
+		if n > 0 {
+			most = max(most, x.Caps[k][p.Items[item].Model])
+		}
+	}
+	return most
+}
+
+// Estimator is that of a model on a kind of device with so many sequences at once,
+// of mega prompts where there is one for them.
+func (p *Estimators) Estimator(model, kind, sequences int, mega bool) (*vqueue.RCT, error) {
+	e, err := p.estimated(model, kind, sequences)
+	if err != nil {
+		return nil, err
+	}
+	if mega && e.mega != nil {
+		return e.mega, nil
+	}
+	return e.rct, nil
+}

@@ -1,0 +1,170 @@
+package deploy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy/vqueue"
+	"inferplan/sim/llm"
+)
+
+// Estimators are fitted to queues that the simulator drains, each once.
+type Estimators struct {
+	*Problem
+	kept map[estimateKey]*estimate
+}
+
+type estimateKey struct{ model, kind, sequences int }
+
+// estimate is what a drained queue tells of a model on a server.
+type estimate struct {
+	rct  *vqueue.RCT
+	mega *vqueue.RCT // of mega prompts; nil: there are none
+	from int         // prompt tokens from which on a request is one
+}
+
+// drained is the number of requests of a queue that is drained, beside some batches.
+const drained = 400
+
+// Mega prompts are those of so many times the median, where there are enough of
+// them to fit.
+const (
+	megaTimes = 8
+	megaLeast = 40
+)
+
+// budgetOf is the tokens of an iteration where a profile does not say.
+const budgetOf = 2048
+
+func budget(in *formats.LLMInstance) int {
+	if in.TokenBudget > 0 {
+		return in.TokenBudget
+	}
+	return budgetOf
+}
+
+// serverOf is an instance for the simulator.
+func (p *Estimators) serverOf(model, kind, sequences int) (llm.Options, llm.Model) {
+	m := &p.Models[model]
+	in := m.On[kind]
+	return llm.Options{Budget: int32(budget(in)), Block: int32(in.BlockTokens)},
+		llm.Model{Iteration: in.Iteration, KV: in.KVTokens, Sequences: int32(sequences), KVBytes: m.Profile.KVBytesPerToken}
+}
+
+// estimated is the estimator of a model on a kind with so many sequences at once.
+func (p *Estimators) estimated(model, kind, sequences int) (*estimate, error) {
+	key := estimateKey{model, kind, sequences}
+	if e, ok := p.kept[key]; ok {
+		return e, nil
+	}
+	list := p.mixture(model, drained+4*sequences)
+	e := &estimate{}
+	var err error
+	if e.rct, err = p.drain(key, list); err != nil {
+		return nil, err
+	}
+	prompts := make([]int32, len(list))
+	for i := range list {
+		prompts[i] = list[i].Prompt
+	}
+	slices.Sort(prompts)
+	from := megaTimes * max(prompts[len(prompts)/2], 1)
+	var mega []llm.Request
+	for _, r := range p.mixture(model, 40*drained) {
+		if r.Prompt >= from && len(mega) < drained {
+			mega = append(mega, r)
+		}
+	}
+	if len(mega) >= megaLeast {
+		if r, err := p.drain(key, mega); err == nil {
+			e.mega, e.from = r, int(from)
+		}
+	}
+	p.kept[key] = e
+	return e, nil
+}
+
+// mixture is lengths of n requests of a model: of its classes, by their rates.
+func (p *Estimators) mixture(model, n int) []llm.Request {
+	items, total := p.of(model), 0.0
+	for _, i := range items {
+		total += p.Items[i].RPS
+	}
+	out := make([]llm.Request, 0, n)
+	owed := make([]float64, len(items))
+	taken := make([]int, len(items))
+	for len(out) < n {
+		most := 0
+		for k, i := range items {
+			if total > 0 {
+				owed[k] += p.Items[i].RPS / total
+			} else {
+				owed[k] += 1 / float64(len(items))
+			}
+			if owed[k] > owed[most] {
+				most = k
+			}
+		}
+		owed[most]--
+		sample := p.Classes[p.Items[items[most]].Class].Sample
+		out = append(out, sample[taken[most]%len(sample)])
+		taken[most]++
+	}
+	return out
+}
+
+// drain fits an estimator to a queue that is there at 0.
+func (p *Estimators) drain(key estimateKey, list []llm.Request) (*vqueue.RCT, error) {
+	o, m := p.serverOf(key.model, key.kind, key.sequences)
+	out, _, err := llm.Serve(o, m, list)
+	if err != nil {
+		return nil, fmt.Errorf("draining a queue of %s on %s: %w", p.Models[key.model].Name, p.Kinds[key.kind].Device, err)
+	}
+	served := make([]vqueue.Served, len(list))
+	var last, sum time.Duration
+	for i := range list {
+		last = max(last, out[i].Start)
+		served[i] = vqueue.Served{Prompt: float64(list[i].Prompt), Output: float64(list[i].Output), Start: out[i].Start.Seconds(), End: out[i].End.Seconds()}
+	}
+	for _, o := range out {
+		sum += min(o.End, last) - o.Start
+	}
+	slices.SortStableFunc(served, func(a, b vqueue.Served) int { return cmp.Compare(a.Start, b.Start) })
+	batch := max(1, float64(sum)/float64(max(last, 1)))
+	r, err := vqueue.Calibrate(served, batch)
+	if err != nil {
+		return nil, fmt.Errorf("%s on %s: %w", p.Models[key.model].Name, p.Kinds[key.kind].Device, err)
+	}
+	alone, _, err := llm.Serve(o, m, []llm.Request{{Prompt: int32(max(1, r.PromptMean)), Output: int32(max(1, r.OutputMean))}})
+	if err != nil {
+		return nil, fmt.Errorf("serving a request of %s alone: %w", p.Models[key.model].Name, err)
+	}
+	r.Alone = (alone[0].End - alone[0].First).Seconds() / math.Max(1, r.OutputMean-1)
+	return r, nil
+}
+
+// each is an instance's time for a mean request of a model, in seconds.
+func (p *Estimators) each(model, kind, sequences int) (float64, error) {
+	e, err := p.estimated(model, kind, sequences)
+	if err != nil {
+		return 0, err
+	}
+	work, _ := e.rct.Work(1)
+	return work, nil
+}
+
+// document is an estimator as a plan has it.
+func document(r *vqueue.RCT, model, device string, from int) formats.QueueEstimate {
+	return formats.QueueEstimate{
+		Model: model, Device: device, MegaTokens: from, PromptNS: round(1e9 * r.Alpha), OutputNS: round(1e9 * r.Beta), InterceptNS: round(1e9 * r.Intercept),
+		PrefillNS: round(1e9 * r.Prefill), DecodeNS: round(1e9 * r.Decode), AloneNS: round(1e9 * r.Alone), Batch: math.Round(100*r.Batch) / 100,
+		PromptMean: round(r.PromptMean), PromptSD: round(math.Sqrt(r.PromptVar)), OutputMean: round(r.OutputMean), OutputSD: round(math.Sqrt(r.OutputVar)),
+	}
+}
+
+// round keeps three decimals.
+func round(x float64) float64 { return math.Round(1000*x) / 1000 }

@@ -1,0 +1,278 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"math"
+)
+
+// ErrTooFew says that all devices of the cluster are too few.
+var ErrTooFew = errors.New("all devices of the cluster are too few")
+
+// Found is a layout with what its runs showed.
+type Found struct {
+	Layout *Layout
+	Score  Score
+	Price  float64
+	Tried  int // simulations
+}
+
+// screened is how many more misses than allowed a first run may have before the
+// others are run.
+const screened = 1.5
+
+// far is the pain from which on a large pool grows by more than one instance; what
+// is too much is taken away again.
+const far = 6
+
+// Fewest finds the cheapest layout that it can whose classes keep their SLOs, and
+// keep them with one more instance as well. floor is a price below which there is
+// none. found hears of better ones.
+func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found func(*Found)) (*Found, error) {
+	list, err := p.structures(o)
+	if err != nil {
+		return nil, err
+	}
+	var best *Found
+	for _, s := range list {
+		limit := math.Inf(1)
+		if best != nil {
+			limit = best.Price
+		}
+		f, err := p.grown(ctx, s, floor, limit)
+		if errors.Is(err, ErrTooFew) {
+			continue
+		}
+		if err != nil {
+			if ctx.Err() != nil && best != nil {
+				return best, nil
+			}
+			return nil, err
+		}
+		if f != nil && (best == nil || f.Price < best.Price) {
+			if best = f; found != nil {
+				found(f)
+			}
+		}
+		if best != nil && best.Price <= floor*(1+1e-9) {
+			break
+		}
+	}
+	if best == nil {
+		return nil, ErrTooFew
+	}
+	best.Tried = len(p.kept)
+	return best, nil
+}
+
+// grown adds instances to the pools of a structure until they hold, then takes away
+// what is not needed. It gives nil where that costs no less than limit.
+func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (*Found, error) {
+	l, err := p.laid(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.start(l); err != nil {
+		return nil, err
+	}
+	totals := p.totals(1)
+	for {
+		if l.Price(p.Problem) >= limit*(1-1e-9) {
+			return nil, nil
+		}
+		ok, worst, err := p.passes(ctx, l, totals)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			break
+		}
+		s, err := p.trial(ctx, &l.Pools[worst], 1, 1)
+		if err != nil {
+			return nil, err
+		}
+		more := 1
+		if p.pain(&s, totals) > far {
+			more += l.Pools[worst].Instances() / 8
+		}
+		for range more {
+			if !p.grow(l, worst) {
+				return nil, ErrTooFew
+			}
+		}
+	}
+	if err := p.shrink(ctx, l, totals, floor); err != nil {
+		return nil, err
+	}
+	for l.Price(p.Problem) < floor*(1-1e-9) {
+		if !p.grow(l, 0) { // runs are short: no fleet of this size holds for long
+			return nil, ErrTooFew
+		}
+	}
+	all, _, err := p.judge(ctx, l, max(p.Seeds, 1), 1)
+	if err != nil {
+		return nil, err
+	}
+	return &Found{Layout: l, Score: all, Price: l.Price(p.Problem)}, nil
+}
+
+// totals are the requests of so many runs, by figure: what misses are weighed by.
+func (p *Trials) totals(runs int) []int64 {
+	out := make([]int64, p.judged())
+	if p.Replay != nil {
+		for run := range runs {
+			for _, r := range p.Replay(run) {
+				out[p.Classes[p.Items[r.Model].Class].Judged]++
+			}
+		}
+		return out
+	}
+	for i := range p.Items {
+		out[p.Classes[p.Items[i].Class].Judged] += int64(float64(runs) * p.Items[i].RPS * p.Span().Seconds())
+	}
+	return out
+}
+
+// start gives every pool the instances that its work fills, of the kinds that do
+// it cheapest first.
+func (p *Search) start(l *Layout) error {
+	for i := range l.Pools {
+		x, left := &l.Pools[i], 1.0
+		for _, k := range p.kindsFor(x) {
+			need, err := p.need(x, k)
+			if err != nil {
+				return err
+			}
+			x.Counts[k] = min(max(int(math.Ceil(left*need)), 1), l.left(p.Problem, k))
+			if left -= float64(x.Counts[k]) / max(need, 1e-9); left <= 0 {
+				break
+			}
+		}
+		if x.Instances() == 0 {
+			return ErrTooFew
+		}
+	}
+	return nil
+}
+
+// kindsFor lists the kinds that run a pool's models, by the price of its work.
+func (p *Search) kindsFor(x *Pool) []int {
+	var out []int
+	cost := make([]float64, len(p.Kinds))
+	for k := range p.Kinds {
+		if !p.runs(k, x.Items) {
+			continue
+		}
+		need, err := p.need(x, k)
+		if err != nil {
+			continue
+		}
+		cost[k] = need * p.Kinds[k].Price
+		at := len(out)
+		for at > 0 && cost[out[at-1]] > cost[k] {
+			at--
+		}
+		out = append(out[:at], append([]int{k}, out[at:]...)...)
+	}
+	return out
+}
+
+// need is the instances of a kind that the work of a pool keeps busy.
+func (p *Search) need(x *Pool, kind int) (float64, error) {
+	sum := 0.0
+	for _, m := range p.ModelsOf(x.Items) {
+		e, err := p.estimated(m, kind, x.Caps[kind][m])
+		if err != nil {
+			return 0, err
+		}
+		for _, i := range x.Items {
+			if p.Items[i].Model == m {
+				prompt, output, _ := moments(p.Classes[p.Items[i].Class].Sample)
+				sum += p.Items[i].RPS * (e.rct.Alpha*prompt + e.rct.Beta*output)
+			}
+		}
+	}
+	return sum, nil
+}
+
+// passes judges a layout by one run, then by all of them, and names the pool that
+// hurts most. Caps are chosen on the way. What passes does so with one instance
+// more, too, where there is a device for it.
+func (p *Search) passes(ctx context.Context, l *Layout, totals []int64) (ok bool, worst int, err error) {
+	sum, most := p.newScore(), -1.0
+	for i := range l.Pools {
+		s, err := p.tune(ctx, &l.Pools[i], totals, 1, 1)
+		if err != nil {
+			return false, 0, err
+		}
+		sum.add(&s)
+		if hurt := p.pain(&s, totals); hurt > most {
+			worst, most = i, hurt
+		}
+	}
+	seeds := max(p.Seeds, 1)
+	slack := screened
+	if seeds == 1 {
+		slack = 1
+	}
+	if !p.holds(&sum, slack) {
+		return false, worst, nil
+	}
+	all, by, err := p.judge(ctx, l, seeds, 1)
+	if err != nil || !p.holds(&all, 1) {
+		return false, p.worst(by, totals, worst), err
+	}
+	more := l.clone()
+	if !p.grow(more, worst) {
+		return true, worst, nil
+	}
+	all, _, err = p.judge(ctx, more, seeds, 1)
+	return err == nil && p.holds(&all, 1), worst, err
+}
+
+// worst is the pool that hurts most.
+func (p *Trials) worst(by []Score, totals []int64, otherwise int) int {
+	most := 0.0
+	for i := range by {
+		if hurt := p.pain(&by[i], totals); hurt > most {
+			otherwise, most = i, hurt
+		}
+	}
+	return otherwise
+}
+
+// grow adds an instance of the cheapest kind for its work to a pool; false where
+// no device is left for it.
+func (p *Search) grow(l *Layout, pool int) bool {
+	for _, k := range p.kindsFor(&l.Pools[pool]) {
+		if l.left(p.Problem, k) > 0 {
+			l.Pools[pool].Counts[k]++
+			return true
+		}
+	}
+	return false
+}
+
+// shrink takes instances away while the layout passes without them.
+func (p *Search) shrink(ctx context.Context, l *Layout, totals []int64, floor float64) error {
+	for again := true; again; {
+		again = false
+		for i := range l.Pools {
+			for k := range p.Kinds {
+				if l.Pools[i].Counts[k] == 0 || l.Pools[i].Instances() == 1 || l.Price(p.Problem)-p.Kinds[k].Price < floor*(1-1e-9) {
+					continue
+				}
+				less := l.clone()
+				less.Pools[i].Counts[k]--
+				ok, _, err := p.passes(ctx, less, totals)
+				if err != nil {
+					return err
+				}
+				if ok {
+					*l, again = *less, true
+				}
+			}
+		}
+	}
+	return nil
+}

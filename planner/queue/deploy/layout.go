@@ -1,0 +1,147 @@
+package deploy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// Layout is pools of instances that share nothing.
+type Layout struct{ Pools []Pool }
+
+// Pool is instances that serve the same requests.
+type Pool struct {
+	Items  []int
+	Counts []int   // instances, by kind
+	Caps   [][]int // sequences at once, by kind and model of the problem
+}
+
+// Instances is the number of servers of a pool.
+func (x *Pool) Instances() int {
+	n := 0
+	for _, c := range x.Counts {
+		n += c
+	}
+	return n
+}
+
+// key names what is simulated of a pool.
+func (x *Pool) key(p *Problem) string {
+	var b strings.Builder
+	fmt.Fprint(&b, x.Items, x.Counts)
+	models := p.ModelsOf(x.Items)
+	for k, n := range x.Counts {
+		for _, m := range models {
+			if n > 0 {
+				fmt.Fprint(&b, " ", x.Caps[k][m])
+			}
+		}
+	}
+	return b.String()
+}
+
+// clone copies what changes of a pool.
+func (x *Pool) clone() Pool {
+	y := Pool{Items: x.Items, Counts: slices.Clone(x.Counts)}
+	for _, c := range x.Caps {
+		y.Caps = append(y.Caps, slices.Clone(c))
+	}
+	return y
+}
+
+func (l *Layout) clone() *Layout {
+	out := &Layout{}
+	for i := range l.Pools {
+		out.Pools = append(out.Pools, l.Pools[i].clone())
+	}
+	return out
+}
+
+// Instances is the number of servers.
+func (l *Layout) Instances() int {
+	n := 0
+	for i := range l.Pools {
+		n += l.Pools[i].Instances()
+	}
+	return n
+}
+
+// Price is what the servers cost.
+func (l *Layout) Price(p *Problem) float64 {
+	sum := 0.0
+	for i := range l.Pools {
+		for k, n := range l.Pools[i].Counts {
+			sum += float64(n) * p.Kinds[k].Price
+		}
+	}
+	return sum
+}
+
+// Used is the number of servers of a kind.
+func (l *Layout) Used(kind int) int {
+	n := 0
+	for i := range l.Pools {
+		n += l.Pools[i].Counts[kind]
+	}
+	return n
+}
+
+// left tells how many more servers of a kind there are devices for.
+func (l *Layout) left(p *Problem, kind int) int {
+	devices := p.Kinds[kind].Most * p.Kinds[kind].TP
+	for k := range p.Kinds {
+		if p.Kinds[k].Pool == p.Kinds[kind].Pool {
+			devices -= l.Used(k) * p.Kinds[k].TP
+		}
+	}
+	return devices / p.Kinds[kind].TP
+}
+
+// runs tells whether a kind can run all models of items.
+func (p *Problem) runs(kind int, items []int) bool {
+	for _, i := range items {
+		if p.Models[p.Items[i].Model].On[kind] == nil {
+			return false
+		}
+	}
+	return len(items) > 0
+}
+
+// Roomy is the problem on a cluster with many times the devices.
+func (p *Search) Roomy() *Search {
+	q := *p.Problem
+	q.Kinds, q.Pools = slices.Clone(p.Kinds), slices.Clone(p.Pools)
+	for i := range q.Pools {
+		q.Pools[i].Count = 64 + 16*q.Pools[i].Count
+	}
+	for k := range q.Kinds {
+		q.Kinds[k].Most = q.Pools[q.Kinds[k].Pool].Count / q.Kinds[k].TP
+	}
+	return New(&q)
+}
+
+// Apart is a plan that keeps classes apart, to see whether a policy follows it; nil
+// where no model has two classes.
+func (p *Search) Apart() (*formats.Plan, error) {
+	for m := range p.Models {
+		first, rest := p.urgent(p.of(m))
+		if len(rest) == 0 {
+			continue
+		}
+		l, err := p.laid(Structure{first, rest})
+		if err != nil {
+			return nil, err
+		}
+		for i := range l.Pools {
+			for k := range p.Kinds {
+				if p.Models[m].On[k] != nil && l.Pools[i].Instances() == 0 {
+					l.Pools[i].Counts[k] = 1
+				}
+			}
+		}
+		return p.Roomy().Plan(l, p.of(m))
+	}
+	return nil, nil
+}

@@ -1,0 +1,85 @@
+package deploy
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+)
+
+// hiddenOut is the share of moving KV to the host that iterations hide.
+const hiddenOut = 0.7
+
+// resumed is what it takes a model on a kind to go on with a request of mean length
+// that was evicted: with its KV brought back from the host's memory, or computed
+// again. swap is 0 where the rate is not known.
+func (p *Estimators) resumed(model, kind int) (swap, recompute time.Duration) {
+	m := &p.Models[model]
+	on := m.On[kind]
+	prompt, output, _ := moments(p.mixture(model, sampled))
+	tokens := prompt + output/2
+	recompute = on.Iteration.Prefill(int32(max(tokens, 1)), int32(budget(on)))
+	if m.Profile.KVBytesPerToken > 0 && on.SwapGBps > 0 {
+		in := tokens * float64(m.Profile.KVBytesPerToken) / on.SwapGBps
+		swap = time.Duration(in * (1 + 1 - hiddenOut))
+	}
+	return swap, recompute
+}
+
+// resume has the policy compute anew what is evicted, where on most servers moving
+// KV takes longer or is not known.
+func (p *Estimators) resume() {
+	swaps, all := 0, 0
+	for m := range p.Models {
+		for k := range p.Kinds {
+			if p.Models[m].On[k] == nil {
+				continue
+			}
+			all++
+			if swap, recompute := p.resumed(m, k); swap > 0 && swap < recompute {
+				swaps++
+			}
+		}
+	}
+	p.Policy.Params = maps.Clone(p.Policy.Params)
+	if 2*swaps < all {
+		p.Policy.Params["no_state_swap"] = 1
+	}
+}
+
+// operations says for each model and device of a plan how the operations of QLM
+// (section 5) are done there.
+func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
+	var out []formats.QueueOperation
+	for m := range p.Models {
+		for k := range p.Kinds {
+			on := p.Models[m].On[k]
+			there := func(in formats.QueueInstance) bool {
+				return in.Device == p.Kinds[k].Device && slices.Contains(in.Models, p.Models[m].Name)
+			}
+			if on == nil || !slices.ContainsFunc(q.Instances, there) {
+				continue
+			}
+			swap, recompute := p.resumed(m, k)
+			o := formats.QueueOperation{
+				Model: p.Models[m].Name, Device: p.Kinds[k].Device, Resume: formats.PreemptBySwap,
+				SwapUS: formats.Micros(swap), RecomputeUS: formats.Micros(recompute), Lacks: []string{"state_swap"},
+			}
+			if p.Policy.Params["no_state_swap"] == 1 {
+				o.Resume, o.Lacks = formats.PreemptByRecompute, nil
+			}
+			if on.Loads != nil {
+				o.WarmUS, o.ColdUS = on.Loads.WarmUS, on.Loads.ColdUS
+				if on.Loads.WakeUS > 0 {
+					o.WarmUS = on.Loads.WakeUS
+				}
+			}
+			if on.Loads == nil || on.Loads.SleepUS == 0 && on.Loads.WakeUS == 0 {
+				o.Lacks = append(o.Lacks, "warm_start")
+			}
+			out = append(out, o)
+		}
+	}
+	return out
+}

@@ -1,0 +1,349 @@
+package deploy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+)
+
+// caps are the numbers of sequences at once that instances choose from.
+var caps = []int{8, 12, 16, 24, 32, 48, 64}
+
+// searchWork bounds a re-plan of a trial, in positions: a fleet that holds has short
+// queues, and more work hardly changes it.
+const searchWork = 3000
+
+// resolver turns documents into a problem.
+type resolver struct {
+	*Problem
+	in  *kind.Problem
+	run *kind.Run
+	llm *formats.LLM
+}
+
+// Resolve is the problem that documents describe, for each choice of tensor
+// parallelism of the device kinds: one for a kind, because estimators are of a model
+// on a device.
+func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
+	if err := in.Complete(); err != nil {
+		return nil, err
+	}
+	p := &Problem{
+		Caps: caps, Seeds: 2, Seed: in.Seed, Arrivals: in.Workload.Arrivals,
+		SearchWork: searchWork, Warm: in.Values.Whole("warm-models"), Effort: in.Values.Whole("effort"),
+	}
+	r := &resolver{Problem: p, in: in, run: run, llm: formats.LLMOf(in.Workload)}
+	if r.llm == nil {
+		return nil, in.Fail("workload", "llm", "nothing", "language models with classes of requests", "")
+	}
+	if err := r.models(); err != nil {
+		return nil, err
+	}
+	if err := r.pools(); err != nil {
+		return nil, err
+	}
+	for c := range r.llm.Classes {
+		if err := r.class(c); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.rates(); err != nil {
+		return nil, err
+	}
+	r.policy()
+	return r.parallel()
+}
+
+// models finds the models in the profile.
+func (r *resolver) models() error {
+	var known []string
+	for i := range r.in.Profile.LLMs {
+		known = append(known, r.in.Profile.LLMs[i].Model)
+	}
+	for i, name := range r.llm.Models {
+		at := slices.Index(known, name)
+		if at < 0 {
+			hint := "the profile has no language models (llms)"
+			if len(known) > 0 {
+				hint = "the profile has " + formats.ClassNames(known)
+				if near := formats.Nearest(name, known); near != "" {
+					hint = "did you mean " + near + "?"
+				}
+			}
+			return r.in.Fail("workload", fmt.Sprintf("llm.models[%d]", i), strconv.Quote(name), "a model of the llms of "+r.in.File("profile"), hint)
+		}
+		r.Models = append(r.Models, Model{Name: name, Profile: &r.in.Profile.LLMs[at]})
+	}
+	return nil
+}
+
+// pools takes the device kinds of the cluster.
+func (r *resolver) pools() error {
+	objective := r.in.Values.Word("objective")
+	for i := range r.in.Cluster.Pools {
+		pool := r.in.Cluster.Pools[i]
+		at := fmt.Sprintf("pools[%d]", i)
+		if slices.ContainsFunc(r.Pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
+			return r.in.Fail("cluster", at+".device", pool.Device+" a second time", "each device kind once", "add up the counts")
+		}
+		if objective == "cost" && !(pool.USDPerHour > 0) {
+			return r.in.Fail("cluster", at+".usd_per_hour", "nothing", "what a "+pool.Device+" costs, for --objective cost", "")
+		}
+		r.Pools = append(r.Pools, pool.WithDefaults())
+	}
+	return nil
+}
+
+// class takes a class of requests with its lengths.
+func (r *resolver) class(i int) error {
+	at, w := fmt.Sprintf("llm.classes[%d]", i), r.llm.Classes[i].WithDefaults()
+	share, err := formats.ParsePercentile(w.Percentile)
+	if err != nil {
+		return r.in.Fail("workload", at+".percentile", strconv.Quote(w.Percentile), "a percentile such as p99", "")
+	}
+	if w.Arrivals != nil {
+		return r.in.Fail("workload", at+".arrivals", "arrivals of a class", "those of the workload (arrivals)", "plans have one process of arrivals for all classes")
+	}
+	c := Class{Name: w.Class, Of: w.Of, Percentile: w.Percentile, Share: share, Priority: w.Priority, MaxTokens: w.MaxTokens, Sessions: w.Sessions, Judged: i}
+	c.Prompt, c.Output = w.Prompt, w.Output
+	if w.LengthsFile != "" {
+		if c.Prompt, c.Output, err = readLengths(r.in.WorkloadDir, w.LengthsFile); err != nil {
+			return err
+		}
+		r.run.Assume("lengths of %s: prompts and answers of %s, drawn independently of each other", className(w.Class), w.LengthsFile)
+	}
+	if c.Prompt == nil || c.Output == nil {
+		return r.in.Fail("workload", at+".prompt", "no lengths", "distributions of prompt and output, or a lengths_file", "a plan needs to know how long requests are")
+	}
+	if w.MaxTokens > 0 {
+		c.Output = capped(c.Output, w.MaxTokens)
+	}
+	if err := r.context(&c, i, at); err != nil {
+		return err
+	}
+	c.Sample = draw(max(r.Seed, 1), w.Class, c.Prompt, c.Output)
+	target := w.SLO
+	if slo := r.in.Values.SLO("slo"); !slo.IsZero() {
+		target = slo
+	}
+	if c.SLO = target.Duration; target.Times > 0 {
+		if c.SLO, err = r.multiple(&c, i, target); err != nil {
+			return err
+		}
+	}
+	if c.SLO <= 0 {
+		return r.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
+	}
+	c.Waiting = w.WaitingSLO.Duration
+	r.Classes = append(r.Classes, c)
+	return nil
+}
+
+func className(name string) string {
+	if name == "" {
+		return "the class"
+	}
+	return name
+}
+
+// context checks that the longest prompt and answer of a class fit the context and
+// the KV memory of its models. Where a distribution has no end it is cut there.
+func (r *resolver) context(c *Class, i int, at string) error {
+	models, _ := r.llm.Asks(i)
+	for _, name := range models {
+		m := &r.Models[slices.Index(r.llm.Models, name)]
+		room, what := m.Profile.ContextTokens, "the context"
+		for k := range m.Profile.Instances {
+			if kv := int(m.Profile.Instances[k].KVTokens); kv > 0 && (room == 0 || kv < room) {
+				room, what = kv, "the KV memory of "+m.Profile.Instances[k].Device
+			}
+		}
+		if room == 0 {
+			continue
+		}
+		in, out := longest(c.Prompt), longest(c.Output)
+		switch {
+		case in+out < room && in > 0 && out > 0:
+		case in > 0 && out > 0:
+			field, nearest := at+".max_tokens", fmt.Sprintf("max_tokens: %d fits", room-in-1)
+			if in >= room-1 {
+				field, nearest = at+".prompt.max", fmt.Sprintf("prompts of at most %d tokens fit", max(room-out-1, 1))
+			}
+			return r.in.Fail("workload", field, fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out),
+				fmt.Sprintf("less than the %d tokens of %s of %s together", room, what, name), nearest)
+		default:
+			most := room - 1
+			if out > 0 && in == 0 {
+				most = room - out - 1
+			} else if out == 0 && in > 0 {
+				most = room - in - 1
+			} else {
+				most = (room - 1) / 2
+			}
+			if most < 1 {
+				return r.in.Fail("workload", at+".prompt.max", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out),
+					fmt.Sprintf("less than the %d tokens of %s of %s together", room, what, name), "")
+			}
+			if in == 0 {
+				c.Prompt = capped(c.Prompt, most)
+				r.run.Assume("prompts of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), most, what, name)
+			}
+			if out == 0 {
+				c.Output = capped(c.Output, most)
+				r.run.Assume("answers of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), most, what, name)
+			}
+		}
+	}
+	return nil
+}
+
+// multiple is an SLO that is given as a multiple of an idle server's time, for the
+// mean request on the fastest server of the class's first model.
+func (r *resolver) multiple(c *Class, i int, target formats.SLO) (time.Duration, error) {
+	models, _ := r.llm.Asks(i)
+	m := &r.Models[slices.Index(r.llm.Models, models[0])]
+	least := time.Duration(0)
+	prompt, output, _ := moments(c.Sample)
+	for k := range m.Profile.Instances {
+		if took := alone(c.Of, &m.Profile.Instances[k], int32(prompt), int32(output)); least == 0 || took < least {
+			least = took
+		}
+	}
+	slo := target.Of(least)
+	r.run.Assume("slo of %s: %s of a mean request on an idle server, %s, is %s", className(c.Name), target, formats.Duration(least), formats.Duration(slo))
+	return slo, nil
+}
+
+// rates makes the items: each class of each of its models.
+func (r *resolver) rates() error {
+	highest := r.in.Values.Word("objective") == "throughput"
+	given := slices.ContainsFunc(r.llm.Classes, func(c formats.LLMClass) bool { return c.RPS > 0 })
+	total := 0.0
+	for c := range r.llm.Classes {
+		rps := r.llm.Classes[c].RPS
+		switch {
+		case rps > 0:
+		case highest && !given:
+			rps = 1
+		default:
+			return r.in.Fail("workload", fmt.Sprintf("llm.classes[%d].rps", c), "no rate", "requests per second of the class", "--objective throughput takes the rates as weights, equal ones where there is none")
+		}
+		models, shares := r.llm.Asks(c)
+		for k, name := range models {
+			if shares[k] > 0 {
+				r.Items = append(r.Items, Item{Model: slices.Index(r.llm.Models, name), Class: c, RPS: rps * shares[k], Weight: 1})
+				total += rps * shares[k]
+			}
+		}
+	}
+	slices.SortStableFunc(r.Items, func(a, b Item) int { return a.Model - b.Model })
+	if highest {
+		if !given {
+			r.run.Assume("rates: all classes alike")
+		}
+		for i := range r.Items {
+			r.Items[i].Weight = r.Items[i].RPS / total
+		}
+	}
+	return nil
+}
+
+// policy is how the plan is run.
+func (r *resolver) policy() {
+	v := r.in.Values
+	params := map[string]float64{"group_scale": v.Number("group-scale")}
+	flag := func(name string, set bool) {
+		if set {
+			params[name] = 1
+		}
+	}
+	flag("by_deadline", v.Word("group-by") == "deadline")
+	flag("append", v.Word("join") == "fcfs")
+	flag("on_violation", v.Word("replan") == "violation")
+	flag("one_open", len(r.Models) > 1)
+	r.Policy = formats.PolicySpec{Name: "vqueue", Params: params}
+}
+
+// parallel makes a problem for each choice of tensor parallelism by device.
+func (r *resolver) parallel() ([]*Search, error) {
+	choices := [][]int{nil}
+	for i := range r.Pools {
+		var sizes []int
+		for m := range r.Models {
+			for k := range r.Models[m].Profile.Instances {
+				in := &r.Models[m].Profile.Instances[k]
+				if in.Device == r.Pools[i].Device && in.TensorParallel <= r.Pools[i].Count && !slices.Contains(sizes, in.TensorParallel) {
+					sizes = append(sizes, in.TensorParallel)
+				}
+			}
+		}
+		if slices.Sort(sizes); len(sizes) == 0 {
+			sizes = []int{0}
+		}
+		var next [][]int
+		for _, before := range choices {
+			for _, tp := range sizes {
+				next = append(next, append(slices.Clone(before), tp))
+			}
+		}
+		choices = next
+	}
+	var out []*Search
+	var why error
+	for _, tps := range choices {
+		p, err := r.with(tps)
+		if err != nil {
+			why = err
+			continue
+		}
+		out = append(out, p)
+	}
+	if len(out) == 0 {
+		return nil, why
+	}
+	return out, nil
+}
+
+// with is the problem with one tensor parallelism by pool; 0: the pool runs nothing.
+func (r *resolver) with(tps []int) (*Search, error) {
+	p := *r.Problem
+	p.Models, p.Kinds = slices.Clone(r.Models), nil
+	for i, tp := range tps {
+		if tp > 0 {
+			k := Kind{Pool: i, Device: r.Pools[i].Device, TP: tp, Most: r.Pools[i].Count / tp, Price: float64(tp)}
+			if r.in.Values.Word("objective") == "cost" {
+				k.Price = float64(tp) * r.Pools[i].USDPerHour
+			}
+			p.Kinds = append(p.Kinds, k)
+		}
+	}
+	for m := range p.Models {
+		model := &p.Models[m]
+		model.On = make([]*formats.LLMInstance, len(p.Kinds))
+		some := false
+		for k := range p.Kinds {
+			_, in := r.in.Profile.LLMOn(model.Name, p.Kinds[k].Device, p.Kinds[k].TP)
+			if in == nil {
+				continue
+			}
+			if in.KVTokens == 0 {
+				return nil, r.in.Fail("profile", "llms", fmt.Sprintf("%s on %d x %s without kv_tokens", model.Name, p.Kinds[k].TP, p.Kinds[k].Device), "its KV capacity", "read it from the server: plan profile --llm")
+			}
+			model.On[k], some = in, true
+		}
+		if !some {
+			return nil, r.in.Fail("workload", fmt.Sprintf("llm.models[%d]", m), strconv.Quote(model.Name), "a model that was measured on a device of the cluster",
+				"measure it there, or add its devices to the cluster")
+		}
+	}
+	if err := p.reachable(); err != nil {
+		return nil, err
+	}
+	s := New(&p)
+	s.resume()
+	return s, nil
+}

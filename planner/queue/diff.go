@@ -1,0 +1,9 @@
+package queue
+
+import (
+	"inferplan/formats"
+	"inferplan/formats/diff"
+)
+
+// moved adds what moved between the sections of two plans.
+func moved(a, b *formats.Plan, r *diff.Recorder) { diff.Queues(a, b, r) }

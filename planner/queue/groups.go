@@ -1,0 +1,263 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/seeded"
+	"inferplan/planner/queue/deploy"
+	"inferplan/policy/vqueue"
+	"inferplan/solver/milp"
+	"inferplan/solver/stoch"
+)
+
+// window is how long arrivals make the queue that a plan begins with.
+const window = time.Minute
+
+// Work of the search for the order of the first groups, in positions, and of a
+// program, in nodes.
+const (
+	orderWork  = 200_000
+	orderNodes = 2000
+	mostExact  = 14 // groups of a program
+)
+
+// order forms request groups of the first minute of arrivals and orders them on the
+// instances of each pool. Pools share no requests, so each is a problem of its own.
+func (s *solving) order(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
+	list, err := c.p.Arriving(c.found.Layout, window)
+	if err != nil {
+		return err
+	}
+	first := 0
+	for i := range c.found.Layout.Pools {
+		x := &c.found.Layout.Pools[i]
+		o := &ordering{solving: s, p: c.p, pool: x, seed: fmt.Sprintf("order/%d", i)}
+		if err := o.form(list); err != nil {
+			return err
+		}
+		if err := o.arrange(ctx); err != nil {
+			return err
+		}
+		if err := o.write(q, first); err != nil {
+			return err
+		}
+		first += x.Instances()
+	}
+	s.run.Assume("groups: the queue that the requests of the first %v make, if all of them wait", window)
+	return nil
+}
+
+// ordering is the queue of a pool.
+type ordering struct {
+	*solving
+	p       *deploy.Search
+	pool    *deploy.Pool
+	seed    string
+	groups  []grouped
+	problem *vqueue.Problem
+	state   *vqueue.State
+}
+
+// grouped is a request group of an item.
+type grouped struct {
+	item     int
+	mega     bool
+	requests []vqueue.Request
+}
+
+// form forms the groups of the pool's requests: by model, class and lengths, in
+// pieces of so many times the batch.
+func (o *ordering) form(list []vqueue.Request) error {
+	var mine []vqueue.Request
+	for _, r := range list {
+		if slices.Contains(o.pool.Items, int(r.Model)) {
+			mine = append(mine, r)
+		}
+	}
+	if len(mine) == 0 {
+		return nil
+	}
+	clusters, err := vqueue.NewClusters(mine, len(o.p.Items), vqueue.ClusterOptions{}, seeded.New(max(o.in.Seed, 1), o.seed+"/clusters"))
+	if err != nil {
+		return fmt.Errorf("forming groups: %w", err)
+	}
+	members := vqueue.ByDeadline
+	if o.in.Values.Word("group-by") == "arrival" {
+		members = vqueue.ByArrival
+	}
+	scale := o.in.Values.Number("group-scale")
+	for _, g := range clusters.Form(mine, members, func(item int32) int { return int(scale * float64(o.p.LargestCap(o.pool, int(item)))) }) {
+		x := grouped{item: int(mine[g[0]].Model), mega: clusters.Mega(clusters.Of(&mine[g[0]]))}
+		for _, i := range g {
+			x.requests = append(x.requests, mine[i])
+		}
+		o.groups = append(o.groups, x)
+	}
+	return nil
+}
+
+// pose makes the problem of the groups on the pool's instances.
+func (o *ordering) pose() error {
+	p := &vqueue.Problem{Kinds: len(o.p.Kinds), Models: len(o.p.Models), Objective: vqueue.Recommended}
+	for i := range o.groups {
+		g := &o.groups[i]
+		deadlines := make([]float64, len(g.requests))
+		prompts := 0.0
+		for n, r := range g.requests {
+			deadlines[n] = r.Deadline
+			prompts += r.Prompt
+		}
+		model := o.p.Items[g.item].Model
+		p.Groups = append(p.Groups, vqueue.Group{Model: int32(model), Priority: int32(o.p.Classes[o.p.Items[g.item].Class].Priority), Size: float64(len(g.requests)), Deadline: vqueue.DeadlinesOf(deadlines)})
+		for k := range o.p.Kinds {
+			cost := vqueue.Cost{Work: math.Inf(1)}
+			if o.p.Models[model].On[k] != nil && o.pool.Counts[k] > 0 {
+				e, err := o.p.Estimator(model, k, o.pool.Caps[k][model], g.mega)
+				if err != nil {
+					return err
+				}
+				n := float64(len(g.requests))
+				cost = e.Cost(n)
+				cost.Work = e.Alpha*prompts + n*e.Beta*e.OutputMean
+			}
+			p.Costs = append(p.Costs, cost)
+		}
+	}
+	turn := 0
+	models := o.p.ModelsOf(o.pool.Items)
+	for k, n := range o.pool.Counts {
+		for range n {
+			q := vqueue.Queue{Kind: int32(k), Model: int32(models[turn%len(models)]), Setup: make([]float64, len(o.p.Models))}
+			turn++
+			for m := range q.Setup {
+				q.Setup[m] = math.Inf(1)
+				if on := o.p.Models[m].On[k]; on != nil && slices.Contains(models, m) {
+					q.Setup[m] = 0
+					if on.Loads != nil {
+						q.Setup[m] = max(on.Loads.ColdUS.D(), on.Loads.WarmUS.D()).Seconds() // nothing is warm yet
+					}
+				}
+			}
+			p.Queues = append(p.Queues, q)
+		}
+	}
+	o.problem = p
+	return p.Validate()
+}
+
+// arrange orders the groups with the algorithm that was asked for.
+func (o *ordering) arrange(ctx context.Context) error {
+	if len(o.groups) == 0 {
+		return nil
+	}
+	if err := o.pose(); err != nil {
+		return fmt.Errorf("posing the order of groups: %w", err)
+	}
+	o.state = vqueue.NewState(o.problem)
+	o.state.Greedy()
+	algorithm := o.in.Values.Word("algorithm")
+	if algorithm == "greedy" {
+		return nil
+	}
+	var x vqueue.Search
+	effort := int64(1) << (o.in.Values.Whole("effort") - 1)
+	x.Run(ctx, o.state, seeded.New(max(o.in.Seed, 1), o.seed+"/search"), effort*orderWork)
+	if algorithm == "search" {
+		return nil
+	}
+	return o.prove(ctx, algorithm == "saa", orderNodes*effort)
+}
+
+// prove solves the order as a program, from the one that the search found.
+func (o *ordering) prove(ctx context.Context, sampled bool, nodes int64) error {
+	if len(o.groups) > mostExact {
+		return &formats.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", mostExact),
+			Hint: "larger groups (--group-scale) are fewer, or --algorithm search"}
+	}
+	means := *o.problem
+	means.Objective = vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-3}
+	opt := Options{Goal: Late, Length: len(o.groups)}
+	if sampled {
+		cv := make([]float64, len(o.groups))
+		for i := range cv {
+			c := means.Cost(int32(i), means.Queues[0].Kind)
+			if cv[i] = math.Sqrt(c.Variance) / max(c.Work, 1e-9); math.IsInf(c.Work, 1) {
+				cv[i] = 0
+			}
+		}
+		opt.Scenarios = stoch.Sample(seeded.New(max(o.in.Seed, 1), o.seed+"/scenarios"), 5, len(means.Queues), vqueue.Recommended.Common, cv)
+	}
+	program, err := NewProgram(&means, opt)
+	if err != nil {
+		return err
+	}
+	start := vqueue.NewState(&means)
+	for i := range means.Queues {
+		for place, g := range o.state.Order(int32(i), nil) {
+			start.Insert(g, int32(i), place)
+		}
+	}
+	exact, err := program.Solve(ctx, o.run.Solver, milp.Options{MaxNodes: nodes, Seed: int32(o.in.Seed % math.MaxInt32)}, start)
+	if err != nil {
+		return err
+	}
+	if exact.Order != nil {
+		o.state = State(o.problem, exact.Order)
+	}
+	if exact.Solution.Status != milp.Optimal {
+		o.run.Warn("the program for the order of groups ended with status %s", exact.Solution.Status)
+	}
+	return nil
+}
+
+// shares are the quantiles of a completion that a plan states.
+var shares = []float64{0.5, 0.9, 0.99}
+
+// write puts groups and queues into the plan; first is the pool's first instance.
+func (o *ordering) write(q *formats.QueuePlan, first int) error {
+	if o.state == nil {
+		return nil
+	}
+	common := o.problem.Common
+	for i := range o.problem.Queues {
+		for place, g := range o.state.Order(int32(i), nil) {
+			x, item := &o.groups[g], &o.p.Items[o.groups[g].item]
+			mean, variance := o.state.Start(int32(i), place)
+			cost := o.problem.Cost(g, o.problem.Queues[i].Kind)
+			end := mean + cost.Work + cost.Residence
+			done := stoch.Normal{Mu: end, Sigma: math.Sqrt(variance + cost.Variance + cost.ResidenceVar + common*common*end*end)}
+			r := formats.RequestGroup{
+				Model: o.p.Models[item.Model].Name, Class: o.p.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests),
+				StartUS: micros(mean), CompletionUS: micros(end), DeadlineUS: micros(math.Inf(1)),
+			}
+			outputs := 0.0
+			for _, m := range x.requests {
+				r.PromptMean += m.Prompt / float64(len(x.requests))
+				outputs += m.Output / float64(len(x.requests))
+				r.DeadlineUS = min(r.DeadlineUS, micros(m.Deadline))
+			}
+			e, err := o.p.Estimator(item.Model, int(o.problem.Queues[i].Kind), o.pool.Caps[o.problem.Queues[i].Kind][item.Model], x.mega)
+			if err != nil {
+				return err
+			}
+			r.PromptMean, r.OutputMean, r.OutputSD = math.Round(r.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
+			for _, share := range shares {
+				r.Quantiles = append(r.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(micros(done.Quantile(share)), r.StartUS)})
+			}
+			q.Instances[first+i].Groups = append(q.Instances[first+i].Groups, len(q.Groups))
+			q.Groups = append(q.Groups, r)
+		}
+	}
+	return nil
+}
+
+// micros are seconds as a plan has them, in whole microseconds.
+func micros(seconds float64) formats.Micros {
+	const most = 1e12
+	return formats.Micros(time.Duration(math.Round(min(max(seconds, 0)*1e6, most))) * time.Microsecond)
+}

@@ -1,0 +1,215 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/planner/queue/deploy"
+	"inferplan/planner/queue/verify"
+	"inferplan/policy/policies"
+	"inferplan/solver/milp"
+)
+
+// Method plans instances of language models and the order of their queues. It cannot
+// tune or start from a plan that runs.
+var Method = kind.Method{
+	Kind: formats.PlanQueue, Solve: plan, Certify: certify, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Explain: explain, Diff: moved,
+}
+
+// solving is one solve.
+type solving struct {
+	in        *kind.Problem
+	run       *kind.Run
+	objective string
+	goal      deploy.Goal
+	sense     milp.Sense
+}
+
+// goals are the objectives.
+var goals = map[string]deploy.Goal{"gpus": deploy.Price, "cost": deploy.Price, "goodput": deploy.Goodput, "throughput": deploy.Factor}
+
+// plan solves the problem of the documents.
+func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	list, err := deploy.Resolve(in, run)
+	if err != nil {
+		return nil, err
+	}
+	s := &solving{in: in, run: run, objective: in.Values.Word("objective")}
+	if s.goal = goals[s.objective]; s.goal != deploy.Price {
+		s.sense = milp.Maximize
+	}
+	bounds, bound, err := s.bounds(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	bound = s.scale(list[0], bound)
+	best, err := s.best(ctx, list, bounds)
+	if err != nil {
+		return nil, err
+	}
+	return s.outcome(ctx, best, bound)
+}
+
+// candidate is a layout with the problem that it is for and the objective's value.
+type candidate struct {
+	p     *deploy.Search
+	found *deploy.Found
+	value float64
+}
+
+// bounds are those of each choice of tensor parallelism, and of all. The list is put
+// into the order of the bounds.
+func (s *solving) bounds(ctx context.Context, list []*deploy.Search) (map[*deploy.Search]float64, float64, error) {
+	out := map[*deploy.Search]float64{}
+	for _, p := range list {
+		s.run.Progress(kind.Progress{Phase: "bound", Value: math.NaN(), Bound: math.NaN()})
+		b, err := p.Floor(ctx, s.run.Solver, s.goal)
+		if err != nil {
+			return nil, 0, err
+		}
+		out[p] = b
+	}
+	slices.SortStableFunc(list, func(a, b *deploy.Search) int {
+		if s.sense == milp.Maximize {
+			return cmp.Compare(out[b], out[a])
+		}
+		return cmp.Compare(out[a], out[b])
+	})
+	best := out[list[0]]
+	if math.IsInf(best, 1) {
+		return nil, 0, s.tooFew(ctx, list)
+	}
+	return out, best, nil
+}
+
+// best searches each choice of tensor parallelism whose bound is better than what
+// was found.
+func (s *solving) best(ctx context.Context, list []*deploy.Search, bounds map[*deploy.Search]float64) (*candidate, error) {
+	var best *candidate
+	for _, p := range list {
+		if best != nil && !s.better(s.scale(p, bounds[p]), best.value) || math.IsInf(bounds[p], 1) {
+			continue
+		}
+		c, err := s.search(ctx, p, bounds[p])
+		switch {
+		case errors.Is(err, deploy.ErrTooFew):
+		case err != nil && best != nil && ctx.Err() != nil:
+			return best, nil
+		case err != nil:
+			return nil, err
+		case best == nil || s.better(c.value, best.value):
+			best = c
+		}
+	}
+	if best == nil {
+		return nil, s.tooFew(ctx, list)
+	}
+	return best, nil
+}
+
+func (s *solving) better(a, b float64) bool {
+	if s.sense == milp.Maximize {
+		return a > b
+	}
+	return a < b
+}
+
+// scale is a bound of a problem in the unit of the objective.
+func (s *solving) scale(p *deploy.Search, bound float64) float64 {
+	if s.goal == deploy.Factor {
+		return bound * p.RPS()
+	}
+	return bound
+}
+
+// search finds a layout.
+func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
+	structures := deploy.Structures{Classes: s.keepsClassesApart(p)}
+	told := func(f *deploy.Found) {
+		s.run.Progress(kind.Progress{Phase: "simulating fleets", Fraction: 0.5, Value: f.Price, Bound: bound})
+		if s.goal == deploy.Price {
+			s.run.Incumbent(f.Price, bound)
+		}
+	}
+	s.run.Progress(kind.Progress{Phase: "simulating fleets", Value: math.NaN(), Bound: bound})
+	switch s.goal {
+	case deploy.Price:
+		f, err := p.Fewest(ctx, structures, bound, told)
+		if err != nil {
+			return nil, err
+		}
+		return &candidate{p, f, f.Price}, nil
+	case deploy.Goodput:
+		f, err := p.Most(ctx, structures, told)
+		if err != nil {
+			return nil, err
+		}
+		return &candidate{p, f, s.atMost(-f.Price, bound)}, nil
+	}
+	q := p.Scaled(bound / 2)
+	f, err := q.Highest(ctx, structures, told)
+	if err != nil {
+		return nil, err
+	}
+	if f.Price == 0 {
+		return nil, deploy.ErrTooFew
+	}
+	q = q.Scaled(-f.Price)
+	return &candidate{q, f, s.atMost(q.RPS(), s.scale(p, bound))}, nil
+}
+
+// atMost keeps a simulated figure below its bound in the long run.
+func (s *solving) atMost(value, bound float64) float64 {
+	if value > bound {
+		s.run.Warn("simulation shows %s: work that is put off until arrivals end counts there; in the long run it is at most %s", kind.Number(value), kind.Number(bound))
+		return bound
+	}
+	return value
+}
+
+// keepsClassesApart tells whether the plan's policy follows pools of one class.
+func (s *solving) keepsClassesApart(p *deploy.Search) bool {
+	probe, err := p.Apart()
+	if err != nil || probe == nil {
+		return false
+	}
+	t, err := policies.Compile(probe)
+	if err != nil {
+		return false
+	}
+	_, err = policies.New(probe.Policy, t)
+	return err == nil
+}
+
+// tooFew says that the cluster cannot do what is asked, and what more it takes.
+func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
+	p := list[0]
+	e := &kind.InfeasibleError{Constraint: "devices", Reason: "the devices of the cluster do not keep the SLOs of all classes at the rates asked"}
+	if s.goal == deploy.Factor {
+		e.Reason = "the devices of the cluster keep the SLOs of all classes at no rate that was tried"
+	}
+	if s.goal != deploy.Price {
+		return e
+	}
+	factor, err := p.Floor(ctx, s.run.Solver, deploy.Factor)
+	if err == nil && factor < 1 {
+		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.Number(factor))
+		e.Nearest.LoadFactor = factor
+		return e
+	}
+	if f, err := p.Roomy().Fewest(ctx, deploy.Structures{}, 0, nil); err == nil {
+		for k := range p.Kinds {
+			if more := f.Layout.Used(k)*p.Kinds[k].TP - p.Pools[p.Kinds[k].Pool].Count; more > 0 {
+				e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: p.Kinds[k].Device, Count: more})
+			}
+		}
+	}
+	return e
+}

@@ -1,0 +1,184 @@
+package queue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/planner/kind"
+	"inferplan/planner/queue"
+	"inferplan/solver/highs"
+)
+
+// server is an instance of a model of seven or of thirteen billion parameters.
+func server(device string, base float64) formats.LLMInstance {
+	return formats.LLMInstance{
+		Device: device, TensorParallel: 1, Iteration: formats.Iteration{BaseNS: base, SequenceNS: 87000, ContextNS: 183, PromptNS: 64000, HingeTokens: 128, AttentionNS: 2},
+		KVTokens: 200000, KVSource: formats.KVMeasured, SwapGBps: 23.6, Loads: &formats.ModelLoads{ColdUS: formats.Micros(4 * time.Second), WarmUS: formats.Micros(time.Second)},
+	}
+}
+
+// documents are two models in two classes, on two kinds of devices.
+func documents() planner.Inputs {
+	lengths := func(mean float64) *formats.Lengths {
+		return &formats.Lengths{Distribution: formats.LengthsNormal, Mean: mean, SD: mean / 3, Max: int(4 * mean)}
+	}
+	return planner.Inputs{
+		Profile: &formats.Profile{Format: formats.FormatProfile, LLMs: []formats.LLMProfile{
+			{Model: "m7", WeightBytes: 14e9, KVBytesPerToken: 131072, ContextTokens: 8192, Instances: []formats.LLMInstance{server("A100", 13e6), server("A10", 26e6)}},
+			{Model: "m13", WeightBytes: 26e9, KVBytesPerToken: 131072, ContextTokens: 8192, Instances: []formats.LLMInstance{server("A100", 23e6)}},
+		}},
+		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "A100", Count: 3, USDPerHour: 3}, {Device: "A10", Count: 3, USDPerHour: 1}}},
+		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: &formats.LLM{Models: []string{"m7", "m13"}, Classes: []formats.LLMClass{
+			{Class: "chat", SLO: formats.SLO{Duration: 25 * time.Second}, RPS: 3, Shares: []float64{4, 1}, Prompt: lengths(500), Output: lengths(80)},
+			{Class: "batch", SLO: formats.SLO{Duration: 60 * time.Second}, RPS: 2, Models: []string{"m7"}, Prompt: lengths(500), Output: lengths(100), Percentile: "p95"},
+		}}},
+	}
+}
+
+func solve(in planner.Inputs, options ...any) (*planner.Result, error) {
+	opt := planner.Options{}
+	for i := 0; i < len(options); i += 2 {
+		opt.Set(options[i].(string), options[i+1])
+	}
+	return planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
+}
+
+// TestPlans: for every objective the plan is valid, its figure is within the bound,
+// it holds by the check, and it comes out the same again.
+func TestPlans(t *testing.T) {
+	for _, c := range []struct {
+		objective, algorithm string
+		scale                float64
+	}{{"gpus", "search", 1}, {"cost", "greedy", 1}, {"goodput", "search", 1}} {
+		t.Run(c.objective, func(t *testing.T) {
+			res, err := solve(documents(), "objective", c.objective, "algorithm", c.algorithm, "group-scale", c.scale)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := res.Plan
+			if err := p.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			o, q := p.Objective, formats.QueueOf(p)
+			if o.Bound == nil || o.Gap == nil || (c.objective == "goodput") != (o.Value <= *o.Bound) && o.Value != *o.Bound {
+				t.Errorf("objective %+v", o)
+			}
+			if len(q.Groups) == 0 || len(q.Estimates) == 0 || len(q.Operations) == 0 || len(p.Assumptions) == 0 {
+				t.Errorf("%d groups, %d estimates, %d operations, %d assumptions", len(q.Groups), len(q.Estimates), len(q.Operations), len(p.Assumptions))
+			}
+			for i := range q.Groups {
+				g := &q.Groups[i]
+				if len(g.Quantiles) != 3 || g.Quantiles[0].AtUS > g.Quantiles[2].AtUS || g.CompletionUS < g.StartUS {
+					t.Errorf("group %+v", g)
+				}
+			}
+			today := &kind.Today{Plan: p, Against: p, Profile: documents().Profile, Cluster: documents().Cluster, Workload: documents().Workload}
+			for _, f := range queue.Method.Check(today) {
+				t.Error(f)
+			}
+			if c.objective != "gpus" {
+				return
+			}
+			again, err := solve(documents(), "objective", c.objective, "algorithm", c.algorithm, "group-scale", c.scale)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var a, b bytes.Buffer
+			if err := errors.Join(formats.Write(&a, p), formats.Write(&b, again.Plan)); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
+				t.Error("another plan of the same documents", err)
+			}
+		})
+	}
+}
+
+// TestCheckFinds: what no longer holds is found.
+func TestCheckFinds(t *testing.T) {
+	res, err := solve(documents(), "objective", "gpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		constraint string
+		change     func(p *formats.Plan, in *planner.Inputs)
+	}{
+		{"memory", func(_ *formats.Plan, in *planner.Inputs) { in.Profile.LLMs[0].Instances[0].KVTokens = 100 }},
+		{"latency", func(_ *formats.Plan, in *planner.Inputs) { in.Profile.LLMs[0].Instances[0].Iteration.BaseNS *= 1.1 }},
+		{"measurement", func(_ *formats.Plan, in *planner.Inputs) { in.Profile.LLMs[1].Instances[0].Device = "B200" }},
+		{"devices", func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[0].Count = 0 }},
+		{"class", func(_ *formats.Plan, in *planner.Inputs) { formats.LLMOf(in.Workload).Classes[1].Models = nil }},
+		{"min_rps", func(_ *formats.Plan, in *planner.Inputs) { formats.LLMOf(in.Workload).Classes[0].RPS = 9 }},
+		{"slo", func(_ *formats.Plan, in *planner.Inputs) { formats.LLMOf(in.Workload).Classes[0].Of = formats.OfTTFT }},
+		{"slo", func(p *formats.Plan, _ *planner.Inputs) { formats.QueueOf(p).Classes[0].SLOUS = 1 }},
+		{"rps", func(p *formats.Plan, _ *planner.Inputs) { formats.QueueOf(p).Classes[0].RPS = 500 }},
+		{"objective", func(p *formats.Plan, _ *planner.Inputs) { p.Objective.Value++ }},
+	} {
+		in, plan := documents(), *res.Plan
+		section := *formats.QueueOf(res.Plan)
+		section.Classes = append([]formats.QueueClass(nil), section.Classes...)
+		plan.Section = &section
+		c.change(&plan, &in)
+		found := ""
+		for _, f := range queue.Method.Check(&kind.Today{Plan: &plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}) {
+			found += f.Constraint + " "
+		}
+		if !strings.Contains(found+" ", c.constraint+" ") {
+			t.Errorf("found %q, expected %s", found, c.constraint)
+		}
+	}
+}
+
+// TestRefuses: documents that cannot be planned for are refused with the field, or
+// with what is nearest.
+func TestRefuses(t *testing.T) {
+	llm := func(in *planner.Inputs) *formats.LLM { return formats.LLMOf(in.Workload) }
+	for _, c := range []struct {
+		want   string
+		change func(in *planner.Inputs)
+	}{
+		{`llm.models[1]: found "m31", expected a model of the llms of profile`, func(in *planner.Inputs) { llm(in).Models[1] = "m31" }},
+		{"llm.classes[0].rps: found no rate", func(in *planner.Inputs) { llm(in).Classes[0].RPS = 0 }},
+		{"llm.classes[1].prompt: found no lengths", func(in *planner.Inputs) { llm(in).Classes[1].Prompt = nil }},
+		{"llm.classes[0].max_tokens: found prompts of up to 2000 tokens and answers of up to 9000", func(in *planner.Inputs) { llm(in).Classes[0].Output.Max = 9000 }},
+		{"without kv_tokens", func(in *planner.Inputs) { in.Profile.LLMs[1].Instances[0].KVTokens = 0 }},
+		{"llm.models[1]: found \"m13\", expected a model that was measured on a device of the cluster", func(in *planner.Inputs) { in.Cluster.Pools = in.Cluster.Pools[1:] }},
+		{"pools[0].usd_per_hour: found nothing", func(in *planner.Inputs) { in.Cluster.Pools[0].USDPerHour = 0 }},
+		{"infeasible: the answer of a request of m13 chat takes", func(in *planner.Inputs) { llm(in).Classes[0].SLO.Duration = time.Second }},
+		{"infeasible: the first token of a request of m7 batch takes", func(in *planner.Inputs) {
+			llm(in).Classes[1].Of, llm(in).Classes[1].SLO.Duration = formats.OfTTFT, time.Millisecond
+		}},
+		{"infeasible: the work of the rates asked is more than", func(in *planner.Inputs) { llm(in).Classes[0].RPS = 900 }},
+	} {
+		in := documents()
+		c.change(&in)
+		_, err := solve(in, "objective", "cost")
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, expected %s", err, c.want)
+		}
+		if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok && inf.Nearest.String() == "" {
+			t.Errorf("%v: nothing nearest", err)
+		}
+	}
+}
+
+// TestNearestSLOIsFeasible: what is named as nearest passes the check that failed.
+func TestNearestSLOIsFeasible(t *testing.T) {
+	in := documents()
+	formats.LLMOf(in.Workload).Classes[0].SLO.Duration = time.Second
+	_, err := solve(in, "objective", "gpus")
+	inf, ok := errors.AsType[*kind.InfeasibleError](err)
+	if !ok || inf.Constraint != "slo" {
+		t.Fatal(err)
+	}
+	formats.LLMOf(in.Workload).Classes[0].SLO.Duration = time.Duration(math.Ceil(inf.Nearest.SLOUS)) * time.Microsecond
+	_, err = solve(in, "objective", "gpus")
+	if again, ok := errors.AsType[*kind.InfeasibleError](err); ok && again.Constraint == "slo" {
+		t.Errorf("the nearest SLO is no better: %v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/sim"
+)
+
+// simulated is the number of requests of a run that compares then and now, where the
+// rates allow it within ten minutes.
+const simulated = 2000
+
+// Figures simulates the promised plan as it was promised and the plan with the
+// costs of today, and compares per model and class the requests in time and the
+// tail, and in all what instances cost.
+func Figures(ctx context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
+	was, err := run(ctx, t.Against, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	now, err := run(ctx, t.Plan, t.Profile)
+	if err != nil {
+		return nil, "figures are not compared: " + err.Error(), nil
+	}
+	for i := range now.Models {
+		m := &now.Models[i]
+		for k := range was.Models {
+			if o := &was.Models[k]; o.Model == m.Model && o.Class == m.Class {
+				list = append(list, kind.Sample{Metric: "rps", What: m.Key().String() + " in time", Old: o.Attainment * o.OfferedRPS, New: m.Attainment * m.OfferedRPS, Unit: "rps"})
+				list = append(list, kind.Sample{Metric: "p99", What: m.Key().String(), Old: float64(o.Latency.P99US) / 1000, New: float64(m.Latency.P99US) / 1000, Unit: "us"})
+			}
+		}
+	}
+	if old, new := hourly(t.Against, t.Against.Pools), hourly(t.Plan, t.Cluster.Pools); old > 0 || new > 0 {
+		list = append(list, kind.Sample{Metric: "cost", What: "instances", Old: old, New: new, Unit: "USD per hour"})
+	}
+	return list, "", nil
+}
+
+// hourly is the price of a plan's instances.
+func hourly(p *formats.Plan, pools []formats.Pool) float64 {
+	sum := 0.0
+	for _, in := range formats.QueueOf(p).Instances {
+		for i := range pools {
+			if pools[i].Device == in.Device {
+				sum += float64(in.TensorParallel) * pools[i].USDPerHour
+			}
+		}
+	}
+	return sum
+}
+
+// run simulates a plan, with the costs of a profile where one is given.
+func run(ctx context.Context, p *formats.Plan, profile *formats.Profile) (*formats.Report, error) {
+	plan := *p
+	q := *formats.QueueOf(p)
+	if profile != nil {
+		q.Models = nil
+		for i := range formats.QueueOf(p).Models {
+			m := formats.QueueOf(p).Models[i]
+			var list []formats.LLMInstance
+			for _, in := range m.Instances {
+				_, on := profile.LLMOn(m.Model, in.Device, in.TensorParallel)
+				if on == nil {
+					return nil, fmt.Errorf("the profile has no %s on %d x %s any more", m.Model, in.TensorParallel, in.Device)
+				}
+				list = append(list, *on)
+			}
+			m.Instances = list
+			q.Models = append(q.Models, m)
+		}
+	}
+	plan.Section = &q
+	if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
+		plan.Arrivals = &formats.Arrivals{Process: "poisson"}
+	}
+	sc, err := sim.NewScenario(&plan)
+	if err != nil {
+		return nil, err
+	}
+	rps := 0.0
+	for _, m := range plan.Served() {
+		rps += m.RPS
+	}
+	sc.Seed, sc.Duration = 1, time.Duration(min(max(math.Ceil(simulated/max(rps, 1e-3)), 60), 600))*time.Second
+	res, err := sim.Replicate(ctx, sc, 1)
+	if err != nil {
+		return nil, err
+	}
+	return res.Report, nil
+}
+
+// WorkloadOf is the workload that a plan was made for, with its targets as times.
+// Classes with the same name are one, with a share for each model.
+func WorkloadOf(p *formats.Plan) *formats.Workload {
+	q, llm := formats.QueueOf(p), &formats.LLM{}
+	for i := range q.Models {
+		llm.Models = append(llm.Models, q.Models[i].Model)
+	}
+	at := map[string]int{}
+	for i := range q.Classes {
+		c := &q.Classes[i]
+		k, known := at[c.Class]
+		if !known {
+			k = len(llm.Classes)
+			at[c.Class] = k
+			llm.Classes = append(llm.Classes, formats.LLMClass{
+				Class: c.Class, SLO: formats.SLO{Duration: c.SLOUS.D()}, Of: c.Of, Percentile: c.Percentile, WaitingSLO: formats.SLO{Duration: c.WaitingUS.D()},
+				Priority: c.Priority, MaxTokens: c.MaxTokens, Prompt: c.Prompt, Output: c.Output, Sessions: c.Sessions,
+			})
+		}
+		w := &llm.Classes[k]
+		w.Models, w.Shares, w.RPS = append(w.Models, c.Model), append(w.Shares, c.RPS), w.RPS+c.RPS
+	}
+	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: llm}
+}

@@ -1,0 +1,66 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/solver/milp"
+)
+
+// outcome is what was found, as the parts of a plan.
+func (s *solving) outcome(ctx context.Context, c *candidate, bound float64) (*kind.Outcome, error) {
+	items := make([]int, len(c.p.Items))
+	for i := range items {
+		items[i] = i
+	}
+	section, err := c.p.Section(c.found.Layout, items)
+	if err != nil {
+		return nil, err
+	}
+	limit := bound
+	if s.better(c.value, limit) {
+		limit = c.value // rounding
+	}
+	gap := milp.RelativeGap(s.sense, c.value, limit)
+	out := &kind.Outcome{
+		Algorithm: s.in.Values.Word("algorithm"), Values: s.in.Values, Sense: s.sense, Pools: c.p.Pools, Deployment: c.p.Deployment(items), Section: section,
+		Objective: formats.Objective{Name: s.objective, Value: c.value, Bound: &limit, Gap: &gap}, Policy: c.p.Policy, Considered: c.found.Tried,
+	}
+	out.StoppedBy = s.stopped(ctx, gap)
+	c.expect(section)
+	if err := s.order(ctx, c, section); err != nil && !(errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return nil, err
+	}
+	s.assume(c)
+	out.Phases = []kind.Phase{{Name: "fleets", Pipelines: c.found.Tried, Value: c.value, Bound: limit}}
+	return out, nil
+}
+
+// stopped says what ended the search.
+func (s *solving) stopped(ctx context.Context, gap float64) milp.StoppedBy {
+	switch {
+	case gap <= 1e-9:
+		return milp.StoppedByProof
+	case gap <= s.in.Values.Number("gap"):
+		return milp.StoppedByGap
+	case ctx.Err() != nil:
+		return milp.StoppedByInterrupt
+	}
+	return milp.StoppedByWork
+}
+
+// assume notes what the plan rests on.
+func (s *solving) assume(c *candidate) {
+	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models", max(c.p.Seeds, 1), c.p.Span())
+	s.run.Assume("the bound counts the work of requests in time, with at most %d sequences at once on an instance, and holds in the long run for any order and any assignment", slices.Max(c.p.Caps))
+}
+
+// expect writes what the runs showed into the classes.
+func (c *candidate) expect(q *formats.QueuePlan) {
+	for i := range q.Classes {
+		q.Classes[i].Attainment = c.found.Score.Attained(c.p.Classes[c.p.Items[i].Class].Judged)
+	}
+}
