@@ -27,8 +27,6 @@ var crowded = map[string]int{
 	"planner/gear/verify.checker": 38,
 	"planner/pool.Problem":        49,
 	"planner/pool.search":         59,
-	"policy/vqueue.Policy":        57,
-	"policy/vqueue.State":         30,
 	"solver/milp.Model":           43,
 }
 

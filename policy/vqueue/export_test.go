@@ -30,7 +30,7 @@ func (p *Policy) Check() error {
 	}
 	for g := range p.groups {
 		x := &p.groups[g]
-		if int32(g) == p.probe || !x.live {
+		if int32(g) == p.place.probe || !x.live {
 			if p.state.Where(int32(g)) >= 0 {
 				return fmt.Errorf("group %d is free and in a queue", g)
 			}

@@ -33,23 +33,6 @@ func (o *Tables) Estimator(kinds int, model int32, mega bool, kind int32) *RCT {
 	return &o.RCT[at*kinds+int(kind)]
 }
 
-// LSO is an LLM serving operation that a policy may do (section 5).
-type LSO uint8
-
-// The operations.
-const (
-	Pulling   LSO = iota // into the running batch; without it batches are filled when they are empty
-	Eviction             // from the running batch
-	StateSwap            // what is evicted keeps its state in host memory; without it it is computed again
-	WarmStart            // models change from host memory; without it plans assume storage
-	Balancing            // groups change queues; without it they are dealt in turn and stay
-	numLSOs
-)
-
-var lsoNames = [numLSOs]string{"pulling", "eviction", "state_swap", "warm_start", "balancing"}
-
-func (l LSO) String() string { return lsoNames[l] }
-
 // Rule is how queues are ordered.
 type Rule uint8
 
