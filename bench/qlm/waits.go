@@ -40,17 +40,16 @@ func foretold(q *instance.Queue, seed uint64) (known, error) {
 	}
 	k := known{Requests: len(out)}
 	var starts, waits, ends, completions []float64
-	work, variance := 0.0, 0.0
+	work := 0.0
 	for _, s := range instance.Timed(lists[1], out) {
-		c := r.Completion(work, variance, 1)
+		c := r.Answered(work)
 		starts, waits = append(starts, s.Start), append(waits, r.Wait(work))
-		ends, completions = append(ends, s.End), append(completions, c.Mu)
+		ends, completions = append(ends, s.End), append(completions, c.Mean())
 		if s.End <= c.Quantile(0.9) {
 			k.Covered++
 		}
 		// Prompts are known, answers are not.
 		work += r.Alpha*s.Prompt + r.Beta*r.OutputMean
-		variance += r.Beta * r.Beta * r.OutputVar
 	}
 	k.Wait, k.Completion = determination(starts, waits), determination(ends, completions)
 	return k, nil

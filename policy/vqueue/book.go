@@ -25,19 +25,19 @@ type request struct {
 	next, prev          int32 // in its group
 	prompt, limit, made int32
 	evictions           int8
-	evicting            bool // it was asked to leave its instance
-	homeless            bool // no instance that could serve it is up
-	pooled              bool // it waits in the pool
-	arrived, deadline   time.Duration
+	evicting            bool          // it was asked to leave its instance
+	homeless            bool          // no instance that could serve it is up
+	pooled              bool          // it waits in the pool
+	arrived, deadline   time.Duration // deadline: when it is due, see class
 }
 
-// note takes down a request that arrived.
-func (b *book) note(ev *policy.Event) {
+// note takes down a request that arrived and is due at a time.
+func (b *book) note(ev *policy.Event, due time.Duration) {
 	for int(ev.Req) >= len(b.requests) {
 		b.requests = append(b.requests, request{})
 	}
 	b.requests[ev.Req] = request{open: true, model: ev.Model, group: -1, batch: -1, next: -1, prev: -1,
-		prompt: ev.Tokens, limit: ev.Limit, arrived: ev.Arrived, deadline: ev.Deadline}
+		prompt: ev.Tokens, limit: ev.Limit, arrived: ev.Arrived, deadline: due}
 	b.open++
 }
 

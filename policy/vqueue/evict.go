@@ -25,20 +25,30 @@ func (e evicting) makeRoom(now time.Duration, in *instance, head *request, out *
 	if !e.ops.evict.on {
 		return
 	}
-	stay := e.stay(in, head.model)
-	slack := head.deadline - now - stay
-	if slack > headHurry || float64(slack) < -headHope*float64(stay) {
+	stay, lead, rank := e.stay(in, head.model), e.lead(in, head.model), e.classes[head.model].priority
+	slack := head.deadline - now - lead
+	if slack > headHurry || float64(slack) < -headHope*float64(stay) || e.capped(in, head.model) {
 		return
 	}
 	victim, latest := int32(-1), max(head.deadline+victimAfter, now+victimSpare*stay)
 	for _, slot := range in.running {
-		if r := &e.requests[e.batches[slot]]; r.open && r.evictions < mostEvicted && r.deadline > latest {
-			victim, latest = slot, r.deadline
+		r := &e.requests[e.batches[slot]]
+		if due := e.left(r); r.open && r.evictions < mostEvicted && e.classes[r.model].priority >= rank && due > latest {
+			victim, latest = slot, due
 		}
 	}
 	if victim >= 0 {
 		e.order(in, victim, out)
 	}
+}
+
+// left is when a request that runs is due, long after where its class's point is
+// passed.
+func (e evicting) left(r *request) time.Duration {
+	if e.classes[r.model].passed(r) {
+		return r.deadline + patience
+	}
+	return r.deadline
 }
 
 // order has a batch leave its instance.
@@ -55,16 +65,16 @@ func (e evicting) clear(now time.Duration, q, head int32, out *policy.Actions) {
 		return
 	}
 	in, x := &e.instances[q], &e.groups[head]
-	stay, load := e.stay(in, x.model), e.loadTime(in, e.problem.Groups[head].Model)
+	stay, lead, load := e.stay(in, x.model), e.lead(in, x.model), e.loadTime(in, e.problem.Groups[head].Model)
 	drain := time.Duration(0)
 	for _, slot := range in.running {
 		r := &e.requests[e.batches[slot]]
 		drain = max(drain, e.stay(in, r.model))
-		if r.evictions >= mostEvicted {
+		if r.evictions >= mostEvicted || e.classes[r.model].priority < e.classes[x.model].priority {
 			return
 		}
 	}
-	if float64(e.gained(in, x, now+load+stay, drain)) <= switchFactor*float64(e.lost(in, now, now+2*load+stay+drain))+1 {
+	if float64(e.gained(in, x, now+load+lead, drain)) <= switchFactor*float64(e.lost(in, now, now+2*load+stay+drain))+1 {
 		return
 	}
 	for _, slot := range in.running {
@@ -77,7 +87,7 @@ func (e evicting) clear(now time.Duration, q, head int32, out *policy.Actions) {
 func (e evicting) lost(in *instance, now, again time.Duration) int {
 	n := 0
 	for _, slot := range in.running {
-		if r := &e.requests[e.batches[slot]]; r.deadline > now && r.deadline < again {
+		if due := e.left(&e.requests[e.batches[slot]]); due > now && due < again {
 			n++
 		}
 	}

@@ -105,7 +105,7 @@ func (x *Search) move(q int32) {
 func (p *Problem) fits(piece []slot, q int32) bool {
 	def := &p.Queues[q]
 	for i := range piece {
-		if math.IsInf(p.Cost(piece[i].group, def.Kind).Work+def.Setup[piece[i].model], 1) {
+		if g := piece[i].group; !def.takes(&p.Groups[g], p.Cost(g, def.Kind)) {
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 type fleet struct {
 	t         *policy.Tables
 	own       *Tables
+	classes   []class // by served model
 	ops       operations
 	instances []instance
 	of        []int32 // by device: its instance; -1
@@ -20,11 +21,13 @@ type fleet struct {
 type instance struct {
 	device   int32
 	down     bool
+	off      bool  // see Scale
 	loaded   int32 // network; -1
 	coming   int32 // network that is being loaded; -1
 	since    time.Duration
 	failed   bool    // the last load failed: it is tried again at the next tick
 	running  []int32 // batch slots
+	counts   []int32 // of them by served model
 	tokens   int64   // of KV memory that they may take
 	evicting int
 	chosen   int32 // network that it was loaded for under the rule Shepherd; -1
@@ -35,7 +38,7 @@ type instance struct {
 
 // newFleet has the instances of the tables, each with what is resident there.
 func newFleet(t *policy.Tables, own *Tables, ops operations) *fleet {
-	f := &fleet{t: t, own: own, ops: ops, of: make([]int32, len(t.Devices))}
+	f := &fleet{t: t, own: own, classes: newClasses(t, own), ops: ops, of: make([]int32, len(t.Devices))}
 	for d := range t.Devices {
 		f.of[d] = -1
 		at := t.InstanceOf(int32(d))
@@ -43,7 +46,7 @@ func newFleet(t *policy.Tables, own *Tables, ops operations) *fleet {
 			continue
 		}
 		f.of[d] = int32(len(f.instances))
-		in := instance{device: int32(d), loaded: -1, coming: -1, chosen: -1, sequences: int64(t.Instances[at].Sequences), kv: t.Instances[at].KV}
+		in := instance{device: int32(d), loaded: -1, coming: -1, chosen: -1, counts: make([]int32, len(t.Models)), sequences: int64(t.Instances[at].Sequences), kv: t.Instances[at].KV}
 		if r := t.Resident[d]; len(r) > 0 {
 			in.loaded = r[0]
 		}
@@ -51,6 +54,9 @@ func newFleet(t *policy.Tables, own *Tables, ops operations) *fleet {
 	}
 	return f
 }
+
+// up tells whether an instance works.
+func (in *instance) up() bool { return !in.down && !in.off }
 
 // network is the network of a served model.
 func (f *fleet) network(model int32) int32 {
@@ -95,15 +101,28 @@ func (f *fleet) need(r *request) int64 {
 	return int64(r.prompt) + int64(out)
 }
 
-// most is how many requests of a model run at once on an instance.
+// most is how many requests run at once on an instance if one of a model is among
+// them: each model that runs may ask for less than the instance takes.
 func (f *fleet) most(in *instance, model int32) int64 {
 	most, _ := f.holds(in, f.network(model))
-	if f.own.Sequences != nil {
-		if own := f.own.Sequences[int(model)*len(f.t.Kinds)+int(f.kind(in))]; own > 0 {
-			return min(most, int64(own))
+	if f.own.Sequences == nil {
+		return most
+	}
+	for m, n := range in.counts {
+		if own := f.own.Sequences[m*len(f.t.Kinds)+int(f.kind(in))]; own > 0 && (n > 0 || m == int(model)) {
+			most = min(most, int64(own))
 		}
 	}
 	return most
+}
+
+// capped tells whether as many of a model run on an instance as may.
+func (f *fleet) capped(in *instance, model int32) bool {
+	if f.own.Caps == nil {
+		return false
+	}
+	most := f.own.Caps[int(in.device)*len(f.t.Models)+int(model)]
+	return most >= 0 && in.counts[model] >= most
 }
 
 // holds is how many sequences and tokens of KV memory an instance takes with a
@@ -120,6 +139,8 @@ func (f *fleet) holds(in *instance, network int32) (sequences, kv int64) {
 func (f *fleet) room(in *instance, r *request) bool {
 	n, most := int64(len(in.running)), f.most(in, r.model)
 	switch {
+	case f.capped(in, r.model):
+		return false
 	case n == 0:
 		return true
 	case in.full > 0 && n >= int64(in.full):
@@ -132,6 +153,12 @@ func (f *fleet) room(in *instance, r *request) bool {
 // stay is the residence of a model's requests on an instance.
 func (f *fleet) stay(in *instance, model int32) time.Duration {
 	mean, _ := f.estimator(in, model, false).Residence(1)
+	return time.Duration(mean * float64(time.Second))
+}
+
+// lead is how long before its class's point a request has to start.
+func (f *fleet) lead(in *instance, model int32) time.Duration {
+	mean, _ := f.estimator(in, model, false).reach(f.classes[model].milestone)
 	return time.Duration(mean * float64(time.Second))
 }
 

@@ -1,9 +1,6 @@
 package vqueue
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // grouping is the request groups: their members, the problem that they make, and
 // the order of the queues that they stand in.
@@ -34,7 +31,8 @@ type members struct {
 func newGrouping(f *fleet, opt Options) *grouping {
 	s := &grouping{fleet: f, book: &book{}, opt: opt, problem: Problem{Kinds: len(f.t.Kinds), Models: len(f.t.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
-		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kind(&f.instances[i]), Setup: make([]float64, len(f.t.Networks))})
+		in := &f.instances[i]
+		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kind(in), Setup: make([]float64, len(f.t.Networks)), Closed: f.own.closed(in.device, len(f.t.Models))})
 	}
 	n := 2 * len(f.t.Models)
 	if !opt.OneOpen {
@@ -62,8 +60,13 @@ func (s *grouping) take(model int32, mega bool) int32 {
 	}
 	x := &s.groups[g]
 	*x = members{live: true, gen: x.gen + 1, model: model, mega: mega, first: -1, last: -1}
-	s.problem.Groups[g] = Group{Model: s.network(model)}
+	s.problem.Groups[g] = s.groupOf(model)
 	return g
+}
+
+// groupOf is an empty group of a served model.
+func (s *grouping) groupOf(model int32) Group {
+	return Group{Model: s.network(model), Class: model, Priority: s.classes[model].priority}
 }
 
 // give frees a group that is in no queue and has no members.
@@ -131,7 +134,7 @@ func (s *grouping) price(g, size int32, prompts int64) {
 		n := float64(size)
 		c.Work = r.Alpha*float64(prompts) + n*r.Beta*r.OutputMean
 		c.Variance = n * r.Beta * r.Beta * r.OutputVar
-		c.Residence, c.ResidenceVar = r.Residence(1)
+		c.Residence, c.ResidenceVar = r.reach(s.classes[x.model].milestone)
 	}
 }
 
@@ -207,5 +210,5 @@ func (s *grouping) leave(req int32) {
 // runs tells whether a group can run in a queue.
 func (s *grouping) runs(g, q int32) bool {
 	def := &s.problem.Queues[q]
-	return !math.IsInf(s.problem.Cost(g, def.Kind).Work+def.Setup[s.problem.Groups[g].Model], 1)
+	return def.takes(&s.problem.Groups[g], s.problem.Cost(g, def.Kind))
 }

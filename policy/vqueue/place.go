@@ -1,15 +1,23 @@
 package vqueue
 
-import "math"
+import (
+	"math"
+	"math/rand/v2"
+
+	"inferplan/formats/seeded"
+)
 
 // placing finds queues for requests that wait.
 type placing struct {
 	*grouping
 	probe int32 // the group by which places for a request are found
 	turn  int   // of the next queue without Balancing
+	rng   *rand.Rand
 }
 
-func newPlacing(s *grouping) placing { return placing{grouping: s, probe: s.take(0, false)} }
+func newPlacing(s *grouping) placing {
+	return placing{grouping: s, probe: s.take(0, false), rng: seeded.New(s.opt.Seed, "vqueue/place")}
+}
 
 // join finds a queue and a group for a request that waits and puts it there. home
 // is the queue that has its state; -1: none. It gives the queue. It is -1 where no
@@ -54,14 +62,14 @@ func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int
 	r, x := &p.requests[req], &p.groups[p.probe]
 	x.model, x.mega = r.model, mega
 	pg := &p.problem.Groups[p.probe]
-	*pg = Group{Model: p.network(r.model)}
+	*pg = p.groupOf(r.model)
 	for u := range pg.Deadline {
 		pg.Deadline[u] = seconds(r.deadline)
 	}
 	p.price(p.probe, 1, int64(r.prompt))
 	pg.Size = 1
 	defer func() { pg.Size = 0 }()
-	if home >= 0 && !p.instances[home].down {
+	if home >= 0 && p.instances[home].up() {
 		if place, _ := p.state.insertion(p.probe, home, never); place >= 0 {
 			return home, p.rulePlace(home, r, place)
 		}
@@ -88,9 +96,12 @@ func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int
 	return q, p.rulePlace(q, r, p.state.Len(q))
 }
 
-// dealt is the next queue in turn that can serve the probe, with a place for a
-// request.
+// dealt is the next queue in turn that can serve the probe, or with Random any, with
+// a place for a request.
 func (p *placing) dealt(r *request) (q int32, place int) {
+	if p.opt.Random {
+		p.turn = p.rng.IntN(len(p.instances))
+	}
 	for range p.instances {
 		q := int32(p.turn % len(p.instances))
 		p.turn++
@@ -103,14 +114,15 @@ func (p *placing) dealt(r *request) (q int32, place int) {
 
 // rulePlace is the place in a queue that the rule gives a request.
 func (p *placing) rulePlace(q int32, r *request, planned int) int {
+	place := p.state.Len(q)
 	if p.opt.Rule == Planned {
-		return planned
+		place = planned
 	}
 	// The last place behind all that goes first.
-	place := p.state.Len(q)
 	for place > 0 {
-		before := &p.requests[p.groups[p.state.queues[q].slots[place-1].group].first]
-		if p.opt.Rule == EDF && before.deadline <= r.deadline || p.opt.Rule == FCFS && before.arrived <= r.arrived {
+		slot := &p.state.queues[q].slots[place-1]
+		before, rank := &p.requests[p.groups[slot.group].first], p.classes[r.model].priority
+		if slot.priority < rank || slot.priority == rank && (p.opt.Rule == Planned || p.opt.Rule == EDF && before.deadline <= r.deadline || p.opt.Rule == FCFS && before.arrived <= r.arrived) {
 			break
 		}
 		place--

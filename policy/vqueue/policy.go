@@ -15,7 +15,9 @@ type Policy struct {
 	place placing
 	run   *serving
 	plan  planning
-	list  shepherd
+	pool  *pooling
+	gate  gateway
+	scale scaling
 
 	ticking bool
 }
@@ -26,8 +28,13 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	if own == nil {
 		return nil, &formats.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
 	}
-	if err := own.check(t); err != nil {
+	if err := own.check(t, &opt); err != nil {
 		return nil, err
+	}
+	if opt.Partition {
+		parted := *own
+		parted.Only = Partition(t)
+		own = &parted
 	}
 	if opt.Delta == 0 {
 		opt.Delta = 4
@@ -40,7 +47,10 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	}
 	p := &Policy{grouping: newGrouping(newFleet(t, own, newOperations(&opt)), opt)}
 	p.run = &serving{p.grouping}
-	p.place, p.plan, p.list = newPlacing(p.grouping), newPlanning(p.grouping), newShepherd(p.run)
+	p.place, p.plan, p.pool, p.scale = newPlacing(p.grouping), newPlanning(p.grouping), newPooling(p.run), newScaling(p.grouping, opt.Scale)
+	if opt.Rule == Gateway {
+		p.gate = newGateway(p.pool)
+	}
 	p.plan.sync(0)
 	return p, nil
 }
@@ -73,8 +83,11 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.Timer:
 		p.tick(now, out)
 	}
-	if p.opt.Rule == Shepherd {
-		p.list.assign(now, out)
+	switch p.opt.Rule {
+	case Shepherd:
+		shepherd{p.pool}.assign(now, out)
+	case Gateway:
+		p.gate.assign(now, out)
 	}
 }
 
@@ -87,11 +100,15 @@ func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int
 func (p *Policy) Open() int { return p.open }
 
 func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	p.note(ev)
+	p.note(ev, p.classes[ev.Model].due(ev))
 	if !p.ticking {
 		p.ticking = true
 		p.plan.sync(now)
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + p.opt.Every})
+	}
+	if p.full() {
+		p.drop(ev.Req, policy.ReasonQueueFull, out)
+		return
 	}
 	q := p.join(ev.Req, -1)
 	if q < 0 {
@@ -105,10 +122,15 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 }
 
+// full tells whether as many requests wait as may, with the one that came.
+func (p *Policy) full() bool {
+	return p.opt.QueueLimit > 0 && p.open-len(p.batches)+len(p.slots) > p.opt.QueueLimit
+}
+
 // join has a request wait, see placing.join.
 func (p *Policy) join(req, home int32) int32 {
-	if p.opt.Rule == Shepherd {
-		p.list.await(req)
+	if p.opt.Rule.pools() {
+		p.pool.await(req)
 		return -1
 	}
 	return p.place.join(req, home)
@@ -117,7 +139,7 @@ func (p *Policy) join(req, home int32) int32 {
 // drop ends a request that does not run.
 func (p *Policy) drop(req int32, why policy.Reason, out *policy.Actions) {
 	p.leave(req)
-	p.list.unpool(req)
+	p.pool.unpool(req)
 	p.unstrand(req)
 	p.end(req)
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
@@ -125,6 +147,9 @@ func (p *Policy) drop(req int32, why policy.Reason, out *policy.Actions) {
 
 func (p *Policy) finished(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	req, q := p.run.unbatch(ev.Batch)
+	if p.opt.Rule == Gateway {
+		p.gate.ended(now, req)
+	}
 	p.end(req)
 	p.run.serve(now, q, out)
 }
@@ -221,13 +246,18 @@ func (p *Policy) back(now time.Duration, ev *policy.Event, out *policy.Actions) 
 		in.kv = int64(ev.Limit)
 	}
 	p.plan.sync(now)
+	p.house()
+	p.run.serve(now, q, out)
+}
+
+// house has requests that no instance could serve wait anew.
+func (p *Policy) house() {
 	waiting := p.homeless
 	p.homeless = nil
 	for _, req := range waiting {
 		p.requests[req].homeless = false
 		p.join(req, -1)
 	}
-	p.run.serve(now, q, out)
 }
 
 // serveAll serves every queue.
@@ -243,7 +273,14 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	if p.ticking = p.open > 0; !p.ticking {
 		return
 	}
+	grown := p.scale.tick(now, p.opt.Scale.From > 0 && p.violation(now))
 	p.plan.sync(now)
+	if grown {
+		p.house()
+	}
+	if p.opt.Rule == Gateway {
+		p.gate.tick(now)
+	}
 	for i := range p.instances {
 		p.instances[i].failed, p.instances[i].full = false, 0
 		p.run.serve(now, int32(i), out)
@@ -254,6 +291,11 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	}
 }
 
+// violation tells whether any violation of a deadline is likely.
+func (p *Policy) violation(now time.Duration) bool {
+	return len(p.homeless) > 0 || p.plan.violation() || p.pool.violation(now)
+}
+
 // dropLate drops requests past their deadlines that no instance can serve, and with
 // admission all that wait.
 func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
@@ -262,7 +304,7 @@ func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 			p.drop(req, policy.ReasonWorkerLost, out)
 		}
 	}
-	for req := p.list.stuck(now); req >= 0; req = p.list.stuck(now) {
+	for req := p.pool.stuck(now); req >= 0; req = p.pool.stuck(now) {
 		p.drop(req, policy.ReasonWorkerLost, out)
 	}
 	if !p.opt.Admission {

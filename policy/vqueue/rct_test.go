@@ -3,6 +3,7 @@ package vqueue_test
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -148,7 +149,7 @@ func TestWaitingTimes(t *testing.T) {
 func TestFollowerTracksDrift(t *testing.T) {
 	base := vqueue.RCT{Alpha: 1e-4, Beta: 1e-3, PromptMean: 1000, OutputMean: 200, OutputVar: 100, Decode: 0.05, Batch: 60, Common: 0.05}
 	var f vqueue.Follower
-	if got := f.Adjust(base); got != base {
+	if got := f.Adjust(base); !reflect.DeepEqual(got, base) {
 		t.Errorf("a follower that saw nothing changes the estimator to %+v", got)
 	}
 	rng := seeded.New(1, "drift")

@@ -1,8 +1,8 @@
 package vqueue
 
 import (
+	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -44,7 +44,7 @@ func (p *planning) sync(now time.Duration) {
 		}
 		for n := range def.Setup {
 			def.Setup[n] = drain + seconds(p.loadTime(in, int32(n)))
-			if in.down || !p.may(in, int32(n)) {
+			if !in.up() || !p.may(in, int32(n)) {
 				def.Setup[n] = never
 			}
 		}
@@ -76,7 +76,9 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 		work = min(work, max(leastWork, workPerGroup*int64(len(gens))))
 		search.Run(ctx, plan, rng, work)
 		worked := plan.Work() - before
-		if plan.Total() >= began-least {
+		if p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests() {
+			plan.edf()
+		} else if plan.Total() >= began-least {
 			return dst, worked // nothing better: the order stays
 		}
 		for q := range problem.Queues {
@@ -151,6 +153,9 @@ func (p *planning) settle() {
 				p.orders[q] = append(p.orders[q], x.group)
 			}
 		}
+	}
+	for q := range p.orders { // what is new goes behind its equals
+		slices.SortStableFunc(p.orders[q], func(a, b int32) int { return cmp.Compare(p.problem.Groups[a].Priority, p.problem.Groups[b].Priority) })
 	}
 	p.state.Arrange(p.orders)
 	// A group may have come to a queue that has an open one of its model: it is open

@@ -15,8 +15,8 @@ type serving struct{ *grouping }
 func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 	in := &s.instances[q]
 	filling := s.ops.pull.fills(in)
-	for !in.down && in.coming < 0 && in.evicting == 0 {
-		g := s.state.First(q)
+	for in.up() && in.coming < 0 && in.evicting == 0 {
+		g := s.head(in, q)
 		if g < 0 {
 			if g = s.borrowed(in); g < 0 {
 				return
@@ -41,11 +41,29 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 	}
 }
 
+// head is the group that a queue serves next; -1: none. It is the first, or, while
+// as many of its class run as may, the next of the loaded model with room.
+func (s *serving) head(in *instance, q int32) int32 {
+	first := s.state.First(q)
+	if s.own.Caps == nil || first < 0 {
+		return first
+	}
+	for _, x := range s.state.queues[q].slots {
+		if x.model != in.loaded {
+			break
+		}
+		if !s.capped(in, s.groups[x.group].model) {
+			return x.group
+		}
+	}
+	return first
+}
+
 // borrowed is the group with the earliest deadline among those of other queues that
 // an instance with an empty queue can serve as it is; -1: none. Nobody who runs
 // already comes along: first members that have an answer in part stay.
 func (s *serving) borrowed(in *instance) int32 {
-	best, first := int32(-1), time.Duration(0)
+	best, first, rank := int32(-1), time.Duration(0), int32(0)
 	if s.opt.Rule != Planned || !s.ops.balance.on || in.loaded < 0 {
 		return best
 	}
@@ -55,8 +73,9 @@ func (s *serving) borrowed(in *instance) int32 {
 				continue
 			}
 			r := &s.requests[s.groups[x.group].first]
-			if r.made == 0 && r.evictions == 0 && s.room(in, r) && (best < 0 || r.deadline < first) {
-				best, first = x.group, r.deadline
+			sooner := best < 0 || x.priority < rank || x.priority == rank && r.deadline < first
+			if r.made == 0 && r.evictions == 0 && s.room(in, r) && sooner {
+				best, first, rank = x.group, r.deadline, x.priority
 			}
 		}
 	}
@@ -80,6 +99,7 @@ func (s *serving) dispatch(in *instance, req int32, out *policy.Actions) {
 	s.leave(req)
 	slot, r := s.batchFor(req), &s.requests[req]
 	in.running = append(in.running, slot)
+	in.counts[r.model]++
 	in.tokens += s.need(r)
 	pipeline := s.t.Models[r.model].FirstPipeline
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: pipeline, Model: r.model, Batch: slot, Size: 1,
@@ -96,6 +116,7 @@ func (s *serving) unbatch(slot int32) (req, q int32) {
 		in := &s.instances[i]
 		if at := slices.Index(in.running, slot); at >= 0 {
 			in.running = slices.Delete(in.running, at, at+1)
+			in.counts[r.model]--
 			in.tokens -= s.need(r)
 			if r.evicting {
 				r.evicting = false

@@ -236,7 +236,7 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 	def, g := &p.Queues[q], &p.Groups[group]
 	c := p.Cost(group, def.Kind)
 	place, delta = -1, bound
-	if math.IsInf(c.Work+def.Setup[g.Model], 1) {
+	if !def.takes(g, c) {
 		return place, delta
 	}
 	t, v, model := def.Start, def.StartVar, def.Model
