@@ -68,6 +68,7 @@ var makers = append([]maker{
 	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},
 	{"search", "replan", "400,000 queued requests planned anew", (*bench).replan},
 	{"fleet", "operations", "What operations cost (QLM, figure 4)", (*bench).operations},
+	{"fleet", "ceiling", "Throughput at the lowest load", (*bench).ceiling},
 	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
 }, sweepers()...)
 

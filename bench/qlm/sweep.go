@@ -18,7 +18,6 @@ type sweep struct {
 	axis     string
 	points   []point
 	policies []*fleet.Policy
-	seeds    int
 	claims   func(got *swept) []figures.Figure // nil: none
 }
 
@@ -86,7 +85,7 @@ func (b *bench) sweep(t *table, s *sweep) error {
 		for _, p := range s.policies {
 			c := s.points[i].Case
 			c.Policy = p
-			x, err := b.measure(d, c, max(s.seeds, sweepSeeds))
+			x, err := b.measure(d, c, sweepSeeds)
 			if err != nil {
 				return err
 			}
@@ -96,7 +95,7 @@ func (b *bench) sweep(t *table, s *sweep) error {
 		}
 		got.by = append(got.by, row)
 	}
-	t.note("%s. Means of %d seeds.", s.source, max(s.seeds, sweepSeeds))
+	t.note("%s. Means of %d seeds.", s.source, sweepSeeds)
 	if s.claims != nil {
 		for _, f := range s.claims(got) {
 			f.Command = b.command

@@ -7,7 +7,7 @@ import (
 )
 
 // few are the rows of a sweep's points.
-const few = 3000
+const few = 2000
 
 // middle is the load of most sweeps, in requests a second on four A100s.
 const middle = 10.71
@@ -42,9 +42,9 @@ var sweeps = []sweep{
 		policies: named(rivals...), claims: interactiveClaims,
 	},
 	{
-		name: "scale", source: "QLM, figures 9 and 12: W_A, one to eight instances, each 30 s after the decision", axis: "requests/s",
-		points:   pointsOf([]float64{6.12, 10.71, 15.3, 20}, func(x float64, c *fleet.Case) { c.RPS, c.Instances = x, 12 }),
-		policies: []*fleet.Policy{fleet.Scaled(4, 30*time.Second), fleet.Scaled(4, 5*time.Second), fleet.Named("QLM")}, claims: scaleClaims,
+		name: "scale", source: "QLM, figures 9 and 12: W_A, four to twelve instances, each some time after the decision", axis: "requests/s",
+		points:   pointsOf([]float64{6.12, 10.71, 20}, func(x float64, c *fleet.Case) { c.RPS, c.Instances = x, 12 }),
+		policies: []*fleet.Policy{fleet.Scaled(4, 30*time.Second), fleet.Scaled(4, 5*time.Second)}, claims: scaleClaims,
 	},
 	{
 		name: "single", source: "QLM, figures 11, 12 and 16: W_B, load from none to a long queue", axis: "requests/s",
@@ -87,7 +87,7 @@ var sweeps = []sweep{
 	{
 		name: "fleets", source: "QLM, section 8: W_A on 4 to 100 instances at the same load each", axis: "instances",
 		points: pointsOf([]float64{4, 10, 25, 50, 100}, func(x float64, c *fleet.Case) {
-			c.Instances, c.RPS, c.To = int(x), middle/4*x, min(18000, 750*int(x))
+			c.Instances, c.RPS, c.To = int(x), middle/4*x, min(8000, 500*int(x))
 		}),
 		policies: named("QLM", "SHEPHERD-like", "partition", "gateway-like"), claims: fleetsClaims,
 	},
@@ -96,17 +96,17 @@ var sweeps = []sweep{
 		points: pointsOf([]float64{4, 7, 10}, func(x float64, c *fleet.Case) {
 			c.Workload.Models = []int{0, 1, 2, 3, 6, 7}
 			c.Workload.Popularity = []float64{0.45, 0.2, 0.1, 0.05, 0.15, 0.05}
-			c.Workload.ShareGPT, c.RPS, c.Instances, c.Big, c.To = true, x, 5, 1, 6000
+			c.Workload.ShareGPT, c.RPS, c.Instances, c.Big = true, x, 5, 1
 		}),
-		policies: named(rivals...), seeds: 3, claims: llamaClaims,
+		policies: named(rivals...), claims: llamaClaims,
 	},
 }
 
 // deltas is figure 18: the size of groups.
 func deltas() *sweep {
-	s := &sweep{name: "delta", source: "QLM, figure 18: W_A, size of groups in batches", axis: "requests/s", seeds: 3, claims: deltaClaims}
+	s := &sweep{name: "delta", source: "QLM, figure 18: W_A, size of groups in batches", axis: "requests/s", claims: deltaClaims}
 	s.points = pointsOf([]float64{middle}, func(float64, *fleet.Case) {})
-	s.points[0].To = 6000
+	s.points[0].To = 2 * few
 	for _, delta := range []float64{1, 2, 4, 8, 16} {
 		s.policies = append(s.policies, fleet.WithDelta(delta))
 	}
@@ -115,9 +115,9 @@ func deltas() *sweep {
 
 // ablation leaves one operation out at a time.
 func ablation() *sweep {
-	s := &sweep{name: "ablation", source: "QLM, figures 10 and 13: operations left out on W_A (10.71 rps), W_B (9.08) and W_C (10.71)", axis: "workload (A, B, C)", seeds: 3, claims: ablationClaims}
+	s := &sweep{name: "ablation", source: "QLM, figures 10 and 13: operations left out on W_A (10.71 rps), W_B (9.08) and W_C (10.71)", axis: "workload (A, B, C)", claims: ablationClaims}
 	for i, rps := range []float64{10.71, 9.08, 10.71} {
-		s.points = append(s.points, point{x: float64(i + 1), Case: fleet.Case{Workload: &fleet.Workloads[i], RPS: rps, To: 6000, Instances: 4}})
+		s.points = append(s.points, point{x: float64(i + 1), Case: fleet.Case{Workload: &fleet.Workloads[i], RPS: rps, To: 2 * few, Instances: 4}})
 	}
 	for i := range fleet.Ablations {
 		s.policies = append(s.policies, &fleet.Ablations[i])

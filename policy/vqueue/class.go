@@ -19,7 +19,7 @@ const (
 
 // patience is after which a request whose SLO says nothing of when it starts is due
 // to start. An SLO on the time per token is kept by how many run at once.
-const patience = time.Hour
+const patience = 10 * time.Minute
 
 // class is what the SLO of a served model asks of the order of requests.
 type class struct {

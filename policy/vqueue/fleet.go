@@ -91,6 +91,11 @@ func (f *fleet) can(in *instance, network int32) bool {
 	return f.may(in, network) && f.estimator(in, f.someModel(network), false).Batch > 0
 }
 
+// serves tells whether an instance serves a model at all.
+func (f *fleet) serves(in *instance, model int32) bool {
+	return f.can(in, f.network(model)) && (f.own.Caps == nil || f.own.Caps[int(in.device)*len(f.t.Models)+int(model)] != 0)
+}
+
 // need is the KV memory that a request is counted with, in tokens: its prompt and
 // the mean answer, or the most that it may make if that is less.
 func (f *fleet) need(r *request) int64 {

@@ -66,18 +66,18 @@ func (g *gateway) assign(now time.Duration, out *policy.Actions) {
 	for q := range g.instances {
 		in := &g.instances[q]
 		for in.up() && in.coming < 0 && !in.failed {
-			network := g.next(in)
-			if network < 0 {
+			req := g.next(in, g.caps[q])
+			if req < 0 {
 				break
 			}
-			if in.loaded != network {
+			r := &g.requests[req]
+			if network := g.network(r.model); in.loaded != network {
 				if len(in.running) == 0 {
 					g.change(now, in, network, out)
 				}
 				break
 			}
-			req := g.pool[network][0]
-			if r := &g.requests[req]; !g.room(in, r) || !g.bands[r.model] && g.second(in) >= g.caps[q] {
+			if !g.room(in, r) {
 				break
 			}
 			g.unpool(req)
@@ -86,13 +86,25 @@ func (g *gateway) assign(now time.Duration, out *policy.Actions) {
 	}
 }
 
-// next is the network of the request that goes first among those that an instance
-// may serve; -1: none waits.
-func (g *gateway) next(in *instance) int32 {
-	best := int32(-1)
+// next is the request that goes first among those that an instance may take with a
+// cap on the second band; -1: none waits.
+func (g *gateway) next(in *instance, most int32) int32 {
+	best, full := int32(-1), g.second(in) >= most
 	for n := range g.pool {
-		if len(g.pool[n]) > 0 && g.can(in, int32(n)) && (best < 0 || g.before(g.pool[n][0], g.pool[best][0]) < 0) {
-			best = int32(n)
+		if !g.can(in, int32(n)) {
+			continue
+		}
+		for _, req := range g.pool[n] {
+			model := g.requests[req].model
+			if !g.bands[model] && full {
+				break
+			}
+			if g.serves(in, model) && !g.capped(in, model) {
+				if best < 0 || g.before(req, best) < 0 {
+					best = req
+				}
+				break
+			}
 		}
 	}
 	return best

@@ -270,10 +270,10 @@ func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
 // tick looks after all queues, and asks for a re-plan.
 func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	p.dropLate(now, out)
-	if p.ticking = p.open > 0; !p.ticking {
+	grown := p.scale.tick(now, p.opt.Scale.From > 0 && p.violation(now))
+	if p.ticking = p.open > 0 || p.scale.more(); !p.ticking {
 		return
 	}
-	grown := p.scale.tick(now, p.opt.Scale.From > 0 && p.violation(now))
 	p.plan.sync(now)
 	if grown {
 		p.house()

@@ -66,11 +66,9 @@ func (p *pooling) violation(now time.Duration) bool {
 // serve; -1: none.
 func (p *pooling) stuck(now time.Duration) int32 {
 	for n := range p.pool {
-		if len(p.pool[n]) == 0 || slices.ContainsFunc(p.instances, func(in instance) bool { return !in.down && p.can(&in, int32(n)) }) {
-			continue
-		}
 		for _, req := range p.pool[n] {
-			if p.requests[req].deadline <= now {
+			r := &p.requests[req]
+			if r.deadline <= now && !slices.ContainsFunc(p.instances, func(in instance) bool { return !in.down && p.serves(&in, r.model) }) {
 				return req
 			}
 		}

@@ -17,10 +17,10 @@ type Scale struct {
 type scaling struct {
 	*grouping
 	scale Scale
-	ready []time.Duration // by instance: when it is on; never: it is off
-	idle  []time.Duration // since when
-	used  time.Duration   // of instances that went off, from the decision on
-	since []time.Duration // of the decision
+	ready []time.Duration    // by instance: when it is on; never: it is off
+	idle  []time.Duration    // since when
+	spans [][2]time.Duration // of instances that went off: the decision, and the end
+	since []time.Duration    // of the decision
 }
 
 // off is the time at which an instance that is off is on.
@@ -65,7 +65,7 @@ func (x *scaling) tick(now time.Duration, violation bool) (grown bool) {
 			coming = true
 		case i >= x.scale.From && now-x.idle[i] >= x.scale.Hold:
 			in.off, x.ready[i] = true, off
-			x.used += now - x.since[i]
+			x.spans = append(x.spans, [2]time.Duration{x.since[i], now})
 		}
 	}
 	for i := range x.instances {
@@ -77,18 +77,30 @@ func (x *scaling) tick(now time.Duration, violation bool) (grown bool) {
 	return grown
 }
 
-// Used is the time of all instances until now, from the decision for each until it
+// more tells whether more instances than From are on or on their way.
+func (x *scaling) more() bool {
+	for i := x.scale.From; i < len(x.ready); i++ {
+		if x.ready[i] != off {
+			return true
+		}
+	}
+	return false
+}
+
+// Used is the time of all instances until a time, from the decision for each until it
 // went off.
-func (p *Policy) Used(now time.Duration) time.Duration {
+func (p *Policy) Used(until time.Duration) (used time.Duration) {
 	x := &p.scale
 	if x.scale.From == 0 {
-		return now * time.Duration(len(p.instances))
+		return until * time.Duration(len(p.instances))
 	}
-	used := x.used
 	for i := range p.instances {
 		if x.ready[i] != off {
-			used += now - x.since[i]
+			used += max(0, until-x.since[i])
 		}
+	}
+	for _, s := range x.spans {
+		used += min(s[1], until) - min(s[0], until)
 	}
 	return used
 }

@@ -8,6 +8,7 @@
 //	fit.go       a normal and a log-t from samples
 //	order.go     the k-th smallest of n, and so the maximum
 //	sum.go       the sum of n draws on a lattice, and a factor that all of them share
+//	plus.go      a normal variable plus one that has each of some values
 //	chance.go    P(X <= limit) >= level: exact, and as a row of a linear program
 //	scenario.go  scenarios for sample-average programs
 //	phi.go       the normal distribution function as a table, for searches

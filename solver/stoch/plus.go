@@ -54,8 +54,11 @@ const halvings = 50
 
 // Quantile implements Dist.
 func (p *plus) Quantile(share float64) float64 {
-	if !(share > 0 && share < 1) {
-		return math.Inf(int(2*share - 1))
+	if !(share > 0) {
+		return math.Inf(-1)
+	}
+	if share >= 1 {
+		return math.Inf(1)
 	}
 	q := p.normal.Quantile(share)
 	lo, hi := q+slices.Min(p.values), q+slices.Max(p.values)

@@ -47,7 +47,6 @@ var Ablations = []Policy{
 	{Name: "no warm start", Options: qlm, Cold: true},
 	{Name: "no balancing", Options: without(vqueue.Balancing)},
 	{Name: "no ordering", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Append: true, Still: true}},
-	{Name: "members by arrival", Options: vqueue.Options{Delta: 1, OneOpen: true}},
 	{Name: "new groups behind", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Append: true}},
 	{Name: "re-plan on violation", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, OnViolation: true}},
 	{Name: "means only", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Objective: vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-3}}},
