@@ -29,6 +29,8 @@ type bench struct {
 	figures []figures.Figure
 	data    string // folder of measurements and traces
 	small   bool   // the small cases only
+	rows    int    // of the trace, of a sweep's points
+	seeds   int    // of them
 	dir     string // of results and pictures
 	fleet   *fleet.Data
 }
@@ -114,6 +116,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	b := &bench{ctx: ctx, out: out, command: strings.TrimSpace("bench-qlm " + strings.Join(args, " "))}
 	f.StringVar(&b.data, "data", "../shared/data", "folder of measurements and traces")
 	f.BoolVar(&b.small, "small", false, "the small cases only")
+	f.IntVar(&b.rows, "rows", 2000, "rows of the trace that the sweeps take")
+	f.IntVar(&b.seeds, "seeds", 2, "seeds of each point of the sweeps")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"inferplan/bench/figures"
 	"inferplan/bench/picture"
@@ -52,14 +53,12 @@ func named(names ...string) []*fleet.Policy {
 	return out
 }
 
-// sweepSeeds is how many seeds each point has.
-const sweepSeeds = 2
-
 // measure runs a case with its seeds.
 func (b *bench) measure(d *fleet.Data, c fleet.Case, n int) (*pooled, error) {
 	if b.small {
 		n, c.To = 1, min(c.To, c.From+300)
 	}
+	n = max(n, 1)
 	out := &pooled{rps: c.RPS}
 	for seed := range n {
 		c.Seed = uint64(seed + 1)
@@ -85,7 +84,10 @@ func (b *bench) sweep(t *table, s *sweep) error {
 		for _, p := range s.policies {
 			c := s.points[i].Case
 			c.Policy = p
-			x, err := b.measure(d, c, sweepSeeds)
+			if c.To == 0 {
+				c.To = b.rows
+			}
+			x, err := b.measure(d, c, b.seeds)
 			if err != nil {
 				return err
 			}
@@ -95,10 +97,11 @@ func (b *bench) sweep(t *table, s *sweep) error {
 		}
 		got.by = append(got.by, row)
 	}
-	t.note("%s. Means of %d seeds.", s.source, sweepSeeds)
+	t.note("%s. Means of %d seeds, %d rows of the trace.", s.source, b.seeds, b.rows)
 	if s.claims != nil {
 		for _, f := range s.claims(got) {
 			f.Command = b.command
+			f.Note = strings.TrimLeft(f.Note+fmt.Sprintf("; %d rows, seeds %d", b.rows, b.seeds), "; ")
 			b.figures = append(b.figures, f)
 		}
 	}

@@ -6,9 +6,6 @@ import (
 	"inferplan/bench/qlm/fleet"
 )
 
-// few are the rows of a sweep's points.
-const few = 2000
-
 // middle is the load of most sweeps, in requests a second on four A100s.
 const middle = 10.71
 
@@ -17,7 +14,7 @@ func pointsOf(values []float64, change func(x float64, c *fleet.Case)) []point {
 	var out []point
 	for _, x := range values {
 		w := fleet.Workloads[0]
-		p := point{x: x, Case: fleet.Case{Workload: &w, RPS: middle, To: few, Instances: 4}}
+		p := point{x: x, Case: fleet.Case{Workload: &w, RPS: middle, Instances: 4}}
 		change(x, &p.Case)
 		out = append(out, p)
 	}
@@ -87,7 +84,7 @@ var sweeps = []sweep{
 	{
 		name: "fleets", source: "QLM, section 8: W_A on 4 to 100 instances at the same load each", axis: "instances",
 		points: pointsOf([]float64{4, 10, 25, 50, 100}, func(x float64, c *fleet.Case) {
-			c.Instances, c.RPS, c.To = int(x), middle/4*x, min(8000, 500*int(x))
+			c.Instances, c.RPS = int(x), middle/4*x
 		}),
 		policies: named("QLM", "SHEPHERD-like", "partition", "gateway-like"), claims: fleetsClaims,
 	},
@@ -106,7 +103,6 @@ var sweeps = []sweep{
 func deltas() *sweep {
 	s := &sweep{name: "delta", source: "QLM, figure 18: W_A, size of groups in batches", axis: "requests/s", claims: deltaClaims}
 	s.points = pointsOf([]float64{middle}, func(float64, *fleet.Case) {})
-	s.points[0].To = 2 * few
 	for _, delta := range []float64{1, 2, 4, 8, 16} {
 		s.policies = append(s.policies, fleet.WithDelta(delta))
 	}
@@ -117,7 +113,7 @@ func deltas() *sweep {
 func ablation() *sweep {
 	s := &sweep{name: "ablation", source: "QLM, figures 10 and 13: operations left out on W_A (10.71 rps), W_B (9.08) and W_C (10.71)", axis: "workload (A, B, C)", claims: ablationClaims}
 	for i, rps := range []float64{10.71, 9.08, 10.71} {
-		s.points = append(s.points, point{x: float64(i + 1), Case: fleet.Case{Workload: &fleet.Workloads[i], RPS: rps, To: 2 * few, Instances: 4}})
+		s.points = append(s.points, point{x: float64(i + 1), Case: fleet.Case{Workload: &fleet.Workloads[i], RPS: rps, Instances: 4}})
 	}
 	for i := range fleet.Ablations {
 		s.policies = append(s.policies, &fleet.Ablations[i])
