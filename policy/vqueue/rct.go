@@ -60,11 +60,12 @@ func (r *RCT) Wait(work float64) float64 { return max(0, r.Filling*work, r.Inter
 // noise has both, and with the error of the estimator: it was fitted to a queue that
 // varied as much.
 func (r *RCT) Waiting(work float64) stoch.Normal {
-	variance := r.Noise * work
+	wait := r.Wait(work)
+	variance := r.Noise*work + r.Common*r.Common*wait*wait
 	if r.Fitted > 0 {
 		variance += r.Noise * work * work / r.Fitted
 	}
-	return stoch.Normal{Mu: r.Wait(work), Sigma: math.Sqrt(variance)}
+	return stoch.Normal{Mu: wait, Sigma: math.Sqrt(variance)}
 }
 
 // Answered is the time to the answer of a request behind work whose answers are not
@@ -127,14 +128,6 @@ func (r *RCT) Concurrency(slo, share float64) int32 {
 func (r *RCT) Throughput() float64 {
 	work, _ := r.Work(1)
 	return r.OutputMean / work
-}
-
-// Completion is the time to the answer of a request behind work with this mean and
-// variance.
-func (r *RCT) Completion(work, variance, fill float64) stoch.Normal {
-	wait := r.Wait(work)
-	mean, rest := r.Residence(fill)
-	return stoch.Normal{Mu: wait + mean, Sigma: math.Sqrt(variance + rest + r.Common*r.Common*wait*wait)}
 }
 
 // Cost is that of a group of n requests on a queue that is filled.
