@@ -101,7 +101,7 @@ func (b *bench) sweep(t *table, s *sweep) error {
 	if s.claims != nil {
 		for _, f := range s.claims(got) {
 			f.Command = b.command
-			f.Note = strings.TrimLeft(f.Note+fmt.Sprintf("; %d rows, seeds %d", b.rows, b.seeds), "; ")
+			f.Note = strings.TrimLeft(strings.TrimRight(f.Note, "; ")+fmt.Sprintf("; %d rows, seeds %d", b.rows, b.seeds), "; ")
 			b.figures = append(b.figures, f)
 		}
 	}

@@ -76,7 +76,7 @@ func options(t *rapid.T) vqueue.Options {
 		Partition: flag("partition"), Random: flag("random"), QueueLimit: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "queue limit"), EDFAbove: rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "edf above"),
 	}
 	if flag("scale") {
-		o.Scale = vqueue.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond}
+		o.Scale = vqueue.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond, Pressure: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "pressure")}
 	}
 	for l := range o.Without {
 		o.Without[l] = flag(fmt.Sprint("without ", vqueue.LSO(l)))

@@ -66,6 +66,19 @@ func TestScaleUp(t *testing.T) {
 	}
 }
 
+// TestPressure: with a steady trickle of urgent requests one instance of three runs
+// them, without any that is late. A trickle of others brings no instance.
+func TestPressure(t *testing.T) {
+	on := func(model int32, pressure float64) float64 {
+		tab := fleet([]int32{0, 0, 0, 0}, 1, 8)
+		p := playing(t, tab, vqueue.Options{Rule: vqueue.Gateway, Scale: vqueue.Scale{From: 1, Hold: 10 * time.Second, Pressure: pressure}}, steady(6, 0, 60*time.Second, model, 100))
+		return p.pol.(*vqueue.Policy).Used(60*time.Second).Seconds() / 60
+	}
+	if urgent, others, without := on(0, 0.34), on(1, 0.34), on(0, 0); urgent < 2.5 || others > 1 || without > 1 {
+		t.Errorf("in the mean %.2f instances are on for urgent requests, %.2f for others, %.2f without pressure", urgent, others, without)
+	}
+}
+
 // TestScaleDelay: until the delay has passed one instance does all.
 func TestScaleDelay(t *testing.T) {
 	tab := fleet([]int32{0, 0}, 1, 1)

@@ -23,7 +23,11 @@ var named = map[string]Options{
 	"shepherd":    {Rule: Shepherd},
 	"partition":   {Rule: EDF, Partition: true},
 	"gateway":     {Rule: Gateway, Partition: true},
+	"chiron":      {Rule: Gateway, Scale: Scale{From: 1, Pressure: chironPressure}},
 }
+
+// chironPressure keeps two instances of three free of interactive requests, for bursts.
+const chironPressure = 1. / 3
 
 // Names lists the policies, in order.
 func Names() []string { return slices.Sorted(maps.Keys(named)) }

@@ -11,12 +11,17 @@ type Scale struct {
 	Delay time.Duration
 	// Hold is how long an instance beyond From idles before it goes off; 0 is a minute.
 	Hold time.Duration
+	// Pressure is the share of the instances that are on from which on one more comes if
+	// so many run requests of the first band, late or not: Chiron's interactive back
+	// pressure (Patke et al., 2025). 0: instances come for late requests alone.
+	Pressure float64
 }
 
 // scaling turns instances on and off.
 type scaling struct {
 	*grouping
 	scale Scale
+	bands []bool             // by served model, see urgent
 	ready []time.Duration    // by instance: when it is on; never: it is off
 	idle  []time.Duration    // since when
 	spans [][2]time.Duration // of instances that went off: the decision, and the end
@@ -30,7 +35,7 @@ func newScaling(s *grouping, scale Scale) scaling {
 	if scale.Hold == 0 {
 		scale.Hold = time.Minute
 	}
-	x := scaling{grouping: s, scale: scale}
+	x := scaling{grouping: s, scale: scale, bands: urgent(s.t)}
 	if scale.From == 0 {
 		return x
 	}
@@ -68,6 +73,7 @@ func (x *scaling) tick(now time.Duration, violation bool) (grown bool) {
 			x.spans = append(x.spans, [2]time.Duration{x.since[i], now})
 		}
 	}
+	violation = violation || x.pressed()
 	for i := range x.instances {
 		if violation && !coming && x.ready[i] == off {
 			x.ready[i], x.since[i] = now+x.scale.Delay, now
@@ -75,6 +81,28 @@ func (x *scaling) tick(now time.Duration, violation bool) (grown bool) {
 		}
 	}
 	return grown
+}
+
+// pressed tells whether as many instances as may run requests of the first band.
+func (x *scaling) pressed() bool {
+	if x.scale.Pressure == 0 {
+		return false
+	}
+	on, busy := 0, 0
+	for i := range x.instances {
+		in := &x.instances[i]
+		if !in.up() {
+			continue
+		}
+		on++
+		for m, n := range in.counts {
+			if n > 0 && x.bands[m] {
+				busy++
+				break
+			}
+		}
+	}
+	return float64(busy) > x.scale.Pressure*float64(on)
 }
 
 // more tells whether more instances than From are on or on their way.
