@@ -20,6 +20,14 @@ type ClassReport struct {
 	E2EP99US   Micros  `json:"e2e_p99_us"`
 	TTFTP99US  Micros  `json:"ttft_p99_us"`
 	TPOTP99US  Micros  `json:"tpot_p99_us"`
+	// What is asked of the class, where it is the same of all its models, and what came
+	// of it at the percentile.
+	Of                    string `json:"of,omitempty"`
+	SLOUS                 Micros `json:"slo_us,omitempty"`
+	Percentile            string `json:"percentile,omitempty"`
+	AtPercentileUS        Micros `json:"at_percentile_us,omitempty"`
+	WaitingSLOUS          Micros `json:"waiting_slo_us,omitempty"`
+	WaitingAtPercentileUS Micros `json:"waiting_at_percentile_us,omitempty"`
 }
 
 // DeviceTime is how the time of all devices was spent, as shares of it.
@@ -59,5 +67,11 @@ func (t *TokenReport) checkTokens(c *checker) {
 			c.fail(at+".requests", integer64(k.Requests), "0 or more", "")
 		}
 		c.share(at+".attainment", k.Attainment)
+		if k.Of != "" {
+			c.oneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
+		}
+		if k.Percentile != "" {
+			c.percentile(k.Percentile, at+".percentile")
+		}
 	}
 }

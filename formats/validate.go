@@ -165,6 +165,11 @@ func ParsePercentile(text string) (float64, error) {
 	return 0, fmt.Errorf("%s is not a percentile between p0 and p100, such as p99", quote(text))
 }
 
+// PercentileName writes what ParsePercentile reads.
+func PercentileName(share float64) string {
+	return "p" + strconv.FormatFloat(100*share, 'g', 8, 64)
+}
+
 func (c *checker) percentile(text, path string) {
 	if _, err := ParsePercentile(text); err != nil {
 		c.fail(path, "the text "+quote(text), "a percentile between p0 and p100", "write it like p99")

@@ -103,7 +103,7 @@ func (t *Tables) addQueuePipelines(q *formats.QueuePlan) {
 		m := &t.Models[i]
 		k := &q.Classes[i]
 		m.Prompt, m.Output, m.Sessions = k.Prompt, k.Output, k.Sessions
-		m.Of, m.Priority, m.FirstPipeline, m.NumPipelines = k.Of, int32(k.Priority), int32(i), 1
+		m.Of, m.Priority, m.Waiting, m.FirstPipeline, m.NumPipelines = k.Of, int32(k.Priority), k.WaitingUS.D(), int32(i), 1
 		network := t.networkOf(m.Name)
 		stage := Stage{Pipeline: int32(i), FirstDevice: int32(len(t.StageDevices)), LastBlock: 1, Infer: []time.Duration{1}}
 		for d := range t.Devices {

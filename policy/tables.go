@@ -52,6 +52,8 @@ type Model struct {
 	NumPipelines  int32
 	Of            string // figure that the SLO is of, formats.OfTTFT or OfTPOT; empty: end to end
 	Priority      int32  // lower goes first
+	// Waiting is an SLO on the time from the arrival to the first iteration; 0: none.
+	Waiting time.Duration
 	// Prompt and Output are what requests to language models are simulated with; nil:
 	// a trace brings their lengths.
 	Prompt, Output *formats.Lengths

@@ -56,7 +56,8 @@ type server struct {
 type life struct {
 	prompt, output, made int32
 	session              int64
-	kept                 int32 // device beside which its KV is, plus one
+	ran                  time.Duration // its first iteration; below 0: none so far
+	kept                 int32         // device beside which its KV is, plus one
 }
 
 // newServers makes the host where the tables say what instances cost.
@@ -154,7 +155,7 @@ func (h *servers) lifeOf(task int32) *life {
 	f := &h.lives[task]
 	if t := &h.tasks[task]; !t.begun {
 		t.begun = true
-		*f = life{output: h.truth.Tokens(task)}
+		*f = life{output: h.truth.Tokens(task), ran: -1}
 		if p, ok := h.truth.(Prompter); ok {
 			f.prompt, f.session = p.Prompt(task)
 		}
@@ -178,6 +179,9 @@ func (h *servers) step(d int32) {
 	}
 	s.ran += h.counted(h.now, h.now+took)
 	for _, slot := range began {
+		if f := h.lifeOf(h.members(slot)[0]); f.ran < 0 {
+			f.ran = h.now
+		}
 		h.begun.push(item{what: isAdmitted, host: 1, serial: h.batches[slot].serial, batch: slot, device: d, start: h.now})
 	}
 	h.at(h.now+took, policy.TokenProgress, h.sequence(), item{what: isStep, host: 1, device: d, epoch: s.epoch})

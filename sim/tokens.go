@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -53,7 +54,9 @@ type TokenResult struct {
 }
 
 // tokenClass gathers one model, or one class of it.
-type tokenClass struct{ e2e, ttft, tpot []time.Duration }
+type tokenClass struct {
+	e2e, ttft, tpot, waits []time.Duration
+}
 
 // tokens is the ending of requests that have one task each on an instance.
 type tokens struct {
@@ -61,6 +64,10 @@ type tokens struct {
 	host *servers
 	seen []time.Duration // by task: its first token
 	res  TokenResult
+}
+
+func (c *tokenClass) add(o *tokenClass) {
+	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, o.e2e...), append(c.ttft, o.ttft...), append(c.tpot, o.tpot...), append(c.waits, o.waits...)
 }
 
 func newTokens(l *loop) ending {
@@ -84,7 +91,8 @@ func (e *tokens) first(task int32) {
 	e.seen[task] = e.l.now
 }
 
-// last judges a request by the figure that its SLO is of.
+// last judges a request by the figure that its SLO is of, and by how long it waited
+// where there is an SLO on that.
 func (e *tokens) last(task, made int32) {
 	q := &e.l.requests[task]
 	if q.state != waiting {
@@ -103,11 +111,15 @@ func (e *tokens) last(task, made int32) {
 	case formats.OfTPOT:
 		q.deadline = judged(answered, tpot <= slo)
 	}
+	waited := e.host.lifeOf(task).ran - q.arrived
+	if m.Waiting > 0 && waited > m.Waiting {
+		q.deadline = judged(answered, false)
+	}
 	if !e.l.acc.Counted(q.arrived) {
 		return
 	}
 	c := &e.res.classes[q.model]
-	c.e2e, c.ttft = append(c.e2e, e2e), append(c.ttft, ttft)
+	c.e2e, c.ttft, c.waits = append(c.e2e, e2e), append(c.ttft, ttft), append(c.waits, waited)
 	if made > 1 {
 		c.tpot = append(c.tpot, tpot)
 	}
@@ -153,7 +165,7 @@ func poolTokens(out *Result, runs []*Result) {
 		all.Cached, all.Prompt, all.PeakKV = all.Cached+t.Cached, all.Prompt+t.Prompt, max(all.PeakKV, t.PeakKV)
 		for i := range t.classes {
 			a, c := &all.classes[i], &t.classes[i]
-			a.e2e, a.ttft, a.tpot = append(a.e2e, c.e2e...), append(a.ttft, c.ttft...), append(a.tpot, c.tpot...)
+			a.add(c)
 		}
 	}
 	out.setTokens(all)
@@ -185,15 +197,42 @@ func (t *TokenResult) class(name string, models []formats.ModelReport) formats.C
 	for i := range t.kinds {
 		if t.kinds[i].Class == name {
 			c, m := &t.classes[i], &models[i]
-			all.e2e, all.ttft, all.tpot = append(all.e2e, c.e2e...), append(all.ttft, c.ttft...), append(all.tpot, c.tpot...)
+			all.add(c)
 			o.Add(report.Outcomes{Requests: m.Requests, Completed: m.Completed, Late: m.Late})
 		}
 	}
-	p99 := func(list []time.Duration) formats.Micros {
+	at := func(list []time.Duration, share float64) formats.Micros {
 		slices.Sort(list)
-		return formats.Micros(report.Percentile(list, 0.99))
+		return formats.Micros(report.Percentile(list, share))
 	}
-	return formats.ClassReport{Class: name, Requests: o.Requests, Attainment: o.Attained(), E2EP99US: p99(all.e2e), TTFTP99US: p99(all.ttft), TPOTP99US: p99(all.tpot)}
+	out := formats.ClassReport{Class: name, Requests: o.Requests, Attainment: o.Attained(), E2EP99US: at(all.e2e, 0.99), TTFTP99US: at(all.ttft, 0.99), TPOTP99US: at(all.tpot, 0.99)}
+	if m := t.asked(name); m != nil && m.Percentile > 0 {
+		figure := map[string][]time.Duration{"": all.e2e, formats.OfE2E: all.e2e, formats.OfTTFT: all.ttft, formats.OfTPOT: all.tpot}[m.Of]
+		out.Of, out.SLOUS, out.Percentile, out.AtPercentileUS = cmp.Or(m.Of, formats.OfE2E), formats.Micros(m.SLO), formats.PercentileName(m.Percentile), at(figure, m.Percentile)
+		if m.Waiting > 0 {
+			out.WaitingSLOUS, out.WaitingAtPercentileUS = formats.Micros(m.Waiting), at(all.waits, m.Percentile)
+		}
+	}
+	return out
+}
+
+// asked is a model of a class that is asked the same as all others of it; nil: there
+// are several SLOs.
+func (t *TokenResult) asked(name string) *policy.Model {
+	var first *policy.Model
+	for i := range t.kinds {
+		m := &t.kinds[i]
+		if m.Class != name {
+			continue
+		}
+		if first == nil {
+			first = m
+		}
+		if m.SLO != first.SLO || m.Of != first.Of || m.Percentile != first.Percentile || m.Waiting != first.Waiting {
+			return nil
+		}
+	}
+	return first
 }
 
 // deviceTime is how the time of all devices was spent.

@@ -9,6 +9,12 @@
 //	orders.go    orders by size and load: list, greedy and search against the bound
 //	chance.go    plans under random times: chance constraints and the smooth objective
 //	replan.go    400,000 queued requests planned anew
+//	waits.go     waiting and completion times, predicted
+//	fleet.go     policies on four A100s (package fleet), and the ceiling of throughput
+//	operations.go  what swaps, evictions and loads cost
+//	sweep.go     one quantity varied: table, picture, what the paper claims
+//	sweeps.go    the quantities: those of the paper's figures, and the ablation
+//	claims.go    the paper's claims row by row
 //	sizing.go    GPUs that policies need (package sizing)
 //
 // Times are CPU times of this process, so other work on the machine does not count,

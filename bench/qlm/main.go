@@ -17,6 +17,7 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/qlm/fleet"
 )
 
 // bench is what the tables are made from.
@@ -28,6 +29,10 @@ type bench struct {
 	figures []figures.Figure
 	data    string // folder of measurements and traces
 	small   bool   // the small cases only
+	rows    int    // of the trace, of a sweep's points
+	seeds   int    // of them
+	dir     string // of results and pictures
+	fleet   *fleet.Data
 }
 
 // table is a table in the making.
@@ -49,11 +54,14 @@ func (t *table) note(format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-// makers are the tables in order, by part.
-var makers = []struct {
+// maker makes a table of a part.
+type maker struct {
 	part, name, title string
 	make              func(*bench, *table) error
-}{
+}
+
+// makers are the tables in order, by part.
+var makers = append([]maker{
 	{"instance", "instance", "Instance model against real vLLM runs, 300 requests each", (*bench).instances},
 	{"instance", "fits", "Fit of an iteration to measured layers", (*bench).fits},
 	{"instance", "waits", "Waiting and completion times of drained queues, predicted", (*bench).waits},
@@ -61,8 +69,24 @@ var makers = []struct {
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
 	{"search", "chance", "Late requests under random times: mean (95th percentile) of 400 draws, and requests in groups that end late", (*bench).chance},
 	{"search", "replan", "400,000 queued requests planned anew", (*bench).replan},
+	{"fleet", "operations", "What operations cost (QLM, figure 4)", (*bench).operations},
+	{"fleet", "ceiling", "Throughput at the lowest load", (*bench).ceiling},
 	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
 	{"sizing", "sizing", "GPUs for 99 % of interactive and 99 % of batch requests in time", (*bench).sizings},
+}, sweepers()...)
+
+// sweepers make the tables of sweeps.
+func sweepers() []maker {
+	var out []maker
+	add := func(s *sweep) {
+		out = append(out, maker{"sweeps", s.name, s.source, func(b *bench, t *table) error { return b.sweep(t, s) }})
+	}
+	add(ablation())
+	add(deltas())
+	for i := range sweeps {
+		add(&sweeps[i])
+	}
+	return out
 }
 
 func main() {
@@ -93,6 +117,8 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	b := &bench{ctx: ctx, out: out, command: strings.TrimSpace("bench-qlm " + strings.Join(args, " "))}
 	f.StringVar(&b.data, "data", "../shared/data", "folder of measurements and traces")
 	f.BoolVar(&b.small, "small", false, "the small cases only")
+	f.IntVar(&b.rows, "rows", 2000, "rows of the trace that the sweeps take")
+	f.IntVar(&b.seeds, "seeds", 2, "seeds of each point of the sweeps")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -108,6 +134,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 			}
 		}
 	}
+	b.dir = *dir
 	if b.keep, err = openKeep(filepath.Join(*dir, "results.jsonl"), *fresh); err != nil {
 		return err
 	}

@@ -14,9 +14,9 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 	}
 	var rows [][]string
 	for _, k := range t.Classes {
-		rows = append(rows, []string{orDash(k.Class), fmt.Sprint(k.Requests), percent(k.Attainment), ms(k.E2EP99US.D()), ms(k.TTFTP99US.D()), ms(k.TPOTP99US.D())})
+		rows = append(rows, []string{orDash(k.Class), fmt.Sprint(k.Requests), percent(k.Attainment), ms(k.E2EP99US.D()), ms(k.TTFTP99US.D()), ms(k.TPOTP99US.D()), askedOf(&k)})
 	}
-	if err := p.table("lrrrrr", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms"}, rows); err != nil {
+	if err := p.table("lrrrrrl", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms", "asked"}, rows); err != nil {
 		return err
 	}
 	if t.Swaps != nil && t.Loads != nil && t.Evictions != nil {
@@ -29,6 +29,19 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 		fmt.Fprintf(p.out, "device time: running %s, loading %s, idle %s\n", percent(d.Running), percent(d.Loading), percent(d.Idle))
 	}
 	return nil
+}
+
+// askedOf is what is asked of a class beside what came of it.
+func askedOf(k *formats.ClassReport) string {
+	if k.Of == "" {
+		return ""
+	}
+	name := map[string]string{formats.OfE2E: "e2e", formats.OfTTFT: "TTFT", formats.OfTPOT: "TPOT"}[k.Of]
+	text := fmt.Sprintf("%s %s: %s of %s ms", name, k.Percentile, ms(k.AtPercentileUS.D()), ms(k.SLOUS.D()))
+	if k.WaitingSLOUS > 0 {
+		text += fmt.Sprintf(", waiting %s of %s ms", ms(k.WaitingAtPercentileUS.D()), ms(k.WaitingSLOUS.D()))
+	}
+	return text
 }
 
 func orDash(s string) string {

@@ -1,17 +1,24 @@
 package balance
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
 )
 
 // Name is the policy's name in plans and flags.
 const Name = "balance"
 
+// PriorityName is the name of the balancer before servers that schedule by priority.
+const PriorityName = "priority"
+
 // Policy is the load balancer.
 type Policy struct {
 	t       *policy.Tables
+	ranks   []int32    // by served model: its priority at the servers, lower first
 	list    []instance // by device
 	batches []batch
 	free    []int32 // batch slots
@@ -39,11 +46,41 @@ type batch struct {
 
 // New makes the policy over tables with instances.
 func New(t *policy.Tables) *Policy {
-	p := &Policy{t: t, list: make([]instance, len(t.Devices))}
+	p := &Policy{t: t, list: make([]instance, len(t.Devices)), ranks: make([]int32, len(t.Models))}
+	for m := range p.ranks {
+		p.ranks[m] = t.Models[m].Priority
+	}
 	for d := range p.list {
 		p.reset(int32(d))
 	}
 	return p
+}
+
+// NewPriority is New before servers that all schedule by priority, as vLLM does with
+// --scheduling-policy priority: lower first, and pre-emption for want of KV memory
+// alone. Where a plan gives all classes the same priority, those with the shorter SLO
+// are the more urgent.
+func NewPriority(t *policy.Tables) (*Policy, error) {
+	for i := range t.Instances {
+		if s := t.Instances[i].Server; s == nil || !s.Priority {
+			return nil, &formats.Error{Path: fmt.Sprintf("queue.instances[%d].scheduling", i), Found: "first come, first served", Expected: formats.SchedulePriority,
+				Hint: "the policy " + PriorityName + " leaves the order to servers that know priorities"}
+		}
+	}
+	p := New(t)
+	if slices.Min(p.ranks) < slices.Max(p.ranks) {
+		return p, nil
+	}
+	var slos []time.Duration
+	for m := range t.Models {
+		slos = append(slos, t.Models[m].SLO)
+	}
+	slices.Sort(slos)
+	slos = slices.Compact(slos)
+	for m := range p.ranks {
+		p.ranks[m] = int32(slices.Index(slos, t.Models[m].SLO))
+	}
+	return p, nil
 }
 
 // reset is an instance as the plan has it.
@@ -157,7 +194,7 @@ func (p *Policy) dispatch(now time.Duration, r request, d int32, out *policy.Act
 	m := &p.t.Models[r.model]
 	pl := &p.t.Pipelines[m.FirstPipeline]
 	out.List = append(out.List, policy.Action{
-		Kind: policy.Dispatch, HopCount: 1, Pipeline: m.FirstPipeline, Model: r.model, Batch: slot, Size: 1, Tag: m.Priority,
+		Kind: policy.Dispatch, HopCount: 1, Pipeline: m.FirstPipeline, Model: r.model, Batch: slot, Size: 1, Tag: p.ranks[r.model],
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)),
 	})
 	out.Tasks = append(out.Tasks, r.req)

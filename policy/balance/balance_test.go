@@ -3,6 +3,7 @@ package balance
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,5 +114,43 @@ func BenchmarkBalance(b *testing.B) {
 		ev.Kind, ev.Batch, ev.Device = policy.BatchFinished, out.List[0].Batch, out.Hops[0].Device
 		out.Reset()
 		p.Handle(0, &ev, &out)
+	}
+}
+
+// TestPriority: the balancer before servers that schedule by priority gives each
+// class its rank, and refuses servers that do not.
+func TestPriority(t *testing.T) {
+	tab := tables(t, 2)
+	if _, err := NewPriority(tab); err == nil || !strings.Contains(err.Error(), "queue.instances[0].scheduling: found first come, first served, expected priority") {
+		t.Fatalf("servers without priorities: %v", err)
+	}
+	for i := range tab.Instances {
+		tab.Instances[i].Server.Priority = true
+	}
+	for _, c := range []struct {
+		priorities [2]int32
+		slos       [2]time.Duration
+		want       [2]int32
+	}{
+		{[2]int32{0, 3}, [2]time.Duration{9, 1}, [2]int32{0, 3}},
+		{[2]int32{0, 0}, [2]time.Duration{9 * time.Second, time.Second}, [2]int32{1, 0}},
+		{[2]int32{0, 0}, [2]time.Duration{time.Second, time.Second}, [2]int32{0, 0}},
+	} {
+		for m := range tab.Models {
+			tab.Models[m].Priority, tab.Models[m].SLO = c.priorities[m], c.slos[m]
+		}
+		p, err := NewPriority(tab)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m := range int32(2) {
+			p.reset(m)
+			p.list[m].network = m
+			var out policy.Actions
+			p.dispatch(0, request{m, m}, m, &out)
+			if got := out.List[0].Tag; got != c.want[m] {
+				t.Errorf("priorities %v, SLOs %v: model %d is sent with %d, want %d", c.priorities, c.slos, m, got, c.want[m])
+			}
+		}
 	}
 }

@@ -107,6 +107,12 @@ func queues() map[string]maker {
 			return balance.New(t), nil
 		},
 	}
+	out[balance.PriorityName] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		if len(params) > 0 {
+			return nil, fmt.Errorf("policy %s has no parameters, found %v", balance.PriorityName, slices.Sorted(maps.Keys(params)))
+		}
+		return balance.NewPriority(t)
+	}
 	for _, name := range vqueue.Names() {
 		out[name] = func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 			opt, err := vqueue.Parse(name, params)

@@ -40,7 +40,7 @@ func TestKinds(t *testing.T) {
 		t.Errorf("policy gear for a pool plan: %v", err)
 	}
 	for _, name := range policies.Names() {
-		if name == "gear" || name == "balance" || slices.Contains(vqueue.Names(), name) || slices.Contains(drop.Names(), name) ||
+		if name == "gear" || name == "balance" || name == "priority" || slices.Contains(vqueue.Names(), name) || slices.Contains(drop.Names(), name) ||
 			name != reactive.Name && slices.Contains(workflow.Names(), name) {
 			continue
 		}

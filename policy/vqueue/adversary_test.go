@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 	"inferplan/policy/conform"
@@ -69,14 +70,43 @@ func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
 func options(t *rapid.T) vqueue.Options {
 	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	o := vqueue.Options{
-		Rule: vqueue.Rule(rapid.IntRange(0, 3).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
+		Rule: vqueue.Rule(rapid.IntRange(0, 4).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
 		Members: vqueue.Members(rapid.IntRange(0, 1).Draw(t, "members")), OneOpen: flag("one open"), Append: flag("append"),
 		OnViolation: flag("on violation"), Still: flag("still"), Admission: flag("admission"), Every: 50 * time.Millisecond,
+		Partition: flag("partition"), Random: flag("random"), QueueLimit: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "queue limit"), EDFAbove: rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "edf above"),
+	}
+	if flag("scale") {
+		o.Scale = vqueue.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond, Pressure: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "pressure")}
 	}
 	for l := range o.Without {
 		o.Without[l] = flag(fmt.Sprint("without ", vqueue.LSO(l)))
 	}
 	return o
+}
+
+// asks draws what the classes ask for: figures, waiting times, priorities, caps and
+// limits of what runs beside them.
+func asks(t *rapid.T, tab *policy.Tables, caps bool) {
+	own := vqueue.Of(tab)
+	for range tab.Devices[1:] {
+		for range tab.Models {
+			if caps {
+				own.Caps = append(own.Caps, int32(rapid.IntRange(-1, 3).Draw(t, "cap")))
+			}
+		}
+	}
+	for m := range tab.Models {
+		x := &tab.Models[m]
+		x.Of = rapid.SampledFrom([]string{"", formats.OfTTFT, formats.OfTPOT}).Draw(t, "of")
+		x.Priority = int32(rapid.IntRange(0, 1).Draw(t, "priority"))
+		x.Waiting = rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond}).Draw(t, "waiting")
+		if caps {
+			own.Caps = append(own.Caps, int32(rapid.IntRange(-1, 3).Draw(t, "cap")))
+		}
+		for range tab.Kinds {
+			own.Sequences = append(own.Sequences, int32(rapid.IntRange(0, 3).Draw(t, "sequences")))
+		}
+	}
 }
 
 // Whatever an interpreter may do to it within the contract, with any options, the
@@ -86,6 +116,7 @@ func TestPolicyAgainstAnAdversary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tab := fleet([]int32{0, 1, 0}[:rapid.IntRange(1, 3).Draw(t, "instances")], rapid.IntRange(1, 3).Draw(t, "networks"), 4)
 		opt := options(t)
+		asks(t, tab, opt.Rule != vqueue.Shepherd)
 		pol, err := vqueue.New(tab, opt)
 		if err != nil {
 			t.Fatal(err)

@@ -17,13 +17,24 @@
 //	cluster.go    requests into groups: k-means++, split by size (Algorithm 1)
 //	rct.go        the estimator of completion times (equations 1 to 5), corrected
 //	follow.go     the estimator recalibrated while requests finish
-//	tables.go     what the policy knows and how it is steered: operations, rules
-//	queueplan.go  the tables compiled from a plan of queues, policies by name
+//	tables.go     what the policy knows and how it is steered: rules, options
+//	queueplan.go  the tables compiled from a plan of queues
+//	options.go    policies by name, parameters
 //	policy.go     Policy: events; requests that come, end, come back, or find no instance
-//	groups.go     groups that are open, and where requests join
-//	serve.go      pulling, changes of model, eviction
+//	book.go       the requests that the policy has, and their batches
+//	class.go      when a request is due: SLOs by figure, SLOs on waiting, priorities
+//	fleet.go      instances: what runs, what fits, caps of classes
+//	lso.go        the operations, a type each, with the memory that they take
+//	groups.go     groups: members, costs, which are open
+//	place.go      where requests join
+//	serve.go      pulling, changes of model
+//	evict.go      eviction
 //	replan.go     the problem at an instant, the search beside the loop, its result
+//	scale.go      instances that come and go (appendix A.3)
+//	pool.go       one list for all instances, for the next two
 //	shepherd.go   the rule like SHEPHERD
+//	gateway.go    the rule like an inference gateway: bands, an adaptive cap
+//	partition.go  instances of their own for models
 //
 // # Objective
 //
@@ -54,6 +65,24 @@
 // brought up to the time and a search begins beside the loop. Its result names
 // groups with the generation of their index, so a result that comes late passes over
 // what is gone, and what is new keeps its place at the end.
+//
+// # What classes ask for
+//
+// An SLO is of the whole answer, of its first token, or of the time per token. The
+// first two say by when a request has to be at a point of its way, and the problem
+// counts from its start to that point alone. An SLO on waiting is about the start
+// itself, and counts where it asks for the earlier one. The time per token is kept by
+// how many run at once: no more than its share of requests bears. Priorities are
+// strict in every queue: the search orders only what is equal (appendix A.3).
+//
+// A cap bounds how many of a class run at once on an instance. What is behind it in the
+// queue passes it. A cap of 0 keeps the class away, so that caps split a fleet.
+//
+// # Where deadlines cannot be met
+//
+// Requests are late in the order that costs least. Instead, options drop what is
+// late before it starts or what comes while too many wait, order queues by
+// deadline, or turn on further instances, which work after a delay (appendix A.3).
 //
 // # How the search is fast
 //

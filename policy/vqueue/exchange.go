@@ -24,7 +24,7 @@ func (x *Search) exchange(heat float64) {
 	}
 	rise := s.total - before
 	for _, q := range x.savedQ {
-		if !s.ranked(q) {
+		if !s.queues[q].ranked() {
 			rise = math.Inf(1)
 		}
 	}
@@ -51,7 +51,7 @@ func (x *Search) swap(a, b int32) {
 	la, lb := s.queues[a].slots, s.queues[b].slots
 	fromA, toA := x.piece(len(la))
 	fromB, toB := x.piece(len(lb))
-	if fromA == toA && fromB == toB || !s.fits(la[fromA:toA], b) || !s.fits(lb[fromB:toB], a) {
+	if fromA == toA && fromB == toB || !s.p.fits(la[fromA:toA], b) || !s.p.fits(lb[fromB:toB], a) {
 		return
 	}
 	x.save(a)
@@ -101,22 +101,11 @@ func (x *Search) move(q int32) {
 	s.work += int64(len(l)-min(from, at))/2 + 1
 }
 
-// ranked tells whether a queue keeps the priorities.
-func (s *State) ranked(q int32) bool {
-	slots := s.queues[q].slots
-	for i := 1; i < len(slots); i++ {
-		if slots[i].priority < slots[i-1].priority {
-			return false
-		}
-	}
-	return true
-}
-
 // fits tells whether all groups of a piece can run in a queue.
-func (s *State) fits(piece []slot, q int32) bool {
-	def := &s.p.Queues[q]
+func (p *Problem) fits(piece []slot, q int32) bool {
+	def := &p.Queues[q]
 	for i := range piece {
-		if math.IsInf(s.p.Cost(piece[i].group, def.Kind).Work+def.Setup[piece[i].model], 1) {
+		if g := piece[i].group; !def.takes(&p.Groups[g], p.Cost(g, def.Kind)) {
 			return false
 		}
 	}

@@ -1,6 +1,11 @@
 package vqueue
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+
+	"inferplan/policy"
+)
 
 // Check holds the policy's books: every open request waits in one group, runs, or is
 // homeless; groups have the members that they count and stand in one queue.
@@ -30,7 +35,7 @@ func (p *Policy) Check() error {
 	}
 	for g := range p.groups {
 		x := &p.groups[g]
-		if int32(g) == p.probe || !x.live {
+		if int32(g) == p.place.probe || !x.live {
 			if p.state.Where(int32(g)) >= 0 {
 				return fmt.Errorf("group %d is free and in a queue", g)
 			}
@@ -61,4 +66,22 @@ func (p *Policy) Check() error {
 		}
 	}
 	return nil
+}
+
+// Due is when a request of an event is due, and how long before it has to start on
+// the first instance.
+func (p *Policy) Due(ev *policy.Event) (due, lead time.Duration) {
+	return p.classes[ev.Model].due(ev), p.lead(&p.instances[0], ev.Model)
+}
+
+// Waiting is how many requests wait or run by instance.
+func (p *Policy) Waiting() []int {
+	out := make([]int, len(p.instances))
+	for q := range out {
+		out[q] = len(p.instances[q].running)
+		for _, x := range p.state.queues[q].slots {
+			out[q] += int(p.groups[x.group].size)
+		}
+	}
+	return out
 }

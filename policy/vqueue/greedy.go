@@ -44,6 +44,16 @@ func (s *State) InsertBest(group int32) bool {
 	return true
 }
 
+// edf orders every queue by deadline.
+func (s *State) edf() {
+	orders := make([][]int32, len(s.queues))
+	for q := range orders {
+		orders[q] = s.Order(int32(q), nil)
+		slices.SortFunc(orders[q], s.p.byDeadline)
+	}
+	s.Arrange(orders)
+}
+
 // ListEDF inserts every group that is in no queue, by deadline, at the end of the
 // queue where it ends first: earliest deadline first as a plan.
 func (s *State) ListEDF() {
@@ -64,6 +74,9 @@ func (s *State) ListEDF() {
 				end, model = l.slots[n-1].end, l.slots[n-1].model
 			}
 			c := p.Cost(g, def.Kind)
+			if !def.takes(&p.Groups[g], c) {
+				continue
+			}
 			if end += def.change(model, p.Groups[g].Model) + c.Work + c.Residence; end < best {
 				best, queue = end, int32(q)
 			}

@@ -1,94 +1,132 @@
 package vqueue
 
-import (
-	"math"
-	"time"
-)
+import "slices"
 
-// takeGroup gives an empty group.
-func (p *Policy) takeGroup(model int32, mega bool) int32 {
-	var g int32
-	if n := len(p.spare); n > 0 {
-		g = p.spare[n-1]
-		p.spare = p.spare[:n-1]
-	} else {
-		g = int32(len(p.groups))
-		p.groups = append(p.groups, members{})
-		p.problem.Groups = append(p.problem.Groups, Group{})
-		for range p.problem.Kinds {
-			p.problem.Costs = append(p.problem.Costs, Cost{})
-		}
-		p.state.where = append(p.state.where, -1)
+// grouping is the request groups: their members, the problem that they make, and
+// the order of the queues that they stand in.
+type grouping struct {
+	*fleet
+	*book
+	opt Options
+
+	groups   []members // by index of Problem.Groups
+	spare    []int32   // groups that are free
+	joinable []int32   // open groups, see joinableAt
+	problem  Problem
+	state    *State
+}
+
+// members is what is in a group beside Problem.Groups.
+type members struct {
+	live        bool
+	gen         int32 // counts uses of the index
+	model       int32
+	mega        bool
+	first, last int32 // requests
+	size        int32
+	prompts     int64
+}
+
+// newGrouping has a queue for each instance, and no groups.
+func newGrouping(f *fleet, opt Options) *grouping {
+	s := &grouping{fleet: f, book: &book{}, opt: opt, problem: Problem{Kinds: len(f.t.Kinds), Models: len(f.t.Networks), Objective: opt.Objective}}
+	for i := range f.instances {
+		in := &f.instances[i]
+		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kind(in), Setup: make([]float64, len(f.t.Networks)), Closed: f.own.closed(in.device, len(f.t.Models))})
 	}
-	x := &p.groups[g]
+	n := 2 * len(f.t.Models)
+	if !opt.OneOpen {
+		n *= len(f.instances)
+	}
+	s.joinable = slices.Repeat([]int32{-1}, n)
+	s.state = NewState(&s.problem)
+	return s
+}
+
+// take gives an empty group.
+func (s *grouping) take(model int32, mega bool) int32 {
+	var g int32
+	if n := len(s.spare); n > 0 {
+		g = s.spare[n-1]
+		s.spare = s.spare[:n-1]
+	} else {
+		g = int32(len(s.groups))
+		s.groups = append(s.groups, members{})
+		s.problem.Groups = append(s.problem.Groups, Group{})
+		for range s.problem.Kinds {
+			s.problem.Costs = append(s.problem.Costs, Cost{})
+		}
+		s.state.where = append(s.state.where, -1)
+	}
+	x := &s.groups[g]
 	*x = members{live: true, gen: x.gen + 1, model: model, mega: mega, first: -1, last: -1}
-	p.problem.Groups[g] = Group{Model: p.network(model)}
+	s.problem.Groups[g] = s.groupOf(model)
 	return g
 }
 
-// network is the network of a served model.
-func (p *Policy) network(model int32) int32 {
-	return p.t.Pipelines[p.t.Models[model].FirstPipeline].Network
+// groupOf is an empty group of a served model.
+func (s *grouping) groupOf(model int32) Group {
+	return Group{Model: s.network(model), Class: model, Priority: s.classes[model].priority}
 }
 
-// giveGroup frees a group that is in no queue and has no members.
-func (p *Policy) giveGroup(g int32) {
-	p.close(g)
-	p.groups[g].live = false
-	p.problem.Groups[g].Size = 0
-	p.spare = append(p.spare, g)
+// give frees a group that is in no queue and has no members.
+func (s *grouping) give(g int32) {
+	s.close(g)
+	s.groups[g].live = false
+	s.problem.Groups[g].Size = 0
+	s.spare = append(s.spare, g)
 }
 
 // close takes a group off the open ones.
-func (p *Policy) close(g int32) {
-	for i, o := range p.joinable {
+func (s *grouping) close(g int32) {
+	for i, o := range s.joinable {
 		if o == g {
-			p.joinable[i] = -1
+			s.joinable[i] = -1
 		}
 	}
 }
 
 // joinableAt is where the open group of a model in a queue stands.
-func (p *Policy) joinableAt(q, model int32, mega bool) *int32 {
+func (s *grouping) joinableAt(q, model int32, mega bool) *int32 {
 	at := 2 * int(model)
 	if mega {
 		at++
 	}
-	if !p.opt.OneOpen {
-		at += 2 * len(p.t.Models) * int(q)
+	if !s.opt.OneOpen {
+		at += 2 * len(s.t.Models) * int(q)
 	}
-	return &p.joinable[at]
+	return &s.joinable[at]
 }
 
 // limit is the most members of a group of a model in a queue.
-func (p *Policy) limit(model int32, mega bool, kind int32) int32 {
-	if p.opt.Rule != Planned {
+func (s *grouping) limit(model int32, mega bool, kind int32) int32 {
+	if s.opt.Rule != Planned {
 		return 1
 	}
-	batch := p.own.Estimator(p.problem.Kinds, model, mega, kind).Batch
-	return max(int32(p.opt.Delta*batch), 1)
+	batch := s.own.Estimator(s.problem.Kinds, model, mega, kind).Batch
+	return max(int32(s.opt.Delta*batch), 1)
 }
 
 // measure sets size, costs and deadlines of a group from its members. Deadlines
 // between the first and the last member are taken as evenly spread.
-func (p *Policy) measure(g int32) {
-	x, pg := &p.groups[g], &p.problem.Groups[g]
+func (s *grouping) measure(g int32) {
+	x, pg := &s.groups[g], &s.problem.Groups[g]
 	pg.Size = float64(x.size)
 	if x.size == 0 {
 		return
 	}
-	from, to := seconds(p.requests[x.first].deadline), seconds(p.requests[x.last].deadline)
+	from, to := seconds(s.requests[x.first].deadline), seconds(s.requests[x.last].deadline)
 	for u := range pg.Deadline {
 		pg.Deadline[u] = from + quantile[u]*(to-from)
 	}
-	p.price(g, x.size, x.prompts)
+	s.price(g, x.size, x.prompts)
 }
 
 // price sets the costs of a group of so many requests with so many prompt tokens.
-func (p *Policy) price(g, size int32, prompts int64) {
-	x := &p.groups[g]
-	for k := range p.problem.Kinds {
-		c, r := p.problem.Cost(g, int32(k)), p.own.Estimator(p.problem.Kinds, x.model, x.mega, int32(k))
+func (s *grouping) price(g, size int32, prompts int64) {
+	x := &s.groups[g]
+	for k := range s.problem.Kinds {
+		c, r := s.problem.Cost(g, int32(k)), s.own.Estimator(s.problem.Kinds, x.model, x.mega, int32(k))
 		if r.Batch == 0 {
 			*c = Cost{Work: never}
 			continue
@@ -96,176 +134,81 @@ func (p *Policy) price(g, size int32, prompts int64) {
 		n := float64(size)
 		c.Work = r.Alpha*float64(prompts) + n*r.Beta*r.OutputMean
 		c.Variance = n * r.Beta * r.Beta * r.OutputVar
-		c.Residence, c.ResidenceVar = r.Residence(1)
+		c.Residence, c.ResidenceVar = r.reach(s.classes[x.model].milestone)
 	}
-}
-
-// join finds a queue and a group for a request that waits and puts it there. home
-// is the queue that has its state; -1: none. It gives the queue. It is -1 where no
-// instance that is up can serve the request: then it waits for one.
-func (p *Policy) join(now time.Duration, req, home int32) int32 {
-	r := &p.requests[req]
-	if p.opt.Rule == Shepherd {
-		p.await(req)
-		return -1
-	}
-	mega := p.own.Mega[r.model] > 0 && r.prompt >= p.own.Mega[r.model]
-	if open := *p.joinableAt(0, r.model, mega); p.opt.OneOpen && open >= 0 && home < 0 {
-		q := p.state.Where(open)
-		if q >= 0 && p.runs(open, q) && p.groups[open].size < p.limit(r.model, mega, p.problem.Queues[q].Kind) {
-			p.enter(open, req)
-			return q
-		}
-	}
-	q, place := p.placeFor(req, mega, home)
-	if q < 0 {
-		r.homeless = true
-		p.homeless = append(p.homeless, req)
-		return -1
-	}
-	open := p.joinableAt(q, r.model, mega)
-	if g := *open; g >= 0 && p.state.Where(g) == q && p.groups[g].size < p.limit(r.model, mega, p.problem.Queues[q].Kind) {
-		p.enter(g, req)
-		return q
-	}
-	g := p.takeGroup(r.model, mega)
-	if p.opt.Rule == Planned {
-		*open = g
-	}
-	p.append(g, req)
-	p.measure(g)
-	p.state.Insert(g, q, place)
-	return q
-}
-
-// placeFor is the queue and place for a request.
-func (p *Policy) placeFor(req int32, mega bool, home int32) (q int32, place int) {
-	r, x := &p.requests[req], &p.groups[p.probe]
-	x.model, x.mega = r.model, mega
-	pg := &p.problem.Groups[p.probe]
-	*pg = Group{Model: p.network(r.model)}
-	for u := range pg.Deadline {
-		pg.Deadline[u] = seconds(r.deadline)
-	}
-	p.price(p.probe, 1, int64(r.prompt))
-	pg.Size = 1
-	defer func() { pg.Size = 0 }()
-	if home >= 0 && !p.instances[home].down {
-		if place, _ := p.state.insertion(p.probe, home, never); place >= 0 {
-			return home, p.rulePlace(home, r, place)
-		}
-	}
-	if p.opt.Without[Balancing] {
-		for range p.instances {
-			q := int32(p.turn % len(p.instances))
-			p.turn++
-			if place, _ := p.state.insertion(p.probe, q, never); place >= 0 {
-				return q, p.rulePlace(q, r, place)
-			}
-		}
-		return -1, 0
-	}
-	if p.opt.Rule == Planned && !p.opt.Append {
-		q, place, _ = p.state.Best(p.probe)
-		return q, place
-	}
-	q, least := -1, math.Inf(1)
-	for i := range p.instances {
-		if at, _ := p.state.insertion(p.probe, int32(i), never); at < 0 {
-			continue
-		}
-		if end := p.state.end(int32(i)); end < least {
-			q, least = int32(i), end
-		}
-	}
-	if q < 0 {
-		return -1, 0
-	}
-	return q, p.rulePlace(q, r, p.state.Len(q))
-}
-
-// rulePlace is the place in a queue that the rule gives a request.
-func (p *Policy) rulePlace(q int32, r *request, planned int) int {
-	if p.opt.Rule == Planned {
-		return planned
-	}
-	// The last place behind all that goes first.
-	place := p.state.Len(q)
-	for place > 0 {
-		before := &p.requests[p.groups[p.state.groupAt(q, place-1)].first]
-		if p.opt.Rule == EDF && before.deadline <= r.deadline || p.opt.Rule == FCFS && before.arrived <= r.arrived {
-			break
-		}
-		place--
-	}
-	return place
 }
 
 // enter adds a request to a group in a queue.
-func (p *Policy) enter(g, req int32) {
-	p.append(g, req)
-	p.measure(g)
-	p.state.Grown(g)
+func (s *grouping) enter(g, req int32) {
+	s.add(g, req)
+	s.measure(g)
+	s.state.Grown(g)
 }
 
-// append adds a request to the members of a group, in their order.
-func (p *Policy) append(g, req int32) {
-	x, r := &p.groups[g], &p.requests[req]
+// add adds a request to the members of a group, in their order.
+func (s *grouping) add(g, req int32) {
+	x, r := &s.groups[g], &s.requests[req]
 	after := x.last
-	for after >= 0 && p.before(r, &p.requests[after]) {
-		after = p.requests[after].prev
+	for after >= 0 && s.before(r, &s.requests[after]) {
+		after = s.requests[after].prev
 	}
 	r.group, r.prev = g, after
 	if after < 0 {
 		r.next, x.first = x.first, req
 	} else {
-		r.next = p.requests[after].next
-		p.requests[after].next = req
+		r.next = s.requests[after].next
+		s.requests[after].next = req
 	}
 	if r.next < 0 {
 		x.last = req
 	} else {
-		p.requests[r.next].prev = req
+		s.requests[r.next].prev = req
 	}
 	x.size++
 	x.prompts += int64(r.prompt)
 }
 
 // before tells whether a goes before b in a group.
-func (p *Policy) before(a, b *request) bool {
-	if p.opt.Members == ByDeadline {
+func (s *grouping) before(a, b *request) bool {
+	if s.opt.Members == ByDeadline {
 		return a.deadline < b.deadline
 	}
 	return a.arrived < b.arrived
 }
 
 // leave takes a request out of its group. A group without members is free.
-func (p *Policy) leave(req int32) {
-	r := &p.requests[req]
+func (s *grouping) leave(req int32) {
+	r := &s.requests[req]
 	g := r.group
 	if g < 0 {
 		return
 	}
-	x := &p.groups[g]
+	x := &s.groups[g]
 	if r.prev < 0 {
 		x.first = r.next
 	} else {
-		p.requests[r.prev].next = r.next
+		s.requests[r.prev].next = r.next
 	}
 	if r.next < 0 {
 		x.last = r.prev
 	} else {
-		p.requests[r.next].prev = r.prev
+		s.requests[r.next].prev = r.prev
 	}
 	r.group, r.next, r.prev = -1, -1, -1
 	x.size--
 	x.prompts -= int64(r.prompt)
 	if x.size == 0 {
-		p.problem.Groups[g].Size = 0
-		p.state.Remove(g)
-		p.giveGroup(g)
+		s.problem.Groups[g].Size = 0
+		s.state.Remove(g)
+		s.give(g)
 		return
 	}
-	p.measure(g)
-	p.state.Grown(g)
+	s.measure(g)
+	s.state.Grown(g)
+}
+
+// runs tells whether a group can run in a queue.
+func (s *grouping) runs(g, q int32) bool {
+	def := &s.problem.Queues[q]
+	return def.takes(&s.problem.Groups[g], s.problem.Cost(g, def.Kind))
 }

@@ -99,3 +99,50 @@ func (p *Problem) slack(g *Group, c *Cost, start, variance, spare float64) (slac
 	}
 	return 0, 0
 }
+
+// recost computes a queue's slots from a place on. spare is a variance that may be
+// added before any of them.
+func (p *Problem) recost(q int32, l *line, from int, spare float64) {
+	def := &p.Queues[q]
+	t, v, model := def.Start, def.StartVar, def.Model
+	if from > 0 {
+		before := &l.slots[from-1]
+		t, model = before.end, before.model
+		v = before.variance + p.Cost(before.group, def.Kind).Variance
+	}
+	for i := from; i < len(l.slots); i++ {
+		x := &l.slots[i]
+		g, c := &p.Groups[x.group], p.Cost(x.group, def.Kind)
+		x.model, x.priority = g.Model, g.Priority
+		t += def.change(model, x.model)
+		x.start, x.variance, x.end = t, v, t+c.Work
+		x.cost = p.cost(g, c, t, v)
+		x.own, x.grows = p.slack(g, c, t, v, spare)
+		t, v, model = x.end, v+c.Variance, x.model
+	}
+	sum, slack, rate := p.End*(t-def.Start), math.Inf(1), 0.0
+	for i := len(l.slots) - 1; i >= 0; i-- {
+		x := &l.slots[i]
+		sum += x.cost
+		slack, rate = min(slack, x.own), rate+x.grows
+		x.slack, x.rate = slack, rate
+	}
+	l.cost = sum
+}
+
+// pushed is what the slots from a place on cost more when they start later. It may
+// stop once that is no less than bound.
+func (p *Problem) pushed(kind int32, l *line, from int, shift, variance, bound float64) float64 {
+	sum := 0.0
+	for i := from; i < len(l.slots); i++ {
+		x := &l.slots[i]
+		if shift <= x.slack {
+			return sum + x.rate*shift
+		}
+		sum += p.cost(&p.Groups[x.group], p.Cost(x.group, kind), x.start+shift, x.variance+variance) - x.cost
+		if sum >= bound {
+			return sum
+		}
+	}
+	return sum
+}

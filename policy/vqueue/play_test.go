@@ -24,6 +24,11 @@ type play struct {
 	outputs []int32 // by request
 	ends    []time.Duration
 	batches map[int32]*flight
+	starts  []time.Duration // by request, the last; nil: not noted
+	dropped map[int32]policy.Reason
+	running map[[2]int32]int // by device and model
+	most    map[[2]int32]int // of running, ever
+	models  []int32          // by request; nil: not noted
 	loads   int
 	evicted int
 	out     policy.Actions
@@ -63,6 +68,7 @@ func (p *play) run(t *testing.T) {
 		p.now = d.at
 		if d.ev.Kind == policy.BatchFinished {
 			p.ends[d.flight.req] = p.now
+			p.count(d.flight, -1)
 			delete(p.batches, d.ev.Batch)
 		}
 		p.out.Reset()
@@ -73,6 +79,16 @@ func (p *play) run(t *testing.T) {
 	}
 }
 
+// count notes that a request of a model runs on a device, or no longer.
+func (p *play) count(f *flight, by int) {
+	if p.models == nil {
+		return
+	}
+	k := [2]int32{f.device, p.models[f.req]}
+	p.running[k] += by
+	p.most[k] = max(p.most[k], p.running[k])
+}
+
 func (p *play) act(t *testing.T, a *policy.Action) {
 	switch a.Kind {
 	case policy.Dispatch:
@@ -81,16 +97,26 @@ func (p *play) act(t *testing.T, a *policy.Action) {
 		slower := float64(1 + p.t.Devices[f.device].Kind)
 		took := slower * (prefillSeconds + decodeSeconds*float64(p.outputs[f.req]))
 		p.batches[a.Batch] = f
+		p.count(f, 1)
+		if p.starts != nil {
+			p.starts[f.req] = p.now
+		}
 		p.later(p.now+time.Duration(took*float64(time.Second)), policy.Event{Kind: policy.BatchFinished, Batch: a.Batch, Device: f.device}, f)
 	case policy.Evict:
 		f := p.batches[a.Batch]
 		f.gone = true
+		p.count(f, -1)
 		p.evicted++
 		delete(p.batches, a.Batch)
 		p.later(p.now, policy.Event{Kind: policy.BatchReturned, Batch: a.Batch, Device: f.device, Value: int64(policy.ReturnEvicted), List: []int32{0}}, nil)
 	case policy.Load:
 		p.loads++
 		p.later(p.now+p.t.Networks[a.Network].Load[0][0], policy.Event{Kind: policy.NetworkLoaded, Network: a.Network, Device: a.Device}, nil)
+	case policy.Drop:
+		if p.dropped == nil {
+			t.Fatalf("request %d is dropped: %v", a.Req, a.Reason)
+		}
+		p.dropped[a.Req] = a.Reason
 	case policy.Unload:
 	case policy.Wake:
 		p.later(a.At, policy.Event{Kind: policy.Timer}, nil)

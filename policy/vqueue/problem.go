@@ -12,6 +12,7 @@ const Quantiles = 4
 // Group is a request group as the search sees it. Times are seconds on one clock.
 type Group struct {
 	Model    int32
+	Class    int32   // see Queue.Closed
 	Priority int32   // lower goes first in a queue; equal everywhere: the search orders
 	Size     float64 // requests; 0: a free slot, which searches leave alone
 	// Deadline has the deadlines of the members at the quantiles of the order of
@@ -37,6 +38,9 @@ type Queue struct {
 	// Setup is, by model, how long the change to it takes: the running batch drains,
 	// the weights move. Infinite: the model cannot run here. Queues may share it.
 	Setup []float64
+	// Closed has, by class, whether the queue takes none of its groups; nil: it takes
+	// all.
+	Closed []bool
 }
 
 // change is how long the change from one model to another takes.
@@ -45,6 +49,20 @@ func (q *Queue) change(from, to int32) float64 {
 		return 0
 	}
 	return q.Setup[to]
+}
+
+// takes tells whether a group with a cost can run in a queue.
+func (q *Queue) takes(g *Group, c *Cost) bool {
+	return !math.IsInf(c.Work+q.Setup[g.Model], 1) && (q.Closed == nil || !q.Closed[g.Class])
+}
+
+// requests is how many there are in all groups.
+func (p *Problem) requests() float64 {
+	sum := 0.0
+	for i := range p.Groups {
+		sum += p.Groups[i].Size
+	}
+	return sum
 }
 
 // Judge says how the objective judges the completion of a group.

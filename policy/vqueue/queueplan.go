@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	"inferplan/formats"
 	"inferplan/policy"
@@ -14,11 +12,25 @@ import (
 // Name is the name of the planned rule in plans and flags.
 const Name = "vqueue"
 
-// rules are the policies by name.
-var rules = map[string]Rule{Name: Planned, "fcfs": FCFS, "edf": EDF, "shepherd": Shepherd}
+// named are the policies by name. Those that place requests in turn or at random
+// plan within each queue (QLM, figure 14).
+var named = map[string]Options{
+	Name:          {Rule: Planned},
+	"round-robin": {Rule: Planned, Without: [numLSOs]bool{Balancing: true}},
+	"random":      {Rule: Planned, Without: [numLSOs]bool{Balancing: true}, Random: true},
+	"fcfs":        {Rule: FCFS},
+	"edf":         {Rule: EDF},
+	"shepherd":    {Rule: Shepherd},
+	"partition":   {Rule: EDF, Partition: true},
+	"gateway":     {Rule: Gateway, Partition: true},
+	"chiron":      {Rule: Gateway, Scale: Scale{From: 1, Pressure: chironPressure}},
+}
+
+// chironPressure keeps two instances of three free of interactive requests, for bursts.
+const chironPressure = 1. / 3
 
 // Names lists the policies, in order.
-func Names() []string { return slices.Sorted(maps.Keys(rules)) }
+func Names() []string { return slices.Sorted(maps.Keys(named)) }
 
 // Compile adds the instances of a plan of queues, and its estimators where it has
 // some. Without them the policies of this package refuse the tables.
@@ -43,6 +55,8 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 			}
 		}
 	}
+	own.setCaps(q, t)
+	own.setConcurrency(t)
 	own.lacks = lacking(q, own, t)
 	t.Own = own
 	return nil
@@ -72,14 +86,46 @@ func rct(e *formats.QueueEstimate) RCT {
 	}
 }
 
+// setCaps takes over the caps of classes, where there are any.
+func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
+	if !slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return len(in.Caps) > 0 }) {
+		return
+	}
+	o.Caps = slices.Repeat([]int32{-1}, len(t.Devices)*len(t.Models))
+	for d := range q.Instances {
+		for _, c := range q.Instances[d].Caps {
+			for m := range t.Models {
+				if t.Models[m].Class == c.Class {
+					o.Caps[d*len(t.Models)+m] = int32(c.Sequences)
+				}
+			}
+		}
+	}
+}
+
+// setConcurrency has no more requests run beside one with an SLO on the time per
+// token than keep it, where there are any.
+func (o *Tables) setConcurrency(t *policy.Tables) {
+	for m := range t.Models {
+		if t.Models[m].Of != formats.OfTPOT {
+			continue
+		}
+		if o.Sequences == nil {
+			o.Sequences = make([]int32, len(t.Models)*len(t.Kinds))
+		}
+		for k := range t.Kinds {
+			if e := o.Estimator(len(t.Kinds), int32(m), false, int32(k)); e.Batch > 0 {
+				o.Sequences[m*len(t.Kinds)+k] = e.Concurrency(seconds(t.Models[m].SLO), t.Models[m].Percentile)
+			}
+		}
+	}
+}
+
 // lacking says what the policies of this package could not follow in a plan.
 func lacking(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
 	devices := map[string]int{}
 	for i := range q.Instances {
 		in, at := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
-		if len(in.Caps) > 0 {
-			return &formats.Error{Path: at + ".caps", Found: "caps of classes", Expected: "none", Hint: "the policies " + strings.Join(Names(), ", ") + " know one limit for all classes, sequences"}
-		}
 		if tp := devices[in.Device]; tp > 0 && tp != in.TensorParallel {
 			return &formats.Error{Path: at + ".tensor_parallel", Found: fmt.Sprint(in.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tp, in.Device), Hint: "there is one estimate for a model on a device"}
 		}
@@ -90,66 +136,20 @@ func lacking(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
 			}
 		}
 	}
-	return nil
+	return closedOut(q, own, t)
 }
 
-// Parse makes the options of a policy from its name and the parameters of a plan:
-//
-//	group_scale    Delta, above 0; 4
-//	by_deadline    1: members of a group by deadline; 0: by arrival
-//	one_open       1: one open group per model for the fleet
-//	append         1: new groups go to the end of the queue with the least work
-//	on_violation   1: plans anew only where a violation is expected
-//	every_s        seconds between re-plans, .01 to 3600; 1
-//	admission      1: drops what is late before it starts
-//	late_weight    what a second of lateness weighs beside a late request; .001
-//	no_...         1: without pulling, eviction, state_swap, warm_start, balancing
-//
-// Without warm starts plans assume loads from storage; how long loads take is
-// the instance's.
-func Parse(name string, params map[string]float64) (Options, error) {
-	rule, ok := rules[name]
-	if !ok {
-		return Options{}, fmt.Errorf("policy %q: expected one of %v", name, Names())
-	}
-	opt := Options{Rule: rule, Objective: Recommended}
-	flags := map[string]func(){
-		"by_deadline": func() { opt.Members = ByDeadline }, "one_open": func() { opt.OneOpen = true }, "append": func() { opt.Append = true },
-		"on_violation": func() { opt.OnViolation = true }, "admission": func() { opt.Admission = true },
-	}
-	for l := range numLSOs {
-		flags["no_"+l.String()] = func() { opt.Without[l] = true }
-	}
-	for _, key := range slices.Sorted(maps.Keys(params)) {
-		v := params[key]
-		set, flag := flags[key]
-		bad := ""
-		switch {
-		case flag && v != 0 && v != 1:
-			bad = "0 or 1"
-		case flag && v == 1:
-			set()
-		case flag:
-		case key == "group_scale":
-			if opt.Delta = v; !(v > 0 && v <= 1000) {
-				bad = "above 0, at most 1000"
-			}
-		case key == "every_s":
-			if opt.Every = time.Duration(v * float64(time.Second)); !(v >= 0.01 && v <= 3600) {
-				bad = ".01 to 3600"
-			}
-		case key == "late_weight":
-			if opt.Objective.Tardy = v; !(v >= 0 && v <= 1000) {
-				bad = "0 to 1000"
-			}
-		default:
-			known := append(slices.Collect(maps.Keys(flags)), "every_s", "group_scale", "late_weight")
-			slices.Sort(known)
-			return opt, fmt.Errorf("policy %s: found the parameter %q, expected one of %s", name, key, strings.Join(known, ", "))
+// closedOut is a class that caps keep away from every instance of its model.
+func closedOut(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
+	for m := range t.Models {
+		served := slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return slices.Contains(in.Models, t.Models[m].Name) })
+		open := false
+		for d := range q.Instances {
+			open = open || slices.Contains(q.Instances[d].Models, t.Models[m].Name) && (own.Caps == nil || own.Caps[d*len(t.Models)+m] != 0)
 		}
-		if bad != "" {
-			return opt, fmt.Errorf("policy %s: parameter %s: found %g, expected %s", name, key, v, bad)
+		if served && !open {
+			return &formats.Error{Path: "queue.instances.caps", Found: fmt.Sprintf("a cap of 0 for %s on every instance of its model", t.Models[m].Key()), Expected: "one that serves the class"}
 		}
 	}
-	return opt, nil
+	return nil
 }

@@ -3,6 +3,7 @@ package vqueue_test
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -105,10 +106,8 @@ func TestWaitingTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Common = 0.03
-	perRequest, variance := r.Work(1)
+	perRequest, _ := r.Work(1)
 	var means, known, paper []float64
-	covered := 0
 	for range 12 {
 		prompts, outputs = conversations(rng, 1000)
 		run := mistral.drain(prompts, outputs)
@@ -120,26 +119,73 @@ func TestWaitingTimes(t *testing.T) {
 			byLengths = append(byLengths, r.Wait(ahead))
 			bySlope = append(bySlope, float64(i)*perRequest) // equation 2 with the corrected throughput
 			ahead += r.Alpha*s.Prompt + r.Beta*s.Output
-			if c := r.Completion(float64(i)*perRequest, float64(i)*variance, 1); s.End <= c.Quantile(0.9) {
-				covered++
-			}
 		}
 		means, known, paper = append(means, fit(waits, byMeans)), append(known, fit(waits, byLengths)), append(paper, fit(waits, bySlope))
 	}
 	slices.Sort(means)
 	slices.Sort(known)
 	slices.Sort(paper)
-	share := float64(covered) / 12000
-	t.Logf("waiting R2 of twelve queues: median %.4f, worst %.4f; with known lengths %.4f, %.4f; equation 2 %.4f, %.4f; the 90 %% quantile covers %.3f",
-		means[5], means[0], known[5], known[0], paper[5], paper[0], share)
+	t.Logf("waiting R2 of twelve queues: median %.4f, worst %.4f; with known lengths %.4f, %.4f; equation 2 %.4f, %.4f",
+		means[5], means[0], known[5], known[0], paper[5], paper[0])
 	if means[5] < 0.99 || means[0] < 0.96 || known[0] < 0.995 {
 		t.Error("waiting times are predicted too badly")
 	}
 	if means[5] <= paper[5] {
 		t.Error("the intercept gains nothing")
 	}
-	if share < 0.85 || share > 0.95 {
-		t.Error("the 90 % quantile is none")
+}
+
+// TestQuantilesCover: where the estimator is fitted to one queue and tested on another,
+// nine of ten answers come before the 90 % quantile, in the queue's first half as in
+// its second. An instance with few slots has long waits, one with many long residences.
+func TestQuantilesCover(t *testing.T) {
+	few := mistral
+	few.slots = 24
+	for _, c := range []card{mistral, few} {
+		rng := seeded.New(7, "quantiles")
+		var covered, asked [2]float64
+		for range 12 {
+			prompts, outputs := conversations(rng, 800)
+			r, err := vqueue.Calibrate(c.drain(prompts, outputs), float64(c.slots))
+			if err != nil {
+				t.Fatal(err)
+			}
+			prompts, outputs = conversations(rng, 1000)
+			ahead := 0.0
+			for i, s := range c.drain(prompts, outputs) {
+				asked[i/500]++
+				if i%10 == 0 && s.End <= r.Answered(ahead).Quantile(0.9) {
+					covered[i/500] += 10
+				}
+				ahead += r.Alpha*s.Prompt + r.Beta*r.OutputMean
+			}
+		}
+		pooled := (covered[0] + covered[1]) / (asked[0] + asked[1])
+		t.Logf("%d slots: %.3f are covered, %.3f of the first half, %.3f of the second", c.slots, pooled, covered[0]/asked[0], covered[1]/asked[1])
+		if pooled < 0.85 || pooled > 0.95 || min(covered[0]/asked[0], covered[1]/asked[1]) < 0.8 {
+			t.Errorf("%d slots: the 90 %% quantile is none", c.slots)
+		}
+	}
+}
+
+// TestAnswered: without what a calibration knows besides, answers are normal; the
+// error of the fit counts more the longer the queue is.
+func TestAnswered(t *testing.T) {
+	r := vqueue.RCT{Beta: 1e-3, OutputMean: 200, OutputVar: 100, Prefill: 1, Decode: 0.05, Batch: 10, Intercept: -2}
+	if d := r.Answered(12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-0.25) > 1e-9 {
+		t.Errorf("mean %g, variance %g, want 21 and .25", d.Mean(), d.Var())
+	}
+	r.Noise, r.Fitted, r.Stays = 0.5, 100, []float64{9, 11, 13}
+	near, far := r.Waiting(12), r.Waiting(102)
+	if near.Mu != 10 || math.Abs(near.Var()-(6+0.72)) > 1e-9 || math.Abs(far.Var()-(51+52.02)) > 1e-9 {
+		t.Errorf("waiting %+v and %+v", near, far)
+	}
+	if d := r.Answered(12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-(6.72+8./3)) > 1e-9 {
+		t.Errorf("mean %g, variance %g with stays", d.Mean(), d.Var())
+	}
+	r.Filling = 0.9
+	if w := r.Wait(12); w != 10.8 {
+		t.Errorf("while the first batch fills, %g s are waited, want 10.8", w)
 	}
 }
 
@@ -148,7 +194,7 @@ func TestWaitingTimes(t *testing.T) {
 func TestFollowerTracksDrift(t *testing.T) {
 	base := vqueue.RCT{Alpha: 1e-4, Beta: 1e-3, PromptMean: 1000, OutputMean: 200, OutputVar: 100, Decode: 0.05, Batch: 60, Common: 0.05}
 	var f vqueue.Follower
-	if got := f.Adjust(base); got != base {
+	if got := f.Adjust(base); !reflect.DeepEqual(got, base) {
 		t.Errorf("a follower that saw nothing changes the estimator to %+v", got)
 	}
 	rng := seeded.New(1, "drift")

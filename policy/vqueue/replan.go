@@ -1,19 +1,29 @@
 package vqueue
 
 import (
+	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strconv"
 	"time"
 
 	"inferplan/formats/seeded"
-	"inferplan/policy"
 )
+
+// planning is what re-plans begin from and end with.
+type planning struct {
+	*grouping
+	orders [][]int32 // to arrange a re-plan
+	plans  int64
+}
+
+func newPlanning(s *grouping) planning {
+	return planning{grouping: s, orders: make([][]int32, len(s.instances))}
+}
 
 // sync brings the problem up to the time: which models are loaded, when queues
 // start, and what changes of models take.
-func (p *Policy) sync(now time.Duration) {
+func (p *planning) sync(now time.Duration) {
 	p.problem.Now = seconds(now)
 	for q := range p.instances {
 		in, def := &p.instances[q], &p.problem.Queues[q]
@@ -22,7 +32,7 @@ func (p *Policy) sync(now time.Duration) {
 		if in.loaded >= 0 {
 			model := p.someModel(in.loaded)
 			drain = seconds(p.stay(in, model))
-			if est := p.own.Estimator(p.problem.Kinds, model, false, def.Kind); est.Batch > 0 && len(in.running) < int(est.Batch) {
+			if est := p.estimator(in, model, false); est.Batch > 0 && len(in.running) < int(est.Batch) {
 				// What fits the batch starts at once.
 				each, _ := est.Work(1)
 				def.Start -= (est.Batch - float64(len(in.running))) * each
@@ -34,7 +44,7 @@ func (p *Policy) sync(now time.Duration) {
 		}
 		for n := range def.Setup {
 			def.Setup[n] = drain + seconds(p.loadTime(in, int32(n)))
-			if in.down || !p.may(int32(n), in.device) {
+			if !in.up() || !p.may(in, int32(n)) {
 				def.Setup[n] = never
 			}
 		}
@@ -42,23 +52,8 @@ func (p *Policy) sync(now time.Duration) {
 	p.state.Refresh()
 }
 
-// someModel is a served model of a network.
-func (p *Policy) someModel(network int32) int32 {
-	for m := range p.t.Models {
-		if p.network(int32(m)) == network {
-			return int32(m)
-		}
-	}
-	return 0
-}
-
-// may tells whether a device may serve a network.
-func (p *Policy) may(network, device int32) bool {
-	return p.own.Only == nil || slices.Contains(p.own.Only[network], device)
-}
-
-// Search implements policy.Searcher.
-func (p *Policy) Search(now time.Duration, _ int32) func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
+// search is a search over what is queued now, to be run beside the loop.
+func (p *planning) search() func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 	p.plans++
 	problem := p.problem
 	problem.Groups, problem.Costs = slices.Clone(p.problem.Groups), slices.Clone(p.problem.Costs)
@@ -75,13 +70,15 @@ func (p *Policy) Search(now time.Duration, _ int32) func(ctx context.Context, wo
 	plan.p = &problem
 	plan.Refresh()
 	rng := seeded.New(p.opt.Seed, "vqueue/replan/"+strconv.FormatInt(p.plans, 10))
-	search := &Search{Stay: p.opt.Without[Balancing]}
+	search := &Search{Stay: !p.ops.balance.on}
 	return func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
 		before, began := plan.Work(), plan.Total()
 		work = min(work, max(leastWork, workPerGroup*int64(len(gens))))
 		search.Run(ctx, plan, rng, work)
 		worked := plan.Work() - before
-		if plan.Total() >= began-least {
+		if p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests() {
+			plan.edf()
+		} else if plan.Total() >= began-least {
 			return dst, worked // nothing better: the order stays
 		}
 		for q := range problem.Queues {
@@ -103,18 +100,29 @@ const (
 // least is the gain from which on a new order is worth it.
 const least = 0.05
 
-// replanned takes over an order that a search found. Groups born since keep their
+// violation tells whether any violation of a deadline is likely.
+func (p *planning) violation() bool {
+	return slices.ContainsFunc(p.state.queues, func(l line) bool {
+		return slices.ContainsFunc(l.slots, func(x slot) bool { return x.cost > likely*p.problem.Late })
+	})
+}
+
+// likely is the expected number of late requests of a group that is a violation.
+const likely = 0.5
+
+// adopt takes over an order that a search found. Groups born since keep their
 // queue, behind the others; those that are gone are passed over. An order for
-// another number of queues, or one that is cut off, changes nothing.
-func (p *Policy) replanned(now time.Duration, list []int32, out *policy.Actions) {
+// another number of queues, or one that is cut off, changes nothing, and adopt is
+// false.
+func (p *planning) adopt(list []int32) bool {
 	for q := range p.orders {
 		p.orders[q] = p.orders[q][:0]
 		if len(list) == 0 {
-			return
+			return false
 		}
 		n := int(list[0])
 		if n < 0 || len(list) < 1+2*n {
-			return
+			return false
 		}
 		for i := range n {
 			g, gen := list[1+2*i], list[2+2*i]
@@ -126,13 +134,11 @@ func (p *Policy) replanned(now time.Duration, list []int32, out *policy.Actions)
 		list = list[1+2*n:]
 	}
 	p.settle()
-	for q := range p.instances {
-		p.serve(now, int32(q), out)
-	}
+	return true
 }
 
 // settle arranges p.orders, each group once, with the groups that they lack.
-func (p *Policy) settle() {
+func (p *planning) settle() {
 	seen := make([]bool, len(p.groups))
 	for q := range p.orders {
 		p.orders[q] = slices.DeleteFunc(p.orders[q], func(g int32) bool {
@@ -148,6 +154,9 @@ func (p *Policy) settle() {
 			}
 		}
 	}
+	for q := range p.orders { // what is new goes behind its equals
+		slices.SortStableFunc(p.orders[q], func(a, b int32) int { return cmp.Compare(p.problem.Groups[a].Priority, p.problem.Groups[b].Priority) })
+	}
 	p.state.Arrange(p.orders)
 	// A group may have come to a queue that has an open one of its model: it is open
 	// no more.
@@ -156,10 +165,4 @@ func (p *Policy) settle() {
 			p.joinable[i] = -1
 		}
 	}
-}
-
-// runs tells whether a group can run in a queue.
-func (p *Policy) runs(g, q int32) bool {
-	def := &p.problem.Queues[q]
-	return !math.IsInf(p.problem.Cost(g, def.Kind).Work+def.Setup[p.problem.Groups[g].Model], 1)
 }

@@ -2,65 +2,19 @@ package vqueue
 
 import (
 	"math"
-	"slices"
-	"sort"
 	"time"
 
 	"inferplan/policy"
 )
 
-// pool is what waits under the rule Shepherd: requests by network, the earliest
-// deadline first.
-type pool [][]int32
-
-func (p *Policy) position(list []int32, req int32) int {
-	d := p.requests[req].deadline
-	return sort.Search(len(list), func(i int) bool {
-		other := p.requests[list[i]].deadline
-		return other > d || other == d && list[i] >= req
-	})
-}
-
-// await puts a request into the pool.
-func (p *Policy) await(req int32) {
-	n := p.network(p.requests[req].model)
-	p.pool[n] = slices.Insert(p.pool[n], p.position(p.pool[n], req), req)
-	p.requests[req].pooled = true
-}
-
-// unpool takes a request out of the pool.
-func (p *Policy) unpool(req int32) {
-	r := &p.requests[req]
-	if !r.pooled {
-		return
-	}
-	r.pooled = false
-	n := p.network(r.model)
-	at := p.position(p.pool[n], req)
-	p.pool[n] = slices.Delete(p.pool[n], at, at+1)
-}
-
-// dropStuck drops requests in the pool past their deadlines that no instance which
-// is up can serve.
-func (p *Policy) dropStuck(now time.Duration, out *policy.Actions) {
-	for n := range p.pool {
-		can := slices.ContainsFunc(p.instances, func(in instance) bool { return !in.down && p.can(&in, int32(n)) })
-		for !can && len(p.pool[n]) > 0 && p.requests[p.pool[n][0]].deadline <= now {
-			p.drop(p.pool[n][0], policy.ReasonWorkerLost, out)
-		}
-	}
-}
-
-// can tells whether an instance may and can serve a network.
-func (p *Policy) can(in *instance, network int32) bool {
-	return p.may(network, in.device) && p.own.Estimator(p.problem.Kinds, p.someModel(network), false, p.t.Devices[in.device].Kind).Batch > 0
-}
+// shepherd has the instances take batches from the pool, each filled once.
+type shepherd struct{ *pooling }
 
 // assign gives every idle instance a batch. It is filled once and runs to its end.
-func (p *Policy) assign(now time.Duration, out *policy.Actions) {
+func (p shepherd) assign(now time.Duration, out *policy.Actions) {
 	for q := range p.instances {
 		in := &p.instances[q]
-		if in.down || in.coming >= 0 || len(in.running) > 0 || in.failed {
+		if !in.up() || in.coming >= 0 || len(in.running) > 0 || in.failed {
 			continue
 		}
 		network := p.chosenFor(now, in)
@@ -83,7 +37,7 @@ func (p *Policy) assign(now time.Duration, out *policy.Actions) {
 
 // static is the size of a batch: the sequences that run at once, each with room for
 // the longest that the iteration's budget admits.
-func (p *Policy) static(in *instance, network int32) int {
+func (p shepherd) static(in *instance, network int32) int {
 	n := p.most(in, p.someModel(network))
 	if budget := int64(p.t.Instances[p.t.InstanceOf(in.device)].Budget); budget > 0 {
 		if _, kv := p.holds(in, network); kv > 0 {
@@ -95,18 +49,17 @@ func (p *Policy) static(in *instance, network int32) int {
 
 // chosenFor is the network with the most requests in time per second; -1: none
 // waits that the instance can serve.
-func (p *Policy) chosenFor(now time.Duration, in *instance) int32 {
+func (p shepherd) chosenFor(now time.Duration, in *instance) int32 {
 	if n := in.chosen; n >= 0 && in.loaded == n && len(p.pool[n]) > 0 {
 		return n
 	}
 	best, most := int32(-1), math.Inf(-1)
-	kind := p.t.Devices[in.device].Kind
 	for n := range p.pool {
 		network := int32(n)
 		if len(p.pool[n]) == 0 || !p.can(in, network) {
 			continue
 		}
-		est := p.own.Estimator(p.problem.Kinds, p.someModel(network), false, kind)
+		est := p.estimator(in, p.someModel(network), false)
 		took := time.Duration((est.Prefill + est.Decode*(est.OutputMean+longBatch*math.Sqrt(est.OutputVar))) * float64(time.Second))
 		if in.loaded != network {
 			took += p.loadTime(in, network)

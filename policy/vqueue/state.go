@@ -34,6 +34,24 @@ type slot struct {
 	slack, rate  float64 // the same of this and all later slots
 }
 
+// end is when a queue is empty that begins at a time.
+func (l *line) end(start float64) float64 {
+	if n := len(l.slots); n > 0 {
+		return l.slots[n-1].end
+	}
+	return start
+}
+
+// ranked tells whether a queue keeps the priorities.
+func (l *line) ranked() bool {
+	for i := 1; i < len(l.slots); i++ {
+		if l.slots[i].priority < l.slots[i-1].priority {
+			return false
+		}
+	}
+	return true
+}
+
 // NewState returns the state in which no group is in a queue.
 func NewState(p *Problem) *State {
 	s := &State{}
@@ -79,7 +97,7 @@ func (s *State) Refresh() {
 	}
 	s.total = 0
 	for q := range s.queues {
-		s.recost(int32(q), 0)
+		s.p.recost(int32(q), &s.queues[q], 0, s.spare)
 		s.total += s.queues[q].cost
 	}
 	for i, q := range s.where {
@@ -116,29 +134,6 @@ func (s *State) First(queue int32) int32 {
 		return slots[0].group
 	}
 	return -1
-}
-
-// groupAt is the group at a place of a queue.
-func (s *State) groupAt(queue int32, place int) int32 { return s.queues[queue].slots[place].group }
-
-// end is when a queue is empty.
-func (s *State) end(queue int32) float64 {
-	if slots := s.queues[queue].slots; len(slots) > 0 {
-		return slots[len(slots)-1].end
-	}
-	return s.p.Queues[queue].Start
-}
-
-// expectsLate tells whether some group costs more than this many late requests.
-func (s *State) expectsLate(requests float64) bool {
-	for q := range s.queues {
-		for i := range s.queues[q].slots {
-			if s.queues[q].slots[i].cost > requests*s.p.Late {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Arrange puts the groups of all queues into another order: orders has them by
@@ -193,40 +188,10 @@ func (s *State) Late() float64 {
 	return late
 }
 
-// recost computes a queue's slots from a place on, without touching the total.
-func (s *State) recost(q int32, from int) {
-	p, l := s.p, &s.queues[q]
-	def := &p.Queues[q]
-	t, v, model := def.Start, def.StartVar, def.Model
-	if from > 0 {
-		before := &l.slots[from-1]
-		t, model = before.end, before.model
-		v = before.variance + p.Cost(before.group, def.Kind).Variance
-	}
-	for i := from; i < len(l.slots); i++ {
-		x := &l.slots[i]
-		g, c := &p.Groups[x.group], p.Cost(x.group, def.Kind)
-		x.model, x.priority = g.Model, g.Priority
-		t += def.change(model, x.model)
-		x.start, x.variance, x.end = t, v, t+c.Work
-		x.cost = p.cost(g, c, t, v)
-		x.own, x.grows = p.slack(g, c, t, v, s.spare)
-		t, v, model = x.end, v+c.Variance, x.model
-	}
-	sum, slack, rate := p.End*(t-def.Start), math.Inf(1), 0.0
-	for i := len(l.slots) - 1; i >= 0; i-- {
-		x := &l.slots[i]
-		sum += x.cost
-		slack, rate = min(slack, x.own), rate+x.grows
-		x.slack, x.rate = slack, rate
-	}
-	l.cost = sum
-}
-
 // update recosts a queue and carries the difference into the total.
 func (s *State) update(q int32, from int) {
 	before := s.queues[q].cost
-	s.recost(q, from)
+	s.p.recost(q, &s.queues[q], from, s.spare)
 	s.total += s.queues[q].cost - before
 }
 
@@ -271,7 +236,7 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 	def, g := &p.Queues[q], &p.Groups[group]
 	c := p.Cost(group, def.Kind)
 	place, delta = -1, bound
-	if math.IsInf(c.Work+def.Setup[g.Model], 1) {
+	if !def.takes(g, c) {
 		return place, delta
 	}
 	t, v, model := def.Start, def.StartVar, def.Model
@@ -295,7 +260,7 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 			}
 			own := p.cost(g, c, t+setup, v) + p.End*shift
 			if own < delta {
-				if d := s.pushed(def.Kind, l, i, shift, c.Variance, delta-own); own+d < delta {
+				if d := p.pushed(def.Kind, l, i, shift, c.Variance, delta-own); own+d < delta {
 					place, delta = i, own+d
 				}
 			} else if setup == 0 {
@@ -307,23 +272,6 @@ func (s *State) insertion(group, q int32, bound float64) (place int, delta float
 		}
 	}
 	return place, delta
-}
-
-// pushed is what the slots from a place on cost more when they start later. It may
-// stop once that is no less than bound.
-func (s *State) pushed(kind int32, l *line, from int, shift, variance, bound float64) float64 {
-	p, sum := s.p, 0.0
-	for i := from; i < len(l.slots); i++ {
-		x := &l.slots[i]
-		if shift <= x.slack {
-			return sum + x.rate*shift
-		}
-		sum += p.cost(&p.Groups[x.group], p.Cost(x.group, kind), x.start+shift, x.variance+variance) - x.cost
-		if sum >= bound {
-			return sum
-		}
-	}
-	return sum
 }
 
 // Best is the queue and place at which the objective grows least by a group, and

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/policy"
 )
 
@@ -15,9 +16,12 @@ type Tables struct {
 	// Mega has, by served model, the prompt tokens from which on a request is a mega
 	// prompt; 0: none is.
 	Mega []int32
-	// Sequences has, by served model and kind of device, the most that run at once; 0
-	// or nil: the instance's own limit.
+	// Sequences has, by served model and kind of device, the most that run at once
+	// where one of the model does; 0 or nil: the instance's own limit.
 	Sequences []int32
+	// Caps has, by device and served model, the most of it that run at once there. 0
+	// keeps the model away; below 0 or nil: no cap.
+	Caps []int32
 	// Only has, by network, the devices that may serve it; nil: all that can.
 	Only [][]int32
 	// lacks is what the plan asks for that the policy cannot do; nil: nothing.
@@ -33,22 +37,17 @@ func (o *Tables) Estimator(kinds int, model int32, mega bool, kind int32) *RCT {
 	return &o.RCT[at*kinds+int(kind)]
 }
 
-// LSO is an LLM serving operation that a policy may do (section 5).
-type LSO uint8
-
-// The operations.
-const (
-	Pulling   LSO = iota // into the running batch; without it batches are filled when they are empty
-	Eviction             // from the running batch
-	StateSwap            // what is evicted keeps its state in host memory; without it it is computed again
-	WarmStart            // models change from host memory; without it plans assume storage
-	Balancing            // groups change queues; without it they are dealt in turn and stay
-	numLSOs
-)
-
-var lsoNames = [numLSOs]string{"pulling", "eviction", "state_swap", "warm_start", "balancing"}
-
-func (l LSO) String() string { return lsoNames[l] }
+// closed has the served models that a device takes none of; nil: it takes all.
+func (o *Tables) closed(device int32, models int) []bool {
+	if o.Caps == nil {
+		return nil
+	}
+	out := make([]bool, models)
+	for m := range out {
+		out[m] = o.Caps[int(device)*models+m] == 0
+	}
+	return out
+}
 
 // Rule is how queues are ordered.
 type Rule uint8
@@ -65,13 +64,23 @@ const (
 	// deadline first. An idle instance takes the batch of one model with the most
 	// requests in time per second, and takes no more until it is empty.
 	Shepherd
+	// Gateway is like the flow control of an inference gateway: bands by priority, the
+	// earliest deadline first in each, and an adaptive cap on the second band.
+	Gateway
 )
+
+// pools tells whether instances take requests from one list.
+func (r Rule) pools() bool { return r == Shepherd || r == Gateway }
 
 // Options steer the policy. The zero value is the recommended one.
 type Options struct {
 	Rule Rule
 	// Without switches operations off.
 	Without [numLSOs]bool
+	// Partition gives every model instances of its own, as far as there are enough.
+	Partition bool
+	// Random deals requests at random where they are dealt (without Balancing).
+	Random bool
 	// Delta is the size of a group in batches; 0 is 4, the paper's.
 	Delta float64
 	// Members is the order within a group.
@@ -88,11 +97,16 @@ type Options struct {
 	// groups stay as they came.
 	Every time.Duration
 	Still bool
-	// Admission drops requests whose deadline has passed before they start
-	// (appendix A.3).
-	Admission bool
-	Objective Objective // zero: Recommended
-	Seed      uint64
+	// What helps where deadlines cannot be met (appendix A.3). Admission drops requests
+	// whose deadline has passed before they start, and a QueueLimit those that come
+	// while so many wait. EDFAbove orders queues by deadline while the plan makes more
+	// than this share of requests late; 0: never.
+	Admission  bool
+	QueueLimit int
+	EDFAbove   float64
+	Scale      Scale
+	Objective  Objective // zero: Recommended
+	Seed       uint64
 }
 
 // Of finds the tables of this package in those of a plan; nil: they are another
@@ -103,7 +117,7 @@ func Of(t *policy.Tables) *Tables {
 }
 
 // check tells what the policy could not work with.
-func (o *Tables) check(t *policy.Tables) error {
+func (o *Tables) check(t *policy.Tables, opt *Options) error {
 	kinds := len(t.Kinds)
 	switch {
 	case o.lacks != nil:
@@ -114,6 +128,12 @@ func (o *Tables) check(t *policy.Tables) error {
 		return fmt.Errorf("tables of a queue plan: found %d limits of mega prompts, expected %d", len(o.Mega), len(t.Models))
 	case o.Sequences != nil && len(o.Sequences) != len(t.Models)*kinds:
 		return fmt.Errorf("tables of a queue plan: found %d limits of sequences, expected %d", len(o.Sequences), len(t.Models)*kinds)
+	case o.Caps != nil && len(o.Caps) != len(t.Models)*len(t.Devices):
+		return fmt.Errorf("tables of a queue plan: found %d caps, expected %d", len(o.Caps), len(t.Models)*len(t.Devices))
+	case o.Caps != nil && opt.Rule == Shepherd:
+		return &formats.Error{Path: "queue.instances.caps", Found: "caps of classes", Expected: "none", Hint: "batches that are filled once know one limit for all classes"}
+	case opt.Scale.From < 0 || opt.Scale.From > len(t.Instances):
+		return fmt.Errorf("policy vqueue: scale_from: found %d, expected 0 to %d, the number of instances", opt.Scale.From, len(t.Instances))
 	case o.Only != nil && len(o.Only) != len(t.Networks):
 		return fmt.Errorf("tables of a queue plan: found the devices of %d networks, expected %d", len(o.Only), len(t.Networks))
 	}

@@ -7,6 +7,7 @@
 //	clamp.go     a distribution that ends at a maximum; moments by quadrature
 //	order.go     the k-th smallest of n, and so the maximum
 //	sum.go       the sum of n draws on a lattice, and a factor that all of them share
+//	plus.go      a normal variable plus one that has each of some values
 //	chance.go    P(X <= limit) >= level: exact, and as a row of a linear program
 //	scenario.go  scenarios for sample-average programs
 //	phi.go       the normal distribution function as a table, for searches

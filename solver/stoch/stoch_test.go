@@ -275,3 +275,22 @@ func BenchmarkErfc(b *testing.B) {
 		b.Fatal(sum)
 	}
 }
+
+// TestPlus holds a normal variable plus one of some values against draws.
+func TestPlus(t *testing.T) {
+	values := []float64{0.5, 1, 1, 2, 8, 40}
+	for _, n := range []stoch.Normal{{Mu: 10, Sigma: 3}, {Mu: -2, Sigma: 0.2}} {
+		rng, draws := generator(3), make([]float64, 40_000)
+		for i := range draws {
+			draws[i] = n.Mu + n.Sigma*rng.NormFloat64() + values[rng.IntN(len(values))]
+		}
+		compare(t, "plus", stoch.Plus(n, values), draws)
+	}
+	sure := stoch.Plus(stoch.Normal{Mu: 1}, []float64{1, 3})
+	if sure.CDF(1.9) != 0 || sure.CDF(2) != 0.5 || sure.CDF(4) != 1 || math.Abs(sure.Quantile(0.75)-4) > 1e-9 {
+		t.Errorf("without spread: %g, %g, %g, quantile %g", sure.CDF(1.9), sure.CDF(2), sure.CDF(4), sure.Quantile(0.75))
+	}
+	if !math.IsInf(sure.Quantile(0), -1) || !math.IsInf(sure.Quantile(1), 1) {
+		t.Errorf("quantiles 0 and 1: %g, %g", sure.Quantile(0), sure.Quantile(1))
+	}
+}

@@ -7,28 +7,86 @@ import (
 
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
+	"inferplan/policy/balance"
 	"inferplan/policy/vqueue"
 	"inferplan/sim"
 )
 
 // Policy is what orders the queues of the fleet.
 type Policy struct {
-	Name    string
-	Options vqueue.Options
-	Cold    bool // models come from storage
-	// Partition gives every model instances of its own, with the others shared.
-	Partition bool
+	Name     string
+	Options  vqueue.Options
+	Cold     bool // models come from storage
+	Priority bool // the servers schedule by priority behind a balancer; Options do not count
 }
 
-// Policies are QLM and what it is held against. QLM's options were chosen on the
-// rows up to 6000. One open group for the fleet saves changes of models: with one
-// model alone there are none, and each queue has its own open group.
+// qlm are the options that were chosen on the rows up to 6000. One open group for the
+// fleet saves changes of models: with one model alone there are none, and each queue
+// has its own open group.
+var qlm = vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline}
+
+// Policies are QLM and what it is held against.
 var Policies = []Policy{
 	{Name: "FCFS", Options: vqueue.Options{Rule: vqueue.FCFS}, Cold: true},
 	{Name: "EDF", Options: vqueue.Options{Rule: vqueue.EDF}, Cold: true},
+	{Name: "priority", Priority: true, Cold: true},
 	{Name: "SHEPHERD-like", Options: vqueue.Options{Rule: vqueue.Shepherd}, Cold: true},
-	{Name: "partition", Options: vqueue.Options{Rule: vqueue.EDF}, Partition: true},
-	{Name: "QLM", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline}},
+	{Name: "partition", Options: vqueue.Options{Rule: vqueue.EDF, Partition: true}},
+	{Name: "gateway-like", Options: vqueue.Options{Rule: vqueue.Gateway, Partition: true}},
+	{Name: "round robin", Options: without(vqueue.Balancing)},
+	{Name: "random", Options: dealt()},
+	{Name: "QLM", Options: qlm},
+}
+
+// Ablations are QLM with something left out or done otherwise.
+var Ablations = []Policy{
+	{Name: "QLM", Options: qlm},
+	{Name: "no pulling", Options: without(vqueue.Pulling)},
+	{Name: "no eviction", Options: without(vqueue.Eviction)},
+	{Name: "no state swap", Options: without(vqueue.StateSwap)},
+	{Name: "no warm start", Options: qlm, Cold: true},
+	{Name: "no balancing", Options: without(vqueue.Balancing)},
+	{Name: "no ordering", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Append: true, Still: true}},
+	{Name: "new groups behind", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Append: true}},
+	{Name: "re-plan on violation", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, OnViolation: true}},
+	{Name: "means only", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Objective: vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-3}}},
+	{Name: "the paper's readings", Options: vqueue.Options{Delta: 4, Append: true, OnViolation: true}},
+}
+
+func without(l vqueue.LSO) vqueue.Options {
+	o := qlm
+	o.Without[l] = true
+	return o
+}
+
+func dealt() vqueue.Options {
+	o := without(vqueue.Balancing)
+	o.Random = true
+	return o
+}
+
+// Named is a policy by name.
+func Named(name string) *Policy {
+	for i := range Policies {
+		if Policies[i].Name == name {
+			return &Policies[i]
+		}
+	}
+	return nil
+}
+
+// WithDelta is QLM with groups of so many batches.
+func WithDelta(delta float64) *Policy {
+	o := qlm
+	o.Delta = delta
+	return &Policy{Name: fmt.Sprintf("QLM, delta %g", delta), Options: o}
+}
+
+// Scaled is QLM with instances that come after a delay, from so many on.
+func Scaled(from int, delay time.Duration) *Policy {
+	o := qlm
+	o.Scale = vqueue.Scale{From: from, Delay: delay, Hold: 2 * time.Minute}
+	return &Policy{Name: fmt.Sprintf("QLM, scaled from %d in %v", from, delay), Options: o}
 }
 
 // Case is one run.
@@ -38,12 +96,13 @@ type Case struct {
 	RPS       float64
 	From, To  int // rows
 	Instances int
+	A10, Big  int // of them on an A10, and on four A100s
 	Seed      uint64
 }
 
 // Key names the case.
 func (c *Case) Key() string {
-	return fmt.Sprintf("fleet/%s/%s/%g/%d-%d/%d/%d", c.Workload.Name, c.Policy.Name, c.RPS, c.From, c.To, c.Instances, c.Seed)
+	return fmt.Sprintf("fleet/%+v/%s/%g/%d-%d/%d-%d-%d/%d", *c.Workload, c.Policy.Name, c.RPS, c.From, c.To, c.Instances, c.A10, c.Big, c.Seed)
 }
 
 // Outcome is what a run came to.
@@ -56,6 +115,8 @@ type Outcome struct {
 	Swaps      int64
 	Evictions  int64
 	Preempted  int64
+	Used       float64 // instances that were on, in the mean
+	Searched   int64   // positions that re-plans looked at
 }
 
 // Attainment is the share of all requests that was in time.
@@ -68,21 +129,11 @@ const searchWork = 20_000
 // re-plan of 400,000 requests takes here.
 const perPosition = time.Microsecond
 
-// Measure runs a case.
-func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) {
-	estimators, err := d.calibrate()
-	if err != nil {
-		return nil, err
-	}
-	list, err := c.Workload.requests(d, c.From, c.To, c.Seed)
-	if err != nil {
-		return nil, err
-	}
-	out := &Outcome{Load: c.RPS / float64(len(list)) * c.Workload.work(estimators, list) / float64(c.Instances)}
-	compress(list, c.RPS)
-	t := c.Workload.tables(estimators, c.Instances)
-	if c.Policy.Partition {
-		c.Workload.partition(t, estimators, c.Instances)
+// policy is the policy of a case, and how long its instances were on until a time.
+func (c *Case) policy(t *policy.Tables) (policy.Policy, func(end time.Duration) time.Duration, error) {
+	if c.Policy.Priority {
+		p, err := balance.NewPriority(t)
+		return p, func(end time.Duration) time.Duration { return end * time.Duration(c.Instances) }, err
 	}
 	opt := c.Policy.Options
 	opt.Seed = c.Seed
@@ -90,15 +141,38 @@ func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) {
 	if c.Policy.Cold {
 		opt.Without[vqueue.WarmStart] = true
 	}
-	pol, err := vqueue.New(t, opt)
+	p, err := vqueue.New(t, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, p.Used, nil
+}
+
+// Measure runs a case.
+func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) {
+	estimators, err := d.calibrate(c.Workload.ShareGPT)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.Workload.requests(d, c.From, c.To, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	out := &Outcome{Load: c.load(estimators, list)}
+	compress(list, c.RPS)
+	t := c.tables(estimators)
+	pol, used, err := c.policy(t)
 	if err != nil {
 		return nil, err
 	}
 	var end time.Duration
 	cfg := sim.Config{
 		Tables: t, Policy: pol, Source: arrivals.Slice(list), SearchWork: searchWork, Seed: c.Seed,
-		SearchTime: func(worked int64) time.Duration { return time.Duration(worked) * perPosition },
-		Completed:  func(_, answered time.Duration) { end = max(end, answered) },
+		SearchTime: func(worked int64) time.Duration {
+			out.Searched += worked
+			return time.Duration(worked) * perPosition
+		},
+		Completed: func(_, answered time.Duration) { end = max(end, answered) },
 	}
 	if c.Policy.Cold {
 		cfg.LoadTime = func(network, device int32) time.Duration { return t.Networks[network].Load[t.Devices[device].Kind][1] }
@@ -118,40 +192,7 @@ func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) {
 	if out.Requests != int64(len(list)) {
 		return nil, fmt.Errorf("%s: %d requests are reported, %d came", c.Key(), out.Requests, len(list))
 	}
-	out.Throughput = float64(len(list)) / end.Seconds()
+	out.Throughput, out.Used = float64(len(list))/end.Seconds(), used(end).Seconds()/end.Seconds()
 	out.Swaps, out.Evictions, out.Preempted = res.Tokens.Swaps, res.Tokens.Evictions, res.Tokens.Preempted
 	return out, nil
-}
-
-// partition gives instances to models by their work, the most first: each takes as
-// many whole instances as its share is of them, and the rest share what is left.
-func (w *Workload) partition(t *policy.Tables, c *calibrated, instances int) {
-	own := vqueue.Of(t)
-	own.Only = make([][]int32, len(t.Networks))
-	if len(w.Models) == 1 {
-		own.Only[0] = t.StageDevices
-		return
-	}
-	need, total := make([]float64, len(w.Models)), 0.0
-	for n, of := range w.Models {
-		each, _ := c.plain[of%2].Work(1)
-		need[n] = popularity[of] * each
-		total += need[n]
-	}
-	next := int32(0)
-	for n := range w.Models {
-		for k := 0.75; k < need[n]/total*float64(instances) && int(next) < instances-1; k++ {
-			own.Only[n] = append(own.Only[n], next)
-			t.Resident[next] = []int32{int32(n)}
-			next++
-		}
-	}
-	for n := range w.Models {
-		if own.Only[n] == nil {
-			for d := next; int(d) < instances; d++ {
-				own.Only[n] = append(own.Only[n], d)
-				t.Resident[d] = []int32{int32(n)}
-			}
-		}
-	}
 }

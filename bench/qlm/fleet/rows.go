@@ -5,8 +5,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"gonum.org/v1/gonum/stat/distuv"
+
 	"inferplan/bench/qlm/instance"
 	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
 	"inferplan/sim/llm"
 )
 
@@ -17,15 +20,59 @@ var (
 )
 
 // popularity is the share of requests by model. Models with even numbers are
-// Mistral-7B, the others Vicuna-13B.
+// Mistral-7B, the others Vicuna-13B, those from firstBig on Llama-2-70B.
 var popularity = []float64{0.5, 0.25, 0.08, 0.07, 0.06, 0.04}
+
+const firstBig = 6
 
 // Workload is what a fleet is measured with.
 type Workload struct {
 	Name       string
-	Models     []int // of popularity
+	Models     []int
 	MegaShare  float64
 	MegaPrompt int32 // tokens from which on a prompt is a mega prompt
+
+	Popularity []float64 // by place in Models; nil: popularity's
+	Shares     []float64 // of the classes; nil: those of the paper's setting
+	SLOScale   float64   // of all SLOs; 0: 1
+	Burst      float64   // coefficient of variation of gamma gaps; 0: the trace's gaps
+	ShareGPT   bool      // lengths are ShareGPT's
+}
+
+// WithTail is the workload with this share of requests for all models but the first
+// two.
+func (w Workload) WithTail(share float64) Workload {
+	w.Popularity = nil
+	for i, p := range popularity {
+		if i < 2 {
+			w.Popularity = append(w.Popularity, p*(1-share)/0.75)
+		} else {
+			w.Popularity = append(w.Popularity, p*share/0.25)
+		}
+	}
+	return w
+}
+
+func (w *Workload) popularity() []float64 {
+	if w.Popularity != nil {
+		return w.Popularity
+	}
+	return popularity
+}
+
+func (w *Workload) shares() []float64 {
+	if w.Shares != nil {
+		return w.Shares
+	}
+	return shares
+}
+
+// slo is that of a class.
+func (w *Workload) slo(class int) time.Duration {
+	if w.SLOScale == 0 {
+		return Classes[class]
+	}
+	return time.Duration(w.SLOScale * float64(Classes[class]))
 }
 
 // Workloads are the paper's: several models, one model, several with mega prompts.
@@ -39,6 +86,7 @@ var Workloads = []Workload{
 type Data struct {
 	Conversations []llm.Request // Azure's of 2023
 	Mega          []llm.Request // Mooncake's with prompts of 16,000 to 32,000 tokens
+	Chats         []llm.Request // ShareGPT's lengths
 }
 
 // Open reads the traces below a folder.
@@ -50,6 +98,9 @@ func Open(data string) (*Data, error) {
 	}
 	all, err := instance.ReadRows(filepath.Join(data, "traces/mooncake_fast25_conversation.csv.gz"), 1<<30)
 	if err != nil {
+		return nil, err
+	}
+	if d.Chats, err = instance.ReadRows(filepath.Join(data, "lengths/sharegpt_llama2tok_part1.csv.gz"), 8000); err != nil {
 		return nil, err
 	}
 	for _, r := range all {
@@ -90,12 +141,16 @@ func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Requ
 	}
 	rng := splitMix(seed)
 	out := make([]arrivals.Request, 0, to-from)
-	for _, row := range d.Conversations[from:to] {
+	for i, row := range d.Conversations[from:to] {
+		if w.ShareGPT {
+			chat := d.Chats[(from+i)%len(d.Chats)]
+			row.Prompt, row.Output = chat.Prompt, chat.Output
+		}
 		model := 0
 		if u := rng.float(); len(w.Models) > 1 {
-			model = pick(popularity, u)
+			model = pick(w.popularity(), u)
 		}
-		class := pick(shares, rng.float())
+		class := pick(w.shares(), rng.float())
 		if u := rng.float(); u < w.MegaShare {
 			at := row.At
 			row = d.Mega[int(rng.float()*float64(len(d.Mega)))]
@@ -103,7 +158,23 @@ func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Requ
 		}
 		out = append(out, arrivals.Request{At: row.At - d.Conversations[from].At, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output})
 	}
+	w.burst(out, seed)
 	return out, nil
+}
+
+// burst gives the requests gaps of a gamma distribution, with the trace's mean.
+func (w *Workload) burst(list []arrivals.Request, seed uint64) {
+	if w.Burst == 0 {
+		return
+	}
+	shape := 1 / (w.Burst * w.Burst)
+	mean := list[len(list)-1].At.Seconds() / float64(len(list))
+	gaps := distuv.Gamma{Alpha: shape, Beta: shape / mean, Src: seeded.New(seed, "fleet/gaps")}
+	at := 0.0
+	for i := range list {
+		at += gaps.Rand()
+		list[i].At = time.Duration(at * 1e9)
+	}
 }
 
 // compress has requests come at a mean rate.

@@ -3,33 +3,63 @@ package fleet
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"inferplan/bench/qlm/instance"
+	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/policy"
 	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
 )
 
-// hosted is a model on an A100 with what it weighs and how many sequences it runs.
-type hosted struct {
-	llm.Model
-	weights float64 // bytes
+// Families of models, and kinds of instances.
+const (
+	mistral = iota
+	vicuna
+	llama
+	families
+)
+
+const (
+	a100 = iota
+	a10
+	fourA100
+	numKinds
+)
+
+var kindNames = [numKinds]string{"A100", "A10", "4xA100"}
+
+// weights are those of a family, in bytes.
+var weights = [families]float64{14.5e9, 26.0e9, 138e9}
+
+// smallMistral is Mistral-7B on an A10: no measurement, but that of a RTX 4090 scaled
+// by the cards' bandwidths and peak rates, with the KV memory that 24 GB leave.
+var smallMistral = llm.Model{Iteration: formats.Iteration{BaseNS: 25.7e6, SequenceNS: 64000, ContextNS: 234, PromptNS: 107700, HingeTokens: 192, AttentionNS: 2}, KV: 42700, KVBytes: 131072}
+
+// hosted is what a family costs on a kind of instance; nil: it does not fit.
+var hosted = [families][numKinds]*llm.Model{
+	mistral: {a100: with(instance.Mistral7B, 64), a10: with(smallMistral, 32)},
+	vicuna:  {a100: with(instance.Vicuna13B, 32)},
+	llama:   {fourA100: with(instance.Llama70BX4, 64)},
 }
 
-var hostedModels = [2]hosted{
-	{with(instance.Mistral7B, 64), 14.5e9},
-	{with(instance.Vicuna13B, 32), 26.0e9},
-}
-
-func with(m llm.Model, sequences int32) llm.Model {
+func with(m llm.Model, sequences int32) *llm.Model {
 	m.Sequences = sequences
-	return m
+	return &m
 }
 
-// Rates of weights and KV, in bytes a second.
+// family is that of a model.
+func family(of int) int {
+	if of >= firstBig {
+		return llama
+	}
+	return of % 2
+}
+
+// Rates of weights and KV, in bytes a second and device.
 const (
 	fromHost    = 23.6e9
 	fromStorage = 3.62e9
@@ -38,31 +68,39 @@ const (
 // budget is the tokens of an iteration.
 const budget = 2048
 
-// calibrated has the estimators of the hosted models, and of mega prompts on the
-// first.
+// calibrated has the estimators of families by kind, and of mega prompts for the
+// first on A100.
 type calibrated struct {
-	plain [2]vqueue.RCT
+	plain [families][numKinds]*vqueue.RCT
 	mega  vqueue.RCT
 }
 
 // calibrate drains queues: 1200 rows of the trace from row 6000 on, every eleventh,
-// and 300 mega prompts.
-func (d *Data) calibrate() (*calibrated, error) {
+// or as many lengths of ShareGPT, and 300 mega prompts.
+func (d *Data) calibrate(chats bool) (*calibrated, error) {
+	rows := d.Conversations
+	if chats {
+		rows = d.Chats
+	}
 	var list []llm.Request
-	for i, n := 6000, 0; i < len(d.Conversations) && n < 1200; i, n = i+11, n+1 {
-		r := d.Conversations[i]
+	for i, n := 6000, 0; i < len(rows) && n < 1200; i, n = i+11, n+1 {
+		r := rows[i]
 		r.At = 0
 		list = append(list, r)
 	}
 	c := &calibrated{}
-	for i := range hostedModels {
-		r, err := drained(&hostedModels[i].Model, list)
-		if err != nil {
-			return nil, err
+	for f := range hosted {
+		for k, m := range hosted[f] {
+			if m == nil {
+				continue
+			}
+			var err error
+			if c.plain[f][k], err = drained(m, list); err != nil {
+				return nil, err
+			}
 		}
-		c.plain[i] = *r
 	}
-	r, err := drained(&hostedModels[0].Model, d.Mega[:min(300, len(d.Mega))])
+	r, err := drained(hosted[mistral][a100], d.Mega[:min(300, len(d.Mega))])
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +108,8 @@ func (d *Data) calibrate() (*calibrated, error) {
 	return c, nil
 }
 
-// drained is the estimator fitted to a queue that an instance drains.
+// drained is the estimator fitted to a queue that an instance drains, as far as a
+// plan has it.
 func drained(m *llm.Model, list []llm.Request) (*vqueue.RCT, error) {
 	out, _, err := llm.Serve(llm.Options{Budget: budget, Block: 16}, *m, list)
 	if err != nil {
@@ -85,63 +124,140 @@ func drained(m *llm.Model, list []llm.Request) (*vqueue.RCT, error) {
 		return nil, err
 	}
 	r.Alone = (alone[0].End - alone[0].First).Seconds() / math.Max(1, r.OutputMean-1)
+	r.Filling = 0
 	return r, nil
 }
 
-// work is the instance's time that requests take by the estimators, in seconds.
-func (w *Workload) work(c *calibrated, list []arrivals.Request) float64 {
-	total := 0.0
-	for _, r := range list {
-		at := w.Models[int(r.Model)/len(Classes)] % 2
-		e := &c.plain[at]
-		if w.MegaPrompt > 0 && r.PromptTokens >= w.MegaPrompt {
-			e = &c.mega
-		}
-		total += e.Alpha*float64(r.PromptTokens) + e.Beta*float64(r.OutputTokens)
-	}
-	return total
+// kinds has the kind of every instance of a case: A10s come last but for those of
+// four A100s.
+func (c *Case) kinds() []int {
+	out := slices.Repeat([]int{a100}, c.Instances-c.A10-c.Big)
+	return slices.Concat(out, slices.Repeat([]int{a10}, c.A10), slices.Repeat([]int{fourA100}, c.Big))
 }
 
-// tables are a fleet of A100s. Instance d begins with model d modulo their number;
-// three models wait in the host's memory beside each.
-func (w *Workload) tables(c *calibrated, instances int) *policy.Tables {
-	t := &policy.Tables{Kinds: []string{"A100"}, KindCounts: []int32{int32(instances)}}
+// load is the work that requests bring per second over what the instances do: each
+// request counts as a part of the kinds that can run its model.
+func (c *Case) load(e *calibrated, list []arrivals.Request) float64 {
+	rate := [families]float64{} // instances of the first kind that runs it
+	for _, k := range c.kinds() {
+		for f := range rate {
+			if r := e.plain[f][k]; r != nil {
+				own, _ := r.Work(1)
+				first, _ := e.plain[f][firstKind(f)].Work(1)
+				rate[f] += first / own
+			}
+		}
+	}
+	total := 0.0
+	for _, r := range list {
+		f := family(c.Workload.Models[int(r.Model)/len(Classes)])
+		x := e.plain[f][firstKind(f)]
+		if c.Workload.MegaPrompt > 0 && r.PromptTokens >= c.Workload.MegaPrompt {
+			x = &e.mega
+		}
+		total += (x.Alpha*float64(r.PromptTokens) + x.Beta*float64(r.OutputTokens)) / rate[f]
+	}
+	return c.RPS / float64(len(list)) * total
+}
+
+// firstKind is the first kind that runs a family.
+func firstKind(f int) int {
+	return slices.IndexFunc(hosted[f][:], func(m *llm.Model) bool { return m != nil })
+}
+
+// tables are the fleet of a case. Instance d begins with the d-th, modulo their
+// number, of the models that it can run; three models wait in the host's memory
+// beside each.
+func (c *Case) tables(e *calibrated) *policy.Tables {
+	w := c.Workload
+	t := &policy.Tables{Kinds: kindNames[:], KindCounts: make([]int32, numKinds)}
 	own := &vqueue.Tables{}
 	t.Own = own
 	for n, of := range w.Models {
-		h := &hostedModels[of%2]
+		f := family(of)
 		name := "model-" + strconv.Itoa(of)
-		t.Networks = append(t.Networks, policy.Network{Name: name, Bytes: 1, Base: -1, Load: [][2]time.Duration{{
-			time.Duration(h.weights / fromHost * 1e9), time.Duration(h.weights / fromStorage * 1e9),
-		}}})
-		for _, slo := range Classes {
+		network := policy.Network{Name: name, Bytes: 1, Base: -1}
+		for k := range numKinds {
+			devices := 1.0
+			if k == fourA100 {
+				devices = 4
+			}
+			network.Load = append(network.Load, [2]time.Duration{time.Duration(weights[f] / fromHost / devices * 1e9), time.Duration(weights[f] / fromStorage / devices * 1e9)})
+		}
+		t.Networks = append(t.Networks, network)
+		for class := range Classes {
 			at := int32(len(t.Models))
-			m := policy.Model{Name: name, Class: fmt.Sprint(slo), SLO: slo, FirstPipeline: at, NumPipelines: 1}
+			slo := w.slo(class)
+			m := policy.Model{Name: name, Class: fmt.Sprint(slo), SLO: slo, RPS: c.RPS * w.popularity()[n] * w.shares()[class], FirstPipeline: at, NumPipelines: 1}
 			t.Models = append(t.Models, m)
 			t.Services = append(t.Services, policy.Service{Name: m.Key().String(), FirstPipeline: at, NumPipelines: 1})
 			t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: at, Service: at, Network: int32(n), Batch: 1, FirstStage: at, NumStages: 1})
-			t.Stages = append(t.Stages, policy.Stage{Pipeline: at, FirstDevice: 0, NumDevices: int32(instances), LastBlock: 1, Infer: []time.Duration{time.Second}})
-			mega := c.plain[of%2]
-			if of == 0 && w.MegaPrompt > 0 {
-				mega = c.mega
-				own.Mega = append(own.Mega, w.MegaPrompt)
-			} else {
-				own.Mega = append(own.Mega, 0)
-			}
-			own.RCT = append(own.RCT, c.plain[of%2], mega)
+			e.estimate(own, w, of)
 		}
 	}
-	for d := range instances {
-		server := &policy.Server{Block: 16, SwapGBps: fromHost / 1e9, Hidden: 0.7, Warm: 3}
-		for _, of := range w.Models {
-			h := &hostedModels[of%2]
+	c.instances(t)
+	c.stages(t)
+	return t
+}
+
+// estimate adds the estimators of a served model, plain and of mega prompts.
+func (e *calibrated) estimate(own *vqueue.Tables, w *Workload, of int) {
+	for _, mega := range []bool{false, true} {
+		for k := range numKinds {
+			r := vqueue.RCT{}
+			if p := e.plain[family(of)][k]; p != nil {
+				r = *p
+			}
+			if mega && of == 0 && w.MegaPrompt > 0 && k == a100 {
+				r = e.mega
+			}
+			own.RCT = append(own.RCT, r)
+		}
+	}
+	mega := int32(0)
+	if of == 0 {
+		mega = w.MegaPrompt
+	}
+	own.Mega = append(own.Mega, mega)
+}
+
+// instances adds the instances of a case.
+func (c *Case) instances(t *policy.Tables) {
+	for d, k := range c.kinds() {
+		server := &policy.Server{Block: 16, SwapGBps: fromHost / 1e9, Hidden: 0.7, Warm: 3, Priority: c.Policy.Priority}
+		var can []int32
+		for n, of := range c.Workload.Models {
+			h := hosted[family(of)][k]
+			if h == nil {
+				server.Costs = append(server.Costs, policy.ServerCost{})
+				continue
+			}
+			can = append(can, int32(n))
 			server.Costs = append(server.Costs, policy.ServerCost{Iteration: h.Iteration, KV: h.KV, KVBytes: h.KVBytes, Sequences: h.Sequences})
 		}
-		t.StageDevices = append(t.StageDevices, int32(d))
-		t.Devices = append(t.Devices, policy.Device{Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1, Instance: int32(d)})
-		first := &server.Costs[d%len(w.Models)]
-		t.Instances = append(t.Instances, policy.Instance{Sequences: first.Sequences, Budget: budget, Progress: 32, KV: first.KV, Server: server})
-		t.Resident = append(t.Resident, []int32{int32(d % len(w.Models))})
+		start := can[d%len(can)]
+		t.KindCounts[k]++
+		t.Devices = append(t.Devices, policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1, Instance: int32(d)})
+		t.Instances = append(t.Instances, policy.Instance{Sequences: server.Costs[start].Sequences, Budget: budget, Progress: 32, KV: server.Costs[start].KV, Server: server})
+		t.Resident = append(t.Resident, []int32{start})
 	}
-	return t
+	own := vqueue.Of(t)
+	own.Only = make([][]int32, len(t.Networks))
+	for n := range t.Networks {
+		for d := range t.Devices {
+			if t.Instances[d].Server.Costs[n].KV > 0 {
+				own.Only[n] = append(own.Only[n], int32(d))
+			}
+		}
+	}
+}
+
+// stages adds a stage for every served model, on the devices that run it.
+func (c *Case) stages(t *policy.Tables) {
+	own := vqueue.Of(t)
+	for m := range t.Models {
+		devices := own.Only[t.Pipelines[m].Network]
+		t.Stages = append(t.Stages, policy.Stage{Pipeline: int32(m), FirstDevice: int32(len(t.StageDevices)), NumDevices: int32(len(devices)), LastBlock: 1, Infer: []time.Duration{time.Second}})
+		t.StageDevices = append(t.StageDevices, devices...)
+	}
 }

@@ -149,6 +149,13 @@ func (q *Queue) Draw(seed uint64, sizes ...int) ([][]llm.Request, error) {
 	return out, nil
 }
 
+// Halves are the queue with the first half of the rows, and with the second.
+func (q *Queue) Halves() [2]*Queue {
+	first, second, n := *q, *q, len(q.Lengths)/2
+	first.Lengths, second.Lengths = q.Lengths[:n], q.Lengths[n:]
+	return [2]*Queue{&first, &second}
+}
+
 // Drain has the instance serve a queue that is there at 0, and tells when each
 // request began, had its first token and ended.
 func (q *Queue) Drain(list []llm.Request) ([]llm.Outcome, llm.Counts, error) {

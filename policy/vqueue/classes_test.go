@@ -1,0 +1,181 @@
+package vqueue_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/policy/vqueue"
+)
+
+// asked is a request of a play.
+type asked struct {
+	at      time.Duration
+	model   int32
+	outputs int32
+}
+
+// playing plays requests over tables, and notes starts, drops and how many run.
+func playing(t *testing.T, tab *policy.Tables, opt vqueue.Options, list []asked) *play {
+	t.Helper()
+	pol, err := vqueue.New(tab, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(list)
+	p := &play{t: tab, pol: pol, starts: make([]time.Duration, n), ends: make([]time.Duration, n), dropped: map[int32]policy.Reason{}, running: map[[2]int32]int{}, most: map[[2]int32]int{}}
+	for i, a := range list {
+		p.outputs, p.models = append(p.outputs, a.outputs), append(p.models, a.model)
+		p.later(a.at, policy.Event{Kind: policy.Arrival, Req: int32(i), Task: int32(i), Model: a.model, Service: a.model, Tokens: 200, Limit: 400, Arrived: a.at, Deadline: a.at + tab.Models[a.model].SLO}, nil)
+	}
+	p.run(t)
+	if err := pol.Check(); err != nil || pol.Open() > 0 {
+		t.Fatalf("%d requests are left over: %v", pol.Open(), err)
+	}
+	return p
+}
+
+// many is n requests of a model at a time.
+func many(n int, at time.Duration, model, outputs int32) []asked {
+	return slices.Repeat([]asked{{at, model, outputs}}, n)
+}
+
+// TestDueTimes: when a request has to be where follows from what its SLO is of.
+func TestDueTimes(t *testing.T) {
+	tab := fleet([]int32{0}, 1, 8) // a request stays .45 s, its first token comes after .054 s
+	ev := policy.Event{Arrived: time.Second, Deadline: 3 * time.Second}
+	for _, c := range []struct {
+		of      string
+		waiting time.Duration
+		due     time.Duration
+		lead    time.Duration
+	}{
+		{formats.OfE2E, 0, 3 * time.Second, 450 * time.Millisecond},
+		{"", 0, 3 * time.Second, 450 * time.Millisecond},
+		{formats.OfTTFT, 0, 3 * time.Second, 54 * time.Millisecond},
+		{formats.OfTPOT, 0, time.Second + 10*time.Minute, 0},
+		{formats.OfE2E, 500 * time.Millisecond, 1500 * time.Millisecond, 0},
+		{formats.OfE2E, 1900 * time.Millisecond, 3 * time.Second, 450 * time.Millisecond}, // the answer asks for an earlier start
+		{formats.OfTTFT, 1900 * time.Millisecond, 2900 * time.Millisecond, 0},
+		{formats.OfTPOT, 500 * time.Millisecond, 1500 * time.Millisecond, 0},
+	} {
+		tab.Models[0].Of, tab.Models[0].Waiting = c.of, c.waiting
+		pol, err := vqueue.New(tab, vqueue.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if due, lead := pol.Due(&ev); due != c.due || lead.Round(time.Millisecond) != c.lead {
+			t.Errorf("SLO of %q, waiting %v: due at %v with a lead of %v, want %v and %v", c.of, c.waiting, due, lead, c.due, c.lead)
+		}
+	}
+}
+
+// TestTTFTStartsLater: of two classes with the same SLO the one that asks for the
+// whole answer goes first where both wait.
+func TestTTFTStartsLater(t *testing.T) {
+	tab := fleet([]int32{0}, 1, 1)
+	tab.Models[0].SLO, tab.Models[1].SLO = 10*time.Second, 10*time.Second
+	tab.Models[0].Of = formats.OfTTFT
+	// Ten of each take 9 s on their own: the last of those that ask for an answer is late
+	// if the others go first.
+	p := playing(t, tab, vqueue.Options{}, slices.Concat(many(10, 0, 0, 100), many(10, 0, 1, 100)))
+	late := 0
+	for i := 10; i < 20; i++ {
+		if p.ends[i] > 10*time.Second {
+			late++
+		}
+	}
+	if late > 0 {
+		t.Errorf("%d answers are late", late)
+	}
+	for i := range 10 {
+		if p.starts[i]+54*time.Millisecond > 10*time.Second {
+			t.Errorf("first token %d comes at %v", i, p.starts[i])
+		}
+	}
+}
+
+// TestPrioritiesAreStrict: what is more urgent starts before all that wait with a
+// higher number, whatever the deadlines.
+func TestPrioritiesAreStrict(t *testing.T) {
+	for _, opt := range []vqueue.Options{{}, {Append: true}, {OneOpen: true, Delta: 1}, {Rule: vqueue.FCFS}, {Rule: vqueue.EDF}, {Rule: vqueue.Gateway}} {
+		tab := fleet([]int32{0}, 1, 2)
+		tab.Models[0].Priority, tab.Models[1].Priority = 1, 0 // the one with the long SLO is the more urgent
+		p := playing(t, tab, opt, slices.Concat(many(30, 0, 0, 100), many(10, 500*time.Millisecond, 1, 100)))
+		last := slices.Max(p.starts[30:])
+		for i := range 30 {
+			if p.starts[i] > 500*time.Millisecond && p.starts[i] < last {
+				t.Errorf("%+v: a request of the lower priority starts at %v, one of the higher at %v", opt, p.starts[i], last)
+				break
+			}
+		}
+	}
+}
+
+// TestCapsHold: no more of a class than its cap run at once on an instance, and what
+// is behind them passes.
+func TestCapsHold(t *testing.T) {
+	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.FCFS}, {Rule: vqueue.EDF}, {Rule: vqueue.Gateway}, {Without: [5]bool{vqueue.Balancing: true}}} {
+		tab := fleet([]int32{0, 0}, 1, 8)
+		vqueue.Of(tab).Caps = []int32{-1, 2, -1, 3}
+		p := playing(t, tab, opt, slices.Concat(many(40, 0, 1, 200), many(10, time.Second, 0, 50)))
+		if p.most[[2]int32{0, 1}] > 2 || p.most[[2]int32{1, 1}] > 3 {
+			t.Errorf("%+v: %v run at once, capped at 2 and 3", opt, p.most)
+		}
+		if opt.Rule == vqueue.FCFS || opt.Rule == vqueue.Gateway {
+			continue // the order may have the others wait
+		}
+		if first := slices.Min(p.starts[40:]); first > 1100*time.Millisecond {
+			t.Errorf("%+v: behind a class at its cap a request waits until %v", opt, first)
+		}
+	}
+}
+
+// TestFleetIsSplitByClass: a cap of 0 keeps a class away.
+func TestFleetIsSplitByClass(t *testing.T) {
+	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.EDF}, {Rule: vqueue.Gateway}, {Append: true, Still: true}} {
+		tab := fleet([]int32{0, 0, 0}, 1, 4)
+		vqueue.Of(tab).Caps = []int32{-1, 0, 0, -1, 0, -1}
+		p := playing(t, tab, opt, slices.Concat(many(60, 0, 0, 50), many(60, 0, 1, 100)))
+		for k, n := range p.most {
+			if (k[0] == 0) != (k[1] == 0) {
+				t.Errorf("%+v: %d of class %d ran on instance %d", opt, n, k[1], k[0])
+			}
+		}
+	}
+}
+
+// TestTimePerTokenLimitsTheBatch: while a class with an SLO on the time per token
+// runs, no more run beside it than keep it, and all where none does.
+func TestTimePerTokenLimitsTheBatch(t *testing.T) {
+	tab := fleet([]int32{0}, 1, 8)
+	vqueue.Of(tab).Sequences = []int32{3, 3, 0, 0}
+	p := playing(t, tab, vqueue.Options{}, slices.Concat(many(20, 0, 1, 100), many(10, 5*time.Second, 0, 100), many(20, 5*time.Second, 1, 100)))
+	if n := p.most[[2]int32{0, 1}]; n != 8 {
+		t.Errorf("alone %d of the second class run at once, want 8", n)
+	}
+	if n := p.most[[2]int32{0, 0}]; n > 3 {
+		t.Errorf("%d of the first class run at once, want at most 3", n)
+	}
+}
+
+// TestConcurrency: the batch that keeps a time per token grows with the SLO, and falls
+// with the share that has to keep it.
+func TestConcurrency(t *testing.T) {
+	r := vqueue.RCT{Alpha: 7e-5, Beta: 4e-4, Decode: 0.05, Alone: 0.015, Batch: 64, PromptMean: 1155, PromptVar: 1e6, OutputMean: 200}
+	if n := r.Concurrency(0.001, 0.9); n != 1 {
+		t.Errorf("an SLO below the time alone allows %d", n)
+	}
+	if n := r.Concurrency(1, 0.99); n != 64 {
+		t.Errorf("a long SLO allows %d of 64", n)
+	}
+	half, most := r.Concurrency(0.035, 0.5), r.Concurrency(0.035, 0.99)
+	if !(1 < most && most < half && half < 64) {
+		t.Errorf("35 ms for half of the requests allow %d, for 99 %% %d", half, most)
+	}
+	if at, past := r.PerToken(float64(most)).Quantile(0.99), r.PerToken(float64(most+1)).Quantile(0.99); at > 0.035 || past <= 0.035 {
+		t.Errorf("%d take %v s per token, one more %v", most, at, past)
+	}
+}

@@ -1,0 +1,214 @@
+package vqueue_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/vqueue"
+)
+
+// steady is requests of a model that come at a rate for a time.
+func steady(rate float64, from, to time.Duration, model, outputs int32) []asked {
+	var out []asked
+	for at := from; at < to; at += time.Duration(float64(time.Second) / rate) {
+		out = append(out, asked{at, model, outputs})
+	}
+	return out
+}
+
+// late counts requests that end after their SLO.
+func late(tab *policy.Tables, p *play, list []asked, model int32) (n int) {
+	for i, a := range list {
+		if a.model == model && (p.ends[i] == 0 || p.ends[i] > a.at+tab.Models[a.model].SLO) {
+			n++
+		}
+	}
+	return n
+}
+
+// byTime is lists of requests as one, in order of arrival.
+func byTime(lists ...[]asked) []asked {
+	all := slices.Concat(lists...)
+	slices.SortStableFunc(all, func(a, b asked) int { return int(a.at - b.at) })
+	return all
+}
+
+// TestScaleUp: an instance that is off does nothing before the delay has passed, the
+// fleet grows until deadlines are kept, and shrinks when it idles.
+func TestScaleUp(t *testing.T) {
+	list := byTime(steady(25, 0, 40*time.Second, 0, 100), steady(0.2, 60*time.Second, 200*time.Second, 0, 100))
+	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.EDF}, {Rule: vqueue.Gateway}} {
+		opt.Scale = vqueue.Scale{From: 1, Delay: 3 * time.Second, Hold: 10 * time.Second}
+		tab := fleet([]int32{0, 0, 0, 0}, 1, 4) // one does about 9 a second
+		p := playing(t, tab, opt, list)
+		first := time.Hour
+		for i := range list {
+			if p.starts[i] > 0 {
+				first = min(first, p.starts[i])
+			}
+		}
+		pol := p.pol.(*vqueue.Policy)
+		used := pol.Used(200*time.Second).Seconds() / 200
+		missed := 0
+		for i, a := range list {
+			if a.at > 30*time.Second && p.ends[i] > a.at+tab.Models[0].SLO {
+				missed++
+			}
+		}
+		if p.most[[2]int32{1, 0}] == 0 || missed > 0 {
+			t.Errorf("%+v: %v ran at most, %d late after half a minute", opt, p.most, missed)
+		}
+		if used < 1.2 || used > 2.5 {
+			t.Errorf("%+v: %.2f instances were on in the mean of 200 s", opt, used)
+		}
+	}
+}
+
+// TestPressure: with a steady trickle of urgent requests one instance of three runs
+// them, without any that is late. A trickle of others brings no instance.
+func TestPressure(t *testing.T) {
+	on := func(model int32, pressure float64) float64 {
+		tab := fleet([]int32{0, 0, 0, 0}, 1, 8)
+		p := playing(t, tab, vqueue.Options{Rule: vqueue.Gateway, Scale: vqueue.Scale{From: 1, Hold: 10 * time.Second, Pressure: pressure}}, steady(6, 0, 60*time.Second, model, 100))
+		return p.pol.(*vqueue.Policy).Used(60*time.Second).Seconds() / 60
+	}
+	if urgent, others, without := on(0, 0.34), on(1, 0.34), on(0, 0); urgent < 2.5 || others > 1 || without > 1 {
+		t.Errorf("in the mean %.2f instances are on for urgent requests, %.2f for others, %.2f without pressure", urgent, others, without)
+	}
+}
+
+// TestScaleDelay: until the delay has passed one instance does all.
+func TestScaleDelay(t *testing.T) {
+	tab := fleet([]int32{0, 0}, 1, 1)
+	p := playing(t, tab, vqueue.Options{Scale: vqueue.Scale{From: 1, Delay: 20 * time.Second}}, many(100, 0, 0, 100))
+	busy := map[time.Duration]int{}
+	for i := range p.starts {
+		busy[p.starts[i].Truncate(10*time.Second)]++
+	}
+	if early, after := busy[0]+busy[10*time.Second], busy[20*time.Second]; early > 46 || after < 35 {
+		t.Errorf("%d start in the first 20 s on one instance, %d in ten seconds on two", early, after)
+	}
+	if _, err := vqueue.New(tab, vqueue.Options{Scale: vqueue.Scale{From: 3}}); err == nil {
+		t.Error("more instances are on than there are")
+	}
+}
+
+// TestQueueLimit: what comes while as many wait as may is dropped at once.
+func TestQueueLimit(t *testing.T) {
+	for _, rule := range []vqueue.Rule{vqueue.Planned, vqueue.FCFS, vqueue.Shepherd, vqueue.Gateway} {
+		tab := fleet([]int32{0}, 1, 4)
+		p := playing(t, tab, vqueue.Options{Rule: rule, QueueLimit: 5}, many(50, 0, 0, 100))
+		batch := 4
+		if rule == vqueue.Shepherd {
+			batch = 1 // it is filled once, with the first
+		}
+		if n := len(p.dropped); n != 50-batch-5 {
+			t.Errorf("rule %d: %d are dropped, want %d", rule, n, 50-batch-5)
+		}
+		for req, why := range p.dropped {
+			if why != policy.ReasonQueueFull || p.ends[req] > 0 {
+				t.Errorf("rule %d: request %d is dropped for %v", rule, req, why)
+			}
+		}
+	}
+}
+
+// TestEDFAbove: in hopeless overload queues are ordered by deadline.
+func TestEDFAbove(t *testing.T) {
+	tab := fleet([]int32{0}, 1, 1)
+	tab.Models[0].SLO, tab.Models[1].SLO = 3*time.Second, 4*time.Second
+	list := slices.Concat(many(30, 0, 1, 100), many(30, 100*time.Millisecond, 0, 100))
+	order := func(above float64) (first int) {
+		p := playing(t, tab, vqueue.Options{Delta: 5, EDFAbove: above}, list)
+		for i := 30; i < 60; i++ {
+			if p.starts[i] < 15*time.Second {
+				first++
+			}
+		}
+		return first
+	}
+	if with, without := order(0.3), order(0); with < 28 || with <= without {
+		t.Errorf("%d of the earlier deadlines are in the first half by deadline, %d without", with, without)
+	}
+}
+
+// TestGatewayCapsTheSecondBand: batch requests fill instances while nobody else is
+// there, and leave room once the first band is late.
+func TestGatewayCapsTheSecondBand(t *testing.T) {
+	tab := fleet([]int32{0}, 1, 16)
+	list := byTime(many(400, 0, 1, 400), steady(3, 20*time.Second, 60*time.Second, 0, 350))
+	gate := playing(t, tab, vqueue.Options{Rule: vqueue.Gateway}, list)
+	if n := gate.most[[2]int32{0, 1}]; n < 14 {
+		t.Errorf("alone, %d batch requests run at once", n)
+	}
+	first := playing(t, tab, vqueue.Options{Rule: vqueue.FCFS}, list)
+	if g, f := late(tab, gate, list, 0), late(tab, first, list, 0); g*4 > f {
+		t.Errorf("%d requests of the first band are late, first come, first served %d", g, f)
+	}
+}
+
+// TestPlacements: dealt in turn, instances have the same number; at random they have
+// not, and a seed has one course.
+func TestPlacements(t *testing.T) {
+	tab := fleet([]int32{0, 0, 0, 0}, 1, 4)
+	list := many(200, 0, 0, 50)
+	counts := func(opt vqueue.Options) []int {
+		opt.Still = true
+		pol, err := vqueue.New(tab, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out policy.Actions
+		for i := range list {
+			pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: int32(i), Tokens: 200, Deadline: time.Minute}, &out)
+		}
+		return pol.Waiting()
+	}
+	dealt := vqueue.Options{Without: [5]bool{vqueue.Balancing: true}}
+	turn := counts(dealt)
+	if slices.Max(turn)-slices.Min(turn) > 1 {
+		t.Errorf("in turn: %v wait", turn)
+	}
+	dealt.Random, dealt.Seed = true, 1
+	random := counts(dealt)
+	if slices.Max(random)-slices.Min(random) < 2 || !slices.Equal(random, counts(dealt)) {
+		t.Errorf("at random: %v wait, and again %v", random, counts(dealt))
+	}
+}
+
+// TestPartition: with as many instances as networks each has one, with more the
+// busiest have them, with fewer the rest share one.
+func TestPartition(t *testing.T) {
+	for _, c := range []struct {
+		instances int
+		rates     []float64 // of networks
+		want      []int     // devices of each
+	}{
+		{3, []float64{1, 1, 1}, []int{1, 1, 1}},
+		{6, []float64{8, 1, 1}, []int{4, 1, 1}},
+		{2, []float64{8, 1, 1}, []int{1, 1, 1}},
+		{1, []float64{8, 1, 1}, []int{1, 1, 1}},
+	} {
+		tab := fleet(make([]int32, c.instances), len(c.rates), 4)
+		for m := range tab.Models {
+			tab.Models[m].RPS = c.rates[m/2]
+		}
+		only := vqueue.Partition(tab)
+		for n, devices := range only {
+			if len(devices) != c.want[n] {
+				t.Errorf("%d instances, rates %v: network %d has %v", c.instances, c.rates, n, devices)
+			}
+		}
+		if c.instances == 2 && (slices.Contains(only[1], only[0][0]) || only[1][0] != only[2][0]) {
+			t.Errorf("two instances: %v", only)
+		}
+		p := playing(t, tab, vqueue.Options{Rule: vqueue.EDF, Partition: true}, slices.Concat(many(20, 0, 0, 50), many(20, 0, 2, 50), many(20, 0, 4, 50)))
+		for k := range p.most {
+			if !slices.Contains(only[k[1]/2], k[0]) {
+				t.Errorf("%d instances: model %d ran on device %d", c.instances, k[1], k[0])
+			}
+		}
+	}
+}

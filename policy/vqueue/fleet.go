@@ -1,0 +1,177 @@
+package vqueue
+
+import (
+	"slices"
+	"time"
+
+	"inferplan/policy"
+)
+
+// fleet is the instances, with what runs on them and what fits.
+type fleet struct {
+	t         *policy.Tables
+	own       *Tables
+	classes   []class // by served model
+	ops       operations
+	instances []instance
+	of        []int32 // by device: its instance; -1
+}
+
+// instance is a server.
+type instance struct {
+	device   int32
+	down     bool
+	off      bool  // see Scale
+	loaded   int32 // network; -1
+	coming   int32 // network that is being loaded; -1
+	since    time.Duration
+	failed   bool    // the last load failed: it is tried again at the next tick
+	running  []int32 // batch slots
+	counts   []int32 // of them by served model
+	tokens   int64   // of KV memory that they may take
+	evicting int
+	chosen   int32 // network that it was loaded for under the rule Shepherd; -1
+	full     int32 // running batches at which the server refused one; 0: never
+	sequences,
+	kv int64
+}
+
+// newFleet has the instances of the tables, each with what is resident there.
+func newFleet(t *policy.Tables, own *Tables, ops operations) *fleet {
+	f := &fleet{t: t, own: own, classes: newClasses(t, own), ops: ops, of: make([]int32, len(t.Devices))}
+	for d := range t.Devices {
+		f.of[d] = -1
+		at := t.InstanceOf(int32(d))
+		if at < 0 {
+			continue
+		}
+		f.of[d] = int32(len(f.instances))
+		in := instance{device: int32(d), loaded: -1, coming: -1, chosen: -1, counts: make([]int32, len(t.Models)), sequences: int64(t.Instances[at].Sequences), kv: t.Instances[at].KV}
+		if r := t.Resident[d]; len(r) > 0 {
+			in.loaded = r[0]
+		}
+		f.instances = append(f.instances, in)
+	}
+	return f
+}
+
+// up tells whether an instance works.
+func (in *instance) up() bool { return !in.down && !in.off }
+
+// network is the network of a served model.
+func (f *fleet) network(model int32) int32 {
+	return f.t.Pipelines[f.t.Models[model].FirstPipeline].Network
+}
+
+// someModel is a served model of a network.
+func (f *fleet) someModel(network int32) int32 {
+	for m := range f.t.Models {
+		if f.network(int32(m)) == network {
+			return int32(m)
+		}
+	}
+	return 0
+}
+
+// kind is the kind of an instance's device.
+func (f *fleet) kind(in *instance) int32 { return f.t.Devices[in.device].Kind }
+
+// estimator is that of a served model on an instance.
+func (f *fleet) estimator(in *instance, model int32, mega bool) *RCT {
+	return f.own.Estimator(len(f.t.Kinds), model, mega, f.kind(in))
+}
+
+// may tells whether an instance may serve a network.
+func (f *fleet) may(in *instance, network int32) bool {
+	return f.own.Only == nil || slices.Contains(f.own.Only[network], in.device)
+}
+
+// can tells whether an instance may and can serve a network.
+func (f *fleet) can(in *instance, network int32) bool {
+	return f.may(in, network) && f.estimator(in, f.someModel(network), false).Batch > 0
+}
+
+// serves tells whether an instance serves a model at all.
+func (f *fleet) serves(in *instance, model int32) bool {
+	return f.can(in, f.network(model)) && (f.own.Caps == nil || f.own.Caps[int(in.device)*len(f.t.Models)+int(model)] != 0)
+}
+
+// need is the KV memory that a request is counted with, in tokens: its prompt and
+// the mean answer, or the most that it may make if that is less.
+func (f *fleet) need(r *request) int64 {
+	out := int32(f.own.RCT[2*int(r.model)*len(f.t.Kinds)].OutputMean)
+	if r.limit > 0 {
+		out = min(out, r.limit)
+	}
+	return int64(r.prompt) + int64(out)
+}
+
+// most is how many requests run at once on an instance if one of a model is among
+// them: each model that runs may ask for less than the instance takes.
+func (f *fleet) most(in *instance, model int32) int64 {
+	most, _ := f.holds(in, f.network(model))
+	if f.own.Sequences == nil {
+		return most
+	}
+	for m, n := range in.counts {
+		if own := f.own.Sequences[m*len(f.t.Kinds)+int(f.kind(in))]; own > 0 && (n > 0 || m == int(model)) {
+			most = min(most, int64(own))
+		}
+	}
+	return most
+}
+
+// capped tells whether as many of a model run on an instance as may.
+func (f *fleet) capped(in *instance, model int32) bool {
+	if f.own.Caps == nil {
+		return false
+	}
+	most := f.own.Caps[int(in.device)*len(f.t.Models)+int(model)]
+	return most >= 0 && in.counts[model] >= most
+}
+
+// holds is how many sequences and tokens of KV memory an instance takes with a
+// network: the server's figures where the tables have them, else what it last told.
+func (f *fleet) holds(in *instance, network int32) (sequences, kv int64) {
+	if server := f.t.Instances[f.t.InstanceOf(in.device)].Server; server != nil {
+		c := &server.Costs[network]
+		return int64(c.Sequences), c.KV
+	}
+	return in.sequences, in.kv
+}
+
+// room tells whether an instance takes one more request.
+func (f *fleet) room(in *instance, r *request) bool {
+	n, most := int64(len(in.running)), f.most(in, r.model)
+	switch {
+	case f.capped(in, r.model):
+		return false
+	case n == 0:
+		return true
+	case in.full > 0 && n >= int64(in.full):
+		return false
+	}
+	_, kv := f.holds(in, f.network(r.model))
+	return n < most && (kv == 0 || in.tokens+f.need(r) <= kv)
+}
+
+// stay is the residence of a model's requests on an instance.
+func (f *fleet) stay(in *instance, model int32) time.Duration {
+	mean, _ := f.estimator(in, model, false).Residence(1)
+	return time.Duration(mean * float64(time.Second))
+}
+
+// lead is how long before its class's point a request has to start.
+func (f *fleet) lead(in *instance, model int32) time.Duration {
+	mean, _ := f.estimator(in, model, false).reach(f.classes[model].milestone)
+	return time.Duration(mean * float64(time.Second))
+}
+
+// loadTime is how long a network takes to load.
+func (f *fleet) loadTime(in *instance, network int32) time.Duration {
+	load := f.t.Networks[network].Load
+	if kind := int(f.kind(in)); kind < len(load) {
+		return load[kind][f.ops.warm.tier()]
+	}
+	return 0
+}

@@ -1,0 +1,131 @@
+package vqueue
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"inferplan/formats/seeded"
+)
+
+// placing finds queues for requests that wait.
+type placing struct {
+	*grouping
+	probe int32 // the group by which places for a request are found
+	turn  int   // of the next queue without Balancing
+	rng   *rand.Rand
+}
+
+func newPlacing(s *grouping) placing {
+	return placing{grouping: s, probe: s.take(0, false), rng: seeded.New(s.opt.Seed, "vqueue/place")}
+}
+
+// join finds a queue and a group for a request that waits and puts it there. home
+// is the queue that has its state; -1: none. It gives the queue. It is -1 where no
+// instance that is up can serve the request: then it waits for one.
+func (p *placing) join(req, home int32) int32 {
+	r := &p.requests[req]
+	mega := p.own.Mega[r.model] > 0 && r.prompt >= p.own.Mega[r.model]
+	if open := *p.joinableAt(0, r.model, mega); p.opt.OneOpen && open >= 0 && home < 0 {
+		if q := p.state.Where(open); q >= 0 && p.runs(open, q) && p.takes(open, q) {
+			p.enter(open, req)
+			return q
+		}
+	}
+	q, place := p.placeFor(req, mega, home)
+	if q < 0 {
+		p.strand(req)
+		return -1
+	}
+	open := p.joinableAt(q, r.model, mega)
+	if g := *open; g >= 0 && p.state.Where(g) == q && p.takes(g, q) {
+		p.enter(g, req)
+		return q
+	}
+	g := p.take(r.model, mega)
+	if p.opt.Rule == Planned {
+		*open = g
+	}
+	p.add(g, req)
+	p.measure(g)
+	p.state.Insert(g, q, place)
+	return q
+}
+
+// takes tells whether a group in a queue takes one more.
+func (p *placing) takes(g, q int32) bool {
+	x := &p.groups[g]
+	return x.size < p.limit(x.model, x.mega, p.problem.Queues[q].Kind)
+}
+
+// placeFor is the queue and place for a request.
+func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int) {
+	r, x := &p.requests[req], &p.groups[p.probe]
+	x.model, x.mega = r.model, mega
+	pg := &p.problem.Groups[p.probe]
+	*pg = p.groupOf(r.model)
+	for u := range pg.Deadline {
+		pg.Deadline[u] = seconds(r.deadline)
+	}
+	p.price(p.probe, 1, int64(r.prompt))
+	pg.Size = 1
+	defer func() { pg.Size = 0 }()
+	if home >= 0 && p.instances[home].up() {
+		if place, _ := p.state.insertion(p.probe, home, never); place >= 0 {
+			return home, p.rulePlace(home, r, place)
+		}
+	}
+	if !p.ops.balance.on {
+		return p.dealt(r)
+	}
+	if p.opt.Rule == Planned && !p.opt.Append {
+		q, place, _ = p.state.Best(p.probe)
+		return q, place
+	}
+	q, least := int32(-1), math.Inf(1)
+	for i := range p.instances {
+		if at, _ := p.state.insertion(p.probe, int32(i), never); at < 0 {
+			continue
+		}
+		if end := p.state.queues[i].end(p.problem.Queues[i].Start); end < least {
+			q, least = int32(i), end
+		}
+	}
+	if q < 0 {
+		return -1, 0
+	}
+	return q, p.rulePlace(q, r, p.state.Len(q))
+}
+
+// dealt is the next queue in turn that can serve the probe, or with Random any, with
+// a place for a request.
+func (p *placing) dealt(r *request) (q int32, place int) {
+	if p.opt.Random {
+		p.turn = p.rng.IntN(len(p.instances))
+	}
+	for range p.instances {
+		q := int32(p.turn % len(p.instances))
+		p.turn++
+		if place, _ := p.state.insertion(p.probe, q, never); place >= 0 {
+			return q, p.rulePlace(q, r, place)
+		}
+	}
+	return -1, 0
+}
+
+// rulePlace is the place in a queue that the rule gives a request.
+func (p *placing) rulePlace(q int32, r *request, planned int) int {
+	place := p.state.Len(q)
+	if p.opt.Rule == Planned {
+		place = planned
+	}
+	// The last place behind all that goes first.
+	for place > 0 {
+		slot := &p.state.queues[q].slots[place-1]
+		before, rank := &p.requests[p.groups[slot.group].first], p.classes[r.model].priority
+		if slot.priority < rank || slot.priority == rank && (p.opt.Rule == Planned || p.opt.Rule == EDF && before.deadline <= r.deadline || p.opt.Rule == FCFS && before.arrived <= r.arrived) {
+			break
+		}
+		place--
+	}
+	return place
+}
