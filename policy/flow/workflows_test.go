@@ -112,3 +112,29 @@ func TestVisitsAreThoseThatAreDrawn(t *testing.T) {
 		}
 	}
 }
+
+// In steady state a walk allocates nothing.
+func TestWalkAllocatesNothing(t *testing.T) {
+	w, _, err := flow.Segments(&formats.Application{Name: "read", Segments: reading()}, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	walk := flow.NewWalk(&policy.Tables{Models: []policy.Model{{Name: "read"}}, Own: &flow.Workflows{Apps: []flow.Workflow{*w}}})
+	var out policy.Reveals
+	request := func() {
+		walk.Begin(0, 0, &out)
+		for i := 0; i < len(out.Tasks); i++ {
+			walk.Ended(out.Tasks[i].Task, policy.Outcome{}, &out)
+		}
+		for _, slot := range out.Freed {
+			out.Give(slot)
+		}
+		out.Reset()
+	}
+	for range 1000 {
+		request()
+	}
+	if n := testing.AllocsPerRun(200, request); n > 0 {
+		t.Errorf("%v allocations per request", n)
+	}
+}

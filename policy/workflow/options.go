@@ -132,11 +132,23 @@ func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, er
 	return p, nil
 }
 
+// mostLearnt is how many requests of an application are learnt from; of more, their
+// shares.
+const mostLearnt = 10_000
+
 // learn takes in recorded ways.
 func (p *Policy) learn(ways [][]flow.Way) {
 	var path, reads []int32
 	for app, list := range ways {
+		all := int64(0)
 		for i := range list {
+			all += int64(list[i].Count)
+		}
+		for i := range list {
+			times := int64(list[i].Count)
+			if all > mostLearnt {
+				times = max(1, times*mostLearnt/all)
+			}
 			path = path[:0]
 			for k := range list[i].Tasks {
 				t := &list[i].Tasks[k]
@@ -145,7 +157,7 @@ func (p *Policy) learn(ways [][]flow.Way) {
 				}
 				path = append(path, p.Table().Number(t.Service, t.Work, reads))
 			}
-			for range list[i].Count {
+			for range times {
 				p.Table().Learn(int32(app), predict.NoFeature, path, int(list[i].Known))
 			}
 		}
