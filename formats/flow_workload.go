@@ -30,6 +30,11 @@ type Module struct {
 	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
 	After    []string  `json:"after,omitempty"`    // modules whose outputs it reads; left out: the one before it in the list
 	Branches []Branch  `json:"branches,omitempty"` // of which a request takes one
+	// Pre is a step of the server that makes the model's input of what the module
+	// reads and of what the client sent, Post one that makes the module's output of
+	// the model's (PreSteps, PostSteps). Left out: as it is.
+	Pre  string `json:"pre,omitempty"`
+	Post string `json:"post,omitempty"`
 }
 
 // Variant is a model that does a module's task.
@@ -140,6 +145,7 @@ func checkModules(c *checker, list []Module, at string) {
 	for i := range list {
 		here := fmt.Sprintf("%s[%d]", at, i)
 		list[i].checkVariants(c, here)
+		list[i].checkSteps(c, here)
 		g.after(i, here)
 		g.branches(i, here)
 	}

@@ -79,7 +79,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
 	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")
 	f.StringVar(&o.maxBody, "max-body", "64MiB", "largest request body")
-	f.StringVar(&o.memoryLimit, "memory-limit", "", "memory that the front end should keep to, such as 4GiB; requests get half of it (default: no limit, and 1GiB for requests)")
+	f.StringVar(&o.memoryLimit, "memory-limit", "", "memory that the front end should keep to, such as 4GiB; requests get half of it, outputs between the modules of applications a quarter (default: no limit, and 1GiB for each)")
 	f.StringArrayVar(&o.hosts, "host", nil, "name under which clients reach the server without a token, beside localhost and addresses; * for any (repeatable)")
 	f.IntVar(&o.maxQueue, "max-queue", 0, "most samples inside the server (default 65536)")
 	f.BoolVar(&o.shareCPUs, "share-cpus", false, "let workers share CPUs where the plan has more CPU devices than this machine")
@@ -122,10 +122,16 @@ func (o *serveOptions) limits() (body, requests formats.Bytes, err error) {
 	}
 	// Without a limit the heap may grow to twice what is in use before Go's collector
 	// runs. A limit of the user's own stays.
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(requests) + besideRequests)
-	}
+	collectAt(int64(requests))
 	return body, requests, nil
+}
+
+// collectAt has Go's collector run before requests, and what is kept of them, take
+// more than so many bytes.
+func collectAt(bytes int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(bytes + besideRequests)
+	}
 }
 
 func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
@@ -135,6 +141,10 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	}
 	if err := o.bounds(int64(body)); err != nil {
 		return err
+	}
+	store := int64(requests)
+	if o.memoryLimit != "" {
+		store /= 2
 	}
 	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("record", o.record, "record"), p.output("event-log", o.eventLog, "log")); err != nil {
 		return err
@@ -181,7 +191,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
-			Places: places, Remote: remote, Execute: execute,
+			Places: places, Remote: remote, Execute: execute, StoreBytes: store, Keeps: func(n int64) { collectAt(int64(requests) + n) },
 			Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,

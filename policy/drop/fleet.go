@@ -102,6 +102,18 @@ func (f *fleet) takes(m int32) *worker {
 	return &f.workers[d]
 }
 
+// wait is how long a further task waits for its batch in a module.
+func (f *fleet) wait(now time.Duration, m int32) time.Duration {
+	mod := &f.modules[m]
+	switch {
+	case len(mod.live) == 0:
+		return 0
+	case f.jsq:
+		return max(0, mod.start.at[mod.start.first()]-now)
+	}
+	return max(0, f.workers[mod.live[mod.next]].starts()-now)
+}
+
 // moved notes that a worker has more or less to do.
 func (f *fleet) moved(w *worker) {
 	if f.jsq && w.serves() {

@@ -35,6 +35,8 @@ type planner struct {
 	buffers [][]float64
 	drawn   []time.Duration
 	along   []*waits
+	ways    *ways // nil: of several ways the longest counts
+	chances []chance
 }
 
 // loads is what decides the order of a module (PARD §4.3).
@@ -89,6 +91,9 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 			s.alone[at] = max(s.alone[at], s.longest(app, int32(i), s.one, 1)-s.one[app.Nodes[i].Service])
 		}
 		s.share(a, app, f.t.Models[a].SLO, s.runs)
+	}
+	if opt.Paths == 1 {
+		s.ways = newWays(f.own)
 	}
 	s.estimate()
 	return s

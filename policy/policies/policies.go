@@ -164,13 +164,17 @@ func Control(t *policy.Tables) policy.Control {
 func SimulatedOnly(name string) bool { return name == reactive.Name }
 
 // Served is a plan's policy as it is served, with its parameters: a plan made
-// from imported times names no guards, and real devices need them.
+// from imported times names no guards, and real devices need them. Clients of
+// applications are told as soon as there is no hope.
 func Served(spec formats.PolicySpec) formats.PolicySpec {
 	if spec.Name == "" {
 		spec.Name = Default
 	}
 	if spec.Name == reserve.Name {
 		spec.Params = reserve.WithGuards(spec.Params)
+	}
+	if spec.Name == drop.Default {
+		spec.Params = drop.Promptly(spec.Params)
 	}
 	return spec
 }
