@@ -1,6 +1,7 @@
 package drop
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -66,6 +67,15 @@ func (f *fleet) addWorkers(m int32) {
 		w.up = w.wanted
 	}
 	f.enlist(m)
+}
+
+// skew has every worker's clock be off by up to a time.
+func (f *fleet) skew(most time.Duration, rng *rand.Rand) {
+	for i := range f.workers {
+		if most > 0 {
+			f.workers[i].off = time.Duration(rng.Int64N(int64(2*most)+1)) - most
+		}
+	}
 }
 
 // enlist lists the workers of a module that take tasks.

@@ -94,6 +94,7 @@ type Options struct {
 	Admit   float64       // oc: share that it then admits
 	Seed    uint64        // of samples and of oc
 	Paths   int           // behind a branch: 0 the longest way counts (PARD §5.2), 1 the mean over the ways as they were taken so far
+	Skew    time.Duration // workers decide by clocks of their own, which are off by up to this; 0: deadlines reach them as what is left
 	Prompt  bool          // refuse at the first instant without hope, not when a batch forms
 }
 
@@ -124,6 +125,7 @@ func (r *reading) parse(own *flow.Tables, params map[string]float64) (Options, e
 		"oc_admit":    func(x float64) bool { opt.Admit = x; return x >= 0 && x <= 1 },
 		"paths":       func(x float64) bool { opt.Paths = int(x); return x == 0 || x == 1 },
 		"prompt":      func(x float64) bool { opt.Prompt = x == 1; return x == 0 || x == 1 },
+		"skew_us":     func(x float64) bool { opt.Skew = time.Duration(x * 1e3); return x >= 0 && x <= 1e6 },
 		"seed":        func(x float64) bool { opt.Seed = uint64(x); return x >= 0 && x < 1<<53 },
 	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {

@@ -15,6 +15,7 @@ type worker struct {
 	batch          int32           // planned
 	infer          []time.Duration // [n-1]: of a batch of n
 	full           time.Duration   // of a planned batch
+	off            time.Duration   // how late its clock is (Options.Skew)
 	end            time.Duration   // of the running batch, by the profile
 	running        bool
 	up             bool // it holds its network
