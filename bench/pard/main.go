@@ -12,13 +12,22 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"inferplan/bench/kept"
+	"inferplan/engine/worker"
 	"inferplan/formats"
 	"inferplan/policy/drop"
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "worker" { // executor starts it
+		if err := worker.Main(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "bench-pard: worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
@@ -32,6 +41,7 @@ func main() {
 type flags struct {
 	data, dir, parts, only, policies, plans string
 	seeds                                   int
+	seconds, budget                         time.Duration
 	fresh                                   bool
 }
 
@@ -40,10 +50,12 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,speed", "of S0, S1, other, stress, trouble, ablations, speed")
+	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,paths,skew,speed", "of S0, S1, other, stress, trouble, paths, skew, ablations, speed; ocr: a real pipeline on this machine, alone")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.StringVar(&f.plans, "plans", "", "write the plans of the pipelines into this folder, for plan simulate, and end")
+	set.DurationVar(&f.seconds, "seconds", 5*time.Minute, "part ocr: length of a run")
+	set.DurationVar(&f.budget, "budget", 2*time.Minute, "part ocr: time for measuring the models")
 	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
 	set.BoolVar(&f.fresh, "fresh", false, "forget earlier results")
 	if err := set.Parse(args); err != nil {
@@ -75,6 +87,9 @@ func run(ctx context.Context, args []string) (err error) {
 	f, err := parse(args)
 	if err != nil {
 		return err
+	}
+	if f.parts == "ocr" {
+		return measureOCR(ctx, &f)
 	}
 	b, err := open(f.data)
 	if err != nil {

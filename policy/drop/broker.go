@@ -37,6 +37,7 @@ func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions
 func (b *broker) finished(now time.Duration, w *worker, out *policy.Actions) {
 	w.running = false
 	b.busy--
+	b.fleet.ended(now, w)
 	b.watch.note(w.current, over)
 	b.plan.ways.ended(b.book, w.current)
 	b.serve(now, w, out)
@@ -115,7 +116,7 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 	}
 	n := len(w.forming)
 	w.current, w.forming = w.forming, w.current[:0]
-	w.running, w.end = true, now+w.infer[n-1]
+	w.running, w.began, w.end = true, now, now+w.infer[n-1]
 	b.busy++
 	b.watch.note(w.current, running)
 	first := int32(len(out.Tasks))

@@ -22,6 +22,7 @@
 //	scale.go     how many workers are to serve
 //	watch.go     requests without hope, refused while batches run
 //	again.go     when asking again is worth it
+//	pace.go      how long batches take, beside what the plan says
 //	change.go    the broker where workers are lost and batches come back
 //	seen.go      what only the policy knows of a run
 //

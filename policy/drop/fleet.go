@@ -17,6 +17,7 @@ type fleet struct {
 	jsq     bool     // tasks go to the worker that can start first
 	modules []module // by service
 	workers []worker // by device
+	paces   []pace   // by service; nil: the plan's times count
 }
 
 // module is the workers of a service.
@@ -52,7 +53,7 @@ func (f *fleet) addWorkers(m int32) {
 		pipe := &f.t.Pipelines[pl]
 		stage := &f.t.Stages[pipe.FirstStage]
 		for _, d := range f.t.DevicesOf(pipe.FirstStage) {
-			f.workers[d] = worker{device: d, module: m, pipeline: pl, stage: pipe.FirstStage, batch: pipe.Batch, infer: stage.Infer, full: stage.Infer[pipe.Batch-1]}
+			f.workers[d] = worker{device: d, module: m, pipeline: pl, stage: pipe.FirstStage, batch: pipe.Batch, planned: stage.Infer, infer: stage.Infer, full: stage.Infer[pipe.Batch-1]}
 		}
 	}
 	mod.start = newStarts(len(mod.workers))
@@ -67,6 +68,13 @@ func (f *fleet) addWorkers(m int32) {
 		w.up = w.wanted
 	}
 	f.enlist(m)
+}
+
+// learn has estimates follow how long batches take.
+func (f *fleet) learn() {
+	for range f.modules {
+		f.paces = append(f.paces, pace{factor: 1})
+	}
 }
 
 // skew has every worker's clock be off by up to a time.

@@ -95,6 +95,7 @@ type Options struct {
 	Seed    uint64        // of samples and of oc
 	Paths   int           // behind a branch: 0 the longest way counts (PARD §5.2), 1 the mean over the ways as they were taken so far
 	Skew    time.Duration // workers decide by clocks of their own, which are off by up to this; 0: deadlines reach them as what is left
+	Learn   bool          // batches are expected to take as long as they lately did, not as planned
 	Prompt  bool          // refuse at the first instant without hope, not when a batch forms
 }
 
@@ -103,9 +104,10 @@ type Options struct {
 const feasLambda = .3
 
 // Promptly is a plan's parameters as they are served: a client is told at once that
-// its request is hopeless, unless the plan says otherwise.
+// its request is hopeless, and estimates follow how long batches really take, unless
+// the plan says otherwise.
 func Promptly(params map[string]float64) map[string]float64 {
-	out := map[string]float64{"prompt": 1}
+	out := map[string]float64{"prompt": 1, "learn": 1}
 	maps.Copy(out, params)
 	return out
 }
@@ -124,6 +126,7 @@ func (r *reading) parse(own *flow.Tables, params map[string]float64) (Options, e
 		"oc_limit_us": func(x float64) bool { opt.Limit = time.Duration(x * 1e3); return x > 0 && x <= 1e9 },
 		"oc_admit":    func(x float64) bool { opt.Admit = x; return x >= 0 && x <= 1 },
 		"paths":       func(x float64) bool { opt.Paths = int(x); return x == 0 || x == 1 },
+		"learn":       func(x float64) bool { opt.Learn = x == 1; return x == 0 || x == 1 },
 		"prompt":      func(x float64) bool { opt.Prompt = x == 1; return x == 0 || x == 1 },
 		"skew_us":     func(x float64) bool { opt.Skew = time.Duration(x * 1e3); return x >= 0 && x <= 1e6 },
 		"seed":        func(x float64) bool { opt.Seed = uint64(x); return x >= 0 && x < 1<<53 },

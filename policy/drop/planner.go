@@ -79,7 +79,11 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 				s.one[m] = w.infer[0]
 			}
 		}
-		s.waits = append(s.waits, newWaits(s.runs[m]))
+		longest := s.runs[m]
+		if opt.Learn {
+			longest *= 4 // what is slower stands in the last step
+		}
+		s.waits = append(s.waits, newWaits(longest))
 	}
 	apps := f.own.Apps
 	cells := len(apps) * n
@@ -209,6 +213,7 @@ func (s *planner) tick(now time.Duration) {
 	if s.test == worst {
 		s.repart()
 	}
+	s.fleet.retime(s)
 	s.estimate()
 }
 

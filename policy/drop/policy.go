@@ -34,6 +34,9 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	rng := seeded.New(opt.Seed, "policy/"+name)
 	book, fleet := new(flow.Book), newFleet(t, own, how.jsq)
 	fleet.skew(opt.Skew, rng)
+	if opt.Learn {
+		fleet.learn()
+	}
 	plan := newPlanner(how, opt, fleet, rng)
 	p := &Policy{fleet: fleet, plan: plan}
 	p.broker = broker{reading: how, book: book, fleet: fleet, plan: plan}

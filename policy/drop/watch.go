@@ -16,7 +16,8 @@ const watchTag = 1
 // the batch in front of it to end.
 type watch struct {
 	on     bool
-	plan   *planner
+	stride int32           // services
+	one    []time.Duration // by service: of a batch of one, as planned
 	rest   []time.Duration // by application and service: the least that is behind it
 	alarms depq            // tasks by when to look at them
 	stands []standing      // by task slot
@@ -33,14 +34,14 @@ const (
 )
 
 func newWatch(on bool, plan *planner) watch {
-	w := watch{on: on, plan: plan, set: never}
+	w := watch{on: on, stride: plan.stride, one: slices.Clone(plan.one), set: never}
 	if !on {
 		return w
 	}
 	apps := plan.fleet.own.Apps
 	w.rest = make([]time.Duration, len(apps)*int(plan.stride))
 	for a := range apps {
-		behind := leastBehind(&apps[a], plan.one)
+		behind := leastBehind(&apps[a], w.one)
 		for i := range apps[a].Nodes {
 			at := plan.cell(a, apps[a].Nodes[i].Service)
 			w.rest[at] = behind[i]
@@ -94,9 +95,9 @@ func (w *watch) reveal(e flow.Entry, r *flow.Request, service int32, out *policy
 // hopeless is the first instant at which a request is hopeless because of a task
 // of a service. Of one that runs, what is behind it counts.
 func (w *watch) hopeless(r *flow.Request, service int32, where standing) time.Duration {
-	left := w.rest[r.Model*w.plan.stride+service]
+	left := w.rest[r.Model*w.stride+service]
 	if where == queued {
-		left += w.plan.one[service]
+		left += w.one[service]
 	}
 	return r.Deadline - left + 1
 }
