@@ -12,8 +12,7 @@ import (
 // which come next. Tasks have slots of their own, and what they make is in the
 // store until no task will read it.
 type flow struct {
-	plain
-	c       *core
+	ensemble
 	control policy.Control
 	// judge computes what became of a task from its outputs; nil: nothing
 	// depends on them.
@@ -23,7 +22,6 @@ type flow struct {
 	placing  []int32       // tasks that are to be brought somewhere once their inputs are there
 	telling  bool
 	first    [][]byte // room for the outputs of a task
-	modules  moduleMetrics
 }
 
 // flowRequest is what a request has beside what all have.
@@ -45,7 +43,9 @@ func flowOf(c *core, _ *formats.Plan) (answer, error) {
 	if c.opt.Keeps != nil {
 		c.opt.Keeps(c.opt.StoreBytes)
 	}
-	return &flow{c: c, control: c.control, judge: c.opt.Judge, tasks: taskTable{services: c.services, limit: c.opt.StoreBytes}, modules: newModuleMetrics(c)}, nil
+	f := &flow{control: c.control, judge: c.opt.Judge, tasks: taskTable{services: c.services, limit: c.opt.StoreBytes}}
+	f.ensemble = ensemble{c: c, made: &f.tasks, modules: newModuleMetrics(c)}
+	return f, nil
 }
 
 func (*flow) told(*batch) {}

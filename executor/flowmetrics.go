@@ -92,17 +92,17 @@ func (m *moduleMetrics) ran(service int32, took time.Duration) {
 }
 
 // blame notes because of which task a request is dropped.
-func (f *flow) blame(task int32) {
-	if task >= 0 && int(task) < len(f.tasks.list) && f.tasks.list[task].state != taskUnused {
-		s := &f.modules.of[f.tasks.list[task].service]
+func (f *ensemble) blame(task int32) {
+	if task >= 0 && int(task) < len(f.made.list) && f.made.list[task].state != taskUnused {
+		s := &f.modules.of[f.made.list[task].service]
 		s.dropped++
 		s.gone.Inc()
 	}
 }
 
 // report adds what is known of modules.
-func (f *flow) report(r *formats.Report) {
-	if f.tasks.steps.apps == nil {
+func (f *ensemble) report(r *formats.Report) {
+	if f.made.steps.apps == nil {
 		return
 	}
 	for i := range f.modules.of {

@@ -48,10 +48,19 @@ type flowEnd struct {
 	first   int
 }
 
+// ensemble is the part of the answer of applications that clients see: what they
+// send and are given, and what is done between models.
+type ensemble struct {
+	plain
+	c       *core
+	made    *taskTable
+	modules moduleMetrics
+}
+
 // join gives applications the tensors of what their requests begin and end with,
 // and binds the steps of their modules.
-func (f *flow) join() error {
-	c, s := f.c, &f.tasks.steps
+func (f *ensemble) join() error {
+	c, s := f.c, &f.made.steps
 	s.own = flows.Of(c.tables)
 	if s.own == nil {
 		c.served.join(c.tables, c.services)
@@ -81,10 +90,10 @@ func (f *flow) join() error {
 }
 
 // bind binds the steps of a module. Those that it reads are bound already.
-func (f *flow) bind(a int, node int32, m *formats.Module) (err error) {
-	c, app := f.c, &f.tasks.steps.own.Apps[a]
+func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
+	c, app := f.c, &f.made.steps.own.Apps[a]
 	n := &app.Nodes[node]
-	service, to := c.services[n.Service], &f.tasks.steps.of[n.Service]
+	service, to := c.services[n.Service], &f.made.steps.of[n.Service]
 	gives := service.outputs
 	if to.gives != nil {
 		gives = to.gives
@@ -192,8 +201,8 @@ func (s *flowSteps) then(ta *flowTask, k int, out outputs, outs []tensor) bool {
 }
 
 // fill runs the step before a task's model.
-func (f *flow) fill(task int32, i int, dst []byte) bool {
-	s, ta := &f.tasks.steps, &f.tasks.list[task]
+func (f *ensemble) fill(task int32, i int, dst []byte) bool {
+	s, ta := &f.made.steps, &f.made.list[task]
 	if s.of == nil || s.of[ta.service].before == nil {
 		return false
 	}
@@ -210,8 +219,8 @@ func (f *flow) fill(task int32, i int, dst []byte) bool {
 		if in < 0 {
 			continue
 		}
-		for k := range f.c.services[f.tasks.list[in].service].outputs {
-			s.read = append(s.read, f.tasks.output(in, k))
+		for k := range f.c.services[f.made.list[in].service].outputs {
+			s.read = append(s.read, f.made.output(in, k))
 		}
 	}
 	if len(s.read) != s.of[ta.service].reads || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
@@ -224,33 +233,33 @@ func (f *flow) fill(task int32, i int, dst []byte) bool {
 }
 
 // needs are the services of an application.
-func (f *flow) needs(model int32) []int32 {
-	if f.tasks.steps.apps == nil {
+func (f *ensemble) needs(model int32) []int32 {
+	if f.made.steps.apps == nil {
 		return nil
 	}
-	return f.tasks.steps.apps[model].services
+	return f.made.steps.apps[model].services
 }
 
 // answer takes what a task gave as part of the answer, if nothing is behind it.
-func (f *flow) answer(t int32, r *flowRequest) {
-	ta := &f.tasks.list[t]
+func (f *ensemble) answer(t int32, r *flowRequest) {
+	ta := &f.made.list[t]
 	q := f.c.book.at(ta.req)
-	if f.tasks.steps.apps == nil || q.job.answered {
+	if f.made.steps.apps == nil || q.job.answered {
 		return
 	}
-	for i, e := range f.tasks.steps.apps[q.job.model.index].ends {
+	for i, e := range f.made.steps.apps[q.job.model.index].ends {
 		if e.service != ta.service {
 			continue
 		}
 		for k := range f.c.services[e.service].outputs {
-			f.lay(q, e.first+k, f.tasks.output(t, k))
+			f.lay(q, e.first+k, f.made.output(t, k))
 		}
 		r.ends |= 1 << i
 	}
 }
 
 // lay writes one of a request's outputs; nil: zeros.
-func (f *flow) lay(q *request, i int, data []byte) {
+func (f *ensemble) lay(q *request, i int, data []byte) {
 	size := q.job.model.outputs[i].bytes
 	to := q.job.outputs[i][int(q.sample)*size:][:size]
 	if copy(to, data) < size {
@@ -260,14 +269,14 @@ func (f *flow) lay(q *request, i int, data []byte) {
 
 // complement completes an answer: parts that the request did not come to are
 // zeros, and are named in the response.
-func (f *flow) complement(q *request, r *flowRequest) {
-	if f.tasks.steps.apps == nil {
+func (f *ensemble) complement(q *request, r *flowRequest) {
+	if f.made.steps.apps == nil {
 		for i := range q.job.model.outputs {
-			f.lay(q, i, f.tasks.output(r.last, i))
+			f.lay(q, i, f.made.output(r.last, i))
 		}
 		return
 	}
-	for i, e := range f.tasks.steps.apps[q.job.model.index].ends {
+	for i, e := range f.made.steps.apps[q.job.model.index].ends {
 		if r.ends>>i&1 == 1 {
 			continue
 		}
@@ -298,7 +307,7 @@ func (p *passedOver) add(sample, of int, module string) {
 
 // parameters name the modules whose part of the answer is zeros, because the way
 // of the request did not lead there: with several samples as SAMPLE:MODULE.
-func (f *flow) parameters(j *job) map[string]oip.Param {
+func (f *ensemble) parameters(j *job) map[string]oip.Param {
 	if side, ok := j.side.(*passedOver); ok {
 		return map[string]oip.Param{"passed_over": string(side.text)}
 	}

@@ -105,9 +105,9 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 				name string
 				pipe *pipeline
 				late bool
-			}{{"db", forked(b.pipe("da"), .5), false}, {"ds", skipping(b.pipe("da"), .5), false}, {"ds-late", skipping(b.pipe("da"), .5), true}} {
+			}{{"db", forked(b.pipe("da"), .5), false}, {"ds", skipping(b.pipe("da"), .1), false}, {"ds-late", skipping(b.pipe("da"), .1), true}} {
 				for _, policy := range []string{"pard", "feas"} {
-					add("paths/"+c.name+"-"+t.name, t.name, b.job(c.pipe, t, c.late), policy, policy+meanWays)
+					add("paths/"+c.name+"-"+t.name, t.name, b.job(c.pipe, t, c.late), policy, policy+seenWays)
 					add("paths/"+c.name+"-"+t.name, t.name, b.job(told(c.pipe), t, c.late), policy+knownWays)
 				}
 			}

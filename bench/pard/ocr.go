@@ -22,7 +22,6 @@ import (
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
-	"inferplan/policy"
 	"inferplan/policy/policies"
 	"inferplan/profiler"
 	"inferplan/sim"
@@ -267,44 +266,4 @@ func (o *ocr) capacity(ctx context.Context, length time.Duration) (float64, erro
 		return 0, errors.New("the pipeline keeps its SLO at no rate that was tried: the machine is too busy")
 	}
 	return low, nil
-}
-
-// hopeless measures how long refusals come after requests have become hopeless,
-// while batches of 100 ms run on a worker that has three times what it can do.
-// Nothing is refused earlier, by an estimate.
-func hopeless(ctx context.Context, length time.Duration) (late []time.Duration, err error) {
-	const run, slo = 100 * time.Millisecond, 250 * time.Millisecond
-	p := &pipeline{name: "slow", slo: slo, stages: []stage{{name: "m1", batch: 2, ms: []float64{100, 100}}}}
-	x, err := executor.New(ctx, p.deploy("naive", map[string]float64{"prompt": 1}, nil, []int{1}, 0), executor.Options{Engine: "replay", Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	if err != nil {
-		return nil, err
-	}
-	defer x.Close()
-	info := x.Models().All()[0]
-	in := info.Inputs[0]
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	start := time.Now()
-	for _, at := range due(60, length, 1) {
-		time.Sleep(time.Until(start.Add(at)))
-		wg.Go(func() {
-			sent := time.Now()
-			resp, err := x.Infer(ctx, &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: sent,
-				Inputs: []oip.Tensor{{Name: in.Name, Datatype: in.Datatype, Shape: []int64{1, 1}, Data: make([]byte, in.Datatype.Size())}}})
-			took := time.Since(sent)
-			if err == nil {
-				resp.Release()
-				return
-			}
-			var e *oip.Error
-			if errors.As(err, &e) && e.Reason == policy.ReasonDeadline.String() {
-				mu.Lock()
-				late = append(late, took-(slo-run))
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	slices.Sort(late)
-	return late, ctx.Err()
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -12,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
 // ocrPolicies are held against each other on the real pipeline, the best first.
@@ -41,10 +41,6 @@ func measureOCR(ctx context.Context, f *flags) error {
 	if err != nil {
 		return err
 	}
-	late, err := hopeless(ctx, min(f.seconds, time.Minute))
-	if err != nil {
-		return err
-	}
 	capacity, err := o.capacity(ctx, f.seconds)
 	if err != nil {
 		return err
@@ -66,19 +62,15 @@ func measureOCR(ctx context.Context, f *flags) error {
 		}
 	}
 	s := &sheet{}
-	s.ocr(cells, capacity, late, f)
+	s.ocr(cells, capacity, f)
 	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
 }
 
 // ocr makes the figures of the real pipeline.
-func (s *sheet) ocr(cells []ocrCell, capacity float64, late []time.Duration, f *flags) {
+func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "capacity %.2f rps\nload\tpolicy\tin time\tsimulated\tread right\n", capacity)
-	source := fmt.Sprintf("PP-OCRv4 on this machine, %d processors, runs of %v; load average %s", runtime.NumCPU(), f.seconds, loadAverage())
-	command := fmt.Sprintf("go run ./bench/pard -parts ocr -seconds %v -budget %v", f.seconds, f.budget)
-	add := func(claim, asked string, measured float64, unit string, holds any) {
-		s.figures = append(s.figures, figure{Claim: claim, Source: source, Asked: asked, Measured: measured, Unit: unit, Holds: holds, Command: command, Commit: commit()})
-	}
+	add := s.here("PP-OCRv4", f)
 	add("OCR pipeline: highest constant rate with 99 % in time, naive", "shown", capacity, "rps", true)
 	worst := 0.
 	for _, load := range ocrLoads {
@@ -107,11 +99,35 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, late []time.Duration, f *
 		add(fmt.Sprintf("OCR pipeline at %.1fx: policies stand in the same order in both", load), "yes", map[bool]float64{true: 1}[same], "", same)
 	}
 	w.Flush()
-	if len(late) > 0 {
-		p99 := late[min(len(late)-1, len(late)*99/100)]
-		add(fmt.Sprintf("from hopeless to refused while batches of 100 ms run, p99 of %d refusals", len(late)), "<= 5", float64(p99)/1e6, "ms", p99 <= 5*time.Millisecond)
-	}
 	s.print(os.Stdout)
+}
+
+// here adds figures that were measured on this machine.
+func (s *sheet) here(what string, f *flags) func(claim, asked string, measured float64, unit string, holds any) {
+	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, loadAverage())
+	command := fmt.Sprintf("go run ./bench/pard -parts %s -seconds %v", f.parts, f.seconds)
+	return func(claim, asked string, measured float64, unit string, holds any) {
+		s.figures = append(s.figures, figure{Claim: claim, Source: source, Asked: asked, Measured: measured, Unit: unit, Holds: holds, Command: command, Commit: commit()})
+	}
+}
+
+// measureHopeless measures how soon requests without hope are refused.
+func measureHopeless(ctx context.Context, f *flags) error {
+	late, err := hopeless(ctx, f.seconds)
+	if err != nil {
+		return err
+	}
+	if len(late) == 0 {
+		return errors.New("no request was refused")
+	}
+	s := &sheet{}
+	add := s.here("batches of 100 ms, replayed,", f)
+	at := func(q int) float64 { return float64(late[min(len(late)-1, len(late)*q/100)]) / 1e6 }
+	add("from hopeless to refused while batches of 100 ms run, median", "shown", at(50), "ms", true)
+	add("from hopeless to refused while batches of 100 ms run, p99", "<= 5", at(99), "ms", at(99) <= 5)
+	fmt.Printf("%d refusals\n", len(late))
+	s.print(os.Stdout)
+	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
 }
 
 // loadAverage is how busy the machine was in the last minutes; ? where that is not
@@ -133,8 +149,7 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
-// merge puts figures into a file in the place of those with the same claim, but
-// for the count of samples that a claim may name.
+// merge puts figures into a file in the place of those with the same claim.
 func merge(path string, list []figure) error {
 	var have []figure
 	data, err := os.ReadFile(path)
@@ -145,17 +160,11 @@ func merge(path string, list []figure) error {
 		return fmt.Errorf("reading the figures: %w", err)
 	}
 	for _, f := range list {
-		if i := slices.IndexFunc(have, func(h figure) bool { return claimOf(h.Claim) == claimOf(f.Claim) }); i >= 0 {
+		if i := slices.IndexFunc(have, func(h figure) bool { return h.Claim == f.Claim }); i >= 0 {
 			have[i] = f
 		} else {
 			have = append(have, f)
 		}
 	}
 	return (&sheet{figures: have}).write(path)
-}
-
-// claimOf is a claim without the numbers in it.
-func claimOf(claim string) string {
-	name, _, _ := strings.Cut(claim, ", p99 of")
-	return name
 }

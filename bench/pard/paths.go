@@ -119,8 +119,8 @@ func (f *forks) Tokens(int32) int32 { return 0 }
 
 // suffixes of policies in cells.
 const (
-	knownWays = "@known"   // the way of a request is known when it comes
-	meanWays  = "+paths=1" // the mean over the ways that were taken counts
+	knownWays = "@known"      // the way of a request is known when it comes
+	seenWays  = "+paths=0.25" // ways that fewer took so far are left out
 )
 
 // rises says how much more is dropped where ways are not known: with the longest
@@ -129,7 +129,7 @@ func (s *sheet) rises() {
 	for _, policy := range []string{"pard", "feas"} {
 		longest, seen, n := 0.0, 0.0, 0.0
 		for _, name := range s.cases("paths") {
-			known, most, mid := s.cellsOf(name, policy+knownWays), s.cellsOf(name, policy), s.cellsOf(name, policy+meanWays)
+			known, most, mid := s.cellsOf(name, policy+knownWays), s.cellsOf(name, policy), s.cellsOf(name, policy+seenWays)
 			if len(known) == 0 || len(known) != len(most) || len(known) != len(mid) {
 				continue
 			}

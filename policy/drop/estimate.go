@@ -11,7 +11,7 @@ import (
 // estimate works out what is left to do behind every module: the longest way
 // by queueing and execution, and the largest quantile of the sum of waits for
 // batches over the ways (PARD §4.2). The two may be of different ways. Where
-// ways are predicted it is the mean over them.
+// ways are predicted, those that are rare are left out.
 func (s *planner) estimate() {
 	if s.ways != nil {
 		s.ways.shares()
@@ -31,7 +31,7 @@ func (s *planner) estimate() {
 // left is what is left to do behind a node.
 func (s *planner) left(a int, app *flow.App, node int32) time.Duration {
 	if s.ways != nil {
-		return s.expected(a, app, node)
+		return s.likely(a, app, node)
 	}
 	most, waits := time.Duration(0), time.Duration(0)
 	for _, path := range app.Nodes[node].Paths {
@@ -46,23 +46,23 @@ type chance struct {
 	share float64
 }
 
-// expected is the mean over the ways of the longest path that is taken: every
-// path counts as often as it is taken and no longer one is. Branches beside each
-// other are taken as if they excluded each other as far as they can, so that the
-// mean is never too small.
-func (s *planner) expected(a int, app *flow.App, node int32) time.Duration {
+// likely is the longest path behind a node but for those that only few requests
+// take: no more than a share of them has a longer one before it. Branches beside
+// each other are taken as if they excluded each other as far as they can, so that
+// it is never too short.
+func (s *planner) likely(a int, app *flow.App, node int32) time.Duration {
 	s.chances = s.chances[:0]
 	for _, path := range app.Nodes[node].Paths {
 		s.chances = append(s.chances, chance{s.fixed(app, path) + s.waiting(app, path), s.ways.along(a, node, path)})
 	}
 	slices.SortFunc(s.chances, func(x, y chance) int { return cmp.Compare(y.took, x.took) })
-	left, sum := 1.0, 0.0
+	longer := 0.0
 	for _, c := range s.chances {
-		share := min(left, c.share)
-		sum += share * float64(c.took)
-		left -= share
+		if longer += c.share; longer > s.opt.Paths {
+			return c.took
+		}
 	}
-	return time.Duration(sum)
+	return s.chances[len(s.chances)-1].took
 }
 
 // fixed is a path without waits for batches.

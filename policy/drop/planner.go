@@ -96,7 +96,7 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 		}
 		s.share(a, app, f.t.Models[a].SLO, s.runs)
 	}
-	if opt.Paths == 1 {
+	if opt.Paths > 0 {
 		s.ways = newWays(f.own)
 	}
 	s.estimate()

@@ -104,13 +104,13 @@ func TestPromptSparesTheShorterWay(t *testing.T) {
 	}
 }
 
-// Behind a branch the longest way counts, or the mean over the ways as they were
-// taken: of four in five requests the shorter one.
+// Behind a branch the longest way counts, or the longest but for rare ones: of four
+// in five requests it was the shorter one.
 func TestWaysArePredicted(t *testing.T) {
 	for _, c := range []struct {
 		paths float64
 		kept  time.Duration // the greatest age at which a request is kept
-	}{{0, 40 * ms}, {1, 64 * ms}} {
+	}{{0, 40 * ms}, {.15, 40 * ms}, {.25, 70 * ms}} {
 		plan := policytest.FlowPlan(100*ms, "lower",
 			policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms}, Workers: 1, Branches: []formats.Branch{{To: []string{"b"}, Probability: .5}, {To: []string{"c"}, Probability: .5}}},
 			policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{20 * ms}, Workers: 1},
@@ -146,6 +146,32 @@ func TestWaysArePredicted(t *testing.T) {
 		h.end(1010 * ms)
 		if got := h.come(1100*ms, c.kept+ms); got != "drop11" {
 			t.Errorf("paths %v: at age %v %q, expected it dropped", c.paths, c.kept+ms, got)
+		}
+	}
+}
+
+// Batches that take twice what is planned are expected to, once a second has
+// passed; hopeless is by the plan all the same.
+func TestTimesAreLearnt(t *testing.T) {
+	for _, learn := range []float64{0, 1} {
+		h := newHand(t, "feas", map[string]float64{"learn": learn, "prompt": 1})
+		now := time.Duration(0)
+		for range 40 { // eight seconds of batches of one that take 20 ms here instead of 10
+			h.come(now, 0)
+			h.end(now + 20*ms)
+			now += 200 * ms
+			h.tick(now, 0)
+		}
+		// 14 ms here and 20 behind are planned for a full batch.
+		want := map[float64]string{0: "run[40]", 1: "drop40"}[learn]
+		if got := h.come(now, 62*ms); got != want {
+			t.Errorf("learn %v: %q at age 62ms, expected %s", learn, got, want)
+		}
+		h.end(now + ms)
+		now += 200 * ms
+		h.come(now, 0)
+		if at := h.wake(1); learn == 1 && at != 0 && at < now+70*ms {
+			t.Errorf("looked at at %v, expected 70ms later by the plan's times", at-now)
 		}
 	}
 }
