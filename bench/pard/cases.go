@@ -99,17 +99,8 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 		for _, t := range b.traces {
 			if part == "skew" {
 				add("skew/lv-"+t.name, t.name, b.job(b.pipe("lv"), t, false), skews...)
-				continue
-			}
-			for _, c := range []struct {
-				name string
-				pipe *pipeline
-				late bool
-			}{{"db", forked(b.pipe("da"), .5), false}, {"ds", skipping(b.pipe("da"), .1), false}, {"ds-late", skipping(b.pipe("da"), .1), true}} {
-				for _, policy := range []string{"pard", "feas"} {
-					add("paths/"+c.name+"-"+t.name, t.name, b.job(c.pipe, t, c.late), policy, policy+seenWays)
-					add("paths/"+c.name+"-"+t.name, t.name, b.job(told(c.pipe), t, c.late), policy+knownWays)
-				}
+			} else {
+				b.forks(t, add)
 			}
 		}
 	case "trouble":

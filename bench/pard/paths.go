@@ -31,6 +31,20 @@ func skipping(da *pipeline, takes float64) *pipeline {
 	return out
 }
 
+// forks adds the cells of a trace of pipelines whose requests take one of two ways.
+func (b *bench) forks(t *trace, add func(name, trace string, j *job, policies ...string)) {
+	for _, c := range []struct {
+		name string
+		pipe *pipeline
+		late bool
+	}{{"db", forked(b.pipe("da"), .5), false}, {"ds", skipping(b.pipe("da"), .1), false}, {"ds-late", skipping(b.pipe("da"), .1), true}} {
+		for _, policy := range []string{"pard", "feas"} {
+			add("paths/"+c.name+"-"+t.name, t.name, b.job(c.pipe, t, c.late), policy, policy+seenWays)
+			add("paths/"+c.name+"-"+t.name, t.name, b.job(told(c.pipe), t, c.late), policy+knownWays)
+		}
+	}
+}
+
 // told is a forked pipeline whose ways are known when requests come: an application
 // for each.
 func told(p *pipeline) *pipeline {

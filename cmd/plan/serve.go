@@ -100,30 +100,30 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	return cmd
 }
 
-// limits are the largest body and the memory for requests. Go's collector learns of
-// the second.
-func (o *serveOptions) limits() (body, requests formats.Bytes, err error) {
+// limits are the largest body, the memory for requests and that for what waits
+// between modules. Go's collector learns of the second.
+func (o *serveOptions) limits() (body, requests, store formats.Bytes, err error) {
 	if err := body.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.maxBody))); err != nil {
-		return 0, 0, usageErrorf("--max-body: %w", err)
+		return 0, 0, 0, usageErrorf("--max-body: %w", err)
 	}
-	requests = oip.DefaultMemory
+	requests, store = oip.DefaultMemory, oip.DefaultMemory
 	if o.memoryLimit != "" {
 		var memory formats.Bytes
 		if err := memory.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.memoryLimit))); err != nil {
-			return 0, 0, usageErrorf("--memory-limit: %w", err)
+			return 0, 0, 0, usageErrorf("--memory-limit: %w", err)
 		}
 		if memory < leastMemory {
-			return 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, formats.Bytes(leastMemory))
+			return 0, 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, formats.Bytes(leastMemory))
 		}
 		if int64(body) > int64(memory)/4 {
-			return 0, 0, usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
+			return 0, 0, 0, usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
 		}
-		requests = memory / 2
+		requests, store = memory/2, memory/4
 	}
 	// Without a limit the heap may grow to twice what is in use before Go's collector
 	// runs. A limit of the user's own stays.
 	collectAt(int64(requests))
-	return body, requests, nil
+	return body, requests, store, nil
 }
 
 // collectAt has Go's collector run before requests, and what is kept of them, take
@@ -135,16 +135,12 @@ func collectAt(bytes int64) {
 }
 
 func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
-	body, requests, err := o.limits()
+	body, requests, store, err := o.limits()
 	if err != nil {
 		return err
 	}
 	if err := o.bounds(int64(body)); err != nil {
 		return err
-	}
-	store := int64(requests)
-	if o.memoryLimit != "" {
-		store /= 2
 	}
 	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("record", o.record, "record"), p.output("event-log", o.eventLog, "log")); err != nil {
 		return err
@@ -191,7 +187,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
-			Places: places, Remote: remote, Execute: execute, StoreBytes: store, Keeps: func(n int64) { collectAt(int64(requests) + n) },
+			Places: places, Remote: remote, Execute: execute, StoreBytes: int64(store), Keeps: func(n int64) { collectAt(int64(requests) + n) },
 			Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
