@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	s.print(os.Stdout)
-	return s.write(filepath.Join(f.dir, "figures.json"))
+	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
 }
 
 // writePlans writes a plan of every pipeline, sized for what 64 workers carry.

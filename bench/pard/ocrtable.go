@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -149,12 +150,16 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
-// merge puts figures into a file in the place of those with the same claim.
+// merge puts figures into a file in the place of those with the same claim: a start
+// may have measured some parts alone.
 func merge(path string, list []figure) error {
 	var have []figure
 	data, err := os.ReadFile(path)
-	if err == nil {
+	switch {
+	case err == nil:
 		err = json.Unmarshal(data, &have)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
 	}
 	if err != nil {
 		return fmt.Errorf("reading the figures: %w", err)

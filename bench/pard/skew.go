@@ -23,3 +23,17 @@ func (s *sheet) skewed() {
 		}
 	}
 }
+
+// wrong says what profiles that are wrong cost, with times that are learnt and
+// without.
+func (s *sheet) wrong() {
+	for _, by := range []string{"1.2", "1.5"} {
+		name := "trouble/lv-tweet-profiles-wrong-" + by
+		for _, policy := range []string{"naive", "nexus", "clipper++", "pard", "feas", "feas+learn"} {
+			if list := s.cellsOf(name, policy); len(list) > 0 {
+				x, _ := mean(list, (*outcome).drop)
+				s.add(figure{Claim: fmt.Sprintf("profiles wrong by %s x: drop rate of %s", by, policy), Source: "lv-tweet, workers by the plan's times", Asked: "shown", Measured: x, Unit: "share", Holds: true})
+			}
+		}
+	}
+}

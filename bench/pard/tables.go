@@ -137,6 +137,7 @@ func (s *sheet) tables(w io.Writer) {
 	s.gains()
 	s.rises()
 	s.skewed()
+	s.wrong()
 }
 
 // ratios prints every policy against PARD over the cases of S0.
