@@ -39,10 +39,10 @@ func main() {
 
 // flags are what a start asks for.
 type flags struct {
-	data, dir, parts, only, policies, plans string
-	seeds                                   int
-	seconds, budget                         time.Duration
-	fresh                                   bool
+	data, dir, parts, only, policies, plans, engine string
+	seeds                                           int
+	seconds, budget                                 time.Duration
+	fresh                                           bool
 }
 
 func parse(args []string) (flags, error) {
@@ -54,12 +54,16 @@ func parse(args []string) (flags, error) {
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.StringVar(&f.plans, "plans", "", "write the plans of the pipelines into this folder, for plan simulate, and end")
+	set.StringVar(&f.engine, "engine", "onnx", "part ocr: onnx, or replay, where batches last as long as their CPU time and models are not run")
 	set.DurationVar(&f.seconds, "seconds", 5*time.Minute, "part ocr: length of a run")
 	set.DurationVar(&f.budget, "budget", 2*time.Minute, "part ocr: time for measuring the models")
 	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
 	set.BoolVar(&f.fresh, "fresh", false, "forget earlier results")
 	if err := set.Parse(args); err != nil {
 		return f, err
+	}
+	if f.engine != "onnx" && f.engine != "replay" {
+		return f, fmt.Errorf("engine %q, expected onnx or replay", f.engine)
 	}
 	if set.NArg() > 0 || f.seeds < 1 {
 		return f, fmt.Errorf("arguments %v and %d seeds, expected none and at least one", set.Args(), f.seeds)

@@ -38,7 +38,7 @@ func measureOCR(ctx context.Context, f *flags) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	o, err := newOCR(ctx, dir, 6, f.budget)
+	o, err := newOCR(ctx, dir, f.engine, 6, f.budget)
 	if err != nil {
 		return err
 	}
@@ -71,8 +71,10 @@ func measureOCR(ctx context.Context, f *flags) error {
 func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "capacity %.2f rps\nload\tpolicy\tin time\tsimulated\tread right\n", capacity)
-	add := s.here("PP-OCRv4", f)
-	add("OCR pipeline: highest constant rate with 99 % in time, naive", "shown", capacity, "rps", true)
+	what := map[string]string{"onnx": "PP-OCRv4", "replay": "PP-OCRv4's times, replayed,"}[f.engine]
+	name := map[string]string{"onnx": "OCR pipeline", "replay": "OCR pipeline, replayed"}[f.engine]
+	add := s.here(what, f)
+	add(name+": highest constant rate with 99 % in time, naive", "shown", capacity, "rps", true)
 	worst := 0.
 	for _, load := range ocrLoads {
 		var at []ocrCell
@@ -84,8 +86,8 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 			fmt.Fprintf(w, "%.1f\t%s\t%.4f\t%.4f\t%.2f\n", c.load, c.policy, c.real, c.again, c.right)
 			off := math.Abs(c.again-c.real) / max(c.real, 1e-3)
 			worst = max(worst, off)
-			add(fmt.Sprintf("OCR pipeline at %.1fx: goodput of %s, share of the requests", load, c.policy), "shown", c.real, "share", true)
-			add(fmt.Sprintf("OCR pipeline at %.1fx: goodput of %s, simulated with the recorded times, relative difference", load, c.policy), "<= 0.10", off, "share", off <= .1)
+			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, share of the requests", load, c.policy), "shown", c.real, "share", true)
+			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, simulated with the recorded times, relative difference", load, c.policy), "<= 0.10", off, "share", off <= .1)
 		}
 		order := func(by func(c ocrCell) float64) string {
 			list := slices.Clone(at)
@@ -97,7 +99,7 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 			return strings.Join(names, " ")
 		}
 		same := order(func(c ocrCell) float64 { return math.Round(100 * c.real) }) == order(func(c ocrCell) float64 { return math.Round(100 * c.again) })
-		add(fmt.Sprintf("OCR pipeline at %.1fx: policies stand in the same order in both", load), "yes", map[bool]float64{true: 1}[same], "", same)
+		add(fmt.Sprintf(name+" at %.1fx: policies stand in the same order in both", load), "yes", map[bool]float64{true: 1}[same], "", same)
 	}
 	w.Flush()
 	s.print(os.Stdout)
@@ -106,7 +108,7 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 // here adds figures that were measured on this machine.
 func (s *sheet) here(what string, f *flags) func(claim, asked string, measured float64, unit string, holds any) {
 	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, loadAverage())
-	command := fmt.Sprintf("go run ./bench/pard -parts %s -seconds %v", f.parts, f.seconds)
+	command := fmt.Sprintf("go run ./bench/pard -parts %s -engine %s -seconds %v", f.parts, f.engine, f.seconds)
 	return func(claim, asked string, measured float64, unit string, holds any) {
 		s.figures = append(s.figures, figure{Claim: claim, Source: source, Asked: asked, Measured: measured, Unit: unit, Holds: holds, Command: command, Commit: commit()})
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -151,14 +150,12 @@ func (s *sheet) rises() {
 			a, _ := mean(most, (*outcome).drop)
 			b, _ := mean(mid, (*outcome).drop)
 			longest, seen, n = longest+a/k-1, seen+b/k-1, n+1
-			s.add(figure{Claim: name + ": rise of the drop rate of " + policy + " where the way of a request is not known and the longest counts", Source: "PARD §5.2: .05, .21 and .10 on its three traces",
-				Asked: "shown", Measured: a/k - 1, Unit: "share", Holds: true})
 		}
 		if n == 0 {
 			continue
 		}
-		back := 1 - seen/longest
-		s.add(figure{Claim: "paths: part of that rise of " + policy + " that the predictor of ways takes back, over " + fmt.Sprint(n) + " cases", Source: "PARD §5.2, future work", Asked: ">= 0.5",
-			Measured: back, Unit: "share", Holds: back >= .5})
+		s.add(figure{Claim: "paths: rise of the drop rate of " + policy + " where ways are not known and the longest counts, mean of the cases", Source: "PARD §5.2: .05, .21 and .10 on its three traces",
+			Asked: "0.05 to 0.21", Measured: longest / n, Unit: "share", Holds: longest/n >= .05})
+		s.add(figure{Claim: "paths: the same of " + policy + " with the predictor of ways", Source: "PARD §5.2, future work", Asked: "half of it", Measured: seen / n, Unit: "share", Holds: seen <= longest/2})
 	}
 }

@@ -17,7 +17,7 @@ func (s *sheet) skewed() {
 				}
 			}
 			if n > 0 {
-				s.add(figure{Claim: fmt.Sprintf("clocks off by up to %d ms, deadlines as times: rise of the drop rate of %s over that with what is left of them, mean of %v cases", us/1000, policy, n),
+				s.add(figure{Claim: fmt.Sprintf("clocks off by up to %d ms, deadlines as times: rise of the drop rate of %s over that with what is left of them", us/1000, policy),
 					Source: "lv on three traces", Asked: "shown", Measured: rise / n, Unit: "share", Holds: true})
 			}
 		}
