@@ -18,7 +18,7 @@ func (s *sheet) skewed() {
 			}
 			if n > 0 {
 				s.add(figure{Claim: fmt.Sprintf("clocks off by up to %d ms, deadlines as times: rise of the drop rate of %s over that with what is left of them", us/1000, policy),
-					Source: "lv on three traces", Asked: "shown", Measured: rise / n, Unit: "share", Holds: true})
+					Source: "lv, the traces and seeds that were run", Asked: "shown", Measured: rise / n, Unit: "share", Holds: true})
 			}
 		}
 	}
