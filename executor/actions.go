@@ -13,6 +13,7 @@ func (c *core) Act(a *policy.Action) {
 		c.dispatch(a)
 	case policy.Drop:
 		c.book.again(a.Req, a.At)
+		c.answers.blame(a.Task)
 		c.book.drop(a.Req, a.Reason)
 	case policy.Abort:
 		if b := c.batches.at(a.Batch); b != nil {

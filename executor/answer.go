@@ -35,6 +35,13 @@ type answer interface {
 	requestOf(task int32) int32
 	// input is the i-th input of a task; nil where nobody waits for it any more.
 	input(task int32, i int) []byte
+	// fill makes the i-th input of a task in place; false: input has it.
+	fill(task int32, i int, dst []byte) bool
+	// blame notes because of which task a request is dropped; -1: none.
+	blame(task int32)
+	// needs lists the services that a model's requests may come to; nil: they have
+	// one task.
+	needs(model int32) []int32
 	// place has what a task reads brought to a device, as soon as it is there.
 	place(task, device int32)
 	// placed tells whether the answer to a place is still wanted. It completes the
@@ -73,6 +80,14 @@ func newAnswer(c *core, plan *formats.Plan) (answer, error) {
 	return direct{single: single{c}}, nil
 }
 
+// oneTask is the part of answers whose requests have one task at a time, as clients
+// and policies see it.
+type oneTask struct{}
+
+func (oneTask) fill(int32, int, []byte) bool { return false }
+func (oneTask) blame(int32)                  {}
+func (oneTask) needs(int32) []int32          { return nil }
+
 // plain is the part of answers that tell nothing beside the outputs.
 type plain struct{}
 
@@ -88,6 +103,7 @@ func (plain) report(*formats.Report)               {}
 // direct answers requests with the batch that they ran in.
 type direct struct {
 	single
+	oneTask
 	plain
 }
 

@@ -85,9 +85,21 @@ func (c *core) since(mono int64) time.Duration { return c.loop.Since(mono) }
 // call runs f in a round; false when the core has ended.
 func (c *core) call(f func()) bool { return c.loop.Call(f) }
 
-// ready says whether some pipeline of a model executes at every stage.
+// ready says whether some pipeline of a model executes at every stage, and of
+// each service that its requests may come to.
 func (c *core) ready(m *model) bool {
-	first, last := c.tables.PipelinesOf(m.index)
+	services := c.answers.needs(m.index)
+	for _, s := range services {
+		own := &c.tables.Services[s]
+		if !c.whole(own.FirstPipeline, own.FirstPipeline+own.NumPipelines) {
+			return false
+		}
+	}
+	return services != nil || c.whole(c.tables.PipelinesOf(m.index))
+}
+
+// whole tells whether one of some pipelines executes at every stage.
+func (c *core) whole(first, last int32) bool {
 	for p := first; p < last; p++ {
 		pl := &c.tables.Pipelines[p]
 		whole := true

@@ -187,6 +187,9 @@ func (w *workers) gatherInputs(b *batch, d *device, own *stageSlots, slot int32)
 		dst := d.segment.TensorAt(own.loaded.Inputs, i, len(b.tasks), off)
 		for k, t := range b.tasks {
 			part := dst[k*size : (k+1)*size]
+			if w.c.answers.fill(t, i, part) {
+				continue
+			}
 			if src := w.c.answers.input(t, i); len(src) == size {
 				w.copiers.copy(part, src)
 			} else {

@@ -77,7 +77,9 @@
 // requests become answers, gears.go that of gear plans with gearmetrics.go,
 // geardrift.go and gearrates.go. flow.go is that of plans whose requests have
 // several tasks: a policy.Control says which, and store.go has the tasks and what
-// they make until nobody reads it any more.
+// they make until nobody reads it any more. flowsteps.go has what clients see of
+// applications and what is done between their models (package steps),
+// flowmetrics.go the series of modules.
 //
 // workers.go is the backend of worker processes and what becomes of their runs,
 // device.go the queue in front of a worker and the copies into its memory, with the

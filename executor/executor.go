@@ -66,14 +66,16 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 	if err = c.startBackends(ctx); err != nil {
 		return nil, err
 	}
-	if c.control != nil {
-		c.served.join(tables, c.services)
-	}
 	defer func() {
 		if err != nil {
 			c.closeBackends()
 		}
 	}()
+	if f, ok := c.answers.(*flow); ok {
+		if err = f.join(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrPlan, err)
+		}
+	}
 	if err = c.served.describe(c.opt); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
@@ -278,15 +280,22 @@ func (j *job) problem() error {
 	case policy.ReasonDraining:
 		return errDraining
 	case policy.ReasonDeadline:
-		e := oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.label, j.deadline-j.arrived)
-		e.RetryAfter = max(j.again, 0)
-		return e
+		return j.until(oip.Dropped(j.reason.String(), "model %q: no batch can meet the deadline of %v any more", j.model.label, j.deadline-j.arrived))
 	case policy.ReasonQueueFull:
 		return oip.Dropped(j.reason.String(), "model %q: too many requests are waiting", j.model.label)
 	case policy.ReasonWorkerLost:
-		return oip.Dropped(j.reason.String(), "model %q: the workers that could have run it in time are gone", j.model.label)
+		return j.until(oip.Dropped(j.reason.String(), "model %q: the workers that could have run it in time are gone", j.model.label))
 	}
 	return oip.Dropped(j.reason.String(), "model %q: dropped: %s", j.model.label, j.reason)
+}
+
+// until adds to a refusal when asking again is worth it, and how long the request
+// would have taken, as far as the policy says so.
+func (j *job) until(e *oip.Error) *oip.Error {
+	if j.again > 0 {
+		e.RetryAfter, e.Estimate = j.again, j.deadline-j.arrived+j.again
+	}
+	return e
 }
 
 var _ oip.Backend = (*Executor)(nil)

@@ -12,8 +12,7 @@ import (
 // which come next. Tasks have slots of their own, and what they make is in the
 // store until no task will read it.
 type flow struct {
-	plain
-	c       *core
+	ensemble
 	control policy.Control
 	// judge computes what became of a task from its outputs; nil: nothing
 	// depends on them.
@@ -27,8 +26,9 @@ type flow struct {
 
 // flowRequest is what a request has beside what all have.
 type flowRequest struct {
-	running int32 // of its tasks, in batches
-	last    int32 // the task that ended last
+	running int32  // of its tasks, in batches
+	last    int32  // the task that ended last
+	ends    uint64 // parts of the answer that are there
 	infer   time.Duration
 	gather  time.Duration
 	since   time.Duration // when the end of its last batch was told
@@ -40,7 +40,12 @@ func flowOf(c *core, _ *formats.Plan) (answer, error) {
 	if c.control == nil {
 		return nil, nil
 	}
-	return &flow{c: c, control: c.control, judge: c.opt.Judge, tasks: taskTable{services: c.services, limit: c.opt.StoreBytes}}, nil
+	if c.opt.Keeps != nil {
+		c.opt.Keeps(c.opt.StoreBytes)
+	}
+	f := &flow{control: c.control, judge: c.opt.Judge, tasks: taskTable{services: c.services, limit: c.opt.StoreBytes}}
+	f.ensemble = ensemble{c: c, made: &f.tasks, modules: newModuleMetrics(c)}
+	return f, nil
 }
 
 func (*flow) told(*batch) {}
@@ -56,6 +61,9 @@ func (f *flow) arrive(j *job) {
 			f.requests = append(f.requests, flowRequest{})
 		}
 		f.requests[slot] = flowRequest{last: -1}
+	}
+	if f.tasks.steps.apps != nil {
+		j.side = nil
 	}
 }
 
@@ -85,6 +93,7 @@ func (f *flow) enter(b *batch) {
 	for _, t := range b.tasks {
 		ta := &f.tasks.list[t]
 		ta.state = taskInBatch
+		f.modules.enters(ta.service, b.dispatched-ta.since)
 		if f.requests[ta.req].running++; f.requests[ta.req].running == 1 {
 			m := f.c.book.reqs[ta.req].job.model
 			m.waiting.Add(-1)
@@ -99,6 +108,11 @@ func (f *flow) leave(t int32, then taskState) bool {
 	ta := &f.tasks.list[t]
 	q := &f.c.book.reqs[ta.req]
 	ta.state = then
+	if then == taskWaits && !q.gone {
+		f.modules.comes(ta.service, true)
+	} else {
+		f.modules.ends(ta.service)
+	}
 	r := &f.requests[ta.req]
 	if r.running--; r.running == 0 {
 		q.job.model.running.Add(-1)
@@ -209,6 +223,7 @@ func (f *flow) ran(b *batch, out outputs) {
 		c.stats.egress.bytes += int64(b.service.outputs[i].bytes * len(b.tasks))
 	}
 	c.stats.egress.n++
+	f.modules.ran(b.service.index, b.infer)
 	b.answer = c.now() - begin
 	c.stats.batchDone(b)
 }
@@ -217,7 +232,7 @@ func (f *flow) ran(b *batch, out outputs) {
 func (f *flow) outcome(t int32) policy.Outcome {
 	ta := &f.tasks.list[t]
 	if f.judge == nil || ta.made == nil {
-		return policy.Outcome{}
+		return policy.Outcome{Branch: f.tasks.steps.way(ta, f.c.book.reqs[ta.req].job.model.index)}
 	}
 	f.first = f.first[:0]
 	for i := range f.c.services[ta.service].outputs {
@@ -236,6 +251,7 @@ func (f *flow) ended(b *batch, _ int32) {
 		}
 		r := &f.requests[f.tasks.list[t].req]
 		r.last, r.since = t, now
+		f.answer(t, r)
 		f.control.Ended(t, f.outcome(t), &f.tasks.out)
 	}
 	f.reveal()
@@ -268,6 +284,9 @@ func (f *flow) reveal() {
 		}
 	}
 	for i := 0; i < len(f.tasks.out.Freed); i++ {
+		if t := f.tasks.out.Freed[i]; f.tasks.waits(t) {
+			f.modules.forsaken(f.tasks.list[t].service)
+		}
 		f.tasks.free(f.tasks.out.Freed[i])
 	}
 	f.tasks.out.Reset()
@@ -277,7 +296,8 @@ func (f *flow) reveal() {
 // tellTasks tells of the tasks [from, to) of the list, all of one request.
 func (f *flow) tellTasks(from, to int) {
 	for i := from; i < to; i++ {
-		f.tasks.add(&f.tasks.out.Tasks[i])
+		f.tasks.add(&f.tasks.out.Tasks[i], f.c.loop.Last())
+		f.modules.comes(f.tasks.out.Tasks[i].Service, false)
 	}
 	req := f.tasks.out.Tasks[from].Req
 	if !f.open(req) {
@@ -296,10 +316,7 @@ func (f *flow) respond(req int32) {
 	c := f.c
 	q, r := &c.book.reqs[req], &f.requests[req]
 	if j := q.job; !j.answered {
-		for i := range j.model.outputs {
-			size := j.model.outputs[i].bytes
-			copy(j.outputs[i][int(q.sample)*size:][:size], f.tasks.output(r.last, i))
-		}
+		f.complement(q, r)
 		if j.left--; j.left == 0 {
 			now := c.now()
 			j.outcome, j.late = served, now > j.deadline

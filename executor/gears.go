@@ -20,6 +20,7 @@ import (
 // metrics aside.
 type cascade struct {
 	single
+	oneTask
 	gears   *gear.Tables
 	score   certainty.Func
 	raised  []formats.Calibration // by pipeline: what makes certainties of scores

@@ -40,19 +40,40 @@ var oipTypes = map[engine.DType]oip.Datatype{
 	engine.I8: oip.Int8, engine.U8: oip.Uint8, engine.Bool: oip.Bool,
 }
 
-// setTensors notes a model's inputs or outputs, which all of its pipelines
-// must have alike.
-func (m *model) setTensors(dst *[]tensor, specs []engine.Spec, what string) error {
-	var got []tensor
+// tensorsOf are the engine's tensors as the protocol knows them.
+func tensorsOf(specs []engine.Spec) (out []tensor, err error) {
 	for _, s := range specs {
 		t, ok := oipTypes[s.Type]
 		if !ok {
-			return fmt.Errorf("%w: model %s: %s %s cannot be served over the protocol", ErrPlan, m.name, what, s)
+			return nil, fmt.Errorf("%s cannot be served over the protocol", s)
 		}
 		if len(s.Shape) == 0 || s.Shape[0] != engine.BatchDim {
-			return fmt.Errorf("%w: model %s: %s %s has no batch dimension", ErrPlan, m.name, what, s)
+			return nil, fmt.Errorf("%s has no batch dimension", s)
 		}
-		got = append(got, tensor{s.Name, t, slices.Clone(s.Shape), int(s.BytesAt(1))})
+		out = append(out, tensor{s.Name, t, slices.Clone(s.Shape), int(s.BytesAt(1))})
+	}
+	return out, nil
+}
+
+// specsOf turns them back.
+func specsOf(list []tensor) []engine.Spec {
+	out := make([]engine.Spec, len(list))
+	for i, t := range list {
+		for own, d := range oipTypes {
+			if d == t.datatype {
+				out[i] = engine.Spec{Name: t.name, Type: own, Shape: t.shape}
+			}
+		}
+	}
+	return out
+}
+
+// setTensors notes a model's inputs or outputs, which all of its pipelines
+// must have alike.
+func (m *model) setTensors(dst *[]tensor, specs []engine.Spec, what string) error {
+	got, err := tensorsOf(specs)
+	if err != nil {
+		return fmt.Errorf("%w: model %s: %s %w", ErrPlan, m.name, what, err)
 	}
 	if *dst == nil {
 		*dst = got

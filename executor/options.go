@@ -93,7 +93,9 @@ type Options struct {
 	// refused. Judge computes what becomes of a task from its outputs, and with it
 	// which tasks come next; nil: always the same.
 	StoreBytes int64
-	Judge      func(service int32, outputs [][]byte) policy.Outcome
+	// Keeps is called with StoreBytes when such a plan is started; nil: nobody asks.
+	Keeps func(bytes int64)
+	Judge func(service int32, outputs [][]byte) policy.Outcome
 
 	// RecordService keeps the actual times of every run, for Service.
 	RecordService bool

@@ -1,6 +1,10 @@
 package executor
 
-import "inferplan/policy"
+import (
+	"time"
+
+	"inferplan/policy"
+)
 
 // taskTable holds the tasks of a core by their slots, and what they have made
 // until nobody reads it any more. Outputs are copied out of the memory where they
@@ -10,6 +14,7 @@ type taskTable struct {
 	list     []flowTask
 	services []*model
 	out      policy.Reveals
+	steps    flowSteps
 	late     []int32 // tasks that their batch held longer than anybody wanted them
 	limit    int64   // bytes of outputs; 0: none
 	used     int64
@@ -34,15 +39,17 @@ type flowTask struct {
 	device       int32   // that it is to be brought to; -1: none
 	ticket       int32   // counts places and uses; the answer to an older one is void
 	made         []byte  // its outputs, one after the other
+	since        time.Duration
+	way          int32 // on that the step behind its model tells
 }
 
-// add notes a task.
-func (u *taskTable) add(t *policy.Reveal) {
+// add notes a task that is known since a time.
+func (u *taskTable) add(t *policy.Reveal, since time.Duration) {
 	for int(t.Task) >= len(u.list) {
 		u.list = append(u.list, flowTask{})
 	}
 	ta := &u.list[t.Task]
-	*ta = flowTask{req: t.Req, service: t.Service, item: t.Item, state: taskWaits, inputs: append(ta.inputs[:0], u.out.InputsOf(t)...), device: -1, ticket: ta.ticket + 1}
+	*ta = flowTask{req: t.Req, service: t.Service, item: t.Item, state: taskWaits, inputs: append(ta.inputs[:0], u.out.InputsOf(t)...), device: -1, ticket: ta.ticket + 1, since: since}
 }
 
 // waits tells whether a slot holds a task that waits.
@@ -88,8 +95,8 @@ func (u *taskTable) giveBack(t int32) {
 	u.out.Give(t)
 }
 
-// keep copies what a task has made, the k-th of its batch; false: there is no
-// room for it.
+// keep copies what a task has made, the k-th of its batch, or what the step behind
+// its model makes of that; false: there is no room for it.
 func (u *taskTable) keep(t int32, k int, out outputs) bool {
 	ta := &u.list[t]
 	outs, need := u.services[ta.service].outputs, 0
@@ -100,9 +107,15 @@ func (u *taskTable) keep(t int32, k int, out outputs) bool {
 		return false
 	}
 	u.used += int64(need)
-	ta.made = make([]byte, 0, need)
+	ta.made = make([]byte, need)
+	if u.steps.then(ta, k, out, outs) {
+		return true
+	}
+	to := ta.made
 	for i := range outs {
-		ta.made = append(ta.made, out.output(i)[k*outs[i].bytes:][:outs[i].bytes]...)
+		n := outs[i].bytes
+		copy(to, out.output(i)[k*n:][:n])
+		to = to[n:]
 	}
 	return true
 }

@@ -34,6 +34,11 @@ type Module struct {
 	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
 	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; left out: the one before it in the list
 	Branches []Branch  `json:"branches,omitempty"` // of which a request takes one
+	// Pre is a step of the server that makes the model's input of what the module
+	// reads and of what the client sent, Post one that makes the module's output of
+	// the model's (PreSteps, PostSteps). Left out: as it is.
+	Pre  string `json:"pre,omitempty"`
+	Post string `json:"post,omitempty"`
 	// Outputs are what conditions may ask of, with their types.
 	Outputs map[string]string `json:"outputs,omitzero"`
 	// The others are of modules in segments. Items says how often the module runs,
@@ -193,6 +198,7 @@ func checkModules(c *checker, list []Module, at string) {
 		if m := &list[i]; m.Work != 0 || m.Items != "" || m.Chances != nil || m.Each != "" || m.Route != "" || m.Routes != nil {
 			c.fail(here, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
 		}
+		list[i].checkSteps(c, here)
 		g.after(i, here)
 		g.branches(i, here)
 	}

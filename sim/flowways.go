@@ -63,11 +63,7 @@ func (w *ways) Outcome(req, _, pipeline int32) (o policy.Outcome, level int64) {
 		if n.Service != service || n.Ways == nil {
 			continue
 		}
-		u := w.drawn[int(req)*w.nodes+i]
-		for int(o.Branch) < len(n.Ways)-1 && u >= n.Ways[o.Branch] {
-			u -= n.Ways[o.Branch]
-			o.Branch++
-		}
+		o.Branch = n.Way(w.drawn[int(req)*w.nodes+i])
 		return o, 0
 	}
 	return o, 0

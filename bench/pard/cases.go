@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"inferplan/sim"
@@ -94,13 +95,21 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 				add(fmt.Sprintf("stress/%s-%.2f", p.name, l), "", &job{pipe: p, rates: rates, start: start}, append([]string{"feas+token"}, plain...)...)
 			}
 		}
+	case "paths", "skew":
+		for _, t := range b.traces {
+			if part == "skew" {
+				add("skew/lv-"+t.name, t.name, b.job(b.pipe("lv"), t, false), skews...)
+			} else {
+				b.forks(t, add)
+			}
+		}
 	case "trouble":
 		for _, p := range b.pipes {
 			for _, t := range b.traces {
 				if p.name+"-"+t.name != "lv-tweet" {
 					continue
 				}
-				list := append([]string{"feas+token"}, plain...)
+				list := append([]string{"feas+token", "feas+learn"}, plain...)
 				noisy, lost, late, later := b.job(p, t, false), b.job(p, t, false), b.job(p, t, false), b.job(p, t, false)
 				noisy.noise, late.wrong, later.wrong = .1, 1.2, 1.5
 				// A worker of the module with most of them, while the load is highest.
@@ -112,10 +121,19 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 			}
 		}
 	default:
-		return nil, fmt.Errorf("the part %q is unknown, expected S0, S1, other, stress, trouble or ablations", part)
+		return nil, fmt.Errorf("the part %q is unknown, expected S0, S1, other, stress, trouble, paths, skew or ablations", part)
 	}
 	return out, nil
 }
+
+// pipe is a pipeline by its name.
+func (b *bench) pipe(name string) *pipeline {
+	return b.pipes[slices.IndexFunc(b.pipes, func(p *pipeline) bool { return p.name == name })]
+}
+
+// skews are how far clocks of workers are off where deadlines travel as times, in
+// microseconds; as what is left of them they are not off at all.
+var skews = []string{"pard", "pard+skew_us=1000", "pard+skew_us=5000", "pard+skew_us=20000", "feas", "feas+skew_us=1000", "feas+skew_us=5000", "feas+skew_us=20000"}
 
 func (b *bench) job(p *pipeline, t *trace, late bool) *job {
 	rates, _ := t.scaled(p.capacity(64))

@@ -77,6 +77,7 @@ func (s slow) Run(stage, batch int32) time.Duration {
 // behind pluses (feas+token+lambda=.3). The entry of oc looks at 20 ms of queueing
 // on wiki, at 25 on the others (PARD §5.3).
 func spec(name, trace string) formats.PolicySpec {
+	name = strings.TrimSuffix(name, knownWays)
 	out := formats.PolicySpec{Name: name, Params: map[string]float64{}}
 	if base, with, ok := strings.Cut(name, "+"); ok && base != "clipper" {
 		out.Name = base
@@ -115,6 +116,13 @@ func (j *job) measure(ctx context.Context, policy formats.PolicySpec, seed uint6
 	}
 	cfg := sim.Config{Tables: t, Policy: pol, Source: newPoisson(j.rates, seed), Control: policies.Control(t), NoReport: true, Faults: j.fault,
 		Duration: time.Duration(len(j.rates)) * time.Second}
+	if j.pipe.stages[0].ways != nil {
+		f := newForks(cfg.Source, j.pipe, seed)
+		cfg.Source = f
+		if !f.known {
+			cfg.Truth = f
+		}
+	}
 	if j.noise > 0 {
 		cfg.Service = sim.Jitter(t, sim.Lognormal, j.noise, seed)
 	}

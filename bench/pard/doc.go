@@ -13,6 +13,11 @@
 //	cell.go       one run and what is kept of it
 //	cases.go      which cells a part needs
 //	tables.go     tables and figures.json
+//	paths.go      applications of which a request takes one of several ways
+//	skew.go       clocks that are off, profiles that are wrong
+//	ocr.go        a real pipeline on this machine, and the same in virtual time
+//	hopeless.go   how soon requests without hope are refused
+//	ocrtable.go   figures of these two
 //	reference.go  what an independent implementation of the same reading gave
 //	speed.go      events per CPU-second, beside a bare heap loop
 package main

@@ -12,13 +12,22 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"inferplan/bench/kept"
+	"inferplan/engine/worker"
 	"inferplan/formats"
 	"inferplan/policy/drop"
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "worker" { // executor starts it
+		if err := worker.Main(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "bench-pard: worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
@@ -30,9 +39,10 @@ func main() {
 
 // flags are what a start asks for.
 type flags struct {
-	data, dir, parts, only, policies, plans string
-	seeds                                   int
-	fresh                                   bool
+	data, dir, parts, only, policies, plans, engine string
+	seeds                                           int
+	seconds, budget                                 time.Duration
+	fresh                                           bool
 }
 
 func parse(args []string) (flags, error) {
@@ -40,14 +50,20 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,speed", "of S0, S1, other, stress, trouble, ablations, speed")
+	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,paths,skew,speed", "of S0, S1, other, stress, trouble, paths, skew, ablations, speed; alone, on this machine: ocr, a real pipeline; hopeless, how soon requests are refused")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.StringVar(&f.plans, "plans", "", "write the plans of the pipelines into this folder, for plan simulate, and end")
+	set.StringVar(&f.engine, "engine", "onnx", "part ocr: onnx, or replay, where batches last as long as their CPU time and models are not run")
+	set.DurationVar(&f.seconds, "seconds", 5*time.Minute, "part ocr: length of a run")
+	set.DurationVar(&f.budget, "budget", 2*time.Minute, "part ocr: time for measuring the models")
 	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
 	set.BoolVar(&f.fresh, "fresh", false, "forget earlier results")
 	if err := set.Parse(args); err != nil {
 		return f, err
+	}
+	if f.engine != "onnx" && f.engine != "replay" {
+		return f, fmt.Errorf("engine %q, expected onnx or replay", f.engine)
 	}
 	if set.NArg() > 0 || f.seeds < 1 {
 		return f, fmt.Errorf("arguments %v and %d seeds, expected none and at least one", set.Args(), f.seeds)
@@ -75,6 +91,12 @@ func run(ctx context.Context, args []string) (err error) {
 	f, err := parse(args)
 	if err != nil {
 		return err
+	}
+	switch f.parts {
+	case "ocr":
+		return measureOCR(ctx, &f)
+	case "hopeless":
+		return measureHopeless(ctx, &f)
 	}
 	b, err := open(f.data)
 	if err != nil {
@@ -119,7 +141,7 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	s.print(os.Stdout)
-	return s.write(filepath.Join(f.dir, "figures.json"))
+	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
 }
 
 // writePlans writes a plan of every pipeline, sized for what 64 workers carry.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -15,7 +16,12 @@ type stage struct {
 	after         []string
 	batch         int
 	ms            []float64 // [b-1]
+	share         float64   // of the requests that come to it; 0: all
+	ways          []formats.Branch
 }
+
+// part is the share of the requests that come to a stage.
+func (s *stage) part() float64 { return cmp.Or(s.share, 1) }
 
 // pipeline is one of the four applications of PARD (§5.1): traffic monitoring,
 // live video, gaming and a diamond.
@@ -23,6 +29,7 @@ type pipeline struct {
 	name   string
 	slo    time.Duration
 	stages []stage
+	known  bool // it is as many applications as the first module has ways
 }
 
 // pipelinesOf makes the four pipelines from measured profiles.
@@ -128,7 +135,7 @@ func (p *pipeline) cost() float64 {
 	sum := 0.0
 	for i := range p.stages {
 		s := &p.stages[i]
-		sum += s.ms[s.batch-1] / float64(s.batch)
+		sum += s.part() * s.ms[s.batch-1] / float64(s.batch)
 	}
 	return sum
 }
@@ -138,6 +145,9 @@ func (p *pipeline) capacity(workers float64) float64 { return workers * 1e3 / p.
 
 // rps is what a worker of a stage carries.
 func (s *stage) rps() float64 { return 1e3 * float64(s.batch) / s.micros(s.batch).D().Seconds() / 1e3 }
+
+// carries is the rate at the entry of which a worker of a stage carries its part.
+func (s *stage) carries() float64 { return s.rps() / s.part() }
 
 func (s *stage) micros(batch int) formats.Micros {
 	return formats.Micros(math.Round(s.ms[batch-1] * 1e6))
@@ -158,13 +168,13 @@ type scaling struct {
 func (p *pipeline) want(rate float64, rule *scaling) []int {
 	out, sum := make([]int, len(p.stages)), 0
 	for i := range p.stages {
-		out[i] = max(1, int(math.Ceil(rule.headroom*rate/p.stages[i].rps())))
+		out[i] = max(1, int(math.Ceil(rule.headroom*rate/p.stages[i].carries())))
 		sum += out[i]
 	}
 	for ; sum > rule.workers; sum-- {
 		most := 0
 		for i := range out {
-			if float64(out[i]-1)*p.stages[i].rps() > float64(out[most]-1)*p.stages[most].rps() {
+			if float64(out[i]-1)*p.stages[i].carries() > float64(out[most]-1)*p.stages[most].carries() {
 				most = i
 			}
 		}
@@ -177,7 +187,7 @@ func (p *pipeline) want(rate float64, rule *scaling) []int {
 func (p *pipeline) table(top float64, rule *scaling) []formats.FlowRate {
 	rates := []float64{0}
 	for i := range p.stages {
-		step := p.stages[i].rps() / rule.headroom
+		step := p.stages[i].carries() / rule.headroom
 		for m := 1; float64(m)*step < top; m++ {
 			rates = append(rates, float64(m)*step)
 		}
@@ -231,9 +241,12 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 			m.ColdStartUS = formats.Micros(rule.cold[i])
 		}
 		f.Modules = append(f.Modules, m)
-		app.Modules = append(app.Modules, formats.Module{Name: s.name, Model: m.Model, After: s.after})
+		app.Modules = append(app.Modules, formats.Module{Name: s.name, Model: m.Model, After: s.after, Branches: s.ways})
 	}
 	f.Applications = []formats.FlowApplication{app}
+	if p.known {
+		f.Applications = byWay(&app)
+	}
 	out.Pools = []formats.Pool{{Device: "gpu", Count: first}}
 	if rule != nil {
 		f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(rule.every), WindowUS: formats.Micros(rule.window), HoldUS: formats.Micros(rule.hold),

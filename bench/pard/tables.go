@@ -22,6 +22,7 @@ type figure struct {
 	Unit     string      `json:"unit"`
 	Holds    any         `json:"holds"` // true, false, "partly"
 	Command  string      `json:"command"`
+	Commit   string      `json:"commit,omitempty"`
 }
 
 // sheet makes tables and figures of what was measured.
@@ -134,6 +135,9 @@ func (s *sheet) tables(w io.Writer) {
 	s.drops(w)
 	s.checks()
 	s.gains()
+	s.rises()
+	s.skewed()
+	s.wrong()
 }
 
 // ratios prints every policy against PARD over the cases of S0.

@@ -25,8 +25,8 @@ type options struct {
 	out, figures string
 }
 
-// pictures are the models of the catalogue that are measured: the nine CNNs and the
-// OCR models stand first in it.
+// pictures are the models of the catalogue that are measured: the nine CNNs and
+// OCR's detector and recogniser stand first in it.
 const pictures = 11
 
 func main() {

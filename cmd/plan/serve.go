@@ -76,7 +76,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
 	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")
 	f.StringVar(&o.maxBody, "max-body", "64MiB", "largest request body")
-	f.StringVar(&o.memoryLimit, "memory-limit", "", "memory that the front end should keep to, such as 4GiB; requests get half of it (default: no limit, and 1GiB for requests)")
+	f.StringVar(&o.memoryLimit, "memory-limit", "", "memory that the front end should keep to, such as 4GiB; requests get half of it, outputs between the modules of applications a quarter (default: no limit, and 1GiB for each)")
 	f.StringArrayVar(&o.hosts, "host", nil, "name under which clients reach the server without a token, beside localhost and addresses; * for any (repeatable)")
 	f.StringVar(&o.modelCache, "model-cache", formats.Bytes(worker.DefaultCache).String(), modelCacheHelp)
 	f.IntVar(&o.maxQueue, "max-queue", 0, "most samples inside the server (default 65536)")
@@ -98,36 +98,42 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	return cmd
 }
 
-// limits are the largest body and the memory for requests. Go's collector learns of
-// the second.
-func (o *serveOptions) limits() (body, requests formats.Bytes, err error) {
+// limits are the largest body, the memory for requests and that for what waits
+// between modules. Go's collector learns of the second.
+func (o *serveOptions) limits() (body, requests, store formats.Bytes, err error) {
 	if err := body.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.maxBody))); err != nil {
-		return 0, 0, usageErrorf("--max-body: %w", err)
+		return 0, 0, 0, usageErrorf("--max-body: %w", err)
 	}
-	requests = oip.DefaultMemory
+	requests, store = oip.DefaultMemory, oip.DefaultMemory
 	if o.memoryLimit != "" {
 		var memory formats.Bytes
 		if err := memory.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.memoryLimit))); err != nil {
-			return 0, 0, usageErrorf("--memory-limit: %w", err)
+			return 0, 0, 0, usageErrorf("--memory-limit: %w", err)
 		}
 		if memory < leastMemory {
-			return 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, formats.Bytes(leastMemory))
+			return 0, 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, formats.Bytes(leastMemory))
 		}
 		if int64(body) > int64(memory)/4 {
-			return 0, 0, usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
+			return 0, 0, 0, usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
 		}
-		requests = memory / 2
+		requests, store = memory/2, memory/4
 	}
 	// Without a limit the heap may grow to twice what is in use before Go's collector
 	// runs. A limit of the user's own stays.
+	collectAt(int64(requests))
+	return body, requests, store, nil
+}
+
+// collectAt has Go's collector run before requests, and what is kept of them, take
+// more than so many bytes.
+func collectAt(bytes int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(int64(requests) + besideRequests)
+		debug.SetMemoryLimit(bytes + besideRequests)
 	}
-	return body, requests, nil
 }
 
 func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
-	body, requests, err := o.limits()
+	body, requests, store, err := o.limits()
 	if err != nil {
 		return err
 	}
@@ -171,6 +177,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		Options: executor.Options{
 			Engine: o.engine, ModelsDir: o.models, Policy: o.policy, ShareCPUs: o.shareCPUs, MaxQueue: o.maxQueue,
 			Places: places, Remote: remote, Execute: execute, CacheBytes: cache,
+			StoreBytes: int64(store), Keeps: func(n int64) { collectAt(int64(requests) + n) },
 			Log: p.logger(),
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,

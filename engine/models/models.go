@@ -46,6 +46,7 @@ var catalogue = []entry{
 	{"vgg19", "light_vgg19.onnx", nil, nil},
 	{"ocr_det", "ch_PP-OCRv4_det_infer.onnx", []int64{1, 3, 320, 640}, nil},
 	{"ocr_rec", "ch_PP-OCRv4_rec_infer.onnx", []int64{1, 3, 48, 320}, nil},
+	{"ocr_cls", "ch_ppocr_mobile_v2.0_cls_infer.onnx", []int64{1, 3, 48, 192}, nil},
 	{"bert", "", nil, func(seed uint64) (*graph.Model, error) { return graph.BERT(graph.TransformerConfig{Seed: seed}) }},
 	{"vit", "", nil, func(seed uint64) (*graph.Model, error) { return graph.ViT(graph.TransformerConfig{Seed: seed}) }},
 	{"mlp-16", "", nil, mlp(16)},

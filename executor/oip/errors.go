@@ -65,7 +65,11 @@ type Error struct {
 	// RetryAfter is when asking again is worth it, from now on: header Retry-After
 	// over HTTP in whole seconds, RetryInfo over gRPC. 0: not known.
 	RetryAfter time.Duration
-	Err        error
+	// Estimate is how long the request would take, or would have taken: header
+	// Inferplan-Estimate-Ms over HTTP, estimate_ms of ErrorInfo over gRPC. 0: not
+	// known.
+	Estimate time.Duration
+	Err      error
 }
 
 func (e *Error) Error() string {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -225,8 +226,12 @@ func toStatus(e *Error) error {
 	st := status.New(e.Code.GRPC(), e.Error())
 	if e.Reason != "" {
 		info := &errdetails.ErrorInfo{Reason: e.Reason, Domain: ErrorDomain}
+		info.Metadata = map[string]string{}
 		if e.Field != "" {
-			info.Metadata = map[string]string{"field": e.Field}
+			info.Metadata["field"] = e.Field
+		}
+		if e.Estimate > 0 {
+			info.Metadata["estimate_ms"] = strconv.FormatInt(e.Estimate.Milliseconds(), 10)
 		}
 		details := []protoadapt.MessageV1{info}
 		if e.RetryAfter > 0 {

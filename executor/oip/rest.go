@@ -27,6 +27,8 @@ const (
 	metadataClass = "inferplan-class"
 	// HeaderReason carries Error.Reason of a refusal.
 	HeaderReason = "Inferplan-Reason"
+	// HeaderEstimate carries Error.Estimate in milliseconds.
+	HeaderEstimate = "Inferplan-Estimate-Ms"
 )
 
 // Extensions are the protocol extensions that the server metadata names.
@@ -245,6 +247,9 @@ func (s *HTTPServer) fail(w http.ResponseWriter, e *Error) {
 	}
 	if e.RetryAfter > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds())))}
+	}
+	if e.Estimate > 0 {
+		h[HeaderEstimate] = []string{strconv.FormatInt(e.Estimate.Milliseconds(), 10)}
 	}
 	h["Content-Type"] = contentJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}

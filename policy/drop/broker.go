@@ -15,14 +15,18 @@ type broker struct {
 	judge judge
 	fleet *fleet
 	plan  *planner
+	watch watch
+	again again
 	busy  int          // workers with a batch
-	again []flow.Entry // tasks of a worker that is gone
+	left  []flow.Entry // tasks of a worker that is gone
 }
 
 // reveal takes in a task that can be served.
 func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	b.plan.came[ev.Service]++
 	e := b.book.Reveal(now, ev)
+	b.plan.ways.follows(ev)
+	b.watch.reveal(e, &b.book.Requests[e.Req], ev.Service, out)
 	if b.order == arrival {
 		e.Key = 0 // its place in line says it all
 	}
@@ -33,20 +37,25 @@ func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions
 func (b *broker) finished(now time.Duration, w *worker, out *policy.Actions) {
 	w.running = false
 	b.busy--
+	b.fleet.ended(now, w)
+	b.watch.note(w.current, over)
+	b.plan.ways.ended(b.book, w.current)
 	b.serve(now, w, out)
 }
 
-// drop refuses a request because of a task; -1: at the entry.
-func (b *broker) drop(req, task int32, why policy.Reason, out *policy.Actions) {
+// drop refuses a request because of a task; -1: at the entry. It says when asking
+// again is worth it.
+func (b *broker) drop(now time.Duration, req, task int32, why policy.Reason, out *policy.Actions) {
+	at := now + b.again.in(now, &b.book.Requests[req])
 	b.book.Close(req)
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: why})
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: why, At: at})
 }
 
 // send gives a task to a worker of its module.
 func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Actions) {
 	w := b.fleet.takes(m)
 	if w == nil {
-		b.drop(e.Req, e.Task, policy.ReasonWorkerLost, out)
+		b.drop(now, e.Req, e.Task, policy.ReasonWorkerLost, out)
 		return
 	}
 	switch {
@@ -74,7 +83,7 @@ func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 func (b *broker) enter(now, start time.Duration, w *worker, e *flow.Entry, out *policy.Actions) bool {
 	t := &b.book.Tasks[e.Task]
 	if !b.judge.keep(now, start, w, e, t) {
-		b.drop(e.Req, e.Task, policy.ReasonDeadline, out)
+		b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
 		return false
 	}
 	b.admit(now, start, w, e, t)
@@ -107,8 +116,9 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 	}
 	n := len(w.forming)
 	w.current, w.forming = w.forming, w.current[:0]
-	w.running, w.end = true, now+w.infer[n-1]
+	w.running, w.began, w.end = true, now, now+w.infer[n-1]
 	b.busy++
+	b.watch.note(w.current, running)
 	first := int32(len(out.Tasks))
 	for i := range w.current {
 		out.Tasks = append(out.Tasks, w.current[i].Task)
@@ -154,7 +164,7 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 	switch {
 	case high:
 		w.proof.void()
-		b.purge(start, w, out)
+		b.purge(now, start, w, out)
 	case !w.room():
 		w.proof.from += w.full
 	default:
@@ -164,14 +174,14 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 
 // purge drops what could not be in time even alone in every batch to come:
 // under HBF it would wait until the order changes.
-func (b *broker) purge(start time.Duration, w *worker, out *policy.Actions) {
+func (b *broker) purge(now, start time.Duration, w *worker, out *policy.Actions) {
 	for w.queue.len() > 0 {
 		e := w.queue.min()
 		if b.book.Wanted(e) {
 			if !b.judge.hopeless(start, w, e) {
 				return
 			}
-			b.drop(e.Req, e.Task, policy.ReasonDeadline, out)
+			b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 		w.queue.popMin()
 	}
@@ -196,7 +206,7 @@ func (b *broker) slide(now, start time.Duration, w *worker, out *policy.Actions)
 	}
 	for range first {
 		if e := w.line.pop(); b.book.Wanted(&e) {
-			b.drop(e.Req, e.Task, policy.ReasonDeadline, out)
+			b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 	}
 	for w.line.len() > 0 && w.room() {

@@ -11,35 +11,37 @@ func (b *broker) lose(now time.Duration, w *worker, out *policy.Actions) {
 	if w.running {
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: w.device})
 		b.busy--
-		b.again = append(b.again, w.current...)
+		b.left = append(b.left, w.current...)
+		b.watch.note(w.current, queued)
 	}
 	w.running, w.up, w.loading, w.lost = false, false, false, true
-	b.again = w.empty(b.again)
+	b.left = w.empty(b.left)
 	b.fleet.enlist(w.module)
 	b.resend(now, w.module, out)
 }
 
 // resend sends tasks that wait again.
 func (b *broker) resend(now time.Duration, m int32, out *policy.Actions) {
-	for i := range b.again {
-		if b.book.Wanted(&b.again[i]) {
-			b.send(now, m, b.again[i], out)
+	for i := range b.left {
+		if b.book.Wanted(&b.left[i]) {
+			b.send(now, m, b.left[i], out)
 		}
 	}
-	b.again = b.again[:0]
+	b.left = b.left[:0]
 }
 
 // returned takes back a batch without a result.
 func (b *broker) returned(now time.Duration, w *worker, why policy.Return, out *policy.Actions) {
 	w.running = false
 	b.busy--
-	b.again = append(b.again, w.current...)
+	b.left = append(b.left, w.current...)
+	b.watch.note(w.current, queued)
 	if why == policy.ReturnNotLoaded && w.up {
 		w.up = false
 		if w.wanted {
 			b.fleet.load(w, out)
 		}
-		b.again = w.empty(b.again)
+		b.left = w.empty(b.left)
 		b.fleet.enlist(w.module)
 	} else {
 		b.serve(now, w, out)

@@ -12,6 +12,7 @@
 //	proof.go     what is known of that from before
 //	planner.go   the State Planner: what is known of other modules, each second
 //	estimate.go  what is left to do behind a module
+//	ways.go      which ways requests take, as seen so far
 //	waits.go     distributions of waits for batches, their sums and quantiles
 //	depq.go      the queues: a min-max heap, and a line
 //	worker.go    a device with its batches and its queue
@@ -19,6 +20,9 @@
 //	starts.go    which worker can start a further task first
 //	gate.go      admission at the entry
 //	scale.go     how many workers are to serve
+//	watch.go     requests without hope, refused while batches run
+//	again.go     when asking again is worth it
+//	pace.go      how long batches take, beside what the plan says
 //	change.go    the broker where workers are lost and batches come back
 //	seen.go      what only the policy knows of a run
 //

@@ -1,6 +1,7 @@
 package drop
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -9,64 +10,94 @@ import (
 
 // estimate works out what is left to do behind every module: the longest way
 // by queueing and execution, and the largest quantile of the sum of waits for
-// batches over the ways (PARD §4.2). The two may be of different ways.
+// batches over the ways (PARD §4.2). The two may be of different ways. Where
+// ways are predicted, those that are rare are left out.
 func (s *planner) estimate() {
+	if s.ways != nil {
+		s.ways.shares()
+	}
 	for a := range s.fleet.own.Apps {
 		app := &s.fleet.own.Apps[a]
 		for i := range app.Nodes {
 			s.behind[s.cell(a, app.Nodes[i].Service)] = 0
 		}
 		for _, i := range slices.Backward(app.Order) {
-			n := &app.Nodes[i]
-			at := s.cell(a, n.Service)
-			s.behind[at] = max(s.behind[at], s.fixed(app, n)+s.waiting(app, n))
+			at := s.cell(a, app.Nodes[i].Service)
+			s.behind[at] = max(s.behind[at], s.left(a, app, i))
 		}
 	}
 }
 
-// fixed is the longest way behind a node without waits for batches.
-func (s *planner) fixed(app *flow.App, n *flow.Node) time.Duration {
-	most := time.Duration(0)
-	for _, path := range n.Paths {
-		sum := time.Duration(0)
-		for _, i := range path {
-			m := app.Nodes[i].Service
-			q, d := s.queues[m].mean, s.runs[m]
-			switch s.rest {
-			case whole, nowait:
-				sum += q + d
-			case runs:
-				sum += d
-			case twice:
-				sum += q + 2*d
-			}
-		}
-		most = max(most, sum)
+// left is what is left to do behind a node.
+func (s *planner) left(a int, app *flow.App, node int32) time.Duration {
+	if s.ways != nil {
+		return s.likely(a, app, node)
 	}
-	return most
+	most, waits := time.Duration(0), time.Duration(0)
+	for _, path := range app.Nodes[node].Paths {
+		most, waits = max(most, s.fixed(app, path)), max(waits, s.waiting(app, path))
+	}
+	return most + waits
 }
 
-// waiting is the largest quantile of waits for batches over the ways behind a
-// node.
-func (s *planner) waiting(app *flow.App, n *flow.Node) time.Duration {
+// chance is a path with how often it is taken.
+type chance struct {
+	took  time.Duration
+	share float64
+}
+
+// likely is the longest path behind a node but for those that only few requests
+// take: no more than a share of them has a longer one before it. Branches beside
+// each other are taken as if they excluded each other as far as they can, so that
+// it is never too short.
+func (s *planner) likely(a int, app *flow.App, node int32) time.Duration {
+	s.chances = s.chances[:0]
+	for _, path := range app.Nodes[node].Paths {
+		s.chances = append(s.chances, chance{s.fixed(app, path) + s.waiting(app, path), s.ways.along(a, node, path)})
+	}
+	slices.SortFunc(s.chances, func(x, y chance) int { return cmp.Compare(y.took, x.took) })
+	longer := 0.0
+	for _, c := range s.chances {
+		if longer += c.share; longer > s.opt.Paths {
+			return c.took
+		}
+	}
+	return s.chances[len(s.chances)-1].took
+}
+
+// fixed is a path without waits for batches.
+func (s *planner) fixed(app *flow.App, path []int32) time.Duration {
+	sum := time.Duration(0)
+	for _, i := range path {
+		m := app.Nodes[i].Service
+		q, d := s.queues[m].mean, s.runs[m]
+		switch s.rest {
+		case whole, nowait:
+			sum += q + d
+		case runs:
+			sum += d
+		case twice:
+			sum += q + 2*d
+		}
+	}
+	return sum
+}
+
+// waiting is the quantile of the sum of waits for batches along a path.
+func (s *planner) waiting(app *flow.App, path []int32) time.Duration {
 	if s.rest != whole || s.test != ahead {
 		return 0
 	}
-	most := time.Duration(0)
-	for _, path := range n.Paths {
-		if s.opt.Samples > 0 {
-			s.along = s.along[:0]
-			for _, i := range path {
-				s.along = append(s.along, &s.waits[app.Nodes[i].Service])
-			}
-			var w time.Duration
-			w, s.drawn = sampled(s.along, s.opt.Samples, s.opt.Lambda, s.rng, s.drawn)
-			most = max(most, w)
-			continue
-		}
-		most = max(most, quantile(s.sum(app, path), len(path), s.opt.Lambda))
+	if s.opt.Samples == 0 {
+		return quantile(s.sum(app, path), len(path), s.opt.Lambda)
 	}
-	return most
+	s.along = s.along[:0]
+	for _, i := range path {
+		s.along = append(s.along, &s.waits[app.Nodes[i].Service])
+	}
+	var w time.Duration
+	w, s.drawn = sampled(s.along, s.opt.Samples, s.opt.Lambda, s.rng, s.drawn)
+	return w
 }
 
 // sum is the distribution of the sum of waits along a path.

@@ -1,6 +1,7 @@
 package drop
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ type fleet struct {
 	jsq     bool     // tasks go to the worker that can start first
 	modules []module // by service
 	workers []worker // by device
+	paces   []pace   // by service; nil: the plan's times count
 }
 
 // module is the workers of a service.
@@ -51,7 +53,7 @@ func (f *fleet) addWorkers(m int32) {
 		pipe := &f.t.Pipelines[pl]
 		stage := &f.t.Stages[pipe.FirstStage]
 		for _, d := range f.t.DevicesOf(pipe.FirstStage) {
-			f.workers[d] = worker{device: d, module: m, pipeline: pl, stage: pipe.FirstStage, batch: pipe.Batch, infer: stage.Infer, full: stage.Infer[pipe.Batch-1]}
+			f.workers[d] = worker{device: d, module: m, pipeline: pl, stage: pipe.FirstStage, batch: pipe.Batch, planned: stage.Infer, infer: stage.Infer, full: stage.Infer[pipe.Batch-1]}
 		}
 	}
 	mod.start = newStarts(len(mod.workers))
@@ -66,6 +68,22 @@ func (f *fleet) addWorkers(m int32) {
 		w.up = w.wanted
 	}
 	f.enlist(m)
+}
+
+// learn has estimates follow how long batches take.
+func (f *fleet) learn() {
+	for range f.modules {
+		f.paces = append(f.paces, pace{factor: 1})
+	}
+}
+
+// skew has every worker's clock be off by up to a time.
+func (f *fleet) skew(most time.Duration, rng *rand.Rand) {
+	for i := range f.workers {
+		if most > 0 {
+			f.workers[i].off = time.Duration(rng.Int64N(int64(2*most)+1)) - most
+		}
+	}
 }
 
 // enlist lists the workers of a module that take tasks.
@@ -100,6 +118,18 @@ func (f *fleet) takes(m int32) *worker {
 		mod.next = 0
 	}
 	return &f.workers[d]
+}
+
+// wait is how long a further task waits for its batch in a module.
+func (f *fleet) wait(now time.Duration, m int32) time.Duration {
+	mod := &f.modules[m]
+	switch {
+	case len(mod.live) == 0:
+		return 0
+	case f.jsq:
+		return max(0, mod.start.at[mod.start.first()]-now)
+	}
+	return max(0, f.workers[mod.live[mod.next]].starts()-now)
 }
 
 // moved notes that a worker has more or less to do.

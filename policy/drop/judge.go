@@ -22,7 +22,7 @@ func (g *judge) keep(now, start time.Duration, w *worker, e *flow.Entry, t *flow
 	at := r.Model*g.plan.stride + w.module
 	switch g.test {
 	case ahead:
-		return start+w.full+g.plan.behind[at] <= r.Deadline
+		return start+w.full+g.plan.behind[at] <= r.Deadline+w.off
 	case window:
 		return g.fits(start+w.full, r, at)
 	case elapsed:
@@ -48,7 +48,7 @@ func (g *judge) fits(end time.Duration, r *flow.Request, at int32) bool {
 // hopeless tells whether a task would be late even alone in every batch to come.
 func (g *judge) hopeless(start time.Duration, w *worker, e *flow.Entry) bool {
 	r := &g.book.Requests[e.Req]
-	return start+w.infer[0]+g.plan.alone[r.Model*g.plan.stride+w.module] > r.Deadline
+	return start+w.infer[0]+g.plan.alone[r.Model*g.plan.stride+w.module] > r.Deadline+w.off
 }
 
 // high tells whether the queue is served from the greatest remaining budget.

@@ -93,11 +93,24 @@ type Options struct {
 	Limit   time.Duration // oc: mean queueing above which the entry admits less
 	Admit   float64       // oc: share that it then admits
 	Seed    uint64        // of samples and of oc
+	Paths   float64       // behind branches ways count that more than this share of the requests took so far; 0: the longest one (PARD §5.2)
+	Skew    time.Duration // workers decide by clocks of their own, which are off by up to this; 0: deadlines reach them as what is left
+	Learn   bool          // batches are expected to take as long as they lately did, not as planned
+	Prompt  bool          // refuse at the first instant without hope, not when a batch forms
 }
 
 // feasLambda is feas' own quantile: it keeps more waits in reserve than PARD's .1,
 // because it serves late tasks in time as long as it can.
 const feasLambda = .3
+
+// Promptly is a plan's parameters as they are served: a client is told at once that
+// its request is hopeless, and estimates follow how long batches really take, unless
+// the plan says otherwise.
+func Promptly(params map[string]float64) map[string]float64 {
+	out := map[string]float64{"prompt": 1, "learn": 1}
+	maps.Copy(out, params)
+	return out
+}
 
 // parse reads the parameters of a plan.
 func (r *reading) parse(own *flow.Tables, params map[string]float64) (Options, error) {
@@ -112,6 +125,10 @@ func (r *reading) parse(own *flow.Tables, params map[string]float64) (Options, e
 		"token":       func(x float64) bool { opt.Token = x; return x == 0 || x >= .1 && x <= 10 },
 		"oc_limit_us": func(x float64) bool { opt.Limit = time.Duration(x * 1e3); return x > 0 && x <= 1e9 },
 		"oc_admit":    func(x float64) bool { opt.Admit = x; return x >= 0 && x <= 1 },
+		"paths":       func(x float64) bool { opt.Paths = x; return x >= 0 && x < 1 },
+		"learn":       func(x float64) bool { opt.Learn = x == 1; return x == 0 || x == 1 },
+		"prompt":      func(x float64) bool { opt.Prompt = x == 1; return x == 0 || x == 1 },
+		"skew_us":     func(x float64) bool { opt.Skew = time.Duration(x * 1e3); return x >= 0 && x <= 1e6 },
 		"seed":        func(x float64) bool { opt.Seed = uint64(x); return x >= 0 && x < 1<<53 },
 	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {

@@ -35,6 +35,8 @@ type planner struct {
 	buffers [][]float64
 	drawn   []time.Duration
 	along   []*waits
+	ways    *ways // nil: of several ways the longest counts
+	chances []chance
 }
 
 // loads is what decides the order of a module (PARD §4.3).
@@ -77,7 +79,11 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 				s.one[m] = w.infer[0]
 			}
 		}
-		s.waits = append(s.waits, newWaits(s.runs[m]))
+		longest := s.runs[m]
+		if opt.Learn {
+			longest *= 4 // what is slower stands in the last step
+		}
+		s.waits = append(s.waits, newWaits(longest))
 	}
 	apps := f.own.Apps
 	cells := len(apps) * n
@@ -89,6 +95,9 @@ func newPlanner(how reading, opt Options, f *fleet, rng *rand.Rand) *planner {
 			s.alone[at] = max(s.alone[at], s.longest(app, int32(i), s.one, 1)-s.one[app.Nodes[i].Service])
 		}
 		s.share(a, app, f.t.Models[a].SLO, s.runs)
+	}
+	if opt.Paths > 0 {
+		s.ways = newWays(f.own)
 	}
 	s.estimate()
 	return s
@@ -204,6 +213,7 @@ func (s *planner) tick(now time.Duration) {
 	if s.test == worst {
 		s.repart()
 	}
+	s.fleet.retime(s)
 	s.estimate()
 }
 

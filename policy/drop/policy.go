@@ -33,9 +33,15 @@ func New(name string, t *policy.Tables, params map[string]float64) (*Policy, err
 	}
 	rng := seeded.New(opt.Seed, "policy/"+name)
 	book, fleet := new(flow.Book), newFleet(t, own, how.jsq)
+	fleet.skew(opt.Skew, rng)
+	if opt.Learn {
+		fleet.learn()
+	}
 	plan := newPlanner(how, opt, fleet, rng)
 	p := &Policy{fleet: fleet, plan: plan}
 	p.broker = broker{reading: how, book: book, fleet: fleet, plan: plan}
+	p.broker.watch = newWatch(opt.Prompt, plan)
+	p.broker.again = newAgain(fleet, plan)
 	p.broker.judge = judge{reading: how, book: book, plan: plan, apps: len(own.Apps), counts: make([]int32, 64)}
 	p.gate = gate{opt: opt, entry: how.entry, fleet: fleet, plan: plan, rng: rng, fluid: make([]time.Duration, len(t.Services))}
 	p.scaler.init(own.Scaling)
@@ -52,10 +58,14 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.Arrival:
 		p.arrive(now, ev, out)
 	case policy.Timer:
-		p.tick(now, out)
+		if ev.Value == watchTag {
+			p.broker.watch.due(now, &p.broker, out)
+		} else {
+			p.tick(now, out)
+		}
 	case policy.Cancel:
 		if p.broker.book.IsOpen(ev.Req) {
-			p.broker.drop(ev.Req, -1, policy.ReasonCancelled, out)
+			p.broker.drop(now, ev.Req, -1, policy.ReasonCancelled, out)
 		}
 	default:
 		p.change(now, ev, out)
@@ -84,7 +94,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 	p.scaler.came++
 	if ev.Deadline <= now || !p.gate.admits(now, ev) {
-		p.broker.drop(ev.Req, -1, policy.ReasonDeadline, out)
+		p.broker.drop(now, ev.Req, -1, policy.ReasonDeadline, out)
 	}
 }
 

@@ -27,7 +27,7 @@ func TestAgainstAnAdversary(t *testing.T) {
 		rng := seeded.New(rapid.Uint64().Draw(t, "seed"), "adversary")
 		name := rapid.SampledFrom(drop.Names()).Draw(t, "policy")
 		plan := policytest.DrawFlow(rng, 5, name, rng.IntN(2) == 0)
-		plan.Policy.Params = map[string]float64{"token": float64(rng.IntN(2)), "samples": float64(50 * rng.IntN(2))}
+		plan.Policy.Params = policytest.DrawDropping(rng)
 		tab, err := policies.Compile(plan)
 		if err != nil {
 			t.Fatal(err)

@@ -13,8 +13,11 @@ type worker struct {
 	pipeline       int32
 	stage          int32
 	batch          int32           // planned
-	infer          []time.Duration // [n-1]: of a batch of n
+	planned        []time.Duration // [n-1]: of a batch of n, by the plan
+	infer          []time.Duration // likewise, as it lately was (pace)
+	began          time.Duration   // the running batch
 	full           time.Duration   // of a planned batch
+	off            time.Duration   // how late its clock is (Options.Skew)
 	end            time.Duration   // of the running batch, by the profile
 	running        bool
 	up             bool // it holds its network

@@ -41,6 +41,16 @@ type Node struct {
 	Paths [][]int32
 }
 
+// Way is the way on that a number drawn from [0,1) stands for.
+func (n *Node) Way(u float64) int32 {
+	way := int32(0)
+	for int(way) < len(n.Ways)-1 && u >= n.Ways[way] {
+		u -= n.Ways[way]
+		way++
+	}
+	return way
+}
+
 // Edge leads from a node to one that reads it.
 type Edge struct {
 	From, To int32

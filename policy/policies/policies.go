@@ -196,13 +196,17 @@ func SimulatedOnly(name string) bool { return name == reactive.Name }
 func DrawsWays(t *policy.Tables) bool { return flow.WorkflowsOf(t) != nil }
 
 // Served is a plan's policy as it is served, with its parameters: a plan made
-// from imported times names no guards, and real devices need them.
+// from imported times names no guards, and real devices need them. Clients of
+// applications are told as soon as there is no hope.
 func Served(spec formats.PolicySpec) formats.PolicySpec {
 	if spec.Name == "" {
 		spec.Name = Default
 	}
 	if spec.Name == reserve.Name {
 		spec.Params = reserve.WithGuards(spec.Params)
+	}
+	if spec.Name == drop.Default {
+		spec.Params = drop.Promptly(spec.Params)
 	}
 	return spec
 }

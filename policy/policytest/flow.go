@@ -43,6 +43,12 @@ func FlowPlan(slo time.Duration, policy string, stages ...FlowStage) *formats.Pl
 	return p
 }
 
+// DrawDropping draws parameters of a policy of applications.
+func DrawDropping(rng *rand.Rand) map[string]float64 {
+	return map[string]float64{"token": float64(rng.IntN(2)), "samples": float64(50 * rng.IntN(2)), "paths": .25 * float64(rng.IntN(2)),
+		"prompt": float64(rng.IntN(2)), "learn": float64(rng.IntN(2)), "skew_us": float64(2000 * rng.IntN(2))}
+}
+
 // DrawFlow draws an application: up to most modules, each reading some of those
 // before it, some with two ways on. At times there is a second one beside it, of
 // some of the same modules. With scaling workers come and go.

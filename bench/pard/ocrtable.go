@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// ocrPolicies are held against each other on the real pipeline, the best first.
+var ocrPolicies = []string{"feas", "nexus", "naive"}
+
+// ocrLoads are shares of the pipeline's capacity.
+var ocrLoads = []float64{.8, 1.2, 2}
+
+// ocrCell is a real run beside the same in virtual time.
+type ocrCell struct {
+	load        float64
+	policy      string
+	real, again float64
+	right       float64
+}
+
+// measureOCR measures the real pipeline and writes its figures beside those that
+// stand.
+func measureOCR(ctx context.Context, f *flags) error {
+	dir, err := os.MkdirTemp("", "bench-pard-ocr-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	o, err := newOCR(ctx, dir, f.engine, 6, f.budget)
+	if err != nil {
+		return err
+	}
+	capacity, err := o.capacity(ctx, f.seconds)
+	if err != nil {
+		return err
+	}
+	var cells []ocrCell
+	for _, load := range ocrLoads {
+		for _, policy := range ocrPolicies {
+			r, err := o.serve(ctx, policy, due(load*capacity, f.seconds, 2))
+			if err != nil {
+				return err
+			}
+			c := ocrCell{load: load, policy: policy}
+			c.real, c.right = r.good()
+			if c.again, err = o.again(ctx, r); err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "%.1fx %s: %.1f %% in time, %.1f %% simulated, %.0f %% of them read right\n", load, policy, 100*c.real, 100*c.again, 100*c.right)
+			cells = append(cells, c)
+		}
+	}
+	s := &sheet{}
+	s.ocr(cells, capacity, f)
+	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
+}
+
+// ocr makes the figures of the real pipeline.
+func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "capacity %.2f rps\nload\tpolicy\tin time\tsimulated\tread right\n", capacity)
+	what := map[string]string{"onnx": "PP-OCRv4", "replay": "PP-OCRv4's times, replayed,"}[f.engine]
+	name := map[string]string{"onnx": "OCR pipeline", "replay": "OCR pipeline, replayed"}[f.engine]
+	add := s.here(what, f)
+	add(name+": highest constant rate with 99 % in time, naive", "shown", capacity, "rps", true)
+	worst := 0.
+	for _, load := range ocrLoads {
+		var at []ocrCell
+		for _, c := range cells {
+			if c.load != load {
+				continue
+			}
+			at = append(at, c)
+			fmt.Fprintf(w, "%.1f\t%s\t%.4f\t%.4f\t%.2f\n", c.load, c.policy, c.real, c.again, c.right)
+			off := math.Abs(c.again-c.real) / max(c.real, 1e-3)
+			worst = max(worst, off)
+			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, share of the requests", load, c.policy), "shown", c.real, "share", true)
+			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, simulated with the recorded times, relative difference", load, c.policy), "<= 0.10", off, "share", off <= .1)
+		}
+		order := func(by func(c ocrCell) float64) string {
+			list := slices.Clone(at)
+			slices.SortStableFunc(list, func(a, b ocrCell) int { return int(math.Copysign(1, by(b)-by(a))) })
+			var names []string
+			for _, c := range list {
+				names = append(names, c.policy)
+			}
+			return strings.Join(names, " ")
+		}
+		same := order(func(c ocrCell) float64 { return math.Round(100 * c.real) }) == order(func(c ocrCell) float64 { return math.Round(100 * c.again) })
+		add(fmt.Sprintf(name+" at %.1fx: policies stand in the same order in both", load), "yes", map[bool]float64{true: 1}[same], "", same)
+	}
+	w.Flush()
+	s.print(os.Stdout)
+}
+
+// here adds figures that were measured on this machine.
+func (s *sheet) here(what string, f *flags) func(claim, asked string, measured float64, unit string, holds any) {
+	source := fmt.Sprintf("%s on this machine, %d processors, runs of %v; load average at the end %s", what, runtime.NumCPU(), f.seconds, loadAverage())
+	command := fmt.Sprintf("go run ./bench/pard -parts %s -engine %s -seconds %v", f.parts, f.engine, f.seconds)
+	return func(claim, asked string, measured float64, unit string, holds any) {
+		s.figures = append(s.figures, figure{Claim: claim, Source: source, Asked: asked, Measured: measured, Unit: unit, Holds: holds, Command: command, Commit: commit()})
+	}
+}
+
+// measureHopeless measures how soon requests without hope are refused.
+func measureHopeless(ctx context.Context, f *flags) error {
+	late, err := hopeless(ctx, f.seconds)
+	if err != nil {
+		return err
+	}
+	if len(late) == 0 {
+		return errors.New("no request was refused")
+	}
+	s := &sheet{}
+	add := s.here("batches of 100 ms, replayed,", f)
+	at := func(q int) float64 { return float64(late[min(len(late)-1, len(late)*q/100)]) / 1e6 }
+	add("from hopeless to refused while batches of 100 ms run, median", "shown", at(50), "ms", true)
+	add("from hopeless to refused while batches of 100 ms run, p99", "<= 5", at(99), "ms", at(99) <= 5)
+	fmt.Printf("%d refusals\n", len(late))
+	s.print(os.Stdout)
+	return merge(filepath.Join(f.dir, "figures.json"), s.figures)
+}
+
+// loadAverage is how busy the machine was in the last minutes; ? where that is not
+// known.
+func loadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if fields := strings.Fields(string(data)); err == nil && len(fields) > 2 {
+		return strings.Join(fields[:3], " ")
+	}
+	return "?"
+}
+
+// commit is the source that is measured; empty where git does not say.
+func commit() string {
+	out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// merge puts figures into a file in the place of those with the same claim: a start
+// may have measured some parts alone.
+func merge(path string, list []figure) error {
+	var have []figure
+	data, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		err = json.Unmarshal(data, &have)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the figures: %w", err)
+	}
+	for _, f := range list {
+		if i := slices.IndexFunc(have, func(h figure) bool { return h.Claim == f.Claim }); i >= 0 {
+			have[i] = f
+		} else {
+			have = append(have, f)
+		}
+	}
+	return (&sheet{figures: have}).write(path)
+}

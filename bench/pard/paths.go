@@ -1,0 +1,165 @@
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+	"inferplan/policy"
+)
+
+// forked is the diamond da with one way per request: face or pose (PARD §5.2,
+// where DAGs are). first is the share that goes the first way.
+func forked(da *pipeline, first float64) *pipeline {
+	out := &pipeline{name: "db", slo: da.slo, stages: slices.Clone(da.stages)}
+	s := out.stages
+	s[0].ways = []formats.Branch{{To: []string{s[1].name}, Probability: first}, {To: []string{s[2].name}, Probability: 1 - first}}
+	s[1].share, s[2].share = first, 1-first
+	return out
+}
+
+// skipping is a chain of which a request passes over the third module or not: the
+// ways differ by all that waits there.
+func skipping(da *pipeline, takes float64) *pipeline {
+	out := &pipeline{name: "ds", slo: da.slo, stages: slices.Delete(slices.Clone(da.stages), 1, 2)}
+	s := out.stages
+	s[0].ways = []formats.Branch{{To: []string{s[1].name}, Probability: takes}, {To: []string{s[2].name}, Probability: 1 - takes}}
+	s[1].share, s[2].after = takes, []string{s[0].name, s[1].name}
+	return out
+}
+
+// forks adds the cells of a trace of pipelines whose requests take one of two ways.
+func (b *bench) forks(t *trace, add func(name, trace string, j *job, policies ...string)) {
+	for _, c := range []struct {
+		name string
+		pipe *pipeline
+		late bool
+	}{{"db", forked(b.pipe("da"), .5), false}, {"ds", skipping(b.pipe("da"), .1), false}, {"ds-late", skipping(b.pipe("da"), .1), true}} {
+		for _, policy := range []string{"pard", "feas"} {
+			add("paths/"+c.name+"-"+t.name, t.name, b.job(c.pipe, t, c.late), policy, policy+seenWays)
+			add("paths/"+c.name+"-"+t.name, t.name, b.job(told(c.pipe), t, c.late), policy+knownWays)
+		}
+	}
+}
+
+// told is a forked pipeline whose ways are known when requests come: an application
+// for each.
+func told(p *pipeline) *pipeline {
+	out := *p
+	out.known = true
+	return &out
+}
+
+// byWay makes an application of every way behind the first module. All other
+// modules are part of those that come to them.
+func byWay(app *formats.FlowApplication) []formats.FlowApplication {
+	var out []formats.FlowApplication
+	for _, way := range app.Modules[0].Branches {
+		one := *app
+		one.Model, one.RPS, one.Modules = app.Model+"-"+way.To[0], way.Probability*app.RPS, nil
+		var has []string
+		for _, m := range app.Modules {
+			m.Branches = nil
+			after := slices.DeleteFunc(slices.Clone(m.After), func(name string) bool { return !slices.Contains(has, name) })
+			if !slices.Contains(way.To, m.Name) {
+				other := slices.ContainsFunc(app.Modules[0].Branches, func(b formats.Branch) bool { return slices.Contains(b.To, m.Name) })
+				if other { // what comes from the first module goes the other way
+					after = slices.DeleteFunc(after, func(name string) bool { return name == app.Modules[0].Name })
+				}
+			}
+			if len(m.After) > 0 && len(after) == 0 {
+				continue
+			}
+			m.After = after
+			has, one.Modules = append(has, m.Name), append(one.Modules, m)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// forks is a source whose requests are of the application of the way that they
+// take, and the truth of a plan in which that is not known. Both draw the same
+// ways with the same seed.
+type forks struct {
+	arrivals.Source
+	first float64
+	known bool
+	rng   *rand.Rand
+	drawn []int32 // by request slot
+}
+
+func newForks(src arrivals.Source, p *pipeline, seed uint64) *forks {
+	return &forks{Source: src, first: p.stages[0].ways[0].Probability, known: p.known, rng: seeded.New(seed, "bench-pard/ways")}
+}
+
+func (f *forks) way() int32 {
+	if f.rng.Float64() < f.first {
+		return 0
+	}
+	return 1
+}
+
+// Next implements arrivals.Source.
+func (f *forks) Next(r *arrivals.Request) bool {
+	ok := f.Source.Next(r)
+	if ok && f.known {
+		r.Model = f.way()
+	}
+	return ok
+}
+
+// Arrive implements sim.Truth.
+func (f *forks) Arrive(req int32, _ *arrivals.Request) {
+	for int(req) >= len(f.drawn) {
+		f.drawn = append(f.drawn, 0)
+	}
+	if !f.known {
+		f.drawn[req] = f.way()
+	}
+}
+
+// Outcome implements sim.Truth: what is behind the first module is no branch, and
+// takes way 0 whatever is drawn.
+func (f *forks) Outcome(req, _, _ int32) (policy.Outcome, int64) {
+	return policy.Outcome{Branch: f.drawn[req]}, 0
+}
+
+// Tokens implements sim.Truth: there are none.
+func (f *forks) Tokens(int32) int32 { return 0 }
+
+// suffixes of policies in cells.
+const (
+	knownWays = "@known"      // the way of a request is known when it comes
+	seenWays  = "+paths=0.25" // ways that fewer took so far are left out
+)
+
+// rises says how much more is dropped where ways are not known: with the longest
+// way taken for every request (PARD), and with the predictor of ways.
+func (s *sheet) rises() {
+	for _, policy := range []string{"pard", "feas"} {
+		longest, seen, n := 0.0, 0.0, 0.0
+		for _, name := range s.cases("paths") {
+			known, most, mid := s.cellsOf(name, policy+knownWays), s.cellsOf(name, policy), s.cellsOf(name, policy+seenWays)
+			if len(known) == 0 || len(known) != len(most) || len(known) != len(mid) {
+				continue
+			}
+			k, _ := mean(known, (*outcome).drop)
+			a, _ := mean(most, (*outcome).drop)
+			b, _ := mean(mid, (*outcome).drop)
+			longest, seen, n = longest+a/k-1, seen+b/k-1, n+1
+		}
+		if n == 0 {
+			continue
+		}
+		s.add(figure{Claim: "paths: rise of the drop rate of " + policy + " where ways are not known and the longest counts, mean of the cases", Source: "PARD §5.2: .05, .21 and .10 on its three traces",
+			Asked: "0.05 to 0.21", Measured: longest / n, Unit: "share", Holds: longest/n >= .05})
+		half := any("partly") // there is nothing to take back
+		if longest > 0 {
+			half = seen <= longest/2
+		}
+		s.add(figure{Claim: "paths: the same of " + policy + " with the predictor of ways", Source: "PARD §5.2, future work", Asked: "half of it", Measured: seen / n, Unit: "share", Holds: half})
+	}
+}

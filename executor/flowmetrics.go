@@ -1,0 +1,116 @@
+package executor
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"inferplan/formats"
+)
+
+// moduleMetrics are the series of modules, by service. The zero value is of no
+// plan.
+type moduleMetrics struct {
+	of []moduleSeries
+}
+
+// moduleSeries is what is counted of a module. The core's turn writes.
+type moduleSeries struct {
+	name             string
+	tasks, dropped   int64
+	ended, batches   int64
+	running          time.Duration
+	came, gone, done prometheus.Counter
+	queue, run       prometheus.Observer
+	waiting, inside  *atomic.Int64
+}
+
+// newModuleMetrics makes the series of a core's services.
+func newModuleMetrics(c *core) moduleMetrics {
+	if c.metrics == nil {
+		return moduleMetrics{}
+	}
+	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "module_tasks_total",
+		Help: "Tasks of modules: came, ended, or because of which their request was dropped."}, []string{"module", "outcome"})
+	times := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: edges(nil)}, []string{"module"})
+	}
+	queue := times("module_queue_seconds", "Time of tasks from when they were known until they were in a batch.")
+	run := times("module_run_seconds", "Time of batches on their devices.")
+	gauges := newQueueGauges(modelLabels(false))
+	gauges.waiting = prometheus.NewDesc(prefix+"module_queue_length", "Tasks that wait for a batch.", []string{"module"}, nil)
+	gauges.running = prometheus.NewDesc(prefix+"module_in_flight", "Tasks in batches.", []string{"module"}, nil)
+	gauges.models = c.services
+	c.metrics.registry.MustRegister(counter, queue, run, gauges)
+	out := moduleMetrics{}
+	for _, s := range c.services {
+		out.of = append(out.of, moduleSeries{name: s.name, waiting: &s.waiting, inside: &s.running,
+			came: counter.WithLabelValues(s.name, "came"), gone: counter.WithLabelValues(s.name, "dropped"), done: counter.WithLabelValues(s.name, "ended"),
+			queue: queue.WithLabelValues(s.name), run: run.WithLabelValues(s.name)})
+	}
+	return out
+}
+
+// comes notes a task that waits; again, one that was in a batch.
+func (m *moduleMetrics) comes(service int32, again bool) {
+	s := &m.of[service]
+	s.waiting.Add(1)
+	if again {
+		s.inside.Add(-1)
+		return
+	}
+	s.tasks++
+	s.came.Inc()
+}
+
+// enters notes a task that is in a batch, and how long it waited.
+func (m *moduleMetrics) enters(service int32, waited time.Duration) {
+	s := &m.of[service]
+	s.waiting.Add(-1)
+	s.inside.Add(1)
+	s.queue.Observe(waited.Seconds())
+}
+
+// ends notes a task whose batch has ended.
+func (m *moduleMetrics) ends(service int32) {
+	s := &m.of[service]
+	s.inside.Add(-1)
+	s.ended++
+	s.done.Inc()
+}
+
+// forsaken notes a task that is given up while it waits.
+func (m *moduleMetrics) forsaken(service int32) { m.of[service].waiting.Add(-1) }
+
+// ran notes a batch.
+func (m *moduleMetrics) ran(service int32, took time.Duration) {
+	s := &m.of[service]
+	s.batches++
+	s.running += took
+	s.run.Observe(took.Seconds())
+}
+
+// blame notes because of which task a request is dropped.
+func (f *ensemble) blame(task int32) {
+	if task >= 0 && int(task) < len(f.made.list) && f.made.list[task].state != taskUnused {
+		s := &f.modules.of[f.made.list[task].service]
+		s.dropped++
+		s.gone.Inc()
+	}
+}
+
+// report adds what is known of modules.
+func (f *ensemble) report(r *formats.Report) {
+	if f.made.steps.apps == nil {
+		return
+	}
+	for i := range f.modules.of {
+		s := &f.modules.of[i]
+		m := formats.ModuleReport{Module: s.name, Requests: s.tasks, Dropped: s.dropped}
+		if s.batches > 0 {
+			m.RunUS, m.Batch = formats.Micros(s.running/time.Duration(s.batches)), float64(s.ended)/float64(s.batches)
+		}
+		r.Modules = append(r.Modules, m)
+	}
+}

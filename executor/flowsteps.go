@@ -1,0 +1,315 @@
+package executor
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"inferplan/engine"
+	"inferplan/executor/oip"
+	"inferplan/executor/steps"
+	"inferplan/formats"
+	"inferplan/formats/seeded"
+	flows "inferplan/policy/flow"
+)
+
+// flowSteps are what is done before and behind the models of a plan's modules
+// (package steps), and what its applications answer. The zero value does nothing.
+type flowSteps struct {
+	own   *flows.Tables
+	apps  []flowApp     // by model
+	of    []serviceStep // by service
+	draws *rand.Rand    // of ways, where an engine without models tells none
+	// Room for a sample's tensors.
+	client, read, made, dst [][]byte
+}
+
+// serviceStep are the steps of a service. Modules that share a model share them.
+type serviceStep struct {
+	bound     bool
+	pre, post string
+	before    steps.Pre
+	behind    steps.Post
+	reads     int      // tensors
+	gives     []tensor // of its model, where a step is behind it
+}
+
+// flowApp is an application as clients see it.
+type flowApp struct {
+	services []int32
+	ends     []flowEnd
+}
+
+// flowEnd is a module behind which there is nothing: what it gives is part of the
+// answer, from the output first on.
+type flowEnd struct {
+	service int32
+	module  string
+	first   int
+}
+
+// ensemble is the part of the answer of applications that clients see: what they
+// send and are given, and what is done between models.
+type ensemble struct {
+	plain
+	c       *core
+	made    *taskTable
+	modules moduleMetrics
+}
+
+// join gives applications the tensors of what their requests begin and end with,
+// and binds the steps of their modules.
+func (f *ensemble) join() error {
+	c, s := f.c, &f.made.steps
+	s.own = flows.Of(c.tables)
+	if s.own == nil {
+		c.served.join(c.tables, c.services)
+		return nil
+	}
+	s.of = make([]serviceStep, len(c.services))
+	if c.opt.Engine == "replay" {
+		s.draws = seeded.New(c.opt.Seed, "executor/ways")
+	}
+	asked := formats.FlowOf(c.plan).Applications
+	for a := range s.own.Apps {
+		app := flowApp{}
+		for _, i := range s.own.Apps[a].Order {
+			if err := f.bind(a, i, &asked[a].Modules[i]); err != nil {
+				return fmt.Errorf("application %s, module %s: %w", asked[a].Model, asked[a].Modules[i].Name, err)
+			}
+			if own := s.own.Apps[a].Nodes[i].Service; !slices.Contains(app.services, own) {
+				app.services = append(app.services, own)
+			}
+		}
+		if err := app.answers(&s.own.Apps[a], c.services, c.served.models[a]); err != nil {
+			return fmt.Errorf("application %s: %w", asked[a].Model, err)
+		}
+		s.apps = append(s.apps, app)
+	}
+	return nil
+}
+
+// bind binds the steps of a module. Those that it reads are bound already.
+func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
+	c, app := f.c, &f.made.steps.own.Apps[a]
+	n := &app.Nodes[node]
+	service, to := c.services[n.Service], &f.made.steps.of[n.Service]
+	gives := service.outputs
+	if to.gives != nil {
+		gives = to.gives
+	}
+	t := steps.Tensors{Takes: specsOf(service.inputs), Gives: specsOf(gives)}
+	served := c.served.models[a]
+	if node == 0 {
+		sent, err := steps.Sent(m.Pre, &t)
+		if err == nil {
+			served.inputs, err = tensorsOf(sent)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	t.Client = specsOf(served.inputs)
+	for _, e := range n.In {
+		t.Reads = append(t.Reads, specsOf(c.services[app.Nodes[e.From].Service].outputs)...)
+	}
+	switch {
+	case len(n.Ways) > int(steps.Ways(m.Post)) && c.opt.Judge == nil && c.opt.Engine != "replay":
+		return fmt.Errorf("it has %d ways on, and no step behind its model that tells them apart", len(n.Ways))
+	case to.bound && (to.pre != m.Pre || to.post != m.Post || to.reads != len(t.Reads)):
+		return fmt.Errorf("another module of the model %s has other steps, or reads otherwise", service.name)
+	case m.Pre == "" && node > 0 && len(app.Nodes[node].In) == 1 && !slices.EqualFunc(t.Reads, t.Takes, sameSample):
+		return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", t.Reads, t.Takes, formats.PreSteps)
+	case to.bound:
+		return nil
+	}
+	to.bound, to.pre, to.post, to.reads = true, m.Pre, m.Post, len(t.Reads)
+	if to.before, err = steps.BindPre(m.Pre, &t); err != nil {
+		return err
+	}
+	made, behind, err := steps.BindPost(m.Post, &t)
+	if err != nil || behind == nil {
+		return err
+	}
+	to.behind, to.gives = behind, service.outputs
+	service.outputs, err = tensorsOf(made)
+	return err
+}
+
+// sameSample tells whether a sample of a tensor can stand in another's place.
+func sameSample(a, b engine.Spec) bool { return a.Type == b.Type && a.BytesAt(1) == b.BytesAt(1) }
+
+// answers finds what an application answers: what the modules give behind which
+// there is nothing. With several of them the names begin with the module's.
+func (p *flowApp) answers(app *flows.App, services []*model, m *model) error {
+	for i := range app.Nodes {
+		if n := &app.Nodes[i]; len(n.Out) == 0 {
+			p.ends = append(p.ends, flowEnd{service: n.Service, module: n.Name})
+		}
+	}
+	if len(p.ends) > 64 {
+		return fmt.Errorf("%d modules at its ends, expected at most 64", len(p.ends))
+	}
+	m.outputs = nil
+	for i := range p.ends {
+		e := &p.ends[i]
+		e.first = len(m.outputs)
+		for _, o := range services[e.service].outputs {
+			if len(p.ends) > 1 {
+				o.name = e.module + "." + o.name
+			}
+			m.outputs = append(m.outputs, o)
+		}
+	}
+	return nil
+}
+
+// way is the way on from a task: what the step behind its model told, or drawn
+// where an engine without models has no say.
+func (s *flowSteps) way(ta *flowTask, app int32) int32 {
+	if s.draws == nil {
+		return ta.way
+	}
+	for i := range s.own.Apps[app].Nodes {
+		n := &s.own.Apps[app].Nodes[i]
+		if n.Service != ta.service || len(n.Ways) == 0 {
+			continue
+		}
+		return n.Way(s.draws.Float64())
+	}
+	return 0
+}
+
+// then runs the step behind a task's model; false: there is none.
+func (s *flowSteps) then(ta *flowTask, k int, out outputs, outs []tensor) bool {
+	if s.of == nil || s.of[ta.service].behind == nil {
+		return false
+	}
+	own := &s.of[ta.service]
+	s.made, s.dst = s.made[:0], s.dst[:0]
+	for i := range own.gives {
+		n := own.gives[i].bytes
+		s.made = append(s.made, out.output(i)[k*n:][:n])
+	}
+	to := ta.made
+	for i := range outs {
+		s.dst = append(s.dst, to[:outs[i].bytes:outs[i].bytes])
+		to = to[outs[i].bytes:]
+	}
+	ta.way = own.behind(s.dst, s.made)
+	return true
+}
+
+// fill runs the step before a task's model.
+func (f *ensemble) fill(task int32, i int, dst []byte) bool {
+	s, ta := &f.made.steps, &f.made.list[task]
+	if s.of == nil || s.of[ta.service].before == nil {
+		return false
+	}
+	q := f.c.book.at(ta.req)
+	if q == nil || q.job.answered {
+		clear(dst)
+		return true
+	}
+	s.client, s.read = s.client[:0], s.read[:0]
+	for k := range q.job.inputs {
+		s.client = append(s.client, q.job.input(int(q.sample), k))
+	}
+	for _, in := range ta.inputs {
+		if in < 0 {
+			continue
+		}
+		for k := range f.c.services[f.made.list[in].service].outputs {
+			s.read = append(s.read, f.made.output(in, k))
+		}
+	}
+	if len(s.read) != s.of[ta.service].reads || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
+		f.c.book.fail(q.job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.services[ta.service].label, len(s.read)))
+		clear(dst)
+		return true
+	}
+	s.of[ta.service].before(i, dst, s.client, s.read)
+	return true
+}
+
+// needs are the services of an application.
+func (f *ensemble) needs(model int32) []int32 {
+	if f.made.steps.apps == nil {
+		return nil
+	}
+	return f.made.steps.apps[model].services
+}
+
+// answer takes what a task gave as part of the answer, if nothing is behind it.
+func (f *ensemble) answer(t int32, r *flowRequest) {
+	ta := &f.made.list[t]
+	q := f.c.book.at(ta.req)
+	if f.made.steps.apps == nil || q.job.answered {
+		return
+	}
+	for i, e := range f.made.steps.apps[q.job.model.index].ends {
+		if e.service != ta.service {
+			continue
+		}
+		for k := range f.c.services[e.service].outputs {
+			f.lay(q, e.first+k, f.made.output(t, k))
+		}
+		r.ends |= 1 << i
+	}
+}
+
+// lay writes one of a request's outputs; nil: zeros.
+func (f *ensemble) lay(q *request, i int, data []byte) {
+	size := q.job.model.outputs[i].bytes
+	to := q.job.outputs[i][int(q.sample)*size:][:size]
+	if copy(to, data) < size {
+		clear(to[len(data):])
+	}
+}
+
+// complement completes an answer: parts that the request did not come to are
+// zeros, and are named in the response.
+func (f *ensemble) complement(q *request, r *flowRequest) {
+	if f.made.steps.apps == nil {
+		for i := range q.job.model.outputs {
+			f.lay(q, i, f.made.output(r.last, i))
+		}
+		return
+	}
+	for i, e := range f.made.steps.apps[q.job.model.index].ends {
+		if r.ends>>i&1 == 1 {
+			continue
+		}
+		for k := range f.c.services[e.service].outputs {
+			f.lay(q, e.first+k, nil)
+		}
+		side, _ := q.job.side.(*passedOver)
+		if side == nil {
+			side = &passedOver{}
+			q.job.side = side
+		}
+		side.add(int(q.sample), q.job.n, e.module)
+	}
+}
+
+// passedOver is which modules at the end a job's samples did not come to.
+type passedOver struct{ text []byte }
+
+func (p *passedOver) add(sample, of int, module string) {
+	if len(p.text) > 0 {
+		p.text = append(p.text, ',')
+	}
+	if of > 1 {
+		p.text = fmt.Appendf(p.text, "%d:", sample)
+	}
+	p.text = append(p.text, module...)
+}
+
+// parameters name the modules whose part of the answer is zeros, because the way
+// of the request did not lead there: with several samples as SAMPLE:MODULE.
+func (f *ensemble) parameters(j *job) map[string]oip.Param {
+	if side, ok := j.side.(*passedOver); ok {
+		return map[string]oip.Param{"passed_over": string(side.text)}
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package steps
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"inferplan/engine"
+)
+
+// image is the bytes of a picture: rows of red, green and blue.
+type image struct {
+	pix  []byte
+	w, h int
+}
+
+// planes are a model's input: the colours blue, green and red, each a plane of
+// floats.
+type planes struct {
+	dst  []byte
+	w, h int
+}
+
+func (p *planes) set(c, x, y int, v float32) {
+	binary.LittleEndian.PutUint32(p.dst[4*((c*p.h+y)*p.w+x):], math.Float32bits(v))
+}
+
+// ImageNet's mean and deviation, in the order in which PaddleOCR applies them to
+// blue, green and red.
+var (
+	mean = [3]float32{0.485, 0.456, 0.406}
+	dev  = [3]float32{0.229, 0.224, 0.225}
+)
+
+// sentImage: the client sends bytes, height by width by colour.
+func sentImage(t *Tensors) ([]engine.Spec, error) {
+	in, err := one("the step ocr-image: the model takes", t.Takes, engine.F32, 4)
+	if err != nil {
+		return nil, err
+	}
+	if in.Shape[1] != 3 {
+		return nil, fmt.Errorf("the step ocr-image: the model takes %v, expected three planes", in)
+	}
+	return []engine.Spec{{Name: "image", Type: engine.U8, Shape: []int64{engine.BatchDim, in.Shape[2], in.Shape[3], 3}}}, nil
+}
+
+// bindImage normalises a whole image.
+func bindImage(t *Tensors) (Pre, error) {
+	want, err := sentImage(t)
+	if err != nil {
+		return nil, err
+	}
+	if len(t.Client) != 1 || !alike(t.Client[0], want[0]) {
+		return nil, fmt.Errorf("the step ocr-image: the client sends %v, expected %v", t.Client, want)
+	}
+	h, w := int(want[0].Shape[1]), int(want[0].Shape[2])
+	var table [3][256]float32
+	for c := range table {
+		for v := range table[c] {
+			table[c][v] = (float32(v)/255 - mean[c]) / dev[c]
+		}
+	}
+	return func(_ int, dst []byte, client, _ [][]byte) {
+		src := client[0]
+		for c := range 3 {
+			plane := dst[4*c*h*w:]
+			for i := range h * w {
+				binary.LittleEndian.PutUint32(plane[4*i:], math.Float32bits(table[c][src[3*i+2-c]]))
+			}
+		}
+	}, nil
+}
+
+// upsideDown is from which score on a line counts as upside down (PaddleOCR's
+// cls_thresh).
+const upsideDown = .9
+
+// bindLine cuts the line of a box out of the client's image.
+func bindLine(t *Tensors) (Pre, error) { return bindCut("ocr-line", t, 1) }
+
+// bindUpright does the same and turns lines that the orientation classifier calls
+// upside down.
+func bindUpright(t *Tensors) (Pre, error) { return bindCut("ocr-upright", t, 2) }
+
+func bindCut(name string, t *Tensors, reads int) (Pre, error) {
+	in, err := one("the step "+name+": the model takes", t.Takes, engine.F32, 4)
+	if err != nil {
+		return nil, err
+	}
+	client, err := one("the step "+name+": the client sends", t.Client, engine.U8, 4)
+	if err != nil {
+		return nil, err
+	}
+	if in.Shape[1] != 3 || client.Shape[3] != 3 || len(t.Reads) != reads || t.Reads[0].BytesAt(1) != boxBytes || reads > 1 && t.Reads[1].BytesAt(1) != 8 {
+		return nil, fmt.Errorf("the step %s: the module reads %v, expected a box (step ocr-box) and, for ocr-upright, two scores of float32", name, t.Reads)
+	}
+	h, w := int(in.Shape[2]), int(in.Shape[3])
+	ih, iw := int(client.Shape[1]), int(client.Shape[2])
+	return func(_ int, dst []byte, client, read [][]byte) {
+		turn := reads > 1 && float(read[1], 1) > upsideDown
+		cut(&planes{dst, w, h}, &image{client[0], iw, ih}, readBox(read[0]), turn)
+	}, nil
+}
+
+// cut resizes a box of an image to the height of the planes, as wide as its shape
+// says and at most as wide as they are. Colours lie between -1 and 1, what is
+// left of the width is 0.
+func cut(p *planes, im *image, b box, turn bool) {
+	clear(p.dst)
+	b = b.within(im.w, im.h)
+	bw, bh := b.x1-b.x0, b.y1-b.y0
+	if bw <= 0 || bh <= 0 {
+		return
+	}
+	wide := min(p.w, max(1, int(math.Ceil(float64(p.h)*float64(bw)/float64(bh)))))
+	sx, sy := float32(bw)/float32(wide), float32(bh)/float32(p.h)
+	for y := range p.h {
+		for x := range wide {
+			tx, ty := x, y
+			if turn {
+				tx, ty = wide-1-x, p.h-1-y
+			}
+			px := im.at(b, (float32(tx)+.5)*sx-.5, (float32(ty)+.5)*sy-.5)
+			for c := range 3 {
+				p.set(c, x, y, px[2-c]/127.5-1)
+			}
+		}
+	}
+}
+
+// at is the colour at a place of a box, between its pixels.
+func (im *image) at(b box, x, y float32) (out [3]float32) {
+	x, y = min(max(x, 0), float32(b.x1-b.x0-1)), min(max(y, 0), float32(b.y1-b.y0-1))
+	x0, y0 := int(x), int(y)
+	x1, y1 := min(x0+1, b.x1-b.x0-1), min(y0+1, b.y1-b.y0-1)
+	fx, fy := x-float32(x0), y-float32(y0)
+	row0, row1 := (b.y0+y0)*im.w+b.x0, (b.y0+y1)*im.w+b.x0
+	for c := range 3 {
+		top := float32(im.pix[3*(row0+x0)+c])*(1-fx) + float32(im.pix[3*(row0+x1)+c])*fx
+		low := float32(im.pix[3*(row1+x0)+c])*(1-fx) + float32(im.pix[3*(row1+x1)+c])*fx
+		out[c] = top*(1-fy) + low*fy
+	}
+	return out
+}
+
+// float is the i-th number of a tensor.
+func float(data []byte, i int) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+}

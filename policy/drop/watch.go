@@ -1,0 +1,138 @@
+package drop
+
+import (
+	"slices"
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/flow"
+)
+
+// watchTag is the tag of the watch's wake-ups.
+const watchTag = 1
+
+// watch refuses a request at the first instant at which it is hopeless: now and
+// batches of one of all that is still to come would be late. It does not wait for
+// the batch in front of it to end.
+type watch struct {
+	on     bool
+	stride int32           // services
+	one    []time.Duration // by service: of a batch of one, as planned
+	rest   []time.Duration // by application and service: the least that is behind it
+	alarms depq            // tasks by when to look at them
+	stands []standing      // by task slot
+	set    time.Duration   // the wake-up that is asked for; never: none
+}
+
+// standing is where a task is.
+type standing uint8
+
+const (
+	over    standing = iota // ended, or never revealed
+	queued                  // it waits for its batch
+	running                 // its batch runs
+)
+
+func newWatch(on bool, plan *planner) watch {
+	w := watch{on: on, stride: plan.stride, one: slices.Clone(plan.one), set: never}
+	if !on {
+		return w
+	}
+	apps := plan.fleet.own.Apps
+	w.rest = make([]time.Duration, len(apps)*int(plan.stride))
+	for a := range apps {
+		behind := leastBehind(&apps[a], w.one)
+		for i := range apps[a].Nodes {
+			at := plan.cell(a, apps[a].Nodes[i].Service)
+			w.rest[at] = behind[i]
+			for k := range i { // a module that an application has twice
+				if o := &apps[a].Nodes[k]; o.Service == apps[a].Nodes[i].Service {
+					w.rest[at] = min(w.rest[at], behind[k])
+				}
+			}
+		}
+	}
+	return w
+}
+
+// leastBehind is, by node, what a request still takes behind it at least: of the
+// nodes that it comes to for certain the longest way, of several ways the
+// shortest.
+func leastBehind(app *flow.App, one []time.Duration) []time.Duration {
+	out := make([]time.Duration, len(app.Nodes))
+	for _, i := range slices.Backward(app.Order) {
+		n := &app.Nodes[i]
+		ways := make([]time.Duration, len(n.Ways))
+		for _, e := range n.Out {
+			to := one[app.Nodes[e.To].Service] + out[e.To]
+			if e.Way < 0 {
+				out[i] = max(out[i], to)
+			} else {
+				ways[e.Way] = max(ways[e.Way], to)
+			}
+		}
+		if len(ways) > 0 {
+			out[i] = max(out[i], slices.Min(ways))
+		}
+	}
+	return out
+}
+
+// reveal watches a task that waits.
+func (w *watch) reveal(e flow.Entry, r *flow.Request, service int32, out *policy.Actions) {
+	if !w.on {
+		return
+	}
+	for int(e.Task) >= len(w.stands) {
+		w.stands = append(w.stands, over)
+	}
+	w.stands[e.Task] = queued
+	e.Key = w.hopeless(r, service, queued)
+	w.alarms.push(e)
+	w.ask(out)
+}
+
+// hopeless is the first instant at which a request is hopeless because of a task
+// of a service. Of one that runs, what is behind it counts.
+func (w *watch) hopeless(r *flow.Request, service int32, where standing) time.Duration {
+	left := w.rest[r.Model*w.stride+service]
+	if where == queued {
+		left += w.one[service]
+	}
+	return r.Deadline - left + 1
+}
+
+// note says where the tasks of a batch are.
+func (w *watch) note(list []flow.Entry, where standing) {
+	if w.on {
+		for i := range list {
+			w.stands[list[i].Task] = where
+		}
+	}
+}
+
+// due looks at the tasks whose time has come.
+func (w *watch) due(now time.Duration, b *broker, out *policy.Actions) {
+	w.set = never
+	for w.alarms.len() > 0 && w.alarms.min().Key <= now {
+		e := w.alarms.popMin()
+		t, where := &b.book.Tasks[e.Task], w.stands[e.Task]
+		if where == over || t.Req != e.Req || !b.book.Wanted(&e) {
+			continue
+		}
+		if e.Key = w.hopeless(&b.book.Requests[e.Req], t.Service, where); e.Key > now {
+			w.alarms.push(e)
+			continue
+		}
+		b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
+	}
+	w.ask(out)
+}
+
+// ask asks for a wake-up at the first alarm.
+func (w *watch) ask(out *policy.Actions) {
+	if w.alarms.len() > 0 && w.alarms.min().Key < w.set {
+		w.set = w.alarms.min().Key
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: watchTag, At: w.set})
+	}
+}

@@ -1,0 +1,152 @@
+package drop
+
+import (
+	"slices"
+
+	"inferplan/policy"
+	"inferplan/policy/flow"
+	"inferplan/policy/predict"
+)
+
+// ways learns which way requests take at a branch. A module's token in the table
+// is its service. What follows a branch is counted by the branch's token alone.
+type ways struct {
+	own    *flow.Tables
+	table  *predict.Table
+	tokens []int32 // by service
+	branch []int32 // by application and service: a node with ways; -1: none
+	next   []int32 // by task: the service that followed it; -1: none
+	share  [][]float64
+	known  []predict.Share
+	path   [2]int32
+}
+
+func newWays(own *flow.Tables) *ways {
+	w := &ways{own: own, table: predict.New(predict.Options{LastOnly: true})}
+	for m := range own.Modules {
+		w.tokens = append(w.tokens, w.table.Number(int32(m), 0, nil))
+	}
+	for a := range own.Apps {
+		of := make([]int32, len(own.Modules))
+		for m := range of {
+			of[m] = -1
+		}
+		for i := range own.Apps[a].Nodes {
+			n := &own.Apps[a].Nodes[i]
+			if len(n.Ways) > 0 {
+				of[n.Service] = int32(i)
+			}
+			w.share = append(w.share, slices.Clone(n.Ways))
+		}
+		w.branch = append(w.branch, of...)
+	}
+	return w
+}
+
+// first is where the shares of an application's nodes begin.
+func (w *ways) first(app int) int {
+	at := 0
+	for a := range app {
+		at += len(w.own.Apps[a].Nodes)
+	}
+	return at
+}
+
+// follows notes that a task of a service follows those that it reads.
+func (w *ways) follows(ev *policy.Event) {
+	if w == nil {
+		return
+	}
+	for int(ev.Task) >= len(w.next) {
+		w.next = append(w.next, -1)
+	}
+	w.next[ev.Task] = -1
+	for _, t := range ev.List {
+		if t >= 0 && int(t) < len(w.next) {
+			w.next[t] = ev.Service
+		}
+	}
+}
+
+// ended learns from the tasks of a batch that has ended: what follows them is
+// known by then.
+func (w *ways) ended(book *flow.Book, list []flow.Entry) {
+	if w == nil {
+		return
+	}
+	for i := range list {
+		if !book.Wanted(&list[i]) {
+			continue
+		}
+		t := &book.Tasks[list[i].Task]
+		app := book.Requests[list[i].Req].Model
+		if w.branch[int(app)*len(w.tokens)+int(t.Service)] < 0 {
+			continue
+		}
+		w.path[0] = w.tokens[t.Service]
+		path := w.path[:1]
+		if next := w.next[list[i].Task]; next >= 0 {
+			w.path[1] = w.tokens[next]
+			path = w.path[:2]
+		}
+		w.table.Learn(app, predict.NoFeature, path, 1)
+	}
+}
+
+// shares looks up how often every way is taken. What is not known is as planned.
+func (w *ways) shares() {
+	at := 0
+	for a := range w.own.Apps {
+		app := &w.own.Apps[a]
+		for i := range app.Nodes {
+			if n := &app.Nodes[i]; len(n.Ways) > 0 {
+				w.look(int32(a), app, int32(i), w.share[at])
+			}
+			at++
+		}
+	}
+}
+
+func (w *ways) look(a int32, app *flow.App, node int32, share []float64) {
+	n := &app.Nodes[node]
+	c := w.table.Begin(a, predict.NoFeature)
+	w.table.Advance(&c, w.tokens[n.Service])
+	w.known = w.table.Shares(&c, w.known[:0])
+	if len(w.known) == 0 {
+		return
+	}
+	clear(share)
+	for _, k := range w.known {
+		share[w.wayTo(app, n, k.Token)] += k.Share
+	}
+}
+
+// wayTo is the way of a branch on which a token follows; with the end, one that
+// leads nowhere.
+func (w *ways) wayTo(app *flow.App, n *flow.Node, token int32) int32 {
+	empty := int32(0)
+	for _, e := range n.Out {
+		switch {
+		case e.Way < 0:
+		case w.tokens[app.Nodes[e.To].Service] == token:
+			return e.Way
+		case e.Way == empty:
+			empty++
+		}
+	}
+	return min(empty, int32(len(n.Ways)-1))
+}
+
+// along is how often a request that is at a node takes a path.
+func (w *ways) along(app int, node int32, path []int32) float64 {
+	share, first, from := 1.0, w.first(app), node
+	for _, to := range path {
+		for _, e := range w.own.Apps[app].Nodes[from].Out {
+			if e.To == to && e.Way >= 0 {
+				share *= w.share[first+int(from)][e.Way]
+			}
+		}
+		from = to
+	}
+	return share
+}
