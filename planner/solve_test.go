@@ -213,7 +213,7 @@ func TestOptionsAndInputs(t *testing.T) {
 		change func(*world)
 		want   []string // parts of the message
 	}{
-		{"later method", func(w *world) { w.opt.Method = "queue" }, []string{"--method", "queue is not available in this version"}},
+		{"another method", func(w *world) { w.opt.Method = "queue" }, []string{"w.yaml: models", "a workload for the method pool", "leave out --method queue"}},
 		{"cost of no load", func(w *world) { w.opt.Set("objective", "cost") }, []string{"w.yaml: models[0].min_rps", "no rate", "--min-load"}},
 		{"objective of a baseline", func(w *world) { w.opt = Options{Values: map[string]any{"objective": "gpus", "algorithm": "np"}} }, []string{"--objective", "throughput with --algorithm np"}},
 		{"unknown algorithm", func(w *world) { w.opt.Set("algorithm", "x") }, []string{"--algorithm", `"x"`, "template or np or dart-r"}},
@@ -233,7 +233,7 @@ func TestOptionsAndInputs(t *testing.T) {
 		{"device twice", func(w *world) { w.in.Cluster.Pools[1].Device = "H" }, []string{"pools[1].device", "a second time"}},
 		{"no device", func(w *world) { w.in.Cluster.Pools[0].Count, w.in.Cluster.Pools[1].Count = 0, 0 }, []string{"c.yaml: pools", "no device"}},
 		{"cascade", func(w *world) { w.in.Workload.Section = &formats.Cascade{} }, []string{"p.json: records", "plan profile --records"}},
-		{"work of a later method", func(w *world) { w.in.Workload.Section = &formats.LLM{Models: []string{"a"}} }, []string{"w.yaml: llm", "a workload for the method queue", "the method queue is not available in this version"}},
+		{"language models", func(w *world) { w.in.Workload.Section = &formats.LLM{Models: []string{"a"}} }, []string{"w.yaml: llm.models[0]", "the profile has no language models"}},
 		{"no work", func(w *world) { w.in.Workload.Section = nil }, []string{"w.yaml: found nothing that is asked for"}},
 		{"no model", func(w *world) { w.in.Workload.Section = formats.WorkloadModels{} }, []string{"w.yaml: models", "no model", "at least one"}},
 		{"blocks missing", func(w *world) { w.in.Profile.Models[0].Measurements[0].Blocks = nil }, []string{"models[0].measurements[0].blocks", "3, one per block"}},

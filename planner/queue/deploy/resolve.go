@@ -176,13 +176,12 @@ func (r *resolver) context(c *Class, i int, at string) error {
 			return r.in.Fail("workload", field, fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out),
 				fmt.Sprintf("less than the %d tokens of %s of %s together", room, what, name), nearest)
 		default:
-			most := room - 1
-			if out > 0 && in == 0 {
+			most := (room - 1) / 2 // neither has an end
+			switch {
+			case out > 0:
 				most = room - out - 1
-			} else if out == 0 && in > 0 {
+			case in > 0:
 				most = room - in - 1
-			} else {
-				most = (room - 1) / 2
 			}
 			if most < 1 {
 				return r.in.Fail("workload", at+".prompt.max", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out),
