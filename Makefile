@@ -108,9 +108,9 @@ bench-ppipe: setup ## tables and plots against PPipe from its reference data, ke
 
 # GEAR selects, for example GEAR="-tables gpus -families bert5"; a second start goes on where the first was stopped.
 .PHONY: bench-gear
-bench-gear: ## cascades against their baselines: tables, CSV and pictures in bench/gear/results (INFERPLAN_DATA, GEAR=-cost: what it takes)
-	$(GO) build -o bin/bench-gear ./bench/gear
-	nice -n 19 bin/bench-gear $(GEAR)
+bench-gear: ## cascades against their baselines: tables, CSV and pictures in bench/gear/results, bench/gear/figures.json (INFERPLAN_DATA, GEAR=-cost: what it takes)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-gear ./bench/gear
+	nice -n 19 bin/bench-gear -figures bench/gear/figures.json $(GEAR)
 
 # PARD holds flags of bench/pard, for example PARD="-parts S0 -seeds 1"; a second start goes on where the first was stopped.
 .PHONY: bench-pard

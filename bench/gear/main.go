@@ -182,6 +182,15 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	if *cost {
 		return nil
 	}
+	if err := b.make(wanted); err != nil || *into == "" || len(b.figures) == 0 {
+		return err
+	}
+	slices.SortStableFunc(b.figures, func(a, b figures.Figure) int { return cmp.Compare(a.Command, b.Command) })
+	return figures.Put(*into, b.figures...)
+}
+
+// make makes tables and prints them.
+func (b *bench) make(wanted []string) error {
 	for _, m := range makers {
 		if !slices.Contains(wanted, m.name) {
 			continue
@@ -196,11 +205,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 			return err
 		}
 	}
-	if *into == "" || len(b.figures) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(b.figures, func(a, b figures.Figure) int { return cmp.Compare(a.Command, b.Command) })
-	return figures.Put(*into, b.figures...)
+	return nil
 }
 
 // together makes a table: its families at the same time, or one after the other

@@ -27,7 +27,8 @@
 //	together.go   an SLO over all requests instead of in every range
 //	single.go     one cascade for all ranges, where that is better
 //	kinds.go      the same goals on several kinds of devices, members in stages too
-//	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go)
+//	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go):
+//	              how a cascade's work is split (split.go), range by range (stairs.go)
 //	price.go      the devices of least price among them
 //	estimate.go   the tail latency of a cascade without simulating it
 //	em.go         Algorithm 1 of the paper, with repaired semantics

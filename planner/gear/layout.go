@@ -59,14 +59,8 @@ func (x *mixed) lay(configs []Config, chains []PlacedChain) *layout {
 		l.cells = configs
 		return l
 	}
-	type replica struct {
-		chain, n int
-		devices  []int
-		colour   int
-	}
 	var all []replica
-	type part struct{ replica, stage int }
-	in := make([][]part, len(colour))
+	in := make([][]part, len(colour)) // by device
 	for c := range chains {
 		for n := range chains[c].Replicas() {
 			r := replica{chain: c, n: n}
@@ -78,6 +72,46 @@ func (x *mixed) lay(configs []Config, chains []PlacedChain) *layout {
 			all = append(all, r)
 		}
 	}
+	colour = parted(colour, all, in)
+	for k := range l.cellOf {
+		for d := range l.cellOf[k] {
+			at, old := colour[first[k]+d], l.cellOf[k][d]
+			for at >= len(l.cells) { // colours are numbered in the order of the devices
+				l.cells = append(l.cells, Config{Kind: k, Set: configs[old].Set})
+			}
+			l.cells[at].Count++
+			l.cellOf[k][d] = at
+		}
+	}
+	lanes := map[int]int{}
+	for i := range all {
+		at, ok := lanes[all[i].colour]
+		if !ok {
+			at = len(l.lanes)
+			lanes[all[i].colour] = at
+			n := lane{chain: all[i].chain}
+			for _, d := range all[i].devices {
+				n.cells = append(n.cells, colour[d])
+			}
+			l.lanes = append(l.lanes, n)
+		}
+		l.lanes[at].replicas = append(l.lanes[at].replicas, all[i].n)
+	}
+	return l
+}
+
+// replica is one of a chain, on devices numbered over all kinds; part is a stage of it.
+type replica struct {
+	chain, n int
+	devices  []int
+	colour   int
+}
+
+type part struct{ replica, stage int }
+
+// parted gives devices, and replicas, other colours as long as they are not alike, by the
+// parts of replicas in each device.
+func parted(colour []int, all []replica, in [][]part) []int {
 	for groups := 0; ; {
 		names := map[string]int{}
 		number := func(name string) int {
@@ -107,35 +141,10 @@ func (x *mixed) lay(configs []Config, chains []PlacedChain) *layout {
 		}
 		colour = next
 		if len(names) == groups {
-			break
+			return colour
 		}
 		groups = len(names)
 	}
-	for k := range l.cellOf {
-		for d := range l.cellOf[k] {
-			at, old := colour[first[k]+d], l.cellOf[k][d]
-			for at >= len(l.cells) { // colours are numbered in the order of the devices
-				l.cells = append(l.cells, Config{Kind: k, Set: configs[old].Set})
-			}
-			l.cells[at].Count++
-			l.cellOf[k][d] = at
-		}
-	}
-	lanes := map[int]int{}
-	for i := range all {
-		at, ok := lanes[all[i].colour]
-		if !ok {
-			at = len(l.lanes)
-			lanes[all[i].colour] = at
-			n := lane{chain: all[i].chain}
-			for _, d := range all[i].devices {
-				n.cells = append(n.cells, colour[d])
-			}
-			l.lanes = append(l.lanes, n)
-		}
-		l.lanes[at].replicas = append(l.lanes[at].replicas, all[i].n)
-	}
-	return l
 }
 
 // shares turns a split over cells and lanes into one over replicas: in the order of

@@ -4,8 +4,11 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+
+	policygear "inferplan/policy/gear"
 )
 
 // A gear that was found holds its range's upper edge in fresh trials, of other
@@ -83,5 +86,49 @@ func TestJudgedAtItsConfidence(t *testing.T) {
 		if float64(passed)/tries > most || float64(clear)/tries < .6 {
 			t.Errorf("alike %v: %d of %d pass at the edge of the promise, %d clear of it", alike, passed, tries, clear)
 		}
+	}
+}
+
+// A mean latency that wanders far does not pass, however early all answers are; one that
+// hardly moves does.
+func TestWanderingMeans(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, c := range []struct {
+		dev   time.Duration
+		keeps bool
+	}{{10 * time.Millisecond, true}, {100 * time.Millisecond, false}} {
+		var e evidence
+		for range mostStreams {
+			blocks := make([]block, longerRun*blocksPerRun)
+			for i := range blocks {
+				blocks[i] = block{tail: 500 * time.Millisecond, mean: 300*time.Millisecond + time.Duration(rng.NormFloat64()*float64(c.dev))}
+			}
+			e.add(blocks)
+		}
+		if keeps, _ := e.judge(time.Second, .05); keeps != c.keeps {
+			t.Errorf("means that deviate by %v: passed %v, expected %v", c.dev, keeps, c.keeps)
+		}
+	}
+}
+
+// Every stream has all samples once, whole, in an order of its own.
+func TestSamplesInAnOrderOfTheirOwn(t *testing.T) {
+	r := policygear.Records{Samples: 200, Levels: [][]uint8{make([]uint8, 200), make([]uint8, 200)}, Correct: [][]bool{make([]bool, 200), make([]bool, 200)}}
+	for i := range 200 {
+		r.Levels[0][i], r.Levels[1][i], r.Correct[1][i] = uint8(i), uint8(i), i%3 == 0
+	}
+	first := shuffled(&r, rand.New(rand.NewPCG(1, 1)))
+	second := shuffled(&r, rand.New(rand.NewPCG(1, 2)))
+	if slices.Equal(first.Levels[0], second.Levels[0]) || slices.Equal(first.Levels[0], r.Levels[0]) {
+		t.Error("two streams have one order")
+	}
+	seen := map[uint8]bool{}
+	for i, l := range first.Levels[0] {
+		if seen[l] = true; first.Levels[1][i] != l || first.Correct[1][i] != (l%3 == 0) {
+			t.Fatalf("at %d, sample %d is not whole", i, l)
+		}
+	}
+	if len(seen) != 200 {
+		t.Errorf("%d of 200 samples", len(seen))
 	}
 }

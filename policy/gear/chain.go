@@ -112,7 +112,7 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	first, hops := int32(len(out.Tasks)), int32(len(out.Hops))
 	p.batches[slot] = batch{chain: c, size: size, live: true}
 	tasks := p.members(slot)
-	out.Tasks = p.pop(tasks, q, out.Tasks)
+	out.Tasks = q.pop(p.requests, tasks, out.Tasks)
 	p.devices[devices[0]].work++
 	ch.under++
 	at := now

@@ -80,9 +80,11 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		fleet: fleet{t: t, most: t.MaxBatch(), devices: make([]device, len(t.Devices))},
 		gears: g.Gears, opt: opt, flushAt: -1, minQ: make([]int32, pipelines),
 	}
-	if err := p.addStages(p.addChains()); err != nil {
+	shares, err := 0, error(nil)
+	if p.first, p.stages, shares, err = stagesOf(p.gears, p.addChains()); err != nil {
 		return nil, err
 	}
+	p.current = make([]float64, shares)
 	to := make([]float64, len(p.gears))
 	for g := range p.gears {
 		to[g] = p.gears[g].ToQPS
@@ -95,33 +97,34 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	return p, nil
 }
 
-// addStages makes the stages of all gears, over the chains of each pipeline.
-func (p *Policy) addStages(of [][]int32) error {
-	stages, shares := 0, 0
-	for g := range p.gears {
-		stages += len(p.gears[g].Stages)
-		for k := range p.gears[g].Stages {
-			shares += len(p.gears[g].Stages[k].Split)
+// stagesOf makes the stages of all gears, over the chains of each pipeline, with where
+// those of each gear begin and how many shares they have.
+func stagesOf(gears []Gear, of [][]int32) (first []int32, stages []stage, shares int, err error) {
+	n := 0
+	for g := range gears {
+		n += len(gears[g].Stages)
+		for k := range gears[g].Stages {
+			shares += len(gears[g].Stages[k].Split)
 		}
 	}
-	p.first, p.stages, p.current = make([]int32, 0, len(p.gears)), make([]stage, 0, stages), make([]float64, shares)
+	first, stages = make([]int32, 0, len(gears)), make([]stage, 0, n)
 	chains := make([]int32, 0, shares)
-	for g := range p.gears {
-		p.first = append(p.first, int32(len(p.stages)))
-		for k := range p.gears[g].Stages {
-			s, from := &p.gears[g].Stages[k], len(chains)
+	for g := range gears {
+		first = append(first, int32(len(stages)))
+		for k := range gears[g].Stages {
+			s, from := &gears[g].Stages[k], len(chains)
 			chains = append(chains, of[s.Pipeline]...)
 			for _, m := range s.More {
 				chains = append(chains, of[m]...)
 			}
 			replicas := chains[from:len(chains):len(chains)]
 			if len(replicas) != len(s.Split) {
-				return fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", g, k, len(s.Split), len(replicas))
+				return nil, nil, 0, fmt.Errorf("policy gear: gear %d, stage %d: %d shares for %d replicas", g, k, len(s.Split), len(replicas))
 			}
-			p.stages = append(p.stages, stage{chains: replicas, below: s.Below, last: k == len(p.gears[g].Stages)-1, weights: s.Split, current: int32(from)})
+			stages = append(stages, stage{chains: replicas, below: s.Below, last: k == len(gears[g].Stages)-1, weights: s.Split, current: int32(from)})
 		}
 	}
-	return nil
+	return first, stages, shares, nil
 }
 
 // Gear is the gear in force.

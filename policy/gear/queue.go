@@ -81,17 +81,17 @@ func (p *Policy) push(now time.Duration, slot, at int32) {
 }
 
 // pop fills a list with the first requests of a queue, and adds them to another.
-func (p *Policy) pop(list []int32, q *queue, tasks []int32) []int32 {
+func (q *queue) pop(requests []request, list, tasks []int32) []int32 {
 	slot := q.head
 	for i := range list {
 		list[i], tasks = slot, append(tasks, slot)
-		r := &p.requests[slot]
+		r := &requests[slot]
 		r.queue, slot = none, r.next
 	}
 	if q.head = slot; slot == none {
 		q.tail = none
 	} else {
-		p.requests[slot].prev = none
+		requests[slot].prev = none
 	}
 	q.length -= int32(len(list))
 	return tasks
