@@ -15,5 +15,6 @@
 //
 //	tables.go   graphs, paths and scaling as tables; what a plan compiles to
 //	control.go  which tasks come next (policy.Control)
+//	demand.go   how many workers are wanted, by the arrivals at the entry
 //	book.go     requests and tasks as policies see them
 package flow
