@@ -42,9 +42,8 @@ type FlowScaling struct {
 	EveryUS  Micros `json:"every_us"`
 	WindowUS Micros `json:"window_us"`
 	HoldUS   Micros `json:"hold_us,omitempty"`
-	// LookaheadUS is for how long a rise is taken to go on: what is looked up is the
-	// mean rate, and where it is above that of the window before, as much per second
-	// on top for so long. 0: the mean rate alone.
+	// LookaheadUS is how far a rise within the window is extrapolated, by the line
+	// through its seconds (least squares). 0: the mean rate is looked up.
 	LookaheadUS Micros     `json:"lookahead_us,omitempty"`
 	MaxWorkers  int        `json:"max_workers"`
 	Start       []int      `json:"start"` // replicas at the beginning, by module

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -60,6 +61,7 @@ type job struct {
 	noise float64 // log-normal, of execution times; the profiles are their means
 	wrong float64 // factor by which everything takes longer than the profiles say; 0: none
 	fault []sim.Fault
+	top   float64 // largest rate of the table over what 64 workers carry; 0: 1.5
 }
 
 // slow takes a factor of the times of the tables.
@@ -101,7 +103,7 @@ func (j *job) measure(ctx context.Context, policy formats.PolicySpec, seed uint6
 	if j.rule != nil {
 		start = j.pipe.want(float64(firstSecond(j.rates, seed)), j.rule)
 	}
-	plan := j.pipe.deploy(policy.Name, policy.Params, j.rule, start, 1.5*j.pipe.capacity(64))
+	plan := j.pipe.deploy(policy.Name, policy.Params, j.rule, start, cmp.Or(j.top, 1.5)*j.pipe.capacity(64))
 	if err := plan.Validate(); err != nil {
 		return outcome{}, fmt.Errorf("the plan of %s: %w", j.pipe.name, err)
 	}

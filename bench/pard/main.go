@@ -40,7 +40,7 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,speed", "of S0, S1, other, stress, trouble, ablations, speed")
+	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,speed", "of S0, S1, other, stress, trouble, ablations, hours, speed")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.StringVar(&f.plans, "plans", "", "write the plans of the pipelines into this folder, for plan simulate, and end")
@@ -65,6 +65,9 @@ func (f *flags) more() []string {
 	}
 	return out
 }
+
+// own are the parts that are no list of cells.
+var own = []string{"speed", "hours"}
 
 // results are the cells measured so far.
 type results map[string]outcome
@@ -97,7 +100,7 @@ func run(ctx context.Context, args []string) (err error) {
 	parts := strings.Split(f.parts, ",")
 	for seed := range uint64(f.seeds) {
 		for _, part := range parts {
-			if part == "speed" {
+			if slices.Contains(own, part) {
 				continue
 			}
 			list, err := b.cells(part, seed+1, f.more())
@@ -111,8 +114,14 @@ func run(ctx context.Context, args []string) (err error) {
 			}
 		}
 	}
+	if slices.Contains(parts, "hours") {
+		if err := b.hours(ctx, f, have, lines); err != nil {
+			return err
+		}
+	}
 	s := &sheet{have: have, seeds: f.seeds}
 	s.tables(os.Stdout)
+	s.hours(os.Stdout, b)
 	if slices.Contains(parts, "speed") {
 		if err := s.speed(ctx, b); err != nil {
 			return err

@@ -150,6 +150,7 @@ type scaling struct {
 	every    time.Duration
 	window   time.Duration
 	hold     time.Duration
+	ahead    time.Duration
 	cold     []time.Duration // by module
 }
 
@@ -236,7 +237,7 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 	f.Applications = []formats.FlowApplication{app}
 	out.Pools = []formats.Pool{{Device: "gpu", Count: first}}
 	if rule != nil {
-		f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(rule.every), WindowUS: formats.Micros(rule.window), HoldUS: formats.Micros(rule.hold),
+		f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(rule.every), WindowUS: formats.Micros(rule.window), HoldUS: formats.Micros(rule.hold), LookaheadUS: formats.Micros(rule.ahead),
 			MaxWorkers: rule.workers, Start: start, Table: table}
 	}
 	return out

@@ -21,11 +21,7 @@ type looked struct {
 
 // NewDemand is the demand under a rule.
 func NewDemand(rule *Scaling) *Demand {
-	n := int(rule.Window / time.Second)
-	if rule.Lookahead > 0 {
-		n *= 2
-	}
-	return &Demand{rule: rule, seconds: make([]int64, n), want: append([]int(nil), rule.Start...)}
+	return &Demand{rule: rule, seconds: make([]int64, int(rule.Window/time.Second)), want: append([]int(nil), rule.Start...)}
 }
 
 // Arrive takes in a request.
@@ -69,21 +65,24 @@ func (d *Demand) Want(now time.Duration) []int {
 	return d.want
 }
 
-// Rate is the rate that workers are wanted for: the mean over the window. Where it
-// has risen since the window before, it is taken to rise on for Lookahead.
+// Rate is the rate that workers are wanted for: the mean over the window. With a
+// Lookahead it is what the line through the window's seconds (least squares) will
+// have reached so much later, where it rises.
 func (d *Demand) Rate() float64 {
-	n := int64(d.rule.Window / time.Second)
-	now, before := int64(0), int64(0)
-	for s := max(0, d.second-n); s < d.second; s++ {
-		now += d.seconds[s%int64(len(d.seconds))]
+	n := int64(len(d.seconds))
+	sum, slope, mid := 0.0, 0.0, float64(n-1)/2
+	for i := range n {
+		came := 0.0
+		if s := d.second - n + i; s >= 0 {
+			came = float64(d.seconds[s%n])
+		}
+		sum += came
+		slope += (float64(i) - mid) * came
 	}
-	window := d.rule.Window.Seconds()
-	if d.rule.Lookahead == 0 || d.second < 2*n {
-		return float64(now) / window
+	mean := sum / float64(n)
+	if d.rule.Lookahead == 0 || n < 2 || d.second < n {
+		return mean
 	}
-	for s := d.second - 2*n; s < d.second-n; s++ {
-		before += d.seconds[s%int64(len(d.seconds))]
-	}
-	rise := max(0, float64(now-before)) / window / window
-	return float64(now)/window + rise*d.rule.Lookahead.Seconds()
+	slope /= float64(n) * float64(n*n-1) / 12
+	return mean + max(0, slope)*(mid+d.rule.Lookahead.Seconds())
 }
