@@ -10,6 +10,7 @@ import (
 
 // bench is what the tables are made from.
 type bench struct {
+	from   profiles
 	pipes  []*pipeline
 	traces []*trace
 	others []*trace

@@ -40,6 +40,7 @@ type outcome struct {
 	Tasks     int64   `json:"tasks"`
 	Batches   int64   `json:"batches"`
 	CPU       float64 `json:"cpu_s"`
+	Value     float64 `json:"value,omitempty"` // of a part that is no run of a policy
 }
 
 func (o *outcome) drop() float64  { return 1 - float64(o.Good)/float64(o.Requests) }

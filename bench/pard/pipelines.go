@@ -38,17 +38,8 @@ func pipelinesOf(from profiles) ([]*pipeline, error) {
 	for _, p := range list {
 		for i := range p.stages {
 			s := &p.stages[i]
-			prof := from[s.profile]
-			if prof == nil {
-				prof = from[s.profile+"_checkpoint_150epochs"]
-			}
-			if prof == nil {
+			if s.ms = from.times(s.profile); s.ms == nil {
 				return nil, fmt.Errorf("the data have no profile %s", s.profile)
-			}
-			for b := 1; b <= 32; b++ {
-				if ms := prof.at(b); !math.IsNaN(ms) {
-					s.ms = append(s.ms, ms)
-				}
 			}
 		}
 		if err := p.plan(.9); err != nil {

@@ -187,6 +187,27 @@ func (l *listed) cheapest(ctx context.Context, factor float64) (*found, error) {
 	return nil, errNone
 }
 
+// roomier replaces a cheapest plan by the one of no higher price and no more devices
+// that carries most, as far as a few tries show it.
+func (l *listed) roomier(ctx context.Context, out *found) {
+	low := l.p.factor(out.picked)
+	for top := 2 * low; top > low*1.01; {
+		f := math.Sqrt(low * top)
+		x, err := l.bounded(ctx, f, false)
+		if err != nil {
+			return
+		}
+		top = f
+		if x.least > out.value*(1+1e-9) {
+			continue
+		}
+		d, _ := l.descend(x, out.value*(1+1e-9), false)
+		if d.best != nil && d.value <= out.value*(1+1e-9) && d.devices <= out.used() {
+			out.picked, low, top = d.best, l.p.factor(d.best), f*f/low
+		}
+	}
+}
+
 // counted notes the work in a result.
 func (l *listed) counted(out *found) *found {
 	if out != nil {

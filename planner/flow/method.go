@@ -49,5 +49,6 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if err != nil {
 		return nil, err
 	}
+	r.problem.widen(out.picked)
 	return r.outcome(out), nil
 }

@@ -75,10 +75,13 @@ func (s *search) highest(ctx context.Context) (*found, error) {
 }
 
 // cheapest finds the least price at the rates that the weights are, then the
-// fewest devices of that price.
+// fewest devices of that price, then what carries most of them.
 func (s *search) cheapest(ctx context.Context) (*found, error) {
 	if l := s.listed(); l != nil {
 		out, err := l.cheapest(ctx, 1)
+		if err == nil {
+			l.roomier(ctx, out)
+		}
 		if !errors.Is(err, errMany) {
 			return l.counted(out), err
 		}
