@@ -31,16 +31,17 @@ type outcome struct {
 	Invalid  float64 `json:"invalid"` // share of the device time on requests
 	Min10    float64 `json:"min10"`   // least goodput of ten seconds, over arrivals
 	// Of the windows of ten seconds with more arrivals than the workers carry:
-	Over      int64   `json:"over"` // arrivals
-	OverGood  int64   `json:"over_good"`
-	OverBound int64   `json:"over_bound"`
-	Drops     []int64 `json:"drops"` // by module
-	Devices   float64 `json:"device_s"`
-	Workers   []int64 `json:"worker_s"` // by module
-	Tasks     int64   `json:"tasks"`
-	Batches   int64   `json:"batches"`
-	CPU       float64 `json:"cpu_s"`
-	Value     float64 `json:"value,omitempty"` // of a part that is no run of a policy
+	Over      int64       `json:"over"` // arrivals
+	OverGood  int64       `json:"over_good"`
+	OverBound int64       `json:"over_bound"`
+	Drops     []int64     `json:"drops"` // by module
+	Devices   float64     `json:"device_s"`
+	Workers   []int64     `json:"worker_s"` // by module
+	Tasks     int64       `json:"tasks"`
+	Batches   int64       `json:"batches"`
+	CPU       float64     `json:"cpu_s"`
+	Value     float64     `json:"value,omitempty"`  // of a part that is no run of a policy
+	Stages    [][]float64 `json:"stages,omitempty"` // of rag: seconds, p50, p90 and p99
 }
 
 func (o *outcome) drop() float64  { return 1 - float64(o.Good)/float64(o.Requests) }

@@ -40,7 +40,7 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,speed", "of S0, S1, other, stress, trouble, ablations, hours, plans, speed")
+	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,speed", "of S0, S1, other, stress, trouble, ablations, sensitivity, hours, plans, rag, speed")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.StringVar(&f.plans, "plans", "", "write the plans of the pipelines into this folder, for plan simulate, and end")
@@ -67,7 +67,7 @@ func (f *flags) more() []string {
 }
 
 // own are the parts that are no list of cells.
-var own = []string{"speed", "hours", "plans"}
+var own = []string{"speed", "hours", "plans", "rag"}
 
 // results are the cells measured so far.
 type results map[string]outcome
@@ -124,10 +124,17 @@ func run(ctx context.Context, args []string) (err error) {
 			return err
 		}
 	}
+	if slices.Contains(parts, "rag") {
+		if err := b.ragCells(f.seeds, have, lines); err != nil {
+			return err
+		}
+	}
 	s := &sheet{have: have, seeds: f.seeds}
 	s.tables(os.Stdout)
+	s.sensitivity(os.Stdout)
 	s.hours(os.Stdout, b)
 	s.plans(os.Stdout)
+	s.rag(os.Stdout)
 	if slices.Contains(parts, "speed") {
 		if err := s.speed(ctx, b); err != nil {
 			return err
