@@ -2,9 +2,11 @@ package main
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
-	"time"
 
 	"inferplan/policy/ttft"
 )
@@ -94,11 +96,32 @@ func TestRules(t *testing.T) {
 		if err := plan.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		if rule.every != time.Second || rule.hold != r.hold || rule.ahead != r.ahead || rule.headroom != 1.1 {
+		if rule.every != r.every || rule.hold != r.hold || rule.ahead != r.ahead || rule.headroom != 1.1 {
 			t.Errorf("%s: %+v", name, rule)
 		}
 	}
 	if !slices.Equal(contenders, []contender{{"pard", "fixed"}, {"pard", "tuned"}, {"feas", "tuned"}}) {
 		t.Error("other contenders than the figures name")
+	}
+}
+
+// Figures that a run did not measure stay in the file.
+func TestFiguresStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "figures.json")
+	for _, claims := range [][]string{{"a", "b"}, {"b", "c"}} {
+		s := &sheet{}
+		for _, c := range claims {
+			s.add(figure{Claim: c, Measured: float64(len(claims[0]) + len(s.figures))})
+		}
+		if err := s.write(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(data); strings.Count(text, `"claim"`) != 3 || !strings.Contains(text, `"claim": "a"`) {
+		t.Errorf("%s", text)
 	}
 }

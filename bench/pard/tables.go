@@ -134,6 +134,7 @@ func (s *sheet) tables(w io.Writer) {
 	s.drops(w)
 	s.checks()
 	s.gains()
+	s.claims()
 }
 
 // ratios prints every policy against PARD over the cases of S0.
@@ -301,8 +302,19 @@ func (s *sheet) print(w io.Writer) {
 	t.Flush()
 }
 
-// write writes figures.json.
+// write writes figures.json. Earlier figures of other claims stay.
 func (s *sheet) write(path string) error {
+	if old, err := os.ReadFile(path); err == nil {
+		var kept []figure
+		if err := json.Unmarshal(old, &kept); err != nil {
+			return fmt.Errorf("reading earlier figures: %s: %w", path, err)
+		}
+		for _, f := range kept {
+			if !slices.ContainsFunc(s.figures, func(now figure) bool { return now.Claim == f.Claim }) {
+				s.figures = append(s.figures, f)
+			}
+		}
+	}
 	var data bytes.Buffer
 	enc := json.NewEncoder(&data)
 	enc.SetEscapeHTML(false)
