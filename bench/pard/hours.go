@@ -175,6 +175,8 @@ func (s *sheet) spent(p *pipeline, t *trace, who contender) (headroom float64, l
 
 // hours prints device-seconds, and adds the figures.
 func (s *sheet) hours(w io.Writer, b *bench) {
+	s.part = "hours"
+	defer func() { s.part = "" }()
 	seconds := func(o *outcome) float64 { return o.Devices }
 	sums, n := map[contender]float64{}, 0
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

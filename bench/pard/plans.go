@@ -226,6 +226,8 @@ func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bo
 
 // plans prints what was planned and adds the figures.
 func (s *sheet) plans(w io.Writer) {
+	s.part = "plans"
+	defer func() { s.part = "" }()
 	value := func(name string) (float64, float64) {
 		list := s.cellsOf(name, "feas")
 		if len(list) == 0 {

@@ -78,6 +78,8 @@ func ragRun(t *trace, rate float64, name string, seed uint64) (outcome, error) {
 
 // rag prints the part and adds its figures.
 func (s *sheet) rag(w io.Writer) {
+	s.part = "rag"
+	defer func() { s.part = "" }()
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\nrag: first token within 5 s, dropped or late %% (half of the 95 %% interval)\ncase")
 	for _, p := range ttft.Names {

@@ -9,6 +9,8 @@ import (
 
 // sensitivity prints what the paper's figure 14 shows and adds its figures.
 func (s *sheet) sensitivity(w io.Writer) {
+	s.part = "sensitivity"
+	defer func() { s.part = "" }()
 	rate := func(name, policy string) float64 {
 		m, _ := mean(s.cellsOf(name, policy), func(o *outcome) float64 { return 100 * o.drop() })
 		return m
