@@ -50,122 +50,131 @@ func errorsOf(p *formats.Plan, in kind.Documents) []kind.Finding {
 	return slices.DeleteFunc(check.Recompute(p, in.Profile, in.Cluster, in.Workload), func(f kind.Finding) bool { return f.Severity != check.Error })
 }
 
-// A plan that holds has no finding. One that was broken in one place has a finding of
-// just that constraint: each is found by one check alone.
-func TestBrokenPlansAreFound(t *testing.T) {
-	first := func(p *formats.Plan) *formats.Pipeline { return &p.Deployment[0].Pipelines[0] }
-	grow := func(p *formats.Plan, in kind.Documents, at, batch int) {
-		d := &p.Deployment[at]
-		l := &d.Pipelines[0]
-		for l.Batch = batch; len(l.Stages[0].InferUS) < batch; {
-			l.Stages[0].InferUS = append(l.Stages[0].InferUS, l.LatencyUS)
-		}
-		for _, m := range in.Profile.Models {
-			for _, x := range m.Measurements {
-				if m.Model == d.Model && x.Device == l.Stages[0].Device && x.Batch == batch {
-					l.LatencyUS = x.Whole.WallUS
-				}
+// first is the first pipeline of a plan.
+func first(p *formats.Plan) *formats.Pipeline { return &p.Deployment[0].Pipelines[0] }
+
+// grow gives a model of the deployment another batch, with the times of today.
+func grow(p *formats.Plan, in kind.Documents, at, batch int) {
+	d := &p.Deployment[at]
+	l := &d.Pipelines[0]
+	for l.Batch = batch; len(l.Stages[0].InferUS) < batch; {
+		l.Stages[0].InferUS = append(l.Stages[0].InferUS, l.LatencyUS)
+	}
+	for _, m := range in.Profile.Models {
+		for _, x := range m.Measurements {
+			if m.Model == d.Model && x.Device == l.Stages[0].Device && x.Batch == batch {
+				l.LatencyUS = x.Whole.WallUS
 			}
 		}
 	}
-	for _, c := range []struct {
-		name, objective, constraint, where string
-		broken                             func(p *formats.Plan, in kind.Documents)
-	}{
-		{"a batch beyond memory", "gpus", "memory", "deployment[0]", func(p *formats.Plan, in kind.Documents) {
-			formats.ApplicationsOf(in.Workload)[0].SLO.Duration, formats.FlowOf(p).Applications[0].SLOUS = time.Second, formats.Micros(time.Second)
-			formats.FlowOf(p).Applications[0].MarginUS = formats.Micros(100 * time.Millisecond)
-			grow(p, in, 0, 8)
-		}},
-		{"a path longer than the SLO", "gpus", "slo", "flow.applications[0].slo_us", func(p *formats.Plan, in kind.Documents) {
-			in.Cluster.Pools[0].Memory, in.Cluster.Pools[1].Memory = 0, 0
-			for at := range p.Deployment {
-				grow(p, in, at, 8)
-			}
-		}},
-		{"an SLO that has become shorter", "gpus", "slo", "flow.applications[0].slo_us", func(_ *formats.Plan, in kind.Documents) {
-			formats.ApplicationsOf(in.Workload)[0].SLO.Duration = 60 * time.Millisecond
-		}},
-		{"more workers than devices", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement[0]", func(p *formats.Plan, in kind.Documents) {
-			s := &first(p).Stages[0]
-			s.Replicas += 9
-			s.Placement[0].Replicas += 9
-			p.Objective.Value += 9
-		}},
-		{"a device that is not there", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement[0]", func(p *formats.Plan, _ kind.Documents) {
-			first(p).Stages[0].Placement[0].First = -1
-		}},
-		{"a replica without a device", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement", func(p *formats.Plan, _ kind.Documents) {
-			first(p).Stages[0].Replicas++
-			p.Objective.Value++
-		}},
-		{"two modules on one device", "gpus", "placement", "deployment[", func(p *formats.Plan, _ kind.Documents) {
-			p.Deployment[1].Pipelines[0].Stages[0].Device = first(p).Stages[0].Device
-			p.Deployment[1].Pipelines[0].Stages[0].Placement[0].First = first(p).Stages[0].Placement[0].First
-		}},
-		{"a pool that is gone", "gpus", "pool", "", func(p *formats.Plan, in kind.Documents) {
-			device := first(p).Stages[0].Device
-			in.Cluster.Pools = slices.DeleteFunc(in.Cluster.Pools, func(o formats.Pool) bool { return o.Device == device })
-		}},
-		{"a bound below the value", "throughput", "objective", "objective.bound", func(p *formats.Plan, _ kind.Documents) {
-			bound := p.Objective.Value * .99
-			p.Objective.Bound = &bound
-		}},
-		{"a bound above the price", "cost", "objective", "objective.bound", func(p *formats.Plan, _ kind.Documents) {
-			bound := p.Objective.Value * 1.01
-			p.Objective.Bound = &bound
-		}},
-		{"a rate that is not the applications'", "throughput", "objective", "objective.value", func(p *formats.Plan, _ kind.Documents) {
-			p.Objective.Value *= .9
-		}},
-		{"a price that is not the devices'", "cost", "objective", "objective.value", func(p *formats.Plan, _ kind.Documents) {
-			p.Objective.Value *= 1.1
-		}},
-		{"more devices than told", "gpus", "objective", "objective.value", func(p *formats.Plan, _ kind.Documents) {
-			p.Objective.Value++
-		}},
-		{"a rate beyond the devices", "throughput", "rps", "deployment[", func(p *formats.Plan, _ kind.Documents) {
-			formats.FlowOf(p).Applications[0].RPS *= 1.2
-			p.Objective.Value *= 1.2
-			p.Objective.Bound = &p.Objective.Value
-		}},
-		{"less than the workload asks for", "gpus", "min_rps", "flow.applications[0].rps", func(_ *formats.Plan, in kind.Documents) {
-			formats.ApplicationsOf(in.Workload)[0].RPS = 151
-		}},
-		{"another graph", "gpus", "application", "flow.applications[0].modules", func(p *formats.Plan, in kind.Documents) {
-			formats.ApplicationsOf(in.Workload)[0].Modules[2].After = []string{"detect"}
-		}},
-		{"an unknown module", "gpus", "application", "flow.applications[0].modules", func(p *formats.Plan, _ kind.Documents) {
-			formats.FlowOf(p).Applications[0].Modules[2].Name = "plates"
-		}},
-		{"a cycle", "gpus", "graph", "flow.applications[0].modules", func(p *formats.Plan, in kind.Documents) {
-			formats.FlowOf(p).Applications[0].Modules[1].After = []string{"plate"}
-			in.Workload.Section = nil
-		}},
-		{"an unknown application", "gpus", "application", "flow.applications[0].model", func(_ *formats.Plan, in kind.Documents) {
-			apps := formats.ApplicationsOf(in.Workload)
-			apps[0].Name = "other"
-		}},
-		{"an application that is not served", "gpus", "application", "flow.applications", func(_ *formats.Plan, in kind.Documents) {
-			apps := formats.ApplicationsOf(in.Workload)
-			more := apps[0]
-			more.Name = "more"
-			in.Workload.Section = append(apps, more)
-		}},
-		{"a model that was never measured", "gpus", "model", "deployment[0].model", func(_ *formats.Plan, in kind.Documents) {
-			in.Profile.Models = in.Profile.Models[1:]
-		}},
-		{"a batch that was not measured", "gpus", "measurement", "deployment[0].pipelines[0]", func(p *formats.Plan, in kind.Documents) {
-			grow(p, in, 0, 9)
-		}},
-		{"variants below the floor", "gpus", "accuracy", "flow.applications[0].modules", func(_ *formats.Plan, in kind.Documents) {
-			formats.ApplicationsOf(in.Workload)[0].Accuracy = .96
-		}},
-		{"a margin that is not the options'", "gpus", "margin", "flow.applications[0].margin_us", func(p *formats.Plan, _ kind.Documents) {
-			formats.FlowOf(p).Applications[0].MarginUS /= 2
-		}},
-		{"the section of another kind", "gpus", "kind", "flow", func(p *formats.Plan, _ kind.Documents) { p.Section = nil }},
-	} {
+}
+
+// breakage breaks a plan, or moves the documents away from it, in one place.
+type breakage struct {
+	name, objective, constraint, where string
+	broken                             func(p *formats.Plan, in kind.Documents)
+}
+
+var breakages = []breakage{
+	{"a batch beyond memory", "gpus", "memory", "deployment[0]", func(p *formats.Plan, in kind.Documents) {
+		formats.ApplicationsOf(in.Workload)[0].SLO.Duration, formats.FlowOf(p).Applications[0].SLOUS = time.Second, formats.Micros(time.Second)
+		formats.FlowOf(p).Applications[0].MarginUS = formats.Micros(100 * time.Millisecond)
+		grow(p, in, 0, 8)
+	}},
+	{"a path longer than the SLO", "gpus", "slo", "flow.applications[0].slo_us", func(p *formats.Plan, in kind.Documents) {
+		in.Cluster.Pools[0].Memory, in.Cluster.Pools[1].Memory = 0, 0
+		for at := range p.Deployment {
+			grow(p, in, at, 8)
+		}
+	}},
+	{"an SLO that has become shorter", "gpus", "slo", "flow.applications[0].slo_us", func(_ *formats.Plan, in kind.Documents) {
+		formats.ApplicationsOf(in.Workload)[0].SLO.Duration = 60 * time.Millisecond
+	}},
+	{"more workers than devices", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement[0]", func(p *formats.Plan, in kind.Documents) {
+		s := &first(p).Stages[0]
+		s.Replicas += 9
+		s.Placement[0].Replicas += 9
+		p.Objective.Value += 9
+	}},
+	{"a device that is not there", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement[0]", func(p *formats.Plan, _ kind.Documents) {
+		first(p).Stages[0].Placement[0].First = -1
+	}},
+	{"a replica without a device", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement", func(p *formats.Plan, _ kind.Documents) {
+		first(p).Stages[0].Replicas++
+		p.Objective.Value++
+	}},
+	{"two modules on one device", "gpus", "placement", "deployment[", func(p *formats.Plan, _ kind.Documents) {
+		p.Deployment[1].Pipelines[0].Stages[0].Device = first(p).Stages[0].Device
+		p.Deployment[1].Pipelines[0].Stages[0].Placement[0].First = first(p).Stages[0].Placement[0].First
+	}},
+	{"a pool that is gone", "gpus", "pool", "", func(p *formats.Plan, in kind.Documents) {
+		device := first(p).Stages[0].Device
+		in.Cluster.Pools = slices.DeleteFunc(in.Cluster.Pools, func(o formats.Pool) bool { return o.Device == device })
+	}},
+	{"a bound below the value", "throughput", "objective", "objective.bound", func(p *formats.Plan, _ kind.Documents) {
+		bound := p.Objective.Value * .99
+		p.Objective.Bound = &bound
+	}},
+	{"a bound above the price", "cost", "objective", "objective.bound", func(p *formats.Plan, _ kind.Documents) {
+		bound := p.Objective.Value * 1.01
+		p.Objective.Bound = &bound
+	}},
+	{"a rate that is not the applications'", "throughput", "objective", "objective.value", func(p *formats.Plan, _ kind.Documents) {
+		p.Objective.Value *= .9
+	}},
+	{"a price that is not the devices'", "cost", "objective", "objective.value", func(p *formats.Plan, _ kind.Documents) {
+		p.Objective.Value *= 1.1
+	}},
+	{"more devices than told", "gpus", "objective", "objective.value", func(p *formats.Plan, _ kind.Documents) {
+		p.Objective.Value++
+	}},
+	{"a rate beyond the devices", "throughput", "rps", "deployment[", func(p *formats.Plan, _ kind.Documents) {
+		formats.FlowOf(p).Applications[0].RPS *= 1.2
+		p.Objective.Value *= 1.2
+		p.Objective.Bound = &p.Objective.Value
+	}},
+	{"less than the workload asks for", "gpus", "min_rps", "flow.applications[0].rps", func(_ *formats.Plan, in kind.Documents) {
+		formats.ApplicationsOf(in.Workload)[0].RPS = 151
+	}},
+	{"another graph", "gpus", "application", "flow.applications[0].modules", func(p *formats.Plan, in kind.Documents) {
+		formats.ApplicationsOf(in.Workload)[0].Modules[2].After = []string{"detect"}
+	}},
+	{"an unknown module", "gpus", "application", "flow.applications[0].modules", func(p *formats.Plan, _ kind.Documents) {
+		formats.FlowOf(p).Applications[0].Modules[2].Name = "plates"
+	}},
+	{"a cycle", "gpus", "graph", "flow.applications[0].modules", func(p *formats.Plan, in kind.Documents) {
+		formats.FlowOf(p).Applications[0].Modules[1].After = []string{"plate"}
+		in.Workload.Section = nil
+	}},
+	{"an unknown application", "gpus", "application", "flow.applications[0].model", func(_ *formats.Plan, in kind.Documents) {
+		apps := formats.ApplicationsOf(in.Workload)
+		apps[0].Name = "other"
+	}},
+	{"an application that is not served", "gpus", "application", "flow.applications", func(_ *formats.Plan, in kind.Documents) {
+		apps := formats.ApplicationsOf(in.Workload)
+		more := apps[0]
+		more.Name = "more"
+		in.Workload.Section = append(apps, more)
+	}},
+	{"a model that was never measured", "gpus", "model", "deployment[0].model", func(_ *formats.Plan, in kind.Documents) {
+		in.Profile.Models = in.Profile.Models[1:]
+	}},
+	{"a batch that was not measured", "gpus", "measurement", "deployment[0].pipelines[0]", func(p *formats.Plan, in kind.Documents) {
+		grow(p, in, 0, 9)
+	}},
+	{"variants below the floor", "gpus", "accuracy", "flow.applications[0].modules", func(_ *formats.Plan, in kind.Documents) {
+		formats.ApplicationsOf(in.Workload)[0].Accuracy = .96
+	}},
+	{"a margin that is not the options'", "gpus", "margin", "flow.applications[0].margin_us", func(p *formats.Plan, _ kind.Documents) {
+		formats.FlowOf(p).Applications[0].MarginUS /= 2
+	}},
+	{"the section of another kind", "gpus", "kind", "flow", func(p *formats.Plan, _ kind.Documents) { p.Section = nil }},
+}
+
+// A plan that holds has no finding. One that was broken in one place has a finding of
+// just that constraint: each is found by one check alone.
+func TestBrokenPlansAreFound(t *testing.T) {
+	for _, c := range breakages {
 		t.Run(c.name, func(t *testing.T) {
 			in := documents()
 			p := solve(t, in, c.objective)
