@@ -63,12 +63,15 @@ type FlowModule struct {
 // module keeps the most replicas that were looked up within HoldUS, unless all
 // modules together then have more than MaxWorkers: then as was looked up last.
 type FlowScaling struct {
-	EveryUS    Micros     `json:"every_us"`
-	WindowUS   Micros     `json:"window_us"`
-	HoldUS     Micros     `json:"hold_us,omitempty"`
-	MaxWorkers int        `json:"max_workers"`
-	Start      []int      `json:"start"` // replicas at the beginning, by module
-	Table      []FlowRate `json:"table"` // by rising rate; the first from 0
+	EveryUS  Micros `json:"every_us"`
+	WindowUS Micros `json:"window_us"`
+	HoldUS   Micros `json:"hold_us,omitempty"`
+	// LookaheadUS is how far a rise within the window is extrapolated, by the line
+	// through its seconds (least squares). 0: the mean rate is looked up.
+	LookaheadUS Micros     `json:"lookahead_us,omitempty"`
+	MaxWorkers  int        `json:"max_workers"`
+	Start       []int      `json:"start"` // replicas at the beginning, by module
+	Table       []FlowRate `json:"table"` // by rising rate; the first from 0
 }
 
 // FlowRate is a row of the table.
@@ -83,6 +86,8 @@ const PlanFlow = "flow"
 var flowKind = planKind{name: PlanFlow, section: (*FlowPlan)(nil), options: flowOptions, schema: schemaFile("plan.flow")}
 
 var flowOptions = []Option{
+	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "even", "proportional", "nexus", "inferline"},
+		Help: "paths (no fixed split of the deadline), or a baseline that splits it: even, proportional, nexus, inferline"},
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "what to optimise: throughput, or the least cost, power or gpus that carries the applications' rates"},
 	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "shares"},

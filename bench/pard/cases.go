@@ -11,6 +11,7 @@ import (
 
 // bench is what the tables are made from.
 type bench struct {
+	from   profiles
 	pipes  []*pipeline
 	traces []*trace
 	others []*trace
@@ -120,8 +121,10 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 				add("trouble/lv-tweet-profiles-wrong-1.5", t.name, later, list...)
 			}
 		}
+	case "sensitivity":
+		b.sensitivity(add)
 	default:
-		return nil, fmt.Errorf("the part %q is unknown, expected S0, S1, other, stress, trouble, paths, skew or ablations", part)
+		return nil, fmt.Errorf("the part %q is unknown, expected S0, S1, other, stress, trouble, paths, skew, ablations or sensitivity", part)
 	}
 	return out, nil
 }
@@ -134,6 +137,35 @@ func (b *bench) pipe(name string) *pipeline {
 // skews are how far clocks of workers are off where deadlines travel as times, in
 // microseconds; as what is left of them they are not off at all.
 var skews = []string{"pard", "pard+skew_us=1000", "pard+skew_us=5000", "pard+skew_us=20000", "feas", "feas+skew_us=1000", "feas+skew_us=5000", "feas+skew_us=20000"}
+
+// What the paper varies (figure 14), on lv: the SLO, the quantile, the window.
+var (
+	slos      = []int{200, 300, 400, 500, 600} // ms
+	quantiles = []string{".05", ".075", ".1", ".15", ".3", ".5"}
+	windows   = []int{1, 3, 5, 7} // s
+)
+
+// sensitivity adds the cells of figure 14.
+func (b *bench) sensitivity(add func(name, trace string, j *job, policies ...string)) {
+	lv := b.pipe("lv")
+	for _, t := range b.traces {
+		for _, ms := range slos {
+			at := *lv
+			at.slo, at.stages = time.Duration(ms)*time.Millisecond, slices.Clone(lv.stages)
+			if at.plan(.9) == nil && t.name == "tweet" {
+				add(fmt.Sprintf("sensitivity/lv-%s-slo-%d", t.name, ms), t.name, b.job(&at, t, false), "nexus", "clipper++", "pard", "feas")
+			}
+		}
+		var list []string
+		for _, q := range quantiles {
+			list = append(list, "pard+lambda="+q)
+		}
+		for _, s := range windows {
+			list = append(list, fmt.Sprintf("pard+window_us=%d", s*1_000_000))
+		}
+		add("sensitivity/lv-"+t.name, t.name, b.job(lv, t, false), list...)
+	}
+}
 
 func (b *bench) job(p *pipeline, t *trace, late bool) *job {
 	rates, _ := t.scaled(p.capacity(64))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -30,15 +31,17 @@ type outcome struct {
 	Invalid  float64 `json:"invalid"` // share of the device time on requests
 	Min10    float64 `json:"min10"`   // least goodput of ten seconds, over arrivals
 	// Of the windows of ten seconds with more arrivals than the workers carry:
-	Over      int64   `json:"over"` // arrivals
-	OverGood  int64   `json:"over_good"`
-	OverBound int64   `json:"over_bound"`
-	Drops     []int64 `json:"drops"` // by module
-	Devices   float64 `json:"device_s"`
-	Workers   []int64 `json:"worker_s"` // by module
-	Tasks     int64   `json:"tasks"`
-	Batches   int64   `json:"batches"`
-	CPU       float64 `json:"cpu_s"`
+	Over      int64       `json:"over"` // arrivals
+	OverGood  int64       `json:"over_good"`
+	OverBound int64       `json:"over_bound"`
+	Drops     []int64     `json:"drops"` // by module
+	Devices   float64     `json:"device_s"`
+	Workers   []int64     `json:"worker_s"` // by module
+	Tasks     int64       `json:"tasks"`
+	Batches   int64       `json:"batches"`
+	CPU       float64     `json:"cpu_s"`
+	Value     float64     `json:"value,omitempty"`  // of a part that is no run of a policy
+	Stages    [][]float64 `json:"stages,omitempty"` // of rag: seconds, p50, p90 and p99
 }
 
 func (o *outcome) drop() float64  { return 1 - float64(o.Good)/float64(o.Requests) }
@@ -60,6 +63,7 @@ type job struct {
 	noise float64 // log-normal, of execution times; the profiles are their means
 	wrong float64 // factor by which everything takes longer than the profiles say; 0: none
 	fault []sim.Fault
+	top   float64 // largest rate of the table over what 64 workers carry; 0: 1.5
 }
 
 // slow takes a factor of the times of the tables.
@@ -102,7 +106,7 @@ func (j *job) measure(ctx context.Context, policy formats.PolicySpec, seed uint6
 	if j.rule != nil {
 		start = j.pipe.want(float64(firstSecond(j.rates, seed)), j.rule)
 	}
-	plan := j.pipe.deploy(policy.Name, policy.Params, j.rule, start, 1.5*j.pipe.capacity(64))
+	plan := j.pipe.deploy(policy.Name, policy.Params, j.rule, start, cmp.Or(j.top, 1.5)*j.pipe.capacity(64))
 	if err := plan.Validate(); err != nil {
 		return outcome{}, fmt.Errorf("the plan of %s: %w", j.pipe.name, err)
 	}

@@ -12,6 +12,11 @@
 //	traces.go     rates by second, and arrivals
 //	cell.go       one run and what is kept of it
 //	cases.go      which cells a part needs
+//	hours.go      device-seconds for 1 % of drops, by policy and rule of scaling
+//	plans.go      devices against planners that split the deadline, and variants
+//	rag.go        retrieval-augmented generation; ragtable.go: its cells and table
+//	sensitivity.go  SLO, quantile and window
+//	claims.go     the paper's claims, row by row, and overheads
 //	tables.go     tables and figures.json
 //	paths.go      applications of which a request takes one of several ways
 //	skew.go       clocks that are off, profiles that are wrong

@@ -50,7 +50,7 @@ func parse(args []string) (flags, error) {
 	set := flag.NewFlagSet("bench-pard", flag.ContinueOnError)
 	set.StringVar(&f.data, "data", cmp.Or(os.Getenv("INFERPLAN_DATA"), "../shared/data"), "folder that holds traces/ and dnn-profiles/")
 	set.StringVar(&f.dir, "dir", "bench/pard", "folder of figures.json and of results/")
-	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,paths,skew,speed", "of S0, S1, other, stress, trouble, paths, skew, ablations, speed; alone, on this machine: ocr, a real pipeline; hopeless, how soon requests are refused")
+	set.StringVar(&f.parts, "parts", "S0,S1,other,stress,trouble,paths,skew,speed", "of S0, S1, other, stress, trouble, paths, skew, ablations, sensitivity, hours, plans, rag, speed; alone, on this machine: ocr, a real pipeline; hopeless, how soon requests are refused")
 	set.StringVar(&f.only, "only", "", "cases whose names hold this text")
 	set.StringVar(&f.policies, "policies", "", "these policies alone, separated by commas; with parameters: feas+token+lambda=.3")
 	set.StringVar(&f.plans, "plans", "", "write the plans of the pipelines into this folder, for plan simulate, and end")
@@ -81,6 +81,9 @@ func (f *flags) more() []string {
 	}
 	return out
 }
+
+// own are the parts that are no list of cells.
+var own = []string{"speed", "hours", "plans", "rag"}
 
 // results are the cells measured so far.
 type results map[string]outcome
@@ -119,7 +122,7 @@ func run(ctx context.Context, args []string) (err error) {
 	parts := strings.Split(f.parts, ",")
 	for seed := range uint64(f.seeds) {
 		for _, part := range parts {
-			if part == "speed" {
+			if slices.Contains(own, part) {
 				continue
 			}
 			list, err := b.cells(part, seed+1, f.more())
@@ -133,8 +136,27 @@ func run(ctx context.Context, args []string) (err error) {
 			}
 		}
 	}
+	if slices.Contains(parts, "hours") {
+		if err := b.hours(ctx, f, have, lines); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(parts, "plans") {
+		if err := b.plans(ctx, have, lines); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(parts, "rag") {
+		if err := b.ragCells(f.seeds, have, lines); err != nil {
+			return err
+		}
+	}
 	s := &sheet{have: have, seeds: f.seeds}
 	s.tables(os.Stdout)
+	s.sensitivity(os.Stdout)
+	s.hours(os.Stdout, b)
+	s.plans(os.Stdout)
+	s.rag(os.Stdout)
 	if slices.Contains(parts, "speed") {
 		if err := s.speed(ctx, b); err != nil {
 			return err
@@ -170,7 +192,7 @@ func open(dir string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bench{pipes, traces[:3], traces[3:]}, nil
+	return &bench{from, pipes, traces[:3], traces[3:]}, nil
 }
 
 // one measures a cell, unless it was measured before.

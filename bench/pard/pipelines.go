@@ -45,17 +45,8 @@ func pipelinesOf(from profiles) ([]*pipeline, error) {
 	for _, p := range list {
 		for i := range p.stages {
 			s := &p.stages[i]
-			prof := from[s.profile]
-			if prof == nil {
-				prof = from[s.profile+"_checkpoint_150epochs"]
-			}
-			if prof == nil {
+			if s.ms = from.times(s.profile); s.ms == nil {
 				return nil, fmt.Errorf("the data have no profile %s", s.profile)
-			}
-			for b := 1; b <= 32; b++ {
-				if ms := prof.at(b); !math.IsNaN(ms) {
-					s.ms = append(s.ms, ms)
-				}
 			}
 		}
 		if err := p.plan(.9); err != nil {
@@ -160,6 +151,7 @@ type scaling struct {
 	every    time.Duration
 	window   time.Duration
 	hold     time.Duration
+	ahead    time.Duration
 	cold     []time.Duration // by module
 }
 
@@ -249,7 +241,7 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 	}
 	out.Pools = []formats.Pool{{Device: "gpu", Count: first}}
 	if rule != nil {
-		f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(rule.every), WindowUS: formats.Micros(rule.window), HoldUS: formats.Micros(rule.hold),
+		f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(rule.every), WindowUS: formats.Micros(rule.window), HoldUS: formats.Micros(rule.hold), LookaheadUS: formats.Micros(rule.ahead),
 			MaxWorkers: rule.workers, Start: start, Table: table}
 	}
 	return out

@@ -92,6 +92,20 @@ func (p *profile) at(batch int) float64 {
 	return p.ms[i-1] + share*(p.ms[i]-p.ms[i-1])
 }
 
+// times are a model's by batch, up to 32; nil: there is none of the name.
+func (p profiles) times(name string) (ms []float64) {
+	prof := p[name]
+	if prof == nil {
+		prof = p[name+"_checkpoint_150epochs"]
+	}
+	for b := 1; prof != nil && b <= 32; b++ {
+		if x := prof.at(b); !math.IsNaN(x) {
+			ms = append(ms, x)
+		}
+	}
+	return ms
+}
+
 // readRows reads a CSV file row by row.
 func readRows(path string, row func(cell func(string) string) error) error {
 	f, err := csvfile.Open(path)

@@ -54,5 +54,6 @@ func BenchmarkSolve(b *testing.B) {
 		}
 		run("throughput", 1, func(s *search) (*found, error) { return s.throughput(context.Background()) })
 		run("cost", 1000, func(s *search) (*found, error) { return s.cheapest(context.Background()) })
+		run("cost-of-most", 2000, func(s *search) (*found, error) { return s.cheapest(context.Background()) })
 	}
 }

@@ -192,3 +192,59 @@ func TestBruteForce(t *testing.T) {
 		t.Error("no problem has a plan")
 	}
 }
+
+// Of the plans of one price the one that carries most is taken: nearly the largest
+// factor that trying everything finds at that price and number of devices.
+func TestRoomiest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawn(t)
+		got, err := (&search{p: p, solver: highs.Solver{}}).cheapest(context.Background())
+		if err != nil {
+			return
+		}
+		most := 0.0
+		p.all(func(s *picked) {
+			if p.price(s) <= got.value*(1+1e-9) && s.used() <= got.used() {
+				most = max(most, p.factor(s))
+			}
+		})
+		if f := p.factor(got.picked); f < min(most, 2)*.97 {
+			t.Errorf("the plan carries %v times the rates, one of the same price %v times", f, most)
+		}
+	})
+}
+
+// What is left of the deadlines goes to batches that carry more, of no module less.
+func TestWiden(t *testing.T) {
+	more := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawn(t)
+		got, err := (&search{p: p, solver: highs.Solver{}}).cheapest(context.Background())
+		if err != nil {
+			return
+		}
+		before := make([]float64, len(p.models))
+		for u := range before {
+			before[u] = p.capacity(got.picked, u)
+		}
+		p.widen(got.picked)
+		for u := range before {
+			if c := p.capacity(got.picked, u); c < before[u] {
+				t.Errorf("model %d carries %v, before %v", u, c, before[u])
+			} else if c > before[u] {
+				more++
+			}
+		}
+		for u, l := range got.level {
+			if l >= 0 && p.asked(got.picked)[u] > 0 && p.raised(got.picked, u) {
+				t.Errorf("model %d could carry more", u)
+			}
+		}
+		if !p.keeps(got.picked) {
+			t.Error("a deadline is missed")
+		}
+	})
+	if more == 0 {
+		t.Error("nothing was widened")
+	}
+}

@@ -8,6 +8,12 @@
 //	measured.go   where a model was measured, and with which batches it fits
 //	program.go    the mixed-integer program
 //	solve.go      one solve: bounds of the rate, exact deadlines, fewest devices
+//	covers.go     the least devices that carry a rate, all of them listed
+//	master.go     the linear program over them, and what each exceeds its bound by
+//	descent.go    the plans that exceed the bound by little, one by one
+//	listed.go     rates and prices by covers
+//	widen.go      what is left of the deadlines goes to larger batches
+//	baseline.go   planners that split the deadline: Nexus, InferLine and simpler ones
 //	infeasible.go why there is no plan, and what is nearest
 //	write.go      the plan
 //	explain.go    what is told of it

@@ -36,6 +36,13 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	run.StaleModels(&in.Documents, used)
 	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
 	s := &search{p: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), improved: run.Incumbent}
+	if name := in.Values.Word("algorithm"); name != AlgorithmPaths {
+		out, err := r.baseline(name)
+		if err != nil {
+			return nil, err
+		}
+		return r.outcome(out), nil
+	}
 	rates := r.objective != "throughput"
 	find := s.throughput
 	if rates {
@@ -49,5 +56,6 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if err != nil {
 		return nil, err
 	}
+	r.problem.widen(out.picked)
 	return r.outcome(out), nil
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 
 	"inferplan/solver/milp"
 )
@@ -37,6 +37,31 @@ const tieNodes = 2000
 // throughput finds the largest common factor of the rates, then the fewest
 // devices that carry it.
 func (s *search) throughput(ctx context.Context) (*found, error) {
+	out, err := s.highest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	scaled := *s.p
+	scaled.apps = append([]app(nil), s.p.apps...)
+	for a := range scaled.apps {
+		scaled.apps[a].weight *= out.value * (1 - 1e-9)
+	}
+	s.fewer(ctx, &scaled, out)
+	if v := s.p.factor(out.picked); v > out.value {
+		out.value = v
+	}
+	out.bound = max(out.bound, out.value)
+	return out, nil
+}
+
+// highest finds the largest common factor of the rates.
+func (s *search) highest(ctx context.Context) (*found, error) {
+	if l := s.listed(); l != nil {
+		out, err := l.throughput(ctx)
+		if !errors.Is(err, errMany) {
+			return l.counted(out), err
+		}
+	}
 	top, err := s.top(ctx)
 	if err != nil {
 		return nil, err
@@ -46,37 +71,54 @@ func (s *search) throughput(ctx context.Context) (*found, error) {
 		return nil, err
 	}
 	out.value, out.bound = s.p.factor(out.picked), out.bound*top
-	scaled := *s.p
-	scaled.apps = append([]app(nil), s.p.apps...)
-	for a := range scaled.apps {
-		scaled.apps[a].weight *= out.value * (1 - 1e-9)
-	}
-	s.fewer(ctx, &scaled, ask{goal: fewest, top: 1}, out)
-	if v := s.p.factor(out.picked); v > out.value {
-		out.value = v
-	}
-	out.bound = max(out.bound, out.value)
 	return out, nil
 }
 
 // cheapest finds the least price at the rates that the weights are, then the
-// fewest devices of that price.
+// fewest devices of that price, then what carries most of them.
 func (s *search) cheapest(ctx context.Context) (*found, error) {
+	if l := s.listed(); l != nil {
+		out, err := l.cheapest(ctx, 1)
+		if err == nil {
+			l.roomier(ctx, out)
+		}
+		if !errors.Is(err, errMany) {
+			return l.counted(out), err
+		}
+	}
 	out, err := s.one(ctx, ask{goal: least, top: 1}, milp.Options{})
 	if err != nil {
 		return nil, err
 	}
 	out.value = s.p.price(out.picked)
-	s.fewer(ctx, s.p, ask{goal: fewest, top: 1, spend: out.value * (1 + 1e-9)}, out)
+	quiet := *s
+	quiet.gap, quiet.improved = 0, nil
+	less, err := quiet.one(ctx, ask{goal: fewest, top: 1, spend: out.value * (1 + 1e-9)}, milp.Options{MaxNodes: tieNodes})
+	if err == nil && less.used() < out.used() {
+		out.picked = less.picked
+	}
 	out.bound = min(out.bound, out.value)
 	return out, nil
 }
 
-// fewer replaces a plan by one with fewer devices, where one is found.
-func (s *search) fewer(ctx context.Context, p *problem, q ask, out *found) {
+// fewer replaces a plan by one with fewer devices at the same rates, where one is found.
+func (s *search) fewer(ctx context.Context, p *problem, out *found) {
 	quiet := *s
 	quiet.p, quiet.gap, quiet.improved = p, 0, nil
-	less, err := quiet.one(ctx, q, milp.Options{MaxNodes: tieNodes})
+	if l := quiet.listed(); l != nil {
+		p.pools = slices.Clone(p.pools)
+		for k := range p.pools {
+			p.pools[k].price = 1
+		}
+		less, err := l.cheapest(ctx, 1)
+		if err == nil && less.used() < out.used() {
+			out.picked = less.picked
+		}
+		if !errors.Is(err, errMany) {
+			return
+		}
+	}
+	less, err := quiet.one(ctx, ask{goal: fewest, top: 1}, milp.Options{MaxNodes: tieNodes})
 	if err == nil && less.used() < out.used() {
 		out.picked = less.picked
 	}
@@ -86,20 +128,7 @@ func (s *search) fewer(ctx context.Context, p *problem, q ask, out *found) {
 // again with the bound that it gave, because a small bound makes the program
 // tight. Levels then mix in the shares in which they are loaded.
 func (s *search) top(ctx context.Context) (float64, error) {
-	top := math.Inf(1)
-	for a := range s.p.apps {
-		for i := range s.p.apps[a].nodes {
-			n := &s.p.apps[a].nodes[i]
-			if n.chance == 0 {
-				continue
-			}
-			sum := 0.0
-			for k := range s.p.pools {
-				sum += float64(s.p.pools[k].count) * s.p.fastest(n, k)
-			}
-			top = min(top, sum/(n.chance*s.p.apps[a].weight))
-		}
-	}
+	top := s.p.ceiling()
 	if !(top > 0) {
 		return 0, errNone
 	}

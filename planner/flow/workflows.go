@@ -195,7 +195,7 @@ func (w *workflowProblem) demand(a *workflow, visits []flow.Visits) (tasks, work
 func (w *workflowProblem) covered(a *workflow, visits []flow.Visits, share float64) []flow.Visits {
 	alone := w.longest(a, nil)
 	visits = slices.Clone(visits)
-	slices.SortStableFunc(visits, func(x, y flow.Visits) int { return int(along(alone, x) - along(alone, y)) })
+	slices.SortStableFunc(visits, func(x, y flow.Visits) int { return int(visitTime(alone, x) - visitTime(alone, y)) })
 	sum := 0.0
 	for i := range visits {
 		if sum += visits[i].Chance; sum >= share-1e-12 {
@@ -205,8 +205,8 @@ func (w *workflowProblem) covered(a *workflow, visits []flow.Visits, share float
 	return visits
 }
 
-// along is what visits take, where each segment takes so long.
-func along(segments []time.Duration, v flow.Visits) time.Duration {
+// visitTime is what visits take, where each segment takes so long.
+func visitTime(segments []time.Duration, v flow.Visits) time.Duration {
 	sum := time.Duration(0)
 	for g, n := range v.Times {
 		sum += time.Duration(n) * segments[g]
@@ -243,7 +243,7 @@ func (w *workflowProblem) longest(a *workflow, chosen []int) []time.Duration {
 func (w *workflowProblem) took(a *workflow, chosen []int) time.Duration {
 	most, segments := time.Duration(0), w.longest(a, chosen)
 	for _, v := range a.visits {
-		most = max(most, along(segments, v))
+		most = max(most, visitTime(segments, v))
 	}
 	return most
 }

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"math"
 	"time"
 
 	"inferplan/formats"
@@ -23,11 +24,14 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 		sense, scale = milp.Maximize, out.value
 	}
 	bound := out.bound
-	gap := milp.RelativeGap(sense, out.value, bound)
 	o := &kind.Outcome{
-		Algorithm: "paths", Values: r.in.Values, Objective: formats.Objective{Name: r.objective, Value: out.value, Bound: &bound, Gap: &gap},
+		Algorithm: r.in.Values.Word("algorithm"), Values: r.in.Values, Objective: formats.Objective{Name: r.objective, Value: out.value},
 		Sense: sense, StoppedBy: out.stopped, Pools: r.pools, Policy: formats.PolicySpec{Name: drop.Default},
 		Phases: []kind.Phase{{Name: "program", Nodes: out.nodes, Iterations: out.iterations, Value: out.value, Bound: bound}},
+	}
+	if !math.IsNaN(bound) {
+		gap := milp.RelativeGap(sense, out.value, bound)
+		o.Objective.Bound, o.Objective.Gap = &bound, &gap
 	}
 	for u := range r.problem.models {
 		for l := range r.problem.models[u].levels {

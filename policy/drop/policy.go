@@ -92,7 +92,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 	if !p.ticking {
 		p.wake(now, out)
 	}
-	p.scaler.came++
+	p.scaler.arrive()
 	if ev.Deadline <= now || !p.gate.admits(now, ev) {
 		p.broker.drop(now, ev.Req, -1, policy.ReasonDeadline, out)
 	}

@@ -22,6 +22,7 @@
 //
 //	tables.go     graphs, paths and scaling as tables; what a plan compiles to
 //	control.go    which tasks come next (policy.Control)
+//	demand.go     how many workers are wanted, by the arrivals at the entry
 //	book.go       requests and tasks as policies see them
 //	workflows.go  segments as tables
 //	walk.go       which tasks come next in a workflow; choices by chance

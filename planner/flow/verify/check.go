@@ -135,20 +135,48 @@ func (c *checker) accuracy(a *formats.FlowApplication, w *formats.Application, a
 	}
 }
 
-// objective checks the plan's headline figure.
+// objective checks the plan's headline figure and its bound.
 func (c *checker) objective() {
 	o := &c.Plan.Objective
-	if o.Bound != nil && o.Name == "throughput" && o.Value > *o.Bound*(1+1e-9) {
-		c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %v", o.Value), "the value is above its own bound")
+	if o.Bound != nil {
+		switch up := o.Name == "throughput"; {
+		case up && o.Value > *o.Bound*(1+1e-9):
+			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %v", o.Value), "the value is above its own bound")
+		case !up && o.Value < *o.Bound*(1-1e-9):
+			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the value is below its own bound")
+		}
 	}
-	if o.Name != "throughput" || len(c.plan.Applications) == 0 {
-		return
-	}
-	value := math.Inf(1)
-	for i := range c.plan.Applications {
-		value = min(value, c.plan.Applications[i].RPS/c.plan.Applications[i].Weight)
+	value, of := c.price(o.Name), "devices"
+	if o.Name == "throughput" {
+		value, of = c.factor(), "rates of the applications"
 	}
 	if math.Abs(value-o.Value) > rounding*value {
-		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the rates of the applications do not give this objective")
+		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the %s do not give this objective", of)
 	}
+}
+
+// factor is the least rate of an application over its weight.
+func (c *checker) factor() float64 {
+	least := math.Inf(1)
+	for i := range c.plan.Applications {
+		least = min(least, c.plan.Applications[i].RPS/c.plan.Applications[i].Weight)
+	}
+	return least
+}
+
+// price is what the plan's devices cost by an objective.
+func (c *checker) price(objective string) float64 {
+	sum := 0.0
+	for i := range c.Plan.Deployment {
+		for _, l := range c.Plan.Deployment[i].Pipelines {
+			s := &l.Stages[0]
+			for _, pool := range c.Plan.Pools {
+				if pool.Device != s.Device {
+					continue
+				}
+				sum += float64(s.Replicas) / float64(s.Share) * map[string]float64{"cost": pool.USDPerHour, "power": pool.Watts, "gpus": 1}[objective]
+			}
+		}
+	}
+	return sum
 }

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"inferplan/bench/kept"
+	"inferplan/formats"
+	"inferplan/planner"
+	"inferplan/policy/policies"
+	"inferplan/sim"
+	"inferplan/solver/highs"
+)
+
+// The part "plans": the fewest devices that attain 99 % in the simulator, by the
+// method without a fixed split of the deadline and by planners that split it. And
+// what 64 devices carry with variants of modules, at floors of accuracy.
+
+var (
+	algorithms = []string{"paths", "even", "proportional", "nexus", "inferline"}
+	planned    = []float64{16, 32} // the rates are what so many workers carry
+	floors     = []float64{.99, .95, .9, .85, .8}
+)
+
+const attained = .99
+
+// plans measures what is missing.
+func (b *bench) plans(ctx context.Context, have results, lines *kept.Lines) error {
+	keep := func(name string, measure func() (outcome, error)) error {
+		c := cell{Case: name, Policy: "feas", Seed: 1}
+		if _, done := have[key(&c)]; done {
+			return nil
+		}
+		before := cpu()
+		out, err := measure()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		out.CPU = (cpu() - before).Seconds()
+		c.outcome, have[key(&c)] = out, out
+		return lines.Add(&c)
+	}
+	for _, p := range b.pipes {
+		for _, workers := range planned {
+			for _, a := range algorithms {
+				err := keep(fmt.Sprintf("plans/%s-%.0f/%s", p.name, workers, a), func() (outcome, error) { return p.fewest(ctx, a, p.capacity(workers)) })
+				if err != nil {
+					return err
+				}
+			}
+		}
+		for _, floor := range floors {
+			for _, with := range []bool{true, false} {
+				err := keep(fmt.Sprintf("variants/%s-%.2f/%v", p.name, floor, with), func() (outcome, error) { return b.carried(ctx, p, floor, with) })
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// margins of the SLO that a plan keeps back, of which the best counts.
+var margins = []float64{.1, .2, .3}
+
+// fewest finds the fewest devices of an algorithm that attain what is asked at a
+// rate, with any of the margins.
+func (p *pipeline) fewest(ctx context.Context, algorithm string, rate float64) (outcome, error) {
+	best := outcome{Value: math.Inf(1)}
+	for _, margin := range margins {
+		if err := p.grown(ctx, algorithm, margin, rate, &best); err != nil {
+			return best, err
+		}
+	}
+	if math.IsInf(best.Value, 1) {
+		return best, errors.New("no plan attains it")
+	}
+	return best, nil
+}
+
+// grown has the planned rate grow in steps of 2 % until simulation shows what is
+// asked, or the devices are as many as those of the best.
+func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate float64, best *outcome) error {
+	last := []int(nil)
+	for step := range 60 {
+		plan, err := p.solve(ctx, algorithm, margin, rate*(.94+.02*float64(step)))
+		var none *planner.InfeasibleError
+		if errors.As(err, &none) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		devices := []int(nil)
+		for i := range plan.Deployment {
+			l := &plan.Deployment[i].Pipelines[0]
+			devices = append(devices, l.Batch, l.Stages[0].Replicas)
+		}
+		if plan.Objective.Value >= best.Value {
+			return nil
+		}
+		if slices.Equal(devices, last) {
+			continue
+		}
+		last = devices
+		out := outcome{Value: plan.Objective.Value}
+		for seed := range uint64(2) {
+			f, err := constant(ctx, plan, rate, seed+1)
+			if err != nil {
+				return err
+			}
+			out.Requests, out.Good = out.Requests+f.Requests, out.Good+f.Good
+		}
+		if float64(out.Good) >= attained*float64(out.Requests) {
+			*best = out
+			return nil
+		}
+	}
+	return nil
+}
+
+// constant runs a plan for a minute at a constant rate.
+func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64) (*sim.FlowResult, error) {
+	t, err := policies.Compile(plan)
+	if err != nil {
+		return nil, err
+	}
+	pol, err := policies.New(plan.Policy, t)
+	if err != nil {
+		return nil, err
+	}
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: newPoisson(slices.Repeat([]float64{rate}, 60), seed), Control: policies.Control(t), NoReport: true, Duration: time.Minute})
+	if err != nil {
+		return nil, err
+	}
+	return res.Flow, nil
+}
+
+// solve plans a pipeline for a rate.
+func (p *pipeline) solve(ctx context.Context, algorithm string, margin, rate float64) (*formats.Plan, error) {
+	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},
+		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 200}}}}
+	app := formats.Application{Name: p.name, SLO: formats.SLO{Duration: p.slo}, RPS: rate}
+	for i := range p.stages {
+		s := &p.stages[i]
+		in.Profile.Models = append(in.Profile.Models, measuredModel(s.name, s.ms))
+		app.Modules = append(app.Modules, formats.Module{Name: s.name, After: s.after})
+	}
+	in.Workload = &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
+	return solved(ctx, in, map[string]any{"objective": "gpus", "algorithm": algorithm, "margin": margin, "gap": 0., "max-batch": 32})
+}
+
+func solved(ctx context.Context, in planner.Inputs, values map[string]any) (*formats.Plan, error) {
+	res, err := planner.Solve(ctx, in, planner.Options{Values: values}, highs.Solver{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return res.Plan, nil
+}
+
+// measuredModel is a model of a profile with the batches that plans choose from.
+func measuredModel(name string, ms []float64) formats.ProfileModel {
+	out := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}}
+	for _, b := range batches {
+		if b > len(ms) {
+			break
+		}
+		took := formats.Latency{WallUS: formats.Micros(math.Round(ms[b-1] * 1e6))}
+		out.Measurements = append(out.Measurements, formats.Measurement{Device: "gpu", Share: 1, Batch: b, Whole: &took, Blocks: []formats.Latency{took}})
+	}
+	return out
+}
+
+// siblings are variants of a module with their accuracy as a share of the family's
+// best: detectors as measured with their latencies (Proteus), classifiers of the
+// same family there.
+var siblings = map[string][]formats.Variant{
+	"yolo": {{Model: "proteus/yolov5s", Accuracy: .895464}, {Model: "proteus/yolov5l", Accuracy: .966469}, {Model: "proteus/yolov5x", Accuracy: 1}},
+	"eb":   {{Model: "loki/eb0", Accuracy: .914591}, {Model: "loki/eb1", Accuracy: .938316}, {Model: "loki/eb3", Accuracy: .967972}, {Model: "loki/eb5", Accuracy: .991696}},
+}
+
+// carried is what 64 devices carry of a pipeline whose detectors and classifiers
+// have variants, or only the most accurate of each.
+func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bool) (outcome, error) {
+	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},
+		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 64}}}}
+	best := 1.
+	app := formats.Application{Name: p.name, SLO: formats.SLO{Duration: p.slo}}
+	for i := range p.stages {
+		s := &p.stages[i]
+		m := formats.Module{Name: s.name, After: s.after}
+		list := []formats.Variant{{Model: s.profile, Accuracy: 1}}
+		switch {
+		case strings.Contains(s.profile, "yolo"):
+			list = siblings["yolo"]
+		case strings.Contains(s.profile, "/eb"):
+			list = siblings["eb"]
+		}
+		top := list[len(list)-1]
+		if best *= top.Accuracy; !with {
+			list = []formats.Variant{top}
+		}
+		for _, v := range list {
+			name := s.name + "-" + v.Model
+			m.Variants = append(m.Variants, formats.Variant{Model: name, Accuracy: v.Accuracy})
+			in.Profile.Models = append(in.Profile.Models, measuredModel(name, b.from.times(v.Model)))
+		}
+		app.Modules = append(app.Modules, m)
+	}
+	app.Accuracy = floor * best
+	in.Workload = &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
+	plan, err := solved(ctx, in, map[string]any{"gap": .001, "max-batch": 32})
+	if err != nil {
+		return outcome{}, err
+	}
+	return outcome{Value: plan.Objective.Value}, nil
+}
+
+// plans prints what was planned and adds the figures.
+func (s *sheet) plans(w io.Writer) {
+	s.part = "plans"
+	defer func() { s.part = "" }()
+	value := func(name string) (float64, float64) {
+		list := s.cellsOf(name, "feas")
+		if len(list) == 0 {
+			return 0, 0
+		}
+		return list[0].Value, float64(list[0].Good) / float64(max(1, list[0].Requests))
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\nplans: the fewest devices that attain 99 %% in the simulator (attained)\npipeline-workers' rate\t%s\n", strings.Join(algorithms, "\t"))
+	n, most, mean := 0, 0., 0.
+	for _, name := range s.cases("plans") {
+		at, ok := strings.CutSuffix(name, "/paths")
+		if !ok {
+			continue
+		}
+		best := math.Inf(1)
+		fmt.Fprintf(t, "%s", at)
+		for _, a := range algorithms {
+			devices, share := value(at + "/" + a)
+			if a != "paths" && devices > 0 {
+				best = min(best, devices)
+			}
+			fmt.Fprintf(t, "\t%.0f (%.4f)", devices, share)
+		}
+		fmt.Fprintln(t)
+		ours, _ := value(name)
+		n, most, mean = n+1, max(most, ours/best), mean+math.Log(ours/best)
+	}
+	fmt.Fprintf(t, "\nvariants: requests per second of 64 devices, with variants over without, by floor of accuracy\n")
+	least, gain, sum := math.Inf(1), 0., 0
+	for _, name := range s.cases("variants") {
+		at, ok := strings.CutSuffix(name, "/true")
+		if !ok {
+			continue
+		}
+		with, _ := value(name)
+		without, _ := value(at + "/false")
+		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.3f\n", at, with, without, with/without)
+		least, gain, sum = min(least, with/without), gain+math.Log(with/without), sum+1
+	}
+	if n > 0 {
+		t.Flush()
+		s.add(figure{Claim: fmt.Sprintf("devices for 99 %% in the simulator over the best split of the SLO, worst of %d cases", n), Source: "Nexus, InferLine", Asked: "<= 1", Measured: most, Unit: "ratio", Holds: most <= 1})
+		s.add(figure{Claim: fmt.Sprintf("devices for 99 %% in the simulator over the best split of the SLO, geometric mean of %d cases", n), Source: "Nexus, InferLine", Asked: "<= 1", Measured: math.Exp(mean / float64(n)), Unit: "ratio", Holds: mean <= 0})
+	}
+	if sum > 0 {
+		s.add(figure{Claim: fmt.Sprintf("what 64 devices carry with variants over without, least of %d", sum), Source: "Loki, JigsawServe", Asked: ">= 1", Measured: least, Unit: "ratio", Holds: least >= 1-1e-3})
+		s.add(figure{Claim: fmt.Sprintf("what 64 devices carry with variants over without, geometric mean of %d", sum), Source: "Loki, JigsawServe", Asked: "shown", Measured: math.Exp(gain / float64(sum)), Unit: "ratio", Holds: true})
+	}
+}

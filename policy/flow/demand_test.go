@@ -1,0 +1,81 @@
+package flow
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// ruleOf has a worker per ten requests per second.
+func ruleOf(every, window, hold, ahead time.Duration) *Scaling {
+	r := &Scaling{Every: every, Window: window, Hold: hold, Lookahead: ahead, Max: 100, Start: []int{1}}
+	for i := range 50 {
+		r.Above, r.Workers = append(r.Above, float64(10*i)), append(r.Workers, []int{i + 1})
+	}
+	return r
+}
+
+// feed lets n requests come in a second.
+func feed(d *Demand, second, n int) {
+	for range n {
+		d.Arrive()
+	}
+	d.Pass(time.Duration(second+1) * time.Second)
+}
+
+// The mean of the window is wanted, and the most of it within the hold.
+func TestDemandHolds(t *testing.T) {
+	d := NewDemand(ruleOf(time.Second, 2*time.Second, 3*time.Second, 0))
+	var got []int
+	for s, n := range []int{35, 35, 75, 5, 5, 5, 5, 5, 5} {
+		feed(d, s, n)
+		got = append(got, d.Want(time.Duration(s+1) * time.Second)[0])
+	}
+	if want := []int{2, 4, 6, 6, 6, 4, 1, 1, 1}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// More than there may be together are not held.
+func TestDemandAboveTheMost(t *testing.T) {
+	rule := ruleOf(time.Second, time.Second, time.Minute, 0)
+	rule.Max = 5
+	d := NewDemand(rule)
+	feed(d, 0, 95)
+	d.Want(time.Second)
+	feed(d, 1, 15)
+	if n := d.Want(2 * time.Second)[0]; n != 2 {
+		t.Errorf("%d workers, want those of the last rate", n)
+	}
+}
+
+// A rise is extrapolated, a fall is not.
+func TestDemandLooksAhead(t *testing.T) {
+	d := NewDemand(ruleOf(time.Second, 4*time.Second, 0, 3*time.Second))
+	for s, n := range []int{10, 20, 30, 40} {
+		feed(d, s, n)
+	}
+	if r := d.Rate(); math.Abs(r-70) > 1e-9 {
+		t.Errorf("rate %v, want that of the line three seconds on, 70", r)
+	}
+	for s, n := range []int{30, 20, 10, 0} {
+		feed(d, 4+s, n)
+	}
+	if r := d.Rate(); math.Abs(r-15) > 1e-9 {
+		t.Errorf("rate %v of a fall, want the mean, 15", r)
+	}
+}
+
+// Decisions are due every so often, and seconds without a timer are empty ones.
+func TestDemandPasses(t *testing.T) {
+	d := NewDemand(ruleOf(5*time.Second, 2*time.Second, 0, 0))
+	d.Arrive()
+	d.Pass(5 * time.Second)
+	if !d.Due() || d.Rate() != 0 {
+		t.Errorf("due %v at 5 s, rate %v", d.Due(), d.Rate())
+	}
+	if d.Pass(6 * time.Second); d.Due() {
+		t.Error("due at 6 s")
+	}
+}
