@@ -138,7 +138,7 @@ const (
 
 // rises says how much more is dropped where ways are not known: with the longest
 // way taken for every request (PARD), and with the predictor of ways.
-func (s *sheet) rises() {
+func rises(s *sheet) {
 	for _, policy := range []string{"pard", "feas"} {
 		longest, seen, n := 0.0, 0.0, 0.0
 		for _, name := range s.cases("paths") {

@@ -4,7 +4,7 @@ import "fmt"
 
 // skewed says what clocks that are off cost where deadlines travel as times. As
 // what is left of them they cost nothing.
-func (s *sheet) skewed() {
+func skewed(s *sheet) {
 	for _, policy := range []string{"pard", "feas"} {
 		for _, us := range []int{1000, 5000, 20000} {
 			rise, n := 0., 0.
@@ -26,7 +26,7 @@ func (s *sheet) skewed() {
 
 // wrong says what profiles that are wrong cost, with times that are learnt and
 // without.
-func (s *sheet) wrong() {
+func wrong(s *sheet) {
 	for _, by := range []string{"1.2", "1.5"} {
 		name := "trouble/lv-tweet-profiles-wrong-" + by
 		for _, policy := range []string{"naive", "nexus", "clipper++", "pard", "feas", "feas+learn"} {

@@ -136,9 +136,9 @@ func (s *sheet) tables(w io.Writer) {
 	s.drops(w)
 	s.checks()
 	s.gains()
-	s.rises()
-	s.skewed()
-	s.wrong()
+	rises(s)
+	skewed(s)
+	wrong(s)
 	s.claims()
 }
 

@@ -48,7 +48,7 @@ func (b *bench) sizings(t *table) error {
 		above += b.sizingFigures(c, counts, floor)
 	}
 	if !b.small {
-		b.headline(sums, above)
+		headline(b, sums, above)
 	}
 	t.note("Rows 0 to 5999 of Azure's conversations of 2023, seeds 1 to %d pooled; n and n + 1 GPUs keep 99 %% of both. A100s run one model at a time, three more wait in the host's memory.", sizing.Seeds)
 	return nil
@@ -91,7 +91,7 @@ func (b *bench) sizingFigures(c *sizing.Case, counts map[string]int, floor int) 
 }
 
 // headline adds the sums over the cases with several models.
-func (b *bench) headline(sums map[string]int, above int) {
+func headline(b *bench, sums map[string]int, above int) {
 	ours := float64(sums["planned"])
 	for _, x := range []struct {
 		than  string

@@ -92,7 +92,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	p.rule = NewRule(to, opt)
 	p.setGear(0)
 	if opt.Shed {
-		p.shed = p.newShedder()
+		p.shed = newShedder(p)
 	}
 	return p, nil
 }

@@ -45,7 +45,7 @@ const (
 const missStep = 1. / 128
 
 // newShedder computes how much work every stage of every gear gives the devices.
-func (p *Policy) newShedder() *shedder {
+func newShedder(p *Policy) *shedder {
 	n := len(p.devices)
 	s := &shedder{pace: 1, most: 2 * (1 - p.t.Models[0].Percentile)}
 	all := make([]float64, (3*len(p.stages)+2)*n)
@@ -62,16 +62,16 @@ func (p *Policy) newShedder() *shedder {
 			here, less, next := rows[:n], rows[n:2*n], rows[2*n:3*n]
 			for j := k + 1; j < len(reach); j++ {
 				if reach[k] > 0 {
-					p.addWork(next, &p.stages[int(p.first[g])+j], reach[j]/reach[k])
+					p.stages[int(p.first[g])+j].addWork(p, next, reach[j]/reach[k])
 				}
 			}
 			copy(here, next)
-			p.addWork(here, &p.stages[int(p.first[g])+k], 1)
+			p.stages[int(p.first[g])+k].addWork(p, here, 1)
 			for d := range less {
 				less[d] = next[d] - here[d]
 			}
 			if k == 0 || reach[k] > 1-p.t.Models[0].Percentile {
-				alone += p.soonest(&p.stages[int(p.first[g])+k])
+				alone += p.stages[int(p.first[g])+k].soonest(p)
 				count++
 			}
 		}
@@ -102,7 +102,7 @@ func (t *Tables) reach(g *Gear, n []float64) []float64 {
 
 // addWork adds what a share of a request at a stage costs the devices, in batches as
 // long as they get.
-func (p *Policy) addWork(work []float64, s *stage, share float64) {
+func (s *stage) addWork(p *Policy, work []float64, share float64) {
 	total := 0.0
 	for _, w := range s.weights {
 		total += w
@@ -120,7 +120,7 @@ func (p *Policy) addWork(work []float64, s *stage, share float64) {
 }
 
 // soonest is the time of one request alone at a stage, where it is least.
-func (p *Policy) soonest(s *stage) time.Duration {
+func (s *stage) soonest(p *Policy) time.Duration {
 	least := time.Duration(-1)
 	for _, c := range s.chains {
 		pl := &p.t.Pipelines[p.chains[c].pipeline]

@@ -1,0 +1,95 @@
+package inferplan_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// widestLine is the longest line of a text, in characters. Tables, code and links of
+// their own are as long as they must be.
+const widestLine = 200
+
+// avoided are words that readers of plain English stumble over, with what to write.
+var avoided = map[string]string{
+	"reckon":     "estimate or compute",
+	"reckons":    "estimates or computes",
+	"reckoned":   "estimated or computed",
+	"utilize":    "use",
+	"leverage":   "use",
+	"whilst":     "while",
+	"amongst":    "among",
+	"thereof":    "of it",
+	"heretofore": "so far",
+	"henceforth": "from now on",
+}
+
+var word = regexp.MustCompile(`[A-Za-z]+`)
+
+// prose lists what is wrong with a text, line by line. Only documents have a width.
+func prose(path, text string) []string {
+	var out []string
+	document, code := strings.HasSuffix(path, ".md"), false
+	for i, line := range strings.Split(text, "\n") {
+		if document && strings.HasPrefix(line, "```") {
+			code = !code
+		}
+		fixed := code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "    ")
+		if n := utf8.RuneCountInString(line); document && !fixed && n > widestLine {
+			out = append(out, fmt.Sprintf("%s:%d: %d characters, at most %d are easy to read", path, i+1, n, widestLine))
+		}
+		for _, w := range word.FindAllString(line, -1) {
+			if better, bad := avoided[strings.ToLower(w)]; bad {
+				out = append(out, fmt.Sprintf("%s:%d: %q: write %s", path, i+1, w, better))
+			}
+		}
+	}
+	return out
+}
+
+// TestProse reads documents and Go files.
+func TestProse(t *testing.T) {
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil || len(documents) == 0 {
+		t.Fatalf("%d documents, %v", len(documents), err)
+	}
+	paths := append(documents, "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+	files, err := sources(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		paths = append(paths, f.path)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range prose(path, string(text)) {
+			t.Error(v)
+		}
+	}
+}
+
+func TestProseFinds(t *testing.T) {
+	long := strings.Repeat("many words ", 30)
+	for _, c := range []struct {
+		path, text string
+		want       int
+	}{
+		{"a.md", long, 1},
+		{"a.md", "| " + long, 0},
+		{"a.md", "```\n" + long + "\n```\n" + long, 1},
+		{"a.go", "// " + long, 0},
+		{"a.go", "// We reckon so.", 1},
+	} {
+		if got := prose(c.path, c.text); len(got) != c.want {
+			t.Errorf("%s %q: %q, want %d", c.path, c.text[:10], got, c.want)
+		}
+	}
+}
