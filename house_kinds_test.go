@@ -172,19 +172,19 @@ func TestAskedFindsKinds(t *testing.T) {
 // what stands in the table of the house. The longest folder that holds the
 // package counts.
 var arrows = map[string][]string{
-	"planner/kind":        {"formats", "solver/milp"},
-	"planner/stages":      {"formats", "solver/milp"},
-	"planner/recompute":   {"formats", "planner/kind"},
-	"planner/pool":        {"formats", "planner/kind", "planner/stages", "planner/pool", "policy", "sim", "solver"},
-	"planner/pool/verify": {"formats", "planner/kind", "planner/recompute"},
-	"planner/gear":        {"formats", "planner/kind", "planner/stages", "planner/gear", "policy", "sim", "solver"},
-	"planner/gear/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
-	"planner/queue":       {"formats", "planner/kind", "planner/queue", "policy", "sim", "solver"},
+	"planner/kind":         {"formats", "solver/milp"},
+	"planner/stages":       {"formats", "solver/milp"},
+	"planner/recompute":    {"formats", "planner/kind"},
+	"planner/pool":         {"formats", "planner/kind", "planner/stages", "planner/pool", "policy", "sim", "solver"},
+	"planner/pool/verify":  {"formats", "planner/kind", "planner/recompute"},
+	"planner/gear":         {"formats", "planner/kind", "planner/stages", "planner/gear", "policy", "sim", "solver"},
+	"planner/gear/verify":  {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
+	"planner/queue":        {"formats", "planner/kind", "planner/queue", "policy", "sim", "solver"},
 	"planner/queue/verify": {"formats", "planner/kind", "planner/recompute", "policy", "sim"},
-	"planner/flow":        {"formats", "planner/kind", "planner/stages", "planner/flow", "policy", "sim", "solver"},
-	"planner/flow/verify": {"formats", "planner/kind", "planner/recompute", "policy"},
-	"planner/check":       {"formats", "planner", "planner/kind", "planner/recompute", "solver/milp"},
-	"planner/explain":     {"formats", "planner", "planner/kind"},
+	"planner/flow":         {"formats", "planner/kind", "planner/stages", "planner/flow", "policy", "sim", "solver"},
+	"planner/flow/verify":  {"formats", "planner/kind", "planner/recompute", "policy"},
+	"planner/check":        {"formats", "planner", "planner/kind", "planner/recompute", "solver/milp"},
+	"planner/explain":      {"formats", "planner", "planner/kind"},
 }
 
 // wrongArrows lists imports that the table of arrows does not allow.

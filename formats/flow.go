@@ -86,12 +86,10 @@ const PlanFlow = "flow"
 var flowKind = planKind{name: PlanFlow, section: (*FlowPlan)(nil), options: flowOptions, schema: schemaFile("plan.flow")}
 
 var flowOptions = []Option{
-	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "even", "proportional", "nexus", "inferline"},
-		Help: "paths (no fixed split of the deadline), or a baseline that splits it: even, proportional, nexus, inferline"},
+	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "even", "proportional", "nexus", "inferline", "shares"},
+		Help: "paths (no fixed split of the deadline), a baseline that splits it (even, proportional, nexus, inferline), or of workflows shares: devices by demand, which keep what they hold"},
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "what to optimise: throughput, or the least cost, power or gpus that carries the applications' rates"},
-	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "shares"},
-		Help: "paths, or for workflows the baseline of shares of the devices by demand, which stay as they are"},
 	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Max: 1, Below: true,
 		Help: "share of the SLO kept back for queueing beyond the batch that runs"},
 	sloOption,

@@ -164,3 +164,16 @@ func TestOptionRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A kind has an option once: of two with one name the second would never be read.
+func TestOptionsHaveNamesOfTheirOwn(t *testing.T) {
+	for _, kind := range planKinds {
+		names, keys := map[string]bool{}, map[string]bool{}
+		for _, o := range kind.options {
+			if names[o.Name] || o.Key != "" && keys[o.Key] {
+				t.Errorf("kind %s has the option %s twice", kind.name, o.Name)
+			}
+			names[o.Name], keys[o.Key] = true, true
+		}
+	}
+}

@@ -51,8 +51,11 @@ func TestOptionsOfOtherMethodsAreRefused(t *testing.T) {
 	} {
 		for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
 			have := "the method pool only"
-			if name == "margin" {
+			switch name {
+			case "margin":
 				have = "the method pool or flow only"
+			case "effort":
+				have = "the method pool or queue only"
 			}
 			err := refused(t, in, Options{Values: map[string]any{name: value}})
 			if err.Path != "--"+name || !strings.Contains(err.Found, "the method gear does not have") || !strings.Contains(err.Expected, have) {
@@ -102,7 +105,7 @@ func TestEveryOptionHasAMethod(t *testing.T) {
 func TestCertifyAndFromOnACascade(t *testing.T) {
 	running := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
 	for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
-		if err := refused(t, in, Options{Certify: true}); err.Path != "--certify" || !strings.Contains(err.Expected, "the method pool only") {
+		if err := refused(t, in, Options{Certify: true}); err.Path != "--certify" || !strings.Contains(err.Expected, "the method pool or queue only") {
 			t.Errorf("certify: %v", err)
 		}
 		in.Running = running

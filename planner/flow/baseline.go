@@ -19,6 +19,8 @@ const (
 	AlgorithmProportional = "proportional" // by execution alone (Clipper++ of PARD, section 5.1)
 	AlgorithmNexus        = "nexus"        // the split of the least fractions of devices (Nexus, section 6.2)
 	AlgorithmInferLine    = "inferline"    // batches grow greedily while the sum fits (InferLine, section 5.2)
+	// AlgorithmShares is of workflows: devices by demand, which keep what they hold.
+	AlgorithmShares = "shares"
 )
 
 // baseline plans with a split deadline.

@@ -19,10 +19,14 @@ var Method = kind.Method{
 
 // plan solves the problem of the documents.
 func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+	algorithm := in.Values.Word("algorithm")
 	if list := formats.ApplicationsOf(in.Workload); len(list) > 0 && len(list[0].Segments) > 0 {
+		if algorithm != AlgorithmPaths && algorithm != AlgorithmShares {
+			return nil, in.Fail("workload", "applications", "segments", "modules: --algorithm "+algorithm+" splits the deadline of a graph", "")
+		}
 		return planWorkflows(ctx, in, run)
 	}
-	if in.Values.Word("algorithm") == "shares" {
+	if algorithm == AlgorithmShares {
 		return nil, in.Fail("workload", "applications", "modules", "segments: --algorithm shares is of workflows", "")
 	}
 	r, err := resolve(in, run)
@@ -36,8 +40,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	run.StaleModels(&in.Documents, used)
 	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
 	s := &search{p: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), improved: run.Incumbent}
-	if name := in.Values.Word("algorithm"); name != AlgorithmPaths {
-		out, err := r.baseline(name)
+	if algorithm != AlgorithmPaths {
+		out, err := r.baseline(algorithm)
 		if err != nil {
 			return nil, err
 		}

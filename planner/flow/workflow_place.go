@@ -58,7 +58,7 @@ func (w *workflowProblem) place(ctx context.Context, b *chosenBatches, devices i
 			}
 		}
 	}
-	if w.in.Values.Word("algorithm") != "shares" {
+	if w.in.Values.Word("algorithm") != AlgorithmShares {
 		w.fill(p, room)
 	}
 	return p, nil

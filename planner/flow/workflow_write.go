@@ -14,7 +14,7 @@ import (
 // outcome is what was found, as the parts of a plan.
 func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, error) {
 	algorithm, policy := w.in.Values.Word("algorithm"), formats.PolicySpec{Name: dynamic.Default}
-	if algorithm == "shares" {
+	if algorithm == AlgorithmShares {
 		policy.Name = "static"
 	}
 	sense, scale := milp.Minimize, 1.0
