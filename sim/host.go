@@ -129,8 +129,5 @@ func (u *batchTable) put(a *policy.Action, pl *policy.Pipeline, hops []policy.Ho
 	b.serial, b.model, b.service, b.pipeline, b.stages = u.serial, a.Model, pl.Service, a.Pipeline, pl.NumStages
 	b.size, b.numHops, b.live = a.Size, a.HopCount, true
 	b.tag = a.Tag
-	own := u.hops[a.Batch*u.stride:][:len(hops)]
-	for i := range hops { // one or two, mostly
-		own[i] = hops[i]
-	}
+	copy(u.hops[a.Batch*u.stride:], hops)
 }

@@ -75,6 +75,19 @@ func WorkflowsOf(t *policy.Tables) *Workflows {
 	return own
 }
 
+// Chosen tells whether anything of a request is chosen as it runs: how often a step
+// runs, which model does it, or where the request goes on. Nil: no.
+func (w *Workflows) Chosen() bool {
+	if w == nil {
+		return false
+	}
+	return slices.ContainsFunc(w.Apps, func(a Workflow) bool {
+		return slices.ContainsFunc(a.Segments, func(g Segment) bool {
+			return len(g.Next) > 1 || slices.ContainsFunc(g.Steps, func(s Step) bool { return s.Counted || s.Items != nil || len(s.Routes) > 0 })
+		})
+	})
+}
+
 // MoveTime is how long a service's output takes from one device to another.
 func (w *Workflows) MoveTime(t *policy.Tables, service, from, to int32) time.Duration {
 	switch {
