@@ -6,10 +6,11 @@ import (
 
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 )
 
 // crosscheck holds the notes' figures.
-func (b *bench) crosscheck(f *published.Family, t *table) error {
+func (b *bench) crosscheck(f *published.Family, t *table.Table) error {
 	key := f.Name + "/crosscheck"
 	list, err := memo(&b.runs, key, 10*perPlan, func() []baseline.Check { return nil }, func(ctx context.Context) ([]baseline.Check, error) {
 		return baseline.CrossCheck(ctx, f, true)
@@ -25,7 +26,7 @@ func (b *bench) crosscheck(f *published.Family, t *table) error {
 		case !c.OK:
 			within = "NO"
 		}
-		t.add(f.Name, c.What, c.Notes, c.Ours, c.Difference, c.Tolerance, within)
+		t.Add(f.Name, c.What, c.Notes, c.Ours, c.Difference, c.Tolerance, within)
 	}
 	return nil
 }

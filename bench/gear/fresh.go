@@ -8,6 +8,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 	"inferplan/formats/report"
 	"inferplan/planner/gear"
 )
@@ -36,7 +37,7 @@ type fresher struct {
 }
 
 // fresh tries every gear of a plan again, with other arrivals and ten times as long.
-func (b *bench) fresh(f *published.Family, t *table) error {
+func (b *bench) fresh(f *published.Family, t *table.Table) error {
 	for _, d := range devicesOf(f) {
 		v, err := memo(&b.runs, fmt.Sprintf("%s/fresh/%d/%d", f.Name, d, b.trials), perPlan*float64(1+b.trials), func() *fresher { return &fresher{} }, func(ctx context.Context) (*fresher, error) {
 			p, err := baseline.Problem(f, d, ranges, f.SLO)
@@ -76,7 +77,7 @@ func (b *bench) fresh(f *published.Family, t *table) error {
 			continue
 		}
 		if !v.OK {
-			t.add(f.Name, d, "no plan", "", "", "", "", "")
+			t.Add(f.Name, d, "no plan", "", "", "", "", "")
 			continue
 		}
 		all, late, most, worst := 0, 0, 0, 0.0
@@ -84,7 +85,7 @@ func (b *bench) fresh(f *published.Family, t *table) error {
 			all, late, most, worst = all+v.Failed[r], late+v.Late[r], max(most, v.Failed[r]), max(worst, v.Worst[r])
 		}
 		trials := v.Gears * b.trials
-		t.add(f.Name, d, digits(v.Accuracy), v.Gears, fmt.Sprintf("%d of %d", all, trials), fmt.Sprintf("%d of %d", most, b.trials), late, fmt.Sprintf("%.2f", worst))
+		t.Add(f.Name, d, digits(v.Accuracy), v.Gears, fmt.Sprintf("%d of %d", all, trials), fmt.Sprintf("%d of %d", most, b.trials), late, fmt.Sprintf("%.2f", worst))
 		low, high := report.Wilson(int64(all), int64(trials), .95)
 		b.figure(figures.Figure{Claim: fmt.Sprintf("fresh trials that gears of the plan of %s on %d devices fail", f.Name, d), Source: trialsSource, Asked: "at most 1",
 			Measured: 100 * float64(all) / float64(trials), Interval: &[2]float64{100 * low, 100 * high}, Unit: "%", Holds: figures.If(100*all <= trials),

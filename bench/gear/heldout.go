@@ -8,6 +8,7 @@ import (
 
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 	"inferplan/planner/gear"
 )
 
@@ -32,7 +33,7 @@ func (v *drawnPlan) alike() bool {
 // heldout makes plans on draws of a family's samples, synthetic ones from their
 // generator, real ones split 60 to 40, and holds the planned accuracy against the samples
 // that were not planned on.
-func (b *bench) heldout(f *published.Family, t *table) error {
+func (b *bench) heldout(f *published.Family, t *table.Table) error {
 	var list []*drawnPlan
 	for draw := range b.draws {
 		g, err := f.Draw(b.data, uint64(draw))
@@ -80,7 +81,7 @@ func (b *bench) heldout(f *published.Family, t *table) error {
 		}
 	}
 	one := list[0]
-	t.add(f.Name, len(list), fmt.Sprintf("%d, %d", one.Samples, one.SamplesOut), fmt.Sprintf("%.2f", 100*less), fmt.Sprintf("%d (%.1f %%)", within, 100*float64(within)/float64(len(list))),
+	t.Add(f.Name, len(list), fmt.Sprintf("%d, %d", one.Samples, one.SamplesOut), fmt.Sprintf("%.2f", 100*less), fmt.Sprintf("%d (%.1f %%)", within, 100*float64(within)/float64(len(list))),
 		fmt.Sprintf("%d (%.1f %%)", alike, 100*float64(alike)/float64(len(list))), above)
 	return nil
 }

@@ -17,12 +17,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/olekukonko/tablewriter"
-	"github.com/olekukonko/tablewriter/renderer"
-	"github.com/olekukonko/tablewriter/tw"
-
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 )
 
 // bench is what the tables are made from.
@@ -51,30 +48,11 @@ type output struct {
 	dir string    // results, CSV, SVG
 }
 
-// table is a table in the making.
-type table struct {
-	columns []string
-	rows    [][]string
-	notes   []string
-}
-
-func (t *table) add(cells ...any) {
-	row := make([]string, len(cells))
-	for i, c := range cells {
-		row[i] = fmt.Sprint(c)
-	}
-	t.rows = append(t.rows, row)
-}
-
-func (t *table) note(format string, args ...any) {
-	t.notes = append(t.notes, fmt.Sprintf(format, args...))
-}
-
 // makers are the tables in order; each is made family by family.
 var makers = []struct {
 	name, title string
 	columns     []string
-	make        func(*bench, *published.Family, *table) error
+	make        func(*bench, *published.Family, *table.Table) error
 	timed       bool // it takes CPU time of this process: nothing runs beside
 }{
 	{"crosscheck", "The notes' figures beside ours", []string{"workload", "figure", "notes", "ours", "difference", "tolerance", "within"}, (*bench).crosscheck, false},
@@ -171,7 +149,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	for _, m := range makers {
 		if slices.Contains(wanted, m.name) {
 			for _, fam := range b.families {
-				if err := m.make(b, fam, &table{}); err != nil {
+				if err := m.make(b, fam, &table.Table{}); err != nil {
 					return fmt.Errorf("table %s, %s: %w", m.name, fam.Name, err)
 				}
 			}
@@ -196,7 +174,7 @@ func (b *bench) make(wanted []string) error {
 			continue
 		}
 		t, failed := b.together(m.make, m.timed)
-		t.columns = m.columns
+		t.Columns = m.columns
 		if failed != nil {
 			failed = fmt.Errorf("table %s, %w", m.name, failed)
 		}
@@ -210,8 +188,8 @@ func (b *bench) make(wanted []string) error {
 
 // together makes a table: its families at the same time, or one after the other
 // where CPU time is taken. A family that fails keeps the rows that it has.
-func (b *bench) together(fill func(*bench, *published.Family, *table) error, timed bool) (*table, error) {
-	parts, errs := make([]table, len(b.families)), make([]error, len(b.families))
+func (b *bench) together(fill func(*bench, *published.Family, *table.Table) error, timed bool) (*table.Table, error) {
+	parts, errs := make([]table.Table, len(b.families)), make([]error, len(b.families))
 	var wg sync.WaitGroup
 	for i, fam := range b.families {
 		wg.Go(func() {
@@ -224,33 +202,23 @@ func (b *bench) together(fill func(*bench, *published.Family, *table) error, tim
 		}
 	}
 	wg.Wait()
-	all := &table{}
+	all := &table.Table{}
 	for i := range parts {
-		all.rows, all.notes = append(all.rows, parts[i].rows...), append(all.notes, parts[i].notes...)
+		all.Rows, all.Notes = append(all.Rows, parts[i].Rows...), append(all.Notes, parts[i].Notes...)
 	}
 	return all, errors.Join(errs...)
 }
 
 // print writes a table as Markdown, and as CSV beside.
-func (o *output) print(name, title string, t *table) error {
-	if len(t.rows) == 0 {
+func (o *output) print(name, title string, t *table.Table) error {
+	if len(t.Rows) == 0 {
 		return nil
 	}
 	fmt.Fprintf(o.out, "\n**%s** (`-tables %s`)\n\n", title, name)
-	w := tablewriter.NewTable(o.out, tablewriter.WithRenderer(renderer.NewMarkdown()),
-		tablewriter.WithHeaderAutoFormat(tw.Off), tablewriter.WithHeaderAutoWrap(tw.WrapNone), tablewriter.WithRowAutoWrap(tw.WrapNone),
-		tablewriter.WithHeaderAlignment(tw.AlignLeft), tablewriter.WithRowAlignment(tw.AlignLeft))
-	w.Header(t.columns)
-	if err := w.Bulk(t.rows); err != nil {
-		return fmt.Errorf("laying out table %s: %w", name, err)
+	if err := t.Markdown(o.out); err != nil {
+		return fmt.Errorf("table %s: %w", name, err)
 	}
-	if err := w.Render(); err != nil {
-		return fmt.Errorf("printing table %s: %w", name, err)
-	}
-	for _, line := range t.notes {
-		fmt.Fprintf(o.out, "\n%s\n", line)
-	}
-	return o.csv(name, t.columns, t.rows)
+	return o.csv(name, t.Columns, t.Rows)
 }
 
 // csv writes rows into a file of the output folder, whole or not at all.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 )
 
 func data(t *testing.T) string {
@@ -134,15 +135,15 @@ func TestFamiliesTogether(t *testing.T) {
 	for _, timed := range []bool{false, true} {
 		b := &bench{runs: runs{jobs: 2}, families: []*published.Family{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
 		lastEnded := make(chan struct{})
-		got, err := b.together(func(_ *bench, f *published.Family, t *table) error {
+		got, err := b.together(func(_ *bench, f *published.Family, t *table.Table) error {
 			switch {
 			case f.Name == "a" && !timed:
 				<-lastEnded
 			case f.Name == "c":
 				defer close(lastEnded)
 			}
-			t.add(f.Name)
-			t.note("of %s", f.Name)
+			t.Add(f.Name)
+			t.Note("of %s", f.Name)
 			if f.Name == "b" {
 				return errors.New("no data")
 			}
@@ -151,7 +152,7 @@ func TestFamiliesTogether(t *testing.T) {
 		if err == nil || err.Error() != "b: no data" {
 			t.Errorf("timed %v: %v", timed, err)
 		}
-		if rows := fmt.Sprint(got.rows, got.notes); rows != "[[a] [b] [c]] [of a of b of c]" {
+		if rows := fmt.Sprint(got.Rows, got.Notes); rows != "[[a] [b] [c]] [of a of b of c]" {
 			t.Errorf("timed %v: %s", timed, rows)
 		}
 	}
@@ -162,7 +163,7 @@ func TestFamiliesTogether(t *testing.T) {
 func TestGoalsTable(t *testing.T) {
 	f := &published.Family{Name: "imdb3"}
 	b := &bench{runs: runs{store: &store{values: map[string]json.RawMessage{}}, counting: map[string]bool{}, progress: &progress{}}}
-	if err := b.goals(f, &table{}); err != nil {
+	if err := b.goals(f, &table.Table{}); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.counting) != 3*8 {
@@ -178,16 +179,16 @@ func TestGoalsTable(t *testing.T) {
 		}
 	}
 	b.counting = nil
-	got := &table{}
+	got := &table.Table{}
 	if err := b.goals(f, got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.rows) != 3*8 {
-		t.Fatalf("%d rows, expected 24", len(got.rows))
+	if len(got.Rows) != 3*8 {
+		t.Fatalf("%d rows, expected 24", len(got.Rows))
 	}
 	for i, want := range []string{"imdb3 2 accuracy ranges 0.8123 0.8234 1.110 0.20 0", "imdb3 2 accuracy requests 0.8123 0.8234 1.110 0.20 0",
 		"imdb3 2 latency for 0.78 ranges no plan   0.30 ", "imdb3 2 devices for 0.78 ranges 0.8123 0.8234  0.20 0"} {
-		if row := strings.Join(got.rows[i], " "); row != want {
+		if row := strings.Join(got.Rows[i], " "); row != want {
 			t.Errorf("row %d: %q, expected %q", i, row, want)
 		}
 	}

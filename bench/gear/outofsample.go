@@ -6,6 +6,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 )
@@ -13,7 +14,7 @@ import (
 // outOfSample are the devices that each method needs for an accuracy on the samples that
 // plans are made on, and on others. Baselines choose by the samples that they are judged
 // on. Synthetic samples are two draws of the generator, real ones are split 60 to 40.
-func (b *bench) outOfSample(f *published.Family, t *table) error {
+func (b *bench) outOfSample(f *published.Family, t *table.Table) error {
 	drawn, err := f.Draw(b.data, 0)
 	if err != nil {
 		return err
@@ -36,7 +37,7 @@ func (b *bench) outOfSample(f *published.Family, t *table) error {
 
 // equalAccuracy are rows for the accuracies of a study, of plans on some samples and
 // baselines on those that count.
-func (b *bench) equalAccuracy(f, drawn, judged *published.Family, through func(func(place) (*plan, error)) func(place) (*plan, error), t *table, samples string) error {
+func (b *bench) equalAccuracy(f, drawn, judged *published.Family, through func(func(place) (*plan, error)) func(place) (*plan, error), t *table.Table, samples string) error {
 	s, on := studies[f.Name], []stream{even}
 	need := make([][]int, 3)
 	for i, at := range []reached{
@@ -62,7 +63,7 @@ func (b *bench) equalAccuracy(f, drawn, judged *published.Family, through func(f
 		if len(e.Models) > 0 {
 			cocktail = fmt.Sprintf("%.2f", e.Mean)
 		}
-		t.add(f.Name, target, samples, count(need[0][k], s.most), count(need[1][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail,
+		t.Add(f.Name, target, samples, count(need[0][k], s.most), count(need[1][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail,
 			times(need[0][k], need[2][k], single[k]), times(need[1][k], need[2][k], single[k]))
 		if fewer := fewerThan(need[0][k], need[2][k], single[k]); b.counting == nil && fewer > 0 {
 			b.figure(figures.Figure{Claim: fmt.Sprintf("devices of %s at accuracy %g on samples %s: times fewer than the better of MS+ and DynBa", f.Name, target, samples), Source: "CascadeServe (arXiv:2406.14424), figure 7",

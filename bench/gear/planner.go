@@ -9,6 +9,7 @@ import (
 
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
 	"inferplan/policy"
@@ -57,7 +58,7 @@ type compared struct {
 
 // quality is figure 10: our plans against every plan, and against the best of
 // random ones that take twice our time.
-func (b *bench) quality(f *published.Family, t *table) error {
+func (b *bench) quality(f *published.Family, t *table.Table) error {
 	c := smalls[f.Name]
 	fam := f.Only(c.models...)
 	fam.Grid = smallGrid
@@ -100,7 +101,7 @@ func (b *bench) quality(f *published.Family, t *table) error {
 			row[2] = "none"
 		}
 		if !v.OK {
-			t.add(append(row, "none", "", "", "", "", "", "", "", "")...)
+			t.Add(append(row, "none", "", "", "", "", "", "", "", "")...)
 			continue
 		}
 		mean, half := interval(v.Random)
@@ -108,12 +109,12 @@ func (b *bench) quality(f *published.Family, t *table) error {
 		if v.Feasible < len(v.Random) {
 			drawn = fmt.Sprintf("none in %d of %d", len(v.Random)-v.Feasible, len(v.Random))
 		}
-		t.add(append(row, digits(v.Ours.Accuracy), fmt.Sprintf("%.1f", ms(v.Ours.P95)), fmt.Sprintf("%.3f", v.CPU),
+		t.Add(append(row, digits(v.Ours.Accuracy), fmt.Sprintf("%.1f", ms(v.Ours.P95)), fmt.Sprintf("%.3f", v.CPU),
 			digits(v.Overall.Accuracy), fmt.Sprintf("%.1f", ms(v.Overall.P95)), fmt.Sprintf("%.3f", v.Longer), drawn, v.Drawn/len(v.Random),
 			fmt.Sprintf("%.2f, %.2f", 100*(best-v.Ours.Accuracy), 100*(best-v.Overall.Accuracy)))...)
 	}
 	if b.counting == nil {
-		t.note("%s: %d cascades in %d ranges are %d plans, %v of CPU.", f.Name, len(space.Cascades), c.ranges, all.Plans, seconds(all.CPU))
+		t.Note("%s: %d cascades in %d ranges are %d plans, %v of CPU.", f.Name, len(space.Cascades), c.ranges, all.Plans, seconds(all.CPU))
 	}
 	return nil
 }
@@ -161,7 +162,7 @@ type timed struct {
 }
 
 // planningTime is figure 11, on four devices, over plans with different seeds.
-func (b *bench) planningTime(f *published.Family, t *table) error {
+func (b *bench) planningTime(f *published.Family, t *table.Table) error {
 	for _, n := range []int{5, 10, 20, 40, 80} {
 		var cpu, accuracy []float64
 		simulations := 0
@@ -185,7 +186,7 @@ func (b *bench) planningTime(f *published.Family, t *table) error {
 		}
 		mean, half := interval(cpu)
 		planned, _ := interval(accuracy)
-		t.add(f.Name, n, fmt.Sprintf("%.2f ± %.2f", mean, half), simulations/b.seeds, digits(planned))
+		t.Add(f.Name, n, fmt.Sprintf("%.2f ± %.2f", mean, half), simulations/b.seeds, digits(planned))
 	}
 	return nil
 }
@@ -216,7 +217,7 @@ type reachedGoal struct {
 
 // goals is the planning time of every goal, each with the SLO in every range and
 // over all requests.
-func (b *bench) goals(f *published.Family, t *table) error {
+func (b *bench) goals(f *published.Family, t *table.Table) error {
 	for _, c := range goalCases[f.Name] {
 		type goal struct {
 			name, over string
@@ -264,11 +265,11 @@ func (b *bench) goals(f *published.Family, t *table) error {
 			cpu := fmt.Sprintf("%.2f", v.CPU[len(v.CPU)/2])
 			switch {
 			case !v.OK:
-				t.add(f.Name, c.devices, g.name, g.over, "no plan", "", "", cpu, "")
+				t.Add(f.Name, c.devices, g.name, g.over, "no plan", "", "", cpu, "")
 			case g.name == "accuracy":
-				t.add(f.Name, c.devices, g.name, g.over, digits(v.Value), digits(v.Bound), fmt.Sprintf("%.3f", 100*v.Gap), cpu, v.Simulations)
+				t.Add(f.Name, c.devices, g.name, g.over, digits(v.Value), digits(v.Bound), fmt.Sprintf("%.3f", 100*v.Gap), cpu, v.Simulations)
 			default:
-				t.add(f.Name, c.devices, g.name, g.over, fmt.Sprintf("%.4g", v.Value), fmt.Sprintf("%.4g", v.Bound), "", cpu, v.Simulations)
+				t.Add(f.Name, c.devices, g.name, g.over, fmt.Sprintf("%.4g", v.Value), fmt.Sprintf("%.4g", v.Bound), "", cpu, v.Simulations)
 			}
 		}
 	}
@@ -276,7 +277,7 @@ func (b *bench) goals(f *published.Family, t *table) error {
 }
 
 // ablations is figure 12: what each part is worth.
-func (b *bench) ablations(f *published.Family, t *table) error {
+func (b *bench) ablations(f *published.Family, t *table.Table) error {
 	devices := []int{2, 4, 6}
 	if f.Name == "bert5" {
 		devices = []int{1, 2, 3, 4}
@@ -289,7 +290,7 @@ func (b *bench) ablations(f *published.Family, t *table) error {
 				return err
 			}
 			sum := summarise(runs[1:])
-			t.add(f.Name, d, without, digits(runs[0].Accuracy), whole(ms(runs[0].P95)), plusMinus(sum.accuracy, sum.half), fmt.Sprintf("%.0f (%.0f)", sum.p95, ms(sum.worst)))
+			t.Add(f.Name, d, without, digits(runs[0].Accuracy), whole(ms(runs[0].P95)), plusMinus(sum.accuracy, sum.half), fmt.Sprintf("%.0f (%.0f)", sum.p95, ms(sum.worst)))
 			return nil
 		}
 		problem := func() (*gear.Problem, error) { return b.measured(p) }
@@ -321,7 +322,7 @@ func (b *bench) ablations(f *published.Family, t *table) error {
 			{"gears (one, planned for the peak)", one}, {"cascades", alone}, {"the exact planner (Algorithm 1 repaired)", em},
 		} {
 			if !v.OK {
-				t.add(f.Name, d, v.without, "no plan", "", "", "")
+				t.Add(f.Name, d, v.without, "no plan", "", "", "")
 				continue
 			}
 			if err := row(v.without, v.system); err != nil {

@@ -7,6 +7,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 )
 
 // crossings are what plans are held against one cascade for all rates on: numbers of
@@ -21,7 +22,7 @@ var crossings = map[string]struct {
 }
 
 // switching holds plans against the best single cascade of the very trace.
-func (b *bench) switching(f *published.Family, t *table) error {
+func (b *bench) switching(f *published.Family, t *table.Table) error {
 	c := crossings[f.Name]
 	list := []*published.Family{f}
 	for _, s := range published.Stretches {
@@ -56,7 +57,7 @@ func (b *bench) switching(f *published.Family, t *table) error {
 
 // crossing is a row: how far the planner's accuracy is above that of one cascade, NaN
 // where there is none to compare.
-func (b *bench) crossing(p place, t *table, cells ...any) (float64, error) {
+func (b *bench) crossing(p place, t *table.Table, cells ...any) (float64, error) {
 	row, shown := append(cells, p.devices), []float64{math.NaN(), math.NaN()}
 	for i, make := range []func(place) (*plan, error){b.ours, b.overall} {
 		v, err := make(p)
@@ -79,10 +80,10 @@ func (b *bench) crossing(p place, t *table, cells ...any) (float64, error) {
 		return 0, err
 	}
 	if one == nil {
-		t.add(append(row, "none in time", "", "", "")...)
+		t.Add(append(row, "none in time", "", "", "")...)
 		return math.NaN(), nil
 	}
 	above := func(accuracy float64) string { return fmt.Sprintf("%.2f", 100*(accuracy-one.Run.Accuracy)) }
-	t.add(append(row, digits(one.Run.Accuracy), whole(ms(one.Run.P95)), above(shown[0]), above(shown[1]))...)
+	t.Add(append(row, digits(one.Run.Accuracy), whole(ms(one.Run.P95)), above(shown[0]), above(shown[1]))...)
 	return shown[0] - one.Run.Accuracy, nil
 }

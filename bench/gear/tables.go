@@ -9,6 +9,7 @@ import (
 
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 	"inferplan/formats/arrivals"
 )
 
@@ -30,7 +31,7 @@ var studies = map[string]study{
 func reaches(accuracy, target float64) bool { return accuracy >= target-5e-5 }
 
 // methods is the table of the cross-check's section 6.
-func (b *bench) methods(f *published.Family, t *table) error {
+func (b *bench) methods(f *published.Family, t *table.Table) error {
 	for _, d := range studies[f.Name].devices {
 		p := place{f, d, f.SLO}
 		row := func(method string, s *system, planned string, bound string) error {
@@ -39,7 +40,7 @@ func (b *bench) methods(f *published.Family, t *table) error {
 				return err
 			}
 			sum := summarise(runs[1:])
-			t.add(f.Name, method, d, digits(runs[0].Accuracy), whole(ms(runs[0].P95)), plusMinus(sum.accuracy, sum.half),
+			t.Add(f.Name, method, d, digits(runs[0].Accuracy), whole(ms(runs[0].P95)), plusMinus(sum.accuracy, sum.half),
 				fmt.Sprintf("%.0f (%.0f)", sum.p95, ms(sum.worst)), planned, bound)
 			return nil
 		}
@@ -180,7 +181,7 @@ func scan(targets []float64, most int, at reached) ([]int, error) {
 
 // gpus are the devices that each method needs, with even arrivals and with every
 // Poisson stream in time.
-func (b *bench) gpus(f *published.Family, t *table) error {
+func (b *bench) gpus(f *published.Family, t *table.Table) error {
 	s := studies[f.Name]
 	for _, on := range [][]stream{{even}, b.poisson()} {
 		name := "even"
@@ -218,14 +219,14 @@ func (b *bench) gpus(f *published.Family, t *table) error {
 					row = append(row, count(need[i][k], s.most))
 				}
 			}
-			t.add(append(row, times(need[0][k], need[4][k], need[5][k]), times(need[1][k], need[4][k], need[5][k]))...)
+			t.Add(append(row, times(need[0][k], need[4][k], need[5][k]), times(need[1][k], need[4][k], need[5][k]))...)
 		}
 	}
 	return nil
 }
 
 // gpuMap is figure 7.
-func (b *bench) gpuMap(f *published.Family, t *table) error {
+func (b *bench) gpuMap(f *published.Family, t *table.Table) error {
 	s := studies[f.Name]
 	on := []stream{even}
 	for _, share := range []float64{.25, .5, 1, 2} {
@@ -242,7 +243,7 @@ func (b *bench) gpuMap(f *published.Family, t *table) error {
 			return err
 		}
 		for k, target := range s.targets {
-			t.add(f.Name, slo, target, count(need[0][k], s.most), count(need[1][k], s.most), count(need[2][k], s.most), times(need[0][k], need[1][k], need[2][k]))
+			t.Add(f.Name, slo, target, count(need[0][k], s.most), count(need[1][k], s.most), count(need[2][k], s.most), times(need[0][k], need[1][k], need[2][k]))
 		}
 	}
 	return nil
@@ -298,7 +299,7 @@ func (b *runs) ensemble(f *published.Family, target float64, members int, window
 }
 
 // cocktail compares with an autoscaler that knows the rates to come.
-func (b *bench) cocktail(f *published.Family, t *table) error {
+func (b *bench) cocktail(f *published.Family, t *table.Table) error {
 	s := studies[f.Name]
 	ours, err := scan(s.targets, s.most, b.reachedPlan(f, f.SLO, []stream{even}, b.ours))
 	if err != nil {
@@ -311,10 +312,10 @@ func (b *bench) cocktail(f *published.Family, t *table) error {
 				return err
 			}
 			if len(e.Models) == 0 {
-				t.add(f.Name, target, members, "none in time", "", count(ours[k], s.most), "", "", "")
+				t.Add(f.Name, target, members, "none in time", "", count(ours[k], s.most), "", "", "")
 				continue
 			}
-			t.add(f.Name, target, members, strings.Join(e.Models, ", "), fmt.Sprintf("%.2f", e.Mean), count(ours[k], s.most), e.Period, e.Utilisation, whole(ms(e.P95)))
+			t.Add(f.Name, target, members, strings.Join(e.Models, ", "), fmt.Sprintf("%.2f", e.Mean), count(ours[k], s.most), e.Period, e.Utilisation, whole(ms(e.P95)))
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
+	"inferplan/bench/table"
 	"inferplan/planner/gear"
 )
 
@@ -46,13 +47,13 @@ type line struct {
 }
 
 // spike is figure 8: the SLO is on latency.
-func (b *bench) spike(f *published.Family, t *table) error {
+func (b *bench) spike(f *published.Family, t *table.Table) error {
 	return b.scene("spike", f, t, spikes[f.Name], b.ours)
 }
 
 // accuracySLO is figure 9: every plan has the least latency at which its
 // weighted accuracy is reached.
-func (b *bench) accuracySLO(f *published.Family, t *table) error {
+func (b *bench) accuracySLO(f *published.Family, t *table.Table) error {
 	s := accuracySLOs[f.Name]
 	return b.scene("accuracy-slo", f, t, s, func(p place) (*plan, error) {
 		return b.planned(p, fmt.Sprintf("planner for accuracy %g", s.accuracySLO), gear.Options{}, func() (*gear.Problem, error) {
@@ -66,7 +67,7 @@ func (b *bench) accuracySLO(f *published.Family, t *table) error {
 	})
 }
 
-func (b *bench) scene(name string, f *published.Family, t *table, s scene, ours func(place) (*plan, error)) error {
+func (b *bench) scene(name string, f *published.Family, t *table.Table, s scene, ours func(place) (*plan, error)) error {
 	var lines []line
 	add := func(name string, devices int, sys *system) error {
 		r, err := b.show(sys, even, s.windows)
@@ -82,7 +83,7 @@ func (b *bench) scene(name string, f *published.Family, t *table, s scene, ours 
 			return err
 		}
 		if !v.OK {
-			t.note("%s: no plan on %d devices.", f.Name, d)
+			t.Note("%s: no plan on %d devices.", f.Name, d)
 			continue
 		}
 		if err := add("planner", d, v.system); err != nil {
@@ -120,7 +121,7 @@ func (b *bench) scene(name string, f *published.Family, t *table, s scene, ours 
 		return nil
 	}
 	for i := range lines {
-		t.add(lines[i].row(f, s)...)
+		t.Add(lines[i].row(f, s)...)
 	}
 	file := fmt.Sprintf("timeline-%s-%s", name, f.Name)
 	if err := b.csv(file, []string{"from_s", "system", "devices", "rps", "accuracy", "accuracy_of_gears", "p95_ms"}, timelineRows(lines, s.windows)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"inferplan/bench/table"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
 	"inferplan/policy/vqueue/queuetest"
@@ -75,10 +76,10 @@ func lateIn(p *vqueue.Problem, s *vqueue.State, rng *rand.Rand) (late, whole flo
 	return late, whole
 }
 
-func (b *bench) chance(t *table) error {
-	t.columns = []string{"groups x queues, load"}
+func (b *bench) chance(t *table.Table) error {
+	t.Columns = []string{"groups x queues, load"}
 	for _, o := range plans {
-		t.columns = append(t.columns, o.name)
+		t.Columns = append(t.Columns, o.name)
 	}
 	for _, c := range []fleetCase{{100, 8, 8, 0.6, 0, true}, {100, 8, 8, 0.9, 0, false}, {500, 50, 16, 0.6, 0, false}, {500, 50, 16, 0.9, 0, false}} {
 		if b.small && !c.small {
@@ -97,8 +98,8 @@ func (b *bench) chance(t *table) error {
 				best = r.Mean
 			}
 		}
-		t.add(row...)
+		t.Add(row...)
 	}
-	t.note("A group's work varies by %.2f/sqrt(requests), a queue's throughput by 8 %%. Members of a group end evenly over its work; the last figure counts groups that end late as a whole, as the chance constraints do. Searches of 10 million positions.", variation)
+	t.Note("A group's work varies by %.2f/sqrt(requests), a queue's throughput by 8 %%. Members of a group end evenly over its work; the last figure counts groups that end late as a whole, as the chance constraints do. Searches of 10 million positions.", variation)
 	return nil
 }

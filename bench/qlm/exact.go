@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"inferplan/bench/table"
 	"inferplan/formats/seeded"
 	"inferplan/planner/queue"
 	"inferplan/policy/vqueue"
@@ -123,8 +124,8 @@ func (b *bench) solve(c program) (out solved, err error) {
 // sameValue is the relative difference up to which two objectives are the same.
 const sameValue = 1e-4
 
-func (b *bench) exact(t *table) error {
-	t.columns = []string{"program", "variables / rows", "status", "CPU s", "value", "bound", "search", "its CPU s", "search: above the optimum, %"}
+func (b *bench) exact(t *table.Table) error {
+	t.Columns = []string{"program", "variables / rows", "status", "CPU s", "value", "bound", "search", "its CPU s", "search: above the optimum, %"}
 	for _, c := range programs {
 		if b.small && !c.small {
 			continue
@@ -134,7 +135,7 @@ func (b *bench) exact(t *table) error {
 			return err
 		}
 		above := 100 * (r.Searched - r.Value) / math.Abs(r.Value)
-		t.add(c, fmt.Sprintf("%d / %d", r.Vars, r.Rows), r.Status, fmt.Sprintf("%.1f", r.Seconds), fmt.Sprintf("%.2f", r.Value), fmt.Sprintf("%.2f", r.Bound),
+		t.Add(c, fmt.Sprintf("%d / %d", r.Vars, r.Rows), r.Status, fmt.Sprintf("%.1f", r.Seconds), fmt.Sprintf("%.2f", r.Value), fmt.Sprintf("%.2f", r.Bound),
 			fmt.Sprintf("%.2f", r.Searched), fmt.Sprintf("%.2f", r.SearchSeconds), fmt.Sprintf("%.3f", above))
 		optimal := 0.0
 		if r.Status == milp.Optimal {
@@ -147,6 +148,6 @@ func (b *bench) exact(t *table) error {
 			b.atMost(fmt.Sprintf("%s: search above the proven optimum", c), "QLM, section 7", 100*sameValue, "%", above)
 		}
 	}
-	t.note("Queues hold at most an even share of the groups and three more. The search does not know scenarios: it plans at the means there. With z, values are under the exact chance constraint, the bound is the tangent program's.")
+	t.Note("Queues hold at most an even share of the groups and three more. The search does not know scenarios: it plans at the means there. With z, values are under the exact chance constraint, the bound is the tangent program's.")
 	return nil
 }

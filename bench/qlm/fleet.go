@@ -6,6 +6,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/qlm/fleet"
+	"inferplan/bench/table"
 )
 
 // slice is rows of the trace.
@@ -88,12 +89,12 @@ func (b *bench) traces() (*fleet.Data, error) {
 }
 
 // fleets holds the policies against each other on four A100s.
-func (b *bench) fleets(t *table) error {
+func (b *bench) fleets(t *table.Table) error {
 	d, err := b.traces()
 	if err != nil {
 		return err
 	}
-	t.columns = []string{"workload, rows", "rps (load by calibration, by these rows)", "policy", "in time %", "30 s", "120 s", "300 s", "requests/s to the last answer", "swaps per 100", "evictions per 100"}
+	t.Columns = []string{"workload, rows", "rps (load by calibration, by these rows)", "policy", "in time %", "30 s", "120 s", "300 s", "requests/s to the last answer", "swaps per 100", "evictions per 100"}
 	for _, s := range []slice{tuned, untouched} {
 		for i := range fleet.Workloads {
 			w := &fleet.Workloads[i]
@@ -106,14 +107,14 @@ func (b *bench) fleets(t *table) error {
 					}
 					got[p.Name] = x
 					mean, half := x.mean()
-					t.add(fmt.Sprintf("%s, %d-%d", w.Name, s.from, s.to-1), fmt.Sprintf("%.2f (%.1f, %.2f)", rates[w.Name][at], loads[at], x.load), p.Name, fmt.Sprintf("%.2f ± %.2f", mean, half),
+					t.Add(fmt.Sprintf("%s, %d-%d", w.Name, s.from, s.to-1), fmt.Sprintf("%.2f (%.1f, %.2f)", rates[w.Name][at], loads[at], x.load), p.Name, fmt.Sprintf("%.2f ± %.2f", mean, half),
 						fmt.Sprintf("%.1f", x.class[0]), fmt.Sprintf("%.1f", x.class[1]), fmt.Sprintf("%.1f", x.class[2]), fmt.Sprintf("%.2f", x.throughput), fmt.Sprintf("%.1f", x.swaps), fmt.Sprintf("%.1f", x.evicted))
 				}
 				b.fleetFigures(w.Name, s, at, got)
 			}
 		}
 	}
-	t.note("Four A100s, Azure's conversations of 2023 with their lengths and compressed arrivals, seeds 1 to %d; intervals are 95 %% by Student's t. Answers within 30, 120 and 300 s (shares .2, .4, .4).", seeds)
+	t.Note("Four A100s, Azure's conversations of 2023 with their lengths and compressed arrivals, seeds 1 to %d; intervals are 95 %% by Student's t. Answers within 30, 120 and 300 s (shares .2, .4, .4).", seeds)
 	return nil
 }
 
@@ -148,12 +149,12 @@ func (b *bench) throughput(name string, s slice, at int, qlm, other *pooled) {
 
 // ceiling tells how much more throughput than SHEPHERD-like any policy could have at
 // the lowest load, where arrivals end the run.
-func (b *bench) ceiling(t *table) error {
+func (b *bench) ceiling(t *table.Table) error {
 	d, err := b.traces()
 	if err != nil {
 		return err
 	}
-	t.columns = []string{"rows", "SHEPHERD-like, requests/s", "most that any policy could have above it, %"}
+	t.Columns = []string{"rows", "SHEPHERD-like, requests/s", "most that any policy could have above it, %"}
 	for _, s := range []slice{tuned, untouched} {
 		rate := rates["W_A"][0]
 		other, err := b.measure(d, fleet.Case{Workload: &fleet.Workloads[0], Policy: fleet.Named("SHEPHERD-like"), RPS: rate, From: s.from, To: s.to, Instances: 4}, seeds)
@@ -161,12 +162,12 @@ func (b *bench) ceiling(t *table) error {
 			return err
 		}
 		most := 100 * (rate/other.throughput - 1)
-		t.add(fmt.Sprintf("%d-%d", s.from, s.to-1), fmt.Sprintf("%.2f", other.throughput), fmt.Sprintf("%.1f", most))
+		t.Add(fmt.Sprintf("%d-%d", s.from, s.to-1), fmt.Sprintf("%.2f", other.throughput), fmt.Sprintf("%.1f", most))
 		b.figures = append(b.figures, figures.Figure{
 			Claim:  fmt.Sprintf("W_A, %.2f rps on 4 A100, rows %d-%d: the most throughput above SHEPHERD-like that any policy could have", rate, s.from, s.to-1),
 			Source: "requests come at this rate, and no policy answers before the last one came", Measured: most, Unit: "%", Command: b.command,
 		})
 	}
-	t.note("W_A at 6.12 requests a second on four A100s, five seeds: throughput is requests by the time to the last answer, and cannot be above the rate of arrivals.")
+	t.Note("W_A at 6.12 requests a second on four A100s, five seeds: throughput is requests by the time to the last answer, and cannot be above the rate of arrivals.")
 	return nil
 }

@@ -7,16 +7,17 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/qlm/instance"
+	"inferplan/bench/table"
 )
 
 // instances holds the model of an instance against runs of real servers.
-func (b *bench) instances(t *table) error {
+func (b *bench) instances(t *table.Table) error {
 	runs, err := instance.Bundled(b.data)
 	if err != nil {
 		return err
 	}
 	small, big := runs[0], runs[1]
-	t.columns = []string{"constants", "run", "per iteration", "per sequence", "mean real/model s", "mean", "p99", "R2", "MAPE", "TPOT", "TPOT p99", "TTFT", "R2 queued", "makespan", "preempted"}
+	t.Columns = []string{"constants", "run", "per iteration", "per sequence", "mean real/model s", "mean", "p99", "R2", "MAPE", "TPOT", "TPOT p99", "TTFT", "R2 queued", "makespan", "preempted"}
 	for _, c := range []struct {
 		name      string
 		fit       func(...*instance.Run) (instance.CPU, error)
@@ -40,7 +41,7 @@ func (b *bench) instances(t *table) error {
 			if err != nil {
 				return err
 			}
-			t.add(
+			t.Add(
 				c.name, r.Name, fmt.Sprint(cpu.Iteration), fmt.Sprint(cpu.Sequence), fmt.Sprintf("%.2f / %.2f", x.E2E.Real, x.E2E.Model), percent(x.E2E.Off()), percent(x.E2EP99.Off()),
 				fmt.Sprintf("%.4f", x.R2), percent(x.MAPE), percent(x.TPOT.Off()), percent(x.TPOTP99.Off()), percent(x.TTFT.Off()), fmt.Sprintf("%.4f", x.QueuedR2), percent(x.Makespan.Off()), x.Preempted,
 			)
@@ -66,14 +67,14 @@ func (b *bench) instances(t *table) error {
 }
 
 // fits shows how well an iteration's coefficients fit the measured layers.
-func (b *bench) fits(t *table) error {
+func (b *bench) fits(t *table.Table) error {
 	runs, err := instance.Bundled(b.data)
 	if err != nil {
 		return err
 	}
-	t.columns = []string{"run", "points", "decode MAPE", "largest", "prefill MAPE", "largest", "KV tokens, as the server reported"}
+	t.Columns = []string{"run", "points", "decode MAPE", "largest", "prefill MAPE", "largest", "KV tokens, as the server reported"}
 	for _, r := range runs {
-		t.add(r.Name, r.Fit.Points, percent(r.Fit.DecodeMAPE), percent(r.Fit.DecodeMax), percent(r.Fit.PrefillMAPE), percent(r.Fit.PrefillMax), r.Meta.KVTokens)
+		t.Add(r.Name, r.Fit.Points, percent(r.Fit.DecodeMAPE), percent(r.Fit.DecodeMax), percent(r.Fit.PrefillMAPE), percent(r.Fit.PrefillMax), r.Meta.KVTokens)
 	}
 	return nil
 }

@@ -12,12 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/olekukonko/tablewriter"
-	"github.com/olekukonko/tablewriter/renderer"
-	"github.com/olekukonko/tablewriter/tw"
-
 	"inferplan/bench/figures"
 	"inferplan/bench/qlm/fleet"
+	"inferplan/bench/table"
 )
 
 // bench is what the tables are made from.
@@ -35,29 +32,10 @@ type bench struct {
 	fleet   *fleet.Data
 }
 
-// table is a table in the making.
-type table struct {
-	columns []string
-	rows    [][]string
-	notes   []string
-}
-
-func (t *table) add(cells ...any) {
-	row := make([]string, len(cells))
-	for i, c := range cells {
-		row[i] = fmt.Sprint(c)
-	}
-	t.rows = append(t.rows, row)
-}
-
-func (t *table) note(format string, args ...any) {
-	t.notes = append(t.notes, fmt.Sprintf(format, args...))
-}
-
 // maker makes a table of a part.
 type maker struct {
 	part, name, title string
-	make              func(*bench, *table) error
+	make              func(*bench, *table.Table) error
 }
 
 // makers are the tables in order, by part.
@@ -79,7 +57,7 @@ var makers = append([]maker{
 func sweepers() []maker {
 	var out []maker
 	add := func(s *sweep) {
-		out = append(out, maker{"sweeps", s.name, s.source, func(b *bench, t *table) error { return b.sweep(t, s) }})
+		out = append(out, maker{"sweeps", s.name, s.source, func(b *bench, t *table.Table) error { return b.sweep(t, s) }})
 	}
 	add(ablation())
 	add(deltas())
@@ -143,32 +121,17 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		if !slices.Contains(strings.Split(*part, ","), m.part) || !slices.Contains(strings.Split(*names, ","), m.name) {
 			continue
 		}
-		t := &table{}
+		t := &table.Table{}
 		if err := m.make(b, t); err != nil {
 			return fmt.Errorf("table %s: %w", m.name, err)
 		}
-		if err := t.print(out, m.title); err != nil {
-			return err
+		fmt.Fprintf(out, "\n%s\n\n", m.title)
+		if err := t.Markdown(out); err != nil {
+			return fmt.Errorf("table %s: %w", m.name, err)
 		}
 	}
 	if *file == "" {
 		return nil
 	}
 	return figures.Put(*file, b.figures...)
-}
-
-func (t *table) print(out io.Writer, title string) error {
-	fmt.Fprintf(out, "\n%s\n\n", title)
-	w := tablewriter.NewTable(out, tablewriter.WithRenderer(renderer.NewMarkdown()), tablewriter.WithHeaderAutoFormat(tw.Off))
-	w.Header(t.columns)
-	if err := w.Bulk(t.rows); err != nil {
-		return err
-	}
-	if err := w.Render(); err != nil {
-		return err
-	}
-	for _, n := range t.notes {
-		fmt.Fprintf(out, "\n%s\n", n)
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"inferplan/bench/table"
 	"inferplan/formats/seeded"
 	"inferplan/planner/queue"
 	"inferplan/policy/vqueue"
@@ -100,8 +101,8 @@ func (b *bench) order(c fleetCase) (out ordered, err error) {
 	return out, b.ctx.Err()
 }
 
-func (b *bench) orders(t *table) error {
-	t.columns = []string{"groups x queues, models", "load", "requests", "bound, LP (CPU s)", "whole changes (CPU s)", "queues apart (CPU s)", "EDF list", "greedy (CPU ms)",
+func (b *bench) orders(t *table.Table) error {
+	t.Columns = []string{"groups x queues, models", "load", "requests", "bound, LP (CPU s)", "whole changes (CPU s)", "queues apart (CPU s)", "EDF list", "greedy (CPU ms)",
 		"search 2M (CPU s)", "10M", "40M", "gap, % of requests", "prototype's gap"}
 	for _, c := range fleetCases {
 		if b.small && !c.small {
@@ -124,7 +125,7 @@ func (b *bench) orders(t *table) error {
 			}
 		}
 		gap := 100 * (best - bound) / r.Requests
-		t.add(fmt.Sprintf("%dx%d, %d", c.groups, c.queues, c.models), c.load, fmt.Sprintf("%.0f", r.Requests), fmt.Sprintf("%.0f (%.2f)", r.LP, r.LPSeconds),
+		t.Add(fmt.Sprintf("%dx%d, %d", c.groups, c.queues, c.models), c.load, fmt.Sprintf("%.0f", r.Requests), fmt.Sprintf("%.0f (%.2f)", r.LP, r.LPSeconds),
 			fmt.Sprintf("%.0f (%.1f)", r.Whole, r.WholeSecond), apart, fmt.Sprintf("%.0f", r.EDF), fmt.Sprintf("%.0f (%.0f)", r.Greedy, 1000*r.GreedySeconds),
 			searched[0], searched[1], searched[2], fmt.Sprintf("%.2f", gap), c.earlier)
 		if c.groups == 1000 && c.queues == 100 && c.load == 0.9 {
@@ -133,6 +134,6 @@ func (b *bench) orders(t *table) error {
 			b.atMost("the same: CPU time of greedy insertion", "QLM, figure 19", 0.1, "s", r.GreedySeconds)
 		}
 	}
-	t.note("Searches are limited by positions looked at (2, 10 and 40 million). The gap is that of the best order within 5 s of CPU. The bound holds for every order and assignment; whole changes: %d nodes.", wholeNodes)
+	t.Note("Searches are limited by positions looked at (2, 10 and 40 million). The gap is that of the best order within 5 s of CPU. The bound holds for every order and assignment; whole changes: %d nodes.", wholeNodes)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"inferplan/bench/table"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
 	"inferplan/policy/vqueue/queuetest"
@@ -73,8 +74,8 @@ func (b *bench) replans(groups int) (again, error) {
 	return out, b.ctx.Err()
 }
 
-func (b *bench) replan(t *table) error {
-	t.columns = []string{"groups on 100 queues", "CPU ms, median", "most", "objective per request, greedy", "after the search"}
+func (b *bench) replan(t *table.Table) error {
+	t.Columns = []string{"groups on 100 queues", "CPU ms, median", "most", "objective per request, greedy", "after the search"}
 	for _, groups := range []int{1000, 4000} {
 		if b.small && groups > 1000 {
 			continue
@@ -83,11 +84,11 @@ func (b *bench) replan(t *table) error {
 		if err != nil {
 			return err
 		}
-		t.add(groups, fmt.Sprintf("%.0f", 1000*r.Median), fmt.Sprintf("%.0f", 1000*r.Most), fmt.Sprintf("%.4f", r.Before), fmt.Sprintf("%.4f", r.After))
+		t.Add(groups, fmt.Sprintf("%.0f", 1000*r.Median), fmt.Sprintf("%.0f", 1000*r.Most), fmt.Sprintf("%.4f", r.Before), fmt.Sprintf("%.4f", r.After))
 		if groups == 1000 {
 			b.atMost("400,000 queued requests in 1000 groups on 100 queues planned anew", "QLM, figure 19", 0.5, "s of CPU", r.Most)
 		}
 	}
-	t.note("Smooth objective, %d re-plans a second apart, a search of a million positions each: copy, changes, new groups, search.", rounds)
+	t.Note("Smooth objective, %d re-plans a second apart, a search of a million positions each: copy, changes, new groups, search.", rounds)
 	return nil
 }

@@ -7,18 +7,19 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/qlm/fleet"
 	"inferplan/bench/qlm/sizing"
+	"inferplan/bench/table"
 )
 
 // mixed is the number of cases with several models: the headline sums over them.
 const mixed = 5
 
 // sizings counts GPUs.
-func (b *bench) sizings(t *table) error {
+func (b *bench) sizings(t *table.Table) error {
 	d, err := fleet.Open(b.data)
 	if err != nil {
 		return err
 	}
-	t.columns = []string{"case", "competitor", "GPUs", "30 s in time %", "120 and 300 s in time %", "fleet, with sequences at once", "bound"}
+	t.Columns = []string{"case", "competitor", "GPUs", "30 s in time %", "120 and 300 s in time %", "fleet, with sequences at once", "bound"}
 	sums, above := map[string]int{}, 0
 	for i := range sizing.Cases {
 		c := &sizing.Cases[i]
@@ -43,14 +44,14 @@ func (b *bench) sizings(t *table) error {
 			if len(c.Popularity) > 1 {
 				sums[k.Name] += x.GPUs
 			}
-			t.add(c.Name, k.Name, x.GPUs, fmt.Sprintf("%.2f", 100*x.Attained[0]), fmt.Sprintf("%.2f", 100*x.Attained[1]), x.Fleet, floor)
+			t.Add(c.Name, k.Name, x.GPUs, fmt.Sprintf("%.2f", 100*x.Attained[0]), fmt.Sprintf("%.2f", 100*x.Attained[1]), x.Fleet, floor)
 		}
 		above += b.sizingFigures(c, counts, floor)
 	}
 	if !b.small {
 		headline(b, sums, above)
 	}
-	t.note("Rows 0 to 5999 of Azure's conversations of 2023, seeds 1 to %d pooled; n and n + 1 GPUs keep 99 %% of both. A100s run one model at a time, three more wait in the host's memory.", sizing.Seeds)
+	t.Note("Rows 0 to 5999 of Azure's conversations of 2023, seeds 1 to %d pooled; n and n + 1 GPUs keep 99 %% of both. A100s run one model at a time, three more wait in the host's memory.", sizing.Seeds)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/picture"
 	"inferplan/bench/qlm/fleet"
+	"inferplan/bench/table"
 )
 
 // sweep is a quantity of which a figure of the paper says how policies depend on
@@ -72,13 +73,13 @@ func (b *bench) measure(d *fleet.Data, c fleet.Case, n int) (*pooled, error) {
 }
 
 // sweep measures a sweep, and makes its table, picture and figures.
-func (b *bench) sweep(t *table, s *sweep) error {
+func (b *bench) sweep(t *table.Table, s *sweep) error {
 	d, err := b.traces()
 	if err != nil {
 		return err
 	}
 	got := &swept{sweep: s}
-	t.columns = []string{s.axis, "policy", "in time %", "30 s class %", "requests/s to the last answer", "swaps per 100", "evictions per 100"}
+	t.Columns = []string{s.axis, "policy", "in time %", "30 s class %", "requests/s to the last answer", "swaps per 100", "evictions per 100"}
 	for i := range s.points {
 		var row []*pooled
 		for _, p := range s.policies {
@@ -92,12 +93,12 @@ func (b *bench) sweep(t *table, s *sweep) error {
 				return err
 			}
 			mean, _ := x.mean()
-			t.add(fmt.Sprintf("%g", s.points[i].x), p.Name, fmt.Sprintf("%.1f", mean), fmt.Sprintf("%.1f", x.class[0]), fmt.Sprintf("%.2f", x.throughput), fmt.Sprintf("%.1f", x.swaps), fmt.Sprintf("%.1f", x.evicted))
+			t.Add(fmt.Sprintf("%g", s.points[i].x), p.Name, fmt.Sprintf("%.1f", mean), fmt.Sprintf("%.1f", x.class[0]), fmt.Sprintf("%.2f", x.throughput), fmt.Sprintf("%.1f", x.swaps), fmt.Sprintf("%.1f", x.evicted))
 			row = append(row, x)
 		}
 		got.by = append(got.by, row)
 	}
-	t.note("%s. Means of %d seeds, %d rows of the trace.", s.source, b.seeds, b.rows)
+	t.Note("%s. Means of %d seeds, %d rows of the trace.", s.source, b.seeds, b.rows)
 	if s.claims != nil {
 		for _, f := range s.claims(got) {
 			f.Command = b.command

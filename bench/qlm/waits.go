@@ -7,6 +7,7 @@ import (
 
 	"inferplan/bench/figures"
 	"inferplan/bench/qlm/instance"
+	"inferplan/bench/table"
 	"inferplan/policy/vqueue"
 	"inferplan/sim/llm"
 )
@@ -87,12 +88,12 @@ func determination(real, predicted []float64) float64 {
 }
 
 // waits holds the estimator against drained queues that it was not fitted to.
-func (b *bench) waits(t *table) error {
+func (b *bench) waits(t *table.Table) error {
 	queues, err := instance.Queues(b.data)
 	if err != nil {
 		return err
 	}
-	t.columns = []string{"queue", "R2 of waiting, median", "worst", "R2 of completion, median", "worst", "covered by the 90 % quantile", "fitted on the first half of the rows, tested on the second"}
+	t.Columns = []string{"queue", "R2 of waiting, median", "worst", "R2 of completion, median", "worst", "covered by the 90 % quantile", "fitted on the first half of the rows, tested on the second"}
 	for i := range queues {
 		q := &queues[i]
 		var waits, ends []float64
@@ -113,7 +114,7 @@ func (b *bench) waits(t *table) error {
 		slices.Sort(ends)
 		median := func(list []float64) float64 { return (list[shuffles/2-1] + list[shuffles/2]) / 2 }
 		share := float64(covered) / float64(all)
-		t.add(q.Name, fmt.Sprintf("%.4f", median(waits)), fmt.Sprintf("%.4f", waits[0]), fmt.Sprintf("%.4f", median(ends)), fmt.Sprintf("%.4f", ends[0]), percent(share), percent(float64(other)/float64(rest)))
+		t.Add(q.Name, fmt.Sprintf("%.4f", median(waits)), fmt.Sprintf("%.4f", waits[0]), fmt.Sprintf("%.4f", median(ends)), fmt.Sprintf("%.4f", ends[0]), percent(share), percent(float64(other)/float64(rest)))
 		add := func(what, asked string, x float64, holds bool) {
 			b.figures = append(b.figures, figures.Figure{Claim: "estimator, " + q.Name + ": " + what, Source: "QLM, section 6 and figure 17; 12 shuffles, 800 requests to fit, 1000 others to test", Asked: asked, Measured: x, Holds: figures.If(holds), Command: b.command})
 		}
@@ -123,6 +124,6 @@ func (b *bench) waits(t *table) error {
 		late := float64(other) / float64(rest)
 		add("covered, fitted on the first half of the rows and tested on the second", ".85 to .95", late, math.Abs(late-0.9) <= 0.05)
 	}
-	t.note("A queue of 800 requests is drained to fit, one of 1000 others is predicted. Prompts are known, answers are not. %d shuffles of each file.", shuffles)
+	t.Note("A queue of 800 requests is drained to fit, one of 1000 others is predicted. Prompts are known, answers are not. %d shuffles of each file.", shuffles)
 	return nil
 }
