@@ -44,7 +44,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 		}
 		prepare := 2*j.load + 4*round
 		if !j.prior {
-			prepare += 2*j.load + (atomRounds+4)*j.whole
+			prepare += 2*j.load + time.Duration(r.rounds(j)+4)*j.whole
 		}
 		if r.wantsFP16(j) {
 			prepare += time.Duration(r.fp16Samples(j)) * r.fp16Sample(j)

@@ -205,12 +205,12 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// atomRounds is how often every atom is timed before the model is cut.
-const atomRounds = 21
+// How often every atom is timed before the model is cut.
+const leastAtomRounds, mostAtomRounds = 5, 21
 
 // timeAtoms times every atom at batch 1 (or the model's own), in rounds, and
 // returns the medians in nanoseconds.
-func timeAtoms(ctx context.Context, p place, m model, batch int, now func() time.Time) ([]float64, error) {
+func timeAtoms(ctx context.Context, p place, m model, batch, rounds int, now func() time.Time) ([]float64, error) {
 	list, err := p.loadSlices(ctx, m.eachAtom())
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func timeAtoms(ctx context.Context, p place, m model, batch int, now func() time
 	for i, b := range bindings {
 		l.probes = append(l.probes, &probe{name: fmt.Sprintf("atom %d", i), run: b.RunN})
 	}
-	s := &sampler{rule: Precision{HalfWidth: 1, MinRounds: atomRounds, MaxRounds: atomRounds}, now: now}
+	s := &sampler{rule: Precision{HalfWidth: 1, MinRounds: rounds, MaxRounds: rounds}, now: now}
 	if err := s.warmUp(ctx, l); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (g *group) prepare(ctx context.Context, j *job) error {
 		costs := make([]float64, j.m.atoms())
 		if n < len(costs) && n > 1 {
 			var err error
-			if costs, err = timeAtoms(ctx, g.here(), j.m, j.quickBatch(), g.o.now); err != nil {
+			if costs, err = timeAtoms(ctx, g.here(), j.m, j.quickBatch(), g.rounds(j), g.o.now); err != nil {
 				return fmt.Errorf("time the parts of %s: %w", j.in.path, err)
 			}
 		}
@@ -134,19 +134,26 @@ func (r *runner) wantsFP16(j *job) bool {
 	return false
 }
 
-// fp16Share is the most of the budget that checks of float16 take.
-const fp16Share = 0.25
+// asideShare is the most of the budget that each of the two works before measuring
+// takes: timing the atoms, and checks of float16.
+const asideShare = 0.25
 
-// fp16Samples is on how many inputs a model's cuts are checked: as many as asked, but
-// at least one, and no more than the model's part of the budget has time for.
-func (r *runner) fp16Samples(j *job) int {
-	one := r.fp16Sample(j)
+// within is how often a thing of a given length is done beside measuring: most times,
+// or as often as a model's part of that share of the budget has time for, but no less
+// than least.
+func (r *runner) within(one time.Duration, least, most int) int {
 	if r.o.Budget <= 0 || one <= 0 {
-		return r.o.FP16Samples
+		return most
 	}
-	part := fp16Share * float64(r.o.Budget) / float64(len(r.jobs))
-	return max(1, min(r.o.FP16Samples, int(part/float64(one))))
+	part := asideShare * float64(r.o.Budget) / float64(len(r.jobs))
+	return max(least, min(most, int(part/float64(one))))
 }
+
+// fp16Samples is on how many inputs a model's cuts are checked.
+func (r *runner) fp16Samples(j *job) int { return r.within(r.fp16Sample(j), 1, r.o.FP16Samples) }
+
+// rounds is how often every atom of a model is timed before it is cut.
+func (r *runner) rounds(j *job) int { return r.within(j.whole, leastAtomRounds, mostAtomRounds) }
 
 // fp16Sample is what checking one input takes: every cut runs what comes behind it
 // once more.
