@@ -45,6 +45,7 @@ type lanes struct {
 	depths []int32 // how many reservations there are
 	nodes  []node
 	delays []time.Duration // per batch and hop: transfer into the hop that holds no link
+	final  []bool          // per batch and hop: no batch has a hop behind it
 	stride int32
 	hops   int32
 }
@@ -80,6 +81,10 @@ func (t *lanes) grow(batches int32) {
 	delays := make([]time.Duration, batches*t.hops)
 	copy(delays, t.delays)
 	t.delays = delays
+	t.final = make([]bool, batches*t.hops)
+	for last := t.hops - 1; last < int32(len(t.final)); last += t.hops {
+		t.final[last] = true
+	}
 }
 
 func (t *lanes) node(batch int32, hop int16, kind int32) int32 {
@@ -253,9 +258,8 @@ func (t *lanes) freeBefore(n int32) time.Duration {
 // follows from it: later work on the same resources and the later hops of its
 // batch.
 func (t *timelines) settle(n int32) {
-	in := n % t.stride
-	if in%perHop != run {
-		t.settleTransfer(n - in%perHop)
+	if kind := n % perHop; kind != run {
+		t.settleTransfer(n - kind)
 		return
 	}
 	nd := &t.nodes[n]
@@ -290,7 +294,7 @@ func (t *timelines) settleTransfer(n int32) {
 // follow passes a moved device reservation on.
 func (t *timelines) follow(n int32) {
 	t.successor(n)
-	if n%t.stride/perHop+1 < t.hops {
+	if !t.final[n/perHop] {
 		t.sendNext(n, t.nodes[n].end())
 	}
 }
@@ -386,8 +390,9 @@ func (t *timelines) moveAfter(n, after int32) {
 // planned comes so much later than what it was put in front of that each waits for
 // the other. That takes devices that paths cross in both directions.
 func (t *timelines) drain() {
+	most := t.mostSteps()
 	for i := 0; i < len(t.work); i++ {
-		if i > t.mostSteps() {
+		if i > most {
 			t.line()
 			break
 		}
