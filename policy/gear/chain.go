@@ -115,9 +115,13 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	out.Tasks = q.pop(p.requests, tasks, out.Tasks)
 	p.devices[devices[0]].work++
 	ch.under++
+	// Hops and the action are written in place: a copy of one that was just made waits
+	// until its fields are there.
 	at := now
 	for h, d := range devices {
-		hop := policy.Hop{Stage: pl.FirstStage + int32(h), Device: d, Uplink: none, Downlink: none, XferStart: at}
+		out.Hops = append(out.Hops, policy.Hop{})
+		hop := &out.Hops[len(out.Hops)-1]
+		hop.Stage, hop.Device, hop.Uplink, hop.Downlink, hop.XferStart = pl.FirstStage+int32(h), d, none, none, at
 		if h > 0 {
 			if took := p.t.TransferBetween(hop.Stage, size, devices[h-1], d); took > 0 {
 				hop.Uplink, hop.Downlink = p.t.Devices[devices[h-1]].Uplink, p.t.Devices[d].Downlink
@@ -127,7 +131,6 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 		hop.XferEnd, hop.Start = at, at
 		at += p.t.Stages[hop.Stage].Infer[size-1]
 		hop.End = at
-		out.Hops = append(out.Hops, hop)
 		if p.shed != nil {
 			p.shed.runs(d, hop.Start, at)
 		}
@@ -138,8 +141,10 @@ func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	if p.shed != nil {
 		p.shed.goes(p.requests, tasks)
 	}
-	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: ch.pipeline, Model: pl.Model, Batch: slot, Size: size, Device: devices[0],
-		TaskFirst: first, HopFirst: hops, HopCount: int16(ch.hops)})
+	out.List = append(out.List, policy.Action{})
+	a := &out.List[len(out.List)-1]
+	a.Kind, a.Pipeline, a.Model, a.Batch, a.Size, a.Device = policy.Dispatch, ch.pipeline, pl.Model, slot, size, devices[0]
+	a.TaskFirst, a.HopFirst, a.HopCount = first, hops, int16(ch.hops)
 }
 
 // reached: a batch is at the device of its next stage, which works on it before

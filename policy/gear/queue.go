@@ -43,6 +43,9 @@ func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 
 // turn gives the replica whose turn it is at a stage; negative: none.
 func (p *Policy) turn(s *stage) int {
 	weights := s.weights
+	if len(weights) == 1 && weights[0] > 0 && p.gone == 0 {
+		return 0 // what it gains it gives
+	}
 	current := p.current[s.current:][:len(weights)]
 	best, most, total := -1, 0.0, 0.0
 	for i, w := range weights {
