@@ -69,7 +69,7 @@ func TestFloat16ChecksKeepToTheBudget(t *testing.T) {
 		j := &job{whole: 10 * time.Millisecond}
 		j.cut = &fakeBlocks{m: m, bounds: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}
 		r.jobs = make([]*job, c.models)
-		if got := r.fp16Samples(j); got != c.want {
+		if got := j.fp16Samples(r); got != c.want {
 			t.Errorf("budget %v, %d models: %d inputs, want %d", c.budget, c.models, got, c.want)
 		}
 	}

@@ -44,10 +44,10 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 		}
 		prepare := 2*j.load + 4*round
 		if !j.prior {
-			prepare += 2*j.load + time.Duration(r.rounds(j)+4)*j.whole
+			prepare += 2*j.load + time.Duration(j.rounds(r)+4)*j.whole
 		}
 		if r.wantsFP16(j) {
-			prepare += time.Duration(r.fp16Samples(j)) * r.fp16Sample(j)
+			prepare += time.Duration(j.fp16Samples(r)) * j.fp16Sample(r.o)
 		}
 		j.expect = prepare + rounds((3*rule.MinRounds+1)/2)
 		least += prepare + budgetRounds*round

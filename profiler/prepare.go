@@ -23,7 +23,7 @@ func (g *group) prepare(ctx context.Context, j *job) error {
 		costs := make([]float64, j.m.atoms())
 		if n < len(costs) && n > 1 {
 			var err error
-			if costs, err = timeAtoms(ctx, g.here(), j.m, j.quickBatch(), g.rounds(j), g.o.now); err != nil {
+			if costs, err = timeAtoms(ctx, g.here(), j.m, j.quickBatch(), j.rounds(g.runner), g.o.now); err != nil {
 				return fmt.Errorf("time the parts of %s: %w", j.in.path, err)
 			}
 		}
@@ -150,19 +150,19 @@ func (r *runner) within(one time.Duration, least, most int) int {
 }
 
 // fp16Samples is on how many inputs a model's cuts are checked.
-func (r *runner) fp16Samples(j *job) int { return r.within(r.fp16Sample(j), 1, r.o.FP16Samples) }
+func (j *job) fp16Samples(r *runner) int { return r.within(j.fp16Sample(r.o), 1, r.o.FP16Samples) }
 
 // rounds is how often every atom of a model is timed before it is cut.
-func (r *runner) rounds(j *job) int { return r.within(j.whole, leastAtomRounds, mostAtomRounds) }
+func (j *job) rounds(r *runner) int { return r.within(j.whole, leastAtomRounds, mostAtomRounds) }
 
 // fp16Sample is what checking one input takes: every cut runs what comes behind it
 // once more.
-func (r *runner) fp16Sample(j *job) time.Duration {
+func (j *job) fp16Sample(o *Options) time.Duration {
 	var n int
 	if j.cut != nil {
 		n = j.cut.Len()
 	} else {
-		n = min(r.o.Blocks, j.m.atoms())
+		n = min(o.Blocks, j.m.atoms())
 	}
 	return time.Duration((float64(n)/2 + 1) * float64(j.whole))
 }
@@ -197,7 +197,7 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 	if answer.Spec().Type != engine.F32 {
 		return nil // nothing that can be compared as numbers
 	}
-	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, g.fp16Samples(j),
+	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, j.fp16Samples(g.runner),
 		func(sample int) error {
 			for _, t := range bindings[0].Inputs() {
 				if err := fillSeeded(t, sample); err != nil {
