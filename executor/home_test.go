@@ -84,16 +84,9 @@ func TestNothingIsLeftOf10000Requests(t *testing.T) {
 // A worker that is killed in the midst of a load, or of a batch, is started again.
 // What it was to hold is loaded again, and requests end elsewhere, or there: their
 // inputs are the client's or in the store. A load that never ends is the end of the
-// worker that is at it.
-func TestWorkersAreLostInLoads(t *testing.T) {
-	r := replayRouter(2, time.Millisecond, 3*time.Millisecond)
-	inputs := [][]byte{bytes.Repeat([]byte{1, 1, 2, 3}, 4), bytes.Repeat([]byte{2, 5, 2, 3}, 4), bytes.Repeat([]byte{7, 1, 0, 3}, 4)}
-	want := r.expected(t, inputs)
-	var log bytes.Buffer
-	o := r.options(replayOptions(false))
-	o.Judge, o.EventLog = parity, &log
-	x := open(t, r.plan(), o)
-	c := x.core.Load()
+// askUntil has twelve clients ask both applications in turn, and hold every answer
+// against what is wanted, until the function that it returns is called.
+func askUntil(t *testing.T, x *Executor, inputs [][]byte, want [2][][]byte) (end func()) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for client := range 12 {
@@ -111,6 +104,23 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 			}
 		})
 	}
+	return func() {
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// worker that is at it.
+func TestWorkersAreLostInLoads(t *testing.T) {
+	r := replayRouter(2, time.Millisecond, 3*time.Millisecond)
+	inputs := [][]byte{bytes.Repeat([]byte{1, 1, 2, 3}, 4), bytes.Repeat([]byte{2, 5, 2, 3}, 4), bytes.Repeat([]byte{7, 1, 0, 3}, 4)}
+	want := r.expected(t, inputs)
+	var log bytes.Buffer
+	o := r.options(replayOptions(false))
+	o.Judge, o.EventLog = parity, &log
+	x := open(t, r.plan(), o)
+	c := x.core.Load()
+	end := askUntil(t, x, inputs, want)
 	for kill, busy := range []func(d *device) bool{
 		func(d *device) bool { return d.home.busy && d.home.doing.up },
 		func(d *device) bool { return len(d.flight) > 0 },
@@ -129,8 +139,7 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 			return back
 		})
 	}
-	close(stop)
-	wg.Wait()
+	end()
 	nothingHeld(t, x)
 	if rep := x.Report(); rep.Dropped != 0 || rep.Completed == 0 || rep.Devices[0].LoadingUS+rep.Devices[0].BothUS == 0 {
 		t.Errorf("report %+v, devices %+v", rep.Counts, rep.Devices)
@@ -253,23 +262,7 @@ func TestHostsSwap(t *testing.T) {
 	o.Judge, o.Lobby, o.Remote = parity, b, map[string]int{"L4": 1}
 	x := open(t, r.plan(), o)
 	far := x.core.Load().workers.own[1]
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for client := range 12 {
-		wg.Go(func() {
-			for i := client; ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				got, err := route(context.Background(), x, i%2, inputs[i%3])
-				if err != nil || !bytes.Equal(got, want[i%2][i%3]) {
-					t.Errorf("%s: input %d: %x, expected %x: %v", applications[i%2], i%3, got, want[i%2][i%3], err)
-				}
-			}
-		})
-	}
+	end := askUntil(t, x, inputs, want)
 	loaded := func(more int64, gen int32) {
 		until(func() (yes bool) {
 			x.core.Load().call(func() { yes = far.home.loads >= more && far.gen == gen && far.busy > 0 })
@@ -283,8 +276,7 @@ func TestHostsSwap(t *testing.T) {
 	x.core.Load().call(func() { before = far.home.loads })
 	joinHere(t, hostConfig(address, "L4", 1))
 	loaded(before+1, 2)
-	close(stop)
-	wg.Wait()
+	end()
 	nothingHeld(t, x)
 }
 
