@@ -13,10 +13,11 @@
 //	kinds.go     the table of methods
 //	options.go   what the caller may choose, checked before any work
 //	solve.go     Solve, the only driver, and Certify
+//	measured.go  doubts about rates that rest on loose measurements
 //	local.go     the documents that are assumed where none is given
 //	diff.go      what moved between two plans
 //
 // Sub-packages: kind (the contract of a method), stages (what can be cut into
-// stages), pool and gear (the methods), recompute (a plan from first principles),
+// stages), pool, gear, flow and queue (the methods), recompute (a plan from first principles),
 // check (is a plan still true?) and explain (text for people).
 package planner

@@ -1,6 +1,6 @@
 // Package kind is the contract between the planner and its methods. A method
 // plans one kind of plan. It is one value of type Method, made in the room of
-// its kind (planner/pool, planner/gear). Package planner lists them in one table
+// its kind (planner/pool and so on). Package planner lists them in one table
 // and drives them. Nothing else asks of which kind a plan is.
 //
 //	method.go     Method: what a kind can do

@@ -12,5 +12,5 @@
 //	noise.go      what a plan takes by a profile, and how well that is known
 //	cost.go       what the devices of a plan cost
 //
-// The halves are planner/pool/verify and planner/gear/verify.
+// The halves are in the rooms of the kinds: planner/pool/verify and so on.
 package recompute
