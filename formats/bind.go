@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"reflect"
@@ -261,11 +262,7 @@ func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
 			absent = append(absent, name)
 		}
 	}
-	if near := nearest(k.name, absent); near != "" {
-		e.Hint = "did you mean " + near + "?"
-	} else {
-		e.Hint = "known here: " + strings.Join(info.known(), ", ")
-	}
+	e.Hint = cmp.Or(DidYouMean(k.name, absent), "known here: "+strings.Join(info.known(), ", "))
 	b.findings.add(e)
 }
 

@@ -11,6 +11,11 @@ type Cluster struct {
 	Pools  []Pool `json:"pools"`
 }
 
+// Find is a pool of the cluster; nil where there is none of that kind of devices.
+func (c *Cluster) Find(device string) *Pool {
+	return find(c.Pools, func(p *Pool) bool { return p.Device == device })
+}
+
 // Sharing says how a pool's devices are divided between stages.
 const (
 	// SharingExclusive gives a device, or a share 1/v of it, to one stage.

@@ -76,20 +76,30 @@ var kindTable = []kindInfo{
 
 // Kinds lists the kinds of documents.
 func Kinds() []string {
-	out := make([]string, len(kindTable))
-	for i, k := range kindTable {
-		out[i] = k.name
+	return named(kindTable, func(k *kindInfo) string { return k.name })
+}
+
+// named lists the names of the entries of a table.
+func named[T any](list []T, name func(*T) string) []string {
+	var out []string
+	for i := range list {
+		out = append(out, name(&list[i]))
 	}
 	return out
 }
 
-func kindOf(name string) *kindInfo {
-	for i := range kindTable {
-		if kindTable[i].name == name {
-			return &kindTable[i]
+// find is the first entry of a list that is the one; nil where there is none.
+func find[T any](list []T, is func(*T) bool) *T {
+	for i := range list {
+		if is(&list[i]) {
+			return &list[i]
 		}
 	}
 	return nil
+}
+
+func kindOf(name string) *kindInfo {
+	return find(kindTable, func(k *kindInfo) bool { return k.name == name })
 }
 
 // Decode reads a document of any kind from bytes at hand. doc is a *Profile, *Cluster
@@ -321,15 +331,8 @@ func formatOf(src *source, root *node, want string) (*kindInfo, *Error) {
 	kind, version, _ := strings.Cut(rest, "/v")
 	info := kindOf(kind)
 	if !ours || info == nil {
-		hint := ""
-		var all []string
-		for _, k := range kindTable {
-			all = append(all, k.format)
-		}
-		if near := nearest(f.text, all); near != "" {
-			hint = "did you mean " + near + "?"
-		}
-		return nil, src.fail(f.pos, "format", f.describe(), expected, hint)
+		all := named(kindTable, func(k *kindInfo) string { return k.format })
+		return nil, src.fail(f.pos, "format", f.describe(), expected, DidYouMean(f.text, all))
 	}
 	if want != "" && kind != want {
 		return nil, src.fail(f.pos, "format", "a "+kind, expected, "this file is a "+kind+"; give a "+want+" here")

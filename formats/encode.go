@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -147,10 +148,7 @@ func compareNames(a, b string) int {
 	y, errY := strconv.ParseUint(b, 10, 63)
 	switch {
 	case errX == nil && errY == nil && x != y:
-		if x < y {
-			return -1
-		}
-		return 1
+		return cmp.Compare(x, y)
 	case errX == nil && errY != nil:
 		return -1
 	case errX != nil && errY == nil:

@@ -147,6 +147,14 @@ func shorten(s string) string {
 	return s[:cut] + "…"
 }
 
+// DidYouMean is a hint at the candidate that s was probably meant to be, or "".
+func DidYouMean(s string, candidates []string) string {
+	if near := nearest(s, candidates); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return ""
+}
+
 // Nearest returns the candidate that s was probably meant to be, or "".
 func Nearest(s string, candidates []string) string { return nearest(s, candidates) }
 

@@ -164,11 +164,7 @@ func (g *segmentGraph) ways(i int, at string) {
 
 // unknown says that a name is none of those that there are.
 func (c *checker) unknown(name, what string, names []string, at string) {
-	hint := ""
-	if near := nearest(name, names); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	c.fail(at, "the "+what+" "+quote(name), "a "+what+" of the application", hint)
+	c.fail(at, "the "+what+" "+quote(name), "a "+what+" of the application", DidYouMean(name, names))
 }
 
 // steps checks the modules of a segment.

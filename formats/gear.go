@@ -158,6 +158,11 @@ type Records struct {
 	Models   []ModelRecords `json:"models"`
 }
 
+// Find are the answers of a model; nil where there are none.
+func (r *Records) Find(model string) *ModelRecords {
+	return find(r.Models, func(m *ModelRecords) bool { return m.Model == model })
+}
+
 // ModelRecords are one model's answers, sample by sample.
 type ModelRecords struct {
 	Model     string    `json:"model"`
@@ -176,9 +181,7 @@ func checkRecords(c *checker, list []Records, models map[string]int) {
 		if r.Planning < 1 || r.Planning > r.Samples {
 			c.fail(at+".planning", integer64(r.Planning), fmt.Sprintf("1 to the number of samples, %d", r.Samples), "")
 		}
-		if len(r.Models) == 0 {
-			c.fail(at+".models", "an empty list", "at least one model", "")
-		}
+		c.some(len(r.Models), at+".models", "at least one model")
 		seen := map[string]int{}
 		for k := range r.Models {
 			m := &r.Models[k]
@@ -298,9 +301,7 @@ func (g *GearPlan) check(p *planChecker) {
 }
 
 func (g *GearPlan) stages(p *planChecker, r *Gear, at string, replicas map[string]int) {
-	if len(r.Stages) == 0 {
-		p.fail(at+".stages", "an empty list", "at least one model", "")
-	}
+	p.some(len(r.Stages), at+".stages", "at least one model")
 	before := -1
 	for k := range r.Stages {
 		s, here := &r.Stages[k], fmt.Sprintf("%s.stages[%d]", at, k)
@@ -320,9 +321,7 @@ func (g *GearPlan) stages(p *planChecker, r *Gear, at string, replicas map[strin
 		case !last && s.Threshold != thresholds[s.Level-1]:
 			p.fail(here+".threshold", number(s.Threshold), "the threshold of the level, "+formatFloat(thresholds[s.Level-1]), "")
 		}
-		if s.MinQueue < 1 {
-			p.fail(here+".min_queue", integer64(s.MinQueue), "1 or more", "")
-		}
+		least(p.checker, s.MinQueue, 1, here, ".min_queue")
 		p.share(here+".fraction", s.Fraction)
 		sum := 0.0
 		for _, x := range s.Split {

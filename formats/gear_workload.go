@@ -56,9 +56,7 @@ func (d *Cascade) Files() []SectionFile {
 }
 
 func (d *Cascade) check(c *checker) {
-	if len(d.Family) == 0 {
-		c.fail("cascade.family", "an empty list", "at least one model", "")
-	}
+	c.some(len(d.Family), "cascade.family", "at least one model")
 	seen := map[string]int{}
 	for i, m := range d.Family {
 		c.name(seen, i, m, "cascade.family[%d]", i)
@@ -69,8 +67,7 @@ func (d *Cascade) check(c *checker) {
 	case !d.SLO.Latency.IsZero():
 		c.slo(d.SLO.Latency, "cascade.slo.latency")
 	}
-	switch {
-	case d.SLO.Accuracy < 0 || d.SLO.Accuracy > 1:
+	if d.SLO.Accuracy < 0 || d.SLO.Accuracy > 1 {
 		c.fail("cascade.slo.accuracy", number(d.SLO.Accuracy), "a share from 0 to 1", "")
 	}
 	if d.SLO.Percentile != "" {

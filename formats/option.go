@@ -3,6 +3,7 @@ package formats
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,22 +42,11 @@ type Option struct {
 	Help    string
 }
 
+// zeros are the zero values of the types.
+var zeros = [...]any{FlagOption: false, WholeOption: 0, NumberOption: 0.0, ChoiceOption: "", DurationOption: time.Duration(0), SLOOption: SLO{}}
+
 // zero is the zero value of the option's Go type.
-func (o *Option) zero() any {
-	switch o.Type {
-	case FlagOption:
-		return false
-	case WholeOption:
-		return 0
-	case NumberOption:
-		return 0.0
-	case DurationOption:
-		return time.Duration(0)
-	case SLOOption:
-		return SLO{}
-	}
-	return ""
-}
+func (o *Option) zero() any { return zeros[o.Type] }
 
 // Initial is the value that the option has when nobody sets it.
 func (o *Option) Initial() any {
@@ -113,40 +103,28 @@ func (o *Option) Accept(value any) (any, error) {
 // wrong describes a value that the option does not take; it is empty for one
 // that it does.
 func (o *Option) wrong(value any) (found, hint string) {
+	right := reflect.TypeOf(value) == reflect.TypeOf(o.zero())
+	found = fmt.Sprint(value)
 	switch v := value.(type) {
-	case bool:
-		if o.Type == FlagOption {
-			return "", ""
-		}
 	case int:
-		if o.Type == WholeOption && o.within(float64(v)) {
-			return "", ""
-		}
+		right = right && o.within(float64(v))
 	case float64:
-		if o.Type == NumberOption && o.within(v) {
-			return "", ""
-		}
+		right = right && o.within(v)
 	case time.Duration:
-		if o.Type == DurationOption && o.within(v.Seconds()) {
-			return "", ""
-		}
+		right = right && o.within(v.Seconds())
 	case SLO:
-		if again, err := o.parse(v.String()); o.Type == SLOOption && err == nil && again == v {
-			return "", ""
-		}
+		again, err := o.parse(v.String())
+		right = right && err == nil && again == v
 	case string:
-		switch {
-		case slices.Contains(o.Choices, v) && (o.Type == ChoiceOption || o.Type == NumberOption):
-			return "", ""
-		case o.Type == ChoiceOption:
-			if near := nearest(v, o.Choices); near != "" {
-				hint = "did you mean " + near + "?"
-			}
-			return strconv.Quote(v), hint
+		right = slices.Contains(o.Choices, v) && (o.Type == ChoiceOption || o.Type == NumberOption)
+		if found = strconv.Quote(v); o.Type == ChoiceOption {
+			hint = DidYouMean(v, o.Choices)
 		}
-		return strconv.Quote(v), ""
 	}
-	return fmt.Sprint(value), ""
+	if right {
+		return "", ""
+	}
+	return found, hint
 }
 
 func (o *Option) within(x float64) bool {
@@ -195,10 +173,5 @@ func (o *Option) Text(value any) string {
 
 // findOption returns the option of that name, or nil.
 func findOption(list []Option, name string) *Option {
-	for i := range list {
-		if list[i].Name == name {
-			return &list[i]
-		}
-	}
-	return nil
+	return find(list, func(o *Option) bool { return o.Name == name })
 }

@@ -28,10 +28,8 @@ func (s *PoolPlan) Served() []Served { return s.Models }
 
 // Promised is the entry of the deployed model or class.
 func (s *PoolPlan) Promised(d *Deployed) Served {
-	for i := range s.Models {
-		if s.Models[i].Key() == d.Key() {
-			return s.Models[i]
-		}
+	if m := find(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
+		return *m
 	}
 	return Served{}
 }
@@ -89,9 +87,7 @@ var poolOptions = []Option{
 }
 
 func (s *PoolPlan) check(p *planChecker) {
-	if len(p.plan.Deployment) == 0 {
-		p.fail("deployment", "an empty list", "at least one model", "")
-	}
+	p.some(len(p.plan.Deployment), "deployment", "at least one model")
 	if len(s.Models) != len(p.plan.Deployment) {
 		p.fail("pool.models", fmt.Sprintf("%d models", len(s.Models)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
 		return
@@ -154,9 +150,7 @@ func ModelsOf(w *Workload) WorkloadModels {
 func (s WorkloadModels) Files() []SectionFile { return nil }
 
 func (s WorkloadModels) check(c *checker) {
-	if len(s) == 0 {
-		c.fail("models", "an empty list", "at least one model", "")
-	}
+	c.some(len(s), "models", "at least one model")
 	seen := map[ModelClass]int{}
 	for i := range s {
 		at := fmt.Sprintf("models[%d]", i)

@@ -98,6 +98,11 @@ type OutputMove struct {
 // PrecisionFP16 is the Precision of models that compute in float16.
 const PrecisionFP16 = "fp16"
 
+// Find is a model of the profile; nil where there is none of that name.
+func (p *Profile) Find(model string) *ProfileModel {
+	return find(p.Models, func(m *ProfileModel) bool { return m.Model == model })
+}
+
 // Execution tells how the kinds' numbers were taken, for those of them on which
 // that can be chosen: what serves them then loads models the same way.
 func (p *Profile) Execution(kinds []Pool) []Execution {

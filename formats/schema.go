@@ -23,11 +23,7 @@ func schemaFile(name string) string {
 // the options of their kinds are in it. A test holds it against the Go types.
 func Schema(kind string) ([]byte, error) {
 	if kindOf(kind) == nil {
-		e := &Error{Found: "the kind " + quote(kind), Expected: strings.Join(Kinds(), ", ")}
-		if near := nearest(kind, Kinds()); near != "" {
-			e.Hint = "did you mean " + near + "?"
-		}
-		return nil, e
+		return nil, &Error{Found: "the kind " + quote(kind), Expected: strings.Join(Kinds(), ", "), Hint: DidYouMean(kind, Kinds())}
 	}
 	text := schemaFile(kind)
 	root, err := parseSchema(text)

@@ -30,21 +30,13 @@ var workloadParts = []workloadPart{modelsPart, cascadePart, applicationsPart, ll
 
 // PlanKinds lists the kinds of plans.
 func PlanKinds() []string {
-	out := make([]string, len(planKinds))
-	for i := range planKinds {
-		out[i] = planKinds[i].name
-	}
-	return out
+	return named(planKinds, func(k *planKind) string { return k.name })
 }
 
 // WorkloadKinds lists the kinds of plans that a workload can ask for, also those
 // that cannot be made yet.
 func WorkloadKinds() []string {
-	out := make([]string, len(workloadParts))
-	for i := range workloadParts {
-		out[i] = workloadParts[i].kind
-	}
-	return out
+	return named(workloadParts, func(p *workloadPart) string { return p.kind })
 }
 
 // PlanOptions are the options of a kind of plan; nil for an unknown one.
@@ -56,12 +48,7 @@ func PlanOptions(kind string) []Option {
 }
 
 func planKindOf(name string) *planKind {
-	for i := range planKinds {
-		if planKinds[i].name == name {
-			return &planKinds[i]
-		}
-	}
-	return nil
+	return find(planKinds, func(k *planKind) bool { return k.name == name })
 }
 
 // WorkloadKind is the kind of plans that are made for what a workload asks for,
@@ -70,10 +57,8 @@ func (d *Workload) WorkloadKind() (kind, field string) {
 	if d.Section == nil {
 		return "", ""
 	}
-	for i := range workloadParts {
-		if p := &workloadParts[i]; reflect.TypeOf(p.section) == reflect.TypeOf(d.Section) {
-			return p.kind, p.name
-		}
+	if p := find(workloadParts, func(p *workloadPart) bool { return reflect.TypeOf(p.section) == reflect.TypeOf(d.Section) }); p != nil {
+		return p.kind, p.name
 	}
 	return "", ""
 }
@@ -105,11 +90,7 @@ func sections(table string) []sectionEntry {
 
 // sectionNames lists the fields that a section may have.
 func sectionNames(table string) []string {
-	var out []string
-	for _, e := range sections(table) {
-		out = append(out, e.name)
-	}
-	return out
+	return named(sections(table), func(e *sectionEntry) string { return e.name })
 }
 
 // sectionName is the field under which a section of that type stands.
@@ -133,11 +114,7 @@ func (b *binder) ofKind(n *node, info *structInfo) {
 	if b.options = PlanOptions(kind.text); b.options != nil {
 		return
 	}
-	hint := ""
-	if near := nearest(kind.text, PlanKinds()); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	b.findings.add(b.src.fail(kind.pos, "kind", kind.describe(), strings.Join(PlanKinds(), ", "), hint))
+	b.findings.add(b.src.fail(kind.pos, "kind", kind.describe(), strings.Join(PlanKinds(), ", "), DidYouMean(kind.text, PlanKinds())))
 }
 
 // section binds a field where it is a section; it tells whether it is one.

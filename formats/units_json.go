@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// The methods of this file let encoding/json, and goccy/go-yaml, read and write
-// the units outside of Decode and Marshal: in command output and in tests.
+// The methods of this file let encoding/json read and write the units outside of
+// Decode and Marshal: in command output and in tests.
 
 // MarshalJSON writes the microseconds as a number.
 func (m Micros) MarshalJSON() ([]byte, error) { return m.append(nil), nil }
@@ -18,13 +18,7 @@ func (m *Micros) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// MarshalYAML writes the microseconds as a number.
-func (m Micros) MarshalYAML() ([]byte, error) { return m.MarshalJSON() }
-
-// UnmarshalYAML reads a number of microseconds.
-func (m *Micros) UnmarshalYAML(b []byte) error { return m.UnmarshalJSON(b) }
-
-// MarshalText writes the target as text; both encodings use it.
+// MarshalText writes the target as text.
 func (s SLO) MarshalText() ([]byte, error) {
 	if s.IsZero() {
 		return nil, fmt.Errorf("a latency target is missing")
@@ -38,7 +32,7 @@ func (s *SLO) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// MarshalText writes the duration as text; both encodings use it.
+// MarshalText writes the duration as text.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText reads the duration from text.
@@ -66,21 +60,4 @@ func (b *Bytes) UnmarshalJSON(data []byte) (err error) {
 	}
 	*b, err = ParseBytes(text)
 	return err
-}
-
-// MarshalYAML writes a number or text.
-func (b Bytes) MarshalYAML() ([]byte, error) { return []byte(b.String()), nil }
-
-// UnmarshalYAML reads a number or text.
-func (b *Bytes) UnmarshalYAML(data []byte) (err error) {
-	*b, err = ParseBytes(unquoteYAML(string(data)))
-	return err
-}
-
-// unquoteYAML takes the quotes off a scalar.
-func unquoteYAML(s string) string {
-	if len(s) >= 2 && (s[0] == '"' || s[0] == '\'') && s[len(s)-1] == s[0] {
-		return s[1 : len(s)-1]
-	}
-	return s
 }

@@ -98,16 +98,30 @@ func (c *checker) failf(found, expected, hint, path string, args ...any) {
 	c.fail(fmt.Sprintf(path, args...), found, expected, hint)
 }
 
+// some checks that a list is not empty.
+func (c *checker) some(n int, path, expected string) {
+	if n == 0 {
+		c.fail(path, "an empty list", expected, "")
+	}
+}
+
+// least checks a number against the least that it may be. The path is in two parts,
+// which are put together only for a finding.
+func least[T int | int64 | float64](c *checker, x, least T, at, name string) {
+	if x < least {
+		found := fmt.Sprint("the number ", x)
+		if f, real := any(x).(float64); real {
+			found = number(f)
+		}
+		c.fail(at+name, found, fmt.Sprint(least)+" or more", "")
+	}
+}
+
 // oneOf checks a word against a list.
 func (c *checker) oneOf(path, word string, words ...string) {
-	if slices.Contains(words, word) {
-		return
+	if !slices.Contains(words, word) {
+		c.fail(path, "the text "+quote(word), strings.Join(words, ", "), DidYouMean(word, words))
 	}
-	hint := ""
-	if near := nearest(word, words); near != "" {
-		hint = "did you mean " + near + "?"
-	}
-	c.fail(path, "the text "+quote(word), strings.Join(words, ", "), hint)
 }
 
 // number writes a number for Error.Found.

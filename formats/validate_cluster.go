@@ -1,6 +1,9 @@
 package formats
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Validate checks what the types of a cluster cannot say and returns all
 // findings, each with its field path.
@@ -19,9 +22,7 @@ const maxCount = 1_000_000
 const maxShares = 64
 
 func checkPools(c *checker, pools []Pool) {
-	if len(pools) == 0 {
-		c.fail("pools", "an empty list", "at least one pool", "")
-	}
+	c.some(len(pools), "pools", "at least one pool")
 	seen := map[string]int{}
 	for i := range pools {
 		p := &pools[i]
@@ -45,12 +46,8 @@ func checkPools(c *checker, pools []Pool) {
 		if p.NICEfficiency < 0 || p.NICEfficiency > 1 {
 			c.fail(path+".nic_efficiency", number(p.NICEfficiency), "a share above 0, at most 1", "")
 		}
-		if p.USDPerHour < 0 {
-			c.fail(path+".usd_per_hour", number(p.USDPerHour), "0 or more", "")
-		}
-		if p.Watts < 0 {
-			c.fail(path+".watts", number(p.Watts), "0 or more", "")
-		}
+		least(c, p.USDPerHour, 0, path, ".usd_per_hour")
+		least(c, p.Watts, 0, path, ".watts")
 		if p.Sharing != "" {
 			c.oneOf(path+".sharing", p.Sharing, SharingExclusive, SharingTime)
 		}
@@ -63,9 +60,7 @@ func checkPools(c *checker, pools []Pool) {
 func (p Pool) WithDefaults() Pool {
 	p.MaxShares = max(p.MaxShares, 1)
 	p.PerNode = max(p.PerNode, 1)
-	if p.NICEfficiency == 0 {
-		p.NICEfficiency = 1
-	}
+	p.NICEfficiency = cmp.Or(p.NICEfficiency, 1)
 	if p.Sharing == "" {
 		p.Sharing = SharingExclusive
 		if IsCPU(p.Device) {

@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path"
@@ -162,9 +163,7 @@ func (p *planChecker) deployment() {
 		}
 		p.tensors(m.Inputs, at+".inputs")
 		p.tensors(m.Outputs, at+".outputs")
-		if m.NumBlocks < 1 {
-			p.fail(at+".num_blocks", integer64(m.NumBlocks), "1 or more", "")
-		}
+		least(p.checker, m.NumBlocks, 1, at, ".num_blocks")
 		for k := range m.Pipelines {
 			p.pipeline(m, &m.Pipelines[k], fmt.Sprintf("%s.pipelines[%d]", at, k))
 		}
@@ -266,9 +265,7 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 		whole = false
 	case s.Cut != nil:
 		p.oneOf(at+".cut.dtype", s.Cut.DType, "FP32", "FP16")
-		if s.Cut.Bytes < 0 {
-			p.fail(at+".cut.bytes", integer64(s.Cut.Bytes), "0 or more", "")
-		}
+		least(p.checker, s.Cut.Bytes, 0, at, ".cut.bytes")
 		whole = p.times(s.Cut.TransferUS, l.Batch, at+".cut.transfer_us", 0) && whole
 	}
 	if s.Replicas < 1 || s.Replicas > maxCount*maxShares {
@@ -297,14 +294,8 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 }
 
 func (p *planChecker) didYouMean(device string) string {
-	var names []string
-	for i := range p.plan.Pools {
-		names = append(names, p.plan.Pools[i].Device)
-	}
-	if near := nearest(device, names); near != "" {
-		return "did you mean " + near + "?"
-	}
-	return "the pools are " + strings.Join(names, ", ")
+	kinds := named(p.plan.Pools, func(o *Pool) string { return o.Device })
+	return cmp.Or(DidYouMean(device, kinds), "the pools are "+strings.Join(kinds, ", "))
 }
 
 // times checks a list of times by batch size.
@@ -409,21 +400,15 @@ func (p *planChecker) certificate() {
 	if !(d.Attainment > 0 && d.Attainment <= 1) {
 		p.fail("certified.attainment", number(d.Attainment), "a share above 0, at most 1", "")
 	}
-	if d.Runs < 1 {
-		p.fail("certified.runs", integer64(d.Runs), "1 or more", "")
-	}
-	if d.LoadFactor < 0 {
-		p.fail("certified.load_factor", number(d.LoadFactor), "0 or more", "")
-	}
+	least(p.checker, d.Runs, 1, "", "certified.runs")
+	least(p.checker, d.LoadFactor, 0, "", "certified.load_factor")
 	for i := range d.Models {
 		m := &d.Models[i]
 		at := fmt.Sprintf("certified.models[%d]", i)
 		if !slices.ContainsFunc(p.plan.Served(), func(o Served) bool { return o.Key() == m.Key() }) {
 			p.fail(at+".model", "the model "+quote(m.Key().String()), "a model of the plan", "")
 		}
-		if m.RPS < 0 {
-			p.fail(at+".rps", number(m.RPS), "0 or more", "")
-		}
+		least(p.checker, m.RPS, 0, at, ".rps")
 		p.share(at+".attainment", m.Attainment)
 		p.interval(at+".attainment_interval", m.AttainmentCI)
 	}

@@ -43,12 +43,10 @@ func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 	}
 	c.tensors(m.Inputs, path+".inputs")
 	c.tensors(m.Outputs, path+".outputs")
-	if len(m.Blocks) == 0 {
-		c.fail(path+".blocks", "an empty list", "at least one block", "")
-	}
+	c.some(len(m.Blocks), path+".blocks", "at least one block")
 	check := func(f *FP16Check, path string) {
-		if f != nil && !(f.Top1Agreement >= 0 && f.Top1Agreement <= 1) {
-			c.fail(path+".fp16.top1_agreement", number(f.Top1Agreement), "a share from 0 to 1", "")
+		if f != nil {
+			c.share(path+".fp16.top1_agreement", f.Top1Agreement)
 		}
 	}
 	check(m.FP16, path)

@@ -16,12 +16,8 @@ func (d *Report) Validate() error {
 	if d.Plan != nil {
 		checkInputs(&c, []Input{*d.Plan})
 	}
-	if d.Runs < 1 {
-		c.fail("runs", integer64(d.Runs), "1 or more", "")
-	}
-	if d.Load < 0 {
-		c.fail("load", number(d.Load), "0 or more", "")
-	}
+	least(&c, d.Runs, 1, "", "runs")
+	least(&c, d.Load, 0, "", "load")
 	d.checkFlow(&c)
 	d.checkCounts(&c, "")
 	d.Latency.check(&c, "latency")
@@ -33,9 +29,7 @@ func (d *Report) Validate() error {
 		c.key(seen, i, m.Key(), at)
 		m.checkCounts(&c, at)
 		m.Latency.check(&c, at+".latency")
-		if m.OfferedRPS < 0 {
-			c.fail(at+".offered_rps", number(m.OfferedRPS), "0 or more", "")
-		}
+		least(&c, m.OfferedRPS, 0, at, ".offered_rps")
 		for _, size := range slices.Sorted(maps.Keys(m.BatchSizes)) {
 			if n := m.BatchSizes[size]; n < 0 {
 				c.fail(at+".batch_sizes."+size, integer64(n), "0 or more", "")
@@ -101,9 +95,7 @@ func (n *Counts) checkCounts(c *checker, at string) {
 	if n.AttainmentCI != nil {
 		c.interval(join(at, "attainment_interval"), *n.AttainmentCI)
 	}
-	if n.GoodputRPS < 0 {
-		c.fail(join(at, "goodput_rps"), number(n.GoodputRPS), "0 or more", "")
-	}
+	least(c, n.GoodputRPS, 0, "", join(at, "goodput_rps"))
 }
 
 // check sees that the percentiles do not fall.

@@ -1,6 +1,9 @@
 package formats
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Validate checks what the types of a workload cannot say and returns all
 // findings, each with its field path.
@@ -76,11 +79,6 @@ func (a *Arrivals) check(c *checker, at string) {
 // WithDefaults returns the model with what was left out filled in: p99 and
 // weight 1.
 func (m WorkloadModel) WithDefaults() WorkloadModel {
-	if m.Percentile == "" {
-		m.Percentile = "p99"
-	}
-	if m.Weight == 0 {
-		m.Weight = 1
-	}
+	m.Percentile, m.Weight = cmp.Or(m.Percentile, "p99"), cmp.Or(m.Weight, 1)
 	return m
 }

@@ -52,11 +52,7 @@ func (v *Values) set(name string, value any) {
 }
 
 func (v Values) names() []string {
-	var out []string
-	for i := range v.options {
-		out = append(out, v.options[i].Name)
-	}
-	return out
+	return named(v.options, func(o *Option) string { return o.Name })
 }
 
 // Get is the value of an option; nil where there is none of that name.

@@ -138,11 +138,8 @@ func (c *Counts) columns() error {
 	}
 	c.column = slices.Index(c.in.Header, name)
 	if c.column < 0 {
-		e := &formats.Error{File: c.in.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.in.Header, ", ")}
-		if near := formats.Nearest(name, c.in.Header); near != "" {
-			e.Hint = "did you mean " + near + "?"
-		}
-		return e
+		return &formats.Error{File: c.in.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.in.Header, ", "),
+			Hint: formats.DidYouMean(name, c.in.Header)}
 	}
 	c.rate = strings.HasSuffix(name, "_rps")
 	for unit, d := range map[string]time.Duration{"requests_per_second": time.Second, "requests_per_minute": time.Minute} {

@@ -126,9 +126,7 @@ func (t *Trace) columns() error {
 		}
 		if !ok {
 			e := t.in.Fail(i, "", fmt.Sprintf("the column %q", name), "the columns "+strings.Join(traceNames[:], ", "))
-			if near := formats.Nearest(name, traceNames[:]); near != "" {
-				e.Hint = "did you mean " + near + "?"
-			}
+			e.Hint = formats.DidYouMean(name, traceNames[:])
 			return e
 		}
 		if t.at[c] >= 0 {
@@ -252,9 +250,7 @@ func (t *Trace) model(r *Request) *formats.Error {
 		i, expected, found = t.at[colClass], known, class
 	}
 	e := t.in.Cell(i, "one of "+formats.ClassNames(expected))
-	if near := formats.Nearest(found, expected); near != "" {
-		e.Hint = "did you mean " + near + "?"
-	}
+	e.Hint = formats.DidYouMean(found, expected)
 	return e
 }
 

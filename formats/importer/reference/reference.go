@@ -228,9 +228,7 @@ func Find(plans []Plan, file, name, algorithm string) (*Plan, error) {
 		return nil, &formats.Error{File: file, Path: "algorithm", Found: fmt.Sprintf("no plan %q of %s", algorithm, name), Expected: strings.Join(algorithms, " or ")}
 	}
 	e := &formats.Error{File: file, Path: "case", Found: fmt.Sprintf("no case %q", name), Expected: fmt.Sprintf("one of its %d cases", len(cases))}
-	if near := formats.Nearest(name, cases); near != "" {
-		e.Hint = "did you mean " + near + "?"
-	} else if len(cases) > 0 {
+	if e.Hint = formats.DidYouMean(name, cases); e.Hint == "" && len(cases) > 0 {
 		e.Hint = "such as " + cases[0]
 	}
 	return nil, e

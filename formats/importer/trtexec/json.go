@@ -2,6 +2,7 @@ package trtexec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,10 +85,7 @@ func (f *file) entry(d *json.Decoder, i int, what string, known []string) (*entr
 		key, at := t.(string), d.InputOffset()
 		switch {
 		case !slices.Contains(known, key):
-			hint := "this reads what TensorRT 8 to 10 export"
-			if near := formats.Nearest(key, known); near != "" {
-				hint = "did you mean " + near + "?"
-			}
+			hint := cmp.Or(formats.DidYouMean(key, known), "this reads what TensorRT 8 to 10 export")
 			return nil, f.fail(at, e.path, "the field "+strconv.Quote(key), strings.Join(known, ", "), hint)
 		case slices.Contains(e.names, key):
 			return nil, f.fail(at, e.path, "the field "+strconv.Quote(key)+" a second time", "each once", "")
