@@ -1,7 +1,9 @@
 package diff
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -74,36 +76,32 @@ func (r *Result) Empty() bool { return len(r.Changes) == 0 }
 // Lines returns the changes for people: the summary, a heading per section and a
 // line per change; none when nothing moved.
 func (r *Result) Lines() []string {
-	var out []string
-	if r.Summary != "" {
-		out = append(out, r.Summary)
-	}
-	section := ""
-	for i := range r.Changes {
-		c := &r.Changes[i]
-		if c.Section != section {
-			section = c.Section
-			out = append(out, section)
-		}
-		out = append(out, "  "+c.String())
-	}
-	return out
+	return r.lines(r.Summary, func(section string) []string { return []string{section} }, func(c *Change) string { return "  " + c.String() })
 }
 
 // Markdown returns the same as a list, for a comment on a change.
 func (r *Result) Markdown() []string {
-	var out []string
+	summary := ""
 	if r.Summary != "" {
-		out = append(out, "**"+r.Summary+"**")
+		summary = "**" + r.Summary + "**"
+	}
+	return r.lines(summary, func(section string) []string { return []string{"", "*" + section + "*", ""} },
+		func(c *Change) string { return "- " + markdownEscapes.Replace(c.words()) })
+}
+
+func (r *Result) lines(summary string, heading func(section string) []string, line func(*Change) string) []string {
+	var out []string
+	if summary != "" {
+		out = append(out, summary)
 	}
 	section := ""
 	for i := range r.Changes {
 		c := &r.Changes[i]
 		if c.Section != section {
 			section = c.Section
-			out = append(out, "", "*"+section+"*", "")
+			out = append(out, heading(section)...)
 		}
-		out = append(out, "- "+markdownEscapes.Replace(c.words()))
+		out = append(out, line(c))
 	}
 	return out
 }
@@ -123,7 +121,7 @@ func (r *Recorder) add(what, path, old, new string, relative *float64, note stri
 // text compares words.
 func (r *Recorder) text(path, old, new string) {
 	if old != new {
-		r.add(Changed, path, orNone(old), orNone(new), nil, "")
+		r.add(Changed, path, cmp.Or(old, "none"), cmp.Or(new, "none"), nil, "")
 	}
 }
 
@@ -146,13 +144,20 @@ func (r *Recorder) figure(path string, old, new float64, unit string, d directio
 
 // optional compares numbers that may be absent.
 func (r *Recorder) optional(path string, old, new *float64, unit string, d direction) {
+	text := func(x float64) string { return figureText(x, unit) }
+	r.present(path, old, new, text, func() { r.figure(path, *old, *new, unit, d) })
+}
+
+// present tells of a number that is there on one side; both compares it where it is
+// on both.
+func (r *Recorder) present(path string, old, new *float64, text func(float64) string, both func()) {
 	switch {
 	case old != nil && new != nil:
-		r.figure(path, *old, *new, unit, d)
+		both()
 	case old != nil:
-		r.add(Removed, path, figureText(*old, unit), "", nil, "")
+		r.add(Removed, path, text(*old), "", nil, "")
 	case new != nil:
-		r.add(Added, path, "", figureText(*new, unit), nil, "")
+		r.add(Added, path, "", text(*new), nil, "")
 	}
 }
 
@@ -168,13 +173,6 @@ func (r *Recorder) count(path string, old, new int, d direction) {
 	if old != new {
 		r.add(Changed, path, strconv.Itoa(old), strconv.Itoa(new), nil, judge(float64(old), float64(new), d))
 	}
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }
 
 func judge(old, new float64, d direction) string {
@@ -202,16 +200,11 @@ func percent(x float64) string { return fmt.Sprintf("%+.3g %%", 100*x) }
 func (r *Recorder) share(path string, old, new *float64, d direction) {
 	const least = 1e-6
 	text := func(x float64) string { return strconv.FormatFloat(100*x, 'g', 4, 64) + " %" }
-	switch {
-	case old != nil && new != nil:
+	r.present(path, old, new, text, func() {
 		if math.Abs(*old-*new) > least {
 			r.add(Changed, path, text(*old), text(*new), nil, judge(*old, *new, d))
 		}
-	case old != nil:
-		r.add(Removed, path, text(*old), "", nil, "")
-	case new != nil:
-		r.add(Added, path, "", text(*new), nil, "")
-	}
+	})
 }
 
 // figureText writes a number with six digits: enough to tell apart what the
@@ -229,47 +222,69 @@ func spanText(m formats.Micros) string {
 	return strconv.FormatFloat(float64(m.D())/1e6, 'g', 5, 64) + " ms"
 }
 
-// union returns the names of a in order, then those only in b; inA and inB map
-// them to indexes.
-func union[T any](a, b []T, name func(*T) string) (names []string, inA, inB map[string]int) {
-	inA, inB = map[string]int{}, map[string]int{}
+// pair is what has one name on either side; nil where a side does not have it.
+type pair[T any] struct {
+	name string
+	a, b *T
+}
+
+// union pairs two lists by name: what is in a, in its order, then what is only in b.
+func union[T any](a, b []T, name func(*T) string) []pair[T] {
+	var out []pair[T]
+	at := map[string]int{}
+	of := func(n string) *pair[T] {
+		if _, known := at[n]; !known {
+			at[n] = len(out)
+			out = append(out, pair[T]{name: n})
+		}
+		return &out[at[n]]
+	}
 	for i := range a {
-		n := name(&a[i])
-		if _, dup := inA[n]; !dup {
-			inA[n] = i
-			names = append(names, n)
+		if p := of(name(&a[i])); p.a == nil {
+			p.a = &a[i]
 		}
 	}
 	for i := range b {
-		n := name(&b[i])
-		if _, dup := inB[n]; dup {
-			continue
-		}
-		inB[n] = i
-		if _, ok := inA[n]; !ok {
-			names = append(names, n)
+		if p := of(name(&b[i])); p.b == nil {
+			p.b = &b[i]
 		}
 	}
-	return names, inA, inB
+	return out
+}
+
+// shared goes through what is on both sides.
+func shared[T any](a, b []T, name func(*T) string) iter.Seq2[string, pair[T]] {
+	return func(yield func(string, pair[T]) bool) {
+		for _, p := range union(a, b, name) {
+			if p.a != nil && p.b != nil && !yield(p.name, p) {
+				return
+			}
+		}
+	}
 }
 
 // matched walks two lists by name, in the order of union: what is only in one
 // is removed or added, with its text; what is in both is compared.
 func matched[T any](r *Recorder, section string, a, b []T, name func(*T) string, label string, text func(*T) string, both func(name string, x, y *T)) {
-	names, inA, inB := union(a, b, name)
-	for _, n := range names {
+	for _, p := range union(a, b, name) {
 		r.section = section
-		i, okA := inA[n]
-		k, okB := inB[n]
 		switch {
-		case !okB:
-			r.add(Removed, label+n, text(&a[i]), "", nil, "")
-		case !okA:
-			r.add(Added, label+n, "", text(&b[k]), nil, "")
+		case p.b == nil:
+			r.add(Removed, label+p.name, text(p.a), "", nil, "")
+		case p.a == nil:
+			r.add(Added, label+p.name, "", text(p.b), nil, "")
 		default:
-			both(n, &a[i], &b[k])
+			both(p.name, p.a, p.b)
 		}
 	}
+}
+
+// orZero is what a pointer points to; the zero value where it is nil.
+func orZero[T any](p *T) (x T) {
+	if p != nil {
+		x = *p
+	}
+	return x
 }
 
 // untold is the text of what says enough by its name.

@@ -10,23 +10,10 @@ import (
 // workflows also copies at the start, loads, segments and expected ways. A plan of
 // another kind has none.
 func Flows(before, after *formats.Plan, r *Recorder) {
-	a, b := formats.FlowOf(before), formats.FlowOf(after)
+	a, b := orZero(formats.FlowOf(before)), orZero(formats.FlowOf(after))
 	r.section = "applications"
-	var none formats.FlowPlan
-	if a == nil {
-		a = &none
-	}
-	if b == nil {
-		b = &none
-	}
-	names, inA, inB := union(a.Applications, b.Applications, func(x *formats.FlowApplication) string { return x.Model })
-	for _, n := range names {
-		i, okA := inA[n]
-		k, okB := inB[n]
-		if !okA || !okB {
-			continue // among what is served already
-		}
-		x, y := &a.Applications[i], &b.Applications[k]
+	for n, p := range shared(a.Applications, b.Applications, func(x *formats.FlowApplication) string { return x.Model }) {
+		x, y := p.a, p.b
 		r.count(n+" modules", len(x.Modules), len(y.Modules), neutral)
 		r.count(n+" segments", len(x.Segments), len(y.Segments), neutral)
 		for s := range min(len(x.Segments), len(y.Segments)) {
@@ -34,14 +21,8 @@ func Flows(before, after *formats.Plan, r *Recorder) {
 			r.count(fmt.Sprintf("%s visits of %s", n, y.Segments[s].Name), x.Segments[s].Most, y.Segments[s].Most, neutral)
 		}
 	}
-	names, inA, inB = union(a.Modules, b.Modules, func(x *formats.FlowModule) string { return x.Model })
-	for _, n := range names {
-		i, okA := inA[n]
-		k, okB := inB[n]
-		if !okA || !okB {
-			continue // among the models already
-		}
-		x, y := &a.Modules[i], &b.Modules[k]
+	for n, p := range shared(a.Modules, b.Modules, func(x *formats.FlowModule) string { return x.Model }) {
+		x, y := p.a, p.b
 		r.count(n+" copies", len(x.Resident), len(y.Resident), neutral)
 		r.span(n+" load", x.ColdStartUS, y.ColdStartUS, lessIsBetter)
 		r.count(n+" weights", int(x.WeightBytes), int(y.WeightBytes), neutral)
@@ -53,5 +34,5 @@ func Flows(before, after *formats.Plan, r *Recorder) {
 		}
 		return n
 	}
-	r.count("expected ways", ways(a), ways(b), neutral)
+	r.count("expected ways", ways(&a), ways(&b), neutral)
 }

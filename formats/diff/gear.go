@@ -11,48 +11,21 @@ import (
 // edge: a plan with other ranges has others added and removed. A plan of another
 // kind has none.
 func Gears(before, after *formats.Plan, r *Recorder) {
-	a, b := formats.GearOf(before), formats.GearOf(after)
+	a, b := orZero(formats.GearOf(before)), orZero(formats.GearOf(after))
 	r.section = "gears"
-	if a == nil || b == nil {
-		var none formats.GearPlan
-		if a == nil {
-			a = &none
-		} else {
-			b = &none
-		}
-	}
 	r.span("slo", a.SLOUS, b.SLOUS, neutral)
 	r.text("percentile", a.Percentile, b.Percentile)
 	r.figure("max", a.MaxQPS, b.MaxQPS, "rps", neutral)
 	r.text("weights", a.Weights, b.Weights)
 	r.count("samples", a.Samples, b.Samples, neutral)
 	r.count("held out", a.HeldOut, b.HeldOut, neutral)
-	names, inA, inB := union(a.Models, b.Models, func(m *formats.GearModel) string { return m.Model })
-	for _, n := range names {
-		i, okA := inA[n]
-		k, okB := inB[n]
-		if !okA || !okB {
-			continue // among the models already
-		}
-		x, y := &a.Models[i], &b.Models[k]
-		if x.Levels != y.Levels || x.Correct != y.Correct {
+	for n, p := range shared(a.Models, b.Models, func(m *formats.GearModel) string { return m.Model }) {
+		if p.a.Levels != p.b.Levels || p.a.Correct != p.b.Correct {
 			r.text(n+" records", "as planned", "others")
 		}
-		r.count(n+" thresholds", len(x.Thresholds), len(y.Thresholds), neutral)
+		r.count(n+" thresholds", len(p.a.Thresholds), len(p.b.Thresholds), neutral)
 	}
-	edges, inA, inB := union(a.Gears, b.Gears, edge)
-	for _, e := range edges {
-		i, okA := inA[e]
-		k, okB := inB[e]
-		switch {
-		case !okB:
-			r.add(Removed, e, cascade(&a.Gears[i]), "", nil, "")
-		case !okA:
-			r.add(Added, e, "", cascade(&b.Gears[k]), nil, "")
-		default:
-			r.gear(e+" ", &a.Gears[i], &b.Gears[k])
-		}
-	}
+	matched(r, "gears", a.Gears, b.Gears, edge, "", cascade, func(e string, x, y *formats.Gear) { r.gear(e+" ", x, y) })
 }
 
 func edge(g *formats.Gear) string { return fmt.Sprintf("up to %.6g rps", g.ToQPS) }

@@ -68,14 +68,9 @@ func (r *Recorder) certified(a, b *formats.Certificate) {
 		r.add(Added, "certificate", "", fmt.Sprintf("load factor %g", b.LoadFactor), nil, "")
 	default:
 		r.figure("certified load factor", a.LoadFactor, b.LoadFactor, "", moreIsBetter)
-		names, inA, inB := union(a.Models, b.Models, func(m *formats.CertifiedModel) string { return m.Key().String() })
-		for _, n := range names {
-			i, okA := inA[n]
-			k, okB := inB[n]
-			if okA && okB {
-				r.figure("certified "+n, a.Models[i].RPS, b.Models[k].RPS, "rps", moreIsBetter)
-				r.span("certified "+n+" p99", a.Models[i].P99US, b.Models[k].P99US, lessIsBetter)
-			}
+		for n, p := range shared(a.Models, b.Models, func(m *formats.CertifiedModel) string { return m.Key().String() }) {
+			r.figure("certified "+n, p.a.RPS, p.b.RPS, "rps", moreIsBetter)
+			r.span("certified "+n+" p99", p.a.P99US, p.b.P99US, lessIsBetter)
 		}
 	}
 }
@@ -119,25 +114,13 @@ func slowest(m *formats.Deployed) formats.Micros {
 // reports the rest as added or removed.
 func (r *Recorder) pipelines(a, b *formats.Plan) {
 	r.section = "pipelines"
-	names, inA, inB := union(a.Deployment, b.Deployment, modelName)
-	for _, n := range names {
-		var x, y []formats.Pipeline
-		if i, ok := inA[n]; ok {
-			x = a.Deployment[i].Pipelines
-		}
-		if k, ok := inB[n]; ok {
-			y = b.Deployment[k].Pipelines
-		}
-		r.modelPipelines(n, x, y)
+	for _, p := range union(a.Deployment, b.Deployment, modelName) {
+		r.modelPipelines(p.name, orZero(p.a).Pipelines, orZero(p.b).Pipelines)
 	}
 }
 
 func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
-	partner := make([]int, len(a))
-	taken := make([]bool, len(b))
-	for i := range partner {
-		partner[i] = -1
-	}
+	partner, taken := slices.Repeat([]int{-1}, len(a)), make([]bool, len(b))
 	for _, key := range []func(*formats.Pipeline) string{shape, devices} {
 		for i := range a {
 			if partner[i] >= 0 {
@@ -204,11 +187,11 @@ func shape(p *formats.Pipeline) string {
 
 // devices names a pipeline by the kinds that it runs on.
 func devices(p *formats.Pipeline) string {
-	parts := make([]string, len(p.Stages))
+	var kinds []string
 	for i := range p.Stages {
-		parts[i] = p.Stages[i].Device
+		kinds = append(kinds, p.Stages[i].Device)
 	}
-	return strings.Join(parts, ">")
+	return strings.Join(kinds, ">")
 }
 
 func blocks(s *formats.Stage) string { return fmt.Sprintf("[%d,%d)", s.Blocks[0], s.Blocks[1]) }
@@ -218,7 +201,7 @@ func placement(s *formats.Stage) string {
 	for i := range s.Placement {
 		p := &s.Placement[i]
 		text := fmt.Sprintf("device %d", p.First)
-		if n := devicesOf(p); n > 1 {
+		if n := p.Count(); n > 1 {
 			text = fmt.Sprintf("devices %d to %d", p.First, p.First+n-1)
 		}
 		if p.PerDevice > 1 {
@@ -267,53 +250,41 @@ func bytesText(b formats.Bytes) string {
 func (r *Recorder) usage(a, b *formats.Plan) {
 	r.section = "devices"
 	x, y := gpus(a), gpus(b)
-	models, _, _ := union(a.Deployment, b.Deployment, modelName)
-	kinds, _, _ := union(a.Pools, b.Pools, func(p *formats.Pool) string { return p.Device })
-	for _, k := range kinds {
+	models := union(a.Deployment, b.Deployment, modelName)
+	for _, k := range union(a.Pools, b.Pools, func(p *formats.Pool) string { return p.Device }) {
 		total := [2]float64{}
 		for _, m := range models {
-			key := [2]string{m, k}
+			key := [2]string{m.name, k.name}
 			total[0] += x[key]
 			total[1] += y[key]
 		}
-		r.figure(k+" used", total[0], total[1], "", neutral)
+		r.figure(k.name+" used", total[0], total[1], "", neutral)
 		for _, m := range models {
-			key := [2]string{m, k}
-			r.figure(k+" used by "+m, x[key], y[key], "", neutral)
+			key := [2]string{m.name, k.name}
+			r.figure(k.name+" used by "+m.name, x[key], y[key], "", neutral)
 		}
 	}
 }
 
 func gpus(p *formats.Plan) map[[2]string]float64 {
 	out := map[[2]string]float64{}
-	for i := range p.Deployment {
-		m := &p.Deployment[i]
-		for k := range m.Pipelines {
-			for _, s := range m.Pipelines[k].Stages {
-				out[[2]string{modelName(m), s.Device}] += s.GPUs
-			}
-		}
+	for s := range p.Stages() {
+		out[[2]string{modelName(s.Deployed), s.Device}] += s.GPUs
 	}
 	return out
 }
 
 func (r *Recorder) params(a, b map[string]float64) {
-	names := slices.Sorted(maps.Keys(a))
-	for _, n := range slices.Sorted(maps.Keys(b)) {
-		if _, ok := a[n]; !ok {
-			names = append(names, n)
+	of := func(m map[string]float64, name string) *float64 {
+		if v, ok := m[name]; ok {
+			return &v
 		}
+		return nil
 	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 	slices.Sort(names)
-	for _, n := range names {
-		var x, y *float64
-		if v, ok := a[n]; ok {
-			x = &v
-		}
-		if v, ok := b[n]; ok {
-			y = &v
-		}
-		r.optional(n, x, y, "", neutral)
+	for _, n := range slices.Compact(names) {
+		r.optional(n, of(a, n), of(b, n), "", neutral)
 	}
 }
 
@@ -338,13 +309,7 @@ func (r *Recorder) options(a, b formats.Values) {
 
 func (r *Recorder) arrivals(a, b *formats.Arrivals) {
 	r.section = "arrivals"
-	var x, y formats.Arrivals
-	if a != nil {
-		x = *a
-	}
-	if b != nil {
-		y = *b
-	}
+	x, y := orZero(a), orZero(b)
 	r.text("process", x.Process, y.Process)
 	r.figure("cv", x.CV, y.CV, "", neutral)
 	r.text("trace", x.Trace, y.Trace)
@@ -374,8 +339,5 @@ func (r *Recorder) lines(a, b []string) {
 
 // short is the start of a digest: enough to see that it is another.
 func short(sha string) string {
-	if len(sha) > 12 {
-		return sha[:12]
-	}
-	return sha
+	return sha[:min(len(sha), 12)]
 }

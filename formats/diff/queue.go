@@ -15,27 +15,12 @@ func Queues(a, b *formats.Plan, r *Recorder) {
 		return
 	}
 	r.section = "instances"
-	alikeA, alikeB := alike(x), alike(y)
-	names, inA, inB := union(alikeA, alikeB, func(s *servers) string { return s.name })
-	for _, n := range names {
-		was, is := 0, 0
-		if i, ok := inA[n]; ok {
-			was = alikeA[i].count
-		}
-		if i, ok := inB[n]; ok {
-			is = alikeB[i].count
-		}
-		r.count(n, was, is, neutral)
+	for _, p := range union(alike(x), alike(y), func(s *servers) string { return s.name }) {
+		r.count(p.name, orZero(p.a).count, orZero(p.b).count, neutral)
 	}
 	r.section = "classes"
-	names, inA, inB = union(x.Classes, y.Classes, func(c *formats.QueueClass) string { return c.Key().String() })
-	for _, n := range names {
-		i, okA := inA[n]
-		k, okB := inB[n]
-		if !okA || !okB {
-			continue // said of the models
-		}
-		c, d := &x.Classes[i], &y.Classes[k]
+	for n, p := range shared(x.Classes, y.Classes, func(c *formats.QueueClass) string { return c.Key().String() }) {
+		c, d := p.a, p.b
 		r.text(n+" judged by", c.Of, d.Of)
 		r.figure(n+" attainment", c.Attainment, d.Attainment, "", moreIsBetter)
 		r.count(n+" priority", c.Priority, d.Priority, neutral)

@@ -98,17 +98,11 @@ type unit struct {
 // held is what each device holds: models, blocks and shares, in words.
 func held(p *formats.Plan) map[unit]string {
 	parts := map[unit][]string{}
-	for i := range p.Deployment {
-		m := &p.Deployment[i]
-		for k := range m.Pipelines {
-			for s := range m.Pipelines[k].Stages {
-				x := &m.Pipelines[k].Stages[s]
-				for _, at := range x.Placement {
-					for n := range devicesOf(&at) {
-						u := unit{x.Device, at.First + n}
-						parts[u] = append(parts[u], fmt.Sprintf("%s %s/%d", m.Model, blocks(x), x.Share))
-					}
-				}
+	for s := range p.Stages() {
+		for _, at := range s.Placement {
+			for n := range at.Count() {
+				u := unit{s.Device, at.First + n}
+				parts[u] = append(parts[u], fmt.Sprintf("%s %s/%d", s.Deployed.Model, blocks(s.Stage), s.Share))
 			}
 		}
 	}
@@ -118,12 +112,6 @@ func held(p *formats.Plan) map[unit]string {
 		out[u] = strings.Join(slices.Compact(list), ", ")
 	}
 	return out
-}
-
-// devicesOf is how many devices a placement is on.
-func devicesOf(p *formats.Placement) int {
-	each := max(p.PerDevice, 1)
-	return (p.Replicas + each - 1) / each
 }
 
 func plural(n int, what string) string {
