@@ -153,10 +153,7 @@ const (
 // over the prices tried stands.
 func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) {
 	all, room := p.laxes(list), 1-p.Percentile
-	bounds, total = make([]float64, len(p.Edges)), math.Inf(1)
-	for r := range bounds {
-		bounds[r] = math.Inf(1)
-	}
+	bounds, total = slices.Repeat([]float64{math.Inf(1)}, len(p.Edges)), math.Inf(1)
 	at := func(price float64) float64 {
 		e, sum := atPrice(all, price), price*room
 		for r, edge := range p.Edges {

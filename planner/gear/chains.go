@@ -286,14 +286,7 @@ func (c *Chain) shapes(most []int) [][]int {
 				}
 			}
 		}
-		covered := func(o []int) bool {
-			for s := range o {
-				if o[s] < shape[s] {
-					return false
-				}
-			}
-			return true
-		}
+		covered := func(o []int) bool { return covers(shape, o) }
 		if slices.Max(shape) == n && slices.Min(shape) > 0 && !slices.ContainsFunc(out, covered) {
 			out = append(out, shape)
 		}

@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -121,19 +122,8 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 	}
 	for _, pl := range (placing{&q}).best(some, cost, 2) {
 		b := newBench(&q, pl, s.o.Seed)
-		order := make([]int, len(some))
-		for i := range order {
-			order[i] = i
-		}
-		slices.SortStableFunc(order, func(a, b int) int {
-			switch la, lb := pl.Load(cost[a]), pl.Load(cost[b]); {
-			case la < lb:
-				return -1
-			case la > lb:
-				return 1
-			}
-			return 0
-		})
+		order := upTo(len(some))
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(pl.Load(cost[a]), pl.Load(cost[b])) })
 		for _, i := range order {
 			if pl.Load(cost[i])*rate > 1 {
 				break

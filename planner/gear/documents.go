@@ -273,10 +273,7 @@ func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
 func (f *resolved) records(names []string) error {
 	for i := range f.in.Profile.Records {
 		r := &f.in.Profile.Records[i]
-		missing := slices.ContainsFunc(names, func(n string) bool {
-			return !slices.ContainsFunc(r.Models, func(m formats.ModelRecords) bool { return m.Model == n })
-		})
-		if missing {
+		if slices.ContainsFunc(names, func(n string) bool { return r.Find(n) == nil }) {
 			continue
 		}
 		var err error

@@ -40,10 +40,7 @@ func pareto(cost []float64, list []Cascade) []int {
 // undominated returns the indexes of cascades that no other one beats in
 // accuracy without more work of some model, most accurate first.
 func undominated(list []Cascade, work [][]float64) []int {
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
-	}
+	order := upTo(len(list))
 	total := totals(work)
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(total[a], total[b]), cmp.Compare(a, b))
@@ -62,7 +59,7 @@ next:
 }
 
 // covers tells whether a needs no more than b of any model.
-func covers(a, b []float64) bool {
+func covers[T cmp.Ordered](a, b []T) bool {
 	for m := range a {
 		if a[m] > b[m] {
 			return false

@@ -343,11 +343,7 @@ func (x *mixed) arrange(ctx context.Context, configs []Config, columns [][]int) 
 // fluid is what mixtures of cascades come to on a layout, over all ranges.
 func (l *layout) fluid(ctx context.Context, columns [][]int) (float64, error) {
 	x := l.x
-	ranges := make([]int, len(x.p.Edges))
-	for r := range ranges {
-		ranges[r] = r
-	}
-	g := x.newProgram(l.cells, ranges, false, -1)
+	g := x.newProgram(l.cells, upTo(len(x.p.Edges)), false, -1)
 	for c, v := range g.count {
 		g.m.SetBounds(v, float64(l.cells[c].Count), float64(l.cells[c].Count))
 	}
@@ -359,10 +355,7 @@ func (l *layout) fluid(ctx context.Context, columns [][]int) (float64, error) {
 			g.column(at, i)
 		}
 	}
-	sol, err := x.solver.Solve(ctx, g.m, milp.Options{})
-	if err == nil {
-		err = ctx.Err()
-	}
+	sol, err := solve(ctx, x.solver, g.m, milp.Options{})
 	if err != nil {
 		return 0, fmt.Errorf("arranging chains: %w", err)
 	}

@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -57,6 +58,21 @@ type mixed struct {
 
 // Mixed tells that a problem has several kinds of devices.
 func (p *Problem) Mixed() bool { return len(p.Kinds) > 0 }
+
+// solve solves a program. A context that has ended is an error, too.
+func solve(ctx context.Context, solver milp.Solver, m *milp.Model, o milp.Options) (*milp.Solution, error) {
+	sol, err := solver.Solve(ctx, m, o)
+	return sol, cmp.Or(err, ctx.Err())
+}
+
+// upTo are the numbers from 0 to n-1.
+func upTo(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
 
 // variant is a model on a kind.
 func (p *Problem) variant(m, k int) *Variant { return &p.Models[m].On[k] }
@@ -234,10 +250,7 @@ func (x *mixed) place(ctx context.Context, full float64) (placed []Config, colum
 		}
 		y.p, x = &q, &y
 	}
-	ranges := make([]int, len(p.Edges))
-	for r := range ranges {
-		ranges[r] = r
-	}
+	ranges := upTo(len(p.Edges))
 	relaxed := x.newProgram(x.configs, ranges, false, -1)
 	relaxed.chains()
 	if _, _, err := relaxed.generate(ctx, nil, nil); err != nil {
@@ -254,10 +267,7 @@ func (x *mixed) place(ctx context.Context, full float64) (placed []Config, colum
 	if len(x.run) > 0 {
 		limits = milp.Options{Gap: chainsGap, MaxNodes: chainsNodes}
 	}
-	sol, err := x.solver.Solve(ctx, g.m, limits)
-	if err == nil {
-		err = ctx.Err()
-	}
+	sol, err := solve(ctx, x.solver, g.m, limits)
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("placing models on several kinds: %w", err)
 	}

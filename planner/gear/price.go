@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,19 +185,8 @@ func (c *shop) try(ctx context.Context, price float64) error {
 
 // fewer takes single devices off the plan as long as it holds.
 func (c *shop) fewer(ctx context.Context) error {
-	order := make([]int, len(c.price))
-	for k := range order {
-		order[k] = k
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case c.price[a] > c.price[b]:
-			return -1
-		case c.price[a] < c.price[b]:
-			return 1
-		}
-		return 0
-	})
+	order := upTo(len(c.price))
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.price[b], c.price[a]) })
 	for at := 0; at < len(order) && c.tried < pricesTried; {
 		n := slices.Clone(c.bought)
 		if n[order[at]]--; n[order[at]] < 0 {
@@ -337,10 +327,7 @@ func (c *shop) numbers() (*milp.Model, []milp.Var) {
 
 // solve solves a program over numbers of devices; nil: there are none.
 func (c *shop) solve(ctx context.Context, m *milp.Model, n []milp.Var) ([]int, error) {
-	sol, err := c.solver.Solve(ctx, m, milp.Options{})
-	if err == nil {
-		err = ctx.Err()
-	}
+	sol, err := solve(ctx, c.solver, m, milp.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("choosing devices: %w", err)
 	}

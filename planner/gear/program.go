@@ -195,10 +195,7 @@ func (g *program) generate(ctx context.Context, chains []*Chain, home []int) (*m
 	}
 	var along []milp.Var // of the chains priced, range after range as they came
 	for {
-		sol, err := x.solver.Solve(ctx, g.m, milp.Options{})
-		if err == nil {
-			err = ctx.Err()
-		}
+		sol, err := solve(ctx, x.solver, g.m, milp.Options{})
 		if err != nil {
 			return nil, nil, err
 		}

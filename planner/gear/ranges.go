@@ -3,6 +3,7 @@ package gear
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -32,11 +33,7 @@ func Zipf(n int) []float64 {
 
 // Uniform are equal weights that sum to 1.
 func Uniform(n int) []float64 {
-	out := make([]float64, n)
-	for i := range out {
-		out[i] = 1
-	}
-	return normalise(out)
+	return normalise(slices.Repeat([]float64{1}, n))
 }
 
 func normalise(list []float64) []float64 {
@@ -112,5 +109,5 @@ func replay(counts, rates []float64, rule *gear.Rule, window time.Duration, rng 
 
 // Shares are weights that sum to 1, from a histogram.
 func Shares(histogram []float64) []float64 {
-	return normalise(append([]float64(nil), histogram...))
+	return normalise(slices.Clone(histogram))
 }

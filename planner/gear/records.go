@@ -52,11 +52,10 @@ func Grade(r *formats.Records, family []string, grid int) (thresholds [][]float6
 	planned = &Samples{N: r.Planning}
 	heldOut = &Samples{N: r.Samples - r.Planning}
 	for _, name := range family {
-		at := slices.IndexFunc(r.Models, func(m formats.ModelRecords) bool { return m.Model == name })
-		if at < 0 {
+		m := r.Find(name)
+		if m == nil {
 			return nil, nil, nil, fmt.Errorf("the records have no model %q", name)
 		}
-		m := &r.Models[at]
 		t := Thresholds(m.Certainty[:r.Planning], grid)
 		levels := levelsOf(m.Certainty, t)
 		correct := make([]bool, r.Samples)

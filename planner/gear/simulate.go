@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,10 +118,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	expected := a.rate * a.length.Seconds()
-	most := a.most
-	if most == 0 {
-		most = 1 - p.Percentile
-	}
+	most := cmp.Or(a.most, 1-p.Percentile)
 	w := watch{length: a.length, limit: a.limit, cancel: cancel, most: int(most * expected), block: a.block}
 	if a.block > 0 {
 		w.parts = make([][]time.Duration, a.length/a.block)

@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,9 +217,7 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 			}
 			out, err := y.staircase(ctx, c, best)
 			if _, ok := errors.AsType[*Infeasible](err); ok {
-				if first == nil {
-					first = err
-				}
+				first = cmp.Or(first, err)
 				continue
 			}
 			if err != nil {

@@ -41,10 +41,7 @@ func (l *layout) divide(ctx context.Context, cascade int, within float64) (*spli
 	if !g.addRows() {
 		return &split{load: math.Inf(1), taken: math.Inf(1)}, nil
 	}
-	sol, err := l.x.solver.Solve(ctx, g.m, milp.Options{})
-	if err == nil {
-		err = ctx.Err()
-	}
+	sol, err := solve(ctx, l.x.solver, g.m, milp.Options{})
 	if err == nil && sol.X == nil {
 		err = fmt.Errorf("no solution (%v)", sol.Status)
 	}

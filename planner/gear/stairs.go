@@ -19,10 +19,7 @@ func (l *layout) staircase(ctx context.Context, o *Options) (*Outcome, error) {
 	tables, of := l.tables()
 	b := &bench{p: p, seed: o.Seed, tables: tables, pipelines: of}
 	out := &Outcome{Problem: p, Configs: l.configs, Chains: l.chains}
-	order := make([]int, len(x.list))
-	for i := range order {
-		order[i] = i
-	}
+	order := upTo(len(x.list))
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(x.list[b].Correct, x.list[a].Correct), cmp.Compare(a, b))
 	})

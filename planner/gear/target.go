@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,9 +236,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
 	s.runs += out.Runs
-	if out.Problem == nil {
-		out.Problem = p
-	}
+	out.Problem = cmp.Or(out.Problem, p)
 	out.Runs, out.Cascades, out.Goal = s.runs, s.enumerated, s.p.Goal()
 	for r := range out.Gears {
 		out.Gears[r].Bound = max(bounds[r], 0)

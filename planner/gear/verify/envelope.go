@@ -29,7 +29,7 @@ func (c relaxation) envelope(slo time.Duration, parts bool, kinds ...string) hul
 	}
 	w.late = int((1 - percentile) * float64(r.Planning))
 	for _, n := range names {
-		w.a.addQuantiles(recordsOf(r, n), r.Planning, grid)
+		w.a.addQuantiles(r.Find(n), r.Planning, grid)
 		per, one, measured := c.whole(n, slo, kinds)
 		if !measured && len(c.Plan.Pools) == 1 {
 			return nil

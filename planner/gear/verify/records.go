@@ -82,17 +82,8 @@ func (a *answers) addModel(thresholds int, level func(int) int, correct string) 
 func (c *checker) records(models []string) *formats.Records {
 	for i := range c.Profile.Records {
 		r := &c.Profile.Records[i]
-		if !slices.ContainsFunc(models, func(n string) bool { return recordsOf(r, n) == nil }) {
+		if !slices.ContainsFunc(models, func(n string) bool { return r.Find(n) == nil }) {
 			return r
-		}
-	}
-	return nil
-}
-
-func recordsOf(r *formats.Records, model string) *formats.ModelRecords {
-	for i := range r.Models {
-		if r.Models[i].Model == model {
-			return &r.Models[i]
 		}
 	}
 	return nil
@@ -114,7 +105,7 @@ func (c *checker) recordsToday(g *gears, own *answers) *answers {
 	}
 	a := &answers{samples: r.Planning}
 	for i, n := range names {
-		m := recordsOf(r, n)
+		m := r.Find(n)
 		t := p.Models[i].Thresholds
 		a.addModel(len(t), func(i int) int {
 			l := 0
