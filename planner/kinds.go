@@ -15,13 +15,7 @@ import (
 var methods = []*kind.Method{&pool.Method, &gear.Method, &flow.Method, &queue.Method}
 
 // Kinds lists the kinds of plans that there is a method for.
-func Kinds() []string {
-	var out []string
-	for _, m := range methods {
-		out = append(out, m.Kind)
-	}
-	return out
-}
+func Kinds() []string { return kindsWith(func(*kind.Method) bool { return true }) }
 
 // MethodOf is the method of a kind of plans; nil where there is none.
 func MethodOf(kindName string) *kind.Method {

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -39,11 +40,7 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 		})
 		assumed = append(assumed, fmt.Sprintf("cluster: the %d %s of this machine", g.Count, g.Kind))
 	}
-	kinds := make([]string, 0, len(measured))
-	for k := range measured {
-		kinds = append(kinds, k)
-	}
-	slices.Sort(kinds)
+	kinds := slices.Sorted(maps.Keys(measured))
 	for _, k := range kinds {
 		n, ok := formats.CPUThreads(k)
 		if !ok {

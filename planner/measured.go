@@ -21,9 +21,9 @@ func loosePromises(plan *formats.Plan, profile *formats.Profile) (out []string) 
 	}
 	for i := range plan.Deployment {
 		d := &plan.Deployment[i]
-		m := profileModel(profile, d)
-		if m == nil {
-			continue
+		m := profile.Find(d.Model)
+		if m == nil || len(m.Blocks) != d.NumBlocks {
+			continue // other blocks than those that it was planned with
 		}
 		worst, why := 0.0, ""
 		for j := range d.Pipelines {
@@ -71,15 +71,4 @@ func tooFast(x *formats.Measurement, blocks [2]int) (float64, string) {
 		why += fmt.Sprintf("the medians of the blocks are known to ± %.0f %%", 100*half/stage)
 	}
 	return 1 - 1/(stretch*(1+half/stage)), why
-}
-
-// profileModel is what a plan's model was planned with; nil where the blocks are no
-// longer those of the profile.
-func profileModel(profile *formats.Profile, d *formats.Deployed) *formats.ProfileModel {
-	for i := range profile.Models {
-		if m := &profile.Models[i]; m.Model == d.Model && len(m.Blocks) == d.NumBlocks {
-			return m
-		}
-	}
-	return nil
 }

@@ -66,10 +66,7 @@ func OptionsOf(p *formats.Plan) Options {
 func MethodFor(name string, in *Inputs) (*kind.Method, error) {
 	known := Kinds()
 	if name != "" && name != MethodAuto && MethodOf(name) == nil {
-		e := &formats.Error{Path: "--method", Found: fmt.Sprintf("%q", name), Expected: strings.Join(append([]string{MethodAuto}, known...), " or ")}
-		if near := formats.Nearest(name, known); near != "" {
-			e.Hint = "did you mean " + near + "?"
-		}
+		e := &formats.Error{Path: "--method", Found: fmt.Sprintf("%q", name), Expected: strings.Join(append([]string{MethodAuto}, known...), " or "), Hint: formats.DidYouMean(name, known)}
 		if slices.Contains(formats.WorkloadKinds(), name) {
 			e.Hint = name + " is not available in this version"
 		}
@@ -114,17 +111,18 @@ func refuse(m *kind.Method, in *Inputs, o *Options, v formats.Values) error {
 	case o.Certify && m.Certify == nil:
 		return kind.Cannot("certify", m.Kind, kindsWith(func(m *kind.Method) bool { return m.Certify != nil }), "plan simulate shows what a plan holds at any rate")
 	}
-	for _, option := range v.Options() {
-		if option.Type == formats.NumberOption && v.Word(option.Name) == Auto && m.Tune == nil {
-			return kind.Cannot(option.Name, m.Kind, kindsWith(func(m *kind.Method) bool { return m.Tune != nil }), "give a number instead of auto")
-		}
+	if name := tuned(v); name != "" && m.Tune == nil {
+		return kind.Cannot(name, m.Kind, kindsWith(func(m *kind.Method) bool { return m.Tune != nil }), "give a number instead of auto")
 	}
 	return nil
 }
 
-// tuned tells whether a value is to be found by simulation.
-func tuned(v formats.Values) bool {
-	return slices.ContainsFunc(v.Options(), func(o formats.Option) bool {
-		return o.Type == formats.NumberOption && v.Word(o.Name) == Auto
-	})
+// tuned is the option whose value is to be found by simulation; empty: none.
+func tuned(v formats.Values) string {
+	for _, o := range v.Options() {
+		if o.Type == formats.NumberOption && v.Word(o.Name) == Auto {
+			return o.Name
+		}
+	}
+	return ""
 }

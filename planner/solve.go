@@ -56,7 +56,7 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 		return solve(ctx, m, &q, opt.Assumptions, solver, progress)
 	}
 	var res *Result
-	if tuned(v) {
+	if tuned(v) != "" {
 		res, err = m.Tune(ctx, p, opt.Asked, once)
 	} else {
 		res, err = once(ctx, v, progress)

@@ -42,18 +42,10 @@ func UsedRanges(plan *formats.Plan) Ranges {
 	out := Ranges{Only: true, plan: plan}
 	out.Of = func(m *formats.ProfileModel, device string, share, batch int) [][2]int {
 		var list [][2]int
-		for i := range plan.Deployment {
-			d := &plan.Deployment[i]
-			if d.Model != m.Model || d.NumBlocks != len(m.Blocks) {
-				continue
-			}
-			for k := range d.Pipelines {
-				pl := &d.Pipelines[k]
-				for _, s := range pl.Stages {
-					if s.Device == device && s.Share == share && batch <= batchRead(m, device, share, pl.Batch) {
-						list = append(list, s.Blocks)
-					}
-				}
+		for s := range plan.Stages() {
+			here := s.Deployed.Model == m.Model && s.Deployed.NumBlocks == len(m.Blocks) && s.Device == device && s.Share == share
+			if here && batch <= batchRead(m, device, share, s.Pipeline.Batch) {
+				list = append(list, s.Blocks)
 			}
 		}
 		return list
@@ -67,13 +59,9 @@ func (r *Ranges) shares(device string) []int {
 	if r.plan == nil {
 		return out
 	}
-	for i := range r.plan.Deployment {
-		for _, pl := range r.plan.Deployment[i].Pipelines {
-			for _, s := range pl.Stages {
-				if s.Device == device {
-					out = append(out, s.Share)
-				}
-			}
+	for s := range r.plan.Stages() {
+		if s.Device == device {
+			out = append(out, s.Share)
 		}
 	}
 	slices.Sort(out)

@@ -105,13 +105,9 @@ func measureUsed(ctx context.Context, o Options, plan *formats.Plan) (int, error
 // times, in the order of the plan.
 func estimatedOn(plan *formats.Plan) []string {
 	var out []string
-	for i := range plan.Deployment {
-		for _, pl := range plan.Deployment[i].Pipelines {
-			for _, s := range pl.Stages {
-				if s.Estimated && !slices.Contains(out, s.Device) {
-					out = append(out, s.Device)
-				}
-			}
+	for s := range plan.Stages() {
+		if s.Estimated && !slices.Contains(out, s.Device) {
+			out = append(out, s.Device)
 		}
 	}
 	return out

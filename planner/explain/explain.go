@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -104,29 +105,17 @@ func devices(p *formats.Plan) string {
 	}
 	var parts []string
 	for _, pool := range p.Pools {
-		used := map[int]bool{}
-		share := 0.0
-		for i := range p.Deployment {
-			for _, pl := range p.Deployment[i].Pipelines {
-				for _, s := range pl.Stages {
-					if s.Device != pool.Device {
-						continue
-					}
-					share += s.GPUs
-					for _, at := range s.Placement {
-						last := at.First + (at.Replicas-1)/max(at.PerDevice, 1)
-						for d := max(at.First, 0); d <= last && d < pool.Count; d++ {
-							used[d] = true
-						}
-					}
-				}
-			}
-		}
-		if pool.Sharing == formats.SharingTime {
-			parts = append(parts, fmt.Sprintf("%.2f of %d %s in time", share, pool.Count, pool.Device))
+		if pool.Sharing != formats.SharingTime {
+			parts = append(parts, fmt.Sprintf("%d of %d %s", len(p.Touched(&pool)), pool.Count, pool.Device))
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%d of %d %s", len(used), pool.Count, pool.Device))
+		share := 0.0
+		for s := range p.Stages() {
+			if s.Device == pool.Device {
+				share += s.GPUs
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%.2f of %d %s in time", share, pool.Count, pool.Device))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -137,15 +126,7 @@ func devices(p *formats.Plan) string {
 // limits says what a little more would buy at most.
 func limits(p *formats.Plan) []string {
 	ls := slices.Clone(p.Limits)
-	slices.SortStableFunc(ls, func(a, b formats.Limit) int {
-		switch {
-		case a.Gain > b.Gain:
-			return -1
-		case a.Gain < b.Gain:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(ls, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
 	var out []string
 	for i, l := range ls {
 		if i == shownLimits {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"inferplan/formats"
 	"inferplan/solver/milp"
@@ -68,18 +69,7 @@ func (d *Documents) Model(name, path string) (at int, err error) {
 	for _, m := range d.Profile.Models {
 		names = append(names, m.Model)
 	}
-	return at, d.Fail("workload", path, fmt.Sprintf("%q", name), "a model of "+d.File("profile"), "the profile has "+listed(names))
-}
-
-func listed(names []string) string {
-	out := ""
-	for i, n := range names {
-		if i > 0 {
-			out += ", "
-		}
-		out += n
-	}
-	return out
+	return at, d.Fail("workload", path, fmt.Sprintf("%q", name), "a model of "+d.File("profile"), "the profile has "+strings.Join(names, ", "))
 }
 
 // Problem is what a method is to plan.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"inferplan/formats"
-	"inferplan/planner/kind"
 )
 
 // BlockChange is a block that costs more or less than it did.
@@ -32,12 +31,6 @@ func (b BlockChange) String() string {
 		b.Block, b.Name, b.Model, b.Device, share, b.Batch, b.NewUS, b.OldUS, 100*b.Change, b.Where)
 }
 
-// Sample is the change as figures that the gate compares.
-func (b BlockChange) Sample() kind.Sample {
-	what := fmt.Sprintf("%s block %d (%s) on %s", b.Model, b.Block, b.Name, b.Device)
-	return kind.Sample{Metric: "block", What: what, Old: US(b.OldUS.D()), New: US(b.NewUS.D()), Unit: "us"}
-}
-
 // BlockChanges compares what the blocks that a plan runs cost today with what
 // they cost when it was made: by the old profile where it is given, else by
 // the plan's own block_us. Only changes beyond the half width of the new
@@ -45,30 +38,25 @@ func (b BlockChange) Sample() kind.Sample {
 func BlockChanges(plan *formats.Plan, old, now *formats.Profile) []BlockChange {
 	var out []BlockChange
 	seen := map[string]bool{}
-	for mi := range plan.Deployment {
-		m := &plan.Deployment[mi]
-		pm := profileModel(now, m.Model)
+	for s := range plan.Stages() {
+		m := s.Deployed
+		pm := now.Find(m.Model)
 		if pm == nil || len(pm.Blocks) != m.NumBlocks {
 			continue
 		}
 		var om *formats.ProfileModel
 		if old != nil {
-			om = profileModel(old, m.Model)
+			om = old.Find(m.Model)
 		}
-		for pi := range m.Pipelines {
-			pl := &m.Pipelines[pi]
-			for si := range pl.Stages {
-				where := fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", mi, pi, si)
-				out = append(out, stageChanges(pm, om, pl.Batch, &pl.Stages[si], where, seen)...)
-			}
-		}
+		out = append(out, stageChanges(pm, om, &s, seen)...)
 	}
 	slices.SortStableFunc(out, func(a, b BlockChange) int { return cmp.Compare(b.Change, a.Change) })
 	return out
 }
 
 // stageChanges compares the blocks of a stage; those in seen were compared.
-func stageChanges(pm, om *formats.ProfileModel, batch int, s *formats.Stage, where string, seen map[string]bool) []BlockChange {
+func stageChanges(pm, om *formats.ProfileModel, s *formats.PlacedStage, seen map[string]bool) []BlockChange {
+	batch := s.Pipeline.Batch
 	ms := Measured(pm, s.Device, s.Share, batch)
 	if ms == nil || len(ms.Blocks) != len(pm.Blocks) || s.Blocks[1] > len(pm.Blocks) {
 		return nil
@@ -97,7 +85,7 @@ func stageChanges(pm, om *formats.ProfileModel, batch int, s *formats.Stage, whe
 		seen[key] = true
 		out = append(out, BlockChange{
 			Model: pm.Model, Block: b, Name: pm.Blocks[b].Name, Device: s.Device, Share: s.Share, Batch: batch,
-			OldUS: o, NewUS: n.WallUS, Change: float64(n.WallUS)/float64(o) - 1, Where: where,
+			OldUS: o, NewUS: n.WallUS, Change: float64(n.WallUS)/float64(o) - 1, Where: s.Path(),
 		})
 	}
 	return out

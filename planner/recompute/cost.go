@@ -19,28 +19,7 @@ func Cost(t *kind.Today) []kind.Sample {
 func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 	sum := 0.0
 	for i := range pools {
-		sum += float64(len(touched(p, &pools[i]))) * pools[i].USDPerHour
+		sum += float64(len(p.Touched(&pools[i]))) * pools[i].USDPerHour
 	}
 	return sum
-}
-
-// touched are the devices of a pool that something is placed on.
-func touched(p *formats.Plan, pool *formats.Pool) map[int]bool {
-	used := map[int]bool{}
-	for _, m := range p.Deployment {
-		for _, pl := range m.Pipelines {
-			for _, s := range pl.Stages {
-				if s.Device != pool.Device {
-					continue
-				}
-				for _, at := range s.Placement {
-					last := at.First + (at.Replicas-1)/max(at.PerDevice, 1)
-					for d := max(at.First, 0); d <= last && d < pool.Count; d++ {
-						used[d] = true
-					}
-				}
-			}
-		}
-	}
-	return used
 }

@@ -58,16 +58,11 @@ func (w *World) onWire(pool *formats.Pool) int {
 		return perNode
 	}
 	passing := map[int]bool{}
-	for mi := range w.Plan.Deployment {
-		for pi := range w.Plan.Deployment[mi].Pipelines {
-			pl := &w.Plan.Deployment[mi].Pipelines[pi]
-			for si := range pl.Stages {
-				if s := &pl.Stages[si]; s.Device == pool.Device && len(pl.Stages) > 1 {
-					for _, run := range s.Placement {
-						for i := range (run.Replicas + max(run.PerDevice, 1) - 1) / max(run.PerDevice, 1) {
-							passing[run.First+i] = true
-						}
-					}
+	for s := range w.Plan.Stages() {
+		for _, run := range s.Placement {
+			for i := range run.Count() {
+				if s.Device == pool.Device && len(s.Pipeline.Stages) > 1 {
+					passing[run.First+i] = true
 				}
 			}
 		}

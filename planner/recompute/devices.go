@@ -11,7 +11,9 @@ import (
 // models take turns on the devices, whatever the cluster says of sharing.
 func (c *Checker) Pools(turns bool) {
 	used := map[string]bool{}
-	c.eachStage(func(s *formats.Stage, _ string) { used[s.Device] = true })
+	for s := range c.Plan.Stages() {
+		used[s.Device] = true
+	}
 	for i := range c.Plan.Pools {
 		c.samePool(&c.Plan.Pools[i], used[c.Plan.Pools[i].Device], turns, fmt.Sprintf("pools[%d]", i))
 		delete(used, c.Plan.Pools[i].Device)
@@ -22,11 +24,11 @@ func (c *Checker) Pools(turns bool) {
 			c.Warn("pool", "pools", "", d, "the cluster now has %s, which the plan does not know", d)
 		}
 	}
-	c.eachStage(func(s *formats.Stage, path string) {
+	for s := range c.Plan.Stages() {
 		if used[s.Device] {
-			c.Fail("pool", path+".device", s.Device, "one of the plan's pools", "a stage runs on a pool that the plan does not list")
+			c.Fail("pool", s.Path()+".device", s.Device, "one of the plan's pools", "a stage runs on a pool that the plan does not list")
 		}
-	})
+	}
 }
 
 // samePool compares a pool of the plan with that of the cluster.
@@ -42,18 +44,6 @@ func (c *Checker) samePool(old *formats.Pool, used, turns bool, path string) {
 	}
 	if now != nil && !turns && now.TimeShared() != old.TimeShared() {
 		c.Fail("sharing", path+".sharing", old.Sharing, now.Sharing, "stages on %s are no longer shared as planned", old.Device)
-	}
-}
-
-// eachStage visits all stages of the plan with their paths.
-func (c *Checker) eachStage(visit func(s *formats.Stage, path string)) {
-	for i := range c.Plan.Deployment {
-		for k := range c.Plan.Deployment[i].Pipelines {
-			pl := &c.Plan.Deployment[i].Pipelines[k]
-			for n := range pl.Stages {
-				visit(&pl.Stages[n], fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", i, k, n))
-			}
-		}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // Work is what all stages of a plan take together by a profile, each once at its
 // planned batch. Stages that the profile does not know are left out.
 func Work(plan *formats.Plan, profile *formats.Profile) (sum time.Duration) {
-	eachStage(plan, profile, func(_ int, pm *formats.ProfileModel, ms *formats.Measurement, s *formats.Stage) {
+	eachStage(plan, profile, func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
 		sum += Inference(pm, ms, s.Blocks[0], s.Blocks[1])
 	})
 	return sum
@@ -20,37 +20,31 @@ func Work(plan *formats.Plan, profile *formats.Profile) (sum time.Duration) {
 // widths of the medians of its blocks: of the model that is known least well,
 // relative. Blocks are measured apart, so their squares add up.
 func HalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
-	work, squares := make([]float64, len(plan.Deployment)), make([]float64, len(plan.Deployment))
-	eachStage(plan, profile, func(i int, _ *formats.ProfileModel, ms *formats.Measurement, s *formats.Stage) {
+	work, squares := map[*formats.Deployed]float64{}, map[*formats.Deployed]float64{}
+	eachStage(plan, profile, func(_ *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
 		for _, l := range ms.Blocks[s.Blocks[0]:s.Blocks[1]] {
-			work[i] += US(l.WallUS.D())
-			squares[i] += US(l.HalfWidthUS.D()) * US(l.HalfWidthUS.D())
+			work[s.Deployed] += US(l.WallUS.D())
+			squares[s.Deployed] += US(l.HalfWidthUS.D()) * US(l.HalfWidthUS.D())
 		}
 	})
 	worst := 0.0
-	for i := range work {
-		if work[i] > 0 {
-			worst = max(worst, math.Sqrt(squares[i])/work[i])
+	for d := range work {
+		if work[d] > 0 {
+			worst = max(worst, math.Sqrt(squares[d])/work[d])
 		}
 	}
 	return worst
 }
 
 // eachStage goes through the stages of a plan that a profile has measured.
-func eachStage(plan *formats.Plan, profile *formats.Profile, visit func(model int, pm *formats.ProfileModel, ms *formats.Measurement, s *formats.Stage)) {
-	for i := range plan.Deployment {
-		d := &plan.Deployment[i]
-		pm := profileModel(profile, d.Model)
-		if pm == nil || len(pm.Blocks) != d.NumBlocks {
+func eachStage(plan *formats.Plan, profile *formats.Profile, visit func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage)) {
+	for s := range plan.Stages() {
+		pm := profile.Find(s.Deployed.Model)
+		if pm == nil || len(pm.Blocks) != s.Deployed.NumBlocks {
 			continue
 		}
-		for j := range d.Pipelines {
-			for k := range d.Pipelines[j].Stages {
-				s := &d.Pipelines[j].Stages[k]
-				if ms := Measured(pm, s.Device, s.Share, d.Pipelines[j].Batch); ms != nil && len(ms.Blocks) == d.NumBlocks {
-					visit(i, pm, ms, s)
-				}
-			}
+		if ms := Measured(pm, s.Device, s.Share, s.Pipeline.Batch); ms != nil && len(ms.Blocks) == s.Deployed.NumBlocks {
+			visit(pm, ms, &s)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package recompute
 
 import (
-	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -12,22 +11,10 @@ import (
 type World struct{ *kind.Today }
 
 // ProfileModel finds a model of the profile; nil where there is none.
-func (w *World) ProfileModel(name string) *formats.ProfileModel { return profileModel(w.Profile, name) }
-
-func profileModel(p *formats.Profile, name string) *formats.ProfileModel {
-	if i := slices.IndexFunc(p.Models, func(m formats.ProfileModel) bool { return m.Model == name }); i >= 0 {
-		return &p.Models[i]
-	}
-	return nil
-}
+func (w *World) ProfileModel(name string) *formats.ProfileModel { return w.Profile.Find(name) }
 
 // Pool finds a pool of the cluster; nil where there is none.
-func (w *World) Pool(device string) *formats.Pool {
-	if i := slices.IndexFunc(w.Cluster.Pools, func(p formats.Pool) bool { return p.Device == device }); i >= 0 {
-		return &w.Cluster.Pools[i]
-	}
-	return nil
-}
+func (w *World) Pool(device string) *formats.Pool { return w.Cluster.Find(device) }
 
 // Measured finds the measurement that a batch costs: the smallest measured
 // batch that is no smaller.

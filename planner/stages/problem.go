@@ -1,6 +1,8 @@
 package stages
 
 import (
+	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -69,12 +71,7 @@ func (s *Share) At(batch int) *BatchCost {
 }
 
 // NetworkName names what the blocks are of.
-func (m *Model) NetworkName() string {
-	if m.Network != "" {
-		return m.Network
-	}
-	return m.Name
-}
+func (m *Model) NetworkName() string { return cmp.Or(m.Network, m.Name) }
 
 // NumBlocks is the number of the model's blocks.
 func (m *Model) NumBlocks() int { return len(m.CutBytes) + 1 }
@@ -106,12 +103,7 @@ func (m *Model) BatchSizes() []int {
 			seen[b] = true
 		}
 	}
-	out := make([]int, 0, len(seen))
-	for b := range seen {
-		out = append(out, b)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // BuildTime is the time for which the first request of a batch waits for the last.

@@ -39,7 +39,8 @@ func (on *onDevice) hold(n int, need need) {
 
 // slot is what may share whole devices under the slot rule.
 type slot struct {
-	model, position int
+	model    *formats.Deployed
+	position int
 }
 
 // onPool is what the stages of a plan take of a pool.
@@ -74,24 +75,17 @@ func (c *checker) devices() {
 // placed puts all stages that run on a pool onto its devices.
 func (c *checker) placed(pool *formats.Pool) onPool {
 	on := onPool{byDevice: map[int]*onDevice{}, bySlot: map[slot]float64{}}
-	for mi := range c.Plan.Deployment {
-		m := &c.Plan.Deployment[mi]
-		for pi := range m.Pipelines {
-			for si := range m.Pipelines[pi].Stages {
-				s := &m.Pipelines[pi].Stages[si]
-				if s.Device != pool.Device {
-					continue
-				}
-				on.uses = true
-				path := fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", mi, pi, si)
-				// A worker there loads the same blocks once, for whatever class or batch.
-				once := pool.TimeShared() && formats.IsCPU(pool.Device)
-				c.placement(pool, s, path, on.byDevice, need{c.Memory(m, &m.Pipelines[pi], s), once})
-				part := float64(s.Replicas) / float64(s.Share)
-				on.bySlot[slot{mi, si}] += part
-				on.fraction += part
-			}
+	for s := range c.Plan.Stages() {
+		if s.Device != pool.Device {
+			continue
 		}
+		on.uses = true
+		// A worker there loads the same blocks once, for whatever class or batch.
+		once := pool.TimeShared() && formats.IsCPU(pool.Device)
+		c.placement(pool, s.Stage, s.Path(), on.byDevice, need{c.Memory(s.Deployed, s.Pipeline, s.Stage), once})
+		part := float64(s.Replicas) / float64(s.Share)
+		on.bySlot[slot{s.Deployed, s.Position}] += part
+		on.fraction += part
 	}
 	return on
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -102,11 +103,7 @@ func (c *checker) asked(m *formats.Deployed, promised *formats.Served, said stri
 	if wm == nil {
 		return
 	}
-	weight := wm.Weight
-	if weight == 0 {
-		weight = 1
-	}
-	if weight != promised.Weight {
+	if weight := cmp.Or(wm.Weight, 1); weight != promised.Weight {
 		c.Warn("weight", said+".weight", fmt.Sprint(promised.Weight), fmt.Sprint(weight), "the weight of %s has changed", m.Key())
 	}
 	if p := wm.Percentile; p != "" && p != promised.Percentile {
