@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -10,14 +11,7 @@ import (
 )
 
 // first is the first of several checks that failed.
-func first(checks ...error) error {
-	for _, err := range checks {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func first(checks ...error) error { return cmp.Or(checks...) }
 
 // number refuses what is outside [least, most], and what is no number at all.
 func number(flag string, v, least, most float64) error {
@@ -80,8 +74,8 @@ func oneOf(flag, word string, words ...string) error {
 
 // meant is a hint at the word that was probably meant; empty without one.
 func meant(word string, words []string) string {
-	if near := formats.Nearest(word, words); near != "" {
-		return "\n  hint: did you mean " + near + "?"
+	if hint := formats.DidYouMean(word, words); hint != "" {
+		return "\n  hint: " + hint
 	}
 	return ""
 }

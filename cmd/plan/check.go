@@ -148,13 +148,12 @@ func (o *checkOptions) today(in *check.GateInput, planPath string) error {
 	if in.Profiles, err = readProfiles(paths[1:]); err != nil {
 		return err
 	}
-	path := ""
-	if path = find("cluster", o.cluster); path != "" {
+	if path := find("cluster", o.cluster); path != "" {
 		if err := r.cluster(path); err != nil {
 			return err
 		}
 	}
-	if path = find("workload", o.workload); path != "" {
+	if path := find("workload", o.workload); path != "" {
 		if err := r.workload(path); err != nil {
 			return err
 		}

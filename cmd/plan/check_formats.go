@@ -53,9 +53,7 @@ func gateText(p *printer, r *check.Result, _ string) error {
 	if err := p.table("lllrrlrrr", comparisonColumns, comparisonRows(r)); err != nil {
 		return err
 	}
-	for _, line := range r.Explanation() {
-		fmt.Fprintln(p.out, line)
-	}
+	p.lines(r.Explanation())
 	fmt.Fprintln(p.out, "verdict:", r.Verdict)
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,17 +86,8 @@ func (f *choice) Set(text string) error {
 
 // Type is the word for the value in the help.
 func (f *choice) Type() string {
-	switch f.of[0].Type {
-	case formats.FlagOption:
-		return "bool"
-	case formats.WholeOption:
-		return "int"
-	case formats.NumberOption:
-		return "float"
-	case formats.DurationOption:
-		return "time"
-	}
-	return "string"
+	words := map[formats.OptionType]string{formats.FlagOption: "bool", formats.WholeOption: "int", formats.NumberOption: "float", formats.DurationOption: "time"}
+	return cmp.Or(words[f.of[0].Type], "string")
 }
 
 // usage is the help of the flag: what it does by method, with the defaults.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"inferplan/formats"
@@ -14,7 +15,7 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 	}
 	var rows [][]string
 	for _, k := range t.Classes {
-		rows = append(rows, []string{orDash(k.Class), fmt.Sprint(k.Requests), percent(k.Attainment), ms(k.E2EP99US.D()), ms(k.TTFTP99US.D()), ms(k.TPOTP99US.D()), askedOf(&k)})
+		rows = append(rows, []string{cmp.Or(k.Class, "-"), fmt.Sprint(k.Requests), percent(k.Attainment), ms(k.E2EP99US.D()), ms(k.TTFTP99US.D()), ms(k.TPOTP99US.D()), askedOf(&k)})
 	}
 	if err := p.table("lrrrrrl", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms", "asked"}, rows); err != nil {
 		return err
@@ -42,11 +43,4 @@ func askedOf(k *formats.ClassReport) string {
 		text += fmt.Sprintf(", waiting %s of %s ms", ms(k.WaitingAtPercentileUS.D()), ms(k.WaitingSLOUS.D()))
 	}
 	return text
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

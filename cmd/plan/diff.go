@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"inferplan/formats"
@@ -47,9 +45,7 @@ Exit code 0: nothing differs; 1: something does.`,
 					return err
 				}
 			} else {
-				for _, l := range lines(d) {
-					fmt.Fprintln(p.out, l)
-				}
+				p.lines(lines(d))
 			}
 			if d.Empty() {
 				p.note("no difference")

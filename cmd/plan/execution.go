@@ -63,10 +63,8 @@ func onOff(name, value string) (on, set bool, err error) {
 
 // apply changes what the flags name.
 func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
-	set := maps.Clone(o.provider)
-	if set == nil {
-		set = map[string]string{}
-	}
+	set := map[string]string{}
+	maps.Copy(set, o.provider)
 	key := func(flag, name, value string) error {
 		if have, twice := set[name]; twice && have != value {
 			return usageErrorf("--%s and --provider-option %s=%s: expected one of them", flag, name, have)
@@ -100,8 +98,8 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 		}
 	}
 	if o.memory != "" {
-		var b formats.Bytes
-		if err := b.UnmarshalJSON(fmt.Appendf(nil, "%q", o.memory)); err != nil {
+		b, err := formats.ParseBytes(o.memory)
+		if err != nil {
 			return x, usageErrorf("--gpu-memory: %w", err)
 		}
 		if b <= 0 {
@@ -112,10 +110,8 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 		}
 	}
 	if len(set) > 0 {
-		provider := maps.Clone(x.Options.Provider)
-		if provider == nil {
-			provider = map[string]string{}
-		}
+		provider := map[string]string{}
+		maps.Copy(provider, x.Options.Provider)
 		maps.Copy(provider, set)
 		x.Options.Provider = provider
 	}

@@ -27,9 +27,7 @@ func newExplainCommand(g *globals) *cobra.Command {
 					"assumptions": plan.Assumptions, "warnings": plan.Warnings,
 				})
 			}
-			for _, l := range explain.Lines(plan) {
-				fmt.Fprintln(p.out, l)
-			}
+			p.lines(explain.Lines(plan))
 			for _, a := range plan.Assumptions {
 				fmt.Fprintln(p.out, "assumed: "+a)
 			}

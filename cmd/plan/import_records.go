@@ -102,9 +102,6 @@ func runImportRecords(p *printer, o *importRecordsOptions) error {
 	if len(profile.Models) == 0 {
 		p.note("note: %s holds records alone; a plan needs latencies too: plan profile, or plan import, with the same -o", o.out)
 	}
-	if p.json {
-		return p.document(map[string]any{"output": o.out, "samples": rec.Samples, "planning": rec.Planning, "models": recordsJSON(rec), "replaced": replaced})
-	}
 	return printRecords(p, rec, o.out, replaced)
 }
 
@@ -200,7 +197,11 @@ func recordsJSON(rec *formats.Records) []recordsModelJSON {
 	return out
 }
 
+// printRecords shows records that were put into the profile at a path.
 func printRecords(p *printer, rec *formats.Records, path string, replaced bool) error {
+	if p.json {
+		return p.document(map[string]any{"output": path, "samples": rec.Samples, "planning": rec.Planning, "models": recordsJSON(rec), "replaced": replaced})
+	}
 	var rows [][]string
 	for _, m := range recordsJSON(rec) {
 		held := "-"

@@ -200,13 +200,7 @@ func (o *loadOptions) bounds() error {
 	return first(atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("grace", o.grace, 0), whole("max-in-flight", o.inflight, 1, 1<<20))
 }
 
-func protocols() []string {
-	var out []string
-	for _, p := range load.Protocols {
-		out = append(out, string(p))
-	}
-	return out
-}
+func protocols() []string { return words(load.Protocols) }
 
 // writeOutcomes writes what became of every request, in the order in which they
 // fell due.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -21,12 +20,11 @@ func newModelsCommand(g *globals) *cobra.Command {
   plan models samples digits.csv.gz`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := newPrinter(cmd, g)
 			if g.json {
-				return newPrinter(cmd, g).document(models.Names())
+				return p.document(models.Names())
 			}
-			for _, n := range models.Names() {
-				fmt.Fprintln(cmd.OutOrStdout(), n)
-			}
+			p.lines(models.Names())
 			return nil
 		},
 	}

@@ -132,3 +132,19 @@ func plural(n int, what string) string {
 }
 
 func list(items []string) string { return strings.Join(items, ", ") }
+
+// words are the texts of names that have a type of their own.
+func words[T ~string](names []T) []string {
+	var out []string
+	for _, n := range names {
+		out = append(out, string(n))
+	}
+	return out
+}
+
+// lines prints texts to stdout, one a line.
+func (p *printer) lines(texts []string) {
+	for _, text := range texts {
+		fmt.Fprintln(p.out, text)
+	}
+}

@@ -115,9 +115,6 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	}); err != nil {
 		return err
 	}
-	if p.json {
-		return p.document(map[string]any{"output": out, "samples": rec.Samples, "planning": rec.Planning, "models": recordsJSON(rec), "replaced": replaced})
-	}
 	return printRecords(p, rec, out, replaced)
 }
 

@@ -24,8 +24,8 @@ type globals struct {
 
 // limit sets how large documents may be.
 func (g *globals) limit() error {
-	var most formats.Bytes
-	if err := most.UnmarshalJSON([]byte(fmt.Sprintf("%q", g.maxDocument))); err != nil {
+	most, err := formats.ParseBytes(g.maxDocument)
+	if err != nil {
 		return usageErrorf("--max-document: %w", err)
 	}
 	if most < 1 || most > maxMaxDocument {

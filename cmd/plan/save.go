@@ -111,7 +111,7 @@ func createPart(path string) (*partFile, error) {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		return &partFile{f, path, false}, err
 	}
-	f, err := os.CreateTemp(dirOf(path), ".part.*.tmp")
+	f, err := os.CreateTemp(filepath.Dir(path), ".part.*.tmp")
 	return &partFile{f, path, true}, err
 }
 

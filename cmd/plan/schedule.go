@@ -3,7 +3,6 @@ package main
 import (
 	"maps"
 	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -267,5 +266,3 @@ func (s *schedule) process(plan *formats.Plan, rates []float64, d formats.Durati
 	}
 	return arrivals.Merge(sources...), nil
 }
-
-func dirOf(path string) string { return filepath.Dir(path) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -101,13 +102,13 @@ again and switches. --engine replay serves a plan without its models: runs last 
 // limits are the largest body, the memory for requests and that for what waits
 // between modules. Go's collector learns of the second.
 func (o *serveOptions) limits() (body, requests, store formats.Bytes, err error) {
-	if err := body.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.maxBody))); err != nil {
+	if body, err = formats.ParseBytes(o.maxBody); err != nil {
 		return 0, 0, 0, usageErrorf("--max-body: %w", err)
 	}
 	requests, store = oip.DefaultMemory, oip.DefaultMemory
 	if o.memoryLimit != "" {
-		var memory formats.Bytes
-		if err := memory.UnmarshalJSON([]byte(fmt.Sprintf("%q", o.memoryLimit))); err != nil {
+		memory, err := formats.ParseBytes(o.memoryLimit)
+		if err != nil {
 			return 0, 0, 0, usageErrorf("--memory-limit: %w", err)
 		}
 		if memory < leastMemory {
@@ -186,7 +187,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body), MaxInFlightBytes: int64(requests), BearerToken: token, Hosts: o.hosts},
 		DrainTimeout: o.drain, Record: o.record,
 		Ready: func(a executor.Addresses) {
-			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, orOff(a.HTTP), orOff(a.GRPC), orOff(a.Metrics))
+			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.Off), cmp.Or(a.GRPC, executor.Off), cmp.Or(a.Metrics, executor.Off))
 		},
 	}
 	if o.eventLog != "" {
@@ -298,11 +299,4 @@ func address(flag, address string) error {
 		return usageErrorf("--%s: found %q, expected HOST:PORT, :PORT or %s", flag, address, executor.Off)
 	}
 	return nil
-}
-
-func orOff(address string) string {
-	if address == "" {
-		return executor.Off
-	}
-	return address
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -218,7 +219,10 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		if !o.durationGiven {
 			sc.Duration = 0 // until the trace ends
 		}
-		rep, events, err = o.replay(ctx, sc, src)
+		cfg, err := sc.Replay(src)
+		if err == nil {
+			rep, events, err = o.one(ctx, cfg, src)
+		}
 		return rep, events, "", err
 	case o.loads != "":
 		loads, err := o.sweep()
@@ -276,7 +280,7 @@ func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
 		return nil, err
 	}
 	if o.out != "" {
-		if path, err = relativeTo(dirOf(o.out), path); err != nil {
+		if path, err = relativeTo(filepath.Dir(o.out), path); err != nil {
 			return nil, err
 		}
 	}
@@ -296,23 +300,9 @@ func (o *simulateOptions) links(policyName string) (policy.Topology, []string, e
 	}
 }
 
-func networks() []string {
-	var out []string
-	for _, n := range policy.Topologies() {
-		out = append(out, string(n))
-	}
-	return out
-}
+func networks() []string { return words(policy.Topologies()) }
 
-// replay runs the arrivals of a trace once.
-func (o *simulateOptions) replay(ctx context.Context, sc *sim.Scenario, src arrivals.Source) (*formats.Report, int64, error) {
-	cfg, err := sc.Replay(src)
-	if err != nil {
-		return nil, 0, err
-	}
-	return o.one(ctx, cfg, src)
-}
-
+// one runs once: the arrivals of a trace, or, with src nil, those that are drawn.
 func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
 	var kept []*partFile
 	keep := func(path, what string) (*os.File, error) {

@@ -214,18 +214,6 @@ func (o *solveOptions) planner(in *planner.Inputs) (planner.Options, error) {
 	return opt, err
 }
 
-// target is --slo; zero without it.
-func (o *solveOptions) target() (formats.SLO, error) {
-	if o.choices.word("slo") == "" {
-		return formats.SLO{}, nil
-	}
-	slo, err := formats.ParseSLO(o.choices.word("slo"))
-	if err != nil {
-		return slo, usageErrorf("--slo: %w", err)
-	}
-	return slo, nil
-}
-
 // solveInputs reads the documents, or assumes what is missing.
 func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 	r := &reading{of: o.out}
@@ -286,9 +274,9 @@ func (o *solveOptions) readWorkload(r *reading) (why []string, err error) {
 	if o.choices.word("slo") == "" {
 		return nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")
 	}
-	slo, err := o.target()
+	slo, err := formats.ParseSLO(o.choices.word("slo"))
 	if err != nil {
-		return nil, err
+		return nil, usageErrorf("--slo: %w", err)
 	}
 	r.Workload, why = planner.AssumedWorkload(r.Profile, slo)
 	return why, nil
@@ -372,9 +360,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 
 // explained prints what there is to say about a plan, and the next command.
 func explained(p *printer, plan *formats.Plan, path string) error {
-	for _, l := range explain.Lines(plan) {
-		fmt.Fprintln(p.out, l)
-	}
+	p.lines(explain.Lines(plan))
 	if path != toStdout {
 		p.note("wrote %s; next: plan simulate %s --load 0.8", path, path)
 	}

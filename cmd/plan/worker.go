@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"time"
@@ -138,14 +137,10 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err != nil {
 		return err
 	}
-	level := slog.LevelInfo
-	if p.quiet {
-		level = slog.LevelWarn
-	}
 	heed(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
 		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus,
-		CacheBytes: cache, Silence: o.silence, Log: slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: level})),
+		CacheBytes: cache, Silence: o.silence, Log: p.logger(),
 	})
 	if errors.Is(err, worker.ErrToken) || errors.Is(err, worker.ErrCertificate) {
 		return withCode(exitUsage, err)
