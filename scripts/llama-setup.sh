@@ -44,7 +44,7 @@ rmdir "$dir.part"
 
 # The server starts itself again for every model, so that it must name its own loader. The libraries are found by a
 # variable that only it and its children get.
-third_party/tools.sh patchelf=patchelf
+INFERPLAN_LOCAL_TOOLS=1 third_party/tools.sh patchelf=patchelf
 use_local_tools
 loader=$(find "$root" -name 'ld-linux-x86-64.so.2' | sort | head -n 1)
 patchelf --set-interpreter "$loader" "$root/usr/bin/llama-server" || without "patchelf did not set its loader"

@@ -81,7 +81,7 @@ func (l *line) good() bool {
 }
 
 // openSamples reads what there is of a subject, and opens the file to add to it.
-// With anew what there is of it does not count.
+// With anew the file loses what there is of it.
 func openSamples(path string, of Subject, anew bool) (samples, *os.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -91,19 +91,30 @@ func openSamples(path string, of Subject, anew bool) (samples, *os.File, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if anew {
-		have = samples{}
+	keep := data[:bytes.LastIndexByte(data, '\n')+1]
+	if anew && len(have) > 0 {
+		have, keep = samples{}, without(keep, of)
+	}
+	if len(keep) < len(data) {
+		if err := os.WriteFile(path, keep, 0o644); err != nil {
+			return nil, nil, fmt.Errorf("keeping samples: %w", err)
+		}
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, nil, fmt.Errorf("keeping samples: %w", err)
 	}
-	if n := len(data); n > 0 && data[n-1] != '\n' {
-		_, err = f.WriteString("\n")
-	}
-	if err != nil {
-		f.Close()
-		return nil, nil, fmt.Errorf("keeping samples: %w", err)
-	}
 	return have, f, nil
+}
+
+// without are the lines of all other subjects.
+func without(data []byte, of Subject) []byte {
+	var out []byte
+	for text := range bytes.Lines(data) {
+		var l line
+		if json.Unmarshal(text, &l) != nil || l.Subject != of {
+			out = append(out, text...)
+		}
+	}
+	return out
 }

@@ -38,7 +38,7 @@ const steps = 32
 const slackChunk = 256
 
 func (p Point) tokens() int {
-	return steps + p.Sequences + p.Sequences*p.Context/slackChunk + 8
+	return steps + p.Sequences + (p.Sequences*p.Context+p.Prompt)/slackChunk + 8
 }
 
 // limits are what a server can hold. 0: not known.

@@ -45,11 +45,16 @@ const (
 
 // Weights that make the answers what the package promises. Channel 0 of the
 // residual stream is a constant, so that column 0 of the output is a bias per token.
+// A channel per letter says which one came last. No layer changes these channels.
 const (
-	constant = 4.0  // of channel 0
+	letters  = 27 // a to z and space
+	kept     = 1 + letters
+	constant = 4.0  // of channel 0, and of the channel of the last letter
 	never    = 30.0 // below the bias of letters, of what shall not be said
-	dislike  = 60.0 // of a token to follow itself
-	spread   = 2.5  // standard deviation of the output, of what is left to chance
+	dislike  = 20.0 // of a letter to follow itself
+	spread   = 3.0  // standard deviation of the output, of what is left to chance
+	sharp    = 2.0  // of queries and keys: attention looks at few tokens, so that texts do not soon repeat
+	added    = 3.0  // by all layers together, beside the last token's 1
 )
 
 // Write writes the model's file.
@@ -93,8 +98,8 @@ func (m *Model) check() error {
 			return fmt.Errorf("model %s: %s %d: expected 1 to %d", m.Name, v.name, v.n, 1<<16)
 		}
 	}
-	if m.Width%(2*m.Heads) != 0 {
-		return fmt.Errorf("model %s: width %d and %d heads: expected heads of an even size", m.Name, m.Width, m.Heads)
+	if m.Width%(2*m.Heads) != 0 || m.Width <= kept {
+		return fmt.Errorf("model %s: width %d and %d heads: expected heads of an even size, and more than %d", m.Name, m.Width, m.Heads, kept)
 	}
 	return nil
 }
@@ -140,53 +145,65 @@ func written(b int) rune {
 
 func (m *Model) tensors() []tensor {
 	d := m.Width
-	embedding := m.random("token_embd.weight", vocabulary, d, 1)
-	for t := range vocabulary {
-		embedding[t*d] = constant
-	}
-	list := []tensor{half("token_embd.weight", d, vocabulary, func() []float32 { return embedding })}
-	// What a layer adds is small beside what is there, so that the last token counts most.
-	add := 1 / math.Sqrt(float64(8*m.Layers))
+	list := []tensor{half("token_embd.weight", d, vocabulary, func() []float32 {
+		w := m.random("token_embd.weight", vocabulary, d, 1)
+		for t := range vocabulary {
+			clear(w[t*d : t*d+kept])
+			w[t*d] = constant
+			if c := channel(t); c > 0 {
+				w[t*d+c] = constant
+			}
+		}
+		return w
+	})}
+	add := added / math.Sqrt(float64(2*m.Layers))
 	for l := range m.Layers {
 		name := func(s string) string { return fmt.Sprintf("blk.%d.%s.weight", l, s) }
-		matrix := func(s string, in, out int, scale float64, silent bool) {
+		matrix := func(s string, in, out int, scale float64) {
 			list = append(list, half(name(s), in, out, func() []float32 {
-				w := m.random(name(s), out, in, scale/math.Sqrt(float64(in)))
-				if silent {
-					clear(w[:in]) // row 0: channel 0 stays
-				}
+				return m.random(name(s), out, in, scale/math.Sqrt(float64(in)))
+			}))
+		}
+		into := func(s string, in int, scale float64) { // the residual stream
+			list = append(list, half(name(s), in, d, func() []float32 {
+				w := m.random(name(s), d, in, scale/math.Sqrt(float64(in)))
+				clear(w[:kept*in])
 				return w
 			}))
 		}
 		list = append(list, ones(name("attn_norm"), d))
-		matrix("attn_q", d, d, 1, false)
-		matrix("attn_k", d, d, 1, false)
-		matrix("attn_v", d, d, 1, false)
-		matrix("attn_output", d, d, add, true)
+		matrix("attn_q", d, d, sharp)
+		matrix("attn_k", d, d, sharp)
+		matrix("attn_v", d, d, 1)
+		into("attn_output", d, add)
 		list = append(list, ones(name("ffn_norm"), d))
-		matrix("ffn_gate", d, m.Hidden, 1, false)
-		matrix("ffn_up", d, m.Hidden, 1, false)
-		matrix("ffn_down", m.Hidden, d, add, true)
+		matrix("ffn_gate", d, m.Hidden, 1)
+		matrix("ffn_up", d, m.Hidden, 1)
+		into("ffn_down", m.Hidden, add)
 	}
 	return append(list, ones("output_norm.weight", d), half("output.weight", d, vocabulary, func() []float32 {
 		w := m.random("output.weight", vocabulary, d, spread/math.Sqrt(float64(d)))
 		for t := range vocabulary {
-			row, own := w[t*d:(t+1)*d], embedding[t*d:(t+1)*d]
-			for i := 1; i < d; i++ {
-				row[i] -= float32(dislike / float64(d) * float64(own[i]))
+			row := w[t*d : t*d+kept]
+			clear(row)
+			row[0] = -never / constant
+			if c := channel(t); c > 0 {
+				row[0], row[c] = 0, -dislike/constant
 			}
-			row[0] = float32(bias(t) / constant)
 		}
 		return w
 	}))
 }
 
-// bias is what a token gets beside chance.
-func bias(token int) float64 {
-	if token >= 'a' && token <= 'z' || token == ' ' {
-		return 0
+// channel is the one of a letter; 0: it is none.
+func channel(token int) int {
+	switch {
+	case token >= 'a' && token <= 'z':
+		return 1 + token - 'a'
+	case token == ' ':
+		return letters
 	}
-	return -never
+	return 0
 }
 
 // random are rows of numbers around 0, the same for a name and a seed.
