@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -16,9 +17,10 @@ type Facts struct {
 	Context     int    // tokens of a sequence at most
 	KVTokens    int64  // capacity
 	BlockTokens int
-	Sequences   int   // that run at once
-	Budget      int   // tokens of an iteration
-	WeightBytes int64 // of the model's file
+	Sequences   int    // that run at once
+	Budget      int    // tokens of an iteration
+	WeightBytes int64  // of the model's file
+	Doubt       string // about the KV capacity, where what the server says can be read in two ways
 }
 
 // Facts asks for them. vLLM tells its KV blocks among its metrics, and its limits
@@ -26,8 +28,8 @@ type Facts struct {
 // context; SGLang tells all in one answer.
 func (s *Server) Facts(ctx context.Context, model string) (Facts, error) {
 	var f Facts
-	for _, ask := range []func(context.Context, string, *Facts) error{s.factsOfModel, s.factsOfLlama, s.factsOfVLLM, s.factsOfSGLang, s.factsOfOllama} {
-		if err := ask(ctx, model, &f); err != nil {
+	for _, ask := range []func(context.Context, *Server, string, *Facts) error{factsOfModel, factsOfLlama, factsOfVLLM, factsOfSGLang, factsOfOllama} {
+		if err := ask(ctx, s, model, &f); err != nil {
 			return f, err
 		}
 	}
@@ -35,7 +37,7 @@ func (s *Server) Facts(ctx context.Context, model string) (Facts, error) {
 }
 
 // factsOfModel reads the list of models.
-func (s *Server) factsOfModel(ctx context.Context, model string, f *Facts) error {
+func factsOfModel(ctx context.Context, s *Server, model string, f *Facts) error {
 	var list struct {
 		Data []struct {
 			ID      string  `json:"id"`
@@ -57,9 +59,9 @@ func (s *Server) factsOfModel(ctx context.Context, model string, f *Facts) error
 	return nil
 }
 
-// factsOfLlama: every slot has a context of its own, or all share one where the
-// server was started so.
-func (s *Server) factsOfLlama(ctx context.Context, model string, f *Facts) error {
+// factsOfLlama: every slot has a context of its own, or all share one. Only a router
+// shows how a model's server was started: slots that nobody asked for share.
+func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error {
 	var props struct {
 		Slots    float64 `json:"total_slots"`
 		Build    string  `json:"build_info"`
@@ -72,13 +74,44 @@ func (s *Server) factsOfLlama(ctx context.Context, model string, f *Facts) error
 		return err
 	}
 	f.Engine, f.Sequences = "llama-server "+props.Build, count(props.Slots)
-	if slot := count(props.Settings.Context); slot > 0 {
-		f.Context, f.KVTokens = least(f.Context, slot), int64(slot)*int64(max(1, f.Sequences))
+	slot := count(props.Settings.Context)
+	f.Context, f.KVTokens = least(f.Context, slot), int64(slot)*int64(max(1, f.Sequences))
+	args, err := startedWith(ctx, s, model)
+	switch {
+	case err != nil:
+		return err
+	case args == nil && f.Sequences > 1:
+		f.Doubt = "counted as a context per slot: with -kvu, or without -np, llama-server has one context for all"
+	case slices.Contains(args, "--kv-unified") || args != nil && !slices.Contains(args, "--parallel"):
+		f.KVTokens = int64(slot)
 	}
 	return nil
 }
 
-func (s *Server) factsOfVLLM(ctx context.Context, _ string, f *Facts) error {
+// startedWith are the arguments of a model's server behind a router; nil where there
+// is no router.
+func startedWith(ctx context.Context, s *Server, model string) ([]string, error) {
+	if s.Can.Switch != Router {
+		return nil, nil
+	}
+	var list struct {
+		Data []struct {
+			ID     string `json:"id"`
+			Status struct {
+				Args []string `json:"args"`
+			} `json:"status"`
+		} `json:"data"`
+	}
+	_, err := s.has(ctx, "/models", &list)
+	for _, m := range list.Data {
+		if m.ID == model {
+			return m.Status.Args, err
+		}
+	}
+	return nil, err
+}
+
+func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 	var version struct {
 		Version string `json:"version"`
 	}
@@ -114,7 +147,7 @@ func (s *Server) factsOfVLLM(ctx context.Context, _ string, f *Facts) error {
 	return err
 }
 
-func (s *Server) factsOfSGLang(ctx context.Context, _ string, f *Facts) error {
+func factsOfSGLang(ctx context.Context, s *Server, _ string, f *Facts) error {
 	var info struct {
 		Path      string  `json:"model_path"`
 		Version   string  `json:"version"`
@@ -131,7 +164,7 @@ func (s *Server) factsOfSGLang(ctx context.Context, _ string, f *Facts) error {
 	return err
 }
 
-func (s *Server) factsOfOllama(ctx context.Context, _ string, f *Facts) error {
+func factsOfOllama(ctx context.Context, s *Server, _ string, f *Facts) error {
 	if s.Can.Switch != KeepAlive {
 		return nil
 	}

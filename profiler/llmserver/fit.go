@@ -69,6 +69,9 @@ func (r *runner) result() (*Result, error) {
 	}
 	context := float64(cmp.Or(r.facts.Context, unknownContext))
 	in.OneBatch = profiler.OneBatch(it, decodes, most, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
+	if r.facts.Doubt != "" {
+		r.note("KV capacity", "%s", r.facts.Doubt)
+	}
 	if in.KVTokens > 0 {
 		in.KVSource = formats.KVFromServer
 	} else {

@@ -162,7 +162,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 			says string
 		}{
 			"unknown": {Options{Model: "x", Device: "X"}, profiler.ErrInput, `no model "x"; it has m`},
-			"none":    {Options{Device: "X"}, profiler.ErrInput, "it has m"},
+			"none":    {Options{Device: "X"}, profiler.ErrInput, "the server has m"},
 			"device":  {Options{Model: "m"}, profiler.ErrInput, "kind of the devices"},
 			"swap":    {Options{Model: "m", Device: "X", SwapWith: "m"}, profiler.ErrInput, "another model"},
 			"budget":  {Options{Model: "m", Device: "X", Budget: time.Millisecond}, profiler.ErrInput, "larger budget"},
