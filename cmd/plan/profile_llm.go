@@ -74,6 +74,9 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 		return err
 	}
 	heed(ctx)
+	if _, err := llm.New(o.address); err != nil {
+		return usageErrorf("--llm %w", err)
+	}
 	server, err := llm.Probe(ctx, o.address, llm.WithKey(os.Getenv("OPENAI_API_KEY")))
 	if err != nil {
 		return o.explained(err)
@@ -87,13 +90,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 		Server: server, Model: o.model, Name: o.name, Device: device, TensorParallel: o.tensorParallel, Budget: o.budget, Out: o.out, Force: o.force,
 		KeepLoaded: o.keepLoaded, SwapWith: o.swapWith,
 		OnEstimate: func(e llmserver.Estimate) error { o.printEstimate(p, &e, device); return nil },
-		Progress: func(e llmserver.Event) {
-			if e.Warning != "" {
-				p.note("warning: %s", e.Warning)
-				return
-			}
-			bar.set(int64(1000*e.Done), 0, e.What+" "+o.model)
-		},
+		Progress:   func(e llmserver.Event) { bar.set(int64(1000*e.Done), 0, e.What+" "+o.model) },
 	})
 	bar.finish()
 	if result == nil {
@@ -144,11 +141,6 @@ func (o *servedOptions) explained(err error) error {
 	case errors.Is(err, llm.ErrNoStream) || errors.Is(err, llmserver.ErrServer):
 		return &exitError{exitEnvironment, fmt.Errorf("--llm %s: %w: times of tokens are read from streamed answers", o.address, err)}
 	}
-	if _, bad := errors.AsType[*llm.Error](err); !bad && !errors.Is(err, profiler.ErrInput) && len(formats.Findings(err)) == 0 {
-		if _, wrong := url.Parse(o.address); wrong != nil || !strings.Contains(o.address, "://") {
-			return usageErrorf("--llm %w", err)
-		}
-	}
 	return err
 }
 
@@ -176,7 +168,7 @@ func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device
 		engine = "a server of unknown make"
 	}
 	p.note("%s on %d x %s: %s, %s, %s", engine, o.tensorParallel, device, open(f.KVTokens, "tokens of KV memory"), open(int64(f.Sequences), "sequences at once"), open(int64(f.Context), "tokens of context"))
-	text := fmt.Sprintf("%s of %s, about %s, at most %s", plural(e.Points, "measurement"), o.model, e.Expected.Round(time.Second), o.budget)
+	text := fmt.Sprintf("%s of %s, about %s, at most %s", plural(e.Points, "measurement"), o.model, min(e.Expected, o.budget).Round(time.Second), o.budget)
 	if e.Have > 0 {
 		text += fmt.Sprintf("; %d are there already, --force measures them again", e.Have)
 	}

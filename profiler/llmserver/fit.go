@@ -31,8 +31,7 @@ func (r *runner) result() (*Result, error) {
 	out := &Result{}
 	width, most := 0.0, 0
 	for _, p := range r.measured() {
-		list := r.alike(p)
-		s := list[(len(list)-1)/2]
+		s := r.typical(p)
 		out.Samples += len(r.have[p])
 		half := r.interval(p)
 		if width += half; half > tight {
@@ -116,6 +115,13 @@ func (r *runner) alike(p Point) []Sample {
 	return list
 }
 
+// typical is the middle one of the quieter half of them: what disturbs a server makes
+// it slower only.
+func (r *runner) typical(p Point) Sample {
+	list := r.alike(p)
+	return list[(len(list)-1)/4]
+}
+
 func took(list []Sample) []time.Duration {
 	out := make([]time.Duration, len(list))
 	for i, s := range list {
@@ -150,29 +156,26 @@ func (r *runner) sequences(most int) int {
 }
 
 // tokenBudget is the tokens of an iteration: as the server says, else by the chunks
-// that the longest prompt came in beside others, to the nearest power of two, which
-// engines have it as. 0: no prompt came in chunks.
+// in which prompts came beside others, to the nearest power of two, which engines
+// have it as. 0: not known, because prompts came in no chunks, or in chunks of sizes
+// that do not agree.
 func (r *runner) tokenBudget() int {
 	if r.facts.Budget > 0 {
 		return r.facts.Budget
 	}
-	longest := 0.0
-	chunk := 0.0
+	votes, all := map[int]int{}, 0
 	for _, p := range r.measured() {
-		if p.What != beside {
-			continue
-		}
-		list := r.alike(p)
-		s := list[(len(list)-1)/2]
-		if s.Chunks > 1 && float64(s.Prompt) > longest {
-			longest = float64(s.Prompt)
-			chunk = (longest + float64(s.Chunks*p.Sequences)) / float64(s.Chunks)
+		if s := r.typical(p); p.What == beside && s.Chunks > 1 {
+			chunk := float64(s.Prompt)/float64(s.Chunks) + float64(p.Sequences)
+			votes[int(math.Exp2(math.Round(math.Log2(chunk))))]++
+			all++
 		}
 	}
-	if chunk == 0 {
-		return 0
+	for budget, n := range votes {
+		if n >= 2 && 2*n > all {
+			r.note("iteration", "about %d tokens: by the chunks in which %d of %d long prompts came", budget, n, all)
+			return budget
+		}
 	}
-	budget := int(math.Exp2(math.Round(math.Log2(chunk))))
-	r.note("iteration", "about %d tokens: a prompt of %.0f came in chunks", budget, longest)
-	return budget
+	return 0
 }

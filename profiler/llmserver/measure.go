@@ -208,8 +208,8 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 			return Sample{}, fmt.Errorf("%w: %d sequences did not decode at the same time", errApart, at.Sequences)
 		}
 	}
-	var took time.Duration
 	var made, context float64
+	var each []time.Duration
 	for _, r := range d.list {
 		i := slices.IndexFunc(r.tokens, func(t llm.Token) bool { return !r.began.Add(t.At).Before(from) })
 		j := len(r.tokens) - 1
@@ -217,14 +217,30 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 			j--
 		}
 		n := float64(r.tokens[j].Count - r.tokens[i].Count)
-		took += r.tokens[j].At - r.tokens[i].At
+		each = append(each, perToken(r.tokens[i:j+1])...)
 		made += n
 		context += n * (float64(r.answer.Usage.PromptTokens) + float64(r.tokens[i].Count+r.tokens[j].Count-1)/2)
 	}
-	if made < float64(8*at.Sequences) {
+	if made < float64(2*block*at.Sequences) || len(each) == 0 {
 		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errApart, at.Sequences, made/float64(at.Sequences))
 	}
-	return Sample{TookUS: formats.Micros(float64(took) / made), Context: math.Round(context / made), Iterations: 1}, nil
+	return Sample{TookUS: formats.Micros(middle(each)), Context: math.Round(context / made), Iterations: 1}, nil
+}
+
+// block is how many tokens a time per token is taken over: servers may hand over a
+// few at once. The median of the blocks leaves out what disturbed some of them.
+const block = 4
+
+// perToken are the times per token of blocks.
+func perToken(tokens []llm.Token) []time.Duration {
+	var out []time.Duration
+	for i, j := 0, 1; j < len(tokens); j++ {
+		if n := tokens[j].Count - tokens[i].Count; n >= block {
+			out = append(out, (tokens[j].At-tokens[i].At)/time.Duration(n))
+			i = j
+		}
+	}
+	return out
 }
 
 // errApart: sequences did not run side by side. Where that happens again and again

@@ -48,9 +48,8 @@ type Estimate struct {
 
 // Event tells how measuring goes on.
 type Event struct {
-	Done    float64 // 0 to 1
-	What    string
-	Warning string // in place of the others
+	Done float64 // 0 to 1
+	What string
 }
 
 // Rounds of samples: at least so many for a 95 % interval of a median, and more
@@ -300,10 +299,8 @@ func (r *runner) tell(e Event) {
 	}
 }
 
-// note is for the profile and for the one who waits. A later run's note about the
-// same thing replaces it.
+// note is for the profile. A later run's note about the same thing replaces it.
 func (r *runner) note(about, format string, args ...any) {
 	text := fmt.Sprintf("%s on %d x %s, %s: ", r.o.Name, r.o.TensorParallel, r.o.Device, about) + fmt.Sprintf(format, args...)
 	r.notes = append(r.notes, text)
-	r.tell(Event{Warning: text})
 }

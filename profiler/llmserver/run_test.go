@@ -12,14 +12,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"inferplan/bench/llm/simserver"
 	"inferplan/engine/llm"
 	"inferplan/formats"
 	"inferplan/profiler"
 	simulated "inferplan/sim/llm"
 )
 
-func fakeOf(sequences int32) *fakeServer {
-	return &fakeServer{options: simulated.Options{Budget: 512}, model: simulated.Model{KV: 65536, Sequences: sequences, Iteration: formats.Iteration{
+func fakeOf(sequences int32) *simserver.Server {
+	return &simserver.Server{Options: simulated.Options{Budget: 512}, Model: simulated.Model{KV: 65536, Sequences: sequences, Iteration: formats.Iteration{
 		BaseNS: 8e6, SequenceNS: 40000, ContextNS: 300, PromptNS: 60000, HingeTokens: 64, AttentionNS: 20, CPUSequenceNS: 200000}}}
 }
 
@@ -31,7 +32,7 @@ func TestRunRecoversTheServer(t *testing.T) {
 		fake := fakeOf(16)
 		out := filepath.Join(t.TempDir(), "p.json")
 		var e Estimate
-		r, err := Run(context.Background(), Options{Server: fake.serve(t), Model: "m", Name: "n", Device: "X", TensorParallel: 2, Budget: 20 * time.Minute, Out: out,
+		r, err := Run(context.Background(), Options{Server: serve(t, fake), Model: "m", Name: "n", Device: "X", TensorParallel: 2, Budget: 20 * time.Minute, Out: out,
 			OnEstimate: func(x Estimate) error { e = x; return nil }})
 		if err != nil {
 			t.Fatal(err)
@@ -40,10 +41,10 @@ func TestRunRecoversTheServer(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		m, in := r.Profile.LLMOn("n", "X", 2)
-		if in == nil || m.ContextTokens != fakeContext || in.KVTokens != 65536 || in.KVSource != formats.KVFromServer || in.BlockTokens != 16 || in.Sequences != 16 || in.TokenBudget != 512 || in.Engine != "vllm 1" {
+		if in == nil || m.ContextTokens != simserver.Context || in.KVTokens != 65536 || in.KVSource != formats.KVFromServer || in.BlockTokens != 16 || in.Sequences != 16 || in.TokenBudget != 512 || in.Engine != "vllm 1" {
 			t.Fatalf("%+v", in)
 		}
-		if l := in.Loads; l == nil || l.SleepUS.D() != sleepTakes || (l.WakeUS.D()-wakeTakes).Abs() > time.Millisecond || l.ColdUS != 0 || l.WarmUS != 0 {
+		if l := in.Loads; l == nil || l.SleepUS.D() != simserver.Sleep || (l.WakeUS.D()-simserver.Wake).Abs() > time.Millisecond || l.ColdUS != 0 || l.WarmUS != 0 {
 			t.Errorf("%+v", in.Loads)
 		}
 		if f := in.Fit; f.DecodeMAPE > 0.01 || f.PrefillMAPE > 0.02 || f.BesideMAPE > 0.03 || f.Interval > 0.01 || f.Points != e.Points || r.Loose > 0 {
@@ -54,7 +55,7 @@ func TestRunRecoversTheServer(t *testing.T) {
 				t.Errorf("%s: %g, want %g within %.0f %%", what, got, want, 100*within)
 			}
 		}
-		got, want := &in.Iteration, &fake.model.Iteration
+		got, want := &in.Iteration, &fake.Model.Iteration
 		near("base", got.BaseNS, want.BaseNS, 0.02)
 		near("a sequence", got.SequenceNS+got.CPUSequenceNS, want.SequenceNS+want.CPUSequenceNS, 0.03)
 		near("context", got.ContextNS, want.ContextNS, 0.02)
@@ -79,7 +80,7 @@ func TestRunRecoversTheServer(t *testing.T) {
 func TestRunResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := fakeOf(4)
-		server := fake.serve(t)
+		server := serve(t, fake)
 		o := Options{Server: server, Model: "m", Device: "X", Budget: 5 * time.Minute, Out: filepath.Join(t.TempDir(), "p.json"), KeepLoaded: true}
 		ctx, cancel := context.WithCancel(context.Background())
 		n := 0
@@ -104,9 +105,9 @@ func TestRunResumes(t *testing.T) {
 		if r, err = Run(context.Background(), o); err != nil || r.Samples < leastRounds*e.Points {
 			t.Fatalf("%v, %+v", err, r)
 		}
-		sent := fake.next
-		if r, err = Run(context.Background(), o); err != nil || e.Have != e.Points || e.Expected != 0 || fake.next-sent > 10 {
-			t.Errorf("%v, %+v: %d requests though all is there", err, e, fake.next-sent)
+		sent := fake.Requests()
+		if r, err = Run(context.Background(), o); err != nil || e.Have != e.Points || e.Expected != 0 || fake.Requests()-sent > 10 {
+			t.Errorf("%v, %+v: %d requests though all is there", err, e, fake.Requests()-sent)
 		}
 		o.Force = true
 		if r, err = Run(context.Background(), o); err != nil || e.Have != 0 || r.Samples < before {
@@ -123,19 +124,14 @@ func TestRunResumes(t *testing.T) {
 func TestRunOfAQuietServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := fakeOf(4)
-		fake.quiet = true
-		fake.refuse = func(prompt int) int {
+		fake.Quiet = true
+		fake.Refuse = func(prompt int) int {
 			if prompt > 1500 {
 				return http.StatusBadRequest
 			}
 			return 0
 		}
-		var said []string
-		r, err := Run(context.Background(), Options{Server: fake.serve(t), Model: "m", Device: "X", Budget: 3 * time.Minute, Progress: func(e Event) {
-			if e.Warning != "" {
-				said = append(said, e.Warning)
-			}
-		}})
+		r, err := Run(context.Background(), Options{Server: serve(t, fake), Model: "m", Device: "X", Budget: 3 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +139,7 @@ func TestRunOfAQuietServer(t *testing.T) {
 		if in.KVTokens != 0 || in.KVSource != "" || in.Loads != nil || in.Sequences != 4 {
 			t.Errorf("%+v", in)
 		}
-		text := strings.Join(said, "\n")
+		text := strings.Join(r.Profile.Notes, "\n")
 		for _, want := range []string{"KV capacity: the server does not tell it", "4 ran side by side and 8 did not", "a prompt of 2048 tokens: left out"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q does not say %q", text, want)
@@ -155,7 +151,7 @@ func TestRunOfAQuietServer(t *testing.T) {
 func TestRunSaysWhatIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := fakeOf(4)
-		server := fake.serve(t)
+		server := serve(t, fake)
 		for name, c := range map[string]struct {
 			o    Options
 			kind error
@@ -172,7 +168,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		fake.refuse = func(int) int { return http.StatusUnauthorized }
+		fake.Refuse = func(int) int { return http.StatusUnauthorized }
 		if _, err := Run(context.Background(), Options{Server: server, Model: "m", Device: "X", Budget: time.Minute}); !errors.Is(err, llm.ErrUnauthorized) {
 			t.Error(err)
 		}
