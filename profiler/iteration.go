@@ -66,18 +66,20 @@ func (o *observation) row(hinge float64, row *[numCoefficients]float64) {
 		tokens := float64(m.Tokens)
 		row[ofPrompt] += max(0, batch*tokens-hinge)
 		row[ofAttention] += batch * tokens * (m.Context + tokens/2)
+		row[ofCPUSequence] += batch
 		row[ofBase]++
 	}
 	switch m.Phase {
 	case llmruns.Prefill:
 		prompt()
 	case llmruns.Decode:
-		row[ofBase], row[ofSequence], row[ofContext] = 1, batch, batch*m.Context
+		row[ofBase], row[ofSequence], row[ofContext], row[ofCPUSequence] = 1, batch, batch*m.Context, batch
 	case llmruns.Whole:
 		prompt()
 		steps := float64(m.Output - 1)
 		row[ofBase] += steps
 		row[ofSequence] += steps * batch
+		row[ofCPUSequence] += steps * batch
 		row[ofContext] += batch * (steps*float64(m.Tokens) + steps*(steps-1)/2)
 	}
 }

@@ -224,12 +224,15 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 	if made < float64(2*block*at.Sequences) || len(each) == 0 {
 		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errApart, at.Sequences, made/float64(at.Sequences))
 	}
+	if bursts(each) {
+		return Sample{}, fmt.Errorf("%w: tokens came in bursts", errSample)
+	}
 	return Sample{TookUS: formats.Micros(middle(each)), Context: math.Round(context / made), Iterations: 1}, nil
 }
 
 // block is how many tokens a time per token is taken over: servers may hand over a
 // few at once. The median of the blocks leaves out what disturbed some of them.
-const block = 4
+const block = 8
 
 // perToken are the times per token of blocks.
 func perToken(tokens []llm.Token) []time.Duration {
@@ -241,6 +244,22 @@ func perToken(tokens []llm.Token) []time.Duration {
 		}
 	}
 	return out
+}
+
+// bursts tells whether more than a fourth of the times is next to nothing: where this
+// program waits for a CPU, what the server sent meanwhile seems to come at once.
+func bursts(each []time.Duration) bool {
+	var sum time.Duration
+	for _, t := range each {
+		sum += t
+	}
+	n := 0
+	for _, t := range each {
+		if 20*t*time.Duration(len(each)) < sum {
+			n++
+		}
+	}
+	return 4*n > len(each) || sum == 0
 }
 
 // errApart: sequences did not run side by side. Where that happens again and again
