@@ -103,7 +103,7 @@ func printLLMs(p *printer, out string, profile *formats.Profile) error {
 		for k := range m.Instances {
 			in := &m.Instances[k]
 			it := &in.Iteration
-			row := []string{m.Model, fmt.Sprintf("%d x %s", in.TensorParallel, in.Device), ms3(it.BaseNS), ms3(it.SequenceNS), ms3(it.ContextNS * 1000), ms3(it.PromptNS), fmt.Sprint(it.HingeTokens), "", "", fmt.Sprint(in.KVTokens)}
+			row := []string{m.Model, fmt.Sprintf("%d x %s", in.TensorParallel, in.Device), ms3(it.BaseNS + it.CPUNS), ms3(it.SequenceNS + it.CPUSequenceNS), ms3(it.ContextNS * 1000), ms3(it.PromptNS), fmt.Sprint(it.HingeTokens), "", "", fmt.Sprint(in.KVTokens)}
 			if f := in.Fit; f != nil {
 				row[7] = fmt.Sprintf("%.1f %% (%.0f %%)", 100*f.DecodeMAPE, 100*f.DecodeMax)
 				if f.PrefillMax > 0 {

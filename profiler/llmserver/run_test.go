@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 
 	"inferplan/bench/llm/simserver"
 	"inferplan/engine/llm"
+	"inferplan/engine/llm/llamatest"
 	"inferplan/formats"
 	"inferplan/profiler"
 	simulated "inferplan/sim/llm"
@@ -194,4 +196,45 @@ func FuzzSamples(f *testing.F) {
 			}
 		}
 	})
+}
+
+// llama.cpp's own server is measured as it is: what it says of itself, loads and
+// unloads, a swap by request. Of times only the order counts.
+func TestRunOfLlamaServer(t *testing.T) {
+	started := llamatest.Start(t, llamatest.Options{Models: []string{llamatest.TinyA, llamatest.TinyB}})
+	server, err := llm.Probe(context.Background(), started.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "p.json")
+	_, err = Run(context.Background(), Options{Server: server, Model: llamatest.TinyA, Device: "cpu-1", Budget: 10 * time.Second, Out: out, SwapWith: llamatest.TinyB})
+	if err != nil && !errors.Is(err, profiler.ErrInput) { // on a busy machine it may not come far
+		t.Fatal(err)
+	}
+	facts, err := server.Facts(context.Background(), llamatest.TinyA)
+	if err != nil || facts.KVTokens != 4*4096 || facts.Sequences != 4 || facts.Context != 4096 || !strings.HasPrefix(facts.Engine, "llama-server ") || facts.WeightBytes < 5e6 || facts.Doubt != "" {
+		t.Errorf("%+v, %v", facts, err)
+	}
+	data, err := os.ReadFile(PointsFile(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := readSamples(data, "points", Subject{llamatest.TinyA, "cpu-1", 1, facts.Engine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{cold, load, unload} {
+		if len(have[Point{What: what}]) == 0 {
+			t.Errorf("no sample of %s", what)
+		}
+	}
+	short, long := have[Point{What: prefill, Prompt: 16}], have[Point{What: prefill, Prompt: 128}]
+	if len(short) > 0 && len(long) > 0 && slices.Min(took(long)) <= slices.Min(took(short)) {
+		t.Errorf("128 tokens of a prompt take %v, and 16 take %v", took(long), took(short))
+	}
+	for _, s := range short { // a character is a token
+		if s.Prompt != 16 {
+			t.Errorf("a prompt of %d tokens", s.Prompt)
+		}
+	}
 }
