@@ -111,7 +111,7 @@ func TestRunResumes(t *testing.T) {
 			t.Fatalf("%v, %+v", err, r)
 		}
 		sent := fake.Requests()
-		if r, err = Run(context.Background(), o); err != nil || e.Have != e.Points || e.Expected != 0 || fake.Requests()-sent > 10 {
+		if _, err = Run(context.Background(), o); err != nil || e.Have != e.Points || e.Expected != 0 || fake.Requests()-sent > 10 {
 			t.Errorf("%v, %+v: %d requests though all is there", err, e, fake.Requests()-sent)
 		}
 		o.Force = true
