@@ -25,9 +25,10 @@ func newImportLLMCommand(g *globals) *cobra.Command {
 		Long: `Others' measurements of language models into a profile.
 
 What a file is follows from its columns: iterations of an engine, prompt phase and time
-per token (Splitwise), batches from start to end (LLM-Inference-Bench), coefficients
-(DistServe), iterations without attention (Vidur), KV capacities, sizes, load times. JSON
-files are results of vllm bench serve --save-result with --max-concurrency.
+per token (Splitwise), batches from start to end (LLM-Inference-Bench), servers under closed
+loops (aiconfigurator), coefficients (DistServe), iterations without attention (Vidur), KV
+capacities, sizes, load times. JSON files are results of vllm bench serve --save-result with
+--max-concurrency.
 
 The coefficients of an iteration are fitted per model, device kind and tensor parallelism.
 The profile says how far they are from what was measured. The numbers are added to
