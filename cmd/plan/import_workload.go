@@ -59,32 +59,11 @@ func runImportWorkload(p *printer, o *importWorkloadOptions, path string) error 
 		return withCode(exitUsage, err)
 	}
 	classes := trace.Classes()
-	llm := &formats.LLM{}
-	for i := range classes {
-		c := &classes[i]
-		switch {
-		case c.Model == "" && o.model == "":
-			return usageErrorf("--model: name the model that the requests of %s ask for", path)
-		case c.Model == "":
-			c.Model = o.model
-		}
-		if !slices.Contains(llm.Models, c.Model) {
-			llm.Models = append(llm.Models, c.Model)
-		}
+	if o.model == "" && slices.ContainsFunc(classes, func(c llmtrace.Class) bool { return c.Model == "" }) {
+		return usageErrorf("--model: name the model that the requests of %s ask for", path)
 	}
-	for i := range classes {
-		c := &classes[i]
-		c.SLO, c.Of, c.Percentile = slo, o.of, o.percentile
-		if len(llm.Models) > 1 {
-			c.Models = []string{c.Model}
-		}
-		if len(classes) > 1 && (c.Class == "" || slices.ContainsFunc(llm.Classes, func(k formats.LLMClass) bool { return k.Class == c.Class })) {
-			c.Class = c.Model + "/" + c.Class // a class has one name in a workload
-		}
-		llm.Classes = append(llm.Classes, c.LLMClass)
-	}
-	doc := &formats.Workload{Format: formats.FormatWorkload, Section: llm}
-	if err := doc.Validate(); err != nil {
+	doc, err := llmtrace.Workload(classes, o.model, llmtrace.Target{SLO: slo, Of: o.of, Percentile: o.percentile})
+	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("the workload of %s: %w", path, err))
 	}
 	if err := p.save(o.out, doc, true); err != nil {

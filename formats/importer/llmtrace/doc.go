@@ -8,6 +8,7 @@
 //
 //	read.go   the rows
 //	class.go  what of them stands in a class
+//	queue.go  the workload
 //
 // # What becomes of what
 //
