@@ -199,42 +199,44 @@ func FuzzSamples(f *testing.F) {
 }
 
 // llama.cpp's own server is measured as it is: what it says of itself, loads and
-// unloads, a swap by request. Of times only the order counts.
-func TestRunOfLlamaServer(t *testing.T) {
+// unloads, a swap by request, prompts and decoding. Of times only the order counts.
+func TestLlamaServer(t *testing.T) {
 	started := llamatest.Start(t, llamatest.Options{Models: []string{llamatest.TinyA, llamatest.TinyB}})
-	server, err := llm.Probe(context.Background(), started.URL)
+	ctx := context.Background()
+	server, err := llm.Probe(ctx, started.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := filepath.Join(t.TempDir(), "p.json")
-	_, err = Run(context.Background(), Options{Server: server, Model: llamatest.TinyA, Device: "cpu-1", Budget: 10 * time.Second, Out: out, SwapWith: llamatest.TinyB})
-	if err != nil && !errors.Is(err, profiler.ErrInput) { // on a busy machine it may not come far
+	r := &runner{o: Options{Server: server, Model: llamatest.TinyA, SwapWith: llamatest.TinyB}, p: &prober{server: server, model: llamatest.TinyA, run: 1}, have: samples{}, failures: map[Point]int{}, cost: map[Point]time.Duration{}}
+	if took, err := r.coldLoad(ctx); err != nil || took <= 0 {
+		t.Fatalf("%v, %v", took, err)
+	}
+	if c, err := r.p.begin(ctx); err != nil || c.token <= 0 || r.p.chars != 1 { // a character is a token
+		t.Fatalf("%+v, %v, %v characters a token", c, err, r.p.chars)
+	}
+	if f, err := server.Facts(ctx, llamatest.TinyA); err != nil || f.KVTokens != 4*4096 || f.Sequences != 4 || f.Context != 4096 || !strings.HasPrefix(f.Engine, "llama-server ") || f.WeightBytes < 5e6 || f.Doubt != "" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if err := errors.Join(r.reload(ctx), r.swapped(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	facts, err := server.Facts(context.Background(), llamatest.TinyA)
-	if err != nil || facts.KVTokens != 4*4096 || facts.Sequences != 4 || facts.Context != 4096 || !strings.HasPrefix(facts.Engine, "llama-server ") || facts.WeightBytes < 5e6 || facts.Doubt != "" {
-		t.Errorf("%+v, %v", facts, err)
-	}
-	data, err := os.ReadFile(PointsFile(out))
-	if err != nil {
-		t.Fatal(err)
-	}
-	have, err := readSamples(data, "points", Subject{llamatest.TinyA, "cpu-1", 1, facts.Engine})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, what := range []string{cold, load, unload} {
-		if len(have[Point{What: what}]) == 0 {
-			t.Errorf("no sample of %s", what)
+	for _, what := range []string{load, unload, swap} {
+		if n := len(r.have[Point{What: what}]); n != loadRounds {
+			t.Errorf("%d samples of %s", n, what)
 		}
 	}
-	short, long := have[Point{What: prefill, Prompt: 16}], have[Point{What: prefill, Prompt: 128}]
-	if len(short) > 0 && len(long) > 0 && slices.Min(took(long)) <= slices.Min(took(short)) {
-		t.Errorf("128 tokens of a prompt take %v, and 16 take %v", took(long), took(short))
-	}
-	for _, s := range short { // a character is a token
-		if s.Prompt != 16 {
-			t.Errorf("a prompt of %d tokens", s.Prompt)
+	short, long, both := Point{What: prefill, Prompt: 16}, Point{What: prefill, Prompt: 128}, Point{What: decode, Sequences: 2, Context: 32}
+	for range 3 {
+		for _, p := range []Point{short, long, both} {
+			if err := r.one(ctx, p); err != nil {
+				t.Fatal(err)
+			}
 		}
+	}
+	if a, b := r.have[short], r.have[long]; len(a) == 0 || len(b) == 0 || slices.Min(took(a)) >= slices.Min(took(b)) || a[0].Prompt != 16 || b[0].Prompt != 128 {
+		t.Errorf("a prompt of 16 tokens: %+v, of 128: %+v", a, b)
+	}
+	if len(r.notes) > 0 && !strings.Contains(r.notes[0], "left out") {
+		t.Errorf("%q", r.notes)
 	}
 }
