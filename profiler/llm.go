@@ -64,6 +64,9 @@ func (im *llmImport) nothing() error {
 		strings.Join(slices.Compact(models), ", "), strings.Join(slices.Compact(engines), ", "), strings.Join(im.p.Notes, "; "))
 }
 
+// few measurements are fewer than a fit has coefficients.
+const few = numCoefficients - 1
+
 // poorFit is the mean error of a fit beyond which a note says so.
 const poorFit = 0.3
 
@@ -130,6 +133,9 @@ func (im *llmImport) add(place llmruns.Place) error {
 		fit.Left = left
 		if !slices.ContainsFunc(measured, func(m llmruns.Measured) bool { return m.Phase != llmruns.Whole }) {
 			im.note("%s: fitted to batches from start to end, which hardly tell the cost of a prompt's token from that of a sequence", name)
+		}
+		if fit.Points < few {
+			im.note("%s: measurements: %d, fewer than a fit has coefficients: it says little of other batches and lengths", name, fit.Points)
 		}
 		if worst := max(fit.DecodeMAPE, fit.PrefillMAPE); worst > poorFit {
 			im.note("%s: the fit is %.0f %% off in the mean: what is planned with it is hardly better", name, 100*worst)

@@ -19,7 +19,7 @@ func newImportCommand(g *globals) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newImportBlocksCommand(g), newImportReferenceCommand(g), newImportTraceCommand(g), newImportRecordsCommand(g), newImportTRTExecCommand(g),
-		newImportPipelineCommand(g), newImportLLMCommand(g), newImportVLLMCommand(g), newImportTransitionsCommand(g))
+		newImportPipelineCommand(g), newImportLLMCommand(g), newImportVLLMCommand(g), newImportTransitionsCommand(g), newImportWorkloadCommand(g))
 	return cmd
 }
 

@@ -25,9 +25,10 @@ func newImportLLMCommand(g *globals) *cobra.Command {
 		Long: `Others' measurements of language models into a profile.
 
 What a file is follows from its columns: iterations of an engine, prompt phase and time
-per token (Splitwise), batches from start to end (LLM-Inference-Bench), coefficients
-(DistServe), iterations without attention (Vidur), KV capacities, sizes, load times. JSON
-files are results of vllm bench serve --save-result with --max-concurrency.
+per token (Splitwise), batches from start to end (LLM-Inference-Bench), servers under closed
+loops (aiconfigurator), coefficients (DistServe), iterations without attention (Vidur), KV
+capacities, sizes, load times. JSON files are results of vllm bench serve --save-result with
+--max-concurrency.
 
 The coefficients of an iteration are fitted per model, device kind and tensor parallelism.
 The profile says how far they are from what was measured. The numbers are added to
@@ -103,7 +104,7 @@ func printLLMs(p *printer, out string, profile *formats.Profile) error {
 		for k := range m.Instances {
 			in := &m.Instances[k]
 			it := &in.Iteration
-			row := []string{m.Model, fmt.Sprintf("%d x %s", in.TensorParallel, in.Device), ms3(it.BaseNS), ms3(it.SequenceNS), ms3(it.ContextNS * 1000), ms3(it.PromptNS), fmt.Sprint(it.HingeTokens), "", "", fmt.Sprint(in.KVTokens)}
+			row := []string{m.Model, fmt.Sprintf("%d x %s", in.TensorParallel, in.Device), ms3(it.BaseNS + it.CPUNS), ms3(it.SequenceNS + it.CPUSequenceNS), ms3(it.ContextNS * 1000), ms3(it.PromptNS), fmt.Sprint(it.HingeTokens), "", "", fmt.Sprint(in.KVTokens)}
 			if f := in.Fit; f != nil {
 				row[7] = fmt.Sprintf("%.1f %% (%.0f %%)", 100*f.DecodeMAPE, 100*f.DecodeMax)
 				if f.PrefillMax > 0 {

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 //	answers FILE N          write N samples' answers of the models small, middle, large
 //	labelled FILE WIDTH N   write N labelled samples of WIDTH values
 //	completions [mute]      serve two language models, tiny and big, at $COMPLETIONS
+//	llmserver [STATUS]      serve the language model m at $LLM, or refuse everything
 //	served ARGS...          run `plan serve` in the background; $HTTP, $GRPC, $METRICS
 //	drained [CODE]          end it with SIGTERM, and well or with an exit code
 //	abandoned FIFO ARGS...  run plan, interrupt it once while it reads the pipe, and require exit code 4
@@ -83,6 +84,7 @@ func scripts(dir string) testscript.Params {
 			"answers":     answers,
 			"labelled":    labelled,
 			"completions": completions,
+			"llmserver":   languageServer,
 
 			"served":  served,
 			"drained": drained,

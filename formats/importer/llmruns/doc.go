@@ -9,6 +9,7 @@
 //	capacity  model,tp,pp,max_num_tokens                                             KV capacity in tokens
 //	sizes     model,…,weight_bytes_16bit,kv_bytes_per_token_16bit                     bytes of models
 //	loads     model,hardware,scenario,loader,run,loading_time_s                      load times
+//	serving   model,gpu,framework,precision,tp,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms   servers under closed loops (aiconfigurator)
 //
 // JSON files are results of `vllm bench serve` with --save-result. A run of a
 // server is its requests (CSV or JSON lines, with when each was queued, scheduled,

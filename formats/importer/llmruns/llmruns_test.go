@@ -1,6 +1,7 @@
 package llmruns
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,23 @@ func TestRead(t *testing.T) {
 	if len(s.Measured) != len(want) || len(s.Fitted) != 2 || !s.Fitted[1].SmallOnly || s.Fitted[0].C != 7e-6 || s.KV[Place{Model: "opt", TensorParallel: 1}] != 66144 ||
 		s.Weights["m"] != 14480000000 || s.KVBytes["m"] != 131072 || len(s.Loads) != 1 || s.Loads[0].Took != 1060*time.Millisecond || len(s.Sources) != 9 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A server under a closed loop is a batch from start to end, and another layout or
+// precision another engine.
+func TestReadServing(t *testing.T) {
+	var s Set
+	text := "model,gpu,framework,framework_version,precision,tp,pp,attn_dp,moe_ep,input_tokens,output_tokens,concurrency,batch,ttft_ms,tpot_ms\n" +
+		"m,b200_sxm,trtllm,,fp8,4,1,,4,1000,101,8,8,50,10\nm,h100_sxm,vllm,,unspecified,2,2,1,1,500,11,1,1,30,5\n"
+	if err := s.Read(strings.NewReader(text), "f.csv"); err != nil {
+		t.Fatal(err)
+	}
+	want := []Measured{
+		{Place{"m", "B200", 4, "trtllm fp8 moe_ep4"}, Whole, 8, 1000, 101, 0, 1050 * time.Millisecond},
+		{Place{"m", "H100", 4, "vllm pp2"}, Whole, 1, 500, 11, 0, 80 * time.Millisecond}, {Place{"m", "H100", 4, "vllm pp2"}, Prefill, 1, 500, 0, 0, 30 * time.Millisecond}}
+	if !slices.Equal(s.Measured, want) {
+		t.Errorf("%+v", s.Measured)
 	}
 }
 

@@ -85,6 +85,7 @@ var tables = []table{
 	{"capacity", []string{"max_num_tokens"}, capacityRow},
 	{"sizes", []string{"weight_bytes_16bit", "kv_bytes_per_token_16bit"}, sizeRow},
 	{"loads", []string{"loader", "loading_time_s"}, loadRow},
+	{"serving", []string{"concurrency", "ttft_ms", "tpot_ms"}, servingRow},
 }
 
 // Read adds what a file holds to a set.
@@ -231,6 +232,39 @@ func wholeRow(s *Set, r *reader) error {
 	m.Engine, m.Output = r.text("framework"), m.Tokens
 	m.Took = time.Duration(r.number("e2e_latency_s", 0, mostMS)*1e9 + 0.5)
 	s.Measured = append(s.Measured, m)
+	return nil
+}
+
+// servingRow is a server under so many requests at once, each followed by another:
+// in the time of one of them all the others run their prompts and answers as well,
+// which makes it a batch from start to end. The time to the first token of a request
+// alone is that of its prompt.
+func servingRow(s *Set, r *reader) error {
+	together := "concurrency"
+	if r.text(together) == "" && r.text("batch") != "" {
+		together = "batch"
+	}
+	m := Measured{Place: r.place(), Phase: Whole, Batch: r.whole(together, 1, mostTokens), Tokens: r.whole("input_tokens", 1, mostTokens), Output: r.whole("output_tokens", 1, mostTokens)}
+	m.Engine = r.text("framework")
+	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout is another engine
+		text := r.text(column)
+		switch {
+		case text == "" || text == "0" || text == "1" || text == "unspecified":
+		case column == "precision":
+			m.Engine += " " + text
+		default:
+			n := r.whole(column, 1, 1<<10)
+			if m.Engine += fmt.Sprintf(" %s%d", column, n); column != "moe_ep" {
+				m.TensorParallel *= n
+			}
+		}
+	}
+	first := r.ms("ttft_ms")
+	m.Took = first + time.Duration(float64(m.Output-1)*float64(r.ms("tpot_ms")))
+	s.Measured = append(s.Measured, m)
+	if m.Batch == 1 {
+		s.Measured = append(s.Measured, Measured{Place: m.Place, Phase: Prefill, Batch: 1, Tokens: m.Tokens, Took: first})
+	}
 	return nil
 }
 

@@ -1,0 +1,18 @@
+// Package llm is a client of servers of language models as they are: vLLM,
+// llama.cpp's llama-server, SGLang, Ollama, and others that speak OpenAI's API.
+//
+// Complete sends one request and tells of every piece of the answer when it came.
+// The context ends a request early: the connection is closed, and the servers stop
+// to generate for it. What came until then is in the answer that is returned
+// beside the error.
+//
+//	client.go  where a server is, and what its refusals mean
+//	stream.go  one request, its tokens with their times
+//	sse.go     server-sent events
+//	facts.go   what a server says of itself: KV capacity, sequences, context
+//
+// Errors say what a caller must do differently, whatever the server calls it: full
+// (ErrFull: come again), the model is not there (ErrUnknownModel), the server is
+// gone or broke off (ErrGone), the key is refused (ErrUnauthorized), the server
+// does not stream (ErrNoStream), the request is at fault (ErrRefused).
+package llm

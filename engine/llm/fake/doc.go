@@ -1,0 +1,13 @@
+// Package fake is a server of language models for tests: in this process, quick,
+// the same every time, with the faults that real ones have.
+//
+// It speaks OpenAI's completions API and llama-server's router: models come and go
+// by /models/load and /models/unload, or by the request that names them, as many at
+// once as Options.Most says. Its text depends on the model and the text before it
+// alone, so an answer that was cut off goes on the same when prompt and part are sent
+// again. One character is one token.
+//
+//	fake.go    Server: options, life, faults
+//	http.go    what it answers
+//	stream.go  completions
+package fake

@@ -1,0 +1,80 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// ErrNotResumed: an answer that was begun cannot be continued at a server.
+var ErrNotResumed = errors.New("the server cannot continue an answer that was begun")
+
+// Resumed is a request for what follows a part of its answer. A completion's prompt
+// has the part behind it, which is exact where text maps to the same tokens. A chat
+// is rendered as a prompt by the server, or sent with the part as a last message
+// that is to be continued.
+func (s *Server) Resumed(ctx context.Context, r Request, partial string) (*Request, error) {
+	if partial == "" {
+		return &r, nil
+	}
+	var fields map[string]json.RawMessage
+	if len(r.Body) > 0 {
+		if err := json.Unmarshal(r.Body, &fields); err != nil {
+			return nil, &Error{Kind: ErrRefused, Text: fmt.Sprintf("the body is no JSON object: %v", err)}
+		}
+	}
+	switch {
+	case !r.Chat:
+		if r.Prompt == "" && json.Unmarshal(fields["prompt"], &r.Prompt) != nil {
+			return nil, fmt.Errorf("%w: its prompt is not one text", ErrNotResumed)
+		}
+		r.Prompt += partial
+		return &r, nil
+	case s.Can.Template:
+		return s.rendered(ctx, r, fields, partial)
+	case s.Can.ContinueChat:
+		var messages []json.RawMessage
+		if err := json.Unmarshal(fields["messages"], &messages); err != nil {
+			return nil, &Error{Kind: ErrRefused, Text: fmt.Sprintf("messages: %v", err)}
+		}
+		last, _ := json.Marshal(map[string]string{"role": "assistant", "content": partial})
+		own := map[string]any{}
+		for k, v := range r.Fields {
+			own[k] = v
+		}
+		own["messages"], own["add_generation_prompt"], own["continue_final_message"] = append(messages, last), false, true
+		r.Fields = own
+		return &r, nil
+	}
+	return nil, fmt.Errorf("%w: it neither renders chats nor continues their last message", ErrNotResumed)
+}
+
+// rendered is a chat as a completion of the prompt that the server makes of it.
+func (s *Server) rendered(ctx context.Context, r Request, fields map[string]json.RawMessage, partial string) (*Request, error) {
+	ask := map[string]any{"model": r.Model}
+	for _, k := range []string{"messages", "tools", "chat_template_kwargs"} {
+		if v, ok := fields[k]; ok {
+			ask[k] = v
+		}
+	}
+	data, err := s.Call(ctx, http.MethodPost, "/apply-template", ask)
+	if err != nil {
+		return nil, err
+	}
+	var made struct {
+		Prompt string `json:"prompt"`
+	}
+	if err := json.Unmarshal(data, &made); err != nil || made.Prompt == "" {
+		return nil, fmt.Errorf("%w: /apply-template answers %s", ErrNotResumed, excerpt(string(data)))
+	}
+	for _, k := range []string{"messages", "tools", "tool_choice", "chat_template_kwargs"} {
+		delete(fields, k)
+	}
+	if r.Body, err = json.Marshal(fields); err != nil {
+		return nil, err
+	}
+	r.Chat, r.Prompt = false, made.Prompt+partial
+	return &r, nil
+}

@@ -1,0 +1,229 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Switch is how a server's models come and go.
+type Switch uint8
+
+// The ways. What stands behind each was run against a real server (llama-server,
+// Ollama) or read in its documentation alone (vLLM, SGLang, llama-swap).
+const (
+	Fixed     Switch = iota // it has what it was started with
+	Router                  // llama-server without a model: /models/load, /models/unload
+	Sleeper                 // vLLM in sleep mode: /sleep, /wake_up
+	Releaser                // SGLang with its memory saver: /release_memory_occupation, /resume_memory_occupation
+	KeepAlive               // Ollama: a keep_alive of 0 unloads
+	Swapper                 // llama-swap: /upstream/MODEL/ loads, /api/models/unload/MODEL unloads
+)
+
+var switchNames = [...]string{"fixed", "router", "sleeper", "releaser", "keep-alive", "swapper"}
+
+func (s Switch) String() string { return switchNames[s] }
+
+// Abilities are what a server can do, as it says.
+type Abilities struct {
+	Models   []string // that it lists
+	Slots    int      // requests that run at once; 0: it does not say
+	Switch   Switch
+	Metrics  bool // /metrics has requests that run and wait
+	Adapters bool // LoRA adapters come and go by name, where the server was started so
+	Template bool // it renders the messages of a chat as a prompt
+	// ContinueChat: it continues the last message of a chat (continue_final_message).
+	ContinueChat bool
+}
+
+// Server is a server with what it can do.
+type Server struct {
+	*Client
+	Can Abilities
+
+	mu     sync.Mutex
+	canary map[string]string // by model: what it answered before it slept first
+}
+
+// Probe asks a server what it can do. It goes by what the server answers, not by
+// what it calls itself.
+func Probe(ctx context.Context, address string, options ...Option) (*Server, error) {
+	c, err := New(address, options...)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Client: c, canary: map[string]string{}}
+	models, err := s.models(ctx, "/v1/models")
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its models: %w", c.Address(), err)
+	}
+	for _, m := range models {
+		s.Can.Models = append(s.Can.Models, m.ID)
+	}
+	for _, ask := range []func(context.Context) error{s.probeLlama, s.probeVLLM, s.probeSGLang, s.probeOllama, s.probeSwap, s.probeMetrics} {
+		if err := ask(ctx); err != nil {
+			return nil, fmt.Errorf("asking %s what it can do: %w", c.Address(), err)
+		}
+	}
+	return s, nil
+}
+
+// listed is a model in a server's list.
+type listed struct {
+	ID     string `json:"id"`
+	Status *struct {
+		Value  string `json:"value"`
+		Failed bool   `json:"failed"`
+	} `json:"status"`
+}
+
+// models lists the models at a path.
+func (s *Server) models(ctx context.Context, path string) ([]listed, error) {
+	var list struct {
+		Data []listed `json:"data"`
+	}
+	return list.Data, s.get(ctx, path, &list)
+}
+
+// get reads JSON.
+func (s *Server) get(ctx context.Context, path string, into any) error {
+	data, err := s.Call(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return &Error{Kind: ErrBroken, Status: http.StatusOK, Text: fmt.Sprintf("%s: %v", path, err)}
+	}
+	return nil
+}
+
+// has reads JSON from a path that only some servers have. An answer that is not
+// JSON, as a web page, is none.
+func (s *Server) has(ctx context.Context, path string, into any) (bool, error) {
+	err := s.get(ctx, path, into)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, ErrGone) || errors.Is(err, ErrUnauthorized) || ctx.Err() != nil:
+		return false, err
+	}
+	return false, nil
+}
+
+// probeLlama finds llama-server, with a model of its own or as a router.
+func (s *Server) probeLlama(ctx context.Context) error {
+	var props struct {
+		Slots    int    `json:"total_slots"`
+		Template string `json:"chat_template"`
+		Role     string `json:"role"`
+	}
+	ok, err := s.has(ctx, "/props", &props)
+	if err != nil {
+		return err
+	}
+	if ok && (props.Slots > 0 || props.Template != "" || props.Role != "") {
+		s.Can.Slots, s.Can.Template = props.Slots, true
+	}
+	list, err := s.models(ctx, "/models")
+	if err == nil && slices.ContainsFunc(list, func(m listed) bool { return m.Status != nil }) {
+		s.Can.Switch, s.Can.Template = Router, true
+	}
+	if errors.Is(err, ErrGone) {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) probeVLLM(ctx context.Context) error {
+	var sleep struct {
+		Sleeping *bool `json:"is_sleeping"`
+	}
+	ok, err := s.has(ctx, "/is_sleeping", &sleep)
+	if ok && sleep.Sleeping != nil {
+		s.Can.Switch = Sleeper
+	}
+	return err
+}
+
+func (s *Server) probeSGLang(ctx context.Context) error {
+	var info struct {
+		Most  int    `json:"max_running_requests"`
+		Saver bool   `json:"enable_memory_saver"`
+		Path  string `json:"model_path"`
+	}
+	ok, err := s.has(ctx, "/get_server_info", &info)
+	if !ok || info.Path == "" {
+		return err
+	}
+	s.Can.Slots, s.Can.ContinueChat = info.Most, true
+	if info.Saver {
+		s.Can.Switch = Releaser
+	}
+	return nil
+}
+
+func (s *Server) probeOllama(ctx context.Context) error {
+	var running struct {
+		Models *[]json.RawMessage `json:"models"`
+	}
+	ok, err := s.has(ctx, "/api/ps", &running)
+	if ok && running.Models != nil {
+		s.Can.Switch = KeepAlive
+	}
+	return err
+}
+
+func (s *Server) probeSwap(ctx context.Context) error {
+	var running struct {
+		Running *[]json.RawMessage `json:"running"`
+	}
+	ok, err := s.has(ctx, "/running", &running)
+	if ok && running.Running != nil {
+		s.Can.Switch = Swapper
+	}
+	return err
+}
+
+// probeMetrics looks whether there are metrics of a kind that State reads.
+func (s *Server) probeMetrics(ctx context.Context) error {
+	if s.Can.Switch == Router { // they are of a model that is loaded
+		s.Can.Metrics = true
+		return nil
+	}
+	data, err := s.Call(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		if errors.Is(err, ErrGone) {
+			return err
+		}
+		return nil
+	}
+	text := string(data)
+	s.Can.Metrics = strings.Contains(text, "llamacpp:") || strings.Contains(text, "vllm:") || strings.Contains(text, "sglang:")
+	if strings.Contains(text, "vllm:") {
+		s.Can.Adapters, s.Can.ContinueChat = true, true
+	}
+	return nil
+}
+
+// Alive tells whether the server answers at all, and takes requests.
+func (s *Server) Alive(ctx context.Context) error {
+	_, err := s.Call(ctx, http.MethodGet, "/health", nil)
+	if errors.Is(err, ErrNoSuchPath) || errors.Is(err, ErrUnknownModel) {
+		_, err = s.Call(ctx, http.MethodGet, "/v1/models", nil)
+	}
+	return err
+}
+
+// inModel is a path with the model as the query that a router wants.
+func (s *Server) inModel(path, model string) string {
+	if s.Can.Switch != Router {
+		return path
+	}
+	return path + "?model=" + url.QueryEscape(model) + "&autoload=false"
+}

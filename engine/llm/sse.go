@@ -1,0 +1,70 @@
+package llm
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+)
+
+// events reads server-sent events (the WHATWG's HTML standard, section 9.2): lines
+// "data: …", which an empty line ends. Comments and other fields are skipped.
+type events struct {
+	in   *bufio.Reader
+	data []byte
+}
+
+// maxEvent bounds one event.
+const maxEvent = 4 << 20
+
+var errEventSize = errors.New("an event of more than 4 MiB")
+
+func newEvents(in io.Reader) *events { return &events{in: bufio.NewReaderSize(in, 16<<10)} }
+
+// next gives the data of the next event, which is good until the next call. At the
+// end it gives io.EOF. An event that the end cuts off is not given.
+func (e *events) next() ([]byte, error) {
+	e.data = e.data[:0]
+	found := false
+	for {
+		line, err := e.line()
+		if err != nil {
+			return nil, err
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch {
+		case len(line) == 0 && found:
+			return e.data, nil
+		case len(line) == 0:
+		case string(name) == "data":
+			if found {
+				e.data = append(e.data, '\n')
+			}
+			found = true
+			if e.data = append(e.data, value...); len(e.data) > maxEvent {
+				return nil, errEventSize
+			}
+		}
+	}
+}
+
+// line gives the next line without its end.
+func (e *events) line() ([]byte, error) {
+	line, err := e.in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		long := bytes.Clone(line)
+		for errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxEvent {
+			line, err = e.in.ReadSlice('\n')
+			long = append(long, line...)
+		}
+		if len(long) > maxEvent {
+			return nil, errEventSize
+		}
+		line = long
+	}
+	if err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(line, "\r\n"), nil
+}

@@ -1,0 +1,262 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Request asks for a completion.
+type Request struct {
+	Model string
+	// Chat sends the request to /v1/chat/completions, with the messages of Body;
+	// otherwise it goes to /v1/completions.
+	Chat      bool
+	Prompt    string // of a completion; empty: that of Body
+	MaxTokens int    // 0: as Body says
+	// Body holds fields as a client wrote them: a JSON object, or nothing. What
+	// stands above counts more.
+	Body json.RawMessage
+	// Fields are set last, such as the server's own (ignore_eos, cache_prompt).
+	Fields map[string]any
+}
+
+// Token is a piece of an answer.
+type Token struct {
+	At    time.Duration // since the request was sent
+	Text  string
+	Count int // tokens of the answer so far, as the server says; else pieces
+}
+
+// Usage is what a server counted.
+type Usage struct {
+	PromptTokens, OutputTokens int
+	CachedTokens               int // of the prompt, found in the server's prefix cache
+}
+
+// Answer is how a request ended, or what came of it before an error.
+type Answer struct {
+	Text   string
+	Finish string        // stop, length, …; empty where the answer broke off
+	Usage  Usage         // OutputTokens without the server's word: pieces
+	Told   bool          // the server told its usage
+	First  time.Duration // of the first piece; 0: none came
+	Last   time.Duration // of the last piece
+}
+
+// Complete has one request answered. Each piece is handed to each (nil: nobody)
+// when it comes; its error ends the request. Where an error is returned, the answer
+// holds what came before it.
+func (c *Client) Complete(ctx context.Context, r *Request, each func(Token) error) (*Answer, error) {
+	body, err := r.body()
+	if err != nil {
+		return &Answer{}, err
+	}
+	path := "/v1/completions"
+	if r.Chat {
+		path = "/v1/chat/completions"
+	}
+	ctx, cancel := context.WithCancel(ctx) // an early return closes the connection
+	defer cancel()
+	sent := time.Now()
+	resp, err := c.send(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return &Answer{}, err
+	}
+	defer resp.Body.Close()
+	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
+		return &Answer{}, &Error{Kind: ErrNoStream, Status: resp.StatusCode, Text: fmt.Sprintf("%s answers with %q, expected text/event-stream", path, excerpt(kind))}
+	}
+	s := &stream{sent: sent, each: each}
+	if err := s.read(newEvents(resp.Body)); err != nil {
+		var e *Error
+		if s.stopped == nil && !errors.As(err, &e) {
+			err = c.lost(ctx, err)
+		}
+		return s.end(), err
+	}
+	return s.end(), nil
+}
+
+// body is what is sent: the client's fields under ours.
+func (r *Request) body() (map[string]any, error) {
+	body := map[string]any{}
+	if len(r.Body) > 0 {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(r.Body, &fields); err != nil {
+			return nil, &Error{Kind: ErrRefused, Text: fmt.Sprintf("the body is no JSON object: %v", err)}
+		}
+		for k, v := range fields {
+			body[k] = v
+		}
+	}
+	body["model"] = r.Model
+	if r.Prompt != "" {
+		body["prompt"] = r.Prompt
+	}
+	if r.MaxTokens > 0 {
+		delete(body, "max_completion_tokens")
+		body["max_tokens"] = r.MaxTokens
+	}
+	body["stream"] = true
+	// vLLM and SGLang then count tokens in every piece; others ignore that.
+	body["stream_options"] = map[string]any{"include_usage": true, "continuous_usage_stats": true}
+	maps.Copy(body, r.Fields)
+	return body, nil
+}
+
+// chunk is an event of an answer.
+type chunk struct {
+	Choices []struct {
+		Text  string `json:"text"`
+		Delta struct {
+			Content   *string `json:"content"`
+			Reasoning *string `json:"reasoning_content"`
+		} `json:"delta"`
+		Finish *string `json:"finish_reason"`
+	} `json:"choices"`
+	Usage *struct {
+		Prompt  int `json:"prompt_tokens"`
+		Output  int `json:"completion_tokens"`
+		Details *struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"prompt_tokens_details"`
+	} `json:"usage"`
+	Timings *struct { // llama-server's
+		Prompt int `json:"prompt_n"`
+		Cached int `json:"cache_n"`
+		Output int `json:"predicted_n"`
+	} `json:"timings"`
+	Error json.RawMessage `json:"error"`
+}
+
+// stream reads one answer.
+type stream struct {
+	sent    time.Time
+	each    func(Token) error
+	stopped error // by each
+	text    strings.Builder
+	answer  Answer
+	count   int
+}
+
+func (s *stream) end() *Answer {
+	s.answer.Text = s.text.String()
+	if s.answer.Usage.OutputTokens == 0 {
+		s.answer.Usage.OutputTokens = s.count
+	}
+	return &s.answer
+}
+
+// read takes events until the answer is whole: until the server says so, or its
+// stream ends after a finish reason.
+func (s *stream) read(in *events) error {
+	for {
+		data, err := in.next()
+		switch {
+		case errors.Is(err, io.EOF) && s.answer.Finish != "":
+			return nil
+		case errors.Is(err, io.EOF):
+			return fmt.Errorf("the stream ended before the answer: %w", io.ErrUnexpectedEOF)
+		case errors.Is(err, errEventSize):
+			return &Error{Kind: ErrBroken, Text: err.Error()}
+		case err != nil:
+			return err
+		case string(data) == "[DONE]":
+			if s.answer.Finish == "" {
+				s.answer.Finish = "stop"
+			}
+			return nil
+		}
+		if err := s.take(data); err != nil {
+			return err
+		}
+	}
+}
+
+// take adds an event to the answer.
+func (s *stream) take(data []byte) error {
+	at := time.Since(s.sent)
+	var c chunk
+	if err := json.Unmarshal(data, &c); err != nil {
+		return &Error{Kind: ErrBroken, Text: fmt.Sprintf("an event that is no JSON: %s", excerpt(string(data)))}
+	}
+	if len(c.Error) > 0 && string(c.Error) != "null" {
+		return failure(data)
+	}
+	counted := c.counted(&s.answer)
+	s.count = max(s.count, counted)
+	if len(c.Choices) == 0 {
+		return nil
+	}
+	choice := &c.Choices[0]
+	text := choice.Text
+	for _, more := range []*string{choice.Delta.Reasoning, choice.Delta.Content} {
+		if more != nil {
+			text += *more
+		}
+	}
+	if choice.Finish != nil && *choice.Finish != "" {
+		s.answer.Finish = *choice.Finish
+	}
+	if text == "" {
+		return nil
+	}
+	if counted == 0 {
+		s.count++
+	}
+	return s.piece(Token{At: at, Text: text, Count: s.count})
+}
+
+// piece hands on a piece of text.
+func (s *stream) piece(t Token) error {
+	s.text.WriteString(t.Text)
+	if s.answer.First == 0 {
+		s.answer.First = t.At
+	}
+	s.answer.Last = t.At
+	if s.each == nil {
+		return nil
+	}
+	s.stopped = s.each(t)
+	return s.stopped
+}
+
+// counted takes the server's counts over, and gives the tokens of the answer.
+// Ollama's pieces carry a usage of zeros.
+func (c *chunk) counted(a *Answer) int {
+	n := 0
+	if t := c.Timings; t != nil && t.Output > 0 {
+		a.Told, n = true, t.Output
+		a.Usage.OutputTokens = max(a.Usage.OutputTokens, t.Output)
+		a.Usage.PromptTokens, a.Usage.CachedTokens = max(a.Usage.PromptTokens, t.Prompt+t.Cached), max(a.Usage.CachedTokens, t.Cached)
+	}
+	if u := c.Usage; u != nil && (u.Output > 0 || u.Prompt > 0) {
+		a.Told, n = true, max(n, u.Output)
+		a.Usage.PromptTokens, a.Usage.OutputTokens = max(a.Usage.PromptTokens, u.Prompt), max(a.Usage.OutputTokens, u.Output)
+		if u.Details != nil {
+			a.Usage.CachedTokens = max(a.Usage.CachedTokens, u.Details.Cached)
+		}
+	}
+	return n
+}
+
+// failure is an error that came in the stream.
+func failure(data []byte) error {
+	var body struct {
+		Error struct {
+			Code json.RawMessage `json:"code"`
+		} `json:"error"`
+	}
+	status := 0
+	if json.Unmarshal(data, &body) == nil && json.Unmarshal(body.Error.Code, &status) == nil && status >= 400 && status <= 599 {
+		return &Error{Kind: meaning(status, data), Status: status, Text: said(data)}
+	}
+	return &Error{Kind: ErrBroken, Text: said(data)}
+}

@@ -1,0 +1,275 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ErrStays: the server cannot load or unload models.
+var ErrStays = errors.New("the server has the models that it was started with")
+
+// ErrCanary: a model answers differently since it was woken.
+var ErrCanary = errors.New("the model answers differently since it was woken")
+
+// pollEvery is the pause between two looks at a model that comes or goes.
+const pollEvery = 20 * time.Millisecond
+
+// Loaded lists the models that take requests now.
+func (s *Server) Loaded(ctx context.Context) ([]string, error) {
+	switch s.Can.Switch {
+	case Router:
+		list, err := s.models(ctx, "/models")
+		var out []string
+		for _, m := range list {
+			if m.Status != nil && m.Status.Value == "loaded" {
+				out = append(out, m.ID)
+			}
+		}
+		return out, err
+	case Sleeper:
+		if asleep, err := s.asleep(ctx); asleep || err != nil {
+			return nil, err
+		}
+	case KeepAlive:
+		var list struct {
+			Models []struct {
+				Name  string `json:"name"`
+				Model string `json:"model"`
+			} `json:"models"`
+		}
+		err := s.get(ctx, "/api/ps", &list)
+		var out []string
+		for _, m := range list.Models {
+			out = append(out, strings.TrimSuffix(max(m.Model, m.Name), ":latest"))
+		}
+		return out, err
+	case Swapper:
+		var list struct {
+			Running []struct{ Model, State string }
+		}
+		err := s.get(ctx, "/running", &list)
+		var out []string
+		for _, m := range list.Running {
+			if m.State == "" || m.State == "ready" {
+				out = append(out, m.Model)
+			}
+		}
+		return out, err
+	}
+	return s.Can.Models, nil
+}
+
+// Load brings a model, and returns once it takes requests.
+func (s *Server) Load(ctx context.Context, model string) error {
+	var err error
+	switch s.Can.Switch {
+	case Router:
+		err = s.loadRouted(ctx, model)
+	case Sleeper:
+		err = s.wake(ctx, model, "/wake_up")
+	case Releaser:
+		err = s.wake(ctx, model, "/resume_memory_occupation")
+	case KeepAlive:
+		_, err = s.Call(ctx, http.MethodPost, "/api/generate", map[string]any{"model": model, "stream": false})
+	case Swapper:
+		_, err = s.Call(ctx, http.MethodGet, "/upstream/"+url.PathEscape(model)+"/health", nil)
+	default:
+		if !slices.Contains(s.Can.Models, model) {
+			err = fmt.Errorf("%w: %w", ErrStays, ErrUnknownModel)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("loading %s at %s: %w", model, s.Address(), err)
+	}
+	return nil
+}
+
+// Unload takes a model away, and returns once its memory is free.
+func (s *Server) Unload(ctx context.Context, model string) error {
+	var err error
+	switch s.Can.Switch {
+	case Router:
+		err = s.unloadRouted(ctx, model)
+	case Sleeper:
+		err = s.sleep(ctx, model, "/sleep?level=1")
+	case Releaser:
+		err = s.sleep(ctx, model, "/release_memory_occupation")
+	case KeepAlive:
+		if _, err = s.Call(ctx, http.MethodPost, "/api/generate", map[string]any{"model": model, "keep_alive": 0, "stream": false}); err == nil {
+			err = s.until(ctx, model, false)
+		}
+	case Swapper:
+		if _, err = s.Call(ctx, http.MethodPost, "/api/models/unload/"+url.PathEscape(model), nil); err == nil {
+			err = s.until(ctx, model, false)
+		}
+	default:
+		err = ErrStays
+	}
+	if err != nil {
+		return fmt.Errorf("unloading %s at %s: %w", model, s.Address(), err)
+	}
+	return nil
+}
+
+// until waits until a model is loaded, or is not.
+func (s *Server) until(ctx context.Context, model string, there bool) error {
+	for {
+		list, err := s.Loaded(ctx)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(list, model) == there {
+			return nil
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(pollEvery):
+		return nil
+	}
+}
+
+// loadRouted asks a router. Right after an unload it may say that the limit of
+// models is reached: the process that went has not ended.
+func (s *Server) loadRouted(ctx context.Context, model string) error {
+	for {
+		_, err := s.Call(ctx, http.MethodPost, "/models/load", map[string]any{"model": model})
+		if err == nil || aboutState(err, "already") {
+			break
+		}
+		if !aboutState(err, "limit") {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		m, err := s.routed(ctx, model)
+		switch {
+		case err != nil:
+			return err
+		case m.Status.Value == "loaded":
+			return nil
+		case m.Status.Failed || m.Status.Value == "failed":
+			return &Error{Kind: ErrBroken, Text: "the model's process ended while it was loaded"}
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) unloadRouted(ctx context.Context, model string) error {
+	if _, err := s.Call(ctx, http.MethodPost, "/models/unload", map[string]any{"model": model}); err != nil && !aboutState(err, "not") {
+		return err
+	}
+	for {
+		m, err := s.routed(ctx, model)
+		if err != nil || m.Status.Value == "unloaded" || m.Status.Value == "failed" {
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// routed is a model in a router's list.
+func (s *Server) routed(ctx context.Context, model string) (*listed, error) {
+	list, err := s.models(ctx, "/models")
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].ID == model && list[i].Status != nil {
+			return &list[i], nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %s", ErrUnknownModel, model)
+}
+
+// aboutState tells whether a refusal says something of the model's state: that it
+// is loaded already, not loaded, or that the limit is reached.
+func aboutState(err error, word string) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status > 0 && strings.Contains(strings.ToLower(e.Text), word)
+}
+
+func (s *Server) asleep(ctx context.Context) (bool, error) {
+	var sleep struct {
+		Sleeping bool `json:"is_sleeping"`
+	}
+	err := s.get(ctx, "/is_sleeping", &sleep)
+	return sleep.Sleeping, err
+}
+
+// Canary is the answer of a model to a fixed prompt, greedy.
+func (s *Server) Canary(ctx context.Context, model string, tokens int) (string, error) {
+	a, err := s.Complete(ctx, &Request{Model: model, Prompt: "The quick brown fox jumps over the lazy", MaxTokens: tokens, Fields: map[string]any{"temperature": 0, "seed": 1}}, nil)
+	return a.Text, err
+}
+
+const canaryTokens = 8
+
+// sleep has the model's memory freed. What it answers before it sleeps for the
+// first time is kept.
+func (s *Server) sleep(ctx context.Context, model, path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.canary[model]; !ok {
+		text, err := s.Canary(ctx, model, canaryTokens)
+		if err != nil {
+			return err
+		}
+		s.canary[model] = text
+	}
+	_, err := s.Call(ctx, http.MethodPost, path, nil)
+	return err
+}
+
+// wake brings it back and compares what it answers: wrong text after a wake has
+// been reported.
+func (s *Server) wake(ctx context.Context, model, path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Can.Switch == Sleeper {
+		if asleep, err := s.asleep(ctx); err != nil || !asleep {
+			return err
+		}
+	}
+	if _, err := s.Call(ctx, http.MethodPost, path, nil); err != nil {
+		return err
+	}
+	text, err := s.Canary(ctx, model, canaryTokens)
+	if before, ok := s.canary[model]; err == nil && ok && text != before {
+		return fmt.Errorf("%w: %q, before it slept %q", ErrCanary, excerpt(text), excerpt(before))
+	}
+	return err
+}
+
+// LoadAdapter brings a LoRA adapter, UnloadAdapter takes it away (vLLM and SGLang;
+// read in their documentation, not run).
+func (s *Server) LoadAdapter(ctx context.Context, name, path string) error {
+	_, err := s.Call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": path})
+	return err
+}
+
+// UnloadAdapter takes a LoRA adapter away.
+func (s *Server) UnloadAdapter(ctx context.Context, name string) error {
+	_, err := s.Call(ctx, http.MethodPost, "/v1/unload_lora_adapter", map[string]any{"lora_name": name})
+	return err
+}

@@ -1,0 +1,47 @@
+package llmtrace
+
+import (
+	"fmt"
+	"slices"
+
+	"inferplan/formats"
+)
+
+// Target is what classes are asked to keep.
+type Target struct {
+	SLO        formats.SLO
+	Of         string // what the SLO is of; empty: end to end
+	Percentile string // empty: p99
+}
+
+// Workload makes a workload of classes and gives them that target. Requests that
+// name no model ask for the one given. In a workload a class has one name, so that
+// several get the names of their models before theirs where they need them.
+func Workload(classes []Class, model string, t Target) (*formats.Workload, error) {
+	llm := &formats.LLM{}
+	for i := range classes {
+		c := &classes[i]
+		if c.Model == "" {
+			c.Model = model
+		}
+		if c.Model == "" {
+			return nil, fmt.Errorf("name the model that the requests ask for: the trace does not")
+		}
+		if !slices.Contains(llm.Models, c.Model) {
+			llm.Models = append(llm.Models, c.Model)
+		}
+	}
+	for i := range classes {
+		c := &classes[i]
+		c.SLO, c.Of, c.Percentile = t.SLO, t.Of, t.Percentile
+		if len(llm.Models) > 1 {
+			c.Models = []string{c.Model}
+		}
+		if len(classes) > 1 && (c.Class == "" || slices.ContainsFunc(llm.Classes, func(k formats.LLMClass) bool { return k.Class == c.Class })) {
+			c.Class = c.Model + "/" + c.Class
+		}
+		llm.Classes = append(llm.Classes, c.LLMClass)
+	}
+	doc := &formats.Workload{Format: formats.FormatWorkload, Section: llm}
+	return doc, doc.Validate()
+}
