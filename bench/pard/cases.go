@@ -41,7 +41,7 @@ var lateCases = []string{"lv-tweet", "lv-azure", "da-tweet", "da-azure", "lv-wik
 var plain = []string{"naive", "nexus", "clipper++", "pard", "feas"}
 
 // ablations are PARD with one part changed, and other readings of the baselines.
-var ablations = []string{"back", "sf", "oc", "split", "wcl", "lower", "upper", "fcfs", "hbf", "lbf", "instant", "nexus-cum", "clip-te", "feas+lambda=.1", "feas+token", "pard+samples=10000"}
+var ablations = []string{"back", "sf", "oc", "split", "wcl", "lower", "upper", "fcfs", "hbf", "lbf", "instant", "nexus-cum", "clip-te", "feas-hbf", "feas+token", "pard+samples=10000"}
 
 // work is a cell to be measured.
 type work struct {
@@ -82,7 +82,7 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 	case "other":
 		for _, p := range b.pipes {
 			for _, t := range b.others {
-				add("other/"+p.name+"-"+t.name, t.name, b.job(p, t, false), "nexus", "clipper++", "pard", "feas", "feas+lambda=.1")
+				add("other/"+p.name+"-"+t.name, t.name, b.job(p, t, false), "nexus", "clipper++", "pard", "feas")
 			}
 		}
 	case "stress":

@@ -25,9 +25,9 @@ var references = map[string]reference{
 }
 
 // referenced are the policies that it has.
-var referenced = []string{"naive", "nexus", "clipper++", "pard", "feas+lambda=.1"}
+var referenced = []string{"naive", "nexus", "clipper++", "pard", "feas-hbf"}
 
 // of is the drop rate of a policy; 0: it was not measured.
 func (r reference) of(policy string) float64 {
-	return map[string]float64{"naive": r.naive, "nexus": r.nexus, "clipper++": r.clipper, "pard": r.pard, "feas+lambda=.1": r.feas}[policy]
+	return map[string]float64{"naive": r.naive, "nexus": r.nexus, "clipper++": r.clipper, "pard": r.pard, "feas-hbf": r.feas}[policy]
 }

@@ -82,7 +82,7 @@ func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Acti
 // passes the test; else its request is dropped.
 func (b *broker) enter(now, start time.Duration, w *worker, e *flow.Entry, out *policy.Actions) bool {
 	t := &b.book.Tasks[e.Task]
-	if !b.judge.keep(now, start, w, e, t) {
+	if !b.judge.keep(now, start, w, e, t) && !b.judge.squeeze(start, w, e) {
 		b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
 		return false
 	}
@@ -116,6 +116,7 @@ func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
 	}
 	n := len(w.forming)
 	w.current, w.forming = w.forming, w.current[:0]
+	w.limit = w.batch
 	w.running, w.began, w.end = true, now, now+w.infer[n-1]
 	b.busy++
 	b.watch.note(w.current, running)
@@ -148,6 +149,9 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 			}
 		}
 		return
+	case b.order == sparing && !b.judge.whole(w, start):
+		b.spare(now, start, w, out)
+		return
 	}
 	high := b.judge.high(w, start)
 	for w.queue.len() > 0 && w.room() {
@@ -164,7 +168,7 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 	switch {
 	case high:
 		w.proof.void()
-		b.purge(now, start, w, out)
+		b.purge(now, start, w, &w.queue, out)
 	case !w.room():
 		w.proof.from += w.full
 	default:
@@ -172,18 +176,18 @@ func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Action
 	}
 }
 
-// purge drops what could not be in time even alone in every batch to come:
-// under HBF it would wait until the order changes.
-func (b *broker) purge(now, start time.Duration, w *worker, out *policy.Actions) {
-	for w.queue.len() > 0 {
-		e := w.queue.min()
+// purge drops what of a queue could not be in time even alone in every batch to
+// come: under HBF and standing aside it would wait until the order changes.
+func (b *broker) purge(now, start time.Duration, w *worker, queue *depq, out *policy.Actions) {
+	for queue.len() > 0 {
+		e := queue.min()
 		if b.book.Wanted(e) {
 			if !b.judge.hopeless(start, w, e) {
 				return
 			}
 			b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
 		}
-		w.queue.popMin()
+		queue.popMin()
 	}
 }
 

@@ -9,6 +9,7 @@
 //	policy.go    the parts, and which of them an event concerns
 //	broker.go    the Request Broker: who serves a task, when batches form
 //	judge.go     the test, and whether a queue can be served in time
+//	spare.go     who stands aside where not all can be served in time
 //	proof.go     what is known of that from before
 //	planner.go   the State Planner: what is known of other modules, each second
 //	estimate.go  what is left to do behind a module

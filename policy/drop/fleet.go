@@ -53,7 +53,7 @@ func (f *fleet) addWorkers(m int32) {
 		pipe := &f.t.Pipelines[pl]
 		stage := &f.t.Stages[pipe.FirstStage]
 		for _, d := range f.t.DevicesOf(pipe.FirstStage) {
-			f.workers[d] = worker{device: d, module: m, pipeline: pl, stage: pipe.FirstStage, batch: pipe.Batch, planned: stage.Infer, infer: stage.Infer, full: stage.Infer[pipe.Batch-1]}
+			f.workers[d] = worker{device: d, module: m, pipeline: pl, stage: pipe.FirstStage, batch: pipe.Batch, limit: pipe.Batch, planned: stage.Infer, infer: stage.Infer, full: stage.Infer[pipe.Batch-1]}
 		}
 	}
 	mod.start = newStarts(len(mod.workers))

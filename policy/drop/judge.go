@@ -87,11 +87,7 @@ func (g *judge) feasible(w *worker, start time.Duration) bool {
 		}
 	}
 	batches := (n-1)/batch + 1
-	if batches > len(g.counts) {
-		g.counts = make([]int32, 2*batches)
-	}
-	counts := g.counts[:batches]
-	clear(counts)
+	counts := g.zeros(batches)
 	w.proof.void()
 	if !g.count(w, from, counts) {
 		return false
@@ -129,4 +125,14 @@ func (g *judge) count(w *worker, from time.Duration, counts []int32) bool {
 		}
 	}
 	return true
+}
+
+// zeros has a count for each of so many batches.
+func (g *judge) zeros(batches int) []int32 {
+	if batches > len(g.counts) {
+		g.counts = make([]int32, 2*batches)
+	}
+	counts := g.counts[:batches]
+	clear(counts)
+	return counts
 }

@@ -19,6 +19,7 @@ const (
 	most                  // the most first (HBF)
 	adaptive              // one of the two by the module's load (PARD §4.3)
 	feasible              // LBF while the worker's own queue can be served so, else HBF
+	sparing               // likewise, else LBF of the most of the queue that can be
 )
 
 // test says which tasks are dropped when they could enter a batch.
@@ -75,7 +76,8 @@ var readings = map[string]reading{
 	"hbf":       {order: most, test: ahead},
 	"lbf":       {order: least, test: ahead},
 	"instant":   {order: adaptive, test: ahead, sudden: true},
-	"feas":      {order: feasible, test: ahead, jsq: true},
+	"feas-hbf":  {order: feasible, test: ahead, jsq: true},
+	"feas":      {order: sparing, test: ahead, jsq: true},
 }
 
 // Default is the policy of plans that name none.
@@ -86,7 +88,7 @@ func Names() []string { return slices.Sorted(maps.Keys(readings)) }
 
 // Options are the parameters of a policy.
 type Options struct {
-	Lambda  float64       // quantile of waits; the plan's, of feas at least .3
+	Lambda  float64       // quantile of waits; the plan's
 	Window  time.Duration // of queueing averages; the plan's
 	Samples int           // sums drawn per path each second, as the paper does; 0: convolution
 	Token   float64       // admit at the entry what the modules' backlogs leave time for, that many times; 0: all
@@ -98,10 +100,6 @@ type Options struct {
 	Learn   bool          // batches are expected to take as long as they lately did, not as planned
 	Prompt  bool          // refuse at the first instant without hope, not when a batch forms
 }
-
-// feasLambda is feas' own quantile: it keeps more waits in reserve than PARD's .1,
-// because it serves late tasks in time as long as it can.
-const feasLambda = .3
 
 // Promptly is a plan's parameters as they are served: a client is told at once that
 // its request is hopeless, and estimates follow how long batches really take, unless
@@ -115,9 +113,6 @@ func Promptly(params map[string]float64) map[string]float64 {
 // parse reads the parameters of a plan.
 func (r *reading) parse(own *flow.Tables, params map[string]float64) (Options, error) {
 	opt := Options{Lambda: own.Lambda, Window: own.Window, Limit: 25 * time.Millisecond, Admit: .6, Seed: 1}
-	if r.order == feasible {
-		opt.Lambda = max(opt.Lambda, feasLambda)
-	}
 	known := map[string]func(x float64) bool{
 		"lambda":      func(x float64) bool { opt.Lambda = x; return x > 0 && x < 1 },
 		"window_us":   func(x float64) bool { opt.Window = time.Duration(x * 1e3); return x >= 1e6 && x <= 60e6 },

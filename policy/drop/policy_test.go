@@ -2,6 +2,7 @@ package drop_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,7 +133,7 @@ func TestTests(t *testing.T) {
 		name       string
 		kept, gone time.Duration // ages
 	}{
-		{"pard", 55 * ms, 57 * ms}, {"back", 76 * ms, 77 * ms}, {"sf", 56 * ms, 57 * ms}, {"lower", 56 * ms, 57 * ms}, {"upper", 36 * ms, 37 * ms}, {"feas", 55 * ms, 57 * ms}, {"nexus", 76 * ms, 77 * ms},
+		{"pard", 55 * ms, 57 * ms}, {"back", 76 * ms, 77 * ms}, {"sf", 56 * ms, 57 * ms}, {"lower", 56 * ms, 57 * ms}, {"upper", 36 * ms, 37 * ms}, {"feas-hbf", 55 * ms, 57 * ms}, {"nexus", 76 * ms, 77 * ms},
 		{"naive", 99 * ms, 0},
 	} {
 		h := newHand(t, c.name, nil)
@@ -148,17 +149,21 @@ func TestTests(t *testing.T) {
 	}
 }
 
-// A queue that can be served earliest deadline first is; one that cannot is
-// served from the other end, and what is past hope goes.
+// A queue that can be served earliest deadline first is. One that cannot is served
+// from the other end, or without the fewest of the oldest, and what is past hope
+// goes.
 func TestFeasibilityDecidesTheOrder(t *testing.T) {
 	for _, c := range []struct {
+		name string
 		ages []time.Duration
 		want string
 	}{
-		{[]time.Duration{10 * ms, 30 * ms, 20 * ms}, "run[5 6 4]"},
-		{[]time.Duration{31 * ms, 33 * ms, 32 * ms, 30 * ms}, "run[7 4 6] drop5"},
+		{"feas-hbf", []time.Duration{10 * ms, 30 * ms, 20 * ms}, "run[5 6 4]"},
+		{"feas", []time.Duration{10 * ms, 30 * ms, 20 * ms}, "run[5 6 4]"},
+		{"feas-hbf", []time.Duration{31 * ms, 33 * ms, 32 * ms, 30 * ms}, "run[7 4 6] drop5"},
+		{"feas", []time.Duration{31 * ms, 33 * ms, 32 * ms, 30 * ms}, "run[6 4 7] drop5"},
 	} {
-		h := newHand(t, "feas", nil)
+		h := newHand(t, c.name, nil)
 		for range 4 {
 			h.come(0, 0)
 		}
@@ -166,11 +171,32 @@ func TestFeasibilityDecidesTheOrder(t *testing.T) {
 			h.come(0, age)
 		}
 		if got := h.end(10 * ms); got != "run[1 2 3]" {
-			t.Fatalf("first %q", got)
+			t.Fatalf("%s: first %q", c.name, got)
 		}
 		if got := h.end(24 * ms); got != c.want {
-			t.Errorf("ages %v: %q, want %q", c.ages, got, c.want)
+			t.Errorf("%s, ages %v: %q, want %q", c.name, c.ages, got, c.want)
 		}
+	}
+}
+
+// A task that a full batch would make late runs in a smaller one, and what comes
+// then waits for the next.
+func TestSmallerBatch(t *testing.T) {
+	h := newHand(t, "feas", nil)
+	for i, c := range []struct{ got, want string }{
+		{h.come(0, 0), "run[0]"}, // ends at 10; 10, 12 or 14 and 20 are to come
+		{h.come(0, 57*ms), ""},   // 13 are left: a batch of two
+		{h.come(0, 0), ""},
+		{h.come(0, 0), ""}, // waits
+		{h.end(10 * ms), "run[1 2]"},
+		{h.end(22 * ms), "run[3]"},
+	} {
+		if c.got != c.want {
+			t.Errorf("step %d: %q, want %q", i, c.got, c.want)
+		}
+	}
+	if got := newHand(t, "feas", nil); got.come(0, 0) != "run[0]" || got.come(0, 61*ms) != "drop1" {
+		t.Error("a task that is late even alone is kept")
 	}
 }
 
@@ -230,6 +256,8 @@ type load struct {
 	busy bool
 	runs []int32
 	n    int
+	// every is how often a request comes; 0: as often as the worker serves one.
+	every time.Duration
 }
 
 // newLoad has queue tasks wait at one worker, with an SLO that they keep.
@@ -284,9 +312,9 @@ func (l *load) arrive() {
 	l.handle()
 }
 
-// step lets a request come every 2 ms, as many as the worker serves.
+// step lets a request come every 2 ms, as many as the worker serves, or more often.
 func (l *load) step() {
-	l.now += 2 * ms
+	l.now += cmp.Or(l.every, 2*ms)
 	l.arrive()
 	if l.busy && l.ends <= l.now {
 		l.free, l.busy = append(l.free, l.runs...), false
@@ -301,11 +329,15 @@ func (l *load) step() {
 
 // BenchmarkDecision is the cost of a request's way through the entry: arrival,
 // choice of a worker, its place in a queue of about 1,000, the test and its part
-// of a batch.
+// of a batch. Overloaded: twice as many come as can be served.
 func BenchmarkDecision(b *testing.B) {
-	for _, name := range []string{"pard", "feas", "nexus", "clipper++"} {
-		b.Run(name, func(b *testing.B) {
-			l := newLoad(b, name, 1000)
+	for _, c := range []struct {
+		name, policy string
+		every        time.Duration
+	}{{"pard", "pard", 0}, {"feas", "feas", 0}, {"nexus", "nexus", 0}, {"clipper++", "clipper++", 0}, {"pard-overloaded", "pard", ms}, {"feas-overloaded", "feas", ms}} {
+		b.Run(c.name, func(b *testing.B) {
+			l := newLoad(b, c.policy, 1000)
+			l.every = c.every
 			for range 5000 {
 				l.step()
 			}

@@ -13,6 +13,7 @@ type worker struct {
 	pipeline       int32
 	stage          int32
 	batch          int32           // planned
+	limit          int32           // of the forming batch: planned, or what its members have time for
 	planned        []time.Duration // [n-1]: of a batch of n, by the plan
 	infer          []time.Duration // likewise, as it lately was (pace)
 	began          time.Duration   // the running batch
@@ -27,6 +28,7 @@ type worker struct {
 	current        []flow.Entry // the running batch
 	forming        []flow.Entry // the next one
 	queue          depq
+	aside          depq // older ones, for which there is no time (feas)
 	proof          proof
 	line           line // in place of the queue, first come first served
 }
@@ -35,17 +37,21 @@ type worker struct {
 func (w *worker) serves() bool { return w.up && w.wanted && !w.lost }
 
 // waiting is how many tasks wait for a batch to form.
-func (w *worker) waiting() int { return w.queue.len() + w.line.len() }
+func (w *worker) waiting() int { return w.queue.len() + w.aside.len() + w.line.len() }
 
 // room tells whether the forming batch takes a further task.
-func (w *worker) room() bool { return len(w.forming) < int(w.batch) }
+func (w *worker) room() bool { return len(w.forming) < int(w.limit) }
 
 // starts is when a worker could start a further task: at once where it is idle.
 func (w *worker) starts() time.Duration {
 	if !w.running {
 		return 0
 	}
-	return w.end + time.Duration((len(w.forming)+w.waiting())/int(w.batch))*w.full
+	ahead := len(w.forming) + w.waiting()
+	if !w.room() { // it counts as a planned one
+		ahead = int(w.batch) + w.waiting()
+	}
+	return w.end + time.Duration(ahead/int(w.batch))*w.full
 }
 
 // forget takes out of the forming batch what nobody wants any more.
@@ -57,12 +63,16 @@ func (w *worker) forget(book *flow.Book) {
 		}
 	}
 	w.forming = kept
+	if len(kept) == 0 {
+		w.limit = w.batch
+	}
 }
 
 // empty moves all tasks that have not begun to a list.
 func (w *worker) empty(to []flow.Entry) []flow.Entry {
-	to = append(append(to, w.forming...), w.queue.list...)
+	to = append(append(append(to, w.forming...), w.queue.list...), w.aside.list...)
 	to = append(to, w.line.list[w.line.head:]...)
-	w.forming, w.queue.list, w.line = w.forming[:0], w.queue.list[:0], line{list: w.line.list[:0]}
+	w.limit = w.batch
+	w.forming, w.queue.list, w.aside.list, w.line = w.forming[:0], w.queue.list[:0], w.aside.list[:0], line{list: w.line.list[:0]}
 	return to
 }

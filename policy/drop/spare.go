@@ -1,0 +1,126 @@
+package drop
+
+import (
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/flow"
+)
+
+// Where a queue cannot be served in time as a whole, feas serves the most of it that
+// can: the fewest of the oldest stand aside so that the others can be served
+// earliest deadline first. No fewer will do (Moore and Hodgson's rule, for tasks that
+// take equally long). Those aside come back when there is time for them.
+//
+// The others keep half a batch in reserve. A task that is served at the very end of
+// its time has nothing left for what comes later.
+
+// whole tells whether all that wait for a worker can be served earliest deadline
+// first. If so nobody stands aside.
+func (g *judge) whole(w *worker, start time.Duration) bool {
+	for w.aside.len() > 0 && !g.book.Wanted(w.aside.min()) {
+		w.aside.popMin()
+	}
+	if w.aside.len() > 0 {
+		if g.slack(w, start+w.full, w.aside.min()) < 0 {
+			return false
+		}
+		for w.aside.len() > 0 {
+			w.queue.push(w.aside.popMax())
+		}
+		w.proof.void()
+	}
+	return g.feasible(w, start)
+}
+
+// slack is how long after from a task's batch may end.
+func (g *judge) slack(w *worker, from time.Duration, e *flow.Entry) time.Duration {
+	return e.Key - from - g.plan.behind[g.book.Requests[e.Req].Model*g.plan.stride+w.module]
+}
+
+// spare fills the forming batch from a queue that cannot be served as a whole.
+func (b *broker) spare(now, start time.Duration, w *worker, out *policy.Actions) {
+	b.judge.part(w, start)
+	w.proof.void()
+	for w.queue.len() > 0 && w.room() {
+		if e := w.queue.popMin(); b.book.Wanted(&e) {
+			b.enter(now, start, w, &e, out)
+		}
+	}
+	b.purge(now, start, w, &w.aside, out)
+}
+
+// part decides who stands aside. There are always enough left for a batch.
+func (g *judge) part(w *worker, start time.Duration) {
+	batch, from := int(w.batch), start+w.full+w.full/2
+	due := g.zeros((w.queue.len()+batch-1)/batch + 1) // of those that can be served, how many by each batch
+	late := g.tally(w, from, due)
+	for ; late > 0 && w.queue.len() > batch; late-- {
+		w.aside.push(w.queue.popMin())
+	}
+	for n := 0; n < batch && w.aside.len() > 0; n++ {
+		j := int(g.slack(w, from, w.aside.max()) / w.full)
+		if w.queue.len() >= batch && (g.slack(w, from, w.aside.max()) < 0 || !admits(due, j, batch)) {
+			return
+		}
+		w.queue.push(w.aside.popMax())
+	}
+}
+
+// tally counts how many of the queue have to be in each batch or one before it. What
+// is too much for a batch is late, and not counted.
+func (g *judge) tally(w *worker, from time.Duration, due []int32) (late int) {
+	batch, per := int32(w.batch), 1/float64(w.full)
+	for i := range w.queue.list {
+		e := &w.queue.list[i]
+		if !g.book.Wanted(e) {
+			continue
+		}
+		if slack := g.slack(w, from, e); slack < 0 {
+			late++
+		} else if j := int(float64(slack) * per); j < len(due) {
+			due[j]++
+		}
+	}
+	sum := int32(0)
+	for j := range due {
+		sum += due[j]
+		if most := int32(j+1) * batch; sum > most {
+			late += int(sum - most)
+			sum = most
+		}
+		due[j] = sum
+	}
+	return late
+}
+
+// admits counts a task that has to be in the j-th batch, if there is time for it.
+func admits(due []int32, j, batch int) bool {
+	for k := j; k < len(due); k++ {
+		if int(due[k]) >= (k+1)*batch {
+			return false
+		}
+	}
+	for k := j; k < len(due); k++ {
+		due[k]++
+	}
+	return true
+}
+
+// squeeze tells whether a task that would be late in a planned batch is in time in a
+// smaller one that takes all that wait. The forming batch then gets no larger.
+func (g *judge) squeeze(start time.Duration, w *worker, e *flow.Entry) bool {
+	left := g.slack(w, start-w.off, e)
+	if g.order != sparing || left < w.infer[0] {
+		return false
+	}
+	size := w.limit
+	for w.infer[size-1] > left {
+		size--
+	}
+	if len(w.forming)+1+w.waiting() > int(size) {
+		return false
+	}
+	w.limit = size
+	return true
+}
