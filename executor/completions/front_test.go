@@ -11,11 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestAnswers(t *testing.T) {
 	r := start(t, &fake{}, Options{})
