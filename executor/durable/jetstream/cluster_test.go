@@ -107,7 +107,7 @@ func TestNodesAreKilled(t *testing.T) {
 		kills, between, pause = 30, 1500*time.Millisecond, 0
 	}
 	c := newCluster(t)
-	front, back := place{c.url, Options{}}.Open(t), place{c.url, Options{}}.Open(t)
+	front, back := place(c.url, Options{}).Open(t), place(c.url, Options{}).Open(t)
 	defer front.Close()
 	defer back.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,27 +30,9 @@ func run(t testing.TB) *server.Server {
 	return s
 }
 
-type place struct {
-	url string
-	opt Options
-}
-
-func (p place) Open(t testing.TB) durable.Store {
-	t.Helper()
-	s, err := Open(p.url, p.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func newSealer(t testing.TB, digit string) *durable.Sealer {
-	t.Helper()
-	s, err := durable.NewSealer([]byte(strings.Repeat(digit, 64)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+// place is a store of these tests.
+func place(url string, opt Options) durabletest.Opener {
+	return func() (durable.Store, error) { return Open(url, opt) }
 }
 
 func TestConformance(t *testing.T) {
@@ -60,11 +41,11 @@ func TestConformance(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		opt  Options
-	}{{"plain", Options{}}, {"sealed", Options{Sealer: newSealer(t, "a")}}} {
+	}{{"plain", Options{}}, {"sealed", Options{Sealer: durabletest.Sealer(t, "a")}}} {
 		t.Run(c.name, func(t *testing.T) {
 			durabletest.Run(t, func(t *testing.T) durabletest.Place {
 				c.opt.Name, c.opt.Replicas = fmt.Sprint("s", n.Add(1)), 1
-				return place{url, c.opt}
+				return place(url, c.opt)
 			})
 		})
 	}
@@ -72,10 +53,10 @@ func TestConformance(t *testing.T) {
 
 func TestKey(t *testing.T) {
 	url := run(t).ClientURL()
-	if err := (place{url, Options{Replicas: 1, Sealer: newSealer(t, "a")}}).Open(t).Close(); err != nil {
+	if err := place(url, Options{Replicas: 1, Sealer: durabletest.Sealer(t, "a")}).Open(t).Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []*durable.Sealer{nil, newSealer(t, "b")} {
+	for _, key := range []*durable.Sealer{nil, durabletest.Sealer(t, "b")} {
 		if s, err := Open(url, Options{Replicas: 1, Sealer: key}); !errors.Is(err, durable.ErrKey) {
 			t.Errorf("opened with another key or none: %v, %v", s, err)
 		}
@@ -86,7 +67,7 @@ func TestKey(t *testing.T) {
 func TestSilentHolder(t *testing.T) {
 	url := run(t).ClientURL()
 	opt := Options{Replicas: 1, AckWait: time.Second}
-	a, b := place{url, opt}.Open(t).(*Store), place{url, opt}.Open(t).(*Store)
+	a, b := place(url, opt).Open(t).(*Store), place(url, opt).Open(t).(*Store)
 	defer a.Close()
 	defer b.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -136,7 +117,7 @@ func TestSilentHolder(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	s := place{run(t).ClientURL(), Options{Replicas: 1}}.Open(t)
+	s := place(run(t).ClientURL(), Options{Replicas: 1}).Open(t)
 	defer s.Close()
 	if _, err := s.Accept(t.Context(), &durable.Record{ID: "r", Data: make([]byte, 2<<20)}); !errors.Is(err, durable.ErrTooLarge) {
 		t.Errorf("2 MiB: %v", err)

@@ -31,18 +31,23 @@ type Options struct {
 
 // Store is a durable.Store in a cluster.
 type Store struct {
-	opt     Options
-	conn    *nats.Conn
-	js      jetstream.JetStream
-	stream  jetstream.Stream
-	serve   jetstream.Consumer
-	bucket  jetstream.KeyValue
-	ctx     context.Context // ends with Close
-	stop    context.CancelFunc
+	link
 	beating sync.WaitGroup
 
 	mu   sync.Mutex
 	held map[string]*holding
+}
+
+// link is the way to the cluster, and what is there.
+type link struct {
+	opt    Options
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	stream jetstream.Stream
+	serve  jetstream.Consumer
+	bucket jetstream.KeyValue
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
 }
 
 // openWait is how long a cluster may take to be there.
@@ -64,7 +69,7 @@ func Open(url string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queue %s: %w", url, err)
 	}
-	s := &Store{opt: opt, conn: conn, held: map[string]*holding{}}
+	s := &Store{link: link{opt: opt, conn: conn}, held: map[string]*holding{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(s.ctx, openWait)
 	defer cancel()
@@ -84,7 +89,7 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-func (s *Store) open(ctx context.Context) (err error) {
+func (s *link) open(ctx context.Context) (err error) {
 	if s.js, err = jetstream.New(s.conn); err != nil {
 		return err
 	}
@@ -101,7 +106,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	}
 }
 
-func (s *Store) make(ctx context.Context) (err error) {
+func (s *link) make(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	name := s.opt.Name
@@ -127,7 +132,7 @@ func (s *Store) make(ctx context.Context) (err error) {
 }
 
 // checkKey says whether the store's key is ours; a new store gets it.
-func (s *Store) checkKey(ctx context.Context) error {
+func (s *link) checkKey(ctx context.Context) error {
 	const key = "check"
 	sealed, err := s.opt.Sealer.Seal(key, []byte("inferplan 1"))
 	if err != nil {
@@ -174,7 +179,7 @@ func (s *Store) Close() error {
 const tryFor = 30 * time.Second
 
 // again calls until there is an answer: what is not there, or not as expected, is one.
-func (s *Store) again(ctx context.Context, call func(ctx context.Context) error) error {
+func (s *link) again(ctx context.Context, call func(ctx context.Context) error) error {
 	if s.ctx.Err() != nil {
 		return durable.ErrClosed
 	}

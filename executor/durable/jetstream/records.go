@@ -23,11 +23,11 @@ const (
 	headerEnded  = "Inferplan-Ended"
 )
 
-func (s *Store) subject(kind, id string) string { return s.opt.Name + "." + kind + "." + id }
+func (s *link) subject(kind, id string) string { return s.opt.Name + "." + kind + "." + id }
 
 // publish stores a message behind the one with the sequence number last under its
 // subject; 0: as the first.
-func (s *Store) publish(ctx context.Context, msg *nats.Msg, last uint64) (seq uint64, err error) {
+func (s *link) publish(ctx context.Context, msg *nats.Msg, last uint64) (seq uint64, err error) {
 	id := nuid.Next() // the same for all tries
 	err = s.again(ctx, func(ctx context.Context) error {
 		ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectLastSequencePerSubject(last), jetstream.WithRetryAttempts(0))
@@ -42,7 +42,7 @@ func (s *Store) publish(ctx context.Context, msg *nats.Msg, last uint64) (seq ui
 	return seq, err
 }
 
-func (s *Store) message(kind, id string, data []byte) *nats.Msg {
+func (s *link) message(kind, id string, data []byte) *nats.Msg {
 	m := nats.NewMsg(s.subject(kind, id))
 	m.Data = data
 	return m
@@ -66,7 +66,7 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (fresh bool, err 
 }
 
 // last finds the last message under a subject; nil: there is none.
-func (s *Store) last(ctx context.Context, subject string) (m *jetstream.RawStreamMsg, err error) {
+func (s *link) last(ctx context.Context, subject string) (m *jetstream.RawStreamMsg, err error) {
 	err = s.again(ctx, func(ctx context.Context) (err error) {
 		m, err = s.stream.GetLastMsgForSubject(ctx, subject)
 		return err
