@@ -43,14 +43,14 @@ func serveNode(name string) error {
 
 // cluster is three nodes, each a process.
 type cluster struct {
-	t     *testing.T
+	t     testing.TB
 	env   [3][]string
 	nodes [3]*exec.Cmd
 	url   string
 }
 
 // freePort finds a port that nobody has at the moment.
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -60,7 +60,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
 	var clients, routes []string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,4 +131,38 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
+}
+
+// BenchmarkAccept stores requests of 2 KB in nodes that sync every write.
+func BenchmarkAccept(b *testing.B) {
+	for _, c := range []struct{ nodes, writers int }{{1, 1}, {1, 64}, {3, 1}, {3, 64}} {
+		b.Run(fmt.Sprintf("nodes=%d/writers=%d", c.nodes, c.writers), func(b *testing.B) {
+			url := ""
+			if c.nodes == 1 {
+				url = run(b).ClientURL()
+			} else {
+				url = newCluster(b).url
+			}
+			s := place(url, Options{Replicas: c.nodes}).Open(b)
+			defer s.Close()
+			data := make([]byte, 2048)
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range c.writers {
+				wg.Go(func() {
+					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						if _, err := s.Accept(b.Context(), &durable.Record{ID: fmt.Sprint(n), Data: data}); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "accepts/s")
+		})
+	}
 }
