@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"inferplan/executor/durable"
 )
 
 // A client that goes away frees everything, and its request is stopped.
@@ -131,12 +133,12 @@ func TestRestart(t *testing.T) {
 	f := &fake{every: 2 * time.Millisecond, evict: 3}
 	r := start(t, f, Options{StoreText: 5 * time.Millisecond})
 	want := map[string]string{}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
 	for i := range n {
 		body, text := prompt(fmt.Sprint("prompt ", i), 40, "")
 		key := fmt.Sprint("key-", i)
 		want[key] = text
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-		defer cancel()
 		go func() {
 			if resp, err := http.DefaultClient.Do(r.request("POST", "/v1/completions", body, "Idempotency-Key", key).WithContext(ctx)); err == nil {
 				resp.Body.Close()
@@ -144,6 +146,7 @@ func TestRestart(t *testing.T) {
 		}()
 	}
 	settles(t, "not all are served", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.served) == n })
+	leave()
 	for range 3 {
 		time.Sleep(10 * time.Millisecond)
 		r.down()
@@ -258,4 +261,37 @@ func TestElsewhere(t *testing.T) {
 	go func() { f.hold <- struct{}{} }()
 	settles(t, "the request goes on", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.forgot) == 1 })
 	settles(t, "something is left", r.idle)
+}
+
+// taken is a store in which another process has stored text of every request.
+type taken struct{ durable.Store }
+
+func (taken) Append(context.Context, string, int, []byte, int) error { return durable.ErrMoved }
+
+// A request that another process has taken over is stopped here. Its client gets what
+// that process makes of it.
+func TestTakenOver(t *testing.T) {
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, Options{})
+	front, err := New(Options{Store: taken{r.store}, Server: f, StoreText: 5 * time.Millisecond, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer front.Close()
+	if err := r.front.Close(); err != nil { // the other one takes no requests over
+		t.Fatal(err)
+	}
+	body, _ := prompt("x", 6, "")
+	w := httptest.NewRecorder()
+	done := make(chan struct{})
+	go func() { defer close(done); front.ServeHTTP(w, r.request("POST", "/v1/completions", body)) }()
+	f.hold <- struct{}{}
+	settles(t, "the request goes on here", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.forgot) == 1 })
+	if err := r.store.Finish(t.Context(), f.served[0].ID, []byte(`{"finish":"stop","tail":"theirs","output_tokens":2}`)); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+	if w.Code != 200 || !strings.Contains(w.Body.String(), `"text":"theirs"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
 }

@@ -127,7 +127,7 @@ func (f batches) create(x *inside) error {
 	if err := q.classes(x); err != nil {
 		return err
 	}
-	if _, err := (files{f.Front}).find(x.r.Context(), s.Input, x.from.Name); err != nil {
+	if _, err := files(f).find(x.r.Context(), s.Input, x.from.Name); err != nil {
 		return err
 	}
 	s.ID, s.Owner, s.Class = newID("batch_"), x.from.Name, q.class

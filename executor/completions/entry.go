@@ -38,7 +38,7 @@ const storeTimeout = time.Minute
 func (e *entry) Text(delta string, tokens int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ending {
+	if e.ending || !e.served {
 		return
 	}
 	e.text = append(e.text, delta...)
@@ -84,6 +84,13 @@ func (e *entry) storeText(ctx context.Context) error {
 func (e *entry) Done(r Result) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.served {
+		e.close(r)
+	}
+}
+
+// close has the end stored, if there is none yet; e.mu is held.
+func (e *entry) close(r Result) {
 	if e.ending {
 		return
 	}
@@ -102,6 +109,10 @@ func (e *entry) finish(r Result) {
 		x.Error = failed(r.Err)
 	}
 	x, text, err := e.front.storeEnd(e.id, x)
+	if errors.Is(err, durable.ErrMoved) {
+		e.front.lost(e)
+		return
+	}
 	if err != nil {
 		e.front.opt.Log.Error("the end of a request was not stored", "id", e.id, "error", err)
 		x = &end{Error: failed(errNotStored)}
@@ -152,11 +163,16 @@ func (f *Front) storeEnd(id string, x *end) (_ *end, text []byte, err error) {
 			}
 		}
 		cancel()
-		if err == nil || errors.Is(err, durable.ErrClosed) || errors.Is(err, durable.ErrNotFound) {
+		if err == nil || final(err) {
 			break
 		}
 	}
 	return x, text, err
+}
+
+// final says that asking the store again gives the same answer.
+func final(err error) bool {
+	return errors.Is(err, durable.ErrClosed) || errors.Is(err, durable.ErrNotFound) || errors.Is(err, durable.ErrMoved)
 }
 
 // news is what has become of a request since a reader looked last.

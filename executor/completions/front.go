@@ -293,6 +293,22 @@ func (f *Front) follow(e *entry) {
 
 // cancel ends a request that nobody wants.
 func (f *Front) cancel(e *entry, why error) {
-	e.Done(Result{Err: why})
+	e.mu.Lock()
+	e.close(Result{Err: why})
+	e.mu.Unlock()
 	f.opt.Server.Forget(e.id)
+}
+
+// lost stops a request that another process has taken over, and reads from the store
+// what becomes of it.
+func (f *Front) lost(e *entry) {
+	e.mu.Lock()
+	served := e.served
+	e.served, e.ending = false, e.end != nil
+	e.mu.Unlock()
+	if served {
+		f.opt.Log.Warn("another process has taken a request over: this one was silent for too long", "id", e.id)
+		f.opt.Server.Forget(e.id)
+		f.begin(func() { f.follow(e) })
+	}
 }

@@ -26,7 +26,7 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("chat completion: %+v", c)
 	}
 	// The server sees the request without what is the front end's.
-	body, want = prompt("hello", 5, `,"stream":true,"stream_options":{"include_usage":true},"slo_class":"batch","store":false,"metadata":{"a":"b"},"temperature":0`)
+	body, _ = prompt("hello", 5, `,"stream":true,"stream_options":{"include_usage":true},"slo_class":"batch","store":false,"metadata":{"a":"b"},"temperature":0`)
 	resp, err := http.DefaultClient.Do(r.request("POST", "/v1/completions", body))
 	if err != nil {
 		t.Fatal(err)

@@ -109,6 +109,8 @@ func (f *Front) storeAll(ctx context.Context) {
 				err := e.storeText(ctx)
 				if errors.Is(err, durable.ErrFinished) { // by another process: it was cancelled there
 					f.cancel(e, errCancelled)
+				} else if errors.Is(err, durable.ErrMoved) {
+					f.lost(e)
 				} else if err != nil && ctx.Err() == nil {
 					f.opt.Log.Warn("text was not stored", "error", err)
 				}

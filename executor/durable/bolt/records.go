@@ -80,10 +80,8 @@ func unfinished(tx *bbolt.Tx, id string) error {
 func textSize(tx *bbolt.Tx, id string) (int, error) {
 	prefix := textPrefix(id)
 	c := tx.Bucket(texts).Cursor()
-	k, v := c.Seek(append([]byte(id), 1))
-	if k == nil {
-		k, v = c.Last()
-	} else {
+	k, v := c.Last()
+	if next, _ := c.Seek(append([]byte(id), 1)); next != nil {
 		k, v = c.Prev()
 	}
 	if !bytes.HasPrefix(k, prefix) {

@@ -61,26 +61,44 @@ func (s *Store) next(ctx context.Context) (jetstream.Msg, error) {
 	return s.serve.Next(jetstream.FetchContext(ctx))
 }
 
-// take holds a record; nil: it has ended.
+// take holds a record; nil: it has ended, or is held here already. A server that comes to
+// lead anew may hand out again what the one before it had handed out.
 func (s *Store) take(ctx context.Context, msg jetstream.Msg) (*durable.State, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("a record without its place: %w", err)
 	}
 	id := msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
-	st, last, err := s.state(ctx, id, msg.Headers(), msg.Data(), meta.Sequence.Stream)
+	s.mu.Lock()
+	h := s.held[id]
+	if h != nil {
+		h.msg = msg
+	} else {
+		s.held[id] = &holding{msg: msg, seq: meta.Sequence.Stream}
+	}
+	s.mu.Unlock()
+	if h != nil {
+		return nil, nil
+	}
+	st, err := s.read(ctx, id, msg, meta.Sequence.Stream)
+	if st == nil {
+		s.mu.Lock()
+		delete(s.held, id)
+		s.mu.Unlock()
+	}
+	return st, err
+}
+
+// read finds out where a record stands that was just taken over; nil: it has ended.
+func (s *Store) read(ctx context.Context, id string, msg jetstream.Msg, seq uint64) (*durable.State, error) {
+	st, last, err := s.state(ctx, id, msg.Headers(), msg.Data(), seq)
 	if err != nil {
 		return nil, err
 	}
 	if st.End != nil { // its holder was gone before it could say so
-		if err := s.settle(ctx, id); err != nil {
-			return nil, err
-		}
-		return nil, msg.Ack()
+		return nil, s.settle(ctx, id)
 	}
-	s.mu.Lock()
-	s.held[id] = &holding{msg: msg, seq: meta.Sequence.Stream, last: last}
-	s.mu.Unlock()
+	s.saw(id, last)
 	return st, nil
 }
 
