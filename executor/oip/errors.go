@@ -32,6 +32,9 @@ const (
 	CodeForbidden        = httplimit.CodeForbidden
 )
 
+// DefaultMemory is the memory for requests where nobody says how much.
+const DefaultMemory = httplimit.DefaultMemory
+
 // Constructors of errors, and that of budgets.
 var (
 	Dropped          = httplimit.Dropped
