@@ -177,12 +177,20 @@ func TestNodesAreKilled(t *testing.T) {
 	}
 	served()
 	servers.Wait()
-	lost, twice := 0, 0
+	lost, twice := tally(ctx, t, front, accepted, ends)
+	t.Logf("%d kills: %d accepted, %d unclear, %d ended, %d lost, %d ended twice (seed %d)", kills, len(accepted), unclear, len(ends), lost, twice, seed)
+	if twice > 0 || len(accepted) < 10*kills {
+		t.Errorf("%d accepted, %d ended twice", len(accepted), twice)
+	}
+}
+
+// tally counts what was accepted and is lost, and what ended twice.
+func tally(ctx context.Context, t *testing.T, s durable.Store, accepted map[string]bool, ends map[string]int) (lost, twice int) {
 	for id := range accepted {
-		st, err := front.Get(ctx, id)
+		st, err := s.Get(ctx, id)
 		if err != nil || string(st.Data) != id || string(st.End) != id {
 			lost++
-			t.Errorf("%s (seed %d): %+v, %v", id, seed, st, err)
+			t.Errorf("%s: %+v, %v", id, st, err)
 		}
 	}
 	for _, n := range ends {
@@ -190,8 +198,5 @@ func TestNodesAreKilled(t *testing.T) {
 			twice++
 		}
 	}
-	t.Logf("%d kills: %d accepted, %d unclear, %d ended, %d lost, %d ended twice (seed %d)", kills, len(accepted), unclear, len(ends), lost, twice, seed)
-	if twice > 0 || len(accepted) < 10*kills {
-		t.Errorf("%d accepted, %d ended twice", len(accepted), twice)
-	}
+	return lost, twice
 }
