@@ -73,6 +73,11 @@ hosts: build ## a plan over two hosts (network namespaces) that loses one and ta
 e2e: build ## drive a served plan with independent clients
 	scripts/e2e.sh
 
+.PHONY: openai
+openai: ## the front end for completions under OpenAI's own clients (npm openai, openai-go)
+	GO='$(GO)' third_party/openai/setup.sh
+	INFERPLAN_OPENAI='$(CURDIR)/third_party/openai' $(GO) test -count=1 -v -run TestOpenAIClients ./executor/completions
+
 .PHONY: test
 test: setup ## vet, and every test; the race detector where goroutines meet
 	$(GO) vet ./...
