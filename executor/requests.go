@@ -45,7 +45,11 @@ func (l *ledger) arrive(j *job) {
 			continue
 		}
 		slot := j.slots[k]
-		c.handle(policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline})
+		ev := policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline}
+		if j.text != nil {
+			ev.Tokens, ev.Limit = j.text.lengths()
+		}
+		c.handle(ev)
 		c.answers.begin(slot)
 	}
 }
@@ -147,6 +151,10 @@ func (l *ledger) answer(j *job) {
 	j.answered = true
 	l.open--
 	l.c.stats.answered(j, l.c.now())
+	if j.text != nil {
+		j.text.over(j)
+		return
+	}
 	j.done <- struct{}{}
 }
 

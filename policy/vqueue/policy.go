@@ -73,7 +73,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.WorkerBack:
 		p.back(now, ev, out)
 	case policy.ReplanResult:
-		if p.plan.adopt(ev.List) {
+		if p.plan.ended(ev.List) {
 			p.serveAll(now, out)
 		}
 	case policy.Cancel:
