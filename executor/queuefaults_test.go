@@ -35,7 +35,7 @@ func TestQueuesEvictions(t *testing.T) {
 		})
 	}
 	for i, s := range sheets {
-		whole(t, s, "a", fmt.Sprint("prompt ", i), tokens)
+		answeredWhole(t, s, "a", fmt.Sprint("prompt ", i), tokens)
 	}
 	if again := int(d.completions()) - n; again < 20 {
 		t.Errorf("%d evictions, %d of %d requests were sent again: too few to show anything", evicted, again, n)
@@ -67,7 +67,7 @@ func TestQueuesServerDies(t *testing.T) {
 	}
 	t.Logf("the first request was taken over after %v", time.Since(died))
 	for i, s := range sheets {
-		whole(t, s, "a", fmt.Sprint("prompt ", i), 200)
+		answeredWhole(t, s, "a", fmt.Sprint("prompt ", i), 200)
 	}
 	if err := d.servers[0].Again(); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestQueuesServerDies(t *testing.T) {
 		sheets = append(sheets, d.send("a", fmt.Sprint("again ", i), 20))
 	}
 	for i, s := range sheets {
-		whole(t, s, "a", fmt.Sprint("again ", i), 20)
+		answeredWhole(t, s, "a", fmt.Sprint("again ", i), 20)
 	}
 	if d.servers[0].Counts().Completions == done {
 		t.Error("the server that came back is given nothing")
@@ -103,7 +103,7 @@ func TestQueuesServerStandsStill(t *testing.T) {
 		}
 		d.servers[0].Freeze()
 		for i, s := range sheets {
-			whole(t, s, "a", fmt.Sprint(i), 100)
+			answeredWhole(t, s, "a", fmt.Sprint(i), 100)
 		}
 	})
 	t.Run("one stream", func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestQueuesServerStandsStill(t *testing.T) {
 			}
 			return fake.Fault{}
 		}}, short)
-		whole(t, d.send("a", "hangs", 50), "a", "hangs", 50)
+		answeredWhole(t, d.send("a", "hangs", 50), "a", "hangs", 50)
 	})
 }
 
@@ -124,7 +124,7 @@ func TestQueuesChildDies(t *testing.T) {
 	s := d.send("a", "x", 150)
 	<-s.first
 	d.servers[0].Kill("a")
-	whole(t, s, "a", "x", 150)
+	answeredWhole(t, s, "a", "x", 150)
 	if loads := d.servers[0].Counts().Loads; len(loads) != 2 {
 		t.Errorf("loads %v, expected a twice", loads)
 	}
@@ -140,7 +140,7 @@ func TestQueuesAttempts(t *testing.T) {
 		return fake.Fault{DieAt: 3}
 	}}, nil)
 	bad, good := d.send("a", "bad", 20), d.send("a", "good", 20)
-	whole(t, good, "a", "good", 20)
+	answeredWhole(t, good, "a", "good", 20)
 	var said *completions.ServerError
 	if r := bad.wait(t); !errors.As(r.Err, &said) || said.Status != 502 {
 		t.Errorf("the end is %+v", r)
@@ -163,7 +163,7 @@ func TestQueuesSwaps(t *testing.T) {
 			sheets = append(sheets, d.send(string(m), fmt.Sprint(i), 30))
 		}
 		for i, m := range "abaacabc" {
-			whole(t, sheets[i], string(m), fmt.Sprint(i), 30)
+			answeredWhole(t, sheets[i], string(m), fmt.Sprint(i), 30)
 		}
 		return d.servers[0].Counts().Loads, time.Since(began)
 	}
@@ -206,7 +206,7 @@ func TestQueuesRestart(t *testing.T) {
 		d.q.Serve(r, s)
 	}
 	for i, s := range sheets {
-		whole(t, s, "a", fmt.Sprint(i), 100)
+		answeredWhole(t, s, "a", fmt.Sprint(i), 100)
 	}
 	if continued == 0 {
 		t.Error("no request had an answer in part")
@@ -227,7 +227,7 @@ func TestQueuesReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, s := range sheets {
-		whole(t, s, "a", fmt.Sprint(i), 60)
+		answeredWhole(t, s, "a", fmt.Sprint(i), 60)
 	}
 }
 

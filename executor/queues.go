@@ -157,9 +157,14 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 // Forget implements completions.Server.
 func (q *Queues) Forget(id string) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if a, ok := q.open[id]; ok {
+	a, ok := q.open[id]
+	if ok {
+		a.job.refs.Add(1) // it may end before the core hears of this
+	}
+	q.mu.Unlock()
+	if ok {
 		a.core.in.cancelJob(a.job)
+		a.job.release()
 	}
 }
 

@@ -170,8 +170,8 @@ func (d *desk) send(model, prompt string, tokens int) *sheet {
 	return s
 }
 
-// whole checks an answer against the text that the model writes undisturbed.
-func whole(t *testing.T, s *sheet, model, prompt string, tokens int) {
+// answeredWhole checks an answer against the text that the model writes undisturbed.
+func answeredWhole(t *testing.T, s *sheet, model, prompt string, tokens int) {
 	t.Helper()
 	r := s.wait(t)
 	text, n := s.written()
@@ -188,7 +188,7 @@ func TestQueuesAnswer(t *testing.T) {
 		sheets = append(sheets, d.send([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 10+i%7))
 	}
 	for i, s := range sheets {
-		whole(t, s, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 10+i%7)
+		answeredWhole(t, s, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 10+i%7)
 	}
 	r := d.x.Report()
 	if r.Completed != 40 || r.Dropped != 0 || *r.Swaps < 1 || len(r.Classes) != 1 || r.Classes[0].Requests != 40 || r.Classes[0].TTFTP99US <= 0 {
@@ -214,7 +214,7 @@ func TestQueuesRefusedByServer(t *testing.T) {
 		return fake.Fault{Refuse: prompt == "too long"}
 	}}, nil)
 	bad, good := d.send("a", "too long", 5), d.send("a", "fine", 5)
-	whole(t, good, "a", "fine", 5)
+	answeredWhole(t, good, "a", "fine", 5)
 	var said *completions.ServerError
 	if r := bad.wait(t); !errors.As(r.Err, &said) || said.Status != 400 || !strings.Contains(said.Msg, "context size") {
 		t.Errorf("the end is %+v", r)
@@ -232,7 +232,7 @@ func TestQueuesServerFull(t *testing.T) {
 		sheets = append(sheets, d.send("a", fmt.Sprint(i), 5))
 	}
 	for i, s := range sheets {
-		whole(t, s, "a", fmt.Sprint(i), 5)
+		answeredWhole(t, s, "a", fmt.Sprint(i), 5)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestQueuesChat(t *testing.T) {
 	r.Chat, r.Body = true, []byte(`{"model":"a","messages":[{"role":"user","content":"hello"}],"max_tokens":20}`)
 	s := newSheet()
 	d.q.Serve(r, s)
-	whole(t, s, "a", "<user>hello\n<assistant>", 20)
+	answeredWhole(t, s, "a", "<user>hello\n<assistant>", 20)
 	if s.stores == 0 || s.stored != fake.Text("a", "<user>hello\n<assistant>", 7) {
 		t.Errorf("%q was stored when the stream broke, expected the first 7 tokens", s.stored)
 	}
@@ -268,6 +268,6 @@ func TestQueuesForget(t *testing.T) {
 	d.q.Forget(r.ID)
 	s.wait(t)
 	s2.wait(t)
-	whole(t, d.send("a", "next", 5), "a", "next", 5)
+	answeredWhole(t, d.send("a", "next", 5), "a", "next", 5)
 	d.q.Forget("no such request")
 }
