@@ -30,7 +30,11 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect
+require (
+	github.com/aclements/go-moremath v0.0.0-20210112150236-f10218a38794 // indirect
+	go.etcd.io/bbolt v1.5.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.3 // indirect

@@ -330,7 +330,7 @@ func get(t *testing.T, url string) int {
 func TestGreedyClientsMakeRoom(t *testing.T) {
 	const limit = 8 << 20
 	b := NewBudget(limit, quiet)
-	b.patience = 50 * time.Millisecond
+	b.Patience = 50 * time.Millisecond
 	opt := Options{Budget: b}
 	f := newFake(t)
 	_, url := startHTTP(t, f, opt)
@@ -345,9 +345,7 @@ func TestGreedyClientsMakeRoom(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				b.mu.Lock()
-				high.Store(max(high.Load(), b.used-b.leaving))
-				b.mu.Unlock()
+				high.Store(max(high.Load(), b.Used()))
 				time.Sleep(time.Millisecond)
 			}
 		}

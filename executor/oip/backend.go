@@ -3,6 +3,8 @@ package oip
 import (
 	"context"
 	"time"
+
+	"inferplan/executor/httplimit"
 )
 
 // Backend is what the servers stand in front of. All methods may be called at
@@ -81,7 +83,7 @@ type Request struct {
 	// binaryDefault is the parameter "binary_data_output".
 	binaryDefault bool
 	body          *buffer
-	hold          hold // of the memory for requests
+	hold          httplimit.Hold // of the memory for requests
 
 	// Room for the usual request, so that it costs one allocation.
 	inputRoom [2]Tensor

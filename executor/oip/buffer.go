@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+
+	"inferplan/executor/httplimit"
 )
 
 // buffer is a reference-counted byte buffer from a pool. Bodies are read into
@@ -16,7 +18,7 @@ type buffer struct {
 	// lender, when set, owns the bytes: a message as gRPC received it.
 	lender interface{ Free() }
 	// hold, when set, is what the request has booked; it ends with the buffer.
-	hold *hold
+	hold *httplimit.Hold
 }
 
 const (
@@ -59,7 +61,7 @@ func (b *buffer) release() {
 		panic("oip: a request's data was released twice")
 	}
 	if n == 0 && b.hold != nil {
-		b.hold.close()
+		b.hold.Close()
 		b.hold = nil
 	}
 	switch {

@@ -2,11 +2,11 @@ package oip
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"time"
+
+	"inferplan/executor/httplimit"
 )
 
 // core is what both transports share: the way of a decoded request to the
@@ -14,10 +14,10 @@ import (
 type core struct {
 	backend Backend
 	opt     Options
-	gate    gate
+	gate    httplimit.Gate
 }
 
-func (c *core) ready() bool { return !c.gate.closed() && !c.opt.Budget.Full() && c.backend.Ready() }
+func (c *core) ready() bool { return !c.gate.Closed() && !c.opt.Budget.Full() && c.backend.Ready() }
 
 func (c *core) modelReady(model, version string) bool {
 	if !c.ready() {
@@ -33,17 +33,17 @@ func (c *core) modelReady(model, version string) bool {
 // and exactly the outputs asked for, in the order asked; its Release is never nil.
 func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request) (*Response, *Error) {
 	if len(r.Inputs) > c.opt.MaxTensors {
-		return nil, tooLarge("inputs", "%d tensors, at most %d are taken", len(r.Inputs), c.opt.MaxTensors)
+		return nil, httplimit.TooLarge("inputs", "%d tensors, at most %d are taken", len(r.Inputs), c.opt.MaxTensors)
 	}
 	if len(r.Outputs) > c.opt.MaxTensors {
-		return nil, tooLarge("outputs", "%d tensors, at most %d are taken", len(r.Outputs), c.opt.MaxTensors)
+		return nil, httplimit.TooLarge("outputs", "%d tensors, at most %d are taken", len(r.Outputs), c.opt.MaxTensors)
 	}
 	if err := m.validate(r); err != nil {
 		return nil, err
 	}
 	resp, err := c.call(ctx, r)
 	if err != nil {
-		return nil, asError(err)
+		return nil, httplimit.AsError(err)
 	}
 	if resp.Release == nil {
 		resp.Release = func() {}
@@ -139,58 +139,3 @@ func (r *Request) classHeader(values []string) *Error {
 }
 
 var errDraining = Unavailable("draining", "the server is shutting down")
-
-// gate counts the inferences inside and refuses new ones once closed.
-type gate struct {
-	mu     sync.Mutex
-	inside int
-	shut   bool
-	idle   chan struct{} // made by close, closed when nobody is inside
-}
-
-func (g *gate) enter() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut {
-		return false
-	}
-	g.inside++
-	return true
-}
-
-func (g *gate) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.inside--
-	if g.shut && g.inside == 0 {
-		close(g.idle)
-	}
-}
-
-func (g *gate) closed() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.shut
-}
-
-// close refuses from now on and waits until nobody is inside.
-func (g *gate) close(ctx context.Context) error {
-	g.mu.Lock()
-	if !g.shut {
-		g.shut = true
-		g.idle = make(chan struct{})
-		if g.inside == 0 {
-			close(g.idle)
-		}
-	}
-	idle := g.idle
-	g.mu.Unlock()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return errors.Join(fmt.Errorf("%d inferences still running", g.inside), ctx.Err())
-	}
-}

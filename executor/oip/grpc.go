@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip/oippb"
 )
 
@@ -40,7 +41,7 @@ const ErrorDomain = "inferplan"
 // and reflection.
 type GRPCServer struct {
 	core     core
-	token    tokenCheck
+	tokens   httplimit.Tokens
 	server   *grpc.Server
 	stop     chan struct{} // closed when the server goes away
 	stopOnce sync.Once
@@ -56,9 +57,9 @@ const (
 func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	opt = opt.withDefaults()
 	s := &GRPCServer{
-		core:  core{backend: b, opt: opt},
-		token: newTokenCheck(opt.BearerToken),
-		stop:  make(chan struct{}),
+		core:   core{backend: b, opt: opt},
+		tokens: opt.tokens(),
+		stop:   make(chan struct{}),
 	}
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto")}),
@@ -82,7 +83,7 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 		creds = credentials.NewTLS(opt.TLS.Clone())
 	}
 	options = append(options, grpc.Creds(watchedCredentials{creds, &s.core.opt}))
-	if s.token.on {
+	if len(s.tokens) > 0 {
 		options = append(options, grpc.InTapHandle(s.authorise))
 	}
 	s.server = grpc.NewServer(options...)
@@ -151,7 +152,7 @@ func (s *GRPCServer) Serve(l net.Listener) error {
 // while the accepted ones finish; then the listeners and connections close.
 // When ctx ends first, everything is closed at once and the error says so.
 func (s *GRPCServer) Drain(ctx context.Context) error {
-	err := s.core.gate.close(ctx)
+	err := s.core.gate.Close(ctx)
 	s.stopOnce.Do(func() { close(s.stop) })
 	if err == nil {
 		done := make(chan struct{})
@@ -215,7 +216,7 @@ func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Con
 	if v := call.Header["authorization"]; len(v) == 1 {
 		header = v[0]
 	}
-	if err := s.token.check(header); err != nil {
+	if _, err := s.tokens.Check(header); err != nil {
 		return nil, toStatus(err)
 	}
 	return ctx, nil
@@ -223,7 +224,7 @@ func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Con
 
 // toStatus carries code, reason and field over gRPC.
 func toStatus(e *Error) error {
-	st := status.New(e.Code.GRPC(), e.Error())
+	st := status.New(grpcCodes[e.Code], e.Error())
 	if e.Reason != "" {
 		info := &errdetails.ErrorInfo{Reason: e.Reason, Domain: ErrorDomain}
 		info.Metadata = map[string]string{}
@@ -303,10 +304,10 @@ func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		req.capTimeout(max(deadline.Sub(req.Received), 1))
 	}
-	if !s.core.gate.enter() {
+	if !s.core.gate.Enter() {
 		return nil, toStatus(errDraining)
 	}
-	defer s.core.gate.leave()
+	defer s.core.gate.Leave()
 	resp, err := s.core.infer(ctx, m, req)
 	if err != nil {
 		return nil, toStatus(err)
@@ -351,8 +352,8 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 			client = info.client
 		}
 	}
-	req.hold.open(call.core.opt.Budget, client, nil)
-	if call.err = req.hold.grow(int64(data.Len())); call.err != nil {
+	req.hold.Open(call.core.opt.Budget, client, nil)
+	if call.err = req.hold.Grow(int64(data.Len())); call.err != nil {
 		return nil
 	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
@@ -478,7 +479,7 @@ func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingSta
 func (h *health) Check(_ context.Context, in *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	st, ok := h.status(in.GetService())
 	if !ok {
-		return nil, status.Errorf(codes.NotFound, "unknown service %q", clip(in.GetService()))
+		return nil, status.Errorf(codes.NotFound, "unknown service %q", httplimit.Clip(in.GetService()))
 	}
 	return &healthpb.HealthCheckResponse{Status: st}, nil
 }

@@ -291,7 +291,7 @@ func TestGRPCDrainRefusesWhileFinishing(t *testing.T) {
 	<-entered
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
-	for !s.core.gate.closed() {
+	for !s.core.gate.Closed() {
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := c.ModelInfer(t.Context(), goodPB()); status.Code(err) != codes.Unavailable {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"inferplan/executor/httplimit"
 )
 
 // DecodeRequest reads an infer request of the REST protocol into r: text is
@@ -120,7 +122,7 @@ type decoder struct {
 }
 
 func unknownField(prefix string, key []byte, known string) *Error {
-	return Invalid(prefix+clip(string(key)), "unknown field; known: %s", known)
+	return Invalid(prefix+httplimit.Clip(string(key)), "unknown field; known: %s", known)
 }
 
 func (d *decoder) once(seen *fieldSet, i int, field string, read func() *Error) *Error {
@@ -158,7 +160,7 @@ func (d *decoder) text() (string, *Error) {
 func (d *decoder) same(field, want string) *Error {
 	s, err := d.str()
 	if err == nil && want != "" && string(s) != want {
-		return Invalid(field, "the body says %q, the address %q", clip(string(s)), want)
+		return Invalid(field, "the body says %q, the address %q", httplimit.Clip(string(s)), want)
 	}
 	return err
 }
@@ -175,13 +177,13 @@ func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *E
 	return d.object(func(name []byte) *Error {
 		_, twice := more[string(name)]
 		if twice || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
-			return Invalid(field+"."+clip(string(name)), "given twice")
+			return Invalid(field+"."+httplimit.Clip(string(name)), "given twice")
 		}
 		switch {
 		case len(names) < len(room):
 			names = append(names, name)
 		case len(more) == maxParams-len(room):
-			return tooLarge(field, "more than %d parameters", maxParams)
+			return httplimit.TooLarge(field, "more than %d parameters", maxParams)
 		default:
 			if more == nil {
 				more = map[string]struct{}{}
@@ -193,7 +195,7 @@ func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *E
 			err = set(name, v)
 		}
 		if err != nil && err.Field == "" {
-			err.Field = field + "." + clip(string(name))
+			err.Field = field + "." + httplimit.Clip(string(name))
 		}
 		return err
 	})
@@ -209,25 +211,25 @@ func (r *Request) setParam(name string, v Param) *Error {
 	case "timeout":
 		us, ok := paramInt(v)
 		if !ok || us > math.MaxInt64/int64(time.Microsecond) {
-			return Invalid("parameters.timeout", "got %s, expected microseconds as a non-negative integer", clip(fmt.Sprint(v)))
+			return Invalid("parameters.timeout", "got %s, expected microseconds as a non-negative integer", httplimit.Clip(fmt.Sprint(v)))
 		}
 		r.Timeout = time.Duration(us) * time.Microsecond
 	case "priority":
 		p, ok := paramInt(v)
 		if !ok {
-			return Invalid("parameters.priority", "got %s, expected a non-negative integer", clip(fmt.Sprint(v)))
+			return Invalid("parameters.priority", "got %s, expected a non-negative integer", httplimit.Clip(fmt.Sprint(v)))
 		}
 		r.Priority = uint64(p)
 	case "binary_data_output":
 		b, ok := v.(bool)
 		if !ok {
-			return Invalid("parameters.binary_data_output", "got %s, expected a boolean", clip(fmt.Sprint(v)))
+			return Invalid("parameters.binary_data_output", "got %s, expected a boolean", httplimit.Clip(fmt.Sprint(v)))
 		}
 		r.binaryDefault = b
 	case "class":
 		c, ok := v.(string)
 		if !ok {
-			return Invalid("parameters.class", "got %s, expected the name of an SLO class", clip(fmt.Sprint(v)))
+			return Invalid("parameters.class", "got %s, expected the name of an SLO class", httplimit.Clip(fmt.Sprint(v)))
 		}
 		return r.setClass("parameters.class", c)
 	default:
@@ -235,7 +237,7 @@ func (r *Request) setParam(name string, v Param) *Error {
 			r.Params = map[string]Param{}
 		}
 		if r.Params[name] = v; len(r.Params) > maxParams {
-			return tooLarge("parameters", "more than %d parameters", maxParams)
+			return httplimit.TooLarge("parameters", "more than %d parameters", maxParams)
 		}
 	}
 	return nil
@@ -245,7 +247,7 @@ func (r *Request) setParam(name string, v Param) *Error {
 // must agree.
 func (r *Request) setClass(where, class string) *Error {
 	if r.Class != "" && class != "" && class != r.Class {
-		return Invalid(where, "got %q, and %q elsewhere: parameter and %s must agree", clip(class), clip(r.Class), HeaderClass)
+		return Invalid(where, "got %q, and %q elsewhere: parameter and %s must agree", httplimit.Clip(class), httplimit.Clip(r.Class), HeaderClass)
 	}
 	if class != "" {
 		r.Class = class
@@ -288,7 +290,7 @@ func (d *decoder) outputRequests(r *Request) *Error {
 						if string(name) == "binary_data" {
 							b, ok := v.(bool)
 							if !ok {
-								return Invalid(".parameters.binary_data", "got %s, expected a boolean", clip(fmt.Sprint(v)))
+								return Invalid(".parameters.binary_data", "got %s, expected a boolean", httplimit.Clip(fmt.Sprint(v)))
 							}
 							o.Binary, explicit = b, true
 							return nil
@@ -357,7 +359,7 @@ func (d *decoder) tensor(t *Tensor) *Error {
 				}
 				var ok bool
 				if t.Datatype, ok = parseDatatype(s); !ok {
-					return Invalid(".datatype", "unknown datatype %q", clip(string(s)))
+					return Invalid(".datatype", "unknown datatype %q", httplimit.Clip(string(s)))
 				}
 				return nil
 			})
@@ -625,7 +627,7 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 		if dt < FP16 && !whole {
 			what = "is not an integer, as needed for"
 		}
-		return data, Invalid("", "%s %s %s", clip(string(text)), what, dt)
+		return data, Invalid("", "%s %s %s", httplimit.Clip(string(text)), what, dt)
 	}
 	return data, nil
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"unicode/utf8"
 	"unsafe"
+
+	"inferplan/executor/httplimit"
 )
 
 // cursor reads JSON (RFC 8259) from a byte slice without building values. It
@@ -299,7 +301,7 @@ func (c *cursor) integer() (int64, *Error) {
 	v, perr := strconv.ParseInt(alias(text), 10, 64)
 	if !whole || perr != nil {
 		c.i = at
-		return 0, c.syntax("%s is not an integer of 64 bits", clip(string(text)))
+		return 0, c.syntax("%s is not an integer of 64 bits", httplimit.Clip(string(text)))
 	}
 	return v, nil
 }
@@ -347,7 +349,7 @@ func (c *cursor) param() (Param, *Error) {
 		}
 		v, perr := strconv.ParseFloat(alias(text), 64)
 		if perr != nil || math.IsInf(v, 0) {
-			return nil, c.syntax("%s does not fit in FP64", clip(string(text)))
+			return nil, c.syntax("%s does not fit in FP64", httplimit.Clip(string(text)))
 		}
 		return v, nil
 	}

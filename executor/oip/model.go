@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"inferplan/executor/httplimit"
 )
 
 // maxRank bounds the dimensions of a tensor.
@@ -120,10 +122,10 @@ func (c *Catalog) All() []*ModelInfo { return c.models }
 func (c *Catalog) Find(name, version string) (*ModelInfo, *Error) {
 	m := c.byName[name]
 	if m == nil {
-		return nil, NotFound("model %q is not served here%s", clip(name), c.hint())
+		return nil, NotFound("model %q is not served here%s", httplimit.Clip(name), c.hint())
 	}
 	if version != "" && !slices.Contains(m.Versions, version) {
-		return nil, NotFound("model %q has no version %q; it has %s", name, clip(version), strings.Join(m.Versions, ", "))
+		return nil, NotFound("model %q has no version %q; it has %s", name, httplimit.Clip(version), strings.Join(m.Versions, ", "))
 	}
 	return m, nil
 }
@@ -140,13 +142,6 @@ func (c *Catalog) hint() string {
 }
 
 // clip keeps what a client sent short enough to be quoted in an answer.
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "…"
-	}
-	return s
-}
-
 func (m *ModelInfo) input(name string) *TensorInfo { return findTensor(m.Inputs, name) }
 
 func findTensor(ts []TensorInfo, name string) *TensorInfo {
@@ -192,7 +187,7 @@ func (m *ModelInfo) validate(r *Request) *Error {
 	}
 	for i := range r.Inputs {
 		t := &r.Inputs[i]
-		field := func(part string) string { return fmt.Sprintf("inputs[%d] %q%s", i, clip(t.Name), part) }
+		field := func(part string) string { return fmt.Sprintf("inputs[%d] %q%s", i, httplimit.Clip(t.Name), part) }
 		info := m.input(t.Name)
 		if info == nil {
 			return Invalid(field(""), "model %q has no such input; its inputs: %s", m.Name, tensorNames(m.Inputs))
@@ -240,7 +235,7 @@ func (m *ModelInfo) validate(r *Request) *Error {
 	for i := range r.Outputs {
 		name := r.Outputs[i].Name
 		if findTensor(m.Outputs, name) == nil {
-			return Invalid(fmt.Sprintf("outputs[%d] %q", i, clip(name)), "model %q has no such output; its outputs: %s", m.Name, tensorNames(m.Outputs))
+			return Invalid(fmt.Sprintf("outputs[%d] %q", i, httplimit.Clip(name)), "model %q has no such output; its outputs: %s", m.Name, tensorNames(m.Outputs))
 		}
 		for j := range r.Outputs[:i] {
 			if r.Outputs[j].Name == name {
@@ -260,9 +255,9 @@ func (m *ModelInfo) noClass(class string) *Error {
 		}
 	}
 	if len(names) == 0 {
-		return Invalid("class", "model %q has no SLO classes, got %q", m.Name, clip(class))
+		return Invalid("class", "model %q has no SLO classes, got %q", m.Name, httplimit.Clip(class))
 	}
-	return Invalid("class", "model %q has no class %q; its classes: %s", m.Name, clip(class), strings.Join(names, ", "))
+	return Invalid("class", "model %q has no class %q; its classes: %s", m.Name, httplimit.Clip(class), strings.Join(names, ", "))
 }
 
 // want writes the shape that the model takes, such as [1..8, 3, *].

@@ -1,6 +1,10 @@
 package oip
 
-import "context"
+import (
+	"context"
+
+	"inferplan/executor/httplimit"
+)
 
 // lookEvery is after how many bytes a decoder looks whether its client is still
 // there.
@@ -10,7 +14,7 @@ const lookEvery = 1 << 20
 // for the answer, and books the memory that it takes beside the body.
 type progress struct {
 	ctx  context.Context // nil: somebody always waits
-	hold *hold           // nil: nothing is booked
+	hold *httplimit.Hold // nil: nothing is booked
 	seen int             // bytes since the last look
 }
 
@@ -27,7 +31,7 @@ func (p *progress) look() *Error {
 	if p.ctx == nil || p.ctx.Err() == nil {
 		return nil
 	}
-	return asError(p.ctx.Err())
+	return httplimit.AsError(p.ctx.Err())
 }
 
 // book takes n bytes from the memory for requests.
@@ -35,5 +39,5 @@ func (p *progress) book(n int) *Error {
 	if p.hold == nil {
 		return nil
 	}
-	return p.hold.grow(int64(n))
+	return p.hold.Grow(int64(n))
 }

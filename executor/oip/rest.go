@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"inferplan/executor/httplimit"
 )
 
 const (
@@ -37,14 +39,14 @@ var Extensions = []string{"binary_tensor_data", "statistics", "model_repository"
 // HTTPServer serves the REST protocol.
 type HTTPServer struct {
 	core   core
-	token  tokenCheck
+	tokens httplimit.Tokens
 	server *http.Server
 }
 
 // NewHTTPServer makes a server; nothing listens until Serve.
 func NewHTTPServer(b Backend, opt Options) *HTTPServer {
 	opt = opt.withDefaults()
-	s := &HTTPServer{core: core{backend: b, opt: opt}, token: newTokenCheck(opt.BearerToken)}
+	s := &HTTPServer{core: core{backend: b, opt: opt}, tokens: opt.tokens()}
 	s.server = &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: opt.ReadTimeout,
@@ -78,7 +80,7 @@ func (s *HTTPServer) Serve(l net.Listener) error {
 // accepted ones finish; then the listeners and connections close. When ctx ends
 // first, everything is closed at once and the error says what was cut off.
 func (s *HTTPServer) Drain(ctx context.Context) error {
-	err := s.core.gate.close(ctx)
+	err := s.core.gate.Close(ctx)
 	if err == nil {
 		err = s.server.Shutdown(ctx)
 	}
@@ -110,7 +112,7 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *HTTPServer) fallback(w http.ResponseWriter, r *http.Request) {
 	if s.core.opt.Fallback == nil {
-		s.fail(w, NotFound("no such path %q; the protocol's paths start with /v2", clip(r.URL.Path)))
+		s.fail(w, NotFound("no such path %q; the protocol's paths start with /v2", httplimit.Clip(r.URL.Path)))
 		return
 	}
 	if s.admit(w, r) {
@@ -127,7 +129,7 @@ func (s *HTTPServer) recovered(w http.ResponseWriter, r *http.Request) {
 	if p == http.ErrAbortHandler {
 		panic(p) // net/http's own way to cut a connection
 	}
-	s.core.opt.Log.Error("panic in an HTTP handler", "path", clip(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	s.core.opt.Log.Error("panic in an HTTP handler", "path", httplimit.Clip(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	s.fail(w, Internal(nil, "internal error"))
 }
 
@@ -152,7 +154,7 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string) 
 	}
 	model, version, verb, ok := splitModelPath(path)
 	if !ok {
-		return NotFound("no such path %q", clip(r.URL.Path))
+		return NotFound("no such path %q", httplimit.Clip(r.URL.Path))
 	}
 	switch verb {
 	case "infer":
@@ -176,11 +178,11 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string) 
 			return nil
 		})
 	}
-	return NotFound("no such path %q", clip(r.URL.Path))
+	return NotFound("no such path %q", httplimit.Clip(r.URL.Path))
 }
 
 func (s *HTTPServer) notReady() *Error {
-	if s.core.gate.closed() {
+	if s.core.gate.Closed() {
 		return errDraining
 	}
 	if s.core.opt.Budget.Full() {
@@ -224,7 +226,7 @@ func (s *HTTPServer) get(w http.ResponseWriter, r *http.Request, answer func() *
 
 func method(w http.ResponseWriter, r *http.Request, allowed string) *Error {
 	w.Header().Set("Allow", allowed)
-	return &Error{Code: CodeMethod, Reason: "method", Msg: fmt.Sprintf("method %s; this path takes %s", clip(r.Method), allowed)}
+	return &Error{Code: CodeMethod, Reason: "method", Msg: fmt.Sprintf("method %s; this path takes %s", httplimit.Clip(r.Method), allowed)}
 }
 
 func (s *HTTPServer) json(w http.ResponseWriter, v any) *Error {
@@ -355,7 +357,7 @@ func (c *core) index(onlyReady bool) []modelState {
 					continue
 				}
 				row.State, row.Reason = "UNAVAILABLE", "not ready"
-				if c.gate.closed() {
+				if c.gate.Closed() {
 					row.Reason = "draining"
 				}
 			}
@@ -373,7 +375,7 @@ func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request) *Er
 		Repository string `json:"repository_name"`
 		Ready      bool   `json:"ready"`
 	}
-	if err := checkContentType(r); err != nil {
+	if err := httplimit.CheckContentType(r, contentTypes...); err != nil {
 		return s.refuse(w, r, err)
 	}
 	if r.ContentLength != 0 {
@@ -393,10 +395,10 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 	if err != nil {
 		return s.refuse(w, r, err)
 	}
-	if !s.core.gate.enter() {
+	if !s.core.gate.Enter() {
 		return s.refuse(w, r, errDraining)
 	}
-	defer s.core.gate.leave()
+	defer s.core.gate.Leave()
 	split, err := s.checkHead(r)
 	if err == nil {
 		err = req.classHeader(r.Header[HeaderClass])
@@ -439,14 +441,14 @@ func (s *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, err *Error) 
 
 // checkHead looks at the headers; split is the length of the JSON, -1 for all.
 func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
-	if err := checkContentType(r); err != nil {
+	if err := httplimit.CheckContentType(r, contentTypes...); err != nil {
 		return 0, err
 	}
 	if enc := r.Header["Content-Encoding"]; len(enc) > 0 && !slices.Equal(enc, []string{"identity"}) {
-		return 0, &Error{Code: CodeUnsupportedMedia, Reason: "content_encoding", Field: "Content-Encoding", Msg: fmt.Sprintf("%q is not taken; send the body as it is", clip(strings.Join(enc, ", ")))}
+		return 0, &Error{Code: CodeUnsupportedMedia, Reason: "content_encoding", Field: "Content-Encoding", Msg: fmt.Sprintf("%q is not taken; send the body as it is", httplimit.Clip(strings.Join(enc, ", ")))}
 	}
 	if r.ContentLength > s.core.opt.MaxBodyBytes {
-		return 0, tooLarge("body", "%d bytes, at most %d are taken", r.ContentLength, s.core.opt.MaxBodyBytes)
+		return 0, httplimit.TooLarge("body", "%d bytes, at most %d are taken", r.ContentLength, s.core.opt.MaxBodyBytes)
 	}
 	v := r.Header[HeaderJSONLength]
 	if len(v) == 0 {
@@ -454,7 +456,7 @@ func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
 	}
 	n, perr := strconv.ParseInt(v[0], 10, 64)
 	if len(v) > 1 || perr != nil || n < 0 {
-		return 0, Invalid(HeaderJSONLength, "got %q, expected the length of the JSON in bytes", clip(strings.Join(v, ", ")))
+		return 0, Invalid(HeaderJSONLength, "got %q, expected the length of the JSON in bytes", httplimit.Clip(strings.Join(v, ", ")))
 	}
 	return n, nil
 }
@@ -467,10 +469,10 @@ const firstRoom = 1 << minClass
 // the memory for requests until it is released.
 func (s *HTTPServer) readBody(w http.ResponseWriter, r *http.Request, req *Request) (*buffer, *Error) {
 	limit, length := s.core.opt.MaxBodyBytes, r.ContentLength
-	req.hold.open(s.core.opt.Budget, host(r.RemoteAddr), w)
+	req.hold.Open(s.core.opt.Budget, httplimit.Host(r.RemoteAddr), w)
 	body := newBuffer(firstRoom)
 	body.hold = &req.hold
-	err := body.hold.grow(int64(cap(body.b)))
+	err := body.hold.Grow(int64(cap(body.b)))
 	for err == nil {
 		if len(body.b) == cap(body.b) && int64(len(body.b)) != length {
 			if err = widen(body, length); err != nil {
@@ -481,18 +483,18 @@ func (s *HTTPServer) readBody(w http.ResponseWriter, r *http.Request, req *Reque
 		body.b = body.b[:len(body.b)+n]
 		switch {
 		case int64(len(body.b)) > limit:
-			err = tooLarge("body", "more than %d bytes", limit)
+			err = httplimit.TooLarge("body", "more than %d bytes", limit)
 		case rerr == io.EOF || int64(len(body.b)) == length:
-			if err = body.hold.whole(); err == nil {
+			if err = body.hold.Whole(); err == nil {
 				return body, nil
 			}
 		case rerr != nil:
-			if err = body.hold.whole(); err == nil {
+			if err = body.hold.Whole(); err == nil {
 				err = Invalid("body", "cut off: %v", rerr)
 			}
 		}
 	}
-	if err == errEvicted {
+	if err == httplimit.ErrEvicted {
 		w.Header().Set("Connection", "close")
 	}
 	body.release()
@@ -507,7 +509,7 @@ func widen(body *buffer, length int64) *Error {
 		room = min(room, length)
 	}
 	room = int64(roundUp(int(room)))
-	if err := body.hold.grow(room - int64(cap(body.b))); err != nil {
+	if err := body.hold.Grow(room - int64(cap(body.b))); err != nil {
 		return err
 	}
 	body.resize(int(room))

@@ -347,7 +347,7 @@ func TestDrainFinishesWhatWasAccepted(t *testing.T) {
 	<-entered
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
-	for !s.core.gate.closed() {
+	for !s.core.gate.Closed() {
 		time.Sleep(time.Millisecond)
 	}
 	if code := post(); code != 503 {
@@ -378,7 +378,7 @@ func TestDrainGivesUpWithItsContext(t *testing.T) {
 	<-entered
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := s.Drain(ctx); err == nil || !strings.Contains(err.Error(), "1 inferences still running") {
+	if err := s.Drain(ctx); err == nil || !strings.Contains(err.Error(), "1 requests still running") {
 		t.Errorf("got %v", err)
 	}
 }

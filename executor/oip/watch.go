@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"inferplan/executor/httplimit"
 )
 
 // gRPC hands over a message when it is whole, and has no say over those that
@@ -40,8 +42,8 @@ func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	}
 	c := &watchedConn{Conn: conn, timeout: w.opt.ReadTimeout, streams: map[uint32]inbound{}}
 	c.in.skip = prefaceBytes
-	client := host(conn.RemoteAddr().String())
-	c.hold.open(w.opt.Budget, client, c)
+	client := httplimit.Host(conn.RemoteAddr().String())
+	c.hold.Open(w.opt.Budget, client, c)
 	return c, watchedInfo{info, client}, nil
 }
 
@@ -59,7 +61,7 @@ func (w watchedCredentials) Clone() credentials.TransportCredentials {
 type watchedConn struct {
 	net.Conn
 	timeout time.Duration
-	hold    hold
+	hold    httplimit.Hold
 
 	mu      sync.Mutex // guards what follows
 	in, out frames
@@ -130,7 +132,7 @@ func (c *watchedConn) Close() error {
 		c.timer.Stop()
 	}
 	c.booked = 0
-	c.hold.close()
+	c.hold.Close()
 	c.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -154,7 +156,7 @@ func (c *watchedConn) book(more int64) error {
 	if more == 0 {
 		return nil
 	}
-	if err := c.hold.grow(more); err != nil {
+	if err := c.hold.Grow(more); err != nil {
 		return err
 	}
 	return nil
@@ -192,12 +194,12 @@ func (c *watchedConn) look() {
 		c.arm(wait)
 	default:
 		c.late = true
-		c.evict()
+		c.Evict()
 	}
 }
 
-// evict lets the Read that waits return; gRPC then closes the connection.
-func (c *watchedConn) evict() { _ = c.Conn.SetReadDeadline(time.Unix(1, 0)) }
+// Evict lets the Read that waits return; gRPC then closes the connection.
+func (c *watchedConn) Evict() { _ = c.Conn.SetReadDeadline(time.Unix(1, 0)) }
 
 // What there is to know of HTTP/2 (RFC 9113).
 const (

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"inferplan/executor/httplimit"
 )
 
 // The messages of ModelInfer are read and written straight from and to their
@@ -122,7 +124,7 @@ func (t *wireTensor) add(val []byte) {
 // read: an entry takes two bytes on the wire and a hundred in memory.
 const maxListed = 1 << 12
 
-func tooMany(list string) *Error { return tooLarge(list, "more than %d entries", maxListed) }
+func tooMany(list string) *Error { return httplimit.TooLarge(list, "more than %d entries", maxListed) }
 
 // unmarshalRequest reads a ModelInferRequest; tensors alias b. find looks up
 // the model for its tensor names; it may return nil.
@@ -262,7 +264,7 @@ func unmarshalTensor(b []byte, p *progress, t *Tensor, part *wireTensor, m *Mode
 	}
 	var ok bool
 	if t.Datatype, ok = parseDatatype(datatype); !ok {
-		return Invalid(".datatype", "unknown datatype %q", clip(string(datatype)))
+		return Invalid(".datatype", "unknown datatype %q", httplimit.Clip(string(datatype)))
 	}
 	t.Shape = room(len(dims))
 	copy(t.Shape, dims)
@@ -313,7 +315,7 @@ func wireParam(where string, b []byte, p *progress, set func(name string, v Para
 		return nil
 	})
 	if err == nil && value == nil {
-		err = Invalid(where+"."+clip(name), "has no value")
+		err = Invalid(where+"."+httplimit.Clip(name), "has no value")
 	}
 	if err != nil {
 		return err

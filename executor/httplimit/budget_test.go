@@ -1,21 +1,24 @@
-package oip
+package httplimit
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
 )
 
+var quiet = slog.New(slog.DiscardHandler)
+
 func TestBudgetIsFair(t *testing.T) {
 	b := NewBudget(1000, quiet)
-	b.patience = 0
+	b.Patience = 0
 	var out []string
-	open := func(client, name string, n int64) (*hold, *Error) {
-		h := &hold{}
-		h.open(b, client, named{httptest.NewRecorder(), func() { out = append(out, name) }})
-		return h, h.grow(n)
+	open := func(client, name string, n int64) (*Hold, *Error) {
+		h := &Hold{}
+		h.Open(b, client, named{httptest.NewRecorder(), func() { out = append(out, name) }})
+		return h, h.Grow(n)
 	}
 	greedy, _ := open("greedy", "greedy 1", 500)
 	open("greedy", "greedy 2", 300)
@@ -26,16 +29,16 @@ func TestBudgetIsFair(t *testing.T) {
 	if _, err := open("modest", "modest", 200); err != nil || fmt.Sprint(out) != "[greedy 1]" {
 		t.Errorf("the modest one: %v, cut off: %v", err, out)
 	}
-	if err := greedy.grow(1); err != errEvicted {
+	if err := greedy.Grow(1); err != ErrEvicted {
 		t.Errorf("what was cut off grows: %v", err)
 	}
-	greedy.close()
+	greedy.Close()
 	if b.Used() != 600 {
 		t.Errorf("%d bytes are used", b.Used())
 	}
 	// What has come whole stays.
 	whole, _ := open("whole", "whole", 400)
-	whole.whole()
+	whole.Whole()
 	out = nil
 	if _, err := open("late", "late", 350); err == nil || !b.Full() {
 		t.Errorf("over the limit: %v, full: %v, cut off: %v", err, b.Full(), out)
@@ -53,22 +56,22 @@ func (n named) SetReadDeadline(time.Time) error { n.evicted(); return nil }
 // little is taken at once, also for a client of the same address.
 func TestWhoTakesMuchWaits(t *testing.T) {
 	b := NewBudget(1000, quiet)
-	b.patience = 10 * time.Second
+	b.Patience = 10 * time.Second
 	out := make(chan string, 10)
-	open := func(client, name string) *hold {
-		h := &hold{}
-		h.open(b, client, named{httptest.NewRecorder(), func() { out <- name }})
+	open := func(client, name string) *Hold {
+		h := &Hold{}
+		h.Open(b, client, named{httptest.NewRecorder(), func() { out <- name }})
 		return h
 	}
 	first := open("greedy", "first")
-	if err := first.grow(800); err != nil {
+	if err := first.Grow(800); err != nil {
 		t.Fatal(err)
 	}
 	second, waited := open("greedy", "second"), make(chan *Error, 1)
-	go func() { waited <- second.grow(600) }()
+	go func() { waited <- second.Grow(600) }()
 	settles(t, "nobody waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.freed != nil })
 	for _, client := range []string{"greedy", "other"} {
-		if err := open(client, "little").grow(50); err != nil {
+		if err := open(client, "little").Grow(50); err != nil {
 			t.Errorf("little of %s: %v", client, err)
 		}
 	}
@@ -79,21 +82,31 @@ func TestWhoTakesMuchWaits(t *testing.T) {
 		t.Errorf("%s was cut off", name)
 	default:
 	}
-	first.close()
+	first.Close()
 	if err := <-waited; err != nil || b.Used() != 700 {
 		t.Errorf("after there is room: %v, %d bytes", err, b.Used())
 	}
 	// Who is cut off while it waits hears of it at once.
-	go func() { waited <- second.grow(300) }()
+	go func() { waited <- second.Grow(300) }()
 	settles(t, "nobody waits", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.freed != nil })
-	if err := open("third", "third").grow(320); err != nil {
+	if err := open("third", "third").Grow(320); err != nil {
 		t.Errorf("a fair share: %v", err)
 	}
-	if err := <-waited; err != errEvicted || <-out != "second" {
+	if err := <-waited; err != ErrEvicted || <-out != "second" {
 		t.Errorf("cut off: %v", err)
 	}
-	b.patience = 10 * time.Millisecond
-	if err := open("fourth", "fourth").grow(2000); err == nil || err.Reason != "memory" {
+	b.Patience = 10 * time.Millisecond
+	if err := open("fourth", "fourth").Grow(2000); err == nil || err.Reason != "memory" {
 		t.Errorf("more than there is: %v", err)
+	}
+}
+
+// settles waits until a condition holds.
+func settles(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
 	}
 }

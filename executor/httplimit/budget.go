@@ -1,4 +1,4 @@
-package oip
+package httplimit
 
 import (
 	"log/slog"
@@ -20,15 +20,17 @@ import (
 // sending is cut off, its largest body first, but not so often that clients who come
 // again at once keep the server busy. A request that has come whole is never cut off.
 type Budget struct {
+	// Patience is how long a client that takes much waits for room. NewBudget sets it.
+	Patience time.Duration
+
 	limit    int64
-	patience time.Duration // of a client that takes much
 	log      *slog.Logger
 
 	mu      sync.Mutex
 	used    int64
 	leaving int64            // part of used: of holds that were told to go
 	count   int              // of holds with bytes
-	holds   hold             // ring of the holds with bytes; this one is its anchor
+	holds   Hold             // ring of the holds with bytes; this one is its anchor
 	clients map[string]int64 // what each takes
 	freed   chan struct{}    // closed when there is more room; nil: nobody waits
 	warned  time.Time
@@ -50,8 +52,10 @@ const (
 // NewBudget makes a budget of so many bytes (0: DefaultMemory), to be given to both
 // servers.
 func NewBudget(limit int64, log *slog.Logger) *Budget {
-	setDefault(&limit, DefaultMemory)
-	b := &Budget{limit: limit, patience: patience, log: log, clients: map[string]int64{}}
+	if limit == 0 {
+		limit = DefaultMemory
+	}
+	b := &Budget{limit: limit, Patience: patience, log: log, clients: map[string]int64{}}
 	b.holds.prev, b.holds.next = &b.holds, &b.holds
 	return b
 }
@@ -59,47 +63,48 @@ func NewBudget(limit int64, log *slog.Logger) *Budget {
 // Full says whether so little is left that new requests may be refused.
 func (b *Budget) Full() bool { return b.full.Load() }
 
-// Used is the number of bytes that are taken.
+// Used is the number of bytes that are taken, but for those of clients that were told
+// to go.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.used
+	return b.used - b.leaving
 }
 
-// sender is what is being received, and can be told to stop: a *watchedConn, or
-// an HTTP request by its http.ResponseWriter.
-type sender any
+// Sender is what is being received, and can be told to stop: an HTTP request by its
+// http.ResponseWriter, or what has a method Evict that does not wait.
+type Sender any
 
 // evict does not wait. Where the connection of an HTTP request cannot be told,
 // ReadTimeout ends it, and the body gets no more memory anyway.
-func evict(s sender) {
+func evict(s Sender) {
 	switch s := s.(type) {
-	case *watchedConn:
-		s.evict()
+	case interface{ Evict() }:
+		s.Evict()
 	case http.ResponseWriter:
 		_ = http.NewResponseController(s).SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// hold is what one request, or the unfinished requests of one gRPC connection,
+// Hold is what one request, or the unfinished requests of one gRPC connection,
 // take. Its fields are the budget's to touch.
-type hold struct {
+type Hold struct {
 	budget     *Budget
 	client     string // host
 	n          int64
-	sender     sender // nil: the request has come whole
+	sender     Sender // nil: the request has come whole
 	gone       bool   // told to go, or closed
-	prev, next *hold
+	prev, next *Hold
 }
 
-// open sets up a hold with nothing in it. One without a budget books nothing.
-func (h *hold) open(b *Budget, client string, sender sender) {
+// Open sets up a hold with nothing in it. One without a budget books nothing.
+func (h *Hold) Open(b *Budget, client string, sender Sender) {
 	h.budget, h.client, h.sender = b, client, sender
 }
 
-// grow takes n bytes more, or fewer where n is negative. It may wait where the hold is
+// Grow takes n bytes more, or fewer where n is negative. It may wait where the hold is
 // of something that is still being received.
-func (h *hold) grow(n int64) *Error {
+func (h *Hold) Grow(n int64) *Error {
 	b := h.budget
 	if b == nil {
 		return nil
@@ -121,7 +126,7 @@ func (h *hold) grow(n int64) *Error {
 }
 
 // await returns when n bytes more may be taken, with b.mu held.
-func (b *Budget) await(h *hold, n int64) *Error {
+func (b *Budget) await(h *Hold, n int64) *Error {
 	var over, again *time.Timer
 	for {
 		// What is little: of a client among clients, or of a body among bodies, for
@@ -137,16 +142,16 @@ func (b *Budget) await(h *hold, n int64) *Error {
 		much := h.sender != nil && total > b.limit/8/clients && body > b.limit/8/bodies
 		switch {
 		case h.gone:
-			return errEvicted
+			return ErrEvicted
 		case n <= 0 || much && b.used+n <= b.limit-b.limit/8 || !much && b.used-b.leaving+n <= b.limit:
 			return nil
-		case h.sender == nil || n > b.limit || b.patience <= 0:
+		case h.sender == nil || n > b.limit || b.Patience <= 0:
 			return b.orMakeRoom(h, n)
 		case (total <= b.limit/clients || body <= b.limit/bodies) && time.Since(b.evicted) >= betweenEvictions && b.makeRoom(h, n):
 			return nil
 		}
 		if over == nil {
-			over, again = time.NewTimer(b.patience), time.NewTimer(betweenEvictions)
+			over, again = time.NewTimer(b.Patience), time.NewTimer(betweenEvictions)
 			defer over.Stop()
 			defer again.Stop()
 		}
@@ -171,7 +176,7 @@ func (b *Budget) await(h *hold, n int64) *Error {
 }
 
 // orMakeRoom finds n bytes with others, or refuses.
-func (b *Budget) orMakeRoom(h *hold, n int64) *Error {
+func (b *Budget) orMakeRoom(h *Hold, n int64) *Error {
 	if b.used-b.leaving+n <= b.limit || b.makeRoom(h, n) {
 		return nil
 	}
@@ -201,8 +206,8 @@ func (b *Budget) wake() {
 	}
 }
 
-// whole says that the request has been received: it is not cut off any more.
-func (h *hold) whole() *Error {
+// Whole says that the request has been received: it is not cut off any more.
+func (h *Hold) Whole() *Error {
 	b := h.budget
 	if b == nil {
 		return nil
@@ -210,14 +215,14 @@ func (h *hold) whole() *Error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if h.gone {
-		return errEvicted
+		return ErrEvicted
 	}
 	h.sender = nil
 	return nil
 }
 
-// close gives everything back.
-func (h *hold) close() {
+// Close gives everything back.
+func (h *Hold) Close() {
 	b := h.budget
 	if b == nil {
 		return
@@ -251,7 +256,7 @@ func (b *Budget) warn() {
 // makeRoom cuts off senders until n bytes more fit, and some beyond that, so
 // that the next ones find room without a search. Only a client that takes more
 // than the asking one would has to give way; of the same client, a larger body.
-func (b *Budget) makeRoom(asking *hold, n int64) bool {
+func (b *Budget) makeRoom(asking *Hold, n int64) bool {
 	if n > b.limit {
 		return false
 	}
@@ -261,7 +266,7 @@ func (b *Budget) makeRoom(asking *hold, n int64) bool {
 			clients[h.client] += h.n // without what leaves
 		}
 	}
-	var senders []*hold
+	var senders []*Hold
 	for h := b.holds.next; h != &b.holds; h = h.next {
 		if h.sender == nil || h.gone || h == asking {
 			continue
@@ -270,7 +275,7 @@ func (b *Budget) makeRoom(asking *hold, n int64) bool {
 			senders = append(senders, h)
 		}
 	}
-	slices.SortFunc(senders, func(x, y *hold) int {
+	slices.SortFunc(senders, func(x, y *Hold) int {
 		if c := clients[y.client] - clients[x.client]; c != 0 {
 			return int(max(min(c, 1), -1))
 		}
@@ -295,10 +300,11 @@ func (b *Budget) makeRoom(asking *hold, n int64) bool {
 	return free >= n
 }
 
-var errEvicted = Unavailable("memory", "the memory for requests is full, and this client took most of it; try again")
+// ErrEvicted is what a client gets that was cut off for others.
+var ErrEvicted = Unavailable("memory", "the memory for requests is full, and this client took most of it; try again")
 
-// host is the part of an address that says who the client is.
-func host(address string) string {
+// Host is the part of an address that says who the client is.
+func Host(address string) string {
 	for i := len(address) - 1; i >= 0; i-- {
 		if address[i] == ':' {
 			return address[:i]

@@ -1,0 +1,119 @@
+package completions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// resultLine is a line of an output file or of an error file.
+type resultLine struct {
+	ID       string          `json:"id"`
+	CustomID string          `json:"custom_id"`
+	Response *resultResponse `json:"response"`
+	Error    *resultError    `json:"error"`
+}
+
+type resultResponse struct {
+	Status    int    `json:"status_code"`
+	RequestID string `json:"request_id"`
+	Body      any    `json:"body"`
+}
+
+type resultError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// finalize writes the files of a batch that has ended.
+func (b *batch) finalize() error {
+	f, ctx := b.front, b.front.ctx
+	b.mu.Lock()
+	cancelled := b.state.Cancelling != nil
+	b.state.move(batchFinalizing, time.Now())
+	b.mu.Unlock()
+	fs := files{f}
+	good, err := fs.begin(ctx, b.state.Owner, b.state.ID+"_output.jsonl", "batch_output")
+	if err != nil {
+		return err
+	}
+	bad, err := fs.begin(ctx, b.state.Owner, b.state.ID+"_error.jsonl", "batch_output")
+	if err != nil {
+		return err
+	}
+	err = b.lines(ctx, func(n int, line []byte) error {
+		var l batchLine
+		if err := json.Unmarshal(line, &l); err != nil {
+			return err
+		}
+		out, ok, err := b.result(ctx, n, &l)
+		if err != nil {
+			return err
+		}
+		into := bad
+		if ok {
+			into = good
+		}
+		text, err := json.Marshal(out)
+		if err == nil {
+			_, err = into.Write(append(text, '\n'))
+		}
+		return err
+	})
+	output, oerr := fs.keep(ctx, good)
+	errorFile, eerr := fs.keep(ctx, bad)
+	if err = errors.Join(err, oerr, eerr); err != nil {
+		return err
+	}
+	status := batchCompleted
+	if cancelled {
+		status = batchCancelled
+	} else if errors.Is(context.Cause(b.ctx), errBatchExpired) {
+		status = batchExpired
+	}
+	b.mu.Lock()
+	b.state.Output, b.state.ErrorFile = output, errorFile
+	b.state.move(status, time.Now())
+	b.mu.Unlock()
+	return b.save(ctx)
+}
+
+// keep ends a file, or deletes it where it is empty.
+func (f files) keep(ctx context.Context, c *chunks) (*string, error) {
+	if c.file.Bytes == 0 {
+		return nil, f.drop(ctx, c.file.ID)
+	}
+	return &c.file.ID, c.close()
+}
+
+// result is what became of a line.
+func (b *batch) result(ctx context.Context, n int, l *batchLine) (*resultLine, bool, error) {
+	id := lineID(b.state.ID, n)
+	out := &resultLine{ID: "batch_req_" + id[len("batch_"):], CustomID: l.ID}
+	b.mu.Lock()
+	x := b.failures[n]
+	b.mu.Unlock()
+	if x == nil {
+		st, err := b.front.opt.Store.Get(ctx, id)
+		if err != nil {
+			return nil, false, err
+		}
+		rec, e, err := readRecord(st)
+		if err != nil || e == nil {
+			return nil, false, errors.Join(fmt.Errorf("line %d of batch %s has not ended", n+1, b.state.ID), err)
+		}
+		if e.Error == nil {
+			out.Response = &resultResponse{200, id, rec.whole(id, string(e.text(st)), e)}
+			return out, true, nil
+		}
+		x = e.Error
+	}
+	if x.Code == errBatchExpired.Reason || x.Code == errBatchCancelled.Reason {
+		out.Error = &resultError{x.Code, x.Message}
+	} else {
+		out.Response = &resultResponse{x.Status, id, errorBody{x.api()}}
+	}
+	return out, false, nil
+}

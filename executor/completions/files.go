@@ -1,0 +1,405 @@
+package completions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"inferplan/executor/durable"
+	"inferplan/executor/httplimit"
+)
+
+// file is what the store keeps about a file, and what clients see of it. Its content
+// lies in values of its own.
+type file struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Bytes   int64  `json:"bytes"`
+	Created int64  `json:"created_at"`
+	Name    string `json:"filename"`
+	Purpose string `json:"purpose"`
+	Status  string `json:"status"`
+	Owner   string `json:"owner,omitempty"` // clients know who they are
+}
+
+// files are what clients have uploaded, and what batches have made.
+type files struct{ *Front }
+
+// Where files lie in the store.
+const (
+	fileKeys  = "file/"         // and id
+	chunkKeys = "file-content/" // and id, number
+	mostFiles = 10_000
+	// unfinishedFile is after how long an upload that did not end is deleted.
+	unfinishedFile = time.Hour
+)
+
+const (
+	statusUploading = "uploading"
+	statusProcessed = "processed"
+)
+
+func chunkKey(id string, n int) string { return fmt.Sprintf("%s%s/%06d", chunkKeys, id, n) }
+
+func (f files) save(ctx context.Context, m *file) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return f.opt.Store.Put(ctx, fileKeys+m.ID, data)
+}
+
+// readFile finds a file of an owner.
+func (f files) find(ctx context.Context, id, owner string) (*file, error) {
+	missing := httplimit.NotFound("no such file %q", httplimit.Clip(id))
+	if durable.CheckKey(fileKeys+id) != nil {
+		return nil, missing
+	}
+	m, err := stored[file](ctx, f.opt.Store, fileKeys+id)
+	if errors.Is(err, durable.ErrNotFound) || err == nil && (m.Owner != owner || m.Status != statusProcessed) {
+		return nil, missing
+	}
+	return m, err
+}
+
+// stored reads a value that is JSON.
+func stored[T any](ctx context.Context, s durable.Store, key string) (*T, error) {
+	data, err := s.Value(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	out := new(T)
+	if err := json.Unmarshal(data, out); err != nil {
+		return nil, fmt.Errorf("%s of the store: %w", key, err)
+	}
+	return out, nil
+}
+
+// all reads all values under a prefix, the newest first.
+func all[T any](ctx context.Context, s durable.Store, prefix string) ([]*T, error) {
+	keys, err := s.Keys(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	var out []*T
+	for _, key := range slices.Backward(keys) {
+		v, err := stored[T](ctx, s, key)
+		if errors.Is(err, durable.ErrNotFound) {
+			continue // deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// room says whether another file fits.
+func (f files) room(ctx context.Context) error {
+	list, err := all[file](ctx, f.opt.Store, fileKeys)
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for _, m := range list {
+		total += m.Bytes
+	}
+	if total >= f.opt.MaxStoredBytes || len(list) >= mostFiles {
+		return httplimit.TooLarge("file", "%d files take %d bytes; at most %d files and %d bytes are kept: delete some", len(list), total, mostFiles, f.opt.MaxStoredBytes)
+	}
+	return nil
+}
+
+// chunks writes the content of a file into the store.
+type chunks struct {
+	files files
+	ctx   context.Context
+	file  *file
+	buf   []byte
+	n     int
+	limit int64
+}
+
+func (f files) begin(ctx context.Context, owner, name, purpose string) (*chunks, error) {
+	m := &file{ID: newID("file-"), Object: "file", Created: time.Now().Unix(), Name: name, Purpose: purpose, Status: statusUploading, Owner: owner}
+	return &chunks{files: f, ctx: ctx, file: m, buf: make([]byte, 0, durable.MaxValue), limit: 1 << 62}, f.save(ctx, m)
+}
+
+func (c *chunks) Write(p []byte) (int, error) {
+	if c.file.Bytes += int64(len(p)); c.file.Bytes > c.limit {
+		return 0, httplimit.TooLarge("file", "more than %d bytes", c.limit)
+	}
+	for rest := p; len(rest) > 0; {
+		n := min(len(rest), cap(c.buf)-len(c.buf))
+		c.buf = append(c.buf, rest[:n]...)
+		rest = rest[n:]
+		if len(c.buf) == cap(c.buf) {
+			if err := c.flush(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(p), nil
+}
+
+func (c *chunks) flush() error {
+	if len(c.buf) == 0 {
+		return nil
+	}
+	err := c.files.opt.Store.Put(c.ctx, chunkKey(c.file.ID, c.n), c.buf)
+	c.n++
+	c.buf = c.buf[:0]
+	return err
+}
+
+// close makes the file whole.
+func (c *chunks) close() error {
+	if err := c.flush(); err != nil {
+		return err
+	}
+	c.file.Status = statusProcessed
+	return c.files.save(c.ctx, c.file)
+}
+
+// content reads a file out of the store.
+type content struct {
+	store durable.Store
+	ctx   context.Context
+	id    string
+	n     int
+	rest  []byte
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		chunk, err := c.store.Value(c.ctx, chunkKey(c.id, c.n))
+		if errors.Is(err, durable.ErrNotFound) {
+			return 0, io.EOF
+		}
+		if err != nil {
+			return 0, err
+		}
+		c.n, c.rest = c.n+1, chunk
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+// removeFile deletes a file with its content.
+func (f files) drop(ctx context.Context, id string) error {
+	keys, err := f.opt.Store.Keys(ctx, chunkKeys+id+"/")
+	for _, key := range keys {
+		err = errors.Join(err, f.opt.Store.Delete(ctx, key))
+	}
+	if err != nil {
+		return err
+	}
+	return f.opt.Store.Delete(ctx, fileKeys+id)
+}
+
+// upload takes a file of lines for a batch.
+func (f files) upload(x *inside) error {
+	if err := x.from.take(); err != nil {
+		return err
+	}
+	if err := httplimit.CheckContentType(x.r, "multipart/form-data"); err != nil {
+		return err
+	}
+	if err := f.room(x.r.Context()); err != nil {
+		return err
+	}
+	form, err := x.r.MultipartReader()
+	if err != nil {
+		return httplimit.Invalid("", "expected a form with the fields purpose and file: %v", err)
+	}
+	var into *chunks
+	purpose := ""
+	for {
+		part, perr := form.NextPart()
+		if perr == io.EOF {
+			break
+		}
+		if err = f.takePart(x, part, perr, &into, &purpose); err != nil {
+			break
+		}
+	}
+	switch {
+	case err != nil:
+	case into == nil:
+		err = httplimit.Invalid("file", "missing")
+	case purpose != "batch":
+		err = httplimit.Invalid("purpose", "found %q, expected batch", httplimit.Clip(purpose))
+	default:
+		err = into.close()
+	}
+	if err != nil {
+		if into != nil {
+			err = errors.Join(err, f.drop(context.WithoutCancel(x.r.Context()), into.file.ID))
+		}
+		return err
+	}
+	into.file.Owner = ""
+	answer(x.w, http.StatusOK, into.file)
+	return nil
+}
+
+// takePart takes a part of a form. More time is given while something comes.
+func (f files) takePart(x *inside, part *multipart.Part, err error, into **chunks, purpose *string) error {
+	if err != nil {
+		return httplimit.Invalid("", "the form was cut off: %v", err)
+	}
+	switch part.FormName() {
+	case "purpose":
+		value, err := io.ReadAll(io.LimitReader(part, 64))
+		if err != nil {
+			return httplimit.Invalid("purpose", "cut off: %v", err)
+		}
+		*purpose = string(value)
+		return nil
+	case "file":
+	default:
+		return nil // other fields, such as expires_after, have no meaning here
+	}
+	if *into != nil {
+		return httplimit.Invalid("file", "given twice")
+	}
+	c, err := f.begin(x.r.Context(), x.from.Name, clipName(part.FileName()), "batch")
+	if err != nil {
+		return err
+	}
+	c.limit = f.opt.MaxFileBytes
+	*into = c
+	ctl := http.NewResponseController(x.w)
+	for err == nil {
+		_ = ctl.SetReadDeadline(time.Now().Add(f.opt.ReadTimeout)) // a writer of tests has none
+		_, err = io.CopyN(c, part, durable.MaxValue)
+	}
+	var refusal *httplimit.Error
+	switch {
+	case err == io.EOF:
+		return nil
+	case errors.As(err, &refusal):
+		return refusal
+	case x.r.Context().Err() != nil:
+		return gone(x.r.Context().Err())
+	}
+	return httplimit.Invalid("file", "cut off: %v", err)
+}
+
+func clipName(name string) string {
+	if len(name) > longestName {
+		name = strings.ToValidUTF8(name[:longestName], "")
+	}
+	return name
+}
+
+// page answers with a part of a list, the newest first.
+func page[T any](x *inside, items []*T, id func(*T) string, show func(*T) any) error {
+	query := x.r.URL.Query()
+	limit := 20
+	if s := query.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > 10_000 {
+			return httplimit.Invalid("limit", "found %q, expected 1 to 10000", httplimit.Clip(s))
+		}
+		limit = n
+	}
+	if after := query.Get("after"); after != "" {
+		at := slices.IndexFunc(items, func(v *T) bool { return id(v) == after })
+		items = items[at+1:] // all where it is not there any more
+	}
+	out := list{Object: "list", Data: []any{}, HasMore: len(items) > limit}
+	for _, v := range items[:min(limit, len(items))] {
+		if out.First == "" {
+			out.First = id(v)
+		}
+		out.Last = id(v)
+		out.Data = append(out.Data, show(v))
+	}
+	answer(x.w, http.StatusOK, out)
+	return nil
+}
+
+func (f files) list(x *inside) error {
+	list, err := all[file](x.r.Context(), f.opt.Store, fileKeys)
+	if err != nil {
+		return err
+	}
+	purpose := x.r.URL.Query().Get("purpose")
+	list = slices.DeleteFunc(list, func(m *file) bool {
+		return m.Owner != x.from.Name || m.Status != statusProcessed || purpose != "" && m.Purpose != purpose
+	})
+	return page(x, list, func(m *file) string { return m.ID }, func(m *file) any { m.Owner = ""; return m })
+}
+
+func (f files) show(x *inside) error {
+	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
+	if err != nil {
+		return err
+	}
+	m.Owner = ""
+	answer(x.w, http.StatusOK, m)
+	return nil
+}
+
+func (f files) content(x *inside) error {
+	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
+	if err != nil {
+		return err
+	}
+	x.w.Header().Set("Content-Type", "application/octet-stream")
+	x.w.Header().Set("Content-Length", strconv.FormatInt(m.Bytes, 10))
+	from := &content{store: f.opt.Store, ctx: x.r.Context(), id: m.ID}
+	ctl := http.NewResponseController(x.w)
+	for err == nil {
+		_ = ctl.SetWriteDeadline(time.Now().Add(f.opt.StallTimeout))
+		_, err = io.CopyN(x.w, from, durable.MaxValue)
+	}
+	if err != io.EOF {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	return nil
+}
+
+func (f files) remove(x *inside) error {
+	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
+	if err == nil {
+		err = f.drop(x.r.Context(), m.ID)
+	}
+	if err != nil {
+		return err
+	}
+	answer(x.w, http.StatusOK, map[string]any{"id": m.ID, "object": "file", "deleted": true})
+	return nil
+}
+
+// expireFiles deletes files and batches that are too old, and uploads that did not end.
+func (f files) expire(ctx context.Context, now time.Time) error {
+	files, err := all[file](ctx, f.opt.Store, fileKeys)
+	for _, m := range files {
+		keep := f.opt.KeepFiles
+		if m.Status == statusUploading {
+			keep = unfinishedFile
+		}
+		if now.Sub(time.Unix(m.Created, 0)) > keep {
+			err = errors.Join(err, f.drop(ctx, m.ID))
+		}
+	}
+	batches, berr := all[batchState](ctx, f.opt.Store, batchKeys)
+	for _, b := range batches {
+		if now.Sub(time.Unix(b.Created, 0)) > f.opt.KeepFiles+longestWindow {
+			err = errors.Join(err, f.opt.Store.Delete(ctx, batchKeys+b.ID), f.opt.Store.Delete(ctx, cancelKeys+b.ID))
+		}
+	}
+	return errors.Join(err, berr)
+}

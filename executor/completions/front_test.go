@@ -1,0 +1,553 @@
+package completions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAnswers(t *testing.T) {
+	r := start(t, &fake{}, Options{})
+	body, want := prompt("hello", 5, "")
+	var c completion
+	r.ok(&c, "POST", "/v1/completions", body)
+	if c.Object != "text_completion" || !strings.HasPrefix(c.ID, "cmpl-") || c.Model != "m" || len(c.Choices) != 1 ||
+		*c.Choices[0].Text != want || *c.Choices[0].Finish != "length" || *c.Usage != (usage{7, 5, 12}) {
+		t.Errorf("completion: %+v", c)
+	}
+	chat := `{"model":"m","messages":[{"role":"user","content":"hi"}],"max_completion_tokens":4}`
+	r.ok(&c, "POST", "/v1/chat/completions", chat)
+	if c.Object != "chat.completion" || !strings.HasPrefix(c.ID, "chatcmpl-") || c.Choices[0].Message.Role != "assistant" ||
+		*c.Choices[0].Message.Content != fullText([]byte(chat), 4) {
+		t.Errorf("chat completion: %+v", c)
+	}
+	// The server sees the request without what is the front end's.
+	body, want = prompt("hello", 5, `,"stream":true,"stream_options":{"include_usage":true},"slo_class":"batch","store":false,"metadata":{"a":"b"},"temperature":0`)
+	resp, err := http.DefaultClient.Do(r.request("POST", "/v1/completions", body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, lines := events(t, resp.Body)
+	seen := r.fake.served[2]
+	if string(seen.Body) != `{"model":"m","prompt":"hello","max_tokens":5,"temperature":0}` || seen.Class != "batch" || seen.MaxTokens != 5 || seen.PromptTokens != 2 {
+		t.Errorf("the server saw %+v with %s", seen, seen.Body)
+	}
+	if want = fullText(seen.Body, 5); text != want || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Request-Id") != seen.ID {
+		t.Errorf("streamed %q, expected %q; %v", text, want, resp.Header)
+	}
+	n := len(lines)
+	if n < 4 || lines[n-1] != "[DONE]" || !strings.Contains(lines[n-2], `"choices":[]`) || !strings.Contains(lines[n-2], `"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12}`) ||
+		!strings.Contains(lines[n-3], `"finish_reason":"length"`) || !strings.Contains(lines[0], `"usage":null`) {
+		t.Errorf("the stream ends with %q", lines)
+	}
+	settles(t, "something is left", r.idle)
+}
+
+func TestChatStream(t *testing.T) {
+	r := start(t, &fake{every: time.Millisecond}, Options{})
+	body := `{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}`
+	resp, err := http.DefaultClient.Do(r.request("POST", "/v1/chat/completions", body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, lines := events(t, resp.Body)
+	if want := fullText(r.fake.served[0].Body, 12); text != want {
+		t.Errorf("streamed %q, expected %q", text, want)
+	}
+	if !strings.Contains(lines[0], `"object":"chat.completion.chunk"`) || !strings.Contains(lines[0], `"delta":{"role":"assistant","content":`) ||
+		strings.Contains(lines[1], "assistant") || strings.Contains(lines[1], "usage") || !strings.Contains(lines[len(lines)-2], `"delta":{},"logprobs":null,"finish_reason":"length"`) {
+		t.Errorf("chunks %q", lines)
+	}
+}
+
+func TestModels(t *testing.T) {
+	r := start(t, &fake{}, Options{})
+	_, text := r.do("GET", "/v1/models", "")
+	want := `{"object":"list","data":[{"id":"m","object":"model","created":1700000000,"owned_by":"inferplan","max_model_len":4096,"slo_classes":["chat","batch"]},` +
+		`{"id":"free/model","object":"model","created":0,"owned_by":"inferplan"}],"has_more":false}`
+	if text != want {
+		t.Errorf("models %s", text)
+	}
+	if _, text = r.do("GET", "/v1/models/free/model", ""); !strings.Contains(text, `"id":"free/model"`) {
+		t.Errorf("one model: %s", text)
+	}
+	if resp, text := r.do("GET", "/v1/models/none", ""); resp.StatusCode != 404 || !strings.Contains(text, `"code":"model_not_found"`) {
+		t.Errorf("no such model: %d %s", resp.StatusCode, text)
+	}
+	if resp, _ := r.do("GET", "/health", ""); resp.StatusCode != 200 {
+		t.Errorf("health: %d", resp.StatusCode)
+	}
+}
+
+// What is refused, with OpenAI's form of errors.
+func TestRefusals(t *testing.T) {
+	r := start(t, &fake{}, Options{MaxBodyBytes: 4096})
+	good := `"model":"m","prompt":"x"`
+	for _, c := range []struct {
+		path, body, header, value string
+		status                    int
+		want                      string
+	}{
+		{"/v1/completions", `{` + good, "", "", 400, `"type":"invalid_request_error"`},
+		{"/v1/completions", `[1]`, "", "", 400, `it begins with [`},
+		{"/v1/completions", `{` + good + `}{}`, "", "", 400, `something follows it`},
+		{"/v1/completions", "{" + good + ",\"user\":\"\xff\"}", "", "", 400, `not UTF-8`},
+		{"/v1/completions", `{` + good + `,"model":"m"}`, "", "", 400, `"param":"model"`},
+		{"/v1/completions", `{"prompt":"x"}`, "", "", 400, `"message":"model: missing`},
+		{"/v1/completions", `{"model":"m"}`, "", "", 400, `"param":"prompt"`},
+		{"/v1/completions", `{"model":"m","messages":[]}`, "", "", 400, `"param":"prompt"`},
+		{"/v1/completions", `{"model":7,"prompt":"x"}`, "", "", 400, `found 7, expected the name of a model`},
+		{"/v1/completions", `{"model":"none","prompt":"x"}`, "", "", 404, `"code":"model_not_found"`},
+		{"/v1/completions", `{"model":"m","prompt":[1,2]}`, "", "", 400, `expected one text`},
+		{"/v1/completions", `{"model":"m","prompt":["a","b"]}`, "", "", 400, `expected one text`},
+		{"/v1/completions", `{` + good + `,"n":2}`, "", "", 400, `"code":"unsupported_value"`},
+		{"/v1/completions", `{` + good + `,"tools":[{}]}`, "", "", 400, `"param":"tools"`},
+		{"/v1/completions", `{` + good + `,"max_tokens":0}`, "", "", 400, `"param":"max_tokens"`},
+		{"/v1/completions", `{` + good + `,"max_tokens":1e3}`, "", "", 400, `"param":"max_tokens"`},
+		{"/v1/completions", `{` + good + `,"max_tokens":5,"max_completion_tokens":6}`, "", "", 400, `give one of them`},
+		{"/v1/completions", `{` + good + `,"stream":1}`, "", "", 400, `"param":"stream"`},
+		{"/v1/completions", `{` + good + `,"slo_class":"gold"}`, "", "", 400, `its classes: chat, batch`},
+		{"/v1/completions", `{` + good + `}`, "X-SLO-Class", "gold", 400, `"param":"slo_class"`},
+		{"/v1/completions", `{` + good + `,"slo_class":"chat"}`, "X-SLO-Class", "batch", 400, `in X-SLO-Class`},
+		{"/v1/completions", `{` + good + `}`, "Content-Type", "text/plain", 415, `"param":"Content-Type"`},
+		{"/v1/completions", `{` + good + `}`, "Content-Encoding", "gzip", 415, `content_encoding`},
+		{"/v1/completions", `{` + good + `}`, "Origin", "http://evil.example", 403, `"type":"permission_error"`},
+		{"/v1/completions", `{"model":"m","prompt":"` + strings.Repeat("x", 5000) + `"}`, "", "", 413, `more than 4096 bytes`},
+		{"/v1/chat/completions", `{"model":"m","messages":[]}`, "", "", 400, `"param":"messages"`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"content":"x"}]}`, "", "", 400, `messages[0].role`},
+		{"/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":7}]}`, "", "", 400, `messages[0].content`},
+		{"/v1/chat/completions", `{"model":"m","messages":"x"}`, "", "", 400, `expected an array of messages`},
+		{"/v1/nothing", `{}`, "", "", 404, `"type":"not_found_error"`},
+	} {
+		header := []string{c.header, c.value}
+		if c.header == "" {
+			header = nil
+		}
+		resp, text := r.do("POST", c.path, c.body, header...)
+		if resp.StatusCode != c.status || !strings.Contains(text, c.want) || !strings.HasPrefix(text, `{"error":{"message":`) {
+			t.Errorf("%.60s: %d %s, expected %d with %s", c.body, resp.StatusCode, text, c.status, c.want)
+		}
+	}
+	if len(r.fake.served) != 0 {
+		t.Errorf("%d refused requests were served", len(r.fake.served))
+	}
+	settles(t, "something is left", r.idle)
+}
+
+// Overload and failures of servers, as clients see them.
+func TestAdmissionAndFailures(t *testing.T) {
+	f := &fake{}
+	r := start(t, f, Options{})
+	body, _ := prompt("x", 3, "")
+	f.admit = func(*Request) error {
+		return &Refusal{Reason: "overload", Msg: "too much waits", RetryAfter: 2300 * time.Millisecond}
+	}
+	resp, text := r.do("POST", "/v1/completions", body)
+	if resp.StatusCode != 429 || resp.Header.Get("Retry-After") != "3" || resp.Header.Get("Retry-After-Ms") != "2300" || !strings.Contains(text, `"type":"rate_limit_error"`) || !strings.Contains(text, `"code":"overload"`) {
+		t.Errorf("overload: %d %v %s", resp.StatusCode, resp.Header, text)
+	}
+	f.admit = nil
+	for _, c := range []struct {
+		err    error
+		status int
+		want   string
+	}{
+		{&ServerError{Status: 400, Type: "invalid_request_error", Code: "context_length_exceeded", Param: "messages", Msg: "too long"}, 400, `"code":"context_length_exceeded"`},
+		{&Refusal{Reason: "deadline", Msg: "it cannot be met"}, 429, `"code":"deadline"`},
+		{errors.New("the disk burns"), 500, `"type":"server_error"`},
+	} {
+		f.end = func(*Request) error { return c.err }
+		resp, text := r.do("POST", "/v1/completions", body)
+		if resp.StatusCode != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("%v: %d %s", c.err, resp.StatusCode, text)
+		}
+		// In a stream that has begun the error is an event.
+		hold := make(chan struct{})
+		f.hold = hold
+		req := r.request("POST", "/v1/completions", body[:len(body)-1]+`,"stream":true}`)
+		go func() {
+			for range 3 {
+				hold <- struct{}{}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}()
+		sresp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, lines := events(t, sresp.Body)
+		sresp.Body.Close()
+		f.hold = nil
+		if sresp.StatusCode != 200 || !strings.Contains(lines[len(lines)-1], c.want) {
+			t.Errorf("%v in a stream: %d %q", c.err, sresp.StatusCode, lines)
+		}
+	}
+	settles(t, "something is left", r.idle)
+}
+
+func TestKeys(t *testing.T) {
+	keys, err := ParseKeys([]byte("# keys\nsecret-of-the-first name=a class=batch rps=2 burst=3\n\nsecret-of-the-second name=b open=2\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, Options{Keys: keys})
+	body, _ := prompt("x", 1, "")
+	for _, token := range []string{"", "wrong", "secret-of-the-firs"} {
+		r.token = token
+		if resp, text := r.do("POST", "/v1/completions", body); resp.StatusCode != 401 || !strings.Contains(text, "authentication_error") || resp.Header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("token %q: %d %s", token, resp.StatusCode, text)
+		}
+	}
+	close(f.hold)
+	r.token = keys[0].Token
+	codes := map[int]int{}
+	for range 6 {
+		resp, _ := r.do("POST", "/v1/completions", body)
+		codes[resp.StatusCode]++
+		if resp.StatusCode == 429 && resp.Header.Get("Retry-After") != "1" {
+			t.Errorf("Retry-After %q", resp.Header.Get("Retry-After"))
+		}
+	}
+	if codes[200] < 3 || codes[200] > 5 || codes[200]+codes[429] != 6 {
+		t.Errorf("2 requests a second, 3 at once: %v", codes)
+	}
+	if f.served[0].Class != "batch" {
+		t.Errorf("the key's class: %q", f.served[0].Class)
+	}
+	// What one key asked the other does not see.
+	resp, _ := r.do("GET", "/v1/completions/"+f.served[0].ID, "")
+	r.token = keys[1].Token
+	other, _ := r.do("GET", "/v1/completions/"+f.served[0].ID, "")
+	if resp.StatusCode != 200 || other.StatusCode != 404 {
+		t.Errorf("own %d, the other's %d", resp.StatusCode, other.StatusCode)
+	}
+	f.hold = make(chan struct{})
+	defer close(f.hold)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range 2 {
+		wg.Go(func() { r.do("POST", "/v1/completions", body) })
+	}
+	settles(t, "two wait", func() bool { r.front.mu.Lock(); defer r.front.mu.Unlock(); return r.front.open["b"] == 2 })
+	if resp, text := r.do("POST", "/v1/completions", body); resp.StatusCode != 429 || !strings.Contains(text, "of this key") {
+		t.Errorf("a third: %d %s", resp.StatusCode, text)
+	}
+	for range 2 {
+		f.hold <- struct{}{}
+	}
+}
+
+func TestBadKeys(t *testing.T) {
+	for _, text := range []string{"short", "long-enough-token rps=x", "long-enough-token rps=-1", "long-enough-token rps=NaN", "long-enough-token what=1", "long-enough-token\nlong-enough-token"} {
+		if keys, err := ParseKeys([]byte(text)); err == nil {
+			t.Errorf("%q was taken: %+v", text, keys)
+		}
+	}
+}
+
+// A client that goes away frees everything, and its request is stopped.
+func TestClientGoesAway(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		f := &fake{every: 5 * time.Millisecond}
+		r := start(t, f, Options{})
+		body, _ := prompt("x", 100000, fmt.Sprintf(`,"stream":%t`, stream))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			resp, err := http.DefaultClient.Do(r.request("POST", "/v1/completions", body).WithContext(ctx))
+			if err == nil {
+				_, err = resp.Body.Read(make([]byte, 10))
+				cancel()
+				resp.Body.Close()
+			}
+			done <- err
+		}()
+		settles(t, "it is not served", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.served) == 1 })
+		if !stream {
+			cancel()
+		}
+		<-done
+		settles(t, "something is left", r.idle)
+		f.mu.Lock()
+		id := f.served[0].ID
+		if len(f.forgot) != 1 || f.forgot[0] != id {
+			t.Errorf("stream %t: forgotten %v", stream, f.forgot)
+		}
+		f.mu.Unlock()
+		var c completion
+		if r.ok(&c, "GET", "/v1/completions/"+id, ""); c.Status != "cancelled" {
+			t.Errorf("stream %t: %+v", stream, c)
+		}
+		cancel()
+		f.halt()
+	}
+}
+
+// A client with a key comes again and finds its request, which was served once.
+func TestComesAgain(t *testing.T) {
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, Options{})
+	body, want := prompt("x", 6, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		if resp, err := http.DefaultClient.Do(r.request("POST", "/v1/completions", body, "Idempotency-Key", "k1").WithContext(ctx)); err == nil {
+			resp.Body.Close()
+		}
+	}()
+	f.hold <- struct{}{}
+	f.hold <- struct{}{}
+	var c completion
+	id := f.served[0].ID
+	settles(t, "the text does not show", func() bool {
+		r.ok(&c, "GET", "/v1/completions/"+id, "")
+		return c.Status == "in_progress" && *c.Choices[0].Text == want[:2] && c.Choices[0].Finish == nil
+	})
+	cancel()
+	<-gone
+	close(f.hold)
+	for range 2 { // while it runs or has ended
+		r.ok(&c, "POST", "/v1/completions", body, "Idempotency-Key", "k1")
+		if c.ID != id || *c.Choices[0].Text != want {
+			t.Errorf("the second time: %+v", c)
+		}
+		settles(t, "something is left", r.idle)
+	}
+	if resp, text := r.do("POST", "/v1/completions", strings.Replace(body, "x", "y", 1), "Idempotency-Key", "k1"); resp.StatusCode != 400 || !strings.Contains(text, "idempotency_key_reused") {
+		t.Errorf("the key with another body: %d %s", resp.StatusCode, text)
+	}
+	if r.ok(&c, "GET", "/v1/completions/"+id, ""); c.Status != "completed" || *c.Choices[0].Text != want {
+		t.Errorf("by id: %+v", c)
+	}
+	resp, err := http.DefaultClient.Do(r.request("GET", "/v1/completions/"+id+"?stream=true", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := events(t, resp.Body); text != want {
+		t.Errorf("streamed again: %q", text)
+	}
+	if len(f.served) != 1 || len(f.forgot) != 0 {
+		t.Errorf("served %d times, forgotten %v", len(f.served), f.forgot)
+	}
+	if resp, _ := r.do("GET", "/v1/completions/cmpl-none", ""); resp.StatusCode != 404 {
+		t.Errorf("an unknown id: %d", resp.StatusCode)
+	}
+}
+
+func TestCancelByID(t *testing.T) {
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, Options{})
+	body, want := prompt("x", 6, `,"store":true`)
+	go func() { f.hold <- struct{}{} }()
+	done := make(chan string, 1)
+	go func() {
+		_, text := r.do("POST", "/v1/completions", body)
+		done <- text
+	}()
+	settles(t, "not served", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.served) == 1 })
+	id := f.served[0].ID
+	var c completion
+	settles(t, "no text", func() bool { r.ok(&c, "GET", "/v1/completions/"+id, ""); return *c.Choices[0].Text != "" })
+	r.ok(&c, "POST", "/v1/completions/"+id+"/cancel", "")
+	if c.Status != "cancelled" || *c.Choices[0].Text != want[:1] {
+		t.Errorf("cancelled: %+v", c)
+	}
+	if text := <-done; !strings.Contains(text, `"code":"cancelled"`) {
+		t.Errorf("who waits: %s", text)
+	}
+	settles(t, "something is left", r.idle)
+}
+
+// After a restart every request goes on where its stored text ends.
+func TestRestart(t *testing.T) {
+	const n = 20
+	f := &fake{every: 2 * time.Millisecond, evict: 3}
+	r := start(t, f, Options{StoreText: 5 * time.Millisecond})
+	want := map[string]string{}
+	for i := range n {
+		body, text := prompt(fmt.Sprint("prompt ", i), 40, "")
+		key := fmt.Sprint("key-", i)
+		want[key] = text
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		defer cancel()
+		go func() {
+			if resp, err := http.DefaultClient.Do(r.request("POST", "/v1/completions", body, "Idempotency-Key", key).WithContext(ctx)); err == nil {
+				resp.Body.Close()
+			}
+		}()
+	}
+	settles(t, "not all are served", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.served) == n })
+	for range 3 {
+		time.Sleep(10 * time.Millisecond)
+		r.down()
+		r.up(Options{})
+	}
+	for i := range n {
+		body, text := prompt(fmt.Sprint("prompt ", i), 40, "")
+		var c completion
+		if r.ok(&c, "POST", "/v1/completions", body, "Idempotency-Key", fmt.Sprint("key-", i)); *c.Choices[0].Text != text || c.Usage.Completion != 40 {
+			t.Errorf("request %d: %q, expected %q (%d tokens)", i, *c.Choices[0].Text, text, c.Usage.Completion)
+		}
+	}
+	if f.partials == 0 || f.evicted == 0 {
+		t.Errorf("%d requests went on with text, %d evictions: the test does not test", f.partials, f.evicted)
+	}
+	seen := map[string]bool{}
+	for _, q := range f.served {
+		seen[q.ID] = true
+	}
+	if len(seen) != n {
+		t.Errorf("%d requests, %d ids", n, len(seen))
+	}
+}
+
+// A drain refuses what is new and answers what is inside.
+func TestDrain(t *testing.T) {
+	f := &fake{hold: make(chan struct{})}
+	r := start(t, f, Options{})
+	body, want := prompt("x", 3, "")
+	got := make(chan string, 1)
+	go func() {
+		_, text := r.do("POST", "/v1/completions", body)
+		got <- text
+	}()
+	settles(t, "not served", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.served) == 1 })
+	drained := make(chan error, 1)
+	go func() { drained <- r.front.Drain(t.Context()) }()
+	settles(t, "new ones come in", func() bool {
+		resp, text := r.do("POST", "/v1/completions", body)
+		return resp.StatusCode == 503 && strings.Contains(text, "shutting down")
+	})
+	close(f.hold)
+	if text := <-got; !strings.Contains(text, want) {
+		t.Errorf("what was inside: %s", text)
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that does not read is cut off; the request is stopped.
+func TestClientDoesNotRead(t *testing.T) {
+	f := &fake{}
+	f.onServe = func(r *Request, out Output) bool {
+		f.running.Go(func() {
+			for range 64 {
+				out.Text(strings.Repeat("x", 1<<20), 1)
+			}
+		})
+		return true
+	}
+	r := start(t, f, Options{StallTimeout: 100 * time.Millisecond})
+	body, _ := prompt("x", 5, `,"stream":true`)
+	resp, err := http.DefaultClient.Do(r.request("POST", "/v1/completions", body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	settles(t, "something is left", r.idle)
+	if len(f.forgot) != 1 {
+		t.Errorf("forgotten %v", f.forgot)
+	}
+}
+
+// Two front ends share a store; one of them serves.
+func TestElsewhere(t *testing.T) {
+	f := &fake{every: time.Millisecond}
+	r := start(t, f, Options{StoreText: 5 * time.Millisecond})
+	other, err := New(Options{Store: r.store, Server: &fake{}, Elsewhere: true, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	own := r.front
+	body, want := prompt("x", 50, "")
+	for _, more := range []string{"", `,"stream":true`} {
+		req := r.request("POST", "/v1/completions", body[:len(body)-1]+more+"}")
+		w := httptest.NewRecorder()
+		other.ServeHTTP(w, req)
+		text := w.Body.String()
+		if more != "" {
+			text, _ = events(t, w.Body)
+		}
+		if w.Code != 200 || !strings.Contains(text, want) {
+			t.Errorf("by the other front end: %d %s, expected %s", w.Code, text, want)
+		}
+	}
+	if len(f.served) != 2 || own == other {
+		t.Errorf("served %d", len(f.served))
+	}
+	// It is cancelled by the one and stops at the other.
+	f.hold = make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		other.ServeHTTP(httptest.NewRecorder(), r.request("POST", "/v1/completions", body).WithContext(ctx))
+	}()
+	f.hold <- struct{}{}
+	cancel()
+	<-gone
+	go func() { f.hold <- struct{}{} }()
+	settles(t, "the request goes on", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.forgot) == 1 })
+	settles(t, "something is left", r.idle)
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{`{"model":"m","prompt":"x"}`, `{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],"stream":true}`, `{"a":1,"a":2}`, `{"max_tokens":1e9}`, `[`, `{"model":null,"prompt":null}`} {
+		f.Add([]byte(s), true)
+		f.Add([]byte(s), false)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, chat bool) {
+		q, err := decode(body, chat)
+		if err != nil {
+			if q != nil || err.Code.HTTPStatus()/100 != 4 {
+				t.Errorf("%q: %v", body, err)
+			}
+			return
+		}
+		if q.model == "" || !json.Valid(q.body) {
+			t.Errorf("%q: %+v", body, q)
+		}
+		// What the server is given means the same when it is read again.
+		again, err := decode(q.body, chat)
+		if err != nil || again.model != q.model || again.maxTokens != q.maxTokens || string(again.body) != string(q.body) {
+			t.Errorf("%q: %+v, then %+v, %v", body, q, again, err)
+		}
+		b := &batch{front: &Front{}, state: &batchState{Endpoint: "/v1/completions"}}
+		if _, _, err := b.question(body); err == nil && !json.Valid(body) {
+			t.Errorf("%q was taken as a line", body)
+		}
+	})
+}
+
+func FuzzKeys(f *testing.F) {
+	f.Add([]byte("0123456789abcdef name=a rps=1.5 burst=2 open=3\n# x\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keys, err := ParseKeys(text)
+		if err != nil {
+			return
+		}
+		for _, k := range keys {
+			if len(k.Token) < shortestToken || k.RPS < 0 || k.Burst < 0 || k.Open < 0 {
+				t.Errorf("%q: %+v", text, k)
+			}
+		}
+	})
+}

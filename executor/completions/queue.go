@@ -1,0 +1,140 @@
+package completions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"inferplan/executor/durable"
+	"inferplan/executor/httplimit"
+)
+
+// record makes a question a record, if its model and class are there.
+func (f *Front) record(q *question, owner string) (*record, error) {
+	rec := &record{Owner: owner, Chat: q.chat, Keep: q.store, Model: q.model, Class: q.class, Max: q.maxTokens, Prompt: q.prompt,
+		Accepted: time.Now(), Body: q.body}
+	for _, m := range f.opt.Server.Models() {
+		if m.ID != q.model {
+			continue
+		}
+		if m.Classes != nil && q.class == "" && len(m.Classes) > 0 {
+			rec.Class = m.Classes[0]
+		} else if m.Classes != nil && !slices.Contains(m.Classes, q.class) {
+			return nil, httplimit.Invalid("slo_class", "model %q has no class %q; its classes: %s", httplimit.Clip(q.model), httplimit.Clip(q.class), strings.Join(m.Classes, ", "))
+		}
+		return rec, nil
+	}
+	return nil, &httplimit.Error{Code: httplimit.CodeNotFound, Reason: "model_not_found", Field: "model", Msg: fmt.Sprintf("model %q is not served here", httplimit.Clip(q.model))}
+}
+
+// admit asks whether a request may come in.
+func (f *Front) admit(from *holder, r *Request) error {
+	f.mu.Lock()
+	all, own := len(f.entries), f.open[from.Name]
+	f.mu.Unlock()
+	switch {
+	case all >= f.opt.MaxOpen:
+		return &Refusal{Reason: "too_many_requests", Msg: fmt.Sprintf("%d requests wait or run, at most %d are taken", all, f.opt.MaxOpen)}
+	case from.Open > 0 && own >= from.Open:
+		return &Refusal{Reason: "too_many_requests", Msg: fmt.Sprintf("%d requests of this key wait or run, at most %d are taken", own, from.Open)}
+	}
+	after, err := f.opt.Server.Admit(r)
+	if err == nil {
+		return nil
+	}
+	var refusal *Refusal
+	if errors.As(err, &refusal) && refusal.RetryAfter == 0 {
+		return &Refusal{Reason: refusal.Reason, Msg: refusal.Msg, RetryAfter: after}
+	}
+	return err
+}
+
+// find finds a request of a sender that was accepted before.
+func (f *Front) find(ctx context.Context, id, owner string) (*entry, error) {
+	f.mu.Lock()
+	e := f.entries[id]
+	f.mu.Unlock()
+	if e == nil {
+		st, err := f.opt.Store.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		rec, x, err := readRecord(st)
+		if err != nil {
+			return nil, err
+		}
+		if x != nil {
+			e = &entry{front: f, id: id, rec: rec, text: x.text(st), end: x, ending: true}
+		} else {
+			var fresh bool
+			if e, fresh = f.entry(id, rec); fresh {
+				f.begin(func() { f.follow(e) })
+			}
+		}
+	}
+	if e.rec.Owner != owner {
+		return nil, fmt.Errorf("%s: %w", id, durable.ErrNotFound)
+	}
+	return e, nil
+}
+
+// storeTexts stores text that came, from time to time.
+func (f *Front) storeTexts() {
+	tick := time.NewTicker(f.opt.StoreText)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			f.storeAll(f.ctx)
+		case <-f.closing:
+			return
+		}
+	}
+}
+
+// atOnce is how many texts are stored at once.
+const atOnce = 64
+
+func (f *Front) storeAll(ctx context.Context) {
+	due := f.held()
+	next := make(chan *entry)
+	var wg sync.WaitGroup
+	for range min(atOnce, len(due)) {
+		wg.Go(func() {
+			for e := range next {
+				err := e.storeText(ctx)
+				if errors.Is(err, durable.ErrFinished) { // by another process: it was cancelled there
+					f.cancel(e, errCancelled)
+				} else if err != nil && ctx.Err() == nil {
+					f.opt.Log.Warn("text was not stored", "error", err)
+				}
+			}
+		})
+	}
+	for _, e := range due {
+		next <- e
+	}
+	close(next)
+	wg.Wait()
+}
+
+// cleanEvery is how often what is too old is deleted.
+const cleanEvery = time.Minute
+
+func (f *Front) cleanUp() {
+	for f.ctx.Err() == nil {
+		f.pause(cleanEvery)
+		if f.ctx.Err() != nil {
+			return
+		}
+		now := time.Now()
+		_, err := f.opt.Store.Expire(f.ctx, now, f.opt.kept)
+		if err = errors.Join(err, files{f}.expire(f.ctx, now)); err != nil && f.ctx.Err() == nil {
+			f.opt.Log.Warn("what is too old was not deleted", "error", err)
+		}
+	}
+}

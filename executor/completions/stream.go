@@ -1,0 +1,148 @@
+package completions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// stream writes server-sent events.
+type stream struct {
+	w     http.ResponseWriter
+	ctl   *http.ResponseController
+	stall time.Duration
+	begun bool
+}
+
+// patience is how long the answer's head waits for the first event, so that an early
+// failure has its own status. beat is how often a comment shows that the stream lives.
+const (
+	patience = 5 * time.Second
+	beat     = 15 * time.Second
+)
+
+// begin sends the head.
+func (s *stream) begin() {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	h := s.w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// send sends an event with JSON; an error means that the client is gone or does not read.
+func (s *stream) send(v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.line("data: ", body)
+}
+
+func (s *stream) line(prefix string, body []byte) error {
+	s.begin()
+	_ = s.ctl.SetWriteDeadline(time.Now().Add(s.stall)) // a writer of tests has none
+	if _, err := s.w.Write(append(append([]byte(prefix), body...), "\n\n"...)); err != nil {
+		return err
+	}
+	return s.ctl.Flush()
+}
+
+// stream answers with events as text comes.
+func (f *api) stream(x *inside, e *entry, usage bool) error {
+	s := &stream{w: x.w, ctl: http.NewResponseController(x.w), stall: f.opt.StallTimeout}
+	var err error
+	for at, first := 0, true; err == nil; {
+		n := e.look(at)
+		switch {
+		case n.end != nil && n.end.Error != nil && !s.begun:
+			fail(x.w, n.end.Error)
+			return nil
+		case n.end != nil:
+			err = s.last(e, n, first, usage)
+			if err == nil {
+				return nil
+			}
+		case n.at > at:
+			err = s.sendPart(e.rec.part(e.id, n.text, first, nil), nil, usage)
+			at, first = n.at, false
+		default:
+			err = s.idle(x.r.Context(), n.changed, f.closing)
+		}
+	}
+	if !errors.Is(err, errLeaves) {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	if s.begun {
+		_ = s.send(errorBody{failed(err).api()})
+		return nil
+	}
+	return err
+}
+
+// errGone: the client is gone, or does not read. There is nobody to tell.
+var errGone = errors.New("the client is gone")
+
+// gone says so of the end of a request's context.
+func gone(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	return err
+}
+
+// idle waits for news and shows meanwhile that the stream lives.
+func (s *stream) idle(ctx context.Context, changed, closing <-chan struct{}) error {
+	wait := beat
+	if !s.begun {
+		wait = patience
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-changed:
+		return nil
+	case <-timer.C:
+		return s.line(":", []byte(" waiting"))
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-closing:
+		return errLeaves
+	}
+}
+
+func (s *stream) sendPart(c completion, u *usage, all bool) error {
+	if !all {
+		return s.send(c)
+	}
+	return s.send(chunk{c, u})
+}
+
+// last sends what is left of the text, and the end.
+func (s *stream) last(e *entry, n news, first, usage bool) error {
+	if n.end.Error != nil {
+		return s.send(errorBody{n.end.Error.api()})
+	}
+	var err error
+	if n.text != "" {
+		err = s.sendPart(e.rec.part(e.id, n.text, first, nil), nil, usage)
+		first = false
+	}
+	if err == nil {
+		err = s.sendPart(e.rec.part(e.id, "", first, n.end), nil, usage)
+	}
+	if err == nil && usage {
+		err = s.sendPart(e.rec.head(e.id, true), n.end.usage(), true)
+	}
+	if err == nil {
+		err = s.line("data: ", []byte("[DONE]"))
+	}
+	return err
+}

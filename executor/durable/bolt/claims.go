@@ -1,0 +1,124 @@
+package bolt
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+
+	"go.etcd.io/bbolt"
+
+	"inferplan/executor/durable"
+)
+
+// claims are the records that have not ended: those that wait for somebody to take
+// them over, and those that are held.
+type claims struct {
+	mu      sync.Mutex
+	waiting queue             // also what has ended since
+	open    map[string]uint64 // id -> sequence number of what has not ended
+	held    map[string]bool
+	more    chan struct{} // closed when there is more to claim; nil: nobody waits
+}
+
+type waiting struct {
+	seq uint64
+	id  string
+}
+
+// queue is a heap by sequence number.
+type queue []waiting
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].seq < q[j].seq }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)        { *q = append(*q, x.(waiting)) }
+func (q *queue) Pop() any {
+	old := *q
+	last := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return last
+}
+
+func (c *claims) add(seq uint64, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		c.open, c.held = map[string]uint64{}, map[string]bool{}
+	}
+	c.open[id] = seq
+	heap.Push(&c.waiting, waiting{seq, id})
+	if c.more != nil {
+		close(c.more)
+		c.more = nil
+	}
+}
+
+func (c *claims) end(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, id)
+	delete(c.held, id)
+}
+
+// take takes the next record over; without one, more is closed when there is.
+func (c *claims) take() (id string, more <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.waiting) > 0 {
+		next := heap.Pop(&c.waiting).(waiting)
+		if seq, ok := c.open[next.id]; ok && seq == next.seq {
+			c.held[next.id] = true
+			return next.id, nil
+		}
+	}
+	if c.more == nil {
+		c.more = make(chan struct{})
+	}
+	return "", c.more
+}
+
+// release gives back what is held.
+func (c *claims) release(id string) bool {
+	c.mu.Lock()
+	held, seq := c.held[id], c.open[id]
+	delete(c.held, id)
+	c.mu.Unlock()
+	if held {
+		c.add(seq, id)
+	}
+	return held
+}
+
+// Claim takes over the next record.
+func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
+	for {
+		id, more := s.claims.take()
+		if id == "" {
+			select {
+			case <-more:
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-s.closing:
+				return nil, durable.ErrClosed
+			}
+		}
+		state, err := s.Get(ctx, id)
+		if err != nil {
+			s.claims.release(id)
+			return nil, err
+		}
+		if state.End == nil {
+			return state, nil
+		}
+		// It has ended just now.
+	}
+}
+
+// Release gives a record back.
+func (s *Store) Release(_ context.Context, id string) error {
+	if s.claims.release(id) {
+		return nil
+	}
+	return s.view(func(tx *bbolt.Tx) error { return unfinished(tx, id) })
+}

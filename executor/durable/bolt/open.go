@@ -1,0 +1,228 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"inferplan/executor/durable"
+)
+
+// Options say how a file is kept.
+type Options struct {
+	Sealer *durable.Sealer  // nil: what is stored can be read by whoever reads the file
+	Log    *slog.Logger     // nil: slog.Default
+	Now    func() time.Time // nil: time.Now
+
+	commits int // most changes in a commit, for measurements; 0: all that wait
+}
+
+// Store is a durable.Store in a file.
+type Store struct {
+	file
+	commits committer
+	claims  claims
+}
+
+// file is where a store lies, and what reads it.
+type file struct {
+	path    string
+	opt     Options
+	closing chan struct{} // closed when the store closes
+
+	swap sync.RWMutex // held for writing while the file is changed for another
+	db   *bbolt.DB
+}
+
+// version is that of the file's layout.
+const version = 1
+
+// upgrades bring a file from the version of their index to the next.
+var upgrades = [version]func(*bbolt.Tx) error{
+	0: func(*bbolt.Tx) error { return errors.New("no such version was ever written") },
+}
+
+// lockTimeout is how long another process may take to let go of the file.
+const lockTimeout = 2 * time.Second
+
+// Open opens the store's file, and makes it where there is none. One process at a time
+// has it open.
+func Open(path string, opt Options) (*Store, error) {
+	if opt.Log == nil {
+		opt.Log = slog.Default()
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	s := &Store{file: file{path: path, opt: opt, closing: make(chan struct{})}}
+	s.commits = committer{file: &s.file, changes: make(chan *change), ended: make(chan struct{})}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := s.make(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	err := s.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(open).ForEach(func(k, v []byte) error {
+			s.claims.add(sequence(k), string(v))
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("store %s: %w", path, err), s.db.Close())
+	}
+	go s.commits.run()
+	return s, nil
+}
+
+// openFile opens a file as bbolt keeps it. The list of free pages is not written with
+// every commit: it is found again when the file is opened.
+func openFile(path string) (*bbolt.DB, error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	if err != nil {
+		return nil, fmt.Errorf("store %s: %w", path, err)
+	}
+	return db, nil
+}
+
+// make makes an empty file beside its place and moves it there.
+func (s *file) make() error {
+	beside := s.path + ".new"
+	if err := os.Remove(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("store %s: %w", s.path, err)
+	}
+	db, err := openFile(beside)
+	if err != nil {
+		return err
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		for _, name := range buckets {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		check, err := s.seal("check", []byte("inferplan"))
+		if err != nil {
+			return err
+		}
+		return errors.Join(tx.Bucket(meta).Put([]byte("version"), []byte{version}), tx.Bucket(meta).Put([]byte("check"), check))
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("store %s: %w", s.path, err)
+	}
+	return s.move(beside)
+}
+
+// move puts a file in the store's place, durably.
+func (s *file) move(beside string) error {
+	if err := os.Rename(beside, s.path); err != nil {
+		return fmt.Errorf("store %s: %w", s.path, err)
+	}
+	dir, err := os.Open(filepath.Dir(s.path))
+	if err != nil {
+		return fmt.Errorf("store %s: %w", s.path, err)
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("store %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// open opens the file that is in place.
+func (s *file) open() error {
+	db, err := openFile(s.path)
+	if err != nil {
+		return err
+	}
+	s.db = db
+	old := false
+	err = db.View(func(tx *bbolt.Tx) error {
+		if err := s.checkMeta(tx); err != nil {
+			return err
+		}
+		old = tx.Bucket(meta).Get([]byte("version"))[0] < version
+		return nil
+	})
+	if err == nil && old {
+		err = db.Update(upgrade)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("store %s: %w", s.path, err), db.Close())
+	}
+	return nil
+}
+
+func (s *file) checkMeta(tx *bbolt.Tx) error {
+	b := tx.Bucket(meta)
+	if b == nil || len(b.Get([]byte("version"))) != 1 {
+		return errors.New("the file is not a store of inferplan")
+	}
+	if v := b.Get([]byte("version"))[0]; v > version {
+		return fmt.Errorf("the file has version %d, this program knows versions up to %d: use a newer program", v, version)
+	}
+	check, err := s.opt.Sealer.Open("check", b.Get([]byte("check")))
+	if err == nil && !bytes.Equal(check, []byte("inferplan")) {
+		err = durable.ErrKey
+	}
+	return err
+}
+
+// upgrade brings an older file to this version.
+func upgrade(tx *bbolt.Tx) error {
+	b := tx.Bucket(meta)
+	for v := b.Get([]byte("version"))[0]; v < version; v++ {
+		if err := upgrades[v](tx); err != nil {
+			return fmt.Errorf("upgrade from version %d: %w", v, err)
+		}
+		if err := b.Put([]byte("version"), []byte{v + 1}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close ends the store. Changes that wait are committed.
+func (s *Store) Close() error {
+	s.commits.close()
+	s.swap.Lock()
+	defer s.swap.Unlock()
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("store %s: %w", s.path, err)
+	}
+	return nil
+}
+
+func (s *file) seal(place string, data []byte) ([]byte, error) {
+	return s.opt.Sealer.Seal(place, data)
+}
+
+// unseal returns bytes that outlive the transaction that they are read in.
+func (s *file) unseal(place string, data []byte) ([]byte, error) {
+	if s.opt.Sealer == nil {
+		return append([]byte{}, data...), nil
+	}
+	return s.opt.Sealer.Open(place, data)
+}
+
+// view reads.
+func (s *file) view(read func(*bbolt.Tx) error) error {
+	s.swap.RLock()
+	defer s.swap.RUnlock()
+	select {
+	case <-s.closing:
+		return durable.ErrClosed
+	default:
+	}
+	return s.db.View(read)
+}

@@ -1,0 +1,84 @@
+package durable
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+)
+
+// Sealer encrypts what is stored with AES-256-GCM. A nil *Sealer leaves it as it is.
+//
+// Every value has a key of its own, derived (HKDF, RFC 5869) from the store's key and
+// 16 random bytes in front of the value, so that the number of values of one key is not
+// bounded by the chance that a nonce comes twice.
+type Sealer struct{ key []byte }
+
+const (
+	keyBytes  = 32
+	saltBytes = 16
+)
+
+// NewSealer takes the content of a key file: 32 bytes as hexadecimal digits or base64.
+func NewSealer(file []byte) (*Sealer, error) {
+	text := string(bytes.TrimSpace(file))
+	for _, decode := range []func(string) ([]byte, error){hex.DecodeString, base64.StdEncoding.DecodeString} {
+		if key, err := decode(text); err == nil && len(key) == keyBytes {
+			return &Sealer{key}, nil
+		}
+	}
+	return nil, fmt.Errorf("store key: expected %d bytes as hexadecimal digits or base64, such as openssl rand -hex %d writes", keyBytes, keyBytes)
+}
+
+// Seal encrypts data. place says where it is stored, and must be the same to open it:
+// a value that was moved elsewhere is not taken.
+func (s *Sealer) Seal(place string, data []byte) ([]byte, error) {
+	if s == nil {
+		return data, nil
+	}
+	out := make([]byte, saltBytes, saltBytes+len(data)+64)
+	if _, err := rand.Read(out); err != nil {
+		return nil, fmt.Errorf("random bytes: %w", err)
+	}
+	gcm, err := s.cipher(out)
+	if err != nil {
+		return nil, err
+	}
+	return gcm.Seal(out, nil, data, []byte(place)), nil
+}
+
+// Open decrypts what Seal made; ErrKey where the key or the place is another.
+func (s *Sealer) Open(place string, sealed []byte) ([]byte, error) {
+	if s == nil {
+		return sealed, nil
+	}
+	if len(sealed) < saltBytes {
+		return nil, fmt.Errorf("%s: %w", place, ErrKey)
+	}
+	gcm, err := s.cipher(sealed[:saltBytes])
+	if err != nil {
+		return nil, err
+	}
+	data, err := gcm.Open([]byte{}, nil, sealed[saltBytes:], []byte(place))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", place, ErrKey)
+	}
+	return data, nil
+}
+
+func (s *Sealer) cipher(salt []byte) (cipher.AEAD, error) {
+	key, err := hkdf.Key(sha256.New, s.key, salt, "inferplan store", keyBytes)
+	if err != nil {
+		return nil, fmt.Errorf("derive a key: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("cipher: %w", err)
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
