@@ -56,6 +56,11 @@ build: setup ## bin/plan
 	@mkdir -p bin
 	$(GO) build -o bin/plan ./cmd/plan
 
+.PHONY: llama
+llama: ## a real server of language models and three small generated models in third_party/llama (20 s, no root)
+	@scripts/llama-setup.sh
+	$(GO) run ./bench/llm/models -o third_party/llama/models
+
 .PHONY: demo
 demo: build ## profile, solve, simulate, serve and load real models here
 	scripts/demo.sh
@@ -210,4 +215,4 @@ clean: ## remove what build and dist made (set-up stays)
 distclean: clean ## remove set-up and its cache, too
 	rm -rf third_party/cache third_party/tools third_party/highs/build third_party/highs/prefix \
 	  third_party/ort/lib third_party/ort/include third_party/ort/node_modules \
-	  third_party/models/files third_party/models/node_modules
+	  third_party/models/files third_party/models/node_modules third_party/llama

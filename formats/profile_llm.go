@@ -45,8 +45,11 @@ type IterationFit struct {
 	DecodeMax   float64 `json:"decode_max"`   // largest
 	PrefillMAPE float64 `json:"prefill_mape"` // of steps that run prompts
 	PrefillMax  float64 `json:"prefill_max"`
-	Points      int     `json:"points"`         // measured
-	Left        int     `json:"left,omitempty"` // points left out
+	BesideMAPE  float64 `json:"beside_mape,omitempty"` // of prompts that run beside sequences that decode
+	BesideMax   float64 `json:"beside_max,omitempty"`
+	Interval    float64 `json:"interval,omitempty"` // half the 95 % interval of a point's median, as a share of it: the mean over the points
+	Points      int     `json:"points"`             // measured
+	Left        int     `json:"left,omitempty"`     // points left out
 }
 
 // OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run
@@ -153,7 +156,7 @@ func (in *LLMInstance) check(c *checker, at string) {
 	if in.SwapGBps < 0 {
 		c.fail(at+".swap_gbps", number(in.SwapGBps), "0 or more", "")
 	}
-	if f := in.Fit; f != nil && (f.DecodeMAPE < 0 || f.DecodeMax < 0 || f.PrefillMAPE < 0 || f.PrefillMax < 0 || f.Points < 0 || f.Left < 0) {
+	if f := in.Fit; f != nil && (f.DecodeMAPE < 0 || f.DecodeMax < 0 || f.PrefillMAPE < 0 || f.PrefillMax < 0 || f.BesideMAPE < 0 || f.BesideMax < 0 || f.Interval < 0 || f.Points < 0 || f.Left < 0) {
 		c.fail(at+".fit", "a negative figure", "errors and counts of 0 or more", "")
 	}
 	if b := in.OneBatch; b != nil && (b.Sequences < 1 || b.PrefillUS == 0 || b.TokenUS == 0 || !(b.Inefficiency > 0) || !(b.TokensPerSecond > 0) || b.Error < 0) {

@@ -19,6 +19,7 @@ const (
 	ofContext
 	ofPrompt
 	ofAttention
+	ofCPUSequence // told apart only where prompts ran beside sequences
 	numCoefficients
 )
 
@@ -26,15 +27,39 @@ const (
 // prompt's tokens cost nothing more up to there.
 var hinges = []float64{0, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512}
 
-// observation is how often each coefficient counts in what was measured.
+// Beside is iterations that run a prompt beside sequences that decode. Without
+// sequences it is a prompt alone, in all its iterations.
+type Beside struct {
+	Sequences  int     // that decode
+	Context    float64 // tokens of each of them, in the mean
+	Prompt     int     // tokens
+	Iterations int     // in all
+	Chunks     int     // of them, with a part of the prompt
+	Took       time.Duration
+}
+
+// observation is how often each coefficient counts in what was measured: m or b.
 type observation struct {
 	m    *llmruns.Measured
+	b    *Beside
 	took float64 // ns
+}
+
+// prefill tells whether it is of prompts alone.
+func (o *observation) prefill() bool {
+	if o.b != nil {
+		return o.b.Sequences == 0
+	}
+	return o.m.Phase == llmruns.Prefill
 }
 
 // row is what an observation counts of each coefficient, for a hinge.
 func (o *observation) row(hinge float64, row *[numCoefficients]float64) {
 	*row = [numCoefficients]float64{}
+	if o.b != nil {
+		o.b.row(hinge, row)
+		return
+	}
 	m := o.m
 	batch := float64(m.Batch)
 	prompt := func() {
@@ -57,6 +82,13 @@ func (o *observation) row(hinge float64, row *[numCoefficients]float64) {
 	}
 }
 
+func (b *Beside) row(hinge float64, row *[numCoefficients]float64) {
+	n, chunks, decode := float64(b.Prompt), float64(b.Chunks), float64(b.Sequences*b.Iterations)
+	row[ofBase], row[ofSequence], row[ofContext] = float64(b.Iterations), decode, decode*b.Context
+	row[ofPrompt], row[ofAttention] = max(0, chunks*(float64(b.Sequences)-hinge)+n), n*n/2
+	row[ofCPUSequence] = decode + chunks
+}
+
 // tile is how many tokens of a chunk attend to a block of context at once, at
 // least: kernels of the FlashAttention kind read it once per tile. A pair of tokens
 // of a prompt therefore costs at most a tile's part of what reading a token of
@@ -69,23 +101,47 @@ const tile = 32
 // measured alone hardly tell attention from the rest; it is bounded by the cost of
 // reading context.
 func FitIteration(measured []llmruns.Measured) (*formats.Iteration, *formats.IterationFit, error) {
+	return fit(observed(measured), tile, 1<<ofCPUSequence-1)
+}
+
+// FitServed fits an iteration to what was measured at a server: sequences that
+// decode alone, and prompts beside them. What the server's CPU adds to an iteration
+// is in its base. What it adds for a sequence is told from decoding by the prompts.
+// A pair of tokens costs at most what it costs in decoding: not every server
+// computes them in tiles.
+func FitServed(decode []llmruns.Measured, beside []Beside) (*formats.Iteration, *formats.IterationFit, error) {
+	list := observed(decode)
+	for i := range beside {
+		if b := &beside[i]; b.Took > 0 {
+			list = append(list, observation{b: b, took: float64(b.Took)})
+		}
+	}
+	return fit(list, 1, 1<<numCoefficients-1)
+}
+
+func observed(measured []llmruns.Measured) []observation {
 	var list []observation
 	for i := range measured {
 		if m := &measured[i]; m.Phase != llmruns.Partial && m.Took > 0 {
-			list = append(list, observation{m, float64(m.Took)})
+			list = append(list, observation{m: m, took: float64(m.Took)})
 		}
 	}
-	prompts := slices.ContainsFunc(list, func(o observation) bool { return o.m.Phase != llmruns.Decode })
-	decodes := slices.ContainsFunc(list, func(o observation) bool { return o.m.Phase != llmruns.Prefill })
+	return list
+}
+
+// fit finds the coefficients whose bits are set in allowed.
+func fit(list []observation, tile float64, allowed int) (*formats.Iteration, *formats.IterationFit, error) {
+	prompts := slices.ContainsFunc(list, func(o observation) bool { return o.b != nil || o.m.Phase != llmruns.Decode })
+	decodes := slices.ContainsFunc(list, func(o observation) bool { return !o.prefill() })
 	if !prompts || !decodes {
 		return nil, nil, fmt.Errorf("%w: %d measurements, expected some of prompts and some of decoding", ErrInput, len(list))
 	}
 	best, least := [numCoefficients]float64{}, math.Inf(1)
 	hinge := 0.0
 	for _, h := range hinges {
-		x, err := nonNegative(list, h, -1)
+		x, err := nonNegative(list, h, -1, allowed)
 		if most := x[ofContext] / tile; x[ofAttention] > most {
-			x, err = nonNegative(list, h, most)
+			x, err = nonNegative(list, h, most, allowed&^(1<<ofAttention))
 		}
 		if err < least {
 			best, least, hinge = x, err, h
@@ -96,7 +152,7 @@ func FitIteration(measured []llmruns.Measured) (*formats.Iteration, *formats.Ite
 	}
 	it := &formats.Iteration{
 		BaseNS: digits(best[ofBase]), SequenceNS: digits(best[ofSequence]), ContextNS: digits(best[ofContext]),
-		PromptNS: digits(best[ofPrompt]), HingeTokens: hinge, AttentionNS: digits(best[ofAttention]),
+		PromptNS: digits(best[ofPrompt]), HingeTokens: hinge, AttentionNS: digits(best[ofAttention]), CPUSequenceNS: digits(best[ofCPUSequence]),
 	}
 	return it, errorsOf(it, list), nil
 }
@@ -111,15 +167,11 @@ func digits(x float64) float64 {
 }
 
 // nonNegative is the least-squares solution without negative coefficients: of all
-// subsets of them, that with the least error whose own solution has none. It gives
-// the sum of squared relative errors. attention is that coefficient where it is
-// given, below 0 where it is not.
-func nonNegative(list []observation, hinge, attention float64) (best [numCoefficients]float64, least float64) {
+// subsets of those allowed, that with the least error whose own solution has none.
+// It gives the sum of squared relative errors. attention is that coefficient where
+// it is given, below 0 where it is not.
+func nonNegative(list []observation, hinge, attention float64, allowed int) (best [numCoefficients]float64, least float64) {
 	rows, want := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
-	free := numCoefficients
-	if attention >= 0 {
-		free = ofAttention
-	}
 	for i := range list {
 		list[i].row(hinge, &rows[i])
 		for k := range rows[i] {
@@ -128,9 +180,12 @@ func nonNegative(list []observation, hinge, attention float64) (best [numCoeffic
 		want[i] = 1 - rows[i][ofAttention]*max(0, attention)
 	}
 	least = math.Inf(1)
-	for set := 1; set < 1<<free; set += 2 { // the first is in all: no iteration is for nothing
+	for set := 1; set < 1<<numCoefficients; set += 2 { // the first is in all: no iteration is for nothing
+		if set&^allowed != 0 {
+			continue
+		}
 		var in []int
-		for k := range free {
+		for k := range numCoefficients {
 			if set>>k&1 == 1 {
 				in = append(in, k)
 			}
@@ -145,7 +200,7 @@ func nonNegative(list []observation, hinge, attention float64) (best [numCoeffic
 		sum := 0.0
 		for i := range rows {
 			e := -want[i]
-			for k := range free {
+			for _, k := range in {
 				e += rows[i][k] * x[k]
 			}
 			sum += e * e
@@ -196,29 +251,30 @@ func solve(rows [][numCoefficients]float64, want []float64, in []int) (x [numCoe
 func predict(it *formats.Iteration, o *observation) float64 {
 	var row [numCoefficients]float64
 	o.row(it.HingeTokens, &row)
-	return row[ofBase]*it.BaseNS + row[ofSequence]*it.SequenceNS + row[ofContext]*it.ContextNS + row[ofPrompt]*it.PromptNS + row[ofAttention]*it.AttentionNS
+	return row[ofBase]*it.BaseNS + row[ofSequence]*it.SequenceNS + row[ofContext]*it.ContextNS + row[ofPrompt]*it.PromptNS + row[ofAttention]*it.AttentionNS + row[ofCPUSequence]*it.CPUSequenceNS
 }
 
 // errorsOf compares a fit with what it was made from. Batches from start to end
 // count as decoding, which most of them is.
 func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
 	f := &formats.IterationFit{Points: len(list)}
-	prompts, decodes := 0, 0
+	prompts, decodes, besides := 0, 0, 0
 	for i := range list {
 		o := &list[i]
-		e := math.Abs(predict(it, o)-o.took) / o.took
-		if o.m.Phase == llmruns.Prefill {
-			prompts++
-			f.PrefillMAPE += e
-			f.PrefillMax = max(f.PrefillMax, e)
-		} else {
-			decodes++
-			f.DecodeMAPE += e
-			f.DecodeMax = max(f.DecodeMax, e)
+		sum, most, n := &f.DecodeMAPE, &f.DecodeMax, &decodes
+		switch {
+		case o.prefill():
+			sum, most, n = &f.PrefillMAPE, &f.PrefillMax, &prompts
+		case o.b != nil:
+			sum, most, n = &f.BesideMAPE, &f.BesideMax, &besides
 		}
+		e := math.Abs(predict(it, o)-o.took) / o.took
+		*sum += e
+		*most = max(*most, e)
+		*n++
 	}
-	f.PrefillMAPE, f.DecodeMAPE = share(f.PrefillMAPE, prompts), share(f.DecodeMAPE, decodes)
-	f.PrefillMax, f.DecodeMax = digits(f.PrefillMax), digits(f.DecodeMax)
+	f.PrefillMAPE, f.DecodeMAPE, f.BesideMAPE = share(f.PrefillMAPE, prompts), share(f.DecodeMAPE, decodes), share(f.BesideMAPE, besides)
+	f.PrefillMax, f.DecodeMax, f.BesideMax = digits(f.PrefillMax), digits(f.DecodeMax), digits(f.BesideMax)
 	return f
 }
 

@@ -30,6 +30,7 @@ type profileOptions struct {
 	ranges, plan       string
 	executionOptions
 	recordsOptions
+	servedOptions
 }
 
 func newProfileCommand(g *globals) *cobra.Command {
@@ -52,15 +53,25 @@ run over labelled samples (CSV, plain or .gz, with the header label,…: a class
 and the values of the input), and the profile keeps how certain each was of each answer and
 whether it was right. Cascades are planned on that. With --completions the samples are prompts
 (CSV with the header label,prompt) for language models of OpenAI-compatible servers, and
-certainty comes from the logprobs of the first token; their latencies are not measured.`,
+certainty comes from the logprobs of the first token; their latencies are not measured.
+
+With --llm a running server of language models is measured from outside: prompts alone,
+sequences side by side at several contexts, prompts that come while others decode, loads and
+sleep where the server can. Its KV capacity and its limit of sequences are read from the server.
+The samples stand beside the profile (.points.jsonl), and the same command goes on from there.`,
 		Example: `  plan profile
   plan profile resnet50.onnx --batches 1,2,4,8 --budget 2m
   plan profile --ranges used --plan plan.json
   plan profile --repeat 3 --budget 1m
   plan profile --device cuda:0 --shares 1,2,3,4 -o profile.json
   plan profile small.onnx base.onnx large.onnx --blocks 1 --batches 1,2,4,8,16 --records samples.csv.gz
+  plan profile --llm http://gpu7:8000 --model org/model-8b --device L40S --budget 5m
+  plan profile --llm http://127.0.0.1:8080 --model a --swap-with b
   plan profile --completions 3b=http://a:8000/v1,70b=http://b:8000/v1#org/model-70b --records questions.csv`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.address != "" {
+				return profileServer(cmd.Context(), newPrinter(cmd, g), cmd, o, args)
+			}
 			if len(o.completions) > 0 {
 				return o.recordCompletions(cmd.Context(), newPrinter(cmd, g), args, o.out, o.seed)
 			}
@@ -83,6 +94,7 @@ certainty comes from the logprobs of the first token; their latencies are not me
 	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
 	o.executionOptions.flags(f, "on")
 	o.recordsOptions.flags(f)
+	o.servedOptions.flags(f)
 	complete(cmd, "device", "auto", "cpu", "cuda:0")
 	complete(cmd, "ranges", rangesNone, rangesAll, rangesUsed)
 	completeExecution(cmd)

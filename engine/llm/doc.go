@@ -9,6 +9,7 @@
 //	client.go  where a server is, and what its refusals mean
 //	stream.go  one request, its tokens with their times
 //	sse.go     server-sent events
+//	facts.go   what a server says of itself: KV capacity, sequences, context
 //
 // Errors say what a caller must do differently, whatever the server calls it: full
 // (ErrFull: come again), the model is not there (ErrUnknownModel), the server is

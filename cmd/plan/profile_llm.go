@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"inferplan/engine"
+	"inferplan/engine/llm"
+	"inferplan/formats"
+	"inferplan/profiler"
+	"inferplan/profiler/llmserver"
+)
+
+// servedOptions are the flags of plan profile about a server of language models.
+type servedOptions struct {
+	address        string
+	model, name    string
+	tensorParallel int
+	keepLoaded     bool
+	swapWith       string
+}
+
+// servedFlags are those that --llm goes with.
+var servedFlags = []string{"llm", "model", "name", "tensor-parallel", "keep-loaded", "swap-with", "device", "budget", "output", "force"}
+
+func (o *servedOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.address, "llm", "", "OpenAI-compatible server to measure from outside, such as http://host:8000; OPENAI_API_KEY is sent where it is set")
+	f.StringVar(&o.model, "model", "", "with --llm, the model as the server calls it (default: its only one)")
+	f.StringVar(&o.name, "name", "", "with --llm, the model's name in the profile (default: as --model)")
+	f.IntVar(&o.tensorParallel, "tensor-parallel", 1, "with --llm, devices that the server runs the model on; --device names their kind")
+	f.BoolVar(&o.keepLoaded, "keep-loaded", false, "with --llm, do not unload the model, nor put it to sleep: its load times stay open")
+	f.StringVar(&o.swapWith, "swap-with", "", "with --llm, another model of the server: measure what a request takes that swaps it out")
+}
+
+// profileServer measures a running server of language models.
+func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profileOptions, args []string) error {
+	if len(args) > 0 {
+		return usageErrorf("--llm and model files exclude each other: found %s", list(args))
+	}
+	var odd []string
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && !slices.Contains(servedFlags, f.Name) {
+			odd = append(odd, "--"+f.Name)
+		}
+	})
+	if len(odd) > 0 {
+		return usageErrorf("%s: is about model files, and --llm measures a server", strings.Join(odd, ", "))
+	}
+	if o.out == toStdout {
+		return usageErrorf("--output -: a profile grows in its file while it is measured; name a file")
+	}
+	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+		return err
+	}
+	if err := first(whole("tensor-parallel", o.tensorParallel, 1, 1024), longer("budget", o.budget)); err != nil {
+		return err
+	}
+	device, err := o.servedDevice(p)
+	if err != nil {
+		return err
+	}
+	fresh, err := profileToExtend("", o.out)
+	if err != nil {
+		return err
+	}
+	heed(ctx)
+	server, err := llm.Probe(ctx, o.address, llm.WithKey(os.Getenv("OPENAI_API_KEY")))
+	if err != nil {
+		return o.explained(err)
+	}
+	if o.model == "" && len(server.Can.Models) == 1 {
+		o.model = server.Can.Models[0]
+		p.assumed([]string{"--model " + o.model})
+	}
+	bar := p.meter(1000, "profiling")
+	result, err := llmserver.Run(ctx, llmserver.Options{
+		Server: server, Model: o.model, Name: o.name, Device: device, TensorParallel: o.tensorParallel, Budget: o.budget, Out: o.out, Force: o.force,
+		KeepLoaded: o.keepLoaded, SwapWith: o.swapWith,
+		OnEstimate: func(e llmserver.Estimate) error { o.printEstimate(p, &e, device); return nil },
+		Progress: func(e llmserver.Event) {
+			if e.Warning != "" {
+				p.note("warning: %s", e.Warning)
+				return
+			}
+			bar.set(int64(1000*e.Done), 0, e.What+" "+o.model)
+		},
+	})
+	bar.finish()
+	if result == nil {
+		return o.interrupted(o.explained(err), nil)
+	}
+	if _, writeErr := profiler.Update(o.out, fresh, func(into *formats.Profile) error { return profiler.Merge(into, result.Profile) }); writeErr != nil {
+		return errors.Join(writeErr, err)
+	}
+	if err != nil {
+		return o.interrupted(o.explained(err), result)
+	}
+	return printServed(p, o.out, result)
+}
+
+// servedDevice is the kind of the server's devices. A server of this machine runs on
+// its CPUs where there is no GPU.
+func (o *profileOptions) servedDevice(p *printer) (string, error) {
+	if o.device != "auto" {
+		return o.device, nil
+	}
+	u, err := url.Parse(o.address)
+	if err == nil {
+		ip := net.ParseIP(u.Hostname())
+		_, gpu := os.Stat("/proc/driver/nvidia/gpus")
+		cpus, err := engine.CPUs()
+		if (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) && gpu != nil && err == nil {
+			kind := engine.CPUDevice(cpus...).Kind
+			p.assumed([]string{"--device " + kind + ": the server is on this machine, which has no GPU"})
+			return kind, nil
+		}
+	}
+	return "", usageErrorf("--llm: name the kind of the devices that the server runs on, such as --device L40S")
+}
+
+// explained says what to do about a server that cannot be measured.
+func (o *servedOptions) explained(err error) error {
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, llm.ErrUnauthorized):
+		return usageErrorf("--llm %s: %w: set OPENAI_API_KEY", o.address, err)
+	case errors.Is(err, llm.ErrUnknownModel):
+		return usageErrorf("--llm %s --model %s: %w", o.address, o.model, err)
+	case errors.Is(err, llm.ErrNoSuchPath):
+		return usageErrorf("--llm %s: %w: expected an OpenAI-compatible server (/v1/models, /v1/completions)", o.address, err)
+	case errors.Is(err, llm.ErrGone):
+		return &exitError{exitEnvironment, fmt.Errorf("--llm %s: %w: is it running, and is the address right?", o.address, err)}
+	case errors.Is(err, llm.ErrNoStream) || errors.Is(err, llmserver.ErrServer):
+		return &exitError{exitEnvironment, fmt.Errorf("--llm %s: %w: times of tokens are read from streamed answers", o.address, err)}
+	}
+	if _, bad := errors.AsType[*llm.Error](err); !bad && !errors.Is(err, profiler.ErrInput) && len(formats.Findings(err)) == 0 {
+		if _, wrong := url.Parse(o.address); wrong != nil || !strings.Contains(o.address, "://") {
+			return usageErrorf("--llm %w", err)
+		}
+	}
+	return err
+}
+
+// interrupted says what is left where measuring ended early.
+func (o *profileOptions) interrupted(err error, kept *llmserver.Result) error {
+	switch {
+	case kept == nil && errors.Is(err, context.Canceled):
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted before there was enough for a profile; the samples are in %s, and the same command goes on from there", llmserver.PointsFile(o.out))}
+	case errors.Is(err, context.Canceled):
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; what %s tell is in %s, and the same command goes on from there", plural(kept.Samples, "sample"), o.out)}
+	}
+	return err
+}
+
+func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device string) {
+	f := &e.Facts
+	open := func(n int64, what string) string {
+		if n == 0 {
+			return what + ": it does not say"
+		}
+		return fmt.Sprintf("%d %s", n, what)
+	}
+	engine := f.Engine
+	if engine == "" {
+		engine = "a server of unknown make"
+	}
+	p.note("%s on %d x %s: %s, %s, %s", engine, o.tensorParallel, device, open(f.KVTokens, "tokens of KV memory"), open(int64(f.Sequences), "sequences at once"), open(int64(f.Context), "tokens of context"))
+	text := fmt.Sprintf("%s of %s, about %s, at most %s", plural(e.Points, "measurement"), o.model, e.Expected.Round(time.Second), o.budget)
+	if e.Have > 0 {
+		text += fmt.Sprintf("; %d are there already, --force measures them again", e.Have)
+	}
+	if e.Left > 0 {
+		text += fmt.Sprintf("; %d more would need a larger --budget", e.Left)
+	}
+	if e.Loads {
+		text += "; the model is unloaded and loaded, or sleeps and wakes, three times (--keep-loaded: not)"
+	}
+	p.note("%s", text)
+}
+
+// printServed shows what was measured at a server.
+func printServed(p *printer, out string, r *llmserver.Result) error {
+	if !p.json {
+		in := &r.Profile.LLMs[0].Instances[0]
+		p.note("%s; %s with an interval wider than 5 %%", plural(r.Samples, "sample"), plural(r.Loose, "point"))
+		if in.Loads != nil {
+			p.note("%s", in.Loads.Source)
+		}
+		if b := in.OneBatch; b != nil {
+			p.note("one batch of %d: %.1f tokens a second; its time per token is %.1f %% off over all batches and contexts, the iteration's %.1f %%", b.Sequences, b.TokensPerSecond, 100*b.Error, 100*in.Fit.DecodeMAPE)
+		}
+	}
+	return printLLMs(p, out, r.Profile)
+}

@@ -1,0 +1,120 @@
+package llmserver
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// Subject is whose figures samples are.
+type Subject struct {
+	Model          string `json:"model"` // in the profile
+	Device         string `json:"device"`
+	TensorParallel int    `json:"tensor_parallel"`
+	Engine         string `json:"engine,omitempty"`
+}
+
+// Sample is one measurement of a point.
+type Sample struct {
+	TookUS     formats.Micros `json:"took_us"`
+	Prompt     int            `json:"prompt_tokens,omitempty"`  // of the prompt, as the server counted
+	Context    float64        `json:"context_tokens,omitempty"` // of a sequence, in the mean over the iterations
+	Iterations int            `json:"iterations,omitempty"`     // beside: that the time is of
+	Chunks     int            `json:"chunks,omitempty"`         // of them, with a part of the prompt
+}
+
+// line is a line of the file of samples.
+type line struct {
+	Subject
+	Point
+	Sample
+}
+
+// PointsFile is where the samples of a profile are kept.
+func PointsFile(profile string) string {
+	return strings.TrimSuffix(profile, filepath.Ext(profile)) + ".points.jsonl"
+}
+
+// samples are those of one subject.
+type samples map[Point][]Sample
+
+// readSamples reads those of a subject. A last line that an interruption cut off is
+// left out.
+func readSamples(data []byte, name string, of Subject) (samples, error) {
+	out := samples{}
+	in := bufio.NewReader(bytes.NewReader(data))
+	for n := 1; ; n++ {
+		text, err := in.ReadBytes('\n')
+		if err != nil { // the end, perhaps in the midst of a line
+			return out, nil
+		}
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		var l line
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&l); err != nil || !l.good() {
+			return nil, &formats.Error{File: name, Line: n, Found: "a line that is no sample", Expected: `what, took_us and counts of tokens, as plan profile --llm writes them`, Hint: "delete the file to measure anew"}
+		}
+		if l.Subject == of {
+			out[l.Point] = append(out[l.Point], l.Sample)
+		}
+	}
+}
+
+func (l *line) good() bool {
+	for _, n := range []int{l.Point.Sequences, l.Point.Context, l.Point.Prompt, l.Sample.Prompt, l.Iterations, l.Chunks} {
+		if n < 0 || n > 1<<30 {
+			return false
+		}
+	}
+	return l.What != "" && l.TookUS > 0 && l.Sample.Context >= 0 && l.Chunks <= l.Iterations
+}
+
+// openSamples reads what there is of a subject, and opens the file to add to it.
+// With anew the file loses what there is of it.
+func openSamples(path string, of Subject, anew bool) (samples, *os.File, error) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("reading samples: %w", err)
+	}
+	have, err := readSamples(data, path, of)
+	if err != nil {
+		return nil, nil, err
+	}
+	keep := data[:bytes.LastIndexByte(data, '\n')+1]
+	if anew && len(have) > 0 {
+		have, keep = samples{}, without(keep, of)
+	}
+	if len(keep) < len(data) {
+		if err := os.WriteFile(path, keep, 0o644); err != nil {
+			return nil, nil, fmt.Errorf("keeping samples: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, nil, fmt.Errorf("keeping samples: %w", err)
+	}
+	return have, f, nil
+}
+
+// without are the lines of all other subjects.
+func without(data []byte, of Subject) []byte {
+	var out []byte
+	for text := range bytes.Lines(data) {
+		var l line
+		if json.Unmarshal(text, &l) != nil || l.Subject != of {
+			out = append(out, text...)
+		}
+	}
+	return out
+}

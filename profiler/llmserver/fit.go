@@ -1,0 +1,178 @@
+package llmserver
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/importer/llmruns"
+	"inferplan/profiler"
+)
+
+// Means of the one-batch profile, where the context has room for them.
+const (
+	oneBatchPrompt = 1000
+	oneBatchAnswer = 200
+)
+
+// poorFit is the mean error of a fit beyond which a note says so.
+const poorFit = 0.3
+
+// result makes an entry of a profile of the samples there are. Without enough of
+// them it gives an error that says what is missing.
+func (r *runner) result() (*Result, error) {
+	budget := r.tokenBudget()
+	var decodes []llmruns.Measured
+	var besides []profiler.Beside
+	out := &Result{}
+	width, most := 0.0, 0
+	for _, p := range r.measured() {
+		list := r.alike(p)
+		s := list[(len(list)-1)/2]
+		out.Samples += len(r.have[p])
+		half := r.interval(p)
+		if width += half; half > tight {
+			out.Loose++
+		}
+		switch p.What {
+		case decode:
+			decodes = append(decodes, llmruns.Measured{Phase: llmruns.Decode, Batch: p.Sequences, Context: s.Context, Took: s.TookUS.D()})
+			most = max(most, p.Sequences)
+		default:
+			b := profiler.Beside{Sequences: p.Sequences, Context: s.Context, Prompt: s.Prompt, Iterations: s.Iterations, Chunks: s.Chunks, Took: s.TookUS.D()}
+			if p.What == prefill && budget > 0 {
+				b.Iterations = (s.Prompt + budget - 1) / budget
+				b.Chunks = b.Iterations
+			}
+			besides = append(besides, b)
+		}
+	}
+	points := len(decodes) + len(besides)
+	if len(decodes) == 0 || len(besides) == 0 {
+		return nil, fmt.Errorf("%w: %d samples of prompts and %d of decoding: expected some of both; give it a larger budget", profiler.ErrInput, len(besides), len(decodes))
+	}
+	it, fit, err := profiler.FitServed(decodes, besides)
+	if err != nil {
+		return nil, err
+	}
+	fit.Interval = math.Round(1e4*width/float64(points)) / 1e4
+	if worst := max(fit.DecodeMAPE, fit.PrefillMAPE, fit.BesideMAPE); worst > poorFit {
+		r.note("fit", "it is %.0f %% off in the mean: what is planned with it is hardly better", 100*worst)
+	}
+	in := formats.LLMInstance{
+		Device: r.o.Device, TensorParallel: r.o.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
+		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(most), TokenBudget: budget, Loads: r.modelLoads(),
+	}
+	context := float64(cmp.Or(r.facts.Context, unknownContext))
+	in.OneBatch = profiler.OneBatch(it, decodes, most, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
+	if r.facts.Doubt != "" {
+		r.note("KV capacity", "%s", r.facts.Doubt)
+	}
+	if in.KVTokens > 0 {
+		in.KVSource = formats.KVFromServer
+	} else {
+		r.note("KV capacity", "the server does not tell it: set kv_tokens and kv_source before planning")
+	}
+	out.Profile = &formats.Profile{
+		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.o.Device}}, Models: []formats.ProfileModel{}, Notes: r.notes,
+		LLMs: []formats.LLMProfile{{Model: r.o.Name, WeightBytes: r.facts.WeightBytes, ContextTokens: r.facts.Context, Instances: []formats.LLMInstance{in}}},
+	}
+	return out, out.Profile.Validate()
+}
+
+// measured are the points with samples that a fit is made of, in a fixed order.
+func (r *runner) measured() []Point {
+	var out []Point
+	for p := range r.have {
+		if p.What == prefill || p.What == decode || p.What == beside {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b Point) int {
+		return cmp.Or(strings.Compare(a.What, b.What), cmp.Compare(a.Sequences, b.Sequences), cmp.Compare(a.Context, b.Context), cmp.Compare(a.Prompt, b.Prompt))
+	})
+	return out
+}
+
+// alike are the samples of a point that are of the same number of iterations, of
+// those the most frequent one, in the order of their times.
+func (r *runner) alike(p Point) []Sample {
+	counts := map[int]int{}
+	best := 0
+	for _, s := range r.have[p] {
+		counts[s.Iterations]++
+	}
+	for n, times := range counts {
+		if times > counts[best] || times == counts[best] && n < best {
+			best = n
+		}
+	}
+	list := slices.DeleteFunc(slices.Clone(r.have[p]), func(s Sample) bool { return s.Iterations != best })
+	slices.SortStableFunc(list, func(a, b Sample) int { return cmp.Compare(a.TookUS, b.TookUS) })
+	return list
+}
+
+func took(list []Sample) []time.Duration {
+	out := make([]time.Duration, len(list))
+	for i, s := range list {
+		out[i] = s.TookUS.D()
+	}
+	return out
+}
+
+// interval is half the 95 % interval of a point's median, as a share of it. Too few
+// samples count as wide.
+func (r *runner) interval(p Point) float64 {
+	list := r.alike(p)
+	if len(list) < 2 {
+		return 1
+	}
+	l := profiler.Summarize(nil, took(list))
+	return float64(l.HalfWidthUS) / float64(l.WallUS)
+}
+
+// sequences is how many the server runs at once: as it says, else as many as ran
+// side by side where more did not; 0: not known.
+func (r *runner) sequences(most int) int {
+	switch {
+	case r.facts.Sequences > 0:
+		return r.facts.Sequences
+	case r.apart > 0:
+		r.note("sequences", "%d ran side by side and %d did not: the server does not tell its limit", most, r.apart)
+		return most
+	}
+	r.note("sequences", "the server does not tell how many it runs at once: at least %d", most)
+	return 0
+}
+
+// tokenBudget is the tokens of an iteration: as the server says, else by the chunks
+// that the longest prompt came in beside others, to the nearest power of two, which
+// engines have it as. 0: no prompt came in chunks.
+func (r *runner) tokenBudget() int {
+	if r.facts.Budget > 0 {
+		return r.facts.Budget
+	}
+	longest := 0.0
+	chunk := 0.0
+	for _, p := range r.measured() {
+		if p.What != beside {
+			continue
+		}
+		list := r.alike(p)
+		s := list[(len(list)-1)/2]
+		if s.Chunks > 1 && float64(s.Prompt) > longest {
+			longest = float64(s.Prompt)
+			chunk = (longest + float64(s.Chunks*p.Sequences)) / float64(s.Chunks)
+		}
+	}
+	if chunk == 0 {
+		return 0
+	}
+	budget := int(math.Exp2(math.Round(math.Log2(chunk))))
+	r.note("iteration", "about %d tokens: a prompt of %.0f came in chunks", budget, longest)
+	return budget
+}

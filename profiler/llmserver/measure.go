@@ -1,0 +1,332 @@
+package llmserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"inferplan/engine/llm"
+	"inferplan/formats"
+	"inferplan/formats/report"
+	"inferplan/formats/seeded"
+)
+
+// errSample: a sample told nothing. It is tried again.
+var errSample = errors.New("the measurement tells nothing")
+
+// prober sends requests to one model.
+type prober struct {
+	server *llm.Server
+	model  string
+	run    int64   // tells its prompts from those of other runs, which a server may remember
+	sent   int     // prompts so far
+	chars  float64 // characters of a prompt per token
+	trip   time.Duration
+}
+
+// words are common enough to be a token each for most vocabularies.
+var words = strings.Fields("the of and to in is that for it as was with be by on not he this are at from but have an they which one you were all her she there would their we him been has when who will no more if out so up said what its about than into them can only other time new some could these two may first then do any like my now over such our man me even most made after also well many before must through years much where your way down should because long each just state those people too mr how little good world make very year still see own work men day get here old life both between being under three never know same last another while us off might great go come since against right came take used himself few house use place during without again home around small however found part school thought went say general once upon every war does got united left number course until always away water public something fact less though far put head think called set almost enough end took night yet system better four nothing told eyes city going president why days present point didn't look find asked second group later next room social business knew program give half side face young let important things")
+
+// prompt is a text of about so many tokens that begins as no other does.
+func (p *prober) prompt(tokens int) string {
+	p.sent++
+	r := seeded.New(uint64(p.run), fmt.Sprintf("prompt/%d", p.sent))
+	var b strings.Builder
+	for want := int(math.Max(1, float64(tokens)*p.chars)); b.Len() < want; {
+		b.WriteString(words[r.IntN(len(words))])
+		b.WriteByte(' ')
+	}
+	return b.String()[:int(math.Max(1, float64(tokens)*p.chars))]
+}
+
+func (p *prober) request(tokens, answer int) *llm.Request {
+	return &llm.Request{Model: p.model, Prompt: p.prompt(tokens), MaxTokens: answer, Fields: map[string]any{
+		"temperature": 0, "ignore_eos": true, // vLLM, SGLang, llama-server
+		"cache_prompt": false, // llama-server
+	}}
+}
+
+// told is an answer that can be measured.
+func told(a *llm.Answer) error {
+	switch {
+	case !a.Told || a.Usage.PromptTokens == 0:
+		return fmt.Errorf("%w: the server does not tell the tokens of a prompt (stream_options.include_usage)", ErrServer)
+	case a.First == 0:
+		return fmt.Errorf("%w: an answer without text", errSample)
+	case a.Usage.CachedTokens*10 > a.Usage.PromptTokens:
+		return fmt.Errorf("%w: %d of %d tokens of a prompt were in the server's cache", errSample, a.Usage.CachedTokens, a.Usage.PromptTokens)
+	}
+	return nil
+}
+
+// begin learns how long a round trip takes that asks for nothing, how many
+// characters a token has, and what things cost about.
+func (p *prober) begin(ctx context.Context) (costs, error) {
+	var trips []time.Duration
+	for range 7 {
+		at := time.Now()
+		if err := p.server.Alive(ctx); err != nil {
+			return costs{}, err
+		}
+		trips = append(trips, time.Since(at))
+	}
+	p.trip = middle(trips)
+	p.chars = 4
+	var c costs
+	for _, n := range []int{16, 64, 256} { // the first one loads the model where it is not there
+		a, err := p.server.Complete(ctx, p.request(n, 8), nil)
+		if err == nil {
+			err = told(a)
+		}
+		if err != nil && !errors.Is(err, errSample) {
+			return c, err
+		}
+		p.chars *= float64(n) / float64(max(1, a.Usage.PromptTokens))
+		if made := a.Usage.OutputTokens - 1; made > 0 {
+			c.token = max(time.Microsecond, (a.Last-a.First)/time.Duration(made))
+		}
+		c.start, c.prompt = p.trip+time.Millisecond, float64(max(0, a.First-p.trip-c.token))/float64(max(1, a.Usage.PromptTokens))
+	}
+	if c.token == 0 {
+		return c, fmt.Errorf("%w: answers of 8 tokens came in one piece", ErrServer)
+	}
+	return c, nil
+}
+
+// sample measures a point once.
+func (p *prober) sample(ctx context.Context, at Point) (Sample, error) {
+	switch at.What {
+	case prefill:
+		return p.prefill(ctx, at)
+	case decode:
+		return p.decode(ctx, at)
+	}
+	return p.beside(ctx, at)
+}
+
+func (p *prober) prefill(ctx context.Context, at Point) (Sample, error) {
+	a, err := p.server.Complete(ctx, p.request(at.Prompt, 2), nil)
+	if err == nil {
+		err = told(a)
+	}
+	if err != nil {
+		return Sample{}, err
+	}
+	if a.First <= p.trip {
+		return Sample{}, fmt.Errorf("%w: a first token after %v, sooner than an empty round trip", errSample, a.First)
+	}
+	return Sample{TookUS: formats.Micros(a.First - p.trip), Prompt: a.Usage.PromptTokens, Iterations: 1, Chunks: 1}, nil
+}
+
+// run is a sequence that decodes.
+type run struct {
+	began  time.Time
+	tokens []llm.Token
+	answer *llm.Answer
+	err    error
+}
+
+func (r *run) at(i int) time.Time { return r.began.Add(r.tokens[i].At) }
+
+// decoding are sequences that run side by side.
+type decoding struct {
+	list []*run
+	done chan struct{}
+	all  chan struct{} // closed when each has made a few tokens
+	stop context.CancelFunc
+}
+
+// settled is how many tokens a sequence makes before it counts as decoding.
+const settled = 5
+
+// start has sequences answered. The caller waits for done.
+func (p *prober) start(ctx context.Context, at Point) *decoding {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &decoding{done: make(chan struct{}), all: make(chan struct{}), stop: cancel}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	going := 0
+	for range at.Sequences {
+		r := &run{}
+		d.list = append(d.list, r)
+		request := p.request(at.Context, at.tokens())
+		wg.Go(func() {
+			r.began = time.Now()
+			r.answer, r.err = p.server.Complete(ctx, request, func(t llm.Token) error {
+				if r.tokens = append(r.tokens, t); len(r.tokens) == settled {
+					mu.Lock()
+					defer mu.Unlock()
+					if going++; going == at.Sequences {
+						close(d.all)
+					}
+				}
+				return nil
+			})
+			if r.err != nil {
+				cancel() // one that fails ends the sample
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		cancel()
+		close(d.done)
+	}()
+	return d
+}
+
+// failed is the error of the sequence that failed first; others were cancelled.
+func (d *decoding) failed() error {
+	var err error
+	for _, r := range d.list {
+		if r.err != nil && (err == nil || errors.Is(err, context.Canceled)) {
+			err = r.err
+		}
+	}
+	return err
+}
+
+func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
+	d := p.start(ctx, at)
+	<-d.done
+	if err := d.failed(); err != nil {
+		return Sample{}, err
+	}
+	var from, to time.Time // all decode
+	for i, r := range d.list {
+		if err := told(r.answer); err != nil {
+			return Sample{}, err
+		}
+		if first, last := r.at(0), r.at(len(r.tokens)-1); i == 0 {
+			from, to = first, last
+		} else if from, to = later(from, first), sooner(to, last); !from.Before(to) {
+			return Sample{}, fmt.Errorf("%w: %d sequences did not decode at the same time", errApart, at.Sequences)
+		}
+	}
+	var took time.Duration
+	var made, context float64
+	for _, r := range d.list {
+		i := slices.IndexFunc(r.tokens, func(t llm.Token) bool { return !r.began.Add(t.At).Before(from) })
+		j := len(r.tokens) - 1
+		for j > i && r.at(j).After(to) {
+			j--
+		}
+		n := float64(r.tokens[j].Count - r.tokens[i].Count)
+		took += r.tokens[j].At - r.tokens[i].At
+		made += n
+		context += n * (float64(r.answer.Usage.PromptTokens) + float64(r.tokens[i].Count+r.tokens[j].Count-1)/2)
+	}
+	if made < float64(8*at.Sequences) {
+		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errApart, at.Sequences, made/float64(at.Sequences))
+	}
+	return Sample{TookUS: formats.Micros(float64(took) / made), Context: math.Round(context / made), Iterations: 1}, nil
+}
+
+// errApart: sequences did not run side by side. Where that happens again and again
+// the server runs fewer at once.
+var errApart = fmt.Errorf("%w: apart", errSample)
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func sooner(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// beside sends a prompt while sequences decode. They are stopped after its first
+// token.
+func (p *prober) beside(ctx context.Context, at Point) (Sample, error) {
+	d := p.start(ctx, at)
+	defer func() { d.stop(); <-d.done }()
+	select {
+	case <-d.all:
+	case <-d.done:
+		if err := d.failed(); err != nil {
+			return Sample{}, err
+		}
+		return Sample{}, fmt.Errorf("%w: the sequences ended before all had begun", errApart)
+	}
+	sent := time.Now()
+	var first time.Time
+	const after = 3 // tokens, so that those of the same iteration have come
+	a, err := p.server.Complete(ctx, p.request(at.Prompt, after), func(t llm.Token) error {
+		if first.IsZero() {
+			first = sent.Add(t.At)
+		}
+		return nil
+	})
+	d.stop()
+	<-d.done
+	if err == nil {
+		err = told(a)
+	}
+	if err != nil {
+		return Sample{}, err
+	}
+	s, err := stalled(d.list, sent, first)
+	s.Prompt, s.Context = a.Usage.PromptTokens, s.Context+float64(at.Context)
+	return s, err
+}
+
+// stalled is how long sequences took from their last token before a prompt was sent
+// to the one that came with its first token. Context counts their answers alone.
+func stalled(list []*run, sent, first time.Time) (Sample, error) {
+	var took time.Duration
+	var iterations, chunks, context float64
+	for _, r := range list {
+		i, j := -1, -1
+		for k := range r.tokens {
+			if !r.at(k).After(sent) {
+				i = k
+			}
+			if j < 0 || r.at(k).Sub(first).Abs() < r.at(j).Sub(first).Abs() {
+				j = k
+			}
+		}
+		if i < 1 || j <= i || j == len(r.tokens)-1 && r.at(j).Before(first) && r.err == nil {
+			return Sample{}, fmt.Errorf("%w: a sequence did not decode from before a prompt until its first token", errApart)
+		}
+		n := float64(r.tokens[j].Count - r.tokens[i].Count)
+		took += r.tokens[j].At - r.tokens[i].At
+		iterations += n
+		chunks += float64(slow(r.tokens[:i+1], r.tokens[i:j+1]))
+		context += float64(r.tokens[i].Count+r.tokens[j].Count-1) / 2
+	}
+	d := float64(len(list))
+	n := int(math.Round(iterations / d))
+	s := Sample{TookUS: formats.Micros(float64(took) / d), Context: math.Round(context / d), Iterations: n, Chunks: int(math.Round(chunks / d))}
+	s.Chunks = min(max(1, s.Chunks), s.Iterations)
+	return s, nil
+}
+
+// slow counts gaps between tokens that are half as long again as those before.
+func slow(before, during []llm.Token) int {
+	var gaps []time.Duration
+	for i := 1; i < len(before); i++ {
+		gaps = append(gaps, before[i].At-before[i-1].At)
+	}
+	usual, n := middle(gaps), 0
+	for i := 1; i < len(during); i++ {
+		if 2*(during[i].At-during[i-1].At) > 3*usual {
+			n++
+		}
+	}
+	return n
+}
+
+// middle is the median of times in any order.
+func middle(list []time.Duration) time.Duration {
+	return report.Percentile(slices.Sorted(slices.Values(list)), 0.5)
+}

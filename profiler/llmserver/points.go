@@ -1,0 +1,133 @@
+package llmserver
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"inferplan/engine/llm"
+)
+
+// Kinds of points.
+const (
+	prefill = "prefill"
+	decode  = "decode"
+	beside  = "beside"
+	load    = "load"
+	cold    = "cold" // the load with which a run began
+	unload  = "unload"
+	sleep   = "sleep"
+	wake    = "wake"
+	swap    = "swap"
+)
+
+// Point is what is measured. Token counts are those asked for: what came of them
+// stands in the samples.
+type Point struct {
+	What      string `json:"what"`
+	Sequences int    `json:"sequences,omitempty"` // that decode
+	Context   int    `json:"context,omitempty"`   // of each, when it begins to decode
+	Prompt    int    `json:"prompt,omitempty"`    // tokens that run alone or beside them
+}
+
+// steps are how many tokens each sequence makes while all of them decode.
+const steps = 32
+
+// slack is how many more each makes, because the others start later: prompts run in
+// chunks of at least slackChunk tokens, and each may be followed by an iteration.
+const slackChunk = 256
+
+func (p Point) tokens() int {
+	return steps + p.Sequences + (p.Sequences*p.Context+p.Prompt)/slackChunk + 8
+}
+
+// limits are what a server can hold. 0: not known.
+type limits struct {
+	context, kv, sequences int
+}
+
+func limitsOf(f llm.Facts) limits {
+	return limits{f.Context, int(f.KVTokens), f.Sequences}
+}
+
+// mostUnknown bounds what is tried where the server does not tell its limit.
+const (
+	unknownContext   = 4096
+	unknownSequences = 64
+)
+
+// grid are the points that a server can hold.
+func grid(l limits) []Point {
+	context, sequences := cmp.Or(l.context, unknownContext), cmp.Or(l.sequences, unknownSequences)
+	fits := func(p Point) bool {
+		each := p.Context + p.tokens()
+		all := p.Sequences*each + p.Prompt + 2
+		// Prompts are only about as long as asked for, and blocks are not full.
+		return p.Sequences <= sequences && each*10 <= context*9 && (p.Prompt+2)*10 <= context*9 && (l.kv == 0 || all*10 <= l.kv*9)
+	}
+	var out []Point
+	add := func(p Point) {
+		if fits(p) && !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	for n := 16; n <= context; n *= 2 {
+		add(Point{What: prefill, Prompt: n})
+		if n < 1024 {
+			add(Point{What: prefill, Prompt: n + n/2})
+		}
+	}
+	lengths := []int{32}
+	for n := 256; n <= context; n *= 4 {
+		lengths = append(lengths, n)
+	}
+	for _, b := range batches(sequences) {
+		for _, c := range lengths {
+			add(Point{What: decode, Sequences: b, Context: c})
+		}
+	}
+	for _, d := range besideOf(sequences) {
+		for n := 64; n <= context; n *= 4 {
+			add(Point{What: beside, Sequences: d, Context: 32, Prompt: n})
+		}
+	}
+	return out
+}
+
+// batches are powers of two, and the most.
+func batches(most int) []int {
+	var out []int
+	for b := 1; b < most; b *= 2 {
+		out = append(out, b)
+	}
+	return append(out, most)
+}
+
+// besideOf are numbers of sequences that leave one free for the prompt.
+func besideOf(most int) []int {
+	var out []int
+	for _, d := range []int{1, most / 4, most - 1} {
+		if d >= 1 && d < most && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// costs are first guesses of what the server takes.
+type costs struct {
+	token  time.Duration // of one sequence
+	prompt float64       // ns of a prompt's token
+	start  time.Duration // of a request
+}
+
+// of is about what a sample of a point takes. A sequence more costs a tenth of an
+// iteration: less where the server batches well, and on few cores more.
+func (c costs) of(p Point) time.Duration {
+	prompts := time.Duration(c.prompt * float64(p.Prompt+p.Sequences*p.Context))
+	if p.Sequences == 0 {
+		return c.start + prompts
+	}
+	iteration := c.token + c.token*time.Duration(p.Sequences-1)/10
+	return c.start + prompts + iteration*time.Duration(p.tokens())
+}
