@@ -1,10 +1,10 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -109,6 +109,19 @@ func queuePlan(instances, sequences int, slo time.Duration, models ...string) *f
 	return p
 }
 
+// told is a log that is shown where a test fails.
+func told(t *testing.T) *slog.Logger {
+	to := locked{&sync.Mutex{}, &bytes.Buffer{}}
+	t.Cleanup(func() {
+		to.mu.Lock()
+		defer to.mu.Unlock()
+		if t.Failed() {
+			t.Log(to.b.String())
+		}
+	})
+	return slog.New(slog.NewTextHandler(to, nil))
+}
+
 // desk is an executor of queues with its fake servers.
 type desk struct {
 	t       *testing.T
@@ -121,7 +134,7 @@ type desk struct {
 func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*Options)) *desk {
 	t.Helper()
 	d := &desk{t: t}
-	o := Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Silence: 2 * time.Second}
+	o := Options{Log: told(t), Silence: 2 * time.Second}
 	for i := range formats.QueueOf(plan).Instances {
 		s, err := fake.Start(opt)
 		if err != nil {
