@@ -46,7 +46,11 @@ func (l *Loop) replan(tag int32) {
 	s.cancel = cancel
 	number := s.number
 	l.wg.Go(func() {
-		list := l.find(ctx, tag, find)
+		list := found(ctx, find, func(err error) {
+			if l.SearchFailed != nil {
+				l.SearchFailed(tag, err)
+			}
+		})
 		l.mu.Lock()
 		l.found = append(l.found, result{tag, number, list})
 		l.mu.Unlock()
@@ -54,15 +58,13 @@ func (l *Loop) replan(tag int32) {
 	})
 }
 
-// find runs a search. One that panics has found nothing: the policy goes on with the
+// found runs a search. One that panics has found nothing: the policy goes on with the
 // order that it has.
-func (l *Loop) find(ctx context.Context, tag int32, find func(context.Context, int64, []int32) ([]int32, int64)) (list []int32) {
+func found(ctx context.Context, find func(context.Context, int64, []int32) ([]int32, int64), failed func(error)) (list []int32) {
 	defer func() {
 		if p := recover(); p != nil {
 			list = nil
-			if l.SearchFailed != nil {
-				l.SearchFailed(tag, fmt.Errorf("%v\n%s", p, debug.Stack()))
-			}
+			failed(fmt.Errorf("%v\n%s", p, debug.Stack()))
 		}
 	}()
 	list, _ = find(ctx, math.MaxInt64, nil)
