@@ -17,6 +17,10 @@ type QueueOptions struct {
 	Open func() (durable.Store, error)
 }
 
+// writesText tells whether a plan's models answer with text: it is served over OpenAI's
+// protocol alone.
+func writesText(plan *formats.Plan) bool { return formats.QueueOf(plan) != nil }
+
 // queueFront is the front end of a plan of queues with its store.
 type queueFront struct {
 	*completions.Front
@@ -27,7 +31,7 @@ type queueFront struct {
 // newQueueFront makes the front end of an executor's plan, where that is one of queues;
 // nil: it is another.
 func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
-	if formats.QueueOf(x.core.Load().plan) == nil {
+	if !writesText(x.core.Load().plan) {
 		return nil, nil
 	}
 	if o.Queue.Open == nil {

@@ -106,6 +106,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 	o.PlanSHA256 = sum
 	// Addresses in use are found out before minutes of loading.
+	if writesText(plan) {
+		o.GRPC = Off
+	}
 	s := &servers{opt: &o}
 	if err := s.listen(); err != nil {
 		return nil, err
@@ -290,7 +293,7 @@ func (s *servers) start(x *Executor) {
 		}
 		run(func() error { return s.rest.Serve(s.http) })
 	}
-	if s.grpc != nil && s.queue == nil {
+	if s.grpc != nil {
 		s.rpc = oip.NewGRPCServer(x, s.opt.OIP)
 		run(func() error { return s.rpc.Serve(s.grpc) })
 	}
