@@ -61,7 +61,7 @@ func newQueueMetrics(c *core) *queueMetrics {
 		returns:   counter("instance_returns_total", "Requests that came back from instances without an answer, by reason.", "instance", "reason"),
 		resumed:   prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "resumed_total", Help: "Runs that continued an answer which was begun."}),
 	}
-	c.metrics.registry.MustRegister(m.instances, m.resumed)
+	c.metrics.registry.MustRegister(m.instances, m.resumed, newGroupGauges(c))
 	for i := range c.tables.Models {
 		own := l.values(c.tables.Models[i].Key())
 		m.ttft, m.tpot, m.gap = append(m.ttft, ttft.WithLabelValues(own...)), append(m.tpot, tpot.WithLabelValues(own...)), append(m.gap, gap.WithLabelValues(own...))

@@ -130,6 +130,7 @@ func TestServeQueues(t *testing.T) {
 			t.Errorf("the metrics lack %q", want)
 		}
 	}
+	checkQueuePage(t, s.metrics)
 	if _, err := s.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,6 +149,31 @@ func TestServeQueues(t *testing.T) {
 	}
 	if n := f.Counts().Completions; n != 5 {
 		t.Errorf("%d completions, expected one for each of 3 requests and two for the one that was continued", n)
+	}
+}
+
+// checkQueuePage holds the page of the queues against the request that is running.
+func checkQueuePage(t *testing.T, url string) {
+	t.Helper()
+	if page := getText(t, url+"/queues"); !strings.Contains(page, "queues/events") {
+		t.Errorf("the page is %q", page)
+	}
+	resp, err := http.Get(url + "/queues/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Scan()
+	var state queueState
+	if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); !ok || json.Unmarshal(data, &state) != nil {
+		t.Fatalf("the first event is %q", lines.Text())
+	}
+	if len(state.Instances) != 1 || !state.Instances[0].Up || state.Instances[0].Model != "a" || state.Instances[0].Running != 1 || state.Open != 1 {
+		t.Errorf("the page shows %+v", state)
+	}
+	if text := getText(t, url+"/metrics"); !strings.Contains(text, "inferplan_queue_groups{instance=\"0:L4\"} 0") || !strings.Contains(text, "inferplan_queue_replans_total{outcome=\"failed\"} 0") {
+		t.Error("the metrics lack the queues")
 	}
 }
 

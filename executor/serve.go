@@ -303,6 +303,9 @@ func (s *servers) start(x *Executor) {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 		mux.HandleFunc("GET /rates", x.serveRates)
+		if s.queue != nil {
+			x.addQueuePages(mux)
+		}
 		s.stats = &http.Server{Handler: oip.Guard(s.opt.OIP, mux), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
 		if s.opt.OIP.TLS != nil {
 			s.metrics = tls.NewListener(s.metrics, s.opt.OIP.TLS)
