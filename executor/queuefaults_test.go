@@ -216,6 +216,29 @@ func TestQueuesRestart(t *testing.T) {
 	}
 }
 
+// No instance works for longer than an SLO: what was accepted waits, and is answered
+// when one does.
+func TestQueuesAllDown(t *testing.T) {
+	plan := queuePlan(1, 4, 50*time.Millisecond, "a")
+	plan.Policy.Params["queue_limit"] = 2
+	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: time.Millisecond}, nil)
+	d.servers[0].Stop()
+	var sheets []*sheet
+	for i := range 6 {
+		sheets = append(sheets, d.send("a", fmt.Sprint(i), 20))
+	}
+	time.Sleep(400 * time.Millisecond)
+	if err := d.servers[0].Again(); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range sheets {
+		answeredWhole(t, s, "a", fmt.Sprint(i), 20)
+	}
+	if r := d.x.Report(); r.Late != 6 {
+		t.Errorf("%d are late, expected all", r.Late)
+	}
+}
+
 // Another plan takes over what the one before has not answered.
 func TestQueuesReload(t *testing.T) {
 	plan := queuePlan(1, 2, time.Minute, "a")

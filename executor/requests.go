@@ -24,7 +24,7 @@ func (l *ledger) arrive(j *job) {
 		l.turnAway(j, policy.ReasonDraining)
 		return
 	}
-	if len(l.reqs)-len(l.free)+j.n > c.opt.MaxQueue {
+	if j.text == nil && len(l.reqs)-len(l.free)+j.n > c.opt.MaxQueue { // texts were accepted before
 		l.turnAway(j, policy.ReasonQueueFull)
 		return
 	}
@@ -47,6 +47,7 @@ func (l *ledger) arrive(j *job) {
 		slot := j.slots[k]
 		ev := policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline}
 		if j.text != nil {
+			ev.Value = 1
 			ev.Tokens, ev.Limit = j.text.lengths()
 		}
 		c.handle(ev)
