@@ -50,9 +50,9 @@ type viewer interface {
 	Replans() vqueue.Replans
 }
 
-// queueState is the state of a core's queues; false where its policy shows none, or
+// stateOfQueues is the state of a core's queues; false where its policy shows none, or
 // the core has ended.
-func (c *core) queueState() (s queueState, ok bool) {
+func stateOfQueues(c *core) (s queueState, ok bool) {
 	p, shows := c.expects.(viewer)
 	if !shows {
 		return s, false
@@ -62,13 +62,13 @@ func (c *core) queueState() (s queueState, ok bool) {
 		s.Open = c.book.open
 		s.Replans = replanCounts(p.Replans())
 		for _, q := range p.View() {
-			s.Instances = append(s.Instances, c.instanceState(&q, now))
+			s.Instances = append(s.Instances, stateOfInstance(c, &q, now))
 		}
 	})
 	return s, ok
 }
 
-func (c *core) instanceState(q *vqueue.QueueView, now time.Duration) instanceState {
+func stateOfInstance(c *core, q *vqueue.QueueView, now time.Duration) instanceState {
 	name := func(network int32) string {
 		if network < 0 {
 			return ""
@@ -100,7 +100,7 @@ func (x *Executor) addQueuePages(mux *http.ServeMux) {
 		w.Write(queuesPage)
 	})
 	mux.HandleFunc("GET /queues.json", func(w http.ResponseWriter, _ *http.Request) {
-		s, ok := x.core.Load().queueState()
+		s, ok := stateOfQueues(x.core.Load())
 		if !ok {
 			http.Error(w, "the plan's policy shows no queues", http.StatusNotFound)
 			return
@@ -119,7 +119,7 @@ func (x *Executor) queueEvents(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(pageEvery)
 	defer tick.Stop()
 	for {
-		s, ok := x.core.Load().queueState()
+		s, ok := stateOfQueues(x.core.Load())
 		if !ok {
 			return
 		}
@@ -163,7 +163,7 @@ func (g *groupGauges) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (g *groupGauges) Collect(ch chan<- prometheus.Metric) {
-	s, ok := g.c.queueState()
+	s, ok := stateOfQueues(g.c)
 	if !ok {
 		return
 	}
