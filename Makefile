@@ -77,6 +77,11 @@ e2e: build ## drive a served plan with independent clients
 e2e-llm: llama ## queues of language models in front of a real llama-server: swaps, evictions, kills
 	INFERPLAN_LLM=1 $(GO) test -count=1 -timeout 6m -v -run 'TestLlama' ./executor | grep -v '^=== '
 
+.PHONY: openai
+openai: ## the front end for completions under OpenAI's own clients (npm openai, openai-go)
+	GO='$(GO)' third_party/openai/setup.sh
+	INFERPLAN_OPENAI='$(CURDIR)/third_party/openai' $(GO) test -count=1 -v -run TestOpenAIClients ./executor/completions
+
 .PHONY: test
 test: setup ## vet, and every test; the race detector where goroutines meet
 	$(GO) vet ./...

@@ -230,6 +230,11 @@ func (f *Front) submit(id string, rec *record) (*entry, error) {
 	}
 	switch {
 	case err != nil:
+		if errors.Is(err, durable.ErrTooLarge) {
+			err = httplimit.TooLarge("", "the request is larger than the store takes")
+			e.settle(&end{Error: failed(err)}, nil)
+			return nil, err
+		}
 		f.opt.Log.Error("a request was not stored", "id", id, "error", err)
 		e.settle(&end{Error: failed(errNotStored)}, nil)
 		return nil, errNotStored

@@ -2,10 +2,8 @@ package completions
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 
 	"inferplan/executor/httplimit"
 )
@@ -101,10 +99,7 @@ func (f *api) recovered(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler {
-		panic(p) // net/http's own way to cut a connection
-	}
-	f.opt.Log.Error("panic in an HTTP handler", "path", httplimit.Clip(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	httplimit.Panicked(p, r, f.opt.Log)
 	fail(w, failed(errors.New("internal error")))
 }
 

@@ -23,8 +23,8 @@ type Budget struct {
 	// Patience is how long a client that takes much waits for room. NewBudget sets it.
 	Patience time.Duration
 
-	limit    int64
-	log      *slog.Logger
+	limit int64
+	log   *slog.Logger
 
 	mu      sync.Mutex
 	used    int64

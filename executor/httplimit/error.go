@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"time"
 )
 
@@ -119,6 +121,15 @@ func AsError(err error) *Error {
 	default:
 		return &Error{Code: CodeInternal, Reason: "internal", Msg: err.Error(), Err: err}
 	}
+}
+
+// Panicked notes a panic of a handler, so that it stays with its own request. The panic
+// by which a handler cuts a connection goes on.
+func Panicked(p any, r *http.Request, log *slog.Logger) {
+	if p == http.ErrAbortHandler {
+		panic(p) // net/http's own way
+	}
+	log.Error("panic in an HTTP handler", "path", Clip(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }
 
 // Clip shortens what a client sent, for messages.

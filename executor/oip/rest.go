@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,10 +125,7 @@ func (s *HTTPServer) recovered(w http.ResponseWriter, r *http.Request) {
 	if p == nil {
 		return
 	}
-	if p == http.ErrAbortHandler {
-		panic(p) // net/http's own way to cut a connection
-	}
-	s.core.opt.Log.Error("panic in an HTTP handler", "path", httplimit.Clip(r.URL.Path), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	httplimit.Panicked(p, r, s.core.opt.Log)
 	s.fail(w, Internal(nil, "internal error"))
 }
 

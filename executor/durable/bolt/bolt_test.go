@@ -19,36 +19,18 @@ import (
 	"inferplan/executor/durable/durabletest"
 )
 
-type place struct {
-	path string
-	opt  Options
-}
-
-func (p place) Open(t testing.TB) durable.Store {
-	t.Helper()
-	s, err := Open(p.path, p.opt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func newSealer(t testing.TB, digit string) *durable.Sealer {
-	t.Helper()
-	s, err := durable.NewSealer([]byte(strings.Repeat(digit, 64) + "\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+// place is a store of these tests.
+func place(path string, opt Options) durabletest.Opener {
+	return func() (durable.Store, error) { return Open(path, opt) }
 }
 
 func TestConformance(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		opt  Options
-	}{{"plain", Options{}}, {"sealed", Options{Sealer: newSealer(t, "a")}}} {
+	}{{"plain", Options{}}, {"sealed", Options{Sealer: durabletest.Sealer(t, "a")}}} {
 		t.Run(c.name, func(t *testing.T) {
-			durabletest.Run(t, func(t *testing.T) durabletest.Place { return place{filepath.Join(t.TempDir(), "store"), c.opt} })
+			durabletest.Run(t, func(t *testing.T) durabletest.Place { return place(filepath.Join(t.TempDir(), "store"), c.opt) })
 		})
 	}
 }
@@ -56,7 +38,7 @@ func TestConformance(t *testing.T) {
 // What is stored with a key cannot be read in the file, and opens with that key alone.
 func TestSealed(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "store")
-	s := place{path, Options{Sealer: newSealer(t, "a")}}.Open(t)
+	s := place(path, Options{Sealer: durabletest.Sealer(t, "a")}).Open(t)
 	secret := []byte("what the client asked")
 	_, err := s.Accept(ctx, &durable.Record{ID: "a", Data: secret})
 	if err = errors.Join(err, s.Append(ctx, "a", 0, secret, 1), s.Finish(ctx, "a", secret), s.Put(ctx, "file", secret), s.Close()); err != nil {
@@ -69,16 +51,16 @@ func TestSealed(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	for _, key := range []*durable.Sealer{nil, newSealer(t, "b")} {
+	for _, key := range []*durable.Sealer{nil, durabletest.Sealer(t, "b")} {
 		if _, err := Open(path, Options{Sealer: key}); !errors.Is(err, durable.ErrKey) {
 			t.Errorf("opened with another key or none: %v", err)
 		}
 	}
 	plain := filepath.Join(t.TempDir(), "store")
-	if err := (place{plain, Options{}}).Open(t).Close(); err != nil {
+	if err := place(plain, Options{}).Open(t).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(plain, Options{Sealer: newSealer(t, "a")}); !errors.Is(err, durable.ErrKey) {
+	if _, err := Open(plain, Options{Sealer: durabletest.Sealer(t, "a")}); !errors.Is(err, durable.ErrKey) {
 		t.Errorf("a plain store was opened with a key: %v", err)
 	}
 }
@@ -86,7 +68,7 @@ func TestSealed(t *testing.T) {
 // Values that were moved in the file are not taken.
 func TestSealedInPlace(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "store")
-	s := place{path, Options{Sealer: newSealer(t, "a")}}.Open(t)
+	s := place(path, Options{Sealer: durabletest.Sealer(t, "a")}).Open(t)
 	if err := errors.Join(s.Put(ctx, "a", []byte("1")), s.Put(ctx, "b", []byte("2")), s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +76,7 @@ func TestSealedInPlace(t *testing.T) {
 		b := tx.Bucket(values)
 		return b.Put([]byte("b"), bytes.Clone(b.Get([]byte("a"))))
 	})
-	s = place{path, Options{Sealer: newSealer(t, "a")}}.Open(t)
+	s = place(path, Options{Sealer: durabletest.Sealer(t, "a")}).Open(t)
 	defer s.Close()
 	if v, err := s.Value(ctx, "b"); !errors.Is(err, durable.ErrKey) {
 		t.Errorf("a moved value: %q, %v", v, err)
@@ -115,7 +97,7 @@ func edit(t *testing.T, path string, change func(*bbolt.Tx) error) {
 
 func TestVersions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
-	s := place{path, Options{}}.Open(t)
+	s := place(path, Options{}).Open(t)
 	if _, err := s.Accept(t.Context(), &durable.Record{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +118,7 @@ func TestVersions(t *testing.T) {
 	defer func(f func(*bbolt.Tx) error) { upgrades[0] = f }(upgrades[0])
 	upgrades[0] = func(tx *bbolt.Tx) error { return tx.Bucket(values).Put([]byte("upgraded"), []byte("yes")) }
 	for range 2 { // the second time there is nothing to do
-		s = place{path, Options{}}.Open(t)
+		s = place(path, Options{}).Open(t)
 		v, err := s.Value(t.Context(), "upgraded")
 		st, gerr := s.Get(t.Context(), "a")
 		if err != nil || gerr != nil || string(v) != "yes" || st.ID != "a" {
@@ -164,7 +146,7 @@ func TestNotAStore(t *testing.T) {
 		}
 	}
 	path := filepath.Join(dir, "store")
-	s := place{path, Options{}}.Open(t)
+	s := place(path, Options{}).Open(t)
 	defer s.Close()
 	if _, err := Open(path, Options{}); err == nil {
 		t.Error("two processes would write one file")
@@ -174,7 +156,7 @@ func TestNotAStore(t *testing.T) {
 // Compaction gives the disk back, loses nothing, and others go on meanwhile.
 func TestCompact(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "store")
-	s := place{path, Options{}}.Open(t).(*Store)
+	s := place(path, Options{}).Open(t).(*Store)
 	defer s.Close()
 	data := bytes.Repeat([]byte("x"), 200<<10)
 	for i := range 120 {
@@ -222,7 +204,7 @@ func TestCompact(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := place{path, Options{}}.Open(t)
+	again := place(path, Options{}).Open(t)
 	defer again.Close()
 	for i := range accepted.Load() {
 		if st, err := again.Claim(ctx); err != nil || string(st.Data) != st.ID {
@@ -233,7 +215,7 @@ func TestCompact(t *testing.T) {
 
 // A change that cannot be applied spares the others of its commit.
 func TestFailedChangeSparesOthers(t *testing.T) {
-	s := place{filepath.Join(t.TempDir(), "store"), Options{}}.Open(t).(*Store)
+	s := place(filepath.Join(t.TempDir(), "store"), Options{}).Open(t).(*Store)
 	defer s.Close()
 	ctx := t.Context()
 	broken := errors.New("this one cannot be applied")
@@ -271,9 +253,9 @@ func BenchmarkAccept(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			opt := Options{commits: c.commits}
 			if c.sealed {
-				opt.Sealer = newSealer(b, "a")
+				opt.Sealer = durabletest.Sealer(b, "a")
 			}
-			s := place{filepath.Join(b.TempDir(), "store"), opt}.Open(b)
+			s := place(filepath.Join(b.TempDir(), "store"), opt).Open(b)
 			defer s.Close()
 			data := bytes.Repeat([]byte("r"), 2048)
 			var next atomic.Int64

@@ -18,6 +18,29 @@ type Place interface {
 	Open(t testing.TB) durable.Store
 }
 
+// Opener is a Place by the function that opens it.
+type Opener func() (durable.Store, error)
+
+// Open opens the store or ends the test.
+func (o Opener) Open(t testing.TB) durable.Store {
+	t.Helper()
+	s, err := o()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Sealer is one with a key that consists of one hexadecimal digit.
+func Sealer(t testing.TB, digit string) *durable.Sealer {
+	t.Helper()
+	s, err := durable.NewSealer([]byte(strings.Repeat(digit, 64) + "\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // waitFor bounds what should happen at once.
 const waitFor = 20 * time.Second
 

@@ -1,0 +1,254 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"inferplan/executor/durable"
+)
+
+// Headers of messages.
+const (
+	headerClass  = "Inferplan-Class"
+	headerAt     = "Inferplan-At"     // bytes of text before this piece
+	headerSize   = "Inferplan-Size"   // bytes of this piece
+	headerTokens = "Inferplan-Tokens" // of this piece
+	headerEnd    = "Inferplan-End"    // the message is an end
+	headerEnded  = "Inferplan-Ended"
+)
+
+func (s *link) subject(kind, id string) string { return s.opt.Name + "." + kind + "." + id }
+
+// publish stores a message behind the one with the sequence number last under its
+// subject; 0: as the first.
+func (s *link) publish(ctx context.Context, msg *nats.Msg, last uint64) (seq uint64, err error) {
+	id := nuid.Next() // the same for all tries
+	err = s.again(ctx, func(ctx context.Context) error {
+		ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectLastSequencePerSubject(last), jetstream.WithRetryAttempts(0))
+		if err == nil {
+			seq = ack.Sequence
+		}
+		return err
+	})
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum) {
+		err = fmt.Errorf("%d bytes: %w: the servers' max_payload is %d", len(msg.Data), durable.ErrTooLarge, s.conn.MaxPayload())
+	}
+	return seq, err
+}
+
+func (s *link) message(kind, id string, data []byte) *nats.Msg {
+	m := nats.NewMsg(s.subject(kind, id))
+	m.Data = data
+	return m
+}
+
+// Accept stores a record.
+func (s *Store) Accept(ctx context.Context, r *durable.Record) (fresh bool, err error) {
+	if err := r.Check(); err != nil {
+		return false, err
+	}
+	data, err := s.opt.Sealer.Seal("record/"+r.ID, r.Data)
+	if err != nil {
+		return false, err
+	}
+	m := s.message("req", r.ID, data)
+	m.Header.Set(headerClass, strconv.QuoteToASCII(r.Class))
+	if _, err = s.publish(ctx, m, 0); moved(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// last finds the last message under a subject; nil: there is none.
+func (s *link) last(ctx context.Context, subject string) (m *jetstream.RawStreamMsg, err error) {
+	err = s.again(ctx, func(ctx context.Context) (err error) {
+		m, err = s.stream.GetLastMsgForSubject(ctx, subject)
+		return err
+	})
+	if missing(err) {
+		return nil, nil
+	}
+	return m, err
+}
+
+// tip is where a record's text stands.
+type tip struct {
+	seq   uint64 // of the last message of its state; 0: none
+	bytes int
+	ended bool
+}
+
+func (s *Store) tip(ctx context.Context, id string) (t tip, err error) {
+	if (&durable.Record{ID: id}).Check() != nil {
+		return t, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
+	}
+	m, err := s.last(ctx, s.subject("state", id))
+	if err != nil {
+		return t, err
+	}
+	if m == nil {
+		if m, err = s.last(ctx, s.subject("req", id)); err == nil && m == nil {
+			err = fmt.Errorf("%s: %w", id, durable.ErrNotFound)
+		}
+		return t, err
+	}
+	t = tip{seq: m.Sequence, bytes: number(m.Header, headerAt) + number(m.Header, headerSize), ended: m.Header.Get(headerEnd) != ""}
+	return t, nil
+}
+
+func number(h nats.Header, name string) int {
+	n, _ := strconv.Atoi(h.Get(name)) // 0 where it is not there
+	return n
+}
+
+// Append adds text.
+func (s *Store) Append(ctx context.Context, id string, at int, text []byte, tokens int) error {
+	sealed, err := s.opt.Sealer.Seal(textPlace(id, at), text)
+	if err != nil {
+		return err
+	}
+	t, err := s.tip(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case t.ended:
+		s.over(id)
+		return fmt.Errorf("%s: %w", id, durable.ErrFinished)
+	case t.bytes != at:
+		return fmt.Errorf("%s: text of %d bytes is stored, not %d: %w", id, t.bytes, at, durable.ErrMoved)
+	}
+	m := s.message("state", id, sealed)
+	m.Header.Set(headerAt, strconv.Itoa(at))
+	m.Header.Set(headerSize, strconv.Itoa(len(text)))
+	m.Header.Set(headerTokens, strconv.Itoa(tokens))
+	seq, err := s.publish(ctx, m, t.seq)
+	if moved(err) {
+		return fmt.Errorf("%s: %w", id, durable.ErrMoved)
+	}
+	if err == nil {
+		s.saw(id, seq)
+	}
+	return err
+}
+
+func textPlace(id string, at int) string { return "text/" + id + "/" + strconv.Itoa(at) }
+
+// Finish says how a record ended.
+func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
+	sealed, err := s.opt.Sealer.Seal("end/"+id, end)
+	if err != nil {
+		return err
+	}
+	for {
+		t, err := s.tip(ctx, id)
+		if err != nil {
+			return err
+		}
+		if t.ended {
+			s.over(id)
+			return fmt.Errorf("%s: %w", id, durable.ErrFinished)
+		}
+		// A holder's end belongs to the text that it has seen.
+		if seen, held := s.seen(id); held && seen != t.seq {
+			return fmt.Errorf("%s: %w", id, durable.ErrMoved)
+		}
+		m := s.message("state", id, sealed)
+		m.Header.Set(headerEnd, "1")
+		if _, err = s.publish(ctx, m, t.seq); moved(err) {
+			continue // text or another end came first
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.settle(ctx, id); err != nil {
+			s.opt.Log.Warn("a request that ended was not noted for deletion", "id", id, "error", err)
+		}
+		return nil
+	}
+}
+
+// settle notes when a record ended, and lets go of it.
+func (s *Store) settle(ctx context.Context, id string) error {
+	end, err := s.last(ctx, s.subject("state", id))
+	if err != nil || end == nil {
+		return err
+	}
+	req, err := s.last(ctx, s.subject("req", id))
+	if err != nil || req == nil {
+		return err
+	}
+	m := s.message("due", id, nil)
+	m.Header.Set(headerClass, req.Header.Get(headerClass))
+	m.Header.Set(headerEnded, strconv.FormatInt(end.Time.UnixNano(), 10))
+	if _, err := s.publish(ctx, m, 0); err != nil && !moved(err) {
+		return err
+	}
+	s.over(id)
+	return nil
+}
+
+// Get finds a record and what became of it.
+func (s *Store) Get(ctx context.Context, id string) (*durable.State, error) {
+	if (&durable.Record{ID: id}).Check() != nil {
+		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
+	}
+	req, err := s.last(ctx, s.subject("req", id))
+	if err != nil {
+		return nil, err
+	}
+	if req == nil {
+		return nil, fmt.Errorf("%s: %w", id, durable.ErrNotFound)
+	}
+	st, _, err := s.state(ctx, id, req.Header, req.Data, req.Sequence)
+	return st, err
+}
+
+// state reads what became of a record; last is the last message of it.
+func (s *Store) state(ctx context.Context, id string, h nats.Header, data []byte, seq uint64) (st *durable.State, last uint64, err error) {
+	class, err := strconv.Unquote(h.Get(headerClass))
+	if err != nil {
+		return nil, 0, fmt.Errorf("class of %s: %w", id, err)
+	}
+	st = &durable.State{Record: durable.Record{ID: id, Class: class}}
+	if st.Data, err = s.opt.Sealer.Open("record/"+id, data); err != nil {
+		return nil, 0, err
+	}
+	for {
+		var m *jetstream.RawStreamMsg
+		err := s.again(ctx, func(ctx context.Context) (err error) {
+			m, err = s.stream.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(s.subject("state", id)))
+			return err
+		})
+		if missing(err) {
+			return st, last, nil
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		seq, last = m.Sequence, m.Sequence
+		if m.Header.Get(headerEnd) != "" {
+			st.Ended = m.Time
+			st.End, err = s.opt.Sealer.Open("end/"+id, m.Data)
+			if st.End == nil {
+				st.End = []byte{}
+			}
+			return st, last, err
+		}
+		at := number(m.Header, headerAt)
+		text, err := s.opt.Sealer.Open(textPlace(id, at), m.Data)
+		if err != nil {
+			return nil, 0, err
+		}
+		if at != len(st.Text) {
+			return nil, 0, fmt.Errorf("text of %s: a piece at %d follows %d bytes", id, at, len(st.Text))
+		}
+		st.Text = append(st.Text, text...)
+		st.Tokens += number(m.Header, headerTokens)
+	}
+}
