@@ -73,6 +73,10 @@ hosts: build ## a plan over two hosts (network namespaces) that loses one and ta
 e2e: build ## drive a served plan with independent clients
 	scripts/e2e.sh
 
+.PHONY: e2e-llm
+e2e-llm: llama ## queues of language models in front of a real llama-server: swaps, evictions, kills
+	INFERPLAN_LLM=1 $(GO) test -count=1 -timeout 6m -v -run 'TestLlama' ./executor | grep -v '^=== '
+
 .PHONY: openai
 openai: ## the front end for completions under OpenAI's own clients (npm openai, openai-go)
 	GO='$(GO)' third_party/openai/setup.sh

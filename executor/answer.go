@@ -68,7 +68,7 @@ type answer interface {
 
 // answers is the only list of what answers there are beside the direct one. Each
 // gives nil for plans of another kind.
-var answers = []func(c *core, plan *formats.Plan) (answer, error){cascadeOf, flowOf}
+var answers = []func(c *core, plan *formats.Plan) (answer, error){cascadeOf, flowOf, tokensOf}
 
 // newAnswer makes the answer of a core's plan.
 func newAnswer(c *core, plan *formats.Plan) (answer, error) {

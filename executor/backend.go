@@ -44,7 +44,7 @@ type backend interface {
 
 // backendKinds is the only list of what executes beside worker processes. Each
 // gives nil where no device of a core's plan is its own, else also tells which are.
-var backendKinds []func(c *core) (b backend, devices []int32)
+var backendKinds = []func(c *core) (b backend, devices []int32){agentsOf}
 
 // execution is what executes the decisions of a core.
 type execution struct {

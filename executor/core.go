@@ -21,6 +21,7 @@ type core struct {
 	execution
 	answers answer
 	control policy.Control // nil: one task per request
+	expects expecter       // nil: the policy does not say what a request would meet
 	mix     *mix           // of a plan with several models; nil for others
 	arrived []int64        // room for a count by model
 	stats   *stats
@@ -67,6 +68,9 @@ func (c *core) prepare(sha string) (err error) {
 func (c *core) begin() {
 	c.in.attend = c.loop.Attend
 	c.loop.SearchLimit = c.opt.SearchLimit
+	c.loop.SearchFailed = func(tag int32, err error) {
+		c.opt.Log.Error("a search of the policy failed", "tag", tag, "error", err)
+	}
 	if c.tables.Hears != 0 {
 		c.loop.Deaf = ^c.tables.Hears
 	}

@@ -81,6 +81,12 @@
 // applications and what is done between their models (package steps),
 // flowmetrics.go the series of modules.
 //
+// Plans of queues ask for text: queues.go has the requests between the front end
+// (package completions) and the core, queuetext.go the text of one, queueanswer.go how it
+// ends, queueserve.go starts it all, queuemetrics.go and queuepage.go show it. agents.go
+// is the backend of instances, agent.go one of them, agentstream.go its runs,
+// agentwatch.go what it knows of its server.
+//
 // workers.go is the backend of worker processes and what becomes of their runs,
 // device.go the queue in front of a worker and the copies into its memory, with the
 // help of copiers.go; home.go is what a device holds; tier.go has the ways by which

@@ -57,6 +57,7 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 		return nil, fmt.Errorf("%w: %w", ErrPlan, err)
 	}
 	c := &core{opt: &x.opt, plan: plan, spec: spec, tables: tables, control: x.opt.control(tables)}
+	c.expects, _ = policy.As[expecter](pol)
 	if err = c.prepare(sha); err != nil {
 		return nil, err
 	}

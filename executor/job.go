@@ -45,7 +45,8 @@ type job struct {
 	slots    []int32 // request slot of each sample, -1 when free again
 
 	answers answer
-	side    any // what the answer keeps of it; a pooled job brings it along
+	side    any   // what the answer keeps of it; a pooled job brings it along
+	text    *text // what it asks of a language model, instead of tensors; nil: tensors
 
 	refs     atomic.Int32
 	response oip.Response
@@ -64,7 +65,7 @@ func newJob(m *model, n int) *job {
 		j.response.Release = j.release
 	}
 	j.model, j.n, j.left, j.open = m, n, n, n
-	j.outcome, j.late, j.reason, j.again, j.failure, j.answered = pending, false, policy.ReasonNone, 0, nil, false
+	j.outcome, j.late, j.reason, j.again, j.failure, j.answered, j.text = pending, false, policy.ReasonNone, 0, nil, false, nil
 	j.refs.Store(2)
 	j.inputs, j.outputs, j.slots = j.inputs[:0], j.outputs[:0], j.slots[:0]
 	for range n {

@@ -97,6 +97,11 @@ type Options struct {
 	Keeps func(bytes int64)
 	Judge func(service int32, outputs [][]byte) policy.Outcome
 
+	// Servers are the servers of the plan's instances of language models. Silence is how
+	// long one may answer nothing until it is taken to be gone; 0: 5 s.
+	Servers []InstanceServer
+	Silence time.Duration
+
 	// RecordService keeps the actual times of every run, for Service.
 	RecordService bool
 	// EventLog receives every event and action of the first plan's policy, in
@@ -129,6 +134,7 @@ func (o Options) withDefaults() Options {
 	set(&o.SearchLimit, time.Second)
 	set(&o.CacheBytes, worker.DefaultCache)
 	set(&o.FlushTimeout, 30*time.Second)
+	set(&o.Silence, 5*time.Second)
 	set(&o.StoreBytes, 1<<30)
 	set(&o.DriftLimit, 0.25)
 	set(&o.DriftWindows, 600)

@@ -24,7 +24,7 @@ func (l *ledger) arrive(j *job) {
 		l.turnAway(j, policy.ReasonDraining)
 		return
 	}
-	if len(l.reqs)-len(l.free)+j.n > c.opt.MaxQueue {
+	if j.text == nil && len(l.reqs)-len(l.free)+j.n > c.opt.MaxQueue { // texts were accepted before
 		l.turnAway(j, policy.ReasonQueueFull)
 		return
 	}
@@ -45,7 +45,12 @@ func (l *ledger) arrive(j *job) {
 			continue
 		}
 		slot := j.slots[k]
-		c.handle(policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline})
+		ev := policy.Event{Kind: policy.Arrival, Model: m.index, Service: m.index, Req: slot, Task: slot, Arrived: j.arrived, Deadline: j.deadline}
+		if j.text != nil {
+			ev.Value = 1
+			ev.Tokens, ev.Limit = j.text.lengths()
+		}
+		c.handle(ev)
 		c.answers.begin(slot)
 	}
 }
@@ -147,6 +152,10 @@ func (l *ledger) answer(j *job) {
 	j.answered = true
 	l.open--
 	l.c.stats.answered(j, l.c.now())
+	if j.text != nil {
+		j.text.over(j)
+		return
+	}
 	j.done <- struct{}{}
 }
 

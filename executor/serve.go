@@ -52,6 +52,9 @@ type ServeOptions struct {
 	OIP             oip.Options
 	TLSCert, TLSKey string
 
+	// Queue is for plans of queues, whose HTTP address answers OpenAI's protocol.
+	Queue QueueOptions
+
 	// DrainTimeout bounds the wait for accepted requests at the end and at a
 	// switch of plans; 0: 30 s.
 	DrainTimeout time.Duration
@@ -103,6 +106,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 	o.PlanSHA256 = sum
 	// Addresses in use are found out before minutes of loading.
+	if writesText(plan) {
+		o.GRPC = Off
+	}
 	s := &servers{opt: &o}
 	if err := s.listen(); err != nil {
 		return nil, err
@@ -126,6 +132,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {
 		return nil, err
+	}
+	if s.queue, err = newQueueFront(x, &o); err != nil {
+		return nil, errors.Join(err, x.Close())
 	}
 	s.start(x)
 	// Not ready at once, also in the midst of a switch of plans.
@@ -194,9 +203,16 @@ type servers struct {
 	failed              chan error
 	wg                  sync.WaitGroup
 
-	rest  *oip.HTTPServer
+	rest  httpServer
+	queue *queueFront // nil: tensors are served
 	rpc   *oip.GRPCServer
 	stats *http.Server
+}
+
+// httpServer serves the plan's HTTP protocol.
+type httpServer interface {
+	Serve(net.Listener) error
+	Drain(context.Context) error
 }
 
 func (s *servers) listen() error {
@@ -272,7 +288,9 @@ func (s *servers) start(x *Executor) {
 		})
 	}
 	if s.http != nil {
-		s.rest = oip.NewHTTPServer(x, s.opt.OIP)
+		if s.rest = s.queue; s.queue == nil {
+			s.rest = oip.NewHTTPServer(x, s.opt.OIP)
+		}
 		run(func() error { return s.rest.Serve(s.http) })
 	}
 	if s.grpc != nil {
@@ -285,6 +303,9 @@ func (s *servers) start(x *Executor) {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 		mux.HandleFunc("GET /rates", x.serveRates)
+		if s.queue != nil {
+			x.addQueuePages(mux)
+		}
 		s.stats = &http.Server{Handler: oip.Guard(s.opt.OIP, mux), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 5 * time.Minute}
 		if s.opt.OIP.TLS != nil {
 			s.metrics = tls.NewListener(s.metrics, s.opt.OIP.TLS)
@@ -341,6 +362,9 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	}
 	stop()
 	err := x.Close()
+	if s.queue != nil {
+		err = errors.Join(err, s.queue.close())
+	}
 	// All that came whole is answered now. What is left are clients that do not
 	// finish what they send, or do not read: they hold up nobody for long.
 	defer time.AfterFunc(answering, cancel).Stop()

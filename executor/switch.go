@@ -14,7 +14,8 @@ import (
 // Reload switches to another plan: its workers are started and warmed beside
 // those in use (preload), requests go to it from one moment on (switch), and
 // what the old plan has accepted is answered by it (flush), for at most
-// Options.FlushTimeout. No request waits for the flush: until it is over, both
+// Options.FlushTimeout; requests for text go to the new one at once instead, whose
+// instances are the same servers. No request waits for the flush: until it is over, both
 // plans' workers share the devices. What the flush leaves is answered with the
 // reason draining, and the error is then ErrSwitched: the new plan is in force. On
 // any other failure the old plan stays. ctx bounds the preload only: who ends the
@@ -36,7 +37,9 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	x.install(next)
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
 	defer cancel()
-	if err = old.drain(flush); err != nil {
+	if _, moves := old.answers.(*tokens); moves {
+		old.in.close() // what is not answered goes to the new plan, with the text so far
+	} else if err = old.drain(flush); err != nil {
 		err = fmt.Errorf("requests of the old plan were still under way after %v: %w", x.opt.FlushTimeout, err)
 	}
 	flushed := time.Now()

@@ -3,6 +3,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,15 +34,18 @@ const (
 
 // newWorkers makes the backend of the devices that no other backend has.
 func newWorkers(c *core) (*workers, error) {
-	stages, err := planStages(c.plan, c.tables, c.opt)
-	if err != nil {
-		return nil, err
-	}
-	places, err := placeDevices(c.tables, c.opt)
-	if err != nil {
-		return nil, err
-	}
 	w := &workers{c: c, devices: make([]*device, len(c.tables.Devices))}
+	w.crew = &crew{cache: worker.NewCache(c.opt.CacheBytes), c: c, devices: w.devices}
+	if !slices.Contains(c.of, 0) {
+		return w, nil
+	}
+	var err error
+	if w.crew.stages, err = planStages(c.plan, c.tables, c.opt); err != nil {
+		return nil, err
+	}
+	if w.crew.places, err = placeDevices(c.tables, c.opt); err != nil {
+		return nil, err
+	}
 	for i := range c.tables.Devices {
 		if c.of[i] != 0 {
 			continue
@@ -53,7 +57,7 @@ func newWorkers(c *core) (*workers, error) {
 		}
 		w.own = append(w.own, w.devices[i])
 	}
-	w.crew = &crew{cache: worker.NewCache(c.opt.CacheBytes), c: c, stages: stages, places: places, devices: w.devices, own: w.own}
+	w.crew.own = w.own
 	return w, nil
 }
 

@@ -58,7 +58,8 @@ const (
 	ReplanResult
 	// Arrival: request Req of model Model wants its answer by Deadline. Without a
 	// Control it reveals the one task of Req, whose slot is Req. Tokens is the
-	// length of the prompt, Limit the most to produce, Key the session.
+	// length of the prompt, Limit the most to produce, Key the session. Value 1: it was
+	// promised an answer, so it is not dropped for want of room or of devices.
 	Arrival
 	// Cancel: nobody waits for request Req any more.
 	Cancel

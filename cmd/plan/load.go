@@ -15,6 +15,8 @@ import (
 
 	"inferplan/executor/load"
 	"inferplan/formats"
+	"inferplan/policy"
+	"inferplan/policy/policies"
 )
 
 type loadOptions struct {
@@ -43,6 +45,9 @@ counts from that time: a server that stalls is charged for all that fell due mea
 SLOs and rates come from the plan; load 1.0 is the planned rate. A model with several SLO
 classes is asked for each of them: as planned, by --mix, or as the column class of a trace says.
 
+A plan of language models is driven over OpenAI's protocol, with the lengths and sessions of the
+trace or those of the plan: time to first token and per token beside the whole.
+
 Requests carry random numbers, or the samples of --inputs in turn: the CSV file that records
 are made of, or a folder of requests (*.json, each what a client sends to infer). Who answers
 a request of a cascade depends on its input, so a cascade needs --inputs, or --noise.`,
@@ -59,7 +64,7 @@ a request of a cascade depends on its input, so a cascade needs --inputs, or --n
 	f := cmd.Flags()
 	o.schedule.flags(f)
 	f.StringVar(&o.plan, "plan", "plan.json", "plan that says models, SLOs and rates")
-	f.StringVar(&o.protocol, "protocol", "", "http-binary, http-json or grpc (default by the URL)")
+	f.StringVar(&o.protocol, "protocol", "", "http-binary, http-json, grpc or completions (default by the URL and the plan)")
 	f.DurationVar(&o.duration, "duration", 30*time.Second, "how long to send")
 	f.DurationVar(&o.warmup, "warmup", 0, "time at the start that is not counted")
 	f.DurationVar(&o.grace, "grace", 10*time.Second, "how long to wait for the last answers")
@@ -85,7 +90,16 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	what, err := o.samples(p, plan)
+	text, err := writes(plan)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	var what *load.Samples
+	if text == nil {
+		what, err = o.samples(p, plan)
+	} else if o.inputs != "" {
+		err = usageErrorf("--inputs: the requests of %s are texts, whose lengths the plan or a trace says", o.plan)
+	}
 	if err != nil {
 		return err
 	}
@@ -118,6 +132,13 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	for _, m := range plan.Served() {
 		cfg.Models = append(cfg.Models, load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Samples: what})
 	}
+	if text != nil {
+		cfg.Protocol = load.Completions
+		for i := range cfg.Models {
+			m := &text.Models[i]
+			cfg.Models[i].Prompt, cfg.Models[i].Output, cfg.Models[i].Of = m.Prompt, m.Output, m.Of
+		}
+	}
 	var ended []load.Outcome
 	if o.outcomes != "" {
 		cfg.Ended = func(out load.Outcome) { ended = append(ended, out) }
@@ -145,6 +166,15 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the figures are of what was sent")}
 	}
 	return nil
+}
+
+// writes are the tables of a plan whose models answer with text; nil: with tensors.
+func writes(plan *formats.Plan) (*policy.Tables, error) {
+	t, err := policies.Compile(plan)
+	if err != nil || len(t.Instances) == 0 || len(t.Instances) < len(t.Devices) {
+		return nil, err
+	}
+	return t, nil
 }
 
 // show writes and prints what was measured.

@@ -89,6 +89,7 @@ func scripts(dir string) testscript.Params {
 			"served":  served,
 			"drained": drained,
 			"ask":     ask,
+			"llm":     startLLM,
 
 			"abandoned":   abandoned,
 			"interrupted": interrupted,

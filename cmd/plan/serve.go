@@ -19,6 +19,7 @@ import (
 
 	"inferplan/engine/worker"
 	"inferplan/executor"
+	"inferplan/executor/httplimit"
 	"inferplan/executor/oip"
 	"inferplan/formats"
 	"inferplan/planner/kind"
@@ -44,6 +45,7 @@ type serveOptions struct {
 	modelCache          string
 	joinSilence         time.Duration
 	drain               time.Duration
+	text                textOptions
 	executionOptions
 }
 
@@ -55,11 +57,14 @@ func newServeCommand(g *globals) *cobra.Command {
 		Long: `Execute a plan: one worker process per device, the plan's policy in front of them, the Open
 Inference Protocol over HTTP and gRPC, Prometheus metrics.
 
+A plan of language models is executed by servers as they are, one for each of its instances
+(--server): OpenAI's protocol over HTTP, and accepted requests are kept on disk until they are answered.
 It listens on loopback unless told otherwise. SIGTERM drains and exits 0; SIGHUP reads the plan
 again and switches. --engine replay serves a plan without its models: runs last as planned.`,
 		Example: `  plan serve plan.json
   plan serve plan.json --http 0.0.0.0:8000 --token-file token.txt --models /srv/models
   plan serve plan.json --engine replay --record service.json
+  plan serve plan.json --server http://gpu1:8000 --server http://gpu2:8000 --queue requests.db
   plan serve plan.json --join-listen 0.0.0.0:8003 --join-token token.txt --join-cert join.pem --remote L4=2`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,6 +97,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.joinCert, "join-cert", "", "file with a certificate and key for --join-listen alone, made where there is none; workers trust it by the pin that is printed")
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
+	o.text.flags(f)
 	o.executionOptions.flags(f, "as the plan's numbers were measured")
 	completeExecution(cmd)
 	complete(cmd, "engine", "onnx", "replay")
@@ -105,7 +111,7 @@ func (o *serveOptions) limits() (body, requests, store formats.Bytes, err error)
 	if body, err = formats.ParseBytes(o.maxBody); err != nil {
 		return 0, 0, 0, usageErrorf("--max-body: %w", err)
 	}
-	requests, store = oip.DefaultMemory, oip.DefaultMemory
+	requests, store = httplimit.DefaultMemory, httplimit.DefaultMemory
 	if o.memoryLimit != "" {
 		memory, err := formats.ParseBytes(o.memoryLimit)
 		if err != nil {
@@ -189,6 +195,9 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		Ready: func(a executor.Addresses) {
 			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.Off), cmp.Or(a.GRPC, executor.Off), cmp.Or(a.Metrics, executor.Off))
 		},
+	}
+	if err := o.text.apply(&so, token); err != nil {
+		return err
 	}
 	if o.eventLog != "" {
 		f, err := os.Create(o.eventLog)

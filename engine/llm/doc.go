@@ -9,6 +9,10 @@
 //	client.go  where a server is, and what its refusals mean
 //	stream.go  one request, its tokens with their times
 //	sse.go     server-sent events
+//	server.go  what a server can do, as its answers say
+//	switch.go  models that come and go
+//	state.go   how busy a server is, and how many requests it has room for
+//	resume.go  answers that were begun
 //	facts.go   what a server says of itself: KV capacity, sequences, context
 //
 // Errors say what a caller must do differently, whatever the server calls it: full

@@ -66,13 +66,17 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 	for _, m := range models {
 		s.Can.Models = append(s.Can.Models, m.ID)
 	}
-	for _, ask := range []func(context.Context) error{s.probeLlama, s.probeVLLM, s.probeSGLang, s.probeOllama, s.probeSwap, s.probeMetrics} {
+	p := probe{s}
+	for _, ask := range []func(context.Context) error{p.llama, p.vLLM, p.sgLang, p.ollama, p.swap, p.metrics} {
 		if err := ask(ctx); err != nil {
 			return nil, fmt.Errorf("asking %s what it can do: %w", c.Address(), err)
 		}
 	}
 	return s, nil
 }
+
+// probe asks a server of which kind it is.
+type probe struct{ *Server }
 
 // listed is a model in a server's list.
 type listed struct {
@@ -116,8 +120,8 @@ func (s *Server) has(ctx context.Context, path string, into any) (bool, error) {
 	return false, nil
 }
 
-// probeLlama finds llama-server, with a model of its own or as a router.
-func (s *Server) probeLlama(ctx context.Context) error {
+// llama finds llama-server, with a model of its own or as a router.
+func (s probe) llama(ctx context.Context) error {
 	var props struct {
 		Slots    int    `json:"total_slots"`
 		Template string `json:"chat_template"`
@@ -140,7 +144,7 @@ func (s *Server) probeLlama(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) probeVLLM(ctx context.Context) error {
+func (s probe) vLLM(ctx context.Context) error {
 	var sleep struct {
 		Sleeping *bool `json:"is_sleeping"`
 	}
@@ -151,7 +155,7 @@ func (s *Server) probeVLLM(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) probeSGLang(ctx context.Context) error {
+func (s probe) sgLang(ctx context.Context) error {
 	var info struct {
 		Most  int    `json:"max_running_requests"`
 		Saver bool   `json:"enable_memory_saver"`
@@ -168,7 +172,7 @@ func (s *Server) probeSGLang(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) probeOllama(ctx context.Context) error {
+func (s probe) ollama(ctx context.Context) error {
 	var running struct {
 		Models *[]json.RawMessage `json:"models"`
 	}
@@ -179,7 +183,7 @@ func (s *Server) probeOllama(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) probeSwap(ctx context.Context) error {
+func (s probe) swap(ctx context.Context) error {
 	var running struct {
 		Running *[]json.RawMessage `json:"running"`
 	}
@@ -190,8 +194,8 @@ func (s *Server) probeSwap(ctx context.Context) error {
 	return err
 }
 
-// probeMetrics looks whether there are metrics of a kind that State reads.
-func (s *Server) probeMetrics(ctx context.Context) error {
+// metrics looks whether there are metrics of a kind that State reads.
+func (s probe) metrics(ctx context.Context) error {
 	if s.Can.Switch == Router { // they are of a model that is loaded
 		s.Can.Metrics = true
 		return nil

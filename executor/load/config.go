@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
+
+	"inferplan/formats"
 )
 
 // Protocol is how requests travel.
@@ -23,7 +26,7 @@ const (
 var ErrConfig = errors.New("load cannot be sent")
 
 // Protocols lists the valid values, the default first.
-var Protocols = []Protocol{HTTPBinary, HTTPJSON, GRPC}
+var Protocols = []Protocol{HTTPBinary, HTTPJSON, GRPC, Completions}
 
 // Model is one of the models that a schedule speaks of.
 type Model struct {
@@ -42,6 +45,11 @@ type Model struct {
 	Inputs []Inputs
 	// Samples, when set, are likewise.
 	Samples *Samples
+	// Prompt and Output draw the lengths of completions that a trace does not have; nil:
+	// one token. Of is the figure that the SLO is of: formats.OfTTFT, OfTPOT or, empty
+	// too, the end of the answer.
+	Prompt, Output *formats.Lengths
+	Of             string
 }
 
 // Config says what to drive and how.
@@ -104,7 +112,7 @@ func (c *Config) normalise() (*url.URL, error) {
 		c.Protocol = GRPC
 	case c.Protocol == "":
 		c.Protocol = HTTPBinary
-	case c.Protocol != HTTPBinary && c.Protocol != HTTPJSON && c.Protocol != GRPC:
+	case !slices.Contains(Protocols, c.Protocol):
 		return nil, fmt.Errorf("protocol %q: expected one of %v", c.Protocol, Protocols)
 	case grpcURL && c.Protocol != GRPC:
 		return nil, fmt.Errorf("protocol %s does not go with address %q", c.Protocol, c.URL)

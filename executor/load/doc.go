@@ -17,6 +17,10 @@
 //     request), or are "client_overload" (too many in flight here) and
 //     "unanswered" (still open when the run ended).
 //
+// A server of language models is asked for streamed completions instead, with the
+// lengths and sessions of the schedule (text.go): time to the first token and per
+// token are reported beside the whole.
+//
 // How late the generator itself sent is measured and reported; a run whose
 // generator lagged carries a warning.
 package load

@@ -62,6 +62,8 @@ type recorder struct {
 	exact     []time.Duration
 	sum       time.Duration
 	max       time.Duration
+	ttft      []time.Duration // of completions
+	tpot      []time.Duration
 }
 
 func newRecorder() *recorder {
@@ -83,8 +85,26 @@ func (r *recorder) dropped(reason string) {
 func (r *recorder) answered(latency, slo time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.took(latency, slo > 0 && latency > slo)
+}
+
+// wrote notes a completion.
+func (r *recorder) wrote(latency time.Duration, f figures, late bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.took(latency, late)
+	if f.ttft > 0 {
+		r.ttft = append(r.ttft, f.ttft)
+	}
+	if f.tpot > 0 {
+		r.tpot = append(r.tpot, f.tpot)
+	}
+}
+
+// took notes an answer; the lock is held.
+func (r *recorder) took(latency time.Duration, late bool) {
 	r.completed++
-	if slo > 0 && latency > slo {
+	if late {
 		r.late++
 	}
 	r.sum += latency

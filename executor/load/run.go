@@ -25,11 +25,16 @@ func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, er
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	var t target
-	if cfg.Protocol == GRPC {
+	switch cfg.Protocol {
+	case GRPC:
 		if t, err = newGRPCTarget(base, &cfg); err != nil {
 			return nil, err
 		}
-	} else {
+	case Completions:
+		if t, err = newTextTarget(&cfg); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+		}
+	default:
 		t = newHTTPTarget(base, &cfg)
 	}
 	defer t.close()
@@ -38,6 +43,9 @@ func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, er
 
 // prepareAll encodes each model's requests.
 func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error) {
+	if text, ok := t.(*textTarget); ok {
+		return nil, text.check(ctx, cfg.Models)
+	}
 	out := make([][]payload, len(cfg.Models))
 	for i := range cfg.Models {
 		m := &cfg.Models[i]
@@ -74,6 +82,7 @@ func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error)
 type generator struct {
 	cfg       *Config
 	target    target
+	text      *textTarget // the target, where it takes no tensors; else nil
 	payloads  [][]payload
 	recorders []*recorder
 	sent      []int // per model, to take its payloads in turn
@@ -100,6 +109,7 @@ func run(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (
 		lag:     hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
 		ignored: newRecorder(),
 	}
+	g.text, _ = t.(*textTarget)
 	for range cfg.Models {
 		g.recorders = append(g.recorders, newRecorder())
 	}
@@ -172,8 +182,13 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 	if slo == 0 {
 		slo = g.cfg.Models[model].SLO
 	}
-	p := g.payloads[model][g.sent[model]%len(g.payloads[model])]
-	g.sent[model]++
+	var p payload
+	if g.text != nil {
+		g.text.draw(a)
+	} else {
+		p = g.payloads[model][g.sent[model]%len(g.payloads[model])]
+		g.sent[model]++
+	}
 	due := g.start.Add(a.At)
 	lag := time.Since(due)
 	if rec != g.ignored {
@@ -185,6 +200,10 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 	go func() {
 		defer g.wg.Done()
 		defer g.inFlight.Add(-1)
+		if g.text != nil {
+			g.asked(ctx, rec, &arrival, id, due, slo)
+			return
+		}
 		budget := time.Duration(0)
 		if slo > 0 && !g.cfg.NoTimeout {
 			budget = max(slo-time.Since(due), time.Microsecond)
@@ -198,6 +217,28 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 		rec.answered(latency, slo)
 		g.tell(rec, &arrival, latency, slo > 0 && latency > slo, "")
 	}()
+}
+
+// asked has a completion answered, and judges it by the figure that its SLO is of.
+func (g *generator) asked(ctx context.Context, rec *recorder, a *arrivals.Request, id requestID, due time.Time, slo time.Duration) {
+	m := &g.cfg.Models[a.Model]
+	f, reason := g.text.ask(ctx, m, a, id, due)
+	if reason != "" {
+		rec.dropped(reason)
+		g.tell(rec, a, 0, false, reason)
+		return
+	}
+	latency := time.Since(due)
+	judged := latency
+	switch m.Of {
+	case formats.OfTTFT:
+		judged = f.ttft
+	case formats.OfTPOT:
+		judged = f.tpot
+	}
+	late := slo > 0 && judged > slo
+	rec.wrote(latency, f, late)
+	g.tell(rec, a, latency, late, "")
 }
 
 // tell passes a counted request's end on to whoever asked for it.
@@ -248,6 +289,9 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 		}
 		res.Models = append(res.Models, m)
 		all.merge(rec)
+	}
+	if g.text != nil {
+		res.Classes = g.classes()
 	}
 	res.Counts, res.Latency = all.counts(seconds), all.latency()
 	for reason, n := range all.reasons {

@@ -31,6 +31,9 @@ type Loop struct {
 	// SearchLimit is how long a search may take; 0: as long as it likes. Set it
 	// before Start.
 	SearchLimit time.Duration
+	// SearchFailed hears of a search that panicked; nil: nobody does. Set it before
+	// Start. It is called beside the loop.
+	SearchFailed func(tag int32, err error)
 	// Deaf has a bit (1 << kind) for every event that the policy is not told. Set
 	// it before Start.
 	Deaf uint32

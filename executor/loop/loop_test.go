@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -188,6 +189,38 @@ func TestSearchLimit(t *testing.T) {
 		h.l.Call(func() { done = len(p.lists) > 0 })
 	}
 	h.arrive() // one under way does not keep the loop from ending
+	h.end(t)
+	if len(p.lists[0]) != 0 {
+		t.Errorf("results %v, expected an empty one", p.lists)
+	}
+}
+
+// panicker's searches fail.
+type panicker struct{ thinker }
+
+func (p *panicker) Search(time.Duration, int32) func(context.Context, int64, []int32) ([]int32, int64) {
+	return func(context.Context, int64, []int32) ([]int32, int64) { panic("no such order") }
+}
+
+// A search that panics ends neither the process nor the loop: it comes back with
+// nothing, and somebody hears why.
+func TestSearchFails(t *testing.T) {
+	p := &panicker{}
+	h := &host{}
+	var err error
+	if h.l, err = New(p, h, nil); err != nil {
+		t.Fatal(err)
+	}
+	why := make(chan error, 1)
+	h.l.SearchFailed = func(_ int32, err error) { why <- err }
+	h.l.Start(func() {})
+	h.arrive()
+	if err := <-why; !strings.Contains(err.Error(), "no such order") {
+		t.Error(err)
+	}
+	for done := false; !done; time.Sleep(time.Millisecond) {
+		h.l.Call(func() { done = len(p.lists) > 0 })
+	}
 	h.end(t)
 	if len(p.lists[0]) != 0 {
 		t.Errorf("results %v, expected an empty one", p.lists)

@@ -2,7 +2,9 @@ package loop
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -44,12 +46,29 @@ func (l *Loop) replan(tag int32) {
 	s.cancel = cancel
 	number := s.number
 	l.wg.Go(func() {
-		list, _ := find(ctx, math.MaxInt64, nil)
+		list := found(ctx, find, func(err error) {
+			if l.SearchFailed != nil {
+				l.SearchFailed(tag, err)
+			}
+		})
 		l.mu.Lock()
 		l.found = append(l.found, result{tag, number, list})
 		l.mu.Unlock()
 		l.Attend()
 	})
+}
+
+// found runs a search. One that panics has found nothing: the policy goes on with the
+// order that it has.
+func found(ctx context.Context, find func(context.Context, int64, []int32) ([]int32, int64), failed func(error)) (list []int32) {
+	defer func() {
+		if p := recover(); p != nil {
+			list = nil
+			failed(fmt.Errorf("%v\n%s", p, debug.Stack()))
+		}
+	}()
+	list, _ = find(ctx, math.MaxInt64, nil)
+	return list
 }
 
 func searchContext(limit time.Duration) (context.Context, context.CancelFunc) {

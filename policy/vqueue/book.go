@@ -28,6 +28,7 @@ type request struct {
 	evicting            bool          // it was asked to leave its instance
 	homeless            bool          // no instance that could serve it is up
 	pooled              bool          // it waits in the pool
+	promised            bool          // it is answered however late
 	arrived, deadline   time.Duration // deadline: when it is due, see class
 }
 
@@ -37,7 +38,7 @@ func (b *book) note(ev *policy.Event, due time.Duration) {
 		b.requests = append(b.requests, request{})
 	}
 	b.requests[ev.Req] = request{open: true, model: ev.Model, group: -1, batch: -1, next: -1, prev: -1,
-		prompt: ev.Tokens, limit: ev.Limit, arrived: ev.Arrived, deadline: due}
+		prompt: ev.Tokens, limit: ev.Limit, arrived: ev.Arrived, deadline: due, promised: ev.Value == 1}
 	b.open++
 }
 

@@ -24,6 +24,19 @@ func playing(t *testing.T, tab *policy.Tables, opt vqueue.Options, list []asked)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return playingWith(t, tab, pol, list)
+}
+
+// played is a policy that play can check.
+type played interface {
+	policy.Policy
+	Check() error
+	Open() int
+}
+
+// playingWith plays requests with a policy.
+func playingWith(t *testing.T, tab *policy.Tables, pol played, list []asked) *play {
+	t.Helper()
 	n := len(list)
 	p := &play{t: tab, pol: pol, starts: make([]time.Duration, n), ends: make([]time.Duration, n), dropped: map[int32]policy.Reason{}, running: map[[2]int32]int{}, most: map[[2]int32]int{}}
 	for i, a := range list {

@@ -30,6 +30,8 @@
 //	serve.go      pulling, changes of model
 //	evict.go      eviction
 //	replan.go     the problem at an instant, the search beside the loop, its result
+//	expect.go     what a request that came now would meet
+//	view.go       the queues as people see them
 //	scale.go      instances that come and go (appendix A.3)
 //	pool.go       one list for all instances, for the next two
 //	shepherd.go   the rule like SHEPHERD

@@ -59,15 +59,8 @@ func (p *placing) takes(g, q int32) bool {
 
 // placeFor is the queue and place for a request.
 func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int) {
-	r, x := &p.requests[req], &p.groups[p.probe]
-	x.model, x.mega = r.model, mega
-	pg := &p.problem.Groups[p.probe]
-	*pg = p.groupOf(r.model)
-	for u := range pg.Deadline {
-		pg.Deadline[u] = seconds(r.deadline)
-	}
-	p.price(p.probe, 1, int64(r.prompt))
-	pg.Size = 1
+	r := &p.requests[req]
+	pg := p.probing(r, mega)
 	defer func() { pg.Size = 0 }()
 	if home >= 0 && p.instances[home].up() {
 		if place, _ := p.state.insertion(p.probe, home, never); place >= 0 {
@@ -94,6 +87,19 @@ func (p *placing) placeFor(req int32, mega bool, home int32) (q int32, place int
 		return -1, 0
 	}
 	return q, p.rulePlace(q, r, p.state.Len(q))
+}
+
+// probing makes the probe the group of a request alone.
+func (p *placing) probing(r *request, mega bool) *Group {
+	p.groups[p.probe].model, p.groups[p.probe].mega = r.model, mega
+	pg := &p.problem.Groups[p.probe]
+	*pg = p.groupOf(r.model)
+	for u := range pg.Deadline {
+		pg.Deadline[u] = seconds(r.deadline)
+	}
+	p.price(p.probe, 1, int64(r.prompt))
+	pg.Size = 1
+	return pg
 }
 
 // dealt is the next queue in turn that can serve the probe, or with Random any, with

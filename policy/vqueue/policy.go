@@ -73,7 +73,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.WorkerBack:
 		p.back(now, ev, out)
 	case policy.ReplanResult:
-		if p.plan.adopt(ev.List) {
+		if p.plan.ended(ev.List) {
 			p.serveAll(now, out)
 		}
 	case policy.Cancel:
@@ -106,7 +106,7 @@ func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.plan.sync(now)
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: now + p.opt.Every})
 	}
-	if p.full() {
+	if ev.Value != 1 && p.full() {
 		p.drop(ev.Req, policy.ReasonQueueFull, out)
 		return
 	}
@@ -300,8 +300,8 @@ func (p *Policy) violation(now time.Duration) bool {
 // admission all that wait.
 func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
 	for i := len(p.homeless) - 1; i >= 0; i-- {
-		if req := p.homeless[i]; p.requests[req].deadline <= now {
-			p.drop(req, policy.ReasonWorkerLost, out)
+		if r := &p.requests[p.homeless[i]]; r.deadline <= now && !r.promised {
+			p.drop(p.homeless[i], policy.ReasonWorkerLost, out)
 		}
 	}
 	for req := p.pool.stuck(now); req >= 0; req = p.pool.stuck(now) {

@@ -68,7 +68,7 @@ func (p *pooling) stuck(now time.Duration) int32 {
 	for n := range p.pool {
 		for _, req := range p.pool[n] {
 			r := &p.requests[req]
-			if r.deadline <= now && !slices.ContainsFunc(p.instances, func(in instance) bool { return !in.down && p.serves(&in, r.model) }) {
+			if r.deadline <= now && !r.promised && !slices.ContainsFunc(p.instances, func(in instance) bool { return !in.down && p.serves(&in, r.model) }) {
 				return req
 			}
 		}

@@ -15,6 +15,7 @@ type planning struct {
 	*grouping
 	orders [][]int32 // to arrange a re-plan
 	plans  int64
+	ends   Replans
 }
 
 func newPlanning(s *grouping) planning {
@@ -76,10 +77,16 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 		work = min(work, max(leastWork, workPerGroup*int64(len(gens))))
 		search.Run(ctx, plan, rng, work)
 		worked := plan.Work() - before
-		if p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests() {
+		late := p.opt.EDFAbove > 0 && plan.Late() > p.opt.EDFAbove*problem.requests()
+		if better := plan.Total() < began-least; late || !better {
+			if !late && ctx.Err() == nil {
+				return append(dst, stays), worked
+			}
 			plan.edf()
-		} else if plan.Total() >= began-least {
-			return dst, worked // nothing better: the order stays
+			if !late && plan.Total() >= began-least {
+				return append(dst, outOfTime), worked
+			}
+			late = true
 		}
 		for q := range problem.Queues {
 			dst = append(dst, int32(plan.Len(int32(q))))
@@ -87,8 +94,60 @@ func (p *planning) search() func(ctx context.Context, work int64, dst []int32) (
 				dst = append(dst, g, gens[g])
 			}
 		}
+		if late {
+			dst = append(dst, byDeadline)
+		}
 		return dst, worked
 	}
+}
+
+// What a result says instead of an order, or behind one. A search that comes back
+// with an empty list has failed.
+const (
+	stays      = -1 // nothing better was found: the order stays
+	outOfTime  = -2 // so it does because the search ran out of time
+	byDeadline = -3 // the order is the earliest deadline first
+)
+
+// Replans counts how searches ended.
+type Replans struct {
+	Adopted, Stayed int64 // a better order was found; none was
+	// Searches that ran out of time or failed. ByDeadline: the queues then took the
+	// order of the earliest deadline first, as they do above EDFAbove.
+	OutOfTime, Failed, ByDeadline int64
+}
+
+// Replans tells how searches ended so far.
+func (p *Policy) Replans() Replans { return p.plan.ends }
+
+// ended counts how a search ended. A failed one, where a violation is likely, leaves
+// the queues in the order of the earliest deadline first.
+func (p *planning) ended(list []int32) bool {
+	switch {
+	case len(list) == 0:
+		p.ends.Failed++
+		if !p.violation() {
+			return false
+		}
+		p.ends.ByDeadline++
+		p.state.edf()
+		return true
+	case list[0] == stays:
+		p.ends.Stayed++
+		return false
+	case list[0] == outOfTime:
+		p.ends.OutOfTime++
+		return false
+	}
+	if !p.adopt(list) {
+		return false
+	}
+	if list[len(list)-1] == byDeadline {
+		p.ends.ByDeadline++
+	} else {
+		p.ends.Adopted++
+	}
+	return true
 }
 
 // A search of few groups has seen what there is long before a large budget ends.

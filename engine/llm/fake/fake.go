@@ -31,7 +31,7 @@ type Options struct {
 type Fault struct {
 	Full    bool // 503 before anything else
 	Refuse  bool // 400
-	DieAt   int  // the connection breaks after so many tokens
+	DieAt   int  // the connection breaks after so many tokens; -1: before the first
 	HangAt  int  // nothing more comes after so many
 	WrongAt int  // the token of this number, from 1, is another
 }
@@ -71,7 +71,6 @@ func Start(opt Options) (*Server, error) {
 	s.changed = sync.NewCond(&s.mu)
 	return s, s.Again()
 }
-
 
 // Again starts a server that was stopped, at the same address. Nothing is loaded.
 func (s *Server) Again() error {

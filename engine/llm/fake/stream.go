@@ -92,7 +92,7 @@ func (s *Server) begin(w http.ResponseWriter, q *question, prompt string) (Fault
 
 // token waits for the i-th token. False: the stream breaks here.
 func (s *Server) token(ctx context.Context, model string, f Fault, i int) bool {
-	if f.DieAt > 0 && i == f.DieAt {
+	if f.DieAt != 0 && i == max(f.DieAt, 0) {
 		return false
 	}
 	if f.HangAt > 0 && i == f.HangAt {

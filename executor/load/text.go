@@ -1,0 +1,166 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"inferplan/engine/llm"
+	"inferplan/executor/oip"
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/seeded"
+)
+
+// Completions is OpenAI's protocol: streamed completions with the lengths of the
+// arrivals, or drawn from those of their model.
+const Completions Protocol = "completions"
+
+// textTarget asks for completions.
+type textTarget struct {
+	client  *llm.Client
+	lengths [][2]func() int32 // by model: of prompts and answers that no trace has
+	seed    uint64
+}
+
+func newTextTarget(cfg *Config) (*textTarget, error) {
+	c, err := llm.New(cfg.URL, llm.WithKey(cfg.Token))
+	if err != nil {
+		return nil, err
+	}
+	t := &textTarget{client: c, seed: cfg.Seed}
+	for i := range cfg.Models {
+		m := &cfg.Models[i]
+		rng := seeded.New(cfg.Seed, "load/lengths/"+m.Name+"/"+m.Class)
+		t.lengths = append(t.lengths, [2]func() int32{arrivals.Lengths(m.Prompt, rng), arrivals.Lengths(m.Output, rng)})
+	}
+	return t, nil
+}
+
+// check makes sure that the server has the models.
+func (t *textTarget) check(ctx context.Context, models []Model) error {
+	data, err := t.client.Call(ctx, "GET", "/v1/models", nil)
+	if err != nil {
+		return fmt.Errorf("asking %s for its models: %w", t.client.Address(), err)
+	}
+	for _, m := range models {
+		if !strings.Contains(string(data), strconv.Quote(m.Name)) {
+			return fmt.Errorf("%s does not have the model %q", t.client.Address(), m.Name)
+		}
+	}
+	return nil
+}
+
+// draw gives a request the lengths that its trace does not have.
+func (t *textTarget) draw(a *arrivals.Request) {
+	if a.PromptTokens == 0 {
+		a.PromptTokens = t.lengths[a.Model][0]()
+	}
+	if a.OutputTokens == 0 {
+		a.OutputTokens = t.lengths[a.Model][1]()
+	}
+}
+
+// figures are the times of an answer beside its end.
+type figures struct{ ttft, tpot time.Duration }
+
+// ask sends a request and waits for its answer. due is when it fell due.
+func (t *textTarget) ask(ctx context.Context, m *Model, a *arrivals.Request, id requestID, due time.Time) (f figures, reason string) {
+	fields := map[string]any{"ignore_eos": true}
+	if m.Class != "" {
+		fields["slo_class"] = m.Class
+	}
+	sent := time.Now()
+	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: t.prompt(a, id), MaxTokens: int(a.OutputTokens), Fields: fields}, nil)
+	if err != nil {
+		return f, textReason(ctx, err)
+	}
+	f.ttft = sent.Sub(due) + answer.First
+	if n := answer.Usage.OutputTokens; n > 1 {
+		f.tpot = (answer.Last - answer.First) / time.Duration(n-1)
+	}
+	return f, ""
+}
+
+// textReason names what became of a request without an answer, as for tensors.
+func textReason(ctx context.Context, err error) string {
+	var e *llm.Error
+	switch {
+	case ctx.Err() != nil:
+		return reasonUnanswered
+	case errors.As(err, &e) && e.Status == 429:
+		return "http_429"
+	case errors.As(err, &e) && e.Status > 0:
+		return errorPrefix + "http_" + strconv.Itoa(e.Status)
+	}
+	return errorPrefix + "connection"
+}
+
+// words of a prompt: each is about a token for most tokenizers.
+var words = strings.Fields("the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were we when your can said there use an each which she do how their if will up other about out many then them these so some her would make like him into time has look two more write go see number no way could people my than first water been call who oil its now find long down day did get come made may part")
+
+// prompt is a text of so many words. Requests of one session begin alike.
+func (t *textTarget) prompt(a *arrivals.Request, id requestID) string {
+	stream := "load/prompt/" + strconv.FormatUint(uint64(id), 10)
+	if a.Session != 0 {
+		stream = "load/session/" + strconv.FormatInt(a.Session, 10)
+	}
+	rng := seeded.New(t.seed, stream)
+	var b strings.Builder
+	for i := range a.PromptTokens {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(words[rng.IntN(len(words))])
+	}
+	return b.String()
+}
+
+// describe, prepare and send are of tensors.
+func (t *textTarget) describe(context.Context, *Model) (*oip.ModelInfo, error) {
+	return nil, errTensors
+}
+func (t *textTarget) prepare(*Model, Inputs) (payload, error) { return nil, errTensors }
+func (t *textTarget) send(context.Context, payload, requestID, time.Duration) string {
+	return errorPrefix + "tensors"
+}
+func (t *textTarget) close() {}
+
+var errTensors = errors.New("completions are no tensors")
+
+// classes reports the figures of answers by class.
+func (g *generator) classes() []formats.ClassReport {
+	var out []formats.ClassReport
+	for i := range g.cfg.Models {
+		name := g.cfg.Models[i].Class
+		if slices.ContainsFunc(out, func(k formats.ClassReport) bool { return k.Class == name }) {
+			continue
+		}
+		var all textFigures
+		rec := newRecorder()
+		for k := range g.cfg.Models {
+			if g.cfg.Models[k].Class == name {
+				rec.merge(g.recorders[k])
+				all.ttft, all.tpot = append(all.ttft, g.recorders[k].ttft...), append(all.tpot, g.recorders[k].tpot...)
+			}
+		}
+		out = append(out, formats.ClassReport{Class: name, Requests: rec.requests, Attainment: rec.counts(1).Attainment, E2EP99US: rec.latency().P99US, TTFTP99US: all.at(all.ttft), TPOTP99US: all.at(all.tpot)})
+	}
+	return out
+}
+
+// textFigures are those of several answers.
+type textFigures struct{ ttft, tpot []time.Duration }
+
+// at is the 99th percentile.
+func (textFigures) at(list []time.Duration) formats.Micros {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return formats.Micros(list[(99*len(list)+99)/100-1])
+}

@@ -1,0 +1,74 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/engine/llm/fake"
+	"inferplan/executor/load"
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+)
+
+// listed is a schedule of requests.
+type listed struct{ list []arrivals.Request }
+
+func (l *listed) Next(r *arrivals.Request) bool {
+	if len(l.list) == 0 {
+		return false
+	}
+	*r, l.list = l.list[0], l.list[1:]
+	return true
+}
+
+// Completions are sent with the lengths of the schedule, or else of the model, and
+// judged by the figure that their SLO is of.
+func TestCompletions(t *testing.T) {
+	s, err := fake.Start(fake.Options{Models: []string{"chat"}, Plain: true, Slots: 64, Token: 5 * time.Millisecond, Fault: func(n int, prompt string) fake.Fault {
+		return fake.Fault{Refuse: strings.Count(prompt, " ") == 2}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	cfg := load.Config{URL: s.URL() + "/v1", Protocol: load.Completions, Models: []load.Model{
+		{Name: "chat", Class: "interactive", SLO: 2 * time.Second, Of: formats.OfTTFT},
+		{Name: "chat", Class: "batch", SLO: 10 * time.Millisecond, Output: &formats.Lengths{Distribution: formats.LengthsEmpirical, Tokens: []int{20}}},
+	}}
+	res, err := load.Run(context.Background(), cfg, &listed{[]arrivals.Request{
+		{Model: 0, PromptTokens: 5, OutputTokens: 12}, {Model: 0, PromptTokens: 3, OutputTokens: 12}, {Model: 1, PromptTokens: 5, Session: 7}, {Model: 1, PromptTokens: 7, Session: 7},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := res.Models; m[0].Completed != 1 || m[0].Late != 0 || m[0].DroppedByReason["error.http_400"] != 1 || m[1].Completed != 2 || m[1].Late != 2 {
+		t.Errorf("models %+v", m)
+	}
+	if k := res.Classes; len(k) != 2 || k[0].TTFTP99US.D() < 5*time.Millisecond || k[0].TPOTP99US.D() < 5*time.Millisecond || k[1].E2EP99US.D() < 100*time.Millisecond || k[1].Requests != 2 {
+		t.Errorf("classes %+v", k)
+	}
+	var sessions []string
+	for _, p := range s.Counts().Prompts {
+		if n := strings.Count(p, " ") + 1; n == 7 || n == 5 {
+			sessions = append(sessions, p)
+		}
+	}
+	alike := 0
+	for _, p := range sessions {
+		for _, q := range sessions {
+			if len(p) < len(q) && strings.HasPrefix(q, p) {
+				alike++
+			}
+		}
+	}
+	if len(sessions) != 3 || alike != 1 {
+		t.Errorf("prompts %q: expected two of one session that begin alike", sessions)
+	}
+	cfg.Models = []load.Model{{Name: "none"}}
+	if _, err := load.Run(context.Background(), cfg, &listed{}); err == nil || errors.Is(err, load.ErrConfig) {
+		t.Errorf("a model that is not there: %v", err)
+	}
+}

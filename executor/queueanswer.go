@@ -1,0 +1,61 @@
+package executor
+
+import (
+	"time"
+
+	"inferplan/formats"
+)
+
+// tokens is the answer of plans of queues: requests have one task each, which an
+// instance of a language model answers piece by piece. The text goes its own way
+// (text); here a request ends.
+type tokens struct {
+	direct
+	series *queueMetrics
+}
+
+// tokensOf is the answer of a core's plan, where that is one of queues.
+func tokensOf(c *core, plan *formats.Plan) (answer, error) {
+	if formats.QueueOf(plan) == nil || c.control != nil {
+		return nil, nil
+	}
+	return &tokens{direct: direct{single: single{c}}, series: newQueueMetrics(c)}, nil
+}
+
+// ran ends the requests of a batch whose answer is whole.
+func (k *tokens) ran(b *batch, _ outputs) {
+	now := k.c.now()
+	for _, req := range b.tasks {
+		j := k.c.book.reqs[req].job
+		if j == nil || j.answered || j.text == nil {
+			continue
+		}
+		j.left, j.outcome = 0, served
+		j.late = k.late(j, now)
+		k.c.stats.served(j, b, now, 0)
+		k.series.served(j, now)
+		k.c.book.answer(j)
+	}
+}
+
+// late judges a request by the figure that its SLO is of, and by how long it waited
+// where there is an SLO on that. A request that was begun before this process was is
+// judged by what came here.
+func (k *tokens) late(j *job, now time.Duration) bool {
+	m, t := &k.c.tables.Models[j.model.index], j.text
+	t.mu.Lock()
+	first, last, fresh, began := t.first, t.last, t.fresh, t.began
+	t.mu.Unlock()
+	if m.Waiting > 0 && began-j.arrived > m.Waiting {
+		return true
+	}
+	switch m.Of {
+	case formats.OfTTFT:
+		return first > j.deadline
+	case formats.OfTPOT:
+		return fresh > 1 && (last-first)/time.Duration(fresh-1) > m.SLO
+	}
+	return now > j.deadline
+}
+
+func (k *tokens) report(r *formats.Report) { k.series.report(r) }

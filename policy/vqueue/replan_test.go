@@ -1,0 +1,93 @@
+package vqueue_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"inferplan/policy"
+	"inferplan/policy/vqueue"
+)
+
+// queueOf makes a policy with requests of two networks in one queue, each a group, whose deadlines
+// are such that the order of arrival is not that of the deadlines.
+func queueOf(t *testing.T, n int) *vqueue.Policy {
+	t.Helper()
+	pol, err := vqueue.New(fleet([]int32{0}, 2, 2), vqueue.Options{Append: true, Delta: 0.01})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out policy.Actions
+	for i := range int32(n) {
+		out.Reset()
+		deadline := time.Duration(n-int(i)) * time.Second
+		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Model: i % 4, Req: i, Task: i, Tokens: 200, Limit: 400, Deadline: deadline}, &out)
+	}
+	return pol
+}
+
+// told has a policy hear the result of a search.
+func told(pol *vqueue.Policy, list []int32) {
+	var out policy.Actions
+	pol.Handle(0, &policy.Event{Kind: policy.ReplanResult, List: list}, &out)
+}
+
+// order is the deadlines of the groups of the only queue.
+func order(pol *vqueue.Policy) (out []time.Duration) {
+	for _, g := range pol.View()[0].Groups {
+		out = append(out, g.Deadline)
+	}
+	return out
+}
+
+// A search that failed leaves the queues by deadline, where requests are likely late,
+// and is counted. One that found nothing better changes nothing.
+func TestSearchFails(t *testing.T) {
+	pol := queueOf(t, 60)
+	before := order(pol)
+	if slices.IsSorted(before) || len(before) < 3 {
+		t.Fatalf("the groups are due at %v: in order already", before)
+	}
+	told(pol, nil)
+	if now := order(pol); !slices.IsSorted(now) {
+		t.Errorf("after a failed search the groups are due at %v", now)
+	}
+	if r := pol.Replans(); r != (vqueue.Replans{Failed: 1, ByDeadline: 1}) {
+		t.Errorf("counted %+v", r)
+	}
+	if err := pol.Check(); err != nil {
+		t.Error(err)
+	}
+	calm := queueOf(t, 2)
+	told(calm, nil)
+	if r := calm.Replans(); r != (vqueue.Replans{Failed: 1}) {
+		t.Errorf("with nobody late: counted %+v", r)
+	}
+}
+
+// A search whose time is up comes back with the best that it has. Without any gain it
+// says so, unless the earliest deadline first is better than the order in force.
+func TestSearchOutOfTime(t *testing.T) {
+	pol := queueOf(t, 60)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	list, _ := pol.Search(0, 0)(ctx, 1<<40, nil)
+	told(pol, list)
+	r := pol.Replans()
+	if r.OutOfTime+r.ByDeadline+r.Adopted != 1 || r.Stayed+r.Failed != 0 {
+		t.Errorf("counted %+v", r)
+	}
+	for range 3 {
+		list, _ = pol.Search(0, 0)(context.Background(), 200_000, nil)
+		told(pol, list)
+	}
+	list, _ = pol.Search(0, 0)(ctx, 1<<40, nil)
+	told(pol, list)
+	if r := pol.Replans(); r.OutOfTime == 0 {
+		t.Errorf("a good order, and no time: counted %+v", r)
+	}
+	if err := pol.Check(); err != nil {
+		t.Error(err)
+	}
+}

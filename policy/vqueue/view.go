@@ -1,0 +1,35 @@
+package vqueue
+
+import "time"
+
+// QueueView is a virtual queue as people see it.
+type QueueView struct {
+	Device         int32
+	Up             bool
+	Loaded, Coming int32 // networks; -1: none
+	Running        int
+	Groups         []GroupView
+}
+
+// GroupView is a request group in its place.
+type GroupView struct {
+	Model           int32 // served model
+	Size            int
+	Start, Deadline time.Duration // expected; of the first member
+}
+
+// View shows the queues as they are ordered now. Rules that keep one list for all
+// instances have queues without groups.
+func (p *Policy) View() []QueueView {
+	out := make([]QueueView, len(p.instances))
+	for q := range p.instances {
+		in := &p.instances[q]
+		v := QueueView{Device: in.device, Up: in.up(), Loaded: in.loaded, Coming: in.coming, Running: len(in.running)}
+		for _, x := range p.state.queues[q].slots {
+			g := &p.groups[x.group]
+			v.Groups = append(v.Groups, GroupView{Model: g.model, Size: int(g.size), Start: inSeconds(x.start), Deadline: p.requests[g.first].deadline})
+		}
+		out[q] = v
+	}
+	return out
+}
