@@ -21,6 +21,7 @@ type flow struct {
 	requests []flowRequest // by request slot
 	placing  []int32       // tasks that are to be brought somewhere once their inputs are there
 	telling  bool
+	between  bool     // what is revealed follows from no batch's end
 	first    [][]byte // room for the outputs of a task
 }
 
@@ -62,7 +63,7 @@ func (f *flow) arrive(j *job) {
 		}
 		f.requests[slot] = flowRequest{last: -1}
 	}
-	if f.tasks.steps.apps != nil {
+	if f.tasks.steps.apps != nil || f.tasks.steps.flows != nil {
 		j.side = nil
 	}
 }
@@ -75,10 +76,15 @@ func (f *flow) open(slot int32) bool {
 
 // begin reveals the first tasks of a request.
 func (f *flow) begin(slot int32) {
-	if f.open(slot) {
-		f.control.Begin(slot, f.c.book.reqs[slot].job.model.index, &f.tasks.out)
-		f.reveal()
+	if !f.open(slot) {
+		return
 	}
+	if s := f.c.book.reqs[slot].job.program; s != nil {
+		s.slot = slot
+		return
+	}
+	f.lead(func() { f.control.Begin(slot, f.c.book.reqs[slot].job.model.index, &f.tasks.out) })
+	f.reveal()
 }
 
 func (f *flow) requestOf(task int32) int32 {
@@ -147,10 +153,15 @@ func (f *flow) drop(slot int32) {
 		return
 	}
 	q.gone = true
+	program := q.job.program
 	if f.requests[slot].running == 0 {
 		f.c.book.settle(slot)
 	}
-	f.control.Forget(slot, &f.tasks.out)
+	if program != nil {
+		f.tasks.out.Freed = program.freed(f.tasks.out.Freed)
+	} else {
+		f.control.Forget(slot, &f.tasks.out)
+	}
 	if !f.telling {
 		f.reveal()
 	}
@@ -165,7 +176,22 @@ func (f *flow) input(task int32, i int) []byte {
 	if q == nil || q.job.answered {
 		return nil
 	}
-	made, size := f.source(ta, q, i), f.c.services[ta.service].inputs[i].bytes
+	size, from := f.c.services[ta.service].inputs[i].bytes, i
+	if own, ok := f.tasks.own[task]; ok {
+		if own.tensors[i] != nil {
+			return own.tensors[i]
+		}
+		for _, given := range own.tensors[:i] {
+			if given != nil {
+				from--
+			}
+		}
+	}
+	made := f.source(ta, q, from)
+	if made == nil && f.tasks.steps.flows.evaluates() {
+		s := f.c.services[ta.service]
+		f.c.book.fail(q.job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.label, s.inputs[i].name))
+	}
 	if made == nil || len(made) == size {
 		return made
 	}
@@ -251,8 +277,12 @@ func (f *flow) ended(b *batch, _ int32) {
 		}
 		r := &f.requests[f.tasks.list[t].req]
 		r.last, r.since = t, now
+		if s := f.c.book.reqs[f.tasks.list[t].req].job.program; s != nil {
+			s.ended(t)
+			continue
+		}
 		f.answer(t, r)
-		f.control.Ended(t, f.outcome(t), &f.tasks.out)
+		f.lead(func() { f.control.Ended(t, f.outcome(t), &f.tasks.out) })
 	}
 	f.reveal()
 	// Slots come free behind what is revealed, so that nothing new has the slot of
@@ -304,7 +334,11 @@ func (f *flow) tellTasks(from, to int) {
 		return
 	}
 	model := f.c.book.reqs[req].job.model.index
-	f.c.handle(policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(to - from)})
+	ev := policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(to - from)}
+	if f.between {
+		ev.Key = 1
+	}
+	f.c.handle(ev)
 	for i := from; i < to && f.open(req); i++ {
 		t := &f.tasks.out.Tasks[i]
 		f.c.handle(policy.Event{Kind: policy.TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: f.tasks.out.InputsOf(t)})
@@ -316,7 +350,7 @@ func (f *flow) respond(req int32) {
 	c := f.c
 	q, r := &c.book.reqs[req], &f.requests[req]
 	if j := q.job; !j.answered {
-		f.complement(q, r)
+		f.complement(req, q, r)
 		if j.left--; j.left == 0 {
 			now := c.now()
 			j.outcome, j.late = served, now > j.deadline

@@ -19,8 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/calls"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	form "inferplan/formats/calls"
 )
 
 // Off as an address leaves a server out.
@@ -195,6 +197,7 @@ type servers struct {
 	wg                  sync.WaitGroup
 
 	rest  *oip.HTTPServer
+	code  *calls.Handler // workflows as code
 	rpc   *oip.GRPCServer
 	stats *http.Server
 }
@@ -272,7 +275,10 @@ func (s *servers) start(x *Executor) {
 		})
 	}
 	if s.http != nil {
-		s.rest = oip.NewHTTPServer(x, s.opt.OIP)
+		s.code = calls.NewHandler(x.Programs(), calls.Limits{Body: s.opt.OIP.MaxBodyBytes})
+		opt := s.opt.OIP
+		opt.Fallback, opt.FallbackPath = s.code, form.Path
+		s.rest = oip.NewHTTPServer(x, opt)
 		run(func() error { return s.rest.Serve(s.http) })
 	}
 	if s.grpc != nil {
@@ -327,19 +333,22 @@ const answering = 2 * time.Second
 func (s *servers) end(x *Executor) (*formats.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout+answering)
 	defer cancel()
+	inner, stop := context.WithTimeout(ctx, s.opt.DrainTimeout)
+	defer stop()
 	var errs [2]error
 	var wg sync.WaitGroup
+	if s.code != nil {
+		s.code.Drain(inner) // programs come back for more: connections stay until they are done
+	}
 	if s.rest != nil {
 		wg.Go(func() { errs[0] = s.rest.Drain(ctx) })
 	}
 	if s.rpc != nil {
 		wg.Go(func() { errs[1] = s.rpc.Drain(ctx) })
 	}
-	inner, stop := context.WithTimeout(ctx, s.opt.DrainTimeout)
 	if err := x.Drain(inner); err != nil {
 		s.opt.Log.Warn("not all requests could be finished", "error", err)
 	}
-	stop()
 	err := x.Close()
 	// All that came whole is answered now. What is left are clients that do not
 	// finish what they send, or do not read: they hold up nobody for long.

@@ -110,3 +110,31 @@ func (b *bench) deadlineRow(m int, rps float64, load string) ([][]float64, error
 	b.line(cells...)
 	return means, nil
 }
+
+// overloaded are the scenes in which requests are given up, and giving the policies,
+// ours last.
+var (
+	overloaded = []row{{0, []float64{24, 30}}, {1, []float64{30}}, {2, []float64{20}}, {-1, []float64{24, 36}}}
+	giving     = []string{"greedy", "greedy-edf", "greedy-hopeless", "dyorc", "dyorc-hopeless", "dyorc-planned", "dyorc-expected"}
+)
+
+// goodputTable counts requests in time where not all can be.
+func (b *bench) goodputTable() error {
+	scenes := scenesOf(overloaded, 32, 40)
+	for _, sc := range scenes {
+		sc.Scale = 2.5
+	}
+	grid, err := b.grid(scenes, giving, false)
+	if err != nil {
+		return err
+	}
+	b.header(append([]string{"scene (u1)"}, giving...)...)
+	for s, sc := range scenes {
+		cells := []string{fmt.Sprintf("%s (%.2f)", sc.Name, meanOf(grid[s][0], func(r *outcome) float64 { return r.Offered }))}
+		for p := range giving {
+			cells = append(cells, fmt.Sprintf("%.1f", 100*meanOf(grid[s][p], func(r *outcome) float64 { return r.InTime })))
+		}
+		b.line(cells...)
+	}
+	return nil
+}

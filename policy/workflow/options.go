@@ -38,6 +38,21 @@ const (
 	ByCall
 )
 
+// Giving says when a request that will be late is given up.
+type Giving uint8
+
+const (
+	// Never: late answers are answers.
+	Never Giving = iota
+	// Hopeless: what is revealed of it could not end in time in batches of one that
+	// wait for nothing.
+	Hopeless
+	// Planned: what is revealed of it ends late where it has been placed.
+	Planned
+	// Expected: as Planned, with what is expected of it.
+	Expected
+)
+
 // Options say how the policy decides.
 type Options struct {
 	Route Route
@@ -63,6 +78,7 @@ type Options struct {
 	Static bool
 	Order  Order
 	Slack  float64 // of ByCall
+	GiveUp Giving
 	// Prediction says how tasks are expected.
 	Prediction predict.Options
 	// Ahead bounds the tasks of a request with those expected; 0: 16.
@@ -76,6 +92,12 @@ const scaleOutWait = int64(50 * time.Millisecond)
 
 // dyorc is DyOrc with what was repaired.
 var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true}
+
+// giving is a policy that gives up what will be late.
+func giving(o Options, up Giving) Options {
+	o.GiveUp = up
+	return o
+}
 
 // named are the policies that there are names for.
 var named = []struct {
@@ -95,6 +117,10 @@ var named = []struct {
 	{"static", Options{Static: true}},
 	{"greedy-edf", Options{Order: ByCall}},
 	{"static-edf", Options{Static: true, Order: ByCall}},
+	{"dyorc-hopeless", giving(dyorc, Hopeless)},
+	{"dyorc-planned", giving(dyorc, Planned)},
+	{"dyorc-expected", giving(dyorc, Expected)},
+	{"greedy-hopeless", Options{GiveUp: Hopeless}},
 	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Order: ByRequest}},
 }
 
