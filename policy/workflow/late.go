@@ -1,5 +1,7 @@
 package workflow
 
+import "slices"
+
 // late tells whether a request that has just been placed is given up: it will end
 // behind its deadline.
 func (p *placement) late(now int64, q *request) bool {
@@ -8,19 +10,9 @@ func (p *placement) late(now int64, q *request) bool {
 		return false
 	case Hopeless:
 		return p.soonest(now, q) > q.deadline
-	case Expected:
-		for _, id := range q.ahead {
-			if p.tasks[id].end > q.deadline {
-				return true
-			}
-		}
 	}
-	for _, id := range q.tasks {
-		if p.tasks[id].end > q.deadline {
-			return true
-		}
-	}
-	return false
+	ends := func(id int32) bool { return p.tasks[id].end > q.deadline }
+	return slices.ContainsFunc(q.tasks, ends) || slices.ContainsFunc(q.ahead, ends)
 }
 
 // soonest is when what is revealed of a request could end: tasks that wait, in batches

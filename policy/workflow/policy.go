@@ -152,6 +152,7 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 	p.placement.table.Advance(&q.cursor, k.token)
 	q.tasks, q.path = append(q.tasks, id), append(q.path, k.token)
 	p.scale.more(now, ev.Service)
+	p.asked(now, ev.Service)
 	q.segment++
 	if q.expect--; q.expect > 0 {
 		return
