@@ -26,6 +26,9 @@ func newDemand(networks, devices int) demand {
 
 // asked notes that a task asks for a service.
 func (c *cluster) asked(now int64, service int32) {
+	if !c.opt.Worth {
+		return
+	}
 	n := c.fleet.services[service].network
 	d := &c.demand
 	d.rates[n] = d.rates[n]*math.Exp(-float64(now-d.at[n])/demandOver) + 1/demandOver
