@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -208,6 +210,46 @@ func TestConditionsThatFail(t *testing.T) {
 	} else {
 		resp.Release()
 	}
+	nothingHeld(t, x)
+}
+
+// Where more comes than can be answered in time, a part is refused at once, where the
+// plan says so.
+func TestLateWorkflowsAreRefused(t *testing.T) {
+	p := segmentPlan(50*time.Millisecond, 1, winding(), windingModels)
+	p.Policy.Params = map[string]float64{"give_up": 1}
+	f := formats.FlowOf(p)
+	f.Applications[0].SLOUS = us(400 * time.Millisecond)
+	f.Transitions = []formats.WaysOf{{Application: "app"}}
+	for _, second := range []string{"b", "c"} {
+		f.Transitions[0].Ways = append(f.Transitions[0].Ways, formats.Way{Count: 10, Known: 1, Tasks: []formats.WayTask{{Model: "a"}, {Model: second, Reads: []int{1}}}})
+	}
+	o := replayOptions(true)
+	o.evaluate = true
+	x := open(t, p, o)
+	var wg sync.WaitGroup
+	var refused, served atomic.Int64
+	for i := range 120 {
+		time.Sleep(5 * time.Millisecond)
+		wg.Go(func() {
+			resp, err := wind(t.Context(), x, []byte{byte(i), 1, 2, 3}, map[string]oip.Param{"n": int64(1)})
+			var e *oip.Error
+			switch {
+			case err == nil:
+				served.Add(1)
+				resp.Release()
+			case errors.As(err, &e) && e.Code.HTTPStatus() == 429 && e.Reason == "deadline":
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if refused.Load() < 10 || served.Load() == 0 {
+		t.Errorf("%d refused, %d served", refused.Load(), served.Load())
+	}
+	t.Logf("%d refused, %d served", refused.Load(), served.Load())
 	nothingHeld(t, x)
 }
 

@@ -12,6 +12,7 @@ type cluster struct {
 	devices []device
 	copies  []int32 // by network: devices that have it or load it
 	demand  demand
+	running int     // devices that run a batch
 	touched []int32 // devices that something happened to
 	touch   []bool
 	epoch   int32

@@ -84,6 +84,9 @@ func TestTasksAreAskedForMeanwhile(t *testing.T) {
 		}
 		d.tell(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1, Key: between})
 		d.tell(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 1, Service: 1, List: []int32{-1}})
+		if p.running != len(slices.DeleteFunc([]bool{p.devices[0].busy, p.devices[1].busy}, func(b bool) bool { return !b })) {
+			t.Errorf("%d devices run", p.running)
+		}
 		if ran := slices.ContainsFunc(d.out.List, func(a policy.Action) bool { return a.Kind == policy.Dispatch }); ran != (between == 1) {
 			t.Errorf("between %d: %+v", between, d.out.List)
 		}

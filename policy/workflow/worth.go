@@ -33,13 +33,7 @@ func (c *cluster) asked(now int64, service int32) {
 	d := &c.demand
 	d.rates[n] = d.rates[n]*math.Exp(-float64(now-d.at[n])/demandOver) + 1/demandOver
 	d.at[n] = now
-	busy := 0
-	for i := range c.devices {
-		if c.devices[i].busy {
-			busy++
-		}
-	}
-	d.busy += (float64(busy)/float64(len(c.devices)) - d.busy) / 256
+	d.busy += (float64(c.running)/float64(len(c.devices)) - d.busy) / 256
 }
 
 // value brings what copies save up to date.
