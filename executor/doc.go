@@ -79,7 +79,9 @@
 // several tasks: a policy.Control says which, and store.go has the tasks and what
 // they make until nobody reads it any more. flowsteps.go has what clients see of
 // applications and what is done between their models (package steps),
-// flowmetrics.go the series of modules.
+// flowmetrics.go the series of modules. flowsegments.go has what clients see of
+// workflows, flowconditions.go the values that lead their requests, flowprograms.go workflows
+// as code over HTTP (executor/calls) and tensorjson.go their tensors.
 //
 // Plans of queues ask for text: queues.go has the requests between the front end
 // (package completions) and the core, queuetext.go the text of one, queueanswer.go how it

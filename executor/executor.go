@@ -215,7 +215,12 @@ func prepareJob(c *core, req *oip.Request) (*job, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
+	brought, refusal := m.bring(req.Params)
+	if refusal != nil {
+		return nil, refusal
+	}
 	j := newJob(m, max(req.Batch, 1))
+	j.brought = brought
 	for i := range m.inputs {
 		in := &m.inputs[i]
 		t := findTensor(req.Inputs, i, in.name)

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"fmt"
 	"time"
 
 	"inferplan/formats"
@@ -21,6 +20,7 @@ type flow struct {
 	requests []flowRequest // by request slot
 	placing  []int32       // tasks that are to be brought somewhere once their inputs are there
 	telling  bool
+	between  bool     // what is revealed follows from no batch's end
 	first    [][]byte // room for the outputs of a task
 }
 
@@ -62,7 +62,7 @@ func (f *flow) arrive(j *job) {
 		}
 		f.requests[slot] = flowRequest{last: -1}
 	}
-	if f.tasks.steps.apps != nil {
+	if f.tasks.steps.apps != nil || f.tasks.steps.flows != nil {
 		j.side = nil
 	}
 }
@@ -75,10 +75,15 @@ func (f *flow) open(slot int32) bool {
 
 // begin reveals the first tasks of a request.
 func (f *flow) begin(slot int32) {
-	if f.open(slot) {
-		f.control.Begin(slot, f.c.book.reqs[slot].job.model.index, &f.tasks.out)
-		f.reveal()
+	if !f.open(slot) {
+		return
 	}
+	if s := f.c.book.reqs[slot].job.program; s != nil {
+		s.slot = slot
+		return
+	}
+	f.lead(func() { f.control.Begin(slot, f.c.book.reqs[slot].job.model.index, &f.tasks.out) })
+	f.reveal()
 }
 
 func (f *flow) requestOf(task int32) int32 {
@@ -147,63 +152,18 @@ func (f *flow) drop(slot int32) {
 		return
 	}
 	q.gone = true
+	program := q.job.program
 	if f.requests[slot].running == 0 {
 		f.c.book.settle(slot)
 	}
-	f.control.Forget(slot, &f.tasks.out)
+	if program != nil {
+		f.tasks.out.Freed = program.freed(f.tasks.out.Freed)
+	} else {
+		f.control.Forget(slot, &f.tasks.out)
+	}
 	if !f.telling {
 		f.reveal()
 	}
-}
-
-// input is the i-th of what a task reads: the outputs of the tasks in its list,
-// one after the other, and where that says so the client's inputs. A task of a
-// fan-out reads its item of an output that has several.
-func (f *flow) input(task int32, i int) []byte {
-	ta := &f.tasks.list[task]
-	q := f.c.book.at(ta.req)
-	if q == nil || q.job.answered {
-		return nil
-	}
-	made, size := f.source(ta, q, i), f.c.services[ta.service].inputs[i].bytes
-	if made == nil || len(made) == size {
-		return made
-	}
-	item := itemOf(made, size, ta.item)
-	if item == nil {
-		s := f.c.services[ta.service]
-		f.c.book.fail(q.job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", ta.item, s.label, s.inputs[i].name, size, len(made)))
-	}
-	return item
-}
-
-// itemOf is an item of an output that is cut into items of a size; nil: it has
-// no such item.
-func itemOf(made []byte, size int, item int64) []byte {
-	if size <= 0 || len(made)%size != 0 || item < 0 || item >= int64(len(made)/size) {
-		return nil
-	}
-	return made[int(item)*size:][:size]
-}
-
-// source is the output, or the client's input, that is the i-th of what a task
-// reads; nil: there is none.
-func (f *flow) source(ta *flowTask, q *request, i int) []byte {
-	for _, in := range ta.inputs {
-		n := len(q.job.inputs)
-		if in >= 0 {
-			n = len(f.c.services[f.tasks.list[in].service].outputs)
-		}
-		switch {
-		case i >= n:
-			i -= n
-		case in < 0:
-			return q.job.input(int(q.sample), i)
-		default:
-			return f.tasks.output(in, i)
-		}
-	}
-	return nil
 }
 
 // ran copies what a batch gave to the store. A request whose outputs have no room
@@ -251,8 +211,12 @@ func (f *flow) ended(b *batch, _ int32) {
 		}
 		r := &f.requests[f.tasks.list[t].req]
 		r.last, r.since = t, now
+		if s := f.c.book.reqs[f.tasks.list[t].req].job.program; s != nil {
+			s.ended(t)
+			continue
+		}
 		f.answer(t, r)
-		f.control.Ended(t, f.outcome(t), &f.tasks.out)
+		f.lead(func() { f.control.Ended(t, f.outcome(t), &f.tasks.out) })
 	}
 	f.reveal()
 	// Slots come free behind what is revealed, so that nothing new has the slot of
@@ -304,7 +268,11 @@ func (f *flow) tellTasks(from, to int) {
 		return
 	}
 	model := f.c.book.reqs[req].job.model.index
-	f.c.handle(policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(to - from)})
+	ev := policy.Event{Kind: policy.ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(to - from)}
+	if f.between {
+		ev.Key = 1
+	}
+	f.c.handle(ev)
 	for i := from; i < to && f.open(req); i++ {
 		t := &f.tasks.out.Tasks[i]
 		f.c.handle(policy.Event{Kind: policy.TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: f.tasks.out.InputsOf(t)})
@@ -316,7 +284,7 @@ func (f *flow) respond(req int32) {
 	c := f.c
 	q, r := &c.book.reqs[req], &f.requests[req]
 	if j := q.job; !j.answered {
-		f.complement(q, r)
+		f.complement(req, q, r)
 		if j.left--; j.left == 0 {
 			now := c.now()
 			j.outcome, j.late = served, now > j.deadline

@@ -18,6 +18,7 @@ import (
 type flowSteps struct {
 	own   *flows.Tables
 	apps  []flowApp     // by model
+	flows *segmented    // of workflows; nil: of graphs
 	of    []serviceStep // by service
 	draws *rand.Rand    // of ways, where an engine without models tells none
 	// Room for a sample's tensors.
@@ -62,6 +63,9 @@ type ensemble struct {
 func (f *ensemble) join() error {
 	c, s := f.c, &f.made.steps
 	s.own = flows.Of(c.tables)
+	if own := flows.WorkflowsOf(c.tables); own != nil && len(own.Apps) > 0 {
+		return f.joinSegments(own)
+	}
 	if s.own == nil {
 		c.served.join(c.tables, c.services)
 		return nil
@@ -116,23 +120,38 @@ func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
 	switch {
 	case len(n.Ways) > int(steps.Ways(m.Post)) && c.opt.Judge == nil && c.opt.Engine != "replay":
 		return fmt.Errorf("it has %d ways on, and no step behind its model that tells them apart", len(n.Ways))
-	case to.bound && (to.pre != m.Pre || to.post != m.Post || to.reads != len(t.Reads)):
-		return fmt.Errorf("another module of the model %s has other steps, or reads otherwise", service.name)
 	case m.Pre == "" && node > 0 && len(app.Nodes[node].In) == 1 && !slices.EqualFunc(t.Reads, t.Takes, sameSample):
 		return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", t.Reads, t.Takes, formats.PreSteps)
+	}
+	if err = f.before(n.Service, m, &t); err != nil {
+		return err
+	}
+	return f.behind(n.Service, m, &t)
+}
+
+// before binds the step before a service's model, once.
+func (f *ensemble) before(service int32, m *formats.Module, t *steps.Tensors) (err error) {
+	to := &f.made.steps.of[service]
+	switch {
+	case to.bound && (to.pre != m.Pre || to.post != m.Post || to.reads != len(t.Reads)):
+		return fmt.Errorf("another module of the model %s has other steps, or reads otherwise", f.c.services[service].name)
 	case to.bound:
 		return nil
 	}
 	to.bound, to.pre, to.post, to.reads = true, m.Pre, m.Post, len(t.Reads)
-	if to.before, err = steps.BindPre(m.Pre, &t); err != nil {
+	to.before, err = steps.BindPre(m.Pre, t)
+	return err
+}
+
+// behind binds the step behind a service's model, once.
+func (f *ensemble) behind(service int32, m *formats.Module, t *steps.Tensors) error {
+	own, to := f.c.services[service], &f.made.steps.of[service]
+	made, behind, err := steps.BindPost(m.Post, t)
+	if err != nil || behind == nil || to.behind != nil {
 		return err
 	}
-	made, behind, err := steps.BindPost(m.Post, &t)
-	if err != nil || behind == nil {
-		return err
-	}
-	to.behind, to.gives = behind, service.outputs
-	service.outputs, err = tensorsOf(made)
+	to.behind, to.gives = behind, own.outputs
+	own.outputs, err = tensorsOf(made)
 	return err
 }
 
@@ -234,10 +253,14 @@ func (f *ensemble) fill(task int32, i int, dst []byte) bool {
 
 // needs are the services of an application.
 func (f *ensemble) needs(model int32) []int32 {
-	if f.made.steps.apps == nil {
+	s := &f.made.steps
+	switch {
+	case s.flows != nil:
+		return s.flows.apps[model].services
+	case s.apps == nil:
 		return nil
 	}
-	return f.made.steps.apps[model].services
+	return s.apps[model].services
 }
 
 // answer takes what a task gave as part of the answer, if nothing is behind it.
@@ -269,7 +292,14 @@ func (f *ensemble) lay(q *request, i int, data []byte) {
 
 // complement completes an answer: parts that the request did not come to are
 // zeros, and are named in the response.
-func (f *ensemble) complement(q *request, r *flowRequest) {
+func (f *ensemble) complement(slot int32, q *request, r *flowRequest) {
+	switch {
+	case q.job.program != nil: // it has had its answers
+		return
+	case f.made.steps.flows != nil:
+		f.conclude(slot, q)
+		return
+	}
 	if f.made.steps.apps == nil {
 		for i := range q.job.model.outputs {
 			f.lay(q, i, f.made.output(r.last, i))
@@ -283,33 +313,54 @@ func (f *ensemble) complement(q *request, r *flowRequest) {
 		for k := range f.c.services[e.service].outputs {
 			f.lay(q, e.first+k, nil)
 		}
-		side, _ := q.job.side.(*passedOver)
-		if side == nil {
-			side = &passedOver{}
-			q.job.side = side
-		}
-		side.add(int(q.sample), q.job.n, e.module)
+		told(q).passedOver.add(q, e.module)
 	}
 }
 
-// passedOver is which modules at the end a job's samples did not come to.
-type passedOver struct{ text []byte }
+// endsOf is what is told of a job's answer, beside its tensors: which modules at the
+// end its samples did not come to, which gave the answer, and how many items they
+// gave.
+type endsOf struct{ passedOver, answeredBy, items words }
 
-func (p *passedOver) add(sample, of int, module string) {
-	if len(p.text) > 0 {
-		p.text = append(p.text, ',')
+// words are names, with several samples as SAMPLE:NAME.
+type words []byte
+
+// told is what is told of a request's job.
+func told(q *request) *endsOf {
+	side, _ := q.job.side.(*endsOf)
+	if side == nil {
+		side = &endsOf{}
+		q.job.side = side
 	}
-	if of > 1 {
-		p.text = fmt.Appendf(p.text, "%d:", sample)
+	return side
+}
+
+func (p *words) add(q *request, name string) {
+	if len(*p) > 0 {
+		*p = append(*p, ',')
 	}
-	p.text = append(p.text, module...)
+	if q.job.n > 1 {
+		*p = fmt.Appendf(*p, "%d:", q.sample)
+	}
+	*p = append(*p, name...)
 }
 
 // parameters name the modules whose part of the answer is zeros, because the way
-// of the request did not lead there: with several samples as SAMPLE:MODULE.
+// of the request did not lead there, the one that gave the answer where several may,
+// and how many items there are.
 func (f *ensemble) parameters(j *job) map[string]oip.Param {
-	if side, ok := j.side.(*passedOver); ok {
-		return map[string]oip.Param{"passed_over": string(side.text)}
+	side, ok := j.side.(*endsOf)
+	if !ok {
+		return nil
 	}
-	return nil
+	out := map[string]oip.Param{}
+	for _, p := range []struct {
+		name string
+		text words
+	}{{"passed_over", side.passedOver}, {"answered_by", side.answeredBy}, {"items", side.items}} {
+		if len(p.text) > 0 {
+			out[p.name] = string(p.text)
+		}
+	}
+	return out
 }

@@ -28,8 +28,9 @@ type job struct {
 	n        int
 	arrived  time.Duration
 	deadline time.Duration
-	inputs   [][]byte // in the model's order, n samples each
-	outputs  [][]byte // likewise
+	inputs   [][]byte       // in the model's order, n samples each
+	brought  map[string]any // what conditions know of the request, by parameters.NAME
+	outputs  [][]byte       // likewise
 
 	done chan struct{} // capacity 1: the answer is there
 
@@ -45,8 +46,9 @@ type job struct {
 	slots    []int32 // request slot of each sample, -1 when free again
 
 	answers answer
-	side    any   // what the answer keeps of it; a pooled job brings it along
-	text    *text // what it asks of a language model, instead of tensors; nil: tensors
+	program *session // that asks for its tasks; nil: the plan says them
+	side    any      // what the answer keeps of it; a pooled job brings it along
+	text    *text    // what it asks of a language model, instead of tensors; nil: tensors
 
 	refs     atomic.Int32
 	response oip.Response
@@ -119,7 +121,7 @@ func (j *job) release() {
 		return
 	}
 	clear(j.inputs)
-	j.failure, j.answers = nil, nil
+	j.failure, j.answers, j.brought, j.program = nil, nil, nil, nil
 	select {
 	case <-j.done:
 	default:

@@ -19,7 +19,8 @@ type model struct {
 	slo     time.Duration
 	inputs  []tensor
 	outputs []tensor
-	family  bool // of models that may name their tensors differently
+	brings  map[string]string // parameters of a workflow's requests, with their types
+	family  bool              // of models that may name their tensors differently
 	stats   *modelStats
 	metrics *modelMetrics
 

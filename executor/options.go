@@ -111,6 +111,7 @@ type Options struct {
 	// NewPolicy makes the policy; nil: the registry of this package.
 	NewPolicy func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
 	control   func(t *policy.Tables) policy.Control // of tests; nil: that of the plan's kind
+	evaluate  bool                                  // of tests: conditions are evaluated over what the engine replay makes up
 	// Command and Env start workers; see worker.Config. Inside runs the workers
 	// as goroutines of this process instead.
 	Command []string

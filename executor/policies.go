@@ -20,8 +20,5 @@ func newPolicy(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
 	if policies.SimulatedOnly(spec.Name) {
 		return nil, fmt.Errorf("policy %s: it forms batches anew at every stage, which only the simulator does; serve with another of %v", spec.Name, policies.Names())
 	}
-	if policies.DrawsWays(t) {
-		return nil, fmt.Errorf("policy %s: the plan has workflows that choose as they run, and the server does not evaluate their conditions yet; plan simulate runs them", spec.Name)
-	}
 	return policies.New(spec, t)
 }

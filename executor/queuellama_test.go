@@ -24,7 +24,7 @@ func llamaDesk(t *testing.T, plan *formats.Plan, slots int, change func(*Options
 		t.Skip("make e2e-llm runs the tests with a real server")
 	}
 	d := &desk{t: t}
-	o := Options{Log: told(t)}
+	o := Options{Log: shownLog(t)}
 	var servers []*llamatest.Server
 	for i := range formats.QueueOf(plan).Instances {
 		s := llamatest.Start(t, llamatest.Options{Slots: slots})

@@ -109,8 +109,8 @@ func queuePlan(instances, sequences int, slo time.Duration, models ...string) *f
 	return p
 }
 
-// told is a log that is shown where a test fails.
-func told(t *testing.T) *slog.Logger {
+// shownLog is a log that is shown where a test fails.
+func shownLog(t *testing.T) *slog.Logger {
 	to := locked{&sync.Mutex{}, &bytes.Buffer{}}
 	t.Cleanup(func() {
 		to.mu.Lock()
@@ -134,7 +134,7 @@ type desk struct {
 func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*Options)) *desk {
 	t.Helper()
 	d := &desk{t: t}
-	o := Options{Log: told(t), Silence: 2 * time.Second}
+	o := Options{Log: shownLog(t), Silence: 2 * time.Second}
 	for i := range formats.QueueOf(plan).Instances {
 		s, err := fake.Start(opt)
 		if err != nil {

@@ -19,8 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"inferplan/engine/worker"
+	"inferplan/executor/calls"
 	"inferplan/executor/oip"
 	"inferplan/formats"
+	form "inferplan/formats/calls"
 )
 
 // Off as an address leaves a server out.
@@ -204,7 +206,8 @@ type servers struct {
 	wg                  sync.WaitGroup
 
 	rest  httpServer
-	queue *queueFront // nil: tensors are served
+	queue *queueFront    // nil: tensors are served
+	code  *calls.Handler // workflows as code
 	rpc   *oip.GRPCServer
 	stats *http.Server
 }
@@ -278,6 +281,17 @@ func (s *servers) closeListeners() {
 	}
 }
 
+// front is what answers over HTTP: requests for tensors and programs, or for text.
+func (s *servers) front(x *Executor) httpServer {
+	if s.queue != nil {
+		return s.queue
+	}
+	s.code = calls.NewHandler(x.Programs(), calls.Limits{Body: s.opt.OIP.MaxBodyBytes})
+	opt := s.opt.OIP
+	opt.Fallback, opt.FallbackPath = s.code, form.Path
+	return oip.NewHTTPServer(x, opt)
+}
+
 func (s *servers) start(x *Executor) {
 	s.failed = make(chan error, 3)
 	run := func(serve func() error) {
@@ -288,9 +302,7 @@ func (s *servers) start(x *Executor) {
 		})
 	}
 	if s.http != nil {
-		if s.rest = s.queue; s.queue == nil {
-			s.rest = oip.NewHTTPServer(x, s.opt.OIP)
-		}
+		s.rest = s.front(x)
 		run(func() error { return s.rest.Serve(s.http) })
 	}
 	if s.grpc != nil {
@@ -348,19 +360,22 @@ const answering = 2 * time.Second
 func (s *servers) end(x *Executor) (*formats.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout+answering)
 	defer cancel()
+	inner, stop := context.WithTimeout(ctx, s.opt.DrainTimeout)
+	defer stop()
 	var errs [2]error
 	var wg sync.WaitGroup
+	if s.code != nil {
+		s.code.Drain(inner) // programs come back for more: connections stay until they are done
+	}
 	if s.rest != nil {
 		wg.Go(func() { errs[0] = s.rest.Drain(ctx) })
 	}
 	if s.rpc != nil {
 		wg.Go(func() { errs[1] = s.rpc.Drain(ctx) })
 	}
-	inner, stop := context.WithTimeout(ctx, s.opt.DrainTimeout)
 	if err := x.Drain(inner); err != nil {
 		s.opt.Log.Warn("not all requests could be finished", "error", err)
 	}
-	stop()
 	err := x.Close()
 	if s.queue != nil {
 		err = errors.Join(err, s.queue.close())

@@ -18,6 +18,22 @@ type taskTable struct {
 	late     []int32 // tasks that their batch held longer than anybody wanted them
 	limit    int64   // bytes of outputs; 0: none
 	used     int64
+	own      map[int32]ownInputs // of tasks that programs asked for, by slot
+}
+
+// ownInputs are values that a program gave its task, by input; nil: it reads them.
+type ownInputs struct {
+	tensors [][]byte
+	bytes   int
+}
+
+// bring keeps the values that a program gave a task.
+func (u *taskTable) bring(t int32, tensors [][]byte, bytes int) {
+	if u.own == nil {
+		u.own = map[int32]ownInputs{}
+	}
+	u.own[t] = ownInputs{tensors, bytes}
+	u.used += int64(bytes)
 }
 
 type taskState uint8
@@ -91,6 +107,10 @@ func (u *taskTable) giveBack(t int32) {
 		ta := &u.list[t]
 		u.used -= int64(len(ta.made))
 		ta.made, ta.state = nil, taskUnused
+	}
+	if own, ok := u.own[t]; ok {
+		u.used -= int64(own.bytes)
+		delete(u.own, t)
 	}
 	u.out.Give(t)
 }

@@ -42,7 +42,8 @@ const (
 	// ControlRevealed: what decides the way of request Req on is known. Of a
 	// cascade: Value is the level of the answer of batch Batch; it comes for every
 	// request of the batch, in its order, before BatchFinished. With a Control:
-	// Value tasks follow with TaskRevealed; 0: the request is over.
+	// Value tasks follow with TaskRevealed; 0: the request is over. Key is 1 where
+	// that does not come from the end of a batch: a program has asked for them.
 	ControlRevealed
 	// TaskRevealed: Task of Req asks for Service. List has the tasks that it
 	// reads, -1 the client's input. It may run once they have ended. Value is its

@@ -76,9 +76,11 @@ func (b *bench) coldTable() error {
 	return nil
 }
 
-// foresightTable compares what loads cost with what they cost where each request's
-// way is known as it comes: no prediction hides more. Its scenes are those in which
-// loads cost most.
+// foresightTable compares what loads cost with what they cost where somebody knows
+// more: where each request's way is known as it comes, so that no prediction hides
+// more; where every load of the same run is begun in time for its batch; and on a
+// fleet that never loads, which holds what was there for longest. Its scenes are those
+// in which loads cost most.
 func (b *bench) foresightTable() error {
 	scenes := append(scenesOf([]row{{1, []float64{4, 12}}, {-1, []float64{4, 12}}}, 32, 40), scenesOf([]row{{1, []float64{1, 3}}, {-1, []float64{1, 3}}}, 8, 24)...)
 	var told []*scene
@@ -95,22 +97,34 @@ func (b *bench) foresightTable() error {
 	if err != nil {
 		return err
 	}
-	b.header("scene (u1)", "dyorc", "dyorc, told each way", "greedy")
-	var sums [3]float64
+	ran, err := b.grid(scenes, []string{"dyorc", "static"}, false)
+	if err != nil {
+		return err
+	}
+	b.header("scene (u1)", "dyorc", "told each way", "its loads in time", "never loads", "greedy")
+	var sums [6]float64 // the last one: the least of a row
 	for s, sc := range scenes {
+		ours, _ := interval(costs[s][0])
+		known, _ := interval(seen[s][0])
+		demand, _ := interval(costs[s][1])
+		intime := ours - 1000*meanOf(ran[s][0], func(r *outcome) float64 { return r.Timely })
+		never := ours + 1000*(meanOf(ran[s][1], mean)-meanOf(ran[s][0], mean))
 		cells := []string{fmt.Sprintf("%s on %d with %g GB (%.2f)", sc.Name, sc.Devices, sc.Gigabytes, offered[s])}
-		for k, list := range [][]float64{costs[s][0], seen[s][0], costs[s][1]} {
-			m, _ := interval(list)
-			sums[k] += m
-			cells = append(cells, fmt.Sprintf("%.1f", m))
+		for k, v := range []float64{ours, known, intime, never, demand} {
+			sums[k] += v
+			cells = append(cells, fmt.Sprintf("%.1f", v))
 		}
+		sums[5] += min(ours, known, intime, never)
 		b.line(cells...)
 	}
 	fmt.Fprintln(b.out)
-	hidden := 100 * (1 - sums[1]/sums[2])
-	b.claim(figure{Claim: "cost of cold starts hidden where each request's way is known as it comes, KC and MIX with u1 <= 1.5", Source: "own", Asked: "shown", Measured: hidden, Unit: "%", Holds: true})
-	hidden = 100 * (1 - sums[0]/sums[2])
-	b.claim(figure{Claim: "the same with prediction", Source: "own", Asked: "shown", Measured: hidden, Unit: "%", Holds: true})
+	for _, one := range []struct {
+		of    string
+		which int
+	}{{"with prediction", 0}, {"where each request's way is known as it comes", 1}, {"where all loads of the run are begun in time", 2}, {"by a fleet that never loads", 3}, {"by the best of these in each row", 5}} {
+		hidden := 100 * (1 - sums[one.which]/sums[4])
+		b.claim(figure{Claim: "cost of cold starts hidden " + one.of + ", KC and MIX with u1 <= 1.5", Source: "own", Asked: "shown", Measured: hidden, Unit: "%", Holds: true})
+	}
 	return nil
 }
 

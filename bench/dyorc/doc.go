@@ -17,5 +17,6 @@
 // Runs are kept as lines of a file, so that a second start goes on where the
 // first was stopped. main.go lists the tables, tables.go, cold.go and deadlines.go make them,
 // scenes.go says what is compared, run.go runs it, watch.go sees what devices do,
+// timely.go what their loads would cost had they been begun in time,
 // store.go keeps it, arrivals.go reads the trace, figures.go writes figures.json.
 package main

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
@@ -42,7 +43,22 @@ func (p *page) claim(f figure) {
 	fmt.Fprintf(p.out, "%s: %.4g %s%s; asked: %s; holds: %v\n", f.Claim, f.Measured, f.Unit, interval, f.Asked, f.Holds)
 }
 
+// writeFigures writes the claims that were made. Others that the file has stay.
 func (p *page) writeFigures(path string) error {
+	var kept []figure
+	if was, err := os.ReadFile(path); err == nil {
+		if err := json.Unmarshal(was, &kept); err != nil {
+			return fmt.Errorf("reading the figures: %w", err)
+		}
+	}
+	for _, f := range p.figures {
+		if i := slices.IndexFunc(kept, func(k figure) bool { return k.Claim == f.Claim }); i >= 0 {
+			kept[i] = f
+		} else {
+			kept = append(kept, f)
+		}
+	}
+	p.figures = kept
 	text, err := json.MarshalIndent(p.figures, "", "  ")
 	if err != nil {
 		return fmt.Errorf("writing the figures: %w", err)

@@ -44,8 +44,12 @@ type outcome struct {
 	Load     float64   `json:"load"`
 	Both     float64   `json:"both"`
 	Windows  []float64 `json:"windows,omitempty"`
-	Scale99  float64   `json:"scale99"` // 99th percentile of latency over the request's own unloaded one
+	Scale99  float64   `json:"scale99"`           // 99th percentile of latency over the request's own unloaded one
+	InTime   float64   `json:"in_time,omitempty"` // share of the requests that were answered by their deadlines
 	Events   int64     `json:"events"`
+	// Timely is by how many seconds a request would be quicker, at least, if all loads
+	// of its run had been begun in time (timely.go).
+	Timely float64 `json:"timely"`
 	// Resident is what was on each device for longest.
 	Resident [][]int32 `json:"resident,omitempty"`
 }
@@ -89,12 +93,22 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 			if at >= sc.Warmup {
 				took, arrived = append(took, (answered-at).Seconds()), append(arrived, at)
 				scales = append(scales, (answered-at).Seconds()/alone[place[at]])
+				if answered-at <= list[place[at]].SLO {
+					r.InTime++
+				}
 			}
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
+	asked := 0
+	for i := range list {
+		if list[i].At >= sc.Warmup {
+			asked++
+		}
+	}
+	r.InTime /= float64(asked)
 	r.Events = res.Events
 	r.Requests = len(took)
 	windows, counts := make([]float64, sc.Minutes/10), make([]float64, sc.Minutes/10)
@@ -125,6 +139,7 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 		r.Load += float64(k.load) / all
 		r.Both += float64(k.two) / all
 	}
+	r.Timely = w.timely.saved(sc.Warmup, length).Seconds() / float64(len(took))
 	r.Resident = w.longest(t, length)
 	return r, nil
 }

@@ -11,6 +11,7 @@ type watch struct {
 	policy.Policy
 	from, to time.Duration // what is counted
 	devices  []watched
+	timely   *timely
 	loads    int64
 	batches  int64
 	tasks    int64
@@ -26,7 +27,7 @@ type watched struct {
 }
 
 func newWatch(p policy.Policy, t *policy.Tables, from, to time.Duration) *watch {
-	w := &watch{Policy: p, from: from, to: to, devices: make([]watched, len(t.Devices))}
+	w := &watch{Policy: p, from: from, to: to, devices: make([]watched, len(t.Devices)), timely: newTimely(t)}
 	for d := range t.Devices {
 		w.held = append(w.held, make([]time.Duration, len(t.Networks)))
 		since := make([]time.Duration, len(t.Networks))
@@ -53,12 +54,14 @@ func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions)
 		w.move(ev.Device, now).loading = false
 		w.since[ev.Device][ev.Network] = now
 	}
+	w.timely.hear(now, ev)
 	w.Policy.Handle(now, ev, out)
 	for i := range out.List {
 		a := &out.List[i]
 		switch a.Kind {
 		case policy.Dispatch:
 			w.move(a.Device, now).busy = true
+			w.timely.started(now, a, out.Tasks)
 			if now >= w.from && now < w.to {
 				w.batches++
 				w.tasks += int64(a.Size)

@@ -49,15 +49,23 @@ var ErrDraining = errors.New("the server ends")
 
 // Limits of what a handler keeps.
 type Limits struct {
-	Requests int           // open at once; 0: 1024
-	Idle     time.Duration // after which a client that is not heard of has gone; 0: a minute
-	Wait     time.Duration // of one question for a result, at most; 0: 30 s
+	Requests  int           // open at once; 0: 1024
+	PerClient int           // open at once of one address; 0: 256
+	Body      int64         // of a message, in bytes; 0: 64 MiB
+	Idle      time.Duration // after which a client that is not heard of has gone; 0: a minute
+	Wait      time.Duration // of one question for a result, at most; 0: 30 s
 }
 
 // withDefaults fills in what was left out.
 func (l Limits) withDefaults() Limits {
 	if l.Requests == 0 {
 		l.Requests = 1024
+	}
+	if l.PerClient == 0 {
+		l.PerClient = 256
+	}
+	if l.Body == 0 {
+		l.Body = calls.MaxBody
 	}
 	if l.Idle == 0 {
 		l.Idle = time.Minute

@@ -95,12 +95,19 @@ func run(t calls.Task, news calls.News, over chan struct{}) {
 	news.Ended(t.Handle, form.Outputs{"text": text}, nil)
 }
 
+// cut ends what is open at once.
+func cut(h *calls.Handler) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	h.Drain(ctx)
+}
+
 func serve(t *testing.T, limits calls.Limits) (*models, *calls.Handler, *calls.Client) {
 	t.Helper()
 	m := newModels()
 	h := calls.NewHandler(m, limits)
 	s := httptest.NewServer(h)
-	t.Cleanup(func() { s.Close(); h.Drain(); m.tasks.Wait() })
+	t.Cleanup(func() { s.Close(); cut(h); m.tasks.Wait() })
 	return m, h, &calls.Client{URL: s.URL, HTTP: s.Client()}
 }
 
@@ -195,7 +202,7 @@ func TestFailures(t *testing.T) {
 	if h.Open() != 0 || m.left() != 0 {
 		t.Errorf("%d requests in the store, %d in the backend", h.Open(), m.left())
 	}
-	h.Drain()
+	cut(h)
 	if _, err := c.Run(t.Context(), form.Open{Application: "a"}, debate); err == nil || !strings.Contains(err.Error(), "the server ends") {
 		t.Errorf("a request of a server that ends: %v", err)
 	}
@@ -286,7 +293,7 @@ func FuzzEnqueue(f *testing.F) {
 		if r, err := http.NewRequest("GET", form.Path+"/"+opened.Request+"/tasks/"+task, nil); err == nil {
 			h.ServeHTTP(httptest.NewRecorder(), r)
 		}
-		h.Drain()
+		cut(h)
 		m.tasks.Wait()
 		if m.left() != 0 {
 			t.Fatal("a request is left")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -20,7 +21,7 @@ type Handler struct {
 
 // NewHandler makes a handler. Mount it at calls.Path and below.
 func NewHandler(b Backend, limits Limits) *Handler {
-	h := &Handler{store: store{limits: limits.withDefaults(), backend: b, requests: map[string]*request{}}, mux: http.NewServeMux()}
+	h := &Handler{store: store{limits: limits.withDefaults(), backend: b, requests: map[string]*request{}, clients: map[string]int{}}, mux: http.NewServeMux()}
 	h.mux.HandleFunc("POST "+calls.Path, h.begin)
 	h.mux.HandleFunc("POST "+calls.Path+"/{request}/tasks", h.enqueue)
 	h.mux.HandleFunc("GET "+calls.Path+"/{request}/tasks/{task}", h.result)
@@ -39,19 +40,24 @@ func (h *Handler) Open() int {
 	return len(h.requests)
 }
 
-// Drain takes in no request any more and ends those that are open.
-func (h *Handler) Drain() { h.drain() }
+// Drain takes in no request any more, waits until those that are open have ended, and
+// ends what is left when ctx does.
+func (h *Handler) Drain(ctx context.Context) { h.drain(ctx) }
 
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request) {
 	var o calls.Open
-	if !read(w, r, &o) {
+	if !h.read(w, r, &o) {
 		return
 	}
 	if !(o.TimeoutMS >= 0 && o.TimeoutMS <= 1e9) {
 		fail(w, fmt.Errorf("timeout_ms: found %v, expected 0 to 1e9", o.TimeoutMS))
 		return
 	}
-	q, err := h.open(&o)
+	client, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		client = r.RemoteAddr
+	}
+	q, err := h.open(&o, client)
 	if err != nil {
 		fail(w, err)
 		return
@@ -66,7 +72,7 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.release(q)
 	var e calls.Enqueue
-	if !read(w, r, &e) {
+	if !h.read(w, r, &e) {
 		return
 	}
 	tasks, err := q.add(&e)
@@ -137,7 +143,11 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.release(q)
 	sent, begun := 0, false
+	// A stream lasts as long as its task. Each of its events has to be taken in time.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // a server may have none
 	for {
+		_ = control.SetWriteDeadline(time.Now().Add(h.limits.Wait))
 		res, pieces, changed, err := q.look(calls.Handle(r.PathValue("task")), sent)
 		if err != nil && !begun {
 			fail(w, err)
@@ -160,7 +170,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
 			event(w, calls.ResultEvent, res)
 			return
 		}
-		if http.NewResponseController(w).Flush() != nil {
+		if control.Flush() != nil {
 			return
 		}
 		select {
@@ -192,8 +202,8 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) {
 }
 
 // read reads a message; false: it was answered what is wrong.
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
-	if err := calls.Decode(http.MaxBytesReader(w, r.Body, calls.MaxBody), into); err != nil {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, into any) bool {
+	if err := calls.Decode(http.MaxBytesReader(w, r.Body, h.limits.Body), into); err != nil {
 		fail(w, err)
 		return false
 	}

@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"strconv"
@@ -17,12 +18,15 @@ type store struct {
 	backend  Backend
 	mu       sync.Mutex
 	requests map[string]*request
+	clients  map[string]int // requests that are open, by address
 	draining bool
+	idle     chan struct{} // closed once none is open; nil: nobody waits for that
 }
 
 // request is a request with its tasks.
 type request struct {
 	name   string
+	client string // address
 	mu     sync.Mutex
 	tasks  []*task
 	ended  bool
@@ -39,8 +43,8 @@ type task struct {
 	changed chan struct{} // closed with every change
 }
 
-// open takes a request in.
-func (s *store) open(o *calls.Open) (*request, error) {
+// open takes a request of a client in.
+func (s *store) open(o *calls.Open, client string) (*request, error) {
 	s.mu.Lock()
 	switch {
 	case s.draining:
@@ -49,14 +53,16 @@ func (s *store) open(o *calls.Open) (*request, error) {
 	case len(s.requests) >= s.limits.Requests:
 		s.mu.Unlock()
 		return nil, &Refused{Reason: "too many requests", Retry: time.Second}
+	case s.clients[client] >= s.limits.PerClient:
+		s.mu.Unlock()
+		return nil, &Refused{Reason: "too many requests of one client", Retry: time.Second}
 	}
-	r := &request{name: rand.Text()}
+	r := &request{name: rand.Text(), client: client}
 	s.requests[r.name] = r
+	s.clients[client]++
 	s.mu.Unlock()
 	if err := s.backend.Begin(r.name, o); err != nil {
-		s.mu.Lock()
-		delete(s.requests, r.name)
-		s.mu.Unlock()
+		s.forget(r)
 		return nil, err
 	}
 	r.mu.Lock()
@@ -121,16 +127,40 @@ func (s *store) end(r *request) {
 	}
 	r.tasks = nil
 	r.mu.Unlock()
-	s.mu.Lock()
-	delete(s.requests, r.name)
-	s.mu.Unlock()
+	s.forget(r)
 	s.backend.End(r.name)
 }
 
-// drain takes in nothing new and ends what is open.
-func (s *store) drain() {
+// forget takes a request off the books.
+func (s *store) forget(r *request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.requests, r.name)
+	if s.clients[r.client]--; s.clients[r.client] == 0 {
+		delete(s.clients, r.client)
+	}
+	if len(s.requests) == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// drain takes in nothing new, waits for what is open and ends what is left.
+func (s *store) drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
+	idle := make(chan struct{})
+	if s.idle = idle; len(s.requests) == 0 {
+		close(idle)
+		s.idle = nil
+	}
+	s.mu.Unlock()
+	select {
+	case <-idle:
+		return
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
 	var list []*request
 	for _, r := range s.requests {
 		list = append(list, r)

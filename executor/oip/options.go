@@ -35,8 +35,9 @@ type Options struct {
 	TLS *tls.Config
 	// BearerToken, when set, must come with every request but health checks.
 	BearerToken string
-	// Fallback answers HTTP paths outside /v2; nil: 404.
-	Fallback http.Handler
+	// Fallback answers HTTP paths that begin with FallbackPath; nil: 404.
+	Fallback     http.Handler
+	FallbackPath string
 	// Log receives panics and failures of the transport; nil: slog.Default.
 	Log *slog.Logger
 }

@@ -110,7 +110,7 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *HTTPServer) fallback(w http.ResponseWriter, r *http.Request) {
-	if s.core.opt.Fallback == nil {
+	if s.core.opt.Fallback == nil || !strings.HasPrefix(r.URL.Path, s.core.opt.FallbackPath) {
 		s.fail(w, NotFound("no such path %q; the protocol's paths start with /v2", httplimit.Clip(r.URL.Path)))
 		return
 	}

@@ -131,11 +131,26 @@ func (w Want) takes(t *cel.Type) bool {
 	return t.Kind() == types.StringKind
 }
 
-// eval is the value over names.
-func (x *Expression) eval(values map[string]any) (ref.Val, error) {
+// Values gives the value of a name; false: it has none.
+type Values func(name string) (any, bool)
+
+// ResolveName implements cel.Activation.
+func (v Values) ResolveName(name string) (any, bool) { return v(name) }
+
+// Parent implements cel.Activation.
+func (Values) Parent() cel.Activation { return nil }
+
+// eval is the value over names. What goes wrong within is an error, a panic too: a
+// server that evaluates outlives whatever a request brings.
+func (x *Expression) eval(values Values) (_ ref.Val, err error) {
 	if x.fixed != nil {
 		return x.fixed, nil
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("evaluating %q: %v", x.text, p)
+		}
+	}()
 	value, _, err := x.program.Eval(values)
 	if err != nil {
 		return nil, fmt.Errorf("evaluating %q: %w", x.text, err)
@@ -144,7 +159,7 @@ func (x *Expression) eval(values map[string]any) (ref.Val, error) {
 }
 
 // Holds evaluates a condition.
-func (x *Expression) Holds(values map[string]any) (bool, error) {
+func (x *Expression) Holds(values Values) (bool, error) {
 	value, err := x.eval(values)
 	if err != nil {
 		return false, err
@@ -157,7 +172,7 @@ func (x *Expression) Holds(values map[string]any) (bool, error) {
 }
 
 // Items evaluates a number of items: a number, or the length of a list.
-func (x *Expression) Items(values map[string]any) (int64, error) {
+func (x *Expression) Items(values Values) (int64, error) {
 	value, err := x.eval(values)
 	if err != nil {
 		return 0, err
@@ -173,7 +188,7 @@ func (x *Expression) Items(values map[string]any) (int64, error) {
 }
 
 // Words evaluates a text.
-func (x *Expression) Words(values map[string]any) (string, error) {
+func (x *Expression) Words(values Values) (string, error) {
 	value, err := x.eval(values)
 	if err != nil {
 		return "", err

@@ -17,7 +17,12 @@ func scope(t testing.TB) *Scope {
 	return s
 }
 
-var values = map[string]any{"parameters.images": int64(2), "reply.text": "draw a cat", "agent.agrees": []bool{true, false}, "visit": int64(1), "box.sizes": [][]float64{{1}, {2, 3}}}
+// valuesOf are values from a table.
+func valuesOf(m map[string]any) Values {
+	return func(name string) (any, bool) { v, ok := m[name]; return v, ok }
+}
+
+var values = valuesOf(map[string]any{"parameters.images": int64(2), "reply.text": "draw a cat", "agent.agrees": []bool{true, false}, "visit": int64(1), "box.sizes": [][]float64{{1}, {2, 3}}})
 
 func TestValues(t *testing.T) {
 	s := scope(t)
@@ -99,9 +104,9 @@ func TestValuesThatAreMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range []map[string]any{nil, values} {
+	for i, v := range []Values{valuesOf(nil), values} {
 		if _, err := x.Items(v); err == nil {
-			t.Errorf("no error over %v", v)
+			t.Errorf("no error over values %d", i)
 		}
 	}
 }

@@ -26,4 +26,5 @@
 //	book.go       requests and tasks as policies see them
 //	workflows.go  segments as tables
 //	walk.go       which tasks come next in a workflow; choices by chance
+//	evaluate.go   choices by the conditions of the plan
 package flow

@@ -3,87 +3,93 @@ package flow
 import (
 	"fmt"
 	"slices"
+
+	"inferplan/formats/condition"
 )
 
 // Evaluated are Choices by the conditions of the plan, for whoever has the values.
-// Names are those that conditions use: parameters.NAME, MODULE.OUTPUT. It adds visit.
 type Evaluated struct {
-	own *Workflows
-	// Values has what is known of a request. The caller fills it: a module that ran on
-	// several items has lists.
-	Values func(req int32) map[string]any
-	// Failed hears of a condition that has no value; the request then goes as if it
-	// did not hold, no item were there, or the first route was meant.
-	Failed func(req int32, err error)
+	own        *Workflows
+	value      func(req int32, name string) (any, bool)
+	failed     func(req int32, err error)
+	req, visit int32
+	values     condition.Values
 }
 
-// NewEvaluated makes choices over the tables of a plan.
-func NewEvaluated(own *Workflows, values func(req int32) map[string]any, failed func(req int32, err error)) *Evaluated {
-	return &Evaluated{own: own, Values: values, Failed: failed}
+// NewEvaluated makes choices over the tables of a plan. Names are those that
+// conditions use: parameters.NAME, MODULE.OUTPUT; a module that ran on several items
+// has lists. Visits are known here. Failed hears of a condition that has no value,
+// and of one that leads nowhere. The request then goes as if it did not hold, no item
+// were there, or the first route was meant.
+func NewEvaluated(own *Workflows, value func(req int32, name string) (any, bool), failed func(req int32, err error)) *Evaluated {
+	e := &Evaluated{own: own, value: value, failed: failed}
+	e.values = func(name string) (any, bool) {
+		if name == "visit" {
+			return int64(e.visit), true
+		}
+		return e.value(e.req, name)
+	}
+	return e
 }
 
 // Begin implements Choices.
 func (*Evaluated) Begin(_, _ int32) {}
 
 // at are the values of a request at a visit of a segment.
-func (e *Evaluated) at(req, visit int32) map[string]any {
-	values := e.Values(req)
-	values["visit"] = int64(visit)
-	return values
+func (e *Evaluated) at(req, visit int32) condition.Values {
+	e.req, e.visit = req, visit
+	return e.values
 }
 
-// Items implements Choices.
+// Items implements Choices. A request has no more items than the plan gives chances
+// of: what answers and devices have room for follows from that.
 func (e *Evaluated) Items(req, app, segment, visit, step int32) int32 {
-	n, err := e.own.Apps[app].Seen[fmt.Sprintf("segments[%d].modules[%d].items", segment, step)].Items(e.at(req, visit))
-	if err != nil || n > maxItems {
-		if err == nil {
-			err = fmt.Errorf("%d items, expected at most %d", n, maxItems)
-		}
-		e.Failed(req, err)
+	w := &e.own.Apps[app]
+	s := &w.Segments[segment].Steps[step]
+	n, err := s.Count.Items(e.at(req, visit))
+	if most := int64(s.MostItems()); err == nil && n > most {
+		err = fmt.Errorf("module %s: %d items, expected at most %d", w.Names[s.Name], n, most)
+	}
+	if err != nil {
+		e.failed(req, err)
 		return 0
 	}
 	return int32(n)
 }
 
-// maxItems bounds the tasks of one step.
-const maxItems = 4096
-
 // Route implements Choices.
 func (e *Evaluated) Route(req, app, segment, visit, step, _ int32) int32 {
-	path := fmt.Sprintf("segments[%d].modules[%d].route", segment, step)
-	x := e.own.Apps[app].Seen[path]
-	if x == nil {
-		e.Failed(req, fmt.Errorf("%s: no expression", path))
+	w := &e.own.Apps[app]
+	s := &w.Segments[segment].Steps[step]
+	if s.Choose == nil {
+		e.failed(req, fmt.Errorf("module %s: no expression says which route", w.Names[s.Name]))
 		return 0
 	}
-	name, err := x.Words(e.at(req, visit))
-	if err != nil {
-		e.Failed(req, err)
-		return 0
+	name, err := s.Choose.Words(e.at(req, visit))
+	if err == nil {
+		if i := slices.Index(s.Names, name); i >= 0 {
+			return int32(i)
+		}
+		err = fmt.Errorf("module %s: found the route %.40q, expected one of %q", w.Names[s.Name], name, s.Names)
 	}
-	names := e.own.Apps[app].Segments[segment].Steps[step].Names
-	if i := slices.Index(names, name); i >= 0 {
-		return int32(i)
-	}
-	e.Failed(req, fmt.Errorf("%s: found %q, expected one of %q", path, name, names))
+	e.failed(req, err)
 	return 0
 }
 
 // Way implements Choices.
 func (e *Evaluated) Way(req, app, segment, visit int32, open []bool) int32 {
 	values, last := e.at(req, visit), int32(0)
-	for b := range open {
+	for b, when := range e.own.Apps[app].Segments[segment].When {
 		if !open[b] {
 			continue
 		}
 		last = int32(b)
-		x := e.own.Apps[app].Seen[fmt.Sprintf("segments[%d].next[%d].when", segment, b)]
-		if x == nil {
+		if when == nil {
 			return last
 		}
-		holds, err := x.Holds(values)
+		holds, err := when.Holds(values)
 		if err != nil {
-			e.Failed(req, err)
+			e.failed(req, err)
 		} else if holds {
 			return last
 		}

@@ -182,6 +182,17 @@ func (w *Walk) Forget(req int32, out *policy.Reveals) {
 	}
 }
 
+// Latest are the tasks of a module's latest run, also of a request that has just
+// ended. The list is the walk's own.
+func (w *Walk) Latest(req, name int32) []int32 {
+	q := &w.requests[req]
+	of := q.latest[name]
+	return q.slots[of.first:of.end]
+}
+
+// Segment is the segment that a request is in, or has ended in.
+func (w *Walk) Segment(req int32) int32 { return w.requests[req].segment }
+
 // Draws choose by the chances of the plan. Each request draws from a stream of its
 // own, which it gets as it comes, so that its way does not depend on the policy.
 type Draws struct {

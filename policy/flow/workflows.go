@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/formats/condition"
 	"inferplan/policy"
 )
 
@@ -26,19 +27,16 @@ type Move struct{ Near, Far time.Duration }
 type Workflow struct {
 	Segments []Segment
 	Names    []string // of modules; segments share them
-	Seen     Seen     // conditions over what requests bring and put out
 }
-
-// Seen are the checked conditions of an application.
-type Seen = formats.Conditions
 
 // Segment is a part of a workflow whose tasks are all asked for at once.
 type Segment struct {
 	Name  string
 	Steps []Step
-	Next  []formats.Branch // ways on; their segments are To
-	To    []int32          // by way; -1: the request ends
-	Most  int32            // visits; 0: as many as ways lead here
+	Next  []formats.Branch        // ways on; their segments are To
+	To    []int32                 // by way; -1: the request ends
+	When  []*condition.Expression // by way; nil: it is taken where none before it holds
+	Most  int32                   // visits; 0: as many as ways lead here
 }
 
 // Step is a module in a segment.
@@ -48,12 +46,26 @@ type Step struct {
 	Routes  []int32  // services
 	Names   []string // of the routes' models
 	Shares  []float64
-	Work    int64     // millionths of the usual; 0: as usual
-	Items   []float64 // chances of 0, 1, 2 … items; nil: it runs once
-	Counted bool      // how often it runs depends on the request
-	Fixed   int32     // how often it runs otherwise
-	Each    int32     // name for each of whose tasks it runs once; -1: none
-	Reads   []int32   // names
+	Work    int64                 // millionths of the usual; 0: as usual
+	Items   []float64             // chances of 0, 1, 2 … items; nil: it runs once
+	Counted bool                  // how often it runs depends on the request
+	Count   *condition.Expression // how often; nil: not Counted
+	Choose  *condition.Expression // which of the routes; nil: it has none, or only chances
+	Fixed   int32                 // how often it runs otherwise
+	Each    int32                 // name for each of whose tasks it runs once; -1: none
+	Reads   []int32               // names
+}
+
+// MostItems is how often a step of a request runs at most in a visit of its segment:
+// the most items that it has a chance of.
+func (s *Step) MostItems() int32 {
+	switch {
+	case !s.Counted:
+		return s.Fixed
+	case len(s.Items) == 0:
+		return formats.MaxModules
+	}
+	return int32(len(s.Items) - 1)
 }
 
 // Way is a way that requests took.
@@ -73,19 +85,6 @@ type WayTask struct {
 func WorkflowsOf(t *policy.Tables) *Workflows {
 	own, _ := t.Own.(*Workflows)
 	return own
-}
-
-// Chosen tells whether anything of a request is chosen as it runs: how often a step
-// runs, which model does it, or where the request goes on. Nil: no.
-func (w *Workflows) Chosen() bool {
-	if w == nil {
-		return false
-	}
-	return slices.ContainsFunc(w.Apps, func(a Workflow) bool {
-		return slices.ContainsFunc(a.Segments, func(g Segment) bool {
-			return len(g.Next) > 1 || slices.ContainsFunc(g.Steps, func(s Step) bool { return s.Counted || s.Items != nil || len(s.Routes) > 0 })
-		})
-	})
 }
 
 // MoveTime is how long a service's output takes from one device to another.
@@ -186,7 +185,7 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
-	w := &Workflow{Seen: seen}
+	w := &Workflow{}
 	for i := range a.Segments {
 		s := &a.Segments[i]
 		seg := Segment{Name: s.Name, Next: s.Next, Most: int32(s.Most)}
@@ -196,9 +195,10 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 				to = int32(slices.IndexFunc(a.Segments, func(o formats.Segment) bool { return o.Name == name }))
 			}
 			seg.To = append(seg.To, to)
+			seg.When = append(seg.When, seen[fmt.Sprintf("segments[%d].next[%d].when", i, b)])
 		}
 		for k := range s.Modules {
-			step, err := w.step(app, i, k, service)
+			step, err := w.step(seen, app, i, k, service)
 			if err != nil {
 				return nil, &formats.Error{Path: fmt.Sprintf("%s.segments[%d].modules[%d]", at, i, k), Found: err.Error(), Expected: "a deployed model"}
 			}
@@ -210,11 +210,12 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 }
 
 // step reads a module.
-func (w *Workflow) step(a *formats.Application, i, k int, service map[string]int32) (Step, error) {
+func (w *Workflow) step(seen formats.Conditions, a *formats.Application, i, k int, service map[string]int32) (Step, error) {
 	m := &a.Segments[i].Modules[k]
 	s := Step{Name: w.name(m.Name), Service: -1, Work: workOf(m.Work), Items: m.Chances, Counted: m.Items != "", Fixed: 1, Each: -1}
-	if x := w.Seen[fmt.Sprintf("segments[%d].modules[%d].items", i, k)]; x != nil {
-		if n, ok := x.Fixed(); ok {
+	s.Choose = seen[fmt.Sprintf("segments[%d].modules[%d].route", i, k)]
+	if s.Count = seen[fmt.Sprintf("segments[%d].modules[%d].items", i, k)]; s.Count != nil {
+		if n, ok := s.Count.Fixed(); ok {
 			s.Counted, s.Fixed, s.Items = false, int32(min(n, formats.MaxTasks)), nil
 		}
 	}

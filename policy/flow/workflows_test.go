@@ -62,9 +62,10 @@ func TestConditionsChoose(t *testing.T) {
 		{map[string]any{"boxes.found": []string{"a", "b"}, "text.sure": []bool{true, true}}, "detector[-1] orientation[0] orientation[0] recogniser[1] recogniser[2]", 0},
 		{map[string]any{"boxes.found": []string{"a"}, "text.sure": []bool{false}}, "detector[-1] orientation[0] recogniser[1] expert-1[2] expert-2[2]", 0},
 		{map[string]any{}, "detector[-1]", 1},
+		{map[string]any{"boxes.found": []string{"a", "b", "c"}}, "detector[-1]", 2}, // more than there are chances of; then no text to ask of
 	} {
 		failed := 0
-		got := walked(t, flow.NewEvaluated(own, func(int32) map[string]any { return c.values }, func(int32, error) { failed++ }), own, names)
+		got := walked(t, flow.NewEvaluated(own, func(_ int32, name string) (any, bool) { v, ok := c.values[name]; return v, ok }, func(int32, error) { failed++ }), own, names)
 		if got != c.want || failed != c.failed {
 			t.Errorf("%v: %s with %d failures, expected %s with %d", c.values, got, failed, c.want, c.failed)
 		}

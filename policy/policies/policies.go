@@ -191,10 +191,6 @@ func Control(t *policy.Tables) policy.Control {
 // executor does not.
 func SimulatedOnly(name string) bool { return name == reactive.Name }
 
-// DrawsWays tells whether requests of a plan go where chance says, unless its control
-// is told otherwise (flow.Walk.Choose). No server may run such a plan untold.
-func DrawsWays(t *policy.Tables) bool { return flow.WorkflowsOf(t).Chosen() }
-
 // Served is a plan's policy as it is served, with its parameters: a plan made
 // from imported times names no guards, and real devices need them. Clients of
 // applications are told as soon as there is no hope.

@@ -53,6 +53,7 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	}
 	n := int32(len(d.batch))
 	d.busy, d.dirty, d.service = true, true, service
+	b.running++
 	d.ends = now + b.fleet.cost(service, place, n, work)
 	d.last[b.fleet.services[service].network] = now
 	for _, id := range d.batch {
@@ -69,6 +70,7 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 func (b *batches) finished(place int32, now int64, out *policy.Actions) {
 	d := &b.devices[place]
 	d.busy, d.dirty = false, true
+	b.running--
 	d.last[b.fleet.services[d.service].network] = now
 	for _, id := range d.batch {
 		k := &b.tasks[id]

@@ -30,6 +30,7 @@ type task struct {
 	arrived int32 // place that its inputs are at; -1: none
 	key     int64 // of its order in a queue
 	end     int64 // expected, of one that has ended the actual
+	soonest int64 // scratch: when it could end
 }
 
 // request is a request that is open.
@@ -41,6 +42,7 @@ type request struct {
 	deadline int64
 	expect   int32   // tasks that were announced and not yet revealed
 	segment  int32   // tasks of the segment that is being revealed, so far
+	between  bool    // it does not come from the end of a batch
 	first    int32   // tasks of the first segment; 0: not known yet
 	tasks    []int32 // revealed, in order
 	ahead    []int32 // expected

@@ -11,6 +11,8 @@ type cluster struct {
 	rows    rows
 	devices []device
 	copies  []int32 // by network: devices that have it or load it
+	demand  demand
+	running int     // devices that run a batch
 	touched []int32 // devices that something happened to
 	touch   []bool
 	epoch   int32
@@ -20,7 +22,7 @@ type cluster struct {
 func newCluster(t *policy.Tables, opt Options) *cluster {
 	c := &cluster{opt: opt, fleet: newFleet(t)}
 	c.rows = newRows(len(t.Services), len(t.Devices))
-	c.marks, c.copies = make([]int32, len(t.Networks)), make([]int32, len(t.Networks))
+	c.marks, c.copies, c.demand = make([]int32, len(t.Networks)), make([]int32, len(t.Networks)), newDemand(len(t.Networks), len(t.Devices))
 	c.touch = make([]bool, len(t.Devices))
 	for place := range t.Devices {
 		c.devices = append(c.devices, newDevice(len(t.Networks)))

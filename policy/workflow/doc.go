@@ -37,8 +37,12 @@
 // # Loads
 //
 // A device has one copy engine, which loads beside the batches (load.go). What
-// goes to make room follows classes of protection, then the longest time without
-// use.
+// goes to make room follows classes of protection, then what a copy saves
+// (worth.go), or the longest time without use.
+//
+// # Deadlines
+//
+// late.go says which requests are given up.
 //
 // # Baselines
 //

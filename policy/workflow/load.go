@@ -20,6 +20,7 @@ func (l *loads) loadNext(place int32, now int64, out *policy.Actions) {
 		return
 	}
 	stuck := l.stuck(d)
+	l.value(now)
 	for i, id := range d.queue {
 		k := &l.tasks[id]
 		n := l.fleet.services[k.service].network
@@ -58,11 +59,7 @@ func (l *loads) loadReplica(place int32, now int64, out *policy.Actions) {
 // load starts a load that there is room for.
 func (l *loads) load(place, network int32, now int64, out *policy.Actions) {
 	d := &l.devices[place]
-	took := int64(0)
-	if times := l.fleet.t.Networks[network].Load; times != nil {
-		took = int64(times[l.fleet.kindOf[place]][0])
-	}
-	d.loading, d.there, d.dirty = network, now+took, true
+	d.loading, d.there, d.dirty = network, now+l.loadTime(network, place), true
 	d.taken += l.fleet.bytes[network]
 	l.copies[network]++
 	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: l.fleet.ids[place]})
@@ -115,7 +112,7 @@ func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions)
 			if !is {
 				continue
 			}
-			if c := l.classOf(place, i, int32(n)); c <= most && (c < class || c == class && d.last[n] < d.last[best]) {
+			if c := l.classOf(place, i, int32(n)); c <= most && (c < class || c == class && l.sooner(place, int32(n), best)) {
 				best, class = int32(n), c
 			}
 		}
@@ -127,6 +124,17 @@ func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions)
 	}
 	d.dirty = true
 	return true
+}
+
+// sooner tells whether a network goes sooner than another of its class.
+func (l *loads) sooner(place, a, b int32) bool {
+	d := &l.devices[place]
+	if l.opt.Worth {
+		if x, y := l.worth(a, place), l.worth(b, place); x != y {
+			return x < y
+		}
+	}
+	return d.last[a] < d.last[b]
 }
 
 // classOf is the class of a network for the i-th task in a queue; i is -1 for a

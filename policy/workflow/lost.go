@@ -34,6 +34,9 @@ func (p *Policy) takeBack(place int32) {
 			p.again = append(p.again, k.req)
 		}
 	}
+	if d.busy {
+		p.running--
+	}
 	d.batch, d.busy, d.dirty = d.batch[:0], false, true
 	p.touchDevice(place)
 }

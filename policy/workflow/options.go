@@ -38,6 +38,19 @@ const (
 	ByCall
 )
 
+// Giving says when a request that will be late is given up.
+type Giving uint8
+
+const (
+	// Never: late answers are answers.
+	Never Giving = iota
+	// Hopeless: what is revealed of it could not end in time in batches of one that
+	// wait for nothing.
+	Hopeless
+	// Late: what is revealed or expected of it ends late where it has been placed.
+	Late
+)
+
 // Options say how the policy decides.
 type Options struct {
 	Route Route
@@ -63,6 +76,9 @@ type Options struct {
 	Static bool
 	Order  Order
 	Slack  float64 // of ByCall
+	GiveUp Giving
+	// Worth makes room by what a copy saves, instead of by last use.
+	Worth bool
 	// Prediction says how tasks are expected.
 	Prediction predict.Options
 	// Ahead bounds the tasks of a request with those expected; 0: 16.
@@ -75,7 +91,13 @@ type Options struct {
 const scaleOutWait = int64(50 * time.Millisecond)
 
 // dyorc is DyOrc with what was repaired.
-var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true}
+var dyorc = Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Worth: true}
+
+// giving is a policy that gives up what will be late.
+func giving(o Options, up Giving) Options {
+	o.GiveUp = up
+	return o
+}
 
 // named are the policies that there are names for.
 var named = []struct {
@@ -95,7 +117,11 @@ var named = []struct {
 	{"static", Options{Static: true}},
 	{"greedy-edf", Options{Order: ByCall}},
 	{"static-edf", Options{Static: true, Order: ByCall}},
-	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Order: ByRequest}},
+	{"dyorc-hopeless", giving(dyorc, Hopeless)},
+	{"dyorc-drop", giving(dyorc, Late)},
+	{"greedy-hopeless", Options{GiveUp: Hopeless}},
+	{"greedy-drop", Options{GiveUp: Late}},
+	{"dyorc-deadline", Options{Predict: true, Width: 4, Rebind: true, ScaleOut: true, Thrift: true, Worth: true, Order: ByRequest}},
 }
 
 // whole is the largest whole number that is exact as a parameter.
@@ -118,8 +144,10 @@ func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, er
 			opt.Ahead = int(v)
 		case key == "slack" && v > 0 && v <= 1e6:
 			opt.Slack = v
+		case key == "give_up" && (v == 0 || v == 1 || v == 2):
+			opt.GiveUp = [...]Giving{Never, Late, Hopeless}[int(v)]
 		default:
-			return nil, fmt.Errorf("policy %s: parameter %s is %v, expected seed (0 or more), ahead (1 to 4096) or slack (more than 0)", name, key, v)
+			return nil, fmt.Errorf("policy %s: parameter %s is %v, expected seed (0 or more), ahead (1 to 4096), slack (more than 0) or give_up (0, 1 or 2)", name, key, v)
 		}
 	}
 	if opt.Order == ByCall && opt.Slack == 0 {

@@ -102,7 +102,7 @@ func (p *Policy) announce(now int64, ev *policy.Event) {
 		return
 	}
 	if ev.Value > 0 {
-		q.expect, q.segment = int32(ev.Value), 0
+		q.expect, q.segment, q.between = int32(ev.Value), 0, ev.Key != 0
 		return
 	}
 	if p.opt.Predict {
@@ -152,6 +152,7 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 	p.placement.table.Advance(&q.cursor, k.token)
 	q.tasks, q.path = append(q.tasks, id), append(q.path, k.token)
 	p.scale.more(now, ev.Service)
+	p.asked(now, ev.Service)
 	q.segment++
 	if q.expect--; q.expect > 0 {
 		return
@@ -160,7 +161,7 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 		q.first = q.segment
 	}
 	for _, id := range q.tasks {
-		if p.tasks[id].state == running {
+		if p.tasks[id].state == running && !q.between {
 			p.late = append(p.late, ev.Req) // its batch is about to end
 			return
 		}
@@ -180,8 +181,11 @@ func index(list []int32, id int32) int32 {
 
 // react plans a request on what was revealed.
 func (p *Policy) react(now int64, req int32, out *policy.Actions) {
-	if !p.placement.react(now, req, out) {
+	switch {
+	case !p.placement.react(now, req, out):
 		p.strand(now, out)
+	case p.placement.late(now, &p.requests[req]):
+		p.drop(now, req, policy.ReasonDeadline, out)
 	}
 }
 

@@ -1,0 +1,68 @@
+package executor
+
+import "fmt"
+
+// input is the i-th of what a task reads: the outputs of the tasks in its list,
+// one after the other, and where that says so the client's inputs. A task of a
+// fan-out reads its item of an output that has several.
+func (f *flow) input(task int32, i int) []byte {
+	ta := &f.tasks.list[task]
+	q := f.c.book.at(ta.req)
+	if q == nil || q.job.answered {
+		return nil
+	}
+	size, from := f.c.services[ta.service].inputs[i].bytes, i
+	if own, ok := f.tasks.own[task]; ok {
+		if own.tensors[i] != nil {
+			return own.tensors[i]
+		}
+		for _, given := range own.tensors[:i] {
+			if given != nil {
+				from--
+			}
+		}
+	}
+	made := f.source(ta, q, from)
+	if made == nil && f.tasks.steps.flows.evaluates() {
+		s := f.c.services[ta.service]
+		f.c.book.fail(q.job, fmt.Errorf("service %s: nothing gives the input %q: no module that it reads has run", s.label, s.inputs[i].name))
+	}
+	if made == nil || len(made) == size {
+		return made
+	}
+	item := itemOf(made, size, ta.item)
+	if item == nil {
+		s := f.c.services[ta.service]
+		f.c.book.fail(q.job, fmt.Errorf("item %d of service %s: input %q takes %d bytes of the %d that were made", ta.item, s.label, s.inputs[i].name, size, len(made)))
+	}
+	return item
+}
+
+// itemOf is an item of an output that is cut into items of a size; nil: it has
+// no such item.
+func itemOf(made []byte, size int, item int64) []byte {
+	if size <= 0 || len(made)%size != 0 || item < 0 || item >= int64(len(made)/size) {
+		return nil
+	}
+	return made[int(item)*size:][:size]
+}
+
+// source is the output, or the client's input, that is the i-th of what a task
+// reads; nil: there is none.
+func (f *flow) source(ta *flowTask, q *request, i int) []byte {
+	for _, in := range ta.inputs {
+		n := len(q.job.inputs)
+		if in >= 0 {
+			n = len(f.c.services[f.tasks.list[in].service].outputs)
+		}
+		switch {
+		case i >= n:
+			i -= n
+		case in < 0:
+			return q.job.input(int(q.sample), i)
+		default:
+			return f.tasks.output(in, i)
+		}
+	}
+	return nil
+}

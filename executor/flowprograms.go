@@ -1,0 +1,287 @@
+package executor
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"inferplan/executor/calls"
+	form "inferplan/formats/calls"
+	"inferplan/policy"
+)
+
+// programs runs workflows as code on a plan of workflows: a program asks for tasks
+// over HTTP in place of the plan's segments. The policy places them, and expects what
+// comes next, as it does with all others. It implements calls.Backend.
+type programs struct {
+	x    *Executor
+	mu   sync.Mutex
+	open map[string]*session
+}
+
+// session is a request whose program asks for its tasks.
+type session struct {
+	c *core
+	f *flow
+
+	// What follows belongs to the core's turn.
+	j       *job // nil: it has ended
+	slot    int32
+	news    calls.News
+	handles map[int32]form.Handle // by task slot
+	slots   map[form.Handle]int32
+	left    int  // tasks that have not ended
+	free    bool // its tasks have given their slots back
+}
+
+// Programs is what the HTTP form of workflows as code runs on.
+func (x *Executor) Programs() calls.Backend { return &programs{x: x, open: map[string]*session{}} }
+
+// Begin implements calls.Backend.
+func (p *programs) Begin(request string, open *form.Open) error {
+	c := p.x.core.Load()
+	f, ok := c.answers.(*flow)
+	if !ok || f.tasks.steps.flows == nil {
+		return fmt.Errorf("application: found %.40q, but the plan in force has no workflows", open.Application)
+	}
+	i := slices.IndexFunc(c.served.models, func(m *model) bool { return m.name == open.Application })
+	if i < 0 {
+		return fmt.Errorf("application: found %.40q, expected one of the plan in force", open.Application)
+	}
+	s := &session{c: c, f: f, slot: -1, handles: map[int32]form.Handle{}, slots: map[form.Handle]int32{}}
+	j := newJob(c.served.models[i], 1)
+	j.program, j.answers, j.arrived = s, c.answers, c.now()
+	budget := j.model.slo
+	if open.TimeoutMS > 0 {
+		budget = min(budget, time.Duration(open.TimeoutMS*float64(time.Millisecond)))
+	}
+	s.j, j.deadline = j, j.arrived+budget
+	if p.x.draining.Load() || !c.in.submit(j) {
+		j.refs.Store(1)
+		j.release()
+		return calls.ErrDraining
+	}
+	go s.watch(j)
+	var refusal error
+	c.call(func() { refusal = s.refusal() }) // a core that has ended answers the job
+	if refusal != nil {
+		return refusal
+	}
+	p.mu.Lock()
+	p.open[request] = s
+	p.mu.Unlock()
+	return nil
+}
+
+// refusal is why a request takes nothing in any more; nil: it does.
+func (s *session) refusal() error {
+	switch {
+	case s.j == nil:
+		return form.ErrEnded
+	case s.j.answered && s.j.reason == policy.ReasonDraining:
+		return calls.ErrDraining
+	case s.j.answered:
+		return &calls.Refused{Reason: s.j.reason.String(), Retry: time.Second}
+	}
+	return nil
+}
+
+// watch waits for the end of a request. Tasks that it cut off have failed.
+func (s *session) watch(j *job) {
+	<-j.done
+	var err error
+	if j.outcome != served {
+		err = j.problem()
+	}
+	cut := func() {
+		s.j = nil
+		for _, h := range s.handles {
+			s.news.Ended(h, nil, err) // of those that have ended nothing changes
+		}
+	}
+	if !s.c.call(cut) {
+		cut() // the core has ended, and nobody else is at it
+	}
+	j.release()
+}
+
+func (p *programs) find(request string) *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[request]
+}
+
+// asks is a task with the values of the program's own that it takes, by input.
+type asks struct {
+	*calls.Task
+	service int32
+	own     [][]byte
+	size    int
+}
+
+// Enqueue implements calls.Backend.
+func (p *programs) Enqueue(request string, tasks []calls.Task, news calls.News) error {
+	s := p.find(request)
+	if s == nil {
+		return form.ErrEnded
+	}
+	var list []asks
+	for i := range tasks {
+		a, err := s.asks(&tasks[i])
+		if err != nil {
+			return fmt.Errorf("tasks[%d].%w", i, err)
+		}
+		list = append(list, a)
+	}
+	err := calls.ErrDraining
+	s.c.call(func() { err = s.enqueue(list, news) })
+	return err
+}
+
+// asks finds a task's model and turns its values into tensors.
+func (s *session) asks(t *calls.Task) (a asks, err error) {
+	a.Task = t
+	a.service = int32(slices.IndexFunc(s.c.services, func(m *model) bool { return m.name == t.Model }))
+	if a.service < 0 {
+		return a, fmt.Errorf("model: found %.40q, expected one of the plan in force", t.Model)
+	}
+	own := s.c.services[a.service]
+	if s.f.tasks.steps.of[a.service].before != nil {
+		return a, fmt.Errorf("model: %s has a step before it, which only the plan's own modules have", own.name)
+	}
+	a.own = make([][]byte, len(own.inputs))
+	for name, v := range t.Inputs {
+		i := slices.IndexFunc(own.inputs, func(in tensor) bool { return in.name == name })
+		if i < 0 {
+			return a, fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, own.name, specsOf(own.inputs))
+		}
+		if a.own[i], err = own.inputs[i].sampleOf(v); err != nil {
+			return a, fmt.Errorf("inputs.%s: %w", name, err)
+		}
+		a.size += len(a.own[i])
+	}
+	return a, nil
+}
+
+// enqueue reveals tasks to the policy. It is the core's turn.
+func (s *session) enqueue(list []asks, news calls.News) error {
+	f := s.f
+	if err := s.refusal(); err != nil {
+		return err
+	}
+	known := map[form.Handle]int32{} // services of those in the list
+	size := int64(0)
+	for i := range list {
+		if err := s.fits(&list[i], known); err != nil {
+			return fmt.Errorf("tasks[%d].reads: %w", i, err)
+		}
+		known[list[i].Handle] = list[i].service
+		size += int64(list[i].size)
+	}
+	if f.tasks.limit > 0 && f.tasks.used+size > f.tasks.limit {
+		return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
+	}
+	s.news = news
+	out := &f.tasks.out
+	for i := range list {
+		a := &list[i]
+		slot := out.Take()
+		r := policy.Reveal{Req: s.slot, Task: slot, Service: a.service, FirstInput: int32(len(out.Inputs)), NumInputs: int32(max(1, len(a.Reads)))}
+		if a.Work != 0 && a.Work != 1 {
+			r.Work = max(1, int64(a.Work*1e6+.5))
+		}
+		for _, h := range a.Reads {
+			out.Inputs = append(out.Inputs, s.slots[h])
+		}
+		if len(a.Reads) == 0 {
+			out.Inputs = append(out.Inputs, -1)
+		}
+		f.tasks.bring(slot, a.own, a.size)
+		s.handles[slot], s.slots[a.Handle] = a.Handle, slot
+		out.Tasks = append(out.Tasks, r)
+	}
+	s.left += len(list)
+	f.between = true
+	f.reveal()
+	f.between = false
+	f.bring()
+	s.c.Flush()
+	return nil
+}
+
+// fits checks that what a task reads are the inputs that it was not given.
+func (s *session) fits(a *asks, known map[form.Handle]int32) error {
+	inputs := s.c.services[a.service].inputs
+	i := 0
+	for _, h := range a.Reads {
+		service, ok := known[h]
+		if slot, before := s.slots[h]; before {
+			service, ok = s.f.tasks.list[slot].service, true
+		}
+		if !ok {
+			return fmt.Errorf("%w: %q", form.ErrUnknown, h)
+		}
+		for _, t := range s.c.services[service].outputs {
+			for i < len(inputs) && a.own[i] != nil {
+				i++
+			}
+			if i == len(inputs) || t.bytes != inputs[i].bytes || t.datatype != inputs[i].datatype {
+				return fmt.Errorf("%s gives %v, and the model %s takes %v", h, t.name, a.Model, specsOf(inputs))
+			}
+			i++
+		}
+	}
+	for ; i < len(inputs); i++ {
+		if a.own[i] == nil {
+			return fmt.Errorf("nothing gives the input %s of the model %s", inputs[i].name, a.Model)
+		}
+	}
+	return nil
+}
+
+// ended tells the program of a task that has ended.
+func (s *session) ended(task int32) {
+	s.left--
+	if ta := &s.f.tasks.list[task]; ta.made != nil {
+		s.news.Ended(s.handles[task], outputsOf(s.c.services[ta.service].outputs, ta.made), nil)
+	}
+}
+
+// freed are the slots of the tasks of a request that has ended.
+func (s *session) freed(list []int32) []int32 {
+	if s.free {
+		return list
+	}
+	s.free = true
+	first := len(list)
+	for slot := range s.handles {
+		list = append(list, slot)
+	}
+	slices.Sort(list[first:])
+	return list
+}
+
+// End implements calls.Backend.
+func (p *programs) End(request string) {
+	s := p.find(request)
+	if s == nil {
+		return
+	}
+	p.mu.Lock()
+	delete(p.open, request)
+	p.mu.Unlock()
+	s.c.call(func() {
+		switch {
+		case s.j == nil || s.j.answered:
+		case s.left > 0:
+			s.c.book.clientGone(s.j)
+		default:
+			out := &s.f.tasks.out
+			out.Over = append(out.Over, s.slot)
+			out.Freed = s.freed(out.Freed)
+			s.f.reveal()
+		}
+		s.c.Flush()
+	})
+}

@@ -1,0 +1,289 @@
+package executor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"inferplan/engine"
+	"inferplan/executor/steps"
+	"inferplan/formats"
+	flows "inferplan/policy/flow"
+)
+
+// segmented are the workflows of a plan as clients see them: what their requests
+// bring and are answered, and what conditions ask of.
+type segmented struct {
+	own    *flows.Workflows
+	walk   *flows.Walk
+	apps   []segmentApp // by model
+	drawn  bool         // conditions are not evaluated: requests go by the plan's chances
+	broken bool         // a condition of the request that is being led on has no value
+}
+
+// evaluates tells whether requests go by what models put out. Nil: they are no
+// workflows.
+func (w *segmented) evaluates() bool { return w != nil && !w.drawn }
+
+// segmentApp is an application of segments.
+type segmentApp struct {
+	asked    *formats.FlowApplication
+	services []int32
+	values   map[string]declared // by MODULE.OUTPUT
+	ends     []segmentEnd
+	alike    bool // the ends give the same tensors, so that each is the whole answer
+}
+
+// segmentEnd is a module that nothing reads in a segment in which requests may end.
+// What it gives is part of the answer, from the output first on.
+type segmentEnd struct {
+	segment, name, service int32
+	module                 string
+	first, count           int
+	items                  int32 // that the answer has room for; 1: it runs once
+}
+
+// joinSegments gives workflows the tensors of what their requests begin and end
+// with, and binds their conditions and the steps of their modules.
+func (f *ensemble) joinSegments(own *flows.Workflows) error {
+	c, s := f.c, &f.made.steps
+	walk, ok := c.control.(*flows.Walk)
+	if !ok {
+		c.served.join(c.tables, c.services)
+		return nil
+	}
+	s.of = make([]serviceStep, len(c.services))
+	s.flows = &segmented{own: own, walk: walk}
+	list := formats.FlowOf(c.plan).Applications
+	for a := range own.Apps {
+		s.flows.apps = append(s.flows.apps, segmentApp{asked: &list[a], values: map[string]declared{}})
+	}
+	for _, bind := range []func(a int, seg, step int) error{f.bindBehind, f.bindBefore, f.bindValues, f.bindEnd} {
+		for a := range own.Apps {
+			for g := range own.Apps[a].Segments {
+				for k := range own.Apps[a].Segments[g].Steps {
+					if err := bind(a, g, k); err != nil {
+						return fmt.Errorf("application %s, module %s: %w", list[a].Model, list[a].Segments[g].Modules[k].Name, err)
+					}
+				}
+			}
+		}
+	}
+	for a := range own.Apps {
+		if err := f.bindAnswer(a); err != nil {
+			return fmt.Errorf("application %s: %w", list[a].Model, err)
+		}
+	}
+	// An engine without models has nothing to tell: requests go by the plan's chances.
+	if s.flows.drawn = c.opt.Engine == "replay" && !c.opt.evaluate; s.flows.drawn {
+		walk.Choose(flows.NewDraws(own, c.tables, c.opt.Seed))
+	} else {
+		walk.Choose(flows.NewEvaluated(own, f.value, f.astray))
+	}
+	return nil
+}
+
+// servicesOfStep are the services that may run a step.
+func servicesOfStep(s *flows.Step) []int32 {
+	if s.Service >= 0 {
+		return []int32{s.Service}
+	}
+	return s.Routes
+}
+
+// bindBehind binds the step behind a module's models.
+func (f *ensemble) bindBehind(a, g, k int) error {
+	app := &f.made.steps.flows.apps[a]
+	m, s := &app.asked.Segments[g].Modules[k], &f.made.steps.flows.own.Apps[a].Segments[g].Steps[k]
+	for _, service := range servicesOfStep(s) {
+		own := f.c.services[service]
+		if !slices.Contains(app.services, service) {
+			app.services = append(app.services, service)
+		}
+		gives := own.outputs
+		if to := &f.made.steps.of[service]; to.gives != nil {
+			gives = to.gives
+		}
+		if err := f.behind(service, m, &steps.Tensors{Takes: specsOf(own.inputs), Gives: specsOf(gives)}); err != nil {
+			return err
+		}
+		if first := f.c.services[servicesOfStep(s)[0]]; !sameShapes(first.inputs, own.inputs) || !sameShapes(first.outputs, own.outputs) {
+			return fmt.Errorf("its routes %s and %s take or give other tensors", first.name, own.name)
+		}
+	}
+	return nil
+}
+
+// sameShapes tells whether tensors can stand in the place of others, whatever their
+// names.
+func sameShapes(a, b []tensor) bool {
+	return slices.EqualFunc(a, b, func(a, b tensor) bool { return a.datatype == b.datatype && slices.Equal(a.shape, b.shape) })
+}
+
+// bindBefore binds the step before a module's models, and says what requests bring.
+func (f *ensemble) bindBefore(a, g, k int) error {
+	own, app, served := &f.made.steps.flows.own.Apps[a], &f.made.steps.flows.apps[a], f.c.served.models[a]
+	m, s := &app.asked.Segments[g].Modules[k], &own.Segments[g].Steps[k]
+	for _, service := range servicesOfStep(s) {
+		t := steps.Tensors{Takes: specsOf(f.c.services[service].inputs)}
+		if g == 0 && k == 0 {
+			sent, err := steps.Sent(m.Pre, &t)
+			if err == nil {
+				served.inputs, err = tensorsOf(sent)
+			}
+			if err != nil {
+				return err
+			}
+			served.inputs = several(served.inputs, s.MostItems())
+			served.brings = app.asked.Parameters
+		}
+		t.Client = specsOf(served.inputs)
+		once := true
+		for _, name := range s.Reads {
+			i := slices.IndexFunc(own.Segments, func(o flows.Segment) bool {
+				return slices.ContainsFunc(o.Steps, func(p flows.Step) bool { return p.Name == name })
+			})
+			j := slices.IndexFunc(own.Segments[i].Steps, func(p flows.Step) bool { return p.Name == name })
+			from := &own.Segments[i].Steps[j]
+			once = once && (name == s.Each || !from.Counted && from.Each < 0)
+			t.Reads = append(t.Reads, specsOf(f.c.services[servicesOfStep(from)[0]].outputs)...)
+		}
+		reads := t.Reads
+		if len(s.Reads) == 0 {
+			reads = t.Client
+		}
+		if m.Pre == "" && once && !slices.EqualFunc(reads, t.Takes, holdsSample) {
+			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)
+		}
+		if err := f.before(service, m, &t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holdsSample tells whether a tensor holds a sample of another, or several: a task
+// on an item then takes its own.
+func holdsSample(a, b engine.Spec) bool {
+	return a.Type == b.Type && b.BytesAt(1) > 0 && a.BytesAt(1)%b.BytesAt(1) == 0
+}
+
+// several are tensors with a dimension of items, where there may be more than one.
+func several(list []tensor, items int32) []tensor {
+	if items <= 1 {
+		return list
+	}
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].shape = slices.Insert(slices.Clone(list[i].shape), 1, int64(items))
+		list[i].bytes *= int(items)
+	}
+	return list
+}
+
+// bindEnd notes a module that requests may end with.
+func (f *ensemble) bindEnd(a, g, k int) error {
+	own, app := &f.made.steps.flows.own.Apps[a], &f.made.steps.flows.apps[a]
+	segment, s := &own.Segments[g], &own.Segments[g].Steps[k]
+	read := func(o flows.Step) bool { return o.Each == s.Name || slices.Contains(o.Reads, s.Name) }
+	stays := func(to int32) bool { return to >= 0 && own.Segments[to].Most == 0 }
+	ends := slices.Contains(segment.To, -1) || !slices.ContainsFunc(segment.To, stays) // a way to where one was often enough is closed
+	if !ends || slices.ContainsFunc(segment.Steps[k+1:], read) {
+		return nil
+	}
+	e := segmentEnd{segment: int32(g), name: s.Name, service: servicesOfStep(s)[0], module: own.Names[s.Name], items: s.MostItems()}
+	if s.Each >= 0 {
+		i := slices.IndexFunc(segment.Steps, func(o flows.Step) bool { return o.Name == s.Each })
+		e.items = segment.Steps[i].MostItems()
+	}
+	app.ends = append(app.ends, e)
+	return nil
+}
+
+// bindAnswer finds what a workflow answers. Where all ends give the same tensors and
+// no segment has two of them, the one that a request comes to is the answer. Else the
+// answer has a part for each, whose names begin with the module's.
+func (f *ensemble) bindAnswer(a int) error {
+	app, m := &f.made.steps.flows.apps[a], f.c.served.models[a]
+	if len(app.ends) > 64 {
+		return fmt.Errorf("%d modules at its ends, expected at most 64", len(app.ends))
+	}
+	gives := func(e *segmentEnd) []tensor { return several(f.c.services[e.service].outputs, e.items) }
+	app.alike = true
+	for i := range app.ends {
+		e := &app.ends[i]
+		same := slices.EqualFunc(gives(e), gives(&app.ends[0]), func(a, b tensor) bool { return a.name == b.name })
+		app.alike = app.alike && same && sameShapes(gives(e), gives(&app.ends[0])) && (i == 0 || e.segment != app.ends[i-1].segment)
+	}
+	m.outputs = nil
+	for i := range app.ends {
+		e := &app.ends[i]
+		list := gives(e)
+		if e.count = len(list); app.alike && i > 0 {
+			continue
+		}
+		e.first = len(m.outputs)
+		for _, o := range list {
+			if !app.alike {
+				o.name = e.module + "." + o.name
+			}
+			m.outputs = append(m.outputs, o)
+		}
+	}
+	return nil
+}
+
+// conclude completes the answer of a workflow: what the modules gave at the end that
+// the request came to. Other parts are zeros, and are named in the response.
+func (f *ensemble) conclude(slot int32, q *request) {
+	w := f.made.steps.flows
+	app, at := &w.apps[q.job.model.index], w.walk.Segment(slot)
+	for i := range app.ends {
+		e := &app.ends[i]
+		if e.segment != at {
+			if !app.alike {
+				told(q).passedOver.add(q, e.module)
+				for k := range e.count {
+					f.lay(q, e.first+k, nil)
+				}
+			}
+			continue
+		}
+		tasks := w.walk.Latest(slot, e.name)
+		for k := range e.count {
+			size := f.c.services[e.service].outputs[k].bytes
+			whole := q.job.model.outputs[e.first+k].bytes
+			to := q.job.outputs[e.first+k][int(q.sample)*whole:][:whole]
+			clear(to)
+			for item, t := range tasks {
+				copy(to[item*size:], f.made.output(t, k))
+			}
+		}
+		if app.alike && len(app.ends) > 1 {
+			told(q).answeredBy.add(q, e.module)
+		}
+		if e.items > 1 {
+			told(q).items.add(q, e.module+"="+strconv.Itoa(len(tasks)))
+		}
+	}
+}
+
+// astray ends a request of which a condition has no value.
+func (f *ensemble) astray(req int32, err error) {
+	f.made.steps.flows.broken = true
+	if q := f.c.book.at(req); q != nil && !q.job.answered {
+		f.c.book.fail(q.job, err)
+	}
+}
+
+// lead has the control say what comes next of a request. Where a condition has no
+// value nothing does: the request has been answered, and its policy hears of that.
+func (f *ensemble) lead(say func()) {
+	w, out := f.made.steps.flows, &f.made.out
+	tasks, over := len(out.Tasks), len(out.Over)
+	say()
+	if w != nil && w.broken {
+		w.broken = false
+		out.Tasks, out.Over = out.Tasks[:tasks], out.Over[:over]
+	}
+}
