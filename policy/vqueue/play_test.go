@@ -101,7 +101,7 @@ func (p *play) act(t *testing.T, a *policy.Action) {
 		if p.starts != nil {
 			p.starts[f.req] = p.now
 		}
-		p.later(p.now+time.Duration(took*float64(time.Second)), policy.Event{Kind: policy.BatchFinished, Batch: a.Batch, Device: f.device}, f)
+		p.later(p.now+time.Duration(took*float64(time.Second)), policy.Event{Kind: policy.BatchFinished, Batch: a.Batch, Device: f.device, Tokens: p.outputs[f.req]}, f)
 	case policy.Evict:
 		f := p.batches[a.Batch]
 		f.gone = true
