@@ -76,6 +76,11 @@ type QueueEstimate struct {
 	PromptSD    float64 `json:"prompt_sd,omitempty"`
 	OutputMean  float64 `json:"output_mean"`
 	OutputSD    float64 `json:"output_sd,omitempty"`
+	// How waiting times and residences vary; absent: as answers do, and normal.
+	Filling      float64  `json:"filling,omitempty"`       // of the first batch's work, the part that it takes to start
+	NoiseNS      float64  `json:"noise_ns,omitempty"`      // variance of waiting per time waited
+	FittedNS     float64  `json:"fitted_ns,omitempty"`     // work of the queue that it was fitted to
+	ResidencesUS []Micros `json:"residences_us,omitempty"` // with a full batch, equally likely, ascending
 }
 
 // QueueHost is the memory beside the devices of a kind.
@@ -291,6 +296,7 @@ func (e *QueueEstimate) times(p *planChecker, at string) {
 	}{
 		{"prompt_ns", e.PromptNS}, {"output_ns", e.OutputNS}, {"prefill_ns", e.PrefillNS}, {"decode_ns", e.DecodeNS}, {"alone_ns", e.AloneNS},
 		{"prompt_mean", e.PromptMean}, {"prompt_sd", e.PromptSD}, {"output_mean", e.OutputMean}, {"output_sd", e.OutputSD},
+		{"noise_ns", e.NoiseNS}, {"fitted_ns", e.FittedNS},
 	} {
 		if !(f.value >= 0 && f.value <= most) {
 			p.fail(at+"."+f.name, "the number "+formatFloat(f.value), "0 or more", "")
@@ -298,6 +304,12 @@ func (e *QueueEstimate) times(p *planChecker, at string) {
 	}
 	if e.PromptNS*e.PromptMean+e.OutputNS*e.OutputMean <= 0 || e.DecodeNS <= 0 || e.OutputMean <= 0 {
 		p.fail(at+".output_ns", "requests that take no time", "an answer of positive length and times above 0", "")
+	}
+	if !(e.Filling >= 0 && e.Filling <= 1) {
+		p.fail(at+".filling", "the number "+formatFloat(e.Filling), "a share from 0 to 1", "")
+	}
+	if at := at + ".residences_us"; !slices.IsSorted(e.ResidencesUS) || len(e.ResidencesUS) > 0 && e.ResidencesUS[0] < 0 {
+		p.fail(at, "times that fall, or are below 0", "times of at least 0, ascending", "")
 	}
 	if !(e.InterceptNS >= -most && e.InterceptNS <= most) {
 		p.fail(at+".intercept_ns", "the number "+formatFloat(e.InterceptNS), "a time in ns", "")
