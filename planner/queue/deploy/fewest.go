@@ -66,7 +66,8 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 }
 
 // grown adds instances to the pools of a structure until they hold, then takes away
-// what is not needed. It gives nil where that costs no less than limit.
+// what is not needed. It gives nil where it passes limit: at limit it may still do
+// with less than it grew to.
 func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (*Found, error) {
 	l, err := p.laid(s)
 	if err != nil {
@@ -77,7 +78,7 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (
 	}
 	totals := p.totals(1)
 	for {
-		if l.Price(p.Problem) >= limit*(1-1e-9) {
+		if l.Price(p.Problem) > limit*(1+1e-9) {
 			return nil, nil
 		}
 		ok, worst, err := p.passes(ctx, l, totals)
