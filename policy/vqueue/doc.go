@@ -16,6 +16,7 @@
 //	exchange.go   pieces of queues that change places
 //	cluster.go    requests into groups: k-means++, split by size (Algorithm 1)
 //	rct.go        the estimator of completion times (equations 1 to 5), corrected
+//	ended.go      when groups have ended
 //	follow.go     the estimator recalibrated while requests finish
 //	following.go  the policy's estimators, which follow its instances
 //	tables.go     what the policy knows and how it is steered: rules, options

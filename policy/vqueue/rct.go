@@ -73,44 +73,6 @@ func (r *RCT) Strays(work float64) float64 {
 	return r.Noise * (work + work*work/r.Fitted)
 }
 
-// disturbed is the number of cases that Ended looks at for what requests share.
-const disturbed = 15
-
-// Ended is the time that the last answer of n requests does not pass with a
-// probability. They start one after the other over so much work, the first at start,
-// and share what the queue strays by, which is sigma at their end.
-func (r *RCT) Ended(share, start, work, sigma float64, n int) float64 {
-	mean, variance := r.Residence(1)
-	stays := stoch.Dist(stoch.Normal{Mu: mean, Sigma: math.Sqrt(variance)})
-	if e, err := stoch.NewEmpirical(r.Stays); err == nil {
-		stays = e
-	}
-	all := func(t float64) float64 { // the probability that all have ended
-		sum := 0.0
-		for k := range disturbed {
-			off := sigma * stoch.Normal{Sigma: 1}.Quantile((float64(k)+0.5)/disturbed)
-			each := 1.0
-			for i := 0; i < n && each > 0; i++ {
-				each *= stays.CDF(t - max(0, start+work*float64(i)/float64(n)+off))
-			}
-			sum += each / disturbed
-		}
-		return sum
-	}
-	low, high := 0.0, start+work+mean+1
-	for all(high) < share && high < 1e9 {
-		low, high = high, 2*high
-	}
-	for high-low > 1e-3*high {
-		if mid := (low + high) / 2; all(mid) < share {
-			low = mid
-		} else {
-			high = mid
-		}
-	}
-	return high
-}
-
 // Answered is the time to the answer of a request behind work whose answers are not
 // known, with a full batch.
 func (r *RCT) Answered(work float64) stoch.Dist {
