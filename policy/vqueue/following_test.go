@@ -20,7 +20,7 @@ func TestEstimatesFollowInstances(t *testing.T) {
 			r := &own.RCT[i]
 			r.Alpha, r.Beta, r.Decode, r.Prefill = r.Alpha/2, r.Beta/2, r.Decode/2, r.Prefill/2
 		}
-		p := playing(t, tab, vqueue.Options{Follow: follow}, steady(rate, 0, 240*time.Second, 1, outputs))
+		p := playing(t, tab, vqueue.Options{Follow: follow, Still: true}, steady(rate, 0, 240*time.Second, 1, outputs))
 		return p.pol.(*vqueue.Policy).Each(1)
 	}
 	const truth = (prefillSeconds + 100*decodeSeconds) / 4

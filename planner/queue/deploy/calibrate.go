@@ -165,16 +165,18 @@ func document(r *vqueue.RCT, model, device string, from int) formats.QueueEstima
 		PromptMean: round(r.PromptMean), PromptSD: round(math.Sqrt(r.PromptVar)), OutputMean: round(r.OutputMean), OutputSD: round(math.Sqrt(r.OutputVar)),
 		Filling: math.Round(1e4*r.Filling) / 1e4, NoiseNS: round(1e9 * r.Noise), FittedNS: round(1e9 * r.Fitted),
 	}
-	for i := range residences { // the middle of as many parts
-		if n := len(r.Stays); n > 0 {
-			out.ResidencesUS = append(out.ResidencesUS, formats.Micros(time.Duration(1e9*r.Stays[(2*i+1)*n/(2*residences)]).Round(time.Microsecond)))
+	for part := range slices.Chunk(r.Stays, merged) {
+		mean := 0.0
+		for _, stay := range part {
+			mean += stay / float64(len(part))
 		}
+		out.ResidencesUS = append(out.ResidencesUS, formats.Micros(time.Duration(1e9*mean).Round(time.Microsecond)))
 	}
 	return out
 }
 
-// residences is how many a plan has of an estimator.
-const residences = 32
+// merged is how many residences of an estimator are one in a plan.
+const merged = 2
 
 // round keeps three decimals.
 func round(x float64) float64 { return math.Round(1000*x) / 1000 }
