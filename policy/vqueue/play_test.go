@@ -214,7 +214,7 @@ func TestPartitionIsKept(t *testing.T) {
 // BenchmarkHandle plays a minute of traffic; ns and allocations are per event.
 func BenchmarkHandle(b *testing.B) {
 	tab := fleet([]int32{0, 0, 0, 0, 0, 0, 0, 0}, 4, 32)
-	pol, err := vqueue.New(tab, vqueue.Options{Still: true})
+	pol, err := vqueue.New(tab, vqueue.Options{Still: true, Follow: true})
 	if err != nil {
 		b.Fatal(err)
 	}
