@@ -7,7 +7,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"inferplan/formats"
 	"inferplan/sim/llm"
 )
 
@@ -17,10 +16,7 @@ import (
 func TestDisjointBelowEveryRun(t *testing.T) {
 	tight := 0.0
 	rapid.Check(t, func(t *rapid.T) {
-		it := formats.Iteration{
-			BaseNS: rapid.Float64Range(1e6, 3e7).Draw(t, "base"), SequenceNS: rapid.Float64Range(0, 2e5).Draw(t, "sequence"), ContextNS: rapid.Float64Range(0, 900).Draw(t, "context"),
-			PromptNS: rapid.Float64Range(0, 3e5).Draw(t, "prompt"), HingeTokens: rapid.Float64Range(0, 300).Draw(t, "hinge"), AttentionNS: rapid.Float64Range(0, 10).Draw(t, "attention"),
-		}
+		it := anyIteration(t)
 		most := rapid.IntRange(1, 64).Draw(t, "sequences")
 		m := llm.Model{Iteration: it, KV: 100000, Sequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
 		list := make([]llm.Request, rapid.IntRange(1, 40).Draw(t, "requests"))

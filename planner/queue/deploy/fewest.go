@@ -25,6 +25,9 @@ const screened = 1.5
 // is too much is taken away again.
 const far = 6
 
+// above is how many times the best price a layout may begin with.
+const above = 1.25
+
 // Fewest finds the cheapest layout that it can whose classes keep their SLOs, and
 // keep them with one more instance as well. floor is a price below which there is
 // none. found hears of better ones.
@@ -66,8 +69,9 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 }
 
 // grown adds instances to the pools of a structure until they hold, then takes away
-// what is not needed. It gives nil where it passes limit: at limit it may still do
-// with less than it grew to.
+// what is not needed. It gives nil where it passes limit. At limit it may still do with
+// less, and it may begin somewhat above: what waits longer than the runs needs no
+// instances there.
 func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (*Found, error) {
 	l, err := p.laid(s)
 	if err != nil {
@@ -77,8 +81,8 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (
 		return nil, err
 	}
 	totals := p.totals(1)
-	for {
-		if l.Price(p.Problem) > limit*(1+1e-9) {
+	for most := above * limit; ; most = limit {
+		if l.Price(p.Problem) > most*(1+1e-9) {
 			return nil, nil
 		}
 		ok, worst, err := p.passes(ctx, l, totals)

@@ -113,11 +113,17 @@ type bounding struct {
 	factor   milp.Var
 	capacity [][]milp.Term // by kind
 	intime   [][]milp.Term // by class
-	alone    []int         // by model: the item of which requests are alone, see few; -1
-	turns    [][]milp.Var  // by model and kind: iterations per second, where they count by themselves
-	full     [][][]milp.Term
-	lonely   [][]milp.Term // by model: of iterations with a request alone
-	fewest   []float64
+	counted  []counted     // by model
+}
+
+// counted is a model whose iterations are counted by themselves: they are at least
+// those of full batches, and those that the requests of an item need which share none.
+type counted struct {
+	item  int           // see few; -1: the model's iterations are in its requests' work
+	turns []milp.Var    // iterations per second, by kind
+	full  [][]milp.Term // less those of full batches, by kind
+	late  []milp.Term   // less what requests that are late do not need
+	least float64       // if all requests of the item were late, below 0 where that needs none
 }
 
 // Floor bounds a goal in the long run, for any order of requests and any assignment
@@ -148,22 +154,23 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 	return sol.Bound, nil
 }
 
-// begin adds the iterations of models of which requests are often alone.
+// begin adds the iterations of models of which requests are often alone. Where the
+// goal is not a price all may be late, or rates are not known.
 func (b *bounding) begin() {
-	n := len(b.Models)
-	b.alone, b.turns, b.full, b.lonely, b.fewest = make([]int, n), make([][]milp.Var, n), make([][][]milp.Term, n), make([][]milp.Term, n), make([]float64, n)
+	b.counted = make([]counted, len(b.Models))
 	for m := range b.Models {
-		if b.alone[m] = -1; b.goal == Price { // otherwise all may be late, or rates are not known
-			b.alone[m] = b.few(m)
+		c := &b.counted[m]
+		if c.item = -1; b.goal == Price {
+			c.item = b.few(m)
 		}
-		if b.alone[m] < 0 {
+		if c.item < 0 {
 			continue
 		}
-		b.turns[m], b.full[m] = make([]milp.Var, len(b.Kinds)), make([][]milp.Term, len(b.Kinds))
+		c.turns, c.full = make([]milp.Var, len(b.Kinds)), make([][]milp.Term, len(b.Kinds))
 		for k := range b.Kinds {
 			if on := b.Models[m].On[k]; on != nil {
-				b.turns[m][k] = b.m.AddVar("", 0, milp.Inf, 0)
-				b.capacity[k] = append(b.capacity[k], milp.Term{Var: b.turns[m][k], Coef: EachIteration(&on.Iteration)})
+				c.turns[k] = b.m.AddVar("", 0, milp.Inf, 0)
+				b.capacity[k] = append(b.capacity[k], milp.Term{Var: c.turns[k], Coef: EachIteration(&on.Iteration)})
 			}
 		}
 	}
@@ -204,6 +211,7 @@ func (p *Problem) single(item int) float64 {
 func (b *bounding) add(x *piece) {
 	item := &b.Items[x.item]
 	rate, model := item.RPS*x.mass, item.Model
+	c := &b.counted[model]
 	var served []milp.Term
 	for k := range b.Kinds {
 		if math.IsInf(x.work[k], 1) {
@@ -214,20 +222,20 @@ func (b *bounding) add(x *piece) {
 			obj = rate
 		}
 		v := b.m.AddVar("", 0, milp.Inf, obj)
-		if b.alone[model] >= 0 {
+		if c.item >= 0 {
 			turns := x.tokens / float64(b.most(model, k))
-			work -= turns * EachIteration(&b.Models[model].On[k].Iteration)
-			b.full[model][k] = append(b.full[model][k], milp.Term{Var: v, Coef: -rate * turns})
+			work = max(0, work-turns*EachIteration(&b.Models[model].On[k].Iteration))
+			c.full[k] = append(c.full[k], milp.Term{Var: v, Coef: -rate * turns})
 		}
-		if b.alone[model] == x.item { // who is late is not served at all, and may be the longest
-			b.lonely[model] = append(b.lonely[model], milp.Term{Var: v, Coef: -rate * x.longest})
+		if c.item == x.item {
+			c.late = append(c.late, milp.Term{Var: v, Coef: -rate * x.longest})
 		}
 		served = append(served, milp.Term{Var: v, Coef: 1})
-		b.capacity[k] = append(b.capacity[k], milp.Term{Var: v, Coef: rate * max(work, 0)})
+		b.capacity[k] = append(b.capacity[k], milp.Term{Var: v, Coef: rate * work})
 		b.intime[item.Class] = append(b.intime[item.Class], milp.Term{Var: v, Coef: rate})
 	}
-	if b.alone[model] == x.item {
-		b.fewest[model] += b.single(x.item)*x.mass*(x.tokens+1) - rate*x.longest
+	if c.item == x.item { // who is late may be the longest of those that are alone
+		c.least += b.single(x.item)*x.mass*(x.tokens+1) - rate*x.longest
 	}
 	if b.goal == Factor {
 		b.m.AddLE("", 0, append(served, milp.Term{Var: b.factor, Coef: -1})...)
@@ -236,20 +244,20 @@ func (b *bounding) add(x *piece) {
 	}
 }
 
-// end adds what classes ask for, and the instances.
+// end adds what iterations there are, what classes ask for, and the instances.
 func (b *bounding) end() {
-	for m := range b.Models {
-		if b.alone[m] < 0 {
-			continue
-		}
-		sum := b.lonely[m]
-		for k, list := range b.full[m] {
+	for m := range b.counted {
+		c := &b.counted[m]
+		sum := c.late
+		for k, list := range c.full {
 			if b.Models[m].On[k] != nil {
-				b.m.AddGE("", 0, append(list, milp.Term{Var: b.turns[m][k], Coef: 1})...)
-				sum = append(sum, milp.Term{Var: b.turns[m][k], Coef: 1})
+				b.m.AddGE("", 0, append(list, milp.Term{Var: c.turns[k], Coef: 1})...)
+				sum = append(sum, milp.Term{Var: c.turns[k], Coef: 1})
 			}
 		}
-		b.m.AddGE("", b.fewest[m], sum...)
+		if c.item >= 0 {
+			b.m.AddGE("", c.least, sum...)
+		}
 	}
 	mass := make([]float64, len(b.Classes))
 	for i := range b.Items {
