@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 )
 
 // ErrTooFew says that all devices of the cluster are too few.
@@ -24,9 +25,6 @@ const screened = 1.5
 // far is the pain from which on a large pool grows by more than one instance; what
 // is too much is taken away again.
 const far = 6
-
-// above is how many times the best price a layout may begin with.
-const above = 1.25
 
 // Fewest finds the cheapest layout that it can whose classes keep their SLOs, and
 // keep them with one more instance as well. floor is a price below which there is
@@ -69,9 +67,8 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 }
 
 // grown adds instances to the pools of a structure until they hold, then takes away
-// what is not needed. It gives nil where it passes limit. At limit it may still do with
-// less, and it may begin somewhat above: what waits longer than the runs needs no
-// instances there.
+// what is not needed. It gives nil where it passes limit: at limit it may still do
+// with less than it grew to.
 func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (*Found, error) {
 	l, err := p.laid(s)
 	if err != nil {
@@ -81,8 +78,8 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (
 		return nil, err
 	}
 	totals := p.totals(1)
-	for most := above * limit; ; most = limit {
-		if l.Price(p.Problem) > most*(1+1e-9) {
+	for {
+		if l.Price(p.Problem) > limit*(1+1e-9) {
 			return nil, nil
 		}
 		ok, worst, err := p.passes(ctx, l, totals)
@@ -139,10 +136,13 @@ func (p *Trials) totals(runs int) []int64 {
 }
 
 // start gives every pool the instances that its work fills, of the kinds that do
-// it cheapest first.
+// it cheapest first. What comes in a run may be worked on until its SLO after the end.
 func (p *Search) start(l *Layout) error {
+	span := p.lasts()
 	for i := range l.Pools {
-		x, left := &l.Pools[i], 1.0
+		x := &l.Pools[i]
+		first, _ := p.urgent(x.Items)
+		left := span / (span + p.Classes[p.Items[first[0]].Class].SLO.Seconds())
 		for _, k := range p.kindsFor(x) {
 			need, err := p.need(x, k)
 			if err != nil {
@@ -158,6 +158,18 @@ func (p *Search) start(l *Layout) error {
 		}
 	}
 	return nil
+}
+
+// lasts is how long requests come in a run, in seconds.
+func (p *Search) lasts() float64 {
+	if p.Replay == nil {
+		return p.Span().Seconds()
+	}
+	last := time.Duration(0)
+	for _, r := range p.Replay(0) {
+		last = max(last, r.At)
+	}
+	return max(last.Seconds(), 1)
 }
 
 // kindsFor lists the kinds that run a pool's models, by the price of its work.
