@@ -55,29 +55,6 @@ type QueueClass struct {
 	Sessions *Sessions `json:"sessions,omitempty"`
 }
 
-// QueueEstimate is what an estimator of request completion times knows of a model on
-// a device (QLM, section 6): fitted to a queue that an instance drained. A request
-// takes PromptNS per token of its prompt and OutputNS per token of its answer of the
-// instance's time. It waits for what is before it, plus InterceptNS, which is
-// negative: the first batch starts at once. Its residence is PrefillNS and DecodeNS
-// per token of its answer.
-type QueueEstimate struct {
-	Model       string  `json:"model"`
-	Device      string  `json:"device"`
-	MegaTokens  int     `json:"mega_tokens,omitempty"` // for prompts from so many tokens on alone
-	PromptNS    float64 `json:"prompt_ns"`
-	OutputNS    float64 `json:"output_ns"`
-	InterceptNS float64 `json:"intercept_ns"`
-	PrefillNS   float64 `json:"prefill_ns"`
-	DecodeNS    float64 `json:"decode_ns"`          // with a full batch
-	AloneNS     float64 `json:"alone_ns,omitempty"` // alone; absent: as decode_ns
-	Batch       float64 `json:"batch"`              // requests that run at once
-	PromptMean  float64 `json:"prompt_mean"`        // tokens, as the next
-	PromptSD    float64 `json:"prompt_sd,omitempty"`
-	OutputMean  float64 `json:"output_mean"`
-	OutputSD    float64 `json:"output_sd,omitempty"`
-}
-
 // QueueHost is the memory beside the devices of a kind.
 type QueueHost struct {
 	Device      string `json:"device"`
@@ -250,57 +227,6 @@ func (q *QueuePlan) class(p *planChecker, i int) {
 	k.Sessions.check(p.checker, at+".sessions")
 	if !slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model }) {
 		p.fail(at+".model", "the model "+quote(k.Model), "one of queue.models", "")
-	}
-}
-
-func (q *QueuePlan) estimates(p *planChecker) {
-	type key struct {
-		model, device string
-		mega          bool
-	}
-	seen := map[key]int{}
-	for i := range q.Estimates {
-		e, at := &q.Estimates[i], fmt.Sprintf("queue.estimates[%d]", i)
-		k := key{e.Model, e.Device, e.MegaTokens > 0}
-		if first, twice := seen[k]; twice {
-			p.fail(at+".model", quote(e.Model)+" on "+quote(e.Device)+" a second time", "each model and device once, and once for mega prompts", fmt.Sprintf("it stands at index %d already", first))
-		}
-		seen[k] = i
-		if !slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == e.Model }) {
-			p.fail(at+".model", "the model "+quote(e.Model), "one of queue.models", "")
-		}
-		if _, ok := p.pools[e.Device]; !ok {
-			p.fail(at+".device", "the device "+quote(e.Device), "a device of the plan's pools", p.didYouMean(e.Device))
-		}
-		if e.MegaTokens < 0 || e.MegaTokens > maxTokens {
-			p.fail(at+".mega_tokens", integer64(e.MegaTokens), fmt.Sprintf("1 to %d", maxTokens), "")
-		}
-		if !(e.Batch >= 1) || e.Batch > maxSequences {
-			p.fail(at+".batch", "the number "+formatFloat(e.Batch), fmt.Sprintf("1 to %d", maxSequences), "")
-		}
-		e.times(p, at)
-	}
-}
-
-// times checks that a request takes time, and none of its parts less than none.
-func (e *QueueEstimate) times(p *planChecker, at string) {
-	const most = 1e15 // eleven days, in ns
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{
-		{"prompt_ns", e.PromptNS}, {"output_ns", e.OutputNS}, {"prefill_ns", e.PrefillNS}, {"decode_ns", e.DecodeNS}, {"alone_ns", e.AloneNS},
-		{"prompt_mean", e.PromptMean}, {"prompt_sd", e.PromptSD}, {"output_mean", e.OutputMean}, {"output_sd", e.OutputSD},
-	} {
-		if !(f.value >= 0 && f.value <= most) {
-			p.fail(at+"."+f.name, "the number "+formatFloat(f.value), "0 or more", "")
-		}
-	}
-	if e.PromptNS*e.PromptMean+e.OutputNS*e.OutputMean <= 0 || e.DecodeNS <= 0 || e.OutputMean <= 0 {
-		p.fail(at+".output_ns", "requests that take no time", "an answer of positive length and times above 0", "")
-	}
-	if !(e.InterceptNS >= -most && e.InterceptNS <= most) {
-		p.fail(at+".intercept_ns", "the number "+formatFloat(e.InterceptNS), "a time in ns", "")
 	}
 }
 

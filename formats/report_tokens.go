@@ -9,6 +9,7 @@ type TokenReport struct {
 	Loads      *int64        `json:"loads,omitempty"`       // models that came to an instance
 	Evictions  *int64        `json:"evictions,omitempty"`   // sequences that the policy took off an instance
 	PrefixHits *float64      `json:"prefix_hits,omitempty"` // share of prompts' tokens that were in a prefix cache, of all that were needed
+	KVInUse    *float64      `json:"kv_in_use,omitempty"`   // share of KV memory, in the mean over instances and time
 	DeviceTime *DeviceTime   `json:"device_time,omitempty"`
 }
 
@@ -52,6 +53,9 @@ func (t *TokenReport) checkTokens(c *checker) {
 	}
 	if t.PrefixHits != nil {
 		c.share("prefix_hits", *t.PrefixHits)
+	}
+	if t.KVInUse != nil {
+		c.share("kv_in_use", *t.KVInUse)
 	}
 	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.Both, d.Idle) >= 0 && d.Running+d.Loading+d.Both+d.Idle <= 1+1e-9) {
 		c.fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")

@@ -15,7 +15,8 @@ type EventKind uint8
 const (
 	// BatchFinished: the batch left device Device after stage Hop. Start and End
 	// are the actual times of the run. What the batch revealed was told before.
-	// After the last hop the batch's tasks have ended.
+	// After the last hop the batch's tasks have ended. On an instance Tokens is what was
+	// produced; 0: not known.
 	BatchFinished EventKind = iota
 	// BatchReturned: batch Batch ended on Device without a result; Value is a
 	// Return. Its tasks wait again and its slot is free. List has, per task, the

@@ -238,7 +238,8 @@ func (h *servers) stepped(d int32) {
 		}
 		b.live = false
 		h.ending.ran(slot, d)
-		h.beginBatch(policy.BatchFinished, slot, d).End = h.now
+		ev := h.beginBatch(policy.BatchFinished, slot, d)
+		ev.End, ev.Tokens = h.now, f.made
 		h.tell()
 	}
 	for _, list := range [2][]int32{e.First, e.Progress} {

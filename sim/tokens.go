@@ -49,8 +49,11 @@ type TokenResult struct {
 	Cached    int64 // tokens of prompts that were in a prefix cache
 	Prompt    int64 // tokens of prompts that were computed
 	PeakKV    int64 // tokens in use at once on an instance
-	classes   []tokenClass
-	kinds     []policy.Model
+	// HeldKV is the time of iterations by the share of KV memory in use, and Whole the
+	// time of all instances.
+	HeldKV, Whole time.Duration
+	classes       []tokenClass
+	kinds         []policy.Model
 }
 
 // tokenClass gathers one model, or one class of it.
@@ -149,7 +152,9 @@ func (e *tokens) result(r *Result) {
 		res.Cached += c.Cached
 		res.Prompt += c.Prompt
 		res.PeakKV = max(res.PeakKV, c.PeakKV)
+		res.HeldKV += c.HeldKV
 	}
+	res.Whole = e.l.now * time.Duration(len(e.host.list))
 	r.setTokens(res)
 }
 
@@ -163,6 +168,7 @@ func poolTokens(out *Result, runs []*Result) {
 		t := r.Tokens
 		all.Swaps, all.Loads, all.Evictions, all.Preempted = all.Swaps+t.Swaps, all.Loads+t.Loads, all.Evictions+t.Evictions, all.Preempted+t.Preempted
 		all.Cached, all.Prompt, all.PeakKV = all.Cached+t.Cached, all.Prompt+t.Prompt, max(all.PeakKV, t.PeakKV)
+		all.HeldKV, all.Whole = all.HeldKV+t.HeldKV, all.Whole+t.Whole
 		for i := range t.classes {
 			a, c := &all.classes[i], &t.classes[i]
 			a.add(c)
@@ -179,7 +185,8 @@ func (r *Result) setTokens(t *TokenResult) {
 	}
 	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &t.Swaps, &t.Evictions, &t.Loads
 	hits := float64(t.Cached) / float64(max(1, t.Cached+t.Prompt))
-	r.Report.PrefixHits = &hits
+	used := t.UsedKV()
+	r.Report.PrefixHits, r.Report.KVInUse = &hits, &used
 	r.Report.DeviceTime = deviceTime(r.Report.Devices)
 	var names []string
 	for i := range t.kinds {
@@ -188,6 +195,11 @@ func (r *Result) setTokens(t *TokenResult) {
 			r.Report.Classes = append(r.Report.Classes, t.class(name, r.Report.Models))
 		}
 	}
+}
+
+// UsedKV is the share of KV memory in use, in the mean over instances and time.
+func (t *TokenResult) UsedKV() float64 {
+	return min(1, float64(t.HeldKV)/float64(max(t.Whole, 1)))
 }
 
 // class adds up a class over the models that have it.

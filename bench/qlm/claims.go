@@ -172,6 +172,29 @@ func llamaClaims(s *swept) []figures.Figure {
 		inTime(s.at(1, "QLM"))-inTime(s.at(1, "FCFS")) >= 40)}
 }
 
+func memoryClaims(s *swept) []figures.Figure {
+	note := func(i int) string {
+		return fmt.Sprintf("FCFS %.1f, EDF %.1f, SHEPHERD-like %.1f", s.at(i, "FCFS").kv, s.at(i, "EDF").kv, s.at(i, "SHEPHERD-like").kv)
+	}
+	above := func(i int, p string) bool { return s.at(i, "QLM").kv > s.at(i, p).kv+noise }
+	alike := func(i int, p string) bool { return math.Abs(s.at(i, "QLM").kv-s.at(i, p).kv) <= noise }
+	return []figures.Figure{
+		claim("more GPU memory is in use with several models than under the baselines", s.source, "above", s.at(0, "QLM").kv, "% of KV memory, in the mean over instances until the last answer", note(0), above(0, "FCFS"), above(0, "EDF"), above(0, "SHEPHERD-like")),
+		claim("as much GPU memory is in use with one model as under EDF and vLLM, and more than under SHEPHERD", s.source, "alike", s.at(1, "QLM").kv, "% of KV memory", note(1), alike(1, "FCFS"), alike(1, "EDF"), above(1, "SHEPHERD-like")),
+	}
+}
+
+// offClaims is what estimators that follow the instances win where they are off.
+func offClaims(s *swept) []figures.Figure {
+	won, note := 0.0, ""
+	for i := range s.points {
+		with, without := inTime(s.at(i, "QLM")), inTime(s.at(i, "no following"))
+		won = max(won, with-without)
+		note += fmt.Sprintf("%g times: %.1f %%, without %.1f; ", s.points[i].x, with, without)
+	}
+	return []figures.Figure{{Claim: "estimators that follow the instances, where work is planned as half to twice what it is: the most that it wins", Source: s.source, Measured: won, Unit: "points", Note: note}}
+}
+
 func deltaClaims(s *swept) []figures.Figure {
 	name := func(k int) *pooled { return s.by[0][k] }
 	note := ""

@@ -43,6 +43,7 @@ type pooled struct {
 	load           float64
 	used           float64 // instances
 	searched       float64 // positions
+	kv             float64 // percent of KV memory in use
 	rps            float64
 }
 
@@ -55,6 +56,7 @@ func (p *pooled) add(o *fleet.Outcome, n int) {
 	p.throughput += o.Throughput / float64(n)
 	p.load += o.Load / float64(n)
 	p.used += o.Used / float64(n)
+	p.kv += 100 * o.KV / float64(n)
 	p.searched += float64(o.Searched) / float64(n)
 	p.swaps += 100 * float64(o.Swaps) / float64(o.Requests) / float64(n)
 	p.evicted += 100 * float64(o.Evictions) / float64(o.Requests) / float64(n)

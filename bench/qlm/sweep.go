@@ -79,7 +79,7 @@ func (b *bench) sweep(t *table.Table, s *sweep) error {
 		return err
 	}
 	got := &swept{sweep: s}
-	t.Columns = []string{s.axis, "policy", "in time %", "30 s class %", "requests/s to the last answer", "swaps per 100", "evictions per 100"}
+	t.Columns = []string{s.axis, "policy", "in time %", "30 s class %", "requests/s to the last answer", "swaps per 100", "evictions per 100", "KV memory in use %"}
 	for i := range s.points {
 		var row []*pooled
 		for _, p := range s.policies {
@@ -93,7 +93,7 @@ func (b *bench) sweep(t *table.Table, s *sweep) error {
 				return err
 			}
 			mean, _ := x.mean()
-			t.Add(fmt.Sprintf("%g", s.points[i].x), p.Name, fmt.Sprintf("%.1f", mean), fmt.Sprintf("%.1f", x.class[0]), fmt.Sprintf("%.2f", x.throughput), fmt.Sprintf("%.1f", x.swaps), fmt.Sprintf("%.1f", x.evicted))
+			t.Add(fmt.Sprintf("%g", s.points[i].x), p.Name, fmt.Sprintf("%.1f", mean), fmt.Sprintf("%.1f", x.class[0]), fmt.Sprintf("%.2f", x.throughput), fmt.Sprintf("%.1f", x.swaps), fmt.Sprintf("%.1f", x.evicted), fmt.Sprintf("%.1f", x.kv))
 			row = append(row, x)
 		}
 		got.by = append(got.by, row)

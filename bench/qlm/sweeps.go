@@ -89,6 +89,19 @@ var sweeps = []sweep{
 		policies: named("QLM", "SHEPHERD-like", "partition", "gateway-like"), claims: fleetsClaims,
 	},
 	{
+		name: "memory", source: "QLM, figure 21: W_A (10.71 rps) and W_B (9.08)", axis: "workload (A, B)",
+		points: []point{
+			{x: 1, Case: fleet.Case{Workload: &fleet.Workloads[0], RPS: middle, Instances: 4}},
+			{x: 2, Case: fleet.Case{Workload: &fleet.Workloads[1], RPS: 9.08, Instances: 4}},
+		},
+		policies: named("QLM", "FCFS", "EDF", "SHEPHERD-like"), claims: memoryClaims,
+	},
+	{
+		name: "off", source: "estimators that are off, W_A: planned times the true work", axis: "work planned by the true",
+		points:   pointsOf([]float64{0.5, 0.75, 1, 1.5, 2}, func(x float64, c *fleet.Case) { c.Off = x }),
+		policies: named("QLM", "no following"), claims: offClaims,
+	},
+	{
 		name: "llama", source: "QLM, section 8: W_A with Llama-2-70B on four A100s, and lengths of ShareGPT", axis: "requests/s",
 		points: pointsOf([]float64{4, 7, 10}, func(x float64, c *fleet.Case) {
 			c.Workload.Models = []int{0, 1, 2, 3, 6, 7}

@@ -134,6 +134,13 @@ func (o *ordering) pose() error {
 		for range n {
 			q := vqueue.Queue{Kind: int32(k), Model: int32(models[turn%len(models)]), Setup: make([]float64, len(o.p.Models))}
 			turn++
+			if o.p.Models[q.Model].On[k] != nil {
+				e, err := o.p.Estimator(int(q.Model), k, o.pool.Caps[k][q.Model], false)
+				if err != nil {
+					return err
+				}
+				q.Start = min(0, e.Intercept) // the first batch does not wait
+			}
 			for m := range q.Setup {
 				q.Setup[m] = math.Inf(1)
 				if on := o.p.Models[m].On[k]; on != nil && slices.Contains(models, m) {
@@ -223,37 +230,56 @@ func (o *ordering) write(q *formats.QueuePlan, first int) error {
 	if o.state == nil {
 		return nil
 	}
-	common := o.problem.Common
 	for i := range o.problem.Queues {
+		var ahead []worked // by estimator, with the group's own
 		for place, g := range o.state.Order(int32(i), nil) {
-			x, item := &o.groups[g], &o.p.Items[o.groups[g].item]
-			mean, variance := o.state.Start(int32(i), place)
-			cost := o.problem.Cost(g, o.problem.Queues[i].Kind)
-			end := mean + cost.Work + cost.Residence
-			done := stoch.Normal{Mu: end, Sigma: math.Sqrt(variance + cost.Variance + cost.ResidenceVar + common*common*end*end)}
-			r := formats.RequestGroup{
-				Model: o.p.Models[item.Model].Name, Class: o.p.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests),
-				StartUS: micros(mean), CompletionUS: micros(end), DeadlineUS: micros(math.Inf(1)),
-			}
-			outputs := 0.0
-			for _, m := range x.requests {
-				r.PromptMean += m.Prompt / float64(len(x.requests))
-				outputs += m.Output / float64(len(x.requests))
-				r.DeadlineUS = min(r.DeadlineUS, micros(m.Deadline))
-			}
-			e, err := o.p.Estimator(item.Model, int(o.problem.Queues[i].Kind), o.pool.Caps[o.problem.Queues[i].Kind][item.Model], x.mega)
+			x, kind := &o.groups[g], o.problem.Queues[i].Kind
+			e, err := o.p.Estimator(o.p.Items[x.item].Model, int(kind), o.pool.Caps[kind][o.p.Items[x.item].Model], x.mega)
 			if err != nil {
 				return err
 			}
-			r.PromptMean, r.OutputMean, r.OutputSD = math.Round(r.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
+			cost := o.problem.Cost(g, kind)
+			at := slices.IndexFunc(ahead, func(w worked) bool { return w.by == e })
+			if at < 0 {
+				at, ahead = len(ahead), append(ahead, worked{by: e})
+			}
+			ahead[at].work += cost.Work
+			strays := 0.0
+			for _, w := range ahead {
+				strays += w.by.Strays(w.work)
+			}
+			start, _ := o.state.Start(int32(i), place)
+			r := o.described(x, e)
+			r.StartUS, r.CompletionUS = micros(start), micros(start+cost.Work+cost.Residence)
 			for _, share := range shares {
-				r.Quantiles = append(r.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(micros(done.Quantile(share)), r.StartUS)})
+				at := e.Ended(share, start, cost.Work, math.Sqrt(strays), len(x.requests))
+				r.Quantiles = append(r.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(micros(at), r.StartUS)})
 			}
 			q.Instances[first+i].Groups = append(q.Instances[first+i].Groups, len(q.Groups))
 			q.Groups = append(q.Groups, r)
 		}
 	}
 	return nil
+}
+
+// worked is work of a queue that an estimator counts.
+type worked struct {
+	by   *vqueue.RCT
+	work float64
+}
+
+// described is a group without its times.
+func (o *ordering) described(x *grouped, e *vqueue.RCT) formats.RequestGroup {
+	item := &o.p.Items[x.item]
+	r := formats.RequestGroup{Model: o.p.Models[item.Model].Name, Class: o.p.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: micros(math.Inf(1))}
+	outputs := 0.0
+	for _, m := range x.requests {
+		r.PromptMean += m.Prompt / float64(len(x.requests))
+		outputs += m.Output / float64(len(x.requests))
+		r.DeadlineUS = min(r.DeadlineUS, micros(m.Deadline))
+	}
+	r.PromptMean, r.OutputMean, r.OutputSD = math.Round(r.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
+	return r
 }
 
 // micros are seconds as a plan has them, in whole microseconds.

@@ -182,3 +182,45 @@ func TestNearestSLOIsFeasible(t *testing.T) {
 		t.Errorf("the nearest SLO is no better: %v", err)
 	}
 }
+
+// chatAndBatch is one model in two classes, of which the rare one hurries.
+func chatAndBatch() planner.Inputs {
+	in := documents()
+	in.Profile.LLMs = in.Profile.LLMs[1:]
+	in.Profile.LLMs[0].KVBytesPerToken = 819200
+	in.Profile.LLMs[0].Instances[0].KVTokens = 66144
+	in.Profile.LLMs[0].Instances[0].Iteration = formats.Iteration{BaseNS: 23475000, SequenceNS: 60700, ContextNS: 593, PromptNS: 140500, AttentionNS: 8.08}
+	in.Cluster.Pools = []formats.Pool{{Device: "A100", Count: 40}}
+	l := formats.LLMOf(in.Workload)
+	l.Models = []string{"m13"}
+	lengths := func(mean, sd float64, most int) *formats.Lengths {
+		return &formats.Lengths{Distribution: formats.LengthsLognormal, Mean: mean, SD: sd, Max: most}
+	}
+	l.Classes = []formats.LLMClass{
+		{Class: "chat", SLO: formats.SLO{Duration: 20 * time.Second}, RPS: 1.2, Prompt: lengths(800, 700, 4000), Output: lengths(200, 150, 900)},
+		{Class: "batch", SLO: formats.SLO{Duration: 200 * time.Second}, RPS: 4 * 1.2, Prompt: lengths(800, 700, 4000), Output: lengths(200, 150, 900)},
+	}
+	return in
+}
+
+// TestFleetIsSplitByClass: where it takes fewer devices, classes have instances of
+// their own, each with as many sequences at once as suits it.
+func TestFleetIsSplitByClass(t *testing.T) {
+	res, err := solve(chatAndBatch(), "objective", "gpus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	atOnce := map[string]int{}
+	for _, in := range formats.QueueOf(res.Plan).Instances {
+		if len(in.Caps) != 1 || in.Caps[0].Sequences != 0 {
+			t.Fatalf("instance %+v serves both classes", in)
+		}
+		atOnce[in.Caps[0].Class] = in.Sequences[0]
+	}
+	if atOnce["chat"] <= atOnce["batch"] { // what they do not serve
+		t.Errorf("sequences at once without a class: %v", atOnce)
+	}
+	if p := res.Plan; p.Objective.Value != 4 || *p.Objective.Gap > 0.5 {
+		t.Errorf("%g devices, gap %g", p.Objective.Value, *p.Objective.Gap)
+	}
+}

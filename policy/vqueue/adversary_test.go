@@ -73,7 +73,7 @@ func options(t *rapid.T) vqueue.Options {
 		Rule: vqueue.Rule(rapid.IntRange(0, 4).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
 		Members: vqueue.Members(rapid.IntRange(0, 1).Draw(t, "members")), OneOpen: flag("one open"), Append: flag("append"),
 		OnViolation: flag("on violation"), Still: flag("still"), Admission: flag("admission"), Every: 50 * time.Millisecond,
-		Partition: flag("partition"), Random: flag("random"), QueueLimit: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "queue limit"), EDFAbove: rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "edf above"),
+		Partition: flag("partition"), Follow: flag("follow"), Random: flag("random"), QueueLimit: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "queue limit"), EDFAbove: rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "edf above"),
 	}
 	if flag("scale") {
 		o.Scale = vqueue.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond, Pressure: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "pressure")}

@@ -24,6 +24,7 @@ type request struct {
 	batch               int32 // it runs in; -1
 	next, prev          int32 // in its group
 	prompt, limit, made int32
+	taken               int64 // tokens of KV memory that it is counted with while it runs
 	evictions           int8
 	evicting            bool          // it was asked to leave its instance
 	homeless            bool          // no instance that could serve it is up

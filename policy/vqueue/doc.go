@@ -16,7 +16,9 @@
 //	exchange.go   pieces of queues that change places
 //	cluster.go    requests into groups: k-means++, split by size (Algorithm 1)
 //	rct.go        the estimator of completion times (equations 1 to 5), corrected
+//	ended.go      when groups have ended
 //	follow.go     the estimator recalibrated while requests finish
+//	following.go  the policy's estimators, which follow its instances
 //	tables.go     what the policy knows and how it is steered: rules, options
 //	queueplan.go  the tables compiled from a plan of queues
 //	options.go    policies by name, parameters
@@ -63,10 +65,17 @@
 // the place of the request with the latest deadline. What is evicted waits again
 // in its own queue, because its state is there. A started request never migrates.
 //
+// Where queues of one model wait, an instance takes the head that is due first among
+// them: a request does not wait for its own instance while another serves what
+// hurries less.
+//
 // A request joins where the objective grows least. Every second the problem is
 // brought up to the time and a search begins beside the loop. Its result names
 // groups with the generation of their index, so a result that comes late passes over
 // what is gone, and what is new keeps its place at the end.
+//
+// Estimators may follow the instances: while an instance has more to do than it can
+// take, what it gets done tells of its throughput, and answers tell of their lengths.
 //
 // # What classes ask for
 //

@@ -56,7 +56,7 @@ func (p *Policy) Check() error {
 		in, tokens, evicting := &p.instances[i], int64(0), 0
 		for _, slot := range in.running {
 			r := &p.requests[p.batches[slot]]
-			tokens += p.need(r)
+			tokens += r.taken
 			if r.evicting {
 				evicting++
 			}
@@ -72,6 +72,14 @@ func (p *Policy) Check() error {
 // the first instance.
 func (p *Policy) Due(ev *policy.Event) (due, lead time.Duration) {
 	return p.classes[ev.Model].due(ev), p.lead(&p.instances[0], ev.Model)
+}
+
+// Each is what a mean request of a model is planned to take on the first instance, and
+// its answer's length.
+func (p *Policy) Each(model int32) (seconds, output float64) {
+	e := p.estimator(&p.instances[0], model, false)
+	seconds, _ = e.Work(1)
+	return seconds, e.OutputMean
 }
 
 // Waiting is how many requests wait or run by instance.

@@ -76,6 +76,16 @@ func (f *fleet) someModel(network int32) int32 {
 // kind is the kind of an instance's device.
 func (f *fleet) kind(in *instance) int32 { return f.t.Devices[in.device].Kind }
 
+// at is where the estimator of a served model on a kind of device stands.
+func (f *fleet) at(model int32, mega bool, kind int32) int {
+	return place(len(f.t.Kinds), model, mega, kind)
+}
+
+// mega tells whether a request is a mega prompt.
+func (f *fleet) mega(r *request) bool {
+	return f.own.Mega[r.model] > 0 && r.prompt >= f.own.Mega[r.model]
+}
+
 // estimator is that of a served model on an instance.
 func (f *fleet) estimator(in *instance, model int32, mega bool) *RCT {
 	return f.own.Estimator(len(f.t.Kinds), model, mega, f.kind(in))

@@ -24,7 +24,7 @@ func newPlacing(s *grouping) placing {
 // instance that is up can serve the request: then it waits for one.
 func (p *placing) join(req, home int32) int32 {
 	r := &p.requests[req]
-	mega := p.own.Mega[r.model] > 0 && r.prompt >= p.own.Mega[r.model]
+	mega := p.mega(r)
 	if open := *p.joinableAt(0, r.model, mega); p.opt.OneOpen && open >= 0 && home < 0 {
 		if q := p.state.Where(open); q >= 0 && p.runs(open, q) && p.takes(open, q) {
 			p.enter(open, req)

@@ -101,7 +101,7 @@ func (p *play) act(t *testing.T, a *policy.Action) {
 		if p.starts != nil {
 			p.starts[f.req] = p.now
 		}
-		p.later(p.now+time.Duration(took*float64(time.Second)), policy.Event{Kind: policy.BatchFinished, Batch: a.Batch, Device: f.device}, f)
+		p.later(p.now+time.Duration(took*float64(time.Second)), policy.Event{Kind: policy.BatchFinished, Batch: a.Batch, Device: f.device, Tokens: p.outputs[f.req]}, f)
 	case policy.Evict:
 		f := p.batches[a.Batch]
 		f.gone = true
@@ -214,7 +214,7 @@ func TestPartitionIsKept(t *testing.T) {
 // BenchmarkHandle plays a minute of traffic; ns and allocations are per event.
 func BenchmarkHandle(b *testing.B) {
 	tab := fleet([]int32{0, 0, 0, 0, 0, 0, 0, 0}, 4, 32)
-	pol, err := vqueue.New(tab, vqueue.Options{Still: true})
+	pol, err := vqueue.New(tab, vqueue.Options{Still: true, Follow: true})
 	if err != nil {
 		b.Fatal(err)
 	}

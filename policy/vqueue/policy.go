@@ -3,6 +3,7 @@ package vqueue
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -15,6 +16,7 @@ type Policy struct {
 	place placing
 	run   *serving
 	plan  planning
+	learn following
 	pool  *pooling
 	gate  gateway
 	scale scaling
@@ -36,6 +38,11 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 		parted.Only = Partition(t)
 		own = &parted
 	}
+	if opt.Follow {
+		learns := *own
+		learns.RCT = slices.Clone(own.RCT)
+		own = &learns
+	}
 	if opt.Delta == 0 {
 		opt.Delta = 4
 	}
@@ -48,6 +55,7 @@ func New(t *policy.Tables, opt Options) (*Policy, error) {
 	p := &Policy{grouping: newGrouping(newFleet(t, own, newOperations(&opt)), opt)}
 	p.run = &serving{p.grouping}
 	p.place, p.plan, p.pool, p.scale = newPlacing(p.grouping), newPlanning(p.grouping), newPooling(p.run), newScaling(p.grouping, opt.Scale)
+	p.learn = newFollowing(p.grouping)
 	if opt.Rule == Gateway {
 		p.gate = newGateway(p.pool)
 	}
@@ -65,7 +73,9 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 	case policy.BatchReturned:
 		p.returned(now, ev, out)
 	case policy.TokenProgress:
-		p.requests[p.batches[ev.Batch]].made = ev.Tokens
+		if q := p.of[ev.Device]; q >= 0 {
+			p.learn.made(q, p.batches[ev.Batch], ev.Tokens)
+		}
 	case policy.NetworkLoaded:
 		p.loaded(now, ev, out)
 	case policy.WorkerLost:
@@ -150,8 +160,10 @@ func (p *Policy) finished(now time.Duration, ev *policy.Event, out *policy.Actio
 	if p.opt.Rule == Gateway {
 		p.gate.ended(now, req)
 	}
+	p.learn.answered(q, req, ev.Tokens)
 	p.end(req)
 	p.run.serve(now, q, out)
+	p.learn.look(now, q)
 }
 
 // returned takes back a request that has no answer yet.
@@ -174,7 +186,8 @@ func (p *Policy) returned(now time.Duration, ev *policy.Event, out *policy.Actio
 	}
 	if policy.Return(ev.Value) == policy.ReturnEvicted {
 		p.run.serve(now, q, out)
-	} // what refuses or fails is asked again at the next event or tick
+	}
+	p.learn.look(now, q) // what refuses or fails is asked again at the next event or tick
 }
 
 func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions) {
@@ -190,6 +203,7 @@ func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions
 	}
 	in.loaded = ev.Network
 	p.run.serve(now, q, out)
+	p.learn.look(now, q)
 }
 
 func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
@@ -210,6 +224,7 @@ func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
 		}
 	}
 	p.scatter(q)
+	p.learn.look(now, q)
 	p.serveAll(now, out)
 }
 
@@ -274,6 +289,7 @@ func (p *Policy) tick(now time.Duration, out *policy.Actions) {
 	if p.ticking = p.open > 0 || p.scale.more(); !p.ticking {
 		return
 	}
+	p.learn.tick(now)
 	p.plan.sync(now)
 	if grown {
 		p.house()

@@ -80,10 +80,15 @@ func (o *Tables) estimate(list []formats.QueueEstimate, model int32, name string
 }
 
 func rct(e *formats.QueueEstimate) RCT {
-	return RCT{
+	r := RCT{
 		Alpha: e.PromptNS / 1e9, Beta: e.OutputNS / 1e9, Intercept: e.InterceptNS / 1e9, Prefill: e.PrefillNS / 1e9, Decode: e.DecodeNS / 1e9, Alone: e.AloneNS / 1e9,
 		Batch: e.Batch, PromptMean: e.PromptMean, PromptVar: e.PromptSD * e.PromptSD, OutputMean: e.OutputMean, OutputVar: e.OutputSD * e.OutputSD,
+		Filling: e.Filling, Noise: e.NoiseNS / 1e9, Fitted: e.FittedNS / 1e9,
 	}
+	for _, t := range e.ResidencesUS {
+		r.Stays = append(r.Stays, t.D().Seconds())
+	}
+	return r
 }
 
 // setCaps takes over the caps of classes, where there are any.

@@ -61,11 +61,16 @@ func (r *RCT) Wait(work float64) float64 { return max(0, r.Filling*work, r.Inter
 // varied as much.
 func (r *RCT) Waiting(work float64) stoch.Normal {
 	wait := r.Wait(work)
-	variance := r.Noise*work + r.Common*r.Common*wait*wait
-	if r.Fitted > 0 {
-		variance += r.Noise * work * work / r.Fitted
+	return stoch.Normal{Mu: wait, Sigma: math.Sqrt(r.Strays(work) + r.Common*r.Common*wait*wait)}
+}
+
+// Strays is the variance of the time that work takes whose answers are not known: of
+// the work itself, and of the fit.
+func (r *RCT) Strays(work float64) float64 {
+	if r.Fitted == 0 {
+		return r.Noise * work
 	}
-	return stoch.Normal{Mu: wait, Sigma: math.Sqrt(variance)}
+	return r.Noise * (work + work*work/r.Fitted)
 }
 
 // Answered is the time to the answer of a request behind work whose answers are not

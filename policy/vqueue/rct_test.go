@@ -168,6 +168,54 @@ func TestQuantilesCover(t *testing.T) {
 	}
 }
 
+// TestGroupsEnd: nine of ten groups of a batch have ended by the 90 % quantile of
+// their last answer, where the estimator is fitted to one queue and tested on others.
+// With a few residences, as a plan has them, the same.
+func TestGroupsEnd(t *testing.T) {
+	rng := seeded.New(11, "groups")
+	card, groups, ended, few := mistral, 0, 0, 0
+	card.slots = 48
+	for range 8 {
+		prompts, outputs := conversations(rng, 800)
+		r, err := vqueue.Calibrate(card.drain(prompts, outputs), float64(card.slots))
+		if err != nil {
+			t.Fatal(err)
+		}
+		planned := *r
+		planned.Stays = nil
+		for pair := range slices.Chunk(r.Stays, 2) {
+			planned.Stays = append(planned.Stays, (pair[0]+pair[1])/2)
+		}
+		prompts, outputs = conversations(rng, 720)
+		ahead := 0.0
+		for group := range slices.Chunk(card.drain(prompts, outputs), card.slots) {
+			work, last := float64(len(group))*r.Beta*r.OutputMean, 0.0
+			for _, s := range group {
+				work, last = work+r.Alpha*s.Prompt, max(last, s.End)
+			}
+			sigma := math.Sqrt(r.Strays(ahead + work))
+			if groups++; last <= r.Ended(0.9, r.Intercept+ahead, work, sigma, len(group)) {
+				ended++
+			}
+			if last <= planned.Ended(0.9, r.Intercept+ahead, work, sigma, len(group)) {
+				few++
+			}
+			ahead += work
+		}
+	}
+	t.Logf("of %d groups %d have ended, %d by half of the residences", groups, ended, few)
+	if share := float64(ended) / float64(groups); share < 0.82 || share > 0.97 {
+		t.Errorf("%.3f of the groups have ended by the 90 %% quantile", share)
+	}
+	if share := float64(few) / float64(groups); share < 0.82 || share > 0.97 {
+		t.Errorf("%.3f have, with half of the residences", share)
+	}
+	none := vqueue.RCT{Beta: 1e-3, OutputMean: 200, Prefill: 1, Decode: 0.05, Batch: 10}
+	if got := none.Ended(0.9, 5, 2, 0, 1); math.Abs(got-16) > 0.05 { // one request, nothing varies
+		t.Errorf("a request that starts at 5 s and takes 11 s ends at %g s", got)
+	}
+}
+
 // TestAnswered: without what a calibration knows besides, answers are normal; the
 // error of the fit counts more the longer the queue is.
 func TestAnswered(t *testing.T) {

@@ -21,6 +21,8 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 			if g = s.borrowed(in); g < 0 {
 				return
 			}
+		} else if in.loaded == s.problem.Groups[g].Model {
+			g = s.sooner(now, in, q, g)
 		}
 		req := s.groups[g].first
 		r := &s.requests[req]
@@ -82,6 +84,30 @@ func (s *serving) borrowed(in *instance) int32 {
 	return best
 }
 
+// sooner is the head of another queue that goes before a group which an instance would
+// serve next: it is due earlier, and can be in time here. Without it a request waits
+// for its own instance while others of its model serve what hurries less. What has an
+// answer in part stays, as does what runs on another kind of device.
+func (s *serving) sooner(now time.Duration, in *instance, q, own int32) int32 {
+	if s.opt.Rule != Planned || !s.ops.balance.on || len(s.instances) == 1 {
+		return own
+	}
+	first := &s.requests[s.groups[own].first]
+	best, due := own, first.deadline
+	for x := range s.instances {
+		g := s.state.First(int32(x))
+		if g < 0 || g == own || s.problem.Groups[g].Model != in.loaded || s.problem.Groups[g].Priority > s.problem.Groups[own].Priority ||
+			s.problem.Queues[x].Kind != s.problem.Queues[q].Kind {
+			continue
+		}
+		r := &s.requests[s.groups[g].first]
+		if r.deadline < due && r.made == 0 && r.evictions == 0 && r.deadline >= now+s.lead(in, r.model) && s.runs(g, q) && s.room(in, r) {
+			best, due = g, r.deadline
+		}
+	}
+	return best
+}
+
 // change brings a network to an instance that runs nothing.
 func (s *serving) change(now time.Duration, in *instance, network int32, out *policy.Actions) {
 	if in.failed {
@@ -100,7 +126,8 @@ func (s *serving) dispatch(in *instance, req int32, out *policy.Actions) {
 	slot, r := s.batchFor(req), &s.requests[req]
 	in.running = append(in.running, slot)
 	in.counts[r.model]++
-	in.tokens += s.need(r)
+	r.taken = s.need(r)
+	in.tokens += r.taken
 	pipeline := s.t.Models[r.model].FirstPipeline
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: pipeline, Model: r.model, Batch: slot, Size: 1,
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)), HopCount: 1})
@@ -117,7 +144,7 @@ func (s *serving) unbatch(slot int32) (req, q int32) {
 		if at := slices.Index(in.running, slot); at >= 0 {
 			in.running = slices.Delete(in.running, at, at+1)
 			in.counts[r.model]--
-			in.tokens -= s.need(r)
+			in.tokens -= r.taken
 			if r.evicting {
 				r.evicting = false
 				in.evicting--

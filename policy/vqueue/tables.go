@@ -30,11 +30,16 @@ type Tables struct {
 
 // Estimator is that of a served model on a kind of device.
 func (o *Tables) Estimator(kinds int, model int32, mega bool, kind int32) *RCT {
+	return &o.RCT[place(kinds, model, mega, kind)]
+}
+
+// place is where the estimator of a served model on a kind of device stands.
+func place(kinds int, model int32, mega bool, kind int32) int {
 	at := 2 * int(model)
 	if mega {
 		at++
 	}
-	return &o.RCT[at*kinds+int(kind)]
+	return at*kinds + int(kind)
 }
 
 // closed has the served models that a device takes none of; nil: it takes all.
@@ -105,8 +110,10 @@ type Options struct {
 	QueueLimit int
 	EDFAbove   float64
 	Scale      Scale
-	Objective  Objective // zero: Recommended
-	Seed       uint64
+	// Follow keeps the estimators near what the instances do.
+	Follow    bool
+	Objective Objective // zero: Recommended
+	Seed      uint64
 }
 
 // Of finds the tables of this package in those of a plan; nil: they are another

@@ -56,6 +56,8 @@ type Counts struct {
 	Output     int64 // tokens made
 	Swapped    int64 // bytes to and from the host's memory
 	PeakKV     int64 // tokens
+	// HeldKV is the time of iterations by the share of KV memory that is in use.
+	HeldKV time.Duration
 }
 
 // Instance is a server that runs one model. It is for one goroutine.

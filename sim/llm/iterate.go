@@ -31,6 +31,9 @@ func (in *Instance) Begin() (took time.Duration, began []int32, ok bool) {
 	in.counts.Iterations++
 	took = in.m.Iteration.Time(in.work) + in.owed
 	in.owed = 0
+	if in.m.KV > 0 {
+		in.counts.HeldKV += time.Duration(float64(took) * float64(in.UsedKV()) / float64(in.m.KV))
+	}
 	return max(took, 1), in.began, true
 }
 

@@ -23,7 +23,7 @@ type Policy struct {
 // qlm are the options that were chosen on the rows up to 6000. One open group for the
 // fleet saves changes of models: with one model alone there are none, and each queue
 // has its own open group.
-var qlm = vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline}
+var qlm = vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Follow: true}
 
 // Policies are QLM and what it is held against.
 var Policies = []Policy{
@@ -46,30 +46,38 @@ var Ablations = []Policy{
 	{Name: "no state swap", Options: without(vqueue.StateSwap)},
 	{Name: "no warm start", Options: qlm, Cold: true},
 	{Name: "no balancing", Options: without(vqueue.Balancing)},
-	{Name: "no ordering", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Append: true, Still: true}},
-	{Name: "new groups behind", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Append: true}},
-	{Name: "re-plan on violation", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, OnViolation: true}},
-	{Name: "means only", Options: vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Objective: vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-3}}},
+	{Name: "no ordering", Options: changed(func(o *vqueue.Options) { o.Append, o.Still = true, true })},
+	{Name: "no following", Options: changed(func(o *vqueue.Options) { o.Follow = false })},
+	{Name: "new groups behind", Options: changed(func(o *vqueue.Options) { o.Append = true })},
+	{Name: "re-plan on violation", Options: changed(func(o *vqueue.Options) { o.OnViolation = true })},
+	{Name: "means only", Options: changed(func(o *vqueue.Options) {
+		o.Objective = vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-3}
+	})},
 	{Name: "the paper's readings", Options: vqueue.Options{Delta: 4, Append: true, OnViolation: true}},
 }
 
-func without(l vqueue.LSO) vqueue.Options {
+// changed is QLM with other options.
+func changed(change func(o *vqueue.Options)) vqueue.Options {
 	o := qlm
-	o.Without[l] = true
+	change(&o)
 	return o
 }
 
+func without(l vqueue.LSO) vqueue.Options {
+	return changed(func(o *vqueue.Options) { o.Without[l] = true })
+}
+
 func dealt() vqueue.Options {
-	o := without(vqueue.Balancing)
-	o.Random = true
-	return o
+	return changed(func(o *vqueue.Options) { o.Without[vqueue.Balancing], o.Random = true, true })
 }
 
 // Named is a policy by name.
 func Named(name string) *Policy {
-	for i := range Policies {
-		if Policies[i].Name == name {
-			return &Policies[i]
+	for _, list := range [][]Policy{Policies, Ablations} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
 		}
 	}
 	return nil
@@ -98,11 +106,12 @@ type Case struct {
 	Instances int
 	A10, Big  int // of them on an A10, and on four A100s
 	Seed      uint64
+	Off       float64 // by how much estimators are off: times the true work; 0: 1
 }
 
 // Key names the case.
 func (c *Case) Key() string {
-	return fmt.Sprintf("fleet/%+v/%s/%g/%d-%d/%d-%d-%d/%d", *c.Workload, c.Policy.Name, c.RPS, c.From, c.To, c.Instances, c.A10, c.Big, c.Seed)
+	return fmt.Sprintf("fleet/%+v/%s/%g/%d-%d/%d-%d-%d/%d/%g", *c.Workload, c.Policy.Name, c.RPS, c.From, c.To, c.Instances, c.A10, c.Big, c.Seed, c.Off)
 }
 
 // Outcome is what a run came to.
@@ -117,6 +126,7 @@ type Outcome struct {
 	Preempted  int64
 	Used       float64 // instances that were on, in the mean
 	Searched   int64   // positions that re-plans looked at
+	KV         float64 // share of KV memory in use, in the mean
 }
 
 // Attainment is the share of all requests that was in time.
@@ -193,6 +203,7 @@ func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) {
 		return nil, fmt.Errorf("%s: %d requests are reported, %d came", c.Key(), out.Requests, len(list))
 	}
 	out.Throughput, out.Used = float64(len(list))/end.Seconds(), used(end).Seconds()/end.Seconds()
+	out.KV = res.Tokens.UsedKV()
 	out.Swaps, out.Evictions, out.Preempted = res.Tokens.Swaps, res.Tokens.Evictions, res.Tokens.Preempted
 	return out, nil
 }

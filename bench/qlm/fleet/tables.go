@@ -124,7 +124,6 @@ func drained(m *llm.Model, list []llm.Request) (*vqueue.RCT, error) {
 		return nil, err
 	}
 	r.Alone = (alone[0].End - alone[0].First).Seconds() / math.Max(1, r.OutputMean-1)
-	r.Filling = 0
 	return r, nil
 }
 
@@ -192,7 +191,7 @@ func (c *Case) tables(e *calibrated) *policy.Tables {
 			t.Models = append(t.Models, m)
 			t.Services = append(t.Services, policy.Service{Name: m.Key().String(), FirstPipeline: at, NumPipelines: 1})
 			t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: at, Service: at, Network: int32(n), Batch: 1, FirstStage: at, NumStages: 1})
-			e.estimate(own, w, of)
+			c.estimate(e, own, of)
 		}
 	}
 	c.instances(t)
@@ -201,7 +200,8 @@ func (c *Case) tables(e *calibrated) *policy.Tables {
 }
 
 // estimate adds the estimators of a served model, plain and of mega prompts.
-func (e *calibrated) estimate(own *vqueue.Tables, w *Workload, of int) {
+func (c *Case) estimate(e *calibrated, own *vqueue.Tables, of int) {
+	w := c.Workload
 	for _, mega := range []bool{false, true} {
 		for k := range numKinds {
 			r := vqueue.RCT{}
@@ -210,6 +210,9 @@ func (e *calibrated) estimate(own *vqueue.Tables, w *Workload, of int) {
 			}
 			if mega && of == 0 && w.MegaPrompt > 0 && k == a100 {
 				r = e.mega
+			}
+			if off := c.Off; off > 0 {
+				r.Alpha, r.Beta, r.Intercept, r.Decode = off*r.Alpha, off*r.Beta, off*r.Intercept, off*r.Decode
 			}
 			own.RCT = append(own.RCT, r)
 		}

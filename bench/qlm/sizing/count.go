@@ -26,7 +26,7 @@ type Competitor struct {
 // Competitors are the planner, and what it is held against. All choose their best
 // number of sequences at once for each model of a pool.
 var Competitors = []Competitor{
-	{Name: "planned", Structures: deploy.Structures{Classes: true}, Policy: formats.PolicySpec{Name: "vqueue", Params: map[string]float64{"by_deadline": 1, "group_scale": 1, "one_open": 1}}},
+	{Name: "planned", Structures: deploy.Structures{Classes: true}, Policy: formats.PolicySpec{Name: "vqueue", Params: map[string]float64{"by_deadline": 1, "group_scale": 1, "one_open": 1, "follow": 1}}},
 	{Name: "partition, EDF", Structures: alone, Policy: simple, Make: byDeadline.new},
 	{Name: "partition, FCFS", Structures: alone, Policy: simple, Make: byArrival.new},
 	{Name: "partition, gateway-like", Structures: alone, Policy: simple, Make: inBands.new},
@@ -56,7 +56,7 @@ func Count(ctx context.Context, d *fleet.Data, c *Case, k *Competitor) (*Sized, 
 	}
 	p.Policy, p.Make = k.Policy, k.Make
 	if len(c.Popularity) == 1 && p.Policy.Name == "vqueue" {
-		p.Policy.Params = map[string]float64{"by_deadline": 1, "group_scale": 1}
+		p.Policy.Params = map[string]float64{"by_deadline": 1, "group_scale": 1, "follow": 1}
 	}
 	f, err := deploy.New(p).Fewest(ctx, k.Structures, 0, nil)
 	if errors.Is(err, deploy.ErrTooFew) {

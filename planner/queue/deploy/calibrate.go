@@ -159,12 +159,24 @@ func (p *Estimators) each(model, kind, sequences int) (float64, error) {
 
 // document is an estimator as a plan has it.
 func document(r *vqueue.RCT, model, device string, from int) formats.QueueEstimate {
-	return formats.QueueEstimate{
+	out := formats.QueueEstimate{
 		Model: model, Device: device, MegaTokens: from, PromptNS: round(1e9 * r.Alpha), OutputNS: round(1e9 * r.Beta), InterceptNS: round(1e9 * r.Intercept),
 		PrefillNS: round(1e9 * r.Prefill), DecodeNS: round(1e9 * r.Decode), AloneNS: round(1e9 * r.Alone), Batch: math.Round(100*r.Batch) / 100,
 		PromptMean: round(r.PromptMean), PromptSD: round(math.Sqrt(r.PromptVar)), OutputMean: round(r.OutputMean), OutputSD: round(math.Sqrt(r.OutputVar)),
+		Filling: math.Round(1e4*r.Filling) / 1e4, NoiseNS: round(1e9 * r.Noise), FittedNS: round(1e9 * r.Fitted),
 	}
+	for part := range slices.Chunk(r.Stays, merged) {
+		mean := 0.0
+		for _, stay := range part {
+			mean += stay / float64(len(part))
+		}
+		out.ResidencesUS = append(out.ResidencesUS, formats.Micros(time.Duration(1e9*mean).Round(time.Microsecond)))
+	}
+	return out
 }
+
+// merged is how many residences of an estimator are one in a plan.
+const merged = 2
 
 // round keeps three decimals.
 func round(x float64) float64 { return math.Round(1000*x) / 1000 }

@@ -12,9 +12,11 @@
 //	trial.go      a layout simulated, pool by pool
 //	hopeless.go   ends a run that cannot hold
 //	search.go     which layouts are tried
+//	tune.go       how many sequences run at once, in all and of a class
 //	fewest.go     the fewest or cheapest instances that keep the SLOs
 //	most.go       the most requests in time, or the highest rate, on all devices
 //	floor.go      what no order and no assignment does better than
+//	disjoint.go   iterations that requests of one model cannot share
 //
 // A layout is judged by simulating it. Pools share nothing, so each is simulated
 // alone, and what was simulated once is kept. The streams of random numbers belong

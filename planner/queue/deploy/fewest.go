@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"time"
 )
 
 // ErrTooFew says that all devices of the cluster are too few.
@@ -66,7 +67,8 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 }
 
 // grown adds instances to the pools of a structure until they hold, then takes away
-// what is not needed. It gives nil where that costs no less than limit.
+// what is not needed. It gives nil where it passes limit: at limit it may still do
+// with less than it grew to.
 func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (*Found, error) {
 	l, err := p.laid(s)
 	if err != nil {
@@ -77,7 +79,7 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (
 	}
 	totals := p.totals(1)
 	for {
-		if l.Price(p.Problem) >= limit*(1-1e-9) {
+		if l.Price(p.Problem) > limit*(1+1e-9) {
 			return nil, nil
 		}
 		ok, worst, err := p.passes(ctx, l, totals)
@@ -134,10 +136,13 @@ func (p *Trials) totals(runs int) []int64 {
 }
 
 // start gives every pool the instances that its work fills, of the kinds that do
-// it cheapest first.
+// it cheapest first. What comes in a run may be worked on until its SLO after the end.
 func (p *Search) start(l *Layout) error {
+	span := p.lasts()
 	for i := range l.Pools {
-		x, left := &l.Pools[i], 1.0
+		x := &l.Pools[i]
+		first, _ := p.urgent(x.Items)
+		left := span / (span + p.Classes[p.Items[first[0]].Class].SLO.Seconds())
 		for _, k := range p.kindsFor(x) {
 			need, err := p.need(x, k)
 			if err != nil {
@@ -153,6 +158,18 @@ func (p *Search) start(l *Layout) error {
 		}
 	}
 	return nil
+}
+
+// lasts is how long requests come in a run, in seconds.
+func (p *Search) lasts() float64 {
+	if p.Replay == nil {
+		return p.Span().Seconds()
+	}
+	last := time.Duration(0)
+	for _, r := range p.Replay(0) {
+		last = max(last, r.At)
+	}
+	return max(last.Seconds(), 1)
 }
 
 // kindsFor lists the kinds that run a pool's models, by the price of its work.

@@ -24,20 +24,14 @@ import (
 // (iterations that are not full, prompts beside decoding, swaps, evictions, loads)
 // only takes longer. A prompt of a session may be cached: it counts nothing.
 func LeastWork(it *formats.Iteration, sequences int, r llm.Request, cached bool) float64 {
-	base, perSequence := it.BaseNS+it.CPUNS, it.SequenceNS+it.CPUSequenceNS
 	d := float64(max(r.Output-1, 0))
 	read := d*float64(r.Prompt) + d*(d-1)/2
-	prompt := it.PromptNS
-	if it.HingeTokens > 0 {
-		prompt = min(prompt, base/it.HingeTokens)
-	}
 	n, pairs := float64(r.Prompt), float64(r.Prompt)*float64(r.Prompt)/2
 	if cached {
 		n, pairs = 0, 0
 	}
-	iterations := d / float64(max(sequences, 1))
-	ns := (base-prompt*it.HingeTokens)*iterations + perSequence*d + it.ContextNS*read + it.AttentionNS*pairs + prompt*n
-	return max(ns, 0) / 1e9
+	ns := (it.SequenceNS+it.CPUSequenceNS)*d + it.ContextNS*read + it.AttentionNS*pairs + hidden(it)*n
+	return EachIteration(it)*decoded(sequences, r) + max(ns, 0)/1e9
 }
 
 // piece is a part of an item's requests: those whose work is alike.
@@ -45,6 +39,8 @@ type piece struct {
 	item int
 	mass float64   // share of the item's requests
 	work []float64 // seconds of an instance by kind; infinite: it cannot run there
+	// tokens are those that a request decodes, longest the most of an answer.
+	tokens, longest float64
 }
 
 // pieces parts the requests of every item by their work, the last part being those
@@ -54,8 +50,9 @@ func (p *Problem) pieces() []piece {
 	for i := range p.Items {
 		c, m := &p.Classes[p.Items[i].Class], &p.Models[p.Items[i].Model]
 		works := make([][]float64, len(c.Sample))
+		order := make([]int, len(c.Sample))
 		for n, r := range c.Sample {
-			works[n] = make([]float64, len(p.Kinds))
+			order[n], works[n] = n, make([]float64, len(p.Kinds))
 			for k := range p.Kinds {
 				works[n][k] = math.Inf(1)
 				if on := m.On[k]; on != nil {
@@ -64,13 +61,15 @@ func (p *Problem) pieces() []piece {
 			}
 		}
 		first := slices.IndexFunc(works[0], func(w float64) bool { return !math.IsInf(w, 1) })
-		slices.SortFunc(works, func(a, b []float64) int { return cmp.Compare(a[first], b[first]) })
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(works[a][first], works[b][first]) })
 		for _, cut := range cuts(len(works), c.Share) {
-			x := piece{item: i, mass: float64(cut[1]-cut[0]) / float64(len(works)), work: make([]float64, len(p.Kinds))}
-			for k := range p.Kinds {
-				for _, w := range works[cut[0]:cut[1]] {
-					x.work[k] += w[k] / float64(cut[1]-cut[0])
+			x, n := piece{item: i, mass: float64(cut[1]-cut[0]) / float64(len(works)), work: make([]float64, len(p.Kinds))}, float64(cut[1]-cut[0])
+			for _, r := range order[cut[0]:cut[1]] {
+				for k := range p.Kinds {
+					x.work[k] += works[r][k] / n
 				}
+				x.tokens += float64(max(c.Sample[r].Output-1, 0)) / n
+				x.longest = max(x.longest, float64(c.Sample[r].Output))
 			}
 			out = append(out, x)
 		}
@@ -106,63 +105,44 @@ const (
 	Factor
 )
 
+// bounding is the program of a bound.
+type bounding struct {
+	*Problem
+	goal     Goal
+	m        *milp.Model
+	factor   milp.Var
+	capacity [][]milp.Term // by kind
+	intime   [][]milp.Term // by class
+	counted  []counted     // by model
+}
+
+// counted is a model whose iterations are counted by themselves: they are at least
+// those of full batches, and those that the requests of an item need which share none.
+type counted struct {
+	item  int           // see few; -1: the model's iterations are in its requests' work
+	turns []milp.Var    // iterations per second, by kind
+	full  [][]milp.Term // less those of full batches, by kind
+	late  []milp.Term   // less what requests that are late do not need
+	least float64       // if all requests of the item were late, below 0 where that needs none
+}
+
 // Floor bounds a goal in the long run, for any order of requests and any assignment
 // to servers: the work of requests in time fits the time of the instances. It is the
 // least price, or the most goodput or factor.
 func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (float64, error) {
-	m := milp.New("work of instances")
+	b := &bounding{Problem: p, goal: goal, m: milp.New("work of instances"), factor: -1, capacity: make([][]milp.Term, len(p.Kinds)), intime: make([][]milp.Term, len(p.Classes))}
 	if goal != Price {
-		m.SetSense(milp.Maximize)
+		b.m.SetSense(milp.Maximize)
 	}
-	factor := milp.Var(-1)
 	if goal == Factor {
-		factor = m.AddVar("factor", 0, milp.Inf, 1)
+		b.factor = b.m.AddVar("factor", 0, milp.Inf, 1)
 	}
-	capacity := make([][]milp.Term, len(p.Kinds))
-	intime := make([][]milp.Term, len(p.Classes))
-	mass := make([]float64, len(p.Classes))
-	for i := range p.Items {
-		mass[p.Items[i].Class] += p.Items[i].RPS
-	}
+	b.begin()
 	for _, x := range p.pieces() {
-		rate, class := p.Items[x.item].RPS*x.mass, p.Items[x.item].Class
-		var served []milp.Term
-		for k := range p.Kinds {
-			if math.IsInf(x.work[k], 1) {
-				continue
-			}
-			obj := 0.0
-			if goal == Goodput {
-				obj = rate
-			}
-			v := m.AddVar("", 0, milp.Inf, obj)
-			served = append(served, milp.Term{Var: v, Coef: 1})
-			capacity[k] = append(capacity[k], milp.Term{Var: v, Coef: rate * x.work[k]})
-			intime[class] = append(intime[class], milp.Term{Var: v, Coef: rate})
-		}
-		if goal == Factor {
-			m.AddLE("", 0, append(served, milp.Term{Var: factor, Coef: -1})...)
-		} else {
-			m.AddLE("", 1, served...)
-		}
+		b.add(&x)
 	}
-	for c := range p.Classes {
-		switch goal {
-		case Price:
-			m.AddGE("", p.Classes[c].Share*mass[c], intime[c]...)
-		case Factor:
-			m.AddGE("", 0, append(intime[c], milp.Term{Var: factor, Coef: -p.Classes[c].Share * mass[c]})...)
-		}
-	}
-	for k := range p.Kinds {
-		price := 0.0
-		if goal == Price {
-			price = p.Kinds[k].Price
-		}
-		n := m.AddInt("", 0, float64(p.Kinds[k].Most), price)
-		m.AddLE("", 0, append(capacity[k], milp.Term{Var: n, Coef: -1})...)
-	}
-	sol, err := solver.Solve(ctx, m, milp.Options{MaxNodes: 2000})
+	b.end()
+	sol, err := solver.Solve(ctx, b.m, milp.Options{MaxNodes: 2000})
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("solving for the bound by work: %w", err)
@@ -172,4 +152,131 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 		return 0, fmt.Errorf("the program of the bound by work ended with status %s", sol.Status)
 	}
 	return sol.Bound, nil
+}
+
+// begin adds the iterations of models of which requests are often alone. Where the
+// goal is not a price all may be late, or rates are not known.
+func (b *bounding) begin() {
+	b.counted = make([]counted, len(b.Models))
+	for m := range b.Models {
+		c := &b.counted[m]
+		if c.item = -1; b.goal == Price {
+			c.item = b.few(m)
+		}
+		if c.item < 0 {
+			continue
+		}
+		c.turns, c.full = make([]milp.Var, len(b.Kinds)), make([][]milp.Term, len(b.Kinds))
+		for k := range b.Kinds {
+			if on := b.Models[m].On[k]; on != nil {
+				c.turns[k] = b.m.AddVar("", 0, milp.Inf, 0)
+				b.capacity[k] = append(b.capacity[k], milp.Term{Var: c.turns[k], Coef: EachIteration(&on.Iteration)})
+			}
+		}
+	}
+}
+
+// few is the item of a model whose requests, taken one by one so that none comes
+// before the one before it is due, need more iterations than full batches of all
+// the model's requests; -1: none. Arrivals have to be Poisson for that: then such a
+// request comes after the SLO and the mean time between two.
+func (p *Problem) few(model int) int {
+	if p.Arrivals != nil && p.Arrivals.Process != "poisson" || p.Replay != nil {
+		return -1
+	}
+	best, most, batched := -1, 0.0, 0.0
+	for _, i := range p.of(model) {
+		c := &p.Classes[p.Items[i].Class]
+		_, output, _ := moments(c.Sample)
+		batched += p.Items[i].RPS * output / float64(max(1, slices.Max(p.Caps)))
+		if turns := p.single(i) * output; c.Of == formats.OfE2E && c.Sessions == nil && turns > most {
+			best, most = i, turns
+		}
+	}
+	if most <= batched {
+		return -1
+	}
+	return best
+}
+
+// single is the rate of an item's requests that come after the last of them is due.
+func (p *Problem) single(item int) float64 {
+	if p.Items[item].RPS == 0 {
+		return 0
+	}
+	return 1 / (1/p.Items[item].RPS + p.Classes[p.Items[item].Class].SLO.Seconds())
+}
+
+// add adds a part of an item's requests.
+func (b *bounding) add(x *piece) {
+	item := &b.Items[x.item]
+	rate, model := item.RPS*x.mass, item.Model
+	c := &b.counted[model]
+	var served []milp.Term
+	for k := range b.Kinds {
+		if math.IsInf(x.work[k], 1) {
+			continue
+		}
+		obj, work := 0.0, x.work[k]
+		if b.goal == Goodput {
+			obj = rate
+		}
+		v := b.m.AddVar("", 0, milp.Inf, obj)
+		if c.item >= 0 {
+			turns := x.tokens / float64(b.most(model, k))
+			work = max(0, work-turns*EachIteration(&b.Models[model].On[k].Iteration))
+			c.full[k] = append(c.full[k], milp.Term{Var: v, Coef: -rate * turns})
+		}
+		if c.item == x.item {
+			c.late = append(c.late, milp.Term{Var: v, Coef: -rate * x.longest})
+		}
+		served = append(served, milp.Term{Var: v, Coef: 1})
+		b.capacity[k] = append(b.capacity[k], milp.Term{Var: v, Coef: rate * work})
+		b.intime[item.Class] = append(b.intime[item.Class], milp.Term{Var: v, Coef: rate})
+	}
+	if c.item == x.item { // who is late may be the longest of those that are alone
+		c.least += b.single(x.item)*x.mass*(x.tokens+1) - rate*x.longest
+	}
+	if b.goal == Factor {
+		b.m.AddLE("", 0, append(served, milp.Term{Var: b.factor, Coef: -1})...)
+	} else {
+		b.m.AddLE("", 1, served...)
+	}
+}
+
+// end adds what iterations there are, what classes ask for, and the instances.
+func (b *bounding) end() {
+	for m := range b.counted {
+		c := &b.counted[m]
+		sum := c.late
+		for k, list := range c.full {
+			if b.Models[m].On[k] != nil {
+				b.m.AddGE("", 0, append(list, milp.Term{Var: c.turns[k], Coef: 1})...)
+				sum = append(sum, milp.Term{Var: c.turns[k], Coef: 1})
+			}
+		}
+		if c.item >= 0 {
+			b.m.AddGE("", c.least, sum...)
+		}
+	}
+	mass := make([]float64, len(b.Classes))
+	for i := range b.Items {
+		mass[b.Items[i].Class] += b.Items[i].RPS
+	}
+	for c := range b.Classes {
+		switch b.goal {
+		case Price:
+			b.m.AddGE("", b.Classes[c].Share*mass[c], b.intime[c]...)
+		case Factor:
+			b.m.AddGE("", 0, append(b.intime[c], milp.Term{Var: b.factor, Coef: -b.Classes[c].Share * mass[c]})...)
+		}
+	}
+	for k := range b.Kinds {
+		price := 0.0
+		if b.goal == Price {
+			price = b.Kinds[k].Price
+		}
+		n := b.m.AddInt("", 0, float64(b.Kinds[k].Most), price)
+		b.m.AddLE("", 0, append(b.capacity[k], milp.Term{Var: n, Coef: -1})...)
+	}
 }

@@ -9,16 +9,21 @@ import (
 	"inferplan/sim/llm"
 )
 
+// anyIteration draws what an iteration costs.
+func anyIteration(t *rapid.T) formats.Iteration {
+	return formats.Iteration{
+		BaseNS: rapid.Float64Range(1e6, 3e7).Draw(t, "base"), SequenceNS: rapid.Float64Range(0, 2e5).Draw(t, "sequence"), ContextNS: rapid.Float64Range(0, 900).Draw(t, "context"),
+		PromptNS: rapid.Float64Range(0, 3e5).Draw(t, "prompt"), HingeTokens: rapid.Float64Range(0, 300).Draw(t, "hinge"), AttentionNS: rapid.Float64Range(0, 10).Draw(t, "attention"),
+		CPUNS: rapid.Float64Range(0, 1e6).Draw(t, "cpu"), CPUSequenceNS: rapid.Float64Range(0, 1e5).Draw(t, "cpu of a sequence"),
+	}
+}
+
 // TestLeastWorkBelowEveryRun: an instance that drains any queue takes at least the
 // work of its requests, with any cap, budget and KV memory.
 func TestLeastWorkBelowEveryRun(t *testing.T) {
 	tight := 0.0
 	rapid.Check(t, func(t *rapid.T) {
-		it := formats.Iteration{
-			BaseNS: rapid.Float64Range(1e6, 3e7).Draw(t, "base"), SequenceNS: rapid.Float64Range(0, 2e5).Draw(t, "sequence"), ContextNS: rapid.Float64Range(0, 900).Draw(t, "context"),
-			PromptNS: rapid.Float64Range(0, 3e5).Draw(t, "prompt"), HingeTokens: rapid.Float64Range(0, 300).Draw(t, "hinge"), AttentionNS: rapid.Float64Range(0, 10).Draw(t, "attention"),
-			CPUNS: rapid.Float64Range(0, 1e6).Draw(t, "cpu"), CPUSequenceNS: rapid.Float64Range(0, 1e5).Draw(t, "cpu of a sequence"),
-		}
+		it := anyIteration(t)
 		most := rapid.IntRange(1, 64).Draw(t, "sequences")
 		m := llm.Model{Iteration: it, KV: rapid.Int64Range(4000, 100000).Draw(t, "kv"), Sequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
 		list := make([]llm.Request, rapid.IntRange(1, 60).Draw(t, "requests"))

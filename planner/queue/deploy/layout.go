@@ -16,6 +16,8 @@ type Pool struct {
 	Items  []int
 	Counts []int   // instances, by kind
 	Caps   [][]int // sequences at once, by kind and model of the problem
+	// Of them has, by class of the problem, how many may be of it; 0: all.
+	Of []int
 }
 
 // Instances is the number of servers of a pool.
@@ -30,7 +32,7 @@ func (x *Pool) Instances() int {
 // key names what is simulated of a pool.
 func (x *Pool) key(p *Problem) string {
 	var b strings.Builder
-	fmt.Fprint(&b, x.Items, x.Counts)
+	fmt.Fprint(&b, x.Items, x.Counts, x.Of)
 	models := p.ModelsOf(x.Items)
 	for k, n := range x.Counts {
 		for _, m := range models {
@@ -44,7 +46,7 @@ func (x *Pool) key(p *Problem) string {
 
 // clone copies what changes of a pool.
 func (x *Pool) clone() Pool {
-	y := Pool{Items: x.Items, Counts: slices.Clone(x.Counts)}
+	y := Pool{Items: x.Items, Counts: slices.Clone(x.Counts), Of: slices.Clone(x.Of)}
 	for _, c := range x.Caps {
 		y.Caps = append(y.Caps, slices.Clone(c))
 	}

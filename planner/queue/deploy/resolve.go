@@ -254,7 +254,7 @@ func (r *resolver) rates() error {
 // policy is how the plan is run.
 func (r *resolver) policy() {
 	v := r.in.Values
-	params := map[string]float64{"group_scale": v.Number("group-scale")}
+	params := map[string]float64{"group_scale": v.Number("group-scale"), "follow": 1}
 	flag := func(name string, set bool) {
 		if set {
 			params[name] = 1

@@ -2,17 +2,19 @@ package deploy
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 )
 
 // Search looks for layouts of a problem.
-type Search struct{ *Trials }
+type Search struct {
+	*Trials
+	byClass bool // the run-time policy follows caps of classes
+}
 
 // New is a search that has tried nothing yet.
 func New(p *Problem) *Search {
-	return &Search{&Trials{Writer: &Writer{&Estimators{Problem: p, kept: map[estimateKey]*estimate{}}}, kept: map[string]Score{}}}
+	return &Search{Trials: &Trials{Writer: &Writer{&Estimators{Problem: p, kept: map[estimateKey]*estimate{}}}, kept: map[string]Score{}}}
 }
 
 // Structure says which items share a pool.
@@ -24,7 +26,8 @@ type Structures struct {
 	Alone bool
 	// Together puts all into one pool, and tries nothing else.
 	Together bool
-	// Classes also tries pools of one class; Apart tries nothing else.
+	// Classes also tries pools of one class, and caps of classes within a pool; Apart
+	// tries pools of one class alone.
 	Classes, Apart bool
 }
 
@@ -61,6 +64,7 @@ func (p *Search) busiest() (models []int, need []float64, err error) {
 // structures lists what is tried: all items in one pool; the busiest models with
 // pools of their own; and each of these with the most urgent class apart.
 func (p *Search) structures(o Structures) ([]Structure, error) {
+	p.byClass = o.Classes && !o.Apart
 	models, need, err := p.busiest()
 	if err != nil {
 		return nil, err
@@ -139,7 +143,7 @@ func (p *Problem) urgent(items []int) (first, rest []int) {
 // pool is a pool of items without instances. Its caps are the largest with which a
 // request of mean length takes no more than half of its SLO.
 func (p *Search) pool(items []int) (Pool, error) {
-	x := Pool{Items: items, Counts: make([]int, len(p.Kinds)), Caps: make([][]int, len(p.Kinds))}
+	x := Pool{Items: items, Counts: make([]int, len(p.Kinds)), Caps: make([][]int, len(p.Kinds)), Of: make([]int, len(p.Classes))}
 	for k := range p.Kinds {
 		x.Caps[k] = make([]int, len(p.Models))
 		for _, m := range p.ModelsOf(items) {
@@ -217,52 +221,4 @@ func (p *Problem) alike(x *Pool, kind int) [][]int {
 		}
 	}
 	return out
-}
-
-// tune changes the caps of a pool one step at a time while that hurts less, judged
-// by so many runs.
-func (p *Search) tune(ctx context.Context, x *Pool, totals []int64, runs int, load float64) (Score, error) {
-	best, err := p.trial(ctx, x, runs, load)
-	if err != nil {
-		return best, err
-	}
-	for better := true; better; {
-		better = false
-		for k, n := range x.Counts {
-			if n == 0 {
-				continue
-			}
-			for _, group := range p.alike(x, k) {
-				for _, step := range []int{-1, 1} {
-					y, ok := p.stepped(x, k, group, step)
-					if !ok || p.pain(&best, totals) == 0 {
-						continue
-					}
-					s, err := p.trial(ctx, &y, runs, load)
-					if err != nil {
-						return best, err
-					}
-					if p.pain(&s, totals) < p.pain(&best, totals)*(1-1e-9) {
-						*x, best, better = y, s, true
-						break
-					}
-				}
-			}
-		}
-	}
-	return best, nil
-}
-
-// stepped is a pool with the caps of some models one step up or down.
-func (p *Problem) stepped(x *Pool, kind int, group []int, step int) (Pool, bool) {
-	caps := p.capsOf(group[0], kind)
-	at := slices.Index(caps, x.Caps[kind][group[0]]) + step
-	if at < 0 || at >= len(caps) {
-		return Pool{}, false
-	}
-	y := x.clone()
-	for _, m := range group {
-		y.Caps[kind][m] = caps[at]
-	}
-	return y, true
 }

@@ -118,7 +118,7 @@ func (p *Writer) addInstances(q *formats.QueuePlan, x *Pool, next []int, items [
 	return nil
 }
 
-// kept are caps of 0: they keep classes away that other pools serve.
+// kept are the caps of classes: 0 keeps those away that other pools serve.
 func (p *Writer) kept(x *Pool, items, models []int) []formats.ClassCap {
 	var out []formats.ClassCap
 	for c := range p.Classes {
@@ -129,8 +129,8 @@ func (p *Writer) kept(x *Pool, items, models []int) []formats.ClassCap {
 				served = served || slices.Contains(x.Items, i)
 			}
 		}
-		if asked && !served {
-			out = append(out, formats.ClassCap{Class: p.Classes[c].Name})
+		if asked && (!served || x.Of[c] > 0) {
+			out = append(out, formats.ClassCap{Class: p.Classes[c].Name, Sequences: x.Of[c]})
 		}
 	}
 	return out

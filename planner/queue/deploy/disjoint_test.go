@@ -1,0 +1,98 @@
+package deploy
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/sim/llm"
+)
+
+// TestDisjointBelowEveryRun: requests that come over time are served by an instance.
+// With deadlines at their ends or later, the instance is busy for at least the work by
+// iterations of requests whose times do not overlap.
+func TestDisjointBelowEveryRun(t *testing.T) {
+	tight := 0.0
+	rapid.Check(t, func(t *rapid.T) {
+		it := anyIteration(t)
+		most := rapid.IntRange(1, 64).Draw(t, "sequences")
+		m := llm.Model{Iteration: it, KV: 100000, Sequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
+		list := make([]llm.Request, rapid.IntRange(1, 40).Draw(t, "requests"))
+		at := time.Duration(0)
+		for i := range list {
+			at += time.Duration(rapid.IntRange(0, 4000).Draw(t, "gap")) * time.Millisecond
+			list[i] = llm.Request{At: at, Prompt: int32(rapid.IntRange(1, 2500).Draw(t, "prompt tokens")), Output: int32(rapid.IntRange(1, 200).Draw(t, "answer"))}
+		}
+		out, _, err := llm.Serve(llm.Options{Budget: 2048}, m, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spans := make([]Span, len(list))
+		for i := range list {
+			slack := time.Duration(rapid.IntRange(0, 2000).Draw(t, "slack")) * time.Millisecond
+			spans[i] = Span{list[i].At, out[i].End + slack, list[i].Output}
+		}
+		least := 0.0
+		for i, disjoint := range Disjoint(spans) {
+			least += Apart(&it, most, list[i], disjoint)
+		}
+		if took := busy(out).Seconds(); least > took*(1+1e-9)+1e-6 {
+			t.Fatalf("the bound is %.6f s, the instance was busy for %.6f s", least, took)
+		} else {
+			tight = max(tight, least/took)
+		}
+	})
+	if tight < 0.7 {
+		t.Errorf("the bound is never above %.2f of a run: it says nothing", tight)
+	}
+}
+
+// busy is how long an instance has requests that began.
+func busy(out []llm.Outcome) time.Duration {
+	slices.SortFunc(out, func(a, b llm.Outcome) int { return int(a.Start - b.Start) })
+	sum, until := time.Duration(0), time.Duration(0)
+	for _, o := range out {
+		if o.End > until {
+			sum += o.End - max(o.Start, until)
+			until = o.End
+		}
+	}
+	return sum
+}
+
+// TestDisjointAgainstSubsets: the marked requests are those of the best of all
+// subsets.
+func TestDisjointAgainstSubsets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := make([]Span, rapid.IntRange(0, 9).Draw(t, "requests"))
+		for i := range list {
+			from := rapid.IntRange(0, 20).Draw(t, "from")
+			list[i] = Span{time.Duration(from), time.Duration(from + rapid.IntRange(1, 10).Draw(t, "length")), int32(rapid.IntRange(1, 9).Draw(t, "iterations"))}
+		}
+		value := func(in func(i int) bool) int {
+			sum := 0
+			for i := range list {
+				if !in(i) {
+					continue
+				}
+				sum += int(list[i].Iterations)
+				for k := range i {
+					if in(k) && list[i].From < list[k].To && list[k].From < list[i].To {
+						return -1
+					}
+				}
+			}
+			return sum
+		}
+		best := 0
+		for set := range 1 << len(list) {
+			best = max(best, value(func(i int) bool { return set>>i&1 == 1 }))
+		}
+		marked := Disjoint(list)
+		if got := value(func(i int) bool { return marked[i] }); got != best {
+			t.Fatalf("marked %v with %d iterations, the best is %d", marked, got, best)
+		}
+	})
+}
