@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -19,8 +20,7 @@ const (
 	stepsUp     = 8   // gears tried above the one that keeps the SLO alone
 	spent       = .9  // of the lateness that the percentile allows
 	lateUnit    = 1e4 // parts that lateness is counted in
-	mostShown   = 400_000
-	lessLate    = .8 // factor, where the measured rates show more lateness than the ranges did
+	lessLate    = .8  // factor, where the measured rates show more lateness than the ranges did
 	triesOnRate = 8
 )
 
@@ -89,10 +89,10 @@ func (out *Outcome) together(ctx context.Context, bounds []float64) error {
 			out.Gears[r] = choices[r][k].gear
 			out.Accuracy += choices[r][k].accuracy
 		}
-		if !p.shown() {
+		if !p.shown() || p.many() {
 			return nil
 		}
-		shown, err := b.onMeasured(ctx, out.Gears)
+		shown, err := b.onMeasured(ctx, out.Gears, 1)
 		if err != nil {
 			return err
 		}
@@ -147,23 +147,31 @@ type onRates struct {
 	late, accuracy float64
 }
 
-// onMeasured runs gears on the measured rates, requests at random instants of their
-// second.
-func (b *bench) onMeasured(ctx context.Context, gears []Planned) (onRates, error) {
+// onMeasured runs gears on the measured rates, by Poisson arrivals. Once more than a share of them is late, the run ends: late is then 1, and
+// nothing else is known.
+func (b *bench) onMeasured(ctx context.Context, gears []Planned, most float64) (onRates, error) {
 	b.runs++
 	t := b.whole(gears)
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return onRates{}, err
 	}
-	requests := b.measured()
-	latencies, n := make([]time.Duration, 0, len(requests)), 0
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(requests), NoReport: true, Completed: func(arrived, answered time.Duration) {
+	requests := sum(b.p.Measured)
+	latencies, n, enough := make([]time.Duration, 0, int(requests)+1), 0, int(most*requests)
+	source := &instants{rates: b.p.Measured, rng: seeded.New(b.seed, "gear/measured")}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, NoReport: true, Completed: func(arrived, answered time.Duration) {
 		latencies = append(latencies, answered-arrived)
 		if answered-arrived > b.p.SLO {
-			n++
+			if n++; n > enough {
+				cancel(errLate)
+			}
 		}
 	}})
+	if err != nil && errors.Is(context.Cause(ctx), errLate) {
+		return onRates{late: 1}, nil
+	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return onRates{}, fmt.Errorf("running the plan on the measured rates: %w", err)
 	}
@@ -173,22 +181,42 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned) (onRates, error
 	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Accuracy()}, nil
 }
 
-// measured are requests at the measured rates.
-func (b *bench) measured() []arrivals.Request {
-	rng := seeded.New(b.seed, "gear/measured")
-	var requests []arrivals.Request
-	owed := 0.0
-	for second, rate := range b.p.Measured {
-		first := len(requests)
-		for owed += rate; owed >= 1; owed-- {
-			requests = append(requests, arrivals.Request{At: time.Duration((float64(second) + rng.Float64()) * float64(time.Second))})
-		}
-		slices.SortFunc(requests[first:], func(a, b arrivals.Request) int { return int(a.At - b.At) })
-	}
-	return requests
+// instants yields requests as a Poisson process with the measured rates: the next day
+// will not bring the very counts of a second.
+type instants struct {
+	rates  []float64
+	rng    *rand.Rand
+	second int
+	passed float64 // integral of the rates up to the second
+	next   float64 // integral at the next request
 }
 
-// shown tells whether plans are run on measured rates.
+// Next implements arrivals.Source.
+func (d *instants) Next(r *arrivals.Request) bool {
+	d.next += d.rng.ExpFloat64()
+	for d.second < len(d.rates) && d.passed+d.rates[d.second] < d.next {
+		d.passed += d.rates[d.second]
+		d.second++
+	}
+	if d.second == len(d.rates) {
+		return false
+	}
+	at := float64(d.second) + (d.next-d.passed)/d.rates[d.second]
+	*r = arrivals.Request{At: time.Duration(at * float64(time.Second))}
+	return true
+}
+
+// A plan is run on measured rates as a whole up to so many requests: one cascade for
+// all rates, of which few are tried, and the choices of ranges, of which many are.
+const (
+	mostShown    = 4_000_000
+	mostTogether = 400_000
+)
+
+// many tells whether running the measured rates takes long.
+func (p *Problem) many() bool { return sum(p.Measured) > mostTogether }
+
+// shown tells whether one cascade is run on measured rates.
 func (p *Problem) shown() bool {
 	return p.Overall && sum(p.Measured) > 0 && sum(p.Measured) <= mostShown
 }
