@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -158,7 +157,7 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, most float64) (
 	}
 	requests := sum(b.p.Measured)
 	latencies, n, enough := make([]time.Duration, 0, int(requests)+1), 0, int(most*requests)
-	source := &instants{rates: b.p.Measured, rng: seeded.New(b.seed, "gear/measured")}
+	source := arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, "gear/measured"))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, NoReport: true, Completed: func(arrived, answered time.Duration) {
@@ -179,31 +178,6 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, most float64) (
 		return onRates{}, err
 	}
 	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Accuracy()}, nil
-}
-
-// instants yields requests as a Poisson process with the measured rates: the next day
-// will not bring the very counts of a second.
-type instants struct {
-	rates  []float64
-	rng    *rand.Rand
-	second int
-	passed float64 // integral of the rates up to the second
-	next   float64 // integral at the next request
-}
-
-// Next implements arrivals.Source.
-func (d *instants) Next(r *arrivals.Request) bool {
-	d.next += d.rng.ExpFloat64()
-	for d.second < len(d.rates) && d.passed+d.rates[d.second] < d.next {
-		d.passed += d.rates[d.second]
-		d.second++
-	}
-	if d.second == len(d.rates) {
-		return false
-	}
-	at := float64(d.second) + (d.next-d.passed)/d.rates[d.second]
-	*r = arrivals.Request{At: time.Duration(at * float64(time.Second))}
-	return true
 }
 
 // A plan is run on measured rates as a whole up to so many requests: one cascade for
