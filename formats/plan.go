@@ -68,6 +68,7 @@ type Deployed struct {
 	Outputs   []TensorInfo `json:"outputs,omitempty"`
 	NumBlocks int          `json:"num_blocks"`
 	Pipelines []Pipeline   `json:"pipelines"`
+	RequestUS Micros       `json:"request_us,omitempty"` // what a request takes beside its runs; absent: not known
 }
 
 // RPS is the rate that the model's pipelines carry together.
@@ -147,6 +148,8 @@ type Stage struct {
 	RPS       float64     `json:"rps"`                 // capacity
 	InferUS   []Micros    `json:"infer_us"`            // at batch 1..Batch
 	Estimated bool        `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
+	MeanUS    []Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, what serving takes on average; absent: infer_us
+	IdleUS    Micros      `json:"idle_us,omitempty"`   // what a run takes more that begins after the device had nothing to do for a while
 	BlockUS   []Micros    `json:"block_us,omitempty"`  // each block at Batch: tells which block moved when the profile does
 	Placement []Placement `json:"placement"`
 	Cut       *Cut        `json:"cut,omitempty"` // what leaves the stage; absent after the last

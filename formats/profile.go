@@ -3,6 +3,7 @@ package formats
 import (
 	"maps"
 	"slices"
+	"time"
 )
 
 // Profile says what every block of every model costs on every device kind that
@@ -81,6 +82,7 @@ type ProfileModel struct {
 	Measurements []Measurement `json:"measurements"`
 	Loads        []DeviceLoad  `json:"loads,omitempty"` // onto devices
 	Move         *OutputMove   `json:"output_move,omitempty"`
+	RequestUS    Micros        `json:"request_us,omitempty"` // median of what a request takes beside its runs: client, loopback and front end of the machine
 }
 
 // DeviceLoad is how long the model takes to come to a device.
@@ -173,13 +175,20 @@ type RangeLatency struct {
 	Latency Latency `json:"latency"`
 }
 
+// IdleGap is for how long a device had nothing to do before a run whose time is
+// IdleUS.
+const IdleGap = 5 * time.Millisecond
+
 // Latency is one measured time. WallUS is the median that planning uses; on a
-// CPU CPUUS is the median of the thread's CPU time beside it.
+// CPU CPUUS is the median of the thread's CPU time beside it. MeanUS and IdleUS are
+// what serving sees, which cannot choose its moments: means over all runs.
 type Latency struct {
 	WallUS      Micros `json:"wall_us"`
 	CPUUS       Micros `json:"cpu_us,omitempty"`
 	P99US       Micros `json:"p99_us,omitempty"`
 	HostUS      Micros `json:"host_us,omitempty"`       // GPUs: median until the run was launched; wall_us waits for the device
 	HalfWidthUS Micros `json:"half_width_us,omitempty"` // of the 95 % interval of the median
+	MeanUS      Micros `json:"mean_us,omitempty"`       // of the wall time, over disturbed runs, too
+	IdleUS      Micros `json:"idle_us,omitempty"`       // the same of runs that began after the device had nothing to do for a while
 	Samples     int    `json:"samples,omitempty"`
 }

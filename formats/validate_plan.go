@@ -254,6 +254,9 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 // whether the times are there to be summed.
 func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole bool) {
 	whole = p.times(s.InferUS, l.Batch, at+".infer_us", 1)
+	if s.MeanUS != nil {
+		whole = p.times(s.MeanUS, l.Batch, at+".mean_us", 1) && whole
+	}
 	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
 		p.fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
 	}

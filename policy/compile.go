@@ -150,6 +150,9 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 			}
 			stage.Infer[b] = us.D()
 		}
+		if err := served(&stage, s, p.Batch, spath); err != nil {
+			return err
+		}
 		if si > 0 {
 			if err := c.addTransfer(&stage, p, si, path); err != nil {
 				return err
@@ -158,6 +161,26 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 		if err := c.place(c.b.Stage(stage), pool, s, spath); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// served sets what serving takes for a stage, where the plan says it.
+func served(stage *Stage, s *formats.Stage, batch int, path string) error {
+	if stage.Idle = s.IdleUS.D(); stage.Idle < 0 {
+		return &formats.Error{Path: path + ".idle_us", Found: stage.Idle.String(), Expected: "at least 0"}
+	}
+	if s.MeanUS == nil {
+		return nil
+	}
+	if len(s.MeanUS) != batch {
+		return &formats.Error{Path: path + ".mean_us", Found: fmt.Sprintf("%d values", len(s.MeanUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", batch)}
+	}
+	for b, us := range s.MeanUS {
+		if us <= 0 {
+			return &formats.Error{Path: fmt.Sprintf("%s.mean_us[%d]", path, b), Found: us.D().String(), Expected: "more than 0"}
+		}
+		stage.Mean = append(stage.Mean, us.D())
 	}
 	return nil
 }

@@ -111,6 +111,8 @@ type Stage struct {
 	FirstBlock  int32
 	LastBlock   int32           // exclusive
 	Infer       []time.Duration // [b-1]: at batch b
+	Mean        []time.Duration // [b-1]: what serving takes on average; nil: Infer
+	Idle        time.Duration   // what a run takes more that begins after the device had nothing to do for a while
 	Xfer        []time.Duration // [b-1]: transfer into this stage; nil for the first and on one host
 	CutBytes    int64           // per sample into this stage
 	FP16In      bool            // the incoming cut crosses as float16

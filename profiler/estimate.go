@@ -8,6 +8,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/engine/graph"
+	"inferplan/formats"
 )
 
 // quickBatch is the batch of quick runs.
@@ -22,18 +23,21 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 			return est, err
 		}
 		n := min(r.o.Blocks, j.m.atoms())
-		runs := 0.0
+		runs, rests := 0.0, time.Duration(0)
 		for _, u := range j.todo {
 			wholes := 1.0
 			if j.base[u] {
 				wholes = 2 // the blocks
+				if u.batch == j.batches(u.share)[0] {
+					wholes, rests = 3, rests+formats.IdleGap // the whole after a rest
+				}
 			}
 			for _, b := range r.missing(j, u) {
 				wholes += float64(b[1]-b[0]) / float64(n)
 			}
 			runs += wholes * float64(u.batch*u.share)
 		}
-		round := time.Duration(runs * float64(j.whole) / float64(j.quickBatch()))
+		round := time.Duration(runs*float64(j.whole)/float64(j.quickBatch())) + rests
 		rule := r.o.Precision
 		rounds := func(n int) time.Duration {
 			d := time.Duration(n) * round

@@ -185,7 +185,7 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 			if !(base && j.base[u]) && len(p[u]) == 0 {
 				continue
 			}
-			l := j.lane(u, base && j.base[u], p[u], countsCPU(g.dev))
+			l := j.lane(u, base && j.base[u], p[u], countsCPU(g.dev), g.o.rest)
 			g.event(Event{Stage: StageWarmUp, Model: j.in.name, Share: share, Batch: batch, Done: g.fraction(0)})
 			if err := s.warmUp(ctx, l); err != nil {
 				return err

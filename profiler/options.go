@@ -73,6 +73,8 @@ type Options struct {
 	// turn is called before every round of samples, and what it returns after
 	// it: two runs that measure side by side take turns by it.
 	turn func() (done func())
+	// rest leaves the device without work for a while.
+	rest func()
 }
 
 // DefaultBatches and DefaultBlocks are what Run takes where nothing is given.
@@ -180,6 +182,9 @@ func (o *Options) normalize() error {
 	}
 	if o.now == nil {
 		o.now = time.Now
+	}
+	if o.rest == nil {
+		o.rest = func() { time.Sleep(formats.IdleGap) }
 	}
 	if o.open == nil {
 		o.open = openONNX

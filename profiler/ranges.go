@@ -127,7 +127,7 @@ func asThen(l, now, then formats.Latency) formats.Latency {
 		}
 		return formats.Micros(math.Round(float64(d) * float64(then) / float64(now)))
 	}
-	for _, d := range []*formats.Micros{&l.WallUS, &l.P99US, &l.HostUS, &l.HalfWidthUS} {
+	for _, d := range []*formats.Micros{&l.WallUS, &l.P99US, &l.HostUS, &l.HalfWidthUS, &l.MeanUS} {
 		*d = scale(*d, now.WallUS, then.WallUS)
 	}
 	l.CPUUS = scale(l.CPUUS, now.CPUUS, then.CPUUS)

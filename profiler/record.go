@@ -11,7 +11,7 @@ import (
 
 // lane makes the probes of one measurement: every block, ranges, then the whole.
 // Ranges alone have the whole beside them, too: it tells how busy the machine was.
-func (j *job) lane(u unit, base bool, ranges [][2]int, onCPU bool) *lane {
+func (j *job) lane(u unit, base bool, ranges [][2]int, onCPU bool, rest func()) *lane {
 	l := &lane{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.in.name, u.share, u.batch), onCPU: onCPU, ranges: ranges}
 	add := func(name string, of func(*bound) engine.Binding) {
 		var runs []func(int) (engine.Timing, error)
@@ -30,6 +30,9 @@ func (j *job) lane(u unit, base bool, ranges [][2]int, onCPU bool) *lane {
 		add(fmt.Sprintf("blocks [%d,%d)", at[0], at[1]), func(b *bound) engine.Binding { return b.ranges[at] })
 	}
 	add("whole", func(b *bound) engine.Binding { return b.whole })
+	if base && u.batch == j.batches(u.share)[0] { // what finds a device idle is a small batch
+		l.probes[len(l.probes)-1].rest = rest
+	}
 	return l
 }
 

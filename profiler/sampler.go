@@ -50,13 +50,25 @@ type probe struct {
 	reps      int
 	cpu, wall []time.Duration
 	host      []time.Duration // as long as the others where the engine tells it
+	rest      func()          // before a further sample, into idle; nil: none
+	idle      []time.Duration // wall time after a rest
 }
 
-// sample runs the probe once (reps times where it is short).
+// sample runs the probe once (reps times where it is short), and once after a rest
+// where that is asked for.
 func (p *probe) sample() error {
 	t, err := p.run(p.reps)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	if p.rest != nil {
+		p.rest()
+		after, err := p.run(1)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		_, w := after.PerRun()
+		p.idle = append(p.idle, w)
 	}
 	c, w := t.PerRun()
 	p.cpu = append(p.cpu, c)
@@ -88,10 +100,10 @@ type lane struct {
 
 // laneTries are the samples of one try.
 type laneTries struct {
-	factor          float64
-	rounds          int
-	cpu, wall, host [][]time.Duration // by probe
-	ended           string
+	factor                float64
+	rounds                int
+	cpu, wall, host, idle [][]time.Duration // by probe
+	ended                 string
 }
 
 // Why a lane stopped.
@@ -149,7 +161,7 @@ func pick(s []time.Duration, rounds []int) []time.Duration {
 	return out
 }
 
-// latency summarises a probe: medians and interval over the quiet rounds, p99
+// latency summarises a probe: medians and interval over the quiet rounds, p99, means
 // and number of samples over all.
 func (l *lane) latency(p *probe, quiet []int) formats.Latency {
 	var cpu []time.Duration
@@ -162,6 +174,7 @@ func (l *lane) latency(p *probe, quiet []int) formats.Latency {
 		lat.HostUS = formats.Micros(median(pick(p.host, quiet)))
 	}
 	lat.P99US = formats.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
+	lat.MeanUS, lat.IdleUS = mean(p.wall), mean(p.idle)
 	return lat
 }
 
@@ -226,7 +239,7 @@ func (l *lane) giveUp(now time.Time) {
 	l.tries++
 	l.rounds, l.begun, l.ended = 0, now, ""
 	for _, p := range l.probes {
-		p.cpu, p.wall, p.host = nil, nil, nil
+		p.cpu, p.wall, p.host, p.idle = nil, nil, nil, nil
 	}
 }
 
@@ -236,13 +249,14 @@ func (l *lane) keep() {
 	if f := l.strain().factor; l.best == nil || f <= l.best.factor {
 		l.best = &laneTries{factor: f, rounds: l.rounds, ended: l.ended}
 		for _, p := range l.probes {
-			l.best.cpu, l.best.wall, l.best.host = append(l.best.cpu, p.cpu), append(l.best.wall, p.wall), append(l.best.host, p.host)
+			l.best.cpu, l.best.wall = append(l.best.cpu, p.cpu), append(l.best.wall, p.wall)
+			l.best.host, l.best.idle = append(l.best.host, p.host), append(l.best.idle, p.idle)
 		}
 		return
 	}
 	l.rounds, l.ended = l.best.rounds, l.best.ended
 	for i, p := range l.probes {
-		p.cpu, p.wall, p.host = l.best.cpu[i], l.best.wall[i], l.best.host[i]
+		p.cpu, p.wall, p.host, p.idle = l.best.cpu[i], l.best.wall[i], l.best.host[i], l.best.idle[i]
 	}
 }
 
@@ -396,6 +410,7 @@ func (s *sampler) oneRound(ctx context.Context, l *lane) error {
 		if err != nil {
 			for _, q := range l.probes {
 				q.cpu, q.wall, q.host = q.cpu[:l.rounds], q.wall[:l.rounds], q.host[:min(len(q.host), l.rounds)]
+				q.idle = q.idle[:min(len(q.idle), l.rounds)]
 			}
 			if err == ctx.Err() {
 				return err

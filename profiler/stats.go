@@ -36,6 +36,15 @@ func Summarize(cpu, wall []time.Duration) formats.Latency {
 	return l
 }
 
+// mean of samples, 0 of none.
+func mean(samples []time.Duration) formats.Micros {
+	sum := time.Duration(0)
+	for _, d := range samples {
+		sum += d
+	}
+	return formats.Micros(sum / time.Duration(max(1, len(samples))))
+}
+
 // median of samples in any order.
 func median(samples []time.Duration) time.Duration {
 	return report.Percentile(slices.Sorted(slices.Values(samples)), 0.5)

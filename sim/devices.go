@@ -25,6 +25,7 @@ type devices struct {
 	*loop
 	service Service
 	clock   Clocked // the service, where it wants to know the time
+	rested  Rested  // the service, where it wants to know for how long a device was idle
 	list    []device
 	links   []link
 	crossed transferTimes
@@ -58,6 +59,7 @@ func newDevices(l *loop) *devices {
 		h.service = Exact(l.t)
 	}
 	h.clock, _ = h.service.(Clocked)
+	h.rested, _ = h.service.(Rested)
 	for i := range h.list {
 		h.list[i] = device{head: -1, last: -1, current: -1}
 	}
@@ -238,6 +240,9 @@ func (h *devices) startRun(d int32) {
 	b.at = runs
 	if h.clock != nil {
 		h.clock.Tick(h.now - h.firstAt)
+	}
+	if h.rested != nil {
+		h.rested.Idle(h.now - dev.ranUntil)
 	}
 	took := h.service.Run(h.hop(slot, b.hop).Stage, b.size)
 	if h.flow != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 )
@@ -28,14 +29,44 @@ type Clocked interface {
 	Tick(now time.Duration)
 }
 
-// Exact takes the times of the tables: no jitter.
-func Exact(t *policy.Tables) Service { return exact{t} }
+// Rested is a Service that wants to know how long a device had nothing to do: Idle is
+// called before Run with that.
+type Rested interface {
+	Service
+	Idle(since time.Duration)
+}
+
+// Exact takes the times of the tables, those of serving where they have them: no jitter.
+func Exact(t *policy.Tables) Service { return &serving{exact: exact{t}} }
 
 type exact struct{ t *policy.Tables }
 
-func (e exact) Run(stage, batch int32) time.Duration { return e.t.Stages[stage].Infer[batch-1] }
+func (e exact) Run(stage, batch int32) time.Duration {
+	s := &e.t.Stages[stage]
+	if s.Mean != nil {
+		return s.Mean[batch-1]
+	}
+	return s.Infer[batch-1]
+}
 
 func (e exact) Transfer(_, _ int32, planned time.Duration) time.Duration { return planned }
+
+// serving takes what serving does, and more for a run on a device that was idle.
+type serving struct {
+	exact
+	idle time.Duration
+}
+
+// Idle implements Rested.
+func (s *serving) Idle(since time.Duration) { s.idle = since }
+
+func (s *serving) Run(stage, batch int32) time.Duration {
+	took, more := s.exact.Run(stage, batch), s.t.Stages[stage].Idle
+	if s.idle < formats.IdleGap {
+		more = time.Duration(float64(more) * float64(s.idle) / float64(formats.IdleGap))
+	}
+	return took + more
+}
 
 // Distribution of service times around the tables' figures.
 type Distribution uint8
@@ -62,7 +93,7 @@ type jitter struct {
 }
 
 func (j *jitter) Run(stage, batch int32) time.Duration {
-	mean := j.t.Stages[stage].Infer[batch-1]
+	mean := j.exact.Run(stage, batch)
 	f := 1.0
 	switch j.dist {
 	case Lognormal:

@@ -60,7 +60,7 @@ var makers = []struct {
 	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods, false},
 	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap, false},
 	{"out-of-sample", "Devices at equal accuracy, on the samples planned on and on others", []string{"workload", "accuracy", "samples", "planner", "planner, all requests", "MS+", "DynBa", "Cocktail+, mean", "planner: times fewer", "all requests: times fewer"}, (*bench).outOfSample, false},
-	{"switching", "Plans against one cascade for all rates, on typical traces and bursts", []string{"workload", "trace", "peak/mean", "devices", "planner", "p95 ms", "planner, all requests", "p95 ms", "no switching", "p95 ms", "points above: planner", "all requests"}, (*bench).switching, false},
+	{"switching", "Plans against one cascade for all rates, on typical traces and bursts", []string{"workload", "trace", "peak/mean", "requests come", "devices", "planner", "p95 ms", "planner, all requests", "p95 ms", "no switching", "p95 ms", "points above: planner", "all requests"}, (*bench).switching, false},
 	{"cocktail", "Cocktail+ with oracle rates: mean devices", []string{"workload", "accuracy", "members at least", "models", "mean devices", "planner", "period", "utilisation", "p95 ms"}, (*bench).cocktail, false},
 	{"spike", "A spike under a latency SLO (figure 8)", timelineColumns, (*bench).spike, false},
 	{"accuracy-slo", "A spike under an accuracy SLO (figure 9)", timelineColumns, (*bench).accuracySLO, false},

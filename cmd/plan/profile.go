@@ -165,6 +165,9 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if err != nil {
 		return o.ended(err)
 	}
+	if profile, err = measureRequests(ctx, o, profile); err != nil {
+		p.warned([]string{fmt.Sprintf("%v: plans will not count it", err)})
+	}
 	var rec *formats.Records
 	if set != nil {
 		if rec, err = o.record(ctx, p, eng, half, set, paths, o.seed); err != nil {

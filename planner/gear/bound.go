@@ -182,10 +182,7 @@ func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) 
 // time for at the highest of them. The work of requests in time that came so far and is
 // not done fits into the SLO; what is above that is late, by requests of the most work.
 func (p relaxation) singleBound(list []Cascade) float64 {
-	most, inTime := int32(-1), make([]float64, len(p.Models))
-	for m := range p.Models {
-		_, inTime[m] = p.operating(m) // nothing, where not even one sample is in time
-	}
+	most, inTime := int32(-1), perSample(p.Problem)
 	for i := range list {
 		if c := &list[i]; c.Correct > most && p.late(c) <= 1-p.Percentile+1e-9 && p.canKeep(c, inTime) {
 			most = c.Correct

@@ -261,7 +261,7 @@ func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
 func (t *tries) oneForAll(ctx context.Context, out *Outcome) error {
 	list, err := out.stairs.above(ctx, len(out.Gears)-1)
 	if err == nil {
-		_, err = out.oneCascade(ctx, out.stairs.bench, t.p.worthTrying(list, out))
+		_, err = out.oneCascade(ctx, out.stairs.bench, singles{Problem: t.p}.worthTrying(list, out))
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package gear
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"inferplan/planner/stages"
@@ -79,6 +80,17 @@ func (p *Problem) batches() []int {
 	return out
 }
 
+// batchLimits are the problem with batches as long as the SLO, and with batches of at
+// most half the SLO where that makes a difference.
+func (p *Problem) batchLimits() []*Problem {
+	whole, half := *p, *p
+	whole.longest, half.longest = 0, p.SLO/2
+	if slices.Equal(whole.batches(), half.batches()) {
+		return []*Problem{&whole}
+	}
+	return []*Problem{&whole, &half}
+}
+
 // usable tells which models can be part of a cascade: they answer one sample
 // within the SLO and fit on a device. Of several kinds on which is not asked.
 func (p *Problem) usable() []bool {
@@ -100,13 +112,20 @@ func (c *Cascade) within(models []bool) bool {
 	return true
 }
 
-// works is the device time that every model spends per request of a cascade, in
-// seconds: [cascade][model].
-func (p *Problem) works(list []Cascade) [][]float64 {
+// perSample is the least time of every model per sample, in seconds; nothing, where not
+// even one sample is in time.
+func perSample(p *Problem) []float64 {
 	per := make([]float64, len(p.Models))
 	for m := range per {
 		_, per[m] = p.operating(m)
 	}
+	return per
+}
+
+// works is the device time that every model spends per request of a cascade, in
+// seconds: [cascade][model].
+func (p *Problem) works(list []Cascade) [][]float64 {
+	per := perSample(p)
 	flat := make([]float64, len(list)*len(per))
 	out := make([][]float64, len(list))
 	for i := range list {

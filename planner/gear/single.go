@@ -23,27 +23,24 @@ type singles struct {
 
 // single makes the plan of one cascade where that is more accurate than the one
 // found, or where none was; with is the error of that.
-func (s *search) single(ctx context.Context, p *Problem, list []Cascade, work [][]float64, out *Outcome, with error) (*Outcome, error) {
+func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Outcome, with error) (*Outcome, error) {
 	if _, none := errors.AsType[*Infeasible](with); with != nil && !none {
 		return nil, with
 	}
-	own := *p
-	if out != nil {
-		own.longest = out.Problem.longest
-		work = own.works(list)
-	}
-	alone := singles{&own, list, work}
-	for _, pl := range alone.placements(out) {
-		one := &Outcome{Problem: &own, Placement: pl}
-		stairs := alone.stairs(pl)
-		one.Front = len(stairs)
-		b := newBench(&own, pl, s.o.Seed)
-		ok, err := one.oneCascade(ctx, b, own.worthTrying(stairs, out))
-		if err != nil {
-			return nil, err
-		}
-		if s.runs += b.runs; ok && one.above(out) {
-			out, with = one, nil
+	for _, own := range p.batchLimits() {
+		alone := singles{own, list, own.works(list)}
+		for _, pl := range alone.placements(out) {
+			one := &Outcome{Problem: own, Placement: pl}
+			stairs := alone.stairs(pl)
+			one.Front = len(stairs)
+			b := newBench(own, pl, s.o.Seed)
+			ok, err := one.oneCascade(ctx, b, alone.worthTrying(stairs, out))
+			if err != nil {
+				return nil, err
+			}
+			if s.runs += b.runs; ok && one.above(out) {
+				out, with = one, nil
+			}
 		}
 	}
 	return out, with
@@ -69,25 +66,40 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	if q.Overall = true; !q.shown() {
 		return 0, nil
 	}
-	gears, err := newBench(&q, out.Placement, seed).onMeasured(ctx, out.Gears)
+	list := q.inTime(Enumerate(q.Planned, q.Grid, q.usable()))
+	best := &Outcome{Problem: &q, Placement: out.Placement, Accuracy: out.Accuracy}
+	if q.many() && best.leads(list) {
+		return 0, nil // of so many requests the plan shows what it promises
+	}
+	gears, err := newBench(&q, out.Placement, seed).onMeasured(ctx, out.Gears, 1)
 	if err != nil {
 		return 0, err
 	}
-	list := q.inTime(Enumerate(q.Planned, q.Grid, q.usable()))
-	alone := singles{&q, list, q.works(list)}
-	best := &Outcome{Problem: &q, Accuracy: out.Accuracy, shown: gears.accuracy}
+	best.shown = gears.accuracy
 	one := 0.0
-	for _, pl := range alone.placements(out) {
-		next := &Outcome{Problem: &q, Placement: pl}
-		ok, err := next.oneCascade(ctx, newBench(&q, pl, seed), q.worthTrying(alone.stairs(pl), best))
-		if err != nil {
-			return 0, err
-		}
-		if ok && next.above(best) {
-			best, one = next, next.Accuracy
+	for _, own := range q.batchLimits() {
+		alone := singles{own, list, own.works(list)}
+		for _, pl := range alone.placements(out) {
+			next := &Outcome{Problem: own, Placement: pl}
+			ok, err := next.oneCascade(ctx, newBench(own, pl, seed), alone.worthTrying(alone.stairs(pl), best))
+			if err != nil {
+				return 0, err
+			}
+			if ok && next.above(best) {
+				best, one = next, next.Accuracy
+			}
 		}
 	}
 	return one, nil
+}
+
+// leads tells whether no single cascade that is more accurate than a plan is worth
+// trying, on any placement.
+func (out *Outcome) leads(list []Cascade) bool {
+	return !slices.ContainsFunc(out.Problem.batchLimits(), func(p *Problem) bool {
+		alone := singles{p, list, p.works(list)}
+		return slices.ContainsFunc(alone.placements(out), func(pl *Placement) bool { return len(alone.worthTrying(alone.stairs(pl), out)) > 0 })
+	})
 }
 
 // either plans for all requests together where nobody said what the SLO is over, and one
@@ -156,12 +168,28 @@ func (p singles) stairs(pl *Placement) []stair {
 }
 
 // worthTrying are the stairs that are more accurate than a plan, and accurate enough.
-func (p *Problem) worthTrying(list []stair, than *Outcome) []stair {
+// On measured rates they also need the time for the requests that have to be in time;
+// where a run is long, not many more may be late than the percentile allows even if
+// requests come evenly.
+func (p singles) worthTrying(list []stair, than *Outcome) []stair {
+	inTime, relaxed := perSample(p.Problem), relaxation{p.Problem}
 	return slices.DeleteFunc(list, func(s stair) bool {
 		accuracy := float64(s.cascade.Correct) / float64(p.Planned.N)
-		return p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile
+		switch {
+		case p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile:
+			return true
+		case !p.shown():
+			return false
+		case p.many() && relaxed.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile):
+			return true
+		}
+		return !p.Mixed() && !relaxed.canKeep(s.cascade, inTime)
 	})
 }
+
+// lateRunEvenly is how many times the lateness allowed a cascade may show by
+// lateEvenly, for a long run to be worth it.
+const lateRunEvenly = 2
 
 // least is a plan's accuracy as planned, or as shown where that is less.
 func (out *Outcome) least() float64 {
@@ -172,11 +200,15 @@ func (out *Outcome) least() float64 {
 }
 
 // oneCascade takes the most accurate of some cascades, by rising load, that keeps the
-// SLO everywhere; false: none does.
+// SLO everywhere; false: none does. On measured rates the search begins where devices
+// that never wait end, and goes on from there in steps that double.
 func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (bool, error) {
 	low, high := 0, len(list) // list[low-1] keeps it, list[high] does not
-	for low < high {
-		mid := (low + high) / 2
+	mid, step := high/2, high
+	if b.p.shown() {
+		mid, step = min(relaxation{b.p}.firstLate(list), max(high-1, 0)), 1
+	}
+	for ; low < high; step *= 2 {
 		ok, err := out.everywhere(ctx, b, &list[mid])
 		if err != nil {
 			return false, err
@@ -185,6 +217,12 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 			low = mid + 1
 		} else {
 			high = mid
+		}
+		switch mid = (low + high) / 2; {
+		case high == len(list) && step < high:
+			mid = min(mid, low+step-1)
+		case low == 0 && step < high:
+			mid = max(mid, high-step)
 		}
 	}
 	held := low > 0
@@ -198,6 +236,30 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 	return held, nil
 }
 
+// firstLate is the first of some cascades, by rising load, of which more requests are
+// late than the percentile allows even if they come evenly.
+func (p relaxation) firstLate(list []stair) int {
+	at, _ := slices.BinarySearchFunc(list, 1-p.Percentile, func(s stair, most float64) int {
+		if p.lateEvenly(s.load) > most {
+			return 1
+		}
+		return -1
+	})
+	return at
+}
+
+// lateEvenly is the share of the measured requests that find the busiest device more
+// than the SLO behind, if they come evenly and each takes it so many seconds.
+func (p relaxation) lateEvenly(load float64) float64 {
+	behind, late := 0.0, 0.0
+	for _, rate := range p.Measured {
+		if behind = max(0, behind+rate*load-1); behind > p.SLO.Seconds() {
+			late += rate
+		}
+	}
+	return late / sum(p.Measured)
+}
+
 // everywhere gives all ranges one cascade, if that keeps the SLO: in every range, or
 // over all requests, which is shown on the measured rates where these are known. There
 // the lateness of every range is that of all.
@@ -208,7 +270,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair) (bool, e
 		gears[r] = Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Accuracy: float64(s.cascade.Correct) / float64(p.Planned.N)}
 	}
 	if p.shown() {
-		shown, err := b.onMeasured(ctx, gears)
+		shown, err := b.onMeasured(ctx, gears, 1-p.Percentile)
 		if err != nil || shown.tail > p.SLO || shown.late > 1-p.Percentile {
 			return false, err
 		}

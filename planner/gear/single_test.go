@@ -143,3 +143,70 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 		t.Errorf("only %v instances had a plan", held)
 	}
 }
+
+// Batches as long as the SLO let one cascade carry more than the plan's batches of half
+// of it: it is tried with both, and beats these gears.
+func TestNoSwitchingInLongBatches(t *testing.T) {
+	p := llama4.problem(t, 6, 10)
+	rng := rand.New(rand.NewPCG(1, 7))
+	for range 20 { // minutes
+		rate := 34 + 10*rng.Float64()
+		for range 60 {
+			p.Measured = append(p.Measured, rate)
+		}
+	}
+	p.Measured[600] = 60
+	p.Edges, p.Overall = Ranges(60, 10), true
+	p.Weights = Served(p.Measured, 60, 10, 7)
+	out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+	best, half := -1.0, -1.0
+	for i, own := range p.batchLimits() {
+		var places []*Placement
+		for _, c := range (placing{own}).ranked(list, own.works(list), 1) {
+			places = append(places, c.pl)
+		}
+		if best = max(best, bestSingle(t, own, list, places)); i == 1 {
+			half = bestSingle(t, own, list, places)
+		}
+	}
+	t.Logf("accuracy %.4f, the best single cascade %.4f, in batches of half the SLO %.4f", out.Accuracy, best, half)
+	if best <= half+worthwhile {
+		t.Error("the case shows nothing: batches of half the SLO do as well")
+	}
+	if shown := max(out.shown, out.Accuracy); shown < best-worthwhile {
+		t.Errorf("accuracy %.4f, the best single cascade %.4f", shown, best)
+	}
+}
+
+// More requests than are run for the choices of ranges are still run for one cascade.
+func TestNoSwitchingOfManyRequests(t *testing.T) {
+	if !long {
+		t.Skip("long: INFERPLAN_LONG=1")
+	}
+	p := bert5.problem(t, 2, 10)
+	rng := rand.New(rand.NewPCG(1, 7))
+	for range 90 {
+		p.Measured = append(p.Measured, 5500*(1+.1*rng.NormFloat64()))
+	}
+	p.Measured[0] = 7600
+	p.Edges, p.Either = Ranges(7600, 10), true
+	p.Weights = Served(p.Measured, 7600, 10, 7)
+	out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := *p
+	q.Either = false
+	ranges, err := Solve(context.Background(), &q, nil, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.0f requests: accuracy %.4f, ranges alone %.4f, at %v", sum(p.Measured), out.Accuracy, ranges.Accuracy, out.Tail)
+	if !p.many() || out.Accuracy <= ranges.Accuracy+worthwhile || out.Tail == 0 || out.Tail > p.SLO {
+		t.Errorf("accuracy %.4f at %v, ranges alone %.4f: expected one cascade, run on the whole of the rates", out.Accuracy, out.Tail, ranges.Accuracy)
+	}
+}

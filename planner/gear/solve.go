@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -258,12 +257,11 @@ const (
 // where that makes a difference: with long ones an expensive model's queue costs
 // more time than it saves work.
 func (x *exact) batchLimits() []*exact {
-	q := *x.p
-	q.longest = q.SLO / 2
-	if slices.Equal(x.p.batches(), q.batches()) {
-		return []*exact{x}
+	out := []*exact{x}
+	for _, q := range x.p.batchLimits()[1:] {
+		out = append(out, &exact{q, x.list, q.works(x.list), x.o})
 	}
-	return []*exact{x, {&q, x.list, q.works(x.list), x.o}}
+	return out
 }
 
 // staircase gives every range the most accurate gear that passes on a placement.

@@ -19,8 +19,7 @@ const (
 	stepsUp     = 8   // gears tried above the one that keeps the SLO alone
 	spent       = .9  // of the lateness that the percentile allows
 	lateUnit    = 1e4 // parts that lateness is counted in
-	mostShown   = 400_000
-	lessLate    = .8 // factor, where the measured rates show more lateness than the ranges did
+	lessLate    = .8  // factor, where the measured rates show more lateness than the ranges did
 	triesOnRate = 8
 )
 
@@ -89,10 +88,10 @@ func (out *Outcome) together(ctx context.Context, bounds []float64) error {
 			out.Gears[r] = choices[r][k].gear
 			out.Accuracy += choices[r][k].accuracy
 		}
-		if !p.shown() {
+		if !p.shown() || p.many() {
 			return nil
 		}
-		shown, err := b.onMeasured(ctx, out.Gears)
+		shown, err := b.onMeasured(ctx, out.Gears, 1)
 		if err != nil {
 			return err
 		}
@@ -147,23 +146,31 @@ type onRates struct {
 	late, accuracy float64
 }
 
-// onMeasured runs gears on the measured rates, requests at random instants of their
-// second.
-func (b *bench) onMeasured(ctx context.Context, gears []Planned) (onRates, error) {
+// onMeasured runs gears on the measured rates, by Poisson arrivals. Once more than a share of them is late, the run ends: late is then 1, and
+// nothing else is known.
+func (b *bench) onMeasured(ctx context.Context, gears []Planned, most float64) (onRates, error) {
 	b.runs++
 	t := b.whole(gears)
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return onRates{}, err
 	}
-	requests := b.measured()
-	latencies, n := make([]time.Duration, 0, len(requests)), 0
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(requests), NoReport: true, Completed: func(arrived, answered time.Duration) {
+	requests := sum(b.p.Measured)
+	latencies, n, enough := make([]time.Duration, 0, int(requests)+1), 0, int(most*requests)
+	source := arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, "gear/measured"))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, NoReport: true, Completed: func(arrived, answered time.Duration) {
 		latencies = append(latencies, answered-arrived)
 		if answered-arrived > b.p.SLO {
-			n++
+			if n++; n > enough {
+				cancel(errLate)
+			}
 		}
 	}})
+	if err != nil && errors.Is(context.Cause(ctx), errLate) {
+		return onRates{late: 1}, nil
+	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return onRates{}, fmt.Errorf("running the plan on the measured rates: %w", err)
 	}
@@ -173,22 +180,17 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned) (onRates, error
 	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Accuracy()}, nil
 }
 
-// measured are requests at the measured rates.
-func (b *bench) measured() []arrivals.Request {
-	rng := seeded.New(b.seed, "gear/measured")
-	var requests []arrivals.Request
-	owed := 0.0
-	for second, rate := range b.p.Measured {
-		first := len(requests)
-		for owed += rate; owed >= 1; owed-- {
-			requests = append(requests, arrivals.Request{At: time.Duration((float64(second) + rng.Float64()) * float64(time.Second))})
-		}
-		slices.SortFunc(requests[first:], func(a, b arrivals.Request) int { return int(a.At - b.At) })
-	}
-	return requests
-}
+// A plan is run on measured rates as a whole up to so many requests: one cascade for
+// all rates, of which few are tried, and the choices of ranges, of which many are.
+const (
+	mostShown    = 4_000_000
+	mostTogether = 400_000
+)
 
-// shown tells whether plans are run on measured rates.
+// many tells whether running the measured rates takes long.
+func (p *Problem) many() bool { return sum(p.Measured) > mostTogether }
+
+// shown tells whether one cascade is run on measured rates.
 func (p *Problem) shown() bool {
 	return p.Overall && sum(p.Measured) > 0 && sum(p.Measured) <= mostShown
 }

@@ -83,7 +83,7 @@ func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
 	m := &r.models[d]
 	o := formats.Deployed{
 		Model: m.workload.Model, Class: m.workload.Class, Inputs: m.profile.Inputs, Outputs: m.profile.Outputs, NumBlocks: r.problem.Models[d].NumBlocks(),
-		Pipelines: []formats.Pipeline{},
+		Pipelines: []formats.Pipeline{}, RequestUS: m.profile.RequestUS,
 	}
 	if m.profile.Source != nil {
 		o.SHA256 = m.profile.Source.SHA256
@@ -116,6 +116,7 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 			st.InferUS = append(st.InferUS, formats.Micros(stages.Infer(costs, b, s.First, s.Last)))
 		}
 		st.Estimated = stages.Estimated(costs, pl.Batch, s.First, s.Last)
+		st.MeanUS, st.IdleUS = stages.Served(r.models[d].profile, st.Device, s.Share, s.First, s.Last, st.InferUS)
 		for _, t := range costs.At(pl.Batch).Blocks[s.First:s.Last] {
 			st.BlockUS = append(st.BlockUS, formats.Micros(t))
 		}

@@ -32,37 +32,10 @@ func (r Rates) Total() float64 {
 func (r Rates) Duration() time.Duration { return time.Duration(len(r)) * time.Second }
 
 // Even yields request k, from 1, when the integral of the rates reaches k - 0.5.
-func (r Rates) Even() arrivals.Source {
-	return &stream{rates: r, want: .5, gap: func() float64 { return 1 }}
-}
+func (r Rates) Even() arrivals.Source { return arrivals.Evenly(r) }
 
 // Poisson yields a Poisson process with these rates.
-func (r Rates) Poisson(rng *rand.Rand) arrivals.Source {
-	return &stream{rates: r, want: rng.ExpFloat64(), gap: rng.ExpFloat64}
-}
-
-// stream walks along the integral of the rates in steps of gap.
-type stream struct {
-	rates  Rates
-	second int
-	passed float64 // integral up to the second
-	want   float64
-	gap    func() float64
-}
-
-func (s *stream) Next(r *arrivals.Request) bool {
-	for s.second < len(s.rates) && s.passed+s.rates[s.second] < s.want {
-		s.passed += s.rates[s.second]
-		s.second++
-	}
-	if s.second == len(s.rates) {
-		return false
-	}
-	at := float64(s.second) + (s.want-s.passed)/s.rates[s.second]
-	*r = arrivals.Request{At: time.Duration(at * float64(time.Second))}
-	s.want += s.gap()
-	return true
-}
+func (r Rates) Poisson(rng *rand.Rand) arrivals.Source { return arrivals.PoissonOf(r, rng) }
 
 // Around are n of the rates, step seconds apart, with the highest among them
 // after a third, and their peak scaled to a rate: a burst that fits into seconds.

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"inferplan/executor"
+	"inferplan/executor/load"
+	"inferplan/executor/oip"
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/planner"
+	"inferplan/profiler"
+	"inferplan/solver/highs"
+)
+
+// What a request takes beside its runs is measured on a server whose device only waits.
+const (
+	waits          = 2 * time.Millisecond // a run
+	requestEvery   = 10 * time.Millisecond
+	requestsCount  = 60 // of a model
+	requestsWarmup = 10 // of a model, not counted
+	requestSLO     = 10 * time.Second
+)
+
+// measureRequests adds to a profile what requests take beside their runs: the way through
+// a client, HTTP on loopback and the front end of this machine. Models that have it, or
+// whose tensors are not known, are left out.
+func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Profile) (*formats.Profile, error) {
+	var models []formats.ProfileModel
+	for _, m := range profile.Models {
+		if (m.RequestUS == 0 || o.force) && len(m.Inputs) > 0 && len(m.Measurements) > 0 {
+			models = append(models, m)
+		}
+	}
+	if len(models) == 0 {
+		return profile, nil
+	}
+	took, err := requestTimes(ctx, models)
+	if err != nil {
+		return profile, fmt.Errorf("measuring what requests take beside their runs: %w", err)
+	}
+	return profiler.Update(o.out, profile, func(p *formats.Profile) error {
+		for i, m := range models {
+			if k := slices.IndexFunc(p.Models, func(x formats.ProfileModel) bool { return x.Model == m.Model }); k >= 0 {
+				p.Models[k].RequestUS = took[i]
+			}
+		}
+		return nil
+	})
+}
+
+// requestTimes serves models on a device that only waits, drives them evenly, and gives
+// the medians of what a request takes more than its run.
+func requestTimes(ctx context.Context, models []formats.ProfileModel) (beside []formats.Micros, err error) {
+	dir, err := os.MkdirTemp("", "plan-requests-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	waiting, err := waitingPlan(ctx, models)
+	if err != nil {
+		return nil, err
+	}
+	plan := filepath.Join(dir, "plan.json")
+	if _, err := formats.WriteFile(plan, waiting, formats.Force(true)); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ready, ended := make(chan executor.Addresses, 1), make(chan error, 1)
+	record := filepath.Join(dir, "service.json")
+	go func() {
+		_, err := executor.Serve(ctx, executor.ServeOptions{
+			Options: executor.Options{Engine: "replay", ShareCPUs: true, Log: slog.New(slog.NewTextHandler(io.Discard, nil))},
+			Plan:    plan, HTTP: "127.0.0.1:0", GRPC: executor.Off, Metrics: executor.Off, OIP: oip.Options{MaxBodyBytes: 1 << 30}, Record: record,
+			Ready: func(a executor.Addresses) { ready <- a },
+		})
+		ended <- err
+	}()
+	var at executor.Addresses
+	select {
+	case at = <-ready:
+	case err := <-ended:
+		return nil, err
+	}
+	took, err := drive(ctx, "http://"+at.HTTP, models)
+	stop()
+	if err = errors.Join(err, <-ended); err != nil {
+		return nil, err
+	}
+	service, err := executor.ReadService(record)
+	if err != nil {
+		return nil, err
+	}
+	for i := range models {
+		runs := service.Runs[i][0]
+		if len(took[i]) == 0 || len(runs) == 0 {
+			return nil, fmt.Errorf("%s: no request was answered", models[i].Model)
+		}
+		beside = append(beside, max(0, formats.Micros(medianOf(took[i])-medianOf(runs))))
+	}
+	return beside, nil
+}
+
+func medianOf(list []time.Duration) time.Duration {
+	return report.Percentile(slices.Sorted(slices.Values(list)), .5)
+}
+
+// drive sends requests for the models in turn and gives their latencies.
+func drive(ctx context.Context, url string, models []formats.ProfileModel) ([][]time.Duration, error) {
+	took := make([][]time.Duration, len(models))
+	cfg := load.Config{URL: url, Warmup: time.Duration(requestsWarmup*len(models)) * requestEvery, Ended: func(o load.Outcome) {
+		if o.Reason == "" {
+			took[o.Model] = append(took[o.Model], o.Latency)
+		}
+	}}
+	var list []arrivals.Request
+	for _, m := range models {
+		cfg.Models = append(cfg.Models, load.Model{Name: m.Model, SLO: requestSLO})
+	}
+	for i := range (requestsWarmup + requestsCount) * len(models) {
+		list = append(list, arrivals.Request{At: time.Duration(i) * requestEvery, Model: int32(i % len(models))})
+	}
+	_, err := load.Run(ctx, cfg, arrivals.Slice(list))
+	return took, err
+}
+
+// waitingPlan has every model, whole, on one device that all share in time.
+func waitingPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Plan, error) {
+	kind, run := models[0].Measurements[0].Device, formats.Latency{WallUS: formats.Micros(waits)}
+	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: kind}}}
+	for _, m := range models {
+		profile.Models = append(profile.Models, formats.ProfileModel{Model: m.Model, Inputs: m.Inputs, Outputs: m.Outputs, Blocks: []formats.Block{{Name: "all"}},
+			Measurements: []formats.Measurement{{Device: kind, Share: 1, Batch: 1, Whole: &run, Blocks: []formats.Latency{run}}}})
+	}
+	workload, _ := planner.AssumedWorkload(profile, formats.SLO{Duration: requestSLO})
+	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Workload: workload,
+		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: kind, Count: 1, Sharing: formats.SharingTime}}}}, planner.Options{}, highs.Solver{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return res.Plan, nil
+}
