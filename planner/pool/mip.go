@@ -79,9 +79,9 @@ func (c *catalogue) program(set []int, bound, floor float64) *program {
 
 // countPerModel counts the whole devices of each kind that each model takes: under
 // the slot rule no two models share one. There are few of these numbers, so that a
-// search that branches on them ends soon.
+// search that branches on them ends soon. On time-shared pools models do share.
 func (q *program) countPerModel() {
-	if q.Rounding != Slot {
+	if q.Rounding != Slot || q.timed() {
 		return
 	}
 	for i, parts := range q.taken {
