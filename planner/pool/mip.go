@@ -21,6 +21,7 @@ type program struct {
 	y       []milp.Var   // [i]: whether it is used at all; -1 where nothing asks
 	once    []heldOnce
 	whole   []wholeDevices
+	taken   [][]milp.Term // whole devices, by model and pool
 	byModel []milp.Row
 	floors  []milp.Row // -1 without a floor
 	pools   []milp.Row // -1 for empty pools
@@ -69,10 +70,29 @@ func (c *catalogue) program(set []int, bound, floor float64) *program {
 			parts[key] = append(parts[key], milp.Term{Var: v, Coef: 1 / float64(t.Stages[si].Share)})
 		}
 	}
+	q.taken = make([][]milp.Term, len(c.Models)*len(c.Pools))
 	for _, key := range keys {
 		q.addDevices(key, parts[key])
 	}
 	return q
+}
+
+// countPerModel counts the whole devices of each kind that each model takes: under
+// the slot rule no two models share one. There are few of these numbers, so that a
+// search that branches on them ends soon. On time-shared pools models do share.
+func (q *program) countPerModel() {
+	if q.Rounding != Slot || q.timed() {
+		return
+	}
+	for i, parts := range q.taken {
+		if len(parts) < 2 {
+			continue
+		}
+		d, k := i/len(q.Pools), i%len(q.Pools)
+		v := q.m.AddInt(fmt.Sprintf("n%d_%d", d, k), 0, float64(q.Pools[k].Count), 0)
+		q.m.AddRow("", 0, 0, append(slices.Clone(parts), milp.Term{Var: v, Coef: -1})...)
+		q.whole = append(q.whole, wholeDevices{v, parts})
+	}
 }
 
 // addRows adds the rows that templates are counted in.
@@ -140,15 +160,18 @@ func (q *program) addTemplate(i int) *stages.Template {
 // addDevices counts the devices that replicas take: whole ones where they are shares
 // that others may not fill.
 func (q *program) addDevices(key slotKey, terms []milp.Term) {
+	taken := &q.taken[key.model*len(q.Pools)+key.pool]
 	if q.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
 		for _, t := range terms {
 			q.m.AddTerm(q.pools[key.pool], t.Var, t.Coef)
 		}
+		*taken = append(*taken, terms...)
 		return
 	}
 	v := q.m.AddInt(fmt.Sprintf("c%d_%d_%d", key.model, key.slot, key.pool), 0, float64(q.Pools[key.pool].Count), 0)
 	q.m.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: v, Coef: -1})...)
 	q.m.AddTerm(q.pools[key.pool], v, 1)
+	*taken = append(*taken, milp.Term{Var: v, Coef: 1})
 	q.whole = append(q.whole, wholeDevices{v, terms})
 }
 

@@ -112,6 +112,7 @@ func (x *polish) mostSum(ctx context.Context, q *program, gap float64, nodes int
 	for _, t := range parts {
 		q.m.SetObj(t.Var, t.Coef)
 	}
+	q.countPerModel()
 	o := x.work(nodes)
 	o.Gap = gap
 	c, stats, err := x.solve(ctx, q, o, "the largest weighted sum")
