@@ -144,6 +144,17 @@ bench-ranges: setup ## times of stages, estimated against measured: an hour of o
 	mkdir -p bench/ranges/results
 	nice -n 5 bin/bench-ranges -profile bench/ranges/results/ranges.json -figures bench/ranges/results/figures.json $(RANGES)
 
+# INFEASIBLE holds flags of bench/infeasible, for example INFEASIBLE="-n 100 -kind flow".
+.PHONY: bench-infeasible
+bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause and what is nearest, each checked by solving: table and bench/infeasible/figures.json (INFEASIBLE)
+	$(GO) build -o bin/bench-infeasible ./bench/infeasible
+	nice -n 10 bin/bench-infeasible -figures bench/infeasible/figures.json $(INFEASIBLE)
+
+.PHONY: bench-gate
+bench-gate: setup ## false alarms and misses of plan check by profiles that were taken at different times: bench/gate/figures.json
+	$(GO) build -o bin/bench-gate ./bench/gate
+	nice -n 10 bin/bench-gate -figures bench/gate/figures.json
+
 # DIGITS holds flags of bench/digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
 .PHONY: bench-digits
 bench-digits: build ## gear plans of a real cascade, served here against plan and simulator: table and bench/digits/results/figures.json (INFERPLAN_DATA, DIGITS)

@@ -7,7 +7,8 @@ import (
 
 // Cluster says which devices there are.
 type Cluster struct {
-	Format string `json:"format"` // inferplan.cluster/v1
+	Format string `json:"format"`                                                                     // inferplan.cluster/v1
+	Host   string `json:"host,omitempty" default:"kinds without a network are on hosts of their own"` // shared: all devices are on one host
 	Pools  []Pool `json:"pools"`
 }
 
@@ -15,6 +16,10 @@ type Cluster struct {
 func (c *Cluster) Find(device string) *Pool {
 	return find(c.Pools, func(p *Pool) bool { return p.Device == device })
 }
+
+// HostShared is a cluster whose devices are all on one host: what crosses between
+// those without nic_gbps takes no network time.
+const HostShared = "shared"
 
 // Sharing says how a pool's devices are divided between stages.
 const (
@@ -29,11 +34,11 @@ const (
 type Pool struct {
 	Device        string  `json:"device"` // kind, as in the profile
 	Count         int     `json:"count"`
-	MaxShares     int     `json:"max_shares,omitempty" default:"1"`                       // shares 1/1..1/max_shares; default 1
-	PerNode       int     `json:"per_node,omitempty" default:"1"`                         // devices that share one NIC; default 1
-	NICGbps       float64 `json:"nic_gbps,omitempty" default:"no network between stages"` // usable rate; absent: all on one host, no network between stages
-	NICEfficiency float64 `json:"nic_efficiency,omitempty" default:"1"`                   // multiplies nic_gbps; default 1
-	Memory        Bytes   `json:"memory,omitempty" default:"no limit"`                    // per device; absent: not limited
+	MaxShares     int     `json:"max_shares,omitempty" default:"1"`        // shares 1/1..1/max_shares; default 1
+	PerNode       int     `json:"per_node,omitempty" default:"1"`          // devices that share one NIC; default 1
+	NICGbps       float64 `json:"nic_gbps,omitempty" default:"no network"` // usable rate; absent: nothing passes to other kinds without one, but on a shared host
+	NICEfficiency float64 `json:"nic_efficiency,omitempty" default:"1"`    // multiplies nic_gbps; default 1
+	Memory        Bytes   `json:"memory,omitempty" default:"no limit"`     // per device; absent: not limited
 	USDPerHour    float64 `json:"usd_per_hour,omitempty"`
 	Watts         float64 `json:"watts,omitempty"`
 	Sharing       string  `json:"sharing,omitempty"` // exclusive (default) or time

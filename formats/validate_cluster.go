@@ -10,6 +10,9 @@ import (
 func (d *Cluster) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatCluster)
+	if d.Host != "" {
+		c.oneOf("host", d.Host, HostShared)
+	}
 	checkPools(&c, d.Pools)
 	return c.err()
 }
@@ -41,7 +44,7 @@ func checkPools(c *checker, pools []Pool) {
 			c.fail(path+".per_node", integer64(p.PerNode), "1 or more devices per node", "")
 		}
 		if p.NICGbps < 0 {
-			c.fail(path+".nic_gbps", number(p.NICGbps), "a positive rate", "leave it out where all devices are on one host")
+			c.fail(path+".nic_gbps", number(p.NICGbps), "a positive rate", "leave it out where there is no network; host: shared says that all devices are on one host")
 		}
 		if p.NICEfficiency < 0 || p.NICEfficiency > 1 {
 			c.fail(path+".nic_efficiency", number(p.NICEfficiency), "a share above 0, at most 1", "")

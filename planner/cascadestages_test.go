@@ -49,6 +49,7 @@ func inBlocks(first, second int, factors []float64) Inputs {
 			}
 		}
 	}
+	in.Cluster.Host = formats.HostShared
 	in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "cpu-4", Count: second})
 	return in
 }

@@ -28,7 +28,7 @@ type LocalGPUs struct {
 // The strings are the assumptions made.
 func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []string, error) {
 	measured := measuredShares(profile)
-	c := &formats.Cluster{Format: "inferplan.cluster/v1"}
+	c := &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared}
 	var assumed []string
 	for _, g := range m.GPUs {
 		shares := measured[g.Kind]

@@ -61,6 +61,13 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	} else {
 		res, err = once(ctx, v, progress)
 	}
+	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && tuned(v) == "" {
+		progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
+		return nil, nearest(ctx, m, p, inf, func(ctx context.Context, q *kind.Problem) error {
+			_, err := solve(ctx, m, q, nil, solver, func(Progress) {})
+			return err
+		})
+	}
 	if err != nil || !opt.Certify || res.Plan.Certified != nil || ctx.Err() != nil {
 		return res, err
 	}

@@ -7,6 +7,7 @@
 //	recompute.go  Recompute: findings, each with its constraint and field
 //	metrics.go    the figures that are compared, each with a tolerance
 //	noise.go      how much of a difference is chance: half widths, runs, several profiles
+//	busy.go       profiles of a busy machine: CPU times
 //	gate.go       Gate and its result
 //	text.go       what stands behind a verdict, for people
 package check

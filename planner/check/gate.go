@@ -74,7 +74,7 @@ func (c *Comparison) byChance() bool { return !c.Failed && c.Worse > c.Tolerance
 
 // ClusterOf is the cluster that a plan was made for.
 func ClusterOf(p *formats.Plan) *formats.Cluster {
-	return &formats.Cluster{Format: formats.FormatCluster, Pools: slices.Clone(p.Pools)}
+	return &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared, Pools: slices.Clone(p.Pools)}
 }
 
 // WorkloadOf is the workload that a plan was made for, with its targets as times;
@@ -106,7 +106,11 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
 	p := &profiles{old: in.OldProfiles, now: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), same: in.SameProfile}
+	calmed := p.calmed(in.Plan)
 	in.Today.Profile = p.now[middle(in.Plan, p.now)]
+	if calmed {
+		in.OldProfiles = p.old
+	}
 	g := &gate{in: &in, profiles: p, chance: p.chance(in.Plan)}
 	return g.result(ctx)
 }
@@ -136,7 +140,7 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 		m := &metrics[i]
 		for k := range today.figures {
 			if s := &today.figures[k]; s.Metric == m.Name {
-				var values runs
+				values := runs{busy: g.profiles.busy}
 				values.of(s, now, old)
 				r.Metrics = append(r.Metrics, m.compare(s, g.in.Tolerances.of(m), g.chance, &values))
 			}
@@ -151,6 +155,9 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 	}
 	r.listBlocks(recompute.BlockChanges(g.in.Against, was, g.in.Today.Profile), g.in.Tolerances.of(metric(blockMetric)))
 	r.advise()
+	if g.profiles.busy {
+		r.Notes = append(r.Notes, fmt.Sprintf("other work had the processor while a profile was taken: CPU times are compared, and less than %.0f %% is not found; measure again on a quiet machine", 100*g.chance))
+	}
 	return r, nil
 }
 
@@ -170,7 +177,7 @@ func (g *gate) others(ctx context.Context, today *view) (now, old [][]kind.Sampl
 		}
 		now = append(now, v.figures)
 	}
-	if len(g.profiles.old) < enoughRuns {
+	if len(g.profiles.old) < enoughRuns && !g.profiles.busy {
 		return now, nil, nil
 	}
 	for _, profile := range g.profiles.old {

@@ -102,8 +102,11 @@ func (m *Metric) compare(s *kind.Sample, tolerance, chance float64, values *runs
 	if m.Timed {
 		c.Noise = chance
 		c.New = center(values.now)
+		if len(values.old) > 0 {
+			c.Old = center(values.old)
+		}
 		if p, ok := values.differ(); ok {
-			c.P, c.Old = &p, center(values.old)
+			c.P = &p
 		}
 	}
 	switch {
@@ -116,7 +119,7 @@ func (m *Metric) compare(s *kind.Sample, tolerance, chance float64, values *runs
 		c.Worse = (c.New - c.Old) / c.Old
 	}
 	surely := c.Worse > c.Noise
-	if c.P != nil {
+	if c.P != nil && !(values.busy && !surely) {
 		surely = *c.P < benchmath.DefaultThresholds.CompareAlpha
 	}
 	c.Failed = c.Worse > c.Tolerance+recompute.Rounding && surely

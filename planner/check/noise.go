@@ -29,6 +29,7 @@ const surely = 1.96
 type profiles struct {
 	old, now []*formats.Profile // now: at least one
 	same     bool               // the plan was promised by the profile of today
+	busy     bool               // CPU times of a busy machine, see calmed
 }
 
 // chance is how much worse a figure of times may be by chance: two profiles of an
@@ -40,16 +41,23 @@ func (p *profiles) chance(plan *formats.Plan) float64 {
 	if p.same {
 		return 0
 	}
-	return surely * math.Sqrt(variance(plan, p.old)+variance(plan, p.now))
+	return surely * math.Sqrt(p.variance(plan, p.old)+p.variance(plan, p.now))
 }
 
-func variance(plan *formats.Plan, list []*formats.Profile) float64 {
+func (p *profiles) variance(plan *formats.Plan, list []*formats.Profile) float64 {
+	least := BetweenRuns
+	if p.busy {
+		least = BusyBetweenRuns
+	}
 	if len(list) == 0 { // the promise's profile is gone
-		return BetweenRuns * BetweenRuns
+		return least * least
 	}
 	sum := 0.0
-	for _, p := range list {
-		between, within := betweenRuns(plan, p), recompute.HalfWidth(plan, p)/surely
+	for _, one := range list {
+		between, within := betweenRuns(plan, one), recompute.HalfWidth(plan, one)/surely
+		if p.busy {
+			between = max(between, least)
+		}
 		sum += between*between + within*within
 	}
 	return sum / float64(len(list)*len(list))
@@ -82,7 +90,10 @@ func middle(plan *formats.Plan, list []*formats.Profile) int {
 }
 
 // runs are the values of one figure, a profile each.
-type runs struct{ old, now []float64 }
+type runs struct {
+	old, now []float64
+	busy     bool // what differs by less than chance is never sure
+}
 
 // differ is the chance that figures of several profiles a side are so far apart
 // though nothing has changed (Welch's t-test). ok is false with too few of them.

@@ -20,7 +20,7 @@ import (
 
 // Method plans cascades of a family of models for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanGear, Solve: plan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanGear, Solve: plan, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: diff.Gears,
 }
 
@@ -141,10 +141,14 @@ func (r *resolved) noGears(inf *Infeasible, devices int) *kind.InfeasibleError {
 	if len(r.pools) > 1 {
 		return out // which kind it should be more of is not said
 	}
-	out.Nearest.SLOUS = float64(inf.SLO) / 1e3
 	if more := max(inf.Enough, inf.Devices) - devices; more > 0 && inf.Target == 0 {
 		out.Constraint = "devices"
 		out.Nearest.Devices = []kind.MissingCount{{Device: r.pools[0].Device, Count: more}}
+		if inf.SLO > 0 {
+			out.Or = []kind.Nearest{{SLOUS: float64(inf.SLO) / 1e3}}
+		}
+	} else {
+		out.Nearest.SLOUS = float64(inf.SLO) / 1e3
 	}
 	return out
 }

@@ -26,7 +26,7 @@ func (f *resolved) inStages() error {
 	if len(f.pools) == 1 && len(large) == 0 {
 		return nil
 	}
-	b := &stages.Problem{MaxPartitions: most}
+	b := &stages.Problem{MaxPartitions: most, Apart: f.in.Cluster.Host != formats.HostShared}
 	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
 	for i := range f.pools {
 		at := &f.pools[i]
@@ -110,11 +110,6 @@ func (f *resolved) deployChain(d *Deployment) formats.Pipeline {
 		}
 		out.Stages = append(out.Stages, st)
 	}
-	if !slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 }) {
-		const one = "one host: no pool has nic_gbps, so crossing between stages takes no network time"
-		if !slices.Contains(f.run.Assumptions, one) {
-			f.run.Assume(one)
-		}
-	}
+	f.run.AssumeHosts(f.in.Cluster)
 	return out
 }

@@ -7,7 +7,9 @@
 //	problem.go    Problem, Run and Outcome: what a solve is given and gives back
 //	plan.go       the plan document of an outcome
 //	infeasible.go InfeasibleError and the nearest thing that is feasible
+//	looser.go     what a problem is made to ask less of, in search of that
 //	check.go      what the kinds' halves of a check share: findings, figures, today's documents
+//	cuts.go       which cuts the profile does not know, in one line
 //	text.go       figures as people read them
 //
 // The package is a leaf: it imports the documents and the names of the solver's

@@ -2,6 +2,8 @@ package kind
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -13,16 +15,37 @@ type InfeasibleError struct {
 	Constraint string // slo, memory, devices, min_rps
 	Reason     string
 	Nearest    Nearest
-	Conflict   []string // limits that exclude each other, where a program was infeasible
+	// Further are other causes, which hold where Constraint no longer does. Nearest
+	// is free of them, too.
+	Further []Cause
+	// Or are other things that would be feasible, each by itself.
+	Or       []Nearest
+	Conflict []string // limits that exclude each other, where a program was infeasible
+	// OnlyMinLoad says that the option min-load alone asks for rates.
+	OnlyMinLoad bool
 }
 
-// Nearest is what would be feasible. Only what applies is set.
+// Cause is a constraint that cannot be kept.
+type Cause struct {
+	Model, Constraint, Reason string
+}
+
+// Nearest is what would be feasible. Only what applies is set, and all of it
+// together.
 type Nearest struct {
 	SLOUS       float64        `json:"slo_us,omitempty"`
+	SLOs        []ModelSLO     `json:"slos,omitempty"`         // the same, where several models need another one
+	SLOFactor   float64        `json:"slo_factor,omitempty"`   // of all SLOs
 	LoadFactor  float64        `json:"load_factor,omitempty"`  // of the floors asked
 	MinLoadRPS  float64        `json:"min_load_rps,omitempty"` // the same as a value of --min-load
 	MemoryBytes int64          `json:"memory_bytes,omitempty"`
 	Devices     []MissingCount `json:"more_devices,omitempty"`
+}
+
+// ModelSLO is an SLO of one model.
+type ModelSLO struct {
+	Model string  `json:"model"`
+	SLOUS float64 `json:"slo_us"`
 }
 
 // MissingCount is a number of devices to add.
@@ -32,29 +55,43 @@ type MissingCount struct {
 }
 
 func (n Nearest) String() string {
+	var parts []string
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	switch {
-	case n.SLOUS > 0:
-		return fmt.Sprintf("an SLO of %s", time.Duration(n.SLOUS*1000))
-	case n.MemoryBytes > 0:
-		return fmt.Sprintf("%d bytes of memory per device", n.MemoryBytes)
-	case len(n.Devices) > 0:
-		var parts []string
-		for _, d := range n.Devices {
-			parts = append(parts, fmt.Sprintf("%d more %s", d.Count, d.Device))
+	case len(n.SLOs) > 0:
+		for _, m := range n.SLOs {
+			add("an SLO of %s for %s", time.Duration(m.SLOUS*1000), m.Model)
 		}
-		return strings.Join(parts, " and ")
-	case n.MinLoadRPS > 0:
-		return fmt.Sprintf("--min-load %.6g", n.MinLoadRPS)
-	case n.LoadFactor > 0:
-		return Times(n.LoadFactor) + " times the rates asked"
+	case n.SLOUS > 0:
+		add("an SLO of %s", time.Duration(n.SLOUS*1000))
+	case n.SLOFactor > 0:
+		add("SLOs of %.6g times those asked", n.SLOFactor)
 	}
-	return ""
+	if n.MemoryBytes > 0 {
+		add("%d bytes of memory per device", n.MemoryBytes)
+	}
+	for _, d := range n.Devices {
+		add("%d more %s", d.Count, d.Device)
+	}
+	switch {
+	case n.MinLoadRPS > 0:
+		add("--min-load %.6g", n.MinLoadRPS)
+	case n.LoadFactor > 0:
+		add("%s times the rates asked", Times(n.LoadFactor))
+	}
+	return strings.Join(parts, " and ")
 }
 
 func (e *InfeasibleError) Error() string {
 	s := "infeasible: " + e.Reason
+	for _, cause := range e.Further {
+		s += "; then " + cause.Reason
+	}
 	if near := e.Nearest.String(); near != "" {
 		s += "; nearest feasible: " + near
+	}
+	for _, or := range e.Or {
+		s += ", or " + or.String()
 	}
 	if len(e.Conflict) > 0 {
 		s += "\n  these exclude each other: " + strings.Join(e.Conflict, "; ")
@@ -62,11 +99,26 @@ func (e *InfeasibleError) Error() string {
 	return s
 }
 
-// Times is a part of the rates asked as people read it: one just below 1 is not
-// written as 1.
+// Times is a part of the rates asked as people read it, rounded down: one that is
+// feasible stays so, and one just below 1 is not written as 1.
 func Times(load float64) string {
+	digits := 4
 	if load > 0.9999 && load < 1 {
-		return fmt.Sprintf("%.8g", load)
+		digits = 8
 	}
-	return fmt.Sprintf("%.4g", load)
+	return fmt.Sprintf("%.*g", digits, RoundedDown(load, digits))
+}
+
+// RoundedDown keeps some digits of a positive number.
+func RoundedDown(v float64, digits int) float64 {
+	if !(v > 0) || math.IsInf(v, 0) {
+		return v
+	}
+	text := strconv.FormatFloat(v, 'e', digits-1, 64)
+	if up, _ := strconv.ParseFloat(text, 64); up <= v {
+		return up
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(v))-float64(digits-1))
+	down, _ := strconv.ParseFloat(strconv.FormatFloat(v-unit/2, 'e', digits-1, 64), 64)
+	return down
 }

@@ -24,6 +24,9 @@ type Method struct {
 	Solve func(ctx context.Context, p *Problem, run *Run) (*Outcome, error)
 	// From checks whether the new plan can start from Problem.Running.
 	From func(p *Problem) error
+	// Loosened is what a workload asks for, with less asked. What is not asked less
+	// of is shared. Nil: what is nearest to a problem without a plan is not looked for.
+	Loosened func(asked formats.WorkloadSection, l *Looser) formats.WorkloadSection
 	// Tune solves several times and returns the best plan. It is used where an
 	// option is given as the word "auto".
 	Tune func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)

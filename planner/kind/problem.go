@@ -77,6 +77,9 @@ type Problem struct {
 	Documents
 	Values formats.Values // of the method's options
 	Seed   uint64
+	// Trial asks only whether there is a plan, of whatever quality. Why there is none
+	// need not be told.
+	Trial bool
 	// Progress hears how far the work is; nil: nobody.
 	Progress func(Progress)
 }
@@ -107,6 +110,24 @@ func (r *Run) Assume(format string, args ...any) {
 func (r *Run) Warn(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Warnings, text) {
 		r.Warnings = append(r.Warnings, text)
+	}
+}
+
+// AssumeHosts notes, once, what was assumed of devices without a network.
+func (r *Run) AssumeHosts(c *formats.Cluster) {
+	without := 0
+	for i := range c.Pools {
+		if c.Pools[i].NICRate() > 0 {
+			return
+		}
+		without++
+	}
+	text := "one host: no pool has nic_gbps, so crossing between stages takes no network time"
+	if without > 1 && c.Host != formats.HostShared {
+		text = "hosts: no pool has nic_gbps, so devices of one kind are on one host and nothing passes between kinds (host: shared in the cluster says that all are on one host)"
+	}
+	if !slices.Contains(r.Assumptions, text) {
+		r.Assume("%s", text)
 	}
 }
 

@@ -33,24 +33,20 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 		return nil, errors.New("planning for the least price: no device has a price")
 	}
 	x, err := newSearch(ctx, p, s, o, g)
-	if errors.Is(err, errInfeasible) {
-		return nil, nearest(ctx, p, s, o, true)
-	}
 	if err != nil {
 		return nil, err
 	}
 	if err := x.each(ctx, maxCandidates*x.o.Effort); err != nil {
 		return nil, err
 	}
-	if x.best == nil {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("planning ended before the first plan was found: %w", context.Cause(ctx))
-		}
-		return nil, nearest(ctx, p, s, o, false)
+	if err := x.served(ctx); err != nil {
+		return nil, err
 	}
 	c := &cheapest{polish{x}, g}
-	if err := c.most(ctx); err != nil {
-		return nil, err
+	if !o.Any {
+		if err := c.most(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return c.finish(ctx)
 }
@@ -146,24 +142,4 @@ func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
 		o.StoppedBy = milp.StoppedByInterrupt
 	}
 	return o, nil
-}
-
-// nearest explains why the floors cannot be carried, and the largest part of
-// them that a plan of whole devices was found for.
-func nearest(ctx context.Context, p *Problem, s milp.Solver, o Options, relaxed bool) error {
-	free := p.withoutFloors()
-	x, err := newSearch(ctx, free, s, Options{Gap: o.Gap, Effort: o.Effort, Seed: o.Seed}, throughput{})
-	if err != nil {
-		return err
-	}
-	x.catalogue = x.on(p)
-	why := &diagnosis{x}
-	if !relaxed {
-		return why.tooFewDevices(ctx)
-	}
-	inf := why.floorsTooHigh(ctx)
-	if load := why.wholeFactor(ctx, free); load > 0 {
-		inf.Load = load
-	}
-	return inf
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"inferplan/planner/kind"
@@ -17,7 +18,7 @@ var errNoPlan = errors.New("no plan serves every model")
 // explain turns infeasibility into its reason; other errors pass.
 func (x *search) explain(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, errInfeasible) && x.goal.cost() == nil:
+	case errors.Is(err, errInfeasible):
 		return (&diagnosis{x}).floorsTooHigh(ctx)
 	case errors.Is(err, errNoPlan):
 		return (&diagnosis{x}).tooFewDevices(ctx)
@@ -25,38 +26,129 @@ func (x *search) explain(ctx context.Context, err error) error {
 	return err
 }
 
+// carriedGap is how near to its bound the part of the floors is known that whole
+// devices carry.
+const carriedGap = 2e-3
+
+// idleWeight is the weight of a model without a floor, as a part of the least floor.
+const idleWeight = 1e-3
+
+// carried is the plan that carries the largest common factor of the floors, in
+// whole devices: that of most throughput, where the floors are the weights.
+func (x *search) carried(ctx context.Context) (*Outcome, error) {
+	if x.most != nil || x.mostErr != nil {
+		return x.most, x.mostErr
+	}
+	p := x.withoutFloors()
+	least := math.Inf(1)
+	for _, m := range x.Models {
+		if m.MinRPS > 0 {
+			least = min(least, m.MinRPS)
+		}
+	}
+	for d := range p.Models {
+		if p.Models[d].Weight = x.Models[d].MinRPS; p.Models[d].Weight <= 0 {
+			p.Models[d].Weight = least * idleWeight
+		}
+	}
+	x.most, x.mostErr = mostThroughput(ctx, p, x.s, Options{Gap: carriedGap, Effort: x.o.Effort, Seed: x.o.Seed, Any: true, Untold: x.o.Untold})
+	return x.most, x.mostErr
+}
+
+// hopeless tells whether no plan carries the floors. Where only that is asked, what
+// lies between the most that is carried and its bound is not looked for, if that is little.
+func (x *search) hopeless() bool {
+	if x.best != nil && x.best.value > 0 || x.stay != nil {
+		return false
+	}
+	return x.mostErr != nil || x.most != nil && (x.most.Bound < 1-tolerance || x.o.Untold && x.most.Value < 1 && x.most.Bound <= x.most.Value*(1+2*carriedGap))
+}
+
+// rescue takes the plan that carries most of the floors where the search has none
+// that serves every model and that one carries them all.
+func (x *search) rescue(ctx context.Context) error {
+	if x.best != nil && x.best.value > 0 || ctx.Err() != nil || !x.floored() {
+		return nil
+	}
+	out, err := x.carried(ctx)
+	if err != nil || out.Value < 1 {
+		var inf *Infeasible
+		if errors.As(err, &inf) {
+			err = nil // the diagnosis says so
+		}
+		return err
+	}
+	at := map[string]int{}
+	for i := range x.templates {
+		at[x.templates[i].Key()] = i
+	}
+	var list []count
+	for i := range out.Pipelines {
+		pl := &out.Pipelines[i]
+		k, ok := at[pl.Key()]
+		if !ok {
+			if !x.partial {
+				return nil
+			}
+			k = len(x.templates)
+			x.templates, x.allowed, x.loss = append(x.templates, pl.Template), append(x.allowed, k), append(x.loss, 0)
+		}
+		list = append(list, count{template: k, model: pl.Model, rps: pl.RPS, replicas: slices.Clone(pl.Replicas)})
+	}
+	x.keep(x.recount(list))
+	x.phase("floors", len(list), milp.Stats{})
+	x.done(ctx)
+	return nil
+}
+
+// floored tells whether a rate is asked of some model.
+func (p *Problem) floored() bool {
+	return slices.ContainsFunc(p.Models, func(m stages.Model) bool { return m.MinRPS > 0 })
+}
+
 // diagnosis tells why a search has no plan.
 type diagnosis struct{ *search }
 
 // floorsTooHigh tells which floors exclude each other and the largest common
-// factor at which they fit, over all choices of the blocking rule.
-func (x *diagnosis) floorsTooHigh(ctx context.Context) *Infeasible {
+// factor at which whole devices carry them.
+func (x *diagnosis) floorsTooHigh(ctx context.Context) error {
 	e := &Infeasible{Model: -1, Constraint: "min_rps"}
-	choices, _ := x.blockings()
-	var nearest []int
-	for _, b := range choices {
-		set := x.under(b)
-		l := x.master(nil, set, -1, false)
-		for d := range x.Models {
-			// rate - theta becomes rate - floor * theta >= 0; no floor asks for nothing.
-			l.m.AddTerm(l.models[d], l.theta, 1-x.Models[d].MinRPS/x.u.rps[d])
-		}
-		sol, err := x.s.Solve(ctx, l.m, milp.Options{})
-		if err != nil || sol.Status != milp.Optimal {
-			continue
-		}
-		if sol.Value > e.Load || nearest == nil {
-			e.Load, nearest = sol.Value, set
-		}
+	if x.o.Untold {
+		return e
 	}
-	l := x.master(nil, nearest, -1, true)
+	out, err := x.carried(ctx)
+	if err != nil {
+		return err // without floors there is no plan either
+	}
+	e.Load = out.Value
+	e.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.Times(e.Load))
+	l := x.master(nil, x.roomiest(ctx), -1, true)
 	if c, err := milp.FindConflict(ctx, x.s, l.m, milp.ConflictOptions{}); err == nil {
 		for _, lim := range c.Limits {
 			e.Conflict = append(e.Conflict, l.limitName(lim))
 		}
 	}
-	e.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.Times(e.Load))
 	return e
+}
+
+// roomiest is the choice of the blocking rule under which the relaxation carries
+// the largest common factor of the floors.
+func (x *diagnosis) roomiest(ctx context.Context) (set []int) {
+	choices, _ := x.blockings()
+	most := 0.0
+	for _, b := range choices {
+		of := x.under(b)
+		l := x.master(nil, of, -1, false)
+		for d := range x.Models {
+			// rate - theta becomes rate - floor * theta >= 0; no floor asks for nothing.
+			l.m.AddTerm(l.models[d], l.theta, 1-x.Models[d].MinRPS/x.u.rps[d])
+		}
+		sol, err := x.s.Solve(ctx, l.m, milp.Options{})
+		if err == nil && sol.Status == milp.Optimal && (sol.Value > most || set == nil) {
+			most, set = sol.Value, of
+		}
+	}
+	return set
 }
 
 // limitName says what a limit of the relaxation stands for.
@@ -78,6 +170,9 @@ func (l *master) limitName(lim milp.Limit) string {
 // replica of each stage of some pipeline, or else what is missing.
 func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 	e := &Infeasible{Model: -1, Constraint: "devices"}
+	if x.o.Untold {
+		return e
+	}
 	total := 0
 	for k, n := range x.missing(ctx) {
 		if n > 0 {
@@ -89,10 +184,14 @@ func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 		e.Reason = fmt.Sprintf("%d models need more devices than there are: at least %d more", len(x.Models), total)
 		return e
 	}
-	if slices.ContainsFunc(x.Models, func(m stages.Model) bool { return m.MinRPS > 0 }) {
+	if x.floored() {
 		// One replica each would fit, so it is the floors in whole devices.
-		e.Constraint, e.Load = "min_rps", x.wholeFactor(ctx, x.withoutFloors())
-		e.Reason = fmt.Sprintf("in whole devices the cluster carries about %s times the rates asked as min_rps", kind.Times(e.Load))
+		out, err := x.carried(ctx)
+		if err != nil {
+			return err
+		}
+		e.Constraint, e.Load = "min_rps", out.Value
+		e.Reason = fmt.Sprintf("in whole devices the cluster carries %s times the rates asked as min_rps", kind.Times(e.Load))
 		return e
 	}
 	if k, bytes := x.memoryTogether(ctx); bytes > 0 {
@@ -196,19 +295,4 @@ func (x *diagnosis) memoryTogether(ctx context.Context) (pool int, bytes int64) 
 		}
 	}
 	return 0, 0
-}
-
-// wholeFactor is the largest factor of the floors that a plan of whole devices
-// was found for.
-func (x *diagnosis) wholeFactor(ctx context.Context, free *Problem) float64 {
-	set := x.pick(x.ranked(), x.lp.used, poolPerModel)
-	q := x.on(free).program(set, 1e6, 0)
-	for d := range free.Models {
-		q.m.AddTerm(q.byModel[d], q.theta, 1-x.Models[d].MinRPS/x.u.rps[d])
-	}
-	sol, err := x.s.Solve(ctx, q.m, milp.Options{Gap: 1e-3, MaxNodes: poolNodes})
-	if err != nil || !sol.Feasible() {
-		return 0
-	}
-	return sol.Value
 }

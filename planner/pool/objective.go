@@ -2,7 +2,6 @@ package pool
 
 import (
 	"fmt"
-	"math"
 
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
@@ -54,12 +53,6 @@ func (r *resolved) onlyMinLoad() bool {
 	return true
 }
 
-// roundDown keeps six digits of a positive number.
-func roundDown(v float64) float64 {
-	unit := math.Pow(10, math.Floor(math.Log10(v))-5)
-	return math.Floor(v/unit) * unit
-}
-
 // infeasible translates the method's explanation.
 func (r *resolved) infeasible(e *Infeasible) *kind.InfeasibleError {
 	out := &kind.InfeasibleError{Constraint: e.Constraint, Reason: e.Reason, Conflict: e.Conflict}
@@ -68,8 +61,9 @@ func (r *resolved) infeasible(e *Infeasible) *kind.InfeasibleError {
 	}
 	out.Nearest = kind.Nearest{SLOUS: float64(e.SLO) / 1000, LoadFactor: e.Load, MemoryBytes: e.Memory}
 	// Where all floors come from --min-load, so does the nearest one: rounded down.
-	if load := r.opt.MinLoad; load > 0 && e.Load > 0 && r.onlyMinLoad() {
-		out.Nearest.MinLoadRPS = roundDown(load * e.Load)
+	out.OnlyMinLoad = r.opt.MinLoad > 0 && r.onlyMinLoad()
+	if load := r.opt.MinLoad; out.OnlyMinLoad && e.Load > 0 {
+		out.Nearest.MinLoadRPS = kind.RoundedDown(load*e.Load, 6)
 	}
 	for _, m := range e.Devices {
 		out.Nearest.Devices = append(out.Nearest.Devices, kind.MissingCount{Device: r.problem.Pools[m.Pool].Kind, Count: m.Count})

@@ -57,6 +57,9 @@ func (x *phases) few(ctx context.Context, basis []int) (done bool, err error) {
 	if _, err := x.integer(ctx, "basis", basis, basisNodes/x.hurry()); err != nil || x.done(ctx) {
 		return true, err
 	}
+	if err := x.rescue(ctx); err != nil || x.hopeless() || x.done(ctx) {
+		return true, err
+	}
 	if err := x.wholePerModel(ctx); err != nil || x.done(ctx) {
 		return true, err
 	}

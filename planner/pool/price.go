@@ -33,14 +33,38 @@ type pricer struct {
 	stages.Sums
 	n       int
 	arcs    []arcKind
-	classes []float64         // distinct NIC rates
-	links   []float64         // distinct link rates
+	classes []nic             // distinct NICs
+	links   []float64         // distinct link rates; below 0: nothing passes
 	link    [][]int           // [class][class]: index of the link rate
 	xfer    [][]time.Duration // [link][cut]: of a batch
 	wire    [][]float64       // [link][cut]: microseconds of a sample
 	quick   []float64         // [cut]: least transfer of any link
 	grids   []grid
 	prices  []float64
+}
+
+// nic is what pools of a class have in common: they pass cuts alike.
+type nic struct {
+	gbps float64
+	pool int // where it is apart from all others; -1: any of that rate
+}
+
+// nicOf is the class of a pool.
+func nicOf(p *Problem, k int) nic {
+	c := nic{p.Pools[k].Gbps, -1}
+	if p.Apart && c.gbps <= 0 {
+		c.pool = k
+	}
+	return c
+}
+
+// linkRate is the rate between pools of two classes; below 0 where nothing passes.
+func linkRate(a, b nic) float64 {
+	rate := stages.LinkGbps(&stages.Pool{Gbps: a.gbps}, &stages.Pool{Gbps: b.gbps})
+	if rate <= 0 && a.pool != b.pool {
+		return -1
+	}
+	return rate
 }
 
 // grid is a Lagrangian bound: least cost plus latency at a price, from a cut
@@ -62,14 +86,14 @@ func (p *Problem) pricer(model, batch int) *pricer {
 	}
 	q := &pricer{Sums: w, n: m.NumBlocks()}
 	for k := range p.Pools {
-		if p.Pools[k].Count > 0 && !slices.Contains(q.classes, p.Pools[k].Gbps) {
-			q.classes = append(q.classes, p.Pools[k].Gbps)
+		if p.Pools[k].Count > 0 && !slices.Contains(q.classes, nicOf(p, k)) {
+			q.classes = append(q.classes, nicOf(p, k))
 		}
 	}
 	q.link = make([][]int, len(q.classes))
-	for a, ga := range q.classes {
-		for _, gb := range q.classes {
-			rate := stages.LinkGbps(&stages.Pool{Gbps: ga}, &stages.Pool{Gbps: gb})
+	for a := range q.classes {
+		for b := range q.classes {
+			rate := linkRate(q.classes[a], q.classes[b])
 			i := slices.Index(q.links, rate)
 			if i < 0 {
 				i = len(q.links)
@@ -87,12 +111,15 @@ func (p *Problem) pricer(model, batch int) *pricer {
 			}
 			wire[j] = stages.SampleMicros(m.CutBytes[j-1], rate)
 			xfer[j] = time.Duration(math.Round(wire[j] * float64(batch) * 1000))
+			if rate < 0 {
+				xfer[j] = stages.Never
+			}
 			q.quick[j] = min(q.quick[j], float64(xfer[j]))
 		}
 		q.xfer, q.wire = append(q.xfer, xfer), append(q.wire, wire)
 	}
 	for _, o := range w.Choices {
-		a := arcKind{Choice: o, class: slices.Index(q.classes, p.Pools[o.Pool].Gbps)}
+		a := arcKind{Choice: o, class: slices.Index(q.classes, nicOf(p, o.Pool))}
 		a.starts, a.ends = o.Times.Differences()
 		for _, l := range q.link[a.class] {
 			if !slices.Contains(a.leaves, l) {

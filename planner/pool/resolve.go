@@ -23,6 +23,7 @@ type resolved struct {
 	pools   []formats.Pool // with defaults filled in
 	network bool
 
+	unknown                  kind.UnknownCuts
 	unweighted, noPercentile []string // models with these defaults
 }
 
@@ -60,6 +61,7 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 		r.problem.PrePartition(r.opt.Blocks, by)
 		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.opt.Blocks, r.opt.Blocks, r.opt.BlocksBy)
 	}
+	r.unknown.Warn(run)
 	r.defaultClasses()
 	if len(r.unweighted) > 0 {
 		r.run.Assume("weight 1 for %s", strings.Join(r.unweighted, ", "))
@@ -126,8 +128,9 @@ func (r *resolved) resolvePools() error {
 	if devices == 0 {
 		return r.in.Fail("cluster", "pools", "no device", "at least one", "")
 	}
-	if !r.network && r.opt.MaxPartitions > 1 {
-		r.run.Assume("one host: no pool has nic_gbps, so crossing between stages takes no network time")
+	r.problem.Apart = r.in.Cluster.Host != formats.HostShared
+	if r.opt.MaxPartitions > 1 {
+		r.run.AssumeHosts(r.in.Cluster)
 	}
 	return nil
 }
@@ -168,6 +171,7 @@ func (r *resolved) resolveModel(i int) error {
 	}
 	pm.MinRPS = max(pm.MinRPS, r.opt.MinLoad*pm.Weight)
 	rm := resolvedModel{workload: w, profile: m}
+	var unknown []int // blocks after which no cut is known
 	for b := range m.Blocks {
 		pm.Weights = append(pm.Weights, m.Blocks[b].WeightBytes)
 		if b+1 == len(m.Blocks) {
@@ -175,11 +179,12 @@ func (r *resolved) resolveModel(i int) error {
 		}
 		c := stages.CutAfter(&m.Blocks[b], r.network, r.opt.CutDType)
 		if c.Bytes < 0 && r.opt.MaxPartitions > 1 {
-			r.run.Warn("no cut after block %d of %s: the profile has no %s size for it", b, m.Model, c.DType)
+			unknown = append(unknown, b)
 		}
 		rm.cuts = append(rm.cuts, c)
 		pm.CutBytes = append(pm.CutBytes, c.Bytes)
 	}
+	r.unknown.Add(m.Model, unknown, len(m.Blocks))
 	if pm.Costs, err = stages.Costs(m, r.pools, r.opt.MaxBatch, r.in.File("profile"), mpath); err != nil {
 		return err
 	}

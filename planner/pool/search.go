@@ -39,6 +39,8 @@ type search struct {
 	unruled    float64     // proven over the choices that were left out
 	inner      float64     // proven over the allowed templates
 	other      float64     // proven over the other choices of the blocking rule
+	most       *Outcome    // that carries most of the floors; nil: not looked for
+	mostErr    error       // why there is none
 	out        *Outcome
 	stopped    milp.StoppedBy
 }
@@ -189,6 +191,9 @@ func (x *search) each(ctx context.Context, most int) error {
 
 // served tells whether there is a plan that serves every model, and else why not.
 func (x *search) served(ctx context.Context) error {
+	if err := x.rescue(ctx); err != nil {
+		return err
+	}
 	if x.best != nil && x.best.value > 0 {
 		return nil
 	}

@@ -15,6 +15,9 @@ type Options struct {
 	Gap    float64 // relative gap at which to stop
 	Effort int     // multiplies the work limits; 1 is the default
 	Seed   int32
+	// Any asks for a plan that is good enough by the objective: nothing is polished.
+	// Untold asks only whether there is one: that there is none is not explained.
+	Any, Untold bool
 	// Running is a plan that runs; most of it is to go on where it is.
 	Running *Running
 	// Progress is called from the solving goroutine; it must return soon.
@@ -83,8 +86,10 @@ func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (
 		if err := x.served(ctx); err != nil {
 			return nil, err
 		}
-		if err := (&polish{x}).all(ctx); err != nil {
-			return nil, err
+		if !o.Any {
+			if err := (&polish{x}).all(ctx); err != nil {
+				return nil, err
+			}
 		}
 		out, err := x.finish(ctx)
 		if err != nil || !x.movedTooMuch(ctx, out.Moved) {
@@ -112,7 +117,9 @@ func (x *search) finish(ctx context.Context) (*Outcome, error) {
 	if x.stay != nil {
 		o.Moved = x.stay.loads(o.Pipelines)
 	}
-	o.Limits = x.sensitivity(ctx)
+	if !x.o.Any {
+		o.Limits = x.sensitivity(ctx)
+	}
 	if ctx.Err() != nil {
 		// Whatever was proved before, what came after was cut short.
 		o.StoppedBy = milp.StoppedByInterrupt

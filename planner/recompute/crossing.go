@@ -73,16 +73,33 @@ func (w *World) onWire(pool *formats.Pool) int {
 	return min(perNode, len(passing))
 }
 
+// after is the stage that follows one; nil after the last.
+func after(pl *formats.Pipeline, s *formats.Stage) *formats.Stage {
+	for i := range pl.Stages[1:] {
+		if &pl.Stages[i] == s {
+			return &pl.Stages[i+1]
+		}
+	}
+	return nil
+}
+
 // Cut checks the crossing that leaves a stage of a model that the profile has.
 func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, now *StageToday, path string) {
 	b := &c.ProfileModel(m.Model).Blocks[s.Blocks[1]-1]
 	where := path + ".cut"
 	size := cutBytes(b, s.Cut.DType)
 	switch bytes := size.Bytes(); {
+	case !size.Known():
+		c.Fail("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), "a size in the profile", "the profile does not know what crosses after block %d of %s", s.Blocks[1]-1, m.Model)
 	case s.Cut.Bytes < bytes:
 		c.Fail("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s is larger, and its crossing takes longer than planned", s.Blocks[1]-1, m.Model)
 	case size.Known() && bytes != s.Cut.Bytes:
 		c.Warn("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
+	}
+	if next := after(pl, s); next != nil && next.Device != s.Device && c.Cluster.Host != formats.HostShared {
+		if from, to := c.Pool(s.Device), c.Pool(next.Device); from != nil && to != nil && between(from, to) == 0 {
+			c.Fail("cut", where, s.Device+" to "+next.Device, "a network, or host: shared in the cluster", "nothing passes from %s to %s: neither has nic_gbps", s.Device, next.Device)
+		}
 	}
 	var names []string
 	for _, t := range b.Cut {

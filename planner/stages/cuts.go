@@ -37,7 +37,7 @@ func CutAfter(b *formats.Block, network bool, dtype string) Cut {
 		c.Bytes = -1
 	case network && b.CutBytesFP16.Known() && proven && dtype != CutsFP32:
 		c.Bytes, c.DType = b.CutBytesFP16.Bytes(), "FP16"
-	case !b.CutBytesFP32.Known() && network:
+	case !b.CutBytesFP32.Known():
 		c.Bytes = -1 // unknown: no time can be promised for it
 	}
 	return c

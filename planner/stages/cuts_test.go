@@ -29,7 +29,7 @@ func TestCutDType(t *testing.T) {
 		{"nothing crosses, switched off", formats.Block{CutBytesFP32: formats.NoBytes, CutBytesFP16: 4, FP16: fine}, true, CutsFP32, "FP32", 0},
 		{"only float16 known, switched off", formats.Block{CutBytesFP16: formats.NoBytes}, true, CutsFP32, "FP32", -1},
 		{"unknown", formats.Block{}, true, CutsAuto, "FP32", -1},
-		{"unknown on one host", formats.Block{}, false, CutsAuto, "FP32", 0},
+		{"unknown on one host", formats.Block{}, false, CutsAuto, "FP32", -1},
 	} {
 		if got := CutAfter(&c.block, c.network, c.option); got.DType != c.dtype || got.Bytes != c.bytes {
 			t.Errorf("%s: %+v, expected %s and %d bytes", c.name, got, c.dtype, c.bytes)

@@ -13,6 +13,9 @@ type Problem struct {
 	Models        []Model
 	Pools         []Pool
 	MaxPartitions int // stages of a template, at most
+	// Apart says that kinds without a network between them are on hosts of their own:
+	// nothing passes between them.
+	Apart bool
 }
 
 // Pool is a set of like devices.

@@ -24,8 +24,20 @@ func SampleMicros(bytes int64, gbps float64) float64 {
 	return float64(bytes) * 8 / (gbps * 1000)
 }
 
+// Never is the time of what does not pass: longer than any SLO, and short enough to
+// be added up.
+const Never = time.Duration(1 << 52)
+
+// Reaches tells whether anything passes from a stage on pool a to one on pool b.
+func (p *Problem) Reaches(a, b int) bool {
+	return !p.Apart || a == b || LinkGbps(&p.Pools[a], &p.Pools[b]) > 0
+}
+
 // XferTime is the time that a batch takes from a stage on pool a to one on pool b.
 func (p *Problem) XferTime(a, b int, bytes int64, batch int) time.Duration {
+	if !p.Reaches(a, b) {
+		return Never
+	}
 	us := SampleMicros(bytes, LinkGbps(&p.Pools[a], &p.Pools[b]))
 	return time.Duration(math.Round(us * float64(batch) * 1000))
 }

@@ -64,7 +64,7 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	if m.NumVars() == 0 {
 		return solveEmpty(m), nil
 	}
-	r, err := runTwice(ctx, m, &o)
+	r, err := settled(ctx, m, &o)
 	if err != nil {
 		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
 	}
@@ -119,14 +119,9 @@ func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *r
 		if r.modelStatus == modelUnbounded && !r.mip {
 			return milp.Unbounded, nil
 		}
-		// Without an objective the model is only infeasible or feasible; a feasible one is the unbounded one. (A
-		// mixed-integer program with rational data whose relaxation is unbounded has no limit itself, if feasible.)
-		f := m.Clone()
-		f.Name = m.Name + " (feasibility)"
-		for v := range f.NumVars() {
-			f.SetObj(milp.Var(v), 0)
-		}
-		again, err := s.Solve(ctx, f, milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
+		// A feasible model is the unbounded one. (A mixed-integer program with rational data whose relaxation is
+		// unbounded has no limit itself, if feasible.)
+		again, err := s.feasibility(ctx, m, o)
 		if err != nil {
 			return 0, err
 		}
@@ -146,8 +141,30 @@ func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *r
 			return milp.WorkLimit, nil
 		}
 		return milp.Interrupted, nil
+	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
+		if hasObjective(m) {
+			again, err := s.feasibility(ctx, m, o)
+			if err != nil {
+				return 0, err
+			}
+			if again.Feasible() { // how good it can be is not known
+				r.x, r.basis, r.bound = again.X, nil, math.NaN()
+				return milp.WorkLimit, nil
+			}
+			return again.Status, nil
+		}
 	}
 	return 0, fmt.Errorf("the solver ended without a verdict (HiGHS model status %d)", r.modelStatus)
+}
+
+// feasibility solves the model without its objective: then it is only infeasible or feasible.
+func (s Solver) feasibility(ctx context.Context, m *milp.Model, o *milp.Options) (*milp.Solution, error) {
+	f := m.Clone()
+	f.Name = m.Name + " (feasibility)"
+	for v := range f.NumVars() {
+		f.SetObj(milp.Var(v), 0)
+	}
+	return s.Solve(ctx, f, milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
 }
 
 // solveEmpty settles a model without variables, which HiGHS does not take.
@@ -164,13 +181,14 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 	return sol
 }
 
-// runTwice guards against faults of HiGHS's presolve, which in 1.10.0 can call a feasible mixed-integer program
-// infeasible, or end in an error, or hand back a point that is no solution (its issue 2388 and others like it; the
-// brute-force test finds small cases within seconds). In these three cases the model is solved again as it is,
-// without presolve. A second run that ends at a limit leaves the verdict of the first.
-func runTwice(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
-	r, err := run(ctx, m, o)
-	if o.NoPresolve || errors.Is(err, errCallback) || err == nil && !doubtful(m, r) {
+// settled solves until there is a verdict. It guards against faults of HiGHS's presolve, which in 1.10.0 can call a
+// feasible mixed-integer program infeasible, or end in an error, or hand back a point that is no solution (its issue 2388
+// and others like it; the brute-force test finds small cases within seconds). In these three cases the model is solved
+// again as it is, without presolve. A second run that ends at a limit leaves the verdict of the first. What HiGHS calls
+// unknown is solved in other ways, one after the other.
+func settled(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
+	r, err := run(ctx, m, o, rung{})
+	if errors.Is(err, errCallback) || err == nil && !doubtful(m, r) || o.NoPresolve && err == nil && !undecided(r) {
 		return r, err
 	}
 	plain := *o
@@ -180,7 +198,15 @@ func runTwice(ctx context.Context, m *milp.Model, o *milp.Options) (*result, err
 		plain.MaxNodes = tighter(o.MaxNodes, confirmNodes)
 		plain.MaxIterations = tighter(o.MaxIterations, confirmIterations)
 	}
-	again, againErr := run(ctx, m, &plain)
+	again, againErr := run(ctx, m, &plain, rung{})
+	for _, way := range ladder {
+		if errors.Is(againErr, errCallback) || againErr == nil && !undecided(again) {
+			break
+		}
+		if next, err := run(ctx, m, &plain, way); err == nil || errors.Is(err, errCallback) {
+			again, againErr = next, err
+		}
+	}
 	if r != nil {
 		if againErr != nil {
 			return r, nil
@@ -211,6 +237,25 @@ func tighter(a, b int64) int64 {
 	return a
 }
 
+// hasObjective reports whether any variable counts.
+func hasObjective(m *milp.Model) bool {
+	for v := range m.NumVars() {
+		if m.Obj(milp.Var(v)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// undecided reports whether HiGHS left the model without a verdict.
+func undecided(r *result) bool {
+	switch r.modelStatus {
+	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
+		return true
+	}
+	return false
+}
+
 // doubtful reports whether a result needs a second look.
 func doubtful(m *milp.Model, r *result) bool {
 	switch r.modelStatus {
@@ -218,8 +263,6 @@ func doubtful(m *milp.Model, r *result) bool {
 		return r.mip
 	case modelOptimal:
 		return r.x == nil || !m.Check(m.Round(r.x)).OK() && !m.Check(r.x).OK()
-	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
-		return true
 	}
-	return false
+	return undecided(r)
 }

@@ -58,12 +58,23 @@ type call struct {
 	basis               []int32
 }
 
-func run(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
+// rung is another way to solve a model. The zero value is HiGHS's own.
+type rung struct {
+	unscaled, primal, interior bool
+	tolerance                  float64 // of feasibility; 0: HiGHS's own, 1e-7
+}
+
+// ladder is what is tried, after a run without presolve, on a model that HiGHS leaves
+// without a verdict.
+var ladder = []rung{{unscaled: true}, {tolerance: 1e-9}, {primal: true}, {interior: true}, {tolerance: 1e-6}, {unscaled: true, primal: true, tolerance: 1e-6}}
+
+func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result, error) {
 	c := &call{m: m, mip: m.NumIntegers() > 0, stop: new(int32)}
 	defer c.pin.Unpin()
 	c.pin.Pin(c.stop)
 	c.setModel()
 	c.setOptions(o)
+	c.setWay(way)
 	c.setAnswer()
 	c.events = &session{m: m, incumbent: o.Incumbent, progress: o.Progress, stop: c.stop}
 	if c.mip {
@@ -147,6 +158,18 @@ func (c *call) setOptions(o *milp.Options) {
 		colBasis, rowBasis := basisIn(c.m, o.Basis)
 		c.p.basis_col, c.p.basis_row = ints(&c.pin, colBasis), ints(&c.pin, rowBasis)
 	}
+}
+
+// setWay writes how else the model is to be solved.
+func (c *call) setWay(way rung) {
+	flag := func(on bool) C.int32_t {
+		if on {
+			return 1
+		}
+		return 0
+	}
+	c.p.unscaled, c.p.primal, c.p.interior = flag(way.unscaled), flag(way.primal), flag(way.interior)
+	c.p.tolerance = C.double(way.tolerance)
 }
 
 // setAnswer makes room for the answer.

@@ -99,7 +99,14 @@ int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
   set(Highs_setBoolOptionValue(h, "log_to_console", 0));
   set(Highs_setIntOptionValue(h, "threads", 1));
   set(Highs_setStringOptionValue(h, "parallel", "off"));
-  set(Highs_setStringOptionValue(h, "solver", mip ? "choose" : "simplex"));
+  set(Highs_setStringOptionValue(h, "solver", mip ? "choose" : p->interior ? "ipm" : "simplex"));
+  if (p->unscaled) set(Highs_setIntOptionValue(h, "simplex_scale_strategy", 0));
+  if (p->primal) set(Highs_setIntOptionValue(h, "simplex_strategy", 4));
+  if (p->tolerance > 0) {
+    set(Highs_setDoubleOptionValue(h, "primal_feasibility_tolerance", p->tolerance));
+    set(Highs_setDoubleOptionValue(h, "dual_feasibility_tolerance", p->tolerance));
+    if (mip) set(Highs_setDoubleOptionValue(h, "mip_feasibility_tolerance", p->tolerance));
+  }
   set(Highs_setIntOptionValue(h, "random_seed", p->seed));
   set(Highs_setStringOptionValue(h, "presolve", p->presolve ? "choose" : "off"));
   if (p->time_limit > 0) set(Highs_setDoubleOptionValue(h, "time_limit", p->time_limit));

@@ -30,6 +30,12 @@ typedef struct {
   int64_t max_nodes, max_iterations;
   int32_t seed, presolve;
 
+  // How else a model is solved that was left without a verdict. 0 is HiGHS's own choice.
+  int32_t unscaled;      // 1: columns and rows as they are
+  int32_t primal;        // 1: the primal simplex method
+  int32_t interior;      // 1: the interior-point method with crossover, for linear programs
+  double tolerance;      // of feasibility
+
   // Set to 1 from any thread to interrupt.
   const int32_t *stop;
   // Passed to inferplan_highs_event; 0: no events.

@@ -31,6 +31,7 @@ func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
 	p := gearPlan(t, in)
 	large.Measurements = append(large.Measurements, fresh...)
 	pool := formats.Pool{Device: "cpu-4", Count: 1, Sharing: p.Pools[0].Sharing, Memory: 5000}
+	in.Cluster.Host = formats.HostShared
 	in.Cluster.Pools, p.Pools = append(in.Cluster.Pools, pool), append(p.Pools, pool)
 	at := slices.IndexFunc(p.Deployment, func(m formats.Deployed) bool { return m.Model == "large" })
 	if at < 0 {
@@ -80,6 +81,7 @@ func TestChainedGearPlan(t *testing.T) {
 	if got := check.Recompute(fresh, documents.Profile, documents.Cluster, documents.Workload); len(got) > 0 {
 		t.Fatalf("%v", got)
 	}
+	documents.Cluster.Host = formats.HostShared
 	today := &kind.Today{Plan: fresh, Profile: documents.Profile, Cluster: documents.Cluster, Workload: documents.Workload}
 	tail, err := verify.TailOf(t.Context(), today, 0)
 	if slo := formats.GearOf(fresh).SLOUS.D(); err != nil || tail <= 0 || tail > slo {

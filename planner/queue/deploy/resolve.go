@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"inferplan/formats"
@@ -307,6 +308,15 @@ func (r *resolver) parallel() ([]*Search, error) {
 	return out, nil
 }
 
+// kinds names the devices of the cluster.
+func (r *resolver) kinds() string {
+	var names []string
+	for i := range r.Pools {
+		names = append(names, r.Pools[i].Device)
+	}
+	return strings.Join(names, ", ")
+}
+
 // with is the problem with one tensor parallelism by pool; 0: the pool runs nothing.
 func (r *resolver) with(tps []int) (*Search, error) {
 	p := *r.Problem
@@ -336,7 +346,7 @@ func (r *resolver) with(tps []int) (*Search, error) {
 		}
 		if !some {
 			return nil, r.in.Fail("workload", fmt.Sprintf("llm.models[%d]", m), strconv.Quote(model.Name), "a model that was measured on a device of the cluster",
-				"measure it there, or add its devices to the cluster")
+				"the cluster has "+r.kinds()+": measure the model there, or add its devices to the cluster")
 		}
 	}
 	if err := p.reachable(); err != nil {

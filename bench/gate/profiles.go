@@ -1,0 +1,122 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"inferplan/formats"
+)
+
+// read reads the profiles that were taken, by their date.
+func read(path string) ([]*formats.Profile, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var texts []json.RawMessage
+	if err := json.NewDecoder(z).Decode(&texts); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var list []*formats.Profile
+	for i, text := range texts {
+		p, err := formats.DecodeProfile(text, fmt.Sprintf("%s[%d]", path, i))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// add puts profiles into the file.
+func add(path string, more []string) error {
+	list, err := read(path)
+	if err != nil {
+		return err
+	}
+	for _, name := range more {
+		p, err := formats.ReadProfile(name)
+		if err != nil {
+			return err
+		}
+		list = append(list, p)
+	}
+	slices.SortStableFunc(list, func(a, b *formats.Profile) int { return strings.Compare(a.Devices[0].Date, b.Devices[0].Date) })
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := gzip.NewWriterLevel(f, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(z, "["); err != nil {
+		return err
+	}
+	for i, p := range list {
+		p.Notes = nil
+		if i > 0 {
+			if _, err := io.WriteString(z, ","); err != nil {
+				return err
+			}
+		}
+		if err := formats.Write(z, p); err != nil {
+			return err
+		}
+	}
+	if _, err := io.WriteString(z, "]"); err != nil {
+		return err
+	}
+	return errors.Join(z.Close(), f.Close())
+}
+
+// slower is a profile in which a model (-1: every one) takes longer by a factor.
+func slower(p *formats.Profile, model int, factor float64) *formats.Profile {
+	scaled := func(l *formats.Latency) {
+		for _, us := range []*formats.Micros{&l.WallUS, &l.CPUUS, &l.P99US, &l.HalfWidthUS} {
+			*us = formats.Micros(math.Round(float64(*us) * factor))
+		}
+	}
+	out := *p
+	out.Models = slices.Clone(p.Models)
+	for m := range out.Models {
+		if model >= 0 && m != model {
+			continue
+		}
+		list := slices.Clone(out.Models[m].Measurements)
+		for i := range list {
+			ms := &list[i]
+			if ms.Whole != nil {
+				whole := *ms.Whole
+				scaled(&whole)
+				ms.Whole = &whole
+			}
+			ms.Blocks, ms.Ranges = slices.Clone(ms.Blocks), slices.Clone(ms.Ranges)
+			for b := range ms.Blocks {
+				scaled(&ms.Blocks[b])
+			}
+			for r := range ms.Ranges {
+				scaled(&ms.Ranges[r].Latency)
+			}
+		}
+		out.Models[m].Measurements = list
+	}
+	return &out
+}

@@ -1,0 +1,18 @@
+// Command infeasible measures how far the answer "infeasible" can be relied on. It
+// draws problems without a plan, of all kinds and objectives: an SLO that is too
+// tight, rates that are too high, too few devices, too little memory, an unknown
+// device, no rate at all, and several of these together. For each it asks:
+//
+//   - is there a verdict: infeasible or bad input, never an internal failure;
+//   - is the cause the true one: without it there is a plan;
+//   - is what is nearest feasible, and nothing nearer than 1 %: both are solved.
+//
+// The files:
+//
+//	main.go    flags, workers, the table and the figures
+//	worlds.go  problems of pooled pipelines
+//	kinds.go   problems of applications, cascades and language models
+//	judge.go   the verdict on a verdict
+//
+//	make bench-infeasible
+package main

@@ -1,0 +1,47 @@
+package kind
+
+import (
+	"fmt"
+	"strings"
+)
+
+// UnknownCuts are cuts that are not possible because the profile does not know what
+// crosses there.
+type UnknownCuts struct{ models []string }
+
+// Add notes, of a model of so many blocks, after which of them there is no cut.
+func (u *UnknownCuts) Add(model string, after []int, blocks int) {
+	switch {
+	case len(after) == 0:
+	case len(after) == blocks-1:
+		u.models = append(u.models, model+" nowhere")
+	default:
+		u.models = append(u.models, fmt.Sprintf("%s not after %s of its %d blocks", model, numbers(after), blocks))
+	}
+}
+
+// Warn says it in one line.
+func (u *UnknownCuts) Warn(r *Run) {
+	if len(u.models) > 0 {
+		r.Warn("models are not cut where the profile has no size of what crosses: %s", strings.Join(u.models, ", "))
+	}
+}
+
+// numbers lists rising numbers, three or more in a row as a range: 0 to 3, 7.
+func numbers(list []int) string {
+	var parts []string
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		if j-i < 2 {
+			j = i
+			parts = append(parts, fmt.Sprint(list[i]))
+		} else {
+			parts = append(parts, fmt.Sprintf("%d to %d", list[i], list[j]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,319 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"time"
+
+	"inferplan/planner/kind"
+)
+
+// What is nearest to a problem without a plan is found by solving problems that ask
+// for less. So it is feasible for whole devices, and what is a little tighter is not.
+const (
+	nearPrecision = 1.005           // the last feasible value and the first that is not are so near
+	nearTrials    = 80              // problems that are solved at most
+	nearTime      = 2 * time.Minute // and the safety net: what is not found by then is left out
+	nearGap       = 0.95            // a plan of any quality tells that there is one
+	jointSteps    = 12
+)
+
+// nearby is the search for what is nearest.
+type nearby struct {
+	ctx     context.Context
+	method  *kind.Method
+	problem *kind.Problem
+	// solve tells whether a problem has a plan.
+	solve func(context.Context, *kind.Problem) error
+	left  int
+}
+
+// errEnough ends the search.
+var errEnough = errors.New("no more trials")
+
+// nearest replaces what a method says to be nearest by what was solved.
+func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *InfeasibleError, solve func(context.Context, *kind.Problem) error) *InfeasibleError {
+	if m.Loosened == nil || p.Trial {
+		return inf
+	}
+	within, cancel := context.WithTimeout(ctx, nearTime)
+	defer cancel()
+	q := *p
+	if q.Trial = true; q.Values.Has("gap") && q.Values.Number("gap") < nearGap {
+		if err := q.Values.Set("gap", nearGap); err != nil {
+			return inf
+		}
+	}
+	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials}
+	out := *inf
+	out.Or = nil
+	joint, err := n.joint(&out)
+	if err != nil && errors.Is(err, errEnough) {
+		return inf
+	}
+	list := n.alternatives(joint)
+	if joint == nil {
+		out.Nearest = kind.Nearest{}
+	} else {
+		list = append([]*kind.Looser{joint}, list...)
+	}
+	for i, l := range list {
+		near := n.written(l, inf)
+		if i == 0 {
+			out.Nearest = near
+			continue
+		}
+		out.Or = append(out.Or, near)
+	}
+	return &out
+}
+
+// is tells whether there is a plan where less is asked, and else why not.
+func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
+	if n.left--; n.left < 0 || n.ctx.Err() != nil {
+		return nil, errEnough
+	}
+	p, err := l.Problem(n.method, n.problem)
+	if err == nil {
+		err = n.solve(n.ctx, p)
+	}
+	if n.ctx.Err() != nil {
+		return nil, errEnough
+	}
+	inf, _ := errors.AsType[*InfeasibleError](err)
+	if inf != nil {
+		return inf, nil
+	}
+	return nil, err
+}
+
+// feasible is is without a reason. What cannot be asked is not feasible.
+func (n *nearby) feasible(l kind.Looser) bool {
+	inf, err := n.is(&l)
+	return inf == nil && err == nil
+}
+
+// joint follows what the method says to be nearest, cause by cause, until there is
+// a plan, and then takes back what is too much. Nil: that leads nowhere.
+func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
+	l, inf := kind.Looser{}, out
+	causes := []string{out.Constraint + out.Model}
+	told := *n
+	of := *n.problem
+	of.Trial = false // it is to tell why
+	told.problem = &of
+	defer func() { n.left = told.left }()
+	for range jointSteps {
+		next, ok := followed(l, inf)
+		if !ok {
+			return nil, nil
+		}
+		l = next
+		var err error
+		if inf, err = told.is(&l); err != nil {
+			return nil, err
+		}
+		if inf == nil {
+			told.problem = n.problem
+			told.tighten(&l)
+			return &l, nil
+		}
+		if cause := inf.Constraint + inf.Model; !slices.Contains(causes, cause) {
+			causes = append(causes, cause)
+			out.Further = append(out.Further, kind.Cause{Model: inf.Model, Constraint: inf.Constraint, Reason: inf.Reason})
+		}
+	}
+	return nil, nil
+}
+
+// followed adds what a method says to be nearest; false where that is nothing new.
+func followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, bool) {
+	near := &inf.Nearest
+	if slo := time.Duration(near.SLOUS) * time.Microsecond; slo > l.SLOs[inf.Model] {
+		l.SLOs = maps.Clone(l.SLOs)
+		if l.SLOs == nil {
+			l.SLOs = map[string]time.Duration{}
+		}
+		l.SLOs[inf.Model] = slo
+		return l, true
+	}
+	if near.MemoryBytes > l.Memory {
+		l.Memory = near.MemoryBytes
+		return l, true
+	}
+	if len(near.Devices) > 0 {
+		for _, d := range near.Devices {
+			l = l.With(d.Device, d.Count)
+		}
+		return l, true
+	}
+	if near.LoadFactor > 0 {
+		l.Load = kind.RoundedDown(l.Rate(1)*min(near.LoadFactor, 0.999999), 6)
+		return l, true
+	}
+	longer := maps.Clone(l.SLOs) // what keeps an SLO alone may not keep it among others
+	for name := range longer {
+		longer[name] += longer[name] / 4
+	}
+	l.SLOs = longer
+	return l, len(longer) > 0
+}
+
+// tighten takes back what is more than is needed.
+func (n *nearby) tighten(l *kind.Looser) {
+	for _, name := range slices.Sorted(maps.Keys(l.SLOs)) {
+		needed := l.SLOs[name]
+		at := func(f float64) kind.Looser {
+			q := *l
+			q.SLOs = maps.Clone(l.SLOs)
+			q.SLOs[name] = time.Duration(math.Ceil(float64(needed)/f/1000)) * time.Microsecond
+			return q
+		}
+		f := n.furthest(1, math.Inf(1), func(f float64) bool { return n.feasible(at(f)) })
+		*l = at(f)
+	}
+	for _, device := range slices.Sorted(maps.Keys(l.Devices)) {
+		for l.Devices[device] > 0 {
+			fewer := l.With(device, -1)
+			if !n.feasible(fewer) {
+				break
+			}
+			*l = fewer
+		}
+	}
+	if l.Load > 0 {
+		at := func(f float64) kind.Looser {
+			q := *l
+			q.Load = kind.RoundedDown(f, 6)
+			return q
+		}
+		*l = at(n.furthest(l.Load, 1, func(f float64) bool { return n.feasible(at(f)) }))
+	}
+}
+
+// furthest is the largest feasible value from one that is on, to within the
+// precision. What is at the top is not looked at.
+func (n *nearby) furthest(good, top float64, feasible func(float64) bool) float64 {
+	for step := nearPrecision; ; step *= step {
+		next := good * step
+		if next >= top {
+			return edge(good, top, feasible)
+		}
+		if n.left <= 0 {
+			return good
+		}
+		if !feasible(next) {
+			return edge(good, next, feasible)
+		}
+		good = next
+	}
+}
+
+// edge is a feasible value, between one that is and one that is not, that is as near
+// to the latter as the precision asks.
+func edge(good, bad float64, feasible func(float64) bool) float64 {
+	for max(good/bad, bad/good) > nearPrecision {
+		if mid := math.Sqrt(good * bad); feasible(mid) {
+			good = mid
+		} else {
+			bad = mid
+		}
+	}
+	return good
+}
+
+// alternatives are other things that alone would do: less load, longer SLOs, more
+// devices of one kind.
+func (n *nearby) alternatives(joint *kind.Looser) (list []*kind.Looser) {
+	load := func(f float64) kind.Looser { return kind.Looser{Load: kind.RoundedDown(f, 6)} }
+	if alone := joint != nil && joint.Load > 0 && len(joint.SLOs)+len(joint.Devices) == 0; !alone && n.asksRates() {
+		list = n.first(list, []float64{0.9, 0.75, 0.5, 0.25, 0.1, 0.03, 0.01}, load)
+	}
+	longer := func(f float64) kind.Looser { return kind.Looser{SLO: math.Ceil(f*1e4) / 1e4} }
+	if joint == nil || len(joint.SLOs) == 0 {
+		list = n.first(list, []float64{1.1, 1.25, 1.5, 2, 3, 5, 10, 30}, longer)
+	}
+	if joint == nil || len(joint.Devices) == 0 {
+		if l := n.moreDevices(); l != nil {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// first adds the nearest of the steps that is feasible, made as near as the precision asks.
+func (n *nearby) first(list []*kind.Looser, steps []float64, at func(float64) kind.Looser) []*kind.Looser {
+	feasible := func(f float64) bool { return n.feasible(at(f)) }
+	last := 1.0
+	for _, f := range steps {
+		if feasible(f) {
+			l := at(edge(f, last, feasible))
+			return append(list, &l)
+		}
+		last = f
+	}
+	return list
+}
+
+// moreDevices is the kind of which the fewest more would do; nil where there is none.
+func (n *nearby) moreDevices() (best *kind.Looser) {
+	most := 256
+	for k := range n.problem.Cluster.Pools {
+		device := n.problem.Cluster.Pools[k].Device
+		at := func(more int) kind.Looser { return (kind.Looser{}).With(device, more) }
+		few, enough := 0, 1
+		for enough <= most && !n.feasible(at(enough)) {
+			few, enough = enough, 2*enough
+		}
+		if enough > most {
+			continue
+		}
+		for enough-few > 1 {
+			if mid := (few + enough) / 2; n.feasible(at(mid)) {
+				enough = mid
+			} else {
+				few = mid
+			}
+		}
+		l := at(enough)
+		if best, most = &l, enough-1; most == 0 {
+			break
+		}
+	}
+	return best
+}
+
+// asksRates tells whether the problem asks for rates.
+func (n *nearby) asksRates() bool {
+	half := kind.Looser{Load: 0.5}
+	p, err := half.Problem(n.method, n.problem)
+	return err == nil && !(reflect.DeepEqual(p.Workload, n.problem.Workload) && p.Values.Equal(n.problem.Values))
+}
+
+// written is what less was asked, as people read it.
+func (n *nearby) written(l *kind.Looser, inf *InfeasibleError) kind.Nearest {
+	near := kind.Nearest{SLOFactor: l.SLO, LoadFactor: l.Load, MemoryBytes: l.Memory}
+	for _, name := range slices.Sorted(maps.Keys(l.SLOs)) {
+		us := float64(l.SLOs[name]) / 1000
+		near.SLOUS = max(near.SLOUS, us)
+		near.SLOs = append(near.SLOs, kind.ModelSLO{Model: name, SLOUS: us})
+	}
+	if v := n.problem.Values; len(near.SLOs) == 1 || v.Has("slo") && !v.SLO("slo").IsZero() {
+		near.SLOs = nil // one for all
+	}
+	for k := range n.problem.Cluster.Pools {
+		device := n.problem.Cluster.Pools[k].Device
+		if more := l.Devices[device]; more > 0 {
+			near.Devices = append(near.Devices, kind.MissingCount{Device: device, Count: more})
+		}
+	}
+	v := n.problem.Values
+	if load := v.Has("min-load") && v.Number("min-load") > 0; load && l.Load > 0 && inf.OnlyMinLoad {
+		near.MinLoadRPS = kind.RoundedDown(v.Number("min-load")*l.Load, 6)
+	}
+	return near
+}
