@@ -9,7 +9,7 @@ import (
 // The client alone cannot be told from the server in one process; this is both,
 // per request, at a rate that leaves the machine mostly idle.
 func BenchmarkOpenLoop500rps(b *testing.B) {
-	for _, p := range Protocols {
+	for _, p := range tensorProtocols {
 		b.Run(string(p), func(b *testing.B) {
 			url := serve(b, newFake(b, nil), p)
 			b.ReportAllocs()

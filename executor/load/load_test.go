@@ -156,8 +156,11 @@ func conserved(t *testing.T, res *Result) {
 	}
 }
 
+// tensorProtocols are those of servers of tensors; texts have tests of their own.
+var tensorProtocols = []Protocol{HTTPBinary, HTTPJSON, GRPC}
+
 func TestEveryProtocolCompletesEveryRequest(t *testing.T) {
-	for _, p := range Protocols {
+	for _, p := range tensorProtocols {
 		t.Run(string(p), func(t *testing.T) {
 			f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
 				if r.Timeout <= 0 || r.Timeout > patient {
@@ -231,7 +234,7 @@ func TestStallShowsInEveryLatency(t *testing.T) {
 }
 
 func TestOutcomesAreCountedOnceEach(t *testing.T) {
-	for _, p := range Protocols {
+	for _, p := range tensorProtocols {
 		t.Run(string(p), func(t *testing.T) {
 			var n atomic.Int64
 			f := newFake(t, func(_ context.Context, r *oip.Request) (*oip.Response, error) {
