@@ -36,11 +36,12 @@ func fixed(guess float64) demandRule {
 }
 
 // tunedRules are ours, by trace. Window, hold and look-ahead were chosen on these
-// traces, with a fluid model of the pipelines tm, lv and da.
+// traces: with a fluid model of the pipelines tm, lv and da, then by runs of feas on
+// tm and da with the first seed.
 var tunedRules = map[string]demandRule{
 	"wiki":  fixed(1.02), // nothing that was tried takes less there
-	"tweet": {every: time.Second, window: 7 * time.Second, hold: 20 * time.Second, ahead: 2 * time.Second, guess: .98},
-	"azure": {every: time.Second, window: 5 * time.Second, hold: 10 * time.Second, guess: 1.06},
+	"tweet": {every: time.Second, window: 8 * time.Second, hold: 15 * time.Second, ahead: 3 * time.Second, guess: .96},
+	"azure": {every: time.Second, window: 3 * time.Second, hold: 8 * time.Second, guess: 1.02},
 }
 
 // contender is a policy under a rule.

@@ -29,7 +29,7 @@ func skewed(s *sheet) {
 func wrong(s *sheet) {
 	for _, by := range []string{"1.2", "1.5"} {
 		name := "trouble/lv-tweet-profiles-wrong-" + by
-		for _, policy := range []string{"naive", "nexus", "clipper++", "pard", "feas", "feas+learn"} {
+		for _, policy := range []string{"naive", "nexus", "clipper++", "pard", "feas", "feas+learn=0"} {
 			if list := s.cellsOf(name, policy); len(list) > 0 {
 				x, _ := mean(list, (*outcome).drop)
 				s.add(figure{Claim: fmt.Sprintf("profiles wrong by %s x: drop rate of %s", by, policy), Source: "lv-tweet, workers by the plan's times", Asked: "shown", Measured: x, Unit: "share", Holds: true})
