@@ -14,12 +14,12 @@ import (
 
 // The part "hours": device-seconds for at most 1 % of the requests dropped or
 // late, from the decision for a worker (its cold start included) to its removal.
-// No limit of workers. The headroom is the least of a grid of .02 with which the
+// No limit of workers. The headroom is the least of a grid of .01 with which the
 // mean over the seeds keeps that, per case, policy and rule.
 
 const (
 	allowed = .01
-	grid    = .02
+	grid    = .01
 )
 
 // demandRule is how workers come and go, but for the headroom.
