@@ -192,3 +192,34 @@ type Latency struct {
 	IdleUS      Micros `json:"idle_us,omitempty"`       // the same of runs that began after the device had nothing to do for a while
 	Samples     int    `json:"samples,omitempty"`
 }
+
+// WithTimes is a copy of a profile with other latencies. For each measurement change
+// tells what to do with its latencies; nil: they stay.
+func (p *Profile) WithTimes(change func(model int, m *Measurement) func(*Latency)) *Profile {
+	out := *p
+	out.Models = slices.Clone(p.Models)
+	for i := range out.Models {
+		list := slices.Clone(out.Models[i].Measurements)
+		for k := range list {
+			m := &list[k]
+			to := change(i, m)
+			if to == nil {
+				continue
+			}
+			if m.Whole != nil {
+				whole := *m.Whole
+				to(&whole)
+				m.Whole = &whole
+			}
+			m.Blocks, m.Ranges = slices.Clone(m.Blocks), slices.Clone(m.Ranges)
+			for b := range m.Blocks {
+				to(&m.Blocks[b])
+			}
+			for r := range m.Ranges {
+				to(&m.Ranges[r].Latency)
+			}
+		}
+		out.Models[i].Measurements = list
+	}
+	return &out
+}

@@ -94,29 +94,10 @@ func slower(p *formats.Profile, model int, factor float64) *formats.Profile {
 			*us = formats.Micros(math.Round(float64(*us) * factor))
 		}
 	}
-	out := *p
-	out.Models = slices.Clone(p.Models)
-	for m := range out.Models {
+	return p.WithTimes(func(m int, _ *formats.Measurement) func(*formats.Latency) {
 		if model >= 0 && m != model {
-			continue
+			return nil
 		}
-		list := slices.Clone(out.Models[m].Measurements)
-		for i := range list {
-			ms := &list[i]
-			if ms.Whole != nil {
-				whole := *ms.Whole
-				scaled(&whole)
-				ms.Whole = &whole
-			}
-			ms.Blocks, ms.Ranges = slices.Clone(ms.Blocks), slices.Clone(ms.Ranges)
-			for b := range ms.Blocks {
-				scaled(&ms.Blocks[b])
-			}
-			for r := range ms.Ranges {
-				scaled(&ms.Ranges[r].Latency)
-			}
-		}
-		out.Models[m].Measurements = list
-	}
-	return &out
+		return scaled
+	})
 }

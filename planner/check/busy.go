@@ -38,31 +38,12 @@ func quieted(p *formats.Profile) *formats.Profile {
 			l.WallUS = l.CPUUS
 		}
 	}
-	out := *p
-	out.Models = slices.Clone(p.Models)
-	for m := range out.Models {
-		list := slices.Clone(out.Models[m].Measurements)
-		for i := range list {
-			ms := &list[i]
-			if !oneThread(ms.Device) {
-				continue
-			}
-			if ms.Whole != nil {
-				whole := *ms.Whole
-				own(&whole)
-				ms.Whole = &whole
-			}
-			ms.Blocks, ms.Ranges = slices.Clone(ms.Blocks), slices.Clone(ms.Ranges)
-			for b := range ms.Blocks {
-				own(&ms.Blocks[b])
-			}
-			for r := range ms.Ranges {
-				own(&ms.Ranges[r].Latency)
-			}
+	return p.WithTimes(func(_ int, m *formats.Measurement) func(*formats.Latency) {
+		if !oneThread(m.Device) {
+			return nil
 		}
-		out.Models[m].Measurements = list
-	}
-	return &out
+		return own
+	})
 }
 
 // calmed are profiles that can be compared where some were taken on a busy machine:
