@@ -144,3 +144,37 @@ func TestCheapestBesideTimeSharing(t *testing.T) {
 		t.Errorf("rates %v", out.RPS)
 	}
 }
+
+// A kind without devices, as a lost one is, has no price, and what is proven beside it
+// is. The relaxation here is far from whole devices, so that sums of losses decide.
+func TestEmptyPoolChangesNothing(t *testing.T) {
+	us := func(list ...int) []time.Duration {
+		var out []time.Duration
+		for _, v := range list {
+			out = append(out, time.Duration(v)*time.Microsecond)
+		}
+		return out
+	}
+	costs := []stages.Share{
+		{Batches: []stages.BatchCost{{Batch: 1, Blocks: us(30, 7, 96)}, {Batch: 2, Blocks: us(4, 1, 15)}}},
+		{Batches: []stages.BatchCost{{Batch: 1, Blocks: us(0, 20, 2)}, {Batch: 2, Blocks: us(2769, 84, 0)}}},
+	}
+	pool := func(kind string, n int) stages.Pool {
+		return stages.Pool{Kind: kind, Count: n, MaxShares: 2, PerNode: 1}
+	}
+	for _, pools := range [][]stages.Pool{{pool("B", 1)}, {pool("A", 0), pool("B", 1)}} {
+		p := &Problem{Problem: stages.Problem{MaxPartitions: 2, Pools: pools}}
+		m := stages.Model{Name: "a", SLO: time.Millisecond, Weight: 1, Weights: []int64{20, 2, 24}, CutBytes: []int64{28, 7}}
+		for range pools {
+			m.Costs = append(m.Costs, costs)
+		}
+		p.Models = []stages.Model{m}
+		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := 2 / 20e-6; math.Abs(out.Value-want) > 1 || out.Bound < want*(1-1e-9) {
+			t.Errorf("%d pools: %v rps with bound %v, expected %v", len(pools), out.Value, out.Bound, want)
+		}
+	}
+}

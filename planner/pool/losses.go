@@ -257,6 +257,9 @@ func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 				}
 				c.rate /= x.u.rps[d]
 				for j, n := range taken {
+					if n == 0 {
+						continue // a pool without devices has no price
+					}
 					dim := &k.dims[j]
 					c.use[dim.word] += uint64(n) * dim.radix
 					c.price += x.lp.price[dim.pool] * float64(n) / float64(p.Pools[dim.pool].Count*dim.unit)
