@@ -9,7 +9,7 @@ func Read(path string) (kind string, doc any, err error) {
 	return decode(data, path, "")
 }
 
-// DecodeCluster is ReadCluster for bytes at hand.
+// DecodeCluster is ReadCluster for bytes.
 func DecodeCluster(data []byte, name string) (*Cluster, error) {
 	return decodeAs[*Cluster](data, name, KindCluster)
 }

@@ -74,8 +74,8 @@ func isRaw(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().K
 type binder struct {
 	src      *source
 	findings findings
-	path     []byte   // of the node at hand
-	nullable bool     // the field at hand may be null: a pointer that is always written
+	path     []byte   // of the current node
+	nullable bool     // the current field may be null: a pointer that is always written
 	options  []Option // of the plan's kind
 }
 
@@ -364,7 +364,7 @@ func (b *binder) integer(n *node, v reflect.Value) {
 
 // numberHint helps with numbers that were written as text.
 func numberHint(n *node) string {
-	if n.kind == stringNode && n.text != "" && scanNumber(n.text) == len(n.text) {
+	if n.kind == stringNode && isNumber(n.text) {
 		return "take the quotes off"
 	}
 	if n.kind == stringNode {

@@ -102,7 +102,7 @@ func kindOf(name string) *kindInfo {
 	return find(kindTable, func(k *kindInfo) bool { return k.name == name })
 }
 
-// Decode reads a document of any kind from bytes at hand. doc is a *Profile, *Cluster
+// Decode reads a document of any kind from bytes. doc is a *Profile, *Cluster
 // and so on. name is what errors call it, and its ending (.json, .yaml, .yml) tells
 // the syntax. Without a known ending, text that starts with a brace is JSON.
 func Decode(data []byte, name string) (kind string, doc any, err error) {
@@ -129,12 +129,12 @@ func ReadTransitions(path string) (*Transitions, error) {
 	return read[*Transitions](path, KindTransitions)
 }
 
-// DecodeProfile is ReadProfile for bytes at hand.
+// DecodeProfile is ReadProfile for bytes.
 func DecodeProfile(data []byte, name string) (*Profile, error) {
 	return decodeAs[*Profile](data, name, KindProfile)
 }
 
-// DecodePlan is ReadPlan for bytes at hand.
+// DecodePlan is ReadPlan for bytes.
 func DecodePlan(data []byte, name string) (*Plan, error) {
 	return decodeAs[*Plan](data, name, KindPlan)
 }

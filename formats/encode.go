@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"inferplan/formats/jsontext"
 )
 
 // lineWidth is the column up to which a list or a small object stays on one line.
@@ -31,7 +33,7 @@ func toNode(v reflect.Value, path string) (node, error) {
 		return node{kind: stringNode, text: Duration(v.Int()).String()}, nil
 	case bytesType:
 		t := Bytes(v.Int()).String()
-		if scanNumber(t) == len(t) {
+		if isNumber(t) {
 			return node{kind: numberNode, text: t}, nil
 		}
 		return node{kind: stringNode, text: t}, nil
@@ -183,46 +185,13 @@ func appendCompactText(b []byte, text string) []byte {
 		case ' ', '\t', '\n', '\r':
 			p.i++
 		case '"':
-			b = appendString(b, p.str())
+			b = jsontext.AppendQuoted(b, p.str())
 		default:
 			b = append(b, c)
 			p.i++
 		}
 	}
 	return b
-}
-
-// appendString quotes as encoding/json does, without its escapes for HTML.
-func appendString(b []byte, s string) []byte {
-	plain := true
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c == 0x7f {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return append(append(append(b, '"'), s...), '"')
-	}
-	b = append(b, '"')
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c == '\n':
-			b = append(b, '\\', 'n')
-		case c == '\t':
-			b = append(b, '\\', 't')
-		case c == '\r':
-			b = append(b, '\\', 'r')
-		case c < 0x20 || c == 0x7f:
-			b = append(b, fmt.Sprintf(`\u%04x`, c)...)
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
 }
 
 // appendPretty writes JSON for people: two spaces per level; an object without
@@ -244,7 +213,7 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 	open, shut := brackets(n)
 	fill := n.kind == listNode && flat(n, 1)
 	b = append(b, open)
-	start := 0 // of the line at hand
+	start := 0 // of the current line
 	for i := range n.len() {
 		item := &n.kids.items[i]
 		if i > 0 {
@@ -261,7 +230,7 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 		b = append(b, newline...)
 		start = len(b) - len(newline) + 1
 		if n.kind == objectNode {
-			b = append(appendString(b, n.kids.keys[i].name), ':', ' ')
+			b = append(jsontext.AppendQuoted(b, n.kids.keys[i].name), ':', ' ')
 		}
 		b = appendPretty(b, item, indent+1, utf8.RuneCount(b[start:]))
 	}
@@ -295,7 +264,7 @@ func appendLine(b []byte, n *node, space string) []byte {
 	case boolNode, numberNode:
 		return append(b, n.text...)
 	case stringNode:
-		return appendString(b, n.text)
+		return jsontext.AppendQuoted(b, n.text)
 	}
 	if n.kids == nil && n.text != "" {
 		return appendCompactText(b, n.text)
@@ -309,7 +278,7 @@ func appendLine(b []byte, n *node, space string) []byte {
 		}
 		first = false
 		if n.kind == objectNode {
-			b = append(append(appendString(b, k.name), ':'), space...)
+			b = append(append(jsontext.AppendQuoted(b, k.name), ':'), space...)
 		}
 		b = appendLine(b, item, space)
 		return true

@@ -3,13 +3,15 @@ package formats
 import (
 	"strconv"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
+
+	"inferplan/formats/jsontext"
 )
 
 // parseJSON reads exactly one JSON value (RFC 8259) into nodes that know where
-// they stand, which encoding/json does not tell. Strings without escapes and
-// numbers are parts of the text, so a document costs little more than itself.
+// they stand. Strings without escapes and numbers are parts of the text, so a
+// document costs little more than itself: json.Decoder.Token takes five times as
+// long (docs/dependencies.md).
 //
 // This is the whole tree. scanJSON is what documents are read with.
 func parseJSON(src *source) (root node, err *Error) {
@@ -69,16 +71,7 @@ type jsonParser struct {
 	keys  []key
 }
 
-func (p *jsonParser) space() {
-	for p.i < len(p.s) {
-		switch p.s[p.i] {
-		case ' ', '\t', '\n', '\r':
-			p.i++
-		default:
-			return
-		}
-	}
-}
+func (p *jsonParser) space() { p.i = jsontext.Space(p.s, p.i) }
 
 // fail leaves with what stands at position i.
 func (p *jsonParser) fail(i int, expected, hint string) {
@@ -219,7 +212,7 @@ func (p *jsonParser) list(n *node, depth int) {
 	}
 }
 
-// child reads the value at hand of a text that was checked before. What a list or
+// child reads the current value of a text that was checked before. What a list or
 // object holds is passed over.
 func (p *jsonParser) child() node {
 	c := p.s[p.i]
@@ -279,14 +272,14 @@ func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bo
 	}
 }
 
-// number scans -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?
+// number reads a number; p.i stands on its first byte.
 func (p *jsonParser) number() string {
 	start := p.i
-	end := scanNumber(p.s[start:])
-	if end <= 0 {
-		p.fail(start-end, "a digit", "")
+	end, _, fault := jsontext.Number(p.s, start)
+	if fault != jsontext.NoFault {
+		p.fail(end, "a digit", "")
 	}
-	p.i = start + end
+	p.i = end
 	if p.i < len(p.s) {
 		switch c := p.s[p.i]; {
 		case c >= '0' && c <= '9' || c == '.' || c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
@@ -296,121 +289,43 @@ func (p *jsonParser) number() string {
 	return p.s[start:p.i]
 }
 
-// scanNumber returns the length of the JSON number that s starts with, or
-// minus the place where it stops being one.
-func scanNumber(s string) int {
-	digits := func(i int) int {
-		for i < len(s) && s[i] >= '0' && s[i] <= '9' {
-			i++
-		}
-		return i
-	}
-	i := 0
-	if i < len(s) && s[i] == '-' {
-		i++
-	}
-	switch {
-	case i < len(s) && s[i] == '0':
-		i++
-	case digits(i) > i:
-		i = digits(i)
-	default:
-		return -i
-	}
-	if i < len(s) && s[i] == '.' {
-		j := digits(i + 1)
-		if j == i+1 {
-			return -j
-		}
-		i = j
-	}
-	if i < len(s) && (s[i] == 'e' || s[i] == 'E') {
-		j := i + 1
-		if j < len(s) && (s[j] == '+' || s[j] == '-') {
-			j++
-		}
-		k := digits(j)
-		if k == j {
-			return -j
-		}
-		i = k
-	}
-	return i
+// isNumber says whether all of s is one JSON number.
+func isNumber(s string) bool {
+	end, _, fault := jsontext.Number(s, 0)
+	return fault == jsontext.NoFault && end == len(s)
 }
 
-// str reads a string; p.i stands on its opening quote.
+// str reads a string; p.i stands on its opening quote. Without escapes it is a part of
+// the text.
 func (p *jsonParser) str() string {
 	start := p.i + 1
-	for i := start; i < len(p.s); i++ {
-		switch c := p.s[i]; {
-		case c == '"':
-			p.i = i + 1
-			return p.s[start:i]
-		case c == '\\':
-			return p.escaped(start, i)
-		case c < 0x20:
-			p.fail(i, "the end of the text that starts before", "line breaks and control characters in text are escaped, as \\n")
-		}
+	end, plain, fault := jsontext.String(p.s, p.i)
+	p.i = end
+	if fault != jsontext.NoFault {
+		p.failString(end, fault)
 	}
-	p.fail(len(p.s), "the closing quote of a text", "the file ends too early; was it cut off?")
-	return ""
+	content := p.s[start : end-1]
+	if plain {
+		return content
+	}
+	b, place, fault := jsontext.Unescape(nil, content, true)
+	if fault != jsontext.NoFault {
+		p.failString(start+place, fault)
+	}
+	return string(b)
 }
 
-// escaped reads the rest of a string that has an escape at i.
-func (p *jsonParser) escaped(start, i int) string {
-	b := append([]byte(nil), p.s[start:i]...)
-	for i < len(p.s) {
-		c := p.s[i]
-		switch {
-		case c == '"':
-			p.i = i + 1
-			return string(b)
-		case c < 0x20:
-			p.fail(i, "the end of the text that starts before", "line breaks and control characters in text are escaped, as \\n")
-		case c != '\\':
-			b = append(b, c)
-			i++
-			continue
-		}
-		if i+1 == len(p.s) {
-			break
-		}
-		const from, to = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
-		if k := strings.IndexByte(from, p.s[i+1]); k >= 0 {
-			b = append(b, to[k])
-			i += 2
-			continue
-		}
-		if p.s[i+1] != 'u' {
-			p.fail(i+1, `an escape that JSON knows: \" \\ \/ \b \f \n \r \t \uXXXX`, "")
-		}
-		r := p.hex4(i + 2)
-		i += 6
-		if utf16.IsSurrogate(r) {
-			if !strings.HasPrefix(p.s[min(i, len(p.s)):], `\u`) {
-				p.fail(i, "the second half of a surrogate pair", "")
-			}
-			pair := utf16.DecodeRune(r, p.hex4(i+2))
-			if pair == utf8.RuneError {
-				p.fail(i, "the second half of a surrogate pair", "")
-			}
-			r = pair
-			i += 6
-		}
-		b = utf8.AppendRune(b, r)
+func (p *jsonParser) failString(at int, fault jsontext.Fault) {
+	switch fault {
+	case jsontext.Control:
+		p.fail(at, "the end of the text that starts before", "line breaks and control characters in text are escaped, as \\n")
+	case jsontext.BadEscape:
+		p.fail(at, `an escape that JSON knows: \" \\ \/ \b \f \n \r \t \uXXXX`, "")
+	case jsontext.BadHex:
+		p.fail(at, `four hexadecimal digits after \u`, "")
+	case jsontext.HalfOfPair:
+		p.fail(at, "the second half of a surrogate pair", "")
+	default:
+		p.fail(at, "the closing quote of a text", "the file ends too early; was it cut off?")
 	}
-	p.fail(len(p.s), "the closing quote of a text", "the file ends too early; was it cut off?")
-	return ""
-}
-
-// hex4 reads the four digits of a \u escape.
-func (p *jsonParser) hex4(i int) rune {
-	if i+4 > len(p.s) {
-		p.fail(len(p.s), `four hexadecimal digits after \u`, "")
-	}
-	v, err := strconv.ParseUint(p.s[i:i+4], 16, 32)
-	if err != nil {
-		p.fail(i, `four hexadecimal digits after \u`, "")
-	}
-	return rune(v)
 }

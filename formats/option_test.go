@@ -78,7 +78,7 @@ func TestKeptOptionsAreRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What the plan at hand needs of the options that it is checked against.
+			// What the plan needs of the options that it is checked against.
 			least := map[string]int{}
 			for i := range p.Deployment {
 				for _, l := range p.Deployment[i].Pipelines {

@@ -100,7 +100,7 @@ func (v Values) Equal(w Values) bool {
 
 var valuesType = reflect.TypeFor[Values]()
 
-// kept tells whether a plan holds the option at hand: it has a key, it is not
+// kept tells whether a plan holds the option: it has a key, it is not
 // off by default and off, and what it needs is set.
 func (v Values) kept(o *Option) bool {
 	if o.Key == "" || v.Get(o.Name) == o.zero() && o.Initial() == o.zero() {

@@ -187,7 +187,7 @@ func (y *yamlReader) node(a ast.Node, depth int) node {
 		y.fail(t, t.Value, "a finite number", "leave the field out where there is no value")
 	case *ast.StringNode:
 		n.kind, n.text = stringNode, v.Value
-		if t.Type == token.StringType && t.Value == v.Value && v.Value != "" && scanNumber(v.Value) == len(v.Value) {
+		if t.Type == token.StringType && t.Value == v.Value && isNumber(v.Value) {
 			n.kind = numberNode // 1e3 and what no machine integer holds: the library takes them for text
 		}
 		y.text(t, n.text)
@@ -229,7 +229,7 @@ func (y *yamlReader) text(t *token.Token, s string) {
 // number accepts what JSON would take as a number too.
 func (y *yamlReader) number(t *token.Token) string {
 	s := strings.TrimSpace(t.Value)
-	if scanNumber(s) != len(s) || s == "" {
+	if !isNumber(s) {
 		y.fail(t, "the number "+quote(s), "a plain decimal number", "no leading zeros, underscores or other bases; put text in quotes")
 	}
 	return s

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"inferplan/formats/jsontext"
 )
 
 // EncodeRequest appends the JSON of an infer request to dst. Binary tensors
@@ -106,8 +108,8 @@ func (e *encoder) raw(s string)   { e.dst = append(e.dst, s...) }
 func (e *encoder) open(ch byte)   { e.dst = append(e.dst, ch) }
 func (e *encoder) close(ch byte)  { e.dst = append(e.dst, ch) }
 func (e *encoder) key(k string)   { e.comma(); e.str(k); e.dst = append(e.dst, ':') }
-func (e *encoder) bytes(s []byte) { e.dst = appendString(e.dst, s) }
-func (e *encoder) str(s string)   { e.dst = appendString(e.dst, s) }
+func (e *encoder) bytes(s []byte) { e.dst = jsontext.AppendQuoted(e.dst, s) }
+func (e *encoder) str(s string)   { e.dst = jsontext.AppendQuoted(e.dst, s) }
 
 // comma separates from what stands before in the same object or array.
 func (e *encoder) comma() {
@@ -265,49 +267,4 @@ func (e *encoder) float(v float64, bits int) bool {
 	}
 	e.dst = strconv.AppendFloat(e.dst, v, 'g', -1, bits)
 	return true
-}
-
-const hexDigits = "0123456789abcdef"
-
-// appendString quotes a string; bytes that are not UTF-8 become U+FFFD.
-func appendString[S string | []byte](dst []byte, s S) []byte {
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); i++ {
-		ch := s[i]
-		if ch >= ' ' && ch != '"' && ch != '\\' && ch < utf8.RuneSelf {
-			continue
-		}
-		if ch >= utf8.RuneSelf {
-			dst = append(dst, s[start:]...)
-			return append(appendRunes(dst[:len(dst)-(len(s)-i)], string(s[i:])), '"')
-		}
-		dst = append(dst, s[start:i]...)
-		dst = appendEscaped(dst, ch)
-		start = i + 1
-	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
-}
-
-func appendEscaped(dst []byte, ch byte) []byte {
-	switch ch {
-	case '"', '\\':
-		return append(dst, '\\', ch)
-	case '\n':
-		return append(dst, '\\', 'n')
-	}
-	return append(dst, '\\', 'u', '0', '0', hexDigits[ch>>4], hexDigits[ch&15])
-}
-
-// appendRunes is the slow way for text beyond ASCII.
-func appendRunes(dst []byte, s string) []byte {
-	for _, r := range s {
-		if r < ' ' || r == '"' || r == '\\' {
-			dst = appendEscaped(dst, byte(r))
-		} else {
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
-	return dst
 }

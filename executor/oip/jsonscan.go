@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"inferplan/executor/httplimit"
+	"inferplan/formats/jsontext"
 )
 
 // cursor reads JSON (RFC 8259) from a byte slice without building values. It
@@ -33,13 +34,8 @@ func (c *cursor) found() string {
 
 // peek skips white space and returns the next byte, 0 at the end.
 func (c *cursor) peek() byte {
-	for c.i < len(c.b) {
-		switch c.b[c.i] {
-		case ' ', '\n', '\t', '\r':
-			c.i++
-		default:
-			return c.b[c.i]
-		}
+	if c.i = jsontext.Space(c.b, c.i); c.i < len(c.b) {
+		return c.b[c.i]
 	}
 	return 0
 }
@@ -136,108 +132,27 @@ func (c *cursor) str() ([]byte, *Error) {
 		return nil, c.syntax("found %s where a string is expected", c.found())
 	}
 	start := c.i + 1
-	ascii := true
-	for j := start; j < len(c.b); j++ {
-		switch ch := c.b[j]; {
-		case ch == '"':
-			s := c.b[start:j]
-			if !ascii && !utf8.Valid(s) {
-				return nil, c.syntax("a string that is not UTF-8")
-			}
-			c.i = j + 1
-			return s, nil
-		case ch == '\\':
-			return c.unescape(start, j)
-		case ch < ' ':
-			c.i = j
-			return nil, c.syntax("control character in a string")
-		case ch >= utf8.RuneSelf:
-			ascii = false
+	end, plain, fault := jsontext.String(c.b, c.i)
+	c.i = end
+	switch fault {
+	case jsontext.Unclosed:
+		return nil, c.syntax("a string without its closing quote")
+	case jsontext.Control:
+		return nil, c.syntax("control character in a string")
+	}
+	s := c.b[start : end-1]
+	if !plain {
+		out, place, fault := jsontext.Unescape(make([]byte, 0, len(s)), s, false)
+		if fault != jsontext.NoFault {
+			c.i = start + place
+			return nil, c.syntax("faulty escape in a string")
 		}
+		s = out
 	}
-	c.i = len(c.b)
-	return nil, c.syntax("a string without its closing quote")
-}
-
-// unescape finishes a string whose first backslash stands at j.
-func (c *cursor) unescape(start, j int) ([]byte, *Error) {
-	out := append([]byte(nil), c.b[start:j]...)
-	for j < len(c.b) {
-		ch := c.b[j]
-		switch {
-		case ch == '"':
-			if !utf8.Valid(out) {
-				return nil, c.syntax("a string that is not UTF-8")
-			}
-			c.i = j + 1
-			return out, nil
-		case ch < ' ':
-			c.i = j
-			return nil, c.syntax("control character in a string")
-		case ch != '\\':
-			out = append(out, ch)
-			j++
-		default:
-			r, n := unescapeOne(c.b[j:])
-			if n == 0 {
-				c.i = j
-				return nil, c.syntax("faulty escape in a string")
-			}
-			out = utf8.AppendRune(out, r)
-			j += n
-		}
+	if !utf8.Valid(s) {
+		return nil, c.syntax("a string that is not UTF-8")
 	}
-	c.i = len(c.b)
-	return nil, c.syntax("a string without its closing quote")
-}
-
-var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
-// unescapeOne reads one escape; n is 0 when it is faulty. A surrogate without
-// its partner becomes U+FFFD.
-func unescapeOne(b []byte) (r rune, n int) {
-	if len(b) < 2 {
-		return 0, 0
-	}
-	if b[1] != 'u' {
-		if e := escapes[b[1]]; e != 0 {
-			return rune(e), 2
-		}
-		return 0, 0
-	}
-	hi, ok := hex4(b[2:])
-	if !ok {
-		return 0, 0
-	}
-	if hi < 0xD800 || hi > 0xDFFF {
-		return hi, 6
-	}
-	if hi < 0xDC00 && len(b) >= 12 && b[6] == '\\' && b[7] == 'u' {
-		if lo, ok := hex4(b[8:]); ok && lo >= 0xDC00 && lo <= 0xDFFF {
-			return (hi-0xD800)<<10 | (lo - 0xDC00) + 0x10000, 12
-		}
-	}
-	return utf8.RuneError, 6
-}
-
-func hex4(b []byte) (rune, bool) {
-	if len(b) < 4 {
-		return 0, false
-	}
-	var v rune
-	for _, ch := range b[:4] {
-		switch {
-		case ch >= '0' && ch <= '9':
-			v = v<<4 | rune(ch-'0')
-		case ch >= 'a' && ch <= 'f':
-			v = v<<4 | rune(ch-'a'+10)
-		case ch >= 'A' && ch <= 'F':
-			v = v<<4 | rune(ch-'A'+10)
-		default:
-			return 0, false
-		}
-	}
-	return v, true
+	return s, nil
 }
 
 // number reads a number's text and says whether it is written as an integer.
@@ -249,46 +164,13 @@ func (c *cursor) number() (text []byte, integer bool, err *Error) {
 		}
 		return nil, false, c.syntax("found %s where a number is expected", c.found())
 	}
-	b, start := c.b, c.i
-	i := start
-	if b[i] == '-' {
-		i++
+	start := c.i
+	end, integer, fault := jsontext.Number(c.b, start)
+	c.i = end
+	if fault != jsontext.NoFault {
+		return nil, false, c.syntax("a number lacks a digit here")
 	}
-	digits := func() bool {
-		from := i
-		for i < len(b) && b[i] >= '0' && b[i] <= '9' {
-			i++
-		}
-		return i > from
-	}
-	if i < len(b) && b[i] == '0' {
-		i++
-	} else if !digits() {
-		c.i = i
-		return nil, false, c.syntax("a number without digits")
-	}
-	integer = true
-	if i < len(b) && b[i] == '.' {
-		integer = false
-		i++
-		if !digits() {
-			c.i = i
-			return nil, false, c.syntax("a number without digits after its point")
-		}
-	}
-	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
-		integer = false
-		i++
-		if i < len(b) && (b[i] == '+' || b[i] == '-') {
-			i++
-		}
-		if !digits() {
-			c.i = i
-			return nil, false, c.syntax("a number without digits in its exponent")
-		}
-	}
-	c.i = i
-	return b[start:i], integer, nil
+	return c.b[start:end], integer, nil
 }
 
 // integer reads an integer that fits in int64.

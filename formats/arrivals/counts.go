@@ -63,7 +63,7 @@ type Counts struct {
 
 	base    time.Duration // of the first row
 	rows    int64
-	start   time.Duration // of the interval at hand
+	start   time.Duration // of the current interval
 	offsets []float64     // ends of its gaps, as shares of the interval
 	next    int
 	total   float64 // expected arrivals so far

@@ -7,9 +7,9 @@ import (
 	"inferplan/formats/csvfile"
 )
 
-// What follows reads a stream at hand, for tests; name is what errors call it.
+// What follows reads from an io.Reader, for tests; name is what errors call it.
 
-// NewCounts is OpenCounts for a stream at hand; name is what errors call it.
+// NewCounts is OpenCounts from an io.Reader; name is what errors call it.
 func NewCounts(r io.Reader, name string, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 	f, err := csvfile.New(r, name)
 	if err != nil {
@@ -18,7 +18,7 @@ func NewCounts(r io.Reader, name string, rng *rand.Rand, opt CountsOptions) (*Co
 	return newCounts(f, rng, opt)
 }
 
-// NewGaps is OpenGaps for a stream at hand; name is what errors call it.
+// NewGaps is OpenGaps from an io.Reader; name is what errors call it.
 func NewGaps(r io.Reader, name string, model int32) (*Gaps, error) {
 	f, err := csvfile.New(r, name)
 	if err != nil {
@@ -27,7 +27,7 @@ func NewGaps(r io.Reader, name string, model int32) (*Gaps, error) {
 	return newGaps(f, model), nil
 }
 
-// NewTrace is OpenTrace for a stream at hand; name is what errors call it.
+// NewTrace is OpenTrace from an io.Reader; name is what errors call it.
 func NewTrace(r io.Reader, name string, models []string, opts ...TraceOption) (*Trace, error) {
 	f, err := csvfile.New(r, name)
 	if err != nil {

@@ -42,7 +42,7 @@ func Open(path string) (*File, error) {
 	return x, nil
 }
 
-// New is Open for a stream at hand; name is what errors call it.
+// New is Open from an io.Reader; name is what errors call it.
 func New(r io.Reader, name string) (*File, error) {
 	f := &File{Name: name, Reader: bufio.NewReaderSize(r, 1<<16)}
 	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -112,7 +112,7 @@ func (g *lineGuard) Read(p []byte) (int, error) {
 type Table struct {
 	*File
 	Header []string
-	Row    []string // the one at hand; its texts are valid until the next
+	Row    []string // the current one; its texts are valid until the next
 	csv    *csv.Reader
 }
 
@@ -204,7 +204,7 @@ func (t *Table) wrap(err error) error {
 	return fmt.Errorf("reading %s: %w", t.Name, err)
 }
 
-// Fail is a finding about field i of the row at hand.
+// Fail is a finding about field i of the current row.
 func (t *Table) Fail(i int, column, found, expected string) *formats.Error {
 	line, col := t.csv.FieldPos(i)
 	e := &formats.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}

@@ -117,7 +117,7 @@ func readTable(r io.Reader, name string) (*table, error) {
 	return t, nil
 }
 
-// add takes the row at hand.
+// add takes the current row.
 func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	row := in.Row
 	if row[0] == "" || row[1] == "" {

@@ -73,7 +73,7 @@ func openTable(r io.Reader, name string) (*csvfile.Table, error) {
 	return csvfile.NewTable(f)
 }
 
-// add takes the row at hand.
+// add takes the current row.
 func (s *Set) add(t *csvfile.Table) error {
 	label, err := strconv.Atoi(t.Row[0])
 	if err != nil || label < 0 || label > maxLabel {

@@ -1,0 +1,72 @@
+package oip
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"inferplan/executor/httplimit"
+	"inferplan/executor/oip/oippb"
+)
+
+// health is the standard health service, asked rather than told.
+type health GRPCServer
+
+func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingStatus, bool) {
+	if service != "" && service != oippb.GRPCInferenceService_ServiceDesc.ServiceName {
+		return healthpb.HealthCheckResponse_SERVICE_UNKNOWN, false
+	}
+	if (*GRPCServer)(h).core.ready() {
+		return healthpb.HealthCheckResponse_SERVING, true
+	}
+	return healthpb.HealthCheckResponse_NOT_SERVING, true
+}
+
+// Check answers one probe.
+func (h *health) Check(_ context.Context, in *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	st, ok := h.status(in.GetService())
+	if !ok {
+		return nil, status.Errorf(codes.NotFound, "unknown service %q", httplimit.Clip(in.GetService()))
+	}
+	return &healthpb.HealthCheckResponse{Status: st}, nil
+}
+
+// List answers for every service.
+func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
+	out := &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{}}
+	for _, name := range []string{"", oippb.GRPCInferenceService_ServiceDesc.ServiceName} {
+		st, _ := h.status(name)
+		out.Statuses[name] = &healthpb.HealthCheckResponse{Status: st}
+	}
+	return out, nil
+}
+
+// watchEvery is how often a watched status is looked at.
+const watchEvery = 200 * time.Millisecond
+
+// Watch sends the status now and whenever it changes, until the client or the
+// server goes away.
+func (h *health) Watch(in *healthpb.HealthCheckRequest, out healthpb.Health_WatchServer) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	last := healthpb.HealthCheckResponse_ServingStatus(-1)
+	for {
+		if st, _ := h.status(in.GetService()); st != last {
+			if err := out.Send(&healthpb.HealthCheckResponse{Status: st}); err != nil {
+				return err
+			}
+			last = st
+		}
+		select {
+		case <-tick.C:
+		case <-out.Context().Done():
+			return status.FromContextError(out.Context().Err()).Err()
+		case <-h.stop:
+			return status.Error(codes.Unavailable, "the server is shutting down")
+		}
+	}
+}

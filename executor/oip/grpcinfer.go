@@ -1,0 +1,133 @@
+package oip
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // the codec that ours stands in front of
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"inferplan/executor/oip/oippb"
+)
+
+// inferCall is the request message of ModelInfer as the codec reads it.
+type inferCall struct {
+	core *core
+	ctx  context.Context // ends when the client goes away
+	req  Request
+	err  *Error
+}
+
+// inferReply is the response message of ModelInfer as the codec writes it.
+type inferReply struct {
+	resp *Response
+	body *buffer
+}
+
+func (r *inferReply) release() {
+	r.resp.Release()
+	r.body.release()
+}
+
+// discard gives back the body of a call that no handler will see.
+func discard(req any) {
+	if call, ok := req.(*inferCall); ok && call.req.body != nil {
+		call.req.body.release()
+	}
+}
+
+func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+	s := srv.(*GRPCServer)
+	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now()}}
+	if err := dec(call); err != nil {
+		discard(call)
+		return nil, err
+	}
+	info := grpc.UnaryServerInfo{Server: srv, FullMethod: oippb.GRPCInferenceService_ModelInfer_FullMethodName}
+	return interceptor(ctx, call, &info, s.modelInfer)
+}
+
+func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
+	call := msg.(*inferCall)
+	req := &call.req
+	sent := false
+	defer func() {
+		if !sent {
+			discard(call)
+		}
+	}()
+	if call.err != nil {
+		return nil, toStatus(call.err)
+	}
+	m, err := s.core.backend.Models().Find(req.Model, req.Version)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	if err := req.classHeader(metadata.ValueFromIncomingContext(ctx, metadataClass)); err != nil {
+		return nil, toStatus(err)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		req.capTimeout(max(deadline.Sub(req.Received), 1))
+	}
+	if !s.core.gate.Enter() {
+		return nil, toStatus(errDraining)
+	}
+	defer s.core.gate.Leave()
+	resp, err := s.core.infer(ctx, m, req)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	sent = true // from here the codec releases
+	return &inferReply{resp, req.body}, nil
+}
+
+// codec is the protobuf codec, but for the messages of ModelInfer.
+type codec struct{ encoding.CodecV2 }
+
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	reply, ok := v.(*inferReply)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	defer reply.release()
+	pool := mem.DefaultBufferPool()
+	buf := pool.Get(responseRoom(reply.resp))
+	*buf = marshalResponse((*buf)[:0], reply.resp)
+	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
+}
+
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if a, ok := v.(*attempted); ok {
+		a.err = c.CodecV2.Unmarshal(data, a.msg)
+		return nil
+	}
+	call, ok := v.(*inferCall)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	req := &call.req
+	if req.body != nil {
+		call.err = Invalid("message", "a second one in a call that takes one")
+		return nil
+	}
+	// What has come is held as pieces and, from here on, once more in one piece.
+	client := ""
+	if p, ok := peer.FromContext(call.ctx); ok {
+		if info, ok := p.AuthInfo.(watchedInfo); ok {
+			client = info.client
+		}
+	}
+	req.hold.Open(call.core.opt.Budget, client, nil)
+	if call.err = req.hold.Grow(int64(data.Len())); call.err != nil {
+		return nil
+	}
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	req.body = &buffer{b: whole.ReadOnlyData(), class: -1, lender: whole, hold: &req.hold}
+	req.body.refs.Store(1)
+	call.err = unmarshalRequest(call.ctx, req.body.b, req, call.core.backend.Models().find)
+	return nil
+}

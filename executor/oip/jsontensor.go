@@ -1,0 +1,329 @@
+package oip
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+
+	"inferplan/executor/httplimit"
+)
+
+// tensors reads an array of tensors and appends them to ts.
+func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
+	err := d.array(func(i int) *Error {
+		ts = append(ts, Tensor{})
+		if err := d.tensor(&ts[i]); err != nil {
+			return within(fmt.Sprintf("[%d]", i), err)
+		}
+		return nil
+	})
+	return ts, err
+}
+
+func (d *decoder) tensor(t *Tensor) *Error {
+	var seen fieldSet
+	var size int64 = -1
+	deferred := -1 // where data stands that came before its shape or datatype
+	err := d.object(func(key []byte) *Error {
+		switch string(key) {
+		case "name":
+			return d.once(&seen, 0, ".name", func() *Error {
+				s, err := d.str()
+				t.Name = d.model.intern(s)
+				return err
+			})
+		case "shape":
+			return d.once(&seen, 1, ".shape", func() *Error { return d.shape(t) })
+		case "datatype":
+			return d.once(&seen, 2, ".datatype", func() *Error {
+				s, err := d.str()
+				if err != nil {
+					return err
+				}
+				var ok bool
+				if t.Datatype, ok = parseDatatype(s); !ok {
+					return Invalid(".datatype", "unknown datatype %q", httplimit.Clip(string(s)))
+				}
+				return nil
+			})
+		case "parameters":
+			return d.once(&seen, 3, ".parameters", func() *Error { return d.tensorParams(&size) })
+		case "data":
+			return d.once(&seen, 4, ".data", func() *Error {
+				if seen.has(1) && seen.has(2) {
+					return d.data(t)
+				}
+				d.peek()
+				deferred = d.i
+				return d.skipArray(1)
+			})
+		}
+		return unknownField(".", key, "name, shape, datatype, parameters, data")
+	})
+	switch {
+	case err != nil:
+		return err
+	case !seen.has(0):
+		return Invalid(".name", "missing")
+	case !seen.has(1):
+		return Invalid(".shape", "missing")
+	case !seen.has(2):
+		return Invalid(".datatype", "missing")
+	case seen.has(4) && size >= 0:
+		return Invalid(".data", "given together with parameters.binary_data_size")
+	case size >= 0:
+		if size > int64(len(d.tail)-d.used) {
+			return Invalid(".parameters.binary_data_size", "%d bytes, but %d are left in the body behind the JSON", size, len(d.tail)-d.used)
+		}
+		t.Data = d.tail[d.used : d.used+int(size) : d.used+int(size)]
+		d.used += int(size)
+	case !seen.has(4):
+		return Invalid(".data", "missing, and no parameters.binary_data_size")
+	case deferred >= 0:
+		at := d.i
+		d.i = deferred
+		if err := within(".data", d.data(t)); err != nil {
+			return err
+		}
+		d.i = at
+	}
+	return nil
+}
+
+func (d *decoder) tensorParams(size *int64) *Error {
+	// By hand rather than through params: this object stands in every binary request.
+	seen := false
+	return d.object(func(key []byte) *Error {
+		if string(key) != "binary_data_size" {
+			name := string(key)
+			if _, err := d.param(); err != nil {
+				return err
+			}
+			return outputParam(name)
+		}
+		if seen {
+			return Invalid(".parameters.binary_data_size", "given twice")
+		}
+		seen = true
+		n, err := d.integer()
+		if err == nil && n < 0 {
+			err = Invalid("", "got %d, expected a size in bytes", n)
+		}
+		*size = n
+		return within(".parameters.binary_data_size", err)
+	})
+}
+
+func (d *decoder) shape(t *Tensor) *Error {
+	dims := d.shapeBuf[:0]
+	err := d.array(func(int) *Error {
+		v, err := d.integer()
+		if err != nil {
+			return err
+		}
+		if v < 0 {
+			return Invalid("", "dimension %d is negative", v)
+		}
+		if len(dims) == maxRank {
+			return Invalid("", "more than %d dimensions", maxRank)
+		}
+		dims = append(dims, v)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.Shape = d.room(len(dims))
+	copy(t.Shape, dims)
+	return nil
+}
+
+// finish checks that the text and the tail are used up.
+func (d *decoder) finish(list string, ts []Tensor) *Error {
+	if err := d.end(); err != nil {
+		return within("body", err)
+	}
+	if d.used != len(d.tail) {
+		return Invalid("body", "%d bytes of binary data behind the JSON, the %s account for %d", len(d.tail), list, d.used)
+	}
+	return nil
+}
+
+// data reads a tensor's JSON elements: flat, or nested just as the shape says.
+func (d *decoder) data(t *Tensor) *Error {
+	n, ok := elements(t.Shape)
+	if !ok {
+		return Invalid(".shape", "%v is not a shape that fits in memory", t.Shape)
+	}
+	if t.Datatype == BF16 {
+		return Invalid("", "BF16 travels as binary data only")
+	}
+	// An element and its comma take two bytes of text at least, so a shape
+	// alone cannot make the server allocate.
+	if limit := int64(len(d.b)-d.i)/2 + 1; n <= limit {
+		size := int(n) * max(t.Datatype.Size(), 4)
+		if err := d.book(size); err != nil {
+			return err
+		}
+		t.Data = make([]byte, 0, size)
+	}
+	if d.peek() != '[' {
+		return d.syntax("found %s where an array is expected", d.found())
+	}
+	at := d.i
+	d.i++
+	nested := d.peek() == '['
+	d.i = at
+	if nested {
+		return d.nested(t, t.Shape)
+	}
+	count, err := d.flat(t)
+	if err == nil && count != n {
+		err = Invalid("", "got %d elements, shape %v has %d", count, t.Shape, n)
+	}
+	return err
+}
+
+func (d *decoder) nested(t *Tensor, shape []int64) *Error {
+	if d.peek() != '[' {
+		return d.syntax("found %s where shape %v wants an array", d.found(), t.Shape)
+	}
+	var count int64
+	var err *Error
+	if len(shape) <= 1 {
+		count, err = d.flat(t)
+	} else {
+		err = d.array(func(int) *Error { count++; return d.nested(t, shape[1:]) })
+	}
+	if err == nil && (len(shape) == 0 || count != shape[0]) {
+		err = Invalid("", "an array of %d elements where shape %v wants another count; flat data is taken too", count, t.Shape)
+	}
+	return err
+}
+
+// flat reads an array of elements and returns their number.
+func (d *decoder) flat(t *Tensor) (int64, *Error) {
+	d.i++ // the bracket was seen
+	if d.peek() == ']' {
+		d.i++
+		return 0, nil
+	}
+	dt, data := t.Datatype, t.Data
+	// There is room for as many elements as the shape has. More are an error, which
+	// is told at the end: they are counted, not kept.
+	last := cap(data) - dt.Size()
+	if dt == Bytes {
+		last = math.MaxInt
+	}
+	var n int64
+	at := d.i
+	for {
+		if len(data) > last {
+			data = data[:0]
+		}
+		var err *Error
+		if data, err = d.element(dt, data); err != nil {
+			if err.Field == "" {
+				err.Msg = fmt.Sprintf("element %d: %s", n, err.Msg)
+			}
+			return n, err
+		}
+		if n++; n%1024 == 0 {
+			if err := d.read(d.i - at); err != nil {
+				return n, err
+			}
+			at = d.i
+		}
+		again, err := d.more(']')
+		if err != nil {
+			return n, err
+		}
+		if !again {
+			t.Data = data
+			return n, nil
+		}
+	}
+}
+
+// element reads one element and appends its little-endian bytes.
+func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
+	switch dt {
+	case Bool:
+		v, err := d.boolean()
+		if v {
+			return append(data, 1), err
+		}
+		return append(data, 0), err
+	case Bytes:
+		s, err := d.str()
+		if err != nil {
+			return data, err
+		}
+		data = binary.LittleEndian.AppendUint32(data, uint32(len(s)))
+		return append(data, s...), nil
+	case FP32:
+		d.peek()
+		if v, n, ok := fastFloat(d.b[d.i:]); ok && narrows(v) {
+			d.i += n
+			return binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v))), nil
+		}
+	case FP64:
+		d.peek()
+		if v, n, ok := fastFloat(d.b[d.i:]); ok {
+			d.i += n
+			return binary.LittleEndian.AppendUint64(data, math.Float64bits(v)), nil
+		}
+	}
+	text, whole, err := d.number()
+	if err != nil {
+		return data, err
+	}
+	var fail error
+	switch dt {
+	case FP32:
+		var v float64
+		v, fail = parseFloat(text, 32)
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v)))
+	case FP64:
+		var v float64
+		v, fail = parseFloat(text, 64)
+		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v))
+	case FP16:
+		var v float64
+		v, fail = parseFloat(text, 64)
+		h, ok := toHalf(v)
+		if !ok {
+			fail = strconv.ErrRange
+		}
+		data = binary.LittleEndian.AppendUint16(data, h)
+	case Int8, Int16, Int32, Int64:
+		var v int64
+		v, fail = strconv.ParseInt(alias(text), 10, 8*dt.Size())
+		data = appendUint(data, dt.Size(), uint64(v))
+	default:
+		var v uint64
+		v, fail = strconv.ParseUint(alias(text), 10, 8*dt.Size())
+		data = appendUint(data, dt.Size(), v)
+	}
+	if fail != nil {
+		what := "is out of range for"
+		if dt < FP16 && !whole {
+			what = "is not an integer, as needed for"
+		}
+		return data, Invalid("", "%s %s %s", httplimit.Clip(string(text)), what, dt)
+	}
+	return data, nil
+}
+
+func appendUint(data []byte, size int, v uint64) []byte {
+	switch size {
+	case 1:
+		return append(data, byte(v))
+	case 2:
+		return binary.LittleEndian.AppendUint16(data, uint16(v))
+	case 4:
+		return binary.LittleEndian.AppendUint32(data, uint32(v))
+	}
+	return binary.LittleEndian.AppendUint64(data, v)
+}

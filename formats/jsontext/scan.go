@@ -1,0 +1,172 @@
+package jsontext
+
+import (
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Text is what is scanned.
+type Text interface{ ~string | ~[]byte }
+
+// Fault says what is wrong with a text.
+type Fault uint8
+
+// The faults. NoFault is none.
+const (
+	NoFault    Fault = iota
+	NoDigit          // a digit is missing
+	Unclosed         // the text ends before the closing quote of a string
+	Control          // a control character inside a string
+	BadEscape        // an escape that JSON does not know; the place is behind the backslash
+	BadHex           // fewer than four hexadecimal digits after \u
+	HalfOfPair       // half of a surrogate pair alone; the place is behind it
+)
+
+// Space returns the index of the first byte from i that is not white space.
+func Space[T Text](s T, i int) int {
+	for i < len(s) {
+		switch s[i] {
+		case ' ', '\t', '\n', '\r':
+			i++
+		default:
+			return i
+		}
+	}
+	return i
+}
+
+// Number scans -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)? from i. It returns the
+// index behind it and whether it is written as an integer. With NoDigit the index is
+// where the digit is missing.
+func Number[T Text](s T, i int) (end int, integer bool, fault Fault) {
+	if i < len(s) && s[i] == '-' {
+		i++
+	}
+	if i < len(s) && s[i] == '0' {
+		i++
+	} else if end = digits(s, i); end == i {
+		return i, false, NoDigit
+	} else {
+		i = end
+	}
+	integer = true
+	if i < len(s) && s[i] == '.' {
+		integer = false
+		if end = digits(s, i+1); end == i+1 {
+			return end, false, NoDigit
+		}
+		i = end
+	}
+	if i < len(s) && (s[i] == 'e' || s[i] == 'E') {
+		integer = false
+		i++
+		if i < len(s) && (s[i] == '+' || s[i] == '-') {
+			i++
+		}
+		if end = digits(s, i); end == i {
+			return i, false, NoDigit
+		}
+		i = end
+	}
+	return i, integer, NoFault
+}
+
+func digits[T Text](s T, i int) int {
+	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+// String scans the string whose opening quote is s[i]. It returns the index behind the
+// closing quote. The content is s[i+1 : end-1], as it is where plain is true and with
+// escapes otherwise: Unescape reads them. It finds Unclosed and Control only.
+func String[T Text](s T, i int) (end int, plain bool, fault Fault) {
+	plain = true
+	for i++; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			return i + 1, plain, NoFault
+		case c == '\\':
+			plain = false
+			i++
+		case c < ' ':
+			return i, plain, Control
+		}
+	}
+	return len(s), plain, Unclosed
+}
+
+// Unescape appends the content of a string to dst with its escapes read. The place of a
+// fault is an index into content. Half of a surrogate pair alone is a fault where strict
+// is true, and U+FFFD otherwise.
+func Unescape[T Text](dst []byte, content T, strict bool) (out []byte, place int, fault Fault) {
+	for i := 0; i < len(content); {
+		if c := content[i]; c != '\\' {
+			dst = append(dst, c)
+			i++
+			continue
+		}
+		r, next, fault := escape(content, i)
+		if fault != NoFault && (strict || fault != HalfOfPair) {
+			return dst, next, fault
+		}
+		dst = utf8.AppendRune(dst, r)
+		i = next
+	}
+	return dst, 0, NoFault
+}
+
+var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// escape reads the escape whose backslash is s[i], and its partner where it is half of a
+// surrogate pair.
+func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
+	if i++; i == len(s) {
+		return 0, i, BadEscape
+	}
+	if s[i] != 'u' {
+		if e := escapes[s[i]]; e != 0 {
+			return rune(e), i + 1, NoFault
+		}
+		return 0, i, BadEscape
+	}
+	r, ok := hex4(s, i+1)
+	if !ok {
+		return 0, i + 1, BadHex
+	}
+	i += 5
+	if !utf16.IsSurrogate(r) {
+		return r, i, NoFault
+	}
+	if i+1 < len(s) && s[i] == '\\' && s[i+1] == 'u' {
+		low, ok := hex4(s, i+2)
+		if !ok {
+			return 0, i + 2, BadHex
+		}
+		if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+			return pair, i + 6, NoFault
+		}
+	}
+	return utf8.RuneError, i, HalfOfPair
+}
+
+func hex4[T Text](s T, i int) (rune, bool) {
+	if len(s) < i+4 {
+		return 0, false
+	}
+	var v rune
+	for k := range 4 {
+		switch c := s[i+k]; {
+		case c >= '0' && c <= '9':
+			v = v<<4 | rune(c-'0')
+		case c >= 'a' && c <= 'f':
+			v = v<<4 | rune(c-'a'+10)
+		case c >= 'A' && c <= 'F':
+			v = v<<4 | rune(c-'A'+10)
+		default:
+			return 0, false
+		}
+	}
+	return v, true
+}
