@@ -243,7 +243,7 @@ func (l *lane) giveUp(now time.Time) {
 	}
 }
 
-// keep notes the samples at hand as the best where no try before was less busy,
+// keep notes the current samples as the best where no try before was less busy,
 // and else brings those back.
 func (l *lane) keep() {
 	if f := l.strain().factor; l.best == nil || f <= l.best.factor {

@@ -98,7 +98,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if err := o.promised(ctx, p, &in, path); err != nil {
 		return err
 	}
-	heed(ctx)
+	endsWellOnInterrupt(ctx)
 	bar := p.meter(100, "planning again")
 	in.Progress = func(u planner.Progress) { bar.set(int64(100*u.Fraction), 0, u.Phase) }
 	res, err := check.Gate(ctx, in)

@@ -29,7 +29,7 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 					return err
 				}
 			}
-			heed(cmd.Context())
+			endsWellOnInterrupt(cmd.Context())
 			var err error
 			if o.Self, err = os.Executable(); err != nil {
 				return fmt.Errorf("find this program: %w", err)

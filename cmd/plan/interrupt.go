@@ -51,8 +51,8 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	return ctx, func() { signal.Stop(signals); cancel() }
 }
 
-// heed tells that from here on the verb ends well when its context is cancelled.
-func heed(ctx context.Context) {
+// endsWellOnInterrupt tells that from here on the verb ends well when its context is cancelled.
+func endsWellOnInterrupt(ctx context.Context) {
 	if state, ok := ctx.Value(heedsKey{}).(*heeds); ok {
 		state.set.Store(true)
 	}

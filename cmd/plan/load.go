@@ -143,7 +143,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if o.outcomes != "" {
 		cfg.Ended = func(out load.Outcome) { ended = append(ended, out) }
 	}
-	heed(ctx)
+	endsWellOnInterrupt(ctx)
 	bar := p.meter(int64(o.duration/time.Millisecond), "sending")
 	stop := tick(func(passed time.Duration) { bar.set(int64(passed/time.Millisecond), 0, "sending") })
 	res, err := load.Run(ctx, cfg, src)

@@ -130,7 +130,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		}
 		p.assumed([]string{"models: " + list(paths)})
 	}
-	heed(ctx)
+	endsWellOnInterrupt(ctx)
 	eng, err := ort.Open("")
 	if err != nil {
 		return fmt.Errorf("opening the engine: %w", err)

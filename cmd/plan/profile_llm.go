@@ -73,7 +73,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	if err != nil {
 		return err
 	}
-	heed(ctx)
+	endsWellOnInterrupt(ctx)
 	if _, err := llm.New(o.address); err != nil {
 		return usageErrorf("--llm %w", err)
 	}

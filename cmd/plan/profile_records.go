@@ -89,7 +89,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	if err != nil {
 		return err
 	}
-	heed(ctx)
+	endsWellOnInterrupt(ctx)
 	n := len(c.Prompts.Labels)
 	bar := p.meter(int64(n*len(c.Models)), "asking")
 	c.Progress = func(name string, done, _ int) {

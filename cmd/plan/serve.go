@@ -207,7 +207,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		defer func() { err = errors.Join(err, f.Close()) }()
 		so.EventLog = f
 	}
-	heed(ctx)
+	endsWellOnInterrupt(ctx)
 	rep, err := executor.Serve(ctx, so)
 	if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {
 		err = withCode(exitUsage, err)

@@ -122,7 +122,7 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	if src, err = o.arrivals(p, sc, src); err != nil {
 		return err
 	}
-	heed(ctx)
+	endsWellOnInterrupt(ctx)
 	began := time.Now()
 	rep, events, done, err := o.run(ctx, sc, src)
 	if err != nil {

@@ -180,7 +180,7 @@ func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, e
 		return nil, err
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
-	heed(ctx) // what was read so far is not worth keeping
+	endsWellOnInterrupt(ctx) // what was read so far is not worth keeping
 	bar := p.meter(100, "solving")
 	defer bar.finish()
 	return planner.Solve(ctx, in, opt, highs.Solver{}, func(u planner.Progress) {

@@ -76,7 +76,7 @@ func newShareCommand() *cobra.Command {
 // serveParent is a worker of the process that started it; by hand it says so and
 // exits.
 func serveParent(cmd *cobra.Command, _ []string) error {
-	heed(cmd.Context())
+	endsWellOnInterrupt(cmd.Context())
 	return worker.Main(cmd.Context())
 }
 
@@ -137,7 +137,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err != nil {
 		return err
 	}
-	heed(cmd.Context())
+	endsWellOnInterrupt(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
 		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus,
 		CacheBytes: cache, Silence: o.silence, Log: p.logger(),

@@ -164,8 +164,8 @@ func TestWrongTokenIsRefused(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.guests) != 0 {
-		t.Errorf("%d guests", len(b.guests))
+	if len(b.joined) != 0 {
+		t.Errorf("%d workers joined", len(b.joined))
 	}
 }
 
@@ -303,7 +303,7 @@ func FuzzLink(f *testing.F) {
 		}
 		// A joined host may say anything: at most 64 bytes are asked of it.
 		seg := &Segment{Data: make([]byte, 4096)}
-		g := &guest{link: link{conn: &bytesConn{in: data}}, own: seg, maxBatch: map[uint32]int{0: 4}, pending: []sent{{run: Run{ID: 1, Out: 4032}, out: 64}}}
+		g := &joinedWorker{link: link{conn: &bytesConn{in: data}}, own: seg, maxBatch: map[uint32]int{0: 4}, pending: []sent{{run: Run{ID: 1, Out: 4032}, out: 64}}}
 		for {
 			ty, p, err := g.next()
 			if err != nil {

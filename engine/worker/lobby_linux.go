@@ -23,12 +23,12 @@ type Lobby struct {
 	silence  time.Duration
 	log      *slog.Logger
 
-	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when somebody comes or goes
-	closed  bool
-	guests  map[*guest]struct{}
-	wg      sync.WaitGroup
-	strange chan struct{} // limits connections that have proved nothing yet
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced when somebody comes or goes
+	closed   bool
+	joined   map[*joinedWorker]struct{}
+	wg       sync.WaitGroup
+	unproven chan struct{} // limits connections that have proved nothing yet
 }
 
 // NewLobby takes workers from a listener, which it then owns. A host that is
@@ -40,7 +40,7 @@ func NewLobby(l net.Listener, token []byte, silence time.Duration, log *slog.Log
 	if silence <= 0 {
 		silence = DefaultSilence
 	}
-	b := &Lobby{listener: l, token: token, silence: silence, log: log, changed: make(chan struct{}), guests: map[*guest]struct{}{}, strange: make(chan struct{}, 64)}
+	b := &Lobby{listener: l, token: token, silence: silence, log: log, changed: make(chan struct{}), joined: map[*joinedWorker]struct{}{}, unproven: make(chan struct{}, 64)}
 	b.wg.Go(b.accept)
 	return b, nil
 }
@@ -50,7 +50,7 @@ func (b *Lobby) Close() error {
 	err := b.listener.Close()
 	b.mu.Lock()
 	b.closed = true
-	for g := range b.guests {
+	for g := range b.joined {
 		g.conn.Close()
 	}
 	b.mu.Unlock()
@@ -70,7 +70,7 @@ func (b *Lobby) accept() {
 			continue
 		}
 		select {
-		case b.strange <- struct{}{}:
+		case b.unproven <- struct{}{}:
 		default:
 			conn.Close()
 			continue
@@ -82,7 +82,7 @@ func (b *Lobby) accept() {
 // welcome is the life of a connection.
 func (b *Lobby) welcome(conn net.Conn) {
 	defer conn.Close()
-	g := &guest{link: link{conn: conn, silence: handshakeTime}, lobby: b, sleeping: make(chan struct{})}
+	g := &joinedWorker{link: link{conn: conn, silence: handshakeTime}, lobby: b, sleeping: make(chan struct{})}
 	over := time.AfterFunc(handshakeTime, func() { conn.Close() })
 	var o *offer
 	var err error
@@ -94,7 +94,7 @@ func (b *Lobby) welcome(conn net.Conn) {
 	if err == nil {
 		o, err = g.admit(b.token)
 	}
-	<-b.strange
+	<-b.unproven
 	if !over.Stop() || err != nil {
 		b.log.Warn("a worker was not admitted", "from", conn.RemoteAddr().String(), "error", err)
 		return
@@ -105,13 +105,13 @@ func (b *Lobby) welcome(conn net.Conn) {
 		b.mu.Unlock()
 		return
 	}
-	b.guests[g] = struct{}{}
+	b.joined[g] = struct{}{}
 	b.news()
 	b.mu.Unlock()
 	b.log.Info("a worker joined", "host", o.Host, "kind", o.Kind, "index", o.Index, "from", conn.RemoteAddr().String())
 	err = g.live()
 	b.mu.Lock()
-	delete(b.guests, g)
+	delete(b.joined, g)
 	b.news()
 	b.mu.Unlock()
 	b.log.Info("a worker's connection ended", "host", o.Host, "kind", o.Kind, "index", o.Index, "error", err)
@@ -126,7 +126,7 @@ func (b *Lobby) news() {
 // take waits for an idle worker of a kind. A device offers itself more than
 // once, so that the next plan can load beside the one in force; one owner gets
 // each device once.
-func (b *Lobby) take(ctx context.Context, owner any, kind string) (*guest, error) {
+func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker, error) {
 	type device struct {
 		host  string
 		index int
@@ -138,15 +138,15 @@ func (b *Lobby) take(ctx context.Context, owner any, kind string) (*guest, error
 			return nil, net.ErrClosed
 		}
 		mine, used := map[device]bool{}, map[device]int{}
-		for g := range b.guests {
+		for g := range b.joined {
 			if g.owner != nil {
 				d := device{g.offer.Host, g.offer.Index}
 				used[d]++
 				mine[d] = mine[d] || g.owner == owner
 			}
 		}
-		var best *guest
-		for g := range b.guests {
+		var best *joinedWorker
+		for g := range b.joined {
 			d := device{g.offer.Host, g.offer.Index}
 			if g.owner != nil || g.offer.Kind != kind || mine[d] {
 				continue
@@ -195,10 +195,10 @@ func (b *Lobby) Start(ctx context.Context, owner any, c Config) (*Process, error
 	return p, nil
 }
 
-// guest is a connection from another host: it stands between the control
+// joinedWorker is a connection from another host: it stands between the control
 // socket of a Process, where it plays the worker, and the host, where it plays
 // the parent.
-type guest struct {
+type joinedWorker struct {
 	link
 	lobby *Lobby
 	offer *offer
@@ -227,7 +227,7 @@ type sent struct {
 }
 
 // live reads what the host sends until the connection ends.
-func (g *guest) live() (err error) {
+func (g *joinedWorker) live() (err error) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -270,7 +270,7 @@ func (g *guest) live() (err error) {
 	}
 }
 
-func (g *guest) frame(t Type, p []byte) error {
+func (g *joinedWorker) frame(t Type, p []byte) error {
 	switch t {
 	case TypeBeat:
 		return g.beat(p)
@@ -310,7 +310,7 @@ func (g *guest) frame(t Type, p []byte) error {
 }
 
 // note enters a stage that the host has.
-func (g *guest) note(l *Loaded) error {
+func (g *joinedWorker) note(l *Loaded) error {
 	g.mu.Lock()
 	batch := g.maxBatch[l.ID]
 	g.mu.Unlock()
@@ -325,7 +325,7 @@ func (g *guest) note(l *Loaded) error {
 }
 
 // expect notes a stage that the parent asks for.
-func (g *guest) expect(s *StageSpec) {
+func (g *joinedWorker) expect(s *StageSpec) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.maxBatch == nil {
@@ -335,7 +335,7 @@ func (g *guest) expect(s *StageSpec) {
 	s.Path = "" // where its models lie is the host's to say
 }
 
-func (g *guest) replyJSON(t Type, doc any) error {
+func (g *joinedWorker) replyJSON(t Type, doc any) error {
 	b, err := appendJSON(nil, t, doc)
 	if err != nil {
 		return err
@@ -344,7 +344,7 @@ func (g *guest) replyJSON(t Type, doc any) error {
 }
 
 // reply plays the worker.
-func (g *guest) reply(frame []byte) error {
+func (g *joinedWorker) reply(frame []byte) error {
 	g.ctlMu.Lock()
 	defer g.ctlMu.Unlock()
 	if g.ctl == nil {
@@ -355,7 +355,7 @@ func (g *guest) reply(frame []byte) error {
 }
 
 // beat learns how the host's clock stands to ours.
-func (g *guest) beat(p []byte) error {
+func (g *joinedWorker) beat(p []byte) error {
 	mine, theirs, err := parseBeat(p)
 	if err != nil {
 		return err
@@ -371,7 +371,7 @@ func (g *guest) beat(p []byte) error {
 }
 
 // done takes a run's output into shared memory.
-func (g *guest) done(p []byte) error {
+func (g *joinedWorker) done(p []byte) error {
 	n, r, err := parseDone(p)
 	if err != nil {
 		return err
@@ -400,7 +400,7 @@ func (g *guest) done(p []byte) error {
 }
 
 // relay plays the worker on a control socket until either side ends.
-func (g *guest) relay(ctl *net.UnixConn) error {
+func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	g.ctlMu.Lock()
 	g.ctl = ctl
 	g.ctlMu.Unlock()
@@ -421,7 +421,7 @@ func (g *guest) relay(ctl *net.UnixConn) error {
 }
 
 // obey does what the parent says.
-func (g *guest) obey(ctl *net.UnixConn) error {
+func (g *joinedWorker) obey(ctl *net.UnixConn) error {
 	select {
 	case <-g.sleeping: // it went while it was taken
 		return g.cause
@@ -462,7 +462,7 @@ func (g *guest) obey(ctl *net.UnixConn) error {
 // that needs no engine.
 type relayState struct{ server }
 
-func (g *guest) setSegments(r *relayState) {
+func (g *joinedWorker) setSegments(r *relayState) {
 	for _, fd := range r.fds {
 		unix.Close(fd)
 	}
@@ -471,13 +471,13 @@ func (g *guest) setSegments(r *relayState) {
 	g.attached = r.segments
 }
 
-func (g *guest) segments() map[uint32]*Segment {
+func (g *joinedWorker) segments() map[uint32]*Segment {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.attached
 }
 
-func (g *guest) command(r *relayState, t Type, p []byte) error {
+func (g *joinedWorker) command(r *relayState, t Type, p []byte) error {
 	switch t {
 	case TypeRun:
 		return g.push(r, p)
@@ -529,7 +529,7 @@ func (g *guest) command(r *relayState, t Type, p []byte) error {
 }
 
 // push sends a run with its input.
-func (g *guest) push(r *relayState, p []byte) error {
+func (g *joinedWorker) push(r *relayState, p []byte) error {
 	run, err := ParseRun(p)
 	if err != nil {
 		return err

@@ -96,7 +96,7 @@ func TestJoinOverTLS(t *testing.T) {
 }
 
 // Whom a host does not trust it leaves at once, and says why; whom the server
-// does not trust never becomes a guest.
+// does not trust never joins.
 func TestJoinOverTLSIsRefused(t *testing.T) {
 	b, _, pin := secure(t)
 	_, other, otherPin := secure(t)
@@ -130,8 +130,8 @@ func TestJoinOverTLSIsRefused(t *testing.T) {
 			}
 			c.at.mu.Lock()
 			defer c.at.mu.Unlock()
-			if n := len(c.at.guests); n != 0 {
-				t.Errorf("%d guests", n)
+			if n := len(c.at.joined); n != 0 {
+				t.Errorf("%d workers joined", n)
 			}
 		})
 	}
@@ -161,8 +161,8 @@ func TestPlainTextIsRefusedUnderTLS(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.guests) != 0 {
-		t.Errorf("%d guests", len(b.guests))
+	if len(b.joined) != 0 {
+		t.Errorf("%d workers joined", len(b.joined))
 	}
 }
 

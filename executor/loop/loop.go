@@ -144,7 +144,7 @@ func (l *Loop) Attend() {
 	if !l.turn.TryLock() {
 		return // who has the turn looks again when it is over
 	}
-	l.takeTurn()
+	l.runRound()
 	if l.news.Load() {
 		l.wake() // more has come: not for this goroutine, whose own is done
 	}
@@ -168,14 +168,14 @@ func (l *Loop) run() {
 		}
 		for l.news.Load() {
 			l.turn.Lock()
-			l.takeTurn()
+			l.runRound()
 		}
 	}
 }
 
-// takeTurn runs a round and gives the turn back. A panic ends the process: the
+// runRound runs a round and releases the lock of the turn. A panic ends the process: the
 // transports, whose goroutine this may be, would keep it to the one request.
-func (l *Loop) takeTurn() {
+func (l *Loop) runRound() {
 	whole := false
 	defer func() {
 		if p := recover(); !whole && p != nil {

@@ -157,8 +157,8 @@ type want struct {
 	id  content
 }
 
-// sticky is the packing of one pool around what its devices hold.
-type sticky struct {
+// keptPacking is the packing of one pool around what its devices hold.
+type keptPacking struct {
 	packing
 	holds []map[content]int // by device
 	wants []want
@@ -175,7 +175,7 @@ type sticky struct {
 // devices than there are.
 func (k *packing) around(pool int, groups []sharing) []bin {
 	n := k.Pools[pool].Count
-	s := &sticky{packing: *k, holds: k.have[pool], of: map[content][]int{}, unit: 1, bins: make([]bin, n), owner: make([]slotKey, n)}
+	s := &keptPacking{packing: *k, holds: k.have[pool], of: map[content][]int{}, unit: 1, bins: make([]bin, n), owner: make([]slotKey, n)}
 	for _, g := range groups {
 		for _, q := range g.pieces {
 			id := k.content(&k.templates[k.plan.list[q.count].template], q.stage)
@@ -198,7 +198,7 @@ func (k *packing) around(pool int, groups []sharing) []bin {
 }
 
 // put gives a device some replicas of a piece.
-func (s *sticky) put(d int, w *want, n int) {
+func (s *keptPacking) put(d int, w *want, n int) {
 	one := w.piece
 	one.n = n
 	s.bins[d].parts = append(s.bins[d].parts, one)
@@ -209,7 +209,7 @@ func (s *sticky) put(d int, w *want, n int) {
 
 // goOn gives devices what they hold and is wanted. Those of which most is still
 // wanted come first.
-func (s *sticky) goOn() {
+func (s *keptPacking) goOn() {
 	left := map[content]int{}
 	for i := range s.wants {
 		left[s.wants[i].id] += s.wants[i].n
@@ -247,7 +247,7 @@ func (s *sticky) goOn() {
 // fill gives the rest to devices: whole ones of one kind, then the largest first
 // where there is room, on devices that load something anyway before others. It is
 // false where there are too few.
-func (s *sticky) fill() bool {
+func (s *keptPacking) fill() bool {
 	for d := range s.bins {
 		if len(s.bins[d].parts) == 0 {
 			s.empty = append(s.empty, d)

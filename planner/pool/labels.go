@@ -32,11 +32,11 @@ const (
 // gives up with false after so many steps.
 func (q *pricer) exact(limit float64, steps int) (t *stages.Template, ok bool) {
 	if math.IsInf(limit, 1) {
-		return q.below(limit, &steps)
+		return q.cheapestTemplate(limit, &steps)
 	}
 	for step := closer * limit; ; step *= wider {
 		near := min(q.least()+step, limit)
-		if t, ok := q.below(near, &steps); !ok || t != nil || near >= limit {
+		if t, ok := q.cheapestTemplate(near, &steps); !ok || t != nil || near >= limit {
 			return t, ok
 		}
 	}
@@ -93,9 +93,9 @@ type labelling struct {
 	best  []label // the cheapest template's last labels
 }
 
-// below finds the cheapest template that costs less than limit; nil tells that
+// cheapestTemplate finds the cheapest template that costs less than limit; nil tells that
 // there is none.
-func (q *pricer) below(limit float64, steps *int) (t *stages.Template, ok bool) {
+func (q *pricer) cheapestTemplate(limit float64, steps *int) (t *stages.Template, ok bool) {
 	most := q.Problem.MaxPartitions
 	l := &labelling{pricer: q, limit: limit, steps: steps, ends: q.completions()}
 	if !l.extend(-1, label{arc: -1, link: -1, earlier: -1}, most) {

@@ -1,6 +1,6 @@
 // Package artifact dispatches as the simulator of PPipe's public artifact does
 // (USENIX ATC 2025; described in words, with its quirks), so that a plan of
-// others can be judged by its own policy. It is the yardstick of package
+// others can be judged by its own policy. It is the baseline of package
 // reserve, which differs where this one errs:
 //
 //   - A head is dropped at its first look unless a batch of 95 to 100 % of the

@@ -1,6 +1,6 @@
 // Package reactive is the run-time policy without reservations that PPipe
 // compares itself with (USENIX ATC 2025, §7.4): every stage has a queue and
-// decides for itself. It is a yardstick of package reserve, for the simulator
+// decides for itself. It is a baseline of package reserve, for the simulator
 // alone: batches are formed anew at every stage.
 //
 // At each stage the head's worker is the one that is free first, over all

@@ -8,7 +8,7 @@
 //
 // How the pieces fit: package waiting holds each model's requests in deadline
 // order; timeline.go holds what is reserved on every device and link and keeps
-// it true as actual times come in, line.go where their orders came to contradict
+// it true as actual times come in, rebuild.go where their orders came to contradict
 // each other; probe.go finds the path of least completion
 // (Algorithm 2); decide.go is Algorithm 1 with its wait rule; faults.go takes
 // devices away and back; policy.go is the entry and the options.

@@ -1,9 +1,9 @@
 package reserve
 
-// line puts all that is reserved into line anew: what has come to its resource
+// rebuild orders all reservations anew: what has come to its resource
 // stays in the order in which it came, and of the rest whatever gets to its
 // resource first is the next there.
-func (t *timelines) line() {
+func (t *timelines) rebuild() {
 	for n := range t.nodes {
 		if nd := &t.nodes[n]; nd.res >= 0 && !nd.arrived && !nd.started {
 			t.unlink(int32(n))

@@ -76,7 +76,7 @@ func TestLineKeepsWhatHasCome(t *testing.T) {
 	way(&tl, 0, 5*tick, 0, 1)
 	way(&tl, 1, 3*tick, 0, 1)
 	way(&tl, 2, 0, 1, 0)
-	tl.line()
+	tl.rebuild()
 	wholeTimelines(t, &tl)
 	for b, want := range [][2]time.Duration{{5 * tick, 6 * tick}, {6 * tick, 7 * tick}, {0, 7 * tick}} {
 		if got := starts(&tl, int32(b), 2); got[0] != want[0] || got[1] != want[1] {

@@ -393,7 +393,7 @@ func (t *timelines) drain() {
 	most := t.mostSteps()
 	for i := 0; i < len(t.work); i++ {
 		if i > most {
-			t.line()
+			t.rebuild()
 			break
 		}
 		t.settle(t.work[i])
