@@ -51,6 +51,40 @@ func prose(path, text string) []string {
 	return out
 }
 
+// longestSentence is how many words a sentence of a document has at most. A colon or a
+// semicolon ends one. What stands in code quotes is one word.
+const longestSentence = 35
+
+var (
+	fenced   = regexp.MustCompile("(?s)```.*?```")
+	quoted   = regexp.MustCompile("`[^`]*`")
+	linked   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	block    = regexp.MustCompile(`\n\s*\n|\n\s*[-*|#] ?|\n\d+\. `)
+	sentence = regexp.MustCompile(`[.!?:;]\s+`)
+	unspoken = regexp.MustCompile(`(?m)^(\||    |\t).*$`)
+	spoken   = regexp.MustCompile(`[\p{L}\p{N}]`)
+)
+
+// longSentences lists the sentences of a document that have too many words.
+func longSentences(path, text string) []string {
+	var out []string
+	text = linked.ReplaceAllString(quoted.ReplaceAllString(fenced.ReplaceAllString(text, ""), "code"), "$1")
+	for _, b := range block.Split(unspoken.ReplaceAllString(text, "\n\n"), -1) {
+		for _, s := range sentence.Split(b, -1) {
+			words := 0
+			for _, w := range strings.Fields(s) {
+				if spoken.MatchString(w) {
+					words++
+				}
+			}
+			if words > longestSentence {
+				out = append(out, fmt.Sprintf("%s: a sentence of %d words, at most %d are easy to read: %.80s…", path, words, longestSentence, strings.Join(strings.Fields(s), " ")))
+			}
+		}
+	}
+	return out
+}
+
 // TestProse reads documents and Go files.
 func TestProse(t *testing.T) {
 	documents, err := filepath.Glob("docs/*.md")
@@ -70,8 +104,29 @@ func TestProse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range prose(path, string(text)) {
+		found := prose(path, string(text))
+		if strings.HasSuffix(path, ".md") {
+			found = append(found, longSentences(path, string(text))...)
+		}
+		for _, v := range found {
 			t.Error(v)
+		}
+	}
+}
+
+func TestLongSentencesAreFound(t *testing.T) {
+	long := strings.Repeat("many words ", 18)
+	for text, want := range map[string]int{
+		long + "end.":                          1,
+		long + "end. " + long:                  2,
+		"| " + long + " | " + long:             0,
+		"some: " + strings.Repeat("word ", 35): 0,
+		"`" + long + long + "` is one word.":   0,
+		"```\n" + long + "\n```":               0,
+		"- " + strings.Repeat("word ", 20) + "\n- " + strings.Repeat("word ", 20): 0,
+	} {
+		if got := longSentences("a.md", text); len(got) != want {
+			t.Errorf("%.30q: %q, want %d", text, got, want)
 		}
 	}
 }
