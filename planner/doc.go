@@ -13,6 +13,7 @@
 //	kinds.go     the table of methods
 //	options.go   what the caller may choose, checked before any work
 //	solve.go     Solve, the only driver, and Certify
+//	nearest.go   what is nearest to a problem without a plan, by solving again
 //	measured.go  doubts about rates that rest on loose measurements
 //	local.go     the documents that are assumed where none is given
 //	diff.go      what moved between two plans

@@ -24,7 +24,7 @@ var longerSLOs = []float64{1.25, 1.5, 2, 3, 4, 6, 8, 12}
 // cheapest cascades.
 func (s *search) cure(ctx context.Context, err error) error {
 	inf, ok := errors.AsType[*Infeasible](err)
-	if !ok || inf.Target > 0 {
+	if !ok || inf.Target > 0 || s.o.Any {
 		return err
 	}
 	if len(s.p.Kinds) > 1 {

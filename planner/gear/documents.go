@@ -85,7 +85,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 			"leave em out, or all pools but one")
 	}
 	run.StaleModels(&in.Documents, f.profile)
-	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Algorithm: f.opt.Algorithm, Seed: in.Seed, Progress: func(done, ranges int) {
+	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Algorithm: f.opt.Algorithm, Seed: in.Seed, Any: in.Trial, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
 	if inf, ok := errors.AsType[*Infeasible](err); ok {
@@ -96,6 +96,9 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 			return nil, fmt.Errorf("before every range had a gear: %w", err)
 		}
 		return nil, err
+	}
+	if in.Trial {
+		return f.outcome(out), nil
 	}
 	f.outOfSample(out, planned)
 	return f.outcome(out), f.overRequests(ctx, out)

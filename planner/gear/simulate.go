@@ -29,6 +29,7 @@ type bench struct {
 
 	pipelines [][]int32 // by model, where there is one for every kind of devices
 
+	orders    []gear.Records  // by stream, the samples in its order
 	latencies []time.Duration // of the run before, for its memory
 }
 
@@ -105,8 +106,7 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	p := b.p
 	alone := b.table(a)
 	t := b.with(a.rate, alone)
-	own := gear.Of(t)
-	own.Records = shuffled(&own.Records, seeded.New(b.seed, streamName(a.stream)+"/samples"))
+	gear.Of(t).Records = b.recordsOf(a.stream)
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
 		return shown{}, err
@@ -205,6 +205,15 @@ func (b *bench) records() gear.Records {
 		}
 	}
 	return out
+}
+
+// recordsOf are the records in the order of a stream, which no run changes.
+func (b *bench) recordsOf(stream int) gear.Records {
+	for n := len(b.orders); n <= stream; n++ {
+		all := b.records()
+		b.orders = append(b.orders, shuffled(&all, seeded.New(b.seed, streamName(n)+"/samples")))
+	}
+	return b.orders[stream]
 }
 
 // shuffled are records with the samples in another order.

@@ -25,6 +25,9 @@ type Options struct {
 	// MinQueues are the least queue lengths tried for every gear, in order; nil:
 	// 1, 4 and 16.
 	MinQueues []int
+	// Any asks only whether there is a plan: for any plan, and not for what would make
+	// an infeasible problem feasible.
+	Any bool
 	// Progress hears of every range that is done; nil: nobody.
 	Progress func(done, ranges int)
 }
@@ -174,6 +177,9 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if err != nil {
 		return nil, s.cure(ctx, err)
 	}
+	if o.Any {
+		return out, ctx.Err()
+	}
 	if p.Either && o.Algorithm != EM {
 		if out, err = s.either(ctx, out); err != nil {
 			return nil, err
@@ -208,7 +214,7 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	runs := 0
 	for _, y := range x.batchLimits() {
 		for k, c := range (placing{y.p}).ranked(y.list, y.work, placementsTried) {
-			if best != nil && (k >= placementsCompared || p.Target > 0 || c.accuracy <= best.Accuracy+worthwhile) {
+			if best != nil && (k >= placementsCompared || p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthwhile) {
 				break
 			}
 			if c.feasible == len(p.Edges) && p.misses(c.accuracy) && first != nil {

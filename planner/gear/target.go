@@ -230,7 +230,9 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 		}
 	} else {
 		out, err = (&exact{p, list, work, s.o}).solve(ctx)
-		out, err = s.single(ctx, p, list, out, err)
+		if err != nil || !s.o.Any || p.Target > 0 {
+			out, err = s.single(ctx, p, list, out, err)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)

@@ -163,17 +163,21 @@ func (e *evidence) add(blocks []block) {
 func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool) {
 	holds := func(streams int) bool {
 		more := float64(streams) / float64(e.streams)
-		return e.bound(e.lates, more) <= most && e.bound(e.tails, more) <= slo.Seconds()
+		return e.within(e.lates, most, more) && e.within(e.tails, slo.Seconds(), more)
 	}
 	keeps = holds(e.streams) && e.wander() <= slo.Seconds()/mayGrow
 	return keeps, !keeps && !holds(mostStreams)
 }
 
-// bound is what the mean of a fresh trial exceeds with a chance of mayFail at most, if
-// there were more values like these.
-func (e *evidence) bound(list []float64, more float64) float64 {
+// within tells whether, if there were more values like these, the mean of a fresh trial
+// exceeds a limit with a chance of mayFail at most.
+func (e *evidence) within(list []float64, limit, more float64) bool {
 	s := e.spread(list, len(list)/e.streams)
-	return stat.Mean(list, nil) + tolerance(more*float64(len(list)), more*s.worth)*s.deviation
+	room := limit - stat.Mean(list, nil)
+	if s.deviation == 0 || room <= 0 {
+		return s.deviation == 0 && room >= 0
+	}
+	return tolerated(room/s.deviation, more*float64(len(list)), more*s.worth)
 }
 
 // wander is what the mean latency of a fresh trial's last quarter is above that of its
@@ -182,13 +186,13 @@ func (e *evidence) wander() float64 {
 	return unlikely * e.spread(e.means, len(e.means)).deviation * math.Sqrt(2/(freshRun*blocksPerRun/4.))
 }
 
-// tolerance is by how many deviations of a block the mean of n blocks has to lie below
-// a limit: then the mean of a fresh trial, without its first quarter, exceeds it with a
+// tolerated tells whether the mean of n blocks lies enough deviations of a block below a
+// limit: then the mean of a fresh trial, without its first quarter, exceeds it with a
 // chance of mayFail at most. The deviation comes of so many independent values.
-func tolerance(n, values float64) float64 {
+func tolerated(deviations, n, values float64) bool {
 	c := unlikely / math.Sqrt(.75*freshRun*blocksPerRun)
 	t := distuv.NoncentralT{Nu: values - 1, Mu: c * math.Sqrt(n)}
-	return t.Quantile(1-(1-trialConfidence)/mostStreams) / math.Sqrt(n)
+	return t.CDF(deviations*math.Sqrt(n)) >= 1-(1-trialConfidence)/mostStreams
 }
 
 // unlikely is how many deviations a normal value exceeds its mean by with a chance of
