@@ -3,7 +3,10 @@ package workflow
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"inferplan/policy"
@@ -77,6 +80,12 @@ type Options struct {
 	Order  Order
 	Slack  float64 // of ByCall
 	GiveUp Giving
+	// Hedge is for how long, in ns, a load counts that is begun for one of several
+	// tasks that may come next; 0: there are none.
+	Hedge            float64
+	Crowd, CrowdFrom float64 // TEMP
+	// Keep says what becomes of the states of sessions.
+	Keep Keeping
 	// Worth makes room by what a copy saves, instead of by last use.
 	Worth bool
 	// Prediction says how tasks are expected.
@@ -99,6 +108,13 @@ func giving(o Options, up Giving) Options {
 	return o
 }
 
+// keeping is DyOrc with another rule for states of sessions.
+func keeping(k Keeping) Options {
+	o := dyorc
+	o.Keep = k
+	return o
+}
+
 // named are the policies that there are names for.
 var named = []struct {
 	name string
@@ -109,6 +125,8 @@ var named = []struct {
 	{"dyorc-rebind", Options{Predict: true, Width: 4, Rebind: true}},
 	{"dyorc-sampled", Options{Predict: true, Width: 4, Prediction: predict.Options{Sampled: true}}},
 	{"dyorc-last", Options{Predict: true, Width: 4, Prediction: predict.Options{LastOnly: true}}},
+	{"dyorc-keep-state", keeping(All)},
+	{"dyorc-drop-state", keeping(None)},
 	{"greedy", Options{}},
 	{"greedy-predict", Options{Predict: true}},
 	{"greedy-scale", Options{ScaleOut: true}},
@@ -214,4 +232,24 @@ func Named(name string) (Options, error) {
 	names := Names()
 	slices.Sort(names)
 	return Options{}, fmt.Errorf("policy %q is not one for workflows, expected one of %v", name, names)
+}
+
+func init() { // TEMP: experiments
+	for _, kv := range strings.Fields(os.Getenv("DYX")) {
+		k, v, _ := strings.Cut(kv, "=")
+		f, _ := strconv.ParseFloat(v, 64)
+		for i := range named {
+			if !strings.HasPrefix(named[i].name, "dyorc") || named[i].name == "dyorc-early" || named[i].name == "dyorc-rebind" {
+				continue
+			}
+			switch k {
+			case "crowd":
+				named[i].opt.Crowd = f
+			case "from":
+				named[i].opt.CrowdFrom = f
+			case "hedge":
+				named[i].opt.Hedge = f * 1e9
+			}
+		}
+	}
 }

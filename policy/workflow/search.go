@@ -28,7 +28,8 @@ type search struct {
 	best   int64
 	sum    int64
 	bound  int64
-	price  int64 // of device time, in parts of 1024
+	price  int64 // of device time where others wait, in parts of 1024
+	crowd  int64 // of device time in any case
 	steps  int
 	levels []level
 }
@@ -37,11 +38,13 @@ type search struct {
 type level struct {
 	places []int32
 	offers []offer
+	least  []int64 // of their costs, as many as are tried, rising
 }
 
 // offer is what a place offers to a task.
 type offer struct {
 	end, start int64
+	extra      int64 // of the batch, for states that are computed anew
 	cost       int64 // end, and what its device time costs others
 	own        int32 // batch of own that it joins; -1: none
 	planned    int32 // batch of the device's plan that it joins; -1: none
@@ -52,7 +55,7 @@ type stay struct {
 	place, planned int32 // planned: of the device's plan; -1: a new one
 	service, n     int32
 	start, end     int64
-	work           int64
+	work, extra    int64
 }
 
 // steps that a search takes at most, and further places beside its width that the
@@ -102,9 +105,13 @@ func (x *search) run(now int64, j *job) {
 // joins a batch adds a part of that. The longer devices are booked ahead, the
 // more tasks wait.
 func (x *search) setPrice() {
-	x.price = 0
+	x.price, x.crowd = 0, 0
 	if x.c.opt.Thrift {
 		x.price = min(1024, 1024*max(0, x.c.booked(x.now)-bookedFree)/(bookedFull-bookedFree))
+		if c := x.c.opt.Crowd; c > 0 {
+			share := float64(x.c.running) / float64(len(x.c.devices))
+			x.crowd = int64(1024 * c * max(0, share-x.c.opt.CrowdFrom) / (1 - x.c.opt.CrowdFrom))
+		}
 	}
 }
 
@@ -125,7 +132,7 @@ func (x *search) prepare(j *job) {
 			x.place[t], x.end[t] = k.place, k.end
 			continue
 		}
-		least := x.tails[t] + scaled(x.c.fleet.services[k.service].times[0][0], k.work)
+		least := x.tails[t] + scaled(x.c.fleet.services[k.service].least, k.work)
 		for _, in := range j.inputsOf(int32(t)) {
 			if in >= 0 {
 				x.tails[in] = max(x.tails[in], least)
@@ -194,7 +201,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 		if o.own >= 0 {
 			b := x.own[o.own]
 			x.own[o.own].n++
-			x.own[o.own].work, x.own[o.own].end = max(b.work, k.work), o.end
+			x.own[o.own].work, x.own[o.own].end, x.own[o.own].extra = max(b.work, k.work), o.end, o.extra
 			x.descend(j, t+1, max(last, o.cost), sum+o.cost)
 			x.own[o.own] = b
 			continue
@@ -203,7 +210,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 		if o.planned >= 0 {
 			n += x.c.devices[l.places[i]].plan[o.planned].n
 		}
-		x.own = append(x.own, stay{place: l.places[i], planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, l.places[i], k)})
+		x.own = append(x.own, stay{place: l.places[i], planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, l.places[i], k), extra: o.extra})
 		x.descend(j, t+1, max(last, o.cost), sum+o.cost)
 		x.own = x.own[:len(x.own)-1]
 	}
@@ -228,25 +235,52 @@ func least(list []offer) int {
 	return best
 }
 
-// offers asks the places that the rows name, and those where the inputs are.
+// offers asks the places that the rows name, and those where the inputs are. An offer
+// ends before f only where a task joins a second open batch, for whose first one it is
+// too late. So the rest of the places, which are by rising f, is not asked once there
+// are as many cheaper offers as are tried.
 func (x *search) offers(j *job, t int32, l *level) {
-	l.places, l.offers = append(l.places[:0], x.names[t]...), l.offers[:0]
+	l.places, l.offers, l.least = l.places[:0], l.offers[:0], l.least[:0]
+	ends := x.s.ends[int(x.s.same[t])*len(x.c.devices):][:len(x.c.devices)]
+	for _, d := range x.names[t] {
+		if x.width > 0 && len(l.least) == x.width && l.least[x.width-1] <= ends[d] {
+			break
+		}
+		x.ask(j, t, d, l)
+	}
 	if x.width > 0 {
 		for _, in := range j.inputsOf(t) {
 			if in >= 0 && !contains(l.places, x.place[in]) {
-				l.places = append(l.places, x.place[in])
+				x.ask(j, t, x.place[in], l)
 			}
 		}
 	}
-	k := &j.tasks[t]
-	for _, d := range l.places {
-		ready := x.now
-		for _, in := range j.inputsOf(t) {
-			if in >= 0 {
-				ready = max(ready, x.end[in]+x.c.fleet.move(j.tasks[in].service, x.place[in], d))
-			}
+}
+
+// ask adds the offer of a place.
+func (x *search) ask(j *job, t, d int32, l *level) {
+	k, ready := &j.tasks[t], x.now
+	for _, in := range j.inputsOf(t) {
+		if in >= 0 {
+			ready = max(ready, x.end[in]+x.c.fleet.move(j.tasks[in].service, x.place[in], d))
 		}
-		l.offers = append(l.offers, x.offer(d, k, ready))
+	}
+	if k.price > 0 {
+		ready = x.carry(k, d, ready)
+	}
+	o := x.offer(d, k, ready)
+	l.places, l.offers = append(l.places, d), append(l.offers, o)
+	if x.width == 0 {
+		return
+	}
+	if len(l.least) < x.width {
+		l.least = append(l.least, never)
+	}
+	for i := len(l.least) - 1; i >= 0 && l.least[i] > o.cost; i-- {
+		if i+1 < len(l.least) {
+			l.least[i+1] = l.least[i]
+		}
+		l.least[i] = o.cost
 	}
 }
 
@@ -259,11 +293,25 @@ func contains(list []int32, v int32) bool {
 	return false
 }
 
+// carry is when a task may start at a place with the state that it goes on with. What
+// it pays there to compute that anew is its extra.
+func (x *search) carry(k *jobTask, place int32, ready int64) int64 {
+	home, at := k.home, max(x.now, k.homeAt)
+	if k.from >= 0 {
+		home, at = x.place[k.from], x.end[k.from]
+	}
+	took, moved := x.c.fleet.away(k.service, k.price, home, place)
+	if k.extra = took; moved {
+		k.extra, ready = 0, max(ready, at+took)
+	}
+	return ready
+}
+
 // offer is when a task would end at a place whose inputs are there at ready:
 // with the first batch that it can join, or in one of its own.
 func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	c, d := x.c, &x.c.devices[place]
-	sv := &c.fleet.services[k.service]
+	on := c.fleet.on(k.service, place)
 	if d.down {
 		return offer{end: never, cost: never}
 	}
@@ -272,34 +320,45 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 		return offer{end: never, cost: never}
 	}
 	ready = max(ready, usable)
-	took := c.fleet.cost(k.service, place, 1, k.work)
-	best := offer{own: -1, planned: -1, start: x.idle(place, d, ready, took)}
+	took := c.fleet.cost(k.service, place, 1, k.work) + k.extra
+	best := offer{own: -1, planned: -1, start: x.idle(place, d, ready, took), extra: k.extra}
 	best.end = best.start + took
 	best.cost = best.end
 	if best.start > ready {
 		best.cost += x.price * took >> 10
 	}
-	if x.c.opt.Thrift && c.crowded(place, sv.network) {
-		best.cost += sv.load[c.fleet.kindOf[place]] // somebody has to load them again
+	if x.c.opt.Thrift && c.crowded(place, c.fleet.services[k.service].network) {
+		best.cost += on.load // somebody has to load them again
 	}
 	for i := range x.own {
-		if b := &x.own[i]; b.place == place && b.service == k.service && b.n < sv.most && b.start >= ready {
-			if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
-				best = offer{end: end, cost: end, start: b.start, own: int32(i), planned: -1}
+		if b := &x.own[i]; b.place == place && b.service == k.service && b.n < on.most && b.start >= ready {
+			extra := b.extra + k.extra
+			if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)) + extra; end-x.saved(took, b.start, ready) < best.cost {
+				best = offer{end: end, cost: end - x.saved(took, b.start, ready), start: b.start, own: int32(i), planned: -1, extra: extra}
 			}
 		}
 	}
 	for i := range d.plan {
 		b := &d.plan[i]
-		if b.service != k.service || b.n >= sv.most || b.start < ready || x.taken(place, int32(i)) {
+		if b.service != k.service || b.n >= on.most || b.start < ready || x.taken(place, int32(i)) {
 			continue
 		}
-		if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
-			best = offer{end: end, cost: end, start: b.start, own: -1, planned: int32(i)}
+		extra := b.extra + k.extra
+		if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)) + extra; end < best.cost {
+			best = offer{end: end, cost: end, start: b.start, own: -1, planned: int32(i), extra: extra}
 		}
 		break // a later one ends later
 	}
 	return best
+}
+
+// saved is what the device time is worth that a task does not take which joins a batch
+// that begins at once.
+func (x *search) saved(took, start, ready int64) int64 {
+	if start > ready {
+		return 0
+	}
+	return x.crowd * took >> 10
 }
 
 // taken tells whether the job has joined a planned batch already.
