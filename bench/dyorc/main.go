@@ -37,7 +37,6 @@ var makers = []struct {
 	{"goodput", "Requests in time at loads that are too high, deadlines of 2.5 times the mean unloaded latency, 32 devices, in %", (*bench).goodputTable},
 	{"scale", "MIX at .375 requests per second and device over the size of the fleet, the scheduler's own CPU time charged: mean / p99 in seconds", (*bench).scaleTable},
 	{"sessions", "States of sessions kept, dropped and moved by worth, all kept, and all dropped", (*bench).sessionTable},
-	{"exp", "exp", (*bench).expTable},
 	{"accuracy", "Accuracy of predictions", (*bench).accuracyTable},
 }
 

@@ -3,10 +3,7 @@ package workflow
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"inferplan/policy"
@@ -71,7 +68,8 @@ type Options struct {
 	ScaleOut bool
 	// Thrift counts what a place costs others: a task joins a batch rather than
 	// have one of its own where devices are busy, the more so the longer they are
-	// booked ahead, and a load that would take the room of others counts twice.
+	// booked ahead, and with others of its request, the more so the more of the devices
+	// are busy. A load that would take the room of others counts twice.
 	// Nothing is expected any more where devices are booked far ahead.
 	Thrift bool
 	// Static keeps what is on the devices at the start. Services that no device
@@ -80,10 +78,6 @@ type Options struct {
 	Order  Order
 	Slack  float64 // of ByCall
 	GiveUp Giving
-	// Hedge is for how long, in ns, a load counts that is begun for one of several
-	// tasks that may come next; 0: there are none.
-	Hedge            float64
-	Crowd, CrowdFrom float64 // TEMP
 	// Keep says what becomes of the states of sessions.
 	Keep Keeping
 	// Worth makes room by what a copy saves, instead of by last use.
@@ -232,24 +226,4 @@ func Named(name string) (Options, error) {
 	names := Names()
 	slices.Sort(names)
 	return Options{}, fmt.Errorf("policy %q is not one for workflows, expected one of %v", name, names)
-}
-
-func init() { // TEMP: experiments
-	for _, kv := range strings.Fields(os.Getenv("DYX")) {
-		k, v, _ := strings.Cut(kv, "=")
-		f, _ := strconv.ParseFloat(v, 64)
-		for i := range named {
-			if !strings.HasPrefix(named[i].name, "dyorc") || named[i].name == "dyorc-early" || named[i].name == "dyorc-rebind" {
-				continue
-			}
-			switch k {
-			case "crowd":
-				named[i].opt.Crowd = f
-			case "from":
-				named[i].opt.CrowdFrom = f
-			case "hedge":
-				named[i].opt.Hedge = f * 1e9
-			}
-		}
-	}
 }

@@ -14,7 +14,6 @@ type placement struct {
 	*cluster
 	batches *batches
 	loads   *loads
-	hedges  hedges
 	scale   *replicas
 	table   *predict.Table
 	sched   *scheduler
@@ -33,7 +32,6 @@ type placement struct {
 func newPlacement(b *batches) *placement {
 	c := b.cluster
 	p := &placement{cluster: c, batches: b, loads: b.loads, scale: b.scale}
-	p.hedges.loads = b.loads
 	p.table = predict.New(c.opt.Prediction)
 	p.sched = newScheduler(c.fleet, &c.rows)
 	p.search = search{c: c, s: p.sched, width: c.opt.Width, limit: maxSteps}
@@ -59,15 +57,10 @@ func (p *placement) react(now int64, req int32, out *policy.Actions) bool {
 			p.list = append(p.list, id)
 		}
 	}
-	ahead := p.opt.Predict && (!p.opt.Thrift || p.booked(now) < aheadFull)
-	if ahead {
+	if p.opt.Predict && (!p.opt.Thrift || p.booked(now) < aheadFull) {
 		p.expect(q)
 	}
-	placed := p.place(now, out)
-	if ahead && placed {
-		p.hedges.hedge(now, p.table, &q.cursor, out)
-	}
-	return placed
+	return p.place(now, out)
 }
 
 // resume places what has no place of a request; false: there is no device for it.

@@ -29,7 +29,7 @@ type search struct {
 	sum    int64
 	bound  int64
 	price  int64 // of device time where others wait, in parts of 1024
-	crowd  int64 // of device time in any case
+	crowd  int64 // of device time that a batch which begins at once would take
 	steps  int
 	levels []level
 }
@@ -72,6 +72,13 @@ const (
 	bookedFull = int64(7500 * time.Millisecond)
 )
 
+// crowdFrom is the share of busy devices from which on device time costs anything,
+// crowdFull its price where all are busy and none is booked ahead.
+const (
+	crowdFrom = .3
+	crowdFull = .15
+)
+
 // aheadFull is how far devices are booked ahead when nothing is expected any
 // more: tasks wait longer than loads take, and a place that is chosen long before
 // its time is a bad one.
@@ -103,16 +110,18 @@ func (x *search) run(now int64, j *job) {
 // setPrice sets what a second of device time costs, in seconds of a task. A batch
 // of its own, begun where others wait, makes them wait for all of its time; who
 // joins a batch adds a part of that. The longer devices are booked ahead, the
-// more tasks wait.
+// more tasks wait. The more of them are busy, the sooner somebody will: then tasks
+// of a request that are ready together share a batch, although each would end a
+// little sooner on a device of its own.
 func (x *search) setPrice() {
 	x.price, x.crowd = 0, 0
-	if x.c.opt.Thrift {
-		x.price = min(1024, 1024*max(0, x.c.booked(x.now)-bookedFree)/(bookedFull-bookedFree))
-		if c := x.c.opt.Crowd; c > 0 {
-			share := float64(x.c.running) / float64(len(x.c.devices))
-			x.crowd = int64(1024 * c * max(0, share-x.c.opt.CrowdFrom) / (1 - x.c.opt.CrowdFrom))
-		}
+	if !x.c.opt.Thrift {
+		return
 	}
+	if over := float64(x.c.running)/float64(len(x.c.devices)) - crowdFrom; over > 0 {
+		x.crowd = int64(1024 * crowdFull * over / (1 - crowdFrom))
+	}
+	x.price = max(x.crowd, min(1024, 1024*(x.c.booked(x.now)-bookedFree)/(bookedFull-bookedFree)))
 }
 
 // prepare names the places of each task and works out what follows it at least.
