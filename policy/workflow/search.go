@@ -61,7 +61,7 @@ type stay struct {
 // steps that a search takes at most, and further places beside its width that the
 // rows name.
 const (
-	maxSteps = 20
+	maxSteps = 16
 	spare    = 1
 )
 
@@ -324,7 +324,12 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	if d.down {
 		return offer{end: never, cost: never}
 	}
-	usable := c.usable(place, k.service)
+	network := c.fleet.services[k.service].network
+	usable := d.loadedAt(network)
+	loads := usable < 0 // nothing there has asked for it yet
+	if loads || on.times == nil {
+		usable = c.usable(place, k.service)
+	}
 	if usable >= never {
 		return offer{end: never, cost: never}
 	}
@@ -336,7 +341,7 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	if best.start > ready {
 		best.cost += x.price * took >> 10
 	}
-	if x.c.opt.Thrift && c.crowded(place, c.fleet.services[k.service].network) {
+	if loads && c.opt.Thrift && c.crowded(place, network) {
 		best.cost += on.load // somebody has to load them again
 	}
 	for i := range x.own {
@@ -383,16 +388,13 @@ func (x *search) taken(place, planned int32) bool {
 // idle is the first instant from at on at which a device does nothing, the job's
 // own batches included.
 func (x *search) idle(place int32, d *device, at, took int64) int64 {
-	for {
-		before := at
-		at = d.idle(at, took)
+	for again := true; again; {
+		at, again = d.idle(at, took), false
 		for i := range x.own {
 			if b := &x.own[i]; b.place == place && at+took > b.start && at < b.end {
-				at = b.end
+				at, again = b.end, true
 			}
 		}
-		if at == before {
-			return at
-		}
 	}
+	return at
 }
