@@ -54,6 +54,8 @@ type FlowModule struct {
 	NearUS       Micros `json:"near_us,omitempty"`
 	FarUS        Micros `json:"far_us,omitempty"`
 	Resident     []int  `json:"resident,omitzero"`
+	// Session is what it keeps of a request from task to task.
+	Session *SessionState `json:"session_state,omitempty"`
 }
 
 // FlowScaling says how many replicas of every module serve at which rate of
@@ -210,6 +212,7 @@ func (f *FlowPlan) memory(p *planChecker) {
 		if m.WeightBytes < 0 || m.WorkingBytes < 0 {
 			p.fail(fmt.Sprintf("flow.modules[%d].weight_bytes", i), integer64(min(m.WeightBytes, m.WorkingBytes)), "0 or more", "")
 		}
+		p.checkSession(m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
 		for k, d := range m.Resident {
 			at := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)
 			if d < 0 || d >= len(room) || seen[d] {

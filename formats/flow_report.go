@@ -37,6 +37,17 @@ type FlowReport struct {
 type WorkflowReport struct {
 	LoadsPerMinute float64 `json:"loads_per_minute"` // of all devices together
 	Batch          float64 `json:"batch"`            // tasks of a batch, mean
+	// Sessions is of services that keep something of a request.
+	Sessions *SessionReport `json:"sessions,omitempty"`
+}
+
+// SessionReport says what became of the states that tasks went on with.
+type SessionReport struct {
+	Reused        int64  `json:"reused"`     // tasks that found theirs
+	Recomputed    int64  `json:"recomputed"` // tasks that did not
+	Moved         int64  `json:"moved"`      // states to another device
+	Dropped       int64  `json:"dropped"`    // states, to make room or for want of it
+	RecomputingUS Micros `json:"recomputing_us"`
 }
 
 // FlowWindow is the worst of all windows of a width, by arrival.
@@ -80,5 +91,10 @@ func (d *Report) checkFlow(c *checker) {
 	}
 	if w := d.Workflow; w != nil && (w.LoadsPerMinute < 0 || w.Batch < 0) {
 		c.fail("workflow", fmt.Sprintf("%g loads per minute, batches of %g", w.LoadsPerMinute, w.Batch), "0 or more of each", "")
+	}
+	if w := d.Workflow; w != nil && w.Sessions != nil {
+		if s := w.Sessions; min(s.Reused, s.Recomputed, s.Moved, s.Dropped) < 0 {
+			c.fail("workflow.sessions", integer64(min(s.Reused, s.Recomputed, s.Moved, s.Dropped)), "0 or more", "")
+		}
 	}
 }

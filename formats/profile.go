@@ -82,6 +82,7 @@ type ProfileModel struct {
 	Measurements []Measurement `json:"measurements"`
 	Loads        []DeviceLoad  `json:"loads,omitempty"` // onto devices
 	Move         *OutputMove   `json:"output_move,omitempty"`
+	Session      *SessionState `json:"session_state,omitempty"`
 	RequestUS    Micros        `json:"request_us,omitempty"` // median of what a request takes beside its runs: client, loopback and front end of the machine
 }
 

@@ -50,6 +50,7 @@ func (m *ProfileModel) check(c *checker, path string, devices map[string]int) {
 		}
 	}
 	check(m.FP16, path)
+	c.checkSession(m.Session, path+".session_state")
 	for k := range m.Loads {
 		if _, ok := devices[m.Loads[k].Device]; !ok {
 			c.failf("the device "+quote(m.Loads[k].Device), "a device of the profile", "", "%s.loads[%d].device", path, k)

@@ -174,6 +174,9 @@ func (h *devices) fault(d int32, back bool) {
 		kind = policy.WorkerLost
 		h.empty(dev)
 		if h.storage != nil {
+			if h.flow != nil && h.flow.kept != nil {
+				h.flow.kept.lost(d)
+			}
 			h.storage.by[d].begin(h.t, d)
 		}
 	}
@@ -296,6 +299,9 @@ func (h *devices) runFinished(it *item) {
 	h.tell()
 	if h.storage != nil {
 		h.storage.retire(it.device)
+	}
+	if h.flow != nil && h.flow.kept != nil {
+		h.flow.kept.fit(it.device)
 	}
 }
 

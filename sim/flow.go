@@ -19,6 +19,7 @@ type flow struct {
 	telling bool
 	stats   *flowStats // nil: of plans of another kind
 	work    *flowWork  // nil: the plan has no workflows
+	kept    *sessions  // nil: no service keeps anything of a request
 }
 
 // facts are what a task has beside its place in the ledger.
@@ -29,6 +30,7 @@ type facts struct {
 	work    int64         // millionths of the usual; 0: as usual
 	asked   time.Duration // when it was placed
 	ended   time.Duration
+	state   sessionState
 }
 
 func newFlow(l *loop) ending {
@@ -36,7 +38,7 @@ func newFlow(l *loop) ending {
 		return nil
 	}
 	l.flow = &flow{l: l, control: l.cfg.Control}
-	l.flow.stats, l.flow.work = newFlowStats(l), newFlowWork(l)
+	l.flow.stats, l.flow.work, l.flow.kept = newFlowStats(l), newFlowWork(l), newSessions(l.flow)
 	return l.flow
 }
 
@@ -66,6 +68,9 @@ func (f *flow) ran(slot, device int32) {
 			continue
 		}
 		l.tasks[t].device, f.facts[t].ended = device, l.now
+		if f.kept != nil {
+			f.kept.leave(t, device)
+		}
 		var o policy.Outcome
 		if l.truth != nil {
 			o, _ = l.truth.Outcome(req, t, pipeline)
@@ -87,6 +92,9 @@ func (f *flow) ran(slot, device int32) {
 func (f *flow) left(t int32) {
 	if ta := &f.l.tasks[t]; ta.freed {
 		ta.freed = false
+		if f.kept != nil {
+			f.kept.forget(t)
+		}
 		f.out.Give(t)
 	}
 }
@@ -169,6 +177,9 @@ func (f *flow) add(t *policy.Reveal) {
 	fa := &f.facts[t.Task]
 	fa.inputs, fa.placing, fa.epoch = append(fa.inputs[:0], f.out.InputsOf(t)...), -1, fa.epoch+1
 	fa.work = t.Work
+	if f.kept != nil {
+		f.kept.revealed(t.Task)
+	}
 }
 
 // free takes back a slot that no task reads, now or with its batch.
@@ -179,6 +190,9 @@ func (f *flow) free(t int32) {
 	}
 	if int(t) < len(f.l.tasks) {
 		f.l.tasks[t].state = unused
+	}
+	if f.kept != nil {
+		f.kept.forget(t)
 	}
 	f.out.Give(t)
 }
@@ -261,12 +275,18 @@ func (f *flow) result(r *Result) {
 	if f.work != nil {
 		f.work.result(r)
 	}
+	if f.kept != nil {
+		f.kept.result(r)
+	}
 }
 
 // finish checks that no slot is lost when nothing is left to happen.
 func (f *flow) finish() error {
 	if n := f.out.Taken(); n > 0 {
 		return fmt.Errorf("%d slots of tasks are in use when no request is left", n)
+	}
+	if f.kept != nil {
+		return f.kept.finish()
 	}
 	return nil
 }

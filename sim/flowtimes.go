@@ -16,10 +16,13 @@ func (f *flow) stretched(slot int32, usual time.Duration) time.Duration {
 		}
 		most = max(most, work)
 	}
-	if most == unitWork || most == 0 {
-		return usual
+	if most != unitWork && most != 0 {
+		usual = max(1, time.Duration(float64(usual)*float64(most)/unitWork))
 	}
-	return max(1, time.Duration(float64(usual)*float64(most)/unitWork))
+	if f.kept != nil {
+		usual += f.kept.recomputed(slot)
+	}
+	return usual
 }
 
 // takes is how long it takes from now to bring what a task reads to a device. The

@@ -21,6 +21,8 @@ type loader struct {
 	loaded  []int32 // networks that are there
 	taken   int64   // bytes
 	asked   []order // unloads that wait for batches
+	states  []int32 // tasks whose session state is there
+	brings  int32   // task whose session state is on its way; -1: none
 }
 
 // newStorage puts the networks of the plan onto its devices.
@@ -34,7 +36,7 @@ func newStorage(h *devices) *storage {
 
 // begin puts the networks of the plan, and nothing else, onto a device.
 func (o *loader) begin(t *policy.Tables, device int32) {
-	*o = loader{}
+	*o = loader{brings: -1}
 	if int(device) < len(t.Resident) {
 		for _, n := range t.Resident[device] {
 			o.add(t, n)
@@ -63,6 +65,9 @@ func (st *storage) load(o order) {
 	switch {
 	case st.list[o.device].down:
 	case o.up:
+		if st.ofSession(o.network) {
+			st.flow.kept.asked(o)
+		}
 		ld.asked = slices.DeleteFunc(ld.asked, o.same)
 		ld.waiting = append(ld.waiting, o)
 		st.start(o.device)
@@ -71,12 +76,20 @@ func (st *storage) load(o order) {
 	}
 }
 
+// ofSession tells whether an order is of the state of a session, which this run
+// keeps.
+func (st *storage) ofSession(network int32) bool {
+	return network < 0 && st.flow != nil && st.flow.kept != nil
+}
+
 func (o order) same(w order) bool { return w.network == o.network && w.key == o.key }
 
 // unload takes back a load that has not begun, or a network that no batch here
 // runs; else it waits for those batches.
 func (st *storage) unload(ld *loader, o order) {
-	if at := slices.IndexFunc(ld.waiting, o.same); at >= 0 {
+	if st.ofSession(o.network) {
+		st.flow.kept.drop(int32(o.key), o.device)
+	} else if at := slices.IndexFunc(ld.waiting, o.same); at >= 0 {
 		ld.waiting = slices.Delete(ld.waiting, at, at+1)
 	} else if st.uses(o.device, o.network) {
 		ld.asked = append(ld.asked, o)
@@ -127,7 +140,9 @@ func (st *storage) start(device int32) {
 	o := ld.waiting[0]
 	ld.waiting = ld.waiting[:copy(ld.waiting, ld.waiting[1:])]
 	ld.busy = true
-	if st.flow != nil && st.flow.work != nil {
+	if st.ofSession(o.network) {
+		st.flow.kept.begun(o)
+	} else if st.flow != nil && st.flow.work != nil {
 		st.flow.work.begun(o.device)
 	}
 	it := item{what: isLoaded, start: st.now, batch: o.network, device: device, serial: o.key, epoch: st.list[device].epoch}
@@ -138,6 +153,9 @@ func (st *storage) start(device int32) {
 func (st *storage) takes(o order) time.Duration {
 	if st.cfg.LoadTime != nil {
 		return st.cfg.LoadTime(o.network, o.device)
+	}
+	if st.ofSession(o.network) {
+		return st.flow.kept.takes(o)
 	}
 	if o.network < 0 || st.t.Networks[o.network].Load == nil {
 		return 0
@@ -154,7 +172,9 @@ func (st *storage) ended(it *item) {
 	ld, network := &st.by[d], it.batch
 	ld.busy = false
 	why := int64(0)
-	if bounded(st.t, d) && network >= 0 && !slices.Contains(ld.loaded, network) && ld.taken+st.t.Networks[network].Bytes > st.t.Memory[d] {
+	if st.ofSession(network) {
+		why = int64(st.flow.kept.moved(ld, it))
+	} else if bounded(st.t, d) && network >= 0 && !slices.Contains(ld.loaded, network) && ld.taken+st.t.Networks[network].Bytes > st.t.Memory[d] {
 		why = int64(policy.ReturnFull)
 	} else {
 		ld.add(st.t, network)
@@ -162,7 +182,7 @@ func (st *storage) ended(it *item) {
 			st.flow.stats.change(d, true)
 		}
 	}
-	if st.flow != nil && st.flow.work != nil {
+	if st.flow != nil && st.flow.work != nil && network >= 0 {
 		st.flow.work.load(d, it.start)
 	}
 	st.start(d)

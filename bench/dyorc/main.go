@@ -35,6 +35,8 @@ var makers = []struct {
 	{"deadlines", "The least scale of deadlines at which 99 % of requests are in time, 32 devices at .7 of their time", (*bench).deadlineTable},
 	{"batched", "The same at .7 of what batches make of their time", (*bench).batchedTable},
 	{"goodput", "Requests in time at loads that are too high, deadlines of 2.5 times the mean unloaded latency, 32 devices, in %", (*bench).goodputTable},
+	{"scale", "MIX at .375 requests per second and device over the size of the fleet, the scheduler's own CPU time charged: mean / p99 in seconds", (*bench).scaleTable},
+	{"sessions", "States of sessions kept, dropped and moved by worth, all kept, and all dropped", (*bench).sessionTable},
 	{"accuracy", "Accuracy of predictions", (*bench).accuracyTable},
 }
 

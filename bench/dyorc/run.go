@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"runtime"
 	"slices"
 	"time"
 
 	"inferplan/formats/arrivals"
+	"inferplan/policy"
+	"inferplan/policy/flow"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
 	"inferplan/sim/workflows"
@@ -29,6 +32,12 @@ type scene struct {
 	// mean unloaded latency. A call's own deadline is Scale times its time alone.
 	// 0: there are none.
 	Scale float64
+	// Session is what the language model keeps of requests.
+	Session flow.Session
+	// Charged has the policy's own CPU time pass. Group gives every so many devices a
+	// policy of their own; 0: all have one.
+	Charged bool
+	Group   int
 }
 
 // outcome is what a run showed.
@@ -47,6 +56,9 @@ type outcome struct {
 	Scale99  float64   `json:"scale99"`           // 99th percentile of latency over the request's own unloaded one
 	InTime   float64   `json:"in_time,omitempty"` // share of the requests that were answered by their deadlines
 	Events   int64     `json:"events"`
+	Think    float64   `json:"think,omitempty"` // CPU time of the policy per request, in us
+	Anew     float64   `json:"anew,omitempty"`  // of the tasks that go on with a state, those that computed it anew
+	Moved    float64   `json:"moved,omitempty"` // states that were moved, by the same number
 	// Timely is by how many seconds a request would be quicker, at least, if all loads
 	// of its run had been begun in time (timely.go).
 	Timely float64 `json:"timely"`
@@ -59,19 +71,27 @@ var meanAlone = [3]float64{2.408, 3.064, 2.690}
 
 // play runs a scene under a policy.
 func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*outcome, error) {
-	t := workflows.Fleet{Devices: sc.Devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant}.Tables()
+	fleet := func(devices int) *policy.Tables {
+		return workflows.Fleet{Devices: devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Session: sc.Session}.Tables()
+	}
+	t := fleet(sc.Devices)
 	length := time.Duration(sc.Minutes) * time.Minute
 	apps := workflows.NewApps(seed)
 	opt.Seed = seed
 	opt.Prediction.Seed = seed
-	w := newWatch(workflow.New(t, opt), t, sc.Warmup, length)
+	opt.Slack = sc.Scale
+	if sc.Charged {
+		runtime.LockOSThread() // whose CPU time counts
+		defer runtime.UnlockOSThread()
+	}
+	pol, schedulers := sc.served(t, fleet, opt)
+	w := newWatch(pol, t, sc.Warmup, length)
 	r := &outcome{}
 	sum, unloaded, work := 0.0, 0.0, 0.0
 	var alone []float64 // of the requests in order of arrival
 	apps.Heard = func(_ int32, least, took float64) {
 		unloaded, work, alone = unloaded+least, work+took, append(alone, least)
 	}
-	opt.Slack = sc.Scale
 	list := x.trace.requests(sc.Rates, length, seed)
 	for i := range list {
 		list[i].SLO = time.Duration(sc.Scale * meanAlone[list[i].Model] * 1e9)
@@ -109,7 +129,11 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 		}
 	}
 	r.InTime /= float64(asked)
-	r.Events = res.Events
+	r.Events, r.Think = res.Events, thought(schedulers, len(list))
+	if s := res.Sessions; s != nil {
+		all := float64(max(1, s.Reused+s.Recomputed))
+		r.Anew, r.Moved = float64(s.Recomputed)/all, float64(s.Moved)/all
+	}
 	r.Requests = len(took)
 	windows, counts := make([]float64, sc.Minutes/10), make([]float64, sc.Minutes/10)
 	for i, s := range took {

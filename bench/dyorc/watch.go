@@ -51,6 +51,9 @@ func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions)
 	case policy.BatchFinished:
 		w.move(ev.Device, now).busy = false
 	case policy.NetworkLoaded:
+		if ev.Network < 0 {
+			break // the state of a session
+		}
 		w.move(ev.Device, now).loading = false
 		w.since[ev.Device][ev.Network] = now
 	}
@@ -58,6 +61,9 @@ func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions)
 	w.Policy.Handle(now, ev, out)
 	for i := range out.List {
 		a := &out.List[i]
+		if a.Network < 0 {
+			continue
+		}
 		switch a.Kind {
 		case policy.Dispatch:
 			w.move(a.Device, now).busy = true

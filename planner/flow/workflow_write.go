@@ -35,7 +35,8 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 		sv := &w.services[s]
 		o.Considered += len(sv.sizes)
 		o.Deployment = append(o.Deployment, w.deployed(s, b, p))
-		m := formats.FlowModule{Model: sv.name, ColdStartUS: formats.Micros(sv.load), WeightBytes: sv.weights, WorkingBytes: sv.memory(b.chosen[s]), NearUS: formats.Micros(sv.near), FarUS: formats.Micros(sv.far)}
+		m := formats.FlowModule{Model: sv.name, ColdStartUS: formats.Micros(sv.load), WeightBytes: sv.weights, WorkingBytes: sv.memory(b.chosen[s]),
+			NearUS: formats.Micros(sv.near), FarUS: formats.Micros(sv.far), Session: sv.profile.Session}
 		for d := range p.held {
 			if slices.Contains(p.held[d], s) {
 				m.Resident = append(m.Resident, d)

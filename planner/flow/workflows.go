@@ -147,7 +147,7 @@ func (w *workflowProblem) application(asked formats.Application, at string) erro
 	}
 	a.graph = graph
 	for _, name := range names {
-		s, err := w.service(name, at)
+		s, err := w.service(name, askedAt(&asked, name, at))
 		if err != nil {
 			return err
 		}
@@ -269,12 +269,24 @@ func (w *workflowProblem) deadline(a *workflow, at string) error {
 	return nil
 }
 
-// service finds or adds a service.
+// askedAt is the first module of an application that asks for a model.
+func askedAt(a *formats.Application, model, at string) string {
+	for i := range a.Segments {
+		for k := range a.Segments[i].Modules {
+			if slices.Contains(a.Segments[i].Modules[k].Services(), model) {
+				return fmt.Sprintf("%s.segments[%d].modules[%d]", at, i, k)
+			}
+		}
+	}
+	return at + ".segments"
+}
+
+// service finds or adds a service, for a module.
 func (w *workflowProblem) service(name, at string) (int, error) {
 	if i := slices.IndexFunc(w.services, func(s service) bool { return s.name == name }); i >= 0 {
 		return i, nil
 	}
-	i, err := w.in.Model(name, at+".segments")
+	i, err := w.in.Model(name, at)
 	if err != nil {
 		return 0, err
 	}
@@ -289,7 +301,7 @@ func (w *workflowProblem) service(name, at string) (int, error) {
 	}
 	s.measure(&w.pool)
 	if len(s.sizes) == 0 {
-		return 0, w.in.Fail("workload", at+".segments", fmt.Sprintf("%q, which was measured with no batch that fits on %s", name, w.pool.Device), "a model that was measured there", "")
+		return 0, w.in.Fail("workload", at, fmt.Sprintf("%q, which was measured with no batch that fits on %s", name, w.pool.Device), "a model that was measured there", "")
 	}
 	w.loads(&s)
 	for k := range w.apps {

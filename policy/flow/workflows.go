@@ -16,7 +16,9 @@ import (
 type Workflows struct {
 	Apps  []Workflow // by model
 	Moves []Move     // by service
-	Ways  [][]Way    // by model: that requests took, or are expected to
+	// Sessions has, by service, what it keeps of a request; shorter: nothing.
+	Sessions []Session
+	Ways     [][]Way // by model: that requests took, or are expected to
 }
 
 // Move is how long an output takes to a device of the same node, and to one of
@@ -119,6 +121,7 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 		m := &f.Modules[i]
 		service[t.Models[i].Name] = int32(i)
 		own.Moves = append(own.Moves, Move{m.NearUS.D(), m.FarUS.D()})
+		own.Sessions = append(own.Sessions, sessionOf(m.Session))
 		working = max(working, m.WorkingBytes)
 		n := &t.Networks[t.Pipelines[t.Services[i].FirstPipeline].Network]
 		n.Bytes, n.Load = m.WeightBytes, nil
@@ -153,6 +156,14 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 	own.hold(plan, f, t, working)
 	t.Models, t.Own = models, own
 	return nil
+}
+
+// sessionOf reads what a module keeps of a request.
+func sessionOf(s *formats.SessionState) Session {
+	if s == nil {
+		return Session{}
+	}
+	return Session{Bytes: s.Bytes, Recompute: s.RecomputeUS.D(), Near: s.NearUS.D(), Far: s.FarUS.D()}
 }
 
 // hold says what devices hold at the start, and how much room there is for it.

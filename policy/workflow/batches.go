@@ -35,15 +35,16 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 		return
 	}
 	first := int32(len(out.Tasks))
-	service, most, work := int32(-1), 0, int64(0)
+	service, most, work, anew := int32(-1), 0, int64(0), int64(0)
 	kept := d.queue[:0]
 	for _, id := range d.queue {
 		k := &b.tasks[id]
-		if len(d.batch) == most && service >= 0 || service >= 0 && k.service != service || !b.runnable(d, k) {
+		if len(d.batch) == most && service >= 0 || service >= 0 && k.service != service || !b.runnable(d, k) || service < 0 && b.expects(d, k) {
 			kept = append(kept, id)
 			continue
 		}
-		service, most = k.service, int(b.fleet.services[k.service].most)
+		service, most = k.service, int(b.fleet.on(k.service, place).most)
+		anew += b.toll(k, place)
 		k.state, work = running, max(work, k.work)
 		d.batch, out.Tasks = append(d.batch, id), append(out.Tasks, k.slot)
 	}
@@ -54,16 +55,30 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	n := int32(len(d.batch))
 	d.busy, d.dirty, d.service = true, true, service
 	b.running++
-	d.ends = now + b.fleet.cost(service, place, n, work)
+	d.ends = now + b.fleet.cost(service, place, n, work) + anew
 	d.last[b.fleet.services[service].network] = now
 	for _, id := range d.batch {
 		b.tasks[id].end = d.ends
 	}
-	sv := &b.fleet.services[service]
+	sv := b.fleet.on(service, place)
 	start := time.Duration(now)
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: sv.pipeline, Model: -1, Batch: place, Size: n, Device: b.fleet.ids[place],
 		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Hops = append(out.Hops, policy.Hop{Stage: sv.stage, Device: b.fleet.ids[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(d.ends)})
+}
+
+// expects tells whether what a task of the same request and service reads is on its
+// way to a device: the two are for one batch.
+func (b *batches) expects(d *device, k *task) bool {
+	if len(d.queue) == 1 {
+		return false
+	}
+	for _, id := range d.queue {
+		if o := &b.tasks[id]; o.slot >= 0 && o.req == k.req && o.service == k.service && o.pending == 0 && o.asked == o.place && o.arrived != o.place {
+			return true
+		}
+	}
+	return false
 }
 
 // finished ends the tasks of the batch on a device.
@@ -80,16 +95,18 @@ func (b *batches) finished(place int32, now int64, out *policy.Actions) {
 			continue
 		}
 		b.scale.less(now, k.service)
+		b.keep(now, id, out)
 		q := &b.requests[k.req]
-		b.endInput(q.tasks, id, out)
-		b.endInput(q.ahead, id, out)
+		b.endInput(now, q.tasks, id, out)
+		b.endInput(now, q.ahead, id, out)
 	}
 	d.batch = d.batch[:0]
+	b.loads.fit(now, place, out)
 	b.touchDevice(place)
 }
 
 // endInput tells tasks that one which they may read has ended.
-func (b *batches) endInput(list []int32, id int32, out *policy.Actions) {
+func (b *batches) endInput(now int64, list []int32, id int32, out *policy.Actions) {
 	for _, c := range list {
 		k := &b.tasks[c]
 		for _, in := range k.inputs {
@@ -98,16 +115,16 @@ func (b *batches) endInput(list []int32, id int32, out *policy.Actions) {
 			}
 		}
 		if k.pending == 0 && k.state == queued && k.slot >= 0 {
-			b.settle(c, out)
+			b.settle(now, c, out)
 		}
 	}
 }
 
 // bind has what a placed task reads brought to its place.
-func (b *batches) bind(id int32, out *policy.Actions) {
+func (b *batches) bind(now int64, id int32, out *policy.Actions) {
 	k := &b.tasks[id]
 	if k.pending == 0 {
-		b.settle(id, out)
+		b.settle(now, id, out)
 	} else if b.apart(k) {
 		b.ask(id, out)
 	}
@@ -115,8 +132,9 @@ func (b *batches) bind(id int32, out *policy.Actions) {
 
 // settle lets a placed task whose inputs have all ended run where they are, or
 // has them brought.
-func (b *batches) settle(id int32, out *policy.Actions) {
+func (b *batches) settle(now int64, id int32, out *policy.Actions) {
 	k := &b.tasks[id]
+	b.fetch(now, id, out)
 	if k.arrived == k.place {
 		b.touchDevice(k.place)
 		return

@@ -25,6 +25,7 @@ func busyPolicy(devices, services int, opt Options) *Policy {
 				d.taken += p.fleet.bytes[n]
 			}
 		}
+		p.running++
 		d.busy, d.service, d.ends = true, int32(rng.IntN(services)), int64(rng.IntN(1200))*1e6
 		for range rng.IntN(5) {
 			id := p.take(0, 0, int32(rng.IntN(services)), unit)

@@ -31,6 +31,10 @@ type task struct {
 	key     int64 // of its order in a queue
 	end     int64 // expected, of one that has ended the actual
 	soonest int64 // scratch: when it could end
+	from    int32 // task whose state it goes on with; -1: none
+	memo    memo  // the state that it leaves behind
+	coming  bool  // the state that it goes on with is on its way to its place
+	there   int64 // when, as expected
 }
 
 // request is a request that is open.
@@ -69,7 +73,7 @@ func (b *book) take(req, slot, service int32, work int64) int32 {
 		b.tasks = append(b.tasks, task{})
 	}
 	k := &b.tasks[id]
-	*k = task{req: req, slot: slot, service: service, work: work, inputs: k.inputs[:0], state: known, place: -1, asked: -1, arrived: -1}
+	*k = task{req: req, slot: slot, service: service, work: work, inputs: k.inputs[:0], state: known, place: -1, asked: -1, arrived: -1, from: -1, memo: memo{place: -1, to: -1, next: -1}}
 	return id
 }
 
@@ -77,7 +81,7 @@ func (b *book) take(req, slot, service int32, work int64) int32 {
 func (b *book) release(id int32) {
 	k := &b.tasks[id]
 	if k.state == running {
-		k.req = -1
+		k.req, k.from = -1, -1
 		return
 	}
 	k.state = unused

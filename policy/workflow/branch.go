@@ -31,9 +31,10 @@ func (s *scheduler) trace(j *job) {
 			if in < 0 || s.at[in] >= 0 {
 				continue
 			}
-			row, service := s.same[in], j.tasks[in].service
+			row := s.same[in]
+			toNear, toFar := s.between(&j.tasks[t], &j.tasks[in], in)
 			node := int(row)*nodes + int(s.f.nodeOf[d])
-			here, near, far := s.ends[int(row)*places+int(d)], s.nodeEnd[node]+s.f.near[service], s.least[row]+s.f.far[service]
+			here, near, far := s.ends[int(row)*places+int(d)], s.nodeEnd[node]+toNear, s.least[row]+toFar
 			switch {
 			case here <= near && here <= far:
 				s.at[in] = d
@@ -62,8 +63,16 @@ func (s *scheduler) evaluate(j *job) int64 {
 		ready := s.now
 		for _, in := range j.inputsOf(int32(t)) {
 			if in >= 0 {
-				ready = max(ready, s.took[in]+s.f.move(j.tasks[in].service, s.at[in], s.at[t]))
+				ready = max(ready, s.carried(j, int32(t), in, s.at[in], s.at[t], s.took[in]))
 			}
+		}
+		if k.price > 0 && k.from < 0 {
+			away, _ := s.f.away(k.service, k.price, k.home, s.at[t])
+			from := s.now
+			if k.home >= 0 {
+				from = max(from, k.homeAt)
+			}
+			ready = max(ready, from+away)
 		}
 		s.took[t] = s.rows.end(k.service, s.at[t], ready, k.work)
 		if s.readers[t] == 0 {
@@ -71,6 +80,17 @@ func (s *scheduler) evaluate(j *job) int64 {
 		}
 	}
 	return last
+}
+
+// farthest is the longest way to a task that reads one.
+func (s *scheduler) farthest(j *job, t int32) int64 {
+	most := s.f.far[j.tasks[t].service]
+	for i := range j.tasks {
+		if k := &j.tasks[i]; k.price > 0 && k.from == t {
+			most = max(most, k.price*s.f.tolls[k.service].far>>20)
+		}
+	}
+	return most
 }
 
 // branch tries places of a shared output.
@@ -89,7 +109,7 @@ func (s *scheduler) branch(j *job, level int) {
 		s.same[t] = t
 	}
 	ends := s.ends[int(t)*places:][:places]
-	most := s.least[t] + s.f.far[j.tasks[t].service]
+	most := s.least[t] + s.farthest(j, t)
 	list := s.tried[level][:0]
 	for d, end := range ends {
 		if end <= most {

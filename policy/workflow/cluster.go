@@ -12,8 +12,9 @@ type cluster struct {
 	devices []device
 	copies  []int32 // by network: devices that have it or load it
 	demand  demand
-	running int     // devices that run a batch
-	touched []int32 // devices that something happened to
+	returns []returning // by service
+	running int         // devices that run a batch
+	touched []int32     // devices that something happened to
 	touch   []bool
 	epoch   int32
 	marks   []int32 // by network: epoch
@@ -23,7 +24,7 @@ func newCluster(t *policy.Tables, opt Options) *cluster {
 	c := &cluster{opt: opt, fleet: newFleet(t)}
 	c.rows = newRows(len(t.Services), len(t.Devices))
 	c.marks, c.copies, c.demand = make([]int32, len(t.Networks)), make([]int32, len(t.Networks)), newDemand(len(t.Networks), len(t.Devices))
-	c.touch = make([]bool, len(t.Devices))
+	c.touch, c.returns = make([]bool, len(t.Devices)), make([]returning, len(t.Services))
 	for place := range t.Devices {
 		c.devices = append(c.devices, newDevice(len(t.Networks)))
 		c.restart(int32(place))
@@ -43,6 +44,7 @@ func (c *cluster) restart(place int32) {
 			c.copies[n]--
 		}
 	}
+	c.emptied(place)
 	clear(d.loaded)
 	d.loading = -1
 	if int(id) < len(c.fleet.t.Resident) {
@@ -65,7 +67,7 @@ func (c *cluster) touchDevice(place int32) {
 
 // runnable tells whether a task in a device's queue may run there.
 func (c *cluster) runnable(d *device, k *task) bool {
-	return k.slot >= 0 && k.pending == 0 && k.arrived == k.place && d.loaded[c.fleet.services[k.service].network]
+	return k.slot >= 0 && k.pending == 0 && k.arrived == k.place && !k.coming && d.loaded[c.fleet.services[k.service].network]
 }
 
 // stuck tells whether a device neither runs nor could run anything.

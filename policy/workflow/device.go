@@ -16,6 +16,7 @@ type device struct {
 	taken   int64   // of networks that are there or being loaded
 	loaded  []bool  // by network
 	last    []int64 // by network: when it was last of use
+	states  []int32 // tasks whose states of sessions are there
 	loading int32   // network; -1: none
 	there   int64   // when that load ends, as expected
 
@@ -33,6 +34,7 @@ type device struct {
 type period struct {
 	start, end int64
 	work       int64
+	extra      int64 // of end, for states that are computed anew
 	service, n int32
 	real       bool // a revealed task is in it
 }
@@ -128,16 +130,17 @@ func (c *cluster) plan(place int32, now int64) {
 // size.
 func (c *cluster) planBatch(d *device, place int32, head int, at int64) int {
 	b := period{start: at, service: c.tasks[d.queue[head]].service}
-	most := c.fleet.services[b.service].most
+	most := c.fleet.on(b.service, place).most
 	for i := head; i < len(d.waits) && b.n < most; i++ {
 		if k := &c.tasks[d.queue[i]]; k.service == b.service && d.waits[i] >= 0 && d.waits[i] <= at {
 			b.n++
 			b.real = b.real || k.slot >= 0
 			b.work = max(b.work, k.work)
+			b.extra += c.toll(k, place)
 			d.waits[i] = -1 - d.waits[i]
 		}
 	}
-	b.end = at + c.fleet.cost(b.service, place, b.n, b.work)
+	b.end = at + c.fleet.cost(b.service, place, b.n, b.work) + b.extra
 	for i := head; i < len(d.waits); i++ {
 		if k := &c.tasks[d.queue[i]]; d.waits[i] < 0 && k.service == b.service && d.waits[i] != planned {
 			k.end, d.waits[i] = b.end, planned
@@ -152,10 +155,13 @@ const planned = -never
 
 // readyAt is when all that a task reads is at a place, as expected.
 func (c *cluster) readyAt(k *task, place int32, now int64) int64 {
-	if k.arrived == place {
-		return now
-	}
 	at := now
+	if k.coming {
+		at = max(at, k.there)
+	}
+	if k.arrived == place {
+		return at
+	}
 	for _, in := range k.inputs {
 		if in >= 0 {
 			u := &c.tasks[in]
@@ -186,7 +192,7 @@ func (c *cluster) planLoads(place int32, now int64) {
 		}
 		c.marks[n] = c.epoch
 		if !d.loaded[n] && n != d.loading {
-			d.engine += sv.load[c.fleet.kindOf[place]]
+			d.engine += sv.by[c.fleet.kindOf[place]].load
 			d.loads = append(d.loads, loadAt{n, d.engine})
 			d.room -= c.fleet.bytes[n]
 		}
@@ -197,6 +203,11 @@ func (c *cluster) planLoads(place int32, now int64) {
 	for n, is := range d.loaded {
 		if is && c.marks[n] != c.epoch {
 			d.room += c.fleet.bytes[n]
+		}
+	}
+	for _, id := range d.states {
+		if c.classOfState(id) <= aheadClass {
+			d.room += c.tasks[id].memo.bytes
 		}
 	}
 }
@@ -223,13 +234,17 @@ func (d *device) loadedAt(network int32) int64 {
 // usable is the first instant at which a task of a service finds its network.
 func (c *cluster) usable(place, s int32) int64 {
 	d, sv := &c.devices[place], &c.fleet.services[s]
+	on := &sv.by[c.fleet.kindOf[place]]
+	if on.times == nil {
+		return never
+	}
 	if at := d.loadedAt(sv.network); at >= 0 {
 		return at
 	}
 	if c.opt.Static && c.copies[sv.network] > 0 {
 		return never
 	}
-	at := d.engine + sv.load[c.fleet.kindOf[place]]
+	at := d.engine + on.load
 	if d.room < c.fleet.bytes[sv.network] {
 		at = max(at, d.tail)
 	}
@@ -269,19 +284,25 @@ func (c *cluster) write(place int32, now int64) {
 	kind := f.kindOf[place]
 	for s := range f.services {
 		sv := &f.services[s]
-		free := d.idle(now, sv.times[kind][0])
+		on := &sv.by[kind]
+		if on.times == nil {
+			c.rows.set(int32(s), place, never, 0)
+			continue
+		}
+		took := on.times[0]
+		free := d.idle(now, took)
 		if !d.loaded[sv.network] {
 			if free = c.usable(place, int32(s)); free < never {
-				free = d.idle(max(free, now), sv.times[kind][0])
+				free = d.idle(max(free, now), took)
 			}
 		}
-		c.rows.set(int32(s), place, free, sv.times[kind][0])
+		c.rows.set(int32(s), place, free, took)
 	}
 	for i := len(d.plan) - 1; i >= 0; i-- {
 		b := &d.plan[i]
-		sv := &f.services[b.service]
-		if b.n < sv.most && b.start >= now {
-			c.rows.setJoin(b.service, place, b.start, sv.times[kind][b.n])
+		on := &f.services[b.service].by[kind]
+		if b.n < on.most && b.start >= now {
+			c.rows.setJoin(b.service, place, b.start, on.times[b.n]+b.extra)
 		}
 	}
 }

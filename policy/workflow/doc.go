@@ -32,13 +32,16 @@
 // of DyOrc, in a pass over the rows, with a bound that proves it. It gives what
 // Algorithm 1 of DyOrc gives (algorithm1_test.go has that, repaired). search.go
 // goes further: tasks of a job wait for each other and share batches there. It
-// takes its candidates from the passes of schedule.go.
+// takes its candidates from the passes of schedule.go, and asks each what it offers
+// (offers.go).
 //
 // # Loads
 //
 // A device has one copy engine, which loads beside the batches (load.go). What
 // goes to make room follows classes of protection, then what a copy saves
-// (worth.go), or the longest time without use.
+// (worth.go), or the longest time without use. States of sessions, which services
+// keep of a request from one task to the next, make room by the same rule, and move
+// with their tasks where that is quicker than computing them anew (sessions.go).
 //
 // # Deadlines
 //

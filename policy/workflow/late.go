@@ -27,11 +27,7 @@ func (p *placement) soonest(now int64, q *request) (last int64) {
 					k.soonest = max(k.soonest, p.tasks[in].soonest)
 				}
 			}
-			least := never
-			for _, times := range p.fleet.services[k.service].times {
-				least = min(least, scaled(times[0], k.work))
-			}
-			k.soonest += least
+			k.soonest += scaled(p.fleet.services[k.service].least, k.work)
 		}
 		last = max(last, k.soonest)
 	}

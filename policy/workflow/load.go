@@ -103,6 +103,11 @@ func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions)
 			can += l.fleet.bytes[n]
 		}
 	}
+	for _, id := range d.states {
+		if l.classOfState(id) <= most {
+			can += l.tasks[id].memo.bytes
+		}
+	}
 	if can < need {
 		return false
 	}
@@ -115,6 +120,11 @@ func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions)
 			if c := l.classOf(place, i, int32(n)); c <= most && (c < class || c == class && l.sooner(place, int32(n), best)) {
 				best, class = int32(n), c
 			}
+		}
+		if id := l.lesser(place, best, class, most); id >= 0 {
+			need -= l.tasks[id].memo.bytes
+			l.dropState(id, out)
+			continue
 		}
 		d.loaded[best] = false
 		l.copies[best]--
@@ -135,6 +145,28 @@ func (l *loads) sooner(place, a, b int32) bool {
 		}
 	}
 	return d.last[a] < d.last[b]
+}
+
+// lesser is the state on a device that goes before a network of a class, and before
+// all other states; -1: there is none.
+func (l *loads) lesser(place, network int32, class, most int) int32 {
+	d, best, least := &l.devices[place], int32(-1), 0.0
+	for _, id := range d.states {
+		c := l.classOfState(id)
+		if c > most || c > class {
+			continue
+		}
+		saves := l.worthOfState(id)
+		if c == class && best < 0 {
+			if l.opt.Worth && saves >= l.worth(network, place) || !l.opt.Worth && l.tasks[id].memo.since >= d.last[network] {
+				continue
+			}
+		}
+		if best < 0 || c < class || saves < least {
+			best, class, least = id, c, saves
+		}
+	}
+	return best
 }
 
 // classOf is the class of a network for the i-th task in a queue; i is -1 for a
@@ -168,6 +200,11 @@ func (l *loads) network(now int64, ev *policy.Event) {
 	place := l.fleet.places[ev.Device]
 	d := &l.devices[place]
 	if ev.Network < 0 {
+		if ev.Kind == policy.NetworkLoaded {
+			l.stateMoved(ev)
+		} else {
+			l.stateLost(ev)
+		}
 		return
 	}
 	if ev.Kind == policy.NetworkUnloaded {
@@ -200,11 +237,12 @@ func (l *loads) scaleOut(now int64, id int32, start int64, out *policy.Actions) 
 	if k.state != queued || start-l.readyAt(k, k.place, now) <= scaleOutWait {
 		return
 	}
-	network := l.fleet.services[k.service].network
+	service := k.service
+	network := l.fleet.services[service].network
 	best, free := int32(-1), start
 	for i := range l.devices {
 		d := &l.devices[i]
-		if d.down || d.memory == 0 || d.loading >= 0 || d.loaded[network] || len(d.loads) > 0 || d.tail >= free {
+		if d.down || d.memory == 0 || d.loading >= 0 || d.loaded[network] || len(d.loads) > 0 || d.tail >= free || !l.fleet.runs(service, int32(i)) {
 			continue
 		}
 		if l.fleet.bytes[network] <= d.memory-d.taken {

@@ -27,7 +27,7 @@ func (p *Policy) takeBack(place int32) {
 	d := &p.devices[place]
 	for _, id := range d.batch {
 		k := &p.tasks[id]
-		k.state, k.asked, k.arrived = known, -1, -1
+		k.state, k.asked, k.arrived, k.coming = known, -1, -1, false
 		if k.req < 0 {
 			p.release(id)
 		} else {

@@ -68,7 +68,8 @@ type Options struct {
 	ScaleOut bool
 	// Thrift counts what a place costs others: a task joins a batch rather than
 	// have one of its own where devices are busy, the more so the longer they are
-	// booked ahead, and a load that would take the room of others counts twice.
+	// booked ahead, and with others of its request, the more so the more of the devices
+	// are busy. A load that would take the room of others counts twice.
 	// Nothing is expected any more where devices are booked far ahead.
 	Thrift bool
 	// Static keeps what is on the devices at the start. Services that no device
@@ -77,6 +78,8 @@ type Options struct {
 	Order  Order
 	Slack  float64 // of ByCall
 	GiveUp Giving
+	// Keep says what becomes of the states of sessions.
+	Keep Keeping
 	// Worth makes room by what a copy saves, instead of by last use.
 	Worth bool
 	// Prediction says how tasks are expected.
@@ -99,6 +102,13 @@ func giving(o Options, up Giving) Options {
 	return o
 }
 
+// keeping is DyOrc with another rule for states of sessions.
+func keeping(k Keeping) Options {
+	o := dyorc
+	o.Keep = k
+	return o
+}
+
 // named are the policies that there are names for.
 var named = []struct {
 	name string
@@ -109,6 +119,8 @@ var named = []struct {
 	{"dyorc-rebind", Options{Predict: true, Width: 4, Rebind: true}},
 	{"dyorc-sampled", Options{Predict: true, Width: 4, Prediction: predict.Options{Sampled: true}}},
 	{"dyorc-last", Options{Predict: true, Width: 4, Prediction: predict.Options{LastOnly: true}}},
+	{"dyorc-keep-state", keeping(All)},
+	{"dyorc-drop-state", keeping(None)},
 	{"greedy", Options{}},
 	{"greedy-predict", Options{Predict: true}},
 	{"greedy-scale", Options{ScaleOut: true}},

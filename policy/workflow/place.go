@@ -44,7 +44,7 @@ func newPlacement(b *batches) *placement {
 // unless all that waits is placed anew. false: there is no device for them.
 func (p *placement) react(now int64, req int32, out *policy.Actions) bool {
 	q := &p.requests[req]
-	if !p.opt.Rebind && p.adopt(q, out) {
+	if !p.opt.Rebind && p.adopt(now, q, out) {
 		return true
 	}
 	p.forgetAhead(q)
@@ -77,7 +77,7 @@ func (p *placement) resume(now int64, q *request, out *policy.Actions) bool {
 
 // adopt gives the tasks of the latest segment the places at which they were
 // expected; false: they were not.
-func (p *placement) adopt(q *request, out *policy.Actions) bool {
+func (p *placement) adopt(now int64, q *request, out *policy.Actions) bool {
 	n := int(q.segment)
 	if n > len(q.ahead) {
 		return false
@@ -95,6 +95,9 @@ func (p *placement) adopt(q *request, out *policy.Actions) bool {
 		d.queue[index(d.queue, q.ahead[i])] = id
 		d.dirty = true
 		for _, later := range q.ahead[i+1:] {
+			if p.tasks[later].from == q.ahead[i] {
+				p.tasks[later].from = id
+			}
 			for j, in := range p.tasks[later].inputs {
 				if in == q.ahead[i] {
 					p.tasks[later].inputs[j] = id
@@ -106,7 +109,7 @@ func (p *placement) adopt(q *request, out *policy.Actions) bool {
 		p.touchDevice(k.place)
 	}
 	for _, id := range come {
-		p.batches.bind(id, out)
+		p.batches.bind(now, id, out)
 	}
 	q.ahead = q.ahead[:copy(q.ahead, q.ahead[n:])]
 	return true
@@ -141,6 +144,7 @@ func (p *placement) expect(q *request) {
 			}
 			k.inputs = append(k.inputs, in)
 		}
+		p.continues(id, t.Work)
 		q.ahead = append(q.ahead, id)
 		p.list = append(p.list, id)
 	}
@@ -170,7 +174,7 @@ func (p *placement) place(now int64, out *policy.Actions) bool {
 		return true
 	}
 	p.refresh(now)
-	p.makeJob()
+	p.makeJob(now)
 	x := &p.search
 	x.run(now, &p.job)
 	if x.best >= never {
@@ -189,7 +193,7 @@ func (p *placement) place(now int64, out *policy.Actions) bool {
 }
 
 // makeJob writes the tasks of the list down as a job, with what they read.
-func (p *placement) makeJob() {
+func (p *placement) makeJob(now int64) {
 	p.job.reset()
 	for len(p.jobAt) < len(p.tasks) {
 		p.jobAt = append(p.jobAt, -1)
@@ -221,13 +225,29 @@ func (p *placement) makeJob() {
 			p.offsets = append(p.offsets, at)
 		}
 		p.jobAt[id] = p.job.add(k.service, k.work, p.offsets...)
+		if k.from >= 0 {
+			p.carry(now, k, &p.job.tasks[p.jobAt[id]])
+		}
+	}
+}
+
+// carry writes down where the state is that a task goes on with.
+func (p *placement) carry(now int64, k *task, j *jobTask) {
+	u := &p.tasks[k.from]
+	if j.price = u.memo.price; u.state == known && p.opt.Keep != None {
+		j.from = p.jobAt[k.from]
+		return
+	}
+	j.home, j.homeAt = p.home(k), now
+	if u.state != ended {
+		j.homeAt = max(now, u.end)
 	}
 }
 
 // put places a task. behind is the least time from its end to that of its request.
 func (p *placement) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
 	k := &p.tasks[id]
-	k.place, k.end, k.state = place, end, queued
+	k.place, k.end, k.state, k.coming = place, end, queued, false
 	p.seq++
 	switch p.opt.Order {
 	case Placed:
@@ -244,7 +264,7 @@ func (p *placement) put(now int64, id, place int32, end, behind int64, out *poli
 	p.devices[place].enqueue(p.tasks, id)
 	p.touchDevice(place)
 	if k.slot >= 0 {
-		p.batches.bind(id, out)
+		p.batches.bind(now, id, out)
 	}
 }
 
@@ -253,7 +273,7 @@ func (p *placement) routed(service int32) int32 {
 	if p.opt.Route == Robin {
 		for range p.devices {
 			p.turn = (p.turn + 1) % int32(len(p.devices))
-			if !p.devices[p.turn].down {
+			if !p.devices[p.turn].down && p.fleet.runs(service, p.turn) {
 				return p.turn
 			}
 		}

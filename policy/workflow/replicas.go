@@ -143,7 +143,7 @@ func (r *replicas) add(service int32, must bool) bool {
 	need := r.fleet.bytes[r.fleet.services[service].network]
 	for place := range r.devices {
 		d := &r.devices[place]
-		if d.down || slices.Contains(sv.places, int32(place)) {
+		if d.down || !r.fleet.runs(service, int32(place)) || slices.Contains(sv.places, int32(place)) {
 			continue
 		}
 		room := d.memory - r.bytes(int32(place))

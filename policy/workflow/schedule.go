@@ -15,6 +15,13 @@ type jobTask struct {
 	first, last int32 // of inputs
 	place       int32 // of a task that has ended or runs; -1: to be chosen
 	end         int64 // of such a task
+	// Of a task that goes on with the state of a session: what it pays away from it.
+	// It is where the task from, of this job, is placed, or at home from homeAt on.
+	price  int64 // 0: it goes on with none
+	from   int32 // -1: none of this job that is to be placed
+	home   int32 // -1: nowhere
+	homeAt int64
+	extra  int64 // scratch of the search: what it pays at the place at hand
 }
 
 func (j *job) reset() { j.tasks, j.inputs = j.tasks[:0], j.inputs[:0] }
@@ -22,7 +29,7 @@ func (j *job) reset() { j.tasks, j.inputs = j.tasks[:0], j.inputs[:0] }
 // fix adds a task that has its place.
 func (j *job) fix(service, place int32, end int64) int32 {
 	n := int32(len(j.inputs))
-	j.tasks = append(j.tasks, jobTask{service: service, place: place, end: end, first: n, last: n})
+	j.tasks = append(j.tasks, jobTask{service: service, place: place, end: end, first: n, last: n, from: -1, home: -1})
 	return int32(len(j.tasks) - 1)
 }
 
@@ -30,7 +37,7 @@ func (j *job) fix(service, place int32, end int64) int32 {
 func (j *job) add(service int32, work int64, inputs ...int32) int32 {
 	n := int32(len(j.inputs))
 	j.inputs = append(j.inputs, inputs...)
-	j.tasks = append(j.tasks, jobTask{service: service, work: work, place: -1, first: n, last: int32(len(j.inputs))})
+	j.tasks = append(j.tasks, jobTask{service: service, work: work, place: -1, first: n, last: int32(len(j.inputs)), from: -1, home: -1})
 	return int32(len(j.tasks) - 1)
 }
 
@@ -151,7 +158,8 @@ func (s *scheduler) pass(j *job, from int32) {
 // alike tells whether two tasks ask for the same of the same inputs.
 func (s *scheduler) alike(j *job, a, b int32) bool {
 	x, y := &j.tasks[a], &j.tasks[b]
-	return y.place < 0 && s.forced[b] < 0 && x.service == y.service && x.work == y.work && slices.Equal(j.inputsOf(a), j.inputsOf(b))
+	return y.place < 0 && s.forced[b] < 0 && x.service == y.service && x.work == y.work &&
+		x.price == y.price && x.from == y.from && x.home == y.home && x.homeAt == y.homeAt && slices.Equal(j.inputsOf(a), j.inputsOf(b))
 }
 
 // arrivals works out when a task's inputs are at each place, into ready. It tells
@@ -163,7 +171,7 @@ func (s *scheduler) arrivals(j *job, t int32) bool {
 			continue
 		}
 		k := &j.tasks[in]
-		near, far := s.f.near[k.service], s.f.far[k.service]
+		near, far := s.between(&j.tasks[t], k, in)
 		if k.place >= 0 || s.forced[in] >= 0 {
 			place, end := s.fixed(k, in)
 			if end+far <= s.now {
@@ -173,14 +181,52 @@ func (s *scheduler) arrivals(j *job, t int32) bool {
 			s.fromPlace(place, end, end+near, end+far)
 			continue
 		}
-		in = s.same[in]
-		if s.seen(j.inputsOf(t)[:i], in) {
+		own := in == j.tasks[t].from
+		if in = s.same[in]; !own && s.seen(j.inputsOf(t)[:i], in) {
 			continue
 		}
 		late = s.begin(late)
 		s.fromRow(in, near, far)
 	}
+	if k := &j.tasks[t]; k.price > 0 && k.from < 0 {
+		late = s.begin(late)
+		s.fromHome(k)
+	}
 	return late
+}
+
+// between is how long it takes from a task to one that reads it, at another place of
+// the node and across. Computing a state anew counts as a way, too: nothing ends
+// sooner.
+func (s *scheduler) between(to, from *jobTask, in int32) (near, far int64) {
+	near, far = s.f.near[from.service], s.f.far[from.service]
+	if to.price > 0 && to.from == in {
+		t := &s.f.tolls[to.service]
+		near, far = max(near, to.price*t.near>>20), max(far, to.price*t.far>>20)
+	}
+	return near, far
+}
+
+// fromHome lets a state arrive that has its place, or is computed anew.
+func (s *scheduler) fromHome(k *jobTask) {
+	if k.home < 0 {
+		for d := range s.ready {
+			s.ready[d] = max(s.ready[d], s.now+k.price)
+		}
+		return
+	}
+	t, at := &s.f.tolls[k.service], max(s.now, k.homeAt)
+	s.fromPlace(k.home, at, at+k.price*t.near>>20, at+k.price*t.far>>20)
+}
+
+// carried is when what a task reads of another is at a place, and its state with it.
+func (s *scheduler) carried(j *job, t, in, from, to int32, end int64) int64 {
+	took := s.f.move(j.tasks[in].service, from, to)
+	if k := &j.tasks[t]; k.price > 0 && k.from == in {
+		away, _ := s.f.away(k.service, k.price, from, to)
+		took = max(took, away)
+	}
+	return end + took
 }
 
 // fixed is where a task stands that is not free to choose, and when it ends.

@@ -28,7 +28,8 @@ type search struct {
 	best   int64
 	sum    int64
 	bound  int64
-	price  int64 // of device time, in parts of 1024
+	price  int64 // of device time where others wait, in parts of 1024
+	crowd  int64 // of device time that a batch which begins at once would take
 	steps  int
 	levels []level
 }
@@ -37,14 +38,7 @@ type search struct {
 type level struct {
 	places []int32
 	offers []offer
-}
-
-// offer is what a place offers to a task.
-type offer struct {
-	end, start int64
-	cost       int64 // end, and what its device time costs others
-	own        int32 // batch of own that it joins; -1: none
-	planned    int32 // batch of the device's plan that it joins; -1: none
+	least  []int64 // of their costs, as many as are tried, rising
 }
 
 // stay is a batch that tasks of the job would be in.
@@ -52,13 +46,13 @@ type stay struct {
 	place, planned int32 // planned: of the device's plan; -1: a new one
 	service, n     int32
 	start, end     int64
-	work           int64
+	work, extra    int64
 }
 
 // steps that a search takes at most, and further places beside its width that the
 // rows name.
 const (
-	maxSteps = 20
+	maxSteps = 16
 	spare    = 1
 )
 
@@ -67,6 +61,13 @@ const (
 const (
 	bookedFree = int64(1500 * time.Millisecond)
 	bookedFull = int64(7500 * time.Millisecond)
+)
+
+// crowdFrom is the share of busy devices from which on device time costs anything,
+// crowdFull its price where all are busy and none is booked ahead.
+const (
+	crowdFrom = .3
+	crowdFull = .15
 )
 
 // aheadFull is how far devices are booked ahead when nothing is expected any
@@ -100,12 +101,18 @@ func (x *search) run(now int64, j *job) {
 // setPrice sets what a second of device time costs, in seconds of a task. A batch
 // of its own, begun where others wait, makes them wait for all of its time; who
 // joins a batch adds a part of that. The longer devices are booked ahead, the
-// more tasks wait.
+// more tasks wait. The more of them are busy, the sooner somebody will: then tasks
+// of a request that are ready together share a batch, although each would end a
+// little sooner on a device of its own.
 func (x *search) setPrice() {
-	x.price = 0
-	if x.c.opt.Thrift {
-		x.price = min(1024, 1024*max(0, x.c.booked(x.now)-bookedFree)/(bookedFull-bookedFree))
+	x.price, x.crowd = 0, 0
+	if !x.c.opt.Thrift {
+		return
 	}
+	if over := float64(x.c.running)/float64(len(x.c.devices)) - crowdFrom; over > 0 {
+		x.crowd = int64(1024 * crowdFull * over / (1 - crowdFrom))
+	}
+	x.price = max(x.crowd, min(1024, 1024*(x.c.booked(x.now)-bookedFree)/(bookedFull-bookedFree)))
 }
 
 // prepare names the places of each task and works out what follows it at least.
@@ -125,7 +132,7 @@ func (x *search) prepare(j *job) {
 			x.place[t], x.end[t] = k.place, k.end
 			continue
 		}
-		least := x.tails[t] + scaled(x.c.fleet.services[k.service].times[0][0], k.work)
+		least := x.tails[t] + scaled(x.c.fleet.services[k.service].least, k.work)
 		for _, in := range j.inputsOf(int32(t)) {
 			if in >= 0 {
 				x.tails[in] = max(x.tails[in], least)
@@ -194,7 +201,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 		if o.own >= 0 {
 			b := x.own[o.own]
 			x.own[o.own].n++
-			x.own[o.own].work, x.own[o.own].end = max(b.work, k.work), o.end
+			x.own[o.own].work, x.own[o.own].end, x.own[o.own].extra = max(b.work, k.work), o.end, o.extra
 			x.descend(j, t+1, max(last, o.cost), sum+o.cost)
 			x.own[o.own] = b
 			continue
@@ -203,7 +210,7 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 		if o.planned >= 0 {
 			n += x.c.devices[l.places[i]].plan[o.planned].n
 		}
-		x.own = append(x.own, stay{place: l.places[i], planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, l.places[i], k)})
+		x.own = append(x.own, stay{place: l.places[i], planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, l.places[i], k), extra: o.extra})
 		x.descend(j, t+1, max(last, o.cost), sum+o.cost)
 		x.own = x.own[:len(x.own)-1]
 	}
@@ -226,105 +233,4 @@ func least(list []offer) int {
 		}
 	}
 	return best
-}
-
-// offers asks the places that the rows name, and those where the inputs are.
-func (x *search) offers(j *job, t int32, l *level) {
-	l.places, l.offers = append(l.places[:0], x.names[t]...), l.offers[:0]
-	if x.width > 0 {
-		for _, in := range j.inputsOf(t) {
-			if in >= 0 && !contains(l.places, x.place[in]) {
-				l.places = append(l.places, x.place[in])
-			}
-		}
-	}
-	k := &j.tasks[t]
-	for _, d := range l.places {
-		ready := x.now
-		for _, in := range j.inputsOf(t) {
-			if in >= 0 {
-				ready = max(ready, x.end[in]+x.c.fleet.move(j.tasks[in].service, x.place[in], d))
-			}
-		}
-		l.offers = append(l.offers, x.offer(d, k, ready))
-	}
-}
-
-func contains(list []int32, v int32) bool {
-	for _, w := range list {
-		if w == v {
-			return true
-		}
-	}
-	return false
-}
-
-// offer is when a task would end at a place whose inputs are there at ready:
-// with the first batch that it can join, or in one of its own.
-func (x *search) offer(place int32, k *jobTask, ready int64) offer {
-	c, d := x.c, &x.c.devices[place]
-	sv := &c.fleet.services[k.service]
-	if d.down {
-		return offer{end: never, cost: never}
-	}
-	usable := c.usable(place, k.service)
-	if usable >= never {
-		return offer{end: never, cost: never}
-	}
-	ready = max(ready, usable)
-	took := c.fleet.cost(k.service, place, 1, k.work)
-	best := offer{own: -1, planned: -1, start: x.idle(place, d, ready, took)}
-	best.end = best.start + took
-	best.cost = best.end
-	if best.start > ready {
-		best.cost += x.price * took >> 10
-	}
-	if x.c.opt.Thrift && c.crowded(place, sv.network) {
-		best.cost += sv.load[c.fleet.kindOf[place]] // somebody has to load them again
-	}
-	for i := range x.own {
-		if b := &x.own[i]; b.place == place && b.service == k.service && b.n < sv.most && b.start >= ready {
-			if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
-				best = offer{end: end, cost: end, start: b.start, own: int32(i), planned: -1}
-			}
-		}
-	}
-	for i := range d.plan {
-		b := &d.plan[i]
-		if b.service != k.service || b.n >= sv.most || b.start < ready || x.taken(place, int32(i)) {
-			continue
-		}
-		if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)); end < best.cost {
-			best = offer{end: end, cost: end, start: b.start, own: -1, planned: int32(i)}
-		}
-		break // a later one ends later
-	}
-	return best
-}
-
-// taken tells whether the job has joined a planned batch already.
-func (x *search) taken(place, planned int32) bool {
-	for i := range x.own {
-		if x.own[i].place == place && x.own[i].planned == planned {
-			return true
-		}
-	}
-	return false
-}
-
-// idle is the first instant from at on at which a device does nothing, the job's
-// own batches included.
-func (x *search) idle(place int32, d *device, at, took int64) int64 {
-	for {
-		before := at
-		at = d.idle(at, took)
-		for i := range x.own {
-			if b := &x.own[i]; b.place == place && at+took > b.start && at < b.end {
-				at = b.end
-			}
-		}
-		if at == before {
-			return at
-		}
-	}
 }

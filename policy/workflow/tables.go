@@ -46,15 +46,21 @@ type fleet struct {
 	bytes    []int64 // by network
 	near     []int64 // by service: of its output
 	far      []int64
+	tolls    []tolls // by service: of its states of sessions
 }
 
 type service struct {
-	network  int32
-	pipeline int32
-	stage    int32
-	most     int32     // largest batch
-	times    [][]int64 // by kind of device: of a batch of n at [n-1]
-	load     []int64   // by kind of device
+	network int32
+	least   int64    // time of one task on the quickest kind of device
+	by      []onKind // by kind of device
+}
+
+// onKind is a service on a kind of device.
+type onKind struct {
+	pipeline, stage int32
+	most            int32   // largest batch
+	times           []int64 // of a batch of n at [n-1]; nil: such devices do not run it
+	load            int64
 }
 
 func newFleet(t *policy.Tables) *fleet {
@@ -81,35 +87,48 @@ func newFleet(t *policy.Tables) *fleet {
 	return f
 }
 
-// addService takes the times of a service's first pipeline, whose first stage
-// all devices of its kind run.
+// addService takes the times of a service's pipelines, one for each kind of device
+// that runs it: all devices of the kind do.
 func (f *fleet) addService(s int32) {
 	t := f.t
-	pl := t.Services[s].FirstPipeline
-	p := &t.Pipelines[pl]
-	sv := service{network: p.Network, pipeline: pl, stage: p.FirstStage, most: p.Batch}
-	for kind := range t.Kinds {
+	first, n := t.Services[s].FirstPipeline, t.Services[s].NumPipelines
+	sv := service{network: t.Pipelines[first].Network, least: never, by: make([]onKind, len(t.Kinds))}
+	for pl := first; pl < first+n; pl++ {
+		p := &t.Pipelines[pl]
 		var times []int64
 		for _, d := range t.Stages[p.FirstStage].Infer {
 			times = append(times, int64(d))
 		}
-		load := int64(0)
-		if l := t.Networks[p.Network].Load; l != nil {
-			load = int64(l[kind][0])
+		for _, d := range t.DevicesOf(p.FirstStage) {
+			kind := t.Devices[d].Kind
+			if on := &sv.by[kind]; on.times == nil {
+				*on = onKind{pipeline: pl, stage: p.FirstStage, most: p.Batch, times: times}
+				if l := t.Networks[sv.network].Load; l != nil {
+					on.load = int64(l[kind][0])
+				}
+				sv.least = min(sv.least, times[0])
+			}
 		}
-		sv.times, sv.load = append(sv.times, times), append(sv.load, load)
 	}
 	f.services = append(f.services, sv)
+	own := flow.WorkflowsOf(t)
 	var m flow.Move
-	if own := flow.WorkflowsOf(t); own != nil && int(s) < len(own.Moves) {
+	if own != nil && int(s) < len(own.Moves) {
 		m = own.Moves[s]
 	}
 	f.near, f.far = append(f.near, int64(m.Near)), append(f.far, int64(m.Far))
+	f.tolls = append(f.tolls, newTolls(own.SessionOf(s)))
 }
+
+// on is a service at a place.
+func (f *fleet) on(s, place int32) *onKind { return &f.services[s].by[f.kindOf[place]] }
+
+// runs tells whether a place can run a service.
+func (f *fleet) runs(s, place int32) bool { return f.on(s, place).times != nil }
 
 // cost is how long a batch runs whose largest work is given.
 func (f *fleet) cost(s, place, n int32, work int64) int64 {
-	return scaled(f.services[s].times[f.kindOf[place]][n-1], work)
+	return scaled(f.on(s, place).times[n-1], work)
 }
 
 // move is how long a service's output takes between places.

@@ -73,6 +73,13 @@ type Fleet struct {
 	Instant             bool // loads take no time
 	// Resident has, by device, the services that are there from the start.
 	Resident [][]int32
+	// The last Others devices are of another kind, whose batches and loads take Factor
+	// times as long, and which do not run the language models where Small is true.
+	Others int
+	Factor float64
+	Small  bool
+	// Session is what the language model of KNOWLEDGECARD and DEBATE keeps of a request.
+	Session flow.Session
 }
 
 // Tables are the tables of a fleet. Every device can run every service.
@@ -84,14 +91,21 @@ func (f Fleet) Tables() *policy.Tables {
 	if f.LoadRate == 0 {
 		f.LoadFixed, f.LoadRate = loadFixed, loadRate
 	}
-	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(f.Devices)}, Hears: workflow.Hears}
+	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(f.Devices - f.Others)}, Hears: workflow.Hears}
+	if f.Others > 0 {
+		t.Kinds, t.KindCounts = append(t.Kinds, "other"), append(t.KindCounts, int32(f.Others))
+	}
 	for _, name := range Names {
 		t.Models = append(t.Models, policy.Model{Name: name, SLO: time.Hour, Percentile: .99})
 	}
 	var all []int32
 	for d := range f.Devices {
 		all = append(all, int32(d))
-		t.Devices = append(t.Devices, policy.Device{Share: 1, GPU: int32(d), Node: int32(d / perNode), Uplink: -1, Downlink: -1, Instance: -1})
+		kind := int32(0)
+		if d >= f.Devices-f.Others {
+			kind = 1
+		}
+		t.Devices = append(t.Devices, policy.Device{Kind: kind, Share: 1, GPU: int32(d), Node: int32(d / perNode), Uplink: -1, Downlink: -1, Instance: -1})
 		t.Memory = append(t.Memory, int64(f.Gigabytes*1e9))
 		var resident []int32
 		if d < len(f.Resident) {
@@ -103,22 +117,44 @@ func (f Fleet) Tables() *policy.Tables {
 	own := &flow.Workflows{}
 	for i, m := range models() {
 		s := int32(i)
-		stage := policy.Stage{Pipeline: s, NumDevices: int32(f.Devices), LastBlock: 1}
-		for n := range m.most {
-			stage.Infer = append(stage.Infer, seconds(m.first+m.slope*float64(n)))
+		first := int32(len(t.Pipelines))
+		net := policy.Network{Name: m.name, Bytes: int64(m.gigabytes * 1e9), Base: -1}
+		for kind := range t.Kinds {
+			net.Load = append(net.Load, f.addKind(t, s, kind, &m))
 		}
-		load := seconds(f.LoadFixed + m.gigabytes/f.LoadRate)
-		if f.Instant {
-			load = 0
-		}
-		t.Stages = append(t.Stages, stage)
-		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: s, Network: s, Batch: int32(m.most), FirstStage: s, NumStages: 1})
-		t.Services = append(t.Services, policy.Service{Name: m.name, FirstPipeline: s, NumPipelines: 1})
-		t.Networks = append(t.Networks, policy.Network{Name: m.name, Bytes: int64(m.gigabytes * 1e9), Base: -1, Load: [][2]time.Duration{{load, load}}})
+		t.Networks = append(t.Networks, net)
+		t.Services = append(t.Services, policy.Service{Name: m.name, FirstPipeline: first, NumPipelines: int32(len(t.Pipelines)) - first})
 		own.Moves = append(own.Moves, flow.Move{Near: m.near, Far: m.far})
+		if s == LLM && f.Session.Bytes > 0 {
+			own.Sessions = make([]flow.Session, s+1)
+			own.Sessions[s] = f.Session
+		}
 	}
 	t.Own = own
 	return t
+}
+
+// addKind adds the pipeline of a service on a kind of devices, unless that does not
+// run it, and gives the time of its load there.
+func (f *Fleet) addKind(t *policy.Tables, s int32, kind int, m *model) [2]time.Duration {
+	slower, n, from := 1.0, int32(f.Devices-f.Others), int32(0)
+	if kind > 0 {
+		slower, n, from = f.Factor, int32(f.Others), n
+	}
+	load := seconds(slower * (f.LoadFixed + m.gigabytes/f.LoadRate))
+	if f.Instant {
+		load = 0
+	}
+	if kind == 0 || !f.Small || s != LLM && s != OPT {
+		at := int32(len(t.Stages))
+		stage := policy.Stage{Pipeline: at, FirstDevice: from, NumDevices: n, LastBlock: 1}
+		for n := range m.most {
+			stage.Infer = append(stage.Infer, seconds(slower*(m.first+m.slope*float64(n))))
+		}
+		t.Stages = append(t.Stages, stage)
+		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: s, Network: s, Batch: int32(m.most), FirstStage: at, NumStages: 1})
+	}
+	return [2]time.Duration{load, load}
 }
 
 // Move is how long an output takes between devices of the fleet's tables, for

@@ -77,6 +77,44 @@ func TestEveryPolicyAnswersAll(t *testing.T) {
 	}
 }
 
+// On devices of two kinds, of which one is slower and runs only the small models, a
+// batch takes what its kind takes; every request is answered, and both kinds
+// work.
+func TestKindsOfDevices(t *testing.T) {
+	for _, name := range workflow.Names() {
+		if name == "static" || name == "static-edf" {
+			continue
+		}
+		f := workflows.Fleet{Devices: 6, Gigabytes: 24, PerNode: 2, Others: 3, Factor: 2.5, Small: true}
+		var p *punctual
+		busy := [2]time.Duration{}
+		n, _ := run(t, f, func(inner policy.Policy) policy.Policy {
+			p = &punctual{Policy: inner, ends: map[int32]time.Duration{}}
+			return &kindWatch{punctual: p, tables: f.Tables(), busy: &busy}
+		}, name, .2)
+		if n < 80 || p.off > 10*time.Nanosecond {
+			t.Errorf("%s: %d answers, batches up to %v from what was planned", name, n, p.off)
+		}
+		if busy[0] == 0 || busy[1] == 0 {
+			t.Errorf("%s: device time %v by kind, expected both to work", name, busy)
+		}
+	}
+}
+
+// kindWatch adds up the device time of each kind of devices.
+type kindWatch struct {
+	*punctual
+	tables *policy.Tables
+	busy   *[2]time.Duration
+}
+
+func (k *kindWatch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	if ev.Kind == policy.BatchFinished {
+		k.busy[k.tables.Devices[ev.Device].Kind] += ev.End - ev.Start
+	}
+	k.punctual.Handle(now, ev, out)
+}
+
 // A service without a home on a static fleet is loaded.
 func TestStaticLoadsWhatHasNoHome(t *testing.T) {
 	f := workflows.Fleet{Devices: 2, Gigabytes: 24, Resident: [][]int32{{workflows.OPT, workflows.ViT}, {workflows.LLM, workflows.SD}}}

@@ -1,0 +1,323 @@
+package workflow
+
+import (
+	"slices"
+
+	"inferplan/policy"
+	"inferplan/policy/flow"
+)
+
+// Keeping says what becomes of the states of sessions.
+type Keeping uint8
+
+const (
+	// ByWorth keeps a state as long as its bytes save more than those of other
+	// states and networks, and moves it where that is quicker than computing it anew.
+	ByWorth Keeping = iota
+	// All keeps every state where it is, unless a device could do nothing else.
+	All
+	// None drops every state at once.
+	None
+)
+
+// memo is the state of a session that a task leaves behind: where it is, and what a
+// task pays that goes on without it.
+type memo struct {
+	bytes, price int64
+	place        int32 // -1: nowhere
+	to           int32 // where it is being moved to; -1: nowhere
+	next         int32 // the first task that goes on with it; -1: none is known
+	since        int64 // it is there
+}
+
+// returning counts how often, and how long after, a task goes on with a state of a
+// service.
+type returning struct {
+	left, came float64
+	gap        float64 // ns, sum
+}
+
+// tolls are the times of a service's state away from its home, in parts of unit of
+// its price: the quicker of a move and of computing it anew.
+type tolls struct {
+	near, far         int64
+	moveNear, moveFar bool
+	bytes, price      int64 // of a task of the usual work
+}
+
+func newTolls(s flow.Session) tolls {
+	if s.Bytes <= 0 || s.Recompute <= 0 {
+		return tolls{}
+	}
+	part := func(move int64) int64 { return min(unit, move*unit/int64(s.Recompute)) }
+	t := tolls{near: part(int64(s.Near)), far: part(int64(s.Far)), bytes: s.Bytes, price: int64(s.Recompute)}
+	t.moveNear, t.moveFar = t.near < unit, t.far < unit
+	return t
+}
+
+// away is what a task takes longer, or is ready later where a move is quicker, at a
+// place than where the state is that it goes on with.
+func (f *fleet) away(s int32, price int64, home, place int32) (took int64, moved bool) {
+	switch t := &f.tolls[s]; {
+	case price == 0 || home == place:
+		return 0, false
+	case home < 0:
+		return price, false
+	case f.nodeOf[home] == f.nodeOf[place]:
+		return price * t.near >> 20, t.moveNear
+	default:
+		return price * t.far >> 20, t.moveFar
+	}
+}
+
+// continues says which state a task goes on with, and how large its own will be.
+// Work is in millionths. A task that is only expected takes no state from others.
+func (c *cluster) continues(id int32, work int64) {
+	k := &c.tasks[id]
+	t := &c.fleet.tolls[k.service]
+	k.from, k.memo = -1, memo{place: -1, to: -1, next: -1}
+	if t.bytes == 0 {
+		return
+	}
+	own := func(in int32) bool { return c.tasks[in].service == k.service }
+	free := func(in int32) bool { return c.tasks[in].memo.next < 0 }
+	k.from = flow.Continued(k.inputs, own, free)
+	k.memo.bytes, k.memo.price = flow.Part(t.bytes, work), flow.Part(t.price, work)
+	if k.from < 0 {
+		return
+	}
+	u := &c.tasks[k.from]
+	k.memo.bytes, k.memo.price = k.memo.bytes+u.memo.bytes, k.memo.price+u.memo.price
+	if k.slot >= 0 && u.memo.next < 0 {
+		u.memo.next = id
+	}
+}
+
+// home is where the state is, or will be, that a task goes on with; -1: nowhere.
+func (c *cluster) home(k *task) int32 {
+	switch u := &c.tasks[k.from]; {
+	case c.opt.Keep == None:
+		return -1
+	case u.state == ended:
+		return u.memo.place
+	default:
+		return u.place
+	}
+}
+
+// toll is what a task takes longer at a place to compute its state anew.
+func (c *cluster) toll(k *task, place int32) int64 {
+	if k.from < 0 || k.coming && k.place == place {
+		return 0
+	}
+	u, home := &c.tasks[k.from], c.home(k)
+	if home == place {
+		return 0
+	}
+	if u.state != ended && home >= 0 {
+		if took, moved := c.fleet.away(k.service, u.memo.price, home, place); !moved {
+			return took
+		}
+		return 0 // it is moved once it is there
+	}
+	return u.memo.price
+}
+
+// keep puts the state of a task that has ended onto its device.
+func (c *cluster) keep(now int64, id int32, out *policy.Actions) {
+	k := &c.tasks[id]
+	if k.from >= 0 && c.tasks[k.from].memo.next == id {
+		c.forget(k.from) // it is gone up in this one's
+	}
+	m := &k.memo
+	if m.bytes == 0 {
+		return
+	}
+	d := &c.devices[k.place]
+	d.states = append(d.states, id)
+	d.taken += m.bytes
+	m.place, m.since = k.place, now
+	if c.opt.Keep == None {
+		c.dropState(id, out)
+	} else if m.next < 0 {
+		c.returns[k.service].left++
+	}
+}
+
+// came notes that a task goes on with a state that waited for one.
+func (c *cluster) came(now int64, k *task) {
+	if k.from < 0 {
+		return
+	}
+	if m := &c.tasks[k.from].memo; m.place >= 0 {
+		r := &c.returns[k.service]
+		r.came, r.gap = r.came+1, r.gap+float64(now-m.since)
+	}
+}
+
+// forget ends a state that nobody needs any more, and its move.
+func (c *cluster) forget(id int32) {
+	m := &c.tasks[id].memo
+	if m.to >= 0 {
+		c.devices[m.to].taken -= m.bytes
+		c.devices[m.to].dirty = true
+		m.to = -1
+	}
+	c.gone(id)
+}
+
+// gone takes a state off its device.
+func (c *cluster) gone(id int32) {
+	m := &c.tasks[id].memo
+	if m.place < 0 {
+		return
+	}
+	d := &c.devices[m.place]
+	i := slices.Index(d.states, id)
+	d.states = slices.Delete(d.states, i, i+1)
+	d.taken -= m.bytes
+	d.dirty = true
+	m.place = -1
+}
+
+// emptied forgets the states on a device, and those on their way to it.
+func (c *cluster) emptied(place int32) {
+	d := &c.devices[place]
+	for i := range c.tasks {
+		if m := &c.tasks[i].memo; m.to == place {
+			m.to = -1
+			if m.next >= 0 {
+				c.tasks[m.next].coming = false
+			}
+		}
+	}
+	for _, id := range d.states {
+		c.tasks[id].memo.place = -1
+	}
+	d.states = d.states[:0]
+}
+
+// dropState takes a state off its device to make room.
+func (c *cluster) dropState(id int32, out *policy.Actions) {
+	k := &c.tasks[id]
+	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: -1, Key: int64(k.slot), Device: c.fleet.ids[k.memo.place]})
+	c.gone(id)
+}
+
+// classOfState is the class of a state on a device.
+func (c *cluster) classOfState(id int32) int {
+	m := &c.tasks[id].memo
+	if m.next >= 0 {
+		switch u := &c.tasks[m.next]; {
+		case u.state == running && u.place == m.place:
+			return kept
+		case m.to >= 0:
+			return neededClass
+		case c.opt.Keep == ByWorth && (u.state == running || u.place != m.place):
+			return spareClass // that task computes it anew
+		case c.opt.Keep == ByWorth:
+			return aheadClass
+		}
+	}
+	if c.opt.Keep == All {
+		return neededClass
+	}
+	return spareClass
+}
+
+// worthOfState is what a byte of a state saves, per time that it is kept.
+func (c *cluster) worthOfState(id int32) float64 {
+	k := &c.tasks[id]
+	m, r := &k.memo, &c.returns[k.service]
+	share, wait := (r.came+1)/(r.left+2), (r.gap+1e9)/(r.came+1)
+	if m.next >= 0 {
+		u := &c.tasks[m.next]
+		if u.place != m.place {
+			return 0
+		}
+		share, wait = 1, float64(max(1e6, u.end-c.demand.valued))
+	}
+	return share * float64(m.price) / wait / float64(m.bytes)
+}
+
+// fetch has the state that a placed task goes on with moved to it, where that is
+// quicker than computing it anew and there is room.
+func (b *batches) fetch(now int64, id int32, out *policy.Actions) {
+	k := &b.tasks[id]
+	if k.from < 0 || k.coming {
+		return
+	}
+	u := &b.tasks[k.from]
+	m := &u.memo
+	if m.place < 0 || m.place == k.place || m.next != id || m.to >= 0 || b.opt.Keep != ByWorth {
+		return
+	}
+	took, moved := b.fleet.away(k.service, m.price, m.place, k.place)
+	if !moved || !b.loads.room(now, k.place, m.bytes, out) {
+		return
+	}
+	d := &b.devices[k.place]
+	d.taken, d.dirty = d.taken+m.bytes, true
+	m.to, k.coming, k.there = k.place, true, now+took
+	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: -1, Key: int64(u.slot), Device: b.fleet.ids[k.place]})
+}
+
+// room makes room on a device of what nothing there asks for.
+func (l *loads) room(now int64, place int32, bytes int64, out *policy.Actions) bool {
+	d := &l.devices[place]
+	need := bytes - (d.memory - d.taken)
+	l.value(now)
+	return d.memory == 0 || need <= 0 || l.evict(place, -1, spareClass, need, out)
+}
+
+// fit has a device hold no more than there is room for.
+func (l *loads) fit(now int64, place int32, out *policy.Actions) {
+	d := &l.devices[place]
+	if len(d.states) == 0 {
+		return
+	}
+	l.value(now)
+	for class := spareClass; d.memory > 0 && d.taken > d.memory && class < kept; class++ {
+		l.evict(place, -1, class, d.taken-d.memory, out)
+	}
+}
+
+// stateMoved notes that a state is where it was to be moved to, or is not.
+func (l *loads) stateMoved(ev *policy.Event) {
+	if ev.Key < 0 || int(ev.Key) >= len(l.bySlot) {
+		return
+	}
+	id, place := l.bySlot[ev.Key], l.fleet.places[ev.Device]
+	k := &l.tasks[id]
+	m := &k.memo
+	if int64(k.slot) != ev.Key || k.state == unused || m.to != place {
+		return
+	}
+	m.to = -1
+	d := &l.devices[place]
+	if ev.Value != 0 {
+		d.taken -= m.bytes
+	} else {
+		l.gone(id)
+		d.states = append(d.states, id)
+		m.place = place
+	}
+	if m.next >= 0 {
+		l.tasks[m.next].coming = false
+		l.devices[max(0, l.tasks[m.next].place)].dirty = true
+		l.touchDevice(max(0, l.tasks[m.next].place))
+	}
+	d.dirty = true
+	l.touchDevice(place)
+}
+
+// stateLost notes that a state had no room.
+func (l *loads) stateLost(ev *policy.Event) {
+	if ev.Key < 0 || int(ev.Key) >= len(l.bySlot) {
+		return
+	}
+	id := l.bySlot[ev.Key]
+	if k := &l.tasks[id]; int64(k.slot) == ev.Key && k.state == ended && k.memo.place == l.fleet.places[ev.Device] {
+		l.gone(id)
+	}
+}
