@@ -146,9 +146,9 @@ bench-ranges: setup ## times of stages, estimated against measured: an hour of o
 
 # INFEASIBLE holds flags of bench/infeasible, for example INFEASIBLE="-n 100 -kind flow".
 .PHONY: bench-infeasible
-bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause and what is nearest, each checked by solving: table and bench/infeasible/figures.json (INFEASIBLE)
+bench-infeasible: setup ## 1,000 problems without a plan: the verdict, its cause and what is nearest, each checked by solving: table and bench/infeasible/figures.json; a second start goes on where the first was stopped (INFEASIBLE: such as -fresh)
 	$(GO) build -o bin/bench-infeasible ./bench/infeasible
-	nice -n 10 bin/bench-infeasible -figures bench/infeasible/figures.json $(INFEASIBLE)
+	nice -n 10 bin/bench-infeasible -results bench/infeasible/results/verdicts.jsonl -figures bench/infeasible/figures.json $(INFEASIBLE)
 
 .PHONY: bench-gate
 bench-gate: setup ## false alarms and misses of plan check by profiles that were taken at different times: bench/gate/figures.json

@@ -16,16 +16,16 @@ import (
 
 // verdict is what became of an instance.
 type verdict struct {
-	feasible bool     // it has a plan after all: another is drawn
-	bad      bool     // bad input, as it should be
-	told     []string // causes
-	wrong    []string // what does not hold
-	near     int      // things that were called nearest
-	took     time.Duration
+	Feasible bool          `json:"feasible,omitempty"` // it has a plan after all: another is drawn
+	Bad      bool          `json:"bad,omitempty"`      // bad input, as it should be
+	Told     []string      `json:"told,omitempty"`     // causes
+	Wrong    []string      `json:"wrong,omitempty"`    // what does not hold
+	Near     int           `json:"near,omitempty"`     // things that were called nearest
+	Took     time.Duration `json:"took_ns"`
 }
 
 func (v *verdict) fail(format string, args ...any) {
-	v.wrong = append(v.wrong, fmt.Sprintf(format, args...))
+	v.Wrong = append(v.Wrong, fmt.Sprintf(format, args...))
 }
 
 // judge solves an instance and holds the answer against other solves.
@@ -33,14 +33,14 @@ func judge(ctx context.Context, x *instance) *verdict {
 	v := &verdict{}
 	start := time.Now()
 	err := solve(ctx, x.in, x.opt)
-	v.took = time.Since(start)
+	v.Took = time.Since(start)
 	inf, infeasible := errors.AsType[*planner.InfeasibleError](err)
 	switch {
 	case err == nil:
-		v.feasible = true
+		v.Feasible = true
 		return v
 	case x.bad != "":
-		if v.bad = formats.Findings(err) != nil && strings.Contains(err.Error(), x.bad); !v.bad {
+		if v.Bad = formats.Findings(err) != nil && strings.Contains(err.Error(), x.bad); !v.Bad {
 			v.fail("bad input is told as: %v", err)
 		}
 		return v
@@ -48,16 +48,16 @@ func judge(ctx context.Context, x *instance) *verdict {
 		v.fail("no verdict: %v", err)
 		return v
 	}
-	v.told = append(v.told, inf.Constraint)
+	v.Told = append(v.Told, inf.Constraint)
 	for _, f := range inf.Further {
-		v.told = append(v.told, f.Constraint)
+		v.Told = append(v.Told, f.Constraint)
 	}
 	dropped := x.copied()
-	for _, cause := range v.told {
+	for _, cause := range v.Told {
 		dropped.drop(cause)
 	}
 	if err := solve(ctx, dropped.in, dropped.opt); err != nil {
-		v.fail("without %s there is no plan either: %v", strings.Join(v.told, ", "), err)
+		v.fail("without %s there is no plan either: %v", strings.Join(v.Told, ", "), err)
 	}
 	all := inf.Or
 	if inf.Nearest.String() == "" {
@@ -66,7 +66,7 @@ func judge(ctx context.Context, x *instance) *verdict {
 		all = append([]kind.Nearest{inf.Nearest}, all...)
 	}
 	for i := range all {
-		v.near++
+		v.Near++
 		v.nearest(ctx, x, inf, &all[i])
 	}
 	return v

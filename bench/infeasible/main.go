@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/kept"
 	"inferplan/bench/table"
 )
 
@@ -21,6 +24,8 @@ type options struct {
 	n, workers int
 	first      uint64
 	kind       string
+	results    string
+	fresh      bool
 	figures    string
 }
 
@@ -31,6 +36,8 @@ func main() {
 	f.IntVar(&o.workers, "workers", max(1, runtime.NumCPU()/2), "instances at a time")
 	f.Uint64Var(&o.first, "first", 1, "seed of the first instance")
 	f.StringVar(&o.kind, "kind", "", "only of this kind: pool, flow, gear, queue")
+	f.StringVar(&o.results, "results", "", "file that keeps every verdict: a second start goes on there, and judges again what was wrong")
+	f.BoolVar(&o.fresh, "fresh", false, "forget what -results holds")
 	f.StringVar(&o.figures, "figures", "", "file for the figures as JSON")
 	err := f.Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
@@ -68,13 +75,14 @@ func drawn(seed uint64, only string) *instance {
 
 // result is a verdict with its instance.
 type result struct {
-	seed uint64
-	name string
-	*verdict
+	Seed uint64 `json:"seed"`
+	Name string `json:"name"`
+	verdict
 }
 
-// judged judges instances that are infeasible, by rising seed, until there are n.
-func judged(ctx context.Context, o *options, heard func(*result)) []result {
+// judged judges instances that are infeasible, by rising seed, until there are n. What
+// is known already is taken; heard gets what is new.
+func judged(ctx context.Context, o *options, known map[uint64]result, heard func(*result)) []result {
 	var (
 		mu   sync.Mutex
 		wait sync.WaitGroup
@@ -89,35 +97,63 @@ func judged(ctx context.Context, o *options, heard func(*result)) []result {
 				seed, more := next, left > 0 && ctx.Err() == nil
 				next++
 				left--
+				r, old := known[seed]
 				mu.Unlock()
 				if !more {
 					return
 				}
-				x := drawn(seed, o.kind)
-				v := judge(ctx, x)
+				if !old {
+					x := drawn(seed, o.kind)
+					r = result{seed, x.name, *judge(ctx, x)}
+				}
 				mu.Lock()
-				if v.feasible {
+				if ctx.Err() == nil && !old {
+					heard(&r)
+				}
+				if r.Feasible {
 					left++
 				} else if ctx.Err() == nil {
-					r := result{seed, x.name, v}
 					list = append(list, r)
-					heard(&r)
 				}
 				mu.Unlock()
 			}
 		})
 	}
 	wait.Wait()
-	slices.SortFunc(list, func(a, b result) int { return int(a.seed) - int(b.seed) })
+	slices.SortFunc(list, func(a, b result) int { return cmp.Compare(a.Seed, b.Seed) })
 	return list
 }
 
 func run(ctx context.Context, o *options) error {
-	list := judged(ctx, o, func(r *result) {
-		for _, w := range r.wrong {
-			fmt.Fprintf(os.Stderr, "seed %d (%s): %s\n", r.seed, r.name, w)
+	known := map[uint64]result{}
+	var lines *kept.Lines
+	if o.results != "" {
+		var err error
+		lines, err = kept.Open(o.results, o.fresh, func(line []byte) error {
+			var r result
+			if err := json.Unmarshal(line, &r); err != nil {
+				return err
+			}
+			if known[r.Seed] = r; len(r.Wrong) > 0 {
+				delete(known, r.Seed)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		defer lines.Close()
+	}
+	var failed error
+	list := judged(ctx, o, known, func(r *result) {
+		failed = errors.Join(failed, lines.Add(r))
+		for _, w := range r.Wrong {
+			fmt.Fprintf(os.Stderr, "seed %d (%s): %s\n", r.Seed, r.Name, w)
 		}
 	})
+	if failed != nil || ctx.Err() != nil {
+		return errors.Join(failed, ctx.Err())
+	}
 	if err := report(list); err != nil || o.figures == "" {
 		return err
 	}
@@ -129,23 +165,23 @@ func report(list []result) error {
 	t := &table.Table{Columns: []string{"instances", "of", "bad input, named", "called nearest", "wrong", "slowest answer"}}
 	var names []string
 	for _, r := range list {
-		names = append(names, r.name)
+		names = append(names, r.Name)
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		n, bad, near, wrong, slowest := 0, 0, 0, 0, time.Duration(0)
 		for _, r := range list {
-			if r.name != name {
+			if r.Name != name {
 				continue
 			}
-			n, near = n+1, near+r.near
-			if r.bad {
+			n, near = n+1, near+r.Near
+			if r.Bad {
 				bad++
 			}
-			if len(r.wrong) > 0 {
+			if len(r.Wrong) > 0 {
 				wrong++
 			}
-			slowest = max(slowest, r.took)
+			slowest = max(slowest, r.Took)
 		}
 		t.Add(n, name, bad, near, wrong, slowest.Round(10*time.Millisecond))
 	}
@@ -156,7 +192,7 @@ func report(list []result) error {
 func measuredOf(list []result) []figures.Figure {
 	wrong, near := 0, 0
 	for _, r := range list {
-		if near += r.near; len(r.wrong) > 0 {
+		if near += r.Near; len(r.Wrong) > 0 {
 			wrong++
 		}
 	}

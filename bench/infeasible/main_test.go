@@ -11,15 +11,15 @@ func TestInfeasibility(t *testing.T) {
 	if os.Getenv("INFERPLAN_LONG") != "" {
 		o.n, o.kind = 1000, ""
 	}
-	list := judged(t.Context(), o, func(*result) {})
+	list := judged(t.Context(), o, nil, func(*result) {})
 	if len(list) != o.n {
 		t.Fatalf("%d instances were judged, of %d", len(list), o.n)
 	}
 	near := 0
 	for _, r := range list {
-		near += r.near
-		for _, w := range r.wrong {
-			t.Errorf("seed %d (%s): %s", r.seed, r.name, w)
+		near += r.Near
+		for _, w := range r.Wrong {
+			t.Errorf("seed %d (%s): %s", r.Seed, r.Name, w)
 		}
 	}
 	if near == 0 {
