@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable"
@@ -27,6 +30,7 @@ type fleet struct {
 	plan  string
 	log   *slog.Logger
 	fakes []*fake.Server
+	key   *durable.Sealer
 }
 
 func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
@@ -47,7 +51,7 @@ func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
 }
 
 func (f *fleet) share() (durable.Shared, error) {
-	return jetstream.Open(f.nats, jetstream.Options{Replicas: 1, AckWait: time.Second, Log: f.log})
+	return jetstream.Open(f.nats, jetstream.Options{Replicas: 1, AckWait: time.Second, Sealer: f.key, Log: f.log})
 }
 
 // front starts a front end; its address, and what ends it.
@@ -172,6 +176,84 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 		if want := fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != want && i/2%2 == 1 {
 			t.Errorf("request %d: %q, expected %q", i, text, want)
 		}
+	}
+}
+
+// Where the store has a key, who reaches NATS without it changes nothing: orders, news
+// and rubbish of any size are refused, and requests go on.
+func TestAgentsUnderAttack(t *testing.T) {
+	f := openFleet(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond})
+	var err error
+	if f.key, err = durable.NewSealer([]byte(strings.Repeat("ab", 32))); err != nil {
+		t.Fatal(err)
+	}
+	url, _ := f.front()
+	f.agent(0)
+	f.agent(1)
+	conn, err := nats.Connect(f.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stop, sent := make(chan struct{}), 0
+	var attack sync.WaitGroup
+	attack.Go(func() {
+		rng := rand.New(rand.NewPCG(1, 1))
+		for what := []string{orderLook, orderPrepare, orderLoad, orderUnload, orderRun, orderLeave}; ; sent++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			name, data := []string{nameOfAgent(0), nameOfAgent(1), planner}[rng.IntN(3)], make([]byte, rng.IntN(1<<uint(rng.IntN(18))+1))
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+			}
+			if rng.IntN(2) == 0 {
+				data = encode(agentOrder{Term: rng.Uint64(), What: what[rng.IntN(len(what))], Number: rng.Uint64(), Model: "a", ID: "x", Ticket: "$JS.ACK.x"})
+			}
+			if err := conn.PublishRequest("inferplan.talk."+name, "nowhere", data); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	const n = 40
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if text, want := f.ask(url, "a", fmt.Sprint("prompt ", i), 60), fake.Text("a", fmt.Sprint("prompt ", i), 60); text != want {
+				t.Errorf("request %d: %q, expected %q", i, text, want)
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	attack.Wait()
+	if got := f.fakes[0].Counts().Completions + f.fakes[1].Counts().Completions; got > n+4 { // and four canaries
+		t.Errorf("%d messages had requests begin anew: %d completions of %d requests", sent, got, n)
+	}
+}
+
+// What is no message of ours is passed over, also where the store has no key.
+func TestAgentRefusesRubbish(t *testing.T) {
+	f := openFleet(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}})
+	url, _ := f.front()
+	f.agent(0)
+	conn, err := nats.Connect(f.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, data := range []string{"", "{", "null", "[]", `{"term":"x"}`, `{"term":-1}`, `{"term":0,"what":"run","id":"","ticket":""}`, `{"term":1,"what":"look"}`, `{"term":1,"what":"` + strings.Repeat("x", 1<<17) + `"}`, `{"runs":[{"number":7}],"term":0}`} {
+		for _, name := range []string{nameOfAgent(0), planner} {
+			if err := conn.PublishRequest("inferplan.talk."+name, "nowhere", []byte(data)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if text, want := f.ask(url, "a", "still", 20), fake.Text("a", "still", 20); text != want {
+		t.Errorf("after rubbish: %q, expected %q", text, want)
 	}
 }
 

@@ -6,7 +6,11 @@
 // from which everything here is read: the order in which requests end, swaps, and the
 // share that is in time.
 //
+// Another part serves batches beside interactive requests: how long the first token takes,
+// alone and while a batch is worked off.
+//
 //	main.go   parts, flags, figures
+//	beside.go batch beside interactive
 //	plan.go   the server, its profile, the plan, what served times say of the profile
 //	trace.go  the two traces
 //	log.go    what an event log tells

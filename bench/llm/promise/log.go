@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"inferplan/policy"
@@ -29,16 +30,15 @@ type service struct {
 // attained is the share in time, in percent.
 func (s *seen) attained() float64 { return 100 * float64(s.inTime) / float64(len(s.order)) }
 
-// request is one that has come.
-type request struct {
-	number   int
-	deadline time.Duration
-}
+// request is one that has come. What is stored side by side may reach the policy in
+// another order than it came, so requests are told apart by when they came.
+type request struct{ arrived, deadline time.Duration }
 
 // reader reads a log.
 type reader struct {
 	seen
-	came     int
+	came     []time.Duration
+	ended    []time.Duration    // when the requests came, as they ended
 	requests map[int32]request // by slot
 	batches  map[int32]int32   // the request's slot
 	started  map[int32]time.Duration
@@ -61,6 +61,11 @@ func readLog(path string) (*seen, error) {
 	for {
 		c, err := l.Next()
 		if errors.Is(err, io.EOF) {
+			slices.Sort(r.came)
+			for i, at := range r.ended {
+				n, _ := slices.BinarySearch(r.came, at)
+				r.order, r.services[i].request = append(r.order, n), n
+			}
 			return &r.seen, nil
 		}
 		if err != nil {
@@ -82,17 +87,17 @@ func readLog(path string) (*seen, error) {
 func (r *reader) event(ev *policy.Event) {
 	switch ev.Kind {
 	case policy.Arrival:
-		r.requests[ev.Req] = request{r.came, ev.Deadline}
-		r.came++
+		r.requests[ev.Req] = request{ev.Arrived, ev.Deadline}
+		r.came = append(r.came, ev.Arrived)
 	case policy.BatchStarted:
 		r.started[ev.Batch] = ev.Start
 	case policy.BatchFinished:
 		q := r.requests[r.batches[ev.Batch]]
-		r.order = append(r.order, q.number)
+		r.ended = append(r.ended, q.arrived)
 		if ev.End <= q.deadline {
 			r.inTime++
 		}
-		r.services = append(r.services, service{q.number, ev.End - r.started[ev.Batch]})
+		r.services = append(r.services, service{took: ev.End - r.started[ev.Batch]})
 	case policy.NetworkLoaded:
 		if ev.Value == 0 {
 			r.loads = append(r.loads, ev.End-ev.Start)

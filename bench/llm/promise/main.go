@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -32,6 +33,9 @@ type bench struct {
 	dir         string
 	runs        int
 	bursts      int
+	turns       int // of interactive requests alone and beside a batch
+	phase       time.Duration
+	lines       int // of a batch
 	budget      time.Duration
 	url         string
 	out         io.Writer
@@ -53,8 +57,12 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	f.StringVar(&b.plan, "plan", "bin/plan", "the program")
 	f.StringVar(&b.llama, "llama", "third_party/llama", "folder of llama-server and its models")
 	f.IntVar(&b.runs, "runs", 5, "runs of the random trace")
-	f.IntVar(&b.bursts, "bursts", 8, "bursts of eight requests")
+	f.IntVar(&b.bursts, "bursts", 6, "bursts of eight requests")
 	f.DurationVar(&b.budget, "budget", 15*time.Second, "for the profile of a model")
+	f.IntVar(&b.turns, "turns", 4, "turns of interactive requests alone and beside a batch")
+	f.DurationVar(&b.phase, "phase", 30*time.Second, "length of each")
+	f.IntVar(&b.lines, "lines", 100, "lines of a batch")
+	wanted := f.String("parts", "promise,beside", "what to do")
 	file := f.String("figures", "", "file that the figures are put into")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -69,21 +77,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
-	url, stop, err := startServer(ctx, b.llama, b.dir)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	b.url = url
-	p, err := b.profiled(ctx, url, time.Minute)
-	if err != nil {
-		return err
-	}
-	list, err := b.orders(ctx, p)
-	if err == nil {
-		var more []figures.Figure
-		more, err = b.attainment(ctx, p)
-		list = append(list, more...)
+	var list []figures.Figure
+	for name := range strings.SplitSeq(*wanted, ",") {
+		do := map[string]func(context.Context) ([]figures.Figure, error){"promise": b.promise, "beside": b.beside}[name]
+		if do == nil {
+			return fmt.Errorf("-parts: found %q", name)
+		}
+		more, e := do(ctx)
+		list, err = append(list, more...), errors.Join(err, e)
 	}
 	fmt.Fprintf(out, "%s\n", figures.Table(list))
 	for _, x := range list {
@@ -129,33 +130,62 @@ func (b *bench) served(ctx context.Context, p *planned, rows []row) (*seen, erro
 	if err := b.write(p, rows); err != nil {
 		return nil, err
 	}
-	port, err := natstest.FreePort()
+	err := b.serving(ctx, b.path("plan.json"), b.url, func(address string) error {
+		return b.command(ctx, "load", address, "--plan", b.path("plan.json"), "--trace", b.path("trace.csv"), "--duration", (rows[len(rows)-1].at + time.Second).String(), "--grace", "2m")
+	})
 	if err != nil {
 		return nil, err
 	}
+	return b.read("served.log", rows)
+}
+
+// serving has a plan served while something is done.
+func (b *bench) serving(ctx context.Context, plan, server string, do func(address string) error) error {
+	port, err := natstest.FreePort()
+	if err != nil {
+		return err
+	}
 	_ = os.Remove(b.path("requests.db")) // of the run before
 	address := fmt.Sprint("127.0.0.1:", port)
-	cmd := exec.CommandContext(ctx, b.plan, "serve", b.path("plan.json"), "--server", b.url, "--http", address, "--metrics", "off", "--queue", b.path("requests.db"), "--event-log", b.path("served.log"))
+	cmd := exec.CommandContext(ctx, b.plan, "serve", plan, "--server", server, "--http", address, "--metrics", "off", "--queue", b.path("requests.db"), "--event-log", b.path("served.log"))
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
-	err = answers(ctx, "http://"+address+"/health")
-	if err == nil {
-		err = b.command(ctx, "load", "http://"+address, "--plan", b.path("plan.json"), "--trace", b.path("trace.csv"), "--duration", (rows[len(rows)-1].at + time.Second).String(), "--grace", "2m")
+	if err = answers(ctx, "http://"+address+"/health"); err == nil {
+		err = do("http://" + address)
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	if err := errors.Join(err, cmd.Wait()); err != nil {
-		return nil, fmt.Errorf("%w\n%s", err, said.Bytes())
+		return fmt.Errorf("%w\n%s", err, said.Bytes())
 	}
-	return b.read("served.log", rows)
+	return nil
 }
 
 // gap is a time in which a burst is over for sure.
 func (p *planned) gap() time.Duration {
 	return 2*(p.work(bursts(1, 0))+4*p.queue().Models[0].Instances[0].Loads.ColdUS.D()) + 2*time.Second
+}
+
+// promise holds the simulator against a server with one slot.
+func (b *bench) promise(ctx context.Context) (list []figures.Figure, err error) {
+	url, stop, err := startServer(ctx, b.llama, b.dir, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	b.url = url
+	p, err := b.profiled(ctx, url, time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	if list, err = b.orders(ctx, p); err != nil {
+		return nil, err
+	}
+	more, err := b.attainment(ctx, p)
+	return append(list, more...), err
 }
 
 // orders holds the order of completion and the swaps of the bursts against the simulator's.

@@ -20,9 +20,9 @@ var names = []string{"tiny-a", "tiny-b"}
 
 const device = "cpu-1"
 
-// startServer starts llama-server with one slot and room for one model.
-func startServer(ctx context.Context, home, dir string) (url string, stop func(), err error) {
-	models := filepath.Join(dir, "models")
+// startServer starts llama-server with room for one model.
+func startServer(ctx context.Context, home, dir string, slots int) (url string, stop func(), err error) {
+	models := filepath.Join(dir, fmt.Sprint("models", slots))
 	if err := os.MkdirAll(models, 0o755); err != nil {
 		return "", nil, err
 	}
@@ -35,7 +35,7 @@ func startServer(ctx context.Context, home, dir string) (url string, stop func()
 	if err != nil {
 		return "", nil, err
 	}
-	cmd := exec.Command(filepath.Join(home, "llama-server"), "--host", "127.0.0.1", "--port", fmt.Sprint(port), "--models-dir", models, "--models-max", "1", "-t", "1", "-np", "1", "-fa", "off", "--metrics")
+	cmd := exec.Command(filepath.Join(home, "llama-server"), "--host", "127.0.0.1", "--port", fmt.Sprint(port), "--models-dir", models, "--models-max", "1", "-t", "1", "-np", fmt.Sprint(slots), "-fa", "off", "--metrics")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return "", nil, err

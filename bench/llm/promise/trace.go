@@ -21,7 +21,7 @@ func bursts(n int, gap time.Duration) (out []row) {
 	patterns := []string{"abaababb", "baabbaba", "aabbabab"}
 	for i := range n {
 		for k, m := range patterns[i%len(patterns)] {
-			out = append(out, row{time.Second/2 + time.Duration(i)*gap + time.Duration(k)*20*time.Millisecond, names[m-'a'], 10 + 3*k, 32 + 8*((i+k)%4)})
+			out = append(out, row{time.Second/2 + time.Duration(i)*gap + time.Duration(k)*40*time.Millisecond, names[m-'a'], 10 + 3*k, 120 + 8*((i+k)%4)})
 		}
 	}
 	return out
