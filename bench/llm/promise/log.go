@@ -38,7 +38,7 @@ type request struct{ arrived, deadline time.Duration }
 type reader struct {
 	seen
 	came     []time.Duration
-	ended    []time.Duration    // when the requests came, as they ended
+	ended    []time.Duration   // when the requests came, as they ended
 	requests map[int32]request // by slot
 	batches  map[int32]int32   // the request's slot
 	started  map[int32]time.Duration
