@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"inferplan/bench/llm/started"
 	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
@@ -111,27 +110,9 @@ func (r *rig) front(ctx context.Context, program, plan string, more ...string) e
 	}
 	address := fmt.Sprint("127.0.0.1:", port)
 	p := r.command(program, append([]string{"serve", plan, "--http", address, "--metrics", "off"}, more...)...)
-	p.ready = func(ctx context.Context) error { return answers(ctx, "http://"+address+"/health") }
+	p.ready = func(ctx context.Context) error { return started.Answers(ctx, "http://"+address+"/health") }
 	r.fronts, r.ports = append(r.fronts, p), append(r.ports, port)
 	return p.start(ctx)
-}
-
-// answers waits until an address answers.
-func answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		resp, err := http.Get(url)
-		if err == nil {
-			resp.Body.Close()
-			return nil
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w", url, err)
-		}
-	}
 }
 
 // command is a process of the program.
@@ -183,11 +164,6 @@ func (r *rig) said() error {
 func (r *rig) stop() {
 	for i := len(r.ends) - 1; i >= 0; i-- {
 		r.ends[i]()
-	}
-	if dir := os.Getenv("KILLS_LOGS"); dir != "" {
-		for i, b := range r.logs {
-			_ = os.WriteFile(filepath.Join(dir, fmt.Sprint(i, ".log")), b.Bytes(), 0o644)
-		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
+	"inferplan/bench/llm/started"
 	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
 )
@@ -56,7 +57,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	f := flag.NewFlagSet("bench-llm-promise", flag.ContinueOnError)
 	f.StringVar(&b.plan, "plan", "bin/plan", "the program")
 	f.StringVar(&b.llama, "llama", "third_party/llama", "folder of llama-server and its models")
-	f.IntVar(&b.runs, "runs", 5, "runs of the random trace")
+	f.IntVar(&b.runs, "runs", 5, "runs of the random trace; 0: none")
 	f.IntVar(&b.bursts, "bursts", 6, "bursts of eight requests")
 	f.DurationVar(&b.budget, "budget", 15*time.Second, "for the profile of a model")
 	f.IntVar(&b.turns, "turns", 4, "turns of interactive requests alone and beside a batch")
@@ -154,7 +155,7 @@ func (b *bench) serving(ctx context.Context, plan, server string, do func(addres
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if err = answers(ctx, "http://"+address+"/health"); err == nil {
+	if err = started.Answers(ctx, "http://"+address+"/health"); err == nil {
 		err = do("http://" + address)
 	}
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
@@ -181,8 +182,8 @@ func (b *bench) promise(ctx context.Context) (list []figures.Figure, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if list, err = b.orders(ctx, p); err != nil {
-		return nil, err
+	if list, err = b.orders(ctx, p); err != nil || b.runs == 0 {
+		return list, err
 	}
 	more, err := b.attainment(ctx, p)
 	return append(list, more...), err

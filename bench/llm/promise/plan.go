@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
 
+	"inferplan/bench/llm/started"
 	"inferplan/executor/durable/jetstream/natstest"
 	"inferplan/formats"
 )
@@ -45,31 +45,11 @@ func startServer(ctx context.Context, home, dir string, slots int) (url string, 
 		_ = cmd.Wait()
 	}
 	url = fmt.Sprint("http://127.0.0.1:", port)
-	if err := answers(ctx, url+"/health"); err != nil {
+	if err := started.Answers(ctx, url+"/health"); err != nil {
 		stop()
 		return "", nil, err
 	}
 	return url, stop, nil
-}
-
-// answers waits until an address answers.
-func answers(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		resp, err := http.Get(url)
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w", url, err)
-		}
-	}
 }
 
 // command runs the program.
