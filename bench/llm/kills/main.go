@@ -27,6 +27,7 @@ type bench struct {
 	requests int
 	kills    int
 	seed     uint64
+	silence  time.Duration
 	out      io.Writer
 }
 
@@ -64,6 +65,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.IntVar(&b.requests, "requests", 10_000, "requests of each part")
 	f.IntVar(&b.kills, "kills", 100, "kills of front ends; of nodes and agents at most 30")
 	f.Uint64Var(&b.seed, "seed", uint64(time.Now().UnixNano()), "of the moments of the kills")
+	f.DurationVar(&b.silence, "silence", 5*time.Second, "--queue-silence of all processes: on a busy machine short ones pass without a reason")
 	wanted := f.String("parts", "file,front,node,agent", "what is killed")
 	file := f.String("figures", "", "file that the figures are put into")
 	if err := f.Parse(args); err != nil {
@@ -106,7 +108,7 @@ func (b *bench) measure(ctx context.Context, p *part) (figures.Figure, error) {
 		return figures.Figure{}, err
 	}
 	defer os.RemoveAll(dir)
-	r, err := newRig(ctx, b.plan, dir, p.shared)
+	r, err := newRig(ctx, b.plan, dir, b.silence, p.shared)
 	if err != nil {
 		return figures.Figure{}, err
 	}
@@ -131,8 +133,8 @@ func (b *bench) measure(ctx context.Context, p *part) (figures.Figure, error) {
 	}
 	return figures.Figure{
 		Claim: fmt.Sprintf("%s killed: requests without one answer, or with another text", p.what), Source: source, Asked: "none", Measured: float64(len(t.wrong)), Unit: fmt.Sprint("of ", b.requests), Holds: figures.If(len(t.wrong) == 0),
-		Note: fmt.Sprintf("%d kills in %v; %d requests were sent more than once, %d clients went away and found their answer by its id; the servers began %d completions; seed %d",
-			kills, took.Round(time.Second), t.again, t.later, r.completions(), b.seed),
+		Note: fmt.Sprintf("%d kills in %v; %d requests were sent more than once, %d clients went away and found their answer by its id; the servers began %d completions; silence %v, seed %d",
+			kills, took.Round(time.Second), t.again, t.later, r.completions(), b.silence, b.seed),
 		Command: fmt.Sprintf("make bench-llm-kills KILLS='-parts %s -requests %d -kills %d'", p.name, b.requests, b.kills),
 	}, nil
 }

@@ -48,12 +48,11 @@ type rig struct {
 const (
 	instances = 2
 	sequences = 16
-	silence   = 2 * time.Second
 	model     = "a"
 )
 
 // newRig starts a front end with a file, or two front ends, two agents and three nodes.
-func newRig(ctx context.Context, program, dir string, shared bool) (_ *rig, err error) {
+func newRig(ctx context.Context, program, dir string, silence time.Duration, shared bool) (_ *rig, err error) {
 	r := &rig{}
 	defer func() {
 		if err != nil {

@@ -34,7 +34,7 @@ func (s *link) Lead(ctx context.Context, lead func(ctx context.Context, term uin
 			s.opt.Log.Warn("whether another process plans is not known", "error", err)
 		}
 		if term > 0 {
-			l.keep(ctx, func(ctx context.Context) { lead(ctx, term) })
+			l.keep(ctx, term, func(ctx context.Context) { lead(ctx, term) })
 		}
 		select {
 		case <-time.After(s.opt.AckWait / 10):
@@ -74,7 +74,7 @@ func (l *lease) take(ctx context.Context) (term uint64, err error) {
 
 // keep writes the key while lead runs. It ends lead's context before the key can count
 // as free elsewhere.
-func (l *lease) keep(ctx context.Context, lead func(context.Context)) {
+func (l *lease) keep(ctx context.Context, revision uint64, lead func(context.Context)) {
 	ctx, lost := context.WithCancel(ctx)
 	defer lost()
 	var done sync.WaitGroup
@@ -87,8 +87,9 @@ func (l *lease) keep(ctx context.Context, lead func(context.Context)) {
 				return
 			}
 			began := time.Now()
-			if ok, err := l.renew(ctx); ok {
-				written = began
+			next, err := l.renew(ctx, revision)
+			if next > 0 {
+				written, revision = began, next
 			} else if err == nil {
 				l.opt.Log.Warn("another process plans now")
 				return
@@ -101,22 +102,22 @@ func (l *lease) keep(ctx context.Context, lead func(context.Context)) {
 	done.Wait()
 	free, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if e, err := l.bucket.Get(free, leadKey); err == nil && string(e.Value()) == l.name {
-		_, _ = l.bucket.Update(free, leadKey, nil, e.Revision()) // else it is free later
-	}
+	_, _ = l.bucket.Update(free, leadKey, nil, revision) // else it is free later
 }
 
-// renew writes the key once more, unless another process has.
-func (l *lease) renew(ctx context.Context) (bool, error) {
+// renew writes the key once more and gives the new revision; 0: it failed, and without an
+// error another process has written it.
+func (l *lease) renew(ctx context.Context, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
 	defer cancel()
+	next, err := l.bucket.Update(ctx, leadKey, []byte(l.name), revision)
+	if err == nil || !moved(err) {
+		return next, err
+	}
+	// A write whose answer was lost counts, too.
 	e, err := l.bucket.Get(ctx, leadKey)
-	if err != nil {
-		return false, err
+	if err != nil || string(e.Value()) != l.name {
+		return 0, err
 	}
-	if string(e.Value()) != l.name {
-		return false, nil
-	}
-	_, err = l.bucket.Update(ctx, leadKey, []byte(l.name), e.Revision())
-	return err == nil, err
+	return e.Revision(), nil
 }
