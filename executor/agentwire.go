@@ -77,10 +77,14 @@ type wireError struct {
 	Text   string `json:"text"`
 }
 
-// wireKinds are the errors that callers tell apart. Others, of kind 0, have their text
-// alone. Processes of several versions talk to each other: new ones come last.
-var wireKinds = []error{nil, llm.ErrFull, llm.ErrUnknownModel, llm.ErrUnauthorized, llm.ErrRefused, llm.ErrNoStream, llm.ErrBroken, llm.ErrGone, llm.ErrNoSuchPath,
-	llm.ErrNotResumed, errDiverged, errEvicted, errLeft, errOver, errUnseen, errOldTerm}
+// wireKinds are the errors that callers tell apart. Of an error that is several of them
+// the first counts. Others, of kind 0, have their text alone. Processes of several
+// versions talk to each other: the places stay.
+var wireKinds = []error{nil, errUnseen, errOldTerm, errEvicted, errLeft, errOver, errDiverged, llm.ErrNotResumed,
+	llm.ErrFull, llm.ErrUnknownModel, llm.ErrUnauthorized, llm.ErrRefused, llm.ErrNoStream, llm.ErrBroken, llm.ErrGone, llm.ErrNoSuchPath}
+
+// llmKind is the first of those that an *llm.Error has.
+const llmKind = 8
 
 // errOldTerm: another process plans.
 var errOldTerm = errors.New("another process plans")
@@ -110,13 +114,10 @@ func (w *wireError) err() error {
 	case w.Kind <= 0 || w.Kind >= len(wireKinds):
 		return errors.New(w.Text)
 	}
-	kind := wireKinds[w.Kind]
-	for _, e := range []error{llm.ErrFull, llm.ErrUnknownModel, llm.ErrUnauthorized, llm.ErrRefused, llm.ErrNoStream, llm.ErrBroken, llm.ErrGone, llm.ErrNoSuchPath} {
-		if kind == e {
-			return &llm.Error{Kind: kind, Status: w.Status, Text: w.Text}
-		}
+	if w.Kind < llmKind {
+		return fmt.Errorf("%w (%s)", wireKinds[w.Kind], w.Text)
 	}
-	return fmt.Errorf("%w (%s)", kind, w.Text)
+	return &llm.Error{Kind: wireKinds[w.Kind], Status: w.Status, Text: w.Text}
 }
 
 // nameOfAgent is under which name the agent of an instance answers; planner that of the

@@ -55,7 +55,11 @@ func (p *planning) end() {
 func (p *planning) lead(ctx context.Context, term uint64) {
 	p.front.Log.Info("this process plans", "term", term)
 	p.agents.term.Store(term)
-	defer p.agents.term.Store(0)
+	p.queues.x.own.plans.Set(1)
+	defer func() {
+		p.agents.term.Store(0)
+		p.queues.x.own.plans.Set(0)
+	}()
 	stop, err := p.agents.store.Answer(planner, p.answer)
 	if err != nil {
 		p.front.Log.Error("agents cannot reach this process", "error", err)
