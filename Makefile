@@ -45,7 +45,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), KILLS (bench-llm-kills), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -74,8 +74,22 @@ e2e: build ## drive a served plan with independent clients
 	scripts/e2e.sh
 
 .PHONY: e2e-llm
-e2e-llm: llama ## queues of language models in front of a real llama-server: swaps, evictions, kills
+e2e-llm: llama build ## queues of language models in front of a real llama-server: swaps, evictions, kills; kills of front ends, nodes and agents
 	INFERPLAN_LLM=1 $(GO) test -count=1 -timeout 6m -v -run 'TestLlama' ./executor | grep -v '^=== '
+	$(GO) build -o bin/bench-llm-kills ./bench/llm/kills
+	bin/bench-llm-kills -requests 150 -kills 2
+
+# KILLS holds flags of bench/llm/kills, for example KILLS="-parts agent -requests 1000".
+.PHONY: bench-llm-kills
+bench-llm-kills: build ## kill what serves language models, 10,000 requests each: front ends, nodes of NATS, agents; bench/llm/kills/figures.json (KILLS)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-llm-kills ./bench/llm/kills
+	nice -n 10 bin/bench-llm-kills -figures bench/llm/kills/figures.json $(KILLS)
+
+# PROMISE holds flags of bench/llm/promise, for example PROMISE="-parts beside -turns 1".
+.PHONY: bench-llm-promise
+bench-llm-promise: build llama ## a plan of queues simulated against served by a real llama-server, and batches beside interactive requests: bench/llm/promise/figures.json (PROMISE)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-llm-promise ./bench/llm/promise
+	bin/bench-llm-promise -figures bench/llm/promise/figures.json $(PROMISE)
 
 .PHONY: openai
 openai: ## the front end for completions under OpenAI's own clients (npm openai, openai-go)

@@ -82,7 +82,7 @@ func (c *core) began(b *batch, device int32, start time.Duration) {
 func (c *core) finishHop(b *batch, dev int32, start, end time.Duration) {
 	serial := b.serial
 	ev := b.event(policy.BatchFinished, dev)
-	ev.Start, ev.End = start, end
+	ev.Start, ev.End, ev.Tokens = start, end, b.tokens
 	if b.hop == len(b.hops)-1 {
 		// The policy may use the batch's slot again in its very answer.
 		c.batches.take(b)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,9 +25,7 @@ type agent struct {
 	room   atomic.Int32  // requests that the server has room for; -1: no bound
 	ask    chan struct{} // for a look at the server
 	show   [3]prometheus.Gauge
-
-	mu      sync.Mutex
-	servers map[string]*endpoint // by model; "" is for all others
+	hand   hand
 
 	// Of the core's turn.
 	live    map[uint64]*stream // by the serial of the batch's use
@@ -39,12 +36,6 @@ type agent struct {
 	doing   order
 	began   time.Duration // of it
 	made    [1]int32
-}
-
-// endpoint is a server, once it has answered.
-type endpoint struct {
-	at     InstanceServer
-	server *llm.Server
 }
 
 // stream is a request that a server answers.
@@ -61,16 +52,8 @@ type stream struct {
 	doubt  error         // the server broke off; whether it is gone is being looked at
 }
 
-// streamEnd is how a stream ended.
-type streamEnd struct {
-	err    error
-	result completions.Result
-	tokens int // of the answer so far
-	added  bool
-}
-
 func newAgent(a *agents, device int32) *agent {
-	g := &agent{agents: a, device: device, name: nameOf(a.c, device), ask: make(chan struct{}, 1), live: map[uint64]*stream{}, loaded: -1, was: -1, servers: map[string]*endpoint{}}
+	g := &agent{agents: a, device: device, name: nameOf(a.c, device), ask: make(chan struct{}, 1), live: map[uint64]*stream{}, loaded: -1, was: -1}
 	for i, figure := range []string{"up", "in_flight", "room"} {
 		g.show[i] = a.series.instances.WithLabelValues(g.name, figure)
 	}

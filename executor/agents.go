@@ -70,6 +70,9 @@ func (a *agents) start(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", ErrPlan, err)
 		}
 	}
+	if a.c.opt.Agents != nil {
+		return nil // agents come when they come
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.c.opt.Silence)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -3,14 +3,8 @@ package executor
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
-
-	"inferplan/engine/llm"
-	"inferplan/executor/completions"
 )
 
 // streams lists what a server answers, in the order in which it began.
@@ -49,96 +43,26 @@ func (g *agent) stalled(now time.Duration) *stream {
 	return nil
 }
 
-// errDiverged: an answer that was written again differs from what was sent before.
-var errDiverged = errors.New("the server wrote another text than before")
-
-// serve has the server answer, from where the request is.
+// serve has the instance answer, from where the request is.
 func (s *stream) serve(ctx context.Context, gen int32) *streamEnd {
 	t := s.text
-	partial, tokens, ok := t.soFar(s.run)
-	end := &streamEnd{tokens: tokens}
-	if !ok {
-		end.err = errLeft
-		return end
-	}
 	t.mu.Lock()
 	if t.began == 0 {
 		t.began = s.began
 	}
+	before := t.tokens
 	t.mu.Unlock()
-	if most := t.request.MaxTokens; most > 0 && tokens >= most { // all but its end was there
-		end.result = completions.Result{Finish: "length", PromptTokens: t.prompt, OutputTokens: tokens}
-		return end
-	}
-	answer, err := s.complete(ctx, gen, partial, tokens, end)
-	if end.err = err; err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			end.err = cause
-		}
-		return end
-	}
-	r := completions.Result{Finish: answer.Finish, PromptTokens: answer.Usage.PromptTokens, OutputTokens: end.tokens}
-	if answer.Told { // what was continued counted as prompt
-		r.PromptTokens = max(0, answer.Usage.PromptTokens-tokens)
-		r.OutputTokens = tokens + answer.Usage.OutputTokens
-	}
-	end.result = r
-	return end
-}
-
-// complete asks for what follows the partial answer.
-func (s *stream) complete(ctx context.Context, gen int32, partial string, tokens int, end *streamEnd) (*llm.Answer, error) {
-	t := s.text
-	server := s.serverOf(t.request.Model)
-	if server == nil {
-		return nil, &llm.Error{Kind: llm.ErrGone, Text: "it has not answered yet"}
-	}
-	ask := llm.Request{Model: t.request.Model, Chat: t.request.Chat, Body: t.request.Body}
-	if most := t.request.MaxTokens; most > 0 {
-		ask.MaxTokens = most - tokens
-	}
-	r, err := server.Resumed(ctx, ask, partial)
-	again := ""
-	if errors.Is(err, llm.ErrNotResumed) {
-		// It is written anew, and what was sent before has to come again.
-		again = partial
-		ask.MaxTokens = t.request.MaxTokens
-		r, err = &ask, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if partial != "" {
+	if before > 0 {
 		s.series.resumed.Inc()
 	}
-	counted := 0
-	return server.Complete(ctx, r, func(p llm.Token) error {
-		now := s.c.now()
-		s.heard.Store(int64(now))
-		piece, fresh := p.Text, p.Count-counted
-		counted = p.Count
-		if again != "" {
-			n := min(len(again), len(piece))
-			if !strings.HasPrefix(again, piece[:n]) {
-				return fmt.Errorf("%w: %w", llm.ErrNotResumed, errDiverged)
-			}
-			if again, piece = again[n:], piece[n:]; piece == "" {
-				return nil
-			}
-		}
-		all, ok := t.add(s.run, piece, fresh, now)
-		if !ok {
-			return errLeft
-		}
-		s.told(gen, end, all)
-		return nil
-	})
+	return s.hand.write(ctx, &writing{text: t, number: s.run, now: s.c.now, heard: func() { s.heard.Store(int64(s.c.now())) }, told: func(tokens int) {
+		s.told(gen, before, tokens)
+		before = tokens
+	}})
 }
 
 // told passes on how far an answer is, where the policy wants to know.
-func (s *stream) told(gen int32, end *streamEnd, tokens int) {
-	before := end.tokens
-	end.tokens, end.added = tokens, true
+func (s *stream) told(gen int32, before, tokens int) {
 	every := int(s.c.tables.Instances[s.c.tables.InstanceOf(s.device)].Progress)
 	if before == 0 && tokens > 0 {
 		s.c.in.post(news{what: streamCame, device: s.device, gen: gen, id: s.serial, tokens: 1})

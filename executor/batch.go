@@ -25,6 +25,7 @@ type batch struct {
 	hops     []policy.Hop
 	hop      int           // the next one to finish
 	failed   bool          // cannot run; goes through the motions, or back to the policy
+	tokens   int32         // that it has made at an instance
 	returns  bool          // failed, and goes back
 	why      policy.Return // what the policy then hears; 0: that it failed
 	live     bool

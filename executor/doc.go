@@ -85,9 +85,15 @@
 //
 // Plans of queues ask for text: queues.go has the requests between the front end
 // (package completions) and the core, queuetext.go the text of one, queueanswer.go how it
-// ends, queueserve.go starts it all, queuemetrics.go and queuepage.go show it. agents.go
-// is the backend of instances, agent.go one of them, agentstream.go its runs,
-// agentwatch.go what it knows of its server.
+// ends, queueserve.go starts it all, queuemetrics.go and queuepage.go show it,
+// queuelearn.go holds it against what was planned. agents.go is the backend of instances,
+// agent.go one of them, agentstream.go its runs, agentwatch.go what it knows of its server.
+//
+// What an agent does at its servers is behind the interface hand (agenthand.go,
+// agentwrite.go): in this process, or in that of plan agent. There agentprocess.go takes
+// orders and agentrun.go has requests answered; agentaway.go is the hand that sends the
+// orders, and agentwire.go what is sent. The store carries both. Of the processes that
+// share it one plans (queueplan.go).
 //
 // workers.go is the backend of worker processes and what becomes of their runs,
 // device.go the queue in front of a worker and the copies into its memory, with the

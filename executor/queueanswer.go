@@ -11,7 +11,8 @@ import (
 // (text); here a request ends.
 type tokens struct {
 	direct
-	series *queueMetrics
+	series   *queueMetrics
+	learning *learning
 }
 
 // tokensOf is the answer of a core's plan, where that is one of queues.
@@ -19,7 +20,7 @@ func tokensOf(c *core, plan *formats.Plan) (answer, error) {
 	if formats.QueueOf(plan) == nil || c.control != nil {
 		return nil, nil
 	}
-	return &tokens{direct: direct{single: single{c}}, series: newQueueMetrics(c)}, nil
+	return &tokens{direct: direct{single: single{c}}, series: newQueueMetrics(c), learning: newLearning(c)}, nil
 }
 
 // ran ends the requests of a batch whose answer is whole.
@@ -34,6 +35,8 @@ func (k *tokens) ran(b *batch, _ outputs) {
 		j.late = k.late(j, now)
 		k.c.stats.served(j, b, now, 0)
 		k.series.served(j, now)
+		k.learning.answered(j)
+		b.tokens = int32(j.text.result.OutputTokens)
 		k.c.book.answer(j)
 	}
 }
@@ -57,5 +60,7 @@ func (k *tokens) late(j *job, now time.Duration) bool {
 	}
 	return now > j.deadline
 }
+
+func (k *tokens) tick(now time.Duration) { k.learning.tick(now) }
 
 func (k *tokens) report(r *formats.Report) { k.series.report(r) }

@@ -92,7 +92,7 @@ var queuesPage []byte
 const pageEvery = time.Second
 
 // addQueuePages adds the page of the queues to the metrics server: /queues, what it
-// shows as JSON, and the events that it follows.
+// shows as JSON, the events that it follows, and the lengths of what was served.
 func (x *Executor) addQueuePages(mux *http.ServeMux) {
 	mux.HandleFunc("GET /queues", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -109,6 +109,7 @@ func (x *Executor) addQueuePages(mux *http.ServeMux) {
 		json.NewEncoder(w).Encode(s)
 	})
 	mux.HandleFunc("GET /queues/events", x.queueEvents)
+	mux.HandleFunc("GET /lengths", x.serveLengths)
 }
 
 // queueEvents sends the state of the queues until the client goes.

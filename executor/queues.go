@@ -2,7 +2,9 @@ package executor
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -165,6 +167,16 @@ func (q *Queues) Forget(id string) {
 	if ok {
 		a.core.in.cancelJob(a.job)
 		a.job.release()
+	}
+}
+
+// forgetAll stops all requests: another process has them.
+func (q *Queues) forgetAll() {
+	q.mu.Lock()
+	ids := slices.Collect(maps.Keys(q.open))
+	q.mu.Unlock()
+	for _, id := range ids {
+		q.Forget(id)
 	}
 }
 

@@ -15,6 +15,9 @@ type QueueOptions struct {
 	Front completions.Options
 	// Open opens the store of accepted requests.
 	Open func() (durable.Store, error)
+	// Share opens a store that several processes share, instead of Open. Agents serve the
+	// requests (ServeAgent), and one of the processes plans.
+	Share func() (durable.Shared, error)
 }
 
 // writesText tells whether a plan's models answer with text: it is served over OpenAI's
@@ -26,6 +29,7 @@ type queueFront struct {
 	*completions.Front
 	queues *Queues
 	store  durable.Store
+	plans  *planning // nil: one process does all
 }
 
 // newQueueFront makes the front end of an executor's plan, where that is one of queues;
@@ -34,24 +38,46 @@ func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
 	if !writesText(x.core.Load().plan) {
 		return nil, nil
 	}
-	if o.Queue.Open == nil {
+	if o.Queue.Open == nil && o.Queue.Share == nil {
 		return nil, fmt.Errorf("%w: a plan of queues needs a store for the requests that it accepts", ErrPlan)
 	}
-	store, err := o.Queue.Open()
+	f := &queueFront{queues: NewQueues(x)}
+	front := o.Queue.Front
+	front.Server, front.TLS, front.Hosts, front.Log = f.queues, o.OIP.TLS, o.OIP.Hosts, o.Log
+	var err error
+	if o.Agents != nil {
+		f.plans = &planning{queues: f.queues, agents: o.Agents, front: front}
+		front.Server, front.Elsewhere = f.plans, true
+		f.store, err = o.Queue.Share()
+	} else {
+		f.store, err = o.Queue.Open()
+	}
 	if err != nil {
 		return nil, err
 	}
-	f := &queueFront{queues: NewQueues(x), store: store}
-	front := o.Queue.Front
-	front.Store, front.Server, front.TLS, front.Hosts, front.Log = store, f.queues, o.OIP.TLS, o.OIP.Hosts, o.Log
+	front.Store = f.store
 	if f.Front, err = completions.New(front); err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, errors.Join(err, f.store.Close())
+	}
+	if f.plans != nil {
+		f.plans.begin()
 	}
 	return f, nil
+}
+
+// leave lets another process plan.
+func (f *queueFront) leave() {
+	if f != nil && f.plans != nil {
+		f.plans.end()
+	}
 }
 
 // close ends the front end after the executor. What is not answered stays in the store.
 func (f *queueFront) close() error {
 	f.queues.Wait()
-	return errors.Join(f.Front.Close(), f.store.Close())
+	err := errors.Join(f.Front.Close(), f.store.Close())
+	if f.plans != nil {
+		err = errors.Join(err, f.plans.agents.store.Close())
+	}
+	return err
 }

@@ -131,6 +131,9 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 			o.Joinable(s.addresses)
 		}
 	}
+	if err := o.shareQueue(plan); err != nil {
+		return nil, err
+	}
 	x, err := New(ctx, plan, o.Options)
 	if err != nil {
 		return nil, err
@@ -364,6 +367,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	defer stop()
 	var errs [2]error
 	var wg sync.WaitGroup
+	s.queue.leave()
 	if s.code != nil {
 		s.code.Drain(inner) // programs come back for more: connections stay until they are done
 	}

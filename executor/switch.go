@@ -56,6 +56,7 @@ type executorMetrics struct {
 	registry *prometheus.Registry
 	switches *prometheus.CounterVec
 	phases   *prometheus.GaugeVec
+	plans    prometheus.Gauge
 }
 
 func newExecutorMetrics() *executorMetrics {
@@ -68,8 +69,9 @@ func newExecutorMetrics() *executorMetrics {
 			Name: prefix + "plan_switch_seconds",
 			Help: "What the last switch took: preload (both plans in memory, the old one serves) and flush (the new one serves, the old one answers what it accepted).",
 		}, []string{"phase"}),
+		plans: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "plans", Help: "1 while this process plans the queue that it shares with others."}),
 	}
-	m.registry.MustRegister(m.switches, m.phases)
+	m.registry.MustRegister(m.switches, m.phases, m.plans)
 	return m
 }
 

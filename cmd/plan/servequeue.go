@@ -2,45 +2,125 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
 	"inferplan/engine/llm"
+	"inferplan/engine/worker"
 	"inferplan/executor"
 	front "inferplan/executor/completions"
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/bolt"
+	"inferplan/executor/durable/jetstream"
 )
+
+// serverOptions are the flags that say where servers of language models are.
+type serverOptions struct {
+	servers   []string
+	serverKey string
+}
+
+func (o *serverOptions) flags(f *pflag.FlagSet) {
+	f.StringArrayVar(&o.servers, "server", nil, "server of an instance of language models: URL of the next instance, N=URL of instance N of the plan, or N/MODEL=URL where an instance has a server for each model (repeatable)")
+	f.StringVar(&o.serverKey, "server-key", "", "file with the bearer token that these servers ask for")
+}
+
+func (o *serverOptions) list() ([]executor.InstanceServer, error) {
+	key, err := readToken(o.serverKey)
+	if err != nil {
+		return nil, err
+	}
+	list, err := parseServers(o.servers, key)
+	if err != nil {
+		return nil, usageErrorf("%w", err)
+	}
+	return list, nil
+}
+
+// queueOptions are the flags that say where accepted requests are kept.
+type queueOptions struct {
+	place    string
+	replicas int
+	key      string
+	creds    string
+	silence  time.Duration
+}
+
+func (o *queueOptions) flags(f *pflag.FlagSet, place string) {
+	f.StringVar(&o.place, "queue", place, "where accepted requests of language models are kept: a file, or nats://HOST:PORT[,…] for several machines")
+	f.IntVar(&o.replicas, "queue-replicas", 3, "on how many nodes of NATS each request is kept")
+	f.StringVar(&o.key, "queue-key", "", "file with the key that encrypts what is kept (openssl rand -hex 32)")
+	f.StringVar(&o.creds, "queue-creds", "", "file with the credentials for NATS")
+	f.DurationVar(&o.silence, "queue-silence", 10*time.Second, "how long a process may be silent towards NATS until others have its requests, and plan")
+}
+
+// shared tells whether several machines use the queue.
+func (o *queueOptions) shared() bool {
+	return strings.HasPrefix(o.place, "nats://") || strings.HasPrefix(o.place, "tls://")
+}
+
+// check reads the key, and refuses what cannot be.
+func (o *queueOptions) check() (*durable.Sealer, error) {
+	if err := first(whole("queue-replicas", o.replicas, 1, 5), longer("queue-silence", o.silence)); err != nil {
+		return nil, err
+	}
+	if o.key == "" {
+		return nil, nil
+	}
+	data, err := worker.ReadSecret(o.key)
+	if err != nil {
+		return nil, withCode(exitUsage, fmt.Errorf("--queue-key: %w", err))
+	}
+	sealer, err := durable.NewSealer(data)
+	if err != nil {
+		return nil, usageErrorf("--queue-key %s: %w", o.key, err)
+	}
+	return sealer, nil
+}
+
+// share opens a queue of several machines.
+func (o *queueOptions) share(sealer *durable.Sealer, log *slog.Logger) (durable.Shared, error) {
+	opt := jetstream.Options{Replicas: o.replicas, AckWait: o.silence, Sealer: sealer, Log: log}
+	if o.creds != "" {
+		opt.Connect = append(opt.Connect, nats.UserCredentials(o.creds))
+	}
+	s, err := jetstream.Open(o.place, opt)
+	if err != nil {
+		return nil, withCode(exitUsage, fmt.Errorf("--queue: %w", err))
+	}
+	return s, nil
+}
 
 // textOptions are the flags of serve for plans of language models.
 type textOptions struct {
-	servers   []string
-	serverKey string
-	queue     string
-	keys      string
-	silence   time.Duration
+	serverOptions
+	queue   queueOptions
+	keys    string
+	silence time.Duration
 }
 
 func (o *textOptions) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&o.servers, "server", nil, "server of an instance of language models: URL of the next instance, N=URL of instance N of the plan, or N/MODEL=URL where an instance has a server for each model (repeatable)")
-	f.StringVar(&o.serverKey, "server-key", "", "file with the bearer token that these servers ask for")
-	f.StringVar(&o.queue, "queue", "requests.db", "file that keeps the accepted requests of language models")
+	o.serverOptions.flags(f)
+	o.queue.flags(f, "requests.db")
 	f.StringVar(&o.keys, "keys", "", "file with the keys of clients, one a line: TOKEN [name=NAME] [class=CLASS] [rps=N] [burst=N] [open=N]")
 	f.DurationVar(&o.silence, "server-silence", 5*time.Second, "how long a server may answer nothing, beside ten times what the plan expects, until its requests go elsewhere")
 }
 
 // apply sets what serve is told of language models. token is that of all protocols.
 func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
-	key, err := readToken(o.serverKey)
-	if err != nil {
+	var err error
+	if so.Servers, err = o.list(); err != nil {
 		return err
 	}
-	if so.Servers, err = parseServers(o.servers, key); err != nil {
-		return usageErrorf("%w", err)
+	sealer, err := o.queue.check()
+	if err != nil {
+		return err
 	}
 	if err := longer("server-silence", o.silence); err != nil {
 		return err
@@ -60,8 +140,15 @@ func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
 		}
 		so.Queue.Front.Keys = append(so.Queue.Front.Keys, keys...)
 	}
+	if o.queue.shared() {
+		if len(so.Servers) > 0 {
+			return usageErrorf("--server with --queue %s: its servers are attached by 'plan agent', each beside its own", o.queue.place)
+		}
+		so.Queue.Share = func() (durable.Shared, error) { return o.queue.share(sealer, so.Log) }
+		return nil
+	}
 	so.Queue.Open = func() (durable.Store, error) {
-		s, err := bolt.Open(o.queue, bolt.Options{Log: so.Log})
+		s, err := bolt.Open(o.queue.place, bolt.Options{Sealer: sealer, Log: so.Log})
 		if err != nil {
 			return nil, withCode(exitUsage, fmt.Errorf("--queue: %w", err))
 		}

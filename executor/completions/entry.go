@@ -27,7 +27,8 @@ type entry struct {
 	storedTokens int
 	served       bool          // Server.Serve was called
 	ending       bool          // the end is known, and is being stored
-	end          *end          // durable
+	end          *end          // durable, unless the store has failed
+	failed       bool          // it has
 	changed      chan struct{} // closed at the next news; nil: nobody waits
 }
 
@@ -110,12 +111,15 @@ func (e *entry) finish(r Result) {
 	}
 	x, text, err := e.front.storeEnd(e.id, x)
 	if errors.Is(err, durable.ErrMoved) {
-		e.front.lost(e)
+		away{e.front}.lost(e)
 		return
 	}
 	if err != nil {
 		e.front.opt.Log.Error("the end of a request was not stored", "id", e.id, "error", err)
 		x = &end{Error: failed(errNotStored)}
+		e.mu.Lock()
+		e.failed = true
+		e.mu.Unlock()
 	}
 	e.settle(x, text)
 }

@@ -64,9 +64,14 @@ func New(opt Options) (*Front, error) {
 	}
 	if !opt.Elsewhere {
 		f.background.Go(f.claim)
-		f.background.Go(f.storeTexts)
 	}
+	f.background.Go(f.storeTexts)
 	f.background.Go(f.cleanUp)
+	if shared, ok := opt.Store.(durable.Shared); ok && opt.Gone == nil {
+		if err := shared.Changes(f.ctx, away{f}.changed); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
 	return f, nil
 }
 
@@ -144,7 +149,7 @@ func (f *Front) claim() {
 	for {
 		st, err := f.opt.Store.Claim(f.ctx)
 		if err == nil {
-			err = f.serve(st)
+			err = f.Take(st)
 		}
 		switch {
 		case err == nil:
@@ -164,8 +169,8 @@ func (f *Front) pause(d time.Duration) {
 	}
 }
 
-// serve hands a request to the server.
-func (f *Front) serve(st *durable.State) error {
+// Take hands a request that was taken over to the server.
+func (f *Front) Take(st *durable.State) error {
 	rec, _, err := readRecord(st)
 	if err != nil {
 		return err
@@ -202,17 +207,18 @@ func (f *Front) entry(id string, rec *record) (e *entry, fresh bool) {
 
 // ended takes a request off the list; its readers have it still.
 func (f *Front) ended(e *entry) {
+	f.drop(e)
 	f.mu.Lock()
-	if f.entries[e.id] == e {
-		delete(f.entries, e.id)
-		if f.open[e.rec.Owner]--; f.open[e.rec.Owner] == 0 {
-			delete(f.open, e.rec.Owner)
-		}
-	}
 	b := f.running[e.rec.Batch]
 	f.mu.Unlock()
 	if b != nil {
 		b.mark(e.rec.Line, e.end.Error == nil)
+	}
+	if f.opt.Gone != nil {
+		e.mu.Lock()
+		stored := !e.failed
+		e.mu.Unlock()
+		f.opt.Gone(e.id, stored)
 	}
 }
 
@@ -239,7 +245,7 @@ func (f *Front) submit(id string, rec *record) (*entry, error) {
 		e.settle(&end{Error: failed(errNotStored)}, nil)
 		return nil, errNotStored
 	case !fresh || f.opt.Elsewhere:
-		f.begin(func() { f.follow(e) })
+		f.begin(func() { away{f}.follow(e) })
 	}
 	return e, nil
 }
@@ -253,62 +259,4 @@ func (f *Front) begin(work func()) bool {
 	}
 	f.background.Go(work)
 	return true
-}
-
-// How often the store is asked for news of a request that another process serves: at
-// first, and in the end where nothing comes.
-const (
-	followFirst = 50 * time.Millisecond
-	followLast  = 2 * time.Second
-)
-
-// follow reads from the store what becomes of a request, until it is served here.
-func (f *Front) follow(e *entry) {
-	for pause := followFirst; f.ctx.Err() == nil; {
-		e.mu.Lock()
-		over := e.served || e.ending
-		e.mu.Unlock()
-		if over {
-			return
-		}
-		st, err := f.opt.Store.Get(f.ctx, e.id)
-		if err == nil {
-			var x *end
-			if _, x, err = readRecord(st); err == nil && x != nil {
-				e.settle(x, x.text(st))
-				return
-			}
-			if e.restore(st) {
-				pause = followFirst
-			}
-		}
-		if errors.Is(err, durable.ErrNotFound) {
-			e.settle(&end{Error: failed(httplimit.NotFound("the request is not kept any more"))}, nil)
-			return
-		}
-		f.pause(pause)
-		pause = min(pause*3/2, followLast)
-	}
-}
-
-// cancel ends a request that nobody wants.
-func (f *Front) cancel(e *entry, why error) {
-	e.mu.Lock()
-	e.close(Result{Err: why})
-	e.mu.Unlock()
-	f.opt.Server.Forget(e.id)
-}
-
-// lost stops a request that another process has taken over, and reads from the store
-// what becomes of it.
-func (f *Front) lost(e *entry) {
-	e.mu.Lock()
-	served := e.served
-	e.served, e.ending = false, e.end != nil
-	e.mu.Unlock()
-	if served {
-		f.opt.Log.Warn("another process has taken a request over: this one was silent for too long", "id", e.id)
-		f.opt.Server.Forget(e.id)
-		f.begin(func() { f.follow(e) })
-	}
 }

@@ -15,8 +15,12 @@ type Options struct {
 	Store  durable.Store // needed
 	Server Server        // needed
 	// Elsewhere: requests that are accepted here are served by another process that
-	// shares the store. This one asks Server for its models and for admission only.
+	// shares the store. This one asks Server for its models and for admission only, and
+	// serves what Take gives it.
 	Elsewhere bool
+	// Gone is told of requests that Take has brought and that are over here: their end is
+	// stored (ended), or another process has them. It must not wait.
+	Gone func(id string, ended bool)
 
 	// Keys are the bearer tokens that are taken; none: no token is asked for.
 	Keys []Key

@@ -72,7 +72,7 @@ func (f *Front) find(ctx context.Context, id, owner string) (*entry, error) {
 		} else {
 			var fresh bool
 			if e, fresh = f.entry(id, rec); fresh {
-				f.begin(func() { f.follow(e) })
+				f.begin(func() { away{f}.follow(e) })
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (f *Front) storeAll(ctx context.Context) {
 				if errors.Is(err, durable.ErrFinished) { // by another process: it was cancelled there
 					f.cancel(e, errCancelled)
 				} else if errors.Is(err, durable.ErrMoved) {
-					f.lost(e)
+					away{f}.lost(e)
 				} else if err != nil && ctx.Err() == nil {
 					f.opt.Log.Warn("text was not stored", "error", err)
 				}

@@ -15,9 +15,24 @@ import (
 
 // holding is a record that this process has taken over.
 type holding struct {
-	msg  jetstream.Msg
-	seq  uint64 // of the record
-	last uint64 // message of its state that this process has seen
+	reply  string // where the server hears of it
+	seq    uint64 // of the record
+	last   uint64 // message of its state that this process has seen
+	handed bool   // to another process, which stores its text
+}
+
+// What the server is told of a record.
+var (
+	signalEnded   = []byte("+ACK")
+	signalBack    = []byte("-NAK")
+	signalWorking = []byte("+WPI")
+)
+
+func (s *link) signal(h *holding, what []byte) error {
+	if err := s.conn.Publish(h.reply, what); err != nil {
+		return fmt.Errorf("tell the queue of a request: %w", err)
+	}
+	return nil
 }
 
 // pullWait is how long a request for the next record waits at the server.
@@ -72,9 +87,9 @@ func (s *Store) take(ctx context.Context, msg jetstream.Msg) (*durable.State, er
 	s.mu.Lock()
 	h := s.held[id]
 	if h != nil {
-		h.msg = msg
+		h.reply = msg.Reply()
 	} else {
-		s.held[id] = &holding{msg: msg, seq: meta.Sequence.Stream}
+		s.held[id] = &holding{reply: msg.Reply(), seq: meta.Sequence.Stream}
 	}
 	s.mu.Unlock()
 	if h != nil {
@@ -113,13 +128,13 @@ func (s *Store) beat() {
 			return
 		}
 		s.mu.Lock()
-		held := make([]jetstream.Msg, 0, len(s.held))
+		held := make([]holding, 0, len(s.held))
 		for _, h := range s.held {
-			held = append(held, h.msg)
+			held = append(held, *h)
 		}
 		s.mu.Unlock()
-		for _, m := range held {
-			if err := m.InProgress(); err != nil {
+		for i := range held {
+			if err := s.signal(&held[i], signalWorking); err != nil {
 				s.opt.Log.Warn("the queue was not told what is held", "error", err)
 				break
 			}
@@ -134,7 +149,7 @@ func (s *Store) Release(ctx context.Context, id string) error {
 	delete(s.held, id)
 	s.mu.Unlock()
 	if h != nil {
-		return h.msg.Nak()
+		return s.signal(h, signalBack)
 	}
 	t, err := s.tip(ctx, id)
 	if err == nil && t.ended {
@@ -151,7 +166,7 @@ func (s *Store) over(id string) {
 	delete(s.held, id)
 	s.mu.Unlock()
 	if h != nil {
-		if err := h.msg.Ack(); err != nil {
+		if err := s.signal(h, signalEnded); err != nil {
 			s.opt.Log.Debug("the end of a request was not acknowledged", "id", id, "error", err)
 		}
 	}
@@ -166,12 +181,13 @@ func (s *Store) saw(id string, seq uint64) {
 	}
 }
 
-// seen is the last message of a held record that this process has seen.
+// seen is the last message of a record that this process has seen, which holds it and
+// stores its text.
 func (s *Store) seen(id string) (seq uint64, held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.held[id]
-	if h == nil {
+	if h == nil || h.handed {
 		return 0, false
 	}
 	return h.last, true

@@ -5,98 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/url"
 	"os"
-	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"inferplan/executor/durable"
+	"inferplan/executor/durable/jetstream/natstest"
 )
 
-// node is the variable that makes this program a node of a cluster.
-const node = "INFERPLAN_NATS_NODE"
-
-// serveNode runs a node until the process is killed.
-func serveNode(name string) error {
-	port, _ := strconv.Atoi(os.Getenv("CLIENT"))
-	cluster, _ := strconv.Atoi(os.Getenv("CLUSTER"))
-	var routes []*url.URL
-	for r := range strings.SplitSeq(os.Getenv("ROUTES"), ",") {
-		routes = append(routes, &url.URL{Scheme: "nats", Host: r})
-	}
-	s, err := server.NewServer(&server.Options{ServerName: name, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: os.Getenv("STORE"), SyncAlways: true, NoLog: true, NoSigs: true,
-		Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: cluster}, Routes: routes})
-	if err != nil {
-		return err
-	}
-	s.Start()
-	s.WaitForShutdown()
-	return errors.New("the node ended")
-}
-
-// cluster is three nodes, each a process.
-type cluster struct {
-	t     testing.TB
-	env   [3][]string
-	nodes [3]*exec.Cmd
-	url   string
-}
-
-// freePort finds a port that nobody has at the moment.
-func freePort(t testing.TB) int {
+// newCluster is three nodes, each a process.
+func newCluster(t testing.TB) *natstest.Cluster {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	c, err := natstest.Start(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func newCluster(t testing.TB) *cluster {
-	t.Helper()
-	c := &cluster{t: t}
-	var clients, routes []string
-	var ports [6]int
-	for i := range ports {
-		ports[i] = freePort(t)
-	}
-	for i := range c.nodes {
-		clients = append(clients, fmt.Sprint("nats://127.0.0.1:", ports[i]))
-		routes = append(routes, fmt.Sprint("127.0.0.1:", ports[3+i]))
-	}
-	c.url = strings.Join(clients, ",")
-	for i := range c.nodes {
-		c.env[i] = append(os.Environ(), fmt.Sprint(node, "=n", i), "STORE="+t.TempDir(), fmt.Sprint("CLIENT=", ports[i]), fmt.Sprint("CLUSTER=", ports[3+i]), "ROUTES="+strings.Join(routes, ","))
-		c.start(i)
-	}
-	t.Cleanup(func() {
-		for i := range c.nodes {
-			c.kill(i)
-		}
-	})
+	t.Cleanup(c.Stop)
 	return c
-}
-
-func (c *cluster) start(i int) {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr = c.env[i], os.Stderr
-	if err := cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.nodes[i] = cmd
-}
-
-func (c *cluster) kill(i int) {
-	c.nodes[i].Process.Kill()
-	c.nodes[i].Wait()
 }
 
 // Nodes of the cluster are killed, one at a time. What was accepted is served, and ends
@@ -107,7 +33,7 @@ func TestNodesAreKilled(t *testing.T) {
 		kills, between, pause = 30, 1500*time.Millisecond, 0
 	}
 	c := newCluster(t)
-	front, back := place(c.url, Options{}).Open(t), place(c.url, Options{}).Open(t)
+	front, back := place(c.URL, Options{}).Open(t), place(c.URL, Options{}).Open(t)
 	defer front.Close()
 	defer back.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -159,9 +85,11 @@ func TestNodesAreKilled(t *testing.T) {
 	for range kills {
 		time.Sleep(time.Duration(r.Int64N(int64(between))))
 		i := r.IntN(3)
-		c.kill(i)
+		c.Kill(i)
 		time.Sleep(time.Duration(r.Int64N(int64(between))))
-		c.start(i)
+		if err := c.Again(i); err != nil {
+			t.Fatal(err)
+		}
 		// The next node is killed when this one is back: two of three must be there.
 		time.Sleep(between)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"inferplan/executor/completions"
 	"inferplan/executor/durable/jetstream"
+	"inferplan/executor/durable/jetstream/natstest"
 )
 
 // letters answers every request with the alphabet, a letter a token.
@@ -99,7 +100,7 @@ func front(t *testing.T, url string, server completions.Server, elsewhere bool) 
 // A front end that serves nothing itself streams what another process makes. When that
 // one ends, the next goes on where its text ends.
 func TestFrontEndsShareRequests(t *testing.T) {
-	url := jetstream.RunServer(t)
+	url := natstest.Run(t)
 	first, second := &letters{}, &letters{}
 	asking, stopAsking := front(t, url, &letters{}, true)
 	defer stopAsking()

@@ -10,26 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
 	"inferplan/executor/durable"
 	"inferplan/executor/durable/durabletest"
+	"inferplan/executor/durable/jetstream/natstest"
 )
-
-// run starts a server of one node that syncs every write.
-func run(t testing.TB) *server.Server {
-	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true, NoLog: true, NoSigs: true, DontListen: false})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(20 * time.Second) {
-		t.Fatal("the server does not come up")
-	}
-	return s
-}
 
 // place is a store of these tests.
 func place(url string, opt Options) durabletest.Opener {
@@ -37,7 +21,7 @@ func place(url string, opt Options) durabletest.Opener {
 }
 
 func TestConformance(t *testing.T) {
-	url := run(t).ClientURL()
+	url := natstest.Run(t)
 	var n atomic.Int64
 	for _, c := range []struct {
 		name string
@@ -53,7 +37,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestKey(t *testing.T) {
-	url := run(t).ClientURL()
+	url := natstest.Run(t)
 	if err := place(url, Options{Replicas: 1, Sealer: durabletest.Sealer(t, "a")}).Open(t).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +50,7 @@ func TestKey(t *testing.T) {
 
 // A holder that is silent loses its record to another, and cannot write to it any more.
 func TestSilentHolder(t *testing.T) {
-	url := run(t).ClientURL()
+	url := natstest.Run(t)
 	opt := Options{Replicas: 1, AckWait: time.Second}
 	a, b := place(url, opt).Open(t).(*Store), place(url, opt).Open(t).(*Store)
 	defer a.Close()
@@ -118,7 +102,7 @@ func TestSilentHolder(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	s := place(run(t).ClientURL(), Options{Replicas: 1}).Open(t)
+	s := place(natstest.Run(t), Options{Replicas: 1}).Open(t)
 	defer s.Close()
 	if _, err := s.Accept(t.Context(), &durable.Record{ID: "r", Data: make([]byte, 2<<20)}); !errors.Is(err, durable.ErrTooLarge) {
 		t.Errorf("2 MiB: %v", err)
@@ -126,10 +110,7 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(node); name != "" {
-		fmt.Fprintln(os.Stderr, serveNode(name))
-		os.Exit(1)
-	}
+	natstest.Main()
 	os.Exit(m.Run())
 }
 
@@ -139,9 +120,9 @@ func BenchmarkAccept(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d/writers=%d", c.nodes, c.writers), func(b *testing.B) {
 			url := ""
 			if c.nodes == 1 {
-				url = run(b).ClientURL()
+				url = natstest.Run(b)
 			} else {
-				url = newCluster(b).url
+				url = newCluster(b).URL
 			}
 			s := place(url, Options{Replicas: c.nodes}).Open(b)
 			defer s.Close()

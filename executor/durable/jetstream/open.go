@@ -166,7 +166,7 @@ func (s *Store) Close() error {
 	slices.SortFunc(held, func(a, b *holding) int { return int(a.seq) - int(b.seq) })
 	var err error
 	for _, h := range held {
-		err = errors.Join(err, h.msg.Nak())
+		err = errors.Join(err, s.signal(h, signalBack))
 	}
 	if !s.conn.IsClosed() {
 		err = errors.Join(err, s.conn.FlushTimeout(5*time.Second))

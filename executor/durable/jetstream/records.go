@@ -193,17 +193,23 @@ func (s *Store) settle(ctx context.Context, id string) error {
 	return nil
 }
 
-// Get finds a record and what became of it.
-func (s *Store) Get(ctx context.Context, id string) (*durable.State, error) {
+// record finds a record as it was accepted.
+func (s *link) record(ctx context.Context, id string) (*jetstream.RawStreamMsg, error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
 	}
 	req, err := s.last(ctx, s.subject("req", id))
+	if err == nil && req == nil {
+		err = fmt.Errorf("%s: %w", id, durable.ErrNotFound)
+	}
+	return req, err
+}
+
+// Get finds a record and what became of it.
+func (s *Store) Get(ctx context.Context, id string) (*durable.State, error) {
+	req, err := s.record(ctx, id)
 	if err != nil {
 		return nil, err
-	}
-	if req == nil {
-		return nil, fmt.Errorf("%s: %w", id, durable.ErrNotFound)
 	}
 	st, _, err := s.state(ctx, id, req.Header, req.Data, req.Sequence)
 	return st, err

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"inferplan/engine/llm/fake"
+)
+
+// clients insist on the answers to their requests. Of three, one waits for the whole
+// answer, one streams it, and one goes away once it has an id and asks for that later.
+type clients struct {
+	addresses []string
+	http      *http.Client
+	outcomes  []outcome
+	sent      atomic.Int64
+	answered  atomic.Int64
+	done      chan struct{}
+}
+
+// outcome is what a client has seen of a request.
+type outcome struct {
+	ids   map[string]bool
+	text  string
+	sends int
+}
+
+const atOnce = 48
+
+func newClients(addresses []string, requests int) *clients {
+	return &clients{addresses: addresses, outcomes: make([]outcome, requests), done: make(chan struct{}),
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce, ResponseHeaderTimeout: time.Minute}}}
+}
+
+func prompt(i int) string { return fmt.Sprint("request ", i) }
+func tokens(i int) int    { return 20 + i%20 }
+
+// run has all requests answered.
+func (c *clients) run(ctx context.Context) {
+	defer close(c.done)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range atOnce {
+		wg.Go(func() {
+			for i := range next {
+				c.insist(ctx, i)
+				c.answered.Add(1)
+			}
+		})
+	}
+	for i := range c.outcomes {
+		next <- i
+		c.sent.Add(1)
+	}
+	close(next)
+	wg.Wait()
+}
+
+// insist asks until there is an answer.
+func (c *clients) insist(ctx context.Context, i int) {
+	o := &c.outcomes[i]
+	o.ids = map[string]bool{}
+	for try := 0; o.text == "" && ctx.Err() == nil; try++ {
+		address := c.addresses[(i+try)%len(c.addresses)]
+		var err error
+		if len(o.ids) > 0 && i%3 == 2 {
+			for id := range o.ids {
+				o.text, err = c.find(ctx, address, id)
+			}
+		} else {
+			o.sends++
+			err = c.send(ctx, address, i, o)
+		}
+		if err != nil || o.text == "" {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// completion is what is read of an answer.
+type completion struct {
+	ID      string `json:"id"`
+	Status  string `json:"status"`
+	Choices []struct {
+		Text string `json:"text"`
+	} `json:"choices"`
+}
+
+func (c *completion) text() string {
+	if len(c.Choices) == 0 {
+		return ""
+	}
+	return c.Choices[0].Text
+}
+
+// send sends a request.
+func (c *clients) send(ctx context.Context, address string, i int, o *outcome) error {
+	body := fmt.Appendf(nil, `{"model":%q,"prompt":%q,"max_tokens":%d,"stream":%t}`, model, prompt(i), tokens(i), i%3 > 0)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/v1/completions", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", fmt.Sprint("key-", i))
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if id := resp.Header.Get("X-Request-Id"); id != "" {
+		o.ids[id] = true
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	switch i % 3 {
+	case 0:
+		a := &completion{}
+		if err := json.NewDecoder(resp.Body).Decode(a); err != nil {
+			return err
+		}
+		o.text = a.text()
+	case 1:
+		o.text, err = streamed(resp.Body)
+	}
+	return err
+}
+
+// streamed is the text of a whole stream.
+func streamed(r io.Reader) (string, error) {
+	var text strings.Builder
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		if data == "[DONE]" {
+			return text.String(), nil
+		}
+		a := &completion{}
+		if ok && json.Unmarshal([]byte(data), a) == nil {
+			text.WriteString(a.text())
+		}
+	}
+	return "", errors.Join(errors.New("the stream broke off"), lines.Err())
+}
+
+// find asks for a request by its id; empty: it has not ended.
+func (c *clients) find(ctx context.Context, address, id string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/completions/"+id, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	a := &completion{}
+	if err := json.NewDecoder(resp.Body).Decode(a); err != nil || a.Status != "completed" {
+		return "", err
+	}
+	return a.text(), nil
+}
+
+// tally is what has become of the requests.
+type tally struct {
+	wrong        []string
+	again, later int
+}
+
+// tally holds the answers against those of undisturbed runs, and asks for each by its id.
+func (c *clients) tally(ctx context.Context) (t tally) {
+	seen := map[string]int{}
+	for i := range c.outcomes {
+		o, want := &c.outcomes[i], fake.Text(model, prompt(i), tokens(i))
+		problem := ""
+		if o.text != want {
+			problem = fmt.Sprintf("the text is %q, expected %q", o.text, want)
+		}
+		if len(o.ids) != 1 {
+			problem = fmt.Sprintf("%d ids", len(o.ids))
+		}
+		for id := range o.ids {
+			if other, twice := seen[id]; twice {
+				problem = fmt.Sprintf("the id of request %d", other)
+			}
+			seen[id] = i
+			text, err := "", error(nil)
+			for range 50 {
+				if text, err = c.find(ctx, c.addresses[i%len(c.addresses)], id); err == nil && text != "" {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			if err != nil || text != want {
+				problem = fmt.Sprintf("by its id it is %q, expected %q (%v)", text, want, err)
+			}
+		}
+		if problem != "" {
+			t.wrong = append(t.wrong, fmt.Sprintf("request %d: %s", i, problem))
+		}
+		if o.sends > 1 {
+			t.again++
+		}
+		if i%3 == 2 {
+			t.later++
+		}
+	}
+	return t
+}

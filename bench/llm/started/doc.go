@@ -1,0 +1,2 @@
+// Package started waits for processes that the instruments beside it start.
+package started

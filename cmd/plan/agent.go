@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"inferplan/executor"
+)
+
+type agentOptions struct {
+	serverOptions
+	queue queueOptions
+	store time.Duration
+}
+
+// newAgentCommand is the process beside a server of language models where several
+// machines share a queue.
+func newAgentCommand(g *globals) *cobra.Command {
+	o := &agentOptions{}
+	cmd := &cobra.Command{
+		Use:   "agent --queue nats://HOST:PORT[,…] --server URL",
+		Short: "Attach servers of language models to a queue that several machines share",
+		Long: `Attach servers of language models to a queue that several machines share: 'plan serve' with the same
+--queue takes requests in and plans, and the agent has the servers answer them. It stores their text as
+it comes, and their ends. It needs no plan: --server says of which instance of the plan a server is.
+It ends with SIGTERM, and gives back what it has not finished.`,
+		Example: `  plan agent --queue nats://a:4222,nats://b:4222,nats://c:4222 --server 0=http://127.0.0.1:8000
+  plan agent --queue nats://a:4222 --queue-replicas 1 --server 1/chat=http://127.0.0.1:8001 --server 1/code=http://127.0.0.1:8002`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd, newPrinter(cmd, g), o) },
+	}
+	f := cmd.Flags()
+	o.serverOptions.flags(f)
+	o.queue.flags(f, "")
+	f.DurationVar(&o.store, "store-text", 250*time.Millisecond, "how often text is stored, from which on clients see it")
+	return cmd
+}
+
+func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
+	servers, err := o.list()
+	if err != nil {
+		return err
+	}
+	if len(servers) == 0 {
+		return usageErrorf("--server: expected the server that this agent is for, N=URL")
+	}
+	if !o.queue.shared() {
+		return usageErrorf("--queue: found %q, expected nats://HOST:PORT: a file is for one process", o.queue.place)
+	}
+	sealer, err := o.queue.check()
+	if err != nil {
+		return err
+	}
+	if err := longer("store-text", o.store); err != nil {
+		return err
+	}
+	heed(cmd.Context())
+	log := p.logger()
+	store, err := o.queue.share(sealer, log)
+	if err != nil {
+		return err
+	}
+	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, StoreText: o.store, Log: log,
+		Ready: func() { p.note("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.place) }})
+	if errors.Is(err, executor.ErrPlan) {
+		err = withCode(exitUsage, err)
+	}
+	if e := store.Close(); e != nil {
+		err = errors.Join(err, fmt.Errorf("--queue: %w", e))
+	}
+	return err
+}

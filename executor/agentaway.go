@@ -1,0 +1,230 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"inferplan/engine/llm"
+	"inferplan/executor/completions"
+	"inferplan/executor/durable"
+)
+
+// Agents are the agents of other processes, as the process that plans sees them. Any
+// number of processes have one; one of them plans, see Lead.
+type Agents struct {
+	store  durable.Shared // whose claims are handed on
+	term   atomic.Uint64  // 0: this process does not plan
+	number atomic.Uint64  // of orders
+
+	mu   sync.Mutex
+	runs map[uint64]*mail
+}
+
+// mail is what an agent has told of a run.
+type mail struct {
+	mu   sync.Mutex
+	last runNews
+	came chan struct{}
+}
+
+// NewAgents talks to agents over a store.
+func NewAgents(store durable.Shared) *Agents { return &Agents{store: store, runs: map[uint64]*mail{}} }
+
+// took takes what an agent tells.
+func (a *Agents) took(n *agentNews) {
+	if n.Term != a.term.Load() {
+		return
+	}
+	for _, r := range n.Runs {
+		a.mu.Lock()
+		m := a.runs[r.Number]
+		a.mu.Unlock()
+		if m == nil {
+			continue
+		}
+		m.mu.Lock()
+		r.Added = r.Added || m.last.Added
+		m.last = r
+		m.mu.Unlock()
+		select {
+		case m.came <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// away is the hand in the process of an agent.
+type away struct {
+	*Agents
+	instance int
+	boot     atomic.Pointer[string] // of that process; nil: none so far
+}
+
+func newAway(a *Agents, instance int) *away { return &away{Agents: a, instance: instance} }
+
+// Orders are sent again after resend, and while something is under way it is asked after
+// every askAfter.
+const (
+	resend   = time.Second
+	askAfter = 30 * time.Millisecond
+)
+
+// tell sends an order until it is answered.
+func (h *away) tell(ctx context.Context, o *agentOrder) (*agentAnswer, error) {
+	if o.Term = h.term.Load(); o.Term == 0 {
+		return nil, errOldTerm
+	}
+	for {
+		try, cancel := context.WithTimeout(ctx, resend)
+		data, err := h.store.Ask(try, nameOfAgent(h.instance), encode(o))
+		cancel()
+		switch {
+		case err == nil:
+			a := &agentAnswer{}
+			if err := json.Unmarshal(data, a); err != nil {
+				return nil, fmt.Errorf("the answer of an agent: %w", err)
+			}
+			if boot := h.boot.Load(); boot != nil && *boot != a.Boot {
+				return nil, errors.New("the agent was started anew")
+			}
+			return a, a.Error.err()
+		case errors.Is(err, durable.ErrNobody):
+			return nil, errors.New("there is no agent")
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !errors.Is(err, context.DeadlineExceeded):
+			return nil, err
+		}
+	}
+}
+
+func (h *away) look(ctx context.Context, model string, _ func() int) (sight, error) {
+	a, err := h.tell(ctx, &agentOrder{What: orderLook, Model: model})
+	if a == nil {
+		return sight{}, err
+	}
+	return a.Sight, err
+}
+
+func (h *away) prepare(ctx context.Context, model string, others []string) error {
+	h.boot.Store(nil)
+	a, err := h.tell(ctx, &agentOrder{What: orderLook})
+	if a == nil {
+		return err
+	}
+	h.boot.Store(&a.Boot)
+	return h.finish(ctx, &agentOrder{What: orderPrepare, Model: model, Others: others})
+}
+
+func (h *away) change(ctx context.Context, model string, up bool) error {
+	o := &agentOrder{What: orderUnload, Model: model}
+	if up {
+		o.What = orderLoad
+	}
+	return h.finish(ctx, o)
+}
+
+// finish sends an order that takes its time, and waits until it is done.
+func (h *away) finish(ctx context.Context, o *agentOrder) error {
+	o.Number = h.number.Add(1)
+	for {
+		a, err := h.tell(ctx, o)
+		if err != nil || a.Done {
+			return err
+		}
+		select {
+		case <-time.After(askAfter):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (h *away) write(ctx context.Context, w *writing) *streamEnd {
+	_, tokens, ok := w.soFar(w.number)
+	end := &streamEnd{tokens: tokens}
+	if !ok {
+		end.err = errLeft
+		return end
+	}
+	o := &agentOrder{What: orderRun, Number: h.number.Add(1), ID: w.request.ID}
+	if o.Ticket, end.err = h.store.Hand(o.ID); end.err != nil {
+		end.err = fmt.Errorf("%w: %w", errLeft, end.err)
+		return end
+	}
+	m := &mail{came: make(chan struct{}, 1)}
+	h.mu.Lock()
+	h.runs[o.Number] = m
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		delete(h.runs, o.Number)
+		h.mu.Unlock()
+	}()
+	if _, err := h.tell(ctx, o); err != nil && ctx.Err() == nil {
+		end.err = &llm.Error{Kind: llm.ErrGone, Text: err.Error()}
+		return end
+	}
+	return h.follow(ctx, w, m, o.Number, end)
+}
+
+// leaveWithin is how long a run that was told to end may take to store its text.
+const leaveWithin = 10 * time.Second
+
+// follow takes what the agent tells of a run until it has ended.
+func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, end *streamEnd) *streamEnd {
+	stop, late := ctx.Done(), (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-m.came:
+			m.mu.Lock()
+			n := m.last
+			m.mu.Unlock()
+			if n.Tokens > end.tokens {
+				end.tokens, end.added = n.Tokens, true
+				w.reached(w.number, n.Tokens, w.now())
+				w.heard()
+				w.told(n.Tokens)
+			}
+			if n.End == nil {
+				continue
+			}
+			end.added = end.added || n.Added
+			end.result = completions.Result{Finish: n.End.Finish, PromptTokens: n.End.Prompt, OutputTokens: n.End.Output}
+			if end.err = n.End.Error.err(); end.err != nil && context.Cause(ctx) != nil {
+				end.err = context.Cause(ctx)
+			}
+			return end
+		case <-stop:
+			stop, end.err = nil, context.Cause(ctx)
+			limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+			_, err := h.tell(limit, &agentOrder{What: orderLeave, Number: number})
+			cancel()
+			if err != nil || !errors.Is(end.err, errEvicted) {
+				return end
+			}
+			late = time.After(leaveWithin)
+		case <-late:
+			return end
+		}
+	}
+}
+
+// reached notes how far an answer is that another process writes.
+func (t *text) reached(run uint64, tokens int, now time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.run.Load() != run || t.closed.Load() {
+		return
+	}
+	t.fresh += tokens - t.tokens
+	t.tokens = tokens
+	if t.last = now; t.first == 0 {
+		t.first = now
+	}
+}

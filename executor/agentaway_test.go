@@ -1,0 +1,273 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"inferplan/engine/llm/fake"
+	"inferplan/executor/durable"
+	"inferplan/executor/durable/jetstream"
+	"inferplan/executor/durable/jetstream/natstest"
+	"inferplan/formats"
+)
+
+// fleet are front ends and agents of several machines, in this process.
+type fleet struct {
+	t     *testing.T
+	nats  string
+	plan  string
+	log   *slog.Logger
+	fakes []*fake.Server
+	key   *durable.Sealer
+}
+
+func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
+	t.Helper()
+	f := &fleet{t: t, nats: natstest.Run(t), plan: filepath.Join(t.TempDir(), "plan.json"), log: shownLog(t)}
+	if _, err := formats.WriteFile(f.plan, completePlan(plan)); err != nil {
+		t.Fatal(err)
+	}
+	for range formats.QueueOf(plan).Instances {
+		s, err := fake.Start(opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Stop)
+		f.fakes = append(f.fakes, s)
+	}
+	return f
+}
+
+func (f *fleet) share() (durable.Shared, error) {
+	return jetstream.Open(f.nats, jetstream.Options{Replicas: 1, AckWait: time.Second, Sealer: f.key, Log: f.log})
+}
+
+// front starts a front end; its address, and what ends it.
+func (f *fleet) front() (url string, stop func()) {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	addresses, ended := make(chan Addresses, 1), make(chan error, 1)
+	o := ServeOptions{Plan: f.plan, HTTP: "127.0.0.1:0", GRPC: Off, Metrics: Off, DrainTimeout: 200 * time.Millisecond, Ready: func(a Addresses) { addresses <- a }}
+	o.Log, o.Silence, o.Queue.Share = f.log, 2*time.Second, f.share
+	go func() {
+		_, err := Serve(ctx, o)
+		ended <- err
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.t.Cleanup(stop)
+	select {
+	case a := <-addresses:
+		return "http://" + a.HTTP, stop
+	case err := <-ended:
+		f.t.Fatal(err)
+		return "", nil
+	}
+}
+
+// agent starts the agent of an instance.
+func (f *fleet) agent(i int) (stop func()) {
+	f.t.Helper()
+	store, err := f.share()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- ServeAgent(ctx, AgentOptions{Store: store, Servers: []InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, StoreText: 20 * time.Millisecond, Log: f.log, Ready: func() { close(ready) }})
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			f.t.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			f.t.Error(err)
+		}
+	})
+	f.t.Cleanup(stop)
+	select {
+	case <-ready:
+	case err := <-ended:
+		f.t.Fatal(err)
+	}
+	return stop
+}
+
+// ask sends a request that is kept, and gives its text.
+func (f *fleet) ask(url, model, prompt string, tokens int) string {
+	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		req, err := http.NewRequest(http.MethodPost, url+"/v1/completions", strings.NewReader(fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d}`, model, prompt, tokens)))
+		if err != nil {
+			return err.Error()
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", prompt)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			continue
+		}
+		data, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		var body map[string]any
+		if err == nil && resp.StatusCode == http.StatusOK && json.Unmarshal(data, &body) == nil {
+			return textOf(body)
+		}
+	}
+	return "no answer"
+}
+
+// Two front ends take requests in, two agents have them answered. Each of the four ends
+// in turn, with requests under way, and another takes its place: all are answered, each
+// with its text.
+func TestQueuesOfSeveralMachines(t *testing.T) {
+	f := openFleet(t, queuePlan(2, 4, time.Minute, "a", "b"), fake.Options{Models: []string{"a", "b"}, Token: 2 * time.Millisecond, Manual: true})
+	first, stopFirst := f.front()
+	second, _ := f.front()
+	stopAgent := f.agent(0)
+	f.agent(1)
+	const n = 60
+	texts := make([]string, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			texts[i] = f.ask([]string{first, second}[i/2%2], []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i)
+		})
+	}
+	until := func(completions int) {
+		for f.fakes[0].Counts().Completions+f.fakes[1].Counts().Completions < completions {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	until(15)
+	stopAgent()
+	until(25)
+	f.agent(0)
+	until(35)
+	stopFirst() // it planned: it was there first
+	for i := range n {
+		if i/2%2 == 0 { // its clients ask the other
+			wg.Go(func() {
+				if text := f.ask(second, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i) {
+					t.Errorf("request %d by the other front end: %q", i, text)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i, text := range texts {
+		if want := fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != want && i/2%2 == 1 {
+			t.Errorf("request %d: %q, expected %q", i, text, want)
+		}
+	}
+}
+
+// Where the store has a key, who reaches NATS without it changes nothing: orders, news
+// and rubbish of any size are refused, and requests go on.
+func TestAgentsUnderAttack(t *testing.T) {
+	f := openFleet(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond})
+	var err error
+	if f.key, err = durable.NewSealer([]byte(strings.Repeat("ab", 32))); err != nil {
+		t.Fatal(err)
+	}
+	url, _ := f.front()
+	f.agent(0)
+	f.agent(1)
+	conn, err := nats.Connect(f.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stop, sent := make(chan struct{}), 0
+	var attack sync.WaitGroup
+	attack.Go(func() {
+		rng := rand.New(rand.NewPCG(1, 1))
+		for what := []string{orderLook, orderPrepare, orderLoad, orderUnload, orderRun, orderLeave}; ; sent++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			name, data := []string{nameOfAgent(0), nameOfAgent(1), planner}[rng.IntN(3)], make([]byte, rng.IntN(1<<uint(rng.IntN(18))+1))
+			for i := range data {
+				data[i] = byte(rng.Uint32())
+			}
+			if rng.IntN(2) == 0 {
+				data = encode(agentOrder{Term: rng.Uint64(), What: what[rng.IntN(len(what))], Number: rng.Uint64(), Model: "a", ID: "x", Ticket: "$JS.ACK.x"})
+			}
+			if err := conn.PublishRequest("inferplan.talk."+name, "nowhere", data); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	const n = 40
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if text, want := f.ask(url, "a", fmt.Sprint("prompt ", i), 60), fake.Text("a", fmt.Sprint("prompt ", i), 60); text != want {
+				t.Errorf("request %d: %q, expected %q", i, text, want)
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	attack.Wait()
+	if got := f.fakes[0].Counts().Completions + f.fakes[1].Counts().Completions; got > n+4 { // and four canaries
+		t.Errorf("%d messages had requests begin anew: %d completions of %d requests", sent, got, n)
+	}
+}
+
+// What is no message of ours is passed over, also where the store has no key.
+func TestAgentRefusesRubbish(t *testing.T) {
+	f := openFleet(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}})
+	url, _ := f.front()
+	f.agent(0)
+	conn, err := nats.Connect(f.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, data := range []string{"", "{", "null", "[]", `{"term":"x"}`, `{"term":-1}`, `{"term":0,"what":"run","id":"","ticket":""}`, `{"term":1,"what":"look"}`, `{"term":1,"what":"` + strings.Repeat("x", 1<<17) + `"}`, `{"runs":[{"number":7}],"term":0}`} {
+		for _, name := range []string{nameOfAgent(0), planner} {
+			if err := conn.PublishRequest("inferplan.talk."+name, "nowhere", []byte(data)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if text, want := f.ask(url, "a", "still", 20), fake.Text("a", "still", 20); text != want {
+		t.Errorf("after rubbish: %q, expected %q", text, want)
+	}
+}
+
+// An instance has one agent.
+func TestAgentTwice(t *testing.T) {
+	f := openFleet(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}})
+	f.agent(0)
+	store, err := f.share()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	err = ServeAgent(t.Context(), AgentOptions{Store: store, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log})
+	if err == nil || !strings.Contains(err.Error(), "instance 0 has an agent already") {
+		t.Errorf("the second agent: %v", err)
+	}
+}

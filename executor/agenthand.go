@@ -1,0 +1,193 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"inferplan/engine/llm"
+)
+
+// hand does at an instance's servers what its agent is told: in this process (reach), or
+// in that of plan agent (away).
+type hand interface {
+	// look tells how the servers are, of which model is loaded (empty: none). ours is how
+	// many requests of ours they have.
+	look(ctx context.Context, model string, ours func() int) (sight, error)
+	// prepare has the servers ready with a model (empty: none): none of the others that
+	// the instance may run is loaded, and a first token comes.
+	prepare(ctx context.Context, model string, others []string) error
+	// change brings a model (up) or takes it away.
+	change(ctx context.Context, model string, up bool) error
+	// write has a request answered, from where it is.
+	write(ctx context.Context, w *writing) *streamEnd
+}
+
+// sight is what servers were seen to be like.
+type sight struct {
+	Loaded bool // they have the model
+	Room   int  // for so many requests of ours in all; -1: no bound, roomUnseen: it was not asked
+}
+
+const roomUnseen = -2
+
+// reach is a hand in this process.
+type reach struct {
+	mu      sync.Mutex
+	servers map[string]*endpoint // by model; "" is for all others
+}
+
+// endpoint is a server, once it has answered.
+type endpoint struct {
+	at     InstanceServer
+	server *llm.Server
+}
+
+// newReach takes the servers of an instance from a list.
+func newReach(list []InstanceServer, instance int) (*reach, error) {
+	r := &reach{servers: map[string]*endpoint{}}
+	for _, s := range list {
+		if s.Instance != instance {
+			continue
+		}
+		if _, err := llm.New(s.URL); err != nil {
+			return nil, fmt.Errorf("instance %d: %w", instance, err)
+		}
+		if r.servers[s.Model] != nil {
+			return nil, fmt.Errorf("instance %d: two servers for the same models: %s and %s", instance, r.servers[s.Model].at.URL, s.URL)
+		}
+		r.servers[s.Model] = &endpoint{at: s}
+	}
+	return r, nil
+}
+
+// has tells whether there is a server for a model.
+func (r *reach) has(model string) bool { return r.servers[model] != nil || r.servers[""] != nil }
+
+// of is the server of a model; nil: it has not answered yet.
+func (r *reach) of(model string) *llm.Server {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := r.servers[model]
+	if f == nil {
+		f = r.servers[""]
+	}
+	if f == nil {
+		return nil
+	}
+	return f.server
+}
+
+// reached are the servers, each of which has been asked what it can do.
+func (r *reach) reached(ctx context.Context) ([]*llm.Server, error) {
+	var out []*llm.Server
+	for _, key := range slices.Sorted(maps.Keys(r.servers)) {
+		r.mu.Lock()
+		f := *r.servers[key]
+		r.mu.Unlock()
+		if f.server == nil {
+			s, err := llm.Probe(ctx, f.at.URL, llm.WithKey(f.at.Key))
+			if err != nil {
+				return nil, err
+			}
+			r.mu.Lock()
+			r.servers[key].server = s
+			r.mu.Unlock()
+			f.server = s
+		}
+		out = append(out, f.server)
+	}
+	return out, nil
+}
+
+func (r *reach) look(ctx context.Context, model string, ours func() int) (sight, error) {
+	servers, err := r.reached(ctx)
+	for _, s := range servers {
+		if err == nil {
+			err = s.Alive(ctx)
+		}
+	}
+	if err != nil && !errors.Is(err, llm.ErrFull) {
+		return sight{}, err
+	}
+	out := sight{Loaded: true, Room: roomUnseen}
+	s := r.of(model)
+	if model == "" || s == nil {
+		return out, nil
+	}
+	before := ours()
+	there, err := s.Loaded(ctx)
+	if err != nil {
+		return out, fmt.Errorf("%w: %w", errUnseen, err)
+	}
+	if !slices.Contains(there, model) {
+		out.Loaded = false
+		return out, nil
+	}
+	if !s.Can.Metrics {
+		if s.Can.Slots > 0 {
+			out.Room = s.Can.Slots
+		}
+		return out, nil
+	}
+	state, err := s.State(ctx, model)
+	if errors.Is(err, llm.ErrGone) {
+		return out, fmt.Errorf("%w: %w", errUnseen, err)
+	}
+	if err == nil { // what began or ended meanwhile is ours, too
+		out.Room = state.Room(max(before, ours()))
+	}
+	return out, nil
+}
+
+// errUnseen: the servers answer, but how they are was not seen. The next look tells.
+var errUnseen = errors.New("the state of a server was not seen")
+
+func (r *reach) prepare(ctx context.Context, model string, others []string) error {
+	servers, err := r.reached(ctx)
+	if err != nil || model == "" {
+		return err
+	}
+	for _, s := range servers {
+		if err := s.Alive(ctx); err != nil {
+			return err
+		}
+		there, err := s.Loaded(ctx)
+		if err != nil {
+			return err
+		}
+		for _, other := range there {
+			if other != model && r.of(other) == s && slices.Contains(others, other) {
+				if err := s.Unload(ctx, other); err != nil && !errors.Is(err, llm.ErrStays) {
+					return err
+				}
+			}
+		}
+	}
+	s := r.of(model)
+	if s == nil {
+		return fmt.Errorf("there is no server for %s", model)
+	}
+	if err := s.Load(ctx, model); err != nil {
+		return err
+	}
+	_, err = s.Canary(ctx, model, 1)
+	return err
+}
+
+func (r *reach) change(ctx context.Context, model string, up bool) error {
+	s := r.of(model)
+	if s == nil {
+		return errors.New("its server has not answered yet")
+	}
+	if up {
+		return s.Load(ctx, model)
+	}
+	if err := s.Unload(ctx, model); !errors.Is(err, llm.ErrStays) {
+		return err
+	}
+	return nil // it may stay: it takes nothing from others
+}

@@ -1,0 +1,103 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"inferplan/engine/llm"
+	"inferplan/executor/completions"
+)
+
+// writing is a run of a request that a server answers.
+type writing struct {
+	*text
+	number uint64               // of the run
+	now    func() time.Duration // on the clock of the text
+	heard  func()               // a piece came
+	told   func(tokens int)     // the answer has so many tokens
+}
+
+// streamEnd is how a run ended.
+type streamEnd struct {
+	err    error
+	result completions.Result
+	tokens int // of the answer so far
+	added  bool
+}
+
+// errDiverged: an answer that was written again differs from what was sent before.
+var errDiverged = errors.New("the server wrote another text than before")
+
+func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
+	partial, tokens, ok := w.soFar(w.number)
+	end := &streamEnd{tokens: tokens}
+	if !ok {
+		end.err = errLeft
+		return end
+	}
+	if most := w.request.MaxTokens; most > 0 && tokens >= most { // all but its end was there
+		end.result = completions.Result{Finish: "length", PromptTokens: w.prompt, OutputTokens: tokens}
+		return end
+	}
+	answer, err := r.complete(ctx, w, partial, end)
+	if end.err = err; err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			end.err = cause
+		}
+		return end
+	}
+	end.result = completions.Result{Finish: answer.Finish, PromptTokens: answer.Usage.PromptTokens, OutputTokens: end.tokens}
+	if answer.Told { // what was continued counted as prompt
+		end.result.PromptTokens = max(0, answer.Usage.PromptTokens-tokens)
+		end.result.OutputTokens = tokens + answer.Usage.OutputTokens
+	}
+	return end
+}
+
+// complete asks for what follows the partial answer.
+func (r *reach) complete(ctx context.Context, w *writing, partial string, end *streamEnd) (*llm.Answer, error) {
+	server := r.of(w.request.Model)
+	if server == nil {
+		return nil, &llm.Error{Kind: llm.ErrGone, Text: "it has not answered yet"}
+	}
+	ask := llm.Request{Model: w.request.Model, Chat: w.request.Chat, Body: w.request.Body}
+	if most := w.request.MaxTokens; most > 0 {
+		ask.MaxTokens = most - end.tokens
+	}
+	next, err := server.Resumed(ctx, ask, partial)
+	again := ""
+	if errors.Is(err, llm.ErrNotResumed) {
+		// It is written anew, and what was sent before has to come again.
+		again = partial
+		ask.MaxTokens = w.request.MaxTokens
+		next, err = &ask, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	counted := 0
+	return server.Complete(ctx, next, func(p llm.Token) error {
+		w.heard()
+		piece, fresh := p.Text, p.Count-counted
+		counted = p.Count
+		if again != "" {
+			n := min(len(again), len(piece))
+			if !strings.HasPrefix(again, piece[:n]) {
+				return fmt.Errorf("%w: %w", llm.ErrNotResumed, errDiverged)
+			}
+			if again, piece = again[n:], piece[n:]; piece == "" {
+				return nil
+			}
+		}
+		all, ok := w.add(w.number, piece, fresh, w.now())
+		if !ok {
+			return errLeft
+		}
+		end.tokens, end.added = all, true
+		w.told(all)
+		return nil
+	})
+}

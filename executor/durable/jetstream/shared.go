@@ -1,0 +1,133 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"inferplan/executor/durable"
+)
+
+var _ durable.Shared = (*Store)(nil)
+
+// Hand says how another process takes over a record that is held here.
+func (s *Store) Hand(id string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.held[id]
+	if h == nil {
+		return "", fmt.Errorf("%.80q is not held here: %w", id, durable.ErrNotFound)
+	}
+	h.handed = true
+	return h.reply, nil
+}
+
+// Adopt takes over a record that another process handed on.
+func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, error) {
+	if !strings.HasPrefix(ticket, "$JS.ACK.") {
+		return nil, fmt.Errorf("%.80q with ticket %.80q: %w", id, ticket, durable.ErrNotFound)
+	}
+	req, err := s.record(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	h := &holding{reply: ticket, seq: req.Sequence}
+	s.mu.Lock()
+	s.held[id] = h
+	s.mu.Unlock()
+	err = s.signal(h, signalWorking)
+	var st *durable.State
+	if err == nil {
+		st, h.last, err = s.state(ctx, id, req.Header, req.Data, req.Sequence)
+	}
+	switch {
+	case err == nil && st.End == nil:
+		return st, nil
+	case err == nil:
+		err = errors.Join(fmt.Errorf("%s: %w", id, durable.ErrFinished), s.settle(ctx, id))
+	}
+	s.mu.Lock()
+	delete(s.held, id)
+	s.mu.Unlock()
+	return nil, err
+}
+
+// Changes tells of text and ends. The consumer begins anew where it was when its server
+// is gone.
+func (s *link) Changes(ctx context.Context, tell func(durable.Change)) error {
+	prefix := s.subject("state", "")
+	c, err := s.js.OrderedConsumer(ctx, s.opt.Name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{prefix + "*"}, DeliverPolicy: jetstream.DeliverNewPolicy})
+	if err != nil {
+		return fmt.Errorf("follow the requests: %w", err)
+	}
+	run, err := c.Consume(func(m jetstream.Msg) {
+		if c, err := s.change(strings.TrimPrefix(m.Subject(), prefix), m.Headers(), m.Data()); err == nil {
+			tell(c)
+		} else {
+			s.opt.Log.Warn("text of a request cannot be read", "error", err)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("follow the requests: %w", err)
+	}
+	context.AfterFunc(ctx, run.Stop)
+	return nil
+}
+
+// change reads a message of a record's state.
+func (s *link) change(id string, h nats.Header, data []byte) (c durable.Change, err error) {
+	c = durable.Change{ID: id, At: number(h, headerAt), Tokens: number(h, headerTokens), Ended: h.Get(headerEnd) != ""}
+	if c.Ended {
+		c.End, err = s.opt.Sealer.Open("end/"+id, data)
+	} else {
+		c.Text, err = s.opt.Sealer.Open(textPlace(id, c.At), data)
+	}
+	return c, err
+}
+
+func (s *link) talk(name string) string { return s.opt.Name + ".talk." + name }
+
+// Ask sends a message and waits for the answer.
+func (s *link) Ask(ctx context.Context, name string, message []byte) ([]byte, error) {
+	sealed, err := s.opt.Sealer.Seal("ask/"+name, message)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.conn.RequestWithContext(ctx, s.talk(name), sealed)
+	if errors.Is(err, nats.ErrNoResponders) {
+		return nil, fmt.Errorf("%s: %w", name, durable.ErrNobody)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", name, err)
+	}
+	return s.opt.Sealer.Open("answer/"+name, m.Data)
+}
+
+// Answer answers the messages to a name.
+func (s *link) Answer(name string, take func(message []byte, reply func([]byte))) (func(), error) {
+	sub, err := s.conn.Subscribe(s.talk(name), func(m *nats.Msg) {
+		message, err := s.opt.Sealer.Open("ask/"+name, m.Data)
+		if err != nil {
+			s.opt.Log.Warn("a message is refused", "to", name, "error", err)
+			return
+		}
+		take(message, func(answer []byte) {
+			sealed, err := s.opt.Sealer.Seal("answer/"+name, answer)
+			if err == nil {
+				err = m.Respond(sealed)
+			}
+			if err != nil {
+				s.opt.Log.Debug("an answer was not sent", "by", name, "error", err)
+			}
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("answer as %s: %w", name, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, s.conn.FlushTimeout(5 * time.Second)
+}

@@ -1,0 +1,89 @@
+package executor
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"inferplan/engine/llm/fake"
+	"inferplan/formats"
+	"inferplan/policy/vqueue"
+)
+
+func (l locked) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// Answers that are longer than planned are learnt by the policy, and the log asks for
+// another plan with what it needs.
+func TestQueuesLearnLengths(t *testing.T) {
+	plan := queuePlan(1, 8, time.Minute, "a")
+	plan.Policy.Params["follow"] = 1
+	plan.Inputs = []formats.Input{{Role: "workload", Path: "w.yaml"}, {Role: "profile", Path: "p.json"}}
+	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
+	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Slots: 8}, func(o *Options) {
+		o.RatesURL = "http://127.0.0.1:8002/rates"
+		o.Log = slog.New(slog.NewTextHandler(log, nil))
+	})
+	var sheets []*sheet
+	for range 2 * enoughAnswers {
+		sheets = append(sheets, d.send("a", "hello", 60)) // planned are 30
+	}
+	for _, s := range sheets {
+		answeredWhole(t, s, "a", "hello", 60)
+	}
+	c := d.x.core.Load()
+	k := c.answers.(*tokens)
+	c.call(func() { k.tick(c.now()) })
+	said := log.text()
+	for _, want := range []string{"answers of a are not as long as planned (60 tokens, planned 30)", "curl -fsS 'http://127.0.0.1:8002/lengths?of=a' -o lengths-a.csv", "lengths_file: lengths-a.csv", "plan solve --workload w.yaml --profile p.json -o plan.json"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the log lacks %q:\n%s", want, said)
+		}
+	}
+	w := httptest.NewRecorder()
+	d.x.serveLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil))
+	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*enoughAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {
+		t.Errorf("%d lengths: %.200s", len(lines), w.Body)
+	}
+}
+
+// shown is a policy that tells what a test wants.
+type shown struct{ late, waiting int }
+
+func (s *shown) Learnt() []vqueue.Learnt             { return nil }
+func (s *shown) Lateness() (int, int, time.Duration) { return s.late, s.waiting, time.Minute }
+
+// Requests that stay late for 30 s are told with the instances that are missing, once,
+// and that they are late no more.
+func TestScaleAdvice(t *testing.T) {
+	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
+	d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}}, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	c := d.x.core.Load()
+	k, s := c.answers.(*tokens), &shown{late: 40, waiting: 100}
+	look := func(from, to time.Duration) {
+		for now := from; now <= to; now += time.Second {
+			c.call(func() { k.learning.policy = s; k.learning.size(now) })
+		}
+	}
+	look(time.Second, 29*time.Second)
+	if strings.Contains(log.text(), "too few") {
+		t.Errorf("it is said too early:\n%s", log.text())
+	}
+	look(30*time.Second, 60*time.Second)
+	if n := strings.Count(log.text(), "the instances are too few: for 30s, 40 of 100 requests"); n != 1 || !strings.Contains(log.text(), "with 2 instances more, of 2 that work") {
+		t.Errorf("it is said %d times:\n%s", n, log.text())
+	}
+	c.call(func() { s.late = 0 })
+	look(61*time.Second, 61*time.Second)
+	if !strings.Contains(log.text(), "expected late any more") {
+		t.Errorf("the end is not said:\n%s", log.text())
+	}
+}

@@ -1,0 +1,129 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"inferplan/executor/completions"
+	"inferplan/formats"
+)
+
+// planning is what a process does that shares its store with others: it takes requests
+// in, and plans while no other does. Requests that wait are claimed by who plans; their
+// places in virtual queues are in its memory alone, and who plans next makes them anew
+// from the store.
+type planning struct {
+	queues *Queues
+	agents *Agents
+	front  completions.Options // of the front end that claims
+
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// shareQueue opens the store of a plan of queues over which this process would plan.
+func (o *ServeOptions) shareQueue(plan *formats.Plan) error {
+	if !writesText(plan) || o.Queue.Share == nil {
+		return nil
+	}
+	store, err := o.Queue.Share()
+	if err == nil {
+		o.Agents = NewAgents(store)
+	}
+	return err
+}
+
+func (p *planning) begin() {
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	p.done.Go(func() {
+		if err := p.agents.store.Lead(ctx, p.lead); err != nil {
+			p.front.Log.Error("this process plans no more", "error", err)
+		}
+	})
+}
+
+func (p *planning) end() {
+	p.stop()
+	p.done.Wait()
+}
+
+// lead plans until ctx ends.
+func (p *planning) lead(ctx context.Context, term uint64) {
+	p.front.Log.Info("this process plans", "term", term)
+	p.agents.term.Store(term)
+	p.queues.x.own.plans.Set(1)
+	defer func() {
+		p.agents.term.Store(0)
+		p.queues.x.own.plans.Set(0)
+	}()
+	stop, err := p.agents.store.Answer(planner, p.answer)
+	if err != nil {
+		p.front.Log.Error("agents cannot reach this process", "error", err)
+		return
+	}
+	defer stop()
+	own := p.front
+	own.Store, own.Server = p.agents.store, p.queues
+	front, err := completions.New(own)
+	if err != nil {
+		p.front.Log.Error("this process cannot claim requests", "error", err)
+		return
+	}
+	<-ctx.Done()
+	if err := front.Close(); err != nil {
+		p.front.Log.Warn("requests were not given back", "error", err)
+	}
+	p.queues.forgetAll()
+}
+
+// answer answers agents, and other front ends.
+func (p *planning) answer(message []byte, reply func([]byte)) {
+	n := &agentNews{}
+	if json.Unmarshal(message, n) != nil {
+		return
+	}
+	out := newsAnswer{}
+	if n.Ask != nil {
+		_, err := p.queues.Admit(n.Ask)
+		errors.As(err, &out.Refused)
+	} else {
+		p.agents.took(n)
+	}
+	reply(encode(out))
+}
+
+// Models implements completions.Server.
+func (p *planning) Models() []completions.Model { return p.queues.Models() }
+
+// admitWithin bounds how long who plans may take to say whether a request may come in.
+// Without a word it may: it is stored, and waits.
+const admitWithin = time.Second
+
+// Admit implements completions.Server: who plans decides.
+func (p *planning) Admit(r *completions.Request) (time.Duration, error) {
+	if p.agents.term.Load() != 0 {
+		return p.queues.Admit(r)
+	}
+	ask := *r
+	ask.Body, ask.Partial = nil, ""
+	ctx, cancel := context.WithTimeout(context.Background(), admitWithin)
+	defer cancel()
+	data, err := p.agents.store.Ask(ctx, planner, encode(agentNews{Ask: &ask}))
+	var a newsAnswer
+	if err != nil || json.Unmarshal(data, &a) != nil || a.Refused == nil {
+		return 0, nil
+	}
+	return a.Refused.RetryAfter, a.Refused
+}
+
+// Serve implements completions.Server. It is not called: requests are served elsewhere.
+func (p *planning) Serve(*completions.Request, completions.Output) {}
+
+// Forget implements completions.Server. Who serves the request finds its end in the store.
+func (p *planning) Forget(string) {}
+
+var _ completions.Server = (*planning)(nil)

@@ -1,0 +1,55 @@
+package vqueue
+
+import "time"
+
+// Learnt is what a policy that follows its instances has seen of a served model.
+type Learnt struct {
+	Model   int32
+	Answers float64 // that count
+	// Mean tokens of answers, as seen and as planned.
+	Output, PlannedOutput float64
+	// Factor is how much longer work takes than planned on the kind of device of which
+	// most was seen, and Work how much that was, in seconds as planned.
+	Factor, Work float64
+	Kind         int32
+}
+
+// Learnt lists what was seen, by served model; nil: the policy does not follow.
+func (p *Policy) Learnt() []Learnt {
+	f := &p.learn
+	if !f.on {
+		return nil
+	}
+	out := make([]Learnt, len(f.t.Models))
+	for m := range out {
+		l := &out[m]
+		own := &f.lengths[m].outputs
+		*l = Learnt{Model: int32(m), Answers: own.weight, Output: own.mean, Factor: 1}
+		for k := range f.t.Kinds {
+			if e := &f.base[f.at(int32(m), false, int32(k))]; e.OutputMean > 0 {
+				l.PlannedOutput = e.OutputMean
+			}
+			if w := &f.works[int(f.network(int32(m)))*len(f.t.Kinds)+k]; w.total > l.Work {
+				l.Factor, l.Work, l.Kind = w.Factor(), w.total, int32(k)
+			}
+		}
+	}
+	return out
+}
+
+// Lateness is how many requests wait, and how many of them are expected late even in
+// the order that was found. Last is when the last of them is expected to start.
+func (p *Policy) Lateness() (late, waiting int, last time.Duration) {
+	for q := range p.state.queues {
+		kind := p.problem.Queues[q].Kind
+		for _, x := range p.state.queues[q].slots {
+			g := &p.problem.Groups[x.group]
+			waiting += int(g.Size)
+			last = max(last, inSeconds(x.end))
+			if x.end+p.problem.Cost(x.group, kind).Residence-g.Deadline[Quantiles-1] > lateAfter {
+				late += int(g.Size)
+			}
+		}
+	}
+	return late + len(p.homeless), waiting + len(p.homeless), last
+}
