@@ -2,6 +2,7 @@ package formats
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -70,10 +71,14 @@ type FlowScaling struct {
 	HoldUS   Micros `json:"hold_us,omitempty"`
 	// LookaheadUS is how far a rise within the window is extrapolated, by the line
 	// through its seconds (least squares). 0: the mean rate is looked up.
-	LookaheadUS Micros     `json:"lookahead_us,omitempty"`
-	MaxWorkers  int        `json:"max_workers"`
-	Start       []int      `json:"start"` // replicas at the beginning, by module
-	Table       []FlowRate `json:"table"` // by rising rate; the first from 0
+	LookaheadUS Micros `json:"lookahead_us,omitempty"`
+	// RiseSigmas is by how many standard deviations of the arrivals' noise a rise must
+	// stand out to count. Then the last seconds of the window count alone where they
+	// stand out above it. 0: every rise of the line counts, and the window as a whole.
+	RiseSigmas float64    `json:"rise_sigmas,omitempty"`
+	MaxWorkers int        `json:"max_workers"`
+	Start      []int      `json:"start"` // replicas at the beginning, by module
+	Table      []FlowRate `json:"table"` // by rising rate; the first from 0
 }
 
 // FlowRate is a row of the table.
@@ -92,8 +97,8 @@ var flowOptions = []Option{
 		Help: "paths (no fixed split of the deadline), a baseline that splits it (even, proportional, nexus, inferline), or of workflows shares: devices by demand, which keep what they hold"},
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "what to optimise: throughput, or the least cost, power or gpus that carries the applications' rates"},
-	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Max: 1, Below: true,
-		Help: "share of the SLO kept back for queueing beyond the batch that runs"},
+	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Max: 1, Below: true, Choices: []string{"auto"},
+		Help: "share of the SLO kept back for queueing beyond the batch that runs, or auto: by simulation, and devices with it"},
 	sloOption,
 	maxBatchOption,
 	gapOption,
@@ -272,6 +277,9 @@ func (f *FlowPlan) scaling(p *planChecker) {
 	s := f.Scaling
 	if s.EveryUS <= 0 || s.WindowUS <= 0 || s.MaxWorkers < 1 {
 		p.fail("flow.scaling", fmt.Sprintf("every_us %v, window_us %v, max_workers %d", s.EveryUS, s.WindowUS, s.MaxWorkers), "positive times and at least one worker", "")
+	}
+	if !(s.RiseSigmas >= 0) || math.IsInf(s.RiseSigmas, 0) {
+		p.fail("flow.scaling.rise_sigmas", number(s.RiseSigmas), "0 or more", "")
 	}
 	f.replicas(p, s.Start, "flow.scaling.start")
 	if len(s.Table) == 0 || s.Table[0].AboveRPS != 0 {

@@ -15,6 +15,7 @@ type bench struct {
 	pipes  []*pipeline
 	traces []*trace
 	others []*trace
+	held   []*trace // of the same origins as traces: on them the rules of "hours" are held against others
 }
 
 // notesRule is how workers come and go: every 5 s by the mean of the last 5 s,

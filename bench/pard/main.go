@@ -42,7 +42,7 @@ type flags struct {
 	data, dir, parts, only, policies, plans, engine string
 	seeds                                           int
 	seconds, budget                                 time.Duration
-	fresh                                           bool
+	fresh, held                                     bool
 }
 
 func parse(args []string) (flags, error) {
@@ -58,6 +58,7 @@ func parse(args []string) (flags, error) {
 	set.DurationVar(&f.seconds, "seconds", 5*time.Minute, "part ocr: length of a run")
 	set.DurationVar(&f.budget, "budget", 2*time.Minute, "part ocr: time for measuring the models")
 	set.IntVar(&f.seeds, "seeds", 5, "runs per cell")
+	set.BoolVar(&f.held, "held", false, "part hours: on slices that the rules were not tuned on; their figures are of seed 1")
 	set.BoolVar(&f.fresh, "fresh", false, "forget earlier results")
 	if err := set.Parse(args); err != nil {
 		return f, err
@@ -192,7 +193,7 @@ func open(dir string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bench{from, pipes, traces[:3], traces[3:]}, nil
+	return &bench{from: from, pipes: pipes, traces: traces[:3], others: traces[3:6], held: []*trace{traces[3], traces[4], traces[6]}}, nil
 }
 
 // one measures a cell, unless it was measured before.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"inferplan/formats"
+	"inferplan/planner/flow"
 )
 
 // stage is a module of a pipeline as it is planned.
@@ -152,6 +153,8 @@ type scaling struct {
 	window   time.Duration
 	hold     time.Duration
 	ahead    time.Duration
+	sigmas   float64         // of the noise, above which a rise counts
+	spread   float64         // of a rate, for planner/flow.Scaling; 0: whole workers carry headroom times it
 	cold     []time.Duration // by module
 }
 
@@ -177,6 +180,13 @@ func (p *pipeline) want(rate float64, rule *scaling) []int {
 
 // table lists the rates at which the number of workers changes, up to a rate.
 func (p *pipeline) table(top float64, rule *scaling) []formats.FlowRate {
+	if rule.spread > 0 {
+		var carries []float64
+		for i := range p.stages {
+			carries = append(carries, p.stages[i].carries())
+		}
+		return flow.Scaling(carries, rule.headroom, rule.spread, top)
+	}
 	rates := []float64{0}
 	for i := range p.stages {
 		step := p.stages[i].carries() / rule.headroom
@@ -241,7 +251,7 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 	}
 	out.Pools = []formats.Pool{{Device: "gpu", Count: first}}
 	if rule != nil {
-		f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(rule.every), WindowUS: formats.Micros(rule.window), HoldUS: formats.Micros(rule.hold), LookaheadUS: formats.Micros(rule.ahead),
+		f.Scaling = &formats.FlowScaling{EveryUS: formats.Micros(rule.every), WindowUS: formats.Micros(rule.window), HoldUS: formats.Micros(rule.hold), LookaheadUS: formats.Micros(rule.ahead), RiseSigmas: rule.sigmas,
 			MaxWorkers: rule.workers, Start: start, Table: table}
 	}
 	return out

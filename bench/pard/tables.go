@@ -263,7 +263,11 @@ func (s *sheet) gains() {
 			s.add(figure{Claim: fmt.Sprintf("%s: drop rate of feas-hbf over that of pard, geometric mean of %d cases", part, a.n), Source: "PARD §5.2, our default beside it", Asked: "shown", Measured: a.mean,
 				Interval: s.interval("feas-hbf", part), Unit: "ratio", Holds: true})
 		}
-		s.add(figure{Claim: part + ": share of the bound of feas, mean", Source: "clairvoyant greedy", Asked: ">= 0.9975", Measured: r.share, Unit: "share", Holds: r.share >= .9975})
+		asked := ">= 0.9975"
+		if part != "S0" {
+			asked += " (asked of the mean over S0; shown here)"
+		}
+		s.add(figure{Claim: part + ": share of the bound of feas, mean", Source: "clairvoyant greedy", Asked: asked, Measured: r.share, Unit: "share", Holds: r.share >= .9975})
 		p := s.against("pard", part)
 		s.add(figure{Claim: part + ": share of the bound of pard, mean", Source: "clairvoyant greedy", Asked: "shown", Measured: p.share, Unit: "share", Holds: true})
 		for _, base := range []string{"nexus", "clipper++"} {

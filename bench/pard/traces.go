@@ -35,6 +35,7 @@ func readTraces(dir string) ([]*trace, error) {
 		{"wiki2", "worldcup98_permin_part1.csv.gz", "requests_per_minute", 60000},
 		{"tweet2", "twitter_2021_08_persec_days01_15.csv.gz", "requests_per_second", 200000},
 		{"azure2", "azure_functions_2019_permin_10f_days01_09.csv.gz", "f_e369a477", 6000},
+		{"azure3", "azure_functions_2019_permin_10f_days01_09.csv.gz", "f_9c61f960", 4260}, // the day after the first
 	} {
 		tr, row := &trace{name: t.name}, 0
 		err := readRows(filepath.Join(dir, "traces", t.file), func(cell func(string) string) error {

@@ -15,6 +15,9 @@
 //	widen.go      what is left of the deadlines goes to larger batches
 //	baseline.go   planners that split the deadline: Nexus, InferLine and simpler ones
 //	infeasible.go why there is no plan, and what is nearest
+//	size.go       devices that join and leave by what simulation shows
+//	scaling.go    how many workers serve at which rate
+//	tune.go       the margin by simulation, and what a plan is certified to carry
 //	write.go      the plan
 //	explain.go    what is told of it
 //	method.go     the entry of package planner

@@ -11,10 +11,9 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Method plans applications for a driver. It cannot certify, tune or start from a
-// plan that runs: what a load of a plan attains is simulated.
+// Method plans applications for a driver. It cannot start from a plan that runs.
 var Method = kind.Method{
-	Kind: formats.PlanFlow, Solve: plan, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
+	Kind: formats.PlanFlow, Solve: plan, Tune: tune, Certify: Certify, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
 }
 
 // plan solves the problem of the documents.

@@ -4,6 +4,7 @@
 // and drives them. Nothing else asks of which kind a plan is.
 //
 //	method.go     Method: what a kind can do
+//	asked.go      what a certification must show
 //	problem.go    Problem, Run and Outcome: what a solve is given and gives back
 //	plan.go       the plan document of an outcome
 //	infeasible.go InfeasibleError and the nearest thing that is feasible

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"inferplan/formats"
 	"inferplan/formats/diff"
@@ -51,15 +50,6 @@ func (m *Method) Options() []formats.Option { return formats.PlanOptions(m.Kind)
 
 // Solver plans once, with other values of the options.
 type Solver func(ctx context.Context, values formats.Values, progress func(Progress)) (*Result, error)
-
-// Asked is what a certification must show. Zero values have defaults.
-type Asked struct {
-	Attainment float64       // share of requests in time; 0.99
-	Runs       int           // replications; 5
-	Duration   time.Duration // of arrivals per run; by the rates, 10s to 10m
-	Seed       uint64        // 1
-	Dir        string        // folder against which the trace of the workload is read; empty: the current one
-}
 
 // Cannot is the error of something that a kind does not do. others lists the
 // kinds that do.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"time"
 
@@ -17,31 +16,6 @@ import (
 // certified requests per run, where the rates allow it within the limits of
 // the duration: enough for a p99.
 const certifyRequests = 20000
-
-// asked fills in the defaults of a certification.
-func asked(o kind.Asked, p *formats.Plan) (kind.Asked, error) {
-	if o.Attainment == 0 {
-		o.Attainment = 0.99
-	}
-	if math.IsNaN(o.Attainment) || o.Attainment < 0 || o.Attainment > 1 {
-		return o, &formats.Error{Path: "--attainment", Found: fmt.Sprint(o.Attainment), Expected: "a share from 0 to 1"}
-	}
-	if o.Runs == 0 {
-		o.Runs = 5
-	}
-	if o.Seed == 0 {
-		o.Seed = 1
-	}
-	if o.Duration == 0 {
-		rps := 0.0
-		for _, m := range p.Served() {
-			rps += m.RPS
-		}
-		seconds := min(max(math.Ceil(certifyRequests/max(rps, 1)), 10), 600)
-		o.Duration = time.Duration(seconds) * time.Second
-	}
-	return o, nil
-}
 
 // record reads the trace of a plan's workload.
 func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
@@ -71,7 +45,7 @@ func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
 // load at which every model attains what is asked, with what each showed there.
 // Where ctx ends first the plan is left as it was.
 func Certify(ctx context.Context, plan *formats.Plan, opt kind.Asked) error {
-	opt, err := asked(opt, plan)
+	opt, err := opt.Of(plan, certifyRequests, 10*time.Second, 10*time.Minute)
 	if err != nil {
 		return err
 	}

@@ -79,3 +79,34 @@ func TestDemandPasses(t *testing.T) {
 		t.Error("due at 6 s")
 	}
 }
+
+// With sigmas a step counts at once, as far as it stands out, and noise does not.
+func TestDemandTellsStepsFromNoise(t *testing.T) {
+	rule := ruleOf(time.Second, 8*time.Second, 0, 3*time.Second)
+	rule.RiseSigmas = 3
+	d := NewDemand(rule)
+	second := 0
+	for range 20 {
+		for _, n := range []int{96, 104, 98, 102} {
+			feed(d, second, n)
+			if second++; second > noisy {
+				if r := d.Rate(); r < 97 || r > 104 {
+					t.Fatalf("second %d: rate %v of noise around 100", second, r)
+				}
+			}
+		}
+	}
+	feed(d, second, 400)
+	step := math.Sqrt((298*298 + 29*5.5*5.5) / 2 / 30)
+	if r := d.Rate(); r < 400-3*step-20 || r > 400 {
+		t.Errorf("rate %v at once after a step to 400, noise %v", r, step)
+	}
+	without := NewDemand(ruleOf(time.Second, 8*time.Second, 0, 0))
+	for s := range second {
+		feed(without, s, 100)
+	}
+	feed(without, second, 400)
+	if r := without.Rate(); r > 150 {
+		t.Errorf("rate %v of the mean", r)
+	}
+}

@@ -68,6 +68,7 @@ type Module struct {
 type Scaling struct {
 	Every, Window, Hold time.Duration
 	Lookahead           time.Duration // for which a rise is taken to go on
+	RiseSigmas          float64       // of the noise, above which a rise counts
 	Max                 int
 	Start               []int
 	Above               []float64 // rising rates
@@ -243,7 +244,7 @@ func (own *Tables) scale(s *formats.FlowScaling) error {
 	if s == nil {
 		return nil
 	}
-	out := &Scaling{Every: s.EveryUS.D(), Window: s.WindowUS.D(), Hold: s.HoldUS.D(), Lookahead: s.LookaheadUS.D(), Max: s.MaxWorkers, Start: s.Start}
+	out := &Scaling{Every: s.EveryUS.D(), Window: s.WindowUS.D(), Hold: s.HoldUS.D(), Lookahead: s.LookaheadUS.D(), RiseSigmas: s.RiseSigmas, Max: s.MaxWorkers, Start: s.Start}
 	if out.Every < time.Second || out.Window < time.Second || out.Every%time.Second != 0 || out.Window%time.Second != 0 || len(s.Table) == 0 {
 		return &formats.Error{Path: "flow.scaling", Found: fmt.Sprintf("every %v, window %v, %d rows", out.Every, out.Window, len(s.Table)), Expected: "whole seconds, and a row"}
 	}

@@ -1,0 +1,136 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+	"inferplan/sim"
+	"inferplan/solver/milp"
+)
+
+// certified is about how many requests a run of a certification has, where its
+// duration allows it.
+const certified = 20_000
+
+// Certify stores in a plan the highest load of a grid at which every application
+// attains what is asked.
+func Certify(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
+	asked, err := asked.Of(plan, certified, 10*time.Second, 10*time.Minute)
+	if err != nil {
+		return err
+	}
+	cert, err := sim.Certify(ctx, plan, asked.Attainment, asked.Runs, asked.Duration, asked.Seed)
+	if err != nil {
+		return fmt.Errorf("certifying: %w", err)
+	}
+	plan.Certified = cert
+	return nil
+}
+
+// autoMargins are the shares of the SLO that are tried. Two batches a module are
+// planned for beside them.
+var autoMargins = []float64{.1, .2, .3}
+
+// tuning is a search for the margin, and for the number of devices, by simulation.
+type tuning struct {
+	asked kind.Asked
+	best  *kind.Result
+	tried []string
+}
+
+// tune chooses the margin by what simulation certifies. For throughput that is the
+// highest rate. For other objectives devices join and leave until the plan attains
+// what is asked at its rates, see Sized, and the cheapest plan is taken. Every run has
+// the same arrivals.
+func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
+	t, first, wall := &tuning{asked: asked}, error(nil), 0.
+	for _, m := range autoMargins {
+		v := p.Values
+		if err := v.Set("margin", m); err != nil {
+			return nil, err
+		}
+		res, err := solve(ctx, v, p.Progress)
+		var none *kind.InfeasibleError
+		if errors.As(err, &none) {
+			if first == nil { // the least margin leaves most
+				first = err
+			}
+			continue
+		}
+		if err == nil {
+			wall += res.WallMS
+			err = t.weigh(ctx, m, res)
+		}
+		if err != nil && (t.best == nil || ctx.Err() == nil) {
+			return nil, err
+		}
+	}
+	switch {
+	case t.best == nil && first != nil:
+		return nil, first
+	case t.best == nil:
+		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("simulation shows no plan with a margin of %s that attains %.4g at the rates of the applications", strings.Join(t.tried, ", "), max(asked.Attainment, .99))}
+	}
+	t.best.WallMS = wall
+	t.best.Plan.Assumptions = append(t.best.Plan.Assumptions, fmt.Sprintf("margin %.2g chosen by simulation: %s", t.best.Plan.Options.Number("margin"), strings.Join(t.tried, ", ")))
+	return t.best, nil
+}
+
+// weigh certifies a plan, with other numbers of devices where the rates are given, and
+// keeps it if it is the best so far.
+func (t *tuning) weigh(ctx context.Context, margin float64, res *kind.Result) error {
+	up := res.Plan.Objective.Name == "throughput"
+	if f := formats.FlowOf(res.Plan); !up && !f.Workflow() {
+		asked, err := t.asked.Of(res.Plan, certified, 10*time.Second, 10*time.Minute)
+		if err != nil {
+			return err
+		}
+		plan, err := Sized(res.Plan, asked.Attainment, func(plan *formats.Plan) (float64, error) { return attained(ctx, plan, asked) })
+		if err != nil {
+			return err
+		}
+		if plan == nil {
+			t.tried = append(t.tried, fmt.Sprintf("%.2g too few devices", margin))
+			return nil
+		}
+		if plan.Objective.Value != res.Plan.Objective.Value { // no longer the least that was proven
+			plan.StoppedBy = string(milp.StoppedByWork)
+			res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(milp.StoppedByWork)
+		}
+		res.Plan = plan
+	}
+	if err := Certify(ctx, res.Plan, t.asked); err != nil {
+		return err
+	}
+	value := res.Plan.Objective.Value
+	t.tried = append(t.tried, fmt.Sprintf("%.2g certifies load %.4g of %.6g", margin, res.Plan.Certified.LoadFactor, value))
+	if t.best == nil || up && value*res.Plan.Certified.LoadFactor > t.best.Plan.Objective.Value*t.best.Plan.Certified.LoadFactor || !up && value < t.best.Plan.Objective.Value {
+		t.best = res
+	}
+	return nil
+}
+
+// attained is the least attainment of the applications at the planned rates.
+func attained(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
+	sc, err := sim.NewScenario(plan)
+	if err != nil {
+		return 0, err
+	}
+	sc.Seed, sc.Duration, sc.Warmup = asked.Seed, asked.Duration, asked.Duration/10
+	res, err := sim.Replicate(ctx, sc, asked.Runs)
+	if err != nil {
+		return 0, fmt.Errorf("simulating a plan: %w", err)
+	}
+	return slices.MinFunc(res.Report.Models, func(a, b formats.ModelReport) int {
+		if a.Attainment < b.Attainment {
+			return -1
+		}
+		return 1
+	}).Attainment, nil
+}

@@ -1,0 +1,44 @@
+package kind
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"inferplan/formats"
+)
+
+// Asked is what a certification must show. Zero values have defaults, see Of.
+type Asked struct {
+	Attainment float64       // share of requests in time; 0.99
+	Runs       int           // replications; 5
+	Duration   time.Duration // of arrivals per run
+	Seed       uint64        // 1
+	Dir        string        // folder against which the trace of the workload is read; empty: the current one
+}
+
+// Of fills in what is not asked of a plan. Runs then have about so many requests, and
+// last from least to most.
+func (a Asked) Of(p *formats.Plan, requests float64, least, most time.Duration) (Asked, error) {
+	if a.Attainment == 0 {
+		a.Attainment = 0.99
+	}
+	if math.IsNaN(a.Attainment) || a.Attainment < 0 || a.Attainment > 1 {
+		return a, &formats.Error{Path: "--attainment", Found: fmt.Sprint(a.Attainment), Expected: "a share from 0 to 1"}
+	}
+	if a.Runs == 0 {
+		a.Runs = 5
+	}
+	if a.Seed == 0 {
+		a.Seed = 1
+	}
+	if a.Duration == 0 {
+		rps := 0.0
+		for _, m := range p.Served() {
+			rps += m.RPS
+		}
+		seconds := min(max(math.Ceil(requests/max(rps, 1e-3)), least.Seconds()), most.Seconds())
+		a.Duration = time.Duration(seconds) * time.Second
+	}
+	return a, nil
+}
