@@ -151,7 +151,7 @@ func TestNoSwitchingInLongBatches(t *testing.T) {
 	p := llama4.problem(t, 6, 10)
 	rng := rand.New(rand.NewPCG(1, 7))
 	for range 20 { // minutes
-		rate := 34 + 10*rng.Float64()
+		rate := 32 + 12*rng.Float64()
 		for range 60 {
 			p.Measured = append(p.Measured, rate)
 		}
