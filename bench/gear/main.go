@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type bench struct {
 	data     string
 	trials   int
 	draws    int
+	traces   *regexp.Regexp // of table switching
 	figures  []figures.Figure
 	adding   sync.Mutex // of figures: families are measured at the same time
 }
@@ -106,6 +108,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	b := &bench{output: output{out: out}, runs: runs{ctx: ctx}}
 	f.IntVar(&b.trials, "trials", 100, "fresh trials of a gear")
 	f.IntVar(&b.draws, "draws", 5, "draws of samples")
+	traces := f.String("traces", "", "regular expression of the traces of table switching; empty: all")
 	f.IntVar(&b.seeds, "seeds", 5, "Poisson streams beside the even one")
 	f.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -118,6 +121,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	}
 	if b.seeds < 2 || b.jobs < 1 {
 		return fmt.Errorf("-seeds %d and -jobs %d: expected at least 2 and 1", b.seeds, b.jobs)
+	}
+	if b.traces, err = regexp.Compile(*traces); err != nil {
+		return fmt.Errorf("-traces: %w", err)
 	}
 	wanted := strings.Split(*tables, ",")
 	for _, name := range wanted {

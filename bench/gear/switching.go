@@ -48,6 +48,9 @@ func (b *bench) switching(f *published.Family, t *table.Table) error {
 		if k > 0 {
 			trace = published.Stretches[k-1].Name
 		}
+		if !b.traces.MatchString(trace) {
+			continue
+		}
 		if err := b.through(f, g, trace, t); err != nil {
 			return err
 		}
