@@ -236,11 +236,11 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 			top = k
 		}
 	}
-	if b.p.streams() == 1 {
+	if streams(b.p) == 1 {
 		return top >= 0, nil
 	}
 	for ; top >= 0; top-- {
-		if ok, err := out.everywhere(ctx, b, &list[top], b.p.streams()); ok || err != nil {
+		if ok, err := out.everywhere(ctx, b, &list[top], streams(b.p)); ok || err != nil {
 			return ok, err
 		}
 	}
@@ -282,7 +282,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 	}
 	if p.shown() {
 		shown, err := b.onStreams(ctx, gears, streams, 1-p.Percentile)
-		if err != nil || !p.keeps(shown) {
+		if err != nil || !shown.keeps(p) {
 			return false, err
 		}
 		for r := range gears {

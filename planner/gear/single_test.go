@@ -22,7 +22,7 @@ func bestSingle(t interface{ Fatal(...any) }, p *Problem, list []Cascade, places
 			if float64(s.cascade.Correct)/float64(p.Planned.N) <= best.Accuracy {
 				break
 			}
-			ok, err := one.everywhere(context.Background(), newBench(p, pl, 1), &s, p.streams())
+			ok, err := one.everywhere(context.Background(), newBench(p, pl, 1), &s, streams(p))
 			if err != nil {
 				t.Fatal(err)
 			}

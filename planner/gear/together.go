@@ -91,12 +91,12 @@ func (out *Outcome) together(ctx context.Context, bounds []float64) error {
 		if !p.shown() || p.many() {
 			return nil
 		}
-		shown, err := b.onStreams(ctx, out.Gears, p.streams(), 1)
+		shown, err := b.onStreams(ctx, out.Gears, streams(p), 1)
 		if err != nil {
 			return err
 		}
 		out.Tail, out.shown = shown.tail, shown.accuracy
-		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); plain || p.keeps(shown) {
+		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); plain || shown.keeps(p) {
 			return nil
 		}
 		if room < (1-p.Percentile)*math.Pow(lessLate, triesOnRate) {
@@ -190,9 +190,9 @@ func measuredName(stream int) string {
 // onStreams runs gears on several streams at the measured rates, of which each has to
 // keep the SLO. Once more than a share of the first is late, it ends; the first stream
 // that does not keep the SLO is the last. Tail and lateness are the worst of all.
-func (b *bench) onStreams(ctx context.Context, gears []Planned, streams int, most float64) (onRates, error) {
+func (b *bench) onStreams(ctx context.Context, gears []Planned, n int, most float64) (onRates, error) {
 	all, err := b.onMeasured(ctx, gears, 0, most)
-	for k := 1; err == nil && k < streams && b.p.keeps(all); k++ {
+	for k := 1; err == nil && k < n && all.keeps(b.p); k++ {
 		var one onRates
 		one, err = b.onMeasured(ctx, gears, k, 1-b.p.Percentile)
 		all.tail, all.late = max(all.tail, one.tail), max(all.late, one.late)
@@ -201,11 +201,11 @@ func (b *bench) onStreams(ctx context.Context, gears []Planned, streams int, mos
 }
 
 // keeps tells whether all requests together keep the SLO.
-func (p *Problem) keeps(r onRates) bool { return r.tail <= p.SLO && r.late <= 1-p.Percentile }
+func (r onRates) keeps(p *Problem) bool { return r.tail <= p.SLO && r.late <= 1-p.Percentile }
 
 // streams is how many streams at the measured rates have to keep the SLO: gears may be
 // lucky in one. The more requests, the fewer streams say enough.
-func (p *Problem) streams() int {
+func streams(p *Problem) int {
 	if !p.shown() {
 		return 1
 	}

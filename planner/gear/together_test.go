@@ -123,7 +123,7 @@ func onFreshStreams(t *testing.T, out *Outcome, most int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !out.Problem.keeps(shown) {
+		if !shown.keeps(out.Problem) {
 			late++
 		}
 	}
