@@ -123,7 +123,8 @@ func (c *crossed) row(t *table.Table, cells ...any) {
 		if !j.ok {
 			return ""
 		}
-		return fmt.Sprintf("%.2f, %.2f", 100*(j.accuracy[0]-c.one.accuracy[0]), 100*(j.accuracy[1]-c.one.accuracy[1]))
+		points := func(i int) float64 { return math.Round(1e4*(j.accuracy[i]-c.one.accuracy[i]))/100 + 0 } // no -0
+		return fmt.Sprintf("%.2f, %.2f", points(0), points(1))
 	}
 	t.Add(append(cells, digits(c.one.accuracy[1]), whole(ms(c.one.worst)), above(c.ours), above(c.overall))...)
 }
