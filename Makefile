@@ -131,8 +131,8 @@ bench: setup ## Go benchmarks with allocations (BENCH, BENCHTIME, PKGS)
 # PPIPE selects tables and cases, for example PPIPE="-tables load -cases G4/HC2 -runs 2"; a second start goes on where the first was stopped.
 .PHONY: bench-ppipe
 bench-ppipe: setup ## tables and plots against PPipe from its reference data, kept in bench/ppipe/results (INFERPLAN_DATA, PPIPE: see bench/ppipe)
-	$(GO) build -o bin/bench-ppipe ./bench/ppipe
-	nice -n 19 bin/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' -keep bench/ppipe/results -plots bench/ppipe/results $(PPIPE)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-ppipe ./bench/ppipe
+	nice -n 19 bin/bench-ppipe -data '$(or $(INFERPLAN_DATA),../shared/data)' -keep bench/ppipe/results -plots bench/ppipe/results -figures bench/ppipe/figures.json $(PPIPE)
 
 # GEAR selects, for example GEAR="-tables gpus -families bert5"; a second start goes on where the first was stopped.
 .PHONY: bench-gear
@@ -172,7 +172,7 @@ bench-gate: setup ## false alarms and misses of plan check by profiles that were
 # DIGITS holds flags of bench/digits, for example DIGITS="-parts runs -only 700/azure -seconds 10".
 .PHONY: bench-digits
 bench-digits: build ## gear plans of a real cascade, served here against plan and simulator: table and bench/digits/results/figures.json (INFERPLAN_DATA, DIGITS)
-	$(GO) build -o bin/bench-digits ./bench/digits
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-digits ./bench/digits
 	INFERPLAN_ORT_LIB='$(ORT_LIB)' scripts/digits.sh $(DIGITS)
 
 # QLM holds flags of bench/qlm, for example QLM="-parts search -tables orders"; a second start goes on where the first was stopped.

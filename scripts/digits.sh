@@ -17,4 +17,4 @@ cd "$dir"
 [ -f models/digits-conv.onnx ] || "$plan" models write "${members[@]}" --dir models
 [ -f digits.csv.gz ] || "$plan" models samples digits.csv.gz
 [ -f profile.json ] || "$plan" profile models/digits-{4,16,64,256,conv}.onnx --device cpu --blocks 1 --batches 1,2,4,8,16 --budget 30s --records digits.csv.gz -o profile.json
-exec "$root/bin/bench-digits" -family "$dir" -data "$data" -json "$dir/figures.json" "$@"
+exec "$root/bin/bench-digits" -family "$dir" -data "$data" -json "$dir/figures.json" -figures "$root/bench/digits/figures.json" "$@"

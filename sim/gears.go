@@ -13,8 +13,9 @@ import (
 // requests that are counted in the report count here.
 type GearResult struct {
 	Answered int64
-	Correct  int64 // answers that are right, by the plan's records
-	Switches int64 // of gears, in the whole run
+	Correct  int64   // answers that are right, by the plan's records
+	Switches int64   // of gears, in the whole run
+	Under    []int64 // requests by the gear that they came under, in the whole run
 }
 
 // Accuracy is the share of right answers, 0 without any.
@@ -23,6 +24,17 @@ func (g *GearResult) Accuracy() float64 {
 		return 0
 	}
 	return float64(g.Correct) / float64(g.Answered)
+}
+
+// Expected is what the gears that the requests came under have on all samples: the
+// accuracy without the luck of the samples that a run happens to bring.
+func (g *GearResult) Expected(own *gear.Tables) float64 {
+	all, right := 0.0, 0.0
+	for k, accuracy := range own.Accuracies() {
+		n := float64(g.Under[k])
+		all, right = all+n, right+n*accuracy
+	}
+	return right / max(1, all)
 }
 
 func (r *Result) setGears(g GearResult) {
@@ -37,9 +49,9 @@ func (r *Result) setGears(g GearResult) {
 // hears what level each answer has.
 type cascade struct {
 	records
-	l     *loop
-	gears int
-	sums  GearResult
+	l    *loop
+	gear int32 // in force
+	sums GearResult
 }
 
 func newCascade(l *loop) ending {
@@ -47,7 +59,7 @@ func newCascade(l *loop) ending {
 	if own == nil {
 		return nil
 	}
-	c := &cascade{l: l, gears: len(own.Gears), records: records{own: &own.Records, by: make([]sample, 0, usual)}}
+	c := &cascade{l: l, records: records{own: &own.Records, by: make([]sample, 0, usual)}, sums: GearResult{Under: make([]int64, len(own.Gears))}}
 	l.truth = c
 	return c
 }
@@ -87,11 +99,18 @@ func (c *cascade) complete(req int32) error {
 }
 
 func (c *cascade) mode(tag int32) error {
-	if tag < 0 || int(tag) >= c.gears {
+	if tag < 0 || int(tag) >= len(c.sums.Under) {
 		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", tag)
 	}
+	c.gear = tag
 	c.sums.Switches++
 	return nil
+}
+
+// Arrive implements Truth.
+func (c *cascade) Arrive(req int32, r *arrivals.Request) {
+	c.sums.Under[c.gear]++
+	c.records.Arrive(req, r)
 }
 
 func (c *cascade) result(r *Result) { r.setGears(c.sums) }
@@ -101,11 +120,14 @@ func poolCascades(out *Result, runs []*Result) {
 	if runs[0].Gears == nil {
 		return
 	}
-	var all GearResult
+	all := GearResult{Under: make([]int64, len(runs[0].Gears.Under))}
 	for _, r := range runs {
 		all.Answered += r.Gears.Answered
 		all.Correct += r.Gears.Correct
 		all.Switches += r.Gears.Switches
+		for k, n := range r.Gears.Under {
+			all.Under[k] += n
+		}
 	}
 	out.setGears(all)
 }

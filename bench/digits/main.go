@@ -37,6 +37,9 @@ type document struct {
 	Pairs    []pair        `json:"pairs,omitempty"`
 	PairsAll *pairsOutcome `json:"pairs_together,omitempty"`
 	Spike    *spikeVerdict `json:"spike,omitempty"`
+
+	Overload *overloadVerdict `json:"overload,omitempty"`
+	Drift    *driftVerdict    `json:"drift,omitempty"`
 }
 
 type spikeVerdict struct {
@@ -47,8 +50,12 @@ type spikeVerdict struct {
 	LastGear  int   `json:"last_gear"`
 }
 
+// parts are what can be made.
+var parts = []string{"runs", "pairs", "spike", "overload", "drift"}
+
 type options struct {
 	family, data, out string
+	figures           string
 	peaks             []float64
 	only              string
 	parts             string
@@ -83,7 +90,8 @@ func (o *options) parse(args []string) error {
 	f.StringVar(&o.out, "json", "", "file for all figures")
 	peaks := f.String("peaks", "400,700,1000,1300,1600", "largest rates to plan for, requests/s")
 	f.StringVar(&o.only, "only", "", "runs to make, as in 400/azure,700/twitter (default: all)")
-	f.StringVar(&o.parts, "parts", "runs,pairs,spike", "what to make")
+	f.StringVar(&o.figures, "figures", "", "file that figures of overload and drift are put into")
+	f.StringVar(&o.parts, "parts", strings.Join(parts, ","), "what to make")
 	f.IntVar(&o.seconds, "seconds", 30, "length of a run")
 	f.IntVar(&o.paired, "paired-seconds", 10, "length of a run against a single model")
 	f.DurationVar(&o.slo, "slo", 200*time.Millisecond, "p95 that plans hold")
@@ -102,8 +110,8 @@ func (o *options) parse(args []string) error {
 		o.peaks = append(o.peaks, peak)
 	}
 	for _, part := range strings.Split(o.parts, ",") {
-		if !slices.Contains([]string{"runs", "pairs", "spike"}, part) {
-			return fmt.Errorf("-parts: found %q, expected some of runs,pairs,spike", part)
+		if !slices.Contains(parts, part) {
+			return fmt.Errorf("-parts: found %q, expected some of %s", part, strings.Join(parts, ","))
 		}
 	}
 	if o.seconds < 1 || o.paired < 1 || o.paired > o.seconds {
@@ -143,13 +151,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			return err
 		}
 	}
-	for _, part := range []struct {
-		name string
-		make func(context.Context) error
-	}{{"runs", b.runs}, {"pairs", b.pairs}, {"spike", b.spike}} {
-		if o.makes(part.name) {
-			if err := part.make(ctx); err != nil {
-				return fmt.Errorf("%s: %w", part.name, err)
+	for i, make := range []func(context.Context) error{b.runs, b.pairs, b.spike, b.overload, b.drift} {
+		if o.makes(parts[i]) {
+			if err := make(ctx); err != nil {
+				return fmt.Errorf("%s: %w", parts[i], err)
 			}
 		}
 	}

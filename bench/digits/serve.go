@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -64,46 +65,65 @@ func led(list []arrivals.Request) (out []arrivals.Request, lead int) {
 	return out, lead
 }
 
-// serve serves a plan in a worker process and sends it requests as they are
-// due, whatever is still under way. The samples are rows in turn, each once
-// before any comes again.
-func (f *family) serve(ctx context.Context, plan *formats.Plan, list []arrivals.Request, rows []int, cpus []int, seed uint64) (*served, error) {
+// open starts to serve a plan in a worker process.
+func (f *family) open(ctx context.Context, plan *formats.Plan, cpus []int) (*executor.Executor, error) {
 	x, err := executor.New(ctx, plan, executor.Options{Engine: "onnx", ModelsDir: f.models, CPUs: cpus, ShareCPUs: true, RecordService: true,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		return nil, fmt.Errorf("starting to serve: %w", err)
 	}
-	defer x.Close()
-	info := x.Models().All()[0]
-	if len(info.Inputs) != 1 {
-		return nil, fmt.Errorf("model %s has %d inputs, expected one", info.Name, len(info.Inputs))
+	if info := x.Models().All()[0]; len(info.Inputs) != 1 {
+		return nil, errors.Join(fmt.Errorf("model %s has %d inputs, expected one", info.Name, len(info.Inputs)), x.Close())
 	}
+	return x, nil
+}
+
+// sending sends requests as they are due, whatever is still under way.
+type sending struct {
+	f    *family
+	x    *executor.Executor
+	wait sync.WaitGroup
+}
+
+// at sends the sample of an answer when it is due, and tells how late that was.
+func (s *sending) at(ctx context.Context, start time.Time, due time.Duration, a *answer) (late time.Duration) {
+	time.Sleep(time.Until(start.Add(due)))
+	sent := time.Now()
+	a.arrived = sent.Sub(start)
+	s.wait.Go(func() { s.f.ask(ctx, s.x, s.x.Models().All()[0], a, sent) })
+	return a.arrived - due
+}
+
+// serve serves a plan and sends it requests. The samples are rows in turn, each once
+// before any comes again.
+func (f *family) serve(ctx context.Context, plan *formats.Plan, list []arrivals.Request, rows []int, cpus []int, seed uint64) (*served, error) {
+	x, err := f.open(ctx, plan, cpus)
+	if err != nil {
+		return nil, err
+	}
+	defer x.Close()
 	order := shuffled(rows, len(list), seed)
 	out := &served{}
 	list, out.lead = led(list)
 	out.answers = make([]answer, len(list))
 	late := make([]time.Duration, len(list))
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	send := sending{f: f, x: x}
+	defer send.wait.Wait()
 	start := time.Now()
 	for i, r := range list {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		time.Sleep(time.Until(start.Add(r.At)))
-		a := &out.answers[i]
-		a.row = order[max(0, i-out.lead)]
-		sent := time.Now()
-		a.arrived = sent.Sub(start)
-		late[i] = a.arrived - r.At
-		wg.Go(func() { f.ask(ctx, x, info, a, sent) })
+		out.answers[i].row = order[max(0, i-out.lead)]
+		late[i] = send.at(ctx, start, r.At, &out.answers[i])
 	}
-	wg.Wait()
+	send.wait.Wait()
 	out.service, out.switches = x.Service(), x.Report().Gears.Switches
 	for _, m := range x.Report().Gears.Models {
 		out.ran = append(out.ran, ms(m.RunningUS.D())/float64(max(1, m.Batches)))
 	}
-	if out.cpu, err = cpuSeconds(x); err != nil {
+	// What runs used inside the engine, by the workers' own account.
+	if out.cpu, err = sumOf(x, "inferplan_worker_cpu_seconds_total", "part", "engine"); err != nil {
 		return nil, err
 	}
 	began := out.answers[out.lead].arrived - out.answers[0].arrived
@@ -121,21 +141,20 @@ func (f *family) serve(ctx context.Context, plan *formats.Plan, list []arrivals.
 	return out, nil
 }
 
-// cpuSeconds adds up what runs used inside the engine, by the workers' own
-// account.
-func cpuSeconds(x *executor.Executor) (float64, error) {
+// sumOf adds up a metric, where a label has a value, if one is named.
+func sumOf(x *executor.Executor, name, label, value string) (float64, error) {
 	families, err := x.Gatherer().Gather()
 	if err != nil {
 		return 0, fmt.Errorf("reading metrics: %w", err)
 	}
 	sum := 0.0
 	for _, m := range families {
-		if m.GetName() != "inferplan_worker_cpu_seconds_total" {
+		if m.GetName() != name {
 			continue
 		}
 		for _, s := range m.Metric {
-			if slices.ContainsFunc(s.Label, func(l *dto.LabelPair) bool { return l.GetName() == "part" && l.GetValue() == "engine" }) {
-				sum += s.Counter.GetValue()
+			if label == "" || slices.ContainsFunc(s.Label, func(l *dto.LabelPair) bool { return l.GetName() == label && l.GetValue() == value }) {
+				sum += s.GetCounter().GetValue() + s.GetGauge().GetValue()
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"inferplan/bench/figures"
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/table"
@@ -18,7 +19,11 @@ func (b *bench) crosscheck(f *published.Family, t *table.Table) error {
 	if err != nil {
 		return err
 	}
+	good := 0
 	for _, c := range list {
+		if c.OK || c.Better {
+			good++
+		}
 		within := "yes"
 		switch {
 		case c.Better:
@@ -27,6 +32,10 @@ func (b *bench) crosscheck(f *published.Family, t *table.Table) error {
 			within = "NO"
 		}
 		t.Add(f.Name, c.What, c.Notes, c.Ours, c.Difference, c.Tolerance, within)
+	}
+	if len(list) > 0 {
+		b.figure(figures.Figure{Claim: fmt.Sprintf("cross-check's figures of %s within their tolerances, or bettered", f.Name), Source: "an implementation of the same by others",
+			Asked: "100", Measured: 100 * float64(good) / float64(len(list)), Unit: "%", Holds: figures.If(good == len(list)), Note: fmt.Sprintf("%d of %d", good, len(list))}, "crosscheck", f)
 	}
 	return nil
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math"
 
+	"inferplan/bench/figures"
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/table"
+	"inferplan/formats/report"
 	"inferplan/planner/gear"
 )
 
@@ -80,6 +82,10 @@ func (b *bench) heldout(f *published.Family, t *table.Table) error {
 			above++
 		}
 	}
+	low, high := report.Wilson(int64(within), int64(len(list)), .95)
+	b.figure(figures.Figure{Claim: fmt.Sprintf("planned accuracy of %s within the held-out interval", f.Name), Source: "accuracy out of sample (docs/methods.md)", Asked: "at least 93",
+		Measured: 100 * float64(within) / float64(len(list)), Interval: &[2]float64{100 * low, 100 * high}, Unit: "%", Holds: figures.If(100*within >= 93*len(list)),
+		Note: fmt.Sprintf("%d of %d plans on %d draws of samples; within the interval of the difference %d; asked of all families together", within, len(list), b.draws, alike)}, "heldout", f)
 	one := list[0]
 	t.Add(f.Name, len(list), fmt.Sprintf("%d, %d", one.Samples, one.SamplesOut), fmt.Sprintf("%.2f", 100*less), fmt.Sprintf("%d (%.1f %%)", within, 100*float64(within)/float64(len(list))),
 		fmt.Sprintf("%d (%.1f %%)", alike, 100*float64(alike)/float64(len(list))), above)

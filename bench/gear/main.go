@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type bench struct {
 	data     string
 	trials   int
 	draws    int
+	traces   *regexp.Regexp // of table switching
 	figures  []figures.Figure
 	adding   sync.Mutex // of figures: families are measured at the same time
 }
@@ -60,7 +62,7 @@ var makers = []struct {
 	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods, false},
 	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap, false},
 	{"out-of-sample", "Devices at equal accuracy, on the samples planned on and on others", []string{"workload", "accuracy", "samples", "planner", "planner, all requests", "MS+", "DynBa", "Cocktail+, mean", "planner: times fewer", "all requests: times fewer"}, (*bench).outOfSample, false},
-	{"switching", "Plans against one cascade for all rates, on typical traces and bursts", []string{"workload", "trace", "peak/mean", "requests come", "devices", "planner", "p95 ms", "planner, all requests", "p95 ms", "no switching", "p95 ms", "points above: planner", "all requests"}, (*bench).switching, false},
+	{"switching", "Plans against one cascade for all rates, on typical traces and bursts", []string{"workload", "trace", "peak/mean", "devices", "planner", "worst p95 ms", "streams late", "planner, all requests", "worst p95 ms", "streams late", "no switching", "worst p95 ms", "points above, evenly and at random: planner", "all requests"}, (*bench).switching, false},
 	{"cocktail", "Cocktail+ with oracle rates: mean devices", []string{"workload", "accuracy", "members at least", "models", "mean devices", "planner", "period", "utilisation", "p95 ms"}, (*bench).cocktail, false},
 	{"spike", "A spike under a latency SLO (figure 8)", timelineColumns, (*bench).spike, false},
 	{"accuracy-slo", "A spike under an accuracy SLO (figure 9)", timelineColumns, (*bench).accuracySLO, false},
@@ -106,6 +108,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	b := &bench{output: output{out: out}, runs: runs{ctx: ctx}}
 	f.IntVar(&b.trials, "trials", 100, "fresh trials of a gear")
 	f.IntVar(&b.draws, "draws", 5, "draws of samples")
+	traces := f.String("traces", "", "regular expression of the traces of table switching; empty: all")
 	f.IntVar(&b.seeds, "seeds", 5, "Poisson streams beside the even one")
 	f.IntVar(&b.jobs, "jobs", runtime.GOMAXPROCS(0), "runs at the same time")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -118,6 +121,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	}
 	if b.seeds < 2 || b.jobs < 1 {
 		return fmt.Errorf("-seeds %d and -jobs %d: expected at least 2 and 1", b.seeds, b.jobs)
+	}
+	if b.traces, err = regexp.Compile(*traces); err != nil {
+		return fmt.Errorf("-traces: %w", err)
 	}
 	wanted := strings.Split(*tables, ",")
 	for _, name := range wanted {

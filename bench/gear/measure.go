@@ -56,9 +56,12 @@ type runs struct {
 }
 
 // poisson are the seeds' streams.
-func (b *runs) poisson() []stream {
+func (b *runs) poisson() []stream { return randomly(b.seeds) }
+
+// randomly are streams of requests at random instants.
+func randomly(n int) []stream {
 	var out []stream
-	for i := range b.seeds {
+	for i := range n {
 		out = append(out, stream(i+1))
 	}
 	return out
@@ -193,6 +196,7 @@ func (b *runs) all(s *system, on []stream) ([]*baseline.Run, error) {
 // summary is a system over several streams.
 type summary struct {
 	accuracy, half float64 // mean, half of its 95 % interval
+	expected       float64 // mean
 	p95            float64 // mean, ms
 	worst          time.Duration
 }
@@ -202,6 +206,7 @@ func summarise(runs []*baseline.Run) summary {
 	var s summary
 	for _, r := range runs {
 		accuracy, p95, s.worst = append(accuracy, r.Accuracy), append(p95, ms(r.P95)), max(s.worst, r.P95)
+		s.expected += r.Expected / float64(len(runs))
 	}
 	s.accuracy, s.half = interval(accuracy)
 	s.p95 = stat.Mean(p95, nil)
@@ -236,7 +241,7 @@ func (b *runs) runner(p place, on []stream) baseline.Runner {
 			runs = append(runs, r)
 		}
 		s := summarise(runs)
-		return &baseline.Run{Accuracy: s.accuracy, P95: s.worst}, nil
+		return &baseline.Run{Accuracy: s.accuracy, Expected: s.expected, P95: s.worst}, nil
 	}
 }
 

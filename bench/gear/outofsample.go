@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"inferplan/bench/figures"
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/table"
@@ -66,8 +65,8 @@ func (b *bench) equalAccuracy(f, drawn, judged *published.Family, through func(f
 		t.Add(f.Name, target, samples, count(need[0][k], s.most), count(need[1][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail,
 			times(need[0][k], need[2][k], single[k]), times(need[1][k], need[2][k], single[k]))
 		if fewer := fewerThan(need[0][k], need[2][k], single[k]); b.counting == nil && fewer > 0 {
-			b.figure(figures.Figure{Claim: fmt.Sprintf("devices of %s at accuracy %g on samples %s: times fewer than the better of MS+ and DynBa", f.Name, target, samples), Source: "CascadeServe (arXiv:2406.14424), figure 7",
-				Asked: "2 to 3", Measured: fewer, Holds: figures.If(fewer >= 2), Note: fmt.Sprintf("planner %s, MS+ %s, DynBa %s, Cocktail+ %s", count(need[0][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail)}, "out-of-sample", f)
+			b.figure(fewerDevices(fmt.Sprintf("devices of %s at accuracy %g on samples %s", f.Name, target, samples), fewer,
+				fmt.Sprintf("planner %s, MS+ %s, DynBa %s, Cocktail+ %s", count(need[0][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail)), "out-of-sample", f)
 		}
 	}
 	return nil

@@ -9,7 +9,8 @@
 // How the pieces fit: records.go reads the reference data; cases.go holds the
 // cases, recorded or planned by us; arrivals.go the kinds of arrivals; search.go
 // simulates points and looks for the highest load; compared.go sets algorithms
-// against each other there; store.go keeps what was simulated; loads.go,
+// against each other there; baselines.go our baselines against the recorded
+// ones; store.go keeps what was simulated; loads.go,
 // sensitivity.go and tables.go make the tables, layers.go that of few blocks
 // against layers, plot.go their plots.
 package main

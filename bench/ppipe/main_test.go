@@ -34,6 +34,7 @@ func TestTables(t *testing.T) {
 		{"curve", "^maf19/G1/HC1", `G1/HC1\S+ +NP +1\.0000 .*efficientnet-b8 0\.\d+, encnet`},
 		{"small", "small/HC2-S/fcn$", `reserve, nodes +HC2-S +DART-r +1 +0\.\d+`},
 		{"transfer", "^ablation/fcn/", `ablation/fcn/HC2/w1 +reactive +0\.\d+`},
+		{"baselines", "^maf19/G4/HC2", `ours +artifact, stages +NP +3 +0\.\d+`},
 		{"headline", "^maf21/G9/", "no recorded plan matches"},
 	} {
 		if text := made(t, "-tables", c.name, "-cases", c.cases); !regexp.MustCompile(c.want).MatchString(text) {
@@ -120,7 +121,7 @@ func TestTraceRates(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,headline,blocks`: {"-tables", "pies"},
+		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,baselines,headline,blocks`: {"-tables", "pies"},
 		"-cases": {"-cases", "("},
 		"-runs 0 and -duration 30s: expected at least 1": {"-runs", "0"},
 		"opening the reference data":                     {"-data", t.TempDir()},

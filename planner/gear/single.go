@@ -71,7 +71,7 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	if q.many() && best.leads(list) {
 		return 0, nil // of so many requests the plan shows what it promises
 	}
-	gears, err := newBench(&q, out.Placement, seed).onMeasured(ctx, out.Gears, 1)
+	gears, err := newBench(&q, out.Placement, seed).onMeasured(ctx, out.Gears, 0, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -201,7 +201,8 @@ func (out *Outcome) least() float64 {
 
 // oneCascade takes the most accurate of some cascades, by rising load, that keeps the
 // SLO everywhere; false: none does. On measured rates the search begins where devices
-// that never wait end, and goes on from there in steps that double.
+// that never wait end, and goes on from there in steps that double. It goes by the first
+// stream; from what that finds downwards, all streams decide.
 func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (bool, error) {
 	low, high := 0, len(list) // list[low-1] keeps it, list[high] does not
 	mid, step := high/2, high
@@ -209,7 +210,7 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 		mid, step = min(relaxation{b.p}.firstLate(list), max(high-1, 0)), 1
 	}
 	for ; low < high; step *= 2 {
-		ok, err := out.everywhere(ctx, b, &list[mid])
+		ok, err := out.everywhere(ctx, b, &list[mid], 1)
 		if err != nil {
 			return false, err
 		}
@@ -225,15 +226,25 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 			mid = max(mid, high-step)
 		}
 	}
-	held := low > 0
+	top := low - 1
 	for k := low + 1; k < min(low+1+furtherSingles, len(list)); k++ {
-		ok, err := out.everywhere(ctx, b, &list[k])
+		ok, err := out.everywhere(ctx, b, &list[k], 1)
 		if err != nil {
 			return false, err
 		}
-		held = held || ok
+		if ok {
+			top = k
+		}
 	}
-	return held, nil
+	if streams(b.p) == 1 {
+		return top >= 0, nil
+	}
+	for ; top >= 0; top-- {
+		if ok, err := out.everywhere(ctx, b, &list[top], streams(b.p)); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
 }
 
 // firstLate is the first of some cascades, by rising load, of which more requests are
@@ -261,17 +272,17 @@ func (p relaxation) lateEvenly(load float64) float64 {
 }
 
 // everywhere gives all ranges one cascade, if that keeps the SLO: in every range, or
-// over all requests, which is shown on the measured rates where these are known. There
-// the lateness of every range is that of all.
-func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair) (bool, error) {
+// over all requests, which is shown on streams of the measured rates where these are
+// known. There the lateness of every range is that of all.
+func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams int) (bool, error) {
 	p := b.p
 	gears, late := make([]Planned, len(p.Edges)), 0.0
 	for r, edge := range p.Edges {
 		gears[r] = Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Accuracy: float64(s.cascade.Correct) / float64(p.Planned.N)}
 	}
 	if p.shown() {
-		shown, err := b.onMeasured(ctx, gears, 1-p.Percentile)
-		if err != nil || shown.tail > p.SLO || shown.late > 1-p.Percentile {
+		shown, err := b.onStreams(ctx, gears, streams, 1-p.Percentile)
+		if err != nil || !shown.keeps(p) {
 			return false, err
 		}
 		for r := range gears {

@@ -22,7 +22,7 @@ func bestSingle(t interface{ Fatal(...any) }, p *Problem, list []Cascade, places
 			if float64(s.cascade.Correct)/float64(p.Planned.N) <= best.Accuracy {
 				break
 			}
-			ok, err := one.everywhere(context.Background(), newBench(p, pl, 1), &s)
+			ok, err := one.everywhere(context.Background(), newBench(p, pl, 1), &s, streams(p))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,6 +60,7 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 		if out.Accuracy < best-worthwhile || best < .64 || out.Bound < out.Accuracy || out.Tail > p.SLO {
 			t.Errorf("spread %v: accuracy %.4f of %.4f at %v, the best single cascade %.4f", spread, out.Accuracy, out.Bound, out.Tail, best)
 		}
+		onFreshStreams(t, out, 2)
 	}
 }
 
@@ -88,7 +89,7 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 		if accuracy := float64(s.cascade.Correct) / float64(p.Planned.N); accuracy <= out.Accuracy+worthwhile {
 			continue
 		}
-		if ok, err := (&Outcome{Problem: p, Placement: out.Placement}).everywhere(context.Background(), b, &s); ok || err != nil {
+		if ok, err := (&Outcome{Problem: p, Placement: out.Placement}).everywhere(context.Background(), b, &s, 1); ok || err != nil {
 			t.Errorf("a cascade with %d right holds every range, the plan has %.4f (%v)", s.cascade.Correct, out.Accuracy, err)
 		}
 	}
@@ -150,7 +151,7 @@ func TestNoSwitchingInLongBatches(t *testing.T) {
 	p := llama4.problem(t, 6, 10)
 	rng := rand.New(rand.NewPCG(1, 7))
 	for range 20 { // minutes
-		rate := 34 + 10*rng.Float64()
+		rate := 32 + 12*rng.Float64()
 		for range 60 {
 			p.Measured = append(p.Measured, rate)
 		}

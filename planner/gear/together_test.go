@@ -110,6 +110,26 @@ func TestTogetherOnMeasuredRates(t *testing.T) {
 	if out.Tail == 0 || out.Tail > p.SLO {
 		t.Errorf("%v at the percentile of all requests, expected up to %v", out.Tail, p.SLO)
 	}
+	onFreshStreams(t, out, 0)
+}
+
+// onFreshStreams checks that no more than some of 20 streams of requests that the planner
+// did not see, at random instants of the measured rates, miss the SLO.
+func onFreshStreams(t *testing.T, out *Outcome, most int) {
+	t.Helper()
+	b, late := newBench(out.Problem, out.Placement, 1000), 0
+	for k := range 20 {
+		shown, err := b.onMeasured(context.Background(), out.Gears, k, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !shown.keeps(out.Problem) {
+			late++
+		}
+	}
+	if t.Logf("%d of 20 fresh streams late", late); late > most {
+		t.Errorf("%d of 20 fresh streams are late, expected %d at most", late, most)
+	}
 }
 
 // Few requests do not tell a latency that wanders from one that grows: a gear with

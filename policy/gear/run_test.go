@@ -3,6 +3,7 @@ package gear_test
 import (
 	"bytes"
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -56,6 +57,24 @@ func TestFaultsAndReplay(t *testing.T) {
 	}
 	if n, err := conform.Replay(&log, again); err != nil || n == 0 {
 		t.Errorf("replay of %d calls: %v", n, err)
+	}
+}
+
+// What gears answer right of all samples is what a run answers right, but for the luck of
+// the samples that come.
+func TestExpectedAccuracy(t *testing.T) {
+	tab := gear.TwoModels()
+	own := gear.Of(tab)
+	pol, err := gear.New(tab, gear.NotShedding(tab))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := run(t, tab, pol, 110, 300*time.Second) // around the edge of the two gears
+	of, under := own.Accuracies(), res.Gears.Under
+	want := (of[0]*float64(under[0]) + of[1]*float64(under[1])) / float64(res.Gears.Answered)
+	t.Logf("%d and %d requests, gears %.4f: %.4f expected, %.4f shown", under[0], under[1], of, res.Gears.Expected(own), res.Gears.Accuracy())
+	if got := res.Gears.Expected(own); under[0] < 1000 || under[1] < 1000 || math.Abs(got-want) > 1e-9 || math.Abs(got-res.Gears.Accuracy()) > .01 {
+		t.Errorf("%v requests under gears of %v: %.4f, expected %.4f; the run shows %.4f", under, of, got, want, res.Gears.Accuracy())
 	}
 }
 

@@ -63,3 +63,29 @@ func (g *Tables) Level(pipeline int32, certainty float64) int64 {
 	t := g.Thresholds[pipeline]
 	return int64(sort.Search(len(t), func(i int) bool { return t[i] > certainty }))
 }
+
+// Accuracies are the shares of all samples that the gears answer right.
+func (g *Tables) Accuracies() []float64 {
+	out := make([]float64, len(g.Gears))
+	for k := range g.Gears {
+		right := 0
+		for i := range g.Records.Samples {
+			if g.Gears[k].answers(&g.Records, i) {
+				right++
+			}
+		}
+		out[k] = float64(right) / float64(g.Records.Samples)
+	}
+	return out
+}
+
+// answers tells whether a sample gets a right answer.
+func (g *Gear) answers(r *Records, sample int) bool {
+	for k := range g.Stages {
+		s := &g.Stages[k]
+		if k == len(g.Stages)-1 || int32(r.Levels[s.Pipeline][sample]) >= s.Below {
+			return r.Correct[s.Pipeline][sample]
+		}
+	}
+	return false
+}

@@ -19,6 +19,7 @@ import (
 type Run struct {
 	Requests int
 	Accuracy float64
+	Expected float64 // the same without the luck of the samples that came
 	P95, P99 time.Duration
 	Late     float64 // share above the SLO
 	Switches int64
@@ -88,7 +89,7 @@ func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, w Watch
 	if err != nil {
 		return nil, fmt.Errorf("running a system: %w", err)
 	}
-	out := &Run{Requests: len(all), Accuracy: res.Gears.Accuracy(), Switches: res.Gears.Switches}
+	out := &Run{Requests: len(all), Accuracy: res.Gears.Accuracy(), Expected: res.Gears.Expected(gear.Of(t)), Switches: res.Gears.Switches}
 	if len(all) == 0 {
 		return out, nil
 	}
@@ -209,24 +210,7 @@ type slice struct {
 
 func newObserver(inner policy.Policy, t *policy.Tables, step time.Duration) *observer {
 	o := &observer{inner: inner, t: t, step: step, pipelines: make([]int32, len(t.Devices))}
-	own := gear.Of(t)
-	rec := &own.Records
-	for g := range own.Gears {
-		stages := own.Gears[g].Stages
-		right := 0
-		for i := range rec.Samples {
-			for k := range stages {
-				m := stages[k].Pipeline
-				if k == len(stages)-1 || int32(rec.Levels[m][i]) >= stages[k].Below {
-					if rec.Correct[m][i] {
-						right++
-					}
-					break
-				}
-			}
-		}
-		o.accuracy = append(o.accuracy, float64(right)/float64(rec.Samples))
-	}
+	o.accuracy = gear.Of(t).Accuracies()
 	return o
 }
 

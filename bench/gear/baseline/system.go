@@ -187,7 +187,7 @@ func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, err
 		if err != nil || r == nil {
 			return false, err
 		}
-		if best == nil || r.Accuracy > best.Run.Accuracy {
+		if best == nil || r.Expected > best.Run.Expected {
 			best = &Tuned{name, t, r}
 		}
 		return true, nil

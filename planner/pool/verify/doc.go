@@ -4,6 +4,7 @@
 //
 //	check.go    Check: findings, each with its constraint and field
 //	model.go    one model: target, rates, stages
+//	served.go   what serving takes: means, runs after a pause, requests beside runs
 //	devices.go  placements, shares, memory
 //	hold.go     what the whole plan carries today
 //	figures.go  Figures: what was promised against what holds; WorkloadOf

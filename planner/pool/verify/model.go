@@ -21,6 +21,7 @@ func (c *checker) model(mi int) {
 	said := fmt.Sprintf("pool.models[%d]", mi)
 	t := c.targetOf(m, &promised, said)
 	c.asked(m, &promised, said)
+	c.requests(m, fmt.Sprintf("deployment[%d]", mi))
 	sum := 0.0
 	for pi := range m.Pipelines {
 		pl, now := &m.Pipelines[pi], &c.held.pipelines[mi][pi]
@@ -166,6 +167,7 @@ func (c *checker) stages(m *formats.Deployed, pl *formats.Pipeline, now *recompu
 			c.Warn("latency", fmt.Sprintf("%s.infer_us[%d]", spath, pl.Batch-1), s.InferUS[pl.Batch-1].String(), formats.Micros(got).String(),
 				"blocks %d to %d of %s on %s at batch %d take %s today", s.Blocks[0], s.Blocks[1]-1, m.Model, s.Device, pl.Batch, recompute.Change(planned, got))
 		}
+		c.served(pm, m, s, spath)
 		if s.Cut != nil {
 			c.Cut(m, pl, s, &now.Stages[si], spath)
 		}
