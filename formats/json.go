@@ -128,11 +128,8 @@ func (p *jsonParser) value(depth int) node {
 				return n
 			}
 		}
-		hint := ""
-		if rest := strings.ToLower(p.s[p.i:min(p.i+8, len(p.s))]); strings.HasPrefix(rest, "nan") || strings.HasPrefix(rest, "inf") {
-			hint = "NaN and infinity are no JSON numbers; leave the field out"
-		}
-		p.fail(p.i, "a value", hint)
+		p.refuseNonFinite()
+		p.fail(p.i, "a value", "")
 	}
 	return n
 }
@@ -284,6 +281,7 @@ func (p *jsonParser) number() string {
 	start := p.i
 	end := scanNumber(p.s[start:])
 	if end <= 0 {
+		p.refuseNonFinite()
 		p.fail(start-end, "a digit", "")
 	}
 	p.i = start + end
