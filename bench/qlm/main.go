@@ -42,7 +42,7 @@ type maker struct {
 var makers = append([]maker{
 	{"instance", "instance", "Instance model against real vLLM runs, 300 requests each", (*bench).instances},
 	{"instance", "fits", "Fit of an iteration to measured layers", (*bench).fits},
-	{"instance", "speed", "Simulated requests per second of CPU", (*bench).speeds},
+	{"instance", "speed", "Simulated requests per second of CPU", speeds},
 	{"instance", "waits", "Waiting and completion times of drained queues, predicted", (*bench).waits},
 	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
@@ -51,7 +51,7 @@ var makers = append([]maker{
 	{"fleet", "operations", "What operations cost (QLM, figure 4)", (*bench).operations},
 	{"fleet", "ceiling", "Throughput at the lowest load", (*bench).ceiling},
 	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
-	{"fleet", "timelines", "Time of instances on W_A", (*bench).timelines},
+	{"fleet", "timelines", "Time of instances on W_A", timelines},
 	{"sizing", "sizing", "GPUs for 99 % of interactive and 99 % of batch requests in time", (*bench).sizings},
 }, sweepers()...)
 

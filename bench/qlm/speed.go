@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -37,9 +38,9 @@ func equals(instances int) (*policy.Tables, error) {
 	return t, t.AddInstances(plan, []formats.Pool{{Device: "A100", Count: instances}})
 }
 
-// fast runs some thousand requests on a fleet, and a bare heap, in turns. The least of
+// measureFast runs some thousand requests on a fleet, and a bare heap, in turns. The least of
 // three counts.
-func (b *bench) fast(instances int) (fast, error) {
+func measureFast(ctx context.Context, instances int) (fast, error) {
 	t, err := equals(instances)
 	if err != nil {
 		return fast{}, err
@@ -53,7 +54,7 @@ func (b *bench) fast(instances int) (fast, error) {
 	out := fast{Requests: int64(len(list))}
 	for round := range 3 {
 		began := cpuTime()
-		res, err := sim.Run(b.ctx, sim.Config{Tables: t, Policy: balance.New(t), Source: arrivals.Slice(list), NoReport: true})
+		res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: balance.New(t), Source: arrivals.Slice(list), NoReport: true})
 		if err != nil {
 			return out, err
 		}
@@ -83,10 +84,10 @@ func bareHeap(events int64) float64 {
 }
 
 // speeds shows what the simulator takes with one instance and with many.
-func (b *bench) speeds(t *table.Table) error {
+func speeds(b *bench, t *table.Table) error {
 	t.Columns = []string{"instances", "requests per CPU-second", "events per request", "CPU ns per event", "times a bare heap loop"}
 	for _, n := range []int{1, 100} {
-		r, err := measured(b.keep, fmt.Sprint("speed/", n), func() (fast, error) { return b.fast(n) })
+		r, err := measured(b.keep, fmt.Sprint("speed/", n), func() (fast, error) { return measureFast(b.ctx, n) })
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ const (
 )
 
 // timelines shows what each instance does over a run.
-func (b *bench) timelines(t *table.Table) error {
+func timelines(b *bench, t *table.Table) error {
 	d, err := b.traces()
 	if err != nil {
 		return err
@@ -54,12 +54,12 @@ func (b *bench) timelines(t *table.Table) error {
 		lines, last = append(lines, list), max(last, end)
 	}
 	t.Note("W_A at %g requests a second on four A100s, %d rows, seed 1, until the last answer: timelines.svg.", middle, b.rows)
-	return b.strips(names, lines, last)
+	return strips(filepath.Join(b.dir, "timelines.svg"), names, lines, last)
 }
 
 // strips draws a strip for each instance under each policy: models in colours, loads
 // in black.
-func (b *bench) strips(names []string, lines [][]fleet.Stretch, last time.Duration) error {
+func strips(path string, names []string, lines [][]fleet.Stretch, last time.Duration) error {
 	const each = 4
 	pic := picture.New(lineWidth, lineTop+lineHeight*(each+1)*len(names)+30, 12)
 	pic.Text(10, 18, "", fmt.Sprintf("W_A at %g requests a second on four A100s: what each instance runs until the last answer", middle))
@@ -88,7 +88,7 @@ func (b *bench) strips(names []string, lines [][]fleet.Stretch, last time.Durati
 		at := last * time.Duration(part) / 4
 		pic.Text(across(at)-10, float64(bottom+10), "", fmt.Sprintf("%.0f s", at.Seconds()))
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "timelines.svg"), []byte(pic.String()), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(pic.String()), 0o644); err != nil {
 		return fmt.Errorf("writing a picture: %w", err)
 	}
 	return nil

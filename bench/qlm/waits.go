@@ -163,15 +163,15 @@ func (f *foreseen) share() float64 { return float64(f.covered) / float64(f.reque
 func (f *foreseen) whole() float64 { return float64(f.ended) / float64(f.groups) }
 
 // foresee draws a queue's shuffles.
-func (b *bench) foresee(q *instance.Queue, key string, draw drawing, times int) (*foreseen, error) {
+func foresee(k *keep, q *instance.Queue, key string, draw drawing, times int) (*foreseen, error) {
 	f := &foreseen{}
 	for seed := range times {
-		k, err := measured(b.keep, fmt.Sprint(key, q.Name, "/", seed), func() (known, error) { return foretold(q, draw, uint64(seed+1)) })
+		x, err := measured(k, fmt.Sprint(key, q.Name, "/", seed), func() (known, error) { return foretold(q, draw, uint64(seed+1)) })
 		if err != nil {
 			return nil, err
 		}
-		f.waits, f.ends = append(f.waits, k.Wait), append(f.ends, k.Completion)
-		f.add(k)
+		f.waits, f.ends = append(f.waits, x.Wait), append(f.ends, x.Completion)
+		f.add(x)
 	}
 	slices.Sort(f.waits)
 	slices.Sort(f.ends)
@@ -194,7 +194,7 @@ func (b *bench) waits(t *table.Table) error {
 		}
 		var by [len(drawings)]*foreseen
 		for n := range drawings {
-			x, err := b.foresee(q, drawings[n].key, drawings[n].draw, shuffles)
+			x, err := foresee(b.keep, q, drawings[n].key, drawings[n].draw, shuffles)
 			if err != nil {
 				return err
 			}
@@ -206,7 +206,7 @@ func (b *bench) waits(t *table.Table) error {
 		}
 		x, many := by[0], by[0]
 		if !b.small {
-			if many, err = b.foresee(q, drawings[0].key, drawings[0].draw, manyShuffles); err != nil {
+			if many, err = foresee(b.keep, q, drawings[0].key, drawings[0].draw, manyShuffles); err != nil {
 				return err
 			}
 		}
@@ -218,7 +218,7 @@ func (b *bench) waits(t *table.Table) error {
 		add("covered by the 90 % quantile of completion", ".85 to .95", x.share(), near(x.share()))
 		add("groups that end by the 90 % quantile of a plan", ".85 to .95", many.whole(), near(many.whole()))
 	}
-	b.pooled(t, pooled[:], groups.whole())
+	pooledQueues(b, t, pooled[:], groups.whole())
 	t.Note("A queue of 800 requests is drained to fit, one of 1000 others is predicted. Prompts are known, answers are not. %d shuffles of each file, %d for groups.", shuffles, manyShuffles)
 	return nil
 }
@@ -228,8 +228,8 @@ const waitsSource = "QLM, section 6 and figure 17; 12 shuffles, 800 requests to 
 // near tells whether a 90 % quantile covers what it should.
 func near(share float64) bool { return math.Abs(share-0.9) <= 0.05 }
 
-// pooled adds what all queues come to together.
-func (b *bench) pooled(t *table.Table, by []foreseen, groups float64) {
+// pooledQueues adds what all queues come to together.
+func pooledQueues(b *bench, t *table.Table, by []foreseen, groups float64) {
 	t.Add("all", "", "", "", "", percent(by[0].share()), percent(groups), percent(by[1].share()), percent(by[2].share()))
 	add := func(what string, x float64) {
 		b.figures = append(b.figures, figures.Figure{Claim: "estimator, all queues together: " + what, Source: waitsSource, Asked: ".85 to .95", Measured: x, Holds: figures.If(near(x)), Command: b.command})
