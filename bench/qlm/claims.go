@@ -199,7 +199,7 @@ func deltaClaims(s *swept) []figures.Figure {
 	name := func(k int) *pooled { return s.by[0][k] }
 	note := ""
 	for k, p := range s.policies {
-		note += fmt.Sprintf("%s: %.1f %%, %.2f requests/s; ", p.Name, inTime(name(k)), name(k).throughput)
+		note += fmt.Sprintf("%s: %.1f %%, %.2f requests/s, %.2g positions; ", p.Name, inTime(name(k)), name(k).throughput, name(k).searched)
 	}
 	slower := 100 * (1 - name(2).throughput/name(0).throughput)
 	return []figures.Figure{
