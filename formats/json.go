@@ -121,11 +121,8 @@ func (p *jsonParser) value(depth int) node {
 				return n
 			}
 		}
-		hint := ""
-		if rest := strings.ToLower(p.s[p.i:min(p.i+8, len(p.s))]); strings.HasPrefix(rest, "nan") || strings.HasPrefix(rest, "inf") {
-			hint = "NaN and infinity are no JSON numbers; leave the field out"
-		}
-		p.fail(p.i, "a value", hint)
+		p.refuseNonFinite()
+		p.fail(p.i, "a value", "")
 	}
 	return n
 }
@@ -277,6 +274,7 @@ func (p *jsonParser) number() string {
 	start := p.i
 	end, _, fault := jsontext.Number(p.s, start)
 	if fault != jsontext.NoFault {
+		p.refuseNonFinite()
 		p.fail(end, "a digit", "")
 	}
 	p.i = end

@@ -67,7 +67,10 @@ func parseYAML(src *source) (root node, err *Error) {
 
 // yamlReader turns the parser's tree into nodes; like jsonParser it leaves by
 // panicking with an *Error.
-type yamlReader struct{ src *source }
+type yamlReader struct {
+	src  *source
+	path []string // of the value at hand, in parts
+}
 
 func tokenPos(t *token.Token) int64 {
 	if t == nil || t.Position == nil {
@@ -184,7 +187,7 @@ func (y *yamlReader) node(a ast.Node, depth int) node {
 	case *ast.FloatNode:
 		n.kind, n.text = numberNode, y.number(t)
 	case *ast.InfinityNode, *ast.NanNode:
-		y.fail(t, t.Value, "a finite number", "leave the field out where there is no value")
+		panic(y.src.fail(tokenPos(t), strings.TrimPrefix(strings.Join(y.path, ""), "."), t.Value, "a finite number", nonFiniteHint))
 	case *ast.StringNode:
 		n.kind, n.text = stringNode, v.Value
 		if t.Type == token.StringType && t.Value == v.Value && isNumber(v.Value) {
@@ -202,7 +205,7 @@ func (y *yamlReader) node(a ast.Node, depth int) node {
 		if len(v.Values) > 0 {
 			n.kids = &kids{items: make([]node, len(v.Values))}
 			for i, item := range v.Values {
-				n.kids.items[i] = y.node(item, depth+1)
+				n.kids.items[i] = y.inside("["+strconv.Itoa(i)+"]", item, depth)
 			}
 		}
 	case *ast.MappingNode:
@@ -216,6 +219,14 @@ func (y *yamlReader) node(a ast.Node, depth int) node {
 	default:
 		y.fail(t, "a "+strings.ToLower(a.Type().String())+" here", "a value", "")
 	}
+	return n
+}
+
+// inside is the node of a part of a list or object.
+func (y *yamlReader) inside(part string, a ast.Node, depth int) node {
+	y.path = append(y.path, part)
+	n := y.node(a, depth+1)
+	y.path = y.path[:len(y.path)-1]
 	return n
 }
 
@@ -261,7 +272,7 @@ func (y *yamlReader) mapping(n *node, values []*ast.MappingValueNode, depth int)
 			n.pos = k.pos // of block mappings; the parser points at the colon
 		}
 		y.text(t, k.name)
-		n.kids.keys[i], n.kids.items[i] = k, y.node(mv.Value, depth+1)
+		n.kids.keys[i], n.kids.items[i] = k, y.inside("."+k.name, mv.Value, depth)
 		if n.kids.items[i].kind == nullNode && n.kids.items[i].pos == 1<<32|1 {
 			n.kids.items[i].pos = k.pos
 		}

@@ -5,12 +5,14 @@
 //	figures.go   figures.json: every claim with what was asked and what was measured
 //	keep.go      results that a second start does not measure again
 //	instance.go  the model of an instance against runs of vLLM (package instance)
+//	speed.go     what the simulator of instances takes
 //	exact.go     programs solved to the end, with the search beside them
 //	orders.go    orders by size and load: list, greedy and search against the bound
 //	chance.go    plans under random times: chance constraints and the smooth objective
 //	replan.go    400,000 queued requests planned anew
 //	waits.go     waiting and completion times, predicted
 //	fleet.go     policies on four A100s (package fleet), and the ceiling of throughput
+//	timelines.go  what each instance does over a run, as a picture
 //	operations.go  what swaps, evictions and loads cost
 //	sweep.go     one quantity varied: table, picture, what the paper claims
 //	sweeps.go    the quantities: those of the paper's figures, and the ablation

@@ -163,13 +163,22 @@ func (b *bench) ceiling(t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		most := 100 * (rate/other.throughput - 1)
+		highest := 0.0
+		for seed := range seeds {
+			c := fleet.Case{Workload: &fleet.Workloads[0], RPS: rate, From: s.from, To: s.to, Seed: uint64(seed + 1)}
+			x, err := measured(b.keep, fmt.Sprintf("ceiling/%g/%d-%d/%d", c.RPS, c.From, c.To, c.Seed), func() (float64, error) { return d.Ceiling(&c) })
+			if err != nil {
+				return err
+			}
+			highest += x / seeds
+		}
+		most := 100 * (highest/other.throughput - 1)
 		t.Add(fmt.Sprintf("%d-%d", s.from, s.to-1), fmt.Sprintf("%.2f", other.throughput), fmt.Sprintf("%.1f", most))
 		b.figures = append(b.figures, figures.Figure{
 			Claim:  fmt.Sprintf("W_A, %.2f rps on 4 A100, rows %d-%d: the most throughput above SHEPHERD-like that any policy could have", rate, s.from, s.to-1),
-			Source: "requests come at this rate, and no policy answers before the last one came", Measured: most, Unit: "%", Command: b.command,
+			Source: "no policy answers a request sooner than an idle instance does that has its model", Measured: most, Unit: "%", Command: b.command,
 		})
 	}
-	t.Note("W_A at 6.12 requests a second on four A100s, five seeds: throughput is requests by the time to the last answer, and cannot be above the rate of arrivals.")
+	t.Note("W_A at 6.12 requests a second on four A100s, five seeds: throughput is requests by the time to the last answer. The last of them take their time even alone.")
 	return nil
 }

@@ -12,17 +12,19 @@ import (
 type keep struct {
 	program string
 	lines   *kept.Lines
-	values  map[string]json.RawMessage
+	values  map[string]keptLine
+	spent   float64 // seconds of CPU of the results that were asked for, now or before
 }
 
 type keptLine struct {
 	Program string          `json:"program"`
 	Key     string          `json:"key"`
+	CPU     float64         `json:"cpu_s"`
 	Value   json.RawMessage `json:"value"`
 }
 
 func openKeep(path string, fresh bool) (*keep, error) {
-	k := &keep{values: map[string]json.RawMessage{}}
+	k := &keep{values: map[string]keptLine{}}
 	var err error
 	if k.program, err = kept.Program(); err != nil {
 		return nil, fmt.Errorf("reading this program: %w", err)
@@ -33,7 +35,7 @@ func openKeep(path string, fresh bool) (*keep, error) {
 			return err
 		}
 		if l.Program == k.program {
-			k.values[l.Key] = l.Value
+			k.values[l.Key] = l
 		}
 		return nil
 	})
@@ -43,19 +45,23 @@ func openKeep(path string, fresh bool) (*keep, error) {
 // measured is the kept result of a key, or that of measure, which is kept then.
 func measured[T any](k *keep, key string, measure func() (T, error)) (T, error) {
 	var out T
-	if text, ok := k.values[key]; ok {
-		if err := json.Unmarshal(text, &out); err != nil {
+	if line, ok := k.values[key]; ok {
+		if err := json.Unmarshal(line.Value, &out); err != nil {
 			return out, fmt.Errorf("reading the earlier result %s: %w", key, err)
 		}
+		k.spent += line.CPU
 		return out, nil
 	}
+	began := cpuTime()
 	out, err := measure()
+	spent := (cpuTime() - began).Seconds()
+	k.spent += spent
 	if err != nil {
 		return out, fmt.Errorf("%s: %w", key, err)
 	}
 	text, err := json.Marshal(out)
 	if err == nil {
-		err = k.lines.Add(keptLine{k.program, key, text})
+		err = k.lines.Add(keptLine{k.program, key, spent, text})
 	}
 	return out, err
 }

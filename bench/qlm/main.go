@@ -42,6 +42,7 @@ type maker struct {
 var makers = append([]maker{
 	{"instance", "instance", "Instance model against real vLLM runs, 300 requests each", (*bench).instances},
 	{"instance", "fits", "Fit of an iteration to measured layers", (*bench).fits},
+	{"instance", "speed", "Simulated requests per second of CPU", speeds},
 	{"instance", "waits", "Waiting and completion times of drained queues, predicted", (*bench).waits},
 	{"search", "exact", "Programs solved to the end, and the search (QLM, equations 6 to 13)", (*bench).exact},
 	{"search", "orders", "Late requests of orders at mean times, and the bound", (*bench).orders},
@@ -50,6 +51,7 @@ var makers = append([]maker{
 	{"fleet", "operations", "What operations cost (QLM, figure 4)", (*bench).operations},
 	{"fleet", "ceiling", "Throughput at the lowest load", (*bench).ceiling},
 	{"fleet", "fleet", "Policies on a fleet of four A100s", (*bench).fleets},
+	{"fleet", "timelines", "Time of instances on W_A", timelines},
 	{"sizing", "sizing", "GPUs for 99 % of interactive and 99 % of batch requests in time", (*bench).sizings},
 }, sweepers()...)
 
@@ -60,6 +62,7 @@ func sweepers() []maker {
 		out = append(out, maker{"sweeps", s.name, s.source, func(b *bench, t *table.Table) error { return b.sweep(t, s) }})
 	}
 	add(ablation())
+	add(published())
 	add(deltas())
 	for i := range sweeps {
 		add(&sweeps[i])
@@ -87,8 +90,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 			parts = append(parts, m.part)
 		}
 	}
+	whole := strings.Join(tables, ",")
 	part := f.String("parts", strings.Join(parts, ","), "parts to measure")
-	names := f.String("tables", strings.Join(tables, ","), "tables of these parts to make")
+	names := f.String("tables", whole, "tables of these parts to make")
 	dir := f.String("o", "bench/qlm/results", "folder for results.jsonl; what it holds of this build is not measured again")
 	file := f.String("figures", "", "file that the figures are put into (default: none)")
 	fresh := f.Bool("fresh", false, "measure all again")
@@ -129,6 +133,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 		if err := t.Markdown(out); err != nil {
 			return fmt.Errorf("table %s: %w", m.name, err)
 		}
+	}
+	if *names == whole && *part == strings.Join(parts, ",") {
+		b.atMost(fmt.Sprintf("CPU time of all tables, %d rows and %d seeds of each point of the sweeps", b.rows, b.seeds), "this instrument", 30*60, "s of CPU", b.keep.spent)
 	}
 	if *file == "" {
 		return nil

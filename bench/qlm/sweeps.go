@@ -112,6 +112,19 @@ var sweeps = []sweep{
 	},
 }
 
+// published is the ablation of the policy as the paper has it, with groups of four
+// batches that enter behind and re-plans on violation.
+func published() *sweep {
+	s := &sweep{name: "published", source: "QLM, figures 10 and 13: operations left out, by the paper's readings (delta 4, groups behind, re-plans on violation), on W_A (10.71 rps) and W_B (9.08)", axis: "workload (A, B)", claims: publishedClaims}
+	for i, rps := range []float64{10.71, 9.08} {
+		s.points = append(s.points, point{x: float64(i + 1), Case: fleet.Case{Workload: &fleet.Workloads[i], RPS: rps, Instances: 4}})
+	}
+	for i := range fleet.Published {
+		s.policies = append(s.policies, &fleet.Published[i])
+	}
+	return s
+}
+
 // deltas is figure 18: the size of groups.
 func deltas() *sweep {
 	s := &sweep{name: "delta", source: "QLM, figure 18: W_A, size of groups in batches", axis: "requests/s", claims: deltaClaims}

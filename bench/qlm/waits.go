@@ -12,8 +12,12 @@ import (
 	"inferplan/sim/llm"
 )
 
-// shuffles is how often the rows of a queue are shuffled.
-const shuffles = 12
+// shuffles is how often the rows of a queue are shuffled, and manyShuffles how often to
+// count groups: there are few in a queue, and those of one stray together.
+const (
+	shuffles     = 12
+	manyShuffles = 48
+)
 
 // known is how well waiting and completion times of a queue are known ahead.
 type known struct {
@@ -22,6 +26,9 @@ type known struct {
 	Requests         int
 	Groups, Ended    int // groups of a batch each, and those that end before theirs
 }
+
+// drawing is two queues of a file: one to calibrate on, and one to predict.
+type drawing func(q *instance.Queue, seed uint64) ([][]llm.Request, error)
 
 // shuffled is 800 requests of a shuffle to calibrate on, and 1000 others to predict.
 func shuffled(q *instance.Queue, seed uint64) ([][]llm.Request, error) {
@@ -40,8 +47,31 @@ func apart(q *instance.Queue, seed uint64) ([][]llm.Request, error) {
 	return append(fit, test...), err
 }
 
+// block is how many rows follow each other in a slice of interleaved.
+const block = 500
+
+// interleaved is 800 requests of every other slice of the rows to calibrate on, and 1000
+// of the slices between them to predict.
+func interleaved(q *instance.Queue, seed uint64) ([][]llm.Request, error) {
+	fit, test := *q, *q
+	fit.Lengths, test.Lengths = nil, nil
+	for i := 0; i < len(q.Lengths); i += block {
+		of := &fit
+		if i/block%2 == 1 {
+			of = &test
+		}
+		of.Lengths = append(of.Lengths, q.Lengths[i:min(i+block, len(q.Lengths))]...)
+	}
+	first, err := fit.Draw(seed, min(800, len(fit.Lengths)))
+	if err != nil {
+		return nil, err
+	}
+	second, err := test.Draw(seed, min(1000, len(test.Lengths)))
+	return append(first, second...), err
+}
+
 // foretold calibrates on one queue of a draw and predicts the other.
-func foretold(q *instance.Queue, draw func(*instance.Queue, uint64) ([][]llm.Request, error), seed uint64) (known, error) {
+func foretold(q *instance.Queue, draw drawing, seed uint64) (known, error) {
 	lists, err := draw(q, seed)
 	if err != nil {
 		return known{}, err
@@ -106,45 +136,106 @@ func determination(real, predicted []float64) float64 {
 	return 1 - off/all
 }
 
+// drawings are the ways to take the rows to fit on and those to test on.
+var drawings = [...]struct {
+	key  string // of results
+	what string // empty: the claim that is asked
+	draw drawing
+}{
+	{"waits/", "", shuffled},
+	{"waits apart/", ", fitted on the first half of the rows and tested on the second", apart},
+	{"waits interleaved/", ", fitted on every other 500 rows and tested on those between", interleaved},
+}
+
+// foreseen is what the shuffles of a queue came to in one drawing.
+type foreseen struct {
+	waits, ends                      []float64 // R2 by shuffle, ascending
+	covered, requests, ended, groups int
+}
+
+// add takes one shuffle, or the sums of others.
+func (f *foreseen) add(k known) {
+	f.covered, f.requests, f.ended, f.groups = f.covered+k.Covered, f.requests+k.Requests, f.ended+k.Ended, f.groups+k.Groups
+}
+
+// share is the part of requests before their quantiles, whole that of groups.
+func (f *foreseen) share() float64 { return float64(f.covered) / float64(f.requests) }
+func (f *foreseen) whole() float64 { return float64(f.ended) / float64(f.groups) }
+
+// foresee draws a queue's shuffles.
+func foresee(k *keep, q *instance.Queue, key string, draw drawing, times int) (*foreseen, error) {
+	f := &foreseen{}
+	for seed := range times {
+		x, err := measured(k, fmt.Sprint(key, q.Name, "/", seed), func() (known, error) { return foretold(q, draw, uint64(seed+1)) })
+		if err != nil {
+			return nil, err
+		}
+		f.waits, f.ends = append(f.waits, x.Wait), append(f.ends, x.Completion)
+		f.add(x)
+	}
+	slices.Sort(f.waits)
+	slices.Sort(f.ends)
+	return f, nil
+}
+
 // waits holds the estimator against drained queues that it was not fitted to.
 func (b *bench) waits(t *table.Table) error {
 	queues, err := instance.Queues(b.data)
 	if err != nil {
 		return err
 	}
-	t.Columns = []string{"queue", "R2 of waiting, median", "worst", "R2 of completion, median", "worst", "covered by the 90 % quantile", "groups covered by theirs", "fitted on the first half of the rows, tested on the second"}
+	t.Columns = []string{"queue", "R2 of waiting, median", "worst", "R2 of completion, median", "worst", "covered by the 90 % quantile", "groups covered by theirs", "fitted on the first half, tested on the second", "fitted on every other 500 rows, tested on those between"}
+	var pooled [len(drawings)]foreseen
+	var groups foreseen
 	for i := range queues {
 		q := &queues[i]
-		var waits, ends []float64
-		covered, all, other, rest, ended, groups := 0, 0, 0, 0, 0, 0
-		for seed := range shuffles {
-			k, err := measured(b.keep, fmt.Sprint("waits/", q.Name, "/", seed), func() (known, error) { return foretold(q, shuffled, uint64(seed+1)) })
+		add := func(what, asked string, x float64, holds bool) {
+			b.figures = append(b.figures, figures.Figure{Claim: "estimator, " + q.Name + ": " + what, Source: waitsSource, Asked: asked, Measured: x, Holds: figures.If(holds), Command: b.command})
+		}
+		var by [len(drawings)]*foreseen
+		for n := range drawings {
+			x, err := foresee(b.keep, q, drawings[n].key, drawings[n].draw, shuffles)
 			if err != nil {
 				return err
 			}
-			waits, ends = append(waits, k.Wait), append(ends, k.Completion)
-			covered, all, ended, groups = covered+k.Covered, all+k.Requests, ended+k.Ended, groups+k.Groups
-			if k, err = measured(b.keep, fmt.Sprint("waits apart/", q.Name, "/", seed), func() (known, error) { return foretold(q, apart, uint64(seed+1)) }); err != nil {
+			by[n] = x
+			pooled[n].add(known{Covered: x.covered, Requests: x.requests, Ended: x.ended, Groups: x.groups})
+			if n > 0 {
+				add("covered"+drawings[n].what, ".85 to .95", x.share(), near(x.share()))
+			}
+		}
+		x, many := by[0], by[0]
+		if !b.small {
+			if many, err = foresee(b.keep, q, drawings[0].key, drawings[0].draw, manyShuffles); err != nil {
 				return err
 			}
-			other, rest = other+k.Covered, rest+k.Requests
 		}
-		slices.Sort(waits)
-		slices.Sort(ends)
+		groups.add(known{Ended: many.ended, Groups: many.groups})
 		median := func(list []float64) float64 { return (list[shuffles/2-1] + list[shuffles/2]) / 2 }
-		share := float64(covered) / float64(all)
-		t.Add(q.Name, fmt.Sprintf("%.4f", median(waits)), fmt.Sprintf("%.4f", waits[0]), fmt.Sprintf("%.4f", median(ends)), fmt.Sprintf("%.4f", ends[0]), percent(share), percent(float64(ended)/float64(groups)), percent(float64(other)/float64(rest)))
-		add := func(what, asked string, x float64, holds bool) {
-			b.figures = append(b.figures, figures.Figure{Claim: "estimator, " + q.Name + ": " + what, Source: "QLM, section 6 and figure 17; 12 shuffles, 800 requests to fit, 1000 others to test", Asked: asked, Measured: x, Holds: figures.If(holds), Command: b.command})
-		}
-		add("R2 of waiting, median", "at least .99", median(waits), median(waits) >= 0.99)
-		add("R2 of waiting, worst", "at least .96", waits[0], waits[0] >= 0.96)
-		add("covered by the 90 % quantile of completion", ".85 to .95", share, math.Abs(share-0.9) <= 0.05)
-		whole := float64(ended) / float64(groups)
-		add("groups that end by the 90 % quantile of a plan", ".85 to .95", whole, math.Abs(whole-0.9) <= 0.05)
-		late := float64(other) / float64(rest)
-		add("covered, fitted on the first half of the rows and tested on the second", ".85 to .95", late, math.Abs(late-0.9) <= 0.05)
+		t.Add(q.Name, fmt.Sprintf("%.4f", median(x.waits)), fmt.Sprintf("%.4f", x.waits[0]), fmt.Sprintf("%.4f", median(x.ends)), fmt.Sprintf("%.4f", x.ends[0]), percent(x.share()), percent(many.whole()), percent(by[1].share()), percent(by[2].share()))
+		add("R2 of waiting, median", "at least .99", median(x.waits), median(x.waits) >= 0.99)
+		add("R2 of waiting, worst", "at least .96", x.waits[0], x.waits[0] >= 0.96)
+		add("covered by the 90 % quantile of completion", ".85 to .95", x.share(), near(x.share()))
+		add("groups that end by the 90 % quantile of a plan", ".85 to .95", many.whole(), near(many.whole()))
 	}
-	t.Note("A queue of 800 requests is drained to fit, one of 1000 others is predicted. Prompts are known, answers are not. %d shuffles of each file.", shuffles)
+	pooledQueues(b, t, pooled[:], groups.whole())
+	t.Note("A queue of 800 requests is drained to fit, one of 1000 others is predicted. Prompts are known, answers are not. %d shuffles of each file, %d for groups.", shuffles, manyShuffles)
 	return nil
+}
+
+const waitsSource = "QLM, section 6 and figure 17; 12 shuffles, 800 requests to fit, 1000 others to test"
+
+// near tells whether a 90 % quantile covers what it should.
+func near(share float64) bool { return math.Abs(share-0.9) <= 0.05 }
+
+// pooledQueues adds what all queues come to together.
+func pooledQueues(b *bench, t *table.Table, by []foreseen, groups float64) {
+	t.Add("all", "", "", "", "", percent(by[0].share()), percent(groups), percent(by[1].share()), percent(by[2].share()))
+	add := func(what string, x float64) {
+		b.figures = append(b.figures, figures.Figure{Claim: "estimator, all queues together: " + what, Source: waitsSource, Asked: ".85 to .95", Measured: x, Holds: figures.If(near(x)), Command: b.command})
+	}
+	for n := range by {
+		add("covered by the 90 % quantile of completion"+drawings[n].what, by[n].share())
+	}
+	add("groups that end by the 90 % quantile of a plan", groups)
 }

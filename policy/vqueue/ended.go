@@ -41,24 +41,76 @@ func (r *RCT) Ended(share, start, work, sigma float64, n int) float64 {
 	return high
 }
 
-// fewStays is the number of residences from which on their tail is looked at.
-const fewStays = 16
+// fewStays is the number of residences from which on their tail is looked at, and
+// fewPassing the number that must be in the tail for it to be fitted.
+const (
+	fewStays   = 16
+	fewPassing = 20
+)
+
+// tail is the place among the residences from which on they are continued.
+func (r *RCT) tail() int { return len(r.Stays) - len(r.Stays)/8 }
+
+// steepest and heaviest bound the shape of a tail. Few residences tell it badly.
+const (
+	steepest = -1
+	heaviest = 0.3
+)
+
+// fitTail fits how residences pass the last eighth's least, by probability-weighted
+// moments (Hosking and Wallis, Technometrics 29, 1987). Answers that end at a limit
+// have a shape below 0.
+func (r *RCT) fitTail(stays []float64) {
+	if len(r.Stays) < fewStays {
+		return
+	}
+	from := r.Stays[r.tail()]
+	var passing []float64
+	for _, s := range stays {
+		if s > from {
+			passing = append(passing, s-from)
+		}
+	}
+	if len(passing) < fewPassing {
+		return
+	}
+	slices.Sort(passing)
+	mean, weighted, n := 0.0, 0.0, float64(len(passing))
+	for i, x := range passing {
+		mean += x / n
+		weighted += x * (1 - (float64(i)+0.65)/n) / n
+	}
+	r.TailShape = min(max(2-mean/(mean-2*weighted), steepest), heaviest)
+	r.TailScale = mean * (1 - r.TailShape)
+}
+
+// passes is the probability that a residence which passes the last eighth's least
+// does so by x seconds.
+func (r *RCT) passes(x float64) float64 {
+	n := len(r.Stays)
+	switch scale, shape := r.TailScale, r.TailShape; {
+	case scale == 0:
+		last, first := 0.5/float64(n), 1-(float64(r.tail())+0.5)/float64(n)
+		return math.Exp(-x * math.Log(first/last) / max(1e-9, r.Stays[n-1]-r.Stays[r.tail()]))
+	case math.Abs(shape) < 1e-6:
+		return math.Exp(-x / scale)
+	default:
+		return math.Pow(max(0, 1+shape*x/scale), -1/shape)
+	}
+}
 
 // stays is the distribution of residences with a full batch. The largest of many
-// counts here, so the last eighth of those that are known is continued as an
-// exponential tail.
+// counts here, so the last eighth of those that are known is continued.
 func (r *RCT) stays() func(t float64) float64 {
 	n := len(r.Stays)
 	if n < fewStays {
 		mean, variance := r.Residence(1)
 		return stoch.Normal{Mu: mean, Sigma: math.Sqrt(variance)}.CDF
 	}
-	above := func(k int) float64 { return 1 - (float64(k)+0.5)/float64(n) }
-	tail := n - n/8
-	scale := max(1e-9, (r.Stays[n-1]-r.Stays[tail])/math.Log(above(tail)/above(n-1)))
+	above, tail := func(k int) float64 { return 1 - (float64(k)+0.5)/float64(n) }, r.tail()
 	return func(t float64) float64 {
 		if t >= r.Stays[tail] {
-			return 1 - above(tail)*math.Exp(-(t-r.Stays[tail])/scale)
+			return 1 - above(tail)*r.passes(t-r.Stays[tail])
 		}
 		k, _ := slices.BinarySearch(r.Stays, t)
 		if k == 0 {

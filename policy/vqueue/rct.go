@@ -44,6 +44,9 @@ type RCT struct {
 	Noise, Fitted float64
 	// Stays are residences with a full batch, equally likely, ascending.
 	Stays []float64
+	// TailScale and TailShape are those of the generalised Pareto distribution by which
+	// residences pass the last eighth's least; without them the tail is exponential.
+	TailScale, TailShape float64
 }
 
 // Work is the mean and variance of the instance's time for n requests.
@@ -183,6 +186,7 @@ func Calibrate(run []Served, batch float64) (*RCT, error) {
 	}
 	r.fitNoise(run, first)
 	r.Stays = spread(stays[:full])
+	r.fitTail(stays[:full])
 	return r, nil
 }
 

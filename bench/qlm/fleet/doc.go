@@ -4,5 +4,7 @@
 //
 //	rows.go      the workloads: which request comes when, for which model and class
 //	tables.go    the fleet, and its estimators calibrated on drained queues
+//	ceiling.go   requests per second that no policy passes
 //	measure.go   policies, and one run of one of them
+//	timeline.go  what each instance does over a run
 package fleet

@@ -142,3 +142,46 @@ func TestOperations(t *testing.T) {
 		}
 	}
 }
+
+// TestTimeline: an instance does one thing at a time, and runs as many models as it
+// loads or has at first.
+func TestTimeline(t *testing.T) {
+	d := open(t)
+	c := &Case{Workload: &Workloads[0], Policy: Named("QLM"), RPS: 8, To: 200, Instances: 2, Seed: 1}
+	list, err := d.Timeline(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortStableFunc(list, func(a, b Stretch) int { return int(a.From - b.From) })
+	until, runs := [2]time.Duration{}, 0
+	for _, s := range list {
+		if s.To < s.From || s.From < until[s.Device] {
+			t.Errorf("%+v begins before %v", s, until[s.Device])
+		}
+		if until[s.Device] = s.To; !s.Loading {
+			runs++
+		}
+	}
+	if runs < 4 || len(list) == runs {
+		t.Errorf("%d stretches, %d of them run", len(list), runs)
+	}
+}
+
+// TestCeiling: no policy has more requests per second than is possible.
+func TestCeiling(t *testing.T) {
+	d := open(t)
+	for _, p := range []string{"QLM", "SHEPHERD-like", "partition"} {
+		c := &Case{Workload: &Workloads[0], Policy: Named(p), RPS: 2, From: 100, To: 300, Instances: 4, Seed: 2}
+		most, err := d.Ceiling(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := d.Measure(context.Background(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Throughput > most || most > c.RPS {
+			t.Errorf("%s: %.4f requests/s, the ceiling is %.4f", p, x.Throughput, most)
+		}
+	}
+}

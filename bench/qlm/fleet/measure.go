@@ -53,7 +53,27 @@ var Ablations = []Policy{
 	{Name: "means only", Options: changed(func(o *vqueue.Options) {
 		o.Objective = vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-3}
 	})},
-	{Name: "the paper's readings", Options: vqueue.Options{Delta: 4, Append: true, OnViolation: true}},
+	{Name: "the paper's readings", Options: paper},
+}
+
+// paper are the readings of the paper: groups of four batches, members in order of
+// arrival, new groups behind, re-plans where a violation is expected.
+var paper = vqueue.Options{Delta: 4, Append: true, OnViolation: true}
+
+// Published is the policy by the paper's readings, and with one operation left out.
+var Published = []Policy{
+	{Name: "the paper's readings", Options: paper},
+	{Name: "published, no pulling", Options: leaving(paper, vqueue.Pulling)},
+	{Name: "published, no eviction", Options: leaving(paper, vqueue.Eviction)},
+	{Name: "published, no state swap", Options: leaving(paper, vqueue.StateSwap)},
+	{Name: "published, no warm start", Options: paper, Cold: true},
+	{Name: "published, no balancing", Options: leaving(paper, vqueue.Balancing)},
+}
+
+// leaving is options without an operation.
+func leaving(o vqueue.Options, l vqueue.LSO) vqueue.Options {
+	o.Without[l] = true
+	return o
 }
 
 // changed is QLM with other options.
@@ -63,9 +83,7 @@ func changed(change func(o *vqueue.Options)) vqueue.Options {
 	return o
 }
 
-func without(l vqueue.LSO) vqueue.Options {
-	return changed(func(o *vqueue.Options) { o.Without[l] = true })
-}
+func without(l vqueue.LSO) vqueue.Options { return leaving(qlm, l) }
 
 func dealt() vqueue.Options {
 	return changed(func(o *vqueue.Options) { o.Without[vqueue.Balancing], o.Random = true, true })
@@ -73,7 +91,7 @@ func dealt() vqueue.Options {
 
 // Named is a policy by name.
 func Named(name string) *Policy {
-	for _, list := range [][]Policy{Policies, Ablations} {
+	for _, list := range [][]Policy{Policies, Ablations, Published} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
@@ -159,21 +177,26 @@ func (c *Case) policy(t *policy.Tables) (policy.Policy, func(end time.Duration) 
 }
 
 // Measure runs a case.
-func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) {
+func (d *Data) Measure(ctx context.Context, c *Case) (*Outcome, error) { return d.measure(ctx, c, nil) }
+
+// measure runs a case, and has its policy and tables looked at before.
+func (d *Data) measure(ctx context.Context, c *Case, look func(policy.Policy, *policy.Tables) policy.Policy) (*Outcome, error) {
 	estimators, err := d.calibrate(c.Workload.ShareGPT)
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.Workload.requests(d, c.From, c.To, c.Seed)
+	list, err := c.Requests(d)
 	if err != nil {
 		return nil, err
 	}
 	out := &Outcome{Load: c.load(estimators, list)}
-	compress(list, c.RPS)
 	t := c.tables(estimators)
 	pol, used, err := c.policy(t)
 	if err != nil {
 		return nil, err
+	}
+	if look != nil {
+		pol = look(pol, t)
 	}
 	var end time.Duration
 	cfg := sim.Config{

@@ -7,4 +7,5 @@
 //	count.go    the fewest GPUs of a competitor, by the planner's own search
 //	central.go  baselines: requests of a pool in one queue, also that of a gateway
 //	floor.go    GPUs that no order and no assignment does without, on this trace
+//	forced.go   requests that must be late on so many GPUs
 package sizing

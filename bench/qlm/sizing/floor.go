@@ -1,9 +1,7 @@
 package sizing
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"time"
 
 	"inferplan/bench/qlm/fleet"
@@ -14,18 +12,13 @@ import (
 // due is a request with the time of an instance that it takes at least.
 type due struct {
 	deploy.Span
-	work   float64
-	figure int
+	run, figure int
+	work        float64
 }
 
-// steps is the number of times among which intervals are looked at.
-const steps = 80
-
-// Floor is the number of GPUs that no order and no assignment does without: in every
-// interval the requests that come and are due in it take no more than the GPUs have
-// of it. Those that may be late over all seeds are the ones with the most work. A
-// model's iterations are those of full batches, or those of its requests whose times
-// do not overlap, whichever are more: a GPU runs one model at a time.
+// Floor is the number of GPUs that no order and no assignment does without. In every
+// interval of every run the requests that come and are due in it take no more than
+// the GPUs have of it, but for those that are late. Those are no more than may be.
 func Floor(d *fleet.Data, c *Case) (int, error) {
 	p, err := c.Problem(d)
 	if err != nil {
@@ -36,63 +29,79 @@ func Floor(d *fleet.Data, c *Case) (int, error) {
 	for m := range p.Models {
 		list = append(list, ofModel(p, m)...)
 	}
-	last := time.Duration(0)
 	for i := range list {
-		last = max(last, list[i].To)
 		late[list[i].figure]++
 	}
 	for j := range late {
 		late[j] = int(math.Floor((1 - Share) * float64(late[j]) * (1 + 1e-9)))
 	}
-	slices.SortFunc(list, func(a, b due) int { return cmp.Compare(b.work, a.work) })
-	least := 0.0
-	for i := range steps {
-		for k := i + 1; k <= steps; k++ {
-			from, to := last*time.Duration(i)/steps, last*time.Duration(k)/steps
-			left, sum := slices.Clone(late), 0.0
-			for n := range list {
-				x := &list[n]
-				if x.From < from || x.To > to {
-					continue
-				}
-				if left[x.figure] > 0 {
-					left[x.figure]--
-					continue
-				}
-				sum += x.work
-			}
-			least = max(least, sum/Seeds/(to-from).Seconds())
-		}
+	return least(list, late), nil
+}
+
+// least is the fewest GPUs that are not proven too few.
+func least(list []due, late []int) int {
+	f := newForced(list, late)
+	n := 0
+	for f.tooFew(float64(n)) {
+		n++
 	}
-	return int(math.Ceil(least - 1e-9)), nil
+	return n
 }
 
 // ofModel is the requests of a model in all runs.
 func ofModel(p *deploy.Problem, model int) []due {
-	it, most := &p.Models[model].On[0].Iteration, p.Caps[len(p.Caps)-1]
-	var full, apart []due
-	fullSum, apartSum := 0.0, 0.0
+	on, most := p.Models[model].On[0], p.Caps[len(p.Caps)-1]
+	var list []due
+	var requests []llm.Request
 	for run := range Seeds {
-		var spans []deploy.Span
-		var requests []llm.Request
-		from := len(full)
 		for _, r := range p.Replay(run) {
 			if p.Items[r.Model].Model != model {
 				continue
 			}
 			class := &p.Classes[p.Items[r.Model].Class]
-			spans = append(spans, deploy.Span{From: r.At, To: r.At + class.SLO, Iterations: r.OutputTokens})
+			list = append(list, due{deploy.Span{From: r.At, To: r.At + class.SLO, Iterations: r.OutputTokens}, run, class.Judged, 0})
 			requests = append(requests, llm.Request{Prompt: r.PromptTokens, Output: r.OutputTokens})
-			full = append(full, due{spans[len(spans)-1], 0, class.Judged})
-		}
-		apart = append(apart, full[from:]...)
-		for i, disjoint := range deploy.Disjoint(spans) {
-			full[from+i].work, apart[from+i].work = deploy.LeastWork(it, most, requests[i], false), deploy.Apart(it, most, requests[i], disjoint)
-			fullSum, apartSum = fullSum+full[from+i].work, apartSum+apart[from+i].work
 		}
 	}
-	if apartSum > fullSum {
-		return apart
+	m := llm.Model{Iteration: on.Iteration, KV: on.KVTokens, Sequences: int32(most)}
+	weigh(&m, list, requests)
+	return list
+}
+
+// weigh gives the requests of a model their work. A GPU runs one model at a time, so
+// that iterations are a model's own. They are counted in the way that makes most.
+func weigh(m *llm.Model, list []due, requests []llm.Request) {
+	disjoint := apart(list)
+	highest := -1.0
+	for way := range deploy.Countings {
+		for _, prompts := range []bool{false, true} {
+			works, sum := make([]float64, len(list)), 0.0
+			for i := range list {
+				works[i] = deploy.Part(&m.Iteration, requests[i], way.Iterations(int(m.Sequences), m.KV, requests[i], disjoint[i]), prompts)
+				sum += works[i]
+			}
+			if sum <= highest {
+				continue
+			}
+			highest = sum
+			for i := range list {
+				list[i].work = works[i]
+			}
+		}
 	}
-	return full
+}
+
+// apart marks disjoint requests: those of different runs are laid one after the other.
+func apart(list []due) []bool {
+	last := time.Duration(0)
+	for i := range list {
+		last = max(last, list[i].To)
+	}
+	spans := make([]deploy.Span, len(list))
+	for i := range list {
+		spans[i] = list[i].Span
+		spans[i].From += time.Duration(list[i].run) * last
+		spans[i].To += time.Duration(list[i].run) * last
+	}
+	return deploy.Disjoint(spans)
 }

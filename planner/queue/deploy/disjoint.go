@@ -68,12 +68,48 @@ func decoded(sequences int, r llm.Request) float64 {
 	return float64(max(r.Output-1, 0)) / float64(max(sequences, 1))
 }
 
-// Apart is LeastWork where a model's iterations are counted by requests with disjoint
-// spans, of which this may be one.
-func Apart(it *formats.Iteration, sequences int, r llm.Request, disjoint bool) float64 {
-	work := LeastWork(it, sequences, r, false) - EachIteration(it)*decoded(sequences, r)
-	if disjoint {
-		work += EachIteration(it) * float64(r.Output)
+// Counting is a way to count the iterations of a model by its requests, so that the
+// model has at least their sum.
+type Counting uint8
+
+// The ways: no iteration decodes more than so many sequences, reads more context than
+// the KV memory holds, or serves two requests with disjoint spans.
+const (
+	BySequences Counting = iota
+	ByContext
+	ByDisjoint
+	Countings
+)
+
+// Iterations are those that a request brings. Of disjoint ones it may be one.
+func (c Counting) Iterations(sequences int, kv int64, r llm.Request, disjoint bool) float64 {
+	switch c {
+	case ByContext:
+		return read(r) / float64(max(kv, 1))
+	case ByDisjoint:
+		if disjoint {
+			return float64(r.Output)
+		}
+		return 0
 	}
-	return work
+	return decoded(sequences, r)
+}
+
+// read is the context that a request's tokens are decoded over.
+func read(r llm.Request) float64 {
+	d := float64(max(r.Output-1, 0))
+	return d*float64(r.Prompt) + d*(d-1)/2
+}
+
+// Part is LeastWork of a request that brings so many iterations. Prompts cost as in
+// LeastWork, where iterations hide as much of them as they can, or else nothing, and
+// iterations cost all of their base. Both are below every run: an instance takes
+// base for each iteration, and the price of what these do not hide.
+func Part(it *formats.Iteration, r llm.Request, iterations float64, prompts bool) float64 {
+	d, n := float64(max(r.Output-1, 0)), float64(r.Prompt)
+	ns, each := (it.SequenceNS+it.CPUSequenceNS)*d+it.ContextNS*read(r)+it.AttentionNS*n*n/2, max(0, it.BaseNS+it.CPUNS)/1e9
+	if prompts {
+		ns, each = ns+hidden(it)*n, EachIteration(it)
+	}
+	return each*iterations + max(ns, 0)/1e9
 }

@@ -11,14 +11,14 @@ import (
 )
 
 // TestDisjointBelowEveryRun: requests that come over time are served by an instance.
-// With deadlines at their ends or later, the instance is busy for at least the work by
-// iterations of requests whose times do not overlap.
+// With deadlines at their ends or later, the instance is busy for at least the work of
+// the requests, in whichever way iterations are counted.
 func TestDisjointBelowEveryRun(t *testing.T) {
 	tight := 0.0
 	rapid.Check(t, func(t *rapid.T) {
 		it := anyIteration(t)
 		most := rapid.IntRange(1, 64).Draw(t, "sequences")
-		m := llm.Model{Iteration: it, KV: 100000, Sequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
+		m := llm.Model{Iteration: it, KV: rapid.Int64Range(4000, 100000).Draw(t, "kv"), Sequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
 		list := make([]llm.Request, rapid.IntRange(1, 40).Draw(t, "requests"))
 		at := time.Duration(0)
 		for i := range list {
@@ -34,14 +34,18 @@ func TestDisjointBelowEveryRun(t *testing.T) {
 			slack := time.Duration(rapid.IntRange(0, 2000).Draw(t, "slack")) * time.Millisecond
 			spans[i] = Span{list[i].At, out[i].End + slack, list[i].Output}
 		}
-		least := 0.0
-		for i, disjoint := range Disjoint(spans) {
-			least += Apart(&it, most, list[i], disjoint)
-		}
-		if took := busy(out).Seconds(); least > took*(1+1e-9)+1e-6 {
-			t.Fatalf("the bound is %.6f s, the instance was busy for %.6f s", least, took)
-		} else {
-			tight = max(tight, least/took)
+		took, marked := busy(out).Seconds(), Disjoint(spans)
+		for way := range Countings {
+			for _, prompts := range []bool{false, true} {
+				least := 0.0
+				for i, disjoint := range marked {
+					least += Part(&it, list[i], way.Iterations(most, m.KV, list[i], disjoint), prompts)
+				}
+				if least > took*(1+1e-9)+1e-6 {
+					t.Fatalf("counted by way %d the bound is %.6f s, the instance was busy for %.6f s", way, least, took)
+				}
+				tight = max(tight, least/took)
+			}
 		}
 	})
 	if tight < 0.7 {

@@ -24,14 +24,12 @@ import (
 // (iterations that are not full, prompts beside decoding, swaps, evictions, loads)
 // only takes longer. A prompt of a session may be cached: it counts nothing.
 func LeastWork(it *formats.Iteration, sequences int, r llm.Request, cached bool) float64 {
-	d := float64(max(r.Output-1, 0))
-	read := d*float64(r.Prompt) + d*(d-1)/2
-	n, pairs := float64(r.Prompt), float64(r.Prompt)*float64(r.Prompt)/2
-	if cached {
-		n, pairs = 0, 0
+	iterations := decoded(sequences, r)
+	if !cached {
+		return Part(it, r, iterations, true)
 	}
-	ns := (it.SequenceNS+it.CPUSequenceNS)*d + it.ContextNS*read + it.AttentionNS*pairs + hidden(it)*n
-	return EachIteration(it)*decoded(sequences, r) + max(ns, 0)/1e9
+	ns := (it.SequenceNS+it.CPUSequenceNS)*float64(max(r.Output-1, 0)) + it.ContextNS*read(r)
+	return EachIteration(it)*iterations + max(ns, 0)/1e9
 }
 
 // piece is a part of an item's requests: those whose work is alike.
@@ -45,7 +43,8 @@ type piece struct {
 
 // pieces parts the requests of every item by their work, the last part being those
 // that may be late.
-func (p *Problem) pieces() []piece {
+func (b *bounding) pieces() []piece {
+	p := b.Problem
 	var out []piece
 	for i := range p.Items {
 		c, m := &p.Classes[p.Items[i].Class], &p.Models[p.Items[i].Model]
@@ -55,8 +54,8 @@ func (p *Problem) pieces() []piece {
 			order[n], works[n] = n, make([]float64, len(p.Kinds))
 			for k := range p.Kinds {
 				works[n][k] = math.Inf(1)
-				if on := m.On[k]; on != nil {
-					works[n][k] = LeastWork(&on.Iteration, p.most(p.Items[i].Model, k), r, c.Sessions != nil)
+				if m.On[k] != nil {
+					works[n][k] = b.work(p.Items[i].Model, k, r, c.Sessions != nil)
 				}
 			}
 		}
@@ -114,6 +113,7 @@ type bounding struct {
 	capacity [][]milp.Term // by kind
 	intime   [][]milp.Term // by class
 	counted  []counted     // by model
+	free     [][]bool      // by model and kind: iterations hide its prompts
 }
 
 // counted is a model whose iterations are counted by themselves: they are at least
@@ -138,7 +138,7 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 		b.factor = b.m.AddVar("factor", 0, milp.Inf, 1)
 	}
 	b.begin()
-	for _, x := range p.pieces() {
+	for _, x := range b.pieces() {
 		b.add(&x)
 	}
 	b.end()
@@ -157,12 +157,13 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 // begin adds the iterations of models of which requests are often alone. Where the
 // goal is not a price all may be late, or rates are not known.
 func (b *bounding) begin() {
-	b.counted = make([]counted, len(b.Models))
+	b.counted, b.free = make([]counted, len(b.Models)), make([][]bool, len(b.Models))
 	for m := range b.Models {
 		c := &b.counted[m]
 		if c.item = -1; b.goal == Price {
 			c.item = b.few(m)
 		}
+		b.free[m] = b.hidden(m, c.item)
 		if c.item < 0 {
 			continue
 		}
@@ -170,10 +171,59 @@ func (b *bounding) begin() {
 		for k := range b.Kinds {
 			if on := b.Models[m].On[k]; on != nil {
 				c.turns[k] = b.m.AddVar("", 0, milp.Inf, 0)
-				b.capacity[k] = append(b.capacity[k], milp.Term{Var: c.turns[k], Coef: EachIteration(&on.Iteration)})
+				b.capacity[k] = append(b.capacity[k], milp.Term{Var: c.turns[k], Coef: b.each(m, k)})
 			}
 		}
 	}
+}
+
+// hidden tells by kind whether a model has so many iterations that they hide its
+// prompts. Then iterations are counted with all of their base, and prompts as nothing.
+// Both ways are below every run; this one is higher there.
+func (b *bounding) hidden(model, few int) []bool {
+	out := make([]bool, len(b.Kinds))
+	for k, on := range b.Models[model].On {
+		if on == nil {
+			continue
+		}
+		turns, prompts := 0.0, 0.0
+		for _, i := range b.of(model) {
+			c := &b.Classes[b.Items[i].Class]
+			prompt, output, _ := moments(c.Sample)
+			turns += b.Items[i].RPS * max(output-1, 0) / float64(max(b.most(model, k), 1))
+			if c.Sessions == nil {
+				prompts += b.Items[i].RPS * prompt
+			}
+		}
+		if few >= 0 {
+			_, output, _ := moments(b.Classes[b.Items[few].Class].Sample)
+			turns = max(turns, b.single(few)*output)
+		}
+		out[k] = prompts < on.Iteration.HingeTokens*turns
+	}
+	return out
+}
+
+// each is what an iteration of a model costs beside the work of its requests.
+func (b *bounding) each(model, kind int) float64 {
+	it := &b.Models[model].On[kind].Iteration
+	if b.free[model][kind] {
+		return (it.BaseNS + it.CPUNS) / 1e9
+	}
+	return EachIteration(it)
+}
+
+// work is what a request of a model takes at least.
+func (b *bounding) work(model, kind int, r llm.Request, cached bool) float64 {
+	it, sequences := &b.Models[model].On[kind].Iteration, b.most(model, kind)
+	if !b.free[model][kind] {
+		return LeastWork(it, sequences, r, cached)
+	}
+	work := Part(it, r, decoded(sequences, r), false)
+	if cached {
+		work -= it.AttentionNS * float64(r.Prompt) * float64(r.Prompt) / 2 / 1e9
+	}
+	return work
 }
 
 // few is the item of a model whose requests, taken one by one so that none comes
@@ -224,7 +274,7 @@ func (b *bounding) add(x *piece) {
 		v := b.m.AddVar("", 0, milp.Inf, obj)
 		if c.item >= 0 {
 			turns := x.tokens / float64(b.most(model, k))
-			work = max(0, work-turns*EachIteration(&b.Models[model].On[k].Iteration))
+			work = max(0, work-turns*b.each(model, k))
 			c.full[k] = append(c.full[k], milp.Term{Var: v, Coef: -rate * turns})
 		}
 		if c.item == x.item {
