@@ -159,8 +159,8 @@ func sameProvenance(a, b formats.ProfileDevice) bool {
 }
 
 // goFirst lets the measuring thread go before others.
-func (r *runner) goFirst() (undo func(), err error) {
-	if !r.o.RealTime {
+func goFirst(realTime bool) (undo func(), err error) {
+	if !realTime {
 		return raisePriority(), nil
 	}
 	undo, err = engine.RealTime()

@@ -131,7 +131,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		defer unpin()
-		undo, err := r.goFirst()
+		undo, err := goFirst(r.o.RealTime)
 		if err != nil {
 			return err
 		}
