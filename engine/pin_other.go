@@ -13,6 +13,11 @@ func PinThread(...int) (func(), error) {
 	return nil, errors.New("pinning threads to CPUs needs Linux")
 }
 
+// RealTime is available on Linux only.
+func RealTime() (func(), error) {
+	return nil, errors.New("real-time priority needs Linux")
+}
+
 // CPUs numbers the CPUs that Go sees.
 func CPUs() ([]int, error) {
 	out := make([]int, runtime.NumCPU())

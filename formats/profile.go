@@ -2,6 +2,7 @@ package formats
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -106,6 +107,12 @@ func (p *Profile) Find(model string) *ProfileModel {
 	return find(p.Models, func(m *ProfileModel) bool { return m.Model == model })
 }
 
+// At is the measurement at a kind of devices, share 1/v and batch size; nil where there
+// is none.
+func (m *ProfileModel) At(device string, share, batch int) *Measurement {
+	return find(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
+}
+
 // Execution tells how the kinds' numbers were taken, for those of them on which
 // that can be chosen: what serves them then loads models the same way.
 func (p *Profile) Execution(kinds []Pool) []Execution {
@@ -168,6 +175,9 @@ type Measurement struct {
 	// Ranges are blocks in a row that were measured in one piece, as a stage runs
 	// them: at least two, and not all. Ascending by first and last block.
 	Ranges []RangeLatency `json:"ranges,omitempty"`
+	// ReferenceUS is what a fixed piece of work took that no model or engine has a part
+	// in, between the samples: how fast the machine was. CPUs of one thread only.
+	ReferenceUS Micros `json:"reference_us,omitempty"`
 }
 
 // RangeLatency is the time of several blocks in one piece.
@@ -192,6 +202,22 @@ type Latency struct {
 	MeanUS      Micros `json:"mean_us,omitempty"`       // of the wall time, over disturbed runs, too
 	IdleUS      Micros `json:"idle_us,omitempty"`       // the same of runs that began after the device had nothing to do for a while
 	Samples     int    `json:"samples,omitempty"`
+}
+
+// Times is a latency that takes so many times as long, by the clock and of CPU.
+func (l Latency) Times(wall, cpu float64) Latency {
+	for _, us := range []*Micros{&l.WallUS, &l.P99US, &l.HalfWidthUS, &l.MeanUS, &l.IdleUS, &l.HostUS} {
+		*us = Micros(math.Round(float64(*us) * wall))
+	}
+	l.CPUUS = Micros(math.Round(float64(l.CPUUS) * cpu))
+	return l
+}
+
+// SameCuts tells whether two lists of blocks are cut at the same tensors.
+func SameCuts(a, b []Block) bool {
+	return slices.EqualFunc(a, b, func(x, y Block) bool {
+		return slices.EqualFunc(x.Cut, y.Cut, func(s, t TensorInfo) bool { return s.Name == t.Name })
+	})
 }
 
 // WithTimes is a copy of a profile with other latencies. For each measurement change

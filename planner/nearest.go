@@ -17,7 +17,7 @@ import (
 const (
 	nearPrecision = 1.005           // the last feasible value and the first that is not are so near
 	nearTrials    = 80              // problems that are solved at most
-	nearTime      = 2 * time.Minute // and the safety net: what is not found by then is left out
+	nearTime      = 2 * time.Minute // of the processor, and the safety net: what is not found by then is left out
 	nearGap       = 0.95            // a plan of any quality tells that there is one
 	jointSteps    = 12
 )
@@ -30,6 +30,7 @@ type nearby struct {
 	// solve tells whether a problem has a plan.
 	solve func(context.Context, *kind.Problem) error
 	left  int
+	begun time.Duration // CPU time
 }
 
 // errEnough ends the search.
@@ -40,7 +41,7 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 	if m.Loosened == nil || p.Trial {
 		return inf
 	}
-	within, cancel := context.WithTimeout(ctx, nearTime)
+	within, cancel := context.WithTimeout(ctx, 5*nearTime)
 	defer cancel()
 	q := *p
 	if q.Trial = true; q.Values.Has("gap") && q.Values.Number("gap") < nearGap {
@@ -48,12 +49,13 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 			return inf
 		}
 	}
-	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials}
+	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cpuTime()}
 	out := *inf
 	out.Or = nil
 	joint, err := n.joint(&out)
 	if err != nil && errors.Is(err, errEnough) {
-		return inf
+		out.Nearest = kind.Nearest{}
+		return &out
 	}
 	list := n.alternatives(joint)
 	if joint == nil {
@@ -74,7 +76,7 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 
 // is tells whether there is a plan where less is asked, and else why not.
 func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
-	if n.left--; n.left < 0 || n.ctx.Err() != nil {
+	if n.left--; n.left < 0 || n.ctx.Err() != nil || cpuTime()-n.begun > nearTime {
 		return nil, errEnough
 	}
 	p, err := l.Problem(n.method, n.problem)

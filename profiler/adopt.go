@@ -31,6 +31,7 @@ func (r *runner) adopt() error {
 		}
 		switch {
 		case have == nil:
+			r.cutAs(j)
 			continue
 		case !sameSource(have, fresh):
 			r.warn(j.in.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.in.name))
@@ -73,6 +74,28 @@ func (r *runner) adopt() error {
 		}
 	}
 	return nil
+}
+
+// cutAs cuts a model as Options.Cuts does. What it says of the blocks of the same file
+// is taken over, too.
+func (r *runner) cutAs(j *job) {
+	if r.o.Cuts == nil {
+		return
+	}
+	like := r.o.Cuts.Find(j.in.name)
+	if like == nil {
+		r.warn(j.in.name, j.in.name+": the profile whose cuts are asked for does not hold it: it is cut anew")
+		return
+	}
+	cut, err := j.m.at(cutNames(like.Blocks))
+	if err != nil {
+		r.warn(j.in.name, fmt.Sprintf("%s: cut anew, since it cannot be cut as asked: %v", j.in.name, err))
+		return
+	}
+	j.cut, j.prior, j.entry.Blocks = cut, true, describeBlocks(cut)
+	if sameSource(like, j.entry) {
+		j.entry.Blocks = slices.Clone(like.Blocks)
+	}
 }
 
 func describe(d formats.ProfileDevice) string {

@@ -2,6 +2,7 @@ package profiler
 
 import (
 	"bufio"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -106,7 +107,11 @@ func method(d engine.Device, o *Options) string {
 	case d.IsCPU() && n > 1:
 		s += "; " + strconv.Itoa(n) + " intra-op threads pinned to " + strconv.Itoa(n) + " CPUs, at raised priority where allowed, no spinning; cpu_us is the calling thread's CPU time"
 	case d.IsCPU():
-		s += "; 1 pinned thread, at raised priority where allowed; cpu_us is its CPU time"
+		priority := "raised priority where allowed"
+		if o.RealTime {
+			priority = "real-time priority"
+		}
+		s += "; 1 pinned thread, at " + priority + "; cpu_us is its CPU time"
 	default:
 		s += "; tensors on the device; each run ends with a synchronisation; host_us ends before it; a session per batch size"
 	}
@@ -151,6 +156,18 @@ func providerOptions(d engine.Device, o *Options) map[string]string {
 func sameProvenance(a, b formats.ProfileDevice) bool {
 	return a.Name == b.Name && a.Driver == b.Driver && a.Engine == b.Engine &&
 		a.EngineVersion == b.EngineVersion && a.Provider == b.Provider && a.Method == b.Method
+}
+
+// goFirst lets the measuring thread go before others.
+func goFirst(realTime bool) (undo func(), err error) {
+	if !realTime {
+		return raisePriority(), nil
+	}
+	undo, err = engine.RealTime()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	return undo, nil
 }
 
 // raisePriority lets the measuring thread, and the threads that it starts, go

@@ -40,7 +40,9 @@
 // round took, so that the choice favours no block; p99 is over all rounds. The
 // half width reported is the larger of two: one that supposes independent
 // samples and one from the medians of eight stretches of time. Where the system
-// allows it the measuring thread runs at a raised priority. Numbers that stayed
+// allows it the measuring thread runs at a raised priority, or, where that is asked
+// for, before all others. Beside the samples of one CPU thread a fixed piece of work
+// tells how fast the machine was (reference.go). Numbers that stayed
 // loose, and how busy the machine was, are named in the profile's notes.
 //
 // # Language models

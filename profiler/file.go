@@ -112,10 +112,10 @@ func (r *runner) merge(theirs *formats.Profile) {
 		at := slices.IndexFunc(theirs.Models, func(m formats.ProfileModel) bool { return m.Model == j.entry.Model })
 		if at >= 0 {
 			have := &theirs.Models[at]
-			if sameSource(have, j.entry) && len(have.Blocks) == len(j.entry.Blocks) && sameCuts(have.Blocks, j.entry.Blocks) {
+			if sameSource(have, j.entry) && len(have.Blocks) == len(j.entry.Blocks) && formats.SameCuts(have.Blocks, j.entry.Blocks) {
 				for _, m := range have.Measurements {
 					old := slices.ContainsFunc(j.before, func(b formats.Measurement) bool { return reflect.DeepEqual(b, m) })
-					if !old && measurement(j.entry, m.Device, m.Share, m.Batch) == nil {
+					if !old && j.entry.At(m.Device, m.Share, m.Batch) == nil {
 						putMeasurement(j.entry, m)
 					}
 				}

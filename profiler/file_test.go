@@ -46,7 +46,7 @@ func TestRunsAtOnceKeepEachOthersNumbers(t *testing.T) {
 	}
 	for _, a := range asks {
 		i := slices.IndexFunc(p.Models, func(m formats.ProfileModel) bool { return m.Model == a.model })
-		if i < 0 || measurement(&p.Models[i], "cpu-1", 1, a.batch) == nil {
+		if i < 0 || p.Models[i].At("cpu-1", 1, a.batch) == nil {
 			t.Errorf("%s at batch %d is lost", a.model, a.batch)
 		}
 	}

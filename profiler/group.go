@@ -75,7 +75,11 @@ type group struct {
 
 // newGroup makes a group whose sampling stops at a deadline.
 func (r *runner) newGroup(members []*job, deadline time.Time) *group {
-	return &group{runner: r, members: members, sampler: sampler{rule: r.o.Precision, now: r.o.now, turn: r.o.turn, deadline: deadline}}
+	s := sampler{rule: r.o.Precision, now: r.o.now, turn: r.o.turn, deadline: deadline}
+	if countsCPU(r.dev) {
+		s.beside = newReference().took
+	}
+	return &group{runner: r, members: members, sampler: s}
 }
 
 // measure prepares the models and takes their samples.

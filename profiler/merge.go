@@ -23,7 +23,7 @@ func Merge(dst, src *formats.Profile) error {
 	for i := range src.Models {
 		from := &src.Models[i]
 		to := findModel(dst, from)
-		if to != nil && sameSource(to, from) && !sameCuts(to.Blocks, from.Blocks) {
+		if to != nil && sameSource(to, from) && !formats.SameCuts(to.Blocks, from.Blocks) {
 			return fmt.Errorf("%w: model %s: cut into %d blocks in one profile and into %d at other places in the other: measure one of them again with the other's cuts (plan profile -o the other's file)",
 				ErrInput, from.Model, len(to.Blocks), len(from.Blocks))
 		}
@@ -73,13 +73,6 @@ func sameSource(a, b *formats.ProfileModel) bool {
 	return a.Source.SHA256 == b.Source.SHA256
 }
 
-// sameCuts tells whether two lists of blocks are cut at the same tensors.
-func sameCuts(a, b []formats.Block) bool {
-	return slices.EqualFunc(a, b, func(x, y formats.Block) bool {
-		return slices.EqualFunc(x.Cut, y.Cut, func(s, t formats.TensorInfo) bool { return s.Name == t.Name })
-	})
-}
-
 // putModel makes sure that dst holds the model and its blocks, and returns it
 // there. Measurements of a model that is held already stay.
 func putModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
@@ -89,7 +82,7 @@ func putModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileMod
 		have = &dst.Models[len(dst.Models)-1]
 	}
 	var keep []formats.Measurement
-	if have.Model != "" && sameSource(have, m) && sameCuts(have.Blocks, m.Blocks) {
+	if have.Model != "" && sameSource(have, m) && formats.SameCuts(have.Blocks, m.Blocks) {
 		keep = have.Measurements
 	}
 	*have = *m
@@ -129,16 +122,6 @@ func putMeasurement(to *formats.ProfileModel, m formats.Measurement) {
 		}
 	}
 	to.Measurements = slices.Insert(slices.Clip(to.Measurements), i, m)
-}
-
-// measurement finds what the profile holds of a model.
-func measurement(m *formats.ProfileModel, device string, share, batch int) *formats.Measurement {
-	for i := range m.Measurements {
-		if h := &m.Measurements[i]; h.Device == device && h.Share == share && h.Batch == batch {
-			return h
-		}
-	}
-	return nil
 }
 
 // dropMeasurements removes a device kind's measurements from a model.

@@ -53,6 +53,14 @@ type Options struct {
 	Seed uint64
 	Dims map[string]map[string][]int64
 
+	// RealTime keeps other work of the machine from interrupting the samples: the
+	// measuring thread goes before all others. CPUs of one thread only.
+	RealTime bool
+
+	// Cuts, where given, is a profile whose cuts are taken for models that the profile
+	// to extend does not hold: then the two can be compared block by block.
+	Cuts *formats.Profile
+
 	FP16Samples int // inputs per check of float16; default 8, fewer where the budget is small, negative for none
 
 	// Out is the profile's file. What it holds is kept and extended, and it is

@@ -3,7 +3,6 @@ package profiler
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 
 	"inferplan/formats"
@@ -91,7 +90,7 @@ func (r *runner) missing(j *job, u unit) [][2]int {
 	}
 	asked := slices.Clone(r.o.Ranges.Of(m, r.dev.Kind, u.share, u.batch))
 	slices.SortFunc(asked, compareRanges)
-	have := measurement(j.entry, r.dev.Kind, u.share, u.batch)
+	have := j.entry.At(r.dev.Kind, u.share, u.batch)
 	return slices.DeleteFunc(slices.Compact(asked), func(b [2]int) bool {
 		n := len(m.Blocks)
 		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.o.Force && !j.base[u] && have != nil && hasRange(have, b)
@@ -121,17 +120,13 @@ func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 // took what the profile says: ranges that are added later than the blocks stand
 // beside numbers of another hour, on a machine that may have been less busy.
 func asThen(l, now, then formats.Latency) formats.Latency {
-	scale := func(d, now, then formats.Micros) formats.Micros {
+	ratio := func(now, then formats.Micros) float64 {
 		if now <= 0 || then <= 0 {
-			return d
+			return 1
 		}
-		return formats.Micros(math.Round(float64(d) * float64(then) / float64(now)))
+		return float64(then) / float64(now)
 	}
-	for _, d := range []*formats.Micros{&l.WallUS, &l.P99US, &l.HostUS, &l.HalfWidthUS, &l.MeanUS} {
-		*d = scale(*d, now.WallUS, then.WallUS)
-	}
-	l.CPUUS = scale(l.CPUUS, now.CPUUS, then.CPUUS)
-	return l
+	return l.Times(ratio(now.WallUS, then.WallUS), ratio(now.CPUUS, then.CPUUS))
 }
 
 // rangeMemory is how much of a group's memory a byte of the weights of a range

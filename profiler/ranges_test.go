@@ -13,7 +13,7 @@ import (
 
 func measuredRanges(p *formats.Profile, batch int) [][2]int {
 	var out [][2]int
-	for _, r := range measurement(&p.Models[0], "cpu-1", 1, batch).Ranges {
+	for _, r := range p.Models[0].At("cpu-1", 1, batch).Ranges {
 		out = append(out, r.Blocks)
 	}
 	return out
@@ -35,7 +35,7 @@ func TestAllRanges(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	first := measurement(&p.Models[0], "cpu-1", 1, 2)
+	first := p.Models[0].At("cpu-1", 1, 2)
 	for _, r := range first.Ranges {
 		if r.Latency.WallUS != formats.Micros(800*time.Microsecond) || r.Latency.Samples < quickRule.MinRounds || r.Latency.CPUUS == 0 {
 			t.Errorf("%v: %+v", r.Blocks, r.Latency)
@@ -49,7 +49,7 @@ func TestAllRanges(t *testing.T) {
 	if got, want := measuredRanges(p, 1), [][2]int{{0, 2}, {0, 3}, {1, 3}, {1, 4}, {2, 4}}; !slices.Equal(got, want) {
 		t.Errorf("ranges %v, expected %v", got, want)
 	}
-	if l := measurement(&p.Models[0], "cpu-1", 1, 1).Ranges[1].Latency; l.WallUS != formats.Micros(600*time.Microsecond) || l.CPUUS != formats.Micros(588*time.Microsecond) {
+	if l := p.Models[0].At("cpu-1", 1, 1).Ranges[1].Latency; l.WallUS != formats.Micros(600*time.Microsecond) || l.CPUUS != formats.Micros(588*time.Microsecond) {
 		t.Errorf("six atoms take %+v", l)
 	}
 	for _, run := range eng.log {
@@ -57,7 +57,7 @@ func TestAllRanges(t *testing.T) {
 			t.Fatalf("%s: measured already", run)
 		}
 	}
-	if now := measurement(&p.Models[0], "cpu-1", 1, 2); now.Blocks[0] != first.Blocks[0] || *now.Whole != *first.Whole || now.Ranges[0] != first.Ranges[0] {
+	if now := p.Models[0].At("cpu-1", 1, 2); now.Blocks[0] != first.Blocks[0] || *now.Whole != *first.Whole || now.Ranges[0] != first.Ranges[0] {
 		t.Error("blocks, whole and older ranges changed")
 	}
 	eng.log = nil

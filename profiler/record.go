@@ -7,6 +7,7 @@ import (
 
 	"inferplan/engine"
 	"inferplan/formats"
+	"inferplan/formats/report"
 )
 
 // lane makes the probes of one measurement: every block, ranges, then the whole.
@@ -41,7 +42,7 @@ func (j *job) lane(u unit, base bool, ranges [][2]int, onCPU bool, rest func()) 
 func (r *runner) measured(j *job, u unit, l *lane) formats.Measurement {
 	m := formats.Measurement{Device: r.dev.Kind, Share: u.share, Batch: u.batch, MemoryBytes: j.memory[u]}
 	if l.blocks == 0 {
-		m = *measurement(j.entry, r.dev.Kind, u.share, u.batch)
+		m = *j.entry.At(r.dev.Kind, u.share, u.batch)
 	}
 	quiet := l.quiet()
 	var ranges []formats.RangeLatency
@@ -66,6 +67,9 @@ func (r *runner) measured(j *job, u unit, l *lane) formats.Measurement {
 		}
 	}
 	putRanges(&m, ranges)
+	if len(l.reference) > 0 && l.blocks > 0 {
+		m.ReferenceUS = formats.Micros(report.Percentile(slices.Sorted(slices.Values(l.reference)), 0.25))
+	}
 	return m
 }
 

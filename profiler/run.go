@@ -29,6 +29,9 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 	if o.DeviceName != "" {
 		dev.Kind = o.DeviceName
 	}
+	if o.RealTime && !countsCPU(dev) {
+		return nil, inputError("real-time priority on %s: it is for CPUs of one thread", dev.Kind)
+	}
 	if o.Ranges.Only {
 		o.Shares = o.Ranges.shares(dev.Kind)
 	}
@@ -128,7 +131,11 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		defer unpin()
-		defer raisePriority()()
+		undo, err := goFirst(r.o.RealTime)
+		if err != nil {
+			return err
+		}
+		defer undo()
 	} else {
 		// What the CUDA provider keeps for a session (handles, captured graphs) it
 		// keeps per thread.
@@ -213,7 +220,7 @@ func (r *runner) open(ctx context.Context) error {
 func (r *runner) plan() (skipped int) {
 	for _, j := range r.jobs {
 		for _, u := range r.units(j) {
-			held := j.prior && measurement(j.entry, r.dev.Kind, u.share, u.batch) != nil
+			held := j.prior && j.entry.At(r.dev.Kind, u.share, u.batch) != nil
 			if j.base[u] = !r.o.Ranges.Only && (r.o.Force || !held); j.base[u] || len(r.missing(j, u)) > 0 {
 				j.todo = append(j.todo, u)
 				continue

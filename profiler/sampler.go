@@ -94,6 +94,8 @@ type lane struct {
 	round  time.Duration // duration of the latest round
 	ended  string        // why sampling stopped: tight, rounds, budget, interrupted
 
+	reference []time.Duration // beside the rounds: see reference
+
 	tries int        // that were given up for a busy machine
 	best  *laneTries // the least busy of them
 }
@@ -237,7 +239,7 @@ func (l *lane) strain() strain {
 func (l *lane) giveUp(now time.Time) {
 	l.keep()
 	l.tries++
-	l.rounds, l.begun, l.ended = 0, now, ""
+	l.rounds, l.begun, l.ended, l.reference = 0, now, "", nil
 	for _, p := range l.probes {
 		p.cpu, p.wall, p.host, p.idle = nil, nil, nil, nil
 	}
@@ -288,19 +290,23 @@ type sampler struct {
 	rule     Precision
 	now      func() time.Time
 	turn     func() (done func())
-	deadline time.Time        // zero: none
-	again    func(*lane) bool // a lane that ended should be sampled anew
+	deadline time.Time            // zero: none
+	beside   func() time.Duration // the reference; nil: none
+	again    func(*lane) bool     // a lane that ended should be sampled anew
 	finished func(*lane) error
 	progress func(done float64)
 }
 
-// warmUp runs every probe until a round is no longer faster than the best
-// before it (at least twice, at most ten times), and sets the repetitions of
-// short probes.
+// longRun is from which length on one run that is not faster ends the warm-up: in as
+// long a time the clock and the caches are what they will be.
+const longRun = 2 * time.Millisecond
+
+// warmUp runs every probe until one or two runs are no longer faster than the best
+// before (at least two runs, at most ten), and sets the repetitions of short probes.
 func (s *sampler) warmUp(ctx context.Context, l *lane) error {
 	for _, p := range l.probes {
 		best, worse := time.Duration(0), 0
-		for i := 0; i < 10 && (i < 2 || worse < 2); i++ {
+		for i := 0; i < 10 && (i < 2 || worse < 1 || worse < 2 && best < longRun); i++ {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -348,12 +354,17 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 			if l.ended != "" {
 				continue
 			}
-			if s.spent() && l.rounds >= budgetRounds {
-				l.ended = endBudget
-			} else if err := s.oneRound(ctx, l); err != nil {
-				return interrupt(ctx, lanes, err)
-			} else {
-				l.ended = s.verdict(l)
+			for range turns(l, lanes) {
+				if s.spent() && l.rounds >= budgetRounds {
+					l.ended = endBudget
+				} else if err := s.oneRound(ctx, l); err != nil {
+					return interrupt(ctx, lanes, err)
+				} else {
+					l.ended = s.verdict(l)
+				}
+				if l.ended != "" {
+					break
+				}
 			}
 			if l.ended == "" {
 				open++
@@ -378,6 +389,22 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 		}
 	}
 	return nil
+}
+
+// A lane whose round is short gets several in a row: as many as take a part of the
+// longest round of all. Small models then are known as well as large ones.
+const (
+	turnPart  = 5
+	mostTurns = 16
+)
+
+// turns is how many rounds a lane gets in a row.
+func turns(l *lane, lanes []*lane) int {
+	if l.round <= 0 {
+		return 1
+	}
+	longest := slices.MaxFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.round, b.round) }).round
+	return min(mostTurns, max(1, int(longest/(turnPart*l.round))))
 }
 
 func interrupt(ctx context.Context, lanes []*lane, err error) error {
@@ -420,6 +447,9 @@ func (s *sampler) oneRound(ctx context.Context, l *lane) error {
 	}
 	l.rounds++
 	l.round = s.now().Sub(begin)
+	if s.beside != nil {
+		l.reference = append(l.reference, s.beside())
+	}
 	return nil
 }
 

@@ -292,8 +292,8 @@ func TestTRTExecByGraph(t *testing.T) {
 	// one of them is refused.
 	o.Into, o.Blocks = p, 7
 	o.Runs = o.Runs[:1]
-	if again, err := ImportTRTExec(context.Background(), o); err != nil || !sameCuts(again.Models[0].Blocks, m.Blocks) {
-		t.Errorf("%v, cuts of the profile kept: %v", err, err == nil && sameCuts(again.Models[0].Blocks, m.Blocks))
+	if again, err := ImportTRTExec(context.Background(), o); err != nil || !formats.SameCuts(again.Models[0].Blocks, m.Blocks) {
+		t.Errorf("%v, cuts of the profile kept: %v", err, err == nil && formats.SameCuts(again.Models[0].Blocks, m.Blocks))
 	}
 	o.Runs = []TRTExecRun{{Share: 1, Batch: 4, Layers: trtLayers(c, 4, operators), Name: "all in one"}}
 	if _, err := ImportTRTExec(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "inside the layer") {

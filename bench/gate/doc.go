@@ -5,12 +5,12 @@
 //     models;
 //   - what is found: the same, with one model's times 5 % longer;
 //   - what three profiles a side find: draws of six profiles, one side 3 % longer;
-//   - how far two profiles lie apart, which is check.BetweenRuns.
+//   - how far two profiles lie apart, see check.SteadyBetweenRuns.
 //
 // testdata/profiles.json.gz holds the profiles that were taken for it. -add puts
 // further ones in, as plan profile wrote them:
 //
-//	plan profile demo/models/*.onnx --batches 1,2,4 --budget 12s -o p.json
+//	plan profile demo/models/*.onnx --batches 1,2,4 --budget 15s --realtime -o p.json
 //	bin/bench-gate -add p.json
 //
 // The files:

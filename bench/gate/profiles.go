@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -89,11 +88,7 @@ func add(path string, more []string) error {
 
 // slower is a profile in which a model (-1: every one) takes longer by a factor.
 func slower(p *formats.Profile, model int, factor float64) *formats.Profile {
-	scaled := func(l *formats.Latency) {
-		for _, us := range []*formats.Micros{&l.WallUS, &l.CPUUS, &l.P99US, &l.HalfWidthUS} {
-			*us = formats.Micros(math.Round(float64(*us) * factor))
-		}
-	}
+	scaled := func(l *formats.Latency) { *l = l.Times(factor, factor) }
 	return p.WithTimes(func(m int, _ *formats.Measurement) func(*formats.Latency) {
 		if model >= 0 && m != model {
 			return nil

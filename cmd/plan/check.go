@@ -40,10 +40,10 @@ Figures and default tolerances:
 
 A constraint that no longer holds fails: an SLO, a device that is gone, memory. So does
 a figure that is worse than its tolerance, where that is no chance. Two profiles of an
-unchanged model never agree: with one profile a side a figure of times must be worse
-than they usually differ by (1.5 % from run to run, or what the profile tells as
-between_runs, and what its medians leave open). With three or more a side (--profile and
---was, each several times) a t-test decides, and finds less.
+unchanged model never agree: a figure of times must be worse than they differ by from run
+to run (1.5 %, or what the profile tells as between_runs) and than their medians leave
+open. Several profiles a side (--profile and --was, each several times) find less. Where
+profiles tell how fast the machine was (reference_us), that is taken out first.
 
 Without --against the plan is compared with the same file at the merge base where a CI
 job tells it (GITHUB_BASE_REF, CI_MERGE_REQUEST_DIFF_BASE_SHA), else in git HEAD.

@@ -27,6 +27,8 @@ type profileOptions struct {
 	out                string
 	force              bool
 	mps                bool
+	realTime           bool
+	cuts               string
 	ranges, plan       string
 	executionOptions
 	recordsOptions
@@ -91,6 +93,8 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
 	f.StringVar(&o.ranges, "ranges", rangesNone, "ranges of blocks to measure in one piece: none, all, or used: by the stages of --plan")
 	f.StringVar(&o.plan, "plan", "", "plan whose stages --ranges used measures, at the batches that the profile holds")
+	f.StringVar(&o.cuts, "cuts", "", "profile whose cuts are taken: plan check can then compare the two block by block")
+	f.BoolVar(&o.realTime, "realtime", false, "CPUs of one thread: no other work interrupts a sample (needs root or CAP_SYS_NICE): for a busy machine")
 	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
 	o.executionOptions.flags(f, "on")
 	o.recordsOptions.flags(f)
@@ -130,6 +134,12 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		}
 		p.assumed([]string{"models: " + list(paths)})
 	}
+	var cuts *formats.Profile
+	if o.cuts != "" {
+		if cuts, err = formats.ReadProfile(o.cuts); err != nil {
+			return withCode(exitUsage, err)
+		}
+	}
 	endsWellOnInterrupt(ctx)
 	eng, err := ort.Open("")
 	if err != nil {
@@ -156,7 +166,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	progress, told, finish := profiling(p)
 	profile, err := profiler.Repeat(ctx, profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
-		Sharer: sharer,
+		Sharer: sharer, Cuts: cuts, RealTime: o.realTime,
 		Budget: o.budget, Engine: eng, EngineOptions: options, Half: half, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error { printEstimate(p, e, o); return nil },
 		Progress:   progress,

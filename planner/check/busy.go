@@ -47,11 +47,11 @@ func quieted(p *formats.Profile) *formats.Profile {
 }
 
 // calmed are profiles that can be compared where some were taken on a busy machine:
-// all by their CPU times. It tells whether that was so.
-func (p *profiles) calmed(plan *formats.Plan) bool {
+// all by their CPU times.
+func (p *profiles) calmed(plan *formats.Plan) {
 	all := slices.Concat(p.old, p.now)
 	if p.same || !slices.ContainsFunc(all, func(one *formats.Profile) bool { return busy(plan, one) }) {
-		return false
+		return
 	}
 	p.busy = true
 	p.old, p.now = slices.Clone(p.old), slices.Clone(p.now)
@@ -60,5 +60,4 @@ func (p *profiles) calmed(plan *formats.Plan) bool {
 			list[i] = quieted(list[i])
 		}
 	}
-	return true
 }

@@ -7,7 +7,9 @@
 //	recompute.go  Recompute: findings, each with its constraint and field
 //	metrics.go    the figures that are compared, each with a tolerance
 //	noise.go      how much of a difference is chance: half widths, runs, several profiles
+//	recut.go      profiles that cut models at other tensors
 //	busy.go       profiles of a busy machine: CPU times
+//	steady.go     times in relation to how fast the machine was
 //	gate.go       Gate and its result
 //	text.go       what stands behind a verdict, for people
 package check

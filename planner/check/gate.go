@@ -105,13 +105,10 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 	if in.Today.Cluster == nil {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
-	p := &profiles{old: in.OldProfiles, now: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), same: in.SameProfile}
-	calmed := p.calmed(in.Plan)
-	in.Today.Profile = p.now[middle(in.Plan, p.now)]
-	if calmed {
-		in.OldProfiles = p.old
-	}
-	g := &gate{in: &in, profiles: p, chance: p.chance(in.Plan)}
+	g := &gate{in: &in, profiles: &profiles{old: in.OldProfiles, now: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), same: in.SameProfile}}
+	g.notes = g.profiles.comparable(in.Plan)
+	in.Today.Profile = g.profiles.now[middle(in.Plan, g.profiles.now)]
+	g.noise = g.profiles.noise(in.Plan)
 	return g.result(ctx)
 }
 
@@ -119,7 +116,8 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 type gate struct {
 	in       *GateInput
 	profiles *profiles
-	chance   float64 // see profiles.chance
+	noise    noise
+	notes    []string
 }
 
 func (g *gate) result(ctx context.Context) (*Result, error) {
@@ -140,23 +138,28 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 		m := &metrics[i]
 		for k := range today.figures {
 			if s := &today.figures[k]; s.Metric == m.Name {
-				values := runs{busy: g.profiles.busy}
+				values := runs{}
 				values.of(s, now, old)
-				r.Metrics = append(r.Metrics, m.compare(s, g.in.Tolerances.of(m), g.chance, &values))
+				r.Metrics = append(r.Metrics, m.compare(s, g.in.Tolerances.of(m), &g.noise, &values))
 			}
 		}
+	}
+	for i := range g.profiles.machine {
+		m := metric(machineMetric)
+		r.Metrics = append(r.Metrics, m.compare(&g.profiles.machine[i], g.in.Tolerances.of(m), &g.noise, nil))
 	}
 	if hasError(r.Findings) || slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
 		r.Verdict = Fail
 	}
 	var was *formats.Profile
-	if len(g.in.OldProfiles) > 0 {
-		was = g.in.OldProfiles[0]
+	if len(g.profiles.old) > 0 {
+		was = g.profiles.old[0]
 	}
 	r.listBlocks(recompute.BlockChanges(g.in.Against, was, g.in.Today.Profile), g.in.Tolerances.of(metric(blockMetric)))
 	r.advise()
+	r.Notes = append(r.Notes, g.notes...)
 	if g.profiles.busy {
-		r.Notes = append(r.Notes, fmt.Sprintf("other work had the processor while a profile was taken: CPU times are compared, and less than %.0f %% is not found; measure again on a quiet machine", 100*g.chance))
+		r.Notes = append(r.Notes, fmt.Sprintf("other work had the processor while a profile was taken: CPU times are compared, and less than %.0f %% is not found; measure again with --realtime, or on a quiet machine", 100*g.noise.least()))
 	}
 	return r, nil
 }
@@ -177,7 +180,7 @@ func (g *gate) others(ctx context.Context, today *view) (now, old [][]kind.Sampl
 		}
 		now = append(now, v.figures)
 	}
-	if len(g.profiles.old) < enoughRuns && !g.profiles.busy {
+	if len(g.profiles.old) < 2 && !g.profiles.busy {
 		return now, nil, nil
 	}
 	for _, profile := range g.profiles.old {
@@ -297,7 +300,7 @@ func (r *Result) advise() {
 // tolerance, or than chance, into a warning: pipelines often fill what the SLO
 // leaves, and a new measurement is never quite the old one.
 func (g *gate) withinMargin(findings []Finding) {
-	passes := max(g.in.Tolerances.of(metric("p99")), g.chance) + recompute.Rounding
+	passes := max(g.in.Tolerances.of(metric("p99")), g.noise.least()) + recompute.Rounding
 	for i := range findings {
 		if f := &findings[i]; f.Constraint == "slo" && f.Excess > 0 && f.Excess <= passes {
 			f.Severity = Warning

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/perf/benchmath"
-
 	"inferplan/formats"
 	"inferplan/planner/kind"
 	"inferplan/planner/recompute"
@@ -29,6 +27,7 @@ var metrics = []Metric{
 	{Name: "p99", Tolerance: 0.02, Timed: true, Help: "certified p99 where both plans have it, else the latency of the slowest pipeline; of a gear plan the simulated tail of every gear"},
 	{Name: "accuracy", Tolerance: 0.002, Higher: true, Help: "of a gear plan: right answers over all ranges, and the accuracy that is reachable"},
 	{Name: "cost", Tolerance: 0.01, Help: "USD per hour of the devices used"},
+	{Name: machineMetric, Tolerance: 0.1, Help: "what the reference takes that profiles of CPUs measure; other times are compared in relation to it"},
 	{Name: blockMetric, Tolerance: 0.04, Timed: true, Help: "blocks of the plan that are slower by more are named; they explain a failure, they do not make one"},
 }
 
@@ -96,17 +95,13 @@ func (t Tolerances) of(m *Metric) float64 {
 }
 
 // compare holds a figure of today against what was promised. values are those by
-// several profiles; chance is by how much the figure differs between any two.
-func (m *Metric) compare(s *kind.Sample, tolerance, chance float64, values *runs) Comparison {
+// several profiles.
+func (m *Metric) compare(s *kind.Sample, tolerance float64, n *noise, values *runs) Comparison {
 	c := Comparison{Metric: m.Name, What: s.What, Unit: s.Unit, Old: s.Old, New: s.New, Tolerance: tolerance}
 	if m.Timed {
-		c.Noise = chance
 		c.New = center(values.now)
 		if len(values.old) > 0 {
 			c.Old = center(values.old)
-		}
-		if p, ok := values.differ(); ok {
-			c.P = &p
 		}
 	}
 	switch {
@@ -118,10 +113,12 @@ func (m *Metric) compare(s *kind.Sample, tolerance, chance float64, values *runs
 	default:
 		c.Worse = (c.New - c.Old) / c.Old
 	}
-	surely := c.Worse > c.Noise
-	if c.P != nil && !(values.busy && !surely) {
-		surely = *c.P < benchmath.DefaultThresholds.CompareAlpha
+	if m.Timed {
+		var p float64
+		if c.Noise, p = n.differ(values.old, values.now, c.Worse); len(values.old)+len(values.now) > 2 {
+			c.P = &p
+		}
 	}
-	c.Failed = c.Worse > c.Tolerance+recompute.Rounding && surely
+	c.Failed = c.Worse > max(c.Tolerance, c.Noise)+recompute.Rounding
 	return c
 }

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/perf/benchmath"
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
@@ -18,11 +19,17 @@ import (
 // their own.
 const BetweenRuns = 0.015
 
-// enoughRuns is from how many profiles a side on their own spread decides.
+// knownSpread is by how many degrees of freedom the spread that is known beforehand
+// counts, beside that of the profiles at hand (Smyth 2004, "Linear models and empirical
+// Bayes methods", section 3: a moderated t-test).
+const knownSpread = 3
+
+// enoughRuns is from how many profiles a side on no single one of them decides.
 const enoughRuns = 3
 
-// surely is the normal quantile of a one-sided error of 2.5 %.
-const surely = 1.96
+// alarms is how often a plan may fail though nothing has changed, all its models
+// together.
+const alarms = 0.025
 
 // profiles are the profiles of today and of the promise. With several a side, the
 // plan is held against each.
@@ -30,37 +37,90 @@ type profiles struct {
 	old, now []*formats.Profile // now: at least one
 	same     bool               // the plan was promised by the profile of today
 	busy     bool               // CPU times of a busy machine, see calmed
+	steady   bool               // times as of one speed of the machine, see steadied
+	common   bool               // with it: all models moved away from the reference
+	machine  []kind.Sample      // how fast the machine was, where steady
 }
 
-// chance is how much worse a figure of times may be by chance: two profiles of an
-// unchanged model never agree. Relative.
-//
-// A side's variance is what its profiles leave open, by the half widths of their
-// medians, and what changes between runs, over the number of profiles.
-func (p *profiles) chance(plan *formats.Plan) float64 {
+// noise is by how much figures of times differ by chance: two profiles of an unchanged
+// model never agree.
+type noise struct {
+	spread float64 // relative standard deviation of one profile
+	alpha  float64 // of one figure, one side
+	a, b   int     // profiles
+	known  bool    // the sides' own spread tells nothing more
+}
+
+// noise is that of a plan's figures. A profile's variance is what the half widths of
+// its medians leave open, and what changes between runs.
+func (p *profiles) noise(plan *formats.Plan) noise {
+	n := noise{alpha: alarms, a: max(1, len(p.old)), b: len(p.now)}
 	if p.same {
-		return 0
+		return n
 	}
-	return surely * math.Sqrt(p.variance(plan, p.old)+p.variance(plan, p.now))
-}
-
-func (p *profiles) variance(plan *formats.Plan, list []*formats.Profile) float64 {
-	least := BetweenRuns
-	if p.busy {
-		least = BusyBetweenRuns
+	switch {
+	case p.common: // all models together are worse by more than chance already
+		n.known = true
+	case p.steady: // each model by its own chance
+		n.alpha /= float64(max(1, len(plan.Deployment)))
 	}
-	if len(list) == 0 { // the promise's profile is gone
-		return least * least
-	}
-	sum := 0.0
-	for _, one := range list {
-		between, within := betweenRuns(plan, one), recompute.HalfWidth(plan, one)/surely
-		if p.busy {
-			between = max(between, least)
+	sum, all := 0.0, slices.Concat(p.old, p.now)
+	for _, one := range all {
+		between, within := p.between(plan, one), recompute.HalfWidth(plan, one)/surely
+		if p.steady { // what was measured there holds what the half widths usually leave open
+			sum += max(between*between, within*within/batches(one))
+			continue
 		}
 		sum += between*between + within*within
 	}
-	return sum / float64(len(list)*len(list))
+	n.spread = math.Sqrt(sum / float64(len(all)))
+	return n
+}
+
+// surely is the normal quantile of the half widths, whose intervals hold 95 %.
+const surely = 1.96
+
+// between is the spread from run to run.
+func (p *profiles) between(plan *formats.Plan, one *formats.Profile) float64 {
+	switch {
+	case p.busy:
+		return BusyBetweenRuns
+	case p.common:
+		return CommonBetweenRuns
+	case p.steady:
+		return SteadyBetweenRuns
+	}
+	return betweenRuns(plan, one)
+}
+
+// differ is by how much two sides have to differ so that it is no chance, and how
+// probable it is that they are as much worse as they are by chance.
+func (n *noise) differ(old, now []float64, worse float64) (least, p float64) {
+	if n.spread == 0 {
+		return 0, 0
+	}
+	free, squares := float64(knownSpread), knownSpread*n.spread*n.spread
+	for _, side := range [][]float64{old, now} {
+		if !n.known && len(side) > 1 && stat.Mean(side, nil) > 0 {
+			free += float64(len(side) - 1)
+			squares += math.Pow(stat.StdDev(side, nil)/stat.Mean(side, nil), 2) * float64(len(side)-1)
+		}
+	}
+	scale := math.Sqrt(squares / free * (1/float64(n.a) + 1/float64(n.b)))
+	if free == knownSpread { // the profiles tell nothing beside what is known
+		return distuv.UnitNormal.Quantile(1-n.alpha) * scale, distuv.UnitNormal.Survival(worse / scale)
+	}
+	t := distuv.StudentsT{Sigma: 1, Nu: free}
+	return t.Quantile(1-n.alpha) * scale, t.Survival(worse / scale)
+}
+
+// batches is how many batch sizes a profile holds of a model, on average.
+func batches(p *formats.Profile) float64 {
+	all := 0
+	for i := range p.Models {
+		all += len(p.Models[i].Measurements)
+	}
+	return max(1, float64(all)/float64(max(1, len(p.Models))))
 }
 
 // betweenRuns is the spread of the plan's device kind that changes most from run to
@@ -89,31 +149,26 @@ func middle(plan *formats.Plan, list []*formats.Profile) int {
 	return order[(len(order)-1)/2]
 }
 
+// least is by how much figures have to differ so that it is no chance, where the
+// profiles tell nothing of it themselves.
+func (n *noise) least() float64 {
+	d, _ := n.differ(nil, nil, 0)
+	return d
+}
+
+// comparable makes the profiles of both sides tell of the same: the same cuts, the
+// same clock, and a machine that is as fast. Its notes say what that changed.
+func (p *profiles) comparable(plan *formats.Plan) (notes []string) {
+	if note := p.recut(); note != "" {
+		notes = append(notes, note)
+	}
+	p.calmed(plan)
+	p.steadied(plan)
+	return notes
+}
+
 // runs are the values of one figure, a profile each.
-type runs struct {
-	old, now []float64
-	busy     bool // what differs by less than chance is never sure
-}
-
-// differ is the chance that figures of several profiles a side are so far apart
-// though nothing has changed (Welch's t-test). ok is false with too few of them.
-func (r *runs) differ() (p float64, ok bool) {
-	if len(r.old) < enoughRuns || len(r.now) < enoughRuns {
-		return 0, false
-	}
-	if constant(r.old) && constant(r.now) { // no test has an answer without variance
-		if r.old[0] == r.now[0] {
-			return 1, true
-		}
-		return 0, true
-	}
-	sample := func(v []float64) *benchmath.Sample {
-		return benchmath.NewSample(slices.Clone(v), &benchmath.DefaultThresholds)
-	}
-	return benchmath.AssumeNormal.Compare(sample(r.old), sample(r.now)).P, true
-}
-
-func constant(v []float64) bool { return slices.Min(v) == slices.Max(v) }
+type runs struct{ old, now []float64 }
 
 // center is what several profiles say of a figure together.
 func center(v []float64) float64 {

@@ -22,7 +22,11 @@ func Work(plan *formats.Plan, profile *formats.Profile) (sum time.Duration) {
 func HalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
 	work, squares := map[*formats.Deployed]float64{}, map[*formats.Deployed]float64{}
 	eachStage(plan, profile, func(_ *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
-		for _, l := range ms.Blocks[s.Blocks[0]:s.Blocks[1]] {
+		pieces := ms.Blocks[s.Blocks[0]:s.Blocks[1]]
+		if ms.Whole != nil && len(pieces) == len(ms.Blocks) {
+			pieces = []formats.Latency{*ms.Whole}
+		}
+		for _, l := range pieces {
 			work[s.Deployed] += US(l.WallUS.D())
 			squares[s.Deployed] += US(l.HalfWidthUS.D()) * US(l.HalfWidthUS.D())
 		}

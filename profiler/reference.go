@@ -1,0 +1,59 @@
+package profiler
+
+import (
+	"time"
+
+	"inferplan/engine"
+)
+
+// reference is a fixed piece of work in plain Go. No change of a model, of the engine
+// or of its options touches what it takes, but the machine's speed does. Half of it
+// computes in the first cache, and half reads memory that the second does not hold.
+type reference struct {
+	small, large []float32
+	sum          float32 // so that the work has a result
+}
+
+const (
+	referenceSmall  = 4 << 10 // 16 KiB
+	referenceLarge  = 2 << 20 // 8 MiB
+	referencePasses = 4096
+)
+
+func newReference() *reference {
+	r := &reference{small: make([]float32, referenceSmall), large: make([]float32, referenceLarge)}
+	for i := range r.small {
+		r.small[i] = float32(i&7) * 0.125
+	}
+	for i := range r.large {
+		r.large[i] = float32(i&7) * 0.125
+	}
+	return r
+}
+
+// took does the work once: CPU time of the calling thread.
+func (r *reference) took() time.Duration {
+	begun := engine.ThreadCPU()
+	for range referencePasses {
+		r.sum += added(r.small)
+	}
+	r.sum += added(r.large)
+	return engine.ThreadCPU() - begun
+}
+
+// added sums squares in eight chains: then the processor's units are the limit, which
+// others share, and not how long one of them takes.
+func added(list []float32) float32 {
+	var a, b, c, d, e, f, g, h float32
+	for ; len(list) >= 8; list = list[8:] {
+		a += list[0] * list[0]
+		b += list[1] * list[1]
+		c += list[2] * list[2]
+		d += list[3] * list[3]
+		e += list[4] * list[4]
+		f += list[5] * list[5]
+		g += list[6] * list[6]
+		h += list[7] * list[7]
+	}
+	return a + b + c + d + e + f + g + h
+}
