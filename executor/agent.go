@@ -113,6 +113,13 @@ func (g *agent) ended(s *stream, end *streamEnd) {
 	case errors.Is(end.err, llm.ErrGone), errors.Is(end.err, llm.ErrBroken):
 		s.doubt = end.err
 		g.lookNow()
+	case errors.Is(end.err, errLeft): // an agent could not take the request over, or had it taken
+		s.text.attempts++
+		if s.text.attempts >= g.most() {
+			g.giveUp(s, end.err)
+			return
+		}
+		g.back(s, policy.ReturnFailed, end.tokens)
 	default:
 		g.giveUp(s, end.err)
 	}
@@ -145,7 +152,18 @@ func (g *agent) giveUp(s *stream, err error) {
 }
 
 // mostAttempts is how many runs in a row may add nothing until a request is given up.
-const mostAttempts = 5
+// Between processes runs also end early for reasons that are not the request's.
+const (
+	mostAttempts     = 5
+	mostAttemptsAway = 60
+)
+
+func (g *agent) most() int {
+	if g.c.opt.Agents != nil {
+		return mostAttemptsAway
+	}
+	return mostAttempts
+}
 
 // settle decides about streams that broke off, now that the server was seen to
 // answer: they go back, and begin again where they were. loaded: it has the model.
@@ -154,7 +172,7 @@ func (g *agent) settle(loaded bool) {
 		_, tokens, _ := s.text.soFar(s.run)
 		s.text.attempts++
 		switch {
-		case s.text.attempts >= mostAttempts:
+		case s.text.attempts >= g.most():
 			g.giveUp(s, s.doubt)
 		case loaded:
 			g.back(s, policy.ReturnFailed, tokens)

@@ -155,6 +155,7 @@ func (h *away) write(ctx context.Context, w *writing) *streamEnd {
 	o := &agentOrder{What: orderRun, Number: h.number.Add(1), ID: w.request.ID}
 	if o.Ticket, end.err = h.store.Hand(o.ID); end.err != nil {
 		end.err = fmt.Errorf("%w: %w", errLeft, end.err)
+		h.pause(ctx)
 		return end
 	}
 	m := &mail{came: make(chan struct{}, 1)}
@@ -168,9 +169,21 @@ func (h *away) write(ctx context.Context, w *writing) *streamEnd {
 	}()
 	if _, err := h.tell(ctx, o); err != nil && ctx.Err() == nil {
 		end.err = &llm.Error{Kind: llm.ErrGone, Text: err.Error()}
+		h.pause(ctx)
 		return end
 	}
 	return h.follow(ctx, w, m, o.Number, end)
+}
+
+// againAfter is how long a run that ended without a reason of the request's own keeps its
+// place, so that the next one does not end likewise at once.
+const againAfter = 500 * time.Millisecond
+
+func (h *away) pause(ctx context.Context) {
+	select {
+	case <-time.After(againAfter):
+	case <-ctx.Done():
+	}
 }
 
 // leaveWithin is how long a run that was told to end may take to store its text.
@@ -198,6 +211,8 @@ func (h *away) follow(ctx context.Context, w *writing, m *mail, number uint64, e
 			end.result = completions.Result{Finish: n.End.Finish, PromptTokens: n.End.Prompt, OutputTokens: n.End.Output}
 			if end.err = n.End.Error.err(); end.err != nil && context.Cause(ctx) != nil {
 				end.err = context.Cause(ctx)
+			} else if errors.Is(end.err, errLeft) {
+				h.pause(ctx)
 			}
 			return end
 		case <-stop:

@@ -120,6 +120,10 @@ func (c *clients) send(ctx context.Context, address string, i int, o *outcome) e
 	if id := resp.Header.Get("X-Request-Id"); id != "" {
 		o.ids[id] = true
 	}
+	if resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusInternalServerError {
+		o.text = fmt.Sprint("status ", resp.StatusCode) // an end that stays
+		return nil
+	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("status %d", resp.StatusCode)
 	}
@@ -165,8 +169,13 @@ func (c *clients) find(ctx context.Context, address, id string) (string, error) 
 	}
 	defer resp.Body.Close()
 	a := &completion{}
-	if err := json.NewDecoder(resp.Body).Decode(a); err != nil || a.Status != "completed" {
+	switch err := json.NewDecoder(resp.Body).Decode(a); {
+	case err != nil:
 		return "", err
+	case a.Status == "failed" || a.Status == "cancelled":
+		return "it has " + a.Status, nil
+	case a.Status != "completed":
+		return "", nil
 	}
 	return a.text(), nil
 }
