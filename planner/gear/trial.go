@@ -169,30 +169,22 @@ func (e *evidence) judge(slo time.Duration, most float64) (keeps, hopeless bool)
 	return keeps, !keeps && !holds(mostStreams)
 }
 
-// within tells whether, if there were more values like these, the mean of a fresh trial
-// exceeds a limit with a chance of mayFail at most.
+// within tells whether the mean of a fresh trial, without its first quarter, exceeds a
+// limit with a chance of mayFail at most, if there were more values like these.
 func (e *evidence) within(list []float64, limit, more float64) bool {
-	s := e.spread(list, len(list)/e.streams)
-	room := limit - stat.Mean(list, nil)
+	s, room := e.spread(list, len(list)/e.streams), limit-stat.Mean(list, nil)
 	if s.deviation == 0 || room <= 0 {
 		return s.deviation == 0 && room >= 0
 	}
-	return tolerated(room/s.deviation, more*float64(len(list)), more*s.worth)
+	root, c := math.Sqrt(more*float64(len(list))), unlikely/math.Sqrt(.75*freshRun*blocksPerRun)
+	t := distuv.NoncentralT{Nu: more*s.worth - 1, Mu: c * root}
+	return t.CDF(room/s.deviation*root) >= 1-(1-trialConfidence)/mostStreams
 }
 
 // wander is what the mean latency of a fresh trial's last quarter is above that of its
 // second with a chance of mayFail, by an estimate that is as often too small as too large.
 func (e *evidence) wander() float64 {
 	return unlikely * e.spread(e.means, len(e.means)).deviation * math.Sqrt(2/(freshRun*blocksPerRun/4.))
-}
-
-// tolerated tells whether the mean of n blocks lies enough deviations of a block below a
-// limit: then the mean of a fresh trial, without its first quarter, exceeds it with a
-// chance of mayFail at most. The deviation comes of so many independent values.
-func tolerated(deviations, n, values float64) bool {
-	c := unlikely / math.Sqrt(.75*freshRun*blocksPerRun)
-	t := distuv.NoncentralT{Nu: values - 1, Mu: c * math.Sqrt(n)}
-	return t.CDF(deviations*math.Sqrt(n)) >= 1-(1-trialConfidence)/mostStreams
 }
 
 // unlikely is how many deviations a normal value exceeds its mean by with a chance of
