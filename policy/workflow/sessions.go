@@ -213,7 +213,7 @@ func (c *cluster) classOfState(id int32) int {
 			return kept
 		case m.to >= 0:
 			return neededClass
-		case c.opt.Keep == ByWorth && (u.state == running || u.place != m.place):
+		case c.opt.Keep == ByWorth && (u.state == running || u.state == queued && u.place != m.place):
 			return spareClass // that task computes it anew
 		case c.opt.Keep == ByWorth:
 			return aheadClass
@@ -232,7 +232,7 @@ func (c *cluster) worthOfState(id int32) float64 {
 	share, wait := (r.came+1)/(r.left+2), (r.gap+1e9)/(r.came+1)
 	if m.next >= 0 {
 		u := &c.tasks[m.next]
-		if u.place != m.place {
+		if u.state == queued && u.place != m.place {
 			return 0
 		}
 		share, wait = 1, float64(max(1e6, u.end-c.demand.valued))
