@@ -146,7 +146,7 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 // unloaded latency, in the order in which they were answered.
 func (r *outcome) answers(sc *scene, took, scales []float64, arrived []time.Duration) {
 	r.Requests = len(took)
-	sum, windows, counts := 0.0, make([]float64, sc.Minutes/10), make([]float64, sc.Minutes/10)
+	sum, windows, counts := 0.0, make([]float64, (sc.Minutes+9)/10), make([]float64, (sc.Minutes+9)/10)
 	for i, s := range took {
 		sum += s
 		k := int(arrived[i] / (10 * time.Minute))
