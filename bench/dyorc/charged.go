@@ -17,6 +17,7 @@ type charged struct {
 	first int
 	out   policy.Actions // of the event that it decides about
 	busy  bool
+	began time.Duration // its decision
 	spent time.Duration
 }
 
@@ -43,7 +44,7 @@ func (c *charged) Unwrap() policy.Policy { return c.inner }
 // Handle implements policy.Policy.
 func (c *charged) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	if ev.Kind == policy.Timer && ev.Value == thinkTag {
-		appendActions(out, &c.out)
+		appendActions(out, &c.out, now-c.began)
 		c.busy = false
 	} else {
 		c.queue = append(c.queue, heldEvent{*ev, append([]int32(nil), ev.List...)})
@@ -61,12 +62,12 @@ func (c *charged) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 	c.inner.Handle(now, &next.ev, &c.out)
 	took := threadTime() - before
 	c.spent += took
-	c.busy = true
+	c.busy, c.began = true, now
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: thinkTag, At: now + took})
 }
 
-// appendActions adds the actions of a buffer to another.
-func appendActions(to, from *policy.Actions) {
+// appendActions adds the actions of a buffer to another, so much later.
+func appendActions(to, from *policy.Actions, later time.Duration) {
 	tasks, hops := int32(len(to.Tasks)), int32(len(to.Hops))
 	for i := range from.List {
 		a := from.List[i]
@@ -74,6 +75,10 @@ func appendActions(to, from *policy.Actions) {
 		to.List = append(to.List, a)
 	}
 	to.Tasks, to.Hops = append(to.Tasks, from.Tasks...), append(to.Hops, from.Hops...)
+	for i := hops; int(i) < len(to.Hops); i++ {
+		h := &to.Hops[i]
+		h.XferStart, h.XferEnd, h.Start, h.End = h.XferStart+later, h.XferEnd+later, h.Start+later, h.End+later
+	}
 }
 
 // balanced gives requests to groups of devices, each with a policy of its own: to

@@ -87,7 +87,7 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	pol, schedulers := sc.served(t, fleet, opt)
 	w := newWatch(pol, t, sc.Warmup, length)
 	r := &outcome{}
-	sum, unloaded, work := 0.0, 0.0, 0.0
+	unloaded, work := 0.0, 0.0
 	var alone []float64 // of the requests in order of arrival
 	apps.Heard = func(_ int32, least, took float64) {
 		unloaded, work, alone = unloaded+least, work+took, append(alone, least)
@@ -134,8 +134,19 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 		all := float64(max(1, s.Reused+s.Recomputed))
 		r.Anew, r.Moved = float64(s.Recomputed)/all, float64(s.Moved)/all
 	}
+	r.Bound, r.Offered = unloaded/float64(len(alone)), work/(length.Seconds()*float64(sc.Devices))
+	r.answers(sc, took, scales, arrived)
+	r.devices(sc, w)
+	r.Timely = w.timely.saved(sc.Warmup, length).Seconds() / float64(len(took))
+	r.Resident = w.longest(t, length)
+	return r, nil
+}
+
+// answers takes in how long requests took, in seconds and in multiples of their own
+// unloaded latency, in the order in which they were answered.
+func (r *outcome) answers(sc *scene, took, scales []float64, arrived []time.Duration) {
 	r.Requests = len(took)
-	windows, counts := make([]float64, sc.Minutes/10), make([]float64, sc.Minutes/10)
+	sum, windows, counts := 0.0, make([]float64, (sc.Minutes+9)/10), make([]float64, (sc.Minutes+9)/10)
 	for i, s := range took {
 		sum += s
 		k := int(arrived[i] / (10 * time.Minute))
@@ -148,11 +159,15 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 			r.Windows = append(r.Windows, windows[k]/counts[k])
 		}
 	}
-	r.Bound, r.Offered = unloaded/float64(len(alone)), work/(length.Seconds()*float64(sc.Devices))
 	slices.Sort(took)
 	slices.Sort(scales)
 	last := (len(took)*99+99)/100 - 1
 	r.P99, r.Scale99 = took[last], scales[last]
+}
+
+// devices takes in what devices did.
+func (r *outcome) devices(sc *scene, w *watch) {
+	length := time.Duration(sc.Minutes) * time.Minute
 	counted := length - sc.Warmup
 	r.Loads = float64(w.loads) / counted.Minutes()
 	r.Batch = float64(w.tasks) / float64(w.batches)
@@ -163,9 +178,6 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 		r.Load += float64(k.load) / all
 		r.Both += float64(k.two) / all
 	}
-	r.Timely = w.timely.saved(sc.Warmup, length).Seconds() / float64(len(took))
-	r.Resident = w.longest(t, length)
-	return r, nil
 }
 
 // foresee names the ways of requests, which come in this order, by a hash each.

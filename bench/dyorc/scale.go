@@ -47,9 +47,9 @@ func scales(charged bool, group int) (out []*scene) {
 			continue
 		}
 		sc := sceneOf(-1, perDevice*float64(devices), devices, 40)
-		sc.Name, sc.Charged, sc.Group, sc.Minutes = fmt.Sprintf("%d", devices), charged, group, 20
+		sc.Name, sc.Charged, sc.Group, sc.Minutes = fmt.Sprintf("%d", devices), charged, group, 10
 		if devices > 128 {
-			sc.Minutes, sc.Warmup = 10, warmup
+			sc.Minutes, sc.Warmup = 4, 2*time.Minute
 		}
 		out = append(out, sc)
 	}

@@ -44,7 +44,7 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 			continue
 		}
 		service, most = k.service, int(b.fleet.on(k.service, place).most)
-		anew += b.toll(k, place)
+		anew += b.cluster.memos().toll(k, place)
 		k.state, work = running, max(work, k.work)
 		d.batch, out.Tasks = append(d.batch, id), append(out.Tasks, k.slot)
 	}
@@ -95,7 +95,7 @@ func (b *batches) finished(place int32, now int64, out *policy.Actions) {
 			continue
 		}
 		b.scale.less(now, k.service)
-		b.keep(now, id, out)
+		b.cluster.memos().keep(now, id, out)
 		q := &b.requests[k.req]
 		b.endInput(now, q.tasks, id, out)
 		b.endInput(now, q.ahead, id, out)

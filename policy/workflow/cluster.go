@@ -44,7 +44,7 @@ func (c *cluster) restart(place int32) {
 			c.copies[n]--
 		}
 	}
-	c.emptied(place)
+	c.memos().emptied(place)
 	clear(d.loaded)
 	d.loading = -1
 	if int(id) < len(c.fleet.t.Resident) {

@@ -136,7 +136,7 @@ func (c *cluster) planBatch(d *device, place int32, head int, at int64) int {
 			b.n++
 			b.real = b.real || k.slot >= 0
 			b.work = max(b.work, k.work)
-			b.extra += c.toll(k, place)
+			b.extra += c.memos().toll(k, place)
 			d.waits[i] = -1 - d.waits[i]
 		}
 	}
@@ -206,7 +206,7 @@ func (c *cluster) planLoads(place int32, now int64) {
 		}
 	}
 	for _, id := range d.states {
-		if c.classOfState(id) <= aheadClass {
+		if c.memos().classOfState(id) <= aheadClass {
 			d.room += c.tasks[id].memo.bytes
 		}
 	}

@@ -104,7 +104,7 @@ func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions)
 		}
 	}
 	for _, id := range d.states {
-		if l.classOfState(id) <= most {
+		if l.cluster.memos().classOfState(id) <= most {
 			can += l.tasks[id].memo.bytes
 		}
 	}
@@ -123,7 +123,7 @@ func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions)
 		}
 		if id := l.lesser(place, best, class, most); id >= 0 {
 			need -= l.tasks[id].memo.bytes
-			l.dropState(id, out)
+			l.cluster.memos().dropState(id, out)
 			continue
 		}
 		d.loaded[best] = false
@@ -152,11 +152,11 @@ func (l *loads) sooner(place, a, b int32) bool {
 func (l *loads) lesser(place, network int32, class, most int) int32 {
 	d, best, least := &l.devices[place], int32(-1), 0.0
 	for _, id := range d.states {
-		c := l.classOfState(id)
+		c := l.cluster.memos().classOfState(id)
 		if c > most || c > class {
 			continue
 		}
-		saves := l.worthOfState(id)
+		saves := l.cluster.memos().worthOfState(id)
 		if c == class && best < 0 {
 			if l.opt.Worth && saves >= l.worth(network, place) || !l.opt.Worth && l.tasks[id].memo.since >= d.last[network] {
 				continue

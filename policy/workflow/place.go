@@ -144,7 +144,7 @@ func (p *placement) expect(q *request) {
 			}
 			k.inputs = append(k.inputs, in)
 		}
-		p.continues(id, t.Work)
+		p.cluster.memos().continues(id, t.Work)
 		q.ahead = append(q.ahead, id)
 		p.list = append(p.list, id)
 	}
@@ -238,7 +238,7 @@ func (p *placement) carry(now int64, k *task, j *jobTask) {
 		j.from = p.jobAt[k.from]
 		return
 	}
-	j.home, j.homeAt = p.home(k), now
+	j.home, j.homeAt = p.cluster.memos().home(k), now
 	if u.state != ended {
 		j.homeAt = max(now, u.end)
 	}

@@ -122,7 +122,7 @@ func (p *Policy) close(now int64, req int32) {
 		if s := p.tasks[id].state; s == known || s == queued || s == running {
 			p.scale.less(now, p.tasks[id].service)
 		}
-		p.forget(id)
+		p.cluster.memos().forget(id)
 		p.release(id)
 	}
 	q.open, q.tasks = false, q.tasks[:0]
@@ -149,8 +149,8 @@ func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
 		}
 		k.inputs, p.offsets = append(k.inputs, in), append(p.offsets, back)
 	}
-	p.continues(id, ev.Value)
-	p.came(now, k)
+	p.cluster.memos().continues(id, ev.Value)
+	p.cluster.memos().came(now, k)
 	k.token = p.placement.table.Number(ev.Service, ev.Value, p.offsets)
 	p.placement.table.Advance(&q.cursor, k.token)
 	q.tasks, q.path = append(q.tasks, id), append(q.path, k.token)

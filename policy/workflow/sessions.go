@@ -30,6 +30,11 @@ type memo struct {
 	since        int64 // it is there
 }
 
+// memos are the states on all devices.
+type memos struct{ *cluster }
+
+func (c *cluster) memos() memos { return memos{c} }
+
 // returning counts how often, and how long after, a task goes on with a state of a
 // service.
 type returning struct {
@@ -72,7 +77,7 @@ func (f *fleet) away(s int32, price int64, home, place int32) (took int64, moved
 
 // continues says which state a task goes on with, and how large its own will be.
 // Work is in millionths. A task that is only expected takes no state from others.
-func (c *cluster) continues(id int32, work int64) {
+func (c memos) continues(id int32, work int64) {
 	k := &c.tasks[id]
 	t := &c.fleet.tolls[k.service]
 	k.from, k.memo = -1, memo{place: -1, to: -1, next: -1}
@@ -94,7 +99,7 @@ func (c *cluster) continues(id int32, work int64) {
 }
 
 // home is where the state is, or will be, that a task goes on with; -1: nowhere.
-func (c *cluster) home(k *task) int32 {
+func (c memos) home(k *task) int32 {
 	switch u := &c.tasks[k.from]; {
 	case c.opt.Keep == None:
 		return -1
@@ -106,7 +111,7 @@ func (c *cluster) home(k *task) int32 {
 }
 
 // toll is what a task takes longer at a place to compute its state anew.
-func (c *cluster) toll(k *task, place int32) int64 {
+func (c memos) toll(k *task, place int32) int64 {
 	if k.from < 0 || k.coming && k.place == place {
 		return 0
 	}
@@ -124,7 +129,7 @@ func (c *cluster) toll(k *task, place int32) int64 {
 }
 
 // keep puts the state of a task that has ended onto its device.
-func (c *cluster) keep(now int64, id int32, out *policy.Actions) {
+func (c memos) keep(now int64, id int32, out *policy.Actions) {
 	k := &c.tasks[id]
 	if k.from >= 0 && c.tasks[k.from].memo.next == id {
 		c.forget(k.from) // it is gone up in this one's
@@ -145,7 +150,7 @@ func (c *cluster) keep(now int64, id int32, out *policy.Actions) {
 }
 
 // came notes that a task goes on with a state that waited for one.
-func (c *cluster) came(now int64, k *task) {
+func (c memos) came(now int64, k *task) {
 	if k.from < 0 {
 		return
 	}
@@ -156,7 +161,7 @@ func (c *cluster) came(now int64, k *task) {
 }
 
 // forget ends a state that nobody needs any more, and its move.
-func (c *cluster) forget(id int32) {
+func (c memos) forget(id int32) {
 	m := &c.tasks[id].memo
 	if m.to >= 0 {
 		c.devices[m.to].taken -= m.bytes
@@ -167,7 +172,7 @@ func (c *cluster) forget(id int32) {
 }
 
 // gone takes a state off its device.
-func (c *cluster) gone(id int32) {
+func (c memos) gone(id int32) {
 	m := &c.tasks[id].memo
 	if m.place < 0 {
 		return
@@ -181,7 +186,7 @@ func (c *cluster) gone(id int32) {
 }
 
 // emptied forgets the states on a device, and those on their way to it.
-func (c *cluster) emptied(place int32) {
+func (c memos) emptied(place int32) {
 	d := &c.devices[place]
 	for i := range c.tasks {
 		if m := &c.tasks[i].memo; m.to == place {
@@ -198,14 +203,14 @@ func (c *cluster) emptied(place int32) {
 }
 
 // dropState takes a state off its device to make room.
-func (c *cluster) dropState(id int32, out *policy.Actions) {
+func (c memos) dropState(id int32, out *policy.Actions) {
 	k := &c.tasks[id]
 	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: -1, Key: int64(k.slot), Device: c.fleet.ids[k.memo.place]})
 	c.gone(id)
 }
 
 // classOfState is the class of a state on a device.
-func (c *cluster) classOfState(id int32) int {
+func (c memos) classOfState(id int32) int {
 	m := &c.tasks[id].memo
 	if m.next >= 0 {
 		switch u := &c.tasks[m.next]; {
@@ -213,7 +218,7 @@ func (c *cluster) classOfState(id int32) int {
 			return kept
 		case m.to >= 0:
 			return neededClass
-		case c.opt.Keep == ByWorth && (u.state == running || u.place != m.place):
+		case c.opt.Keep == ByWorth && (u.state == running || u.state == queued && u.place != m.place):
 			return spareClass // that task computes it anew
 		case c.opt.Keep == ByWorth:
 			return aheadClass
@@ -226,13 +231,13 @@ func (c *cluster) classOfState(id int32) int {
 }
 
 // worthOfState is what a byte of a state saves, per time that it is kept.
-func (c *cluster) worthOfState(id int32) float64 {
+func (c memos) worthOfState(id int32) float64 {
 	k := &c.tasks[id]
 	m, r := &k.memo, &c.returns[k.service]
 	share, wait := (r.came+1)/(r.left+2), (r.gap+1e9)/(r.came+1)
 	if m.next >= 0 {
 		u := &c.tasks[m.next]
-		if u.place != m.place {
+		if u.state == queued && u.place != m.place {
 			return 0
 		}
 		share, wait = 1, float64(max(1e6, u.end-c.demand.valued))
@@ -298,7 +303,7 @@ func (l *loads) stateMoved(ev *policy.Event) {
 	if ev.Value != 0 {
 		d.taken -= m.bytes
 	} else {
-		l.gone(id)
+		l.cluster.memos().gone(id)
 		d.states = append(d.states, id)
 		m.place = place
 	}
@@ -318,6 +323,6 @@ func (l *loads) stateLost(ev *policy.Event) {
 	}
 	id := l.bySlot[ev.Key]
 	if k := &l.tasks[id]; int64(k.slot) == ev.Key && k.state == ended && k.memo.place == l.fleet.places[ev.Device] {
-		l.gone(id)
+		l.cluster.memos().gone(id)
 	}
 }

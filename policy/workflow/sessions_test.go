@@ -74,7 +74,7 @@ func TestStatesMakeRoomByWorth(t *testing.T) {
 	id := p.take(0, 0, 0, unit)
 	k := &p.tasks[id]
 	k.state, k.place, k.memo.bytes, k.memo.price = ended, 0, 1<<20, int64(time.Second)
-	p.keep(0, id, nil)
+	p.cluster.memos().keep(0, id, nil)
 	d.loaded[1], p.copies[1] = true, 1
 	d.taken += p.fleet.bytes[1]
 	p.value(0)
@@ -91,11 +91,11 @@ func TestStatesMakeRoomByWorth(t *testing.T) {
 	next := p.take(0, 1, 0, unit)
 	p.tasks[next].state, p.tasks[next].place = queued, 0
 	p.tasks[id].memo.next = next
-	if c := p.classOfState(id); c != aheadClass {
+	if c := p.cluster.memos().classOfState(id); c != aheadClass {
 		t.Errorf("class %d of a state that a task here waits for", c)
 	}
 	p.tasks[next].state = running
-	if c := p.classOfState(id); c != kept {
+	if c := p.cluster.memos().classOfState(id); c != kept {
 		t.Errorf("class %d of a state that a batch here uses", c)
 	}
 }
