@@ -27,7 +27,7 @@ var crossings = map[string]struct {
 // few streams.
 const (
 	mostRandom = 20
-	together   = 4e6
+	together   = 3e7
 )
 
 // switching holds plans against the best single cascade of the very trace. That one is

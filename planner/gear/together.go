@@ -209,11 +209,14 @@ func streams(p *Problem) int {
 	if !p.shown() {
 		return 1
 	}
-	return max(1, min(measuredStreams, int(mostShown/sum(p.Measured))))
+	return max(1, min(measuredStreams, int(mostStreamed/sum(p.Measured))))
 }
 
-// measuredStreams is how many streams at measured rates are run at most.
-const measuredStreams = 8
+// Streams at measured rates that are run at most, and the requests that they come to.
+const (
+	measuredStreams = 8
+	mostStreamed    = 10_000_000
+)
 
 // A plan is run on measured rates as a whole up to so many requests: one cascade for
 // all rates, of which few are tried, and the choices of ranges, of which many are.
