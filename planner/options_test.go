@@ -105,7 +105,7 @@ func TestEveryOptionHasAMethod(t *testing.T) {
 func TestCertifyAndFromOnACascade(t *testing.T) {
 	running := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
 	for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
-		if err := refused(t, in, Options{Certify: true}); err.Path != "--certify" || !strings.Contains(err.Expected, "the method pool or queue only") {
+		if err := refused(t, in, Options{Certify: true}); err.Path != "--certify" || !strings.Contains(err.Expected, "the method pool or flow or queue only") {
 			t.Errorf("certify: %v", err)
 		}
 		in.Running = running

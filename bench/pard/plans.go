@@ -36,6 +36,9 @@ var (
 
 const attained = .99
 
+// lowest is the rate that plans are made for first, over that which they are to carry.
+const lowest = .94
+
 // sizedToo are the algorithms whose plans are sized by simulation, too.
 var sizedToo = []string{"paths", "nexus", "inferline"}
 
@@ -102,7 +105,7 @@ func (p *pipeline) fewest(ctx context.Context, algorithm string, rate float64) (
 func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate float64, best *outcome) error {
 	last := []int(nil)
 	for step := range 60 {
-		plan, err := p.solve(ctx, algorithm, margin, rate*(.94+.02*float64(step)))
+		plan, err := p.solve(ctx, algorithm, margin, rate*(lowest+.02*float64(step)))
 		var none *planner.InfeasibleError
 		if errors.As(err, &none) {
 			return nil
@@ -135,11 +138,12 @@ func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate flo
 }
 
 // sized finds the fewest devices with any of the margins, where devices join and leave
-// by simulation. Plans are for the share of the rate that is to be in time.
+// by simulation. They begin with the plan for the lowest rate that
+// any plan is made for: what attains enough is for simulation to say.
 func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (outcome, error) {
 	best := outcome{Value: math.Inf(1)}
 	for _, margin := range margins {
-		plan, err := p.solve(ctx, algorithm, margin, attained*rate)
+		plan, err := p.solve(ctx, algorithm, margin, lowest*rate)
 		var none *planner.InfeasibleError
 		if errors.As(err, &none) {
 			continue
