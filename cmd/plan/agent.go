@@ -57,7 +57,7 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err := longer("store-text", o.store); err != nil {
 		return err
 	}
-	heed(cmd.Context())
+	endsWellOnInterrupt(cmd.Context())
 	log := p.logger()
 	store, err := o.queue.share(sealer, log)
 	if err != nil {
