@@ -43,7 +43,10 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 	err = s.signal(h, signalWorking)
 	var st *durable.State
 	if err == nil {
-		st, h.last, err = s.state(ctx, id, req.Header, req.Data, req.Sequence)
+		var last uint64
+		if st, last, err = s.state(ctx, id, req.Header, req.Data, req.Sequence); err == nil {
+			s.saw(id, last)
+		}
 	}
 	switch {
 	case err == nil && st.End == nil:
@@ -108,7 +111,8 @@ func (s *link) Ask(ctx context.Context, name string, message []byte) ([]byte, er
 	return s.opt.Sealer.Open("answer/"+name, m.Data)
 }
 
-// Answer answers the messages to a name.
+// Answer answers the messages to a name until the func that it returns is called. Who
+// asks afterwards hears that nobody answers, since the server knows of the end by then.
 func (s *link) Answer(name string, take func(message []byte, reply func([]byte))) (func(), error) {
 	sub, err := s.conn.Subscribe(s.talk(name), func(m *nats.Msg) {
 		message, err := s.opt.Sealer.Open("ask/"+name, m.Data)
@@ -129,5 +133,9 @@ func (s *link) Answer(name string, take func(message []byte, reply func([]byte))
 	if err != nil {
 		return nil, fmt.Errorf("answer as %s: %w", name, err)
 	}
-	return func() { _ = sub.Unsubscribe() }, s.conn.FlushTimeout(5 * time.Second)
+	end := func() {
+		_ = sub.Unsubscribe()
+		_ = s.conn.FlushTimeout(5 * time.Second)
+	}
+	return end, s.conn.FlushTimeout(5 * time.Second)
 }
