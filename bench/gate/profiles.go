@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -71,6 +72,11 @@ func add(path string, more []string) error {
 	}
 	for i, p := range list {
 		p.Notes = nil
+		for m := range p.Models { // where a model lay on the machine tells nobody anything
+			if from := p.Models[m].Source; from != nil {
+				from.Path = filepath.Base(from.Path)
+			}
+		}
 		if i > 0 {
 			if _, err := io.WriteString(z, ","); err != nil {
 				return err
