@@ -29,15 +29,6 @@ type ServerCost struct {
 	Sleep     time.Duration
 }
 
-// Server adds a device that is an instance, and returns its index. Networks that
-// are not there from the start are taken off Tables.Resident by the caller.
-func (b *Builder) Server(d Device, in Instance) int32 {
-	d.Instance = int32(len(b.t.Instances))
-	b.t.Instances = append(b.t.Instances, in)
-	b.t.Devices = append(b.t.Devices, d)
-	return int32(len(b.t.Devices) - 1)
-}
-
 // Takes is how many physical devices a device is: a share of one, one, or the
 // several of an instance.
 func (t *Tables) Takes(device int32) float64 {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -91,7 +93,10 @@ func (o *queueOptions) share(sealer *durable.Sealer, log *slog.Logger) (durable.
 		opt.Connect = append(opt.Connect, nats.UserCredentials(o.creds))
 	}
 	s, err := jetstream.Open(o.place, opt)
-	if err != nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoServers):
+		return nil, withCode(exitEnvironment, fmt.Errorf("--queue: nobody answers; does a NATS server with JetStream run there? %w", err))
+	case err != nil:
 		return nil, withCode(exitUsage, fmt.Errorf("--queue: %w", err))
 	}
 	return s, nil

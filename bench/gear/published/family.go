@@ -152,9 +152,6 @@ func frugal(name, dir string, o records.Options) (*Family, error) {
 	return f, nil
 }
 
-// IMDB3 is the family of the cross-check with real answers.
-func IMDB3(dir string) (*Family, error) { return frugal("imdb3", dir, records.Options{Seed: 1}) }
-
 // Draw is the family with other samples: of synthetic answers two draws of the generator,
 // one to plan on and one held out, of real ones another split, 60 to 40.
 func (f *Family) Draw(dir string, draw uint64) (*Family, error) {
