@@ -65,11 +65,20 @@ type OneBatch struct {
 
 // ModelLoads are the times of bringing a model to a device and taking it away.
 type ModelLoads struct {
-	ColdUS  Micros `json:"cold_us,omitempty"`  // from disk
-	WarmUS  Micros `json:"warm_us,omitempty"`  // from the host's memory
-	SleepUS Micros `json:"sleep_us,omitempty"` // into the host's memory
-	WakeUS  Micros `json:"wake_us,omitempty"`  // of a server that sleeps; absent: as warm
-	Source  string `json:"source,omitempty"`
+	ColdUS   Micros `json:"cold_us,omitempty"`   // from disk
+	WarmUS   Micros `json:"warm_us,omitempty"`   // from the host's memory
+	UnloadUS Micros `json:"unload_us,omitempty"` // until its memory is free, of a server that does not sleep
+	SleepUS  Micros `json:"sleep_us,omitempty"`  // into the host's memory
+	WakeUS   Micros `json:"wake_us,omitempty"`   // of a server that sleeps; absent: as warm
+	Source   string `json:"source,omitempty"`
+}
+
+// LeavesUS is how long the model takes to leave a device.
+func (l *ModelLoads) LeavesUS() Micros {
+	if l.SleepUS > 0 {
+		return l.SleepUS
+	}
+	return l.UnloadUS
 }
 
 // LLMOn finds what a model costs on so many devices of a kind; nil where the profile has none.

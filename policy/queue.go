@@ -88,7 +88,7 @@ func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, a
 		}
 		c := ServerCost{Iteration: cost.Iteration, KV: cost.KVTokens, KVBytes: m.KVBytesPerToken, Sequences: int32(in.Sequences[k])}
 		if cost.Loads != nil {
-			c.Sleep = cost.Loads.SleepUS.D()
+			c.Leaves = cost.Loads.LeavesUS().D()
 		}
 		s.Costs[t.networkOf(model)] = c
 		s.Block, s.SwapGBps = max(s.Block, int32(cost.BlockTokens)), max(s.SwapGBps, cost.SwapGBps)

@@ -37,7 +37,7 @@ func TestAddInstances(t *testing.T) {
 	if d := tab.Devices[1]; d.Kind != 1 || d.GPU != 2 || d.Node != 1 || d.Instance != 1 || tab.Takes(1) != 2 || tab.Takes(0) != 1 {
 		t.Errorf("device %+v takes %v", d, tab.Takes(1))
 	}
-	if s := one.Server; !s.Priority || !s.Swap || !s.Prefix || s.Warm != 16e9 || s.SwapGBps != 20 || s.Block != 16 || s.Costs[0].Sequences != 64 || s.Costs[1].KV != 500 || s.Costs[0].Sleep != 100*time.Millisecond {
+	if s := one.Server; !s.Priority || !s.Swap || !s.Prefix || s.Warm != 16e9 || s.SwapGBps != 20 || s.Block != 16 || s.Costs[0].Sequences != 64 || s.Costs[1].KV != 500 || s.Costs[0].Leaves != 100*time.Millisecond {
 		t.Errorf("server %+v", s)
 	}
 	if s := two.Server; s.Priority || s.Swap || s.Prefix || s.Costs[1].KV != 0 || s.Costs[0].Iteration.BaseNS != 2e7 || two.Budget != 512 || two.KV != 3000 {
@@ -54,5 +54,10 @@ func TestAddInstances(t *testing.T) {
 	}
 	if m := tab.Models; m[0].Of != formats.OfTTFT || m[1].Priority != 4 || tab.Stages[0].Infer[0] < 10*20*time.Millisecond {
 		t.Errorf("models %+v, %v", m, tab.Stages[0].Infer)
+	}
+	// A server that does not sleep takes its time to unload.
+	q.Models[0].Instances[0].Loads = &formats.ModelLoads{ColdUS: 2e8, UnloadUS: 6e7}
+	if err := tab.AddInstances(q, []formats.Pool{{Device: "A", Count: 4, PerNode: 4}, {Device: "B", Count: 4, PerNode: 2}}); err != nil || tab.Instances[0].Server.Costs[0].Leaves != 60*time.Millisecond {
+		t.Errorf("%+v, %v", tab.Instances[0].Server, err)
 	}
 }

@@ -23,10 +23,10 @@ type Server struct {
 // ServerCost is what a network costs on an instance.
 type ServerCost struct {
 	Iteration formats.Iteration
-	KV        int64 // tokens of KV memory beside its weights; 0: it does not run here
-	KVBytes   int64 // of a token
-	Sequences int32 // at once
-	Sleep     time.Duration
+	KV        int64         // tokens of KV memory beside its weights; 0: it does not run here
+	KVBytes   int64         // of a token
+	Sequences int32         // at once
+	Leaves    time.Duration // until another network can come
 }
 
 // Takes is how many physical devices a device is: a share of one, one, or the

@@ -36,7 +36,7 @@ func fleet(instances int, kv int64, sequences int32, models ...policy.Model) *po
 	for d := range instances {
 		server := &policy.Server{Block: 16, SwapGBps: 23.6, Hidden: 0.7, Warm: 20}
 		for range t.Networks {
-			server.Costs = append(server.Costs, policy.ServerCost{Iteration: smallLLM, KV: kv, KVBytes: 1 << 17, Sequences: sequences, Sleep: 50 * time.Millisecond})
+			server.Costs = append(server.Costs, policy.ServerCost{Iteration: smallLLM, KV: kv, KVBytes: 1 << 17, Sequences: sequences, Leaves: 50 * time.Millisecond})
 		}
 		t.StageDevices = append(t.StageDevices, int32(d))
 		t.Devices = append(t.Devices, policy.Device{Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1, Instance: int32(d)})

@@ -46,7 +46,7 @@ func (h *swaps) advance(d int32) {
 		return
 	}
 	if s.leaving {
-		h.change(d, s.network, false, h.server(d).Costs[s.network].Sleep)
+		h.change(d, s.network, false, h.server(d).Costs[s.network].Leaves)
 		return
 	}
 	if len(s.waiting) == 0 {

@@ -146,7 +146,7 @@ func (o *ordering) pose() error {
 				if on := o.p.Models[m].On[k]; on != nil && slices.Contains(models, m) {
 					q.Setup[m] = 0
 					if on.Loads != nil {
-						q.Setup[m] = max(on.Loads.ColdUS.D(), on.Loads.WarmUS.D()).Seconds() // nothing is warm yet
+						q.Setup[m] = (max(on.Loads.ColdUS, on.Loads.WarmUS) + on.Loads.LeavesUS()).D().Seconds() // nothing is warm yet
 					}
 				}
 			}

@@ -65,7 +65,7 @@ func (e evicting) clear(now time.Duration, q, head int32, out *policy.Actions) {
 		return
 	}
 	in, x := &e.instances[q], &e.groups[head]
-	stay, lead, load := e.stay(in, x.model), e.lead(in, x.model), e.loadTime(in, e.problem.Groups[head].Model)
+	stay, lead, load := e.stay(in, x.model), e.lead(in, x.model), e.changeTime(in, e.problem.Groups[head].Model)
 	drain := time.Duration(0)
 	for _, slot := range in.running {
 		r := &e.requests[e.batches[slot]]

@@ -177,11 +177,15 @@ func (f *fleet) lead(in *instance, model int32) time.Duration {
 	return time.Duration(mean * float64(time.Second))
 }
 
-// loadTime is how long a network takes to load.
-func (f *fleet) loadTime(in *instance, network int32) time.Duration {
-	load := f.t.Networks[network].Load
-	if kind := int(f.kind(in)); kind < len(load) {
-		return load[kind][f.ops.warm.tier()]
+// changeTime is how long a network takes to come to an instance and to leave it again.
+// A change of networks has one of each.
+func (f *fleet) changeTime(in *instance, network int32) time.Duration {
+	took, load := time.Duration(0), f.t.Networks[network].Load
+	if server := f.t.Instances[f.t.InstanceOf(in.device)].Server; server != nil {
+		took = server.Costs[network].Leaves
 	}
-	return 0
+	if kind := int(f.kind(in)); kind < len(load) {
+		took += load[kind][f.ops.warm.tier()]
+	}
+	return took
 }

@@ -41,10 +41,10 @@ func (p *planning) sync(now time.Duration) {
 		}
 		if in.coming >= 0 {
 			def.Model = in.coming
-			def.Start = max(def.Start, seconds(in.since+p.loadTime(in, in.coming)))
+			def.Start = max(def.Start, seconds(in.since+p.changeTime(in, in.coming)))
 		}
 		for n := range def.Setup {
-			def.Setup[n] = drain + seconds(p.loadTime(in, int32(n)))
+			def.Setup[n] = drain + seconds(p.changeTime(in, int32(n)))
 			if !in.up() || !p.may(in, int32(n)) {
 				def.Setup[n] = never
 			}

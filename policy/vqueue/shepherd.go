@@ -62,7 +62,7 @@ func (p shepherd) chosenFor(now time.Duration, in *instance) int32 {
 		est := p.estimator(in, p.someModel(network), false)
 		took := time.Duration((est.Prefill + est.Decode*(est.OutputMean+longBatch*math.Sqrt(est.OutputVar))) * float64(time.Second))
 		if in.loaded != network {
-			took += p.loadTime(in, network)
+			took += p.changeTime(in, network)
 		}
 		list := p.pool[n][:min(len(p.pool[n]), p.static(in, network))]
 		value := 0.0

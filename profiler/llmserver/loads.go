@@ -175,8 +175,8 @@ func (r *runner) modelLoads() *formats.ModelLoads {
 		said = append(said, fmt.Sprintf("%s %v (%s, median of %d)", what, m.D().Round(time.Millisecond/10), how, len(list)))
 		return m
 	}
-	l := &formats.ModelLoads{ColdUS: take(cold, "the first load of a run"), WarmUS: take(load, "its file in the host's memory"), SleepUS: take(sleep, "the server's own"), WakeUS: take(wake, "the server's own")}
-	take(unload, "until its memory is free")
+	l := &formats.ModelLoads{ColdUS: take(cold, "the first load of a run"), WarmUS: take(load, "its file in the host's memory"), UnloadUS: take(unload, "until its memory is free"),
+		SleepUS: take(sleep, "the server's own"), WakeUS: take(wake, "the server's own")}
 	if byRequest := take(swap, "a request while another model is loaded"); l.WarmUS == 0 {
 		l.WarmUS = byRequest
 	}

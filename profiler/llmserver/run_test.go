@@ -225,6 +225,9 @@ func TestLlamaServer(t *testing.T) {
 			t.Errorf("%d samples of %s", n, what)
 		}
 	}
+	if l := r.modelLoads(); l.WarmUS == 0 || l.UnloadUS == 0 || l.SleepUS > 0 {
+		t.Errorf("%+v", l)
+	}
 	short, long, both := Point{What: prefill, Prompt: 16}, Point{What: prefill, Prompt: 128}, Point{What: decode, Sequences: 2, Context: 32}
 	for range 3 {
 		for _, p := range []Point{short, long, both} {

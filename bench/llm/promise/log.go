@@ -19,6 +19,7 @@ type seen struct {
 	inTime   int
 	services []service
 	loads    []time.Duration
+	unloads  []time.Duration
 }
 
 // service is the run of a request that was not disturbed.
@@ -98,6 +99,10 @@ func (r *reader) event(ev *policy.Event) {
 			r.inTime++
 		}
 		r.services = append(r.services, service{took: ev.End - r.started[ev.Batch]})
+	case policy.NetworkUnloaded:
+		if ev.Value == 0 {
+			r.unloads = append(r.unloads, ev.End-ev.Start)
+		}
 	case policy.NetworkLoaded:
 		if ev.Value == 0 {
 			r.loads = append(r.loads, ev.End-ev.Start)

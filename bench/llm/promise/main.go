@@ -33,6 +33,7 @@ type bench struct {
 	plan, llama string
 	dir         string
 	runs        int
+	requests    int
 	bursts      int
 	turns       int // of interactive requests alone and beside a batch
 	phase       time.Duration
@@ -58,6 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	f.StringVar(&b.plan, "plan", "bin/plan", "the program")
 	f.StringVar(&b.llama, "llama", "third_party/llama", "folder of llama-server and its models")
 	f.IntVar(&b.runs, "runs", 5, "runs of the random trace; 0: none")
+	f.IntVar(&b.requests, "requests", 150, "requests of the random trace")
 	f.IntVar(&b.bursts, "bursts", 6, "bursts of eight requests")
 	f.DurationVar(&b.budget, "budget", 15*time.Second, "for the profile of a model")
 	f.IntVar(&b.turns, "turns", 4, "turns of interactive requests alone and beside a batch")
@@ -167,7 +169,7 @@ func (b *bench) serving(ctx context.Context, plan, server string, do func(addres
 
 // gap is a time in which a burst is over for sure.
 func (p *planned) gap() time.Duration {
-	return 2*(p.work(bursts(1, 0))+4*p.queue().Models[0].Instances[0].Loads.ColdUS.D()) + 2*time.Second
+	return 2*(p.work(bursts(1, 0))+4*p.change()) + 2*time.Second
 }
 
 // promise holds the simulator against a server with one slot.
@@ -226,10 +228,9 @@ func (b *bench) orders(ctx context.Context, p *planned) ([]figures.Figure, error
 // attainment holds the share in time of random arrivals against the simulator's, which
 // has the times of the served run each time.
 func (b *bench) attainment(ctx context.Context, p *planned) ([]figures.Figure, error) {
-	rows := random(60, 0, 1)
-	mean := p.work(rows) / time.Duration(len(rows))
-	mean += p.queue().Models[0].Instances[0].Loads.ColdUS.D() / 4
-	rows = random(60, mean*10/8, 1)
+	rows := random(b.requests, 0, 1)
+	mean := p.work(rows)/time.Duration(len(rows)) + p.change()/4
+	rows = random(b.requests, mean*10/8, 1)
 	for i := range p.queue().Classes {
 		p.queue().Classes[i].SLOUS = formats.Micros(5 * mean)
 	}

@@ -110,6 +110,12 @@ func (p *planned) iteration(model string) *formats.Iteration {
 	panic(model)
 }
 
+// change is how long it takes for one model to leave and another to come.
+func (p *planned) change() time.Duration {
+	l := p.queue().Models[0].Instances[0].Loads
+	return l.ColdUS.D() + l.LeavesUS().D()
+}
+
 // took is how long a request takes, alone.
 func (p *planned) took(r row) time.Duration {
 	it := p.iteration(r.model)
@@ -127,8 +133,15 @@ func (p *planned) estimate() {
 	}
 }
 
+func mean(list []time.Duration) (sum formats.Micros) {
+	for _, d := range list {
+		sum += formats.Micros(d)
+	}
+	return sum / formats.Micros(max(1, len(list)))
+}
+
 // fed is the plan with the times of a served run in the place of the profile's: what
-// requests took against what the plan says, by model, and what loads took.
+// requests took against what the plan says, by model, and what loads and unloads took.
 func (p *planned) fed(s *seen, rows []row) {
 	for i, n := range names {
 		took, said := 0.0, 0.0
@@ -143,12 +156,8 @@ func (p *planned) fed(s *seen, rows []row) {
 			it := &m.Iteration
 			it.BaseNS, it.SequenceNS, it.ContextNS, it.PromptNS, it.AttentionNS, it.CPUNS, it.CPUSequenceNS = it.BaseNS*by, it.SequenceNS*by, it.ContextNS*by, it.PromptNS*by, it.AttentionNS*by, it.CPUNS*by, it.CPUSequenceNS*by
 		}
-		if sum := time.Duration(0); len(s.loads) > 0 {
-			for _, l := range s.loads {
-				sum += l
-			}
-			mean := formats.Micros(sum / time.Duration(len(s.loads)))
-			m.Loads = &formats.ModelLoads{ColdUS: mean, WarmUS: mean}
+		if len(s.loads) > 0 {
+			m.Loads = &formats.ModelLoads{ColdUS: mean(s.loads), WarmUS: mean(s.loads), UnloadUS: mean(s.unloads)}
 		}
 	}
 	p.estimate()

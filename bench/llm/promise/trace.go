@@ -16,12 +16,13 @@ type row struct {
 }
 
 // bursts are requests for both models at once, again and again, each burst once the one
-// before is over for sure. What is served next then hangs on no short time.
+// before is over for sure. A burst is there before a model that its first request asks
+// for can be. What is served next then hangs on no short time.
 func bursts(n int, gap time.Duration) (out []row) {
 	patterns := []string{"abaababb", "baabbaba", "aabbabab"}
 	for i := range n {
 		for k, m := range patterns[i%len(patterns)] {
-			out = append(out, row{time.Second/2 + time.Duration(i)*gap + time.Duration(k)*40*time.Millisecond, names[m-'a'], 10 + 3*k, 120 + 8*((i+k)%4)})
+			out = append(out, row{time.Second/2 + time.Duration(i)*gap + time.Duration(k)*10*time.Millisecond, names[m-'a'], 10 + 3*k, 120 + 8*((i+k)%4)})
 		}
 	}
 	return out
