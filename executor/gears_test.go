@@ -277,10 +277,9 @@ func TestUnknownScore(t *testing.T) {
 	}
 }
 
-// Real models: the certainty of every answer decides, request by request.
-func TestRealCascade(t *testing.T) {
-	eng := withORT(t)
-	dir := t.TempDir()
+// realCascade is a plan of two real models, and what they are.
+func realCascade(t *testing.T, dir string) (*formats.Plan, [2][]byte) {
+	t.Helper()
 	p := gearPlan(1, time.Millisecond, 2*time.Millisecond)
 	p.Pools[0] = formats.Pool{Device: "cpu-1", Count: 1, PerNode: 1, Sharing: formats.SharingTime}
 	var onnx [2][]byte
@@ -303,6 +302,14 @@ func TestRealCascade(t *testing.T) {
 		pm.Inputs, pm.Outputs = nil, nil
 		pm.Pipelines[0].Stages[0].Device = "cpu-1"
 	}
+	return p, onnx
+}
+
+// Real models: the certainty of every answer decides, request by request.
+func TestRealCascade(t *testing.T) {
+	eng := withORT(t)
+	dir := t.TempDir()
+	p, onnx := realCascade(t, dir)
 	// What the models say, run one by one.
 	scores := func(model int, in *oip.Request) []float64 {
 		spec := engine.Spec{Name: in.Inputs[0].Name, Type: engine.F32, Shape: append([]int64{engine.BatchDim}, in.Inputs[0].Shape[1:]...)}

@@ -85,113 +85,16 @@ func (m moments) second() float64 { return m.variance + m.mean*m.mean }
 // sums grow linearly and not exponentially, and logits neither vanish nor
 // saturate. Normalisation parameters lie around the values that keep it so.
 func (n *net) seed(seed uint64) error {
-	est := map[string]moments{}
-	get := func(name string) moments {
-		if m, ok := est[name]; ok {
-			return m
-		}
-		return moments{0, 1}
-	}
-	total := int64(0)
-	var failed error
-	// set makes the parameter behind a constant input seeded, and tells its
-	// dimensions as the node sees them.
-	set := func(nd *onnxpb.Node, k int, mean, dev float64) *weight {
-		if k >= len(nd.Input) || !n.isConst[nd.Input[k]] {
-			return nil
-		}
-		base, dims, ok := n.parameter(nd.Input[k])
-		if !ok || n.weights[base] != nil {
-			return nil
-		}
-		w := &weight{name: base, dims: dims, mean: mean, spread: dev, seed: seed}
-		if total += w.bytes(); total > maxFile {
-			failed = bad("weights of more than 2 GiB: ONNX files cannot hold them")
-			return nil
-		}
-		n.weights[base] = w
-		return w
-	}
+	s := &seeder{n: n, seed: seed, est: map[string]moments{}}
 	for _, i := range n.compute {
 		nd := n.nodes[i]
-		x := moments{0, 1}
-		if len(nd.Input) > 0 {
-			x = get(nd.Input[0])
-		}
-		y := x
-		switch nd.GetOpType() {
-		case "Conv", "ConvTranspose", "Gemm", "MatMul":
-			fan := 0.0
-			if len(nd.Input) > 1 {
-				if _, _, ok := n.parameter(nd.Input[1]); ok {
-					fan = n.fanIn(nd)
-				}
-			}
-			if fan > 0 {
-				energy := x.second()
-				rows := nd.GetOpType() == "Conv" || nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1
-				if rows = rows && fan > 1; rows {
-					energy = x.variance + (1-centring)*(1-centring)*x.mean*x.mean
-				}
-				if w := set(nd, 1, 0, math.Sqrt(1/(fan*math.Max(energy, 1e-6)))); w != nil && rows && elements(w.dims)%int64(fan) == 0 {
-					w.row = int64(fan)
-				}
-				y = moments{0, 1}
-			}
-			set(nd, 2, 0, 0.1)
-		case "BatchNormalization":
-			set(nd, 1, 1, 0.1)
-			set(nd, 2, 0, 0.1)
-			set(nd, 3, x.mean, 0.1*math.Sqrt(x.variance))
-			set(nd, 4, math.Max(x.variance, 1e-6), 0.1*math.Max(x.variance, 1e-6))
-			y = moments{0, 1}
-		case "Mul", "Add", "Sum", "Sub":
-			mul := nd.GetOpType() == "Mul"
-			y = moments{}
-			if mul {
-				y = moments{1, 0}
-			}
-			for k, in := range nd.Input {
-				if n.isConst[in] {
-					if mul {
-						set(nd, k, 1, 0.1)
-					} else {
-						set(nd, k, 0, 0.1)
-					}
-					continue
-				}
-				m := get(in)
-				if mul {
-					y = moments{y.mean * m.mean, y.second()*m.second() - y.mean*y.mean*m.mean*m.mean}
-				} else {
-					y = moments{y.mean + m.mean, y.variance + m.variance}
-				}
-			}
-		case "Relu":
-			y = rectified(x)
-		case "Sigmoid", "HardSigmoid":
-			y = moments{0.5, 0.05}
-		case "MaxPool":
-			sd := math.Sqrt(x.variance)
-			y = moments{x.mean + sd, 0.5 * x.variance}
-		case "AveragePool", "GlobalAveragePool", "ReduceMean":
-			y = moments{x.mean, 0.3 * x.variance}
-		case "Concat":
-			y = moments{}
-			for _, in := range nd.Input {
-				m := get(in)
-				y.mean += m.mean / float64(len(nd.Input))
-				y.variance += m.variance / float64(len(nd.Input))
-			}
-		case "PRelu":
-			set(nd, 1, 0.25, 0.05)
-		}
+		y := s.node(nd)
 		for _, o := range nd.Output {
-			est[o] = y
+			s.est[o] = y
 		}
 	}
-	if failed != nil {
-		return failed
+	if s.failed != nil {
+		return s.failed
 	}
 	// The seeded parameters take the place of what made them.
 	var kept []*onnxpb.Node
@@ -205,6 +108,136 @@ func (n *net) seed(seed uint64) error {
 		delete(n.inits, name)
 	}
 	return n.derive()
+}
+
+// seeder goes through a network and estimates what its tensors hold.
+type seeder struct {
+	n      *net
+	seed   uint64
+	est    map[string]moments
+	total  int64 // bytes of the seeded parameters
+	failed error
+}
+
+// moments are those of a tensor; of standard normal values where nothing is known.
+func (s *seeder) moments(name string) moments {
+	if m, ok := s.est[name]; ok {
+		return m
+	}
+	return moments{0, 1}
+}
+
+// set makes the parameter behind a constant input seeded, and tells its dimensions as
+// the node sees them; nil where there is none.
+func (s *seeder) set(nd *onnxpb.Node, k int, mean, dev float64) *weight {
+	if k >= len(nd.Input) || !s.n.isConst[nd.Input[k]] {
+		return nil
+	}
+	base, dims, ok := s.n.parameter(nd.Input[k])
+	if !ok || s.n.weights[base] != nil {
+		return nil
+	}
+	w := &weight{name: base, dims: dims, mean: mean, spread: dev, seed: s.seed}
+	if s.total += w.bytes(); s.total > maxFile {
+		s.failed = bad("weights of more than 2 GiB: ONNX files cannot hold them")
+		return nil
+	}
+	s.n.weights[base] = w
+	return w
+}
+
+// node seeds the parameters of a node and gives the moments of what it puts out.
+func (s *seeder) node(nd *onnxpb.Node) moments {
+	x := moments{0, 1}
+	if len(nd.Input) > 0 {
+		x = s.moments(nd.Input[0])
+	}
+	switch nd.GetOpType() {
+	case "Conv", "ConvTranspose", "Gemm", "MatMul":
+		return s.product(nd, x)
+	case "BatchNormalization":
+		s.set(nd, 1, 1, 0.1)
+		s.set(nd, 2, 0, 0.1)
+		s.set(nd, 3, x.mean, 0.1*math.Sqrt(x.variance))
+		s.set(nd, 4, math.Max(x.variance, 1e-6), 0.1*math.Max(x.variance, 1e-6))
+		return moments{0, 1}
+	case "Mul":
+		return s.scaled(nd)
+	case "Add", "Sum", "Sub":
+		return s.added(nd)
+	case "Relu":
+		return rectified(x)
+	case "Sigmoid", "HardSigmoid":
+		return moments{0.5, 0.05}
+	case "MaxPool":
+		return moments{x.mean + math.Sqrt(x.variance), 0.5 * x.variance}
+	case "AveragePool", "GlobalAveragePool", "ReduceMean":
+		return moments{x.mean, 0.3 * x.variance}
+	case "Concat":
+		y := moments{}
+		for _, in := range nd.Input {
+			m := s.moments(in)
+			y.mean += m.mean / float64(len(nd.Input))
+			y.variance += m.variance / float64(len(nd.Input))
+		}
+		return y
+	case "PRelu":
+		s.set(nd, 1, 0.25, 0.05)
+	}
+	return x
+}
+
+// product seeds a layer that multiplies by a matrix, so that what it puts out is
+// standard normal.
+func (s *seeder) product(nd *onnxpb.Node, x moments) moments {
+	fan := 0.0
+	if len(nd.Input) > 1 {
+		if _, _, ok := s.n.parameter(nd.Input[1]); ok {
+			fan = s.n.fanIn(nd)
+		}
+	}
+	y := x
+	if fan > 0 {
+		energy := x.second()
+		rows := nd.GetOpType() == "Conv" || nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1
+		if rows = rows && fan > 1; rows {
+			energy = x.variance + (1-centring)*(1-centring)*x.mean*x.mean
+		}
+		if w := s.set(nd, 1, 0, math.Sqrt(1/(fan*math.Max(energy, 1e-6)))); w != nil && rows && elements(w.dims)%int64(fan) == 0 {
+			w.row = int64(fan)
+		}
+		y = moments{0, 1}
+	}
+	s.set(nd, 2, 0, 0.1)
+	return y
+}
+
+// scaled are the moments of a product of tensors; its constants are seeded around 1.
+func (s *seeder) scaled(nd *onnxpb.Node) moments {
+	y := moments{1, 0}
+	for k, in := range nd.Input {
+		if s.n.isConst[in] {
+			s.set(nd, k, 1, 0.1)
+			continue
+		}
+		m := s.moments(in)
+		y = moments{y.mean * m.mean, y.second()*m.second() - y.mean*y.mean*m.mean*m.mean}
+	}
+	return y
+}
+
+// added are the moments of a sum of tensors; its constants are seeded around 0.
+func (s *seeder) added(nd *onnxpb.Node) moments {
+	y := moments{}
+	for k, in := range nd.Input {
+		if s.n.isConst[in] {
+			s.set(nd, k, 0, 0.1)
+			continue
+		}
+		m := s.moments(in)
+		y = moments{y.mean + m.mean, y.variance + m.variance}
+	}
+	return y
 }
 
 // rectified gives the moments of max(0, x) for normal x.

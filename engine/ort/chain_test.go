@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -259,23 +260,9 @@ func checkChain(t *testing.T, e *Engine, m *graph.Model, n int) chainResult {
 			}
 		}
 	}
-	whole, err := blocks.Chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: want})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref, err := e.Load(context.Background(), whole, engine.CPUDevice(0), engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	// Its extra outputs keep the runtime from fusing across cuts; the plain one
 	// gives the logits only.
-	if whole, err = blocks.Chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: logits}); err != nil {
-		t.Fatal(err)
-	}
-	plain, err := e.Load(context.Background(), whole, engine.CPUDevice(0), engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ref, plain := wholeWith(t, e, blocks, want), wholeWith(t, e, blocks, logits)
 	r := chainResult{model: m.Name, blocks: blocks.Len(), spread: math.Inf(1)}
 	var outs [][]float32
 	for _, batch := range []int{1, 4} {
@@ -299,29 +286,9 @@ func checkChain(t *testing.T, e *Engine, m *graph.Model, n int) chainResult {
 			l.run(t, feeds)
 			for _, s := range l.stages {
 				for _, o := range s.Outputs() {
-					name := o.Spec().Name
-					if !slices.Contains(want, name) { // an input passed on, or what a Softmax made of the logits
-						continue
-					}
-					if o.Spec().Type != engine.F32 {
-						if !bytes.Equal(o.Bytes(), expect[name].Bytes()) {
-							t.Errorf("%s batch %d input %d: tensor %s differs", m.Name, batch, first, name)
-						}
-						continue
-					}
-					d := relative(floats(expect[name].Bytes()), floats(o.Bytes()))
-					if slices.Contains(logits, name) {
-						r.compared++
-						for _, p := range y.Outputs() {
-							if p.Spec().Name == name {
-								d = math.Max(d, relative(floats(p.Bytes()), floats(o.Bytes())))
-							}
-						}
-						r.logits = math.Max(r.logits, d)
-					}
-					r.worst = math.Max(r.worst, d)
-					if !(d <= 1e-5) {
-						t.Errorf("%s batch %d input %d: tensor %s differs by %.2g of its largest value", m.Name, batch, first, name, d)
+					if slices.Contains(want, o.Spec().Name) { // else an input passed on, or what a Softmax made of the logits
+						where := fmt.Sprintf("%s batch %d input %d", m.Name, batch, first)
+						r.compare(t, where, o, expect[o.Spec().Name], y.Outputs(), slices.Contains(logits, o.Spec().Name))
 					}
 				}
 			}
@@ -357,6 +324,47 @@ func checkChain(t *testing.T, e *Engine, m *graph.Model, n int) chainResult {
 	t.Logf("%-13s %2d blocks: max relative difference %.2g (logits %.2g); any two inputs differ by at least %.2g, %d distinct top-1 of %d",
 		r.model, r.blocks, r.worst, r.logits, r.spread, len(tops), samples)
 	return r
+}
+
+// wholeWith loads the whole model with more outputs.
+func wholeWith(t *testing.T, e *Engine, blocks *graph.Blocks, extra []string) engine.Block {
+	t.Helper()
+	whole, err := blocks.Chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: extra})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := e.Load(context.Background(), whole, engine.CPUDevice(0), engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// compare holds a tensor of the chain against the whole model's, logits also against
+// those of the plain one.
+func (r *chainResult) compare(t *testing.T, where string, o, expect engine.Tensor, plain []engine.Tensor, logits bool) {
+	t.Helper()
+	name := o.Spec().Name
+	if o.Spec().Type != engine.F32 {
+		if !bytes.Equal(o.Bytes(), expect.Bytes()) {
+			t.Errorf("%s: tensor %s differs", where, name)
+		}
+		return
+	}
+	d := relative(floats(expect.Bytes()), floats(o.Bytes()))
+	if logits {
+		r.compared++
+		for _, p := range plain {
+			if p.Spec().Name == name {
+				d = math.Max(d, relative(floats(p.Bytes()), floats(o.Bytes())))
+			}
+		}
+		r.logits = math.Max(r.logits, d)
+	}
+	r.worst = math.Max(r.worst, d)
+	if !(d <= 1e-5) {
+		t.Errorf("%s: tensor %s differs by %.2g of its largest value", where, name, d)
+	}
 }
 
 // untrained lists the catalogue without the digits, which are trained when they

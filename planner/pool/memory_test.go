@@ -113,75 +113,10 @@ func onePiece(list []stages.Template, x *stages.Template) time.Duration {
 func TestMemoryAgainstSubsets(t *testing.T) {
 	compared, proven, shared := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t, size{models: 3, pools: 2, count: 3, shares: 1, blocks: 2, batches: 2, partitions: 2, memory: true, timePools: true})
-		for k := range p.Pools {
-			p.Pools[k].Time, p.Pools[k].MaxShares = true, 1
-			p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "bytes"))
-		}
-		asClasses(t, p)
-		for d := range p.Models {
-			p.Models[d].SLO = time.Minute // waiting for others is no matter here
-		}
-		var all []stages.Template
-		for d := range p.Models {
-			// Costs within two orders of magnitude: the solver's tolerance is of the largest rate.
-			for _, pool := range p.Models[d].Costs {
-				for _, c := range pool[0].Batches {
-					for b := range c.Blocks {
-						c.Blocks[b] = max(c.Blocks[b], 200*time.Microsecond)
-					}
-				}
-			}
-			list := everyPipeline(p, d)
-			for _, x := range list {
-				// Two stages on one pool do in more hops what one piece does, unless that
-				// was measured to take longer than they.
-				if len(x.Stages) == 1 || x.Stages[0].Pool != x.Stages[1].Pool || x.Stages[0].Infer+x.Stages[1].Infer < onePiece(list, &x) {
-					all = append(all, x)
-				}
-			}
-		}
-		fits := func(set []int) bool {
-			var list []stages.Template
-			for _, i := range set {
-				list = append(list, all[i])
-			}
-			for k, bytes := range inMemory(p, list) {
-				if bytes > p.Pools[k].Memory {
-					return false
-				}
-			}
-			return true
-		}
-		c := p.catalogue(all)
-		want, sets, steps := 0.0, 0, 0
-		var grow func(set []int, from int)
-		grow = func(set []int, from int) {
-			if steps++; steps > 800 || sets > 20 {
-				return
-			}
-			whole := true
-			for i := range all {
-				if slices.Contains(set, i) {
-					continue
-				}
-				if with := append(slices.Clone(set), i); fits(with) {
-					whole = false // of the sets that fit only those that nothing can join count
-					if i >= from {
-						grow(with, i+1)
-					}
-				}
-			}
-			if !whole {
-				return
-			}
-			sets++
-			if r, err := c.relax(context.Background(), highs.Solver{}, nil, set, -1); err == nil {
-				want = max(want, r.value*c.u.theta)
-			}
-		}
-		grow(nil, 0)
-		if steps > 800 || sets > 20 {
+		p := tightMemory(t)
+		all := usefulPipelines(p)
+		want, ok := bestSet(p, all)
+		if !ok {
 			return
 		}
 		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
@@ -201,29 +136,118 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 		if out.Bound <= out.Value*(1+1e-6) {
 			proven++
 		}
-		var list []stages.Template
-		for i := range out.Pipelines {
-			list = append(list, out.Pipelines[i].Template)
-		}
-		for k, bytes := range inMemory(p, list) {
-			if bytes > p.Pools[k].Memory {
-				t.Errorf("%d bytes on each %s, which has %d", bytes, p.Pools[k].Kind, p.Pools[k].Memory)
-			}
-			var twice int64
-			for i := range list {
-				for _, s := range list[i].Stages {
-					if s.Pool == k {
-						twice += s.Need
-					}
-				}
-			}
-			if twice > p.Pools[k].Memory {
-				shared++
-			}
-		}
+		shared += sharedWeights(t, p, out)
 	})
 	t.Logf("%d problems compared, %d proven, %d with weights shared for lack of room", compared, proven, shared)
 	if compared == 0 || proven == 0 || shared == 0 {
 		t.Error("no case showed what was to be shown")
 	}
+}
+
+// tightMemory draws a problem in whose pools not everything has room.
+func tightMemory(t *rapid.T) *Problem {
+	p := drawProblem(t, size{models: 3, pools: 2, count: 3, shares: 1, blocks: 2, batches: 2, partitions: 2, memory: true, timePools: true})
+	for k := range p.Pools {
+		p.Pools[k].Time, p.Pools[k].MaxShares = true, 1
+		p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "bytes"))
+	}
+	asClasses(t, p)
+	for d := range p.Models {
+		p.Models[d].SLO = time.Minute // waiting for others is no matter here
+		// Costs within two orders of magnitude: the solver's tolerance is of the largest rate.
+		for _, pool := range p.Models[d].Costs {
+			for _, c := range pool[0].Batches {
+				for b := range c.Blocks {
+					c.Blocks[b] = max(c.Blocks[b], 200*time.Microsecond)
+				}
+			}
+		}
+	}
+	return p
+}
+
+// usefulPipelines are all pipelines but those in two stages on one pool. What they do,
+// one piece does in fewer hops, unless that was measured to take longer than they.
+func usefulPipelines(p *Problem) (all []stages.Template) {
+	for d := range p.Models {
+		list := everyPipeline(p, d)
+		for _, x := range list {
+			if len(x.Stages) == 1 || x.Stages[0].Pool != x.Stages[1].Pool || x.Stages[0].Infer+x.Stages[1].Infer < onePiece(list, &x) {
+				all = append(all, x)
+			}
+		}
+	}
+	return all
+}
+
+// bestSet is the best value of all sets of pipelines that fit into memory together. ok
+// is false where there are too many sets.
+func bestSet(p *Problem, all []stages.Template) (want float64, ok bool) {
+	fits := func(set []int) bool {
+		var list []stages.Template
+		for _, i := range set {
+			list = append(list, all[i])
+		}
+		for k, bytes := range inMemory(p, list) {
+			if bytes > p.Pools[k].Memory {
+				return false
+			}
+		}
+		return true
+	}
+	c := p.catalogue(all)
+	sets, steps := 0, 0
+	var grow func(set []int, from int)
+	grow = func(set []int, from int) {
+		if steps++; steps > 800 || sets > 20 {
+			return
+		}
+		whole := true
+		for i := range all {
+			if slices.Contains(set, i) {
+				continue
+			}
+			if with := append(slices.Clone(set), i); fits(with) {
+				whole = false // of the sets that fit only those that nothing can join count
+				if i >= from {
+					grow(with, i+1)
+				}
+			}
+		}
+		if !whole {
+			return
+		}
+		sets++
+		if r, err := c.relax(context.Background(), highs.Solver{}, nil, set, -1); err == nil {
+			want = max(want, r.value*c.u.theta)
+		}
+	}
+	grow(nil, 0)
+	return want, steps <= 800 && sets <= 20
+}
+
+// sharedWeights counts the pools in which a plan has room only because pipelines share
+// weights. Every pool has to have room.
+func sharedWeights(t *rapid.T, p *Problem, out *Outcome) (shared int) {
+	var list []stages.Template
+	for i := range out.Pipelines {
+		list = append(list, out.Pipelines[i].Template)
+	}
+	for k, bytes := range inMemory(p, list) {
+		if bytes > p.Pools[k].Memory {
+			t.Errorf("%d bytes on each %s, which has %d", bytes, p.Pools[k].Kind, p.Pools[k].Memory)
+		}
+		var twice int64
+		for i := range list {
+			for _, s := range list[i].Stages {
+				if s.Pool == k {
+					twice += s.Need
+				}
+			}
+		}
+		if twice > p.Pools[k].Memory {
+			shared++
+		}
+	}
+	return shared
 }

@@ -7,11 +7,11 @@
 // whole path: devices, and both ends of every transfer.
 //
 // How the pieces fit: package waiting holds each model's requests in deadline
-// order; timeline.go holds what is reserved on every device and link and keeps
-// it true as actual times come in, rebuild.go where their orders came to contradict
-// each other; probe.go finds the path of least completion
-// (Algorithm 2); decide.go is Algorithm 1 with its wait rule; faults.go takes
-// devices away and back; policy.go is the entry and the options.
+// order. lanes.go holds what is reserved on every device and link, timeline.go keeps
+// it true as actual times come in, and rebuild.go does where orders contradict each
+// other. probe.go finds the path of least completion (Algorithm 2), decide.go is
+// Algorithm 1 with its wait rule, faults.go takes devices away and back, and policy.go
+// is the entry and the options.
 //
 // # Truthful gaps
 //

@@ -1,0 +1,267 @@
+//go:build cgo && !noort
+
+package ort
+
+/*
+#include <stdlib.h>
+#include "ort.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sort"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"inferplan/engine"
+	"inferplan/engine/graph"
+)
+
+// What is alive in C, for leak checks.
+var live struct{ sessions, bindings, values atomic.Int64 }
+
+// Live counts the sessions, bindings and tensors that are not closed yet.
+func Live() (sessions, bindings, values int64) {
+	return live.sessions.Load(), live.bindings.Load(), live.values.Load()
+}
+
+// cStrings are strings in C memory.
+type cStrings struct{ p []*C.char }
+
+func (s *cStrings) add(v string) *C.char {
+	c := C.CString(v)
+	s.p = append(s.p, c)
+	return c
+}
+
+func (s *cStrings) free() {
+	for _, c := range s.p {
+		C.free(unsafe.Pointer(c))
+	}
+}
+
+// pairs puts a map into C arrays, in the order of its keys.
+func (s *cStrings) pairs(m map[string]string, arrays *[]unsafe.Pointer) (keys, values **C.char, n C.int) {
+	if len(m) == 0 {
+		return nil, nil, 0
+	}
+	names := make([]string, 0, len(m))
+	for k := range m {
+		names = append(names, k)
+	}
+	sort.Strings(names)
+	size := C.size_t(len(m)) * C.size_t(unsafe.Sizeof(uintptr(0)))
+	k, v := C.malloc(size), C.malloc(size)
+	*arrays = append(*arrays, k, v)
+	ks, vs := unsafe.Slice((**C.char)(k), len(m)), unsafe.Slice((**C.char)(v), len(m))
+	for i, name := range names {
+		ks[i], vs[i] = s.add(name), s.add(m[name])
+	}
+	return (**C.char)(k), (**C.char)(v), C.int(len(m))
+}
+
+var levels = map[string]C.int{"": 99, "all": 99, "extended": 2, "basic": 1, "none": 0}
+
+// cudaDefaults are the options of the CUDA provider that this package sets
+// unless the caller does. The algorithm of a convolution is the first that cuDNN's
+// heuristics B name: whatever the option is called, ONNX Runtime 1.29 times none.
+// (HEURISTIC asks heuristics A, DEFAULT the fallback.) Memory grows by what is needed
+// rather than doubling, because every session has a pool of its own. use_tf32 is
+// the provider's own default; it stands here so that profiles can name it.
+var cudaDefaults = map[string]string{
+	"cudnn_conv_algo_search": "EXHAUSTIVE",
+	"arena_extend_strategy":  "kSameAsRequested",
+	"use_tf32":               "1",
+}
+
+// ProviderOptions are the options that a device's provider gets with o.
+func (e *Engine) ProviderOptions(d engine.Device, o engine.Options) map[string]string {
+	return providerOptions(d, o)
+}
+
+func providerOptions(d engine.Device, o engine.Options) map[string]string {
+	out := map[string]string{}
+	if d.IsCPU() {
+		return out
+	}
+	i, _ := d.Index()
+	out["device_id"] = strconv.Itoa(i)
+	graph := "enable_cuda_graph"
+	if o.TensorRT {
+		graph = "trt_cuda_graph_enable"
+	} else {
+		maps.Copy(out, cudaDefaults)
+	}
+	if o.CUDAGraph {
+		out[graph] = "1"
+	}
+	maps.Copy(out, o.Provider)
+	return out
+}
+
+const (
+	strictEntry = "session.disable_cpu_ep_fallback"
+	recordEntry = "session.record_ep_graph_assignment_info"
+)
+
+// session makes a session from a model's bytes: of any batch size, or where batch
+// is not 0 of that one.
+func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch int) (*C.ip_session, error) {
+	level, ok := levels[o.Optimization]
+	if !ok {
+		return nil, fmt.Errorf("optimisation %q: expected all, extended, basic or none", o.Optimization)
+	}
+	if len(model) == 0 {
+		return nil, fmt.Errorf("%w: no ONNX bytes (the slice was made without data)", engine.ErrModel)
+	}
+	threads := o.Threads
+	if threads == 0 {
+		threads = max(1, len(d.CPUs))
+	}
+	config := map[string]string{
+		"session.intra_op.allow_spinning": "0",
+		"session.inter_op.allow_spinning": "0",
+	}
+	c := C.ip_options{threads: C.int(threads), level: level}
+	switch {
+	case d.IsCPU():
+		if o.CUDAGraph || o.TensorRT || len(o.Provider) > 0 {
+			return nil, fmt.Errorf("device %s: CUDA graphs, TensorRT and provider options need a GPU", d.ID)
+		}
+		if e.waits {
+			c.waits = 1
+		}
+	case strings.HasPrefix(d.ID, "cuda:"):
+		if err := e.checkGPU(d, o.TensorRT); err != nil {
+			return nil, err
+		}
+		i, err := d.Index()
+		if err != nil {
+			return nil, err
+		}
+		// Runs are waited for through the driver.
+		if err := openDriver(); err != nil {
+			return nil, err
+		}
+		c.provider, c.device = C.IP_CUDA, C.int(i)
+		config[strictEntry] = "1"
+		if o.TensorRT {
+			c.provider = C.IP_TENSORRT
+		}
+	default:
+		return nil, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, engine.ErrNoDevice)
+	}
+	maps.Copy(config, o.Session)
+	s, err := newSession(model, c, batch, config, providerOptions(d, o))
+	if err == nil {
+		return s, nil
+	}
+	kind := engine.ErrModel
+	if strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
+		kind = engine.ErrFallback
+	}
+	return nil, fmt.Errorf("device %s: %w: %v", d.ID, kind, err)
+}
+
+// strict is session, whose error names the operators that the device lacks. A
+// graph may compute with its own shapes, for which the CUDA provider has no
+// kernels: where the batch size is given they are constants. So where the device
+// refuses a model of any batch size, it is tried with one: static tells that, and
+// that the session is of batch size 1.
+func (e *Engine) strict(model []byte, d engine.Device, o engine.Options) (s *C.ip_session, static bool, err error) {
+	if e.static {
+		s, err = e.session(model, d, o, 1)
+		return s, true, err
+	}
+	if s, err = e.session(model, d, o, 0); err == nil || !errors.Is(err, engine.ErrFallback) {
+		return s, false, err
+	}
+	if s, again := e.session(model, d, o, 1); again == nil {
+		return s, true, nil
+	}
+	nodes, again := e.assignmentOf(model, d, o)
+	if list := nodes[cpuProvider]; again == nil && len(list) > 0 {
+		text := strings.Join(list[:min(len(list), 8)], ", ")
+		if more := len(list) - 8; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		err = fmt.Errorf("device %s: %w: %d operators would run on the CPU: %s", d.ID, engine.ErrFallback, len(list), text)
+	}
+	return nil, false, err
+}
+
+func newSession(model []byte, c C.ip_options, batch int, config, provider map[string]string) (*C.ip_session, error) {
+	var texts cStrings
+	var arrays []unsafe.Pointer
+	defer func() {
+		texts.free()
+		for _, p := range arrays {
+			C.free(p)
+		}
+	}()
+	if batch > 0 {
+		c.batch_name, c.batch = texts.add(graph.BatchName), C.int(batch)
+	}
+	c.config_keys, c.config_values, c.n_config = texts.pairs(config, &arrays)
+	c.provider_keys, c.provider_values, c.n_provider = texts.pairs(provider, &arrays)
+	var s *C.ip_session
+	if err := goError(C.ip_session_new(unsafe.Pointer(&model[0]), C.size_t(len(model)), &c, &s)); err != nil {
+		return nil, err
+	}
+	live.sessions.Add(1)
+	return s, nil
+}
+
+// cpuProvider is what ONNX Runtime calls its own operators.
+const cpuProvider = "CPUExecutionProvider"
+
+// assignment lists, by provider, the operators that a session gave it (with
+// their names), in the order of the graph.
+func assignment(s *C.ip_session) (map[string][]string, error) {
+	var text *C.char
+	if err := goError(C.ip_session_nodes(s, &text)); err != nil {
+		return nil, err
+	}
+	defer C.free(unsafe.Pointer(text))
+	out := map[string][]string{}
+	for line := range strings.Lines(C.GoString(text)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
+		if len(f) == 3 {
+			out[f[0]] = append(out[f[0]], strings.TrimSpace(f[1]+" "+f[2]))
+		}
+	}
+	return out, nil
+}
+
+// Assignment tells which provider would execute which operators of a submodel,
+// the CPU's where the device's lacks them.
+func (e *Engine) Assignment(m *engine.Submodel, d engine.Device, o engine.Options) (map[string][]string, error) {
+	return e.assignmentOf(m.ONNX, d, o)
+}
+
+// assignmentOf is Assignment. At a given batch size, as Load would make it where
+// it has to: what computes with shapes is no operator that runs.
+func (e *Engine) assignmentOf(model []byte, d engine.Device, o engine.Options) (map[string][]string, error) {
+	o.Session = maps.Clone(o.Session)
+	if o.Session == nil {
+		o.Session = map[string]string{}
+	}
+	o.Session[strictEntry], o.Session[recordEntry] = "0", "1"
+	// Only a session that allows the CPU can tell.
+	s, err := e.session(model, d, o, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer freeSession(s)
+	return assignment(s)
+}
+
+func freeSession(s *C.ip_session) {
+	C.ip_session_free(s)
+	live.sessions.Add(-1)
+}

@@ -1,0 +1,157 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// relay plays the worker on a control socket until either side ends.
+func (g *joinedWorker) relay(ctl *net.UnixConn) error {
+	g.ctlMu.Lock()
+	g.ctl = ctl
+	g.ctlMu.Unlock()
+	err := g.obey(ctl)
+	g.conn.Close()
+	ctl.Close()
+	<-g.sleeping
+	for _, s := range g.segments() {
+		s.Close()
+	}
+	if err == nil {
+		err = g.cause
+	}
+	if errors.Is(err, errShutdown) {
+		return nil
+	}
+	return err
+}
+
+// obey does what the parent says.
+func (g *joinedWorker) obey(ctl *net.UnixConn) error {
+	select {
+	case <-g.sleeping: // it went while it was taken
+		return g.cause
+	default:
+	}
+	var dec Decoder
+	oob := make([]byte, unix.CmsgSpace(16*4))
+	r := relayState{server: server{segments: map[uint32]*Segment{}}}
+	defer func() { g.setSegments(&r) }()
+	for {
+		t, p, ok, err := dec.Next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			n, oobn, _, _, err := ctl.ReadMsgUnix(dec.Space(), oob)
+			if oobn > 0 {
+				if err := r.takeDescriptors(oob[:oobn]); err != nil {
+					return err
+				}
+			}
+			if n == 0 || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("read control socket: %w", err)
+			}
+			dec.Filled(n)
+			continue
+		}
+		if err := g.command(&r, t, p); err != nil {
+			return err
+		}
+	}
+}
+
+// relayState keeps the segments that the parent attached: the part of a server
+// that needs no engine.
+type relayState struct{ server }
+
+func (g *joinedWorker) setSegments(r *relayState) {
+	for _, fd := range r.fds {
+		unix.Close(fd)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.attached = r.segments
+}
+
+func (g *joinedWorker) segments() map[uint32]*Segment {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.attached
+}
+
+func (g *joinedWorker) command(r *relayState, t Type, p []byte) error {
+	switch t {
+	case TypeRun:
+		return g.push(r, p)
+	case TypeSegment:
+		ready, err := r.segment(p)
+		if err != nil {
+			return err
+		}
+		g.mu.Lock()
+		g.own = r.own
+		g.mu.Unlock()
+		return g.replyJSON(TypeReady, ready)
+	case TypeHello:
+		h, err := parseJSON[Hello](t, p)
+		if err != nil {
+			return err
+		}
+		// Which CPUs and which library is the host's to say.
+		h.Device.CPUs, h.Device.Threads, h.Library = nil, 0, ""
+		return g.writeJSON(t, h)
+	case TypeLoad:
+		s, err := parseJSON[StageSpec](t, p)
+		if err != nil {
+			return err
+		}
+		g.expect(&s)
+		return g.writeJSON(t, s)
+	case TypeKeep:
+		k, err := parseJSON[Keep](t, p)
+		if err != nil {
+			return err
+		}
+		if k.Size != 0 || k.Room != 0 {
+			return fmt.Errorf("%w: memory of this machine for a model of another host", ErrProtocol)
+		}
+		g.expect(&k.Stage)
+		return g.writeJSON(t, k)
+	case TypeSwap:
+		g.mu.Lock()
+		g.swapped = monotonic()
+		g.mu.Unlock()
+		return g.write(t, p, nil)
+	case TypePrepare, TypeUnload, TypePing:
+		return g.write(t, p, nil)
+	case TypeShutdown:
+		return errShutdown
+	}
+	return fmt.Errorf("%w: %s frame from the parent", ErrProtocol, t)
+}
+
+// push sends a run with its input.
+func (g *joinedWorker) push(r *relayState, p []byte) error {
+	run, err := ParseRun(p)
+	if err != nil {
+		return err
+	}
+	in, out, ok := g.stages.get(run.Stage).spans(run.Batch)
+	seg := r.segments[run.Segment]
+	if !ok || seg == nil || r.own == nil || int64(run.In) > int64(len(seg.Data))-in || int64(run.Out) > int64(len(r.own.Data))-out {
+		return fmt.Errorf("%w: run of stage %d, batch %d, in segment %d", ErrProtocol, run.Stage, run.Batch, run.Segment)
+	}
+	g.mu.Lock()
+	g.pending = append(g.pending, sent{run, out, monotonic()})
+	g.mu.Unlock()
+	far := Run{ID: run.ID, Stage: run.Stage, Batch: run.Batch, In: uint64(in)}
+	return g.write(TypePush, AppendRun(nil, &far)[HeaderSize:], seg.Data[run.In:int64(run.In)+in])
+}

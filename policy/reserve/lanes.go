@@ -1,0 +1,200 @@
+package reserve
+
+import "time"
+
+// lanes are the reservations of all resources: devices first, then links. Each
+// resource's reservations form a list in the order in which they will run.
+type lanes struct {
+	spans  []span
+	floors []time.Duration // no start before this: end of work that is no longer listed
+	lost   []bool
+	depths []int32 // how many reservations there are
+	nodes  []node
+	delays []time.Duration // per batch and hop: transfer into the hop that holds no link
+	final  []bool          // per batch and hop: no batch has a hop behind it
+	stride int32
+	hops   int32
+}
+
+// grow makes room for the nodes of batches batch slots.
+func (t *lanes) grow(batches int32) {
+	nodes := make([]node, batches*t.stride)
+	for i := copy(nodes, t.nodes); i < len(nodes); i++ {
+		nodes[i] = node{prev: -1, next: -1, res: -1}
+	}
+	t.nodes = nodes
+	delays := make([]time.Duration, batches*t.hops)
+	copy(delays, t.delays)
+	t.delays = delays
+	t.final = make([]bool, batches*t.hops)
+	for last := t.hops - 1; last < int32(len(t.final)); last += t.hops {
+		t.final[last] = true
+	}
+}
+
+func (t *lanes) node(batch int32, hop int16, kind int32) int32 {
+	return batch*t.stride + int32(hop)*perHop + kind
+}
+
+// slot finds where work of the given length that is ready at ready would run
+// on one resource. hold > 0 says that first-in first-out would put it in front
+// of other work that it must not delay: it keeps the start only if it becomes
+// ready that much later.
+//
+// Of work that is ready at the same instant, what was dispatched first comes
+// first. Only work that is there at once (now) passes what is due this very
+// instant and has not come yet.
+func (t *lanes) slot(res int32, ready, dur time.Duration, now bool) (start, hold time.Duration) {
+	sp := &t.spans[res]
+	if sp.head < 0 || ready > sp.lastReady || ready == sp.lastReady && !now {
+		return max(ready, sp.tail), 0
+	}
+	if t.lost[res] {
+		return never, 0
+	}
+	after := t.before(res, ready, now)
+	for {
+		free, next := t.between(res, after)
+		start = max(ready+hold, free)
+		if next < 0 || start+dur <= t.nodes[next].start {
+			return start, hold
+		}
+		hold = max(hold, t.nodes[next].ready-ready, 1)
+		for after = next; t.nodes[after].next >= 0 && t.nodes[t.nodes[after].next].ready <= ready+hold; {
+			after = t.nodes[after].next
+		}
+	}
+}
+
+// before returns the reservation behind which work that is ready at ready
+// stands; -1: first.
+func (t *lanes) before(res int32, ready time.Duration, now bool) int32 {
+	n := t.spans[res].last
+	for n >= 0 {
+		nd := &t.nodes[n]
+		if nd.started || nd.ready < ready || nd.ready == ready && (!now || nd.arrived) {
+			break
+		}
+		n = nd.prev
+	}
+	return n
+}
+
+// between returns when the reservation after ends (after < 0: when the resource
+// is free), and the one behind it (-1: none).
+func (t *lanes) between(res, after int32) (free time.Duration, next int32) {
+	if after < 0 {
+		return t.floors[res], t.spans[res].head
+	}
+	return t.nodes[after].end(), t.nodes[after].next
+}
+
+// slotPair is slot for a transfer, which holds an uplink and a downlink at
+// once; either may be -1.
+func (t *lanes) slotPair(upRes, downRes int32, ready, dur time.Duration) (start, hold time.Duration) {
+	switch {
+	case upRes < 0 && downRes < 0:
+		return ready, 0
+	case upRes < 0:
+		return t.slot(downRes, ready, dur, false)
+	case downRes < 0:
+		return t.slot(upRes, ready, dur, false)
+	}
+	for {
+		freeUp, nextUp := t.between(upRes, t.before(upRes, ready+hold, false))
+		freeDown, nextDown := t.between(downRes, t.before(downRes, ready+hold, false))
+		start = max(ready+hold, freeUp, freeDown)
+		limitUp, limitDown := t.startOf(nextUp), t.startOf(nextDown)
+		if start+dur <= min(limitUp, limitDown) {
+			return start, hold
+		}
+		// Behind the reservation that is in the way; both may be.
+		next := never
+		if start+dur > limitUp {
+			next = min(next, t.nodes[nextUp].ready)
+		}
+		if start+dur > limitDown {
+			next = min(next, t.nodes[nextDown].ready)
+		}
+		hold = next - ready
+	}
+}
+
+func (t *lanes) startOf(n int32) time.Duration {
+	if n < 0 {
+		return never
+	}
+	return t.nodes[n].start
+}
+
+// insert puts a reservation into its resource's list: behind all work that is
+// ready no later.
+func (t *lanes) insert(n int32) {
+	nd := &t.nodes[n]
+	t.linkAfter(n, t.before(nd.res, nd.ready, false))
+}
+
+// linkAfter links n behind another reservation of its resource, or first.
+func (t *lanes) linkAfter(n, after int32) {
+	nd := &t.nodes[n]
+	sp := &t.spans[nd.res]
+	t.depths[nd.res]++
+	nd.prev = after
+	if after < 0 {
+		nd.next = sp.head
+		sp.head = n
+	} else {
+		nd.next = t.nodes[after].next
+		t.nodes[after].next = n
+	}
+	if nd.next < 0 {
+		sp.last = n
+		t.setTail(nd.res)
+	} else {
+		t.nodes[nd.next].prev = n
+	}
+}
+
+// unlink takes n out of its list.
+func (t *lanes) unlink(n int32) {
+	nd := &t.nodes[n]
+	sp := &t.spans[nd.res]
+	t.depths[nd.res]--
+	if nd.prev < 0 {
+		sp.head = nd.next
+	} else {
+		t.nodes[nd.prev].next = nd.next
+	}
+	if nd.next < 0 {
+		sp.last = nd.prev
+		t.setTail(nd.res)
+	} else {
+		t.nodes[nd.next].prev = nd.prev
+	}
+	nd.prev, nd.next = -1, -1
+}
+
+// setTail brings a span up to date with the last reservation.
+func (t *lanes) setTail(res int32) {
+	sp := &t.spans[res]
+	switch {
+	case t.lost[res]:
+		sp.tail, sp.lastReady = never, 0
+	case sp.last < 0:
+		sp.tail, sp.lastReady = t.floors[res], 0
+	default:
+		sp.tail, sp.lastReady = t.nodes[sp.last].end(), t.nodes[sp.last].ready
+	}
+}
+
+// freeBefore is when what runs before n on its resource ends.
+func (t *lanes) freeBefore(n int32) time.Duration {
+	nd := &t.nodes[n]
+	if nd.res < 0 {
+		return 0
+	}
+	if nd.prev < 0 {
+		return t.floors[nd.res]
+	}
+	return t.nodes[nd.prev].end()
+}

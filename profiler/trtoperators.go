@@ -1,0 +1,108 @@
+package profiler
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/engine/graph"
+)
+
+// span is a layer on the chain: the atoms that its operators lie in.
+type span struct {
+	layer       string
+	first, last int
+	time        time.Duration
+}
+
+// between sums layers by the blocks that they lie in.
+func between(cuts []int, spans []span) []time.Duration {
+	out := make([]time.Duration, len(cuts)-1)
+	for _, s := range spans {
+		k, _ := slices.BinarySearch(cuts, s.first+1)
+		out[k-1] += s.time
+	}
+	return out
+}
+
+// operators finds a chain's operators by name.
+type operators struct{ atom map[string]int }
+
+func newOperators(c *graph.Chain) *operators {
+	o := &operators{map[string]int{}}
+	for i := range c.Atoms() {
+		for _, n := range c.AtomNodes(i) {
+			o.atom[n] = i
+		}
+	}
+	return o
+}
+
+// strayShare is how much of a run's time may be in layers that have no
+// operator's name: changes of layout, mostly.
+const strayShare = 0.25
+
+// match puts a run's layers on the chain.
+func (o *operators) match(r TRTExecRun) ([]span, error) {
+	var out []span
+	stray, waiting := time.Duration(0), time.Duration(0)
+	unknown := ""
+	for _, l := range r.Layers.Layers {
+		s := span{layer: l.Name, first: -1, time: l.Time}
+		for _, n := range operatorNames(l.Name) {
+			at, ok := o.atom[n]
+			if !ok {
+				continue
+			}
+			if s.first < 0 {
+				s.first, s.last = at, at
+			}
+			s.first, s.last = min(s.first, at), max(s.last, at)
+		}
+		if s.first < 0 {
+			waiting += l.Time
+			if stray += l.Time; unknown == "" && l.Time > 0 {
+				unknown = l.Name
+			}
+			continue
+		}
+		s.time += waiting
+		waiting = 0
+		out = append(out, s)
+	}
+	total := r.Layers.Total()
+	switch {
+	case len(out) == 0:
+		return nil, inputError("%s: none of its %d layers has the name of an operator of the model, such as %q: is it the file that the engine was built from?", r.Name, len(r.Layers.Layers), r.Layers.Layers[0].Name)
+	case stray.Seconds() > strayShare*total.Seconds():
+		return nil, inputError("%s: layers of no operator of the model, such as %q, take %.0f %% of the time (at most %.0f %%): is it the file that the engine was built from?",
+			r.Name, unknown, 100*stray.Seconds()/total.Seconds(), 100*strayShare)
+	}
+	out[len(out)-1].time += waiting
+	return out, nil
+}
+
+// operatorNames are the operators that a layer's name may speak of. TensorRT
+// joins those of a fused layer with " + " (one after the other), " || " (side by
+// side) and ", " inside PWN(…) (pointwise), and writes {ForeignNode[a...b]} for
+// the operators from a to b.
+func operatorNames(layer string) []string {
+	if strings.HasPrefix(layer, "Reformatting CopyNode") || strings.HasPrefix(layer, "copied ") {
+		return nil // it names its neighbour
+	}
+	name := strings.NewReplacer("{ForeignNode[", "\x00", "]}", "\x00", "PWN(", "\x00", " + ", "\x00", " || ", "\x00", "...", "\x00").Replace(layer)
+	out := []string{layer}
+	for _, part := range strings.Split(name, "\x00") {
+		for _, p := range append(strings.Split(part, ", "), part) {
+			if p = strings.TrimSpace(p); p == "" {
+				continue
+			}
+			out = append(out, p)
+			// Pointwise groups close with brackets.
+			for q, ok := strings.CutSuffix(p, ")"); ok; q, ok = strings.CutSuffix(q, ")") {
+				out = append(out, q)
+			}
+		}
+	}
+	return out
+}
