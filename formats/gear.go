@@ -82,6 +82,16 @@ func (l *Pipeline) Chains() int {
 	return most
 }
 
+// ChainError is what is wrong with the replicas of a stage of the pipeline at a place,
+// in a plan of kind gear: they do not make as many whole chains; nil: nothing.
+func ChainError(at string, stage, replicas, chains int) *Error {
+	if replicas >= 1 && chains%replicas == 0 {
+		return nil
+	}
+	return &Error{Path: fmt.Sprintf("%s.stages[%d].replicas", at, stage), Found: fmt.Sprint(replicas), Expected: fmt.Sprintf("a divisor of %d, the most of any stage", chains),
+		Hint: "in a plan of kind gear a replica is a chain of one device per stage"}
+}
+
 // Devices are the device kinds of a pipeline's stages as one text.
 func (l *Pipeline) Devices() string {
 	var kinds []string
@@ -253,8 +263,8 @@ func (g *GearPlan) check(p *planChecker) {
 			p.keeps(&d.Pipelines[n], &promised, at)
 			chains, along := d.Pipelines[n].Chains(), d.Pipelines[n].Devices()
 			for k := range d.Pipelines[n].Stages {
-				if on := d.Pipelines[n].Stages[k].Replicas; on < 1 || chains%on != 0 {
-					p.fail(fmt.Sprintf("%s.stages[%d].replicas", at, k), integer64(on), fmt.Sprintf("a divisor of %d, the most of any stage: a replica is a chain of one device per stage", chains), "")
+				if err := ChainError(at, k, d.Pipelines[n].Stages[k].Replicas, chains); err != nil {
+					p.add(err)
 					return
 				}
 			}

@@ -75,9 +75,8 @@ func (c *compiler) checkChains(p int32, at string) error {
 	chains := c.shared.Chains(p)
 	pl := &c.shared.Pipelines[p]
 	for k := range pl.NumStages {
-		if on := c.shared.Stages[pl.FirstStage+k].NumDevices; chains%on != 0 {
-			return &formats.Error{Path: fmt.Sprintf("%s.stages[%d].replicas", at, k), Found: fmt.Sprint(on), Expected: fmt.Sprintf("a divisor of %d, the most of any stage", chains),
-				Hint: "in a plan of kind gear a replica is a chain of one device per stage"}
+		if err := formats.ChainError(at, int(k), int(c.shared.Stages[pl.FirstStage+k].NumDevices), int(chains)); err != nil {
+			return err
 		}
 	}
 	return nil

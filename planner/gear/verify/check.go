@@ -105,8 +105,8 @@ func (c *checker) chains(i int) bool {
 		pl := &c.Plan.Deployment[i].Pipelines[n]
 		chains := pl.Chains()
 		for k, s := range pl.Stages {
-			if s.Replicas < 1 || chains%s.Replicas != 0 {
-				c.Fail("pipelines", fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d].replicas", i, n, k), fmt.Sprint(s.Replicas), fmt.Sprintf("a divisor of %d", chains), "a replica of a model of a cascade is a chain of one device per stage")
+			if err := formats.ChainError(fmt.Sprintf("deployment[%d].pipelines[%d]", i, n), k, s.Replicas, chains); err != nil {
+				c.Fail("pipelines", err.Path, err.Found, err.Expected, "%s", err.Hint)
 				ok = false
 			}
 		}
