@@ -94,11 +94,11 @@ var flowKind = planKind{name: PlanFlow, section: (*FlowPlan)(nil), options: flow
 
 var flowOptions = []Option{
 	{Name: "algorithm", Type: ChoiceOption, Default: "paths", Choices: []string{"paths", "even", "proportional", "nexus", "inferline", "shares"},
-		Help: "paths (no fixed split of the deadline), a baseline that splits it (even, proportional, nexus, inferline), or of workflows shares: devices by demand, which keep what they hold"},
+		Help: "paths (the deadline is not split), or a baseline that splits it: even, proportional, nexus, inferline; for workflows also shares (devices in proportion to demand, without loading at run time)"},
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
-		Help: "what to optimise: throughput, or the least cost, power or gpus that carries the applications' rates"},
+		Help: "maximise throughput, or minimise cost, power or gpus while the applications' rates are carried"},
 	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.1, Max: 1, Below: true, Choices: []string{"auto"},
-		Help: "share of the SLO kept back for queueing beyond the batch that runs, or auto: by simulation, and devices with it"},
+		Help: "fraction of the SLO reserved for queueing beyond the running batch, or auto: simulation chooses it, and the number of devices"},
 	sloOption,
 	maxBatchOption,
 	gapOption,

@@ -111,9 +111,9 @@ var gearKind = planKind{name: PlanGear, section: (*GearPlan)(nil), options: gear
 
 var gearOptions = []Option{
 	{Name: "algorithm", Type: ChoiceOption, Default: "exact", Choices: []string{"exact", "em"},
-		Help: "exact, or em (the paper's alternation)"},
+		Help: "exact, or em (CascadeServe's alternating search, a baseline)"},
 	{Name: "objective", Type: ChoiceOption, Choices: []string{"accuracy", "latency", "gpus", "cost", "power"},
-		Help: "what the workload's SLO leaves open: accuracy, latency, or gpus, cost, power"},
+		Help: "accuracy or latency, whichever the workload's SLO leaves open, or the least gpus, cost or power that keeps it"},
 	maxPartitionsOption,
 	sloOption,
 	cutDTypeOption,

@@ -46,26 +46,26 @@ var (
 	maxBatchOption = Option{Name: "max-batch", Key: "max_batch", Type: WholeOption,
 		Help: "largest batch; 0 is the largest measured"}
 	blocksOption = Option{Name: "blocks", Key: "blocks", Type: WholeOption,
-		Help: "cut every model as if it had so many blocks at most; 0 is all of the profile's"}
+		Help: "merge neighbouring blocks until every model has at most this many; 0 keeps all of the profile's"}
 	blocksByOption = Option{Name: "blocks-by", Key: "blocks_by", Type: ChoiceOption, Default: "bytes", Choices: []string{"bytes", "time"}, Needs: []string{"blocks"},
-		Help: "with --blocks: bytes (cuts that few bytes cross) or time (the slowest block as fast as can be)"}
+		Help: "with --blocks, which cuts stay: bytes (those that the fewest bytes cross) or time (those that make the slowest block fastest)"}
 	cutDTypeOption = Option{Name: "cut-dtype", Key: "cut_dtype", Type: ChoiceOption, Default: "auto", Choices: []string{"auto", "fp32"},
-		Help: "how tensors cross between stages: auto (float16 where the profile shows that answers stay the same) or fp32"}
+		Help: "type of the tensors sent between stages: auto (float16 where the profile shows that answers stay the same) or fp32"}
 	gapOption = Option{Name: "gap", Key: "gap_target", Type: NumberOption, Default: 1e-2, Max: 1, Below: true,
-		Help: "stop when the relative gap to the bound is this small"}
+		Help: "stop when the plan is proven to be within this fraction of the optimum"}
 	timeLimitOption = Option{Name: "time-limit", Type: DurationOption,
-		Help: "safety net on wall time; plans stopped by it are not reproducible"}
+		Help: "stop after this much wall time; such a plan may differ from run to run"}
 )
 
 var poolOptions = []Option{
 	{Name: "algorithm", Type: ChoiceOption, Default: "template", Choices: []string{"template", "np", "dart-r"},
-		Help: "template, np (no partitioning) or dart-r (pairs of devices)"},
+		Help: "template (pooled pipelines), or a baseline: np (whole models only) or dart-r (pairs of devices)"},
 	{Name: "objective", Type: ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
-		Help: "what to optimise: throughput, or the least cost, power or gpus that carries --min-load"},
+		Help: "maximise throughput, or minimise cost, power or gpus while every model carries --min-load"},
 	{Name: "margin", Key: "margin", Type: NumberOption, Default: 0.4, Max: 1, Below: true, Choices: []string{"auto"},
-		Help: "share of the SLO kept back for queueing and jitter, or auto: what simulation certifies most with"},
+		Help: "fraction of the SLO reserved for queueing and jitter, or auto: the value with the highest certified rate"},
 	{Name: "gpu-rounding", Key: "gpu_rounding", Type: ChoiceOption, Default: "slot", Choices: []string{"slot", "fractional"},
-		Help: "whole devices per model and stage position (slot), or shares packed freely (fractional)"},
+		Help: "slot: every stage of a model gets whole devices; fractional: shares of a device may go to different models"},
 	maxPartitionsOption,
 	sloOption,
 	cutDTypeOption,
@@ -73,16 +73,16 @@ var poolOptions = []Option{
 	blocksOption,
 	blocksByOption,
 	{Name: "batch-build", Key: "batch_build", Type: NumberOption, Max: 1e6,
-		Help: "factor of the delay reserved for filling a batch (1.3 in PPipe's artifact)"},
+		Help: "reserve this many times the delay of filling a batch (PPipe's artifact: 1.3)"},
 	{Name: "min-load", Key: "min_load_rps", Type: NumberOption, Max: 1e12,
-		Help: "least rps / weight that every model must reach"},
+		Help: "rate per unit of weight that every model must reach, in requests per second"},
 	{Name: "uneven-nic", Key: "uneven_nic", Type: FlagOption,
-		Help: "where a kind is one node: some of its devices may leave the NIC to the others, to run whole models"},
+		Help: "on single-node kinds, let some devices run whole models only, leaving the NIC to the others"},
 	gapOption,
 	{Name: "effort", Key: "effort", Type: WholeOption, Default: 1, Min: 1, Max: 16,
-		Help: "work allowed to the solver: each step doubles it"},
+		Help: "work limit of the search; each step doubles it"},
 	{Name: "max-moved", Type: NumberOption, Default: 0.2, Max: 1, Needs: []string{"from"},
-		Help: "with --from: share of the devices that may have to load something new"},
+		Help: "with --from, at most this fraction of the devices loads another model"},
 	timeLimitOption,
 }
 

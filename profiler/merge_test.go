@@ -37,7 +37,7 @@ func drawProfile(t *rapid.T, label string) *formats.Profile {
 		p.Models = append(p.Models, m)
 	}
 	if len(p.Models) > 0 {
-		p.Notes = []string{"loose numbers of " + p.Models[0].Model + noteSep + label}
+		p.Notes = []string{"precision of " + p.Models[0].Model + noteSep + label}
 	}
 	return p
 }

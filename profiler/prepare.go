@@ -356,13 +356,13 @@ func (r *runner) additivity(j *job) {
 			sum += cost(b)
 		}
 		if w := cost(*m.Whole); w > 0 {
-			parts = append(parts, fmt.Sprintf("%.2f at batch %d", sum/w, m.Batch))
+			parts = append(parts, fmt.Sprintf("%.2f (batch %d)", sum/w, m.Batch))
 		}
 	}
-	subject := fmt.Sprintf("chain against whole of %s on %s", j.in.name, r.dev.Kind)
+	subject := fmt.Sprintf("cost of cutting %s on %s", j.in.name, r.dev.Kind)
 	if len(parts) == 0 {
 		r.note(subject, "")
 		return
 	}
-	r.note(subject, fmt.Sprintf("%s: the sum of the blocks is the whole times %s", subject, strings.Join(parts, ", ")))
+	r.note(subject, fmt.Sprintf("%s: its blocks together take %s times as long as the model in one piece", subject, strings.Join(parts, ", ")))
 }

@@ -108,10 +108,10 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	r.counted = now.Sub(r.begun)
 	putDevice(r.profile, d)
 
-	subject := fmt.Sprintf("loose numbers of %s on %s at share 1/%d, batch %d", j.in.name, r.dev.Kind, u.share, u.batch)
+	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.in.name, r.dev.Kind, u.share, u.batch)
 	note := ""
 	if loose := l.loosest(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {
-		note = fmt.Sprintf("%s: the median of a block is known to ±%.1f %% only after %d samples (stopped by %s)", subject, 100*loose, l.rounds, l.ended)
+		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, l.rounds, l.ended)
 		r.warn(j.in.name, note)
 	}
 	r.note(subject, note)

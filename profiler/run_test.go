@@ -327,7 +327,7 @@ func TestBudgetNotesLooseNumbers(t *testing.T) {
 			if x.Blocks[0].Samples < budgetRounds || x.Blocks[0].HalfWidthUS == 0 {
 				t.Errorf("%s batch %d: %+v", m.Model, x.Batch, x.Blocks[0])
 			}
-			subject := fmt.Sprintf("loose numbers of %s on cpu-1 at share 1/1, batch %d", m.Model, x.Batch)
+			subject := fmt.Sprintf("precision of %s on cpu-1 at share 1/1, batch %d", m.Model, x.Batch)
 			if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.HasPrefix(n, subject) && strings.Contains(n, "budget") }) {
 				t.Errorf("no note that starts with %q in %q", subject, p.Notes)
 			}

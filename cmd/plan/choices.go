@@ -92,25 +92,25 @@ func (f *choice) Type() string {
 
 // usage is the help of the flag: what it does by method, with the defaults.
 func (f *choice) usage() string {
-	var parts []string
-	all := len(f.kinds) == len(planner.Kinds())
+	var texts []string
+	kinds := map[string][]string{}
 	for i, o := range f.of {
 		text := o.Help
 		if o.Default != nil {
 			text += " (default " + o.Text(o.Default) + ")"
 		}
-		if all && i > 0 && text == parts[0] {
-			continue
+		if kinds[text] == nil {
+			texts = append(texts, text)
 		}
-		parts = append(parts, text)
+		kinds[text] = append(kinds[text], f.kinds[i])
 	}
-	if all && len(parts) == 1 {
-		return parts[0]
+	if len(texts) == 1 && len(f.kinds) == len(planner.Kinds()) {
+		return texts[0]
 	}
-	for i := range parts {
-		parts[i] = f.kinds[i] + ": " + parts[i]
+	for i, text := range texts {
+		texts[i] = strings.Join(kinds[text], ", ") + ": " + text
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(texts, "; ")
 }
 
 // noteTyped remembers which flags were typed. It must run before the

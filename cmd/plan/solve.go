@@ -39,12 +39,14 @@ func newSolveCommand(g *globals) *cobra.Command {
 		Short: "Find the best deployment, with a proven bound where there is one",
 		Long: `Find the best deployment of the workload's models on the cluster's devices.
 
-Without files it takes ./profile.json, the devices of this machine that the profile
-measured, and all its models with equal weight. The plan says what it reached, how far
-from the proven bound, what limits it, and what one more device or 10 ms would buy.
+Without files, solve uses ./profile.json, the devices of this machine that were measured,
+and all measured models with equal weight. The output says how good the plan is, how far
+it can be from the optimum at most, what the bottleneck is, and what one more device or
+10 ms of latency would gain.
 
-Exit codes: 0 a feasible plan was written, whatever the gap; 2 bad input; 3 infeasible, with
-the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, best so far written.`,
+Exit codes: 0 a plan was written; 2 bad input; 3 infeasible (the reason and the nearest
+feasible values are printed); 4 interrupted, or --require-gap was missed (the best plan so
+far is written).`,
 		Example: `  plan solve --slo 200ms
   plan solve --slo 5x --certify
   plan solve --slo 200ms --measure --budget 10m
@@ -74,17 +76,17 @@ the reason and the nearest feasible SLO; 4 interrupted or --require-gap missed, 
 	f.StringVar(&o.profile, "profile", "", "profile (default ./profile.json or .yaml)")
 	f.StringVar(&o.cluster, "cluster", "", "cluster (default ./cluster.yaml or .json, else this machine)")
 	f.StringVar(&o.workload, "workload", "", "workload (default ./workload.yaml or .json, else all models alike)")
-	f.StringVar(&o.method, "method", planner.MethodAuto, "kind of plan: "+strings.Join(planner.Kinds(), ", ")+", or auto: what the workload asks for")
+	f.StringVar(&o.method, "method", planner.MethodAuto, "kind of plan: "+strings.Join(planner.Kinds(), ", ")+", or auto: the workload decides")
 	o.choices = newChoices(cmd)
-	f.Float64Var(&o.requireGap, "require-gap", 0, "exit 4 unless this gap was reached")
+	f.Float64Var(&o.requireGap, "require-gap", 0, "exit with 4 unless the proven gap is at most this")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of every random choice")
-	f.BoolVar(&o.certify, "certify", false, "simulate the workload's arrivals and store the rate that holds")
-	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --certify asks for")
-	f.StringVarP(&o.out, "output", "o", "", "plan to write, - for stdout instead of the tables (default plan.json)")
-	f.StringVar(&o.from, "from", "", "plan that runs: its devices go on as they are where that is good enough")
-	f.BoolVar(&o.force, "force", false, "replace plan.json if it differs (else the new plan goes to plan.new.json)")
-	f.BoolVar(&o.measure, "measure", false, "measure the stages whose times are estimated on the devices here, and solve again until the plan stays")
-	f.DurationVar(&o.budget, "budget", 5*time.Minute, "time for all that --measure measures")
+	f.BoolVar(&o.certify, "certify", false, "simulate the workload's arrivals and store the highest rate that keeps the SLO")
+	f.Float64Var(&o.attainment, "attainment", 0.99, "fraction of the requests that must be in time for --certify")
+	f.StringVarP(&o.out, "output", "o", "", "file to write the plan to; - writes it to stdout instead of the tables (default plan.json)")
+	f.StringVar(&o.from, "from", "", "plan currently deployed; keep its placement where that is within --gap of the optimum")
+	f.BoolVar(&o.force, "force", false, "replace an existing plan.json that differs (without it, the new plan is written to plan.new.json)")
+	f.BoolVar(&o.measure, "measure", false, "measure stages whose times are only estimated, on the devices of this machine, and solve again until the plan no longer changes")
+	f.DurationVar(&o.budget, "budget", 5*time.Minute, "total time for --measure")
 	complete(cmd, "method", append([]string{planner.MethodAuto}, planner.Kinds()...)...)
 	return cmd
 }

@@ -47,18 +47,25 @@ var stops = map[string]string{
 
 // units of the objectives.
 var units = map[string]string{
-	"throughput": "rps per weight (the least over models)", "cost": "USD per hour", "power": "watts", "gpus": "devices",
-	"accuracy": "of answers right", "latency": "ms, the tail of the slowest range", "goodput": "requests in time per second",
+	"throughput": "rps per unit of weight (worst-served model)", "cost": "USD per hour", "power": "watts", "gpus": "devices",
+	"accuracy": "of the answers are right", "latency": "ms, the tail of the slowest range", "goodput": "requests in time per second",
 }
+
+// maximised are the objectives that are better when they are larger.
+var maximised = map[string]bool{"throughput": true, "accuracy": true, "goodput": true}
 
 func objective(p *formats.Plan) string {
 	o := p.Objective
 	s := fmt.Sprintf("%s: %s %s", o.Name, kind.Number(o.Value), units[o.Name])
 	if o.Bound != nil {
-		s += fmt.Sprintf(", proven bound %s", kind.Number(*o.Bound))
+		word := "below"
+		if maximised[o.Name] {
+			word = "above"
+		}
+		s += fmt.Sprintf("; no plan is %s %s", word, kind.Number(*o.Bound))
 	}
-	if o.Gap != nil {
-		s += ", gap " + kind.Percent(*o.Gap)
+	if o.Gap != nil && *o.Gap > 0 {
+		s += fmt.Sprintf(": within %s of the optimum", kind.Percent(*o.Gap))
 	}
 	// Without a bound, as in a plan that others recorded, more work closes no gap.
 	if why, ok := stops[p.StoppedBy]; ok && (o.Bound != nil || p.StoppedBy != "work") {
@@ -133,7 +140,7 @@ func limits(p *formats.Plan) []string {
 			out = append(out, fmt.Sprintf("  and %d smaller limits", len(ls)-i))
 			break
 		}
-		head := "what limits it: "
+		head := "bottleneck: "
 		if i > 0 {
 			head = strings.Repeat(" ", len(head))
 		}
@@ -144,11 +151,11 @@ func limits(p *formats.Plan) []string {
 		}
 		// The gain is the relaxation's. Where whole devices made the proven bound
 		// lower than that, both ends are told: the rise is not one of that bound.
-		bound := "the bound"
+		from := "to " + kind.Number(l.Value)
 		if now := l.Value / (1 + l.Gain); p.Objective.Name == "throughput" && p.Objective.Bound != nil && now > *p.Objective.Bound*1.005 {
-			bound = "the bound over fractions of devices from " + kind.Number(now)
+			from = fmt.Sprintf("from %s to %s, counting fractions of devices", kind.Number(now), kind.Number(l.Value))
 		}
-		out = append(out, fmt.Sprintf("%s%s; %s would raise %s to %s (+%s)", head, what, more(of, name, l.Change), bound, kind.Number(l.Value), kind.Percent(l.Gain)))
+		out = append(out, fmt.Sprintf("%s%s. %s would raise the upper bound by %s (%s).", head, what, more(of, name, l.Change), kind.Percent(l.Gain), from))
 	}
 	return out
 }
@@ -156,7 +163,7 @@ func limits(p *formats.Plan) []string {
 func more(of, name, change string) string {
 	switch {
 	case of == "device" && change == "+1 device":
-		return "one more " + name
+		return "One more " + name
 	case of == "slo":
 		return strings.TrimPrefix(change, "+") + " more"
 	}

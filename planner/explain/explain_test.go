@@ -29,11 +29,11 @@ func TestLines(t *testing.T) {
 		Certified: &formats.Certificate{LoadFactor: 0.9, Attainment: 0.99, Runs: 5, DurationUS: formats.Micros(30e9)},
 	}
 	want := []string{
-		"throughput: 2482 rps per weight (the least over models), proven bound 2513, gap 1.2 % (stopped at the work limit; a higher --effort may close the gap)",
+		"throughput: 2482 rps per unit of weight (worst-served model); no plan is above 2513: within 1.2 % of the optimum (stopped at the work limit; a higher --effort may close the gap)",
 		"a sets the objective; the other models have a little more than they need",
 		"devices used: 3 of 25 L4, 1.25 of 2 cpu-1 in time",
-		"what limits it: L4; one more L4 would raise the bound to 2550 (+1.5 %)",
-		"                the SLO of a; 10ms more would raise the bound to 2500 (+0.04 %)",
+		"bottleneck: L4. One more L4 would raise the upper bound by 1.5 % (to 2550).",
+		"            the SLO of a. 10ms more would raise the upper bound by 0.04 % (to 2500).",
 		"certified by simulation: load 0.9 of the planned rates at attainment 0.99, 5 runs of 30s",
 	}
 	if d := cmp.Diff(want, Lines(p)); d != "" {
@@ -49,7 +49,7 @@ func TestLimitsOfRelaxation(t *testing.T) {
 		Objective: formats.Objective{Name: "throughput", Value: 1429, Bound: &bound},
 		Limits:    []formats.Limit{{What: "device L4", Change: "+1 device", Value: 3056, Gain: 0.375}},
 	}
-	want := "what limits it: L4; one more L4 would raise the bound over fractions of devices from 2223 to 3056 (+37.5 %)"
+	want := "bottleneck: L4. One more L4 would raise the upper bound by 37.5 % (from 2223 to 3056, counting fractions of devices)."
 	if lines := Lines(p); !slices.Contains(lines, want) {
 		t.Errorf("found %q, expected %q among them", lines, want)
 	}

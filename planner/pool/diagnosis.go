@@ -191,7 +191,7 @@ func (x *diagnosis) tooFewDevices(ctx context.Context) error {
 			return err
 		}
 		e.Constraint, e.Load = "min_rps", out.Value
-		e.Reason = fmt.Sprintf("in whole devices the cluster carries %s times the rates asked as min_rps", kind.Times(e.Load))
+		e.Reason = fmt.Sprintf("this cluster reaches %s times the minimum rates asked, in whole devices", kind.Times(e.Load))
 		return e
 	}
 	if k, bytes := x.memoryTogether(ctx); bytes > 0 {
