@@ -23,7 +23,7 @@ type trace struct {
 	skip        int // columns before the counts, which are added up
 }
 
-// The three traces of the table, and the spike. The Twitter part holds the burst of the cross-check; a second stands for 4 s. Azure:
+// The three traces of the table, and the spike. The Twitter part holds the burst; a second stands for 4 s. Azure:
 // a minute per second, from the part with the largest jump. WorldCup98: ten
 // minutes per second, around the largest minute; the spike likewise, where one
 // crowd comes and goes.

@@ -1,6 +1,5 @@
 // Command bench-gear makes the tables that hold gear plans against their
-// baselines and against the cross-check's figures (CascadeServe, figures 7 to
-// 12). `make bench-gear` runs it.
+// baselines (CascadeServe, figures 7 to 12). `make bench-gear` runs it.
 //
 // Everything is simulated. A run is one system on one stream of arrivals; runs
 // are kept in results.jsonl of the output folder as they end, and a second start
@@ -18,6 +17,5 @@
 //	fresh.go       gears in fresh trials
 //	heldout.go     planned accuracy against samples not planned on
 //	planner.go     plan quality, planning time by ranges and by goal, ablations
-//	crosscheck.go  the notes' figures beside ours
 //	svg.go         pictures of time lines
 package main

@@ -57,7 +57,6 @@ var makers = []struct {
 	make        func(*bench, *published.Family, *table.Table) error
 	timed       bool // it takes CPU time of this process: nothing runs beside
 }{
-	{"crosscheck", "The notes' figures beside ours", []string{"workload", "figure", "notes", "ours", "difference", "tolerance", "within"}, (*bench).crosscheck, false},
 	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "planner, all requests", "no switching", "no cascade", "MS+", "DynBa", "planner: times fewer than the better of MS+ and DynBa", "all requests: times fewer"}, (*bench).gpus, false},
 	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods, false},
 	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap, false},

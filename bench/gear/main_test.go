@@ -111,12 +111,12 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		`-tables: found "pies", expected some of crosscheck,gpus,methods,`: {"-tables", "pies"},
-		`family "bert6": expected one of [bert5 llama4 imdb3]`:             {"-families", "bert6"},
-		"-seeds 1 and -jobs 2: expected at least 2 and 1":                  {"-seeds", "1", "-jobs", "2"},
-		`found "more", expected only flags`:                                {"more"},
-		"(or INFERPLAN_DATA)":                                              {"-data", empty},
-		"expected the format inferplan.bench-gear/v1 (-fresh":              {"-data", "here", "-families", "llama4", "-o", dir},
+		`-tables: found "pies", expected some of gpus,methods,map,`: {"-tables", "pies"},
+		`family "bert6": expected one of [bert5 llama4 imdb3]`:      {"-families", "bert6"},
+		"-seeds 1 and -jobs 2: expected at least 2 and 1":           {"-seeds", "1", "-jobs", "2"},
+		`found "more", expected only flags`:                         {"more"},
+		"(or INFERPLAN_DATA)":                                       {"-data", empty},
+		"expected the format inferplan.bench-gear/v1 (-fresh":       {"-data", "here", "-families", "llama4", "-o", dir},
 	} {
 		for i := range args {
 			if args[i] == "here" {

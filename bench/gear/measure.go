@@ -23,7 +23,7 @@ import (
 	policygear "inferplan/policy/gear"
 )
 
-// planSeed is the seed of all plans: the cross-check's.
+// planSeed is the seed of all plans.
 const planSeed = 7
 
 // stream names arrivals: even, or Poisson with a seed.

@@ -31,7 +31,7 @@ var studies = map[string]study{
 // that are compared.
 func reaches(accuracy, target float64) bool { return accuracy >= target-5e-5 }
 
-// methods is the table of the cross-check's section 6.
+// methods is the table of accuracy and p95 by devices.
 func (b *bench) methods(f *published.Family, t *table.Table) error {
 	for _, d := range studies[f.Name].devices {
 		p := place{f, d, f.SLO}

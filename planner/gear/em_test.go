@@ -76,7 +76,7 @@ func (pl *Placement) union() uint32 {
 	return all
 }
 
-// The paper's algorithm beside the exact method on the cross-check's families,
+// The paper's algorithm beside the exact method on published families,
 // with memory to spare and without.
 func TestEMOnPublishedFamilies(t *testing.T) {
 	tight := bert5

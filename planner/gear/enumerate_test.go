@@ -2,7 +2,7 @@ package gear
 
 import "testing"
 
-// Counts of cascades and front sizes of the cross-check (notes, section 3).
+// Counts of cascades and front sizes of an independent prototype of CascadeServe.
 func TestEnumeratePublishedCounts(t *testing.T) {
 	for _, c := range []struct {
 		f                     *family

@@ -17,7 +17,7 @@ func solver(t testing.TB) milp.Solver {
 	return highs.Solver{}
 }
 
-// Planned accuracy and bound of the cross-check (notes, section 5 and 9):
+// Planned accuracy and bound of an independent prototype of CascadeServe:
 // enumeration and bound to 1e-4, accuracy to 5e-4.
 func TestSolvePublishedAccuracies(t *testing.T) {
 	for _, c := range []struct {

@@ -52,7 +52,7 @@ func TestGoalsAgree(t *testing.T) {
 func TestTargetOnHistogram(t *testing.T) {
 	p := llama4.problem(t, 6, 10)
 	p.SLO, p.Target = 0, .62
-	p.Weights = Shares([]float64{0, 0, .18, .12, .07, .05, .06, .08, .08, .36}) // heavy at the top, as the trace of the cross-check
+	p.Weights = Shares([]float64{0, 0, .18, .12, .07, .05, .06, .08, .08, .36}) // heavy at the top, as the published trace
 	s := solver(t)
 	zipf := *p
 	zipf.Weights = Zipf(10)

@@ -9,7 +9,7 @@ import (
 )
 
 // histogram are the shares of the requests of twenty minutes of Azure functions
-// by range (the cross-check's llama4).
+// by range (llama4).
 var histogram = []float64{0, .024, .371, .134, 0, 0, 0, 0, .104, .367}
 
 // The knapsack takes what trying everything takes.

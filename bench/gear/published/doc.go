@@ -1,7 +1,5 @@
 // Package published holds the workloads on which gear plans are measured: the
-// families of models, their answers and the traces of the independent
-// cross-check of CascadeServe, whose figures the tests and `make bench-gear`
-// stand beside.
+// families of models, their answers and the traces.
 //
 //	family.go     bert5, llama4 (synthetic answers), imdb3 (real ones)
 //	synthetic.go  the joint model that the synthetic answers are drawn from

@@ -125,7 +125,7 @@ var services = map[string]struct {
 var Real = []string{"imdb3", "yelp3", "shop3", "expw3", "command3", "fluent3"}
 
 // frugal pairs real certainties of three services with latencies of three models
-// of growing size, as the cross-check does for imdb3.
+// of growing size.
 func frugal(name, dir string, o records.Options) (*Family, error) {
 	of := services[name]
 	file, err := os.Open(filepath.Join(dir, "cascade", "frugalml_"+of.file+"_60pct.csv.gz"))

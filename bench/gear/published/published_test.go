@@ -55,7 +55,7 @@ func area(certainty []float64, correct string) float64 {
 	return pairs / wrong / (float64(len(certainty)) - wrong)
 }
 
-// The traces have the means and peaks of the cross-check (notes, section 1).
+// The traces have the means and peaks of an independent prototype of CascadeServe.
 func TestTraces(t *testing.T) {
 	for _, c := range []struct {
 		name       string

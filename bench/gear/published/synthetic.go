@@ -7,7 +7,7 @@ import (
 	"inferplan/formats"
 )
 
-// splitmix is the generator of the cross-check (splitmix64).
+// splitmix is splitmix64.
 type splitmix uint64
 
 func (s *splitmix) uniform() float64 {
