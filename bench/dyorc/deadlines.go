@@ -78,9 +78,11 @@ func (b *bench) deadlinesAt(load int) error {
 	}
 	fmt.Fprintln(b.out)
 	b.claim(figure{Claim: "scale of deadlines below the better of per-call EDF on greedy and on static, geometric mean, " + name, Source: "own headline", Asked: asked, Measured: m, Interval: ci, Unit: "%", Holds: holds})
-	if load == 0 {
-		b.claim(figure{Claim: "the same, least workload, " + name, Source: "own headline", Asked: ">= 5 %", Measured: least, Unit: "%", Holds: least >= 5})
+	asked, holds = ">= 5 %", least >= 5
+	if load > 0 {
+		asked, holds = ">= 0 %", least >= 0
 	}
+	b.claim(figure{Claim: "the same, least workload, " + name, Source: "own headline", Asked: asked, Measured: least, Unit: "%", Holds: holds})
 	return nil
 }
 
@@ -92,6 +94,9 @@ func (b *bench) deadlineRow(m int, rps float64, load string) ([][]float64, error
 		app = -1
 	}
 	sc := sceneOf(app, rps, 32, 40)
+	if app == 1 && load == loads[1].name {
+		sc.Oracle = 10 // minutes: under dyorc-early the queues grow all the time, and what is held settles in the first ones
+	}
 	cells, means := []string{sc.Name + ", " + load}, make([][]float64, len(scaled))
 	for p, name := range scaled {
 		for _, seed := range b.seeds {
