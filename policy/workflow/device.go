@@ -144,9 +144,7 @@ func (c *cluster) queueUp(d *device, place int32, now int64) {
 		k := &c.tasks[id]
 		d.waits = append(d.waits, max(c.readyAt(k, place, now), d.loadedAt(c.fleet.services[k.service].network)))
 		d.behind = append(d.behind, int32(i)+1)
-	}
-	for s := range c.latest {
-		c.latest[s] = n
+		c.latest[k.service] = n
 	}
 	for i := n - 1; i >= 0; i-- {
 		s := c.tasks[d.queue[i]].service
