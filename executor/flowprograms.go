@@ -25,6 +25,8 @@ type session struct {
 	c *core
 	f *flow
 
+	brought int64 // bytes of the request's inputs; 0: it brought none
+
 	// What follows belongs to the core's turn.
 	j       *job // nil: it has ended
 	slot    int32
@@ -33,6 +35,7 @@ type session struct {
 	slots   map[form.Handle]int32
 	left    int  // tasks that have not ended
 	free    bool // its tasks have given their slots back
+	counted bool // what it brought
 }
 
 // Programs is what the HTTP form of workflows as code runs on.
@@ -57,6 +60,11 @@ func (p *programs) Begin(request string, open *form.Open) error {
 		budget = min(budget, time.Duration(open.TimeoutMS*float64(time.Millisecond)))
 	}
 	s.j, j.deadline = j, j.arrived+budget
+	if err := s.bring(open.Inputs); err != nil {
+		j.refs.Store(1)
+		j.release()
+		return err
+	}
 	if p.x.draining.Load() || !c.in.submit(j) {
 		j.refs.Store(1)
 		j.release()
@@ -64,7 +72,7 @@ func (p *programs) Begin(request string, open *form.Open) error {
 	}
 	go s.watch(j)
 	var refusal error
-	c.call(func() { refusal = s.refusal() }) // a core that has ended answers the job
+	c.call(func() { refusal = s.begin() }) // a core that has ended answers the job
 	if refusal != nil {
 		return refusal
 	}
@@ -72,6 +80,48 @@ func (p *programs) Begin(request string, open *form.Open) error {
 	p.open[request] = s
 	p.mu.Unlock()
 	return nil
+}
+
+// bring takes in what a request brings: all that clients of its application send, or
+// nothing.
+func (s *session) bring(inputs map[string]any) error {
+	list := s.j.model.inputs
+	for name := range inputs {
+		if !slices.ContainsFunc(list, func(in tensor) bool { return in.name == name }) {
+			return fmt.Errorf("inputs: found %.40q, expected inputs of %s: %v", name, s.j.model.name, specsOf(list))
+		}
+	}
+	for i := range list {
+		if len(inputs) == 0 {
+			return nil
+		}
+		v, ok := inputs[list[i].name]
+		if !ok {
+			return fmt.Errorf("inputs: found no %s, expected all inputs of %s: %v", list[i].name, s.j.model.name, specsOf(list))
+		}
+		data, err := list[i].sampleOf(v)
+		if err != nil {
+			return fmt.Errorf("inputs.%s: %w", list[i].name, err)
+		}
+		s.j.inputs = append(s.j.inputs, data)
+		s.brought += int64(len(data))
+	}
+	return nil
+}
+
+// begin counts what a request brought. It is the core's turn.
+func (s *session) begin() error {
+	if err := s.refusal(); err != nil {
+		return err
+	}
+	u := &s.f.tasks
+	u.used, s.counted = u.used+s.brought, true
+	if s.brought == 0 || u.limit == 0 || u.used <= u.limit {
+		return nil
+	}
+	s.c.book.clientGone(s.j)
+	s.c.Flush()
+	return &calls.Refused{Reason: policy.ReasonQueueFull.String(), Retry: time.Second}
 }
 
 // refusal is why a request takes nothing in any more; nil: it does.
@@ -95,7 +145,9 @@ func (s *session) watch(j *job) {
 		err = j.problem()
 	}
 	cut := func() {
-		s.j = nil
+		if s.j = nil; s.counted {
+			s.f.tasks.used -= s.brought
+		}
 		for _, h := range s.handles {
 			s.news.Ended(h, nil, err) // of those that have ended nothing changes
 		}
@@ -147,8 +199,8 @@ func (s *session) asks(t *calls.Task) (a asks, err error) {
 		return a, fmt.Errorf("model: found %.40q, expected one of the plan in force", t.Model)
 	}
 	own := s.c.services[a.service]
-	if s.f.tasks.steps.of[a.service].before != nil {
-		return a, fmt.Errorf("model: %s has a step before it, which only the plan's own modules have", own.name)
+	if to := &s.f.tasks.steps.of[a.service]; to.before != nil && (s.brought == 0 || len(t.Inputs) > 0) {
+		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.name, to.pre)
 	}
 	a.own = make([][]byte, len(own.inputs))
 	for name, v := range t.Inputs {
@@ -210,34 +262,60 @@ func (s *session) enqueue(list []asks, news calls.News) error {
 	return nil
 }
 
-// fits checks that what a task reads are the inputs that it was not given.
+// fits checks that what a task reads are the inputs that it was not given, or what the
+// step before its model reads.
 func (s *session) fits(a *asks, known map[form.Handle]int32) error {
-	inputs := s.c.services[a.service].inputs
-	i := 0
+	own, i := s.c.services[a.service], 0
+	given, err := s.given(a, known)
+	if err != nil {
+		return err
+	}
+	if to := &s.f.tasks.steps.of[a.service]; to.before != nil {
+		same := func(g tensor, size int) bool { return g.bytes == size }
+		if len(a.Reads) == 0 {
+			given = nil // the step reads the request's inputs by itself
+		}
+		if !slices.EqualFunc(given, to.reads, same) {
+			return fmt.Errorf("found %v, and the step %s before the model %s reads %d tensors of %v bytes", specsOf(given), to.pre, a.Model, len(to.reads), to.reads)
+		}
+		return nil
+	}
+	for _, t := range given {
+		for i < len(own.inputs) && a.own[i] != nil {
+			i++
+		}
+		if i == len(own.inputs) || t.bytes != own.inputs[i].bytes || t.datatype != own.inputs[i].datatype {
+			if len(a.Reads) == 0 {
+				break
+			}
+			return fmt.Errorf("found %v, and the model %s takes %v", specsOf(given), a.Model, specsOf(own.inputs))
+		}
+		i++
+	}
+	for ; i < len(own.inputs); i++ {
+		if a.own[i] == nil {
+			return fmt.Errorf("nothing gives the input %s of the model %s", own.inputs[i].name, a.Model)
+		}
+	}
+	return nil
+}
+
+// given are the tensors of what a task reads: of other tasks, or else of the request.
+func (s *session) given(a *asks, known map[form.Handle]int32) (out []tensor, err error) {
 	for _, h := range a.Reads {
 		service, ok := known[h]
 		if slot, before := s.slots[h]; before {
 			service, ok = s.f.tasks.list[slot].service, true
 		}
 		if !ok {
-			return fmt.Errorf("%w: %q", form.ErrUnknown, h)
+			return nil, fmt.Errorf("%w: %q", form.ErrUnknown, h)
 		}
-		for _, t := range s.c.services[service].outputs {
-			for i < len(inputs) && a.own[i] != nil {
-				i++
-			}
-			if i == len(inputs) || t.bytes != inputs[i].bytes || t.datatype != inputs[i].datatype {
-				return fmt.Errorf("%s gives %v, and the model %s takes %v", h, t.name, a.Model, specsOf(inputs))
-			}
-			i++
-		}
+		out = append(out, s.c.services[service].outputs...)
 	}
-	for ; i < len(inputs); i++ {
-		if a.own[i] == nil {
-			return fmt.Errorf("nothing gives the input %s of the model %s", inputs[i].name, a.Model)
-		}
+	if len(a.Reads) == 0 && s.brought > 0 {
+		out = s.j.model.inputs
 	}
-	return nil
+	return out, nil
 }
 
 // ended tells the program of a task that has ended.

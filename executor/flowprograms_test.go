@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"inferplan/executor/calls"
+	"inferplan/formats"
 	form "inferplan/formats/calls"
 )
 
@@ -92,7 +93,7 @@ func TestProgramsThatAskForNonsense(t *testing.T) {
 		{form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3, 256}}}, "found 256, expected a number that UINT8 holds"},
 		{form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, 3, 4, 5}}}, "more than 4 elements"},
 		{form.Call{Model: "a", Inputs: map[string]any{"x": "text"}}, "found text, expected a number"},
-		{form.Call{Model: "b", Reads: []form.Handle{"t0"}}, "t0 gives y, and the model b takes"},
+		{form.Call{Model: "b", Reads: []form.Handle{"t0"}}, "and the model b takes"},
 	} {
 		_, err := client.Run(t.Context(), form.Open{Application: "app"}, func(s form.Session) (form.Outputs, error) {
 			first, err := s.Enqueue(form.Call{Model: "a", Inputs: map[string]any{"x": []any{1, 2, []any{3, 4}}}})
@@ -115,6 +116,69 @@ func TestProgramsThatAskForNonsense(t *testing.T) {
 	if _, err := client.Run(t.Context(), form.Open{Application: "other"}, nil); err == nil || !strings.Contains(err.Error(), `found "other"`) {
 		t.Errorf("an application that is not there: %v", err)
 	}
+	nothingHeld(t, x)
+}
+
+// bringing is a workflow whose second model takes what the client sent, by a step, and
+// reads the first one.
+func bringing() formats.FlowApplication {
+	return formats.FlowApplication{Segments: []formats.Segment{
+		{Name: "first", Modules: []formats.Module{{Name: "look", Model: "a", After: []string{}}}},
+		{Name: "second", Modules: []formats.Module{{Name: "again", Model: "c", After: []string{"look"}, Pre: "client"}}},
+	}}
+}
+
+// A program's request may bring what clients of its application send: steps before
+// models read it, and tasks that read nothing else.
+func TestProgramThatBringsInputs(t *testing.T) {
+	sizes := map[string][2]int64{"a": {4, 3}, "c": {4, 2}}
+	x := open(t, segmentPlan(time.Millisecond, 2, bringing(), sizes), replayOptions(true))
+	h := calls.NewHandler(x.Programs(), calls.Limits{})
+	server := httptest.NewServer(h)
+	defer server.Close()
+	client, ask := &calls.Client{URL: server.URL, HTTP: server.Client()}, alone(t, map[string][2]int64{"a": {4, 3}, "b": {1, 1}, "c": {4, 2}})
+	in := map[string]any{"x": []any{1, 2, 3, 4}}
+	run := func(open form.Open, task func(first form.Handle) form.Call) (form.Outputs, error) {
+		return client.Run(t.Context(), open, func(s form.Session) (form.Outputs, error) {
+			first := form.Call{Model: "a"}
+			if open.Inputs == nil {
+				first.Inputs = in
+			}
+			seen, err := s.Enqueue(first)
+			if err != nil {
+				return nil, err
+			}
+			if a, err := s.Result(seen); err != nil || string(elements(a)) != string(ask("a", []byte{1, 2, 3, 4})) {
+				return nil, fmt.Errorf("%v, %w", a, err)
+			}
+			again, err := s.Enqueue(task(seen))
+			if err != nil {
+				return nil, err
+			}
+			return s.Result(again)
+		})
+	}
+	reads := func(first form.Handle) form.Call { return form.Call{Model: "c", Reads: []form.Handle{first}} }
+	out, err := run(form.Open{Application: "app", Inputs: in}, reads)
+	if want := ask("c", []byte{1, 2, 3, 4}); err != nil || string(elements(out)) != string(want) {
+		t.Errorf("%v, %v, expected %v", out, err, want)
+	}
+	for _, c := range []struct {
+		open form.Open
+		task func(form.Handle) form.Call
+		want string
+	}{
+		{form.Open{Application: "app"}, reads, "model: c has the step client before it"},
+		{form.Open{Application: "app", Inputs: in}, func(form.Handle) form.Call { return form.Call{Model: "c", Inputs: in} }, "give the task none"},
+		{form.Open{Application: "app", Inputs: in}, func(form.Handle) form.Call { return form.Call{Model: "c"} }, "the step client before the model c reads 1 tensors of [3] bytes"},
+		{form.Open{Application: "app", Inputs: map[string]any{"y": 1}}, reads, `inputs: found "y", expected inputs of app`},
+		{form.Open{Application: "app", Inputs: map[string]any{"x": []any{1}}}, reads, "inputs.x: found 1 elements, expected 4"},
+	} {
+		if _, err := run(c.open, c.task); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, expected %s", c.open, err, c.want)
+		}
+	}
+	until(func() bool { return h.Open() == 0 })
 	nothingHeld(t, x)
 }
 

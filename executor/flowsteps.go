@@ -31,7 +31,7 @@ type serviceStep struct {
 	pre, post string
 	before    steps.Pre
 	behind    steps.Post
-	reads     int      // tensors
+	reads     []int    // bytes of the tensors that it reads
 	gives     []tensor // of its model, where a step is behind it
 }
 
@@ -133,12 +133,15 @@ func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
 func (f *ensemble) before(service int32, m *formats.Module, t *steps.Tensors) (err error) {
 	to := &f.made.steps.of[service]
 	switch {
-	case to.bound && (to.pre != m.Pre || to.post != m.Post || to.reads != len(t.Reads)):
+	case to.bound && (to.pre != m.Pre || to.post != m.Post || len(to.reads) != len(t.Reads)):
 		return fmt.Errorf("another module of the model %s has other steps, or reads otherwise", f.c.services[service].name)
 	case to.bound:
 		return nil
 	}
-	to.bound, to.pre, to.post, to.reads = true, m.Pre, m.Post, len(t.Reads)
+	to.bound, to.pre, to.post = true, m.Pre, m.Post
+	for i := range t.Reads {
+		to.reads = append(to.reads, int(t.Reads[i].BytesAt(1)))
+	}
 	to.before, err = steps.BindPre(m.Pre, t)
 	return err
 }
@@ -242,7 +245,7 @@ func (f *ensemble) fill(task int32, i int, dst []byte) bool {
 			s.read = append(s.read, f.made.output(in, k))
 		}
 	}
-	if len(s.read) != s.of[ta.service].reads || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
+	if len(s.read) != len(s.of[ta.service].reads) || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
 		f.c.book.fail(q.job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.services[ta.service].label, len(s.read)))
 		clear(dst)
 		return true

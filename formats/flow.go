@@ -55,8 +55,31 @@ type FlowModule struct {
 	NearUS       Micros `json:"near_us,omitempty"`
 	FarUS        Micros `json:"far_us,omitempty"`
 	Resident     []int  `json:"resident,omitzero"`
+	// Kinds are the kinds of devices that run it, where the plan has several, with the
+	// load and the working bytes there. The figures above are then the largest of them.
+	Kinds []FlowKind `json:"kinds,omitzero"`
 	// Session is what it keeps of a request from task to task.
 	Session *SessionState `json:"session_state,omitempty"`
+}
+
+// FlowKind is what a module of a workflow takes on a kind of devices.
+type FlowKind struct {
+	Device       string `json:"device"`
+	LoadUS       Micros `json:"load_us,omitempty"`
+	WorkingBytes int64  `json:"working_bytes,omitempty"`
+}
+
+// On is what a module takes on a kind of devices.
+func (m *FlowModule) On(device string) FlowKind {
+	for i := range m.Kinds {
+		if m.Kinds[i].Device == device {
+			return m.Kinds[i]
+		}
+	}
+	if len(m.Kinds) > 0 {
+		return FlowKind{Device: device} // it does not run there
+	}
+	return FlowKind{Device: device, LoadUS: m.ColdStartUS, WorkingBytes: m.WorkingBytes}
 }
 
 // FlowScaling says how many replicas of every module serve at which rate of
@@ -199,16 +222,13 @@ func (f *FlowPlan) check(p *planChecker) {
 // there is room for beside the largest batch.
 func (f *FlowPlan) memory(p *planChecker) {
 	var room []int64 // by device; no limit: -1
-	working := int64(0)
-	for i := range f.Modules {
-		working = max(working, f.Modules[i].WorkingBytes)
-	}
 	for i := range p.plan.Pools {
+		pool := &p.plan.Pools[i]
 		left := int64(-1)
-		if m := int64(p.plan.Pools[i].Memory); m > 0 {
-			left = max(0, m-working)
+		if m := int64(pool.Memory); m > 0 {
+			left = max(0, m-f.Working(pool.Device))
 		}
-		for range min(p.plan.Pools[i].Count, maxCount) {
+		for range min(pool.Count, maxCount) {
 			room = append(room, left)
 		}
 	}
@@ -217,6 +237,7 @@ func (f *FlowPlan) memory(p *planChecker) {
 		if m.WeightBytes < 0 || m.WorkingBytes < 0 {
 			p.fail(fmt.Sprintf("flow.modules[%d].weight_bytes", i), integer64(min(m.WeightBytes, m.WorkingBytes)), "0 or more", "")
 		}
+		f.kinds(p, i)
 		p.checkSession(m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
 		for k, d := range m.Resident {
 			at := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)
@@ -232,6 +253,30 @@ func (f *FlowPlan) memory(p *planChecker) {
 				p.fail(at, fmt.Sprintf("%d bytes too many on device %d", -room[d], d), "copies that fit its memory beside the largest batch", "")
 				room[d] = 0
 			}
+		}
+	}
+}
+
+// Working is what the largest batch of any module takes on a kind of devices.
+func (f *FlowPlan) Working(device string) int64 {
+	most := int64(0)
+	for i := range f.Modules {
+		most = max(most, f.Modules[i].On(device).WorkingBytes)
+	}
+	return most
+}
+
+// kinds checks that the kinds of a module are those that run it.
+func (f *FlowPlan) kinds(p *planChecker, i int) {
+	m := &f.Modules[i]
+	for k := range m.Kinds {
+		on, at := &m.Kinds[k], fmt.Sprintf("flow.modules[%d].kinds[%d]", i, k)
+		if on.WorkingBytes < 0 || on.WorkingBytes > m.WorkingBytes || on.LoadUS > m.ColdStartUS {
+			p.fail(at, fmt.Sprintf("a load of %v and %d bytes", on.LoadUS, on.WorkingBytes), "no more than cold_start_us and working_bytes of the module", "")
+		}
+		runs := func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == on.Device }
+		if d := &p.plan.Deployment[i]; len(m.Kinds) != len(d.Pipelines) || !slices.ContainsFunc(d.Pipelines, runs) {
+			p.fail(at+".device", quote(on.Device), "the device of a pipeline of "+d.Model+", each once", "")
 		}
 	}
 }

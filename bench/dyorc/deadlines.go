@@ -20,8 +20,14 @@ var loads = []struct {
 var scaled = []string{"greedy", "static", "greedy-edf", "static-edf", "dyorc", "dyorc-deadline"}
 
 // rounds of the search for the least scale: what is late hardly depends on the
-// scale that a policy is told, so that it soon stands.
-const rounds = 4
+// scale that a policy is told, so that it soon stands. KC has two at batched load .7.
+// It is 12 minutes there, 7 of which count: as many requests as others have in 25. What
+// a static fleet holds is taken from the first 5: under dyorc-early the queues grow all
+// the time, and so does the cost of a run.
+const (
+	rounds = 4
+	fewer  = 2
+)
 
 // leastScale is the least scale at which 99 % of requests end within it, as found:
 // a policy that is told a scale shows the scale that it keeps. Where that is no
@@ -29,7 +35,11 @@ const rounds = 4
 func (b *bench) leastScale(sc scene, policy string, seed uint64) (float64, error) {
 	least := math.Inf(1)
 	sc.Scale = 3
-	for range rounds {
+	times := rounds
+	if sc.Oracle > 0 {
+		times = fewer
+	}
+	for range times {
 		r, err := b.run(b.ctx, &ask{sc: &sc, policy: policy, seed: seed})
 		if err != nil {
 			return 0, err
@@ -78,9 +88,11 @@ func (b *bench) deadlinesAt(load int) error {
 	}
 	fmt.Fprintln(b.out)
 	b.claim(figure{Claim: "scale of deadlines below the better of per-call EDF on greedy and on static, geometric mean, " + name, Source: "own headline", Asked: asked, Measured: m, Interval: ci, Unit: "%", Holds: holds})
-	if load == 0 {
-		b.claim(figure{Claim: "the same, least workload, " + name, Source: "own headline", Asked: ">= 5 %", Measured: least, Unit: "%", Holds: least >= 5})
+	asked, holds = ">= 5 %", least >= 5
+	if load > 0 {
+		asked, holds = ">= 0 %", least >= 0
 	}
+	b.claim(figure{Claim: "the same, least workload, " + name, Source: "own headline", Asked: asked, Measured: least, Unit: "%", Holds: holds})
 	return nil
 }
 
@@ -92,6 +104,9 @@ func (b *bench) deadlineRow(m int, rps float64, load string) ([][]float64, error
 		app = -1
 	}
 	sc := sceneOf(app, rps, 32, 40)
+	if app == 1 && load == loads[1].name {
+		sc.Minutes, sc.Oracle = 12, 5
+	}
 	cells, means := []string{sc.Name + ", " + load}, make([][]float64, len(scaled))
 	for p, name := range scaled {
 		for _, seed := range b.seeds {

@@ -34,6 +34,8 @@ type scene struct {
 	Scale float64
 	// Session is what the language model keeps of requests.
 	Session flow.Session
+	// Oracle is how many minutes a static fleet's contents are taken from; 0: all.
+	Oracle int
 	// Charged has the policy's own CPU time pass. Group gives every so many devices a
 	// policy of their own; 0: all have one.
 	Charged bool

@@ -94,6 +94,10 @@ func (x *runner) run(ctx context.Context, a *ask) (*outcome, error) {
 	var resident [][]int32
 	if opt.Static {
 		of := *a.sc
+		of.Scale, of.Oracle = 0, 0 // its policy knows no deadlines
+		if sc := a.sc; sc.Oracle > 0 {
+			of.Minutes, of.Warmup = sc.Oracle, 0
+		}
 		if of.Rates.shift { // it does not know what comes
 			of.Rates.shift, of.Minutes = false, minutes/2
 		}

@@ -36,9 +36,12 @@ class Client:
     def __init__(self, url, token=None, timeout=60.0):
         self.url, self.token, self.timeout = url.rstrip("/"), token, timeout
 
-    def open(self, application, parameters=None, timeout_ms=None):
-        """Begins a request and gives its session."""
+    def open(self, application, parameters=None, timeout_ms=None, inputs=None):
+        """Begins a request and gives its session. `inputs` are what clients of the
+        application send: steps before models read them."""
         message = {"application": application, "parameters": parameters or {}}
+        if inputs:
+            message["inputs"] = inputs
         if timeout_ms:
             message["timeout_ms"] = timeout_ms
         with self.send("POST", PATH, message) as answer:

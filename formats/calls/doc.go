@@ -18,6 +18,10 @@
 //	GET    /v1/workflows/{request}/tasks/{task}/stream        -> server-sent events
 //	DELETE /v1/workflows/{request}                            -> 204
 //
+// A model with a step before it (such as ocr-line) takes what the step makes of the
+// request's inputs and of the tasks that it reads: those of the plan's own module, in
+// order.
+//
 // A result that is not there within the wait has the state "running": the client
 // asks again. A stream has an event "piece" for each piece of output, and one event
 // "result" at its end. Errors are a Failure with status 400 (what was sent is

@@ -22,6 +22,9 @@ type Open struct {
 	Application string         `json:"application"`
 	Parameters  map[string]any `json:"parameters,omitempty"`
 	TimeoutMS   float64        `json:"timeout_ms,omitempty"` // 0: the application's SLO
+	// Inputs are what clients of the application send, by name. Steps before models read
+	// them, and tasks that read nothing else.
+	Inputs map[string]any `json:"inputs,omitempty"`
 }
 
 // Opened is the answer to Open.

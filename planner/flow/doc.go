@@ -25,8 +25,9 @@
 // Applications of segments are workflows. Their devices hold several models and load
 // them at run time, so that they are planned another way:
 //
-//	workflows.go         the documents as numbers: demand, ways, deadlines, useful batches
-//	workflow_batches.go  batches: a program over all ways' deadlines, with its bound
+//	workflows.go         the documents as numbers: demand, ways, deadlines
+//	workflow_services.go models with their useful batches and loads on each kind of devices
+//	workflow_batches.go  kinds, batches and shares: a program over all ways' deadlines, with its bound
 //	workflow_place.go    what devices hold at the start: a program, then further copies
 //	workflow_write.go    the plan, with ways that are expected
 //	workflow_explain.go  what is told of it

@@ -132,16 +132,16 @@ func (r *resolved) application(i int, w formats.Application) error {
 func (r *resolved) runs(n *node, at string, k int) error {
 	if !slices.ContainsFunc(n.of, func(c choice) bool { return len(r.problem.models[c.model].levels) > 0 }) {
 		return r.in.Fail("workload", fmt.Sprintf("%s.modules[%d].model", at, k), "a model that was measured on no device of the cluster on which it fits", "one that was",
-			"the cluster has "+r.kinds()+": measure the model there (plan profile --device …)")
+			"the cluster has "+kindsOf(r.pools)+": measure the model there (plan profile --device …)")
 	}
 	return nil
 }
 
-// kinds names the devices of the cluster.
-func (r *resolved) kinds() string {
+// kindsOf names the devices of a cluster.
+func kindsOf(pools []formats.Pool) string {
 	var names []string
-	for i := range r.pools {
-		names = append(names, r.pools[i].Device)
+	for i := range pools {
+		names = append(names, pools[i].Device)
 	}
 	return strings.Join(names, ", ")
 }

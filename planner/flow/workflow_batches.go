@@ -10,64 +10,277 @@ import (
 	"inferplan/solver/milp"
 )
 
-// batches chooses the batch of every service so that the rates take the fewest
-// devices and every way keeps its deadline, with a batch to wait for and one's own
-// at every step.
-//
-// The value is the device time that the rates take per second. It is the capacity
-// bound that leaves memory and loads out: no placement carries more than the
-// devices over it.
-func (w *workflowProblem) batches(ctx context.Context) (*chosenBatches, error) {
-	m := milp.New("batches of workflows")
-	sizes := make([][]milp.Var, len(w.services))
-	for s := range w.services {
-		load := 0.0
-		for a := range w.apps {
-			load += w.apps[a].weight * w.apps[a].work[s]
-		}
-		one := m.AddEQ("batch of "+w.services[s].name, 1)
-		for k := range w.services[s].sizes {
-			v := m.AddBool(fmt.Sprintf("%s %d", w.services[s].name, w.services[s].sizes[k].batch), load*w.services[s].sizes[k].each())
-			m.AddTerm(one, v, 1)
-			sizes[s] = append(sizes[s], v)
-		}
+// chosenBatches is the batch of every service on every kind of devices, what part of
+// its work runs there, and the devices that a factor of one takes, with what is proven
+// of that.
+type chosenBatches struct {
+	counts       []int       // devices by kind
+	batch        [][]int     // size by service and kind; nowhere: it does not run there
+	share        [][]float64 // of the work, likewise
+	price        float64     // of the devices, where the rates are given
+	least        float64     // that is proven of it
+	value, bound float64     // of the devices' time at factor 1, in devices of all
+	stopped      milp.StoppedBy
+	nodes        int64
+	iterations   int64
+}
+
+// batchProgram is the mixed-integer program: which kinds run a service, in which batch,
+// and what part of its work.
+type batchProgram struct {
+	*milp.Model
+	sizes [][][]milp.Var // by service, kind and size; a kind that is left out has none
+	parts [][][]milp.Var // likewise; none where there is only one kind
+}
+
+// choose chooses devices, batches and shares.
+func (w *workflowProblem) choose(ctx context.Context) (*chosenBatches, error) {
+	counts, all := make([]int, len(w.pools)), 0
+	for k := range w.pools {
+		counts[k] = w.pools[k].Count
+		all += counts[k]
 	}
-	for a := range w.apps {
-		w.deadlines(m, &w.apps[a], sizes)
+	b, err := w.batches(ctx, counts)
+	if err != nil || w.objective == "throughput" {
+		return b, err
 	}
-	for {
-		sol, err := w.run.Solver.Solve(ctx, m, milp.Options{Gap: w.gap, Seed: w.seed})
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("solving the program of batches: %w", err)
-		case sol.Status == milp.Infeasible:
-			return nil, errNone
-		case !sol.Feasible() && ctx.Err() != nil:
-			return nil, ctx.Err()
-		case !sol.Feasible():
-			return nil, fmt.Errorf("the solver stopped without batches: %v", sol.Status)
-		}
-		out := &chosenBatches{value: sol.Value, bound: min(sol.Bound, sol.Value), stopped: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}
-		for s := range sizes {
-			for k, v := range sizes[s] {
-				if sol.Int(v) == 1 {
-					out.chosen = append(out.chosen, k)
-				}
+	if b.value > float64(all)*(1+1e-9) {
+		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the rates of the applications take %.4g devices, and there are %d", b.value, all),
+			Nearest: kind.Nearest{LoadFactor: math.Floor(float64(all)/b.value*1e6) / 1e6}}
+	}
+	if len(counts) == 1 {
+		n := max(1, math.Ceil(b.value*(1-1e-9)))
+		b.counts, b.price, b.least = []int{int(n)}, n*w.prices[0], math.Ceil(b.bound*(1-1e-9))*w.prices[0]
+		return b, nil
+	}
+	return w.cheapest(ctx, b)
+}
+
+// cheapest chooses the devices with the least price that carry the rates, then what
+// they do best.
+func (w *workflowProblem) cheapest(ctx context.Context, all *chosenBatches) (*chosenBatches, error) {
+	m := w.program(all.counts)
+	var devices []milp.Var
+	for k, n := range all.counts {
+		v := m.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k])
+		w.busy(m, k, v, 1)
+		for s := range m.sizes {
+			for _, z := range m.sizes[s][k] {
+				m.AddLE("", 0, milp.Term{Var: z, Coef: 1}, milp.Term{Var: v, Coef: -1})
 			}
 		}
-		if w.keeps(out.chosen) {
-			return out, nil
+		devices = append(devices, v)
+	}
+	found, sol, err := w.solve(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range devices {
+		found.counts[k] = sol.Int(v)
+		found.price += w.prices[k] * float64(found.counts[k])
+	}
+	found.least = min(sol.Bound, found.price)
+	b, err := w.batches(ctx, found.counts)
+	if err != nil {
+		return nil, fmt.Errorf("choosing the batches of %v devices: %w", found.counts, err)
+	}
+	b.price, b.least, b.stopped = found.price, found.least, found.stopped
+	b.nodes, b.iterations = b.nodes+found.nodes, b.iterations+found.iterations
+	return b, nil
+}
+
+// batches chooses batches and shares so that every way keeps its deadline, with a batch
+// to wait for and one's own at every step, and a factor of one takes least of the
+// devices' time.
+//
+// The value is that time, of the kind that is busiest, times the number of all devices.
+// It is the capacity bound that leaves memory and loads out: no placement carries more
+// than the devices over it.
+func (w *workflowProblem) batches(ctx context.Context, counts []int) (*chosenBatches, error) {
+	m, all := w.program(counts), 0
+	for _, n := range counts {
+		all += n
+	}
+	if len(counts) > 1 {
+		time := m.AddVar("devices", 0, milp.Inf, 1)
+		for k, n := range counts {
+			w.busy(m, k, time, float64(n)/float64(all))
+		}
+	}
+	b, sol, err := w.solve(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	copy(b.counts, counts)
+	for k, n := range counts {
+		if n > 0 {
+			b.value = max(b.value, w.timeOn(b, k)*float64(all)/float64(n))
+		}
+	}
+	if b.bound = min(sol.Bound, b.value); len(counts) > 1 {
+		b.bound = min(sol.Bound*(1-1e-7), b.value) // rows hold up to the solver's tolerance
+	}
+	w.widen(b)
+	return b, nil
+}
+
+// program is what all questions have in common. Where there is one kind of devices, the
+// objective is their time.
+func (w *workflowProblem) program(counts []int) *batchProgram {
+	m := &batchProgram{Model: milp.New("batches of workflows")}
+	for s := range w.services {
+		w.runs(m, s, counts)
+	}
+	for a := range w.apps {
+		w.deadlines(m.Model, &w.apps[a], m.sizes)
+	}
+	return m
+}
+
+// runs adds where and how a service runs: in one batch on the only kind of devices, or
+// in at most one on each of several, which do its work between them.
+func (w *workflowProblem) runs(m *batchProgram, s int, counts []int) {
+	sv, alone := &w.services[s], len(counts) == 1
+	sizes, parts := make([][]milp.Var, len(counts)), make([][]milp.Var, len(counts))
+	some, work := m.AddEQ("batch of "+sv.name, 1), milp.Row(0)
+	if !alone {
+		m.SetRowBounds(some, 1, milp.Inf)
+		work = m.AddEQ("work of "+sv.name, 1)
+	}
+	for k, n := range counts {
+		if n == 0 {
+			continue
+		}
+		one := some
+		if !alone {
+			one = m.AddLE("", 1)
+		}
+		for i := range sv.on[k].sizes {
+			z, cost := &sv.on[k].sizes[i], 0.0
+			if alone {
+				cost = w.load(s) * z.each()
+			}
+			v := m.AddBool(fmt.Sprintf("%s %d", sv.name, z.batch), cost)
+			m.AddTerm(one, v, 1)
+			if sizes[k] = append(sizes[k], v); alone {
+				continue
+			}
+			part := m.AddVar("", 0, 1, 0)
+			m.AddTerm(some, v, 1)
+			m.AddTerm(work, part, 1)
+			m.AddLE("", 0, milp.Term{Var: part, Coef: 1}, milp.Term{Var: v, Coef: -1})
+			parts[k] = append(parts[k], part)
+		}
+	}
+	m.sizes, m.parts = append(m.sizes, sizes), append(m.parts, parts)
+}
+
+// load is what a factor of one asks of a service, in tasks of the usual work per second.
+func (w *workflowProblem) load(s int) float64 {
+	sum := 0.0
+	for a := range w.apps {
+		sum += w.apps[a].weight * w.apps[a].work[s]
+	}
+	return sum
+}
+
+// busy holds the time of a kind of devices to so many times a variable.
+func (w *workflowProblem) busy(m *batchProgram, k int, v milp.Var, times float64) {
+	row := m.AddLE("time of "+w.pools[k].Device, 0, milp.Term{Var: v, Coef: -times})
+	for s := range m.parts {
+		for i, part := range m.parts[s][k] {
+			m.AddTerm(row, part, w.load(s)*w.services[s].on[k].sizes[i].each())
+		}
+	}
+}
+
+// timeOn is the time of a kind of devices at factor 1.
+func (w *workflowProblem) timeOn(b *chosenBatches, k int) float64 {
+	sum := 0.0
+	for s := range w.services {
+		sum += w.timeOf(b, s, k)
+	}
+	return sum
+}
+
+// timeOf is the part of it that a service takes.
+func (w *workflowProblem) timeOf(b *chosenBatches, s, k int) float64 {
+	if b.batch[s][k] == nowhere {
+		return 0
+	}
+	return b.share[s][k] * w.load(s) * w.services[s].on[k].sizes[b.batch[s][k]].each()
+}
+
+// solve solves a program of batches.
+func (w *workflowProblem) solve(ctx context.Context, m *batchProgram) (*chosenBatches, *milp.Solution, error) {
+	for {
+		sol, err := w.run.Solver.Solve(ctx, m.Model, milp.Options{Gap: w.gap, Seed: w.seed})
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("solving the program of batches: %w", err)
+		case sol.Status == milp.Infeasible:
+			return nil, nil, errNone
+		case !sol.Feasible() && ctx.Err() != nil:
+			return nil, nil, ctx.Err()
+		case !sol.Feasible():
+			return nil, nil, fmt.Errorf("the solver stopped without batches: %v", sol.Status)
+		}
+		b := &chosenBatches{counts: make([]int, len(w.pools)), stopped: sol.StoppedBy, nodes: sol.Stats.Nodes, iterations: sol.Stats.Iterations}
+		var taken []milp.Var
+		for s := range m.sizes {
+			batch, share := make([]int, len(w.pools)), make([]float64, len(w.pools))
+			for k := range m.sizes[s] {
+				batch[k] = nowhere
+				for i, v := range m.sizes[s][k] {
+					if sol.Int(v) == 1 {
+						batch[k], taken = i, append(taken, v)
+						if share[k] = 1; len(w.pools) > 1 {
+							share[k] = sol.At(m.parts[s][k][i])
+						}
+						if share[k] < rounding {
+							share[k] = 0
+						}
+					}
+				}
+			}
+			whole := sum(share)
+			for k := range share {
+				share[k] /= whole
+			}
+			b.batch, b.share = append(b.batch, batch), append(b.share, share)
+		}
+		if w.keeps(b.batch) {
+			return b, sol, nil
 		}
 		// The solver's tolerance let a way pass that is too slow by less than that.
-		bar := m.AddLE("barred", float64(len(sizes)-1))
-		for s, k := range out.chosen {
-			m.AddTerm(bar, sizes[s][k], 1)
+		bar := m.AddLE("barred", float64(len(taken)-1))
+		for _, v := range taken {
+			m.AddTerm(bar, v, 1)
+		}
+	}
+}
+
+// widen lets kinds of devices run a service that do none of its work by the plan, in the
+// largest batches that take no longer than those elsewhere: no way gets longer.
+func (w *workflowProblem) widen(b *chosenBatches) {
+	for s := range b.batch {
+		sv := &w.services[s]
+		most := sv.slowest(b.batch, s)
+		for k := range b.batch[s] {
+			if b.counts[k] == 0 || b.share[s][k] > 0 {
+				continue
+			}
+			for i := range sv.on[k].sizes {
+				if sv.on[k].sizes[i].worst <= most {
+					b.batch[s][k] = i
+				}
+			}
 		}
 	}
 }
 
 // deadlines holds the ways of an application to its budget, in seconds.
-func (w *workflowProblem) deadlines(m *milp.Model, a *workflow, sizes [][]milp.Var) {
+func (w *workflowProblem) deadlines(m *milp.Model, a *workflow, sizes [][][]milp.Var) {
 	segments := make([]milp.Var, len(a.paths))
 	for g := range a.paths {
 		segments[g] = m.AddVar("segment "+a.asked.Name, 0, milp.Inf, 0)
@@ -89,21 +302,24 @@ func (w *workflowProblem) deadlines(m *milp.Model, a *workflow, sizes [][]milp.V
 	}
 }
 
-// leg is the time of a step: the longest of the services that may run it.
-func (w *workflowProblem) leg(m *milp.Model, a *workflow, leg *flow.Leg, sizes [][]milp.Var) milp.Var {
+// leg is the time of a step: the longest of the services that may run it, on any of the
+// kinds that run them.
+func (w *workflowProblem) leg(m *milp.Model, a *workflow, leg *flow.Leg, sizes [][][]milp.Var) milp.Var {
 	v := m.AddVar("step", 0, milp.Inf, 0)
 	for _, id := range leg.Services {
 		s := a.of[id]
-		row := m.AddGE("step", 0, milp.Term{Var: v, Coef: 1})
-		for k, z := range sizes[s] {
-			m.AddTerm(row, z, -leg.Work*w.services[s].sizes[k].worst.Seconds())
+		for k := range sizes[s] {
+			row := m.AddGE("step", 0, milp.Term{Var: v, Coef: 1})
+			for i, z := range sizes[s][k] {
+				m.AddTerm(row, z, -leg.Work*w.services[s].on[k].sizes[i].worst.Seconds())
+			}
 		}
 	}
 	return v
 }
 
 // keeps tells whether batches keep all deadlines, exactly.
-func (w *workflowProblem) keeps(chosen []int) bool {
+func (w *workflowProblem) keeps(chosen [][]int) bool {
 	for i := range w.apps {
 		if a := &w.apps[i]; waiting*w.took(a, chosen) > a.slo-a.margin {
 			return false
@@ -129,14 +345,18 @@ func (w *workflowProblem) tooSoon() error {
 		Nearest: kind.Nearest{SLOUS: float64(leastSLO(need, &app{slo: a.slo, margin: a.margin})) / 1000}}
 }
 
-// factor is the common factor of the rates that so many devices carry.
-func (b *chosenBatches) factor(devices int) (value, bound float64) {
+// factor is the common factor of the rates that the devices carry.
+func (b *chosenBatches) factor() (value, bound float64) {
 	if b.value <= 0 {
 		return 0, 0
 	}
-	value = float64(devices) / b.value
+	devices := 0.0
+	for _, n := range b.counts {
+		devices += float64(n)
+	}
+	value = devices / b.value
 	if b.bound >= b.value*(1-1e-12) {
 		return value, value
 	}
-	return value, float64(devices) / math.Max(b.bound, 1e-300)
+	return value, devices / math.Max(b.bound, 1e-300)
 }

@@ -39,24 +39,37 @@ func explainWorkflows(p *formats.Plan, f *formats.FlowPlan) []string {
 		out = append(out, fmt.Sprintf("workflow %s: %s rps of %.3g tasks each; its longest way takes %v, with a batch to wait for and one's own at every step; the SLO less the margin is %v, for %s of the requests",
 			a.Model, kind.Number(a.RPS), tasks, longest, a.SLOUS.D()-a.MarginUS.D(), a.Percentile))
 	}
-	var parts []string
-	rest, more := 0.0, 0
+	return append(out, "device time of the services at the planned rates, in devices: "+strings.Join(shares(p, f), ", "))
+}
+
+// shares tell what runs most of the time, and what else there is.
+func shares(p *formats.Plan, f *formats.FlowPlan) (parts []string) {
+	all, rest, more := 0, 0.0, 0
+	for i := range p.Pools {
+		all += p.Pools[i].Count
+	}
 	for i := range p.Deployment {
-		d := &p.Deployment[i]
-		busy := 0.0
-		for _, l := range d.Pipelines {
-			busy += l.Stages[0].GPUs
+		d, m := &p.Deployment[i], &f.Modules[i]
+		busy, on := 0.0, []string(nil)
+		for k := range d.Pipelines {
+			s := &d.Pipelines[k].Stages[0]
+			busy += s.GPUs
+			on = append(on, fmt.Sprintf("%.3g on %s in batches of %d, load %v", s.GPUs, s.Device, d.Pipelines[k].Batch, m.On(s.Device).LoadUS.D()))
 		}
-		if busy < .01*float64(p.Pools[0].Count) {
+		if busy < .01*float64(all) {
 			rest, more = rest+busy, more+1
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s %.3g (%d copies of %s, load %v)", d.Model, busy, len(f.Modules[i].Resident), formats.Bytes(f.Modules[i].WeightBytes), f.Modules[i].ColdStartUS.D()))
+		text := fmt.Sprintf("load %v", m.ColdStartUS.D())
+		if len(p.Pools) > 1 {
+			text = strings.Join(on, "; ")
+		}
+		parts = append(parts, fmt.Sprintf("%s %.3g (%d copies of %s, %s)", d.Model, busy, len(m.Resident), formats.Bytes(m.WeightBytes), text))
 	}
 	if more > 0 {
 		parts = append(parts, fmt.Sprintf("%d others %.3g", more, rest))
 	}
-	return append(out, "device time of the services at the planned rates, in devices: "+strings.Join(parts, ", "))
+	return parts
 }
 
 // through is the longest path through a segment with the batches of a plan.

@@ -12,13 +12,15 @@ import (
 
 // placed is what devices hold at the start.
 type placed struct {
-	devices int
-	held    [][]int   // services, by device
-	busy    []float64 // device time that a service takes, in devices
-	served  float64   // of all that time, on devices that hold what runs
-	bound   float64   // of served
-	copies  int       // of those, copies beside what the rates need
-	nodes   int64
+	kinds  []int       // by device
+	held   [][]int     // services, by device
+	time   [][]float64 // device time that a service takes, by service and kind
+	busy   []float64   // on all kinds
+	value  [][]float64 // of a second of a device's time, by service and kind: seconds of busy
+	served float64     // of all that time, on devices that hold what runs
+	bound  float64     // of served
+	copies int         // of those, copies beside what the rates need
+	nodes  int64
 }
 
 // maxPlacement bounds the program of a placement, in devices times services.
@@ -33,27 +35,17 @@ const rounding = 1e-9
 // place chooses what devices hold: copies in which the time that the rates take
 // runs as far as memory allows, then further copies where room is left, by what
 // each would take over.
-func (w *workflowProblem) place(ctx context.Context, b *chosenBatches, devices int) (*placed, error) {
-	factor := 1.0
-	if w.objective == "throughput" {
-		factor, _ = b.factor(devices)
-	}
-	p := &placed{devices: devices}
-	all := 0.0
-	for s := range w.services {
-		busy := 0.0
-		for a := range w.apps {
-			busy += factor * w.apps[a].weight * w.apps[a].work[s] * w.services[s].sizes[b.chosen[s]].each()
-		}
-		p.busy = append(p.busy, busy)
-		all += busy
-	}
+func (w *workflowProblem) place(ctx context.Context, b *chosenBatches) (*placed, error) {
+	p := w.demands(b)
 	room := w.room()
 	w.greedy(p, room)
+	all := sum(p.busy)
 	if p.bound = all; p.served < all*(1-1e-6) {
-		p.bound = min(all, w.packed(p, room))
-		if devices*len(w.services) <= maxPlacement && p.served < p.bound*(1-1e-6) {
-			if err := w.program(ctx, p, room); err != nil {
+		if len(w.pools) == 1 {
+			p.bound = min(all, w.packed(p, room[0]))
+		}
+		if len(p.kinds)*len(w.services) <= maxPlacement && p.served < p.bound*(1-1e-6) {
+			if err := w.held(ctx, p, room); err != nil {
 				return nil, err
 			}
 		}
@@ -64,21 +56,56 @@ func (w *workflowProblem) place(ctx context.Context, b *chosenBatches, devices i
 	return p, nil
 }
 
-// room is the memory of a device for models, beside the largest batch.
-func (w *workflowProblem) room() int64 {
-	if w.pool.Memory == 0 {
-		return math.MaxInt64
+// demands are the devices, and the time that services take of them.
+func (w *workflowProblem) demands(b *chosenBatches) *placed {
+	factor, p := 1.0, &placed{}
+	if w.objective == "throughput" {
+		factor, _ = b.factor()
 	}
-	working := int64(0)
+	for k, n := range b.counts {
+		for range n {
+			p.kinds = append(p.kinds, k)
+		}
+	}
 	for s := range w.services {
-		working = max(working, w.services[s].working)
+		time, value := make([]float64, len(w.pools)), make([]float64, len(w.pools))
+		for k := range time {
+			time[k] = factor * w.timeOf(b, s, k)
+		}
+		busy := sum(time)
+		for k := range value {
+			if b.batch[s][k] == nowhere {
+				continue
+			}
+			if value[k] = 1; len(value) > 1 && busy > 0 {
+				value[k] = busy / (factor * w.load(s) * w.services[s].on[k].sizes[b.batch[s][k]].each())
+			}
+		}
+		p.time, p.busy, p.value = append(p.time, time), append(p.busy, busy), append(p.value, value)
 	}
-	return int64(w.pool.Memory) - working
+	return p
+}
+
+// room is the memory of a device for models, beside the largest batch, by kind.
+func (w *workflowProblem) room() []int64 {
+	out := make([]int64, len(w.pools))
+	for k := range out {
+		if w.pools[k].Memory == 0 {
+			out[k] = math.MaxInt64
+			continue
+		}
+		working := int64(0)
+		for s := range w.services {
+			working = max(working, w.services[s].on[k].working)
+		}
+		out[k] = int64(w.pools[k].Memory) - working
+	}
+	return out
 }
 
 // greedy places the largest models first, each onto the devices that have most time
 // left.
-func (w *workflowProblem) greedy(p *placed, room int64) {
+func (w *workflowProblem) greedy(p *placed, room []int64) {
 	order := make([]int, len(w.services))
 	for s := range order {
 		order[s] = s
@@ -86,28 +113,30 @@ func (w *workflowProblem) greedy(p *placed, room int64) {
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(w.services[b].weights, w.services[a].weights), cmp.Compare(p.busy[b], p.busy[a]))
 	})
-	p.held = make([][]int, p.devices)
-	free, left := make([]float64, p.devices), make([]int64, p.devices)
-	for d := range free {
-		free[d], left[d] = 1, room
+	p.held = make([][]int, len(p.kinds))
+	free, left := make([]float64, len(p.kinds)), make([]int64, len(p.kinds))
+	for d, k := range p.kinds {
+		free[d], left[d] = 1, room[k]
 	}
 	for _, s := range order {
-		for need := p.busy[s]; need > rounding; {
-			best := -1
-			for d := range free {
-				if left[d] >= w.services[s].weights && free[d] > rounding && !slices.Contains(p.held[d], s) && (best < 0 || free[d] > free[best]+rounding) {
-					best = d
+		for kind, need := range p.time[s] {
+			for need > rounding {
+				best := -1
+				for d := range free {
+					if p.kinds[d] == kind && left[d] >= w.services[s].weights && free[d] > rounding && !slices.Contains(p.held[d], s) && (best < 0 || free[d] > free[best]+rounding) {
+						best = d
+					}
 				}
+				if best < 0 {
+					break
+				}
+				run := min(need, free[best])
+				p.held[best] = append(p.held[best], s)
+				free[best] -= run
+				left[best] -= w.services[s].weights
+				need -= run
+				p.served += run * p.value[s][kind]
 			}
-			if best < 0 {
-				break
-			}
-			run := min(need, free[best])
-			p.held[best] = append(p.held[best], s)
-			free[best] -= run
-			left[best] -= w.services[s].weights
-			need -= run
-			p.served += run
 		}
 	}
 }
@@ -123,7 +152,7 @@ func (w *workflowProblem) packed(p *placed, room int64) float64 {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b item) int { return cmp.Compare(b.busy*a.bytes, a.busy*b.bytes) })
-	left, sum := float64(room)*float64(p.devices), 0.0
+	left, sum := float64(room)*float64(len(p.kinds)), 0.0
 	for _, x := range list {
 		part := 1.0
 		if x.bytes > 0 {
@@ -132,28 +161,35 @@ func (w *workflowProblem) packed(p *placed, room int64) float64 {
 		sum += part * x.busy
 		left -= part * x.bytes
 	}
-	return math.Min(sum, float64(p.devices))
+	return math.Min(sum, float64(len(p.kinds)))
 }
 
-// program improves a placement by a mixed-integer program: which device holds which
-// service, and how much of its time runs there.
-func (w *workflowProblem) program(ctx context.Context, p *placed, room int64) error {
+// held improves a placement by a mixed-integer program: which device holds which
+// service, and how much of its time runs there. Work may run on other kinds of devices
+// than the batches were chosen for.
+func (w *workflowProblem) held(ctx context.Context, p *placed, room []int64) error {
 	m := milp.New("placement of workflows")
 	m.SetSense(milp.Maximize)
 	demand := make([]milp.Row, len(w.services))
 	for s := range w.services {
 		demand[s] = m.AddLE("time of "+w.services[s].name, p.busy[s])
 	}
-	holds := make([][]milp.Var, p.devices)
-	for d := range p.devices {
-		memory, time := m.AddLE(fmt.Sprintf("memory %d", d), float64(room)/1e9), m.AddLE(fmt.Sprintf("time %d", d), 1)
+	holds := make([][]milp.Var, len(p.kinds)) // by device, in the order of services; -1: it cannot
+	for d, k := range p.kinds {
+		memory, time := m.AddLE(fmt.Sprintf("memory %d", d), float64(room[k])/1e9), m.AddLE(fmt.Sprintf("time %d", d), 1)
 		for s := range w.services {
+			value := p.value[s][k]
+			if value == 0 {
+				holds[d] = append(holds[d], -1)
+				continue
+			}
+			most := min(1, p.busy[s]/value)
 			x := m.AddBool(fmt.Sprintf("%s on %d", w.services[s].name, d), 0)
-			u := m.AddVar("", 0, min(1, p.busy[s]), 1)
+			u := m.AddVar("", 0, most, value)
 			m.AddTerm(memory, x, float64(w.services[s].weights)/1e9)
 			m.AddTerm(time, u, 1)
-			m.AddTerm(demand[s], u, 1)
-			m.AddLE("", 0, milp.Term{Var: u, Coef: 1}, milp.Term{Var: x, Coef: -min(1, p.busy[s])})
+			m.AddTerm(demand[s], u, value)
+			m.AddLE("", 0, milp.Term{Var: u, Coef: 1}, milp.Term{Var: x, Coef: -most})
 			holds[d] = append(holds[d], x)
 		}
 	}
@@ -169,11 +205,11 @@ func (w *workflowProblem) program(ctx context.Context, p *placed, room int64) er
 	if sol.Value <= p.served*(1+1e-6) {
 		return nil
 	}
-	held := make([][]int, p.devices)
-	for d := range holds {
-		left := room
+	held := make([][]int, len(p.kinds))
+	for d, k := range p.kinds {
+		left := room[k]
 		for s, x := range holds[d] {
-			if sol.Int(x) == 1 {
+			if x >= 0 && sol.Int(x) == 1 {
 				held[d] = append(held[d], s)
 				left -= w.services[s].weights
 			}
@@ -188,10 +224,10 @@ func (w *workflowProblem) program(ctx context.Context, p *placed, room int64) er
 
 // fill uses the room that is left for further copies, each time of the service with
 // the most time per copy.
-func (w *workflowProblem) fill(p *placed, room int64) {
-	copies, left := make([]int, len(w.services)), make([]int64, p.devices)
+func (w *workflowProblem) fill(p *placed, room []int64) {
+	copies, left := make([]int, len(w.services)), make([]int64, len(p.kinds))
 	for d := range p.held {
-		left[d] = room
+		left[d] = room[p.kinds[d]]
 		for _, s := range p.held[d] {
 			copies[s]++
 			left[d] -= w.services[s].weights
@@ -204,7 +240,7 @@ func (w *workflowProblem) fill(p *placed, room int64) {
 				continue
 			}
 			for d := range left {
-				if left[d] >= w.services[s].weights && !slices.Contains(p.held[d], s) && (best != s || left[d] > left[at]) {
+				if p.value[s][p.kinds[d]] > 0 && left[d] >= w.services[s].weights && !slices.Contains(p.held[d], s) && (best != s || left[d] > left[at]) {
 					best, at = s, d
 				}
 			}

@@ -214,17 +214,17 @@ func placeSmall(t *testing.T, draw func(int) int) {
 	w := &workflowProblem{}
 	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow))}
 	w.objective, w.gap = "gpus", 0
-	w.pool = formats.Pool{Device: "card", Count: 2, Memory: formats.Bytes(4e9)}
+	w.pools = []formats.Pool{{Device: "card", Count: 2, Memory: formats.Bytes(4e9)}}
 	const services = 4
-	var b chosenBatches
+	b := chosenBatches{counts: []int{2}}
 	app := workflow{weight: 1}
 	for range services {
-		w.services = append(w.services, service{weights: int64(1+draw(3)) * 1e9, sizes: []size{{batch: 1, infer: time.Second, worst: time.Second}}})
+		w.services = append(w.services, service{weights: int64(1+draw(3)) * 1e9, on: []onKind{{sizes: []size{{batch: 1, infer: time.Second, worst: time.Second}}}}})
 		app.work = append(app.work, float64(draw(8))/10)
-		b.chosen = append(b.chosen, 0)
+		b.batch, b.share = append(b.batch, []int{0}), append(b.share, []float64{1})
 	}
 	w.apps = []workflow{app}
-	p, err := w.place(context.Background(), &b, 2)
+	p, err := w.place(context.Background(), &b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"math"
 	"slices"
 
 	"inferplan/formats"
@@ -18,31 +17,25 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 		policy.Name = "static"
 	}
 	sense, scale := milp.Minimize, 1.0
-	value, bound := float64(p.devices)*w.price, math.Ceil(b.bound*(1-1e-9))*w.price
+	value, bound := b.price, b.least
 	if w.objective == "throughput" {
 		sense = milp.Maximize
-		value, bound = b.factor(p.devices)
+		value, bound = b.factor()
 		scale = value
 	}
 	gap := milp.RelativeGap(sense, value, bound)
 	o := &kind.Outcome{
 		Algorithm: algorithm, Values: w.in.Values, Objective: formats.Objective{Name: w.objective, Value: value, Bound: &bound, Gap: &gap},
-		Sense: sense, StoppedBy: b.stopped, Pools: []formats.Pool{w.pool}, Policy: policy,
+		Sense: sense, StoppedBy: b.stopped, Pools: w.pools, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.served, Bound: p.bound}},
 	}
 	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(window)}
 	for s := range w.services {
-		sv := &w.services[s]
-		o.Considered += len(sv.sizes)
-		o.Deployment = append(o.Deployment, w.deployed(s, b, p))
-		m := formats.FlowModule{Model: sv.name, ColdStartUS: formats.Micros(sv.load), WeightBytes: sv.weights, WorkingBytes: sv.memory(b.chosen[s]),
-			NearUS: formats.Micros(sv.near), FarUS: formats.Micros(sv.far), Session: sv.profile.Session}
-		for d := range p.held {
-			if slices.Contains(p.held[d], s) {
-				m.Resident = append(m.Resident, d)
-			}
+		for k := range w.services[s].on {
+			o.Considered += len(w.services[s].on[k].sizes)
 		}
-		section.Modules = append(section.Modules, m)
+		o.Deployment = append(o.Deployment, w.deployed(s, b, p))
+		section.Modules = append(section.Modules, w.module(s, b, p))
 	}
 	for i := range w.apps {
 		a := &w.apps[i]
@@ -73,34 +66,63 @@ func sum(list []float64) float64 {
 	return out
 }
 
+// module is what a service holds and takes beside its batches.
+func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.FlowModule {
+	sv := &w.services[s]
+	m := formats.FlowModule{Model: sv.name, WeightBytes: sv.weights, NearUS: formats.Micros(sv.near), FarUS: formats.Micros(sv.far), Session: sv.profile.Session}
+	first := 0
+	for k := range sv.on {
+		if at := b.batch[s][k]; at != nowhere {
+			on := formats.FlowKind{Device: w.pools[k].Device, LoadUS: formats.Micros(sv.on[k].load), WorkingBytes: sv.on[k].memory(at, sv.weights)}
+			m.ColdStartUS, m.WorkingBytes = max(m.ColdStartUS, on.LoadUS), max(m.WorkingBytes, on.WorkingBytes)
+			if len(w.pools) > 1 {
+				m.Kinds = append(m.Kinds, on)
+			}
+		}
+		for d, kind := range p.kinds {
+			if kind == k && slices.Contains(p.held[d], s) {
+				m.Resident = append(m.Resident, first+d-slices.Index(p.kinds, k))
+			}
+		}
+		first += w.pools[k].Count
+	}
+	return m
+}
+
 // memory is what the largest batch up to a size takes beside the weights.
-func (s *service) memory(k int) int64 {
+func (on *onKind) memory(k int, weights int64) int64 {
 	most := int64(0)
-	for i := range s.costs.Batches {
-		if b := &s.costs.Batches[i]; b.Batch <= s.sizes[k].batch {
-			most = max(most, b.Memory-s.weights)
+	for i := range on.costs.Batches {
+		if b := &on.costs.Batches[i]; b.Batch <= on.sizes[k].batch {
+			most = max(most, b.Memory-weights)
 		}
 	}
 	return most
 }
 
-// deployed is where a service may run: on every device of the plan.
+// deployed is where a service may run: on every device of the plan whose kind runs it.
 func (w *workflowProblem) deployed(s int, b *chosenBatches, p *placed) formats.Deployed {
-	sv, k := &w.services[s], &w.services[s].sizes[b.chosen[s]]
+	sv := &w.services[s]
 	o := formats.Deployed{Model: sv.name, Inputs: sv.profile.Inputs, Outputs: sv.profile.Outputs, NumBlocks: len(sv.profile.Blocks)}
 	if sv.profile.Source != nil {
 		o.SHA256 = sv.profile.Source.SHA256
 	}
-	busy := max(p.busy[s], rounding)
-	stage := formats.Stage{Blocks: [2]int{0, o.NumBlocks}, Device: w.pool.Device, Share: 1, Replicas: p.devices, GPUs: busy, RPS: busy / k.each(),
-		Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: p.devices}}}
-	for n := 1; n <= k.batch; n++ {
-		stage.InferUS = append(stage.InferUS, formats.Micros(stages.Infer(&sv.costs, n, 0, o.NumBlocks)))
+	for k := range sv.on {
+		if b.batch[s][k] == nowhere {
+			continue
+		}
+		on, size := &sv.on[k], &sv.on[k].sizes[b.batch[s][k]]
+		busy := max(p.time[s][k], rounding)
+		stage := formats.Stage{Blocks: [2]int{0, o.NumBlocks}, Device: w.pools[k].Device, Share: 1, Replicas: b.counts[k], GPUs: busy, RPS: busy / size.each(),
+			Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: b.counts[k]}}}
+		for n := 1; n <= size.batch; n++ {
+			stage.InferUS = append(stage.InferUS, formats.Micros(stages.Infer(&on.costs, n, 0, o.NumBlocks)))
+		}
+		for _, d := range on.costs.At(size.batch).Blocks {
+			stage.BlockUS = append(stage.BlockUS, formats.Micros(d))
+		}
+		stage.Estimated = stages.Estimated(&on.costs, size.batch, 0, o.NumBlocks)
+		o.Pipelines = append(o.Pipelines, formats.Pipeline{Batch: size.batch, RPS: stage.RPS, LatencyUS: formats.Micros(size.infer), Stages: []formats.Stage{stage}})
 	}
-	for _, d := range sv.costs.At(k.batch).Blocks {
-		stage.BlockUS = append(stage.BlockUS, formats.Micros(d))
-	}
-	stage.Estimated = stages.Estimated(&sv.costs, k.batch, 0, o.NumBlocks)
-	o.Pipelines = []formats.Pipeline{{Batch: k.batch, RPS: stage.RPS, LatencyUS: formats.Micros(k.infer), Stages: []formats.Stage{stage}}}
 	return o
 }

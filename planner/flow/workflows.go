@@ -12,9 +12,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
-	"inferplan/planner/stages"
 	"inferplan/policy/flow"
-	"inferplan/solver/milp"
 )
 
 // workflowProblem is what is to be planned of workflows, as numbers. Services are the
@@ -23,8 +21,8 @@ type workflowProblem struct {
 	in        *kind.Problem
 	run       *kind.Run
 	objective string
-	pool      formats.Pool
-	price     float64
+	pools     []formats.Pool // kinds of devices
+	prices    []float64      // of a device, by kind
 	apps      []workflow
 	services  []service
 	gap       float64
@@ -43,28 +41,6 @@ type workflow struct {
 	tasks, work []float64      // of a request, by service: mean, and in the usual work of one
 }
 
-// service is a model that applications share.
-type service struct {
-	name             string
-	profile          *formats.ProfileModel
-	costs            stages.Share
-	weights, working int64
-	load, near, far  time.Duration
-	sizes            []size // useful batches, rising
-}
-
-// size is a batch that a service may have.
-type size struct {
-	batch        int
-	infer, worst time.Duration // of the batch, of any up to it
-}
-
-// each is the device time of a task in a full batch, in seconds.
-func (s *size) each() float64 { return s.infer.Seconds() / float64(s.batch) }
-
-// useful is the least gain of throughput for which a batch grows on.
-const useful = 1.001
-
 // planWorkflows plans workflows: batches first, then what devices hold.
 func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
 	w, err := resolveWorkflows(in, run)
@@ -77,23 +53,15 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 	}
 	run.StaleModels(&in.Documents, used)
 	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
-	b, err := w.batches(ctx)
+	b, err := w.choose(ctx)
 	if errors.Is(err, errNone) {
 		return nil, w.tooSoon()
 	}
 	if err != nil {
 		return nil, err
 	}
-	devices := float64(w.pool.Count)
-	if w.objective != "throughput" {
-		if devices = math.Ceil(b.value * (1 - 1e-9)); devices > float64(w.pool.Count) {
-			return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the rates of the applications take %.4g devices, and there are %d", b.value, w.pool.Count),
-				Nearest: kind.Nearest{LoadFactor: math.Floor(float64(w.pool.Count)/b.value*1e6) / 1e6}}
-		}
-		devices = max(1, devices)
-	}
 	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
-	p, err := w.place(ctx, b, int(devices))
+	p, err := w.place(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -106,28 +74,32 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 		return nil, err
 	}
 	w := &workflowProblem{in: in, run: run, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
-	if len(in.Cluster.Pools) != 1 {
-		return nil, in.Fail("cluster", "pools", fmt.Sprintf("%d pools", len(in.Cluster.Pools)), "one: the devices of workflows are of one kind", "plan each kind on its own")
-	}
 	r := &resolved{in: in, run: run, objective: w.objective, problem: &problem{}}
-	sharing := in.Cluster.Pools[0].Sharing
-	if sharing == formats.SharingExclusive {
-		run.Assume("sharing: time on %s: all models of workflows take turns on a device", in.Cluster.Pools[0].Device)
+	quiet, cluster := *in, *in.Cluster
+	cluster.Pools = slices.Clone(in.Cluster.Pools)
+	for i := range cluster.Pools {
+		if p := &cluster.Pools[i]; p.Sharing == formats.SharingExclusive {
+			run.Assume("sharing: time on %s: all models of workflows take turns on a device", p.Device)
+		} else {
+			p.Sharing = formats.SharingExclusive
+		}
 	}
-	quiet := *in
-	cluster := *in.Cluster
-	cluster.Pools = []formats.Pool{in.Cluster.Pools[0]}
-	cluster.Pools[0].Sharing = formats.SharingExclusive
-	quiet.Cluster = &cluster
-	r.in = &quiet
+	quiet.Cluster, r.in = &cluster, &quiet
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
-	w.pool, w.price = r.pools[0], r.problem.pools[0].price
-	w.pool.Sharing, w.pool.MaxShares = formats.SharingTime, 1
+	for i, pool := range r.pools {
+		pool.Sharing, pool.MaxShares = formats.SharingTime, 1
+		w.pools, w.prices = append(w.pools, pool), append(w.prices, r.problem.pools[i].price)
+	}
 	for i, a := range formats.ApplicationsOf(in.Workload) {
 		if err := w.application(a.WithDefaults(), fmt.Sprintf("applications[%d]", i)); err != nil {
 			return nil, err
+		}
+	}
+	for k := range w.pools {
+		if !slices.ContainsFunc(w.services, func(s service) bool { return len(s.on[k].sizes) > 0 }) {
+			run.Warn("%s: no model of the workflows runs there, and its devices stay idle", w.pools[k].Device)
 		}
 	}
 	return w, nil
@@ -215,8 +187,9 @@ func visitTime(segments []time.Duration, v flow.Visits) time.Duration {
 }
 
 // longest is the longest path through each segment, with the largest batches up to
-// those that were chosen; nil: in batches of one.
-func (w *workflowProblem) longest(a *workflow, chosen []int) []time.Duration {
+// those that were chosen, on the slowest of the kinds that run them; nil: in batches of
+// one on the quickest kind.
+func (w *workflowProblem) longest(a *workflow, chosen [][]int) []time.Duration {
 	out := make([]time.Duration, len(a.paths))
 	for g := range a.paths {
 		for _, path := range a.paths[g] {
@@ -224,11 +197,7 @@ func (w *workflowProblem) longest(a *workflow, chosen []int) []time.Duration {
 			for i := range path {
 				most := time.Duration(0)
 				for _, id := range path[i].Services {
-					s, k := &w.services[a.of[id]], 0
-					if chosen != nil {
-						k = chosen[a.of[id]]
-					}
-					most = max(most, time.Duration(path[i].Work*float64(s.sizes[k].worst)))
+					most = max(most, time.Duration(path[i].Work*float64(w.services[a.of[id]].slowest(chosen, a.of[id]))))
 				}
 				sum += most
 			}
@@ -240,7 +209,7 @@ func (w *workflowProblem) longest(a *workflow, chosen []int) []time.Duration {
 
 // took is the longest that the requests that count take on their way, waits left
 // out.
-func (w *workflowProblem) took(a *workflow, chosen []int) time.Duration {
+func (w *workflowProblem) took(a *workflow, chosen [][]int) time.Duration {
 	most, segments := time.Duration(0), w.longest(a, chosen)
 	for _, v := range a.visits {
 		most = max(most, visitTime(segments, v))
@@ -249,7 +218,7 @@ func (w *workflowProblem) took(a *workflow, chosen []int) time.Duration {
 }
 
 // deadline sets an application's SLO. "5x" is a multiple of its longest way in
-// batches of one.
+// batches of one, on the quickest devices.
 func (w *workflowProblem) deadline(a *workflow, at string) error {
 	target := a.asked.SLO
 	if slo := w.in.Values.SLO("slo"); !slo.IsZero() {
@@ -279,79 +248,6 @@ func askedAt(a *formats.Application, model, at string) string {
 		}
 	}
 	return at + ".segments"
-}
-
-// service finds or adds a service, for a module.
-func (w *workflowProblem) service(name, at string) (int, error) {
-	if i := slices.IndexFunc(w.services, func(s service) bool { return s.name == name }); i >= 0 {
-		return i, nil
-	}
-	i, err := w.in.Model(name, at)
-	if err != nil {
-		return 0, err
-	}
-	m, path := &w.in.Profile.Models[i], fmt.Sprintf("models[%d]", i)
-	costs, err := stages.Costs(m, []formats.Pool{w.pool}, w.in.Values.Whole("max-batch"), w.in.File("profile"), path)
-	if err != nil {
-		return 0, err
-	}
-	s := service{name: name, profile: m, costs: costs[0][0]}
-	for k := range m.Blocks {
-		s.weights += m.Blocks[k].WeightBytes
-	}
-	s.measure(&w.pool)
-	if len(s.sizes) == 0 {
-		return 0, w.in.Fail("workload", at, fmt.Sprintf("%q, which was measured with no batch that fits on %s", name, w.pool.Device), "a model that was measured there", "")
-	}
-	w.loads(&s)
-	for k := range w.apps {
-		w.apps[k].tasks, w.apps[k].work = append(w.apps[k].tasks, 0), append(w.apps[k].work, 0)
-	}
-	w.services = append(w.services, s)
-	return len(w.services) - 1, nil
-}
-
-// measure lists the useful batches: until throughput stops rising, or memory ends.
-func (s *service) measure(pool *formats.Pool) {
-	worst, best := time.Duration(0), 0.0
-	for i := range s.costs.Batches {
-		b := &s.costs.Batches[i]
-		infer := stages.Infer(&s.costs, b.Batch, 0, len(s.profile.Blocks))
-		worst = max(worst, infer)
-		rate := float64(b.Batch) / infer.Seconds()
-		working := max(0, b.Memory-s.weights)
-		if pool.Memory > 0 && s.weights+working > int64(pool.Memory) || rate < best*useful {
-			return
-		}
-		best, s.working = rate, max(s.working, working)
-		s.sizes = append(s.sizes, size{batch: b.Batch, infer: infer, worst: worst})
-	}
-}
-
-// Assumed of loads from the host's memory where nothing was measured: a fixed part,
-// and bytes per second.
-const (
-	loadFixed = 100 * time.Millisecond
-	loadRate  = 12e9
-)
-
-// loads sets how long a service takes to come to a device, and its output to
-// another one.
-func (w *workflowProblem) loads(s *service) {
-	for _, l := range s.profile.Loads {
-		if l.Device == w.pool.Device {
-			if s.load = l.WarmUS.D(); s.load == 0 {
-				s.load = l.ColdUS.D()
-			}
-		}
-	}
-	if s.load == 0 && s.weights > 0 {
-		s.load = loadFixed + time.Duration(float64(s.weights)/loadRate*1e9).Round(time.Microsecond)
-		w.run.Assume("load of %s: %s, at 12 GB/s and 100ms: the profile has no time of a load on %s", s.name, formats.Duration(s.load), w.pool.Device)
-	}
-	if m := s.profile.Move; m != nil {
-		s.near, s.far = m.NearUS.D(), m.FarUS.D()
-	}
 }
 
 // ways are the ways that an application's requests take: those that were recorded,
@@ -385,13 +281,3 @@ func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
 
 // drawnRequests is how many requests stand for the chances of an application.
 const drawnRequests = 1000
-
-// chosenBatches is the batch of every service, and the devices that a factor of one
-// takes, with what is proven of it.
-type chosenBatches struct {
-	chosen       []int // by service
-	value, bound float64
-	stopped      milp.StoppedBy
-	nodes        int64
-	iterations   int64
-}

@@ -116,17 +116,16 @@ func workOf(work float64) int64 {
 func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) error {
 	service := map[string]int32{}
 	own := &Workflows{}
-	working := int64(0)
 	for i := range t.Models {
 		m := &f.Modules[i]
 		service[t.Models[i].Name] = int32(i)
 		own.Moves = append(own.Moves, Move{m.NearUS.D(), m.FarUS.D()})
 		own.Sessions = append(own.Sessions, sessionOf(m.Session))
-		working = max(working, m.WorkingBytes)
 		n := &t.Networks[t.Pipelines[t.Services[i].FirstPipeline].Network]
 		n.Bytes, n.Load = m.WeightBytes, nil
-		for range t.Kinds {
-			n.Load = append(n.Load, [2]time.Duration{m.ColdStartUS.D(), m.ColdStartUS.D()})
+		for k := range t.Kinds {
+			load := m.On(plan.Pools[k].Device).LoadUS.D()
+			n.Load = append(n.Load, [2]time.Duration{load, load})
 		}
 	}
 	var models []policy.Model
@@ -153,7 +152,7 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 	for p := range t.Pipelines {
 		t.Pipelines[p].Model = -1
 	}
-	own.hold(plan, f, t, working)
+	own.hold(plan, f, t)
 	t.Models, t.Own = models, own
 	return nil
 }
@@ -167,7 +166,7 @@ func sessionOf(s *formats.SessionState) Session {
 }
 
 // hold says what devices hold at the start, and how much room there is for it.
-func (own *Workflows) hold(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables, working int64) {
+func (own *Workflows) hold(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables) {
 	first := make([]int, len(plan.Pools)) // number of a pool's first device, as the plan counts
 	for i := 1; i < len(first); i++ {
 		first[i] = first[i-1] + plan.Pools[i-1].Count
@@ -177,8 +176,8 @@ func (own *Workflows) hold(plan *formats.Plan, f *formats.FlowPlan, t *policy.Ta
 		dev := &t.Devices[d]
 		number := first[dev.Kind] + int(dev.GPU)
 		t.Memory[d] = 1 << 50
-		if m := int64(plan.Pools[dev.Kind].Memory); m > 0 {
-			t.Memory[d] = max(1, m-working)
+		if pool := &plan.Pools[dev.Kind]; pool.Memory > 0 {
+			t.Memory[d] = max(1, int64(pool.Memory)-f.Working(pool.Device))
 		}
 		t.Resident[d] = nil
 		for i := range f.Modules {

@@ -18,13 +18,14 @@ type cluster struct {
 	touch   []bool
 	epoch   int32
 	marks   []int32 // by network: epoch
+	latest  []int32 // scratch of a plan: by service
 }
 
 func newCluster(t *policy.Tables, opt Options) *cluster {
 	c := &cluster{opt: opt, fleet: newFleet(t)}
 	c.rows = newRows(len(t.Services), len(t.Devices))
 	c.marks, c.copies, c.demand = make([]int32, len(t.Networks)), make([]int32, len(t.Networks)), newDemand(len(t.Networks), len(t.Devices))
-	c.touch, c.returns = make([]bool, len(t.Devices)), make([]returning, len(t.Services))
+	c.touch, c.returns, c.latest = make([]bool, len(t.Devices)), make([]returning, len(t.Services)), make([]int32, len(t.Services))
 	for place := range t.Devices {
 		c.devices = append(c.devices, newDevice(len(t.Networks)))
 		c.restart(int32(place))

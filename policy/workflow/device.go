@@ -27,7 +27,9 @@ type device struct {
 	tail   int64    // end of all of the plan
 	engine int64    // when the copy engine has done all loads
 	room   int64    // bytes that are free or can be made free
-	waits  []int64  // scratch: by place in the queue, when it may run; -1: planned
+	waits  []int64  // scratch: by place in the queue, when it may run; or chosen, planned
+	behind []int32  // scratch: by place in the queue, the next one that is not planned
+	alike  []int32  // scratch: by place in the queue, the next one of its service
 }
 
 // period is a batch to come.
@@ -89,34 +91,7 @@ func (c *cluster) plan(place int32, now int64) {
 		d.stale = d.ends
 	}
 	c.planLoads(place, now)
-	d.waits = d.waits[:0]
-	for _, id := range d.queue {
-		k := &c.tasks[id]
-		d.waits = append(d.waits, max(c.readyAt(k, place, now), d.loadedAt(c.fleet.services[k.service].network)))
-	}
-	first := 0
-	for left := len(d.queue); left > 0; {
-		head, next := -1, never
-		for i := first; i < len(d.waits); i++ {
-			if w := d.waits[i]; w >= 0 {
-				if w <= at {
-					head = i
-					break
-				}
-				next = min(next, w)
-			}
-		}
-		if head < 0 {
-			at = next
-			continue
-		}
-		n := c.planBatch(d, place, head, at)
-		at = d.plan[len(d.plan)-1].end
-		left -= n
-		for first < len(d.waits) && d.waits[first] < 0 {
-			first++
-		}
-	}
+	at = c.planBatches(d, place, now, at)
 	d.tail = at
 	if !d.busy && len(d.plan) > 0 {
 		d.stale = d.plan[0].start
@@ -126,32 +101,89 @@ func (c *cluster) plan(place int32, now int64) {
 	}
 }
 
+// planBatches plans the batches of a queue from an instant on, and gives the end of
+// the last. A task that is planned leaves the list of those that are not.
+func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
+	n := int32(len(d.queue))
+	c.queueUp(d, place, now)
+	first := int32(0)
+	for left := n; left > 0; {
+		head, before, next := n, int32(-1), never
+		for i := first; i < n; i = d.behind[i] {
+			w := d.waits[i]
+			if w == planned {
+				if before < 0 {
+					first = d.behind[i]
+				} else {
+					d.behind[before] = d.behind[i]
+				}
+				continue
+			}
+			if w <= at {
+				head = i
+				break
+			}
+			before, next = i, min(next, w)
+		}
+		if head == n {
+			at = next
+			continue
+		}
+		left -= c.planBatch(d, place, head, at)
+		at = d.plan[len(d.plan)-1].end
+	}
+	return at
+}
+
+// queueUp works out when each task of a queue may run, and lists those behind each
+// one: all, and those of its service.
+func (c *cluster) queueUp(d *device, place int32, now int64) {
+	n := int32(len(d.queue))
+	d.waits, d.behind, d.alike = d.waits[:0], d.behind[:0], slices.Grow(d.alike[:0], int(n))[:n]
+	for i, id := range d.queue {
+		k := &c.tasks[id]
+		d.waits = append(d.waits, max(c.readyAt(k, place, now), d.loadedAt(c.fleet.services[k.service].network)))
+		d.behind = append(d.behind, int32(i)+1)
+		c.latest[k.service] = n
+	}
+	for i := n - 1; i >= 0; i-- {
+		s := c.tasks[d.queue[i]].service
+		d.alike[i], c.latest[s] = c.latest[s], i
+	}
+}
+
 // planBatch plans the batch of the task at a place of the queue, and gives its
 // size.
-func (c *cluster) planBatch(d *device, place int32, head int, at int64) int {
+func (c *cluster) planBatch(d *device, place, head int32, at int64) int32 {
 	b := period{start: at, service: c.tasks[d.queue[head]].service}
-	most := c.fleet.on(b.service, place).most
-	for i := head; i < len(d.waits) && b.n < most; i++ {
-		if k := &c.tasks[d.queue[i]]; k.service == b.service && d.waits[i] >= 0 && d.waits[i] <= at {
-			b.n++
-			b.real = b.real || k.slot >= 0
-			b.work = max(b.work, k.work)
-			b.extra += c.memos().toll(k, place)
-			d.waits[i] = -1 - d.waits[i]
+	most, last := c.fleet.on(b.service, place).most, head
+	for i := head; i < int32(len(d.queue)) && b.n < most; i = d.alike[i] {
+		if d.waits[i] > at || d.waits[i] == planned {
+			continue
 		}
+		k := &c.tasks[d.queue[i]]
+		b.n++
+		b.real = b.real || k.slot >= 0
+		b.work = max(b.work, k.work)
+		b.extra += c.memos().toll(k, place)
+		d.waits[i], last = chosen, i
 	}
 	b.end = at + c.fleet.cost(b.service, place, b.n, b.work) + b.extra
-	for i := head; i < len(d.waits); i++ {
-		if k := &c.tasks[d.queue[i]]; d.waits[i] < 0 && k.service == b.service && d.waits[i] != planned {
-			k.end, d.waits[i] = b.end, planned
+	for i := head; i <= last; i = d.alike[i] {
+		if d.waits[i] == chosen {
+			c.tasks[d.queue[i]].end, d.waits[i] = b.end, planned
 		}
 	}
 	d.plan = append(d.plan, b)
-	return int(b.n)
+	return b.n
 }
 
-// planned marks a task of a queue that is in a planned batch.
-const planned = -never
+// chosen marks a task of a queue that is in the batch at hand, planned one that is in
+// a batch before it.
+const (
+	chosen  = -1
+	planned = -2
+)
 
 // readyAt is when all that a task reads is at a place, as expected.
 func (c *cluster) readyAt(k *task, place int32, now int64) int64 {

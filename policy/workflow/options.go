@@ -31,7 +31,8 @@ const (
 	// Placed: as placed, first come, first served.
 	Placed Order = iota
 	// ByRequest: by the deadline of the request, less the time that what is revealed
-	// and expected behind the task takes at least.
+	// and expected behind the task takes at least. Where devices are booked ahead, as
+	// Placed.
 	ByRequest
 	// ByCall: by a deadline of the task alone, when it was placed plus Slack times
 	// its own time in a batch of one.

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"math/rand/v2"
+	"time"
 
 	"inferplan/formats/seeded"
 	"inferplan/policy"
@@ -244,6 +245,11 @@ func (p *placement) carry(now int64, k *task, j *jobTask) {
 	}
 }
 
+// calm is how far devices are booked ahead up to where tasks go in the order of
+// deadlines. Beyond it they go as placed: who is late would have all others be late,
+// and a batch of tasks with the same deadline mixes short work with long.
+const calm = int64(300 * time.Millisecond)
+
 // put places a task. behind is the least time from its end to that of its request.
 func (p *placement) put(now int64, id, place int32, end, behind int64, out *policy.Actions) {
 	k := &p.tasks[id]
@@ -253,10 +259,13 @@ func (p *placement) put(now int64, id, place int32, end, behind int64, out *poli
 	case Placed:
 		k.key = p.seq
 	case ByRequest:
-		if k.req >= 0 {
-			k.key = p.requests[k.req].deadline - behind
-		} else {
+		switch {
+		case k.req < 0:
 			k.key = never
+		case p.booked(now) < calm:
+			k.key = p.requests[k.req].deadline - behind
+		default:
+			k.key = now
 		}
 	case ByCall:
 		k.key = now + int64(p.opt.Slack*float64(p.fleet.cost(k.service, place, 1, k.work)))

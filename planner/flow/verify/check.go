@@ -167,6 +167,13 @@ func (c *checker) factor() float64 {
 // price is what the plan's devices cost by an objective.
 func (c *checker) price(objective string) float64 {
 	sum := 0.0
+	if c.plan.Workflow() { // whose models share the devices
+		counts := c.counts()
+		for i := range c.Plan.Pools {
+			sum += float64(counts[c.Plan.Pools[i].Device]) * priceOf(&c.Plan.Pools[i], objective)
+		}
+		return sum
+	}
 	for i := range c.Plan.Deployment {
 		for _, l := range c.Plan.Deployment[i].Pipelines {
 			s := &l.Stages[0]
@@ -174,9 +181,14 @@ func (c *checker) price(objective string) float64 {
 				if pool.Device != s.Device {
 					continue
 				}
-				sum += float64(s.Replicas) / float64(s.Share) * map[string]float64{"cost": pool.USDPerHour, "power": pool.Watts, "gpus": 1}[objective]
+				sum += float64(s.Replicas) / float64(s.Share) * priceOf(&pool, objective)
 			}
 		}
 	}
 	return sum
+}
+
+// priceOf is what a device of a pool costs by an objective.
+func priceOf(pool *formats.Pool, objective string) float64 {
+	return map[string]float64{"cost": pool.USDPerHour, "power": pool.Watts, "gpus": 1}[objective]
 }

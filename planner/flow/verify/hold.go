@@ -17,9 +17,10 @@ const rounding = recompute.Rounding
 type checker struct {
 	recompute.Checker
 	plan    *formats.FlowPlan
-	took    map[string]time.Duration // by model: of any batch, today
-	rps     map[string]float64       // by model: what its devices carry today
-	need    map[string]float64       // by model: at the promised rates
+	took    map[string]time.Duration      // by model: of any batch, today
+	rps     map[string]float64            // by model: what its devices carry today
+	each    map[string]map[string]float64 // by model and kind: what a device carries today
+	need    map[string]float64            // by model: at the promised rates
 	apps    []flow.App
 	dynamic []dynamic // of workflows
 }
@@ -31,7 +32,7 @@ func newChecker(t *kind.Today) *checker {
 // hold computes what the models take and carry today. Models that cannot be
 // computed are missing.
 func (c *checker) hold() {
-	c.took, c.rps, c.need = map[string]time.Duration{}, map[string]float64{}, map[string]float64{}
+	c.took, c.rps, c.need, c.each = map[string]time.Duration{}, map[string]float64{}, map[string]float64{}, map[string]map[string]float64{}
 	for i := range c.Plan.Deployment {
 		c.model(&c.Plan.Deployment[i], fmt.Sprintf("deployment[%d]", i))
 	}
@@ -54,7 +55,7 @@ func (c *checker) hold() {
 
 // model is what a deployed model takes and carries.
 func (c *checker) model(d *formats.Deployed, at string) {
-	took, rps := time.Duration(0), 0.0
+	took, rps, each := time.Duration(0), 0.0, map[string]float64{}
 	for k := range d.Pipelines {
 		l := &d.Pipelines[k]
 		path := fmt.Sprintf("%s.pipelines[%d]", at, k)
@@ -71,8 +72,9 @@ func (c *checker) model(d *formats.Deployed, at string) {
 			c.Warn("latency", path+".latency_us", was.String(), recompute.Change(was, now.Latency), "a batch of %s takes another time today", d.Model)
 		}
 		rps += now.Stages[0].Rate * float64(l.Stages[0].Replicas)
+		each[l.Stages[0].Device] = now.Stages[0].Rate
 	}
-	c.took[d.Model], c.rps[d.Model] = took, rps
+	c.took[d.Model], c.rps[d.Model], c.each[d.Model] = took, rps, each
 }
 
 // longest is what a request takes at most on the longest path of an application:

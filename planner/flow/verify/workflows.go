@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -33,8 +34,8 @@ func (c *checker) workflows() {
 	for i := range c.plan.Applications {
 		c.application(i)
 	}
-	if len(c.dynamic) == len(c.plan.Applications) && c.spare() < 1-rounding {
-		c.Fail("rps", "deployment", fmt.Sprintf("%.6g devices", c.count()), fmt.Sprintf("%.6g devices", c.count()/c.spare()), "the devices do not carry what the applications need of them")
+	if device, least := c.busiest(); len(c.dynamic) == len(c.plan.Applications) && least < 1-rounding {
+		c.Fail("rps", "deployment", fmt.Sprintf("%.6g devices", float64(c.counts()[device])), fmt.Sprintf("%.6g devices", float64(c.counts()[device])/least), "the devices do not carry what the applications need of them")
 	}
 	c.objective()
 }
@@ -86,33 +87,51 @@ func (c *checker) demand() {
 	}
 }
 
-// count is the number of devices that a plan runs on.
-func (c *checker) count() float64 {
-	n := 0
+// counts are the devices that a plan runs on, by kind.
+func (c *checker) counts() map[string]int {
+	out := map[string]int{}
 	for i := range c.Plan.Deployment {
 		for _, l := range c.Plan.Deployment[i].Pipelines {
-			n = max(n, l.Stages[0].Replicas)
+			out[l.Stages[0].Device] = max(out[l.Stages[0].Device], l.Stages[0].Replicas)
 		}
 	}
-	return float64(n)
+	return out
 }
 
 // spare is how many times the promised rates the devices carry today, in full
 // batches.
 func (c *checker) spare() float64 {
-	taken := 0.0
+	_, least := c.busiest()
+	return least
+}
+
+// busiest is the kind of devices that carries the promised rates least often today, in
+// full batches, where each service's work is shared between the kinds as planned.
+func (c *checker) busiest() (device string, least float64) {
+	taken := map[string]float64{}
 	for i := range c.Plan.Deployment {
 		d := &c.Plan.Deployment[i]
-		if rps := c.rps[d.Model]; rps > 0 { // of all devices
-			taken += c.need[d.Model] / rps
-		} else if c.need[d.Model] > 0 {
-			return 0
+		whole := 0.0
+		for _, l := range d.Pipelines {
+			whole += l.Stages[0].RPS
+		}
+		for _, l := range d.Pipelines {
+			s := &l.Stages[0]
+			if rate := c.each[d.Model][s.Device]; rate > 0 {
+				taken[s.Device] += c.need[d.Model] * s.RPS / whole / rate
+			} else if c.need[d.Model] > 0 {
+				return s.Device, 0
+			}
 		}
 	}
-	if taken == 0 {
-		return math.Inf(1)
+	least = math.Inf(1)
+	counts := c.counts()
+	for _, name := range slices.Sorted(maps.Keys(taken)) {
+		if n := float64(counts[name]) / taken[name]; taken[name] > 0 && n < least {
+			device, least = name, n
+		}
 	}
-	return 1 / taken
+	return device, least
 }
 
 // slowest is what requests take at most, as many as the percentile asks for: at
@@ -168,17 +187,30 @@ func (c *checker) through(d *dynamic, segment int) time.Duration {
 // residents checks that what devices hold at the start fits into their memory of
 // today, beside the largest batch.
 func (c *checker) residents() {
-	if len(c.Plan.Pools) == 0 {
-		return
+	first := 0
+	for i := range c.Plan.Pools {
+		pool := c.Pool(c.Plan.Pools[i].Device)
+		if pool != nil && pool.Memory > 0 {
+			c.residentsOn(pool, first, c.Plan.Pools[i].Count)
+		}
+		first += c.Plan.Pools[i].Count
 	}
-	pool := c.Pool(c.Plan.Pools[0].Device)
-	if pool == nil || pool.Memory == 0 {
-		return
-	}
+}
+
+// residentsOn checks the devices of a kind, which the plan numbers from first on.
+func (c *checker) residentsOn(pool *formats.Pool, first, count int) {
 	working, held := int64(0), map[int]int64{}
+	own := func(dev int) bool { return dev >= first && dev < first+count }
 	for i := range c.Plan.Deployment {
 		d := &c.Plan.Deployment[i]
-		need := c.Memory(d, &d.Pipelines[0], &d.Pipelines[0].Stages[0])
+		k := slices.IndexFunc(d.Pipelines, func(l formats.Pipeline) bool { return l.Stages[0].Device == pool.Device })
+		if k < 0 {
+			if j := slices.IndexFunc(c.plan.Modules[i].Resident, own); j >= 0 {
+				c.Fail("placement", fmt.Sprintf("flow.modules[%d].resident[%d]", i, j), fmt.Sprint(c.plan.Modules[i].Resident[j]), "a device that runs it", "%s is placed on %s, which does not run it", d.Model, pool.Device)
+			}
+			continue
+		}
+		need := c.Memory(d, &d.Pipelines[k], &d.Pipelines[k].Stages[0])
 		working = max(working, need.Rest)
 		if m := &c.plan.Modules[i]; need.Weights != m.WeightBytes {
 			c.Warn("memory", fmt.Sprintf("flow.modules[%d].weight_bytes", i), fmt.Sprint(m.WeightBytes), fmt.Sprint(need.Weights), "the weights of %s have changed", d.Model)
@@ -189,9 +221,9 @@ func (c *checker) residents() {
 	}
 	for i := range c.Plan.Deployment {
 		for k, dev := range c.plan.Modules[i].Resident {
-			if held[dev]+working > int64(pool.Memory) {
+			if own(dev) && held[dev]+working > int64(pool.Memory) {
 				c.Fail("memory", fmt.Sprintf("flow.modules[%d].resident[%d]", i, k), fmt.Sprint(held[dev]+working), fmt.Sprintf("at most %v", pool.Memory),
-					"what device %d of %s holds at the start does not fit in its memory beside a batch", dev, pool.Device)
+					"what device %d of %s holds at the start does not fit in its memory beside a batch", dev-first, pool.Device)
 				held[dev] = 0
 			}
 		}

@@ -1,0 +1,329 @@
+package flow
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/seeded"
+	"inferplan/planner/kind"
+	"inferplan/policy/flow"
+	"inferplan/sim"
+	"inferplan/solver/highs"
+	"inferplan/solver/milp"
+)
+
+// twoKinds is a small problem of an application that asks for each service once, one
+// after the other, on two kinds of devices.
+func twoKinds(rng *rand.Rand, services int) *workflowProblem {
+	w := &workflowProblem{objective: "throughput", prices: []float64{1, 1 + rng.Float64()}}
+	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow))}
+	w.pools = []formats.Pool{{Device: "a", Count: 1 + rng.IntN(2), Memory: formats.Bytes(4e9)}, {Device: "b", Count: 1 + rng.IntN(2), Memory: formats.Bytes(int64(2+rng.IntN(3)) * 1e9)}}
+	app := workflow{weight: 1, visits: []flow.Visits{{Chance: 1, Times: []int32{1}}}}
+	var path []flow.Leg
+	var longest time.Duration
+	for s := range services {
+		sv := service{name: string(rune('s' + s)), weights: int64(1+rng.IntN(3)) * 1e9, on: make([]onKind, 2)}
+		alone := rng.IntN(5) // one of the kinds may not run it
+		for k := range sv.on {
+			if alone == k {
+				continue
+			}
+			took := time.Duration(100+rng.IntN(900)) * time.Millisecond
+			for batch := 1; batch <= 1+rng.IntN(3); batch++ {
+				sv.on[k].sizes = append(sv.on[k].sizes, size{batch: batch, infer: took, worst: took})
+				took += time.Duration(rng.IntN(500)) * time.Millisecond
+			}
+		}
+		w.services = append(w.services, sv)
+		app.of, app.work = append(app.of, s), append(app.work, .2+rng.Float64())
+		path = append(path, flow.Leg{Services: []int32{int32(s)}, Work: 1})
+		longest += 2 * sv.slowest(nil, 0)
+	}
+	app.paths, app.slo = [][][]flow.Leg{{path}}, longest+time.Duration(rng.Int64N(int64(3*longest)))
+	w.apps = []workflow{app}
+	return w
+}
+
+// eachChoice calls for all batches of all services on both kinds that keep the deadline.
+func eachChoice(w *workflowProblem, s int, chosen [][]int, call func()) {
+	if s == len(w.services) {
+		if w.keeps(chosen) {
+			call()
+		}
+		return
+	}
+	for i := nowhere; i < len(w.services[s].on[0].sizes); i++ {
+		for j := nowhere; j < len(w.services[s].on[1].sizes); j++ {
+			if i == nowhere && j == nowhere {
+				continue
+			}
+			chosen[s] = []int{i, j}
+			eachChoice(w, s+1, chosen, call)
+		}
+	}
+}
+
+// leastTime is the time of the busier of two kinds, in devices of all, where work is
+// shared best: by how much better the first kind is at a service, with at most one on
+// both.
+func leastTime(w *workflowProblem, chosen [][]int) float64 {
+	n := [2]float64{float64(w.pools[0].Count), float64(w.pools[1].Count)}
+	type onBoth struct{ a, b float64 }
+	var both []onBoth
+	fixed := [2]float64{}
+	for s := range chosen {
+		took := [2]float64{}
+		for k, i := range chosen[s] {
+			if i != nowhere {
+				took[k] = w.load(s) * w.services[s].on[k].sizes[i].each()
+			}
+		}
+		switch {
+		case chosen[s][0] == nowhere:
+			fixed[1] += took[1]
+		case chosen[s][1] == nowhere:
+			fixed[0] += took[0]
+		default:
+			both = append(both, onBoth{took[0], took[1]})
+		}
+	}
+	slices.SortFunc(both, func(x, y onBoth) int { return cmp.Compare(x.a*y.b, y.a*x.b) })
+	best := math.Inf(1)
+	for cut := range max(1, len(both)) {
+		a, b := fixed[0], fixed[1]
+		for i, x := range both {
+			if i < cut {
+				a += x.a
+			} else if i > cut {
+				b += x.b
+			}
+		}
+		part := 0.0
+		if len(both) > 0 { // (a + part*x.a)/n = (b + (1-part)*x.b)/n
+			x := both[cut]
+			part = min(1, max(0, ((b+x.b)/n[1]-a/n[0])/(x.a/n[0]+x.b/n[1])))
+			a, b = a+part*x.a, b+(1-part)*x.b
+		}
+		best = min(best, max(a/n[0], b/n[1])*(n[0]+n[1]))
+	}
+	return best
+}
+
+// Batches and shares over two kinds are the best there are, and the bound is below.
+func TestKindsAgainstAllChoices(t *testing.T) {
+	rng := seeded.New(1, "kinds")
+	shared := 0
+	for i := range 60 {
+		w := twoKinds(rng, 1+rng.IntN(3))
+		best, chosen := math.Inf(1), make([][]int, len(w.services))
+		eachChoice(w, 0, chosen, func() { best = min(best, leastTime(w, chosen)) })
+		b, err := w.choose(context.Background())
+		if math.IsInf(best, 1) != (err != nil) {
+			t.Fatalf("%d: %v, and the best choice takes %v", i, err, best)
+		}
+		if err != nil {
+			continue
+		}
+		if math.Abs(b.value/best-1) > 1e-5 || b.bound > best*(1+1e-9) || b.bound < best*(1-w.gap-1e-5) {
+			t.Errorf("%d: %v devices with bound %v, the best choice takes %v", i, b.value, b.bound, best)
+		}
+		if !w.keeps(b.batch) {
+			t.Errorf("%d: %v is too slow", i, b.batch)
+		}
+		for s := range b.share {
+			if b.share[s][0] > 1e-6 && b.share[s][1] > 1e-6 {
+				shared++
+			}
+		}
+	}
+	if shared < 10 {
+		t.Errorf("%d services run on both kinds", shared)
+	}
+}
+
+// Devices that carry given rates are the cheapest of all counts.
+func TestCheapestKinds(t *testing.T) {
+	rng := seeded.New(2, "kinds")
+	found := 0
+	for i := range 40 {
+		w := twoKinds(rng, 2)
+		w.objective = "cost"
+		w.pools[0].Count, w.pools[1].Count = 3, 3
+		best := math.Inf(1)
+		for n := range 16 {
+			few := *w
+			few.pools = slices.Clone(w.pools)
+			few.pools[0].Count, few.pools[1].Count = n/4, n%4
+			if n == 0 {
+				continue
+			}
+			chosen := make([][]int, len(w.services))
+			eachChoice(w, 0, chosen, func() {
+				for s := range chosen {
+					if few.pools[0].Count == 0 && chosen[s][0] != nowhere || few.pools[1].Count == 0 && chosen[s][1] != nowhere {
+						return
+					}
+				}
+				if leastTimeOn(&few, chosen) <= float64(n/4+n%4)*(1+1e-9) {
+					best = min(best, float64(n/4)*w.prices[0]+float64(n%4)*w.prices[1])
+				}
+			})
+		}
+		b, err := w.choose(context.Background())
+		if math.IsInf(best, 1) != (err != nil) {
+			t.Fatalf("%d: %v, and the cheapest devices cost %v", i, err, best)
+		}
+		if err == nil {
+			found++
+			if math.Abs(b.price-best) > 1e-6*best || b.least > best*(1+1e-6) {
+				t.Errorf("%d: %v cost %v with bound %v, the cheapest %v", i, b.counts, b.price, b.least, best)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d problems have a plan", found)
+	}
+}
+
+// leastTimeOn is leastTime where one of the kinds may have no device.
+func leastTimeOn(w *workflowProblem, chosen [][]int) float64 {
+	sum := 0.0
+	for s := range chosen {
+		for k := range w.pools {
+			if w.pools[1-k].Count == 0 {
+				sum += w.load(s) * w.services[s].on[k].sizes[chosen[s][k]].each()
+			}
+		}
+	}
+	if w.pools[0].Count == 0 || w.pools[1].Count == 0 {
+		return sum
+	}
+	return leastTime(w, chosen)
+}
+
+// What devices of two kinds hold serves as much as in any placement.
+func TestPlacementOnKinds(t *testing.T) {
+	rng := seeded.New(3, "kinds")
+	for i := range 25 {
+		w := twoKinds(rng, 3)
+		w.pools[0].Count, w.pools[1].Count = 1, 1
+		b, err := w.choose(context.Background())
+		if err != nil {
+			continue
+		}
+		p, err := w.place(context.Background(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := 0.0
+		for mask := range 1 << 6 {
+			best = max(best, servedOn(t, w, w.demands(b), mask))
+		}
+		if p.served < best*(1-w.in.Values.Number("gap"))-1e-6 || p.bound < best-1e-6 {
+			t.Errorf("%d: %v served, bound %v, best %v", i, p.served, p.bound, best)
+		}
+	}
+}
+
+// servedOn is the most time that a placement serves, by a linear program; bit s+3d says
+// that device d holds service s.
+func servedOn(t *testing.T, w *workflowProblem, p *placed, mask int) float64 {
+	t.Helper()
+	m := milp.New("served")
+	m.SetSense(milp.Maximize)
+	for s := range w.services {
+		m.AddLE("", p.busy[s])
+	}
+	for d, room := range w.room() {
+		time := m.AddLE("", 1)
+		for s := range w.services {
+			if mask>>(s+3*d)&1 == 0 {
+				continue
+			}
+			if room -= w.services[s].weights; room < 0 || p.value[s][d] == 0 {
+				return 0
+			}
+			u := m.AddVar("", 0, 1, p.value[s][d])
+			m.AddTerm(time, u, 1)
+			m.AddTerm(milp.Row(s), u, p.value[s][d])
+		}
+	}
+	sol, err := highs.Solver{}.Solve(context.Background(), m, milp.Options{})
+	if err != nil || !sol.Feasible() {
+		t.Fatalf("%v, %v", sol, err)
+	}
+	return sol.Value
+}
+
+// mixedProblem has cards, and boards that take twice as long and hold less. The language
+// model of GILL does not fit on them.
+func mixedProblem(objective string) *kind.Problem {
+	p := problemOf(8, 40e9, time.Minute, [3]float64{3, 1, 1})
+	p.Cluster.Pools[0].USDPerHour = 3
+	p.Cluster.Pools = append(p.Cluster.Pools, formats.Pool{Device: "board", Count: 8, PerNode: 4, NICGbps: 100, Memory: 13e9, USDPerHour: 1})
+	for i := range p.Profile.Models {
+		m := &p.Profile.Models[i]
+		for _, ms := range m.Measurements {
+			took := formats.Latency{WallUS: 2 * ms.Whole.WallUS}
+			ms.Device, ms.Whole, ms.Blocks = "board", &took, []formats.Latency{took}
+			m.Measurements = append(m.Measurements, ms)
+		}
+		m.Loads = append(m.Loads, formats.DeviceLoad{Device: "board", ModelLoads: formats.ModelLoads{WarmUS: 3 * m.Loads[0].WarmUS}})
+	}
+	p.Profile.Devices = append(p.Profile.Devices, formats.ProfileDevice{Device: "board", Method: "assumed"})
+	if err := p.Values.Set("objective", objective); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// A plan on two kinds holds when it is checked, is told kind by kind, and carries in
+// simulation what it promises, on both kinds.
+func TestPlanOnTwoKinds(t *testing.T) {
+	for _, objective := range []string{"throughput", "cost"} {
+		p := mixedProblem(objective)
+		made := planOf(t, p)
+		for _, f := range Method.Check(&kind.Today{Plan: made, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}) {
+			t.Errorf("%s: %v", objective, f)
+		}
+		text := strings.Join(Method.Explain(made), "\n")
+		if !strings.Contains(text, "on board in batches of") || !strings.Contains(text, "on card in batches of") {
+			t.Errorf("%s: %s", objective, text)
+		}
+		for i := range made.Deployment {
+			for _, l := range made.Deployment[i].Pipelines {
+				if name := made.Deployment[i].Model; l.Stages[0].Device == "board" && (name == "llama-2-7b" || name == "opt-6.7b") {
+					t.Errorf("%s: %s on a board, whose memory it does not fit", objective, name)
+				}
+			}
+		}
+		sc, err := sim.NewScenario(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc.Load, sc.Duration, sc.Verify = .5, 3*time.Minute, true
+		res, err := sim.Replicate(context.Background(), sc, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := res.Report; float64(r.Completed-r.Late)/float64(r.Requests) < .99 {
+			t.Errorf("%s: %d of %d requests at load .5 in time", objective, r.Completed-r.Late, r.Requests)
+		}
+		for _, d := range res.Report.Devices {
+			if d.Utilisation < .1 {
+				t.Errorf("%s: %s works for %.2f of the time", objective, d.Device, d.Utilisation)
+			}
+		}
+	}
+	alone := planOf(t, problemOf(8, 40e9, time.Minute, [3]float64{3, 1, 1}))
+	if both := planOf(t, mixedProblem("throughput")); both.Objective.Value < 1.2*alone.Objective.Value {
+		t.Errorf("a factor of %v with boards, %v without", both.Objective.Value, alone.Objective.Value)
+	}
+}

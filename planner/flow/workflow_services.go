@@ -1,0 +1,140 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/planner/stages"
+)
+
+// service is a model that applications share.
+type service struct {
+	name      string
+	profile   *formats.ProfileModel
+	weights   int64
+	near, far time.Duration
+	on        []onKind // by kind of device
+}
+
+// onKind is a service on a kind of devices.
+type onKind struct {
+	costs   stages.Share
+	working int64 // bytes of the largest useful batch, beside the weights
+	load    time.Duration
+	sizes   []size // useful batches, rising; none: it does not run there
+}
+
+// size is a batch that a service may have.
+type size struct {
+	batch        int
+	infer, worst time.Duration // of the batch, of any up to it
+}
+
+// each is the device time of a task in a full batch, in seconds.
+func (s *size) each() float64 { return s.infer.Seconds() / float64(s.batch) }
+
+// useful is the least gain of throughput for which a batch grows on.
+const useful = 1.001
+
+// nowhere is the choice of a service on a kind of devices that does not run it.
+const nowhere = -1
+
+// slowest is the longest that a batch of a service takes, by what was chosen for all
+// services; nil: the least that a batch of one takes.
+func (s *service) slowest(chosen [][]int, at int) time.Duration {
+	out, some := time.Duration(0), false
+	for k := range s.on {
+		on := &s.on[k]
+		switch {
+		case len(on.sizes) == 0 || chosen != nil && chosen[at][k] == nowhere:
+		case chosen != nil:
+			out = max(out, on.sizes[chosen[at][k]].worst)
+		case !some || on.sizes[0].worst < out:
+			out, some = on.sizes[0].worst, true
+		}
+	}
+	return out
+}
+
+// service finds or adds a service, for a module.
+func (w *workflowProblem) service(name, at string) (int, error) {
+	if i := slices.IndexFunc(w.services, func(s service) bool { return s.name == name }); i >= 0 {
+		return i, nil
+	}
+	i, err := w.in.Model(name, at)
+	if err != nil {
+		return 0, err
+	}
+	m := &w.in.Profile.Models[i]
+	costs, err := stages.Costs(m, w.pools, w.in.Values.Whole("max-batch"), w.in.File("profile"), fmt.Sprintf("models[%d]", i))
+	if err != nil {
+		return 0, err
+	}
+	s := service{name: name, profile: m, on: make([]onKind, len(w.pools))}
+	for k := range m.Blocks {
+		s.weights += m.Blocks[k].WeightBytes
+	}
+	if m := m.Move; m != nil {
+		s.near, s.far = m.NearUS.D(), m.FarUS.D()
+	}
+	some := false
+	for k := range w.pools {
+		s.on[k].costs = costs[k][0]
+		s.measure(k, &w.pools[k])
+		if len(s.on[k].sizes) > 0 {
+			some = true
+			w.loads(&s, k)
+		}
+	}
+	if !some {
+		return 0, w.in.Fail("workload", at, fmt.Sprintf("%q, which was measured with no batch that fits on %s", name, kindsOf(w.pools)), "a model that was measured there", "")
+	}
+	for k := range w.apps {
+		w.apps[k].tasks, w.apps[k].work = append(w.apps[k].tasks, 0), append(w.apps[k].work, 0)
+	}
+	w.services = append(w.services, s)
+	return len(w.services) - 1, nil
+}
+
+// measure lists the useful batches on a kind of devices: until throughput stops
+// rising, or memory ends.
+func (s *service) measure(k int, pool *formats.Pool) {
+	on, worst, best := &s.on[k], time.Duration(0), 0.0
+	for i := range on.costs.Batches {
+		b := &on.costs.Batches[i]
+		infer := stages.Infer(&on.costs, b.Batch, 0, len(s.profile.Blocks))
+		worst = max(worst, infer)
+		rate := float64(b.Batch) / infer.Seconds()
+		working := max(0, b.Memory-s.weights)
+		if pool.Memory > 0 && s.weights+working > int64(pool.Memory) || rate < best*useful {
+			return
+		}
+		best, on.working = rate, max(on.working, working)
+		on.sizes = append(on.sizes, size{batch: b.Batch, infer: infer, worst: worst})
+	}
+}
+
+// Assumed of loads from the host's memory where nothing was measured: a fixed part,
+// and bytes per second.
+const (
+	loadFixed = 100 * time.Millisecond
+	loadRate  = 12e9
+)
+
+// loads sets how long a service takes to come to a device of a kind.
+func (w *workflowProblem) loads(s *service, k int) {
+	on, device := &s.on[k], w.pools[k].Device
+	for _, l := range s.profile.Loads {
+		if l.Device == device {
+			if on.load = l.WarmUS.D(); on.load == 0 {
+				on.load = l.ColdUS.D()
+			}
+		}
+	}
+	if on.load == 0 && s.weights > 0 {
+		on.load = loadFixed + time.Duration(float64(s.weights)/loadRate*1e9).Round(time.Microsecond)
+		w.run.Assume("load of %s: %s, at 12 GB/s and 100ms: the profile has no time of a load on %s", s.name, formats.Duration(on.load), device)
+	}
+}
