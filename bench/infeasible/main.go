@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ type options struct {
 	results    string
 	fresh      bool
 	figures    string
+	profile    string
 }
 
 func main() {
@@ -39,6 +41,7 @@ func main() {
 	f.StringVar(&o.results, "results", "", "file that keeps every verdict: a second start goes on there, and judges again what was wrong")
 	f.BoolVar(&o.fresh, "fresh", false, "forget what -results holds")
 	f.StringVar(&o.figures, "figures", "", "file for the figures as JSON")
+	f.StringVar(&o.profile, "cpuprofile", "", "file for a profile of the processor, for go tool pprof")
 	err := f.Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
@@ -125,6 +128,17 @@ func judged(ctx context.Context, o *options, known map[uint64]result, heard func
 }
 
 func run(ctx context.Context, o *options) error {
+	if o.profile != "" {
+		out, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer out.Close()
+		if err := pprof.StartCPUProfile(out); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	known := map[uint64]result{}
 	var lines *kept.Lines
 	if o.results != "" {
