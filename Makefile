@@ -238,8 +238,12 @@ notices: ## third_party/licenses/NOTICES.txt: licences of what is linked and shi
 
 # SM=90 keeps the CUDA provider's kernels for that architecture only.
 .PHONY: dist
-dist: setup ## dist/inferplan-linux-amd64: a self-contained folder and an OCI image recipe (CUDA=1, SM=90, FULL=1)
+dist: setup ## dist/inferplan-linux-amd64: a self-contained folder, an archive of it and an OCI image recipe (CUDA=1, SM=90, FULL=1)
 	@CUDA='$(CUDA)' SM='$(SM)' FULL='$(FULL)' GO='$(GO)' ORT_LIB='$(ORT_LIB)' third_party/dist/make.sh
+
+.PHONY: first-verdict
+first-verdict: dist ## what a CI job takes from the archive of dist to a verdict, without a compiler (at most 60 s)
+	scripts/first-verdict.sh
 
 .PHONY: clean
 clean: ## remove what build and dist made (set-up stays)

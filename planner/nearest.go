@@ -16,6 +16,8 @@ import (
 // for less. So it is feasible for whole devices, and what is a little tighter is not.
 const (
 	nearPrecision = 1.005           // the last feasible value and the first that is not are so near
+	raggedStep    = 1.01            // where simulation decides, what is so much nearer is looked at, too
+	nearDigits    = 6               // of values that are tried
 	nearTrials    = 80              // problems that are solved at most
 	nearTime      = 2 * time.Minute // of the processor, and the safety net: what is not found by then is left out
 	nearGap       = 0.95            // a plan of any quality tells that there is one
@@ -154,7 +156,7 @@ func followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, bool) {
 		return l, true
 	}
 	if near.LoadFactor > 0 {
-		l.Load = kind.RoundedDown(l.Rate(1)*min(near.LoadFactor, 0.999999), 6)
+		l.Load = kind.RoundedDown(l.Rate(1)*min(near.LoadFactor, 0.999999), nearDigits)
 		return l, true
 	}
 	longer := maps.Clone(l.SLOs) // what keeps an SLO alone may not keep it among others
@@ -190,7 +192,7 @@ func (n *nearby) tighten(l *kind.Looser) {
 	if l.Load > 0 {
 		at := func(f float64) kind.Looser {
 			q := *l
-			q.Load = kind.RoundedDown(f, 6)
+			q.Load = f
 			return q
 		}
 		*l = at(n.furthest(l.Load, 1, func(f float64) bool { return n.feasible(at(f)) }))
@@ -201,29 +203,41 @@ func (n *nearby) tighten(l *kind.Looser) {
 // precision. What is at the top is not looked at.
 func (n *nearby) furthest(good, top float64, feasible func(float64) bool) float64 {
 	for step := nearPrecision; ; step *= step {
-		next := good * step
+		next := kind.RoundedDown(good*step, nearDigits)
 		if next >= top {
-			return edge(good, top, feasible)
+			return n.edge(good, top, feasible)
 		}
 		if n.left <= 0 {
 			return good
 		}
 		if !feasible(next) {
-			return edge(good, next, feasible)
+			return n.edge(good, next, feasible)
 		}
 		good = next
 	}
 }
 
 // edge is a feasible value, between one that is and one that is not, that is as near
-// to the latter as the precision asks.
-func edge(good, bad float64, feasible func(float64) bool) float64 {
+// to the latter as the precision asks. Where simulation decides, what is a step nearer
+// is not feasible either.
+func (n *nearby) edge(good, bad float64, feasible func(float64) bool) float64 {
+	step := raggedStep
+	if bad < good {
+		step = 1 / raggedStep
+	}
 	for max(good/bad, bad/good) > nearPrecision {
-		if mid := math.Sqrt(good * bad); feasible(mid) {
+		if mid := kind.RoundedDown(math.Sqrt(good*bad), nearDigits); feasible(mid) {
 			good = mid
 		} else {
 			bad = mid
 		}
+	}
+	for n.method.Simulated && n.left > 0 && feasible(good*step) {
+		next := kind.RoundedDown(good*step, nearDigits)
+		if !feasible(next) {
+			break
+		}
+		good = next
 	}
 	return good
 }
@@ -231,7 +245,7 @@ func edge(good, bad float64, feasible func(float64) bool) float64 {
 // alternatives are other things that alone would do: less load, longer SLOs, more
 // devices of one kind.
 func (n *nearby) alternatives(joint *kind.Looser) (list []*kind.Looser) {
-	load := func(f float64) kind.Looser { return kind.Looser{Load: kind.RoundedDown(f, 6)} }
+	load := func(f float64) kind.Looser { return kind.Looser{Load: f} }
 	if alone := joint != nil && joint.Load > 0 && len(joint.SLOs)+len(joint.Devices) == 0; !alone && n.asksRates() {
 		list = n.first(list, []float64{0.9, 0.75, 0.5, 0.25, 0.1, 0.03, 0.01}, load)
 	}
@@ -253,7 +267,7 @@ func (n *nearby) first(list []*kind.Looser, steps []float64, at func(float64) ki
 	last := 1.0
 	for _, f := range steps {
 		if feasible(f) {
-			l := at(edge(f, last, feasible))
+			l := at(n.edge(f, last, feasible))
 			return append(list, &l)
 		}
 		last = f

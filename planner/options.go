@@ -31,6 +31,9 @@ type Options struct {
 	// that holds. Asked says what it must show.
 	Certify bool
 	Asked   kind.Asked
+	// NearestUntold leaves out what is nearest to a problem without a plan: looking for
+	// it takes many solves.
+	NearestUntold bool
 	// Assumptions are what the caller assumed before; they go into the plan first.
 	Assumptions []string
 }

@@ -61,7 +61,7 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	} else {
 		res, err = once(ctx, v, progress)
 	}
-	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && tuned(v) == "" {
+	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && tuned(v) == "" && !opt.NearestUntold {
 		progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
 		return nil, nearest(ctx, m, p, inf, func(ctx context.Context, q *kind.Problem) error {
 			_, err := solve(ctx, m, q, nil, solver, func(Progress) {})

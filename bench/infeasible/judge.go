@@ -52,7 +52,7 @@ func judge(ctx context.Context, x *instance) *verdict {
 	for _, f := range inf.Further {
 		v.Told = append(v.Told, f.Constraint)
 	}
-	dropped := x.copied()
+	dropped := x.again()
 	for _, cause := range v.Told {
 		dropped.drop(cause)
 	}
@@ -75,14 +75,14 @@ func judge(ctx context.Context, x *instance) *verdict {
 // nearest holds that something is feasible, and that a hundredth less is not: of
 // each of its parts by itself.
 func (v *verdict) nearest(ctx context.Context, x *instance, inf *planner.InfeasibleError, near *kind.Nearest) {
-	at := x.copied()
+	at := x.again()
 	at.take(near, inf.Model, 1, 1)
 	if err := solve(ctx, at.in, at.opt); err != nil {
 		v.fail("nearest %s: %v", near, err)
 		return
 	}
 	nearer := func(what string, near *kind.Nearest, slo, load float64) {
-		c := x.copied()
+		c := x.again()
 		c.take(near, inf.Model, slo, load)
 		if err := solve(ctx, c.in, c.opt); err == nil {
 			v.fail("%s: there is a plan with less %s", near, what)
@@ -110,9 +110,10 @@ func solve(ctx context.Context, in planner.Inputs, opt planner.Options) error {
 	return err
 }
 
-// copied is an instance that may be changed.
-func (x *instance) copied() *instance {
+// again is an instance that may be changed, of which only the verdict is asked.
+func (x *instance) again() *instance {
 	c := *x
+	c.opt.NearestUntold = true
 	cluster, workload := *x.in.Cluster, *x.in.Workload
 	cluster.Pools = slices.Clone(cluster.Pools)
 	switch s := workload.Section.(type) {

@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"inferplan/bench/figures"
@@ -27,6 +29,7 @@ type options struct {
 	results    string
 	fresh      bool
 	figures    string
+	profile    string
 }
 
 func main() {
@@ -39,12 +42,13 @@ func main() {
 	f.StringVar(&o.results, "results", "", "file that keeps every verdict: a second start goes on there, and judges again what was wrong")
 	f.BoolVar(&o.fresh, "fresh", false, "forget what -results holds")
 	f.StringVar(&o.figures, "figures", "", "file for the figures as JSON")
+	f.StringVar(&o.profile, "cpuprofile", "", "file for a profile of the processor, for go tool pprof")
 	err := f.Parse(os.Args[1:])
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
 	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		err = run(ctx, o)
 	}
@@ -125,6 +129,17 @@ func judged(ctx context.Context, o *options, known map[uint64]result, heard func
 }
 
 func run(ctx context.Context, o *options) error {
+	if o.profile != "" {
+		out, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer out.Close()
+		if err := pprof.StartCPUProfile(out); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	known := map[uint64]result{}
 	var lines *kept.Lines
 	if o.results != "" {

@@ -26,6 +26,9 @@ type Method struct {
 	// Loosened is what a workload asks for, with less asked. What is not asked less
 	// of is shared. Nil: what is nearest to a problem without a plan is not looked for.
 	Loosened func(asked formats.WorkloadSection, l *Looser) formats.WorkloadSection
+	// Simulated says that simulation decides whether there is a plan. Where a little
+	// more is asked there may be one again.
+	Simulated bool
 	// Tune solves several times and returns the best plan. It is used where an
 	// option is given as the word "auto".
 	Tune func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)

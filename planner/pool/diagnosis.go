@@ -33,8 +33,8 @@ const carriedGap = 2e-3
 // idleWeight is the weight of a model without a floor, as a part of the least floor.
 const idleWeight = 1e-3
 
-// carried is the plan that carries the largest common factor of the floors, in
-// whole devices: that of most throughput, where the floors are the weights.
+// carried is a plan that carries the floors in whole devices, or else their largest
+// common factor: the plan of most throughput, where the floors are the weights.
 func (x *search) carried(ctx context.Context) (*Outcome, error) {
 	if x.most != nil || x.mostErr != nil {
 		return x.most, x.mostErr
@@ -51,7 +51,7 @@ func (x *search) carried(ctx context.Context) (*Outcome, error) {
 			p.Models[d].Weight = least * idleWeight
 		}
 	}
-	x.most, x.mostErr = mostThroughput(ctx, p, x.s, Options{Gap: carriedGap, Effort: x.o.Effort, Seed: x.o.Seed, Any: true, Untold: x.o.Untold})
+	x.most, x.mostErr = mostThroughput(ctx, p, x.s, Options{Gap: carriedGap, Effort: x.o.Effort, Seed: x.o.Seed, Any: true, Untold: x.o.Untold, Enough: 1})
 	return x.most, x.mostErr
 }
 
@@ -221,17 +221,7 @@ func (x *diagnosis) missing(ctx context.Context) []int {
 			if t.Model != d {
 				continue
 			}
-			use := make([]float64, len(x.Pools))
-			for si := range t.Stages {
-				s := &t.Stages[si]
-				switch {
-				case x.Pools[s.Pool].Time:
-				case x.Rounding == Slot:
-					use[s.Pool]++
-				default:
-					use[s.Pool] += 1 / float64(s.Share)
-				}
-			}
+			use := x.leastDevices(t)
 			key := fmt.Sprint(use)
 			if seen[key] {
 				continue
@@ -268,17 +258,7 @@ func (x *diagnosis) memoryTogether(ctx context.Context) (pool int, bytes int64) 
 			q.memory[k] = q.m.AddLE("memory "+x.Pools[k].Kind, 1, milp.Term{Var: q.m.AddVar("more "+x.Pools[k].Kind, 0, milp.Inf, 1), Coef: -1})
 		}
 	}
-	var one []milp.Row
-	for d := range x.Models {
-		one = append(one, q.m.AddEQ("model "+x.Models[d].Name, 1))
-	}
-	y := make([]milp.Var, len(set))
-	for i := range set {
-		t := &x.templates[i]
-		y[i] = q.m.AddBool("", 0)
-		q.m.AddTerm(one[t.Model], y[i], 1)
-		q.addMemory(t, y[i])
-	}
+	y := q.onePerModel(set)
 	sol, err := x.s.Solve(ctx, q.m, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return 0, 0

@@ -30,6 +30,17 @@ func (x *phases) plan(ctx context.Context) error {
 			return nil
 		}
 	}
+	if x.value() == 0 && slices.Contains(x.tightMemory(x.allowed), true) {
+		set, none, err := x.serving(ctx)
+		if err != nil {
+			return err
+		}
+		if none {
+			x.inner = x.score()
+			return nil
+		}
+		basis = with(append(basis, set...))
+	}
 	if x.many() && x.best != nil {
 		if err := x.bundles(ctx); err != nil {
 			return err
@@ -161,6 +172,9 @@ func (x *phases) integer(ctx context.Context, name string, set []int, nodes int6
 	o.MaxIterations = min(o.MaxIterations, columnsWork/int64(q.m.NumVars())*int64(x.o.Effort))
 	if started {
 		o.Start = q.start(x.best)
+	}
+	if x.o.Enough > 0 {
+		o.Enough = x.o.Enough / x.u.theta * (1 + tolerance)
 	}
 	if x.o.Progress != nil {
 		o.Incumbent = func(in milp.Incumbent) {

@@ -243,7 +243,7 @@ func (x *search) done(ctx context.Context) bool {
 	switch {
 	case g <= proof:
 		x.stopped = milp.StoppedByProof
-	case g <= x.o.Gap:
+	case g <= x.o.Gap || x.enough():
 		x.stopped = milp.StoppedByGap
 	case ctx.Err() != nil:
 		x.stopped = milp.StoppedByInterrupt
@@ -252,6 +252,15 @@ func (x *search) done(ctx context.Context) bool {
 		return false
 	}
 	return true
+}
+
+// enough tells whether the throughput asked for is reached, or, where only that is
+// asked, cannot be.
+func (x *search) enough() bool {
+	if x.o.Enough <= 0 {
+		return false
+	}
+	return x.best != nil && x.best.value >= x.o.Enough || x.o.Untold && x.theta(x.proven()) < x.o.Enough*(1-tolerance)
 }
 
 // work is a number of nodes as the limits of a solve.

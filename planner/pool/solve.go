@@ -18,6 +18,9 @@ type Options struct {
 	// Any asks for a plan that is good enough by the objective: nothing is polished.
 	// Untold asks only whether there is one: that there is none is not explained.
 	Any, Untold bool
+	// Enough is a throughput, in requests/s per weight, of which more is not looked
+	// for; 0: the most. Untold, the search ends where so much is proven to be impossible.
+	Enough float64
 	// Running is a plan that runs; most of it is to go on where it is.
 	Running *Running
 	// Progress is called from the solving goroutine; it must return soon.

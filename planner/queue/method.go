@@ -20,7 +20,7 @@ import (
 // tune or start from a plan that runs.
 var Method = kind.Method{
 	Kind: formats.PlanQueue, Solve: plan, Certify: certify, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
-	Explain: explain, Diff: moved,
+	Explain: explain, Diff: moved, Loosened: loosened, Simulated: true,
 }
 
 // solving is one solve.
@@ -131,7 +131,7 @@ func (s *solving) scale(p *deploy.Search, bound float64) float64 {
 
 // search finds a layout.
 func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
-	structures := deploy.Structures{Classes: s.keepsClassesApart(p)}
+	structures := deploy.Structures{Classes: s.keepsClassesApart(p), Any: s.in.Trial}
 	told := func(f *deploy.Found) {
 		s.run.Progress(kind.Progress{Phase: "simulating fleets", Fraction: 0.5, Value: f.Price, Bound: bound})
 		if s.goal == deploy.Price {
@@ -198,10 +198,13 @@ func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
 	if s.goal != deploy.Price {
 		return e
 	}
+	if s.in.Trial {
+		return e
+	}
+	// The factor is a bound, of work alone: what is nearest is looked for by simulation.
 	factor, err := p.Floor(ctx, s.run.Solver, deploy.Factor)
 	if err == nil && factor < 1 {
 		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.Number(factor))
-		e.Nearest.LoadFactor = factor
 		return e
 	}
 	if f, err := p.Roomy().Fewest(ctx, deploy.Structures{}, 0, nil); err == nil {

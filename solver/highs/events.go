@@ -6,6 +6,7 @@ package highs
 import "C"
 
 import (
+	"math"
 	"runtime/cgo"
 	"sync/atomic"
 	"time"
@@ -38,8 +39,23 @@ func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, va
 		return
 	}
 	s.incumbents++
+	if s.isEnough(float64(value)) {
+		s.reached = true
+		atomic.StoreInt32(s.stop, 1)
+	}
 	if s.incumbent != nil {
 		raw := unsafe.Slice((*float64)(unsafe.Pointer(x)), int(numCol))
 		s.incumbent(milp.Incumbent{Value: float64(value), Bound: float64(bound), X: s.m.Round(raw), CPU: cpu, Nodes: int64(nodes)})
 	}
+}
+
+// isEnough reports whether a solution is as good as asked.
+func (s *session) isEnough(value float64) bool {
+	switch {
+	case s.enough == 0 || math.IsNaN(s.enough):
+		return false
+	case s.m.Sense() == milp.Maximize:
+		return value >= s.enough
+	}
+	return value <= s.enough
 }

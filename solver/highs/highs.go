@@ -137,7 +137,10 @@ func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *r
 	case modelIterationLimit, modelSolutionLimit:
 		return milp.WorkLimit, nil
 	case modelInterrupt:
-		if r.stopped == C.INFERPLAN_STOP_WORK {
+		switch {
+		case r.enough:
+			return milp.Gap, nil
+		case r.stopped == C.INFERPLAN_STOP_WORK:
 			return milp.WorkLimit, nil
 		}
 		return milp.Interrupted, nil

@@ -268,3 +268,17 @@ func TestPresolveRule(t *testing.T) {
 		}
 	}
 }
+
+// A solve that was told what is enough ends there, and with a solution that is no worse.
+func TestEnough(t *testing.T) {
+	best := solve(t, bigKnapsack(), milp.Options{Gap: 1e-3})
+	enough := solve(t, bigKnapsack(), milp.Options{Gap: 1e-3, Enough: best.Value / 4})
+	if enough.Status != milp.Gap || enough.Value < best.Value/4 || enough.Bound < best.Value {
+		t.Errorf("status %s, value %v, bound %v, where %v is enough and %v the best", enough.Status, enough.Value, enough.Bound, best.Value/4, best.Value)
+	}
+	if enough.Stats.Nodes > 1 || enough.Value > best.Value*(1-1e-3) {
+		t.Errorf("%d nodes, value %v of %v: nothing was saved", enough.Stats.Nodes, enough.Value, best.Value)
+	}
+	never := solve(t, bigKnapsack(), milp.Options{Gap: 1e-3, Enough: best.Value * 2})
+	near(t, "value where nothing is enough", never.Value, best.Value)
+}

@@ -27,6 +27,7 @@ type result struct {
 	mip              bool
 	modelStatus      int
 	stopped          C.int32_t
+	enough           bool // the solution is as good as asked
 	objective, bound float64
 	x                []float64 // nil: none
 	rowDual, colDual []float64
@@ -40,6 +41,8 @@ type session struct {
 	incumbent  func(milp.Incumbent)
 	progress   func(milp.Progress)
 	incumbents int
+	enough     float64 // 0 or NaN: none
+	reached    bool    // by an improved solution
 	stop       *int32
 	panicked   any
 }
@@ -76,7 +79,7 @@ func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result
 	c.setOptions(o)
 	c.setWay(way)
 	c.setAnswer()
-	c.events = &session{m: m, incumbent: o.Incumbent, progress: o.Progress, stop: c.stop}
+	c.events = &session{m: m, incumbent: o.Incumbent, progress: o.Progress, enough: o.Enough, stop: c.stop}
 	if c.mip {
 		h := cgo.NewHandle(c.events)
 		defer h.Delete()
@@ -187,7 +190,7 @@ func (c *call) setAnswer() {
 // result reads the answer.
 func (c *call) result() *result {
 	r := &result{
-		mip: c.mip, modelStatus: int(c.a.model_status), stopped: c.a.stopped,
+		mip: c.mip, modelStatus: int(c.a.model_status), stopped: c.a.stopped, enough: c.events.reached,
 		objective: float64(c.a.objective), bound: float64(c.a.bound),
 		stats: milp.Stats{
 			Nodes: int64(c.a.nodes), Iterations: int64(c.a.iterations), Incumbents: c.events.incumbents,

@@ -20,6 +20,9 @@ type Options struct {
 	Gap float64
 	// AbsGap is the absolute gap at which it may stop; 0 is 1e-6.
 	AbsGap float64
+	// Enough is an objective, at least or, when minimising, at most so good, at which a mixed-integer solve
+	// stops with status Gap; NaN or 0: none.
+	Enough float64
 
 	// MaxNodes limits the branch-and-bound nodes, MaxIterations the simplex iterations (of a mixed-integer
 	// solve: the sum over its linear programs, looked at between them). 0 is no limit. Both stop at the same

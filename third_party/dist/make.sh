@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes dist/inferplan-linux-amd64: plan with HiGHS and libstdc++ linked in (glibc stays dynamic, as ONNX Runtime is
-# opened at run time), libonnxruntime.so.1 beside it, licences, a README and a Containerfile. Called by `make dist`.
-#   CUDA=1   adds the CUDA provider, the check of a GPU (gpu-check.sh) with the models it runs, and an archive of it all
+# opened at run time), libonnxruntime.so.1 beside it, licences, a README and a Containerfile, and an archive of it.
+# Called by `make dist`.
+#   CUDA=1   adds the CUDA provider, the check of a GPU (gpu-check.sh) with the models it runs; its archive is packed by xz
 #   SM=90    keeps the provider's kernels for that architecture only, and not those of language models
 #   FULL=1   with SM: keeps the kernels of language models, too, and leaves the OCR models out, to stay below 64 MiB
 set -euo pipefail
@@ -54,6 +55,11 @@ install -m 644 third_party/licenses/NOTICES.txt "$out/licenses/"
 rm -rf "dist/$name" && mv "$out" "dist/$name"
 (cd "dist/$name" && find . -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 sha256sum > SHA256SUMS)
 say "dist/$name: $(du -sh "dist/$name" | cut -f1)"
+if [ "${CUDA:-0}" != 1 ]; then
+  tar -C dist --sort=name --owner=0 --group=0 --mtime=2026-01-01 -cf - "$name" | gzip -n > "dist/$name.tar.gz.part"
+  mv "dist/$name.tar.gz.part" "dist/$name.tar.gz"
+  say "dist/$name.tar.gz: $(du -h "dist/$name.tar.gz" | cut -f1), what the workflows in examples/ci unpack"
+fi
 if [ "${CUDA:-0}" = 1 ]; then
   command -v xz >/dev/null || third_party/tools.sh xz=xz-utils
   use_local_tools

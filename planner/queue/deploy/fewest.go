@@ -40,7 +40,7 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 		if best != nil {
 			limit = best.Price
 		}
-		f, err := p.grown(ctx, s, floor, limit)
+		f, err := p.grown(ctx, s, floor, limit, !o.Any)
 		if errors.Is(err, ErrTooFew) {
 			continue
 		}
@@ -55,7 +55,7 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 				found(f)
 			}
 		}
-		if best != nil && best.Price <= floor*(1+1e-9) {
+		if best != nil && (o.Any || best.Price <= floor*(1+1e-9)) {
 			break
 		}
 	}
@@ -66,10 +66,10 @@ func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found 
 	return best, nil
 }
 
-// grown adds instances to the pools of a structure until they hold, then takes away
-// what is not needed. It gives nil where it passes limit: at limit it may still do
-// with less than it grew to.
-func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (*Found, error) {
+// grown adds instances to the pools of a structure until they hold, then, with least,
+// takes away what is not needed. It gives nil where it passes limit: at limit it may
+// still do with less than it grew to.
+func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, least bool) (*Found, error) {
 	l, err := p.laid(s)
 	if err != nil {
 		return nil, err
@@ -103,8 +103,10 @@ func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64) (
 			}
 		}
 	}
-	if err := p.shrink(ctx, l, totals, floor); err != nil {
-		return nil, err
+	if least {
+		if err := p.shrink(ctx, l, totals, floor); err != nil {
+			return nil, err
+		}
 	}
 	for l.Price(p.Problem) < floor*(1-1e-9) {
 		if !p.grow(l, 0) { // runs are short: no fleet of this size holds for long

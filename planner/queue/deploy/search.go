@@ -29,6 +29,8 @@ type Structures struct {
 	// Classes also tries pools of one class, and caps of classes within a pool; Apart
 	// tries pools of one class alone.
 	Classes, Apart bool
+	// Any takes the first layout whose classes keep their SLOs, whatever its price.
+	Any bool
 }
 
 // worth is the share of an instance from which on a model may have its own.

@@ -1,0 +1,92 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/planner/stages"
+	"inferplan/solver/milp"
+)
+
+// Where memory is tight, the relaxation tells nothing of which pipelines go together:
+// it knows no memory. Whether every model can have some pipeline is a small program
+// of its own. Its answer is where the search starts, or ends.
+
+// servingNodes limit the program of one pipeline of every model.
+const servingNodes = 10000
+
+// serving are templates, one of every model, that fit the devices with one replica of
+// each stage; of those the ones of least loss. none says that it is proven that no
+// plan of the choice serves every model.
+func (x *phases) serving(ctx context.Context) (set []int, none bool, err error) {
+	q := &program{catalogue: x.catalogue, m: milp.New("one pipeline of every model"), memory: make([]milp.Row, len(x.Pools))}
+	tight := x.tightMemory(x.allowed)
+	for k := range x.Pools {
+		q.memory[k] = -1
+		if tight[k] {
+			q.memory[k] = q.m.AddLE("memory "+x.Pools[k].Kind, 1)
+		}
+	}
+	useful := slices.DeleteFunc(slices.Clone(x.allowed), func(i int) bool { return math.IsInf(x.loss[i], 1) }) // others carry nothing
+	y := q.onePerModel(useful)
+	pools := make([]milp.Row, len(x.Pools))
+	for k := range pools {
+		pools[k] = q.m.AddLE("devices "+x.Pools[k].Kind, float64(x.Pools[k].Count))
+	}
+	for i, ti := range useful {
+		q.m.SetObj(y[i], x.loss[ti])
+		for k, n := range x.leastDevices(&x.templates[ti]) {
+			if n > 0 {
+				q.m.AddTerm(pools[k], y[i], n)
+			}
+		}
+	}
+	sol, err := x.s.Solve(ctx, q.m, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: x.o.Seed})
+	if err != nil {
+		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)
+	}
+	if !sol.Feasible() {
+		return nil, sol.Status == milp.Infeasible && !x.partial, nil
+	}
+	for i, ti := range useful {
+		if sol.Int(y[i]) > 0 {
+			set = append(set, ti)
+		}
+	}
+	return set, false, nil
+}
+
+// onePerModel asks for one template of a set for every model, within the rows of
+// memory. It gives whether each is taken.
+func (q *program) onePerModel(set []int) []milp.Var {
+	var one []milp.Row
+	for d := range q.Models {
+		one = append(one, q.m.AddEQ("model "+q.Models[d].Name, 1))
+	}
+	y := make([]milp.Var, len(set))
+	for i, ti := range set {
+		t := &q.templates[ti]
+		y[i] = q.m.AddBool("", 0)
+		q.m.AddTerm(one[t.Model], y[i], 1)
+		q.addMemory(t, y[i])
+	}
+	return y
+}
+
+// leastDevices is what one replica of each stage of a template takes of every pool.
+func (p *Problem) leastDevices(t *stages.Template) []float64 {
+	use := make([]float64, len(p.Pools))
+	for si := range t.Stages {
+		s := &t.Stages[si]
+		switch {
+		case p.Pools[s.Pool].Time:
+		case p.Rounding == Slot:
+			use[s.Pool]++
+		default:
+			use[s.Pool] += 1 / float64(s.Share)
+		}
+	}
+	return use
+}

@@ -1,0 +1,27 @@
+package queue
+
+import (
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/planner/kind"
+)
+
+// loosened asks less of classes of requests. A class has one SLO for all of its models:
+// the longest of what these are given.
+func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
+	out := *asked.(*formats.LLM)
+	out.Classes = slices.Clone(out.Classes)
+	for i := range out.Classes {
+		c := &out.Classes[i]
+		slo := l.SLOOf("", c.SLO)
+		models, _ := out.Asks(i)
+		for _, m := range models {
+			if own, ok := l.SLOs[formats.ModelClass{Model: m, Class: c.Class}.String()]; ok && (slo.Times > 0 || own > slo.Duration) {
+				slo = formats.SLO{Duration: own}
+			}
+		}
+		c.SLO, c.RPS = slo, l.Rate(c.RPS)
+	}
+	return &out
+}
