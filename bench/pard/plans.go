@@ -15,6 +15,7 @@ import (
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/flow"
+	"inferplan/planner/kind"
 	"inferplan/policy/policies"
 	"inferplan/sim"
 	"inferplan/solver/highs"
@@ -26,7 +27,7 @@ import (
 //
 // A planner alone is given what it takes to attain that: margins, and rates that grow
 // until its plan does. "sized" is what the planner itself does with --margin auto:
-// devices join and leave one by one, by simulation.
+// devices join and leave one by one, and batches change, by simulation.
 
 var (
 	algorithms = []string{"paths", "even", "proportional", "nexus", "inferline"}
@@ -39,8 +40,11 @@ const attained = .99
 // lowest is the rate that plans are made for first, over that which they are to carry.
 const lowest = .94
 
-// sizedToo are the algorithms whose plans are sized by simulation, too.
-var sizedToo = []string{"paths", "nexus", "inferline"}
+// sizedToo are the algorithms whose plans are sized by simulation, too, and how their
+// rows are called: with a split the batches stay, without one they are searched as well.
+var sizedToo = map[string]string{"paths": searched, "nexus": "nexus-sized", "inferline": "inferline-sized"}
+
+const searched = "paths-searched"
 
 // plans measures what is missing.
 func (b *bench) plans(ctx context.Context, have results, lines *kept.Lines) error {
@@ -62,8 +66,8 @@ func (b *bench) plans(ctx context.Context, have results, lines *kept.Lines) erro
 		for _, workers := range planned {
 			for _, a := range algorithms {
 				err := keep(fmt.Sprintf("plans/%s-%.0f/%s", p.name, workers, a), func() (outcome, error) { return p.fewest(ctx, a, p.capacity(workers)) })
-				if err == nil && slices.Contains(sizedToo, a) {
-					err = keep(fmt.Sprintf("plans/%s-%.0f/%s-sized", p.name, workers, a), func() (outcome, error) { return p.sized(ctx, a, p.capacity(workers)) })
+				if name := sizedToo[a]; err == nil && name != "" {
+					err = keep(fmt.Sprintf("plans/%s-%.0f/%s", p.name, workers, name), func() (outcome, error) { return p.sized(ctx, a, p.capacity(workers)) })
 				}
 				if err != nil {
 					return err
@@ -137,11 +141,12 @@ func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate flo
 	return nil
 }
 
-// sized finds the fewest devices with any of the margins, where devices join and leave
-// by simulation. They begin with the plan for the lowest rate that
-// any plan is made for: what attains enough is for simulation to say.
+// sized finds the fewest devices by the search of the planner with simulation as the
+// judge. It begins with plans for the lowest rate that any plan is made for: what attains
+// enough is for simulation to say. Planners that split the deadline keep the batches of a
+// margin, and the best of the margins counts.
 func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (outcome, error) {
-	best := outcome{Value: math.Inf(1)}
+	best, groups := outcome{Value: math.Inf(1)}, [][]*formats.Plan(nil)
 	for _, margin := range margins {
 		plan, err := p.solve(ctx, algorithm, margin, lowest*rate)
 		var none *planner.InfeasibleError
@@ -151,7 +156,25 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 		if err != nil {
 			return best, err
 		}
-		plan, err = flow.Sized(plan, attained, func(plan *formats.Plan) (float64, error) {
+		if algorithm == flow.AlgorithmPaths && len(groups) > 0 {
+			groups[0] = append(groups[0], plan)
+			continue
+		}
+		groups = append(groups, []*formats.Plan{plan})
+	}
+	problem, err := p.problem(algorithm, lowest*rate)
+	if err != nil {
+		return best, err
+	}
+	for _, plans := range groups {
+		plan, err := flow.Sized(problem, plans, attained, func(plan *formats.Plan, hint bool) (float64, error) {
+			if hint {
+				f, err := constant(ctx, plan, rate, 1, 20*time.Second)
+				if err != nil {
+					return 0, err
+				}
+				return float64(f.Good) / float64(f.Requests), nil
+			}
 			out, err := shown(ctx, plan, rate)
 			return float64(out.Good) / float64(out.Requests), err
 		})
@@ -175,7 +198,7 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 func shown(ctx context.Context, plan *formats.Plan, rate float64) (outcome, error) {
 	out := outcome{Value: plan.Objective.Value}
 	for seed := range uint64(2) {
-		f, err := constant(ctx, plan, rate, seed+1)
+		f, err := constant(ctx, plan, rate, seed+1, time.Minute)
 		if err != nil {
 			return out, err
 		}
@@ -184,8 +207,8 @@ func shown(ctx context.Context, plan *formats.Plan, rate float64) (outcome, erro
 	return out, nil
 }
 
-// constant runs a plan for a minute at a constant rate.
-func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64) (*sim.FlowResult, error) {
+// constant runs a plan for a while at a constant rate.
+func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64, length time.Duration) (*sim.FlowResult, error) {
 	t, err := policies.Compile(plan)
 	if err != nil {
 		return nil, err
@@ -194,15 +217,15 @@ func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64
 	if err != nil {
 		return nil, err
 	}
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: newPoisson(slices.Repeat([]float64{rate}, 60), seed), Control: policies.Control(t), NoReport: true, Duration: time.Minute})
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: newPoisson(slices.Repeat([]float64{rate}, int(length/time.Second)), seed), Control: policies.Control(t), NoReport: true, Duration: length})
 	if err != nil {
 		return nil, err
 	}
 	return res.Flow, nil
 }
 
-// solve plans a pipeline for a rate.
-func (p *pipeline) solve(ctx context.Context, algorithm string, margin, rate float64) (*formats.Plan, error) {
+// inputs are the documents of a pipeline at a rate.
+func (p *pipeline) inputs(rate float64) planner.Inputs {
 	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 200}}}}
 	app := formats.Application{Name: p.name, SLO: formats.SLO{Duration: p.slo}, RPS: rate}
@@ -212,7 +235,30 @@ func (p *pipeline) solve(ctx context.Context, algorithm string, margin, rate flo
 		app.Modules = append(app.Modules, formats.Module{Name: s.name, After: s.after})
 	}
 	in.Workload = &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
-	return solved(ctx, in, map[string]any{"objective": "gpus", "algorithm": algorithm, "margin": margin, "gap": 0., "max-batch": 32})
+	return in
+}
+
+// fewestBy are the options of a plan with the fewest devices, but for its margin.
+func fewestBy(algorithm string) map[string]any {
+	return map[string]any{"objective": "gpus", "algorithm": algorithm, "gap": 0., "max-batch": 32}
+}
+
+// solve plans a pipeline for a rate.
+func (p *pipeline) solve(ctx context.Context, algorithm string, margin, rate float64) (*formats.Plan, error) {
+	values := fewestBy(algorithm)
+	values["margin"] = margin
+	return solved(ctx, p.inputs(rate), values)
+}
+
+// problem is what solve plans, as the planner has it.
+func (p *pipeline) problem(algorithm string, rate float64) (*kind.Problem, error) {
+	out := &kind.Problem{Documents: p.inputs(rate), Values: formats.NewValues(formats.PlanOptions(formats.PlanFlow)), Seed: 1}
+	for name, value := range fewestBy(algorithm) {
+		if err := out.Values.Set(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func solved(ctx context.Context, in planner.Inputs, values map[string]any) (*formats.Plan, error) {
@@ -286,13 +332,15 @@ func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bo
 // sized in the same way.
 func devices(s *sheet, t io.Writer, value func(name string) (float64, float64)) {
 	columns := slices.Clone(algorithms)
-	for _, a := range sizedToo {
-		columns = append(columns, a+"-sized")
+	for _, a := range algorithms {
+		if name := sizedToo[a]; name != "" {
+			columns = append(columns, name)
+		}
 	}
 	fmt.Fprintf(t, "\nplans: the fewest devices that attain 99 %% in the simulator (attained)\npipeline-workers' rate\t%s\n", strings.Join(columns, "\t"))
 	n, ratios := 0, map[bool][2]float64{} // by whether splits are sized: the largest, sum of logarithms
 	for _, name := range s.cases("plans") {
-		at, ok := strings.CutSuffix(name, "/paths-sized")
+		at, ok := strings.CutSuffix(name, "/"+searched)
 		if !ok {
 			continue
 		}
