@@ -164,12 +164,12 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 	}
 	if slices.Contains(parts, "planner") {
-		if err := s.planner(ctx, b); err != nil {
+		if err := planned64(ctx, s, b); err != nil {
 			return err
 		}
 	}
 	if slices.Contains(parts, "overheads") {
-		if err := s.decisions(); err != nil {
+		if err := decisions(s); err != nil {
 			return err
 		}
 	}

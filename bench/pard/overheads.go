@@ -38,7 +38,7 @@ const (
 )
 
 // decisions measures the policies in turns and adds the least CPU time of each.
-func (s *sheet) decisions() error {
+func decisions(s *sheet) error {
 	list := make([]*policytest.Entry, len(entries))
 	least := make([]float64, len(entries))
 	for i, c := range entries {

@@ -61,8 +61,8 @@ func (w *planning) solve(ctx context.Context, in planner.Inputs, values map[stri
 	return plan, nil
 }
 
-// planner measures and adds the figures.
-func (s *sheet) planner(ctx context.Context, b *bench) error {
+// planned64 measures the planner and adds the figures.
+func planned64(ctx context.Context, s *sheet, b *bench) error {
 	var alone, judged planning
 	for _, p := range b.pipes {
 		top, err := alone.solve(ctx, p.kinds(0), map[string]any{"max-batch": 32})
