@@ -18,6 +18,7 @@
 //	size.go       what simulation shows as the judge of a plan
 //	sizing.go     the search: devices that join and leave, batches that change
 //	scaling.go    how many workers serve at which rate
+//	elastic.go    that table in a plan, and the pace of arrivals
 //	tune.go       the margin by simulation, and what a plan is certified to carry
 //	write.go      the plan
 //	explain.go    what is told of it

@@ -29,7 +29,11 @@ func Sized(p *kind.Problem, plans []*formats.Plan, asked float64, shown Shown) (
 	if err != nil {
 		return nil, err
 	}
-	z := newSizing(r.problem, asked, base.Algorithm == AlgorithmPaths, func(s *picked, hint bool) (float64, error) { return shown(r.redeployed(base, s), hint) })
+	z := newSizing(r.problem, asked, base.Algorithm == AlgorithmPaths, func(s *picked, hint bool) (float64, error) {
+		plan := r.redeployed(base, s)
+		formats.FlowOf(plan).Scaling = nil // all devices count
+		return shown(plan, hint)
+	})
 	for _, plan := range plans {
 		z.begin(r.picked(plan))
 	}
