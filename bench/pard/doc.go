@@ -14,6 +14,9 @@
 //	cases.go      which cells a part needs
 //	hours.go      device-seconds for 1 % of drops, by policy and rule of scaling
 //	plans.go      devices against planners that split the deadline, and variants
+//	documents.go  what these are planned from
+//	planner.go    time and gap of the planner; tiny problems against everything that can be tried
+//	overheads.go  what decisions cost
 //	rag.go        retrieval-augmented generation; ragtable.go: its cells and table
 //	sensitivity.go  SLO, quantile and window
 //	claims.go     the paper's claims, row by row, and overheads

@@ -91,6 +91,7 @@ func (s *sheet) ocr(cells []ocrCell, capacity float64, f *flags) {
 			worst = max(worst, off)
 			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, share of the requests", load, c.policy), "shown", c.real, "share", true)
 			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, simulated with the recorded times, relative difference", load, c.policy), "<= 0.10", off, "share", off <= .1)
+			add(fmt.Sprintf(name+" at %.1fx: goodput of %s, simulated with the recorded times, difference in points of the offered load", load, c.policy), "shown", 100*math.Abs(c.again-c.real), "points", true)
 		}
 		same := true
 		for i, a := range at {

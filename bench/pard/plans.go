@@ -17,7 +17,6 @@ import (
 	"inferplan/planner/flow"
 	"inferplan/policy/policies"
 	"inferplan/sim"
-	"inferplan/solver/highs"
 )
 
 // The part "plans": the fewest devices that attain 99 % in the simulator, by the
@@ -26,7 +25,7 @@ import (
 //
 // A planner alone is given what it takes to attain that: margins, and rates that grow
 // until its plan does. "sized" is what the planner itself does with --margin auto:
-// devices join and leave one by one, by simulation.
+// devices join and leave one by one, and batches change, by simulation.
 
 var (
 	algorithms = []string{"paths", "even", "proportional", "nexus", "inferline"}
@@ -39,8 +38,11 @@ const attained = .99
 // lowest is the rate that plans are made for first, over that which they are to carry.
 const lowest = .94
 
-// sizedToo are the algorithms whose plans are sized by simulation, too.
-var sizedToo = []string{"paths", "nexus", "inferline"}
+// sizedToo are the algorithms whose plans are sized by simulation, too, and how their
+// rows are called: with a split the batches stay, without one they are searched as well.
+var sizedToo = map[string]string{"paths": searched, "nexus": "nexus-sized", "inferline": "inferline-sized"}
+
+const searched = "paths-searched"
 
 // plans measures what is missing.
 func (b *bench) plans(ctx context.Context, have results, lines *kept.Lines) error {
@@ -62,8 +64,8 @@ func (b *bench) plans(ctx context.Context, have results, lines *kept.Lines) erro
 		for _, workers := range planned {
 			for _, a := range algorithms {
 				err := keep(fmt.Sprintf("plans/%s-%.0f/%s", p.name, workers, a), func() (outcome, error) { return p.fewest(ctx, a, p.capacity(workers)) })
-				if err == nil && slices.Contains(sizedToo, a) {
-					err = keep(fmt.Sprintf("plans/%s-%.0f/%s-sized", p.name, workers, a), func() (outcome, error) { return p.sized(ctx, a, p.capacity(workers)) })
+				if name := sizedToo[a]; err == nil && name != "" {
+					err = keep(fmt.Sprintf("plans/%s-%.0f/%s", p.name, workers, name), func() (outcome, error) { return p.sized(ctx, a, p.capacity(workers)) })
 				}
 				if err != nil {
 					return err
@@ -137,11 +139,12 @@ func (p *pipeline) grown(ctx context.Context, algorithm string, margin, rate flo
 	return nil
 }
 
-// sized finds the fewest devices with any of the margins, where devices join and leave
-// by simulation. They begin with the plan for the lowest rate that
-// any plan is made for: what attains enough is for simulation to say.
+// sized finds the fewest devices by the search of the planner with simulation as the
+// judge. It begins with plans for the lowest rate that any plan is made for: what attains
+// enough is for simulation to say. Planners that split the deadline keep the batches of a
+// margin, and the best of the margins counts.
 func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (outcome, error) {
-	best := outcome{Value: math.Inf(1)}
+	best, groups := outcome{Value: math.Inf(1)}, [][]*formats.Plan(nil)
 	for _, margin := range margins {
 		plan, err := p.solve(ctx, algorithm, margin, lowest*rate)
 		var none *planner.InfeasibleError
@@ -151,7 +154,25 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 		if err != nil {
 			return best, err
 		}
-		plan, err = flow.Sized(plan, attained, func(plan *formats.Plan) (float64, error) {
+		if algorithm == flow.AlgorithmPaths && len(groups) > 0 {
+			groups[0] = append(groups[0], plan)
+			continue
+		}
+		groups = append(groups, []*formats.Plan{plan})
+	}
+	problem, err := p.problem(algorithm, lowest*rate)
+	if err != nil {
+		return best, err
+	}
+	for _, plans := range groups {
+		plan, err := flow.Sized(problem, plans, attained, func(plan *formats.Plan, hint bool) (float64, error) {
+			if hint {
+				f, err := constant(ctx, plan, rate, 1, 20*time.Second)
+				if err != nil {
+					return 0, err
+				}
+				return float64(f.Good) / float64(f.Requests), nil
+			}
 			out, err := shown(ctx, plan, rate)
 			return float64(out.Good) / float64(out.Requests), err
 		})
@@ -175,7 +196,7 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 func shown(ctx context.Context, plan *formats.Plan, rate float64) (outcome, error) {
 	out := outcome{Value: plan.Objective.Value}
 	for seed := range uint64(2) {
-		f, err := constant(ctx, plan, rate, seed+1)
+		f, err := constant(ctx, plan, rate, seed+1, time.Minute)
 		if err != nil {
 			return out, err
 		}
@@ -184,8 +205,8 @@ func shown(ctx context.Context, plan *formats.Plan, rate float64) (outcome, erro
 	return out, nil
 }
 
-// constant runs a plan for a minute at a constant rate.
-func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64) (*sim.FlowResult, error) {
+// constant runs a plan for a while at a constant rate.
+func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64, length time.Duration) (*sim.FlowResult, error) {
 	t, err := policies.Compile(plan)
 	if err != nil {
 		return nil, err
@@ -194,46 +215,11 @@ func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64
 	if err != nil {
 		return nil, err
 	}
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: newPoisson(slices.Repeat([]float64{rate}, 60), seed), Control: policies.Control(t), NoReport: true, Duration: time.Minute})
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: newPoisson(slices.Repeat([]float64{rate}, int(length/time.Second)), seed), Control: policies.Control(t), NoReport: true, Duration: length})
 	if err != nil {
 		return nil, err
 	}
 	return res.Flow, nil
-}
-
-// solve plans a pipeline for a rate.
-func (p *pipeline) solve(ctx context.Context, algorithm string, margin, rate float64) (*formats.Plan, error) {
-	in := planner.Inputs{Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}},
-		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 200}}}}
-	app := formats.Application{Name: p.name, SLO: formats.SLO{Duration: p.slo}, RPS: rate}
-	for i := range p.stages {
-		s := &p.stages[i]
-		in.Profile.Models = append(in.Profile.Models, measuredModel(s.name, s.ms))
-		app.Modules = append(app.Modules, formats.Module{Name: s.name, After: s.after})
-	}
-	in.Workload = &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
-	return solved(ctx, in, map[string]any{"objective": "gpus", "algorithm": algorithm, "margin": margin, "gap": 0., "max-batch": 32})
-}
-
-func solved(ctx context.Context, in planner.Inputs, values map[string]any) (*formats.Plan, error) {
-	res, err := planner.Solve(ctx, in, planner.Options{Values: values}, highs.Solver{}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return res.Plan, nil
-}
-
-// measuredModel is a model of a profile with the batches that plans choose from.
-func measuredModel(name string, ms []float64) formats.ProfileModel {
-	out := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}}
-	for _, b := range batches {
-		if b > len(ms) {
-			break
-		}
-		took := formats.Latency{WallUS: formats.Micros(math.Round(ms[b-1] * 1e6))}
-		out.Measurements = append(out.Measurements, formats.Measurement{Device: "gpu", Share: 1, Batch: b, Whole: &took, Blocks: []formats.Latency{took}})
-	}
-	return out
 }
 
 // siblings are variants of a module with their accuracy as a share of the family's
@@ -286,13 +272,15 @@ func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bo
 // sized in the same way.
 func devices(s *sheet, t io.Writer, value func(name string) (float64, float64)) {
 	columns := slices.Clone(algorithms)
-	for _, a := range sizedToo {
-		columns = append(columns, a+"-sized")
+	for _, a := range algorithms {
+		if name := sizedToo[a]; name != "" {
+			columns = append(columns, name)
+		}
 	}
 	fmt.Fprintf(t, "\nplans: the fewest devices that attain 99 %% in the simulator (attained)\npipeline-workers' rate\t%s\n", strings.Join(columns, "\t"))
 	n, ratios := 0, map[bool][2]float64{} // by whether splits are sized: the largest, sum of logarithms
 	for _, name := range s.cases("plans") {
-		at, ok := strings.CutSuffix(name, "/paths-sized")
+		at, ok := strings.CutSuffix(name, "/"+searched)
 		if !ok {
 			continue
 		}

@@ -35,4 +35,14 @@ func Flows(before, after *formats.Plan, r *Recorder) {
 		return n
 	}
 	r.count("expected ways", ways(&a), ways(&b), neutral)
+	r.count("rows of the scaling table", rows(&a), rows(&b), neutral)
+}
+
+// rows is how many rows the table of a plan's scaling has; 0: all replicas are there all
+// the time.
+func rows(f *formats.FlowPlan) int {
+	if f.Scaling == nil {
+		return 0
+	}
+	return len(f.Scaling.Table)
 }

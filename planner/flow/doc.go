@@ -15,8 +15,10 @@
 //	widen.go      what is left of the deadlines goes to larger batches
 //	baseline.go   planners that split the deadline: Nexus, InferLine and simpler ones
 //	infeasible.go why there is no plan, and what is nearest
-//	size.go       devices that join and leave by what simulation shows
+//	size.go       what simulation shows as the judge of a plan
+//	sizing.go     the search: devices that join and leave, batches that change
 //	scaling.go    how many workers serve at which rate
+//	elastic.go    that table in a plan, and the pace of arrivals
 //	tune.go       the margin by simulation, and what a plan is certified to carry
 //	write.go      the plan
 //	explain.go    what is told of it

@@ -43,7 +43,42 @@ func explain(p *formats.Plan) []string {
 		}
 		parts = append(parts, text)
 	}
-	return append(out, "load of the modules at the planned rates: "+strings.Join(parts, ", "))
+	out = append(out, "load of the modules at the planned rates: "+strings.Join(parts, ", "))
+	if f.Scaling != nil {
+		out = append(out, explainScaling(f))
+	}
+	return out
+}
+
+// explainScaling tells how replicas come and go.
+func explainScaling(f *formats.FlowPlan) string {
+	s, rate, half, all := f.Scaling, 0., 0, 0
+	for i := range f.Applications {
+		rate += f.Applications[i].RPS
+	}
+	for _, n := range rowOf(s, rate/2).Replicas {
+		half += n
+	}
+	for _, n := range s.Table[len(s.Table)-1].Replicas {
+		all += n
+	}
+	cold := time.Duration(0)
+	for i := range f.Modules {
+		cold = max(cold, f.Modules[i].ColdStartUS.D())
+	}
+	return fmt.Sprintf("scaling: a table of %d rates, up to %d replicas, of which %d serve half the planned rate; every %v by the mean rate of the last %v, kept for %v; a further replica serves %v after the decision",
+		len(s.Table), all, half, s.EveryUS.D(), s.WindowUS.D(), s.HoldUS.D(), cold)
+}
+
+// rowOf is the row of a rate.
+func rowOf(s *formats.FlowScaling, rate float64) formats.FlowRate {
+	row := s.Table[0]
+	for _, r := range s.Table {
+		if r.AboveRPS < rate {
+			row = r
+		}
+	}
+	return row
 }
 
 // longest is the path of a planned application that takes longest.

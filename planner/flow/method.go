@@ -23,6 +23,9 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		if algorithm != AlgorithmPaths && algorithm != AlgorithmShares {
 			return nil, in.Fail("workload", "applications", "segments", "modules: --algorithm "+algorithm+" splits the deadline of a graph", "")
 		}
+		if in.Values.Time("cold-start") > 0 {
+			return nil, in.Fail("workload", "applications", "segments", "modules: --cold-start is of graphs, workflows load what they need", "")
+		}
 		return planWorkflows(ctx, in, run)
 	}
 	if algorithm == AlgorithmShares {

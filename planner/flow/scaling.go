@@ -21,7 +21,20 @@ const missed = 2
 // expected to be missed, which is the newsvendor's choice. Only numbers of which no
 // worker can be spared come into question.
 func Scaling(carries []float64, headroom, spread, top float64) []formats.FlowRate {
-	f := newFrontier(carries, headroom*top*(1+4*spread))
+	highest, most := headroom*top*(1+4*spread), slices.Max(carries)
+	steps := make([][]float64, len(carries))
+	for k, c := range carries {
+		for m := 1.0; m*c <= highest+most; m++ {
+			steps[k] = append(steps[k], m*c)
+		}
+	}
+	return scaled(steps, headroom, spread, top)
+}
+
+// scaled is Scaling where workers of a module differ: steps are what its first one
+// carries, its first two and so on.
+func scaled(steps [][]float64, headroom, spread, top float64) []formats.FlowRate {
+	f := newFrontier(steps)
 	var out []formats.FlowRate
 	step, last := headroom*top/4500, -1
 	for i := range 4500 {
@@ -41,30 +54,39 @@ func Scaling(carries []float64, headroom, spread, top float64) []formats.FlowRat
 
 // frontier is the capacities of which no worker can be spared.
 type frontier struct {
-	carries []float64
-	carried []float64 // rising
-	cost    float64   // of a request per second, in workers
-	most    float64   // that a worker carries
+	steps   [][]float64 // by module and workers
+	carried []float64   // rising
+	needs   []int       // workers of all modules, by capacity
+	cost    float64     // of a request per second, in workers
+	most    float64     // that a worker carries
 }
 
-func newFrontier(carries []float64, top float64) *frontier {
-	f := &frontier{carries: carries, most: slices.Max(carries)}
-	for _, c := range carries {
-		f.cost += 1 / c
-		for m := 1.0; m*c <= top+f.most; m++ {
-			f.carried = append(f.carried, m*c)
-		}
+func newFrontier(steps [][]float64) *frontier {
+	f := &frontier{steps: steps}
+	for _, list := range steps {
+		f.cost += 1 / list[0]
+		f.most = max(f.most, list[0])
+		f.carried = append(f.carried, list...)
 	}
 	slices.Sort(f.carried)
 	f.carried = slices.Compact(f.carried)
+	for i := range f.carried {
+		n := 0
+		for _, m := range f.workers(i) {
+			n += m
+		}
+		f.needs = append(f.needs, n)
+	}
 	return f
 }
 
-// workers are the fewest that carry a capacity of the frontier, by module.
+// workers are the fewest that carry a capacity of the frontier, by module; all of a
+// module that cannot.
 func (f *frontier) workers(at int) []int {
-	out := make([]int, len(f.carries))
-	for k, c := range f.carries {
-		out[k] = max(1, int(math.Ceil(f.carried[at]/c-1e-9)))
+	out := make([]int, len(f.steps))
+	for k, list := range f.steps {
+		n, _ := slices.BinarySearch(list, f.carried[at]-1e-9*list[0])
+		out[k] = min(n+1, len(list))
 	}
 	return out
 }
@@ -76,11 +98,7 @@ func (f *frontier) best(mean, sd float64, last int) int {
 	for i := max(0, last-5); i < len(f.carried) && f.carried[i] <= mean+4*sd+f.most; i++ {
 		z := (f.carried[i] - mean) / sd
 		short := sd * (math.Exp(-z*z/2)/math.Sqrt(2*math.Pi) - z*math.Erfc(z/math.Sqrt2)/2)
-		n := 0.0
-		for _, c := range f.carries {
-			n += max(1, math.Ceil(f.carried[i]/c-1e-9))
-		}
-		if v := n + missed*f.cost*short; v < least {
+		if v := float64(f.needs[i]) + missed*f.cost*short; v < least {
 			least, found = v, i
 		}
 	}

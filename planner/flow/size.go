@@ -5,162 +5,92 @@ import (
 	"slices"
 
 	"inferplan/formats"
-	"inferplan/policy/flow"
+	"inferplan/planner/kind"
 )
 
-// Sized changes how many devices a plan has until its attainment is what is asked, and
-// no device can be spared. attained simulates: it must use the same arrivals for every
-// plan, so that plans differ by their devices alone. Batches stay, and so do the kinds of
-// devices that a module is on. It is nil where there are too few of them.
+// Shown simulates a plan and gives the share of the requests that are in time. The
+// arrivals must be the same for every plan, so that plans differ by their devices and
+// batches alone. A hint may be of a part of them.
+type Shown func(plan *formats.Plan, hint bool) (float64, error)
+
+// Sized looks for the cheapest plan that attains what is asked in simulation. It starts
+// from plans of one problem, the first of which has the least margin. Devices join and
+// leave, and batches change unless the plans split the deadline. It is nil where there are
+// too few devices.
 //
-// A device joins where it helps most (as InferLine's planner does, SoCC '20, section
-// 5.2). Then devices leave, the dearest first. Capacities stay above the rates, so
-// that the bound of the program holds for the result.
-func Sized(plan *formats.Plan, asked float64, attained func(*formats.Plan) (float64, error)) (*formats.Plan, error) {
-	has, err := attained(plan)
+// The result keeps the deadlines with the margin of the first plan, and capacities stay
+// above the rates. So the bound of that plan holds for it.
+func Sized(p *kind.Problem, plans []*formats.Plan, asked float64, shown Shown) (*formats.Plan, error) {
+	base, q := plans[0], *p
+	if err := q.Values.Set("margin", base.Options.Number("margin")); err != nil {
+		return nil, err
+	}
+	r, err := resolve(&q, kind.NewRun(nil))
 	if err != nil {
 		return nil, err
 	}
-	for has < asked {
-		next, most := (*formats.Plan)(nil), math.Inf(-1)
-		for _, other := range resized(plan, 1) {
-			x, err := attained(other)
-			if err != nil {
-				return nil, err
-			}
-			if x > most {
-				next, most = other, x
-			}
-		}
-		if next == nil {
-			return nil, nil
-		}
-		plan, has = next, most
-	}
-	for {
-		next := (*formats.Plan)(nil)
-		for _, other := range resized(plan, -1) {
-			x, err := attained(other)
-			if err != nil {
-				return nil, err
-			}
-			if x >= asked {
-				next = other
-				break
-			}
-		}
-		if next == nil {
-			return plan, nil
-		}
-		plan = next
-	}
-}
-
-// resized are the plans with a device more, or with one less, that keep the pools and
-// carry the rates, by falling price of that device.
-func resized(plan *formats.Plan, by int) []*formats.Plan {
-	type change struct {
-		plan  *formats.Plan
-		price float64
-	}
-	var out []change
-	need := needed(plan)
-	for u := range plan.Deployment {
-		for k := range plan.Deployment[u].Pipelines {
-			other := changed(plan, u, k, by)
-			carried := 0.0
-			for _, l := range other.Deployment[u].Pipelines {
-				carried += l.RPS
-			}
-			if carried >= need[plan.Deployment[u].Model]*(1-1e-9) && packed(other) {
-				out = append(out, change{other, price(plan, plan.Deployment[u].Pipelines[k].Stages[0].Device)})
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b change) int {
-		switch {
-		case a.price > b.price:
-			return -1
-		case a.price < b.price:
-			return 1
-		}
-		return 0
+	z := newSizing(r.problem, asked, base.Algorithm == AlgorithmPaths, func(s *picked, hint bool) (float64, error) {
+		plan := r.redeployed(base, s)
+		formats.FlowOf(plan).Scaling = nil // all devices count
+		return shown(plan, hint)
 	})
-	var list []*formats.Plan
-	for _, c := range out {
-		list = append(list, c.plan)
+	for _, plan := range plans {
+		z.begin(r.picked(plan))
 	}
-	return list
+	for _, name := range []string{AlgorithmNexus, AlgorithmInferLine} {
+		if out, err := r.baseline(name); err == nil && z.batches {
+			z.begin(out.picked)
+		}
+	}
+	s, err := z.cheapest()
+	if s == nil || err != nil {
+		return nil, err
+	}
+	return r.redeployed(base, s), nil
 }
 
-// needed is the rate of every model at the planned rates.
-func needed(plan *formats.Plan) map[string]float64 {
-	out := map[string]float64{}
-	apps := formats.FlowOf(plan).Applications
-	for i := range apps {
-		g, err := flow.Graph(apps[i].Modules, "")
-		if err != nil {
-			continue // a plan that was made has graphs
-		}
-		for k := range g.Nodes {
-			out[apps[i].Modules[k].Model] += apps[i].RPS * g.Nodes[k].Chance
-		}
+// redeployed is a plan with other devices and batches.
+func (r *resolved) redeployed(base *formats.Plan, s *picked) *formats.Plan {
+	out, bound := *base, math.NaN()
+	if base.Objective.Bound != nil {
+		bound = *base.Objective.Bound
 	}
-	return out
-}
-
-// changed is a copy of a plan with so many devices more for a pipeline of a model.
-func changed(plan *formats.Plan, u, k, by int) *formats.Plan {
-	out := *plan
-	out.Deployment = slices.Clone(plan.Deployment)
-	for i := range out.Deployment {
-		d := &out.Deployment[i]
-		d.Pipelines = slices.Clone(d.Pipelines)
-		for j := range d.Pipelines {
-			d.Pipelines[j].Stages = slices.Clone(d.Pipelines[j].Stages)
-			s := &d.Pipelines[j].Stages[0]
-			s.Placement = slices.Clone(s.Placement)
-		}
-	}
-	d := &out.Deployment[u]
-	l := &d.Pipelines[k]
-	s := &l.Stages[0]
-	had := s.GPUs
-	s.GPUs += float64(by)
-	s.Replicas += by * s.Share
-	s.RPS *= s.GPUs / had
-	l.RPS = s.RPS
-	if s.Replicas == 0 {
-		d.Pipelines = slices.Delete(d.Pipelines, k, k+1)
-	}
-	out.Objective.Value += float64(by) * price(plan, plan.Deployment[u].Pipelines[k].Stages[0].Device)
-	if b := out.Objective.Bound; b != nil {
-		gap := math.Abs(out.Objective.Value-*b) / math.Max(math.Abs(out.Objective.Value), 1e-12)
-		out.Objective.Gap = &gap
-	}
+	o := r.outcome(&found{picked: s, value: r.problem.price(s), bound: bound})
+	out.Objective, out.Deployment, out.Section = o.Objective, o.Deployment, o.Section
 	return &out
 }
 
-// packed places every pipeline on the next free devices of its pool. It tells whether
-// there are enough.
-func packed(plan *formats.Plan) bool {
-	first := map[string]int{}
+// picked is a plan as a solution of the problem that it was made for.
+func (r *resolved) picked(plan *formats.Plan) *picked {
+	p, f := r.problem, formats.FlowOf(plan)
+	s := &picked{level: make([]int, len(p.models))}
+	for u := range p.models {
+		s.level[u], s.devices = -1, append(s.devices, make([]int, len(p.pools)))
+	}
+	for a := range f.Applications {
+		var list []int
+		for i, m := range f.Applications[a].Modules {
+			list = append(list, slices.IndexFunc(p.apps[a].nodes[i].of, func(c choice) bool { return p.models[c.model].name == m.Model }))
+		}
+		s.choice = append(s.choice, list)
+	}
 	for i := range plan.Deployment {
-		for j := range plan.Deployment[i].Pipelines {
-			s := &plan.Deployment[i].Pipelines[j].Stages[0]
-			s.Placement = []formats.Placement{{First: first[s.Device], PerDevice: s.Share, Replicas: s.Replicas}}
-			first[s.Device] += s.Replicas / s.Share
+		d := &plan.Deployment[i]
+		u := slices.IndexFunc(p.models, func(m model) bool { return m.name == d.Model })
+		s.level[u] = slices.IndexFunc(p.models[u].levels, func(l level) bool {
+			return !slices.ContainsFunc(d.Pipelines, func(x formats.Pipeline) bool {
+				t := &l.best[p.pool(x.Stages[0].Device)]
+				return t.batch != x.Batch || t.share != x.Stages[0].Share
+			})
+		})
+		for _, x := range d.Pipelines {
+			s.devices[u][p.pool(x.Stages[0].Device)] = int(x.Stages[0].GPUs)
 		}
 	}
-	return !slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return first[p.Device] > p.Count })
+	return s
 }
 
-// price is what a device costs by the objective.
-func price(plan *formats.Plan, device string) float64 {
-	for _, p := range plan.Pools {
-		if p.Device == device {
-			return map[string]float64{"cost": p.USDPerHour, "power": p.Watts, "gpus": 1}[plan.Objective.Name]
-		}
-	}
-	return 0
+// pool is the place of a device kind.
+func (p *problem) pool(device string) int {
+	return slices.IndexFunc(p.pools, func(o pool) bool { return o.kind == device })
 }

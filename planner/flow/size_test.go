@@ -3,12 +3,16 @@ package flow
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"inferplan/formats"
 	"inferplan/planner/flow/verify"
 	"inferplan/planner/kind"
+	"inferplan/solver/highs"
 )
 
 // chained is a problem of two modules in a row on two kinds of devices.
@@ -36,7 +40,12 @@ func chained(objective string) *kind.Problem {
 
 // spare is the least that a model's devices carry over what is asked of it.
 func spare(plan *formats.Plan) float64 {
-	least, need := math.Inf(1), needed(plan)
+	least, need := math.Inf(1), map[string]float64{}
+	for _, a := range formats.FlowOf(plan).Applications {
+		for _, m := range a.Modules {
+			need[m.Model] += a.RPS
+		}
+	}
 	for i := range plan.Deployment {
 		carried := 0.0
 		for _, l := range plan.Deployment[i].Pipelines {
@@ -47,29 +56,20 @@ func spare(plan *formats.Plan) float64 {
 	return least
 }
 
-// Devices join until what is asked is attained, none can be spared then, and the plan
-// is one that a check finds sound.
+// What is found attains what is asked, no device can be spared, and a check finds it
+// sound. With too few devices there is nothing.
 func TestSized(t *testing.T) {
 	for _, objective := range []string{"gpus", "cost"} {
 		p := chained(objective)
 		first := planOf(t, p)
+		show := func(plan *formats.Plan, _ bool) (float64, error) { return spare(plan), nil }
 		for _, asked := range []float64{1, 1.1, 1.25} {
-			runs := 0
-			show := func(plan *formats.Plan) (float64, error) {
-				runs++
-				return spare(plan), nil
-			}
-			got, err := Sized(first, asked, show)
+			got, err := Sized(p, []*formats.Plan{first}, asked, show)
 			if err != nil || got == nil {
 				t.Fatal(asked, err)
 			}
-			if spare(got) < asked || runs == 0 {
+			if spare(got) < asked {
 				t.Errorf("%s: %.2f to spare, asked %.2f", objective, spare(got), asked)
-			}
-			for _, less := range resized(got, -1) {
-				if spare(less) >= asked {
-					t.Errorf("%s, %.2f: a device can be spared", objective, asked)
-				}
 			}
 			today := &kind.Today{Plan: got, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}
 			for _, f := range verify.Check(today) {
@@ -79,9 +79,63 @@ func TestSized(t *testing.T) {
 				t.Errorf("%s: %v after %v, with more to spare", objective, got.Objective.Value, first.Objective.Value)
 			}
 		}
-		if got, err := Sized(first, 100, func(plan *formats.Plan) (float64, error) { return spare(plan), nil }); got != nil || err != nil {
+		if got, err := Sized(p, []*formats.Plan{first}, 100, show); got != nil || err != nil {
 			t.Errorf("%s: %v and %v where the devices do not suffice", objective, got, err)
 		}
+	}
+}
+
+// From any start, what the search finds carries the rates on the devices there are and
+// keeps the deadlines and attains what is asked, and no device can be spared. Batches
+// change where they may.
+func TestSizing(t *testing.T) {
+	found, changed := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawn(t)
+		start, err := (&search{p: p, solver: highs.Solver{}}).cheapest(t.Context())
+		if err != nil {
+			return
+		}
+		// Attainment falls with the load of the busiest model, and as batches fill the deadlines.
+		shown := func(s *picked, _ bool) (float64, error) {
+			x := min(1, p.factor(s)/1.2)
+			for a := range p.apps {
+				x -= .3 * float64(p.took(s, a)) / float64(p.apps[a].budget())
+			}
+			return x, nil
+		}
+		asked, _ := shown(start.picked, false)
+		asked += rapid.Float64Range(0, .1).Draw(t, "more")
+		z := newSizing(p, asked, rapid.Bool().Draw(t, "batches"), shown)
+		z.begin(start.picked)
+		s, err := z.cheapest()
+		if s == nil || err != nil {
+			return
+		}
+		found++
+		if !slices.Equal(s.level, start.level) {
+			changed++
+		}
+		if has, _ := shown(s, false); has < asked || !p.keeps(s) || p.factor(s) < 1-1e-6 {
+			t.Fatalf("attains %v of %v, carries %v", has, asked, p.factor(s))
+		}
+		for k := range p.pools {
+			n := 0
+			for u := range s.devices {
+				n += s.devices[u][k]
+			}
+			if n > p.pools[k].count {
+				t.Fatalf("%d of %d devices", n, p.pools[k].count)
+			}
+		}
+		for _, less := range z.resized(s, -1) {
+			if has, _ := shown(less, false); has >= asked {
+				t.Fatal("a device can be spared")
+			}
+		}
+	})
+	if found == 0 || changed == 0 {
+		t.Errorf("%d found, %d with other batches", found, changed)
 	}
 }
 

@@ -39,17 +39,19 @@ var autoMargins = []float64{.1, .2, .3}
 
 // tuning is a search for the margin, and for the number of devices, by simulation.
 type tuning struct {
+	p     *kind.Problem
 	asked kind.Asked
 	best  *kind.Result
 	tried []string
 }
 
 // tune chooses the margin by what simulation certifies. For throughput that is the
-// highest rate. For other objectives devices join and leave until the plan attains
+// highest rate. For other objectives devices and batches change until the plan attains
 // what is asked at its rates, see Sized, and the cheapest plan is taken. Every run has
 // the same arrivals.
 func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	t, first, wall := &tuning{asked: asked}, error(nil), 0.
+	t, first, wall := &tuning{p: p, asked: asked}, error(nil), 0.
+	var all []*kind.Result
 	for _, m := range autoMargins {
 		v := p.Values
 		if err := v.Set("margin", m); err != nil {
@@ -65,9 +67,18 @@ func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 		}
 		if err == nil {
 			wall += res.WallMS
-			err = t.weigh(ctx, m, res)
+			if together(res.Plan) {
+				all = append(all, res)
+				continue
+			}
+			err = t.weigh(ctx, res)
 		}
 		if err != nil && (t.best == nil || ctx.Err() == nil) {
+			return nil, err
+		}
+	}
+	if len(all) > 0 {
+		if err := t.weigh(ctx, all...); err != nil {
 			return nil, err
 		}
 	}
@@ -82,21 +93,33 @@ func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 	return t.best, nil
 }
 
-// weigh certifies a plan, with other numbers of devices where the rates are given, and
-// keeps it if it is the best so far.
-func (t *tuning) weigh(ctx context.Context, margin float64, res *kind.Result) error {
-	up := res.Plan.Objective.Name == "throughput"
-	if f := formats.FlowOf(res.Plan); !up && !f.Workflow() {
-		asked, err := t.asked.Of(res.Plan, certified, 10*time.Second, 10*time.Minute)
-		if err != nil {
-			return err
-		}
-		plan, err := Sized(res.Plan, asked.Attainment, func(plan *formats.Plan) (float64, error) { return attained(ctx, plan, asked) })
+// together tells whether the plans of all margins are where one search starts.
+func together(plan *formats.Plan) bool {
+	return plan.Algorithm == AlgorithmPaths && sizes(plan)
+}
+
+// sizes tells whether devices join and leave: the rates are given, and requests of an
+// application all have the same tasks.
+func sizes(plan *formats.Plan) bool {
+	return plan.Objective.Name != "throughput" && !formats.FlowOf(plan).Workflow()
+}
+
+// weigh certifies a plan, or what a search by simulation makes of some, and keeps it if
+// it is the best so far. The first has the least margin.
+func (t *tuning) weigh(ctx context.Context, list ...*kind.Result) error {
+	res, up := list[0], list[0].Plan.Objective.Name == "throughput"
+	var margins []string
+	for _, r := range list {
+		margins = append(margins, fmt.Sprintf("%.2g", r.Plan.Options.Number("margin")))
+	}
+	margin := strings.Join(margins, " or ")
+	if sizes(res.Plan) {
+		plan, err := t.sized(ctx, list)
 		if err != nil {
 			return err
 		}
 		if plan == nil {
-			t.tried = append(t.tried, fmt.Sprintf("%.2g too few devices", margin))
+			t.tried = append(t.tried, margin+" too few devices")
 			return nil
 		}
 		if plan.Objective.Value != res.Plan.Objective.Value { // no longer the least that was proven
@@ -109,11 +132,30 @@ func (t *tuning) weigh(ctx context.Context, margin float64, res *kind.Result) er
 		return err
 	}
 	value := res.Plan.Objective.Value
-	t.tried = append(t.tried, fmt.Sprintf("%.2g certifies load %.4g of %.6g", margin, res.Plan.Certified.LoadFactor, value))
+	t.tried = append(t.tried, fmt.Sprintf("%s certifies load %.4g of %.6g", margin, res.Plan.Certified.LoadFactor, value))
 	if t.best == nil || up && value*res.Plan.Certified.LoadFactor > t.best.Plan.Objective.Value*t.best.Plan.Certified.LoadFactor || !up && value < t.best.Plan.Objective.Value {
 		t.best = res
 	}
 	return nil
+}
+
+// sized is the cheapest plan that the search by simulation makes of some.
+func (t *tuning) sized(ctx context.Context, list []*kind.Result) (*formats.Plan, error) {
+	var plans []*formats.Plan
+	for _, r := range list {
+		plans = append(plans, r.Plan)
+	}
+	asked, err := t.asked.Of(plans[0], certified, 10*time.Second, 10*time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	return Sized(t.p, plans, asked.Attainment, func(plan *formats.Plan, hint bool) (float64, error) {
+		few := asked
+		if hint {
+			few.Runs = 1
+		}
+		return attained(ctx, plan, few)
+	})
 }
 
 // attained is the least attainment of the applications at the planned rates.

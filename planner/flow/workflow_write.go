@@ -29,7 +29,7 @@ func (w *workflowProblem) outcome(b *chosenBatches, p *placed) (*kind.Outcome, e
 		Sense: sense, StoppedBy: b.stopped, Pools: w.pools, Policy: policy,
 		Phases: []kind.Phase{{Name: "batches", Nodes: b.nodes, Iterations: b.iterations, Value: value, Bound: bound}, {Name: "placement", Nodes: p.nodes, Value: p.served, Bound: p.bound}},
 	}
-	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(window)}
+	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(paceOf(0).queueing)}
 	for s := range w.services {
 		for k := range w.services[s].on {
 			o.Considered += len(w.services[s].on[k].sizes)

@@ -2,7 +2,6 @@ package flow
 
 import (
 	"math"
-	"time"
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
@@ -11,11 +10,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// The figures of the State Planner that PARD chose (section 5.4).
-const (
-	quantile = .1
-	window   = 5 * time.Second
-)
+// quantile is the figure of the State Planner that PARD chose (section 5.4).
+const quantile = .1
 
 // outcome is what was found, as the parts of a plan.
 func (r *resolved) outcome(out *found) *kind.Outcome {
@@ -42,7 +38,8 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 			}
 		}
 	}
-	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(window)}
+	at := r.pace()
+	section := &formats.FlowPlan{Lambda: quantile, WindowUS: formats.Micros(at.queueing)}
 	first := make([]int, len(r.pools))
 	placed := map[int]bool{}
 	for a := range r.problem.apps {
@@ -64,6 +61,7 @@ func (r *resolved) outcome(out *found) *kind.Outcome {
 			r.run.Warn("%s: %.6g requests/s are planned, the workload asks for %.6g", w.Name, planned.RPS, asked)
 		}
 	}
+	r.elastic(section, out.picked, o.Deployment, at)
 	o.Section = section
 	return o
 }

@@ -2,7 +2,6 @@ package drop_test
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -235,96 +234,27 @@ func TestToken(t *testing.T) {
 // Handling events allocates nothing once the queues have grown.
 func TestNoAllocation(t *testing.T) {
 	for _, name := range []string{"pard", "feas", "nexus", "clipper++"} {
-		l := newLoad(t, name, 40)
+		e := newEntry(t, name, 40)
 		for range 2000 {
-			l.step()
+			e.Step()
 		}
-		if n := testing.AllocsPerRun(2000, l.step); n > 0 {
+		if n := testing.AllocsPerRun(2000, e.Step); n > 0 {
 			t.Errorf("%s: %v allocations per event", name, n)
 		}
 	}
 }
 
-// load is a policy under steady arrivals at its entry.
-type load struct {
-	pol  policy.Policy
-	out  policy.Actions
-	ev   policy.Event
-	free []int32
-	now  time.Duration
-	ends time.Duration
-	busy bool
-	runs []int32
-	n    int
-	// every is how often a request comes; 0: as often as the worker serves one.
-	every time.Duration
-}
-
-// newLoad has queue tasks wait at one worker, with an SLO that they keep.
-func newLoad(t testing.TB, name string, queue int) *load {
-	plan := policytest.FlowPlan(time.Duration(queue)*2*ms+100*ms, name,
-		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms, 11 * ms, 12 * ms, 13 * ms, 14 * ms, 15 * ms, 16 * ms, 16 * ms}, Workers: 1},
-		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{2 * ms}, Workers: 1})
-	tab, err := policies.Compile(plan)
+// newEntry is a policy with so many tasks at its entry.
+func newEntry(t testing.TB, name string, queue int) *policytest.Entry {
+	tab, err := policies.Compile(policytest.EntryPlan(name, queue))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &load{}
-	if l.pol, err = drop.New(name, tab, nil); err != nil {
+	pol, err := drop.New(name, tab, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range int32(4*queue + 64) {
-		l.free = append(l.free, i)
-	}
-	for range queue {
-		l.arrive()
-	}
-	return l
-}
-
-func (l *load) handle() {
-	l.out.Reset()
-	l.pol.Handle(l.now, &l.ev, &l.out)
-	for i := range l.out.List {
-		switch a := &l.out.List[i]; a.Kind {
-		case policy.Drop:
-			l.free = append(l.free, a.Req)
-		case policy.Dispatch:
-			tasks, hops := l.out.Dispatched(a)
-			l.runs, l.busy, l.ends = append(l.runs[:0], tasks...), true, hops[0].End
-		}
-	}
-}
-
-func (l *load) arrive() {
-	if len(l.free) == 0 {
-		return
-	}
-	req := l.free[len(l.free)-1]
-	l.free = l.free[:len(l.free)-1]
-	slo := time.Duration(cap(l.free))*ms/2 + 100*ms
-	l.ev = policy.Event{Kind: policy.Arrival, Req: req, Task: req, Arrived: l.now, Deadline: l.now + slo}
-	l.handle()
-	if len(l.out.List) > 0 && l.out.List[len(l.out.List)-1].Kind == policy.Drop {
-		return
-	}
-	l.ev = policy.Event{Kind: policy.TaskRevealed, Req: req, Task: req}
-	l.handle()
-}
-
-// step lets a request come every 2 ms, as many as the worker serves, or more often.
-func (l *load) step() {
-	l.now += cmp.Or(l.every, 2*ms)
-	l.arrive()
-	if l.busy && l.ends <= l.now {
-		l.free, l.busy = append(l.free, l.runs...), false
-		l.ev = policy.Event{Kind: policy.BatchFinished}
-		l.handle()
-	}
-	if l.n++; l.n%500 == 0 {
-		l.ev = policy.Event{Kind: policy.Timer}
-		l.handle()
-	}
+	return policytest.NewEntry(pol, queue)
 }
 
 // BenchmarkDecision is the cost of a request's way through the entry: arrival,
@@ -334,17 +264,17 @@ func BenchmarkDecision(b *testing.B) {
 	for _, c := range []struct {
 		name, policy string
 		every        time.Duration
-	}{{"pard", "pard", 0}, {"feas", "feas", 0}, {"nexus", "nexus", 0}, {"clipper++", "clipper++", 0}, {"pard-overloaded", "pard", ms}, {"feas-overloaded", "feas", ms}} {
+	}{{"pard", "pard", 2 * ms}, {"feas", "feas", 2 * ms}, {"nexus", "nexus", 2 * ms}, {"clipper++", "clipper++", 2 * ms}, {"pard-overloaded", "pard", ms}, {"feas-overloaded", "feas", ms}} {
 		b.Run(c.name, func(b *testing.B) {
-			l := newLoad(b, c.policy, 1000)
-			l.every = c.every
+			e := newEntry(b, c.policy, 1000)
+			e.Every = c.every
 			for range 5000 {
-				l.step()
+				e.Step()
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for range b.N {
-				l.step()
+				e.Step()
 			}
 		})
 	}

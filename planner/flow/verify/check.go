@@ -39,6 +39,7 @@ func Check(t *kind.Today) []kind.Finding {
 			c.Fail("rps", fmt.Sprintf("deployment[%d]", i), fmt.Sprintf("%.6g rps", has), fmt.Sprintf("%.6g rps", c.need[m]), "the devices of %s do not carry what the applications need of it", m)
 		}
 	}
+	c.scaling()
 	c.objective()
 	return c.Findings
 }

@@ -4,6 +4,7 @@
 //
 //	check.go    Check: findings, each with its constraint and field
 //	devices.go  where modules stand and what they take
+//	scaling.go  the table by which replicas come and go
 //	hold.go     what models take and carry today, along paths and together
 //	figures.go  Figures: what was promised against what holds; WorkloadOf
 package verify

@@ -1,0 +1,131 @@
+package flow
+
+import (
+	"errors"
+	"math"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+)
+
+// pace is how a policy follows arrivals: how far back queueing is averaged, and over
+// which time rates are taken, and kept, for the table of scaling.
+type pace struct {
+	queueing, window, hold, ahead time.Duration
+}
+
+// paceOf is the pace for arrivals with a coefficient of variation, by second. Queueing is
+// averaged as PARD advises (section 5.4): 5 to 7 s for stable traces, 3 to 5 s for bursty
+// ones, 1 to 3 s for the most bursty. The others are what was best on a trace of each of
+// the three kinds (bench/pard, part hours).
+func paceOf(cv float64) pace {
+	switch {
+	case cv < .5:
+		return pace{queueing: 5 * time.Second, window: 8 * time.Second, hold: 30 * time.Second}
+	case cv < 1:
+		return pace{queueing: 4 * time.Second, window: 8 * time.Second, hold: 30 * time.Second, ahead: 3 * time.Second}
+	}
+	return pace{queueing: 2 * time.Second, window: 4 * time.Second, hold: 8 * time.Second}
+}
+
+// pace is that of the workload's arrivals. A process has one rate.
+func (r *resolved) pace() pace {
+	a := r.in.Workload.Arrivals
+	if a == nil || a.Trace == "" {
+		return paceOf(0)
+	}
+	path := filepath.FromSlash(a.Trace)
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(r.in.WorkloadDir, path)
+	}
+	cv, err := variation(path, r.asked)
+	if err != nil {
+		r.run.Warn("the trace of the arrivals cannot be read, so the plan is for stable ones: %v", err)
+		return paceOf(0)
+	}
+	p := paceOf(cv)
+	r.run.Assume("window: queueing is averaged over %v, for arrivals per second with a coefficient of variation of %.2f", p.queueing, cv)
+	return p
+}
+
+// variation is the coefficient of variation of a trace's arrivals per second.
+func variation(path string, apps formats.Applications) (cv float64, err error) {
+	var names []string
+	for i := range apps {
+		names = append(names, apps[i].Name)
+	}
+	t, err := arrivals.OpenTrace(path, names, arrivals.IgnoreOther())
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, t.Close()) }()
+	var n, sum, squares, came float64
+	second := time.Duration(0)
+	for q := (arrivals.Request{}); t.Next(&q); came++ {
+		for q.At >= second+time.Second {
+			n, sum, squares = n+1, sum+came, squares+came*came
+			second, came = second+time.Second, 0
+		}
+	}
+	if sum == 0 {
+		return 0, arrivals.Err(t)
+	}
+	mean := sum / n
+	return math.Sqrt(max(0, squares/n-mean*mean)) / mean, arrivals.Err(t)
+}
+
+// The rule that the table is for (docs/methods.md): a decision per second, rises that
+// stand out of the noise by three standard deviations, rates that are off by a twentieth.
+const (
+	decided = time.Second
+	sigmas  = 3
+	off     = .05
+)
+
+// elastic has replicas come and go by the rate at the entry, where a cold start is given.
+// The applications keep the shares of the rate that are planned.
+func (r *resolved) elastic(f *formats.FlowPlan, x *picked, deployment []formats.Deployed, at pace) {
+	cold := r.in.Values.Time("cold-start")
+	if cold == 0 {
+		return
+	}
+	s := &formats.FlowScaling{EveryUS: formats.Micros(decided), WindowUS: formats.Micros(at.window), HoldUS: formats.Micros(at.hold), LookaheadUS: formats.Micros(at.ahead), RiseSigmas: sigmas}
+	asked, weights, rate := r.problem.asked(x), 0., 0.
+	for a := range r.problem.apps {
+		weights, rate = weights+r.problem.apps[a].weight, rate+f.Applications[a].RPS
+	}
+	var steps [][]float64
+	top := math.Inf(1)
+	for i := range deployment {
+		u := slices.IndexFunc(r.problem.models, func(m model) bool { return m.name == deployment[i].Model })
+		list := replicas(&deployment[i], asked[u]/weights)
+		steps, top = append(steps, list), min(top, list[len(list)-1])
+		s.MaxWorkers += len(list)
+		f.Modules[i].ColdStartUS = formats.Micros(cold)
+	}
+	for _, list := range steps {
+		for n := range list {
+			list[n] = min(list[n], top)
+		}
+	}
+	s.Table = scaled(steps, r.in.Values.Number("headroom"), off, top)
+	s.Start = rowOf(s, rate).Replicas
+	f.Scaling = s
+}
+
+// replicas is the rate at the entry that the first replica of a module carries, the first
+// two and so on, in the order in which they come.
+func replicas(d *formats.Deployed, part float64) []float64 {
+	var out []float64
+	sum := 0.
+	for _, l := range d.Pipelines {
+		for range l.Stages[0].Replicas {
+			sum += l.RPS / float64(l.Stages[0].Replicas) / part
+			out = append(out, sum)
+		}
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package verify
+
+import "fmt"
+
+// least is the part of a rate that the replicas of its row carry at least. A row may be a
+// little short where one more replica would gain next to nothing.
+const least = .9
+
+// scaling checks the table by which replicas come and go: that it is there if a cold
+// start is given, with that, and that the replicas of every row carry the rate from which
+// it counts, today.
+func (c *checker) scaling() {
+	s, cold := c.plan.Scaling, c.Plan.Options.Time("cold-start")
+	if s == nil {
+		if cold > 0 {
+			c.Fail("scaling", "flow.scaling", "nothing", "a table", "the plan's options have a cold start of %v", cold)
+		}
+		return
+	}
+	rate := 0.
+	for i := range c.plan.Applications {
+		rate += c.plan.Applications[i].RPS
+	}
+	for m := range c.plan.Modules {
+		if has := c.plan.Modules[m].ColdStartUS.D(); cold > 0 && has != cold {
+			c.Fail("scaling", fmt.Sprintf("flow.modules[%d].cold_start_us", m), has.String(), cold.String(), "the cold start of %s is not that of the options", c.plan.Modules[m].Model)
+		}
+	}
+	for i, row := range s.Table {
+		for m, n := range row.Replicas {
+			d := &c.Plan.Deployment[m]
+			carried, left := 0., n
+			for k := range d.Pipelines {
+				now := c.Pipeline(d, &d.Pipelines[k])
+				if !now.Known {
+					return // said with the pipelines
+				}
+				here := min(left, d.Pipelines[k].Stages[0].Replicas)
+				carried, left = carried+float64(here)*now.Stages[0].Rate, left-here
+			}
+			if carried *= rate / c.need[d.Model]; carried < least*row.AboveRPS {
+				c.Fail("scaling", fmt.Sprintf("flow.scaling.table[%d].replicas[%d]", i, m), fmt.Sprintf("%d, which carry %.6g rps", n, carried), fmt.Sprintf("what carries %.6g rps", row.AboveRPS),
+					"the replicas of %s do not carry the rate of their row", d.Model)
+				break
+			}
+		}
+	}
+}
