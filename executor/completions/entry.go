@@ -47,6 +47,13 @@ func (e *entry) Text(delta string, tokens int) {
 	e.tell()
 }
 
+// over says that the request has ended, or is about to.
+func (e *entry) over() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ending
+}
+
 // tell wakes those who wait for news; e.mu is held.
 func (e *entry) tell() {
 	if e.changed != nil {
