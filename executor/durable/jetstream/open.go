@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
 
 	"inferplan/executor/durable"
 )
@@ -48,6 +49,7 @@ type link struct {
 	serve  jetstream.Consumer
 	bucket jetstream.KeyValue
 	page   int             // messages that are asked for at once
+	odd    rate.Sometimes  // tells of messages that are none of ours
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 }
@@ -71,7 +73,7 @@ func Open(url string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queue %s: %w", url, err)
 	}
-	s := &Store{link: link{opt: opt, conn: conn, page: 1000}, held: map[string]*holding{}}
+	s := &Store{link: link{opt: opt, conn: conn, page: 1000, odd: rate.Sometimes{First: 3, Interval: 10 * time.Second}}, held: map[string]*holding{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(s.ctx, openWait)
 	defer cancel()
