@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"inferplan/engine/llm"
 	"inferplan/executor/completions"
 	"inferplan/executor/durable"
 )
@@ -91,7 +92,7 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 		if err == nil {
 			return stops, fmt.Errorf("%w: instance %d has an agent already", ErrPlan, s.Instance)
 		}
-		place := &agentPlace{agentProcess: p, instance: s.Instance}
+		place := &agentPlace{agentProcess: p, instance: s.Instance, looks: make(chan struct{}, mostLooks)}
 		if place.reach, err = newReach(p.opt.Servers, s.Instance); err != nil {
 			return stops, fmt.Errorf("%w: %w", ErrPlan, err)
 		}
@@ -215,6 +216,7 @@ type agentPlace struct {
 	*agentProcess
 	instance int
 	reach    *reach
+	looks    chan struct{}
 	work     *agentWork // the last; of the goroutine that takes orders
 }
 
@@ -225,6 +227,13 @@ type agentWork struct {
 	done   chan struct{}
 	err    error // with done
 }
+
+// An agent takes so many orders at once to look at its servers, and so many requests. No
+// process that plans gives more.
+const (
+	mostLooks = 16
+	mostRuns  = 1 << 14
+)
 
 // take takes an order.
 func (p *agentPlace) take(message []byte, reply func([]byte)) {
@@ -238,8 +247,14 @@ func (p *agentPlace) take(message []byte, reply func([]byte)) {
 	case !p.inTerm(o.Term):
 		a.Error = toWire(errOldTerm)
 	case o.What == orderLook:
-		p.wg.Go(func() { p.look(&o, a, reply) })
+		select {
+		case p.looks <- struct{}{}:
+			p.wg.Go(func() { p.look(&o, a, reply); <-p.looks })
+		default: // it is asked again
+		}
 		return
+	case o.What == orderRun && p.count() >= mostRuns:
+		a.Error = toWire(&llm.Error{Kind: llm.ErrFull, Text: "more requests run at this agent than a plan has"})
 	case o.What == orderRun:
 		p.run(&o)
 	case o.What == orderLeave:

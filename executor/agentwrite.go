@@ -31,6 +31,16 @@ type streamEnd struct {
 // errDiverged: an answer that was written again differs from what was sent before.
 var errDiverged = errors.New("the server wrote another text than before")
 
+// errEnough: a server writes more than it was asked for, or than an answer may have.
+var errEnough = errors.New("the answer is as long as it may be")
+
+// mostText is the longest answer, in bytes. Servers count tokens in their own ways: an
+// answer may have overrun more than it was asked to have.
+const (
+	mostText = 8 << 20
+	overrun  = 64
+)
+
 func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 	partial, tokens, ok := w.soFar(w.number)
 	end := &streamEnd{tokens: tokens}
@@ -78,8 +88,8 @@ func (r *reach) complete(ctx context.Context, w *writing, partial string, end *s
 	if err != nil {
 		return nil, err
 	}
-	counted := 0
-	return server.Complete(ctx, next, func(p llm.Token) error {
+	counted, written := 0, 0
+	answer, err := server.Complete(ctx, next, func(p llm.Token) error {
 		w.heard()
 		piece, fresh := p.Text, p.Count-counted
 		counted = p.Count
@@ -92,6 +102,10 @@ func (r *reach) complete(ctx context.Context, w *writing, partial string, end *s
 				return nil
 			}
 		}
+		if most := w.request.MaxTokens; most > 0 && end.tokens+fresh > most+overrun || len(partial)+written+len(piece) > mostText {
+			return errEnough
+		}
+		written += len(piece)
 		all, ok := w.add(w.number, piece, fresh, w.now())
 		if !ok {
 			return errLeft
@@ -100,4 +114,8 @@ func (r *reach) complete(ctx context.Context, w *writing, partial string, end *s
 		w.told(all)
 		return nil
 	})
+	if errors.Is(err, errEnough) {
+		return &llm.Answer{Finish: "length", Usage: answer.Usage}, nil
+	}
+	return answer, err
 }

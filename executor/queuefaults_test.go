@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,6 +152,19 @@ func TestQueuesAttempts(t *testing.T) {
 	if n := d.completions(); n != 7+mostAttempts {
 		t.Errorf("%d completions, expected 7 of three tokens and %d attempts", n, mostAttempts)
 	}
+}
+
+// A server that writes without end is stopped soon after what it was asked for.
+func TestQueuesEndlessAnswer(t *testing.T) {
+	d := openDesk(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Fault: func(_ int, prompt string) fake.Fault { return fake.Fault{Endless: prompt == "bad"} }}, nil)
+	bad := d.send("a", "bad", 20)
+	if r := bad.wait(t); r.Err != nil || r.Finish != "length" {
+		t.Errorf("the end is %+v", r)
+	}
+	if text, n := bad.written(); !strings.HasPrefix(text, fake.Text("a", "bad", 20)) || n > 20+overrun {
+		t.Errorf("%d tokens: %q", n, text)
+	}
+	answeredWhole(t, d.send("a", "good", 20), "a", "good", 20)
 }
 
 // The order in which a swap-aware queue serves: A B A A C A B C on one slot with three

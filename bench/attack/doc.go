@@ -11,6 +11,7 @@
 //	faults     workers killed, no descriptors, no room on the disk
 //	hang       workers stopped in the midst of load
 //	switches   random plans put in force under load, with random times to drain
+//	agents     peers on NATS, and servers of language models, that do harm
 //	soak       70 % of the planned rate for a long time, sampled and drawn
 //
 // mutate.go makes hostile variants of good inputs from a seed, hostile.go bodies that are
@@ -18,7 +19,8 @@
 // send them byte by byte, past every client library; programs.go gives them to the
 // program as files; greedy.go is also the process of the greedy clients. server.go runs
 // and watches `plan serve`, plans.go makes the plans that it serves, clients.go are
-// clients that behave. faults.go, hang.go, switches.go and soak.go are parts. main.go
+// clients that behave. faults.go, hang.go, switches.go,
+// agents.go (with the server of harmful.go) and soak.go are parts. main.go
 // knows flags and the table of parts. The engine is replay everywhere: what is attacked
 // is all that stands around engines.
 package main

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"inferplan/bench/figures"
+	"inferplan/executor/durable/jetstream/natstest"
 )
 
 // source is who asks for what is measured here.
@@ -53,10 +54,12 @@ var parts = []part{
 	{"faults", (*attack).faults},
 	{"hang", (*attack).hang},
 	{"switches", (*attack).switches},
+	{"agents", (*attack).agents},
 	{"soak", (*attack).soaking},
 }
 
 func main() {
+	natstest.Main() // this program is a node of NATS, too
 	if len(os.Args) > 1 && os.Args[1] == "greedy" {
 		if err := beGreedy(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, "greedy clients:", err)
@@ -82,7 +85,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.Uint64Var(&a.seed, "seed", 1, "of mutants and arrivals")
 	f.DurationVar(&a.soak, "soak", time.Hour, "length of the soak")
 	f.StringVar(&a.picture, "picture", "", "file for the picture of the soak")
-	wanted := f.String("parts", "requests,documents,onnx,greedy,faults,hang,switches", "what to do: some of these, or soak")
+	wanted := f.String("parts", "requests,documents,onnx,greedy,faults,hang,switches,agents", "what to do: some of these, or soak")
 	file := f.String("figures", "", "file that the figures are put into")
 	doc := f.String("doc", "", "document that shows them")
 	if err := f.Parse(args); err != nil {

@@ -18,6 +18,7 @@
 //	sweeps.go    the quantities: those of the paper's figures, and the ablation
 //	claims.go    the paper's claims row by row
 //	sizing.go    GPUs that policies need (package sizing)
+//	beside.go    batches beside interactive requests (package beside)
 //
 // Times are CPU times of this process, so other work on the machine does not count,
 // though it makes caches colder. Searches are limited by positions looked at, so

@@ -48,12 +48,16 @@ func New(address string, options ...Option) (*Client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%q: expected the address of an OpenAI-compatible server, such as http://host:8000", address)
 	}
-	c := &Client{root: strings.TrimSuffix(strings.TrimRight(u.String(), "/"), "/v1"), http: &http.Client{Transport: transport}}
+	c := &Client{root: strings.TrimSuffix(strings.TrimRight(u.String(), "/"), "/v1"), http: &http.Client{Transport: transport, CheckRedirect: stay}}
 	for _, o := range options {
 		o(c)
 	}
 	return c, nil
 }
+
+// stay follows no server that sends requests elsewhere: prompts and keys are for the one
+// that was named.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Address is that of the server, without /v1.
 func (c *Client) Address() string { return c.root }

@@ -168,6 +168,8 @@ func (s *stream) read(in *events) error {
 			return &Error{Kind: ErrBroken, Text: err.Error()}
 		case err != nil:
 			return err
+		case string(data) == "[DONE]" && s.answer.Finish == "" && s.text.Len() == 0:
+			return &Error{Kind: ErrBroken, Text: "the stream has neither text nor a reason why it ended"}
 		case string(data) == "[DONE]":
 			if s.answer.Finish == "" {
 				s.answer.Finish = "stop"
@@ -228,20 +230,26 @@ func (s *stream) piece(t Token) error {
 	return s.stopped
 }
 
+// mostCounted is more tokens than any answer or prompt has.
+const mostCounted = 1 << 24
+
+// credible is a count of a server in bounds: others add and divide it.
+func credible(n int) int { return max(0, min(n, mostCounted)) }
+
 // counted takes the server's counts over, and gives the tokens of the answer.
 // Ollama's pieces carry a usage of zeros.
 func (c *chunk) counted(a *Answer) int {
 	n := 0
 	if t := c.Timings; t != nil && t.Output > 0 {
-		a.Told, n = true, t.Output
-		a.Usage.OutputTokens = max(a.Usage.OutputTokens, t.Output)
-		a.Usage.PromptTokens, a.Usage.CachedTokens = max(a.Usage.PromptTokens, t.Prompt+t.Cached), max(a.Usage.CachedTokens, t.Cached)
+		a.Told, n = true, credible(t.Output)
+		a.Usage.OutputTokens = max(a.Usage.OutputTokens, n)
+		a.Usage.PromptTokens, a.Usage.CachedTokens = max(a.Usage.PromptTokens, credible(t.Prompt)+credible(t.Cached)), max(a.Usage.CachedTokens, credible(t.Cached))
 	}
 	if u := c.Usage; u != nil && (u.Output > 0 || u.Prompt > 0) {
-		a.Told, n = true, max(n, u.Output)
-		a.Usage.PromptTokens, a.Usage.OutputTokens = max(a.Usage.PromptTokens, u.Prompt), max(a.Usage.OutputTokens, u.Output)
+		a.Told, n = true, max(n, credible(u.Output))
+		a.Usage.PromptTokens, a.Usage.OutputTokens = max(a.Usage.PromptTokens, credible(u.Prompt)), max(a.Usage.OutputTokens, credible(u.Output))
 		if u.Details != nil {
-			a.Usage.CachedTokens = max(a.Usage.CachedTokens, u.Details.Cached)
+			a.Usage.CachedTokens = max(a.Usage.CachedTokens, credible(u.Details.Cached))
 		}
 	}
 	return n

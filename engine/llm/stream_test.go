@@ -97,7 +97,7 @@ func TestBody(t *testing.T) {
 		if err := json.Unmarshal(data, &got); err != nil {
 			t.Error(err)
 		}
-		streaming(`[DONE]`)(w, r)
+		streaming(`{"choices":[{"finish_reason":"stop"}]}`, `[DONE]`)(w, r)
 	})
 	r := &Request{Model: "m", Prompt: "p", MaxTokens: 5, Body: json.RawMessage(`{"model":"x","stop":["\n"],"max_completion_tokens":9,"stream":false}`), Fields: map[string]any{"ignore_eos": true}}
 	if _, err := client.Complete(context.Background(), r, nil); err != nil {
@@ -171,6 +171,29 @@ func TestFailures(t *testing.T) {
 		if _, err := New(address); err == nil {
 			t.Errorf("%q: no error", address)
 		}
+	}
+}
+
+// What a server that means harm says of its counts and of where to go changes nothing.
+func TestHarmfulServers(t *testing.T) {
+	ask := func(answer http.HandlerFunc) (*Answer, error) {
+		return answering(t, answer).Complete(t.Context(), &Request{Model: "m", Prompt: "x"}, nil)
+	}
+	for _, counts := range []string{`"usage":{"prompt_tokens":-1,"completion_tokens":9000000000000000000}`, `"timings":{"prompt_n":9000000000000000000,"cache_n":9000000000000000000,"predicted_n":9000000000000000000}`} {
+		a, err := ask(streaming(`{"choices":[{"text":"a","finish_reason":"stop"}],`+counts+`}`, `[DONE]`))
+		if err != nil || a.Usage.OutputTokens > mostCounted || a.Usage.PromptTokens < 0 || a.Usage.PromptTokens > 2*mostCounted {
+			t.Errorf("%s: %+v, %v", counts, a, err)
+		}
+	}
+	if a, err := ask(streaming(`[DONE]`)); !errors.Is(err, ErrBroken) {
+		t.Errorf("an answer of nothing: %+v, %v", a, err)
+	}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a prompt went to another server") }))
+	defer elsewhere.Close()
+	if a, err := ask(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+	}); err == nil {
+		t.Errorf("a server that sends elsewhere: %+v", a)
 	}
 }
 

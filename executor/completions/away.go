@@ -2,8 +2,8 @@ package completions
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"math"
 	"time"
 
 	"inferplan/executor/durable"
@@ -14,19 +14,38 @@ import (
 type away struct{ *Front }
 
 // How often the store is asked for news of a request that another process serves: at
-// first, and in the end where nothing comes.
+// first, and in the end where nothing comes. A store that tells of news itself is asked
+// in case some were lost.
 const (
 	followFirst = 50 * time.Millisecond
 	followLast  = 2 * time.Second
+	followTold  = 5 * time.Second
 )
 
-// follow reads from the store what becomes of a request, until it is served here.
+// follow takes from the store what becomes of a request, until it is served here.
 func (f away) follow(e *entry) {
+	last := followLast
+	if shared, ok := f.opt.Store.(durable.Shared); ok {
+		stop, err := shared.Follow(e.id, func(c durable.Change) { f.changed(e, c) })
+		if err == nil {
+			defer stop()
+			last = followTold
+		} else if f.ctx.Err() == nil {
+			f.opt.Log.Warn("news of a request come late", "id", e.id, "error", err)
+		}
+	}
 	for pause := followFirst; f.ctx.Err() == nil; {
 		e.mu.Lock()
 		over := e.served || e.ending
 		e.mu.Unlock()
 		if over {
+			return
+		}
+		select {
+		case <-e.look(math.MaxInt).changed:
+			continue
+		case <-time.After(pause):
+		case <-f.closing:
 			return
 		}
 		over, more := f.refresh(e)
@@ -36,8 +55,7 @@ func (f away) follow(e *entry) {
 		if more {
 			pause = followFirst
 		}
-		f.pause(pause)
-		pause = min(pause*3/2, followLast)
+		pause = min(pause*3/2, last)
 	}
 }
 
@@ -125,46 +143,65 @@ func (f *Front) Leave(ctx context.Context, id string) error {
 	return errors.Join(err, f.opt.Store.Release(ctx, id))
 }
 
-// changed takes what another process has stored of a request that is known here.
-func (f away) changed(c durable.Change) {
-	f.mu.Lock()
-	e := f.entries[c.ID]
-	f.mu.Unlock()
-	if e == nil {
-		return
-	}
+// changed takes what another process has stored of a request.
+func (f away) changed(e *entry, c durable.Change) {
 	e.mu.Lock()
-	served, over := e.served, e.ending
-	if !served && !over && !c.Ended && c.At == len(e.text) {
+	over := e.served || e.ending
+	lacks := c.Ended || c.At > len(e.text)
+	if !over && !lacks && c.At == len(e.text) {
 		e.text = append(e.text, c.Text...)
 		e.tokens += c.Tokens
 		e.stored, e.storedTokens = len(e.text), e.tokens
 		e.tell()
 	}
 	e.mu.Unlock()
-	if c.Ended && !over {
-		f.begin(func() { f.endedElsewhere(e, c.End, served) })
+	if !over && lacks {
+		f.begin(func() { f.refresh(e) })
 	}
 }
 
-// toldWithin is how long the server of a request may take to tell of its end, which
-// another process has stored.
-const toldWithin = 2 * time.Second
+// How long the server of a request may take to tell of its end, which another process
+// has stored: until that is read, and until it counts where it is an answer.
+const (
+	toldSoon   = 200 * time.Millisecond
+	toldWithin = 2 * time.Second
+)
 
-// endedElsewhere takes an end that another process has stored. served: the request is
-// served here, and its server tells of an answer itself.
-func (f away) endedElsewhere(e *entry, data []byte, served bool) {
-	x := &end{}
-	if served && json.Unmarshal(data, x) == nil && x.Error == nil {
-		f.pause(toldWithin)
+// endedElsewhere takes that a request has ended. Where it is served here, and the end is
+// an answer, its server tells of it itself.
+func (f away) endedElsewhere(id string) {
+	f.mu.Lock()
+	e := f.entries[id]
+	f.mu.Unlock()
+	if e != nil {
+		f.begin(func() { f.readEnd(e) })
 	}
+}
+
+func (f away) readEnd(e *entry) {
 	e.mu.Lock()
-	over := e.ending
+	served := e.served
 	e.mu.Unlock()
-	if over {
+	if !served {
+		f.refresh(e)
 		return
 	}
-	if over, _ = f.refresh(e); over && served {
+	if f.pause(toldSoon); e.over() {
+		return
+	}
+	st, err := f.opt.Store.Get(f.ctx, e.id)
+	if err != nil {
+		return // it is told of later: the request's text cannot be stored any more
+	}
+	_, x, err := readRecord(st)
+	if err != nil || x == nil {
+		return
+	}
+	if x.Error == nil {
+		f.pause(toldWithin)
+	}
+	if !e.over() {
+		e.settle(x, x.text(st))
 		f.opt.Server.Forget(e.id)
 	}
 }

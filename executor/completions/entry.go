@@ -47,6 +47,13 @@ func (e *entry) Text(delta string, tokens int) {
 	e.tell()
 }
 
+// over says that the request has ended, or is about to.
+func (e *entry) over() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ending
+}
+
 // tell wakes those who wait for news; e.mu is held.
 func (e *entry) tell() {
 	if e.changed != nil {
@@ -66,19 +73,36 @@ func (e *entry) storeText(ctx context.Context) error {
 	e.storing.Lock()
 	defer e.storing.Unlock()
 	e.mu.Lock()
-	at, text, tokens, all := e.stored, e.text[e.stored:], e.tokens-e.storedTokens, e.tokens
 	over := e.ending
 	e.mu.Unlock()
-	if over || len(text) == 0 {
+	if over {
 		return nil
 	}
-	if err := e.front.opt.Store.Append(ctx, e.id, at, text, tokens); err != nil {
-		return fmt.Errorf("store the text of %s: %w", e.id, err)
+	return e.storePieces(ctx, 0)
+}
+
+// mostPiece is how much text is stored at once.
+const mostPiece = 256 << 10
+
+// storePieces stores text until at most left bytes are not; e.storing is held.
+func (e *entry) storePieces(ctx context.Context, left int) error {
+	for {
+		e.mu.Lock()
+		at, text, tokens := e.stored, e.text[e.stored:], e.tokens-e.storedTokens
+		e.mu.Unlock()
+		if len(text) <= left {
+			return nil
+		}
+		if len(text) > mostPiece { // tokens are counted with the last piece
+			text, tokens = text[:mostPiece], 0
+		}
+		if err := e.front.opt.Store.Append(ctx, e.id, at, text, tokens); err != nil {
+			return fmt.Errorf("store the text of %s: %w", e.id, err)
+		}
+		e.mu.Lock()
+		e.stored, e.storedTokens = at+len(text), e.storedTokens+tokens
+		e.mu.Unlock()
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stored, e.storedTokens = at+len(text), all
-	return nil
 }
 
 // Done ends the request. The end is stored beside the caller.
@@ -103,13 +127,19 @@ func (e *entry) close(r Result) {
 func (e *entry) finish(r Result) {
 	e.storing.Lock()
 	defer e.storing.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	err := e.storePieces(ctx, mostPiece) // what is left goes with the end
+	cancel()
 	x := &end{Finish: r.Finish, Prompt: r.PromptTokens, Output: r.OutputTokens, Tail: string(e.text[e.stored:])}
 	set(&x.Prompt, e.rec.Prompt)
 	set(&x.Output, e.tokens)
 	if r.Err != nil {
 		x.Error = failed(r.Err)
 	}
-	x, text, err := e.front.storeEnd(e.id, x)
+	var text []byte
+	if err == nil || errors.Is(err, durable.ErrFinished) {
+		x, text, err = e.front.storeEnd(e.id, x)
+	}
 	if errors.Is(err, durable.ErrMoved) {
 		away{e.front}.lost(e)
 		return

@@ -67,8 +67,8 @@ func New(opt Options) (*Front, error) {
 	}
 	f.background.Go(f.storeTexts)
 	f.background.Go(f.cleanUp)
-	if shared, ok := opt.Store.(durable.Shared); ok && opt.Gone == nil {
-		if err := shared.Changes(f.ctx, away{f}.changed); err != nil {
+	if shared, ok := opt.Store.(durable.Shared); ok && !opt.Elsewhere {
+		if err := shared.Ends(f.ctx, away{f}.endedElsewhere); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}

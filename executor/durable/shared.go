@@ -15,9 +15,13 @@ type Shared interface {
 	Hand(id string) (ticket string, err error)
 	// Adopt takes over a record that another process handed on. ErrFinished: it has ended.
 	Adopt(ctx context.Context, id, ticket string) (*State, error)
-	// Changes tells of text and ends once they are durable, in their order for each
-	// record, from now on until ctx ends.
-	Changes(ctx context.Context, tell func(Change)) error
+	// Follow tells of the text and the end of a record once they are durable, in their
+	// order, from now on until stop is called. What it tells may get lost: who follows
+	// asks Get from time to time.
+	Follow(id string, tell func(Change)) (stop func(), err error)
+	// Ends tells which records have ended, once that is durable, from now on until ctx
+	// ends. Nothing gets lost. It may be told twice.
+	Ends(ctx context.Context, tell func(id string)) error
 	// Lead waits until no other process leads and calls lead. That context ends when
 	// another process may lead. Terms grow from leader to leader. Lead returns when ctx
 	// has ended, and lead.

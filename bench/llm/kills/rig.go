@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"inferplan/bench/llm/made"
 	"inferplan/bench/llm/started"
 	"inferplan/engine/llm/fake"
 	"inferplan/executor/durable/jetstream/natstest"
@@ -61,7 +62,7 @@ func newRig(ctx context.Context, program, dir string, silence time.Duration, sha
 		}
 	}()
 	path := filepath.Join(dir, "plan.json")
-	if _, err := formats.WriteFile(path, plan()); err != nil {
+	if _, err := formats.WriteFile(path, made.Plan(model, instances, sequences)); err != nil {
 		return nil, err
 	}
 	var servers []string
@@ -179,22 +180,4 @@ func (r *rig) completions() (n int) {
 		n += f.Counts().Completions
 	}
 	return n
-}
-
-// plan is a plan of queues for the made-up servers: one model on each instance.
-func plan() *formats.Plan {
-	q := &formats.QueuePlan{
-		Classes: []formats.QueueClass{{Served: formats.Served{Model: model, SLOUS: formats.Micros(time.Minute), Percentile: "p99", Weight: 1, RPS: 100}, Of: formats.OfE2E}},
-		Models: []formats.LLMProfile{{Model: model, WeightBytes: 1 << 20, KVBytesPerToken: 100, Instances: []formats.LLMInstance{
-			{Device: "L4", TensorParallel: 1, Iteration: formats.Iteration{BaseNS: 1e6, SequenceNS: 1e3}, KVTokens: 1 << 16, KVSource: "measured", Loads: &formats.ModelLoads{ColdUS: 20_000, WarmUS: 20_000}}}}},
-		Estimates: []formats.QueueEstimate{{Model: model, Device: "L4", PromptNS: 1e4, OutputNS: 1e6 / sequences, PrefillNS: 1e6, DecodeNS: 1e6, Batch: sequences, PromptMean: 20, OutputMean: 30, OutputSD: 5}},
-	}
-	for i := range instances {
-		q.Instances = append(q.Instances, formats.QueueInstance{Device: "L4", First: i, TensorParallel: 1, Model: model, Models: []string{model}, Sequences: []int{sequences}, TokenBudget: 512})
-	}
-	p := &formats.Plan{Kind: formats.PlanQueue, Section: q, Format: formats.FormatPlan, Algorithm: "search", StoppedBy: "work", Objective: formats.Objective{Name: "goodput", Value: 1},
-		Policy: formats.PolicySpec{Name: "vqueue", Params: map[string]float64{"every_s": 0.05}}, Pools: []formats.Pool{{Device: "L4", Count: instances, MaxShares: 1}},
-		Deployment: []formats.Deployed{{Model: model, NumBlocks: 1, Pipelines: []formats.Pipeline{}}}, Inputs: []formats.Input{}}
-	p.Tool.Version = "0"
-	return p
 }

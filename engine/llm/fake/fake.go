@@ -34,6 +34,7 @@ type Fault struct {
 	DieAt   int  // the connection breaks after so many tokens; -1: before the first
 	HangAt  int  // nothing more comes after so many
 	WrongAt int  // the token of this number, from 1, is another
+	Endless bool // tokens come without end, whatever was asked for
 }
 
 // Server is a fake server. Start it, and stop it.

@@ -51,6 +51,9 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) {
 			return
 		}
 	}
+	for fault.Endless && flush.Flush() == nil && s.token(r.Context(), q.Model, fault, q.MaxTokens) {
+		event(w, map[string]any{"model": q.Model, "choices": []any{choice(chat, "!", nil, true)}})
+	}
 	event(w, map[string]any{"model": q.Model, "choices": []any{choice(chat, "", "length", true)}})
 	event(w, map[string]any{"model": q.Model, "choices": []any{}, "usage": usage})
 	fmt.Fprint(w, "data: [DONE]\n\n")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
 
 	"inferplan/executor/durable"
 )
@@ -43,9 +44,12 @@ type link struct {
 	opt    Options
 	conn   *nats.Conn
 	js     jetstream.JetStream
+	leader nats.JetStreamContext // reads at the stream's leader, which lacks nothing
 	stream jetstream.Stream
 	serve  jetstream.Consumer
 	bucket jetstream.KeyValue
+	page   int             // messages that are asked for at once
+	odd    rate.Sometimes  // tells of messages that are none of ours
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 }
@@ -69,7 +73,7 @@ func Open(url string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queue %s: %w", url, err)
 	}
-	s := &Store{link: link{opt: opt, conn: conn}, held: map[string]*holding{}}
+	s := &Store{link: link{opt: opt, conn: conn, page: 1000, odd: rate.Sometimes{First: 3, Interval: 10 * time.Second}}, held: map[string]*holding{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(s.ctx, openWait)
 	defer cancel()
@@ -93,6 +97,9 @@ func (s *link) open(ctx context.Context) (err error) {
 	if s.js, err = jetstream.New(s.conn); err != nil {
 		return err
 	}
+	if s.leader, err = s.conn.JetStream(); err != nil {
+		return err
+	}
 	// A cluster that has just started has no leader yet.
 	for {
 		if err = s.make(ctx); err == nil || ctx.Err() != nil || errors.Is(err, durable.ErrKey) {
@@ -113,6 +120,7 @@ func (s *link) make(ctx context.Context) (err error) {
 	s.stream, err = s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: []string{name + ".req.*", name + ".state.*", name + ".due.*"},
 		Storage: jetstream.FileStorage, Replicas: s.opt.Replicas, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute,
+		AllowDirect: true, RePublish: &jetstream.RePublish{Source: s.subject("state", "*"), Destination: s.news("{{wildcard(1)}}")},
 	})
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", name, err)
@@ -224,5 +232,5 @@ func moved(err error) bool {
 }
 
 func missing(err error) bool {
-	return errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyDeleted) || errors.Is(err, jetstream.ErrNoKeysFound)
+	return errors.Is(err, nats.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyDeleted) || errors.Is(err, jetstream.ErrNoKeysFound)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"inferplan/executor/durable"
 )
@@ -66,9 +67,9 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (fresh bool, err 
 }
 
 // last finds the last message under a subject; nil: there is none.
-func (s *link) last(ctx context.Context, subject string) (m *jetstream.RawStreamMsg, err error) {
+func (s *link) last(ctx context.Context, subject string) (m *nats.RawStreamMsg, err error) {
 	err = s.again(ctx, func(ctx context.Context) (err error) {
-		m, err = s.stream.GetLastMsgForSubject(ctx, subject)
+		m, err = s.leader.GetLastMsg(s.opt.Name, subject, nats.Context(ctx))
 		return err
 	})
 	if missing(err) {
@@ -194,7 +195,7 @@ func (s *Store) settle(ctx context.Context, id string) error {
 }
 
 // record finds a record as it was accepted.
-func (s *link) record(ctx context.Context, id string) (*jetstream.RawStreamMsg, error) {
+func (s *link) record(ctx context.Context, id string) (*nats.RawStreamMsg, error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
 	}
@@ -225,19 +226,12 @@ func (s *Store) state(ctx context.Context, id string, h nats.Header, data []byte
 	if st.Data, err = s.opt.Sealer.Open("record/"+id, data); err != nil {
 		return nil, 0, err
 	}
-	for {
-		var m *jetstream.RawStreamMsg
-		err := s.again(ctx, func(ctx context.Context) (err error) {
-			m, err = s.stream.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(s.subject("state", id)))
-			return err
-		})
-		if missing(err) {
-			return st, last, nil
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		seq, last = m.Sequence, m.Sequence
+	list, err := s.since(ctx, s.subject("state", id), seq)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, m := range list {
+		last = m.Sequence
 		if m.Header.Get(headerEnd) != "" {
 			st.Ended = m.Time
 			st.End, err = s.opt.Sealer.Open("end/"+id, m.Data)
@@ -257,4 +251,53 @@ func (s *Store) state(ctx context.Context, id string, h nats.Header, data []byte
 		st.Text = append(st.Text, text...)
 		st.Tokens += number(m.Header, headerTokens)
 	}
+	return st, last, nil
+}
+
+// errBehind: a node has not yet what the leader has. The next one asked may.
+var errBehind = errors.New("a node of the cluster is behind")
+
+// since reads the messages of a subject behind a sequence number, in two round trips up
+// to a page of them. The leader says which is the last. Any node then gives all of them.
+// One that lags lacks the last ones, which is seen.
+func (s *link) since(ctx context.Context, subject string, seq uint64) (list []*jetstream.RawStreamMsg, err error) {
+	err = s.again(ctx, func(ctx context.Context) error {
+		list = list[:0]
+		last, err := s.leader.GetLastMsg(s.opt.Name, subject, nats.Context(ctx))
+		if missing(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for next := seq + 1; next <= last.Sequence; next = list[len(list)-1].Sequence + 1 {
+			before := len(list)
+			if list, err = s.batch(ctx, list, subject, next); err != nil {
+				return err
+			}
+			if len(list) == before { // it lags, or they were deleted meanwhile
+				return errBehind
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// batch adds messages of a subject from a sequence number on, as one node has them.
+func (s *link) batch(ctx context.Context, list []*jetstream.RawStreamMsg, subject string, from uint64) ([]*jetstream.RawStreamMsg, error) {
+	more, err := jetstreamext.GetBatch(ctx, s.js, s.opt.Name, s.page, jetstreamext.GetBatchSeq(from), jetstreamext.GetBatchSubject(subject))
+	if err != nil {
+		return list, err
+	}
+	for m, err := range more {
+		if errors.Is(err, jetstreamext.ErrNoMessages) {
+			break
+		}
+		if err != nil {
+			return list, err
+		}
+		list = append(list, m)
+	}
+	return list, nil
 }

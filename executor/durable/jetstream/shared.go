@@ -60,23 +60,39 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 	return nil, err
 }
 
-// Changes tells of text and ends. The consumer begins anew where it was when its server
-// is gone.
-func (s *link) Changes(ctx context.Context, tell func(durable.Change)) error {
-	prefix := s.subject("state", "")
-	c, err := s.js.OrderedConsumer(ctx, s.opt.Name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{prefix + "*"}, DeliverPolicy: jetstream.DeliverNewPolicy})
-	if err != nil {
-		return fmt.Errorf("follow the requests: %w", err)
+// news is where the servers send a message of a record's state once it is stored.
+func (s *link) news(id string) string { return s.opt.Name + ".news." + id }
+
+// Follow tells of the text and the end of a record. The message goes to those who follow
+// that record alone.
+func (s *link) Follow(id string, tell func(durable.Change)) (stop func(), err error) {
+	if (&durable.Record{ID: id}).Check() != nil {
+		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
 	}
-	run, err := c.Consume(func(m jetstream.Msg) {
-		if c, err := s.change(strings.TrimPrefix(m.Subject(), prefix), m.Headers(), m.Data()); err == nil {
+	sub, err := s.conn.Subscribe(s.news(id), func(m *nats.Msg) {
+		if c, err := s.change(id, m.Header, m.Data); err == nil {
 			tell(c)
 		} else {
-			s.opt.Log.Warn("text of a request cannot be read", "error", err)
+			s.odd.Do(func() { s.opt.Log.Warn("text of a request cannot be read", "error", err) })
 		}
 	})
 	if err != nil {
-		return fmt.Errorf("follow the requests: %w", err)
+		return nil, fmt.Errorf("follow %s: %w", id, err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil // else the connection has ended
+}
+
+// Ends tells which records have ended. The consumer begins anew where it was when its
+// server is gone.
+func (s *link) Ends(ctx context.Context, tell func(id string)) error {
+	prefix := s.subject("due", "")
+	c, err := s.js.OrderedConsumer(ctx, s.opt.Name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{prefix + "*"}, DeliverPolicy: jetstream.DeliverNewPolicy, HeadersOnly: true})
+	if err != nil {
+		return fmt.Errorf("follow the ends of requests: %w", err)
+	}
+	run, err := c.Consume(func(m jetstream.Msg) { tell(strings.TrimPrefix(m.Subject(), prefix)) })
+	if err != nil {
+		return fmt.Errorf("follow the ends of requests: %w", err)
 	}
 	context.AfterFunc(ctx, run.Stop)
 	return nil
@@ -117,7 +133,7 @@ func (s *link) Answer(name string, take func(message []byte, reply func([]byte))
 	sub, err := s.conn.Subscribe(s.talk(name), func(m *nats.Msg) {
 		message, err := s.opt.Sealer.Open("ask/"+name, m.Data)
 		if err != nil {
-			s.opt.Log.Warn("a message is refused", "to", name, "error", err)
+			s.odd.Do(func() { s.opt.Log.Warn("a message is refused", "to", name, "error", err) })
 			return
 		}
 		take(message, func(answer []byte) {

@@ -1,8 +1,10 @@
 package jetstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -34,10 +36,16 @@ func TestHandAndAdopt(t *testing.T) {
 	defer cancel()
 	var mu sync.Mutex
 	var seen []durable.Change
-	if err := a.Changes(ctx, func(c durable.Change) { mu.Lock(); defer mu.Unlock(); seen = append(seen, c) }); err != nil {
+	ends := make(chan string, 9)
+	if err := a.Ends(ctx, func(id string) { ends <- id }); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"r", "s"} {
+		stop, err := a.Follow(id, func(c durable.Change) { mu.Lock(); defer mu.Unlock(); seen = append(seen, c) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
 		if _, err := a.Accept(ctx, &durable.Record{ID: id, Data: []byte(id)}); err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +111,120 @@ func TestHandAndAdopt(t *testing.T) {
 	defer mu.Unlock()
 	if len(seen) != 4 || string(seen[0].Text) != "one " || seen[0].Tokens != 1 || string(seen[1].End) != "b" || !seen[1].Ended || string(seen[2].Text) != "two" || string(seen[3].End) != "dropped" {
 		t.Errorf("the changes: %+v", seen)
+	}
+	for _, want := range []string{"r", "s"} {
+		select {
+		case id := <-ends:
+			if id != want {
+				t.Errorf("%s ended, expected %s", id, want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("the end of %s was not told", want)
+		}
+	}
+}
+
+// A record of many pieces is read back in a fixed number of round trips, also by a
+// process that did not write it.
+func TestReadBack(t *testing.T) {
+	a, b := pair(t, Options{Sealer: durabletest.Sealer(t, "a")})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, id := range []string{"r", "between"} {
+		if _, err := a.Accept(ctx, &durable.Record{ID: id, Data: []byte(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const pieces = 50
+	b.page = pieces - 10
+	want := ""
+	for n := range pieces {
+		piece := fmt.Sprint(n, " ")
+		if err := a.Append(ctx, "r", len(want), []byte(piece), 1); err != nil {
+			t.Fatal(err)
+		}
+		want += piece
+		if n == 10 {
+			if err := a.Append(ctx, "between", 0, []byte("other"), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read := func(most uint64) *durable.State {
+		before := b.conn.Stats().OutMsgs
+		st, err := b.Get(ctx, "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if trips := b.conn.Stats().OutMsgs - before; trips > most {
+			t.Errorf("%d round trips for %d tokens, expected at most %d", trips, st.Tokens, most)
+		}
+		return st
+	}
+	if st := read(4); string(st.Text) != want || st.Tokens != pieces || st.End != nil {
+		t.Errorf("%d bytes of text and %d tokens are read, %d were written", len(st.Text), st.Tokens, len(want))
+	}
+	if err := a.Finish(ctx, "r", []byte("end")); err != nil {
+		t.Fatal(err)
+	}
+	if st := read(4); string(st.Text) != want || string(st.End) != "end" {
+		t.Errorf("after the end: %d bytes, %q", len(st.Text), st.End)
+	}
+}
+
+// Who follows a record receives its text, and that of no other.
+func TestFollowOne(t *testing.T) {
+	a, b := pair(t, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, id := range []string{"mine", "others"} {
+		if _, err := a.Accept(ctx, &durable.Record{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard := make(chan durable.Change, 9)
+	stop, err := b.Follow("mine", func(c durable.Change) { heard <- c })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	before := b.conn.Stats().InBytes
+	const size = 1 << 16
+	for n := range 10 {
+		if err := a.Append(ctx, "others", n*size, bytes.Repeat([]byte("x"), size), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Append(ctx, "mine", 0, []byte("text"), 1); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case c := <-heard:
+		if c.ID != "mine" || string(c.Text) != "text" {
+			t.Errorf("%+v", c)
+		}
+	case <-ctx.Done():
+		t.Fatal("nothing is heard")
+	}
+	if in := b.conn.Stats().InBytes - before; in > size {
+		t.Errorf("%d bytes came for a text of four", in)
+	}
+	stop()
+	if err := b.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Finish(ctx, "mine", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case c := <-heard:
+		t.Errorf("%+v is told to one who has stopped", c)
+	case <-time.After(100 * time.Millisecond):
 	}
 }
 

@@ -1,0 +1,73 @@
+package beside
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"inferplan/sim/llm"
+)
+
+// The planner keeps interactive answers quick where the servers' priorities do not, and
+// all of the batch ends in its window.
+func TestPlannedBesideBatch(t *testing.T) {
+	dir := os.Getenv("INFERPLAN_DATA")
+	if dir == "" {
+		dir = "../../../../shared/data"
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("no traces: %v", err)
+	}
+	d, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cases[0]
+	for _, k := range Competitors {
+		if k.Policy.Name != "priority" && !k.Planned {
+			continue
+		}
+		o, err := d.Measure(t.Context(), c, &k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range o.Runs {
+			r := &o.Runs[i]
+			if kept := r.Ratio() <= Slower; kept != k.Planned || r.Done != c.Lines {
+				t.Errorf("%s, run %d: %.2f times as long, %d of %d lines in the window", k.Name, i, r.Ratio(), r.Done, c.Lines)
+			}
+		}
+	}
+}
+
+// Requests are those that were asked for, in the order in which they come.
+func TestRequests(t *testing.T) {
+	d := &Data{}
+	for i := range 20000 {
+		d.rows = append(d.rows, llm.Request{At: time.Duration(i) * time.Second, Prompt: 10, Output: 10})
+	}
+	for _, c := range Cases {
+		list, err := c.requests(d, Runs, c.Lines)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, last := 0, time.Duration(0)
+		for _, r := range list {
+			if r.Model == batch {
+				lines++
+				if r.At != 0 {
+					t.Fatalf("%s: a line comes at %v", c.Name, r.At)
+				}
+			} else if r.At <= 0 || r.At > window+1 || r.At < last {
+				t.Fatalf("%s: an interactive request comes at %v after one at %v", c.Name, r.At, last)
+			}
+			last = r.At
+		}
+		if want := int(c.RPS * window.Seconds()); lines != c.Lines || len(list)-lines > want || len(list)-lines < want-c.streams() {
+			t.Errorf("%s: %d lines and %d others", c.Name, lines, len(list)-lines)
+		}
+	}
+	if _, err := (&Case{Name: "x", GPUs: 8, RPS: 100}).requests(d, 0, 0); err == nil {
+		t.Error("more rows than the trace has are found")
+	}
+}
