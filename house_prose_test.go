@@ -3,7 +3,6 @@ package inferplan_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -87,11 +86,10 @@ func longSentences(path, text string) []string {
 
 // TestProse reads documents and Go files.
 func TestProse(t *testing.T) {
-	documents, err := filepath.Glob("docs/*.md")
-	if err != nil || len(documents) == 0 {
-		t.Fatalf("%d documents, %v", len(documents), err)
+	paths, err := documents()
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d documents, %v", len(paths), err)
 	}
-	paths := append(documents, "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 	files, err := sources(".")
 	if err != nil {
 		t.Fatal(err)
