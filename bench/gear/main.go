@@ -33,6 +33,7 @@ type bench struct {
 	draws    int
 	traces   *regexp.Regexp // of table switching
 	figures  []figures.Figure
+	heldOut  heldOut
 	adding   sync.Mutex // of figures: families are measured at the same time
 }
 
@@ -167,6 +168,9 @@ func run(ctx context.Context, args []string, out, log io.Writer) (err error) {
 	}
 	if err := b.make(wanted); err != nil || *into == "" || len(b.figures) == 0 {
 		return err
+	}
+	if b.heldOut.plans > 0 {
+		b.figures = append(b.figures, b.heldOut.figure(b.draws))
 	}
 	slices.SortStableFunc(b.figures, func(a, b figures.Figure) int { return cmp.Compare(a.Command, b.Command) })
 	return figures.Put(*into, b.figures...)
