@@ -33,8 +33,11 @@ type batchProgram struct {
 	parts [][][]milp.Var // likewise; none where there is only one kind
 }
 
+// batching chooses devices, and what runs on them in which batches.
+type batching struct{ *workflowProblem }
+
 // choose chooses devices, batches and shares.
-func (w *workflowProblem) choose(ctx context.Context) (*chosenBatches, error) {
+func (w *batching) choose(ctx context.Context) (*chosenBatches, error) {
 	counts, all := make([]int, len(w.pools)), 0
 	for k := range w.pools {
 		counts[k] = w.pools[k].Count
@@ -58,7 +61,7 @@ func (w *workflowProblem) choose(ctx context.Context) (*chosenBatches, error) {
 
 // cheapest chooses the devices with the least price that carry the rates, then what
 // they do best.
-func (w *workflowProblem) cheapest(ctx context.Context, all *chosenBatches) (*chosenBatches, error) {
+func (w *batching) cheapest(ctx context.Context, all *chosenBatches) (*chosenBatches, error) {
 	m := w.program(all.counts)
 	var devices []milp.Var
 	for k, n := range all.counts {
@@ -96,7 +99,7 @@ func (w *workflowProblem) cheapest(ctx context.Context, all *chosenBatches) (*ch
 // The value is that time, of the kind that is busiest, times the number of all devices.
 // It is the capacity bound that leaves memory and loads out: no placement carries more
 // than the devices over it.
-func (w *workflowProblem) batches(ctx context.Context, counts []int) (*chosenBatches, error) {
+func (w *batching) batches(ctx context.Context, counts []int) (*chosenBatches, error) {
 	m, all := w.program(counts), 0
 	for _, n := range counts {
 		all += n
@@ -126,7 +129,7 @@ func (w *workflowProblem) batches(ctx context.Context, counts []int) (*chosenBat
 
 // program is what all questions have in common. Where there is one kind of devices, the
 // objective is their time.
-func (w *workflowProblem) program(counts []int) *batchProgram {
+func (w *batching) program(counts []int) *batchProgram {
 	m := &batchProgram{Model: milp.New("batches of workflows")}
 	for s := range w.services {
 		w.runs(m, s, counts)
@@ -139,7 +142,7 @@ func (w *workflowProblem) program(counts []int) *batchProgram {
 
 // runs adds where and how a service runs: in one batch on the only kind of devices, or
 // in at most one on each of several, which do its work between them.
-func (w *workflowProblem) runs(m *batchProgram, s int, counts []int) {
+func (w *batching) runs(m *batchProgram, s int, counts []int) {
 	sv, alone := &w.services[s], len(counts) == 1
 	sizes, parts := make([][]milp.Var, len(counts)), make([][]milp.Var, len(counts))
 	some, work := m.AddEQ("batch of "+sv.name, 1), milp.Row(0)
@@ -185,7 +188,7 @@ func (w *workflowProblem) load(s int) float64 {
 }
 
 // busy holds the time of a kind of devices to so many times a variable.
-func (w *workflowProblem) busy(m *batchProgram, k int, v milp.Var, times float64) {
+func (w *batching) busy(m *batchProgram, k int, v milp.Var, times float64) {
 	row := m.AddLE("time of "+w.pools[k].Device, 0, milp.Term{Var: v, Coef: -times})
 	for s := range m.parts {
 		for i, part := range m.parts[s][k] {
@@ -195,7 +198,7 @@ func (w *workflowProblem) busy(m *batchProgram, k int, v milp.Var, times float64
 }
 
 // timeOn is the time of a kind of devices at factor 1.
-func (w *workflowProblem) timeOn(b *chosenBatches, k int) float64 {
+func (w *batching) timeOn(b *chosenBatches, k int) float64 {
 	sum := 0.0
 	for s := range w.services {
 		sum += w.timeOf(b, s, k)
@@ -212,7 +215,7 @@ func (w *workflowProblem) timeOf(b *chosenBatches, s, k int) float64 {
 }
 
 // solve solves a program of batches.
-func (w *workflowProblem) solve(ctx context.Context, m *batchProgram) (*chosenBatches, *milp.Solution, error) {
+func (w *batching) solve(ctx context.Context, m *batchProgram) (*chosenBatches, *milp.Solution, error) {
 	for {
 		sol, err := w.run.Solver.Solve(ctx, m.Model, milp.Options{Gap: w.gap, Seed: w.seed})
 		switch {
@@ -262,7 +265,7 @@ func (w *workflowProblem) solve(ctx context.Context, m *batchProgram) (*chosenBa
 
 // widen lets kinds of devices run a service that do none of its work by the plan, in the
 // largest batches that take no longer than those elsewhere: no way gets longer.
-func (w *workflowProblem) widen(b *chosenBatches) {
+func (w *batching) widen(b *chosenBatches) {
 	for s := range b.batch {
 		sv := &w.services[s]
 		most := sv.slowest(b.batch, s)
@@ -280,7 +283,7 @@ func (w *workflowProblem) widen(b *chosenBatches) {
 }
 
 // deadlines holds the ways of an application to its budget, in seconds.
-func (w *workflowProblem) deadlines(m *milp.Model, a *workflow, sizes [][][]milp.Var) {
+func (w *batching) deadlines(m *milp.Model, a *workflow, sizes [][][]milp.Var) {
 	segments := make([]milp.Var, len(a.paths))
 	for g := range a.paths {
 		segments[g] = m.AddVar("segment "+a.asked.Name, 0, milp.Inf, 0)
@@ -304,7 +307,7 @@ func (w *workflowProblem) deadlines(m *milp.Model, a *workflow, sizes [][][]milp
 
 // leg is the time of a step: the longest of the services that may run it, on any of the
 // kinds that run them.
-func (w *workflowProblem) leg(m *milp.Model, a *workflow, leg *flow.Leg, sizes [][][]milp.Var) milp.Var {
+func (w *batching) leg(m *milp.Model, a *workflow, leg *flow.Leg, sizes [][][]milp.Var) milp.Var {
 	v := m.AddVar("step", 0, milp.Inf, 0)
 	for _, id := range leg.Services {
 		s := a.of[id]

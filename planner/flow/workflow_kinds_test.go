@@ -124,7 +124,7 @@ func TestKindsAgainstAllChoices(t *testing.T) {
 		w := twoKinds(rng, 1+rng.IntN(3))
 		best, chosen := math.Inf(1), make([][]int, len(w.services))
 		eachChoice(w, 0, chosen, func() { best = min(best, leastTime(w, chosen)) })
-		b, err := w.choose(context.Background())
+		b, err := (&batching{w}).choose(context.Background())
 		if math.IsInf(best, 1) != (err != nil) {
 			t.Fatalf("%d: %v, and the best choice takes %v", i, err, best)
 		}
@@ -176,7 +176,7 @@ func TestCheapestKinds(t *testing.T) {
 				}
 			})
 		}
-		b, err := w.choose(context.Background())
+		b, err := (&batching{w}).choose(context.Background())
 		if math.IsInf(best, 1) != (err != nil) {
 			t.Fatalf("%d: %v, and the cheapest devices cost %v", i, err, best)
 		}
@@ -214,17 +214,17 @@ func TestPlacementOnKinds(t *testing.T) {
 	for i := range 25 {
 		w := twoKinds(rng, 3)
 		w.pools[0].Count, w.pools[1].Count = 1, 1
-		b, err := w.choose(context.Background())
+		b, err := (&batching{w}).choose(context.Background())
 		if err != nil {
 			continue
 		}
-		p, err := w.place(context.Background(), b)
+		p, err := (&placing{w}).place(context.Background(), b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		best := 0.0
 		for mask := range 1 << 6 {
-			best = max(best, servedOn(t, w, w.demands(b), mask))
+			best = max(best, servedOn(t, w, (&placing{w}).demands(b), mask))
 		}
 		if p.served < best*(1-w.in.Values.Number("gap"))-1e-6 || p.bound < best-1e-6 {
 			t.Errorf("%d: %v served, bound %v, best %v", i, p.served, p.bound, best)
@@ -241,7 +241,7 @@ func servedOn(t *testing.T, w *workflowProblem, p *placed, mask int) float64 {
 	for s := range w.services {
 		m.AddLE("", p.busy[s])
 	}
-	for d, room := range w.room() {
+	for d, room := range (&placing{w}).room() {
 		time := m.AddLE("", 1)
 		for s := range w.services {
 			if mask>>(s+3*d)&1 == 0 {

@@ -23,6 +23,9 @@ type placed struct {
 	nodes  int64
 }
 
+// placing chooses what devices hold.
+type placing struct{ *workflowProblem }
+
 // maxPlacement bounds the program of a placement, in devices times services.
 const maxPlacement = 4096
 
@@ -35,7 +38,7 @@ const rounding = 1e-9
 // place chooses what devices hold: copies in which the time that the rates take
 // runs as far as memory allows, then further copies where room is left, by what
 // each would take over.
-func (w *workflowProblem) place(ctx context.Context, b *chosenBatches) (*placed, error) {
+func (w *placing) place(ctx context.Context, b *chosenBatches) (*placed, error) {
 	p := w.demands(b)
 	room := w.room()
 	w.greedy(p, room)
@@ -57,7 +60,7 @@ func (w *workflowProblem) place(ctx context.Context, b *chosenBatches) (*placed,
 }
 
 // demands are the devices, and the time that services take of them.
-func (w *workflowProblem) demands(b *chosenBatches) *placed {
+func (w *placing) demands(b *chosenBatches) *placed {
 	factor, p := 1.0, &placed{}
 	if w.objective == "throughput" {
 		factor, _ = b.factor()
@@ -87,7 +90,7 @@ func (w *workflowProblem) demands(b *chosenBatches) *placed {
 }
 
 // room is the memory of a device for models, beside the largest batch, by kind.
-func (w *workflowProblem) room() []int64 {
+func (w *placing) room() []int64 {
 	out := make([]int64, len(w.pools))
 	for k := range out {
 		if w.pools[k].Memory == 0 {
@@ -105,7 +108,7 @@ func (w *workflowProblem) room() []int64 {
 
 // greedy places the largest models first, each onto the devices that have most time
 // left.
-func (w *workflowProblem) greedy(p *placed, room []int64) {
+func (w *placing) greedy(p *placed, room []int64) {
 	order := make([]int, len(w.services))
 	for s := range order {
 		order[s] = s
@@ -143,7 +146,7 @@ func (w *workflowProblem) greedy(p *placed, room []int64) {
 
 // packed bounds the time that any placement serves: memory as one piece, and copies
 // in fractions.
-func (w *workflowProblem) packed(p *placed, room int64) float64 {
+func (w *placing) packed(p *placed, room int64) float64 {
 	type item struct{ busy, bytes float64 } // bytes of all copies that serve it
 	var list []item
 	for s := range w.services {
@@ -167,7 +170,7 @@ func (w *workflowProblem) packed(p *placed, room int64) float64 {
 // held improves a placement by a mixed-integer program: which device holds which
 // service, and how much of its time runs there. Work may run on other kinds of devices
 // than the batches were chosen for.
-func (w *workflowProblem) held(ctx context.Context, p *placed, room []int64) error {
+func (w *placing) held(ctx context.Context, p *placed, room []int64) error {
 	m := milp.New("placement of workflows")
 	m.SetSense(milp.Maximize)
 	demand := make([]milp.Row, len(w.services))
@@ -224,7 +227,7 @@ func (w *workflowProblem) held(ctx context.Context, p *placed, room []int64) err
 
 // fill uses the room that is left for further copies, each time of the service with
 // the most time per copy.
-func (w *workflowProblem) fill(p *placed, room []int64) {
+func (w *placing) fill(p *placed, room []int64) {
 	copies, left := make([]int, len(w.services)), make([]int64, len(p.kinds))
 	for d := range p.held {
 		left[d] = room[p.kinds[d]]

@@ -224,7 +224,7 @@ func placeSmall(t *testing.T, draw func(int) int) {
 		b.batch, b.share = append(b.batch, []int{0}), append(b.share, []float64{1})
 	}
 	w.apps = []workflow{app}
-	p, err := w.place(context.Background(), &b)
+	p, err := (&placing{w}).place(context.Background(), &b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 	}
 	run.StaleModels(&in.Documents, used)
 	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
-	b, err := w.choose(ctx)
+	b, err := (&batching{w}).choose(ctx)
 	if errors.Is(err, errNone) {
 		return nil, w.tooSoon()
 	}
@@ -61,7 +61,7 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 		return nil, err
 	}
 	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
-	p, err := w.place(ctx, b)
+	p, err := (&placing{w}).place(ctx, b)
 	if err != nil {
 		return nil, err
 	}
