@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// BusyNote begins the note of a profile whose device was taken by other work as well.
+const BusyNote = "busy machine on "
+
 // Profile says what every block of every model costs on every device kind that
 // was measured.
 type Profile struct {

@@ -318,7 +318,7 @@ func (n *nearby) written(l *kind.Looser, inf *InfeasibleError) kind.Nearest {
 		near.SLOUS = max(near.SLOUS, us)
 		near.SLOs = append(near.SLOs, kind.ModelSLO{Model: name, SLOUS: us})
 	}
-	if v := n.problem.Values; len(near.SLOs) == 1 || v.Has("slo") && !v.SLO("slo").IsZero() {
+	if v := n.problem.Values; len(near.SLOs) == 1 && near.SLOs[0].Model == inf.Model || v.Has("slo") && !v.SLO("slo").IsZero() {
 		near.SLOs = nil // one for all
 	}
 	for k := range n.problem.Cluster.Pools {

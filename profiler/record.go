@@ -127,7 +127,7 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	}
 	r.note(subject, note)
 	r.busy = max(r.busy, l.disturbance(quiet))
-	subject, note = "busy machine on "+r.dev.Kind, ""
+	subject, note = formats.BusyNote+r.dev.Kind, ""
 	if r.busy > 0.05 {
 		note = fmt.Sprintf("%s: over all rounds the whole model took %.0f %% longer than in the quieter half, whose medians are given", subject, 100*r.busy)
 	}

@@ -133,11 +133,14 @@ func (x *instance) again() *instance {
 	return &c
 }
 
+// noSLO is longer than anything takes that is drawn. Simulations last many times an SLO.
+const noSLO = 30 * time.Second
+
 // drop takes a constraint out.
 func (x *instance) drop(cause string) {
 	switch cause {
 	case "slo":
-		x.slos(func(string, formats.SLO) formats.SLO { return formats.SLO{Duration: 1000 * time.Second} })
+		x.slos(func(string, formats.SLO) formats.SLO { return formats.SLO{Duration: noSLO} })
 	case "min_rps":
 		x.rates(1e-6)
 	case "devices":

@@ -41,7 +41,8 @@ func comparisonRows(r *check.Result) [][]string {
 		case c.Noise > 0:
 			chance = fmt.Sprintf("± %.1f %%", 100*c.Noise)
 		}
-		rows = append(rows, []string{state, c.Metric, c.What, fmt.Sprintf("%.6g", c.Old), fmt.Sprintf("%.6g", c.New), c.Unit,
+		old, now, unit := c.Shown()
+		rows = append(rows, []string{state, c.Metric, c.What, old, now, unit,
 			fmt.Sprintf("%+.2f %%", 100*c.Worse), fmt.Sprintf("%g %%", 100*c.Tolerance), chance})
 	}
 	return rows

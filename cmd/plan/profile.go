@@ -163,7 +163,7 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		defer stop()
 	}
 
-	progress, told, finish := profiling(p)
+	progress, told, finish := profiling(p, o.out)
 	profile, err := profiler.Repeat(ctx, profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
 		Sharer: sharer, Cuts: cuts, RealTime: o.realTime,
@@ -217,20 +217,26 @@ func (o *profileOptions) ended(err error) error {
 }
 
 // profiling shows how measuring goes on, and notes which warnings it gave.
-func profiling(p *printer) (progress func(profiler.Event), told map[string]bool, finish func()) {
+func profiling(p *printer, path string) (progress func(profiler.Event), told map[string]bool, finish func()) {
 	bar := p.meter(1000, "profiling")
 	told = map[string]bool{}
+	held := 0
 	return func(e profiler.Event) {
-		switch e.Stage {
-		case profiler.StageWarning:
-			p.note("warning: %s", e.Text)
-			told[e.Text] = true
-		case profiler.StageSkipped:
-			p.note("skipped: %s", e.Text)
-		default:
-			bar.set(int64(1000*e.Done), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
+			switch e.Stage {
+			case profiler.StageWarning:
+				p.note("warning: %s", e.Text)
+				told[e.Text] = true
+			case profiler.StageSkipped:
+				held++
+			default:
+				bar.set(int64(1000*e.Done), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
+			}
+		}, told, func() {
+			bar.finish()
+			if held > 0 {
+				p.note("already in %s, and not measured again: %s; --force measures anew, -o FILE into another profile", path, plural(held, "measurement"))
+			}
 		}
-	}, told, bar.finish
 }
 
 func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {

@@ -57,7 +57,7 @@ func settle(ctx context.Context, p *printer, profilePath string, budget time.Dur
 	if err != nil {
 		return err
 	}
-	progress, _, finish := profiling(p)
+	progress, _, finish := profiling(p, profilePath)
 	defer finish()
 	s, err := profiler.Settle(ctx, budget, func(plan *formats.Plan, kind string) profiler.Options {
 		x := worker.PlannedExecution(plan, kind)

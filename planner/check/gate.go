@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"inferplan/formats"
 	"inferplan/planner"
@@ -156,7 +157,7 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 		was = g.profiles.old[0]
 	}
 	r.listBlocks(recompute.BlockChanges(g.in.Against, was, g.in.Today.Profile), g.in.Tolerances.of(metric(blockMetric)))
-	r.advise()
+	r.advise(g.in.Today.Profile)
 	r.Notes = append(r.Notes, g.notes...)
 	if g.profiles.busy {
 		r.Notes = append(r.Notes, fmt.Sprintf("other work had the processor while a profile was taken: CPU times are compared, and less than %.0f %% is not found; measure again with --realtime, or on a quiet machine", 100*g.noise.least()))
@@ -284,8 +285,13 @@ func (r *Result) listBlocks(blocks []BlockChange, tolerance float64) {
 	}
 }
 
-// advise says what to do next.
-func (r *Result) advise() {
+// advise says what to do next, after a comparison with today's profile.
+func (r *Result) advise(today *formats.Profile) {
+	if slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed && (c.Noise > 0 || c.P != nil) }) {
+		if i := slices.IndexFunc(today.Notes, func(note string) bool { return strings.HasPrefix(note, formats.BusyNote) }); i >= 0 {
+			r.Advice = append(r.Advice, fmt.Sprintf("today's profile was taken beside other work (%s): before you believe it, measure again with plan profile --realtime --cuts and the profile of the plan", today.Notes[i]))
+		}
+	}
 	if r.Verdict == Fail && r.Planned != nil {
 		r.Advice = append(r.Advice, fmt.Sprintf("the best plan of today reaches %s %.6g; take it with: plan solve", r.Planned.Name, r.Planned.Value))
 	}

@@ -59,5 +59,15 @@ func (r *Result) slower() []string {
 
 // Failure is why a figure fails, on one line.
 func (c *Comparison) Failure() string {
-	return fmt.Sprintf("%s of %s: %.6g %s, was %.6g (%+.2f %%, allowed %g %%)", c.Metric, c.What, c.New, c.Unit, c.Old, 100*c.Worse, 100*c.Tolerance)
+	old, now, unit := c.Shown()
+	return fmt.Sprintf("%s of %s: %s %s, was %s (%+.2f %%, allowed %g %%)", c.Metric, c.What, now, unit, old, 100*c.Worse, 100*c.Tolerance)
+}
+
+// Shown is a figure as people read it: times in ms, as all tables have them.
+func (c *Comparison) Shown() (old, now, unit string) {
+	in, unit := 1.0, c.Unit
+	if unit == "us" {
+		in, unit = 1e-3, "ms"
+	}
+	return fmt.Sprintf("%.6g", c.Old*in), fmt.Sprintf("%.6g", c.New*in), unit
 }

@@ -32,6 +32,13 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
+	var models []*formats.ProfileModel
+	for i := range in.Profile.Models {
+		models = append(models, &in.Profile.Models[i])
+	}
+	if err := in.MeasuredPools(models); err != nil {
+		return nil, err
+	}
 	for i, a := range formats.ApplicationsOf(in.Workload) {
 		if err := r.application(i, a.WithDefaults()); err != nil {
 			return nil, err

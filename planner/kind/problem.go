@@ -222,3 +222,24 @@ type Incumbent struct {
 	Value float64  `json:"value"`
 	Bound *float64 `json:"bound"`
 }
+
+// MeasuredPools checks that every pool is of a kind on which some of the models were
+// measured.
+func (d *Documents) MeasuredPools(models []*formats.ProfileModel) error {
+	var kinds []string
+	for _, m := range models {
+		for i := range m.Measurements {
+			if kind := m.Measurements[i].Device; !slices.Contains(kinds, kind) {
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	slices.Sort(kinds)
+	for k := range d.Cluster.Pools {
+		if device := d.Cluster.Pools[k].Device; !slices.Contains(kinds, device) {
+			return d.Fail("cluster", fmt.Sprintf("pools[%d].device", k), fmt.Sprintf("%q", device), "a device kind that "+d.File("profile")+" measured",
+				"the profile has "+strings.Join(kinds, ", ")+"; measure the device (plan profile) or leave the pool out")
+		}
+	}
+	return nil
+}

@@ -230,21 +230,12 @@ func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.Profile
 // measuredPools checks that every pool was measured for some model and every
 // model on some pool.
 func (r *resolved) measuredPools() error {
-	var kinds []string
+	var models []*formats.ProfileModel
 	for _, m := range r.models {
-		for i := range m.profile.Measurements {
-			if d := m.profile.Measurements[i].Device; !slices.Contains(kinds, d) {
-				kinds = append(kinds, d)
-			}
-		}
+		models = append(models, m.profile)
 	}
-	slices.Sort(kinds)
-	for k := range r.pools {
-		if !slices.Contains(kinds, r.pools[k].Device) {
-			return r.in.Fail("cluster", fmt.Sprintf("pools[%d].device", k), fmt.Sprintf("%q", r.pools[k].Device),
-				"a device kind that "+r.in.File("profile")+" measured",
-				"the profile has "+strings.Join(kinds, ", ")+"; measure the device (plan profile) or leave the pool out")
-		}
+	if err := r.in.MeasuredPools(models); err != nil {
+		return err
 	}
 	for d := range r.models {
 		pm := &r.problem.Models[d]

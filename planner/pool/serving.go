@@ -76,13 +76,13 @@ func (q *program) onePerModel(set []int) []milp.Var {
 }
 
 // leastDevices is what one replica of each stage of a template takes of every pool.
-func (p *Problem) leastDevices(t *stages.Template) []float64 {
-	use := make([]float64, len(p.Pools))
+func (c *catalogue) leastDevices(t *stages.Template) []float64 {
+	use := make([]float64, len(c.Pools))
 	for si := range t.Stages {
 		s := &t.Stages[si]
 		switch {
-		case p.Pools[s.Pool].Time:
-		case p.Rounding == Slot:
+		case c.Pools[s.Pool].Time:
+		case c.Rounding == Slot:
 			use[s.Pool]++
 		default:
 			use[s.Pool] += 1 / float64(s.Share)

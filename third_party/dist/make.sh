@@ -46,6 +46,7 @@ if [ "${CUDA:-0}" = 1 ]; then
 fi
 
 cp third_party/dist/README.md third_party/dist/Containerfile "$out/"
+mkdir "$out/examples" && cp -r examples/ci "$out/examples/"
 # Ours, and that of every part by others.
 GO="${GO:-go}" scripts/notices.sh check
 install -m 644 LICENSE NOTICE "$out/"
