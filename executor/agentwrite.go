@@ -91,7 +91,7 @@ func (r *reach) complete(ctx context.Context, w *writing, partial string, end *s
 	counted, written := 0, 0
 	answer, err := server.Complete(ctx, next, func(p llm.Token) error {
 		w.heard()
-		piece, fresh := p.Text, p.Count-counted
+		piece, fresh := p.Text, min(p.Count-counted, len(p.Text)+overrun)
 		counted = p.Count
 		if again != "" {
 			n := min(len(again), len(piece))

@@ -55,7 +55,7 @@ func (a *attack) agents(ctx context.Context) ([]figures.Figure, error) {
 		name string
 		bad  bool
 	}{{"a peer on NATS without the queue's key", false}, {"a server of models that does harm", true}} {
-		list, err := a.underAttack(ctx, c.name, c.bad)
+		list, err := underAttack(ctx, a, c.name, c.bad)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -64,7 +64,7 @@ func (a *attack) agents(ctx context.Context) ([]figures.Figure, error) {
 	return out, nil
 }
 
-func (a *attack) underAttack(ctx context.Context, name string, bad bool) (_ []figures.Figure, err error) {
+func underAttack(ctx context.Context, a *attack, name string, bad bool) (_ []figures.Figure, err error) {
 	f := &fleet{}
 	defer f.stop()
 	good, err := fake.Start(fake.Options{Models: []string{textModel}, Slots: fleetSequences, Token: 20 * time.Millisecond})
@@ -77,14 +77,14 @@ func (a *attack) underAttack(ctx context.Context, name string, bad bool) (_ []fi
 	if bad {
 		urls[1] = evil.start(f)
 	}
-	if err := a.startFleet(ctx, f, urls); err != nil {
+	if err := f.start(ctx, a, urls); err != nil {
 		return nil, errors.Join(err, f.said())
 	}
 	attackers, stop := context.WithCancel(ctx)
 	var peers sync.WaitGroup
 	sent := 0
 	if !bad {
-		peers.Go(func() { sent, err = a.peer(attackers, f.cluster.URL) })
+		peers.Go(func() { sent, err = flood(attackers, a, f.cluster.URL) })
 	}
 	n := a.count(1000)
 	got := askAll(ctx, f.address, n)
@@ -115,8 +115,8 @@ func (a *attack) underAttack(ctx context.Context, name string, bad bool) (_ []fi
 	}, nil
 }
 
-// startFleet starts all that serves.
-func (a *attack) startFleet(ctx context.Context, f *fleet, urls []string) error {
+// start starts all that serves.
+func (f *fleet) start(ctx context.Context, a *attack, urls []string) error {
 	dir, err := os.MkdirTemp(a.dir, "agents-")
 	if err != nil {
 		return err
@@ -175,9 +175,9 @@ func (f *fleet) said() error {
 	return errors.Join(errs...)
 }
 
-// peer floods NATS with what no process of ours sends: small and large messages to the
+// flood sends NATS with what no process of ours sends: small and large messages to the
 // names that front ends and agents answer under, to news of requests, and to inboxes.
-func (a *attack) peer(ctx context.Context, url string) (sent int, err error) {
+func flood(ctx context.Context, a *attack, url string) (sent int, err error) {
 	conn, err := nats.Connect(url)
 	if err != nil {
 		return 0, err

@@ -1,0 +1,2 @@
+// Package made has the plan of made-up servers that the instruments beside it start.
+package made
