@@ -100,8 +100,8 @@ const PlanGear = "gear"
 var gearKind = planKind{name: PlanGear, section: (*GearPlan)(nil), options: gearOptions, schema: schemaFile("plan.gear")}
 
 var gearOptions = []Option{
-	{Name: "algorithm", Type: ChoiceOption, Default: "exact", Choices: []string{"exact", "em"},
-		Help: "exact, or em (the paper's alternation)"},
+	{Name: "algorithm", Type: ChoiceOption, Default: "exact", Choices: []string{"exact"},
+		Help: "exact"},
 	{Name: "objective", Type: ChoiceOption, Choices: []string{"accuracy", "latency", "gpus", "cost", "power"},
 		Help: "what the workload's SLO leaves open: accuracy, latency, or gpus, cost, power"},
 	maxPartitionsOption,
