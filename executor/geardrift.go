@@ -116,9 +116,6 @@ func (d *drift) notice(url string) string {
 func choices(p *formats.Plan) string {
 	var out strings.Builder
 	add := func(name string, value any) { fmt.Fprintf(&out, " --%s %v", name, value) }
-	if p.Algorithm == "em" {
-		add("algorithm", p.Algorithm)
-	}
 	if p.Objective.Name == "cost" || p.Objective.Name == "power" { // the SLO says the others
 		add("objective", p.Objective.Name)
 	}

@@ -55,7 +55,7 @@ func TestNoticeCarriesTheRates(t *testing.T) {
 	o = o.withDefaults()
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
 	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "../of/w.yaml"}}
-	p.Algorithm, p.Seed = "em", 7
+	p.Seed = 7
 	p.Options = formats.NewValues(formats.PlanOptions(p.Kind))
 	if err := errors.Join(p.Options.Set("max-batch", 4), p.Options.Set("slo", formats.SLO{Duration: 300 * time.Millisecond})); err != nil {
 		t.Fatal(err)

@@ -110,8 +110,8 @@ const PlanGear = "gear"
 var gearKind = planKind{name: PlanGear, section: (*GearPlan)(nil), options: gearOptions, schema: schemaFile("plan.gear")}
 
 var gearOptions = []Option{
-	{Name: "algorithm", Type: ChoiceOption, Default: "exact", Choices: []string{"exact", "em"},
-		Help: "exact, or em (CascadeServe's alternating search, a baseline)"},
+	{Name: "algorithm", Type: ChoiceOption, Default: "exact", Choices: []string{"exact"},
+		Help: "exact (the only one)"},
 	{Name: "objective", Type: ChoiceOption, Choices: []string{"accuracy", "latency", "gpus", "cost", "power"},
 		Help: "accuracy or latency, whichever the workload's SLO leaves open, or the least gpus, cost or power that keeps it"},
 	maxPartitionsOption,

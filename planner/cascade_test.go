@@ -132,44 +132,41 @@ func TestGearPlanGoals(t *testing.T) {
 		{formats.CascadeSLO{Accuracy: .85, Latency: latency}, "", "gpus"},
 		{formats.CascadeSLO{Accuracy: .85, Latency: latency}, gear.LeastCost, "cost"},
 	} {
-		for _, algorithm := range []string{gear.Exact, gear.EM} {
-			in := threeSizes(4)
-			in.Cluster.Pools[0].USDPerHour = .5
-			formats.CascadeOf(in.Workload).SLO = c.slo
-			var opt Options
-			opt.Set("algorithm", algorithm)
-			if c.objective != "" {
-				opt.Set("objective", c.objective)
+		in := threeSizes(4)
+		in.Cluster.Pools[0].USDPerHour = .5
+		formats.CascadeOf(in.Workload).SLO = c.slo
+		var opt Options
+		if c.objective != "" {
+			opt.Set("objective", c.objective)
+		}
+		res, err := Solve(context.Background(), in, opt, nil, nil)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		p := res.Plan
+		if _, err := formats.DecodePlan(planBytes(t, p), "plan.json"); err != nil {
+			t.Errorf("%s: the plan does not read back: %v", c.name, err)
+		}
+		o, accuracy := p.Objective, accuracyOf(p)
+		t.Logf("%s, %s: %.4g of %.4g, accuracy %.4f, %s", o.Name, p.Algorithm, o.Value, *o.Bound, accuracy, p.StoppedBy)
+		if o.Name != c.name || p.Algorithm != "exact" || accuracy < c.slo.Accuracy || formats.GearOf(p).Accuracy != c.slo.Accuracy {
+			t.Errorf("%s: objective %+v, algorithm %s, accuracy %v", c.name, o, p.Algorithm, accuracy)
+		}
+		switch c.name {
+		case "accuracy":
+			if len(p.Limits) != 1 || p.Limits[0].Value < *o.Bound || p.Limits[0].What != "device cpu-1" {
+				t.Errorf("one more device: %+v, bound %v", p.Limits, *o.Bound)
 			}
-			res, err := Solve(context.Background(), in, opt, nil, nil)
-			if err != nil {
-				t.Errorf("%s, %s: %v", c.name, algorithm, err)
-				continue
-			}
-			p := res.Plan
-			if _, err := formats.DecodePlan(planBytes(t, p), "plan.json"); err != nil {
-				t.Errorf("%s, %s: the plan does not read back: %v", c.name, algorithm, err)
-			}
-			o, accuracy := p.Objective, accuracyOf(p)
-			t.Logf("%s, %s: %.4g of %.4g, accuracy %.4f, %s", o.Name, p.Algorithm, o.Value, *o.Bound, accuracy, p.StoppedBy)
-			if o.Name != c.name || p.Algorithm != algorithm || accuracy < c.slo.Accuracy || formats.GearOf(p).Accuracy != c.slo.Accuracy {
-				t.Errorf("%s, %s: objective %+v, algorithm %s, accuracy %v", c.name, algorithm, o, p.Algorithm, accuracy)
-			}
-			switch c.name {
-			case "accuracy":
-				if len(p.Limits) != 1 || p.Limits[0].Value < *o.Bound || p.Limits[0].What != "device cpu-1" {
-					t.Errorf("one more device: %+v, bound %v", p.Limits, *o.Bound)
+		case "latency":
+			for i, g := range formats.GearOf(p).Gears {
+				if float64(g.LatencyUS.D())/1e6 > o.Value+1e-6 {
+					t.Errorf("gear %d: %v, the plan says at most %v ms", i, g.LatencyUS, o.Value)
 				}
-			case "latency":
-				for i, g := range formats.GearOf(p).Gears {
-					if float64(g.LatencyUS.D())/1e6 > o.Value+1e-6 {
-						t.Errorf("gear %d: %v, the plan says at most %v ms", i, g.LatencyUS, o.Value)
-					}
-				}
-			case "cost":
-				if n := o.Value / .5; n != math.Trunc(n) || n < 1 || n > 4 || *o.Bound > o.Value {
-					t.Errorf("cost %v of at least %v, expected 0.5 to 2", o.Value, *o.Bound)
-				}
+			}
+		case "cost":
+			if n := o.Value / .5; n != math.Trunc(n) || n < 1 || n > 4 || *o.Bound > o.Value {
+				t.Errorf("cost %v of at least %v, expected 0.5 to 2", o.Value, *o.Bound)
 			}
 		}
 	}
@@ -203,13 +200,9 @@ func TestGearPlanErrors(t *testing.T) {
 		change func(*Inputs, *Options)
 		want   []string
 	}{
-		"algorithm": {func(_ *Inputs, o *Options) { o.Set("algorithm", pool.AlgorithmNP) }, []string{"--algorithm", "np", "em"}},
+		"algorithm": {func(_ *Inputs, o *Options) { o.Set("algorithm", pool.AlgorithmNP) }, []string{"--algorithm", "np", "exact"}},
 		"gpus under a latency SLO alone": {func(_ *Inputs, o *Options) { o.Set("objective", gear.FewestDevices) },
 			[]string{"--objective", "gpus", "both together"}},
-		"Algorithm 1 on two kinds": {func(in *Inputs, o *Options) {
-			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})
-			o.Set("algorithm", gear.EM)
-		}, []string{"pools[1]", "L4", "all alike"}},
 		"cost of two kinds, one without a price": {func(in *Inputs, o *Options) {
 			in.Cluster.Pools[0].USDPerHour = 1
 			in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "L4", Count: 1})

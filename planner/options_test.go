@@ -69,12 +69,12 @@ func TestOptionsOfOtherMethodsAreRefused(t *testing.T) {
 	}
 	for _, algorithm := range []string{pool.AlgorithmNP, pool.AlgorithmTemplate} {
 		err := refused(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"algorithm": algorithm}})
-		if err.Path != "--algorithm" || !strings.Contains(err.Found, algorithm) || err.Expected != "exact or em" {
+		if err.Path != "--algorithm" || !strings.Contains(err.Found, algorithm) || err.Expected != "exact" {
 			t.Errorf("algorithm %s on a cascade: %v", algorithm, err)
 		}
 	}
-	if err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"algorithm": gear.EM}}); err.Path != "--algorithm" || !strings.Contains(err.Expected, "template or np") {
-		t.Errorf("algorithm em on models: %v", err)
+	if err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"algorithm": "exact"}}); err.Path != "--algorithm" || !strings.Contains(err.Expected, "template or np") {
+		t.Errorf("algorithm exact on models: %v", err)
 	}
 	if err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"speed": 1}}); err.Path != "--speed" || !strings.Contains(err.Expected, "no such option") {
 		t.Errorf("an option that no method has: %v", err)
@@ -196,8 +196,8 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 			"objective": pool.ObjectiveGPUs, "min-load": 100, "effort": 2,
 		}}},
 		{"gear", threeSizes(2), nil, Options{Seed: new(uint64(5))}},
-		{"gear by alternation", threeSizes(2), nil, Options{Values: map[string]any{
-			"algorithm": gear.EM, "max-batch": 8, "slo": formats.SLO{Duration: 80 * time.Millisecond},
+		{"gear in small batches", threeSizes(2), nil, Options{Values: map[string]any{
+			"max-batch": 8, "slo": formats.SLO{Duration: 80 * time.Millisecond},
 		}}},
 		{"gear in stages", inBlocks(1, 2, []float64{3, 3, .3, .3}), highs.Solver{}, Options{Values: map[string]any{
 			"blocks": 2, "cut-dtype": "fp32", "gap": 0.02, "objective": gear.MostAccurate,

@@ -264,22 +264,32 @@ func fingerprint(t *policy.Tables) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// planned plans a problem that make gives, once; name tells it from other plans
-// at the place.
-func (b *runs) planned(p place, name string, o gear.Options, problem func() (*gear.Problem, error)) (*plan, error) {
-	o.Seed = planSeed
+// planned plans a problem by our planner, once; name tells it from other plans at the
+// place.
+func (b *runs) planned(p place, name string, problem func() (*gear.Problem, error)) (*plan, error) {
+	return b.plannedBy(p, name, problem, func(ctx context.Context, p *gear.Problem) (*gear.Outcome, error) {
+		out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
+		if _, none := errors.AsType[*gear.Infeasible](err); none {
+			return nil, nil
+		}
+		return out, err
+	})
+}
+
+// plannedBy plans by any planner, which gives nil where it finds no plan.
+func (b *runs) plannedBy(p place, name string, problem func() (*gear.Problem, error), by func(context.Context, *gear.Problem) (*gear.Outcome, error)) (*plan, error) {
 	var made *policy.Tables
 	solve := func(ctx context.Context) (*plan, error) {
 		prob, err := problem()
 		if err != nil {
 			return nil, err
 		}
-		out, err := gear.Solve(ctx, prob, nil, o)
-		if _, inf := errors.AsType[*gear.Infeasible](err); inf {
-			return &plan{}, nil
-		}
+		out, err := by(ctx, prob)
 		if err != nil {
 			return nil, err
+		}
+		if out == nil {
+			return &plan{}, nil
 		}
 		if made = out.Tables(out.Problem); out.Goal == gear.LeastLatency {
 			made.Models[0].SLO = out.Problem.SLO
@@ -320,14 +330,14 @@ func (b *runs) measured(p place) (*gear.Problem, error) {
 }
 
 func (b *runs) ours(p place) (*plan, error) {
-	return b.planned(p, "planner", gear.Options{}, func() (*gear.Problem, error) { return b.measured(p) })
+	return b.planned(p, "planner", func() (*gear.Problem, error) { return b.measured(p) })
 }
 
 // overall is our plan where the SLO is for all requests together and the plan is
 // made for the measured rates, as no switching is tuned. Where it comes to the
 // plan for every range, that one is shown.
 func (b *runs) overall(p place) (*plan, error) {
-	v, err := b.planned(p, "planner, all requests", gear.Options{}, func() (*gear.Problem, error) {
+	v, err := b.planned(p, "planner, all requests", func() (*gear.Problem, error) {
 		prob, err := b.problem(p)
 		if err != nil {
 			return nil, err
@@ -347,7 +357,7 @@ func (b *runs) overall(p place) (*plan, error) {
 
 // singles is the ablation without cascades.
 func (b *runs) singles(p place) (*plan, error) {
-	return b.planned(p, "no cascade", gear.Options{}, func() (*gear.Problem, error) {
+	return b.planned(p, "no cascade", func() (*gear.Problem, error) {
 		prob, err := b.problem(p)
 		if err != nil {
 			return nil, err

@@ -318,11 +318,7 @@ func (b *bench) ablations(f *published.Family, t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		shorter, err := b.planned(p, "no minimum queues", gear.Options{MinQueues: []int{1}}, problem)
-		if err != nil {
-			return err
-		}
-		one, err := b.planned(p, "one gear", gear.Options{}, func() (*gear.Problem, error) { return baseline.Problem(f, d, 1, f.SLO) })
+		one, err := b.planned(p, "one gear", func() (*gear.Problem, error) { return baseline.Problem(f, d, 1, f.SLO) })
 		if err != nil {
 			return err
 		}
@@ -330,7 +326,9 @@ func (b *bench) ablations(f *published.Family, t *table.Table) error {
 		if err != nil {
 			return err
 		}
-		em, err := b.planned(p, "Algorithm 1", gear.Options{Algorithm: gear.EM}, problem)
+		em, err := b.plannedBy(p, "Algorithm 1", problem, func(ctx context.Context, p *gear.Problem) (*gear.Outcome, error) {
+			return baseline.Alternation(ctx, p, planSeed)
+		})
 		if err != nil {
 			return err
 		}
@@ -338,7 +336,7 @@ func (b *bench) ablations(f *published.Family, t *table.Table) error {
 			without string
 			*plan
 		}{
-			{"nothing", whole}, {"minimum queue lengths", shorter}, {"the min-max load split (even instead)", evenSplit(whole)},
+			{"nothing", whole}, {"the min-max load split (even instead)", evenSplit(whole)},
 			{"gears (one, planned for the peak)", one}, {"cascades", alone}, {"the exact planner (Algorithm 1 repaired)", em},
 		} {
 			if !v.OK {

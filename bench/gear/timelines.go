@@ -56,7 +56,7 @@ func (b *bench) spike(f *published.Family, t *table.Table) error {
 func (b *bench) accuracySLO(f *published.Family, t *table.Table) error {
 	s := accuracySLOs[f.Name]
 	return b.scene("accuracy-slo", f, t, s, func(p place) (*plan, error) {
-		return b.planned(p, fmt.Sprintf("planner for accuracy %g", s.accuracySLO), gear.Options{}, func() (*gear.Problem, error) {
+		return b.planned(p, fmt.Sprintf("planner for accuracy %g", s.accuracySLO), func() (*gear.Problem, error) {
 			prob, err := b.problem(p)
 			if err != nil {
 				return nil, err

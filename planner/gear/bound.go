@@ -14,7 +14,7 @@ type envelope struct{ cost, accuracy []float64 }
 
 func newEnvelope(list []Cascade, cost []float64, samples int) envelope {
 	var e envelope
-	for _, i := range pareto(cost, list) {
+	for _, i := range Pareto(cost, list) {
 		c, a := cost[i], float64(list[i].Correct)/float64(samples)
 		for n := len(e.cost); n >= 2; n = len(e.cost) {
 			if (e.accuracy[n-1]-e.accuracy[n-2])*(c-e.cost[n-2]) > (a-e.accuracy[n-2])*(e.cost[n-1]-e.cost[n-2]) {

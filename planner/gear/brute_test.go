@@ -14,14 +14,14 @@ import (
 func everyPlacement(p *Problem) []*Placement {
 	var fits []uint32
 	for set := uint32(1); set < 1<<len(p.Models); set++ {
-		if p.Memory == 0 || (&em{p: p}).memoryOf(set) <= p.Memory {
+		if p.Memory == 0 || p.MemoryOf(set) <= p.Memory {
 			fits = append(fits, set)
 		}
 	}
 	var out []*Placement
 	if len(fits) > 0 {
 		counts := make([]int, len(fits))
-		eachComposition(counts, 0, p.Devices, func() { out = append(out, newPlacement(len(p.Models), fits, counts)) })
+		eachComposition(counts, 0, p.Devices, func() { out = append(out, NewPlacement(len(p.Models), fits, counts)) })
 	}
 	return out
 }
@@ -78,11 +78,11 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 						continue
 					}
 					shares, _ := pl.Split(work[i])
-					q, _, err := b.passes(ctx, &list[i], shares, edge, []int{1, 4, 16})
+					trial, err := b.try(ctx, &list[i], 1, shares, edge)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if q > 0 {
+					if trial.Passed {
 						most = accuracy
 					}
 				}

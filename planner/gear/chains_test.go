@@ -353,11 +353,11 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 					if sp.taken*edge > 1 {
 						continue
 					}
-					q, _, err := b.passes(ctx, &x.list[i], l.shares(sp), edge, []int{1, 4, 16})
+					trial, err := b.try(ctx, &x.list[i], 1, l.shares(sp), edge)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if q > 0 {
+					if trial.Passed {
 						most = accuracy
 					}
 				}

@@ -113,7 +113,7 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 	}
 	q := *p
 	q.Edges, q.Weights = []float64{rate}, []float64{1}
-	front := pareto(totals(work), list)
+	front := Pareto(totals(work), list)
 	front = front[:min(cheapest, len(front))]
 	var some []Cascade
 	var cost [][]float64
@@ -129,12 +129,9 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 				break
 			}
 			shares, _ := pl.Split(cost[i])
-			least, _, err := b.passes(ctx, &some[i], shares, rate, s.o.MinQueues)
-			if err != nil {
-				return false, err
-			}
-			if least > 0 {
-				return true, nil
+			t, err := b.try(ctx, &some[i], 1, shares, rate)
+			if t.Passed || err != nil {
+				return t.Passed, err
 			}
 		}
 	}

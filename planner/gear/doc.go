@@ -31,7 +31,6 @@
 //	              how a cascade's work is split (split.go), range by range (stairs.go)
 //	price.go      the devices of least price among them
 //	estimate.go   the tail latency of a cascade without simulating it
-//	em.go         Algorithm 1 of the paper, with repaired semantics
 //	write.go      the outcome as the sections of a plan
 //	cure.go       what would make an infeasible problem feasible
 //	runs.go       tables for simulations outside of planning

@@ -32,7 +32,6 @@ const (
 
 // choices are the values of the options.
 type choices struct {
-	Algorithm     string
 	Objective     string
 	MaxPartitions int
 	MaxBatch      int
@@ -45,7 +44,7 @@ type choices struct {
 
 func choicesOf(v formats.Values) choices {
 	return choices{
-		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"),
+		Objective: v.Word("objective"), MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"),
 		Blocks: v.Whole("blocks"), BlocksBy: v.Word("blocks-by"), Gap: v.Number("gap"), SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"),
 	}
 }
@@ -80,12 +79,8 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	if err := f.objective(); err != nil {
 		return nil, err
 	}
-	if len(f.pools) > 1 && f.opt.Algorithm == EM {
-		return nil, in.Fail("cluster", "pools[1]", "a second device kind, "+f.pools[1].Device, "one, for --algorithm em: the paper's Algorithm 1 shares work over devices that are all alike",
-			"leave em out, or all pools but one")
-	}
 	run.StaleModels(&in.Documents, f.profile)
-	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Algorithm: f.opt.Algorithm, Seed: in.Seed, Any: in.Trial, Progress: func(done, ranges int) {
+	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Seed: in.Seed, Any: in.Trial, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
 	if inf, ok := errors.AsType[*Infeasible](err); ok {
@@ -122,9 +117,6 @@ func (f *resolved) outOfSample(out *Outcome, planned float64) {
 // overRequests says where one cascade for all of the measured rates would be more
 // accurate if these were held to the SLO together.
 func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
-	if f.opt.Algorithm == EM {
-		return nil
-	}
 	if p := out.Problem; p.Either && p.Overall {
 		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
 	}
@@ -423,7 +415,7 @@ func (f *resolved) ranges(q *formats.CascadeQPS) error {
 func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 	f.problem = out.Problem // with the latency or the devices that came out
 	o := &kind.Outcome{
-		Algorithm: f.opt.Algorithm, Values: f.in.Values, Objective: f.value(out), Sense: f.sense(), StoppedBy: milp.StoppedByWork,
+		Algorithm: f.in.Values.Word("algorithm"), Values: f.in.Values, Objective: f.value(out), Sense: f.sense(), StoppedBy: milp.StoppedByWork,
 		Pools: f.pools, Considered: out.Cascades,
 	}
 	switch {

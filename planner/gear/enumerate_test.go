@@ -17,7 +17,7 @@ func TestEnumeratePublishedCounts(t *testing.T) {
 		p := c.f.problem(t, 1, c.grid)
 		got := Enumerate(p.Planned, c.grid, p.usable())
 		work := p.works(got)
-		front := pareto(totals(work), got)
+		front := Pareto(totals(work), got)
 		if len(got) != c.cascades || len(front) != c.front {
 			t.Errorf("%s, grid %d: %d cascades, front of %d, expected %d and %d", c.name, c.grid, len(got), len(front), c.cascades, c.front)
 		}

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// pareto returns the indexes of the Pareto front of cascades by rising cost and
+// Pareto returns the indexes of the Pareto front of cascades by rising cost and
 // accuracy. Of equal ones the first stands; those of infinite cost are left out.
-func pareto(cost []float64, list []Cascade) []int {
+func Pareto(cost []float64, list []Cascade) []int {
 	order := make([]int, 0, len(list))
 	for i := range list {
 		if !math.IsInf(cost[i], 1) {

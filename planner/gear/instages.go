@@ -65,10 +65,6 @@ func (f *resolved) inStages() error {
 		b.PrePartition(f.opt.Blocks, by)
 	}
 	if len(f.pools) == 1 {
-		if f.opt.Algorithm == EM {
-			f.run.Warn("%v: no cascade asks what does not fit on a device: members in stages are planned by --algorithm exact", large)
-			return nil
-		}
 		p.Kinds = []Kind{{Name: f.pools[0].Device, Devices: p.Devices, Memory: p.Memory, Of: -1}}
 	}
 	p.Blocks = b

@@ -177,7 +177,7 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 	s.runs += t.runs
 	out.Cascades, out.Goal, out.Runs = w.staged.found, s.p.Goal(), s.runs
 	out.bound(bounds)
-	out.Value, out.ValueBound, out.Steps = out.Accuracy, out.Bound, []float64{out.Accuracy}
+	out.Value, out.ValueBound = out.Accuracy, out.Bound
 	return out, ctx.Err()
 }
 

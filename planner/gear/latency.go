@@ -51,7 +51,7 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 		}
 	}
 	var best *Outcome
-	if s.o.Algorithm == EM || s.p.Mixed() {
+	if s.p.Mixed() {
 		if best, err = s.fastestWhole(ctx); err == nil {
 			best, err = s.bisect(ctx, best, low, high, top)
 		}
@@ -299,9 +299,9 @@ func (f *fast) ground(longest time.Duration) *ground {
 				load[i] = pl.Load(g.work[i])
 			}
 		}
-		lightest := pareto(load, f.all)
+		lightest := Pareto(load, f.all)
 		for r, guess := range estimate(p, pl, f.all, load) {
-			list := append(pareto(guess, f.all), lightest...)
+			list := append(Pareto(guess, f.all), lightest...)
 			slices.SortFunc(list, func(a, b int) int {
 				return cmp.Or(cmp.Compare(f.all[a].Correct, f.all[b].Correct), cmp.Compare(a, b))
 			})
@@ -519,6 +519,5 @@ func (f *fast) outcome(g *ground, latency time.Duration) (*Outcome, error) {
 			Accuracy: float64(f.all[c.cascade].Correct) / float64(p.Planned.N), Bound: max(bounds[r], 0)})
 		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 	}
-	out.Steps = []float64{out.Accuracy}
 	return out, nil
 }

@@ -15,16 +15,12 @@ type placing struct{ *Problem }
 func (p placing) configurations() []uint32 {
 	usable := p.usable()
 	fits := func(set uint32) bool {
-		total := int64(0)
-		for m := range p.Models {
-			if set&(1<<m) != 0 {
-				if !usable[m] {
-					return false
-				}
-				total += p.Models[m].Memory
+		for rest := set; rest > 0; rest &= rest - 1 {
+			if !usable[bits.TrailingZeros32(rest)] {
+				return false
 			}
 		}
-		return p.Memory == 0 || total <= p.Memory
+		return p.Memory == 0 || p.MemoryOf(set) <= p.Memory
 	}
 	var out []uint32
 	for set := uint32(1); set < 1<<len(p.Models); set++ {
@@ -44,6 +40,15 @@ func (p placing) configurations() []uint32 {
 	return out
 }
 
+// MemoryOf is the memory that a set of models takes.
+func (p *Problem) MemoryOf(set uint32) int64 {
+	total := int64(0)
+	for ; set > 0; set &= set - 1 {
+		total += p.Models[bits.TrailingZeros32(set)].Memory
+	}
+	return total
+}
+
 // Placement is how many devices hold which configuration; devices are numbered
 // configuration by configuration.
 type Placement struct {
@@ -52,7 +57,8 @@ type Placement struct {
 	holds  []int // by set of models: devices that hold one of them
 }
 
-func newPlacement(models int, sets []uint32, counts []int) *Placement {
+// NewPlacement is the placement of sets of a family's models on counts of devices.
+func NewPlacement(models int, sets []uint32, counts []int) *Placement {
 	pl := &Placement{Sets: sets, Counts: slices.Clone(counts), holds: make([]int, 1<<models)}
 	for set := range pl.holds {
 		for i, s := range sets {
@@ -205,11 +211,11 @@ func (p placing) ranked(list []Cascade, work [][]float64, keep int) []*candidate
 	sets := p.configurations()
 	best := undominated(list, work)
 	if len(sets) == 1 { // the total decides
-		best = pareto(totals(work), list)
+		best = Pareto(totals(work), list)
 		slices.Reverse(best)
 	}
 	score := func(counts []int) *candidate {
-		c := &candidate{pl: newPlacement(len(p.Models), sets, counts)}
+		c := &candidate{pl: NewPlacement(len(p.Models), sets, counts)}
 		at := 0
 		for r, edge := range p.Edges { // rising rates: the best index never comes down
 			for at < len(best) && c.pl.Load(work[best[at]])*edge > 1 {

@@ -28,7 +28,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 			p = drawMixed(t)
 		}
 		ctx := context.Background()
-		o := Options{Seed: 1, MinQueues: []int{1}}
+		o := Options{Seed: 1}
 		search := &search{p: p, o: &o, solver: s, known: catalogue{}}
 		if w, err := search.waysOf(p); err != nil || len(w.staged.list) > 60 || len(w.staged.chains) > 30 {
 			return

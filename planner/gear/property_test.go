@@ -114,7 +114,7 @@ func TestSplitReachesLoad(t *testing.T) {
 		for range p.Devices {
 			counts[rapid.IntRange(0, len(sets)-1).Draw(t, "set")]++
 		}
-		pl := newPlacement(len(p.Models), sets, counts)
+		pl := NewPlacement(len(p.Models), sets, counts)
 		work := make([]float64, len(p.Models))
 		for m := range work {
 			if len(pl.DevicesOf(m)) > 0 {

@@ -46,6 +46,18 @@ func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error
 	return s.trial(p.SLO), nil
 }
 
+// Trials tries cascades alone on a placement at a rate, as gears of plans are tried.
+func (p *Problem) Trials(pl *Placement, seed uint64) func(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
+	return newBench(p, pl, seed).try
+}
+
+// Cascades are those that keep the SLO alone on identical devices, and what each of
+// their models works per request, in seconds.
+func (p *Problem) Cascades() (list []Cascade, work [][]float64) {
+	list = p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+	return list, p.works(list)
+}
+
 // Fluid is the placement that lets most ranges, and then the most accurate
 // cascades, fit when queueing is left out; with the Pareto front of cascades on
 // it, cheapest first.
@@ -53,11 +65,10 @@ func (p *Problem) Fluid() (*Placement, []Cascade, error) {
 	if err := p.check(); err != nil {
 		return nil, nil, fmt.Errorf("placing models: %w", err)
 	}
-	list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
+	list, work := p.Cascades()
 	if len(list) == 0 {
 		return nil, nil, &Infeasible{NoneInTime: true}
 	}
-	work := p.works(list)
 	pl := placing{p}.best(list, work, 1)[0]
 	var placed []Cascade
 	var load []float64
@@ -67,7 +78,7 @@ func (p *Problem) Fluid() (*Placement, []Cascade, error) {
 		}
 	}
 	var front []Cascade
-	for _, i := range pareto(load, placed) {
+	for _, i := range Pareto(load, placed) {
 		front = append(front, placed[i])
 	}
 	return pl, front, nil
@@ -85,5 +96,5 @@ func (p *Problem) Gear(pl *Placement, c *Cascade, to float64, minQueue int) gear
 
 // Only is a placement of one model on every device.
 func (p *Problem) Only(model int) *Placement {
-	return newPlacement(len(p.Models), []uint32{1 << model}, []int{p.Devices})
+	return NewPlacement(len(p.Models), []uint32{1 << model}, []int{p.Devices})
 }

@@ -96,7 +96,6 @@ type shown struct {
 	above  bool          // the limit: the run was not taken to its end
 	late   float64       // share of the requests above the limit
 	growth time.Duration // of the mean latency, from the second quarter to the last
-	batch  float64       // mean of the first model's batches
 	blocks []block
 }
 
@@ -104,8 +103,7 @@ type shown struct {
 func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	b.runs++
 	p := b.p
-	alone := b.table(a)
-	t := b.with(a.rate, alone)
+	t := b.with(a.rate, b.table(a))
 	gear.Of(t).Records = b.recordsOf(a.stream)
 	pol, err := gear.New(t, gear.NotShedding(t))
 	if err != nil {
@@ -127,10 +125,9 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 		}
 	}
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
-	first := &firstBatches{Policy: pol, pipelines: alone.Stages[0].Pipelines()}
-	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: first, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
+	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
 	b.latencies = w.latencies
-	out := shown{batch: first.mean()}
+	out := shown{}
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errLate) {
 			out.above = true
@@ -228,31 +225,6 @@ func shuffled(r *gear.Records, rng *rand.Rand) gear.Records {
 		out.Levels, out.Correct = append(out.Levels, levels), append(out.Correct, correct)
 	}
 	return out
-}
-
-// firstBatches watches the batches of a cascade's first model: a least queue
-// length that they exceed anyway changes nothing.
-type firstBatches struct {
-	policy.Policy
-	pipelines []int32
-	n, sum    int64
-}
-
-func (f *firstBatches) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	f.Policy.Handle(now, ev, out)
-	for i := range out.List {
-		if a := &out.List[i]; a.Kind == policy.Dispatch && slices.Contains(f.pipelines, a.Pipeline) {
-			f.n++
-			f.sum += int64(a.Size)
-		}
-	}
-}
-
-func (f *firstBatches) mean() float64 {
-	if f.n == 0 {
-		return 0
-	}
-	return float64(f.sum) / float64(f.n)
 }
 
 // watch gathers the latencies of a run.

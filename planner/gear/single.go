@@ -158,7 +158,7 @@ func (p singles) stairs(pl *Placement) []stair {
 		load[i] = pl.Load(p.work[i])
 	}
 	var out []stair
-	for _, i := range pareto(load, p.list) {
+	for _, i := range Pareto(load, p.list) {
 		if load[i]*p.steady() <= 1 {
 			shares, _ := pl.Split(p.work[i])
 			out = append(out, stair{&p.list[i], load[i], shares})
@@ -317,5 +317,4 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 func (out *Outcome) take(b *bench, gears []Planned) {
 	out.Gears, out.Accuracy = gears, gears[0].Accuracy
 	out.stairs = &stairs{bench: b}
-	out.Steps = []float64{out.Accuracy}
 }

@@ -12,19 +12,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// Algorithms.
-const (
-	Exact = "exact"
-	EM    = "em" // Algorithm 1 of the paper, with the meaning that em.go gives it
-)
-
 // Options steer a solve.
 type Options struct {
-	Algorithm string // Exact where empty
-	Seed      uint64
-	// MinQueues are the least queue lengths tried for every gear, in order; nil:
-	// 1, 4 and 16.
-	MinQueues []int
+	Seed uint64
 	// Any asks only whether there is a plan: for any plan, and not for what would make
 	// an infeasible problem feasible.
 	Any bool
@@ -56,8 +46,6 @@ type Outcome struct {
 	// Tail is the latency at the percentile of all requests, as simulated on the
 	// measured rates; 0: that was not asked for.
 	Tail time.Duration
-	// Steps are the accuracies of the plans that held on the way, in order.
-	Steps []float64
 
 	shown  float64 // accuracy on the measured rates; 0: not known
 	stairs *stairs
@@ -152,18 +140,12 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
-	if len(o.MinQueues) == 0 {
-		o.MinQueues = []int{1, 4, 16}
-	}
 	if len(p.Kinds) == 1 && solver == nil { // one kind needs no solver, but for stages
 		q := *p
 		q.Kinds, p = nil, &q
 	}
 	if p.Mixed() && solver == nil {
 		return nil, errors.New("planning gears: several kinds of devices need a solver for linear programs")
-	}
-	if p.Mixed() && o.Algorithm == EM {
-		return nil, errors.New("planning gears: Algorithm 1 is of identical devices: several kinds are planned by the exact algorithm")
 	}
 	s := &search{p: p, o: &o, solver: solver, known: catalogue{}}
 	switch p.Goal() {
@@ -180,7 +162,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if o.Any {
 		return out, ctx.Err()
 	}
-	if p.Either && o.Algorithm != EM {
+	if p.Either {
 		if out, err = s.either(ctx, out); err != nil {
 			return nil, err
 		}
@@ -246,7 +228,7 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 			return nil, &Infeasible{Target: p.Target, Best: best.Accuracy}
 		}
 	}
-	best.Runs, best.Steps = runs, []float64{best.Accuracy}
+	best.Runs = runs
 	return best, nil
 }
 
@@ -281,7 +263,7 @@ func (x *exact) staircase(ctx context.Context, c *candidate, beat *Outcome) (*Ou
 	for i := range list {
 		load[i] = pl.Load(work[i])
 	}
-	front := pareto(load, list)
+	front := Pareto(load, list)
 	out := &Outcome{Problem: p, Placement: pl, Front: len(front)}
 	b := newBench(p, pl, o.Seed)
 	at, steps := len(front)-1, []int(nil)
@@ -294,12 +276,12 @@ func (x *exact) staircase(ctx context.Context, c *candidate, beat *Outcome) (*Ou
 				continue
 			}
 			shares, _ := pl.Split(work[i])
-			g, trial, err := b.passes(ctx, &list[i], shares, edge, o.MinQueues)
+			trial, err := b.try(ctx, &list[i], 1, shares, edge)
 			if err != nil {
 				return nil, err
 			}
-			if last = &trial; g > 0 {
-				out.Gears = append(out.Gears, Planned{Cascade: list[i], MinQueue: g, Shares: shares, Load: load[i] * edge, Trial: trial,
+			if last = &trial; trial.Passed {
+				out.Gears = append(out.Gears, Planned{Cascade: list[i], MinQueue: 1, Shares: shares, Load: load[i] * edge, Trial: trial,
 					Accuracy: float64(list[i].Correct) / float64(p.Planned.N)})
 				break
 			}

@@ -42,24 +42,24 @@ func (l *layout) staircase(ctx context.Context, o *Options) (*Outcome, error) {
 				continue
 			}
 			shares := l.shares(s)
-			q, trial, err := b.passes(ctx, &x.list[i], shares, edge, o.MinQueues)
+			trial, err := b.try(ctx, &x.list[i], 1, shares, edge)
 			if err != nil {
 				return nil, err
 			}
-			if q == 0 {
+			if !trial.Passed {
 				if s, err = l.divide(ctx, i, s.taken+mostFilled*(1/edge-s.taken)); err != nil {
 					return nil, err
 				}
 				if other := s.shares != nil && s.taken < 1/edge; other && !same(shares, l.shares(s)) {
 					shares = l.shares(s)
-					if q, trial, err = b.passes(ctx, &x.list[i], shares, edge, o.MinQueues); err != nil {
+					if trial, err = b.try(ctx, &x.list[i], 1, shares, edge); err != nil {
 						return nil, err
 					}
 				}
 			}
 			out.Front++
-			if last = &trial; q > 0 {
-				out.Gears = append(out.Gears, Planned{Cascade: x.list[i], MinQueue: q, Shares: shares, Load: s.load * edge, Trial: trial,
+			if last = &trial; trial.Passed {
+				out.Gears = append(out.Gears, Planned{Cascade: x.list[i], MinQueue: 1, Shares: shares, Load: s.load * edge, Trial: trial,
 					Accuracy: float64(x.list[i].Correct) / float64(p.Planned.N)})
 				out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 				below = math.Inf(1)
@@ -118,7 +118,7 @@ func (l *layout) front(ctx context.Context, above int32) ([]int, error) {
 				least[i] = l.atLeast(i)
 			}
 		}
-		front, news := pareto(least, x.list), false
+		front, news := Pareto(least, x.list), false
 		for _, i := range front {
 			if _, ok := l.loads[i]; ok {
 				continue

@@ -137,7 +137,7 @@ func (s *search) bounds(p *Problem, list []Cascade, work [][]float64) (bounds []
 		s.free = s.known.of(p, fits).list
 	}
 	bounds, total = relaxation{p}.laxBounds(s.free)
-	if p.shown() && s.o.Algorithm != EM { // one cascade for all rates need not hold the highest
+	if p.shown() { // one cascade for all rates need not hold the highest
 		one := relaxation{p}.singleBound(s.free)
 		total = atLeast(total, one)
 		for r := range bounds {
@@ -222,17 +222,9 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	if p.misses(total) {
 		return nil, p.short(total)
 	}
-	var out *Outcome
-	if s.o.Algorithm == EM {
-		out, err = newEM(p, list, work, s.o).solve(ctx)
-		if err == nil && p.misses(out.Accuracy) {
-			err = &Infeasible{Target: p.Target, Best: out.Accuracy}
-		}
-	} else {
-		out, err = (&exact{p, list, work, s.o}).solve(ctx)
-		if err != nil || !s.o.Any || p.Target > 0 {
-			out, err = s.single(ctx, p, list, out, err)
-		}
+	out, err := (&exact{p, list, work, s.o}).solve(ctx)
+	if err != nil || !s.o.Any || p.Target > 0 {
+		out, err = s.single(ctx, p, list, out, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)

@@ -46,7 +46,6 @@ type Trial struct {
 	Stable  bool          // latency does not grow over the run
 	Passed  bool
 	late    float64 // share of the requests past the SLO
-	batch   float64 // mean of the first model's batches
 }
 
 // runLength is how long the shortest trial runs: twenty SLOs, or forty where these are
@@ -63,25 +62,6 @@ func streamName(n int) string {
 		return "gear/trial"
 	}
 	return fmt.Sprintf("gear/trial/%d", n)
-}
-
-// passes tries the least queue lengths in turn; it returns the first that
-// passes, 0 where none does. A length that the batches of the trial before
-// exceeded would change next to nothing and is left out.
-func (b *bench) passes(ctx context.Context, c *Cascade, shares [][]float64, rate float64, minQueues []int) (int, Trial, error) {
-	var last Trial
-	most, _ := b.p.operating(int(c.Models[0]))
-	for _, q := range minQueues {
-		if q > most || last.batch >= float64(q) {
-			continue // no batch would ever be as long, or they are longer
-		}
-		t, err := b.try(ctx, c, q, shares, rate)
-		if err != nil || t.Passed {
-			return q, t, err
-		}
-		last = t
-	}
-	return 0, last, nil
 }
 
 // try judges a cascade at a rate by the problem's SLO.
@@ -126,9 +106,9 @@ func (b *bench) tryLate(ctx context.Context, c *Cascade, minQueue int, shares []
 // quarter not above the second's by more than a twentieth of it.
 func (s *shown) trial(slo time.Duration) Trial {
 	if s.above {
-		return Trial{Latency: -1, batch: s.batch}
+		return Trial{Latency: -1}
 	}
-	t := Trial{Latency: s.tail, Stable: s.growth <= slo/mayGrow, late: s.late, batch: s.batch}
+	t := Trial{Latency: s.tail, Stable: s.growth <= slo/mayGrow, late: s.late}
 	t.Passed = t.Stable && t.Latency <= slo
 	return t
 }

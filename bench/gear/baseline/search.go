@@ -137,7 +137,7 @@ func (s *Space) Planned(ctx context.Context, slo time.Duration, overall bool, se
 	if p.SLO = slo; overall {
 		p.Overall, p.Measured = true, s.rates
 	}
-	out, err := gear.Solve(ctx, &p, nil, gear.Options{Seed: seed, MinQueues: []int{1}})
+	out, err := gear.Solve(ctx, &p, nil, gear.Options{Seed: seed})
 	if _, inf := errors.AsType[*gear.Infeasible](err); inf {
 		return nil, false, nil
 	}

@@ -1,14 +1,15 @@
-package gear
+package baseline
 
 import (
-	"cmp"
 	"context"
 	"math"
-	"math/bits"
 	"math/rand/v2"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
+
 	"inferplan/formats/seeded"
+	"inferplan/planner/gear"
 )
 
 // drawn is how many cascades SP1 draws in every round of Algorithm 1, and
@@ -17,6 +18,9 @@ const (
 	drawn     = 1000
 	maxRounds = 50
 )
+
+// minQueues are the least queue lengths that SP4 tries, in order.
+var minQueues = []int{1, 4, 16}
 
 // fault is the error code that goes back from a submodule to the one before.
 type fault struct {
@@ -38,26 +42,27 @@ type fault struct {
 //
 // So it ends, and every plan that holds is at least as accurate as the one before.
 type em struct {
-	p    *Problem
-	list []Cascade
+	p    *gear.Problem
+	list []gear.Cascade
 	work [][]float64
-	o    *Options
+	seed uint64
 	rng  *rand.Rand
-	full *Placement // every model everywhere, memory left out
+	full *gear.Placement // every model everywhere, memory left out
 
 	found    []int          // SP1: front of what was drawn, by rising cost
 	known    map[int]bool   // drawn before
 	at       []int          // SP2: cascade of every range
 	rejected []map[int]bool // by range
 	pins     []int          // SP3: least replicas of a model
-	pl       *Placement
+	pl       *gear.Placement
 
-	benches map[string]*bench
+	benches map[string]trial // by placement
 	trials  map[trialKey]tuned
+	runs    int
 
-	best *Outcome // last plan that held
-	kept []int    // its cascades
-	held *Placement
+	best *gear.Outcome // last plan that held
+	kept []int         // its cascades
+	held *gear.Placement
 }
 
 // trialKey is a cascade on a placement at the edge of a range.
@@ -66,43 +71,50 @@ type trialKey struct {
 	cascade, span int
 }
 
+// trial tries a cascade on a placement.
+type trial = func(ctx context.Context, c *gear.Cascade, minQueue int, shares [][]float64, rate float64) (gear.Trial, error)
+
 // tuned is what SP4 found for it; minQueue 0: nothing passes.
 type tuned struct {
 	minQueue int
-	trial    Trial
+	trial    gear.Trial
 	shares   [][]float64
 	loads    []float64
 }
 
-func newEM(p *Problem, list []Cascade, work [][]float64, o *Options) *em {
-	n := len(p.Models)
-	usable := uint32(0)
-	for m, ok := range p.usable() {
-		if ok {
+// Alternation plans by Algorithm 1; nil: it finds no plan.
+func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outcome, error) {
+	list, work := p.Cascades()
+	if len(list) == 0 {
+		return nil, nil
+	}
+	n, usable := len(p.Models), uint32(0)
+	for i := range list {
+		for _, m := range list[i].Models {
 			usable |= 1 << m
 		}
 	}
 	e := &em{
-		p: p, list: list, work: work, o: o, rng: seeded.New(o.Seed, "gear/cascades"),
-		full: newPlacement(n, []uint32{usable}, []int{p.Devices}), known: map[int]bool{}, pins: make([]int, n),
-		benches: map[string]*bench{}, trials: map[trialKey]tuned{},
+		p: p, list: list, work: work, seed: seed, rng: seeded.New(seed, "gear/cascades"),
+		full: gear.NewPlacement(n, []uint32{usable}, []int{p.Devices}), known: map[int]bool{}, pins: make([]int, n),
+		benches: map[string]trial{}, trials: map[trialKey]tuned{},
 	}
 	e.pl = e.full
 	for range p.Edges {
 		e.rejected = append(e.rejected, map[int]bool{})
 	}
-	return e
+	return e.solve(ctx)
 }
 
 // solve plans by Algorithm 1.
-func (e *em) solve(ctx context.Context) (*Outcome, error) {
+func (e *em) solve(ctx context.Context) (*gear.Outcome, error) {
 	var wrong *fault
 	for module, rounds := 0, 0; ; {
 		var err error
 		switch module {
 		case 0:
 			if wrong != nil {
-				return nil, e.infeasible(wrong)
+				return nil, nil
 			}
 			if rounds++; rounds > maxRounds {
 				return e.best, nil
@@ -134,9 +146,12 @@ func (e *em) solve(ctx context.Context) (*Outcome, error) {
 // search (SP1) draws cascades and keeps the front of all that were drawn; the
 // cheapest and the most accurate are always there.
 func (e *em) search() {
-	cost := totals(e.work)
+	cost := make([]float64, len(e.work))
+	for i := range cost {
+		cost[i] = floats.Sum(e.work[i])
+	}
 	if len(e.known) == 0 {
-		front := pareto(cost, e.list)
+		front := gear.Pareto(cost, e.list)
 		e.known[front[0]], e.known[front[len(front)-1]] = true, true
 	}
 	for range drawn {
@@ -147,7 +162,7 @@ func (e *em) search() {
 			cost[i] = math.Inf(1)
 		}
 	}
-	e.found = pareto(cost, e.list)
+	e.found = gear.Pareto(cost, e.list)
 }
 
 // load is u* of a cascade on the placement at hand; where that lacks a model,
@@ -245,150 +260,6 @@ func (e *em) takeBack(r int) {
 	e.pl = e.held
 }
 
-// place (SP3) prunes replicas until everything fits in memory, and checks the
-// load. An error of SP4 asks for one more replica of its bottleneck.
-func (e *em) place(wrong *fault) *fault {
-	p := e.p
-	if wrong != nil {
-		have := 0
-		if wrong.model >= 0 {
-			have = len(e.pl.DevicesOf(wrong.model))
-		}
-		if wrong.model < 0 || have >= p.Devices {
-			return &fault{span: wrong.span, model: -1}
-		}
-		e.pins[wrong.model] = have + 1
-	}
-	pl, ok := e.prune()
-	if !ok {
-		if wrong == nil {
-			r := e.busiest(e.full)
-			return &fault{span: r, model: -1, any: true}
-		}
-		return &fault{span: wrong.span, model: -1}
-	}
-	e.pl = pl
-	if r := e.busiest(pl); pl.Load(e.work[e.at[r]])*p.Edges[r] > 1 {
-		return &fault{span: r, model: -1}
-	}
-	return nil
-}
-
-// busiest is the range with the highest load on a placement.
-func (e *em) busiest(pl *Placement) int {
-	at, most := 0, -1.0
-	for r, i := range e.at {
-		if u := pl.Load(e.work[i]) * e.p.Edges[r]; u > most {
-			at, most = r, u
-		}
-	}
-	return at
-}
-
-// prune takes the replica of the highest utility (Equation 4, corrected) from a
-// device that holds too much, until none does.
-func (e *em) prune() (*Placement, bool) {
-	p := e.p
-	n := len(p.Models)
-	sets := make([]uint32, p.Devices)
-	replicas := make([]int, n)
-	for d := range sets {
-		sets[d] = e.full.Sets[0]
-	}
-	needed := uint32(0)
-	for _, i := range e.at {
-		for _, m := range e.list[i].Models {
-			needed |= 1 << m
-		}
-	}
-	for m := range n {
-		if e.full.Sets[0]&(1<<m) != 0 {
-			replicas[m] = p.Devices
-		}
-	}
-	for {
-		device, model, most := -1, -1, 0.0
-		tried := map[uint32]bool{} // devices that hold the same are the same
-		for d, set := range sets {
-			over := e.memoryOf(set) - p.Memory
-			if p.Memory == 0 || over <= 0 || tried[set] {
-				continue
-			}
-			tried[set] = true
-			for m := range n {
-				one := uint32(1) << m
-				least := e.pins[m]
-				if needed&one != 0 {
-					least = max(least, 1)
-				}
-				if set&one == 0 || replicas[m] <= least {
-					continue
-				}
-				sets[d] = set &^ one
-				u := e.highest(grouped(n, sets), m)
-				sets[d] = set
-				if utility := float64(min(over, p.Models[m].Memory)) / max(u, 1e-6); utility > most {
-					device, model, most = d, m, utility
-				}
-			}
-		}
-		if device < 0 {
-			break
-		}
-		sets[device] &^= 1 << model
-		replicas[model]--
-	}
-	for _, set := range sets {
-		if p.Memory > 0 && e.memoryOf(set) > p.Memory {
-			return nil, false
-		}
-	}
-	return grouped(n, sets), true
-}
-
-// highest is the load of the busiest device over the ranges that use a model.
-func (e *em) highest(pl *Placement, model int) float64 {
-	most := 0.0
-	for r, i := range e.at {
-		if e.work[i][model] > 0 {
-			most = max(most, pl.Load(e.work[i])*e.p.Edges[r])
-		}
-	}
-	return most
-}
-
-// memoryOf is the memory of a set of models.
-func (e *em) memoryOf(set uint32) int64 {
-	total := int64(0)
-	for ; set > 0; set &= set - 1 {
-		total += e.p.Models[bits.TrailingZeros32(set)].Memory
-	}
-	return total
-}
-
-// grouped is the placement of devices that each hold a set of models.
-func grouped(models int, devices []uint32) *Placement {
-	sorted := slices.Clone(devices)
-	slices.SortFunc(sorted, func(a, b uint32) int { return cmp.Compare(b, a) })
-	var counts []int
-	for i, set := range sorted {
-		if i == 0 || set != sorted[i-1] {
-			counts = append(counts, 0)
-		}
-		counts[len(counts)-1]++
-	}
-	return newPlacement(models, slices.Compact(sorted), counts)
-}
-
-// key names a placement.
-func (pl *Placement) key() string {
-	var b []byte
-	for i, s := range pl.Sets {
-		b = append(b, byte(s), byte(s>>8), byte(pl.Counts[i]), byte(pl.Counts[i]>>8))
-	}
-	return string(b)
-}
-
 // tune (SP4) looks for the least queue length that holds, range by range.
 func (e *em) tune(ctx context.Context) (*fault, error) {
 	for r, i := range e.at {
@@ -399,36 +270,42 @@ func (e *em) tune(ctx context.Context) (*fault, error) {
 		if t.minQueue == 0 {
 			return &fault{span: r, model: e.bottleneck(&e.list[i], &t)}, nil
 		}
-		if e.o.Progress != nil {
-			e.o.Progress(r+1, len(e.at))
-		}
 	}
 	return nil, nil
 }
 
 func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
-	place := e.pl.key()
+	place := keyOf(e.pl)
 	key := trialKey{place, i, r}
 	if t, ok := e.trials[key]; ok {
 		return t, nil
 	}
-	b := e.benches[place]
-	if b == nil {
-		b = newBench(e.p, e.pl, e.o.Seed)
-		e.benches[place] = b
+	try := e.benches[place]
+	if try == nil {
+		try = e.p.Trials(e.pl, e.seed)
+		e.benches[place] = try
 	}
 	var t tuned
-	var err error
 	t.shares, t.loads = e.pl.Split(e.work[i])
-	if t.minQueue, t.trial, err = b.passes(ctx, &e.list[i], t.shares, e.p.Edges[r], e.o.MinQueues); err != nil {
-		return t, err
+	for _, q := range minQueues {
+		if q > len(e.p.Models[e.list[i].Models[0]].Times) {
+			break
+		}
+		var err error
+		if t.trial, err = try(ctx, &e.list[i], q, t.shares, e.p.Edges[r]); err != nil {
+			return t, err
+		}
+		if e.runs++; t.trial.Passed {
+			t.minQueue = q
+			break
+		}
 	}
 	e.trials[key] = t
 	return t, nil
 }
 
 // bottleneck is the first model of a cascade that works on the busiest device.
-func (e *em) bottleneck(c *Cascade, t *tuned) int {
+func (e *em) bottleneck(c *gear.Cascade, t *tuned) int {
 	busiest := slices.Index(t.loads, slices.Max(t.loads))
 	for _, m := range c.Models {
 		if at := slices.Index(e.pl.DevicesOf(int(m)), busiest); at >= 0 && t.shares[m][at] > 1e-9 {
@@ -440,34 +317,14 @@ func (e *em) bottleneck(c *Cascade, t *tuned) int {
 
 // keep notes the plan at hand, which holds.
 func (e *em) keep() {
-	out := &Outcome{Placement: e.pl, Front: len(e.found)}
-	place := e.pl.key()
+	out := &gear.Outcome{Problem: e.p, Placement: e.pl, Goal: e.p.Goal(), Runs: e.runs}
+	place := keyOf(e.pl)
 	for r, i := range e.at {
 		t := e.trials[trialKey{place, i, r}]
-		g := Planned{Cascade: e.list[i], MinQueue: t.minQueue, Shares: t.shares, Load: e.pl.Load(e.work[i]) * e.p.Edges[r], Trial: t.trial,
+		g := gear.Planned{Cascade: e.list[i], MinQueue: t.minQueue, Shares: t.shares, Load: e.pl.Load(e.work[i]) * e.p.Edges[r], Trial: t.trial,
 			Accuracy: float64(e.list[i].Correct) / float64(e.p.Planned.N)}
 		out.Gears = append(out.Gears, g)
 		out.Accuracy += e.p.Weights[r] * g.Accuracy
 	}
-	for _, b := range e.benches {
-		out.Runs += b.runs
-	}
-	if e.best != nil {
-		out.Steps = e.best.Steps
-	}
-	out.Steps = append(out.Steps, out.Accuracy)
 	e.best, e.kept, e.held = out, slices.Clone(e.at), e.pl
-}
-
-func (e *em) infeasible(wrong *fault) *Infeasible {
-	load := make([]float64, len(e.list))
-	for i := range load {
-		load[i] = e.full.Load(e.work[i])
-	}
-	var last *Trial
-	if t, ok := e.trials[trialKey{e.pl.key(), e.at[wrong.span], wrong.span}]; ok {
-		last = &t.trial
-	}
-	x := exact{e.p, e.list, e.work, e.o}
-	return x.infeasible(wrong.span, pareto(load, e.list), load, last)
 }
