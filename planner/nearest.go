@@ -20,6 +20,7 @@ const (
 	nearDigits    = 6               // of values that are tried
 	nearTrials    = 80              // problems that are solved at most
 	nearTime      = 2 * time.Minute // of the processor, and the safety net: what is not found by then is left out
+	simulatedTime = nearTime / 12   // the same where simulation decides
 	nearGap       = 0.95            // a plan of any quality tells that there is one
 	jointSteps    = 12
 )
@@ -33,6 +34,7 @@ type nearby struct {
 	solve func(context.Context, *kind.Problem) error
 	left  int
 	begun time.Duration // CPU time
+	most  time.Duration // of it
 }
 
 // errEnough ends the search.
@@ -43,7 +45,11 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 	if m.Loosened == nil || p.Trial {
 		return inf
 	}
-	within, cancel := context.WithTimeout(ctx, 5*nearTime)
+	most := nearTime
+	if m.Simulated {
+		most = simulatedTime
+	}
+	within, cancel := context.WithTimeout(ctx, 3*most)
 	defer cancel()
 	q := *p
 	if q.Trial = true; q.Values.Has("gap") && q.Values.Number("gap") < nearGap {
@@ -51,17 +57,17 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 			return inf
 		}
 	}
-	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cpuTime()}
+	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cpuTime(), most: most}
 	out := *inf
 	out.Or = nil
 	joint, err := n.joint(&out)
 	if err != nil && errors.Is(err, errEnough) {
-		out.Nearest = kind.Nearest{}
+		out.Nearest = needed(inf)
 		return &out
 	}
 	list := n.alternatives(joint)
 	if joint == nil {
-		out.Nearest = kind.Nearest{}
+		out.Nearest = needed(inf)
 	} else {
 		list = append([]*kind.Looser{joint}, list...)
 	}
@@ -76,9 +82,17 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 	return &out
 }
 
+// needed is what the method knows to be needed at least, where no plan was found that
+// asks for less.
+func needed(inf *InfeasibleError) kind.Nearest {
+	near := kind.Nearest{SLOUS: inf.Nearest.SLOUS, LoadFactor: inf.Nearest.LoadFactor}
+	near.NotSolved = near.SLOUS > 0 || near.LoadFactor > 0
+	return near
+}
+
 // is tells whether there is a plan where less is asked, and else why not.
 func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
-	if n.left--; n.left < 0 || n.ctx.Err() != nil || cpuTime()-n.begun > nearTime {
+	if n.left--; n.left < 0 || n.ctx.Err() != nil || cpuTime()-n.begun > n.most {
 		return nil, errEnough
 	}
 	p, err := l.Problem(n.method, n.problem)
@@ -155,7 +169,7 @@ func followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, bool) {
 		}
 		return l, true
 	}
-	if near.LoadFactor > 0 {
+	if near.LoadFactor > 0 && !near.NotSolved {
 		l.Load = kind.RoundedDown(l.Rate(1)*min(near.LoadFactor, 0.999999), nearDigits)
 		return l, true
 	}

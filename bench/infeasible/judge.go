@@ -60,7 +60,7 @@ func judge(ctx context.Context, x *instance) *verdict {
 		v.fail("without %s there is no plan either: %v", strings.Join(v.Told, ", "), err)
 	}
 	all := inf.Or
-	if inf.Nearest.String() == "" {
+	if inf.Nearest.String() == "" || inf.Nearest.NotSolved {
 		v.fail("nothing is nearest: %v", inf)
 	} else {
 		all = append([]kind.Nearest{inf.Nearest}, all...)

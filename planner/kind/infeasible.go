@@ -40,6 +40,8 @@ type Nearest struct {
 	MinLoadRPS  float64        `json:"min_load_rps,omitempty"` // the same as a value of --min-load
 	MemoryBytes int64          `json:"memory_bytes,omitempty"`
 	Devices     []MissingCount `json:"more_devices,omitempty"`
+	// NotSolved says that no plan was found there: it is what is needed at least.
+	NotSolved bool `json:"not_solved,omitempty"`
 }
 
 // ModelSLO is an SLO of one model.
@@ -77,7 +79,11 @@ func (n Nearest) String() string {
 	case n.MinLoadRPS > 0:
 		add("--min-load %.6g", n.MinLoadRPS)
 	case n.LoadFactor > 0:
-		add("%s times the rates asked", Times(n.LoadFactor))
+		most := ""
+		if n.NotSolved {
+			most = "at most "
+		}
+		add("%s%s times the rates asked", most, Times(n.LoadFactor))
 	}
 	return strings.Join(parts, " and ")
 }
@@ -88,7 +94,11 @@ func (e *InfeasibleError) Error() string {
 		s += "; then " + cause.Reason
 	}
 	if near := e.Nearest.String(); near != "" {
-		s += "; nearest feasible: " + near
+		what := "nearest feasible"
+		if e.Nearest.NotSolved {
+			what = "needed at least"
+		}
+		s += "; " + what + ": " + near
 	}
 	for _, or := range e.Or {
 		s += ", or " + or.String()

@@ -205,6 +205,7 @@ func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
 	factor, err := p.Floor(ctx, s.run.Solver, deploy.Factor)
 	if err == nil && factor < 1 {
 		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.Number(factor))
+		e.Nearest = kind.Nearest{LoadFactor: factor, NotSolved: true}
 		return e
 	}
 	if f, err := p.Roomy().Fewest(ctx, deploy.Structures{}, 0, nil); err == nil {
