@@ -188,13 +188,13 @@ COMMIT_FLAG = -ldflags "-X $(MODULE)/bench/figures.commit=$$(git describe --alwa
 .PHONY: attack
 attack: build ## attack plan from outside: hostile requests, files, clients and faults; table and bench/attack/figures.json (ATTACK)
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-attack ./bench/attack
-	INFERPLAN_ORT_LIB='$(ORT_LIB)' nice bin/bench-attack -figures bench/attack/figures.json -doc docs/benchmarks.md $(ATTACK)
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' nice bin/bench-attack -figures bench/attack/figures.json -doc docs/benchmarks/attack.md $(ATTACK)
 
 # SOAK is its length; 10m is the short form.
 .PHONY: soak
 soak: build ## serve for SOAK (1h) at 70 % of the planned rate: answers, memory, descriptors, goroutines; bench/attack/figures.json, docs/soak.svg
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-attack ./bench/attack
-	INFERPLAN_ORT_LIB='$(ORT_LIB)' bin/bench-attack -parts soak -soak $(SOAK) -figures bench/attack/figures.json -doc docs/benchmarks.md -picture docs/soak.svg
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' bin/bench-attack -parts soak -soak $(SOAK) -figures bench/attack/figures.json -doc docs/benchmarks/attack.md -picture docs/soak.svg
 
 .PHONY: fuzz
 fuzz: setup ## every fuzz target for FUZZTIME (60s)

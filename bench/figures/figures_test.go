@@ -16,13 +16,13 @@ func TestDocumentsShowTheFigures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile("../../docs/benchmarks.md")
+		text, err := os.ReadFile("../../docs/benchmarks/attack.md")
 		if err != nil {
 			t.Fatal(err)
 		}
 		table, ok := figures.Shown(string(text), bench)
 		if want := figures.Table(list); !ok || len(list) == 0 || table != want {
-			t.Errorf("docs/benchmarks.md does not show bench/%s/figures.json; expected\n%s", bench, want)
+			t.Errorf("docs/benchmarks/attack.md does not show bench/%s/figures.json; expected\n%s", bench, want)
 		}
 		for _, f := range list {
 			if f.Claim == "" || f.Source == "" || f.Command == "" || f.Commit == "" || f.Machine == "" {

@@ -59,9 +59,9 @@ func (p relaxation) bounds(list []Cascade, work [][]float64) []float64 {
 	return out
 }
 
-// late is the least share of the requests that a cascade answers past the SLO: all
+// lateAtLeast is the least share of the requests that a cascade answers past the SLO: all
 // whose way through batches of one is longer.
-func (p *Problem) late(c *Cascade) float64 {
+func lateAtLeast(p *Problem, c *Cascade) float64 {
 	path := time.Duration(0)
 	for k, m := range c.Models {
 		if path += p.Models[m].Times[0]; path > p.SLO {
@@ -93,7 +93,7 @@ func (p relaxation) laxes(list []Cascade) []lax {
 	var out []lax
 	for i := range list {
 		c := &list[i]
-		least := p.late(c)
+		least := lateAtLeast(p.Problem, c)
 		shares := []float64{least}
 		for k, m := range c.Models {
 			if reach := float64(c.Reach[k]) / float64(p.Planned.N); reach > least && inTime[m] > any[m] {
@@ -184,7 +184,7 @@ func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) 
 func (p relaxation) singleBound(list []Cascade) float64 {
 	most, inTime := int32(-1), perSample(p.Problem)
 	for i := range list {
-		if c := &list[i]; c.Correct > most && p.late(c) <= 1-p.Percentile+1e-9 && p.canKeep(c, inTime) {
+		if c := &list[i]; c.Correct > most && lateAtLeast(p.Problem, c) <= 1-p.Percentile+1e-9 && p.canKeep(c, inTime) {
 			most = c.Correct
 		}
 	}

@@ -151,7 +151,7 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 					total := int64(0)
 					for m := range q.Models {
 						if c.Set&(1<<m) != 0 {
-							total += q.variant(m, k).Memory
+							total += variantOf(q, m, k).Memory
 						}
 					}
 					memory[k] = append(memory[k], total)

@@ -86,7 +86,7 @@ func (p *Problem) shortest() time.Duration {
 	for m := range p.Models {
 		fits := p.Memory == 0 || p.Models[m].Memory <= p.Memory
 		for k := range p.Kinds {
-			v, memory := p.variant(m, k), p.Kinds[k].Memory
+			v, memory := variantOf(p, m, k), p.Kinds[k].Memory
 			fits = k > 0 && fits || len(v.Times) > 0 && (memory == 0 || v.Memory <= memory)
 		}
 		if fits {

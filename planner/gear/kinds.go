@@ -107,7 +107,7 @@ func (s *search) boundOf(p *Problem, w *ways) (*mixed, error) {
 		in := *x.p
 		in.SLO = p.SLO
 		for i := range x.list {
-			x.late = append(x.late, in.late(&x.list[i]))
+			x.late = append(x.late, lateAtLeast(&in, &x.list[i]))
 		}
 		lax.staged, s.lax = &x, lax
 	}
@@ -393,7 +393,7 @@ func (p *Problem) extremes() (low, high time.Duration) {
 		low = min(low, p.Models[m].Times[0])
 		longest := slices.Max(p.Models[m].Times)
 		for k := range p.Kinds {
-			if times := p.variant(m, k).Times; len(times) > 0 {
+			if times := variantOf(p, m, k).Times; len(times) > 0 {
 				longest = max(longest, slices.Max(times))
 			}
 		}

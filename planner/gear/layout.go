@@ -216,7 +216,7 @@ func (l *layout) tables() (policy.Tables, [][]int32) {
 			if devices := out.Replicas(m, k); len(devices) > 0 {
 				n := x.batch[k][m]
 				b.Pipeline(n, 0)
-				place(b.Stage(policy.Stage{LastBlock: 1, Infer: p.variant(m, k).Times[:n]}), k, devices)
+				place(b.Stage(policy.Stage{LastBlock: 1, Infer: variantOf(p, m, k).Times[:n]}), k, devices)
 			}
 		}
 		for c := range l.chains {
@@ -395,7 +395,7 @@ func (l *layout) tabulate() (policy.Tables, [][]int32) {
 			}
 			batch := x.batch[k][m]
 			b.Pipeline(batch, 0)
-			stage := b.Stage(policy.Stage{LastBlock: 1, Infer: p.variant(m, k).Times[:batch]})
+			stage := b.Stage(policy.Stage{LastBlock: 1, Infer: variantOf(p, m, k).Times[:batch]})
 			for _, d := range devices {
 				b.Place(stage, first[k]+int32(d))
 			}

@@ -74,8 +74,8 @@ func upTo(n int) []int {
 	return out
 }
 
-// variant is a model on a kind.
-func (p *Problem) variant(m, k int) *Variant { return &p.Models[m].On[k] }
+// variantOf is a model on a kind.
+func variantOf(p *Problem, m, k int) *Variant { return &p.Models[m].On[k] }
 
 // cascades lists those that whole models, or chains, answer in time.
 func (x *mixed) cascades() error {
@@ -152,11 +152,11 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 // a kind and not on another that it fits on.
 func (x *mixed) elsewhere(m, kind int) bool {
 	p := x.p
-	if times := p.variant(m, kind).Times; len(times) == 0 || times[0] <= p.longest {
+	if times := variantOf(p, m, kind).Times; len(times) == 0 || times[0] <= p.longest {
 		return false
 	}
 	for k := range p.Kinds {
-		v := p.variant(m, k)
+		v := variantOf(p, m, k)
 		if k != kind && p.Kinds[k].Devices > 0 && len(v.Times) > 0 && v.Times[0] <= p.longest && (p.Kinds[k].Memory == 0 || v.Memory <= p.Kinds[k].Memory) {
 			return true
 		}
@@ -170,7 +170,7 @@ func (x *mixed) measure() {
 	for k := range p.Kinds {
 		per, batch := make([]float64, len(p.Models)), make([]int, len(p.Models))
 		for m := range p.Models {
-			v := p.variant(m, k)
+			v := variantOf(p, m, k)
 			per[m] = math.Inf(1)
 			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.longest > 0 && x.elsewhere(m, k) {
 				continue
@@ -198,7 +198,7 @@ func (x *mixed) configurations() {
 		q := &Problem{Models: make([]Model, len(p.Models)), Memory: p.Kinds[k].Memory, SLO: p.SLO}
 		some := uint32(0)
 		for m := range p.Models {
-			v := p.variant(m, k)
+			v := variantOf(p, m, k)
 			q.Models[m] = Model{Memory: v.Memory}
 			if !math.IsInf(x.per[k][m], 1) {
 				q.Models[m].Times = v.Times

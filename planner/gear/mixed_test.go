@@ -138,7 +138,7 @@ func TestMixedProperties(t *testing.T) {
 			total := int64(0)
 			for m := range q.Models {
 				if c.Set&(1<<m) != 0 {
-					total += q.variant(m, c.Kind).Memory
+					total += variantOf(q, m, c.Kind).Memory
 				}
 			}
 			if total > q.Kinds[c.Kind].Memory {

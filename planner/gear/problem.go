@@ -82,7 +82,7 @@ func (p *Problem) batches() []int {
 
 // batchLimits are the problem with batches as long as the SLO, and with batches of at
 // most half the SLO where that makes a difference.
-func (p *Problem) batchLimits() []*Problem {
+func batchLimits(p *Problem) []*Problem {
 	whole, half := *p, *p
 	whole.longest, half.longest = 0, p.SLO/2
 	if slices.Equal(whole.batches(), half.batches()) {

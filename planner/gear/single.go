@@ -27,7 +27,7 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 	if _, none := errors.AsType[*Infeasible](with); with != nil && !none {
 		return nil, with
 	}
-	for _, own := range p.batchLimits() {
+	for _, own := range batchLimits(p) {
 		alone := singles{own, list, own.works(list)}
 		for _, pl := range alone.placements(out) {
 			one := &Outcome{Problem: own, Placement: pl}
@@ -77,7 +77,7 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	}
 	best.shown = gears.accuracy
 	one := 0.0
-	for _, own := range q.batchLimits() {
+	for _, own := range batchLimits(&q) {
 		alone := singles{own, list, own.works(list)}
 		for _, pl := range alone.placements(out) {
 			next := &Outcome{Problem: own, Placement: pl}
@@ -96,7 +96,7 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 // leads tells whether no single cascade that is more accurate than a plan is worth
 // trying, on any placement.
 func (out *Outcome) leads(list []Cascade) bool {
-	return !slices.ContainsFunc(out.Problem.batchLimits(), func(p *Problem) bool {
+	return !slices.ContainsFunc(batchLimits(out.Problem), func(p *Problem) bool {
 		alone := singles{p, list, p.works(list)}
 		return slices.ContainsFunc(alone.placements(out), func(pl *Placement) bool { return len(alone.worthTrying(alone.stairs(pl), out)) > 0 })
 	})

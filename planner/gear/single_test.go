@@ -165,7 +165,7 @@ func TestNoSwitchingInLongBatches(t *testing.T) {
 	}
 	list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
 	best, half := -1.0, -1.0
-	for i, own := range p.batchLimits() {
+	for i, own := range batchLimits(p) {
 		var places []*Placement
 		for _, c := range (placing{own}).ranked(list, own.works(list), 1) {
 			places = append(places, c.pl)

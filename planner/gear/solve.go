@@ -246,7 +246,7 @@ const (
 // more time than it saves work.
 func (x *exact) batchLimits() []*exact {
 	out := []*exact{x}
-	for _, q := range x.p.batchLimits()[1:] {
+	for _, q := range batchLimits(x.p)[1:] {
 		out = append(out, &exact{q, x.list, q.works(x.list), x.o})
 	}
 	return out
