@@ -107,7 +107,9 @@ func TestRunMeasuresBlocksAsCut(t *testing.T) {
 	if diff := cmp.Diff(p, onDisk); diff != "" {
 		t.Errorf("the file differs:\n%s", diff)
 	}
-	if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "its blocks together take 1.00 (batch 1), 1.00 (batch 2) times as long") }) {
+	if !slices.ContainsFunc(p.Notes, func(n string) bool {
+		return strings.Contains(n, "its blocks together take 1.00 (batch 1), 1.00 (batch 2) times as long")
+	}) {
 		t.Errorf("notes %q", p.Notes)
 	}
 }
