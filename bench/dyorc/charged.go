@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,9 +59,11 @@ func (c *charged) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 		c.queue, c.first = c.queue[:0], 0
 	}
 	c.out.Reset()
+	runtime.LockOSThread() // or the two times are of different threads
 	before := threadTime()
 	c.inner.Handle(now, &next.ev, &c.out)
 	took := threadTime() - before
+	runtime.UnlockOSThread()
 	c.spent += took
 	c.busy, c.began = true, now
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: thinkTag, At: now + took})
