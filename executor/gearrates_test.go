@@ -84,7 +84,7 @@ func TestNoticeCarriesTheRates(t *testing.T) {
 	for _, want := range []string{
 		"type `curl -fsS 'http://127.0.0.1:8002/rates?last=40' -o ../of/rates.csv` in the plan's folder",
 		"write under cascade in ../of/w.yaml `qps: {measured: rates.csv, max: 300, ranges: 3}`",
-		"`plan solve --method gear --profile p.json --workload ../of/w.yaml --algorithm em --slo 300ms --max-batch 4 --seed 7 -o plan.json`",
+		"`plan solve --method gear --profile p.json --workload ../of/w.yaml --slo 300ms --max-batch 4 --seed 7 -o plan.json`",
 	} {
 		if !strings.Contains(notice, want) {
 			t.Errorf("the notice lacks %q: %s", want, notice)
