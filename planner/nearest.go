@@ -62,12 +62,12 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 	out.Or = nil
 	joint, err := n.joint(&out)
 	if err != nil && errors.Is(err, errEnough) {
-		out.Nearest = needed(inf)
+		out.Nearest = n.needed(inf)
 		return &out
 	}
 	list := n.alternatives(joint)
 	if joint == nil {
-		out.Nearest = needed(inf)
+		out.Nearest = n.needed(inf)
 	} else {
 		list = append([]*kind.Looser{joint}, list...)
 	}
@@ -82,9 +82,12 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 	return &out
 }
 
-// needed is what the method knows to be needed at least, where no plan was found that
-// asks for less.
-func needed(inf *InfeasibleError) kind.Nearest {
+// needed is what is known to be needed at least, where no plan was found that asks for
+// less. Only methods whose plans are simulated say so: what others call nearest is no bound.
+func (n *nearby) needed(inf *InfeasibleError) kind.Nearest {
+	if !n.method.Simulated {
+		return kind.Nearest{}
+	}
 	near := kind.Nearest{SLOUS: inf.Nearest.SLOUS, LoadFactor: inf.Nearest.LoadFactor}
 	near.NotSolved = near.SLOUS > 0 || near.LoadFactor > 0
 	return near
@@ -246,9 +249,9 @@ func (n *nearby) edge(good, bad float64, feasible func(float64) bool) float64 {
 			bad = mid
 		}
 	}
-	for n.method.Simulated && n.left > 0 && feasible(good*step) {
+	for n.method.Simulated && n.left > 0 {
 		next := kind.RoundedDown(good*step, nearDigits)
-		if !feasible(next) {
+		if next == 1 || (next < 1) != (good < 1) || !feasible(next) { // at 1 nothing less is asked
 			break
 		}
 		good = next

@@ -96,7 +96,7 @@ func (e *InfeasibleError) Error() string {
 	if near := e.Nearest.String(); near != "" {
 		what := "nearest feasible"
 		if e.Nearest.NotSolved {
-			what = "needed at least"
+			what = "necessary, but perhaps not enough"
 		}
 		s += "; " + what + ": " + near
 	}
