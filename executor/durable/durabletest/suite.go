@@ -42,7 +42,7 @@ func Sealer(t testing.TB, digit string) *durable.Sealer {
 }
 
 // waitFor bounds what should happen at once.
-const waitFor = 20 * time.Second
+const waitFor = time.Minute
 
 // Run runs the suite. empty makes a place with nothing in it.
 func Run(t *testing.T, empty func(t *testing.T) Place) {

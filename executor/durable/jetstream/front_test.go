@@ -110,7 +110,7 @@ func TestFrontEndsShareRequests(t *testing.T) {
 	defer web.Close()
 	const tokens = 120
 	body := fmt.Sprintf(`{"model":"m","prompt":"x","max_tokens":%d,"stream":true,"store":true}`, tokens)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	got := make(chan string, 1)
 	go func() {

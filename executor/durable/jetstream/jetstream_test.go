@@ -55,7 +55,7 @@ func TestSilentHolder(t *testing.T) {
 	a, b := place(url, opt).Open(t).(*Store), place(url, opt).Open(t).(*Store)
 	defer a.Close()
 	defer b.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if _, err := a.Accept(ctx, &durable.Record{ID: "r"}); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func pair(t *testing.T, opt Options) (a, b *Store) {
 // may still end it, and hears of its end. Given back, it does not come twice.
 func TestHandAndAdopt(t *testing.T) {
 	a, b := pair(t, Options{AckWait: time.Second, Sealer: durabletest.Sealer(t, "a")})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var mu sync.Mutex
 	var seen []durable.Change
@@ -128,7 +128,7 @@ func TestHandAndAdopt(t *testing.T) {
 // process that did not write it.
 func TestReadBack(t *testing.T) {
 	a, b := pair(t, Options{Sealer: durabletest.Sealer(t, "a")})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for _, id := range []string{"r", "between"} {
 		if _, err := a.Accept(ctx, &durable.Record{ID: id, Data: []byte(id)}); err != nil {
@@ -175,7 +175,7 @@ func TestReadBack(t *testing.T) {
 // Who follows a record receives its text, and that of no other.
 func TestFollowOne(t *testing.T) {
 	a, b := pair(t, Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for _, id := range []string{"mine", "others"} {
 		if _, err := a.Accept(ctx, &durable.Record{ID: id}); err != nil {
@@ -281,7 +281,7 @@ func TestLead(t *testing.T) {
 // Messages are answered in their order; nobody answers for a name that is not there.
 func TestAsk(t *testing.T) {
 	a, b := pair(t, Options{Sealer: durabletest.Sealer(t, "a")})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stop, err := b.Answer("echo", func(m []byte, reply func([]byte)) { go reply(append([]byte("got "), m...)) })
 	if err != nil {
