@@ -67,17 +67,7 @@ func text(r *Result) string {
 }
 
 func TestGate(t *testing.T) {
-	today := pooltest.Documents()
-	plan := copyOf(t, solve(t, today))
-	says := func(r *Result, parts ...string) {
-		t.Helper()
-		for _, p := range parts {
-			if !strings.Contains(text(r), p) {
-				t.Errorf("%q is not in\n%s", p, text(r))
-			}
-		}
-	}
-
+	today, plan := planned(t)
 	r := verdict(t, GateInput{Plan: plan, Today: today})
 	if r.Verdict != Pass || len(r.Findings) > 0 || len(r.Blocks) > 0 || len(r.Metrics) < 6 {
 		t.Errorf("an unchanged world: %s", text(r))
@@ -87,7 +77,7 @@ func TestGate(t *testing.T) {
 	slower := pooltest.Documents()
 	pooltest.Slower(slower.Profile, 0, -1, 1.05)
 	r = verdict(t, GateInput{Plan: plan, Today: slower})
-	says(r, Fail, "rps of resnet", "slower: 4 blocks of resnet on", "by +5.0 to +5.0 %", "the best plan of today reaches throughput", "take it with: plan solve")
+	says(t, r, Fail, "rps of resnet", "slower: 4 blocks of resnet on", "by +5.0 to +5.0 %", "the best plan of today reaches throughput", "take it with: plan solve")
 
 	// One block of it is no failure where that costs less than two profiles of one
 	// model differ by. It is named all the same.
@@ -98,7 +88,7 @@ func TestGate(t *testing.T) {
 		if r.Verdict != Pass || len(r.Blocks) == 0 || slices.ContainsFunc(r.Blocks, func(b BlockChange) bool { return b.Block != block || b.Model != "resnet" }) {
 			t.Errorf("block %d: %s", block, text(r))
 		}
-		says(r, fmt.Sprintf("block %d (resnet/%d) of resnet", block, block), "+5.0 %")
+		says(t, r, fmt.Sprintf("block %d (resnet/%d) of resnet", block, block), "+5.0 %")
 	}
 
 	// With the old profile at hand, a plan without block times names it too.
@@ -113,7 +103,7 @@ func TestGate(t *testing.T) {
 		}
 	}
 	r = verdict(t, GateInput{Plan: bare, Today: worse, OldProfiles: []*formats.Profile{today.Profile}})
-	says(r, Fail, "block 1 (ocr/1) of ocr")
+	says(t, r, Fail, "block 1 (ocr/1) of ocr")
 
 	// Tolerances are the caller's.
 	wide, err := ParseTolerances("rps=30%, p99=30%,cost=1%,block=30%")
@@ -123,34 +113,43 @@ func TestGate(t *testing.T) {
 	if r = verdict(t, GateInput{Plan: plan, Today: worse, Tolerances: wide}); r.Verdict != Pass {
 		t.Errorf("within tolerance: %s", text(r))
 	}
+}
 
+// The world changes: what is lost fails, what is gained passes.
+func TestGateOfAnotherWorld(t *testing.T) {
+	_, plan := planned(t)
 	faster := pooltest.Documents()
 	pooltest.Slower(faster.Profile, 0, -1, 0.9)
-	if r = verdict(t, GateInput{Plan: plan, Today: faster}); r.Verdict != Pass {
+	if r := verdict(t, GateInput{Plan: plan, Today: faster}); r.Verdict != Pass {
 		t.Errorf("a faster world: %s", text(r))
 	}
 
 	removed := pooltest.Documents()
 	removed.Cluster.Pools = removed.Cluster.Pools[1:]
-	r = verdict(t, GateInput{Plan: plan, Today: removed})
-	says(r, "error: pool: the cluster has no H any more")
+	r := verdict(t, GateInput{Plan: plan, Today: removed})
+	says(t, r, "error: pool: the cluster has no H any more")
 
 	tight := pooltest.Documents()
 	formats.ModelsOf(tight.Workload)[0].SLO = formats.SLO{Duration: time.Millisecond}
 	r = verdict(t, GateInput{Plan: plan, Today: tight})
-	says(r, "error: slo: ", "error: infeasible: ")
+	says(t, r, "error: slo: ", "error: infeasible: ")
 
 	dear := pooltest.Documents()
 	dear.Cluster.Pools[0].USDPerHour *= 1.5
 	r = verdict(t, GateInput{Plan: plan, Today: dear})
-	says(r, "cost of devices used")
+	says(t, r, "cost of devices used")
+}
+
+// Another plan is judged, or fewer documents, or none of a solver.
+func TestGateOfOtherInput(t *testing.T) {
+	today, plan := planned(t)
 
 	// A plan in place of a better one.
 	poor := pooltest.Documents()
 	poor.Cluster.Pools[0].Count = 1
 	poorPlan := copyOf(t, solve(t, poor))
-	r = verdict(t, GateInput{Plan: poorPlan, Against: plan, Today: today})
-	says(r, "rps of resnet")
+	r := verdict(t, GateInput{Plan: poorPlan, Against: plan, Today: today})
+	says(t, r, "rps of resnet")
 
 	// Documents that the plan was made without come from the plan.
 	r = verdict(t, GateInput{Plan: plan, Today: planner.Inputs{Profile: today.Profile}})
@@ -165,6 +164,23 @@ func TestGate(t *testing.T) {
 	cancel()
 	if _, err := Gate(ctx, GateInput{Plan: plan, Today: today, Solver: highs.Solver{}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// planned is a world and its plan.
+func planned(t *testing.T) (planner.Inputs, *formats.Plan) {
+	t.Helper()
+	today := pooltest.Documents()
+	return today, copyOf(t, solve(t, today))
+}
+
+// says checks that a result has these parts.
+func says(t *testing.T, r *Result, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text(r), p) {
+			t.Errorf("%q is not in\n%s", p, text(r))
+		}
 	}
 }
 
