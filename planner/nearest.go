@@ -20,7 +20,7 @@ const (
 	nearDigits    = 6               // of values that are tried
 	nearTrials    = 80              // problems that are solved at most
 	nearTime      = 2 * time.Minute // of the processor, and the safety net: what is not found by then is left out
-	simulatedTime = nearTime / 12   // the same where simulation decides
+	simulatedTime = nearTime / 3    // the same where simulation decides
 	nearGap       = 0.95            // a plan of any quality tells that there is one
 	jointSteps    = 12
 )
