@@ -1,0 +1,57 @@
+package formats
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// A document's text read in four ways: as documents are, as a tree that knows where
+// every value stands, and by encoding/json, whose values know no place, or whose tokens
+// tell it. docs/dependencies.md has the figures.
+func BenchmarkText(b *testing.B) {
+	data := largeProfile(b)
+	text := string(data)
+	for _, way := range []struct {
+		name string
+		read func() error
+	}{
+		{"checked", func() error { _, err := scanJSON(&source{file: "profile.json", text: text}); return orNil(err) }},
+		{"tree", func() error { _, err := parseJSON(&source{file: "profile.json", text: text}); return orNil(err) }},
+		{"standard-tokens", func() error { return tokens(text) }},
+		{"standard-values", func() error { var v any; return json.Unmarshal(data, &v) }},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := way.read(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// orNil is an error that is nil where there is none.
+func orNil(err *Error) error {
+	if err == nil {
+		return nil
+	}
+	return err
+}
+
+// tokens reads a text with the standard library's reader of tokens, and asks each for its place.
+func tokens(text string) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		_ = d.InputOffset()
+	}
+}
