@@ -32,6 +32,7 @@
 //	joining.go    sums of all models that fit the devices together
 //	mip.go        integer programs over some templates
 //	search.go     a solve under way, whatever is looked for: the relaxations, their choices, the bound, what is reported
+//	hopeless.go   choices of waits under which no plan meets the floors
 //	phases.go     what improves plan and bound: rounding, basis, small pool, survivors (the proof)
 //	incumbent.go  the best plan so far, and the choice of the blocking rule that is looked at
 //	goal.go       what is looked for: the most throughput, or the least price

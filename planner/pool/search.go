@@ -164,7 +164,13 @@ func (x *search) each(ctx context.Context, most int) error {
 			if ctx.Err() != nil || i >= most && x.best != nil && x.best.value > 0 {
 				break
 			}
-			if score := x.score(); x.best != nil && x.choices[i].bound <= score+proof*math.Abs(score) {
+			if i == 1 {
+				if err := x.dropHopeless(ctx, i); err != nil {
+					return err
+				}
+			}
+			score := x.score()
+			if x.choices[i].bound <= x.goal.none() || x.best != nil && x.choices[i].bound <= score+proof*math.Abs(score) {
 				continue
 			}
 			x.take(i)

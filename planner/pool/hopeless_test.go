@@ -1,0 +1,58 @@
+package pool
+
+import (
+	"context"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"inferplan/solver/highs"
+	"inferplan/solver/milp"
+)
+
+// A choice of the blocking rule that is left out has no plan that meets the floors, and
+// where all floors are near what the relaxation carries some choices are left out.
+func TestHopelessChoices(t *testing.T) {
+	dropped, kept := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 4, pools: 2, count: 4, shares: 1, blocks: 3, batches: 5, partitions: 2, memory: true})
+		for k := range p.Pools {
+			p.Pools[k].Time = true
+			p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "little memory"))
+		}
+		ctx := context.Background()
+		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, throughput{})
+		if err != nil || len(x.choices) <= fewChoices {
+			return
+		}
+		asked := rapid.Float64Range(0.9, 1).Draw(t, "asked")
+		for d := range p.Models {
+			p.Models[d].MinRPS = asked * x.lp.bound * x.u.rps[d]
+		}
+		if x, err = newSearch(ctx, p, highs.Solver{}, Options{}, throughput{}); err != nil {
+			return
+		}
+		if err := x.dropHopeless(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		for i := range x.choices {
+			c := &x.choices[i]
+			if c.bound > x.goal.none() {
+				kept++
+				continue
+			}
+			dropped++
+			sol, err := x.s.Solve(ctx, x.goal.program(x.catalogue, c.allowed, c.lp.bound).m, milp.Options{MaxNodes: 2000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sol.Feasible() {
+				t.Fatalf("choice %d of %d was left out, its own program has a plan of %g", i, len(x.choices), sol.Value)
+			}
+		}
+	})
+	if dropped == 0 || kept == 0 {
+		t.Errorf("%d choices were left out, %d were not", dropped, kept)
+	}
+	t.Logf("%d choices were left out, %d were not", dropped, kept)
+}
