@@ -110,10 +110,16 @@ func solve(ctx context.Context, in planner.Inputs, opt planner.Options) error {
 	return err
 }
 
+// anyPlan is the gap at which any plan is good enough.
+const anyPlan = 0.95
+
 // again is an instance that may be changed, of which only the verdict is asked.
 func (x *instance) again() *instance {
 	c := *x
 	c.opt.NearestUntold = true
+	if strings.HasPrefix(x.name, "pool ") {
+		c.opt.Set("gap", anyPlan)
+	}
 	cluster, workload := *x.in.Cluster, *x.in.Workload
 	cluster.Pools = slices.Clone(cluster.Pools)
 	switch s := workload.Section.(type) {
