@@ -227,6 +227,25 @@ func (p *Problem) Fastest(model, batch int) (time.Duration, bool) {
 	}
 }
 
+// memoryPerDevice is the bytes that a template needs on each device: of one stage, and on
+// a time-shared pool of all its stages there. It is 1 at least.
+func (p *Problem) memoryPerDevice(t *Template) int64 {
+	var most int64 = 1
+	for i := range t.Stages {
+		s := &t.Stages[i]
+		need := s.Need * int64(s.Share)
+		if p.Pools[s.Pool].Time {
+			for j := range i {
+				if o := &t.Stages[j]; o.Pool == s.Pool {
+					need += o.Need
+				}
+			}
+		}
+		most = max(most, need)
+	}
+	return most
+}
+
 // LeastMemory is the bytes per device with which some pipeline of a model fits,
 // whatever the SLO and the memory of the devices; 0 where none exists.
 func (p *Problem) LeastMemory(model int) int64 {
@@ -242,11 +261,7 @@ func (p *Problem) LeastMemory(model int) int64 {
 			continue
 		}
 		for i := range w.found {
-			var most int64 = 1
-			for _, s := range w.found[i].Stages {
-				most = max(most, s.Need*int64(s.Share))
-			}
-			if best == 0 || most < best {
+			if most := p.memoryPerDevice(&w.found[i]); best == 0 || most < best {
 				best = most
 			}
 		}

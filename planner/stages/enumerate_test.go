@@ -144,10 +144,6 @@ func TestLeastMemory(t *testing.T) {
 	limited := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t)
-		for k := range p.Pools {
-			// On a time-shared pool all stages of a template count together.
-			p.Pools[k].Time, p.Pools[k].MaxShares = false, 1
-		}
 		fits := func(bytes int64) bool {
 			for k := range p.Pools {
 				p.Pools[k].Memory = bytes
