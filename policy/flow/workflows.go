@@ -18,7 +18,12 @@ type Workflows struct {
 	Moves []Move     // by service
 	// Sessions has, by service, what it keeps of a request; shorter: nothing.
 	Sessions []Session
-	Ways     [][]Way // by model: that requests took, or are expected to
+	// Generations has, by service, what runs a language model; shorter: none of them is
+	// one.
+	Generations []Generation
+	// Asks are the steps that ask for one, by their number.
+	Asks []Asking
+	Ways [][]Way // by model: that requests took, or are expected to
 }
 
 // Move is how long an output takes to a device of the same node, and to one of
