@@ -61,7 +61,7 @@ type FlowModule struct {
 	// Session is what it keeps of a request from task to task.
 	Session *SessionState `json:"session_state,omitempty"`
 	// LLM is of a module of a workflow that is a language model.
-	LLM *FlowLLM `json:"llm,omitempty"`
+	Generation *FlowGeneration `json:"generation,omitempty"`
 }
 
 // FlowKind is what a module of a workflow takes on a kind of devices.
@@ -244,7 +244,7 @@ func (f *FlowPlan) memory(p *planChecker) {
 			p.fail(fmt.Sprintf("flow.modules[%d].weight_bytes", i), integer64(min(m.WeightBytes, m.WorkingBytes)), "0 or more", "")
 		}
 		f.kinds(p, i)
-		f.llm(p, i)
+		f.generation(p, i)
 		p.checkSession(m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
 		for k, d := range m.Resident {
 			at := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)

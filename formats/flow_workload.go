@@ -152,6 +152,7 @@ func (s Applications) check(c *checker) {
 			c.fail(at, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
 		}
 	}
+	s.generated(c)
 }
 
 // checkGraph checks what an application is made of.

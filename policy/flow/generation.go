@@ -1,7 +1,12 @@
 package flow
 
 import (
+	"fmt"
+	"slices"
+
 	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/policy"
 )
 
 // Generation is a service that is a language model. Its tasks are sequences. They join
@@ -35,4 +40,64 @@ func (w *Workflows) GenerationOf(service int32) *Generation {
 		return nil
 	}
 	return &w.Generations[service]
+}
+
+// generate adds a service as a language model; nil: it is none.
+func (w *Workflows) generate(plan *formats.Plan, l *formats.FlowGeneration) {
+	g := Generation{}
+	if l != nil {
+		g.KVBytes, g.Prompt, g.Output = l.KVBytesPerToken, l.PromptMean, l.OutputMean
+		for i := range plan.Pools {
+			e := Engine{}
+			if in := l.On(plan.Pools[i].Device); in != nil {
+				e = Engine{Iteration: in.Iteration, KV: in.KVTokens, Block: int32(in.BlockTokens), Budget: int32(in.TokenBudget), Sequences: int32(in.Sequences)}
+			}
+			g.On = append(g.On, e)
+		}
+	}
+	w.Generations = append(w.Generations, g)
+}
+
+// number gives the steps of the next application that ask for language models their
+// numbers.
+func (w *Workflows) number(a *Workflow) {
+	for g := range a.Segments {
+		for k := range a.Segments[g].Steps {
+			if s := &a.Segments[g].Steps[k]; s.Output != nil {
+				w.Asks = append(w.Asks, Asking{App: int32(len(w.Apps)), Segment: int32(g), Step: int32(k), Prompt: s.Prompt, Output: s.Output})
+				s.Ask = int32(len(w.Asks))
+			}
+		}
+	}
+}
+
+// WithWork are segments whose modules that ask for language models have their work: what
+// a sequence of theirs takes alone on the first kind of devices, as a part of what one of
+// the model's usual task does.
+func WithWork(segments []formats.Segment, models map[string]*formats.FlowGeneration) []formats.Segment {
+	out := slices.Clone(segments)
+	for i := range out {
+		out[i].Modules = slices.Clone(out[i].Modules)
+		for k := range out[i].Modules {
+			m := &out[i].Modules[k]
+			if l := models[m.Services()[0]]; m.Output != nil && l != nil && len(l.Instances) > 0 {
+				in := &l.Instances[0]
+				own := in.Iteration.Residence(1, arrivals.MeanLength(m.Prompt), arrivals.MeanLength(m.Output), int32(in.TokenBudget))
+				m.Work = own.Seconds() / in.Iteration.Residence(1, l.PromptMean, l.OutputMean, int32(in.TokenBudget)).Seconds()
+			}
+		}
+	}
+	return out
+}
+
+// Servable says why workflows cannot be served: workers run batches, and no iterations
+// that sequences join.
+func (w *Workflows) Servable(t *policy.Tables) error {
+	for s := range t.Services {
+		if w.GenerationOf(int32(s)) != nil {
+			return &formats.Error{Path: fmt.Sprintf("flow.modules[%d].generation", s), Found: fmt.Sprintf("%q, a language model", t.Services[s].Name), Expected: "models that workers run in batches",
+				Hint: "workflows with language models are planned, checked and simulated, not served"}
+		}
+	}
+	return nil
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// FlowLLM is a module of a plan of workflows that is a language model. Its instances are
+// FlowGeneration is a module of a plan of workflows that is a language model. Its instances are
 // by kind of device, with the KV memory and the sequences at once that were planned. The
 // KV memory is the module's working bytes.
-type FlowLLM struct {
+type FlowGeneration struct {
 	PromptMean      float64       `json:"prompt_mean"` // tokens of a task of the usual work
 	OutputMean      float64       `json:"output_mean"`
 	KVBytesPerToken int64         `json:"kv_bytes_per_token"`
@@ -17,7 +17,7 @@ type FlowLLM struct {
 }
 
 // On is the instance on a kind of devices; nil: there is none.
-func (l *FlowLLM) On(device string) *LLMInstance {
+func (l *FlowGeneration) On(device string) *LLMInstance {
 	for i := range l.Instances {
 		if l.Instances[i].Device == device {
 			return &l.Instances[i]
@@ -33,7 +33,7 @@ func (m *Module) Generates() bool { return m.Prompt != nil || m.Output != nil }
 func (l *Lengths) Longest() int {
 	switch l.Distribution {
 	case LengthsEmpirical:
-		if most := slices.Max(l.Tokens); l.Max == 0 || most < l.Max {
+		if most := l.Tokens[len(l.Tokens)-1]; l.Max == 0 || most < l.Max {
 			return most
 		}
 	case LengthsFixed:
@@ -91,8 +91,8 @@ func (s Applications) generated(c *checker) {
 }
 
 // llm checks a module that is a language model.
-func (f *FlowPlan) llm(p *planChecker, i int) {
-	l, at := f.Modules[i].LLM, fmt.Sprintf("flow.modules[%d].llm", i)
+func (f *FlowPlan) generation(p *planChecker, i int) {
+	l, at := f.Modules[i].Generation, fmt.Sprintf("flow.modules[%d].generation", i)
 	if l == nil {
 		return
 	}
@@ -119,4 +119,15 @@ func (f *FlowPlan) llm(p *planChecker, i int) {
 	if len(l.Instances) != len(d.Pipelines) {
 		p.fail(at+".instances", fmt.Sprintf("%d instances", len(l.Instances)), fmt.Sprintf("one for each of the %d pipelines", len(d.Pipelines)), "")
 	}
+}
+
+// Generations are the modules that are language models, by their names.
+func (f *FlowPlan) Generations() map[string]*FlowGeneration {
+	out := map[string]*FlowGeneration{}
+	for i := range f.Modules {
+		if l := f.Modules[i].Generation; l != nil {
+			out[f.Modules[i].Model] = l
+		}
+	}
+	return out
 }
