@@ -106,6 +106,9 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	if best.start > ready {
 		best.cost += x.price * took >> 10
 	}
+	if q := c.sequences(); best.start > ready && c.opt.Thrift && q.drains(d, k.service, best.start) {
+		best.cost += took // the model stands half empty while it drains
+	}
 	if loads && c.opt.Thrift && c.crowded(place, network) {
 		best.cost += on.load // somebody has to load them again
 	}

@@ -186,3 +186,14 @@ func (q sequences) plan(d *device, place, head int32, b *period) (joined int32) 
 	}
 	return joined
 }
+
+// drains tells whether a batch of a service that begins at an instant waits for a
+// language model to drain, or has one wait for it.
+func (q sequences) drains(d *device, service int32, start int64) bool {
+	for i := range d.plan {
+		if b := &d.plan[i]; b.service != service && b.end == start {
+			return q.is(service) || q.is(b.service)
+		}
+	}
+	return false
+}
