@@ -161,11 +161,6 @@ func TestSequences(t *testing.T) {
 
 // Devices that are lost and come back lose no request.
 func TestSequencesOfLostDevices(t *testing.T) {
-	lost := []sim.Fault{
-		{At: 20 * time.Second, Device: 1}, {At: 40 * time.Second, Device: 1, Up: true},
-		{At: 50 * time.Second, Device: 0}, {At: 50 * time.Second, Device: 1}, {At: 50 * time.Second, Device: 2}, {At: 50 * time.Second, Device: 3},
-		{At: 60 * time.Second, Device: 2, Up: true}, {At: 61 * time.Second, Device: 0, Up: true}, {At: 62 * time.Second, Device: 1, Up: true},
-	}
 	for _, name := range workflow.Names() {
 		if p, _, n := generate(t, workflows.Fleet{Devices: 4, Gigabytes: 24, PerNode: 2}, name, 1, .3, .5, lost...); n < 50 || p.started < p.ended {
 			t.Errorf("%s: %d answers, %d batches begin, %d end", name, n, p.started, p.ended)
