@@ -384,6 +384,11 @@ func (h *devices) finish() error {
 		if dev := &h.list[d]; dev.busy || dev.head >= 0 {
 			return fmt.Errorf("device %d still works when nothing is left to happen", d)
 		}
+		if h.engines != nil {
+			if e := &h.engines.by[d]; e.service >= 0 || e.in.UsedKV() > 0 {
+				return fmt.Errorf("the language model on device %d is empty and uses %d tokens of KV memory", d, e.in.UsedKV())
+			}
+		}
 	}
 	return nil
 }

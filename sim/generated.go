@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -95,7 +96,9 @@ func (c *generated) first(task int32) { c.lives[task].first = c.l.now }
 // iteration counts one that begins now.
 func (c *generated) iteration(e *engine, took time.Duration) {
 	m := &c.sums.Models[e.service]
-	m.PeakKV = max(m.PeakKV, e.in.UsedKV())
+	if m.PeakKV = max(m.PeakKV, e.in.UsedKV()); m.PeakKV > m.KV {
+		c.l.fail(fmt.Errorf("%s uses %d tokens of KV memory, of which there are %d", m.Name, m.PeakKV, m.KV))
+	}
 	if c.counts(c.l.now) {
 		all, waiting := e.in.Holds()
 		m.Ran, m.Area = m.Ran+took, m.Area+took*time.Duration(all-waiting)
