@@ -52,6 +52,9 @@ func (f *ensemble) joinSegments(own *flows.Workflows) error {
 		c.served.join(c.tables, c.services)
 		return nil
 	}
+	if err := own.Servable(c.tables); err != nil {
+		return err
+	}
 	s.of = make([]serviceStep, len(c.services))
 	s.flows = &segmented{own: own, walk: walk}
 	list := formats.FlowOf(c.plan).Applications

@@ -60,6 +60,8 @@ type FlowModule struct {
 	Kinds []FlowKind `json:"kinds,omitzero"`
 	// Session is what it keeps of a request from task to task.
 	Session *SessionState `json:"session_state,omitempty"`
+	// LLM is of a module of a workflow that is a language model.
+	Generation *FlowGeneration `json:"generation,omitempty"`
 }
 
 // FlowKind is what a module of a workflow takes on a kind of devices.
@@ -242,6 +244,7 @@ func (f *FlowPlan) memory(p *planChecker) {
 			p.fail(fmt.Sprintf("flow.modules[%d].weight_bytes", i), integer64(min(m.WeightBytes, m.WorkingBytes)), "0 or more", "")
 		}
 		f.kinds(p, i)
+		f.generation(p, i)
 		p.checkSession(m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
 		for k, d := range m.Resident {
 			at := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)

@@ -39,6 +39,35 @@ type WorkflowReport struct {
 	Batch          float64 `json:"batch"`            // tasks of a batch, mean
 	// Sessions is of services that keep something of a request.
 	Sessions *SessionReport `json:"sessions,omitempty"`
+	// Generations are the language models, Segments the modules that ask for them.
+	Generations []GenerationReport `json:"generations,omitempty"`
+	Segments    []SegmentReport    `json:"segments,omitempty"`
+}
+
+// GenerationReport is what a language model did on all devices, between the warm-up and
+// the end of the arrivals.
+type GenerationReport struct {
+	Model           string  `json:"model"`
+	Sequences       int64   `json:"sequences"` // that ended
+	TokensPerSecond float64 `json:"tokens_per_second"`
+	Running         float64 `json:"running"`   // sequences at once, mean over the time of iterations
+	Preempted       int64   `json:"preempted"` // sequences that left for want of KV memory and came back
+	PeakKVTokens    int64   `json:"peak_kv_tokens"`
+	KVTokens        int64   `json:"kv_tokens"` // of a device
+}
+
+// SegmentReport is what the sequences of a module showed. The time to the first token
+// counts from when all that a sequence reads was there.
+type SegmentReport struct {
+	Application string `json:"application"`
+	Segment     string `json:"segment"`
+	Module      string `json:"module"`
+	Model       string `json:"model,omitempty"`
+	Sequences   int64  `json:"sequences"`
+	TTFTP50US   Micros `json:"ttft_p50_us"`
+	TTFTP99US   Micros `json:"ttft_p99_us"`
+	TPOTP50US   Micros `json:"tpot_p50_us"`
+	TPOTP99US   Micros `json:"tpot_p99_us"`
 }
 
 // SessionReport says what became of the states that tasks went on with.

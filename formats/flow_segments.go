@@ -183,6 +183,7 @@ func (g *segmentGraph) steps(i int, at string) {
 		if m.Work < 0 || m.Work > 1e3 {
 			g.fail(here+".work", number(m.Work), "a part of the usual work, at most 1000", "")
 		}
+		g.tokens(m, here)
 		read := map[string]int{}
 		for j, name := range m.After {
 			g.name(read, j, name, "%s.after[%d]", here, j)

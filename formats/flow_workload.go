@@ -51,6 +51,10 @@ type Module struct {
 	Each    string    `json:"each,omitempty"`
 	Route   string    `json:"route,omitempty"`
 	Routes  []Route   `json:"routes,omitzero"`
+	// Prompt and Output are the tokens of a language model's task, instead of Work: its
+	// tasks run iteration by iteration, by the profile's llms.
+	Prompt *Lengths `json:"prompt,omitempty"`
+	Output *Lengths `json:"output,omitempty"`
 }
 
 // Variant is a model that does a module's task.
@@ -148,6 +152,7 @@ func (s Applications) check(c *checker) {
 			c.fail(at, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
 		}
 	}
+	s.generated(c)
 }
 
 // checkGraph checks what an application is made of.
@@ -197,6 +202,9 @@ func checkModules(c *checker, list []Module, at string) {
 		list[i].checkVariants(c, here)
 		if m := &list[i]; m.Work != 0 || m.Items != "" || m.Chances != nil || m.Each != "" || m.Route != "" || m.Routes != nil {
 			c.fail(here, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
+		}
+		if m := &list[i]; m.Generates() {
+			c.fail(here+".prompt", "tokens of a language model", "none: they are of modules in segments", "")
 		}
 		list[i].checkSteps(c, here)
 		g.after(i, here)

@@ -70,6 +70,20 @@ func (it *Iteration) PerToken(sequences int32, context float64) time.Duration {
 	return it.Time(IterationWork{Decoding: sequences, Context: int64(float64(sequences) * context)})
 }
 
+// Residence is how long a sequence takes from its first iteration to its last token on
+// an instance that runs so many all the time, each with a prompt and an answer of so many
+// tokens. That is its prompt, its own tokens, and what the prompts add of those that take
+// the places of the others meanwhile. Alone it takes its prompt and then token by token.
+func (it *Iteration) Residence(sequences int32, prompt, output float64, budget int32) time.Duration {
+	n, p, o := float64(max(1, sequences)), max(1, prompt), max(1, output)
+	context := p + (o-2)/2 // mean of a sequence while it decodes
+	first := float64(it.Prefill(int32(p+.5), budget))
+	first += (n-1)*(it.SequenceNS+it.CPUSequenceNS+it.ContextNS*context) + it.PromptNS*(max(0, n-1+p-it.HingeTokens)-max(0, p-it.HingeTokens))
+	tokens := (o - 1) * (it.BaseNS + it.CPUNS + n*(it.SequenceNS+it.CPUSequenceNS+it.ContextNS*context))
+	others := (n - 1) * (it.AttentionNS*p*p/2 + it.PromptNS*max(0, n-1+p-it.HingeTokens))
+	return time.Duration(first + tokens + others + 0.5)
+}
+
 func (it *Iteration) check(c *checker, at string) {
 	for _, f := range [...]struct {
 		name  string

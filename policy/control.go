@@ -33,6 +33,9 @@ type Reveal struct {
 	Work               int64 // millionths of a task's usual work; 0: as usual
 	FirstInput         int32 // of Reveals.Inputs
 	NumInputs          int32
+	// Of a task of a language model: the tokens of its prompt and its answer, 0 the usual
+	// ones, and the number of its step, plus one (flow.Workflows.Asks).
+	Prompt, Output, Ask int32
 }
 
 // Reveals is what a call of a Control appends to. The interpreter owns it.

@@ -83,15 +83,16 @@ type Fault struct {
 // Result is what a run showed.
 type Result struct {
 	Report     *formats.Report
-	Events     int64          // handled by the loop
-	Dispatched int64          // batches
-	Gears      *GearResult    // of a gear plan, else nil
-	Flow       *FlowResult    // of a plan of applications, else nil
-	Work       *WorkResult    // of a plan of workflows, else nil
-	Sessions   *SessionResult // of services that keep something of requests, else nil
-	Tokens     *TokenResult   // of instances of language models, else nil
-	Transfers  Transfers      // between stages
-	Probes     int64          // paths that the policy looked for; 0: it does not count them
+	Events     int64             // handled by the loop
+	Dispatched int64             // batches
+	Gears      *GearResult       // of a gear plan, else nil
+	Flow       *FlowResult       // of a plan of applications, else nil
+	Work       *WorkResult       // of a plan of workflows, else nil
+	Sessions   *SessionResult    // of services that keep something of requests, else nil
+	Generated  *GenerationResult // of language models of workflows, else nil
+	Tokens     *TokenResult      // of instances of language models, else nil
+	Transfers  Transfers         // between stages
+	Probes     int64             // paths that the policy looked for; 0: it does not count them
 	crossed    transferTimes
 	acc        *report.Accumulator
 }

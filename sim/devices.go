@@ -17,6 +17,8 @@ const (
 	isLoaded
 	isUnloaded
 	isPlaced
+	isIterated   // an iteration of a language model ends
+	isGenerating // one may begin
 )
 
 // devices is the host of devices that run batches of stages, and of the links
@@ -30,6 +32,7 @@ type devices struct {
 	links   []link
 	crossed transferTimes
 	storage *storage // nil: no network has come or gone yet
+	engines *engines // nil: no service is a language model
 }
 
 type device struct {
@@ -49,6 +52,7 @@ const (
 	nowhere place = iota
 	waitsForDevice
 	runs
+	generates // on a language model, or waits for its next iteration
 	waitsForLinks
 	crosses
 )
@@ -69,6 +73,7 @@ func newDevices(l *loop) *devices {
 	if slices.ContainsFunc(l.t.Memory, func(bytes int64) bool { return bytes > 0 }) {
 		h.storage = newStorage(h)
 	}
+	h.engines = newEngines(h)
 	return h
 }
 
@@ -96,6 +101,15 @@ func (h *devices) due(it *item) {
 			ev := h.begin(policy.NetworkUnloaded)
 			ev.Network, ev.Device, ev.Key = it.batch, it.device, it.serial
 			h.tell()
+		}
+	case isIterated, isGenerating:
+		if h.list[it.device].epoch != it.epoch {
+			return // lost meanwhile
+		}
+		if it.what == isIterated {
+			h.engines.iterated(it.device)
+		} else {
+			h.engines.start(it.device)
 		}
 	case isPlaced:
 		if !h.list[it.device].down {
@@ -128,6 +142,8 @@ func (h *devices) abort(slot int32) {
 	switch b.at {
 	case runs:
 		h.list[hop.Device].current = -1
+	case generates:
+		h.engines.remove(slot, hop.Device)
 	case waitsForDevice:
 		h.leaveDevice(hop.Device, slot)
 	case waitsForLinks:
@@ -173,6 +189,9 @@ func (h *devices) fault(d int32, back bool) {
 	if !back {
 		kind = policy.WorkerLost
 		h.empty(dev)
+		if h.engines != nil {
+			h.engines.lost(d)
+		}
 		if h.storage != nil {
 			if h.flow != nil && h.flow.kept != nil {
 				h.flow.kept.lost(d)
@@ -204,6 +223,9 @@ func (h *devices) queueRun(slot int32) {
 	dev := &h.list[d]
 	if dev.down {
 		b.at = nowhere // lost with the device; the policy aborts it
+		return
+	}
+	if h.engines != nil && h.engines.joins(slot, d) {
 		return
 	}
 	b.at, b.nextRun = waitsForDevice, -1
@@ -238,6 +260,9 @@ func (h *devices) startRun(d int32) {
 	}
 	if h.cfg.Verify && h.now < dev.ranUntil {
 		h.fail(fmt.Errorf("device %d starts batch slot %d before it is free at %v", d, slot, dev.ranUntil))
+	}
+	if h.engines != nil && h.engines.begin(slot, d) {
+		return
 	}
 	dev.busy, dev.current = true, slot
 	b.at = runs
@@ -297,11 +322,16 @@ func (h *devices) runFinished(it *item) {
 	ev := h.begin(policy.BatchFinished)
 	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, it.batch, hop, it.device, it.start, h.now
 	h.tell()
+	h.ended(it.device)
+}
+
+// ended does what waited for the end of a batch on a device.
+func (h *devices) ended(device int32) {
 	if h.storage != nil {
-		h.storage.retire(it.device)
+		h.storage.retire(device)
 	}
 	if h.flow != nil && h.flow.kept != nil {
-		h.flow.kept.fit(it.device)
+		h.flow.kept.fit(device)
 	}
 }
 
@@ -353,6 +383,11 @@ func (h *devices) finish() error {
 	for d := range h.list {
 		if dev := &h.list[d]; dev.busy || dev.head >= 0 {
 			return fmt.Errorf("device %d still works when nothing is left to happen", d)
+		}
+		if h.engines != nil {
+			if e := &h.engines.by[d]; e.service >= 0 || e.in.UsedKV() > 0 {
+				return fmt.Errorf("the language model on device %d is empty and uses %d tokens of KV memory", d, e.in.UsedKV())
+			}
 		}
 	}
 	return nil

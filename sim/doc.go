@@ -13,7 +13,8 @@
 // tasks, and the order of all that happens (loop.go, agenda.go, ledger.go,
 // actions.go, replan.go). It asks a host, per device, to execute (host.go). One
 // host models devices that run batches of stages and the links between them
-// (devices.go, links.go) and loads networks (loads.go). Another one models
+// (devices.go, links.go), loads networks (loads.go), and runs the iterations of
+// language models of workflows (engines.go, generated.go). Another one models
 // instances of language models: package llm runs their iterations, servers.go
 // takes and evicts requests, swaps.go changes what an instance runs. What an entry of the heap
 // is to its host and its order in the instant are two numbers, so that what

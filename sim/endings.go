@@ -39,7 +39,12 @@ var endings = []struct {
 	pool func(out *Result, runs []*Result)
 }{
 	{make: newCascade, pool: poolCascades},
-	{make: newFlow, pool: func(out *Result, runs []*Result) { poolFlows(out, runs); poolWork(out, runs); poolSessions(out, runs) }},
+	{make: newFlow, pool: func(out *Result, runs []*Result) {
+		poolFlows(out, runs)
+		poolWork(out, runs)
+		poolSessions(out, runs)
+		poolGenerated(out, runs)
+	}},
 	{make: newTokens, pool: poolTokens},
 }
 

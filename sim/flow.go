@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"inferplan/policy"
+	flows "inferplan/policy/flow"
 )
 
 // flow is the ending of kinds whose requests have several tasks: a Control says
@@ -28,9 +29,12 @@ type facts struct {
 	placing int32         // device that it is to be brought to; -1: none
 	epoch   int32         // counts placings; an entry of an older one is void
 	work    int64         // millionths of the usual; 0: as usual
+	known   time.Duration // when it was revealed
 	asked   time.Duration // when it was placed
 	ended   time.Duration
 	state   sessionState
+	// Of a task of a language model: its tokens, 0 the usual, and the step, plus one.
+	prompt, output, ask int32
 }
 
 func newFlow(l *loop) ending {
@@ -58,7 +62,7 @@ func (f *flow) ran(slot, device int32) {
 	if f.stats != nil {
 		f.stats.ran(l.batches[slot].service, l.now-l.item.start, l.members(slot))
 	}
-	if f.work != nil {
+	if f.work != nil && flows.WorkflowsOf(l.t).GenerationOf(l.batches[slot].service) == nil {
 		f.work.batch(l.batches[slot].service, device, l.item.start, len(l.members(slot)))
 	}
 	for _, t := range l.members(slot) {
@@ -176,7 +180,7 @@ func (f *flow) add(t *policy.Reveal) {
 	l.tasks[t.Task] = task{req: t.Req, service: t.Service, state: waiting, stage: -1}
 	fa := &f.facts[t.Task]
 	fa.inputs, fa.placing, fa.epoch = append(fa.inputs[:0], f.out.InputsOf(t)...), -1, fa.epoch+1
-	fa.work = t.Work
+	fa.work, fa.known, fa.prompt, fa.output, fa.ask = t.Work, l.now, t.Prompt, t.Output, t.Ask
 	if f.kept != nil {
 		f.kept.revealed(t.Task)
 	}
@@ -277,6 +281,9 @@ func (f *flow) result(r *Result) {
 	}
 	if f.kept != nil {
 		f.kept.result(r)
+	}
+	if g := f.l.base.engines; g != nil {
+		g.counts.result(r)
 	}
 }
 

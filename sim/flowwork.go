@@ -62,7 +62,6 @@ func (w *flowWork) counted(from, to time.Duration) stretch {
 
 // batch takes in a batch of a service that ends now.
 func (w *flowWork) batch(service, device int32, start time.Duration, size int) {
-	s := w.counted(start, w.l.now)
 	if m := &w.sums.Services[service]; start >= w.from && start < w.to {
 		for len(m.Runs) <= size {
 			m.Runs = append(m.Runs, 0)
@@ -70,6 +69,12 @@ func (w *flowWork) batch(service, device int32, start time.Duration, size int) {
 		m.Runs[size]++
 		m.Running += w.l.now - start
 	}
+	w.ran(device, start)
+}
+
+// ran takes in that a device was at work up to now.
+func (w *flowWork) ran(device int32, start time.Duration) {
+	s := w.counted(start, w.l.now)
 	w.sums.run += max(0, s.to-s.from)
 	for _, o := range w.loaded[device] {
 		w.sums.both += s.shared(o)

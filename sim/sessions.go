@@ -94,6 +94,17 @@ func (k *sessions) recomputed(slot int32) (sum time.Duration) {
 	return sum
 }
 
+// anew is how many bytes of states a batch that begins now computes anew.
+func (k *sessions) anew(slot int32) (bytes int64) {
+	for _, t := range k.f.l.members(slot) {
+		if from := k.of(t).from; from >= 0 && k.of(from).device != k.f.l.hop(slot, 0).Device {
+			bytes += k.of(from).bytes
+		}
+	}
+	k.recomputed(slot)
+	return bytes
+}
+
 // leave puts the state of a task that has ended onto its device. That of the task
 // before is gone up in it, unless another one was the first to go on with it.
 func (k *sessions) leave(t, device int32) {

@@ -14,6 +14,9 @@
 // (bookedFree, bookedFull, aheadFull, the price of a load) were chosen on seeds 1
 // to 3.
 //
+// In the table llm the language models run iteration by iteration (generations.go), with
+// answers whose lengths are drawn. It has two seeds.
+//
 // Runs are kept as lines of a file, so that a second start goes on where the
 // first was stopped. main.go lists the tables, tables.go, cold.go and deadlines.go make them,
 // scenes.go says what is compared, run.go runs it, watch.go sees what devices do,

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,7 +36,7 @@ type page struct {
 
 // claim adds a figure and says it below the table.
 func (p *page) claim(f figure) {
-	f.Command = "make bench-dyorc"
+	f.Command = cmp.Or(f.Command, "make bench-dyorc")
 	p.figures = append(p.figures, f)
 	interval := ""
 	if f.Interval != nil {
@@ -59,11 +61,14 @@ func (p *page) writeFigures(path string) error {
 		}
 	}
 	p.figures = kept
-	text, err := json.MarshalIndent(p.figures, "", "  ")
-	if err != nil {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(p.figures); err != nil {
 		return fmt.Errorf("writing the figures: %w", err)
 	}
-	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("writing the figures: %w", err)
 	}
 	return nil

@@ -34,6 +34,10 @@ type scene struct {
 	Scale float64
 	// Session is what the language model keeps of requests.
 	Session flow.Session
+	// Generations has the language models run iteration by iteration, with answers whose
+	// lengths deviate by so much of their mean.
+	Generations bool
+	Spread      float64
 	// Oracle is how many minutes a static fleet's contents are taken from; 0: all.
 	Oracle int
 	// Charged has the policy's own CPU time pass. Group gives every so many devices a
@@ -63,7 +67,9 @@ type outcome struct {
 	Moved    float64   `json:"moved,omitempty"` // states that were moved, by the same number
 	// Timely is by how many seconds a request would be quicker, at least, if all loads
 	// of its run had been begun in time (timely.go).
-	Timely float64 `json:"timely"`
+	Timely  float64 `json:"timely"`
+	Running float64 `json:"running,omitempty"` // sequences of language models at once, mean over the time of iterations
+	Rate    float64 `json:"rate,omitempty"`    // tokens per second
 	// Resident is what was on each device for longest.
 	Resident [][]int32 `json:"resident,omitempty"`
 }
@@ -74,11 +80,14 @@ var meanAlone = [3]float64{2.408, 3.064, 2.690}
 // play runs a scene under a policy.
 func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed uint64, resident [][]int32, instant bool) (*outcome, error) {
 	fleet := func(devices int) *policy.Tables {
-		return workflows.Fleet{Devices: devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Session: sc.Session}.Tables()
+		return workflows.Fleet{Devices: devices, Gigabytes: sc.Gigabytes, Resident: resident, Instant: instant, Session: sc.Session, Generations: sc.Generations}.Tables()
 	}
 	t := fleet(sc.Devices)
 	length := time.Duration(sc.Minutes) * time.Minute
 	apps := workflows.NewApps(seed)
+	if sc.Generations {
+		apps.Tokens = workflows.NewTokens(seed, sc.Spread)
+	}
 	opt.Seed = seed
 	opt.Prediction.Seed = seed
 	opt.Slack = sc.Scale
@@ -88,6 +97,9 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	}
 	pol, schedulers := sc.served(t, fleet, opt)
 	w := newWatch(pol, t, sc.Warmup, length)
+	if sc.Generations {
+		w.timely = nil // of batches of one on a device
+	}
 	r := &outcome{}
 	unloaded, work := 0.0, 0.0
 	var alone []float64 // of the requests in order of arrival
@@ -139,7 +151,12 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	r.Bound, r.Offered = unloaded/float64(len(alone)), work/(length.Seconds()*float64(sc.Devices))
 	r.answers(sc, took, scales, arrived)
 	r.devices(sc, w)
-	r.Timely = w.timely.saved(sc.Warmup, length).Seconds() / float64(len(took))
+	if w.timely != nil {
+		r.Timely = w.timely.saved(sc.Warmup, length).Seconds() / float64(len(took))
+	}
+	if g := res.Generated; g != nil {
+		r.generated(g)
+	}
 	r.Resident = w.longest(t, length)
 	return r, nil
 }
@@ -165,6 +182,16 @@ func (r *outcome) answers(sc *scene, took, scales []float64, arrived []time.Dura
 	slices.Sort(scales)
 	last := (len(took)*99+99)/100 - 1
 	r.P99, r.Scale99 = took[last], scales[last]
+}
+
+// generated takes in what language models did.
+func (r *outcome) generated(g *sim.GenerationResult) {
+	ran, area, tokens := time.Duration(0), time.Duration(0), int64(0)
+	for i := range g.Models {
+		m := &g.Models[i]
+		ran, area, tokens = ran+m.Ran, area+m.Area, tokens+m.Tokens
+	}
+	r.Running, r.Rate = float64(area)/float64(max(1, ran)), float64(tokens)/g.Counted.Seconds()
 }
 
 // devices takes in what devices did.

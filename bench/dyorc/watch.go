@@ -11,7 +11,7 @@ type watch struct {
 	policy.Policy
 	from, to time.Duration // what is counted
 	devices  []watched
-	timely   *timely
+	timely   *timely // nil: nobody asks
 	loads    int64
 	batches  int64
 	tasks    int64
@@ -22,7 +22,8 @@ type watch struct {
 // watched is the time of a device.
 type watched struct {
 	seen           time.Duration
-	busy, loading  bool
+	busy           int // batches; several of language models
+	loading        bool
 	run, load, two time.Duration
 }
 
@@ -49,7 +50,7 @@ func (w *watch) Unwrap() policy.Policy { return w.Policy }
 func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.BatchFinished:
-		w.move(ev.Device, now).busy = false
+		w.move(ev.Device, now).busy--
 	case policy.NetworkLoaded:
 		if ev.Network < 0 {
 			break // the state of a session
@@ -57,7 +58,9 @@ func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions)
 		w.move(ev.Device, now).loading = false
 		w.since[ev.Device][ev.Network] = now
 	}
-	w.timely.hear(now, ev)
+	if w.timely != nil {
+		w.timely.hear(now, ev)
+	}
 	w.Policy.Handle(now, ev, out)
 	for i := range out.List {
 		a := &out.List[i]
@@ -66,8 +69,10 @@ func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions)
 		}
 		switch a.Kind {
 		case policy.Dispatch:
-			w.move(a.Device, now).busy = true
-			w.timely.started(now, a, out.Tasks)
+			w.move(a.Device, now).busy++
+			if w.timely != nil {
+				w.timely.started(now, a, out.Tasks)
+			}
 			if now >= w.from && now < w.to {
 				w.batches++
 				w.tasks += int64(a.Size)
@@ -98,9 +103,9 @@ func (w *watch) move(device int32, now time.Duration) *watched {
 	d.seen = now
 	if took > 0 {
 		switch {
-		case d.busy && d.loading:
+		case d.busy > 0 && d.loading:
 			d.two += took
-		case d.busy:
+		case d.busy > 0:
 			d.run += took
 		case d.loading:
 			d.load += took

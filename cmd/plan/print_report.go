@@ -43,6 +43,9 @@ func printReport(p *printer, rep *formats.Report) error {
 	if w, d := rep.Workflow, rep.DeviceTime; w != nil && d != nil {
 		fmt.Fprintf(p.out, "loads: %.1f per minute; mean batch %.2f; device time %s running, %s loading, %s both, %s idle\n",
 			w.LoadsPerMinute, w.Batch, percent(d.Running), percent(d.Loading), percent(d.Both), percent(d.Idle))
+		if err := printGenerations(p, w); err != nil {
+			return err
+		}
 	}
 	if rep.Accuracy != nil {
 		fmt.Fprintf(p.out, "accuracy by the plan's records: %.4f\n", *rep.Accuracy)
@@ -51,6 +54,25 @@ func printReport(p *printer, rep *formats.Report) error {
 		fmt.Fprintf(p.out, "highest load at which every model attains: %.2f\n", *rep.MaxLoadFactor)
 	}
 	return nil
+}
+
+// printGenerations shows what the language models of workflows did, and each module that
+// asks for one.
+func printGenerations(p *printer, w *formats.WorkflowReport) error {
+	for i := range w.Generations {
+		g := &w.Generations[i]
+		fmt.Fprintf(p.out, "%s: %.1f tokens/s; %.2f sequences at once; at most %d of %d tokens of KV memory, %d sequences preempted\n",
+			g.Model, g.TokensPerSecond, g.Running, g.PeakKVTokens, g.KVTokens, g.Preempted)
+	}
+	if len(w.Segments) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for i := range w.Segments {
+		s := &w.Segments[i]
+		rows = append(rows, []string{s.Application, s.Segment, s.Module, s.Model, fmt.Sprint(s.Sequences), ms(s.TTFTP50US.D()), ms(s.TTFTP99US.D()), ms(s.TPOTP50US.D()), ms(s.TPOTP99US.D())})
+	}
+	return p.table("llllrrrrr", []string{"application", "segment", "module", "model", "sequences", "ttft p50 ms", "ttft p99 ms", "tpot p50 ms", "tpot p99 ms"}, rows)
 }
 
 // printCurve shows what every model attained at several loads.

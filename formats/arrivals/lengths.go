@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"inferplan/formats"
+	"inferplan/formats/seeded"
 )
 
 // longest bounds a drawn length where a distribution has no Max.
@@ -68,4 +69,37 @@ func empirical(l *formats.Lengths, rng *rand.Rand, cut func(float64) int32) func
 		at, _ := slices.BinarySearch(sums, rng.Float64()*sum)
 		return cut(float64(l.Tokens[min(at, len(sums)-1)]))
 	}
+}
+
+// meanOf is how many draws the mean of a distribution is taken over that is cut.
+const meanOf = 20_000
+
+// MeanLength is the mean of a distribution of token counts, as it is drawn: over a
+// fixed stream where it has no simple form. nil: 1.
+func MeanLength(l *formats.Lengths) float64 {
+	n, sum := meanOf, 0.0
+	switch {
+	case l == nil:
+		return 1
+	case l.Distribution == formats.LengthsFixed:
+		n = 1
+	case l.Distribution == formats.LengthsEmpirical:
+		whole := 0.0
+		for i, tokens := range l.Tokens {
+			w := 1.0
+			if len(l.Weights) == len(l.Tokens) {
+				w = l.Weights[i]
+			}
+			if l.Max > 0 {
+				tokens = min(tokens, l.Max)
+			}
+			whole, sum = whole+w, sum+w*float64(tokens)
+		}
+		return sum / whole
+	}
+	draw := Lengths(l, seeded.New(1, "mean length"))
+	for range n {
+		sum += float64(draw())
+	}
+	return sum / float64(n)
 }

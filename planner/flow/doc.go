@@ -31,8 +31,11 @@
 //	workflow_services.go models with their useful batches and loads on each kind of devices
 //	workflow_batches.go  kinds, batches and shares: a program over all ways' deadlines, with its bound
 //	workflow_place.go    what devices hold at the start: a program, then further copies
-//	workflow_write.go    the plan, with ways that are expected
+//	workflow_write.go    the plan, with ways that are expected, and what language models have
 //	workflow_explain.go  what is told of it
+//
+// Language models that workflows ask for stand among the profile's models as if they had
+// been measured in batches (policy/flow, Measured).
 //
 //	verify/       the plan against today's documents
 //

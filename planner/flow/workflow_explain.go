@@ -17,7 +17,7 @@ func explainWorkflows(p *formats.Plan, f *formats.FlowPlan) []string {
 	var out []string
 	for i := range f.Applications {
 		a := &f.Applications[i]
-		w, names, err := flow.Segments(&formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: a.Segments}, fmt.Sprintf("flow.applications[%d]", i))
+		w, names, err := flow.Segments(&formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: flow.WithWork(a.Segments, f.Generations())}, fmt.Sprintf("flow.applications[%d]", i))
 		if err != nil {
 			continue
 		}

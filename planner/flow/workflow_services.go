@@ -88,6 +88,9 @@ func (w *workflowProblem) service(name, at string) (int, error) {
 			w.loads(&s, k)
 		}
 	}
+	if !some && w.llms[name] != nil {
+		return 0, w.in.Fail("workload", at, fmt.Sprintf("%q, whose longest sequence has no room in KV memory beside the weights on %s", name, kindsOf(w.pools)), "devices with more memory", "a lower max of prompt and output makes sequences shorter")
+	}
 	if !some {
 		return 0, w.in.Fail("workload", at, fmt.Sprintf("%q, which was measured with no batch that fits on %s", name, kindsOf(w.pools)), "a model that was measured there", "")
 	}

@@ -70,6 +70,10 @@ func sum(list []float64) float64 {
 func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.FlowModule {
 	sv := &w.services[s]
 	m := formats.FlowModule{Model: sv.name, WeightBytes: sv.weights, NearUS: formats.Micros(sv.near), FarUS: formats.Micros(sv.far), Session: sv.profile.Session}
+	llm := w.llms[sv.name]
+	if llm != nil {
+		m.Generation = &formats.FlowGeneration{PromptMean: llm.PromptMean, OutputMean: llm.OutputMean, KVBytesPerToken: llm.KVBytesPerToken}
+	}
 	first := 0
 	for k := range sv.on {
 		if at := b.batch[s][k]; at != nowhere {
@@ -77,6 +81,9 @@ func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.Flo
 			m.ColdStartUS, m.WorkingBytes = max(m.ColdStartUS, on.LoadUS), max(m.WorkingBytes, on.WorkingBytes)
 			if len(w.pools) > 1 {
 				m.Kinds = append(m.Kinds, on)
+			}
+			if llm != nil {
+				m.Generation.Instances = append(m.Generation.Instances, instance(llm.On(on.Device), sv.on[k].sizes[at].batch, on.WorkingBytes/llm.KVBytesPerToken))
 			}
 		}
 		for d, kind := range p.kinds {
@@ -87,6 +94,15 @@ func (w *workflowProblem) module(s int, b *chosenBatches, p *placed) formats.Flo
 		first += w.pools[k].Count
 	}
 	return m
+}
+
+// instance is a language model on a kind of devices, with as many sequences at once and
+// as much KV memory as were planned.
+func instance(in *formats.LLMInstance, sequences int, kv int64) formats.LLMInstance {
+	out := *in
+	out.Sequences, out.KVTokens, out.KVSource = sequences, kv, formats.KVComputed
+	out.Loads, out.Fit, out.OneBatch = nil, nil, nil // the module has its load
+	return out
 }
 
 // memory is what the largest batch up to a size takes beside the weights.

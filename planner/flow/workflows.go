@@ -25,6 +25,7 @@ type workflowProblem struct {
 	prices    []float64      // of a device, by kind
 	apps      []workflow
 	services  []service
+	llms      map[string]*formats.FlowGeneration // the language models among them
 	gap       float64
 	seed      int32
 }
@@ -73,7 +74,11 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 	if err := in.Complete(); err != nil {
 		return nil, err
 	}
-	w := &workflowProblem{in: in, run: run, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
+	in, llms, err := generating(in)
+	if err != nil {
+		return nil, err
+	}
+	w := &workflowProblem{in: in, run: run, llms: llms, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
 	r := &resolved{in: in, run: run, objective: w.objective, problem: &problem{}}
 	quiet, cluster := *in, *in.Cluster
 	cluster.Pools = slices.Clone(in.Cluster.Pools)
@@ -105,6 +110,18 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 	return w, nil
 }
 
+// generating is a problem whose profile has the language models among its models that
+// the workflows ask for.
+func generating(in *kind.Problem) (*kind.Problem, map[string]*formats.FlowGeneration, error) {
+	profile, llms, err := flow.Measured(in.Profile, formats.ApplicationsOf(in.Workload), "applications")
+	if e := (*formats.Error)(nil); errors.As(err, &e) {
+		return nil, nil, in.Fail("workload", e.Path, e.Found, e.Expected, e.Hint)
+	}
+	own := *in
+	own.Profile = profile
+	return &own, llms, err
+}
+
 // application adds an application.
 func (w *workflowProblem) application(asked formats.Application, at string) error {
 	a := workflow{asked: asked, weight: asked.Weight}
@@ -113,7 +130,9 @@ func (w *workflowProblem) application(asked formats.Application, at string) erro
 			return w.in.Fail("workload", at+".rps", "no rate to carry", "one of every application with --objective "+w.objective, "")
 		}
 	}
-	graph, names, err := flow.Segments(&asked, at)
+	worked := asked
+	worked.Segments = flow.WithWork(asked.Segments, w.llms)
+	graph, names, err := flow.Segments(&worked, at)
 	if err != nil {
 		return err
 	}

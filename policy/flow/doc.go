@@ -27,4 +27,8 @@
 //	workflows.go  segments as tables
 //	walk.go       which tasks come next in a workflow; choices by chance
 //	evaluate.go   choices by the conditions of the plan
+//
+// A service may be a language model, whose tasks have tokens (generation.go).
+// generation_profile.go has the times and the memory of its sequences by a profile,
+// for planning and for what checks plans.
 package flow

@@ -212,7 +212,8 @@ func (w *Workflow) Paths(segment int) ([][]Leg, error) {
 func DrawWays(w *Workflow, name string, services []string, requests int, seed uint64) []formats.Way {
 	t := &policy.Tables{Models: []policy.Model{{Name: name}}}
 	own := &Workflows{Apps: []Workflow{*w}}
-	walk := &Walk{own: own, choices: NewDraws(own, t, seed)}
+	walk := &Walk{own: own}
+	walk.Choose(NewDraws(own, t, seed))
 	var out []formats.Way
 	where := map[string]int{}
 	var reveals policy.Reveals

@@ -3,6 +3,7 @@ package flow
 import (
 	"math/rand/v2"
 
+	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 )
@@ -22,11 +23,20 @@ type Choices interface {
 	Way(req, app, segment, visit int32, open []bool) int32
 }
 
+// Lengths are Choices that also say how many tokens the tasks of language models have.
+type Lengths interface {
+	Choices
+	// Lengths are the tokens of the prompt and the answer of a task of a step, by the
+	// step's number among those that ask for language models.
+	Lengths(req, ask int32) (prompt, output int32)
+}
+
 // Walk says which tasks the requests of workflows have. The tasks of a segment are
 // revealed at once. When all have ended, the next segment is chosen.
 type Walk struct {
 	own      *Workflows
 	choices  Choices
+	lengths  Lengths // of the choices; nil: nobody draws them
 	requests []walker
 	tasks    []int32 // request by task slot
 	open     []bool
@@ -47,11 +57,16 @@ type span struct{ first, end int32 }
 // seed 0 until others are set.
 func NewWalk(t *policy.Tables) policy.Control {
 	own := WorkflowsOf(t)
-	return &Walk{own: own, choices: NewDraws(own, t, 0)}
+	w := &Walk{own: own}
+	w.Choose(NewDraws(own, t, 0))
+	return w
 }
 
 // Choose sets who says where requests go.
-func (w *Walk) Choose(c Choices) { w.choices = c }
+func (w *Walk) Choose(c Choices) {
+	w.choices = c
+	w.lengths, _ = c.(Lengths)
+}
 
 // Begin implements policy.Control.
 func (w *Walk) Begin(req, model int32, out *policy.Reveals) {
@@ -121,6 +136,9 @@ func (w *Walk) run(req, k int32, out *policy.Reveals) {
 				from = span{each.first + item, each.first + item + 1}
 			}
 			out.Inputs = append(out.Inputs, q.slots[from.first:from.end]...)
+		}
+		if r.Ask = s.Ask; r.Ask > 0 && w.lengths != nil {
+			r.Prompt, r.Output = w.lengths.Lengths(req, r.Ask-1)
 		}
 		if r.NumInputs = int32(len(out.Inputs)) - r.FirstInput; r.NumInputs == 0 {
 			out.Inputs, r.NumInputs = append(out.Inputs, -1), 1
@@ -199,13 +217,22 @@ type Draws struct {
 	own  *Workflows
 	apps []*rand.Rand
 	rng  []rand.PCG // by request
+	from *rand.PCG  // the stream that tokens are drawn from
+	asks [][2]func() int32
 }
+
+// Uint64 implements rand.Source: that of the request whose tokens are drawn.
+func (d *Draws) Uint64() uint64 { return d.from.Uint64() }
 
 // NewDraws makes the streams of a seed.
 func NewDraws(own *Workflows, t *policy.Tables, seed uint64) *Draws {
 	d := &Draws{own: own}
 	for i := range t.Models {
 		d.apps = append(d.apps, seeded.New(seed, "requests/"+t.Models[i].Name))
+	}
+	rng := rand.New(d)
+	for _, a := range own.Asks {
+		d.asks = append(d.asks, [2]func() int32{arrivals.Lengths(a.Prompt, rng), arrivals.Lengths(a.Output, rng)})
 	}
 	return d
 }
@@ -216,6 +243,12 @@ func (d *Draws) Begin(req, app int32) {
 		d.rng = append(d.rng, rand.PCG{})
 	}
 	d.rng[req].Seed(d.apps[app].Uint64(), d.apps[app].Uint64())
+}
+
+// Lengths implements Lengths.
+func (d *Draws) Lengths(req, ask int32) (prompt, output int32) {
+	d.from = &d.rng[req]
+	return d.asks[ask][0](), d.asks[ask][1]()
 }
 
 // uniform is a number from 0 up to 1.

@@ -18,7 +18,12 @@ type Workflows struct {
 	Moves []Move     // by service
 	// Sessions has, by service, what it keeps of a request; shorter: nothing.
 	Sessions []Session
-	Ways     [][]Way // by model: that requests took, or are expected to
+	// Generations has, by service, what runs a language model; shorter: none of them is
+	// one.
+	Generations []Generation
+	// Asks are the steps that ask for one, by their number.
+	Asks []Asking
+	Ways [][]Way // by model: that requests took, or are expected to
 }
 
 // Move is how long an output takes to a device of the same node, and to one of
@@ -56,6 +61,9 @@ type Step struct {
 	Fixed   int32                 // how often it runs otherwise
 	Each    int32                 // name for each of whose tasks it runs once; -1: none
 	Reads   []int32               // names
+	Ask     int32                 // number among those that ask for language models, plus one; 0: it asks for none
+	// Prompt and Output are the tokens that it asks a language model for.
+	Prompt, Output *formats.Lengths
 }
 
 // MostItems is how often a step of a request runs at most in a visit of its segment:
@@ -121,6 +129,7 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 		service[t.Models[i].Name] = int32(i)
 		own.Moves = append(own.Moves, Move{m.NearUS.D(), m.FarUS.D()})
 		own.Sessions = append(own.Sessions, sessionOf(m.Session))
+		own.generate(plan, m.Generation)
 		n := &t.Networks[t.Pipelines[t.Services[i].FirstPipeline].Network]
 		n.Bytes, n.Load = m.WeightBytes, nil
 		for k := range t.Kinds {
@@ -130,8 +139,9 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 	}
 	var models []policy.Model
 	for i := range f.Applications {
-		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
-		w, err := compileWorkflow(a, service, at)
+		a, at := f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+		a.Segments = WithWork(a.Segments, f.Generations())
+		w, err := compileWorkflow(&a, service, at)
 		if err != nil {
 			return err
 		}
@@ -139,6 +149,7 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 		if err != nil || a.SLOUS <= 0 {
 			return &formats.Error{Path: at, Found: fmt.Sprintf("percentile %q, SLO %v", a.Percentile, a.SLOUS.D()), Expected: "a percentile and a positive SLO"}
 		}
+		own.number(w)
 		own.Apps = append(own.Apps, *w)
 		own.Ways = append(own.Ways, nil)
 		models = append(models, policy.Model{Name: a.Model, SLO: a.SLOUS.D(), Percentile: percentile, RPS: a.RPS, NumPipelines: int32(len(t.Pipelines))})
@@ -151,6 +162,9 @@ func compileWorkflows(plan *formats.Plan, f *formats.FlowPlan, t *policy.Tables)
 	}
 	for p := range t.Pipelines {
 		t.Pipelines[p].Model = -1
+	}
+	if len(f.Generations()) == 0 {
+		own.Generations = nil
 	}
 	own.hold(plan, f, t)
 	t.Models, t.Own = models, own
@@ -222,7 +236,7 @@ func compileWorkflow(a *formats.FlowApplication, service map[string]int32, at st
 // step reads a module.
 func (w *Workflow) step(seen formats.Conditions, a *formats.Application, i, k int, service map[string]int32) (Step, error) {
 	m := &a.Segments[i].Modules[k]
-	s := Step{Name: w.name(m.Name), Service: -1, Work: workOf(m.Work), Items: m.Chances, Counted: m.Items != "", Fixed: 1, Each: -1}
+	s := Step{Name: w.name(m.Name), Service: -1, Work: workOf(m.Work), Items: m.Chances, Counted: m.Items != "", Fixed: 1, Each: -1, Prompt: m.Prompt, Output: m.Output}
 	s.Choose = seen[fmt.Sprintf("segments[%d].modules[%d].route", i, k)]
 	if s.Count = seen[fmt.Sprintf("segments[%d].modules[%d].items", i, k)]; s.Count != nil {
 		if n, ok := s.Count.Fixed(); ok {

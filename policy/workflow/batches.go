@@ -32,13 +32,21 @@ func (b *batches) kick(now int64, out *policy.Actions) {
 func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	d := &b.devices[place]
 	if d.busy {
+		if b.sequences().is(d.service) {
+			b.join(place, now, out)
+		}
 		return
 	}
 	first := int32(len(out.Tasks))
 	service, most, work, anew := int32(-1), 0, int64(0), int64(0)
 	kept := d.queue[:0]
-	for _, id := range d.queue {
+	for i, id := range d.queue {
 		k := &b.tasks[id]
+		if service < 0 && b.sequences().is(k.service) && b.runnable(d, k) && !b.expects(d, k) {
+			d.queue = append(kept, d.queue[i:]...)
+			b.generate(place, k.service, len(kept), now, out)
+			return
+		}
 		if len(d.batch) == most && service >= 0 || service >= 0 && k.service != service || !b.runnable(d, k) || service < 0 && b.expects(d, k) {
 			kept = append(kept, id)
 			continue
@@ -67,6 +75,38 @@ func (b *batches) run(place int32, now int64, out *policy.Actions) {
 	out.Hops = append(out.Hops, policy.Hop{Stage: sv.stage, Device: b.fleet.ids[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(d.ends)})
 }
 
+// generate has a language model begin on a device that does nothing, with all that may
+// run of its tasks from a place of the queue on.
+func (b *batches) generate(place, service int32, from int, now int64, out *policy.Actions) {
+	d, q := &b.devices[place], b.sequences()
+	kept := d.queue[:from]
+	for _, id := range d.queue[from:] {
+		if k := &b.tasks[id]; k.service == service && b.runnable(d, k) && q.fits(service, place, int32(len(d.batch)), d.kv, k.work) {
+			q.start(place, id, now, out)
+		} else {
+			kept = append(kept, id)
+		}
+	}
+	d.queue = kept
+}
+
+// join has tasks join the language model that runs on a device, in the order of the
+// queue, up to the first that finds no room or has the device drain.
+func (b *batches) join(place int32, now int64, out *policy.Actions) {
+	d, q := &b.devices[place], b.sequences()
+	kept, open := d.queue[:0], true
+	for _, id := range d.queue {
+		k := &b.tasks[id]
+		own := k.service == d.service && b.runnable(d, k)
+		if open = open && !q.closes(d, k) && (!own || q.fits(d.service, place, int32(len(d.batch)), d.kv, k.work)); open && own {
+			q.start(place, id, now, out)
+		} else {
+			kept = append(kept, id)
+		}
+	}
+	d.queue = kept
+}
+
 // expects tells whether what a task of the same request and service reads is on its
 // way to a device: the two are for one batch.
 func (b *batches) expects(d *device, k *task) bool {
@@ -82,27 +122,37 @@ func (b *batches) expects(d *device, k *task) bool {
 }
 
 // finished ends the tasks of the batch on a device.
-func (b *batches) finished(place int32, now int64, out *policy.Actions) {
+func (b *batches) finished(place, slot int32, now int64, out *policy.Actions) {
 	d := &b.devices[place]
-	d.busy, d.dirty = false, true
-	b.running--
-	d.last[b.fleet.services[d.service].network] = now
-	for _, id := range d.batch {
-		k := &b.tasks[id]
-		k.state, k.end = ended, now
-		if k.req < 0 {
-			b.release(id)
-			continue
+	if id := b.sequences().of(slot); id >= 0 {
+		b.sequences().leave(place, id, now)
+		b.ended(id, now, out)
+	} else {
+		d.busy, d.dirty = false, true
+		b.running--
+		d.last[b.fleet.services[d.service].network] = now
+		for _, id := range d.batch {
+			b.ended(id, now, out)
 		}
-		b.scale.less(now, k.service)
-		b.cluster.memos().keep(now, id, out)
-		q := &b.requests[k.req]
-		b.endInput(now, q.tasks, id, out)
-		b.endInput(now, q.ahead, id, out)
+		d.batch = d.batch[:0]
 	}
-	d.batch = d.batch[:0]
 	b.loads.fit(now, place, out)
 	b.touchDevice(place)
+}
+
+// ended ends a task.
+func (b *batches) ended(id int32, now int64, out *policy.Actions) {
+	k := &b.tasks[id]
+	k.state, k.end = ended, now
+	if k.req < 0 {
+		b.release(id)
+		return
+	}
+	b.scale.less(now, k.service)
+	b.cluster.memos().keep(now, id, out)
+	q := &b.requests[k.req]
+	b.endInput(now, q.tasks, id, out)
+	b.endInput(now, q.ahead, id, out)
 }
 
 // endInput tells tasks that one which they may read has ended.

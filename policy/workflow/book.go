@@ -17,24 +17,25 @@ const (
 
 // task is a task of a request: one that was revealed, or one that is expected.
 type task struct {
-	req     int32 // -1: nobody wants it any more, but its batch runs
-	slot    int32 // of the interpreter; -1: expected alone
-	service int32
-	token   int32
-	work    int64
-	inputs  []int32 // tasks; -1: the client's input
-	pending int32   // of its inputs, that have not ended
-	state   state
-	place   int32 // where it waits, runs or ended
-	asked   int32 // place that its inputs were asked to; -1: none
-	arrived int32 // place that its inputs are at; -1: none
-	key     int64 // of its order in a queue
-	end     int64 // expected, of one that has ended the actual
-	soonest int64 // scratch: when it could end
-	from    int32 // task whose state it goes on with; -1: none
-	memo    memo  // the state that it leaves behind
-	coming  bool  // the state that it goes on with is on its way to its place
-	there   int64 // when, as expected
+	req        int32 // -1: nobody wants it any more, but its batch runs
+	slot       int32 // of the interpreter; -1: expected alone
+	service    int32
+	token      int32
+	work       int64
+	inputs     []int32 // tasks; -1: the client's input
+	pending    int32   // of its inputs, that have not ended
+	state      state
+	place      int32 // where it waits, runs or ended
+	asked      int32 // place that its inputs were asked to; -1: none
+	arrived    int32 // place that its inputs are at; -1: none
+	key        int64 // of its order in a queue
+	end        int64 // expected, of one that has ended the actual
+	soonest    int64 // scratch: when it could end
+	from       int32 // task whose state it goes on with; -1: none
+	memo       memo  // the state that it leaves behind
+	coming     bool  // the state that it goes on with is on its way to its place
+	there      int64 // when, as expected
+	generation       // of a language model, while it runs
 }
 
 // request is a request that is open.

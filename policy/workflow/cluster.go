@@ -19,6 +19,9 @@ type cluster struct {
 	epoch   int32
 	marks   []int32 // by network: epoch
 	latest  []int32 // scratch of a plan: by service
+
+	inSlot    []int32 // sequence by batch slot, from the number of devices on
+	freeSlots []int32
 }
 
 func newCluster(t *policy.Tables, opt Options) *cluster {

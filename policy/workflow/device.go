@@ -10,7 +10,9 @@ type device struct {
 	service int32   // that they ask for
 	busy    bool
 	down    bool
-	ends    int64 // when the batch ends, as expected
+	ends    int64 // when the batch ends, as expected; of a language model, the last sequence
+	kv      int64 // tokens that the sequences which run will hold
+	seen    int64 // when their progress was last counted
 
 	memory  int64   // bytes; 0: nothing is loaded at run time
 	taken   int64   // of networks that are there or being loaded
@@ -32,9 +34,12 @@ type device struct {
 	alike  []int32  // scratch: by place in the queue, the next one of its service
 }
 
-// period is a batch to come.
+// period is a batch to come, or what a language model does from when it begins until it
+// has drained.
 type period struct {
 	start, end int64
+	until      int64 // a task that is put behind the queue joins up to then
+	kv         int64 // tokens that its sequences will hold
 	work       int64
 	extra      int64 // of end, for states that are computed anew
 	service, n int32
@@ -106,8 +111,14 @@ func (c *cluster) plan(place int32, now int64) {
 func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
 	n := int32(len(d.queue))
 	c.queueUp(d, place, now)
-	first := int32(0)
-	for left := n; left > 0; {
+	first, left := int32(0), n
+	if q := c.sequences(); d.busy && q.is(d.service) {
+		b := q.period(d, now)
+		left -= q.plan(d, place, c.latest[d.service], &b)
+		d.plan = append(d.plan, b)
+		at = b.end
+	}
+	for left > 0 {
 		head, before, next := n, int32(-1), never
 		for i := first; i < n; i = d.behind[i] {
 			w := d.waits[i]
@@ -140,6 +151,9 @@ func (c *cluster) planBatches(d *device, place int32, now, at int64) int64 {
 func (c *cluster) queueUp(d *device, place int32, now int64) {
 	n := int32(len(d.queue))
 	d.waits, d.behind, d.alike = d.waits[:0], d.behind[:0], slices.Grow(d.alike[:0], int(n))[:n]
+	if d.busy {
+		c.latest[d.service] = n
+	}
 	for i, id := range d.queue {
 		k := &c.tasks[id]
 		d.waits = append(d.waits, max(c.readyAt(k, place, now), d.loadedAt(c.fleet.services[k.service].network)))
@@ -155,7 +169,13 @@ func (c *cluster) queueUp(d *device, place int32, now int64) {
 // planBatch plans the batch of the task at a place of the queue, and gives its
 // size.
 func (c *cluster) planBatch(d *device, place, head int32, at int64) int32 {
-	b := period{start: at, service: c.tasks[d.queue[head]].service}
+	b := period{start: at, until: at, service: c.tasks[d.queue[head]].service}
+	if q := c.sequences(); q.is(b.service) {
+		b.end, b.until = at, q.until(d, b.service, at, at)
+		joined := q.plan(d, place, head, &b)
+		d.plan = append(d.plan, b)
+		return joined
+	}
 	most, last := c.fleet.on(b.service, place).most, head
 	for i := head; i < int32(len(d.queue)) && b.n < most; i = d.alike[i] {
 		if d.waits[i] > at || d.waits[i] == planned {
@@ -333,7 +353,13 @@ func (c *cluster) write(place int32, now int64) {
 	for i := len(d.plan) - 1; i >= 0; i-- {
 		b := &d.plan[i]
 		on := &f.services[b.service].by[kind]
-		if b.n < on.most && b.start >= now {
+		switch q := c.sequences(); {
+		case !q.fits(b.service, place, b.n, b.kv, unit):
+		case q.is(b.service):
+			if b.until >= now {
+				c.rows.set(b.service, place, max(b.start, now), on.times[b.n])
+			}
+		case b.start >= now:
 			c.rows.setJoin(b.service, place, b.start, on.times[b.n]+b.extra)
 		}
 	}

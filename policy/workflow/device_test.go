@@ -27,7 +27,7 @@ func planSlowly(c *cluster, place int32, now, at int64) (plan []period, ends map
 			}
 			continue
 		}
-		b := period{start: at, service: c.tasks[d.queue[i]].service}
+		b := period{start: at, until: at, service: c.tasks[d.queue[i]].service}
 		var in []int32
 		for _, id := range d.queue {
 			if k := &c.tasks[id]; k.service == b.service && may(id) && b.n < c.fleet.on(b.service, place).most {

@@ -26,6 +26,12 @@
 // batches to come, loads to come. From it follow the rows (rows.go): when a task
 // of a service would end there, on its own or in a batch that is still open.
 //
+// # Language models
+//
+// The tasks of a language model are sequences (sequences.go). Each is a batch of its
+// own, which joins the iterations of a device where its model runs. Their ends are
+// expected from how many there are. A device drains before it runs another service.
+//
 // # Search
 //
 // schedule.go and branch.go find the schedule of a job that ends first under equations 1 and 2

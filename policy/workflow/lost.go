@@ -18,21 +18,31 @@ func (p *Policy) returned(now int64, ev *policy.Event, out *policy.Actions) {
 		}
 	}
 	p.again = p.again[:0]
-	p.takeBack(place)
+	if id := p.sequences().of(ev.Batch); id >= 0 {
+		p.sequences().leave(place, id, now)
+		p.waitAgain(id)
+	} else {
+		p.takeBack(place)
+	}
 	p.replan(now, out)
+}
+
+// waitAgain has a task that was in a batch wait again.
+func (p *Policy) waitAgain(id int32) {
+	k := &p.tasks[id]
+	k.state, k.asked, k.arrived, k.coming = known, -1, -1, false
+	if k.req < 0 {
+		p.release(id)
+	} else {
+		p.again = append(p.again, k.req)
+	}
 }
 
 // takeBack has the tasks of a device's batch wait again.
 func (p *Policy) takeBack(place int32) {
 	d := &p.devices[place]
 	for _, id := range d.batch {
-		k := &p.tasks[id]
-		k.state, k.asked, k.arrived, k.coming = known, -1, -1, false
-		if k.req < 0 {
-			p.release(id)
-		} else {
-			p.again = append(p.again, k.req)
-		}
+		p.waitAgain(id)
 	}
 	if d.busy {
 		p.running--
@@ -45,10 +55,18 @@ func (p *Policy) takeBack(place int32) {
 func (p *Policy) lost(now int64, place int32, out *policy.Actions) {
 	d := &p.devices[place]
 	p.again = p.again[:0]
-	if d.busy {
+	switch q := p.sequences(); {
+	case d.busy && q.is(d.service):
+		for len(d.batch) > 0 {
+			id := d.batch[0]
+			out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: p.tasks[id].generation.batch, Device: p.fleet.ids[place]})
+			q.leave(place, id, now)
+			p.waitAgain(id)
+		}
+	case d.busy:
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: place, Device: p.fleet.ids[place]})
+		p.takeBack(place)
 	}
-	p.takeBack(place)
 	for _, id := range d.queue {
 		k := &p.tasks[id]
 		k.state, k.asked, k.arrived = known, -1, -1

@@ -106,38 +106,64 @@ func (x *search) offer(place int32, k *jobTask, ready int64) offer {
 	if best.start > ready {
 		best.cost += x.price * took >> 10
 	}
+	if q := c.sequences(); best.start > ready && c.opt.Thrift && q.drains(d, k.service, best.start) {
+		best.cost += took // the model stands half empty while it drains
+	}
 	if loads && c.opt.Thrift && c.crowded(place, network) {
 		best.cost += on.load // somebody has to load them again
 	}
+	q := c.sequences()
 	for i := range x.own {
-		if b := &x.own[i]; b.place == place && b.service == k.service && b.n < on.most && b.start >= ready {
-			extra := b.extra + k.extra
-			if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)) + extra; end-x.saved(took, b.start, ready) < best.cost {
-				best = offer{end: end, cost: end - x.saved(took, b.start, ready), start: b.start, own: int32(i), planned: -1, extra: extra}
-			}
+		b := &x.own[i]
+		if b.place != place || b.service != k.service || max(b.start, ready) > b.until || !q.fits(k.service, place, b.n, b.kv, k.work) {
+			continue
+		}
+		o := x.joined(place, k, ready, b)
+		if o.cost -= x.saved(k.service, took, o.start, ready); o.cost < best.cost {
+			best = o
+			best.own = int32(i)
 		}
 	}
 	for i := range d.plan {
 		b := &d.plan[i]
-		if b.service != k.service || b.n >= on.most || b.start < ready || x.taken(place, int32(i)) {
+		if b.service != k.service || max(b.start, ready) > b.until || !q.fits(k.service, place, b.n, b.kv, k.work) || x.taken(place, int32(i)) {
 			continue
 		}
-		extra := b.extra + k.extra
-		if end := b.start + c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)) + extra; end < best.cost {
-			best = offer{end: end, cost: end, start: b.start, own: -1, planned: int32(i), extra: extra}
+		if o := x.joined(place, k, ready, &stay{start: b.start, n: b.n, work: b.work, extra: b.extra}); o.end < best.cost {
+			best = o
+			best.planned = int32(i)
 		}
 		break // a later one ends later
 	}
 	return best
 }
 
+// joined is what a batch offers to a task that joins it. It begins with the batch, or of
+// a language model when its inputs are there.
+func (x *search) joined(place int32, k *jobTask, ready int64, b *stay) offer {
+	o := offer{own: -1, planned: -1, start: b.start, extra: b.extra + k.extra}
+	if x.c.sequences().is(k.service) {
+		o.start, o.extra = max(b.start, ready), k.extra
+		o.end = o.start + x.c.fleet.cost(k.service, place, b.n+1, k.work) + o.extra
+	} else {
+		o.end = o.start + x.c.fleet.cost(k.service, place, b.n+1, max(b.work, k.work)) + o.extra
+	}
+	o.cost = o.end
+	return o
+}
+
 // saved is what the device time is worth that a task does not take which joins a batch
-// that begins at once.
-func (x *search) saved(took, start, ready int64) int64 {
-	if start > ready {
+// that begins at once. A language model of its own keeps a device from other services
+// alone: its further tasks would join.
+func (x *search) saved(service int32, took, start, ready int64) int64 {
+	if start > ready || x.crowd == 0 {
 		return 0
 	}
-	return x.crowd * took >> 10
+	saves := x.crowd * took >> 10
+	if x.c.sequences().is(service) {
+		return int64(float64(saves) * x.c.others(service))
+	}
+	return saves
 }
 
 // taken tells whether the job has joined a planned batch already.

@@ -71,6 +71,7 @@ type Options struct {
 	// have one of its own where devices are busy, the more so the longer they are
 	// booked ahead, and with others of its request, the more so the more of the devices
 	// are busy. A load that would take the room of others counts twice.
+	// Where a language model would have to drain, the place costs a task's own time more.
 	// Nothing is expected any more where devices are booked far ahead.
 	Thrift bool
 	// Static keeps what is on the devices at the start. Services that no device

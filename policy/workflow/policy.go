@@ -52,7 +52,7 @@ func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions)
 	case policy.TaskRevealed:
 		p.reveal(now, ev, out)
 	case policy.BatchFinished:
-		p.batches.finished(p.fleet.places[ev.Device], now, out)
+		p.batches.finished(p.fleet.places[ev.Device], ev.Batch, now, out)
 		p.flush(now, out)
 	default:
 		p.flush(now, out)

@@ -51,17 +51,12 @@ func brute(x *search, j *job, t int32, last int64, best *int64) {
 		x.place[t], x.end[t] = int32(d), o.end
 		if o.own >= 0 {
 			b := x.own[o.own]
-			x.own[o.own].n++
-			x.own[o.own].work, x.own[o.own].end = max(b.work, k.work), o.end
+			x.own[o.own].join(x.c.sequences(), k, &o)
 			brute(x, j, t+1, max(last, o.end), best)
 			x.own[o.own] = b
 			continue
 		}
-		n := int32(1)
-		if o.planned >= 0 {
-			n += x.c.devices[d].plan[o.planned].n
-		}
-		x.own = append(x.own, stay{place: int32(d), planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, int32(d), k)})
+		x.own = append(x.own, x.begin(int32(d), k, &o))
 		brute(x, j, t+1, max(last, o.end), best)
 		x.own = x.own[:len(x.own)-1]
 	}

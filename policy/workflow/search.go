@@ -47,6 +47,7 @@ type stay struct {
 	service, n     int32
 	start, end     int64
 	work, extra    int64
+	until, kv      int64 // as of a period
 }
 
 // steps that a search takes at most, and further places beside its width that the
@@ -200,28 +201,39 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 		x.place[t], x.end[t], x.from[t] = l.places[i], o.end, o.start
 		if o.own >= 0 {
 			b := x.own[o.own]
-			x.own[o.own].n++
-			x.own[o.own].work, x.own[o.own].end, x.own[o.own].extra = max(b.work, k.work), o.end, o.extra
+			x.own[o.own].join(x.c.sequences(), k, &o)
 			x.descend(j, t+1, max(last, o.cost), sum+o.cost)
 			x.own[o.own] = b
 			continue
 		}
-		n := int32(1)
-		if o.planned >= 0 {
-			n += x.c.devices[l.places[i]].plan[o.planned].n
-		}
-		x.own = append(x.own, stay{place: l.places[i], planned: o.planned, service: k.service, n: n, start: o.start, end: o.end, work: o.work(x, l.places[i], k), extra: o.extra})
+		x.own = append(x.own, x.begin(l.places[i], k, &o))
 		x.descend(j, t+1, max(last, o.cost), sum+o.cost)
 		x.own = x.own[:len(x.own)-1]
 	}
 }
 
-// work is the largest work of the batch that an offer is of.
-func (o *offer) work(x *search, place int32, k *jobTask) int64 {
+// begin is the batch of a task that joins none of the job's own.
+func (x *search) begin(place int32, k *jobTask, o *offer) stay {
+	q := x.c.sequences()
+	b := stay{place: place, planned: o.planned, service: k.service, n: 1, start: o.start, end: o.end, until: o.start, work: k.work, extra: o.extra, kv: q.tokens(k.service, k.work)}
 	if o.planned >= 0 {
-		return max(k.work, x.c.devices[place].plan[o.planned].work)
+		p := &x.c.devices[place].plan[o.planned]
+		b.n, b.kv, b.work = b.n+p.n, b.kv+p.kv, max(b.work, p.work)
+		b.start, b.end, b.until = p.start, max(p.end, o.end), p.until
+	} else if q.is(k.service) {
+		b.until = o.end
 	}
-	return k.work
+	return b
+}
+
+// join adds a task to a batch of the job.
+func (b *stay) join(q sequences, k *jobTask, o *offer) {
+	b.n++
+	b.kv += q.tokens(k.service, k.work)
+	b.work, b.end, b.extra = max(b.work, k.work), max(b.end, o.end), o.extra
+	if q.is(k.service) && b.planned < 0 {
+		b.until = b.end
+	}
 }
 
 // least is the cheapest offer, the earlier one of two.

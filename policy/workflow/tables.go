@@ -51,8 +51,9 @@ type fleet struct {
 
 type service struct {
 	network int32
-	least   int64    // time of one task on the quickest kind of device
-	by      []onKind // by kind of device
+	least   int64            // time of one task on the quickest kind of device
+	gen     *flow.Generation // nil: no language model
+	by      []onKind         // by kind of device
 }
 
 // onKind is a service on a kind of device.
@@ -112,6 +113,7 @@ func (f *fleet) addService(s int32) {
 	}
 	f.services = append(f.services, sv)
 	own := flow.WorkflowsOf(t)
+	f.services[s].gen = own.GenerationOf(s)
 	var m flow.Move
 	if own != nil && int(s) < len(own.Moves) {
 		m = own.Moves[s]

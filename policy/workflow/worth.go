@@ -53,6 +53,22 @@ func (c *cluster) value(now int64) {
 	}
 }
 
+// others is the share of the devices' time that other services ask for.
+func (c *cluster) others(service int32) float64 {
+	all, own := 0.0, 0.0
+	for s := range c.fleet.services {
+		sv := &c.fleet.services[s]
+		asked := c.demand.values[sv.network] * float64(sv.least)
+		if all += asked; int32(s) == service {
+			own = asked
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return 1 - own/all
+}
+
 // worth is what a byte of a network's copy on a device saves.
 func (c *cluster) worth(network, place int32) float64 {
 	d := &c.demand

@@ -28,6 +28,9 @@ type Apps struct {
 	// batches of one, loaded, with no transfer, and the device time of such
 	// batches. nil: nobody.
 	Heard func(model int32, least, work float64)
+	// Tokens draws those of tasks of language models, for fleets of Generations. nil:
+	// their times are fixed.
+	Tokens *Tokens
 }
 
 // NewApps makes the streams of a seed.
@@ -60,6 +63,9 @@ func (a *Apps) Draw(model int32, w *Way) {
 		a.card(rng, w)
 	default:
 		a.debate(rng, w)
+	}
+	if a.Tokens != nil {
+		a.Tokens.draw(model, w)
 	}
 	if a.Heard != nil {
 		least, work := a.unloaded(w)
@@ -151,7 +157,9 @@ func (a *Apps) unloaded(w *Way) (last, work float64) {
 			start = max(start, a.ends[in])
 		}
 		took := a.times[t.Service]
-		if t.Work > 0 {
+		if t.Output > 0 {
+			took = t.took(generationOf(t.Service))
+		} else if t.Work > 0 {
 			took *= float64(t.Work) / 1e6
 		}
 		a.ends = append(a.ends, start+took)

@@ -4,6 +4,7 @@ package workflows_test
 
 import (
 	"context"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,17 +24,19 @@ func cpu() time.Duration {
 }
 
 // BenchmarkRun is three minutes of all applications at 24 requests per second on
-// 32 devices: CPU time per event of the simulator, policy included.
+// 32 devices: CPU time per event of the simulator, policy included. With generations
+// the language models run iteration by iteration.
 func BenchmarkRun(b *testing.B) {
-	for _, name := range []string{"greedy", "dyorc"} {
+	for _, name := range []string{"greedy", "dyorc", "dyorc generations"} {
 		b.Run(name, func(b *testing.B) {
+			name, generations := strings.CutSuffix(name, " generations")
 			opt, err := workflow.Named(name)
 			if err != nil {
 				b.Fatal(err)
 			}
 			events, start := int64(0), cpu()
 			for b.Loop() {
-				tab := workflows.Fleet{Devices: 32, Gigabytes: 40}.Tables()
+				tab := workflows.Fleet{Devices: 32, Gigabytes: 40, Generations: generations}.Tables()
 				res, err := sim.Run(context.Background(), sim.Config{
 					Tables: tab, Policy: workflow.New(tab, opt), Source: poisson(8, 3*time.Minute, 1), NoReport: true,
 					Control: &workflows.Control{Draw: workflows.NewApps(1).Draw}, MoveTime: workflows.Move(tab),

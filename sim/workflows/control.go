@@ -7,6 +7,8 @@ type Task struct {
 	Service int32
 	Work    int64   // millionths of the usual; 0: as usual
 	Reads   []int32 // earlier tasks of the request; none: the client's input
+	// Of a language model: the tokens of its prompt and its answer; 0: not drawn.
+	Prompt, Output int32
 }
 
 // Way is the way that a request will go: tasks in order, and where each segment
@@ -29,7 +31,7 @@ func (w *Way) add(service int32, work int64, reads ...int32) int32 {
 		w.Tasks = append(w.Tasks, Task{})
 	}
 	t := &w.Tasks[w.n]
-	t.Service, t.Work, t.Reads = service, work, append(t.Reads[:0], reads...)
+	t.Service, t.Work, t.Reads, t.Prompt, t.Output = service, work, append(t.Reads[:0], reads...), 0, 0
 	w.n++
 	return int32(w.n - 1)
 }
@@ -78,7 +80,7 @@ func (c *Control) reveal(req int32, out *policy.Reveals) {
 		}
 		c.tasks[slot] = req
 		q.slots = append(q.slots, slot)
-		r := policy.Reveal{Req: req, Task: slot, Service: t.Service, Work: t.Work, FirstInput: int32(len(out.Inputs))}
+		r := policy.Reveal{Req: req, Task: slot, Service: t.Service, Work: t.Work, Prompt: t.Prompt, Output: t.Output, FirstInput: int32(len(out.Inputs))}
 		for _, in := range t.Reads {
 			out.Inputs = append(out.Inputs, q.slots[in])
 		}

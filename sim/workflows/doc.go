@@ -7,6 +7,9 @@
 // request from a stream of its application, in order of arrival, so that all
 // policies get the same requests.
 //
+// The language models run in batches of fixed times, or iteration by iteration
+// (generations.go).
+//
 // # Where the figures come from
 //
 // DyOrc gives no service times and no probabilities. Those of fleet.go and

@@ -78,6 +78,10 @@ type Fleet struct {
 	Others int
 	Factor float64
 	Small  bool
+	// Generations has the language models run iteration by iteration, with as many
+	// sequences at once as their fixed batches have tasks. A copy takes KV memory for as
+	// many beside its weights.
+	Generations bool
 	// Session is what the language model of KNOWLEDGECARD and DEBATE keeps of a request.
 	Session flow.Session
 }
@@ -119,6 +123,10 @@ func (f Fleet) Tables() *policy.Tables {
 		s := int32(i)
 		first := int32(len(t.Pipelines))
 		net := policy.Network{Name: m.name, Bytes: int64(m.gigabytes * 1e9), Base: -1}
+		own.Generations = append(own.Generations, f.generation(s, m.most))
+		if on := own.Generations[s].On; len(on) > 0 {
+			net.Bytes += on[0].KV * own.Generations[s].KVBytes
+		}
 		for kind := range t.Kinds {
 			net.Load = append(net.Load, f.addKind(t, s, kind, &m))
 		}
@@ -130,8 +138,23 @@ func (f Fleet) Tables() *policy.Tables {
 			own.Sessions[s] = f.Session
 		}
 	}
+	if !f.Generations {
+		own.Generations = nil
+	}
 	t.Own = own
 	return t
+}
+
+// generation is a service as a language model, where it is one and the fleet runs such.
+func (f *Fleet) generation(s int32, most int) flow.Generation {
+	g := generationOf(s)
+	if !f.Generations || g == nil {
+		return flow.Generation{}
+	}
+	if f.Others > 0 {
+		return g.on(most, 1, f.Factor)
+	}
+	return g.on(most, 1)
 }
 
 // addKind adds the pipeline of a service on a kind of devices, unless that does not
@@ -150,6 +173,9 @@ func (f *Fleet) addKind(t *policy.Tables, s int32, kind int, m *model) [2]time.D
 		stage := policy.Stage{Pipeline: at, FirstDevice: from, NumDevices: n, LastBlock: 1}
 		for n := range m.most {
 			stage.Infer = append(stage.Infer, seconds(slower*(m.first+m.slope*float64(n))))
+		}
+		if g := generationOf(s); f.Generations && g != nil {
+			stage.Infer = g.times(m.most, slower)
 		}
 		t.Stages = append(t.Stages, stage)
 		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: s, Network: s, Batch: int32(m.most), FirstStage: at, NumStages: 1})

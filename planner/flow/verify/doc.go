@@ -6,5 +6,6 @@
 //	devices.go  where modules stand and what they take
 //	scaling.go  the table by which replicas come and go
 //	hold.go     what models take and carry today, along paths and together
+//	generations.go  language models by today's iterations
 //	figures.go  Figures: what was promised against what holds; WorkloadOf
 package verify

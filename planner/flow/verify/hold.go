@@ -22,11 +22,18 @@ type checker struct {
 	each    map[string]map[string]float64 // by model and kind: what a device carries today
 	need    map[string]float64            // by model: at the promised rates
 	apps    []flow.App
-	dynamic []dynamic // of workflows
+	dynamic []dynamic                          // of workflows
+	llms    map[string]*formats.FlowGeneration // of today
+	without error                              // why there are none
 }
 
 func newChecker(t *kind.Today) *checker {
-	return &checker{Checker: *recompute.New(t), plan: formats.FlowOf(t.Plan)}
+	c := &checker{plan: formats.FlowOf(t.Plan)}
+	if c.plan != nil && c.plan.Workflow() {
+		t = languages{c}.measure(t)
+	}
+	c.Checker = *recompute.New(t)
+	return c
 }
 
 // hold computes what the models take and carry today. Models that cannot be

@@ -29,6 +29,7 @@ func (c *checker) workflows() {
 	if !sound || len(c.plan.Modules) != len(c.Plan.Deployment) {
 		return
 	}
+	languages{c}.check()
 	c.hold()
 	c.residents()
 	for i := range c.plan.Applications {
@@ -64,7 +65,7 @@ func (c *checker) demand() {
 		a, at := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 		d := dynamic{}
 		var err error
-		if d.graph, d.names, err = flow.Segments(&formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: a.Segments}, at); err == nil {
+		if d.graph, d.names, err = flow.Segments(&formats.Application{Name: a.Model, Parameters: a.Parameters, Segments: flow.WithWork(a.Segments, c.llms)}, at); err == nil {
 			d.visits, err = d.graph.Visits()
 		}
 		for g := 0; err == nil && g < len(a.Segments); g++ {

@@ -1,0 +1,133 @@
+package formats
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// FlowGeneration is a module of a plan of workflows that is a language model. Its instances are
+// by kind of device, with the KV memory and the sequences at once that were planned. The
+// KV memory is the module's working bytes.
+type FlowGeneration struct {
+	PromptMean      float64       `json:"prompt_mean"` // tokens of a task of the usual work
+	OutputMean      float64       `json:"output_mean"`
+	KVBytesPerToken int64         `json:"kv_bytes_per_token"`
+	Instances       []LLMInstance `json:"instances"`
+}
+
+// On is the instance on a kind of devices; nil: there is none.
+func (l *FlowGeneration) On(device string) *LLMInstance {
+	for i := range l.Instances {
+		if l.Instances[i].Device == device {
+			return &l.Instances[i]
+		}
+	}
+	return nil
+}
+
+// Generates tells whether a module asks for a language model by its tokens.
+func (m *Module) Generates() bool { return m.Prompt != nil || m.Output != nil }
+
+// Longest is the most tokens of a distribution; 0: there is no end.
+func (l *Lengths) Longest() int {
+	switch l.Distribution {
+	case LengthsEmpirical:
+		if most := l.Tokens[len(l.Tokens)-1]; l.Max == 0 || most < l.Max {
+			return most
+		}
+	case LengthsFixed:
+		return int(math.Ceil(l.Mean))
+	}
+	return l.Max
+}
+
+// tokens checks the tokens of a module that asks for a language model.
+func (c *checker) tokens(m *Module, at string) {
+	if !m.Generates() {
+		return
+	}
+	if m.Work != 0 {
+		c.fail(at+".work", number(m.Work), "nothing beside prompt and output", "the tokens say how much work it is")
+	}
+	for _, f := range [...]struct {
+		name string
+		l    *Lengths
+	}{{"prompt", m.Prompt}, {"output", m.Output}} {
+		here := at + "." + f.name
+		if f.l == nil {
+			c.fail(here, "nothing", "tokens of both prompt and output", "a language model reads the one and makes the other")
+			continue
+		}
+		found := len(c.list)
+		f.l.check(c, here)
+		if len(c.list) == found && f.l.Longest() == 0 {
+			c.fail(here+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
+		}
+	}
+}
+
+// generated checks that a model is asked for by its tokens everywhere, or nowhere.
+func (s Applications) generated(c *checker) {
+	type place struct {
+		tokens bool
+		at     string
+	}
+	seen := map[string]place{}
+	for i := range s {
+		for k := range s[i].Segments {
+			for j := range s[i].Segments[k].Modules {
+				m, at := &s[i].Segments[k].Modules[j], fmt.Sprintf("applications[%d].segments[%d].modules[%d]", i, k, j)
+				for _, name := range m.Services() {
+					first, twice := seen[name]
+					if twice && first.tokens != m.Generates() {
+						c.fail(at+".prompt", "the model "+quote(name)+" with tokens in one module and without in another", "tokens in all modules that ask for it, or in none", "the other one is "+first.at)
+					}
+					seen[name] = place{m.Generates(), at}
+				}
+			}
+		}
+	}
+}
+
+// llm checks a module that is a language model.
+func (f *FlowPlan) generation(p *planChecker, i int) {
+	l, at := f.Modules[i].Generation, fmt.Sprintf("flow.modules[%d].generation", i)
+	if l == nil {
+		return
+	}
+	if !(l.PromptMean >= 1 && l.PromptMean <= maxTokens) || !(l.OutputMean >= 1 && l.OutputMean <= maxTokens) {
+		p.fail(at, fmt.Sprintf("a prompt of %g tokens and an answer of %g", l.PromptMean, l.OutputMean), fmt.Sprintf("1 to %d of each", maxTokens), "")
+	}
+	if l.KVBytesPerToken < 1 || l.KVBytesPerToken > maxLLMBytes {
+		p.fail(at+".kv_bytes_per_token", integer64(l.KVBytesPerToken), "1 or more", "")
+	}
+	d := &p.plan.Deployment[i]
+	for k := range l.Instances {
+		in, here := &l.Instances[k], fmt.Sprintf("%s.instances[%d]", at, k)
+		in.check(p.checker, here)
+		n := slices.IndexFunc(d.Pipelines, func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == in.Device })
+		switch {
+		case n < 0:
+			p.fail(here+".device", quote(in.Device), "the device of a pipeline of "+d.Model, "")
+		case in.Sequences != d.Pipelines[n].Batch || in.KVTokens < 1:
+			p.fail(here, fmt.Sprintf("%d sequences with %d tokens of KV memory", in.Sequences, in.KVTokens), fmt.Sprintf("the %d sequences of the pipeline, and KV memory", d.Pipelines[n].Batch), "")
+		case in.KVTokens > f.Modules[i].On(in.Device).WorkingBytes/max(1, l.KVBytesPerToken):
+			p.fail(here+".kv_tokens", integer64(in.KVTokens), fmt.Sprintf("at most the %d that working_bytes hold", f.Modules[i].On(in.Device).WorkingBytes/max(1, l.KVBytesPerToken)), "")
+		}
+	}
+	if len(l.Instances) != len(d.Pipelines) {
+		p.fail(at+".instances", fmt.Sprintf("%d instances", len(l.Instances)), fmt.Sprintf("one for each of the %d pipelines", len(d.Pipelines)), "")
+	}
+}
+
+// Generations are the modules that are language models, by their names.
+func (f *FlowPlan) Generations() map[string]*FlowGeneration {
+	out := map[string]*FlowGeneration{}
+	for i := range f.Modules {
+		if l := f.Modules[i].Generation; l != nil {
+			out[f.Modules[i].Model] = l
+		}
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/policy"
+)
+
+// Generation is a service that is a language model. Its tasks are sequences. They join
+// the iterations of a device where the model runs, and leave them one by one. The times
+// of its stage are those of one sequence among so many (formats.Iteration.Residence), so
+// what one takes alone is that of a batch of one.
+type Generation struct {
+	On      []Engine // by kind of device; none: no language model
+	KVBytes int64    // of a token
+	// Prompt and Output are the mean tokens of a task of the usual work.
+	Prompt, Output float64
+}
+
+// Engine is what runs the iterations on a kind of devices.
+type Engine struct {
+	Iteration     formats.Iteration
+	KV            int64 // tokens of KV memory; 0: the kind does not run it
+	Block, Budget int32 // tokens of a block of KV memory, and of an iteration; 0: 16, no limit
+	Sequences     int32 // at once
+}
+
+// Asking is a step that asks for a language model.
+type Asking struct {
+	App, Segment, Step int32
+	Prompt, Output     *formats.Lengths // nil: always the mean
+}
+
+// GenerationOf is a service as a language model; nil where it is none.
+func (w *Workflows) GenerationOf(service int32) *Generation {
+	if w == nil || int(service) >= len(w.Generations) || len(w.Generations[service].On) == 0 {
+		return nil
+	}
+	return &w.Generations[service]
+}
+
+// generate adds a service as a language model; nil: it is none.
+func (w *Workflows) generate(plan *formats.Plan, l *formats.FlowGeneration) {
+	g := Generation{}
+	if l != nil {
+		g.KVBytes, g.Prompt, g.Output = l.KVBytesPerToken, l.PromptMean, l.OutputMean
+		for i := range plan.Pools {
+			e := Engine{}
+			if in := l.On(plan.Pools[i].Device); in != nil {
+				e = Engine{Iteration: in.Iteration, KV: in.KVTokens, Block: int32(in.BlockTokens), Budget: int32(in.TokenBudget), Sequences: int32(in.Sequences)}
+			}
+			g.On = append(g.On, e)
+		}
+	}
+	w.Generations = append(w.Generations, g)
+}
+
+// number gives the steps of the next application that ask for language models their
+// numbers.
+func (w *Workflows) number(a *Workflow) {
+	for g := range a.Segments {
+		for k := range a.Segments[g].Steps {
+			if s := &a.Segments[g].Steps[k]; s.Output != nil {
+				w.Asks = append(w.Asks, Asking{App: int32(len(w.Apps)), Segment: int32(g), Step: int32(k), Prompt: s.Prompt, Output: s.Output})
+				s.Ask = int32(len(w.Asks))
+			}
+		}
+	}
+}
+
+// WithWork are segments whose modules that ask for language models have their work: what
+// a sequence of theirs takes alone on the first kind of devices, as a part of what one of
+// the model's usual task does.
+func WithWork(segments []formats.Segment, models map[string]*formats.FlowGeneration) []formats.Segment {
+	out := slices.Clone(segments)
+	for i := range out {
+		out[i].Modules = slices.Clone(out[i].Modules)
+		for k := range out[i].Modules {
+			m := &out[i].Modules[k]
+			if l := models[m.Services()[0]]; m.Output != nil && l != nil && len(l.Instances) > 0 {
+				in := &l.Instances[0]
+				own := in.Iteration.Residence(1, arrivals.MeanLength(m.Prompt), arrivals.MeanLength(m.Output), int32(in.TokenBudget))
+				m.Work = own.Seconds() / in.Iteration.Residence(1, l.PromptMean, l.OutputMean, int32(in.TokenBudget)).Seconds()
+			}
+		}
+	}
+	return out
+}
+
+// Servable says why workflows cannot be served: workers run batches, and no iterations
+// that sequences join.
+func (w *Workflows) Servable(t *policy.Tables) error {
+	for s := range t.Services {
+		if w.GenerationOf(int32(s)) != nil {
+			return &formats.Error{Path: fmt.Sprintf("flow.modules[%d].generation", s), Found: fmt.Sprintf("%q, a language model", t.Services[s].Name), Expected: "models that workers run in batches",
+				Hint: "workflows with language models are planned, checked and simulated, not served"}
+		}
+	}
+	return nil
+}
