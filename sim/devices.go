@@ -17,6 +17,7 @@ const (
 	isLoaded
 	isUnloaded
 	isPlaced
+	isTold // the policy hears of a run that has ended
 )
 
 // devices is the host of devices that run batches of stages, and of the links
@@ -26,6 +27,7 @@ type devices struct {
 	service Service
 	clock   Clocked // the service, where it wants to know the time
 	rested  Rested  // the service, where it wants to know for how long a device was idle
+	served  Served  // the service, where it knows what serving adds
 	list    []device
 	links   []link
 	crossed transferTimes
@@ -60,6 +62,7 @@ func newDevices(l *loop) *devices {
 	}
 	h.clock, _ = h.service.(Clocked)
 	h.rested, _ = h.service.(Rested)
+	h.served, _ = h.service.(Served)
 	for i := range h.list {
 		h.list[i] = device{head: -1, last: -1, current: -1}
 	}
@@ -96,6 +99,10 @@ func (h *devices) due(it *item) {
 			ev := h.begin(policy.NetworkUnloaded)
 			ev.Network, ev.Device, ev.Key = it.batch, it.device, it.serial
 			h.tell()
+		}
+	case isTold:
+		if b := &h.batches[it.batch]; b.live && b.serial == it.serial { // else the policy aborted it
+			h.ended(it)
 		}
 	case isPlaced:
 		if !h.list[it.device].down {
@@ -248,6 +255,9 @@ func (h *devices) startRun(d int32) {
 		h.rested.Idle(h.now - dev.ranUntil)
 	}
 	took := h.service.Run(h.hop(slot, b.hop).Stage, b.size)
+	if b.late = 0; h.served != nil {
+		b.late = h.served.Told()
+	}
 	if h.flow != nil {
 		took = h.flow.stretched(slot, took)
 	}
@@ -258,8 +268,8 @@ func (h *devices) startRun(d int32) {
 	begun.what = isBegun
 }
 
-// runFinished ends a run: the batch goes on or has ended, and the device takes
-// the next one.
+// runFinished ends a run: the device takes the next one, and the batch goes on or has
+// ended, once the policy hears of it.
 func (h *devices) runFinished(it *item) {
 	dev := &h.list[it.device]
 	if dev.epoch != it.epoch {
@@ -278,7 +288,21 @@ func (h *devices) runFinished(it *item) {
 	if h.trace != nil {
 		h.trace.run(it.device, b.model, b.size, it.start, h.now)
 	}
-	model, service, last, hop := b.model, b.service, b.hop+1 == b.numHops, b.first+it.hop
+	if b.late == 0 {
+		h.ended(it)
+		return
+	}
+	b.at = nowhere
+	late := *it
+	late.what = isTold
+	h.at(h.now+b.late, policy.BatchFinished, b.serial, late)
+	h.startRun(it.device)
+}
+
+// ended ends a run for the policy: its batch goes on or has ended.
+func (h *devices) ended(it *item) {
+	b := &h.batches[it.batch]
+	model, service, last, hop, end := b.model, b.service, b.hop+1 == b.numHops, b.first+it.hop, h.now-b.late
 	part := last && int32(hop)+1 < b.stages
 	switch {
 	case part:
@@ -290,12 +314,14 @@ func (h *devices) runFinished(it *item) {
 		b.readyAt = h.now
 		h.queueTransfer(it.batch)
 	}
-	h.startRun(it.device)
+	if !h.list[it.device].busy {
+		h.startRun(it.device)
+	}
 	if last && !part {
 		h.ending.ran(it.batch, it.device)
 	}
 	ev := h.begin(policy.BatchFinished)
-	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, it.batch, hop, it.device, it.start, h.now
+	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, it.batch, hop, it.device, it.start, end
 	h.tell()
 	if h.storage != nil {
 		h.storage.retire(it.device)

@@ -231,7 +231,7 @@ func (o *ocr) again(ctx context.Context, r *realRun) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	service, err := sim.Empirical(t, sim.Samples{Runs: r.service.Runs, Starts: r.service.Starts}, false, 1)
+	service, err := sim.Empirical(t, sim.Samples{Runs: r.service.Runs, Starts: r.service.Starts, Told: r.service.Told}, false, 1)
 	if err != nil {
 		return 0, err
 	}
