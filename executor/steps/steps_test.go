@@ -132,7 +132,7 @@ func TestCut(t *testing.T) {
 		{floats(.9, .1), [2]float32{20, 40}, [2]float32{20, 50}},
 		{floats(.05, .95), [2]float32{40, 20}, [2]float32{50, 20}},
 	} {
-		cut(0, dst, [][]byte{img}, [][]byte{floats(2, 1, 6, 3, 1), c.scores})
+		cut(0, 0, dst, [][]byte{img}, [][]byte{floats(2, 1, 6, 3, 1), c.scores})
 		got := numbers(dst)
 		at := func(plane, y, x int) float32 { return (got[(plane*2+y)*6+x] + 1) * 127.5 }
 		for y := range 2 {
@@ -161,7 +161,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	dst := make([]byte, 24)
-	pre(0, dst, [][]byte{{255, 0, 51, 0, 0, 0}}, nil)
+	pre(0, 0, dst, [][]byte{{255, 0, 51, 0, 0, 0}}, nil)
 	want := []float32{(.2 - .485) / .229, -.485 / .229, -.456 / .224, -.456 / .224, (1 - .406) / .225, -.406 / .225}
 	for i, v := range numbers(dst) {
 		if math.Abs(float64(v-want[i])) > 1e-5 {
@@ -192,7 +192,7 @@ func TestNonsense(t *testing.T) {
 		if rapid.Bool().Draw(t, "any box") {
 			box = floats(rapid.SliceOfN(odd, 5, 5).Draw(t, "box")...)
 		}
-		cut(0, dst, [][]byte{img}, [][]byte{box, floats(rapid.SliceOfN(odd, 2, 2).Draw(t, "scores")...)})
+		cut(0, 0, dst, [][]byte{img}, [][]byte{box, floats(rapid.SliceOfN(odd, 2, 2).Draw(t, "scores")...)})
 		for i, v := range numbers(dst) {
 			if !(v >= -1 && v <= 1) {
 				t.Fatalf("place %d is %v", i, v)
