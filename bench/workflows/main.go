@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) error {
 	f.DurationVar(&o.length, "length", time.Minute, "of a run")
 	f.DurationVar(&o.budget, "budget", time.Minute, "for measuring the models")
 	f.StringVar(&o.policy, "policy", "dyorc", "policy")
-	rates := f.String("rps", "1,2,3", "requests per second, a run for each")
+	rates := f.String("rps", "2,4,8", "requests per second, a run for each")
 	if err := f.Parse(args); err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ type served struct {
 	models   []string        // by stage
 	virtual  []time.Duration // latencies in virtual time
 	simLoads int64
+	busy     string // load average of the machine at the end
 }
 
 // Before what is counted comes a single request now and then: the first runs of a
@@ -76,7 +77,7 @@ func (b *ocr) serve(ctx context.Context, rate float64, length time.Duration) (*s
 		wg.Go(func() { b.ask(ctx, x, a) })
 	}
 	wg.Wait()
-	r.service = x.Service()
+	r.service, r.busy = x.Service(), loadAverage()
 	if err := x.Close(); err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (r *served) row() string {
 		fmt.Fprintf(&out, " %s %.2f", name, r.batch(i))
 	}
 	fmt.Fprintf(&out, "; p50 %.0f ms (simulated %.0f, %+.1f %%), p99 %.0f ms (%.0f, %+.1f %%); load of the machine %s\n",
-		quantile(s.latencies, .5), quantile(r.virtual, .5), 100*r.off(&s, .5), quantile(s.latencies, .99), quantile(r.virtual, .99), 100*r.off(&s, .99), loadAverage())
+		quantile(s.latencies, .5), quantile(r.virtual, .5), 100*r.off(&s, .5), quantile(s.latencies, .99), quantile(r.virtual, .99), 100*r.off(&s, .99), r.busy)
 	for _, a := range r.counted() {
 		if a.err != nil {
 			fmt.Fprintf(&out, "  not answered: %v\n", a.err)
@@ -105,7 +105,7 @@ func put(o *options, runs []*served) error {
 	add("the same: requests that were not answered, models swapped in memory that holds two of three", "0", float64(failed), "", failed == 0, "")
 	for i, r := range runs {
 		s, at := r.sums(), fmt.Sprintf("the same at %g requests/s: ", r.rate)
-		busy := "load average " + loadAverage()
+		busy := "load average at the end " + r.busy
 		add(at+"loads", "shown", float64(s.loads), "", s.loads > len(names), busy)
 		for k, name := range r.models {
 			if i == len(runs)-1 {
