@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"inferplan/engine/models"
-	"inferplan/engine/ort"
+	"inferplan/bench/ppocr"
 	"inferplan/executor/steps/stepstest"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
-	"inferplan/profiler"
 	"inferplan/solver/highs"
 )
 
@@ -25,12 +22,6 @@ const (
 	mostLines  = 3
 	pages      = 48
 	batch      = 4
-)
-
-// names are the models, and sizes their inputs.
-var (
-	names = []string{"ocr_det", "ocr_cls", "ocr_rec"}
-	sizes = map[string][]int64{"ocr_det": {1, 3, pageHeight, pageWidth}, "ocr_cls": {1, 3, 48, 192}, "ocr_rec": {1, 3, 48, 320}}
 )
 
 // ocr is the workflow with its plan and pages.
@@ -56,26 +47,9 @@ func newOCR(ctx context.Context, dir string, o *options) (*ocr, error) {
 	if b.keys, err = stepstest.Keys(); err != nil {
 		return nil, err
 	}
-	eng, err := ort.Open("")
+	profile, err := ppocr.Measure(ctx, dir, pageWidth, pageHeight, o.budget)
 	if err != nil {
 		return nil, err
-	}
-	defer eng.Close()
-	var files []string
-	dims := map[string]map[string][]int64{}
-	for _, name := range names {
-		m, err := models.Open(name, models.Options{Dims: sizes[name]})
-		if err == nil {
-			files, dims[name] = append(files, filepath.Join(dir, name+".onnx")), map[string][]int64{"": sizes[name]}
-			err = m.WriteFile(files[len(files)-1])
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	profile, err := profiler.Run(ctx, profiler.Options{Models: files, Device: "cpu", Batches: []int{1, 2, batch}, Blocks: 1, Engine: eng, Dims: dims, FP16Samples: -1, Budget: o.budget})
-	if err != nil {
-		return nil, fmt.Errorf("measuring the models: %w", err)
 	}
 	if err := b.solve(ctx, profile, o.workload); err != nil {
 		return nil, err

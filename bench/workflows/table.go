@@ -106,7 +106,7 @@ func put(o *options, runs []*served) error {
 	for i, r := range runs {
 		s, at := r.sums(), fmt.Sprintf("the same at %g requests/s: ", r.rate)
 		busy := "load average at the end " + r.busy
-		add(at+"loads", "shown", float64(s.loads), "", s.loads > len(names), busy)
+		add(at+"loads", "shown", float64(s.loads), "", s.loads > len(r.models), busy)
 		for k, name := range r.models {
 			if i == len(runs)-1 {
 				add(at+"mean batch of "+name, "above 1", r.batch(k), "tasks", r.batch(k) > 1, busy)
