@@ -45,7 +45,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), KILLS (bench-llm-kills), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), KILLS (bench-llm-kills), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -174,6 +174,12 @@ bench-gate: setup ## false alarms and misses of plan check by profiles that were
 bench-digits: build ## gear plans of a real cascade, served here against plan and simulator: table and bench/digits/results/figures.json (INFERPLAN_DATA, DIGITS)
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-digits ./bench/digits
 	INFERPLAN_ORT_LIB='$(ORT_LIB)' scripts/digits.sh $(DIGITS)
+
+# WORKFLOWS holds flags of bench/workflows, for example WORKFLOWS="-rps 2 -length 20s".
+.PHONY: bench-workflows
+bench-workflows: build ## a workflow of real models, served here and simulated: table and bench/workflows/figures.json (WORKFLOWS)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-workflows ./bench/workflows
+	INFERPLAN_ORT_LIB='$(ORT_LIB)' bin/bench-workflows -figures bench/workflows/figures.json $(WORKFLOWS)
 
 # QLM holds flags of bench/qlm, for example QLM="-parts search -tables orders"; a second start goes on where the first was stopped.
 .PHONY: bench-qlm

@@ -104,6 +104,7 @@ type order struct {
 	network, device int32
 	key             int64 // of a session's state, with network -1
 	up              bool
+	given           time.Duration
 }
 
 // event is the answer to an order.

@@ -43,6 +43,7 @@ type batch struct {
 	answer     time.Duration // that copying its outputs took
 	handed     time.Duration // from the end of the last stage until the policy let it go on
 	ready      int64         // when the last output was complete, CLOCK_MONOTONIC
+	recorded   *recordedRun  // its last run; nil: not recorded
 }
 
 // device is where the batch is.

@@ -104,6 +104,6 @@
 // model.go and class.go are what is served, options.go and policies.go how;
 // switch.go changes plans; mix.go says when another plan is due, by departure.go as
 // geardrift.go does; serve.go puts
-// servers, signals and metrics around it; metrics.go, stats.go, servicefile.go and
-// report.go tell what happened.
+// servers, signals and metrics around it; metrics.go, stats.go and
+// report.go tell what happened, recorder.go and servicefile.go how long it took.
 package executor

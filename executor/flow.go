@@ -204,6 +204,7 @@ func (f *flow) outcome(t int32) policy.Outcome {
 // ended ends the tasks of a batch and reveals what follows from them.
 func (f *flow) ended(b *batch, _ int32) {
 	now := f.c.now()
+	f.c.stats.told(b, now)
 	for _, t := range b.tasks {
 		if !f.leave(t, taskEnded) {
 			f.tasks.late = append(f.tasks.late, t)

@@ -3,8 +3,11 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -102,6 +105,92 @@ func TestOCRReads(t *testing.T) {
 		resp.Release()
 	}
 	empty(t, x)
+}
+
+// pagesPlan is two workflows that read pages on one device. One turns lines, and both
+// share the detector and the recogniser. All three models do not fit.
+func pagesPlan(t *testing.T, dir string) *formats.Plan {
+	t.Helper()
+	find := formats.Segment{Name: "find", Modules: []formats.Module{{Name: "detect", Model: "ocr_det", After: []string{}, Pre: "ocr-image", Post: "ocr-boxes", Outputs: map[string]string{"count": "int"}}},
+		Next: []formats.Branch{{To: []string{"lines"}, When: "detect.count > 0", Probability: .9}, {To: []string{}, Probability: .1}}}
+	chances := []float64{0, .3, .4, .3}
+	turning := formats.Segment{Name: "lines", Modules: []formats.Module{
+		{Name: "orient", Model: "ocr_cls", After: []string{"detect"}, Items: "detect.count", Chances: chances, Pre: "ocr-line"},
+		{Name: "read", Model: "ocr_rec", After: []string{"detect", "orient"}, Each: "orient", Pre: "ocr-upright", Post: "ocr-text"}}}
+	upright := formats.Segment{Name: "lines", Modules: []formats.Module{
+		{Name: "read", Model: "ocr_rec", After: []string{"detect"}, Items: "detect.count", Chances: chances, Pre: "ocr-line", Post: "ocr-text"}}}
+	p := segmentPlan(20*time.Millisecond, 1, formats.FlowApplication{Segments: []formats.Segment{find, turning}},
+		map[string][2]int64{"ocr_cls": {}, "ocr_det": {}, "ocr_rec": {}})
+	p.Pools[0].Device, p.Pools[0].Memory = "cpu-1", 0
+	f := formats.FlowOf(p)
+	f.Applications = append(f.Applications, formats.FlowApplication{Served: f.Applications[0].Served, Segments: []formats.Segment{find, upright}})
+	f.Applications[1].Model = "upright"
+	for i, shape := range [][]int64{{1, 3, 48, 192}, {1, 3, ocrHeight, ocrWidth}, {1, 3, 48, 320}} {
+		real(t, &p.Deployment[i], dir, shape)
+		p.Deployment[i].Inputs, p.Deployment[i].Outputs = nil, nil
+		f.Modules[i].WeightBytes = []int64{1, 4, 9}[i] << 20
+	}
+	p.Pools[0].Memory = 13 << 20
+	return p
+}
+
+// Pages of several lines are read line by line, upside down too, by two applications
+// that share models which come and go.
+func TestOCRReadsPages(t *testing.T) {
+	withORT(t)
+	dir := t.TempDir()
+	x := open(t, pagesPlan(t, dir), onnxOptions(dir))
+	keys, err := stepstest.Keys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for _, c := range []struct {
+		app    int
+		lines  []string
+		turned bool
+	}{{0, []string{"worker 17", "latency 2026", "batch 4"}, false}, {0, []string{"request", "deadline 99"}, true}, {1, []string{"GPU model", "planner 3"}, false}, {1, nil, false}, {0, []string{"inference"}, false}} {
+		data, err := stepstest.Page(c.lines, ocrWidth, ocrHeight, 20, 40, 48, 26, c.turned)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := slices.Clone(c.lines)
+		if c.turned { // the last line is at the top
+			slices.Reverse(want)
+		}
+		wg.Go(func() {
+			info := x.Models().All()[c.app]
+			resp, err := x.Infer(t.Context(), &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: time.Now(),
+				Inputs: []oip.Tensor{{Name: "image", Datatype: oip.Uint8, Shape: []int64{1, ocrHeight, ocrWidth, 3}, Data: data}}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Release()
+			if len(want) == 0 {
+				if resp.Params["passed_over"] != "read" || resp.Outputs[1].Name != "detect.count" || slices.Max(resp.Outputs[1].Data) != 0 {
+					t.Errorf("an empty page: %+v", resp)
+				}
+				return
+			}
+			if resp.Params["items"] != fmt.Sprintf("read=%d", len(want)) || resp.Outputs[2].Name != "read.codes" {
+				t.Errorf("%v: %v, %v", want, resp.Params, resp.Outputs[2].Name)
+				return
+			}
+			codes := resp.Outputs[2].Data
+			for i, line := range want {
+				got := stepstest.Spell(keys, codes[i*len(codes)/3:(i+1)*len(codes)/3])
+				if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(line, " ", "") {
+					t.Errorf("line %d: read %q, expected %q (turned: %v)", i, got, line, c.turned)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	nothingHeld(t, x)
+	if loads, _ := x.figures(); loads < 3 {
+		t.Errorf("%d loads, expected three models at the least", loads)
+	}
 }
 
 // A chain of CNNs, of which the second looks at the client's image again.

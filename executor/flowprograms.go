@@ -22,8 +22,9 @@ type programs struct {
 
 // session is a request whose program asks for its tasks.
 type session struct {
-	c *core
-	f *flow
+	c   *core
+	f   *flow
+	app int32
 
 	brought int64 // bytes of the request's inputs; 0: it brought none
 
@@ -52,7 +53,7 @@ func (p *programs) Begin(request string, open *form.Open) error {
 	if i < 0 {
 		return fmt.Errorf("application: found %.40q, expected one of the plan in force", open.Application)
 	}
-	s := &session{c: c, f: f, slot: -1, handles: map[int32]form.Handle{}, slots: map[form.Handle]int32{}}
+	s := &session{c: c, f: f, app: int32(i), slot: -1, handles: map[int32]form.Handle{}, slots: map[form.Handle]int32{}}
 	j := newJob(c.served.models[i], 1)
 	j.program, j.answers, j.arrived = s, c.answers, c.now()
 	budget := j.model.slo
@@ -199,7 +200,7 @@ func (s *session) asks(t *calls.Task) (a asks, err error) {
 		return a, fmt.Errorf("model: found %.40q, expected one of the plan in force", t.Model)
 	}
 	own := s.c.services[a.service]
-	if to := &s.f.tasks.steps.of[a.service]; to.before != nil && (s.brought == 0 || len(t.Inputs) > 0) {
+	if to := s.f.tasks.steps.preOf(a.service, s.app); to != nil && (s.brought == 0 || len(t.Inputs) > 0) {
 		return a, fmt.Errorf("model: %s has the step %s before it, which makes its inputs of those of the request: open the request with inputs, and give the task none", own.name, to.pre)
 	}
 	a.own = make([][]byte, len(own.inputs))
@@ -270,7 +271,7 @@ func (s *session) fits(a *asks, known map[form.Handle]int32) error {
 	if err != nil {
 		return err
 	}
-	if to := &s.f.tasks.steps.of[a.service]; to.before != nil {
+	if to := s.f.tasks.steps.preOf(a.service, s.app); to != nil {
 		same := func(g tensor, size int) bool { return g.bytes == size }
 		if len(a.Reads) == 0 {
 			given = nil // the step reads the request's inputs by itself

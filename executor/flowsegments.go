@@ -158,7 +158,7 @@ func (f *ensemble) bindBefore(a, g, k int) error {
 		if m.Pre == "" && once && !slices.EqualFunc(reads, t.Takes, holdsSample) {
 			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)
 		}
-		if err := f.before(service, m, &t); err != nil {
+		if err := f.before(service, a, m, &t); err != nil {
 			return err
 		}
 	}

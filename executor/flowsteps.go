@@ -25,14 +25,30 @@ type flowSteps struct {
 	client, read, made, dst [][]byte
 }
 
-// serviceStep are the steps of a service. Modules that share a model share them.
+// serviceStep are the steps of a service. Modules that share a model share the step
+// behind it. The step before it is the application's own.
 type serviceStep struct {
-	bound     bool
-	pre, post string
-	before    steps.Pre
-	behind    steps.Post
-	reads     []int    // bytes of the tensors that it reads
-	gives     []tensor // of its model, where a step is behind it
+	bound  bool
+	post   string
+	behind steps.Post
+	gives  []tensor // of its model, where a step is behind it
+	pres   []preStep
+}
+
+// preStep is the step before a service's model in an application.
+type preStep struct {
+	bound  bool
+	pre    string
+	before steps.Pre // nil: there is none
+	reads  []int     // bytes of the tensors that it reads
+}
+
+// preOf is the step before a service's model in an application; nil: there is none.
+func (s *flowSteps) preOf(service, app int32) *preStep {
+	if s.of == nil || int(app) >= len(s.of[service].pres) || s.of[service].pres[app].before == nil {
+		return nil
+	}
+	return &s.of[service].pres[app]
 }
 
 // flowApp is an application as clients see it.
@@ -123,26 +139,30 @@ func (f *ensemble) bind(a int, node int32, m *formats.Module) (err error) {
 	case m.Pre == "" && node > 0 && len(app.Nodes[node].In) == 1 && !slices.EqualFunc(t.Reads, t.Takes, sameSample):
 		return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", t.Reads, t.Takes, formats.PreSteps)
 	}
-	if err = f.before(n.Service, m, &t); err != nil {
+	if err = f.before(n.Service, a, m, &t); err != nil {
 		return err
 	}
 	return f.behind(n.Service, m, &t)
 }
 
-// before binds the step before a service's model, once.
-func (f *ensemble) before(service int32, m *formats.Module, t *steps.Tensors) (err error) {
+// before binds the step before a service's model in an application, once.
+func (f *ensemble) before(service int32, app int, m *formats.Module, t *steps.Tensors) (err error) {
 	to := &f.made.steps.of[service]
+	for len(to.pres) <= app {
+		to.pres = append(to.pres, preStep{})
+	}
+	own := &to.pres[app]
 	switch {
-	case to.bound && (to.pre != m.Pre || to.post != m.Post || len(to.reads) != len(t.Reads)):
+	case to.bound && to.post != m.Post || own.bound && (own.pre != m.Pre || len(own.reads) != len(t.Reads)):
 		return fmt.Errorf("another module of the model %s has other steps, or reads otherwise", f.c.services[service].name)
-	case to.bound:
+	case own.bound:
 		return nil
 	}
-	to.bound, to.pre, to.post = true, m.Pre, m.Post
+	to.bound, to.post, own.bound, own.pre = true, m.Post, true, m.Pre
 	for i := range t.Reads {
-		to.reads = append(to.reads, int(t.Reads[i].BytesAt(1)))
+		own.reads = append(own.reads, int(t.Reads[i].BytesAt(1)))
 	}
-	to.before, err = steps.BindPre(m.Pre, t)
+	own.before, err = steps.BindPre(m.Pre, t)
 	return err
 }
 
@@ -225,13 +245,17 @@ func (s *flowSteps) then(ta *flowTask, k int, out outputs, outs []tensor) bool {
 // fill runs the step before a task's model.
 func (f *ensemble) fill(task int32, i int, dst []byte) bool {
 	s, ta := &f.made.steps, &f.made.list[task]
-	if s.of == nil || s.of[ta.service].before == nil {
+	if s.of == nil {
 		return false
 	}
 	q := f.c.book.at(ta.req)
 	if q == nil || q.job.answered {
 		clear(dst)
 		return true
+	}
+	own := s.preOf(ta.service, q.job.model.index)
+	if own == nil {
+		return false
 	}
 	s.client, s.read = s.client[:0], s.read[:0]
 	for k := range q.job.inputs {
@@ -245,12 +269,12 @@ func (f *ensemble) fill(task int32, i int, dst []byte) bool {
 			s.read = append(s.read, f.made.output(in, k))
 		}
 	}
-	if len(s.read) != len(s.of[ta.service].reads) || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
+	if len(s.read) != len(own.reads) || slices.ContainsFunc(s.read, func(b []byte) bool { return b == nil }) {
 		f.c.book.fail(q.job, fmt.Errorf("module %s reads %d tensors, of which some are not there", f.c.services[ta.service].label, len(s.read)))
 		clear(dst)
 		return true
 	}
-	s.of[ta.service].before(i, dst, s.client, s.read)
+	own.before(i, ta.item, dst, s.client, s.read)
 	return true
 }
 

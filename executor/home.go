@@ -20,6 +20,7 @@ type home struct {
 	busy   bool
 	doing  order // while busy
 	began  time.Duration
+	free   time.Duration // when its last load was told of
 	lastID uint64
 	arena  *arena
 	cut    []*stageSlots // by stage: of what is being loaded
@@ -230,6 +231,7 @@ func (w loads) swap(d *device, o order) {
 		w.answerOrder(&o, 0)
 		return
 	}
+	o.given = w.c.loop.Last()
 	h.orders = append(h.orders, o)
 	w.nextOrder(d)
 }
@@ -315,9 +317,7 @@ func (w loads) swapped(d *device, n *news) {
 		h.loading += end - start
 		h.ended = append(h.ended, extent{int64(start), int64(end)})
 		d.stats.loads.Inc()
-		if s := w.c.stats.service; s != nil {
-			s.loads[o.network] = append(s.loads[o.network], w.c.now()-h.began)
-		}
+		w.c.stats.loaded(h, &o)
 	default:
 		giveBack(cut)
 		h.refused++

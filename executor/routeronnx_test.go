@@ -273,7 +273,7 @@ func (r *router) simulate(t *testing.T, list []sent, want *truth, service *Servi
 	for _, s := range list {
 		source = append(source, arrivals.Request{At: s.at.Sub(list[0].at), Model: int32(s.app), SLO: r.slo})
 	}
-	times, err := sim.Empirical(r.tables, sim.Samples{Runs: service.Runs, Starts: service.Starts}, false, 1)
+	times, err := sim.Empirical(r.tables, sim.Samples{Runs: service.Runs, Starts: service.Starts, Told: service.Told, Loads: service.Loads, LoadStarts: service.LoadStarts}, false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,19 +281,10 @@ func (r *router) simulate(t *testing.T, list []sent, want *truth, service *Servi
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded := make([]int, len(service.Loads))
 	var took []time.Duration
 	_, err = sim.Run(context.Background(), sim.Config{
 		Tables: r.tables, Policy: workflow.New(r.tables, opt), Source: arrivals.Slice(source), Service: times, Verify: true, NoReport: true,
 		Control: &routerControl{}, Truth: &played{list: list, want: want}, Ingress: service.Ingress, Egress: service.Egress,
-		LoadTime: func(network, _ int32) time.Duration {
-			l := service.Loads[network]
-			if len(l) == 0 {
-				return r.load
-			}
-			loaded[network]++
-			return l[(loaded[network]-1)%len(l)]
-		},
 		Completed: func(arrived, answered time.Duration) { took = append(took, answered-arrived) },
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 		{near, 40 * ms, 41 * ms, 50 * ms}, // again
 		{far, 60 * ms, 65 * ms, 70 * ms},  // its way is not known
 	} {
-		r := &run{batch: &batch{}, size: 1, sent: x.sent}
+		r := &run{batch: &batch{dispatched: x.sent}, size: 1, sent: x.sent}
 		c.stats.ran(x.d, r, &news{start: int64(x.start), end: int64(x.end)})
 	}
 	s := c.stats.service.snapshot()

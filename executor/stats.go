@@ -1,8 +1,6 @@
 package executor
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"time"
 
@@ -172,14 +170,35 @@ func (s *stats) ran(d *device, r *run, n *news) {
 	d.stats.ran(time.Duration(n.cpu), time.Duration(own))
 	begin, end := s.core.since(n.start), s.core.since(n.end)
 	// The device was taken from the moment at which it could have begun: until it
-	// did, the batch was laid into its memory and the command travelled.
-	if !d.remote {
-		begin = min(begin, max(r.sent, d.ended))
+	// did, the policy decided, the batch was laid into its memory and the command
+	// travelled.
+	if asked := r.sent; !d.remote {
+		if r.batch != nil && r.batch.hop == 0 {
+			asked = r.batch.dispatched
+		}
+		begin = min(begin, max(asked, d.ended))
 	}
 	d.ended = max(d.ended, end)
 	if s.service != nil && r.batch != nil && worker.Code(n.code) == worker.OK && !s.core.answers.holds(r.batch.pipeline) {
-		s.service.ran(r.stage, r.size, begin, end-begin)
+		r.batch.recorded = s.service.ran(r.stage, r.size, begin, end-begin)
 	}
+}
+
+// told notes that the policy hears of a batch of tasks now.
+func (s *stats) told(b *batch, now time.Duration) {
+	if s.service != nil && b.recorded != nil {
+		b.recorded.told = max(0, now-s.core.since(b.ready))
+	}
+}
+
+// loaded notes a load that the policy is told of now. It began when it was asked for
+// and the one before it was over: what makes room for it is a part of it.
+func (s *stats) loaded(h *home, o *order) {
+	now := s.core.now()
+	if begin := max(o.given, h.free); s.service != nil {
+		s.service.loads[o.network] = append(s.service.loads[o.network], recordedRun{start: begin - s.service.first(), took: now - begin})
+	}
+	h.free = now
 }
 
 // moved notes a tensor that the next stage takes over.
@@ -223,107 +242,4 @@ func (m *modelStats) statistics() oip.ModelStatistics {
 		out.Batches = append(out.Batches, b)
 	}
 	return out
-}
-
-// recorder keeps the actual times of a run for the simulator.
-type recorder struct {
-	runs    [][][]time.Duration // [stage][batch-1]
-	starts  [][][]time.Duration
-	arrived []time.Duration // of requests, as the policy heard of them
-	ingress []time.Duration
-	egress  []time.Duration
-	loads   [][]time.Duration // by network
-}
-
-func newRecorder(t *policy.Tables) *recorder {
-	r := &recorder{loads: make([][]time.Duration, len(t.Networks)), runs: make([][][]time.Duration, len(t.Stages)), starts: make([][][]time.Duration, len(t.Stages))}
-	for i := range r.runs {
-		r.runs[i], r.starts[i] = make([][]time.Duration, len(t.Stages[i].Infer)), make([][]time.Duration, len(t.Stages[i].Infer))
-	}
-	return r
-}
-
-func (r *recorder) ran(stage int32, size int, start, took time.Duration) {
-	if size <= len(r.runs[stage]) {
-		r.runs[stage][size-1] = append(r.runs[stage][size-1], took)
-		r.starts[stage][size-1] = append(r.starts[stage][size-1], start-r.arrived[0])
-	}
-}
-
-func (r *recorder) heard(arrived, now time.Duration) {
-	r.arrived, r.ingress = append(r.arrived, arrived), append(r.ingress, now-arrived)
-}
-
-// overhead notes what passed between the end of the last stage and the answer.
-func (r *recorder) overhead(b *batch, ended, answered time.Duration) {
-	r.egress = append(r.egress, answered-ended)
-}
-
-// Service holds the actual times of a run, in the form that the simulator
-// takes (sim.Samples, sim.Config.Ingress and Egress): with them a simulation
-// shows what the policy makes of this very run.
-type Service struct {
-	// Runs[stage][batch-1] are the times of runs in order, stages as in
-	// policy.Tables: from when the device was free and the run was sent until it
-	// ended.
-	Runs [][][]time.Duration `json:"runs_ns"`
-	// Starts are when these began, since the first request came.
-	Starts [][][]time.Duration `json:"starts_ns,omitempty"`
-	// Transfers are hand-overs into a stage, likewise.
-	Transfers [][][]time.Duration `json:"transfers_ns,omitempty"`
-	// Loads[network] are loads at run time, from the order to the answer.
-	Loads [][]time.Duration `json:"loads_ns,omitempty"`
-	// First is when the first request arrived on the policy's clock, whose
-	// windows of time begin with it at 0.
-	First time.Duration `json:"first_ns,omitempty"`
-	// Arrived are the requests' arrivals since the first one, in the order in
-	// which the policy heard of them, Heard the time until then.
-	Arrived []time.Duration `json:"arrived_ns,omitempty"`
-	Heard   []time.Duration `json:"heard_ns,omitempty"`
-	// Ingress is the median time from a request's arrival until the policy
-	// hears of it, Egress from the end of its batch until its answer is there.
-	Ingress time.Duration `json:"ingress_ns"`
-	Egress  time.Duration `json:"egress_ns"`
-}
-
-func (r *recorder) snapshot() *Service {
-	s := &Service{Runs: make([][][]time.Duration, len(r.runs)), Starts: make([][][]time.Duration, len(r.runs)), Ingress: median(r.ingress), Egress: median(r.egress),
-		Arrived: make([]time.Duration, len(r.arrived)), Heard: slices.Clone(r.ingress)}
-	for _, l := range r.loads {
-		s.Loads = append(s.Loads, slices.Clone(l))
-	}
-	for i, at := range r.arrived {
-		s.First, s.Arrived[i] = r.arrived[0], at-r.arrived[0]
-	}
-	for i := range r.runs {
-		s.Runs[i], s.Starts[i] = make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i]))
-		for b := range r.runs[i] {
-			s.Runs[i][b], s.Starts[i][b] = byStart(r.runs[i][b], r.starts[i][b])
-		}
-	}
-	return s
-}
-
-// byStart copies runs in the order of their starts: those of several devices
-// end in another.
-func byStart(runs, starts []time.Duration) ([]time.Duration, []time.Duration) {
-	order := make([]int, len(runs))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(starts[a], starts[b]) })
-	took, began := make([]time.Duration, len(runs)), make([]time.Duration, len(runs))
-	for i, k := range order {
-		took[i], began[i] = runs[k], starts[k]
-	}
-	return took, began
-}
-
-func median(d []time.Duration) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	s := slices.Clone(d)
-	slices.Sort(s)
-	return s[len(s)/2]
 }

@@ -4,7 +4,7 @@ package formats
 // model (package executor/steps).
 var (
 	PreSteps  = []string{"client", "ocr-image", "ocr-line", "ocr-upright"}
-	PostSteps = []string{"ocr-box", "ocr-text"}
+	PostSteps = []string{"ocr-box", "ocr-boxes", "ocr-text"}
 )
 
 // checkSteps checks that a module's steps are known.

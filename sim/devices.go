@@ -19,6 +19,7 @@ const (
 	isPlaced
 	isIterated   // an iteration of a language model ends
 	isGenerating // one may begin
+	isTold       // the policy hears of a run that has ended
 )
 
 // devices is the host of devices that run batches of stages, and of the links
@@ -28,6 +29,7 @@ type devices struct {
 	service Service
 	clock   Clocked // the service, where it wants to know the time
 	rested  Rested  // the service, where it wants to know for how long a device was idle
+	served  Served  // the service, where it knows what serving adds
 	list    []device
 	links   []link
 	crossed transferTimes
@@ -64,6 +66,7 @@ func newDevices(l *loop) *devices {
 	}
 	h.clock, _ = h.service.(Clocked)
 	h.rested, _ = h.service.(Rested)
+	h.served, _ = h.service.(Served)
 	for i := range h.list {
 		h.list[i] = device{head: -1, last: -1, current: -1}
 	}
@@ -110,6 +113,10 @@ func (h *devices) due(it *item) {
 			h.engines.iterated(it.device)
 		} else {
 			h.engines.start(it.device)
+		}
+	case isTold:
+		if b := &h.batches[it.batch]; b.live && b.serial == it.serial { // else the policy aborted it
+			h.ended(it)
 		}
 	case isPlaced:
 		if !h.list[it.device].down {
@@ -273,6 +280,9 @@ func (h *devices) startRun(d int32) {
 		h.rested.Idle(h.now - dev.ranUntil)
 	}
 	took := h.service.Run(h.hop(slot, b.hop).Stage, b.size)
+	if b.late = 0; h.served != nil {
+		b.late = h.served.Told()
+	}
 	if h.flow != nil {
 		took = h.flow.stretched(slot, took)
 	}
@@ -283,14 +293,14 @@ func (h *devices) startRun(d int32) {
 	begun.what = isBegun
 }
 
-// runFinished ends a run: the batch goes on or has ended, and the device takes
-// the next one.
+// runFinished ends a run: the device takes the next one, and the batch goes on or has
+// ended, once the policy hears of it.
 func (h *devices) runFinished(it *item) {
 	dev := &h.list[it.device]
 	if dev.epoch != it.epoch {
 		return // lost meanwhile
 	}
-	h.countRun(dev, it.start, h.now)
+	dev.ran(h.cfg, it.start, h.now)
 	dev.busy = false
 	dev.ranUntil = h.now
 	aborted := dev.current < 0
@@ -303,7 +313,21 @@ func (h *devices) runFinished(it *item) {
 	if h.trace != nil {
 		h.trace.run(it.device, b.model, b.size, it.start, h.now)
 	}
-	model, service, last, hop := b.model, b.service, b.hop+1 == b.numHops, b.first+it.hop
+	if b.late == 0 {
+		h.ended(it)
+		return
+	}
+	b.at = nowhere
+	late := *it
+	late.what = isTold
+	h.at(h.now+b.late, policy.BatchFinished, b.serial, late)
+	h.startRun(it.device)
+}
+
+// ended ends a run for the policy: its batch goes on or has ended.
+func (h *devices) ended(it *item) {
+	b := &h.batches[it.batch]
+	model, service, last, hop, end := b.model, b.service, b.hop+1 == b.numHops, b.first+it.hop, h.now-b.late
 	part := last && int32(hop)+1 < b.stages
 	switch {
 	case part:
@@ -315,18 +339,20 @@ func (h *devices) runFinished(it *item) {
 		b.readyAt = h.now
 		h.queueTransfer(it.batch)
 	}
-	h.startRun(it.device)
+	if !h.list[it.device].busy {
+		h.startRun(it.device)
+	}
 	if last && !part {
 		h.ending.ran(it.batch, it.device)
 	}
 	ev := h.begin(policy.BatchFinished)
-	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, it.batch, hop, it.device, it.start, h.now
+	ev.Model, ev.Service, ev.Batch, ev.Hop, ev.Device, ev.Start, ev.End = model, service, it.batch, hop, it.device, it.start, end
 	h.tell()
-	h.ended(it.device)
+	h.freed(it.device)
 }
 
-// ended does what waited for the end of a batch on a device.
-func (h *devices) ended(device int32) {
+// freed does what waited for the end of a batch on a device.
+func (h *devices) freed(device int32) {
 	if h.storage != nil {
 		h.storage.retire(device)
 	}
@@ -335,11 +361,11 @@ func (h *devices) ended(device int32) {
 	}
 }
 
-// countRun adds the part of a run that lies in the counted time.
-func (h *devices) countRun(dev *device, from, to time.Duration) {
-	from = max(from, h.cfg.Warmup)
-	if h.cfg.Duration > 0 {
-		to = min(to, h.cfg.Duration)
+// ran adds the part of a run that lies in the counted time.
+func (dev *device) ran(cfg *Config, from, to time.Duration) {
+	from = max(from, cfg.Warmup)
+	if cfg.Duration > 0 {
+		to = min(to, cfg.Duration)
 	}
 	dev.running += max(0, to-from)
 }

@@ -124,7 +124,7 @@ func (g *engines) start(d int32) {
 	took, _, ok := e.in.Begin()
 	if !ok {
 		dev := &g.list[d]
-		g.countRun(dev, e.since, g.now)
+		dev.ran(g.cfg, e.since, g.now)
 		g.counts.ran(e, d)
 		e.service, dev.busy, dev.ranUntil = -1, false, g.now
 		g.startRun(d)
@@ -149,7 +149,7 @@ func (g *engines) iterated(d int32) {
 		ev := g.loop.begin(policy.BatchFinished)
 		ev.Model, ev.Service, ev.Batch, ev.Device, ev.End = -1, service, slot, d, g.now
 		g.tell()
-		g.ended(d)
+		g.freed(d)
 	}
 	g.goOn(d)
 }

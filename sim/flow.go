@@ -58,12 +58,12 @@ func (f *flow) begin(req, model int32) {
 // ran ends the tasks of a batch and reveals what follows from them.
 func (f *flow) ran(slot, device int32) {
 	l := f.l
-	pipeline := l.batches[slot].pipeline
+	pipeline, end := l.batches[slot].pipeline, l.now-l.batches[slot].late
 	if f.stats != nil {
-		f.stats.ran(l.batches[slot].service, l.now-l.item.start, l.members(slot))
+		f.stats.ran(l.batches[slot].service, end-l.item.start, l.members(slot))
 	}
 	if f.work != nil && flows.WorkflowsOf(l.t).GenerationOf(l.batches[slot].service) == nil {
-		f.work.batch(l.batches[slot].service, device, l.item.start, len(l.members(slot)))
+		f.work.batch(l.batches[slot].service, device, l.item.start, end, len(l.members(slot)))
 	}
 	for _, t := range l.members(slot) {
 		req := l.tasks[t].req

@@ -45,6 +45,40 @@ func flowConfig(t interface{ Fatal(...any) }, plan *formats.Plan, rate float64, 
 	return Config{Tables: tab, Policy: pol, Source: src, Control: policies.Control(tab), Duration: length, Verify: true, Seed: seed, PolicyName: plan.Policy.Name}
 }
 
+// tardy has the policy hear of runs some time after their end.
+type tardy struct {
+	Service
+	rng *rand.Rand
+}
+
+func (s *tardy) Told() time.Duration            { return time.Duration(s.rng.IntN(3)) * 5 * time.Millisecond }
+func (*tardy) Load(int32) (time.Duration, bool) { return 0, false }
+
+// What a run ends comes when the policy hears of it. Its device has nothing to do
+// meanwhile, unless more waits there.
+func TestLateNews(t *testing.T) {
+	const ms = time.Millisecond
+	plan := policytest.FlowPlan(time.Second, "naive",
+		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms}, Workers: 1},
+		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{10 * ms}, Workers: 1})
+	cfg := flowConfig(t, plan, 1, time.Second, 1)
+	cfg.Source, cfg.Egress = arrivals.Slice([]arrivals.Request{{At: 0}, {At: 100 * ms}, {At: 101 * ms}}), ms
+	cfg.Service, _ = Empirical(cfg.Tables, Samples{Runs: [][][]time.Duration{{{10 * ms}}, {{20 * ms}}}, Told: [][][]time.Duration{{{2 * ms}}, {{3 * ms}}}}, false, 1)
+	var took []time.Duration
+	cfg.Completed = func(arrived, answered time.Duration) { took = append(took, answered-arrived) }
+	res, err := Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The third request waits in module b until the policy hears of the second, at 135 ms.
+	if want := []time.Duration{36 * ms, 36 * ms, 58 * ms}; !slices.Equal(took, want) {
+		t.Errorf("requests took %v, expected %v", took, want)
+	}
+	if r := res.Flow.Modules[1].Running; r != 60*ms {
+		t.Errorf("module b ran %v, expected 60ms", r)
+	}
+}
+
 // Over random graphs with branches, under every policy, with workers that come,
 // go and are lost: every request ends as exactly one of good, late and dropped,
 // no more of them are good than the bound says, and nothing is invalid that was
@@ -58,6 +92,9 @@ func TestFlowsEndOnce(t *testing.T) {
 		for range rng.IntN(3) {
 			d, at := int32(rng.IntN(len(cfg.Tables.Devices))), time.Duration(rng.IntN(1500))*time.Millisecond
 			cfg.Faults = append(cfg.Faults, Fault{At: at, Device: d}, Fault{At: at + 300*time.Millisecond, Device: d, Up: true})
+		}
+		if rng.IntN(2) == 0 {
+			cfg.Service = &tardy{Service: Exact(cfg.Tables), rng: rng}
 		}
 		var log bytes.Buffer
 		rec := conform.NewRecorder(cfg.Policy, &log)

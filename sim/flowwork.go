@@ -60,28 +60,28 @@ func (w *flowWork) counted(from, to time.Duration) stretch {
 	return stretch{max(from, w.from), min(to, w.to)}
 }
 
-// batch takes in a batch of a service that ends now.
-func (w *flowWork) batch(service, device int32, start time.Duration, size int) {
+// batch takes in a batch of a service that ran from start to end.
+func (w *flowWork) batch(service, device int32, start, end time.Duration, size int) {
 	if m := &w.sums.Services[service]; start >= w.from && start < w.to {
 		for len(m.Runs) <= size {
 			m.Runs = append(m.Runs, 0)
 		}
 		m.Runs[size]++
-		m.Running += w.l.now - start
+		m.Running += end - start
 	}
-	w.ran(device, start)
+	w.ran(device, start, end)
 }
 
-// ran takes in that a device was at work up to now.
-func (w *flowWork) ran(device int32, start time.Duration) {
-	s := w.counted(start, w.l.now)
+// ran takes in that a device was at work.
+func (w *flowWork) ran(device int32, start, end time.Duration) {
+	s := w.counted(start, end)
 	w.sums.run += max(0, s.to-s.from)
 	for _, o := range w.loaded[device] {
 		w.sums.both += s.shared(o)
 	}
 	w.loaded[device] = w.loaded[device][:0]
 	if began := w.loading[device]; began >= 0 {
-		w.sums.both += s.shared(w.counted(began, w.l.now))
+		w.sums.both += s.shared(w.counted(began, end))
 	}
 }
 

@@ -132,7 +132,7 @@ func (c *generated) ran(e *engine, device int32) {
 	m.Preempted, m.Made = m.Preempted+n.Preempted-e.before.Preempted, m.Made+n.Output-e.before.Output
 	if w := c.l.flow.work; w != nil {
 		w.sums.Services[e.service].Running += max(0, min(c.l.now, c.to)-max(e.since, c.from))
-		w.ran(device, e.since)
+		w.ran(device, e.since, c.l.now)
 	}
 }
 

@@ -84,6 +84,7 @@ type batch struct {
 	at       place
 	from     int32         // device that its tensors come from, where first > 0
 	readyAt  time.Duration // when its tensors could first cross to its hop
+	late     time.Duration // from the end of its run until the policy hears of it
 	nextRun  int32         // next in the device's queue
 	nextUp   int32         // next in the links' queues
 	nextDown int32

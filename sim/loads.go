@@ -157,6 +157,14 @@ func (st *storage) takes(o order) time.Duration {
 	if st.ofSession(o.network) {
 		return st.flow.kept.takes(o)
 	}
+	if st.served != nil && o.network >= 0 {
+		if st.clock != nil {
+			st.clock.Tick(st.now - st.firstAt)
+		}
+		if took, ok := st.served.Load(o.network); ok {
+			return took
+		}
+	}
 	if o.network < 0 || st.t.Networks[o.network].Load == nil {
 		return 0
 	}

@@ -233,6 +233,45 @@ func TestEmpirical(t *testing.T) {
 	}
 }
 
+// Recorded loads come back at their moments, and so does when the policy heard of
+// runs. What does not fit together is refused.
+func TestEmpiricalOfServing(t *testing.T) {
+	tables := policytest.Compile(t, policytest.Hundred().Plan())
+	runs, none := [][][]time.Duration{{{7 * ms, 9 * ms}, nil}}, []time.Duration(nil)
+	service, err := sim.Empirical(tables, sim.Samples{Runs: runs, Starts: [][][]time.Duration{{{0, 50 * ms}, nil}}, Told: [][][]time.Duration{{{ms, 2 * ms}, nil}},
+		Loads: [][]time.Duration{{30 * ms, 40 * ms}}, LoadStarts: [][]time.Duration{{0, time.Second}}}, false, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := service.(sim.Served)
+	for _, c := range []struct{ at, told, load time.Duration }{{0, ms, 30 * ms}, {40 * ms, 2 * ms, 30 * ms}, {600 * ms, 2 * ms, 40 * ms}} {
+		service.(sim.Clocked).Tick(c.at)
+		service.Run(0, 2) // borrowed of batches of one
+		load, ok := served.Load(0)
+		if told := served.Told(); told != c.told || load != c.load || !ok {
+			t.Errorf("at %v: told %v, load %v, expected %v and %v", c.at, told, load, c.told, c.load)
+		}
+	}
+	if service.Run(1, 1); served.Told() != 0 {
+		t.Error("a run that was not recorded is told of late")
+	}
+	if _, ok := served.Load(1); ok {
+		t.Error("a load that was not recorded has a time")
+	}
+	for name, bad := range map[string]sim.Samples{
+		"told of fewer runs":    {Runs: runs, Told: [][][]time.Duration{{{ms}, nil}}},
+		"told of other batches": {Runs: runs, Told: [][][]time.Duration{{{ms, ms}}}},
+		"told before":           {Runs: runs, Told: [][][]time.Duration{{{ms, -1}, nil}}},
+		"negative loads":        {Loads: [][]time.Duration{{-1}}},
+		"unordered loads":       {Loads: [][]time.Duration{{1, 1}}, LoadStarts: [][]time.Duration{{2, 1}}},
+		"networks of others":    {Loads: [][]time.Duration{none, none, none, none, none, none, none, none, none}},
+	} {
+		if _, err := sim.Empirical(tables, bad, false, 1); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
 // With their starts, recorded times come back at their moments: a run takes the
 // time of the one of its batch that began nearest to it.
 func TestEmpiricalByStart(t *testing.T) {

@@ -36,6 +36,16 @@ type Rested interface {
 	Idle(since time.Duration)
 }
 
+// Served is a Service that knows what serving adds to the times of work.
+type Served interface {
+	Service
+	// Told is how long after the end of the run that was asked for last the policy
+	// hears of it. What ends with the run ends then. The device goes on meanwhile.
+	Told() time.Duration
+	// Load is how long a network takes to load; false: as planned.
+	Load(network int32) (time.Duration, bool)
+}
+
 // Exact takes the times of the tables, those of serving where they have them: no jitter.
 func Exact(t *policy.Tables) Service { return &serving{exact: exact{t}} }
 
@@ -117,6 +127,11 @@ type Samples struct {
 	// Starts[stage][batch-1], where it is given, says when the runs began,
 	// rising, counted from the first request.
 	Starts [][][]time.Duration
+	// Told[stage][batch-1], where it is given, says for each run how long after its
+	// end the policy heard of it.
+	Told [][][]time.Duration
+	// Loads[network] are loads at run time, LoadStarts when they began, as of runs.
+	Loads, LoadStarts [][]time.Duration
 }
 
 // Empirical draws from recorded service times: in the order of recording, from
@@ -133,6 +148,12 @@ func Empirical(t *policy.Tables, s Samples, draw bool, seed uint64) (Service, er
 	if e.runs, err = e.lists("runs", s.Runs, s.Starts, func(stage int) []time.Duration { return t.Stages[stage].Infer }); err != nil {
 		return nil, err
 	}
+	if err := e.toldBy(s); err != nil {
+		return nil, err
+	}
+	if e.loads, err = e.loadLists(s); err != nil {
+		return nil, err
+	}
 	if e.transfers, err = e.lists("transfers", s.Transfers, nil, func(stage int) []time.Duration { return t.Stages[stage].Xfer }); err != nil {
 		return nil, err
 	}
@@ -143,7 +164,9 @@ type empirical struct {
 	exact
 	rng             *rand.Rand // nil: in order, or by their starts
 	runs, transfers [][]samples
+	loads           []samples     // by network
 	now             time.Duration // since the first request
+	told            time.Duration // of the run that was taken last
 }
 
 // Tick implements Clocked.
@@ -153,6 +176,7 @@ func (e *empirical) Tick(now time.Duration) { e.now = now }
 type samples struct {
 	times  []time.Duration
 	starts []time.Duration // nil: unknown
+	told   []time.Duration // nil: at once
 	scale  float64
 	from   int  // the batch that the times are of, less one
 	next   *int // shared by the batches that borrow the same times
@@ -203,6 +227,56 @@ func startsFit(runs [][]time.Duration, starts [][][]time.Duration, stage int) er
 	return nil
 }
 
+// toldBy notes how late the policy heard of runs.
+func (e *empirical) toldBy(s Samples) error {
+	if s.Told == nil {
+		return nil
+	}
+	for stage := range s.Runs {
+		if stage >= len(s.Told) || len(s.Told[stage]) != len(s.Runs[stage]) {
+			return fmt.Errorf("what the policy was told of stage %d: not as many batches as its times", stage)
+		}
+		for b, list := range s.Told[stage] {
+			if len(list) != len(s.Runs[stage][b]) || slices.ContainsFunc(list, negative) {
+				return fmt.Errorf("what the policy was told of stage %d at batch %d: %d times, expected one of at least 0 per run, %d", stage, b+1, len(list), len(s.Runs[stage][b]))
+			}
+		}
+		for b := range e.runs[stage] {
+			if own := &e.runs[stage][b]; own.times != nil {
+				own.told = s.Told[stage][own.from]
+			}
+		}
+	}
+	return nil
+}
+
+func negative(d time.Duration) bool { return d < 0 }
+
+// loadLists are the loads of networks.
+func (e *empirical) loadLists(s Samples) ([]samples, error) {
+	if len(s.Loads) > len(e.t.Networks) {
+		return nil, fmt.Errorf("recorded loads: %d networks, the plan has %d", len(s.Loads), len(e.t.Networks))
+	}
+	out := make([]samples, len(s.Loads))
+	for n, list := range s.Loads {
+		if slices.ContainsFunc(list, negative) {
+			return nil, fmt.Errorf("recorded loads of network %d: %v, expected at least 0", n, slices.Min(list))
+		}
+		if len(list) == 0 {
+			continue
+		}
+		out[n] = samples{times: list, scale: 1, next: new(int)}
+		if s.LoadStarts == nil {
+			continue
+		}
+		if n >= len(s.LoadStarts) || len(s.LoadStarts[n]) != len(list) || !slices.IsSorted(s.LoadStarts[n]) {
+			return nil, fmt.Errorf("recorded starts of loads of network %d: expected one per load, in order", n)
+		}
+		out[n].starts = s.LoadStarts[n]
+	}
+	return out, nil
+}
+
 // nearestSamples gives every batch of a table its own samples or those of the
 // nearest batch that has some (the smaller one of two).
 func nearestSamples(recorded [][]time.Duration, table []time.Duration) []samples {
@@ -229,16 +303,9 @@ func (e *empirical) take(lists [][]samples, stage, batch int32, planned time.Dur
 		return planned
 	}
 	s := &lists[stage][batch-1]
-	i := *s.next
-	switch {
-	case e.rng != nil:
-		i = e.rng.IntN(len(s.times))
-	case s.starts != nil:
-		i = nearest(s.starts, e.now)
-	default:
-		if *s.next++; *s.next == len(s.times) {
-			*s.next = 0
-		}
+	i := e.choose(s)
+	if s.told != nil {
+		e.told = s.told[i]
 	}
 	d := s.times[i]
 	if s.scale != 1 {
@@ -247,8 +314,34 @@ func (e *empirical) take(lists [][]samples, stage, batch int32, planned time.Dur
 	return d
 }
 
+// choose is the place of the sample that is taken.
+func (e *empirical) choose(s *samples) int {
+	switch {
+	case e.rng != nil:
+		return e.rng.IntN(len(s.times))
+	case s.starts != nil:
+		return nearest(s.starts, e.now)
+	}
+	i := *s.next
+	*s.next = (i + 1) % len(s.times)
+	return i
+}
+
 func (e *empirical) Run(stage, batch int32) time.Duration {
+	e.told = 0
 	return max(1, e.take(e.runs, stage, batch, e.exact.Run(stage, batch)))
+}
+
+// Told implements Served.
+func (e *empirical) Told() time.Duration { return e.told }
+
+// Load implements Served.
+func (e *empirical) Load(network int32) (time.Duration, bool) {
+	if int(network) >= len(e.loads) || e.loads[network].times == nil {
+		return 0, false
+	}
+	s := &e.loads[network]
+	return s.times[e.choose(s)], true
 }
 
 func (e *empirical) Transfer(stage, batch int32, planned time.Duration) time.Duration {

@@ -7,14 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"inferplan/bench/ppocr"
 	"inferplan/engine"
-	"inferplan/engine/models"
-	"inferplan/engine/ort"
 	"inferplan/executor"
 	"inferplan/executor/oip"
 	"inferplan/executor/steps/stepstest"
@@ -23,7 +21,6 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner"
 	"inferplan/policy/policies"
-	"inferplan/profiler"
 	"inferplan/sim"
 	"inferplan/solver/highs"
 )
@@ -46,9 +43,6 @@ type ocr struct {
 	keys    []string
 }
 
-// sizes are the inputs of the models.
-var sizes = map[string][]int64{"ocr_det": {1, 3, imageHeight, imageWidth}, "ocr_cls": {1, 3, 48, 192}, "ocr_rec": {1, 3, 48, 320}}
-
 // newOCR writes and measures the models, and plans them with an SLO that is so many
 // times what a request takes alone.
 func newOCR(ctx context.Context, dir, engine string, times float64, budget time.Duration) (*ocr, error) {
@@ -57,26 +51,8 @@ func newOCR(ctx context.Context, dir, engine string, times float64, budget time.
 	if o.keys, err = stepstest.Keys(); err != nil {
 		return nil, err
 	}
-	eng, err := ort.Open("")
-	if err != nil {
+	if o.profile, err = ppocr.Measure(ctx, dir, imageWidth, imageHeight, budget); err != nil {
 		return nil, err
-	}
-	defer eng.Close()
-	var files []string
-	dims := map[string]map[string][]int64{}
-	for _, name := range []string{"ocr_det", "ocr_cls", "ocr_rec"} {
-		m, err := models.Open(name, models.Options{Dims: sizes[name]})
-		if err == nil {
-			files, dims[name] = append(files, filepath.Join(dir, name+".onnx")), map[string][]int64{"": sizes[name]}
-			err = m.WriteFile(files[len(files)-1])
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	o.profile, err = profiler.Run(ctx, profiler.Options{Models: files, Device: "cpu", Batches: []int{1, 2, 4}, Blocks: 1, Engine: eng, Dims: dims, FP16Samples: -1, Budget: budget})
-	if err != nil {
-		return nil, fmt.Errorf("measuring the models: %w", err)
 	}
 	if engine == "replay" {
 		byCPU(o.profile)
@@ -231,7 +207,7 @@ func (o *ocr) again(ctx context.Context, r *realRun) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	service, err := sim.Empirical(t, sim.Samples{Runs: r.service.Runs, Starts: r.service.Starts}, false, 1)
+	service, err := sim.Empirical(t, sim.Samples{Runs: r.service.Runs, Starts: r.service.Starts, Told: r.service.Told}, false, 1)
 	if err != nil {
 		return 0, err
 	}

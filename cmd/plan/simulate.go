@@ -378,7 +378,7 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 		if err != nil {
 			return withCode(exitUsage, err)
 		}
-		samples := sim.Samples{Runs: rec.Runs, Transfers: rec.Transfers, Starts: rec.Starts}
+		samples := sim.Samples{Runs: rec.Runs, Transfers: rec.Transfers, Starts: rec.Starts, Told: rec.Told, Loads: rec.Loads, LoadStarts: rec.LoadStarts}
 		if _, err := sim.Empirical(sc.Tables, samples, true, 0); err != nil {
 			return usageErrorf("%s: %w", o.service, err)
 		}

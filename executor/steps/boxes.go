@@ -1,9 +1,11 @@
 package steps
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"inferplan/engine"
@@ -35,6 +37,14 @@ func readBox(data []byte) box {
 	return box{pixel(0), pixel(1), pixel(2), pixel(3), float(data, 4)}
 }
 
+// itemBox is a box of several; an empty one where there are not as many.
+func itemBox(data []byte, item int64) box {
+	if item < 0 || item >= int64(len(data)/boxBytes) {
+		return box{}
+	}
+	return readBox(data[item*boxBytes:])
+}
+
 // within is the part of a box that lies in an image.
 func (b box) within(w, h int) box {
 	b.x0, b.y0, b.x1, b.y1 = max(b.x0, 0), max(b.y0, 0), min(b.x1, w), min(b.y1, h)
@@ -50,51 +60,122 @@ const (
 	leastSide  = 3
 )
 
+// mostBoxes are found in an image; of more the largest.
+const mostBoxes = 16
+
+// What the step ocr-boxes gives: boxes in reading order, zeros behind the last, and
+// how many there are.
+var (
+	boxesSpec = engine.Spec{Name: "boxes", Type: engine.F32, Shape: []int64{engine.BatchDim, mostBoxes, 5}}
+	countSpec = engine.Spec{Name: "count", Type: engine.I32, Shape: []int64{engine.BatchDim, 1}}
+)
+
 // bindBox finds the line of text in a detector's map. Ways: 0 there is one, 1 there
 // is none.
 func bindBox(t *Tensors) ([]engine.Spec, Post, error) {
-	in, err := one("the step ocr-box: the model gives", t.Gives, engine.F32, 4)
+	f, err := newFinder("ocr-box", t)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, w := int(in.Shape[2]), int(in.Shape[3])
-	if in.Shape[1] != 1 || h > 1<<14 || w > 1<<14 {
-		return nil, nil, fmt.Errorf("the step ocr-box: the model gives %v, expected one plane of at most 16384 either way", in)
-	}
-	room := sync.Pool{New: func() any { return &regions{seen: make([]bool, w*h)} }}
 	gives := []engine.Spec{{Name: "box", Type: engine.F32, Shape: []int64{engine.BatchDim, 5}}}
 	return gives, func(dst, made [][]byte) int32 {
-		r := room.Get().(*regions)
-		defer room.Put(r)
-		b := r.largest(made[0], w, h)
-		b.write(dst[0])
-		if b.x1 > b.x0 {
-			return 0
+		r := f.find(made[0])
+		defer f.room.Put(r)
+		if len(r.found) == 0 {
+			clear(dst[0])
+			return 1
 		}
-		return 1
+		r.found[0].write(dst[0])
+		return 0
 	}, nil
+}
+
+// bindBoxes finds all lines of text. Ways as of bindBox.
+func bindBoxes(t *Tensors) ([]engine.Spec, Post, error) {
+	f, err := newFinder("ocr-boxes", t)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []engine.Spec{boxesSpec, countSpec}, func(dst, made [][]byte) int32 {
+		r := f.find(made[0])
+		defer f.room.Put(r)
+		list := r.found[:min(len(r.found), mostBoxes)]
+		inReadingOrder(list)
+		clear(dst[0])
+		for i := range list {
+			list[i].write(dst[0][i*boxBytes:])
+		}
+		binary.LittleEndian.PutUint32(dst[1], uint32(len(list)))
+		if len(list) == 0 {
+			return 1
+		}
+		return 0
+	}, nil
+}
+
+// finder finds boxes in the maps of a detector.
+type finder struct {
+	w, h int
+	room sync.Pool // of *regions
+}
+
+func newFinder(name string, t *Tensors) (*finder, error) {
+	in, err := one("the step "+name+": the model gives", t.Gives, engine.F32, 4)
+	if err != nil {
+		return nil, err
+	}
+	h, w := int(in.Shape[2]), int(in.Shape[3])
+	if in.Shape[1] != 1 || h > 1<<14 || w > 1<<14 {
+		return nil, fmt.Errorf("the step %s: the model gives %v, expected one plane of at most 16384 either way", name, in)
+	}
+	return &finder{w: w, h: h, room: sync.Pool{New: func() any { return &regions{seen: make([]bool, w*h)} }}}, nil
+}
+
+// find finds the boxes of a map, the largest first. The caller gives the regions back.
+func (f *finder) find(data []byte) *regions {
+	r := f.room.Get().(*regions)
+	r.search(data, f.w, f.h)
+	return r
+}
+
+// inReadingOrder sorts boxes by line, and within a line from left to right: boxes
+// whose upper edges are less than half a height apart are in one line (PaddleOCR's
+// sorted_boxes).
+func inReadingOrder(list []box) {
+	slices.SortFunc(list, func(a, b box) int { return cmp.Or(cmp.Compare(a.y0, b.y0), cmp.Compare(a.x0, b.x0)) })
+	for i := 1; i < len(list); i++ {
+		for k := i; k > 0; k-- {
+			a, b := &list[k-1], &list[k]
+			if 2*(b.y0-a.y0) >= min(a.y1-a.y0, b.y1-b.y0) || b.x0 >= a.x0 {
+				break
+			}
+			*a, *b = *b, *a
+		}
+	}
 }
 
 // regions is the memory of a search for boxes.
 type regions struct {
 	seen  []bool
 	stack []int32
+	found []box
 }
 
-// largest is the box of the largest region of text; empty: there is none.
-func (r *regions) largest(data []byte, w, h int) (best box) {
+func (b *box) area() int { return (b.x1 - b.x0) * (b.y1 - b.y0) }
+
+// search finds the boxes of all regions of text, the largest first.
+func (r *regions) search(data []byte, w, h int) {
 	clear(r.seen)
-	area := 0
+	r.found = r.found[:0]
 	for i := range w * h {
 		if r.seen[i] || !(float(data, i) > pixelScore) {
 			continue
 		}
-		b, ok := r.region(data, w, h, int32(i))
-		if size := (b.x1 - b.x0) * (b.y1 - b.y0); ok && size > area {
-			best, area = b, size
+		if b, ok := r.region(data, w, h, int32(i)); ok && b.area() > 0 {
+			r.found = append(r.found, b)
 		}
 	}
-	return best
+	slices.SortStableFunc(r.found, func(a, b box) int { return cmp.Compare(b.area(), a.area()) })
 }
 
 // region is the box around the text that holds a pixel; false: it is none.

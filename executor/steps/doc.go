@@ -12,11 +12,12 @@
 //
 //	steps.go  the steps by name, and how they are bound
 //	image.go  images of bytes as tensors: normalised, cut out, resized, turned
-//	boxes.go  the box of a text line in a map of probabilities
+//	boxes.go  the boxes of text lines in a map of probabilities
 //	text.go   the text that a recogniser's scores spell
 //
 // The steps of OCR follow PaddleOCR's pipeline for PP-OCRv4: detector with
 // differentiable binarization (Liao et al., AAAI 2020), a classifier of
 // orientation, and a recogniser that is decoded by CTC (Graves et al., ICML 2006).
-// A request has one line of text: the largest box that is found.
+// The step ocr-box gives one line of text, that of the largest box that is found.
+// ocr-boxes gives all of them and their number, for modules that run once per line.
 package steps

@@ -60,7 +60,7 @@ func bindImage(t *Tensors) (Pre, error) {
 			table[c][v] = (float32(v)/255 - mean[c]) / dev[c]
 		}
 	}
-	return func(_ int, dst []byte, client, _ [][]byte) {
+	return func(_ int, _ int64, dst []byte, client, _ [][]byte) {
 		src := client[0]
 		for c := range 3 {
 			plane := dst[4*c*h*w:]
@@ -75,14 +75,15 @@ func bindImage(t *Tensors) (Pre, error) {
 // cls_thresh).
 const upsideDown = .9
 
-// bindLine cuts the line of a box out of the client's image.
-func bindLine(t *Tensors) (Pre, error) { return bindCut("ocr-line", t, 1) }
+// bindLine cuts the line of a box out of the client's image. Of several boxes it is
+// that of the item.
+func bindLine(t *Tensors) (Pre, error) { return bindCut("ocr-line", t, false) }
 
 // bindUpright does the same and turns lines that the orientation classifier calls
 // upside down.
-func bindUpright(t *Tensors) (Pre, error) { return bindCut("ocr-upright", t, 2) }
+func bindUpright(t *Tensors) (Pre, error) { return bindCut("ocr-upright", t, true) }
 
-func bindCut(name string, t *Tensors, reads int) (Pre, error) {
+func bindCut(name string, t *Tensors, turns bool) (Pre, error) {
 	in, err := one("the step "+name+": the model takes", t.Takes, engine.F32, 4)
 	if err != nil {
 		return nil, err
@@ -91,15 +92,34 @@ func bindCut(name string, t *Tensors, reads int) (Pre, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.Shape[1] != 3 || client.Shape[3] != 3 || len(t.Reads) != reads || t.Reads[0].BytesAt(1) != boxBytes || reads > 1 && t.Reads[1].BytesAt(1) != 8 {
-		return nil, fmt.Errorf("the step %s: the module reads %v, expected a box (step ocr-box) and, for ocr-upright, two scores of float32", name, t.Reads)
+	if in.Shape[1] != 3 || client.Shape[3] != 3 || !readsBoxes(t.Reads, turns) {
+		return nil, fmt.Errorf("the step %s: the module reads %v, expected a box or boxes (steps ocr-box, ocr-boxes) and, for ocr-upright, two scores of float32", name, t.Reads)
 	}
 	h, w := int(in.Shape[2]), int(in.Shape[3])
 	ih, iw := int(client.Shape[1]), int(client.Shape[2])
-	return func(_ int, dst []byte, client, read [][]byte) {
-		turn := reads > 1 && float(read[1], 1) > upsideDown
-		cut(&planes{dst, w, h}, &image{client[0], iw, ih}, readBox(read[0]), turn)
+	return func(_ int, item int64, dst []byte, client, read [][]byte) {
+		turn := turns && float(read[len(read)-1], 1) > upsideDown
+		cut(&planes{dst, w, h}, &image{client[0], iw, ih}, itemBox(read[0], item), turn)
 	}, nil
+}
+
+// readsBoxes tells whether a module reads a box, or boxes with their number, and then
+// the scores of an orientation where it turns lines.
+func readsBoxes(reads []engine.Spec, turns bool) bool {
+	if turns {
+		n := len(reads) - 1
+		if n < 1 || reads[n].Type != engine.F32 || reads[n].BytesAt(1) != 8 {
+			return false
+		}
+		reads = reads[:n]
+	}
+	switch len(reads) {
+	case 1:
+		return reads[0].Type == engine.F32 && reads[0].BytesAt(1) == boxBytes
+	case 2:
+		return alike(reads[0], boxesSpec) && alike(reads[1], countSpec)
+	}
+	return false
 }
 
 // cut resizes a box of an image to the height of the planes, as wide as its shape

@@ -14,8 +14,9 @@ type Tensors struct {
 	Takes, Gives, Client, Reads []engine.Spec
 }
 
-// Pre makes the i-th input of a sample.
-type Pre func(i int, dst []byte, client, read [][]byte)
+// Pre makes the i-th input of a sample. Where its module runs on several items, it is
+// told which: what it reads may hold all of them.
+type Pre func(i int, item int64, dst []byte, client, read [][]byte)
 
 // Post makes the outputs of a sample from those of the model and tells which way
 // is taken.
@@ -44,8 +45,9 @@ var pres = map[string]pre{
 }
 
 var posts = map[string]post{
-	"ocr-box":  {bind: bindBox, ways: 2},
-	"ocr-text": {bind: bindText, ways: 1},
+	"ocr-box":   {bind: bindBox, ways: 2},
+	"ocr-boxes": {bind: bindBoxes, ways: 2},
+	"ocr-text":  {bind: bindText, ways: 1},
 }
 
 // Sent is what the client sends to a module that requests enter at.
@@ -92,7 +94,7 @@ func bindClient(t *Tensors) (Pre, error) {
 	if !slices.EqualFunc(t.Client, t.Takes, alike) {
 		return nil, fmt.Errorf("the step client: the client sends %v, the model takes %v", t.Client, t.Takes)
 	}
-	return func(i int, dst []byte, client, _ [][]byte) { copy(dst, client[i]) }, nil
+	return func(i int, _ int64, dst []byte, client, _ [][]byte) { copy(dst, client[i]) }, nil
 }
 
 // alike tells whether a tensor can stand in another's place.

@@ -89,6 +89,58 @@ func TestBox(t *testing.T) {
 	}
 }
 
+// All boxes of a page come in reading order, zeros behind the last, and a step that
+// cuts takes that of its item.
+func TestBoxes(t *testing.T) {
+	const w, h = 64, 64
+	gives, post, err := steps.BindPost("ocr-boxes", &steps.Tensors{Gives: spec("map", engine.F32, 1, h, w)})
+	if err != nil || len(gives) != 2 || steps.Ways("ocr-boxes") != 2 {
+		t.Fatal(gives, err)
+	}
+	data, boxes, count := make([]byte, 4*w*h), make([]byte, gives[0].BytesAt(1)), make([]byte, gives[1].BytesAt(1))
+	if way := post([][]byte{boxes, count}, [][]byte{data}); way != 1 || slices.Max(count) != 0 {
+		t.Errorf("an empty map: way %d, %v boxes", way, count)
+	}
+	for _, r := range [][4]int{{36, 11, 56, 19}, {10, 40, 50, 50}, {8, 12, 28, 20}} { // the third is left of the first, on its line
+		for y := r[1]; y < r[3]; y++ {
+			for x := r[0]; x < r[2]; x++ {
+				binary.LittleEndian.PutUint32(data[4*(y*w+x):], math.Float32bits(.9))
+			}
+		}
+	}
+	way := post([][]byte{boxes, count}, [][]byte{data})
+	got := numbers(boxes)
+	if n := binary.LittleEndian.Uint32(count); way != 0 || n != 3 || slices.Max(got[15:]) != 0 {
+		t.Fatalf("way %d, %d boxes, %v", way, n, got)
+	}
+	if !(got[0] < 8 && got[5] > 28 && got[11] > 20) {
+		t.Errorf("boxes %v, expected those on one line from left to right, then the one below", got[:15])
+	}
+	for _, turns := range []bool{false, true} {
+		name, reads := "ocr-line", gives
+		if turns {
+			name, reads = "ocr-upright", append(slices.Clone(gives), spec("scores", engine.F32, 2)...)
+		}
+		cut, err := steps.BindPre(name, &steps.Tensors{Takes: spec("x", engine.F32, 3, 3, 6), Client: spec("image", engine.U8, h, w, 3), Reads: reads})
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, dst := make([]byte, 3*w*h), make([]byte, 4*3*3*6)
+		for i := 40 * w; i < 50*w; i++ { // the third line is white
+			copy(img[3*i:], []byte{255, 255, 255})
+		}
+		for item, want := range []float32{-1, -1, 1, 0} {
+			cut(0, int64(item), dst, [][]byte{img}, [][]byte{boxes, count, floats(.9, .1)}[:len(reads)])
+			if v := slices.Max(numbers(dst)); (v > .9) != (want == 1) || want == 0 && v != 0 {
+				t.Errorf("%s, item %d: at most %v, expected %v", name, item, v, want)
+			}
+		}
+	}
+	if _, err := steps.BindPre("ocr-line", &steps.Tensors{Takes: spec("x", engine.F32, 3, 3, 6), Client: spec("image", engine.U8, h, w, 3), Reads: gives[:1]}); err == nil {
+		t.Error("boxes without their number are taken for a box")
+	}
+}
+
 // Places that repeat a class count once, blanks not at all, and a class that
 // comes again behind a blank twice.
 func TestText(t *testing.T) {
@@ -132,7 +184,7 @@ func TestCut(t *testing.T) {
 		{floats(.9, .1), [2]float32{20, 40}, [2]float32{20, 50}},
 		{floats(.05, .95), [2]float32{40, 20}, [2]float32{50, 20}},
 	} {
-		cut(0, dst, [][]byte{img}, [][]byte{floats(2, 1, 6, 3, 1), c.scores})
+		cut(0, 0, dst, [][]byte{img}, [][]byte{floats(2, 1, 6, 3, 1), c.scores})
 		got := numbers(dst)
 		at := func(plane, y, x int) float32 { return (got[(plane*2+y)*6+x] + 1) * 127.5 }
 		for y := range 2 {
@@ -161,7 +213,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	dst := make([]byte, 24)
-	pre(0, dst, [][]byte{{255, 0, 51, 0, 0, 0}}, nil)
+	pre(0, 0, dst, [][]byte{{255, 0, 51, 0, 0, 0}}, nil)
 	want := []float32{(.2 - .485) / .229, -.485 / .229, -.456 / .224, -.456 / .224, (1 - .406) / .225, -.406 / .225}
 	for i, v := range numbers(dst) {
 		if math.Abs(float64(v-want[i])) > 1e-5 {
@@ -192,7 +244,7 @@ func TestNonsense(t *testing.T) {
 		if rapid.Bool().Draw(t, "any box") {
 			box = floats(rapid.SliceOfN(odd, 5, 5).Draw(t, "box")...)
 		}
-		cut(0, dst, [][]byte{img}, [][]byte{box, floats(rapid.SliceOfN(odd, 2, 2).Draw(t, "scores")...)})
+		cut(0, 0, dst, [][]byte{img}, [][]byte{box, floats(rapid.SliceOfN(odd, 2, 2).Draw(t, "scores")...)})
 		for i, v := range numbers(dst) {
 			if !(v >= -1 && v <= 1) {
 				t.Fatalf("place %d is %v", i, v)

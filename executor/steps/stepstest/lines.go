@@ -19,21 +19,28 @@ import (
 // Line draws a line of text in black on light grey, at a place of an image: rows
 // of red, green and blue. Turned, the image stands on its head.
 func Line(text string, w, h, x, y int, size float64, turned bool) ([]byte, error) {
+	return Page([]string{text}, w, h, x, y, 0, size, turned)
+}
+
+// Page draws lines of text, the first at a place, the others so far below it each.
+func Page(lines []string, w, h, x, y, below int, size float64, turned bool) ([]byte, error) {
 	parsed, err := opentype.Parse(goregular.TTF)
 	if err != nil {
-		return nil, fmt.Errorf("drawing a line: %w", err)
+		return nil, fmt.Errorf("drawing lines: %w", err)
 	}
 	face, err := opentype.NewFace(parsed, &opentype.FaceOptions{Size: size, DPI: 72, Hinting: font.HintingNone})
 	if err != nil {
-		return nil, fmt.Errorf("drawing a line: %w", err)
+		return nil, fmt.Errorf("drawing lines: %w", err)
 	}
 	defer face.Close()
 	grey := image.NewGray(image.Rect(0, 0, w, h))
 	for i := range grey.Pix {
 		grey.Pix[i] = 235
 	}
-	d := font.Drawer{Dst: grey, Src: image.Black, Face: face, Dot: fixed.P(x, y)}
-	d.DrawString(text)
+	for i, text := range lines {
+		d := font.Drawer{Dst: grey, Src: image.Black, Face: face, Dot: fixed.P(x, y+i*below)}
+		d.DrawString(text)
+	}
 	out := make([]byte, 3*w*h)
 	for i, v := range grey.Pix {
 		at := i

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"inferplan/bench/ppocr"
+	"inferplan/executor/steps/stepstest"
+	"inferplan/formats"
+	"inferplan/formats/seeded"
+	"inferplan/planner"
+	"inferplan/solver/highs"
+)
+
+// The size of the pages.
+const (
+	pageWidth  = 320
+	pageHeight = 192
+	mostLines  = 3
+	pages      = 48
+	batch      = 4
+)
+
+// ocr is the workflow with its plan and pages.
+type ocr struct {
+	dir    string
+	policy string
+	plan   *formats.Plan
+	pages  []page
+	keys   []string
+}
+
+// page is an image and the lines on it, as they are to be read.
+type page struct {
+	image  []byte
+	lines  []string
+	turned bool
+}
+
+// newOCR writes and measures the models, plans them and draws pages.
+func newOCR(ctx context.Context, dir string, o *options) (*ocr, error) {
+	b := &ocr{dir: dir, policy: o.policy}
+	var err error
+	if b.keys, err = stepstest.Keys(); err != nil {
+		return nil, err
+	}
+	profile, err := ppocr.Measure(ctx, dir, pageWidth, pageHeight, o.budget)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.solve(ctx, profile, o.workload); err != nil {
+		return nil, err
+	}
+	return b, b.draw()
+}
+
+// solve plans one device, then gives every model batches of 4, and the device no room
+// for all models.
+func (b *ocr) solve(ctx context.Context, profile *formats.Profile, path string) error {
+	workload, err := formats.ReadWorkload(path)
+	if err != nil {
+		return err
+	}
+	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile,
+		Cluster:  &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: profile.Devices[0].Device, Count: 1}}},
+		Workload: workload}, planner.Options{}, highs.Solver{}, nil)
+	if err != nil {
+		return fmt.Errorf("planning the workflow: %w", err)
+	}
+	b.plan = res.Plan
+	flow := formats.FlowOf(b.plan)
+	all, least := int64(0), int64(1)<<62
+	for i := range b.plan.Deployment {
+		d, m := &b.plan.Deployment[i], &flow.Modules[i]
+		if err := widen(d, profile); err != nil {
+			return err
+		}
+		all, least = all+m.WeightBytes, min(least, m.WeightBytes)
+		m.WorkingBytes, m.Resident = 0, nil
+	}
+	b.plan.Pools[0].Memory = formats.Bytes(all - least/2)
+	for i := range flow.Applications {
+		flow.Applications[i].SLOUS = formats.Micros(10 * time.Minute) // latencies are judged, not refused
+	}
+	if err := b.plan.Validate(); err != nil {
+		return fmt.Errorf("the plan with larger batches: %w", err)
+	}
+	return nil
+}
+
+// widen gives a deployed model batches up to the largest that was measured.
+func widen(d *formats.Deployed, profile *formats.Profile) error {
+	i := slices.IndexFunc(profile.Models, func(m formats.ProfileModel) bool { return m.Model == d.Model })
+	if i < 0 || len(d.Pipelines) != 1 || len(d.Pipelines[0].Stages) != 1 {
+		return errors.New("the plan has other models, or more stages, than expected")
+	}
+	p := &d.Pipelines[0]
+	stage := &p.Stages[0]
+	stage.InferUS = nil
+	for size := 1; size <= batch; size++ {
+		for _, x := range profile.Models[i].Measurements {
+			if x.Batch >= size {
+				stage.InferUS = append(stage.InferUS, x.Whole.WallUS)
+				break
+			}
+		}
+	}
+	if len(stage.InferUS) != batch {
+		return fmt.Errorf("the profile has no batch of %d of %s", batch, d.Model)
+	}
+	p.Batch, p.LatencyUS, stage.MeanUS, stage.IdleUS = batch, stage.InferUS[batch-1], nil, 0
+	stage.RPS = min(stage.RPS, stage.GPUs*batch/p.LatencyUS.D().Seconds())
+	p.RPS = stage.RPS
+	return nil
+}
+
+// draw draws pages, some of them upside down.
+func (b *ocr) draw() error {
+	rng := seeded.New(1, "bench-workflows/pages")
+	words := []string{"latency", "inference", "pipeline", "GPU", "request", "deadline", "batch", "model", "worker", "planner"}
+	for i := range pages {
+		p := page{turned: i%4 == 3}
+		for range 1 + rng.IntN(mostLines) {
+			p.lines = append(p.lines, fmt.Sprintf("%s %d of %d", words[rng.IntN(len(words))], rng.IntN(1000), 1000+rng.IntN(9000)))
+		}
+		var err error
+		if p.image, err = stepstest.Page(p.lines, pageWidth, pageHeight, 14+rng.IntN(12), 40+rng.IntN(16), 50, 26, p.turned); err != nil {
+			return err
+		}
+		if p.turned {
+			slices.Reverse(p.lines) // the last line is at the top
+		}
+		b.pages = append(b.pages, p)
+	}
+	return nil
+}
