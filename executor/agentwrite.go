@@ -31,6 +31,9 @@ type streamEnd struct {
 // errDiverged: an answer that was written again differs from what was sent before.
 var errDiverged = errors.New("the server wrote another text than before")
 
+// errUnreached: a server has not been seen since this process began.
+var errUnreached = &llm.Error{Kind: llm.ErrGone, Text: "it has not answered yet"}
+
 // errEnough: a server writes more than it was asked for, or than an answer may have.
 var errEnough = errors.New("the answer is as long as it may be")
 
@@ -46,6 +49,10 @@ func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 	end := &streamEnd{tokens: tokens}
 	if !ok {
 		end.err = errLeft
+		return end
+	}
+	if w.request.Events {
+		r.writeEvents(ctx, w, partial, end)
 		return end
 	}
 	if most := w.request.MaxTokens; most > 0 && tokens >= most { // all but its end was there
@@ -71,7 +78,7 @@ func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 func (r *reach) complete(ctx context.Context, w *writing, partial string, end *streamEnd) (*llm.Answer, error) {
 	server := r.of(w.request.Model)
 	if server == nil {
-		return nil, &llm.Error{Kind: llm.ErrGone, Text: "it has not answered yet"}
+		return nil, errUnreached
 	}
 	ask := llm.Request{Model: w.request.Model, Chat: w.request.Chat, Body: w.request.Body}
 	if most := w.request.MaxTokens; most > 0 {
