@@ -131,11 +131,14 @@ func (r *record) stored(id string) (*durable.Record, error) {
 	return out, nil
 }
 
+// errRecord: what the store has is no request of ours.
+var errRecord = errors.New("a record of the store cannot be read")
+
 // readRecord takes a stored request apart.
 func readRecord(st *durable.State) (*record, *end, error) {
 	r := &record{}
 	if err := json.Unmarshal(st.Data, r); err != nil {
-		return nil, nil, fmt.Errorf("record %s of the store: %w", st.ID, err)
+		return nil, nil, fmt.Errorf("%w: %s: %w", errRecord, st.ID, err)
 	}
 	if st.End == nil {
 		return r, nil, nil
