@@ -11,7 +11,11 @@ import (
 )
 
 // mostEvents is the longest answer that is more than a text, in bytes of its log.
-const mostEvents = 32 << 20
+// tokenEvent is the longest event of a token, with the twenty likeliest beside it.
+const (
+	mostEvents = 32 << 20
+	tokenEvent = 16 << 10
+)
 
 // eventRun is a run of an answer that is more than a text.
 type eventRun struct {
@@ -92,7 +96,7 @@ func (x *eventRun) take(p llm.Token) error {
 		return nil
 	}
 	most := x.request.MaxTokens * max(x.request.Choices, 1)
-	if most > 0 && x.end.tokens+fresh > most+overrun || x.written+len(line) > mostEvents {
+	if most > 0 && x.end.tokens+fresh > most+overrun || x.written+len(line) > mostBytes(most, tokenEvent, mostEvents) {
 		return errEnough
 	}
 	return x.line(line, fresh)
