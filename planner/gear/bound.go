@@ -101,7 +101,7 @@ func (p relaxation) laxes(list []Cascade) []lax {
 			}
 		}
 		for _, late := range shares {
-			l := lax{accuracy: float64(c.Correct) / float64(p.Planned.N), late: late}
+			l := lax{accuracy: accuracyOn(p.Problem, c), late: late}
 			for k, m := range c.Models {
 				reach := float64(c.Reach[k]) / float64(p.Planned.N)
 				l.cost += any[m] * min(late, reach)

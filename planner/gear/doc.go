@@ -20,7 +20,8 @@
 //	bound.go      what no plan over the same thresholds can exceed; finer ones might
 //	simulate.go   a gear alone at a rate, with the real policy
 //	trial.go      whether it holds that rate for ever: a sequential test
-//	solve.go      the steps in order: a staircase down the front, range by range
+//	solve.go      the steps in order
+//	stairs.go     a staircase down the front of a placement, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	heldout.go    an accuracy asked for, met on the samples held out
 //	latency.go    the least latency: options estimated, few of them simulated
@@ -28,10 +29,11 @@
 //	single.go     one cascade for all ranges, where that is better
 //	kinds.go      the same goals on several kinds of devices, members in stages too
 //	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go):
-//	              how a cascade's work is split (split.go), range by range (stairs.go)
+//	              how a cascade's work is split (split.go)
 //	price.go      the devices of least price among them
 //	estimate.go   the tail latency of a cascade without simulating it
 //	write.go      the outcome as the sections of a plan
+//	compact.go    without pipelines and devices that nothing needs
 //	cure.go       what would make an infeasible problem feasible
 //	runs.go       tables for simulations outside of planning
 //	explain.go    the gears of a plan for people

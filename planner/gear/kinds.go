@@ -268,17 +268,15 @@ func (t *tries) oneForAll(ctx context.Context, out *Outcome) error {
 
 // wholeModels plans without stages, on one kind as on identical devices; on several
 // with batches as long as the SLO and half as long (and no model where even one sample
-// takes longer, if it takes less elsewhere), and placements for devices that are busy
-// all the time, most of it and half of it.
+// takes longer, if it takes less elsewhere): on all placements, where they are few, else
+// on the one that a program finds for devices that are busy all the time.
 func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 	if len(x.p.Kinds) == 1 {
 		s := (&search{p: x.p, o: t.o}).identical()
 		out, err := s.once(ctx, s.p)
 		return t.take(ctx, out, err)
 	}
-	first := x
 	for _, longest := range []time.Duration{0, x.p.SLO / 2} {
-		var before []Config
 		if longest > 0 {
 			if t.enough() {
 				break
@@ -293,56 +291,40 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 			x = &y
 		}
 		x.configurations()
-		for _, full := range t.fullness() {
-			placed, _, most, err := x.place(ctx, full)
-			if err != nil {
-				return err
-			}
-			if t.enough() || t.best != nil && full == 1 && most <= t.best.Accuracy+worthwhile {
+		list, err := x.worthwhilePlacements(ctx)
+		if err != nil {
+			return err
+		}
+		for _, placed := range list {
+			if t.enough() {
 				break
 			}
-			if slices.Equal(before, placed) || full < 1 && t.p.misses(most) {
-				continue // as tried, or for less than is asked for
-			}
-			before = placed
-			out, err := x.lay(placed, nil).staircase(ctx, t.o)
+			out, err := x.lay(placed, nil).staircase(ctx, t.o, t)
 			if err := t.take(ctx, out, err); err != nil {
 				return err
 			}
 		}
 	}
-	return t.anyPlacement(ctx, first)
+	return nil
 }
 
-// fewPlacements is up to how many placements all are tried before a problem is called
-// infeasible.
+// fewPlacements is up to how many placements all are tried.
 const fewPlacements = 40
 
-// anyPlacement goes through all placements, where there are few and nothing held on the
-// best of them.
-func (t *tries) anyPlacement(ctx context.Context, x *mixed) (err error) {
-	if x.configurations(); t.best != nil || !x.few(fewPlacements) {
-		return nil
+// worthwhilePlacements are the placement of a program over all of them, and the others
+// where they are few.
+func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, err error) {
+	placed, _, err := x.place(ctx)
+	list = append(list, placed)
+	if err != nil || !x.few(fewPlacements) {
+		return list, err
 	}
-	x.placements(func(placed []Config) {
-		if err != nil || t.best != nil && t.p.Target > 0 || len(placed) == 0 {
-			return
+	x.placements(func(other []Config) {
+		if len(other) > 0 && !slices.Equal(other, placed) {
+			list = append(list, other)
 		}
-		out, e := x.lay(placed, nil).staircase(ctx, t.o)
-		err = t.take(ctx, out, e)
 	})
-	return err
-}
-
-// fullness are the parts of the devices' time that placements of whole models are made
-// for: under a short SLO devices are never as busy as a program that knows no queues
-// takes them to be. Where an accuracy is asked for, less is better as long as it is
-// reached.
-func (t *tries) fullness() []float64 {
-	if t.p.Target > 0 {
-		return []float64{.2, .35, .5, .65, .8, 1}
-	}
-	return []float64{1, .8, .65, .5}
+	return list, nil
 }
 
 // inStages plans with members in stages, with chains as long as the SLO and half as

@@ -276,13 +276,14 @@ func (f *fast) ground(longest time.Duration) *ground {
 			actual = max(actual, p.Models[m].Times[batch-1])
 		}
 	}
+	batches, _ := speedsOf(p)
 	for _, g := range f.grounds { // a rung above may have no longer batches
-		if g.rung == actual && slices.Equal(g.batches, p.batches()) {
+		if g.rung == actual && slices.Equal(g.batches, batches[0]) {
 			f.grounds[longest] = g
 			return g
 		}
 	}
-	g := &ground{rung: actual, longest: longest, batches: p.batches(), work: p.works(f.all)}
+	g := &ground{rung: actual, longest: longest, batches: batches[0], work: p.works(f.all)}
 	usable := p.usable()
 	var some []Cascade
 	for i := range f.all {

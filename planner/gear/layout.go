@@ -199,9 +199,6 @@ func (l *layout) shares(s *split) [][]float64 {
 // holds it, and one for each chain.
 func (l *layout) tables() (policy.Tables, [][]int32) {
 	x, p := l.x, l.x.p
-	if len(l.chains) == 0 {
-		return l.tabulate()
-	}
 	out := &Outcome{Configs: l.configs}
 	var b policy.Builder
 	index := l.addDevices(&b, out)
@@ -235,7 +232,7 @@ func (l *layout) addDevices(b *policy.Builder, out *Outcome) [][]int32 {
 	p := l.x.p
 	used := make([][]bool, len(p.Kinds))
 	for k := range used {
-		used[k] = make([]bool, p.Kinds[k].Devices)
+		used[k] = make([]bool, max(p.Kinds[k].Devices, len(l.cellOf[k]))) // units have no devices of their own
 		for m := range p.Models {
 			for _, d := range out.Replicas(m, k) {
 				used[k][d] = true
@@ -251,13 +248,16 @@ func (l *layout) addDevices(b *policy.Builder, out *Outcome) [][]int32 {
 	}
 	index := make([][]int32, len(p.Kinds))
 	for k := range p.Kinds {
-		pool := &p.Blocks.Pools[k]
-		b.Kind(p.Kinds[k].Name, p.Kinds[k].Devices)
-		b.Nodes(pool.PerNode, pool.Gbps)
+		b.Kind(p.Kinds[k].Name, len(used[k]))
+		link := int32(-1)
+		if len(l.chains) > 0 {
+			b.Nodes(p.Blocks.Pools[k].PerNode, p.Blocks.Pools[k].Gbps)
+			link = 0
+		}
 		index[k] = make([]int32, len(used[k]))
 		for d := range used[k] {
 			if used[k][d] {
-				index[k][d] = b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d)})
+				index[k][d] = b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: link, Downlink: link})
 			}
 		}
 	}
@@ -363,44 +363,4 @@ func (l *layout) fluid(ctx context.Context, columns [][]int) (float64, error) {
 		return math.Inf(-1), nil
 	}
 	return sol.Value, nil
-}
-
-// tabulate makes the run-time tables: a pipeline for every model on every kind
-// that holds it.
-func (l *layout) tabulate() (policy.Tables, [][]int32) {
-	x, p, placed := l.x, l.x.p, l.configs
-	var b policy.Builder
-	out := &Outcome{Configs: placed}
-	first := make([]int32, len(p.Kinds))
-	for k := range p.Kinds {
-		n := 0
-		for _, c := range placed {
-			if c.Kind == k {
-				n += c.Count
-			}
-		}
-		b.Kind(p.Kinds[k].Name, n)
-		for d := range n {
-			if at := b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1}); d == 0 {
-				first[k] = at
-			}
-		}
-	}
-	for m := range p.Models {
-		b.Model(policy.Model{Name: p.Models[m].Name})
-		for k := range p.Kinds {
-			devices := out.Replicas(m, k)
-			if len(devices) == 0 {
-				continue
-			}
-			batch := x.batch[k][m]
-			b.Pipeline(batch, 0)
-			stage := b.Stage(policy.Stage{LastBlock: 1, Infer: variantOf(p, m, k).Times[:batch]})
-			for _, d := range devices {
-				b.Place(stage, first[k]+int32(d))
-			}
-		}
-	}
-	t := b.Tables()
-	return *t, gear.ServeOne(t, p.SLO, p.Percentile, 0)
 }

@@ -137,7 +137,7 @@ func (x *mixed) inStages(p *Problem, chains []*Chain, least []time.Duration) (*m
 
 // staged plans with the chains that were picked.
 func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
-	placed, columns, _, err := x.place(ctx, 1)
+	placed, columns, err := x.place(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.staircase(ctx, o)
+	return l.staircase(ctx, o, nil)
 }
 
 // elsewhere tells whether a model takes longer than the longest batch for one sample on
@@ -238,23 +238,14 @@ func (x *mixed) configurations() {
 
 // place finds how many devices of a kind hold which models, and stages of chains:
 // all ranges together, the relaxation by column generation and then whole numbers
-// over its columns, which are returned, too, and what mixtures come to on them. Of the
-// devices' time only a part is taken.
-func (x *mixed) place(ctx context.Context, full float64) (placed []Config, columns [][]int, most float64, err error) {
+// over its columns, which are returned, too.
+func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, err error) {
 	p := x.p
-	if full < 1 {
-		q, y := *p, *x
-		q.Edges = slices.Clone(p.Edges)
-		for r := range q.Edges {
-			q.Edges[r] /= full
-		}
-		y.p, x = &q, &y
-	}
 	ranges := upTo(len(p.Edges))
 	relaxed := x.newProgram(x.configs, ranges, false, -1)
 	relaxed.chains()
 	if _, _, err := relaxed.generate(ctx, nil, nil); err != nil {
-		return nil, nil, 0, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	g := x.newProgram(x.configs, ranges, true, -1)
 	g.chains()
@@ -269,10 +260,10 @@ func (x *mixed) place(ctx context.Context, full float64) (placed []Config, colum
 	}
 	sol, err := solve(ctx, x.solver, g.m, limits)
 	if err != nil {
-		return nil, nil, 0, fmt.Errorf("placing models on several kinds: %w", err)
+		return nil, nil, fmt.Errorf("placing models on several kinds: %w", err)
 	}
 	if sol.X == nil {
-		return nil, nil, 0, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
+		return nil, nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
 	}
 	out := slices.Clone(x.configs)
 	free := make([]int, len(p.Kinds))
@@ -293,7 +284,7 @@ func (x *mixed) place(ctx context.Context, full float64) (placed []Config, colum
 			free[k] = 0
 		}
 	}
-	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), relaxed.columns, sol.Value, nil
+	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), relaxed.columns, nil
 }
 
 // placements visits all ways to give the devices of every kind maximal sets of models.
@@ -373,6 +364,9 @@ func (g *program) chains() {
 // Replicas are the devices of a kind that hold a model, numbered within the kind
 // configuration by configuration.
 func (out *Outcome) Replicas(model, kind int) []int {
+	if out.Placement != nil {
+		return out.Placement.DevicesOf(model)
+	}
 	var list []int
 	first := 0
 	for _, c := range out.Configs {

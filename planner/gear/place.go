@@ -225,7 +225,7 @@ func (p placing) ranked(list []Cascade, work [][]float64, keep int) []*candidate
 				break
 			}
 			c.feasible++
-			a := float64(list[best[at]].Correct) / float64(p.Planned.N)
+			a := accuracyOn(p.Problem, &list[best[at]])
 			c.ranges = append(c.ranges, a)
 			c.accuracy += p.Weights[r] * a
 		}

@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,13 +14,18 @@ import (
 // every kind's number of devices and is concave in them: its prices at one choice of
 // numbers bound it at all others. So a small program over the numbers, to which those
 // bounds are added where they were missing, ends at the least price at which the
-// relaxation reaches the target (Benders). From there on upwards, the numbers of a
-// price at which the relaxation comes to most are planned for, until a plan holds.
+// relaxation reaches the target (Benders). From there on upwards numbers of devices are
+// planned for by rising price, without those that are no more of any kind than some that
+// did not hold. The first plan is the cheapest then. Where many fail, prices rise in
+// steps that double and then halve; of a price the numbers are planned for at which the
+// relaxation comes to most.
 
-// Of the search: plans tried in all, and how far below the target a relaxation may
-// be and still count as reaching it (linear programs are solved to no more).
+// Of the search: plans tried by rising price, plans tried in all, and how far below the
+// target a relaxation may be and still count as reaching it (linear programs are solved
+// to no more).
 const (
-	pricesTried = 24
+	risingTried = 24
+	pricesTried = 36
 	reaches     = 1e-7
 )
 
@@ -107,9 +111,10 @@ type shop struct {
 	order    []*tangent
 
 	tried   int
-	best    *Outcome // of the plans tried that hold, on bought devices
-	bought  []int
-	missing error // of the last that did not
+	best    *Outcome // of the plans tried that hold
+	failed  [][]int  // numbers on which none did
+	floor   float64  // no price up to this is looked at again
+	missing error    // of the last that did not hold
 }
 
 // cheapest finds the devices of least price that hold target and SLO.
@@ -132,82 +137,39 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	} else if !c.reached(t) {
 		return nil, s.p.short(t.value)
 	}
-	least, err := c.above(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	fails, all := math.Nextafter(least, 0), c.sum(c.full)
-	for level, step := least, smallest; c.best == nil; level, step = min(all, level+step), 2*step {
-		if err := c.try(ctx, level); err != nil {
+	least, next, err := 0.0, []int(nil), error(nil)
+	for level, step := 0.0, smallest; c.best == nil || c.tried < pricesTried; {
+		if next, err = c.next(ctx); err != nil {
 			return nil, err
 		}
-		if c.best == nil && level >= all {
-			return nil, c.missing
+		if least == 0 && next != nil {
+			least = c.sum(next)
 		}
-		if c.best == nil {
-			fails = level
-		}
-	}
-	for c.tried < pricesTried {
-		next, err := c.above(ctx, fails)
-		if err != nil {
-			return nil, err
-		}
-		below := c.best.Value * (1 - 1e-9)
-		if next >= below {
+		if next == nil || c.best != nil && c.sum(next) >= c.best.Value*(1-1e-9) {
 			break
 		}
-		level := min(max(next, (fails+c.best.Value)/2), below)
-		before := c.best
-		if err := c.try(ctx, level); err != nil {
-			return nil, err
-		}
-		if c.best == before {
-			fails = level
-		}
-	}
-	if err := c.fewer(ctx); err != nil {
-		return nil, err
-	}
-	out := c.best
-	out.ValueBound, out.Proved = min(least, out.Value), out.Value <= least*(1+1e-9)
-	return out, nil
-}
-
-// try plans for the best numbers of devices up to a price.
-func (c *shop) try(ctx context.Context, price float64) error {
-	n, err := c.most(ctx, price)
-	if n == nil || err != nil {
-		return err
-	}
-	return c.plan(ctx, n)
-}
-
-// fewer takes single devices off the plan as long as it holds.
-func (c *shop) fewer(ctx context.Context) error {
-	order := upTo(len(c.price))
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.price[b], c.price[a]) })
-	for at := 0; at < len(order) && c.tried < pricesTried; {
-		n := slices.Clone(c.bought)
-		if n[order[at]]--; n[order[at]] < 0 {
-			at++
-			continue
-		}
-		t, err := c.at(ctx, n)
-		if err != nil {
-			return err
-		}
-		before := c.best
-		if c.reached(t) {
-			if err := c.plan(ctx, n); err != nil {
-				return err
+		if c.tried >= risingTried {
+			if level = max(level, c.sum(next)) + step; c.best != nil {
+				level = (c.sum(next) + c.best.Value) / 2
+			}
+			if next, err = c.most(ctx, level); err != nil {
+				return nil, err
+			}
+			if step *= 2; next == nil {
+				c.floor = level
+				continue
 			}
 		}
-		if c.best == before {
-			at++
+		if err := c.plan(ctx, next); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	out := c.best
+	if out == nil {
+		return nil, c.missing
+	}
+	out.ValueBound, out.Proved = min(least, out.Value), out.Value <= least*(1+1e-9)
+	return out, nil
 }
 
 // sum is what numbers of devices cost.
@@ -234,7 +196,7 @@ func (c *shop) plan(ctx context.Context, n []int) error {
 	c.tried++
 	out, err := c.once(ctx, c.on(n))
 	if _, none := errors.AsType[*Infeasible](err); none {
-		c.missing = err
+		c.missing, c.failed = err, append(c.failed, n)
 		return nil
 	}
 	if err != nil {
@@ -257,7 +219,7 @@ func (c *shop) plan(ctx context.Context, n []int) error {
 	}
 	out.Priced = true
 	if out.Value = c.sum(n); c.best == nil || out.Value < c.best.Value {
-		c.best, c.bought = out, n
+		c.best = out
 	}
 	return nil
 }
@@ -286,14 +248,31 @@ func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
 // reached tells whether the relaxation reaches the target.
 func (c *shop) reached(t *tangent) bool { return t.served && t.value >= c.p.Target-reaches }
 
-// numbers is the program over numbers of devices: what is known rules out those at
-// which the relaxation falls short of the target, and, as fewer devices never reach
-// more, all that are nowhere above such.
-func (c *shop) numbers() (*milp.Model, []milp.Var) {
-	m := milp.New("devices")
-	var n []milp.Var
+// numbers is the program over numbers of devices, with their price: what is known rules
+// out those at which the relaxation falls short of the target, or a plan did, and, as
+// fewer devices never reach more, all that are nowhere above such.
+func (c *shop) numbers() (m *milp.Model, n []milp.Var, price []milp.Term) {
+	m = milp.New("devices")
 	for k := range c.full {
 		n = append(n, m.AddInt("", 0, float64(c.full[k]), 0))
+		price = append(price, milp.Term{Var: n[k], Coef: c.price[k]})
+	}
+	if c.floor > 0 {
+		m.AddGE("", c.floor*(1+1e-9), price...)
+	}
+	above := func(at []int) {
+		var more []milp.Term
+		for k := range n {
+			if at[k] < c.full[k] {
+				z := m.AddBool("", 0)
+				more = append(more, milp.Term{Var: z, Coef: 1})
+				m.AddLE("", 0, milp.Term{Var: z, Coef: float64(at[k] + 1)}, milp.Term{Var: n[k], Coef: -1})
+			}
+		}
+		m.AddGE("", 1, more...)
+	}
+	for _, at := range c.failed {
+		above(at)
 	}
 	for _, t := range c.order {
 		if c.reached(t) {
@@ -312,17 +291,9 @@ func (c *shop) numbers() (*milp.Model, []milp.Var) {
 			}
 			m.AddGE("", rhs/missing, terms...)
 		}
-		var more []milp.Term
-		for k := range n {
-			if t.at[k] < c.full[k] {
-				z := m.AddBool("", 0)
-				more = append(more, milp.Term{Var: z, Coef: 1})
-				m.AddLE("", 0, milp.Term{Var: z, Coef: float64(t.at[k] + 1)}, milp.Term{Var: n[k], Coef: -1})
-			}
-		}
-		m.AddGE("", 1, more...)
+		above(t.at)
 	}
-	return m, n
+	return m, n, price
 }
 
 // solve solves a program over numbers of devices; nil: there are none.
@@ -341,32 +312,20 @@ func (c *shop) solve(ctx context.Context, m *milp.Model, n []milp.Var) ([]int, e
 	return out, nil
 }
 
-// above is the least price above another at which the relaxation reaches the target;
-// infinite: there is none.
-func (c *shop) above(ctx context.Context, price float64) (float64, error) {
+// next are the numbers of least price at which the relaxation reaches the target and that
+// were not tried; nil: there are none.
+func (c *shop) next(ctx context.Context) ([]int, error) {
 	for {
-		m, n := c.numbers()
-		var terms []milp.Term
-		for k := range n {
-			m.SetObj(n[k], c.price[k])
-			terms = append(terms, milp.Term{Var: n[k], Coef: c.price[k]})
-		}
-		if price > 0 {
-			m.AddGE("", price*(1+1e-9), terms...)
+		m, n, price := c.numbers()
+		for _, t := range price {
+			m.SetObj(t.Var, t.Coef)
 		}
 		got, err := c.solve(ctx, m, n)
-		if err != nil {
-			return 0, err
+		if got == nil || err != nil {
+			return nil, err
 		}
-		if got == nil {
-			return math.Inf(1), nil
-		}
-		t, err := c.at(ctx, got)
-		if err != nil {
-			return 0, err
-		}
-		if c.reached(t) {
-			return c.sum(got), nil
+		if t, err := c.at(ctx, got); err != nil || c.reached(t) {
+			return got, err
 		}
 	}
 }
@@ -375,13 +334,11 @@ func (c *shop) above(ctx context.Context, price float64) (float64, error) {
 // most, of those the cheapest; nil: it reaches the target with none.
 func (c *shop) most(ctx context.Context, price float64) ([]int, error) {
 	for {
-		m, n := c.numbers()
+		m, n, terms := c.numbers()
 		m.SetSense(milp.Maximize)
 		value := m.AddVar("", -milp.Inf, 1, 1)
-		var terms []milp.Term
 		for k := range n {
 			m.SetObj(n[k], -1e-6*c.price[k]/c.sum(c.full))
-			terms = append(terms, milp.Term{Var: n[k], Coef: c.price[k]})
 		}
 		m.AddLE("", price*(1+1e-9), terms...)
 		for _, t := range c.order {
@@ -411,62 +368,4 @@ func (c *shop) most(ctx context.Context, price float64) ([]int, error) {
 			return got, nil
 		}
 	}
-}
-
-// compact leaves devices out that nothing stands on and numbers the others anew. It
-// returns how many there are of each kind.
-func (out *Outcome) compact() []int {
-	p := out.Problem
-	models := uint32(1)<<len(p.Models) - 1
-	used := make([]int, len(p.Kinds))
-	var configs []Config
-	for k := range p.Kinds {
-		stands := map[int]bool{} // by device: a stage
-		for _, c := range out.Chains {
-			for s := range c.Devices {
-				for _, d := range c.Devices[s] {
-					stands[d] = stands[d] || c.Chain.Stages[s].Kind == k
-				}
-			}
-		}
-		now, d := map[int]int{}, 0
-		for _, c := range out.Configs {
-			if c.Kind != k {
-				continue
-			}
-			kept := c
-			kept.Count = 0
-			for range c.Count {
-				if c.Set&models != 0 || stands[d] {
-					now[d] = used[k]
-					used[k]++
-					kept.Count++
-				}
-				d++
-			}
-			if kept.Count > 0 {
-				configs = append(configs, kept)
-			}
-		}
-		for c := range out.Chains {
-			chain := &out.Chains[c]
-			chain.Devices = slices.Clone(chain.Devices)
-			for s := range chain.Devices {
-				if chain.Chain.Stages[s].Kind == k {
-					chain.Devices[s] = slices.Clone(chain.Devices[s])
-					for i, d := range chain.Devices[s] {
-						chain.Devices[s][i] = now[d]
-					}
-				}
-			}
-		}
-	}
-	out.Configs = configs
-	for k := range p.Kinds { // units are made of another kind's devices
-		if kind := &p.Kinds[k]; kind.Of >= 0 {
-			used[kind.Of] += kind.Span * used[k]
-			used[k] = kind.Devices
-		}
-	}
-	return used
 }

@@ -71,21 +71,14 @@ func (p *Problem) operating(m int) (batch int, perSample float64) {
 	return batch, perSample
 }
 
-// batches are the largest of every model, 0 where not even one sample is in time.
-func (p *Problem) batches() []int {
-	out := make([]int, len(p.Models))
-	for m := range out {
-		out[m], _ = p.operating(m)
-	}
-	return out
-}
-
 // batchLimits are the problem with batches as long as the SLO, and with batches of at
-// most half the SLO where that makes a difference.
+// most half the SLO where that makes a difference: with long ones an expensive model's
+// queue costs more time than it saves work.
 func batchLimits(p *Problem) []*Problem {
 	whole, half := *p, *p
 	whole.longest, half.longest = 0, p.SLO/2
-	if slices.Equal(whole.batches(), half.batches()) {
+	long, _ := speedsOf(&whole)
+	if short, _ := speedsOf(&half); slices.EqualFunc(long, short, slices.Equal[[]int]) {
 		return []*Problem{&whole}
 	}
 	return []*Problem{&whole, &half}

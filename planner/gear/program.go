@@ -110,7 +110,7 @@ func (g *program) worth(at, cascade int) float64 {
 		return 0
 	}
 	p := g.x.p
-	return max(p.Weights[g.ranges[at]], 1e-6) * float64(g.x.list[cascade].Correct) / float64(p.Planned.N)
+	return max(p.Weights[g.ranges[at]], 1e-6) * accuracyOn(p, &g.x.list[cascade])
 }
 
 // lane adds a chain to a range whose stages are on devices of one configuration

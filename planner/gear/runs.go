@@ -47,7 +47,7 @@ func (out *Outcome) Again(ctx context.Context, r int, seed uint64) (Trial, error
 }
 
 // Trials tries cascades alone on a placement at a rate, as gears of plans are tried.
-func (p *Problem) Trials(pl *Placement, seed uint64) func(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
+func Trials(p *Problem, pl *Placement, seed uint64) func(ctx context.Context, c *Cascade, minQueue int, shares [][]float64, rate float64) (Trial, error) {
 	return newBench(p, pl, seed).try
 }
 

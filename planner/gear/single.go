@@ -28,19 +28,12 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 		return nil, with
 	}
 	for _, own := range batchLimits(p) {
-		alone := singles{own, list, own.works(list)}
-		for _, pl := range alone.placements(out) {
-			one := &Outcome{Problem: own, Placement: pl}
-			stairs := alone.stairs(pl)
-			one.Front = len(stairs)
-			b := newBench(own, pl, s.o.Seed)
-			ok, err := one.oneCascade(ctx, b, alone.worthTrying(stairs, out))
-			if err != nil {
-				return nil, err
-			}
-			if s.runs += b.runs; ok && one.above(out) {
-				out, with = one, nil
-			}
+		one, runs, err := singlesOf(own, list).above(ctx, out, out, s.o.Seed)
+		if err != nil {
+			return nil, err
+		}
+		if s.runs += runs; one != nil {
+			out, with = one, nil
 		}
 	}
 	return out, with
@@ -66,7 +59,7 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	if q.Overall = true; !q.shown() {
 		return 0, nil
 	}
-	list := q.inTime(Enumerate(q.Planned, q.Grid, q.usable()))
+	list, _ := q.Cascades()
 	best := &Outcome{Problem: &q, Placement: out.Placement, Accuracy: out.Accuracy}
 	if q.many() && best.leads(list) {
 		return 0, nil // of so many requests the plan shows what it promises
@@ -76,28 +69,43 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 		return 0, err
 	}
 	best.shown = gears.accuracy
-	one := 0.0
+	accuracy := 0.0
 	for _, own := range batchLimits(&q) {
-		alone := singles{own, list, own.works(list)}
-		for _, pl := range alone.placements(out) {
-			next := &Outcome{Problem: own, Placement: pl}
-			ok, err := next.oneCascade(ctx, newBench(own, pl, seed), alone.worthTrying(alone.stairs(pl), best))
-			if err != nil {
-				return 0, err
-			}
-			if ok && next.above(best) {
-				best, one = next, next.Accuracy
-			}
+		one, _, err := singlesOf(own, list).above(ctx, out, best, seed)
+		if err != nil {
+			return 0, err
+		}
+		if one != nil {
+			best, accuracy = one, one.Accuracy
 		}
 	}
-	return one, nil
+	return accuracy, nil
+}
+
+func singlesOf(p *Problem, list []Cascade) singles { return singles{p, list, p.works(list)} }
+
+// above is the best plan of one cascade that is more accurate than another plan, on the
+// placement of a plan and others; nil: none is. The second result is the number of runs.
+func (p singles) above(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
+	for _, pl := range p.placements(placed) {
+		stairs := p.stairs(pl)
+		one, b := &Outcome{Problem: p.Problem, Placement: pl, Front: len(stairs)}, newBench(p.Problem, pl, seed)
+		ok, err := one.oneCascade(ctx, b, p.worthTrying(stairs, than))
+		if err != nil {
+			return nil, 0, err
+		}
+		if runs += b.runs; ok && one.above(than) {
+			best, than = one, one
+		}
+	}
+	return best, runs, nil
 }
 
 // leads tells whether no single cascade that is more accurate than a plan is worth
 // trying, on any placement.
 func (out *Outcome) leads(list []Cascade) bool {
 	return !slices.ContainsFunc(batchLimits(out.Problem), func(p *Problem) bool {
-		alone := singles{p, list, p.works(list)}
+		alone := singlesOf(p, list)
 		return slices.ContainsFunc(alone.placements(out), func(pl *Placement) bool { return len(alone.worthTrying(alone.stairs(pl), out)) > 0 })
 	})
 }
@@ -128,7 +136,7 @@ func (p singles) placements(out *Outcome) []*Placement {
 		all = append(all, out.Placement)
 	}
 	for _, q := range []*Problem{p.Problem, &steady} {
-		for _, c := range (placing{q}).ranked(p.list, p.work, placementsCompared) {
+		for _, c := range (placing{q}).ranked(p.list, p.work, 1) {
 			all = append(all, c.pl)
 		}
 	}
@@ -160,8 +168,7 @@ func (p singles) stairs(pl *Placement) []stair {
 	var out []stair
 	for _, i := range Pareto(load, p.list) {
 		if load[i]*p.steady() <= 1 {
-			shares, _ := pl.Split(p.work[i])
-			out = append(out, stair{&p.list[i], load[i], shares})
+			out = append(out, *pl.stair(&p.list[i], p.work[i]))
 		}
 	}
 	return out
@@ -174,7 +181,7 @@ func (p singles) stairs(pl *Placement) []stair {
 func (p singles) worthTrying(list []stair, than *Outcome) []stair {
 	inTime, relaxed := perSample(p.Problem), relaxation{p.Problem}
 	return slices.DeleteFunc(list, func(s stair) bool {
-		accuracy := float64(s.cascade.Correct) / float64(p.Planned.N)
+		accuracy := accuracyOn(p.Problem, s.cascade)
 		switch {
 		case p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile:
 			return true
@@ -278,7 +285,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 	p := b.p
 	gears, late := make([]Planned, len(p.Edges)), 0.0
 	for r, edge := range p.Edges {
-		gears[r] = Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Accuracy: float64(s.cascade.Correct) / float64(p.Planned.N)}
+		gears[r] = gearOf(p, s, edge, Trial{})
 	}
 	if p.shown() {
 		shown, err := b.onStreams(ctx, gears, streams, 1-p.Percentile)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -186,31 +187,31 @@ type exact struct {
 	o    *Options
 }
 
-// solve takes the best placements, with batches as long as the SLO and half
-// as long, and keeps the plan that simulation shows the most accurate. What the
-// fluid model allows a placement at most tells which need not be tried.
+// solve takes the best placements, with batches as long as the SLO and half as long,
+// until simulation shows that a plan holds. With half as long ones one placement is
+// compared with that plan. What the fluid model allows a placement at most tells which
+// need not be tried.
 func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	p := x.p
 	var first error
 	var best *Outcome
-	runs := 0
-	for _, y := range x.batchLimits() {
-		for k, c := range (placing{y.p}).ranked(y.list, y.work, placementsTried) {
-			if best != nil && (k >= placementsCompared || p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthwhile) {
+	for _, q := range batchLimits(p) {
+		y := &exact{q, x.list, q.works(x.list), x.o}
+		for k, c := range (placing{q}).ranked(y.list, y.work, placementsTried) {
+			if best != nil && (k > 0 || p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthwhile) {
 				break
 			}
 			if c.feasible == len(p.Edges) && p.misses(c.accuracy) && first != nil {
 				break // nor do those that are worse
 			}
 			out, err := y.staircase(ctx, c, best)
-			if _, ok := errors.AsType[*Infeasible](err); ok {
+			if _, none := errors.AsType[*Infeasible](err); none {
 				first = cmp.Or(first, err)
 				continue
 			}
 			if err != nil {
 				return nil, err
 			}
-			runs += out.Runs
 			if best == nil || out.Accuracy > best.Accuracy {
 				best = out
 			}
@@ -223,121 +224,64 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 		if err := best.together(ctx, relaxation{best.Problem}.bounds(x.list, best.Problem.works(x.list))); err != nil {
 			return nil, err
 		}
-		runs += best.stairs.bench.runs
+		best.Runs += best.stairs.bench.runs
 		if p.misses(best.Accuracy) {
 			return nil, &Infeasible{Target: p.Target, Best: best.Accuracy}
 		}
 	}
-	best.Runs = runs
 	return best, nil
 }
 
+// Of plans: placementsTried is how many of the best placements are simulated before a
+// problem is called infeasible, worthwhile the least weighted accuracy that is worth
+// simulations.
 const (
-	// placementsTried is how many of the best placements are simulated before a
-	// problem is called infeasible, placementsCompared how many are when one holds.
-	placementsTried    = 5
-	placementsCompared = 1
-	// worthwhile is the least weighted accuracy that is worth simulations.
-	worthwhile = 5e-5
+	placementsTried = 5
+	worthwhile      = 5e-5
 )
 
-// batchLimits are the problem itself, and with batches of at most half the SLO
-// where that makes a difference: with long ones an expensive model's queue costs
-// more time than it saves work.
-func (x *exact) batchLimits() []*exact {
-	out := []*exact{x}
-	for _, q := range batchLimits(x.p)[1:] {
-		out = append(out, &exact{q, x.list, q.works(x.list), x.o})
-	}
-	return out
-}
-
-// staircase gives every range the most accurate gear that passes on a placement.
-// A gear that fails at a rate fails at a higher one, so that each range starts
-// where the range below ended. It gives up, with nil, where even what the fluid
-// model allows the ranges that are left does not beat another plan.
-func (x *exact) staircase(ctx context.Context, c *candidate, beat *Outcome) (*Outcome, error) {
-	p, list, work, o := x.p, x.list, x.work, x.o
-	pl := c.pl
+// staircase plans on a placement, for more than a plan has, if there is one.
+func (x *exact) staircase(ctx context.Context, c *candidate, than *Outcome) (*Outcome, error) {
+	p, list, work := x.p, x.list, x.work
 	load := make([]float64, len(list))
 	for i := range list {
-		load[i] = pl.Load(work[i])
+		load[i] = c.pl.Load(work[i])
 	}
 	front := Pareto(load, list)
-	out := &Outcome{Problem: p, Placement: pl, Front: len(front)}
-	b := newBench(p, pl, o.Seed)
-	at, steps := len(front)-1, []int(nil)
-	hope := c.accuracy
-	for r, edge := range p.Edges {
-		var last *Trial
-		for ; at >= 0; at-- {
-			i := front[at]
-			if load[i]*edge > 1 {
-				continue
-			}
-			shares, _ := pl.Split(work[i])
-			trial, err := b.try(ctx, &list[i], 1, shares, edge)
-			if err != nil {
-				return nil, err
-			}
-			if last = &trial; trial.Passed {
-				out.Gears = append(out.Gears, Planned{Cascade: list[i], MinQueue: 1, Shares: shares, Load: load[i] * edge, Trial: trial,
-					Accuracy: float64(list[i].Correct) / float64(p.Planned.N)})
-				break
-			}
-		}
-		if at < 0 {
-			return nil, x.infeasible(r, front, load, last)
-		}
-		steps = append(steps, at)
-		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
-		if !p.Overall { // else the ranges are not done
-			if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; p.misses(best) {
-				return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
-			}
-		}
-		hope += p.Weights[r] * (out.Gears[r].Accuracy - c.ranges[r])
-		if !p.Overall && p.misses(hope) {
-			return nil, &Infeasible{Target: p.Target, Best: hope} // what the fluid model allows the others is not enough
-		}
-		if beat != nil && hope <= beat.Accuracy {
-			out.Accuracy = 0
-			break
-		}
-		if o.Progress != nil {
-			o.Progress(r+1, len(p.Edges))
-		}
+	at := func(_ context.Context, i int) (*stair, error) { return c.pl.stair(&list[i], work[i]), nil }
+	w := &stairway{p: p, list: list, bench: newBench(p, c.pl, x.o.Seed), least: func(i int) float64 { return load[i] }, at: at, ranges: c.ranges,
+		order: slices.Clone(front)}
+	slices.Reverse(w.order)
+	if than != nil {
+		w.beat = than.Accuracy
 	}
-	out.Runs, b.runs = b.runs, 0
-	out.stairs = &stairs{bench: b, above: func(_ context.Context, r int) (above []stair, err error) {
-		for _, i := range front[steps[r]+1:] {
+	w.fails = func(_ context.Context, r int, last *Trial) error {
+		if len(front) == 0 {
+			return &Infeasible{Range: r, Edge: p.Edges[r], NoneUsable: true}
+		}
+		i := front[0]
+		inf := noGear(p, r, &list[i], load[i], last)
+		inf.Devices = int(math.Ceil(sum(work[i]) * p.Edges[len(p.Edges)-1]))
+		return inf
+	}
+	w.above = func(ctx context.Context, r int, than *Cascade) (above []stair, err error) {
+		for _, i := range front {
 			if load[i]*p.Edges[r] > 1 || len(above) == stepsUp {
 				break
 			}
-			shares, _ := pl.Split(work[i])
-			above = append(above, stair{&list[i], load[i], shares})
+			if list[i].Correct > than.Correct {
+				above = append(above, *c.pl.stair(&list[i], work[i]))
+			}
 		}
 		return above, nil
-	}}
-	return out, nil
+	}
+	return w.descend(ctx, &Outcome{Placement: c.pl}, x.o)
 }
 
-// infeasible says why a range has no gear: the cheapest cascade of the front has room
-// or not, and the last trial says more.
-func (x *exact) infeasible(r int, front []int, load []float64, last *Trial) *Infeasible {
-	p := x.p
-	inf := &Infeasible{Range: r, Edge: p.Edges[r]}
-	if len(front) == 0 {
-		inf.NoneUsable = true
-		return inf
-	}
-	i := front[0]
-	inf.Model = p.Models[x.list[i].Models[0]].Name
-	inf.MaxQPS = 1 / load[i]
-	inf.Devices = int(math.Ceil(sum(x.work[i]) * p.Edges[len(p.Edges)-1]))
-	if last != nil {
-		inf.LatencyMS = max(0, float64(last.Latency)/1e6)
-		inf.Unstable = !last.Stable
-	}
-	return inf
+// stair is a cascade, which works so much, with the split that loads the busiest device
+// least.
+func (pl *Placement) stair(c *Cascade, work []float64) *stair {
+	load := pl.Load(work)
+	shares, _ := pl.Split(work)
+	return &stair{c, load, load, shares}
 }

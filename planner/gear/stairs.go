@@ -11,93 +11,169 @@ import (
 // may work, so as to have samples in shorter batches.
 const mostFilled = .7
 
-// staircase gives every range the most accurate cascade that passes: down the
-// front of accuracy over the load of the busiest device, which is found on the
-// way.
-func (l *layout) staircase(ctx context.Context, o *Options) (*Outcome, error) {
-	x, p := l.x, l.x.p
-	tables, of := l.tables()
-	b := &bench{p: p, seed: o.Seed, tables: tables, pipelines: of}
-	out := &Outcome{Problem: p, Configs: l.configs, Chains: l.chains}
-	order := upTo(len(x.list))
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(x.list[b].Correct, x.list[a].Correct), cmp.Compare(a, b))
-	})
-	at, below := 0, math.Inf(1) // what failed had this load: only less is tried
+// stair is a cascade on a placement: the load of the busiest device, and of the busiest
+// device or NIC, per request per second.
+type stair struct {
+	cascade     *Cascade
+	load, taken float64
+	shares      [][]float64
+}
+
+// stairway is what a staircase goes down on a placement.
+type stairway struct {
+	p     *Problem
+	list  []Cascade
+	order []int // of the list, the most accurate first
+	bench *bench
+	least func(i int) float64 // bound of the load taken
+	at    func(ctx context.Context, i int) (*stair, error)
+	// other is another split of what takes too long, below a load; nil: there is none.
+	other  func(ctx context.Context, i int, taken, below float64) (*stair, error)
+	above  func(ctx context.Context, r int, than *Cascade) ([]stair, error)
+	fails  func(ctx context.Context, r int, last *Trial) error // says why a range has no gear
+	ranges []float64                                           // accuracies that the first ranges have at most
+	beat   float64                                             // accuracy that is to be exceeded; 0: any will do
+}
+
+// descend gives every range the most accurate cascade that passes. A gear that fails at a
+// rate fails at a higher one, so that each range starts where the range below ended. What
+// takes no less of the devices than one that failed is not tried. It gives up where the
+// ranges that are left cannot make a plan that is worth anything.
+func (w *stairway) descend(ctx context.Context, out *Outcome, o *Options) (*Outcome, error) {
+	p := w.p
+	out.Problem = p
+	at := 0
 	for r, edge := range p.Edges {
 		var last *Trial
+		failed := math.Inf(1) // load of the last that did
+		hopeless := func(taken float64) bool { return taken*edge > 1 || taken >= failed }
 		for ; ; at++ {
-			if at == len(order) {
-				return nil, l.infeasible(ctx, r, last)
+			if at == len(w.order) {
+				return nil, w.fails(ctx, r, last)
 			}
-			i, most := order[at], min(below, 1/edge)
-			if l.atLeast(i) >= most {
+			i := w.order[at]
+			if hopeless(w.least(i)) {
 				continue
 			}
-			s, err := l.split(ctx, i)
+			s, err := w.at(ctx, i)
 			if err != nil {
 				return nil, err
 			}
-			if s.taken >= most {
+			if hopeless(s.taken) {
 				continue
 			}
-			shares := l.shares(s)
-			trial, err := b.try(ctx, &x.list[i], 1, shares, edge)
+			trial, err := w.try(ctx, i, s, edge)
 			if err != nil {
 				return nil, err
-			}
-			if !trial.Passed {
-				if s, err = l.divide(ctx, i, s.taken+mostFilled*(1/edge-s.taken)); err != nil {
-					return nil, err
-				}
-				if other := s.shares != nil && s.taken < 1/edge; other && !same(shares, l.shares(s)) {
-					shares = l.shares(s)
-					if trial, err = b.try(ctx, &x.list[i], 1, shares, edge); err != nil {
-						return nil, err
-					}
-				}
 			}
 			out.Front++
 			if last = &trial; trial.Passed {
-				out.Gears = append(out.Gears, Planned{Cascade: x.list[i], MinQueue: 1, Shares: shares, Load: s.load * edge, Trial: trial,
-					Accuracy: float64(x.list[i].Correct) / float64(p.Planned.N)})
+				out.Gears = append(out.Gears, gearOf(p, s, edge, trial))
 				out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
-				below = math.Inf(1)
 				break
 			}
-			below = l.loads[i].taken
+			failed = s.taken
 		}
-		if !p.Overall { // else the ranges are not done
-			if best := out.Accuracy + sum(p.Weights[r+1:])*out.Gears[r].Accuracy; p.misses(best) {
-				return nil, &Infeasible{Target: p.Target, Best: best} // ranges above are not more accurate
-			}
+		if most := w.reachable(out, r); !p.Overall && (p.misses(most) || w.beat > 0 && most <= w.beat) {
+			return nil, &Infeasible{Target: p.Target, Best: most} // if Overall the ranges are not done
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))
 		}
 	}
-	out.Runs, b.runs = b.runs, 0
-	out.stairs = &stairs{bench: b, above: func(ctx context.Context, r int) ([]stair, error) { return l.above(ctx, out, r) }}
+	out.Runs, w.bench.runs = w.bench.runs, 0
+	out.stairs = &stairs{bench: w.bench, above: func(ctx context.Context, r int) ([]stair, error) { return w.above(ctx, r, &out.Gears[r].Cascade) }}
 	return out, nil
 }
 
-// same tells whether two splits are.
-func same(a, b [][]float64) bool { return slices.EqualFunc(a, b, slices.Equal[[]float64]) }
+// try tries a cascade at a rate: with its split, and with another one if that fails.
+func (w *stairway) try(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
+	t, err := w.bench.try(ctx, s.cascade, 1, s.shares, rate)
+	if t.Passed || err != nil || w.other == nil {
+		return t, err
+	}
+	other, err := w.other(ctx, i, s.taken, 1/rate)
+	if err != nil || other == nil || slices.EqualFunc(other.shares, s.shares, slices.Equal[[]float64]) {
+		return t, err
+	}
+	t, err = w.bench.try(ctx, s.cascade, 1, other.shares, rate)
+	s.load, s.shares = other.load, other.shares
+	return t, err
+}
+
+// reachable is what a plan comes to at most whose ranges up to one are done: ranges above
+// are not more accurate.
+func (w *stairway) reachable(out *Outcome, r int) float64 {
+	most := out.Accuracy
+	for n := r + 1; n < len(w.p.Edges); n++ {
+		accuracy := out.Gears[r].Accuracy
+		if n < len(w.ranges) && w.ranges[n] < accuracy {
+			accuracy = w.ranges[n]
+		}
+		most += w.p.Weights[n] * accuracy
+	}
+	return most
+}
+
+// gearOf is a stair as the gear of a range.
+func gearOf(p *Problem, s *stair, edge float64, t Trial) Planned {
+	return Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Trial: t, Accuracy: accuracyOn(p, s.cascade)}
+}
+
+// accuracyOn is the share of the samples planned on that a cascade answers right.
+func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / float64(p.Planned.N) }
+
+// staircase plans on a layout, for more than the best of some tries, if these are given.
+func (l *layout) staircase(ctx context.Context, o *Options, than *tries) (*Outcome, error) {
+	x := l.x
+	order := upTo(len(x.list))
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(x.list[b].Correct, x.list[a].Correct), cmp.Compare(a, b))
+	})
+	tables, of := l.tables()
+	w := &stairway{p: x.p, list: x.list, order: order, bench: &bench{p: x.p, seed: o.Seed, tables: tables, pipelines: of},
+		least: l.atLeast, at: l.stair, other: l.other, above: l.above, fails: l.infeasible}
+	if than != nil {
+		if w.ranges = than.bounds; than.best != nil {
+			w.beat = than.best.Accuracy + worthwhile
+		}
+	}
+	return w.descend(ctx, &Outcome{Configs: l.configs, Chains: l.chains}, o)
+}
+
+// stair is a cascade with the split that loads the busiest device least.
+func (l *layout) stair(ctx context.Context, i int) (*stair, error) {
+	s, err := l.split(ctx, i)
+	if err != nil || s.shares == nil {
+		return &stair{load: math.Inf(1), taken: math.Inf(1)}, err
+	}
+	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
+}
+
+// other splits a cascade so that samples are in short batches, in the time that the split
+// before leaves; nil: no split does.
+func (l *layout) other(ctx context.Context, i int, taken, below float64) (*stair, error) {
+	s, err := l.divide(ctx, i, taken+mostFilled*(below-taken))
+	if err != nil || s.shares == nil || s.taken >= below {
+		return nil, err
+	}
+	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
+}
 
 // above are the stairs over the gear of a range that its devices and NICs have the
 // time for.
-func (l *layout) above(ctx context.Context, out *Outcome, r int) ([]stair, error) {
-	front, err := l.front(ctx, out.Gears[r].Cascade.Correct)
+func (l *layout) above(ctx context.Context, r int, than *Cascade) ([]stair, error) {
+	front, err := l.front(ctx, than.Correct)
 	if err != nil {
 		return nil, err
 	}
 	var list []stair
 	for _, i := range front {
-		s := l.loads[i]
-		if s.taken*l.x.p.Edges[r] > 1 || len(list) == stepsUp {
-			break
+		s, err := l.stair(ctx, i)
+		if err != nil || s.taken*l.x.p.Edges[r] > 1 || len(list) == stepsUp {
+			return list, err
 		}
-		list = append(list, stair{&l.x.list[i], s.load, l.shares(s)})
+		list = append(list, *s)
 	}
 	return list, nil
 }
@@ -142,16 +218,23 @@ func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 	if err != nil {
 		return err
 	}
-	load := s.taken
-	inf := &Infeasible{Range: r, Edge: x.p.Edges[r], Model: x.p.Models[x.list[i].Models[0]].Name, MaxQPS: 1 / load}
-	if last != nil {
-		inf.LatencyMS, inf.Unstable = max(0, float64(last.Latency)/1e6), !last.Stable
-	} else {
-		top, n := x.p.Edges[len(x.p.Edges)-1], 0
+	inf := noGear(x.p, r, &x.list[i], s.taken, last)
+	if last == nil {
+		n := 0
 		for k := range x.p.Kinds {
 			n += x.p.Kinds[k].Devices
 		}
-		inf.Devices = int(math.Ceil(float64(n) * top * load))
+		inf.Devices = int(math.Ceil(float64(n) * x.p.Edges[len(x.p.Edges)-1] * s.taken))
+	}
+	return inf
+}
+
+// noGear says that a range has none: of the lightest cascade, and of the last trial, if
+// there was one.
+func noGear(p *Problem, r int, c *Cascade, load float64, last *Trial) *Infeasible {
+	inf := &Infeasible{Range: r, Edge: p.Edges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
+	if last != nil {
+		inf.LatencyMS, inf.Unstable = max(0, float64(last.Latency)/1e6), !last.Stable
 	}
 	return inf
 }

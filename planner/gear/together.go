@@ -39,13 +39,6 @@ type stairs struct {
 	above func(ctx context.Context, r int) ([]stair, error)
 }
 
-// stair is a cascade on a placement.
-type stair struct {
-	cascade *Cascade
-	load    float64
-	shares  [][]float64
-}
-
 // together lets ranges be later than the percentile allows where others are not:
 // every range keeps what it has or takes a more accurate gear that is stable at
 // its upper edge, such that all requests together keep the SLO. A knapsack, whose
@@ -76,9 +69,9 @@ func (out *Outcome) together(ctx context.Context, bounds []float64) error {
 				fails++
 				continue
 			}
-			g := Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Trial: t, Late: t.late,
-				Accuracy: float64(s.cascade.Correct) / float64(p.Planned.N)}
-			choices[r] = append(choices[r], choice{g, w * float64(s.cascade.Correct) / float64(p.Planned.N), w * t.late})
+			g := gearOf(p, s, edge, t)
+			g.Late = t.late
+			choices[r] = append(choices[r], choice{g, w * g.Accuracy, w * g.Late})
 		}
 	}
 	for room := spent * (1 - p.Percentile); ; room *= lessLate {

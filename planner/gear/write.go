@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -39,60 +38,24 @@ type Deployment struct {
 // share is its mean load over the ranges, half by weight and half even, so that
 // a model that is only asked in ranges without weight has one too.
 func (out *Outcome) Deployments(p *Problem) []Deployment {
-	if p.Mixed() {
-		return out.mixedDeployments(p)
-	}
-	var list []Deployment
-	for _, m := range out.used(len(p.Models)) {
-		d := Deployment{Model: m}
-		var per float64
-		d.Batch, per = p.operating(m)
-		for r := range out.Gears {
-			c := &out.Gears[r].Cascade
-			share := (p.Weights[r] + 1/float64(len(p.Edges))) / 2
-			for k, member := range c.Models {
-				if int(member) == m {
-					d.Devices += share * per * p.Edges[r] * float64(c.Reach[k]) / float64(p.Planned.N)
-				}
-			}
-		}
-		d.place(out.Placement.DevicesOf(m))
-		list = append(list, d)
-	}
-	return list
-}
-
-// mixedDeployments are those of a model on every kind of devices that holds it,
-// kind after kind. Its time share is what its replicas there get.
-func (out *Outcome) mixedDeployments(p *Problem) []Deployment {
-	x := &mixed{p: p}
-	x.measure()
+	batch, per := speedsOf(p)
 	var list []Deployment
 	for _, m := range out.used(len(p.Models)) {
 		first := 0
-		for kind := range p.Kinds {
+		for kind := range batch {
 			devices := out.Replicas(m, kind)
 			if len(devices) == 0 {
 				continue
 			}
-			d := Deployment{Model: m, Kind: kind, Batch: x.batch[kind][m]}
-			for r := range out.Gears {
-				c := &out.Gears[r].Cascade
-				weight := (p.Weights[r] + 1/float64(len(p.Edges))) / 2
-				for k, member := range c.Models {
-					if int(member) == m {
-						work := p.Edges[r] * float64(c.Reach[k]) / float64(p.Planned.N) * x.per[kind][m]
-						d.Devices += weight * work * sum(out.Gears[r].Shares[m][first:first+len(devices)])
-					}
-				}
-			}
+			samples := out.samples(p, m, first, len(devices))
 			first += len(devices)
+			d := Deployment{Model: m, Kind: kind, Batch: batch[kind][m], Devices: samples * per[kind][m]}
 			d.place(devices)
 			list = append(list, d)
 		}
 		for c := range out.Chains {
 			if chain := &out.Chains[c]; chain.Chain.Model == m {
-				list = append(list, out.deployChain(p, chain, first))
+				list = append(list, deployChain(chain, out.samples(p, m, first, chain.Replicas())))
 				first += chain.Replicas()
 			}
 		}
@@ -100,66 +63,47 @@ func (out *Outcome) mixedDeployments(p *Problem) []Deployment {
 	return list
 }
 
-// deployChain is the deployment of a chain whose shares begin at a replica of its
-// model.
-func (out *Outcome) deployChain(p *Problem, placed *PlacedChain, first int) Deployment {
-	c := placed.Chain
-	d := Deployment{Model: c.Model, Kind: c.Stages[0].Kind, Batch: c.Batch, Chain: c, Replicas: placed.Replicas()}
-	samples := 0.0
+// speedsOf are the largest batches and the seconds per sample, by kind and model.
+func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
+	if p.Mixed() {
+		x := &mixed{p: p}
+		x.measure()
+		return x.batch, x.per
+	}
+	batch, per = [][]int{nil}, [][]float64{perSample(p)}
+	for m := range p.Models {
+		n, _ := p.operating(m)
+		batch[0] = append(batch[0], n)
+	}
+	return batch, per
+}
+
+// samples is how many samples per second some replicas of a model get, mean over the
+// ranges.
+func (out *Outcome) samples(p *Problem, m, first, n int) float64 {
+	total := 0.0
 	for r := range out.Gears {
-		g := &out.Gears[r].Cascade
+		c := &out.Gears[r].Cascade
 		weight := (p.Weights[r] + 1/float64(len(p.Edges))) / 2
-		for k, member := range g.Models {
-			if int(member) == c.Model {
-				samples += weight * p.Edges[r] * float64(g.Reach[k]) / float64(p.Planned.N) * sum(out.Gears[r].Shares[c.Model][first:first+d.Replicas])
+		for k, member := range c.Models {
+			if int(member) == m {
+				total += weight * p.Edges[r] * float64(c.Reach[k]) / float64(p.Planned.N) * sum(out.Gears[r].Shares[m][first:first+n])
 			}
 		}
 	}
+	return total
+}
+
+// deployChain is the deployment of a chain that gets some samples per second.
+func deployChain(placed *PlacedChain, samples float64) Deployment {
+	c := placed.Chain
+	d := Deployment{Model: c.Model, Kind: c.Stages[0].Kind, Batch: c.Batch, Chain: c, Replicas: placed.Replicas()}
 	for s := range c.Stages {
 		st := Deployment{Model: c.Model, Kind: c.Stages[s].Kind, Batch: c.Batch, Devices: samples * c.Stages[s].per}
 		st.place(placed.Devices[s])
 		d.Stages = append(d.Stages, st)
 	}
 	return d
-}
-
-// leaveOut takes pipelines out that no gear sends anything along: models from the
-// sets of a kind, and chains.
-func (out *Outcome) leaveOut(p *Problem) {
-	out.Configs = slices.Clone(out.Configs)
-	var chains []PlacedChain
-	for m := range p.Models {
-		first := 0
-		idle := func(n int) bool {
-			for r := range out.Gears {
-				if g := &out.Gears[r]; slices.Contains(g.Cascade.Models, uint8(m)) && sum(g.Shares[m][first:first+n]) > 0 {
-					first += n
-					return false
-				}
-			}
-			for r := range out.Gears {
-				g := &out.Gears[r]
-				g.Shares = slices.Clone(g.Shares)
-				g.Shares[m] = slices.Delete(slices.Clone(g.Shares[m]), first, first+n)
-			}
-			return true
-		}
-		for k := range p.Kinds {
-			if n := len(out.Replicas(m, k)); n > 0 && idle(n) {
-				for c := range out.Configs {
-					if out.Configs[c].Kind == k {
-						out.Configs[c].Set &^= 1 << m
-					}
-				}
-			}
-		}
-		for _, chain := range out.Chains {
-			if chain.Chain.Model == m && !idle(chain.Replicas()) {
-				chains = append(chains, chain)
-			}
-		}
-	}
-	out.Chains = chains
 }
 
 // place puts the replicas on devices.

@@ -282,7 +282,7 @@ func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
 	}
 	try := e.benches[place]
 	if try == nil {
-		try = e.p.Trials(e.pl, e.seed)
+		try = gear.Trials(e.p, e.pl, e.seed)
 		e.benches[place] = try
 	}
 	var t tuned

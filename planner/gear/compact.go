@@ -1,0 +1,100 @@
+package gear
+
+import "slices"
+
+// leaveOut takes pipelines out that no gear sends anything along: models from the
+// sets of a kind, and chains.
+func (out *Outcome) leaveOut(p *Problem) {
+	out.Configs = slices.Clone(out.Configs)
+	var chains []PlacedChain
+	for m := range p.Models {
+		first := 0
+		idle := func(n int) bool {
+			for r := range out.Gears {
+				if g := &out.Gears[r]; slices.Contains(g.Cascade.Models, uint8(m)) && sum(g.Shares[m][first:first+n]) > 0 {
+					first += n
+					return false
+				}
+			}
+			for r := range out.Gears {
+				g := &out.Gears[r]
+				g.Shares = slices.Clone(g.Shares)
+				g.Shares[m] = slices.Delete(slices.Clone(g.Shares[m]), first, first+n)
+			}
+			return true
+		}
+		for k := range p.Kinds {
+			if n := len(out.Replicas(m, k)); n > 0 && idle(n) {
+				for c := range out.Configs {
+					if out.Configs[c].Kind == k {
+						out.Configs[c].Set &^= 1 << m
+					}
+				}
+			}
+		}
+		for _, chain := range out.Chains {
+			if chain.Chain.Model == m && !idle(chain.Replicas()) {
+				chains = append(chains, chain)
+			}
+		}
+	}
+	out.Chains = chains
+}
+
+// compact leaves devices out that nothing stands on and numbers the others anew. It
+// returns how many there are of each kind.
+func (out *Outcome) compact() []int {
+	p := out.Problem
+	models := uint32(1)<<len(p.Models) - 1
+	used := make([]int, len(p.Kinds))
+	var configs []Config
+	for k := range p.Kinds {
+		stands := map[int]bool{} // by device: a stage
+		for _, c := range out.Chains {
+			for s := range c.Devices {
+				for _, d := range c.Devices[s] {
+					stands[d] = stands[d] || c.Chain.Stages[s].Kind == k
+				}
+			}
+		}
+		now, d := map[int]int{}, 0
+		for _, c := range out.Configs {
+			if c.Kind != k {
+				continue
+			}
+			kept := c
+			kept.Count = 0
+			for range c.Count {
+				if c.Set&models != 0 || stands[d] {
+					now[d] = used[k]
+					used[k]++
+					kept.Count++
+				}
+				d++
+			}
+			if kept.Count > 0 {
+				configs = append(configs, kept)
+			}
+		}
+		for c := range out.Chains {
+			chain := &out.Chains[c]
+			chain.Devices = slices.Clone(chain.Devices)
+			for s := range chain.Devices {
+				if chain.Chain.Stages[s].Kind == k {
+					chain.Devices[s] = slices.Clone(chain.Devices[s])
+					for i, d := range chain.Devices[s] {
+						chain.Devices[s][i] = now[d]
+					}
+				}
+			}
+		}
+	}
+	out.Configs = configs
+	for k := range p.Kinds { // units are made of another kind's devices
+		if kind := &p.Kinds[k]; kind.Of >= 0 {
+			used[kind.Of] += kind.Span * used[k]
+			used[k] = kind.Devices
+		}
+	}
+	return used
+}
