@@ -13,6 +13,15 @@ const PlanPool = "pool"
 // deployment: entry i is served by deployment i.
 type PoolPlan struct {
 	Models []Served `json:"models"`
+	// Headroom is what is kept back of every model; absent: options.margin of its SLO
+	// and nothing of its rate.
+	Headroom []Headroom `json:"headroom,omitempty"`
+}
+
+// Headroom is what is kept back of a model for queueing and jitter.
+type Headroom struct {
+	Margin      float64 `json:"margin"`      // share of the SLO
+	Utilisation float64 `json:"utilisation"` // share of what the replicas carry that is promised
 }
 
 var poolKind = planKind{name: PlanPool, section: (*PoolPlan)(nil), options: poolOptions, schema: schemaFile("plan.pool")}
@@ -92,6 +101,10 @@ func (s *PoolPlan) check(p *planChecker) {
 		p.fail("pool.models", fmt.Sprintf("%d models", len(s.Models)), fmt.Sprintf("the %d of the deployment, in order", len(p.plan.Deployment)), "")
 		return
 	}
+	if n := len(s.Headroom); n > 0 && n != len(s.Models) {
+		p.fail("pool.headroom", fmt.Sprintf("%d entries", n), fmt.Sprintf("none, or one of each of the %d models", len(s.Models)), "")
+		return
+	}
 	for i := range s.Models {
 		m, at := &s.Models[i], fmt.Sprintf("pool.models[%d]", i)
 		if d := &p.plan.Deployment[i]; m.Key() != d.Key() {
@@ -99,6 +112,7 @@ func (s *PoolPlan) check(p *planChecker) {
 			return
 		}
 		p.served(m, at)
+		s.headroom(p, i)
 		if sum := p.plan.Deployment[i].RPS(); !closeTo(sum, m.RPS) {
 			p.fail(at+".rps", number(m.RPS), "the sum over its pipelines, "+formatFloat(sum), "")
 		}
@@ -111,6 +125,20 @@ func (s *PoolPlan) check(p *planChecker) {
 		}
 	}
 	s.throughput(p)
+}
+
+// headroom checks what is kept back of a model.
+func (s *PoolPlan) headroom(p *planChecker, i int) {
+	if i >= len(s.Headroom) {
+		return
+	}
+	h, at := &s.Headroom[i], fmt.Sprintf("pool.headroom[%d]", i)
+	if !(h.Margin >= 0 && h.Margin < 1) {
+		p.fail(at+".margin", number(h.Margin), "a share of the SLO from 0 to less than 1", "")
+	}
+	if !(h.Utilisation >= leastUse && h.Utilisation <= 1) {
+		p.fail(at+".utilisation", number(h.Utilisation), fmt.Sprintf("a share from %g to 1", leastUse), "")
+	}
 }
 
 // throughput checks the objective against what it is defined as.

@@ -36,10 +36,19 @@ func (m *WorkloadModel) check(c *checker, path string) {
 	if m.MinRPS > 0 && !(m.MinRPS >= minRate && m.MinRPS <= maxRate) {
 		c.fail(path+".min_rps", number(m.MinRPS), fmt.Sprintf("0, or a rate from %g to %g", minRate, maxRate), "")
 	}
+	if m.Margin != nil && !(*m.Margin >= 0 && *m.Margin < 1) {
+		c.fail(path+".margin", number(*m.Margin), "a share of the SLO from 0 to less than 1", "")
+	}
+	if !(m.Utilisation == 0 || m.Utilisation >= leastUse && m.Utilisation <= 1) {
+		c.fail(path+".utilisation", number(m.Utilisation), fmt.Sprintf("a share from %g to 1", leastUse), "")
+	}
 	if m.Accuracy < 0 || m.Accuracy > 1 {
 		c.fail(path+".accuracy", number(m.Accuracy), "a share from 0 to 1", "")
 	}
 }
+
+// leastUse is the least share of what replicas carry that may be promised.
+const leastUse = 0.01
 
 // Rates that a floor may have: a request in eleven days, and more than any
 // cluster serves.

@@ -33,6 +33,10 @@ type WorkloadModel struct {
 	MinRPS        float64 `json:"min_rps,omitempty"`
 	Accuracy      float64 `json:"accuracy,omitempty"`
 	Class         string  `json:"class,omitempty"` // one of several SLO classes of the model
+	// Margin is the share of the SLO that is kept back, in place of the option margin.
+	Margin *float64 `json:"margin,omitempty" default:"the option margin"`
+	// Utilisation is the share of what its replicas carry that is promised; 0: all.
+	Utilisation float64 `json:"utilisation,omitempty" default:"1"`
 }
 
 // Arrivals says how requests come.

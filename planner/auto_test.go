@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +14,8 @@ import (
 	"inferplan/solver/highs"
 )
 
-// margins are those that are tried.
-var margins = []float64{0.4, 0.3, 0.2, 0.1, 0.5}
-
-// The margin chosen certifies at least what each margin of the grid does, is
-// stored with what was tried, and comes out the same again.
+// The margin chosen certifies at least what the default does, is stored with what was
+// tried, and comes out the same again.
 func TestMarginAuto(t *testing.T) {
 	for name, c := range map[string]struct {
 		in        Inputs
@@ -41,7 +37,7 @@ func TestMarginAuto(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := res.Plan
-			if p.Certified == nil || !slices.Contains(margins, p.Options.Number("margin")) {
+			if p.Certified == nil {
 				t.Fatalf("options %+v, certified %+v", p.Options, p.Certified)
 			}
 			if err := p.Validate(); err != nil {
@@ -49,7 +45,7 @@ func TestMarginAuto(t *testing.T) {
 			}
 			said := p.Assumptions[len(p.Assumptions)-1]
 			t.Log(said)
-			if !strings.Contains(said, "chosen by simulation") || strings.Count(said, "certifies") < len(margins) {
+			if !strings.Contains(said, "chosen by simulation") || strings.Count(said, "sustains") < 3 {
 				t.Errorf("assumption %q", said)
 			}
 			if name != "two kinds" { // the slowest

@@ -50,16 +50,14 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 			return nil, err
 		}
 	}
-	once := func(ctx context.Context, v formats.Values, progress func(Progress)) (*Result, error) {
-		q := *p
-		q.Values = v
-		return solve(ctx, m, &q, opt.Assumptions, solver, progress)
+	once := func(ctx context.Context, q *kind.Problem, progress func(Progress)) (*Result, error) {
+		return solve(ctx, m, q, opt.Assumptions, solver, progress)
 	}
 	var res *Result
 	if tuned(v) != "" {
 		res, err = m.Tune(ctx, p, opt.Asked, once)
 	} else {
-		res, err = once(ctx, v, progress)
+		res, err = once(ctx, p, progress)
 	}
 	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && tuned(v) == "" && !opt.NearestUntold {
 		progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})

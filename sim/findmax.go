@@ -54,7 +54,8 @@ func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 // FindMaxLoad looks for the highest point of a 0.05 grid of load factors at
 // which the attainment holds, for each model and for all of them. Every point
 // is replicated runs times; all points use the same random numbers. The search
-// starts at load 1: it goes up while a model passes, else down until it does.
+// starts at load 1: it goes up while a model passes, else down until it does, in
+// steps that double, and then halves what is left.
 // Where ctx is cancelled there is, beside the error, what the complete points
 // showed; nil without any.
 func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int) (*MaxLoad, error) {
@@ -111,26 +112,44 @@ func (s *loadSearch) report(i int) (*formats.Report, error) {
 	return res.Report, nil
 }
 
+// highest goes from load 1 in steps that double, and then halves what is left.
 func (s *loadSearch) highest(passes func(*formats.Report) bool) (float64, error) {
-	best := 0
-	for i, step := gridIndex(1), 0; i >= 1 && i <= maxLoadPoint; i += step {
-		r, err := s.report(i)
+	b := bracket{at: gridIndex(1), fails: maxLoadPoint + 1}
+	for !b.closed() {
+		r, err := s.report(b.at)
 		if err != nil {
 			return 0, err
 		}
-		pass := passes(r)
-		if pass {
-			best = i
-		}
-		if step == 0 && pass {
-			step = 1
-		} else if step == 0 {
-			step = -1
-		} else if pass != (step > 0) {
-			break
-		}
+		b.saw(passes(r))
 	}
-	return gridLoad(best), nil
+	return gridLoad(b.passes), nil
+}
+
+// bracket is a search for the highest point of a grid that passes. 0 passes by itself.
+type bracket struct {
+	at, passes, fails int
+	step              int // last one; once both ends were seen, halves
+	both              [2]bool
+}
+
+func (b *bracket) closed() bool { return b.fails-b.passes <= 1 }
+
+// saw takes in what the point showed, and goes to the next.
+func (b *bracket) saw(pass bool) {
+	if pass {
+		b.passes, b.both[0] = max(b.passes, b.at), true
+	} else {
+		b.fails, b.both[1] = min(b.fails, b.at), true
+	}
+	b.step = max(1, 2*b.step)
+	switch {
+	case b.both[0] && b.both[1]:
+		b.at = (b.passes + b.fails) / 2
+	case pass:
+		b.at = min(b.passes+b.step, b.fails-1)
+	default:
+		b.at = max(b.fails-b.step, b.passes+1)
+	}
 }
 
 func (s *loadSearch) overall(models []float64) (*MaxLoad, error) {

@@ -400,6 +400,51 @@ func TestFindMaxLoad(t *testing.T) {
 	}
 }
 
+// Every model has its own highest load, found in the same runs; together they have the
+// least of these.
+func TestFindOwnLoads(t *testing.T) {
+	// Model 0 is planned at less than what its device does, model 1 at twice.
+	plan := policytest.Single(1, false,
+		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 80},
+		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 200})
+	sc := scenario(t, plan, 1, 20*time.Second)
+	sc.Arrivals = &formats.Arrivals{Process: "uniform"}
+	search := sim.OwnSearch{Attainment: 0.999, Runs: 1, Step: 0.05, Most: 1.5}
+	for _, c := range []struct {
+		name     string
+		from     []float64
+		together bool
+		want     []float64
+	}{
+		{"own", nil, false, []float64{1.25, 0.5}},
+		{"own, guessed", []float64{0.3, 1.4}, false, []float64{1.25, 0.5}},
+		{"together", nil, true, []float64{0.5, 0.5}},
+	} {
+		o := search
+		o.From, o.Together = c.from, c.together
+		found, err := sim.FindOwnLoads(t.Context(), sc, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range c.want {
+			if math.Abs(found.Loads[i]-want) > 1e-9 {
+				t.Errorf("%s: loads %v, want %v", c.name, found.Loads, c.want)
+			}
+		}
+		if r := found.Report; r == nil || r.Models[0].Attainment < 0.999 || r.Models[1].Attainment < 0.999 {
+			t.Errorf("%s: the run at these loads shows %+v", c.name, r)
+		}
+	}
+	search.Most = 1
+	if found, err := sim.FindOwnLoads(t.Context(), sc, search); err != nil || found.Loads[0] != 1 {
+		t.Errorf("at most 1: %+v, %v", found, err)
+	}
+	search.Attainment, search.Step = 2, 0.5
+	if found, err := sim.FindOwnLoads(t.Context(), sc, search); err != nil || found.Report != nil || found.Loads[0] != 0 {
+		t.Errorf("what no load attains: %+v, %v", found, err)
+	}
+}
+
 func TestCancelledRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -36,6 +36,7 @@ func TestTables(t *testing.T) {
 		{"transfer", "^ablation/fcn/", `ablation/fcn/HC2/w1 +reactive +0\.\d+`},
 		{"baselines", "^maf19/G4/HC2", `ours +artifact, stages +NP +3 +0\.\d+`},
 		{"headline", "^maf21/G9/", "no recorded plan matches"},
+		{"links", "^maf19/G3/HC1/", `mean of 3 +0\.9\d+ +0\.9\d+`},
 	} {
 		if text := made(t, "-tables", c.name, "-cases", c.cases); !regexp.MustCompile(c.want).MatchString(text) {
 			t.Errorf("%s: want %q in\n%s", c.name, c.want, text)
@@ -121,7 +122,7 @@ func TestTraceRates(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,baselines,headline,blocks`: {"-tables", "pies"},
+		`-tables: found "pies", expected some of recompute,objective,load,curve,small,sensitivity,transfer,baselines,headline,links,blocks`: {"-tables", "pies"},
 		"-cases": {"-cases", "("},
 		"-runs 0 and -duration 30s: expected at least 1": {"-runs", "0"},
 		"opening the reference data":                     {"-data", t.TempDir()},

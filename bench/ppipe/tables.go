@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"text/tabwriter"
 
 	"inferplan/formats"
-	"inferplan/formats/importer/reference"
 	"inferplan/planner"
-	"inferplan/planner/kind"
 	"inferplan/planner/pool"
 	"inferplan/policy"
 	"inferplan/policy/reactive"
@@ -147,102 +144,4 @@ func (b *bench) transfers(ctx context.Context, w *tabwriter.Writer) error {
 		fmt.Fprintf(w, "mean of %d\t%s\t%.3f\n", len(scenes), name, overall[k].value())
 	}
 	return nil
-}
-
-func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {
-	all, err := b.selected("PPipe", "^maf19/")
-	if err != nil {
-		return err
-	}
-	if len(all) == 0 {
-		return errNoCase
-	}
-	fmt.Fprintln(w, "case\tartifact rps/weight\tours, its margin\tratio\tours, --margin auto\tratio\tauto / its margin\tmargin\tbound without margin\tshare of it")
-	var fixed, auto, gained, reached mean
-	plans := make([]struct{ own, auto, free *formats.Plan }, len(all))
-	if err := each(ctx, len(all), func(ctx context.Context, i int) (err error) {
-		p := &plans[i]
-		if p.own, p.auto, p.free, err = b.certify(ctx, all[i]); err != nil {
-			return fmt.Errorf("%s: %w", all[i].Case, err)
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	for i, ref := range all {
-		theirs := math.Inf(1)
-		for k := range ref.DNNs {
-			theirs = min(theirs, b.sustained(ref, ref.DNNs[k].Model)*ref.DNNs[k].RPS/ref.Weights[k])
-		}
-		if theirs == 0 || math.IsInf(theirs, 0) {
-			fmt.Fprintf(w, "%s\tno load recorded at which every model attains\n", ref.Case)
-			continue
-		}
-		ours, oursAuto := plans[i].own, plans[i].auto
-		o, a, bound := certified(ours), certified(oursAuto), *plans[i].free.Objective.Bound
-		reached.add(a / bound)
-		fixed.add(o / theirs)
-		auto.add(a / theirs)
-		gained.add(a / o)
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%.3f\t%.2f\t%.1f\t%.3f\n", ref.Case, theirs, o, o/theirs, a, a/theirs, a/o, oursAuto.Options.Number("margin"), bound, a/bound)
-	}
-	if fixed.n > 0 {
-		fmt.Fprintf(w, "mean of %d\t\t\t%.3f\t\t%.3f\t%.3f\t\t\t%.3f\n", fixed.n, fixed.value(), auto.value(), gained.value(), reached.value())
-	}
-	return nil
-}
-
-// certify plans a recorded case at its own margin, at the margin that
-// simulation chooses, and without one.
-func (b *bench) certify(ctx context.Context, ref *reference.Plan) (own, auto, free *formats.Plan, err error) {
-	in, opt := b.inputs(ref)
-	cert := kind.Asked{Attainment: asked, Runs: b.runs, Duration: b.duration, Seed: 1}
-	scenes := b.recorded()
-	at := slices.IndexFunc(scenes, func(s scene) bool { return s.name == ref.Case })
-	s, err := b.subject(ctx, &scenes[at], "PPipe", reserve.Name, policy.TopologyNodes, process{name: "poisson", spec: poisson})
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	keep := func(what string, make func() (*formats.Plan, error)) (*formats.Plan, error) {
-		return b.store.plan("headline-"+keyOf(ref.Case, s.print, fmt.Sprintf("%+v %+v", opt, cert), what), make)
-	}
-	if own, err = keep("its margin", func() (*formats.Plan, error) {
-		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
-		if err != nil {
-			return nil, err
-		}
-		return res.Plan, planner.Certify(ctx, res.Plan, cert)
-	}); err != nil {
-		return nil, nil, nil, err
-	}
-	if auto, err = keep("auto", func() (*formats.Plan, error) {
-		tuned := opt
-		tuned.Set("margin", planner.Auto)
-		tuned.Asked = cert
-		res, err := planner.Solve(ctx, in, tuned, highs.Solver{}, nil)
-		if err != nil {
-			return nil, err
-		}
-		return res.Plan, ctx.Err()
-	}); err != nil {
-		return nil, nil, nil, err
-	}
-	opt.Set("margin", 0.0)
-	free, err = keep("no margin", func() (*formats.Plan, error) {
-		res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
-		if err != nil {
-			return nil, err
-		}
-		return res.Plan, ctx.Err()
-	})
-	return own, auto, free, err
-}
-
-// certified is a plan's certified rps per weight, the least over models.
-func certified(p *formats.Plan) float64 {
-	least := math.Inf(1)
-	for i, m := range p.Certified.Models {
-		least = min(least, m.RPS/p.Promised(i).Weight)
-	}
-	return least
 }

@@ -245,6 +245,9 @@ func (v *view) planAgain(ctx context.Context, in *GateInput, plan *formats.Plan,
 		v.notes = append(v.notes, "not planned again: there is no solver")
 		return nil
 	}
+	if m := methodOf(plan); m.Reserved != nil {
+		documents.Workload = m.Reserved(documents.Workload, plan)
+	}
 	res, err := planner.Solve(ctx, documents, planner.OptionsOf(plan), in.Solver, in.Progress)
 	var inf *planner.InfeasibleError
 	switch {

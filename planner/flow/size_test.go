@@ -142,10 +142,8 @@ func TestSizing(t *testing.T) {
 // With the margin by simulation a plan is certified for its rates.
 func TestMarginBySimulation(t *testing.T) {
 	p := chained("gpus")
-	solve := func(_ context.Context, values formats.Values, _ func(kind.Progress)) (*kind.Result, error) {
-		q := *p
-		q.Values = values
-		return &kind.Result{Plan: planOf(t, &q)}, nil
+	solve := func(_ context.Context, q *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
+		return &kind.Result{Plan: planOf(t, q)}, nil
 	}
 	asked := kind.Asked{Runs: 2, Duration: 5 * time.Second}
 	res, err := tune(t.Context(), p, asked, solve)
@@ -156,11 +154,11 @@ func TestMarginBySimulation(t *testing.T) {
 		t.Errorf("certified %+v", c)
 	}
 	for _, m := range autoMargins {
-		v := p.Values
-		if err := v.Set("margin", m); err != nil {
+		q := *p
+		if err := q.Values.Set("margin", m); err != nil {
 			t.Fatal(err)
 		}
-		one, err := solve(t.Context(), v, nil)
+		one, err := solve(t.Context(), &q, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

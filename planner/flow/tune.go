@@ -53,11 +53,11 @@ func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Sol
 	t, first, wall := &tuning{p: p, asked: asked}, error(nil), 0.
 	var all []*kind.Result
 	for _, m := range autoMargins {
-		v := p.Values
-		if err := v.Set("margin", m); err != nil {
+		q := *p
+		if err := q.Values.Set("margin", m); err != nil {
 			return nil, err
 		}
-		res, err := solve(ctx, v, p.Progress)
+		res, err := solve(ctx, &q, p.Progress)
 		var none *kind.InfeasibleError
 		if errors.As(err, &none) {
 			if first == nil { // the least margin leaves most

@@ -42,6 +42,9 @@ type Method struct {
 	// WorkloadOf is the workload that a plan was made for, with its targets as
 	// times.
 	WorkloadOf func(plan *formats.Plan) *formats.Workload
+	// Reserved is a workload with what a plan keeps back of what it promises, where that
+	// is not in the plan's options; nil: all of it is.
+	Reserved func(asked *formats.Workload, plan *formats.Plan) *formats.Workload
 	// Explain tells what the kind adds to the story of a plan, line by line.
 	Explain func(plan *formats.Plan) []string
 	// Diff adds what moved between the sections of two plans.
@@ -51,8 +54,8 @@ type Method struct {
 // Options are the options of the method's plans.
 func (m *Method) Options() []formats.Option { return formats.PlanOptions(m.Kind) }
 
-// Solver plans once, with other values of the options.
-type Solver func(ctx context.Context, values formats.Values, progress func(Progress)) (*Result, error)
+// Solver plans once, a problem with other values or another workload.
+type Solver func(ctx context.Context, p *Problem, progress func(Progress)) (*Result, error)
 
 // Cannot is the error of something that a kind does not do. others lists the
 // kinds that do.

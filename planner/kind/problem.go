@@ -80,6 +80,8 @@ type Problem struct {
 	// Trial asks only whether there is a plan, of whatever quality. Why there is none
 	// need not be told.
 	Trial bool
+	// Hurry asks for a good plan soon: what takes long and mostly proves is left out.
+	Hurry bool
 	// Progress hears how far the work is; nil: nobody.
 	Progress func(Progress)
 }

@@ -41,46 +41,61 @@ func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
 	return sim.Record(t, len(served))
 }
 
-// Certify simulates a plan on the workload's arrivals and stores the highest
-// load at which every model attains what is asked, with what each showed there.
-// Where ctx ends first the plan is left as it was.
-func Certify(ctx context.Context, plan *formats.Plan, opt kind.Asked) error {
+// proving is a plan on the arrivals of its workload, ready to be simulated.
+type proving struct {
+	sc    *sim.Scenario
+	asked kind.Asked
+	note  string // a doubt about what comes of it
+}
+
+func prove(plan *formats.Plan, opt kind.Asked) (*proving, error) {
 	opt, err := opt.Of(plan, certifyRequests, 10*time.Second, 10*time.Minute)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
-		return fmt.Errorf("certifying: %w", err)
+		return nil, fmt.Errorf("certifying: %w", err)
 	}
-	var note string
+	v := &proving{sc: sc, asked: opt}
 	if a := plan.Arrivals; a != nil && a.Trace != "" {
 		if sc.Recorded, err = record(plan, opt.Dir); err != nil {
-			return err
+			return nil, err
 		}
 		for i := range sc.Tables.Models {
 			if sc.Recorded.Requests(i) == 0 {
-				note = fmt.Sprintf("the trace of the workload has no request for %s: its certified rate says nothing", sc.Tables.Models[i].Key())
+				v.note = fmt.Sprintf("the trace of the workload has no request for %s: its certified rate says nothing", sc.Tables.Models[i].Key())
 			}
 		}
 	}
 	sc.Seed, sc.Duration, sc.Warmup = opt.Seed, opt.Duration, opt.Duration/10
-	found, err := sim.FindOverallLoad(ctx, sc, opt.Attainment, opt.Runs)
+	return v, nil
+}
+
+// at is what runs show at a load of parts of what is promised.
+func (v *proving) at(ctx context.Context, load float64, parts []float64) (*formats.Report, error) {
+	sc := *v.sc
+	sc.Load, sc.Rates = load, nil
+	for i, part := range parts {
+		sc.Rates = append(sc.Rates, v.sc.Tables.Models[i].RPS*part)
+	}
+	res, err := sim.Replicate(ctx, &sc, v.asked.Runs)
 	if err != nil {
-		return fmt.Errorf("certifying: %w", err)
+		return nil, fmt.Errorf("certifying: %w", err)
 	}
+	return res.Report, nil
+}
+
+// certify stores in a plan that a load of it holds, with what each model showed there.
+func (v *proving) certify(plan *formats.Plan, load float64, shown *formats.Report) {
 	cert := &formats.Certificate{
-		LoadFactor: found.Overall, Attainment: opt.Attainment, Runs: opt.Runs,
-		DurationUS: formats.Micros(opt.Duration), Seed: opt.Seed, Models: []formats.CertifiedModel{},
-	}
-	point := found.At(found.Overall)
-	if point == nil && len(found.Points) > 0 {
-		point = &found.Points[0] // not even the lowest load passed: show what it gave
+		LoadFactor: load, Attainment: v.asked.Attainment, Runs: v.asked.Runs,
+		DurationUS: formats.Micros(v.asked.Duration), Seed: v.asked.Seed, Models: []formats.CertifiedModel{},
 	}
 	for i, served := range plan.Served() {
-		m := formats.CertifiedModel{Model: served.Model, Class: served.Class, RPS: found.Overall * served.RPS}
-		if point != nil && i < len(point.Report.Models) {
-			r := &point.Report.Models[i]
+		m := formats.CertifiedModel{Model: served.Model, Class: served.Class, RPS: load * served.RPS}
+		if shown != nil && i < len(shown.Models) {
+			r := &shown.Models[i]
 			m.Attainment, m.P99US = r.Attainment, r.Latency.P99US
 			m.AttainmentCI = [2]float64{r.Attainment, r.Attainment}
 			if r.AttainmentCI != nil {
@@ -92,14 +107,37 @@ func Certify(ctx context.Context, plan *formats.Plan, opt kind.Asked) error {
 		cert.Models = append(cert.Models, m)
 	}
 	plan.Certified = cert
-	if note != "" {
-		plan.Warnings = append(plan.Warnings, note)
+	if v.note != "" {
+		plan.Warnings = append(plan.Warnings, v.note)
 	}
 	switch {
-	case found.Overall == 0:
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g at no load of the grid: the margin does not cover queueing; plan with a larger --margin or a longer SLO", opt.Attainment))
-	case found.Overall < 1:
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g only up to %.2f of the planned rates: a larger --margin trades planned rate for headroom", opt.Attainment, found.Overall))
+	case load == 0:
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g at no load of the grid: the margin does not cover queueing; plan with a larger --margin or a longer SLO", v.asked.Attainment))
+	case load < 1:
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g only up to %.2f of the planned rates: a larger --margin trades planned rate for headroom", v.asked.Attainment, load))
 	}
+}
+
+// Certify simulates a plan on the workload's arrivals and stores the highest
+// load at which every model attains what is asked, with what each showed there.
+// Where ctx ends first the plan is left as it was.
+func Certify(ctx context.Context, plan *formats.Plan, opt kind.Asked) error {
+	v, err := prove(plan, opt)
+	if err != nil {
+		return err
+	}
+	found, err := sim.FindOverallLoad(ctx, v.sc, v.asked.Attainment, v.asked.Runs)
+	if err != nil {
+		return fmt.Errorf("certifying: %w", err)
+	}
+	point := found.At(found.Overall)
+	if point == nil && len(found.Points) > 0 {
+		point = &found.Points[0] // not even the lowest load passed: show what it gave
+	}
+	var shown *formats.Report
+	if point != nil {
+		shown = point.Report
+	}
+	v.certify(plan, found.Overall, shown)
 	return nil
 }

@@ -13,7 +13,9 @@
 //	running.go    the plan that runs, as the problem takes it
 //	write.go      the outcome as the parts of a plan
 //	certify.go    what simulation says of a plan
-//	tune.go       the margin that simulation certifies most with
+//	tune.go       what to keep back of every model, by simulation
+//	sustain.go    what simulation shows a plan to sustain, in short and long runs
+//	promise.go    a plan that promises what it sustains
 //	recorded.go   plans that others recorded, as ours
 //	problem.go    the problem as numbers, without documents
 //	catalogue.go  the possible pipelines of a problem: its templates, and units for programs over them

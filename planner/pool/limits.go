@@ -48,7 +48,7 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 		wide := *x.Problem
 		wide.Models = slices.Clone(x.Models)
 		wide.Models[d].SLO += SLOStep
-		wide.Models[d].Margin = Margin(wide.Models[d].SLO, wide.MarginShare)
+		wide.Models[d].Margin = Margin(wide.Models[d].SLO, marginShare(&wide, d))
 		more, _, err := wide.enumerate(d)
 		if err != nil {
 			continue
@@ -110,7 +110,7 @@ func (p *Problem) noPipeline(d, tooBig int) error {
 		return e
 	}
 	e.Constraint = "slo"
-	e.SLO = leastSLO(need, p.MarginShare)
+	e.SLO = leastSLO(need, marginShare(p, d))
 	e.Reason = fmt.Sprintf("no pipeline of %s keeps its SLO: the fastest takes %v at batch %d, and %v less the margin of %v leaves %v",
 		m.Name, need, batch, m.SLO, m.Margin, m.SLO-m.Margin)
 	if tooBig > 0 {

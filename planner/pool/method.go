@@ -15,7 +15,7 @@ import (
 // Method plans pooled pipelines for a driver.
 var Method = kind.Method{
 	Kind: formats.PlanPool, Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: Certify,
-	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Reserved: verify.Reserved,
 }
 
 // Algorithms and objectives.
@@ -208,7 +208,7 @@ func BatchRates(ctx context.Context, in *kind.Problem, run *kind.Run) ([]float64
 
 // searchOptions are the options of a search without ears and without a plan that runs.
 func (r *resolved) searchOptions() Options {
-	return Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(r.in.Seed % math.MaxInt32), Any: r.in.Trial, Untold: r.in.Trial}
+	return Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(r.in.Seed % math.MaxInt32), Any: r.in.Trial, Untold: r.in.Trial, Hurry: r.in.Hurry}
 }
 
 // equalWorkload is every model of the profile with the same weight and SLO, and

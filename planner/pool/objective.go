@@ -46,7 +46,7 @@ func (r *resolved) prices() ([]float64, error) {
 // onlyMinLoad tells whether --min-load alone sets the floors.
 func (r *resolved) onlyMinLoad() bool {
 	for d := range r.models {
-		if r.models[d].workload.MinRPS > r.opt.MinLoad*r.problem.Models[d].Weight {
+		if r.models[d].workload.MinRPS > r.opt.MinLoad*r.models[d].weight {
 			return false
 		}
 	}

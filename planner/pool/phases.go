@@ -54,10 +54,13 @@ func (x *phases) plan(ctx context.Context) error {
 	return x.wide(ctx, basis)
 }
 
-// hurry is by how much fewer nodes are looked at where a plan runs.
+// hurry is by how much fewer nodes are looked at where a plan is wanted soon.
 func (x *phases) hurry() int64 {
-	if x.stay != nil {
+	switch {
+	case x.stay != nil:
 		return stayHurry
+	case x.o.Hurry:
+		return soonHurry
 	}
 	return 1
 }
@@ -84,7 +87,7 @@ func (x *phases) wide(ctx context.Context, basis []int) error {
 	ranked := x.ranked()
 	small := x.pick(ranked, basis, x.perModel())
 	solved, err := x.integer(ctx, "pool", small, poolNodes/x.hurry())
-	if err != nil || x.done(ctx) {
+	if err != nil || x.done(ctx) || x.o.Hurry {
 		return err
 	}
 	// The plan is better now, so there is less to look at.

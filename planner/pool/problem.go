@@ -18,4 +18,15 @@ type Problem struct {
 	stages.Problem
 	Rounding    Rounding
 	MarginShare float64 // of each SLO; every Model.Margin is Margin(SLO, MarginShare)
+	// Margins are the shares of the models, in their order, where each has its own;
+	// nil: all have MarginShare.
+	Margins []float64
+}
+
+// marginShare is the share of a model's SLO that is kept back.
+func marginShare(p *Problem, model int) float64 {
+	if p.Margins == nil {
+		return p.MarginShare
+	}
+	return p.Margins[model]
 }

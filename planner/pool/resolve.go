@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -31,6 +32,8 @@ type resolvedModel struct {
 	workload *formats.WorkloadModel
 	profile  *formats.ProfileModel
 	cuts     []stages.Cut
+	headroom formats.Headroom
+	weight   float64 // of what is promised
 }
 
 // resolve turns the documents into a problem.
@@ -156,7 +159,12 @@ func (r *resolved) resolveModel(i int) error {
 	if err != nil {
 		return err
 	}
-	pm := stages.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: Margin(slo, r.opt.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
+	kept := formats.Headroom{Margin: r.opt.Margin, Utilisation: cmp.Or(w.Utilisation, 1)}
+	if w.Margin != nil {
+		kept.Margin = *w.Margin
+	}
+	r.problem.Margins = append(r.problem.Margins, kept.Margin)
+	pm := stages.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: Margin(slo, kept.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
 	switch {
 	case math.IsNaN(w.Weight) || w.Weight < 0 || math.IsInf(w.Weight, 0):
 		return r.in.Fail("workload", path+".weight", fmt.Sprint(w.Weight), "more than 0", "")
@@ -170,7 +178,9 @@ func (r *resolved) resolveModel(i int) error {
 		r.noPercentile = append(r.noPercentile, pm.Name)
 	}
 	pm.MinRPS = max(pm.MinRPS, r.opt.MinLoad*pm.Weight)
-	rm := resolvedModel{workload: w, profile: m}
+	rm := resolvedModel{workload: w, profile: m, headroom: kept, weight: pm.Weight}
+	// A model that promises a part of what it carries is to carry more.
+	pm.Weight, pm.MinRPS = pm.Weight/kept.Utilisation, pm.MinRPS/kept.Utilisation
 	var unknown []int // blocks after which no cut is known
 	for b := range m.Blocks {
 		pm.Weights = append(pm.Weights, m.Blocks[b].WeightBytes)

@@ -26,6 +26,7 @@ const (
 	maxSurvivors    = 1500
 	heuristicEffort = 0.3
 	stayHurry       = 16 // by which a re-plan looks at fewer nodes
+	soonHurry       = 16 // likewise where a plan is wanted soon
 	stayPerModel    = 6
 )
 

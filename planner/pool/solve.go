@@ -18,6 +18,8 @@ type Options struct {
 	// Any asks for a plan that is good enough by the objective: nothing is polished.
 	// Untold asks only whether there is one: that there is none is not explained.
 	Any, Untold bool
+	// Hurry leaves out what takes long and mostly proves.
+	Hurry bool
 	// Enough is a throughput, in requests/s per weight, of which more is not looked
 	// for; 0: the most. Untold, the search ends where so much is proven to be impossible.
 	Enough float64

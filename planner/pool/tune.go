@@ -8,64 +8,205 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"inferplan/formats"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
 )
 
-// autoMargins are the shares of the SLO that are tried. PPipe fixes 0.4
-// (0.1 in its ablation); queueing and jitter ask for more or less, by the
-// arrivals, the batches and the number of devices.
-var autoMargins = []float64{0.4, 0.3, 0.2, 0.1, 0.5}
+// Margins that all models have at first: the search starts at the first and goes to
+// both sides as far as it gets better. PPipe fixes 0.4 (0.1 in its ablation).
+var (
+	startMargin   = 0.2
+	largerMargins = []float64{0.3, 0.4, 0.5}
+	lessMargins   = []float64{0.1, 0.05, 0.02}
+)
 
-// tune chooses the margin, and a cap on the batch size, by what simulation
-// certifies: it plans at every margin of a small grid, simulates each plan on
-// the workload's arrivals, and takes the plan of the highest certified rate; at
-// its margin it then halves the largest batch as long as that helps. All
-// simulations use the same seeds, so plans are compared on the same arrivals.
-// With an objective that shrinks, the best plan is the least one that is
-// certified to carry the floors. The plan is certified, and says what was tried.
+const (
+	mostAttempts = 9    // about, for the fraction that is done
+	balances     = 2    // plans for what the models showed
+	loadStep     = 0.01 // of what a model promises
+	mostLoad     = 1.5
+	worthwhile   = 0.005 // gain for which the search goes on
+	close        = 0.02  // below the best, a plan that long runs look at as well
+	coarsePart   = 3     // part of a run's length while plans are compared
+	coarseLeast  = 10 * time.Second
+	leastUse     = 0.3 // of what replicas carry
+	leastPromise = 0.1 // of what was planned; a plan that sustains less keeps its promise
+)
+
+// attempt is a plan with what simulation showed of it.
+type attempt struct {
+	kept  []formats.Headroom // by model
+	batch int                // largest that was allowed
+	res   *kind.Result
+	loads []float64 // that each model sustained, of what is promised
+	rate  float64   // sustained rps per weight, the least over models
+	// hope is what a plan may sustain that has devices where these loads want them.
+	hope float64
+	// floors tells that every model's sustained rate is at least its floor.
+	floors bool
+}
+
+// tuning is a search for what to keep back of every model.
+type tuning struct {
+	p      *kind.Problem
+	models formats.WorkloadModels
+	cert   kind.Asked
+	solve  kind.Solver
+	best   *attempt
+	plain  *attempt // best with one margin for all
+	all    []*attempt
+	wall   float64
+	first  error // why there is no plan at the least margin
+}
+
+// tune chooses, by simulation, how much of every model's SLO and of what its replicas
+// carry is kept back. It plans, simulates the plan on the workload's arrivals, and
+// looks for the load that every model sustains beside the others. All runs have the
+// same random numbers. First all models have the same margin. Then each promises what
+// it sustained, so that the next plan gives devices to those that need them. Then the
+// largest batch is halved. Short runs compare plans, long runs certify the best. Where a
+// plan runs, the search starts from what is kept back there.
 //
-// When ctx ends, the best plan so far is returned.
+// With an objective that shrinks, the best plan is the least one that sustains the
+// floors. When ctx ends, the best plan so far is returned.
 func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	a := &tuning{p: p, cert: cert, solve: solve}
-	var first error
-	for _, m := range autoMargins {
-		v := p.Values
-		if err := v.Set("margin", m); err != nil {
+	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve}
+	for _, step := range []func(context.Context) error{a.uniform, a.balance, a.smallerBatches} {
+		if err := step(ctx); err != nil && (a.best == nil || ctx.Err() == nil) {
 			return nil, err
 		}
-		err := a.try(ctx, v)
-		a.step++
-		var inf *kind.InfeasibleError
-		switch {
-		case errors.As(err, &inf):
-			// A smaller margin leaves more of the SLO: the last word is the least one's.
-			if first == nil || m < 0.4 {
-				first = err
-			}
-		case err != nil && (a.best == nil || ctx.Err() == nil):
-			return nil, err
+		if a.best == nil {
+			return nil, a.first
 		}
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	if a.best == nil {
-		return nil, first
-	}
-	if err := a.smallerBatches(ctx); err != nil {
+	if err := a.certify(ctx); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	res := a.best.res
+	said, res := a.tried(), a.best.res
 	if ctx.Err() != nil {
 		res.StoppedBy, res.Status = string(milp.StoppedByInterrupt), kind.Status(milp.StoppedByInterrupt)
 		res.Plan.StoppedBy = res.StoppedBy
 	}
 	res.WallMS = a.wall
-	res.Plan.Assumptions = append(res.Plan.Assumptions, a.tried())
+	res.Plan.Assumptions = append(res.Plan.Assumptions, said)
 	return res, nil
+}
+
+// uniform tries the same margin for all models, the better way first.
+func (a *tuning) uniform(ctx context.Context) error {
+	if kept := a.running(); kept != nil {
+		if _, err := a.try(ctx, kept, a.p.Values.Whole("max-batch")); err != nil || a.best != nil {
+			return err
+		}
+	}
+	try := func(margin float64) (*attempt, error) {
+		kept := make([]formats.Headroom, len(a.models))
+		for i := range kept {
+			kept[i] = a.fixed(i, formats.Headroom{Margin: margin, Utilisation: 1})
+		}
+		return a.try(ctx, kept, a.p.Values.Whole("max-batch"))
+	}
+	start, err := try(startMargin)
+	if err != nil {
+		return err
+	}
+	for _, way := range [][]float64{largerMargins, lessMargins} {
+		last := start
+		for _, m := range way {
+			next, err := try(m)
+			if err != nil {
+				return err
+			}
+			if next == nil && m > startMargin || next != nil && last != nil && !a.promises(next, last) {
+				break // more margin leaves less, and so on
+			}
+			last = next
+		}
+	}
+	a.plain = a.best
+	return nil
+}
+
+// grows tells whether more of the objective is better.
+func (a *tuning) grows() bool {
+	c := choicesOf(a.p.Values)
+	return c.sense() == milp.Maximize
+}
+
+// promises tells whether a plan is the better one to go on from.
+func (a *tuning) promises(s, t *attempt) bool {
+	if a.grows() {
+		return s.hope > t.hope
+	}
+	return a.compare(s, t) > 0
+}
+
+// running is what a plan that runs keeps back; nil where that is not known.
+func (a *tuning) running() []formats.Headroom {
+	if a.p.Running == nil {
+		return nil
+	}
+	was := formats.PoolOf(a.p.Running)
+	if was == nil || len(was.Headroom) == 0 {
+		return nil
+	}
+	kept := make([]formats.Headroom, len(a.models))
+	for i := range kept {
+		h := formats.Headroom{Margin: startMargin, Utilisation: 1}
+		if at := slices.IndexFunc(was.Models, func(m formats.Served) bool { return m.Key() == a.models[i].Key() }); at >= 0 {
+			h = was.Headroom[at]
+		}
+		kept[i] = a.fixed(i, h)
+	}
+	return kept
+}
+
+// fixed is what is kept back of a model, with what the workload says itself.
+func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
+	m := &a.models[i]
+	if m.Margin != nil {
+		h.Margin = *m.Margin
+	}
+	h.Utilisation = cmp.Or(m.Utilisation, h.Utilisation)
+	return h
+}
+
+// balance plans for what the models sustained.
+func (a *tuning) balance(ctx context.Context) error {
+	from := a.best
+	for _, t := range a.all {
+		if t.batch == from.batch && a.promises(t, from) {
+			from = t
+		}
+	}
+	for range balances {
+		next, err := a.try(ctx, a.balanced(from), from.batch)
+		if err != nil || next == nil || a.best != next || next.rate < from.rate*(1+worthwhile) {
+			return err
+		}
+		from = next
+	}
+	return nil
+}
+
+// balanced is what to keep back where the models sustain what they do in a plan.
+func (a *tuning) balanced(t *attempt) []formats.Headroom {
+	out := slices.Clone(t.kept)
+	for i := range out {
+		part := t.loads[i]
+		if floor := a.floor(i); !a.grows() && floor > 0 {
+			part *= t.res.Plan.Promised(i).RPS / floor
+		}
+		out[i].Utilisation = min(1, max(leastUse, t.kept[i].Utilisation*part))
+		out[i] = a.fixed(i, out[i])
+	}
+	return out
 }
 
 // smallerBatches halves the largest batch of the best plan as long as that helps.
@@ -80,95 +221,103 @@ func (a *tuning) smallerBatches(ctx context.Context) error {
 		if largest < 2 {
 			break
 		}
-		before, v := a.best, a.best.values
-		if err := v.Set("max-batch", largest/2); err != nil {
+		next, err := a.try(ctx, a.best.kept, largest/2)
+		if err != nil || next == nil || a.best != next {
 			return err
 		}
-		err := a.try(ctx, v)
-		a.step++
-		var inf *kind.InfeasibleError
-		if err != nil && !errors.As(err, &inf) && ctx.Err() == nil {
+		if err := a.balance(ctx); err != nil {
 			return err
-		}
-		if a.best == before {
-			break
 		}
 	}
 	return nil
 }
 
-// tuning is a search for the margin.
-type tuning struct {
-	p     *kind.Problem
-	cert  kind.Asked
-	solve kind.Solver
-	step  int
-	best  *attempt
-	all   []attempt
-	wall  float64
-}
-
-// attempt is a plan with what simulation certified.
-type attempt struct {
-	values formats.Values
-	res    *kind.Result
-	load   float64 // certified load factor
-	rate   float64 // certified rps per weight, the least over models
-	// floors tells that every model's certified rate is at least its floor.
-	floors bool
-}
-
-func (a *tuning) try(ctx context.Context, v formats.Values) error {
-	what := a.name(v, "margin %.2g", ", batch up to %d")
-	steps := len(autoMargins) + 2
-	progress := func(u kind.Progress) {
+// try plans and simulates; nil where there is no such plan, or one that was tried.
+func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*attempt, error) {
+	if slices.ContainsFunc(a.all, func(t *attempt) bool { return t.batch == batch && slices.Equal(t.kept, kept) }) {
+		return nil, nil
+	}
+	q, err := a.problem(kept, batch)
+	if err != nil {
+		return nil, err
+	}
+	what := keptBack(kept)
+	progress := func(u kind.Progress, from float64) {
 		if a.p.Progress != nil {
-			u.Fraction = (min(float64(a.step), float64(steps-1)) + u.Fraction) / float64(steps)
+			u.Phase = what + ": " + u.Phase
+			u.Fraction = (min(float64(len(a.all)), mostAttempts-1) + from + u.Fraction/2) / mostAttempts
 			a.p.Progress(u)
 		}
 	}
-	res, err := a.solve(ctx, v, func(u kind.Progress) {
-		u.Phase = what + ": " + u.Phase
-		u.Fraction /= 2
-		progress(u)
-	})
+	res, err := a.solve(ctx, q, func(u kind.Progress) { progress(u, 0) })
+	if inf, ok := errors.AsType[*kind.InfeasibleError](err); ok {
+		// A smaller margin leaves more of the SLO: the last word is the least one's.
+		a.first = inf
+		return nil, nil
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a.wall += res.WallMS
-	progress(kind.Progress{Phase: what + ": simulating", Fraction: 0.5, Value: math.NaN(), Bound: math.NaN()})
-	if err := Certify(ctx, res.Plan, a.cert); err != nil {
-		if ctx.Err() == nil {
-			return err
+	t := &attempt{kept: kept, batch: batch, res: res}
+	progress(kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
+	if err := a.simulate(ctx, t); err != nil {
+		if a.best == nil && ctx.Err() != nil { // better an uncertified plan than none
+			a.best = t
+			return t, nil
 		}
-		if a.best == nil { // better an uncertified plan than none
-			a.best = &attempt{values: v, res: res}
-		}
-		return nil
-	}
-	t := attempt{values: v, res: res, load: res.Plan.Certified.LoadFactor}
-	t.rate, t.floors = math.Inf(1), true
-	for i, m := range res.Plan.Certified.Models {
-		weight := res.Plan.Promised(i).Weight
-		t.rate = min(t.rate, m.RPS/weight)
-		floor := v.Number("min-load") * weight
-		for _, w := range formats.ModelsOf(a.p.Workload) {
-			if w.Key() == m.Key() {
-				floor = max(floor, w.MinRPS)
-			}
-		}
-		t.floors = t.floors && meets(m.RPS, floor)
+		return nil, err
 	}
 	a.all = append(a.all, t)
-	if a.best == nil || a.compare(&t, a.best) > 0 {
-		a.best = &t
+	if a.best == nil || a.compare(t, a.best) > 0 {
+		a.best = t
 	}
-	return nil
+	return t, nil
+}
+
+// problem is the problem with so much kept back.
+func (a *tuning) problem(kept []formats.Headroom, batch int) (*kind.Problem, error) {
+	q := *a.p
+	q.Hurry = true
+	if err := q.Values.Set("margin", usual(kept)); err != nil {
+		return nil, err
+	}
+	if err := q.Values.Set("max-batch", batch); err != nil {
+		return nil, err
+	}
+	w := *a.p.Workload
+	models := slices.Clone(a.models)
+	for i := range models {
+		models[i].Margin, models[i].Utilisation = &kept[i].Margin, kept[i].Utilisation
+	}
+	w.Section = models
+	q.Workload = &w
+	return &q, nil
+}
+
+// usual is the margin of most models.
+func usual(kept []formats.Headroom) float64 {
+	count := func(m float64) (n int) {
+		for _, h := range kept {
+			if h.Margin == m {
+				n++
+			}
+		}
+		return n
+	}
+	return slices.MaxFunc(kept, func(g, h formats.Headroom) int {
+		return cmp.Or(cmp.Compare(count(g.Margin), count(h.Margin)), cmp.Compare(g.Margin, h.Margin))
+	}).Margin
+}
+
+// floor is the rate that a model is to have at least.
+func (a *tuning) floor(i int) float64 {
+	return max(a.models[i].MinRPS, a.p.Values.Number("min-load")*cmp.Or(a.models[i].Weight, 1))
 }
 
 // compare is above 0 where s is the better one.
 func (a *tuning) compare(s, t *attempt) int {
-	if o := choicesOf(a.p.Values); o.sense() == milp.Maximize {
+	if a.grows() {
 		return cmp.Compare(s.rate, t.rate)
 	}
 	// First to carry the floors, then the least of what is paid.
@@ -185,23 +334,34 @@ func (a *tuning) compare(s, t *attempt) int {
 
 // tried says what was tried and what came of it.
 func (a *tuning) tried() string {
-	list := slices.Clone(a.all)
-	slices.SortStableFunc(list, func(s, t attempt) int {
-		return cmp.Or(cmp.Compare(s.values.Number("margin"), t.values.Number("margin")), cmp.Compare(t.values.Whole("max-batch"), s.values.Whole("max-batch")))
-	})
 	var parts []string
-	for _, t := range list {
-		parts = append(parts, fmt.Sprintf("%s certifies %.6g", a.name(t.values, "%.2g", " with batches up to %d"), t.rate))
+	for _, t := range a.all {
+		batches := ""
+		if t.batch != a.p.Values.Whole("max-batch") {
+			batches = fmt.Sprintf(" with batches up to %d", t.batch)
+		}
+		parts = append(parts, fmt.Sprintf("%s%s sustains %.6g", keptBack(t.kept), batches, t.rate))
 	}
-	return a.name(a.best.values, "margin %.2g", " and batches up to %d") + " chosen by simulation (rps per weight): " + strings.Join(parts, ", ")
+	return keptBack(a.best.kept) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
 }
 
-// name says what values are tried: the margin, and the largest batch where it is not
-// the one that was asked for.
-func (a *tuning) name(v formats.Values, margin, batch string) string {
-	s := fmt.Sprintf(margin, v.Number("margin"))
-	if n := v.Whole("max-batch"); n != a.p.Values.Whole("max-batch") {
-		s += fmt.Sprintf(batch, n)
+// keptBack says what is kept back: one margin, or those of the models in order, and where
+// less is promised than replicas carry, how much.
+func keptBack(kept []formats.Headroom) string {
+	list := func(of func(h formats.Headroom) float64) (text string, first float64) {
+		var parts []string
+		for _, h := range kept {
+			parts = append(parts, fmt.Sprintf("%.2g", of(h)))
+		}
+		if len(slices.Compact(slices.Clone(parts))) == 1 {
+			parts = parts[:1]
+		}
+		return strings.Join(parts, "/"), of(kept[0])
 	}
-	return s
+	margins, _ := list(func(h formats.Headroom) float64 { return h.Margin })
+	use, first := list(func(h formats.Headroom) float64 { return h.Utilisation })
+	if !strings.Contains(use, "/") && first == 1 {
+		return "margin " + margins
+	}
+	return "margin " + margins + " at utilisation " + use
 }

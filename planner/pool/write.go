@@ -45,6 +45,7 @@ func (r *resolved) outcome(out *Outcome) *kind.Outcome {
 		o.Deployment = append(o.Deployment, r.deployed(d, out))
 		promised.Models = append(promised.Models, r.served(d, out))
 	}
+	promised.Headroom = r.headroom()
 	o.Section = promised
 	for _, d := range out.Exempt {
 		r.run.Warnings = append(r.run.Warnings, fmt.Sprintf(
@@ -69,12 +70,26 @@ func (r *resolved) writeLimit(l Limit) formats.Limit {
 	return out
 }
 
+// headroom is what is kept back of every model; nil where the options say it all.
+func (r *resolved) headroom() []formats.Headroom {
+	var out []formats.Headroom
+	own := false
+	for i := range r.models {
+		h := r.models[i].headroom
+		out, own = append(out, h), own || h != formats.Headroom{Margin: r.opt.Margin, Utilisation: 1}
+	}
+	if !own {
+		return nil
+	}
+	return out
+}
+
 // served is what is promised to the requests for a model.
 func (r *resolved) served(d int, out *Outcome) formats.Served {
 	m, pm := &r.models[d], &r.problem.Models[d]
 	return formats.Served{
 		Model: m.workload.Model, Class: m.workload.Class, SLOUS: formats.Micros(pm.SLO), MarginUS: formats.Micros(pm.Margin),
-		Percentile: cmp.Or(m.workload.Percentile, "p99"), Weight: pm.Weight, RPS: out.RPS[d],
+		Percentile: cmp.Or(m.workload.Percentile, "p99"), Weight: m.weight, RPS: out.RPS[d] * m.headroom.Utilisation,
 	}
 }
 
@@ -99,7 +114,7 @@ func (r *resolved) deployed(d int, out *Outcome) formats.Deployed {
 func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 	pm := &r.problem.Models[d]
 	o := formats.Pipeline{
-		Batch: pl.Batch, RPS: pl.RPS, LatencyUS: formats.Micros(pl.Latency),
+		Batch: pl.Batch, RPS: pl.RPS * r.models[d].headroom.Utilisation, LatencyUS: formats.Micros(pl.Latency),
 		BatchBuildUS: formats.Micros(pm.BuildTime(pl.Batch)),
 	}
 	for i := range pl.Stages {
@@ -109,7 +124,7 @@ func (r *resolved) writePipeline(d int, pl *Pipeline) formats.Pipeline {
 			Replicas: pl.Replicas[i], GPUs: pl.Devices[i], RPS: s.Rate * float64(pl.Replicas[i]),
 		}
 		if r.problem.Pools[s.Pool].Time {
-			st.RPS = pl.RPS // its time share carries no more
+			st.RPS = o.RPS // its time share carries no more
 		}
 		costs := &pm.Costs[s.Pool][s.Share-1]
 		for b := 1; b <= pl.Batch; b++ {

@@ -1,8 +1,10 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"inferplan/formats"
@@ -94,5 +96,30 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 		models = append(models, formats.WorkloadModel{Model: p.Deployment[i].Model, Class: p.Deployment[i].Class,
 			SLO: formats.SLO{Duration: m.SLOUS.D()}, Percentile: m.Percentile, Weight: m.Weight})
 	}
-	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: models}
+	w := &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals, Section: models}
+	return Reserved(w, p)
+}
+
+// Reserved is a workload with what a plan keeps back of its models, where the workload
+// does not say it itself.
+func Reserved(w *formats.Workload, p *formats.Plan) *formats.Workload {
+	s := formats.PoolOf(p)
+	if s == nil || len(s.Headroom) == 0 {
+		return w
+	}
+	out := *w
+	models := slices.Clone(formats.ModelsOf(w))
+	for i := range models {
+		at := deployed(p, models[i].Key())
+		if at < 0 || at >= len(s.Headroom) {
+			continue
+		}
+		h := &s.Headroom[at]
+		if models[i].Margin == nil {
+			models[i].Margin = &h.Margin
+		}
+		models[i].Utilisation = cmp.Or(models[i].Utilisation, h.Utilisation)
+	}
+	out.Section = models
+	return &out
 }

@@ -27,6 +27,8 @@ func (c *checker) hold() *held {
 			for si, s := range m.Pipelines[pi].Stages {
 				if pool := c.Pool(s.Device); pool != nil && pool.TimeShared() && p.Stages[si].Rate > 0 {
 					h.shares[s.Device] += m.Pipelines[pi].RPS / p.Stages[si].Rate
+				} else if pool != nil {
+					p.RPS = min(p.RPS, p.Stages[si].Rate*float64(s.Replicas)*c.headroom(m).Utilisation)
 				}
 			}
 			list = append(list, p)

@@ -41,7 +41,7 @@ func (c *checker) model(mi int) {
 func (c *checker) targetOf(m *formats.Deployed, promised *formats.Served, said string) target {
 	slo, known := c.slo(m, promised)
 	c.keptBack(m, promised, said)
-	margin := c.margin(slo)
+	margin := c.margin(m, slo)
 	if !known {
 		c.Fail("slo", said+".slo_us", promised.SLOUS.String(), "a whole-model measurement", "the SLO of %s is a multiple of its latency, which the profile no longer has", m.Key())
 		return target{promised.SLOUS.D(), promised.MarginUS.D()}
@@ -52,18 +52,38 @@ func (c *checker) targetOf(m *formats.Deployed, promised *formats.Served, said s
 	return target{slo, margin}
 }
 
-// margin is what the plan's options keep back of an SLO: whole microseconds.
-func (c *checker) margin(slo time.Duration) time.Duration {
-	return time.Duration(math.Round(c.Plan.Options.Number("margin")*float64(slo)/1000)) * time.Microsecond
+// headroom is what the plan says to keep back of a model.
+func (c *checker) headroom(m *formats.Deployed) formats.Headroom {
+	if s := formats.PoolOf(c.Plan); s != nil {
+		if at := deployed(c.Plan, m.Key()); at < len(s.Headroom) {
+			return s.Headroom[at]
+		}
+	}
+	return formats.Headroom{Margin: c.Plan.Options.Number("margin"), Utilisation: 1}
 }
 
-// keptBack checks that the margin that is promised is that of the plan's options.
-// Where the options say auto, they hold the margin that was found.
+// margin is what the plan keeps back of an SLO: whole microseconds.
+func (c *checker) margin(m *formats.Deployed, slo time.Duration) time.Duration {
+	return time.Duration(math.Round(c.headroom(m).Margin*float64(slo)/1000)) * time.Microsecond
+}
+
+// keptBack checks that the margin that is promised is the one that the plan says to
+// keep back, and that this is still what the workload asks.
 func (c *checker) keptBack(m *formats.Deployed, promised *formats.Served, said string) {
-	want := c.margin(promised.SLOUS.D())
+	h, want := c.headroom(m), c.margin(m, promised.SLOUS.D())
 	if d := promised.MarginUS.D() - want; d.Abs() > time.Microsecond { // others round elsewhere
 		c.Fail("margin", said+".margin_us", promised.MarginUS.String(), formats.Micros(want).String(),
-			"the margin of %s is not options.margin, %v, of its SLO", m.Key(), c.Plan.Options.Number("margin"))
+			"the margin of %s is not the share of its SLO that the plan says to keep back, %v", m.Key(), h.Margin)
+	}
+	wm := c.workloadModel(m.Key())
+	if wm == nil {
+		return
+	}
+	if wm.Margin != nil && *wm.Margin != h.Margin {
+		c.Warn("margin", said+".margin_us", fmt.Sprint(h.Margin), fmt.Sprint(*wm.Margin), "the margin that the workload asks of %s has changed", m.Key())
+	}
+	if u := wm.Utilisation; u > 0 && u != h.Utilisation {
+		c.Warn("utilisation", said+".rps", fmt.Sprint(h.Utilisation), fmt.Sprint(u), "the utilisation that the workload asks of %s has changed", m.Key())
 	}
 }
 
@@ -174,7 +194,7 @@ func (c *checker) stages(m *formats.Deployed, pl *formats.Pipeline, now *recompu
 		if pool.TimeShared() {
 			continue // its time shares are checked with the pool
 		}
-		if carries := now.Stages[si].Rate * float64(s.Replicas); carries < pl.RPS*(1-rounding) {
+		if carries := now.Stages[si].Rate * float64(s.Replicas) * c.headroom(m).Utilisation; carries < pl.RPS*(1-rounding) {
 			c.Warn("rps", spath+".rps", fmt.Sprintf("%.6g for the pipeline", pl.RPS), fmt.Sprintf("at most %.6g", carries),
 				"the %d replicas of a stage of %s on %s no longer carry the pipeline's rate", s.Replicas, m.Model, s.Device)
 		}

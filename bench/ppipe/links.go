@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"text/tabwriter"
+
+	"inferplan/bench/figures"
+	"inferplan/policy"
+	"inferplan/policy/reserve"
+	"inferplan/sim"
+)
+
+// links compares, at the same plans under reserve, the highest load of every model
+// beside the others: each pipeline with links of its own, and the cluster's network,
+// where stages of several models share the NIC of a node.
+func (b *bench) links(ctx context.Context, w *tabwriter.Writer) error {
+	all, err := b.scenes("^maf19/", b.recorded())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(w, "case\tmodel\tlinks of its own\tshared NICs")
+	var apart, shared mean
+	least := 1.
+	for i := range all {
+		var loads [2][]float64
+		var names []string
+		for k, network := range []policy.Topology{policy.TopologyStages, policy.TopologyNodes} {
+			of, err := b.subject(ctx, &all[i], "PPipe", reserve.Name, network, process{name: "poisson", spec: poisson})
+			if err != nil {
+				return err
+			}
+			of.sc.Arrivals = poisson
+			found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Attainment: asked, Runs: b.runs, Step: .01, Most: 1})
+			if err != nil {
+				return fmt.Errorf("%s: %w", all[i].name, err)
+			}
+			loads[k], names = found.Loads, names[:0]
+			for m := range of.sc.Tables.Models {
+				names = append(names, of.sc.Tables.Models[m].Name)
+			}
+		}
+		for m, name := range names {
+			apart.add(loads[0][m])
+			shared.add(loads[1][m])
+			if loads[0][m] > .96-1e-9 {
+				least = math.Min(least, loads[1][m])
+			}
+			fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\n", all[i].name, name, loads[0][m], loads[1][m])
+		}
+		w.Flush()
+	}
+	less := apart.value() - shared.value()
+	fmt.Fprintf(w, "mean of %d\t\t%.4f\t%.4f\n", apart.n, apart.value(), shared.value())
+	note := fmt.Sprintf("recorded plans, %d models at once, at most load 1, %d runs of %v", apart.n, b.runs, b.duration)
+	return firstError(
+		func() error {
+			return b.figure("links", figures.Figure{Claim: "highest load lost by shared NICs under reserve, mean of models", Source: "own", Asked: "at most .01", Measured: less, Holds: figures.If(less <= .01), Note: note})
+		},
+		func() error {
+			return b.figure("links", figures.Figure{Claim: "least load with shared NICs of models that have .96 without", Source: "own", Asked: "at least .93", Measured: least, Holds: figures.If(least > .93-1e-9), Note: note})
+		},
+	)
+}

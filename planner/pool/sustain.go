@@ -1,0 +1,130 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"inferplan/formats"
+	"inferplan/sim"
+)
+
+// simulate looks in short runs for the load that every model sustains.
+func (a *tuning) simulate(ctx context.Context, t *attempt) error {
+	v, err := prove(t.res.Plan, a.cert)
+	if err != nil {
+		return err
+	}
+	if v.asked.Duration > coarseLeast {
+		v.sc.Duration = max(v.asked.Duration/coarsePart, coarseLeast)
+		v.sc.Warmup = v.sc.Duration / 10
+	}
+	var from []float64
+	if len(a.all) > 0 && t.batch == a.all[len(a.all)-1].batch {
+		from = a.all[len(a.all)-1].loads
+	}
+	found, err := sim.FindOwnLoads(ctx, v.sc, v.loads(t.res.Plan, (v.asked.Runs+1)/2, from))
+	if err != nil {
+		return fmt.Errorf("simulating: %w", err)
+	}
+	t.loads = found.Loads
+	a.judge(t)
+	return nil
+}
+
+// loads is what loads are looked for. Models that take turns on devices have the same.
+func (v *proving) loads(plan *formats.Plan, runs int, from []float64) sim.OwnSearch {
+	return sim.OwnSearch{
+		Attainment: v.asked.Attainment, Runs: runs, Step: loadStep, Most: mostLoad, From: from,
+		Together: slices.ContainsFunc(plan.Pools, func(p formats.Pool) bool { return p.TimeShared() }),
+	}
+}
+
+// judge works out what a plan is worth at its loads.
+func (a *tuning) judge(t *attempt) {
+	t.rate, t.floors = math.Inf(1), true
+	gpus, spent := 0.0, 0.0
+	for i := range t.loads {
+		m := t.res.Plan.Promised(i)
+		sustained := t.loads[i] * m.RPS
+		t.rate = min(t.rate, sustained/m.Weight)
+		t.floors = t.floors && meets(sustained, a.floor(i))
+		own := 0.0
+		for _, p := range t.res.Plan.Deployment[i].Pipelines {
+			for _, s := range p.Stages {
+				own += s.GPUs
+			}
+		}
+		gpus, spent = gpus+own, spent+own*m.Weight/max(sustained, 1e-9)
+	}
+	t.hope = gpus / max(spent, 1e-12)
+}
+
+// certify looks in long runs for what the best plan sustains, and the best of those
+// with one margin where that is close. The better one promises what it sustained.
+func (a *tuning) certify(ctx context.Context) error {
+	if len(a.best.loads) == 0 {
+		return nil
+	}
+	last := []*attempt{a.best}
+	if t := a.plain; t != nil && t != a.best && t.rate < a.best.rate && a.grows() && t.rate > a.best.rate*(1-close) {
+		last = append(last, t)
+	}
+	var best *attempt
+	for _, t := range last {
+		if err := a.prove(ctx, t); err != nil {
+			return err
+		}
+		if best == nil || a.compare(t, best) > 0 {
+			best = t
+		}
+	}
+	a.best = best
+	return nil
+}
+
+// prove looks in long runs for what a plan sustains, and lets it promise that.
+func (a *tuning) prove(ctx context.Context, t *attempt) error {
+	v, err := prove(t.res.Plan, a.cert)
+	if err != nil {
+		return err
+	}
+	found, err := sim.FindOwnLoads(ctx, v.sc, v.loads(t.res.Plan, v.asked.Runs, t.loads))
+	if err != nil {
+		return fmt.Errorf("certifying: %w", err)
+	}
+	t.loads = found.Loads
+	if a.judge(t); found.Report == nil || !a.grows() && !t.floors {
+		return Certify(ctx, t.res.Plan, a.cert)
+	}
+	// The load at which promises of at most the planned rates come to what is sustained.
+	load, parts, capped := 1., make([]float64, len(t.loads)), false
+	for i := range t.loads {
+		m := t.res.Plan.Promised(i)
+		need := t.rate * m.Weight / m.RPS
+		if !a.grows() {
+			need = a.floor(i) / m.RPS
+		}
+		load = max(load, need)
+	}
+	for i, l := range t.loads {
+		parts[i] = min(1, l/load)
+		capped = capped || l > load
+	}
+	shown := found.Report
+	if capped {
+		if shown, err = v.at(ctx, load, parts); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(shown.Models, func(m formats.ModelReport) bool { return m.Attainment < v.asked.Attainment }) {
+			return Certify(ctx, t.res.Plan, a.cert) // less load for one is more loss for another: rare
+		}
+	}
+	if slices.Min(parts) < leastPromise {
+		return Certify(ctx, t.res.Plan, a.cert)
+	}
+	promise(t.res, parts)
+	v.certify(t.res.Plan, load, shown)
+	return nil
+}
