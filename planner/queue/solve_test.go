@@ -43,7 +43,10 @@ func documents() planner.Inputs {
 }
 
 func solve(in planner.Inputs, options ...any) (*planner.Result, error) {
-	opt := planner.Options{}
+	return solveBy(planner.Options{}, in, options...)
+}
+
+func solveBy(opt planner.Options, in planner.Inputs, options ...any) (*planner.Result, error) {
 	for i := 0; i < len(options); i += 2 {
 		opt.Set(options[i].(string), options[i+1])
 	}
@@ -157,7 +160,8 @@ func TestRefuses(t *testing.T) {
 	} {
 		in := documents()
 		c.change(&in)
-		_, err := solve(in, "objective", "cost")
+		// What is nearest is not simulated here: TestNearestLoad does that.
+		_, err := solveBy(planner.Options{NearestUntold: true}, in, "objective", "cost")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, expected %s", err, c.want)
 		}
