@@ -19,7 +19,6 @@ type planning struct {
 	queues *Queues
 	agents *Agents
 	front  completions.Options // of the front end that claims
-	others refusals
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -84,8 +83,7 @@ func (p *planning) lead(ctx context.Context, term uint64) {
 // answer answers agents, and other front ends.
 func (p *planning) answer(message []byte, reply func([]byte)) {
 	n := &agentNews{}
-	if err := json.Unmarshal(message, n); err != nil {
-		p.others.add(err)
+	if json.Unmarshal(message, n) != nil {
 		return
 	}
 	out := newsAnswer{}
