@@ -209,7 +209,7 @@ func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
 		return e
 	}
 	roomy := p.Roomy()
-	if ok, err := roomy.Enough(ctx, deploy.Structures{}); err != nil || !ok {
+	if ok, err := deploy.Enough(ctx, roomy, deploy.Structures{}); err != nil || !ok {
 		return e // an SLO may be too short for any number of devices
 	}
 	if f, err := roomy.Fewest(ctx, deploy.Structures{}, 0, nil); err == nil {

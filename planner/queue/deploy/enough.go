@@ -7,7 +7,7 @@ import (
 
 // Enough tells whether all devices of the cluster together keep the SLOs in one run of
 // any structure. Where they do not, no smaller fleet needs to be looked for.
-func (p *Search) Enough(ctx context.Context, o Structures) (bool, error) {
+func Enough(ctx context.Context, p *Search, o Structures) (bool, error) {
 	list, err := p.structures(o)
 	if err != nil {
 		return false, err

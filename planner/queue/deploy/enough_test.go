@@ -21,7 +21,7 @@ func TestEnough(t *testing.T) {
 			p.Classes[i].Prompt = &formats.Lengths{Distribution: "fixed", Mean: 600}
 			p.Classes[i].Output = &formats.Lengths{Distribution: "fixed", Mean: 200}
 		}
-		got, err := p.Enough(t.Context(), Structures{})
+		got, err := Enough(t.Context(), p, Structures{})
 		if err != nil {
 			t.Fatal(err)
 		}
