@@ -23,6 +23,8 @@ const (
 	simulatedTime = nearTime / 3    // the same where simulation decides
 	nearGap       = 0.95            // a plan of any quality tells that there is one
 	jointSteps    = 12
+	mostDevices   = 256 // of one kind that are added
+	mostSimulated = 16  // the same where simulation decides: fleets of hundreds of devices take minutes each
 )
 
 // nearby is the search for what is nearest.
@@ -294,7 +296,10 @@ func (n *nearby) first(list []*kind.Looser, steps []float64, at func(float64) ki
 
 // moreDevices is the kind of which the fewest more would do; nil where there is none.
 func (n *nearby) moreDevices() (best *kind.Looser) {
-	most := 256
+	most := mostDevices
+	if n.method.Simulated {
+		most = mostSimulated
+	}
 	for k := range n.problem.Cluster.Pools {
 		device := n.problem.Cluster.Pools[k].Device
 		at := func(more int) kind.Looser { return (kind.Looser{}).With(device, more) }

@@ -44,7 +44,8 @@ func newChoices(cmd *cobra.Command) *choices {
 		}
 	}
 	for _, f := range c.list {
-		flag := cmd.Flags().VarPF(f, f.name, "", f.usage())
+		flag := cmd.Flags().VarPF(f, f.name, "", "")
+		f.annotate(flag)
 		if f.of[0].Type == formats.FlagOption {
 			flag.NoOptDefVal = "true"
 		}
@@ -90,27 +91,28 @@ func (f *choice) Type() string {
 	return cmp.Or(words[f.of[0].Type], "string")
 }
 
-// usage is the help of the flag: what it does by method, with the defaults.
-func (f *choice) usage() string {
+// Annotations of a flag that not all kinds of plans have, or not with the same help:
+// the kinds, and its help for each.
+const (
+	kindsOfFlag = "plan kinds"
+	helpOfFlag  = "help by plan kind"
+)
+
+// annotate keeps the kinds that have the flag, and its help for each. What all kinds
+// have with the same help needs none.
+func (f *choice) annotate(flag *pflag.Flag) {
 	var texts []string
-	kinds := map[string][]string{}
-	for i, o := range f.of {
+	for _, o := range f.of {
 		text := o.Help
 		if o.Default != nil {
 			text += " (default " + o.Text(o.Default) + ")"
 		}
-		if kinds[text] == nil {
-			texts = append(texts, text)
-		}
-		kinds[text] = append(kinds[text], f.kinds[i])
+		texts = append(texts, text)
 	}
-	if len(texts) == 1 && len(f.kinds) == len(planner.Kinds()) {
-		return texts[0]
+	flag.Usage = texts[0]
+	if len(slices.Compact(slices.Clone(texts))) > 1 || len(f.kinds) < len(planner.Kinds()) {
+		flag.Annotations = map[string][]string{kindsOfFlag: f.kinds, helpOfFlag: texts}
 	}
-	for i, text := range texts {
-		texts[i] = strings.Join(kinds[text], ", ") + ": " + text
-	}
-	return strings.Join(texts, "; ")
 }
 
 // noteTyped remembers which flags were typed. It must run before the

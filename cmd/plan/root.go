@@ -167,6 +167,7 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 	add("aid", newReplayCommand(g), newInitCommand(g), newImportCommand(g), newSchemaCommand(g), newModelsCommand(g), newDoctorCommand(g), newVersionCommand(g))
 	root.AddCommand(newShareCommand(), newGPUCheckCommand(g))
 	root.SetHelpCommand(newHelpCommand(root))
+	useFlagSections(root)
 	markRunning(root, root)
 	return root
 }

@@ -17,7 +17,7 @@ import (
 // one of its own. It cannot certify, tune or start from
 // a plan that runs.
 var Method = kind.Method{
-	Kind: formats.PlanEcho, Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
+	Kind: formats.PlanEcho, About: "every request answered by itself", Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
 }
 
 func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, error) {

@@ -13,7 +13,8 @@ import (
 
 // Method plans applications for a driver. It cannot start from a plan that runs.
 var Method = kind.Method{
-	Kind: formats.PlanFlow, Solve: plan, Tune: tune, Certify: Certify, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
+	Kind: formats.PlanFlow, About: "applications and workflows of several modules",
+	Solve: plan, Tune: tune, Certify: Certify, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
 }
 
 // plan solves the problem of the documents.

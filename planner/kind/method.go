@@ -16,6 +16,8 @@ var Version = "0.1.0"
 // kind cannot: the driver says so before any work.
 type Method struct {
 	Kind string
+	// About says in a few words what such plans deploy, for help.
+	About string
 	// Workload is the workload that is assumed where none is given, with the
 	// assumptions made; nil: there is none for this kind.
 	Workload func(profile *formats.Profile, slo formats.SLO) (*formats.Workload, []string)

@@ -14,7 +14,7 @@ import (
 
 // Method plans pooled pipelines for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanPool, Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: Certify,
+	Kind: formats.PlanPool, About: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: Certify,
 	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Reserved: verify.Reserved,
 }
 

@@ -19,7 +19,7 @@ import (
 // Method plans instances of language models and the order of their queues. It cannot
 // tune or start from a plan that runs.
 var Method = kind.Method{
-	Kind: formats.PlanQueue, Solve: plan, Certify: certify, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanQueue, About: "queues of language models", Solve: plan, Certify: certify, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: moved, Loosened: loosened, Simulated: true,
 }
 
@@ -208,7 +208,11 @@ func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
 		e.Nearest = kind.Nearest{LoadFactor: factor, NotSolved: true}
 		return e
 	}
-	if f, err := p.Roomy().Fewest(ctx, deploy.Structures{}, 0, nil); err == nil {
+	roomy := p.Roomy()
+	if ok, err := deploy.Enough(ctx, roomy, deploy.Structures{}); err != nil || !ok {
+		return e // an SLO may be too short for any number of devices
+	}
+	if f, err := roomy.Fewest(ctx, deploy.Structures{}, 0, nil); err == nil {
 		for k := range p.Kinds {
 			if more := f.Layout.Used(k)*p.Kinds[k].TP - p.Pools[p.Kinds[k].Pool].Count; more > 0 {
 				e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: p.Kinds[k].Device, Count: more})

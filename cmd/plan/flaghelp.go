@@ -1,0 +1,59 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"inferplan/planner"
+)
+
+// helpColumns is the width of the help: the smallest terminal that people still use
+// beside another window.
+const helpColumns = 110
+
+// useFlagSections prints flags wrapped, those of one kind of plan below the kind's name.
+func useFlagSections(root *cobra.Command) {
+	cobra.AddTemplateFunc("flagSections", flagSections)
+	cobra.AddTemplateFunc("wrapped", wrapped)
+	text := strings.NewReplacer(
+		"\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagSections .LocalFlags}}",
+		"{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "{{wrapped .InheritedFlags}}",
+	).Replace(root.UsageTemplate())
+	root.SetUsageTemplate(text)
+}
+
+// flagSections is the help of a verb's flags: first those that every kind of plan has.
+func flagSections(flags *pflag.FlagSet) string {
+	common := pflag.NewFlagSet("", pflag.ContinueOnError)
+	of := map[string]*pflag.FlagSet{}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if len(f.Annotations[kindsOfFlag]) == 0 {
+			common.AddFlag(f)
+			return
+		}
+		for i, kind := range f.Annotations[kindsOfFlag] {
+			own := *f
+			own.Usage = f.Annotations[helpOfFlag][i]
+			if of[kind] == nil {
+				of[kind] = pflag.NewFlagSet("", pflag.ContinueOnError)
+			}
+			of[kind].AddFlag(&own)
+		}
+	})
+	var b strings.Builder
+	if common.HasAvailableFlags() {
+		b.WriteString("\n\nFlags:\n" + wrapped(common))
+	}
+	for _, kind := range planner.Kinds() {
+		if of[kind] != nil {
+			b.WriteString("\n\nFlags of " + kind + " plans (" + planner.MethodOf(kind).About + "):\n" + wrapped(of[kind]))
+		}
+	}
+	return b.String()
+}
+
+func wrapped(flags *pflag.FlagSet) string {
+	return strings.TrimRight(flags.FlagUsagesWrapped(helpColumns), " \n")
+}

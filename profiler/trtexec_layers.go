@@ -1,0 +1,133 @@
+package profiler
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"inferplan/engine/graph"
+	"inferplan/formats"
+)
+
+// layersName is what a block of layers is called: it tells where it was cut.
+const layersName = "layers %d-%d"
+
+// byTime groups the layers of all runs alike.
+func (im *trtImport) byTime() error {
+	first := im.o.Runs[0].Layers.Layers
+	for _, r := range im.o.Runs[1:] {
+		for i := range max(len(first), len(r.Layers.Layers)) {
+			a, b := "nothing", "nothing"
+			if i < len(first) {
+				a = first[i].Name
+			}
+			if i < len(r.Layers.Layers) {
+				b = r.Layers.Layers[i].Name
+			}
+			if a != b {
+				return inputError("%s: layer %d is %q, in %s it is %q: without the model's file (--model) all runs must be of one engine, built for a range of batch sizes", r.Name, i, b, im.o.Runs[0].Name, a)
+			}
+		}
+	}
+	costs := make([]float64, len(first))
+	for _, r := range im.o.Runs {
+		for i, l := range r.Layers.Layers {
+			costs[i] += l.Time.Seconds() / r.Layers.Total().Seconds()
+		}
+	}
+	bounds := graph.Group(costs, make([]int64, len(costs)+1), im.o.Blocks)
+	if h := im.have(); h != nil {
+		var err error
+		if bounds, err = layerBounds(h, len(first)); err != nil {
+			return err
+		}
+	}
+	for k := range bounds[1:] {
+		im.blocks = append(im.blocks, formats.Block{Name: fmt.Sprintf(layersName, bounds[k], bounds[k+1]-1)})
+	}
+	for _, r := range im.o.Runs {
+		times := make([]time.Duration, len(im.blocks))
+		for k := range times {
+			for _, l := range r.Layers.Layers[bounds[k]:bounds[k+1]] {
+				times[k] += l.Time
+			}
+		}
+		im.times = append(im.times, times)
+	}
+	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks by time; what crosses between them is not known without the model's file", len(first), len(im.blocks)))
+	return nil
+}
+
+// layerBounds are the bounds of blocks that an earlier import made.
+func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
+	bounds := []int{0}
+	for _, b := range m.Blocks {
+		var from, to int
+		if n, err := fmt.Sscanf(b.Name, layersName, &from, &to); n != 2 || err != nil || from != bounds[len(bounds)-1] || to < from {
+			return nil, inputError("%s is cut otherwise in the profile (block %s): give its file (--model), or write another profile (-o)", m.Model, b.Name)
+		}
+		bounds = append(bounds, to+1)
+	}
+	if bounds[len(bounds)-1] != layers {
+		return nil, inputError("%s has %d layers in the profile, %d here: give its file (--model), or write another profile (-o)", m.Model, bounds[len(bounds)-1], layers)
+	}
+	return bounds, nil
+}
+
+// byGraph groups what lies between the cuts that no layer spans.
+func (im *trtImport) byGraph() error {
+	if im.chain == nil {
+		return inputError("%s cannot be cut (%s): import its times alone", im.o.File, strings.Join(im.model.info().warnings, "; "))
+	}
+	names := newOperators(im.chain)
+	spans := make([][]span, len(im.o.Runs))
+	free := make([]string, im.chain.Atoms()+1) // by cut: the layer that forbids it
+	for i, r := range im.o.Runs {
+		var err error
+		if spans[i], err = names.match(r); err != nil {
+			return err
+		}
+		for _, s := range spans[i] {
+			for c := s.first + 1; c <= s.last; c++ {
+				free[c] = s.layer
+			}
+		}
+	}
+	var cuts []int // allowed, the ends included
+	var cross []int64
+	for c, layer := range free {
+		if layer == "" {
+			cuts = append(cuts, c)
+			cross = append(cross, im.chain.Cuts[c].Bytes)
+		}
+	}
+	costs := make([]float64, len(cuts)-1)
+	for i, r := range im.o.Runs {
+		for k, t := range between(cuts, spans[i]) {
+			costs[k] += t.Seconds() / r.Layers.Total().Seconds()
+		}
+	}
+	bounds := graph.Group(costs, cross, im.o.Blocks)
+	chosen := make([]int, len(bounds))
+	for k, b := range bounds {
+		chosen[k] = cuts[b]
+	}
+	if h := im.have(); h != nil {
+		at, err := im.chain.At(cutNames(h.Blocks))
+		if err != nil {
+			return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w", ErrInput, im.o.Model, err)
+		}
+		for _, c := range at.Bounds {
+			if free[c] != "" {
+				return inputError("%s is cut at %s in the profile, inside the layer %q: write another profile (-o)", im.o.Model, strings.Join(im.chain.Cuts[c].Names(), ", "), free[c])
+			}
+		}
+		chosen = at.Bounds
+	}
+	im.blocks = describeBlocks(&graph.Blocks{Chain: im.chain, Bounds: chosen})
+	for i := range im.o.Runs {
+		im.times = append(im.times, between(chosen, spans[i]))
+	}
+	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks at %d of the model's %d cuts", len(im.o.Runs[0].Layers.Layers), len(im.blocks), len(cuts)-2, im.chain.Atoms()-1))
+	return nil
+}
