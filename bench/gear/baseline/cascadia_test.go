@@ -1,0 +1,218 @@
+package baseline
+
+import (
+	"context"
+	"math"
+	"math/bits"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"inferplan/planner/gear"
+	"inferplan/solver/highs"
+)
+
+// smallCascadia is a family of two or three configurations of models, with rates of devices that
+// are made up.
+func smallCascadia(t *rapid.T) *Cascadia {
+	f := burst().Only("tiny", "small", "base")
+	f.Grid, f.Memory = 3, rapid.SampledFrom([]int64{300, 580, 750, 0}).Draw(t, "memory")
+	if f.Memory > 0 && f.Memory < 520 {
+		f = f.Only("tiny", "small")
+	}
+	p, err := Problem(f, rapid.IntRange(1, 4).Draw(t, "devices"), rapid.IntRange(1, 3).Draw(t, "levels"), f.SLO)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Cascadia{Problem: p, Solver: highs.Solver{}, Redeployed: rapid.Bool().Draw(t, "re-deployed")}
+	for range CascadiaLatencies(f.SLO) {
+		var row []float64
+		for range p.Models {
+			row = append(row, float64(rapid.IntRange(0, 8).Draw(t, "rate"))*float64(rapid.SampledFrom([]int{100, 1000}).Draw(t, "unit")))
+		}
+		c.Rates = append(c.Rates, row)
+	}
+	return c
+}
+
+// bestByTrying is the highest weighted accuracy over all deployments and cascades.
+func bestByTrying(c *Cascadia, sets []uint32, rates []float64) float64 {
+	p := c.Problem
+	list, _ := p.Cascades()
+	level := func(pl *gear.Placement, r int) float64 {
+		best := math.Inf(-1)
+		for i := range list {
+			work := make([]float64, len(rates))
+			for k, m := range list[i].Models {
+				work[m] = float64(list[i].Reach[k]) / float64(p.Planned.N) / rates[m]
+			}
+			if pl.Load(work)*p.Edges[r] <= 1+1e-9 {
+				best = max(best, Accuracy(p, &list[i]))
+			}
+		}
+		return best
+	}
+	shared, apart := math.Inf(-1), make([]float64, len(p.Edges))
+	for r := range apart {
+		apart[r] = math.Inf(-1)
+	}
+	counts := make([]int, len(sets))
+	var fill func(at, left int)
+	fill = func(at, left int) {
+		if at < len(sets)-1 {
+			for n := range left + 1 {
+				counts[at] = n
+				fill(at+1, left-n)
+			}
+			return
+		}
+		counts[at] = left
+		pl, sum := gear.NewPlacement(len(p.Models), sets, counts), 0.0
+		for r := range p.Edges {
+			a := level(pl, r)
+			apart[r] = max(apart[r], a)
+			sum += p.Weights[r] * a
+		}
+		shared = max(shared, sum)
+	}
+	fill(0, p.Devices)
+	if !c.Redeployed {
+		return shared
+	}
+	sum := 0.0
+	for r := range apart {
+		sum += p.Weights[r] * apart[r]
+	}
+	return sum
+}
+
+// The programs find what trying every deployment and every cascade finds; the front is
+// what no latency beats, every weight picks the nearest point, and every point is picked.
+func TestCascadiaAgainstBruteForce(t *testing.T) {
+	points := 0
+	rapid.Check(t, func(t *rapid.T) {
+		c := smallCascadia(t)
+		front, err := c.Points(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl, _, err := c.Problem.Fluid()
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, at := math.Inf(-1), 0
+		for k, latency := range CascadiaLatencies(c.Problem.SLO) {
+			want := bestByTrying(c, pl.Sets, c.Rates[k])
+			if want <= best+1e-4 {
+				continue
+			}
+			best = want
+			for at < len(front) && front[at].Latency < latency { // closer to the one before than programs tell apart
+				at++
+			}
+			if at == len(front) || front[at].Latency != latency || math.Abs(front[at].Accuracy-want) > 5e-5 {
+				t.Fatalf("within %v accuracy %.5f by trying all; the front is %+v", latency, want, front)
+			}
+		}
+		points += len(front)
+		for i, weight := range CascadiaWeights(front) {
+			if got := Chebyshev(front, weight); got != len(front)-1-i {
+				t.Fatalf("weight %v picks point %d of %d, expected %d", weight, got, len(front), len(front)-1-i)
+			}
+		}
+	})
+	if points < 50 {
+		t.Errorf("%d points in all: this tells nothing", points)
+	}
+}
+
+// A weight picks the point whose larger weighted distance is least.
+func TestChebyshev(t *testing.T) {
+	front := []CascadiaPoint{{Latency: 10, Accuracy: .6}, {Latency: 20, Accuracy: .8}, {Latency: 40, Accuracy: .9}, {Latency: 110, Accuracy: 1}}
+	for weight, want := range map[float64]int{0: 3, .1: 3, .3: 2, .6: 2, .8: 1, 1: 0} {
+		if got := Chebyshev(front, weight); got != want {
+			t.Errorf("weight %v: point %d, expected %d", weight, got, want)
+		}
+	}
+}
+
+// Rates grow with the latency, never exceed what a busy device does, and are none where
+// one sample takes longer.
+func TestCascadiaRates(t *testing.T) {
+	f := burst()
+	p := problem(t, f, 1)
+	rates, err := CascadiaRates(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := rates[len(rates)-1]
+	for k := range rates {
+		for m := range p.Models {
+			if k > 0 && rates[k][m] < rates[k-1][m] || rates[k][m] > last[m] || rates[k][m] <= 0 {
+				t.Errorf("%s: %.0f", p.Models[m].Name, rates)
+			}
+		}
+	}
+	if base := p.Models[4].Times; math.Abs(last[4]-float64(len(base))/base[len(base)-1].Seconds()) > 1 {
+		t.Errorf("base serves %.1f a second at most", last[4])
+	}
+	p.SLO = 8 * time.Millisecond
+	if rates, err = CascadiaRates(context.Background(), p); err != nil || rates[0][4] > last[4]/100 {
+		t.Errorf("base, which takes 6.4 ms, within %v: %.1f, %v", CascadiaLatencies(p.SLO)[0], rates[0], err)
+	}
+	p.SLO = 6 * time.Millisecond
+	if rates, err = CascadiaRates(context.Background(), p); err != nil || rates[len(rates)-1][4] != 0 {
+		t.Errorf("base with an SLO below its 6.4 ms: %.1f, %v", rates[0], err)
+	}
+}
+
+// A plan that is deployed anew for every level runs as one that shares its deployment:
+// in time, as accurate as planned but for luck, and the same again.
+func TestCascadiaRuns(t *testing.T) {
+	ctx, f := context.Background(), burst()
+	f = f.Only("tiny", "small", "base")
+	f.Memory, f.Grid = 580, 5 // tiny with any other
+	p, err := Problem(f, 2, 4, f.SLO)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rates, err := CascadiaRates(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accuracy []float64
+	for _, anew := range []bool{false, true} {
+		c := &Cascadia{p, highs.Solver{}, rates, anew}
+		front, err := c.Points(ctx)
+		if err != nil || len(front) < 2 {
+			t.Fatalf("%d points, %v", len(front), err)
+		}
+		again, err := c.Points(ctx)
+		if err != nil || !reflect.DeepEqual(front, again) {
+			t.Errorf("again another front, %v", err)
+		}
+		best, err := c.Best(front, f.SLO, On(ctx, even(f)))
+		if err != nil || best == nil || best.Run.P95 > f.SLO {
+			t.Fatalf("%+v, %v", best, err)
+		}
+		accuracy = append(accuracy, best.Run.Accuracy)
+		for _, set := range front[0].Sets {
+			if p.MemoryOf(set) > f.Memory || bits.OnesCount32(set) == 0 {
+				t.Errorf("configuration %b takes %d of %d", set, p.MemoryOf(set), f.Memory)
+			}
+		}
+		if none, err := c.Best(front, time.Millisecond, On(ctx, even(f))); none != nil || err != nil {
+			t.Errorf("within a millisecond: %+v, %v", none, err)
+		}
+	}
+	ours, err := gear.Solve(ctx, p, nil, gear.Options{Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("shared %.4f, deployed anew %.4f, ours planned %.4f", accuracy[0], accuracy[1], ours.Accuracy)
+	if accuracy[1] < accuracy[0]-.002 || math.Abs(accuracy[0]-ours.Accuracy) > .02 {
+		t.Errorf("shared %.4f, deployed anew %.4f, ours planned %.4f", accuracy[0], accuracy[1], ours.Accuracy)
+	}
+}
