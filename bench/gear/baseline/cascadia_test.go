@@ -2,6 +2,7 @@ package baseline
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/bits"
 	"reflect"
@@ -183,13 +184,20 @@ func TestCascadiaRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	var accuracy []float64
-	for _, anew := range []bool{false, true} {
+	golden := []map[time.Duration]string{
+		{50 * time.Millisecond: "0.9260", 100 * time.Millisecond: "0.9302", 200 * time.Millisecond: "0.9315"},
+		{50 * time.Millisecond: "0.9265", 100 * time.Millisecond: "0.9304", 200 * time.Millisecond: "0.9315", 1600 * time.Millisecond: "0.9316"},
+	}
+	for i, anew := range []bool{false, true} {
 		c := &Cascadia{p, highs.Solver{}, rates, anew}
 		front, err := c.Points(ctx)
 		if err != nil || len(front) < 2 {
 			t.Fatalf("%d points, %v", len(front), err)
 		}
 		again, err := c.Points(ctx)
+		if got := accuracies(front); !reflect.DeepEqual(got, golden[i]) {
+			t.Errorf("deployed anew %v: %v, expected %v", anew, got, golden[i])
+		}
 		if err != nil || !reflect.DeepEqual(front, again) {
 			t.Errorf("again another front, %v", err)
 		}
@@ -215,4 +223,13 @@ func TestCascadiaRuns(t *testing.T) {
 	if accuracy[1] < accuracy[0]-.002 || math.Abs(accuracy[0]-ours.Accuracy) > .02 {
 		t.Errorf("shared %.4f, deployed anew %.4f, ours planned %.4f", accuracy[0], accuracy[1], ours.Accuracy)
 	}
+}
+
+// accuracies are those of a front, by latency.
+func accuracies(front []CascadiaPoint) map[time.Duration]string {
+	out := map[time.Duration]string{}
+	for i := range front {
+		out[front[i].Latency] = fmt.Sprintf("%.4f", front[i].Accuracy)
+	}
+	return out
 }
