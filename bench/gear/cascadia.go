@@ -9,11 +9,10 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/planner/gear"
-	"inferplan/solver/highs"
 )
 
 // cascadia is the tuner of plans as Cascadia makes them: on one deployment, or on one for
-// every level of load, between which changes take no time. What the programs find is kept.
+// every level of load, between which changes take no time.
 func cascadia(redeployed bool) tuner {
 	return func(b *runs, at place, p *gear.Problem, run baseline.Runner) (*baseline.Tuned, error) {
 		rates, err := memo(b, fmt.Sprintf("%s/%v/Cascadia rates", at.f.Name, at.slo), perPlan, func() [][]float64 { return nil }, func(ctx context.Context) ([][]float64, error) {
@@ -23,12 +22,14 @@ func cascadia(redeployed bool) tuner {
 			return nil, err
 		}
 		redeployed := redeployed && p.Memory > 0 && p.MemoryOf(1<<len(p.Models)-1) > p.Memory // else there is one deployment
-		c := &baseline.Cascadia{Problem: p, Solver: highs.Solver{}, Rates: rates, Redeployed: redeployed}
+		c := &baseline.Cascadia{Problem: p, Rates: rates, Redeployed: redeployed}
 		name := "Cascadia"
 		if redeployed {
 			name = "Cascadia re-deployed"
 		}
-		front, err := memo(b, fmt.Sprintf("%s/%s/front", at, name), perFront, func() []baseline.CascadiaPoint { return nil }, c.Points, func(front []baseline.CascadiaPoint) string {
+		front, err := memo(b, fmt.Sprintf("%s/%s/front", at, name), perFront, func() []baseline.CascadiaPoint { return nil }, func(context.Context) ([]baseline.CascadiaPoint, error) {
+			return c.Points()
+		}, func(front []baseline.CascadiaPoint) string {
 			return fmt.Sprintf("%d points", len(front))
 		})
 		if err != nil {

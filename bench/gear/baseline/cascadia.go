@@ -11,15 +11,13 @@ import (
 	"inferplan/planner/gear"
 	"inferplan/policy"
 	policygear "inferplan/policy/gear"
-	"inferplan/solver/milp"
 )
 
-// Cascadia chooses thresholds and deployment together (arXiv:2506.04203). For a latency
-// an integer program finds the deployment and every level's cascade, for the most
-// accuracy. A Chebyshev scalarisation of latency and accuracy picks among latencies.
+// Cascadia chooses thresholds and deployment together (arXiv:2506.04203): for a latency
+// the deployment and every level's cascade, for the most accuracy. A Chebyshev
+// scalarisation of latency and accuracy picks among latencies.
 type Cascadia struct {
 	Problem *gear.Problem
-	Solver  milp.Solver
 	// Rates are what a device of one model answers per second within the latency, by
 	// CascadiaLatencies and model.
 	Rates [][]float64
@@ -43,7 +41,7 @@ type CascadiaLevel struct {
 	Cascade gear.Cascade
 }
 
-// CascadiaLatencies are the latencies that programs are solved for. Those above the SLO
+// CascadiaLatencies are the latencies that are looked at. Those above the SLO
 // are for levels at their upper edge for ever; a trace that stays below may be in time.
 // The last one stands for any: devices are then busy all the time.
 func CascadiaLatencies(slo time.Duration) []time.Duration {
@@ -54,7 +52,7 @@ func CascadiaLatencies(slo time.Duration) []time.Duration {
 	return out
 }
 
-// Of latencies as programs see them: anyLatency is the share of the SLO that stands for
+// Of latencies: anyLatency is the share of the SLO that stands for
 // any, rateSteps how often a rate is halved in, rateRequests how many requests show it.
 const (
 	anyLatency   = 4
@@ -117,7 +115,7 @@ func highestRate(ctx context.Context, t *policy.Tables, below float64, limit tim
 }
 
 // Points are the plans of the front, by rising latency and accuracy.
-func (c *Cascadia) Points(ctx context.Context) ([]CascadiaPoint, error) {
+func (c *Cascadia) Points() ([]CascadiaPoint, error) {
 	pl, _, err := c.Problem.Fluid()
 	if err != nil {
 		return nil, err
@@ -126,10 +124,7 @@ func (c *Cascadia) Points(ctx context.Context) ([]CascadiaPoint, error) {
 	for k, latency := range CascadiaLatencies(c.Problem.SLO) {
 		d := &deployment{Cascadia: c, sets: pl.Sets, rates: c.Rates[k]}
 		d.list, d.work = d.cascades()
-		point, err := d.plan(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("deploying for %v: %w", latency, err)
-		}
+		point := d.plan()
 		if point != nil && (len(out) == 0 || point.Accuracy > out[len(out)-1].Accuracy) {
 			point.Latency, point.Sets = latency, pl.Sets
 			out = append(out, *point)

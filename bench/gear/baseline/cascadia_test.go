@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"inferplan/planner/gear"
 	"inferplan/solver/highs"
+	"inferplan/solver/milp"
 )
 
 // smallCascadia is a family of two or three configurations of models, with rates of devices that
@@ -27,7 +29,7 @@ func smallCascadia(t *rapid.T) *Cascadia {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cascadia{Problem: p, Solver: highs.Solver{}, Redeployed: rapid.Bool().Draw(t, "re-deployed")}
+	c := &Cascadia{Problem: p, Redeployed: rapid.Bool().Draw(t, "re-deployed")}
 	for range CascadiaLatencies(f.SLO) {
 		var row []float64
 		for range p.Models {
@@ -38,64 +40,82 @@ func smallCascadia(t *rapid.T) *Cascadia {
 	return c
 }
 
-// bestByTrying is the highest weighted accuracy over all deployments and cascades.
-func bestByTrying(c *Cascadia, sets []uint32, rates []float64) float64 {
+// byProgram is the highest weighted accuracy by an integer program, as the paper has
+// it: whole numbers of devices, one cascade per level of load, and the device time of a
+// model shared over the devices that hold it. Without a plan it is minus infinity.
+func byProgram(t *rapid.T, c *Cascadia, sets []uint32, rates []float64) float64 {
 	p := c.Problem
-	list, _ := p.Cascades()
-	level := func(pl *gear.Placement, r int) float64 {
-		best := math.Inf(-1)
-		for i := range list {
-			work := make([]float64, len(rates))
-			for k, m := range list[i].Models {
-				work[m] = float64(list[i].Reach[k]) / float64(p.Planned.N) / rates[m]
-			}
-			if pl.Load(work)*p.Edges[r] <= 1+1e-9 {
-				best = max(best, Accuracy(p, &list[i]))
-			}
-		}
-		return best
+	levels := make([]int, len(p.Edges))
+	for r := range levels {
+		levels[r] = r
 	}
-	shared, apart := math.Inf(-1), make([]float64, len(p.Edges))
-	for r := range apart {
-		apart[r] = math.Inf(-1)
-	}
-	counts := make([]int, len(sets))
-	var fill func(at, left int)
-	fill = func(at, left int) {
-		if at < len(sets)-1 {
-			for n := range left + 1 {
-				counts[at] = n
-				fill(at+1, left-n)
-			}
-			return
-		}
-		counts[at] = left
-		pl, sum := gear.NewPlacement(len(p.Models), sets, counts), 0.0
-		for r := range p.Edges {
-			a := level(pl, r)
-			apart[r] = max(apart[r], a)
-			sum += p.Weights[r] * a
-		}
-		shared = max(shared, sum)
-	}
-	fill(0, p.Devices)
-	if !c.Redeployed {
-		return shared
+	groups := [][]int{levels}
+	if c.Redeployed {
+		groups = slices.Collect(slices.Chunk(levels, 1))
 	}
 	sum := 0.0
-	for r := range apart {
-		sum += p.Weights[r] * apart[r]
+	for _, levels := range groups {
+		s, err := highs.Solver{}.Solve(context.Background(), program(c, sets, rates, levels), milp.Options{Gap: 1e-9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Status == milp.Infeasible {
+			return math.Inf(-1)
+		}
+		sum += s.Value
 	}
 	return sum
 }
 
-// The programs find what trying every deployment and every cascade finds; the front is
-// what no latency beats, every weight picks the nearest point, and every point is picked.
-func TestCascadiaAgainstBruteForce(t *testing.T) {
+func program(c *Cascadia, sets []uint32, rates []float64, levels []int) *milp.Model {
+	p := c.Problem
+	list, _ := p.Cascades()
+	m := milp.New("cascadia")
+	m.SetSense(milp.Maximize)
+	devices := m.AddRow("devices", float64(p.Devices), float64(p.Devices))
+	var counts []milp.Var
+	for i := range sets {
+		counts = append(counts, m.AddInt(fmt.Sprintf("n%d", i), 0, float64(p.Devices), 0))
+		m.AddTerm(devices, counts[i], 1)
+	}
+	for _, r := range levels {
+		one := m.AddRow(fmt.Sprintf("one%d", r), 1, 1)
+		done := make([]milp.Row, len(rates)) // device time of each model, less what it needs
+		for n := range done {
+			done[n] = m.AddRow(fmt.Sprintf("model%d,%d", r, n), 0, milp.Inf)
+		}
+		for i := range list {
+			if slices.ContainsFunc(list[i].Models, func(n uint8) bool { return rates[n] == 0 }) {
+				continue
+			}
+			y := m.AddBool(fmt.Sprintf("y%d,%d", r, i), p.Weights[r]*Accuracy(p, &list[i]))
+			m.AddTerm(one, y, 1)
+			for k, n := range list[i].Models {
+				m.AddTerm(done[n], y, -p.Edges[r]*float64(list[i].Reach[k])/float64(p.Planned.N)/rates[n])
+			}
+		}
+		for i, set := range sets {
+			busy := m.AddRow(fmt.Sprintf("busy%d,%d", r, i), -milp.Inf, 0)
+			m.AddTerm(busy, counts[i], -1)
+			for n := range rates {
+				if set&(1<<n) != 0 {
+					x := m.AddVar(fmt.Sprintf("x%d,%d,%d", r, i, n), 0, float64(p.Devices), 0)
+					m.AddTerm(busy, x, 1)
+					m.AddTerm(done[n], x, 1)
+				}
+			}
+		}
+	}
+	return m
+}
+
+// Plans are as accurate as the integer program says; the front is what no latency beats,
+// every weight picks the nearest point, and every point is picked.
+func TestCascadiaAgainstProgram(t *testing.T) {
 	points := 0
 	rapid.Check(t, func(t *rapid.T) {
 		c := smallCascadia(t)
-		front, err := c.Points(context.Background())
+		front, err := c.Points()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,17 +125,18 @@ func TestCascadiaAgainstBruteForce(t *testing.T) {
 		}
 		best, at := math.Inf(-1), 0
 		for k, latency := range CascadiaLatencies(c.Problem.SLO) {
-			want := bestByTrying(c, pl.Sets, c.Rates[k])
-			if want <= best+1e-4 {
+			want := byProgram(t, c, pl.Sets, c.Rates[k])
+			if want <= best+1e-6 {
 				continue
 			}
 			best = want
-			for at < len(front) && front[at].Latency < latency { // closer to the one before than programs tell apart
-				at++
+			if at == len(front) || front[at].Latency != latency || math.Abs(front[at].Accuracy-want) > 1e-6 {
+				t.Fatalf("within %v accuracy %.6f by the program; the front is %+v", latency, want, front)
 			}
-			if at == len(front) || front[at].Latency != latency || math.Abs(front[at].Accuracy-want) > 5e-5 {
-				t.Fatalf("within %v accuracy %.5f by trying all; the front is %+v", latency, want, front)
-			}
+			at++
+		}
+		if at != len(front) {
+			t.Fatalf("%d points, %d by the program", len(front), at)
 		}
 		points += len(front)
 		for i, weight := range CascadiaWeights(front) {
@@ -189,12 +210,12 @@ func TestCascadiaRuns(t *testing.T) {
 		{50 * time.Millisecond: "0.9265", 100 * time.Millisecond: "0.9304", 200 * time.Millisecond: "0.9315", 1600 * time.Millisecond: "0.9316"},
 	}
 	for i, anew := range []bool{false, true} {
-		c := &Cascadia{p, highs.Solver{}, rates, anew}
-		front, err := c.Points(ctx)
+		c := &Cascadia{p, rates, anew}
+		front, err := c.Points()
 		if err != nil || len(front) < 2 {
 			t.Fatalf("%d points, %v", len(front), err)
 		}
-		again, err := c.Points(ctx)
+		again, err := c.Points()
 		if got := accuracies(front); !reflect.DeepEqual(got, golden[i]) {
 			t.Errorf("deployed anew %v: %v, expected %v", anew, got, golden[i])
 		}

@@ -7,7 +7,7 @@
 //	cocktail.go  Cocktail+: ensembles that vote, with an autoscaler that knows
 //	             the rates to come
 //	cascadia.go  Cascadia: thresholds and deployment together, on the front of latency
-//	             and accuracy (cascadiaprogram.go: the integer programs)
+//	             and accuracy (cascadiadeploy.go: of one latency)
 //	run.go       running a system on arrivals: accuracy, percentiles, sliding
 //	             windows
 //	search.go    every plan of a small space, and random ones
