@@ -10,7 +10,9 @@
 //	store.go       what was measured before
 //	progress.go    cost before, progress while
 //	measure.go     systems, streams, runs
-//	tables.go      methods, GPUs, map over accuracy and p95, Cocktail+
+//	tables.go      methods, Cocktail+
+//	gpus.go        GPUs at equal accuracy, map over accuracy and p95
+//	cascadia.go    plans as Cascadia makes them; cells that a baseline needs fewer devices for
 //	timelines.go   spikes under a latency and under an accuracy SLO
 //	switching.go   plans against one cascade for all rates
 //	outofsample.go devices at equal accuracy, on samples planned on and on others

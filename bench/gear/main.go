@@ -58,10 +58,10 @@ var makers = []struct {
 	make        func(*bench, *published.Family, *table.Table) error
 	timed       bool // it takes CPU time of this process: nothing runs beside
 }{
-	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "planner, all requests", "no switching", "no cascade", "MS+", "DynBa", "planner: times fewer than the better of MS+ and DynBa", "all requests: times fewer"}, (*bench).gpus, false},
+	{"gpus", "GPUs at equal accuracy and p95", []string{"workload", "arrivals", "accuracy", "planner", "planner, all requests", "no switching", "no cascade", "Cascadia-like", "Cascadia-like, re-deployed", "MS+", "DynBa", "planner: times fewer than the better of MS+ and DynBa", "all requests: times fewer"}, (*bench).gpus, false},
 	{"methods", "Accuracy and p95 by devices", []string{"workload", "method", "devices", "accuracy, even", "p95 ms", "accuracy, Poisson", "p95 ms, mean (worst)", "planned", "bound"}, (*bench).methods, false},
-	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap, false},
-	{"out-of-sample", "Devices at equal accuracy, on the samples planned on and on others", []string{"workload", "accuracy", "samples", "planner", "planner, all requests", "MS+", "DynBa", "Cocktail+, mean", "planner: times fewer", "all requests: times fewer"}, (*bench).outOfSample, false},
+	{"map", "GPUs over accuracy and p95 target (figure 7), even arrivals", []string{"workload", "p95 target", "accuracy", "planner", "planner, all requests", "Cascadia-like", "Cascadia-like, re-deployed", "MS+", "DynBa", "times fewer"}, (*bench).gpuMap, false},
+	{"out-of-sample", "Devices at equal accuracy, on the samples planned on and on others", []string{"workload", "accuracy", "samples", "planner", "planner, all requests", "no switching", "Cascadia-like", "Cascadia-like, re-deployed", "MS+", "DynBa", "Cocktail+, mean", "planner: times fewer", "all requests: times fewer"}, (*bench).outOfSample, false},
 	{"switching", "Plans against one cascade for all rates, on typical traces and bursts", []string{"workload", "trace", "peak/mean", "devices", "planner", "worst p95 ms", "streams late", "planner, all requests", "worst p95 ms", "streams late", "no switching", "worst p95 ms", "points above, evenly and at random: planner", "all requests"}, (*bench).switching, false},
 	{"cocktail", "Cocktail+ with oracle rates: mean devices", []string{"workload", "accuracy", "members at least", "models", "mean devices", "planner", "period", "utilisation", "p95 ms"}, (*bench).cocktail, false},
 	{"spike", "A spike under a latency SLO (figure 8)", timelineColumns, (*bench).spike, false},

@@ -366,8 +366,15 @@ func (b *runs) singles(p place) (*plan, error) {
 	})
 }
 
-// tuner chooses the variant of a baseline.
-type tuner func(*gear.Problem, time.Duration, baseline.Runner) (*baseline.Tuned, error)
+// tuner chooses the variant of a baseline at a place.
+type tuner func(*runs, place, *gear.Problem, baseline.Runner) (*baseline.Tuned, error)
+
+// alone is the tuner of a baseline that needs nothing but the problem.
+func alone(tune func(*gear.Problem, time.Duration, baseline.Runner) (*baseline.Tuned, error)) tuner {
+	return func(_ *runs, at place, p *gear.Problem, run baseline.Runner) (*baseline.Tuned, error) {
+		return tune(p, at.slo, run)
+	}
+}
 
 // tuned is a baseline with its variant chosen on streams; nil where none is in
 // time.
@@ -376,7 +383,7 @@ func (b *runs) tuned(p place, on []stream, tune tuner) (*baseline.Tuned, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, err := tune(prob, p.slo, b.runner(p, on))
+	t, err := tune(b, p, prob, b.runner(p, on))
 	if _, inf := errors.AsType[*gear.Infeasible](err); inf {
 		return nil, nil
 	}

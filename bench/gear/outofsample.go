@@ -38,21 +38,23 @@ func (b *bench) outOfSample(f *published.Family, t *table.Table) error {
 // baselines on those that count.
 func (b *bench) equalAccuracy(f, drawn, judged *published.Family, through func(func(place) (*plan, error)) func(place) (*plan, error), t *table.Table, samples string) error {
 	s, on := studies[f.Name], []stream{even}
-	need := make([][]int, 3)
-	for i, at := range []reached{
+	need, err := b.needed(s, []reached{
 		b.reachedPlan(drawn, f.SLO, on, through(b.ours)),
 		b.reachedPlan(drawn, f.SLO, on, through(b.overall)),
-		b.reachedTuned(judged, f.SLO, on, baseline.BestModelSwitching),
-	} {
-		var err error
-		if need[i], err = scan(s.targets, s.most, at); err != nil {
-			return err
-		}
+		b.reachedTuned(judged, f.SLO, on, alone(baseline.NoSwitching)),
+		b.reachedTuned(judged, f.SLO, on, cascadia(false)),
+		b.reachedTuned(judged, f.SLO, on, cascadia(true)),
+		b.reachedTuned(judged, f.SLO, on, alone(baseline.BestModelSwitching)),
+	})
+	if err != nil {
+		return err
 	}
 	single, err := b.leastSingle(judged, f.SLO, on, s.targets, s.most)
 	if err != nil {
 		return err
 	}
+	need = append(need, single)
+	var cells []cell
 	for k, target := range s.targets {
 		e, err := b.ensemble(judged, target, 1, baseline.Sliding{})
 		if err != nil {
@@ -62,13 +64,20 @@ func (b *bench) equalAccuracy(f, drawn, judged *published.Family, through func(f
 		if len(e.Models) > 0 {
 			cocktail = fmt.Sprintf("%.2f", e.Mean)
 		}
-		t.Add(f.Name, target, samples, count(need[0][k], s.most), count(need[1][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail,
-			times(need[0][k], need[2][k], single[k]), times(need[1][k], need[2][k], single[k]))
-		if fewer := fewerThan(need[0][k], need[2][k], single[k]); b.counting == nil && fewer > 0 {
-			b.figure(fewerDevices(fmt.Sprintf("devices of %s at accuracy %g on samples %s", f.Name, target, samples), fewer,
-				fmt.Sprintf("planner %s, MS+ %s, DynBa %s, Cocktail+ %s", count(need[0][k], s.most), count(need[2][k], s.most), count(single[k], s.most), cocktail)), "out-of-sample", f)
+		row := []any{f.Name, target, samples}
+		for i := range need {
+			row = append(row, count(need[i][k], s.most))
 		}
+		msPlus := need[5][k]
+		t.Add(append(row, cocktail, times(need[0][k], msPlus, single[k]), times(need[1][k], msPlus, single[k]))...)
+		if fewer := fewerThan(need[0][k], msPlus, single[k]); b.counting == nil && fewer > 0 {
+			b.figure(fewerDevices(fmt.Sprintf("devices of %s at accuracy %g on samples %s", f.Name, target, samples), fewer,
+				fmt.Sprintf("planner %s, MS+ %s, DynBa %s, Cocktail+ %s", count(need[0][k], s.most), count(msPlus, s.most), count(single[k], s.most), cocktail)), "out-of-sample", f)
+		}
+		cells = append(cells, cell{fmt.Sprint(target), [2]int{need[0][k], need[1][k]},
+			append(rivals(need[3][k], need[4][k], msPlus, single[k]), rival{"no switching", float64(need[2][k])}, rival{"Cocktail+", e.Mean})})
 	}
+	b.neverMore(fmt.Sprintf("%s on samples %s", f.Name, samples), "out-of-sample", f, cells)
 	return nil
 }
 

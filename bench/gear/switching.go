@@ -149,7 +149,7 @@ func (b *bench) crossing(p place, random []stream) (*crossed, error) {
 		}
 		*one.into = judge(list, p.slo)
 	}
-	best, err := b.tuned(p, on, baseline.NoSwitching)
+	best, err := b.tuned(p, on, alone(baseline.NoSwitching))
 	if err != nil || best == nil {
 		return out, err
 	}

@@ -91,7 +91,7 @@ func (b *bench) scene(name string, f *published.Family, t *table.Table, s scene,
 		}
 	}
 	p := place{f, s.switching, f.SLO}
-	v, err := b.tuned(p, []stream{even}, baseline.BestModelSwitching)
+	v, err := b.tuned(p, []stream{even}, alone(baseline.BestModelSwitching))
 	if err != nil {
 		return err
 	}

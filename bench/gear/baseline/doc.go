@@ -6,6 +6,8 @@
 //	             switching), no cascade, no switching, and a planned outcome
 //	cocktail.go  Cocktail+: ensembles that vote, with an autoscaler that knows
 //	             the rates to come
+//	cascadia.go  Cascadia: thresholds and deployment together, on the front of latency
+//	             and accuracy (cascadiadeploy.go: of one latency)
 //	run.go       running a system on arrivals: accuracy, percentiles, sliding
 //	             windows
 //	search.go    every plan of a small space, and random ones
@@ -13,5 +15,5 @@
 //
 // Baselines are given what they would have to find: DynBa its best model, MS+
 // its best headroom, no-switching its best cascade for the very trace,
-// Cocktail+ the rates of each period before it begins.
+// Cascadia its best weight, Cocktail+ the rates of each period before it begins.
 package baseline
