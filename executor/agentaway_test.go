@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -270,4 +273,100 @@ func TestAgentTwice(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "instance 0 has an agent already") {
 		t.Errorf("the second agent: %v", err)
 	}
+}
+
+// Where the store has no key, whoever reaches NATS may send what looks like ours. It
+// stops no agent: terms that nobody has and orders that are none are refused and counted,
+// and requests go on.
+func TestAgentsRefuseStrangers(t *testing.T) {
+	f := openFleet(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: time.Millisecond})
+	url, _ := f.front()
+	store, err := f.share()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	conn, err := nats.Connect(f.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	send := func(name string, data []byte) {
+		if err := conn.PublishRequest("inferplan."+name, "nowhere", data); err != nil {
+			t.Error(err)
+		}
+	}
+	agentStore, err := f.share()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	port := freeAddress(t)
+	go func() {
+		ended <- ServeAgent(ctx, AgentOptions{Store: agentStore, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, Ready: func() { close(ready) }})
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		agentStore.Close()
+	}()
+	strangers := func() {
+		for i := range 50 {
+			send("talk.agent-0", encode(agentOrder{Term: math.MaxUint64 - uint64(i), What: orderPrepare, Number: math.MaxUint64}))
+			send("talk.agent-0", encode(agentOrder{What: orderRun, Number: uint64(i), ID: "x", Ticket: "$JS.ACK.x"}))
+			send("talk.agent-0", []byte("{"))
+			send("talk.planner", []byte("["))
+			// Records and ends that are none.
+			send(fmt.Sprint("req.stranger-", i), []byte("no record"))
+			send(fmt.Sprint("due.stranger-", i), nil)
+		}
+	}
+	strangers()
+	if text, want := f.ask(url, "a", "first", 30), fake.Text("a", "first", 30); text != want {
+		t.Fatalf("%q, expected %q", text, want)
+	}
+	term, err := store.Term(t.Context())
+	if err != nil || term == 0 {
+		t.Fatalf("the term is %d, %v", term, err)
+	}
+	send("talk.agent-0", encode(agentOrder{Term: term, What: "dance"}))
+	strangers()
+	for i := range 5 {
+		prompt := fmt.Sprint("again ", i)
+		if text, want := f.ask(url, "a", prompt, 30), fake.Text("a", prompt, 30); text != want {
+			t.Fatalf("%q, expected %q", text, want)
+		}
+	}
+	resp, err := http.Get("http://" + port + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, _ := io.ReadAll(resp.Body)
+	n := 0.0
+	for line := range strings.Lines(string(data)) {
+		if v, ok := strings.CutPrefix(line, prefix+"refused_messages_total "); ok {
+			n, _ = strconv.ParseFloat(strings.TrimSpace(v), 64)
+		}
+	}
+	if n < 100 {
+		t.Errorf("%v messages were refused as the agent says:\n%s", n, data)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }

@@ -23,6 +23,7 @@ type AgentOptions struct {
 	Servers []InstanceServer // of one or several instances
 	// StoreText is how often text is stored, from which on clients see it; 0: 250 ms.
 	StoreText time.Duration
+	Metrics   string // address of a server of metrics; empty: none
 	Ready     func() // the agent can be reached
 	Log       *slog.Logger
 }
@@ -38,6 +39,10 @@ type agentProcess struct {
 	ctx    context.Context
 	wg     sync.WaitGroup
 	kick   chan struct{} // there is something to tell
+	others refusals
+
+	asking sync.Mutex
+	asked  time.Time // when the store was asked who plans
 
 	mu      sync.Mutex
 	term    uint64
@@ -61,6 +66,12 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 	if p.front, err = completions.New(completions.Options{Store: o.Store, Server: p, Elsewhere: true, Gone: p.gone, StoreText: o.StoreText, Log: o.Log}); err != nil {
 		return err
 	}
+	p.others.log, p.others.stores = o.Log, []durable.Shared{o.Store}
+	stats, err := p.others.serve(o.Metrics)
+	if err != nil {
+		return errors.Join(err, p.front.Close())
+	}
+	defer stats()
 	stops, err := p.attach(ctx)
 	defer func() {
 		for _, s := range stops {
@@ -106,9 +117,38 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 	return stops, nil
 }
 
+// termEvery is how often the store is asked who plans, at most.
+const termEvery = 100 * time.Millisecond
+
 // inTerm says whether an order is of the process that plans. When that is another one
-// than before, all runs end: who plans now gives them out anew.
-func (p *agentProcess) inTerm(term uint64) bool {
+// than before, all runs end: who plans now gives them out anew. Who plans is read from the
+// store, since anybody might send a greater term.
+func (p *agentProcess) inTerm(term uint64) (now uint64, in bool) {
+	p.mu.Lock()
+	now = p.term
+	p.mu.Unlock()
+	if term <= now {
+		return now, term == now && term > 0
+	}
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	if time.Since(p.asked) >= termEvery {
+		ctx, cancel := context.WithTimeout(p.ctx, resend)
+		real, err := p.opt.Store.Term(ctx)
+		cancel()
+		if p.asked = time.Now(); err != nil {
+			p.opt.Log.Warn("whether another process plans is not known", "error", err)
+		} else {
+			p.begin(real)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.term, term == p.term
+}
+
+// begin takes orders of a term from now on.
+func (p *agentProcess) begin(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if term > p.term {
@@ -119,7 +159,6 @@ func (p *agentProcess) inTerm(term uint64) bool {
 		clear(p.numbers)
 		clear(p.tell)
 	}
-	return term == p.term
 }
 
 // say has something told about a run.
@@ -238,14 +277,21 @@ const (
 // take takes an order.
 func (p *agentPlace) take(message []byte, reply func([]byte)) {
 	var o agentOrder
-	if json.Unmarshal(message, &o) != nil {
+	if err := json.Unmarshal(message, &o); err != nil {
+		p.others.add(err)
 		return
 	}
 	a := agentAnswer{Boot: p.boot}
-	switch {
+	switch now, in := p.inTerm(o.Term); {
 	case o.What == orderLook && o.Term == 0: // another agent asks
-	case !p.inTerm(o.Term):
+	case !in && o.Term > now:
+		p.others.add(fmt.Errorf("its term is %d, in term %d", o.Term, now))
+		return // one of who plans is sent again
+	case !in:
 		a.Error = toWire(errOldTerm)
+	case !slices.Contains(orderKinds, o.What):
+		p.others.add(fmt.Errorf("found %.40q, expected one of %v", o.What, orderKinds))
+		return
 	case o.What == orderLook:
 		select {
 		case p.looks <- struct{}{}:

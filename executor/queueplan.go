@@ -19,6 +19,7 @@ type planning struct {
 	queues *Queues
 	agents *Agents
 	front  completions.Options // of the front end that claims
+	others refusals
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -83,7 +84,8 @@ func (p *planning) lead(ctx context.Context, term uint64) {
 // answer answers agents, and other front ends.
 func (p *planning) answer(message []byte, reply func([]byte)) {
 	n := &agentNews{}
-	if json.Unmarshal(message, n) != nil {
+	if err := json.Unmarshal(message, n); err != nil {
+		p.others.add(err)
 		return
 	}
 	out := newsAnswer{}

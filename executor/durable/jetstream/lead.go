@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +15,8 @@ import (
 	"inferplan/executor/durable"
 )
 
-// leadKey has the leader's name; empty: there is none. It stands apart from values.
+// leadKey has the leader's name and term; empty: there is none. It stands apart from
+// values.
 const leadKey = "lead"
 
 // lease is a try to lead. No clocks are compared: who leads writes the key from time to
@@ -21,8 +24,26 @@ const leadKey = "lead"
 type lease struct {
 	*link
 	name  string
+	term  uint64    // 0: not known yet
 	seen  uint64    // last revision
 	since time.Time // when it was seen first
+}
+
+// value is what the leader writes.
+func (l *lease) value() []byte { return fmt.Appendf(nil, "%s %d", l.name, l.term) }
+
+// Term is that of the process that leads.
+func (s *link) Term(ctx context.Context) (uint64, error) {
+	e, err := s.bucket.Get(ctx, leadKey)
+	if missing(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read who plans: %w", err)
+	}
+	_, term, _ := strings.Cut(string(e.Value()), " ")
+	n, _ := strconv.ParseUint(term, 10, 64) // nobody leads, or the term is not written yet
+	return n, nil
 }
 
 // Lead leads whenever no other process does.
@@ -48,10 +69,11 @@ func (s *link) Lead(ctx context.Context, lead func(ctx context.Context, term uin
 
 // take takes the key if it is free; the revision is the term, 0: it is not.
 func (l *lease) take(ctx context.Context) (term uint64, err error) {
+	l.term = 0
 	e, err := l.bucket.Get(ctx, leadKey)
 	switch {
 	case missing(err):
-		term, err = l.bucket.Create(ctx, leadKey, []byte(l.name))
+		term, err = l.bucket.Create(ctx, leadKey, l.value())
 		if errors.Is(err, jetstream.ErrKeyExists) {
 			return 0, nil
 		}
@@ -65,7 +87,7 @@ func (l *lease) take(ctx context.Context) (term uint64, err error) {
 	if len(e.Value()) > 0 && time.Since(l.since) < l.opt.AckWait {
 		return 0, nil
 	}
-	term, err = l.bucket.Update(ctx, leadKey, []byte(l.name), e.Revision())
+	term, err = l.bucket.Update(ctx, leadKey, l.value(), e.Revision())
 	if moved(err) {
 		return 0, nil
 	}
@@ -77,6 +99,12 @@ func (l *lease) take(ctx context.Context) (term uint64, err error) {
 func (l *lease) keep(ctx context.Context, revision uint64, lead func(context.Context)) {
 	ctx, lost := context.WithCancel(ctx)
 	defer lost()
+	l.term = revision
+	if next, err := l.renew(ctx, revision); next > 0 { // agents find the term there
+		revision = next
+	} else if err == nil {
+		return
+	}
 	var done sync.WaitGroup
 	done.Go(func() {
 		defer lost()
@@ -110,13 +138,13 @@ func (l *lease) keep(ctx context.Context, revision uint64, lead func(context.Con
 func (l *lease) renew(ctx context.Context, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
 	defer cancel()
-	next, err := l.bucket.Update(ctx, leadKey, []byte(l.name), revision)
+	next, err := l.bucket.Update(ctx, leadKey, l.value(), revision)
 	if err == nil || !moved(err) {
 		return next, err
 	}
 	// A write whose answer was lost counts, too.
 	e, err := l.bucket.Get(ctx, leadKey)
-	if err != nil || string(e.Value()) != l.name {
+	if err != nil || string(e.Value()) != string(l.value()) {
 		return 0, err
 	}
 	return e.Revision(), nil
