@@ -34,6 +34,7 @@ type fleet struct {
 	log   *slog.Logger
 	fakes []*fake.Server
 	key   *durable.Sealer
+	shaky int // so often the first front end loses the right to plan, and takes it again
 }
 
 func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
@@ -53,8 +54,30 @@ func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
 	return f
 }
 
+// share opens the store. A machine of tests is slow at times: nobody is taken to be gone
+// who only waits for its disk.
 func (f *fleet) share() (durable.Shared, error) {
-	return jetstream.Open(f.nats, jetstream.Options{Replicas: 1, AckWait: time.Second, Sealer: f.key, Log: f.log})
+	return jetstream.Open(f.nats, jetstream.Options{Replicas: 1, AckWait: 6 * time.Second, Sealer: f.key, Log: f.log})
+}
+
+// shakyStore loses the right to lead some times, after a while each.
+type shakyStore struct {
+	durable.Shared
+	left int
+}
+
+func (s *shakyStore) Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error {
+	for ; s.left > 0; s.left-- {
+		once, cancel := context.WithCancel(ctx)
+		err := s.Shared.Lead(once, func(ctx context.Context, term uint64) {
+			time.AfterFunc(400*time.Millisecond, cancel)
+			lead(ctx, term)
+		})
+		if cancel(); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return s.Shared.Lead(ctx, lead)
 }
 
 // front starts a front end; its address, and what ends it.
@@ -63,7 +86,15 @@ func (f *fleet) front() (url string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	addresses, ended := make(chan Addresses, 1), make(chan error, 1)
 	o := ServeOptions{Plan: f.plan, HTTP: "127.0.0.1:0", GRPC: Off, Metrics: Off, DrainTimeout: 200 * time.Millisecond, Ready: func(a Addresses) { addresses <- a }}
-	o.Log, o.Silence, o.Queue.Share = f.log, 2*time.Second, f.share
+	shaky := f.shaky
+	f.shaky = 0
+	o.Log, o.Silence, o.Queue.Share = f.log, 10*time.Second, func() (durable.Shared, error) {
+		store, err := f.share()
+		if err == nil && shaky > 0 {
+			store = &shakyStore{store, shaky}
+		}
+		return store, err
+	}
 	go func() {
 		_, err := Serve(ctx, o)
 		ended <- err
@@ -114,10 +145,15 @@ func (f *fleet) agent(i int) (stop func()) {
 	return stop
 }
 
-// ask sends a request that is kept, and gives its text.
-func (f *fleet) ask(url, model, prompt string, tokens int) string {
-	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		req, err := http.NewRequest(http.MethodPost, url+"/v1/completions", strings.NewReader(fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d}`, model, prompt, tokens)))
+// answeredWithin bounds how long a fleet may take to answer.
+const answeredWithin = time.Minute
+
+// ask sends a request that is kept, until ctx ends, and gives its text.
+func (f *fleet) ask(ctx context.Context, url, model, prompt string, tokens int) string {
+	ctx, cancel := context.WithTimeout(ctx, answeredWithin)
+	defer cancel()
+	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", strings.NewReader(fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d}`, model, prompt, tokens)))
 		if err != nil {
 			return err.Error()
 		}
@@ -144,6 +180,8 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 	f := openFleet(t, queuePlan(2, 4, time.Minute, "a", "b"), fake.Options{Models: []string{"a", "b"}, Token: 2 * time.Millisecond, Manual: true})
 	first, stopFirst := f.front()
 	second, _ := f.front()
+	there, firstGone := context.WithCancel(t.Context())
+	defer firstGone()
 	stopAgent := f.agent(0)
 	f.agent(1)
 	const n = 60
@@ -151,12 +189,18 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			texts[i] = f.ask([]string{first, second}[i/2%2], []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i)
+			if i/2%2 == 0 {
+				texts[i] = f.ask(there, first, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i)
+				return
+			}
+			texts[i] = f.ask(t.Context(), second, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i)
 		})
 	}
 	until := func(completions int) {
-		for f.fakes[0].Counts().Completions+f.fakes[1].Counts().Completions < completions {
-			time.Sleep(time.Millisecond)
+		for end := time.Now().Add(answeredWithin); f.fakes[0].Counts().Completions+f.fakes[1].Counts().Completions < completions; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no %d completions within %v", completions, answeredWithin)
+			}
 		}
 	}
 	until(15)
@@ -165,10 +209,11 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 	f.agent(0)
 	until(35)
 	stopFirst() // it planned: it was there first
+	firstGone()
 	for i := range n {
 		if i/2%2 == 0 { // its clients ask the other
 			wg.Go(func() {
-				if text := f.ask(second, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i) {
+				if text := f.ask(t.Context(), second, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i) {
 					t.Errorf("request %d by the other front end: %q", i, text)
 				}
 			})
@@ -176,10 +221,30 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 	}
 	wg.Wait()
 	for i, text := range texts {
-		if want := fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != want && i/2%2 == 1 {
+		if want := fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != want && (i/2%2 == 1 || text != "no answer") {
 			t.Errorf("request %d: %q, expected %q", i, text, want)
 		}
 	}
+}
+
+// A process that loses the right to plan again and again, and takes it again at once, has
+// all requests answered: what ran before is given out anew, also while it ends.
+func TestQueuesWhosePlannerChanges(t *testing.T) {
+	f := openFleet(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: time.Millisecond})
+	f.shaky = 8
+	url, _ := f.front()
+	f.agent(0)
+	f.agent(1)
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			prompt, tokens := fmt.Sprint("prompt ", i), 20+i%40
+			if text, want := f.ask(t.Context(), url, "a", prompt, tokens), fake.Text("a", prompt, tokens); text != want {
+				t.Errorf("request %d: %q, expected %q", i, text, want)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Where the store has a key, who reaches NATS without it changes nothing: orders, news
@@ -225,7 +290,7 @@ func TestAgentsUnderAttack(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			if text, want := f.ask(url, "a", fmt.Sprint("prompt ", i), 60), fake.Text("a", fmt.Sprint("prompt ", i), 60); text != want {
+			if text, want := f.ask(t.Context(), url, "a", fmt.Sprint("prompt ", i), 60), fake.Text("a", fmt.Sprint("prompt ", i), 60); text != want {
 				t.Errorf("request %d: %q, expected %q", i, text, want)
 			}
 		})
@@ -255,7 +320,7 @@ func TestAgentRefusesRubbish(t *testing.T) {
 			}
 		}
 	}
-	if text, want := f.ask(url, "a", "still", 20), fake.Text("a", "still", 20); text != want {
+	if text, want := f.ask(t.Context(), url, "a", "still", 20), fake.Text("a", "still", 20); text != want {
 		t.Errorf("after rubbish: %q, expected %q", text, want)
 	}
 }
@@ -330,7 +395,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 		}
 	}
 	strangers()
-	if text, want := f.ask(url, "a", "first", 30), fake.Text("a", "first", 30); text != want {
+	if text, want := f.ask(t.Context(), url, "a", "first", 30), fake.Text("a", "first", 30); text != want {
 		t.Fatalf("%q, expected %q", text, want)
 	}
 	term, err := store.Term(t.Context())
@@ -341,7 +406,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	strangers()
 	for i := range 5 {
 		prompt := fmt.Sprint("again ", i)
-		if text, want := f.ask(url, "a", prompt, 30), fake.Text("a", prompt, 30); text != want {
+		if text, want := f.ask(t.Context(), url, "a", prompt, 30), fake.Text("a", prompt, 30); text != want {
 			t.Fatalf("%q, expected %q", text, want)
 		}
 	}

@@ -2,6 +2,9 @@ package jetstream
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,5 +90,72 @@ func TestTerm(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Whoever reads the key reads the term of who leads: it is written with the name.
+func TestTermIsWrittenAtOnce(t *testing.T) {
+	a, b := pair(t, Options{AckWait: time.Second})
+	watch, err := b.bucket.Watch(t.Context(), leadKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	var terms []uint64
+	for _, s := range []*Store{a, b, a} {
+		ctx, cancel := context.WithCancel(t.Context())
+		led, done := make(chan uint64), make(chan error, 1)
+		go func() {
+			done <- s.Lead(ctx, func(ctx context.Context, term uint64) { led <- term; <-ctx.Done() })
+		}()
+		terms = append(terms, <-led)
+		time.Sleep(300 * time.Millisecond) // it is written again
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !(0 < terms[0] && terms[0] < terms[1] && terms[1] < terms[2]) {
+		t.Errorf("the terms are %v", terms)
+	}
+	if e := <-watch.Updates(); e != nil { // nothing was there before
+		t.Errorf("before: %q", e.Value())
+	}
+	seen := 0
+	for { // what was written again before it was told is not told
+		select {
+		case e := <-watch.Updates():
+			if len(e.Value()) == 0 {
+				continue
+			}
+			seen++
+			if !slices.ContainsFunc(terms, func(term uint64) bool { return strings.HasSuffix(string(e.Value()), fmt.Sprint(" ", term)) }) {
+				t.Errorf("%q is written, the terms are %v", e.Value(), terms)
+			}
+			continue
+		case <-time.After(300 * time.Millisecond):
+		}
+		break
+	}
+	if seen < len(terms) {
+		t.Errorf("%d values were seen", seen)
+	}
+}
+
+// A process whose write was done, and the answer lost, leads at its next try. Another
+// one waits.
+func TestLeaseOfAnAnswerLost(t *testing.T) {
+	a, b := pair(t, Options{AckWait: time.Minute})
+	own, other := &lease{link: &a.link, name: "own"}, &lease{link: &b.link, name: "other"}
+	first, err := own.take(t.Context())
+	if first == 0 || err != nil {
+		t.Fatalf("revision %d, %v", first, err)
+	}
+	term := own.term
+	if revision, err := other.take(t.Context()); revision != 0 || err != nil {
+		t.Errorf("another process takes it, too: revision %d, %v", revision, err)
+	}
+	if revision, err := own.take(t.Context()); revision <= first || own.term <= term || err != nil {
+		t.Errorf("revision %d, term %d after revision %d, term %d: %v", revision, own.term, first, term, err)
 	}
 }
