@@ -147,7 +147,7 @@ func (f *fleet) agent(i int) (stop func()) {
 }
 
 // answeredWithin bounds how long a fleet may take to answer.
-const answeredWithin = time.Minute
+const answeredWithin = 3 * time.Minute
 
 // ask sends a request that is kept, until ctx ends, and gives its text.
 func (f *fleet) ask(ctx context.Context, url, model, prompt string, tokens int) string {
