@@ -96,6 +96,11 @@ openai: ## the front end for completions under OpenAI's own clients (npm openai,
 	GO='$(GO)' third_party/openai/setup.sh
 	INFERPLAN_OPENAI='$(CURDIR)/third_party/openai' $(GO) test -count=1 -v -run TestOpenAIClients ./executor/completions
 
+.PHONY: page
+page: ## the page of the queues in a headless Chromium
+	third_party/chromium/setup.sh
+	INFERPLAN_CHROMIUM='$(CURDIR)/third_party/chromium' $(GO) test -count=1 -v -run TestQueuePageInBrowser ./executor
+
 .PHONY: test
 test: setup ## vet, and every test; the race detector where goroutines meet
 	$(GO) vet ./...

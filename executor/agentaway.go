@@ -35,10 +35,10 @@ type mail struct {
 // NewAgents talks to agents over a store.
 func NewAgents(store durable.Shared) *Agents { return &Agents{store: store, runs: map[uint64]*mail{}} }
 
-// took takes what an agent tells.
-func (a *Agents) took(n *agentNews) {
-	if n.Term != a.term.Load() {
-		return
+// took takes what an agent tells; false: that is not for this process.
+func (a *Agents) took(n *agentNews) bool {
+	if n.Term == 0 || n.Term != a.term.Load() {
+		return false
 	}
 	for _, r := range n.Runs {
 		a.mu.Lock()
@@ -56,6 +56,7 @@ func (a *Agents) took(n *agentNews) {
 		default:
 		}
 	}
+	return true
 }
 
 // away is the hand in the process of an agent.

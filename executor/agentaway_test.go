@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,10 +34,12 @@ type fleet struct {
 	log   *slog.Logger
 	fakes []*fake.Server
 	key   *durable.Sealer
+	shaky int // so often the first front end loses the right to plan, and takes it again
 }
 
 func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
 	t.Helper()
+	plan.Policy.Params["every_s"] = 0.5 // searches leave processors to the servers of the queue, also under the race detector
 	f := &fleet{t: t, nats: natstest.Run(t), plan: filepath.Join(t.TempDir(), "plan.json"), log: shownLog(t)}
 	if _, err := formats.WriteFile(f.plan, completePlan(plan)); err != nil {
 		t.Fatal(err)
@@ -50,8 +55,30 @@ func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
 	return f
 }
 
+// share opens the store. A machine of tests is slow at times: nobody is taken to be gone
+// who only waits for its disk.
 func (f *fleet) share() (durable.Shared, error) {
-	return jetstream.Open(f.nats, jetstream.Options{Replicas: 1, AckWait: time.Second, Sealer: f.key, Log: f.log})
+	return jetstream.Open(f.nats, jetstream.Options{Replicas: 1, AckWait: 6 * time.Second, Sealer: f.key, Log: f.log})
+}
+
+// shakyStore loses the right to lead some times, after a while each.
+type shakyStore struct {
+	durable.Shared
+	left int
+}
+
+func (s *shakyStore) Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error {
+	for ; s.left > 0; s.left-- {
+		once, cancel := context.WithCancel(ctx)
+		err := s.Shared.Lead(once, func(ctx context.Context, term uint64) {
+			time.AfterFunc(400*time.Millisecond, cancel)
+			lead(ctx, term)
+		})
+		if cancel(); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return s.Shared.Lead(ctx, lead)
 }
 
 // front starts a front end; its address, and what ends it.
@@ -60,7 +87,15 @@ func (f *fleet) front() (url string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	addresses, ended := make(chan Addresses, 1), make(chan error, 1)
 	o := ServeOptions{Plan: f.plan, HTTP: "127.0.0.1:0", GRPC: Off, Metrics: Off, DrainTimeout: 200 * time.Millisecond, Ready: func(a Addresses) { addresses <- a }}
-	o.Log, o.Silence, o.Queue.Share = f.log, 2*time.Second, f.share
+	shaky := f.shaky
+	f.shaky = 0
+	o.Log, o.Silence, o.Queue.Share = f.log, 10*time.Second, func() (durable.Shared, error) {
+		store, err := f.share()
+		if err == nil && shaky > 0 {
+			store = &shakyStore{store, shaky}
+		}
+		return store, err
+	}
 	go func() {
 		_, err := Serve(ctx, o)
 		ended <- err
@@ -111,10 +146,15 @@ func (f *fleet) agent(i int) (stop func()) {
 	return stop
 }
 
-// ask sends a request that is kept, and gives its text.
-func (f *fleet) ask(url, model, prompt string, tokens int) string {
-	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		req, err := http.NewRequest(http.MethodPost, url+"/v1/completions", strings.NewReader(fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d}`, model, prompt, tokens)))
+// answeredWithin bounds how long a fleet may take to answer.
+const answeredWithin = 3 * time.Minute
+
+// ask sends a request that is kept, until ctx ends, and gives its text.
+func (f *fleet) ask(ctx context.Context, url, model, prompt string, tokens int) string {
+	ctx, cancel := context.WithTimeout(ctx, answeredWithin)
+	defer cancel()
+	for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", strings.NewReader(fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":%d}`, model, prompt, tokens)))
 		if err != nil {
 			return err.Error()
 		}
@@ -141,6 +181,8 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 	f := openFleet(t, queuePlan(2, 4, time.Minute, "a", "b"), fake.Options{Models: []string{"a", "b"}, Token: 2 * time.Millisecond, Manual: true})
 	first, stopFirst := f.front()
 	second, _ := f.front()
+	there, firstGone := context.WithCancel(t.Context())
+	defer firstGone()
 	stopAgent := f.agent(0)
 	f.agent(1)
 	const n = 60
@@ -148,12 +190,18 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			texts[i] = f.ask([]string{first, second}[i/2%2], []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i)
+			if i/2%2 == 0 {
+				texts[i] = f.ask(there, first, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i)
+				return
+			}
+			texts[i] = f.ask(t.Context(), second, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i)
 		})
 	}
 	until := func(completions int) {
-		for f.fakes[0].Counts().Completions+f.fakes[1].Counts().Completions < completions {
-			time.Sleep(time.Millisecond)
+		for end := time.Now().Add(answeredWithin); f.fakes[0].Counts().Completions+f.fakes[1].Counts().Completions < completions; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no %d completions within %v", completions, answeredWithin)
+			}
 		}
 	}
 	until(15)
@@ -162,10 +210,11 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 	f.agent(0)
 	until(35)
 	stopFirst() // it planned: it was there first
+	firstGone()
 	for i := range n {
 		if i/2%2 == 0 { // its clients ask the other
 			wg.Go(func() {
-				if text := f.ask(second, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i) {
+				if text := f.ask(t.Context(), second, []string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i) {
 					t.Errorf("request %d by the other front end: %q", i, text)
 				}
 			})
@@ -173,10 +222,30 @@ func TestQueuesOfSeveralMachines(t *testing.T) {
 	}
 	wg.Wait()
 	for i, text := range texts {
-		if want := fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != want && i/2%2 == 1 {
+		if want := fake.Text([]string{"a", "b"}[i%2], fmt.Sprint("prompt ", i), 40+i); text != want && (i/2%2 == 1 || text != "no answer") {
 			t.Errorf("request %d: %q, expected %q", i, text, want)
 		}
 	}
+}
+
+// A process that loses the right to plan again and again, and takes it again at once, has
+// all requests answered: what ran before is given out anew, also while it ends.
+func TestQueuesWhosePlannerChanges(t *testing.T) {
+	f := openFleet(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: time.Millisecond})
+	f.shaky = 8
+	url, _ := f.front()
+	f.agent(0)
+	f.agent(1)
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			prompt, tokens := fmt.Sprint("prompt ", i), 20+i%40
+			if text, want := f.ask(t.Context(), url, "a", prompt, tokens), fake.Text("a", prompt, tokens); text != want {
+				t.Errorf("request %d: %q, expected %q", i, text, want)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Where the store has a key, who reaches NATS without it changes nothing: orders, news
@@ -222,7 +291,7 @@ func TestAgentsUnderAttack(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			if text, want := f.ask(url, "a", fmt.Sprint("prompt ", i), 60), fake.Text("a", fmt.Sprint("prompt ", i), 60); text != want {
+			if text, want := f.ask(t.Context(), url, "a", fmt.Sprint("prompt ", i), 60), fake.Text("a", fmt.Sprint("prompt ", i), 60); text != want {
 				t.Errorf("request %d: %q, expected %q", i, text, want)
 			}
 		})
@@ -252,7 +321,7 @@ func TestAgentRefusesRubbish(t *testing.T) {
 			}
 		}
 	}
-	if text, want := f.ask(url, "a", "still", 20), fake.Text("a", "still", 20); text != want {
+	if text, want := f.ask(t.Context(), url, "a", "still", 20), fake.Text("a", "still", 20); text != want {
 		t.Errorf("after rubbish: %q, expected %q", text, want)
 	}
 }
@@ -270,4 +339,100 @@ func TestAgentTwice(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "instance 0 has an agent already") {
 		t.Errorf("the second agent: %v", err)
 	}
+}
+
+// Where the store has no key, whoever reaches NATS may send what looks like ours. It
+// stops no agent: terms that nobody has and orders that are none are refused and counted,
+// and requests go on.
+func TestAgentsRefuseStrangers(t *testing.T) {
+	f := openFleet(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: time.Millisecond})
+	url, _ := f.front()
+	store, err := f.share()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	conn, err := nats.Connect(f.nats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	send := func(name string, data []byte) {
+		if err := conn.PublishRequest("inferplan."+name, "nowhere", data); err != nil {
+			t.Error(err)
+		}
+	}
+	agentStore, err := f.share()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	port := freeAddress(t)
+	go func() {
+		ended <- ServeAgent(ctx, AgentOptions{Store: agentStore, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, Ready: func() { close(ready) }})
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		agentStore.Close()
+	}()
+	strangers := func() {
+		for i := range 50 {
+			send("talk.agent-0", encode(agentOrder{Term: math.MaxUint64 - uint64(i), What: orderPrepare, Number: math.MaxUint64}))
+			send("talk.agent-0", encode(agentOrder{What: orderRun, Number: uint64(i), ID: "x", Ticket: "$JS.ACK.x"}))
+			send("talk.agent-0", []byte("{"))
+			send("talk.planner", []byte("["))
+			// Records and ends that are none.
+			send(fmt.Sprint("req.stranger-", i), []byte("no record"))
+			send(fmt.Sprint("due.stranger-", i), nil)
+		}
+	}
+	strangers()
+	if text, want := f.ask(t.Context(), url, "a", "first", 30), fake.Text("a", "first", 30); text != want {
+		t.Fatalf("%q, expected %q", text, want)
+	}
+	term, err := store.Term(t.Context())
+	if err != nil || term == 0 {
+		t.Fatalf("the term is %d, %v", term, err)
+	}
+	send("talk.agent-0", encode(agentOrder{Term: term, What: "dance"}))
+	strangers()
+	for i := range 5 {
+		prompt := fmt.Sprint("again ", i)
+		if text, want := f.ask(t.Context(), url, "a", prompt, 30), fake.Text("a", prompt, 30); text != want {
+			t.Fatalf("%q, expected %q", text, want)
+		}
+	}
+	resp, err := http.Get("http://" + port + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, _ := io.ReadAll(resp.Body)
+	n := 0.0
+	for line := range strings.Lines(string(data)) {
+		if v, ok := strings.CutPrefix(line, prefix+"refused_messages_total "); ok {
+			n, _ = strconv.ParseFloat(strings.TrimSpace(v), 64)
+		}
+	}
+	if n < 100 {
+		t.Errorf("%v messages were refused as the agent says:\n%s", n, data)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }

@@ -33,7 +33,7 @@ func (r *agentRun) over(ended bool) {
 		r.ended = ended
 		close(r.gone)
 	})
-	r.cancel(errOver)
+	r.cancel(errLeft)
 }
 
 // Numbers of runs that have ended are known while at most knownRuns are, and else those
@@ -62,9 +62,15 @@ func (p *agentPlace) run(o *agentOrder) {
 			before.cancel(errLeft)
 			<-before.done
 		}
+		p.mu.Lock()
+		p.serving[r.id] = r
+		p.mu.Unlock()
 		end := r.serve()
 		p.mu.Lock()
-		p.numbers[r.number] = nil
+		if r.term == p.term { // else the number is another run's
+			p.numbers[r.number] = nil
+		}
+		delete(p.serving, r.id)
 		if p.runs[r.id] == r {
 			delete(p.runs, r.id)
 		}
@@ -85,7 +91,9 @@ func (r *agentRun) serve() *streamEnd {
 	p := r.place
 	st, err := p.opt.Store.Adopt(r.ctx, r.id, r.ticket)
 	if err == nil {
-		err = p.front.Take(st)
+		if err = p.front.Take(st); err != nil {
+			err = errors.Join(err, p.opt.Store.Release(r.ctx, r.id))
+		}
 	}
 	if err != nil || r.text == nil {
 		if errors.Is(err, durable.ErrFinished) {

@@ -21,6 +21,9 @@ const (
 	orderLeave   = "leave" // the run with the number ends
 )
 
+// orderKinds are all of them.
+var orderKinds = []string{orderLook, orderPrepare, orderLoad, orderUnload, orderRun, orderLeave}
+
 // agentOrder is such a message. Term is that of the process that plans.
 type agentOrder struct {
 	Term   uint64   `json:"term"`

@@ -31,21 +31,38 @@ type streamEnd struct {
 // errDiverged: an answer that was written again differs from what was sent before.
 var errDiverged = errors.New("the server wrote another text than before")
 
+// errUnreached: a server has not been seen since this process began.
+var errUnreached = &llm.Error{Kind: llm.ErrGone, Text: "it has not answered yet"}
+
 // errEnough: a server writes more than it was asked for, or than an answer may have.
 var errEnough = errors.New("the answer is as long as it may be")
 
 // mostText is the longest answer, in bytes. Servers count tokens in their own ways: an
 // answer may have overrun more than it was asked to have.
 const (
-	mostText = 8 << 20
-	overrun  = 64
+	mostText  = 8 << 20
+	overrun   = 64
+	tokenText = 1 << 10 // no token is longer
 )
+
+// mostBytes is the longest answer of so many tokens (0: no bound), of which each takes
+// each bytes, and all together most.
+func mostBytes(tokens, each, most int) int {
+	if tokens == 0 || tokens > most/each {
+		return most
+	}
+	return min(most, (tokens+overrun)*each)
+}
 
 func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 	partial, tokens, ok := w.soFar(w.number)
 	end := &streamEnd{tokens: tokens}
 	if !ok {
 		end.err = errLeft
+		return end
+	}
+	if w.request.Events {
+		r.writeEvents(ctx, w, partial, end)
 		return end
 	}
 	if most := w.request.MaxTokens; most > 0 && tokens >= most { // all but its end was there
@@ -71,7 +88,7 @@ func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 func (r *reach) complete(ctx context.Context, w *writing, partial string, end *streamEnd) (*llm.Answer, error) {
 	server := r.of(w.request.Model)
 	if server == nil {
-		return nil, &llm.Error{Kind: llm.ErrGone, Text: "it has not answered yet"}
+		return nil, errUnreached
 	}
 	ask := llm.Request{Model: w.request.Model, Chat: w.request.Chat, Body: w.request.Body}
 	if most := w.request.MaxTokens; most > 0 {
@@ -88,7 +105,7 @@ func (r *reach) complete(ctx context.Context, w *writing, partial string, end *s
 	if err != nil {
 		return nil, err
 	}
-	counted, written := 0, 0
+	counted, written, longest := 0, 0, mostBytes(w.request.MaxTokens, tokenText, mostText)
 	answer, err := server.Complete(ctx, next, func(p llm.Token) error {
 		w.heard()
 		piece, fresh := p.Text, min(p.Count-counted, len(p.Text)+overrun)
@@ -102,7 +119,7 @@ func (r *reach) complete(ctx context.Context, w *writing, partial string, end *s
 				return nil
 			}
 		}
-		if most := w.request.MaxTokens; most > 0 && end.tokens+fresh > most+overrun || len(partial)+written+len(piece) > mostText {
+		if most := w.request.MaxTokens; most > 0 && end.tokens+fresh > most+overrun || len(partial)+written+len(piece) > longest {
 			return errEnough
 		}
 		written += len(piece)

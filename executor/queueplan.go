@@ -19,6 +19,7 @@ type planning struct {
 	queues *Queues
 	agents *Agents
 	front  completions.Options // of the front end that claims
+	others refusals
 
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -56,10 +57,11 @@ func (p *planning) lead(ctx context.Context, term uint64) {
 	p.front.Log.Info("this process plans", "term", term)
 	p.agents.term.Store(term)
 	p.queues.x.own.plans.Set(1)
-	defer func() {
+	leave := sync.OnceFunc(func() {
 		p.agents.term.Store(0)
 		p.queues.x.own.plans.Set(0)
-	}()
+	})
+	defer leave()
 	stop, err := p.agents.store.Answer(planner, p.answer)
 	if err != nil {
 		p.front.Log.Error("agents cannot reach this process", "error", err)
@@ -74,24 +76,28 @@ func (p *planning) lead(ctx context.Context, term uint64) {
 		return
 	}
 	<-ctx.Done()
+	leave() // what is sent from now on is not of who plans
 	if err := front.Close(); err != nil {
 		p.front.Log.Warn("requests were not given back", "error", err)
 	}
 	p.queues.forgetAll()
 }
 
-// answer answers agents, and other front ends.
+// answer answers agents of its term, and other front ends, while this process plans. For
+// others it is silent: the one that plans hears them, too.
 func (p *planning) answer(message []byte, reply func([]byte)) {
 	n := &agentNews{}
-	if json.Unmarshal(message, n) != nil {
+	if err := json.Unmarshal(message, n); err != nil {
+		p.others.add(err)
 		return
 	}
 	out := newsAnswer{}
-	if n.Ask != nil {
+	switch {
+	case n.Ask != nil && p.agents.term.Load() != 0:
 		_, err := p.queues.Admit(n.Ask)
 		errors.As(err, &out.Refused)
-	} else {
-		p.agents.took(n)
+	case n.Ask != nil || !p.agents.took(n):
+		return
 	}
 	reply(encode(out))
 }

@@ -185,7 +185,10 @@ func (q *Queues) forgetAll() {
 func (q *Queues) finish(t *text, j *job, r completions.Result, draining bool) {
 	q.mu.Lock()
 	was := q.open[t.request.ID]
-	delete(q.open, t.request.ID)
+	last := was.job == j // else the request was served anew meanwhile
+	if last {
+		delete(q.open, t.request.ID)
+	}
 	q.mu.Unlock()
 	j.release()
 	q.wg.Go(func() {
@@ -198,7 +201,7 @@ func (q *Queues) finish(t *text, j *job, r completions.Result, draining bool) {
 		if err := t.out.Partial(); err != nil {
 			q.x.opt.Log.Error("what a request has so far is not stored", "request", t.request.ID, "error", err)
 		}
-		if q.x.core.Load() != was.core {
+		if last && q.x.core.Load() != was.core {
 			next := *t.request
 			next.Partial, next.PartialTokens = string(t.partial), t.tokens
 			q.Serve(&next, t.out)

@@ -60,6 +60,8 @@ func newQueueFront(x *Executor, o *ServeOptions) (*queueFront, error) {
 		return nil, errors.Join(err, f.store.Close())
 	}
 	if f.plans != nil {
+		f.plans.others.log, f.plans.others.stores = o.Log, []durable.Shared{o.Agents.store, f.store.(durable.Shared)}
+		x.own.registry.MustRegister(f.plans.others.series())
 		f.plans.begin()
 	}
 	return f, nil

@@ -48,9 +48,10 @@ func newText(q *Queues, r *completions.Request, out completions.Output) *text {
 	return &text{queues: q, request: r, out: out, partial: []byte(r.Partial), tokens: r.PartialTokens, prompt: r.PromptTokens}
 }
 
-// lengths are the tokens of the prompt and the most to write, for the policy.
+// lengths are the tokens of the prompt and the most to write, in all choices, for the
+// policy.
 func (t *text) lengths() (prompt, limit int32) {
-	return int32(max(t.request.PromptTokens, 1)), int32(t.request.MaxTokens)
+	return int32(max(t.request.PromptTokens, 1)), int32(t.request.MaxTokens * max(t.request.Choices, 1))
 }
 
 // begin gives the next run its number. Runs before it add nothing any more.
@@ -87,7 +88,7 @@ func (t *text) add(run uint64, piece string, tokens int, now time.Duration) (int
 	t.partial = append(t.partial, piece...)
 	t.tokens += tokens
 	t.fresh += tokens
-	if t.last = now; t.first == 0 {
+	if t.last = now; t.first == 0 && tokens > 0 {
 		t.first = now
 	}
 	t.out.Text(piece, tokens)

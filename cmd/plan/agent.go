@@ -12,8 +12,9 @@ import (
 
 type agentOptions struct {
 	serverOptions
-	queue queueOptions
-	store time.Duration
+	queue   queueOptions
+	store   time.Duration
+	metrics string
 }
 
 // newAgentCommand is the process beside a server of language models where several
@@ -35,6 +36,7 @@ It ends with SIGTERM, and gives back what it has not finished.`,
 	f := cmd.Flags()
 	o.serverOptions.flags(f)
 	o.queue.flags(f, "")
+	f.StringVar(&o.metrics, "metrics", "off", "address of Prometheus metrics, such as 127.0.0.1:8012, or off")
 	f.DurationVar(&o.store, "store-text", 250*time.Millisecond, "how often text is stored, from which on clients see it")
 	return cmd
 }
@@ -63,7 +65,7 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err != nil {
 		return err
 	}
-	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, StoreText: o.store, Log: log,
+	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, StoreText: o.store, Metrics: o.metrics, Log: log,
 		Ready: func() { p.note("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.place) }})
 	if errors.Is(err, executor.ErrPlan) {
 		err = withCode(exitUsage, err)

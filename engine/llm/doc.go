@@ -11,6 +11,7 @@
 //	sse.go     server-sent events
 //	server.go  what a server can do, as its answers say
 //	switch.go  models that come and go
+//	lora.go    adapters that come and go
 //	state.go   how busy a server is, and how many requests it has room for
 //	resume.go  answers that were begun
 //	facts.go   what a server says of itself: KV capacity, sequences, context

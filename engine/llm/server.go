@@ -36,7 +36,7 @@ type Abilities struct {
 	Slots    int      // requests that run at once; 0: it does not say
 	Switch   Switch
 	Metrics  bool // /metrics has requests that run and wait
-	Adapters bool // LoRA adapters come and go by name, where the server was started so
+	LoRA     LoRA // where the server was started so
 	Template bool // it renders the messages of a chat as a prompt
 	// ContinueChat: it continues the last message of a chat (continue_final_message).
 	ContinueChat bool
@@ -67,7 +67,7 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 		s.Can.Models = append(s.Can.Models, m.ID)
 	}
 	p := probe{s}
-	for _, ask := range []func(context.Context) error{p.llama, p.vLLM, p.sgLang, p.ollama, p.swap, p.metrics} {
+	for _, ask := range []func(context.Context) error{p.llama, p.vLLM, p.sgLang, p.ollama, p.swap, p.metrics, p.adapters} {
 		if err := ask(ctx); err != nil {
 			return nil, fmt.Errorf("asking %s what it can do: %w", c.Address(), err)
 		}
@@ -165,7 +165,7 @@ func (s probe) sgLang(ctx context.Context) error {
 	if !ok || info.Path == "" {
 		return err
 	}
-	s.Can.Slots, s.Can.ContinueChat = info.Most, true
+	s.Can.Slots, s.Can.ContinueChat, s.Can.LoRA = info.Most, true, Named
 	if info.Saver {
 		s.Can.Switch = Releaser
 	}
@@ -210,7 +210,7 @@ func (s probe) metrics(ctx context.Context) error {
 	text := string(data)
 	s.Can.Metrics = strings.Contains(text, "llamacpp:") || strings.Contains(text, "vllm:") || strings.Contains(text, "sglang:")
 	if strings.Contains(text, "vllm:") {
-		s.Can.Adapters, s.Can.ContinueChat = true, true
+		s.Can.LoRA, s.Can.ContinueChat = Named, true
 	}
 	return nil
 }

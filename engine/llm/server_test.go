@@ -131,7 +131,7 @@ func TestSleeper(t *testing.T) {
 		"POST /v1/completions":       {streamed(" dog and runs"), streamed(" dog and runs"), streamed(" dog and xxxx")},
 		"POST /v1/load_lora_adapter": {"Success: LoRA adapter 'sql' added successfully."},
 	})
-	if s.Can.Switch != Sleeper || !s.Can.Adapters || !s.Can.ContinueChat || s.Can.Template {
+	if s.Can.Switch != Sleeper || s.Can.LoRA != Named || !s.Can.ContinueChat || s.Can.Template {
 		t.Fatalf("it can %+v", s.Can)
 	}
 	if state, err := s.State(ctx, "qwen"); err != nil || state != (State{Running: 3, KV: .25}) {

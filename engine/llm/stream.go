@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,8 @@ type Request struct {
 	Body json.RawMessage
 	// Fields are set last, such as the server's own (ignore_eos, cache_prompt).
 	Fields map[string]any
+	// Events hands on the choices of each event whole, instead of its text.
+	Events bool
 }
 
 // Token is a piece of an answer.
@@ -32,6 +35,8 @@ type Token struct {
 	At    time.Duration // since the request was sent
 	Text  string
 	Count int // tokens of the answer so far, as the server says; else pieces
+	// Choices are the event's, as the server wrote them, with Request.Events.
+	Choices json.RawMessage
 }
 
 // Usage is what a server counted.
@@ -73,7 +78,7 @@ func (c *Client) Complete(ctx context.Context, r *Request, each func(Token) erro
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
 		return &Answer{}, &Error{Kind: ErrNoStream, Status: resp.StatusCode, Text: fmt.Sprintf("%s answers with %q, expected text/event-stream", path, excerpt(kind))}
 	}
-	s := &stream{sent: sent, each: each}
+	s := &stream{sent: sent, each: each, events: r.Events}
 	if err := s.read(newEvents(resp.Body)); err != nil {
 		var e *Error
 		if s.stopped == nil && !errors.As(err, &e) {
@@ -114,10 +119,12 @@ func (r *Request) body() (map[string]any, error) {
 // chunk is an event of an answer.
 type chunk struct {
 	Choices []struct {
+		Index int    `json:"index"`
 		Text  string `json:"text"`
 		Delta struct {
-			Content   *string `json:"content"`
-			Reasoning *string `json:"reasoning_content"`
+			Content   *string         `json:"content"`
+			Reasoning *string         `json:"reasoning_content"`
+			Calls     json.RawMessage `json:"tool_calls"`
 		} `json:"delta"`
 		Finish *string `json:"finish_reason"`
 	} `json:"choices"`
@@ -144,6 +151,9 @@ type stream struct {
 	text    strings.Builder
 	answer  Answer
 	count   int
+	events  bool
+	counts  []int // by choice, with events
+	ended   int   // choices, with events
 }
 
 func (s *stream) end() *Answer {
@@ -160,7 +170,7 @@ func (s *stream) read(in *events) error {
 	for {
 		data, err := in.next()
 		switch {
-		case errors.Is(err, io.EOF) && s.answer.Finish != "":
+		case errors.Is(err, io.EOF) && s.answer.Finish != "" && s.ended >= len(s.counts):
 			return nil
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("the stream ended before the answer: %w", io.ErrUnexpectedEOF)
@@ -168,7 +178,7 @@ func (s *stream) read(in *events) error {
 			return &Error{Kind: ErrBroken, Text: err.Error()}
 		case err != nil:
 			return err
-		case string(data) == "[DONE]" && s.answer.Finish == "" && s.text.Len() == 0:
+		case string(data) == "[DONE]" && s.answer.Finish == "" && s.answer.First == 0:
 			return &Error{Kind: ErrBroken, Text: "the stream has neither text nor a reason why it ended"}
 		case string(data) == "[DONE]":
 			if s.answer.Finish == "" {
@@ -193,6 +203,9 @@ func (s *stream) take(data []byte) error {
 		return failure(data)
 	}
 	counted := c.counted(&s.answer)
+	if len(c.Choices) > 0 && s.events {
+		return s.event(at, data, &c, counted)
+	}
 	s.count = max(s.count, counted)
 	if len(c.Choices) == 0 {
 		return nil
@@ -216,7 +229,40 @@ func (s *stream) take(data []byte) error {
 	return s.piece(Token{At: at, Text: text, Count: s.count})
 }
 
-// piece hands on a piece of text.
+// mostChoices bounds the choices of an answer.
+const mostChoices = 1 << 10
+
+// event hands on an event whole. Its tokens are those of its first choice: servers give
+// each an event of its own.
+func (s *stream) event(at time.Duration, data []byte, c *chunk, counted int) error {
+	var raw struct {
+		Choices json.RawMessage `json:"choices"`
+	}
+	first := &c.Choices[0]
+	if err := json.Unmarshal(data, &raw); err != nil || first.Index < 0 || first.Index >= mostChoices {
+		return &Error{Kind: ErrBroken, Text: fmt.Sprintf("an event with a choice of number %d", first.Index)}
+	}
+	for len(s.counts) <= first.Index {
+		s.counts = append(s.counts, 0)
+	}
+	switch d := &first.Delta; {
+	case counted > 0:
+		counted -= s.counts[first.Index]
+	case first.Text != "" || d.Content != nil && *d.Content != "" || d.Reasoning != nil && *d.Reasoning != "" || len(d.Calls) > 0:
+		counted = 1
+	}
+	s.counts[first.Index] += max(counted, 0)
+	s.count += max(counted, 0)
+	for i := range c.Choices {
+		if f := c.Choices[i].Finish; f != nil && *f != "" {
+			s.ended++
+			s.answer.Finish = cmp.Or(s.answer.Finish, *f)
+		}
+	}
+	return s.piece(Token{At: at, Count: s.count, Choices: raw.Choices})
+}
+
+// piece hands on a piece of an answer.
 func (s *stream) piece(t Token) error {
 	s.text.WriteString(t.Text)
 	if s.answer.First == 0 {

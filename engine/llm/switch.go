@@ -260,16 +260,3 @@ func (s *Server) wake(ctx context.Context, model, path string) error {
 	}
 	return err
 }
-
-// LoadAdapter brings a LoRA adapter, UnloadAdapter takes it away (vLLM and SGLang;
-// read in their documentation, not run).
-func (s *Server) LoadAdapter(ctx context.Context, name, path string) error {
-	_, err := s.Call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": path})
-	return err
-}
-
-// UnloadAdapter takes a LoRA adapter away.
-func (s *Server) UnloadAdapter(ctx context.Context, name string) error {
-	_, err := s.Call(ctx, http.MethodPost, "/v1/unload_lora_adapter", map[string]any{"lora_name": name})
-	return err
-}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+
+	"inferplan/engine/llm/deltas"
 )
 
 // The answers of the protocol. A pointer that is nil stands for null.
@@ -30,6 +32,26 @@ type choice struct {
 	Delta    *message `json:"delta,omitempty"`
 	Logprobs *int     `json:"logprobs"`
 	Finish   *string  `json:"finish_reason"`
+
+	raw json.RawMessage // as a server wrote it; nil: what stands above
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c choice) MarshalJSON() ([]byte, error) {
+	if c.raw != nil {
+		return c.raw, nil
+	}
+	type plain choice
+	return json.Marshal(plain(c))
+}
+
+// raw are choices as a server wrote them.
+func raw(list []json.RawMessage) []choice {
+	out := make([]choice, len(list))
+	for i := range list {
+		out[i].raw = list[i]
+	}
+	return out
 }
 
 type completion struct {
@@ -63,21 +85,28 @@ func (r *record) head(id string, part bool) completion {
 // whole is the answer in one.
 func (r *record) whole(id, text string, x *end) completion {
 	out := r.head(id, false)
+	if x != nil {
+		out.Usage = x.usage()
+	}
+	if r.Events {
+		out.Choices = raw(deltas.Whole(text, r.Chat))
+		return out
+	}
 	c := choice{}
 	if r.Chat {
 		c.Message = &message{Role: "assistant", Content: &text}
 	} else {
 		c.Text = &text
 	}
-	if x != nil {
-		out.Usage = x.usage()
-		if x.Finish != "" {
-			c.Finish = &x.Finish
-		}
+	if x != nil && x.Finish != "" {
+		c.Finish = &x.Finish
 	}
 	out.Choices = append(out.Choices, c)
 	return out
 }
+
+// visible says whether what came is shown before the end.
+func (r *record) visible() bool { return !r.Events || r.Shown }
 
 // part is a chunk with text; x is the end, in the last one.
 func (r *record) part(id, text string, first bool, x *end) completion {
@@ -104,6 +133,9 @@ func (r *record) part(id, text string, first bool, x *end) completion {
 // found is a request that was asked for by its id.
 func (e *entry) found() completion {
 	n := e.look(0)
+	if n.end == nil && !e.rec.visible() { // it may be taken back
+		n.text = ""
+	}
 	out := e.rec.whole(e.id, n.text, n.end)
 	switch {
 	case n.end == nil && n.at == 0:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ const (
 	mostFields   = 200
 	mostMessages = 10_000
 	mostTokens   = 1 << 24
+	mostChoices  = 128 // answers to a request
 	longestName  = 256
 )
 
@@ -28,6 +30,9 @@ type question struct {
 	body         []byte // without the front end's fields
 	prompt       int    // tokens, estimated
 	maxTokens    int
+	choices      int  // answers that are asked for
+	events       bool // the answer is more than one text that can be continued
+	seeded       bool
 	stream       bool
 	usage        bool // a last chunk tells the usage
 	store        bool // the client may come again
@@ -88,7 +93,7 @@ func decode(body []byte, chat bool) (*question, *httplimit.Error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &question{chat: chat}
+	q := &question{chat: chat, choices: 1}
 	kept := list[:0:0]
 	for _, f := range list {
 		ours, err := q.take(f)
@@ -108,8 +113,21 @@ func decode(body []byte, chat bool) (*question, *httplimit.Error) {
 	if q.prompt == 0 {
 		return nil, httplimit.Invalid(q.textField(), "missing")
 	}
+	if q.choices > mostChoices {
+		return nil, httplimit.Invalid("n", "%d answers are asked for, at most %d are made", q.choices, mostChoices)
+	}
+	if q.events && q.stream && !q.seeded {
+		kept = q.seed(kept)
+	}
 	q.body = object(kept)
 	return q, nil
+}
+
+// seed gives a request a seed that its client has not given: a server that has to write
+// the answer again then writes the same one, as far as servers do.
+func (q *question) seed(list []field) []field {
+	list = slices.DeleteFunc(list, func(f field) bool { return f.name == "seed" }) // null
+	return append(list, field{"seed", strconv.AppendUint(nil, uint64(rand.Uint32()>>1), 10)})
 }
 
 // textField is what holds the text that is asked about.
@@ -164,19 +182,35 @@ func (q *question) take(f field) (ours bool, err *httplimit.Error) {
 		return true, read(f.value, &q.store, "true or false")
 	case "metadata":
 		return true, nil
-	case "n", "best_of":
-		err = only(f.value, "one answer is made for a request", "null", "1")
-	case "echo", "logprobs":
-		err = only(f.value, "it is not served here", "null", "false")
-	case "top_logprobs":
-		err = only(f.value, "it is not served here", "null", "0")
-	case "suffix":
-		err = only(f.value, "it is not served here", "null", `""`)
-	case "tools", "functions":
-		err = only(f.value, "calls of tools are not served here", "null", "[]")
+	case "n":
+		err = q.takeChoices(f.value)
+	case "best_of":
+		err = only(f.value, "servers do not stream the best of several answers", "null", "1")
+	case "seed":
+		q.seeded = !null
+	case "response_format":
+		var o struct{ Type string }
+		err = read(f.value, &o, "an object with a type")
+		q.events = q.events || o.Type != "" && o.Type != "text"
+	default:
+		q.events = q.events || beyondText[f.name] && !slices.Contains(nothing, string(f.value))
 	}
 	return false, err
 }
+
+// beyondText are fields whose answers are more than one text, or texts that cannot be
+// continued from where they are: a server that goes on does not know what it may still
+// write under a grammar. The fields of constraints are those of vLLM, SGLang and
+// llama.cpp.
+var beyondText = map[string]bool{
+	"tools": true, "functions": true, "logprobs": true, "top_logprobs": true, "echo": true, "suffix": true, "modalities": true, "audio": true,
+	"reasoning_effort": true, "reasoning_format": true, "include_reasoning": true, "return_token_ids": true,
+	"grammar": true, "json_schema": true, "structured_outputs": true, "guided_json": true, "guided_regex": true, "guided_choice": true,
+	"guided_grammar": true, "regex": true, "ebnf": true,
+}
+
+// nothing are values of such a field that ask for nothing.
+var nothing = []string{"null", "false", `""`, "[]", "{}"}
 
 // read decodes a value; null leaves it as it is.
 func read(raw json.RawMessage, to any, expected string) *httplimit.Error {
@@ -207,6 +241,20 @@ func (q *question) takeMax(raw json.RawMessage) *httplimit.Error {
 	return nil
 }
 
+// takeChoices reads how many answers are wanted to each prompt.
+func (q *question) takeChoices(raw json.RawMessage) *httplimit.Error {
+	if string(raw) == "null" {
+		return nil
+	}
+	n, err := strconv.Atoi(string(raw))
+	if err != nil || n < 1 || n > mostChoices {
+		return httplimit.Invalid("", "found %s, expected a number of answers from 1 to %d", httplimit.Clip(string(raw)), mostChoices)
+	}
+	q.choices *= n
+	q.events = q.events || n > 1
+	return nil
+}
+
 // bytesPerToken is the usual length of a token of English text.
 const bytesPerToken = 4
 
@@ -220,11 +268,46 @@ func (q *question) takeText(raw json.RawMessage) *httplimit.Error {
 	if json.Unmarshal(raw, &text) == nil && raw[0] == '"' {
 		return nil
 	}
-	var list []string
-	if json.Unmarshal(raw, &list) == nil && len(list) == 1 && raw[0] == '[' {
+	var prompts []json.RawMessage
+	if json.Unmarshal(raw, &prompts) == nil && len(prompts) > 0 && q.takePrompts(prompts) {
 		return nil
 	}
-	return httplimit.Invalid("", "found %s, expected one text", httplimit.Clip(string(raw)))
+	return httplimit.Invalid("", "found %s, expected a text, an array of texts, or tokens", httplimit.Clip(string(raw)))
+}
+
+// takePrompts reads several texts, or tokens; false: they are neither.
+func (q *question) takePrompts(list []json.RawMessage) bool {
+	tokens := 0
+	var text string
+	var ids []int
+	switch {
+	case json.Unmarshal(list[0], &text) == nil && list[0][0] == '"':
+		for _, raw := range list {
+			if json.Unmarshal(raw, &text) != nil || raw[0] != '"' {
+				return false
+			}
+		}
+		q.choices *= len(list)
+		q.events = q.events || len(list) > 1
+		return true
+	case json.Unmarshal(list[0], &ids) == nil && list[0][0] == '[':
+		for _, raw := range list {
+			if json.Unmarshal(raw, &ids) != nil || len(ids) == 0 {
+				return false
+			}
+			tokens += len(ids)
+		}
+		q.choices *= len(list)
+	default:
+		for _, raw := range list {
+			if _, err := strconv.ParseUint(string(raw), 10, 31); err != nil {
+				return false
+			}
+		}
+		tokens = len(list)
+	}
+	q.prompt, q.events = tokens, true
+	return true
 }
 
 func checkMessages(raw json.RawMessage) *httplimit.Error {

@@ -86,7 +86,61 @@ func (f *fake) Serve(r *Request, out Output) {
 	f.running.Go(func() { f.run(ctx, r, out) })
 }
 
+// wide writes an answer that is more than a text: a call of a tool where the body has
+// tools, else text, with probabilities where they are asked for.
+func (f *fake) wide(r *Request, out Output) {
+	text := fullText(r.Body, r.tokens())
+	send := func(format string, args ...any) { out.Text(fmt.Sprintf(format, args...)+"\n", 1) }
+	for n := range r.Choices {
+		if r.Chat {
+			send(`[{"index":%d,"delta":{"role":"assistant","content":null},"logprobs":null,"finish_reason":null}]`, n)
+		}
+	}
+	for at := range len(text) {
+		for n := range r.Choices {
+			logprobs := "null"
+			if strings.Contains(string(r.Body), `"logprobs":`) {
+				logprobs = fmt.Sprintf(`{"content":[{"token":%q,"logprob":-0.5,"bytes":null,"top_logprobs":[]}]}`, text[at:at+1])
+				if !r.Chat {
+					logprobs = fmt.Sprintf(`{"tokens":[%q],"token_logprobs":[-0.5],"text_offset":[%d],"top_logprobs":[{}]}`, text[at:at+1], at)
+				}
+			}
+			switch {
+			case !r.Chat:
+				send(`[{"index":%d,"text":%q,"logprobs":%s,"finish_reason":null}]`, n, text[at:at+1], logprobs)
+			case strings.Contains(string(r.Body), `"tools":`) && at == 0:
+				send(`[{"index":%d,"delta":{"tool_calls":[{"index":0,"id":"call_%d","type":"function","function":{"name":"look_up","arguments":"{\"of\":\"%s"}}]},"finish_reason":null}]`, n, n, text[:1])
+			case strings.Contains(string(r.Body), `"tools":`):
+				send(`[{"index":%d,"delta":{"tool_calls":[{"index":0,"function":{"arguments":%q}}]},"finish_reason":null}]`, n, text[at:at+1])
+			default:
+				send(`[{"index":%d,"delta":{"content":%q},"logprobs":%s,"finish_reason":null}]`, n, text[at:at+1], logprobs)
+			}
+		}
+		if at == 3 {
+			if err := out.Partial(); err != nil {
+				out.Done(Result{Err: err})
+				return
+			}
+		}
+	}
+	for n := range r.Choices {
+		switch {
+		case !r.Chat:
+			send(`[{"index":%d,"text":"","finish_reason":"length"}]`, n)
+		case strings.Contains(string(r.Body), `"tools":`):
+			send(`[{"index":%d,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"}"}}]},"finish_reason":"tool_calls"}]`, n)
+		default:
+			send(`[{"index":%d,"delta":{},"finish_reason":"length"}]`, n)
+		}
+	}
+	out.Done(Result{Finish: "length", PromptTokens: 7, OutputTokens: len(text) * r.Choices})
+}
+
 func (f *fake) run(ctx context.Context, r *Request, out Output) {
+	if r.Events {
+		f.wide(r, out)
+		return
+	}
 	text := fullText(r.Body, r.tokens())
 	for at := len(r.Partial); at < len(text); at++ {
 		if f.hold != nil {

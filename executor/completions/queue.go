@@ -16,7 +16,7 @@ import (
 // record makes a question a record, if its model and class are there.
 func (f *Front) record(q *question, owner string) (*record, error) {
 	rec := &record{Owner: owner, Chat: q.chat, Keep: q.store, Model: q.model, Class: q.class, Max: q.maxTokens, Prompt: q.prompt,
-		Accepted: time.Now(), Body: q.body}
+		Choices: q.choices, Events: q.events, Shown: q.stream, Accepted: time.Now(), Body: q.body}
 	for _, m := range f.opt.Server.Models() {
 		if m.ID != q.model {
 			continue

@@ -24,6 +24,9 @@ type record struct {
 	Class    string          `json:"class,omitempty"`
 	Max      int             `json:"max_tokens,omitempty"`
 	Prompt   int             `json:"prompt_tokens,omitempty"`
+	Choices  int             `json:"choices,omitempty"` // 0: one
+	Events   bool            `json:"events,omitempty"`  // the answer is more than a text
+	Shown    bool            `json:"shown,omitempty"`   // as it comes
 	Accepted time.Time       `json:"accepted"`
 	Deadline time.Time       `json:"deadline,omitzero"`
 	Batch    string          `json:"batch,omitempty"`
@@ -128,11 +131,14 @@ func (r *record) stored(id string) (*durable.Record, error) {
 	return out, nil
 }
 
+// errRecord: what the store has is no request of ours.
+var errRecord = errors.New("a record of the store cannot be read")
+
 // readRecord takes a stored request apart.
 func readRecord(st *durable.State) (*record, *end, error) {
 	r := &record{}
 	if err := json.Unmarshal(st.Data, r); err != nil {
-		return nil, nil, fmt.Errorf("record %s of the store: %w", st.ID, err)
+		return nil, nil, fmt.Errorf("%w: %s: %w", errRecord, st.ID, err)
 	}
 	if st.End == nil {
 		return r, nil, nil
@@ -147,5 +153,5 @@ func readRecord(st *durable.State) (*record, *end, error) {
 // request is the record as servers see it.
 func (r *record) request(id, partial string, tokens int) *Request {
 	return &Request{ID: id, Model: r.Model, Class: r.Class, Chat: r.Chat, Body: r.Body, Partial: partial, PartialTokens: tokens,
-		PromptTokens: r.Prompt, MaxTokens: r.Max, Accepted: r.Accepted, Deadline: r.Deadline}
+		PromptTokens: r.Prompt, MaxTokens: r.Max, Choices: max(r.Choices, 1), Events: r.Events, Shown: r.Shown, Accepted: r.Accepted, Deadline: r.Deadline}
 }

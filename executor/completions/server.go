@@ -16,7 +16,11 @@ type Request struct {
 	Partial       string
 	PartialTokens int
 	PromptTokens  int // estimated from bytes until a server says it
-	MaxTokens     int // 0: the client named no bound
+	MaxTokens     int // of a choice; 0: the client named no bound
+	Choices       int // answers that are asked for
+	// Events: the answer is more than a text. Partial and what comes are lines of the log
+	// of package deltas. Shown: a client may have seen what is in Partial.
+	Events, Shown bool
 	Accepted      time.Time
 	Deadline      time.Time // zero: the class's SLO
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"inferplan/engine/llm/deltas"
 )
 
 // stream writes server-sent events.
@@ -61,6 +63,10 @@ func (f *api) stream(x *inside, e *entry, usage bool) error {
 	var err error
 	for at, first := 0, true; err == nil; {
 		n := e.look(at)
+		if e.rec.Events {
+			n.text = n.text[:deltas.Complete(n.text)]
+			n.at = at + len(n.text)
+		}
 		switch {
 		case n.end != nil && n.end.Error != nil && !s.begun:
 			fail(x.w, n.end.Error)
@@ -70,8 +76,8 @@ func (f *api) stream(x *inside, e *entry, usage bool) error {
 			if err == nil {
 				return nil
 			}
-		case n.at > at:
-			err = s.sendPart(e.rec.part(e.id, n.text, first, nil), nil, usage)
+		case n.at > at && e.rec.visible():
+			err = s.sendText(e, n.text, first, usage)
 			at, first = n.at, false
 		default:
 			err = s.idle(x.r.Context(), n.changed, f.closing)
@@ -118,6 +124,21 @@ func (s *stream) idle(ctx context.Context, changed, closing <-chan struct{}) err
 	}
 }
 
+// sendText sends what came: a text in a chunk, events in one each.
+func (s *stream) sendText(e *entry, text string, first, usage bool) error {
+	if !e.rec.Events {
+		return s.sendPart(e.rec.part(e.id, text, first, nil), nil, usage)
+	}
+	for choices := range deltas.Lines(text) {
+		c := e.rec.head(e.id, true)
+		c.Choices = raw(choices)
+		if err := s.sendPart(c, nil, usage); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *stream) sendPart(c completion, u *usage, all bool) error {
 	if !all {
 		return s.send(c)
@@ -132,10 +153,10 @@ func (s *stream) last(e *entry, n news, first, usage bool) error {
 	}
 	var err error
 	if n.text != "" {
-		err = s.sendPart(e.rec.part(e.id, n.text, first, nil), nil, usage)
+		err = s.sendText(e, n.text, first, usage)
 		first = false
 	}
-	if err == nil {
+	if err == nil && !e.rec.Events { // events say themselves why choices end
 		err = s.sendPart(e.rec.part(e.id, "", first, n.end), nil, usage)
 	}
 	if err == nil && usage {

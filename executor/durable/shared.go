@@ -26,6 +26,10 @@ type Shared interface {
 	// another process may lead. Terms grow from leader to leader. Lead returns when ctx
 	// has ended, and lead.
 	Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error
+	// Term is that of the process that leads; 0: none does, as far as is known.
+	Term(ctx context.Context) (uint64, error)
+	// Refused is how many messages came here that were none of ours.
+	Refused() uint64
 	// Ask sends a message to the process that answers under a name, and waits for its
 	// answer. Both may get lost: ctx bounds the wait. ErrNobody: no process answers.
 	Ask(ctx context.Context, name string, message []byte) ([]byte, error)

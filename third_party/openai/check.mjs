@@ -51,8 +51,29 @@ check('usage of a stream', usage?.completion_tokens === 12, usage);
 const helper = client.chat.completions.stream({ model: 'm', messages });
 check('stream helper', (await helper.finalContent()) === text);
 
+// Answers that are more than a text: calls of tools, probabilities, several of them.
+const tools = [{ type: 'function', function: { name: 'look_up', parameters: { type: 'object', properties: { of: { type: 'string' } } } } }];
+const called = await client.chat.completions.create({ model: 'm', messages, tools, tool_choice: 'required' });
+const call = called.choices[0].message.tool_calls[0];
+check('tool call', called.choices[0].finish_reason === 'tool_calls' && called.choices[0].message.content === null && call.id === 'call_0' && call.function.name === 'look_up' && JSON.parse(call.function.arguments).of.length === 12, called);
+const calling = client.chat.completions.stream({ model: 'm', messages, tools, tool_choice: 'required' });
+const streamedCall = (await calling.finalChatCompletion()).choices[0];
+check('streamed tool call', streamedCall.finish_reason === 'tool_calls' && JSON.parse(streamedCall.message.tool_calls[0].function.arguments).of.length === 12, streamedCall);
+const probable = await client.chat.completions.create({ model: 'm', messages, logprobs: true, top_logprobs: 0 });
+const tokens = probable.choices[0].logprobs.content;
+check('logprobs', tokens.length === 12 && tokens[0].logprob === -0.5 && tokens.map((t) => t.token).join('') === probable.choices[0].message.content, probable);
+const probableStream = await client.chat.completions.stream({ model: 'm', messages, logprobs: true }).finalChatCompletion();
+check('streamed logprobs', probableStream.choices[0].logprobs.content.length === 12, probableStream);
+const two = await client.chat.completions.create({ model: 'm', messages, n: 2 });
+check('two answers', two.choices.length === 2 && two.choices[1].index === 1 && two.choices.every((c) => c.message.content.length === 12) && two.usage.completion_tokens === 24, two);
+const both = ['', ''];
+for await (const part of await client.completions.create({ model: 'm', prompt: 'hello', max_tokens: 9, n: 2, logprobs: 1, stream: true })) for (const c of part.choices) both[c.index] += c.text;
+check('two streamed completions', both[0].length === 9 && both[1].length === 9, both);
+const listed = await client.completions.create({ model: 'm', prompt: ['a', 'b'], max_tokens: 3 });
+check('two prompts', listed.choices.length === 2, listed);
+
 await fails('unknown model', OpenAI.NotFoundError, 404, 'model_not_found', () => client.completions.create({ model: 'none', prompt: 'x' }));
-await fails('bad value', OpenAI.BadRequestError, 400, 'unsupported_value', () => client.completions.create({ model: 'm', prompt: 'x', n: 3 }));
+await fails('bad value', OpenAI.BadRequestError, 400, 'unsupported_value', () => client.completions.create({ model: 'm', prompt: 'x', best_of: 3 }));
 await fails('wrong key', OpenAI.AuthenticationError, 401, 'unauthenticated', () => client.withOptions({ apiKey: 'another' }).models.list());
 const full = await fails('overload', OpenAI.RateLimitError, 429, 'overload', () => client.completions.create({ model: 'm', prompt: 'refuse' }));
 check('when to come again', full.headers.get('retry-after') === '2', full.headers.get('retry-after'));

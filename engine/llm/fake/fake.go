@@ -35,6 +35,7 @@ type Fault struct {
 	HangAt  int  // nothing more comes after so many
 	WrongAt int  // the token of this number, from 1, is another
 	Endless bool // tokens come without end, whatever was asked for
+	Pieces  int  // tokens of an event; 0: 1
 }
 
 // Server is a fake server. Start it, and stop it.

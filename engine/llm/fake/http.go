@@ -57,6 +57,9 @@ type question struct {
 	Messages  []struct {
 		Role, Content string
 	} `json:"messages"`
+	N        int               `json:"n"`
+	Tools    []json.RawMessage `json:"tools"`
+	Logprobs json.RawMessage   `json:"logprobs"`
 }
 
 func (q *question) read(w http.ResponseWriter, r *http.Request) bool {

@@ -32,6 +32,7 @@ type Options struct {
 	Models []string // that it may load; nil: all
 	Loaded int      // models in memory at once; 0: 1
 	Slots  int      // sequences at once; 0: 4
+	Alone  string   // the one model of a server without a router; empty: there is one
 	Args   []string // further arguments
 }
 
@@ -66,10 +67,12 @@ func Start(t testing.TB, o Options) *Server {
 		t.Fatal(err)
 	}
 	s.URL = "http://127.0.0.1:" + port
-	if err := s.start(filepath.Join(home, "llama-server"), append([]string{
-		"--host", "127.0.0.1", "--port", port, "--models-dir", models, "--models-max", strconv.Itoa(cmp.Or(o.Loaded, 1)),
-		"-t", "1", "-np", strconv.Itoa(cmp.Or(o.Slots, 4)), "-fa", "off", "--metrics",
-	}, o.Args...)); err != nil {
+	what := []string{"--models-dir", models, "--models-max", strconv.Itoa(cmp.Or(o.Loaded, 1))}
+	if o.Alone != "" {
+		what = []string{"-m", filepath.Join(models, o.Alone+".gguf")}
+	}
+	if err := s.start(filepath.Join(home, "llama-server"), append(append(what,
+		"--host", "127.0.0.1", "--port", port, "-t", "1", "-np", strconv.Itoa(cmp.Or(o.Slots, 4)), "-fa", "off", "--metrics"), o.Args...)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -191,11 +191,12 @@ func TestKilled(t *testing.T) {
 			t.Fatal("the writer did not begin")
 		}
 		p.note(lines.Text())
-		timer := time.AfterFunc(time.Duration(r.IntN(60))*time.Millisecond, func() { cmd.Process.Kill() })
-		for lines.Scan() {
+		for left := r.IntN(300); lines.Scan(); left-- { // a slow machine is killed later
 			p.note(lines.Text())
+			if left == 0 {
+				time.AfterFunc(time.Duration(r.IntN(2000))*time.Microsecond, func() { cmd.Process.Kill() })
+			}
 		}
-		timer.Stop()
 		if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
 			t.Fatalf("the writer ended by itself: %v", err)
 		}

@@ -35,6 +35,9 @@ func (s *link) signal(h *holding, what []byte) error {
 	return nil
 }
 
+// foreignAgain is after how long a record that is none of ours is looked at again.
+const foreignAgain = time.Minute
+
 // pullWait is how long a request for the next record waits at the server.
 const pullWait = 2 * time.Second
 
@@ -59,6 +62,11 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 			continue
 		}
 		st, err := s.take(ctx, msg)
+		if foreign(err) {
+			s.refuse("a record", err)
+			_ = msg.NakWithDelay(foreignAgain) // else it comes again sooner
+			continue
+		}
 		if err != nil {
 			return nil, errors.Join(err, msg.Nak())
 		}
@@ -84,6 +92,9 @@ func (s *Store) take(ctx context.Context, msg jetstream.Msg) (*durable.State, er
 		return nil, fmt.Errorf("a record without its place: %w", err)
 	}
 	id := msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
+	if err := (&durable.Record{ID: id}).Check(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errForm, err)
+	}
 	s.mu.Lock()
 	h := s.held[id]
 	if h != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,6 +51,7 @@ type link struct {
 	bucket jetstream.KeyValue
 	page   int             // messages that are asked for at once
 	odd    rate.Sometimes  // tells of messages that are none of ours
+	others atomic.Uint64   // so many
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 }

@@ -220,7 +220,7 @@ func (s *Store) Get(ctx context.Context, id string) (*durable.State, error) {
 func (s *Store) state(ctx context.Context, id string, h nats.Header, data []byte, seq uint64) (st *durable.State, last uint64, err error) {
 	class, err := strconv.Unquote(h.Get(headerClass))
 	if err != nil {
-		return nil, 0, fmt.Errorf("class of %s: %w", id, err)
+		return nil, 0, fmt.Errorf("class of %s: %w: %w", id, errForm, err)
 	}
 	st = &durable.State{Record: durable.Record{ID: id, Class: class}}
 	if st.Data, err = s.opt.Sealer.Open("record/"+id, data); err != nil {
@@ -246,7 +246,7 @@ func (s *Store) state(ctx context.Context, id string, h nats.Header, data []byte
 			return nil, 0, err
 		}
 		if at != len(st.Text) {
-			return nil, 0, fmt.Errorf("text of %s: a piece at %d follows %d bytes", id, at, len(st.Text))
+			return nil, 0, fmt.Errorf("text of %s: %w: a piece at %d follows %d bytes", id, errForm, at, len(st.Text))
 		}
 		st.Text = append(st.Text, text...)
 		st.Tokens += number(m.Header, headerTokens)

@@ -73,7 +73,7 @@ func (s *link) Follow(id string, tell func(durable.Change)) (stop func(), err er
 		if c, err := s.change(id, m.Header, m.Data); err == nil {
 			tell(c)
 		} else {
-			s.odd.Do(func() { s.opt.Log.Warn("text of a request cannot be read", "error", err) })
+			s.refuse("news of a request", err)
 		}
 	})
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *link) Answer(name string, take func(message []byte, reply func([]byte))
 	sub, err := s.conn.Subscribe(s.talk(name), func(m *nats.Msg) {
 		message, err := s.opt.Sealer.Open("ask/"+name, m.Data)
 		if err != nil {
-			s.odd.Do(func() { s.opt.Log.Warn("a message is refused", "to", name, "error", err) })
+			s.refuse("a message to "+name, err)
 			return
 		}
 		take(message, func(answer []byte) {

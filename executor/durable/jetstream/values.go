@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -138,12 +139,10 @@ func (s *Store) Expire(ctx context.Context, now time.Time, keep func(class strin
 // expire deletes a record if its time is over. What says so goes last.
 func (s *Store) expire(ctx context.Context, m jetstream.Msg, now time.Time, keep func(class string) time.Duration) (int, error) {
 	class, err := strconv.Unquote(m.Headers().Get(headerClass))
-	if err != nil {
-		return 0, fmt.Errorf("class of %s: %w", m.Subject(), err)
-	}
-	nanos, err := strconv.ParseInt(m.Headers().Get(headerEnded), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("end of %s: %w", m.Subject(), err)
+	nanos, e := strconv.ParseInt(m.Headers().Get(headerEnded), 10, 64)
+	if err = errors.Join(err, e); err != nil {
+		s.refuse("the time of an end", fmt.Errorf("%s: %w: %w", m.Subject(), errForm, err))
+		return 0, nil
 	}
 	if now.Sub(time.Unix(0, nanos)) < keep(class) {
 		return 0, nil

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,7 @@ func main() {
 	defer cancel()
 	client := openai.NewClient(option.WithBaseURL(os.Args[1]), option.WithAPIKey(os.Args[2]), option.WithMaxRetries(0))
 	answers(ctx, &client)
+	wide(ctx, &client)
 	refusals(ctx, &client)
 	aborts(ctx, &client)
 	batches(ctx, &client)
@@ -72,13 +74,38 @@ func answers(ctx context.Context, c *openai.Client) {
 	check("usage of a stream", sum.Usage.CompletionTokens == 12 && sum.Usage.TotalTokens > 12, sum.Usage)
 }
 
+// wide asks for answers that are more than a text: calls of tools, probabilities, two of
+// them.
+func wide(ctx context.Context, c *openai.Client) {
+	tools := chat
+	tools.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: "look_up"})}
+	one, err := c.Chat.Completions.New(ctx, tools)
+	check("tool call", err == nil && one.Choices[0].FinishReason == "tool_calls" && one.Choices[0].Message.ToolCalls[0].Function.Name == "look_up" && json.Valid([]byte(one.Choices[0].Message.ToolCalls[0].Function.Arguments)), err)
+	stream := c.Chat.Completions.NewStreaming(ctx, tools)
+	var sum openai.ChatCompletionAccumulator
+	for stream.Next() {
+		check("chunk", sum.AddChunk(stream.Current()))
+	}
+	check("streamed tool call", stream.Err() == nil && sum.Choices[0].Message.ToolCalls[0].ID == "call_0" && json.Valid([]byte(sum.Choices[0].Message.ToolCalls[0].Function.Arguments)), stream.Err())
+	two := chat
+	two.N, two.Logprobs = openai.Int(2), openai.Bool(true)
+	one, err = c.Chat.Completions.New(ctx, two)
+	check("two answers with logprobs", err == nil && len(one.Choices) == 2 && len(one.Choices[1].Logprobs.Content) == 12 && one.Usage.CompletionTokens == 24, err)
+	stream = c.Chat.Completions.NewStreaming(ctx, two)
+	sum = openai.ChatCompletionAccumulator{}
+	for stream.Next() {
+		check("chunk", sum.AddChunk(stream.Current()))
+	}
+	check("two streamed answers", stream.Err() == nil && len(sum.Choices) == 2 && len(sum.Choices[1].Message.Content) == 12 && len(sum.Choices[0].Logprobs.Content) == 12, stream.Err())
+}
+
 func refusals(ctx context.Context, c *openai.Client) {
 	unknown := prompt("x", 1)
 	unknown.Model = "none"
 	_, err := c.Completions.New(ctx, unknown)
 	fails("unknown model", err, 404, "model_not_found")
 	several := prompt("x", 1)
-	several.N = openai.Int(3)
+	several.BestOf = openai.Int(3)
 	_, err = c.Completions.New(ctx, several)
 	fails("bad value", err, 400, "unsupported_value")
 	_, err = c.Completions.New(ctx, prompt("refuse", 1))

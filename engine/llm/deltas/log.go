@@ -1,0 +1,102 @@
+package deltas
+
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+	"strings"
+)
+
+// Anew is a line that takes back all lines before it.
+const Anew = "null\n"
+
+// Line is an event's choices as a line of a log.
+func Line(choices json.RawMessage) ([]byte, error) {
+	var b bytes.Buffer
+	if err := json.Compact(&b, choices); err != nil {
+		return nil, err
+	}
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+// Complete is how many bytes of a log are whole lines.
+func Complete(log string) int { return strings.LastIndexByte(log, '\n') + 1 }
+
+// Lines are the events of a log that count, in their order: none that was taken back,
+// none that broke off when its writer died.
+func Lines(log string) iter.Seq[[]json.RawMessage] {
+	return func(yield func([]json.RawMessage) bool) {
+		text := log[:Complete(log)]
+		if at := strings.LastIndex(text, "\n"+Anew); at >= 0 {
+			text = text[at+1+len(Anew):]
+		} else {
+			text = strings.TrimPrefix(text, Anew)
+		}
+		for line := range strings.Lines(text) {
+			var choices []json.RawMessage
+			if json.Unmarshal([]byte(line), &choices) == nil && len(choices) > 0 && !yield(choices) {
+				return
+			}
+		}
+	}
+}
+
+// Whole are the choices of the answer that a log holds, in the form of an answer that is
+// not streamed, by their index.
+func Whole(log string, chat bool) []json.RawMessage {
+	all := map[int]object{}
+	most := -1
+	for choices := range Lines(log) {
+		for _, raw := range choices {
+			if c, index, err := read(raw); err == nil {
+				all[index] = merge(all[index], c, true).(object)
+				most = max(most, index)
+			}
+		}
+	}
+	out := []json.RawMessage{}
+	for i := range most + 1 {
+		c := all[i]
+		if c == nil {
+			continue
+		}
+		for _, name := range []string{"finish_reason", "logprobs"} {
+			if _, ok := c[name]; !ok {
+				c[name] = nil
+			}
+		}
+		if chat {
+			c["message"] = message(c["delta"])
+			delete(c, "delta")
+		} else if _, ok := c["text"]; !ok {
+			c["text"] = ""
+		}
+		raw, err := json.Marshal(c)
+		if err == nil { // it was JSON
+			out = append(out, raw)
+		}
+	}
+	return out
+}
+
+// message makes the pieces of a chat's answer its message.
+func message(delta any) object {
+	m, _ := delta.(object)
+	if m == nil {
+		m = object{}
+	}
+	if m["role"] == nil {
+		m["role"] = "assistant"
+	}
+	if _, ok := m["content"]; !ok {
+		m["content"] = nil
+	}
+	calls, _ := m["tool_calls"].([]any)
+	for _, c := range calls {
+		if call, ok := c.(object); ok {
+			delete(call, "index")
+		}
+	}
+	return m
+}

@@ -1,0 +1,141 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"inferplan/engine/llm"
+)
+
+// agentPlace is an instance of the process.
+type agentPlace struct {
+	*agentProcess
+	instance int
+	reach    *reach
+	looks    chan struct{}
+	work     *agentWork // the last of this term; nil: none
+}
+
+// agentWork is an order that takes its time.
+type agentWork struct {
+	number uint64
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // with done
+}
+
+// An agent takes so many orders at once to look at its servers, and so many requests. No
+// process that plans gives more.
+const (
+	mostLooks = 16
+	mostRuns  = 1 << 14
+)
+
+// order carries out an order; line is held.
+func (p *agentPlace) order(o *agentOrder, reply func([]byte)) {
+	a := agentAnswer{Boot: p.boot}
+	p.mu.Lock()
+	old := o.Term != p.term
+	p.mu.Unlock()
+	switch {
+	case o.What == orderLook && o.Term == 0: // another agent asks
+	case old || o.Term == 0:
+		a.Error = toWire(errOldTerm)
+	case o.What == orderLook:
+		select {
+		case p.looks <- struct{}{}:
+			p.wg.Go(func() { p.look(o, a, reply); <-p.looks })
+		default: // it is asked again
+		}
+		return
+	case o.What == orderRun && p.count() >= mostRuns:
+		a.Error = toWire(&llm.Error{Kind: llm.ErrFull, Text: "more requests run at this agent than a plan has"})
+	case o.What == orderRun:
+		p.run(o)
+	case o.What == orderLeave:
+		p.mu.Lock()
+		if run := p.numbers[o.Number]; run != nil {
+			run.cancel(errEvicted)
+		}
+		p.mu.Unlock()
+	default:
+		a.Done, a.Error = p.worked(o)
+	}
+	reply(encode(a))
+}
+
+// look looks at the servers. One that says nothing is not answered for.
+func (p *agentPlace) look(o *agentOrder, a agentAnswer, reply func([]byte)) {
+	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	defer cancel()
+	sight, err := p.reach.look(ctx, o.Model, p.count)
+	a.Done, a.Sight, a.Error = true, sight, toWire(err)
+	reply(encode(a))
+}
+
+// count is how many requests run here.
+func (p *agentPlace) count() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.runs {
+		if r.place == p {
+			n++
+		}
+	}
+	return n
+}
+
+// worked begins an order that takes its time, or tells how it goes.
+func (p *agentPlace) worked(o *agentOrder) (done bool, err *wireError) {
+	w := p.work
+	if w == nil || w.number < o.Number {
+		if w != nil {
+			w.cancel()
+		}
+		ctx, cancel := context.WithCancel(p.ctx)
+		next := &agentWork{number: o.Number, cancel: cancel, done: make(chan struct{})}
+		p.work, w = next, next
+		p.wg.Go(func() {
+			defer close(next.done)
+			defer cancel()
+			next.err = p.carryOut(ctx, o)
+		})
+	}
+	if w.number != o.Number {
+		return true, toWire(errOldTerm)
+	}
+	select {
+	case <-w.done:
+		return true, toWire(w.err)
+	default:
+		return false, nil
+	}
+}
+
+func (p *agentPlace) carryOut(ctx context.Context, o *agentOrder) error {
+	if o.What != orderPrepare {
+		return p.reach.change(ctx, o.Model, o.What == orderLoad)
+	}
+	// What runs is of before: who plans does not know of it.
+	p.mu.Lock()
+	var before []*agentRun
+	for _, r := range p.runs {
+		if r.place == p {
+			r.cancel(errLeft)
+			before = append(before, r)
+		}
+	}
+	p.mu.Unlock()
+	for _, r := range before {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if !p.reach.has(o.Model) && o.Model != "" {
+		return fmt.Errorf("instance %d has no server for %s", p.instance, o.Model)
+	}
+	return p.reach.prepare(ctx, o.Model, o.Others)
+}
