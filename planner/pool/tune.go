@@ -29,6 +29,7 @@ const (
 	loadStep     = 0.01 // of what a model promises
 	mostLoad     = 1.5
 	worthwhile   = 0.005 // gain for which the search goes on
+	inReach      = 0.97  // of the best, which a plan must sustain to be looked at further
 	close        = 0.02  // below the best, a plan that long runs look at as well
 	coarsePart   = 3     // part of a run's length while plans are compared
 	coarseLeast  = 10 * time.Second
@@ -39,12 +40,13 @@ const (
 // attempt is a plan with what simulation showed of it.
 type attempt struct {
 	kept  []formats.Headroom // by model
-	batch int                // largest that was allowed
 	res   *kind.Result
 	loads []float64 // that each model sustained, of what is promised
 	rate  float64   // sustained rps per weight, the least over models
 	// hope is what a plan may sustain that has devices where these loads want them.
 	hope float64
+	// short tells that it came nowhere near the best then, and was looked at no further.
+	short bool
 	// floors tells that every model's sustained rate is at least its floor.
 	floors bool
 }
@@ -66,15 +68,15 @@ type tuning struct {
 // carry is kept back. It plans, simulates the plan on the workload's arrivals, and
 // looks for the load that every model sustains beside the others. All runs have the
 // same random numbers. First all models have the same margin. Then each promises what
-// it sustained, so that the next plan gives devices to those that need them. Then the
-// largest batch is halved. Short runs compare plans, long runs certify the best. Where a
+// it sustained, so that the next plan gives devices to those that need them. Short runs
+// compare plans, as far as one comes near the best. Long runs certify the best. Where a
 // plan runs, the search starts from what is kept back there.
 //
 // With an objective that shrinks, the best plan is the least one that sustains the
 // floors. When ctx ends, the best plan so far is returned.
 func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solver) (*kind.Result, error) {
 	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve}
-	for _, step := range []func(context.Context) error{a.uniform, a.balance, a.smallerBatches} {
+	for _, step := range []func(context.Context) error{a.uniform, a.balance} {
 		if err := step(ctx); err != nil && (a.best == nil || ctx.Err() == nil) {
 			return nil, err
 		}
@@ -101,7 +103,7 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 // uniform tries the same margin for all models, the better way first.
 func (a *tuning) uniform(ctx context.Context) error {
 	if kept := a.running(); kept != nil {
-		if _, err := a.try(ctx, kept, a.p.Values.Whole("max-batch")); err != nil || a.best != nil {
+		if _, err := a.try(ctx, kept); err != nil || a.best != nil {
 			return err
 		}
 	}
@@ -110,7 +112,7 @@ func (a *tuning) uniform(ctx context.Context) error {
 		for i := range kept {
 			kept[i] = a.fixed(i, formats.Headroom{Margin: margin, Utilisation: 1})
 		}
-		return a.try(ctx, kept, a.p.Values.Whole("max-batch"))
+		return a.try(ctx, kept)
 	}
 	start, err := try(startMargin)
 	if err != nil {
@@ -181,12 +183,12 @@ func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 func (a *tuning) balance(ctx context.Context) error {
 	from := a.best
 	for _, t := range a.all {
-		if t.batch == from.batch && a.promises(t, from) {
+		if a.promises(t, from) {
 			from = t
 		}
 	}
 	for range balances {
-		next, err := a.try(ctx, a.balanced(from), from.batch)
+		next, err := a.try(ctx, a.balanced(from))
 		if err != nil || next == nil || a.best != next || next.rate < from.rate*(1+worthwhile) {
 			return err
 		}
@@ -209,35 +211,12 @@ func (a *tuning) balanced(t *attempt) []formats.Headroom {
 	return out
 }
 
-// smallerBatches halves the largest batch of the best plan as long as that helps.
-func (a *tuning) smallerBatches(ctx context.Context) error {
-	for ctx.Err() == nil {
-		largest := 0
-		for _, m := range a.best.res.Plan.Deployment {
-			for _, p := range m.Pipelines {
-				largest = max(largest, p.Batch)
-			}
-		}
-		if largest < 2 {
-			break
-		}
-		next, err := a.try(ctx, a.best.kept, largest/2)
-		if err != nil || next == nil || a.best != next {
-			return err
-		}
-		if err := a.balance(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // try plans and simulates; nil where there is no such plan, or one that was tried.
-func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*attempt, error) {
-	if slices.ContainsFunc(a.all, func(t *attempt) bool { return t.batch == batch && slices.Equal(t.kept, kept) }) {
+func (a *tuning) try(ctx context.Context, kept []formats.Headroom) (*attempt, error) {
+	if slices.ContainsFunc(a.all, func(t *attempt) bool { return slices.Equal(t.kept, kept) }) {
 		return nil, nil
 	}
-	q, err := a.problem(kept, batch)
+	q, err := a.problem(kept)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +238,7 @@ func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*
 		return nil, err
 	}
 	a.wall += res.WallMS
-	t := &attempt{kept: kept, batch: batch, res: res}
+	t := &attempt{kept: kept, res: res}
 	progress(kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
 	if err := a.simulate(ctx, t); err != nil {
 		if a.best == nil && ctx.Err() != nil { // better an uncertified plan than none
@@ -276,13 +255,10 @@ func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*
 }
 
 // problem is the problem with so much kept back.
-func (a *tuning) problem(kept []formats.Headroom, batch int) (*kind.Problem, error) {
+func (a *tuning) problem(kept []formats.Headroom) (*kind.Problem, error) {
 	q := *a.p
 	q.Hurry = true
 	if err := q.Values.Set("margin", usual(kept)); err != nil {
-		return nil, err
-	}
-	if err := q.Values.Set("max-batch", batch); err != nil {
 		return nil, err
 	}
 	w := *a.p.Workload
@@ -336,11 +312,11 @@ func (a *tuning) compare(s, t *attempt) int {
 func (a *tuning) tried() string {
 	var parts []string
 	for _, t := range a.all {
-		batches := ""
-		if t.batch != a.p.Values.Whole("max-batch") {
-			batches = fmt.Sprintf(" with batches up to %d", t.batch)
+		sustains := fmt.Sprintf("%.6g", t.rate)
+		if t.short {
+			sustains = "less"
 		}
-		parts = append(parts, fmt.Sprintf("%s%s sustains %.6g", keptBack(t.kept), batches, t.rate))
+		parts = append(parts, keptBack(t.kept)+" sustains "+sustains)
 	}
 	return keptBack(a.best.kept) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
 }
