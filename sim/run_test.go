@@ -453,6 +453,18 @@ func TestFindOwnLoads(t *testing.T) {
 			t.Errorf("%s: the run at these loads shows %+v", c.name, r)
 		}
 	}
+	// Least loads: where one fails at them there is no search, else the same is found.
+	for _, c := range []struct{ first, second, want float64 }{{1.25, 0.5, 1.25}, {0.3, 0.2, 1.25}, {1.3, 0.2, 0}, {0.3, 0.55, 0}, {1.6, 0.2, 0}} {
+		o := search
+		o.Runs, o.Least = 2, []float64{c.first, c.second}
+		found, err := sim.FindOwnLoads(t.Context(), sc, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(found.Loads[0]-c.want) > 1e-9 || (found.Report == nil) != (c.want == 0) {
+			t.Errorf("at least %v: loads %v, want %v of the first", o.Least, found.Loads, c.want)
+		}
+	}
 	search.Most = 1
 	if found, err := sim.FindOwnLoads(t.Context(), sc, search); err != nil || found.Loads[0] != 1 {
 		t.Errorf("at most 1: %+v, %v", found, err)

@@ -40,6 +40,7 @@ const (
 // attempt is a plan with what simulation showed of it.
 type attempt struct {
 	kept  []formats.Headroom // by model
+	batch int                // largest that was allowed
 	res   *kind.Result
 	loads []float64 // that each model sustained, of what is promised
 	rate  float64   // sustained rps per weight, the least over models
@@ -73,10 +74,11 @@ type tuning struct {
 // plan runs, the search starts from what is kept back there.
 //
 // With an objective that shrinks, the best plan is the least one that sustains the
-// floors. When ctx ends, the best plan so far is returned.
+// floors, and the largest batch is halved in the end. When ctx ends, the best plan so
+// far is returned.
 func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solver) (*kind.Result, error) {
 	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve}
-	for _, step := range []func(context.Context) error{a.uniform, a.balance} {
+	for _, step := range []func(context.Context) error{a.uniform, a.balance, a.smallerBatches} {
 		if err := step(ctx); err != nil && (a.best == nil || ctx.Err() == nil) {
 			return nil, err
 		}
@@ -103,7 +105,7 @@ func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solv
 // uniform tries the same margin for all models, the better way first.
 func (a *tuning) uniform(ctx context.Context) error {
 	if kept := a.running(); kept != nil {
-		if _, err := a.try(ctx, kept); err != nil || a.best != nil {
+		if _, err := a.try(ctx, kept, a.p.Values.Whole("max-batch")); err != nil || a.best != nil {
 			return err
 		}
 	}
@@ -112,7 +114,7 @@ func (a *tuning) uniform(ctx context.Context) error {
 		for i := range kept {
 			kept[i] = a.fixed(i, formats.Headroom{Margin: margin, Utilisation: 1})
 		}
-		return a.try(ctx, kept)
+		return a.try(ctx, kept, a.p.Values.Whole("max-batch"))
 	}
 	start, err := try(startMargin)
 	if err != nil {
@@ -183,12 +185,12 @@ func (a *tuning) fixed(i int, h formats.Headroom) formats.Headroom {
 func (a *tuning) balance(ctx context.Context) error {
 	from := a.best
 	for _, t := range a.all {
-		if a.promises(t, from) {
+		if t.batch == from.batch && a.promises(t, from) {
 			from = t
 		}
 	}
 	for range balances {
-		next, err := a.try(ctx, a.balanced(from))
+		next, err := a.try(ctx, a.balanced(from), from.batch)
 		if err != nil || next == nil || a.best != next || next.rate < from.rate*(1+worthwhile) {
 			return err
 		}
@@ -211,12 +213,36 @@ func (a *tuning) balanced(t *attempt) []formats.Headroom {
 	return out
 }
 
+// smallerBatches halves the largest batch of the best plan as long as that helps to
+// sustain floors. Where more is better it gained nothing.
+func (a *tuning) smallerBatches(ctx context.Context) error {
+	for ctx.Err() == nil && !a.grows() {
+		largest := 0
+		for _, m := range a.best.res.Plan.Deployment {
+			for _, p := range m.Pipelines {
+				largest = max(largest, p.Batch)
+			}
+		}
+		if largest < 2 {
+			break
+		}
+		next, err := a.try(ctx, a.best.kept, largest/2)
+		if err != nil || next == nil || a.best != next {
+			return err
+		}
+		if err := a.balance(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // try plans and simulates; nil where there is no such plan, or one that was tried.
-func (a *tuning) try(ctx context.Context, kept []formats.Headroom) (*attempt, error) {
-	if slices.ContainsFunc(a.all, func(t *attempt) bool { return slices.Equal(t.kept, kept) }) {
+func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*attempt, error) {
+	if slices.ContainsFunc(a.all, func(t *attempt) bool { return t.batch == batch && slices.Equal(t.kept, kept) }) {
 		return nil, nil
 	}
-	q, err := a.problem(kept)
+	q, err := a.problem(kept, batch)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +264,7 @@ func (a *tuning) try(ctx context.Context, kept []formats.Headroom) (*attempt, er
 		return nil, err
 	}
 	a.wall += res.WallMS
-	t := &attempt{kept: kept, res: res}
+	t := &attempt{kept: kept, batch: batch, res: res}
 	progress(kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
 	if err := a.simulate(ctx, t); err != nil {
 		if a.best == nil && ctx.Err() != nil { // better an uncertified plan than none
@@ -255,10 +281,13 @@ func (a *tuning) try(ctx context.Context, kept []formats.Headroom) (*attempt, er
 }
 
 // problem is the problem with so much kept back.
-func (a *tuning) problem(kept []formats.Headroom) (*kind.Problem, error) {
+func (a *tuning) problem(kept []formats.Headroom, batch int) (*kind.Problem, error) {
 	q := *a.p
 	q.Hurry = true
 	if err := q.Values.Set("margin", usual(kept)); err != nil {
+		return nil, err
+	}
+	if err := q.Values.Set("max-batch", batch); err != nil {
 		return nil, err
 	}
 	w := *a.p.Workload
@@ -312,11 +341,15 @@ func (a *tuning) compare(s, t *attempt) int {
 func (a *tuning) tried() string {
 	var parts []string
 	for _, t := range a.all {
+		batches := ""
+		if t.batch != a.p.Values.Whole("max-batch") {
+			batches = fmt.Sprintf(" with batches up to %d", t.batch)
+		}
 		sustains := fmt.Sprintf("%.6g", t.rate)
 		if t.short {
 			sustains = "less"
 		}
-		parts = append(parts, keptBack(t.kept)+" sustains "+sustains)
+		parts = append(parts, keptBack(t.kept)+batches+" sustains "+sustains)
 	}
 	return keptBack(a.best.kept) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
 }

@@ -25,7 +25,7 @@ func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 	slot := p.try(pa, now)
 	p.tl.watched = false
 	last := p.tl.node(slot, int16(len(pa.hops)-1), run)
-	if p.tl.rebuilt || p.tl.nodes[last].end() > limit || !p.bearable() {
+	if p.tl.rebuilt || p.tl.nodes[last].end() > limit || !bearable(&p.tl, p.batches) {
 		p.undo(slot)
 		if p.tl.rebuilt {
 			p.tl.rebuild() // its order was with the path
@@ -44,17 +44,17 @@ func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
 
 // bearable tells whether what moved still ends in time, and still comes to its
 // resources in the order in which it stands there.
-func (p *Policy) bearable() bool {
-	for _, n := range p.tl.moved {
-		nd := &p.tl.nodes[n]
+func bearable(t *timelines, batches []batch) bool {
+	for _, n := range t.moved {
+		nd := &t.nodes[n]
 		if nd.res < 0 {
 			continue
 		}
-		if nd.next >= 0 && !nd.arrived && nd.ready >= p.tl.nodes[nd.next].ready {
+		if nd.next >= 0 && !nd.arrived && nd.ready >= t.nodes[nd.next].ready {
 			return false
 		}
-		b := &p.batches[n/p.tl.stride]
-		if at := n % p.tl.stride; b.live && at%perHop == run && at/perHop == int32(b.hops)-1 && nd.end() > b.limit {
+		b := &batches[n/t.stride]
+		if at := n % t.stride; b.live && at%perHop == run && at/perHop == int32(b.hops)-1 && nd.end() > b.limit {
 			return false
 		}
 	}
