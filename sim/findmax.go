@@ -16,6 +16,9 @@ const LoadStep = 0.05
 // maxLoadPoint bounds the search: five times the planned rate.
 const maxLoadPoint = 100
 
+// MostLoad is the highest load that FindMaxLoad can look at.
+const MostLoad = maxLoadPoint * LoadStep
+
 // MaxLoad is what FindMaxLoad found.
 type MaxLoad struct {
 	// Overall is the highest load at which every model attains what was asked;
@@ -51,15 +54,17 @@ func gridLoad(i int) float64 { return float64(i) / math.Round(1/LoadStep) }
 
 func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 
-// FindMaxLoad looks for the highest point of a 0.05 grid of load factors at
-// which the attainment holds, for each model and for all of them. Every point
-// is replicated runs times; all points use the same random numbers. The search
-// starts at load 1: it goes up while a model passes, else down until it does, in
-// steps that double, and then halves what is left.
+// FindMaxLoad looks for the highest point of a 0.05 grid of load factors, up to
+// most, at which the attainment holds, for each model and for all of them. Every
+// point is replicated runs times; all points use the same random numbers. The
+// search starts at load 1, or at most if that is less: it goes up while a model
+// passes, else down until it does, in steps that double, and then halves what is
+// left. A model is decided where it passes at most, or passes at a point and
+// fails at the next. Attainment is taken to fall with load.
 // Where ctx is cancelled there is, beside the error, what the complete points
 // showed; nil without any.
-func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int) (*MaxLoad, error) {
-	s, err := newLoadSearch(ctx, sc, attainment, runs)
+func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int, most float64) (*MaxLoad, error) {
+	s, err := newLoadSearch(ctx, sc, attainment, runs, most)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +80,7 @@ func FindMaxLoad(ctx context.Context, sc *Scenario, attainment float64, runs int
 // FindOverallLoad is FindMaxLoad without the highest load of each model, which
 // takes more points to find.
 func FindOverallLoad(ctx context.Context, sc *Scenario, attainment float64, runs int) (*MaxLoad, error) {
-	s, err := newLoadSearch(ctx, sc, attainment, runs)
+	s, err := newLoadSearch(ctx, sc, attainment, runs, MostLoad)
 	if err != nil {
 		return nil, err
 	}
@@ -88,14 +93,19 @@ type loadSearch struct {
 	sc         *Scenario
 	attainment float64
 	runs       int
+	most       int // point of the grid
 	points     map[int]LoadPoint
 }
 
-func newLoadSearch(ctx context.Context, sc *Scenario, attainment float64, runs int) (*loadSearch, error) {
+func newLoadSearch(ctx context.Context, sc *Scenario, attainment float64, runs int, most float64) (*loadSearch, error) {
 	if !(attainment > 0 && attainment <= 1) {
 		return nil, fmt.Errorf("simulating: attainment %v, expected more than 0 and at most 1", attainment)
 	}
-	return &loadSearch{ctx, sc, attainment, runs, map[int]LoadPoint{}}, nil
+	if !(most >= LoadStep && most <= MostLoad) {
+		return nil, fmt.Errorf("simulating: loads up to %v, expected from %v to %v", most, LoadStep, MostLoad)
+	}
+	last := int(math.Floor(most/LoadStep + 1e-9))
+	return &loadSearch{ctx, sc, attainment, runs, last, map[int]LoadPoint{}}, nil
 }
 
 func (s *loadSearch) report(i int) (*formats.Report, error) {
@@ -112,9 +122,9 @@ func (s *loadSearch) report(i int) (*formats.Report, error) {
 	return res.Report, nil
 }
 
-// highest goes from load 1 in steps that double, and then halves what is left.
+// highest goes from load 1, or the most, in steps that double, and then halves what is left.
 func (s *loadSearch) highest(passes func(*formats.Report) bool) (float64, error) {
-	b := bracket{at: gridIndex(1), fails: maxLoadPoint + 1}
+	b := bracket{at: min(gridIndex(1), s.most), fails: s.most + 1}
 	for !b.closed() {
 		r, err := s.report(b.at)
 		if err != nil {

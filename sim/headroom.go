@@ -23,6 +23,9 @@ type OwnSearch struct {
 	Runs       int
 	Step, Most float64   // loads are whole steps, up to the most
 	From       []float64 // guessed; nil: 1
+	// Least are loads below which nothing is worth a search: where a model fails at
+	// them, none is made. nil: none.
+	Least []float64
 	// Together gives all models the same load. Where they share devices, one that has
 	// too much fails the others, so that loads of their own are not found.
 	Together bool
@@ -38,13 +41,13 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			rates = append(rates, sc.Tables.Models[i].RPS)
 		}
 	}
-	at := func(points []int) (*formats.Report, error) {
+	at := func(ctx context.Context, points []int, runs int) (*formats.Report, error) {
 		one := *sc
 		one.Load, one.Rates = 1, make([]float64, len(rates))
 		for i := range rates {
 			one.Rates[i] = rates[i] * float64(points[i]) * o.Step
 		}
-		res, err := Replicate(ctx, &one, o.Runs)
+		res, err := Replicate(ctx, &one, runs)
 		if err != nil {
 			return nil, err
 		}
@@ -58,6 +61,19 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			guess = o.From[i]
 		}
 		search[i] = bracket{at: min(max(1, int(math.Round(guess/o.Step))), end), fails: end + 1}
+	}
+	if o.Least != nil {
+		points, ok, err := o.least(ctx, at, end)
+		if !ok || err != nil {
+			return &OwnLoads{Loads: make([]float64, len(rates))}, err
+		}
+		for i := range search {
+			search[i].at = points[i]
+			search[i].saw(true)
+			if o.From != nil && search[i].at < search[i].fails {
+				search[i].at = max(search[i].at, min(int(math.Round(o.From[i]/o.Step)), end))
+			}
+		}
 	}
 	if o.Together {
 		least := slices.MinFunc(search, func(a, b bracket) int { return cmp.Compare(a.at, b.at) })
@@ -75,9 +91,9 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			}
 		}
 		if !open {
-			return o.jointly(points, at)
+			return o.jointly(ctx, points, at)
 		}
-		r, err := at(points)
+		r, err := at(ctx, points, o.Runs)
 		if err != nil {
 			return nil, err
 		}
@@ -90,12 +106,42 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 	}
 }
 
+// look simulates models at points of the grid.
+type look func(ctx context.Context, points []int, runs int) (*formats.Report, error)
+
+// least looks whether every model attains what is asked at the least loads. Where one
+// loses in a single run more than all runs may, that is known after one.
+func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, ok bool, err error) {
+	for _, load := range o.Least {
+		points = append(points, max(1, int(math.Floor(load/o.Step+1e-9))))
+	}
+	if o.Together {
+		for i, most := 0, slices.Max(points); i < len(points); i++ {
+			points[i] = most
+		}
+	}
+	if slices.Max(points) > end {
+		return nil, false, nil
+	}
+	for _, runs := range slices.Compact([]int{1, o.Runs}) {
+		r, err := at(ctx, points, runs)
+		if err != nil {
+			return nil, false, err
+		}
+		asked := 1 - (1-o.Attainment)*float64(o.Runs)/float64(runs)
+		if slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < asked }) {
+			return nil, false, nil
+		}
+	}
+	return points, true, nil
+}
+
 // jointly lowers loads that were found one by one until they hold together, more each
 // time.
-func (o *OwnSearch) jointly(points []int, at func([]int) (*formats.Report, error)) (*OwnLoads, error) {
+func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoads, error) {
 	out := &OwnLoads{Loads: make([]float64, len(points))}
 	for round := 0; ; round++ {
-		r, err := at(points)
+		r, err := at(ctx, points, o.Runs)
 		if err != nil {
 			return nil, err
 		}

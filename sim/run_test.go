@@ -382,7 +382,7 @@ func TestFindMaxLoad(t *testing.T) {
 		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 200})
 	sc := scenario(t, plan, 1, 20*time.Second)
 	sc.Arrivals = &formats.Arrivals{Process: "uniform"}
-	found, err := sim.FindMaxLoad(context.Background(), sc, 0.999, 1)
+	found, err := sim.FindMaxLoad(context.Background(), sc, 0.999, 1, sim.MostLoad)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,8 +395,26 @@ func TestFindMaxLoad(t *testing.T) {
 	if p := found.At(0.55); p == nil || p.Report.Models[1].Attainment >= 0.999 {
 		t.Errorf("point at 0.55: %+v, want one that fails", p)
 	}
-	if _, err := sim.FindMaxLoad(context.Background(), sc, 1.5, 1); err == nil {
+	if _, err := sim.FindMaxLoad(context.Background(), sc, 1.5, 1, sim.MostLoad); err == nil {
 		t.Error("an attainment of 1.5 is accepted")
+	}
+	// Up to a load: nothing beyond is simulated, and what passes there has it.
+	for _, c := range []struct{ most, first, second float64 }{{1.2, 1.2, 0.5}, {1, 1, 0.5}, {0.52, 0.5, 0.5}, {0.05, 0.05, 0.05}} {
+		found, err := sim.FindMaxLoad(context.Background(), sc, 0.999, 1, c.most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Models[0] != c.first || found.Models[1] != c.second || found.Overall != c.second {
+			t.Errorf("up to %v: found %v and %v overall, want %v and %v", c.most, found.Models, found.Overall, c.first, c.second)
+		}
+		if last := found.Points[len(found.Points)-1].Load; last > c.most {
+			t.Errorf("up to %v: load %v was simulated", c.most, last)
+		}
+	}
+	for _, most := range []float64{0, 0.04, 5.1, math.NaN()} {
+		if _, err := sim.FindMaxLoad(context.Background(), sc, 0.999, 1, most); err == nil {
+			t.Errorf("loads up to %v are accepted", most)
+		}
 	}
 }
 
@@ -433,6 +451,18 @@ func TestFindOwnLoads(t *testing.T) {
 		}
 		if r := found.Report; r == nil || r.Models[0].Attainment < 0.999 || r.Models[1].Attainment < 0.999 {
 			t.Errorf("%s: the run at these loads shows %+v", c.name, r)
+		}
+	}
+	// Least loads: where one fails at them there is no search, else the same is found.
+	for _, c := range []struct{ first, second, want float64 }{{1.25, 0.5, 1.25}, {0.3, 0.2, 1.25}, {1.3, 0.2, 0}, {0.3, 0.55, 0}, {1.6, 0.2, 0}} {
+		o := search
+		o.Runs, o.Least = 2, []float64{c.first, c.second}
+		found, err := sim.FindOwnLoads(t.Context(), sc, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(found.Loads[0]-c.want) > 1e-9 || (found.Report == nil) != (c.want == 0) {
+			t.Errorf("at least %v: loads %v, want %v of the first", o.Least, found.Loads, c.want)
 		}
 	}
 	search.Most = 1
@@ -608,7 +638,7 @@ func TestInterruptedRuns(t *testing.T) {
 	}
 
 	ctx, sc = after(3)
-	found, err = sim.FindMaxLoad(ctx, sc, .99, 1)
+	found, err = sim.FindMaxLoad(ctx, sc, .99, 1, sim.MostLoad)
 	if !errors.Is(err, context.Canceled) || found == nil {
 		t.Fatalf("search: %v, %v", found, err)
 	}

@@ -21,8 +21,8 @@ func (b *bench) links(ctx context.Context, w *tabwriter.Writer) error {
 		return err
 	}
 	fmt.Fprintln(w, "case\tmodel\tlinks of its own\tshared NICs")
-	var apart, shared mean
-	least := 1.
+	var lost, capped mean
+	least := math.Inf(1)
 	for i := range all {
 		var loads [2][]float64
 		var names []string
@@ -32,7 +32,7 @@ func (b *bench) links(ctx context.Context, w *tabwriter.Writer) error {
 				return err
 			}
 			of.sc.Arrivals = poisson
-			found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Attainment: asked, Runs: b.runs, Step: .01, Most: 1})
+			found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Attainment: asked, Runs: b.runs, Step: .01, Most: 1.5})
 			if err != nil {
 				return fmt.Errorf("%s: %w", all[i].name, err)
 			}
@@ -42,8 +42,8 @@ func (b *bench) links(ctx context.Context, w *tabwriter.Writer) error {
 			}
 		}
 		for m, name := range names {
-			apart.add(loads[0][m])
-			shared.add(loads[1][m])
+			lost.add(loads[0][m] - loads[1][m])
+			capped.add(min(1, loads[0][m]) - min(1, loads[1][m]))
 			if loads[0][m] > .96-1e-9 {
 				least = math.Min(least, loads[1][m])
 			}
@@ -51,12 +51,14 @@ func (b *bench) links(ctx context.Context, w *tabwriter.Writer) error {
 		}
 		w.Flush()
 	}
-	less := apart.value() - shared.value()
-	fmt.Fprintf(w, "mean of %d\t\t%.4f\t%.4f\n", apart.n, apart.value(), shared.value())
-	note := fmt.Sprintf("recorded plans, %d models at once, at most load 1, %d runs of %v", apart.n, b.runs, b.duration)
+	fmt.Fprintf(w, "lost, mean of %d\t\t\t%.4f\nat most load 1\t\t\t%.4f\n", lost.n, lost.value(), capped.value())
+	note := fmt.Sprintf("recorded plans, %d models at once, %d runs of %v", lost.n, b.runs, b.duration)
 	return firstError(
 		func() error {
-			return b.figure("links", figures.Figure{Claim: "highest load lost by shared NICs under reserve, mean of models", Source: "own", Asked: "at most .01", Measured: less, Holds: figures.If(less <= .01), Note: note})
+			return b.figure("links", figures.Figure{Claim: "highest load lost by shared NICs under reserve, mean of models", Source: "own", Asked: "at most .01", Measured: capped.value(), Holds: figures.If(capped.value() <= .01), Note: note + ", at most load 1"})
+		},
+		func() error {
+			return b.figure("links", figures.Figure{Claim: "highest load lost by shared NICs under reserve, loads beyond 1 too, mean of models", Source: "own", Asked: "at most .01", Measured: lost.value(), Holds: figures.If(lost.value() <= .01), Note: note})
 		},
 		func() error {
 			return b.figure("links", figures.Figure{Claim: "least load with shared NICs of models that have .96 without", Source: "own", Asked: "at least .93", Measured: least, Holds: figures.If(least > .93-1e-9), Note: note})

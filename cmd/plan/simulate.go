@@ -24,6 +24,7 @@ import (
 type simulateOptions struct {
 	schedule
 	findMaxLoad      bool
+	upTo             float64
 	attainment       float64
 	loadReference    string
 	policy           string
@@ -50,9 +51,15 @@ func newSimulateCommand(g *globals) *cobra.Command {
 		Long: `Replay traffic against a plan in virtual time, with the policy that would serve it.
 
 Load 1.0 is the rate that the plan promises each model. Arrivals stop after --duration, then
-the run drains; arrivals during --warmup run but are not counted.`,
+the run drains; arrivals during --warmup run but are not counted.
+
+--find-max-load starts at load 1, goes up or down in steps that double until a model passes at
+one load and fails at another, and halves what is between. A model is decided where it passes
+at one point of the grid and fails at the next, or passes at --up-to. Loads at which all
+models are decided are not simulated. Attainment is taken to fall with load.`,
 		Example: `  plan simulate plan.json --load 0.95 --runs 5
   plan simulate plan.json --find-max-load --attainment 0.99
+  plan simulate plan.json --find-max-load --up-to 1 --runs 5
   plan simulate plan.json --loads 0.1:1.2:0.1 --runs 5
   plan simulate plan.json --trace requests.csv.gz -o report.json
   plan simulate plan.json --model fcn --arrivals-gaps-us gaps.txt.gz --json`,
@@ -66,6 +73,7 @@ the run drains; arrivals during --warmup run but are not counted.`,
 	f := cmd.Flags()
 	o.schedule.flags(f)
 	f.BoolVar(&o.findMaxLoad, "find-max-load", false, "highest load of a 0.05 grid that attains what is asked, per model and overall")
+	f.Float64Var(&o.upTo, "up-to", sim.MostLoad, "highest load that --find-max-load looks at, from 0.05 to 5")
 	f.StringVar(&o.loads, "loads", "", "several loads, as 0.5,0.8,1 or FROM:TO:STEP, for a curve of each model's attainment; the rest of the report is of the last")
 	f.Float64Var(&o.attainment, "attainment", 0.99, "share of requests in time that --find-max-load asks for (of a gear plan the default is its percentile)")
 	f.StringVar(&o.loadReference, "load-reference", "", "plan whose rates are load 1.0 (default the simulated plan)")
@@ -236,7 +244,7 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		rep, events = found.SweepReport()
 		return rep, events, fmt.Sprintf("the first %d of %d loads", len(found.Points), len(loads)), nil
 	case o.findMaxLoad:
-		found, err := sim.FindMaxLoad(ctx, sc, o.attainment, o.runs)
+		found, err := sim.FindMaxLoad(ctx, sc, o.attainment, o.runs, o.upTo)
 		if found == nil {
 			return nil, 0, "", err
 		}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"inferplan/sim"
 )
 
 // maxWindows bounds the time windows of a report, maxRuns the replications.
@@ -18,6 +20,9 @@ const (
 func (o *simulateOptions) bounds() error {
 	if o.window > 0 && (o.duration/o.window >= maxWindows || o.trace != "" && !o.durationGiven && o.window < time.Second) {
 		return usageErrorf("--window: found %s, expected at most %d windows of the run, and at least 1s with a --trace that is played to its end", o.window, maxWindows)
+	}
+	if !(o.upTo >= sim.LoadStep && o.upTo <= sim.MostLoad) {
+		return usageErrorf("--up-to: found %v, expected a load from %v to %v", o.upTo, sim.LoadStep, sim.MostLoad)
 	}
 	return first(o.alone(), atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("window", o.window, 0), whole("runs", o.runs, 1, maxRuns),
 		share("attainment", o.attainment), number("jitter", o.jitter, 0, maxJitter))

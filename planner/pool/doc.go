@@ -45,6 +45,7 @@
 //	nic.go        devices that leave the NIC of their node to others
 //	round.go      the plan recomputed from integer counts
 //	place.go      replicas onto physical devices, never more than a whole one
+//	spread.go     devices over nodes, so that no NIC is busy while another is idle
 //	hold.go       what devices hold, and placement around it
 //	cheapest.go   the least price (cost, power, devices) that carries given rates, and at that the most throughput
 //	baseline.go   NP: no partitioning, whole devices; the largest weighted sum on the fewest of them

@@ -142,9 +142,9 @@ func (k *packing) bins(pool int, out placed) ([]bin, bool) {
 		return nil, false
 	}
 	if k.have != nil {
-		bins = k.settled(pool, bins)
+		return k.settled(pool, bins), true
 	}
-	return bins, true
+	return k.spread(pool, bins), true
 }
 
 // without is the plan less the replica on a pool whose loss hurts least.

@@ -21,16 +21,31 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 		v.sc.Warmup = v.sc.Duration / 10
 	}
 	var from []float64
-	if len(a.all) > 0 && t.batch == a.all[len(a.all)-1].batch {
-		from = a.all[len(a.all)-1].loads
+	if a.best != nil && len(a.best.loads) > 0 {
+		from = a.best.loads
 	}
-	found, err := sim.FindOwnLoads(ctx, v.sc, v.loads(t.res.Plan, (v.asked.Runs+1)/2, from))
+	search := v.loads(t.res.Plan, (v.asked.Runs+1)/2, from)
+	search.Least = a.reach(t)
+	found, err := sim.FindOwnLoads(ctx, v.sc, search)
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
 	}
-	t.loads = found.Loads
+	t.loads, t.short = found.Loads, search.Least != nil && slices.Max(found.Loads) == 0
 	a.judge(t)
 	return nil
+}
+
+// reach are the loads at which a plan comes near the best so far; nil: there is none,
+// or another measure of the best.
+func (a *tuning) reach(t *attempt) (loads []float64) {
+	if a.best == nil || !a.grows() || !(a.best.rate > 0) {
+		return nil
+	}
+	for i := range t.res.Plan.Deployment {
+		m := t.res.Plan.Promised(i)
+		loads = append(loads, inReach*a.best.rate*m.Weight/m.RPS)
+	}
+	return loads
 }
 
 // loads is what loads are looked for. Models that take turns on devices have the same.

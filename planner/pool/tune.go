@@ -29,6 +29,7 @@ const (
 	loadStep     = 0.01 // of what a model promises
 	mostLoad     = 1.5
 	worthwhile   = 0.005 // gain for which the search goes on
+	inReach      = 0.97  // of the best, which a plan must sustain to be looked at further
 	close        = 0.02  // below the best, a plan that long runs look at as well
 	coarsePart   = 3     // part of a run's length while plans are compared
 	coarseLeast  = 10 * time.Second
@@ -45,6 +46,8 @@ type attempt struct {
 	rate  float64   // sustained rps per weight, the least over models
 	// hope is what a plan may sustain that has devices where these loads want them.
 	hope float64
+	// short tells that it came nowhere near the best then, and was looked at no further.
+	short bool
 	// floors tells that every model's sustained rate is at least its floor.
 	floors bool
 }
@@ -66,12 +69,13 @@ type tuning struct {
 // carry is kept back. It plans, simulates the plan on the workload's arrivals, and
 // looks for the load that every model sustains beside the others. All runs have the
 // same random numbers. First all models have the same margin. Then each promises what
-// it sustained, so that the next plan gives devices to those that need them. Then the
-// largest batch is halved. Short runs compare plans, long runs certify the best. Where a
+// it sustained, so that the next plan gives devices to those that need them. Short runs
+// compare plans, as far as one comes near the best. Long runs certify the best. Where a
 // plan runs, the search starts from what is kept back there.
 //
 // With an objective that shrinks, the best plan is the least one that sustains the
-// floors. When ctx ends, the best plan so far is returned.
+// floors, and the largest batch is halved in the end. When ctx ends, the best plan so
+// far is returned.
 func tune(ctx context.Context, p *kind.Problem, cert kind.Asked, solve kind.Solver) (*kind.Result, error) {
 	a := &tuning{p: p, models: formats.ModelsOf(p.Workload), cert: cert, solve: solve}
 	for _, step := range []func(context.Context) error{a.uniform, a.balance, a.smallerBatches} {
@@ -209,9 +213,10 @@ func (a *tuning) balanced(t *attempt) []formats.Headroom {
 	return out
 }
 
-// smallerBatches halves the largest batch of the best plan as long as that helps.
+// smallerBatches halves the largest batch of the best plan as long as that helps to
+// sustain floors. Where more is better it gained nothing.
 func (a *tuning) smallerBatches(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !a.grows() {
 		largest := 0
 		for _, m := range a.best.res.Plan.Deployment {
 			for _, p := range m.Pipelines {
@@ -340,7 +345,11 @@ func (a *tuning) tried() string {
 		if t.batch != a.p.Values.Whole("max-batch") {
 			batches = fmt.Sprintf(" with batches up to %d", t.batch)
 		}
-		parts = append(parts, fmt.Sprintf("%s%s sustains %.6g", keptBack(t.kept), batches, t.rate))
+		sustains := fmt.Sprintf("%.6g", t.rate)
+		if t.short {
+			sustains = "less"
+		}
+		parts = append(parts, keptBack(t.kept)+batches+" sustains "+sustains)
 	}
 	return keptBack(a.best.kept) + " chosen by simulation (rps per weight, short runs): " + strings.Join(parts, ", ")
 }

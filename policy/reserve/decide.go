@@ -14,6 +14,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 	mo := &p.models[m]
 	mo.wake, mo.held = never, false
 	dispatched := false
+	p.gentle = false
 	for mo.queue.Len > 0 {
 		head := mo.queue.At(0)
 		if p.waitsOn(m, now) {
@@ -37,6 +38,7 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		}
 		if found == nil || p.hopeless(found, head) {
 			p.shed(m, out)
+			p.gentle = false
 			continue
 		}
 		head.Looked = true
@@ -87,7 +89,8 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 		if p.yield(m, found, now, out) {
 			continue
 		}
-		p.dispatch(m, found, now, out)
+		// What may not be pushed is looked at again without.
+		p.gentle = !p.dispatch(m, found, now, out)
 	}
 	p.arm(m, mo.wake, out)
 	if dispatched {
@@ -371,15 +374,19 @@ func (c *chooser) lastMoment(found *path, mo *model, now time.Duration) time.Dur
 	return now + c.limit(deadline, pl, pa.batch) - pa.finish + pa.wait + 1
 }
 
-// dispatch sends the first requests of the queue along a path.
-func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Actions) {
-	if len(p.free) == 0 {
-		p.growBatches(2 * int32(len(p.batches)))
+// dispatch sends the first requests of the queue along a path. It is false where
+// the path moves what it may not.
+func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Actions) bool {
+	limit := p.models[m].queue.At(0).Deadline
+	if kept := p.limit(limit, pa.pipeline, pa.batch); pa.finish <= kept {
+		limit = kept
 	}
-	slot := p.free[len(p.free)-1]
-	p.free = p.free[:len(p.free)-1]
+	slot := p.enter(pa, limit, now)
+	if slot < 0 {
+		return false
+	}
 	b := &p.batches[slot]
-	b.model, b.pipeline, b.size, b.hops, b.done, b.arrived, b.live = m, pa.pipeline, pa.batch, int16(len(pa.hops)), 0, 0, true
+	b.model, b.pipeline, b.size, b.hops, b.done, b.arrived, b.live, b.limit = m, pa.pipeline, pa.batch, int16(len(pa.hops)), 0, 0, true, limit
 	act := policy.Action{
 		Kind: policy.Dispatch, Pipeline: pa.pipeline, Model: m, Batch: slot, Size: pa.batch,
 		TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops)), HopCount: b.hops,
@@ -395,7 +402,7 @@ func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Acti
 	}
 	out.Hops = append(out.Hops, pa.hops...)
 	out.List = append(out.List, act)
-	p.reserve(slot, pa, now)
+	return true
 }
 
 // arm sets the model's wake, if it is not the pending one already.

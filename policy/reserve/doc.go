@@ -9,8 +9,8 @@
 // How the pieces fit: package waiting holds each model's requests in deadline
 // order. lanes.go holds what is reserved on every device and link, timeline.go keeps
 // it true as actual times come in, and rebuild.go does where orders contradict each
-// other. probe.go finds the path of least completion (Algorithm 2), decide.go is
-// Algorithm 1 with its wait rule, faults.go takes devices away and back, and policy.go
+// other. probe.go finds the path of least completion (Algorithm 2), push.go says what it
+// may move, decide.go is Algorithm 1 with its wait rule, faults.go takes devices away and back, and policy.go
 // is the entry and the options.
 //
 // # Truthful gaps
@@ -21,8 +21,19 @@
 // it. A gap in a timeline is filled when the new work, ready before the work
 // behind the gap, ends before that work is ready; a gap that is too small may
 // not be skipped, for the new work would then run first and push the other.
-// In that case the batch is held back in the queue until the other work has its
+// On a device the batch is then held back in the queue until the other work has its
 // place (path.hold), and other devices are preferred where they finish earlier.
-// With exact service times every reservation then holds to the nanosecond, and
-// no dispatched batch is late.
+//
+// # Pushes
+//
+// Held back, a batch leaves its first device idle. On links, which models share, that
+// costs more than it saves. So a transfer may go in front of others and push them, if
+// every batch that moves still ends in time and comes to its resources in the same
+// order. Where one does not, the batch is held back there as well.
+//
+// A device whose uplink is reserved for later is as good as another, as long as the
+// transfer is over by then.
+//
+// With exact service times every reservation holds to the nanosecond from its last push
+// on, and no dispatched batch is late.
 package reserve

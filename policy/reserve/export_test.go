@@ -128,3 +128,9 @@ func (p *Policy) SetMaxDepth(n int32) { p.maxDepth = n }
 
 // Depth is the largest number of reservations on a device now.
 func (p *Policy) Depth() int32 { return slices.Max(p.tl.depths[:p.numDevices]) }
+
+// Reserved is when a batch is to come to the device of a hop, to start and to end there.
+func (p *Policy) Reserved(batch int32, hop int16) (ready, start, end time.Duration) {
+	n := &p.tl.nodes[p.tl.node(batch, hop, run)]
+	return n.ready, n.start, n.end()
+}

@@ -66,6 +66,19 @@ func (t *lanes) slot(res int32, ready, dur time.Duration, now bool) (start, hold
 	}
 }
 
+// joinPair is where first-in first-out puts such a transfer, whatever that does to what
+// is behind it, which moves is about.
+func (t *lanes) joinPair(upRes, downRes int32, ready, dur time.Duration) (start time.Duration, moves bool) {
+	start, limit := ready, never
+	for _, res := range [2]int32{upRes, downRes} {
+		if res >= 0 {
+			free, next := t.between(res, t.before(res, ready, false))
+			start, limit = max(start, free), min(limit, t.startOf(next))
+		}
+	}
+	return start, start+dur > limit
+}
+
 // before returns the reservation behind which work that is ready at ready
 // stands; -1: first.
 func (t *lanes) before(res int32, ready time.Duration, now bool) int32 {

@@ -103,6 +103,7 @@ type finder struct {
 	maxDepth   int32
 	uplinks    []int32 // per device: resource of its node's links; -1: none
 	downlinks  []int32
+	gentle     bool  // paths move no reservation
 	sameNode   bool  // some pipeline may stay within a node that has a NIC
 	probes     int64 // so far
 }
@@ -157,7 +158,8 @@ type batch struct {
 	done     int16 // hops whose device has finished
 	arrived  int16 // hops that the batch has reached
 	live     bool
-	device   []int32 // per hop
+	device   []int32       // per hop
+	limit    time.Duration // it is not to end later
 }
 
 // New makes the policy for a plan's tables.

@@ -13,6 +13,7 @@ type path struct {
 	finish   time.Duration // completion; never when a stage has no device left
 	wait     time.Duration // finish - now - work: waiting for devices and links
 	hold     time.Duration // dispatch only so much later, see package comment
+	pushes   bool          // it moves reservations, see push.go
 	hops     []policy.Hop
 }
 
@@ -25,17 +26,18 @@ type candidate struct {
 	key                time.Duration // what the choice minimises
 	hold               time.Duration
 	transfer           bool
+	pushes             bool
 }
 
 // probe finds a path of least completion for a batch through a pipeline
 // (Algorithm 2): stage by stage, the device that completes the stage first. In
-// a stage that sends on, a completion before the node's uplink is free is
-// worth no more than one at that moment, which spreads batches over the NICs of
-// nodes with several devices. Ties go to the first device.
+// a stage that sends on, a completion before the node's uplink takes the transfer
+// is worth no more than one at that moment, which spreads batches over the NICs
+// of nodes with several devices. Ties go to the first device.
 func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 	pl := &f.t.Pipelines[pipeline]
 	f.probes++
-	out.pipeline, out.batch, out.hold = pipeline, batch, 0
+	out.pipeline, out.batch, out.hold, out.pushes = pipeline, batch, 0, false
 	out.hops = out.hops[:pl.NumStages]
 	t, work, from := now, time.Duration(0), int32(-1)
 	var best candidate
@@ -47,7 +49,10 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 		if st.Xfer != nil {
 			xfer = st.Xfer[batch-1]
 		}
-		sends := h+1 < pl.NumStages && f.t.Stages[stage+1].Xfer != nil
+		var sends time.Duration // that the uplink is to carry next
+		if h+1 < pl.NumStages && f.t.Stages[stage+1].Xfer != nil {
+			sends = f.t.Stages[stage+1].Xfer[batch-1]
+		}
 		if xfer > 0 {
 			f.afterTransfer(st, from, t, infer, xfer, sends, &best)
 		} else {
@@ -61,7 +66,7 @@ func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
 			work += xfer
 		}
 		work += infer
-		out.hold = max(out.hold, best.hold)
+		out.hold, out.pushes = max(out.hold, best.hold), out.pushes || best.pushes
 		out.hops[h] = policy.Hop{
 			Stage: stage, Device: best.device, Uplink: f.link(best.up), Downlink: f.link(best.down),
 			XferStart: best.xferStart, XferEnd: best.xferEnd, Start: best.start, End: best.finish,
@@ -77,7 +82,7 @@ func (f *finder) Probes() int64 { return f.probes }
 
 // earliest chooses among devices that the batch reaches at ready without a
 // transfer.
-func (f *finder) earliest(st *policy.Stage, now, ready, infer time.Duration, sends bool, best *candidate) {
+func (f *finder) earliest(st *policy.Stage, now, ready, infer, sends time.Duration, best *candidate) {
 	*best = candidate{key: never, finish: never, up: -1, down: -1, xferStart: ready, xferEnd: ready}
 	spans := f.tl.spans
 	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
@@ -93,12 +98,7 @@ func (f *finder) earliest(st *policy.Stage, now, ready, infer time.Duration, sen
 			continue // whatever its uplink says
 		}
 		finish := start + infer
-		key := finish
-		if sends {
-			if link := f.uplinks[d]; link >= 0 {
-				key = max(key, spans[link].tail)
-			}
-		}
+		key := f.leaves(d, finish, sends)
 		if key < best.key || key == best.key && finish < best.finish {
 			best.device, best.start, best.finish, best.key, best.hold = d, start, finish, key, hold
 			if key == ready+infer {
@@ -114,14 +114,14 @@ type crossing struct {
 	uplink             int32
 	upTail, upReady    time.Duration // of the uplink
 	ready, infer, xfer time.Duration
-	sends              bool
+	sends              time.Duration // that the device's uplink carries next
 }
 
 // afterTransfer chooses among devices to which the batch's tensors cross from
 // device from, whose stage it left at ready.
-func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer time.Duration, sends bool, best *candidate) {
+func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer, sends time.Duration, best *candidate) {
 	x := crossing{node: f.t.Devices[from].Node, uplink: f.uplinks[from], ready: ready, infer: infer, xfer: xfer, sends: sends}
-	best.key, best.finish, best.hold = never, never, 0
+	best.key, best.finish, best.hold, best.pushes = never, never, 0, false
 	spans := f.tl.spans
 	if x.uplink >= 0 {
 		x.upTail, x.upReady = spans[x.uplink].tail, spans[x.uplink].lastReady
@@ -137,7 +137,7 @@ func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer 
 	least := never // key of what would be as good as the best
 	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
 		sp := &spans[d]
-		if soon := max(soonest, sp.tail) + infer; soon >= least && soonest >= sp.lastReady && (soon > least || !sends) {
+		if soon := max(soonest, sp.tail) + infer; soon >= least && soonest >= sp.lastReady && (soon > least || x.sends == 0) {
 			continue // whatever its links say
 		}
 		if x.look(f, d, best) {
@@ -154,7 +154,7 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 	spans := f.tl.spans
 	sp := &spans[d]
 	up, down := x.uplink, f.downlinks[d]
-	xferStart, xferEnd, hold, transfer := x.ready, x.ready, time.Duration(0), true
+	xferStart, xferEnd, hold, transfer, pushes := x.ready, x.ready, time.Duration(0), true, false
 	switch {
 	case up >= 0 && f.sameNode && x.node == f.t.Devices[d].Node:
 		up, down, transfer = -1, -1, false
@@ -169,7 +169,7 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 			odd = odd || x.ready < ds.lastReady
 		}
 		if odd {
-			xferStart, hold = f.tl.slotPair(up, down, x.ready, x.xfer)
+			xferStart, hold, pushes = f.slotPair(up, down, x.ready, x.xfer)
 		}
 		xferEnd = xferStart + x.xfer
 	}
@@ -180,18 +180,13 @@ func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
 		hold = max(hold, wait)
 	}
 	finish := start + x.infer
-	key := finish
-	if x.sends {
-		if link := f.uplinks[d]; link >= 0 {
-			key = max(key, spans[link].tail)
-		}
-	}
+	key := f.leaves(d, finish, x.sends)
 	if key > best.key || key == best.key && finish >= best.finish {
 		return false
 	}
 	best.device, best.up, best.down, best.transfer = d, up, down, transfer
 	best.xferStart, best.xferEnd, best.start, best.finish = xferStart, xferEnd, start, finish
-	best.key, best.hold = key, hold
+	best.key, best.hold, best.pushes = key, hold, pushes
 	return key == x.ready+x.infer || transfer && key == x.ready+x.xfer+x.infer && !f.sameNode
 }
 

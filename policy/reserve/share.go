@@ -15,6 +15,8 @@ import (
 // model's requests are in time when they go now and m's still are behind them.
 // It tells whether it dispatched such a batch.
 func (p *Policy) yield(m int32, pa *path, now time.Duration, out *policy.Actions) bool {
+	defer func(was bool) { p.gentle = was }(p.gentle)
+	p.gentle = true
 	for _, o := range p.models[m].shares {
 		if q := &p.models[o].queue; q.Len == 0 || p.models[o].held || p.models[o].wake >= never {
 			continue

@@ -42,6 +42,10 @@ func (n *node) end() time.Duration { return n.start + n.dur }
 type timelines struct {
 	lanes
 	work []int32 // what is to be settled
+	// What got another start or readiness since it was emptied, while watched.
+	moved   []int32
+	watched bool
+	rebuilt bool // orders were made anew
 }
 
 func (t *timelines) init(resources, batches, hops int32) {
@@ -54,7 +58,14 @@ func (t *timelines) init(resources, batches, hops int32) {
 		t.spans[i] = span{head: -1, last: -1}
 	}
 	t.grow(batches)
-	t.work = make([]int32, 0, 64)
+	t.work, t.moved = make([]int32, 0, 64), make([]int32, 0, 64)
+}
+
+// note keeps what moved.
+func (t *timelines) note(n int32) {
+	if t.watched {
+		t.moved = append(t.moved, n)
+	}
 }
 
 // settle brings n's start up to date and, where it moved, queues all that
@@ -74,6 +85,7 @@ func (t *timelines) settle(n int32) {
 		return
 	}
 	nd.start = start
+	t.note(n)
 	t.follow(n)
 }
 
@@ -127,6 +139,8 @@ func (t *timelines) sendNext(n int32, end time.Duration) {
 		return
 	}
 	t.nodes[next+up].ready, t.nodes[next+down].ready = end, end
+	t.note(next + up)
+	t.note(next + down)
 	t.touch(next + up)
 	t.touch(next + down)
 	t.work = append(t.work, next+up)
@@ -144,6 +158,7 @@ func (t *timelines) recheck(n int32) {
 // arrive says that the work of device reservation n gets there at ready.
 func (t *timelines) arrive(n int32, ready time.Duration) {
 	t.nodes[n].ready = ready
+	t.note(n)
 	t.touch(n)
 	t.work = append(t.work, n)
 }
@@ -197,6 +212,7 @@ func (t *timelines) drain() {
 	for i := 0; i < len(t.work); i++ {
 		if i > most {
 			t.rebuild()
+			t.rebuilt = true
 			break
 		}
 		t.settle(t.work[i])

@@ -1,0 +1,77 @@
+package reserve
+
+import "time"
+
+// slotPair is where a transfer would run. A gentle path waits for a gap, others go
+// where first-in first-out puts them, and may move what is behind.
+func (f *finder) slotPair(up, down int32, ready, dur time.Duration) (start, hold time.Duration, pushes bool) {
+	if f.gentle {
+		start, hold = f.tl.slotPair(up, down, ready, dur)
+		return start, hold, false
+	}
+	start, pushes = f.tl.joinPair(up, down, ready, dur)
+	return start, 0, pushes
+}
+
+// enter reserves a path and returns its batch slot; -1 where the path moves other
+// batches past their limits, or itself past its own.
+func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
+	if !pa.pushes {
+		slot := p.try(pa, now)
+		p.free = p.free[:len(p.free)-1]
+		return slot
+	}
+	p.tl.watched, p.tl.rebuilt, p.tl.moved = true, false, p.tl.moved[:0]
+	slot := p.try(pa, now)
+	p.tl.watched = false
+	last := p.tl.node(slot, int16(len(pa.hops)-1), run)
+	if p.tl.rebuilt || p.tl.nodes[last].end() > limit || !bearable(&p.tl, p.batches) {
+		p.undo(slot)
+		if p.tl.rebuilt {
+			p.tl.rebuild() // its order was with the path
+		}
+		return -1
+	}
+	for h := range pa.hops {
+		hop, n := &pa.hops[h], p.tl.node(slot, int16(h), run)
+		took := hop.XferEnd - hop.XferStart
+		hop.XferEnd, hop.Start, hop.End = p.tl.nodes[n].ready, p.tl.nodes[n].start, p.tl.nodes[n].end()
+		hop.XferStart = hop.XferEnd - took
+	}
+	p.free = p.free[:len(p.free)-1]
+	return slot
+}
+
+// bearable tells whether what moved still ends in time, and still comes to its
+// resources in the order in which it stands there.
+func bearable(t *timelines, batches []batch) bool {
+	for _, n := range t.moved {
+		nd := &t.nodes[n]
+		if nd.res < 0 {
+			continue
+		}
+		if nd.next >= 0 && !nd.arrived && nd.ready >= t.nodes[nd.next].ready {
+			return false
+		}
+		b := &batches[n/t.stride]
+		if at := n % t.stride; b.live && at%perHop == run && at/perHop == int32(b.hops)-1 && nd.end() > b.limit {
+			return false
+		}
+	}
+	return true
+}
+
+// leaves is when a batch that ends on a device may leave it: when the uplink of the
+// node takes its transfer.
+func (f *finder) leaves(device int32, end, xfer time.Duration) time.Duration {
+	link := f.uplinks[device]
+	if xfer == 0 || link < 0 {
+		return end
+	}
+	sp := &f.tl.spans[link]
+	if end >= sp.lastReady {
+		return max(end, sp.tail)
+	}
+	start, _, _ := f.slotPair(link, -1, end, xfer)
+	return start
+}
