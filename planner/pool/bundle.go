@@ -31,7 +31,7 @@ const (
 	manyModels   = 8     // from here on bundles are tried
 	coverSteps   = 3000  // of the rate of a model
 	boundSteps   = 30000 // the same for the bound
-	bundlesMade  = 120   // per model
+	bundlesMade  = 1000  // per model, of which most take the same devices as others
 	bundlesKept  = 80    // per model
 	bundleExtras = 14    // templates that join what runs
 	bundleRounds = 7
@@ -39,7 +39,7 @@ const (
 	stayKept     = 40
 	stayStep     = 0.012 // by which a re-plan lowers its sights, more each time
 	packStep     = 0.25  // devices left idle for that
-	bundleTop    = 0.02  // what is tried first lies so far below what covers reach
+	bundleTop    = 0.02  // no objective that lies further below the bound is tried first
 )
 
 // bundling looks for plans by bundles.
@@ -73,18 +73,15 @@ func (x *bundling) bisect(ctx context.Context) error {
 		rounds = 1 // the rates are given
 	}
 	lo, hi := x.value(), x.inner
-	if rounds > 1 {
-		hi = min(hi, x.reach(x.covers))
-	}
 	staying := x.stay != nil && x.goal.cost() == nil
 	refined := false
 	for round := range rounds {
 		if ctx.Err() != nil || x.gap() <= x.o.Gap || rounds > 1 && hi-lo <= x.o.Gap/8*hi {
 			break
 		}
-		mid := max((lo+hi)/2, hi*(1-bundleTop), min(x.inner*(1-x.o.Gap)*(1+1e-4), hi))
-		if round > 0 {
-			mid = (lo + hi) / 2
+		mid := max((lo+hi)/2, hi*(1-bundleTop))
+		if round == 0 {
+			mid = max(mid, hi*(1-x.o.Gap)*(1+1e-4)) // what was asked for, if that is more
 		}
 		w := wish{}
 		if x.stay != nil {
@@ -174,9 +171,12 @@ func (x *bundling) ofModel(d int, rps float64) ([]bundle, error) {
 				return
 			}
 		}
-		out = append(out, b)
+		// Of bundles that take the same devices one is enough.
+		if !slices.ContainsFunc(out, func(o bundle) bool { return slices.Equal(o.use, b.use) && o.move <= b.move }) {
+			out = append(out, b)
+		}
 	}
-	few, err := x.sums(d, rps, add)
+	few, err := x.sums(d, rps, func(parts ...count) bool { add(parts...); return len(out) < bundlesKept*x.o.Effort })
 	if err != nil {
 		return nil, err
 	}
@@ -193,22 +193,12 @@ func (x *bundling) ofModel(d int, rps float64) ([]bundle, error) {
 		order = func(a, b bundle) int { return cmp.Compare(a.cost+worth*a.move/devices, b.cost+worth*b.move/devices) }
 	}
 	slices.SortStableFunc(out, order)
-	// Of bundles that take the same devices one is enough.
-	kept := out[:0]
-	for _, b := range out {
-		if len(kept) == most*x.o.Effort {
-			break
-		}
-		if !slices.ContainsFunc(kept, func(o bundle) bool { return slices.Equal(o.use, b.use) && o.move <= b.move }) {
-			kept = append(kept, b)
-		}
-	}
-	return kept, nil
+	return out[:min(len(out), most*x.o.Effort)], nil
 }
 
-// sums adds the cheapest sums for a rate that hold each configuration, and returns
-// the templates of the best of them.
-func (x *bundling) sums(d int, rps float64, add func(...count)) (few []int, err error) {
+// sums adds the cheapest sums for a rate that hold each configuration, the cheapest
+// first, as long as more are wanted. It returns the templates of the best of them.
+func (x *bundling) sums(d int, rps float64, add func(...count) (more bool)) (few []int, err error) {
 	c := x.covers[d]
 	all := c.at(rps)
 	type start struct {
@@ -240,7 +230,9 @@ func (x *bundling) sums(d int, rps float64, add func(...count)) (few []int, err 
 				few = append(few, ti)
 			}
 		}
-		add(parts...)
+		if !add(parts...) {
+			break
+		}
 	}
 	return few, nil
 }

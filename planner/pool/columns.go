@@ -26,7 +26,7 @@ const enumerable = 1_000_000
 
 // largeCluster is the number of devices from which on whole replicas lose so
 // little that listing every template, which serves the proof, is not worth a
-// tenth as many.
+// tenth as many. Nor is it with many models, where bundles prove as much.
 const largeCluster = 5000
 
 // sequences estimates the number of templates before the SLO is looked at.
@@ -62,7 +62,7 @@ func (p *Problem) sequences() float64 {
 // pools they are listed all the same: the rule for blocking needs them.
 func (p *Problem) generates() bool {
 	most := float64(enumerable)
-	if p.devices() >= largeCluster {
+	if p.devices() >= largeCluster || p.many() {
 		most /= 10
 	}
 	return p.sequences() > most && !p.timed()

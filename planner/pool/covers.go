@@ -43,6 +43,8 @@ type covering struct {
 const (
 	goodTemplate = 1.02 // of the least that a template takes
 	goodSteps    = 500
+	// Those that take hardly more than a sum of others stay: they take other devices.
+	nearlyGood = 1.02
 )
 
 // configurations lists those of a model that a cheapest sum may hold, for rates up
@@ -89,7 +91,7 @@ func (w *covering) configure(out []configured, s *sieve, template int, most floa
 	grow:
 		for g := 1; ; g++ {
 			x := configured{int32(template), rate * float64(g), 0}
-			if others != nil && others.takes >= others.dearest[min(int(x.rate/others.step), goodSteps)] {
+			if others != nil && others.takes >= nearlyGood*others.dearest[min(int(x.rate/others.step), goodSteps)] {
 				break
 			}
 			for j := range parts {
@@ -106,7 +108,7 @@ func (w *covering) configure(out []configured, s *sieve, template int, most floa
 				}
 				x.cost += w.perDevice[p.pool] * part
 			}
-			if others == nil || x.cost < others.cost[others.at(x.rate)] {
+			if others == nil || x.cost < nearlyGood*others.cost[others.at(x.rate)] {
 				out = append(out, x)
 			}
 			if x.rate >= most {
