@@ -67,6 +67,7 @@ func (w *covering) configurations(s *sieve, most float64) []configured {
 	good := coversOf(out, most, goodSteps, false)
 	// From each rate on: the most that a unit of it takes in a sum of good ones.
 	good.dearest = make([]float64, goodSteps+1)
+	good.dearest[goodSteps] = good.cost[goodSteps] / most // whoever carries more takes more
 	for j := goodSteps - 1; j >= 0; j-- {
 		good.dearest[j] = max(good.dearest[j+1], good.cost[j+1]/(max(float64(j), 1e-9)*good.step))
 	}
