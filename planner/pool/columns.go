@@ -84,10 +84,10 @@ type columns struct {
 // little loss besides. extra are templates to have in any case.
 func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64, extra []stages.Template) (*columns, *relaxation, error) {
 	c := &columns{catalogue: &catalogue{Problem: p, partial: true}, s: s, prices: prices, have: map[string]bool{}}
-	sifts := p.sifts()
+	sifted := sifts(p)
 	for d := range p.Models {
 		begin := c.begin
-		if sifts {
+		if sifted {
 			begin = c.beginSieve
 		}
 		if err := begin(d); err != nil {
@@ -102,7 +102,7 @@ func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64,
 	if err != nil {
 		return c, nil, err
 	}
-	if sifts {
+	if sifted {
 		return c, r, nil // bundles take what they need from the sieves
 	}
 	if err := c.enrich(ctx, r); err != nil {
@@ -152,7 +152,7 @@ func (c *columns) begin(d int) error {
 
 // beginSieve is begin where all templates of the model go into a sieve.
 func (c *columns) beginSieve(d int) error {
-	s, tooBig, err := c.sieve(d)
+	s, tooBig, err := sieveOf(c.Problem, d)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (c *columns) sift(d int, perDevice []float64, limit float64) (least float64
 	list, cost := c.sieves[d].cheapest(perDevice)
 	for i, v := range cost {
 		if least = min(least, v); v < limit {
-			t, err := c.sifted(c.sieves[d], list[i])
+			t, err := c.sieves[d].template(c.Problem, list[i])
 			if err != nil {
 				return 0, err
 			}

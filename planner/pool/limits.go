@@ -41,7 +41,7 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 		if ctx.Err() != nil || x.Pools[k].Count == 0 {
 			continue
 		}
-		r, err := x.relaxFrom(ctx, x.s, nil, x.allowed, k, basis)
+		r, err := relaxFrom(ctx, x.catalogue, x.s, nil, x.allowed, k, basis)
 		if err == nil {
 			basis = r.basis
 		}

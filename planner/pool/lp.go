@@ -108,11 +108,11 @@ var errInfeasible = errors.New("the relaxation is infeasible")
 // relax solves the linear program over a set of templates. With extra >= 0 that
 // pool has one more device.
 func (c *catalogue) relax(ctx context.Context, s milp.Solver, prices []float64, set []int, extra int) (*relaxation, error) {
-	return c.relaxFrom(ctx, s, prices, set, extra, nil)
+	return relaxFrom(ctx, c, s, prices, set, extra, nil)
 }
 
 // relaxFrom is relax from the basis of the program with other devices; nil: from none.
-func (c *catalogue) relaxFrom(ctx context.Context, s milp.Solver, prices []float64, set []int, extra int, basis *milp.Basis) (*relaxation, error) {
+func relaxFrom(ctx context.Context, c *catalogue, s milp.Solver, prices []float64, set []int, extra int, basis *milp.Basis) (*relaxation, error) {
 	l := c.master(prices, set, extra, true)
 	sol, err := s.Solve(ctx, l.m, milp.Options{Basis: basis})
 	if err != nil {

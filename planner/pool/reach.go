@@ -96,7 +96,7 @@ func (x *bundling) template(d int, at int32) (int, error) {
 	if i, ok := x.index[d][at]; ok {
 		return i, nil
 	}
-	t, err := x.sifted(x.lists[d], int(at))
+	t, err := x.lists[d].template(x.Problem, int(at))
 	if err != nil {
 		return 0, err
 	}

@@ -32,7 +32,7 @@ type part struct {
 type batchFrom struct{ batch, from int }
 
 // sifts tells whether the templates of a problem are put into sieves.
-func (p *Problem) sifts() bool {
+func sifts(p *Problem) bool {
 	const most = math.MaxUint8
 	if !p.many() || len(p.Pools) > most || p.sequences() > siftable {
 		return false
@@ -50,8 +50,8 @@ func (p *Problem) sifts() bool {
 	return true
 }
 
-// sieve lists the templates of a model.
-func (p *Problem) sieve(model int) (s *sieve, tooBig int, err error) {
+// sieveOf lists the templates of a model.
+func sieveOf(p *Problem, model int) (s *sieve, tooBig int, err error) {
 	s = &sieve{model: model, width: p.MaxPartitions}
 	tooBig, err = p.Visit(model, func(t *stages.Template) error { s.add(t); return nil })
 	return s, tooBig, err
@@ -111,8 +111,8 @@ func (s *sieve) cheapest(perDevice []float64) (at []int, cost []float64) {
 	return at, cost
 }
 
-// sifted makes one of a sieve's templates.
-func (p *Problem) sifted(s *sieve, i int) (*stages.Template, error) {
+// template makes one of the templates.
+func (s *sieve) template(p *Problem, i int) (*stages.Template, error) {
 	g := Given{Model: s.model, Batch: s.batch(i)}
 	first := 0
 	for _, x := range s.of(i) {

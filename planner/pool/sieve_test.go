@@ -35,12 +35,12 @@ func TestSieveHoldsEveryTemplate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, large, err := p.sieve(d)
+			s, large, err := sieveOf(p, d)
 			if err != nil || large != tooBig || s.len() != len(list) {
 				t.Fatalf("%d templates and %d too large, listed are %d and %d (%v)", s.len(), large, len(list), tooBig, err)
 			}
 			for i := range list {
-				got, err := p.sifted(s, i)
+				got, err := s.template(p, i)
 				if err != nil || !reflect.DeepEqual(*got, list[i]) {
 					t.Fatalf("template %d is %+v, listed is %+v (%v)", i, got, list[i], err)
 				}
@@ -54,7 +54,7 @@ func TestSievesMatchEnumeration(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawMany(t)
-		if !p.sifts() {
+		if !sifts(p) {
 			t.Fatal("no sieves are used")
 		}
 		ctx := context.Background()
@@ -202,7 +202,7 @@ func TestConfigurationsLeaveNothingOut(t *testing.T) {
 			w.perDevice = append(w.perDevice, rapid.Float64Range(0.1, 2).Draw(t, "price"))
 			w.counts = append(w.counts, p.Pools[k].Count)
 		}
-		s, _, err := p.sieve(0)
+		s, _, err := sieveOf(p, 0)
 		if err != nil || s.len() == 0 {
 			return
 		}
@@ -283,7 +283,7 @@ func TestSettle(t *testing.T) {
 // Templates that a sieve cannot write down are not put into one.
 func TestSiftsOnlyWhatFits(t *testing.T) {
 	p := synthetic{models: manyModels, classes: 1, kinds: 2, gpus: 20, layers: 4, partitions: 2, shares: 2, batches: 2}.problem()
-	if !p.sifts() {
+	if !sifts(p) {
 		t.Error("a small problem of many models is not sifted")
 	}
 	for name, change := range map[string]func(*Problem){
@@ -296,7 +296,7 @@ func TestSiftsOnlyWhatFits(t *testing.T) {
 		},
 	} {
 		q := *p
-		if change(&q); q.sifts() {
+		if change(&q); sifts(&q) {
 			t.Errorf("%s: sifted", name)
 		}
 	}
