@@ -108,7 +108,7 @@ func (b *bench) replan(ctx context.Context, t *table.Table) ([]figures.Figure, e
 					return nil, fmt.Errorf("%s: %w", change, err)
 				}
 				b.tell(fmt.Sprintf("%s, seed %d, %s", rounding, seed, change), r)
-				s.add(r, true)
+				s.add(r, r.last().gap() <= aims[0].gap+1e-9)
 				t.Add(rounding, seed, change, percent(before.last().gap()), percent(r.last().gap()), r.plan.Replan.MovedGPUs, seconds(r.took))
 			}
 		}
