@@ -45,7 +45,7 @@ in-folders = ^$(MODULE)/($(subst $(space),|,$(strip $(1))))(/|$$)
 .PHONY: help
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), KILLS (bench-llm-kills), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
+	@echo "Variables: CUDA=1 (setup, dist), CHECK (gpu-check), TESTFLAGS, PKGS, RAPID_SEED (test, explore), CHECKS (explore), BENCH, BENCHTIME, FUZZTIME, PPIPE (bench-ppipe), RANGES (bench-ranges), SCALE (bench-scale), GEAR (bench-gear), PARD (bench-pard), DIGITS (bench-digits), QLM (bench-qlm), DYORC (bench-dyorc), WORKFLOWS (bench-workflows), KILLS (bench-llm-kills), PROMISE (bench-llm-promise), ATTACK (attack), SOAK (soak), SM (dist)"
 
 .PHONY: setup
 setup: ## HiGHS, ONNX Runtime, models and headers below third_party/ (idempotent)
@@ -162,6 +162,12 @@ bench-ranges: setup ## times of stages, estimated against measured: an hour of o
 	$(GO) build -o bin/bench-ranges ./bench/ranges
 	mkdir -p bench/ranges/results
 	nice -n 5 bin/bench-ranges -profile bench/ranges/results/ranges.json -figures bench/ranges/results/figures.json $(RANGES)
+
+# SCALE holds flags of bench/scale, for example SCALE="-tables many -seeds 1".
+.PHONY: bench-scale
+bench-scale: setup ## how the planner of pools scales: gap over CPU time, re-plans; bench/scale/figures.json (INFERPLAN_DATA, SCALE)
+	$(GO) build $(COMMIT_FLAG) -o bin/bench-scale ./bench/scale
+	nice -n 10 bin/bench-scale -data '$(or $(INFERPLAN_DATA),../shared/data)' -figures bench/scale/figures.json $(SCALE)
 
 # INFEASIBLE holds flags of bench/infeasible, for example INFEASIBLE="-n 100 -kind flow".
 .PHONY: bench-infeasible

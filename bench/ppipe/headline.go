@@ -7,6 +7,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"inferplan/bench/cputime"
 	"inferplan/bench/figures"
 	"inferplan/formats"
 	"inferplan/formats/importer/reference"
@@ -112,11 +113,11 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (*headlined, e
 		tuned := opt
 		tuned.Set("margin", planner.Auto)
 		tuned.Asked = cert
-		cpu := cpuTime()
+		cpu := cputime.Used()
 		if res, err = planner.Solve(ctx, in, tuned, highs.Solver{}, nil); err != nil {
 			return nil, err
 		}
-		out.CPU, out.Auto = (cpuTime() - cpu).Seconds(), res.Plan
+		out.CPU, out.Auto = (cputime.Used() - cpu).Seconds(), res.Plan
 		opt.Set("margin", 0.0)
 		if res, err = planner.Solve(ctx, in, opt, highs.Solver{}, nil); err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"inferplan/bench/cputime"
 	"inferplan/formats/importer/reference"
 )
 
@@ -117,13 +118,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 		fmt.Fprintln(out, ")")
 		w := tabwriter.NewWriter(out, 12, 4, 2, ' ', 0) // rows come one by one
-		start, cpu := time.Now(), cpuTime()
+		start, cpu := time.Now(), cputime.Used()
 		err := t.make(b, ctx, w)
 		w.Flush() // what was found so far
 		if err != nil {
 			return fmt.Errorf("table %s: %w", t.name, err)
 		}
-		fmt.Fprintf(b.notes, "table %s: %.0f s of CPU, %.0f s\n", t.name, (cpuTime() - cpu).Seconds(), time.Since(start).Seconds())
+		fmt.Fprintf(b.notes, "table %s: %.0f s of CPU, %.0f s\n", t.name, (cputime.Used() - cpu).Seconds(), time.Since(start).Seconds())
 	}
 	return nil
 }

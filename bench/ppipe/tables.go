@@ -7,6 +7,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"inferplan/bench/cputime"
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/pool"
@@ -54,12 +55,12 @@ func (b *bench) objective(ctx context.Context, w *tabwriter.Writer) error {
 		in, opt := b.inputs(ref)
 		opt.Set("gap", 1e-4)
 		r, err := keep(b.store, keyOf("objective", b.profileKey, in.Cluster, in.Workload, ref.Objective, fmt.Sprintf("%+v", opt)), func() (reached, error) {
-			cpu := cpuTime()
+			cpu := cputime.Used()
 			res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 			if err != nil {
 				return reached{}, err
 			}
-			r := reached{Value: res.Plan.Objective.Value, Bound: *res.Plan.Objective.Bound, Gap: *res.Plan.Objective.Gap, CPU: (cpuTime() - cpu).Seconds()}
+			r := reached{Value: res.Plan.Objective.Value, Bound: *res.Plan.Objective.Bound, Gap: *res.Plan.Objective.Gap, CPU: (cputime.Used() - cpu).Seconds()}
 			if i := slices.IndexFunc(res.Incumbents, func(i planner.Incumbent) bool { return i.Value >= ref.Objective*(1-1e-4) }); i >= 0 {
 				r.ToReference = &res.Incumbents[i].CPUMS
 			}

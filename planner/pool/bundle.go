@@ -11,11 +11,11 @@ import (
 
 // With many models the program over replica counts is too large, and nearly all
 // of its loss is rounding inside a model. Bundles take that out of the program:
-// a bundle is one or two templates of a model with whole replicas that carry
-// the model's rate at a given objective, and one bundle per model is chosen so
-// that the devices suffice. That program has a row per model and per pool, so
-// a basic solution of its relaxation splits at most as many models as there are
-// pools. The largest objective that works is found by bisection.
+// a bundle is templates of a model with whole replicas that carry the model's rate
+// at a given objective, and one bundle per model is chosen so that the devices
+// suffice. That program has a row per model and per pool, so a basic solution of its
+// relaxation splits at most as many models as there are pools. The objectives that
+// are tried start from what the cheapest sums of replicas (covers) reach.
 
 // bundle is a choice for one model.
 type bundle struct {
@@ -28,33 +28,37 @@ type bundle struct {
 
 // Work limits of bundles.
 const (
-	manyModels      = 8  // from here on bundles are tried
-	bundleTemplates = 14 // per model in pairs
-	bundleSingles   = 60 // per model alone
-	bundleSteps     = 10 // replica counts of the first of a pair
-	bundlesKept     = 80 // per model
-	bundleNodes     = 60
-	bundleRounds    = 7
-	bundleLooks     = 8  // programs per objective
-	bundleOpen      = 12 // models that each of them chooses anew
-	bundlePacks     = 4  // choices until one packs into whole devices
-	stayLooks       = 3
-	stayKept        = 40
-	stayStep        = 0.012 // by which a re-plan lowers its sights, more each time
-	packStep        = 0.25  // devices left idle for that
-	bundleTop       = 0.04  // whole replicas rarely cost more: no lower objective is tried first
+	manyModels   = 8     // from here on bundles are tried
+	coverSteps   = 3000  // of the rate of a model
+	boundSteps   = 30000 // the same for the bound
+	bundlesMade  = 1000  // per model, of which most take the same devices as others
+	bundlesKept  = 80    // per model
+	bundleExtras = 14    // templates that join what runs
+	bundleRounds = 7
+	bundlePacks  = 4 // choices until one packs into whole devices
+	stayKept     = 40
+	stayStep     = 0.012 // by which a re-plan lowers its sights, more each time
+	packStep     = 0.25  // devices left idle for that
+	bundleTop    = 0.02  // no objective that lies further below the bound is tried first
 )
 
 // bundling looks for plans by bundles.
 type bundling struct {
 	*search
-	spent milp.Stats
-	n     int // bundles that were chosen from last
+	spent  milp.Stats
+	n      int // bundles that were chosen from last
+	lists  []*sieve
+	index  []map[int32]int // per model: from the list to the templates
+	named  map[string]int  // templates by their keys
+	covers []*covers
 }
 
 // bundles looks for a better plan by bundles.
 func (x *phases) bundles(ctx context.Context) error {
 	b := &bundling{search: x.search}
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
 	err := b.bisect(ctx)
 	if err == nil {
 		x.phase("bundles", b.n, b.spent)
@@ -76,6 +80,9 @@ func (x *bundling) bisect(ctx context.Context) error {
 			break
 		}
 		mid := max((lo+hi)/2, hi*(1-bundleTop))
+		if round == 0 {
+			mid = max(mid, hi*(1-x.o.Gap)*(1+1e-4)) // what was asked for, if that is more
+		}
 		w := wish{}
 		if x.stay != nil {
 			w.most = x.stay.most
@@ -121,17 +128,15 @@ type wish struct {
 
 // at looks for a plan of a throughput, in units.
 func (x *bundling) at(ctx context.Context, value float64, w wish) (*counts, error) {
-	byModel := make([][]int, len(x.Models))
-	for _, i := range x.ranked() {
-		byModel[x.templates[i].Model] = append(byModel[x.templates[i].Model], i)
-	}
 	var choices []bundle
-	for d := range byModel {
-		slices.SortStableFunc(byModel[d], func(a, b int) int {
-			return cmp.Compare(x.cost(&x.templates[a], x.lp.price), x.cost(&x.templates[b], x.lp.price))
-		})
-		choices = append(choices, x.ofModel(d, byModel[d], max(x.theta(value)*x.Models[d].Weight, x.Models[d].MinRPS))...)
+	for d := range x.Models {
+		list, err := x.ofModel(d, x.rate(d, value))
+		if err != nil {
+			return nil, err
+		}
+		choices = append(choices, list...)
 	}
+	x.known()
 	x.n = len(choices)
 	// Shares that fit by their sum need not fit one by one: then a little of
 	// the pool stays idle.
@@ -151,8 +156,9 @@ func (x *bundling) at(ctx context.Context, value float64, w wish) (*counts, erro
 	return nil, nil
 }
 
-// ofModel lists good bundles of a model that carry a rate.
-func (x *bundling) ofModel(d int, list []int, rps float64) []bundle {
+// ofModel lists good bundles of a model that carry a rate: for every configuration
+// that the cheapest sums are made of or not, the cheapest sum that holds it.
+func (x *bundling) ofModel(d int, rps float64) ([]bundle, error) {
 	var out []bundle
 	add := func(parts ...count) {
 		b := bundle{model: d, list: parts, use: x.used(parts)}
@@ -165,52 +171,70 @@ func (x *bundling) ofModel(d int, list []int, rps float64) []bundle {
 				return
 			}
 		}
-		out = append(out, b)
-	}
-	serve := func(ti int, rate float64) count { return carry(&x.templates[ti], ti, rate) }
-	for _, ti := range list[:min(len(list), bundleSingles)] {
-		add(serve(ti, rps))
-	}
-	few := list[:min(len(list), bundleTemplates)]
-	for _, a := range few {
-		for _, s := range x.templates[a].Stages {
-			most := int(math.Ceil(rps/s.Rate)) - 1
-			step := max(1, most/bundleSteps)
-			for g := most; g >= 1; g -= step {
-				rate := s.Rate * float64(g)
-				for _, b := range few {
-					if b != a {
-						add(serve(a, rate), serve(b, rps-rate))
-					}
-				}
-			}
+		// Of bundles that take the same devices one is enough.
+		if !slices.ContainsFunc(out, func(o bundle) bool { return slices.Equal(o.use, b.use) && o.move <= b.move }) {
+			out = append(out, b)
 		}
 	}
+	few, err := x.sums(d, rps, func(parts ...count) bool { add(parts...); return len(out) < bundlesKept*x.o.Effort })
+	if err != nil {
+		return nil, err
+	}
 	order := func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) }
+	most := bundlesKept
 	if x.stay != nil {
 		x.ofRunning(d, few, rps, add)
+		most = stayKept
 		// As if loading a device took as much of it as running on it.
-		most, worth := float64(x.devices()), 0.0
+		devices, worth := float64(x.devices()), 0.0
 		for _, v := range x.lp.price {
 			worth += v
 		}
-		order = func(a, b bundle) int { return cmp.Compare(a.cost+worth*a.move/most, b.cost+worth*b.move/most) }
+		order = func(a, b bundle) int { return cmp.Compare(a.cost+worth*a.move/devices, b.cost+worth*b.move/devices) }
 	}
 	slices.SortStableFunc(out, order)
-	// Of bundles that take the same devices one is enough.
-	kept, most := out[:0], bundlesKept
-	if x.stay != nil {
-		most = stayKept
+	return out[:min(len(out), most*x.o.Effort)], nil
+}
+
+// sums adds the cheapest sums for a rate that hold each configuration, the cheapest
+// first, as long as more are wanted. It returns the templates of the best of them.
+func (x *bundling) sums(d int, rps float64, add func(...count) (more bool)) (few []int, err error) {
+	c := x.covers[d]
+	all := c.at(rps)
+	type start struct {
+		cost float64
+		by   int
 	}
-	for _, b := range out {
-		if len(kept) == most*x.o.Effort {
+	var starts []start
+	for q := 1; q < len(c.single); q++ {
+		if c.single[q].template >= 0 {
+			starts = append(starts, start{c.single[q].cost + c.cost[max(all-q, 0)], q})
+		}
+	}
+	slices.SortFunc(starts, func(a, b start) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.by, b.by)) })
+	var list []configured
+	for _, s := range starts[:min(len(starts), bundlesMade*x.o.Effort)] {
+		list = c.trace(append(list[:0], c.single[s.by]), all-s.by)
+		var parts []count
+		for _, y := range list {
+			ti, err := x.template(d, y.template)
+			if err != nil {
+				return nil, err
+			}
+			if i := slices.IndexFunc(parts, func(p count) bool { return p.template == ti }); i >= 0 {
+				y.rate += parts[i].rps
+				parts = slices.Delete(parts, i, i+1)
+			}
+			parts = append(parts, carry(&x.templates[ti], ti, y.rate))
+			if len(few) < bundleExtras && !slices.Contains(few, ti) {
+				few = append(few, ti)
+			}
+		}
+		if !add(parts...) {
 			break
 		}
-		if !slices.ContainsFunc(kept, func(o bundle) bool { return slices.Equal(o.use, b.use) && o.move <= b.move }) {
-			kept = append(kept, b)
-		}
 	}
-	return kept
+	return few, nil
 }
 
 // ofRunning adds bundles of what runs of a model: with fewer replicas where

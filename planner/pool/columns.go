@@ -26,7 +26,7 @@ const enumerable = 1_000_000
 
 // largeCluster is the number of devices from which on whole replicas lose so
 // little that listing every template, which serves the proof, is not worth a
-// tenth as many.
+// tenth as many. Nor is it with many models, where bundles prove as much.
 const largeCluster = 5000
 
 // sequences estimates the number of templates before the SLO is looked at.
@@ -62,7 +62,7 @@ func (p *Problem) sequences() float64 {
 // pools they are listed all the same: the rule for blocking needs them.
 func (p *Problem) generates() bool {
 	most := float64(enumerable)
-	if p.devices() >= largeCluster {
+	if p.devices() >= largeCluster || p.many() {
 		most /= 10
 	}
 	return p.sequences() > most && !p.timed()
@@ -73,7 +73,8 @@ type columns struct {
 	*catalogue
 	s       milp.Solver
 	prices  []float64   // per pool, of all its devices; nil where throughput is looked for
-	pricers [][]*pricer // per model and batch size
+	pricers [][]*pricer // per model and batch size; nil where there are sieves
+	sieves  []*sieve    // per model
 	have    map[string]bool
 	rounds  int
 }
@@ -83,8 +84,13 @@ type columns struct {
 // little loss besides. extra are templates to have in any case.
 func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64, extra []stages.Template) (*columns, *relaxation, error) {
 	c := &columns{catalogue: &catalogue{Problem: p, partial: true}, s: s, prices: prices, have: map[string]bool{}}
+	sifted := sifts(p)
 	for d := range p.Models {
-		if err := c.begin(d); err != nil {
+		begin := c.begin
+		if sifted {
+			begin = c.beginSieve
+		}
+		if err := begin(d); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -95,6 +101,9 @@ func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64,
 	r, err := c.solve(ctx)
 	if err != nil {
 		return c, nil, err
+	}
+	if sifted {
+		return c, r, nil // bundles take what they need from the sieves
 	}
 	if err := c.enrich(ctx, r); err != nil {
 		return nil, nil, err
@@ -139,6 +148,41 @@ func (c *columns) begin(d int) error {
 		tooBig = 0
 	}
 	return c.noPipeline(d, tooBig)
+}
+
+// beginSieve is begin where all templates of the model go into a sieve.
+func (c *columns) beginSieve(d int) error {
+	s, tooBig, err := sieveOf(c.Problem, d)
+	if err != nil {
+		return err
+	}
+	if s.len() == 0 {
+		return c.noPipeline(d, tooBig)
+	}
+	c.sieves = append(c.sieves, s)
+	perDevice := make([]float64, len(c.Pools))
+	for k := range c.Pools {
+		perDevice[k] = 1 / float64(max(c.Pools[k].Count, 1))
+	}
+	_, err = c.sift(d, perDevice, math.Inf(1))
+	return err
+}
+
+// sift adds, of each batch size of a model, the template that takes least, where that
+// is below a limit. It returns what all of the model's templates take at least.
+func (c *columns) sift(d int, perDevice []float64, limit float64) (least float64, err error) {
+	least = math.Inf(1)
+	list, cost := c.sieves[d].cheapest(perDevice)
+	for i, v := range cost {
+		if least = min(least, v); v < limit {
+			t, err := c.sieves[d].template(c.Problem, list[i])
+			if err != nil {
+				return 0, err
+			}
+			c.add(t)
+		}
+	}
+	return least, nil
 }
 
 // add keeps a template that is new.
@@ -221,6 +265,9 @@ func (c *columns) price(ctx context.Context, d int, price []float64, worth float
 		perDevice[k] = price[k] * c.u.rps[d] / float64(max(c.Pools[k].Count, 1))
 	}
 	limit := worth * (1 - paying)
+	if c.sieves != nil {
+		return c.sift(d, perDevice, limit)
+	}
 	least := math.Inf(1)
 	added := false
 	for _, q := range c.pricers[d] {

@@ -23,8 +23,12 @@
 //	columns.go    templates by column generation, where they are too many to list
 //	price.go      the cheapest template at given prices: Lagrangian bounds
 //	labels.go     the same exactly: labels along the layers, cut by those bounds
+//	sieve.go      the templates of many models, each in a few bytes, and pricing by a look at each
+//	covers.go     the cheapest whole replicas that carry a model's rate: a covering knapsack
+//	reach.go      what covers prove, and the templates that they need
 //	bundle.go     whole replicas for many models: bundles that carry a model's rate
-//	choosing.go   one bundle per model within the devices
+//	choosing.go   parts of bundles within the devices
+//	settle.go     one bundle per model within the devices, by swaps
 //	memory.go     what time-shared pools hold: the weights of the same blocks once
 //	blocking.go   the rule for time-shared pools, where stages of several pipelines run on one device
 //	lp.go         a linear program over templates (the restricted master): a proven bound on every plan, and prices

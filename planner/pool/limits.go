@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"inferplan/solver/milp"
 )
 
 // Limit tells what a little more of something would buy, by the bound.
@@ -34,11 +36,15 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 		l.Gain = r.value/now - 1
 		out = append(out, l)
 	}
+	var basis *milp.Basis
 	for k := range x.Pools {
 		if ctx.Err() != nil || x.Pools[k].Count == 0 {
 			continue
 		}
-		r, err := x.relax(ctx, x.s, nil, x.allowed, k)
+		r, err := relaxFrom(ctx, x.catalogue, x.s, nil, x.allowed, k, basis)
+		if err == nil {
+			basis = r.basis
+		}
 		add(Limit{Pool: k, Model: -1, Change: 1}, r, err)
 	}
 	for d := range x.Models {

@@ -20,6 +20,7 @@ type relaxation struct {
 	worth []float64 // per model: what one unit of its rate is worth
 	used  []int     // templates with a rate above zero
 	rate  []float64 // of each used one
+	basis *milp.Basis
 }
 
 // master is the linear program over some templates, the restricted master of
@@ -107,8 +108,13 @@ var errInfeasible = errors.New("the relaxation is infeasible")
 // relax solves the linear program over a set of templates. With extra >= 0 that
 // pool has one more device.
 func (c *catalogue) relax(ctx context.Context, s milp.Solver, prices []float64, set []int, extra int) (*relaxation, error) {
+	return relaxFrom(ctx, c, s, prices, set, extra, nil)
+}
+
+// relaxFrom is relax from the basis of the program with other devices; nil: from none.
+func relaxFrom(ctx context.Context, c *catalogue, s milp.Solver, prices []float64, set []int, extra int, basis *milp.Basis) (*relaxation, error) {
 	l := c.master(prices, set, extra, true)
-	sol, err := s.Solve(ctx, l.m, milp.Options{})
+	sol, err := s.Solve(ctx, l.m, milp.Options{Basis: basis})
 	if err != nil {
 		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(set), err)
 	}
@@ -140,7 +146,7 @@ func (c *catalogue) relax(ctx context.Context, s milp.Solver, prices []float64, 
 
 // relaxation reads rates and value of a solution over a set of templates.
 func (l *master) relaxation(sol *milp.Solution, set []int) *relaxation {
-	r := &relaxation{value: sol.Value}
+	r := &relaxation{value: sol.Value, basis: sol.Basis}
 	if l.prices != nil {
 		r.value = -sol.Value
 	}

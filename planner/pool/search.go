@@ -37,6 +37,7 @@ type search struct {
 	s          milp.Solver
 	o          Options
 	choices    []candidate // of the blocking rule, the best relaxation first
+	sieves     []*sieve    // per model; nil where the templates are in no sieves
 	unruled    float64     // proven over the choices that were left out
 	inner      float64     // proven over the allowed templates
 	other      float64     // proven over the other choices of the blocking rule
@@ -77,7 +78,7 @@ func (x *search) generate(ctx context.Context, p *Problem) error {
 	}
 	c, r, err := p.generate(ctx, x.s, x.goal.cost(), running)
 	if c != nil {
-		x.catalogue = c.catalogue
+		x.catalogue, x.sieves = c.catalogue, c.sieves
 		x.out.Templates = len(c.templates)
 		x.remember()
 		x.candidate = &candidate{of: x.catalogue, allowed: all(len(x.templates)), lp: r}

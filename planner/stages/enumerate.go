@@ -14,6 +14,9 @@ const MaxTemplates = 2_000_000
 // ErrTooMany means that the templates are too many to list.
 var ErrTooMany = errors.New("too many possible pipelines to list")
 
+// errFaster ends a walk at the first pipeline.
+var errFaster = errors.New("a faster pipeline")
+
 // Choice is a device kind and share that stages of a model can be on, with what
 // they cost there at one batch size.
 type Choice struct {
@@ -39,8 +42,8 @@ type walker struct {
 	Sums
 	stages []Stage
 	tooBig int // stages left out because they do not fit in memory
-	found  []Template
-	limit  int
+	at     Template
+	visit  func(*Template) error
 }
 
 // Sums gathers what a model costs at a batch size, on the kinds and shares that
@@ -171,34 +174,47 @@ func (w *walker) resident(pool int) int64 {
 	return sum
 }
 
+// keep hands a pipeline on.
 func (w *walker) keep(latency time.Duration) error {
-	if len(w.found) >= w.limit {
-		return fmt.Errorf("%w: model %s has more than %d", ErrTooMany, w.Model.Name, w.limit)
+	w.at = Template{Model: w.Index, Batch: w.Batch, Latency: latency, Stages: w.stages}
+	for i := range w.stages {
+		w.stages[i].Rate = w.Problem.StageRate(&w.at, i)
 	}
-	t := Template{Model: w.Index, Batch: w.Batch, Latency: latency, Stages: slices.Clone(w.stages)}
-	t.Stages[len(t.Stages)-1].Xfer = 0
-	for i := range t.Stages {
-		t.Stages[i].Rate = w.Problem.StageRate(&t, i)
-	}
-	w.found = append(w.found, t)
-	return nil
+	return w.visit(&w.at)
 }
 
-// Templates lists a model's pooled pipelines that keep its SLO and fit in memory, in
-// a fixed order. Only those with two stages in a row on one time-shared pool are left
-// out. tooBig counts stages that do not fit in memory.
-func (p *Problem) Templates(model int) (list []Template, tooBig int, err error) {
+// Visit calls visit with each of a model's pooled pipelines that keep its SLO and fit
+// in memory, in a fixed order, until it returns an error. Only those with two stages in
+// a row on one time-shared pool are left out. The template is used again for the next
+// one: what is kept of it must be copied. tooBig counts stages that do not fit in
+// memory.
+func (p *Problem) Visit(model int, visit func(*Template) error) (tooBig int, err error) {
 	m := &p.Models[model]
 	for _, b := range m.BatchSizes() {
-		w := walker{Sums: p.Sums(model, b, m.Budget(b)), limit: MaxTemplates - len(list)}
+		w := walker{Sums: p.Sums(model, b, m.Budget(b)), visit: visit}
 		if w.Budget <= 0 || len(w.Choices) == 0 {
 			continue
 		}
 		if err := w.from(0, 0); err != nil {
-			return nil, 0, err
+			return 0, err
 		}
-		list = append(list, w.found...)
 		tooBig += w.tooBig
+	}
+	return tooBig, nil
+}
+
+// Templates lists what Visit visits.
+func (p *Problem) Templates(model int) (list []Template, tooBig int, err error) {
+	tooBig, err = p.Visit(model, func(t *Template) error {
+		if len(list) >= MaxTemplates {
+			return fmt.Errorf("%w: model %s has more than %d", ErrTooMany, p.Models[model].Name, MaxTemplates)
+		}
+		list = append(list, *t)
+		list[len(list)-1].Stages = slices.Clone(t.Stages)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	return list, tooBig, nil
 }
@@ -208,22 +224,20 @@ func (p *Problem) Templates(model int) (list []Template, tooBig int, err error) 
 func (p *Problem) Fastest(model, batch int) (time.Duration, bool) {
 	const forever = time.Duration(1) << 60
 	best := forever
-	w := walker{Sums: p.Sums(model, batch, forever)}
+	w := walker{Sums: p.Sums(model, batch, forever), visit: func(t *Template) error {
+		best = t.Latency
+		return errFaster
+	}}
 	if len(w.Choices) == 0 {
 		return 0, false
 	}
 	// Each round asks for anything faster than the best so far; the bound on
 	// the time to the end prunes all else.
 	for {
-		w.found, w.stages, w.limit = w.found[:0], w.stages[:0], 1
-		w.Budget = best - 1
-		if err := w.from(0, 0); err != nil && !errors.Is(err, ErrTooMany) {
-			return 0, false
-		}
-		if len(w.found) == 0 {
+		w.stages, w.Budget = w.stages[:0], best-1
+		if w.from(0, 0) == nil {
 			return best, best < forever
 		}
-		best = w.found[0].Latency
 	}
 }
 
@@ -256,14 +270,19 @@ func (p *Problem) LeastMemory(model int) int64 {
 	}
 	var best int64
 	for _, b := range p.Models[model].BatchSizes() {
-		w := walker{Sums: free.Sums(model, b, 1<<60), limit: MaxTemplates}
-		if len(w.Choices) == 0 || w.from(0, 0) != nil {
-			continue
-		}
-		for i := range w.found {
-			if most := p.memoryPerDevice(&w.found[i]); best == 0 || most < best {
-				best = most
+		var least int64
+		found := 0
+		w := walker{Sums: free.Sums(model, b, 1<<60), visit: func(t *Template) error {
+			if found++; found > MaxTemplates {
+				return ErrTooMany
 			}
+			if most := p.memoryPerDevice(t); least == 0 || most < least {
+				least = most
+			}
+			return nil
+		}}
+		if len(w.Choices) > 0 && w.from(0, 0) == nil && least > 0 && (best == 0 || least < best) {
+			best = least
 		}
 	}
 	return best

@@ -1,0 +1,3 @@
+// Package cputime tells how much CPU time an instrument has used, of the user and
+// of the system.
+package cputime

@@ -1,0 +1,15 @@
+// Command scale measures how the planner of pools scales: the gap between its
+// plan and its bound over the CPU time that it takes. The models, kinds and SLO
+// classes are made from recorded profiles, with a seeded spread where there are
+// not enough of them. Everything is planned through the planner's documents, as
+// `plan solve` does it.
+//
+// The files:
+//
+//	main.go       flags and tables
+//	instances.go  documents made from the recorded measurements
+//	trace.go      a solve, and what was known after how much CPU time
+//	tables.go     the tables and their figures
+//
+//	make bench-scale
+package main

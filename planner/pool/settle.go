@@ -1,0 +1,159 @@
+package pool
+
+import "math"
+
+// settling picks one bundle of each model: from a choice of parts of bundles by swaps.
+type settling struct {
+	choices []bundle
+	of      [][]int   // bundles of each model
+	price   []float64 // of each bundle
+	room    []float64 // devices of each pool
+	worth   []float64 // of a device of each pool
+	moves   float64   // most devices that may move
+	penalty float64   // what one too many counts for
+	at      []int
+	use     []float64
+	move    float64
+}
+
+// swaps bounds what is tried, and pairs how many bundles of each model are swapped two
+// at a time.
+const (
+	swaps = 400
+	pairs = 24
+)
+
+// settle rounds the relaxation and swaps bundles, one and two at a time, until the
+// devices suffice; nil where they do not.
+func (s *settling) settle() []int {
+	for range swaps {
+		if s.one() {
+			continue
+		}
+		if s.over(s.use, s.move) <= 0 || !s.two() {
+			break
+		}
+	}
+	if s.over(s.use, s.move) > 0 {
+		return nil
+	}
+	return s.at
+}
+
+// over is what lies beyond the devices, by their worth.
+func (s *settling) over(use []float64, move float64) float64 {
+	sum := max(move-s.moves-1e-9, 0) * s.penalty
+	for k, v := range use {
+		if x := v - s.room[k]; x > 1e-9 {
+			sum += x * s.worth[k]
+		}
+	}
+	return sum
+}
+
+// least is the gain below which a swap is none.
+const least = 1e-12
+
+// one makes the best swap of a single bundle; false where none is better.
+func (s *settling) one() bool {
+	base := s.over(s.use, s.move)
+	best, gain := -1, least
+	use := make([]float64, len(s.use))
+	for i := range s.choices {
+		b := &s.choices[i]
+		old := s.at[b.model]
+		if i == old {
+			continue
+		}
+		move := s.with(use, s.use, s.move, old, i)
+		g := base - s.over(use, move) + (s.price[old]-s.price[i])*least*1e3
+		if base == 0 {
+			if g < 0 {
+				continue
+			}
+			g = s.price[old] - s.price[i]
+		}
+		if g > gain {
+			best, gain = i, g
+		}
+	}
+	if best < 0 {
+		return false
+	}
+	s.swap(best)
+	return true
+}
+
+// with is what is taken with one bundle in place of another.
+func (s *settling) with(to, use []float64, move float64, old, new int) float64 {
+	a, b := &s.choices[old], &s.choices[new]
+	for k := range to {
+		to[k] = use[k] - a.use[k] + b.use[k]
+	}
+	return move - a.move + b.move
+}
+
+func (s *settling) swap(i int) {
+	old := s.at[s.choices[i].model]
+	s.move = s.with(s.use, s.use, s.move, old, i)
+	s.at[s.choices[i].model] = i
+}
+
+// two makes the first swap of two bundles that leaves less beyond the devices.
+func (s *settling) two() bool {
+	base := s.over(s.use, s.move)
+	use, both := make([]float64, len(s.use)), make([]float64, len(s.use))
+	for d := range s.of {
+		for _, i := range s.of[d][:min(len(s.of[d]), pairs)] {
+			if i == s.at[d] {
+				continue
+			}
+			move := s.with(use, s.use, s.move, s.at[d], i)
+			for e := d + 1; e < len(s.of); e++ {
+				for _, j := range s.of[e][:min(len(s.of[e]), pairs)] {
+					if s.over(both, s.with(both, use, move, s.at[e], j)) < base-least {
+						s.swap(i)
+						s.swap(j)
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// settling starts from parts of bundles: of each model the bundle with the largest.
+func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settling {
+	s := &settling{choices: choices, of: make([][]int, len(x.Models)), at: make([]int, len(x.Models)), use: make([]float64, len(x.Pools)), moves: math.Inf(1)}
+	total := 0.0
+	for _, v := range x.lp.price {
+		total += v
+	}
+	for k, v := range x.lp.price {
+		s.worth = append(s.worth, max(v, total*1e-3)/float64(max(x.Pools[k].Count, 1)))
+		s.room = append(s.room, float64(x.Pools[k].Count)-w.idle[k])
+	}
+	if x.stay != nil {
+		s.moves, s.penalty = w.most, total/float64(x.devices())
+	}
+	for d := range s.at {
+		s.at[d] = -1
+	}
+	for i := range choices {
+		b := &choices[i]
+		price, _ := x.price(b, w)
+		s.price = append(s.price, price)
+		s.of[b.model] = append(s.of[b.model], i)
+		if at := s.at[b.model]; at < 0 || parts[i] > parts[at] {
+			s.at[b.model] = i
+		}
+	}
+	for _, i := range s.at {
+		for k, v := range choices[i].use {
+			s.use[k] += v
+		}
+		s.move += choices[i].move
+	}
+	return s
+}

@@ -1,0 +1,303 @@
+package pool
+
+import (
+	"context"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"inferplan/planner/stages"
+	"inferplan/solver/highs"
+)
+
+// drawMany makes a small problem of as many models as bundles are tried for: the
+// drawn ones again and again, each time with other weights.
+func drawMany(t *rapid.T) *Problem {
+	p := drawProblem(t, size{models: 3, pools: 3, count: 12, shares: 3, blocks: 4, batches: 3, partitions: 3, memory: true, floors: true})
+	for drawn := p.Models; len(p.Models) < manyModels; {
+		m := drawn[len(p.Models)%len(drawn)]
+		m.Name += string(rune('0' + len(p.Models)))
+		m.Weight *= rapid.Float64Range(0.5, 2).Draw(t, "of its weight")
+		p.Models = append(p.Models, m)
+	}
+	return p
+}
+
+// A sieve holds every template, and makes it again.
+func TestSieveHoldsEveryTemplate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawMany(t)
+		for d := range p.Models {
+			list, tooBig, err := p.Templates(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, large, err := sieveOf(p, d)
+			if err != nil || large != tooBig || s.len() != len(list) {
+				t.Fatalf("%d templates and %d too large, listed are %d and %d (%v)", s.len(), large, len(list), tooBig, err)
+			}
+			for i := range list {
+				got, err := s.template(p, i)
+				if err != nil || !reflect.DeepEqual(*got, list[i]) {
+					t.Fatalf("template %d is %+v, listed is %+v (%v)", i, got, list[i], err)
+				}
+			}
+		}
+	})
+}
+
+// Column generation from sieves agrees with the program over every template.
+func TestSievesMatchEnumeration(t *testing.T) {
+	compared := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawMany(t)
+		if !sifts(p) {
+			t.Fatal("no sieves are used")
+		}
+		ctx := context.Background()
+		every, err := p.list()
+		if err != nil {
+			if _, _, err := p.generate(ctx, highs.Solver{}, nil, nil); err == nil {
+				t.Fatal("sieves hold pipelines where there are none")
+			}
+			return
+		}
+		want, wantErr := every.relax(ctx, highs.Solver{}, nil, all(len(every.templates)), -1)
+		c, got, err := p.generate(ctx, highs.Solver{}, nil, nil)
+		if (wantErr != nil) != (err != nil) {
+			t.Fatalf("errors %v and %v", wantErr, err)
+		}
+		if err != nil {
+			return
+		}
+		compared++
+		a, b := want.value*every.u.theta, got.value*c.u.theta
+		if math.Abs(a-b) > 1e-6*a {
+			t.Fatalf("sieves have %v, enumeration %v", b, a)
+		}
+		if bound := got.bound * c.u.theta; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+			t.Fatalf("bound %v of an optimum of %v", bound, a)
+		}
+	})
+	if compared == 0 {
+		t.Error("no problem was feasible")
+	}
+}
+
+// Bundles from sieves make plans that fit the devices, below the bound.
+func TestBundlesFitTheDevices(t *testing.T) {
+	planned := 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawMany(t)
+		ctx := context.Background()
+		x := &search{incumbent: incumbent{goal: throughput{}}, s: highs.Solver{}, o: Options{Gap: 0.01, Effort: 1}, out: &Outcome{}}
+		if x.generate(ctx, p) != nil {
+			return
+		}
+		if err := (&phases{x}).bundles(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if x.best == nil {
+			return
+		}
+		planned++
+		if broken := x.excess(x.best); broken != "" {
+			t.Fatalf("the plan takes %s", broken)
+		}
+		if value := x.value(); value > x.inner*(1+1e-9) || x.inner > x.lp.bound*(1+1e-9) {
+			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.inner, x.lp.bound)
+		}
+	})
+	if planned == 0 {
+		t.Error("nothing was planned")
+	}
+}
+
+// The bound by covers is never below the best plan.
+func TestCoversBoundEveryPlan(t *testing.T) {
+	compared, tighter := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 2, pools: 2, count: 4, shares: 2, blocks: 3, batches: 2, partitions: 2, memory: true, floors: true})
+		ctx := context.Background()
+		out, err := Solve(ctx, p, highs.Solver{}, Options{Any: true})
+		if err != nil {
+			return
+		}
+		compared++
+		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, throughput{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&bundling{search: x}).prepare(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if bound := x.theta(x.inner); bound < out.Value*(1-1e-9) {
+			t.Fatalf("bound %v, a plan has %v", bound, out.Value)
+		}
+		if x.inner < x.lp.bound*(1-1e-6) {
+			tighter++
+		}
+	})
+	if compared == 0 || tighter == 0 {
+		t.Errorf("%d compared, the bound was tighter than the relaxation's in %d", compared, tighter)
+	}
+}
+
+// The covers of a few configurations are those of all their sums, within what
+// rounding to the grid does.
+func TestCoversMatchEverySum(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var list []configured
+		for i := range rapid.IntRange(1, 4).Draw(t, "configurations") {
+			list = append(list, configured{int32(i), rapid.Float64Range(1, 10).Draw(t, "rate"), rapid.Float64Range(1, 10).Draw(t, "cost")})
+		}
+		const most = 20.0
+		// least is what a sum that carries a rate takes, by looking at all.
+		var least func(rate float64) float64
+		least = func(rate float64) float64 {
+			if rate <= 0 {
+				return 0
+			}
+			best := math.Inf(1)
+			for _, x := range list {
+				best = min(best, x.cost+least(rate-x.rate))
+			}
+			return best
+		}
+		// A sum has at most 20 parts, each of which is less than a step off.
+		const steps = 2000
+		up, down := coversOf(list, most, steps, true), coversOf(list, most, steps, false)
+		for _, rate := range []float64{rapid.Float64Range(0.1, 15).Draw(t, "asked"), most} {
+			at := least(rate)
+			if got := up.cost[up.at(rate)]; got > at+1e-9 {
+				t.Fatalf("at least %v for %v, a sum takes %v", got, rate, at)
+			}
+			got := down.cost[down.at(rate)]
+			if got < at-1e-9 {
+				t.Fatalf("%v for %v, the cheapest sum takes %v", got, rate, at)
+			}
+			if next := least(rate + 21*down.step); got > next+1e-9 {
+				t.Fatalf("%v for %v, a sum that carries a little more takes %v", got, rate, next)
+			}
+			carried, cost := 0.0, 0.0
+			for _, x := range down.trace(nil, down.at(rate)) {
+				carried, cost = carried+x.rate, cost+x.cost
+			}
+			if carried < rate-1e-9 || math.Abs(cost-got) > 1e-9 {
+				t.Fatalf("a sum of %v carries %v at %v, asked %v", got, carried, cost, rate)
+			}
+		}
+	})
+}
+
+// The configurations that are left out do not make the cheapest sums dearer.
+func TestConfigurationsLeaveNothingOut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawMany(t)
+		w := &covering{slot: p.Rounding == Slot}
+		for k := range p.Pools {
+			w.perDevice = append(w.perDevice, rapid.Float64Range(0.1, 2).Draw(t, "price"))
+			w.counts = append(w.counts, p.Pools[k].Count)
+		}
+		s, _, err := sieveOf(p, 0)
+		if err != nil || s.len() == 0 {
+			return
+		}
+		most := rapid.Float64Range(100, 5000).Draw(t, "rate")
+		var every []configured
+		for i := range s.len() {
+			every = w.configure(every, s, i, most, nil)
+		}
+		some := w.configurations(s, most)
+		for _, up := range []bool{false, true} {
+			a, b := coversOf(every, most, 300, up), coversOf(some, most, 300, up)
+			for j := range a.cost {
+				// Rounded down, a sum of good ones may lose a step for each of its parts.
+				if up && b.cost[j] > a.cost[j]*(1+1e-9) {
+					t.Fatalf("%d of %d configurations: %v for %d steps, with all %v", len(some), len(every), b.cost[j], j, a.cost[j])
+				}
+				if b.cost[j] < a.cost[j]*(1-1e-9) {
+					t.Fatalf("%v for %d steps, with more to choose from %v", b.cost[j], j, a.cost[j])
+				}
+			}
+		}
+	})
+}
+
+// Swaps end at a choice within the devices, where one exists one or two swaps away.
+func TestSettle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		models, pools := rapid.IntRange(2, 5).Draw(t, "models"), rapid.IntRange(1, 3).Draw(t, "pools")
+		s := &settling{of: make([][]int, models), at: make([]int, models), use: make([]float64, pools), room: make([]float64, pools), moves: math.Inf(1)}
+		s.worth = slices.Repeat([]float64{1}, pools)
+		for d := range models {
+			for range 3 {
+				s.of[d] = append(s.of[d], len(s.choices))
+				b := bundle{model: d}
+				for range pools {
+					b.use = append(b.use, float64(rapid.IntRange(0, 4).Draw(t, "devices")))
+				}
+				s.choices, s.price = append(s.choices, b), append(s.price, 0)
+			}
+		}
+		for d := range models {
+			fits := s.of[d][rapid.IntRange(0, 2).Draw(t, "fits")]
+			s.at[d] = fits
+			for k, v := range s.choices[fits].use {
+				s.room[k] += v
+			}
+		}
+		for range 2 {
+			d := rapid.IntRange(0, models-1).Draw(t, "model")
+			s.at[d] = s.of[d][rapid.IntRange(0, 2).Draw(t, "other")]
+		}
+		for _, i := range s.at {
+			for k, v := range s.choices[i].use {
+				s.use[k] += v
+			}
+		}
+		at := s.settle()
+		if at == nil {
+			return // swaps go downhill, and may end beside it
+		}
+		use := make([]float64, pools)
+		for d, i := range at {
+			if s.choices[i].model != d {
+				t.Fatalf("model %d has a bundle of model %d", d, s.choices[i].model)
+			}
+			for k, v := range s.choices[i].use {
+				use[k] += v
+			}
+		}
+		for k, v := range use {
+			if v > s.room[k] {
+				t.Fatalf("%v devices of pool %d, there are %v", v, k, s.room[k])
+			}
+		}
+	})
+}
+
+// Templates that a sieve cannot write down are not put into one.
+func TestSiftsOnlyWhatFits(t *testing.T) {
+	p := synthetic{models: manyModels, classes: 1, kinds: 2, gpus: 20, layers: 4, partitions: 2, shares: 2, batches: 2}.problem()
+	if !sifts(p) {
+		t.Error("a small problem of many models is not sifted")
+	}
+	for name, change := range map[string]func(*Problem){
+		"few models":      func(p *Problem) { p.Models = p.Models[:manyModels-1] },
+		"too many shares": func(p *Problem) { p.Pools = slices.Clone(p.Pools); p.Pools[0].MaxShares = 256 },
+		"time-shared":     func(p *Problem) { p.Pools = slices.Clone(p.Pools); p.Pools[0].Time = true },
+		"too many blocks": func(p *Problem) {
+			p.Models = append([]stages.Model(nil), p.Models...)
+			p.Models[0].CutBytes = slices.Repeat([]int64{-1}, math.MaxUint16)
+		},
+	} {
+		q := *p
+		if change(&q); sifts(&q) {
+			t.Errorf("%s: sifted", name)
+		}
+	}
+}
