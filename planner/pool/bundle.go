@@ -146,12 +146,16 @@ func (x *bundling) at(ctx context.Context, value float64, w wish) (*counts, erro
 		if plan == nil || err != nil {
 			return nil, err
 		}
-		stuck := x.stuck(plan)
-		if stuck < 0 {
+		stuck, over := x.stuck(plan), x.stay.over(plan)
+		if stuck < 0 && over <= 0 {
 			return plan, nil
 		}
-		w.idle[stuck] += packStep
-		x.keep(plan)
+		// Bundles of classes of one model count the same devices as theirs: together
+		// they move more than their sum.
+		if w.most -= over; stuck >= 0 {
+			w.idle[stuck] += packStep
+			x.keep(plan)
+		}
 	}
 	return nil, nil
 }

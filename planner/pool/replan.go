@@ -150,7 +150,18 @@ func (s *staying) contents(template int) []int {
 
 // allows tells whether a plan moves no more than asked; without a plan that runs
 // every one does.
-func (s *staying) allows(plan *counts) bool { return s == nil || s.moved(plan.list) <= s.most+1e-9 }
+func (s *staying) allows(plan *counts) bool { return s.over(plan) <= 0 }
+
+// over is the devices that a plan moves beyond those that may; 0 without a plan that runs.
+func (s *staying) over(plan *counts) float64 {
+	if s == nil {
+		return 0
+	}
+	if over := s.moved(plan.list) - s.most; over > 1e-9 {
+		return over
+	}
+	return 0
+}
 
 // loads counts the devices of an outcome that have to load something.
 func (s *staying) loads(list []Pipeline) int {

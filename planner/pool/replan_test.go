@@ -169,3 +169,38 @@ func TestReplanAtScale(t *testing.T) {
 		}
 	}
 }
+
+// Classes of one model run the same blocks, so the parts of a plan count the same
+// devices as theirs: together they move more than their sum. The limit holds for all.
+func TestClassesMoveTogether(t *testing.T) {
+	z := synthetic{seed: 1, models: 1, classes: 2, kinds: 1, gpus: 12, layers: 3, partitions: 1, shares: 1, batches: 4, rounding: Slot}
+	p := z.problem()
+	for d := range p.Models {
+		p.Models[d].Network = "m"
+	}
+	before, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.03})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := newSearch(context.Background(), p, highs.Solver{}, Options{Running: running(p, before, 0)}, throughput{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := x.stay.list
+	if len(run) < 2 {
+		t.Fatalf("%d pipelines run, want one of each class", len(run))
+	}
+	all := 0
+	for _, c := range run {
+		all += c.replicas[0]
+	}
+	one := func(i int) count { return count{template: run[i].template, model: run[i].model, replicas: []int{all}} }
+	sum := x.stay.moved([]count{one(0)}) + x.stay.moved([]count{one(1)})
+	both := &counts{list: []count{one(0), one(1)}}
+	if sum != 0 || x.stay.over(both) != float64(all) || x.stay.allows(both) {
+		t.Errorf("one class on all %d devices moves %v, both move %v beyond none", all, sum, x.stay.over(both))
+	}
+	if stays := (&counts{list: run}); x.stay.over(stays) != 0 || !x.stay.allows(stays) {
+		t.Errorf("what runs moves %v", x.stay.over(stays))
+	}
+}
