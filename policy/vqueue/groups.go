@@ -1,6 +1,9 @@
 package vqueue
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // grouping is the request groups: their members, the problem that they make, and
 // the order of the queues that they stand in.
@@ -211,4 +214,30 @@ func (s *grouping) leave(req int32) {
 func (s *grouping) runs(g, q int32) bool {
 	def := &s.problem.Queues[q]
 	return def.takes(&s.problem.Groups[g], s.problem.Cost(g, def.Kind))
+}
+
+// situate brings a queue of the problem up to the time.
+func (s *grouping) situate(now time.Duration, q int32) {
+	in, def := &s.instances[q], &s.problem.Queues[q]
+	def.Model, def.Start = in.loaded, seconds(now)
+	drain := 0.0
+	if in.loaded >= 0 {
+		model := s.someModel(in.loaded)
+		drain = seconds(s.stay(in, model))
+		if est := s.estimator(in, model, false); est.Batch > 0 && len(in.running) < int(est.Batch) {
+			// What fits the batch starts at once.
+			each, _ := est.Work(1)
+			def.Start -= (est.Batch - float64(len(in.running))) * each
+		}
+	}
+	if in.coming >= 0 {
+		def.Model = in.coming
+		def.Start = max(def.Start, seconds(in.since+s.changeTime(in, in.coming)))
+	}
+	for n := range def.Setup {
+		def.Setup[n] = drain + seconds(s.changeTime(in, int32(n)))
+		if !in.up() || !s.may(in, int32(n)) {
+			def.Setup[n] = never
+		}
+	}
 }

@@ -30,6 +30,8 @@ type play struct {
 	most    map[[2]int32]int // of running, ever
 	models  []int32          // by request; nil: not noted
 	loads   int
+	useless int            // of them: the model left before it served anything
+	served  map[int32]bool // by device: since its model came
 	evicted int
 	out     policy.Actions
 }
@@ -58,7 +60,7 @@ func (p *play) later(at time.Duration, ev policy.Event, f *flight) {
 }
 
 func (p *play) run(t *testing.T) {
-	p.batches = map[int32]*flight{}
+	p.batches, p.served = map[int32]*flight{}, map[int32]bool{}
 	for len(p.heap) > 0 {
 		d := p.heap[len(p.heap)-1]
 		p.heap = p.heap[:len(p.heap)-1]
@@ -98,6 +100,7 @@ func (p *play) act(t *testing.T, a *policy.Action) {
 		took := slower * (prefillSeconds + decodeSeconds*float64(p.outputs[f.req]))
 		p.batches[a.Batch] = f
 		p.count(f, 1)
+		p.served[f.device] = true
 		if p.starts != nil {
 			p.starts[f.req] = p.now
 		}
@@ -111,6 +114,7 @@ func (p *play) act(t *testing.T, a *policy.Action) {
 		p.later(p.now, policy.Event{Kind: policy.BatchReturned, Batch: a.Batch, Device: f.device, Value: int64(policy.ReturnEvicted), List: []int32{0}}, nil)
 	case policy.Load:
 		p.loads++
+		p.served[a.Device] = false
 		p.later(p.now+p.t.Networks[a.Network].Load[0][0], policy.Event{Kind: policy.NetworkLoaded, Network: a.Network, Device: a.Device}, nil)
 	case policy.Drop:
 		if p.dropped == nil {
@@ -118,6 +122,9 @@ func (p *play) act(t *testing.T, a *policy.Action) {
 		}
 		p.dropped[a.Req] = a.Reason
 	case policy.Unload:
+		if served, came := p.served[a.Device]; came && !served {
+			p.useless++
+		}
 	case policy.Wake:
 		p.later(a.At, policy.Event{Kind: policy.Timer}, nil)
 	case policy.Replan:

@@ -27,28 +27,7 @@ func newPlanning(s *grouping) planning {
 func (p *planning) sync(now time.Duration) {
 	p.problem.Now = seconds(now)
 	for q := range p.instances {
-		in, def := &p.instances[q], &p.problem.Queues[q]
-		def.Model, def.Start = in.loaded, seconds(now)
-		drain := 0.0
-		if in.loaded >= 0 {
-			model := p.someModel(in.loaded)
-			drain = seconds(p.stay(in, model))
-			if est := p.estimator(in, model, false); est.Batch > 0 && len(in.running) < int(est.Batch) {
-				// What fits the batch starts at once.
-				each, _ := est.Work(1)
-				def.Start -= (est.Batch - float64(len(in.running))) * each
-			}
-		}
-		if in.coming >= 0 {
-			def.Model = in.coming
-			def.Start = max(def.Start, seconds(in.since+p.changeTime(in, in.coming)))
-		}
-		for n := range def.Setup {
-			def.Setup[n] = drain + seconds(p.changeTime(in, int32(n)))
-			if !in.up() || !p.may(in, int32(n)) {
-				def.Setup[n] = never
-			}
-		}
+		p.situate(now, int32(q))
 	}
 	p.state.Refresh()
 }

@@ -32,6 +32,8 @@ func (s *serving) serve(now time.Duration, q int32, out *policy.Actions) {
 			return
 		case in.loaded != network:
 			s.change(now, in, network, out)
+			s.situate(now, q) // who comes meanwhile joins a queue with the model that is on its way
+			s.state.Moved(q)
 			return
 		case !filling:
 			return

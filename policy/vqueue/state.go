@@ -107,6 +107,9 @@ func (s *State) Refresh() {
 	}
 }
 
+// Moved takes over what changed in a queue of the problem.
+func (s *State) Moved(queue int32) { s.update(queue, 0) }
+
 // Total is the objective, with what groups in no queue cost.
 func (s *State) Total() float64 { return s.total }
 
