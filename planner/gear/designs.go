@@ -2,26 +2,21 @@ package gear
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
-// latencyDesigns is how many placements are tried for each length of batches, where the
-// least latency is looked for.
-const latencyDesigns = 3
-
-// designs are the placements of whole models that seem best under a problem's SLO and
+// designs are some placements of whole models that seem best under a problem's SLO and
 // with batches as long as it allows, the best first.
-func (s quickest) designs(ctx context.Context, p *Problem) (list []*design, err error) {
+func (s *quickest) designs(ctx context.Context, p *Problem, most int) (list []*design, err error) {
 	if !p.Mixed() {
 		cascades, _, err := s.cascades(p)
 		if err != nil {
 			return nil, err
 		}
-		x := &exact{p, cascades, p.works(cascades), s.o}
-		for _, c := range (placing{p}).ranked(cascades, x.work, latencyDesigns) {
-			if c.feasible == len(p.Edges) && !p.misses(c.accuracy) {
-				list = append(list, x.design(c))
-			}
+		x := &exact{p, s.all, p.works(s.all), s.o}
+		for _, c := range (placing{p}).ranked(cascades, p.works(cascades), most) {
+			list = append(list, x.design(c))
 		}
 		return list, nil
 	}
@@ -31,9 +26,13 @@ func (s quickest) designs(ctx context.Context, p *Problem) (list []*design, err 
 		return nil, err
 	}
 	x.configurations()
-	placements, err := x.worthwhilePlacements(ctx)
-	for _, placed := range placements[:min(latencyDesigns, len(placements))] {
-		list = append(list, x.lay(placed, nil).design(s.o, nil))
+	if most == 1 {
+		placed, _, err := x.place(ctx)
+		return []*design{x.lay(placed, nil).design(s.o, nil)}, err
+	}
+	placements, err := x.ranked(ctx, nil)
+	for _, c := range placements[:min(most, len(placements))] {
+		list = append(list, c.l.design(s.o, nil))
 	}
 	return list, err
 }
@@ -44,14 +43,25 @@ func (d *design) longestBatch() time.Duration {
 	batch, _ := speedsOf(d.p)
 	for k := range batch {
 		for m, n := range batch[k] {
-			times := d.p.Models[m].Times
-			if d.p.Mixed() {
-				times = variantOf(d.p, m, k).Times
-			}
 			if n > 0 {
-				longest = max(longest, times[n-1])
+				longest = max(longest, d.p.timesOn(m, k)[n-1])
 			}
 		}
 	}
 	return longest
+}
+
+// sameAs tells whether a design is the same as another but for the latencies looked for.
+func (d *design) sameAs(other *design) bool {
+	mine, _ := speedsOf(d.p)
+	its, _ := speedsOf(other.p)
+	return slices.EqualFunc(mine, its, slices.Equal[[]int])
+}
+
+// timesOn is how long a model's batches take on a kind.
+func (p *Problem) timesOn(m, kind int) []time.Duration {
+	if p.Mixed() {
+		return variantOf(p, m, kind).Times
+	}
+	return p.Models[m].Times
 }

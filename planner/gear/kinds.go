@@ -322,6 +322,9 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 		if longest == 0 && len(list) > 1 && x.p.Blocks == nil && !t.p.Overall && t.p.misses(list[0].accuracy+reaches) {
 			return t.p.short(list[0].accuracy)
 		}
+		if t.search.p.Goal() == LeastLatency {
+			list = list[:min(latencyPlacements, len(list))]
+		}
 		for k, c := range list {
 			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthFurther(k)) {
 				break

@@ -3,20 +3,20 @@ package gear
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"time"
 )
 
 // Of the search for the least latency: how close it comes, how long a latency can be, in
-// times that all models take for their largest batches, and by how much a design has to
-// be quicker than the plan before.
+// times that all models take for their largest batches, by how much a design has to be
+// quicker than the plan before, and how many placements are tried for a latency.
 const (
-	latencyStep = 1.05
-	boundStep   = 1.02
-	slowest     = 20
-	quickerBy   = 1.03
+	latencyStep       = 1.05
+	boundStep         = 1.02
+	slowest           = 20
+	quickerBy         = 1.03
+	latencyPlacements = 3
 )
 
 // fastest finds the least latency that every range keeps while the weighted
@@ -25,13 +25,13 @@ const (
 // worst range's tail. Where the relaxation falls short of the target, nothing is
 // simulated.
 func (s *search) fastest(ctx context.Context) (*Outcome, error) {
-	low, least, top, err := (quickest{s}).latencies(ctx)
+	low, least, top, err := s.latencies(ctx)
 	if err != nil {
 		return nil, err
 	}
-	best, err := (quickest{s.alike()}).whole(ctx, low, top)
-	if err == nil && (best == nil || s.p.Blocks != nil) {
-		best, err = (quickest{s}).bisect(ctx, best, low, least, top)
+	best, err := (&quickest{search: s.alike(), top: top, contests: map[time.Duration]*contest{}}).whole(ctx, low)
+	if err == nil && (best == nil || s.p.Mixed()) {
+		best, err = s.bisect(ctx, best, low, least, top)
 	}
 	if err != nil {
 		return nil, err
@@ -46,11 +46,15 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 }
 
 // quickest is the search for the least latency.
-type quickest struct{ *search }
+type quickest struct {
+	*search
+	top      time.Duration              // longest that is looked at
+	contests map[time.Duration]*contest // by rung
+}
 
 // latencies are one at which the relaxation falls short of the target, one just above at
 // which it reaches it, and the longest that is looked at.
-func (s quickest) latencies(ctx context.Context) (low, least, top time.Duration, err error) {
+func (s *search) latencies(ctx context.Context) (low, least, top time.Duration, err error) {
 	low, top = s.p.extremes()
 	reached := func(latency time.Duration) (float64, error) { return s.relaxed(ctx, s.with(latency, s.p.Devices)) }
 	b, err := reached(top)
@@ -76,27 +80,36 @@ func between(low, high time.Duration) time.Duration {
 	return time.Duration(math.Sqrt(float64(low) * float64(high)))
 }
 
-// bisect plans anew for every latency that it tries, for less than that of a plan, if
-// there is one.
-func (s quickest) bisect(ctx context.Context, best *Outcome, fails, next, top time.Duration) (*Outcome, error) {
+// bisect plans anew for every latency that it tries, from a little above that which a plan
+// was made for, if there is one. A plan may well keep less than it was made for.
+func (s *search) bisect(ctx context.Context, best *Outcome, fails, next, top time.Duration) (*Outcome, error) {
+	var holds, start time.Duration
 	if next *= 2; best != nil {
-		next = between(fails, best.worst())
+		start = best.Problem.SLO
+		next = start * 11 / 10
 	}
-	for best == nil || float64(best.worst()) > latencyStep*float64(fails) {
+	for holds == 0 || float64(holds) > boundStep*float64(fails) {
 		next = min(next, top)
 		out, err := s.once(ctx, s.with(next, s.p.Devices))
 		switch _, inf := errors.AsType[*Infeasible](err); {
 		case err == nil:
-			best = out
-		case !inf || next == top:
+			if holds = next; best == nil || out.worst() < best.worst() {
+				best = out
+			}
+		case !inf || best == nil && next == top:
 			return nil, err
+		case best != nil && holds == 0:
+			holds = next
 		default:
 			fails = next
 		}
-		if best == nil {
+		switch {
+		case holds == 0:
 			next *= 2
-		} else {
-			next = between(fails, best.worst())
+		case fails < start && start < holds:
+			next = start
+		default:
+			next = between(fails, holds)
 		}
 	}
 	return best, nil
@@ -111,63 +124,150 @@ func (out *Outcome) worst() time.Duration {
 	return w
 }
 
-// Batches are tried that are this factor shorter, from the latency of the plan before.
-const shorter = 1.4
+// rungStep is the factor from rung to rung: batches follow the latency in rungs only.
+const rungStep = 1.25
 
-// whole plans with whole models, on designs whose batches get shorter: with long
-// ones an expensive model's queue costs more time than it saves work. nil: no design
-// reaches the target.
-func (s quickest) whole(ctx context.Context, low, top time.Duration) (best *Outcome, err error) {
-	tried := map[string]bool{}
-	try := func(slo, longest time.Duration) error {
-		p := s.with(slo, s.p.Devices)
-		p.longest = longest
-		list, err := s.designs(ctx, p)
-		if _, none := errors.AsType[*Infeasible](err); none {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, d := range list {
-			batch, _ := speedsOf(d.p)
-			if name := fmt.Sprint(d.out.Placement.describe(), d.out.Configs, batch); !tried[name] {
-				tried[name] = true
-				out, err := s.on(ctx, d, top, best)
-				if err != nil {
-					return err
-				}
-				if out != nil {
-					best = out
-				}
-			}
-		}
-		return nil
-	}
-	for longest := min(3*low, top); best == nil; longest = min(2*longest, top) {
-		if err := try(min(longest*5/4, top), longest); err != nil {
-			return nil, err
-		}
-		if longest == top {
-			break
-		}
-	}
-	if best == nil {
-		return nil, nil
-	}
-	for longest := best.worst(); longest > s.p.shortest(); longest = time.Duration(float64(longest) / shorter) {
-		if err := try(best.worst(), longest); err != nil {
-			return nil, err
-		}
-	}
-	return best, nil
+// rung is the longest batch that is run where a latency is to be kept.
+func rung(latency time.Duration) time.Duration {
+	n := math.Floor(math.Log(latency.Seconds())/math.Log(rungStep) + 1e-9)
+	return time.Duration(math.Pow(rungStep, n) * float64(time.Second))
 }
 
-func (pl *Placement) describe() string {
-	if pl == nil {
-		return ""
+func seconds(s float64) time.Duration { return time.Duration(math.Ceil(min(s, 1e6) * 1e9)) }
+
+// whole plans with whole models. It estimates first, so that few options are run at all:
+// those that would be taken at the latency that seems possible, until all that are taken
+// have been run. Short runs come first, runs of full length decide. nil: no plan.
+func (s *quickest) whole(ctx context.Context, low time.Duration) (*Outcome, error) {
+	c, err := s.estimated(ctx, low)
+	if err != nil {
+		return nil, err
 	}
-	return fmt.Sprint(pl.Sets, pl.Counts)
+	c, err = s.descend(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	best, err := s.on(ctx, c, s.top.Seconds())
+	if err != nil || best == nil {
+		return nil, err
+	}
+	if s.p.Mixed() {
+		return best, nil
+	}
+	return s.further(ctx, best)
+}
+
+// estimated is the contest on batches as long as the latency that seems possible.
+func (s *quickest) estimated(ctx context.Context, low time.Duration) (*contest, error) {
+	c, err := s.contest(ctx, rung(min(3*low, s.top)))
+	for range 10 {
+		if err != nil {
+			break
+		}
+		next, err := s.contest(ctx, rung(min(s.top, seconds(c.possible(false)))))
+		if err != nil || next == c {
+			return c, err
+		}
+		c = next
+	}
+	return c, err
+}
+
+// descend goes on to shorter batches, as batches must not be longer than the latency, and
+// shorter ones may be better.
+func (s *quickest) descend(ctx context.Context, c *contest) (*contest, error) {
+	latency, err := c.refine(ctx, false, s.top.Seconds())
+	for err == nil && latency <= s.top.Seconds() {
+		below, err := s.contest(ctx, rung(c.rung-1))
+		if err != nil {
+			return nil, err
+		}
+		fits := latency >= c.rung.Seconds()
+		if fits && below.possible(false) >= latency {
+			break
+		}
+		less, err := below.refine(ctx, false, s.top.Seconds())
+		if err != nil {
+			return nil, err
+		}
+		if fits && less >= latency {
+			break
+		}
+		c, latency = below, less
+	}
+	return c, err
+}
+
+// on is the plan of least latency of a contest; nil: none is within a limit.
+func (s *quickest) on(ctx context.Context, c *contest, limit float64) (*Outcome, error) {
+	if latency, err := c.refine(ctx, false, limit); err != nil || latency > limit {
+		return nil, err
+	}
+	for {
+		latency, err := c.refine(ctx, true, limit)
+		if err != nil || latency > limit {
+			return nil, err
+		}
+		slo := max(seconds(latency), c.rung)
+		if kept, err := c.prove(ctx, latency, slo); err != nil {
+			return nil, err
+		} else if kept {
+			return c.outcome(ctx, s, latency, slo)
+		}
+	}
+}
+
+// further tries other placements on identical devices, for less than a plan's latency.
+func (s *quickest) further(ctx context.Context, best *Outcome) (*Outcome, error) {
+	p := s.with(best.worst(), s.p.Devices)
+	p.longest = rung(best.worst())
+	list, err := s.designs(ctx, p, latencyPlacements)
+	if _, none := errors.AsType[*Infeasible](err); none {
+		return best, nil
+	}
+	for _, d := range list {
+		if err != nil {
+			break
+		}
+		c := &contest{design: d, target: s.p.Target, rung: d.longestBatch()}
+		if err = c.guess(ctx); err != nil {
+			break
+		}
+		var out *Outcome
+		if out, err = s.on(ctx, c, best.worst().Seconds()/quickerBy); out != nil {
+			best = out
+		}
+	}
+	return best, err
+}
+
+// contest is the contest on the placement that seems best with batches of a length.
+func (s *quickest) contest(ctx context.Context, longest time.Duration) (*contest, error) {
+	if c := s.contests[longest]; c != nil {
+		return c, nil
+	}
+	p := s.with(time.Duration(rungStep*float64(longest)), s.p.Devices)
+	p.longest = longest
+	list, err := s.designs(ctx, p, 1)
+	if _, none := errors.AsType[*Infeasible](err); err != nil && !none {
+		return nil, err
+	}
+	c := &contest{design: &design{p: p}, target: s.p.Target}
+	if len(list) > 0 {
+		c.design = list[0]
+		c.rung = c.longestBatch()
+		for _, other := range s.contests { // a rung above may have no longer batches
+			if other.rung == c.rung && other.sameAs(c.design) {
+				s.contests[longest] = other
+				return other, nil
+			}
+		}
+		if err := c.guess(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.contests[longest] = c
+	return c, nil
 }
 
 // extremes are latencies below and above those that are looked for: of a sample where
