@@ -229,8 +229,11 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
-	s.runs += out.Runs
 	out.Problem = cmp.Or(out.Problem, p)
+	if err := out.climb(ctx, s.o.Seed); err != nil {
+		return nil, err
+	}
+	s.runs += out.Runs
 	out.Runs, out.Cascades, out.Goal = s.runs, s.enumerated, s.p.Goal()
 	for r := range out.Gears {
 		out.Gears[r].Bound = max(bounds[r], 0)

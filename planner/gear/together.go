@@ -149,7 +149,12 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	}
 	requests := sum(b.p.Measured)
 	latencies, n, enough := make([]time.Duration, 0, int(requests)+1), 0, int(most*requests)
-	source := arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, measuredName(stream)))
+	var source arrivals.Source
+	if stream == evenly {
+		source = arrivals.Evenly(b.p.Measured)
+	} else {
+		source = arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, measuredName(stream)))
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, NoReport: true, Completed: func(arrived, answered time.Duration) {
@@ -171,6 +176,9 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	}
 	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Expected(gear.Of(t))}, nil
 }
+
+// evenly is the stream of requests at even distances.
+const evenly = -1
 
 // measuredName names a stream of arrivals at the measured rates.
 func measuredName(stream int) string {
