@@ -13,10 +13,14 @@ import (
 // beside another window.
 const helpColumns = 110
 
-// useFlagSections prints flags wrapped, those of one kind of plan below the kind's name.
-func useFlagSections(root *cobra.Command) {
+// cobra has one table of template functions for all commands, without a lock.
+func init() {
 	cobra.AddTemplateFunc("flagSections", flagSections)
 	cobra.AddTemplateFunc("wrapped", wrapped)
+}
+
+// useFlagSections prints flags wrapped, those of one kind of plan below the kind's name.
+func useFlagSections(root *cobra.Command) {
 	text := strings.NewReplacer(
 		"\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagSections .LocalFlags}}",
 		"{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}", "{{wrapped .InheritedFlags}}",
