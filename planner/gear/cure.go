@@ -30,9 +30,7 @@ func (s *search) cure(ctx context.Context, err error) error {
 	if len(s.p.Kinds) > 1 {
 		return err // which kind it should be more of is not said
 	}
-	if s.p.Mixed() {
-		s = s.identical()
-	}
+	s = s.alike()
 	p := s.p
 	if p.SLO == 0 {
 		return err // the latency was free, too: only devices are missing

@@ -2,51 +2,83 @@ package gear
 
 import "math"
 
-// estimate is the tail latency, in seconds, of every cascade alone at the edge of every
-// range, given its load per request: infinite where the devices cannot hold it. It orders
-// cascades for simulation and decides nothing.
+// estimator estimates the tail latency of cascades alone. It orders them for simulation
+// and decides nothing.
 //
 // A busy device serves its longest queue, so that it goes round its models. A
 // round takes T, in which every model gathers a batch: T = Σ t_m(rate_m T). A
 // request spends, at every stage, the batch's own time and, as often as the
 // device is busy, a round of waiting.
-func estimate(p *Problem, pl *Placement, list []Cascade, load []float64) [][]float64 {
-	out := make([][]float64, len(p.Edges))
-	for r := range out {
-		out[r] = make([]float64, len(list))
-	}
-	e := &estimator{p: p, pl: pl, times: make([][]float64, len(p.Models))}
-	for m := range p.Models {
-		batch, _ := p.operating(m)
-		for _, t := range p.Models[m].Times[:batch] {
-			e.times[m] = append(e.times[m], t.Seconds())
+type estimator struct {
+	*design
+	groups []group
+
+	c     *Cascade
+	reach [maxModels]float64 // share of the requests that come to a stage
+	waits [maxModels]float64 // rounds that those who come to a stage wait at most
+	rates [maxModels]float64 // of a device, by stage
+}
+
+// group is devices that hold the same.
+type group struct {
+	times [][]float64 // seconds by model and batch; none where they do not hold it
+	part  []float64   // of a model's samples, by device, where devices get them by their speed
+}
+
+func newEstimator(d *design) *estimator {
+	e := &estimator{design: d}
+	configs := d.out.Configs
+	if pl := d.out.Placement; pl != nil {
+		for k, set := range pl.Sets {
+			configs = append(configs, Config{Set: set, Count: pl.Counts[k]})
 		}
-		replicas := len(pl.DevicesOf(m))
-		e.replicas = append(e.replicas, float64(replicas))
 	}
-	for i := range list {
-		e.prepare(&list[i])
-		for r, edge := range p.Edges {
-			if load[i]*edge > 1 {
-				out[r][i] = math.Inf(1)
+	batch, _ := speedsOf(d.p)
+	total := make([]float64, len(d.p.Models))
+	for _, c := range configs {
+		if c.Count == 0 {
+			continue
+		}
+		g := group{make([][]float64, len(total)), make([]float64, len(total))}
+		for m := range total {
+			n := batch[c.Kind][m]
+			if c.Set&(1<<m) == 0 || n == 0 {
 				continue
 			}
-			out[r][i] = e.tail(edge, load[i]*edge)
+			for _, t := range d.p.timesOn(m, c.Kind)[:n] {
+				g.times[m] = append(g.times[m], t.Seconds())
+			}
+			g.part[m] = float64(n) / g.times[m][n-1]
+			total[m] += float64(c.Count) * g.part[m]
+		}
+		e.groups = append(e.groups, g)
+	}
+	for _, g := range e.groups {
+		for m := range total {
+			if total[m] > 0 {
+				g.part[m] /= total[m]
+			}
+		}
+	}
+	return e
+}
+
+// tails are the estimates, in seconds, at the edge of every range, given loads per
+// request: infinite where the devices cannot hold it.
+func (e *estimator) tails(load []float64) [][]float64 {
+	out := make([][]float64, len(e.p.Edges))
+	for r := range out {
+		out[r] = make([]float64, len(e.list))
+	}
+	for i := range e.list {
+		e.prepare(&e.list[i])
+		for r, edge := range e.p.Edges {
+			if out[r][i] = math.Inf(1); load[i]*edge <= 1 {
+				out[r][i] = e.tail(edge, load[i]*edge)
+			}
 		}
 	}
 	return out
-}
-
-type estimator struct {
-	p        *Problem
-	pl       *Placement
-	times    [][]float64 // by model and batch
-	replicas []float64
-
-	c     *Cascade
-	share [maxModels]float64 // of the requests, by stage, per replica
-	waits [maxModels]float64 // rounds that those who come to a stage wait at most
-	rates [maxModels]float64 // of a device, by stage
 }
 
 // prepare takes up a cascade. A wait is as good as uniform over the part of a
@@ -54,10 +86,9 @@ type estimator struct {
 // to stage k, a share may be late.
 func (e *estimator) prepare(c *Cascade) {
 	e.c = c
-	n := float64(e.p.Planned.N)
-	for k, m := range c.Models {
-		reach := float64(c.Reach[k]) / n
-		e.share[k] = reach / e.replicas[m]
+	for k := range c.Models {
+		reach := float64(c.Reach[k]) / float64(e.p.Planned.N)
+		e.reach[k] = reach
 		e.waits[k] = 0
 		if late := 1 - e.p.Percentile; reach > late {
 			waits := float64(k + 1)
@@ -66,21 +97,17 @@ func (e *estimator) prepare(c *Cascade) {
 	}
 }
 
-// tail is the estimate at a rate. Where models stand on several sets of devices,
-// the slowest round counts for all.
+// tail is the estimate at a rate. Where models stand on several groups of devices, the
+// slowest round and the slowest batch count for all.
 func (e *estimator) tail(rate, load float64) float64 {
 	c := e.c
 	round, busy := 0.0, 0.0
-	for s, set := range e.pl.Sets {
-		if e.pl.Counts[s] == 0 {
-			continue
-		}
-		even := 0.0 // load with every model spread evenly
+	for n := range e.groups {
+		g := &e.groups[n]
+		even := 0.0 // load with every model spread by speed
 		for k, m := range c.Models {
-			e.rates[k] = 0
-			if set&(1<<m) != 0 {
-				e.rates[k] = rate * e.share[k]
-				last := e.times[m]
+			e.rates[k] = rate * e.reach[k] * g.part[m]
+			if last := g.times[m]; len(last) > 0 {
 				even += e.rates[k] * last[len(last)-1] / float64(len(last))
 			}
 		}
@@ -89,7 +116,7 @@ func (e *estimator) tail(rate, load float64) float64 {
 				e.rates[k] *= load / even
 			}
 		}
-		t, b := e.round(c)
+		t, b := e.round(g)
 		round, busy = max(round, t), max(busy, b)
 	}
 	own, tail := 0.0, 0.0
@@ -97,8 +124,14 @@ func (e *estimator) tail(rate, load float64) float64 {
 		if e.waits[k] == 0 && k > 0 {
 			break
 		}
-		took, _ := e.batch(m, round*rate*e.share[k])
-		own += took
+		slowest := 0.0
+		for n := range e.groups {
+			if g := &e.groups[n]; len(g.times[m]) > 0 {
+				took, _ := g.batch(m, round*rate*e.reach[k]*g.part[m])
+				slowest = max(slowest, took)
+			}
+		}
+		own += slowest
 		tail = max(tail, own+busy*round*e.waits[k])
 	}
 	return tail
@@ -110,12 +143,12 @@ func normalQuantile(share float64) float64 { return math.Sqrt2 * math.Erfinv(2*s
 // round is the time of a round at the rates of one device, and the share of
 // the time that the device is busy. Newton's method: the times are close to
 // linear in the batch.
-func (e *estimator) round(c *Cascade) (t, busy float64) {
+func (e *estimator) round(g *group) (t, busy float64) {
 	for range 30 {
 		next, slope := 0.0, 0.0
-		for k, m := range c.Models {
+		for k, m := range e.c.Models {
 			if x := e.rates[k]; x > 0 {
-				took, more := e.batch(m, x*t)
+				took, more := g.batch(m, x*t)
 				next, slope = next+took, slope+x*more
 			}
 		}
@@ -128,10 +161,10 @@ func (e *estimator) round(c *Cascade) (t, busy float64) {
 			t = next
 		}
 	}
-	for k, m := range c.Models {
+	for k, m := range e.c.Models {
 		if x := e.rates[k]; x > 0 {
 			size := max(1, x*t)
-			took, _ := e.batch(m, size)
+			took, _ := g.batch(m, size)
 			busy += x / size * took
 		}
 	}
@@ -140,8 +173,8 @@ func (e *estimator) round(c *Cascade) (t, busy float64) {
 
 // batch is the time of a batch of a size, at least 1, and what one more sample
 // takes; above the largest, of as many as it takes.
-func (e *estimator) batch(m uint8, size float64) (took, more float64) {
-	times := e.times[m]
+func (g *group) batch(m uint8, size float64) (took, more float64) {
+	times := g.times[m]
 	most := len(times)
 	switch at := int(size); {
 	case size <= 1:

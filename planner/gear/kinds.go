@@ -176,17 +176,33 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 	}
 	s.runs += t.runs
 	out.Cascades, out.Goal, out.Runs = w.staged.found, s.p.Goal(), s.runs
-	out.bound(bounds)
+	out.bound(bounds, p.weighted(bounds))
 	out.Value, out.ValueBound = out.Accuracy, out.Bound
 	return out, ctx.Err()
 }
 
-// bound writes down what no plan exceeds, by range.
-func (out *Outcome) bound(bounds []float64) {
+// bound writes down what no plan exceeds, by range and over all.
+func (out *Outcome) bound(bounds []float64, total float64) {
 	for r := range out.Gears {
 		out.Gears[r].Bound = max(bounds[r], out.Gears[r].Accuracy)
 	}
-	out.Bound = out.Problem.weighted(bounds)
+	out.Bound = total
+}
+
+// boundsAt are what no plan exceeds, by range and over all.
+func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, total float64, err error) {
+	if !p.Mixed() {
+		list, work, err := s.cascades(p)
+		if err == nil {
+			bounds, total = s.bounds(p, list, work)
+		}
+		return bounds, total, err
+	}
+	w, err := s.waysOf(p)
+	if err == nil {
+		bounds, _, err = s.boundsOnKinds(ctx, p, w)
+	}
+	return bounds, p.weighted(bounds), err
 }
 
 // moreOfKinds bounds the accuracy with one more device of each kind.
@@ -225,6 +241,27 @@ type tries struct {
 // more than the target was asked for.
 func (t *tries) enough() bool {
 	return t.best != nil && (t.p.Target > 0 || !(t.p.weighted(t.bounds) > t.best.Accuracy+worthwhile))
+}
+
+// most is how many placements are tried at most. Of the least latency many are tried, and
+// most fail. An SLO over all requests lets ranges be late, so that what the fluid model
+// allows them rules no placement out.
+func (t *tries) most() int {
+	switch {
+	case t.search.p.Goal() == LeastLatency:
+		return latencyPlacements
+	case t.p.Overall:
+		return overallPlacements
+	}
+	return fewPlacements
+}
+
+// above is what a plan has to exceed; 0: any will do.
+func (t *tries) above() float64 {
+	if t.best == nil {
+		return 0
+	}
+	return t.best.Accuracy + worthwhile
 }
 
 // take keeps a plan that is better by something. An SLO over all requests first lets
@@ -272,7 +309,7 @@ func (t *tries) oneForAll(ctx context.Context, out *Outcome) error {
 // on the one that a program finds for devices that are busy all the time.
 func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 	if len(x.p.Kinds) == 1 {
-		s := (&search{p: x.p, o: t.o}).identical()
+		s := (&search{p: x.p, o: t.o}).alike()
 		out, err := s.once(ctx, s.p)
 		return t.take(ctx, out, err)
 	}
@@ -291,40 +328,25 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 			x = &y
 		}
 		x.configurations()
-		list, err := x.worthwhilePlacements(ctx)
+		list, err := x.ranked(ctx, t.bounds)
 		if err != nil {
 			return err
 		}
-		for _, placed := range list {
-			if t.enough() {
+		if longest == 0 && len(list) > 1 && x.p.Blocks == nil && !t.p.Overall && t.p.misses(list[0].accuracy+reaches) {
+			return t.p.short(list[0].accuracy)
+		}
+		list = list[:min(t.most(), len(list))]
+		for k, c := range list {
+			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthFurther(k)) {
 				break
 			}
-			out, err := x.lay(placed, nil).staircase(ctx, t.o, t)
+			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.above(), t.o)
 			if err := t.take(ctx, out, err); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// fewPlacements is up to how many placements all are tried.
-const fewPlacements = 40
-
-// worthwhilePlacements are the placement of a program over all of them, and the others
-// where they are few.
-func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, err error) {
-	placed, _, err := x.place(ctx)
-	list = append(list, placed)
-	if err != nil || !x.few(fewPlacements) {
-		return list, err
-	}
-	x.placements(func(other []Config) {
-		if len(other) > 0 && !slices.Equal(other, placed) {
-			list = append(list, other)
-		}
-	})
-	return list, nil
 }
 
 // inStages plans with members in stages, with chains as long as the SLO and half as
@@ -367,24 +389,12 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 	return nil
 }
 
-// extremes are latencies below and above those that are looked for: of a sample where
-// it passes fastest, and many times those of the largest batches.
-func (p *Problem) extremes() (low, high time.Duration) {
-	low = math.MaxInt64
-	for m := range p.Models {
-		low = min(low, p.Models[m].Times[0])
-		longest := slices.Max(p.Models[m].Times)
-		for k := range p.Kinds {
-			if times := variantOf(p, m, k).Times; len(times) > 0 {
-				longest = max(longest, slices.Max(times))
-			}
-		}
-		high += slowest * longest
-		if p.Blocks != nil && p.Blocks.Models[m].NumBlocks() > 1 {
-			if t, ok := p.Blocks.Fastest(m, 1); ok {
-				low = min(low, t)
-			}
-		}
+// alike is the search without members in stages, of one kind; of several it is the same.
+func (s *search) alike() *search {
+	if len(s.p.Kinds) != 1 {
+		return s
 	}
-	return low, high
+	q := *s.p
+	q.Kinds, q.Devices, q.Memory = nil, s.p.Kinds[0].Devices, s.p.Kinds[0].Memory
+	return &search{p: &q, o: s.o}
 }

@@ -159,59 +159,7 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 		default:
 			p.Overall = true
 		}
-		best, surely := math.Inf(1), math.Inf(1) // surely: with a step of the grid to spare
-		counts := make([]int, 2)
-		for counts[0] = 0; counts[0] <= p.Kinds[0].Devices; counts[0]++ {
-			for counts[1] = 0; counts[1] <= p.Kinds[1].Devices; counts[1]++ {
-				if goal != FewestDevices && (counts[0] < p.Kinds[0].Devices || counts[1] < p.Kinds[1].Devices) || counts[0]+counts[1] == 0 {
-					continue
-				}
-				q := *p
-				q.Kinds = slices.Clone(p.Kinds)
-				price := 0.0
-				for k := range counts {
-					q.Kinds[k].Devices = counts[k]
-					price += float64(counts[k]) * q.Kinds[k].Price
-				}
-				y := x.on(&q)
-				y.p.SLO = p.SLO
-				y.configurations()
-				y.placements(func(placed []Config) {
-					l := y.lay(placed, nil)
-					late := 1.0
-					if goal == FewestDevices { // as ours: a run ends where more are late than may be
-						late = 1 - p.Percentile
-					}
-					all := tryAll(t, y, l, late)
-					switch goal {
-					case FewestDevices:
-						a := accuracyWithin(y, all, p.SLO)
-						if a >= p.Target {
-							best = min(best, price)
-						}
-						if a >= p.Target+grid {
-							surely = min(surely, price)
-						}
-					case LeastLatency:
-						for _, list := range all {
-							for _, one := range list {
-								a, ms := accuracyWithin(y, all, one.trial.Latency), one.trial.Latency.Seconds()*1e3
-								if a >= p.Target {
-									best = min(best, ms)
-								}
-								if a >= p.Target+grid {
-									surely = min(surely, ms)
-								}
-							}
-						}
-					default:
-						if a := accuracyLate(y, all); a >= 0 {
-							best, surely = min(best, -a), min(surely, grid-a)
-						}
-					}
-				})
-			}
-		}
+		best, surely := goalByBruteForce(t, x, goal, grid)
 		if goal == LeastLatency {
 			p.SLO = 0
 		}
@@ -247,6 +195,68 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 		t.Errorf("only %v instances had a plan", held)
 	}
 	t.Logf("plans %v, as good as brute force or better %v", held, equal)
+}
+
+// goalByBruteForce is the best value of a goal on any placement and, where devices are to
+// be few, on any number of them: by simulation, and with a step of the grid to spare. An
+// accuracy is negative.
+func goalByBruteForce(t *rapid.T, x *mixed, goal string, grid float64) (best, surely float64) {
+	p := x.p
+	best, surely = math.Inf(1), math.Inf(1)
+	take := func(v, spare float64) { best, surely = min(best, v), min(surely, spare) }
+	counts := make([]int, 2)
+	for counts[0] = 0; counts[0] <= p.Kinds[0].Devices; counts[0]++ {
+		for counts[1] = 0; counts[1] <= p.Kinds[1].Devices; counts[1]++ {
+			if goal != FewestDevices && (counts[0] < p.Kinds[0].Devices || counts[1] < p.Kinds[1].Devices) || counts[0]+counts[1] == 0 {
+				continue
+			}
+			q := *p
+			q.Kinds = slices.Clone(p.Kinds)
+			price := 0.0
+			for k := range counts {
+				q.Kinds[k].Devices = counts[k]
+				price += float64(counts[k]) * q.Kinds[k].Price
+			}
+			y := x.on(&q)
+			y.p.SLO = p.SLO
+			y.configurations()
+			y.placements(func(placed []Config) { takeValues(t, y, y.lay(placed, nil), goal, grid, price, take) })
+		}
+	}
+	return best, surely
+}
+
+// takeValues takes the values that a goal can have on a layout of some price, and those
+// that it can have with a step of the grid to spare.
+func takeValues(t *rapid.T, x *mixed, l *layout, goal string, grid, price float64, take func(v, spare float64)) {
+	p, none := x.p, math.Inf(1)
+	late := 1.0
+	if goal == FewestDevices { // as ours: a run ends where more are late than may be
+		late = 1 - p.Percentile
+	}
+	all := tryAll(t, x, l, late)
+	reached := func(a, v float64) {
+		if a >= p.Target {
+			take(v, none)
+		}
+		if a >= p.Target+grid {
+			take(none, v)
+		}
+	}
+	switch goal {
+	case FewestDevices:
+		reached(accuracyWithin(x, all, p.SLO), price)
+	case LeastLatency:
+		for _, list := range all {
+			for _, one := range list {
+				reached(accuracyWithin(x, all, one.trial.Latency), one.trial.Latency.Seconds()*1e3)
+			}
+		}
+	default:
+		if a := accuracyLate(x, all); a >= 0 {
+			take(-a, grid-a)
+		}
+	}
 }
 
 // accuracyWithin is the weighted accuracy of the most accurate cascades that keep a

@@ -145,7 +145,7 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.staircase(ctx, o, nil)
+	return l.design(o, nil).plan(ctx, 0, o)
 }
 
 // elsewhere tells whether a model takes longer than the longest batch for one sample on

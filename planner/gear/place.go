@@ -240,13 +240,18 @@ func (p placing) ranked(list []Cascade, work [][]float64, keep int) []*candidate
 			top = slices.Insert(top, at, c)[:min(keep, len(top)+1)]
 		}
 	}
-	if compositionsWithin(p.Devices, len(sets), maxCompositions) {
+	if p.allTried() {
 		counts := make([]int, len(sets))
 		eachComposition(counts, 0, p.Devices, func() { add(score(counts)) })
 	} else {
 		p.climb(sets, score, add)
 	}
 	return top
+}
+
+// allTried tells whether all placements are ranked, so that none is better than the first.
+func (p placing) allTried() bool {
+	return compositionsWithin(p.Devices, len(p.configurations()), maxCompositions)
 }
 
 // compositionsWithin tells whether n devices over k configurations have at most

@@ -142,13 +142,13 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 		if next, err = c.next(ctx); err != nil {
 			return nil, err
 		}
-		if least == 0 && next != nil {
-			least = c.sum(next)
-		}
 		if next == nil || c.best != nil && c.sum(next) >= c.best.Value*(1-1e-9) {
 			break
 		}
 		if c.tried >= risingTried {
+			if least == 0 {
+				least = c.sum(next)
+			}
 			if level = max(level, c.sum(next)) + step; c.best != nil {
 				level = (c.sum(next) + c.best.Value) / 2
 			}
@@ -160,8 +160,12 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 				continue
 			}
 		}
-		if err := c.plan(ctx, next); err != nil {
+		ruledOut, err := c.plan(ctx, next)
+		if err != nil {
 			return nil, err
+		}
+		if least == 0 && !ruledOut { // of rising prices the first that devices which never wait allow
+			least = c.sum(next)
 		}
 	}
 	out := c.best
@@ -191,37 +195,40 @@ func (c *shop) on(n []int) *Problem {
 	return &p
 }
 
-// plan plans on numbers of devices; those that nothing stands on are not paid for.
-func (c *shop) plan(ctx context.Context, n []int) error {
-	c.tried++
+// plan plans on numbers of devices; those that nothing stands on are not paid for. It
+// tells whether no placement reaches the target there, even if devices never wait.
+func (c *shop) plan(ctx context.Context, n []int) (ruledOut bool, err error) {
 	out, err := c.once(ctx, c.on(n))
-	if _, none := errors.AsType[*Infeasible](err); none {
-		c.missing, c.failed = err, append(c.failed, n)
-		return nil
+	if inf, none := errors.AsType[*Infeasible](err); none {
+		if c.missing, c.failed = err, append(c.failed, n); !inf.Fluid {
+			c.tried++
+		}
+		return inf.Fluid, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
+	c.tried++
 	if used := out.compact(); out.Placement == nil && !slices.Equal(used, n) {
 		p := *out.Problem
 		p.Kinds = c.on(used).Kinds
 		out.Problem = &p
 		w, err := c.waysOf(&p)
 		if err != nil {
-			return err
+			return false, err
 		}
 		bounds, _, err := c.boundsOnKinds(ctx, &p, w)
 		if err != nil {
-			return err
+			return false, err
 		}
-		out.bound(bounds)
+		out.bound(bounds, p.weighted(bounds))
 		n = used
 	}
 	out.Priced = true
 	if out.Value = c.sum(n); c.best == nil || out.Value < c.best.Value {
 		c.best = out
 	}
-	return nil
+	return false, nil
 }
 
 // at is the relaxation on numbers of devices.

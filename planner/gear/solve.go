@@ -188,23 +188,30 @@ type exact struct {
 }
 
 // solve takes the best placements, with batches as long as the SLO and half as long,
-// until simulation shows that a plan holds. With half as long ones one placement is
-// compared with that plan. What the fluid model allows a placement at most tells which
-// need not be tried.
+// until simulation shows that a plan holds, and then those that could be considerably
+// better. What the fluid model allows a placement at most tells which these are.
 func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	p := x.p
 	var first error
 	var best *Outcome
-	for _, q := range batchLimits(p) {
+	for n, q := range batchLimits(p) {
 		y := &exact{q, x.list, q.works(x.list), x.o}
-		for k, c := range (placing{q}).ranked(y.list, y.work, placementsTried) {
-			if best != nil && (k > 0 || p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthwhile) {
+		ranked := placing{q}.ranked(y.list, y.work, placementsTried)
+		if top := ranked[0]; n == 0 && p.Target > 0 && !p.Overall && (placing{q}).allTried() && (top.feasible < len(p.Edges) || p.misses(top.accuracy)) {
+			return nil, p.short(top.accuracy)
+		}
+		for k, c := range ranked {
+			above := 0.0
+			if best != nil {
+				above = best.Accuracy + worthFurther(k) - worthFurther(0)
+			}
+			if best != nil && (p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthFurther(k)) || first != nil && c.feasible < len(p.Edges) {
 				break
 			}
 			if c.feasible == len(p.Edges) && p.misses(c.accuracy) && first != nil {
 				break // nor do those that are worse
 			}
-			out, err := y.staircase(ctx, c, best)
+			out, err := y.design(c).plan(ctx, above, x.o)
 			if _, none := errors.AsType[*Infeasible](err); none {
 				first = cmp.Or(first, err)
 				continue
@@ -234,14 +241,24 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 
 // Of plans: placementsTried is how many of the best placements are simulated before a
 // problem is called infeasible, worthwhile the least weighted accuracy that is worth
-// simulations.
+// simulations, considerable that which is worth those of one more placement.
 const (
-	placementsTried = 5
+	placementsTried = 400
 	worthwhile      = 5e-5
+	considerable    = 1e-3
 )
 
-// staircase plans on a placement, for more than a plan has, if there is one.
-func (x *exact) staircase(ctx context.Context, c *candidate, than *Outcome) (*Outcome, error) {
+// worthFurther is by how much a placement has to be able to exceed a plan for it to be
+// tried after some others.
+func worthFurther(others int) float64 {
+	if others > 0 {
+		return considerable
+	}
+	return worthwhile
+}
+
+// design is a placement to try cascades on.
+func (x *exact) design(c *candidate) *design {
 	p, list, work := x.p, x.list, x.work
 	load := make([]float64, len(list))
 	for i := range list {
@@ -249,13 +266,10 @@ func (x *exact) staircase(ctx context.Context, c *candidate, than *Outcome) (*Ou
 	}
 	front := Pareto(load, list)
 	at := func(_ context.Context, i int) (*stair, error) { return c.pl.stair(&list[i], work[i]), nil }
-	w := &stairway{p: p, list: list, bench: newBench(p, c.pl, x.o.Seed), least: func(i int) float64 { return load[i] }, at: at, ranges: c.ranges,
+	d := &design{p: p, list: list, bench: newBench(p, c.pl, x.o.Seed), out: Outcome{Placement: c.pl}, least: func(i int) float64 { return load[i] }, at: at, ranges: c.ranges,
 		order: slices.Clone(front)}
-	slices.Reverse(w.order)
-	if than != nil {
-		w.beat = than.Accuracy
-	}
-	w.fails = func(_ context.Context, r int, last *Trial) error {
+	slices.Reverse(d.order)
+	d.fails = func(_ context.Context, r int, last *Trial) error {
 		if len(front) == 0 {
 			return &Infeasible{Range: r, Edge: p.Edges[r], NoneUsable: true}
 		}
@@ -264,7 +278,7 @@ func (x *exact) staircase(ctx context.Context, c *candidate, than *Outcome) (*Ou
 		inf.Devices = int(math.Ceil(sum(work[i]) * p.Edges[len(p.Edges)-1]))
 		return inf
 	}
-	w.above = func(ctx context.Context, r int, than *Cascade) (above []stair, err error) {
+	d.above = func(ctx context.Context, r int, than *Cascade) (above []stair, err error) {
 		for _, i := range front {
 			if load[i]*p.Edges[r] > 1 || len(above) == stepsUp {
 				break
@@ -275,7 +289,7 @@ func (x *exact) staircase(ctx context.Context, c *candidate, than *Outcome) (*Ou
 		}
 		return above, nil
 	}
-	return w.descend(ctx, &Outcome{Placement: c.pl}, x.o)
+	return d
 }
 
 // stair is a cascade, which works so much, with the split that loads the busiest device

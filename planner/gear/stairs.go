@@ -19,9 +19,10 @@ type stair struct {
 	shares      [][]float64
 }
 
-// stairway is what a staircase goes down on a placement.
-type stairway struct {
+// design is a placement with the longest batches on it: what cascades are tried on.
+type design struct {
 	p     *Problem
+	out   Outcome // that there is so far: the placement
 	list  []Cascade
 	order []int // of the list, the most accurate first
 	bench *bench
@@ -31,16 +32,17 @@ type stairway struct {
 	other  func(ctx context.Context, i int, taken, below float64) (*stair, error)
 	above  func(ctx context.Context, r int, than *Cascade) ([]stair, error)
 	fails  func(ctx context.Context, r int, last *Trial) error // says why a range has no gear
-	ranges []float64                                           // accuracies that the first ranges have at most
-	beat   float64                                             // accuracy that is to be exceeded; 0: any will do
+	fill   func(ctx context.Context) error                     // finds loads, so that least bounds all of them well; nil: it does
+	ranges []float64                                           // accuracies that ranges have at most
 }
 
-// descend gives every range the most accurate cascade that passes. A gear that fails at a
+// plan gives every range the most accurate cascade that passes. A gear that fails at a
 // rate fails at a higher one, so that each range starts where the range below ended. What
 // takes no less of the devices than one that failed is not tried. It gives up where the
-// ranges that are left cannot make a plan that is worth anything.
-func (w *stairway) descend(ctx context.Context, out *Outcome, o *Options) (*Outcome, error) {
-	p := w.p
+// ranges that are left cannot make a plan that reaches the target and is above an
+// accuracy.
+func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome, error) {
+	p, out := d.p, d.out
 	out.Problem = p
 	at := 0
 	for r, edge := range p.Edges {
@@ -48,21 +50,24 @@ func (w *stairway) descend(ctx context.Context, out *Outcome, o *Options) (*Outc
 		failed := math.Inf(1) // load of the last that did
 		hopeless := func(taken float64) bool { return taken*edge > 1 || taken >= failed }
 		for ; ; at++ {
-			if at == len(w.order) {
-				return nil, w.fails(ctx, r, last)
+			if at == len(d.order) {
+				return nil, d.fails(ctx, r, last)
 			}
-			i := w.order[at]
-			if hopeless(w.least(i)) {
+			i := d.order[at]
+			if hopeless(d.least(i)) {
 				continue
 			}
-			s, err := w.at(ctx, i)
+			if most := d.reachable(&out, r, accuracyOn(p, &d.list[i])); !p.Overall && (p.misses(most) || above > 0 && most <= above) {
+				return nil, &Infeasible{Target: p.Target, Best: most} // if Overall the ranges are not done
+			}
+			s, err := d.at(ctx, i)
 			if err != nil {
 				return nil, err
 			}
 			if hopeless(s.taken) {
 				continue
 			}
-			trial, err := w.try(ctx, i, s, edge)
+			trial, err := d.try(ctx, i, s, edge)
 			if err != nil {
 				return nil, err
 			}
@@ -74,43 +79,42 @@ func (w *stairway) descend(ctx context.Context, out *Outcome, o *Options) (*Outc
 			}
 			failed = s.taken
 		}
-		if most := w.reachable(out, r); !p.Overall && (p.misses(most) || w.beat > 0 && most <= w.beat) {
-			return nil, &Infeasible{Target: p.Target, Best: most} // if Overall the ranges are not done
-		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))
 		}
 	}
-	out.Runs, w.bench.runs = w.bench.runs, 0
-	out.stairs = &stairs{bench: w.bench, above: func(ctx context.Context, r int) ([]stair, error) { return w.above(ctx, r, &out.Gears[r].Cascade) }}
-	return out, nil
+	if p.misses(out.Accuracy) && !p.Overall || above > 0 && out.Accuracy <= above && !p.Overall {
+		return nil, &Infeasible{Target: p.Target, Best: out.Accuracy}
+	}
+	out.Runs, d.bench.runs = d.bench.runs, 0
+	out.stairs = &stairs{bench: d.bench, above: func(ctx context.Context, r int) ([]stair, error) { return d.above(ctx, r, &out.Gears[r].Cascade) }}
+	return &out, nil
 }
 
 // try tries a cascade at a rate: with its split, and with another one if that fails.
-func (w *stairway) try(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
-	t, err := w.bench.try(ctx, s.cascade, 1, s.shares, rate)
-	if t.Passed || err != nil || w.other == nil {
+func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
+	t, err := d.bench.try(ctx, s.cascade, 1, s.shares, rate)
+	if t.Passed || err != nil || d.other == nil {
 		return t, err
 	}
-	other, err := w.other(ctx, i, s.taken, 1/rate)
+	other, err := d.other(ctx, i, s.taken, 1/rate)
 	if err != nil || other == nil || slices.EqualFunc(other.shares, s.shares, slices.Equal[[]float64]) {
 		return t, err
 	}
-	t, err = w.bench.try(ctx, s.cascade, 1, other.shares, rate)
+	t, err = d.bench.try(ctx, s.cascade, 1, other.shares, rate)
 	s.load, s.shares = other.load, other.shares
 	return t, err
 }
 
-// reachable is what a plan comes to at most whose ranges up to one are done: ranges above
-// are not more accurate.
-func (w *stairway) reachable(out *Outcome, r int) float64 {
+// reachable is what a plan comes to at most whose next range is not above an accuracy:
+// ranges above it are not more accurate either.
+func (d *design) reachable(out *Outcome, r int, accuracy float64) float64 {
 	most := out.Accuracy
-	for n := r + 1; n < len(w.p.Edges); n++ {
-		accuracy := out.Gears[r].Accuracy
-		if n < len(w.ranges) && w.ranges[n] < accuracy {
-			accuracy = w.ranges[n]
+	for ; r < len(d.p.Edges); r++ {
+		if r < len(d.ranges) && d.ranges[r] < accuracy {
+			accuracy = d.ranges[r]
 		}
-		most += w.p.Weights[n] * accuracy
+		most += d.p.Weights[r] * accuracy
 	}
 	return most
 }
@@ -123,22 +127,22 @@ func gearOf(p *Problem, s *stair, edge float64, t Trial) Planned {
 // accuracyOn is the share of the samples planned on that a cascade answers right.
 func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / float64(p.Planned.N) }
 
-// staircase plans on a layout, for more than the best of some tries, if these are given.
-func (l *layout) staircase(ctx context.Context, o *Options, than *tries) (*Outcome, error) {
+// design is the layout to try cascades on.
+func (l *layout) design(o *Options, ranges []float64) *design {
 	x := l.x
+	tables, of := l.tables()
+	return &design{p: x.p, list: x.list, order: x.byAccuracy(), bench: &bench{p: x.p, seed: o.Seed, tables: tables, pipelines: of}, out: Outcome{Configs: l.configs, Chains: l.chains},
+		least: l.atLeast, at: l.stair, other: l.other, above: l.above, fails: l.infeasible, ranges: ranges,
+		fill: func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }}
+}
+
+// byAccuracy are the cascades, the most accurate first.
+func (x *mixed) byAccuracy() []int {
 	order := upTo(len(x.list))
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(x.list[b].Correct, x.list[a].Correct), cmp.Compare(a, b))
 	})
-	tables, of := l.tables()
-	w := &stairway{p: x.p, list: x.list, order: order, bench: &bench{p: x.p, seed: o.Seed, tables: tables, pipelines: of},
-		least: l.atLeast, at: l.stair, other: l.other, above: l.above, fails: l.infeasible}
-	if than != nil {
-		if w.ranges = than.bounds; than.best != nil {
-			w.beat = than.best.Accuracy + worthwhile
-		}
-	}
-	return w.descend(ctx, &Outcome{Configs: l.configs, Chains: l.chains}, o)
+	return order
 }
 
 // stair is a cascade with the split that loads the busiest device least.

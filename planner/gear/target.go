@@ -200,10 +200,13 @@ func (s *search) fewest(ctx context.Context) (*Outcome, error) {
 			out.Value, out.ValueBound, out.Proved = float64(n), float64(least), n == least
 			return out, nil
 		}
-		if _, ok := errors.AsType[*Infeasible](err); !ok {
+		inf, ok := errors.AsType[*Infeasible](err)
+		if !ok {
 			return nil, err
 		}
-		last = err
+		if last = err; inf.Fluid && n == least { // not on any placement, even if devices never wait
+			least++
+		}
 	}
 	return nil, last
 }

@@ -3,6 +3,7 @@ package gear
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 )
@@ -88,6 +89,30 @@ func TestTargetOutOfReach(t *testing.T) {
 		inf, ok := errors.AsType[*Infeasible](err)
 		if !ok || inf.Target != .95 || !(inf.Best > .92 && inf.Best < .95) {
 			t.Errorf("at %v: %v", slo, err)
+		}
+	}
+}
+
+// Least latencies on drawn problems are no longer than were found before: by bisection
+// over all placements from twice the bound. Some need another placement, some a plan made
+// for more than the plan before. Of one that is asked for .6 no batch may be as long as
+// one sample takes. On the last two some models are on no device within the latency.
+func TestLeastLatenciesOfInstances(t *testing.T) {
+	s := solver(t)
+	for _, c := range []struct {
+		seed           uint64
+		target, latest float64 // milliseconds
+	}{{205, .7625, 45.41}, {207, .675, 341.4}, {213, .7975, 67.5}, {218, .6, math.Inf(1)}, {218, .745, 129.3}, {228, .5375, 44.99}, {230, .5225, 53.4}, {439, .7975, 364.7}, {493, .7425, 12.23}} {
+		p := instance(c.seed)
+		p.SLO, p.Target = 0, c.target
+		out, err := Solve(context.Background(), p, s, Options{Seed: 1})
+		if err != nil {
+			t.Errorf("seed %d: %v", c.seed, err)
+			continue
+		}
+		t.Logf("seed %d: %.2f ms, bound %.2f, accuracy %.4f, %d runs", c.seed, out.Value, out.ValueBound, out.Accuracy, out.Runs)
+		if out.Value > c.latest || out.Accuracy < c.target || out.Value < out.ValueBound || out.Runs == 0 {
+			t.Errorf("seed %d: %v ms (bound %v) with accuracy %v in %d runs, expected up to %v with %v", c.seed, out.Value, out.ValueBound, out.Accuracy, out.Runs, c.latest, c.target)
 		}
 	}
 }

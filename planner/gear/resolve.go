@@ -1,0 +1,213 @@
+package gear
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"inferplan/formats"
+)
+
+// resolve turns the documents into a problem.
+func (f *resolved) resolve() error {
+	w, p := f.cascade, f.problem
+	p.Grid = w.Grid
+	if p.Grid == 0 {
+		p.Grid = 10
+		f.run.Assume("grid 10: quantile thresholds per model")
+	}
+	if err := f.gearPools(); err != nil {
+		return err
+	}
+	for _, pool := range f.pools {
+		p.Devices, p.Memory = pool.Count, int64(pool.Memory) // of the only kind: Kinds says what several have
+		if pool.Memory == 0 {
+			f.run.Assume("every model of the family fits on a device of kind %s together with the others: the pool gives no memory", pool.Device)
+		}
+		if len(f.pools) > 1 {
+			p.Kinds = append(p.Kinds, Kind{Name: pool.Device, Devices: pool.Count, Memory: int64(pool.Memory), Of: -1})
+		}
+	}
+	for i, name := range w.Family {
+		m, err := f.member(name, fmt.Sprintf("cascade.family[%d]", i))
+		if err != nil {
+			return err
+		}
+		p.Models = append(p.Models, *m)
+	}
+	if err := f.records(w.Family); err != nil {
+		return err
+	}
+	if err := f.target(w, p.Models[len(p.Models)-1].Times[0]); err != nil {
+		return err
+	}
+	if err := f.inStages(); err != nil {
+		return err
+	}
+	return f.ranges(&w.QPS)
+}
+
+// gearPools are the pools to plan for. On each the models take turns.
+func (r *resolved) gearPools() error {
+	for _, p := range r.in.Cluster.Pools {
+		if p.Count == 0 {
+			continue
+		}
+		p = p.WithDefaults()
+		if p.Sharing != formats.SharingTime {
+			r.run.Assume("sharing: time on %s: the models of a cascade take turns on a device", p.Device)
+		}
+		p.Sharing, p.MaxShares = formats.SharingTime, 1
+		r.pools = append(r.pools, p)
+	}
+	if len(r.pools) == 0 {
+		return r.in.Fail("cluster", "pools", "no device", "at least one", "")
+	}
+	return nil
+}
+
+// member reads a model's latencies; of several kinds of devices at least one must
+// have been measured.
+func (f *resolved) member(name, path string) (*Model, error) {
+	at, err := f.in.Model(name, path)
+	if err != nil {
+		return nil, err
+	}
+	pm := &f.in.Profile.Models[at]
+	f.profile, f.cuts = append(f.profile, pm), append(f.cuts, nil)
+	m := &Model{Name: name}
+	var kinds []string
+	for _, pool := range f.pools {
+		v := f.variant(pm, pool.Device)
+		kinds = append(kinds, pool.Device)
+		m.Memory = max(m.Memory, v.Memory)
+		for b, t := range v.Times {
+			if b == len(m.Times) {
+				m.Times = append(m.Times, t)
+			}
+			m.Times[b] = min(m.Times[b], t)
+		}
+		m.On = append(m.On, v)
+	}
+	if len(m.Times) == 0 {
+		return nil, f.in.Fail("profile", fmt.Sprintf("models[%d].measurements", at), "none of "+name+" on "+strings.Join(kinds, " or "), "at least one", "measure it there: plan profile --device …")
+	}
+	return m, nil
+}
+
+// variant is what a model takes on a kind of devices; an unmeasured batch costs
+// the next larger measured one.
+func (f *resolved) variant(pm *formats.ProfileModel, device string) Variant {
+	var m Variant
+	var batches []formats.Measurement
+	for _, ms := range pm.Measurements {
+		if ms.Device == device && ms.Share <= 1 {
+			batches = append(batches, ms)
+		}
+	}
+	slices.SortFunc(batches, func(a, b formats.Measurement) int { return a.Batch - b.Batch })
+	for _, ms := range batches {
+		took := time.Duration(0)
+		if ms.Whole != nil {
+			took = ms.Whole.WallUS.D()
+		} else {
+			for b := range ms.Blocks {
+				took += ms.Blocks[b].WallUS.D()
+			}
+		}
+		for len(m.Times) < ms.Batch && (f.opt.MaxBatch == 0 || len(m.Times) < f.opt.MaxBatch) {
+			m.Times = append(m.Times, took)
+		}
+		m.Memory = max(m.Memory, ms.MemoryBytes)
+	}
+	if m.Memory == 0 {
+		for b := range pm.Blocks {
+			m.Memory += pm.Blocks[b].WeightBytes
+		}
+	}
+	return m
+}
+
+// records takes the first entry of the profile's records that has the family.
+func (f *resolved) records(names []string) error {
+	for i := range f.in.Profile.Records {
+		r := &f.in.Profile.Records[i]
+		if slices.ContainsFunc(names, func(n string) bool { return r.Find(n) == nil }) {
+			continue
+		}
+		var err error
+		p := f.problem
+		f.score, f.calibration = r.Score, map[string]formats.Calibration{}
+		for k := range r.Models {
+			f.calibration[r.Models[k].Model] = r.Models[k].Calibration
+		}
+		if p.Thresholds, p.Planned, p.HeldOut, err = Grade(r, names, p.Grid); err != nil {
+			return f.in.Fail("workload", "cascade.grid", fmt.Sprint(p.Grid), fmt.Sprintf("2 to %d", formats.MaxGrid), err.Error())
+		}
+		if r.Planning < 5000 {
+			f.run.Warn("planned on %d samples: below 5000 the accuracy of the chosen cascades is noticeably biased", r.Planning)
+		}
+		if p.HeldOut.N == 0 {
+			f.run.Warn("no samples are held out: accuracies are those of the samples that the cascades were chosen on")
+		}
+		return nil
+	}
+	return f.in.Fail("profile", "records", fmt.Sprintf("%d sets of records, none with all of %s", len(f.in.Profile.Records), strings.Join(names, ", ")),
+		"the certainty and correctness of every model of the family on the same samples", "record them: plan profile --records, or import them: plan import records")
+}
+
+// target reads the SLO. "5x" is a multiple of the last model's batch-1 latency.
+func (f *resolved) target(w *formats.Cascade, last time.Duration) error {
+	slo := w.SLO.Latency
+	if !f.opt.SLO.IsZero() {
+		slo = f.opt.SLO
+	}
+	f.problem.Target = w.SLO.Accuracy
+	if !slo.IsZero() {
+		f.problem.SLO = slo.Of(last)
+	} else if f.problem.Target == 0 {
+		return f.in.Fail("workload", "cascade.slo", "neither latency nor accuracy", "a latency or an accuracy target", "")
+	}
+	if slo.Times > 0 {
+		f.run.Assume("slo: %s of %s at batch 1 is %s", slo, w.Family[len(w.Family)-1], formats.Duration(f.problem.SLO))
+	}
+	percentile := w.SLO.Percentile
+	if percentile == "" {
+		percentile = "p95"
+		f.run.Assume("percentile p95 of the cascade")
+	}
+	v, err := formats.ParsePercentile(percentile)
+	if err != nil {
+		return f.in.Fail("workload", "cascade.slo.percentile", percentile, "a percentile such as p95", "")
+	}
+	f.problem.Percentile = v
+	f.problem.Overall = w.SLO.Over == formats.OverRequests
+	f.run.Assume("margin 0: tail latencies of gears are simulated, not added up")
+	return nil
+}
+
+func (f *resolved) ranges(q *formats.CascadeQPS) error {
+	p := f.problem
+	n := q.Ranges
+	switch {
+	case q.Measured != "":
+		return f.measured(q)
+	case q.Histogram != nil:
+		if n != 0 && n != len(q.Histogram) {
+			return f.in.Fail("workload", "cascade.qps.ranges", fmt.Sprint(n), fmt.Sprintf("%d, the bars of the histogram", len(q.Histogram)), "leave it out")
+		}
+		f.weights = "histogram"
+		p.Weights = Shares(q.Histogram)
+		n = len(q.Histogram)
+	case q.Distribution == "uniform":
+		f.weights, p.Weights = "uniform", Uniform(n)
+	default:
+		f.weights, p.Weights = "zipf", Zipf(n)
+	}
+	if n < 1 || n > 1000 || !(q.Max > 0) {
+		return f.in.Fail("workload", "cascade.qps", fmt.Sprintf("%d ranges up to %v requests per second", n, q.Max), "1 to 1000 ranges up to a positive rate", "")
+	}
+	p.Edges = Ranges(q.Max, n)
+	return nil
+}
