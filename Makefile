@@ -81,7 +81,7 @@ e2e-llm: llama build ## queues of language models in front of a real llama-serve
 
 # KILLS holds flags of bench/llm/kills, for example KILLS="-parts agent -requests 1000".
 .PHONY: bench-llm-kills
-bench-llm-kills: build ## kill what serves language models, 10,000 requests each: front ends, nodes of NATS, agents; bench/llm/kills/figures.json (KILLS)
+bench-llm-kills: build ## kill what serves language models, 10,000 requests each: front ends, nodes of NATS, agents, servers; bench/llm/kills/figures.json (KILLS)
 	$(GO) build $(COMMIT_FLAG) -o bin/bench-llm-kills ./bench/llm/kills
 	nice -n 10 bin/bench-llm-kills -figures bench/llm/kills/figures.json $(KILLS)
 

@@ -25,6 +25,7 @@ type clients struct {
 	outcomes  []outcome
 	sent      atomic.Int64
 	answered  atomic.Int64
+	pause     atomic.Int64 // longest of a stream under way, nanoseconds
 	done      chan struct{}
 }
 
@@ -135,16 +136,22 @@ func (c *clients) send(ctx context.Context, address string, i int, o *outcome) e
 		}
 		o.text = a.text()
 	case 1:
-		o.text, err = streamed(resp.Body)
+		o.text, err = c.streamed(resp.Body)
 	}
 	return err
 }
 
-// streamed is the text of a whole stream.
-func streamed(r io.Reader) (string, error) {
+// streamed is the text of a whole stream. Its longest pause counts from the first piece.
+func (c *clients) streamed(r io.Reader) (string, error) {
 	var text strings.Builder
+	var last time.Time
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
+		now := time.Now()
+		if !last.IsZero() {
+			longest(&c.pause, now.Sub(last))
+		}
+		last = now
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
 		if data == "[DONE]" {
 			return text.String(), nil
@@ -155,6 +162,12 @@ func streamed(r io.Reader) (string, error) {
 		}
 	}
 	return "", errors.Join(errors.New("the stream broke off"), lines.Err())
+}
+
+// longest keeps the longer of two times.
+func longest(kept *atomic.Int64, d time.Duration) {
+	for old := kept.Load(); int64(d) > old && !kept.CompareAndSwap(old, int64(d)); old = kept.Load() {
+	}
 }
 
 // find asks for a request by its id; empty: it has not ended.

@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
-	"time"
 
 	"inferplan/bench/llm/made"
 	"inferplan/bench/llm/started"
@@ -19,9 +20,10 @@ import (
 
 // process is one that can be killed and started again.
 type process struct {
-	begin func() error
-	end   func()
-	ready func(ctx context.Context) error
+	begin  func() error
+	end    func()
+	signal func(name string) error // STOP, CONT
+	ready  func(ctx context.Context) error
 }
 
 func (p *process) kill() { p.end() }
@@ -38,12 +40,12 @@ func (p *process) start(ctx context.Context) error {
 
 // rig is all that serves.
 type rig struct {
-	fronts, agents, nodes []*process
-	ports                 []int
-	fakes                 []*fake.Server
-	ends                  []func()
-	mu                    sync.Mutex
-	logs                  []*bytes.Buffer
+	fronts, agents, nodes, servers []*process
+	ports                          []int
+	fakes                          []*fake.Server
+	ends                           []func()
+	mu                             sync.Mutex
+	logs                           []*bytes.Buffer
 }
 
 const (
@@ -52,8 +54,9 @@ const (
 	model     = "a"
 )
 
-// newRig starts a front end with a file, or two front ends, two agents and three nodes.
-func newRig(ctx context.Context, program, dir string, silence time.Duration, shared bool) (_ *rig, err error) {
+// newRig starts what a part needs: a front end with a file, or two front ends, two agents
+// and three nodes.
+func (b *bench) newRig(ctx context.Context, dir string, p *part) (_ *rig, err error) {
 	r := &rig{}
 	defer func() {
 		if err != nil {
@@ -65,18 +68,20 @@ func newRig(ctx context.Context, program, dir string, silence time.Duration, sha
 	if _, err := formats.WriteFile(path, made.Plan(model, instances, sequences)); err != nil {
 		return nil, err
 	}
-	var servers []string
-	for i := range instances {
-		f, err := fake.Start(fake.Options{Models: []string{model}, Slots: sequences, Token: time.Millisecond})
-		if err != nil {
-			return nil, err
-		}
-		r.fakes = append(r.fakes, f)
-		r.ends = append(r.ends, f.Stop)
-		servers = append(servers, "--server", fmt.Sprintf("%d=%s", i, f.URL()))
+	addresses, err := r.answer(ctx, p.processes)
+	if err != nil {
+		return nil, err
 	}
-	if !shared {
-		return r, r.front(ctx, program, path, append(servers, "--queue", filepath.Join(dir, "requests.db"))...)
+	var servers []string
+	for i, a := range addresses {
+		servers = append(servers, "--server", fmt.Sprintf("%d=%s", i, a))
+	}
+	if !p.shared {
+		more := append(servers, "--queue", filepath.Join(dir, "requests.db"))
+		if p.processes {
+			more = append(more, "--server-silence", b.serverSilence.String())
+		}
+		return r, r.front(ctx, b.plan, path, more...)
 	}
 	c, err := natstest.Start(dir)
 	if err != nil {
@@ -86,20 +91,44 @@ func newRig(ctx context.Context, program, dir string, silence time.Duration, sha
 	for i := range 3 {
 		r.nodes = append(r.nodes, &process{begin: func() error { return c.Again(i) }, end: func() { c.Kill(i) }})
 	}
-	queue := []string{"--queue", c.URL, "--queue-silence", silence.String()}
+	queue := []string{"--queue", c.URL, "--queue-silence", b.silence.String()}
 	for range 2 {
-		if err := r.front(ctx, program, path, queue...); err != nil {
+		if err := r.front(ctx, b.plan, path, queue...); err != nil {
 			return nil, err
 		}
 	}
 	for i := range instances {
-		p := r.command(program, append([]string{"agent", "--server", servers[2*i+1]}, queue...)...)
+		p := r.command(nil, b.plan, append([]string{"agent", "--server", servers[2*i+1]}, queue...)...)
 		r.agents = append(r.agents, p)
 		if err := p.start(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
+}
+
+// answer starts the servers that write answers: as processes, or else in this one.
+func (r *rig) answer(ctx context.Context, processes bool) (addresses []string, err error) {
+	for range instances {
+		if processes {
+			p, address, err := r.server()
+			if err != nil {
+				return nil, err
+			}
+			r.servers, addresses = append(r.servers, p), append(addresses, address)
+			if err := p.start(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		f, err := fake.Start(options)
+		if err != nil {
+			return nil, err
+		}
+		r.fakes, addresses = append(r.fakes, f), append(addresses, f.URL())
+		r.ends = append(r.ends, f.Stop)
+	}
+	return addresses, nil
 }
 
 // front starts a front end.
@@ -109,20 +138,21 @@ func (r *rig) front(ctx context.Context, program, plan string, more ...string) e
 		return err
 	}
 	address := fmt.Sprint("127.0.0.1:", port)
-	p := r.command(program, append([]string{"serve", plan, "--http", address, "--metrics", "off"}, more...)...)
+	p := r.command(nil, program, append([]string{"serve", plan, "--http", address, "--metrics", "off"}, more...)...)
 	p.ready = func(ctx context.Context) error { return started.Answers(ctx, "http://"+address+"/health") }
 	r.fronts, r.ports = append(r.fronts, p), append(r.ports, port)
 	return p.start(ctx)
 }
 
-// command is a process of the program.
-func (r *rig) command(program string, args ...string) *process {
+// command is a process of a program, with what its environment has more than this one's.
+func (r *rig) command(environment []string, program string, args ...string) *process {
 	var cmd *exec.Cmd
 	log := &bytes.Buffer{}
 	r.logs = append(r.logs, log)
 	p := &process{}
 	p.begin = func() error {
 		cmd = exec.Command(program, args...)
+		cmd.Env = append(os.Environ(), environment...)
 		cmd.Stderr = &locked{r, log}
 		return cmd.Start()
 	}
@@ -132,6 +162,9 @@ func (r *rig) command(program string, args ...string) *process {
 			_ = cmd.Wait()         // it was killed
 			cmd = nil
 		}
+	}
+	p.signal = func(name string) error {
+		return exec.Command("kill", "-"+name, strconv.Itoa(cmd.Process.Pid)).Run()
 	}
 	r.ends = append(r.ends, func() { p.end() })
 	return p

@@ -25,6 +25,8 @@ type Options struct {
 	Manual bool
 	// Plain: the server has no router, and all of its models are loaded.
 	Plain bool
+	// Address it listens on; empty: a free port of the loopback interface.
+	Address string
 }
 
 // Fault is what goes wrong with a completion.
@@ -63,13 +65,13 @@ type Counts struct {
 	Canary      int      // completions of one token
 }
 
-// Start makes a server that listens on a port of the loopback interface.
+// Start makes a server that listens.
 func Start(opt Options) (*Server, error) {
 	if opt.Models == nil {
 		opt.Models = []string{"m"}
 	}
 	opt.Most, opt.Slots = max(opt.Most, 1), cmp.Or(opt.Slots, 4)
-	s := &Server{opt: opt, address: "127.0.0.1:0"}
+	s := &Server{opt: opt, address: cmp.Or(opt.Address, "127.0.0.1:0")}
 	s.changed = sync.NewCond(&s.mu)
 	return s, s.Again()
 }
