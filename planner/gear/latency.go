@@ -17,7 +17,7 @@ const (
 	boundStep         = 1.02
 	slowest           = 20
 	quickerBy         = 1.03
-	furtherPlacements = 3
+	furtherPlacements = 10
 	latencyPlacements = 6
 )
 

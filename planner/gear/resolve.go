@@ -12,10 +12,8 @@ import (
 // resolve turns the documents into a problem.
 func (f *resolved) resolve() error {
 	w, p := f.cascade, f.problem
-	p.Grid = w.Grid
-	if p.Grid == 0 {
-		p.Grid = 10
-		f.run.Assume("grid 10: quantile thresholds per model")
+	if p.Grid = w.Quantiles(); w.Grid == 0 {
+		f.run.Assume("grid %d: quantile thresholds per model", p.Grid)
 	}
 	if err := f.gearPools(); err != nil {
 		return err

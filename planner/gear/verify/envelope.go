@@ -53,16 +53,12 @@ func (c relaxation) envelope(slo time.Duration, parts bool, kinds ...string) hul
 // members are the models that cascades are made of, with the number of levels of
 // each: those of the workload, else those of the plan.
 func (c relaxation) members() (names []string, grid int) {
-	grid = 10
-	if w := c.cascade; w != nil {
-		if w.Grid != 0 {
-			grid = w.Grid
-		}
-		return w.Family, grid
-	}
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
 		grid = len(c.gear.Models[i].Thresholds) + 1
+	}
+	if w := c.cascade; w != nil {
+		names, grid = w.Family, cmp.Or(w.Grid, grid)
 	}
 	return names, grid
 }
