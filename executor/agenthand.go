@@ -38,6 +38,10 @@ const roomUnseen = -2
 type reach struct {
 	mu      sync.Mutex
 	servers map[string]*endpoint // by model; "" is for all others
+	// adapters are models that need their base at the same server; by model.
+	adapters map[string]*ModelAdapter
+	kept     string             // shares its base, and was taken away: the next one tells what goes
+	uses     map[string]llm.Use // of models that share their base, once they were brought
 }
 
 // endpoint is a server, once it has answered.
@@ -47,14 +51,21 @@ type endpoint struct {
 }
 
 // newReach takes the servers of an instance from a list.
-func newReach(list []InstanceServer, instance int) (*reach, error) {
-	r := &reach{servers: map[string]*endpoint{}}
+func newReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*reach, error) {
+	r := &reach{servers: map[string]*endpoint{}, uses: map[string]llm.Use{}}
+	var err error
+	if r.adapters, err = adaptersOf(adapters); err != nil {
+		return nil, err
+	}
 	for _, s := range list {
 		if s.Instance != instance {
 			continue
 		}
 		if _, err := llm.New(s.URL); err != nil {
 			return nil, fmt.Errorf("instance %d: %w", instance, err)
+		}
+		if a := r.adapters[s.Model]; a != nil {
+			return nil, fmt.Errorf("instance %d: a server of its own for %s, which is an adapter: expected that of its base %s", instance, a.Model, a.Base)
 		}
 		if r.servers[s.Model] != nil {
 			return nil, fmt.Errorf("instance %d: two servers for the same models: %s and %s", instance, r.servers[s.Model].at.URL, s.URL)
@@ -65,13 +76,15 @@ func newReach(list []InstanceServer, instance int) (*reach, error) {
 }
 
 // has tells whether there is a server for a model.
-func (r *reach) has(model string) bool { return r.servers[model] != nil || r.servers[""] != nil }
+func (r *reach) has(model string) bool {
+	return r.servers[r.base(model)] != nil || r.servers[""] != nil
+}
 
 // of is the server of a model; nil: it has not answered yet.
 func (r *reach) of(model string) *llm.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.servers[model]
+	f := r.servers[r.base(model)]
 	if f == nil {
 		f = r.servers[""]
 	}
@@ -123,7 +136,15 @@ func (r *reach) look(ctx context.Context, model string, ours func() int) (sight,
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", errUnseen, err)
 	}
-	if !slices.Contains(there, model) {
+	if a := r.adapters[model]; a != nil && slices.Contains(there, a.Base) {
+		switch err := s.HasAdapter(ctx, a.of()); {
+		case err == nil:
+			there = append(there, model)
+		case !errors.Is(err, llm.ErrNoAdapter):
+			return out, fmt.Errorf("%w: %w", errUnseen, err)
+		}
+	}
+	if !slices.Contains(there, model) || !slices.Contains(there, r.base(model)) {
 		out.Loaded = false
 		return out, nil
 	}
@@ -133,7 +154,7 @@ func (r *reach) look(ctx context.Context, model string, ours func() int) (sight,
 		}
 		return out, nil
 	}
-	state, err := s.State(ctx, model)
+	state, err := s.State(ctx, r.base(model))
 	if errors.Is(err, llm.ErrGone) {
 		return out, fmt.Errorf("%w: %w", errUnseen, err)
 	}
@@ -148,8 +169,15 @@ var errUnseen = errors.New("the state of a server was not seen")
 
 func (r *reach) prepare(ctx context.Context, model string, others []string) error {
 	servers, err := r.reached(ctx)
+	if err == nil {
+		err = r.offered(ctx)
+	}
 	if err != nil || model == "" {
 		return err
+	}
+	bases := make([]string, len(others))
+	for i, other := range others {
+		bases[i] = r.base(other)
 	}
 	for _, s := range servers {
 		if err := s.Alive(ctx); err != nil {
@@ -160,22 +188,33 @@ func (r *reach) prepare(ctx context.Context, model string, others []string) erro
 			return err
 		}
 		for _, other := range there {
-			if other != model && r.of(other) == s && slices.Contains(others, other) {
-				if err := s.Unload(ctx, other); err != nil && !errors.Is(err, llm.ErrStays) {
+			if other != r.base(model) && r.of(other) == s && slices.Contains(bases, other) {
+				if err := unload(ctx, s, other); err != nil {
 					return err
 				}
 			}
 		}
 	}
+	for _, other := range others {
+		if other != model {
+			if err := r.drop(ctx, other); err != nil {
+				return err
+			}
+		}
+	}
+	r.keep("")
 	s := r.of(model)
 	if s == nil {
 		return fmt.Errorf("there is no server for %s", model)
 	}
-	if err := s.Load(ctx, model); err != nil {
+	if err := r.bring(ctx, s, model, false); err != nil {
 		return err
 	}
-	_, err = s.Canary(ctx, model, 1)
-	return err
+	_, use, err := r.use(model)
+	if err != nil {
+		return err
+	}
+	return s.Try(ctx, use)
 }
 
 func (r *reach) change(ctx context.Context, model string, up bool) error {
@@ -183,11 +222,16 @@ func (r *reach) change(ctx context.Context, model string, up bool) error {
 	if s == nil {
 		return errors.New("its server has not answered yet")
 	}
-	if up {
-		return s.Load(ctx, model)
+	switch {
+	case up:
+		there, err := r.leave(ctx, model)
+		if err != nil {
+			return err
+		}
+		return r.bring(ctx, s, model, there)
+	case r.shares(model): // perhaps the next one shares it, too
+		r.keep(model)
+		return nil
 	}
-	if err := s.Unload(ctx, model); !errors.Is(err, llm.ErrStays) {
-		return err
-	}
-	return nil // it may stay: it takes nothing from others
+	return unload(ctx, s, model)
 }

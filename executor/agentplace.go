@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,6 +32,27 @@ const (
 	mostLooks = 16
 	mostRuns  = 1 << 14
 )
+
+// suits refuses servers that lack what the agent is told of adapters. What does not answer
+// yet is waited for.
+func (p *agentPlace) suits(ctx context.Context) error {
+	if len(p.reach.adapters) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, suitsWithin)
+	defer cancel()
+	_, err := p.reach.reached(ctx)
+	if seen := p.reach.offered(ctx); err == nil || errors.Is(seen, llm.ErrNoAdapter) {
+		err = seen
+	}
+	if err != nil && !errors.Is(err, llm.ErrNoAdapter) {
+		p.opt.Log.Warn("the server of an instance does not answer yet", "instance", p.instance, "error", err)
+		return nil
+	}
+	return err
+}
+
+const suitsWithin = 5 * time.Second
 
 // order carries out an order; line is held.
 func (p *agentPlace) order(o *agentOrder, reply func([]byte)) {

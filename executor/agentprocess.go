@@ -17,6 +17,8 @@ import (
 type AgentOptions struct {
 	Store   durable.Shared
 	Servers []InstanceServer // of one or several instances
+	// Adapters are models that these servers serve as adapters of another one.
+	Adapters []ModelAdapter
 	// StoreText is how often text is stored, from which on clients see it; 0: 250 ms.
 	StoreText time.Duration
 	Metrics   string // address of a server of metrics; empty: none
@@ -102,8 +104,11 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 			return stops, fmt.Errorf("%w: instance %d has an agent already", ErrPlan, s.Instance)
 		}
 		place := &agentPlace{agentProcess: p, instance: s.Instance, looks: make(chan struct{}, mostLooks)}
-		if place.reach, err = newReach(p.opt.Servers, s.Instance); err != nil {
+		if place.reach, err = newReach(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
 			return stops, fmt.Errorf("%w: %w", ErrPlan, err)
+		}
+		if err := place.suits(ctx); err != nil {
+			return stops, fmt.Errorf("%w: instance %d: %w", ErrPlan, s.Instance, err)
 		}
 		p.line.Lock()
 		p.places[s.Instance] = place

@@ -49,6 +49,10 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if len(servers) == 0 {
 		return usageErrorf("--server: expected the server that this agent is for, N=URL")
 	}
+	adapters, err := o.adapted()
+	if err != nil {
+		return err
+	}
 	if !o.queue.shared() {
 		return usageErrorf("--queue: found %q, expected nats://HOST:PORT: a file is for one process", o.queue.place)
 	}
@@ -65,7 +69,7 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err != nil {
 		return err
 	}
-	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, StoreText: o.store, Metrics: o.metrics, Log: log,
+	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, StoreText: o.store, Metrics: o.metrics, Log: log,
 		Ready: func() { p.note("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.place) }})
 	if errors.Is(err, executor.ErrPlan) {
 		err = withCode(exitUsage, err)

@@ -12,14 +12,30 @@ import (
 // LoRA is how a server's LoRA adapters come and go.
 type LoRA uint8
 
-// The ways. Named was read in documentation alone; Scaled was run against llama-server.
+// The ways. Named and Beside were read in documentation alone; Scaled was run against
+// llama-server.
 const (
 	NoLoRA LoRA = iota
-	Named       // vLLM, SGLang: /v1/load_lora_adapter; requests name them like models
+	Named       // vLLM: /v1/load_lora_adapter; requests name them like models
+	Beside      // SGLang: /load_lora_adapter; requests name them beside the model
 	Scaled      // llama-server: /lora-adapters; those it was started with, each with a weight
 )
 
-var loraNames = [...]string{"none", "named", "scaled"}
+var loraNames = [...]string{"none", "named", "beside", "scaled"}
+
+// path is where adapters are loaded and unloaded.
+func (l LoRA) path(what string) string {
+	if l == Beside {
+		return "/" + what + "_lora_adapter"
+	}
+	return "/v1/" + what + "_lora_adapter"
+}
+
+// Loads tells whether adapters come and go while the server runs.
+func (l LoRA) Loads() bool { return l == Named || l == Beside }
+
+// ErrNoAdapter: the server does not have an adapter, and cannot load it.
+var ErrNoAdapter = errors.New("the server has no such adapter")
 
 func (l LoRA) String() string { return loraNames[l] }
 
@@ -68,7 +84,7 @@ func (s *Server) Adapters(ctx context.Context) ([]Adapter, error) {
 	switch s.Can.LoRA {
 	case Scaled:
 		return s.scaled(ctx)
-	case Named:
+	case Named, Beside:
 		var list struct {
 			Data []struct {
 				ID     string  `json:"id"`
@@ -93,8 +109,8 @@ func (s *Server) Adapters(ctx context.Context) ([]Adapter, error) {
 func (s *Server) LoadAdapter(ctx context.Context, name, path string) error {
 	var err error
 	switch s.Can.LoRA {
-	case Named:
-		_, err = s.Call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": path})
+	case Named, Beside:
+		_, err = s.Call(ctx, http.MethodPost, s.Can.LoRA.path("load"), map[string]any{"lora_name": name, "lora_path": path})
 		if aboutState(err, "already") {
 			err = nil
 		}
@@ -111,8 +127,8 @@ func (s *Server) LoadAdapter(ctx context.Context, name, path string) error {
 func (s *Server) UnloadAdapter(ctx context.Context, name string) error {
 	var err error
 	switch s.Can.LoRA {
-	case Named:
-		_, err = s.Call(ctx, http.MethodPost, "/v1/unload_lora_adapter", map[string]any{"lora_name": name})
+	case Named, Beside:
+		_, err = s.Call(ctx, http.MethodPost, s.Can.LoRA.path("unload"), map[string]any{"lora_name": name})
 		if aboutState(err, "not found") || aboutState(err, "cannot be found") {
 			err = nil
 		}
@@ -123,6 +139,12 @@ func (s *Server) UnloadAdapter(ctx context.Context, name string) error {
 		return fmt.Errorf("unloading the adapter %s at %s: %w", name, s.Address(), err)
 	}
 	return nil
+}
+
+// weight is what llama-server gives an adapter.
+type weight struct {
+	ID    int     `json:"id"`
+	Scale float64 `json:"scale"`
 }
 
 // ScaleAdapter gives an adapter a weight for all requests. The others keep theirs.
@@ -137,10 +159,6 @@ func (s *Server) ScaleAdapter(ctx context.Context, name string, scale float64) e
 		return err
 	}
 	// Those that are not named would get the weight 0.
-	type weight struct {
-		ID    int     `json:"id"`
-		Scale float64 `json:"scale"`
-	}
 	var all []weight
 	found := false
 	for _, a := range list {

@@ -160,12 +160,16 @@ func (s probe) sgLang(ctx context.Context) error {
 		Most  int    `json:"max_running_requests"`
 		Saver bool   `json:"enable_memory_saver"`
 		Path  string `json:"model_path"`
+		LoRA  bool   `json:"enable_lora"`
 	}
 	ok, err := s.has(ctx, "/get_server_info", &info)
 	if !ok || info.Path == "" {
 		return err
 	}
-	s.Can.Slots, s.Can.ContinueChat, s.Can.LoRA = info.Most, true, Named
+	s.Can.Slots, s.Can.ContinueChat = info.Most, true
+	if info.LoRA {
+		s.Can.LoRA = Beside
+	}
 	if info.Saver {
 		s.Can.Switch = Releaser
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -219,7 +220,13 @@ func (s *Server) asleep(ctx context.Context) (bool, error) {
 
 // Canary is the answer of a model to a fixed prompt, greedy.
 func (s *Server) Canary(ctx context.Context, model string, tokens int) (string, error) {
-	a, err := s.Complete(ctx, &Request{Model: model, Prompt: "The quick brown fox jumps over the lazy", MaxTokens: tokens, Fields: map[string]any{"temperature": 0, "seed": 1}}, nil)
+	return s.canaryOf(ctx, Use{Model: model}, tokens)
+}
+
+func (s *Server) canaryOf(ctx context.Context, u Use, tokens int) (string, error) {
+	fields := map[string]any{"temperature": 0, "seed": 1}
+	maps.Copy(fields, u.Fields)
+	a, err := s.Complete(ctx, &Request{Model: u.Model, Prompt: "The quick brown fox jumps over the lazy", MaxTokens: tokens, Fields: fields}, nil)
 	return a.Text, err
 }
 

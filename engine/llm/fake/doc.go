@@ -7,7 +7,11 @@
 // alone, so an answer that was cut off goes on the same when prompt and part are sent
 // again. One character is one token.
 //
-//	fake.go    Server: options, life, faults
-//	http.go    what it answers
-//	stream.go  completions
+// Adapters are those of llama-server, with which it is started, or of vLLM, which are
+// loaded. With an adapter the text is that of a model of the adapter's name.
+//
+//	fake.go      Server: options, life, faults
+//	http.go      what it answers
+//	stream.go    completions
+//	adapters.go  adapters of a model
 package fake

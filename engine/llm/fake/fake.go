@@ -25,6 +25,14 @@ type Options struct {
 	Manual bool
 	// Plain: the server has no router, and all of its models are loaded.
 	Plain bool
+	// Files are adapters that the server was started with, as llama-server's --lora: the
+	// first model has them, each with the weight 1 unless a request says another. A name
+	// is the file's without its ending.
+	Files []string
+	// Loads: adapters of the first model are loaded and unloaded, as at vLLM.
+	Loads bool
+	// Static: those that would be loaded cannot be.
+	Static bool
 }
 
 // Fault is what goes wrong with a completion.
@@ -51,6 +59,7 @@ type Server struct {
 	waiting  int
 	changed  *sync.Cond
 	counts   Counts
+	adapters []string // that were loaded
 	address  string
 }
 
@@ -58,6 +67,7 @@ type Server struct {
 type Counts struct {
 	Completions int      // that began
 	Loads       []string // models, in order
+	Adapters    []string // that were loaded, in order; those unloaded with a minus before
 	Unloads     int
 	Prompts     []string // of completions, in order
 	Canary      int      // completions of one token
@@ -86,7 +96,7 @@ func (s *Server) Again() error {
 		return err
 	}
 	s.address, s.listener = l.Addr().String(), l
-	s.loaded, s.running, s.waiting = nil, map[string]int{}, 0
+	s.loaded, s.adapters, s.running, s.waiting = nil, nil, map[string]int{}, 0
 	if s.opt.Plain {
 		s.loaded = slices.Clone(s.opt.Models)
 	}
@@ -151,7 +161,7 @@ func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.counts
-	c.Loads, c.Prompts = slices.Clone(c.Loads), slices.Clone(c.Prompts)
+	c.Loads, c.Adapters, c.Prompts = slices.Clone(c.Loads), slices.Clone(c.Adapters), slices.Clone(c.Prompts)
 	return c
 }
 

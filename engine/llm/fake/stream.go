@@ -90,6 +90,7 @@ func (s *Server) write(w http.ResponseWriter, ctx context.Context, a *answerOf, 
 func (s *Server) begin(w http.ResponseWriter, q *question, prompt string) (f Fault, n int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.resolve(q)
 	switch {
 	case !slices.Contains(s.opt.Models, q.Model):
 		refuse(w, http.StatusBadRequest, fmt.Sprintf("model %q not found", q.Model))
