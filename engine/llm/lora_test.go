@@ -3,6 +3,7 @@ package llm
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -76,5 +77,55 @@ func TestScaledAdapters(t *testing.T) {
 	none, _ := probed(t, map[string][]string{"GET /v1/models": {`{"data":[{"id":"m"}]}`}, "GET /lora-adapters": {`[]`}})
 	if list, err := none.Adapters(ctx); none.Can.LoRA != NoLoRA || list != nil || err != nil || !errors.Is(none.LoadAdapter(ctx, "a", "b"), ErrStays) {
 		t.Errorf("a server without adapters: %v, %v, %v", none.Can.LoRA, list, err)
+	}
+}
+
+// How requests ask for a model and its adapter, and what servers lack. The answers of
+// SGLang are made up after its documentation.
+func TestUsing(t *testing.T) {
+	ctx := context.Background()
+	models := []string{`{"data":[{"id":"m","parent":null},{"id":"there","root":"/a/there","parent":"m"}]}`}
+	sql := Adapter{Name: "sql", Path: "/a/sql"}
+	for name, x := range map[string]struct {
+		answers map[string][]string
+		can     LoRA
+		adapter Use
+		lacks   string // of an adapter that is not there
+	}{
+		"vLLM":        {map[string][]string{"GET /metrics": {"vllm:num_requests_running 0\n"}, "GET /v1/load_lora_adapter": {`405|{"detail":"Method Not Allowed"}`}}, Named, Use{Model: "there"}, ""},
+		"vLLM static": {map[string][]string{"GET /metrics": {"vllm:num_requests_running 0\n"}}, Named, Use{Model: "there"}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING"},
+		"SGLang": {map[string][]string{"GET /get_server_info": {`{"model_path":"m","max_running_requests":8,"enable_lora":true}`}, "GET /load_lora_adapter": {`405|{"detail":"Method Not Allowed"}`}, "POST /load_lora_adapter": {`{"success":true}`}},
+			Beside, Use{"m", map[string]any{"lora_path": "there"}}, ""},
+		"SGLang without": {map[string][]string{"GET /get_server_info": {`{"model_path":"m","max_running_requests":8}`}}, NoLoRA, Use{}, "--enable-lora"},
+		"llama-server": {map[string][]string{"GET /lora-adapters": {`[{"id":0,"path":"/a/x.gguf","scale":1.0},{"id":1,"path":"/a/there.gguf","scale":1.0}]`}},
+			Scaled, Use{"m", map[string]any{"lora": []weight{{0, 0}, {1, 1}}}}, "found [x there]"},
+	} {
+		x.answers["GET /v1/models"] = models
+		s, r := probed(t, x.answers)
+		if s.Can.LoRA != x.can {
+			t.Errorf("%s can %+v", name, s.Can)
+			continue
+		}
+		err := s.OffersAdapter(ctx, sql)
+		if x.lacks == "" && err != nil || x.lacks != "" && (!errors.Is(err, ErrNoAdapter) || !strings.Contains(err.Error(), x.lacks)) {
+			t.Errorf("%s: %v, expected %q", name, err, x.lacks)
+		}
+		if x.can == NoLoRA {
+			continue
+		}
+		there := Adapter{Name: "there"}
+		if err := s.OffersAdapter(ctx, there); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if u, err := s.Using(ctx, "m", &there); err != nil || !reflect.DeepEqual(u, x.adapter) {
+			t.Errorf("%s: %+v, %v", name, u, err)
+		}
+		u, err := s.Using(ctx, "m", nil)
+		if err != nil || u.Model != "m" || x.can == Scaled && !reflect.DeepEqual(u.Fields["lora"], []weight{{0, 0}, {1, 0}}) {
+			t.Errorf("%s, the model as it is: %+v, %v", name, u, err)
+		}
+		if x.can == Beside && (s.LoadAdapter(ctx, "sql", "/a/sql") != nil || !strings.Contains(r.heard(), `POST /load_lora_adapter {"lora_name":"sql","lora_path":"/a/sql"}`)) {
+			t.Errorf("%s was asked\n%s", name, r.heard())
+		}
 	}
 }
