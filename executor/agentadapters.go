@@ -21,19 +21,25 @@ type ModelAdapter struct {
 
 func (a *ModelAdapter) of() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
 
-// adaptersOf are adapters by model. Those that contradict each other are refused.
+// CheckAdapters refuses adapters that contradict each other.
+func CheckAdapters(list []ModelAdapter) error {
+	_, err := adaptersOf(list)
+	return err
+}
+
+// adaptersOf are adapters by model.
 func adaptersOf(list []ModelAdapter) (map[string]*ModelAdapter, error) {
 	out := map[string]*ModelAdapter{}
 	for i := range list {
 		a := &list[i]
 		if out[a.Model] != nil {
-			return nil, fmt.Errorf("adapter %s: it is named twice", a.Model)
+			return nil, fmt.Errorf("adapter %s: found it twice, expected it once", a.Model)
 		}
 		out[a.Model] = a
 	}
 	for _, a := range list {
 		if out[a.Base] != nil {
-			return nil, fmt.Errorf("adapter %s: its base %s is an adapter, too: expected a model", a.Model, a.Base)
+			return nil, fmt.Errorf("adapter %s: its base %s is an adapter, too, expected a model that the server has by itself", a.Model, a.Base)
 		}
 	}
 	return out, nil
@@ -58,49 +64,91 @@ func (r *reach) shares(model string) bool {
 	return false
 }
 
-// offered looks whether the servers that have answered have the adapters, or can load
-// them. llm.ErrNoAdapter says what one lacks.
-func (r *reach) offered(ctx context.Context) error {
-	for _, name := range slices.Sorted(maps.Keys(r.adapters)) {
-		if s := r.of(name); s != nil {
-			if err := s.OffersAdapter(ctx, r.adapters[name].of()); err != nil {
-				return err
-			}
+// offered looks whether the servers that have answered have adapters among some models, or
+// can load them. llm.ErrNoAdapter says what one lacks.
+func (r *reach) offered(ctx context.Context, models []string) error {
+	for _, name := range models {
+		a, s := r.adapters[name], r.of(name)
+		if a == nil || s == nil {
+			continue
+		}
+		if err := s.Adapters().Offers(ctx, a.of()); err != nil {
+			return err
+		}
+		if !slices.Contains(s.Can.Models, a.Base) {
+			return &llm.Error{Kind: llm.ErrNoAdapter, Text: fmt.Sprintf("%s at %s: found the models %v, expected its base %s", name, s.Address(), s.Can.Models, a.Base)}
 		}
 	}
 	return nil
 }
 
-// bring has a model ready at its server: loaded, unless it is there, with the adapter.
-func (r *reach) bring(ctx context.Context, s *llm.Server, model string, there bool) error {
-	base, a := r.base(model), r.adapters[model]
-	if !there {
-		if err := s.Load(ctx, base); err != nil {
-			return err
+// fitting are the adapters whose base a server here has, as far as they have answered.
+func (r *reach) fitting() []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(r.adapters)) {
+		if s := r.of(name); s != nil && slices.Contains(s.Can.Models, r.adapters[name].Base) {
+			out = append(out, name)
 		}
 	}
-	if !r.shares(model) {
-		return nil
+	return out
+}
+
+// heldModel is one that shares its base, as its server has it.
+type heldModel struct {
+	model string  // empty: none
+	use   llm.Use // how requests ask for it
+	ready bool    // they may
+}
+
+func (r *reach) hold(h heldModel) {
+	r.mu.Lock()
+	r.held = h
+	r.mu.Unlock()
+}
+
+func (r *reach) holds() heldModel {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.held
+}
+
+// bring has a model ready at its server, in the place of the one that is held.
+func (r *reach) bring(ctx context.Context, s *llm.Server, model string) error {
+	there, err := r.leave(ctx, model)
+	if err == nil && !there {
+		err = s.Load(ctx, r.base(model))
 	}
-	var with *llm.Adapter
-	if a != nil {
-		adapter := a.of()
-		with = &adapter
-		err := s.HasAdapter(ctx, adapter)
-		if errors.Is(err, llm.ErrNoAdapter) && a.Path != "" && s.Can.LoRA.Loads() {
-			err = s.LoadAdapter(ctx, a.Model, a.Path)
-		}
-		if err != nil {
-			return err
-		}
+	if err != nil || !r.shares(model) {
+		return err
 	}
-	use, err := s.Using(ctx, base, with)
-	if err == nil {
-		r.mu.Lock()
-		r.uses[model] = use
-		r.mu.Unlock()
+	h := heldModel{model: model} // also where its adapter does not come: the base is there
+	r.hold(h)
+	if h.use, err = r.equip(ctx, s, model); err == nil {
+		h.ready = true
+		r.hold(h)
 	}
 	return err
+}
+
+// equip has the adapter of a model ready, where it is one, and tells how requests ask.
+func (r *reach) equip(ctx context.Context, s *llm.Server, model string) (llm.Use, error) {
+	a := r.adapters[model]
+	if a == nil {
+		return s.Adapters().Using(ctx, model, nil)
+	}
+	adapter := a.of()
+	has, err := s.Adapters().Has(ctx, adapter)
+	switch {
+	case err != nil || has:
+	case a.Path != "" && s.Can.LoRA.Loads():
+		err = s.Adapters().Load(ctx, adapter)
+	default:
+		err = s.Adapters().Offers(ctx, adapter) // says what to do
+	}
+	if err != nil {
+		return llm.Use{}, err
+	}
+	return s.Adapters().Using(ctx, a.Base, &adapter)
 }
 
 // drop takes an adapter from its server. Those that the server was started with stay.
@@ -109,40 +157,29 @@ func (r *reach) drop(ctx context.Context, model string) error {
 	if a == nil || a.Path == "" || s == nil || !s.Can.LoRA.Loads() {
 		return nil
 	}
-	switch err := s.HasAdapter(ctx, a.of()); {
-	case errors.Is(err, llm.ErrNoAdapter):
-		return nil
-	case err != nil:
+	if has, err := s.Adapters().Has(ctx, a.of()); err != nil || !has {
 		return err
 	}
-	return s.UnloadAdapter(ctx, model)
+	return s.Adapters().Unload(ctx, model)
 }
 
-// leave takes away what was taken away last but kept, now that next comes. It tells
-// whether the base of next is there.
+// leave takes away what is held, now that next comes: all of it but what next shares. It
+// tells whether the base of next is there.
 func (r *reach) leave(ctx context.Context, next string) (there bool, err error) {
-	r.mu.Lock()
-	kept := r.kept
-	r.mu.Unlock()
-	if kept == "" {
+	held := r.holds().model
+	if held == "" {
 		return false, nil
 	}
-	if kept != next {
-		err = r.drop(ctx, kept)
+	if held != next {
+		err = r.drop(ctx, held)
 	}
-	if there = r.base(kept) == r.base(next); err == nil && !there {
-		err = unload(ctx, r.of(kept), r.base(kept))
+	if there = r.base(held) == r.base(next); err == nil && !there {
+		err = unload(ctx, r.of(held), r.base(held))
 	}
 	if err == nil {
-		r.keep("")
+		r.hold(heldModel{})
 	}
 	return there, err
-}
-
-func (r *reach) keep(model string) {
-	r.mu.Lock()
-	r.kept = model
-	r.mu.Unlock()
 }
 
 // unload takes a model away. One that may stay takes nothing from others.
@@ -160,14 +197,11 @@ func (r *reach) use(model string) (*llm.Server, llm.Use, error) {
 	if s == nil {
 		return nil, llm.Use{}, errUnreached
 	}
-	r.mu.Lock()
-	use, ok := r.uses[model]
-	r.mu.Unlock()
-	switch {
-	case ok:
-		return s, use, nil
-	case r.shares(model):
-		return nil, llm.Use{}, &llm.Error{Kind: llm.ErrUnknownModel, Text: model + " has not been loaded by this process"}
+	if !r.shares(model) {
+		return s, llm.Use{Model: model}, nil
 	}
-	return s, llm.Use{Model: model}, nil
+	if h := r.holds(); h.model == model && h.ready {
+		return s, h.use, nil
+	}
+	return nil, llm.Use{}, &llm.Error{Kind: llm.ErrUnknownModel, Text: model + " has not been loaded by this process"}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,19 +52,25 @@ func TestAdaptersAnswer(t *testing.T) {
 			if *r.Loads < 3 || n.Completions != 36 || len(n.Loads) != 0 || n.Unloads != 0 {
 				t.Errorf("%d changes, at the server %+v: expected at least 3, and no model loaded", *r.Loads, n)
 			}
-			there := 0
-			for _, a := range n.Adapters {
-				if there++; strings.HasPrefix(a, "-") {
-					there -= 2
-				}
-				if there < 0 || there > 1 {
-					t.Errorf("adapters %v: expected one at once", n.Adapters)
-				}
-			}
+			oneAtOnce(t, n.Adapters)
 			if loads := slices.DeleteFunc(n.Adapters, func(a string) bool { return strings.HasPrefix(a, "-") }); k.opt.Loads && (len(loads) < 2 || len(loads) > int(*r.Loads)) || !k.opt.Loads && len(loads) > 0 {
 				t.Errorf("%d loads of adapters of %d changes", len(loads), *r.Loads)
 			}
 		})
+	}
+}
+
+// oneAtOnce checks that a server had no two adapters at once.
+func oneAtOnce(t *testing.T, changes []string) {
+	t.Helper()
+	there := 0
+	for _, a := range changes {
+		if there++; strings.HasPrefix(a, "-") {
+			there -= 2
+		}
+		if there < 0 || there > 1 {
+			t.Errorf("adapters %v: expected one at once", changes)
+		}
 	}
 }
 
@@ -108,8 +115,9 @@ func TestAdaptersRefused(t *testing.T) {
 		"none":    {plain, []ModelAdapter{sql}, "--lora", true},
 		"static":  {static, []ModelAdapter{sql}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING", true},
 		"no path": {static, []ModelAdapter{{"sql", "base", ""}}, "say where its files are", true},
-		"another": {files, []ModelAdapter{sql}, "found [poem]", true},
-		"twice":   {files, []ModelAdapter{sql, sql}, "named twice", false},
+		"another": {files, []ModelAdapter{sql}, "found [/a/poem.gguf], expected /adapters/sql", true},
+		"no base": {fake.Options{Models: []string{"base"}, Plain: true, Loads: true}, []ModelAdapter{{"sql", "bas", "/adapters/sql"}}, "found the models [base], expected its base bas", true},
+		"twice":   {files, []ModelAdapter{sql, sql}, "found it twice", false},
 		"of one":  {files, []ModelAdapter{sql, {"base", "x", ""}}, "its base base is an adapter", false},
 		"unknown": {files, []ModelAdapter{{"other", "base", ""}}, "no model of this name", false},
 	} {
@@ -193,10 +201,12 @@ func TestLlamaAdapter(t *testing.T) {
 	t.Cleanup(d.close)
 	texts, want := map[string]string{}, map[string]string{}
 	for i, m := range models { // as the server writes them without a front end
-		for _, a := range []string{"one", "two"} {
-			if err := c.ScaleAdapter(t.Context(), a, map[bool]float64{true: 1}[a == models[i]]); err != nil {
-				t.Fatal(err)
-			}
+		weights := []map[string]any{{"id": 0, "scale": float64(0)}, {"id": 1, "scale": float64(0)}}
+		if i > 0 {
+			weights[i-1]["scale"] = 1.0
+		}
+		if _, err := c.Call(t.Context(), http.MethodPost, "/lora-adapters", weights); err != nil {
+			t.Fatal(err)
 		}
 		// Its cache does not see that weights for all requests changed.
 		a, err := c.Complete(t.Context(), &llm.Request{Model: base, Prompt: "once upon", MaxTokens: 40, Fields: map[string]any{"temperature": 0, "cache_prompt": false}}, nil)

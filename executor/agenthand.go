@@ -40,8 +40,9 @@ type reach struct {
 	servers map[string]*endpoint // by model; "" is for all others
 	// adapters are models that need their base at the same server; by model.
 	adapters map[string]*ModelAdapter
-	kept     string             // shares its base, and was taken away: the next one tells what goes
-	uses     map[string]llm.Use // of models that share their base, once they were brought
+	// held was brought last, and shares its base. What of it goes the next one tells, also
+	// where it was taken away.
+	held heldModel
 }
 
 // endpoint is a server, once it has answered.
@@ -52,7 +53,7 @@ type endpoint struct {
 
 // newReach takes the servers of an instance from a list.
 func newReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*reach, error) {
-	r := &reach{servers: map[string]*endpoint{}, uses: map[string]llm.Use{}}
+	r := &reach{servers: map[string]*endpoint{}}
 	var err error
 	if r.adapters, err = adaptersOf(adapters); err != nil {
 		return nil, err
@@ -132,20 +133,11 @@ func (r *reach) look(ctx context.Context, model string, ours func() int) (sight,
 		return out, nil
 	}
 	before := ours()
-	there, err := s.Loaded(ctx)
+	there, err := r.there(ctx, s, model)
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", errUnseen, err)
 	}
-	if a := r.adapters[model]; a != nil && slices.Contains(there, a.Base) {
-		switch err := s.HasAdapter(ctx, a.of()); {
-		case err == nil:
-			there = append(there, model)
-		case !errors.Is(err, llm.ErrNoAdapter):
-			return out, fmt.Errorf("%w: %w", errUnseen, err)
-		}
-	}
-	if !slices.Contains(there, model) || !slices.Contains(there, r.base(model)) {
-		out.Loaded = false
+	if out.Loaded = there; !there {
 		return out, nil
 	}
 	if !s.Can.Metrics {
@@ -164,73 +156,98 @@ func (r *reach) look(ctx context.Context, model string, ours func() int) (sight,
 	return out, nil
 }
 
+// there tells whether a server has a model, and its adapter where it is one.
+func (r *reach) there(ctx context.Context, s *llm.Server, model string) (bool, error) {
+	list, err := s.Loaded(ctx)
+	if err != nil || !slices.Contains(list, r.base(model)) {
+		return false, err
+	}
+	if a := r.adapters[model]; a != nil {
+		return s.Adapters().Has(ctx, a.of())
+	}
+	return true, nil
+}
+
+// forget has the servers asked anew what they can do: started anew they may do more.
+func (r *reach) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.servers {
+		f.server = nil
+	}
+}
+
 // errUnseen: the servers answer, but how they are was not seen. The next look tells.
 var errUnseen = errors.New("the state of a server was not seen")
 
 func (r *reach) prepare(ctx context.Context, model string, others []string) error {
 	servers, err := r.reached(ctx)
 	if err == nil {
-		err = r.offered(ctx)
+		err = r.offered(ctx, others)
+	}
+	if errors.Is(err, llm.ErrNoAdapter) {
+		r.forget()
 	}
 	if err != nil || model == "" {
 		return err
-	}
-	bases := make([]string, len(others))
-	for i, other := range others {
-		bases[i] = r.base(other)
 	}
 	for _, s := range servers {
 		if err := s.Alive(ctx); err != nil {
 			return err
 		}
-		there, err := s.Loaded(ctx)
+	}
+	if err := r.clear(ctx, servers, model, others); err != nil {
+		return err
+	}
+	s := r.of(model)
+	if s == nil {
+		return fmt.Errorf("there is no server for %s", model)
+	}
+	if err := r.bring(ctx, s, model); err != nil {
+		return err
+	}
+	_, use, err := r.use(model)
+	if err == nil {
+		_, err = s.Canary(ctx, use, 1)
+	}
+	return err
+}
+
+// clear takes from the servers what is there of some models, but for one.
+func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, models []string) error {
+	r.hold(heldModel{})
+	bases := make([]string, len(models))
+	for i, model := range models {
+		if bases[i] = r.base(model); model != but {
+			if err := r.drop(ctx, model); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range servers {
+		list, err := s.Loaded(ctx)
 		if err != nil {
 			return err
 		}
-		for _, other := range there {
-			if other != r.base(model) && r.of(other) == s && slices.Contains(bases, other) {
+		for _, other := range list {
+			if other != r.base(but) && r.of(other) == s && slices.Contains(bases, other) {
 				if err := unload(ctx, s, other); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	for _, other := range others {
-		if other != model {
-			if err := r.drop(ctx, other); err != nil {
-				return err
-			}
-		}
-	}
-	r.keep("")
-	s := r.of(model)
-	if s == nil {
-		return fmt.Errorf("there is no server for %s", model)
-	}
-	if err := r.bring(ctx, s, model, false); err != nil {
-		return err
-	}
-	_, use, err := r.use(model)
-	if err != nil {
-		return err
-	}
-	return s.Try(ctx, use)
+	return nil
 }
 
 func (r *reach) change(ctx context.Context, model string, up bool) error {
 	s := r.of(model)
-	if s == nil {
-		return errors.New("its server has not answered yet")
-	}
 	switch {
+	case s == nil:
+		return errors.New("its server has not answered yet")
 	case up:
-		there, err := r.leave(ctx, model)
-		if err != nil {
-			return err
-		}
-		return r.bring(ctx, s, model, there)
+		return r.bring(ctx, s, model)
 	case r.shares(model): // perhaps the next one shares it, too
-		r.keep(model)
 		return nil
 	}
 	return unload(ctx, s, model)

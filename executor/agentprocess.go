@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,6 +93,8 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 
 // attach makes the instances known under their names.
 func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
+	var fitting []string // adapters whose base one of the servers has
+	seen := true         // all servers have answered
 	for _, s := range p.opt.Servers {
 		if p.places[s.Instance] != nil {
 			continue
@@ -107,9 +110,11 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 		if place.reach, err = newReach(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
 			return stops, fmt.Errorf("%w: %w", ErrPlan, err)
 		}
-		if err := place.suits(ctx); err != nil {
+		here, all, err := place.suits(ctx)
+		if err != nil {
 			return stops, fmt.Errorf("%w: instance %d: %w", ErrPlan, s.Instance, err)
 		}
+		fitting, seen = append(fitting, here...), seen && all
 		p.line.Lock()
 		p.places[s.Instance] = place
 		p.line.Unlock()
@@ -118,6 +123,11 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 			return stops, err
 		}
 		stops = append(stops, stop)
+	}
+	for _, a := range p.opt.Adapters {
+		if seen && !slices.Contains(fitting, a.Model) {
+			return stops, fmt.Errorf("%w: adapter %s: found no server that has its base %s", ErrPlan, a.Model, a.Base)
+		}
 	}
 	return stops, nil
 }

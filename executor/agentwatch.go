@@ -89,7 +89,7 @@ func (g *agent) watch(ctx context.Context) {
 			lacks = ""
 			g.c.in.post(news{what: serverReady, device: g.device, gen: gen})
 		}
-		if errors.Is(err, llm.ErrNoAdapter) && err.Error() != lacks { // waiting does not help
+		if errors.Is(err, llm.ErrNoAdapter) && err.Error() != lacks { // until it is started anew
 			lacks = err.Error()
 			g.c.opt.Log.Error("an instance cannot work", "instance", g.name, "error", err)
 		}

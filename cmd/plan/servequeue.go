@@ -54,9 +54,12 @@ func (o *serverOptions) adapted() ([]executor.ModelAdapter, error) {
 		model, of, _ := strings.Cut(text, "=")
 		base, path, more := strings.Cut(of, ",")
 		if model == "" || base == "" || more && path == "" {
-			return nil, usageErrorf("--adapter %s: expected MODEL=BASE,PATH or MODEL=BASE, such as sql=qwen3-8b,/adapters/sql", text)
+			return nil, usageErrorf("--adapter: found %q, expected MODEL=BASE,PATH or MODEL=BASE: such as sql=qwen3-8b,/adapters/sql, where the server finds the files of the adapter", text)
 		}
 		out = append(out, executor.ModelAdapter{Model: model, Base: base, Path: path})
+	}
+	if err := executor.CheckAdapters(out); err != nil {
+		return nil, usageErrorf("--adapter: %w", err)
 	}
 	return out, nil
 }
@@ -165,8 +168,11 @@ func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
 		so.Queue.Front.Keys = append(so.Queue.Front.Keys, keys...)
 	}
 	if o.queue.shared() {
-		if len(so.Servers)+len(so.Adapters) > 0 {
-			return usageErrorf("--server or --adapter with --queue %s: its servers are attached by 'plan agent', each beside its own", o.queue.place)
+		switch text := "with --queue %s: its servers are attached by 'plan agent', each beside its own: give the flag there"; {
+		case len(so.Servers) > 0:
+			return usageErrorf("--server "+text, o.queue.place)
+		case len(so.Adapters) > 0:
+			return usageErrorf("--adapter "+text, o.queue.place)
 		}
 		so.Queue.Share = func() (durable.Shared, error) { return o.queue.share(sealer, so.Log) }
 		return nil

@@ -157,7 +157,7 @@ func TestSleeper(t *testing.T) {
 	if want := `{"add_generation_prompt":false,"continue_final_message":true,"messages":[{"role":"user","content":"hi"},{"content":"so far","role":"assistant"}]}`; err != nil || string(body) != want {
 		t.Errorf("resumed: %s, %v, expected %s", body, err, want)
 	}
-	if err := s.LoadAdapter(ctx, "sql", "/adapters/sql"); err != nil || !strings.Contains(r.heard(), `{"lora_name":"sql","lora_path":"/adapters/sql"}`) {
+	if err := s.Adapters().Load(ctx, Adapter{Name: "sql", Path: "/adapters/sql"}); err != nil || !strings.Contains(r.heard(), `{"lora_name":"sql","lora_path":"/adapters/sql"}`) {
 		t.Errorf("%v:\n%s", err, r.heard())
 	}
 }

@@ -218,12 +218,8 @@ func (s *Server) asleep(ctx context.Context) (bool, error) {
 	return sleep.Sleeping, err
 }
 
-// Canary is the answer of a model to a fixed prompt, greedy.
-func (s *Server) Canary(ctx context.Context, model string, tokens int) (string, error) {
-	return s.canaryOf(ctx, Use{Model: model}, tokens)
-}
-
-func (s *Server) canaryOf(ctx context.Context, u Use, tokens int) (string, error) {
+// Canary is what is answered to a fixed prompt, greedy.
+func (s *Server) Canary(ctx context.Context, u Use, tokens int) (string, error) {
 	fields := map[string]any{"temperature": 0, "seed": 1}
 	maps.Copy(fields, u.Fields)
 	a, err := s.Complete(ctx, &Request{Model: u.Model, Prompt: "The quick brown fox jumps over the lazy", MaxTokens: tokens, Fields: fields}, nil)
@@ -238,7 +234,7 @@ func (s *Server) sleep(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.canary[model]; !ok {
-		text, err := s.Canary(ctx, model, canaryTokens)
+		text, err := s.Canary(ctx, Use{Model: model}, canaryTokens)
 		if err != nil {
 			return err
 		}
@@ -261,7 +257,7 @@ func (s *Server) wake(ctx context.Context, model, path string) error {
 	if _, err := s.Call(ctx, http.MethodPost, path, nil); err != nil {
 		return err
 	}
-	text, err := s.Canary(ctx, model, canaryTokens)
+	text, err := s.Canary(ctx, Use{Model: model}, canaryTokens)
 	if before, ok := s.canary[model]; err == nil && ok && text != before {
 		return fmt.Errorf("%w: %q, before it slept %q", ErrCanary, excerpt(text), excerpt(before))
 	}

@@ -14,21 +14,35 @@ type weight struct {
 	Scale float64 `json:"scale"`
 }
 
-// adapt adds what a server with adapters answers.
-func (s *Server) adapt(mux *http.ServeMux) {
-	if len(s.opt.Files) > 0 {
+// adapters are those of a server's first model.
+type adapters struct {
+	s      *Server
+	loaded []string
+}
+
+// serve adds what a server with adapters answers.
+func (a *adapters) serve(mux *http.ServeMux) {
+	if len(a.s.opt.Files) > 0 {
 		mux.HandleFunc("GET /lora-adapters", func(w http.ResponseWriter, _ *http.Request) {
 			var list []map[string]any
-			for i, f := range s.opt.Files {
+			for i, f := range a.s.opt.Files {
 				list = append(list, map[string]any{"id": i, "path": f, "scale": 1.0})
 			}
 			reply(w, list)
 		})
 	}
-	if s.opt.Loads && !s.opt.Static {
-		mux.HandleFunc("POST /v1/load_lora_adapter", s.loadAdapter)
-		mux.HandleFunc("POST /v1/unload_lora_adapter", s.unloadAdapter)
+	if a.s.opt.Loads && !a.s.opt.Static {
+		mux.HandleFunc("POST /v1/load_lora_adapter", a.load)
+		mux.HandleFunc("POST /v1/unload_lora_adapter", a.unload)
 	}
+}
+
+// listed are the entries among the server's models.
+func (a *adapters) listed() (out []any) {
+	for _, name := range a.loaded {
+		out = append(out, map[string]any{"id": name, "object": "model", "root": "/adapters/" + name, "parent": a.s.opt.Models[0]})
+	}
+	return out
 }
 
 // named reads which adapter is meant.
@@ -43,60 +57,56 @@ func named(r *http.Request) (name, path string) {
 	return ask.Name, ask.Path
 }
 
-func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) {
+func (a *adapters) load(w http.ResponseWriter, r *http.Request) {
 	name, file := named(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
 	switch {
 	case name == "" || file != "/adapters/"+name:
 		refuse(w, http.StatusNotFound, "Loading lora "+name+" failed: No adapter found for "+file)
-	case slices.Contains(s.adapters, name):
+	case slices.Contains(a.loaded, name):
 		refuse(w, http.StatusBadRequest, "The lora adapter '"+name+"' has already been loaded.")
 	default:
-		s.adapters = append(s.adapters, name)
-		s.counts.Adapters = append(s.counts.Adapters, name)
+		a.loaded = append(a.loaded, name)
+		a.s.counts.Adapters = append(a.s.counts.Adapters, name)
 		reply(w, "Success: LoRA adapter '"+name+"' added successfully.")
 	}
 }
 
-func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) {
+func (a *adapters) unload(w http.ResponseWriter, r *http.Request) {
 	name, _ := named(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Contains(s.adapters, name) {
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	if !slices.Contains(a.loaded, name) {
 		refuse(w, http.StatusNotFound, "The lora adapter '"+name+"' cannot be found.")
 		return
 	}
-	s.adapters = slices.DeleteFunc(s.adapters, func(a string) bool { return a == name })
-	s.counts.Adapters = append(s.counts.Adapters, "-"+name)
+	a.loaded = slices.DeleteFunc(a.loaded, func(n string) bool { return n == name })
+	a.s.counts.Adapters = append(a.s.counts.Adapters, "-"+name)
 	reply(w, "Success: LoRA adapter '"+name+"' removed successfully.")
 }
 
 // resolve finds what writes the answer: a model, or adapters of it, which have their names
 // instead of the model's. The model is what has to be in memory.
-func (s *Server) resolve(q *question) {
+func (a *adapters) resolve(q *question) {
 	q.writes = q.Model
-	switch {
-	case slices.Contains(s.adapters, q.Model):
-		q.Model = s.opt.Models[0]
-	case len(s.opt.Files) > 0 && q.Model == s.opt.Models[0]:
-		var on []string
-		for i, f := range s.opt.Files {
-			scale := 1.0
-			if q.LoRA != nil { // those that are not named get none
-				scale = 0
-			}
-			for _, w := range q.LoRA {
-				if w.ID == i {
-					scale = w.Scale
-				}
-			}
-			if scale > 0 {
-				on = append(on, strings.TrimSuffix(path.Base(f), path.Ext(f)))
-			}
-		}
-		if len(on) > 0 {
-			q.writes = strings.Join(on, "+")
+	base := a.s.opt.Models[0]
+	switch on := a.weighed(q); {
+	case slices.Contains(a.loaded, q.Model):
+		q.Model = base
+	case q.Model == base && len(on) > 0:
+		q.writes = strings.Join(on, "+")
+	}
+}
+
+// weighed are the names of those with a weight. A request that names some gives the others
+// none.
+func (a *adapters) weighed(q *question) (on []string) {
+	for i, f := range a.s.opt.Files {
+		at := slices.IndexFunc(q.LoRA, func(w weight) bool { return w.ID == i })
+		if q.LoRA == nil || at >= 0 && q.LoRA[at].Scale > 0 {
+			on = append(on, strings.TrimSuffix(path.Base(f), path.Ext(f)))
 		}
 	}
+	return on
 }

@@ -13,5 +13,7 @@
 //	fake.go      Server: options, life, faults
 //	http.go      what it answers
 //	stream.go    completions
+//	choices.go   what answers are made of
 //	adapters.go  adapters of a model
+//	sleep.go     servers that sleep
 package fake

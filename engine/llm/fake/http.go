@@ -15,7 +15,10 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]string{"status": "ok"}) })
 	mux.HandleFunc("GET /v1/models", s.list)
 	mux.HandleFunc("GET /metrics", s.metrics)
-	s.adapt(mux)
+	s.adapters.serve(mux)
+	if s.opt.Sleeps != nil {
+		s.opt.Sleeps.serve(s, mux)
+	}
 	if !s.opt.Loads {
 		mux.HandleFunc("GET /props", func(w http.ResponseWriter, _ *http.Request) {
 			reply(w, map[string]any{"total_slots": s.opt.Slots, "chat_template": "plain"})
@@ -99,10 +102,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		}
 		data = append(data, entry)
 	}
-	for _, a := range s.adapters {
-		data = append(data, map[string]any{"id": a, "object": "model", "root": "/adapters/" + a, "parent": s.opt.Models[0]})
-	}
-	reply(w, map[string]any{"object": "list", "data": data})
+	reply(w, map[string]any{"object": "list", "data": append(data, s.adapters.listed()...)})
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
