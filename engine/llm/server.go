@@ -48,7 +48,8 @@ type Server struct {
 	Can Abilities
 
 	mu     sync.Mutex
-	canary map[string]string // by model: what it answered before it slept first
+	canary map[Adapter]string // by model or adapter: what it answered before it slept first
+	wrong  bool               // since it was woken last
 }
 
 // Probe asks a server what it can do. It goes by what the server answers, not by
@@ -58,7 +59,7 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Client: c, canary: map[string]string{}}
+	s := &Server{Client: c, canary: map[Adapter]string{}}
 	models, err := s.models(ctx, "/v1/models")
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its models: %w", c.Address(), err)
