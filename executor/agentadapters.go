@@ -170,11 +170,15 @@ func (r *reach) leave(ctx context.Context, next string) (there bool, err error) 
 	if held == "" {
 		return false, nil
 	}
+	s := r.of(held)
+	if s == nil { // another prepares the servers anew
+		return false, errUnreached
+	}
 	if held != next {
 		err = r.drop(ctx, held)
 	}
 	if there = r.base(held) == r.base(next); err == nil && !there {
-		err = unload(ctx, r.of(held), r.base(held))
+		err = unload(ctx, s, r.base(held))
 	}
 	if err == nil {
 		r.hold(heldModel{})

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -110,8 +109,12 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	}
 	loaded("b1", false)
 	loaded("b", true)
-	if err := r.change(context.WithoutCancel(ctx), "b1", true); err != nil { // the policy has it loaded anew
+	if err := r.change(ctx, "b1", true); err != nil { // the policy has it loaded anew
 		t.Fatal(err)
 	}
 	loaded("b1", true)
+	r.servers["b"].server = nil // as after it was found to lack something
+	if err := r.change(ctx, "a", true); !errors.Is(err, llm.ErrGone) {
+		t.Errorf("while the one that is held is asked anew: %v", err)
+	}
 }
