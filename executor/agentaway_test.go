@@ -28,13 +28,14 @@ import (
 
 // fleet are front ends and agents of several machines, in this process.
 type fleet struct {
-	t     *testing.T
-	nats  string
-	plan  string
-	log   *slog.Logger
-	fakes []*fake.Server
-	key   *durable.Sealer
-	shaky int // so often the first front end loses the right to plan, and takes it again
+	t        *testing.T
+	nats     string
+	plan     string
+	log      *slog.Logger
+	fakes    []*fake.Server
+	key      *durable.Sealer
+	adapters []ModelAdapter // of all agents
+	shaky    int            // so often the first front end loses the right to plan, and takes it again
 }
 
 func openFleet(t *testing.T, plan *formats.Plan, opt fake.Options) *fleet {
@@ -126,7 +127,7 @@ func (f *fleet) agent(i int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- ServeAgent(ctx, AgentOptions{Store: store, Servers: []InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, StoreText: 20 * time.Millisecond, Log: f.log, Ready: func() { close(ready) }})
+		ended <- ServeAgent(ctx, AgentOptions{Store: store, Servers: []InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, StoreText: 20 * time.Millisecond, Log: f.log, Ready: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()

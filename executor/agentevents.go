@@ -29,9 +29,8 @@ type eventRun struct {
 // writeEvents has such an answer written. A server writes all of it each time: what a
 // client may have seen has to come again, and what none has seen is taken back.
 func (r *reach) writeEvents(ctx context.Context, w *writing, partial string, end *streamEnd) {
-	server := r.of(w.request.Model)
-	if server == nil {
-		end.err = errUnreached
+	server, use, err := r.use(w.request.Model)
+	if end.err = err; err != nil {
 		return
 	}
 	x := &eventRun{writing: w, run: deltas.NewRun(""), end: end, counted: end.tokens}
@@ -53,7 +52,7 @@ func (r *reach) writeEvents(ctx context.Context, w *writing, partial string, end
 		end.result = completions.Result{Finish: "stop", PromptTokens: w.prompt, OutputTokens: end.tokens}
 		return
 	}
-	answer, err := server.Complete(ctx, &llm.Request{Model: w.request.Model, Chat: w.request.Chat, Body: w.request.Body, Events: true}, x.take)
+	answer, err := server.Complete(ctx, &llm.Request{Model: use.Model, Chat: w.request.Chat, Body: w.request.Body, Fields: use.Fields, Events: true}, x.take)
 	if errors.Is(err, errEnough) {
 		answer.Finish, answer.Told, err = "length", false, nil
 	} else if err == nil {

@@ -38,6 +38,11 @@ const roomUnseen = -2
 type reach struct {
 	mu      sync.Mutex
 	servers map[string]*endpoint // by model; "" is for all others
+	// adapters are models that need their base at the same server; by model.
+	adapters map[string]*ModelAdapter
+	// held was brought last, and shares its base. What of it goes the next one tells, also
+	// where it was taken away.
+	held heldModel
 }
 
 // endpoint is a server, once it has answered.
@@ -47,14 +52,21 @@ type endpoint struct {
 }
 
 // newReach takes the servers of an instance from a list.
-func newReach(list []InstanceServer, instance int) (*reach, error) {
+func newReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*reach, error) {
 	r := &reach{servers: map[string]*endpoint{}}
+	var err error
+	if r.adapters, err = adaptersOf(adapters); err != nil {
+		return nil, err
+	}
 	for _, s := range list {
 		if s.Instance != instance {
 			continue
 		}
 		if _, err := llm.New(s.URL); err != nil {
 			return nil, fmt.Errorf("instance %d: %w", instance, err)
+		}
+		if a := r.adapters[s.Model]; a != nil {
+			return nil, fmt.Errorf("instance %d: a server of its own for %s, which is an adapter: expected that of its base %s", instance, a.Model, a.Base)
 		}
 		if r.servers[s.Model] != nil {
 			return nil, fmt.Errorf("instance %d: two servers for the same models: %s and %s", instance, r.servers[s.Model].at.URL, s.URL)
@@ -65,13 +77,15 @@ func newReach(list []InstanceServer, instance int) (*reach, error) {
 }
 
 // has tells whether there is a server for a model.
-func (r *reach) has(model string) bool { return r.servers[model] != nil || r.servers[""] != nil }
+func (r *reach) has(model string) bool {
+	return r.servers[r.base(model)] != nil || r.servers[""] != nil
+}
 
 // of is the server of a model; nil: it has not answered yet.
 func (r *reach) of(model string) *llm.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.servers[model]
+	f := r.servers[r.base(model)]
 	if f == nil {
 		f = r.servers[""]
 	}
@@ -119,12 +133,11 @@ func (r *reach) look(ctx context.Context, model string, ours func() int) (sight,
 		return out, nil
 	}
 	before := ours()
-	there, err := s.Loaded(ctx)
+	there, err := r.there(ctx, s, model)
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", errUnseen, err)
 	}
-	if !slices.Contains(there, model) {
-		out.Loaded = false
+	if out.Loaded = there; !there {
 		return out, nil
 	}
 	if !s.Can.Metrics {
@@ -133,7 +146,7 @@ func (r *reach) look(ctx context.Context, model string, ours func() int) (sight,
 		}
 		return out, nil
 	}
-	state, err := s.State(ctx, model)
+	state, err := s.State(ctx, r.base(model))
 	if errors.Is(err, llm.ErrGone) {
 		return out, fmt.Errorf("%w: %w", errUnseen, err)
 	}
@@ -143,11 +156,38 @@ func (r *reach) look(ctx context.Context, model string, ours func() int) (sight,
 	return out, nil
 }
 
+// there tells whether a server has a model, and its adapter where it is one.
+func (r *reach) there(ctx context.Context, s *llm.Server, model string) (bool, error) {
+	list, err := s.Loaded(ctx)
+	if err != nil || !slices.Contains(list, r.base(model)) {
+		return false, err
+	}
+	if a := r.adapters[model]; a != nil {
+		return s.Adapters().Has(ctx, a.of())
+	}
+	return true, nil
+}
+
+// forget has the servers asked anew what they can do: started anew they may do more.
+func (r *reach) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.servers {
+		f.server = nil
+	}
+}
+
 // errUnseen: the servers answer, but how they are was not seen. The next look tells.
 var errUnseen = errors.New("the state of a server was not seen")
 
 func (r *reach) prepare(ctx context.Context, model string, others []string) error {
 	servers, err := r.reached(ctx)
+	if err == nil {
+		err = r.offered(ctx, others)
+	}
+	if errors.Is(err, llm.ErrNoAdapter) {
+		r.forget()
+	}
 	if err != nil || model == "" {
 		return err
 	}
@@ -155,39 +195,60 @@ func (r *reach) prepare(ctx context.Context, model string, others []string) erro
 		if err := s.Alive(ctx); err != nil {
 			return err
 		}
-		there, err := s.Loaded(ctx)
-		if err != nil {
-			return err
-		}
-		for _, other := range there {
-			if other != model && r.of(other) == s && slices.Contains(others, other) {
-				if err := s.Unload(ctx, other); err != nil && !errors.Is(err, llm.ErrStays) {
-					return err
-				}
-			}
-		}
+	}
+	if err := r.clear(ctx, servers, model, others); err != nil {
+		return err
 	}
 	s := r.of(model)
 	if s == nil {
 		return fmt.Errorf("there is no server for %s", model)
 	}
-	if err := s.Load(ctx, model); err != nil {
+	if err := r.bring(ctx, s, model); err != nil {
 		return err
 	}
-	_, err = s.Canary(ctx, model, 1)
+	_, use, err := r.use(model)
+	if err == nil {
+		_, err = s.Canary(ctx, use, 1)
+	}
 	return err
+}
+
+// clear takes from the servers what is there of some models, but for one.
+func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, models []string) error {
+	r.hold(heldModel{})
+	bases := make([]string, len(models))
+	for i, model := range models {
+		if bases[i] = r.base(model); model != but {
+			if err := r.drop(ctx, model); err != nil {
+				return err
+			}
+		}
+	}
+	for _, s := range servers {
+		list, err := s.Loaded(ctx)
+		if err != nil {
+			return err
+		}
+		for _, other := range list {
+			if other != r.base(but) && r.of(other) == s && slices.Contains(bases, other) {
+				if err := unload(ctx, s, other); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func (r *reach) change(ctx context.Context, model string, up bool) error {
 	s := r.of(model)
-	if s == nil {
+	switch {
+	case s == nil:
 		return errors.New("its server has not answered yet")
+	case up:
+		return r.bring(ctx, s, model)
+	case r.shares(model): // perhaps the next one shares it, too
+		return nil
 	}
-	if up {
-		return s.Load(ctx, model)
-	}
-	if err := s.Unload(ctx, model); !errors.Is(err, llm.ErrStays) {
-		return err
-	}
-	return nil // it may stay: it takes nothing from others
+	return unload(ctx, s, model)
 }

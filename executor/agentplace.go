@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,6 +32,26 @@ const (
 	mostLooks = 16
 	mostRuns  = 1 << 14
 )
+
+// suits refuses servers that have the base of an adapter, but lack what the adapter needs.
+// It tells which adapters have their base here, and whether all servers have answered.
+// What does not answer yet is waited for.
+func (p *agentPlace) suits(ctx context.Context) (fitting []string, all bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, suitsWithin)
+	defer cancel()
+	_, err = p.reach.reached(ctx)
+	fitting = p.reach.fitting()
+	if lacks := p.reach.offered(ctx, fitting); err == nil || errors.Is(lacks, llm.ErrNoAdapter) {
+		err = lacks
+	}
+	if err != nil && !errors.Is(err, llm.ErrNoAdapter) {
+		p.opt.Log.Warn("the server of an instance does not answer yet", "instance", p.instance, "error", err)
+		return fitting, false, nil
+	}
+	return fitting, true, err
+}
+
+const suitsWithin = 5 * time.Second
 
 // order carries out an order; line is held.
 func (p *agentPlace) order(o *agentOrder, reply func([]byte)) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 type AgentOptions struct {
 	Store   durable.Shared
 	Servers []InstanceServer // of one or several instances
+	// Adapters are models that these servers serve as adapters of another one.
+	Adapters []ModelAdapter
 	// StoreText is how often text is stored, from which on clients see it; 0: 250 ms.
 	StoreText time.Duration
 	Metrics   string // address of a server of metrics; empty: none
@@ -90,6 +93,8 @@ func ServeAgent(ctx context.Context, o AgentOptions) error {
 
 // attach makes the instances known under their names.
 func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
+	var fitting []string // adapters whose base one of the servers has
+	seen := true         // all servers have answered
 	for _, s := range p.opt.Servers {
 		if p.places[s.Instance] != nil {
 			continue
@@ -102,9 +107,14 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 			return stops, fmt.Errorf("%w: instance %d has an agent already", ErrPlan, s.Instance)
 		}
 		place := &agentPlace{agentProcess: p, instance: s.Instance, looks: make(chan struct{}, mostLooks)}
-		if place.reach, err = newReach(p.opt.Servers, s.Instance); err != nil {
+		if place.reach, err = newReach(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
 			return stops, fmt.Errorf("%w: %w", ErrPlan, err)
 		}
+		here, all, err := place.suits(ctx)
+		if err != nil {
+			return stops, fmt.Errorf("%w: instance %d: %w", ErrPlan, s.Instance, err)
+		}
+		fitting, seen = append(fitting, here...), seen && all
 		p.line.Lock()
 		p.places[s.Instance] = place
 		p.line.Unlock()
@@ -113,6 +123,11 @@ func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
 			return stops, err
 		}
 		stops = append(stops, stop)
+	}
+	for _, a := range p.opt.Adapters {
+		if seen && !slices.Contains(fitting, a.Model) {
+			return stops, fmt.Errorf("%w: adapter %s: found no server that has its base %s", ErrPlan, a.Model, a.Base)
+		}
 	}
 	return stops, nil
 }

@@ -2,11 +2,14 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"inferplan/engine/llm"
 	"inferplan/policy"
 )
 
@@ -65,6 +68,11 @@ func (a *agents) start(ctx context.Context) error {
 			return fmt.Errorf("%w: a server of instance %d: the plan has the instances 0 to %d", ErrPlan, s.Instance, len(a.own)-1)
 		}
 	}
+	for _, m := range a.c.opt.Adapters {
+		if !slices.ContainsFunc(a.c.tables.Networks, func(n policy.Network) bool { return n.Name == m.Model }) {
+			return fmt.Errorf("%w: adapter %s: found no model of this name in the plan", ErrPlan, m.Model)
+		}
+	}
 	for _, d := range a.own {
 		if err := a.list[d].find(); err != nil {
 			return fmt.Errorf("%w: %w", ErrPlan, err)
@@ -76,10 +84,16 @@ func (a *agents) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, a.c.opt.Silence)
 	defer cancel()
 	var wg sync.WaitGroup
-	for _, d := range a.own {
+	lacks := make([]error, len(a.own))
+	for i, d := range a.own {
 		wg.Go(func() {
 			g := a.list[d]
-			if err := g.revive(ctx); err != nil {
+			err := g.revive(ctx)
+			if errors.Is(err, llm.ErrNoAdapter) {
+				lacks[i] = fmt.Errorf("%w: instance %s: %w", ErrPlan, g.name, err)
+				return
+			}
+			if err != nil {
 				a.c.opt.Log.Warn("the server of an instance does not answer yet", "instance", g.name, "error", err)
 				return
 			}
@@ -87,7 +101,7 @@ func (a *agents) start(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	return nil
+	return errors.Join(lacks...)
 }
 
 // begin watches the servers. The policy hears of those that are not there.

@@ -26,7 +26,7 @@ func (g *agent) find() (err error) {
 		g.hand = newAway(g.c.opt.Agents, at)
 		return nil
 	}
-	r, err := newReach(g.c.opt.Servers, at)
+	r, err := newReach(g.c.opt.Servers, g.c.opt.Adapters, at)
 	if err != nil {
 		return err
 	}
@@ -62,6 +62,7 @@ func (g *agent) revive(ctx context.Context) error {
 
 // watch looks after the server until ctx ends.
 func (g *agent) watch(ctx context.Context) {
+	lacks := ""
 	for {
 		pause := aliveEvery
 		if !g.up.Load() {
@@ -85,7 +86,12 @@ func (g *agent) watch(ctx context.Context) {
 		err := g.revive(limit)
 		cancel()
 		if err == nil {
+			lacks = ""
 			g.c.in.post(news{what: serverReady, device: g.device, gen: gen})
+		}
+		if errors.Is(err, llm.ErrNoAdapter) && err.Error() != lacks { // until it is started anew
+			lacks = err.Error()
+			g.c.opt.Log.Error("an instance cannot work", "instance", g.name, "error", err)
 		}
 	}
 }

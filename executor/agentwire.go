@@ -84,7 +84,7 @@ type wireError struct {
 // the first counts. Others, of kind 0, have their text alone. Processes of several
 // versions talk to each other: the places stay.
 var wireKinds = []error{nil, errUnseen, errOldTerm, errEvicted, errLeft, errOver, errDiverged, llm.ErrNotResumed,
-	llm.ErrFull, llm.ErrUnknownModel, llm.ErrUnauthorized, llm.ErrRefused, llm.ErrNoStream, llm.ErrBroken, llm.ErrGone, llm.ErrNoSuchPath}
+	llm.ErrFull, llm.ErrUnknownModel, llm.ErrUnauthorized, llm.ErrRefused, llm.ErrNoStream, llm.ErrBroken, llm.ErrGone, llm.ErrNoSuchPath, llm.ErrNoAdapter}
 
 // llmKind is the first of those that an *llm.Error has.
 const llmKind = 8

@@ -86,11 +86,11 @@ func (r *reach) write(ctx context.Context, w *writing) *streamEnd {
 
 // complete asks for what follows the partial answer.
 func (r *reach) complete(ctx context.Context, w *writing, partial string, end *streamEnd) (*llm.Answer, error) {
-	server := r.of(w.request.Model)
-	if server == nil {
-		return nil, errUnreached
+	server, use, err := r.use(w.request.Model)
+	if err != nil {
+		return nil, err
 	}
-	ask := llm.Request{Model: w.request.Model, Chat: w.request.Chat, Body: w.request.Body}
+	ask := llm.Request{Model: use.Model, Chat: w.request.Chat, Body: w.request.Body, Fields: use.Fields}
 	if most := w.request.MaxTokens; most > 0 {
 		ask.MaxTokens = most - end.tokens
 	}

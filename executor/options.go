@@ -100,9 +100,11 @@ type Options struct {
 	// Servers are the servers of the plan's instances of language models. Silence is how
 	// long one may answer nothing until it is taken to be gone; 0: 5 s.
 	// With Agents, instances are those of other processes (ServeAgent) instead.
-	Servers []InstanceServer
-	Silence time.Duration
-	Agents  *Agents
+	// Adapters are models of the plan that a server serves as adapters of another one.
+	Servers  []InstanceServer
+	Adapters []ModelAdapter
+	Silence  time.Duration
+	Agents   *Agents
 
 	// RecordService keeps the actual times of every run, for Service.
 	RecordService bool

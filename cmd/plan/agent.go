@@ -26,10 +26,13 @@ func newAgentCommand(g *globals) *cobra.Command {
 		Short: "Attach servers of language models to a queue that several machines share",
 		Long: `Attach servers of language models to a queue that several machines share: 'plan serve' with the same
 --queue takes requests in and plans, and the agent has the servers answer them. It stores their text as
-it comes, and their ends. It needs no plan: --server says of which instance of the plan a server is.
-It ends with SIGTERM, and gives back what it has not finished.`,
+it comes, and their ends. It needs no plan: --server says of which instance of the plan a server is,
+and --adapter which models are LoRA adapters of another one. Each of its servers that has the base of
+an adapter is expected to have the adapter, too, or to load it. The agent ends with SIGTERM, and gives
+back what it has not finished.`,
 		Example: `  plan agent --queue nats://a:4222,nats://b:4222,nats://c:4222 --server 0=http://127.0.0.1:8000
-  plan agent --queue nats://a:4222 --queue-replicas 1 --server 1/chat=http://127.0.0.1:8001 --server 1/code=http://127.0.0.1:8002`,
+  plan agent --queue nats://a:4222 --queue-replicas 1 --server 1/chat=http://127.0.0.1:8001 --server 1/code=http://127.0.0.1:8002
+  plan agent --queue nats://a:4222 --server 0=http://127.0.0.1:8000 --adapter sql=qwen3-8b,/adapters/sql`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd, newPrinter(cmd, g), o) },
 	}
@@ -49,6 +52,10 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if len(servers) == 0 {
 		return usageErrorf("--server: expected the server that this agent is for, N=URL")
 	}
+	adapters, err := o.adapted()
+	if err != nil {
+		return err
+	}
 	if !o.queue.shared() {
 		return usageErrorf("--queue: found %q, expected nats://HOST:PORT: a file is for one process", o.queue.place)
 	}
@@ -65,7 +72,7 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err != nil {
 		return err
 	}
-	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, StoreText: o.store, Metrics: o.metrics, Log: log,
+	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, StoreText: o.store, Metrics: o.metrics, Log: log,
 		Ready: func() { p.note("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.place) }})
 	if errors.Is(err, executor.ErrPlan) {
 		err = withCode(exitUsage, err)

@@ -90,6 +90,7 @@ func scripts(dir string) testscript.Params {
 			"drained": drained,
 			"ask":     ask,
 			"llm":     startLLM,
+			"nats":    startNATS,
 
 			"abandoned":   abandoned,
 			"interrupted": interrupted,

@@ -25,11 +25,13 @@ import (
 // serverOptions are the flags that say where servers of language models are.
 type serverOptions struct {
 	servers   []string
+	adapters  []string
 	serverKey string
 }
 
 func (o *serverOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.servers, "server", nil, "server of an instance of language models: URL of the next instance, N=URL of instance N of the plan, or N/MODEL=URL where an instance has a server for each model (repeatable)")
+	f.StringArrayVar(&o.adapters, "adapter", nil, "model of the plan that its server has as a LoRA adapter of another model: MODEL=BASE,PATH with the path of its files as the server sees them, or MODEL=BASE where the server was started with it under this name (repeatable)")
 	f.StringVar(&o.serverKey, "server-key", "", "file with the bearer token that these servers ask for")
 }
 
@@ -43,6 +45,23 @@ func (o *serverOptions) list() ([]executor.InstanceServer, error) {
 		return nil, usageErrorf("%w", err)
 	}
 	return list, nil
+}
+
+// adapted reads MODEL=BASE and MODEL=BASE,PATH.
+func (o *serverOptions) adapted() ([]executor.ModelAdapter, error) {
+	var out []executor.ModelAdapter
+	for _, text := range o.adapters {
+		model, of, _ := strings.Cut(text, "=")
+		base, path, more := strings.Cut(of, ",")
+		if model == "" || base == "" || more && path == "" {
+			return nil, usageErrorf("--adapter: found %q, expected MODEL=BASE,PATH or MODEL=BASE: such as sql=qwen3-8b,/adapters/sql, where the server finds the files of the adapter", text)
+		}
+		out = append(out, executor.ModelAdapter{Model: model, Base: base, Path: path})
+	}
+	if err := executor.CheckAdapters(out); err != nil {
+		return nil, usageErrorf("--adapter: %w", err)
+	}
+	return out, nil
 }
 
 // queueOptions are the flags that say where accepted requests are kept.
@@ -123,6 +142,9 @@ func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
 	if so.Servers, err = o.list(); err != nil {
 		return err
 	}
+	if so.Adapters, err = o.adapted(); err != nil {
+		return err
+	}
 	sealer, err := o.queue.check()
 	if err != nil {
 		return err
@@ -146,8 +168,11 @@ func (o *textOptions) apply(so *executor.ServeOptions, token string) error {
 		so.Queue.Front.Keys = append(so.Queue.Front.Keys, keys...)
 	}
 	if o.queue.shared() {
-		if len(so.Servers) > 0 {
-			return usageErrorf("--server with --queue %s: its servers are attached by 'plan agent', each beside its own", o.queue.place)
+		switch text := "with --queue %s: its servers are attached by 'plan agent', each beside its own: give the flag there"; {
+		case len(so.Servers) > 0:
+			return usageErrorf("--server "+text, o.queue.place)
+		case len(so.Adapters) > 0:
+			return usageErrorf("--adapter "+text, o.queue.place)
 		}
 		so.Queue.Share = func() (durable.Shared, error) { return o.queue.share(sealer, so.Log) }
 		return nil

@@ -72,6 +72,7 @@ var (
 	ErrBroken       = errors.New("the server failed")
 	ErrGone         = errors.New("the server is gone")
 	ErrNoSuchPath   = errors.New("the server has no such endpoint")
+	ErrNoAdapter    = errors.New("the server has no such adapter")
 )
 
 // Error is an answer that is none.

@@ -12,6 +12,7 @@
 //	server.go  what a server can do, as its answers say
 //	switch.go  models that come and go
 //	lora.go    adapters that come and go
+//	use.go     how requests ask for a model or an adapter of it
 //	state.go   how busy a server is, and how many requests it has room for
 //	resume.go  answers that were begun
 //	facts.go   what a server says of itself: KV capacity, sequences, context

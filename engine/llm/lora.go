@@ -1,34 +1,48 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 )
 
 // LoRA is how a server's LoRA adapters come and go.
 type LoRA uint8
 
-// The ways. Named was read in documentation alone; Scaled was run against llama-server.
+// The ways. Named and Beside were read in documentation alone; Scaled was run against
+// llama-server.
 const (
 	NoLoRA LoRA = iota
-	Named       // vLLM, SGLang: /v1/load_lora_adapter; requests name them like models
+	Named       // vLLM: /v1/load_lora_adapter; requests name them like models
+	Beside      // SGLang: /load_lora_adapter; requests name them beside the model
 	Scaled      // llama-server: /lora-adapters; those it was started with, each with a weight
 )
 
-var loraNames = [...]string{"none", "named", "scaled"}
+var loraNames = [...]string{"none", "named", "beside", "scaled"}
+
+// path is where adapters are loaded and unloaded.
+func (l LoRA) path(what string) string {
+	if l == Beside {
+		return "/" + what + "_lora_adapter"
+	}
+	return "/v1/" + what + "_lora_adapter"
+}
+
+// Loads tells whether adapters come and go while the server runs.
+func (l LoRA) Loads() bool { return l == Named || l == Beside }
 
 func (l LoRA) String() string { return loraNames[l] }
 
 // Adapter is a LoRA adapter that a server has.
 type Adapter struct {
-	Name  string // that requests use, or the file's without its ending
-	Path  string // where the server told it
-	Scale float64
-	id    int
+	Name string // that requests use, or the file's without its ending
+	Path string // of its files, as the server sees them
+	id   int    // where it has a weight
 }
 
 // adapters looks whether a server has adapters with weights.
@@ -36,7 +50,7 @@ func (s probe) adapters(ctx context.Context) error {
 	if s.Can.LoRA != NoLoRA || s.Can.Switch == Router { // a router's are its models' own
 		return nil
 	}
-	list, err := s.scaled(ctx)
+	list, err := s.Adapters().scaled(ctx)
 	switch {
 	case err == nil && len(list) > 0:
 		s.Can.LoRA = Scaled
@@ -46,112 +60,156 @@ func (s probe) adapters(ctx context.Context) error {
 	return nil
 }
 
-// scaled lists llama-server's adapters.
-func (s *Server) scaled(ctx context.Context) ([]Adapter, error) {
-	var list []struct {
-		ID    int     `json:"id"`
-		Path  string  `json:"path"`
-		Scale float64 `json:"scale"`
-	}
-	if err := s.get(ctx, "/lora-adapters", &list); err != nil {
-		return nil, err
-	}
-	var out []Adapter
-	for _, a := range list {
-		out = append(out, Adapter{Name: strings.TrimSuffix(path.Base(a.Path), path.Ext(a.Path)), Path: a.Path, Scale: a.Scale, id: a.ID})
-	}
-	return out, nil
-}
+// Adapters are the LoRA adapters of a server.
+type Adapters struct{ server *Server }
 
-// Adapters lists the adapters that take effect, or may.
-func (s *Server) Adapters(ctx context.Context) ([]Adapter, error) {
-	switch s.Can.LoRA {
+// Adapters are those of the server.
+func (s *Server) Adapters() Adapters { return Adapters{s} }
+
+// List lists the adapters that requests may ask for.
+func (a Adapters) List(ctx context.Context) ([]Adapter, error) {
+	switch a.server.Can.LoRA {
 	case Scaled:
-		return s.scaled(ctx)
-	case Named:
-		var list struct {
-			Data []struct {
-				ID     string  `json:"id"`
-				Root   string  `json:"root"`
-				Parent *string `json:"parent"`
-			} `json:"data"`
-		}
-		err := s.get(ctx, "/v1/models", &list)
-		var out []Adapter
-		for _, m := range list.Data {
-			if m.Parent != nil { // models have none
-				out = append(out, Adapter{Name: m.ID, Path: m.Root, Scale: 1})
-			}
-		}
-		return out, err
+		return a.scaled(ctx)
+	case Named, Beside:
+		return a.named(ctx)
 	}
 	return nil, nil
 }
 
-// LoadAdapter brings an adapter. Where adapters have weights the server was started with
-// it: path is not read, and its weight becomes 1.
-func (s *Server) LoadAdapter(ctx context.Context, name, path string) error {
-	var err error
-	switch s.Can.LoRA {
-	case Named:
-		_, err = s.Call(ctx, http.MethodPost, "/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": path})
-		if aboutState(err, "already") {
-			err = nil
-		}
-	default:
-		err = s.ScaleAdapter(ctx, name, 1)
+// scaled lists llama-server's adapters.
+func (a Adapters) scaled(ctx context.Context) ([]Adapter, error) {
+	var list []struct {
+		ID   int    `json:"id"`
+		Path string `json:"path"`
 	}
-	if err != nil {
-		return fmt.Errorf("loading the adapter %s at %s: %w", name, s.Address(), err)
+	if err := a.server.get(ctx, "/lora-adapters", &list); err != nil {
+		return nil, err
 	}
-	return nil
+	var out []Adapter
+	for _, l := range list {
+		out = append(out, Adapter{Name: strings.TrimSuffix(path.Base(l.Path), path.Ext(l.Path)), Path: l.Path, id: l.ID})
+	}
+	return out, nil
 }
 
-// UnloadAdapter takes an adapter away.
-func (s *Server) UnloadAdapter(ctx context.Context, name string) error {
-	var err error
-	switch s.Can.LoRA {
-	case Named:
-		_, err = s.Call(ctx, http.MethodPost, "/v1/unload_lora_adapter", map[string]any{"lora_name": name})
-		if aboutState(err, "not found") || aboutState(err, "cannot be found") {
-			err = nil
+// named lists those that stand among the models, which have no parent.
+func (a Adapters) named(ctx context.Context) ([]Adapter, error) {
+	var list struct {
+		Data []struct {
+			ID     string  `json:"id"`
+			Root   string  `json:"root"`
+			Parent *string `json:"parent"`
+		} `json:"data"`
+	}
+	err := a.server.get(ctx, "/v1/models", &list)
+	var out []Adapter
+	for _, m := range list.Data {
+		if m.Parent != nil {
+			out = append(out, Adapter{Name: m.ID, Path: m.Root})
 		}
-	default:
-		err = s.ScaleAdapter(ctx, name, 0)
 	}
-	if err != nil {
-		return fmt.Errorf("unloading the adapter %s at %s: %w", name, s.Address(), err)
-	}
-	return nil
+	return out, err
 }
 
-// ScaleAdapter gives an adapter a weight for all requests. The others keep theirs.
-func (s *Server) ScaleAdapter(ctx context.Context, name string, scale float64) error {
-	if s.Can.LoRA != Scaled {
-		return fmt.Errorf("%w: its adapters have no weights", ErrStays)
+// is tells whether a listed adapter is the one that is meant. Where adapters have
+// weights, their files tell them apart: a name is made of the file's.
+func (l LoRA) is(listed, meant Adapter) bool {
+	if l == Scaled && meant.Path != "" {
+		return listed.Path == meant.Path
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list, err := s.scaled(ctx)
-	if err != nil {
+	return listed.Name == meant.Name
+}
+
+// Has tells whether requests may ask for an adapter now.
+func (a Adapters) Has(ctx context.Context, meant Adapter) (bool, error) {
+	list, err := a.List(ctx)
+	return slices.ContainsFunc(list, func(l Adapter) bool { return a.server.Can.LoRA.is(l, meant) }), err
+}
+
+// Offers looks whether the server has an adapter, or can load it. ErrNoAdapter says what
+// the server lacks.
+func (a Adapters) Offers(ctx context.Context, meant Adapter) error {
+	can := a.server.Can.LoRA
+	if can == NoLoRA {
+		return a.lacks(meant, "it takes no adapters: start llama-server with --lora FILE and a model of its own, vLLM or SGLang with --enable-lora")
+	}
+	list, err := a.List(ctx)
+	switch {
+	case err != nil || slices.ContainsFunc(list, func(l Adapter) bool { return can.is(l, meant) }):
 		return err
+	case can == Scaled:
+		return a.lacks(meant, "found %v, expected %s: start llama-server with --lora and its file", shown(list, meant.Path != ""), cmp.Or(meant.Path, meant.Name))
+	case meant.Path == "":
+		return a.lacks(meant, "found %v: say where its files are, or start the server with it", shown(list, false))
 	}
-	// Those that are not named would get the weight 0.
-	type weight struct {
-		ID    int     `json:"id"`
-		Scale float64 `json:"scale"`
+	return a.loads(ctx, meant)
+}
+
+// loads looks whether the server loads adapters while it runs. They are posted: where the
+// path is there, it refuses to be read.
+func (a Adapters) loads(ctx context.Context, meant Adapter) error {
+	can := a.server.Can.LoRA
+	_, err := a.server.Call(ctx, http.MethodGet, can.path("load"), nil)
+	var said *Error
+	switch {
+	case !errors.As(err, &said) || said.Status == 0:
+		return err
+	case said.Status != http.StatusNotFound:
+		return nil
+	case can == Beside:
+		return a.lacks(meant, "it loads none while it runs: expected a version of SGLang that has %s", can.path("load"))
 	}
-	var all []weight
-	found := false
-	for _, a := range list {
-		if a.Name == name {
-			found, a.Scale = true, scale
+	return a.lacks(meant, "it loads none while it runs: start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+}
+
+// shown are the names of adapters, or their files.
+func shown(list []Adapter, files bool) []string {
+	out := make([]string, len(list))
+	for i, l := range list {
+		if out[i] = l.Name; files {
+			out[i] = l.Path
 		}
-		all = append(all, weight{a.id, a.Scale})
 	}
-	if !found {
-		return fmt.Errorf("%w: adapter %s: the server was not started with it", ErrUnknownModel, name)
+	return out
+}
+
+// lacks is ErrNoAdapter with what the server lacks.
+func (a Adapters) lacks(meant Adapter, format string, args ...any) error {
+	return &Error{Kind: ErrNoAdapter, Text: fmt.Sprintf("%s at %s: ", meant.Name, a.server.Address()) + fmt.Sprintf(format, args...)}
+}
+
+// Load brings an adapter, from where the server finds its files.
+func (a Adapters) Load(ctx context.Context, meant Adapter) error {
+	err := a.post(ctx, "load", map[string]any{"lora_name": meant.Name, "lora_path": meant.Path}, "already")
+	var said *Error
+	if errors.As(err, &said) && said.Status == http.StatusNotFound { // its files, not the path
+		said.Kind = ErrNoAdapter
 	}
-	_, err = s.Call(ctx, http.MethodPost, "/lora-adapters", all)
+	if err != nil {
+		return fmt.Errorf("loading the adapter %s at %s: %w", meant.Name, a.server.Address(), err)
+	}
+	return nil
+}
+
+// Unload takes an adapter away.
+func (a Adapters) Unload(ctx context.Context, name string) error {
+	err := a.post(ctx, "unload", map[string]any{"lora_name": name}, "not found", "cannot be found")
+	if err != nil {
+		return fmt.Errorf("unloading the adapter %s at %s: %w", name, a.server.Address(), err)
+	}
+	return nil
+}
+
+// post asks for a change. A refusal with one of some words says that it was made before.
+func (a Adapters) post(ctx context.Context, what string, body map[string]any, done ...string) error {
+	can := a.server.Can.LoRA
+	if !can.Loads() {
+		return fmt.Errorf("%w: and its adapters", ErrStays)
+	}
+	_, err := a.server.Call(ctx, http.MethodPost, can.path(what), body)
+	if slices.ContainsFunc(done, func(word string) bool { return aboutState(err, word) }) {
+		return nil
+	}
 	return err
 }

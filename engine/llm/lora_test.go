@@ -3,6 +3,7 @@ package llm
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,59 +23,113 @@ func TestNamedAdapters(t *testing.T) {
 		t.Fatalf("it can %+v", s.Can)
 	}
 	for range 2 { // the second time it is there
-		if err := s.LoadAdapter(ctx, "sql", "/adapters/sql"); err != nil {
+		if err := s.Adapters().Load(ctx, Adapter{Name: "sql", Path: "/adapters/sql"}); err != nil {
 			t.Error(err)
 		}
 	}
-	if list, err := s.Adapters(ctx); err != nil || !slices.Equal(list, []Adapter{{Name: "sql", Path: "/adapters/sql", Scale: 1}}) {
+	if list, err := s.Adapters().List(ctx); err != nil || !slices.Equal(list, []Adapter{{Name: "sql", Path: "/adapters/sql"}}) {
 		t.Errorf("adapters %+v, %v", list, err)
 	}
-	if err := s.LoadAdapter(ctx, "sql", "/nowhere"); err == nil || !strings.Contains(err.Error(), "No adapter found") {
+	if err := s.Adapters().Load(ctx, Adapter{Name: "sql", Path: "/nowhere"}); !errors.Is(err, ErrNoAdapter) || !strings.Contains(err.Error(), "No adapter found") {
 		t.Errorf("an adapter that is not there: %v", err)
 	}
 	for range 2 {
-		if err := s.UnloadAdapter(ctx, "sql"); err != nil {
+		if err := s.Adapters().Unload(ctx, "sql"); err != nil {
 			t.Error(err)
 		}
-	}
-	if err := s.ScaleAdapter(ctx, "sql", .5); !errors.Is(err, ErrStays) {
-		t.Errorf("a weight of an adapter that has none: %v", err)
 	}
 	if !strings.Contains(r.heard(), `{"lora_name":"sql","lora_path":"/adapters/sql"}`) || !strings.Contains(r.heard(), `POST /v1/unload_lora_adapter {"lora_name":"sql"}`) {
 		t.Errorf("asked\n%s", r.heard())
 	}
 }
 
-// Adapters with weights: the others keep theirs, and one that the server was not started
-// with is not there.
+// Adapters with weights are those that the server was started with: none comes or goes.
 func TestScaledAdapters(t *testing.T) {
 	ctx := context.Background()
 	s, r := probed(t, map[string][]string{
-		"GET /v1/models":      {`{"data":[{"id":"m"}]}`},
-		"GET /lora-adapters":  {`[{"id":0,"path":"/a/sql.gguf","scale":0.0},{"id":1,"path":"poem.gguf","scale":0.25}]`},
-		"POST /lora-adapters": {`{"success":true}`},
+		"GET /v1/models":     {`{"data":[{"id":"m"}]}`},
+		"GET /lora-adapters": {`[{"id":0,"path":"/a/sql.gguf","scale":0.0},{"id":1,"path":"poem.gguf","scale":0.25}]`},
 	})
 	if s.Can.LoRA != Scaled {
 		t.Fatalf("it can %+v", s.Can)
 	}
-	if list, err := s.Adapters(ctx); err != nil || len(list) != 2 || list[1].Name != "poem" || list[1].Scale != .25 {
+	if list, err := s.Adapters().List(ctx); err != nil || !slices.Equal(list, []Adapter{{Name: "sql", Path: "/a/sql.gguf"}, {Name: "poem", Path: "poem.gguf", id: 1}}) {
 		t.Errorf("adapters %+v, %v", list, err)
 	}
-	for _, err := range []error{s.LoadAdapter(ctx, "sql", ""), s.UnloadAdapter(ctx, "poem"), s.ScaleAdapter(ctx, "sql", .5)} {
-		if err != nil {
-			t.Error(err)
+	for meant, want := range map[Adapter]bool{{Name: "sql"}: true, {Name: "other", Path: "/a/sql.gguf"}: true, {Name: "sql", Path: "/b/sql.gguf"}: false, {Name: "none"}: false} {
+		if has, err := s.Adapters().Has(ctx, meant); has != want || err != nil {
+			t.Errorf("it has %+v: %v, %v", meant, has, err)
+		}
+		if _, err := s.Adapters().Using(ctx, "m", &meant); (err == nil) != want || err != nil && !errors.Is(err, ErrNoAdapter) {
+			t.Errorf("requests for %+v: %v", meant, err)
 		}
 	}
-	for _, want := range []string{`[{"id":0,"scale":1},{"id":1,"scale":0.25}]`, `[{"id":0,"scale":0},{"id":1,"scale":0}]`, `[{"id":0,"scale":0.5},{"id":1,"scale":0.25}]`} {
-		if !strings.Contains(r.heard(), want) {
-			t.Errorf("it was not asked for %s:\n%s", want, r.heard())
-		}
-	}
-	if err := s.LoadAdapter(ctx, "none", "/a/none.gguf"); !errors.Is(err, ErrUnknownModel) {
-		t.Errorf("an adapter that is not there: %v", err)
+	if err := s.Adapters().Offers(ctx, Adapter{Name: "sql", Path: "/b/sql.gguf"}); err == nil || !strings.Contains(err.Error(), "found [/a/sql.gguf poem.gguf], expected /b/sql.gguf") {
+		t.Errorf("another file: %v", err)
 	}
 	none, _ := probed(t, map[string][]string{"GET /v1/models": {`{"data":[{"id":"m"}]}`}, "GET /lora-adapters": {`[]`}})
-	if list, err := none.Adapters(ctx); none.Can.LoRA != NoLoRA || list != nil || err != nil || !errors.Is(none.LoadAdapter(ctx, "a", "b"), ErrStays) {
+	if list, err := none.Adapters().List(ctx); none.Can.LoRA != NoLoRA || list != nil || err != nil {
 		t.Errorf("a server without adapters: %v, %v, %v", none.Can.LoRA, list, err)
+	}
+	for _, a := range []Adapters{s.Adapters(), none.Adapters()} {
+		for _, err := range []error{a.Load(ctx, Adapter{Name: "sql"}), a.Unload(ctx, "sql")} {
+			if !errors.Is(err, ErrStays) {
+				t.Errorf("a change that cannot be: %v", err)
+			}
+		}
+	}
+	if strings.Contains(r.heard(), "POST") {
+		t.Errorf("asked\n%s", r.heard())
+	}
+}
+
+// How requests ask for a model and its adapter, and what servers lack. The answers of
+// SGLang are made up after its documentation.
+func TestUsing(t *testing.T) {
+	ctx := context.Background()
+	models := []string{`{"data":[{"id":"m","parent":null},{"id":"there","root":"/a/there","parent":"m"}]}`}
+	sql := Adapter{Name: "sql", Path: "/a/sql"}
+	for name, x := range map[string]struct {
+		answers map[string][]string
+		can     LoRA
+		adapter Use
+		lacks   string // of an adapter that is not there
+	}{
+		"vLLM":        {map[string][]string{"GET /metrics": {"vllm:num_requests_running 0\n"}, "GET /v1/load_lora_adapter": {`405|{"detail":"Method Not Allowed"}`}}, Named, Use{Model: "there"}, ""},
+		"vLLM static": {map[string][]string{"GET /metrics": {"vllm:num_requests_running 0\n"}}, Named, Use{Model: "there"}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING"},
+		"SGLang": {map[string][]string{"GET /get_server_info": {`{"model_path":"m","max_running_requests":8,"enable_lora":true}`}, "GET /load_lora_adapter": {`405|{"detail":"Method Not Allowed"}`}, "POST /load_lora_adapter": {`{"success":true}`}},
+			Beside, Use{"m", map[string]any{"lora_path": "there"}}, ""},
+		"SGLang static":  {map[string][]string{"GET /get_server_info": {`{"model_path":"m","max_running_requests":8,"enable_lora":true}`}}, Beside, Use{"m", map[string]any{"lora_path": "there"}}, "a version of SGLang that has /load_lora_adapter"},
+		"SGLang without": {map[string][]string{"GET /get_server_info": {`{"model_path":"m","max_running_requests":8}`}}, NoLoRA, Use{}, "--enable-lora"},
+		"llama-server": {map[string][]string{"GET /lora-adapters": {`[{"id":0,"path":"/a/x.gguf","scale":1.0},{"id":1,"path":"/a/there.gguf","scale":1.0}]`}},
+			Scaled, Use{"m", map[string]any{"lora": []weight{{0, 0}, {1, 1}}}}, "found [/a/x.gguf /a/there.gguf], expected /a/sql"},
+	} {
+		x.answers["GET /v1/models"] = models
+		s, r := probed(t, x.answers)
+		if s.Can.LoRA != x.can {
+			t.Errorf("%s can %+v", name, s.Can)
+			continue
+		}
+		err := s.Adapters().Offers(ctx, sql)
+		if x.lacks == "" && err != nil || x.lacks != "" && (!errors.Is(err, ErrNoAdapter) || !strings.Contains(err.Error(), x.lacks)) {
+			t.Errorf("%s: %v, expected %q", name, err, x.lacks)
+		}
+		if x.can == NoLoRA {
+			continue
+		}
+		there := Adapter{Name: "there"}
+		if err := s.Adapters().Offers(ctx, there); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if u, err := s.Adapters().Using(ctx, "m", &there); err != nil || !reflect.DeepEqual(u, x.adapter) {
+			t.Errorf("%s: %+v, %v", name, u, err)
+		}
+		u, err := s.Adapters().Using(ctx, "m", nil)
+		if err != nil || u.Model != "m" || x.can == Scaled && !reflect.DeepEqual(u.Fields["lora"], []weight{{0, 0}, {1, 0}}) {
+			t.Errorf("%s, the model as it is: %+v, %v", name, u, err)
+		}
+		if x.can == Beside && x.lacks == "" && (s.Adapters().Load(ctx, sql) != nil || !strings.Contains(r.heard(), `POST /load_lora_adapter {"lora_name":"sql","lora_path":"/a/sql"}`)) {
+			t.Errorf("%s was asked\n%s", name, r.heard())
+		}
 	}
 }

@@ -48,7 +48,8 @@ type Server struct {
 	Can Abilities
 
 	mu     sync.Mutex
-	canary map[string]string // by model: what it answered before it slept first
+	canary map[Adapter]string // by model or adapter: what it answered before it slept first
+	wrong  bool               // since it was woken last
 }
 
 // Probe asks a server what it can do. It goes by what the server answers, not by
@@ -58,7 +59,7 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Client: c, canary: map[string]string{}}
+	s := &Server{Client: c, canary: map[Adapter]string{}}
 	models, err := s.models(ctx, "/v1/models")
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its models: %w", c.Address(), err)
@@ -160,12 +161,16 @@ func (s probe) sgLang(ctx context.Context) error {
 		Most  int    `json:"max_running_requests"`
 		Saver bool   `json:"enable_memory_saver"`
 		Path  string `json:"model_path"`
+		LoRA  bool   `json:"enable_lora"`
 	}
 	ok, err := s.has(ctx, "/get_server_info", &info)
 	if !ok || info.Path == "" {
 		return err
 	}
-	s.Can.Slots, s.Can.ContinueChat, s.Can.LoRA = info.Most, true, Named
+	s.Can.Slots, s.Can.ContinueChat = info.Most, true
+	if info.LoRA {
+		s.Can.LoRA = Beside
+	}
 	if info.Saver {
 		s.Can.Switch = Releaser
 	}

@@ -157,8 +157,44 @@ func TestSleeper(t *testing.T) {
 	if want := `{"add_generation_prompt":false,"continue_final_message":true,"messages":[{"role":"user","content":"hi"},{"content":"so far","role":"assistant"}]}`; err != nil || string(body) != want {
 		t.Errorf("resumed: %s, %v, expected %s", body, err, want)
 	}
-	if err := s.LoadAdapter(ctx, "sql", "/adapters/sql"); err != nil || !strings.Contains(r.heard(), `{"lora_name":"sql","lora_path":"/adapters/sql"}`) {
+	if err := s.Adapters().Load(ctx, Adapter{Name: "sql", Path: "/adapters/sql"}); err != nil || !strings.Contains(r.heard(), `{"lora_name":"sql","lora_path":"/adapters/sql"}`) {
 		t.Errorf("%v:\n%s", err, r.heard())
+	}
+}
+
+// Adapters that a server keeps while it sleeps are compared like the model: one without
+// effect has been reported. A model that was wrong is not right because it is asked again.
+func TestSleeperWithAdapters(t *testing.T) {
+	ctx := context.Background()
+	asleep, awake := `{"is_sleeping":true}`, `{"is_sleeping":false}`
+	s, r := probed(t, map[string][]string{
+		"GET /v1/models":      {`{"data":[{"id":"qwen","parent":null},{"id":"sql","root":"/a/sql","parent":"qwen"}]}`},
+		"GET /is_sleeping":    {awake, asleep, asleep, awake, awake, awake},
+		"GET /metrics":        {"vllm:num_requests_running 0\n"},
+		"POST /sleep?level=1": {""},
+		"POST /wake_up":       {""},
+		"POST /v1/completions": {streamed(" dog"), streamed(" select"), // before
+			streamed(" dog"), streamed(" select"), streamed(" dog"), streamed(" dog"), // woken twice
+			streamed(" dog"), streamed(" dog"), streamed(" dog"), streamed(" select")}, // asked again
+	})
+	if err := errors.Join(s.Unload(ctx, "qwen"), s.Load(ctx, "qwen"), s.Unload(ctx, "qwen")); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(r.heard(), `"model":"sql"`); n != 2 {
+		t.Errorf("the adapter was asked %d times, expected before the first sleep and after the wake", n)
+	}
+	for _, when := range []string{"woken", "awake"} {
+		if err := s.Load(ctx, "qwen"); !errors.Is(err, ErrCanary) || !strings.Contains(err.Error(), `sql writes "dog", before it slept "select"`) {
+			t.Errorf("%s with an adapter without effect: %v", when, err)
+		}
+	}
+	for range 2 {
+		if err := s.Load(ctx, "qwen"); err != nil {
+			t.Errorf("awake with the same texts: %v", err)
+		}
+	}
+	if n := strings.Count(r.heard(), "POST /v1/completions"); n != 10 {
+		t.Errorf("%d canaries, expected none once the texts are the same", n)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -217,46 +218,96 @@ func (s *Server) asleep(ctx context.Context) (bool, error) {
 	return sleep.Sleeping, err
 }
 
-// Canary is the answer of a model to a fixed prompt, greedy.
-func (s *Server) Canary(ctx context.Context, model string, tokens int) (string, error) {
-	a, err := s.Complete(ctx, &Request{Model: model, Prompt: "The quick brown fox jumps over the lazy", MaxTokens: tokens, Fields: map[string]any{"temperature": 0, "seed": 1}}, nil)
+// Canary is what is answered to a fixed prompt, greedy.
+func (s *Server) Canary(ctx context.Context, u Use, tokens int) (string, error) {
+	fields := map[string]any{"temperature": 0, "seed": 1}
+	maps.Copy(fields, u.Fields)
+	a, err := s.Complete(ctx, &Request{Model: u.Model, Prompt: "The quick brown fox jumps over the lazy", MaxTokens: tokens, Fields: fields}, nil)
 	return a.Text, err
 }
 
 const canaryTokens = 8
 
-// sleep has the model's memory freed. What it answers before it sleeps for the
-// first time is kept.
+// witness is what tells whether a model that slept is as it was: the model, or an adapter
+// that the server kept.
+type witness struct {
+	Adapter
+	use Use
+}
+
+// witnesses are those of a model.
+func (s *Server) witnesses(ctx context.Context, model string) ([]witness, error) {
+	out := []witness{{Adapter{Name: model}, Use{Model: model}}}
+	list, err := s.Adapters().List(ctx)
+	for _, a := range list {
+		if err == nil {
+			out = append(out, witness{Adapter: a})
+			out[len(out)-1].use, err = s.Adapters().Using(ctx, model, &a)
+		}
+	}
+	return out, err
+}
+
+// sleep has the model's memory freed. What it answers before it sleeps for the first time
+// is kept, and what its adapters do.
 func (s *Server) sleep(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.canary[model]; !ok {
-		text, err := s.Canary(ctx, model, canaryTokens)
-		if err != nil {
-			return err
+	list, err := s.witnesses(ctx, model)
+	for _, w := range list {
+		if _, ok := s.canary[w.Adapter]; !ok && err == nil {
+			var text string
+			if text, err = s.Canary(ctx, w.use, canaryTokens); err == nil {
+				s.canary[w.Adapter] = text
+			}
 		}
-		s.canary[model] = text
 	}
-	_, err := s.Call(ctx, http.MethodPost, path, nil)
+	if err == nil {
+		_, err = s.Call(ctx, http.MethodPost, path, nil)
+	}
 	return err
 }
 
-// wake brings it back and compares what it answers: wrong text after a wake has
-// been reported.
+// wake brings it back and compares what it answers: wrong text after a wake has been
+// reported, and adapters without effect.
 func (s *Server) wake(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	asleep := true
 	if s.Can.Switch == Sleeper {
-		if asleep, err := s.asleep(ctx); err != nil || !asleep {
+		var err error
+		if asleep, err = s.asleep(ctx); err != nil || !asleep && !s.wrong {
 			return err
 		}
 	}
-	if _, err := s.Call(ctx, http.MethodPost, path, nil); err != nil {
+	if asleep {
+		if _, err := s.Call(ctx, http.MethodPost, path, nil); err != nil {
+			return err
+		}
+	}
+	err := s.same(ctx, model)
+	s.wrong = errors.Is(err, ErrCanary)
+	return err
+}
+
+// same compares what a model and its adapters answer with what they did.
+func (s *Server) same(ctx context.Context, model string) error {
+	list, err := s.witnesses(ctx, model)
+	if err != nil {
 		return err
 	}
-	text, err := s.Canary(ctx, model, canaryTokens)
-	if before, ok := s.canary[model]; err == nil && ok && text != before {
-		return fmt.Errorf("%w: %q, before it slept %q", ErrCanary, excerpt(text), excerpt(before))
+	for i, w := range list {
+		before, ok := s.canary[w.Adapter]
+		if !ok && i > 0 { // an adapter that never slept
+			continue
+		}
+		text, err := s.Canary(ctx, w.use, canaryTokens)
+		if err != nil {
+			return err
+		}
+		if ok && text != before {
+			return fmt.Errorf("%w: %s writes %q, before it slept %q", ErrCanary, w.Name, excerpt(text), excerpt(before))
+		}
 	}
-	return err
+	return nil
 }

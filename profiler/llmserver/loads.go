@@ -116,7 +116,7 @@ func (r *runner) nap(ctx context.Context) error {
 			first = false
 			continue
 		}
-		if _, err := r.o.Server.Canary(ctx, r.o.Model, 8); err != nil {
+		if _, err := r.o.Server.Canary(ctx, llm.Use{Model: r.o.Model}, 8); err != nil {
 			return err
 		}
 		answer := time.Since(awake)

@@ -25,7 +25,7 @@ func serve() {
 		return
 	}
 	own := options
-	own.Address = address
+	own.At = address
 	if _, err := fake.Start(own); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -29,7 +29,7 @@ func Arguments(text string) string { return `{"of":"` + text + `"}` }
 func newAnswer(q *question, chat bool, prompt string, call int) *answerOf {
 	a := &answerOf{q: q, chat: chat, call: call}
 	for i := range max(q.N, 1) {
-		text := Choice(q.Model, prompt, i, q.MaxTokens)
+		text := Choice(q.writes, prompt, i, q.MaxTokens)
 		if a.calls() {
 			text = Arguments(text)
 		}

@@ -7,7 +7,13 @@
 // alone, so an answer that was cut off goes on the same when prompt and part are sent
 // again. One character is one token.
 //
-//	fake.go    Server: options, life, faults
-//	http.go    what it answers
-//	stream.go  completions
+// Adapters are those of llama-server, with which it is started, or of vLLM, which are
+// loaded. With an adapter the text is that of a model of the adapter's name.
+//
+//	fake.go      Server: options, life, faults
+//	http.go      what it answers
+//	stream.go    completions
+//	choices.go   what answers are made of
+//	adapters.go  adapters of a model
+//	sleep.go     servers that sleep
 package fake

@@ -14,6 +14,7 @@ import (
 // Options are how the server behaves. The zero value has one model, m, and answers
 // at once.
 type Options struct {
+	At     string        // where it listens, as 127.0.0.1:8000; empty: at a free port
 	Models []string      // that it has; nil: m
 	Most   int           // that are loaded at once; 0: 1
 	Slots  int           // requests that run at once for a model; 0: 4
@@ -25,8 +26,17 @@ type Options struct {
 	Manual bool
 	// Plain: the server has no router, and all of its models are loaded.
 	Plain bool
-	// Address it listens on; empty: a free port of the loopback interface.
-	Address string
+	// Files are adapters that the server was started with, as llama-server's --lora: the
+	// first model has them, each with the weight 1 unless a request says another. A name
+	// is the file's without its ending.
+	Files []string
+	// Loads: adapters of the first model are loaded and unloaded, as at vLLM.
+	Loads bool
+	// Static: those that would be loaded cannot be.
+	Static bool
+	// Sleeps is the memory that the server sleeps without; it has one model, and is Plain.
+	// One that starts while another has the memory sleeps. nil: it never sleeps.
+	Sleeps *GPU
 }
 
 // Fault is what goes wrong with a completion.
@@ -53,13 +63,15 @@ type Server struct {
 	waiting  int
 	changed  *sync.Cond
 	counts   Counts
+	adapters adapters
 	address  string
 }
 
 // Counts are what the server has done.
 type Counts struct {
 	Completions int      // that began
-	Loads       []string // models, in order
+	Loads       []string // models, in order; to wake is one
+	Adapters    []string // that were loaded, in order; those unloaded with a minus before
 	Unloads     int
 	Prompts     []string // of completions, in order
 	Canary      int      // completions of one token
@@ -71,7 +83,7 @@ func Start(opt Options) (*Server, error) {
 		opt.Models = []string{"m"}
 	}
 	opt.Most, opt.Slots = max(opt.Most, 1), cmp.Or(opt.Slots, 4)
-	s := &Server{opt: opt, address: cmp.Or(opt.Address, "127.0.0.1:0")}
+	s := &Server{opt: opt, address: cmp.Or(opt.At, "127.0.0.1:0")}
 	s.changed = sync.NewCond(&s.mu)
 	return s, s.Again()
 }
@@ -89,8 +101,12 @@ func (s *Server) Again() error {
 	}
 	s.address, s.listener = l.Addr().String(), l
 	s.loaded, s.running, s.waiting = nil, map[string]int{}, 0
+	s.adapters = adapters{s: s}
 	if s.opt.Plain {
 		s.loaded = slices.Clone(s.opt.Models)
+	}
+	if s.opt.Sleeps != nil {
+		s.opt.Sleeps.take(s)
 	}
 	s.frozen = make(chan struct{})
 	close(s.frozen)
@@ -104,6 +120,9 @@ func (s *Server) Stop() {
 	s.mu.Lock()
 	server := s.server
 	s.listener, s.server = nil, nil
+	if s.opt.Sleeps != nil {
+		s.opt.Sleeps.give(s)
+	}
 	s.thaw()
 	s.changed.Broadcast()
 	s.mu.Unlock()
@@ -153,7 +172,7 @@ func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.counts
-	c.Loads, c.Prompts = slices.Clone(c.Loads), slices.Clone(c.Prompts)
+	c.Loads, c.Adapters, c.Prompts = slices.Clone(c.Loads), slices.Clone(c.Adapters), slices.Clone(c.Prompts)
 	return c
 }
 

@@ -63,6 +63,36 @@ func TestRouter(t *testing.T) {
 	}
 }
 
+// Of servers that sleep one is awake, and one that sleeps writes nothing. One that is
+// killed leaves the memory to others.
+func TestSleep(t *testing.T) {
+	ctx, gpu := context.Background(), &fake.GPU{}
+	opt := fake.Options{Plain: true, Loads: true, Sleeps: gpu}
+	s, first := start(t, opt)
+	_, second := start(t, opt)
+	if first.Can.Switch != llm.Sleeper || first.Can.LoRA != llm.Named {
+		t.Fatalf("it can %+v", first.Can)
+	}
+	if err := second.Load(ctx, "m"); !errors.Is(err, llm.ErrBroken) || gpu.Refused() != 1 {
+		t.Errorf("beside another one it wakes with %v", err)
+	}
+	if _, err := second.Canary(ctx, llm.Use{Model: "m"}, 3); !errors.Is(err, llm.ErrRefused) {
+		t.Errorf("asleep it writes: %v", err)
+	}
+	for _, step := range []error{first.Unload(ctx, "m"), second.Load(ctx, "m"), second.Unload(ctx, "m"), first.Load(ctx, "m")} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	if n := s.Counts(); len(n.Loads) != 1 || n.Unloads != 1 {
+		t.Errorf("counts %+v", n)
+	}
+	s.Stop()
+	if err := second.Load(ctx, "m"); err != nil || gpu.Refused() != 1 {
+		t.Errorf("without the other one it wakes with %v", err)
+	}
+}
+
 // The faults are what they are called.
 func TestFaults(t *testing.T) {
 	faults := []fake.Fault{{Full: true}, {Refuse: true}, {DieAt: 3}, {WrongAt: 2}, {HangAt: 4}}

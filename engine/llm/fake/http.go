@@ -15,9 +15,15 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { reply(w, map[string]string{"status": "ok"}) })
 	mux.HandleFunc("GET /v1/models", s.list)
 	mux.HandleFunc("GET /metrics", s.metrics)
-	mux.HandleFunc("GET /props", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, map[string]any{"total_slots": s.opt.Slots, "chat_template": "plain"})
-	})
+	s.adapters.serve(mux)
+	if s.opt.Sleeps != nil {
+		s.opt.Sleeps.serve(s, mux)
+	}
+	if !s.opt.Loads {
+		mux.HandleFunc("GET /props", func(w http.ResponseWriter, _ *http.Request) {
+			reply(w, map[string]any{"total_slots": s.opt.Slots, "chat_template": "plain"})
+		})
+	}
 	mux.HandleFunc("POST /apply-template", func(w http.ResponseWriter, r *http.Request) {
 		var q question
 		if q.read(w, r) {
@@ -60,6 +66,8 @@ type question struct {
 	N        int               `json:"n"`
 	Tools    []json.RawMessage `json:"tools"`
 	Logprobs json.RawMessage   `json:"logprobs"`
+	LoRA     []weight          `json:"lora"`
+	writes   string            // the model, or its adapters
 }
 
 func (q *question) read(w http.ResponseWriter, r *http.Request) bool {
@@ -94,7 +102,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 		}
 		data = append(data, entry)
 	}
-	reply(w, map[string]any{"object": "list", "data": data})
+	reply(w, map[string]any{"object": "list", "data": append(data, s.adapters.listed()...)})
 }
 
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
@@ -111,6 +119,10 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		for _, n := range s.running {
 			running += n
 		}
+	}
+	if s.opt.Loads {
+		fmt.Fprintf(w, "vllm:num_requests_running %d\nvllm:num_requests_waiting %d\n", running, s.waiting)
+		return
 	}
 	fmt.Fprintf(w, "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing %d\nllamacpp:requests_deferred %d\n", running, s.waiting)
 }

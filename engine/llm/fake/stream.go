@@ -90,9 +90,13 @@ func (s *Server) write(w http.ResponseWriter, ctx context.Context, a *answerOf, 
 func (s *Server) begin(w http.ResponseWriter, q *question, prompt string) (f Fault, n int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.adapters.resolve(q)
 	switch {
 	case !slices.Contains(s.opt.Models, q.Model):
 		refuse(w, http.StatusBadRequest, fmt.Sprintf("model %q not found", q.Model))
+		return Fault{}, 0, false
+	case s.opt.Sleeps != nil && !s.opt.Sleeps.has(s):
+		refuse(w, http.StatusBadRequest, "the server sleeps")
 		return Fault{}, 0, false
 	case s.opt.Manual && !slices.Contains(s.loaded, q.Model):
 		refuse(w, http.StatusBadRequest, "model is not loaded")

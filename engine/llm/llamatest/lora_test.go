@@ -2,6 +2,7 @@ package llamatest
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,7 +12,7 @@ import (
 )
 
 // A LoRA adapter of a real server changes what its model writes, and with the weight 0 it
-// does not.
+// does not: each request says it.
 func TestAdapter(t *testing.T) {
 	tiny := gguf.Tiny(TinyA, 1)
 	path := filepath.Join(t.TempDir(), "other.gguf")
@@ -34,25 +35,30 @@ func TestAdapter(t *testing.T) {
 	if c.Can.LoRA != llm.Scaled {
 		t.Fatalf("it can %+v", c.Can)
 	}
-	write := func() string {
-		a, err := c.Complete(ctx, &llm.Request{Model: TinyA, Prompt: "once upon", MaxTokens: 40, Fields: map[string]any{"temperature": 0, "cache_prompt": false}}, nil)
+	write := func(a *llm.Adapter) string {
+		use, err := c.Adapters().Using(ctx, TinyA, a)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return a.Text
+		out, err := c.Complete(ctx, &llm.Request{Model: use.Model, Prompt: "once upon", MaxTokens: 40, Fields: merged(use.Fields, map[string]any{"temperature": 0})}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.Text
 	}
-	with := write() // it begins with the weight 1
-	if err := c.UnloadAdapter(ctx, "other"); err != nil {
-		t.Fatal(err)
+	meant := &llm.Adapter{Name: "other", Path: path}
+	if has, err := c.Adapters().Has(ctx, *meant); !has || err != nil {
+		t.Errorf("it has the adapter: %v, %v", has, err)
 	}
-	without := write()
-	if err := c.LoadAdapter(ctx, "other", path); err != nil {
-		t.Fatal(err)
-	}
-	if list, err := c.Adapters(ctx); err != nil || len(list) != 1 || list[0].Name != "other" || list[0].Scale != 1 {
-		t.Errorf("adapters %+v, %v", list, err)
-	}
-	if again := write(); with == without || again != with {
+	with, without := write(meant), write(nil)
+	if again := write(&llm.Adapter{Name: "other"}); with == without || again != with {
 		t.Errorf("with %q, without %q, with it again %q", with, without, again)
 	}
+}
+
+// merged are the fields of both.
+func merged(a, b map[string]any) map[string]any {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
 }

@@ -19,16 +19,28 @@ import (
 // Run starts a server of one node in this process and gives its address.
 func Run(t testing.TB) string {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true, NoLog: true, NoSigs: true})
+	url, stop, err := Alone(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(20 * time.Second) {
-		t.Fatal("the server does not come up")
+	t.Cleanup(stop)
+	return url
+}
+
+// Alone starts a server of one node in this process, which keeps its data in a folder; its
+// address, and what ends it.
+func Alone(folder string) (url string, stop func(), err error) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: folder, SyncAlways: true, NoLog: true, NoSigs: true})
+	if err != nil {
+		return "", nil, err
 	}
-	return s.ClientURL()
+	s.Start()
+	stop = func() { s.Shutdown(); s.WaitForShutdown() }
+	if !s.ReadyForConnections(20 * time.Second) {
+		stop()
+		return "", nil, errors.New("the server does not come up")
+	}
+	return s.ClientURL(), stop, nil
 }
 
 // node is the variable that makes this program a node of a cluster.
