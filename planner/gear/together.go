@@ -136,10 +136,12 @@ func knapsack(choices [][]choice, room float64) []int {
 type onRates struct {
 	tail           time.Duration
 	late, accuracy float64
+	under          []float64 // share of the requests that come under each gear
 }
 
-// onMeasured runs gears on the measured rates, by Poisson arrivals of a stream. Once more
-// than a share of them is late, the run ends: late is then 1, and nothing else is known.
+// onMeasured runs gears on the measured rates, by Poisson arrivals of a stream, or by
+// arrivals at even distances. Once more than a share of them is late, the run ends: late
+// is then 1, and nothing else is known.
 func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, most float64) (onRates, error) {
 	b.runs++
 	t := b.whole(gears)
@@ -149,7 +151,10 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	}
 	requests := sum(b.p.Measured)
 	latencies, n, enough := make([]time.Duration, 0, int(requests)+1), 0, int(most*requests)
-	source := arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, measuredName(stream)))
+	source := arrivals.Evenly(b.p.Measured)
+	if stream != evenly {
+		source = arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, measuredName(stream)))
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, NoReport: true, Completed: func(arrived, answered time.Duration) {
@@ -160,6 +165,7 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 			}
 		}
 	}})
+	b.requests += len(latencies)
 	if err != nil && errors.Is(context.Cause(ctx), errLate) {
 		return onRates{late: 1}, nil
 	}
@@ -169,8 +175,11 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	if err != nil {
 		return onRates{}, err
 	}
-	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Expected(gear.Of(t))}, nil
+	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Expected(gear.Of(t)), res.Gears.Shares()}, nil
 }
+
+// evenly is the stream of requests at even distances.
+const evenly = -1
 
 // measuredName names a stream of arrivals at the measured rates.
 func measuredName(stream int) string {
