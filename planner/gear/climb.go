@@ -169,8 +169,10 @@ func (c *climber) highest(ctx context.Context, path []raised) (bool, error) {
 // shares under the gears on those at random instants. Nil where one does not keep the SLO,
 // or a fresh one might not: then the stream that says so comes with it.
 func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed int, err error) {
-	p, lates, latest := c.p, make([]float64, 0, streams(c.p)), 0
-	all = &onRates{under: make([]float64, len(up.gears))}
+	p, latest := c.p, 0
+	var random []onRates
+	var lates []float64
+	all = &onRates{}
 	for k := evenly; k < streams(p); k++ {
 		now := up.now
 		if k != c.gate {
@@ -184,10 +186,9 @@ func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed i
 		if lates = append(lates, now.late); now.late > lates[latest] {
 			latest = len(lates) - 1
 		}
-		for r := range all.under {
-			all.under[r] += now.under[r] / float64(streams(p))
-		}
+		random = append(random, now)
 	}
+	all.accuracy, all.under = meanOfStreams(random)
 	if !seldomAbove(lates, 1-p.Percentile) {
 		return nil, latest, nil
 	}
@@ -211,14 +212,8 @@ func (c *climber) outcome(out *Outcome) *Outcome {
 	if c.all == nil {
 		return out
 	}
-	p, one := *c.p, *out
-	p.Weights = normalise(slices.Clone(c.all.under))
-	one.Problem, one.Gears, one.Tail, one.Accuracy = &p, slices.Clone(c.gears), c.all.tail, 0
-	for r := range one.Gears {
-		g := &one.Gears[r]
-		g.Late, g.Trial = c.all.late, Trial{Latency: c.all.tail, Stable: true, Passed: true, late: c.all.late}
-		one.Accuracy += p.Weights[r] * g.Accuracy
-	}
-	one.shown = one.Accuracy
+	one := *out
+	one.Gears = c.gears
+	one.says(c.p, c.all)
 	return &one
 }

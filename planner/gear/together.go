@@ -89,7 +89,11 @@ func (out *Outcome) together(ctx context.Context, bounds []float64) error {
 			return err
 		}
 		out.Tail, out.shown = shown.tail, shown.accuracy
-		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); plain || shown.keeps(p) {
+		if shown.keeps(p) {
+			out.says(p, &shown)
+			return nil
+		}
+		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); plain {
 			return nil
 		}
 		if room < (1-p.Percentile)*math.Pow(lessLate, triesOnRate) {
@@ -191,15 +195,46 @@ func measuredName(stream int) string {
 
 // onStreams runs gears on several streams at the measured rates, of which each has to
 // keep the SLO. Once more than a share of the first is late, it ends; the first stream
-// that does not keep the SLO is the last. Tail and lateness are the worst of all.
+// that does not keep the SLO is the last. Tail and lateness are the worst of all, the rest
+// is the mean of those that keep it.
 func (b *bench) onStreams(ctx context.Context, gears []Planned, n int, most float64) (onRates, error) {
 	all, err := b.onMeasured(ctx, gears, 0, most)
+	kept := []onRates{all}
 	for k := 1; err == nil && k < n && all.keeps(b.p); k++ {
 		var one onRates
 		one, err = b.onMeasured(ctx, gears, k, 1-b.p.Percentile)
-		all.tail, all.late = max(all.tail, one.tail), max(all.late, one.late)
+		if all.tail, all.late = max(all.tail, one.tail), max(all.late, one.late); one.keeps(b.p) {
+			kept = append(kept, one)
+		}
 	}
+	all.accuracy, all.under = meanOfStreams(kept)
 	return all, err
+}
+
+// meanOfStreams are the mean accuracy of streams and the mean shares under the gears.
+func meanOfStreams(list []onRates) (accuracy float64, under []float64) {
+	under = make([]float64, len(list[0].under))
+	for i := range list {
+		accuracy += list[i].accuracy / float64(len(list))
+		for r := range under {
+			under[r] += list[i].under[r] / float64(len(list))
+		}
+	}
+	return accuracy, under
+}
+
+// says makes what streams at the measured rates showed the shares and the accuracy of the
+// plan, and the lateness of all requests that of every range.
+func (out *Outcome) says(p *Problem, shown *onRates) {
+	q := *p
+	q.Weights = normalise(slices.Clone(shown.under))
+	out.Problem, out.Gears, out.Tail, out.Accuracy = &q, slices.Clone(out.Gears), shown.tail, 0
+	for r := range out.Gears {
+		g := &out.Gears[r]
+		g.Late, g.Trial = shown.late, Trial{Latency: shown.tail, Stable: true, Passed: true, late: shown.late}
+		out.Accuracy += q.Weights[r] * g.Accuracy
+	}
+	out.shown = out.Accuracy
 }
 
 // keeps tells whether all requests together keep the SLO.
