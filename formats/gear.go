@@ -2,6 +2,7 @@ package formats
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -56,8 +57,8 @@ type Gear struct {
 	Accuracy        float64     `json:"accuracy"`
 	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"` // 95 %
-	Bound           float64     `json:"bound"`                                // no plan over these thresholds is more accurate at ToQPS
-	Utilisation     float64     `json:"utilisation"`                          // of the busiest device at ToQPS
+	Bound           float64     `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
+	Utilisation     float64     `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only where all requests of measured rates are to keep the SLO together
 	LatencyUS       Micros      `json:"latency_us"`                           // at the percentile, simulated at ToQPS
 	Late            float64     `json:"late,omitempty"`                       // share past the SLO at ToQPS, where the SLO is over all requests
 	Stages          []GearStage `json:"stages"`
@@ -302,7 +303,11 @@ func (g *GearPlan) check(p *planChecker) {
 		p.share(at+".weight", r.Weight)
 		p.share(at+".rate_share", r.RateShare)
 		p.share(at+".late", r.Late)
-		p.share(at+".utilisation", r.Utilisation)
+		if g.Over != OverRequests || g.Weights != "measured" {
+			p.share(at+".utilisation", r.Utilisation)
+		} else if !(r.Utilisation >= 0) || math.IsInf(r.Utilisation, 1) {
+			p.fail(at+".utilisation", number(r.Utilisation), "a share of the time, 0 or more", "")
+		}
 		g.stages(p, r, at, replicas)
 	}
 	if !closeTo(from, g.MaxQPS) {

@@ -37,6 +37,18 @@ func (g *GearResult) Expected(own *gear.Tables) float64 {
 	return right / max(1, all)
 }
 
+// Shares are the shares of the requests that came under each gear.
+func (g *GearResult) Shares() []float64 {
+	all, out := 0.0, make([]float64, len(g.Under))
+	for _, n := range g.Under {
+		all += float64(n)
+	}
+	for k, n := range g.Under {
+		out[k] = float64(n) / max(1, all)
+	}
+	return out
+}
+
 func (r *Result) setGears(g GearResult) {
 	r.Gears = &g
 	if g.Answered > 0 && r.Report != nil {

@@ -206,7 +206,7 @@ type view struct {
 // look holds a plan against documents: its constraints, the best plan with its
 // options, and its figures.
 func (g *gate) look(ctx context.Context, plan *formats.Plan, in *planner.Inputs) (*view, error) {
-	v := &view{findings: Recompute(plan, in.Profile, in.Cluster, in.Workload)}
+	v := &view{findings: Findings(&kind.Today{Plan: plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload, WorkloadDir: in.WorkloadDir})}
 	g.withinMargin(v.findings)
 	documents := *in
 	if documents.Workload == nil {

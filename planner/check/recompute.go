@@ -30,11 +30,17 @@ type BlockChange = recompute.BlockChange
 // may be nil: then the plan's own targets count. No finding means that all of it
 // holds and nothing has moved.
 func Recompute(plan *formats.Plan, profile *formats.Profile, cluster *formats.Cluster, workload *formats.Workload) []Finding {
-	m := methodOf(plan)
+	return Findings(&kind.Today{Plan: plan, Profile: profile, Cluster: cluster, Workload: workload})
+}
+
+// Findings are those of Recompute where more is known of today: the folder of the
+// workload, whose files are then read.
+func Findings(t *kind.Today) []Finding {
+	m := methodOf(t.Plan)
 	if m == nil {
-		return []Finding{{Severity: Error, Constraint: "kind", Where: "kind", Found: strconv.Quote(plan.Kind), Expected: checkable(), Message: cannotCheck}}
+		return []Finding{{Severity: Error, Constraint: "kind", Where: "kind", Found: strconv.Quote(t.Plan.Kind), Expected: checkable(), Message: cannotCheck}}
 	}
-	return m.Check(&kind.Today{Plan: plan, Profile: profile, Cluster: cluster, Workload: workload})
+	return m.Check(t)
 }
 
 const cannotCheck = "plans of this kind cannot be checked yet"

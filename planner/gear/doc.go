@@ -5,7 +5,8 @@
 // Instead of the paper's loop over four subproblems, each step is solved as far
 // as it can be solved exactly:
 //
-//	documents.go  Method: documents to a problem, the outcome to the parts of a plan
+//	documents.go  Method: documents to a problem (resolve.go, loosen.go: one that asks
+//	              less), the outcome to the parts of a plan
 //	measured.go   ranges of rates from measured ones
 //	instages.go   where members may run in stages
 //	problem.go    the problem as numbers
@@ -18,18 +19,22 @@
 //	              Hall's condition over subsets, and the min-max split
 //	front.go      Pareto front of (u*, accuracy), pruning of dominated cascades
 //	bound.go      what no plan over the same thresholds can exceed; finer ones might
+//	windows.go    what none on measured rates can
 //	simulate.go   a gear alone at a rate, with the real policy
 //	trial.go      whether it holds that rate for ever: a sequential test
 //	solve.go      the steps in order
 //	stairs.go     a staircase down the front of a placement, range by range
 //	target.go     the goals: most accurate, least latency, fewest devices
 //	heldout.go    an accuracy asked for, met on the samples held out
-//	latency.go    the least latency: options estimated, few of them simulated
+//	latency.go    the least latency: options estimated, few of them simulated, on the
+//	              placements of designs.go, by contest.go
 //	together.go   an SLO over all requests instead of in every range
+//	climb.go      ranges with gears that only the measured rates as a whole allow
 //	single.go     one cascade for all ranges, where that is better
 //	kinds.go      the same goals on several kinds of devices, members in stages too
 //	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go):
-//	              how a cascade's work is split (split.go)
+//	              how a cascade's work is split (split.go), which placements are
+//	              tried (ranked.go)
 //	price.go      the devices of least price among them
 //	estimate.go   the tail latency of a cascade without simulating it
 //	write.go      the outcome as the sections of a plan

@@ -2,6 +2,7 @@ package gear
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"inferplan/formats"
@@ -21,6 +22,9 @@ func explain(p *formats.Plan) []string {
 	}
 	if len(g.Models) > 0 {
 		out = append(out, fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1))
+	}
+	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.Utilisation > 1 }) {
+		out = append(out, "above 100 % busy: these ranges do not hold their upper edge for ever; streams of the measured rates have shown that all requests together keep the SLO")
 	}
 	for i := range p.Deployment {
 		if line := partsOf(&p.Deployment[i]); line != "" {

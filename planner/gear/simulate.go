@@ -27,6 +27,8 @@ type bench struct {
 	seed   uint64
 	runs   int
 
+	requests int // run on measured rates
+
 	pipelines [][]int32 // by model, where there is one for every kind of devices
 
 	orders    []gear.Records  // by stream, the samples in its order

@@ -28,7 +28,11 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 		return nil, with
 	}
 	for _, own := range batchLimits(p) {
-		one, runs, err := singlesOf(own, list).above(ctx, out, out, s.o.Seed)
+		than := out
+		if out != nil && p.misses(out.Accuracy) {
+			than = nil
+		}
+		one, runs, err := singlesOf(own, list).above(ctx, out, than, s.o.Seed)
 		if err != nil {
 			return nil, err
 		}

@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,7 +136,10 @@ func (s *search) bounds(p *Problem, list []Cascade, work [][]float64) (bounds []
 		s.free = s.known.of(p, fits).list
 	}
 	bounds, total = relaxation{p}.laxBounds(s.free)
-	if p.shown() { // one cascade for all rates need not hold the highest
+	switch {
+	case p.climbs(): // neither one cascade for all rates nor a range need hold the highest
+		total = atLeast(total, relaxation{p}.measuredBound(s.free))
+	case p.shown(): // one cascade for all rates need not
 		one := relaxation{p}.singleBound(s.free)
 		total = atLeast(total, one)
 		for r := range bounds {
@@ -233,12 +235,14 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
 	s.runs += out.Runs
-	out.Problem = cmp.Or(out.Problem, p)
-	out.Runs, out.Cascades, out.Goal = s.runs, s.enumerated, s.p.Goal()
-	for r := range out.Gears {
-		out.Gears[r].Bound = max(bounds[r], 0)
+	if out, err = s.climbed(ctx, out, list); err != nil {
+		return nil, fmt.Errorf("planning gears: %w", err)
 	}
-	out.Bound = total
+	if p.misses(out.Accuracy) {
+		return nil, fmt.Errorf("planning gears: %w", &Infeasible{Target: p.Target, Best: out.Accuracy})
+	}
+	out.Runs, out.Cascades, out.Goal = s.runs, s.enumerated, s.p.Goal()
+	out.bound(bounds, total)
 	out.Value, out.ValueBound = out.Accuracy, out.Bound
 	return out, nil
 }

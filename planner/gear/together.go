@@ -89,7 +89,11 @@ func (out *Outcome) together(ctx context.Context, bounds []float64) error {
 			return err
 		}
 		out.Tail, out.shown = shown.tail, shown.accuracy
-		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); plain || shown.keeps(p) {
+		if shown.keeps(p) {
+			out.says(p, &shown)
+			return nil
+		}
+		if plain := !slices.ContainsFunc(picks, func(k int) bool { return k > 0 }); plain {
 			return nil
 		}
 		if room < (1-p.Percentile)*math.Pow(lessLate, triesOnRate) {
@@ -136,10 +140,12 @@ func knapsack(choices [][]choice, room float64) []int {
 type onRates struct {
 	tail           time.Duration
 	late, accuracy float64
+	under          []float64 // share of the requests that come under each gear
 }
 
-// onMeasured runs gears on the measured rates, by Poisson arrivals of a stream. Once more
-// than a share of them is late, the run ends: late is then 1, and nothing else is known.
+// onMeasured runs gears on the measured rates, by Poisson arrivals of a stream, or by
+// arrivals at even distances. Once more than a share of them is late, the run ends: late
+// is then 1, and nothing else is known.
 func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, most float64) (onRates, error) {
 	b.runs++
 	t := b.whole(gears)
@@ -149,7 +155,10 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	}
 	requests := sum(b.p.Measured)
 	latencies, n, enough := make([]time.Duration, 0, int(requests)+1), 0, int(most*requests)
-	source := arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, measuredName(stream)))
+	source := arrivals.Evenly(b.p.Measured)
+	if stream != evenly {
+		source = arrivals.PoissonOf(b.p.Measured, seeded.New(b.seed, measuredName(stream)))
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: source, NoReport: true, Completed: func(arrived, answered time.Duration) {
@@ -160,6 +169,7 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 			}
 		}
 	}})
+	b.requests += len(latencies)
 	if err != nil && errors.Is(context.Cause(ctx), errLate) {
 		return onRates{late: 1}, nil
 	}
@@ -169,8 +179,11 @@ func (b *bench) onMeasured(ctx context.Context, gears []Planned, stream int, mos
 	if err != nil {
 		return onRates{}, err
 	}
-	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Expected(gear.Of(t))}, nil
+	return onRates{percentile(latencies, b.p.Percentile), float64(n) / float64(max(1, len(latencies))), res.Gears.Expected(gear.Of(t)), res.Gears.Shares()}, nil
 }
+
+// evenly is the stream of requests at even distances.
+const evenly = -1
 
 // measuredName names a stream of arrivals at the measured rates.
 func measuredName(stream int) string {
@@ -182,15 +195,46 @@ func measuredName(stream int) string {
 
 // onStreams runs gears on several streams at the measured rates, of which each has to
 // keep the SLO. Once more than a share of the first is late, it ends; the first stream
-// that does not keep the SLO is the last. Tail and lateness are the worst of all.
+// that does not keep the SLO is the last. Tail and lateness are the worst of all, the rest
+// is the mean of those that keep it.
 func (b *bench) onStreams(ctx context.Context, gears []Planned, n int, most float64) (onRates, error) {
 	all, err := b.onMeasured(ctx, gears, 0, most)
+	kept := []onRates{all}
 	for k := 1; err == nil && k < n && all.keeps(b.p); k++ {
 		var one onRates
 		one, err = b.onMeasured(ctx, gears, k, 1-b.p.Percentile)
-		all.tail, all.late = max(all.tail, one.tail), max(all.late, one.late)
+		if all.tail, all.late = max(all.tail, one.tail), max(all.late, one.late); one.keeps(b.p) {
+			kept = append(kept, one)
+		}
 	}
+	all.accuracy, all.under = meanOfStreams(kept)
 	return all, err
+}
+
+// meanOfStreams are the mean accuracy of streams and the mean shares under the gears.
+func meanOfStreams(list []onRates) (accuracy float64, under []float64) {
+	under = make([]float64, len(list[0].under))
+	for i := range list {
+		accuracy += list[i].accuracy / float64(len(list))
+		for r := range under {
+			under[r] += list[i].under[r] / float64(len(list))
+		}
+	}
+	return accuracy, under
+}
+
+// says makes what streams at the measured rates showed the shares and the accuracy of the
+// plan, and the lateness of all requests that of every range.
+func (out *Outcome) says(p *Problem, shown *onRates) {
+	q := *p
+	q.Weights = normalise(slices.Clone(shown.under))
+	out.Problem, out.Gears, out.Tail, out.Accuracy = &q, slices.Clone(out.Gears), shown.tail, 0
+	for r := range out.Gears {
+		g := &out.Gears[r]
+		g.Late, g.Trial = shown.late, Trial{Latency: shown.tail, Stable: true, Passed: true, late: shown.late}
+		out.Accuracy += q.Weights[r] * g.Accuracy
+	}
+	out.shown = out.Accuracy
 }
 
 // keeps tells whether all requests together keep the SLO.

@@ -155,9 +155,12 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 }
 
 func (t *Planned) write(p *Problem, from, to, weight float64) formats.Gear {
-	c := &t.Cascade
+	c, load := &t.Cascade, t.Load
+	if !p.Overall || p.Measured == nil {
+		load = min(1, load) // more is rounding
+	}
 	g := formats.Gear{FromQPS: from, ToQPS: to, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
-		Utilisation: min(1, t.Load), LatencyUS: formats.Micros(t.Trial.Latency), Late: t.Late}
+		Utilisation: load, LatencyUS: formats.Micros(t.Trial.Latency), Late: t.Late}
 	if p.HeldOut != nil && p.HeldOut.N > 0 {
 		_, right := p.HeldOut.Replay(c.Models, c.Levels)
 		share := float64(right) / float64(p.HeldOut.N)

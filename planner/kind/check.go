@@ -51,6 +51,9 @@ type Today struct {
 	Profile  *formats.Profile
 	Cluster  *formats.Cluster
 	Workload *formats.Workload
+	// WorkloadDir is the folder of the workload, against which the paths that it names
+	// are taken; empty: not known.
+	WorkloadDir string
 	// Planned is the best plan of today; nil where there is none.
 	Planned *formats.Plan
 	// Broken tells that the plan under check breaks a constraint: what it would

@@ -21,10 +21,12 @@ type checker struct {
 	documents
 	gear    *formats.GearPlan
 	cascade *formats.Cascade // of the workload; nil: as the plan says
+
+	workloadDir string // that its files are found from; empty: not known
 }
 
 func newChecker(t *kind.Today) *checker {
-	return &checker{documents: documents{*recompute.New(t)}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload)}
+	return &checker{documents: documents{*recompute.New(t)}, gear: formats.GearOf(t.Plan), cascade: formats.CascadeOf(t.Workload), workloadDir: t.WorkloadDir}
 }
 
 // gears is a gear plan evaluated anew: what its own figures give, and what they
@@ -64,6 +66,7 @@ func Check(t *kind.Today) []kind.Finding {
 		c.lateness()
 		c.objective(g)
 		relaxation{c}.bounds(g)
+		c.onRates(g)
 	}
 	return c.Findings
 }
@@ -167,25 +170,18 @@ func (c *checker) cascadeOf(g *gears, r *formats.Gear, at string) (models, level
 
 // utilisation compares the load of the busiest device with the plan's.
 func (c *checker) utilisation(r *formats.Gear, now *gearToday, at string) {
+	load := now.load
+	if !c.overMeasured() {
+		load = min(1, load)
+	}
 	switch {
-	case math.Abs(min(1, now.load)-r.Utilisation) > rounding:
+	case math.Abs(load-r.Utilisation) > rounding:
 		c.Fail("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprint(now.load), "at %.6g requests per second the busiest device has another load", r.ToQPS)
-	case now.load > 1 && c.overMeasured(): // a cascade for all rates that was shown on the measured ones
-	case now.loadToday > 1+rounding:
+	case now.loadToday > 1+rounding && !c.overMeasured(): // else onRates runs the plan
 		c.Fail("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", now.loadToday), "the devices no longer hold %.6g requests per second of this gear", r.ToQPS)
 	case math.Abs(now.loadToday-now.load) > rounding:
 		c.Warn("utilisation", at+".utilisation", fmt.Sprint(r.Utilisation), fmt.Sprintf("%.4g today", now.loadToday), "the load of the busiest device has moved")
 	}
-}
-
-// overMeasured tells whether the SLO is for all requests at measured rates: then a plan
-// of one cascade for all ranges need not hold the highest rate for long.
-func (c *checker) overMeasured() bool {
-	g := c.gear
-	same := func(a, b formats.GearStage) bool { return a.Model == b.Model && a.Level == b.Level }
-	return g.Over == formats.OverRequests && g.Weights == "measured" && !slices.ContainsFunc(g.Gears, func(r formats.Gear) bool {
-		return !slices.EqualFunc(r.Stages, g.Gears[0].Stages, same)
-	})
 }
 
 // load is the share of the time that the busiest device works at the gear's

@@ -11,4 +11,5 @@
 //	objective.go  the plan's value
 //	figures.go    Figures: what was promised against what holds; WorkloadOf
 //	tails.go      tail latencies, simulated
+//	rates.go      the plan on measured rates, where only they say that it holds
 package verify

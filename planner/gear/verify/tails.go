@@ -12,6 +12,7 @@ import (
 	"inferplan/formats/seeded"
 	"inferplan/planner/kind"
 	"inferplan/planner/recompute"
+	"inferplan/policy"
 	policygear "inferplan/policy/gear"
 	"inferplan/policy/policies"
 	"inferplan/sim"
@@ -42,9 +43,25 @@ func (c *checker) tails(ctx context.Context, g *gears) ([]kind.Sample, error) {
 	return out, nil
 }
 
+// tablesOf are the run-time tables of a plan with some latencies.
+func tablesOf(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error) {
+	t, err := policies.Compile(p)
+	if err != nil {
+		return nil, err
+	}
+	at := 0
+	for _, stages := range times {
+		for _, list := range stages {
+			t.Stages[at].Infer = list
+			at++
+		}
+	}
+	return t, nil
+}
+
 // tailOf is the latency at the plan's percentile of one gear alone.
 func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
-	t, err := policies.Compile(p)
+	t, err := tablesOf(p, times)
 	if err != nil {
 		return 0, err
 	}
@@ -54,13 +71,6 @@ func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Dur
 	one.Gears, one.MaxQPS = one.Gears[gear:gear+1], rate
 	t.Own = &one
 	t.Models[0].RPS = rate
-	at := 0
-	for _, stages := range times {
-		for _, list := range stages {
-			t.Stages[at].Infer = list
-			at++
-		}
-	}
 	opt, err := policygear.ParseOptions(t, p.Policy.Params)
 	if err != nil {
 		return 0, err

@@ -1,0 +1,219 @@
+package gear
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Of ranges that climb: gears that fail one after another before a range is done, the
+// requests that all runs together may come to, and how often, at the confidence of trials,
+// a fresh stream may miss the SLO.
+const (
+	climbFails   = 2
+	mostClimbing = 1_000_000
+	mayMiss      = .05
+)
+
+// climbs tells whether ranges may have gears that their upper edges, held for ever, do
+// not allow: where the SLO is for all requests together, and the plan is run on the
+// measured rates as a whole.
+func (p *Problem) climbs() bool { return p.shown() && !p.many() && !p.Mixed() }
+
+// climbed is a plan of which ranges have gears that the measured rates allow as a whole,
+// though their upper edges, held for ever, do not: rates may stay below an edge, or pass
+// it in a moment. Nothing but streams at these rates says which: requests at even
+// distances and at random instants. What the plan says of its accuracy and of the shares
+// of its ranges is what the streams showed.
+func (s *search) climbed(ctx context.Context, out *Outcome, list []Cascade) (*Outcome, error) {
+	p := out.Problem
+	if !p.climbs() || (p.Target > 0 || s.o.Any) && !p.misses(out.Accuracy) {
+		return out, nil
+	}
+	c := newClimber(out, list, s.o.Seed)
+	if err := c.upwards(ctx); err != nil {
+		return nil, err
+	}
+	s.runs += c.runs
+	return c.outcome(out), nil
+}
+
+// climber raises the gears of a plan on its placement, range by range.
+type climber struct {
+	*bench
+	front []stair // by rising load
+	gears []Planned
+	gate  int      // stream that gears are first tried on: the one that failed last
+	now   onRates  // what the gears show on it
+	all   *onRates // what they show on all streams; nil: none of them was raised
+}
+
+func newClimber(out *Outcome, list []Cascade, seed uint64) *climber {
+	p, pl := out.Problem, out.Placement
+	c := &climber{bench: newBench(p, pl, seed), gears: out.Gears}
+	work := p.works(list)
+	load := make([]float64, len(list))
+	for i := range list {
+		load[i] = pl.Load(work[i])
+	}
+	for _, i := range Pareto(load, list) {
+		if load[i] < unplaced {
+			c.front = append(c.front, *pl.stair(&list[i], work[i]))
+		}
+	}
+	return c
+}
+
+// upwards raises ranges until none can be raised.
+func (c *climber) upwards(ctx context.Context) error {
+	p := c.p
+	var err error
+	if c.now, err = c.onMeasured(ctx, c.gears, c.gate, 1-p.Percentile); err != nil || !c.now.keeps(p) {
+		return err
+	}
+	order := upTo(len(p.Edges)) // those of most requests first
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.Weights[b], p.Weights[a]) })
+	for news := true; news; {
+		news = false
+		for _, r := range order {
+			path, err := c.path(ctx, r)
+			if err != nil {
+				return err
+			}
+			higher, err := c.highest(ctx, path)
+			if err != nil {
+				return err
+			}
+			news = news || higher
+		}
+	}
+	return nil
+}
+
+// raised are gears of which one is more accurate, and what they show on the gate.
+type raised struct {
+	gears []Planned
+	now   onRates
+}
+
+// path are ever more accurate gears for a range, as far as the gate keeps the SLO: steps
+// up the front double while they succeed.
+func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
+	p, from, best := c.p, &c.gears[r], c.now
+	first, _ := slices.BinarySearchFunc(c.front, from.Cascade.Correct, func(s stair, correct int32) int {
+		if s.cascade.Correct <= correct {
+			return -1
+		}
+		return 1
+	})
+	for first < len(c.front) && p.Weights[r]*(accuracyOn(p, c.front[first].cascade)-from.Accuracy) < worthwhile {
+		first++
+	}
+	step, fails := 1, 0
+	for k := first; k < len(c.front) && fails < climbFails && c.requests < mostClimbing; {
+		next := slices.Clone(c.gears)
+		next[r] = gearOf(p, &c.front[k], p.Edges[r], Trial{})
+		now, err := c.onMeasured(ctx, next, c.gate, 1-p.Percentile)
+		if err != nil {
+			return nil, err
+		}
+		switch ok := now.keeps(p) && now.accuracy > best.accuracy+worthwhile; {
+		case ok:
+			path, best, fails = append(path, raised{next, now}), now, 0
+			first, step = k+1, 2*step
+		case step > 1:
+			step = 1
+		default:
+			fails++
+			first = k + 1
+		}
+		if k = first + step - 1; k >= len(c.front) {
+			step, k = 1, first
+		}
+	}
+	return path, nil
+}
+
+// highest takes the most accurate gears of a path that keep the SLO on all streams; false:
+// none do.
+func (c *climber) highest(ctx context.Context, path []raised) (bool, error) {
+	low, gate := 0, c.gate
+	for high, at := len(path), len(path)-1; low < high; at = (low + high) / 2 {
+		all, failed, err := c.onAll(ctx, &path[at])
+		if err != nil {
+			return false, err
+		}
+		if all != nil {
+			c.all, low = all, at+1
+		} else {
+			high, gate = at, failed
+		}
+	}
+	if low > 0 {
+		c.gears, c.now = path[low-1].gears, path[low-1].now
+	}
+	if gate == c.gate {
+		return low > 0, nil
+	}
+	var err error
+	c.gate = gate
+	c.now, err = c.onMeasured(ctx, c.gears, gate, 1)
+	return low > 0, err
+}
+
+// onAll is what gears show on all streams: the worst tail and lateness, the mean of the
+// shares under the gears on those at random instants. Nil where one does not keep the SLO,
+// or a fresh one might not: then the stream that says so comes with it.
+func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed int, err error) {
+	p, latest := c.p, 0
+	var random []onRates
+	var lates []float64
+	all = &onRates{}
+	for k := evenly; k < streams(p); k++ {
+		now := up.now
+		if k != c.gate {
+			if now, err = c.onMeasured(ctx, up.gears, k, 1-p.Percentile); err != nil || !now.keeps(p) {
+				return nil, k, err
+			}
+		}
+		if all.tail, all.late = max(all.tail, now.tail), max(all.late, now.late); k == evenly {
+			continue
+		}
+		if lates = append(lates, now.late); now.late > lates[latest] {
+			latest = len(lates) - 1
+		}
+		random = append(random, now)
+	}
+	all.accuracy, all.under = meanOfStreams(random)
+	if !seldomAbove(lates, 1-p.Percentile) {
+		return nil, latest, nil
+	}
+	return all, 0, nil
+}
+
+// seldomAbove tells whether fresh values are above a limit with a chance of mayMiss at
+// most, at the confidence of trials: a one-sided tolerance bound of normal values.
+func seldomAbove(list []float64, limit float64) bool {
+	mean, deviation := stat.MeanStdDev(list, nil)
+	if room := limit - mean; deviation > 0 && room > 0 {
+		root := math.Sqrt(float64(len(list)))
+		t := distuv.NoncentralT{Nu: float64(len(list) - 1), Mu: distuv.UnitNormal.Quantile(1-mayMiss) * root}
+		return t.CDF(room/deviation*root) >= trialConfidence
+	}
+	return deviation == 0 && mean <= limit
+}
+
+// outcome is the plan with the gears that were raised.
+func (c *climber) outcome(out *Outcome) *Outcome {
+	if c.all == nil {
+		return out
+	}
+	one := *out
+	one.Gears = c.gears
+	one.says(c.p, c.all)
+	return &one
+}

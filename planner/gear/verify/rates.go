@@ -1,0 +1,119 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"inferplan/formats"
+	"inferplan/formats/arrivals"
+	"inferplan/formats/report"
+	"inferplan/formats/seeded"
+	policygear "inferplan/policy/gear"
+	"inferplan/sim"
+)
+
+// Streams of the measured rates that a plan is run on, as many as come to so many
+// requests, and at least one.
+const (
+	ratesStreams = 3
+	ratesRun     = 1_200_000
+)
+
+// overMeasured tells whether the SLO is for all requests at measured rates: then no range
+// has to hold its upper edge for long.
+func (c *checker) overMeasured() bool {
+	return c.gear.Over == formats.OverRequests && c.gear.Weights == "measured"
+}
+
+// onRates runs a plan on the measured rates of today, where a gear of it has more work at
+// its upper edge than the devices have the time for. Then only these rates can say that
+// the SLO is kept. It is an error if it is not kept on most streams, and a warning if it
+// is not on some.
+func (c *checker) onRates(g *gears) {
+	if !c.overMeasured() || !slices.ContainsFunc(g.list, func(now gearToday) bool { return now.loadToday > 1+rounding }) {
+		return
+	}
+	const slo, where = "slo", "gear.gears"
+	rates, err := c.ratesToday()
+	if err != nil {
+		c.Fail("qps", "gear.weights", err.Error(), "the measured rates of the workload", "whether the plan keeps its SLO cannot be told")
+		return
+	}
+	if rates == nil {
+		c.Warn(slo, where, "more work at an upper edge than the devices have the time for", "the measured rates, named by the workload", "whether the plan keeps its SLO cannot be told without them")
+		return
+	}
+	requests := 0.0
+	for _, rate := range rates {
+		requests += rate
+	}
+	n, late, worst := max(1, min(ratesStreams, int(ratesRun/requests))), 0, time.Duration(0)
+	for k := range n {
+		tail, err := c.tailOnRates(g, rates, k)
+		if err != nil {
+			c.Fail(slo, where, err.Error(), "a run of the plan on the measured rates", "whether the plan keeps its SLO cannot be told")
+			return
+		}
+		if worst = max(worst, tail); tail > c.gear.SLOUS.D() {
+			late++
+		}
+	}
+	report := c.Warn
+	if 2*late > n {
+		report = c.Fail
+	}
+	if late > 0 {
+		report(slo, where, formats.Micros(worst).String(), "at most "+c.gear.SLOUS.String(), "on %d of %d streams at the measured rates all requests together do not keep the SLO", late, n)
+	}
+}
+
+// ratesToday are the requests of every second that the workload of today names; nil: it
+// names none, or nobody says where it stands.
+func (c *checker) ratesToday() ([]float64, error) {
+	if c.cascade == nil || c.cascade.QPS.Measured == "" {
+		return nil, nil
+	}
+	path := filepath.FromSlash(c.cascade.QPS.Measured)
+	if !filepath.IsAbs(path) {
+		if c.workloadDir == "" {
+			return nil, nil
+		}
+		path = filepath.Join(c.workloadDir, path)
+	}
+	rates, err := arrivals.PerSecond(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the measured rates: %w", err)
+	}
+	return rates, nil
+}
+
+// tailOnRates is the latency at the plan's percentile of all requests of a stream at
+// measured rates, with the latencies of today.
+func (c *checker) tailOnRates(g *gears, rates []float64, stream int) (time.Duration, error) {
+	t, err := tablesOf(c.Plan, g.today)
+	if err != nil {
+		return 0, err
+	}
+	opt, err := policygear.ParseOptions(t, c.Plan.Policy.Params)
+	if err != nil {
+		return 0, err
+	}
+	opt.Shed = false // a tail is of all requests
+	pol, err := policygear.New(t, opt)
+	if err != nil {
+		return 0, err
+	}
+	var latency []time.Duration
+	_, err = sim.Run(context.Background(), sim.Config{
+		Tables: t, Policy: pol, Source: arrivals.PoissonOf(rates, seeded.New(c.Plan.Seed, fmt.Sprintf("check/rates/%d", stream))), NoReport: true,
+		Completed: func(arrived, answered time.Duration) { latency = append(latency, answered-arrived) },
+	})
+	if err != nil {
+		return 0, fmt.Errorf("simulating the plan on the measured rates: %w", err)
+	}
+	slices.Sort(latency)
+	return report.Percentile(latency, t.Models[0].Percentile), nil
+}

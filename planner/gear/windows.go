@@ -1,0 +1,96 @@
+package gear
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// timely are cascades of whose requests a share is late, by rising cost: what requests in
+// time cost at least. Late ones may be worked on whenever there is time.
+func (p relaxation) timely(list []Cascade) []lax {
+	inTime := perSample(p.Problem)
+	for m := range inTime {
+		if inTime[m] == 0 {
+			inTime[m] = math.Inf(1)
+		}
+	}
+	var out []lax
+	for i := range list {
+		c := &list[i]
+		least := lateAtLeast(p.Problem, c)
+		shares := []float64{least}
+		for k := range c.Models {
+			if reach := float64(c.Reach[k]) / float64(p.Planned.N); reach > least {
+				shares = append(shares, reach)
+			}
+		}
+		for _, late := range shares { // between them the cost is linear
+			l := lax{accuracy: accuracyOn(p.Problem, c), late: late}
+			for k, m := range c.Models {
+				if reach := float64(c.Reach[k]) / float64(p.Planned.N); reach > late {
+					l.cost += inTime[m] * (reach - late)
+				}
+			}
+			if !math.IsInf(l.cost, 1) {
+				out = append(out, l)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b lax) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy)) })
+	return out
+}
+
+// mostWindows is how many seconds rates are looked at one by one; of more, several
+// together.
+const mostWindows = 2048
+
+// measuredBound is what no plan on the measured rates exceeds, if all requests together
+// are to keep the SLO, whatever it would do if a rate lasted. Of the requests of some
+// seconds those in time are answered within these seconds and the SLO. So the rates are
+// cut into windows, each with that time for a mixture of cascades, equal for all of its
+// requests because nothing is better. Lateness has a price, as in laxBounds. Any windows
+// and any price bound, the best of them stand.
+//
+// It bounds the mean of streams: a window's best is concave in what comes and in the work
+// done together, so that chance in what comes does not raise it.
+func (p relaxation) measuredBound(list []Cascade) float64 {
+	all, room := p.timely(list), 1-p.Percentile
+	each := (len(p.Measured) + mostWindows - 1) / mostWindows
+	came := []float64{0} // up to a time
+	for from := 0; from < len(p.Measured); from += each {
+		came = append(came, came[len(came)-1]+sum(p.Measured[from:min(from+each, len(p.Measured))]))
+	}
+	requests := came[len(came)-1]
+	return leastAtPrice(func(price float64) float64 {
+		e, best := atPrice(all, price), make([]float64, len(came))
+		for to := 1; to < len(came); to++ {
+			best[to] = math.Inf(1)
+			for steps := 1; steps <= to; steps *= 2 {
+				n, value := came[to]-came[to-steps], best[to-steps]
+				if n > 0 {
+					value += n * e.at(float64(p.Devices)*(float64(steps*each)+p.SLO.Seconds())/n)
+				}
+				best[to] = min(best[to], value)
+			}
+		}
+		return best[len(best)-1]/requests + price*room
+	})
+}
+
+// leastAtPrice is the least of what a price of lateness gives, convex in the price, and no
+// price at all.
+func leastAtPrice(at func(price float64) float64) float64 {
+	least := at(0)
+	low, high := math.Log(leastPrice), math.Log(mostPrice)
+	for range priceSteps {
+		a, b := low+(high-low)*.382, low+(high-low)*.618
+		x, y := at(math.Exp(a)), at(math.Exp(b))
+		if least = min(least, x, y); x <= y {
+			high = b
+		} else {
+			low = a
+		}
+	}
+	return least
+}
