@@ -10,7 +10,7 @@ import (
 // Of placements on several kinds: up to how many all are ranked, and how many are tried
 // where the SLO is over all requests.
 const (
-	fewPlacements     = 400
+	fewPlacements     = 1000
 	overallPlacements = 10
 )
 

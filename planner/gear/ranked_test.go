@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"inferplan/solver/milp"
@@ -131,5 +133,62 @@ func TestGearBoundAgainstBruteForce(t *testing.T) {
 	}
 	if kinds < checked/4 {
 		t.Errorf("only %d of %d instances have several kinds", kinds, checked)
+	}
+}
+
+// A cascade is kept unless one that is as accurate takes no more of either.
+func TestLighterAgainstPairs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 300 {
+		list := make([]Cascade, 1+rng.IntN(40))
+		load, work := make([]float64, len(list)), make([]float64, len(list))
+		for i := range list { // few values, so that there are ties
+			list[i].Correct, load[i], work[i] = int32(rng.IntN(12)), float64(rng.IntN(8)), float64(rng.IntN(8))
+			if load[i] == 7 {
+				load[i] = math.Inf(1)
+			}
+		}
+		var want []int
+		for i := range list {
+			beaten := slices.ContainsFunc(upTo(len(list)), func(k int) bool {
+				same := list[k].Correct == list[i].Correct && load[k] == load[i] && work[k] == work[i]
+				return list[k].Correct >= list[i].Correct && load[k] <= load[i] && work[k] <= work[i] && (!same || k < i)
+			})
+			if !beaten && !math.IsInf(load[i], 1) {
+				want = append(want, i)
+			}
+		}
+		got := lighter(list, load, work)
+		if !slices.IsSortedFunc(got, func(a, b int) int { return int(list[b].Correct - list[a].Correct) }) {
+			t.Fatalf("%v of %v: not the most accurate first", got, list)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Fatalf("%v, by pairs %v: %v, %v, %v", got, want, list, load, work)
+		}
+	}
+}
+
+// What fails says something of cascades that ask the same models and more, for no fewer
+// samples or with more load, and nothing of others.
+func TestWhatAFailureRulesOut(t *testing.T) {
+	failed := miss{&Cascade{Models: []uint8{0, 1}, Reach: []int32{400, 160}}, .5}
+	for _, c := range []struct {
+		models []uint8
+		reach  []int32
+		taken  float64
+		out    bool
+	}{
+		{[]uint8{0, 1}, []int32{400, 80}, .5, false}, // the busiest has model 0 alone: its load is the same
+		{[]uint8{0, 1}, []int32{400, 80}, .6, true},
+		{[]uint8{0, 1}, []int32{400, 200}, .5, true},
+		{[]uint8{0, 1, 2}, []int32{400, 160, 10}, .4, true},
+		{[]uint8{0, 1, 2}, []int32{400, 80, 70}, .7, true},
+		{[]uint8{0}, []int32{400}, .5, false},
+		{[]uint8{1}, []int32{400}, .9, false},
+		{[]uint8{0, 2}, []int32{400, 200}, .9, false},
+	} {
+		if got := failed.rulesOut(&Cascade{Models: c.models, Reach: c.reach}, c.taken); got != c.out {
+			t.Errorf("%v %v at load %v: ruled out %v, expected %v", c.models, c.reach, c.taken, got, c.out)
+		}
 	}
 }
