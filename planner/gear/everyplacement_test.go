@@ -3,6 +3,8 @@ package gear
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -92,48 +94,113 @@ func bestOfAll(t *testing.T, p *Problem, s milp.Solver, above float64) (best, bo
 	return best, bound
 }
 
+// devices is how many devices a problem has.
+func devices(p *Problem) int {
+	n := p.Devices
+	for k := range p.Kinds {
+		n += p.Kinds[k].Devices
+	}
+	return n
+}
+
+// compared is what plans came to beside the best of any placement.
+type compared struct {
+	plans, infeasible, below, beaten, bounded int
+	gaps, printed                             []float64 // of GearBound, or what brute force says, and of Bound
+	priced, proved                            int       // least prices of up to six devices
+}
+
+const (
+	noticeable = .002
+	fewDevices = 6
+)
+
+// compare holds an instance's plan against every placement.
+func (c *compared) compare(t *testing.T, seed uint64, s milp.Solver) {
+	p, ctx := instance(seed), context.Background()
+	out, err := Solve(ctx, p, s, Options{Seed: 1})
+	if _, none := errors.AsType[*Infeasible](err); none {
+		if best, _ := bestOfAll(t, p, s, -1); best >= 0 {
+			t.Errorf("instance %d: %v, a placement has a plan of accuracy %.4f", seed, err, best)
+		}
+		c.infeasible++
+		return
+	}
+	if err != nil {
+		t.Fatalf("instance %d: %v", seed, err)
+	}
+	best, bound := bestOfAll(t, p, s, out.Accuracy+1e-9)
+	c.plans, c.gaps, c.printed = c.plans+1, append(c.gaps, max(0, bound-out.Accuracy)), append(c.printed, out.Bound-out.Accuracy)
+	if best > out.Accuracy+1e-9 {
+		c.beaten++
+	}
+	if best > out.Accuracy+noticeable {
+		c.below++
+		t.Errorf("instance %d: accuracy %.4f, a placement has a plan of %.4f", seed, out.Accuracy, best)
+	}
+	if bound > out.Bound+1e-7 {
+		t.Errorf("instance %d: bound %.5f, a placement has the time for %.5f", seed, out.Bound, bound)
+	}
+	if out.GearBound > 0 {
+		if c.bounded++; math.Abs(out.GearBound-bound) > 1e-9 {
+			t.Errorf("instance %d: bound of one gear per range %.6f, the best of all placements has the time for %.6f", seed, out.GearBound, bound)
+		}
+	}
+	if devices(p) > fewDevices {
+		return
+	}
+	q := clonedKinds(p)
+	q.Target = out.Accuracy - .01
+	cheap, err := Solve(ctx, q, s, Options{Seed: 1})
+	if err != nil {
+		t.Fatalf("instance %d: accuracy %.4f planned, for %.4f: %v", seed, out.Accuracy, q.Target, err)
+	}
+	if c.priced++; cheap.Proved {
+		c.proved++
+	}
+}
+
+// figures says what was reached.
+func (c *compared) figures() string {
+	slices.Sort(c.gaps)
+	at, n := 0, len(c.gaps)
+	for at < n && c.gaps[at] <= 1e-9 {
+		at++
+	}
+	over, _ := slices.BinarySearch(c.gaps, .004)
+	return fmt.Sprintf("%d plans, %d infeasible, %d below by more than %v, %d by anything; gap to the best single gears of any placement: mean %.4f, none in %d, above .004 in %d, median %.4f, 90 %% %.4f, most %.4f; to the bound %.4f; the former known in %d; least price proven in %d of %d",
+		c.plans, c.infeasible, c.below, noticeable, c.beaten, sum(c.gaps)/float64(n), at, n-over, c.gaps[n/2], c.gaps[n*9/10], c.gaps[n-1], sum(c.printed)/float64(n), c.bounded, c.proved, c.priced)
+}
+
 // Instances of one to three kinds: no placement has a plan that is noticeably better, the
-// bound is above what no placement exceeds, and plans of few devices are mostly proven.
+// bounds are above what no placement exceeds, and that of one gear per range is just that.
+// What queues take no bound knows: of 500 instances the mean gap is held near what it is,
+// and so is the share of the least prices that are proven. The few instances of a short run
+// have plans that are only found where a gear's failure rules out little: at the busiest
+// device others of no less load pass, and with 840 placements all are ranked.
 func TestInstancesAgainstEveryPlacement(t *testing.T) {
-	const noticeable = .002
-	s, ctx, n := solver(t), context.Background(), uint64(6)
+	seeds := []uint64{1001, 1002, 1003, 1292, 1299, 1338, 1440, 1498}
 	if long {
-		n = 500
-	}
-	plans, gap, priced, proved, below := 0, 0.0, 0, 0, 0
-	for seed := uint64(1001); seed <= 1000+n; seed++ {
-		p := instance(seed)
-		out, err := Solve(ctx, p, s, Options{Seed: 1})
-		if _, none := errors.AsType[*Infeasible](err); none {
-			if best, _ := bestOfAll(t, p, s, -1); best >= 0 {
-				t.Errorf("instance %d: %v, a placement has a plan of accuracy %.4f", seed, err, best)
-			}
-			continue
-		}
-		if err != nil {
-			t.Fatalf("instance %d: %v", seed, err)
-		}
-		best, bound := bestOfAll(t, p, s, out.Accuracy+noticeable)
-		plans, gap = plans+1, gap+max(0, bound-out.Accuracy)
-		if best > out.Accuracy+noticeable {
-			below++
-			t.Errorf("instance %d: accuracy %.4f, a placement has a plan of %.4f", seed, out.Accuracy, best)
-		}
-		if bound > out.Bound+1e-7 {
-			t.Errorf("instance %d: bound %.5f, a placement has the time for %.5f", seed, out.Bound, bound)
-		}
-		q := clonedKinds(p)
-		q.Target = out.Accuracy - .01
-		cheap, err := Solve(ctx, q, s, Options{Seed: 1})
-		if err != nil {
-			t.Fatalf("instance %d: accuracy %.4f planned, for %.4f: %v", seed, out.Accuracy, q.Target, err)
-		}
-		if priced++; cheap.Proved {
-			proved++
+		seeds = nil
+		for seed := range uint64(500) {
+			seeds = append(seeds, 1001+seed)
 		}
 	}
-	t.Logf("%d plans of %d instances, %d below; %.4f below the best single gears of any placement, mean; least price proven in %d of %d", plans, n, below, gap/float64(max(1, plans)), proved, priced)
-	if plans < int(n)/2 {
-		t.Errorf("only %d instances had a plan", plans)
+	var c compared
+	for s := solver(t); len(seeds) > 0; seeds = seeds[1:] {
+		c.compare(t, seeds[0], s)
+	}
+	t.Log(c.figures())
+	if c.plans < 8 {
+		t.Errorf("only %d instances had a plan", c.plans)
+	}
+	if !long {
+		return
+	}
+	if mean := sum(c.gaps) / float64(c.plans); mean > .012 {
+		t.Errorf("the best single gears of any placement are %.4f above the plans", mean)
+	}
+	if share := float64(c.proved) / float64(c.priced); share < .65 {
+		t.Errorf("%.2f of the least prices are proven", share)
 	}
 }

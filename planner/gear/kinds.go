@@ -157,7 +157,7 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 	if b := p.weighted(bounds); p.misses(b + reaches) {
 		return nil, p.short(b)
 	}
-	t := &tries{search: s, p: p, bounds: bounds, missing: w.none}
+	t := &tries{search: s, p: p, bounds: bounds, missing: w.none, wholeOnly: len(w.chains) == 0}
 	if w.none == nil {
 		err = t.wholeModels(ctx, w.whole)
 	}
@@ -177,7 +177,7 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 	s.runs += t.runs
 	out.Cascades, out.Goal, out.Runs = w.staged.found, s.p.Goal(), s.runs
 	out.bound(bounds, p.weighted(bounds))
-	out.Value, out.ValueBound = out.Accuracy, out.Bound
+	out.GearBound, out.Value, out.ValueBound = t.gears, out.Accuracy, out.Bound
 	return out, ctx.Err()
 }
 
@@ -235,12 +235,22 @@ type tries struct {
 	best    *Outcome
 	missing error // of the first that was none
 	runs    int
+
+	wholeOnly bool    // no member runs in stages
+	gears     float64 // what no plan of whole models exceeds; 0: not known
 }
 
 // enough tells that no other plan is worth a try: there is nothing to be had, or no
 // more than the target was asked for.
 func (t *tries) enough() bool {
-	return t.best != nil && (t.p.Target > 0 || !(t.p.weighted(t.bounds) > t.best.Accuracy+worthwhile))
+	if t.best == nil || t.p.Target > 0 {
+		return t.best != nil
+	}
+	most := t.p.weighted(t.bounds)
+	if t.gears > 0 {
+		most = t.gears
+	}
+	return !(most > t.best.Accuracy+worthwhile)
 }
 
 // most is how many placements are tried at most. Of the least latency many are tried, and
@@ -301,52 +311,6 @@ func (t *tries) oneForAll(ctx context.Context, out *Outcome) error {
 		_, err = out.oneCascade(ctx, out.stairs.bench, singles{Problem: t.p}.worthTrying(list, out))
 	}
 	return err
-}
-
-// wholeModels plans without stages, on one kind as on identical devices; on several
-// with batches as long as the SLO and half as long (and no model where even one sample
-// takes longer, if it takes less elsewhere): on all placements, where they are few, else
-// on the one that a program finds for devices that are busy all the time.
-func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
-	if len(x.p.Kinds) == 1 {
-		s := (&search{p: x.p, o: t.o}).alike()
-		out, err := s.once(ctx, s.p)
-		return t.take(ctx, out, err)
-	}
-	for _, longest := range []time.Duration{0, x.p.SLO / 2} {
-		if longest > 0 {
-			if t.enough() {
-				break
-			}
-			q := *x.p
-			q.longest = longest
-			y := *x
-			y.p, y.per, y.batch = &q, nil, nil
-			if y.measure(); slices.EqualFunc(x.batch, y.batch, slices.Equal[[]int]) {
-				continue
-			}
-			x = &y
-		}
-		x.configurations()
-		list, err := x.ranked(ctx, t.bounds)
-		if err != nil {
-			return err
-		}
-		if longest == 0 && len(list) > 1 && x.p.Blocks == nil && !t.p.Overall && t.p.misses(list[0].accuracy+reaches) {
-			return t.p.short(list[0].accuracy)
-		}
-		list = list[:min(t.most(), len(list))]
-		for k, c := range list {
-			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthFurther(k)) {
-				break
-			}
-			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.above(), t.o)
-			if err := t.take(ctx, out, err); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // inStages plans with members in stages, with chains as long as the SLO and half as

@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 )
 
 // Of placements on several kinds: up to how many all are ranked, and how many are tried
 // where the SLO is over all requests.
 const (
-	fewPlacements     = 400
+	fewPlacements     = 1000
 	overallPlacements = 10
 )
 
@@ -20,22 +21,23 @@ type laid struct {
 	accuracy float64 // weighted; below 0: some range is not served
 }
 
-// ranked are the placements that are worth a try, the best first. A placement that stands
-// alone is allowed what bounds say.
-func (x *mixed) ranked(ctx context.Context, bounds []float64) ([]*laid, error) {
-	placements, err := x.worthwhilePlacements(ctx)
+// ranked are the placements that are worth a try, the best first. Where they are all, no
+// plan of whole models is more accurate than the first is allowed to be: a gear is one
+// cascade, and on a placement the one with the most time for it. Of many there is only the
+// program's, which is allowed what bounds say.
+func (x *mixed) ranked(ctx context.Context, bounds []float64) (list []*laid, all bool, err error) {
+	placements, all, err := x.worthwhilePlacements(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if len(placements) == 1 {
-		return []*laid{{x.lay(placements[0], nil), bounds, x.p.weighted(bounds)}}, nil
+	if !all {
+		return []*laid{{x.lay(placements[0], nil), bounds, x.p.weighted(bounds)}}, false, nil
 	}
-	var list []*laid
 	for _, placed := range placements {
 		l := x.lay(placed, nil)
 		ranges, err := l.fluidRanges(ctx)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		c := &laid{l, ranges, -1}
 		if len(ranges) == len(x.p.Edges) {
@@ -44,7 +46,7 @@ func (x *mixed) ranked(ctx context.Context, bounds []float64) ([]*laid, error) {
 		list = append(list, c)
 	}
 	slices.SortStableFunc(list, func(a, b *laid) int { return cmp.Compare(b.accuracy, a.accuracy) })
-	return list, nil
+	return list, true, nil
 }
 
 // fluidRanges are the accuracies of the most accurate cascades that devices have the time
@@ -73,17 +75,68 @@ func (l *layout) fluidRanges(ctx context.Context) (ranges []float64, err error) 
 }
 
 // worthwhilePlacements are the placement of a program over all of them, and the others
-// where they are few.
-func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, err error) {
+// where they are few: then they are all.
+func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, all bool, err error) {
 	placed, _, err := x.place(ctx)
 	list = append(list, placed)
 	if err != nil || !x.few(fewPlacements) {
-		return list, err
+		return list, false, err
 	}
 	x.placements(func(other []Config) {
 		if len(other) > 0 && !slices.Equal(other, placed) {
 			list = append(list, other)
 		}
 	})
-	return list, nil
+	return list, true, nil
+}
+
+// wholeModels plans without stages, on one kind as on identical devices; on several
+// with batches as long as the SLO and half as long (and no model where even one sample
+// takes longer, if it takes less elsewhere): on all placements, where they are few, else
+// on the one that a program finds for devices that are busy all the time.
+func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
+	if len(x.p.Kinds) == 1 {
+		s := (&search{p: x.p, o: t.o}).alike()
+		out, err := s.once(ctx, s.p)
+		if out != nil && t.wholeOnly {
+			t.gears = out.GearBound
+		}
+		return t.take(ctx, out, err)
+	}
+	for _, longest := range []time.Duration{0, x.p.SLO / 2} {
+		if longest > 0 {
+			if t.enough() {
+				break
+			}
+			q := *x.p
+			q.longest = longest
+			y := *x
+			y.p, y.per, y.batch = &q, nil, nil
+			if y.measure(); slices.EqualFunc(x.batch, y.batch, slices.Equal[[]int]) {
+				continue
+			}
+			x = &y
+		}
+		x.configurations()
+		list, all, err := x.ranked(ctx, t.bounds)
+		if err != nil {
+			return err
+		}
+		if all && longest == 0 && t.wholeOnly && !t.p.Overall {
+			if t.gears = max(0, list[0].accuracy); t.p.Target > 0 && t.p.misses(list[0].accuracy+reaches) {
+				return t.p.short(list[0].accuracy)
+			}
+		}
+		list = list[:min(t.most(), len(list))]
+		for k, c := range list {
+			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthFurther(k)) {
+				break
+			}
+			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.above(), t.o)
+			if err := t.take(ctx, out, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

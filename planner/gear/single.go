@@ -37,6 +37,9 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 			return nil, err
 		}
 		if s.runs += runs; one != nil {
+			if out != nil { // it is of one cascade per range, too
+				one.GearBound = out.GearBound
+			}
 			out, with = one, nil
 		}
 	}

@@ -31,7 +31,11 @@ type Outcome struct {
 	Chains    []PlacedChain
 	Gears     []Planned
 	Accuracy  float64 // weighted over the ranges
-	Bound     float64 // of the accuracy
+	Bound     float64 // of the accuracy, also where ranges mix cascades
+	// GearBound is what no plan of whole models over the same thresholds exceeds whose
+	// ranges have one cascade each, on any placement; 0: not known. Batches take no longer
+	// than the SLO.
+	GearBound float64
 	// Value is what the goal came to: accuracy, milliseconds or devices. Nothing
 	// is better than ValueBound; Proved: nor than the value.
 	Goal              string
@@ -194,11 +198,18 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	p := x.p
 	var first error
 	var best *Outcome
+	bound := 0.0
 	for n, q := range batchLimits(p) {
 		y := &exact{q, x.list, q.works(x.list), x.o}
 		ranked := placing{q}.ranked(y.list, y.work, placementsTried)
-		if top := ranked[0]; n == 0 && p.Target > 0 && !p.Overall && (placing{q}).allTried() && (top.feasible < len(p.Edges) || p.misses(top.accuracy)) {
-			return nil, p.short(top.accuracy)
+		if top := ranked[0]; n == 0 && !p.Overall && (placing{q}).allTried() {
+			served := top.feasible == len(p.Edges)
+			if p.Target > 0 && (!served || p.misses(top.accuracy)) {
+				return nil, p.short(top.accuracy)
+			}
+			if served {
+				bound = top.accuracy
+			}
 		}
 		for k, c := range ranked {
 			above := 0.0
@@ -227,6 +238,7 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	if best == nil {
 		return nil, first
 	}
+	best.GearBound = bound
 	if p.Overall {
 		if err := best.together(ctx, relaxation{best.Problem}.bounds(x.list, best.Problem.works(x.list))); err != nil {
 			return nil, err
@@ -264,7 +276,7 @@ func (x *exact) design(c *candidate) *design {
 	front := Pareto(load, list)
 	at := func(_ context.Context, i int) (*stair, error) { return c.pl.stair(&list[i], work[i]), nil }
 	d := &design{p: p, list: list, bench: newBench(p, c.pl, x.o.Seed), out: Outcome{Placement: c.pl}, least: func(i int) float64 { return load[i] }, at: at, ranges: c.ranges,
-		order: slices.Clone(front)}
+		order: slices.Clone(front), spare: lighter(list, load, totals(work))}
 	slices.Reverse(d.order)
 	d.fails = func(_ context.Context, r int, last *Trial) error {
 		if len(front) == 0 {

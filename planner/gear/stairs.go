@@ -25,6 +25,7 @@ type design struct {
 	out   Outcome // that there is so far: the placement
 	list  []Cascade
 	order []int // of the list, the most accurate first
+	spare []int // the same, for ranges where none of the former passes; none: nothing but those
 	bench *bench
 	least func(i int) float64 // bound of the load taken
 	at    func(ctx context.Context, i int) (*stair, error)
@@ -38,23 +39,28 @@ type design struct {
 
 // plan gives every range the most accurate cascade that passes. A gear that fails at a
 // rate fails at a higher one, so that each range starts where the range below ended. What
-// takes no less of the devices than one that failed is not tried. It gives up where the
+// one that failed rules out is not tried. It gives up where the
 // ranges that are left cannot make a plan that reaches the target and is above an
 // accuracy.
 func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome, error) {
 	p, out := d.p, d.out
 	out.Problem = p
-	at := 0
+	order, spare, at := d.order, d.spare, 0
 	for r, edge := range p.Edges {
 		var last *Trial
-		failed := math.Inf(1) // load of the last that did
-		hopeless := func(taken float64) bool { return taken*edge > 1 || taken >= failed }
+		var failed []miss
+		hopeless := func(i int, taken float64) bool {
+			return taken*edge > 1 || slices.ContainsFunc(failed, func(f miss) bool { return f.rulesOut(&d.list[i], taken) })
+		}
 		for ; ; at++ {
-			if at == len(d.order) {
+			if at == len(order) && spare != nil {
+				order, spare, at = d.noBetter(spare, &out), nil, 0
+			}
+			if at == len(order) {
 				return nil, d.fails(ctx, r, last)
 			}
-			i := d.order[at]
-			if hopeless(d.least(i)) {
+			i := order[at]
+			if hopeless(i, d.least(i)) {
 				continue
 			}
 			if most := d.reachable(&out, r, accuracyOn(p, &d.list[i])); !p.Overall && (p.misses(most) || above > 0 && most <= above) {
@@ -64,7 +70,7 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 			if err != nil {
 				return nil, err
 			}
-			if hopeless(s.taken) {
+			if hopeless(i, s.taken) {
 				continue
 			}
 			trial, err := d.try(ctx, i, s, edge)
@@ -77,7 +83,7 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 				out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
 				break
 			}
-			failed = s.taken
+			failed = append(failed, miss{&d.list[i], s.taken})
 		}
 		if o.Progress != nil {
 			o.Progress(r+1, len(p.Edges))
@@ -89,6 +95,37 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 	out.Runs, d.bench.runs = d.bench.runs, 0
 	out.stairs = &stairs{bench: d.bench, above: func(ctx context.Context, r int) ([]stair, error) { return d.above(ctx, r, &out.Gears[r].Cascade) }}
 	return &out, nil
+}
+
+// noBetter are those of cascades, the most accurate first, that are not above the last gear.
+func (d *design) noBetter(list []int, out *Outcome) []int {
+	for n := len(out.Gears); n > 0 && len(list) > 0 && d.list[list[0]].Correct > out.Gears[n-1].Cascade.Correct; {
+		list = list[1:]
+	}
+	return list
+}
+
+// miss is a cascade that failed, with the load of the busiest device.
+type miss struct {
+	cascade *Cascade
+	taken   float64
+}
+
+// rulesOut tells whether a cascade is not worth a trial after one that failed: it asks all of
+// its models, and each for as many samples or with more load. Other models may be on other
+// devices than those where requests are late, whatever the busiest has to do.
+func (f miss) rulesOut(c *Cascade, taken float64) bool {
+	at, fewer := 0, false
+	for k, m := range f.cascade.Models {
+		for at < len(c.Models) && c.Models[at] < m {
+			at++
+		}
+		if at == len(c.Models) || c.Models[at] != m {
+			return false
+		}
+		fewer = fewer || c.Reach[at] < f.cascade.Reach[k]
+	}
+	return !fewer || taken > f.taken*(1+1e-9)
 }
 
 // try tries a cascade at a rate: with its split, and with another one if that fails.

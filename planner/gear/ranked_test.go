@@ -1,0 +1,194 @@
+package gear
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"inferplan/solver/milp"
+)
+
+// host is how many devices of a kind hold a set of models; times are by model what batches
+// of 1, 2, … take there.
+type host struct {
+	set   uint32
+	count int
+	kind  int
+}
+
+// eachHosting visits all ways to give devices sets of models that fit, maximal or not.
+func eachHosting(p *Problem, visit func([]host)) {
+	kinds := p.Kinds
+	if !p.Mixed() {
+		kinds = []Kind{{Devices: p.Devices, Memory: p.Memory}}
+	}
+	var fill func(kind int, so []host)
+	fill = func(kind int, so []host) {
+		if kind == len(kinds) {
+			visit(so)
+			return
+		}
+		var fits []uint32
+		for set := range uint32(1) << len(p.Models) {
+			if kinds[kind].Memory == 0 || p.MemoryOf(set) <= kinds[kind].Memory {
+				fits = append(fits, set)
+			}
+		}
+		counts := make([]int, len(fits))
+		eachComposition(counts, 0, kinds[kind].Devices, func() {
+			next := so[:len(so):len(so)]
+			for i, n := range counts {
+				if n > 0 {
+					next = append(next, host{fits[i], n, kind})
+				}
+			}
+			fill(kind+1, next)
+		})
+	}
+	fill(0, nil)
+}
+
+// holds tells whether devices have the time for a cascade at a rate: any split of its
+// samples over devices and over all batches that take no longer than the SLO.
+func holds(t *testing.T, p *Problem, s milp.Solver, hosts []host, c *Cascade, rate float64) bool {
+	m := milp.New("split")
+	busiest := m.AddVar("", 0, milp.Inf, 1)
+	time := make([][]milp.Term, len(hosts))
+	for k, model := range c.Models {
+		var split []milp.Term
+		for h := range hosts {
+			if hosts[h].set&(1<<model) == 0 {
+				continue
+			}
+			for b, took := range p.timesOn(int(model), hosts[h].kind) {
+				if took <= p.SLO {
+					x := m.AddVar("", 0, milp.Inf, 0)
+					split = append(split, milp.Term{Var: x, Coef: 1})
+					time[h] = append(time[h], milp.Term{Var: x, Coef: rate * took.Seconds() / float64((b+1)*hosts[h].count)})
+				}
+			}
+		}
+		if len(split) == 0 {
+			return false
+		}
+		m.AddEQ("", float64(c.Reach[k])/float64(p.Planned.N), split...)
+	}
+	for h := range hosts {
+		m.AddLE("", 0, append(time[h], milp.Term{Var: busiest, Coef: -1})...)
+	}
+	sol, err := s.Solve(context.Background(), m, milp.Options{})
+	if err != nil || sol.X == nil {
+		t.Fatalf("%v %v", err, sol)
+	}
+	return sol.Value <= 1+1e-9
+}
+
+// The bound of one gear per range is what brute force finds with programs of its own: over
+// all placements, of sets that are not maximal, too, all cascades over the thresholds, all
+// splits and all batches within the SLO.
+func TestGearBoundAgainstBruteForce(t *testing.T) {
+	s, want, checked, kinds := solver(t), 12, 0, 0
+	if long {
+		want = 60
+	}
+	for seed := uint64(2001); checked < want; seed++ {
+		p := instance(seed)
+		if devices(p) > 3 || len(p.Models) > 3 {
+			continue
+		}
+		out, err := Solve(context.Background(), p, s, Options{Seed: 1})
+		if _, none := errors.AsType[*Infeasible](err); none {
+			continue
+		}
+		if err != nil {
+			t.Fatalf("instance %d: %v", seed, err)
+		}
+		checked++
+		if p.Mixed() {
+			kinds++
+		}
+		list, best := Enumerate(p.Planned, p.Grid, p.usable()), -1.0
+		eachHosting(p, func(hosts []host) {
+			total := 0.0
+			for r, edge := range p.Edges {
+				most := -1.0
+				for i := range list {
+					if a := accuracyOn(p, &list[i]); a > most && p.alone(&list[i]) <= p.SLO && holds(t, p, s, hosts, &list[i], edge) {
+						most = a
+					}
+				}
+				if most < 0 {
+					return
+				}
+				total += p.Weights[r] * most
+			}
+			best = max(best, total)
+		})
+		if math.Abs(best-out.GearBound) > 1e-9 || out.GearBound > out.Bound+1e-7 || out.Accuracy > out.GearBound+1e-9 {
+			t.Errorf("instance %d: accuracy %.6f, bound of one gear per range %.6f, by brute force %.6f, of any mixture %.6f", seed, out.Accuracy, out.GearBound, best, out.Bound)
+		}
+	}
+	if kinds < checked/4 {
+		t.Errorf("only %d of %d instances have several kinds", kinds, checked)
+	}
+}
+
+// A cascade is kept unless one that is as accurate takes no more of either.
+func TestLighterAgainstPairs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for range 300 {
+		list := make([]Cascade, 1+rng.IntN(40))
+		load, work := make([]float64, len(list)), make([]float64, len(list))
+		for i := range list { // few values, so that there are ties
+			list[i].Correct, load[i], work[i] = int32(rng.IntN(12)), float64(rng.IntN(8)), float64(rng.IntN(8))
+			if load[i] == 7 {
+				load[i] = math.Inf(1)
+			}
+		}
+		var want []int
+		for i := range list {
+			beaten := slices.ContainsFunc(upTo(len(list)), func(k int) bool {
+				same := list[k].Correct == list[i].Correct && load[k] == load[i] && work[k] == work[i]
+				return list[k].Correct >= list[i].Correct && load[k] <= load[i] && work[k] <= work[i] && (!same || k < i)
+			})
+			if !beaten && !math.IsInf(load[i], 1) {
+				want = append(want, i)
+			}
+		}
+		got := lighter(list, load, work)
+		if !slices.IsSortedFunc(got, func(a, b int) int { return int(list[b].Correct - list[a].Correct) }) {
+			t.Fatalf("%v of %v: not the most accurate first", got, list)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Fatalf("%v, by pairs %v: %v, %v, %v", got, want, list, load, work)
+		}
+	}
+}
+
+// What fails says something of cascades that ask the same models and more, for no fewer
+// samples or with more load, and nothing of others.
+func TestWhatAFailureRulesOut(t *testing.T) {
+	failed := miss{&Cascade{Models: []uint8{0, 1}, Reach: []int32{400, 160}}, .5}
+	for _, c := range []struct {
+		models []uint8
+		reach  []int32
+		taken  float64
+		out    bool
+	}{
+		{[]uint8{0, 1}, []int32{400, 80}, .5, false}, // the busiest has model 0 alone: its load is the same
+		{[]uint8{0, 1}, []int32{400, 80}, .6, true},
+		{[]uint8{0, 1}, []int32{400, 200}, .5, true},
+		{[]uint8{0, 1, 2}, []int32{400, 160, 10}, .4, true},
+		{[]uint8{0, 1, 2}, []int32{400, 80, 70}, .7, true},
+		{[]uint8{0}, []int32{400}, .5, false},
+		{[]uint8{1}, []int32{400}, .9, false},
+		{[]uint8{0, 2}, []int32{400, 200}, .9, false},
+	} {
+		if got := failed.rulesOut(&Cascade{Models: c.models, Reach: c.reach}, c.taken); got != c.out {
+			t.Errorf("%v %v at load %v: ruled out %v, expected %v", c.models, c.reach, c.taken, got, c.out)
+		}
+	}
+}
