@@ -10,12 +10,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The bound of a price is the least price of all numbers of devices at which the
-// relaxation reaches the target, whatever the kinds, memory, stages and network; and
-// what the relaxation's prices say of other numbers of devices is never below what it
+// The search begins at the least price of all numbers of devices at which the relaxation
+// reaches the target, whatever the kinds, memory, stages and network. The bound of a price
+// is above that only where no placement on the cheaper ones has the time for the target.
+// What the relaxation's prices say of other numbers of devices is never below what it
 // comes to there.
 func TestLeastPriceMatchesEnumeration(t *testing.T) {
-	s := solver(t)
+	s, whole := solver(t), t
 	reached, served := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		if reached >= 12 {
@@ -55,6 +56,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 		}
 		all := newShop()
 		best := math.Inf(1)
+		var enough [][]int
 		n := make([]int, 2)
 		for n[0] = 0; n[0] <= c.full[0]; n[0]++ {
 			for n[1] = 0; n[1] <= c.full[1]; n[1]++ {
@@ -63,7 +65,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 					t.Fatal(err)
 				}
 				if all.reached(at) {
-					best = min(best, c.sum(n))
+					best, enough = min(best, c.sum(n)), append(enough, slices.Clone(n))
 				}
 			}
 		}
@@ -104,7 +106,18 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out.ValueBound > best*(1+1e-9) || out.Value < best*(1-1e-9) || out.Accuracy < p.Target-1e-9 || out.Bound < p.Target-1e-6 {
+		for _, n := range enough {
+			if c.sum(n) >= out.ValueBound*(1-1e-9) {
+				continue
+			}
+			if p.Blocks != nil {
+				t.Fatalf("price at least %v, but the relaxation reaches the target on %v", out.ValueBound, n)
+			}
+			if _, most := bestOfAll(whole, c.on(n), s, math.Inf(1)); !p.misses(most) {
+				t.Fatalf("price at least %v, but on %v devices have the time for %v of %v asked for", out.ValueBound, n, most, p.Target)
+			}
+		}
+		if out.Value < best*(1-1e-9) || out.Value < out.ValueBound*(1-1e-9) || out.Accuracy < p.Target-1e-9 || out.Bound < p.Target-1e-6 {
 			t.Fatalf("price %v of at least %v, by enumeration %v; accuracy %v of %v, asked for %v", out.Value, out.ValueBound, best, out.Accuracy, out.Bound, p.Target)
 		}
 	})
