@@ -271,8 +271,9 @@ func (x *search) enough() bool {
 	return x.best != nil && x.best.value >= x.o.Enough || x.o.Untold && x.theta(x.proven()) < x.o.Enough*(1-tolerance)
 }
 
-// useless tells whether no plan has the throughput below which it is of no use.
-func (x *search) useless() bool { return x.o.Least > 0 && x.theta(x.proven()) < x.o.Least }
+// useless tells whether no plan has the throughput below which it is of no use; never
+// before there is one.
+func (x *search) useless() bool { return x.value() > 0 && x.theta(x.proven()) < x.o.Least }
 
 // work is a number of nodes as the limits of a solve.
 func (x *search) work(nodes int64) milp.Options {
