@@ -273,7 +273,9 @@ func (x *search) enough() bool {
 
 // useless tells whether no plan has the throughput below which it is of no use; never
 // before there is one.
-func (x *search) useless() bool { return x.value() > 0 && x.theta(x.proven()) < x.o.Least }
+func (x *search) useless() bool {
+	return x.o.Least > 0 && x.value() > 0 && x.theta(x.proven()) < x.o.Least
+}
 
 // work is a number of nodes as the limits of a solve.
 func (x *search) work(nodes int64) milp.Options {
