@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 
@@ -41,7 +42,12 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			rates = append(rates, sc.Tables.Models[i].RPS)
 		}
 	}
+	seen := map[string]*formats.Report{} // by what was looked at
 	at := func(ctx context.Context, points []int, runs int) (*formats.Report, error) {
+		key := fmt.Sprint(points, runs)
+		if r, ok := seen[key]; ok {
+			return r, nil
+		}
 		one := *sc
 		one.Load, one.Rates = 1, make([]float64, len(rates))
 		for i := range rates {
@@ -51,32 +57,33 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		if err != nil {
 			return nil, err
 		}
+		seen[key] = res.Report
 		return res.Report, nil
 	}
 	end := int(math.Round(o.Most / o.Step))
-	search := make([]bracket, len(rates))
+	search := make([]expecting, len(rates))
 	for i := range search {
 		guess := 1.
 		if o.From != nil {
 			guess = o.From[i]
 		}
-		search[i] = bracket{at: min(max(1, int(math.Round(guess/o.Step))), end), fails: end + 1}
+		search[i].bracket = bracket{at: min(max(1, int(math.Round(guess/o.Step))), end), fails: end + 1}
 	}
 	if o.Least != nil {
-		points, ok, err := o.least(ctx, at, end)
-		if !ok || err != nil {
+		points, r, err := o.least(ctx, at, end)
+		if r == nil || err != nil {
 			return &OwnLoads{Loads: make([]float64, len(rates))}, err
 		}
 		for i := range search {
 			search[i].at = points[i]
-			search[i].saw(true)
+			search[i].look(true, o.lost(r, i), o.Step)
 			if o.From != nil && search[i].at < search[i].fails {
 				search[i].at = max(search[i].at, min(int(math.Round(o.From[i]/o.Step)), end))
 			}
 		}
 	}
 	if o.Together {
-		least := slices.MinFunc(search, func(a, b bracket) int { return cmp.Compare(a.at, b.at) })
+		least := slices.MinFunc(search, func(a, b expecting) int { return cmp.Compare(a.at, b.at) })
 		for i := range search {
 			search[i].at = least.at
 		}
@@ -100,7 +107,7 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		all := !slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < o.Attainment })
 		for i := range search {
 			if !search[i].closed() {
-				search[i].saw(all || !o.Together && r.Models[i].Attainment >= o.Attainment)
+				search[i].look(all || !o.Together && r.Models[i].Attainment >= o.Attainment, o.lost(r, i), o.Step)
 			}
 		}
 	}
@@ -109,9 +116,61 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 // look simulates models at points of the grid.
 type look func(ctx context.Context, points []int, runs int) (*formats.Report, error)
 
-// least looks whether every model attains what is asked at the least loads. Where one
-// loses in a single run more than all runs may, that is known after one.
-func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, ok bool, err error) {
+// lost is what a model loses of its requests, as a multiple of what it may. Together it
+// is the most that one loses.
+func (o *OwnSearch) lost(r *formats.Report, model int) float64 {
+	lost := 1 - r.Models[model].Attainment
+	if o.Together {
+		for i := range r.Models {
+			lost = max(lost, 1-r.Models[i].Attainment)
+		}
+	}
+	return lost / max(1-o.Attainment, leastAllowed)
+}
+
+const (
+	leastAllowed = 1e-4 // of requests, that may be lost
+	leastLost    = 1.0 / 8
+	lossGrowth   = 25 // of the logarithm of what is lost, by a load of 1 more
+)
+
+// expecting is a bracket that goes to where what was lost lets it expect the highest
+// point that passes. Near it the logarithm of the loss grows evenly with the load.
+type expecting struct {
+	bracket
+	over [2]float64 // that logarithm at passes and at fails; 0 is what may be lost
+}
+
+// look takes in what the point showed, and goes to the next. Where an expectation was
+// wrong by much, the next one is not trusted.
+func (b *expecting) look(pass bool, lost, step float64) {
+	over, before := math.Log(max(lost, leastLost)), b.fails-b.passes
+	if pass {
+		b.over[0] = min(over, 0)
+	} else {
+		b.over[1] = max(over, 0)
+	}
+	known := b.both[0] && b.both[1]
+	b.saw(pass)
+	switch left := b.fails - b.passes; {
+	case b.closed():
+	case !b.both[0] || !b.both[1]:
+		far := math.Abs(over) / (lossGrowth * step)
+		if pass {
+			b.at = min(b.passes+max(1, b.step/2, int(far)), b.fails-1)
+		} else {
+			b.at = max(b.fails-max(1, b.step/2, int(math.Ceil(far))), b.passes+1)
+		}
+	case !known || 2*left <= before+1:
+		part := -b.over[0] / max(b.over[1]-b.over[0], 1e-9)
+		b.at = b.passes + min(max(1, int(float64(left)*part)), left-1)
+	}
+}
+
+// least looks whether every model attains what is asked at the least loads, and shows
+// it; nil where one does not. Where one loses in a single run more than all runs may,
+// that is known after one.
+func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, shown *formats.Report, err error) {
 	for _, load := range o.Least {
 		points = append(points, max(1, int(math.Floor(load/o.Step+1e-9))))
 	}
@@ -121,19 +180,20 @@ func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, 
 		}
 	}
 	if slices.Max(points) > end {
-		return nil, false, nil
+		return nil, nil, nil
 	}
 	for _, runs := range slices.Compact([]int{1, o.Runs}) {
 		r, err := at(ctx, points, runs)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		asked := 1 - (1-o.Attainment)*float64(o.Runs)/float64(runs)
 		if slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < asked }) {
-			return nil, false, nil
+			return nil, nil, nil
 		}
+		shown = r
 	}
-	return points, true, nil
+	return points, shown, nil
 }
 
 // jointly lowers loads that were found one by one until they hold together, more each

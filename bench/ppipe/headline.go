@@ -44,14 +44,14 @@ func (b *bench) headline(ctx context.Context, w *tabwriter.Writer) error {
 			fmt.Fprintf(w, "%s\tno load recorded at which every model attains\n", ref.Case)
 			continue
 		}
-		o, a, bound := certified(p.Own), certified(p.Auto), *p.Free.Objective.Bound
+		o, a, bound := certified(p.Own.Plan), certified(p.Auto.Plan), *p.Free.Objective.Bound
 		reached.add(a / bound)
 		fixed.add(o / theirs)
 		auto.add(a / theirs)
 		finer.add(a / p.Theirs)
 		gained.add(a / o)
 		least, slowest = min(least, a/theirs), max(slowest, p.CPU)
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%.3f\t%.3f\t%s\t%.1f\t%.1f\t%.3f\n", ref.Case, theirs, p.Theirs, o, o/theirs, a, a/theirs, a/p.Theirs, a/o, headroom(p.Auto), p.CPU, bound, a/bound)
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%.3f\t%.1f\t%.3f\t%.3f\t%.3f\t%s\t%.1f\t%.1f\t%.3f\n", ref.Case, theirs, p.Theirs, o, o/theirs, a, a/theirs, a/p.Theirs, a/o, headroom(p.Auto.Plan), p.CPU, bound, a/bound)
 		w.Flush()
 	}
 	if fixed.n == 0 {
@@ -84,7 +84,7 @@ func headroom(p *formats.Plan) string {
 // headlined is a recorded case planned at its own margin, by --margin auto and without
 // a margin.
 type headlined struct {
-	Own, Auto, Free *formats.Plan
+	Own, Auto, Free document
 	CPU             float64 // of --margin auto
 	Theirs          float64 // what the artifact's plan sustains in steps of .01
 }
@@ -106,7 +106,7 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (*headlined, e
 		if err != nil {
 			return nil, err
 		}
-		out.Own = res.Plan
+		out.Own.Plan = res.Plan
 		if err := planner.Certify(ctx, res.Plan, cert); err != nil {
 			return nil, err
 		}
@@ -117,12 +117,12 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (*headlined, e
 		if res, err = planner.Solve(ctx, in, tuned, highs.Solver{}, nil); err != nil {
 			return nil, err
 		}
-		out.CPU, out.Auto = (cputime.Used() - cpu).Seconds(), res.Plan
+		out.CPU, out.Auto.Plan = (cputime.Used() - cpu).Seconds(), res.Plan
 		opt.Set("margin", 0.0)
 		if res, err = planner.Solve(ctx, in, opt, highs.Solver{}, nil); err != nil {
 			return nil, err
 		}
-		out.Free = res.Plan
+		out.Free.Plan = res.Plan
 		if out.Theirs, err = b.finely(ctx, &scenes[at], ref); err != nil {
 			return nil, err
 		}

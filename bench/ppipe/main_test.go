@@ -76,6 +76,41 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// A plan that a kept value holds is whole when a bench goes on from it.
+func TestKeptPlans(t *testing.T) {
+	b := &bench{}
+	if err := b.open(strings.TrimSuffix(bundletest.Dir(t), "/ppipe")); err != nil {
+		t.Fatal(err)
+	}
+	all := b.recorded()
+	p, err := all[0].plan(t.Context(), "PPipe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, made := t.TempDir(), 0
+	var shown []string
+	for range 2 {
+		s, err := openStore(dir, "the same program")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := keep(s, "case", func() (*headlined, error) {
+			made++
+			return &headlined{Own: document{p}, Auto: document{p}, Free: document{p}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.close(); err != nil {
+			t.Fatal(err)
+		}
+		shown = append(shown, headroom(kept.Auto.Plan))
+	}
+	if made != 1 || shown[0] != shown[1] {
+		t.Errorf("made %d times, headroom %q", made, shown)
+	}
+}
+
 // A plot is a drawing with its curves in its frame and its texts escaped.
 func TestSVG(t *testing.T) {
 	text := svg("a < b", "x", "y", []line{{"PPipe", [][2]float64{{0, 0}, {1, 2}}}})

@@ -112,6 +112,19 @@ func (s *store) plan(key string, make func() (*formats.Plan, error)) (*formats.P
 	return p, err
 }
 
+// document is a plan within a kept value, written and read as plan files are: the kind of
+// a plan says what its section is.
+type document struct{ *formats.Plan }
+
+// MarshalJSON writes the plan.
+func (d document) MarshalJSON() ([]byte, error) { return formats.Marshal(d.Plan) }
+
+// UnmarshalJSON reads the plan.
+func (d *document) UnmarshalJSON(data []byte) (err error) {
+	d.Plan, err = formats.DecodePlan(data, "a kept plan")
+	return err
+}
+
 // keep is a value of a table, kept like a plan under what it was made from.
 func keep[T any](s *store, key string, make func() (T, error)) (T, error) {
 	if s.dir == "" {

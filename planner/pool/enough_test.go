@@ -44,3 +44,37 @@ func TestEnough(t *testing.T) {
 		t.Error("nothing was saved")
 	}
 }
+
+// A search that was told a throughput below which a plan is of no use makes the same plan
+// where there is that much, and ends with less work where it is proven that there is not.
+func TestLeast(t *testing.T) {
+	work := func(o *Outcome) (n int64) {
+		for _, p := range o.Phases {
+			n += p.Iterations
+		}
+		return n
+	}
+	saved := int64(0)
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t, size{models: 3, pools: 2, count: 6, shares: 2, blocks: 3, batches: 3, partitions: 2})
+		o := Options{Gap: 1e-6, Hurry: true}
+		most, err := Solve(context.Background(), p, highs.Solver{}, o)
+		if err != nil {
+			t.Skip("there is no plan")
+		}
+		o.Least = most.Value * rapid.Float64Range(0.2, 1).Draw(t, "part")
+		same, err := Solve(context.Background(), p, highs.Solver{}, o)
+		if err != nil || same.Value != most.Value || same.Bound != most.Bound {
+			t.Fatalf("%v, %+v: %g is the least, and there is %g within %g", err, same, o.Least, most.Value, most.Bound)
+		}
+		o.Least = most.Bound * 1.1
+		none, err := Solve(context.Background(), p, highs.Solver{}, o)
+		if err != nil || work(none) > work(most) || none.Bound < most.Value*(1-1e-9) {
+			t.Fatalf("%v, %+v: %g is out of reach, and %g is the most", err, none, o.Least, most.Value)
+		}
+		saved += work(most) - work(none)
+	})
+	if saved == 0 {
+		t.Error("nothing was saved")
+	}
+}

@@ -94,7 +94,7 @@ func (l *fillings) Pop() any {
 // losses lowers the bound by sums of losses: first with stage positions together,
 // and where that finds the best sums there are, with them apart.
 func (x *phases) losses(work int64) {
-	if x.sums(work, false) {
+	if x.sums(work, false) && !x.o.Hurry {
 		x.sums(lossMore*lossWork, true)
 	}
 }

@@ -208,7 +208,7 @@ func BatchRates(ctx context.Context, in *kind.Problem, run *kind.Run) ([]float64
 
 // searchOptions are the options of a search without ears and without a plan that runs.
 func (r *resolved) searchOptions() Options {
-	return Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(r.in.Seed % math.MaxInt32), Any: r.in.Trial, Untold: r.in.Trial, Hurry: r.in.Hurry}
+	return Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(r.in.Seed % math.MaxInt32), Any: r.in.Trial, Untold: r.in.Trial, Hurry: r.in.Hurry, Least: r.in.Least}
 }
 
 // equalWorkload is every model of the profile with the same weight and SLO, and

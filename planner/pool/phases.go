@@ -166,7 +166,11 @@ func (x *phases) integer(ctx context.Context, name string, set []int, nodes int6
 	} else {
 		set = with(set)
 	}
-	q := x.goal.program(x.catalogue, set, x.lp.bound)
+	bound := x.lp.bound
+	if x.o.Hurry {
+		bound = min(bound, x.inner) // proves less, and finds plans sooner
+	}
+	q := x.goal.program(x.catalogue, set, bound)
 	if x.stay != nil {
 		q.limitMoves(x.stay, x.stay.most)
 	}

@@ -251,7 +251,7 @@ func (x *search) done(ctx context.Context) bool {
 	switch {
 	case g <= proof:
 		x.stopped = milp.StoppedByProof
-	case g <= x.o.Gap || x.enough():
+	case g <= x.o.Gap || x.enough() || x.useless():
 		x.stopped = milp.StoppedByGap
 	case ctx.Err() != nil:
 		x.stopped = milp.StoppedByInterrupt
@@ -269,6 +269,12 @@ func (x *search) enough() bool {
 		return false
 	}
 	return x.best != nil && x.best.value >= x.o.Enough || x.o.Untold && x.theta(x.proven()) < x.o.Enough*(1-tolerance)
+}
+
+// useless tells whether no plan has the throughput below which it is of no use; never
+// before there is one.
+func (x *search) useless() bool {
+	return x.o.Least > 0 && x.value() > 0 && x.theta(x.proven()) < x.o.Least
 }
 
 // work is a number of nodes as the limits of a solve.

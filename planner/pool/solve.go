@@ -23,6 +23,9 @@ type Options struct {
 	// Enough is a throughput, in requests/s per weight, of which more is not looked
 	// for; 0: the most. Untold, the search ends where so much is proven to be impossible.
 	Enough float64
+	// Least is a throughput below which a plan is of no use: the search ends where none
+	// can have so much. 0: none.
+	Least float64
 	// Running is a plan that runs; most of it is to go on where it is.
 	Running *Running
 	// Progress is called from the solving goroutine; it must return soon.

@@ -25,7 +25,7 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 		from = a.best.loads
 	}
 	search := v.loads(t.res.Plan, (v.asked.Runs+1)/2, from)
-	search.Least = a.reach(t)
+	search.Least = a.reach(t, inReach)
 	found, err := sim.FindOwnLoads(ctx, v.sc, search)
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
@@ -35,15 +35,15 @@ func (a *tuning) simulate(ctx context.Context, t *attempt) error {
 	return nil
 }
 
-// reach are the loads at which a plan comes near the best so far; nil: there is none,
-// or another measure of the best.
-func (a *tuning) reach(t *attempt) (loads []float64) {
+// reach are the loads at which a plan sustains a part of what the best so far does; nil:
+// there is none, or another measure of the best.
+func (a *tuning) reach(t *attempt, part float64) (loads []float64) {
 	if a.best == nil || !a.grows() || !(a.best.rate > 0) {
 		return nil
 	}
 	for i := range t.res.Plan.Deployment {
 		m := t.res.Plan.Promised(i)
-		loads = append(loads, inReach*a.best.rate*m.Weight/m.RPS)
+		loads = append(loads, part*a.best.rate*m.Weight/m.RPS)
 	}
 	return loads
 }
@@ -82,34 +82,39 @@ func (a *tuning) certify(ctx context.Context) error {
 	if len(a.best.loads) == 0 {
 		return nil
 	}
-	last := []*attempt{a.best}
-	if t := a.plain; t != nil && t != a.best && t.rate < a.best.rate && a.grows() && t.rate > a.best.rate*(1-close) {
-		last = append(last, t)
+	t := a.plain
+	if t == a.best || t != nil && !(a.grows() && t.rate < a.best.rate && t.rate > a.best.rate*(1-close)) {
+		t = nil
 	}
-	var best *attempt
-	for _, t := range last {
-		if err := a.prove(ctx, t); err != nil {
-			return err
-		}
-		if best == nil || a.compare(t, best) > 0 {
-			best = t
-		}
+	if err := a.prove(ctx, a.best, nil); err != nil || t == nil {
+		return err
 	}
-	a.best = best
+	if err := a.prove(ctx, t, a.reach(t, 1)); err != nil {
+		return err
+	}
+	if !t.short && a.compare(t, a.best) > 0 {
+		a.best = t
+	}
 	return nil
 }
 
-// prove looks in long runs for what a plan sustains, and lets it promise that.
-func (a *tuning) prove(ctx context.Context, t *attempt) error {
+// prove looks in long runs for what a plan sustains, from the least loads on that are
+// of use, and lets it promise that.
+func (a *tuning) prove(ctx context.Context, t *attempt, least []float64) error {
 	v, err := prove(t.res.Plan, a.cert)
 	if err != nil {
 		return err
 	}
-	found, err := sim.FindOwnLoads(ctx, v.sc, v.loads(t.res.Plan, v.asked.Runs, t.loads))
+	search := v.loads(t.res.Plan, v.asked.Runs, t.loads)
+	search.Least = least
+	found, err := sim.FindOwnLoads(ctx, v.sc, search)
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
 	}
-	t.loads = found.Loads
+	if t.loads = found.Loads; least != nil && found.Report == nil {
+		t.short = true
+		return nil
+	}
 	if a.judge(t); found.Report == nil || !a.grows() && !t.floors {
 		return Certify(ctx, t.res.Plan, a.cert)
 	}

@@ -266,7 +266,9 @@ func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*
 	a.wall += res.WallMS
 	t := &attempt{kept: kept, batch: batch, res: res}
 	progress(kind.Progress{Phase: "simulating", Value: math.NaN(), Bound: math.NaN()}, 0.5)
-	if err := a.simulate(ctx, t); err != nil {
+	if o := res.Plan.Objective; o.Bound != nil && *o.Bound < q.Least {
+		t.short, t.loads = true, make([]float64, len(kept))
+	} else if err := a.simulate(ctx, t); err != nil {
 		if a.best == nil && ctx.Err() != nil { // better an uncertified plan than none
 			a.best = t
 			return t, nil
@@ -284,6 +286,10 @@ func (a *tuning) try(ctx context.Context, kept []formats.Headroom, batch int) (*
 func (a *tuning) problem(kept []formats.Headroom, batch int) (*kind.Problem, error) {
 	q := *a.p
 	q.Hurry = true
+	if a.best != nil && a.grows() {
+		// Hardly a plan sustains more than its replicas carry.
+		q.Least = a.best.rate * slices.MinFunc(kept, byUtilisation).Utilisation
+	}
 	if err := q.Values.Set("margin", usual(kept)); err != nil {
 		return nil, err
 	}
@@ -299,6 +305,8 @@ func (a *tuning) problem(kept []formats.Headroom, batch int) (*kind.Problem, err
 	q.Workload = &w
 	return &q, nil
 }
+
+func byUtilisation(g, h formats.Headroom) int { return cmp.Compare(g.Utilisation, h.Utilisation) }
 
 // usual is the margin of most models.
 func usual(kept []formats.Headroom) float64 {
