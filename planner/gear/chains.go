@@ -243,9 +243,9 @@ func (x *mixed) forMemory() []*Chain {
 	return out
 }
 
-// pick makes a placement's chains of a list, the first first, as many as leave its
+// useChains makes a placement's chains of a list, the first first, as many as leave its
 // program small.
-func (x *mixed) pick(list []*Chain) {
+func (x *mixed) useChains(list []*Chain) {
 	x.run = nil
 	for _, c := range list {
 		if slices.ContainsFunc(x.run, c.along) {

@@ -142,7 +142,7 @@ func TestStagedProperties(t *testing.T) {
 // checkStaged adds up what devices hold and are sent.
 func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 	x := &mixed{p: q}
-	x.measure()
+	x.priceModels()
 	memory := make([][]int64, len(q.Kinds))
 	for k := range memory {
 		for _, c := range out.Configs {
@@ -278,7 +278,7 @@ func everyLayout(t *rapid.T, x *mixed, visit func(l *layout)) {
 			var shape func(c int, out []PlacedChain)
 			shape = func(c int, out []PlacedChain) {
 				if c == len(chains) {
-					visit(x.lay(slices.Clone(placed), slices.Clone(out)))
+					visit(x.layoutOf(slices.Clone(placed), slices.Clone(out)))
 					return
 				}
 				for _, o := range options[c] {
@@ -326,7 +326,7 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := &mixed{p: p, solver: s}
-		x.measure()
+		x.priceModels()
 		x, err = x.inStages(p, worthwhileChains(chains, p.SLO), least)
 		if err != nil || len(x.chains) == 0 || len(x.chains) > 8 || len(x.list) > 12 {
 			return

@@ -94,9 +94,9 @@ func keeps(front []option, k int, full bool) float64 {
 	return best
 }
 
-// take is the most accurate option of every range that seems to keep a
+// picksWithin is the most accurate option of every range that seems to keep a
 // latency, -1 where none does, and their weighted accuracy.
-func (c *contest) take(seem [][]float64, latency float64) (picks []int, accuracy float64) {
+func (c *contest) picksWithin(seem [][]float64, latency float64) (picks []int, accuracy float64) {
 	for r, front := range c.fronts {
 		pick := -1
 		for k := range front {
@@ -131,7 +131,7 @@ func (c *contest) possible(full bool) float64 {
 	}
 	slices.Sort(steps)
 	at, _ := slices.BinarySearchFunc(steps, c.target-1e-12, func(latency, target float64) int {
-		if _, accuracy := c.take(seem, latency); accuracy < target {
+		if _, accuracy := c.picksWithin(seem, latency); accuracy < target {
 			return -1
 		}
 		return 1
@@ -152,7 +152,7 @@ func (c *contest) refine(ctx context.Context, full bool, limit float64) (float64
 			return latency, nil
 		}
 		seem := c.seem(full)
-		picks, _ := c.take(seem, latency)
+		picks, _ := c.picksWithin(seem, latency)
 		news, err := c.show(ctx, picks, latency, full)
 		if err == nil && !news {
 			news, err = c.show(ctx, c.doubtful(seem, picks, latency), latency, full)
@@ -244,7 +244,7 @@ func (c *contest) run(ctx context.Context, r int, o *option, latency float64, fu
 func (c *contest) prove(ctx context.Context, latency float64, slo time.Duration) (kept bool, err error) {
 	q, b := *c.p, *c.bench
 	b.p, q.SLO, kept = &q, slo, true
-	picks, _ := c.take(c.seem(true), latency)
+	picks, _ := c.picksWithin(c.seem(true), latency)
 	for r, k := range picks {
 		o := &c.fronts[r][k]
 		if o.proved > 0 && o.proved <= slo {
@@ -275,7 +275,7 @@ func (c *contest) outcome(ctx context.Context, s *quickest, latency float64, slo
 	p.SLO = slo
 	out := c.out
 	out.Problem, out.Goal, out.Cascades = &p, LeastLatency, s.enumerated
-	picks, _ := c.take(c.seem(true), latency)
+	picks, _ := c.picksWithin(c.seem(true), latency)
 	for r, k := range picks {
 		o := &c.fronts[r][k]
 		stair, err := c.at(ctx, o.cascade)

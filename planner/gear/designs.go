@@ -24,7 +24,7 @@ func (s *quickest) designs(ctx context.Context, p *Problem, most int) (list []*d
 		return list, nil
 	}
 	x := &mixed{p: p, solver: s.solver, known: s.known}
-	x.measure()
+	x.priceModels()
 	if err := x.cascades(); err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (s *quickest) designs(ctx context.Context, p *Problem, most int) (list []*d
 	if err != nil {
 		return nil, err
 	}
-	return []*design{x.lay(placed, nil).design(s.o, nil)}, nil
+	return []*design{x.layoutOf(placed, nil).design(s.o, nil)}, nil
 }
 
 // longestBatch is the longest time of a batch on a design's devices.

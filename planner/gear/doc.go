@@ -28,7 +28,7 @@
 //	heldout.go    an accuracy asked for, met on the samples held out
 //	latency.go    the least latency: options estimated, few of them simulated, on the
 //	              placements of designs.go, by contest.go
-//	together.go   an SLO over all requests instead of in every range
+//	late.go       an SLO over all requests instead of in every range
 //	climb.go      ranges with gears that only the measured rates as a whole allow
 //	single.go     one cascade for all ranges, where that is better
 //	kinds.go      the same goals on several kinds of devices, members in stages too
@@ -39,7 +39,7 @@
 //	estimate.go   the tail latency of a cascade without simulating it
 //	write.go      the outcome as the sections of a plan
 //	compact.go    without pipelines and devices that nothing needs
-//	cure.go       what would make an infeasible problem feasible
+//	suggest.go    what would make an infeasible problem feasible
 //	runs.go       tables for simulations outside of planning
 //	explain.go    the gears of a plan for people
 //

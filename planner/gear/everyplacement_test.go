@@ -27,12 +27,12 @@ func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*design)) {
 		return
 	}
 	x := &mixed{p: p, solver: s}
-	x.measure()
+	x.priceModels()
 	if err := x.cascades(); err != nil {
 		return
 	}
 	x.configurations()
-	x.placements(func(placed []Config) { visit(x.lay(placed, nil).design(o, nil)) })
+	x.placements(func(placed []Config) { visit(x.layoutOf(placed, nil).design(o, nil)) })
 }
 
 // passing is the accuracy of the most accurate cascade in a range that the devices have

@@ -98,7 +98,7 @@ func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options
 		if _, none := errors.AsType[*Infeasible](err); err != nil && !none {
 			return nil, 0, err
 		}
-		next = t.take(p.Target, q.Target, got, err == nil)
+		next = t.nextTarget(p.Target, q.Target, got, err == nil)
 	}
 	if t.best == nil {
 		return nil, 0, &Infeasible{Target: p.Target, Best: t.closest.Low, HeldOut: &t.closest}
@@ -120,8 +120,8 @@ type outOfSample struct {
 // proved tells that no plan is better.
 func (t *outOfSample) proved() bool { return t.best != nil && t.best.Value <= t.first.Value }
 
-// take hears of a plan, and says what to plan for next.
-func (t *outOfSample) take(target, planned float64, out *Outcome, ok bool) float64 {
+// nextTarget hears of a plan, and says what to plan for next.
+func (t *outOfSample) nextTarget(target, planned float64, out *Outcome, ok bool) float64 {
 	if !ok {
 		t.high = planned
 		return (t.low + t.high) / 2

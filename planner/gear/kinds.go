@@ -59,7 +59,7 @@ func (s *search) waysOf(p *Problem) (*ways, error) {
 		return nil, err
 	}
 	w := &ways{p: p, whole: &mixed{p: p, solver: s.solver, known: s.known}, chains: chains, least: least}
-	w.whole.measure()
+	w.whole.priceModels()
 	if w.none = w.whole.cascades(); w.none != nil && len(chains) == 0 {
 		return nil, w.none
 	}
@@ -266,17 +266,17 @@ func (t *tries) most() int {
 	return fewPlacements
 }
 
-// above is what a plan has to exceed; 0: any will do.
-func (t *tries) above() float64 {
+// toExceed is what a plan has to exceed; 0: any will do.
+func (t *tries) toExceed() float64 {
 	if t.best == nil {
 		return 0
 	}
 	return t.best.Accuracy + worthwhile
 }
 
-// take keeps a plan that is better by something. An SLO over all requests first lets
+// keepIfBetter keeps a plan that is better by something. An SLO over all requests first lets
 // it be late here and there.
-func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
+func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error {
 	if _, none := errors.AsType[*Infeasible](err); none {
 		t.missing = cmp.Or(t.missing, err)
 		return nil
@@ -285,7 +285,7 @@ func (t *tries) take(ctx context.Context, out *Outcome, err error) error {
 		return err
 	}
 	if t.p.Overall && out.Placement == nil {
-		if err := out.together(ctx, t.bounds); err != nil {
+		if err := out.allowLateRanges(ctx, t.bounds); err != nil {
 			return err
 		}
 		if err := t.oneForAll(ctx, out); err != nil {
@@ -335,7 +335,7 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 		used := y.inUse(use)
 		for _, list := range [][]*Chain{used, append(slices.Clone(used), y.forMemory()...)} {
 			before := y.run
-			if y.pick(list); len(y.run) == 0 || slices.Equal(before, y.run) {
+			if y.useChains(list); len(y.run) == 0 || slices.Equal(before, y.run) {
 				continue // as tried
 			}
 			if t.best != nil && t.p.Target > 0 {
@@ -345,7 +345,7 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 			if err == nil {
 				out.Problem = t.p
 			}
-			if err := t.take(ctx, out, err); err != nil {
+			if err := t.keepIfBetter(ctx, out, err); err != nil {
 				return err
 			}
 		}

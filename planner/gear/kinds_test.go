@@ -138,7 +138,7 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 		}
 		goal := rapid.SampledFrom([]string{FewestDevices, LeastLatency, MostAccurate}).Draw(t, "goal")
 		x := &mixed{p: p, solver: s}
-		x.measure()
+		x.priceModels()
 		if err := x.cascades(); err != nil || len(x.list) > 12 || held[goal] >= enough {
 			return
 		}
@@ -220,7 +220,7 @@ func goalByBruteForce(t *rapid.T, x *mixed, goal string, grid float64) (best, su
 			y := x.on(&q)
 			y.p.SLO = p.SLO
 			y.configurations()
-			y.placements(func(placed []Config) { takeValues(t, y, y.lay(placed, nil), goal, grid, price, take) })
+			y.placements(func(placed []Config) { takeValues(t, y, y.layoutOf(placed, nil), goal, grid, price, take) })
 		}
 	}
 	return best, surely

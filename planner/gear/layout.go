@@ -36,12 +36,12 @@ type lane struct {
 // chainOf is the chain of a lane.
 func (l *layout) chainOf(lane int) *Chain { return l.chains[l.lanes[lane].chain].Chain }
 
-// lay numbers the devices and finds which are alike. Of devices that start alike,
+// layoutOf numbers the devices and finds which are alike. Of devices that start alike,
 // those part that are in replicas that are not; and so do replicas over devices
 // that are not, until nothing parts any more. A linear program over the groups has
 // then the optimum of the one over single devices: the mean of a solution over
 // what is alike is a solution.
-func (x *mixed) lay(configs []Config, chains []PlacedChain) *layout {
+func (x *mixed) layoutOf(configs []Config, chains []PlacedChain) *layout {
 	l := &layout{x: x, configs: configs, chains: chains, loads: map[int]*split{}}
 	first := make([]int, len(x.p.Kinds))
 	var colour []int
@@ -318,7 +318,7 @@ func (x *mixed) arrange(ctx context.Context, configs []Config, columns [][]int) 
 				out[c].Devices = append(out[c].Devices, chains[c].Devices[s][:n])
 			}
 		}
-		return x.lay(configs, out)
+		return x.layoutOf(configs, out)
 	}
 	pick := make([]int, len(chains))
 	best := shape(pick)

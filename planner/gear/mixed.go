@@ -164,8 +164,8 @@ func (x *mixed) elsewhere(m, kind int) bool {
 	return false
 }
 
-// measure finds the batches at which models are cheapest within the SLO.
-func (x *mixed) measure() {
+// priceModels finds the batches at which models are cheapest within the SLO.
+func (x *mixed) priceModels() {
 	p := x.p
 	for k := range p.Kinds {
 		per, batch := make([]float64, len(p.Models)), make([]int, len(p.Models))

@@ -146,7 +146,7 @@ func TestMixedProperties(t *testing.T) {
 			}
 		}
 		x := &mixed{p: q}
-		x.measure()
+		x.priceModels()
 		for k := range used {
 			if used[k] > q.Kinds[k].Devices {
 				t.Fatalf("%d of %d devices of kind %d", used[k], q.Kinds[k].Devices, k)

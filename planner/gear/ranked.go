@@ -31,10 +31,10 @@ func (x *mixed) ranked(ctx context.Context, bounds []float64) (list []*laid, all
 		return nil, false, err
 	}
 	if !all {
-		return []*laid{{x.lay(placements[0], nil), bounds, x.p.weighted(bounds)}}, false, nil
+		return []*laid{{x.layoutOf(placements[0], nil), bounds, x.p.weighted(bounds)}}, false, nil
 	}
 	for _, placed := range placements {
-		l := x.lay(placed, nil)
+		l := x.layoutOf(placed, nil)
 		ranges, err := l.fluidRanges(ctx)
 		if err != nil {
 			return nil, false, err
@@ -101,7 +101,7 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 		if out != nil && t.wholeOnly {
 			t.gears = out.GearBound
 		}
-		return t.take(ctx, out, err)
+		return t.keepIfBetter(ctx, out, err)
 	}
 	for _, longest := range []time.Duration{0, x.p.SLO / 2} {
 		if longest > 0 {
@@ -112,7 +112,7 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 			q.longest = longest
 			y := *x
 			y.p, y.per, y.batch = &q, nil, nil
-			if y.measure(); slices.EqualFunc(x.batch, y.batch, slices.Equal[[]int]) {
+			if y.priceModels(); slices.EqualFunc(x.batch, y.batch, slices.Equal[[]int]) {
 				continue
 			}
 			x = &y
@@ -132,8 +132,8 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthFurther(k)) {
 				break
 			}
-			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.above(), t.o)
-			if err := t.take(ctx, out, err); err != nil {
+			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(), t.o)
+			if err := t.keepIfBetter(ctx, out, err); err != nil {
 				return err
 			}
 		}

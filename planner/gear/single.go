@@ -32,7 +32,7 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 		if out != nil && p.misses(out.Accuracy) {
 			than = nil
 		}
-		one, runs, err := singlesOf(own, list).above(ctx, out, than, s.o.Seed)
+		one, runs, err := singlesOf(own, list).bestAbove(ctx, out, than, s.o.Seed)
 		if err != nil {
 			return nil, err
 		}
@@ -46,11 +46,11 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 	return out, with
 }
 
-// above tells whether a plan of one cascade is more accurate than another plan: as
+// beats tells whether a plan of one cascade is more accurate than another plan: as
 // planned, or on the measured rates, where both are shown on them. There a plan's gears
 // may be in force for other shares of the requests than its weights say: with few
 // requests a second, a queue holds back a slower gear.
-func (out *Outcome) above(o *Outcome) bool {
+func (out *Outcome) beats(o *Outcome) bool {
 	return o == nil || out.Accuracy > o.Accuracy+worthwhile || o.shown > 0 && out.shown > o.shown+worthwhile
 }
 
@@ -78,7 +78,7 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	best.shown = gears.accuracy
 	accuracy := 0.0
 	for _, own := range batchLimits(&q) {
-		one, _, err := singlesOf(own, list).above(ctx, out, best, seed)
+		one, _, err := singlesOf(own, list).bestAbove(ctx, out, best, seed)
 		if err != nil {
 			return 0, err
 		}
@@ -91,9 +91,9 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 
 func singlesOf(p *Problem, list []Cascade) singles { return singles{p, list, p.works(list)} }
 
-// above is the best plan of one cascade that is more accurate than another plan, on the
+// bestAbove is the best plan of one cascade that is more accurate than another plan, on the
 // placement of a plan and others; nil: none is. The second result is the number of runs.
-func (p singles) above(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
+func (p singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
 	for _, pl := range p.placements(placed) {
 		stairs := p.stairs(pl)
 		one, b := &Outcome{Problem: p.Problem, Placement: pl, Front: len(stairs)}, newBench(p.Problem, pl, seed)
@@ -101,7 +101,7 @@ func (p singles) above(ctx context.Context, placed, than *Outcome, seed uint64) 
 		if err != nil {
 			return nil, 0, err
 		}
-		if runs += b.runs; ok && one.above(than) {
+		if runs += b.runs; ok && one.beats(than) {
 			best, than = one, one
 		}
 	}
@@ -303,7 +303,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 			gears[r].Late, gears[r].Trial = shown.late, Trial{Latency: shown.tail, Stable: true, Passed: true, late: shown.late}
 		}
 		out.Tail, out.shown = shown.tail, shown.accuracy
-		out.take(b, gears)
+		out.useGears(b, gears)
 		return true, nil
 	}
 	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate fails first
@@ -323,12 +323,12 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 			return false, nil
 		}
 	}
-	out.take(b, gears)
+	out.useGears(b, gears)
 	return true, nil
 }
 
-// take makes gears those of the plan.
-func (out *Outcome) take(b *bench, gears []Planned) {
+// useGears makes gears those of the plan.
+func (out *Outcome) useGears(b *bench, gears []Planned) {
 	out.Gears, out.Accuracy = gears, gears[0].Accuracy
 	out.stairs = &stairs{bench: b}
 }

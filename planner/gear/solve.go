@@ -158,11 +158,11 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 		return s.fastest(ctx)
 	case FewestDevices:
 		out, err := s.fewest(ctx)
-		return out, s.cure(ctx, err)
+		return out, s.suggestChanges(ctx, err)
 	}
 	out, err := s.once(ctx, p)
 	if err != nil {
-		return nil, s.cure(ctx, err)
+		return nil, s.suggestChanges(ctx, err)
 	}
 	if o.Any {
 		return out, ctx.Err()
@@ -240,7 +240,7 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	}
 	best.GearBound = bound
 	if p.Overall {
-		if err := best.together(ctx, relaxation{best.Problem}.bounds(x.list, best.Problem.works(x.list))); err != nil {
+		if err := best.allowLateRanges(ctx, relaxation{best.Problem}.bounds(x.list, best.Problem.works(x.list))); err != nil {
 			return nil, err
 		}
 		best.Runs += best.stairs.bench.runs

@@ -23,18 +23,18 @@ func (l *layout) split(ctx context.Context, cascade int) (*split, error) {
 	if got, ok := l.loads[cascade]; ok {
 		return got, nil
 	}
-	out, err := l.divide(ctx, cascade, 0)
+	out, err := l.splitLoad(ctx, cascade, 0)
 	if err == nil {
 		l.loads[cascade] = out
 	}
 	return out, err
 }
 
-// divide splits a cascade's work on the placement: so that the busiest device has
+// splitLoad splits a cascade's work on the placement: so that the busiest device has
 // the least load, or, where a load is given that none may exceed, so that samples
 // are in the shortest batches. The former gives slow devices all that they have time
 // for, also what holds up chains there.
-func (l *layout) divide(ctx context.Context, cascade int, within float64) (*split, error) {
+func (l *layout) splitLoad(ctx context.Context, cascade int, within float64) (*split, error) {
 	g := newDivision(l, cascade, within)
 	g.addWhole()
 	g.addLanes()

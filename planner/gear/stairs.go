@@ -169,7 +169,7 @@ func (l *layout) design(o *Options, ranges []float64) *design {
 	x := l.x
 	tables, of := l.tables()
 	return &design{p: x.p, list: x.list, order: x.byAccuracy(), bench: &bench{p: x.p, seed: o.Seed, tables: tables, pipelines: of}, out: Outcome{Configs: l.configs, Chains: l.chains},
-		least: l.atLeast, at: l.stair, other: l.other, above: l.above, fails: l.infeasible, ranges: ranges,
+		least: l.atLeast, at: l.stair, other: l.shortBatches, above: l.stairsAbove, fails: l.infeasible, ranges: ranges,
 		fill: func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }}
 }
 
@@ -191,19 +191,19 @@ func (l *layout) stair(ctx context.Context, i int) (*stair, error) {
 	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
 }
 
-// other splits a cascade so that samples are in short batches, in the time that the split
+// shortBatches splits a cascade so that samples are in short batches, in the time that the split
 // before leaves; nil: no split does.
-func (l *layout) other(ctx context.Context, i int, taken, below float64) (*stair, error) {
-	s, err := l.divide(ctx, i, taken+mostFilled*(below-taken))
+func (l *layout) shortBatches(ctx context.Context, i int, taken, below float64) (*stair, error) {
+	s, err := l.splitLoad(ctx, i, taken+mostFilled*(below-taken))
 	if err != nil || s.shares == nil || s.taken >= below {
 		return nil, err
 	}
 	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
 }
 
-// above are the stairs over the gear of a range that its devices and NICs have the
+// stairsAbove are the stairs over the gear of a range that its devices and NICs have the
 // time for.
-func (l *layout) above(ctx context.Context, r int, than *Cascade) ([]stair, error) {
+func (l *layout) stairsAbove(ctx context.Context, r int, than *Cascade) ([]stair, error) {
 	front, err := l.front(ctx, than.Correct)
 	if err != nil {
 		return nil, err

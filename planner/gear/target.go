@@ -64,7 +64,7 @@ func (s *search) cascades(p *Problem) (list []Cascade, work [][]float64, err err
 	if s.list != nil && s.slo == p.SLO {
 		return s.list, s.work, nil
 	}
-	if err := s.enumerate(p); err != nil {
+	if err := s.listCascades(p); err != nil {
 		return nil, nil, err
 	}
 	usable := p.usable()
@@ -80,9 +80,9 @@ func (s *search) cascades(p *Problem) (list []Cascade, work [][]float64, err err
 	return list, s.work, nil
 }
 
-// enumerate lists, once, all cascades of the models that are usable under the
+// listCascades lists, once, all cascades of the models that are usable under the
 // SLO; a shorter one leaves some of them out.
-func (s *search) enumerate(p *Problem) error {
+func (s *search) listCascades(p *Problem) error {
 	usable := p.usable()
 	if !slices.Contains(usable, true) {
 		return &Infeasible{NoneUsable: true}

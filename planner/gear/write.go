@@ -67,7 +67,7 @@ func (out *Outcome) Deployments(p *Problem) []Deployment {
 func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
 	if p.Mixed() {
 		x := &mixed{p: p}
-		x.measure()
+		x.priceModels()
 		return x.batch, x.per
 	}
 	batch, per = [][]int{nil}, [][]float64{perSample(p)}

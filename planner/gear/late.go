@@ -39,13 +39,13 @@ type stairs struct {
 	above func(ctx context.Context, r int) ([]stair, error)
 }
 
-// together lets ranges be later than the percentile allows where others are not:
+// allowLateRanges lets ranges be later than the percentile allows where others are not:
 // every range keeps what it has or takes a more accurate gear that is stable at
 // its upper edge, such that all requests together keep the SLO. A knapsack, whose
 // room is the lateness that the percentile allows. Where rates were measured,
 // the plan is run on them; if more requests are late than the ranges said, the
 // room is made smaller.
-func (out *Outcome) together(ctx context.Context, bounds []float64) error {
+func (out *Outcome) allowLateRanges(ctx context.Context, bounds []float64) error {
 	p, b := out.Problem, out.stairs.bench
 	choices := make([][]choice, len(p.Edges))
 	for r, edge := range p.Edges {

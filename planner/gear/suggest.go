@@ -19,10 +19,10 @@ const (
 
 var longerSLOs = []float64{1.25, 1.5, 2, 3, 4, 6, 8, 12}
 
-// cure completes the error of a problem that is infeasible: how many devices, what
+// suggestChanges completes the error of a problem that is infeasible: how many devices, what
 // highest rate and what SLO would do, each by itself, as simulation shows of the
 // cheapest cascades.
-func (s *search) cure(ctx context.Context, err error) error {
+func (s *search) suggestChanges(ctx context.Context, err error) error {
 	inf, ok := errors.AsType[*Infeasible](err)
 	if !ok || inf.Target > 0 || s.o.Any {
 		return err
