@@ -7,10 +7,11 @@
 //	bench      instruments: tables, pictures, GPU check may import everything
 //	formats    documents and what is built from them    nothing of ours
 //	solver     mathematics                              nothing of ours
+//	cputime    CPU time of this process                 nothing of ours
 //	engine     what executes models                     formats
 //	profiler   engines measured into profiles           engine, formats
 //	policy     decisions at run time                    formats, solver/stoch
 //	sim        virtual time                             policy, formats
-//	planner    documents in, plan out                   solver, sim, policy, formats
+//	planner    documents in, plan out                   solver, sim, policy, formats, cputime
 //	executor   wall-clock time                          engine, policy, formats
 package inferplan

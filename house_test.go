@@ -19,12 +19,13 @@ const module = "inferplan"
 // own. A folder that is not listed must hold no Go code.
 var doors = map[string][]string{
 	".":        {},
-	"bench":    {"cmd", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
+	"bench":    {"cmd", "cputime", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
 	"cmd":      {"bench", "engine", "executor", "formats", "planner", "policy", "profiler", "sim", "solver"},
+	"cputime":  {},
 	"engine":   {"formats"},
 	"executor": {"engine", "policy", "formats"},
 	"formats":  {},
-	"planner":  {"solver", "sim", "policy", "formats"},
+	"planner":  {"cputime", "solver", "sim", "policy", "formats"},
 	"policy":   {"formats", "solver/stoch"},
 	"profiler": {"engine", "formats"},
 	"sim":      {"policy", "formats"},

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"inferplan/cputime"
 	"inferplan/engine"
 	"inferplan/engine/graph"
 	"inferplan/executor/load"
@@ -382,7 +383,7 @@ func closedLoop(b *testing.B, d time.Duration, open int, call func() error) floa
 // transport: many clients, replayed runs that take no time.
 func BenchmarkInfer(b *testing.B) {
 	x := open(b, onePlan(time.Microsecond, 8, 1, 20*time.Millisecond), replayOptions(false))
-	begin := cpuOfProcess(b)
+	begin := cputime.Used()
 	b.ReportAllocs()
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
@@ -394,15 +395,7 @@ func BenchmarkInfer(b *testing.B) {
 			}
 		}
 	})
-	b.ReportMetric(float64(cpuOfProcess(b)-begin)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(cputime.Used()-begin)/float64(b.N), "cpu-ns/op")
 	r := x.Report()
 	b.ReportMetric(r.Attainment, "attainment")
-}
-
-func cpuOfProcess(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

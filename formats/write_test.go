@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"inferplan/cputime"
 )
 
 func cluster(count int) *Cluster {
@@ -209,26 +210,15 @@ func TestLargeProfilesReadFast(t *testing.T) {
 	if len(data) < 8<<20 {
 		t.Fatalf("only %d bytes", len(data))
 	}
-	start := cpuTime(t)
+	start := cputime.Used()
 	if _, err := DecodeProfile(data, "profile.json"); err != nil {
 		t.Fatal(err)
 	}
 	// About 0.4 s; the bound leaves room for the race detector and a machine whose
 	// caches others use, and still catches what is not linear.
-	if d := cpuTime(t) - start; d > 10*time.Second {
+	if d := cputime.Used() - start; d > 10*time.Second {
 		t.Errorf("%d bytes took %v of CPU", len(data), d)
 	}
-}
-
-// cpuTime is the CPU time of this process so far: unlike the time of day it goes
-// on only while the process does.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func BenchmarkDecodeProfile(b *testing.B) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/planner/kind"
 )
 
@@ -59,7 +60,7 @@ func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *Infeasib
 			return inf
 		}
 	}
-	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cpuTime(), most: most}
+	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cputime.Used(), most: most}
 	out := *inf
 	out.Or = nil
 	joint, err := n.joint(&out)
@@ -97,7 +98,7 @@ func (n *nearby) needed(inf *InfeasibleError) kind.Nearest {
 
 // is tells whether there is a plan where less is asked, and else why not.
 func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
-	if n.left--; n.left < 0 || n.ctx.Err() != nil || cpuTime()-n.begun > n.most {
+	if n.left--; n.left < 0 || n.ctx.Err() != nil || cputime.Used()-n.begun > n.most {
 		return nil, errEnough
 	}
 	p, err := l.Problem(n.method, n.problem)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/importer/bundletest"
 	"inferplan/formats/importer/reference"
@@ -48,9 +49,9 @@ func replanReference(t *testing.T, ref *reference.Plan, profile *formats.Profile
 		c.change(&in)
 		fresh := mustSolve(t, in, opt).Plan.Objective.Value
 		in.Running = before
-		cpu := cpuTime()
+		cpu := cputime.Used()
 		res := mustSolve(t, in, opt)
-		took := cpuTime() - cpu
+		took := cputime.Used() - cpu
 		got := res.Plan
 		r := got.Replan
 		t.Logf("%s, %s: %d of %d devices move, %+.2f %% against a plan from nothing, %.2f s of CPU", ref.Case, c.name, r.MovedGPUs, r.GPUs, 100*(got.Objective.Value/fresh-1), took.Seconds())

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/planner/kind"
 	"inferplan/solver/milp"
@@ -94,7 +95,7 @@ type improvement struct {
 
 // solve runs a method once: clock, time limit, improvements, header.
 func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []string, solver milp.Solver, progress func(Progress)) (*Result, error) {
-	start, cpu := time.Now(), cpuTime()
+	start, cpu := time.Now(), cputime.Used()
 	outer, limit := ctx, p.Values.Time("time-limit")
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -104,7 +105,7 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 	var better []improvement
 	run := kind.NewRun(solver)
 	run.Progress = progress
-	run.Incumbent = func(value, bound float64) { better = append(better, improvement{cpuTime() - cpu, value, bound}) }
+	run.Incumbent = func(value, bound float64) { better = append(better, improvement{cputime.Used() - cpu, value, bound}) }
 	run.Assumptions = append(run.Assumptions, assumed...)
 	out, err := m.Solve(ctx, p, run)
 	if err != nil {
@@ -121,7 +122,7 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 		Phases: out.Phases, Templates: out.Considered,
 	}
 	res.Plan.Warnings = append(res.Plan.Warnings, loosePromises(res.Plan, p.Profile)...)
-	res.Incumbents = settle(better, out, cpuTime()-cpu)
+	res.Incumbents = settle(better, out, cputime.Used()-cpu)
 	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
 	return res, nil
 }

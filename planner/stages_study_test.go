@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"inferplan/bench/gear/published"
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/importer/blocks"
 	"inferplan/formats/importer/records"
@@ -98,14 +99,14 @@ func TestStagesStudy(t *testing.T) {
 				for _, partitions := range []int{1, 2} {
 					var opt Options
 					opt.Set("max-partitions", partitions)
-					start := cpuTime()
+					start := cputime.Used()
 					res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 					if err != nil {
 						line += fmt.Sprintf(" %v |", err)
 						continue
 					}
 					p := res.Plan
-					line += fmt.Sprintf(" %.4f / %.4f, %.4f | %.1f s | %s |", p.Objective.Value, *p.Objective.Bound, formats.GearOf(p).Gears[9].Accuracy, (cpuTime() - start).Seconds(), strings.Join(stagesOf(p), "; "))
+					line += fmt.Sprintf(" %.4f / %.4f, %.4f | %.1f s | %s |", p.Objective.Value, *p.Objective.Bound, formats.GearOf(p).Gears[9].Accuracy, (cputime.Used() - start).Seconds(), strings.Join(stagesOf(p), "; "))
 				}
 				t.Log(line)
 			}
@@ -145,7 +146,7 @@ func TestGoalsStudy(t *testing.T) {
 				QPS: formats.CascadeQPS{Max: math.Round(capacity(profile, cluster, "efficientnet-b8")), Ranges: 10, Distribution: "uniform"}}}}
 			var opt Options
 			opt.Set("objective", goal.objective)
-			start := cpuTime()
+			start := cputime.Used()
 			line := fmt.Sprintf("| 4 %s, 12 %s | %s %s |", c.fresh, c.old, goal.objective, goal.slo.Over)
 			res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 			if err != nil {
@@ -169,7 +170,7 @@ func TestGoalsStudy(t *testing.T) {
 				}
 				used = append(used, fmt.Sprintf("%d %s", n, p.Device))
 			}
-			t.Logf("%s %.5g / %.5g | %s | %.1f s | %s |", line, o.Value, *o.Bound, strings.Join(used, ", "), (cpuTime() - start).Seconds(), strings.Join(stagesOf(res.Plan), "; "))
+			t.Logf("%s %.5g / %.5g | %s | %.1f s | %s |", line, o.Value, *o.Bound, strings.Join(used, ", "), (cputime.Used() - start).Seconds(), strings.Join(stagesOf(res.Plan), "; "))
 		}
 	}
 }

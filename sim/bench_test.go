@@ -6,20 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"inferplan/cputime"
 	"inferplan/policy/policytest"
 	"inferplan/sim"
 	"inferplan/sim/kernel"
 )
-
-func cpuTime(tb testing.TB) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // bareLoop is a heap loop with no work: pops and pushes, with as many pending
 // events as the 100-device run has. It returns CPU time per event.
@@ -29,12 +20,12 @@ func bareLoop(tb testing.TB, events int) float64 {
 	for i := range 120 {
 		q.Push(time.Duration(rng.IntN(1<<25)), 0, int64(i), [48]byte{})
 	}
-	start := cpuTime(tb)
+	start := cputime.Used()
 	for i := range events {
 		at, kind, p := q.Pop()
 		q.Push(at+time.Duration(rng.Uint64()&(1<<25-1)), kind, int64(i), p)
 	}
-	return float64((cpuTime(tb) - start).Nanoseconds()) / float64(events)
+	return float64((cputime.Used() - start).Nanoseconds()) / float64(events)
 }
 
 // BenchmarkHundred runs the 100-device reservation workload and compares it
@@ -49,12 +40,12 @@ func BenchmarkHundred(b *testing.B) {
 	var events, batches int64
 	var spent time.Duration
 	for b.Loop() {
-		start := cpuTime(b)
+		start := cputime.Used()
 		r, err := sim.Replicate(context.Background(), sc, 1)
 		if err != nil {
 			b.Fatal(err)
 		}
-		spent += cpuTime(b) - start
+		spent += cputime.Used() - start
 		events += r.Events
 		batches += r.Dispatched
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
@@ -49,12 +50,12 @@ func BenchmarkServers(b *testing.B) {
 			events, spent := int64(0), time.Duration(0)
 			b.ReportAllocs()
 			for b.Loop() {
-				start := cpuTime(b)
+				start := cputime.Used()
 				res, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: balance.New(tables), Source: arrivals.Slice(list), NoReport: true})
 				if err != nil {
 					b.Fatal(err)
 				}
-				spent += cpuTime(b) - start
+				spent += cputime.Used() - start
 				events += res.Events
 			}
 			each := float64(spent.Nanoseconds()) / float64(events)

@@ -11,6 +11,7 @@ import (
 	"inferplan/bench/gear/baseline"
 	"inferplan/bench/gear/published"
 	"inferplan/bench/table"
+	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/planner/gear"
 	"inferplan/policy"
@@ -75,12 +76,12 @@ func (b *bench) quality(f *published.Family, t *table.Table) error {
 	}
 	key := fmt.Sprintf("%s/small %d", f.Name, c.devices)
 	all, err := memo(&b.runs, key+"/every plan", 2*perRequest*rates.Total()*float64(space.Size()), func() *searched { return &searched{} }, func(ctx context.Context) (*searched, error) {
-		before := cpuSeconds()
+		before := cputime.Used().Seconds()
 		points, err := space.Exhaustive(ctx, b.jobs)
 		if err != nil {
 			return nil, err
 		}
-		return &searched{len(points), cpuSeconds() - before, baseline.ParetoFront(points)}, nil
+		return &searched{len(points), cputime.Used().Seconds() - before, baseline.ParetoFront(points)}, nil
 	}, func(s *searched) string { return fmt.Sprintf("%d plans in %v of CPU", s.Plans, seconds(s.CPU)) })
 	if err != nil {
 		return err
@@ -123,26 +124,26 @@ func (b *bench) quality(f *published.Family, t *table.Table) error {
 // compare plans for a latency and draws plans for twice the CPU time, which
 // nothing else uses meanwhile.
 func (b *bench) compare(ctx context.Context, space *baseline.Space, slo time.Duration) (*compared, error) {
-	before := cpuSeconds()
+	before := cputime.Used().Seconds()
 	found, ok, err := space.Planned(ctx, slo, false, planSeed)
 	if err != nil || !ok {
 		return &compared{}, err
 	}
-	v := &compared{OK: true, CPU: cpuSeconds() - before}
+	v := &compared{OK: true, CPU: cputime.Used().Seconds() - before}
 	if v.Ours, err = space.Show(ctx, found); err != nil {
 		return nil, err
 	}
-	before = cpuSeconds()
+	before = cputime.Used().Seconds()
 	if found, ok, err = space.Planned(ctx, slo, true, planSeed); err != nil || !ok {
 		return nil, errors.Join(err, errors.New("no plan for all requests where there is one for every range"))
 	}
-	v.Longer = cpuSeconds() - before
+	v.Longer = cputime.Used().Seconds() - before
 	if v.Overall, err = space.Show(ctx, found); err != nil {
 		return nil, err
 	}
 	for seed := range b.seeds {
-		from := cpuSeconds()
-		points, err := space.Random(ctx, seeded.New(uint64(seed+1), "bench/gear/plans"), func() bool { return cpuSeconds()-from >= 2*max(v.CPU, v.Longer) })
+		from := cputime.Used().Seconds()
+		points, err := space.Random(ctx, seeded.New(uint64(seed+1), "bench/gear/plans"), func() bool { return cputime.Used().Seconds()-from >= 2*max(v.CPU, v.Longer) })
 		if err != nil {
 			return nil, err
 		}
@@ -173,12 +174,12 @@ func (b *bench) planningTime(f *published.Family, t *table.Table) error {
 				if err != nil {
 					return nil, err
 				}
-				before := cpuSeconds()
+				before := cputime.Used().Seconds()
 				out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: uint64(seed + 1)})
 				if err != nil {
 					return nil, err
 				}
-				return &timed{cpuSeconds() - before, out.Runs, out.Accuracy}, nil
+				return &timed{cputime.Used().Seconds() - before, out.Runs, out.Accuracy}, nil
 			}, func(v *timed) string { return fmt.Sprintf("%.2f s", v.CPU) })
 			if err != nil {
 				return err
@@ -244,9 +245,9 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 						return nil, err
 					}
 					g.set(p)
-					before := cpuSeconds()
+					before := cputime.Used().Seconds()
 					out, err := gear.Solve(ctx, p, nil, gear.Options{Seed: planSeed})
-					v.CPU = append(v.CPU, cpuSeconds()-before)
+					v.CPU = append(v.CPU, cputime.Used().Seconds()-before)
 					if _, inf := errors.AsType[*gear.Infeasible](err); inf {
 						return v, nil
 					}

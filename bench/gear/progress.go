@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"syscall"
 	"time"
+
+	"inferplan/cputime"
 )
 
 // progress tells what is to be done, before and meanwhile. Costs are in CPU
@@ -35,7 +36,7 @@ func (p *progress) expect(cost float64) {
 }
 
 func (p *progress) begin(kept int, where string) {
-	p.started, p.cpu, p.last = float64(time.Now().UnixNano())/1e9, cpuSeconds(), time.Now()
+	p.started, p.cpu, p.last = float64(time.Now().UnixNano())/1e9, cputime.Used().Seconds(), time.Now()
 	fmt.Fprintf(p.out, "about %d results to measure, %v of CPU; %d are kept in %s\n", p.runs, seconds(p.total), kept, where)
 }
 
@@ -51,18 +52,9 @@ func (p *progress) end(key, shown string, cost float64) {
 	p.last = time.Now()
 	wall := float64(p.last.UnixNano())/1e9 - p.started
 	left := max(0, p.total-p.done) / p.done * wall
-	fmt.Fprintf(p.out, "%d of about %d, %v of CPU, about %v left: %s %s\n", p.ended, max(p.runs, p.ended), seconds(cpuSeconds()-p.cpu), seconds(left), key, shown)
+	fmt.Fprintf(p.out, "%d of about %d, %v of CPU, about %v left: %s %s\n", p.ended, max(p.runs, p.ended), seconds(cputime.Used().Seconds()-p.cpu), seconds(left), key, shown)
 }
 
 func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second)).Round(time.Second)
-}
-
-// cpuSeconds is the CPU time of this process so far.
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }

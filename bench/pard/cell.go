@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/policy/policies"
 	"inferplan/sim"
@@ -133,23 +133,14 @@ func (j *job) measure(ctx context.Context, policy formats.PolicySpec, seed uint6
 	if j.wrong > 0 {
 		cfg.Service = slow{sim.Exact(t), j.wrong}
 	}
-	before := cpu()
+	before := cputime.Used()
 	res, err := sim.Run(ctx, cfg)
 	if err != nil {
 		return outcome{}, err
 	}
 	out := j.kept(res.Flow)
-	out.CPU = (cpu() - before).Seconds()
+	out.CPU = (cputime.Used() - before).Seconds()
 	return out, nil
-}
-
-// cpu is the time that this process has had.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // kept takes from a run what the tables need.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/policy/drop"
 	"inferplan/policy/policies"
 	"inferplan/policy/policytest"
@@ -55,11 +56,11 @@ func decisions(s *sheet) error {
 	}
 	for range rounds {
 		for i, e := range list {
-			before := cpu()
+			before := cputime.Used()
 			for range steps {
 				e.Step()
 			}
-			least[i] = min(least[i], float64(cpu()-before)/steps)
+			least[i] = min(least[i], float64(cputime.Used()-before)/steps)
 		}
 	}
 	s.part = "overheads"

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/seeded"
 	"inferplan/planner"
@@ -49,12 +50,12 @@ type planning struct {
 }
 
 func (w *planning) solve(ctx context.Context, in planner.Inputs, values map[string]any) (*formats.Plan, error) {
-	before := cpu()
+	before := cputime.Used()
 	plan, err := solved(ctx, in, values)
 	if err != nil {
 		return nil, err
 	}
-	w.n, w.cpu = w.n+1, max(w.cpu, (cpu()-before).Seconds())
+	w.n, w.cpu = w.n+1, max(w.cpu, (cputime.Used()-before).Seconds())
 	if plan.Objective.Gap != nil {
 		w.gap = max(w.gap, *plan.Objective.Gap)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"inferplan/bench/kept"
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/flow"
@@ -51,12 +52,12 @@ func (b *bench) plans(ctx context.Context, have results, lines *kept.Lines) erro
 		if _, done := have[key(&c)]; done {
 			return nil
 		}
-		before := cpu()
+		before := cputime.Used()
 		out, err := measure()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		out.CPU = (cpu() - before).Seconds()
+		out.CPU = (cputime.Used() - before).Seconds()
 		c.outcome, have[key(&c)] = out, out
 		return lines.Add(&c)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"inferplan/bench/kept"
 	"inferplan/bench/qlm/instance"
+	"inferplan/cputime"
 	"inferplan/policy/ttft"
 )
 
@@ -46,12 +47,12 @@ func ragRun(t *trace, rate float64, name string, seed uint64) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	before := cpu()
+	before := cputime.Used()
 	r := newRAG(drawQueries(t, rate, seed), pol)
 	if err := r.run(); err != nil {
 		return outcome{}, err
 	}
-	out := outcome{Requests: int64(len(r.list)), CPU: (cpu() - before).Seconds()}
+	out := outcome{Requests: int64(len(r.list)), CPU: (cputime.Used() - before).Seconds()}
 	for i := range r.list {
 		switch r.list[i].end {
 		case inTime:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"inferplan/cputime"
 	"inferplan/sim/kernel"
 )
 
@@ -41,10 +42,10 @@ func heapLoop(n int) float64 {
 	for i := range int64(64) {
 		q.Push(0, 0, i, i)
 	}
-	before := cpu()
+	before := cputime.Used()
 	for i := range int64(n) {
 		at, _, x := q.Pop()
 		q.Push(at+1000+1<<(x&7), 0, i, x+i)
 	}
-	return (cpu() - before).Seconds()
+	return (cputime.Used() - before).Seconds()
 }

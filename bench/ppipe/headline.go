@@ -7,8 +7,8 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"inferplan/bench/cputime"
 	"inferplan/bench/figures"
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/importer/reference"
 	"inferplan/planner"

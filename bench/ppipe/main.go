@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"inferplan/bench/cputime"
+	"inferplan/cputime"
 	"inferplan/formats/importer/reference"
 )
 

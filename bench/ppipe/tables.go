@@ -7,7 +7,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"inferplan/bench/cputime"
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/planner/pool"

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"inferplan/bench/table"
+	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/planner/queue"
 	"inferplan/policy/vqueue"
@@ -99,11 +100,11 @@ func (b *bench) solve(c program) (out solved, err error) {
 	if err != nil {
 		return out, err
 	}
-	s, began := vqueue.NewState(p), cpuTime()
+	s, began := vqueue.NewState(p), cputime.Used()
 	s.Greedy()
 	var x vqueue.Search
 	x.Run(b.ctx, s, seeded.New(1, "search"), 300_000)
-	out.SearchSeconds = (cpuTime() - began).Seconds()
+	out.SearchSeconds = (cputime.Used() - began).Seconds()
 	e, err := m.Solve(b.ctx, highs.Solver{}, milp.Options{MaxNodes: 100_000, TimeLimit: 300 * time.Second}, nil)
 	if err != nil {
 		return out, err

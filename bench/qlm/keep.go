@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"inferplan/bench/kept"
+	"inferplan/cputime"
 )
 
 // keep holds results by key. Those of another build of this program are measured
@@ -52,9 +53,9 @@ func measured[T any](k *keep, key string, measure func() (T, error)) (T, error) 
 		k.spent += line.CPU
 		return out, nil
 	}
-	began := cpuTime()
+	began := cputime.Used()
 	out, err := measure()
-	spent := (cpuTime() - began).Seconds()
+	spent := (cputime.Used() - began).Seconds()
 	k.spent += spent
 	if err != nil {
 		return out, fmt.Errorf("%s: %w", key, err)

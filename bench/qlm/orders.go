@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"inferplan/bench/table"
+	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/planner/queue"
 	"inferplan/policy/vqueue"
@@ -85,17 +86,17 @@ func (b *bench) order(c fleetCase) (out ordered, err error) {
 	s.ListEDF()
 	out.EDF = s.Late()
 	s.Reset(p)
-	began := cpuTime()
+	began := cputime.Used()
 	s.Greedy()
-	out.GreedySeconds, out.Greedy = (cpuTime() - began).Seconds(), s.Late()
+	out.GreedySeconds, out.Greedy = (cputime.Used() - began).Seconds(), s.Late()
 	greedy := vqueue.NewState(p)
 	greedy.CopyFrom(s)
 	for _, work := range works {
 		var x vqueue.Search
 		s.CopyFrom(greedy)
-		began := cpuTime()
+		began := cputime.Used()
 		x.Run(b.ctx, s, seeded.New(1, "search"), work)
-		out.Seconds = append(out.Seconds, (cpuTime() - began).Seconds())
+		out.Seconds = append(out.Seconds, (cputime.Used() - began).Seconds())
 		out.Late = append(out.Late, s.Late())
 	}
 	return out, b.ctx.Err()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"inferplan/bench/table"
+	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/policy/vqueue"
 	"inferplan/policy/vqueue/queuetest"
@@ -43,7 +44,7 @@ func (b *bench) replans(groups int) (again, error) {
 		for q := range p.Queues {
 			p.Queues[q].Start = p.Now
 		}
-		began := cpuTime()
+		began := cputime.Used()
 		plan.CopyFrom(s)
 		for range groups / 50 {
 			g := int32(rng.IntN(groups))
@@ -67,7 +68,7 @@ func (b *bench) replans(groups int) (again, error) {
 		x.Run(b.ctx, plan, rng, 1_000_000)
 		out.After += plan.Total() / rounds / 400_000
 		s.CopyOrder(plan)
-		took = append(took, (cpuTime() - began).Seconds())
+		took = append(took, (cputime.Used() - began).Seconds())
 	}
 	slices.Sort(took)
 	out.Median, out.Most = took[len(took)/2], took[len(took)-1]

@@ -8,6 +8,7 @@ import (
 	"inferplan/bench/figures"
 	"inferplan/bench/qlm/instance"
 	"inferplan/bench/table"
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
 	"inferplan/formats/seeded"
@@ -53,12 +54,12 @@ func measureFast(ctx context.Context, instances int) (fast, error) {
 	}
 	out := fast{Requests: int64(len(list))}
 	for round := range 3 {
-		began := cpuTime()
+		began := cputime.Used()
 		res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: balance.New(t), Source: arrivals.Slice(list), NoReport: true})
 		if err != nil {
 			return out, err
 		}
-		spent, bare := (cpuTime() - began).Seconds(), bareHeap(res.Events)
+		spent, bare := (cputime.Used() - began).Seconds(), bareHeap(res.Events)
 		if out.Events = res.Events; round == 0 {
 			out.CPU, out.Bare = spent, bare
 		}
@@ -75,12 +76,12 @@ func bareHeap(events int64) float64 {
 	for i := range int64(120) {
 		q.Push(time.Duration(rng.IntN(1<<25)), 0, i, [48]byte{})
 	}
-	began := cpuTime()
+	began := cputime.Used()
 	for i := range events {
 		at, kind, x := q.Pop()
 		q.Push(at+time.Duration(rng.IntN(1<<25)), kind, i, x)
 	}
-	return (cpuTime() - began).Seconds()
+	return (cputime.Used() - began).Seconds()
 }
 
 // speeds shows what the simulator takes with one instance and with many.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"inferplan/bench/cputime"
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/planner"
 	"inferplan/solver/highs"

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"inferplan/cputime"
 	"inferplan/executor/oip/oippb"
 )
 
@@ -35,9 +36,9 @@ func growth(t *testing.T, n int, work func(n int)) {
 	best := func(n int) time.Duration {
 		b := time.Duration(math.MaxInt64)
 		for range 5 {
-			before := cpu()
+			before := cputime.Used()
 			work(n)
-			b = min(b, cpu()-before)
+			b = min(b, cputime.Used()-before)
 		}
 		return max(b, time.Millisecond)
 	}

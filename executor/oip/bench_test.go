@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +14,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+
+	"inferplan/cputime"
 	"inferplan/executor/oip/oippb"
 )
 
@@ -95,21 +96,12 @@ func BenchmarkEncodeHTTPBinary10(b *testing.B) {
 	}
 }
 
-// cpu is the CPU time of this process, client included.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // reportCPU runs loop and reports CPU per request of client and server together.
 func reportCPU(b *testing.B, loop func()) {
 	b.ReportAllocs()
-	before := cpu()
+	before := cputime.Used()
 	loop()
-	b.ReportMetric(float64((cpu()-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64((cputime.Used()-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
 }
 
 // End to end over loopback TCP against a backend that does nothing. The client

@@ -3,9 +3,10 @@ package gear
 import (
 	"context"
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
+
+	"inferplan/cputime"
 )
 
 // Planning time of the cases of the paper's size, for every goal, without
@@ -28,7 +29,7 @@ func BenchmarkSolve(b *testing.B) {
 		one := func(name string, slo time.Duration, target float64, devices int) {
 			b.Run(fmt.Sprintf("%s-%d/%s", c.name, c.devices, name), func(b *testing.B) {
 				p.SLO, p.Target, p.Devices = slo, target, devices
-				start := cpuMS(b)
+				start := cputime.Used()
 				for b.Loop() {
 					out, err := Solve(context.Background(), p, nil, Options{Seed: 1})
 					if err != nil {
@@ -39,7 +40,7 @@ func BenchmarkSolve(b *testing.B) {
 					b.ReportMetric(out.ValueBound, "bound")
 					b.ReportMetric(float64(out.Runs), "simulations")
 				}
-				b.ReportMetric((cpuMS(b)-start)/float64(b.N), "cpu-ms")
+				b.ReportMetric((cputime.Used()-start).Seconds()*1e3/float64(b.N), "cpu-ms")
 			})
 		}
 		one("accuracy", slo, 0, c.devices)
@@ -48,13 +49,4 @@ func BenchmarkSolve(b *testing.B) {
 			one(fmt.Sprintf("gpus-%.4g", target), slo, target, c.devices+4)
 		}
 	}
-}
-
-// cpuMS is the CPU time of this process so far.
-func cpuMS(t testing.TB) float64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e6
 }

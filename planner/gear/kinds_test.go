@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"inferplan/cputime"
 )
 
 // priced is a problem whose devices cost something, by kind.
@@ -53,17 +55,17 @@ func TestGoalsOnTheSameKinds(t *testing.T) {
 			if goal.set(&p); p.SLO == 0 && !long {
 				continue // a search of seconds; the test below has small ones
 			}
-			start := cpuMS(t)
+			start := cputime.Used()
 			alone, err := Solve(ctx, &p, s, Options{Seed: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
-			between := cpuMS(t)
+			between := cputime.Used()
 			two, err := Solve(ctx, priced(mix(&p, first, second, []float64{1, 1, 1, 1, 1}), 1, 1), s, Options{Seed: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s: one kind %.5f of %.5f in %.0f ms of CPU, two %.5f of %.5f in %.0f ms, %d simulations", goal.name, alone.Value, alone.ValueBound, between-start, two.Value, two.ValueBound, cpuMS(t)-between, two.Runs)
+			t.Logf("%s: one kind %.5f of %.5f in %v of CPU, two %.5f of %.5f in %v, %d simulations", goal.name, alone.Value, alone.ValueBound, between-start, two.Value, two.ValueBound, cputime.Used()-between, two.Runs)
 			worse := alone.Value - two.Value
 			if p.Target > 0 {
 				worse = -worse

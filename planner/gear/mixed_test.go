@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"inferplan/cputime"
 )
 
 // mix turns a problem on identical devices into one on two kinds: some devices
@@ -45,12 +47,12 @@ func TestMixedOfOneKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		start := cpuMS(t)
+		start := cputime.Used()
 		two, err := Solve(context.Background(), mix(p, c.first, c.second, []float64{1, 1, 1, 1, 1}), solver(t), Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("one kind %.4f of %.4f; two %.4f of %.4f, %d simulations, %.0f ms of CPU, %+v, one more device %.4f", one.Accuracy, one.Bound, two.Accuracy, two.Bound, two.Runs, cpuMS(t)-start, two.Configs, two.MoreOf)
+		t.Logf("one kind %.4f of %.4f; two %.4f of %.4f, %d simulations, %v of CPU, %+v, one more device %.4f", one.Accuracy, one.Bound, two.Accuracy, two.Bound, two.Runs, cputime.Used()-start, two.Configs, two.MoreOf)
 		if math.Abs(one.Bound-two.Bound) > 1e-6 || two.Accuracy < one.Accuracy-.002 || two.Accuracy > two.Bound {
 			t.Errorf("one kind %.4f of %.5f; two %.4f of %.5f", one.Accuracy, one.Bound, two.Accuracy, two.Bound)
 		}

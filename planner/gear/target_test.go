@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"inferplan/cputime"
 )
 
 // The three goals belong together: what accuracy is reached under a latency is
@@ -35,13 +37,13 @@ func TestGoalsAgree(t *testing.T) {
 			t.Errorf("%s: %v devices (bound %v) with accuracy %.4f, expected at most %d", c.name, few.Value, few.ValueBound, few.Accuracy, c.devices)
 		}
 		p.SLO = 0
-		start := cpuMS(t)
+		start := cputime.Used()
 		fast, err := Solve(context.Background(), p, s, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%s: accuracy %.4f at %v; asked for: least worst p95 %.1f ms (bound %.1f), accuracy %.4f, %d simulations, %.0f ms of CPU; fewest devices %v (bound %v)",
-			c.name, most.Accuracy, most.worst(), fast.Value, fast.ValueBound, fast.Accuracy, fast.Runs, cpuMS(t)-start, few.Value, few.ValueBound)
+		t.Logf("%s: accuracy %.4f at %v; asked for: least worst p95 %.1f ms (bound %.1f), accuracy %.4f, %d simulations, %v of CPU; fewest devices %v (bound %v)",
+			c.name, most.Accuracy, most.worst(), fast.Value, fast.ValueBound, fast.Accuracy, fast.Runs, cputime.Used()-start, few.Value, few.ValueBound)
 		if fast.Accuracy < p.Target || float64(fast.Problem.SLO) > latencyStep*float64(slo) || fast.Value < fast.ValueBound || fast.worst() > fast.Problem.SLO {
 			t.Errorf("%s: %.1f ms (bound %.1f) with accuracy %.4f, expected no more than %v", c.name, fast.Value, fast.ValueBound, fast.Accuracy, slo)
 		}

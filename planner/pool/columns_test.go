@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"inferplan/cputime"
 	"inferplan/planner/stages"
 	"inferplan/solver/highs"
 )
@@ -110,13 +110,13 @@ func TestCheapestAtScale(t *testing.T) {
 			for d := range p.Models {
 				p.Models[d].MinRPS = r.bound / 5 * c.u.rps[d]
 			}
-			begin := processCPU()
+			begin := cputime.Used()
 			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{Gap: 1e-3})
 			if err != nil {
 				t.Fatal(err)
 			}
 			gap := (o.Value - o.Bound) / o.Value
-			t.Logf("price %.1f, bound %.1f, gap %.3f %%, %.2f s of CPU, %d pipelines, %s", o.Value, o.Bound, 100*gap, (processCPU() - begin).Seconds(), o.Templates, o.StoppedBy)
+			t.Logf("price %.1f, bound %.1f, gap %.3f %%, %.2f s of CPU, %d pipelines, %s", o.Value, o.Bound, 100*gap, (cputime.Used() - begin).Seconds(), o.Templates, o.StoppedBy)
 			for _, ph := range o.Phases {
 				t.Logf("  %-14s %5d pipelines %6d nodes %8d iterations  value %.3f bound %.3f", ph.Name, ph.Pipelines, ph.Nodes, ph.Iterations, ph.Value, ph.Bound)
 			}
@@ -160,12 +160,12 @@ func TestScale(t *testing.T) {
 				}
 				z.seed = uint64(seed)
 				p := z.problem()
-				begin := processCPU()
+				begin := cputime.Used()
 				o, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: z.gap, Seed: 1})
 				if err != nil {
 					t.Fatal(err)
 				}
-				took := processCPU() - begin
+				took := cputime.Used() - begin
 				gap := 1 - o.Value/o.Bound
 				t.Logf("gap %.4f %%, %.2f s of CPU, %d pipelines generated or listed, %s", 100*gap, took.Seconds(), o.Templates, o.StoppedBy)
 				for _, ph := range o.Phases {
@@ -180,14 +180,6 @@ func TestScale(t *testing.T) {
 			})
 		}
 	}
-}
-
-func processCPU() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // A floor of a millionth of what the cluster carries is carried all the same,

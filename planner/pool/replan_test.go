@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"inferplan/cputime"
 	"inferplan/solver/highs"
 )
 
@@ -149,12 +150,12 @@ func TestReplanAtScale(t *testing.T) {
 				q.Models[d].Weight *= 1 + change.shift*(2*float64(r.IntN(2))-1)
 			}
 			q.Pools[0].Count -= change.lost
-			begin := processCPU()
+			begin := cputime.Used()
 			after, err := Solve(context.Background(), &q, highs.Solver{}, Options{Gap: 0.03, Running: running(p, before, maxMoved)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			took := processCPU() - begin
+			took := cputime.Used() - begin
 			t.Logf("seed %d, %s: %d of %d devices move (%.1f %%), gap to the free bound %.2f %% (was %.2f %%), %.2f s of CPU, %s", seed, change.name, after.Moved, z.gpus-change.lost,
 				100*float64(after.Moved)/float64(z.gpus), 100*(1-after.Value/after.Bound), 100*(1-before.Value/before.Bound), took.Seconds(), after.StoppedBy)
 			for _, ph := range after.Phases {

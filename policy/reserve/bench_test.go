@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"inferplan/cputime"
 	"inferplan/formats"
 	"inferplan/policy"
 	"inferplan/policy/policytest"
@@ -98,14 +97,6 @@ func TestAllocatesNothing(t *testing.T) {
 	}
 }
 
-func cpuTime(tb testing.TB) time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkDispatch is the policy's cost on the 100-device cluster: all calls
 // of a run, divided by the batches dispatched. The paper reports 9 us.
 func BenchmarkDispatch(b *testing.B) {
@@ -133,9 +124,9 @@ func BenchmarkDispatch(b *testing.B) {
 				b.StopTimer()
 				p := reserve.New(tables, reserve.DefaultOptions())
 				b.StartTimer()
-				start := cpuTime(b)
+				start := cputime.Used()
 				replay(p, rec.calls, &out)
-				spent += cpuTime(b) - start
+				spent += cputime.Used() - start
 			}
 			batches := float64(rec.dispatched) * float64(b.N)
 			b.ReportMetric(float64(spent.Nanoseconds())/batches, "cpu-ns/batch")
@@ -163,9 +154,9 @@ func BenchmarkLongQueues(b *testing.B) {
 				var spent time.Duration
 				for b.Loop() {
 					p := reserve.New(tables, reserve.DefaultOptions())
-					start := cpuTime(b)
+					start := cputime.Used()
 					replay(p, rec.calls, &out)
-					spent += cpuTime(b) - start
+					spent += cputime.Used() - start
 				}
 				b.ReportMetric(float64(spent.Nanoseconds())/(float64(rec.dispatched)*float64(b.N)), "cpu-ns/batch")
 			})

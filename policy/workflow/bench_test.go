@@ -1,13 +1,11 @@
-//go:build unix
-
 package workflow
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/formats/seeded"
 	"inferplan/policy"
 )
@@ -38,15 +36,6 @@ func busyPolicy(devices, services int, opt Options) *Policy {
 	return p
 }
 
-// cpu is the CPU time of this process so far.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkSchedule is one request: its schedule with proof, and the plans and
 // rows of the devices that its tasks went to. Times are CPU times on one thread.
 func BenchmarkSchedule(b *testing.B) {
@@ -60,7 +49,7 @@ func BenchmarkSchedule(b *testing.B) {
 				proven := 0
 				b.ReportAllocs()
 				b.ResetTimer()
-				start := cpu()
+				start := cputime.Used()
 				for range b.N {
 					end, bound := p.placement.sched.schedule(rng.Int64N(1e9), &j, 64)
 					if end == bound {
@@ -72,7 +61,7 @@ func BenchmarkSchedule(b *testing.B) {
 						p.write(place, 0)
 					}
 				}
-				b.ReportMetric((cpu()-start).Seconds()*1e6/float64(b.N), "cpu-us/op")
+				b.ReportMetric((cputime.Used()-start).Seconds()*1e6/float64(b.N), "cpu-us/op")
 				b.ReportMetric(100*float64(proven)/float64(b.N), "%proven")
 			})
 		}
@@ -90,7 +79,7 @@ func BenchmarkSearch(b *testing.B) {
 				rng := seeded.New(1, "states")
 				b.ReportAllocs()
 				b.ResetTimer()
-				start := cpu()
+				start := cputime.Used()
 				for range b.N {
 					p.placement.search.run(rng.Int64N(1e9), &j)
 					for t := range j.tasks {
@@ -99,7 +88,7 @@ func BenchmarkSearch(b *testing.B) {
 						p.write(place, 0)
 					}
 				}
-				b.ReportMetric((cpu()-start).Seconds()*1e6/float64(b.N), "cpu-us/op")
+				b.ReportMetric((cputime.Used()-start).Seconds()*1e6/float64(b.N), "cpu-us/op")
 			})
 		}
 	}

@@ -1,27 +1,16 @@
-//go:build unix
-
 package workflows_test
 
 import (
 	"context"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"inferplan/cputime"
 	"inferplan/policy/workflow"
 	"inferplan/sim"
 	"inferplan/sim/workflows"
 )
-
-// cpu is the CPU time of this process so far.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // BenchmarkRun is three minutes of all applications at 24 requests per second on
 // 32 devices: CPU time per event of the simulator, policy included. With generations
@@ -34,7 +23,7 @@ func BenchmarkRun(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			events, start := int64(0), cpu()
+			events, start := int64(0), cputime.Used()
 			for b.Loop() {
 				tab := workflows.Fleet{Devices: 32, Gigabytes: 40, Generations: generations}.Tables()
 				res, err := sim.Run(context.Background(), sim.Config{
@@ -46,7 +35,7 @@ func BenchmarkRun(b *testing.B) {
 				}
 				events += res.Events
 			}
-			b.ReportMetric(float64((cpu()-start).Nanoseconds())/float64(events), "cpu-ns/event")
+			b.ReportMetric(float64((cputime.Used()-start).Nanoseconds())/float64(events), "cpu-ns/event")
 		})
 	}
 }
