@@ -69,20 +69,7 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 				}
 			}
 		}
-		for _, a := range all.order {
-			for _, b := range all.order {
-				most := a.value + a.slack
-				for k := range a.at {
-					most += a.by[k] * float64(b.at[k]-a.at[k])
-				}
-				if a.served && b.served && most < b.value-1e-6 {
-					t.Fatalf("on %v at most %v by the prices on %v, but %v", b.at, most, a.at, b.value)
-				}
-				if !a.served && b.served && most < -1e-6 {
-					t.Fatalf("%v is served, but the prices on %v say %v", b.at, a.at, most)
-				}
-			}
-		}
+		checkTangents(t, all)
 		got, first := math.Inf(1), newShop()
 		if n, err := first.next(ctx); err != nil {
 			t.Fatal(err)
@@ -124,6 +111,25 @@ func TestLeastPriceMatchesEnumeration(t *testing.T) {
 	t.Logf("%d problems, %d with a target in reach", served, reached)
 	if reached < 4 {
 		t.Errorf("only %d instances had a price", reached)
+	}
+}
+
+// checkTangents holds what the prices at each choice of devices say of the others against
+// what the relaxation comes to there.
+func checkTangents(t *rapid.T, c *shop) {
+	for _, a := range c.order {
+		for _, b := range c.order {
+			most := a.value + a.slack
+			for k := range a.at {
+				most += a.by[k] * float64(b.at[k]-a.at[k])
+			}
+			if a.served && b.served && most < b.value-1e-6 {
+				t.Fatalf("on %v at most %v by the prices on %v, but %v", b.at, most, a.at, b.value)
+			}
+			if !a.served && b.served && most < -1e-6 {
+				t.Fatalf("%v is served, but the prices on %v say %v", b.at, a.at, most)
+			}
+		}
 	}
 }
 
