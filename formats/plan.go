@@ -214,6 +214,6 @@ type CertifiedModel struct {
 type Limit struct {
 	What   string  `json:"what"`   // "device L4", "slo resnet50"
 	Change string  `json:"change"` // "+1 device", "+10ms"
-	Value  float64 `json:"value"`  // objective after the change, by the bound
-	Gain   float64 `json:"gain"`   // relative
+	Value  float64 `json:"value"`  // objective after the change, by the bound of the relaxed problem
+	Gain   float64 `json:"gain"`   // relative to that bound now, which may be above the objective's
 }

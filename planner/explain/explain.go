@@ -130,6 +130,13 @@ func devices(p *formats.Plan) string {
 	return "devices used: " + strings.Join(parts, ", ")
 }
 
+// relaxations are what the limits of an objective count that a plan cannot have, and by
+// what share of the proven bound that makes a difference.
+var relaxations = map[string]struct {
+	what  string
+	above float64
+}{"throughput": {"fractions of devices", .005}, "accuracy": {"mixtures of cascades", 1e-4}}
+
 // limits says what a little more would buy at most.
 func limits(p *formats.Plan) []string {
 	ls := slices.Clone(p.Limits)
@@ -149,11 +156,13 @@ func limits(p *formats.Plan) []string {
 		if of == "slo" {
 			what = "the SLO of " + name
 		}
-		// The gain is the relaxation's. Where whole devices made the proven bound
-		// lower than that, both ends are told: the rise is not one of that bound.
+		// The gain is the relaxation's. Where whole devices, or one cascade per range,
+		// made the proven bound lower than that, both ends are told: the rise is not one
+		// of that bound.
 		from := "to " + kind.Number(l.Value)
-		if now := l.Value / (1 + l.Gain); p.Objective.Name == "throughput" && p.Objective.Bound != nil && now > *p.Objective.Bound*1.005 {
-			from = fmt.Sprintf("from %s to %s, counting fractions of devices", kind.Number(now), kind.Number(l.Value))
+		relaxed := relaxations[p.Objective.Name]
+		if now := l.Value / (1 + l.Gain); relaxed.what != "" && p.Objective.Bound != nil && now > *p.Objective.Bound*(1+relaxed.above) {
+			from = fmt.Sprintf("from %s to %s, counting %s", kind.Number(now), kind.Number(l.Value), relaxed.what)
 		}
 		out = append(out, fmt.Sprintf("%s%s. %s would raise the upper bound by %s (%s).", head, what, more(of, name, l.Change), kind.Percent(l.Gain), from))
 	}

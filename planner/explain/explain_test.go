@@ -55,6 +55,22 @@ func TestLimitsOfRelaxation(t *testing.T) {
 	}
 }
 
+// So has a plan of cascades whose ranges have one each.
+func TestLimitsOfMixtures(t *testing.T) {
+	for bound, want := range map[float64]string{
+		.9:  "bottleneck: cpu-4. One more cpu-4 would raise the upper bound by 2.2 % (from 0.92 to 0.94, counting mixtures of cascades).",
+		.92: "bottleneck: cpu-4. One more cpu-4 would raise the upper bound by 2.2 % (to 0.94).",
+	} {
+		p := &formats.Plan{
+			Objective: formats.Objective{Name: "accuracy", Value: .89, Bound: &bound},
+			Limits:    []formats.Limit{{What: "device cpu-4", Change: "+1 device", Value: .94, Gain: .94/.92 - 1}},
+		}
+		if lines := Lines(p); !slices.Contains(lines, want) {
+			t.Errorf("found %q, expected %q among them", lines, want)
+		}
+	}
+}
+
 // A plan with nothing but its name must not panic.
 func TestLinesOfLittle(t *testing.T) {
 	for _, p := range []*formats.Plan{{}, {Deployment: []formats.Deployed{{}, {}}, Section: &formats.PoolPlan{Models: []formats.Served{{}, {}}}, Pools: []formats.Pool{{}}}} {

@@ -21,7 +21,11 @@ func explain(p *formats.Plan) []string {
 		out = append(out, accuracy(g))
 	}
 	if len(g.Models) > 0 {
-		out = append(out, fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1))
+		line := fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1)
+		if b := p.Objective.Bound; b != nil && p.Objective.Name == MostAccurate && g.Over != formats.OverRequests && *b < mixtures(g)-worthwhile {
+			line += ". Those of ranges are of mixtures of cascades, too; that of the plan is of one cascade per range"
+		}
+		out = append(out, line)
 	}
 	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.Utilisation > 1 }) {
 		out = append(out, "above 100 % busy: these ranges do not hold their upper edge for ever; streams of the measured rates have shown that all requests together keep the SLO")
@@ -50,6 +54,15 @@ func explain(p *formats.Plan) []string {
 		out = append(out, line)
 	}
 	return out
+}
+
+// mixtures is the bound of the accuracy that those of the ranges come to.
+func mixtures(g *formats.GearPlan) float64 {
+	bound := 0.0
+	for i := range g.Gears {
+		bound += g.Gears[i].Weight * g.Gears[i].Bound
+	}
+	return bound
 }
 
 // accuracy is that of the whole plan: planned, held out and asked for.

@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,6 +34,15 @@ func TestExplain(t *testing.T) {
 	}
 	if d := cmp.Diff(want, explain(p)); d != "" {
 		t.Error(d)
+	}
+	for _, c := range []struct {
+		bound float64
+		text  string
+	}{{0.825, "; finer ones may exceed them. Those of ranges are of mixtures of cascades, too; that of the plan is of one cascade per range"}, {0.83, "; finer ones may exceed them"}} {
+		p.Objective = formats.Objective{Name: "accuracy", Bound: &c.bound}
+		if line := explain(p)[1]; !strings.HasSuffix(line, c.text) {
+			t.Errorf("bound %v: %q, expected %q at its end", c.bound, line, c.text)
+		}
 	}
 	if lines := explain(&formats.Plan{}); lines != nil {
 		t.Errorf("%q of a plan of another kind", lines)

@@ -177,7 +177,8 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 	s.runs += t.runs
 	out.Cascades, out.Goal, out.Runs = w.staged.found, s.p.Goal(), s.runs
 	out.bound(bounds, p.weighted(bounds))
-	out.GearBound, out.Value, out.ValueBound = t.gears, out.Accuracy, out.Bound
+	out.GearBound = t.gears
+	out.valued()
 	return out, ctx.Err()
 }
 
@@ -187,6 +188,18 @@ func (out *Outcome) bound(bounds []float64, total float64) {
 		out.Gears[r].Bound = max(bounds[r], out.Gears[r].Accuracy)
 	}
 	out.Bound = total
+}
+
+// valued makes the accuracy the value. Where that is the goal, it has the least bound that
+// is known.
+func (out *Outcome) valued() {
+	if out.Value, out.ValueBound = out.Accuracy, out.Bound; out.Goal != MostAccurate {
+		return
+	}
+	if out.GearBound > 0 {
+		out.ValueBound = min(out.Bound, out.GearBound)
+	}
+	out.Proved = out.Value >= out.ValueBound-sumsRound
 }
 
 // boundsAt are what no plan exceeds, by range and over all.

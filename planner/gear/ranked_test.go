@@ -90,7 +90,7 @@ func holds(t *testing.T, p *Problem, s milp.Solver, hosts []host, c *Cascade, ra
 // all placements, of sets that are not maximal, too, all cascades over the thresholds, all
 // splits and all batches within the SLO.
 func TestGearBoundAgainstBruteForce(t *testing.T) {
-	s, want, checked, kinds := solver(t), 12, 0, 0
+	s, want, checked, kinds, proved := solver(t), 12, 0, 0, 0
 	if long {
 		want = 60
 	}
@@ -130,9 +130,15 @@ func TestGearBoundAgainstBruteForce(t *testing.T) {
 		if math.Abs(best-out.GearBound) > 1e-9 || out.GearBound > out.Bound+1e-7 || out.Accuracy > out.GearBound+1e-9 {
 			t.Errorf("instance %d: accuracy %.6f, bound of one gear per range %.6f, by brute force %.6f, of any mixture %.6f", seed, out.Accuracy, out.GearBound, best, out.Bound)
 		}
+		if math.Abs(out.ValueBound-best) > 1e-7 || out.Proved != (out.Accuracy >= out.ValueBound-1e-9) {
+			t.Errorf("instance %d: accuracy %.6f of %.6f, proven best: %v", seed, out.Accuracy, out.ValueBound, out.Proved)
+		}
+		if out.Proved {
+			proved++
+		}
 	}
-	if kinds < checked/4 {
-		t.Errorf("only %d of %d instances have several kinds", kinds, checked)
+	if kinds < checked/4 || proved < checked/4 {
+		t.Errorf("of %d instances only %d have several kinds, %d are proven best", checked, kinds, proved)
 	}
 }
 

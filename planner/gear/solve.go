@@ -33,16 +33,17 @@ type Outcome struct {
 	Accuracy  float64 // weighted over the ranges
 	Bound     float64 // of the accuracy, also where ranges mix cascades
 	// GearBound is what no plan of whole models over the same thresholds exceeds whose
-	// ranges have one cascade each, on any placement; 0: not known. Batches take no longer
-	// than the SLO.
+	// ranges have one cascade each, on any placement; 0: not known, as where members may run
+	// in stages. Batches take no longer than the SLO.
 	GearBound float64
 	// Value is what the goal came to: accuracy, milliseconds or devices. Nothing
-	// is better than ValueBound; Proved: nor than the value.
+	// is better than ValueBound, of an accuracy GearBound where that is known; Proved: nor
+	// than the value.
 	Goal              string
 	Value, ValueBound float64
 	Proved            bool
 	Priced            bool // devices are counted by the price of their kind
-	// MoreDevices is the bound of the accuracy with one more device; 0: not known.
+	// MoreDevices is what Bound would be with one more device; 0: not known.
 	MoreDevices float64
 	MoreOf      []float64 // the same by kind of several; NaN: not known
 	// Cascades and Front are the numbers of cascades enumerated and on the front

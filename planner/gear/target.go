@@ -158,9 +158,11 @@ func atLeast(bound, other float64) float64 {
 	return bound
 }
 
-// misses tells whether an accuracy is below the target, by more than sums of weighted
-// accuracies round.
-func (p *Problem) misses(accuracy float64) bool { return accuracy < p.Target-1e-12 }
+// sumsRound is more than sums of weighted accuracies round.
+const sumsRound = 1e-12
+
+// misses tells whether an accuracy is below the target.
+func (p *Problem) misses(accuracy float64) bool { return accuracy < p.Target-sumsRound }
 
 func (p *Problem) weighted(list []float64) float64 {
 	total := 0.0
@@ -243,7 +245,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	}
 	out.Runs, out.Cascades, out.Goal = s.runs, s.enumerated, s.p.Goal()
 	out.bound(bounds, total)
-	out.Value, out.ValueBound = out.Accuracy, out.Bound
+	out.valued()
 	return out, nil
 }
 

@@ -136,6 +136,12 @@ func TestGearPlanTampered(t *testing.T) {
 		"bound low":   {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound -= .001 }, "bound", check.Error},
 		"bound high":  {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound += .001 }, "bound", check.Error},
 		"objective":   {func(p *formats.Plan, _ *planner.Inputs) { p.Objective.Value += .001 }, "objective", check.Error},
+		"objective's bound below the value": {func(p *formats.Plan, _ *planner.Inputs) {
+			*p.Objective.Bound = p.Objective.Value - .001
+		}, "objective", check.Error},
+		"objective's bound above the gears'": {func(p *formats.Plan, _ *planner.Inputs) {
+			*p.Objective.Bound = mixtures(p) + .001
+		}, "objective", check.Error},
 		"latency": {func(p *formats.Plan, _ *planner.Inputs) {
 			formats.GearOf(p).Gears[0].LatencyUS = formats.GearOf(p).SLOUS + 1
 		}, "slo", check.Error},
@@ -172,6 +178,54 @@ func TestGearPlanTampered(t *testing.T) {
 		if !slices.ContainsFunc(got, func(f check.Finding) bool { return f.Constraint == c.constraint && f.Severity == c.severity }) {
 			t.Errorf("%s: no %s about %s in %v", name, c.severity, c.constraint, got)
 		}
+	}
+}
+
+// mixtures is the bound that those of the gears come to.
+func mixtures(p *formats.Plan) float64 {
+	sum := 0.0
+	for _, g := range formats.GearOf(p).Gears {
+		sum += g.Weight * g.Bound
+	}
+	return sum
+}
+
+// The bound of one cascade per range is recomputed: a plan's is it, what is a little lower
+// is found. One that is higher, as of mixtures, is no error, up to what the gears' bounds
+// come to.
+func TestGearPlanBound(t *testing.T) {
+	sharper, apart := 0, 0
+	for seed := range uint64(24) {
+		in := cascadeDocuments(1+int(seed)%3, []formats.Bytes{3000, 4500, 5000, 9000}[seed%4], seed)
+		formats.CascadeOf(in.Workload).QPS.Max = 1500 * float64(1+seed%3)
+		res, err := planner.Solve(context.Background(), in, planner.Options{}, nil, nil)
+		if err != nil {
+			continue // few devices with little memory
+		}
+		value, bound, mixed := res.Plan.Objective.Value, *res.Plan.Objective.Bound, mixtures(res.Plan)
+		if bound < mixed-1e-4 {
+			sharper++
+		}
+		if value < bound-1e-4 {
+			apart++
+		}
+		for _, c := range []struct {
+			bound      float64
+			constraint string // empty: nothing is wrong
+		}{{bound, ""}, {(bound + mixed) / 2, ""}, {mixed, ""}, {mixed + 1e-5, "objective"}, {bound - 1e-5, "bound"}, {value - 1e-5, "objective"}} {
+			p := duplicate(t, res.Plan)
+			*p.Objective.Bound = c.bound
+			got := check.Recompute(p, in.Profile, in.Cluster, in.Workload)
+			if c.constraint == "" && len(got) == 0 {
+				continue
+			}
+			if !slices.ContainsFunc(got, func(f check.Finding) bool { return f.Constraint == c.constraint && f.Severity == check.Error }) {
+				t.Errorf("seed %d: bound %v, planned %v with value %v, of mixtures %v: %v, expected %q", seed, c.bound, bound, value, mixed, got, c.constraint)
+			}
+		}
+	}
+	if sharper < 5 || apart < 3 {
+		t.Errorf("%d bounds below that of mixtures, %d above the value", sharper, apart)
 	}
 }
 

@@ -8,6 +8,7 @@
 //	records.go    what samples say of a cascade
 //	bounds.go     what no cascades exceed
 //	envelope.go   those cascades, enumerated
+//	singles.go    the best of them for every range, on any placement
 //	objective.go  the plan's value
 //	figures.go    Figures: what was promised against what holds; WorkloadOf
 //	tails.go      tail latencies, simulated

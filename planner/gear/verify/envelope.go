@@ -12,17 +12,27 @@ import (
 // maxCascades limits the enumeration that the bounds are recomputed from.
 const maxCascades = 5_000_000
 
-// envelope lists every cascade of the family over its quantile thresholds with
-// bit sets, as far as they keep a latency; a model costs what it does on the kind
-// where it is cheapest, in parts what these do. Nil where the documents do not say
-// enough, or there are too many.
+// envelope is that of every cascade of the family, as far as they keep a latency. Nil
+// where the documents do not say enough, or there are too many.
 func (c relaxation) envelope(slo time.Duration, parts bool, kinds ...string) hull {
+	var all []point
+	w := c.walk(slo, parts, func(cost, accuracy float64, _ []float64) { all = append(all, point{cost, accuracy}) }, kinds...)
+	if w == nil {
+		return nil
+	}
+	return hullOf(all)
+}
+
+// walk visits every cascade of the family over its quantile thresholds with bit sets, as
+// far as they keep a latency; a model costs what it does on the kind where it is cheapest,
+// in parts what these do. Nil where the documents do not say enough, or there are too many.
+func (c relaxation) walk(slo time.Duration, parts bool, each func(cost, accuracy float64, byModel []float64), kinds ...string) *walk {
 	names, grid := c.members()
 	r := c.records(names)
 	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
 		return nil
 	}
-	w := walk{a: &answers{samples: r.Planning}, slo: slo}
+	w := &walk{a: &answers{samples: r.Planning}, slo: slo, byModel: make([]float64, len(names)), each: each}
 	percentile, err := formats.ParsePercentile(c.gear.Percentile)
 	if err != nil {
 		return nil
@@ -47,7 +57,7 @@ func (c relaxation) envelope(slo time.Duration, parts bool, kinds ...string) hul
 	for m := range names {
 		w.visit(m, all, 0, 0, 0)
 	}
-	return w.hull()
+	return w
 }
 
 // members are the models that cascades are made of, with the number of levels of
@@ -131,7 +141,9 @@ type walk struct {
 	one  []time.Duration
 	slo  time.Duration
 	late int // samples that may take longer than the SLO, one by one
-	all  []point
+
+	byModel []float64 // what the cascade costs that is being visited
+	each    func(cost, accuracy float64, byModel []float64)
 }
 
 func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered int) {
@@ -139,12 +151,15 @@ func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered
 		return
 	}
 	n := left.size()
-	cost += w.per[m] * float64(n) / float64(w.a.samples)
+	own := w.per[m] * float64(n) / float64(w.a.samples)
+	cost += own
 	if path += w.one[m]; path > w.slo && n > w.late {
 		return // and whatever continues it
 	}
 	right := common(left, w.a.right[m])
-	w.all = append(w.all, point{cost, float64(answered+right) / float64(w.a.samples)})
+	w.byModel[m] = own
+	defer func() { w.byModel[m] = 0 }()
+	w.each(cost, float64(answered+right)/float64(w.a.samples), w.byModel)
 	if m+1 == len(w.per) {
 		return
 	}
@@ -161,13 +176,13 @@ func (w *walk) visit(m int, left set, cost float64, path time.Duration, answered
 	}
 }
 
-func (w *walk) hull() hull {
-	slices.SortFunc(w.all, func(a, b point) int {
+func hullOf(all []point) hull {
+	slices.SortFunc(all, func(a, b point) int {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy))
 	})
 	var h hull
 	best := -1.0
-	for _, p := range w.all {
+	for _, p := range all {
 		if p.accuracy <= best {
 			continue
 		}

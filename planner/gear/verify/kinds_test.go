@@ -63,10 +63,15 @@ func TestGearPlanOnKinds(t *testing.T) {
 		constraint string
 		severity   check.Severity
 	}{
-		"memory":     {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[1].Memory = 900 }, "memory", check.Error},
-		"placement":  {func(p *formats.Plan, _ *planner.Inputs) { onSecond(p).Stages[0].Placement[0].First = 7 }, "placement", check.Error},
-		"bound high": {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound = 1 }, "bound", check.Error},
-		"bound low":  {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound = .5 }, "bound", check.Error},
+		"memory":                 {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[1].Memory = 900 }, "memory", check.Error},
+		"placement":              {func(p *formats.Plan, _ *planner.Inputs) { onSecond(p).Stages[0].Placement[0].First = 7 }, "placement", check.Error},
+		"bound high":             {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound = 1 }, "bound", check.Error},
+		"bound low":              {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound = .5 }, "bound", check.Error},
+		"objective's bound high": {func(p *formats.Plan, _ *planner.Inputs) { *p.Objective.Bound = mixtures(p) + .001 }, "objective", check.Error},
+		"objective's bound low":  {func(p *formats.Plan, _ *planner.Inputs) { *p.Objective.Bound = p.Objective.Value - .001 }, "objective", check.Error},
+		"objective's bound of one kind": {func(p *formats.Plan, _ *planner.Inputs) {
+			*p.Objective.Bound, p.Objective.Value = .5, .5
+		}, "bound", check.Error},
 		"slower": {func(_ *formats.Plan, in *planner.Inputs) {
 			for m := range in.Profile.Models {
 				for i := range in.Profile.Models[m].Measurements {

@@ -28,17 +28,14 @@ func (c *checker) objective(g *gears) {
 	switch o.Name {
 	case "accuracy":
 		value = accuracy
-		// Over all requests ranges share the lateness that each may spend. On measured
-		// rates they need not hold the edges that their bounds are of.
-		low, high := bound, bound
-		if p.Over == formats.OverRequests {
-			low = value
-		}
+		// Ranges have one cascade each, on one placement, and over all requests share the
+		// lateness that each may spend: so the bound may be below those of the gears. On
+		// measured rates they need not hold the edges that their bounds are of.
 		if c.overMeasured() {
-			high = 1
+			bound = 1
 		}
-		if o.Bound != nil && (*o.Bound > high+rounding || *o.Bound < low-rounding) {
-			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprint(bound), "the gears' bounds and weights do not give this bound")
+		if o.Bound != nil && (*o.Bound > bound+rounding || *o.Bound < value-rounding) {
+			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("%.6g to %.6g", value, bound), "the gears' accuracies, bounds and weights do not allow this bound")
 		}
 	case "latency":
 		value = slowest.D().Seconds() * 1e3
