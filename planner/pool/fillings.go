@@ -7,13 +7,11 @@ import (
 
 // filling is a sum of configurations of one model.
 type filling struct {
-	use      use
-	rate     float64
-	loss     float64
-	ahead    float64 // what a plan with it loses at least
-	together uint64  // use, for leftovers
-	parent   int32   // label; -1 for none
-	item     int32
+	use    use
+	rate   float64
+	loss   float64
+	parent int32 // label; -1 for none
+	item   int32
 }
 
 // fillings are the sums of configurations of one model, by rising loss of the plans
@@ -29,14 +27,13 @@ type fillings struct {
 	done  []bool
 	first float64 // what is not listed loses at least so much
 	most  float64 // price of the devices that the model may take
-	whole []int   // scratch: whole devices of each pool
+	whole []int   // scratch: whole devices of each pool; nil without left
 }
 
 // waiting is a label as it was when it was put in the queue. A better sum of the
 // same use comes in a second time, and leaves the first where it is.
 type waiting struct {
-	ahead float64
-	use   use
+	ahead float64 // what a plan with it loses at least
 	label int32
 }
 
@@ -45,7 +42,7 @@ type queue []waiting
 
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
-	return q[i].ahead < q[j].ahead || q[i].ahead == q[j].ahead && q[i].use.compare(q[j].use) < 0
+	return q[i].ahead < q[j].ahead || q[i].ahead == q[j].ahead && q[i].label < q[j].label
 }
 func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 func (q *queue) Push(v any)   { *q = append(*q, v.(waiting)) }
@@ -56,37 +53,38 @@ func (q *queue) Pop() any {
 	return v
 }
 
-// push lists a sum, unless one of the same use loses no more.
-func (l *fillings) push(c filling) {
+// push lists a sum, unless one of the same use loses no more. A plan with it loses
+// ahead at least.
+func (l *fillings) push(c *filling, ahead float64) {
 	i, ok := l.at[c.use]
 	switch {
 	case !ok:
 		i = int32(len(l.list))
-		l.list, l.done = append(l.list, c), append(l.done, false)
+		l.list, l.done = append(l.list, *c), append(l.done, false)
 		l.k.steps += lossLabel
 		l.at[c.use] = i
 	case l.done[i] || l.list[i].loss <= c.loss:
 		return
 	default:
-		l.list[i] = c
+		l.list[i] = *c
 	}
-	heap.Push(&l.open, waiting{c.ahead, c.use, i})
+	heap.Push(&l.open, waiting{ahead, i})
 }
 
 // pop takes the label of least loss that was not taken; false where none is left.
-func (l *fillings) pop() (label int32, ok bool) {
+func (l *fillings) pop() (w waiting, ok bool) {
 	for len(l.open) > 0 {
-		if i := heap.Pop(&l.open).(waiting).label; !l.done[i] {
-			return i, true
+		if w = heap.Pop(&l.open).(waiting); !l.done[w.label] {
+			return w, true
 		}
 	}
-	return 0, false
+	return w, false
 }
 
 // model lists the sums of a model's configurations that may be part of a better plan.
 func (k *knapsack) model(d int) *fillings {
 	x, p := k.x, k.x.Problem
-	l := &fillings{k: k, model: d, at: map[use]int32{}, first: math.Inf(1), whole: make([]int, len(p.Pools))}
+	l := &fillings{k: k, model: d, at: map[use]int32{}, first: math.Inf(1)}
 	var ok bool
 	if l.items, ok = k.configurations(d); !ok {
 		l.first = 0
@@ -96,9 +94,7 @@ func (k *knapsack) model(d int) *fillings {
 		l.left = k.leftover(d)
 	}
 	if l.left != nil {
-		for i := range l.items {
-			l.items[i].together = l.left.together(k.dims, l.items[i].use)
-		}
+		l.whole = make([]int, len(p.Pools))
 	}
 	// Every other model needs devices of the worth of its rate at least.
 	l.most = x.lp.worth[d]*(x.lp.bound-k.budget) + k.budget
@@ -106,24 +102,25 @@ func (k *knapsack) model(d int) *fillings {
 		l.most = math.Inf(1)
 	}
 	share := k.steps + (k.limit-k.steps)/int64(len(p.Models)-d+1)
-	l.push(filling{parent: -1})
+	l.push(&filling{parent: -1}, 0)
 	for {
-		i, ok := l.pop()
+		w, ok := l.pop()
 		if !ok {
 			return l
 		}
 		if k.steps > share || len(l.list) > lossSums/len(p.Models) {
-			l.first = l.list[i].ahead
+			l.first = w.ahead
 			return l
 		}
-		l.done[i] = true
-		l.extend(i)
+		l.done[w.label] = true
+		l.extend(w.label)
 	}
 }
 
 // extend adds one configuration to a sum.
 func (l *fillings) extend(i int32) {
 	k, at := l.k, l.list[i]
+	var sum filling
 	price := at.loss + k.x.lp.worth[l.model]*at.rate
 	for n := range l.items {
 		c := &l.items[n]
@@ -134,20 +131,20 @@ func (l *fillings) extend(i int32) {
 		if price+c.price > l.most || !k.fit(at.use, c.use, l.whole) {
 			continue
 		}
-		sum := filling{use: at.use.with(c.use), rate: at.rate + c.rate, loss: at.loss + c.loss, together: at.together + c.together, parent: i, item: int32(n)}
-		sum.ahead = sum.loss
+		sum = filling{at.use.with(c.use), at.rate + c.rate, at.loss + c.loss, i, int32(n)}
+		ahead := sum.loss
 		if l.left != nil {
-			sum.ahead += l.left.after(sum.together)
+			ahead += l.left.after(k.dims, sum.use)
 		}
-		if sum.ahead <= k.budget {
-			l.push(sum)
+		if ahead <= k.budget {
+			l.push(&sum, ahead)
 		}
 	}
 }
 
-// fit tells whether there are devices for both of two uses. With stage positions
-// apart each position rounds its parts up to whole devices, which are counted in
-// whole, by pool.
+// fit tells whether there are devices for both of two uses. Where whole is given,
+// each stage position rounds its parts up to whole devices: they are counted there,
+// by pool.
 func (k *knapsack) fit(a, b use, whole []int) bool {
 	clear(whole)
 	for i := range k.dims {
@@ -156,7 +153,7 @@ func (k *knapsack) fit(a, b use, whole []int) bool {
 		if uint64(parts) >= dim.size {
 			return false
 		}
-		if k.bySlot {
+		if whole != nil {
 			whole[dim.pool] += (parts + dim.unit - 1) / dim.unit
 			if whole[dim.pool] > k.x.Pools[dim.pool].Count {
 				return false

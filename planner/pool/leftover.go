@@ -70,15 +70,13 @@ func (k *knapsack) prices(size uint64) []float64 {
 	return out
 }
 
-// together is a use of devices with stage positions together.
-func (l *leftover) together(dims []dimension, u use) (sum uint64) {
+// after is what is lost at least on what a use of devices leaves.
+func (l *leftover) after(dims []dimension, u use) float64 {
+	left := l.all
 	for i := range dims {
 		dim := &dims[i]
 		to := &l.dims[dim.pool]
-		sum += uint64(dim.parts(u)*(to.unit/dim.unit)) * to.radix
+		left -= uint64(dim.parts(u)*(to.unit/dim.unit)) * to.radix
 	}
-	return sum
+	return l.least[left]
 }
-
-// after is what is lost at least on what a sum leaves.
-func (l *leftover) after(together uint64) float64 { return l.least[l.all-together] }

@@ -40,7 +40,6 @@ type configuration struct {
 	price    float64
 	loss     float64
 	template int
-	together uint64 // use, for leftovers
 }
 
 // knapsack is the proof for one plan of one relaxation.

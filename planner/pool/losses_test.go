@@ -165,18 +165,19 @@ func TestLabelsByLoss(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			for range rapid.IntRange(0, 4).Draw(t, "sums") {
 				loss := last + rapid.Float64Range(0, 10).Draw(t, "loss")
-				l.push(filling{use: use{rapid.Uint64Range(0, 12).Draw(t, "use")}, loss: loss, ahead: loss})
+				l.push(&filling{use: use{rapid.Uint64Range(0, 12).Draw(t, "use")}, loss: loss}, loss)
 			}
-			i, ok := l.pop()
+			w, ok := l.pop()
 			if !ok {
 				continue
 			}
+			last = l.list[w.label].loss
 			for j := range l.list {
-				if !l.done[j] && l.list[j].ahead < l.list[i].ahead {
-					t.Fatalf("label %d of %v came before label %d of %v", i, l.list[i].ahead, j, l.list[j].ahead)
+				if !l.done[j] && l.list[j].loss < last {
+					t.Fatalf("label %d of %v came before label %d of %v", w.label, last, j, l.list[j].loss)
 				}
 			}
-			l.done[i], last = true, l.list[i].ahead
+			l.done[w.label] = true
 		}
 	})
 }
