@@ -35,6 +35,8 @@
 //	loss.go       what a plan must lose at least when it uses a template
 //	whole.go      a tighter bound: whole devices of each kind to each model
 //	losses.go     the best plans as sums of whole replicas whose losses fit the gap: a knapsack, and the proof
+//	fillings.go   the sums of one model: labels by rising loss
+//	leftover.go   what the devices that a sum leaves lose at least
 //	joining.go    sums of all models that fit the devices together
 //	mip.go        integer programs over some templates
 //	search.go     a solve under way, whatever is looked for: the relaxations, their choices, the bound, what is reported

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 	"slices"
 
@@ -54,41 +53,6 @@ type knapsack struct {
 	limit  int64
 	nodes  int64
 	count  int // configurations
-}
-
-// filling is a sum of configurations of one model.
-type filling struct {
-	use    use
-	rate   float64
-	loss   float64
-	parent int32 // label; -1 for none
-	item   int32
-}
-
-// fillings are the sums of configurations of one model, by rising loss.
-type fillings struct {
-	k     *knapsack
-	model int
-	items []configuration
-	list  []filling // popped, or open
-	at    map[use]int32
-	open  []int32
-	done  []bool
-	first float64 // what is not listed loses at least so much
-}
-
-func (l *fillings) Len() int { return len(l.open) }
-func (l *fillings) Less(i, j int) bool {
-	a, b := &l.list[l.open[i]], &l.list[l.open[j]]
-	return a.loss < b.loss || a.loss == b.loss && a.use.compare(b.use) < 0
-}
-func (l *fillings) Swap(i, j int) { l.open[i], l.open[j] = l.open[j], l.open[i] }
-func (l *fillings) Push(v any)    { l.open = append(l.open, v.(int32)) }
-func (l *fillings) Pop() any {
-	n := len(l.open) - 1
-	v := l.open[n]
-	l.open = l.open[:n]
-	return v
 }
 
 // losses lowers the bound by sums of losses: first with stage positions together,
@@ -229,10 +193,15 @@ func (k *knapsack) keys() bool {
 // parts is how many parts of a dimension are taken.
 func (d *dimension) parts(u use) int { return int(u[d.word] / d.radix % d.size) }
 
+// priceOf is the price of parts of a dimension.
+func (k *knapsack) priceOf(d *dimension, parts int) float64 {
+	return k.x.lp.price[d.pool] * float64(parts) / float64(k.x.Pools[d.pool].Count*d.unit)
+}
+
 // configurations of a model that lose no more than the budget, the least loss first.
 // It is false where that is too much work.
 func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
-	x, p := k.x, k.x.Problem
+	x := k.x
 	best := map[use]configuration{}
 	taken := make([]int, len(k.dims))
 	for _, ti := range x.allowed {
@@ -262,7 +231,7 @@ func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 					}
 					dim := &k.dims[j]
 					c.use[dim.word] += uint64(n) * dim.radix
-					c.price += x.lp.price[dim.pool] * float64(n) / float64(p.Pools[dim.pool].Count*dim.unit)
+					c.price += k.priceOf(dim, n)
 				}
 				c.loss = max(c.price-x.lp.worth[d]*c.rate, 0)
 				if c.loss > k.budget {
@@ -284,68 +253,4 @@ func (k *knapsack) configurations(d int) (list []configuration, ok bool) {
 		return cmp.Or(cmp.Compare(a.loss, b.loss), a.use.compare(b.use))
 	})
 	return list, true
-}
-
-// model lists the sums of a model's configurations that may be part of a better plan.
-func (k *knapsack) model(d int) *fillings {
-	x, p := k.x, k.x.Problem
-	l := &fillings{k: k, model: d, at: map[use]int32{}, first: math.Inf(1)}
-	var ok bool
-	if l.items, ok = k.configurations(d); !ok {
-		l.first = 0
-		return l
-	}
-	// Every other model needs devices of the worth of its rate at least.
-	most := x.lp.worth[d]*(x.lp.bound-k.budget) + k.budget
-	if len(p.Models) == 1 {
-		most = math.Inf(1)
-	}
-	share := k.steps + (k.limit-k.steps)/int64(len(p.Models)-d+1)
-	push := func(c filling) {
-		i, ok := l.at[c.use]
-		switch {
-		case !ok:
-			i = int32(len(l.list))
-			l.list, l.done = append(l.list, c), append(l.done, false)
-			k.steps += lossLabel
-			l.at[c.use] = i
-		case l.done[i] || l.list[i].loss <= c.loss:
-			return
-		default:
-			l.list[i] = c
-		}
-		heap.Push(l, i)
-	}
-	push(filling{parent: -1})
-	for len(l.open) > 0 {
-		i := heap.Pop(l).(int32)
-		if l.done[i] {
-			continue
-		}
-		at := l.list[i]
-		if k.steps > share || len(l.list) > lossSums/len(p.Models) {
-			l.first = at.loss
-			break
-		}
-		l.done[i] = true
-		price := at.loss + x.lp.worth[d]*at.rate
-	next:
-		for n := range l.items {
-			c := &l.items[n]
-			if at.loss+c.loss > k.budget {
-				break
-			}
-			k.steps++
-			if price+c.price > most {
-				continue
-			}
-			for i := range k.dims {
-				if dim := &k.dims[i]; uint64(dim.parts(at.use)+dim.parts(c.use)) >= dim.size {
-					continue next
-				}
-			}
-			push(filling{at.use.with(c.use), at.rate + c.rate, at.loss + c.loss, i, int32(n)})
-		}
-	}
-	return l
 }

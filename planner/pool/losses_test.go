@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -79,9 +80,17 @@ func TestLossesAgainstProgram(t *testing.T) {
 }
 
 // The sums know what the program must enumerate: one model whose stages come in
-// twos and threes on devices that only whole numbers of both fill.
+// twos and threes on devices that only whole numbers of both fill. In the other
+// cases stage positions may share none of these devices, and what a sum leaves has
+// to tell which of the sums by position are worth a look.
 func TestLossesProve(t *testing.T) {
-	p := synthetic{seed: 3, models: 1, classes: 1, kinds: 2, gpus: 100, layers: 8, partitions: 3, shares: 4, batches: 3}.problem()
+	for _, z := range []synthetic{{seed: 3, shares: 4}, {seed: 9, shares: 3}} {
+		z.models, z.classes, z.kinds, z.gpus, z.layers, z.partitions, z.batches = 1, 1, 2, 100, 8, 3, 3
+		t.Run(fmt.Sprintf("seed %d", z.seed), func(t *testing.T) { lossesProve(t, z.problem()) })
+	}
+}
+
+func lossesProve(t *testing.T, p *Problem) {
 	x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, throughput{})
 	if err != nil {
 		t.Fatal(err)
@@ -96,4 +105,79 @@ func TestLossesProve(t *testing.T) {
 	if out, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3}); err != nil || math.Abs(out.Value/x.best.value-1) > 1e-3 {
 		t.Errorf("%v, %v against %v", err, out, x.best.value)
 	}
+}
+
+// One model on devices that stage positions may not share: whatever the work that
+// is allowed, no bound is below the program, and enough work comes to its value.
+func TestLeftoversAgainstProgram(t *testing.T) {
+	compared, exact, cut := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		z := synthetic{models: 1, classes: 1, kinds: 2, partitions: 3, batches: 2}
+		z.seed, z.gpus = rapid.Uint64Range(0, 1000).Draw(t, "seed"), rapid.IntRange(4, 14).Draw(t, "gpus")
+		z.layers, z.shares = rapid.IntRange(3, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "shares")
+		p := z.problem()
+		work := int64(rapid.SampledFrom([]int{500, 5000, 50_000, lossWork}).Draw(t, "work"))
+		x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, throughput{})
+		if inf, ok := errors.AsType[*Infeasible](err); ok {
+			t.Logf("%v", inf)
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&phases{x}).shrink()
+		if len(x.templates) > 150 || x.best == nil {
+			return
+		}
+		sol, err := x.s.Solve(context.Background(), x.program(x.allowed, x.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
+			return
+		}
+		compared++
+		before := len(x.out.Phases)
+		if (&phases{x}).sums(work, true) {
+			exact++
+			if x.inner > max(sol.Value, x.score())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.inner, sol.Value)
+			}
+		} else if len(x.out.Phases) > before {
+			cut++
+		}
+		if x.inner < sol.Value*(1-1e-6) {
+			t.Errorf("bound %v, the program has a plan of %v", x.inner, sol.Value)
+		}
+		if x.score() > sol.Bound*(1+1e-6) {
+			t.Errorf("value %v, the program allows %v", x.score(), sol.Bound)
+		}
+	})
+	t.Logf("%d compared, %d solved by sums alone, %d cut short", compared, exact, cut)
+	if compared == 0 || exact == 0 || cut == 0 {
+		t.Error("no case showed what was to be shown")
+	}
+}
+
+// Labels come by what they lose, also where a better sum took the place of one that
+// was waiting.
+func TestLabelsByLoss(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := &fillings{k: &knapsack{}, at: map[use]int32{}}
+		last := 0.0
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			for range rapid.IntRange(0, 4).Draw(t, "sums") {
+				loss := last + rapid.Float64Range(0, 10).Draw(t, "loss")
+				l.push(&filling{use: use{rapid.Uint64Range(0, 12).Draw(t, "use")}, loss: loss}, loss)
+			}
+			w, ok := l.pop()
+			if !ok {
+				continue
+			}
+			last = l.list[w.label].loss
+			for j := range l.list {
+				if !l.done[j] && l.list[j].loss < last {
+					t.Fatalf("label %d of %v came before label %d of %v", w.label, last, j, l.list[j].loss)
+				}
+			}
+			l.done[w.label] = true
+		}
+	})
 }
