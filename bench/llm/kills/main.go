@@ -130,6 +130,9 @@ func (b *bench) measure(ctx context.Context, p *part) ([]figures.Figure, error) 
 	c := newClients(r.addresses(), b.requests)
 	go c.run(ctx)
 	kills, err = b.kill(ctx, p, r, c, kills)
+	if err == nil && kills == 0 {
+		err = errors.New("the requests ended before anything failed: send more of them with -requests")
+	}
 	if err != nil {
 		return nil, errors.Join(err, r.said())
 	}

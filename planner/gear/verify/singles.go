@@ -36,8 +36,7 @@ type singles struct {
 // singleGears are the best accuracy above a limit of one cascade per range on any placement
 // of so many devices of a kind. Devices have the time for it at every upper edge: whatever
 // the split, no set of models brings more work than the devices that hold one of them do.
-// -Inf: there is none, none was found within the steps, or there are
-// too many cascades.
+// -Inf: there is none, none was found within the steps, or there are too many cascades.
 func (c relaxation) singleGears(kind string, devices int, limit float64) float64 {
 	s := &singles{relaxation: c, left: maxSteps, most: limit}
 	if !s.cascades(kind, devices) {
