@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"inferplan/formats"
+	"inferplan/formats/report"
 )
 
 // OwnLoads is what every model sustains beside the others.
@@ -42,23 +43,23 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 			rates = append(rates, sc.Tables.Models[i].RPS)
 		}
 	}
-	seen := map[string]*formats.Report{} // by what was looked at
-	at := func(ctx context.Context, points []int, runs int) (*formats.Report, error) {
-		key := fmt.Sprint(points, runs)
-		if r, ok := seen[key]; ok {
-			return r, nil
+	seen := map[string][]*Result{} // by points
+	at := func(ctx context.Context, points []int, runs int) (*shown, error) {
+		key := fmt.Sprint(points)
+		if done := seen[key]; len(done) >= runs {
+			return show(done[:runs], len(rates)), nil
 		}
 		one := *sc
 		one.Load, one.Rates = 1, make([]float64, len(rates))
 		for i := range rates {
 			one.Rates[i] = rates[i] * float64(points[i]) * o.Step
 		}
-		res, err := Replicate(ctx, &one, runs)
+		done, err := one.replicate(ctx, seen[key], runs)
 		if err != nil {
 			return nil, err
 		}
-		seen[key] = res.Report
-		return res.Report, nil
+		seen[key] = done
+		return show(done, len(rates)), nil
 	}
 	end := int(math.Round(o.Most / o.Step))
 	search := make([]expecting, len(rates))
@@ -104,26 +105,43 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 		if err != nil {
 			return nil, err
 		}
-		all := !slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < o.Attainment })
+		all := r.attain(o.Attainment)
 		for i := range search {
 			if !search[i].closed() {
-				search[i].look(all || !o.Together && r.Models[i].Attainment >= o.Attainment, o.lost(r, i), o.Step)
+				search[i].look(all || !o.Together && r.attained[i] >= o.Attainment, o.lost(r, i), o.Step)
 			}
 		}
 	}
 }
 
 // look simulates models at points of the grid.
-type look func(ctx context.Context, points []int, runs int) (*formats.Report, error)
+type look func(ctx context.Context, points []int, runs int) (*shown, error)
+
+// shown is what runs at points showed. A search needs what models attained, and a report
+// only in the end: its percentiles take long.
+type shown struct {
+	runs     []*Result
+	attained []float64 // by model
+}
+
+func show(runs []*Result, models int) *shown {
+	s := &shown{runs: runs, attained: make([]float64, models)}
+	accs := accumulators(runs)
+	for m := range s.attained {
+		s.attained[m] = report.Attained(accs, m)
+	}
+	return s
+}
+
+// attain tells whether all models attain what is asked.
+func (s *shown) attain(asked float64) bool { return slices.Min(s.attained) >= asked }
 
 // lost is what a model loses of its requests, as a multiple of what it may. Together it
 // is the most that one loses.
-func (o *OwnSearch) lost(r *formats.Report, model int) float64 {
-	lost := 1 - r.Models[model].Attainment
+func (o *OwnSearch) lost(r *shown, model int) float64 {
+	lost := 1 - r.attained[model]
 	if o.Together {
-		for i := range r.Models {
-			lost = max(lost, 1-r.Models[i].Attainment)
-		}
+		lost = 1 - slices.Min(r.attained)
 	}
 	return lost / max(1-o.Attainment, leastAllowed)
 }
@@ -170,7 +188,7 @@ func (b *expecting) look(pass bool, lost, step float64) {
 // least looks whether every model attains what is asked at the least loads, and shows
 // it; nil where one does not. Where one loses in a single run more than all runs may,
 // that is known after one.
-func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, shown *formats.Report, err error) {
+func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, known *shown, err error) {
 	for _, load := range o.Least {
 		points = append(points, max(1, int(math.Floor(load/o.Step+1e-9))))
 	}
@@ -188,12 +206,12 @@ func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, 
 			return nil, nil, err
 		}
 		asked := 1 - (1-o.Attainment)*float64(o.Runs)/float64(runs)
-		if slices.ContainsFunc(r.Models, func(m formats.ModelReport) bool { return m.Attainment < asked }) {
+		if !r.attain(asked) {
 			return nil, nil, nil
 		}
-		shown = r
+		known = r
 	}
-	return points, shown, nil
+	return points, known, nil
 }
 
 // jointly lowers loads that were found one by one until they hold together, more each
@@ -207,7 +225,7 @@ func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoa
 		}
 		holds, lower := true, false
 		for i := range points {
-			if r.Models[i].Attainment >= o.Attainment {
+			if r.attained[i] >= o.Attainment {
 				continue
 			}
 			holds = false
@@ -220,7 +238,7 @@ func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoa
 			for i := range points {
 				out.Loads[i] = float64(points[i]) * o.Step
 			}
-			out.Report = r
+			out.Report = pool(r.runs).Report
 		}
 		if !lower {
 			return out, nil

@@ -176,33 +176,7 @@ func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
 	if runs < 1 {
 		return nil, fmt.Errorf("simulating: %d runs, expected at least 1", runs)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results, errs := make([]*Result, runs), make([]error, runs)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(runs, runtime.GOMAXPROCS(0)) {
-		wg.Go(func() {
-			for run := range next {
-				results[run], errs[run] = sc.run(ctx, run)
-				if errs[run] != nil {
-					cancel()
-				}
-			}
-		})
-	}
-feed:
-	for run := range runs {
-		select {
-		case next <- run:
-		case <-ctx.Done():
-			errs[run] = ctx.Err()
-			break feed
-		}
-	}
-	close(next)
-	wg.Wait()
-	err := firstCause(errs)
+	results, err := sc.replicate(ctx, nil, runs)
 	if err == nil {
 		return pool(results), nil
 	}
@@ -213,6 +187,39 @@ feed:
 	out := pool(results[:complete])
 	out.Report.Interrupted = true
 	return out, err
+}
+
+// replicate runs a scenario under as many seeds, in parallel, but for the first ones
+// that done has the outcomes of. Beside an error some outcomes are nil.
+func (sc *Scenario) replicate(ctx context.Context, done []*Result, runs int) ([]*Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results, errs := make([]*Result, runs), make([]error, runs)
+	first := copy(results, done)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(runs-first, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for run := range next {
+				results[run], errs[run] = sc.run(ctx, run)
+				if errs[run] != nil {
+					cancel()
+				}
+			}
+		})
+	}
+feed:
+	for run := first; run < runs; run++ {
+		select {
+		case next <- run:
+		case <-ctx.Done():
+			errs[run] = ctx.Err()
+			break feed
+		}
+	}
+	close(next)
+	wg.Wait()
+	return results, firstCause(errs)
 }
 
 // firstCause prefers what went wrong over the cancellations that it caused.
@@ -241,15 +248,13 @@ func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
 
 func pool(results []*Result) *Result {
 	out := &Result{}
-	accs := make([]*report.Accumulator, len(results))
-	for i, r := range results {
+	for _, r := range results {
 		out.Events += r.Events
 		out.Dispatched += r.Dispatched
 		out.Probes += r.Probes
 		out.crossed.merge(&r.crossed)
-		accs[i] = r.acc
 	}
-	out.Report = report.Merge(accs)
+	out.Report = report.Merge(accumulators(results))
 	out.Transfers = out.crossed.summary()
 	out.dispatching()
 	for _, e := range endings {
@@ -258,6 +263,14 @@ func pool(results []*Result) *Result {
 		}
 	}
 	return out
+}
+
+func accumulators(results []*Result) []*report.Accumulator {
+	accs := make([]*report.Accumulator, len(results))
+	for i, r := range results {
+		accs[i] = r.acc
+	}
+	return accs
 }
 
 // dispatching puts into the report what it cost to dispatch batches and how

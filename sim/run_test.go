@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -472,6 +473,32 @@ func TestFindOwnLoads(t *testing.T) {
 	search.Attainment, search.Step = 2, 0.5
 	if found, err := sim.FindOwnLoads(t.Context(), sc, search); err != nil || found.Report != nil || found.Loads[0] != 0 {
 		t.Errorf("what no load attains: %+v, %v", found, err)
+	}
+}
+
+// The report is that of as many runs at the loads that were found, also where the first of
+// them was looked at before the others.
+func TestOwnLoadsReport(t *testing.T) {
+	plan := policytest.Single(2, false, policytest.Model{Batch: 2, First: 10 * ms, More: 5 * ms, SLO: 60 * ms, RPS: 100})
+	sc := scenario(t, plan, 1, 10*time.Second)
+	for _, least := range [][]float64{nil, {0.5}} {
+		found, err := sim.FindOwnLoads(t.Context(), sc, sim.OwnSearch{Attainment: 0.95, Runs: 3, Step: 0.05, Most: 3, Least: least})
+		if err != nil || found.Report == nil {
+			t.Fatal(found, err)
+		}
+		at := *sc
+		at.Rates = []float64{100 * found.Loads[0]}
+		want, err := sim.Replicate(t.Context(), &at, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(found.Report, want.Report) {
+			t.Errorf("least %v, load %v: report %+v, want %+v", least, found.Loads, found.Report, want.Report)
+		}
+		at.Rates[0] += 0.05 * 100
+		if above, err := sim.Replicate(t.Context(), &at, 3); err != nil || above.Report.Attainment >= 0.95 || want.Report.Attainment < 0.95 {
+			t.Errorf("least %v: attainment %v at load %v and %v above it, %v", least, want.Report.Attainment, found.Loads, above.Report.Attainment, err)
+		}
 	}
 }
 

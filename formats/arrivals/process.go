@@ -94,7 +94,10 @@ func (p *process) Next(r *Request) bool {
 	} else {
 		p.at += p.gap() * p.mean
 	}
-	at := math.Round(p.at)
+	at := math.Floor(p.at) // math.Round of what is not negative, in fewer steps
+	if p.at-at >= 0.5 {
+		at++
+	}
 	if !(at < p.until) { // also when the sum is no number
 		p.at = p.until
 		return false

@@ -63,6 +63,16 @@ func Merge(runs []*Accumulator) *formats.Report {
 	return r
 }
 
+// Attained is the part of a model's counted requests that runs answered in time, as
+// Merge reports it.
+func Attained(runs []*Accumulator, model int) float64 {
+	var sum counts
+	for _, a := range runs {
+		sum.add(&a.models[model].counts)
+	}
+	return sum.Attained()
+}
+
 // builder holds what the parts of Merge share.
 type builder struct {
 	cfg     *Config

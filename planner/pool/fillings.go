@@ -1,9 +1,6 @@
 package pool
 
-import (
-	"container/heap"
-	"math"
-)
+import "math"
 
 // filling is a sum of configurations of one model.
 type filling struct {
@@ -27,6 +24,8 @@ type fillings struct {
 	done  []bool
 	first float64 // what is not listed loses at least so much
 	most  float64 // price of the devices that the model may take
+	parts []int   // per item and dimension: what it takes
+	base  []int   // scratch: what the sum at hand takes, by dimension
 	whole []int   // scratch: whole devices of each pool; nil without left
 }
 
@@ -37,20 +36,52 @@ type waiting struct {
 	label int32
 }
 
-// queue is a heap of labels.
+func (a waiting) before(b waiting) bool {
+	return a.ahead < b.ahead || a.ahead == b.ahead && a.label < b.label
+}
+
+// queue is a heap of labels. It is written out, because container/heap allocates with
+// every call.
 type queue []waiting
 
-func (q queue) Len() int { return len(q) }
-func (q queue) Less(i, j int) bool {
-	return q[i].ahead < q[j].ahead || q[i].ahead == q[j].ahead && q[i].label < q[j].label
+func (q *queue) push(w waiting) {
+	*q = append(*q, w)
+	h, i := *q, len(*q)-1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !w.before(h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i] = w
 }
-func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(v any)   { *q = append(*q, v.(waiting)) }
-func (q *queue) Pop() any {
-	n := len(*q) - 1
-	v := (*q)[n]
-	*q = (*q)[:n]
-	return v
+
+func (q *queue) pop() waiting {
+	h := *q
+	first, last := h[0], len(h)-1
+	w := h[last]
+	h = h[:last]
+	*q = h
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			if last > 0 {
+				h[i] = w
+			}
+			return first
+		}
+		if child+1 < last && h[child+1].before(h[child]) {
+			child++
+		}
+		if !h[child].before(w) {
+			h[i] = w
+			return first
+		}
+		h[i] = h[child]
+		i = child
+	}
 }
 
 // push lists a sum, unless one of the same use loses no more. A plan with it loses
@@ -68,13 +99,13 @@ func (l *fillings) push(c *filling, ahead float64) {
 	default:
 		l.list[i] = *c
 	}
-	heap.Push(&l.open, waiting{ahead, i})
+	l.open.push(waiting{ahead, i})
 }
 
 // pop takes the label of least loss that was not taken; false where none is left.
 func (l *fillings) pop() (w waiting, ok bool) {
 	for len(l.open) > 0 {
-		if w = heap.Pop(&l.open).(waiting); !l.done[w.label] {
+		if w = l.open.pop(); !l.done[w.label] {
 			return w, true
 		}
 	}
@@ -95,6 +126,12 @@ func (k *knapsack) model(d int) *fillings {
 	}
 	if l.left != nil {
 		l.whole = make([]int, len(p.Pools))
+	}
+	l.base = make([]int, len(k.dims))
+	for i := range l.items {
+		for j := range k.dims {
+			l.parts = append(l.parts, k.dims[j].parts(l.items[i].use))
+		}
 	}
 	// Every other model needs devices of the worth of its rate at least.
 	l.most = x.lp.worth[d]*(x.lp.bound-k.budget) + k.budget
@@ -122,13 +159,16 @@ func (l *fillings) extend(i int32) {
 	k, at := l.k, l.list[i]
 	var sum filling
 	price := at.loss + k.x.lp.worth[l.model]*at.rate
+	for j := range k.dims {
+		l.base[j] = k.dims[j].parts(at.use)
+	}
 	for n := range l.items {
 		c := &l.items[n]
 		if at.loss+c.loss > k.budget {
 			break
 		}
 		k.steps++
-		if price+c.price > l.most || !k.fit(at.use, c.use, l.whole) {
+		if price+c.price > l.most || !l.fit(l.parts[n*len(k.dims):]) {
 			continue
 		}
 		sum = filling{at.use.with(c.use), at.rate + c.rate, at.loss + c.loss, i, int32(n)}
@@ -142,22 +182,24 @@ func (l *fillings) extend(i int32) {
 	}
 }
 
-// fit tells whether there are devices for both of two uses. Where whole is given,
-// each stage position rounds its parts up to whole devices: they are counted there,
-// by pool.
-func (k *knapsack) fit(a, b use, whole []int) bool {
-	clear(whole)
+// fit tells whether there are devices for the sum at hand and parts beside it. Where
+// whole devices count, each stage position rounds its parts up to them.
+func (l *fillings) fit(parts []int) bool {
+	k := l.k
 	for i := range k.dims {
-		dim := &k.dims[i]
-		parts := dim.parts(a) + dim.parts(b)
-		if uint64(parts) >= dim.size {
+		if uint64(l.base[i]+parts[i]) >= k.dims[i].size {
 			return false
 		}
-		if whole != nil {
-			whole[dim.pool] += (parts + dim.unit - 1) / dim.unit
-			if whole[dim.pool] > k.x.Pools[dim.pool].Count {
-				return false
-			}
+	}
+	if l.whole == nil {
+		return true
+	}
+	clear(l.whole)
+	for i := range k.dims {
+		dim := &k.dims[i]
+		l.whole[dim.pool] += (l.base[i] + parts[i] + dim.unit - 1) / dim.unit
+		if l.whole[dim.pool] > k.x.Pools[dim.pool].Count {
+			return false
 		}
 	}
 	return true

@@ -176,6 +176,9 @@ func (x *phases) integer(ctx context.Context, name string, set []int, nodes int6
 	}
 	o := x.work(nodes)
 	o.Gap, o.HeuristicEffort = max(x.o.Gap/2, proof), heuristicEffort
+	if x.o.Hurry {
+		o.MaxStall = stallNodes
+	}
 	o.MaxIterations = min(o.MaxIterations, columnsWork/int64(q.m.NumVars())*int64(x.o.Effort))
 	if started {
 		o.Start = q.start(x.best)

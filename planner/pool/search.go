@@ -25,8 +25,9 @@ const (
 	widePerModel    = 60
 	maxSurvivors    = 1500
 	heuristicEffort = 0.3
-	stayHurry       = 16 // by which a re-plan looks at fewer nodes
-	soonHurry       = 16 // likewise where a plan is wanted soon
+	stayHurry       = 16  // by which a re-plan looks at fewer nodes
+	soonHurry       = 16  // likewise where a plan is wanted soon
+	stallNodes      = 160 // without a better plan, where one is wanted soon
 	stayPerModel    = 6
 )
 

@@ -190,13 +190,29 @@ func (a *tuning) balance(ctx context.Context) error {
 		}
 	}
 	for range balances {
-		next, err := a.try(ctx, a.balanced(from), from.batch)
+		kept := a.balanced(from)
+		if a.grows() && alike(kept, from.kept) {
+			return nil // the same plan, at smaller promises
+		}
+		next, err := a.try(ctx, kept, from.batch)
 		if err != nil || next == nil || a.best != next || next.rate < from.rate*(1+worthwhile) {
 			return err
 		}
 		from = next
 	}
 	return nil
+}
+
+// alike tells whether all models may use the same part of what they may under was: their
+// shares of the devices stay as they are.
+func alike(kept, was []formats.Headroom) bool {
+	part := func(i int) float64 { return kept[i].Utilisation / was[i].Utilisation }
+	for i := range kept {
+		if math.Abs(part(i)-part(0)) > tolerance {
+			return false
+		}
+	}
+	return true
 }
 
 // balanced is what to keep back where the models sustain what they do in a plan.

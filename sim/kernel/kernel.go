@@ -1,6 +1,9 @@
 package kernel
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
 // Handle names a pending event. It may be used again once the event was popped
 // or removed.
@@ -24,8 +27,15 @@ type entry struct {
 	handle Handle
 }
 
-func (a *entry) before(b *entry) bool {
-	return a.at < b.at || a.at == b.at && a.order < b.order
+func (a *entry) before(b *entry) bool { return a.less(b) == 1 }
+
+// less is 1 where a comes before b, else 0, without a branch: which of two entries is
+// the earlier one cannot be guessed.
+func (a *entry) less(b *entry) int {
+	const sign = 1 << 63
+	_, less := bits.Sub64(a.order, b.order, 0)
+	_, less = bits.Sub64(uint64(a.at)^sign, uint64(b.at)^sign, less)
+	return int(less)
 }
 
 const sequenceBits = 56
@@ -147,9 +157,13 @@ func (q *Queue[P]) down(i int, e entry) {
 			break
 		}
 		least := child
-		for c := child + 1; c < min(child+arity, n); c++ {
-			if q.heap[c].before(&q.heap[least]) {
-				least = c
+		if child+arity <= n {
+			s := (*[arity]entry)(q.heap[child:])
+			i, j := s[1].less(&s[0]), 2+s[3].less(&s[2])
+			least += i + (j-i)*s[j].less(&s[i])
+		} else {
+			for c := child + 1; c < n; c++ {
+				least += (c - least) * q.heap[c].less(&q.heap[least])
 			}
 		}
 		if !q.heap[least].before(&e) {

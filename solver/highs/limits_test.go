@@ -91,6 +91,36 @@ func TestWorkLimits(t *testing.T) {
 	}
 }
 
+// A search without a better solution for so many nodes ends, and not before that.
+func TestStall(t *testing.T) {
+	const stall = 30
+	for _, name := range []string{"heard", "unheard"} {
+		var found []milp.Incumbent
+		o := milp.Options{MaxNodes: 2000, MaxStall: stall}
+		if name == "heard" {
+			o.Incumbent = func(in milp.Incumbent) { found = append(found, in) }
+		}
+		s := solve(t, marketSplit(4, 30), o)
+		if s.Status != milp.WorkLimit || s.StoppedBy != milp.StoppedByWork || !s.Feasible() {
+			t.Fatalf("%s: status %v by %v, feasible %v; want a solution at a work limit", name, s.Status, s.StoppedBy, s.Feasible())
+		}
+		if s.Stats.Nodes < stall || s.Stats.Nodes >= o.MaxNodes {
+			t.Errorf("%s: %d nodes, limit %d", name, s.Stats.Nodes, o.MaxNodes)
+		}
+		if o.Incumbent == nil {
+			continue
+		}
+		for i := 1; i < len(found); i++ {
+			if found[i].Nodes-found[i-1].Nodes > 2*stall {
+				t.Errorf("solution %d came %d nodes after the one before", i, found[i].Nodes-found[i-1].Nodes)
+			}
+		}
+		if last := found[len(found)-1].Nodes; s.Stats.Nodes < last+stall || s.Stats.Nodes > last+2*stall {
+			t.Errorf("%d nodes, the last solution came at %d", s.Stats.Nodes, last)
+		}
+	}
+}
+
 func TestTimeLimit(t *testing.T) {
 	s := solve(t, marketSplit(5, 40), milp.Options{TimeLimit: 50 * time.Millisecond})
 	if s.Status != milp.TimeLimit || s.StoppedBy != milp.StoppedByTime {

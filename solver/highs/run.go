@@ -143,7 +143,7 @@ func (c *call) setOptions(o *milp.Options) {
 		c.p.abs_gap = C.double(o.AbsGap)
 	}
 	c.p.time_limit = C.double(o.TimeLimit.Seconds())
-	c.p.max_nodes, c.p.max_iterations = C.int64_t(o.MaxNodes), C.int64_t(o.MaxIterations)
+	c.p.max_nodes, c.p.max_iterations, c.p.max_stall = C.int64_t(o.MaxNodes), C.int64_t(o.MaxIterations), C.int64_t(o.MaxStall)
 	c.p.seed = C.int32_t(o.Seed)
 	switch {
 	case o.HeuristicEffort > 0:

@@ -6,6 +6,7 @@
 
 #include <time.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -25,11 +26,25 @@ double cpu_now() {
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
+const double least_gain = 1e-6;  // relative, that counts as better
+
 struct Run {
   const inferplan_highs_problem *p;
   inferplan_highs_answer *a;
   double cpu_start;
   double next_progress;
+  double best;        // objective of the best solution; NaN: none yet
+  int64_t best_node;  // nodes that had been looked at then
+
+  // Notes a solution, unless it is better by no more than rounding.
+  void found(double value, int64_t nodes) {
+    const double gain = p->maximize ? value - best : best - value;
+    if (gain <= least_gain * std::fabs(best)) return;
+    best = value;
+    best_node = nodes;
+  }
+  // Whether so many nodes brought nothing better.
+  bool stalls(int64_t nodes) const { return p->max_stall > 0 && !std::isnan(best) && nodes - best_node >= p->max_stall; }
 };
 
 // Presolve rule "parallel rows and columns", as a bit of the option presolve_rule_off. In 1.10.0 it can call a
@@ -45,6 +60,7 @@ void on_callback(int type, const char *, const HighsCallbackDataOut *out, HighsC
   Run *r = static_cast<Run *>(user);
   const bool events = r->p->handle != 0 && out != nullptr;
   if (type == kHighsCallbackMipImprovingSolution) {
+    if (out != nullptr) r->found(out->objective_function_value, out->mip_node_count);
     if (events)
       inferplan_highs_event(r->p->handle, r->p->num_col, out->mip_solution, out->objective_function_value,
                             out->mip_dual_bound, out->mip_node_count, out->mip_total_lp_iterations,
@@ -64,8 +80,9 @@ void on_callback(int type, const char *, const HighsCallbackDataOut *out, HighsC
   if (stop_set(r)) {
     r->a->stopped = INFERPLAN_STOP_INTERRUPT;
     in->user_interrupt = 1;
-  } else if (type == kHighsCallbackMipInterrupt && out && r->p->max_iterations > 0 &&
-             out->mip_total_lp_iterations >= r->p->max_iterations) {
+  } else if (type == kHighsCallbackMipInterrupt && out &&
+             ((r->p->max_iterations > 0 && out->mip_total_lp_iterations >= r->p->max_iterations) ||
+              r->stalls(out->mip_node_count))) {
     r->a->stopped = INFERPLAN_STOP_WORK;
     in->user_interrupt = 1;
   }
@@ -87,7 +104,7 @@ HighsInt clamp(int64_t v) {
 }
 
 int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
-  Run run{p, a, cpu_now(), 0};
+  Run run{p, a, cpu_now(), 0, std::numeric_limits<double>::quiet_NaN(), 0};
   std::unique_ptr<void, Destroy> owner(Highs_create());
   void *h = owner.get();
   if (!h) return fail(a, "creating a solver", "out of memory");
@@ -142,7 +159,7 @@ int solve(const inferplan_highs_problem *p, inferplan_highs_answer *a) {
   if (Highs_setCallback(h, on_callback, &run) == kHighsStatusError) return fail(a, "setting the callback", "refused");
   if (mip) {
     Highs_startCallback(h, kHighsCallbackMipInterrupt);
-    if (p->handle) Highs_startCallback(h, kHighsCallbackMipImprovingSolution);
+    if (p->handle || p->max_stall > 0) Highs_startCallback(h, kHighsCallbackMipImprovingSolution);
   } else {
     Highs_startCallback(h, kHighsCallbackSimplexInterrupt);
   }

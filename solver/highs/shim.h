@@ -28,6 +28,7 @@ typedef struct {
   // Options; a limit of 0 is none.
   double rel_gap, abs_gap, time_limit, heuristic_effort;  // effort < 0: HiGHS's own
   int64_t max_nodes, max_iterations;
+  int64_t max_stall;  // nodes since the last better solution
   int32_t seed, presolve;
 
   // How else a model is solved that was left without a verdict. 0 is HiGHS's own choice.
@@ -46,7 +47,7 @@ typedef struct {
 enum {
   INFERPLAN_STOP_NONE = 0,
   INFERPLAN_STOP_INTERRUPT = 1,  // the stop flag
-  INFERPLAN_STOP_WORK = 2        // max_iterations of a mixed-integer solve
+  INFERPLAN_STOP_WORK = 2        // max_iterations or max_stall of a mixed-integer solve
 };
 
 typedef struct {

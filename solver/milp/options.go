@@ -25,11 +25,13 @@ type Options struct {
 	Enough float64
 
 	// MaxNodes limits the branch-and-bound nodes, MaxIterations the simplex iterations (of a mixed-integer
-	// solve: the sum over its linear programs, looked at between them). 0 is no limit. Both stop at the same
+	// solve: the sum over its linear programs, looked at between them). 0 is no limit. They stop at the same
 	// point every time, unlike TimeLimit, which is a safety net.
 	MaxNodes      int64
 	MaxIterations int64
 	TimeLimit     time.Duration
+	// MaxStall limits the nodes of a mixed-integer solve since its last better solution, once it has one. 0 is no limit.
+	MaxStall int64
 
 	// Seed of the solver's random choices.
 	Seed int32

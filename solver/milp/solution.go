@@ -14,7 +14,7 @@ const (
 	Unknown     Status = iota
 	Optimal            // proved to the solver's tolerances
 	Gap                // stopped at the gap that was asked for
-	WorkLimit          // stopped by MaxNodes or MaxIterations
+	WorkLimit          // stopped by MaxNodes, MaxIterations or MaxStall
 	TimeLimit          // stopped by TimeLimit
 	Interrupted        // stopped by the context
 	Infeasible         // proved: no solution

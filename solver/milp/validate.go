@@ -124,8 +124,8 @@ func (m *Model) ValidateOptions(o *Options) error {
 	if math.IsNaN(o.AbsGap) || o.AbsGap < 0 {
 		add("absolute gap %v, expected a number >= 0", o.AbsGap)
 	}
-	if o.MaxNodes < 0 || o.MaxIterations < 0 {
-		add("work limits %d nodes and %d iterations, expected numbers >= 0 (0: none)", o.MaxNodes, o.MaxIterations)
+	if o.MaxNodes < 0 || o.MaxIterations < 0 || o.MaxStall < 0 {
+		add("work limits %d nodes, %d iterations and %d nodes without a better solution, expected numbers >= 0 (0: none)", o.MaxNodes, o.MaxIterations, o.MaxStall)
 	}
 	if o.TimeLimit < 0 {
 		add("time limit %v, expected >= 0 (0: none)", o.TimeLimit)
