@@ -11,18 +11,19 @@ import (
 )
 
 // Of ranges that climb: gears that fail one after another before a range is done, the
-// requests that all runs together may come to, and how often, at the confidence of trials,
-// a fresh stream may miss the SLO.
+// requests that all runs together may come to, or else how often the measured ones, and how
+// often, at the confidence of trials, a fresh stream may miss the SLO.
 const (
 	climbFails   = 2
 	mostClimbing = 1_000_000
+	timesOver    = 20
 	mayMiss      = .05
 )
 
 // climbs tells whether ranges may have gears that their upper edges, held for ever, do
 // not allow: where the SLO is for all requests together, and the plan is run on the
 // measured rates as a whole.
-func (p *Problem) climbs() bool { return p.shown() && !p.many() && !p.Mixed() }
+func (p *Problem) climbs() bool { return p.shown() && !p.Mixed() }
 
 // climbed is a plan of which ranges have gears that the measured rates allow as a whole,
 // though their upper edges, held for ever, do not: rates may stay below an edge, or pass
@@ -34,47 +35,76 @@ func (s *search) climbed(ctx context.Context, out *Outcome, list []Cascade) (*Ou
 	if !p.climbs() || (p.Target > 0 || s.o.Any) && !p.misses(out.Accuracy) {
 		return out, nil
 	}
-	c := newClimber(out, list, s.o.Seed)
-	if err := c.upwards(ctx); err != nil {
+	c := newClimber(p.part(), out, s.o.Seed)
+	if err := c.upwards(ctx, list); err != nil {
 		return nil, err
 	}
 	s.runs += c.runs
-	return c.outcome(out), nil
+	if !p.many() {
+		return c.outcome(out), nil
+	}
+	if p.misses(out.Accuracy + c.now.accuracy - c.before.accuracy) {
+		return out, nil
+	}
+	whole := newClimber(p, out, s.o.Seed)
+	if err := whole.follow(ctx, c.steps); err != nil {
+		return nil, err
+	}
+	s.runs += whole.runs
+	return whole.outcome(out), nil
 }
 
 // climber raises the gears of a plan on its placement, range by range.
 type climber struct {
 	*bench
-	front []stair // by rising load
-	gears []Planned
-	gate  int      // stream that gears are first tried on: the one that failed last
-	now   onRates  // what the gears show on it
-	all   *onRates // what they show on all streams; nil: none of them was raised
+	streams int     // at random instants, of which each has to keep the SLO
+	front   []stair // by rising load
+	gears   []Planned
+	gate    int      // stream that gears are first tried on: the one that failed last
+	before  onRates  // what the plan shows on the first
+	now     onRates  // what the gears show on it
+	all     *onRates // what they show on all streams; nil: none of them was raised
+	steps   []raised // from the plan to these gears
 }
 
-func newClimber(out *Outcome, list []Cascade, seed uint64) *climber {
-	p, pl := out.Problem, out.Placement
-	c := &climber{bench: newBench(p, pl, seed), gears: out.Gears}
-	work := p.works(list)
+// newClimber climbs from a plan at the measured rates of a problem, those that it was made
+// for or a part of them. A part needs one stream: the rates as a whole have the last word.
+func newClimber(p *Problem, out *Outcome, seed uint64) *climber {
+	c := &climber{bench: newBench(p, out.Placement, seed), streams: streams(p), gears: out.Gears, gate: noGate}
+	if p != out.Problem {
+		c.streams = 1
+	}
+	return c
+}
+
+// noGate is the gate where nothing was run yet.
+const noGate = evenly - 1
+
+// ladder are cascades by rising load on the placement, each more accurate than the one
+// before.
+func (c *climber) ladder(list []Cascade) (front []stair) {
+	pl, work := c.pl, c.p.works(list)
 	load := make([]float64, len(list))
 	for i := range list {
 		load[i] = pl.Load(work[i])
 	}
 	for _, i := range Pareto(load, list) {
 		if load[i] < unplaced {
-			c.front = append(c.front, *pl.stair(&list[i], work[i]))
+			front = append(front, *pl.stair(&list[i], work[i]))
 		}
 	}
-	return c
+	return front
 }
 
-// upwards raises ranges until none can be raised.
-func (c *climber) upwards(ctx context.Context) error {
+// upwards raises ranges to cascades of a list until none can be raised.
+func (c *climber) upwards(ctx context.Context, list []Cascade) error {
 	p := c.p
 	var err error
+	c.front, c.gate = c.ladder(list), 0
 	if c.now, err = c.onMeasured(ctx, c.gears, c.gate, 1-p.Percentile); err != nil || !c.now.keeps(p) {
 		return err
 	}
+	c.before = c.now
 	order := upTo(len(p.Edges)) // those of most requests first
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.Weights[b], p.Weights[a]) })
 	for news := true; news; {
@@ -84,18 +114,20 @@ func (c *climber) upwards(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			higher, err := c.highest(ctx, path)
+			passed, err := c.highest(ctx, path)
 			if err != nil {
 				return err
 			}
-			news = news || higher
+			news = news || passed > 0
 		}
 	}
 	return nil
 }
 
-// raised are gears of which one is more accurate, and what they show on the gate.
+// raised are gears of which a range's was made more accurate, and what they show on the
+// gate.
 type raised struct {
+	r     int
 	gears []Planned
 	now   onRates
 }
@@ -113,8 +145,8 @@ func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
 	for first < len(c.front) && p.Weights[r]*(accuracyOn(p, c.front[first].cascade)-from.Accuracy) < worthwhile {
 		first++
 	}
-	step, fails := 1, 0
-	for k := first; k < len(c.front) && fails < climbFails && c.requests < mostClimbing; {
+	step, fails, most := 1, 0, max(mostClimbing, timesOver*int(sum(p.Measured)))
+	for k := first; k < len(c.front) && fails < climbFails && c.requests < most; {
 		next := slices.Clone(c.gears)
 		next[r] = gearOf(p, &c.front[k], p.Edges[r], Trial{})
 		now, err := c.onMeasured(ctx, next, c.gate, 1-p.Percentile)
@@ -123,7 +155,7 @@ func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
 		}
 		switch ok := now.keeps(p) && now.accuracy > best.accuracy+worthwhile; {
 		case ok:
-			path, best, fails = append(path, raised{next, now}), now, 0
+			path, best, fails = append(path, raised{r, next, now}), now, 0
 			first, step = k+1, 2*step
 		case step > 1:
 			step = 1
@@ -138,14 +170,14 @@ func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
 	return path, nil
 }
 
-// highest takes the most accurate gears of a path that keep the SLO on all streams; false:
-// none do.
-func (c *climber) highest(ctx context.Context, path []raised) (bool, error) {
+// highest takes the most accurate gears of a path that keep the SLO on all streams, and
+// tells how many steps that is.
+func (c *climber) highest(ctx context.Context, path []raised) (passed int, err error) {
 	low, gate := 0, c.gate
 	for high, at := len(path), len(path)-1; low < high; at = (low + high) / 2 {
 		all, failed, err := c.onAll(ctx, &path[at])
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		if all != nil {
 			c.all, low = all, at+1
@@ -155,14 +187,13 @@ func (c *climber) highest(ctx context.Context, path []raised) (bool, error) {
 	}
 	if low > 0 {
 		c.gears, c.now = path[low-1].gears, path[low-1].now
+		c.steps = append(c.steps, path[:low]...)
 	}
-	if gate == c.gate {
-		return low > 0, nil
+	if gate != c.gate && c.gate != noGate {
+		c.gate = gate
+		c.now, err = c.onMeasured(ctx, c.gears, gate, 1)
 	}
-	var err error
-	c.gate = gate
-	c.now, err = c.onMeasured(ctx, c.gears, gate, 1)
-	return low > 0, err
+	return low, err
 }
 
 // onAll is what gears show on all streams: the worst tail and lateness, the mean of the
@@ -173,7 +204,7 @@ func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed i
 	var random []onRates
 	var lates []float64
 	all = &onRates{}
-	for k := evenly; k < streams(p); k++ {
+	for k := evenly; k < c.streams; k++ {
 		now := up.now
 		if k != c.gate {
 			if now, err = c.onMeasured(ctx, up.gears, k, 1-p.Percentile); err != nil || !now.keeps(p) {
@@ -189,7 +220,7 @@ func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed i
 		random = append(random, now)
 	}
 	all.accuracy, all.under = meanOfStreams(random)
-	if !seldomAbove(lates, 1-p.Percentile) {
+	if len(lates) > 1 && !seldomAbove(lates, 1-p.Percentile) {
 		return nil, latest, nil
 	}
 	return all, 0, nil

@@ -30,6 +30,7 @@
 //	              placements of designs.go, by contest.go
 //	late.go       an SLO over all requests instead of in every range
 //	climb.go      ranges with gears that only the measured rates as a whole allow
+//	              (part.go: of many rates, a part first)
 //	single.go     one cascade for all ranges, where that is better
 //	kinds.go      the same goals on several kinds of devices, members in stages too
 //	mixed.go      a plan on them, by linear programs (program.go, layout.go, chains.go):
