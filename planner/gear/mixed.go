@@ -87,13 +87,9 @@ func (x *mixed) cascades() error {
 		}
 		usable[m] = usable[m] || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
 	}
-	if !slices.Contains(usable, true) {
-		return &Infeasible{NoneUsable: true, SLO: p.shortest()}
-	}
-	all := x.known.of(p, usable)
-	x.found = all.found
-	if x.list = p.inTime(all.list); len(x.list) == 0 {
-		return &Infeasible{NoneInTime: true, SLO: p.shortest()}
+	var err error
+	if x.list, x.found, err = x.known.inTime(p, usable); err != nil {
+		return err
 	}
 	for i := range x.list {
 		row := make([]float64, len(p.Models))

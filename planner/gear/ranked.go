@@ -96,7 +96,7 @@ func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, all 
 // on the one that a program finds for devices that are busy all the time.
 func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 	if len(x.p.Kinds) == 1 {
-		s := (&search{p: x.p, o: t.o}).alike()
+		s := (&search{p: x.p, o: t.o, known: t.known}).alike()
 		out, err := s.once(ctx, s.p)
 		if out != nil && t.wholeOnly {
 			t.gears = out.GearBound
