@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -130,11 +131,9 @@ func (c *contest) possible(full bool) float64 {
 		steps = append(steps, seem[r]...)
 	}
 	slices.Sort(steps)
-	at, _ := slices.BinarySearchFunc(steps, c.target-1e-12, func(latency, target float64) int {
-		if _, accuracy := c.picksWithin(seem, latency); accuracy < target {
-			return -1
-		}
-		return 1
+	at := sort.Search(len(steps), func(i int) bool {
+		_, accuracy := c.picksWithin(seem, steps[i])
+		return accuracy >= c.target-1e-12
 	})
 	if at == len(steps) {
 		return math.Inf(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sort"
 )
 
 // No switching is a plan, too: one cascade for all ranges. Where rates hover at the
@@ -264,13 +265,7 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 // firstLate is the first of some cascades, by rising load, of which more requests are
 // late than the percentile allows even if they come evenly.
 func (p relaxation) firstLate(list []stair) int {
-	at, _ := slices.BinarySearchFunc(list, 1-p.Percentile, func(s stair, most float64) int {
-		if p.lateEvenly(s.load) > most {
-			return 1
-		}
-		return -1
-	})
-	return at
+	return sort.Search(len(list), func(i int) bool { return p.lateEvenly(list[i].load) > 1-p.Percentile })
 }
 
 // lateEvenly is the share of the measured requests that find the busiest device more

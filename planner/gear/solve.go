@@ -43,9 +43,8 @@ type Outcome struct {
 	Value, ValueBound float64
 	Proved            bool
 	Priced            bool // devices are counted by the price of their kind
-	// MoreDevices is what Bound would be with one more device; 0: not known.
-	MoreDevices float64
-	MoreOf      []float64 // the same by kind of several; NaN: not known
+	// MoreOf is what Bound would be with one more device, by kind; NaN: not known.
+	MoreOf []float64
 	// Cascades and Front are the numbers of cascades enumerated and on the front
 	// of the chosen placement, Runs that of simulations.
 	Cascades, Front, Runs int
@@ -176,12 +175,9 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if p.Mixed() {
 		err = s.moreOfKinds(ctx, out)
 	} else {
-		out.MoreDevices, err = s.more(ctx, out.Problem.Overall)
+		err = s.more(ctx, out)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return out, ctx.Err()
+	return out, cmp.Or(err, ctx.Err())
 }
 
 // exact plans on identical devices, each step solved as far as it can be.

@@ -209,10 +209,11 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	return out, nil
 }
 
-// more is the bound with one more device.
-func (s *search) more(ctx context.Context, overall bool) (float64, error) {
+// more bounds the accuracy with one more device.
+func (s *search) more(ctx context.Context, out *Outcome) error {
 	p := s.with(s.p.SLO, s.p.Devices+1)
-	p.Overall = overall
+	p.Overall = out.Problem.Overall
 	b, err := s.relaxed(ctx, p)
-	return max(b, 0), err
+	out.MoreOf = []float64{b}
+	return err
 }
