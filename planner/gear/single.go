@@ -134,28 +134,16 @@ func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	return both, nil
 }
 
-// placements are that of a plan, if there is one, the best of all ranges and the
-// best of the rate that one cascade has to hold.
+// placements are that of a plan, if there is one, and the best of the rate that one
+// cascade has to hold.
 func (p singles) placements(out *Outcome) []*Placement {
 	steady := *p.Problem
 	steady.Edges, steady.Weights = []float64{p.steady()}, []float64{1}
-	var all []*Placement
-	if out != nil {
-		all = append(all, out.Placement)
+	best := placing{&steady}.best(p.list, p.work, 1)
+	if out == nil || slices.Equal(out.Placement.Sets, best[0].Sets) && slices.Equal(out.Placement.Counts, best[0].Counts) {
+		return best
 	}
-	for _, q := range []*Problem{p.Problem, &steady} {
-		for _, c := range (placing{q}).ranked(p.list, p.work, 1) {
-			all = append(all, c.pl)
-		}
-	}
-	var kept []*Placement
-	for _, pl := range all {
-		same := func(o *Placement) bool { return slices.Equal(o.Sets, pl.Sets) && slices.Equal(o.Counts, pl.Counts) }
-		if !slices.ContainsFunc(kept, same) {
-			kept = append(kept, pl)
-		}
-	}
-	return kept
+	return append([]*Placement{out.Placement}, best...)
 }
 
 // steady is the rate that one cascade has to hold: the highest, but where it is shown
