@@ -82,10 +82,7 @@ func (x *mixed) cascades() error {
 	p := x.p
 	usable := make([]bool, len(p.Models))
 	for m := range usable {
-		for k := range p.Kinds {
-			usable[m] = usable[m] || !math.IsInf(x.per[k][m], 1)
-		}
-		usable[m] = usable[m] || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
+		usable[m] = x.whole(m) || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
 	}
 	var err error
 	if x.list, x.found, err = x.known.inTime(p, usable); err != nil {
@@ -101,6 +98,11 @@ func (x *mixed) cascades() error {
 	return nil
 }
 
+// whole tells whether a model runs whole on some kind.
+func (x *mixed) whole(m int) bool {
+	return slices.ContainsFunc(x.per, func(per []float64) bool { return !math.IsInf(per[m], 1) })
+}
+
 // inStages is a planner that may run members as chains. The cascades are those of
 // whole models, where chains make no others possible.
 func (x *mixed) inStages(p *Problem, chains []*Chain, least []time.Duration) (*mixed, error) {
@@ -110,11 +112,7 @@ func (x *mixed) inStages(p *Problem, chains []*Chain, least []time.Duration) (*m
 	q, others := *p, x.list == nil
 	q.Models = slices.Clone(p.Models)
 	for m := range q.Models {
-		whole := false
-		for k := range p.Kinds {
-			whole = whole || !math.IsInf(x.per[k][m], 1)
-		}
-		others = others || !whole
+		others = others || !x.whole(m)
 		if t := least[m]; t > 0 && t < q.Models[m].Times[0] {
 			q.Models[m].Times = slices.Clone(q.Models[m].Times)
 			q.Models[m].Times[0], others = t, true
@@ -327,9 +325,7 @@ func (x *mixed) few(most int) bool {
 				sets++
 			}
 		}
-		for i := 1; i < sets; i++ {
-			total = total * float64(x.p.Kinds[k].Devices+i) / float64(i)
-		}
+		total *= compositions(x.p.Kinds[k].Devices, sets)
 	}
 	return total <= float64(most)
 }
@@ -363,9 +359,14 @@ func (out *Outcome) Replicas(model, kind int) []int {
 	if out.Placement != nil {
 		return out.Placement.DevicesOf(model)
 	}
-	var list []int
+	return devicesWith(out.Configs, kind, model)
+}
+
+// devicesWith are the devices of a kind that hold a model, numbered configuration by
+// configuration.
+func devicesWith(configs []Config, kind, model int) (list []int) {
 	first := 0
-	for _, c := range out.Configs {
+	for _, c := range configs {
 		if c.Kind != kind {
 			continue
 		}

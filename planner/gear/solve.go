@@ -265,10 +265,7 @@ func worthFurther(others int) float64 {
 // design is a placement to try cascades on.
 func (x *exact) design(c *candidate) *design {
 	p, list, work := x.p, x.list, x.work
-	load := make([]float64, len(list))
-	for i := range list {
-		load[i] = c.pl.Load(work[i])
-	}
+	load := c.pl.loads(work)
 	front := Pareto(load, list)
 	at := func(_ context.Context, i int) (*stair, error) { return c.pl.stair(&list[i], work[i]), nil }
 	d := &design{p: p, list: list, bench: newBench(p, c.pl, x.o.Seed), out: Outcome{Placement: c.pl}, least: func(i int) float64 { return load[i] }, at: at, ranges: c.ranges,
