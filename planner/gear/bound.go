@@ -79,10 +79,9 @@ func lateAtLeast(p *Problem, c *Cascade) float64 {
 type lax struct{ cost, accuracy, late float64 }
 
 // laxes are the cascades where the SLO is for all requests together, by rising cost.
-// Requests in time are only in batches as long as the SLO, late ones cost what any batches
-// of theirs do, by model. Those
-// that ask the most models gain the most by being late, so that a share l of the
-// requests is late at the first models as at the last: of what comes to a model, l.
+// Requests in time are only in batches as long as the SLO. Late ones cost what any says by
+// model. Those that ask the most models gain the most by being late, so that a share l
+// of the requests is late at the first models as at the last: of what comes to a model, l.
 // Between the shares that come to models the cost is linear.
 func (p relaxation) laxes(list []Cascade, any []float64) []lax {
 	inTime := perSample(p.Problem)

@@ -300,9 +300,6 @@ func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error
 		if err := out.allowLateRanges(ctx, t.bounds); err != nil {
 			return err
 		}
-		if err := t.oneForAll(ctx, out); err != nil {
-			return err
-		}
 		out.Runs += out.stairs.bench.runs
 	}
 	t.runs += out.Runs
@@ -313,16 +310,6 @@ func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error
 		t.best = out
 	}
 	return nil
-}
-
-// oneForAll gives all ranges one cascade of those that the devices have the time for at
-// the highest rate, if that makes a plan more accurate.
-func (t *tries) oneForAll(ctx context.Context, out *Outcome) error {
-	list, err := out.stairs.above(ctx, len(out.Gears)-1)
-	if err == nil {
-		_, err = out.oneCascade(ctx, out.stairs.bench, singles{Problem: t.p}.worthTrying(list, out))
-	}
-	return err
 }
 
 // inStages plans with members in stages, with chains as long as the SLO and half as

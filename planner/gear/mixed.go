@@ -142,22 +142,6 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 	return l.design(o, nil).plan(ctx, 0, o)
 }
 
-// elsewhere tells whether a model takes longer than the longest batch for one sample on
-// a kind and not on another that it fits on.
-func (x *mixed) elsewhere(m, kind int) bool {
-	p := x.p
-	if times := variantOf(p, m, kind).Times; len(times) == 0 || times[0] <= p.longest {
-		return false
-	}
-	for k := range p.Kinds {
-		v := variantOf(p, m, k)
-		if k != kind && p.Kinds[k].Devices > 0 && len(v.Times) > 0 && v.Times[0] <= p.longest && (p.Kinds[k].Memory == 0 || v.Memory <= p.Kinds[k].Memory) {
-			return true
-		}
-	}
-	return false
-}
-
 // priceModels finds the batches at which models are cheapest within the SLO.
 func (x *mixed) priceModels() {
 	p := x.p
@@ -166,7 +150,7 @@ func (x *mixed) priceModels() {
 		for m := range p.Models {
 			v := variantOf(p, m, k)
 			per[m] = math.Inf(1)
-			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.longest > 0 && x.elsewhere(m, k) {
+			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory {
 				continue
 			}
 			for b, t := range v.Times {
@@ -260,23 +244,8 @@ func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, er
 		return nil, nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
 	}
 	out := slices.Clone(x.configs)
-	free := make([]int, len(p.Kinds))
-	for k := range free {
-		free[k] = p.Kinds[k].Devices
-	}
 	for c := range out {
 		out[c].Count = int(math.Round(sol.X[g.count[c]]))
-		if k := &p.Kinds[out[c].Kind]; k.Of >= 0 {
-			free[k.Of] -= k.Span * out[c].Count
-		} else {
-			free[out[c].Kind] -= out[c].Count
-		}
-	}
-	for c := range out { // idle devices help: they take the kind's first set
-		if k := out[c].Kind; p.Kinds[k].Of < 0 && free[k] > 0 {
-			out[c].Count += free[k]
-			free[k] = 0
-		}
 	}
 	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), relaxed.columns, nil
 }

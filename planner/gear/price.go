@@ -44,10 +44,7 @@ func (x *mixed) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	for k := range p.Kinds {
 		t.at = append(t.at, p.Kinds[k].Devices)
 	}
-	home := make([]int, len(p.Kinds))
-	for c, conf := range x.all {
-		home[conf.Kind] = c
-	}
+	home := x.home()
 	solve := func(r int, serve bool) (*program, *milp.Solution, error) {
 		g := x.newProgram(x.all, []int{r}, false, -1)
 		if g.serve = serve; serve {

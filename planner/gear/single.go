@@ -250,8 +250,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 		for r := range gears {
 			gears[r].Late, gears[r].Trial = shown.late, Trial{Latency: shown.tail, Stable: true, Passed: true, late: shown.late}
 		}
-		out.Tail, out.shown = shown.tail, shown.accuracy
-		out.useGears(b, gears)
+		out.Gears, out.Accuracy, out.Tail, out.shown = gears, gears[0].Accuracy, shown.tail, shown.accuracy
 		return true, nil
 	}
 	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate fails first
@@ -271,12 +270,6 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 			return false, nil
 		}
 	}
-	out.useGears(b, gears)
-	return true, nil
-}
-
-// useGears makes gears those of the plan.
-func (out *Outcome) useGears(b *bench, gears []Planned) {
 	out.Gears, out.Accuracy = gears, gears[0].Accuracy
-	out.stairs = &stairs{bench: b}
+	return true, nil
 }
