@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -254,7 +255,8 @@ func (x *exact) design(c *candidate) *design {
 	front := Pareto(load, list)
 	at := func(_ context.Context, i int) (*stair, error) { return c.pl.stair(&list[i], work[i]), nil }
 	d := &design{p: p, list: list, bench: newBench(p, c.pl, x.o.Seed), out: Outcome{Placement: c.pl}, least: func(i int) float64 { return load[i] }, at: at, ranges: c.ranges,
-		order: lighter(list, load, totals(work))}
+		order: slices.Clone(front), spare: lighter(list, load, totals(work))}
+	slices.Reverse(d.order)
 	d.fails = func(_ context.Context, r int, last *Trial) error {
 		if len(front) == 0 {
 			return &Infeasible{Range: r, Edge: p.Edges[r], NoneUsable: true}

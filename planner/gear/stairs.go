@@ -25,6 +25,7 @@ type design struct {
 	out   Outcome // that there is so far: the placement
 	list  []Cascade
 	order []int // of the list, the most accurate first
+	spare []int // the same, for ranges where none of the former passes; none: nothing but those
 	bench *bench
 	least func(i int) float64 // bound of the load taken
 	at    func(ctx context.Context, i int) (*stair, error)
@@ -44,7 +45,7 @@ type design struct {
 func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome, error) {
 	p, out := d.p, d.out
 	out.Problem = p
-	at := 0
+	order, spare, at := d.order, d.spare, 0
 	for r, edge := range p.Edges {
 		var last *Trial
 		var failed []miss
@@ -52,10 +53,13 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 			return taken*edge > 1 || slices.ContainsFunc(failed, func(f miss) bool { return f.rulesOut(&d.list[i], taken) })
 		}
 		for ; ; at++ {
-			if at == len(d.order) {
+			if at == len(order) && spare != nil {
+				order, spare, at = d.noBetter(spare, &out), nil, 0
+			}
+			if at == len(order) {
 				return nil, d.fails(ctx, r, last)
 			}
-			i := d.order[at]
+			i := order[at]
 			if hopeless(i, d.least(i)) {
 				continue
 			}
@@ -91,6 +95,14 @@ func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome,
 	out.Runs, d.bench.runs = d.bench.runs, 0
 	out.stairs = &stairs{bench: d.bench, above: func(ctx context.Context, r int) ([]stair, error) { return d.above(ctx, r, &out.Gears[r].Cascade) }}
 	return &out, nil
+}
+
+// noBetter are those of cascades, the most accurate first, that are not above the last gear.
+func (d *design) noBetter(list []int, out *Outcome) []int {
+	for n := len(out.Gears); n > 0 && len(list) > 0 && d.list[list[0]].Correct > out.Gears[n-1].Cascade.Correct; {
+		list = list[1:]
+	}
+	return list
 }
 
 // miss is a cascade that failed, with the load of the busiest device.
