@@ -120,7 +120,7 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 		}
 		list = list[:min(t.most(), len(list))]
 		for k, c := range list {
-			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthwhile) {
+			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthFurther(k)) {
 				break
 			}
 			out, err := c.l.design(t.o, c.ranges).plan(ctx, t.toExceed(), t.o)

@@ -189,12 +189,13 @@ type exact struct {
 }
 
 // solve takes the best placements, with batches as long as the SLO and half as long,
-// until simulation shows that a plan holds, and then those that could be better. What the fluid model allows a placement at most tells which these are.
+// until simulation shows that a plan holds, and then those that could be considerably
+// better. What the fluid model allows a placement at most tells which these are.
 func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	p := x.p
 	var first error
 	var best *Outcome
-	bound, above := 0.0, 0.0
+	bound := 0.0
 	for n, q := range batchLimits(p) {
 		y := &exact{q, x.list, q.works(x.list), x.o}
 		ranked := placing{q}.ranked(y.list, y.work, placementsTried)
@@ -207,8 +208,12 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 				bound = top.accuracy
 			}
 		}
-		for _, c := range ranked {
-			if best != nil && (p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthwhile) || first != nil && c.feasible < len(p.Edges) {
+		for k, c := range ranked {
+			above := 0.0
+			if best != nil {
+				above = best.Accuracy + worthFurther(k) - worthFurther(0)
+			}
+			if best != nil && (p.Target > 0 || x.o.Any || c.accuracy <= best.Accuracy+worthFurther(k)) || first != nil && c.feasible < len(p.Edges) {
 				break
 			}
 			if c.feasible == len(p.Edges) && p.misses(c.accuracy) && first != nil {
@@ -223,7 +228,7 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 				return nil, err
 			}
 			if best == nil || out.Accuracy > best.Accuracy {
-				best, above = out, out.Accuracy
+				best = out
 			}
 		}
 	}
@@ -242,11 +247,21 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 
 // Of plans: placementsTried is how many of the best placements are simulated before a
 // problem is called infeasible, worthwhile the least weighted accuracy that is worth
-// simulations.
+// simulations, considerable that which is worth those of one more placement.
 const (
 	placementsTried = 400
 	worthwhile      = 5e-5
+	considerable    = 1e-3
 )
+
+// worthFurther is by how much a placement has to be able to exceed a plan for it to be
+// tried after some others.
+func worthFurther(others int) float64 {
+	if others > 0 {
+		return considerable
+	}
+	return worthwhile
+}
 
 // design is a placement to try cascades on.
 func (x *exact) design(c *candidate) *design {
