@@ -197,8 +197,11 @@ func (s *quickest) descend(ctx context.Context, c *contest) (*contest, error) {
 
 // on is the plan of least latency of a contest; nil: none is within a limit.
 func (s *quickest) on(ctx context.Context, c *contest, limit float64) (*Outcome, error) {
-	latency, err := c.refine(ctx, limit)
-	for err == nil && latency <= limit {
+	for {
+		latency, err := c.refine(ctx, limit)
+		if err != nil || latency > limit {
+			return nil, err
+		}
 		slo := max(seconds(latency), c.rung)
 		kept, err := c.prove(ctx, latency, slo)
 		if err != nil {
@@ -207,9 +210,7 @@ func (s *quickest) on(ctx context.Context, c *contest, limit float64) (*Outcome,
 		if kept {
 			return c.outcome(ctx, s, latency, slo)
 		}
-		latency, err = c.refine(ctx, limit)
 	}
-	return nil, err
 }
 
 // further tries other placements on identical devices, for less than a plan's latency.
