@@ -44,7 +44,7 @@ func (x *mixed) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	for k := range p.Kinds {
 		t.at = append(t.at, p.Kinds[k].Devices)
 	}
-	home := x.home()
+	home := homeOf(x.all, len(p.Kinds))
 	solve := func(r int, serve bool) (*program, *milp.Solution, error) {
 		g := x.newProgram(x.all, []int{r}, false, -1)
 		if g.serve = serve; serve {

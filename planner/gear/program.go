@@ -315,10 +315,10 @@ func (x *mixed) lightest() int {
 	return best
 }
 
-// home is the configuration of each kind with whatever fits alone.
-func (x *mixed) home() []int {
-	home := make([]int, len(x.p.Kinds))
-	for c, conf := range x.all {
+// homeOf is the configuration of each kind, where every kind has one.
+func homeOf(configs []Config, kinds int) []int {
+	home := make([]int, kinds)
+	for c, conf := range configs {
 		home[conf.Kind] = c
 	}
 	return home
@@ -330,7 +330,7 @@ func (x *mixed) home() []int {
 // mixtures, weighted over the ranges.
 func (x *mixed) bounds(ctx context.Context, extra int) (out, use []float64, err error) {
 	out, use = make([]float64, len(x.p.Edges)), make([]float64, len(x.chains))
-	home := x.home()
+	home := homeOf(x.all, len(x.p.Kinds))
 	for r := range out {
 		g := x.newProgram(x.all, []int{r}, false, extra)
 		sol, along, err := g.generate(ctx, x.chains, home)
