@@ -142,6 +142,22 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 	return l.design(o, nil).plan(ctx, 0, o)
 }
 
+// elsewhere tells whether a model takes longer than the longest batch for one sample on
+// a kind and not on another that it fits on.
+func (x *mixed) elsewhere(m, kind int) bool {
+	p := x.p
+	if times := variantOf(p, m, kind).Times; len(times) == 0 || times[0] <= p.longest {
+		return false
+	}
+	for k := range p.Kinds {
+		v := variantOf(p, m, k)
+		if k != kind && p.Kinds[k].Devices > 0 && len(v.Times) > 0 && v.Times[0] <= p.longest && (p.Kinds[k].Memory == 0 || v.Memory <= p.Kinds[k].Memory) {
+			return true
+		}
+	}
+	return false
+}
+
 // priceModels finds the batches at which models are cheapest within the SLO.
 func (x *mixed) priceModels() {
 	p := x.p
@@ -150,7 +166,7 @@ func (x *mixed) priceModels() {
 		for m := range p.Models {
 			v := variantOf(p, m, k)
 			per[m] = math.Inf(1)
-			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory {
+			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.fastOnly && x.elsewhere(m, k) {
 				continue
 			}
 			for b, t := range v.Times {

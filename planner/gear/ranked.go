@@ -90,8 +90,9 @@ func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, all 
 }
 
 // wholeModels plans without stages, on one kind as on identical devices; on several
-// with batches as long as the SLO and half as long: on all placements, where they are few,
-// else on the one that a program finds for devices that are busy all the time.
+// with batches as long as the SLO and half as long (and then without kinds where even one
+// sample of a model takes longer, if it takes less elsewhere): on all placements, where they
+// are few, else on the one that a program finds for devices that are busy all the time.
 func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 	if len(x.p.Kinds) == 1 {
 		s := (&search{p: x.p, o: t.o, known: t.known}).alike()
@@ -101,13 +102,20 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 		}
 		return t.keepIfBetter(ctx, out, err)
 	}
-	for n, q := range batchLimits(x.p) {
+	limits := batchLimits(x.p)
+	half := *limits[len(limits)-1]
+	half.longest, half.fastOnly = x.p.SLO/2, true
+	var before [][]int
+	for n, q := range append(limits, &half) {
 		if n > 0 && t.enough() {
 			break
 		}
 		y := *x
 		y.p, y.per, y.batch = q, nil, nil
-		y.priceModels()
+		if y.priceModels(); slices.EqualFunc(before, y.batch, slices.Equal[[]int]) {
+			continue
+		}
+		before = y.batch
 		y.configurations()
 		list, all, err := y.ranked(ctx, t.bounds)
 		if err != nil {
