@@ -144,8 +144,7 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 
 // elsewhere tells whether a model takes longer than the longest batch for one sample on
 // a kind and not on another that it fits on.
-func (x *mixed) elsewhere(m, kind int) bool {
-	p := x.p
+func elsewhere(p *Problem, m, kind int) bool {
 	if times := variantOf(p, m, kind).Times; len(times) == 0 || times[0] <= p.longest {
 		return false
 	}
@@ -166,7 +165,7 @@ func (x *mixed) priceModels() {
 		for m := range p.Models {
 			v := variantOf(p, m, k)
 			per[m] = math.Inf(1)
-			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.fastOnly && x.elsewhere(m, k) {
+			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.fastOnly && elsewhere(p, m, k) {
 				continue
 			}
 			for b, t := range v.Times {
