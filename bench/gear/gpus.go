@@ -37,7 +37,7 @@ func (b *runs) leastSingle(f *published.Family, slo time.Duration, on []stream, 
 			case err != nil:
 				return nil, err
 			default:
-				hi, accuracy[p.devices] = p.devices, r.Accuracy
+				hi, accuracy[p.devices] = p.devices, r.Expected
 			}
 		}
 		for i, target := range targets {

@@ -141,7 +141,7 @@ func (b *runs) execute(s *system, on stream, key string, w baseline.Watch) (*bas
 func guess(devices int) *baseline.Run {
 	r := &baseline.Run{Requests: 1, P95: 1}
 	if devices >= 8 {
-		r.Accuracy = .99
+		r.Accuracy, r.Expected = .99, .99
 	}
 	return r
 }

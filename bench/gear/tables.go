@@ -89,8 +89,8 @@ var tunedSystems = []struct {
 	{"DynBa", alone(anySingle)},
 }
 
-// reached is the accuracy that a method shows in time on some devices; ok is
-// false where it does not.
+// reached is the accuracy that a method shows in time on some devices, without the luck of
+// the samples that a stream brings; ok is false where it does not.
 type reached func(devices int) (accuracy float64, ok bool, err error)
 
 func (b *runs) reachedPlan(f *published.Family, slo time.Duration, on []stream, make func(place) (*plan, error)) reached {
@@ -110,7 +110,7 @@ func (b *runs) reachedPlan(f *published.Family, slo time.Duration, on []stream, 
 			}
 			runs = append(runs, r)
 		}
-		return summarise(runs).accuracy, true, nil
+		return summarise(runs).expected, true, nil
 	}
 }
 
@@ -120,7 +120,7 @@ func (b *runs) reachedTuned(f *published.Family, slo time.Duration, on []stream,
 		if err != nil || v == nil {
 			return 0, false, err
 		}
-		return v.Run.Accuracy, true, nil
+		return v.Run.Expected, true, nil
 	}
 }
 

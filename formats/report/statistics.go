@@ -72,12 +72,7 @@ func Wilson(k, n int64, confidence float64) (lo, hi float64) {
 	if n <= 0 {
 		return 0, 1
 	}
-	z := distuv.UnitNormal.Quantile(1 - (1-confidence)/2)
-	nf := float64(n)
-	share := float64(k) / nf
-	mid := (share + z*z/(2*nf)) / (1 + z*z/nf)
-	half := z / (1 + z*z/nf) * math.Sqrt(share*(1-share)/nf+z*z/(4*nf*nf))
-	lo, hi = max(mid-half, 0), min(mid+half, 1)
+	lo, hi = WilsonOf(float64(k)/float64(n), float64(n), confidence)
 	if k == 0 {
 		lo = 0
 	}
@@ -85,6 +80,15 @@ func Wilson(k, n int64, confidence float64) (lo, hi float64) {
 		hi = 1
 	}
 	return lo, hi
+}
+
+// WilsonOf returns the score interval of a share that was seen in n independent values, of
+// which there need not be a whole number.
+func WilsonOf(share, n, confidence float64) (lo, hi float64) {
+	z := distuv.UnitNormal.Quantile(1 - (1-confidence)/2)
+	mid := (share + z*z/(2*n)) / (1 + z*z/n)
+	half := z / (1 + z*z/n) * math.Sqrt(max(0, share*(1-share)/n+z*z/(4*n*n)))
+	return max(mid-half, 0), min(mid+half, 1)
 }
 
 // MeanInterval returns the mean of independent values and its Student-t

@@ -15,16 +15,20 @@ type envelope struct{ cost, accuracy []float64 }
 func newEnvelope(list []Cascade, cost []float64, samples int) envelope {
 	var e envelope
 	for _, i := range Pareto(cost, list) {
-		c, a := cost[i], float64(list[i].Correct)/float64(samples)
-		for n := len(e.cost); n >= 2; n = len(e.cost) {
-			if (e.accuracy[n-1]-e.accuracy[n-2])*(c-e.cost[n-2]) > (a-e.accuracy[n-2])*(e.cost[n-1]-e.cost[n-2]) {
-				break
-			}
-			e.cost, e.accuracy = e.cost[:n-1], e.accuracy[:n-1]
-		}
-		e.cost, e.accuracy = append(e.cost, c), append(e.accuracy, a)
+		e.add(cost[i], float64(list[i].Correct)/float64(samples))
 	}
 	return e
+}
+
+// add takes a point of no less cost and more accuracy than those before.
+func (e *envelope) add(cost, accuracy float64) {
+	for n := len(e.cost); n >= 1; n = len(e.cost) {
+		if e.cost[n-1] < cost && (n == 1 || (e.accuracy[n-1]-e.accuracy[n-2])*(cost-e.cost[n-2]) > (accuracy-e.accuracy[n-2])*(e.cost[n-1]-e.cost[n-2])) {
+			break
+		}
+		e.cost, e.accuracy = e.cost[:n-1], e.accuracy[:n-1]
+	}
+	e.cost, e.accuracy = append(e.cost, cost), append(e.accuracy, accuracy)
 }
 
 // at is the envelope's height at a budget; NaN where even the cheapest costs
@@ -75,20 +79,16 @@ func lateAtLeast(p *Problem, c *Cascade) float64 {
 type lax struct{ cost, accuracy, late float64 }
 
 // laxes are the cascades where the SLO is for all requests together, by rising cost.
-// Requests in time are only in batches as long as the SLO, late ones in any. Those
-// that ask the most models gain the most by being late, so that a share l of the
-// requests is late at the first models as at the last: of what comes to a model, l.
+// Requests in time are only in batches as long as the SLO. Late ones cost what any says by
+// model. Those that ask the most models gain the most by being late, so that a share l
+// of the requests is late at the first models as at the last: of what comes to a model, l.
 // Between the shares that come to models the cost is linear.
-func (p relaxation) laxes(list []Cascade) []lax {
-	free := *p.Problem
-	free.SLO, free.longest = math.MaxInt64, 0
-	inTime, any := make([]float64, len(p.Models)), make([]float64, len(p.Models))
-	for m := range p.Models {
-		batch, per := p.operating(m)
-		if inTime[m] = per; batch == 0 {
+func (p relaxation) laxes(list []Cascade, any []float64) []lax {
+	inTime := perSample(p.Problem)
+	for m := range inTime {
+		if inTime[m] == 0 {
 			inTime[m] = math.Inf(1)
 		}
-		_, any[m] = free.operating(m)
 	}
 	var out []lax
 	for i := range list {
@@ -129,22 +129,10 @@ func atPrice(list []lax, price float64) envelope {
 			continue
 		}
 		best = a
-		for n := len(e.cost); n >= 1; n = len(e.cost) {
-			if e.cost[n-1] < c && (n == 1 || (e.accuracy[n-1]-e.accuracy[n-2])*(c-e.cost[n-2]) > (a-e.accuracy[n-2])*(e.cost[n-1]-e.cost[n-2])) {
-				break
-			}
-			e.cost, e.accuracy = e.cost[:n-1], e.accuracy[:n-1]
-		}
-		e.cost, e.accuracy = append(e.cost, c), append(e.accuracy, a)
+		e.add(c, a)
 	}
 	return e
 }
-
-// Of the search for the price of lateness that bounds best.
-const (
-	leastPrice, mostPrice = 1e-3, 1e3
-	priceSteps            = 40
-)
 
 // laxBounds are bounds where the SLO is for all requests together: any mixture of
 // cascades, of which no more requests are late than the percentile allows. A range
@@ -152,28 +140,19 @@ const (
 // a late request is said to cost in accuracy, what that gives is a bound: the least
 // over the prices tried stands.
 func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) {
-	all, room := p.laxes(list), 1-p.Percentile
-	bounds, total = slices.Repeat([]float64{math.Inf(1)}, len(p.Edges)), math.Inf(1)
-	at := func(price float64) float64 {
+	free := *p.Problem
+	free.SLO, free.longest = math.MaxInt64, 0
+	all, room := p.laxes(list, perSample(&free)), 1-p.Percentile
+	bounds = slices.Repeat([]float64{math.Inf(1)}, len(p.Edges))
+	total = leastAtPrice(func(price float64) float64 {
 		e, sum := atPrice(all, price), price*room
 		for r, edge := range p.Edges {
 			v := e.at(float64(p.Devices) / edge)
 			bounds[r] = min(bounds[r], v+price*min(1, room/p.Weights[r]))
 			sum += p.Weights[r] * v
 		}
-		total = min(total, sum)
 		return sum
-	}
-	at(0)
-	low, high := math.Log(leastPrice), math.Log(mostPrice) // the total is convex in the price
-	for range priceSteps {
-		a, b := low+(high-low)*.382, low+(high-low)*.618
-		if at(math.Exp(a)) <= at(math.Exp(b)) {
-			high = b
-		} else {
-			low = a
-		}
-	}
+	})
 	return bounds, min(total, p.weighted(bounds))
 }
 

@@ -35,7 +35,7 @@ func (s *search) climbed(ctx context.Context, out *Outcome, list []Cascade) (*Ou
 	if !p.climbs() || (p.Target > 0 || s.o.Any) && !p.misses(out.Accuracy) {
 		return out, nil
 	}
-	c := newClimber(p.part(), out, s.o.Seed)
+	c := newClimber(partOf(p), out, s.o.Seed)
 	if err := c.upwards(ctx, list); err != nil {
 		return nil, err
 	}

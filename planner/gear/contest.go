@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -25,8 +26,7 @@ type option struct {
 	accuracy float64       // weighted
 	guess    float64       // seconds that it is estimated to keep
 	doubt    float64       // how wrong that may be
-	short    float64       // seconds that a short run showed it to keep; 0: none was made
-	full     float64       // likewise, as long as a trial begins
+	showed   float64       // seconds that a run showed it to keep; 0: none was made
 	proved   time.Duration // latency that trials have shown it to keep
 	trial    Trial         // likewise
 }
@@ -67,28 +67,17 @@ func doubt(load float64) float64 { return 1.15 + 10*max(0, load-.9) }
 // keeps is the latency that an option keeps: what a run showed, else what is
 // estimated times how far that was off for the nearest option with as many
 // stages that was run; for others it says less.
-func keeps(front []option, k int, full bool) float64 {
+func keeps(front []option, k int) float64 {
 	o := &front[k]
-	switch {
-	case o.full > 0:
-		return o.full
-	case o.short > 0 && !full:
-		return o.short
-	}
-	best, nearest := cmp.Or(o.short, o.guess), math.MaxInt
+	best, nearest := cmp.Or(o.showed, o.guess), math.MaxInt
 	for n := range front {
 		other := &front[n]
 		far := max(n-k, k-n)
 		if other.stages != o.stages {
 			far += len(front)
 		}
-		switch {
-		case far >= nearest:
-		case o.short > 0 && other.full > 0 && other.short > 0:
-			best, nearest = o.short*other.full/other.short, far
-		case o.short > 0:
-		case other.full > 0 || other.short > 0:
-			best, nearest = o.guess*cmp.Or(other.full, other.short)/other.guess, far
+		if o.showed == 0 && other.showed > 0 && far < nearest {
+			best, nearest = o.guess*other.showed/other.guess, far
 		}
 	}
 	return best
@@ -112,29 +101,27 @@ func (c *contest) picksWithin(seem [][]float64, latency float64) (picks []int, a
 	return picks, accuracy
 }
 
-func (c *contest) seem(full bool) [][]float64 {
+func (c *contest) seem() [][]float64 {
 	out := make([][]float64, len(c.fronts))
 	for r, front := range c.fronts {
 		for k := range front {
-			out[r] = append(out[r], keeps(front, k, full))
+			out[r] = append(out[r], keeps(front, k))
 		}
 	}
 	return out
 }
 
 // possible is the least latency, in seconds, at which the target seems reached.
-func (c *contest) possible(full bool) float64 {
-	seem := c.seem(full)
+func (c *contest) possible() float64 {
+	seem := c.seem()
 	var steps []float64
 	for r := range seem {
 		steps = append(steps, seem[r]...)
 	}
 	slices.Sort(steps)
-	at, _ := slices.BinarySearchFunc(steps, c.target-1e-12, func(latency, target float64) int {
-		if _, accuracy := c.picksWithin(seem, latency); accuracy < target {
-			return -1
-		}
-		return 1
+	at := sort.Search(len(steps), func(i int) bool {
+		_, accuracy := c.picksWithin(seem, steps[i])
+		return accuracy >= c.target-1e-12
 	})
 	if at == len(steps) {
 		return math.Inf(1)
@@ -145,29 +132,27 @@ func (c *contest) possible(full bool) float64 {
 // refine runs what would be taken, until nothing taken is unknown and nothing
 // that could be seems better. It returns the least latency at which the target
 // is reached, if that is below a limit.
-func (c *contest) refine(ctx context.Context, full bool, limit float64) (float64, error) {
+func (c *contest) refine(ctx context.Context, limit float64) (float64, error) {
 	for range maxRefines {
-		latency := c.possible(full)
+		latency := c.possible()
 		if math.IsInf(latency, 1) || latency > limit && c.bench.runs > 0 { // not by estimates alone
 			return latency, nil
 		}
-		seem := c.seem(full)
+		seem := c.seem()
 		picks, _ := c.picksWithin(seem, latency)
-		news, err := c.show(ctx, picks, latency, full)
+		news, err := c.show(ctx, picks, latency)
 		if err == nil && !news {
-			news, err = c.show(ctx, c.doubtful(seem, picks, latency), latency, full)
+			news, err = c.show(ctx, c.doubtful(seem, picks, latency), latency)
 		}
 		if err != nil || !news {
 			return latency, err
 		}
 	}
-	return c.possible(full), nil
+	return c.possible(), nil
 }
 
 // maxRefines ends a refinement that goes on finding what looks better.
 const maxRefines = 200
-
-func (o *option) ran(full bool) bool { return o.full > 0 || !full && o.short > 0 }
 
 // doubtful is, for every range, an option that has not been run, is more accurate
 // than what is taken and seems too slow by no more than an estimate can be wrong;
@@ -177,7 +162,7 @@ func (c *contest) doubtful(seem [][]float64, picks []int, latency float64) []int
 	for r, front := range c.fronts {
 		least, best := math.Inf(1), -1
 		for k := picks[r] + 1; k < len(front); k++ {
-			if o := &front[k]; !o.ran(false) && seem[r][k] < min(least, o.doubt*latency) && o.accuracy > front[picks[r]].accuracy {
+			if o := &front[k]; o.showed == 0 && seem[r][k] < min(least, o.doubt*latency) && o.accuracy > front[picks[r]].accuracy {
 				least, best = seem[r][k], k
 			}
 		}
@@ -186,55 +171,41 @@ func (c *contest) doubtful(seem [][]float64, picks []int, latency float64) []int
 	return list
 }
 
-// shortRun is how many requests a short run has at least.
-const shortRun = 2000
-
 // show runs those of some options that were not; false: all were.
-func (c *contest) show(ctx context.Context, picks []int, latency float64, full bool) (news bool, err error) {
+func (c *contest) show(ctx context.Context, picks []int, latency float64) (news bool, err error) {
 	for r, k := range picks {
-		if k < 0 || c.fronts[r][k].ran(full) {
+		if k < 0 || c.fronts[r][k].showed > 0 {
 			continue
 		}
 		news = true
-		if err := c.run(ctx, r, &c.fronts[r][k], latency, full); err != nil {
+		if err := c.run(ctx, r, &c.fronts[r][k], latency); err != nil {
 			return false, err
 		}
 	}
 	return news, nil
 }
 
-// run tries an option.
-func (c *contest) run(ctx context.Context, r int, o *option, latency float64, full bool) error {
+// run tries an option, for as long as a trial begins.
+func (c *contest) run(ctx context.Context, r int, o *option, latency float64) error {
 	s, err := c.at(ctx, o.cascade)
 	if err != nil {
 		return err
 	}
 	rate := c.p.Edges[r]
 	if s.taken*rate > 1 {
-		o.short, o.full = math.Inf(1), math.Inf(1)
+		o.showed = math.Inf(1)
 		return nil
 	}
 	p := *c.p
 	p.SLO = seconds(latency)
 	a := attempt{c: s.cascade, minQueue: 1, shares: s.shares, rate: rate, length: p.runLength(rate), limit: seconds(2 * latency)}
-	if short := seconds(max(shortRun/rate, 10*latency)); !full && 3*short < 2*a.length {
-		a.length = short
-	} else {
-		full = true // it is hardly longer
-	}
 	*c.total++
 	got, err := c.bench.run(ctx, &a)
 	if err != nil {
 		return err
 	}
-	least := max(got.tail, mayGrow*got.growth).Seconds()
-	if got.above {
-		least = a.limit.Seconds()
-	}
-	if full {
-		o.full = least
-	} else {
-		o.short = least
+	if o.showed = max(got.tail, mayGrow*got.growth).Seconds(); got.above {
+		o.showed = a.limit.Seconds()
 	}
 	return nil
 }
@@ -244,7 +215,7 @@ func (c *contest) run(ctx context.Context, r int, o *option, latency float64, fu
 func (c *contest) prove(ctx context.Context, latency float64, slo time.Duration) (kept bool, err error) {
 	q, b := *c.p, *c.bench
 	b.p, q.SLO, kept = &q, slo, true
-	picks, _ := c.picksWithin(c.seem(true), latency)
+	picks, _ := c.picksWithin(c.seem(), latency)
 	for r, k := range picks {
 		o := &c.fronts[r][k]
 		if o.proved > 0 && o.proved <= slo {
@@ -261,7 +232,7 @@ func (c *contest) prove(ctx context.Context, latency float64, slo time.Duration)
 		if t.Passed {
 			o.proved, o.trial = slo, t
 		} else {
-			o.full, kept = latencyStep*max(slo, t.Latency).Seconds(), false
+			o.showed, kept = latencyStep*max(slo, t.Latency).Seconds(), false
 		}
 	}
 	*c.total += b.runs - c.bench.runs
@@ -275,7 +246,7 @@ func (c *contest) outcome(ctx context.Context, s *quickest, latency float64, slo
 	p.SLO = slo
 	out := c.out
 	out.Problem, out.Goal, out.Cascades = &p, LeastLatency, s.enumerated
-	picks, _ := c.picksWithin(c.seem(true), latency)
+	picks, _ := c.picksWithin(c.seem(), latency)
 	for r, k := range picks {
 		o := &c.fronts[r][k]
 		stair, err := c.at(ctx, o.cascade)

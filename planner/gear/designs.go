@@ -15,8 +15,7 @@ func (s *quickest) designs(ctx context.Context, p *Problem, most int) (list []*d
 		if err != nil {
 			return nil, err
 		}
-		usable := p.usable()
-		all := slices.DeleteFunc(slices.Clone(s.all), func(c Cascade) bool { return !c.within(usable) })
+		all := s.known.of(p, p.usable()).list
 		x := &exact{p, all, p.works(all), s.o}
 		for _, c := range (placing{p}).ranked(cascades, p.works(cascades), most) {
 			list = append(list, x.design(c))

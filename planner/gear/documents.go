@@ -223,9 +223,6 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 			o.Limits = append(o.Limits, formats.Limit{What: "device " + f.pools[k].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound})
 		}
 	}
-	if more := out.MoreDevices; more > 0 {
-		o.Limits = []formats.Limit{{What: "device " + f.pools[0].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound}}
-	}
 	g := out.Write(f.problem, f.weights)
 	g.Score = f.score
 	for i := range g.Models {

@@ -29,9 +29,7 @@ func newEstimator(d *design) *estimator {
 	e := &estimator{design: d}
 	configs := d.out.Configs
 	if pl := d.out.Placement; pl != nil {
-		for k, set := range pl.Sets {
-			configs = append(configs, Config{Set: set, Count: pl.Counts[k]})
-		}
+		configs = pl.configs()
 	}
 	batch, _ := speedsOf(d.p)
 	total := make([]float64, len(d.p.Models))

@@ -22,7 +22,7 @@ func explain(p *formats.Plan) []string {
 	}
 	if len(g.Models) > 0 {
 		line := fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1)
-		if b := p.Objective.Bound; b != nil && p.Objective.Name == MostAccurate && g.Over != formats.OverRequests && *b < mixtures(g)-worthwhile {
+		if b := p.Objective.Bound; b != nil && p.Objective.Name == MostAccurate && g.Over != formats.OverRequests && *b < overRanges(g, func(r *formats.Gear) float64 { return r.Bound })-worthwhile {
 			line += ". Those of ranges are of mixtures of cascades, too; that of the plan is of one cascade per range"
 		}
 		out = append(out, line)
@@ -56,21 +56,18 @@ func explain(p *formats.Plan) []string {
 	return out
 }
 
-// mixtures is the bound of the accuracy that those of the ranges come to.
-func mixtures(g *formats.GearPlan) float64 {
-	bound := 0.0
+// overRanges is the mean of something of the gears, by weight.
+func overRanges(g *formats.GearPlan, of func(r *formats.Gear) float64) float64 {
+	total := 0.0
 	for i := range g.Gears {
-		bound += g.Gears[i].Weight * g.Gears[i].Bound
+		total += g.Gears[i].Weight * of(&g.Gears[i])
 	}
-	return bound
+	return total
 }
 
 // accuracy is that of the whole plan: planned, held out and asked for.
 func accuracy(g *formats.GearPlan) string {
-	planned := 0.0
-	for i := range g.Gears {
-		planned += g.Gears[i].Weight * g.Gears[i].Accuracy
-	}
+	planned := overRanges(g, func(r *formats.Gear) float64 { return r.Accuracy })
 	line := fmt.Sprintf("accuracy: planned %.4f over the ranges by weight", planned)
 	if h := g.HeldOutInterval; g.AccuracyHeldOut != nil && h != nil {
 		line += fmt.Sprintf(", held out %.4f (%.4f to %.4f)", *g.AccuracyHeldOut, h[0], h[1])

@@ -43,18 +43,21 @@ func undominated(list []Cascade, work [][]float64) []int {
 	order := upTo(len(list))
 	total := totals(work)
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(total[a], total[b]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(total[a], total[b]), cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(a, b))
 	})
 	var kept []int
 next:
 	for _, i := range order {
-		for _, k := range kept {
-			if total[k] <= total[i] && covers(work[k], work[i]) {
+		for at := len(kept) - 1; at >= 0; at-- { // the nearest ones first: they are the likeliest
+			if k := kept[at]; list[k].Correct >= list[i].Correct && covers(work[k], work[i]) {
 				continue next
 			}
 		}
 		kept = append(kept, i)
 	}
+	slices.SortFunc(kept, func(a, b int) int {
+		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(total[a], total[b]), cmp.Compare(a, b))
+	})
 	return kept
 }
 
@@ -97,37 +100,15 @@ func covers[T cmp.Ordered](a, b []T) bool {
 // prune leaves out cascades that another one beats in accuracy without bringing
 // more samples to any model: whatever a model costs, they are on no front.
 func prune(list []Cascade, models int) []Cascade {
-	reach := make([]int32, len(list)*models)
-	total, order := make([]int64, len(list)), make([]int, len(list))
+	reach := make([][]float64, len(list))
+	flat := make([]float64, len(list)*models)
 	for i := range list {
-		order[i] = i
+		reach[i] = flat[i*models : (i+1)*models]
 		for k, m := range list[i].Models {
-			reach[i*models+int(m)] = list[i].Reach[k]
-			total[i] += int64(list[i].Reach[k])
+			reach[i][m] = float64(list[i].Reach[k])
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(total[a], total[b]), cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(a, b))
-	})
-	var kept []int
-next:
-	for _, i := range order {
-		mine := reach[i*models : (i+1)*models]
-	others:
-		for at := len(kept) - 1; at >= 0; at-- { // the nearest ones first: they are the likeliest
-			k := kept[at]
-			if list[k].Correct < list[i].Correct {
-				continue
-			}
-			for m, n := range reach[k*models : (k+1)*models] {
-				if n > mine[m] {
-					continue others
-				}
-			}
-			continue next
-		}
-		kept = append(kept, i)
-	}
+	kept := undominated(list, reach)
 	slices.Sort(kept)
 	out := make([]Cascade, len(kept))
 	for n, i := range kept {

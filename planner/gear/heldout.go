@@ -5,8 +5,7 @@ import (
 	"errors"
 	"math"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
+	"inferplan/formats/report"
 	"inferplan/solver/milp"
 )
 
@@ -25,13 +24,13 @@ func (out *Outcome) HeldOut() (h HeldOut, ok bool) {
 	}
 	right := make([]float64, p.HeldOut.N) // of a sample, the share of the requests that would be right
 	for r := range out.Gears {
-		n := 0
-		for i, ok := range p.HeldOut.answers(&out.Gears[r].Cascade) {
+		n, c := 0, &out.Gears[r].Cascade
+		p.HeldOut.each(c.Models, c.Levels, func(i, _ int, ok bool) {
 			if ok {
 				right[i] += p.Weights[r]
 				n++
 			}
-		}
+		})
 		h.Accuracy += p.Weights[r] * float64(n) / float64(len(right))
 	}
 	squares := 0.0
@@ -42,30 +41,13 @@ func (out *Outcome) HeldOut() (h HeldOut, ok bool) {
 	return h, true
 }
 
-// answers tells of every sample whether a cascade answers it right.
-func (s *Samples) answers(c *Cascade) []bool {
-	out := make([]bool, s.N)
-	for i := range out {
-		for k, m := range c.Models {
-			if k == len(c.Models)-1 || s.Levels[m][i] >= c.Levels[k] {
-				out[i] = s.Correct[m][i]
-				break
-			}
-		}
-	}
-	return out
-}
-
 // interval is Wilson's of a mean of values from 0 to 1: n of them whose variance is less
 // than that of right and wrong count as more.
 func interval(mean, variance, n float64) (low, high float64) {
 	if most := mean * (1 - mean); variance > 1e-12 && variance < most {
 		n *= most / variance
 	}
-	z := distuv.UnitNormal.Quantile(1 - (1-confidence)/2)
-	mid := (mean + z*z/(2*n)) / (1 + z*z/n)
-	half := z / (1 + z*z/n) * math.Sqrt(max(0, mean*(1-mean)/n+z*z/(4*n*n)))
-	return max(0, mid-half), min(1, mid+half)
+	return report.WilsonOf(mean, n, confidence)
 }
 
 // Of the search for a plan that holds its accuracy out of sample: plans made, and the

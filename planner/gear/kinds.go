@@ -37,6 +37,19 @@ func (c catalogue) of(p *Problem, usable []bool) listed {
 	return got
 }
 
+// inTime are the cascades of usable models that keep the SLO alone; found is how many were
+// enumerated.
+func (c catalogue) inTime(p *Problem, usable []bool) (list []Cascade, found int, err error) {
+	if !slices.Contains(usable, true) {
+		return nil, 0, &Infeasible{NoneUsable: true, SLO: p.shortest()}
+	}
+	all := c.of(p, usable)
+	if list = p.inTime(all.list); len(list) == 0 {
+		return nil, 0, &Infeasible{NoneInTime: true, SLO: p.shortest()}
+	}
+	return list, all.found, nil
+}
+
 // ways are what a problem on several kinds of devices is planned from: members as
 // whole models, and in stages.
 type ways struct {
@@ -126,20 +139,6 @@ func (s *search) boundsOnKinds(ctx context.Context, p *Problem, w *ways) (bounds
 		_, use, err = w.staged.bounds(ctx, -1)
 	}
 	return bounds, use, err
-}
-
-// relaxedOnKinds is the bound on the weighted accuracy; NaN where a range cannot be
-// served at all.
-func (s *search) relaxedOnKinds(ctx context.Context, p *Problem) (float64, error) {
-	w, err := s.waysOf(p)
-	if _, none := errors.AsType[*Infeasible](err); none {
-		return math.NaN(), nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	bounds, _, err := s.boundsOnKinds(ctx, p, w)
-	return p.weighted(bounds) + reaches, err
 }
 
 // onKinds plans for the most accuracy on several kinds of devices; with a target,
@@ -301,9 +300,6 @@ func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error
 		if err := out.allowLateRanges(ctx, t.bounds); err != nil {
 			return err
 		}
-		if err := t.oneForAll(ctx, out); err != nil {
-			return err
-		}
 		out.Runs += out.stairs.bench.runs
 	}
 	t.runs += out.Runs
@@ -314,16 +310,6 @@ func (t *tries) keepIfBetter(ctx context.Context, out *Outcome, err error) error
 		t.best = out
 	}
 	return nil
-}
-
-// oneForAll gives all ranges one cascade of those that the devices have the time for at
-// the highest rate, if that makes a plan more accurate.
-func (t *tries) oneForAll(ctx context.Context, out *Outcome) error {
-	list, err := out.stairs.above(ctx, len(out.Gears)-1)
-	if err == nil {
-		_, err = out.oneCascade(ctx, out.stairs.bench, singles{Problem: t.p}.worthTrying(list, out))
-	}
-	return err
 }
 
 // inStages plans with members in stages, with chains as long as the SLO and half as
@@ -373,5 +359,5 @@ func (s *search) alike() *search {
 	}
 	q := *s.p
 	q.Kinds, q.Devices, q.Memory = nil, s.p.Kinds[0].Devices, s.p.Kinds[0].Memory
-	return &search{p: &q, o: s.o}
+	return &search{p: &q, o: s.o, known: s.known}
 }

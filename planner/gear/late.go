@@ -16,7 +16,6 @@ import (
 
 // Of plans whose SLO is for all requests together.
 const (
-	stepsUp     = 8   // gears tried above the one that keeps the SLO alone
 	spent       = .9  // of the lateness that the percentile allows
 	lateUnit    = 1e4 // parts that lateness is counted in
 	lessLate    = .8  // factor, where the measured rates show more lateness than the ranges did
@@ -32,8 +31,7 @@ type choice struct {
 }
 
 // stairs are what gears were found on, range by range: above are the cascades with
-// their loads per request that a range could take instead of its own, up to
-// stepsUp of them, the next one first.
+// their loads per request that a range could take instead of its own, the next one first.
 type stairs struct {
 	bench *bench
 	above func(ctx context.Context, r int) ([]stair, error)

@@ -145,10 +145,13 @@ func seconds(s float64) time.Duration { return time.Duration(math.Ceil(min(s, 1e
 
 // whole plans with whole models. It estimates first, so that few options are run at all:
 // those that would be taken at the latency that seems possible, until all that are taken
-// have been run. Short runs come first, runs of full length decide. nil: no plan.
+// have been run. nil: no plan.
 func (s *quickest) whole(ctx context.Context, low time.Duration) (*Outcome, error) {
-	c, err := s.estimated(ctx, low)
+	c, err := s.contest(ctx, rung(min(3*low, s.top)))
 	if err != nil {
+		return nil, err
+	}
+	if c, err = s.contest(ctx, rung(min(s.top, seconds(c.possible())))); err != nil {
 		return nil, err
 	}
 	c, err = s.descend(ctx, c)
@@ -165,27 +168,11 @@ func (s *quickest) whole(ctx context.Context, low time.Duration) (*Outcome, erro
 	return s.further(ctx, best)
 }
 
-// estimated is the contest on batches as long as the latency that seems possible.
-func (s *quickest) estimated(ctx context.Context, low time.Duration) (*contest, error) {
-	c, err := s.contest(ctx, rung(min(3*low, s.top)))
-	for range 10 {
-		if err != nil {
-			break
-		}
-		next, err := s.contest(ctx, rung(min(s.top, seconds(c.possible(false)))))
-		if err != nil || next == c {
-			return c, err
-		}
-		c = next
-	}
-	return c, err
-}
-
 // descend goes on to shorter batches, as batches must not be longer than the latency, and
 // shorter ones may be better. One sample may take longer than batches may, so that a step
 // down may change nothing yet.
 func (s *quickest) descend(ctx context.Context, c *contest) (*contest, error) {
-	latency, err := c.refine(ctx, false, s.top.Seconds())
+	latency, err := c.refine(ctx, s.top.Seconds())
 	for longest := s.top; err == nil && latency <= s.top.Seconds(); {
 		longest = rung(min(longest, c.rung) - 1)
 		below, err := s.contest(ctx, longest)
@@ -193,10 +180,10 @@ func (s *quickest) descend(ctx context.Context, c *contest) (*contest, error) {
 			return nil, err
 		}
 		fits := latency >= c.rung.Seconds()
-		if fits && below.possible(false) >= latency {
+		if fits && below.possible() >= latency {
 			break
 		}
-		less, err := below.refine(ctx, false, s.top.Seconds())
+		less, err := below.refine(ctx, s.top.Seconds())
 		if err != nil {
 			return nil, err
 		}
@@ -210,10 +197,10 @@ func (s *quickest) descend(ctx context.Context, c *contest) (*contest, error) {
 
 // on is the plan of least latency of a contest; nil: none is within a limit.
 func (s *quickest) on(ctx context.Context, c *contest, limit float64) (*Outcome, error) {
-	latency, err := c.refine(ctx, false, limit)
-	for err == nil && latency <= limit {
-		if latency, err = c.refine(ctx, true, limit); err != nil || latency > limit {
-			break
+	for {
+		latency, err := c.refine(ctx, limit)
+		if err != nil || latency > limit {
+			return nil, err
 		}
 		slo := max(seconds(latency), c.rung)
 		kept, err := c.prove(ctx, latency, slo)
@@ -224,7 +211,6 @@ func (s *quickest) on(ctx context.Context, c *contest, limit float64) (*Outcome,
 			return c.outcome(ctx, s, latency, slo)
 		}
 	}
-	return nil, err
 }
 
 // further tries other placements on identical devices, for less than a plan's latency.

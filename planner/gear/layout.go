@@ -152,11 +152,6 @@ func parted(colour []int, all []replica, in [][]part) []int {
 func (l *layout) shares(s *split) [][]float64 {
 	out := make([][]float64, len(l.x.p.Models))
 	for m := range out {
-		total := 0.0
-		add := func(share float64) {
-			out[m] = append(out[m], share)
-			total += share
-		}
 		for k := range l.cellOf {
 			for _, c := range l.cellOf[k] {
 				if cell := &l.cells[c]; cell.Set&(1<<m) != 0 {
@@ -164,7 +159,7 @@ func (l *layout) shares(s *split) [][]float64 {
 					if s.shares[c] != nil {
 						share = s.shares[c][m] / float64(cell.Count)
 					}
-					add(share)
+					out[m] = append(out[m], share)
 				}
 			}
 		}
@@ -180,17 +175,9 @@ func (l *layout) shares(s *split) [][]float64 {
 					}
 				}
 			}
-			for _, share := range one {
-				add(share)
-			}
+			out[m] = append(out[m], one...)
 		}
-		for i := range out[m] {
-			if total > 0 {
-				out[m][i] /= total
-			} else {
-				out[m][i] = 1 / float64(len(out[m]))
-			}
-		}
+		inParts(out[m])
 	}
 	return out
 }

@@ -82,18 +82,11 @@ func (x *mixed) cascades() error {
 	p := x.p
 	usable := make([]bool, len(p.Models))
 	for m := range usable {
-		for k := range p.Kinds {
-			usable[m] = usable[m] || !math.IsInf(x.per[k][m], 1)
-		}
-		usable[m] = usable[m] || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
+		usable[m] = x.whole(m) || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
 	}
-	if !slices.Contains(usable, true) {
-		return &Infeasible{NoneUsable: true, SLO: p.shortest()}
-	}
-	all := x.known.of(p, usable)
-	x.found = all.found
-	if x.list = p.inTime(all.list); len(x.list) == 0 {
-		return &Infeasible{NoneInTime: true, SLO: p.shortest()}
+	var err error
+	if x.list, x.found, err = x.known.inTime(p, usable); err != nil {
+		return err
 	}
 	for i := range x.list {
 		row := make([]float64, len(p.Models))
@@ -105,6 +98,11 @@ func (x *mixed) cascades() error {
 	return nil
 }
 
+// whole tells whether a model runs whole on some kind.
+func (x *mixed) whole(m int) bool {
+	return slices.ContainsFunc(x.per, func(per []float64) bool { return !math.IsInf(per[m], 1) })
+}
+
 // inStages is a planner that may run members as chains. The cascades are those of
 // whole models, where chains make no others possible.
 func (x *mixed) inStages(p *Problem, chains []*Chain, least []time.Duration) (*mixed, error) {
@@ -114,11 +112,7 @@ func (x *mixed) inStages(p *Problem, chains []*Chain, least []time.Duration) (*m
 	q, others := *p, x.list == nil
 	q.Models = slices.Clone(p.Models)
 	for m := range q.Models {
-		whole := false
-		for k := range p.Kinds {
-			whole = whole || !math.IsInf(x.per[k][m], 1)
-		}
-		others = others || !whole
+		others = others || !x.whole(m)
 		if t := least[m]; t > 0 && t < q.Models[m].Times[0] {
 			q.Models[m].Times = slices.Clone(q.Models[m].Times)
 			q.Models[m].Times[0], others = t, true
@@ -150,8 +144,7 @@ func (x *mixed) staged(ctx context.Context, o *Options) (*Outcome, error) {
 
 // elsewhere tells whether a model takes longer than the longest batch for one sample on
 // a kind and not on another that it fits on.
-func (x *mixed) elsewhere(m, kind int) bool {
-	p := x.p
+func elsewhere(p *Problem, m, kind int) bool {
 	if times := variantOf(p, m, kind).Times; len(times) == 0 || times[0] <= p.longest {
 		return false
 	}
@@ -172,7 +165,7 @@ func (x *mixed) priceModels() {
 		for m := range p.Models {
 			v := variantOf(p, m, k)
 			per[m] = math.Inf(1)
-			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.longest > 0 && x.elsewhere(m, k) {
+			if p.Kinds[k].Memory > 0 && v.Memory > p.Kinds[k].Memory || p.fastOnly && elsewhere(p, m, k) {
 				continue
 			}
 			for b, t := range v.Times {
@@ -266,23 +259,8 @@ func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, er
 		return nil, nil, fmt.Errorf("placing models on several kinds: no solution (%v)", sol.Status)
 	}
 	out := slices.Clone(x.configs)
-	free := make([]int, len(p.Kinds))
-	for k := range free {
-		free[k] = p.Kinds[k].Devices
-	}
 	for c := range out {
 		out[c].Count = int(math.Round(sol.X[g.count[c]]))
-		if k := &p.Kinds[out[c].Kind]; k.Of >= 0 {
-			free[k.Of] -= k.Span * out[c].Count
-		} else {
-			free[out[c].Kind] -= out[c].Count
-		}
-	}
-	for c := range out { // idle devices help: they take the kind's first set
-		if k := out[c].Kind; p.Kinds[k].Of < 0 && free[k] > 0 {
-			out[c].Count += free[k]
-			free[k] = 0
-		}
 	}
 	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), relaxed.columns, nil
 }
@@ -331,9 +309,7 @@ func (x *mixed) few(most int) bool {
 				sets++
 			}
 		}
-		for i := 1; i < sets; i++ {
-			total = total * float64(x.p.Kinds[k].Devices+i) / float64(i)
-		}
+		total *= compositions(x.p.Kinds[k].Devices, sets)
 	}
 	return total <= float64(most)
 }
@@ -367,9 +343,14 @@ func (out *Outcome) Replicas(model, kind int) []int {
 	if out.Placement != nil {
 		return out.Placement.DevicesOf(model)
 	}
-	var list []int
+	return devicesWith(out.Configs, kind, model)
+}
+
+// devicesWith are the devices of a kind that hold a model, numbered configuration by
+// configuration.
+func devicesWith(configs []Config, kind, model int) (list []int) {
 	first := 0
-	for _, c := range out.Configs {
+	for _, c := range configs {
 		if c.Kind != kind {
 			continue
 		}

@@ -14,10 +14,10 @@ const (
 	mostOfPart = 200_000
 )
 
-// part is the problem with so much of many measured rates as climbing looks at. Of the
+// partOf is a problem with so much of many measured rates as climbing looks at. Of the
 // windows by falling rate it takes every so manieth, so that all rates are in it about as
 // often as they come, and the busiest window is. They stay in the order of time.
-func (p *Problem) part() *Problem {
+func partOf(p *Problem) *Problem {
 	if !p.many() {
 		return p
 	}

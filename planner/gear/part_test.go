@@ -19,7 +19,7 @@ func TestPartOfManyRates(t *testing.T) {
 		for second := range rapid.IntRange(1500, 4000).Draw(t, "seconds") {
 			p.Measured = append(p.Measured, math.Floor(scale*(2+math.Sin(float64(second)/200)+float64(second%7)/7)))
 		}
-		part, size := p.part(), int(math.Ceil(10*p.SLO.Seconds()))
+		part, size := partOf(p), int(math.Ceil(10*p.SLO.Seconds()))
 		busiest, n := 0., 0
 		for w := range slices.Chunk(p.Measured, size) {
 			busiest = max(busiest, sum(w))

@@ -71,16 +71,12 @@ func NewPlacement(models int, sets []uint32, counts []int) *Placement {
 }
 
 // DevicesOf lists the devices that hold a model.
-func (pl *Placement) DevicesOf(model int) []int {
-	var out []int
-	first := 0
-	for i, s := range pl.Sets {
-		if s&(1<<model) != 0 {
-			for d := range pl.Counts[i] {
-				out = append(out, first+d)
-			}
-		}
-		first += pl.Counts[i]
+func (pl *Placement) DevicesOf(model int) []int { return devicesWith(pl.configs(), 0, model) }
+
+func (pl *Placement) configs() []Config {
+	out := make([]Config, len(pl.Sets))
+	for i, set := range pl.Sets {
+		out[i] = Config{Set: set, Count: pl.Counts[i]}
 	}
 	return out
 }
@@ -111,6 +107,15 @@ func (pl *Placement) Load(work []float64) float64 {
 	return most
 }
 
+// loads are those of works.
+func (pl *Placement) loads(work [][]float64) []float64 {
+	out := make([]float64, len(work))
+	for i := range work {
+		out[i] = pl.Load(work[i])
+	}
+	return out
+}
+
 // Split shares every model's work over its devices so that the busiest device
 // has the least load: each model in turn levels what the others leave (cyclic
 // water-filling). It returns the shares over DevicesOf the model, and the loads.
@@ -139,16 +144,22 @@ func (pl *Placement) Split(work []float64) (shares [][]float64, loads []float64)
 		}
 	}
 	for m := range work {
-		flow := sum(shares[m]) // the work, but for rounding
-		for k := range shares[m] {
-			if flow > 0 {
-				shares[m][k] /= flow
-			} else {
-				shares[m][k] = 1 / float64(len(shares[m]))
-			}
-		}
+		inParts(shares[m])
 	}
 	return shares, loads
+}
+
+// inParts divides flows by their sum, which is the work but for rounding; even parts where
+// there is none.
+func inParts(flows []float64) {
+	total := sum(flows)
+	for k := range flows {
+		if total > 0 {
+			flows[k] /= total
+		} else {
+			flows[k] = 1 / float64(len(flows))
+		}
+	}
 }
 
 // level takes a model's flow off its devices and pours it again where the loads
@@ -251,20 +262,16 @@ func (p placing) ranked(list []Cascade, work [][]float64, keep int) []*candidate
 
 // allTried tells whether all placements are ranked, so that none is better than the first.
 func (p placing) allTried() bool {
-	return compositionsWithin(p.Devices, len(p.configurations()), maxCompositions)
+	return compositions(p.Devices, len(p.configurations())) <= maxCompositions
 }
 
-// compositionsWithin tells whether n devices over k configurations have at most
-// limit compositions: C(n+k-1, k-1).
-func compositionsWithin(n, k, limit int) bool {
+// compositions is the number of ways to give n devices k configurations: C(n+k-1, k-1).
+func compositions(n, k int) float64 {
 	c := 1.0
 	for i := 1; i < k; i++ {
 		c = c * float64(n+i) / float64(i)
-		if c > float64(limit) {
-			return false
-		}
 	}
-	return true
+	return c
 }
 
 func eachComposition(counts []int, at, left int, visit func()) {

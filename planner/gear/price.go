@@ -17,8 +17,7 @@ import (
 // relaxation reaches the target (Benders). From there on upwards numbers of devices are
 // planned for by rising price, without those that are no more of any kind than some that
 // did not hold. The first plan is the cheapest then. Where many fail, prices rise in
-// steps that double and then halve; of a price the numbers are planned for at which the
-// relaxation comes to most.
+// steps that double and then halve.
 
 // Of the search: plans tried by rising price, plans tried in all, and how far below the
 // target a relaxation may be and still count as reaching it (linear programs are solved
@@ -45,10 +44,7 @@ func (x *mixed) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	for k := range p.Kinds {
 		t.at = append(t.at, p.Kinds[k].Devices)
 	}
-	home := make([]int, len(p.Kinds))
-	for c, conf := range x.all {
-		home[conf.Kind] = c
-	}
+	home := homeOf(x.all, len(p.Kinds))
 	solve := func(r int, serve bool) (*program, *milp.Solution, error) {
 		g := x.newProgram(x.all, []int{r}, false, -1)
 		if g.serve = serve; serve {
@@ -113,7 +109,7 @@ type shop struct {
 	tried   int
 	best    *Outcome // of the plans tried that hold
 	failed  [][]int  // numbers on which none did
-	floor   float64  // no price up to this is looked at again
+	floor   float64  // no price up to this is looked at
 	missing error    // of the last that did not hold
 }
 
@@ -137,32 +133,28 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	} else if !c.reached(t) {
 		return nil, s.p.short(t.value)
 	}
-	least, next, err := 0.0, []int(nil), error(nil)
-	for level, step := 0.0, smallest; c.best == nil || c.tried < pricesTried; {
-		if next, err = c.next(ctx); err != nil {
+	least, low := 0.0, 0.0 // low: the price that failed last
+	for step := smallest; c.best == nil || c.tried < pricesTried; {
+		if c.tried >= risingTried {
+			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // all devices come last
+				c.floor = (low + c.best.Value) / 2
+			}
+			step *= 2
+		}
+		next, err := c.next(ctx)
+		if err != nil {
 			return nil, err
 		}
 		if next == nil || c.best != nil && c.sum(next) >= c.best.Value*(1-1e-9) {
 			break
 		}
-		if c.tried >= risingTried {
-			if least == 0 {
-				least = c.sum(next)
-			}
-			if level = max(level, c.sum(next)) + step; c.best != nil {
-				level = (c.sum(next) + c.best.Value) / 2
-			}
-			if next, err = c.most(ctx, level); err != nil {
-				return nil, err
-			}
-			if step *= 2; next == nil {
-				c.floor = level
-				continue
-			}
-		}
+		before := c.best
 		ruledOut, err := c.plan(ctx, next)
 		if err != nil {
 			return nil, err
+		}
+		if c.best == before {
+			low = c.sum(next)
 		}
 		if least == 0 && !ruledOut { // of rising prices the first that devices which never wait allow
 			least = c.sum(next)
@@ -258,10 +250,11 @@ func (c *shop) reached(t *tangent) bool { return t.served && t.value >= c.p.Targ
 // numbers is the program over numbers of devices, with their price: what is known rules
 // out those at which the relaxation falls short of the target, or a plan did, and, as
 // fewer devices never reach more, all that are nowhere above such.
-func (c *shop) numbers() (m *milp.Model, n []milp.Var, price []milp.Term) {
+func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
 	m = milp.New("devices")
+	var price []milp.Term
 	for k := range c.full {
-		n = append(n, m.AddInt("", 0, float64(c.full[k]), 0))
+		n = append(n, m.AddInt("", 0, float64(c.full[k]), c.price[k]))
 		price = append(price, milp.Term{Var: n[k], Coef: c.price[k]})
 	}
 	if c.floor > 0 {
@@ -300,79 +293,27 @@ func (c *shop) numbers() (m *milp.Model, n []milp.Var, price []milp.Term) {
 		}
 		above(t.at)
 	}
-	return m, n, price
-}
-
-// solve solves a program over numbers of devices; nil: there are none.
-func (c *shop) solve(ctx context.Context, m *milp.Model, n []milp.Var) ([]int, error) {
-	sol, err := solve(ctx, c.solver, m, milp.Options{})
-	if err != nil {
-		return nil, fmt.Errorf("choosing devices: %w", err)
-	}
-	if sol.X == nil {
-		return nil, nil
-	}
-	var out []int
-	for k := range n {
-		out = append(out, int(math.Round(sol.X[n[k]])))
-	}
-	return out, nil
+	return m, n
 }
 
 // next are the numbers of least price at which the relaxation reaches the target and that
 // were not tried; nil: there are none.
 func (c *shop) next(ctx context.Context) ([]int, error) {
 	for {
-		m, n, price := c.numbers()
-		for _, t := range price {
-			m.SetObj(t.Var, t.Coef)
+		m, n := c.numbers()
+		sol, err := solve(ctx, c.solver, m, milp.Options{})
+		if err != nil {
+			return nil, fmt.Errorf("choosing devices: %w", err)
 		}
-		got, err := c.solve(ctx, m, n)
-		if got == nil || err != nil {
-			return nil, err
+		if sol.X == nil {
+			return nil, nil
+		}
+		var got []int
+		for k := range n {
+			got = append(got, int(math.Round(sol.X[n[k]])))
 		}
 		if t, err := c.at(ctx, got); err != nil || c.reached(t) {
 			return got, err
-		}
-	}
-}
-
-// most are the numbers of devices up to a price at which the relaxation comes to
-// most, of those the cheapest; nil: it reaches the target with none.
-func (c *shop) most(ctx context.Context, price float64) ([]int, error) {
-	for {
-		m, n, terms := c.numbers()
-		m.SetSense(milp.Maximize)
-		value := m.AddVar("", -milp.Inf, 1, 1)
-		for k := range n {
-			m.SetObj(n[k], -1e-6*c.price[k]/c.sum(c.full))
-		}
-		m.AddLE("", price*(1+1e-9), terms...)
-		for _, t := range c.order {
-			if !t.served {
-				continue
-			}
-			terms, rhs := []milp.Term{{Var: value, Coef: 1}}, t.value+t.slack
-			for k := range n {
-				terms = append(terms, milp.Term{Var: n[k], Coef: -t.by[k]})
-				rhs -= t.by[k] * float64(t.at[k])
-			}
-			m.AddLE("", rhs, terms...)
-		}
-		got, err := c.solve(ctx, m, n)
-		if got == nil || err != nil {
-			return nil, err
-		}
-		known := c.tangents[fmt.Sprint(got)] != nil
-		t, err := c.at(ctx, got)
-		if err != nil {
-			return nil, err
-		}
-		if known {
-			if !c.reached(t) {
-				return nil, nil
-			}
-			return got, nil
 		}
 	}
 }

@@ -46,7 +46,8 @@ type Problem struct {
 	Overall, Either bool
 	Measured        []float64
 
-	longest time.Duration // that a batch of several may take; 0: the SLO
+	longest  time.Duration // that a batch of several may take; 0: the SLO
+	fastOnly bool          // no model on kinds where one sample takes longer, if it takes less elsewhere
 }
 
 // Model is a model of the family.

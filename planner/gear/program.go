@@ -315,16 +315,22 @@ func (x *mixed) lightest() int {
 	return best
 }
 
+// homeOf is the configuration of each kind, where every kind has one.
+func homeOf(configs []Config, kinds int) []int {
+	home := make([]int, kinds)
+	for c, conf := range configs {
+		home[conf.Kind] = c
+	}
+	return home
+}
+
 // bounds are what no plan over the same thresholds exceeds in a range: fractions
 // of devices, each with whatever model or part of one, any mixture. With one more
 // device of a kind, where extra is not negative. use is what chains carry in these
 // mixtures, weighted over the ranges.
 func (x *mixed) bounds(ctx context.Context, extra int) (out, use []float64, err error) {
 	out, use = make([]float64, len(x.p.Edges)), make([]float64, len(x.chains))
-	home := make([]int, len(x.p.Kinds))
-	for c, conf := range x.all {
-		home[conf.Kind] = c
-	}
+	home := homeOf(x.all, len(x.p.Kinds))
 	for r := range out {
 		g := x.newProgram(x.all, []int{r}, false, extra)
 		sol, along, err := g.generate(ctx, x.chains, home)

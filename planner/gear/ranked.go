@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 )
 
 // Of placements on several kinds: up to how many all are ranked, and how many are tried
@@ -91,38 +90,38 @@ func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, all 
 }
 
 // wholeModels plans without stages, on one kind as on identical devices; on several
-// with batches as long as the SLO and half as long (and no model where even one sample
-// takes longer, if it takes less elsewhere): on all placements, where they are few, else
-// on the one that a program finds for devices that are busy all the time.
+// with batches as long as the SLO and half as long (and then without kinds where even one
+// sample of a model takes longer, if it takes less elsewhere): on all placements, where they
+// are few, else on the one that a program finds for devices that are busy all the time.
 func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 	if len(x.p.Kinds) == 1 {
-		s := (&search{p: x.p, o: t.o}).alike()
+		s := (&search{p: x.p, o: t.o, known: t.known}).alike()
 		out, err := s.once(ctx, s.p)
 		if out != nil && t.wholeOnly {
 			t.gears = out.GearBound
 		}
 		return t.keepIfBetter(ctx, out, err)
 	}
-	for _, longest := range []time.Duration{0, x.p.SLO / 2} {
-		if longest > 0 {
-			if t.enough() {
-				break
-			}
-			q := *x.p
-			q.longest = longest
-			y := *x
-			y.p, y.per, y.batch = &q, nil, nil
-			if y.priceModels(); slices.EqualFunc(x.batch, y.batch, slices.Equal[[]int]) {
-				continue
-			}
-			x = &y
+	limits := batchLimits(x.p)
+	half := *limits[len(limits)-1]
+	half.longest, half.fastOnly = x.p.SLO/2, true
+	var before [][]int
+	for n, q := range append(limits, &half) {
+		if n > 0 && t.enough() {
+			break
 		}
-		x.configurations()
-		list, all, err := x.ranked(ctx, t.bounds)
+		y := *x
+		y.p, y.per, y.batch = q, nil, nil
+		if y.priceModels(); slices.EqualFunc(before, y.batch, slices.Equal[[]int]) {
+			continue
+		}
+		before = y.batch
+		y.configurations()
+		list, all, err := y.ranked(ctx, t.bounds)
 		if err != nil {
 			return err
 		}
-		if all && longest == 0 && t.wholeOnly && !t.p.Overall {
+		if all && n == 0 && t.wholeOnly && !t.p.Overall {
 			if t.gears = max(0, list[0].accuracy); t.p.Target > 0 && t.p.misses(list[0].accuracy+reaches) {
 				return t.p.short(list[0].accuracy)
 			}

@@ -3,6 +3,7 @@ package gear
 import (
 	"fmt"
 	"slices"
+	"sort"
 
 	"inferplan/formats"
 )
@@ -32,13 +33,7 @@ func Thresholds(certainty []float64, grid int) []float64 {
 func levelsOf(certainty, thresholds []float64) []uint8 {
 	out := make([]uint8, len(certainty))
 	for i, c := range certainty {
-		n, _ := slices.BinarySearchFunc(thresholds, c, func(t, c float64) int {
-			if t <= c {
-				return -1
-			}
-			return 1
-		})
-		out[i] = uint8(n)
+		out[i] = uint8(sort.Search(len(thresholds), func(k int) bool { return thresholds[k] > c }))
 	}
 	return out
 }
@@ -75,16 +70,26 @@ func Grade(r *formats.Records, family []string, grid int) (thresholds [][]float6
 // how many are answered right.
 func (s *Samples) Replay(models, levels []uint8) (reach []int, correct int) {
 	reach = make([]int, len(models))
+	s.each(models, levels, func(_, asked int, right bool) {
+		for k := range asked {
+			reach[k]++
+		}
+		if right {
+			correct++
+		}
+	})
+	return reach, correct
+}
+
+// each visits every sample: how many models of a cascade it reaches, and whether the last
+// of them answers it right.
+func (s *Samples) each(models, levels []uint8, visit func(sample, asked int, right bool)) {
 	for i := range s.N {
 		for k, m := range models {
-			reach[k]++
 			if k == len(models)-1 || s.Levels[m][i] >= levels[k] {
-				if s.Correct[m][i] {
-					correct++
-				}
+				visit(i, k+1, s.Correct[m][i])
 				break
 			}
 		}
 	}
-	return reach, correct
 }

@@ -70,16 +70,9 @@ func (p *Problem) Fluid() (*Placement, []Cascade, error) {
 		return nil, nil, &Infeasible{NoneInTime: true}
 	}
 	pl := placing{p}.best(list, work, 1)[0]
-	var placed []Cascade
-	var load []float64
-	for i := range list {
-		if l := pl.Load(work[i]); l < unplaced {
-			placed, load = append(placed, list[i]), append(load, l)
-		}
-	}
 	var front []Cascade
-	for _, i := range Pareto(load, placed) {
-		front = append(front, placed[i])
+	for _, i := range Pareto(pl.loads(work), list) {
+		front = append(front, list[i])
 	}
 	return pl, front, nil
 }

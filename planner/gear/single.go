@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sort"
 )
 
 // No switching is a plan, too: one cascade for all ranges. Where rates hover at the
 // edge of two ranges, or rarely reach the highest one, it may be more accurate than
 // gears, of which a range has to hold its upper edge for ever.
-
-// furtherSingles are cascades tried above the end of a bisection: latency does not
-// quite rise along the front.
-const furtherSingles = 3
 
 // singles are cascades that serve all ranges alone.
 type singles struct {
@@ -27,23 +24,21 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 	if _, none := errors.AsType[*Infeasible](with); with != nil && !none {
 		return nil, with
 	}
-	for _, own := range batchLimits(p) {
-		than := out
-		if out != nil && p.misses(out.Accuracy) {
-			than = nil
-		}
-		one, runs, err := singlesOf(own, list).bestAbove(ctx, out, than, s.o.Seed)
-		if err != nil {
-			return nil, err
-		}
-		if s.runs += runs; one != nil {
-			if out != nil { // it is of one cascade per range, too
-				one.GearBound = out.GearBound
-			}
-			out, with = one, nil
-		}
+	than := out
+	if out != nil && p.misses(out.Accuracy) {
+		than = nil
 	}
-	return out, with
+	one, runs, err := singlesOf(p, list).bestAbove(ctx, out, than, s.o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	if s.runs += runs; one == nil {
+		return out, with
+	}
+	if out != nil { // it is of one cascade per range, too
+		one.GearBound = out.GearBound
+	}
+	return one, nil
 }
 
 // beats tells whether a plan of one cascade is more accurate than another plan: as
@@ -63,7 +58,7 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	if q.Overall || q.Mixed() || q.Goal() != MostAccurate {
 		return 0, nil
 	}
-	if q.Overall = true; !q.shown() {
+	if q.Overall, q.longest = true, 0; !q.shown() {
 		return 0, nil
 	}
 	list, _ := q.Cascades()
@@ -76,17 +71,11 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 		return 0, err
 	}
 	best.shown = gears.accuracy
-	accuracy := 0.0
-	for _, own := range batchLimits(&q) {
-		one, _, err := singlesOf(own, list).bestAbove(ctx, out, best, seed)
-		if err != nil {
-			return 0, err
-		}
-		if one != nil {
-			best, accuracy = one, one.Accuracy
-		}
+	one, _, err := singlesOf(&q, list).bestAbove(ctx, out, best, seed)
+	if one == nil || err != nil {
+		return 0, err
 	}
-	return accuracy, nil
+	return one.Accuracy, nil
 }
 
 func singlesOf(p *Problem, list []Cascade) singles { return singles{p, list, p.works(list)} }
@@ -111,10 +100,8 @@ func (p singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint
 // leads tells whether no single cascade that is more accurate than a plan is worth
 // trying, on any placement.
 func (out *Outcome) leads(list []Cascade) bool {
-	return !slices.ContainsFunc(batchLimits(out.Problem), func(p *Problem) bool {
-		alone := singlesOf(p, list)
-		return slices.ContainsFunc(alone.placements(out), func(pl *Placement) bool { return len(alone.worthTrying(alone.stairs(pl), out)) > 0 })
-	})
+	alone := singlesOf(out.Problem, list)
+	return !slices.ContainsFunc(alone.placements(out), func(pl *Placement) bool { return len(alone.worthTrying(alone.stairs(pl), out)) > 0 })
 }
 
 // either plans for all requests together where nobody said what the SLO is over, and one
@@ -133,28 +120,16 @@ func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	return both, nil
 }
 
-// placements are that of a plan, if there is one, the best of all ranges and the
-// best of the rate that one cascade has to hold.
+// placements are that of a plan, if there is one, and the best of the rate that one
+// cascade has to hold.
 func (p singles) placements(out *Outcome) []*Placement {
 	steady := *p.Problem
 	steady.Edges, steady.Weights = []float64{p.steady()}, []float64{1}
-	var all []*Placement
-	if out != nil {
-		all = append(all, out.Placement)
+	best := placing{&steady}.best(p.list, p.work, 1)
+	if out == nil || slices.Equal(out.Placement.Sets, best[0].Sets) && slices.Equal(out.Placement.Counts, best[0].Counts) {
+		return best
 	}
-	for _, q := range []*Problem{p.Problem, &steady} {
-		for _, c := range (placing{q}).ranked(p.list, p.work, 1) {
-			all = append(all, c.pl)
-		}
-	}
-	var kept []*Placement
-	for _, pl := range all {
-		same := func(o *Placement) bool { return slices.Equal(o.Sets, pl.Sets) && slices.Equal(o.Counts, pl.Counts) }
-		if !slices.ContainsFunc(kept, same) {
-			kept = append(kept, pl)
-		}
-	}
-	return kept
+	return append([]*Placement{out.Placement}, best...)
 }
 
 // steady is the rate that one cascade has to hold: the highest, but where it is shown
@@ -168,10 +143,7 @@ func (p *Problem) steady() float64 {
 
 // stairs is the front of cascades on a placement, by rising load.
 func (p singles) stairs(pl *Placement) []stair {
-	load := make([]float64, len(p.list))
-	for i := range p.list {
-		load[i] = pl.Load(p.work[i])
-	}
+	load := pl.loads(p.work)
 	var out []stair
 	for _, i := range Pareto(load, p.list) {
 		if load[i]*p.steady() <= 1 {
@@ -182,22 +154,13 @@ func (p singles) stairs(pl *Placement) []stair {
 }
 
 // worthTrying are the stairs that are more accurate than a plan, and accurate enough.
-// On measured rates they also need the time for the requests that have to be in time;
-// where a run is long, not many more may be late than the percentile allows even if
-// requests come evenly.
+// Where a run on measured rates is long, not many more may be late than the percentile
+// allows even if requests come evenly.
 func (p singles) worthTrying(list []stair, than *Outcome) []stair {
-	inTime, relaxed := perSample(p.Problem), relaxation{p.Problem}
 	return slices.DeleteFunc(list, func(s stair) bool {
 		accuracy := accuracyOn(p.Problem, s.cascade)
-		switch {
-		case p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile:
-			return true
-		case !p.shown():
-			return false
-		case p.many() && relaxed.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile):
-			return true
-		}
-		return !p.Mixed() && !relaxed.canKeep(s.cascade, inTime)
+		return p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile ||
+			p.shown() && p.many() && relaxation{p.Problem}.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile)
 	})
 }
 
@@ -241,15 +204,6 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 		}
 	}
 	top := low - 1
-	for k := low + 1; k < min(low+1+furtherSingles, len(list)); k++ {
-		ok, err := out.everywhere(ctx, b, &list[k], 1)
-		if err != nil {
-			return false, err
-		}
-		if ok {
-			top = k
-		}
-	}
 	if streams(b.p) == 1 {
 		return top >= 0, nil
 	}
@@ -264,13 +218,7 @@ func (out *Outcome) oneCascade(ctx context.Context, b *bench, list []stair) (boo
 // firstLate is the first of some cascades, by rising load, of which more requests are
 // late than the percentile allows even if they come evenly.
 func (p relaxation) firstLate(list []stair) int {
-	at, _ := slices.BinarySearchFunc(list, 1-p.Percentile, func(s stair, most float64) int {
-		if p.lateEvenly(s.load) > most {
-			return 1
-		}
-		return -1
-	})
-	return at
+	return sort.Search(len(list), func(i int) bool { return p.lateEvenly(list[i].load) > 1-p.Percentile })
 }
 
 // lateEvenly is the share of the measured requests that find the busiest device more
@@ -302,8 +250,7 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 		for r := range gears {
 			gears[r].Late, gears[r].Trial = shown.late, Trial{Latency: shown.tail, Stable: true, Passed: true, late: shown.late}
 		}
-		out.Tail, out.shown = shown.tail, shown.accuracy
-		out.useGears(b, gears)
+		out.Gears, out.Accuracy, out.Tail, out.shown = gears, gears[0].Accuracy, shown.tail, shown.accuracy
 		return true, nil
 	}
 	for r := len(p.Edges) - 1; r >= 0; r-- { // the highest rate fails first
@@ -323,12 +270,6 @@ func (out *Outcome) everywhere(ctx context.Context, b *bench, s *stair, streams 
 			return false, nil
 		}
 	}
-	out.useGears(b, gears)
-	return true, nil
-}
-
-// useGears makes gears those of the plan.
-func (out *Outcome) useGears(b *bench, gears []Planned) {
 	out.Gears, out.Accuracy = gears, gears[0].Accuracy
-	out.stairs = &stairs{bench: b}
+	return true, nil
 }

@@ -43,9 +43,8 @@ type Outcome struct {
 	Value, ValueBound float64
 	Proved            bool
 	Priced            bool // devices are counted by the price of their kind
-	// MoreDevices is what Bound would be with one more device; 0: not known.
-	MoreDevices float64
-	MoreOf      []float64 // the same by kind of several; NaN: not known
+	// MoreOf is what Bound would be with one more device, by kind; NaN: not known.
+	MoreOf []float64
 	// Cascades and Front are the numbers of cascades enumerated and on the front
 	// of the chosen placement, Runs that of simulations.
 	Cascades, Front, Runs int
@@ -176,12 +175,9 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	if p.Mixed() {
 		err = s.moreOfKinds(ctx, out)
 	} else {
-		out.MoreDevices, err = s.more(ctx, out.Problem.Overall)
+		err = s.more(ctx, out)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return out, ctx.Err()
+	return out, cmp.Or(err, ctx.Err())
 }
 
 // exact plans on identical devices, each step solved as far as it can be.
@@ -270,10 +266,7 @@ func worthFurther(others int) float64 {
 // design is a placement to try cascades on.
 func (x *exact) design(c *candidate) *design {
 	p, list, work := x.p, x.list, x.work
-	load := make([]float64, len(list))
-	for i := range list {
-		load[i] = c.pl.Load(work[i])
-	}
+	load := c.pl.loads(work)
 	front := Pareto(load, list)
 	at := func(_ context.Context, i int) (*stair, error) { return c.pl.stair(&list[i], work[i]), nil }
 	d := &design{p: p, list: list, bench: newBench(p, c.pl, x.o.Seed), out: Outcome{Placement: c.pl}, least: func(i int) float64 { return load[i] }, at: at, ranges: c.ranges,
@@ -290,7 +283,7 @@ func (x *exact) design(c *candidate) *design {
 	}
 	d.above = func(ctx context.Context, r int, than *Cascade) (above []stair, err error) {
 		for _, i := range front {
-			if load[i]*p.Edges[r] > 1 || len(above) == stepsUp {
+			if load[i]*p.Edges[r] > 1 {
 				break
 			}
 			if list[i].Correct > than.Correct {

@@ -211,7 +211,7 @@ func (l *layout) stairsAbove(ctx context.Context, r int, than *Cascade) ([]stair
 	var list []stair
 	for _, i := range front {
 		s, err := l.stair(ctx, i)
-		if err != nil || s.taken*l.x.p.Edges[r] > 1 || len(list) == stepsUp {
+		if err != nil || s.taken*l.x.p.Edges[r] > 1 {
 			return list, err
 		}
 		list = append(list, *s)

@@ -36,8 +36,7 @@ func (s *search) suggestChanges(ctx context.Context, err error) error {
 		return err // the latency was free, too: only devices are missing
 	}
 	if inf.NoneUsable || inf.NoneInTime {
-		inf.SLO = p.shortest()
-		return err
+		return err // which says what SLO would do
 	}
 	top := p.Edges[len(p.Edges)-1]
 	for n := max(p.Devices+1, inf.Devices); n <= max(p.Devices, inf.Devices)+moreTried && inf.Enough == 0; n++ {

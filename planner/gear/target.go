@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"inferplan/solver/milp"
@@ -37,12 +36,8 @@ type search struct {
 	known  catalogue
 	kinds  *ways // of the SLO looked at last, on several kinds
 
-	all    []Cascade       // over the models that are usable
-	alone  []time.Duration // how long each takes at least
-	usable []bool
-	runs   int
-
-	enumerated int
+	runs       int
+	enumerated int       // cascades, of the SLO with the most
 	free       []Cascade // of all models that fit, however long they take
 	lax        *ways     // with as much time as anything takes, on several kinds
 
@@ -64,60 +59,25 @@ func (s *search) cascades(p *Problem) (list []Cascade, work [][]float64, err err
 	if s.list != nil && s.slo == p.SLO {
 		return s.list, s.work, nil
 	}
-	if err := s.listCascades(p); err != nil {
+	list, found, err := s.known.inTime(p, p.usable())
+	if err != nil {
 		return nil, nil, err
 	}
-	usable := p.usable()
-	for i := range s.all {
-		if s.alone[i] <= p.SLO && s.all[i].within(usable) {
-			list = append(list, s.all[i])
-		}
-	}
-	if len(list) == 0 {
-		return nil, nil, &Infeasible{NoneInTime: true}
-	}
-	s.slo, s.list, s.work = p.SLO, list, p.works(list)
+	s.slo, s.list, s.work, s.enumerated = p.SLO, list, p.works(list), max(s.enumerated, found)
 	return list, s.work, nil
-}
-
-// listCascades lists, once, all cascades of the models that are usable under the
-// SLO; a shorter one leaves some of them out.
-func (s *search) listCascades(p *Problem) error {
-	usable := p.usable()
-	if !slices.Contains(usable, true) {
-		return &Infeasible{NoneUsable: true}
-	}
-	for m, ok := range usable {
-		if ok && (s.usable == nil || !s.usable[m]) {
-			s.all, s.usable = Enumerate(p.Planned, p.Grid, usable), usable
-			if s.enumerated = len(s.all); s.p.Goal() == LeastLatency { // many fronts will be taken of them
-				s.all = prune(s.all, len(p.Models))
-			}
-			s.alone = make([]time.Duration, len(s.all))
-			for i := range s.all {
-				s.alone[i] = p.alone(&s.all[i])
-			}
-			break
-		}
-	}
-	return nil
 }
 
 // relaxed is the bound on the weighted accuracy; NaN where a range cannot be
 // served at all.
 func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
-	if p.Mixed() {
-		return s.relaxedOnKinds(ctx, p)
-	}
-	list, work, err := s.cascades(p)
-	if _, ok := errors.AsType[*Infeasible](err); ok {
+	_, total, err := s.boundsAt(ctx, p)
+	if _, none := errors.AsType[*Infeasible](err); none {
 		return math.NaN(), nil
 	}
-	if err != nil {
-		return 0, err
+	if p.Mixed() {
+		total += reaches
 	}
-	_, total := s.bounds(p, list, work)
-	return total, nil
+	return total, err
 }
 
 // bounds are what no plan over the same thresholds exceeds, by range and over all.
@@ -249,10 +209,11 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	return out, nil
 }
 
-// more is the bound with one more device.
-func (s *search) more(ctx context.Context, overall bool) (float64, error) {
+// more bounds the accuracy with one more device.
+func (s *search) more(ctx context.Context, out *Outcome) error {
 	p := s.with(s.p.SLO, s.p.Devices+1)
-	p.Overall = overall
+	p.Overall = out.Problem.Overall
 	b, err := s.relaxed(ctx, p)
-	return max(b, 0), err
+	out.MoreOf = []float64{b}
+	return err
 }

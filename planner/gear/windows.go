@@ -1,45 +1,6 @@
 package gear
 
-import (
-	"cmp"
-	"math"
-	"slices"
-)
-
-// timely are cascades of whose requests a share is late, by rising cost: what requests in
-// time cost at least. Late ones may be worked on whenever there is time.
-func (p relaxation) timely(list []Cascade) []lax {
-	inTime := perSample(p.Problem)
-	for m := range inTime {
-		if inTime[m] == 0 {
-			inTime[m] = math.Inf(1)
-		}
-	}
-	var out []lax
-	for i := range list {
-		c := &list[i]
-		least := lateAtLeast(p.Problem, c)
-		shares := []float64{least}
-		for k := range c.Models {
-			if reach := float64(c.Reach[k]) / float64(p.Planned.N); reach > least {
-				shares = append(shares, reach)
-			}
-		}
-		for _, late := range shares { // between them the cost is linear
-			l := lax{accuracy: accuracyOn(p.Problem, c), late: late}
-			for k, m := range c.Models {
-				if reach := float64(c.Reach[k]) / float64(p.Planned.N); reach > late {
-					l.cost += inTime[m] * (reach - late)
-				}
-			}
-			if !math.IsInf(l.cost, 1) {
-				out = append(out, l)
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b lax) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy)) })
-	return out
-}
+import "math"
 
 // mostWindows is how many seconds rates are looked at one by one; of more, several
 // together.
@@ -55,7 +16,8 @@ const mostWindows = 2048
 // It bounds the mean of streams: a window's best is concave in what comes and in the work
 // done together, so that chance in what comes does not raise it.
 func (p relaxation) measuredBound(list []Cascade) float64 {
-	all, room := p.timely(list), 1-p.Percentile
+	idle := make([]float64, len(p.Models)) // late requests are worked on whenever there is time
+	all, room := p.laxes(list, idle), 1-p.Percentile
 	each := (len(p.Measured) + mostWindows - 1) / mostWindows
 	came := []float64{0} // up to a time
 	for from := 0; from < len(p.Measured); from += each {
@@ -77,6 +39,12 @@ func (p relaxation) measuredBound(list []Cascade) float64 {
 		return best[len(best)-1]/requests + price*room
 	})
 }
+
+// Of the search for the price of lateness that bounds best.
+const (
+	leastPrice, mostPrice = 1e-3, 1e3
+	priceSteps            = 40
+)
 
 // leastAtPrice is the least of what a price of lateness gives, convex in the price, and no
 // price at all.

@@ -1,8 +1,8 @@
 package gear
 
 import (
+	"slices"
 	"strconv"
-	"strings"
 
 	"inferplan/formats"
 	"inferplan/formats/report"
@@ -12,11 +12,8 @@ import (
 func (out *Outcome) used(models int) []int {
 	var list []int
 	for m := range models {
-		for g := range out.Gears {
-			if strings.IndexByte(string(out.Gears[g].Cascade.Models), byte(m)) >= 0 {
-				list = append(list, m)
-				break
-			}
+		if slices.ContainsFunc(out.Gears, func(g Planned) bool { return slices.Contains(g.Cascade.Models, uint8(m)) }) {
+			list = append(list, m)
 		}
 	}
 	return list

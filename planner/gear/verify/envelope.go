@@ -81,15 +81,7 @@ func (a *answers) addQuantiles(m *formats.ModelRecords, planning, grid int) {
 	for j := 1; j < grid; j++ {
 		t = append(t, sorted[min(planning-1, j*planning/grid)])
 	}
-	a.addModel(len(t), func(i int) int {
-		l, _ := slices.BinarySearchFunc(t, m.Certainty[i], func(t, x float64) int {
-			if t <= x {
-				return -1
-			}
-			return 1
-		})
-		return l
-	}, m.Correct)
+	a.addRecords(m, t)
 }
 
 // whole is what a model takes at least when it runs whole on one of some kinds, per

@@ -9,9 +9,7 @@ import (
 
 	"inferplan/formats"
 	"inferplan/formats/arrivals"
-	"inferplan/formats/report"
 	"inferplan/formats/seeded"
-	policygear "inferplan/policy/gear"
 	"inferplan/sim"
 )
 
@@ -97,23 +95,6 @@ func (c *checker) tailOnRates(g *gears, rates []float64, stream int) (time.Durat
 	if err != nil {
 		return 0, err
 	}
-	opt, err := policygear.ParseOptions(t, c.Plan.Policy.Params)
-	if err != nil {
-		return 0, err
-	}
-	opt.Shed = false // a tail is of all requests
-	pol, err := policygear.New(t, opt)
-	if err != nil {
-		return 0, err
-	}
-	var latency []time.Duration
-	_, err = sim.Run(context.Background(), sim.Config{
-		Tables: t, Policy: pol, Source: arrivals.PoissonOf(rates, seeded.New(c.Plan.Seed, fmt.Sprintf("check/rates/%d", stream))), NoReport: true,
-		Completed: func(arrived, answered time.Duration) { latency = append(latency, answered-arrived) },
-	})
-	if err != nil {
-		return 0, fmt.Errorf("simulating the plan on the measured rates: %w", err)
-	}
-	slices.Sort(latency)
-	return report.Percentile(latency, t.Models[0].Percentile), nil
+	source := arrivals.PoissonOf(rates, seeded.New(c.Plan.Seed, fmt.Sprintf("check/rates/%d", stream)))
+	return tailOfRun(context.Background(), c.Plan, sim.Config{Tables: t, Source: source}, 0)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sort"
 	"strings"
 
 	"inferplan/formats"
@@ -61,6 +62,13 @@ func (c *checker) ownRecords() (*answers, bool) {
 	return a, true
 }
 
+// addRecords adds a model with the levels that its certainties have by some thresholds.
+func (a *answers) addRecords(m *formats.ModelRecords, t []float64) {
+	a.addModel(len(t), func(i int) int {
+		return sort.Search(len(t), func(l int) bool { return t[l] > m.Certainty[i] })
+	}, m.Correct)
+}
+
 func (a *answers) addModel(thresholds int, level func(int) int, correct string) {
 	reaches := make([]set, thresholds+1)
 	for l := range reaches {
@@ -105,15 +113,7 @@ func (c *checker) recordsToday(g *gears, own *answers) *answers {
 	}
 	a := &answers{samples: r.Planning}
 	for i, n := range names {
-		m := r.Find(n)
-		t := p.Models[i].Thresholds
-		a.addModel(len(t), func(i int) int {
-			l := 0
-			for l < len(t) && t[l] <= m.Certainty[i] {
-				l++
-			}
-			return l
-		}, m.Correct)
+		a.addRecords(r.Find(n), p.Models[i].Thresholds)
 	}
 	if a.samples != own.samples || !slices.EqualFunc(a.right, own.right, slices.Equal[set]) ||
 		!slices.EqualFunc(a.reaches, own.reaches, func(x, y []set) bool { return slices.EqualFunc(x, y, slices.Equal[set]) }) {

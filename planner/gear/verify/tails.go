@@ -71,30 +71,35 @@ func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Dur
 	one.Gears, one.MaxQPS = one.Gears[gear:gear+1], rate
 	t.Own = &one
 	t.Models[0].RPS = rate
-	opt, err := policygear.ParseOptions(t, p.Policy.Params)
-	if err != nil {
-		return 0, err
-	}
-	opt.Shed = false // a tail is of all requests
-	pol, err := policygear.New(t, opt)
-	if err != nil {
-		return 0, err
-	}
 	slo := section.SLOUS.D()
 	length := time.Duration(max(8, 20*slo.Seconds(), 2000/rate) * float64(time.Second))
 	src, err := arrivals.Process(nil, seeded.New(p.Seed, "check/tail"), 0, rate, length)
 	if err != nil {
 		return 0, err
 	}
-	var latency []time.Duration
-	cfg := sim.Config{Tables: t, Policy: pol, Source: src, Duration: length, Completed: func(arrived, answered time.Duration) {
-		if arrived >= length/4 {
-			latency = append(latency, answered-arrived)
-		}
-	}}
-	if _, err := sim.Run(ctx, cfg); err != nil {
+	return tailOfRun(ctx, p, sim.Config{Tables: t, Source: src, Duration: length}, length/4)
+}
+
+// tailOfRun is the latency at the plan's percentile of all requests that arrive from a time
+// on. None is shed: a tail is of all requests.
+func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, from time.Duration) (time.Duration, error) {
+	opt, err := policygear.ParseOptions(cfg.Tables, p.Policy.Params)
+	if err != nil {
 		return 0, err
 	}
+	opt.Shed = false
+	if cfg.Policy, err = policygear.New(cfg.Tables, opt); err != nil {
+		return 0, err
+	}
+	var latency []time.Duration
+	cfg.NoReport, cfg.Completed = true, func(arrived, answered time.Duration) {
+		if arrived >= from {
+			latency = append(latency, answered-arrived)
+		}
+	}
+	if _, err := sim.Run(ctx, cfg); err != nil {
+		return 0, fmt.Errorf("simulating the plan: %w", err)
+	}
 	slices.Sort(latency)
-	return report.Percentile(latency, t.Models[0].Percentile), nil
+	return report.Percentile(latency, cfg.Tables.Models[0].Percentile), nil
 }
