@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"inferplan/planner/stages"
+	"inferplan/solver/milp"
 )
 
 // inBlocks gives a problem's models blocks: parts of their times on the first kind,
@@ -127,6 +128,9 @@ func TestStagedProperties(t *testing.T) {
 		if errWithout == nil && (out.Accuracy < without.Accuracy-1e-12 || out.Bound < without.Bound-1e-7) {
 			t.Fatalf("%v of %v, with whole models %v of %v", out.Accuracy, out.Bound, without.Accuracy, without.Bound)
 		}
+		if g := out.GearBound; g > 0 && (out.Accuracy > g+1e-9 || g > out.Bound+1e-6 || errWithout == nil && without.Accuracy > g+1e-9) {
+			t.Fatalf("%v, with whole models %v, above the bound of one cascade per range %v, of mixtures %v", out.Accuracy, without, g, out.Bound)
+		}
 		checkStaged(t, q, out)
 	}
 	rapid.Check(t, one)
@@ -238,7 +242,7 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 
 // everyLayout visits all ways to put members, whole or as some of the chains with
 // one of each member's sequences of kinds, on the devices.
-func everyLayout(t *rapid.T, x *mixed, visit func(l *layout)) {
+func everyLayout(t rapid.TB, x *mixed, visit func(l *layout)) {
 	var groups [][]*Chain
 	for _, c := range x.chains {
 		at := slices.IndexFunc(groups, func(g []*Chain) bool { return g[0].along(c) })
@@ -307,6 +311,72 @@ func everyLayout(t *rapid.T, x *mixed, visit func(l *layout)) {
 	choose(0)
 }
 
+// No way to place members, whole and in stages, has the time for one cascade per range of
+// more accuracy than their bound.
+func TestSingleGearsInStagesAgainstEveryLayout(t *testing.T) {
+	s, ctx := solver(t), context.Background()
+	bounded, sharper := 0, 0
+	for seed := 1; bounded < 30 && seed < 400; seed++ {
+		p := rapid.Custom(drawStaged).Example(seed)
+		x := stagedOf(t, p, s, 100)
+		if x == nil {
+			continue
+		}
+		x.configurations()
+		bound, err := singleGears(ctx, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, layouts := 0.0, 0
+		everyLayout(t, x, func(l *layout) {
+			if layouts++; layouts > 200 {
+				return
+			}
+			ranges, err := l.fluidRanges(ctx, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ranges) == len(p.Edges) {
+				best = max(best, p.weighted(ranges))
+			}
+		})
+		if best > bound+1e-9 {
+			t.Errorf("instance %d: a layout has the time for %.6f, the bound is %.6f", seed, best, bound)
+		}
+		if best == 0 {
+			continue
+		}
+		bounded++
+		mixtures, _, err := x.bounds(ctx, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bound < p.weighted(mixtures)-1e-6 {
+			sharper++
+		}
+	}
+	t.Logf("%d instances, in %d the bound is below that of mixtures", bounded, sharper)
+	if bounded < 30 || sharper == 0 {
+		t.Errorf("%d instances, in %d the bound is below that of mixtures, expected 30 and some", bounded, sharper)
+	}
+}
+
+// stagedOf is a small problem with members in stages; nil: it has too many cascades or ways to
+// place them.
+func stagedOf(t rapid.TB, p *Problem, s milp.Solver, cascades int) *mixed {
+	chains, least, err := chainsOf(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &mixed{p: p, solver: s}
+	x.priceModels()
+	x, err = x.inStages(p, worthwhileChains(chains, p.SLO), least)
+	if len(p.Models) > 2 || err != nil || len(x.chains) == 0 || len(x.chains) > 8 || len(x.list) > cascades {
+		return nil
+	}
+	return x
+}
+
 // A planner that simulates every cascade in every range on every way to place
 // members whole and in stages beats ours by no more than a step of the grid.
 func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
@@ -317,18 +387,8 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 			return
 		}
 		p := drawStaged(t)
-		if len(p.Models) > 2 {
-			return
-		}
-		ctx := context.Background()
-		chains, least, err := chainsOf(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := &mixed{p: p, solver: s}
-		x.priceModels()
-		x, err = x.inStages(p, worthwhileChains(chains, p.SLO), least)
-		if err != nil || len(x.chains) == 0 || len(x.chains) > 8 || len(x.list) > 12 {
+		x, ctx := stagedOf(t, p, s, 12), context.Background()
+		if x == nil {
 			return
 		}
 		best, layouts := -1.0, 0

@@ -157,6 +157,14 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 		return nil, p.short(b)
 	}
 	t := &tries{search: s, p: p, bounds: bounds, missing: w.none, wholeOnly: len(w.chains) == 0}
+	if !t.wholeOnly && !p.Overall && s.p.Goal() != LeastLatency {
+		if t.gears, err = singleGears(ctx, w.staged); err != nil {
+			return nil, fmt.Errorf("planning gears: %w", err)
+		}
+		if t.gears > 0 && p.misses(t.gears+reaches) {
+			return nil, p.short(t.gears)
+		}
+	}
 	if w.none == nil {
 		err = t.wholeModels(ctx, w.whole)
 	}
@@ -249,7 +257,7 @@ type tries struct {
 	runs    int
 
 	wholeOnly bool    // no member runs in stages
-	gears     float64 // what no plan of whole models exceeds; 0: not known
+	gears     float64 // what no plan of one cascade per range exceeds; 0: not known
 }
 
 // enough tells that no other plan is worth a try: there is nothing to be had, or no

@@ -34,7 +34,7 @@ func (x *mixed) ranked(ctx context.Context, bounds []float64) (list []*laid, all
 	}
 	for _, placed := range placements {
 		l := x.layoutOf(placed, nil)
-		ranges, err := l.fluidRanges(ctx)
+		ranges, err := l.fluidRanges(ctx, 0)
 		if err != nil {
 			return nil, false, err
 		}
@@ -48,11 +48,42 @@ func (x *mixed) ranked(ctx context.Context, bounds []float64) (list []*laid, all
 	return list, true, nil
 }
 
+// singleGears is what no plan exceeds whose ranges have one cascade each, whole models or
+// in stages: all devices of a kind take any model that fits on one and any stage. 0: not
+// known, some range has none or there are units of devices.
+func singleGears(ctx context.Context, x *mixed) (float64, error) {
+	l, home := &layout{x: x, loads: map[int]*split{}}, make([]int, len(x.p.Kinds))
+	for k := range x.p.Kinds {
+		if home[k] = -1; x.p.Kinds[k].Of >= 0 {
+			return 0, nil
+		}
+	}
+	for _, c := range x.all {
+		if c.Count = x.p.Kinds[c.Kind].Devices; c.Count > 0 {
+			home[c.Kind] = len(l.cells)
+			l.cells = append(l.cells, c)
+		}
+	}
+	for _, c := range x.chains {
+		if cells := homes(c, home); !slices.Contains(cells, -1) {
+			l.lanes = append(l.lanes, lane{chain: len(l.chains), cells: cells})
+			l.chains = append(l.chains, PlacedChain{Chain: c})
+		}
+	}
+	ranges, err := l.fluidRanges(ctx, reaches)
+	if err != nil || len(ranges) < len(x.p.Edges) {
+		return 0, err
+	}
+	return x.p.weighted(ranges), nil
+}
+
 // fluidRanges are the accuracies of the most accurate cascades that devices have the time
-// for at the upper edges of the ranges, up to the first range that has none.
-func (l *layout) fluidRanges(ctx context.Context) (ranges []float64, err error) {
+// for at the upper edges of the ranges, up to the first range that has none. So much of the
+// time may be exceeded.
+func (l *layout) fluidRanges(ctx context.Context, over float64) (ranges []float64, err error) {
 	x, at, order := l.x, 0, l.x.byAccuracy()
 	for _, edge := range x.p.Edges {
+		edge /= 1 + over
 		for ; at < len(order); at++ {
 			if l.atLeast(order[at])*edge > 1 {
 				continue

@@ -32,9 +32,8 @@ type Outcome struct {
 	Gears     []Planned
 	Accuracy  float64 // weighted over the ranges
 	Bound     float64 // of the accuracy, also where ranges mix cascades
-	// GearBound is what no plan of whole models over the same thresholds exceeds whose
-	// ranges have one cascade each, on any placement; 0: not known, as where members may run
-	// in stages. Batches take no longer than the SLO.
+	// GearBound is what no plan over the same thresholds exceeds whose ranges have one
+	// cascade each, on any placement; 0: not known. Batches take no longer than the SLO.
 	GearBound float64
 	// Value is what the goal came to: accuracy, milliseconds or devices. Nothing
 	// is better than ValueBound, of an accuracy GearBound where that is known; Proved: nor

@@ -74,18 +74,19 @@ func (c relaxation) bounds(g *gears) {
 	c.objectiveBound(alone, counts, report)
 }
 
-// reached is an accuracy that so many devices of one kind have the time for, and by what. A
-// range has one cascade. Where the SLO is over all requests, bounds are of mixtures.
-func (c relaxation) reached(kind string, alone hull, devices float64) (accuracy float64, by string) {
+// reached is an accuracy that so many devices of one kind have the time for, and by what,
+// where that is above a limit. A range has one cascade. Where the SLO is over all requests,
+// bounds are of mixtures.
+func (c relaxation) reached(kind string, alone hull, devices, limit float64) (accuracy float64, by string) {
 	if c.gear.Over == formats.OverRequests {
 		return c.weighted(alone, devices), "a mixture of cascades that keep the SLO"
 	}
-	return c.singleGears(kind, int(devices), *c.Plan.Objective.Bound+rounding), "one cascade per range, on a placement with the time for each,"
+	return c.singleGears(kind, int(devices), limit), "one cascade per range, on a placement with the time for each,"
 }
 
 // objectiveBound checks the plan's bound. Of the accuracy, it is not below what was reached.
-// Just below the bound of another objective not even a mixture may reach the accuracy asked
-// for. On several kinds, all this is of each of them alone.
+// Just below the bound of another objective nothing may reach the plan's accuracy: of a
+// latency not even a mixture. On several kinds, all this is of each of them alone.
 func (c relaxation) objectiveBound(alone []hull, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
 	o, kinds := &c.Plan.Objective, c.kinds()
 	if o.Bound == nil {
@@ -93,26 +94,27 @@ func (c relaxation) objectiveBound(alone []hull, counts []float64, report func(c
 	}
 	if o.Name == "accuracy" {
 		for k := range kinds {
-			if reached, by := c.reached(kinds[k], alone[k], counts[k]); reached > *o.Bound+rounding {
+			if reached, by := c.reached(kinds[k], alone[k], counts[k], *o.Bound+rounding); reached > *o.Bound+rounding {
 				report("bound", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %.6g", reached), "%s exceeds the bound", by)
 			}
 		}
 		return
 	}
-	slo := time.Duration(*o.Bound*1e6) - 1
+	slo, limit := time.Duration(*o.Bound*1e6)-1, c.gear.Accuracy+rounding
 	for k, kind := range kinds {
-		reached, what := 0.0, ""
+		reached, by, below := 0.0, "a mixture of cascades", fmt.Sprintf("within %v", slo)
 		if o.Name == "latency" {
-			reached, what = c.weighted(c.envelope(slo, false, kind), counts[k]), fmt.Sprintf("within %v", slo)
+			reached = c.weighted(c.envelope(slo, false, kind), counts[k])
 		} else {
 			n := math.Ceil(*o.Bound/c.price(k)*(1-1e-9)) - 1
 			if len(kinds) > 1 {
 				n = min(n, float64(c.Plan.Pools[k].Count))
 			}
-			reached, what = c.weighted(alone[k], n), fmt.Sprintf("on %.0f devices", n)
+			reached, by = c.reached(kind, alone[k], n, limit)
+			below = fmt.Sprintf("on %.0f devices", n)
 		}
-		if reached >= c.gear.Accuracy+rounding {
-			report("bound", "objective.bound", fmt.Sprint(*o.Bound), "less", "a mixture of cascades reaches accuracy %.6g %s, below the bound", reached, what)
+		if reached >= limit {
+			report("bound", "objective.bound", fmt.Sprint(*o.Bound), "less", "%s reaches accuracy %.6g %s, below the bound", by, reached, below)
 		}
 	}
 	if *o.Bound > o.Value+rounding*max(1, o.Value) {

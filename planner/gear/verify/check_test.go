@@ -302,6 +302,34 @@ func TestGearPlanGoals(t *testing.T) {
 	}
 }
 
+// The least price is bounded by one cascade per range: a mixture on fewer devices may have
+// the accuracy, and that is no error.
+func TestLeastPricesHold(t *testing.T) {
+	plans, above := 0, 0
+	for _, seed := range []uint64{1, 10, 12, 13, 24, 39} {
+		in := cascadeDocuments(5, []formats.Bytes{3000, 4500, 9000}[seed%3], seed)
+		c := formats.CascadeOf(in.Workload)
+		c.SLO.Accuracy, c.QPS.Max = .78+.005*float64(seed%16), 1500*float64(1+seed%4)
+		opt := planner.Options{}
+		opt.Set("objective", "gpus")
+		res, err := planner.Solve(context.Background(), in, opt, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plans++
+		if *res.Plan.Objective.Bound > 1 {
+			above++
+		}
+		if got := check.Recompute(res.Plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
+			t.Errorf("seed %d: %v", seed, got)
+		}
+	}
+	t.Logf("%d plans, of %d more than one device is needed", plans, above)
+	if plans < 6 || above < 5 {
+		t.Errorf("%d plans, of %d more than one device is needed, expected 6 and 5", plans, above)
+	}
+}
+
 // An SLO over all requests allows ranges that are late, but not all together.
 func TestGearPlanOverRequests(t *testing.T) {
 	in := cascadeDocuments(1, 0, 1)
