@@ -361,6 +361,38 @@ func TestSingleGearsInStagesAgainstEveryLayout(t *testing.T) {
 	}
 }
 
+// A range that could use fractions of devices for a better cascade has to do with another
+// range's: with models of 18 and 8 on devices of 12 and 8, only the second one in stages
+// carries the higher rate, and then the first model has no room.
+func TestRangesShareCascadesOnWholeDevices(t *testing.T) {
+	p := &Problem{Grid: 4, Percentile: .95, SLO: 200 * time.Millisecond, Edges: []float64{1042, 2084}, Weights: []float64{2. / 3, 1. / 3},
+		Models: []Model{{Name: "large", Memory: 18}, {Name: "small", Memory: 8}}}
+	for n := 1; n <= 8; n++ {
+		p.Models[0].Times = append(p.Models[0].Times, time.Duration(n+1)*time.Millisecond)
+		p.Models[1].Times = append(p.Models[1].Times, 3*time.Millisecond+time.Duration(n)*750*time.Microsecond)
+	}
+	p.Planned = &Samples{N: 20, Levels: [][]uint8{nil, make([]uint8, 20)}, Correct: make([][]bool, 2)}
+	for _, some := range []struct {
+		level        uint8
+		n            int
+		large, small int // of which so many are right
+	}{{0, 4, 1, 2}, {1, 7, 4, 5}, {3, 9, 6, 4}} {
+		for i := range some.n {
+			p.Planned.Levels[0] = append(p.Planned.Levels[0], some.level)
+			p.Planned.Correct[0] = append(p.Planned.Correct[0], i < some.large)
+			p.Planned.Correct[1] = append(p.Planned.Correct[1], i < some.small)
+		}
+	}
+	q := inBlocks(p, []int{2, 1}, []int{1, 1}, []int64{12, 8}, 1, []float64{.206, .794}, []float64{1, 5.79})
+	out, err := Solve(context.Background(), q, solver(t), Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Accuracy < .55-1e-9 || len(out.Chains) == 0 {
+		t.Errorf("accuracy %v with %d chains, expected .55 in stages", out.Accuracy, len(out.Chains))
+	}
+}
+
 // stagedOf is a small problem with members in stages; nil: it has too many cascades or ways to
 // place them.
 func stagedOf(t rapid.TB, p *Problem, s milp.Solver, cascades int) *mixed {

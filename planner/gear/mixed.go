@@ -231,7 +231,8 @@ func (x *mixed) configurations() {
 
 // place finds how many devices of a kind hold which models, and stages of chains:
 // all ranges together, the relaxation by column generation and then whole numbers
-// over its columns, which are returned, too.
+// over its columns, which are returned, too. On whole devices a range may have to do with a
+// cascade that only another one takes on fractions of them: columns of one are those of all.
 func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, err error) {
 	p := x.p
 	ranges := upTo(len(p.Edges))
@@ -242,7 +243,8 @@ func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, er
 	}
 	g := x.newProgram(x.configs, ranges, true, -1)
 	g.chains()
-	for at, list := range relaxed.columns {
+	columns = slices.Repeat([][]int{slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxed.columns...))))}, len(ranges))
+	for at, list := range columns {
 		for _, i := range list {
 			g.column(at, i)
 		}
@@ -262,7 +264,7 @@ func (x *mixed) place(ctx context.Context) (placed []Config, columns [][]int, er
 	for c := range out {
 		out[c].Count = int(math.Round(sol.X[g.count[c]]))
 	}
-	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), relaxed.columns, nil
+	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), columns, nil
 }
 
 // placements visits all ways to give the devices of every kind maximal sets of models.
