@@ -201,12 +201,15 @@ func (b *bench) onStreams(ctx context.Context, gears []Planned, n int, most floa
 	for k := 1; err == nil && k < n && all.keeps(b.p); k++ {
 		var one onRates
 		one, err = b.onMeasured(ctx, gears, k, 1-b.p.Percentile)
-		if all.tail, all.late = max(all.tail, one.tail), max(all.late, one.late); one.keeps(b.p) {
+		if all.tail, all.late = max(all.tail, one.tail), max(all.late, one.late); err == nil && one.keeps(b.p) {
 			kept = append(kept, one)
 		}
 	}
+	if err != nil {
+		return onRates{}, err
+	}
 	all.accuracy, all.under = meanOfStreams(kept)
-	return all, err
+	return all, nil
 }
 
 // meanOfStreams are the mean accuracy of streams and the mean shares under the gears.

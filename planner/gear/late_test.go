@@ -2,6 +2,7 @@ package gear
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 
@@ -153,5 +154,41 @@ func TestTrendOfFewRequests(t *testing.T) {
 	}
 	if trial.Passed {
 		t.Errorf("at 105 %% of what the devices hold: %+v", trial)
+	}
+}
+
+// secondCanceled is cancelled for all that is derived from it but the first.
+type secondCanceled struct {
+	context.Context
+	derived int
+}
+
+func (c *secondCanceled) Done() <-chan struct{} {
+	if c.derived++; c.derived == 1 {
+		return nil
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func (c *secondCanceled) Err() error {
+	if c.derived > 1 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Streams that are interrupted between two of them say so. The second one showed nothing,
+// not even that the SLO is kept.
+func TestInterruptedBetweenStreams(t *testing.T) {
+	p := bursts(t, 4, 1, 30)
+	out, err := Solve(context.Background(), p, nil, Options{Seed: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(p, out.Placement, 7)
+	if _, err := b.onStreams(&secondCanceled{Context: context.Background()}, out.Gears, 3, 1); !errors.Is(err, context.Canceled) || b.runs != 2 {
+		t.Errorf("%v after %d runs, expected to be cancelled in the second", err, b.runs)
 	}
 }

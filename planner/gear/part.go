@@ -14,9 +14,9 @@ const (
 	mostOfPart = 200_000
 )
 
-// partOf is a problem with so much of many measured rates as climbing looks at. Of the
-// windows by falling rate it takes every so manieth, so that all rates are in it about as
-// often as they come, and the busiest window is. They stay in the order of time.
+// partOf is a problem with so much of many measured rates as climbing looks at. It takes
+// windows at equal steps down their order by rate, from the busiest on. So all rates are
+// in it about as often as they come. They stay in the order of time.
 func partOf(p *Problem) *Problem {
 	if !p.many() {
 		return p

@@ -11,7 +11,7 @@ import (
 )
 
 // A part holds whole windows in the order of time, the busiest among them, and about
-// every so manieth request.
+// one request in as many as the rates are too many by.
 func TestPartOfManyRates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &Problem{Overall: true, SLO: time.Duration(rapid.IntRange(50, 2000).Draw(t, "slo ms")) * time.Millisecond}
