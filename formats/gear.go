@@ -33,8 +33,11 @@ type GearPlan struct {
 	// samples held out; with its interval (95 %).
 	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"`
-	Models          []GearModel `json:"models"` // in the order of the plan's models
-	Gears           []Gear      `json:"gears"`  // by rising rate, without holes
+	// TriedBound is what the objective of no plan is better than that the planner's trials
+	// accept, of one cascade per range on placements of whole models; 0: not known.
+	TriedBound float64     `json:"tried_bound,omitempty"`
+	Models     []GearModel `json:"models"` // in the order of the plan's models
+	Gears      []Gear      `json:"gears"`  // by rising rate, without holes
 }
 
 // GearModel holds a model's thresholds and, of every sample planned on, its

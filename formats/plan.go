@@ -13,7 +13,7 @@ type Plan struct {
 	Seed        uint64       `json:"seed"`
 	Algorithm   string       `json:"algorithm"`
 	Objective   Objective    `json:"objective"`
-	StoppedBy   string       `json:"stopped_by"` // proved, gap, work, time, interrupt
+	StoppedBy   string       `json:"stopped_by"` // proved, gap, trials, work, time, interrupt
 	Inputs      []Input      `json:"inputs"`
 	Options     Values       `json:"options"`
 	Pools       []Pool       `json:"pools"` // the cluster that was planned for

@@ -20,7 +20,7 @@ func (d *Plan) Validate() error {
 	var c checker
 	c.header(d, d.Format, FormatPlan)
 	c.oneOf("kind", d.Kind, PlanKinds()...)
-	c.oneOf("stopped_by", d.StoppedBy, "proved", "gap", "work", "time", "interrupt")
+	c.oneOf("stopped_by", d.StoppedBy, "proved", "gap", "trials", "work", "time", "interrupt")
 	d.Objective.check(&c)
 	checkInputs(&c, d.Inputs)
 	d.Options.check(&c)

@@ -286,7 +286,7 @@ func (o *solveOptions) readWorkload(r *reading) (why []string, err error) {
 
 // solveJSON is the stable document of `plan solve --json`.
 type solveJSON struct {
-	Status     string               `json:"status"` // optimal, gap, limit, interrupted
+	Status     string               `json:"status"` // optimal, gap, trials, limit, interrupted
 	StoppedBy  string               `json:"stopped_by"`
 	Objective  formats.Objective    `json:"objective"`
 	Models     []solveModelJSON     `json:"models"`

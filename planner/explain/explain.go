@@ -41,7 +41,7 @@ func Lines(p *formats.Plan) []string {
 
 // stops says what ended the search.
 var stops = map[string]string{
-	"proved": "proven optimal", "gap": "stopped at the gap asked for", "work": "stopped at the work limit",
+	"proved": "proven optimal", "gap": "stopped at the gap asked for", "trials": "better plans fail in simulation", "work": "stopped at the work limit",
 	"time": "stopped at the time limit", "interrupt": "interrupted",
 }
 

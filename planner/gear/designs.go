@@ -16,7 +16,7 @@ func (s *quickest) designs(ctx context.Context, p *Problem, most int) (list []*d
 			return nil, err
 		}
 		all := s.known.of(p, p.usable()).list
-		x := &exact{p, all, p.works(all), s.o}
+		x := &exact{p, all, p.works(all), s.o, nil}
 		for _, c := range (placing{p}).ranked(cascades, p.works(cascades), most) {
 			list = append(list, x.design(c))
 		}

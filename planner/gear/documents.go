@@ -195,14 +195,17 @@ func (f *resolved) sense() milp.Sense {
 
 // value is what the objective came to, with its bound.
 func (f *resolved) value(out *Outcome) formats.Objective {
-	value, bound := out.Value, out.ValueBound
-	switch {
-	case f.opt.Objective == MostAccurate || f.opt.Objective == LeastLatency || out.Priced:
-	default: // devices that are all alike
-		value, bound = value*f.price(0), bound*f.price(0)
-	}
+	value, bound := out.Value*f.unit(out), out.ValueBound*f.unit(out)
 	gap := max(0, milp.RelativeGap(f.sense(), value, bound))
 	return formats.Objective{Name: f.opt.Objective, Value: value, Bound: &bound, Gap: &gap}
+}
+
+// unit is what one of the outcome's value comes to: of devices that are all alike a price.
+func (f *resolved) unit(out *Outcome) float64 {
+	if f.opt.Objective == MostAccurate || f.opt.Objective == LeastLatency || out.Priced {
+		return 1
+	}
+	return f.price(0)
 }
 
 // outcome is what was found, as the parts of a plan.
@@ -217,6 +220,8 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 		o.StoppedBy = milp.StoppedByProof
 	case *o.Objective.Gap <= f.opt.Gap:
 		o.StoppedBy = milp.StoppedByGap
+	case out.settled():
+		o.StoppedBy = kind.StoppedByTrials
 	}
 	for k, more := range out.MoreOf {
 		if more >= out.Bound {
@@ -224,7 +229,7 @@ func (f *resolved) outcome(out *Outcome) *kind.Outcome {
 		}
 	}
 	g := out.Write(f.problem, f.weights)
-	g.Score = f.score
+	g.Score, g.TriedBound = f.score, out.TriedBound*f.unit(out)
 	for i := range g.Models {
 		g.Models[i].Calibration = f.calibration[g.Models[i].Model]
 	}

@@ -27,6 +27,13 @@ func explain(p *formats.Plan) []string {
 		}
 		out = append(out, line)
 	}
+	if t := g.TriedBound; t > 0 {
+		word := "below"
+		if p.Objective.Name == MostAccurate {
+			word = "above"
+		}
+		out = append(out, fmt.Sprintf("trials: none passes that would make a plan %s %s, of one cascade per range on any placement of whole models", word, kind.Number(t)))
+	}
 	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.Utilisation > 1 }) {
 		out = append(out, "above 100 % busy: these ranges do not hold their upper edge for ever; streams of the measured rates have shown that all requests together keep the SLO")
 	}

@@ -137,5 +137,6 @@ func (t *outOfSample) plan(p *Problem) *Outcome {
 	out.Problem = &q
 	out.ValueBound = min(t.first.ValueBound, out.Value)
 	out.Proved = out.Value <= out.ValueBound*(1+1e-9)
+	out.TriedBound = min(t.first.TriedBound, out.Value)
 	return out
 }

@@ -175,7 +175,13 @@ func (s *search) onKinds(ctx context.Context, p *Problem) (*Outcome, error) {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
 	if t.best == nil {
+		if inf, ok := errors.AsType[*Infeasible](t.missing); ok {
+			inf.Tried = inf.Tried && t.wholeOnly || t.refuted
+		}
 		return nil, fmt.Errorf("planning gears: %w", t.missing)
+	}
+	if !t.wholeOnly {
+		t.best.TriedBound = 0
 	}
 	out := t.best
 	if out.Placement == nil {
@@ -207,6 +213,14 @@ func (out *Outcome) valued() {
 		out.ValueBound = min(out.Bound, out.GearBound)
 	}
 	out.Proved = out.Value >= out.ValueBound-sumsRound
+}
+
+// settled tells that trials leave no plan that is considerably better.
+func (out *Outcome) settled() bool {
+	if out.Goal == MostAccurate {
+		return out.TriedBound > 0 && out.TriedBound < out.Value+considerable
+	}
+	return out.TriedBound > 0 && out.TriedBound >= out.Value
 }
 
 // boundsAt are what no plan exceeds, by range and over all.
@@ -258,6 +272,7 @@ type tries struct {
 
 	wholeOnly bool    // no member runs in stages
 	gears     float64 // what no plan of one cascade per range exceeds; 0: not known
+	refuted   bool    // no plan that trials accept reaches the target
 }
 
 // enough tells that no other plan is worth a try: there is nothing to be had, or no
@@ -367,5 +382,5 @@ func (s *search) alike() *search {
 	}
 	q := *s.p
 	q.Kinds, q.Devices, q.Memory = nil, s.p.Kinds[0].Devices, s.p.Kinds[0].Memory
-	return &search{p: &q, o: s.o, known: s.known}
+	return &search{p: &q, o: s.o, known: s.known, left: s.left}
 }

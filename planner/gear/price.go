@@ -111,6 +111,7 @@ type shop struct {
 	failed  [][]int  // numbers on which none did
 	floor   float64  // no price up to this is looked at
 	missing error    // of the last that did not hold
+	whole   bool     // no member runs in stages
 }
 
 // cheapest finds the devices of least price that hold target and SLO.
@@ -123,9 +124,11 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 			smallest = min(smallest, s.p.Kinds[k].Price)
 		}
 	}
-	if w, err := s.waysOf(s.p); err != nil || w.staged == nil {
+	w, err := s.waysOf(s.p)
+	if err != nil || w.staged == nil {
 		return nil, err
 	}
+	c.whole = len(w.chains) == 0
 	if t, err := c.at(ctx, c.full); err != nil {
 		return nil, err
 	} else if !t.served {
@@ -133,7 +136,8 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 	} else if !c.reached(t) {
 		return nil, s.p.short(t.value)
 	}
-	least, low := 0.0, 0.0 // low: the price that failed last
+	least, low := 0.0, 0.0  // low: the price that failed last
+	tried, all := 0.0, true // tried: no plan that trials accept costs less, if all before were ruled out by them
 	for step := smallest; c.best == nil || c.tried < pricesTried; {
 		if c.tried >= risingTried {
 			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // all devices come last
@@ -149,10 +153,14 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 			break
 		}
 		before := c.best
-		ruledOut, err := c.plan(ctx, next)
+		if all = all && c.floor == 0; all {
+			tried = c.sum(next)
+		}
+		ruledOut, failed, err := c.plan(ctx, next)
 		if err != nil {
 			return nil, err
 		}
+		all = all && (ruledOut || failed)
 		if c.best == before {
 			low = c.sum(next)
 		}
@@ -165,6 +173,9 @@ func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
 		return nil, c.missing
 	}
 	out.ValueBound, out.Proved = min(least, out.Value), out.Value <= least*(1+1e-9)
+	if out.TriedBound = 0; !c.p.Overall && c.whole {
+		out.TriedBound = min(tried, out.Value)
+	}
 	return out, nil
 }
 
@@ -188,17 +199,18 @@ func (c *shop) on(n []int) *Problem {
 }
 
 // plan plans on numbers of devices; those that nothing stands on are not paid for. It
-// tells whether no placement reaches the target there, even if devices never wait.
-func (c *shop) plan(ctx context.Context, n []int) (ruledOut bool, err error) {
+// tells whether no placement reaches the target there, even if devices never wait, and
+// whether none does in trials.
+func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err error) {
 	out, err := c.once(ctx, c.on(n))
 	if inf, none := errors.AsType[*Infeasible](err); none {
 		if c.missing, c.failed = err, append(c.failed, n); !inf.Fluid {
 			c.tried++
 		}
-		return inf.Fluid, nil
+		return inf.Fluid, inf.Tried, nil
 	}
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	c.tried++
 	if used := out.compact(); out.Placement == nil && !slices.Equal(used, n) {
@@ -207,11 +219,11 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut bool, err error) {
 		out.Problem = &p
 		w, err := c.waysOf(&p)
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 		bounds, _, err := c.boundsOnKinds(ctx, &p, w)
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 		out.bound(bounds, p.weighted(bounds))
 		n = used
@@ -220,7 +232,7 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut bool, err error) {
 	if out.Value = c.sum(n); c.best == nil || out.Value < c.best.Value {
 		c.best = out
 	}
-	return false, nil
+	return false, false, nil
 }
 
 // at is the relaxation on numbers of devices.

@@ -3,6 +3,7 @@ package gear
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 )
 
@@ -81,7 +82,7 @@ func singleGears(ctx context.Context, x *mixed) (float64, error) {
 // for at the upper edges of the ranges, up to the first range that has none. So much of the
 // time may be exceeded.
 func (l *layout) fluidRanges(ctx context.Context, over float64) (ranges []float64, err error) {
-	x, at, order := l.x, 0, l.x.byAccuracy()
+	x, at, order := l.x, 0, byAccuracy(l.x.list)
 	for _, edge := range x.p.Edges {
 		edge /= 1 + over
 		for ; at < len(order); at++ {
@@ -126,7 +127,7 @@ func (x *mixed) worthwhilePlacements(ctx context.Context) (list [][]Config, all 
 // are few, else on the one that a program finds for devices that are busy all the time.
 func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 	if len(x.p.Kinds) == 1 {
-		s := (&search{p: x.p, o: t.o, known: t.known}).alike()
+		s := (&search{p: x.p, o: t.o, known: t.known, left: t.left}).alike()
 		out, err := s.once(ctx, s.p)
 		if out != nil && t.wholeOnly {
 			t.gears = out.GearBound
@@ -137,8 +138,10 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 	half := *limits[len(limits)-1]
 	half.longest, half.fastOnly = x.p.SLO/2, true
 	var before [][]int
+	rest := rivals{left: t.left, rest: -1}
 	for n, q := range append(limits, &half) {
 		if n > 0 && t.enough() {
+			rest.rest = t.gears
 			break
 		}
 		y := *x
@@ -157,6 +160,15 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 				return t.p.short(list[0].accuracy)
 			}
 		}
+		order := byAccuracy(y.list)
+		for _, c := range list {
+			if c.accuracy >= 0 && all {
+				rest.add(q, y.list, order, c.ranges, func() *design { return c.l.design(t.o, c.ranges) })
+			}
+		}
+		if !all {
+			rest.rest = math.Inf(1)
+		}
 		list = list[:min(t.most(), len(list))]
 		for k, c := range list {
 			if t.enough() || !t.p.Overall && (k > 0 && c.accuracy < 0 || t.best != nil && c.accuracy <= t.best.Accuracy+worthFurther(k)) {
@@ -168,5 +180,13 @@ func (t *tries) wholeModels(ctx context.Context, x *mixed) error {
 			}
 		}
 	}
-	return nil
+	if math.IsInf(rest.rest, 1) || !t.wholeOnly || t.p.Overall {
+		return nil
+	}
+	out, refuted, err := rest.settle(ctx, t.p, t.best)
+	if err == nil && out != nil {
+		t.best = out
+	}
+	t.refuted = refuted
+	return err
 }

@@ -27,7 +27,8 @@ type bench struct {
 	seed   uint64
 	runs   int
 
-	requests int // run on measured rates
+	requests  int // run on measured rates
+	simulated int // requests of runs at constant rates
 
 	pipelines [][]int32 // by model, where there is one for every kind of devices
 
@@ -129,6 +130,9 @@ func (b *bench) run(ctx context.Context, a *attempt) (shown, error) {
 	w.latencies = slices.Grow(b.latencies[:0], int(1.1*expected))
 	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: src, Duration: a.length, Completed: w.completed, NoReport: true})
 	b.latencies = w.latencies
+	for q := range w.quarter {
+		b.simulated += w.quarter[q].n
+	}
 	out := shown{}
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errLate) {

@@ -36,7 +36,9 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 		return out, with
 	}
 	if out != nil { // it is of one cascade per range, too
-		one.GearBound = out.GearBound
+		if one.GearBound = out.GearBound; out.TriedBound > 0 {
+			one.TriedBound = max(out.TriedBound, one.Accuracy)
+		}
 	}
 	return one, nil
 }

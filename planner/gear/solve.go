@@ -35,6 +35,9 @@ type Outcome struct {
 	// GearBound is what no plan over the same thresholds exceeds whose ranges have one
 	// cascade each, on any placement; 0: not known. Batches take no longer than the SLO.
 	GearBound float64
+	// TriedBound is what the value of no plan is better than that trials accept: of one
+	// cascade per range, on placements of whole models; 0: not known.
+	TriedBound float64
 	// Value is what the goal came to: accuracy, milliseconds or devices. Nothing
 	// is better than ValueBound, of an accuracy GearBound where that is known; Proved: nor
 	// than the value.
@@ -88,6 +91,7 @@ type Infeasible struct {
 	Target float64 // accuracy asked for, where that is what cannot be reached
 	Best   float64 // what can be; of the relaxation, where Fluid is set
 	Fluid  bool
+	Tried  bool // no plan that trials accept does it, on any placement of whole models
 	// HeldOut is the plan that came closest, where samples held out are what falls short.
 	HeldOut *HeldOut
 }
@@ -152,6 +156,9 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 		return nil, errors.New("planning gears: several kinds of devices need a solver for linear programs")
 	}
 	s := &search{p: p, o: &o, solver: solver, known: catalogue{}}
+	if left := provingRequests; !o.Any && p.Goal() != LeastLatency {
+		s.left = &left
+	}
 	switch p.Goal() {
 	case LeastLatency:
 		return s.fastest(ctx)
@@ -185,6 +192,7 @@ type exact struct {
 	list []Cascade
 	work [][]float64 // of the cascades
 	o    *Options
+	left *int // requests that proofs may yet simulate; nil: none is asked for
 }
 
 // solve takes the best placements, with batches as long as the SLO and half as long,
@@ -194,10 +202,21 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 	p := x.p
 	var first error
 	var best *Outcome
-	bound := 0.0
+	bound, order := 0.0, byAccuracy(x.list)
+	all := rivals{left: x.left, rest: -1}
 	for n, q := range batchLimits(p) {
-		y := &exact{q, x.list, q.works(x.list), x.o}
+		y := &exact{q, x.list, q.works(x.list), x.o, x.left}
 		ranked := placing{q}.ranked(y.list, y.work, placementsTried)
+		for _, c := range ranked {
+			if c.feasible == len(p.Edges) {
+				all.add(q, y.list, order, c.ranges, func() *design { return y.design(c) })
+			}
+		}
+		if last := ranked[len(ranked)-1]; !(placing{q}).allTried() {
+			all.rest = math.Inf(1)
+		} else if len(ranked) == placementsTried && last.feasible == len(p.Edges) {
+			all.rest = max(all.rest, last.accuracy)
+		}
 		if top := ranked[0]; n == 0 && !p.Overall && (placing{q}).allTried() {
 			served := top.feasible == len(p.Edges)
 			if p.Target > 0 && (!served || p.misses(top.accuracy)) {
@@ -229,6 +248,16 @@ func (x *exact) solve(ctx context.Context) (*Outcome, error) {
 			if best == nil || out.Accuracy > best.Accuracy {
 				best = out
 			}
+		}
+	}
+	if !p.Overall {
+		var refuted bool
+		var err error
+		if best, refuted, err = all.settle(ctx, p, best); err != nil {
+			return nil, err
+		}
+		if inf, ok := errors.AsType[*Infeasible](first); ok {
+			inf.Tried = refuted
 		}
 	}
 	if best == nil {

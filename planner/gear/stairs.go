@@ -168,16 +168,16 @@ func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / fl
 func (l *layout) design(o *Options, ranges []float64) *design {
 	x := l.x
 	tables, of := l.tables()
-	return &design{p: x.p, list: x.list, order: x.byAccuracy(), bench: &bench{p: x.p, seed: o.Seed, tables: tables, pipelines: of}, out: Outcome{Configs: l.configs, Chains: l.chains},
+	return &design{p: x.p, list: x.list, order: byAccuracy(x.list), bench: &bench{p: x.p, seed: o.Seed, tables: tables, pipelines: of}, out: Outcome{Configs: l.configs, Chains: l.chains},
 		least: l.atLeast, at: l.stair, other: l.shortBatches, above: l.stairsAbove, fails: l.infeasible, ranges: ranges,
 		fill: func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }}
 }
 
-// byAccuracy are the cascades, the most accurate first.
-func (x *mixed) byAccuracy() []int {
-	order := upTo(len(x.list))
+// byAccuracy are the indexes of cascades, the most accurate first.
+func byAccuracy(list []Cascade) []int {
+	order := upTo(len(list))
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(x.list[b].Correct, x.list[a].Correct), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(a, b))
 	})
 	return order
 }

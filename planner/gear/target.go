@@ -36,6 +36,7 @@ type search struct {
 	known  catalogue
 	kinds  *ways // of the SLO looked at last, on several kinds
 
+	left       *int // requests that proofs may yet simulate; nil: none is asked for
 	runs       int
 	enumerated int       // cascades, of the SLO with the most
 	free       []Cascade // of all models that fit, however long they take
@@ -158,10 +159,14 @@ func (s *search) fewest(ctx context.Context) (*Outcome, error) {
 		}
 	}
 	var last error
+	tried := least // that trials do not rule out
 	for n := least; n <= most; n++ {
 		out, err := s.once(ctx, s.with(s.p.SLO, n))
 		if err == nil {
 			out.Value, out.ValueBound, out.Proved = float64(n), float64(least), n == least
+			if !s.p.Overall {
+				out.TriedBound = float64(tried)
+			}
 			return out, nil
 		}
 		inf, ok := errors.AsType[*Infeasible](err)
@@ -170,6 +175,9 @@ func (s *search) fewest(ctx context.Context) (*Outcome, error) {
 		}
 		if last = err; inf.Fluid && n == least { // not on any placement, even if devices never wait
 			least++
+		}
+		if (inf.Fluid || inf.Tried) && n == tried {
+			tried++
 		}
 	}
 	return nil, last
@@ -189,7 +197,7 @@ func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
 	if p.misses(total) {
 		return nil, p.short(total)
 	}
-	out, err := (&exact{p, list, work, s.o}).solve(ctx)
+	out, err := (&exact{p, list, work, s.o, s.left}).solve(ctx)
 	if err != nil || !s.o.Any || p.Target > 0 {
 		out, err = s.single(ctx, p, list, out, err)
 	}

@@ -200,13 +200,17 @@ type Phase struct {
 // Result is what a solve ended with.
 type Result struct {
 	Plan       *formats.Plan
-	Status     string // optimal, gap, limit, interrupted
-	StoppedBy  string // proved, gap, work, time, interrupt
+	Status     string // optimal, gap, trials, limit, interrupted
+	StoppedBy  string // proved, gap, trials, work, time, interrupt
 	Incumbents []Incumbent
 	Phases     []Phase
 	Templates  int // possible pipelines that were looked at
 	WallMS     float64
 }
+
+// StoppedByTrials ends a search where better plans fail in simulation, by which the planner
+// accepts plans. No bound says so.
+const StoppedByTrials milp.StoppedBy = "trials"
 
 // Status tells how a solve ended by what stopped it.
 func Status(s milp.StoppedBy) string {
@@ -215,6 +219,8 @@ func Status(s milp.StoppedBy) string {
 		return "optimal"
 	case milp.StoppedByGap:
 		return "gap"
+	case StoppedByTrials:
+		return "trials"
 	case milp.StoppedByInterrupt:
 		return "interrupted"
 	}

@@ -55,6 +55,9 @@ func (c *checker) objective(g *gears) {
 			value += counts[k] * c.price(k)
 		}
 	}
+	if t := p.TriedBound; t > 0 && o.Bound != nil && (t < min(o.Value, *o.Bound)-rounding || t > max(o.Value, *o.Bound)+rounding) {
+		c.Fail("bound", "gear.tried_bound", fmt.Sprint(t), fmt.Sprintf("from %v to %v", min(o.Value, *o.Bound), max(o.Value, *o.Bound)), "what trials rule out is not between the objective and its bound")
+	}
 	if math.Abs(value-o.Value) > rounding*max(1, value) {
 		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the gears do not give this objective")
 	}
