@@ -37,6 +37,7 @@
 //	              how a cascade's work is split (split.go), which placements are
 //	              tried (ranked.go)
 //	price.go      the devices of least price among them
+//	proof.go      what better plans trials leave
 //	estimate.go   the tail latency of a cascade without simulating it
 //	write.go      the outcome as the sections of a plan
 //	compact.go    without pipelines and devices that nothing needs
