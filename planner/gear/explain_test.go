@@ -1,6 +1,7 @@
 package gear
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,15 @@ func TestExplain(t *testing.T) {
 		p.Objective = formats.Objective{Name: "accuracy", Bound: &c.bound}
 		if line := explain(p)[1]; !strings.HasSuffix(line, c.text) {
 			t.Errorf("bound %v: %q, expected %q at its end", c.bound, line, c.text)
+		}
+	}
+	for _, c := range []struct{ objective, text string }{{"accuracy", "trials: no plan above 0.821 passes them"}, {"gpus", "trials: no plan below 3 passes them"}} {
+		p.Objective.Name = c.objective
+		if formats.GearOf(p).TriedBound = .821; c.objective == "gpus" {
+			formats.GearOf(p).TriedBound = 3
+		}
+		if !slices.ContainsFunc(explain(p), func(line string) bool { return strings.HasPrefix(line, c.text) }) {
+			t.Errorf("%q, expected %q", explain(p), c.text)
 		}
 	}
 	if lines := explain(&formats.Plan{}); lines != nil {

@@ -130,12 +130,14 @@ func TestGearPlanTampered(t *testing.T) {
 		constraint string
 		severity   check.Severity
 	}{
-		"accuracy":    {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[1].Accuracy += .001 }, "accuracy", check.Error},
-		"fraction":    {func(p *formats.Plan, _ *planner.Inputs) { last(formats.GearOf(p).Gears[2].Stages).Fraction *= .9 }, "fraction", check.Error},
-		"utilisation": {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[0].Utilisation *= .5 }, "utilisation", check.Error},
-		"bound low":   {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound -= .001 }, "bound", check.Error},
-		"bound high":  {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound += .001 }, "bound", check.Error},
-		"objective":   {func(p *formats.Plan, _ *planner.Inputs) { p.Objective.Value += .001 }, "objective", check.Error},
+		"accuracy":                    {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[1].Accuracy += .001 }, "accuracy", check.Error},
+		"fraction":                    {func(p *formats.Plan, _ *planner.Inputs) { last(formats.GearOf(p).Gears[2].Stages).Fraction *= .9 }, "fraction", check.Error},
+		"utilisation":                 {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[0].Utilisation *= .5 }, "utilisation", check.Error},
+		"bound low":                   {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound -= .001 }, "bound", check.Error},
+		"bound high":                  {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound += .001 }, "bound", check.Error},
+		"objective":                   {func(p *formats.Plan, _ *planner.Inputs) { p.Objective.Value += .001 }, "objective", check.Error},
+		"tried bound below the value": {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).TriedBound = p.Objective.Value - .001 }, "bound", check.Error},
+		"tried bound above the bound": {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).TriedBound = *p.Objective.Bound + .001 }, "bound", check.Error},
 		"objective's bound below the value": {func(p *formats.Plan, _ *planner.Inputs) {
 			*p.Objective.Bound = p.Objective.Value - .001
 		}, "objective", check.Error},
