@@ -84,12 +84,7 @@ type lax struct{ cost, accuracy, late float64 }
 // of the requests is late at the first models as at the last: of what comes to a model, l.
 // Between the shares that come to models the cost is linear.
 func (p relaxation) laxes(list []Cascade, any []float64) []lax {
-	inTime := perSample(p.Problem)
-	for m := range inTime {
-		if inTime[m] == 0 {
-			inTime[m] = math.Inf(1)
-		}
-	}
+	inTime := p.perSample()
 	var out []lax
 	for i := range list {
 		c := &list[i]
@@ -142,7 +137,7 @@ func atPrice(list []lax, price float64) envelope {
 func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) {
 	free := *p.Problem
 	free.SLO, free.longest = math.MaxInt64, 0
-	all, room := p.laxes(list, perSample(&free)), 1-p.Percentile
+	all, room := p.laxes(list, free.perSample()), 1-p.Percentile
 	bounds = slices.Repeat([]float64{math.Inf(1)}, len(p.Edges))
 	total = leastAtPrice(func(price float64) float64 {
 		e, sum := atPrice(all, price), price*room
@@ -161,7 +156,7 @@ func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) 
 // time for at the highest of them. The work of requests in time that came so far and is
 // not done fits into the SLO; what is above that is late, by requests of the most work.
 func (p relaxation) singleBound(list []Cascade) float64 {
-	most, inTime := int32(-1), perSample(p.Problem)
+	most, inTime := int32(-1), p.perSample()
 	for i := range list {
 		if c := &list[i]; c.Correct > most && lateAtLeast(p.Problem, c) <= 1-p.Percentile+1e-9 && p.canKeep(c, inTime) {
 			most = c.Correct
@@ -175,8 +170,10 @@ func (p relaxation) singleBound(list []Cascade) float64 {
 func (p relaxation) canKeep(c *Cascade, inTime []float64) bool {
 	each, largest := 0.0, 0.0
 	for k, m := range c.Models {
-		each += inTime[m] * float64(c.Reach[k]) / float64(p.Planned.N)
-		largest += inTime[m]
+		if !math.IsInf(inTime[m], 1) {
+			each += inTime[m] * float64(c.Reach[k]) / float64(p.Planned.N)
+			largest += inTime[m]
+		}
 	}
 	devices := float64(p.Devices)
 	left, over := 0.0, 0.0

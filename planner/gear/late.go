@@ -57,6 +57,9 @@ func (out *Outcome) allowLateRanges(ctx context.Context, bounds []float64) error
 		if err != nil {
 			return err
 		}
+		if n := len(list); n == 0 || w*(accuracyOn(p, list[n-1].cascade)-g.Accuracy) < worthwhile/float64(len(p.Edges)) {
+			continue
+		}
 		for k, fails := 0, 0; k < len(list) && fails < 2; k++ {
 			s := &list[k]
 			t, err := b.tryLate(ctx, s.cascade, 1, s.shares, edge, min(1, (1-p.Percentile)/w))

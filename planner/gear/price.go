@@ -38,7 +38,7 @@ type tangent struct {
 }
 
 // tangent solves the relaxation, range by range.
-func (x *mixed) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
+func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
 	p := x.p
 	t := &tangent{by: make([]float64, len(p.Kinds)), served: true}
 	for k := range p.Kinds {
@@ -201,7 +201,7 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut bool, err error) {
 		return false, err
 	}
 	c.tried++
-	if used := out.compact(); out.Placement == nil && !slices.Equal(used, n) {
+	if used := out.compact(); !slices.Equal(used, n) {
 		p := *out.Problem
 		p.Kinds = c.on(used).Kinds
 		out.Problem = &p
@@ -209,11 +209,11 @@ func (c *shop) plan(ctx context.Context, n []int) (ruledOut bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		bounds, _, err := c.boundsOnKinds(ctx, &p, w)
+		bounds, total, _, err := c.boundsOf(ctx, &p, w)
 		if err != nil {
 			return false, err
 		}
-		out.bound(bounds, p.weighted(bounds))
+		out.bound(bounds, total)
 		n = used
 	}
 	out.Priced = true

@@ -12,11 +12,7 @@ import (
 // gears, of which a range has to hold its upper edge for ever.
 
 // singles are cascades that serve all ranges alone.
-type singles struct {
-	*Problem
-	list []Cascade
-	work [][]float64
-}
+type singles struct{ *fleet }
 
 // single makes the plan of one cascade where that is more accurate than the one
 // found, or where none was; with is the error of that.
@@ -62,11 +58,11 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 		return 0, nil
 	}
 	list, _ := q.Cascades()
-	best := &Outcome{Problem: &q, Placement: out.Placement, Accuracy: out.Accuracy}
-	if q.many() && best.leads(list) {
+	best := &Outcome{Problem: &q, Configs: out.Configs, Accuracy: out.Accuracy}
+	if q.many() && best.leads(ctx, list) {
 		return 0, nil // of so many requests the plan shows what it promises
 	}
-	gears, err := newBench(&q, out.Placement, seed).onMeasured(ctx, out.Gears, 0, 1)
+	gears, err := newBench(&q, out.Configs, nil, seed).onMeasured(ctx, out.Gears, 0, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -78,15 +74,19 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	return one.Accuracy, nil
 }
 
-func singlesOf(p *Problem, list []Cascade) singles { return singles{p, list, p.works(list)} }
+func singlesOf(p *Problem, list []Cascade) singles { return singles{fleetOf(p, list)} }
 
 // bestAbove is the best plan of one cascade that is more accurate than another plan, on the
 // placement of a plan and others; nil: none is. The second result is the number of runs.
-func (p singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
-	for _, pl := range p.placements(placed) {
-		stairs := p.stairs(pl)
-		one, b := &Outcome{Problem: p.Problem, Placement: pl, Front: len(stairs)}, newBench(p.Problem, pl, seed)
-		ok, err := one.oneCascade(ctx, b, p.worthTrying(stairs, than))
+func (x singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
+	layouts, err := x.layouts(ctx, placed)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, l := range layouts {
+		stairs := l.ladder(x.p.steady())
+		one, b := &Outcome{Problem: x.p, Configs: l.configs, Front: len(stairs)}, newBench(x.p, l.configs, nil, seed)
+		ok, err := one.oneCascade(ctx, b, x.worthTrying(stairs, than))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -99,9 +99,10 @@ func (p singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint
 
 // leads tells whether no single cascade that is more accurate than a plan is worth
 // trying, on any placement.
-func (out *Outcome) leads(list []Cascade) bool {
-	alone := singlesOf(out.Problem, list)
-	return !slices.ContainsFunc(alone.placements(out), func(pl *Placement) bool { return len(alone.worthTrying(alone.stairs(pl), out)) > 0 })
+func (out *Outcome) leads(ctx context.Context, list []Cascade) bool {
+	x := singlesOf(out.Problem, list)
+	layouts, err := x.layouts(ctx, out)
+	return err == nil && !slices.ContainsFunc(layouts, func(l *layout) bool { return len(x.worthTrying(l.ladder(x.p.steady()), out)) > 0 })
 }
 
 // either plans for all requests together where nobody said what the SLO is over, and one
@@ -120,16 +121,22 @@ func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	return both, nil
 }
 
-// placements are that of a plan, if there is one, and the best of the rate that one
-// cascade has to hold.
-func (p singles) placements(out *Outcome) []*Placement {
-	steady := *p.Problem
-	steady.Edges, steady.Weights = []float64{p.steady()}, []float64{1}
-	best := placing{&steady}.best(p.list, p.work, 1)
-	if out == nil || slices.Equal(out.Placement.Sets, best[0].Sets) && slices.Equal(out.Placement.Counts, best[0].Counts) {
-		return best
+// layouts are that of a plan, if there is one, and the best of the rate that one cascade has
+// to hold.
+func (x singles) layouts(ctx context.Context, out *Outcome) (list []*layout, err error) {
+	steady := *x.p
+	steady.Edges, steady.Weights = []float64{x.p.steady()}, []float64{1}
+	y := *x.fleet
+	y.p = &steady
+	top, _, err := y.ranked(ctx, 1, nil)
+	if err != nil {
+		return nil, err
 	}
-	return append([]*Placement{out.Placement}, best...)
+	best := x.layoutOf(top[0].l.configs, nil)
+	if out == nil || slices.Equal(out.Configs, best.configs) {
+		return []*layout{best}, nil
+	}
+	return []*layout{x.layoutOf(out.Configs, nil), best}, nil
 }
 
 // steady is the rate that one cascade has to hold: the highest, but where it is shown
@@ -141,26 +148,27 @@ func (p *Problem) steady() float64 {
 	return p.Edges[len(p.Edges)-1]
 }
 
-// stairs is the front of cascades on a placement, by rising load.
-func (p singles) stairs(pl *Placement) []stair {
-	load := pl.loads(p.work)
-	var out []stair
-	for _, i := range Pareto(load, p.list) {
-		if load[i]*p.steady() <= 1 {
-			out = append(out, *pl.stair(&p.list[i], p.work[i]))
+// ladder are cascades by rising load on identical devices, each more accurate than the one
+// before, as far as these have the time for them at a rate.
+func (l *layout) ladder(rate float64) (list []stair) {
+	l.load = l.alike.loads(l.x.work)
+	for _, i := range Pareto(l.load, l.x.list) {
+		if l.load[i]*rate <= 1 {
+			shares, _ := l.alike.Split(l.x.work[i])
+			list = append(list, stair{&l.x.list[i], l.load[i], l.load[i], shares})
 		}
 	}
-	return out
+	return list
 }
 
 // worthTrying are the stairs that are more accurate than a plan, and accurate enough.
 // Where a run on measured rates is long, not many more may be late than the percentile
 // allows even if requests come evenly.
-func (p singles) worthTrying(list []stair, than *Outcome) []stair {
+func (x singles) worthTrying(list []stair, than *Outcome) []stair {
 	return slices.DeleteFunc(list, func(s stair) bool {
-		accuracy := accuracyOn(p.Problem, s.cascade)
+		p, accuracy := x.p, accuracyOn(x.p, s.cascade)
 		return p.misses(accuracy) || than != nil && accuracy <= than.least()+worthwhile ||
-			p.shown() && p.many() && relaxation{p.Problem}.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile)
+			p.shown() && p.many() && relaxation{p}.lateEvenly(s.load) > lateRunEvenly*(1-p.Percentile)
 	})
 }
 

@@ -12,17 +12,17 @@ import (
 
 // bestSingle is the most accurate cascade for all ranges on any placement that keeps
 // the SLO as plans have to; -1: there is none.
-func bestSingle(t interface{ Fatal(...any) }, p *Problem, list []Cascade, places []*Placement) float64 {
+func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []*layout) float64 {
 	best := &Outcome{Accuracy: -1}
-	for _, pl := range places {
-		stairs := singles{p, list, p.works(list)}.stairs(pl)
+	for _, l := range places {
+		stairs := l.ladder(p.steady())
 		slices.Reverse(stairs)
 		for _, s := range stairs {
-			one := &Outcome{Problem: p, Placement: pl}
+			one := &Outcome{Problem: p, Configs: l.configs}
 			if float64(s.cascade.Correct)/float64(p.Planned.N) <= best.Accuracy {
 				break
 			}
-			ok, err := one.everywhere(context.Background(), newBench(p, pl, 1), &s, streams(p))
+			ok, err := one.everywhere(context.Background(), newBench(p, l.configs, nil, 1), &s, streams(p))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -32,6 +32,15 @@ func bestSingle(t interface{ Fatal(...any) }, p *Problem, list []Cascade, places
 		}
 	}
 	return best.Accuracy
+}
+
+// bestLayout is the placement that the fluid model allows most.
+func bestLayout(t interface{ Fatal(...any) }, x *fleet) []*layout {
+	top, _, err := x.ranked(context.Background(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []*layout{top[0].l}
 }
 
 // Where rates hover, gears lose what switching costs: one cascade for all of them is
@@ -51,11 +60,7 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
-		var places []*Placement
-		for _, c := range (placing{p}).ranked(list, p.works(list), 1) {
-			places = append(places, c.pl)
-		}
-		best := bestSingle(t, p, list, places)
+		best := bestSingle(t, p, bestLayout(t, fleetOf(p, list)))
 		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/sum(p.Measured), out.Accuracy, out.Bound, best)
 		if out.Accuracy < best-worthwhile || best < .64 || out.Bound < out.Accuracy || out.Tail > p.SLO {
 			t.Errorf("spread %v: accuracy %.4f of %.4f at %v, the best single cascade %.4f", spread, out.Accuracy, out.Bound, out.Tail, best)
@@ -84,12 +89,12 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 	if err != nil || one <= out.Accuracy {
 		t.Fatalf("one cascade %.4f over requests, the plan %.4f over ranges: the case shows nothing (%v)", one, out.Accuracy, err)
 	}
-	list, b := p.inTime(Enumerate(p.Planned, p.Grid, p.usable())), newBench(p, out.Placement, 1)
-	for _, s := range (singles{p, list, p.works(list)}).stairs(out.Placement) {
+	list, b := p.inTime(Enumerate(p.Planned, p.Grid, p.usable())), newBench(p, out.Configs, nil, 1)
+	for _, s := range fleetOf(p, list).layoutOf(out.Configs, nil).ladder(p.steady()) {
 		if accuracy := float64(s.cascade.Correct) / float64(p.Planned.N); accuracy <= out.Accuracy+worthwhile {
 			continue
 		}
-		if ok, err := (&Outcome{Problem: p, Placement: out.Placement}).everywhere(context.Background(), b, &s, 1); ok || err != nil {
+		if ok, err := (&Outcome{Problem: p, Configs: out.Configs}).everywhere(context.Background(), b, &s, 1); ok || err != nil {
 			t.Errorf("a cascade with %d right holds every range, the plan has %.4f (%v)", s.cascade.Correct, out.Accuracy, err)
 		}
 	}
@@ -132,7 +137,11 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 			if err == nil {
 				held[over]++
 			}
-			best := bestSingle(t, p, list, singles{p, list, p.works(list)}.placements(nil))
+			places, errPlaces := singlesOf(p, list).layouts(context.Background(), nil)
+			if errPlaces != nil {
+				t.Fatal(errPlaces)
+			}
+			best := bestSingle(t, p, places)
 			if best >= 0 && (err != nil || out.Accuracy < best-worthwhile || out.Bound < best-1e-9) {
 				t.Fatalf("over %s: %+v, %v, one cascade has %v", over, out, err, best)
 			}
@@ -166,12 +175,9 @@ func TestNoSwitchingInLongBatches(t *testing.T) {
 	list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
 	best, half := -1.0, -1.0
 	for i, own := range batchLimits(p) {
-		var places []*Placement
-		for _, c := range (placing{own}).ranked(list, own.works(list), 1) {
-			places = append(places, c.pl)
-		}
-		if best = max(best, bestSingle(t, own, list, places)); i == 1 {
-			half = bestSingle(t, own, list, places)
+		places := bestLayout(t, fleetOf(own, list))
+		if best = max(best, bestSingle(t, own, places)); i == 1 {
+			half = bestSingle(t, own, places)
 		}
 	}
 	t.Logf("accuracy %.4f, the best single cascade %.4f, in batches of half the SLO %.4f", out.Accuracy, best, half)

@@ -1,7 +1,6 @@
 package gear
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -164,26 +163,28 @@ func gearOf(p *Problem, s *stair, edge float64, t Trial) Planned {
 // accuracyOn is the share of the samples planned on that a cascade answers right.
 func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / float64(p.Planned.N) }
 
-// design is the layout to try cascades on.
+// design is the layout to try cascades on. On identical devices loads are known: only what
+// no other cascade beats is tried.
 func (l *layout) design(o *Options, ranges []float64) *design {
 	x := l.x
-	tables, of := l.tables()
-	return &design{p: x.p, list: x.list, order: x.byAccuracy(), bench: &bench{p: x.p, seed: o.Seed, tables: tables, pipelines: of}, out: Outcome{Configs: l.configs, Chains: l.chains},
-		least: l.atLeast, at: l.stair, other: l.shortBatches, above: l.stairsAbove, fails: l.infeasible, ranges: ranges,
-		fill: func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }}
-}
-
-// byAccuracy are the cascades, the most accurate first.
-func (x *mixed) byAccuracy() []int {
-	order := upTo(len(x.list))
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(x.list[b].Correct, x.list[a].Correct), cmp.Compare(a, b))
-	})
-	return order
+	d := &design{p: x.p, list: x.list, order: x.order, bench: newBench(x.p, l.configs, l.chains, o.Seed), out: Outcome{Configs: l.configs, Chains: l.chains},
+		least: l.atLeast, at: l.stair, above: l.stairsAbove, fails: l.infeasible, ranges: ranges}
+	if l.alike == nil {
+		d.other, d.fill = l.shortBatches, func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }
+		return d
+	}
+	l.load = l.alike.loads(x.work)
+	d.order, d.spare = Pareto(l.load, x.list), lighter(x.list, l.load, totals(x.work))
+	slices.Reverse(d.order)
+	return d
 }
 
 // stair is a cascade with the split that loads the busiest device least.
 func (l *layout) stair(ctx context.Context, i int) (*stair, error) {
+	if l.alike != nil {
+		shares, _ := l.alike.Split(l.x.work[i])
+		return &stair{&l.x.list[i], l.atLeast(i), l.atLeast(i), shares}, nil
+	}
 	s, err := l.split(ctx, i)
 	if err != nil || s.shares == nil {
 		return &stair{load: math.Inf(1), taken: math.Inf(1)}, err
@@ -210,6 +211,9 @@ func (l *layout) stairsAbove(ctx context.Context, r int, than *Cascade) ([]stair
 	}
 	var list []stair
 	for _, i := range front {
+		if l.atLeast(i)*l.x.p.Edges[r] > 1 {
+			break
+		}
 		s, err := l.stair(ctx, i)
 		if err != nil || s.taken*l.x.p.Edges[r] > 1 {
 			return list, err
@@ -236,6 +240,9 @@ func (l *layout) front(ctx context.Context, above int32) ([]int, error) {
 			}
 		}
 		front, news := Pareto(least, x.list), false
+		if l.alike != nil {
+			return front, nil // these are the loads
+		}
 		for _, i := range front {
 			if _, ok := l.loads[i]; ok {
 				continue
@@ -254,6 +261,16 @@ func (l *layout) front(ctx context.Context, above int32) ([]int, error) {
 // infeasible says why a range has no gear, by the lightest cascade.
 func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 	x := l.x
+	top := x.p.Edges[len(x.p.Edges)-1]
+	if l.alike != nil {
+		front, _ := l.front(ctx, -1)
+		if len(front) == 0 {
+			return &Infeasible{Range: r, Edge: x.p.Edges[r], NoneUsable: true}
+		}
+		inf := noGear(x.p, r, &x.list[front[0]], l.atLeast(front[0]), last)
+		inf.Devices = int(math.Ceil(sum(x.work[front[0]]) * top))
+		return inf
+	}
 	i := x.lightest()
 	s, err := l.split(ctx, i)
 	if err != nil {
@@ -265,7 +282,7 @@ func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
 		for k := range x.p.Kinds {
 			n += x.p.Kinds[k].Devices
 		}
-		inf.Devices = int(math.Ceil(float64(n) * x.p.Edges[len(x.p.Edges)-1] * s.taken))
+		inf.Devices = int(math.Ceil(float64(n) * top * s.taken))
 	}
 	return inf
 }

@@ -3,7 +3,6 @@ package gear
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -34,17 +33,12 @@ type search struct {
 	o      *Options
 	solver milp.Solver // of linear programs, for several kinds of devices
 	known  catalogue
-	kinds  *ways // of the SLO looked at last, on several kinds
+	kinds  *ways // of the SLO looked at last
 
 	runs       int
 	enumerated int       // cascades, of the SLO with the most
 	free       []Cascade // of all models that fit, however long they take
 	lax        *ways     // with as much time as anything takes, on several kinds
-
-	// Of the SLO looked at last: its cascades and their work.
-	slo  time.Duration
-	list []Cascade
-	work [][]float64
 }
 
 // with is the problem under another SLO or on other devices.
@@ -52,19 +46,6 @@ func (s *search) with(slo time.Duration, devices int) *Problem {
 	p := *s.p
 	p.SLO, p.Devices = slo, devices
 	return &p
-}
-
-// cascades lists the cascades of a problem and their work.
-func (s *search) cascades(p *Problem) (list []Cascade, work [][]float64, err error) {
-	if s.list != nil && s.slo == p.SLO {
-		return s.list, s.work, nil
-	}
-	list, found, err := s.known.inTime(p, p.usable())
-	if err != nil {
-		return nil, nil, err
-	}
-	s.slo, s.list, s.work, s.enumerated = p.SLO, list, p.works(list), max(s.enumerated, found)
-	return list, s.work, nil
 }
 
 // relaxed is the bound on the weighted accuracy; NaN where a range cannot be
@@ -173,40 +154,6 @@ func (s *search) fewest(ctx context.Context) (*Outcome, error) {
 		}
 	}
 	return nil, last
-}
-
-// once plans for the most accuracy under an SLO; with a target, that much at
-// least.
-func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
-	if p.Mixed() {
-		return s.onKinds(ctx, p)
-	}
-	list, work, err := s.cascades(p)
-	if err != nil {
-		return nil, err
-	}
-	bounds, total := s.bounds(p, list, work)
-	if p.misses(total) {
-		return nil, p.short(total)
-	}
-	out, err := (&exact{p, list, work, s.o}).solve(ctx)
-	if err != nil || !s.o.Any || p.Target > 0 {
-		out, err = s.single(ctx, p, list, out, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("planning gears: %w", err)
-	}
-	s.runs += out.Runs
-	if out, err = s.climbed(ctx, out, list); err != nil {
-		return nil, fmt.Errorf("planning gears: %w", err)
-	}
-	if p.misses(out.Accuracy) {
-		return nil, fmt.Errorf("planning gears: %w", &Infeasible{Target: p.Target, Best: out.Accuracy})
-	}
-	out.Runs, out.Cascades, out.Goal = s.runs, s.enumerated, s.p.Goal()
-	out.bound(bounds, total)
-	out.valued()
-	return out, nil
 }
 
 // more bounds the accuracy with one more device.

@@ -35,7 +35,7 @@ type Deployment struct {
 // share is its mean load over the ranges, half by weight and half even, so that
 // a model that is only asked in ranges without weight has one too.
 func (out *Outcome) Deployments(p *Problem) []Deployment {
-	batch, per := speedsOf(p)
+	batch, per := p.speeds()
 	var list []Deployment
 	for _, m := range out.used(len(p.Models)) {
 		first := 0
@@ -58,21 +58,6 @@ func (out *Outcome) Deployments(p *Problem) []Deployment {
 		}
 	}
 	return list
-}
-
-// speedsOf are the largest batches and the seconds per sample, by kind and model.
-func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
-	if p.Mixed() {
-		x := &mixed{p: p}
-		x.priceModels()
-		return x.batch, x.per
-	}
-	batch, per = [][]int{nil}, [][]float64{perSample(p)}
-	for m := range p.Models {
-		n, _ := p.operating(m)
-		batch[0] = append(batch[0], n)
-	}
-	return batch, per
 }
 
 // samples is how many samples per second some replicas of a model get, mean over the
