@@ -84,7 +84,7 @@ type lax struct{ cost, accuracy, late float64 }
 // of the requests is late at the first models as at the last: of what comes to a model, l.
 // Between the shares that come to models the cost is linear.
 func (p relaxation) laxes(list []Cascade, any []float64) []lax {
-	inTime := p.perSample()
+	inTime := perSample(p.Problem)
 	var out []lax
 	for i := range list {
 		c := &list[i]
@@ -137,7 +137,7 @@ func atPrice(list []lax, price float64) envelope {
 func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) {
 	free := *p.Problem
 	free.SLO, free.longest = math.MaxInt64, 0
-	all, room := p.laxes(list, free.perSample()), 1-p.Percentile
+	all, room := p.laxes(list, perSample(&free)), 1-p.Percentile
 	bounds = slices.Repeat([]float64{math.Inf(1)}, len(p.Edges))
 	total = leastAtPrice(func(price float64) float64 {
 		e, sum := atPrice(all, price), price*room
@@ -156,7 +156,7 @@ func (p relaxation) laxBounds(list []Cascade) (bounds []float64, total float64) 
 // time for at the highest of them. The work of requests in time that came so far and is
 // not done fits into the SLO; what is above that is late, by requests of the most work.
 func (p relaxation) singleBound(list []Cascade) float64 {
-	most, inTime := int32(-1), p.perSample()
+	most, inTime := int32(-1), perSample(p.Problem)
 	for i := range list {
 		if c := &list[i]; c.Correct > most && lateAtLeast(p.Problem, c) <= 1-p.Percentile+1e-9 && p.canKeep(c, inTime) {
 			most = c.Correct

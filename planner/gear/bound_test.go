@@ -22,7 +22,7 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Casc
 		accuracy[i] = float64(list[i].Correct) / float64(p.Planned.N)
 	}
 	for r, edge := range p.Edges {
-		want, err := p.relaxation(context.Background(), undominated(list, work), accuracy, work, p.Configurations(), edge, solver)
+		want, err := p.relaxation(context.Background(), undominated(list, work), accuracy, work, Configurations(p), edge, solver)
 		if err != nil {
 			t.Fatalf("range %d: %v", r, err)
 		}

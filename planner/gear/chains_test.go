@@ -260,18 +260,7 @@ func everyLayout(t rapid.TB, x *fleet, visit func(l *layout)) {
 				pc := PlacedChain{Chain: chain, Devices: make([][]int, len(chain.Stages))}
 				var most []int
 				for s := range chain.Stages {
-					first := 0
-					for _, conf := range placed {
-						if conf.Kind != chain.Stages[s].Kind {
-							continue
-						}
-						for d := range conf.Count {
-							if conf.Set&(1<<x.bit[c][s]) != 0 {
-								pc.Devices[s] = append(pc.Devices[s], first+d)
-							}
-						}
-						first += conf.Count
-					}
+					pc.Devices[s] = devicesWith(placed, chain.Stages[s].Kind, x.bit[c][s])
 					most = append(most, len(pc.Devices[s]))
 				}
 				if slices.Min(most) > 0 {

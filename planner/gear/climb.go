@@ -85,7 +85,10 @@ const noGate = evenly - 1
 func (c *climber) upwards(ctx context.Context, list []Cascade) error {
 	p := c.p
 	var err error
-	c.front, c.gate = fleetOf(p, list).layoutOf(c.configs, nil).ladder(0), 0
+	if c.front, err = fleetOf(p, list).layoutOf(c.configs, nil).ladder(ctx, 0, -1); err != nil {
+		return err
+	}
+	c.gate = 0
 	if c.now, err = c.onMeasured(ctx, c.gears, c.gate, 1-p.Percentile); err != nil || !c.now.keeps(p) {
 		return err
 	}

@@ -146,9 +146,9 @@ func TestMeasuredBoundAboveAllGears(t *testing.T) {
 	p.Edges = Ranges(slices.Max(p.Measured), 2)
 	p.Weights = Served(p.Measured, slices.Max(p.Measured), 2, 1)
 	list, _ := p.Cascades()
-	l := bestLayout(t, fleetOf(p, list))[0]
+	l := bestLayout(t, fleetOf(p, list))
 	b, best, loads := newBench(p, l.configs, nil, 5), 0.0, 0.0
-	front := l.ladder(0)
+	front := stairsOn(t, l, 0)
 	for _, low := range front {
 		for _, high := range front {
 			gears := []Planned{gearOf(p, &low, p.Edges[0], Trial{}), gearOf(p, &high, p.Edges[1], Trial{})}

@@ -10,11 +10,10 @@ import (
 // with batches as long as it allows, the best first. On several kinds it is one. Cascades
 // on identical devices may take longer than the SLO: only batches are limited.
 func (s *quickest) designs(ctx context.Context, p *Problem, most int) (list []*design, err error) {
-	x := newFleet(p, s.solver, s.known)
-	if err := x.cascades(); err != nil {
+	x, err := wholeFleet(p, s.solver, s.known)
+	if err != nil {
 		return nil, err
 	}
-	x.configurations()
 	s.enumerated = max(s.enumerated, x.found)
 	if p.Mixed() {
 		placed, _, err := x.place(ctx)
@@ -35,7 +34,7 @@ func (s *quickest) designs(ctx context.Context, p *Problem, most int) (list []*d
 // longestBatch is the longest time of a batch on a design's devices.
 func (d *design) longestBatch() time.Duration {
 	longest := time.Duration(0)
-	batch, _ := d.p.speeds()
+	batch, _ := speedsOf(d.p)
 	for k := range batch {
 		for m, n := range batch[k] {
 			if n > 0 {
@@ -48,7 +47,7 @@ func (d *design) longestBatch() time.Duration {
 
 // sameAs tells whether a design is the same as another but for the latencies looked for.
 func (d *design) sameAs(other *design) bool {
-	mine, _ := d.p.speeds()
-	its, _ := other.p.speeds()
+	mine, _ := speedsOf(d.p)
+	its, _ := speedsOf(other.p)
 	return slices.EqualFunc(mine, its, slices.Equal[[]int])
 }

@@ -27,7 +27,7 @@ type group struct {
 
 func newEstimator(d *design) *estimator {
 	e := &estimator{design: d}
-	batch, _ := d.p.speeds()
+	batch, _ := speedsOf(d.p)
 	total := make([]float64, len(d.p.Models))
 	for _, c := range d.out.Configs {
 		g := group{make([][]float64, len(total)), make([]float64, len(total))}

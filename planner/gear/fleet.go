@@ -55,15 +55,22 @@ type fleet struct {
 // newFleet is one without cascades.
 func newFleet(p *Problem, solver milp.Solver, known catalogue) *fleet {
 	x := &fleet{p: p, solver: solver, known: known}
-	x.batch, x.per = p.speeds()
+	x.batch, x.per = speedsOf(p)
 	return x
+}
+
+// wholeFleet is one with the cascades that whole models answer in time.
+func wholeFleet(p *Problem, solver milp.Solver, known catalogue) (*fleet, error) {
+	x := newFleet(p, solver, known)
+	x.configurations()
+	return x, x.cascades()
 }
 
 // within is the fleet with other limits on batches.
 func (x *fleet) within(p *Problem) *fleet {
 	y := *x
 	y.p = p
-	y.batch, y.per = p.speeds()
+	y.batch, y.per = speedsOf(p)
 	y.take(x.list)
 	y.configurations()
 	return &y

@@ -71,15 +71,12 @@ func (s *search) waysOf(p *Problem) (*ways, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &ways{p: p, whole: newFleet(p, s.solver, s.known), chains: chains, least: least}
-	if w.none = w.whole.cascades(); w.none != nil && len(chains) == 0 {
+	w := &ways{p: p, chains: chains, least: least}
+	if w.whole, w.none = wholeFleet(p, s.solver, s.known); w.none != nil && len(chains) == 0 {
 		return nil, w.none
 	}
 	if w.staged, err = w.whole.inStages(p, worthwhileChains(chains, p.SLO), least); err != nil {
 		return nil, cmp.Or(w.none, err)
-	}
-	if len(chains) == 0 {
-		w.whole.configurations()
 	}
 	s.kinds, s.enumerated = w, max(s.enumerated, w.staged.found)
 	return w.on(p), nil
@@ -129,13 +126,13 @@ func (s *search) boundOf(p *Problem, w *ways) (*fleet, error) {
 // boundsOf are what no plan exceeds, by range and over all. use is what chains carry where
 // the SLO is for every range.
 func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []float64, total float64, use []float64, err error) {
-	if !p.Mixed() {
-		bounds, total = s.bounds(p, w.whole.list, w.whole.work)
-		return bounds, total, nil, nil
-	}
 	x, err := s.boundOf(p, w)
 	if err != nil {
 		return nil, 0, nil, err
+	}
+	if !p.Mixed() {
+		bounds, total = relaxation{p}.boundsOf(x)
+		return bounds, total, nil, nil
 	}
 	bounds, use, err = x.bounds(ctx, -1)
 	if err == nil && x != w.staged && len(w.chains) > 0 {
@@ -148,16 +145,15 @@ func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []fl
 // whole models first, and then with some in stages, where the relaxation says that there is
 // something in it; on identical devices also with one cascade for all ranges, and with
 // ranges that climb.
-func (s *search) once(ctx context.Context, p *Problem) (*Outcome, error) {
+func (s *search) once(ctx context.Context, p *Problem) (out *Outcome, err error) {
 	w, err := s.waysOf(p)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		out, err = s.from(ctx, p, w)
 	}
-	out, err := s.from(ctx, p, w)
-	if inf, ok := errors.AsType[*Infeasible](err); err != nil && !(ok && inf.Fluid) {
+	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
-	return out, err
+	return out, nil
 }
 
 // from plans from the ways.
@@ -318,7 +314,7 @@ func (t *tries) allowLate(ctx context.Context, out *Outcome) error {
 	if !t.p.Overall {
 		return nil
 	}
-	err := out.allowLateRanges(ctx, t.bounds)
+	err := out.allowLateRanges(ctx)
 	t.runs += out.stairs.bench.runs
 	return err
 }
@@ -393,12 +389,13 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 	return nil
 }
 
-// alike is the search without members in stages, of one kind; of several it is the same.
-func (s *search) alike() *search {
-	if len(s.p.Kinds) != 1 {
+// alike is the search for a problem on one kind without members in stages; on several it is
+// the same.
+func (s *search) alike(p *Problem) *search {
+	if len(p.Kinds) != 1 {
 		return s
 	}
-	q := *s.p
-	q.Kinds, q.Devices, q.Memory = nil, s.p.Kinds[0].Devices, s.p.Kinds[0].Memory
+	q := *p
+	q.Kinds, q.Devices, q.Memory = nil, p.Kinds[0].Devices, p.Kinds[0].Memory
 	return &search{p: &q, o: s.o, known: s.known}
 }

@@ -31,7 +31,7 @@ func (s *search) fastest(ctx context.Context) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &quickest{search: s.alike(), top: top, contests: map[time.Duration]*contest{}}
+	q := &quickest{search: s.alike(s.p), top: top, contests: map[time.Duration]*contest{}}
 	best, err := q.whole(ctx, low)
 	if q.search != s {
 		s.runs += q.runs

@@ -195,7 +195,7 @@ func (l *layout) shares(s *split) [][]float64 {
 // each kind that holds it, and one for each chain. On identical devices pipeline m is that
 // of model m, wherever it is.
 func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables, [][]int32) {
-	batch, _ := p.speeds()
+	batch, _ := speedsOf(p)
 	var b policy.Builder
 	first := addDevices(&b, p, configs, len(chains) > 0)
 	place := func(stage int32, kind int, devices []int) {
@@ -227,10 +227,8 @@ func addDevices(b *policy.Builder, p *Problem, configs []Config, linked bool) (f
 	next := int32(0)
 	for k, kind := range p.kinds() {
 		used := 0 // units have no devices of their own
-		for _, c := range configs {
-			if c.Kind == k {
-				used += c.Count
-			}
+		for _, c := range ofKind(configs, k) {
+			used += c.Count
 		}
 		b.Kind(kind.Name, max(kind.Devices, used))
 		link := int32(-1)
@@ -273,19 +271,7 @@ func (x *fleet) arrange(ctx context.Context, configs []Config, columns [][]int) 
 		placed := PlacedChain{Chain: chain}
 		var most []int
 		for s := range chain.Stages {
-			var list []int
-			first := 0
-			for _, conf := range configs {
-				if conf.Kind != chain.Stages[s].Kind {
-					continue
-				}
-				if conf.Set&(1<<x.bit[c][s]) != 0 {
-					for d := range conf.Count {
-						list = append(list, first+d)
-					}
-				}
-				first += conf.Count
-			}
+			list := devicesWith(configs, chain.Stages[s].Kind, x.bit[c][s])
 			placed.Devices, most = append(placed.Devices, list), append(most, len(list))
 		}
 		if slices.Min(most) > 0 {

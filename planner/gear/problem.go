@@ -63,7 +63,7 @@ func (p *Problem) kinds() []Kind {
 	if p.Mixed() {
 		return p.Kinds
 	}
-	return []Kind{{Name: "device", Devices: p.Devices, Memory: p.Memory, Of: -1}}
+	return []Kind{{Name: "device", Devices: p.Devices, Memory: p.Memory, Of: -1, Price: 1}}
 }
 
 // variant is a model on a kind.
@@ -74,10 +74,10 @@ func (p *Problem) variant(m, k int) Variant {
 	return Variant{p.Models[m].Times, p.Models[m].Memory}
 }
 
-// cheapest is the batch at which a model is cheapest per sample within the SLO, given the
+// cheapestBatch is the batch at which a model is cheapest per sample within the SLO, given the
 // times of its batches, and its time per sample in seconds; 0 and infinite where not even
 // one sample is.
-func (p *Problem) cheapest(times []time.Duration) (batch int, per float64) {
+func cheapestBatch(p *Problem, times []time.Duration) (batch int, per float64) {
 	per = math.Inf(1)
 	for b, t := range times {
 		if t > p.SLO || b > 0 && p.longest > 0 && t > p.longest {
@@ -90,14 +90,14 @@ func (p *Problem) cheapest(times []time.Duration) (batch int, per float64) {
 	return batch, per
 }
 
-// speeds are the largest batches and the seconds per sample, by kind and model; 0 and
+// speedsOf are the largest batches and the seconds per sample, by kind and model; 0 and
 // infinite where a model is not in time or does not fit.
-func (p *Problem) speeds() (batch [][]int, per [][]float64) {
+func speedsOf(p *Problem) (batch [][]int, per [][]float64) {
 	for k, kind := range p.kinds() {
 		batch, per = append(batch, make([]int, len(p.Models))), append(per, slices.Repeat([]float64{math.Inf(1)}, len(p.Models)))
 		for m := range p.Models {
 			if v := p.variant(m, k); (kind.Memory == 0 || v.Memory <= kind.Memory) && !(p.fastOnly && elsewhere(p, m, k)) {
-				batch[k][m], per[k][m] = p.cheapest(v.Times)
+				batch[k][m], per[k][m] = cheapestBatch(p, v.Times)
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func batchLimits(p *Problem) (list []*Problem) {
 	fast.fastOnly = true
 	var before [][]int
 	for _, q := range []*Problem{&whole, &half, &fast} {
-		if batch, _ := q.speeds(); !slices.EqualFunc(before, batch, slices.Equal[[]int]) {
+		if batch, _ := speedsOf(q); !slices.EqualFunc(before, batch, slices.Equal[[]int]) {
 			list, before = append(list, q), batch
 		}
 	}
@@ -127,7 +127,7 @@ func batchLimits(p *Problem) (list []*Problem) {
 func (p *Problem) usable() []bool {
 	out := make([]bool, len(p.Models))
 	for m := range out {
-		batch, _ := p.cheapest(p.Models[m].Times)
+		batch, _ := cheapestBatch(p, p.Models[m].Times)
 		out[m] = batch > 0 && (p.Mixed() || p.Memory == 0 || p.Models[m].Memory <= p.Memory)
 	}
 	return out
@@ -145,15 +145,15 @@ func (c *Cascade) within(models []bool) bool {
 
 // perSample is the least time of every model per sample on identical devices, in seconds;
 // infinite, where not even one sample is in time.
-func (p *Problem) perSample() []float64 {
-	_, per := p.speeds()
+func perSample(p *Problem) []float64 {
+	_, per := speedsOf(p)
 	return per[0]
 }
 
 // works is the device time that every model spends per request of a cascade on identical
 // devices, in seconds: [cascade][model].
 func (p *Problem) works(list []Cascade) [][]float64 {
-	per := p.perSample()
+	per := perSample(p)
 	flat := make([]float64, len(list)*len(per))
 	out := make([][]float64, len(list))
 	for i := range list {

@@ -106,7 +106,7 @@ func TestEnumerateAgainstReplay(t *testing.T) {
 func TestSplitReachesLoad(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
-		sets := p.Configurations()
+		sets := Configurations(p)
 		if len(sets) == 0 {
 			return // no model fits on a device
 		}
@@ -212,7 +212,7 @@ func TestAgainstBruteForce(t *testing.T) {
 		}
 		work := p.works(list)
 		best := brute(p, list, work)
-		chosen := bestLayout(t, fleetOf(p, list))[0].alike
+		chosen := bestLayout(t, fleetOf(p, list)).alike
 		fluid := 0.0
 		for r, edge := range p.Edges {
 			at := -1.0

@@ -27,74 +27,81 @@ func (c *laid) compare(o *laid) int {
 	return cmp.Or(cmp.Compare(len(o.ranges), len(c.ranges)), cmp.Compare(o.accuracy, c.accuracy))
 }
 
+// ranking are the best placements so far.
+type ranking struct {
+	*fleet
+	keep int // of them
+	top  []*laid
+}
+
 // lay scores a placement.
-func (x *fleet) lay(ctx context.Context, configs []Config) (*laid, error) {
-	l := x.layoutOf(configs, nil)
+func (g *ranking) lay(ctx context.Context, configs []Config) (*laid, error) {
+	l := g.layoutOf(configs, nil)
 	ranges, err := l.fluidRanges(ctx, 0)
-	return &laid{l, ranges, x.p.weighted(ranges)}, err
+	return &laid{l, ranges, g.p.weighted(ranges)}, err
+}
+
+// add keeps a placement, if it is good enough, behind equals: the first stands.
+func (g *ranking) add(ctx context.Context, configs []Config) error {
+	c, err := g.lay(ctx, configs)
+	if err != nil {
+		return err
+	}
+	at, _ := slices.BinarySearchFunc(g.top, c, func(a, b *laid) int { return cmp.Or(a.compare(b), -1) })
+	if at < g.keep {
+		g.top = slices.Insert(g.top, at, c)[:min(g.keep, len(g.top)+1)]
+	}
+	return nil
 }
 
 // ranked are the best placements, as many as are to be kept. Where all of them are ranked,
 // no plan of whole models is more accurate than the first is allowed to be: a gear is one
-// cascade, and on a placement the one with the most time for it. Of too many identical devices
-// tell where moving single ones ends, on several kinds the program over all placements, which is
-// allowed what bounds say.
+// cascade, and on a placement the one with the most time for it. Of too many on identical
+// devices those are ranked that moving devices ends at. On several kinds there is only that of the
+// program over all placements then, which is allowed what bounds say.
 func (x *fleet) ranked(ctx context.Context, keep int, bounds []float64) (top []*laid, all bool, err error) {
-	var list [][]Config
+	g := &ranking{fleet: x, keep: keep}
 	all = x.few()
-	switch {
-	case x.p.Mixed():
-		placed, _, err := x.place(ctx)
-		if err != nil {
+	var first []Config
+	if x.p.Mixed() {
+		if first, _, err = x.place(ctx); err != nil {
 			return nil, false, err
 		}
 		if !all {
-			return []*laid{{x.layoutOf(placed, nil), bounds, x.p.weighted(bounds)}}, false, nil
+			return []*laid{{x.layoutOf(first, nil), bounds, x.p.weighted(bounds)}}, false, nil
 		}
-		list = append(list, placed)
-	case !all:
-		list = x.moved(ctx)
+		err = g.add(ctx, first)
+	} else if !all {
+		err = g.move(ctx)
 	}
 	if all {
 		x.placements(func(placed []Config) {
-			if len(list) == 0 || !slices.Equal(placed, list[0]) {
-				list = append(list, placed)
+			if err == nil && !slices.Equal(placed, first) {
+				err = g.add(ctx, placed)
 			}
 		})
 	}
-	for _, placed := range list {
-		c, err := x.lay(ctx, placed)
-		if err != nil {
-			return nil, false, err
-		}
-		at, _ := slices.BinarySearchFunc(top, c, func(a, b *laid) int {
-			return cmp.Or(a.compare(b), -1) // behind equals: the first stands
-		})
-		if at < keep {
-			top = slices.Insert(top, at, c)[:min(keep, len(top)+1)]
-		}
-	}
-	return top, all, nil
+	return g.top, all, err
 }
 
 // few tells whether there are few enough placements to rank all.
 func (x *fleet) few() bool {
-	total := 1.0
+	total, most := 1.0, float64(alikePlacements)
+	if x.p.Mixed() {
+		most = fewPlacements
+	}
 	for k, kind := range x.p.kinds() {
 		if kind.Of >= 0 {
 			return false // units take another kind's devices
 		}
-		total *= compositions(kind.Devices, len(x.configsOf(k)))
+		total *= compositions(kind.Devices, len(ofKind(x.configs, k)))
 	}
-	if x.p.Mixed() {
-		return total <= fewPlacements
-	}
-	return total <= alikePlacements
+	return total <= most
 }
 
-// configsOf are the configurations of a kind.
-func (x *fleet) configsOf(kind int) (list []Config) {
-	for _, c := range x.configs {
+// ofKind are the configurations of a kind.
+func ofKind(configs []Config, kind int) (list []Config) {
+	for _, c := range configs {
 		if c.Kind == kind {
 			list = append(list, c)
 		}
@@ -114,7 +121,7 @@ func (x *fleet) placements(visit func(placed []Config)) {
 			}
 			return
 		}
-		configs := x.configsOf(kind)
+		configs := ofKind(x.configs, kind)
 		if len(configs) == 0 {
 			fill(kind+1, placed)
 			return
@@ -156,48 +163,48 @@ func eachComposition(counts []int, at, left int, visit func()) {
 	}
 }
 
-// moved are placements of identical devices. Single devices are moved between
+// move adds placements of identical devices. Single devices are moved between
 // configurations while that helps, from an even spread and from each configuration alone.
-func (x *fleet) moved(ctx context.Context) (list [][]Config) {
-	devices := x.p.Devices
-	score := func(counts []int) *laid {
-		c, _ := x.lay(ctx, counted(x.configs, counts)) // no program is solved
-		return c
-	}
-	starts := [][]int{make([]int, len(x.configs))}
+func (g *ranking) move(ctx context.Context) error {
+	devices, n := g.p.Devices, len(g.configs)
+	starts := [][]int{make([]int, n)}
 	for d := range devices {
-		starts[0][d%len(x.configs)]++
+		starts[0][d%n]++
 	}
-	for i := range x.configs {
-		one := make([]int, len(x.configs))
-		one[i] = devices
-		starts = append(starts, one)
+	for i := range n {
+		starts = append(starts, make([]int, n))
+		starts[i+1][i] = devices
 	}
 	for _, counts := range starts {
-		best := score(counts)
+		best, err := g.lay(ctx, counted(g.configs, counts))
 		for improved := true; improved; {
 			improved = false
 			for step := devices; step >= 1; step /= 2 {
-				for from := range counts {
-					for to := range counts {
-						if from == to || counts[from] < step {
-							continue
-						}
-						counts[from] -= step
-						counts[to] += step
-						if c := score(counts); c.compare(best) < 0 {
-							best, improved = c, true
-						} else {
-							counts[from] += step
-							counts[to] -= step
-						}
+				for move := range n * n {
+					from, to := move/n, move%n
+					if from == to || counts[from] < step || err != nil {
+						continue
+					}
+					counts[from] -= step
+					counts[to] += step
+					var c *laid
+					if c, err = g.lay(ctx, counted(g.configs, counts)); err == nil && c.compare(best) < 0 {
+						best, improved = c, true
+					} else {
+						counts[from] += step
+						counts[to] -= step
 					}
 				}
 			}
 		}
-		list = append(list, best.l.configs)
+		if err == nil {
+			err = g.add(ctx, best.l.configs)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return list
+	return nil
 }
 
 // singleGears is what no plan exceeds whose ranges have one cascade each, whole models or
@@ -267,7 +274,7 @@ func (l *layout) fits(ctx context.Context, cascade int, rate float64) (bool, err
 // fluid model allows a placement at most tells which these are.
 func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
 	if len(x.p.Kinds) == 1 {
-		s := (&search{p: x.p, o: t.o, known: t.known}).alike()
+		s := t.alike(x.p)
 		out, err := s.once(ctx, s.p)
 		if out != nil && t.wholeOnly {
 			t.gears = out.GearBound

@@ -65,20 +65,17 @@ func (p *Problem) Fluid() (*Placement, []Cascade, error) {
 	if err := p.check(); err != nil {
 		return nil, nil, fmt.Errorf("placing models: %w", err)
 	}
-	x := newFleet(p, nil, catalogue{})
-	if err := x.cascades(); err != nil {
+	x, err := wholeFleet(p, nil, nil)
+	if err != nil {
 		return nil, nil, err
 	}
-	x.configurations()
 	top, _, err := x.ranked(context.Background(), 1, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	var front []Cascade
-	for _, s := range top[0].l.ladder(0) {
-		front = append(front, *s.cascade)
-	}
-	return top[0].l.alike, front, nil
+	l := top[0].l
+	front, err := l.front(context.Background(), -1)
+	return l.alike, chosen(x.list, front), err
 }
 
 // fleetOf is a fleet of identical devices with some cascades.
@@ -102,7 +99,7 @@ func (p *Problem) Only(model int) *Placement {
 }
 
 // Configurations are the maximal sets of models that fit on one of identical devices together.
-func (p *Problem) Configurations() (sets []uint32) {
+func Configurations(p *Problem) (sets []uint32) {
 	x := newFleet(p, nil, nil)
 	x.configurations()
 	for _, c := range x.configs {

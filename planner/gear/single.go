@@ -11,9 +11,6 @@ import (
 // edge of two ranges, or rarely reach the highest one, it may be more accurate than
 // gears, of which a range has to hold its upper edge for ever.
 
-// singles are cascades that serve all ranges alone.
-type singles struct{ *fleet }
-
 // single makes the plan of one cascade where that is more accurate than the one
 // found, or where none was; with is the error of that.
 func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Outcome, with error) (*Outcome, error) {
@@ -24,7 +21,7 @@ func (s *search) single(ctx context.Context, p *Problem, list []Cascade, out *Ou
 	if out != nil && p.misses(out.Accuracy) {
 		than = nil
 	}
-	one, runs, err := singlesOf(p, list).bestAbove(ctx, out, than, s.o.Seed)
+	one, runs, err := singles{fleetOf(p, list)}.bestAbove(ctx, out, than, s.o.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -59,34 +56,31 @@ func (out *Outcome) OverRequests(ctx context.Context, seed uint64) (float64, err
 	}
 	list, _ := q.Cascades()
 	best := &Outcome{Problem: &q, Configs: out.Configs, Accuracy: out.Accuracy}
-	if q.many() && best.leads(ctx, list) {
-		return 0, nil // of so many requests the plan shows what it promises
+	x := singles{fleetOf(&q, list)}
+	if q.many() {
+		if leads, err := best.leads(ctx, x); leads || err != nil {
+			return 0, err // of so many requests the plan shows what it promises
+		}
 	}
 	gears, err := newBench(&q, out.Configs, nil, seed).onMeasured(ctx, out.Gears, 0, 1)
 	if err != nil {
 		return 0, err
 	}
 	best.shown = gears.accuracy
-	one, _, err := singlesOf(&q, list).bestAbove(ctx, out, best, seed)
+	one, _, err := x.bestAbove(ctx, out, best, seed)
 	if one == nil || err != nil {
 		return 0, err
 	}
 	return one.Accuracy, nil
 }
 
-func singlesOf(p *Problem, list []Cascade) singles { return singles{fleetOf(p, list)} }
-
 // bestAbove is the best plan of one cascade that is more accurate than another plan, on the
 // placement of a plan and others; nil: none is. The second result is the number of runs.
 func (x singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint64) (best *Outcome, runs int, err error) {
-	layouts, err := x.layouts(ctx, placed)
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, l := range layouts {
-		stairs := l.ladder(x.p.steady())
-		one, b := &Outcome{Problem: x.p, Configs: l.configs, Front: len(stairs)}, newBench(x.p, l.configs, nil, seed)
-		ok, err := one.oneCascade(ctx, b, x.worthTrying(stairs, than))
+	list, err := x.alone(ctx, placed)
+	for _, on := range list {
+		one, b := &Outcome{Problem: x.p, Configs: on.configs, Front: len(on.stairs)}, newBench(x.p, on.configs, nil, seed)
+		ok, err := one.oneCascade(ctx, b, x.worthTrying(on.stairs, than))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -94,15 +88,14 @@ func (x singles) bestAbove(ctx context.Context, placed, than *Outcome, seed uint
 			best, than = one, one
 		}
 	}
-	return best, runs, nil
+	return best, runs, err
 }
 
 // leads tells whether no single cascade that is more accurate than a plan is worth
 // trying, on any placement.
-func (out *Outcome) leads(ctx context.Context, list []Cascade) bool {
-	x := singlesOf(out.Problem, list)
-	layouts, err := x.layouts(ctx, out)
-	return err == nil && !slices.ContainsFunc(layouts, func(l *layout) bool { return len(x.worthTrying(l.ladder(x.p.steady()), out)) > 0 })
+func (out *Outcome) leads(ctx context.Context, x singles) (bool, error) {
+	list, err := x.alone(ctx, out)
+	return !slices.ContainsFunc(list, func(on laidAlone) bool { return len(x.worthTrying(on.stairs, out)) > 0 }), err
 }
 
 // either plans for all requests together where nobody said what the SLO is over, and one
@@ -121,22 +114,37 @@ func (s *search) either(ctx context.Context, out *Outcome) (*Outcome, error) {
 	return both, nil
 }
 
-// layouts are that of a plan, if there is one, and the best of the rate that one cascade has
-// to hold.
-func (x singles) layouts(ctx context.Context, out *Outcome) (list []*layout, err error) {
-	steady := *x.p
+// singles are cascades that serve all ranges alone.
+type singles struct{ *fleet }
+
+// laidAlone is a placement for one cascade, with those that it could be, by rising load.
+type laidAlone struct {
+	configs []Config
+	stairs  []stair
+}
+
+// alone are the placement of a plan, if there is one, and the best of the rate that one
+// cascade has to hold.
+func (x singles) alone(ctx context.Context, out *Outcome) (list []laidAlone, err error) {
+	y, steady := *x.fleet, *x.p
 	steady.Edges, steady.Weights = []float64{x.p.steady()}, []float64{1}
-	y := *x.fleet
 	y.p = &steady
 	top, _, err := y.ranked(ctx, 1, nil)
 	if err != nil {
 		return nil, err
 	}
-	best := x.layoutOf(top[0].l.configs, nil)
-	if out == nil || slices.Equal(out.Configs, best.configs) {
-		return []*layout{best}, nil
+	placed := [][]Config{top[0].l.configs}
+	if out != nil && !slices.Equal(out.Configs, placed[0]) {
+		placed = append([][]Config{out.Configs}, placed...)
 	}
-	return []*layout{x.layoutOf(out.Configs, nil), best}, nil
+	for _, configs := range placed {
+		stairs, err := x.layoutOf(configs, nil).ladder(ctx, x.p.steady(), -1)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, laidAlone{configs, stairs})
+	}
+	return list, nil
 }
 
 // steady is the rate that one cascade has to hold: the highest, but where it is shown
@@ -146,19 +154,6 @@ func (p *Problem) steady() float64 {
 		return sum(p.Measured) / float64(len(p.Measured))
 	}
 	return p.Edges[len(p.Edges)-1]
-}
-
-// ladder are cascades by rising load on identical devices, each more accurate than the one
-// before, as far as these have the time for them at a rate.
-func (l *layout) ladder(rate float64) (list []stair) {
-	l.load = l.alike.loads(l.x.work)
-	for _, i := range Pareto(l.load, l.x.list) {
-		if l.load[i]*rate <= 1 {
-			shares, _ := l.alike.Split(l.x.work[i])
-			list = append(list, stair{&l.x.list[i], l.load[i], l.load[i], shares})
-		}
-	}
-	return list
 }
 
 // worthTrying are the stairs that are more accurate than a plan, and accurate enough.

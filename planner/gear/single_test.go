@@ -12,12 +12,10 @@ import (
 
 // bestSingle is the most accurate cascade for all ranges on any placement that keeps
 // the SLO as plans have to; -1: there is none.
-func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []*layout) float64 {
+func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []laidAlone) float64 {
 	best := &Outcome{Accuracy: -1}
 	for _, l := range places {
-		stairs := l.ladder(p.steady())
-		slices.Reverse(stairs)
-		for _, s := range stairs {
+		for _, s := range slices.Backward(l.stairs) {
 			one := &Outcome{Problem: p, Configs: l.configs}
 			if float64(s.cascade.Correct)/float64(p.Planned.N) <= best.Accuracy {
 				break
@@ -35,12 +33,27 @@ func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []*layout) floa
 }
 
 // bestLayout is the placement that the fluid model allows most.
-func bestLayout(t interface{ Fatal(...any) }, x *fleet) []*layout {
+func bestLayout(t interface{ Fatal(...any) }, x *fleet) *layout {
 	top, _, err := x.ranked(context.Background(), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []*layout{top[0].l}
+	return top[0].l
+}
+
+// stairsOn are the cascades that a layout has the time for at a rate.
+func stairsOn(t interface{ Fatal(...any) }, l *layout, rate float64) []stair {
+	stairs, err := l.ladder(context.Background(), rate, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stairs
+}
+
+// bestOn is the most accurate single cascade on the placement that the fluid model allows most.
+func bestOn(t interface{ Fatal(...any) }, p *Problem, list []Cascade) float64 {
+	l := bestLayout(t, fleetOf(p, list))
+	return bestSingle(t, p, []laidAlone{{l.configs, stairsOn(t, l, p.steady())}})
 }
 
 // Where rates hover, gears lose what switching costs: one cascade for all of them is
@@ -60,7 +73,7 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
-		best := bestSingle(t, p, bestLayout(t, fleetOf(p, list)))
+		best := bestOn(t, p, list)
 		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/sum(p.Measured), out.Accuracy, out.Bound, best)
 		if out.Accuracy < best-worthwhile || best < .64 || out.Bound < out.Accuracy || out.Tail > p.SLO {
 			t.Errorf("spread %v: accuracy %.4f of %.4f at %v, the best single cascade %.4f", spread, out.Accuracy, out.Bound, out.Tail, best)
@@ -90,7 +103,7 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 		t.Fatalf("one cascade %.4f over requests, the plan %.4f over ranges: the case shows nothing (%v)", one, out.Accuracy, err)
 	}
 	list, b := p.inTime(Enumerate(p.Planned, p.Grid, p.usable())), newBench(p, out.Configs, nil, 1)
-	for _, s := range fleetOf(p, list).layoutOf(out.Configs, nil).ladder(p.steady()) {
+	for _, s := range stairsOn(t, fleetOf(p, list).layoutOf(out.Configs, nil), p.steady()) {
 		if accuracy := float64(s.cascade.Correct) / float64(p.Planned.N); accuracy <= out.Accuracy+worthwhile {
 			continue
 		}
@@ -137,7 +150,7 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 			if err == nil {
 				held[over]++
 			}
-			places, errPlaces := singlesOf(p, list).layouts(context.Background(), nil)
+			places, errPlaces := singles{fleetOf(p, list)}.alone(context.Background(), nil)
 			if errPlaces != nil {
 				t.Fatal(errPlaces)
 			}
@@ -175,9 +188,8 @@ func TestNoSwitchingInLongBatches(t *testing.T) {
 	list := p.inTime(Enumerate(p.Planned, p.Grid, p.usable()))
 	best, half := -1.0, -1.0
 	for i, own := range batchLimits(p) {
-		places := bestLayout(t, fleetOf(own, list))
-		if best = max(best, bestSingle(t, own, places)); i == 1 {
-			half = bestSingle(t, own, places)
+		if best = max(best, bestOn(t, own, list)); i == 1 {
+			half = bestOn(t, own, list)
 		}
 	}
 	t.Logf("accuracy %.4f, the best single cascade %.4f, in batches of half the SLO %.4f", out.Accuracy, best, half)

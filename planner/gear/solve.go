@@ -153,7 +153,7 @@ func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Out
 	case LeastLatency:
 		return s.fastest(ctx)
 	case FewestDevices:
-		out, err := s.fewest(ctx)
+		out, err := s.cheapest(ctx)
 		return out, s.suggestChanges(ctx, err)
 	}
 	out, err := s.once(ctx, p)

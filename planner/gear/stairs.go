@@ -168,7 +168,10 @@ func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / fl
 func (l *layout) design(o *Options, ranges []float64) *design {
 	x := l.x
 	d := &design{p: x.p, list: x.list, order: x.order, bench: newBench(x.p, l.configs, l.chains, o.Seed), out: Outcome{Configs: l.configs, Chains: l.chains},
-		least: l.atLeast, at: l.stair, above: l.stairsAbove, fails: l.infeasible, ranges: ranges}
+		least: l.atLeast, at: l.stair, fails: l.infeasible, ranges: ranges,
+		above: func(ctx context.Context, r int, than *Cascade) ([]stair, error) {
+			return l.ladder(ctx, x.p.Edges[r], than.Correct)
+		}}
 	if l.alike == nil {
 		d.other, d.fill = l.shortBatches, func(ctx context.Context) error { _, err := l.front(ctx, -1); return err }
 		return d
@@ -202,20 +205,19 @@ func (l *layout) shortBatches(ctx context.Context, i int, taken, below float64) 
 	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
 }
 
-// stairsAbove are the stairs over the gear of a range that its devices and NICs have the
-// time for.
-func (l *layout) stairsAbove(ctx context.Context, r int, than *Cascade) ([]stair, error) {
-	front, err := l.front(ctx, than.Correct)
+// ladder are the stairs of cascades with more right answers than a number, by rising load
+// and accuracy, that devices and NICs have the time for at a rate.
+func (l *layout) ladder(ctx context.Context, rate float64, above int32) (list []stair, err error) {
+	front, err := l.front(ctx, above)
 	if err != nil {
 		return nil, err
 	}
-	var list []stair
 	for _, i := range front {
-		if l.atLeast(i)*l.x.p.Edges[r] > 1 {
+		if l.atLeast(i)*rate > 1 {
 			break
 		}
 		s, err := l.stair(ctx, i)
-		if err != nil || s.taken*l.x.p.Edges[r] > 1 {
+		if err != nil || s.taken*rate > 1 {
 			return list, err
 		}
 		list = append(list, *s)
@@ -260,28 +262,25 @@ func (l *layout) front(ctx context.Context, above int32) ([]int, error) {
 
 // infeasible says why a range has no gear, by the lightest cascade.
 func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
-	x := l.x
-	top := x.p.Edges[len(x.p.Edges)-1]
-	if l.alike != nil {
-		front, _ := l.front(ctx, -1)
-		if len(front) == 0 {
-			return &Infeasible{Range: r, Edge: x.p.Edges[r], NoneUsable: true}
-		}
-		inf := noGear(x.p, r, &x.list[front[0]], l.atLeast(front[0]), last)
-		inf.Devices = int(math.Ceil(sum(x.work[front[0]]) * top))
-		return inf
+	x, i, n := l.x, 0, 0
+	if l.alike == nil {
+		i = x.lightest()
+	} else if front := Pareto(l.load, x.list); len(front) > 0 {
+		i = front[0]
+	} else { // no cascade has its models on the placement
+		return &Infeasible{Range: r, Edge: x.p.Edges[r], NoneUsable: true}
 	}
-	i := x.lightest()
-	s, err := l.split(ctx, i)
+	s, err := l.stair(ctx, i)
 	if err != nil {
 		return err
 	}
-	inf := noGear(x.p, r, &x.list[i], s.taken, last)
-	if last == nil {
-		n := 0
-		for k := range x.p.Kinds {
-			n += x.p.Kinds[k].Devices
-		}
+	inf, top := noGear(x.p, r, &x.list[i], s.taken, last), x.p.Edges[len(x.p.Edges)-1]
+	for k := range x.p.Kinds {
+		n += x.p.Kinds[k].Devices
+	}
+	if l.alike != nil {
+		inf.Devices = int(math.Ceil(sum(x.work[i]) * top))
+	} else if last == nil {
 		inf.Devices = int(math.Ceil(float64(n) * top * s.taken))
 	}
 	return inf

@@ -29,7 +29,7 @@ func (s *search) suggestChanges(ctx context.Context, err error) error {
 	if len(s.p.Kinds) > 1 {
 		return err // which kind it should be more of is not said
 	}
-	s = s.alike()
+	s = s.alike(s.p)
 	p := s.p
 	if p.SLO == 0 {
 		return err // the latency was free, too: only devices are missing
@@ -108,11 +108,7 @@ func (s *search) holds(ctx context.Context, p *Problem, rate float64) (bool, err
 	q.Edges, q.Weights, q.Target = []float64{rate}, []float64{1}, 0
 	x.p = &q
 	front := Pareto(totals(x.work), x.list)
-	var some []Cascade
-	for _, i := range front[:min(cheapest, len(front))] {
-		some = append(some, x.list[i])
-	}
-	x.take(some)
+	x.take(chosen(x.list, front[:min(cheapest, len(front))]))
 	top, _, err := x.ranked(ctx, 2, nil)
 	for _, c := range top {
 		d := c.l.design(&Options{Seed: s.o.Seed}, nil)

@@ -36,9 +36,8 @@ type search struct {
 	kinds  *ways // of the SLO looked at last
 
 	runs       int
-	enumerated int       // cascades, of the SLO with the most
-	free       []Cascade // of all models that fit, however long they take
-	lax        *ways     // with as much time as anything takes, on several kinds
+	enumerated int   // cascades, of the SLO with the most
+	lax        *ways // with as much time as anything takes
 }
 
 // with is the problem under another SLO or on other devices.
@@ -61,27 +60,20 @@ func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
 	return total, err
 }
 
-// bounds are what no plan over the same thresholds exceeds, by range and over all.
+// boundsOf are what no plan over the same thresholds exceeds, by range and over all.
 // Where the SLO is for all requests together, also what cannot keep it may answer a
 // few of them.
-func (s *search) bounds(p *Problem, list []Cascade, work [][]float64) (bounds []float64, total float64) {
+func (p relaxation) boundsOf(x *fleet) (bounds []float64, total float64) {
 	if !p.Overall {
-		bounds = relaxation{p}.bounds(list, work)
+		bounds = p.bounds(x.list, x.work)
 		return bounds, p.weighted(bounds)
 	}
-	if s.free == nil {
-		fits := make([]bool, len(p.Models))
-		for m := range fits {
-			fits[m] = p.Memory == 0 || p.Models[m].Memory <= p.Memory
-		}
-		s.free = s.known.of(p, fits).list
-	}
-	bounds, total = relaxation{p}.laxBounds(s.free)
+	bounds, total = p.laxBounds(x.list)
 	switch {
 	case p.climbs(): // neither one cascade for all rates nor a range need hold the highest
-		total = atLeast(total, relaxation{p}.measuredBound(s.free))
+		total = atLeast(total, p.measuredBound(x.list))
 	case p.shown(): // one cascade for all rates need not
-		one := relaxation{p}.singleBound(s.free)
+		one := p.singleBound(x.list)
 		total = atLeast(total, one)
 		for r := range bounds {
 			bounds[r] = atLeast(bounds[r], one)
@@ -116,44 +108,6 @@ func (p *Problem) weighted(list []float64) float64 {
 // short is the error of a target that is out of reach.
 func (p *Problem) short(best float64) *Infeasible {
 	return &Infeasible{Target: p.Target, Best: max(0, best), Fluid: true}
-}
-
-// fewest finds the least number of devices that holds target and SLO. Below the
-// number at which even the relaxation reaches the target there is none.
-func (s *search) fewest(ctx context.Context) (*Outcome, error) {
-	if s.p.Mixed() {
-		return s.cheapest(ctx)
-	}
-	most := s.p.Devices
-	least, high := 1, most
-	for least < high {
-		mid := (least + high) / 2
-		b, err := s.relaxed(ctx, s.with(s.p.SLO, mid))
-		if err != nil {
-			return nil, err
-		}
-		if !math.IsNaN(b) && !s.p.misses(b) {
-			high = mid
-		} else {
-			least = mid + 1
-		}
-	}
-	var last error
-	for n := least; n <= most; n++ {
-		out, err := s.once(ctx, s.with(s.p.SLO, n))
-		if err == nil {
-			out.Value, out.ValueBound, out.Proved = float64(n), float64(least), n == least
-			return out, nil
-		}
-		inf, ok := errors.AsType[*Infeasible](err)
-		if !ok {
-			return nil, err
-		}
-		if last = err; inf.Fluid && n == least { // not on any placement, even if devices never wait
-			least++
-		}
-	}
-	return nil, last
 }
 
 // more bounds the accuracy with one more device.

@@ -35,7 +35,7 @@ type Deployment struct {
 // share is its mean load over the ranges, half by weight and half even, so that
 // a model that is only asked in ranges without weight has one too.
 func (out *Outcome) Deployments(p *Problem) []Deployment {
-	batch, per := p.speeds()
+	batch, per := speedsOf(p)
 	var list []Deployment
 	for _, m := range out.used(len(p.Models)) {
 		first := 0

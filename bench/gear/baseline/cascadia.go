@@ -119,7 +119,7 @@ func (c *Cascadia) Points() ([]CascadiaPoint, error) {
 	if list, _ := c.Problem.Cascades(); len(list) == 0 {
 		return nil, &gear.Infeasible{NoneInTime: true}
 	}
-	sets := c.Problem.Configurations()
+	sets := gear.Configurations(c.Problem)
 	var out []CascadiaPoint
 	for k, latency := range CascadiaLatencies(c.Problem.SLO) {
 		d := &deployment{Cascadia: c, sets: sets, rates: c.Rates[k]}

@@ -121,7 +121,7 @@ func TestCascadiaAgainstProgram(t *testing.T) {
 		}
 		best, at := math.Inf(-1), 0
 		for k, latency := range CascadiaLatencies(c.Problem.SLO) {
-			want := byProgram(t, c, c.Problem.Configurations(), c.Rates[k])
+			want := byProgram(t, c, gear.Configurations(c.Problem), c.Rates[k])
 			if want <= best+1e-6 {
 				continue
 			}
